@@ -1,0 +1,134 @@
+# Slipring.  One makefile, no recursion; build/ mirrors the source.
+#
+#	make            everything that this tree can build
+#	make demo       install what is missing, build, fetch the default model, ask a question
+#	make test       install what is missing, build, run every test that needs no GPU
+#	make check      the test suite alone: no set-up
+#	make sanitize   the unit tests again, under AddressSanitizer and UBSan
+#	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
+#	make bench      speed against the machine's own limits
+#	make install    PREFIX=/usr DESTDIR=
+#
+# Variants build into their own folder: make BUILD=build/asan SAN=address,undefined
+
+BUILD   ?= build
+PREFIX  ?= /usr/local
+CC      ?= gcc
+VERSION := 0.1.0
+
+WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
+CFLAGS  ?= -O2 -g
+ALL_CFLAGS := -std=gnu11 $(WARN) -I. -D_GNU_SOURCE -DSLIPRING_VERSION='"$(VERSION)"' -fno-strict-aliasing \
+	-fvisibility=hidden -fstack-protector-strong -pthread $(CFLAGS)
+LDLIBS  := -pthread -lm
+ifdef SAN
+ALL_CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
+LDFLAGS += -fsanitize=$(SAN)
+endif
+
+# ---- what is made of what -------------------------------------------------------------------
+
+LEAVES  := $(addprefix core/,config.c io.c gguf.c safetensors.c locate.c stats.c notify.c log.c)
+KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c kernels/null/*.c)
+TEXT    := $(wildcard adapters/text/*.c)
+CLIENT  := shmring/client.c
+
+slipringd_SRC     := $(wildcard core/*.c) shmring/server.c $(KERNELS)
+slipringd_LIBS    := -luring -lhugetlbfs -ljansson -lyaml -lxxhash -lcrypto
+slipring-http_SRC := $(wildcard adapters/http/*.c) $(TEXT) $(CLIENT) $(LEAVES)
+slipring-http_LIBS := -luring -ljansson -lyaml -lssl -lcrypto -lpcre2-8 -lutf8proc
+slipring_SRC      := $(wildcard tools/*.c) $(TEXT) $(CLIENT) $(LEAVES) core/model.c core/plan.c $(KERNELS)
+slipring_LIBS     := -luring -ljansson -lyaml -lcrypto -lpcre2-8 -lutf8proc
+
+# A program is built once its main() is there, so that every commit builds.
+PROGRAMS := $(if $(wildcard core/main.c),slipringd) $(if $(wildcard adapters/http/main.c),slipring-http) \
+	$(if $(wildcard tools/slipring.c),slipring)
+LIBRARIES := $(if $(wildcard shmring/client.c),libslipring.so libslipring.a) \
+	$(if $(wildcard adapters/text/tokenizer.c),libslipring-text.so)
+
+TESTS   := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
+FUZZERS := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
+BENCHES := $(patsubst tests/%.c,%,$(wildcard tests/bench_*.c))
+
+.PHONY: all demo test check sanitize fuzz bench install clean
+all: $(addprefix $(BUILD)/,$(PROGRAMS) $(LIBRARIES))
+
+# ---- rules ------------------------------------------------------------------------------------
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(FLAGS_$(basename $(notdir $<))) -MMD -MP -c -o $@ $<
+
+$(BUILD)/pic/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(FLAGS_$(basename $(notdir $<))) -fPIC -MMD -MP -c -o $@ $<
+
+# Inner loops: each instruction set has its flags; sums must not be contracted or reordered.
+FLAGS_plain  := -O3 -ffp-contract=off
+FLAGS_avx2   := -O3 -ffp-contract=off -mavx2 -mfma -mf16c
+FLAGS_avx512 := -O3 -ffp-contract=off -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq \
+	-mavx512vnni -mavx512bf16 -mprefer-vector-width=512
+
+define program
+$(BUILD)/$(1): $(patsubst %.c,$(BUILD)/%.o,$($(1)_SRC))
+	$$(CC) $$(LDFLAGS) -o $$@ $$^ $$($(1)_LIBS) $$(LDLIBS)
+-include $(patsubst %.c,$(BUILD)/%.d,$($(1)_SRC))
+endef
+$(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
+
+$(BUILD)/libslipring.so: $(BUILD)/pic/shmring/client.o
+	$(CC) -shared $(LDFLAGS) -Wl,-soname,libslipring.so.0 -o $@ $^ $(LDLIBS)
+$(BUILD)/libslipring.a: $(BUILD)/shmring/client.o
+	ar rcs $@ $^
+TEXT_LIB := $(TEXT) core/gguf.c core/locate.c
+$(BUILD)/libslipring-text.so: $(patsubst %.c,$(BUILD)/pic/%.o,$(TEXT_LIB))
+	$(CC) -shared $(LDFLAGS) -Wl,-soname,libslipring-text.so.0 -o $@ $^ -ljansson -lpcre2-8 -lutf8proc -lcrypto $(LDLIBS)
+-include $(patsubst %.c,$(BUILD)/pic/%.d,$(CLIENT) $(TEXT_LIB))
+
+# A test, fuzzer or benchmark names what it is linked with on its first line:
+#	/* LINK: core/kv.c kernels/cpu/ops.c -lxxhash */
+# (A file that includes a .c under test does not name that one.)
+link_of = $(shell sed -n '1s,^/\* LINK:\(.*\)\*/$$,\1,p' $(1))
+define test
+$(BUILD)/tests/$(1): $(BUILD)/tests/$(1).o $(patsubst %.c,$(BUILD)/%.o,$(filter %.c,$(call link_of,tests/$(1).c)))
+	$$(CC) $$(LDFLAGS) $$(if $$(filter fuzz_%,$(1)),$$(FUZZ_LD)) -o $$@ $$^ $(filter-out %.c,$(call link_of,tests/$(1).c)) $$(LDLIBS)
+-include $(BUILD)/tests/$(1).d $(patsubst %.c,$(BUILD)/%.d,$(filter %.c,$(call link_of,tests/$(1).c)))
+endef
+$(foreach t,$(TESTS) $(BENCHES),$(eval $(call test,$(t))))
+$(foreach t,$(FUZZERS),$(eval $(call test,$(t))))
+$(TESTS:%=$(BUILD)/tests/%): LDLIBS += -lcmocka
+
+# ---- what people call -------------------------------------------------------------------------
+
+demo:
+	tools/setup.sh build
+	$(MAKE) all
+	tools/fetch-model.sh
+	tools/demo.sh $(BUILD)
+
+test:
+	tools/setup.sh test
+	$(MAKE) all tests
+	tools/fetch-model.sh
+	tests/run.sh $(BUILD)
+
+.PHONY: tests
+tests: $(TESTS:%=$(BUILD)/tests/%)
+
+check: all tests
+	tests/run.sh $(BUILD)
+
+sanitize:
+	$(MAKE) BUILD=build/asan SAN=address,undefined all tests
+	tests/run.sh build/asan unit
+
+FUZZ_SECONDS ?= 60
+fuzz:
+	$(MAKE) BUILD=build/fuzz CC=clang SAN=fuzzer-no-link,address,undefined FUZZ_LD=-fsanitize=fuzzer $(FUZZERS:%=build/fuzz/tests/%)
+	tests/fuzz.sh build/fuzz $(FUZZ_SECONDS)
+
+bench: $(BENCHES:%=$(BUILD)/tests/%) all
+	for b in $(BENCHES); do $(BUILD)/tests/$$b || exit 1; done
+
+clean:
+	rm -rf build

@@ -1,0 +1,71 @@
+/* conn.h - connections: sockets, deadlines per state, back-pressure, TLS; on core/io.h, one
+ * thread.  Hands whole requests to an app (openai.c) and sends what it answers.
+ *
+ *	accept -> READ HEAD -> READ BODY -> app(handle) -> reply | stream -> READ HEAD .. | LINGER
+ *
+ * A struct exchange is one request and its answer.  It lives until exchange_reply or
+ * exchange_end was called AND everything was sent, or until gone() was called: after gone() the
+ * app must not use it.  Exactly one of {reply, end, gone} ends it for the app.
+ */
+#ifndef CONN_H
+#define CONN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/io.h"
+#include "http.h"
+
+struct server;
+struct exchange;
+
+struct conn_app {
+	void *ctx;
+	/* The head is in, the body is not: 0 = go on, else answer at once with this status (the
+	 * app fills err with a JSON body): authentication, unknown path, method, body too large. */
+	int  (*head)(void *ctx, const struct http_request *r, char *body, size_t cap,
+	             char *extra_headers, size_t extra_cap);
+	/* A whole request.  r and its body stay valid until the exchange ends. */
+	void (*handle)(void *ctx, struct exchange *x, const struct http_request *r);
+	/* The peer is gone, or was CONN_BEHIND bytes behind: cancel what runs for it. */
+	void (*gone)(void *ctx, struct exchange *x);
+	/* A request ended: for the access log and counters. */
+	void (*done)(void *ctx, const struct http_request *r, int status, uint64_t ns,
+	             size_t bytes_in, size_t bytes_out);
+};
+
+#define CONN_BEHIND (256u * 1024)  /* a reader so far behind is cancelled */
+
+struct server_config {
+	int      max_connections;
+	int64_t  max_body;
+	uint64_t head_ns, body_ns, idle_ns, send_ns, linger_ns; /* deadlines of the states; 0 = default */
+	const char *certfile, *keyfile, *cafile; int cert_reqs; /* TLS, or NULL */
+};
+
+/* listen_fd: listening, non-blocking, TCP or Unix; owned from now on. */
+int  server_create(struct server **out, struct io *io, int listen_fd,
+                   const struct server_config *cfg, const struct conn_app *app,
+                   char *err, size_t errlen);
+void server_drain(struct server *s);          /* accept no more, close idle ones, Connection: close */
+bool server_idle(const struct server *s);     /* no exchange under way */
+void server_destroy(struct server *s);
+int  server_connections(const struct server *s);
+int  server_reload_tls(struct server *s, char *err, size_t errlen);
+
+void *exchange_ctx(struct exchange *x);
+void  exchange_set_ctx(struct exchange *x, void *ctx);
+const struct http_request *exchange_request(struct exchange *x);
+
+/* The whole answer. extra: header lines or NULL. The bytes are copied or sent before return. */
+void exchange_reply(struct exchange *x, int status, const char *content_type, const char *extra,
+                    const void *body, size_t n);
+
+/* A streamed answer: begin queues the head (it leaves with the first event, in one send), event
+ * sends one whole event (framing is added here), end finishes. */
+void exchange_begin(struct exchange *x, int status, const char *content_type, const char *extra);
+void exchange_event(struct exchange *x, const void *data, size_t n);
+void exchange_end(struct exchange *x);
+
+#endif

@@ -1,0 +1,25 @@
+/* template.h - chat templates: our subset of Jinja2 (the one transformers and vLLM use), with
+ * budgets of steps, depth and output.  The inside of sr_text_chat, for callers that hold JSON.
+ */
+#ifndef TEMPLATE_H
+#define TEMPLATE_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct template;   /* compiled; read-only, any thread */
+
+struct template_budget { uint64_t steps; uint32_t depth; size_t output; }; /* 0 = default */
+
+int  template_compile(struct template **out, const char *source, size_t n, char *err, size_t errlen);
+void template_free(struct template *t);
+
+/* vars: an object; bos_token and eos_token belong into it. */
+int64_t template_render(const struct template *t, json_t *vars, const struct template_budget *b,
+                        char **out, char *err, size_t errlen);
+
+struct sr_text;
+const struct template *text_template(const struct sr_text *t); /* the model's, compiled; or NULL */
+
+#endif

@@ -1,0 +1,119 @@
+/* config.h - every setting of the daemon, the adapter and `slipring serve` in one struct, and
+ * the one table of options from which parsing, --help, man pages and completion come.
+ *
+ * Names are vLLM's where vLLM has the thing.  - and _ inside a flag are the same; booleans have
+ * --x and --no-x; --x=V and --x V; integers take k m g t (powers of 1000, decimals allowed) and
+ * K M G T (of 1024) where marked.  --config FILE.yaml: keys are flag names, the command line
+ * wins.  Flags of vLLM that mean nothing here are accepted at their default or harmless values
+ * and refused by name otherwise.  Unknown: -EINVAL and "did you mean --y?".
+ */
+#ifndef CONFIG_H
+#define CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum config_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA, DEVICE_NULL };
+enum config_scope  { SCOPE_UID, SCOPE_TENANT, SCOPE_GLOBAL };
+
+#define CONFIG_LIST 16
+
+struct config {
+	/* model */
+	const char *model;                    /* as given; NULL = the default one */
+	const char *served_name[CONFIG_LIST]; /* --served-model-name a b */
+	int      n_served_names;
+	int64_t  max_model_len;               /* 0 = the model's, -1 = auto */
+	const char *dtype;                    /* auto half float16 bfloat16 float float32 */
+	const char *quantization;             /* NULL = as the model says */
+	const char *load_format;              /* auto safetensors gguf dummy */
+	const char *generation_config;        /* auto, vllm, or a folder */
+	const char *tokenizer;                /* NULL = the model's */
+	uint64_t seed;
+
+	/* device and memory */
+	enum config_device device;
+	int      threads;                     /* 0 = as many as the affinity mask has */
+	double   gpu_memory_utilization;      /* 0.92 */
+	bool     gpu_memory_utilization_given;
+	int64_t  kv_cache_memory_bytes;       /* 0 = by the plan */
+	int64_t  num_gpu_blocks_override;     /* 0 = none */
+	int      block_size;                  /* 16 */
+	const char *kv_cache_dtype;           /* auto */
+	bool     enable_prefix_caching;       /* true */
+	enum config_scope prefix_cache_scope; /* uid */
+	double   null_step_us, null_token_us; /* --device null: pace */
+
+	/* scheduler */
+	int64_t  max_num_seqs;                /* 0 = by device: CPU 128 */
+	int64_t  max_num_batched_tokens;      /* 0 = by device: CPU 2048 */
+	int64_t  long_prefill_token_threshold;/* 0 = off */
+	bool     enable_chunked_prefill;      /* true; false needs batched tokens >= max_model_len */
+	const char *scheduling_policy;        /* fcfs, priority */
+	double   step_target_ms;              /* 0 = by device: CPU 50 */
+	int64_t  max_num_queued_reqs, max_num_queued_tokens; /* 0 = default, deep */
+
+	/* instance */
+	const char *instance;                 /* "default" */
+	const char *socket;                   /* NULL = <run dir>/slipring.sock */
+	const char *socket_group;             /* NULL = unchanged */
+	int      max_clients;
+	const char *gateway_user;             /* whose records may name tenants; NULL = our own uid */
+	double   shutdown_timeout;            /* seconds of draining, 30 */
+	bool     disable_log_stats;
+	const char *log_level;                /* --uvicorn-log-level / --log-level: debug info .. */
+
+	/* HTTP */
+	const char *host;                     /* 127.0.0.1 */
+	int      port;                        /* 8000; 0 = any, printed */
+	const char *uds;
+	const char *ready_file;               /* the URL is written to it when READY */
+	const char *api_key[CONFIG_LIST];     /* and VLLM_API_KEY, SLIPRING_API_KEY */
+	int      n_api_keys;
+	const char *api_key_file;             /* lines: key [name]; reread on SIGHUP */
+	const char *ssl_keyfile, *ssl_certfile, *ssl_ca_certs;
+	int      ssl_cert_reqs;
+	const char *root_path;
+	const char *allowed_origins, *allowed_methods, *allowed_headers; /* JSON lists; off unless given */
+	bool     allow_credentials;
+	int      api_server_count;            /* 1 */
+	int      max_connections;             /* 4096 */
+	int64_t  max_body_bytes;              /* 64 MiB */
+	const char *chat_template;            /* a file or the template itself */
+	const char *chat_template_content_format;
+	const char *response_role;            /* assistant */
+	int      max_logprobs;                /* 20 */
+	int      stream_interval;             /* 1 */
+	bool     return_tokens_as_token_ids, enable_prompt_tokens_details,
+	         enable_server_load_tracking, enable_force_include_usage, enable_request_id_headers,
+	         disable_access_log, metrics_old_names;
+
+	/* private: what the parser allocated; config_free releases it */
+	void *owned;
+};
+
+enum config_for { FOR_DAEMON = 1, FOR_HTTP = 2, FOR_SERVE = 4 };
+
+/* argv[0] is skipped; the first word that is no flag is MODEL.  0; 1 = --help or --version was
+ * printed and the program should exit with 0; -EINVAL and one sentence in err. */
+int  config_parse(struct config *c, int argc, char **argv, enum config_for who,
+                  char *err, size_t errlen);
+void config_free(struct config *c);
+
+/* topic: NULL = the list of topics with the commonest flags, "all", a topic, or a flag. */
+int  config_help(FILE *to, const char *topic, enum config_for who);
+
+/* Where an instance keeps its socket and its stats page: $RUNTIME_DIRECTORY/NAME,
+ * /run/slipring/NAME for root, else $XDG_RUNTIME_DIR/slipring/NAME, else /tmp/slipring-UID/NAME
+ * (made with 0700 and checked to be ours); NAME "default" adds no folder of its own.
+ * 0, -ENAMETOOLONG, -EINVAL a bad name. */
+int  config_run_dir(const char *instance, char *out, size_t n);
+int  config_make_run_dir(const char *dir, char *err, size_t errlen);
+int  config_socket(const struct config *c, char *out, size_t n);
+
+/* The nearest of n names to a wrong one, or NULL: for "did you mean". */
+const char *config_nearest(const char *wrong, const char *const *name, int n);
+
+#endif

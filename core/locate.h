@@ -1,0 +1,35 @@
+/* locate.h - what a MODEL on the command line is: a file, a directory, or a Hugging Face id
+ * in the local cache.  Nothing is ever downloaded.
+ *
+ *	./x.gguf, /models/x.gguf        a GGUF file
+ *	/models/x                       a Hugging Face directory (config.json in it)
+ *	org/name                        $HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub:
+ *	                                models--org--name/snapshots/<refs/main>
+ *	(none)                          the default model, in
+ *	                                ${XDG_CACHE_HOME:-~/.cache}/slipring/models
+ */
+#ifndef LOCATE_H
+#define LOCATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LOCATE_DEFAULT "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+struct located {
+	char path[4096];              /* the file or the directory */
+	char name[256];               /* what users call it: the id or path as given, else the
+	                                 default's file name without .gguf */
+	bool gguf;                    /* else a Hugging Face directory */
+};
+
+/* 0, or -errno and one sentence in err that names the command which downloads it. */
+int locate_model(struct located *out, const char *model, char *err, size_t errlen);
+
+/* SHA-256 of the vocabulary, by which client and daemon know that they mean the same ids:
+ * of the raw bytes of tokenizer.ggml.tokens in a GGUF, of tokenizer.json in a directory (of
+ * nothing if there is none). */
+int locate_vocab_hash(const struct located *m, uint8_t out[32], char *err, size_t errlen);
+
+#endif

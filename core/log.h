@@ -1,0 +1,21 @@
+/* log.h - one line per event, to stderr.
+ *
+ * Under systemd (JOURNAL_STREAM) lines carry <N> priorities and no time; otherwise
+ * "2026-01-31 12:00:00.123 slipringd[pid] INFO text".  No prompt, no token, no path that a
+ * client chose is ever logged.  Any thread may call; a line is one write(2).
+ */
+#ifndef LOG_H
+#define LOG_H
+
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+
+void log_open(const char *program);          /* kept by pointer; before it: "slipring" */
+void log_level(enum log_level most);         /* LOG_INFO at start */
+void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
+#define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)
+#define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
+#define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,36 @@
+/* model.h - open a model on disk, check every tensor against its shape, and describe it to
+ * the back ends (struct sr_model).  Weights are not read here: load.h does that.
+ */
+#ifndef CORE_MODEL_H
+#define CORE_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/model.h"
+
+#define MODEL_EOS_MAX 8
+
+struct model {
+	struct sr_model m;            /* shapes, tensors, extents by file number */
+	char  **file;                 /* [n_files] paths of what extents point into */
+	int32_t n_files;
+	int32_t eos[MODEL_EOS_MAX];   /* ids that end an answer: tokenizer.ggml.eos_token_id and
+	                                 eot, or generation_config.json, else config.json */
+	int32_t n_eos;
+	uint64_t weight_bytes;        /* as stored */
+	char    stored[64];           /* "Q4_1 (210), Q8_0 (1), F32 (61)": types and how many */
+};
+
+/* path: a GGUF file or a Hugging Face directory.  0, or -errno and one sentence that names
+ * file, field and offset.  -ENOTSUP: an architecture or type that is not supported, by name,
+ * with the list of those that are. */
+int  model_open(struct model **out, const char *path, char *err, size_t errlen);
+void model_close(struct model *m);
+
+/* A model of random weights in the given shape, no files: extents lie in file -1, which
+ * load.h fills from a generator (--load-format dummy). */
+int  model_dummy(struct model **out, const struct sr_model *shape, char *err, size_t errlen);
+
+#endif

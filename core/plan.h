@@ -1,0 +1,25 @@
+/* plan.h - the memory plan: how many KV blocks fit, and the printed sum with its reasons. */
+#ifndef PLAN_H
+#define PLAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/config.h"
+#include "core/model.h"
+#include "kernels/backend.h"
+
+struct plan {
+	struct sr_limits limits;      /* to open the back end with */
+	struct sr_need   need;        /* what it will take */
+	int32_t context;              /* max_model_len, as decided */
+	int64_t kv_bytes, host_bytes; /* KV pool; everything of ours besides */
+	double  full_seqs;            /* sequences of max_model_len that fit the KV pool */
+	char    text[2048];           /* the sum, a line each, for the log and slipring show */
+};
+
+/* 0, or -ENOMEM / -EINVAL and one sentence that names the value which would fit. */
+int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
+              const struct sr_backend_ops *ops, char *err, size_t errlen);
+
+#endif

@@ -1,0 +1,31 @@
+/* safetensors.h - the table of a safetensors file, from bytes in memory.
+ *
+ * Source: the format's own README.  u64 LE header length (at most 100 MB), JSON header,
+ * data; offsets must tile the data without holes or overlaps.
+ */
+#ifndef SAFETENSORS_H
+#define SAFETENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct safetensor {
+	char *name;
+	char dtype[12];               /* "F32", "BF16", "F16", "I32", "F8_E4M3", .. */
+	uint32_t n_dims;              /* 0 .. 8 */
+	uint64_t dim[8];              /* slowest first */
+	uint64_t offset, bytes;       /* offset absolute in the file */
+};
+
+struct safetensors {
+	uint64_t n;
+	struct safetensor *tensor;    /* sorted by name */
+};
+
+/* p[0..n) = the first 8 + header bytes of a file of file_bytes; -E2BIG if n is too small. */
+int  safetensors_parse(struct safetensors **out, const void *p, size_t n, uint64_t file_bytes,
+                       char *err, size_t errlen);
+void safetensors_free(struct safetensors *s);
+const struct safetensor *safetensors_find(const struct safetensors *s, const char *name);
+
+#endif

@@ -1,0 +1,167 @@
+/* sched.h - which sequences compute what, next.
+ *
+ * No prefill phase, no decode phase.  A sequence has `known` tokens (prompt and answer so
+ * far, and one placeholder for each sample in flight) and `planned` tokens (whose K,V are
+ * computed or in flight); a step gives each a share of the token budget so that planned
+ * catches up with known.  When it has, the batch samples one more.  Chunked prefill,
+ * prefix hits, preemption and decoding are all this one rule.
+ *
+ *	sched_admit -> WAITING --admit--> RUNNING --finish--> DONE, slot returned
+ *	                  ^                  |
+ *	                  +---- preempt -----+   blocks and slot given up, ids kept
+ *
+ * One step, in this order:
+ *	reap    done batches, oldest first: tokens out, ended sequences released
+ *	then, if fewer than depth are in flight, fill the next:
+ *	decode  one token each, oldest first; short of a block, preempt the youngest
+ *	prompt  running ones, oldest first, in chunks: whole blocks but for the last chunk
+ *	admit   preempted ones first, then by priority, then tenants in turn (deficit round
+ *	        robin; tokens are charged when planned, while another tenant waits), each
+ *	        tenant's in order of arrival; nothing in a step that preempted
+ *	finish  END for slots left without owner; kv's copies, demotion with what is left
+ *	launch  if anything is in it; publish the prompt blocks it computes
+ *
+ * A row in flight carries its sequence's generation; cancel, finish and preemption raise
+ * it, so a late result is dropped (and drawn again, the same, after a preemption).  A
+ * victim never has a row in the batch being filled: within a batch there is no order.
+ *
+ * No I/O, no clock, no allocation after sched_create: same calls, same answers.  A step
+ * is O(running + moved), never O(waiting).
+ */
+#ifndef SCHED_H
+#define SCHED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+#include "kv.h"
+
+struct sched;
+
+/* A request, checked; everything it points to is copied.  clients.c makes it from the
+ * wire's record. */
+struct sched_request {
+	uint64_t user_data;       /* unique among live requests of one `who` */
+	const int32_t *prompt;    /* [n_prompt] */
+	int32_t  n_prompt, max_tokens;
+	struct sr_sampling sampling; /* min_position: counted from the prompt's start */
+	const uint32_t *list[4];  /* by enum sr_list, as words of SR_CMD_LIST; STOP: ids that end it,
+	                             the model's eos among them unless they are ignored */
+	int32_t  n_list[4];
+	uint64_t salt, deadline;  /* deadline 0 = none */
+	int32_t  priority;        /* lower runs first */
+	uint8_t  n_top;           /* alternatives with each token */
+	bool     score;           /* log-probabilities of the prompt: no prefix matching */
+	bool     history;         /* the device needs the ids: penalties or bad words */
+};
+
+enum { SCHED_MORE, SCHED_STOP, SCHED_LENGTH }; /* else -ECANCELED, -ETIME, -ENOSPC, -EIO */
+
+struct sched_event {          /* one token of an answer, one scored prompt token, or an end */
+	uint64_t user_data;
+	int32_t  id;              /* -1: an end without a token */
+	int32_t  position;        /* in the sequence; < n_prompt: scored */
+	int32_t  rank, finish, cached;
+	float    logprob;
+	int32_t  n_top;
+	const struct sr_top *top; /* [n_top], valid during the call */
+	/* in an end: */
+	uint64_t scheduled;       /* when it was first planned (the `now` of that step); 0 = never */
+	int32_t  computed;        /* prompt tokens computed, again after each preemption */
+	int32_t  preempted;       /* how often */
+};
+
+/* Where tokens go.  `who` is the caller's handle for a client.  Records are set aside
+ * before a row is planned, for all it may yield, alternatives included: so emit cannot
+ * fail, there is no overflow path, and a slow reader slows itself.  One more is set aside
+ * at admission for the end, if that leaves room for the largest row: else the ends alone
+ * could fill a ring and nothing would ever move.  Not called from anywhere but
+ * sched_admit, sched_cancel and sched_step. */
+struct sched_port {
+	void *ctx;
+	/* Set aside as many as there are, most at most; 0, and none, if fewer than least. */
+	uint32_t (*reserve)(void *ctx, void *who, uint32_t least, uint32_t most);
+	void (*release)(void *ctx, void *who, uint32_t n);  /* give n back unused */
+	void (*emit)(void *ctx, void *who, const struct sched_event *e); /* uses cost(n_top) */
+};
+
+/* Knobs may change between steps, up to the ceilings given at create. */
+struct sched_knobs {
+	int32_t  max_seqs;        /* running */
+	int32_t  batch_tokens;    /* new tokens of one batch */
+	int32_t  chunk_max;       /* of one sequence's prompt in one batch */
+	int32_t  queue_requests;  /* waiting */
+	int64_t  queue_tokens;    /* their prompts, together */
+	int32_t  copies;          /* blocks between tiers per batch (a byte budget / per_block) */
+	int32_t  headroom;        /* blocks that must stay available when one is admitted */
+	uint32_t step_ns;         /* 0 = none; prompt chunks shrink so that a batch takes this
+	                             long, by the measured time per token (slow devices) */
+	int32_t  quantum;         /* tokens a tenant earns per round */
+};
+
+struct sched_config {
+	struct sr_limits limits;  /* as opened */
+	struct sched_knobs knobs; /* to begin with: the ceilings, too */
+	int32_t  vocab, context;
+	int32_t  tenants;         /* most with live requests */
+	int64_t  text_tokens;     /* ids held: queue_tokens + (1 + ln slots) * those of all
+	                             blocks suffices, given the order of preemption; create
+	                             adds two chunks per sequence */
+	int32_t  tops_per_record; /* cost(n) = 1 + ceil(n / this), in records */
+};
+
+/* Why a step added no more rows, and what bound the time since the step before. */
+enum sched_why   { WHY_EMPTY, WHY_SEQS, WHY_TOKENS, WHY_KV, WHY_RING_OUT, WHY_ORDER,
+                   WHY_STEP_TIME, WHY_PCIE, N_WHY };
+enum sched_bound { BOUND_IDLE, BOUND_HOST, BOUND_COMPUTE, BOUND_MEMORY, BOUND_PCIE, N_BOUND };
+
+struct sched_stats {
+	int32_t  running, waiting, preempted;
+	int64_t  waiting_tokens;
+	uint64_t steps, rows, tokens, samples, late, preemptions, finished, cached_tokens;
+	uint64_t why_ns[N_WHY], bound_ns[N_BOUND]; /* each sums to the time between steps */
+	uint64_t prefix_queries, prefix_hits;      /* tokens looked up in the prefix cache, found */
+	uint64_t prompt_computed;                  /* prompt tokens computed */
+	struct {                                   /* the batch reaped last; steps counts them */
+		uint64_t begin_ns;
+		int32_t  rows, tokens;
+		uint32_t host_ns, device_ns;
+		uint8_t  why, bound;
+	} last;
+};
+
+/* 0, -EINVAL, -ENOMEM.  kv and backend outlive the scheduler. */
+int  sched_create(struct sched **out, const struct sched_config *cfg, struct kv *kv,
+                  const struct sr_backend_ops *ops, struct sr_backend *b,
+                  const struct sched_port *port);
+void sched_destroy(struct sched *s);
+
+/* 0, or -ERANGE: above its ceiling. */
+int  sched_set(struct sched *s, const struct sched_knobs *k);
+
+/* Ask before taking a request out of a client's ring: what is not taken stays there, and
+ * that is all the back-pressure there is.  A tenant that has something waiting may take no
+ * more of the queue than it leaves free, so one cannot shut out the others. */
+bool sched_full(const struct sched *s, uint64_t tenant, int32_t n_prompt);
+
+/* 0; -EEXIST user_data is live for who; -EAGAIN full, or no record for its end. */
+int  sched_admit(struct sched *s, void *who, uint64_t tenant,
+                 const struct sched_request *q, uint64_t now);
+
+/* End one request, or all of a client that is gone (no port calls for it any more).  Never
+ * needs room, so cancels are read even when nothing else is.  Slot and blocks are free at
+ * once.  Unknown user_data is not an error: it may have just ended. */
+void sched_cancel(struct sched *s, void *who, uint64_t user_data);
+void sched_forget(struct sched *s, void *who);
+
+/* One step: the work done (reaped + moved + launched); 0: the loop may idle.  -EIO: the
+ * device is lost, every request got its end.  In inline mode the loop calls ops->work
+ * after it, whose yield may admit, cancel and forget. */
+int  sched_step(struct sched *s, uint64_t now);
+
+bool sched_busy(const struct sched *s); /* anything waiting, running or in flight? */
+void sched_stats(const struct sched *s, struct sched_stats *out);
+void sched_check(const struct sched *s); /* every slot, block, chunk, record has one owner */
+
+#endif

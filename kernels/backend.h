@@ -1,0 +1,200 @@
+/* backend.h - what a device must do.  kernels/cpu, kernels/cuda and kernels/null each
+ * fill one struct sr_backend_ops; core/ knows nothing else about them.
+ *
+ * A back end owns the weights, the KV memory (on the device, and pinned on the host for
+ * the second tier), the state of `slots` sequences, and `depth` batches in pinned memory.
+ * State changes by commands; a row then says only what is new.  A batch acts as if, in
+ * this order:
+ *
+ *	copies   all KV blocks out to the host tier, then all in   (each group in any order)
+ *	commands in order                                          (no two slots depend)
+ *	rows     in any order: no row reads what another row of its batch writes
+ *
+ *	batch:   filled by core -> launch() -> read by device -> poll() == 1 -> read by core
+ *
+ * Launch order is execution order, whatever streams or threads are used: core gives a
+ * block or a slot to its next owner while an older batch still writes it.
+ *
+ * A batch holds indices and no addresses, so one of several ranks can be given the same
+ * bytes.  C11 and C++17 (nvcc): no _Atomic, designated initialisers, flexible arrays.
+ * Shapes are written [slowest][..][fastest].  Times are ns of CLOCK_MONOTONIC.
+ */
+#ifndef SR_BACKEND_H
+#define SR_BACKEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SR_BACKEND_VERSION 1
+#define SR_LAST    (-1)    /* sr_row.token: the token this slot sampled last */
+#define SR_TOP_MAX 20      /* most alternatives of one result */
+
+struct sr_model;           /* kernels/model.h: shapes, and where each tensor's bytes lie */
+struct sr_source;          /* kernels/model.h: reads them */
+struct sr_backend;
+
+enum sr_kv_type { SR_KV_BF16, SR_KV_F16, SR_KV_F8, SR_KV_I8 };
+
+/* Ceilings, agreed once; knobs move below them and nothing is allocated later.  A back
+ * end keeps one slot and one block more, for the padding rows of captured graphs; ids
+ * that core uses are 0 .. slots-1 and 0 .. n_blocks-1. */
+struct sr_limits {
+	int32_t block_tokens;  /* 16 */
+	int32_t n_blocks;      /* KV blocks on the device */
+	int32_t n_host_blocks; /* pinned KV blocks of the host tier; 0 = none */
+	int32_t seq_blocks;    /* most blocks of one sequence */
+	int32_t slots;         /* sequences that can be live */
+	int32_t rows;          /* per batch: most rows */
+	int32_t tokens;        /*   new tokens, over all rows */
+	int32_t scores;        /*   prompt tokens whose log-probability is wanted */
+	int32_t cmds;          /*   commands */
+	int32_t words;         /*   words of their arguments: at least the lists, the table and
+	                            the history of one sequence */
+	int32_t copies;        /*   blocks copied between tiers */
+	int32_t masks;         /*   vocabulary masks; 0 = no grammars */
+	int32_t logit_rows;    /* rows of f32 logits held at once; more are done in slices */
+	int32_t kv_type;       /* enum sr_kv_type */
+	int32_t threads;       /* of the worker team; 0 where there is none */
+	int32_t worked;        /* 1: core calls work(), its thread is the team's first */
+	int32_t rank, world;   /* 0, 1 = alone */
+	uint8_t group[128];    /* by which ranks find each other (NCCL's id), made by rank 0 */
+};
+
+/* Bytes, before anything is opened.  core/plan.c prints the sum with its reasons and
+ * picks n_blocks; open() then takes what was planned or fails, it does not bargain. */
+struct sr_need {
+	int64_t weights;       /* as this back end will hold them */
+	int64_t scratch;       /* activations and logits at these limits */
+	int64_t graphs;        /* captured graphs, library work space; an estimate */
+	int64_t slots;         /* state of all slots: tables, counts, lists */
+	int64_t per_block;     /* one KV block, all layers, scales included; on either tier */
+	int64_t pinned;        /* host: batches and bounce buffers, without the host tier */
+	int64_t avail, total;  /* of the device now; the CPU's: what the cgroup has left, has */
+};
+
+struct sr_copy {           /* host blocks are numbered from 0, in their own tier */
+	int32_t device, host;
+	int32_t out;           /* 1 = device to host, 0 = host to device */
+};
+
+/* What a slot keeps.  The arguments of a command lie at word[data]. */
+enum sr_op {
+	SR_CMD_BEGIN,          /* forget everything of this slot; word: struct sr_sampling */
+	SR_CMD_LIST,           /* a = enum sr_list; n words; a second of one kind adds to it */
+	SR_CMD_HISTORY,        /* n token ids, the first a of them the prompt's: sent only if
+	                          penalties or bad words need it, and again after a preemption;
+	                          what the slot samples later the device counts itself */
+	SR_CMD_BLOCKS,         /* table[a .. a+n) = n block ids */
+	SR_CMD_END,            /* the slot is free; BEGIN without END before it is right too */
+};
+enum sr_list {
+	SR_LIST_STOP,          /* n ids that may not be drawn before min_position */
+	SR_LIST_BIAS,          /* n/2 pairs: id, f32 added to its logit */
+	SR_LIST_ALLOW,         /* n ids: nothing else may be drawn */
+	SR_LIST_BAD,           /* sequences, each its length, then its ids: never completed;
+	                          of length 1: a banned id */
+};
+struct sr_cmd { int32_t op, slot, a, n; uint32_t data; };
+
+struct sr_sampling {       /* raw logits -> penalties, bias, masks -> temperature -> cut */
+	uint64_t seed;         /* draw = f(seed, position): no state, so replays agree */
+	float    temperature;  /* 0 = argmax */
+	float    top_p, min_p; /* 1, 0 = off */
+	int32_t  top_k;        /* 0 = off */
+	float    presence, frequency, repetition; /* 0, 0, 1 = off */
+	int32_t  min_position; /* the first position a stop id may take */
+};
+
+/* One sequence in a batch: `n` new tokens at positions first .. first+n-1, one when it
+ * decodes, a run when it prefills.  Rows of one token come first.  K,V of 0 .. first-1
+ * are in the blocks of the slot's table, which is long enough for first+n. */
+struct sr_row {            /* 32 bytes */
+	int32_t slot;
+	int32_t first;
+	int32_t n;
+	int32_t token;         /* its ids are token[token ..], or SR_LAST (n is 1) */
+	int32_t n_score;       /* score ids first+1 .. first+n_score; n_score == n: one id more
+	                          than n is given, only to be compared with */
+	int32_t result;        /* its results: result[result ..], n_score, then 1 if it samples */
+	int32_t mask;          /* -1, or mask[mask]: a 0 bit may not be drawn */
+	uint8_t sample;        /* 1: draw the token of position first+n; it stays as SR_LAST */
+	uint8_t n_top;         /* alternatives per result, at most SR_TOP_MAX */
+	uint16_t zero;
+};
+
+struct sr_top    { int32_t id; float logprob; };
+struct sr_result {
+	int32_t id;            /* drawn, or the prompt's */
+	float   logprob;       /* natural log of the softmax of the raw logits */
+	int32_t rank;          /* 1 = the most likely; 0 unless n_score or n_top asked */
+};
+
+struct sr_batch {
+	/* core fills these counts and arrays; all in pinned memory */
+	int32_t n_copies, n_cmds, n_words, n_rows, n_results;
+	int32_t n_ids;             /* in token[] */
+	int32_t n_tokens;          /* new ones, over all rows: picks the graph */
+	struct sr_copy *copy;      /* [copies] */
+	struct sr_cmd  *cmd;       /* [cmds] */
+	uint32_t       *word;      /* [words] */
+	struct sr_row  *row;       /* [rows] */
+	int32_t        *token;     /* [tokens + rows] */
+	uint32_t       *mask;      /* [masks][(vocab + 31) / 32], filled before launch */
+
+	/* the device fills these */
+	struct sr_result *result;  /* [rows + scores] */
+	struct sr_top    *top;     /* [rows + scores][SR_TOP_MAX], most likely first */
+	uint64_t begin_ns, end_ns; /* when the device worked on it */
+	uint32_t compute_ns, memory_ns, copy_ns; /* least time its operations, its bytes, its
+	                              copies take at the measured roofs: the largest bound it */
+};
+
+struct sr_backend_ops {
+	uint32_t    version;       /* SR_BACKEND_VERSION */
+	int32_t     depth;         /* batches in flight: CPU 1, CUDA 2, null any */
+	const char *name;
+
+	/* What open() would take.  0, -ENODEV, -ENOTSUP (a shape or type it cannot do); then
+	 * err holds one line for the operator. */
+	int (*plan)(const struct sr_model *m, const struct sr_limits *lim,
+	            struct sr_need *out, char *err, size_t errlen);
+
+	/* Allocate everything, stream the weights in (repacked on the way), capture graphs. */
+	int (*open)(struct sr_backend **out, const struct sr_model *m,
+	            const struct sr_source *src, const struct sr_limits *lim,
+	            char *err, size_t errlen);
+	void (*close)(struct sr_backend *b);
+
+	/* Batch i < depth.  Core may write it only while it is not launched. */
+	struct sr_batch *(*batch)(struct sr_backend *b, int32_t i);
+
+	/* Start batch i and return; a batch without rows is allowed.  0, or -EIO: lost. */
+	int (*launch)(struct sr_backend *b, int32_t i);
+
+	/* 1 batch i is done and its results are readable, 0 not yet, -EIO device lost. */
+	int (*poll)(struct sr_backend *b, int32_t i);
+
+	/* NULL where the device runs by itself.  If opened as `worked`: compute what is launched
+	 * on this thread and its team, calling yield(ctx) at layer boundaries, every few ms at
+	 * most; when it returns, poll() is 1 or -EIO.  yield may admit and cancel; it may not
+	 * step, launch or poll. */
+	void (*work)(struct sr_backend *b, void (*yield)(void *ctx), void *ctx);
+
+	/* NULL, or: write 1 to eventfd fd when batch i is done, for a loop that sleeps. */
+	int (*arm)(struct sr_backend *b, int32_t i, int fd);
+};
+
+/* The one symbol of slipring-<name>.so.  NULL: it does not speak this version. */
+const struct sr_backend_ops *sr_backend_get(uint32_t version);
+
+/* By name, or the best one present for NULL; NULL and one line in err if there is none. */
+const struct sr_backend_ops *sr_backend_find(const char *name, char *err, size_t errlen);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,107 @@
+/* kern.h - the inner loops of the CPU back end: pure functions over raw memory.  No threads, no
+ * state, no slots; backend.c and ops.c cut the work and call these, one share per thread.
+ *
+ * There is one table per instruction set (plain C is the truth, then AVX2+FMA, AVX-512 with VNNI
+ * and BF16); kern_pick() takes the best the machine has at start (SLIPRING_CPU=plain|avx2|avx512
+ * in the environment overrides it, for tests).  Tables may share packing only if they say so:
+ * each packs for itself, so data packed by one table is read by that table alone.
+ *
+ * Sums    within one table each function has one order of summation, whatever T, the tile, the
+ *         share or the chunk: outputs are lanes, K runs in one order.  So a row computed alone is
+ *         bit-equal to the same row among 511 others.
+ * Shapes  [slowest][..][fastest].
+ */
+#ifndef KERN_H
+#define KERN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/model.h"
+
+#define KERN_COLS  16             /* outputs of a column block: matrices are packed [n/16].. */
+#define KERN_TILE  8              /* rows of an activation tile */
+#define KERN_BLOCK 16             /* tokens of a KV block */
+
+/* The form of activations that a weight type multiplies with. */
+enum kern_form { FORM_F32, FORM_BF16, FORM_I8, N_FORMS };
+
+/* Activations of `rows` rows of k, in one form; tiles of KERN_TILE rows, the last one shorter.
+ * What lies inside a tile is the table's own affair.  Tiles are independent of each other, so
+ * threads may each make some of them. */
+struct kern_rows {
+	enum kern_form form;
+	int32_t k, rows;
+	uint8_t *data;                /* [tiles][tile_bytes], 64-byte aligned */
+	size_t   tile_bytes;          /* as kern.tile_bytes(form, k) */
+};
+
+/* Queries of one sequence against its paged KV cache, one KV head of one layer. */
+struct kern_attend {
+	const float *q;               /* [n][ld_q]: head h of this group at q + t * ld_q + h * E; rotated */
+	float       *out;             /* [n][ld_out], heads likewise */
+	size_t   ld_q, ld_out;        /* in floats */
+	int32_t  n;                   /* queries, positions first .. first+n-1 */
+	int32_t  heads;               /* query heads per KV head, H / G */
+	int32_t  E;                   /* head width, a multiple of 16 */
+	int32_t  first;               /* position of query 0; its K,V are already stored */
+	int32_t  window;              /* last so many positions; 0 = all */
+	float    scale, cap;          /* on q.k; cap*tanh(x/cap), 0 = none */
+	const int32_t *table;         /* block ids of the sequence */
+	const uint8_t *kv;            /* the pool: block b begins at kv + b * block_stride */
+	size_t   block_stride;        /* bytes */
+	size_t   k_off, v_off;        /* bytes from a block's start to K and V of this layer and head */
+	float   *scratch;             /* kern.attend_scratch(n, heads, E) floats, 64-byte aligned */
+};
+
+struct kern {
+	const char *name;             /* "plain", "avx2", "avx512" */
+
+	/* ---- matrices: y = x w^T ---------------------------------------------------------- */
+	/* The form a stored type multiplies with; -1: this type is not supported. */
+	int  (*form)(int32_t type);
+	/* Bytes of one column block (16 outputs, all of k), as packed. A multiple of 64. */
+	size_t (*block_bytes)(int32_t type, int32_t k);
+	/* Pack 16 outputs: row i of the block is src[i] (stored bytes of k weights of `type`), or NULL
+	 * for a row past the end (zeros).  dst is 64-byte aligned. */
+	void (*pack)(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst);
+	/* Bytes of an activation tile (KERN_TILE rows). */
+	size_t (*tile_bytes)(enum kern_form form, int32_t k);
+	/* Make tiles [tile0, tile1) of dst from f32 rows (row t at x + t * ld). */
+	void (*make_rows)(struct kern_rows *dst, const float *x, size_t ld, int32_t tile0, int32_t tile1);
+	/* y[t][c] for all rows of x and the outputs of n_blocks packed blocks, of which n_cols are
+	 * real (the last block may be short); y points at the first of them, row t at y + t * ld.
+	 * bias: n_cols floats added, or NULL.  next: what this thread will read after it (prefetch), or NULL. */
+	void (*matmul)(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blocks, int32_t n_cols,
+	               const struct kern_rows *x, const float *bias, float *y, size_t ld,
+	               const uint8_t *next);
+	/* One stored row of k weights to f32 (embedding lookup, vectors). */
+	void (*dequant)(int32_t type, int32_t k, const uint8_t *src, float *dst);
+
+	/* ---- KV and attention -------------------------------------------------------------- */
+	/* Bytes of K (or of V) of one block, layer and head: KERN_BLOCK tokens of E.  A multiple of 64.
+	 * kv_type: enum sr_kv_type; 0 = not supported. */
+	size_t (*kv_bytes)(int32_t kv_type, int32_t E);
+	/* Store one token's k[E], v[E] at place `at` (0 .. 15) of a block's K and V areas. */
+	void (*kv_store)(int32_t kv_type, int32_t E, int32_t at, const float *k, const float *v,
+	                 uint8_t *k_area, uint8_t *v_area);
+	size_t (*attend_scratch)(int32_t n, int32_t heads, int32_t E);
+	void (*attend)(int32_t kv_type, const struct kern_attend *a);
+
+	/* ---- vectors ------------------------------------------------------------------------ */
+	/* y = x / sqrt(mean(x^2) + eps) * w, n wide */
+	void (*norm)(const float *x, const float *w, float eps, int32_t n, float *y);
+	void (*add)(float *x, const float *z, int32_t n);                        /* x += z */
+	/* rotate one head in place: cs = cos, sin interleaved for dims/2 pairs; pairs: see sr_rope */
+	void (*rope)(float *head, const float *cs, int32_t dims, int32_t pairs);
+	void (*act_mul)(int32_t act, const float *gate, const float *up, int32_t n, float *out);
+	/* Over n logits: the largest, where it is first, and log(sum(exp(x - max))) + max. */
+	void (*logits)(const float *x, int32_t n, float *max, int32_t *arg, double *logsum);
+};
+
+extern const struct kern kern_plain;              /* plain.c: the truth */
+const struct kern *kern_avx2(void);               /* NULL: not compiled in, or the CPU lacks it */
+const struct kern *kern_avx512(void);             /* needs avx512f,bw,vl,dq,vnni; bf16 if it has it */
+const struct kern *kern_pick(const char *name);   /* NULL = the best; NULL if there is no such */
+
+#endif

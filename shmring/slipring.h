@@ -1,0 +1,200 @@
+/* slipring.h - all a client of Slipring needs.
+ *
+ * A connection is memory shared with the daemon: one part the client writes (requests,
+ * cancels, prompts), one it can only read (tokens).  After sr_open(), sending a prompt and
+ * reading its answer takes no system call.
+ *
+ *	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = len,
+ *	                        .max_tokens = 64 };
+ *	struct sr_token t = { 0 };
+ *
+ *	if (sr_open(&c, SR_SOCKET, NULL) < 0 || sr_submit(c, &q, NULL) < 0)
+ *		return 1;
+ *	while (t.kind != SR_END)
+ *		if ((n = sr_next(c, &t)) == 1 && t.kind == SR_TOKEN)
+ *			use(t.id);
+ *		else if (n < 0 || (n == 0 && sr_wait(c, SR_WAIT_TOKENS, -1) < 0))
+ *			return 1;
+ *
+ * Units    lengths in tokens, times in nanoseconds of CLOCK_MONOTONIC.
+ * Results  int functions return 0 or a count, or -errno.
+ * Memory   arguments are copied before a call returns; no pointer is kept.
+ * Threads  a connection belongs to one thread at a time: open one per thread.
+ * Text     none.  Prompts and answers are token ids; see adapters/text.
+ * Restart  when the daemon stops, restarts or drops us, the tokens in the ring can still
+ *          be read; then every call says -ECONNRESET, for good (an empty sr_poll() looks
+ *          now and then).  Requests without their SR_END are lost: open and submit anew.
+ */
+#ifndef SLIPRING_H
+#define SLIPRING_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SR_SOCKET   "/run/slipring/slipring.sock"
+#define SR_STOP_MAX 8        /* stop ids inside a request; more go into more_stops */
+#define SR_LIST_MAX 1024     /* entries in each list of a request */
+#define SR_TOP_MAX  20       /* alternatives per position */
+#define SR_TOP_HERE 4        /* of them in the TOKEN or PROMPT record itself, */
+#define SR_TOP_PER  6        /* and in each TOP record after it */
+
+struct sr_conn;
+
+/* Zero means default.  Sizes are rounded up and cut to what the daemon allows. */
+struct sr_options {
+	uint32_t size;           /* sizeof(struct sr_options), see struct sr_request */
+	uint32_t spin_us;        /* sr_wait() polls so long, then sleeps */
+	uint32_t live;           /* requests under way at once: places in the request ring */
+	uint32_t tokens;         /* records in the token ring */
+	uint32_t arena;          /* bytes for prompts and lists not yet taken */
+	char     name[32];       /* NUL-terminated, for logs and slipring top */
+};
+
+/* What the daemon serves and what it granted.  Fixed for the life of a connection. */
+struct sr_model_info {
+	char     name[64];       /* NUL-terminated */
+	uint8_t  vocab_hash[32]; /* SHA-256 of the vocabulary: check it before you trust ids */
+	uint64_t epoch;          /* another after every start of the daemon */
+	uint32_t vocab;          /* token ids are 0 .. vocab-1 */
+	uint32_t context;        /* longest prompt + answer */
+	uint32_t live, tokens, arena; /* as in struct sr_options */
+};
+
+struct sr_pair {             /* a token with a bias, or with its log-probability */
+	int32_t  id;
+	float    value;
+};
+
+enum {                       /* flags of a request; unknown ones are -EINVAL */
+	SR_SEEDED = 1,           /* seed is given; without it the daemon picks one each time */
+	SR_IGNORE_EOS = 2,       /* end-of-sequence is a token like any other */
+	SR_PROMPT_LOGPROBS = 4,  /* SR_PROMPT for each prompt token but the first; skips the cache */
+	SR_NO_CACHE = 8,         /* compute the prompt even if a prefix of it is cached */
+};
+
+/* Zero means off or default: a prompt and max_tokens alone ask for greedy decoding.  New
+ * fields go to the end; beyond size they are zero; what the library lacks must be (-E2BIG). */
+struct sr_request {
+	uint32_t size;           /* sizeof(struct sr_request) */
+	uint32_t flags;
+	uint64_t user_data;      /* comes back in every record; the daemon never looks at it */
+	const int32_t *prompt;   /* [n_prompt] token ids */
+	uint32_t n_prompt;       /* 1 .. context */
+	uint32_t max_tokens;     /* 1 .. context-n_prompt; 0 only with SR_PROMPT_LOGPROBS */
+	uint32_t min_tokens;     /* no end-of-sequence or stop id before so many */
+	int32_t  priority;       /* lower goes first; 0 = as everybody */
+	uint64_t deadline;       /* 0 = none; past it the request ends with -ETIME */
+	float    temperature;    /* 0 = always the most likely token */
+	float    top_p, min_p;   /* (0, 1], [0, 1); 0 = off */
+	uint32_t top_k;          /* 0 = off */
+	float    presence;       /* [-2, 2] subtracted from each token already in the answer, */
+	float    frequency;      /* [-2, 2] times how often it is there */
+	float    repetition;     /* (0, ..) divides or multiplies tokens seen; 0 or 1 = off */
+	uint32_t n_top;          /* 0 .. SR_TOP_MAX alternatives with each token */
+	uint64_t seed;           /* of the draws of this request alone; needs SR_SEEDED */
+	uint32_t n_prompt_top;   /* the same with each prompt token */
+	uint32_t n_stop;         /* ids in stop[]; any of them ends the answer */
+	int32_t  stop[SR_STOP_MAX];
+	const int32_t *more_stops, *allowed, *banned; /* ids; NULL = none */
+	const struct sr_pair *bias;                   /* added to these ids' logits */
+	uint32_t n_more_stops, n_allowed, n_banned, n_bias; /* 0 .. SR_LIST_MAX */
+	uint64_t cache_salt;     /* cached prefixes are shared only among equal salts */
+	uint64_t tenant;         /* whose work it is; heard only from a trusted gateway's uid */
+	uint8_t  trace_id[16], span_id[8]; /* W3C trace context; all zero = none */
+};
+
+/* Why a request ended: end-of-sequence or a stop id (the last token's), or max_tokens
+ * reached; a failure is a -errno instead. */
+enum sr_finish { SR_STOP = 1, SR_LENGTH = 2 };
+
+/* The token ring as it is, a cache line per record.  A request that sr_submit() took yields
+ * PROMPT* TOKEN* END: exactly one END, each PROMPT and TOKEN at once followed by its TOPs. */
+enum sr_kind { SR_TOKEN = 1, SR_TOP = 2, SR_PROMPT = 3, SR_END = 4 };
+
+struct sr_end {
+	int32_t  finish;         /* enum sr_finish, or -ECANCELED, -ETIME, -EINVAL, -EIO */
+	uint32_t n_tokens;       /* in the answer */
+	uint32_t computed;       /* prompt tokens that were computed, again after preemption */
+	uint32_t cached;         /* prompt tokens that needed no computing */
+	uint64_t queued, scheduled; /* when taken from the ring; when first planned; */
+	uint64_t first, last;    /* when its first and last token were put; 0 = never */
+};
+
+struct sr_record {
+	uint32_t seq;            /* the ring's own, see ring.h */
+	uint8_t  kind;           /* enum sr_kind */
+	uint8_t  n_top;          /* TOKEN, PROMPT: all alternatives, most likely first; TOP: those here */
+	uint16_t preempted;      /* END: how often it had to go back to waiting */
+	uint64_t user_data;
+	union {
+		struct {
+			int32_t  id;
+			uint32_t index;  /* TOKEN: 0 = first of the answer; PROMPT: place in the prompt */
+			float    logprob;/* natural log, before temperature and truncation */
+			uint32_t rank;   /* 1 = the most likely */
+			struct sr_pair top[SR_TOP_HERE];
+		} token;
+		struct sr_pair top[SR_TOP_PER];
+		struct sr_end end;
+	} u;
+};
+
+/* The same made easy: one struct per token, whatever number of records it took. */
+struct sr_token {
+	uint64_t user_data;
+	uint32_t kind;           /* SR_TOKEN, SR_PROMPT or SR_END */
+	int32_t  id;             /* -1 in an SR_END */
+	uint32_t index, rank;
+	float    logprob;
+	uint32_t n_top, n_here;  /* alternatives, and how many of them have come: all, if whole */
+	struct sr_pair top[SR_TOP_MAX];
+	struct sr_end end;       /* in an SR_END */
+};
+
+/* Connect: receives the shared memory over the socket and maps it.  o may be NULL.
+ * -ENOENT or -ECONNREFUSED no daemon, -EACCES not permitted, -EPROTO other
+ * version, -EUSERS no free connection, -ETIMEDOUT no answer within a second. */
+int sr_open(struct sr_conn **out, const char *socket_path, const struct sr_options *o);
+
+const struct sr_model_info *sr_model(const struct sr_conn *c);
+
+/* Disconnect.  Live requests are cancelled.  NULL is allowed. */
+void sr_close(struct sr_conn *c);
+
+/* Send a request; *ticket (may be NULL) names it for sr_cancel().  -EAGAIN ring or arena
+ * full (SR_WAIT_ROOM), -EBUSY as many live as granted (read tokens until an SR_END),
+ * -EMSGSIZE longer than context or arena, -EINVAL a field is out of range. */
+int sr_submit(struct sr_conn *c, const struct sr_request *q, uint32_t *ticket);
+
+/* Ask a request to end early: SR_END comes, -ECANCELED unless it ended by itself first; one
+ * not begun is never computed.  Overtakes submits.  -EAGAIN if cancelled over and over. */
+int sr_cancel(struct sr_conn *c, uint32_t ticket);
+
+/* Take up to max records; how many.  Never blocks.  Who does not read gets no more tokens:
+ * nothing is ever dropped. */
+int sr_poll(struct sr_conn *c, struct sr_record *out, unsigned max);
+
+/* One whole token: 1, or 0 if none is complete.  Use this or sr_poll(), not both.
+ * sr_gather() is its inside: adds a record to *t, zero at first; 1 when *t is whole (the next
+ * record starts it anew), 0 when TOPs are to follow, -EPROTO out of order. */
+int sr_next(struct sr_conn *c, struct sr_token *t);
+int sr_gather(struct sr_token *t, const struct sr_record *r);
+
+/* Sleep until something asked for is there: those flags, or 0 after timeout_ms (-1 = no
+ * limit).  ROOM: the request last refused with -EAGAIN would fit now.  For an event loop:
+ * sr_arm() says what is there, or 0 and sr_fd() becomes readable when it comes; never read it. */
+enum { SR_WAIT_TOKENS = 1, SR_WAIT_ROOM = 2 };
+int sr_wait(struct sr_conn *c, int what, int timeout_ms);
+int sr_arm(struct sr_conn *c, int what);
+int sr_fd(const struct sr_conn *c);
+
+/* Round trip to the daemon's loop and back, past everything queued; polls, so to measure. */
+int sr_ping(struct sr_conn *c, uint64_t *rtt_ns, int timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
