@@ -1,0 +1,175 @@
+/* stats.c - the stats page: made by the daemon, mapped by whoever may read it. */
+#include "stats.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* vLLM's bounds, with finer ones below where a fast engine would fall into the first. */
+static const double ttft[] = { .0001, .00025, .0005, .001, .005, .01, .02, .04, .06, .08, .1, .25, .5,
+	.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560 };
+static const double itl[] = { .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .075, .1, .15,
+	.2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80 };
+static const double latency[] = { .001, .005, .01, .025, .05, .1, .2, .3, .5, .8, 1, 1.5, 2, 2.5, 5,
+	10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680 };
+static const double tokens[] = { 1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4,
+	1e5, 2e5, 5e5, 1e6 };
+static const double step[] = { 1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384 };
+
+#define B(a) a, (int)(sizeof(a) / sizeof(a[0]))
+static const struct { const char *name; const double *bound; int n; } hist[N_HIST] = {
+	[HIST_TTFT]              = { "time_to_first_token_seconds", B(ttft) },
+	[HIST_ITL]               = { "inter_token_latency_seconds", B(itl) },
+	[HIST_TPOT]              = { "request_time_per_output_token_seconds", B(itl) },
+	[HIST_E2E]               = { "e2e_request_latency_seconds", B(latency) },
+	[HIST_QUEUE]             = { "request_queue_time_seconds", B(latency) },
+	[HIST_INFERENCE]         = { "request_inference_time_seconds", B(latency) },
+	[HIST_PREFILL]           = { "request_prefill_time_seconds", B(latency) },
+	[HIST_DECODE]            = { "request_decode_time_seconds", B(latency) },
+	[HIST_PROMPT_TOKENS]     = { "request_prompt_tokens", B(tokens) },
+	[HIST_GENERATION_TOKENS] = { "request_generation_tokens", B(tokens) },
+	[HIST_MAX_TOKENS]        = { "request_params_max_tokens", B(tokens) },
+	[HIST_PREFILL_COMPUTED]  = { "request_prefill_kv_computed_tokens", B(tokens) },
+	[HIST_STEP_TOKENS]       = { "iteration_tokens_total", B(step) },
+};
+#undef B
+
+const double *stats_bounds(enum stats_hist h, int *n)
+{
+	*n = hist[h].n;
+	return hist[h].bound;
+}
+
+const char *stats_name(enum stats_hist h) { return hist[h].name; }
+
+void stats_observe(struct stats_page *p, enum stats_hist h, double value)
+{
+	int i = 0;
+
+	while (i < hist[h].n && value > hist[h].bound[i])
+		i++;
+	p->hist[h].count[i]++;
+	p->hist[h].sum += value;
+}
+
+static int page_path(char *out, size_t n, const char *run_dir, const char *name)
+{
+	return snprintf(out, n, "%s/%s", run_dir, name) < (int)n ? 0 : -ENAMETOOLONG;
+}
+
+int stats_create(struct stats_page **out, const char *run_dir, char *err, size_t errlen)
+{
+	char path[4096], temp[4096];
+	struct stats_page *p;
+	struct timespec t, mono;
+	int fd, e;
+
+	_Static_assert(sizeof(step) / sizeof(step[0]) < STATS_BUCKETS &&
+	               sizeof(latency) / sizeof(latency[0]) < STATS_BUCKETS, "a bucket for +Inf");
+	*out = NULL;
+	if (page_path(path, sizeof(path), run_dir, "stats") < 0 ||
+	    page_path(temp, sizeof(temp), run_dir, "stats.new") < 0) {
+		snprintf(err, errlen, "run directory: name too long");
+		return -ENAMETOOLONG;
+	}
+	unlink(temp);
+	fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+	if (fd < 0 || ftruncate(fd, sizeof(*p)) < 0)
+		goto fail;
+	p = mmap(NULL, sizeof(*p), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+	if (p == MAP_FAILED)
+		goto fail;
+	close(fd);
+	clock_gettime(CLOCK_REALTIME, &t);
+	clock_gettime(CLOCK_MONOTONIC, &mono);
+	p->magic = STATS_MAGIC;
+	p->version = STATS_VERSION;
+	p->bytes = sizeof(*p);
+	p->pid = (uint32_t)getpid();
+	p->start_unix = (uint64_t)t.tv_sec;
+	p->start_ns = (uint64_t)mono.tv_sec * 1000000000u + (uint64_t)mono.tv_nsec;
+	if (getrandom(&p->epoch, sizeof(p->epoch), 0) < 0)
+		p->epoch = p->start_ns ^ p->pid;
+	p->epoch |= 1;                        /* never 0 */
+	if (rename(temp, path) < 0) {
+		e = errno;
+		snprintf(err, errlen, "%s: cannot be made: %s", path, strerror(e));
+		munmap(p, sizeof(*p));
+		return -e;
+	}
+	*out = p;
+	return 0;
+fail:
+	e = errno;
+	snprintf(err, errlen, "%s: cannot be made: %s", temp, strerror(e));
+	if (fd >= 0)
+		close(fd);
+	return -e;
+}
+
+void stats_destroy(struct stats_page *p, const char *run_dir)
+{
+	char path[4096];
+
+	if (!p)
+		return;
+	__atomic_store_n(&p->epoch, 0, __ATOMIC_RELEASE);
+	munmap(p, sizeof(*p));
+	if (page_path(path, sizeof(path), run_dir, "stats") == 0)
+		unlink(path);
+}
+
+int stats_open(const struct stats_page **out, const char *run_dir)
+{
+	char path[4096];
+	struct stat st;
+	const struct stats_page *p;
+	int fd, r;
+
+	*out = NULL;
+	if ((r = page_path(path, sizeof(path), run_dir, "stats")) < 0)
+		return r;
+	if ((fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) < 0)
+		return -errno;
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size < sizeof(*p)) {
+		close(fd);
+		return -EPROTO;
+	}
+	p = mmap(NULL, sizeof(*p), PROT_READ, MAP_SHARED, fd, 0);
+	r = p == MAP_FAILED ? -errno : 0;
+	close(fd);
+	if (r < 0)
+		return r;
+	if (p->magic != STATS_MAGIC || p->version != STATS_VERSION || p->bytes != sizeof(*p)) {
+		stats_close(p);
+		return -EPROTO;
+	}
+	*out = p;
+	return 0;
+}
+
+bool stats_stale(const struct stats_page *p, const char *run_dir)
+{
+	const struct stats_page *now;
+	bool stale;
+
+	if (__atomic_load_n(&p->epoch, __ATOMIC_ACQUIRE) == 0)
+		return true;
+	if (stats_open(&now, run_dir) < 0)
+		return false;                 /* no newer one to change to */
+	stale = now->epoch != p->epoch;
+	stats_close(now);
+	return stale;
+}
+
+void stats_close(const struct stats_page *p)
+{
+	if (p)
+		munmap((void *)(uintptr_t)p, sizeof(*p));
+}

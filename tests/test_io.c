@@ -1,0 +1,277 @@
+/* LINK: core/io.c -luring */
+/* The event loop, every case over io_uring (if the kernel lets us) and over epoll. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/io.h"
+
+#define MS 1000000ull
+
+struct seen { int n, reads; uint32_t events; int64_t result; struct io *io; struct io_watch *other; };
+
+static void count(struct io_watch *w, uint32_t events)
+{
+	struct seen *s = w->ctx;
+
+	s->n++;
+	s->events |= events;
+}
+
+static void read_one(struct io_watch *w, uint32_t events)
+{
+	char c;
+
+	count(w, events);
+	if (read(w->fd, &c, 1) == 1)
+		((struct seen *)w->ctx)->reads++;
+}
+
+static void spin(struct io *io, unsigned ms)
+{
+	for (uint64_t end = io_now() + ms * MS; io_now() < end; )
+		io_sleep(io, io_now() + MS);
+}
+
+static void test_level_triggered(void **state)
+{
+	struct seen s = { 0 };
+	struct io_watch w = { .events = IO_IN, .fn = read_one, .ctx = &s };
+	int fd[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+	w.fd = fd[0];
+	assert_int_equal(io_watch_add(*state, &w), 0);
+	assert_int_equal(write(fd[1], "abc", 3), 3);
+	spin(*state, 20);
+	assert_int_equal(s.reads, 3);             /* one byte a callback: it came three times */
+	assert_int_equal(s.events, IO_IN);
+	io_watch_del(*state, &w);
+	assert_int_equal(write(fd[1], "d", 1), 1);
+	spin(*state, 5);
+	assert_int_equal(s.n, 3);
+	close(fd[0]);
+	close(fd[1]);
+}
+
+static void test_change_of_interest(void **state)
+{
+	struct seen s = { 0 };
+	struct io_watch w = { .events = 0, .fn = count, .ctx = &s };
+	int fd[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+	w.fd = fd[0];
+	assert_int_equal(io_watch_add(*state, &w), 0);
+	assert_int_equal(write(fd[1], "x", 1), 1);
+	spin(*state, 5);
+	assert_int_equal(s.n, 0);                 /* nothing was asked for */
+	io_watch_set(*state, &w, IO_OUT);
+	io_sleep(*state, io_now() + 100 * MS);
+	io_watch_set(*state, &w, IO_IN);
+	io_watch_set(*state, &w, IO_HUP);
+	assert_int_equal(s.events, IO_OUT);
+	s = (struct seen){ 0 };
+	spin(*state, 5);
+	assert_int_equal(s.n, 0);                 /* there is input, but it was unasked again */
+	close(fd[1]);
+	spin(*state, 5);
+	assert_true(s.n > 0 && s.events == IO_HUP);
+	io_watch_del(*state, &w);
+	close(fd[0]);
+}
+
+static void remove_other(struct io_watch *w, uint32_t events)
+{
+	struct seen *s = w->ctx;
+
+	count(w, events);
+	io_watch_del(s->io, s->other);
+	io_watch_del(s->io, w);
+}
+
+static void test_remove_in_callback(void **state)
+{
+	struct seen s[2] = { { .io = *state }, { .io = *state } };
+	struct io_watch w[2] = { { .events = IO_IN, .fn = remove_other, .ctx = &s[0] },
+	                         { .events = IO_IN, .fn = remove_other, .ctx = &s[1] } };
+	int fd[2][2];
+
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd[i]), 0);
+		w[i].fd = fd[i][0];
+		s[i].other = &w[1 - i];
+		assert_int_equal(io_watch_add(*state, &w[i]), 0);
+		assert_int_equal(write(fd[i][1], "x", 1), 1);
+	}
+	spin(*state, 10);
+	assert_int_equal(s[0].n + s[1].n, 1);     /* whoever came first removed both */
+	for (int i = 0; i < 4; i++)
+		close(fd[i / 2][i % 2]);
+}
+
+struct tick { struct io_timer t; int *order, *n, me; };
+static void tick(struct io_timer *t)
+{
+	struct tick *k = t->ctx;
+
+	k->order[(*k->n)++] = k->me;
+}
+
+static void test_timers_in_order(void **state)
+{
+	enum { N = 200 };
+	static struct tick k[N];
+	int order[N], n = 0, gone = 0;
+	uint64_t start = io_now();
+
+	for (int i = 0; i < N; i++) {
+		int rank = (i * 73 + 11) % N;         /* a permutation: 73 and 200 have no factor */
+
+		k[i] = (struct tick){ { .fn = tick, .ctx = &k[i] }, order, &n, rank };
+		io_timer_set(*state, &k[i].t, start + 5 * MS + (uint64_t)rank * 1000);
+	}
+	for (int i = 0; i < N; i += 10, gone++)
+		io_timer_del(*state, &k[i].t);
+	io_timer_set(*state, &k[1].t, start + 8 * MS);  /* moved to the end */
+	while (n < N - gone && io_now() < start + 500 * MS)
+		io_sleep(*state, start + 500 * MS);
+	assert_int_equal(n, N - gone);
+	for (int i = 1; i < n - 1; i++)
+		assert_true(order[i] > order[i - 1]);
+	assert_int_equal(order[n - 1], k[1].me);
+	assert_true(io_now() - start >= 5 * MS);
+}
+
+static void *waker(void *io)
+{
+	usleep(5000);
+	io_wake(io);
+	return NULL;
+}
+
+static void test_wake_from_another_thread(void **state)
+{
+	pthread_t t;
+	uint64_t start = io_now();
+
+	assert_int_equal(pthread_create(&t, NULL, waker, *state), 0);
+	io_sleep(*state, start + 2000 * MS);
+	assert_true(io_now() - start < 1000 * MS);
+	pthread_join(t, NULL);
+}
+
+static void read_done(struct io_read *r, int64_t result)
+{
+	struct seen *s = r->ctx;
+
+	s->n++;
+	s->result += result;
+}
+
+static void test_reads(void **state)
+{
+	char path[] = "/tmp/slipring-io-XXXXXX", *buf = aligned_alloc(4096, 8 * 4096);
+	struct seen s = { 0 }, bad = { 0 };
+	struct io_read r[8], wrong = { .fd = 1 << 20, .buf = buf, .n = 1, .fn = read_done, .ctx = &bad };
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	unlink(path);
+	for (int i = 0; i < 7 * 4096 + 100; i++)
+		buf[i] = (char)(i * 7);
+	assert_int_equal(write(fd, buf, 7 * 4096 + 100), 7 * 4096 + 100);
+	memset(buf, 0, 8 * 4096);
+	for (int i = 0; i < 8; i++) {
+		r[i] = (struct io_read){ .fd = fd, .offset = (uint64_t)i * 4096, .buf = buf + i * 4096,
+		                         .n = 4096, .fn = read_done, .ctx = &s };
+		assert_int_equal(io_read_start(*state, &r[i]), 0);
+	}
+	assert_int_equal(io_read_start(*state, &wrong), 0);
+	for (int i = 0; i < 200 && s.n + bad.n < 9; i++)
+		io_sleep(*state, io_now() + 10 * MS);
+	assert_int_equal(s.n, 8);
+	assert_int_equal(s.result, 7 * 4096 + 100);   /* the last one was short */
+	assert_int_equal(bad.result, -EBADF);
+	for (int i = 0; i < 7 * 4096 + 100; i++)
+		assert_int_equal(buf[i], (char)(i * 7));
+	close(fd);
+	free(buf);
+}
+
+static void on_signal(void *ctx, int sig) { *(int *)ctx = sig; }
+
+static void test_signals(void **state)
+{
+	sigset_t m;
+	int got = 0;
+
+	sigemptyset(&m);
+	sigaddset(&m, SIGUSR1);
+	assert_int_equal(io_signals(*state, &m, on_signal, &got), 0);
+	raise(SIGUSR1);
+	for (int i = 0; i < 100 && !got; i++)
+		io_sleep(*state, io_now() + 10 * MS);
+	assert_int_equal(got, SIGUSR1);
+}
+
+/* In a child that may make no system call but exit: the kernel kills it at the first other. */
+static void test_idle_poll_makes_no_system_call(void **state)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct io *io;
+
+		if (io_create(&io, 0) < 0 || strcmp(io_kind(io), "io_uring"))
+			_exit(77);
+		io_poll(io);                      /* hand over what the set-up queued */
+		if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) < 0)
+			_exit(77);
+		for (int i = 0; i < 10000; i++)
+			io_poll(io);
+		syscall(SYS_exit, 0);
+	}
+	(void)state;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+		print_message("SKIP: no io_uring or no seccomp here\n");
+		skip();
+	}
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static int uring(void **state) { return io_create((struct io **)state, 0); }
+static int epoll(void **state) { return io_create((struct io **)state, IO_EPOLL); }
+static int done(void **state) { io_destroy(*state); return 0; }
+
+#define BOTH(f) cmocka_unit_test_setup_teardown(f, uring, done), \
+	{ #f " (epoll)", f, epoll, done, NULL }
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		BOTH(test_level_triggered), BOTH(test_change_of_interest), BOTH(test_remove_in_callback),
+		BOTH(test_timers_in_order), BOTH(test_wake_from_another_thread), BOTH(test_reads),
+		BOTH(test_signals), cmocka_unit_test(test_idle_poll_makes_no_system_call),
+	};
+
+	alarm(60);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
