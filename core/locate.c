@@ -1,0 +1,266 @@
+/* locate.c - what a MODEL on the command line is.  See locate.h. */
+#include "locate.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <openssl/evp.h>
+
+#include "gguf.h"
+
+static bool join(char *out, size_t n, const char *a, const char *b)
+{
+	int len = snprintf(out, n, "%s/%s", a, b);
+
+	return len > 0 && (size_t)len < n;
+}
+
+static bool is_dir(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool is_file(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* $VAR, unless it is unset or empty: then $HOME/below. */
+static bool base_dir(char *out, size_t n, const char *var, const char *below)
+{
+	const char *v = getenv(var), *home = getenv("HOME");
+
+	if (v && *v)
+		return (size_t)snprintf(out, n, "%s", v) < n;
+	return home && *home && join(out, n, home, below);
+}
+
+/* Where downloaded Hugging Face repositories lie. */
+static bool hub_dir(char *out, size_t n)
+{
+	const char *hub = getenv("HF_HUB_CACHE"), *home = getenv("HF_HOME");
+	char cache[3072];
+
+	if (hub && *hub)
+		return (size_t)snprintf(out, n, "%s", hub) < n;
+	if (home && *home)
+		return join(out, n, home, "hub");
+	return base_dir(cache, sizeof(cache), "XDG_CACHE_HOME", ".cache") &&
+	       join(out, n, cache, "huggingface/hub");
+}
+
+/* name or org/name, of the characters that a repository may have. */
+static bool is_id(const char *s)
+{
+	int slashes = 0;
+
+	if (!isalnum((unsigned char)*s) || strlen(s) > 200 || strstr(s, "..") || strstr(s, "--"))
+		return false;
+	for (; *s; s++)
+		if (*s == '/') {
+			if (slashes++ || !isalnum((unsigned char)s[1]))
+				return false;
+		} else if (!isalnum((unsigned char)*s) && !strchr("-_.", *s)) {
+			return false;
+		}
+	return true;
+}
+
+/* A directory: config.json makes it a model, else the one GGUF file in it does. */
+static int take_dir(struct located *out, const char *dir, char *err, size_t errlen)
+{
+	char path[4096], only[4096] = "";
+	struct dirent *e;
+	int n = 0;
+	DIR *d;
+
+	if (join(path, sizeof(path), dir, "config.json") && is_file(path)) {
+		snprintf(out->path, sizeof(out->path), "%s", dir);
+		out->gguf = false;
+		return 0;
+	}
+	d = opendir(dir);
+	if (!d) {
+		n = -errno;
+		snprintf(err, errlen, "%s: %s", dir, strerror(-n));
+		return n;
+	}
+	while ((e = readdir(d)) != NULL) {
+		size_t len = strlen(e->d_name);
+
+		if (len > 5 && strcmp(e->d_name + len - 5, ".gguf") == 0 && join(path, sizeof(path), dir, e->d_name)) {
+			n++;
+			snprintf(only, sizeof(only), "%s", path);
+		}
+	}
+	closedir(d);
+	if (n == 1) {
+		snprintf(out->path, sizeof(out->path), "%s", only);
+		out->gguf = true;
+		return 0;
+	}
+	if (n > 1)
+		snprintf(err, errlen, "%s holds %d GGUF files and no config.json: name the file", dir, n);
+	else
+		snprintf(err, errlen, "%s holds no config.json and no GGUF file: it is no model", dir);
+	return -EINVAL;
+}
+
+/* An id: hub/models--org--name/snapshots/<what refs/main says>. */
+static int take_id(struct located *out, const char *id, char *err, size_t errlen)
+{
+	char hub[3072], repo[3500], path[4096], rev[128];
+	size_t len, n;
+	FILE *f;
+
+	if (!hub_dir(hub, sizeof(hub))) {
+		snprintf(err, errlen, "%s: neither HOME nor HF_HOME says where downloaded models are", id);
+		return -ENOENT;
+	}
+	len = (size_t)snprintf(repo, sizeof(repo), "%s/models--", hub);
+	for (const char *s = id; *s && len + 3 < sizeof(repo); s++) {
+		if (*s == '/')
+			repo[len++] = '-';
+		repo[len++] = *s == '/' ? '-' : *s;
+	}
+	repo[len] = 0;
+	f = join(path, sizeof(path), repo, "refs/main") ? fopen(path, "re") : NULL;
+	n = f ? fread(rev, 1, sizeof(rev) - 1, f) : 0;
+	if (f)
+		fclose(f);
+	rev[n] = 0;
+	rev[strcspn(rev, " \r\n")] = 0;
+	if (!*rev || strchr(rev, '/') || *rev == '.' ||
+	    (size_t)snprintf(path, sizeof(path), "%s/snapshots/%s", repo, rev) >= sizeof(path) || !is_dir(path)) {
+		snprintf(err, errlen, "%s is no file or directory here and is not in %s; to download it: hf download %s",
+		         id, hub, id);
+		return -ENOENT;
+	}
+	return take_dir(out, path, err, errlen);
+}
+
+static int take_default(struct located *out, char *err, size_t errlen)
+{
+	char cache[3072];
+
+	if (!base_dir(cache, sizeof(cache), "XDG_CACHE_HOME", ".cache")) {
+		snprintf(err, errlen, "no MODEL given, and neither HOME nor XDG_CACHE_HOME says where the default one is");
+		return -ENOENT;
+	}
+	snprintf(out->path, sizeof(out->path), "%s/slipring/models/%s", cache, LOCATE_DEFAULT);
+	snprintf(out->name, sizeof(out->name), "%.*s", (int)strlen(LOCATE_DEFAULT) - 5, LOCATE_DEFAULT);
+	out->gguf = true;
+	if (is_file(out->path))
+		return 0;
+	snprintf(err, errlen, "no MODEL given, and the default one is not at %s; to download it: tools/fetch-model.sh",
+	         out->path);
+	return -ENOENT;
+}
+
+int locate_model(struct located *out, const char *model, char *err, size_t errlen)
+{
+	struct stat st;
+
+	memset(out, 0, sizeof(*out));
+	if (!model || !*model)
+		return take_default(out, err, errlen);
+	if (strlen(model) >= sizeof(out->path) - 256 || (strlen(model) > 255 && !strchr(model, '/'))) {
+		snprintf(err, errlen, "MODEL is a path of %zu bytes; at most %zu are allowed",
+		         strlen(model), sizeof(out->path) - 256);
+		return -ENAMETOOLONG;
+	}
+	snprintf(out->name, sizeof(out->name), "%.255s", strlen(model) < 256 ? model : strrchr(model, '/') + 1);
+	if (stat(model, &st) == 0) {
+		if (S_ISDIR(st.st_mode))
+			return take_dir(out, model, err, errlen);
+		if (!S_ISREG(st.st_mode)) {
+			snprintf(err, errlen, "%s is no regular file or directory", model);
+			return -EINVAL;
+		}
+		snprintf(out->path, sizeof(out->path), "%s", model);
+		out->gguf = true;
+		return 0;
+	}
+	if (errno != ENOENT && errno != ENOTDIR) {
+		int rc = -errno;
+
+		snprintf(err, errlen, "%s: %s", model, strerror(-rc));
+		return rc;
+	}
+	if (is_id(model))
+		return take_id(out, model, err, errlen);
+	snprintf(err, errlen, "%s: no such file or directory", model);
+	return -ENOENT;
+}
+
+/* ---- the vocabulary's hash --------------------------------------------------------------------- */
+
+static int hash_file(EVP_MD_CTX *md, const char *path, char *err, size_t errlen)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
+	uint8_t buf[65536];
+	ssize_t n;
+
+	if (fd < 0) {
+		rc = errno == ENOENT ? 0 : -errno;
+		snprintf(err, errlen, "%s: %s", path, strerror(errno));
+		return rc;
+	}
+	while ((n = read(fd, buf, sizeof(buf))) > 0)
+		EVP_DigestUpdate(md, buf, (size_t)n);
+	if (n < 0) {
+		rc = -errno;
+		snprintf(err, errlen, "%s: %s", path, strerror(-rc));
+	}
+	close(fd);
+	return rc;
+}
+
+static int hash_gguf(EVP_MD_CTX *md, const char *path, char *err, size_t errlen)
+{
+	const struct gguf_value *v;
+	struct gguf_file f;
+	int rc = gguf_open(&f, path, err, errlen);
+
+	if (rc)
+		return rc;
+	v = gguf_find(f.g, "tokenizer.ggml.tokens");
+	if (v)
+		EVP_DigestUpdate(md, v->data, v->bytes);
+	gguf_close(&f);
+	return 0;
+}
+
+int locate_vocab_hash(const struct located *m, uint8_t out[32], char *err, size_t errlen)
+{
+	EVP_MD_CTX *md = EVP_MD_CTX_new();
+	char path[4096 + 16];
+	int rc;
+
+	if (!md || EVP_DigestInit_ex(md, EVP_sha256(), NULL) != 1) {
+		EVP_MD_CTX_free(md);
+		snprintf(err, errlen, "SHA-256 is not available in this OpenSSL");
+		return -ENOTSUP;
+	}
+	if (m->gguf) {
+		rc = hash_gguf(md, m->path, err, errlen);
+	} else {
+		snprintf(path, sizeof(path), "%s/tokenizer.json", m->path);
+		rc = hash_file(md, path, err, errlen);
+	}
+	if (rc == 0 && EVP_DigestFinal_ex(md, out, NULL) != 1)
+		rc = -EIO;
+	EVP_MD_CTX_free(md);
+	return rc;
+}
