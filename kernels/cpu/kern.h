@@ -65,6 +65,9 @@ struct kern {
 	/* Pack 16 outputs: row i of the block is src[i] (stored bytes of k weights of `type`), or NULL
 	 * for a row past the end (zeros).  dst is 64-byte aligned. */
 	void (*pack)(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst);
+	/* Output c (0 .. 15) of a packed block as f32, the inverse of pack up to its rounding: the
+	 * embedding is looked up in the same memory that a tied head multiplies with. */
+	void (*unpack)(int32_t type, int32_t k, const uint8_t *block, int32_t c, float *dst);
 	/* Bytes of an activation tile (KERN_TILE rows). */
 	size_t (*tile_bytes)(enum kern_form form, int32_t k);
 	/* Make tiles [tile0, tile1) of dst from f32 rows (row t at x + t * ld). */
