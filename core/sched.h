@@ -11,13 +11,15 @@
  *	                  +---- preempt -----+   blocks and slot given up, ids kept
  *
  * One step, in this order:
- *	reap    done batches, oldest first: tokens out, ended sequences released
+ *	reap    the oldest batch, if it is done: tokens out, ended sequences released
+ *	time    those past their deadline end, waiting or running
  *	then, if fewer than depth are in flight, fill the next:
  *	decode  one token each, oldest first; short of a block, preempt the youngest
  *	prompt  running ones, oldest first, in chunks: whole blocks but for the last chunk
  *	admit   preempted ones first, then by priority, then tenants in turn (deficit round
  *	        robin; tokens are charged when planned, while another tenant waits), each
- *	        tenant's in order of arrival; nothing in a step that preempted
+ *	        tenant's in order of arrival; only with blocks for all its tokens; nothing in
+ *	        a step that preempted
  *	finish  END for slots left without owner; kv's copies, demotion with what is left
  *	launch  if anything is in it; publish the prompt blocks it computes
  *
@@ -52,7 +54,10 @@ struct sched_request {
 	uint64_t salt, deadline;  /* deadline 0 = none */
 	int32_t  priority;        /* lower runs first */
 	uint8_t  n_top;           /* alternatives with each token */
-	bool     score;           /* log-probabilities of the prompt: no prefix matching */
+	uint8_t  n_prompt_top;    /* the same with each scored prompt token */
+	bool     score;           /* log-probabilities of the prompt: no prefix matching.  Then
+	                             max_tokens may be 0: nothing is sampled */
+	bool     no_cache;        /* compute the prompt even if a prefix of it is cached */
 	bool     history;         /* the device needs the ids: penalties or bad words */
 };
 
@@ -61,7 +66,7 @@ enum { SCHED_MORE, SCHED_STOP, SCHED_LENGTH }; /* else -ECANCELED, -ETIME, -ENOS
 struct sched_event {          /* one token of an answer, one scored prompt token, or an end */
 	uint64_t user_data;
 	int32_t  id;              /* -1: an end without a token */
-	int32_t  position;        /* in the sequence; < n_prompt: scored */
+	int32_t  position;        /* in the sequence; < n_prompt: scored; an end's: ids it had */
 	int32_t  rank, finish, cached;
 	float    logprob;
 	int32_t  n_top;
@@ -76,20 +81,24 @@ struct sched_event {          /* one token of an answer, one scored prompt token
  * before a row is planned, for all it may yield, alternatives included: so emit cannot
  * fail, there is no overflow path, and a slow reader slows itself.  One more is set aside
  * at admission for the end, if that leaves room for the largest row: else the ends alone
- * could fill a ring and nothing would ever move.  Not called from anywhere but
- * sched_admit, sched_cancel and sched_step. */
+ * could fill a ring and nothing would ever move.
+ *
+ * An event uses cost(n_top) records if it has a token (id >= 0), and the one set aside at
+ * admission if it is an end (finish != SCHED_MORE); both, if the last token ends it.  What
+ * else was set aside for a request is released before its end is emitted.  Not called from
+ * anywhere but sched_admit, sched_cancel and sched_step; may not call the scheduler. */
 struct sched_port {
 	void *ctx;
 	/* Set aside as many as there are, most at most; 0, and none, if fewer than least. */
 	uint32_t (*reserve)(void *ctx, void *who, uint32_t least, uint32_t most);
 	void (*release)(void *ctx, void *who, uint32_t n);  /* give n back unused */
-	void (*emit)(void *ctx, void *who, const struct sched_event *e); /* uses cost(n_top) */
+	void (*emit)(void *ctx, void *who, const struct sched_event *e);
 };
 
 /* Knobs may change between steps, up to the ceilings given at create. */
 struct sched_knobs {
 	int32_t  max_seqs;        /* running */
-	int32_t  batch_tokens;    /* new tokens of one batch */
+	int32_t  batch_tokens;    /* new tokens of one batch; at least max_seqs */
 	int32_t  chunk_max;       /* of one sequence's prompt in one batch */
 	int32_t  queue_requests;  /* waiting */
 	int64_t  queue_tokens;    /* their prompts, together */
@@ -98,17 +107,25 @@ struct sched_knobs {
 	uint32_t step_ns;         /* 0 = none; prompt chunks shrink so that a batch takes this
 	                             long, by the measured time per token (slow devices) */
 	int32_t  quantum;         /* tokens a tenant earns per round */
+	bool     no_prefix_cache; /* nothing is matched or published from now on */
 };
 
 struct sched_config {
-	struct sr_limits limits;  /* as opened */
+	struct sr_limits limits;  /* as opened.  rows >= slots, tokens >= rows, n_blocks enough for
+	                             one sequence of context, cmds >= rows + slots + 8, words >= rows +
+	                             seq_blocks + 16, and what the lists and ids of one request take
+	                             besides (else its admission is -E2BIG) */
 	struct sched_knobs knobs; /* to begin with: the ceilings, too */
 	int32_t  vocab, context;
 	int32_t  tenants;         /* most with live requests */
-	int64_t  text_tokens;     /* ids held: queue_tokens + (1 + ln slots) * those of all
-	                             blocks suffices, given the order of preemption; create
-	                             adds two chunks per sequence */
-	int32_t  tops_per_record; /* cost(n) = 1 + ceil(n / this), in records */
+	int64_t  text_tokens;     /* ids held: queue_tokens + (1 + ln slots) * those of all blocks
+	                             is ample.  Create adds two chunks per sequence and takes at
+	                             least two contexts; when short, sequences wait (WHY_KV) */
+	int64_t  list_words;      /* of lists held; 0 = 64 K and 8 per sequence.  Up to 16 words of
+	                             one request (its stop ids, mostly) are free */
+	int32_t  tops_here;       /* records a token costs with n alternatives: */
+	int32_t  tops_per_record; /*   1 + ceil(max(0, n - tops_here) / tops_per_record) */
+	bool     fcfs;            /* priorities are not heard: first come, first served */
 };
 
 /* Why a step added no more rows, and what bound the time since the step before. */
@@ -119,25 +136,26 @@ enum sched_bound { BOUND_IDLE, BOUND_HOST, BOUND_COMPUTE, BOUND_MEMORY, BOUND_PC
 struct sched_stats {
 	int32_t  running, waiting, preempted;
 	int64_t  waiting_tokens;
-	uint64_t steps, rows, tokens, samples, late, preemptions, finished, cached_tokens;
+	uint64_t steps, rows, tokens, samples; /* steps: batches reaped that had rows */
+	uint64_t late, preemptions, finished, cached_tokens;
 	uint64_t why_ns[N_WHY], bound_ns[N_BOUND]; /* each sums to the time between steps */
 	uint64_t prefix_queries, prefix_hits;      /* tokens looked up in the prefix cache, found */
 	uint64_t prompt_computed;                  /* prompt tokens computed */
-	struct {                                   /* the batch reaped last; steps counts them */
+	struct {                                   /* the batch reaped last: at most one in a step */
 		uint64_t begin_ns;
 		int32_t  rows, tokens;
-		uint32_t host_ns, device_ns;
+		uint32_t host_ns, device_ns;       /* it waited for the host; it computed */
 		uint8_t  why, bound;
 	} last;
 };
 
-/* 0, -EINVAL, -ENOMEM.  kv and backend outlive the scheduler. */
+/* 0, -EINVAL (limits or knobs that cannot work), -ENOMEM.  kv and backend outlive it. */
 int  sched_create(struct sched **out, const struct sched_config *cfg, struct kv *kv,
                   const struct sr_backend_ops *ops, struct sr_backend *b,
                   const struct sched_port *port);
 void sched_destroy(struct sched *s);
 
-/* 0, or -ERANGE: above its ceiling. */
+/* 0, or -ERANGE: above its ceiling, or below 1 where that is the least. */
 int  sched_set(struct sched *s, const struct sched_knobs *k);
 
 /* Ask before taking a request out of a client's ring: what is not taken stays there, and
@@ -145,7 +163,9 @@ int  sched_set(struct sched *s, const struct sched_knobs *k);
  * more of the queue than it leaves free, so one cannot shut out the others. */
 bool sched_full(const struct sched *s, uint64_t tenant, int32_t n_prompt);
 
-/* 0; -EEXIST user_data is live for who; -EAGAIN full, or no record for its end. */
+/* 0; -EEXIST user_data is live for who; -EAGAIN full, or no record for its end; -E2BIG it
+ * could never fit a batch's words (lists, and its ids where the device needs them); -EIO
+ * the device is lost.  Lengths, ids and numbers were checked: wrong ones are asserts. */
 int  sched_admit(struct sched *s, void *who, uint64_t tenant,
                  const struct sched_request *q, uint64_t now);
 
