@@ -33,6 +33,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default) /* all that the shared library exports */
 
 #define SR_SOCKET   "/run/slipring/slipring.sock"
 #define SR_STOP_MAX 8        /* stop ids inside a request; more go into more_stops */
@@ -85,17 +86,18 @@ struct sr_request {
 	uint32_t n_prompt;       /* 1 .. context */
 	uint32_t max_tokens;     /* 1 .. context-n_prompt; 0 only with SR_PROMPT_LOGPROBS */
 	uint32_t min_tokens;     /* no end-of-sequence or stop id before so many */
-	int32_t  priority;       /* lower goes first; 0 = as everybody */
+	int32_t  priority;       /* lower goes first; 0 = as everybody; below it only for the daemon's
+	                            own uid and the gateway's, else it counts as 0 */
 	uint64_t deadline;       /* 0 = none; past it the request ends with -ETIME */
 	float    temperature;    /* 0 = always the most likely token */
-	float    top_p, min_p;   /* (0, 1], [0, 1); 0 = off */
+	float    top_p, min_p;   /* (0, 1], [0, 1]; 0 = off */
 	uint32_t top_k;          /* 0 = off */
 	float    presence;       /* [-2, 2] subtracted from each token already in the answer, */
 	float    frequency;      /* [-2, 2] times how often it is there */
 	float    repetition;     /* (0, ..) divides or multiplies tokens seen; 0 or 1 = off */
 	uint32_t n_top;          /* 0 .. SR_TOP_MAX alternatives with each token */
 	uint64_t seed;           /* of the draws of this request alone; needs SR_SEEDED */
-	uint32_t n_prompt_top;   /* the same with each prompt token */
+	uint32_t n_prompt_top;   /* the same with each prompt token; needs SR_PROMPT_LOGPROBS */
 	uint32_t n_stop;         /* ids in stop[]; any of them ends the answer */
 	int32_t  stop[SR_STOP_MAX];
 	const int32_t *more_stops, *allowed, *banned; /* ids; NULL = none */
@@ -104,6 +106,9 @@ struct sr_request {
 	uint64_t cache_salt;     /* cached prefixes are shared only among equal salts */
 	uint64_t tenant;         /* whose work it is; heard only from a trusted gateway's uid */
 	uint8_t  trace_id[16], span_id[8]; /* W3C trace context; all zero = none */
+	const int32_t *bad_words; /* sequences the answer never completes, each its length, then */
+	uint32_t n_bad_words;    /* its ids; 0 .. SR_LIST_MAX words, the lengths among them */
+	uint32_t zero;
 };
 
 /* Why a request ended: end-of-sequence or a stop id (the last token's), or max_tokens
@@ -115,7 +120,8 @@ enum sr_finish { SR_STOP = 1, SR_LENGTH = 2 };
 enum sr_kind { SR_TOKEN = 1, SR_TOP = 2, SR_PROMPT = 3, SR_END = 4 };
 
 struct sr_end {
-	int32_t  finish;         /* enum sr_finish, or -ECANCELED, -ETIME, -EINVAL, -EIO */
+	int32_t  finish;         /* enum sr_finish, or -ECANCELED, -ETIME, -EINVAL, -EIO, -ENOSPC (more
+	                            KV cache than there is), -ECONNRESET (the daemon is stopping) */
 	uint32_t n_tokens;       /* in the answer */
 	uint32_t computed;       /* prompt tokens that were computed, again after preemption */
 	uint32_t cached;         /* prompt tokens that needed no computing */
@@ -194,6 +200,7 @@ int sr_fd(const struct sr_conn *c);
 /* Round trip to the daemon's loop and back, past everything queued; polls, so to measure. */
 int sr_ping(struct sr_conn *c, uint64_t *rtt_ns, int timeout_ms);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -13,7 +13,7 @@
  *
  * Arena.  A byte ring.  A request has one span in it, whose parts follow each other:
  *
- *	prompt[n_prompt] more_stops[] allowed[] banned[] int32, bias[n_bias] struct sr_pair
+ *	prompt[n_prompt] more_stops[] allowed[] banned[] bad_words[] int32, bias[n_bias] sr_pair
  *
  * A span never wraps: the client skips to 0 where the end is too near, and starts at 0 when
  * none is out, so any span up to the whole arena fits.  The daemon copies it before it
@@ -81,7 +81,7 @@ struct sr_wire_request {
 
 	uint64_t seed;
 	float    temperature, top_p, min_p, presence, frequency, repetition;
-	uint32_t top_k, zero1;
+	uint32_t top_k, n_bad_words;
 	int32_t  stop[SR_STOP_MAX];
 	uint64_t cache_salt, tenant;
 	uint8_t  trace_id[16], span_id[8];
@@ -138,8 +138,8 @@ static inline bool sr_shape_ok(const struct sr_shape *s)
 /* Bytes of a request's span, or -1 if it does not lie in the arena.  Call it on the copy. */
 static inline int64_t sr_wire_span(const struct sr_wire_request *q, uint32_t arena)
 {
-	uint64_t n = 4 * ((uint64_t)q->n_prompt + q->n_more_stops + q->n_allowed + q->n_banned) +
-	             8 * (uint64_t)q->n_bias;         /* 32-bit terms: cannot overflow */
+	uint64_t n = 4 * ((uint64_t)q->n_prompt + q->n_more_stops + q->n_allowed + q->n_banned +
+	                  q->n_bad_words) + 8 * (uint64_t)q->n_bias; /* 32-bit terms: no overflow */
 
 	return q->span % 4 || q->span > arena || n > arena - q->span ? -1 : (int64_t)n;
 }
