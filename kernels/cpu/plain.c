@@ -1,0 +1,309 @@
+/* plain.c - every inner loop in plain C: the truth that the other tables are held to.
+ *
+ * Matrices lie as stored, row behind row, and are read through types.h.  Quantized weights
+ * multiply with activations quantized to int8 in groups of 32, as in the fast tables; their
+ * integer sums are exact and the float steps below are the same ones in the same order, so for
+ * these types every table gives the same bits.  The other types multiply with f32.
+ *
+ * Activations of one tile: FORM_F32 [8][k] floats; FORM_I8 [8] of int8 q[k], float scale[k/32],
+ * float scale * sum[k/32].
+ */
+#include <assert.h>
+#include <math.h>
+
+#include "kern.h"
+#include "kvblock.h"
+#include "types.h"
+
+static size_t align64(size_t n)
+{
+	return (n + 63) & ~(size_t)63;
+}
+
+/* ---- matrices ------------------------------------------------------------------------------- */
+
+static int form(int32_t type)
+{
+	if (types_quantized(type))
+		return FORM_I8;
+	return types_bytes(type, GROUP) ? FORM_F32 : -1;
+}
+
+static size_t block_bytes(int32_t type, int32_t k)
+{
+	return align64(KERN_COLS * types_bytes(type, k));
+}
+
+static void pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst)
+{
+	size_t bytes = types_bytes(type, k);
+
+	for (int c = 0; c < KERN_COLS; c++) {
+		if (src[c])
+			memcpy(dst + (size_t)c * bytes, src[c], bytes);
+		else
+			memset(dst + (size_t)c * bytes, 0, bytes);
+	}
+}
+
+static size_t row_bytes(enum kern_form f, int32_t k)
+{
+	return f == FORM_F32 ? (size_t)k * 4 : (size_t)k + (size_t)(k / GROUP) * 8;
+}
+
+static size_t tile_bytes(enum kern_form f, int32_t k)
+{
+	return align64(KERN_TILE * row_bytes(f, k));
+}
+
+/* One row as int8: the largest of a group becomes 127. */
+static void quantize(int32_t k, const float *x, uint8_t *row)
+{
+	int8_t *q = (int8_t *)row;
+	float *scale = (float *)(void *)(row + k), *scaled_sum = scale + k / GROUP;
+
+	for (int32_t g = 0; g < k / GROUP; g++, x += GROUP, q += GROUP) {
+		float most = 0;
+		int32_t sum = 0;
+
+		for (int i = 0; i < GROUP; i++)
+			most = fmaxf(most, fabsf(x[i]));
+		scale[g] = most / 127;
+		for (int i = 0; i < GROUP; i++) {
+			q[i] = most > 0 ? (int8_t)rintf(x[i] * (127 / most)) : 0;
+			sum += q[i];
+		}
+		scaled_sum[g] = scale[g] * (float)sum;
+	}
+}
+
+static void make_rows(struct kern_rows *dst, const float *x, size_t ld, int32_t tile0, int32_t tile1)
+{
+	size_t bytes = row_bytes(dst->form, dst->k);
+
+	for (int32_t t = tile0 * KERN_TILE; t < tile1 * KERN_TILE && t < dst->rows; t++) {
+		uint8_t *row = dst->data + (size_t)(t / KERN_TILE) * dst->tile_bytes + (size_t)(t % KERN_TILE) * bytes;
+
+		if (dst->form == FORM_F32)
+			memcpy(row, x + (size_t)t * ld, bytes);
+		else
+			quantize(dst->k, x + (size_t)t * ld, row);
+	}
+}
+
+/* acc plus the terms of one group of weights. */
+static float add_i8(float acc, const struct group *w, bool halves, int32_t g, int32_t k, const uint8_t *row)
+{
+	const int8_t *q = (const int8_t *)row + g * GROUP;
+	const float *scale = (const float *)(const void *)(row + k), *scaled_sum = scale + k / GROUP;
+	int part = halves ? GROUP / 2 : GROUP;
+
+	for (int h = 0; h < GROUP / part; h++) {
+		int32_t sum = 0;
+
+		for (int i = h * part; i < (h + 1) * part; i++)
+			sum += w->q[i] * q[i];
+		acc = fmaf((float)sum, w->d[h] * scale[g], acc);
+	}
+	return w->m != 0 ? fmaf(w->m, scaled_sum[g], acc) : acc;
+}
+
+static float add_f32(float acc, const float *w, int32_t g, const uint8_t *row)
+{
+	const float *x = (const float *)(const void *)row + (size_t)g * GROUP;
+
+	for (int i = 0; i < GROUP; i++)
+		acc = fmaf(w[i], x[i], acc);
+	return acc;
+}
+
+/* One output, all rows; y holds the running sums. */
+static void column(int32_t type, int32_t k, const uint8_t *w, const struct kern_rows *x, float *y, size_t ld)
+{
+	size_t bytes = row_bytes(x->form, k);
+
+	for (int32_t t = 0; t < x->rows; t++)
+		y[(size_t)t * ld] = 0;
+	for (int32_t g = 0; g < k / GROUP; g++) {
+		struct group quant;
+		float plain[GROUP];
+
+		if (x->form == FORM_I8)
+			types_group(type, w, g, &quant);
+		else
+			types_dequant(type, GROUP, w + (size_t)g * types_bytes(type, GROUP), plain);
+		for (int32_t t = 0; t < x->rows; t++) {
+			const uint8_t *row = x->data + (size_t)(t / KERN_TILE) * x->tile_bytes +
+			                     (size_t)(t % KERN_TILE) * bytes;
+			float *acc = y + (size_t)t * ld;
+
+			*acc = x->form == FORM_I8 ? add_i8(*acc, &quant, types_halves(type), g, k, row)
+			                          : add_f32(*acc, plain, g, row);
+		}
+	}
+}
+
+static void matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blocks, int32_t n_cols,
+                   const struct kern_rows *x, const float *bias, float *y, size_t ld, const uint8_t *next)
+{
+	size_t bytes = types_bytes(type, k), block = block_bytes(type, k);
+
+	(void)next;
+	assert(n_cols <= n_blocks * KERN_COLS);
+	for (int32_t c = 0; c < n_cols; c++) {
+		column(type, k, blocks + (size_t)(c / KERN_COLS) * block + (size_t)(c % KERN_COLS) * bytes,
+		       x, y + c, ld);
+		for (int32_t t = 0; bias && t < x->rows; t++)
+			y[(size_t)t * ld + (size_t)c] += bias[c];
+	}
+}
+
+/* ---- attention ------------------------------------------------------------------------------ */
+
+static size_t attend_scratch(int32_t n, int32_t heads, int32_t E)
+{
+	(void)n;
+	(void)heads;
+	(void)E;
+	return 16;                            /* none needed; never zero, so that it can be allocated */
+}
+
+static const uint16_t *block_of(const struct kern_attend *a, int32_t position, size_t offset)
+{
+	const uint8_t *block = a->kv + (size_t)a->table[position / KERN_BLOCK] * a->block_stride;
+
+	return (const uint16_t *)(const void *)(block + offset);
+}
+
+static float score(const struct kern_attend *a, const float *q, int32_t position)
+{
+	const uint16_t *k = block_of(a, position, a->k_off);
+	float s = 0;
+
+	for (int32_t e = 0; e < a->E; e++)
+		s = fmaf(q[e], f32_of_bf16(k[kv_k_at(e, position % KERN_BLOCK)]), s);
+	s *= a->scale;
+	return a->cap > 0 ? a->cap * tanhf(s / a->cap) : s;
+}
+
+/* One query head over positions [from, to]: a running softmax, a unit of tokens at a time. */
+static void attend_one(const struct kern_attend *a, const float *q, int32_t from, int32_t to, float *out)
+{
+	float max = -INFINITY, total = 0;
+
+	for (int32_t e = 0; e < a->E; e++)
+		out[e] = 0;
+	for (int32_t base = from / UNIT * UNIT; base <= to; base += UNIT) {
+		int32_t first = base > from ? base : from, last = base + UNIT - 1 < to ? base + UNIT - 1 : to;
+		float weight[UNIT], before = max, shrink;
+
+		for (int32_t p = first; p <= last; p++) {
+			weight[p - base] = score(a, q, p);
+			max = fmaxf(max, weight[p - base]);
+		}
+		shrink = expf(before - max);
+		total *= shrink;
+		for (int32_t e = 0; e < a->E; e++)
+			out[e] *= shrink;
+		for (int32_t p = first; p <= last; p++) {
+			const uint16_t *v = block_of(a, p, a->v_off);
+			float w = expf(weight[p - base] - max);
+
+			total += w;
+			for (int32_t e = 0; e < a->E; e++)
+				out[e] = fmaf(w, f32_of_bf16(v[kv_v_at(a->E, e, p % KERN_BLOCK)]), out[e]);
+		}
+	}
+	for (int32_t e = 0; e < a->E; e++)
+		out[e] /= total;
+}
+
+static void attend(int32_t kv_type, const struct kern_attend *a)
+{
+	assert(kvblock_bytes(kv_type, a->E));
+	for (int32_t t = 0; t < a->n; t++) {
+		int32_t to = a->first + t, from = a->window > 0 && to >= a->window ? to - a->window + 1 : 0;
+
+		for (int32_t h = 0; h < a->heads; h++)
+			attend_one(a, a->q + (size_t)t * a->ld_q + (size_t)h * (size_t)a->E, from, to,
+			           a->out + (size_t)t * a->ld_out + (size_t)h * (size_t)a->E);
+	}
+}
+
+/* ---- vectors -------------------------------------------------------------------------------- */
+
+static void norm(const float *x, const float *w, float eps, int32_t n, float *y)
+{
+	double squares = 0;
+	float scale;
+
+	for (int32_t i = 0; i < n; i++)
+		squares += (double)x[i] * x[i];
+	scale = (float)(1 / sqrt(squares / n + (double)eps));
+	for (int32_t i = 0; i < n; i++)
+		y[i] = x[i] * scale * w[i];
+}
+
+static void add(float *x, const float *z, int32_t n)
+{
+	for (int32_t i = 0; i < n; i++)
+		x[i] += z[i];
+}
+
+static void rope(float *head, const float *cs, int32_t dims, int32_t pairs)
+{
+	for (int32_t i = 0; i < dims / 2; i++) {
+		float *a = head + (pairs ? 2 * i : i), *b = head + (pairs ? 2 * i + 1 : i + dims / 2);
+		float x = *a, y = *b, c = cs[2 * i], s = cs[2 * i + 1];
+
+		*a = x * c - y * s;
+		*b = x * s + y * c;
+	}
+}
+
+static void act_mul(int32_t act, const float *gate, const float *up, int32_t n, float *out)
+{
+	for (int32_t i = 0; i < n; i++) {
+		float x = gate[i];
+
+		if (act == SR_SILU)
+			x = x / (1 + expf(-x));
+		else                              /* sqrt(2 / pi), Hendrycks and Gimpel */
+			x = 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+		out[i] = x * up[i];
+	}
+}
+
+static void logits(const float *x, int32_t n, float *max, int32_t *arg, double *logsum)
+{
+	double sum = 0;
+
+	*arg = 0;
+	for (int32_t i = 1; i < n; i++)
+		if (x[i] > x[*arg])
+			*arg = i;
+	*max = x[*arg];
+	for (int32_t i = 0; i < n; i++)
+		sum += exp((double)x[i] - (double)*max);
+	*logsum = log(sum) + (double)*max;
+}
+
+const struct kern kern_plain = {
+	.name = "plain",
+	.form = form,
+	.block_bytes = block_bytes,
+	.pack = pack,
+	.tile_bytes = tile_bytes,
+	.make_rows = make_rows,
+	.matmul = matmul,
+	.dequant = types_dequant,
+	.kv_bytes = kvblock_bytes,
+	.kv_store = kvblock_store,
+	.attend_scratch = attend_scratch,
+	.attend = attend,
+	.norm = norm,
+	.add = add,
+	.rope = rope,
+	.act_mul = act_mul,
+	.logits = logits,
+};

@@ -1,0 +1,216 @@
+/* types.c - stored weights, group by group (see types.h).  Pure functions; called at load, by the
+ * plain table and for embedding rows, so clarity goes before speed.
+ */
+#include "types.h"
+
+#include "kernels/model.h"
+
+static uint16_t u16_at(const uint8_t *p)
+{
+	return (uint16_t)(p[0] | p[1] << 8);
+}
+
+static float f16_at(const uint8_t *p)
+{
+	return f32_of_f16(u16_at(p));
+}
+
+float f32_of_f16(uint16_t h)
+{
+	uint32_t sign = (uint32_t)(h & 0x8000) << 16, mag = h & 0x7fff;
+
+	if (mag >= 0x7c00)
+		return f32_of_bits(sign | 0x7f800000 | (mag & 0x3ff) << 13);
+	if (mag >= 0x400)
+		return f32_of_bits(sign | ((mag << 13) + (112u << 23)));
+	return f32_of_bits(sign | bits_of_f32((float)mag * 0x1p-24f));
+}
+
+uint16_t f16_of_f32(float f)
+{
+	uint32_t u = bits_of_f32(f), sign = u >> 16 & 0x8000, mag = u & 0x7fffffff;
+
+	if (mag > 0x7f800000)
+		return (uint16_t)(sign | 0x7e00);
+	if (mag >= 0x477ff000)                    /* rounds to 65536 or more */
+		return (uint16_t)(sign | 0x7c00);
+	if (mag < 0x38800000)                     /* subnormal: let the FPU round to a multiple of 2^-24 */
+		return (uint16_t)(sign | (bits_of_f32(f32_of_bits(mag) + 0.5f) - 0x3f000000));
+	mag += 0xfff + (mag >> 13 & 1);
+	return (uint16_t)(sign | (mag - (112u << 23)) >> 13);
+}
+
+static const struct { int16_t weights, bytes; } layout[] = {
+	[SR_F32]  = { 1, 4 },      [SR_F16]  = { 1, 2 },      [SR_BF16] = { 1, 2 },
+	[SR_Q8_0] = { 32, 34 },    [SR_Q4_0] = { 32, 18 },    [SR_Q4_1] = { 32, 20 },
+	[SR_Q5_0] = { 32, 22 },    [SR_Q5_1] = { 32, 24 },
+	[SR_Q3_K] = { 256, 110 },  [SR_Q4_K] = { 256, 144 },  [SR_Q5_K] = { 256, 176 },
+	[SR_Q6_K] = { 256, 210 },
+};
+
+static bool known(int32_t type)
+{
+	return type >= 0 && (size_t)type < sizeof layout / sizeof *layout && layout[type].weights;
+}
+
+size_t types_bytes(int32_t type, int32_t k)
+{
+	if (!known(type) || k <= 0 || k % layout[type].weights)
+		return 0;
+	return (size_t)(k / layout[type].weights) * (size_t)layout[type].bytes;
+}
+
+bool types_quantized(int32_t type)
+{
+	return known(type) && layout[type].weights > 1;
+}
+
+bool types_halves(int32_t type)
+{
+	return type == SR_Q6_K || type == SR_Q3_K;
+}
+
+/* Low nibbles are weights 0..15, high ones 16..31. */
+static void nibbles(const uint8_t *qs, int8_t *q)
+{
+	for (int i = 0; i < 16; i++) {
+		q[i] = qs[i] & 15;
+		q[i + 16] = (int8_t)(qs[i] >> 4);
+	}
+}
+
+/* The fifth bits of Q5_0 and Q5_1: bit i belongs to weight i. */
+static void fifth(const uint8_t *qh, int8_t *q)
+{
+	for (int i = 0; i < GROUP; i++)
+		q[i] = (int8_t)(q[i] | (qh[i / 8] >> i % 8 & 1) << 4);
+}
+
+static void shift(int8_t *q, int by)
+{
+	for (int i = 0; i < GROUP; i++)
+		q[i] = (int8_t)(q[i] - by);
+}
+
+/* Q4_K and Q5_K: eight 6-bit scales and eight 6-bit minima in 12 bytes. */
+static void scale_min(const uint8_t *s, int j, int *scale, int *min)
+{
+	if (j < 4) {
+		*scale = s[j] & 63;
+		*min = s[j + 4] & 63;
+	} else {
+		*scale = (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
+		*min = s[j + 4] >> 4 | (s[j] >> 6) << 4;
+	}
+}
+
+static void q45_k(int32_t type, const uint8_t *b, int j, struct group *out)
+{
+	const uint8_t *qh = type == SR_Q5_K ? b + 16 : NULL;
+	const uint8_t *qs = b + (qh ? 48 : 16) + 32 * (j / 2);
+	int scale, min;
+
+	scale_min(b + 4, j, &scale, &min);
+	out->d[0] = out->d[1] = f16_at(b) * (float)scale;
+	out->m = -(f16_at(b + 2) * (float)min);
+	for (int i = 0; i < GROUP; i++) {
+		int q = j % 2 ? qs[i] >> 4 : qs[i] & 15;
+
+		out->q[i] = (int8_t)(qh ? q | (qh[i] >> j & 1) << 4 : q);
+	}
+}
+
+static void q6_k(const uint8_t *b, int j, struct group *out)
+{
+	const uint8_t *ql = b + 64 * (j / 4) + 32 * (j % 2), *qh = b + 128 + 32 * (j / 4);
+	int nibble = 4 * (j % 4 / 2), pair = 2 * (j % 4);
+
+	for (int i = 0; i < GROUP; i++)
+		out->q[i] = (int8_t)((ql[i] >> nibble & 15) | (qh[i] >> pair & 3) << 4);
+	shift(out->q, 32);
+	for (int h = 0; h < 2; h++)
+		out->d[h] = f16_at(b + 208) * (float)(int8_t)b[192 + 2 * j + h];
+}
+
+static void q3_k(const uint8_t *b, int j, struct group *out)
+{
+	const uint8_t *high = b, *qs = b + 32 + 32 * (j / 4), *s = b + 96;
+
+	for (int i = 0; i < GROUP; i++)
+		out->q[i] = (int8_t)((qs[i] >> 2 * (j % 4) & 3) - (high[i] >> j & 1 ? 0 : 4));
+	for (int h = 0; h < 2; h++) {
+		int at = 2 * j + h;
+		int low = at < 8 ? s[at] & 15 : s[at - 8] >> 4;
+		int top = s[8 + at % 4] >> 2 * (at / 4) & 3;
+
+		out->d[h] = f16_at(b + 108) * (float)((low | top << 4) - 32);
+	}
+}
+
+void types_group(int32_t type, const uint8_t *row, int32_t g, struct group *out)
+{
+	size_t per = (size_t)layout[type].weights / GROUP;
+	const uint8_t *b = row + (size_t)g / per * (size_t)layout[type].bytes;
+	int j = (int)((size_t)g % per);
+
+	out->m = 0;
+	switch (type) {
+	case SR_Q4_K: case SR_Q5_K:
+		q45_k(type, b, j, out);
+		return;
+	case SR_Q6_K:
+		q6_k(b, j, out);
+		return;
+	case SR_Q3_K:
+		q3_k(b, j, out);
+		return;
+	}
+	out->d[0] = out->d[1] = f16_at(b);
+	switch (type) {
+	case SR_Q8_0:
+		memcpy(out->q, b + 2, GROUP);
+		break;
+	case SR_Q4_0:
+		nibbles(b + 2, out->q);
+		shift(out->q, 8);
+		break;
+	case SR_Q4_1:
+		nibbles(b + 4, out->q);
+		out->m = f16_at(b + 2);
+		break;
+	case SR_Q5_0:
+		nibbles(b + 6, out->q);
+		fifth(b + 2, out->q);
+		shift(out->q, 16);
+		break;
+	case SR_Q5_1:
+		nibbles(b + 8, out->q);
+		fifth(b + 4, out->q);
+		out->m = f16_at(b + 2);
+		break;
+	}
+}
+
+void types_dequant(int32_t type, int32_t k, const uint8_t *row, float *dst)
+{
+	switch (type) {
+	case SR_F32:
+		memcpy(dst, row, (size_t)k * 4);
+		return;
+	case SR_F16:
+		for (int32_t i = 0; i < k; i++)
+			dst[i] = f16_at(row + 2 * (size_t)i);
+		return;
+	case SR_BF16:
+		for (int32_t i = 0; i < k; i++)
+			dst[i] = f32_of_bf16(u16_at(row + 2 * (size_t)i));
+		return;
+	}
+	for (int32_t g = 0; g < k / GROUP; g++) {
+		struct group w;
+
+		types_group(type, row, g, &w);
+		for (int i = 0; i < GROUP; i++)
+			dst[g * GROUP + i] = w.d[i / 16] * (float)w.q[i] + w.m;
+	}
+}
