@@ -1,0 +1,52 @@
+#!/bin/sh
+# Run the test suite: tests/run.sh BUILD [unit|all]
+# Unit tests are build/tests/test_*, each a cmocka program; then the layout test and, with "all",
+# the tests against real processes (tests/e2e_*).  Every program has a time limit.  Skipped cases
+# say why.  The last line is "N passed, N failed, N skipped".
+set -u
+build=${1:-build}
+what=${2:-all}
+here=$(dirname "$0")
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT INT TERM
+passed=0 failed=0 skipped=0
+
+# Add the counts of one program's output; a crash or time-out is one failure more.
+count() { # name exit-code
+	p=$(sed -n 's/^\[ *PASSED *\] \([0-9]*\) test(s)\..*/\1/p' "$out" | tail -n 1)
+	f=$(sed -n 's/^\[ *FAILED *\] \([0-9]*\) test(s), listed below.*/\1/p' "$out" | tail -n 1)
+	s=$(sed -n 's/^\[ *SKIPPED *\] \([0-9]*\) test(s), listed below.*/\1/p' "$out" | tail -n 1)
+	k=$(sed -n 's/^ok: \([0-9]*\) checks.*/\1/p' "$out" | tail -n 1)
+	passed=$((passed + ${p:-0} + ${k:-0})) failed=$((failed + ${f:-0})) skipped=$((skipped + ${s:-0}))
+	grep -h 'SKIP' "$out" | grep -v '^\[' | sort -u | head -n 20 | sed "s|^|$1: |"
+	if [ "$2" -ne 0 ] && [ "${f:-0}" -eq 0 ]; then
+		failed=$((failed + 1))
+		f=1
+	fi
+	if [ "${f:-0}" -ne 0 ]; then
+		echo "FAILED $1 (exit $2):"
+		tail -n 60 "$out" | sed 's/^/    /'
+	else
+		echo "ok $1: ${p:-${k:-0}} passed${s:+, $s skipped}"
+	fi
+}
+
+run() { # name seconds command...
+	name=$1 limit=$2
+	shift 2
+	timeout -k 5 "$limit" "$@" >"$out" 2>&1 </dev/null
+	count "$name" $?
+}
+
+for t in "$build"/tests/test_*; do
+	case $t in *.o|*.d|*'*') continue ;; esac
+	run "$(basename "$t")" 120 "$t"
+done
+run tidy.sh 60 "$here/tidy.sh"
+if [ "$what" = all ]; then
+	for t in "$here"/e2e_*; do
+		[ -x "$t" ] && run "$(basename "$t")" 600 "$t" "$build"
+	done
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,11 @@
+/* commands.h - the subcommands of slipring; each in the file of its name. */
+#ifndef COMMANDS_H
+#define COMMANDS_H
+
+int cmd_serve(int argc, char **argv);
+int cmd_chat(int argc, char **argv);
+int cmd_generate(int argc, char **argv);
+int cmd_show(int argc, char **argv);
+int cmd_ping(int argc, char **argv);
+
+#endif

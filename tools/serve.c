@@ -1,0 +1,198 @@
+/* serve.c - slipring serve: daemon and adapter in the foreground, as one service.
+ *
+ * Both children get the arguments as they were given; each takes what concerns it.  They speak
+ * sd_notify to us, so the adapter starts when the daemon is ready: the port opens when there is
+ * something to answer.  A signal goes to both, which drain; when one ends, so does the other, and
+ * we end with the code of the one that ended first.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "core/config.h"
+#include "core/log.h"
+#include "core/notify.h"
+
+enum { DAEMON, ADAPTER, N_CHILDREN };
+static const char *const program[N_CHILDREN] = { "slipringd", "slipring-http" };
+
+struct serve {
+	int argc;
+	char **argv;
+	char notify[64];              /* our socket's abstract name, with its @ */
+	int notify_fd, signal_fd;
+	pid_t pid[N_CHILDREN];        /* 0 = not running */
+	bool stopping;
+	int code;                     /* of the child that ended first */
+};
+
+/* The programs lie beside this one; installed, slipringd may be found by PATH as well. */
+static void run_child(struct serve *s, int which, const sigset_t *mask)
+{
+	char path[PATH_MAX + 32];
+	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+	char *slash;
+
+	setpgid(0, 0);                        /* Ctrl-C is for us, who pass it on once */
+	prctl(PR_SET_PDEATHSIG, SIGTERM);     /* whatever becomes of us, they end */
+	sigprocmask(SIG_UNBLOCK, mask, NULL);
+	setenv("NOTIFY_SOCKET", s->notify, 1);
+	s->argv[0] = (char *)(uintptr_t)program[which];
+	if (n > 0) {
+		path[n] = 0;
+		if ((slash = strrchr(path, '/'))) {
+			strcpy(slash + 1, program[which]);
+			execv(path, s->argv);
+		}
+	}
+	execvp(program[which], s->argv);
+	log_error("%s cannot be started: %s; it belongs beside slipring or into PATH", program[which],
+	          strerror(errno));
+	_exit(127);
+}
+
+static int start(struct serve *s, int which, const sigset_t *mask)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		run_child(s, which, mask);
+	if (pid < 0) {
+		log_error("%s cannot be started: %s", program[which], strerror(errno));
+		return -errno;
+	}
+	s->pid[which] = pid;
+	return 0;
+}
+
+static void stop_all(struct serve *s, int sig)
+{
+	s->stopping = true;
+	for (int i = 0; i < N_CHILDREN; i++)
+		if (s->pid[i])
+			kill(s->pid[i], sig);
+}
+
+/* A child's datagram: READY starts the next one, STATUS goes on to our own manager. */
+static void on_notify(struct serve *s, const sigset_t *mask)
+{
+	char text[512], control[CMSG_SPACE(sizeof(struct ucred))];
+	struct iovec iov = { text, sizeof(text) - 1 };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+	                    .msg_controllen = sizeof(control) };
+	ssize_t n = recvmsg(s->notify_fd, &m, MSG_DONTWAIT);
+	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+	struct ucred who = { 0 };
+
+	if (!c || c->cmsg_type != SCM_CREDENTIALS)
+		return;
+	memcpy(&who, CMSG_DATA(c), sizeof(who));
+	text[n] = 0;
+	if (who.pid == s->pid[DAEMON] && strstr(text, "READY=1") && !s->pid[ADAPTER] && !s->stopping) {
+		if (start(s, ADAPTER, mask) < 0) {
+			s->code = 1;
+			stop_all(s, SIGTERM);
+		}
+	} else if (who.pid == s->pid[ADAPTER]) {
+		notify_send(text);                /* its READY is ours */
+	} else if (who.pid == s->pid[DAEMON] && !strstr(text, "READY=1")) {
+		notify_send(text);
+	}
+}
+
+static void on_child(struct serve *s)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		for (int i = 0; i < N_CHILDREN; i++) {
+			if (pid != s->pid[i])
+				continue;
+			s->pid[i] = 0;
+			if (s->stopping)
+				continue;
+			s->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+			if (WIFSIGNALED(status))
+				log_error("%s was ended by signal %d (%s)", program[i], WTERMSIG(status),
+				          strsignal(WTERMSIG(status)));
+			stop_all(s, SIGTERM);
+		}
+}
+
+static int supervise(struct serve *s, const sigset_t *mask)
+{
+	struct pollfd p[2] = { { s->notify_fd, POLLIN, 0 }, { s->signal_fd, POLLIN, 0 } };
+	struct signalfd_siginfo si;
+
+	while (s->pid[DAEMON] || s->pid[ADAPTER]) {
+		if (poll(p, 2, -1) < 0 && errno != EINTR)
+			return 1;
+		if (p[0].revents)
+			on_notify(s, mask);
+		while (read(s->signal_fd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
+			if (si.ssi_signo == SIGCHLD)
+				on_child(s);
+			else
+				stop_all(s, si.ssi_signo == SIGHUP ? SIGHUP : SIGTERM);
+			if (si.ssi_signo == SIGHUP)
+				s->stopping = false;      /* a reload */
+		}
+	}
+	return s->code;
+}
+
+static int notify_listen(struct serve *s)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int n = snprintf(s->notify, sizeof(s->notify), "@slipring-serve-%d", (int)getpid()), one = 1;
+
+	memcpy(a.sun_path, s->notify, (size_t)n);
+	a.sun_path[0] = 0;
+	s->notify_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (s->notify_fd < 0 || setsockopt(s->notify_fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one)) < 0 ||
+	    bind(s->notify_fd, (struct sockaddr *)&a,
+	         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)n)) < 0)
+		return -errno;
+	return 0;
+}
+
+int cmd_serve(int argc, char **argv)
+{
+	struct serve s = { .argc = argc, .argv = argv };
+	struct config cfg;
+	char err[1024];
+	sigset_t mask;
+	int r = config_parse(&cfg, argc, argv, FOR_SERVE, err, sizeof(err));
+
+	if (r) {                              /* the children would say it too, twice and later */
+		if (r < 0)
+			fprintf(stderr, "slipring serve: %s\n", err);
+		return r > 0 ? 0 : 1;
+	}
+	config_free(&cfg);
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGTERM);
+	sigaddset(&mask, SIGINT);
+	sigaddset(&mask, SIGHUP);
+	sigaddset(&mask, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &mask, NULL);
+	s.signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (s.signal_fd < 0 || notify_listen(&s) < 0) {
+		fprintf(stderr, "slipring serve: %s\n", strerror(errno));
+		return 1;
+	}
+	return start(&s, DAEMON, &mask) < 0 ? 1 : supervise(&s, &mask);
+}
