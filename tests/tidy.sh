@@ -10,7 +10,7 @@ breach() { echo "tidy: $*"; bad=$((bad + 1)); }
 # within the room.  Headers of the file's own room are always allowed unless "strict" is given.
 leaf='core/(config|io|gguf|safetensors|stats|notify|log|locate)\.h'
 check() { # pattern allowed-regex
-	for f in $(git ls-files "$1" 2>/dev/null | grep -E '\.(c|h|cu|cuh)$'); do
+	for f in $(git ls-files ":(glob)$1" 2>/dev/null | grep -E '\.(c|h|cu|cuh)$'); do
 		room=$(dirname "$f")
 		for inc in $(sed -n 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*"\([^"]*\)".*/\1/p' "$f"); do
 			n=$((n + 1))
@@ -38,7 +38,8 @@ check 'core/model.*'         'core/(model|gguf|safetensors)\.h|kernels/model\.h'
 check 'core/load.*'          'core/(load|io)\.h|kernels/model\.h'
 check 'core/plan.*'          'core/(plan|config|model)\.h|kernels/(backend|model)\.h'
 check 'core/main.c'          'core/.*\.h|kernels/backend\.h|kernels/null/null\.h'
-for l in config options io gguf safetensors stats notify log locate; do
+check 'core/locate.*'        'core/(locate|gguf)\.h'
+for l in config options io gguf safetensors stats notify log; do
 	check "core/$l.*"        "core/($l|options|config)\.h"
 done
 check 'adapters/text/*'      "$text|$leaf"
