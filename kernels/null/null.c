@@ -1,0 +1,607 @@
+/* null.c - the device without weights.  See null.h.
+ *
+ * A slot keeps what its commands said; the KV cache is one 64-bit cell per token.  Batches are
+ * executed in launch order on whatever thread asks: poll(), once their time has passed, or
+ * work(), which waits for it.  What core may not do is asserted here, so that a test of the
+ * scheduler needs no other witness.
+ */
+#include "kernels/null/null.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/model.h"
+
+#define DEPTH_MAX 8
+#define SLICE_NS  1000000u    /* work() yields at least so often */
+
+/* ---- f --------------------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t x)
+{
+	x ^= x >> 32;
+	x *= 0xd6e8feb86659fd93u;
+	x ^= x >> 32;
+	x *= 0xd6e8feb86659fd93u;
+	return x ^ (x >> 32);
+}
+
+/* The cell of token `id` at position `pos`, after a token whose cell is `prev`. */
+static uint64_t cell(uint64_t prev, int32_t id, int32_t pos)
+{
+	return mix(prev * 3 ^ mix((uint64_t)(uint32_t)id + 77) ^ (uint64_t)(uint32_t)pos << 32);
+}
+
+static uint64_t cells(const int32_t *ids, int32_t n)
+{
+	uint64_t c = 0;
+
+	for (int32_t i = 0; i < n; i++)
+		c = cell(c, ids[i], i);
+	return c;
+}
+
+static uint64_t fold(uint64_t h, const void *from, size_t n_words)
+{
+	const char *p = from;
+
+	for (size_t i = 0; i < n_words; i++) {
+		uint32_t w;
+
+		memcpy(&w, p + i * sizeof(w), sizeof(w));
+		h = mix(h ^ w ^ (uint64_t)i << 40);
+	}
+	return h;
+}
+
+/* As with a real device, a greedy answer does not depend on the seed. */
+static uint64_t fold_sampling(const struct sr_sampling *s)
+{
+	struct sr_sampling f = *s;
+
+	if (f.temperature <= 0)
+		f.seed = 0;
+	return fold(1, &f, sizeof(f) / sizeof(uint32_t));
+}
+
+static uint64_t fold_lists(const uint32_t *const list[4], const int32_t n_list[4])
+{
+	uint64_t h = 2;
+
+	for (int kind = 0; kind < 4; kind++)
+		if (n_list[kind])
+			h = fold(mix(h + (uint64_t)kind), list[kind], (size_t)n_list[kind]);
+	return h;
+}
+
+/* Penalties count each token seen, apart in prompt and answer, in any order. */
+static uint64_t seen(int32_t id, bool answer)
+{
+	return mix((uint64_t)(uint32_t)id + (answer ? 1u << 31 : 0) + 5);
+}
+
+struct place {                /* where a token is to be drawn */
+	uint64_t cell;        /* of the token before */
+	int32_t  position;
+	const struct sr_sampling *sampling;
+	const uint32_t *const *list;
+	const int32_t *n_list;
+	const int32_t *ids;   /* [position], or NULL if not told */
+	uint64_t seen;        /* sum over them, if told */
+	int32_t  vocab;
+};
+
+static bool listed(const uint32_t *list, int32_t n, int32_t id)
+{
+	for (int32_t i = 0; i < n; i++)
+		if ((int32_t)list[i] == id)
+			return true;
+	return false;
+}
+
+/* Would id complete one of the bad sequences? */
+static bool completes(const struct place *p, int32_t id)
+{
+	const uint32_t *w = p->list[SR_LIST_BAD];
+	int32_t n = p->n_list[SR_LIST_BAD];
+
+	for (int32_t i = 0; i < n; i += 1 + (int32_t)w[i]) {
+		int32_t len = (int32_t)w[i], before = len - 1;
+
+		if ((int32_t)w[i + len] != id)
+			continue;
+		if (before == 0 || (p->ids && before <= p->position &&
+		    !memcmp(p->ids + p->position - before, w + i + 1, (size_t)before * 4)))
+			return true;
+	}
+	return false;
+}
+
+static bool may_draw(const struct place *p, int32_t id)
+{
+	if (p->position < p->sampling->min_position &&
+	    listed(p->list[SR_LIST_STOP], p->n_list[SR_LIST_STOP], id))
+		return false;
+	return !completes(p, id);
+}
+
+static int32_t draw(const struct place *p)
+{
+	uint64_t h = p->cell ^ fold_sampling(p->sampling) ^ fold_lists(p->list, p->n_list) * 7;
+	const uint32_t *allow = p->list[SR_LIST_ALLOW];
+	int32_t n = allow && p->n_list[SR_LIST_ALLOW] ? p->n_list[SR_LIST_ALLOW] : p->vocab;
+	int32_t first;
+
+	if (p->ids)
+		h ^= p->seen * 11 + 1;
+	first = (int32_t)(mix(h + (uint64_t)(uint32_t)p->position) % (uint64_t)n);
+	for (int32_t k = 0; k < n; k++) {
+		int32_t i = (int32_t)(((int64_t)first + k) % n), id = n == p->vocab ? i : (int32_t)allow[i];
+
+		if (may_draw(p, id))
+			return id;
+	}
+	return n == p->vocab ? first : (int32_t)allow[first]; /* all are forbidden: take any */
+}
+
+/* The token has between 1/2 and 9/10, and the alternatives halve the rest, so a sum of
+ * probabilities stays below 1 and rank 1 is true. */
+static float share(uint64_t c, int32_t id)
+{
+	return 0.5f + 0.4f * (float)(mix(c ^ (uint64_t)(uint32_t)id) % 1000) / 1000.0f;
+}
+
+static float logprob(uint64_t c, int32_t id)
+{
+	return logf(share(c, id));
+}
+
+static struct sr_top alternative(uint64_t c, int32_t id, int32_t k, int32_t vocab)
+{
+	if (k == 0)
+		return (struct sr_top){ id, logprob(c, id) };
+	return (struct sr_top){ (int32_t)(((int64_t)id + k) % vocab),
+				logf(ldexpf(1 - share(c, id), -k)) };
+}
+
+int32_t sr_null_next(const struct sr_null_request *q, const int32_t *ids, int32_t n)
+{
+	struct place p = { cells(ids, n), n, &q->sampling, q->list, q->n_list,
+			   q->history ? ids : NULL, 0, q->vocab };
+
+	for (int32_t i = 0; i < n; i++)
+		p.seen += seen(ids[i], i >= q->n_prompt);
+	return draw(&p);
+}
+
+float sr_null_logprob(const int32_t *ids, int32_t n, int32_t id)
+{
+	return logprob(cells(ids, n), id);
+}
+
+struct sr_top sr_null_top(const int32_t *ids, int32_t n, int32_t id, int32_t k, int32_t vocab)
+{
+	return alternative(cells(ids, n), id, k, vocab);
+}
+
+/* ---- the device ---------------------------------------------------------------------------- */
+
+struct slot {
+	bool     live, has_last, told;
+	struct sr_sampling sampling;
+	uint32_t *words;          /* [limits.words]: the lists, one after the other */
+	uint32_t *list[4];
+	int32_t  n_words, n_list[4];
+	int32_t *ids, n_ids;      /* [context], if told: the history */
+	uint64_t seen;            /* of ids */
+	int32_t *table, n_table;  /* [seq_blocks] */
+	int32_t  last;
+};
+
+enum state { IDLE, LAUNCHED, DONE };
+
+struct sr_backend {
+	struct sr_limits lim;
+	int32_t  vocab, context, depth;
+	uint64_t (*now)(void *ctx);
+	void    *now_ctx;
+	double   step_ns, token_ns;
+	struct sr_batch batch[DEPTH_MAX];
+	enum state state[DEPTH_MAX];
+	uint64_t ready[DEPTH_MAX];    /* when it may be done */
+	uint64_t start[DEPTH_MAX];
+	uint32_t launched, executed;
+	struct slot *slot;            /* [slots] */
+	uint64_t *kv, *host_kv;       /* [n_blocks][block_tokens]: a cell per token */
+	uint64_t *written;            /* like kv: in which round */
+	uint64_t round;
+};
+
+static uint64_t monotonic(void *ctx)
+{
+	struct timespec t;
+
+	(void)ctx;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static struct {
+	double   step_us, token_us;
+	int32_t  depth;
+	uint64_t (*now)(void *ctx);
+	void    *now_ctx;
+} setting = { 0, 0, 2, monotonic, NULL };
+
+static void run_copies(struct sr_backend *b, const struct sr_batch *t)
+{
+	const size_t B = (size_t)b->lim.block_tokens;
+
+	/* All out, then all in; each group backwards, since its order must not matter. */
+	for (int out = 1; out >= 0; out--) {
+		for (int32_t j = t->n_copies - 1; j >= 0; j--) {
+			const struct sr_copy *c = &t->copy[j];
+
+			assert(c->device >= 0 && c->device < b->lim.n_blocks);
+			assert(c->host >= 0 && c->host < b->lim.n_host_blocks);
+			if (c->out != out)
+				continue;
+			uint64_t *device = b->kv + (size_t)c->device * B;
+			uint64_t *host = b->host_kv + (size_t)c->host * B;
+
+			memcpy(out ? host : device, out ? device : host, B * sizeof(*device));
+		}
+	}
+}
+
+static void slot_begin(struct slot *s, const uint32_t *w)
+{
+	memcpy(&s->sampling, w, sizeof(s->sampling));
+	memset(s->n_list, 0, sizeof(s->n_list));
+	memset(s->list, 0, sizeof(s->list));
+	s->live = true;
+	s->has_last = s->told = false;
+	s->n_words = s->n_ids = s->n_table = 0;
+	s->seen = 0;
+}
+
+/* One list after the other, each kind in one piece as a second of the same kind is not sent
+ * by core; it would be right all the same, if next to the first. */
+static void slot_list(const struct sr_backend *b, struct slot *s, const struct sr_cmd *c,
+		      const uint32_t *w)
+{
+	assert(c->a >= 0 && c->a < 4 && s->n_words + c->n <= b->lim.words);
+	if (!s->n_list[c->a])
+		s->list[c->a] = s->words + s->n_words;
+	assert(s->list[c->a] + s->n_list[c->a] == s->words + s->n_words);
+	memcpy(s->words + s->n_words, w, (size_t)c->n * sizeof(*w));
+	s->n_words += c->n;
+	s->n_list[c->a] += c->n;
+}
+
+static void slot_saw(const struct sr_backend *b, struct slot *s, int32_t id, bool answer)
+{
+	assert(s->n_ids < b->context && id >= 0 && id < b->vocab);
+	s->ids[s->n_ids++] = id;
+	s->seen += seen(id, answer);
+}
+
+static void run_cmd(struct sr_backend *b, const struct sr_batch *t, const struct sr_cmd *c)
+{
+	struct slot *s = &b->slot[c->slot];
+	const uint32_t *w = t->word + c->data;
+
+	assert(c->slot >= 0 && c->slot < b->lim.slots);
+	assert(c->op == SR_CMD_END || (int64_t)c->data + c->n <= t->n_words);
+	assert(c->op == SR_CMD_BEGIN || s->live);
+	switch (c->op) {
+	case SR_CMD_BEGIN:
+		slot_begin(s, w);
+		break;
+	case SR_CMD_LIST:
+		slot_list(b, s, c, w);
+		break;
+	case SR_CMD_HISTORY:
+		assert(!s->told);
+		s->told = true;
+		for (int32_t i = 0; i < c->n; i++)
+			slot_saw(b, s, (int32_t)w[i], i >= c->a);
+		break;
+	case SR_CMD_BLOCKS:
+		assert(c->a == s->n_table && c->a + c->n <= b->lim.seq_blocks);
+		for (int32_t i = 0; i < c->n; i++)
+			assert((int32_t)w[i] >= 0 && (int32_t)w[i] < b->lim.n_blocks);
+		memcpy(s->table + c->a, w, (size_t)c->n * sizeof(*w));
+		s->n_table = c->a + c->n;
+		break;
+	case SR_CMD_END:
+		s->live = false;
+		break;
+	default:
+		assert(!"an operation of enum sr_op");
+	}
+}
+
+static void put_result(const struct sr_backend *b, struct sr_batch *t, int32_t at, uint64_t c,
+		       int32_t id, int32_t n_top)
+{
+	assert(at >= 0 && at < t->n_results);
+	t->result[at] = (struct sr_result){ id, logprob(c, id), 1 };
+	for (int32_t k = 0; k < n_top; k++)
+		t->top[(size_t)at * SR_TOP_MAX + (size_t)k] = alternative(c, id, k, b->vocab);
+}
+
+static int32_t sample(const struct sr_backend *b, struct slot *s, uint64_t c, int32_t position)
+{
+	const struct place p = { c, position, &s->sampling, (const uint32_t *const *)s->list, s->n_list,
+				 s->told ? s->ids : NULL, s->seen, b->vocab };
+	int32_t id;
+
+	assert(!s->told || s->n_ids == position);
+	id = draw(&p);
+	if (s->told)
+		slot_saw(b, s, id, true);
+	s->last = id;
+	s->has_last = true;
+	return id;
+}
+
+static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_row *r)
+{
+	const int32_t B = b->lim.block_tokens;
+	struct slot *s = &b->slot[r->slot];
+	int32_t n_given = r->n + (r->n_score == r->n), at = r->result;
+	uint64_t c = 0;
+
+	assert(s->live && r->n >= 1 && r->first >= 0 && r->n_score <= r->n);
+	assert((int64_t)r->first + r->n <= (int64_t)s->n_table * B);
+	assert(r->token == SR_LAST ? r->n == 1 && s->has_last && !r->n_score :
+	       r->token >= 0 && r->token + n_given <= t->n_ids);
+	if (r->first > 0) {
+		size_t i = (size_t)s->table[(r->first - 1) / B] * (size_t)B + (size_t)((r->first - 1) % B);
+
+		assert(b->written[i] != b->round); /* no row reads what another of its batch writes */
+		c = b->kv[i];
+	}
+	for (int32_t k = 0; k < r->n; k++) {
+		int32_t p = r->first + k, id = r->token == SR_LAST ? s->last : t->token[r->token + k];
+		size_t i = (size_t)s->table[p / B] * (size_t)B + (size_t)(p % B);
+
+		assert(b->written[i] != b->round);
+		b->written[i] = b->round;
+		b->kv[i] = c = cell(c, id, p);
+		if (k < r->n_score)
+			put_result(b, t, at++, c, t->token[r->token + k + 1], r->n_top);
+	}
+	if (r->sample)
+		put_result(b, t, at, c, sample(b, s, c, r->first + r->n), r->n_top);
+}
+
+static void execute(struct sr_backend *b, int32_t i)
+{
+	struct sr_batch *t = &b->batch[i];
+	bool backwards = b->round++ & 1; /* no order among rows */
+
+	assert(b->state[i] == LAUNCHED && (uint32_t)i == b->executed % (uint32_t)b->depth);
+	run_copies(b, t);
+	for (int32_t j = 0; j < t->n_cmds; j++)
+		run_cmd(b, t, &t->cmd[j]);
+	for (int32_t j = 0; j < t->n_rows; j++)
+		run_row(b, t, &t->row[backwards ? t->n_rows - 1 - j : j]);
+	t->begin_ns = b->start[i];
+	t->end_ns = b->ready[i];
+	t->compute_ns = (uint32_t)t->n_tokens;
+	t->memory_ns = (uint32_t)t->n_rows * 2;
+	t->copy_ns = (uint32_t)t->n_copies * 4;
+	b->state[i] = DONE;
+	b->executed++;
+}
+
+/* ---- the door -------------------------------------------------------------------------------- */
+
+static int null_plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out,
+		     char *err, size_t errlen)
+{
+	int64_t per_result = sizeof(struct sr_result) + SR_TOP_MAX * (int64_t)sizeof(struct sr_top);
+	int64_t token = 2 * 2 * (int64_t)m->L * m->G * m->E, page = sysconf(_SC_PAGESIZE);
+
+	if (m->V < 1) {
+		snprintf(err, errlen, "null device: the model has a vocabulary of %d", m->V);
+		return -ENOTSUP;
+	}
+	*out = (struct sr_need){ 0 };
+	out->slots = lim->slots * ((int64_t)lim->words * 4 + lim->seq_blocks * 4 +
+				   (int64_t)lim->seq_blocks * lim->block_tokens * 4);
+	out->pinned = setting.depth * ((lim->rows + (int64_t)lim->scores) * per_result +
+				       ((int64_t)lim->words + lim->tokens + lim->rows) * 4);
+	/* As much as bf16 K and V of this model, so that a plan is as for a real device; of
+	 * which 8 bytes a token are really taken. */
+	out->per_block = lim->block_tokens * (token > 8 ? token : 8);
+	out->total = page * sysconf(_SC_PHYS_PAGES);
+	out->avail = page * sysconf(_SC_AVPHYS_PAGES);
+	return 0;
+}
+
+static void null_close(struct sr_backend *b)
+{
+	if (!b)
+		return;
+	for (int32_t i = 0; i < b->depth; i++) {
+		struct sr_batch *t = &b->batch[i];
+
+		free(t->copy);
+		free(t->cmd);
+		free(t->word);
+		free(t->row);
+		free(t->token);
+		free(t->result);
+		free(t->top);
+	}
+	for (int32_t i = 0; b->slot && i < b->lim.slots; i++) {
+		free(b->slot[i].words);
+		free(b->slot[i].ids);
+		free(b->slot[i].table);
+	}
+	free(b->slot);
+	free(b->kv);
+	free(b->host_kv);
+	free(b->written);
+	free(b);
+}
+
+static void *take(int64_t n, size_t size, bool *ok)
+{
+	void *p = calloc((size_t)n + 1, size);
+
+	*ok = *ok && p;
+	return p;
+}
+
+static bool take_batch(struct sr_batch *t, const struct sr_limits *lim)
+{
+	bool ok = true;
+	int64_t results = (int64_t)lim->rows + lim->scores;
+
+	t->copy = take(lim->copies, sizeof(*t->copy), &ok);
+	t->cmd = take(lim->cmds, sizeof(*t->cmd), &ok);
+	t->word = take(lim->words, sizeof(*t->word), &ok);
+	t->row = take(lim->rows, sizeof(*t->row), &ok);
+	t->token = take((int64_t)lim->tokens + lim->rows, sizeof(*t->token), &ok);
+	t->result = take(results, sizeof(*t->result), &ok);
+	t->top = take(results * SR_TOP_MAX, sizeof(*t->top), &ok);
+	return ok;
+}
+
+static int null_open(struct sr_backend **out, const struct sr_model *m, const struct sr_source *src,
+		     const struct sr_limits *lim, char *err, size_t errlen)
+{
+	int64_t cells_n = (int64_t)lim->n_blocks * lim->block_tokens;
+	int64_t host_n = (int64_t)lim->n_host_blocks * lim->block_tokens;
+	struct sr_backend *b = calloc(1, sizeof(*b));
+	bool ok = b;
+
+	(void)src;
+	if (!b)
+		goto full;
+	b->lim = *lim;
+	b->vocab = m->V;
+	b->context = lim->seq_blocks * lim->block_tokens + 1; /* the last token needs no cell */
+	b->depth = setting.depth;
+	b->now = setting.now;
+	b->now_ctx = setting.now_ctx;
+	b->step_ns = setting.step_us * 1000;
+	b->token_ns = setting.token_us * 1000;
+	for (int32_t i = 0; i < b->depth; i++)
+		ok &= take_batch(&b->batch[i], lim);
+	b->slot = take(lim->slots, sizeof(*b->slot), &ok);
+	for (int32_t i = 0; b->slot && i < lim->slots; i++) {
+		b->slot[i].words = take(lim->words, sizeof(uint32_t), &ok);
+		b->slot[i].ids = take(b->context, sizeof(int32_t), &ok);
+		b->slot[i].table = take(lim->seq_blocks, sizeof(int32_t), &ok);
+	}
+	b->kv = take(cells_n, sizeof(*b->kv), &ok);
+	b->host_kv = take(host_n, sizeof(*b->host_kv), &ok);
+	b->written = take(cells_n, sizeof(*b->written), &ok);
+	if (!ok)
+		goto full;
+	*out = b;
+	return 0;
+full:
+	null_close(b);
+	snprintf(err, errlen, "null device: no memory for %d slots and %d blocks", lim->slots, lim->n_blocks);
+	return -ENOMEM;
+}
+
+static struct sr_batch *null_batch(struct sr_backend *b, int32_t i)
+{
+	assert(i >= 0 && i < b->depth);
+	return &b->batch[i];
+}
+
+static int null_launch(struct sr_backend *b, int32_t i)
+{
+	const struct sr_batch *t = &b->batch[i];
+	uint64_t now = b->now(b->now_ctx), before = b->ready[(i + b->depth - 1) % b->depth];
+	double takes = t->n_rows ? b->step_ns + b->token_ns * t->n_tokens : 0;
+
+	assert((uint32_t)i == b->launched % (uint32_t)b->depth && b->state[i] == IDLE);
+	b->start[i] = before > now ? before : now;
+	b->ready[i] = b->start[i] + (uint64_t)takes;
+	b->state[i] = LAUNCHED;
+	b->launched++;
+	return 0;
+}
+
+static int null_poll(struct sr_backend *b, int32_t i)
+{
+	assert(b->state[i] != IDLE);
+	if (!b->lim.worked) {
+		bool free_running = b->step_ns <= 0 && b->token_ns <= 0;
+
+		while (b->state[i] == LAUNCHED) {
+			int32_t k = (int32_t)(b->executed % (uint32_t)b->depth);
+
+			if (!free_running && b->now(b->now_ctx) < b->ready[k])
+				return 0;
+			execute(b, k);
+		}
+	}
+	if (b->state[i] != DONE)
+		return 0;
+	b->state[i] = IDLE;
+	return 1;
+}
+
+static void null_work(struct sr_backend *b, void (*yield)(void *ctx), void *ctx)
+{
+	while (b->lim.worked && b->executed != b->launched) {
+		int32_t i = (int32_t)(b->executed % (uint32_t)b->depth);
+		uint64_t now;
+
+		yield(ctx);
+		while ((now = b->now(b->now_ctx)) < b->ready[i]) {
+			uint64_t left = b->ready[i] - now;
+			struct timespec nap = { 0, (long)(left < SLICE_NS ? left : SLICE_NS) };
+
+			if (b->now == monotonic)
+				nanosleep(&nap, NULL);
+			yield(ctx);
+		}
+		execute(b, i);
+	}
+}
+
+static struct sr_backend_ops ops = {
+	.version = SR_BACKEND_VERSION, .depth = 2, .name = "null",
+	.plan = null_plan, .open = null_open, .close = null_close, .batch = null_batch,
+	.launch = null_launch, .poll = null_poll, .work = null_work,
+};
+
+const struct sr_backend_ops *sr_null_ops(void)
+{
+	return &ops;
+}
+
+void sr_null_pace(double step_us, double token_us)
+{
+	setting.step_us = step_us;
+	setting.token_us = token_us;
+}
+
+void sr_null_depth(int32_t depth)
+{
+	assert(depth >= 1 && depth <= DEPTH_MAX);
+	setting.depth = ops.depth = depth;
+}
+
+void sr_null_clock(uint64_t (*now)(void *ctx), void *ctx)
+{
+	setting.now = now ? now : monotonic;
+	setting.now_ctx = now ? ctx : NULL;
+}
