@@ -1,0 +1,593 @@
+/* client.c - a client's side of a connection: all of slipring.h.
+ *
+ *	sr_submit   span into the arena, record into the request ring, a signal if the daemon
+ *	            sleeps
+ *	sr_poll     records out of the token ring
+ *	sr_wait     spin a little, then sleep on the socket
+ *
+ * A connection belongs to one thread at a time; there are no others here.  The daemon may
+ * die at any instruction, or lie: what it wrote is checked where it is read, so that the
+ * worst is a call that says -EPROTO or -ECONNRESET.
+ */
+#include "slipring.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "wire.h"
+
+#define HANDSHAKE_NS 1000000000ull
+#define SPIN_US      50           /* of sr_wait(), unless the options say otherwise */
+#define LOOK_EVERY   1024         /* empty polls between two looks at the socket */
+#define SEALS        (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+struct sr_conn {
+	int fd;
+	unsigned char *up, *down;
+	size_t up_len, down_len;
+	struct sr_ring requests, cancels, tokens;
+	struct sr_model_info model;       /* our copy */
+	uint64_t spin_ns, nonce;
+	uint32_t live;                    /* submitted, END not yet read */
+	uint32_t empty;                   /* polls in a row that found nothing */
+	bool over;                        /* the daemon is gone */
+
+	/* The arena in bytes since the beginning: spans lie in [left, put), at offset % size. */
+	uint64_t arena_left, arena_put;
+	uint32_t seen;                    /* requests.left that arena_left belongs to */
+	bool refused;                     /* the last submit said -EAGAIN, and fits when */
+	uint32_t blocker;                 /* this record has been left */
+	uint64_t end[];                   /* [live] by place: arena_put after that request's span */
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+/* Copy a versioned struct of the caller: what it lacks is zero, what we lack must be. */
+static int versioned(void *to, size_t have, const void *from, uint32_t size)
+{
+	if (size < sizeof(uint32_t))
+		return -EINVAL;
+	for (size_t i = have; i < size; i++)
+		if (((const unsigned char *)from)[i])
+			return -E2BIG;
+	memset(to, 0, have);
+	memcpy(to, from, size < have ? size : have);
+	return 0;
+}
+
+/* ---- open and close ---------------------------------------------------------------------- */
+
+static int dial(const char *path)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	struct timeval second = { .tv_sec = 1 };
+	int fd, e;
+
+	if (!path || strlen(path) >= sizeof(a.sun_path))
+		return -ENAMETOOLONG;
+	strcpy(a.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof(second)); /* connect heeds it */
+	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
+		e = errno == EAGAIN || errno == EINPROGRESS ? -ETIMEDOUT : -errno;
+		close(fd);
+		return e;
+	}
+	return fd;
+}
+
+/* The welcome, and as many descriptors as came, at most two. */
+static int receive(int fd, struct sr_welcome *w, int fds[2])
+{
+	union {
+		char buf[CMSG_SPACE(2 * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = { w, sizeof(*w) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1,
+	                      .msg_control = control.buf, .msg_controllen = sizeof(control.buf) };
+	uint64_t until = now_ns() + HANDSHAKE_NS;
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	struct cmsghdr *cm;
+	ssize_t n;
+	int got = 0;
+
+	for (;;) {
+		uint64_t now = now_ns();
+
+		n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		if (n >= 0 || errno != EAGAIN)
+			break;
+		if (now >= until)
+			return -ETIMEDOUT;
+		poll(&p, 1, (int)((until - now) / 1000000) + 1);
+	}
+	if (n < 0)
+		return -errno;
+	for (cm = CMSG_FIRSTHDR(&msg); cm; cm = CMSG_NXTHDR(&msg, cm))
+		if (cm->cmsg_level == SOL_SOCKET && cm->cmsg_type == SCM_RIGHTS) {
+			got = (int)((cm->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+			memcpy(fds, CMSG_DATA(cm), (size_t)got * sizeof(int));
+		}
+	if (n == 0)
+		return -ECONNRESET;
+	if (n != sizeof(*w) || w->magic != SR_MAGIC || w->version != SR_VERSION)
+		return -EPROTO;
+	if (w->status)
+		return w->status < 0 && w->status > -4096 ? w->status : -EPROTO;
+	return got == 2 && !(msg.msg_flags & MSG_CTRUNC) && sr_shape_ok(&w->shape) ? 0 : -EPROTO;
+}
+
+/* Map an object of at least so many bytes; sealed, so that nobody can cut it under us. */
+static int map(int fd, size_t bytes, int prot, unsigned char **at, size_t *len)
+{
+	struct stat st;
+	void *p;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if ((fcntl(fd, F_GET_SEALS) & SEALS) != SEALS || st.st_size < 0 || (size_t)st.st_size < bytes)
+		return -EPROTO;
+	p = mmap(NULL, (size_t)st.st_size, prot, MAP_SHARED, fd, 0); /* all: huge pages are whole */
+	if (p == MAP_FAILED)
+		return -errno;
+	madvise(p, bytes, prot & PROT_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+	*at = p;
+	*len = (size_t)st.st_size;
+	return 0;
+}
+
+static int attach(struct sr_conn *c, const struct sr_welcome *w, const int fds[2])
+{
+	uint32_t live = w->shape.live;
+	struct sr_down *down;
+	struct sr_up *up;
+	int e = map(fds[0], SR_UP_BYTES(&w->shape), PROT_READ | PROT_WRITE, &c->up, &c->up_len);
+
+	if (!e)
+		e = map(fds[1], SR_DOWN_BYTES(&w->shape), PROT_READ, &c->down, &c->down_len);
+	if (e)
+		return e;
+	up = (void *)c->up;
+	down = (void *)c->down;
+	c->model = down->model;
+	c->model.name[sizeof(c->model.name) - 1] = '\0';
+	c->model.epoch = w->epoch;
+	c->model.live = live;
+	c->model.tokens = w->shape.tokens;
+	c->model.arena = w->shape.arena;
+	sr_ring_init(&c->requests, true, &up->requests, &down->requests, c->up + SR_PAGE, live,
+	             sizeof(struct sr_wire_request));
+	sr_ring_init(&c->cancels, true, &up->cancels, &down->cancels, c->up + SR_OFF_CANCELS(live),
+	             2 * live, sizeof(struct sr_wire_cancel));
+	sr_ring_init(&c->tokens, false, &down->tokens, &up->tokens, c->down + SR_PAGE,
+	             c->model.tokens, sizeof(struct sr_record));
+	return 0;
+}
+
+/* Spinning takes a core from whoever is to answer, if there is only one. */
+static bool alone(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) < 2;
+}
+
+int sr_open(struct sr_conn **out, const char *socket_path, const struct sr_options *options)
+{
+	struct sr_hello h = { .magic = SR_MAGIC, .version = SR_VERSION };
+	struct sr_welcome w;
+	struct sr_options o = { 0 };
+	struct sr_conn *c = NULL;
+	int fd, fds[2] = { -1, -1 }, e;
+
+	if (options && (e = versioned(&o, sizeof(o), options, options->size)) < 0)
+		return e;
+	if (!memchr(o.name, '\0', sizeof(o.name)))
+		return -EINVAL;
+	h.want = (struct sr_shape){ o.live, o.tokens, o.arena };
+	memcpy(h.name, o.name, sizeof(h.name));
+	fd = dial(socket_path);
+	if (fd < 0)
+		return fd;
+	/* A refusal may come before our hello is read: try to receive even if sending fails. */
+	e = send(fd, &h, sizeof(h), MSG_NOSIGNAL) == sizeof(h) ? 0 : -errno;
+	if (e == 0 || e == -EPIPE)
+		e = receive(fd, &w, fds);
+	if (!e) {
+		c = calloc(1, sizeof(*c) + w.shape.live * sizeof(c->end[0]));
+		e = c ? 0 : -ENOMEM;
+	}
+	if (!e) {
+		c->fd = fd;
+		c->spin_ns = o.spin_us ? o.spin_us * 1000ull : alone() ? 0 : SPIN_US * 1000ull;
+		e = attach(c, &w, fds);
+	}
+	for (int i = 0; i < 2; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	if (e < 0) {
+		if (c)
+			sr_close(c);
+		else
+			close(fd);
+		return e;
+	}
+	*out = c;
+	return 0;
+}
+
+void sr_close(struct sr_conn *c)
+{
+	if (!c)
+		return;
+	if (c->up)
+		munmap(c->up, c->up_len);
+	if (c->down)
+		munmap(c->down, c->down_len);
+	close(c->fd);
+	free(c);
+}
+
+const struct sr_model_info *sr_model(const struct sr_conn *c) { return &c->model; }
+int sr_fd(const struct sr_conn *c) { return c->fd; }
+
+/* ---- is it still there? ------------------------------------------------------------------- */
+
+/* A daemon that stops says so in its epoch; one that is killed closes the socket. */
+static int alive(struct sr_conn *c, bool ask_kernel)
+{
+	const struct sr_down *down = (const void *)c->down;
+	char byte;
+
+	if (!c->over && atomic_load_explicit(&down->epoch, memory_order_relaxed) != c->model.epoch)
+		c->over = true;
+	if (!c->over && ask_kernel) {
+		ssize_t n = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+		c->over = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+	}
+	return c->over ? -ECONNRESET : 0;
+}
+
+/* One fence, then a signal for each ring that the daemon sleeps on. */
+static int wake(struct sr_conn *c)
+{
+	bool sleeps;
+
+	sr_ring_fence();
+	sleeps = sr_ring_wanted(&c->requests);
+	sleeps |= sr_ring_wanted(&c->cancels);
+	sleeps |= sr_ring_freed(&c->tokens);
+	if (sleeps && sr_signal(c->fd) < 0)
+		c->over = true;
+	return c->over ? -ECONNRESET : 0;
+}
+
+/* ---- submit and cancel -------------------------------------------------------------------- */
+
+/* Bytes of the span; 0 if a list is wrong. */
+static uint64_t span_bytes(const struct sr_request *q)
+{
+	const struct { const void *list; uint32_t n; } part[] = {
+		{ q->more_stops, q->n_more_stops }, { q->allowed, q->n_allowed },
+		{ q->banned, q->n_banned }, { q->bad_words, q->n_bad_words }, { q->bias, q->n_bias },
+	};
+
+	for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++)
+		if (part[i].n > SR_LIST_MAX || (part[i].n && !part[i].list))
+			return 0;
+	return 4 * ((uint64_t)q->n_prompt + q->n_more_stops + q->n_allowed + q->n_banned +
+	            q->n_bad_words) + sizeof(struct sr_pair) * (uint64_t)q->n_bias;
+}
+
+/* Find room for n bytes in the arena: *at is where the span goes, in bytes since the
+ * beginning.  -EAGAIN: when the record c->blocker has been left, there is room.  Kept: spans
+ * of records left .. mine-1 lie in [arena_left, arena_put), at most an arena apart. */
+static int arena_find(struct sr_conn *c, uint64_t n, uint64_t *at)
+{
+	struct sr_ring *r = &c->requests;
+	uint64_t size = c->model.arena, put = c->arena_put, need;
+
+	if (sr_ring_look(r) < 0)
+		return -EPROTO;
+	if (r->left != c->seen) {
+		c->arena_left = c->end[(r->left - 1) & r->mask];
+		c->seen = r->left;
+	}
+	if (r->left == r->mine)           /* none is out: start at 0, so the whole arena fits */
+		c->arena_left = put = c->arena_put = (put + size - 1) / size * size;
+	if (put % size + n > size)        /* a span never wraps */
+		put += size - put % size;
+	need = put + n;
+	*at = put;
+	if (need - c->arena_left <= size)
+		return 0;
+	c->blocker = r->left;             /* the first whose end leaves enough, at worst the last */
+	while (c->blocker + 1 != r->mine && need - c->end[c->blocker & r->mask] > size)
+		c->blocker++;
+	return -EAGAIN;
+}
+
+static void span_write(unsigned char *to, const struct sr_request *q)
+{
+	const struct { const void *list; size_t bytes; } part[] = {
+		{ q->prompt, 4ull * q->n_prompt }, { q->more_stops, 4ull * q->n_more_stops },
+		{ q->allowed, 4ull * q->n_allowed }, { q->banned, 4ull * q->n_banned },
+		{ q->bad_words, 4ull * q->n_bad_words },
+		{ q->bias, sizeof(struct sr_pair) * q->n_bias },
+	};
+
+	for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
+		if (part[i].bytes)
+			memcpy(to, part[i].list, part[i].bytes);
+		to += part[i].bytes;
+	}
+}
+
+static struct sr_wire_request to_wire(const struct sr_request *q, uint32_t span)
+{
+	struct sr_wire_request w = {
+		.flags = q->flags, .user_data = q->user_data, .span = span, .n_prompt = q->n_prompt,
+		.n_more_stops = q->n_more_stops, .n_allowed = q->n_allowed, .n_banned = q->n_banned,
+		.n_bad_words = q->n_bad_words, .n_bias = q->n_bias, .max_tokens = q->max_tokens,
+		.min_tokens = q->min_tokens, .deadline = q->deadline, .priority = q->priority,
+		.n_stop = (uint8_t)q->n_stop, .n_top = (uint8_t)q->n_top,
+		.n_prompt_top = (uint8_t)q->n_prompt_top, .seed = q->seed,
+		.temperature = q->temperature, .top_p = q->top_p, .min_p = q->min_p,
+		.presence = q->presence, .frequency = q->frequency, .repetition = q->repetition,
+		.top_k = q->top_k, .cache_salt = q->cache_salt, .tenant = q->tenant,
+	};
+
+	memcpy(w.stop, q->stop, q->n_stop * sizeof(w.stop[0]));
+	memcpy(w.trace_id, q->trace_id, sizeof(w.trace_id));
+	memcpy(w.span_id, q->span_id, sizeof(w.span_id));
+	return w;
+}
+
+int sr_submit(struct sr_conn *c, const struct sr_request *request, uint32_t *ticket)
+{
+	struct sr_request q;
+	struct sr_wire_request w;
+	uint64_t bytes, at;
+	uint32_t index = c->requests.mine;
+	int e = versioned(&q, sizeof(q), request, request->size);
+
+	if (e < 0)
+		return e;
+	/* What does not fit the wire is refused here; the rest is the daemon's to judge. */
+	bytes = span_bytes(&q);
+	if (!bytes || !q.prompt || !q.n_prompt || q.n_stop > SR_STOP_MAX || q.n_top > SR_TOP_MAX ||
+	    q.n_prompt_top > SR_TOP_MAX || q.zero)
+		return -EINVAL;
+	if (q.n_prompt > c->model.context || q.max_tokens > c->model.context - q.n_prompt ||
+	    bytes > c->model.arena)
+		return -EMSGSIZE;
+	if (alive(c, false) < 0)
+		return -ECONNRESET;
+	if (c->live == c->model.live)
+		return -EBUSY;
+	e = arena_find(c, bytes, &at);
+	if (!e && (e = sr_ring_reserve(&c->requests, 1)) == -EAGAIN)
+		c->blocker = sr_ring_blocker(&c->requests, 1);
+	c->refused = e == -EAGAIN;
+	if (e < 0)
+		return e;
+	span_write(c->up + SR_OFF_ARENA(c->model.live) + at % c->model.arena, &q);
+	c->arena_put = at + bytes;
+	c->end[index & c->requests.mask] = c->arena_put;
+	w = to_wire(&q, (uint32_t)(at % c->model.arena));
+	sr_ring_put(&c->requests, &w);
+	c->live++;
+	if (ticket)
+		*ticket = index;
+	wake(c);                          /* if it is gone, the next call says so: this one is put */
+	return 0;
+}
+
+static int cancel_put(struct sr_conn *c, const struct sr_wire_cancel *w)
+{
+	int e = sr_ring_reserve(&c->cancels, 1);
+
+	if (e < 0)
+		return e;
+	sr_ring_put(&c->cancels, w);
+	return wake(c);
+}
+
+int sr_cancel(struct sr_conn *c, uint32_t ticket)
+{
+	struct sr_wire_cancel w = { .op = SR_OP_CANCEL, .ticket = ticket };
+
+	return alive(c, false) < 0 ? -ECONNRESET : cancel_put(c, &w);
+}
+
+/* ---- tokens --------------------------------------------------------------------------------- */
+
+/* Nothing was there: say so, or that nothing will come. */
+static int nothing(struct sr_conn *c)
+{
+	return alive(c, ++c->empty % LOOK_EVERY == 0);
+}
+
+int sr_poll(struct sr_conn *c, struct sr_record *out, unsigned max)
+{
+	unsigned n = 0;
+	int e = 0;
+
+	while (n < max && (e = sr_ring_take(&c->tokens, &out[n])) == 1)
+		c->live -= out[n++].kind == SR_END && c->live > 0;
+	if (!n)
+		return e < 0 ? e : max ? nothing(c) : 0;
+	c->empty = 0;
+	sr_ring_done(&c->tokens);
+	wake(c);
+	return (int)n;
+}
+
+int sr_gather(struct sr_token *t, const struct sr_record *r)
+{
+	uint32_t n = r->n_top;
+
+	if (r->kind == SR_TOP) {
+		if (t->n_here >= t->n_top || r->user_data != t->user_data || n < 1 || n > SR_TOP_PER ||
+		    n > t->n_top - t->n_here)
+			return -EPROTO;
+		memcpy(t->top + t->n_here, r->u.top, n * sizeof(t->top[0]));
+		t->n_here += n;
+		return t->n_here == t->n_top;
+	}
+	if (t->n_here < t->n_top || r->kind < SR_TOKEN || r->kind > SR_END || n > SR_TOP_MAX)
+		return -EPROTO;
+	memset(t, 0, sizeof(*t));
+	t->user_data = r->user_data;
+	t->kind = r->kind;
+	t->id = -1;
+	if (r->kind == SR_END) {
+		t->end = r->u.end;
+		return 1;
+	}
+	t->id = r->u.token.id;
+	t->index = r->u.token.index;
+	t->rank = r->u.token.rank;
+	t->logprob = r->u.token.logprob;
+	t->n_top = n;
+	t->n_here = n < SR_TOP_HERE ? n : SR_TOP_HERE;
+	memcpy(t->top, r->u.token.top, t->n_here * sizeof(t->top[0]));
+	return t->n_here == t->n_top;
+}
+
+int sr_next(struct sr_conn *c, struct sr_token *t)
+{
+	struct sr_record r;
+	int n;
+
+	while ((n = sr_poll(c, &r, 1)) == 1)
+		if ((n = sr_gather(t, &r)) != 0)
+			break;
+	return n;
+}
+
+/* ---- waiting ---------------------------------------------------------------------------------- */
+
+/* What of `what` is there now: flags, or -errno. */
+static int look(struct sr_conn *c, int what)
+{
+	int have = 0;
+
+	if (what & SR_WAIT_TOKENS && sr_ring_ready(&c->tokens))
+		have |= SR_WAIT_TOKENS;
+	if (what & SR_WAIT_ROOM) {
+		if (sr_ring_look(&c->requests) < 0)
+			return -EPROTO;
+		/* The blocker is a record put, so it is less than a ring behind. */
+		if (!c->refused || c->requests.left - c->blocker - 1 <= c->requests.mask)
+			have |= SR_WAIT_ROOM;
+	}
+	return have ? have : alive(c, false);
+}
+
+/* Order (wire.h, Signals): empty the socket, arm, fence F1, look; then the caller sleeps. */
+int sr_arm(struct sr_conn *c, int what)
+{
+	if (sr_drain(c->fd, 64) < 0)
+		c->over = true;
+	if (what & SR_WAIT_TOKENS)
+		sr_ring_arm(&c->tokens);
+	if (what & SR_WAIT_ROOM && c->refused)
+		sr_ring_arm_room(&c->requests, c->blocker);
+	sr_ring_fence();
+	return look(c, what);
+}
+
+static int spin(struct sr_conn *c, int what, uint64_t until)
+{
+	for (unsigned turn = 0;; turn++) {
+		int have = look(c, what);
+
+		if (have)
+			return have;
+		if (turn % 16 == 15 && now_ns() >= until)
+			return 0;
+		relax();
+	}
+}
+
+int sr_wait(struct sr_conn *c, int what, int timeout_ms)
+{
+	uint64_t begin, until, now;
+	struct pollfd p = { .fd = c->fd, .events = POLLIN };
+	int have = look(c, what);
+
+	if (have || !timeout_ms)
+		return have;
+	begin = now_ns();
+	until = timeout_ms < 0 ? UINT64_MAX : begin + (uint64_t)timeout_ms * 1000000;
+	if (c->spin_ns) {
+		now = begin + c->spin_ns;
+		if ((have = spin(c, what, now < until ? now : until)) != 0)
+			return have;
+	}
+	for (;;) {
+		if ((have = sr_arm(c, what)) != 0)
+			return have;
+		now = now_ns();
+		if (now >= until)
+			return 0;
+		/* Round up: a millisecond less would spin at the end. */
+		if (poll(&p, 1, until == UINT64_MAX ? -1 : (int)((until - now + 999999) / 1000000)) < 0)
+			return -errno;        /* EINTR is the caller's business */
+	}
+}
+
+int sr_ping(struct sr_conn *c, uint64_t *rtt_ns, int timeout_ms)
+{
+	const struct sr_down *down = (const void *)c->down;
+	struct sr_wire_cancel w = { .op = SR_OP_PING, .nonce = ++c->nonce };
+	uint64_t begin, until;
+	int e;
+
+	if (alive(c, false) < 0)
+		return -ECONNRESET;
+	begin = now_ns();
+	until = timeout_ms < 0 ? UINT64_MAX : begin + (uint64_t)timeout_ms * 1000000;
+	e = cancel_put(c, &w);
+	for (unsigned turn = 1; !e; turn++) {
+		if (atomic_load_explicit(&down->pong, memory_order_acquire) == w.nonce) {
+			*rtt_ns = now_ns() - begin;
+			return 0;
+		}
+		relax();
+		if (turn % 256)
+			continue;
+		e = alive(c, turn % 65536 == 0);
+		if (!e && now_ns() >= until)
+			e = -ETIMEDOUT;
+		sched_yield();                /* it may need this core to answer */
+	}
+	return e;
+}

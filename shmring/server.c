@@ -1,0 +1,619 @@
+/* server.c - the daemon's side of a connection: memory, handshake, requests, tokens.
+ *
+ * THE TRUST BOUNDARY.  `up` belongs to the client: it may change at any instant, be zero at
+ * any place (a punched hole) and, of huge pages, raise SIGBUS.  So, without exception:
+ *
+ *   1. a record or span is copied out once, and only the copy is checked and used;
+ *   2. every index we own is kept in private memory and only written out (ring.h);
+ *   3. after each copy `poisoned` is looked at, for a fault may have put zeros under it;
+ *   4. sizes come from what was granted (private), never from shared memory.
+ *
+ * `down` is sealed against the client's writing, punching and resizing.
+ */
+#include "server.h"
+
+#include <fcntl.h>
+#include <hugetlbfs.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U               /* Linux 6.3 */
+#endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+#define LIVE_DEFAULT 64
+#define FLAGS (SR_SEEDED | SR_IGNORE_EOS | SR_PROMPT_LOGPROBS | SR_NO_CACHE)
+
+struct server {
+	struct server_config cfg;
+	unsigned char *span;                  /* [span_max()]: the one being checked */
+};
+
+struct object {                               /* mapped memory that is shared with a client */
+	unsigned char *at;
+	size_t len;                           /* as mapped: whole pages of its kind */
+	int fd;                               /* until it is passed over */
+	int guard;                            /* place in the SIGBUS table */
+};
+
+struct server_conn {
+	struct server *sv;
+	int fd;                               /* the caller's */
+	struct sr_shape shape;
+	struct object up, down;
+	struct sr_ring requests, cancels, tokens;
+	volatile sig_atomic_t poisoned;       /* set by the SIGBUS handler */
+	bool broken;                          /* its head of the token ring was wild */
+	bool held;                            /* req is taken and not left */
+	struct server_request req;
+	uint64_t mark[];                      /* [live / 64 + 1]: cancelled before it was taken */
+};
+
+/* ---- SIGBUS ----------------------------------------------------------------------------
+ *
+ * A client that punches a hole into huge pages and uses up the pool makes us fault on our
+ * own mapping, in spite of all seals.  The handler finds the range, puts zero pages over
+ * the whole object, and marks the connection; the copy that faulted goes on with zeros.
+ * The table is fixed because a handler can take no lock.  It is written by the loop's
+ * thread, which is also the one that touches the ranges. */
+static struct guard {
+	_Atomic uintptr_t at;                 /* 0: free */
+	size_t len;
+	int prot;
+	volatile sig_atomic_t *poisoned;
+} guards[2 * SERVER_CONNS_MAX];
+static struct sigaction sigbus_before;
+
+static void on_sigbus(int sig, siginfo_t *info, void *context)
+{
+	uintptr_t fault = (uintptr_t)info->si_addr;
+
+	(void)context;
+	for (int i = 0; i < 2 * SERVER_CONNS_MAX; i++) {
+		struct guard *g = &guards[i];
+		uintptr_t at = atomic_load_explicit(&g->at, memory_order_acquire);
+		int e = errno;
+
+		if (!at || fault - at >= g->len)
+			continue;
+		if (mmap((void *)at, g->len, g->prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+		    MAP_FAILED)
+			break;
+		*g->poisoned = 1;
+		errno = e;
+		return;
+	}
+	sigaction(sig, &sigbus_before, NULL); /* not ours: the fault comes again, as without us */
+}
+
+static int guard_add(const struct object *o, int prot, volatile sig_atomic_t *poisoned)
+{
+	for (int i = 0; i < 2 * SERVER_CONNS_MAX; i++)
+		if (!atomic_load_explicit(&guards[i].at, memory_order_relaxed)) {
+			guards[i].len = o->len;
+			guards[i].prot = prot;
+			guards[i].poisoned = poisoned;
+			atomic_store_explicit(&guards[i].at, (uintptr_t)o->at, memory_order_release);
+			return i;
+		}
+	return -1;
+}
+
+static int guard_install(void)
+{
+	static bool installed;
+	struct sigaction sa = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO };
+
+	if (installed)
+		return 0;
+	sigemptyset(&sa.sa_mask);
+	if (sigaction(SIGBUS, &sa, &sigbus_before) < 0)
+		return -errno;
+	installed = true;
+	return 0;
+}
+
+/* ---- memory ---------------------------------------------------------------------------- */
+
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+/* A memfd of one kind, sealed and mapped with prot; all its pages are there, for a pool of
+ * huge pages or a memory limit is found empty now or never (memfd_create and ftruncate
+ * succeed on an empty pool: only touching tells). */
+static int object_make(struct object *o, size_t bytes, int prot, size_t huge)
+{
+	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0);
+	int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+	int touch = prot & PROT_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+	size_t len = round_up(bytes, huge ? huge : SR_PAGE);
+	void *at = MAP_FAILED;
+	int fd = memfd_create("slipring", flags | MFD_NOEXEC_SEAL), e;
+
+	if (prot & PROT_WRITE)
+		seals |= F_SEAL_FUTURE_WRITE; /* the mapping made before it stays writable */
+	if (fd < 0 && errno == EINVAL)
+		fd = memfd_create("slipring", flags);
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, (off_t)len) == 0)
+		at = mmap(NULL, len, prot, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED || (madvise(at, len, touch) < 0 && errno != EINVAL) || /* before 5.14 */
+	    fcntl(fd, F_ADD_SEALS, seals) < 0) {
+		e = -errno;
+		if (at != MAP_FAILED)
+			munmap(at, len);
+		close(fd);
+		return e;
+	}
+	*o = (struct object){ at, len, fd, -1 };
+	return 0;
+}
+
+/* Huge pages where they are not mostly wasted and there are some, else pages of 4 KiB.  What
+ * a stranger can write must not be of huge pages: it could empty our pool through it. */
+static int object_open(struct object *o, size_t bytes, int prot, bool huge)
+{
+	long page = huge ? gethugepagesize() : 0;
+
+	if (page > 0 && bytes >= (size_t)page / 2 && object_make(o, bytes, prot, (size_t)page) == 0)
+		return 0;
+	return object_make(o, bytes, prot, 0);
+}
+
+static void object_close(struct object *o)
+{
+	if (!o->at)
+		return;
+	if (o->guard >= 0)
+		atomic_store_explicit(&guards[o->guard].at, 0, memory_order_release);
+	munmap(o->at, o->len);
+	if (o->fd >= 0)
+		close(o->fd);
+}
+
+/* ---- the rules ------------------------------------------------------------------------- */
+
+/* Bytes of the longest span that check_request() lets through. */
+static size_t span_max(uint32_t context)
+{
+	return 4 * ((size_t)context + 4 * SR_LIST_MAX) + sizeof(struct sr_pair) * SR_LIST_MAX;
+}
+
+int server_create(struct server **out, const struct server_config *cfg)
+{
+	struct server *sv;
+
+	if (!sr_shape_ok(&cfg->most) || !cfg->model.vocab || cfg->model.vocab > INT32_MAX ||
+	    !cfg->model.context || cfg->model.context > INT32_MAX || !cfg->model.epoch)
+		return -EINVAL;
+	sv = calloc(1, sizeof(*sv));
+	if (!sv)
+		return -ENOMEM;
+	sv->cfg = *cfg;
+	sv->span = malloc(span_max(cfg->model.context));
+	if (!sv->span || guard_install() < 0) {
+		server_destroy(sv);
+		return -ENOMEM;
+	}
+	*out = sv;
+	return 0;
+}
+
+void server_destroy(struct server *sv)
+{
+	if (sv)
+		free(sv->span);
+	free(sv);
+}
+
+/* want, or a default, between least and most, rounded up to a power of two as both are. */
+static uint32_t grant(uint32_t want, uint32_t preset, uint32_t least, uint32_t most)
+{
+	uint32_t n = want ? want : preset;
+
+	n = n < least ? least : n > most ? most : n;
+	while (n & (n - 1))
+		n += n & -n;
+	return n;
+}
+
+static struct sr_shape shape_of(const struct server_config *cfg, const struct sr_shape *want)
+{
+	struct sr_shape s = { .live = grant(want->live, LIVE_DEFAULT, 32, cfg->most.live) };
+	size_t arena = want->arena ? want->arena : 2 * span_max(cfg->model.context);
+
+	s.tokens = grant(want->tokens, 16 * s.live, 2 * s.live, cfg->most.tokens);
+	arena = round_up(arena, SR_PAGE);
+	s.arena = arena < cfg->most.arena ? (uint32_t)arena : cfg->most.arena;
+	assert(sr_shape_ok(&s));
+	return s;
+}
+
+/* ---- handshake ------------------------------------------------------------------------- */
+
+static bool all_zero(const uint8_t *p, size_t n)
+{
+	uint8_t any = 0;
+
+	for (size_t i = 0; i < n; i++)
+		any |= p[i];
+	return !any;
+}
+
+static bool name_ok(const char *name, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!name[i])
+			return true;
+		else if (name[i] < ' ' || name[i] > '~')
+			return false;
+	return false;
+}
+
+int server_hello(int fd, struct sr_hello *h)
+{
+	struct iovec iov = { h, sizeof(*h) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? -EAGAIN : -ECONNRESET;
+	/* No room was given for descriptors: the kernel has closed them, and says MSG_CTRUNC. */
+	if (n != sizeof(*h) || msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+		return -ECONNRESET;
+	if (h->magic != SR_MAGIC || h->version != SR_VERSION ||
+	    !all_zero((const uint8_t *)h->zero, sizeof(h->zero)) || !name_ok(h->name, sizeof(h->name)))
+		return -EPROTO;
+	return 0;
+}
+
+void server_refuse(int fd, int error)
+{
+	struct sr_welcome w = { .magic = SR_MAGIC, .version = SR_VERSION, .status = error };
+
+	send(fd, &w, sizeof(w), MSG_DONTWAIT | MSG_NOSIGNAL); /* if it has no room, it is no client */
+}
+
+/* The welcome and the two descriptors, in one message. */
+static int welcome(const struct server_conn *c)
+{
+	struct sr_welcome w = { SR_MAGIC, SR_VERSION, 0, c->shape, c->sv->cfg.model.epoch };
+	union {
+		char buf[CMSG_SPACE(2 * sizeof(int))];
+		struct cmsghdr align;
+	} control = { .buf = { 0 } };
+	struct iovec iov = { &w, sizeof(w) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1,
+	                      .msg_control = control.buf, .msg_controllen = sizeof(control.buf) };
+	struct cmsghdr *cm = CMSG_FIRSTHDR(&msg);
+	int fds[2] = { c->up.fd, c->down.fd };
+
+	cm->cmsg_level = SOL_SOCKET;
+	cm->cmsg_type = SCM_RIGHTS;
+	cm->cmsg_len = CMSG_LEN(sizeof(fds));
+	memcpy(CMSG_DATA(cm), fds, sizeof(fds));
+	return sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(w) ? 0 : -ECONNRESET;
+}
+
+static void rings_init(struct server_conn *c)
+{
+	struct sr_up *up = (void *)c->up.at;
+	struct sr_down *down = (void *)c->down.at;
+	uint32_t live = c->shape.live;
+
+	sr_ring_init(&c->requests, false, &up->requests, &down->requests, c->up.at + SR_PAGE, live,
+	             sizeof(struct sr_wire_request));
+	sr_ring_init(&c->cancels, false, &up->cancels, &down->cancels, c->up.at + SR_OFF_CANCELS(live),
+	             2 * live, sizeof(struct sr_wire_cancel));
+	sr_ring_init(&c->tokens, true, &down->tokens, &up->tokens, c->down.at + SR_PAGE,
+	             c->shape.tokens, sizeof(struct sr_record));
+	down->model = c->sv->cfg.model;
+	down->model.live = live;
+	down->model.tokens = c->shape.tokens;
+	down->model.arena = c->shape.arena;
+	atomic_store_explicit(&down->epoch, down->model.epoch, memory_order_release);
+}
+
+int server_open(struct server_conn **out, struct server *sv, int fd, const struct sr_hello *h,
+                bool trusted)
+{
+	struct sr_shape shape = shape_of(&sv->cfg, &h->want);
+	struct server_conn *c = calloc(1, sizeof(*c) + 8 * (shape.live / 64 + 1));
+	int e;
+
+	if (!c)
+		return -ENOMEM;
+	c->sv = sv;
+	c->fd = fd;
+	c->shape = shape;
+	e = object_open(&c->up, SR_UP_BYTES(&shape), PROT_READ, trusted);
+	if (!e)
+		e = object_open(&c->down, SR_DOWN_BYTES(&shape), PROT_READ | PROT_WRITE, true);
+	if (!e) {
+		c->up.guard = guard_add(&c->up, PROT_READ, &c->poisoned);
+		c->down.guard = guard_add(&c->down, PROT_READ | PROT_WRITE, &c->poisoned);
+		e = c->up.guard < 0 || c->down.guard < 0 ? -EUSERS : 0;
+	}
+	if (!e) {
+		rings_init(c);
+		e = welcome(c);
+	}
+	if (e) {
+		server_close(c, false);
+		return e;
+	}
+	close(c->up.fd);
+	close(c->down.fd);
+	c->up.fd = c->down.fd = -1;
+	*out = c;
+	return 0;
+}
+
+void server_close(struct server_conn *c, bool stopping)
+{
+	if (stopping)
+		atomic_store_explicit(&((struct sr_down *)(void *)c->down.at)->epoch, 0,
+		                      memory_order_release);
+	object_close(&c->up);
+	object_close(&c->down);
+	free(c);
+}
+
+const struct sr_shape *server_shape(const struct server_conn *c) { return &c->shape; }
+
+/* ---- requests --------------------------------------------------------------------------- */
+
+static bool within(float x, float least, float most) { return x >= least && x <= most; } /* not NaN */
+
+/* What can be said of a record without its span.  q is our copy. */
+static bool request_true(const struct server_config *cfg, const struct sr_wire_request *q)
+{
+	uint32_t context = cfg->model.context;
+
+	if (q->flags & ~(uint32_t)FLAGS || q->zero0 || !all_zero(q->zero, sizeof(q->zero)))
+		return false;
+	if (q->n_prompt < 1 || q->n_prompt > context || q->max_tokens > context - q->n_prompt ||
+	    q->min_tokens > q->max_tokens)
+		return false;
+	if (q->max_tokens == 0 && !(q->flags & SR_PROMPT_LOGPROBS))
+		return false;
+	if (q->n_more_stops > SR_LIST_MAX || q->n_allowed > SR_LIST_MAX || q->n_banned > SR_LIST_MAX ||
+	    q->n_bad_words > SR_LIST_MAX || q->n_bias > SR_LIST_MAX)
+		return false;
+	if (q->n_top > SR_TOP_MAX || q->n_prompt_top > SR_TOP_MAX ||
+	    (q->n_prompt_top && !(q->flags & SR_PROMPT_LOGPROBS)))
+		return false;
+	if (q->seed && !(q->flags & SR_SEEDED))
+		return false;
+	if (!within(q->temperature, 0, 1e6f) || !within(q->top_p, 0, 1) || !within(q->min_p, 0, 1) ||
+	    !within(q->presence, -2, 2) || !within(q->frequency, -2, 2) || !within(q->repetition, 0, 1e6f))
+		return false;
+	if (q->n_stop > SR_STOP_MAX)
+		return false;
+	for (int i = 0; i < SR_STOP_MAX; i++)
+		if (i < q->n_stop ? (uint32_t)q->stop[i] >= cfg->model.vocab : q->stop[i] != 0)
+			return false;
+	return true;
+}
+
+static bool ids_true(const int32_t *id, uint32_t n, uint32_t vocab)
+{
+	uint32_t most = 0;
+
+	for (uint32_t i = 0; i < n; i++) /* without a branch: prompts are long */
+		most = (uint32_t)id[i] > most ? (uint32_t)id[i] : most;
+	return !n || most < vocab;
+}
+
+static bool bias_true(const struct sr_pair *p, uint32_t n, uint32_t vocab)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if ((uint32_t)p[i].id >= vocab || !within(p[i].value, -1e6f, 1e6f))
+			return false;
+	return true;
+}
+
+/* Sequences, each its length, then its ids: they fill the n words exactly. */
+static bool sequences_true(const int32_t *w, uint32_t n, uint32_t vocab)
+{
+	for (uint32_t i = 0, len; i < n; i += 1 + len) {
+		len = (uint32_t)w[i];
+		if (len < 1 || len > n - i - 1 || !ids_true(w + i + 1, len, vocab))
+			return false;
+	}
+	return true;
+}
+
+int server_cancel(struct server_conn *c, uint32_t *ticket)
+{
+	struct sr_wire_cancel w;
+	uint32_t first = c->requests.mine - c->held; /* the first request not yet dealt with */
+	int e = c->poisoned ? -EFAULT : sr_ring_take(&c->cancels, &w);
+
+	if (e <= 0)
+		return e;
+	sr_ring_done(&c->cancels);
+	if (c->poisoned)
+		return -EFAULT;
+	if (w.zero0 || !all_zero(w.zero, sizeof(w.zero)))
+		return -EPROTO;
+	if (w.op == SR_OP_PING && !w.ticket) {
+		struct sr_down *down = (void *)c->down.at;
+
+		atomic_store_explicit(&down->pong, w.nonce, memory_order_release);
+		return 2;
+	}
+	if (w.op != SR_OP_CANCEL || w.nonce)
+		return -EPROTO;
+	if (w.ticket - first < c->shape.live) { /* not taken yet: at most it marks its own future */
+		uint32_t place = w.ticket & c->requests.mask;
+
+		c->mark[place / 64] |= 1ull << place % 64;
+		return 2;
+	}
+	*ticket = w.ticket;
+	return 1;
+}
+
+int server_peek(struct server_conn *c, struct server_request **out)
+{
+	struct server_request *r = &c->req;
+	uint32_t place;
+
+	if (c->poisoned || c->broken)
+		return c->poisoned ? -EFAULT : -EPROTO;
+	if (!c->held) {
+		int e = sr_ring_take(&c->requests, &r->q);
+
+		if (e <= 0)
+			return e;
+		if (c->poisoned)
+			return -EFAULT;
+		c->held = true;
+		r->ticket = c->requests.mine - 1;
+		r->error = request_true(&c->sv->cfg, &r->q) ? 0 : -EINVAL;
+	}
+	place = r->ticket & c->requests.mask;
+	r->cancelled = c->mark[place / 64] >> place % 64 & 1;
+	*out = r;
+	return 1;
+}
+
+int server_read(struct server_conn *c)
+{
+	struct server_request *r = &c->req;
+	const struct sr_wire_request *q = &r->q;
+	uint32_t vocab = c->sv->cfg.model.vocab;
+	int64_t n = sr_wire_span(q, c->shape.arena);
+	const int32_t *w = (const void *)c->sv->span;
+
+	assert(c->held && !r->error);
+	if (n < 0)
+		return r->error = -EINVAL;
+	assert((size_t)n <= span_max(c->sv->cfg.model.context));
+	memcpy(c->sv->span, c->up.at + SR_OFF_ARENA(c->shape.live) + q->span, (size_t)n);
+	atomic_signal_fence(memory_order_seq_cst); /* the compiler reads it once */
+	if (c->poisoned)
+		return -EFAULT;
+	r->prompt = w;
+	r->more_stops = w += q->n_prompt;
+	r->allowed = w += q->n_more_stops;
+	r->banned = w += q->n_allowed;
+	r->bad_words = w += q->n_banned;
+	r->bias = (const void *)(w + q->n_bad_words);
+	if (!ids_true((const void *)c->sv->span, q->n_prompt + q->n_more_stops + q->n_allowed + q->n_banned,
+	              vocab) ||
+	    !sequences_true(r->bad_words, q->n_bad_words, vocab) || !bias_true(r->bias, q->n_bias, vocab))
+		return r->error = -EINVAL;
+	return 0;
+}
+
+void server_leave(struct server_conn *c)
+{
+	uint32_t place = c->req.ticket & c->requests.mask;
+
+	assert(c->held);
+	c->held = false;
+	c->mark[place / 64] &= ~(1ull << place % 64);
+	sr_ring_done(&c->requests);
+}
+
+/* ---- tokens ------------------------------------------------------------------------------ */
+
+uint32_t server_reserve(struct server_conn *c, uint32_t least, uint32_t most)
+{
+	uint32_t n;
+
+	assert(least >= 1 && least <= most);
+	if (sr_ring_room(&c->tokens) < most && sr_ring_look(&c->tokens) < 0)
+		c->broken = true;             /* what it left before still counts */
+	n = sr_ring_room(&c->tokens);
+	n = n < most ? n : most;
+	if (n < least || c->broken)
+		return 0;
+	return sr_ring_reserve(&c->tokens, n) == 0 ? n : 0;
+}
+
+void server_release(struct server_conn *c, uint32_t n) { sr_ring_unreserve(&c->tokens, n); }
+
+uint32_t server_token(struct server_conn *c, const struct sr_token *t)
+{
+	struct sr_record r = { .kind = (uint8_t)t->kind, .n_top = (uint8_t)t->n_top,
+	                       .user_data = t->user_data };
+	uint32_t have = t->n_top < SR_TOP_HERE ? t->n_top : SR_TOP_HERE, records = 1;
+
+	assert((t->kind == SR_TOKEN || t->kind == SR_PROMPT) && t->n_top <= SR_TOP_MAX);
+	r.u.token.id = t->id;
+	r.u.token.index = t->index;
+	r.u.token.logprob = t->logprob;
+	r.u.token.rank = t->rank;
+	memcpy(r.u.token.top, t->top, have * sizeof(t->top[0]));
+	sr_ring_put(&c->tokens, &r);
+	for (; have < t->n_top; records++) {
+		uint32_t n = t->n_top - have < SR_TOP_PER ? t->n_top - have : SR_TOP_PER;
+
+		r = (struct sr_record){ .kind = SR_TOP, .n_top = (uint8_t)n, .user_data = t->user_data };
+		memcpy(r.u.top, t->top + have, n * sizeof(t->top[0]));
+		sr_ring_put(&c->tokens, &r);
+		have += n;
+	}
+	return records;
+}
+
+uint32_t server_end(struct server_conn *c, uint64_t user_data, const struct sr_end *end,
+                    uint32_t preempted)
+{
+	struct sr_record r = { .kind = SR_END, .user_data = user_data, .u.end = *end,
+	                       .preempted = (uint16_t)(preempted < UINT16_MAX ? preempted : UINT16_MAX) };
+
+	sr_ring_put(&c->tokens, &r);
+	return 1;
+}
+
+uint32_t server_unread(struct server_conn *c, uint32_t *left)
+{
+	if (sr_ring_look(&c->tokens) < 0)
+		c->broken = true;
+	*left = c->tokens.left;
+	return c->tokens.mine - c->tokens.left;
+}
+
+/* ---- sleep and wake ----------------------------------------------------------------------- */
+
+int server_wake(struct server_conn *c)
+{
+	bool sleeps = sr_ring_wanted(&c->tokens);
+
+	sleeps |= sr_ring_freed(&c->requests); /* each must be asked: it moves what was told */
+	sleeps |= sr_ring_freed(&c->cancels);
+	return sleeps ? sr_signal(c->fd) : 0;
+}
+
+void server_arm(struct server_conn *c, uint32_t need)
+{
+	sr_ring_arm(&c->cancels);
+	if (!c->held)
+		sr_ring_arm(&c->requests);
+	if (need)
+		sr_ring_arm_room(&c->tokens, sr_ring_blocker(&c->tokens, need));
+}
+
+bool server_ready(struct server_conn *c, uint32_t need)
+{
+	uint32_t left;
+
+	if (c->poisoned || c->broken || sr_ring_ready(&c->cancels) ||
+	    (!c->held && sr_ring_ready(&c->requests)))
+		return true;
+	if (!need)
+		return false;
+	server_unread(c, &left);
+	return c->broken || sr_ring_room(&c->tokens) >= need;
+}
+
+int server_drain(struct server_conn *c, unsigned most) { return sr_drain(c->fd, most); }
