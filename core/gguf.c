@@ -525,28 +525,35 @@ bool gguf_next_string(const struct gguf_value *v, const uint8_t **at, struct ggu
 	return true;
 }
 
-/* ---- a whole file, for adapters and tools ------------------------------------------------------ */
+/* ---- files ---------------------------------------------------------------------------------- */
 
-int gguf_open(struct gguf_file *f, const char *path, char *err, size_t errlen)
+static int open_regular(struct gguf_file *f, const char *path, char *err, size_t errlen)
 {
-	char why[256] = "";
 	struct stat st;
-	void *base;
-	int rc;
+	int rc = 0;
 
 	memset(f, 0, sizeof(*f));
-	f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  /* a FIFO must not make us wait */
 	if (f->fd < 0 || fstat(f->fd, &st) < 0) {
 		rc = -errno;
 		snprintf(err, errlen, "%s: %s", path, strerror(-rc));
-		goto out;
-	}
-	if (!S_ISREG(st.st_mode) || st.st_size <= 0) {
+	} else if (!S_ISREG(st.st_mode) || st.st_size <= 0) {
 		rc = -EINVAL;
 		snprintf(err, errlen, "%s: is empty or no regular file", path);
-		goto out;
+	} else {
+		f->bytes = (uint64_t)st.st_size;
 	}
-	f->bytes = (uint64_t)st.st_size;
+	return rc;
+}
+
+int gguf_open(struct gguf_file *f, const char *path, char *err, size_t errlen)
+{
+	char why[300] = "";
+	void *base;
+	int rc = open_regular(f, path, err, errlen);
+
+	if (rc)
+		goto out;
 	base = mmap(NULL, f->bytes, PROT_READ, MAP_SHARED, f->fd, 0);
 	if (base == MAP_FAILED) {
 		rc = -errno;
@@ -554,6 +561,7 @@ int gguf_open(struct gguf_file *f, const char *path, char *err, size_t errlen)
 		goto out;
 	}
 	f->base = base;
+	f->mapped = true;
 	rc = gguf_parse(&f->g, f->base, f->bytes, f->bytes, why, sizeof(why));
 	if (rc)
 		snprintf(err, errlen, "%s: %s", path, why);
@@ -563,11 +571,64 @@ out:
 	return rc;
 }
 
+/* Bytes [*have, want) of the file into base: grown first. */
+static int read_more(struct gguf_file *f, uint64_t *have, uint64_t want, char *why, size_t whylen)
+{
+	uint8_t *p = realloc((void *)(uintptr_t)f->base, want);
+
+	if (!p) {
+		snprintf(why, whylen, "no memory for its first %" PRIu64 " bytes", want);
+		return -ENOMEM;
+	}
+	f->base = p;
+	while (*have < want) {
+		ssize_t r = pread(f->fd, p + *have, want - *have, (off_t)*have);
+
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r <= 0) {
+			int rc = r < 0 ? -errno : -EIO;
+
+			snprintf(why, whylen, "offset %" PRIu64 ": %s", *have,
+			         r < 0 ? strerror(-rc) : "the file ends here; it was longer a moment ago");
+			return rc;
+		}
+		*have += (uint64_t)r;
+	}
+	return 0;
+}
+
+int gguf_read(struct gguf_file *f, const char *path, char *err, size_t errlen)
+{
+	char why[300] = "";
+	uint64_t have = 0, want = 1 << 20;
+	int rc = open_regular(f, path, err, errlen);
+
+	if (rc) {
+		gguf_close(f);
+		return rc;
+	}
+	do {
+		want = want < f->bytes ? want : f->bytes;
+		rc = read_more(f, &have, want, why, sizeof(why));
+		if (rc == 0)
+			rc = gguf_parse(&f->g, f->base, have, f->bytes, why, sizeof(why));
+		want *= 4;
+	} while (rc == -E2BIG && have < f->bytes);
+	if (rc) {
+		snprintf(err, errlen, "%s: %s", path, why);
+		gguf_close(f);
+	}
+	return rc;
+}
+
 void gguf_close(struct gguf_file *f)
 {
 	gguf_free(f->g);
-	if (f->base)
+	if (f->mapped)
 		munmap((void *)(uintptr_t)f->base, f->bytes);
+	else
+		free((void *)(uintptr_t)f->base);
 	if (f->fd >= 0)
 		close(f->fd);
 	memset(f, 0, sizeof(*f));

@@ -67,9 +67,11 @@ bool gguf_next_string(const struct gguf_value *v, const uint8_t **at, struct ggu
 const char *gguf_type_name(uint32_t tensor_type);    /* "Q4_1", or "type 99" style unknown */
 
 /* A whole file mapped read-only, guarded against shrinking only by the caller's good luck:
- * open regular files only.  For adapters and tools; the daemon reads weights by io.h. */
-struct gguf_file { struct gguf *g; const uint8_t *base; uint64_t bytes; int fd; };
+ * open regular files only.  For adapters and tools.  gguf_read has no such hole: it reads the
+ * head into memory, as much as the table needs; the daemon uses it, and io.h for the weights. */
+struct gguf_file { struct gguf *g; const uint8_t *base; uint64_t bytes; int fd; bool mapped; };
 int  gguf_open(struct gguf_file *f, const char *path, char *err, size_t errlen);
+int  gguf_read(struct gguf_file *f, const char *path, char *err, size_t errlen);
 void gguf_close(struct gguf_file *f);
 
 #endif

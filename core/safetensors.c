@@ -2,16 +2,22 @@
 #include "safetensors.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
 #define HEADER_MAX (100u << 20)        /* bytes, as in the reference implementation */
 #define NAME_MAX_BYTES 1024
+#define INDEX_MAX  (64u << 20)         /* of model.safetensors.index.json */
+#define FILES_MAX  4096
 
 static const struct { const char *name; uint32_t bits; } dtypes[] = {
 	{ "BOOL", 8 }, { "U8", 8 }, { "I8", 8 }, { "F8_E5M2", 8 }, { "F8_E4M3", 8 }, { "F8_E8M0", 8 },
@@ -207,4 +213,212 @@ const struct safetensor *safetensors_find(const struct safetensors *s, const cha
 	struct safetensor key = { .name = (char *)(uintptr_t)name };
 
 	return s->n ? bsearch(&key, s->tensor, s->n, sizeof(key), by_name) : NULL;
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static int open_regular(const char *path, uint64_t *bytes, const struct where *w)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc;   /* a FIFO must not make us wait */
+	struct stat st;
+
+	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+		*bytes = (uint64_t)st.st_size;
+		return fd;
+	}
+	rc = fd < 0 ? -errno : -EINVAL;
+	snprintf(w->err, w->errlen, "%s: %s", path, fd < 0 ? strerror(errno) : "is no regular file");
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
+static int read_all(int fd, void *to, uint64_t from, uint64_t n, const char *path, const struct where *w)
+{
+	uint64_t done = 0;
+
+	while (done < n) {
+		ssize_t r = pread(fd, (char *)to + done, n - done, (off_t)(from + done));
+
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r <= 0) {
+			int rc = r < 0 ? -errno : -EIO;
+
+			snprintf(w->err, w->errlen, "%s: offset %" PRIu64 ": %s", path, from + done,
+			         r < 0 ? strerror(-rc) : "the file ends here; it was longer a moment ago");
+			return rc;
+		}
+		done += (uint64_t)r;
+	}
+	return 0;
+}
+
+int safetensors_text(char **out, size_t *n, const char *path, size_t most, char *err, size_t errlen)
+{
+	const struct where w = { err, errlen };
+	uint64_t bytes = 0;
+	int fd = open_regular(path, &bytes, &w), rc;
+
+	*out = NULL;
+	if (fd < 0)
+		return fd;
+	*n = bytes;
+	if (bytes > most)
+		rc = fail(&w, "%s: has %" PRIu64 " bytes; at most %zu are allowed", path, bytes, most);
+	else if (!(*out = calloc(1, bytes + 1)))
+		rc = -ENOMEM, snprintf(err, errlen, "%s: no memory to read it", path);
+	else
+		rc = read_all(fd, *out, 0, bytes, path, &w);
+	close(fd);
+	if (rc) {
+		free(*out);
+		*out = NULL;
+	}
+	return rc;
+}
+
+/* Adds dir/name to the set. */
+static int add_file(struct safetensors_set *s, const char *dir, const char *name, const struct where *w)
+{
+	char path[4096 + 256], why[300] = "";
+	uint64_t bytes = 0, header = 0;
+	uint8_t *head = NULL, first[8];
+	int fd, rc;
+
+	if (snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
+		return fail(w, "%s: the path of a file in it is too long", dir);
+	fd = open_regular(path, &bytes, w);
+	if (fd < 0)
+		return fd;
+	rc = bytes < 8 ? 0 : read_all(fd, first, 0, 8, path, w);
+	if (rc == 0 && bytes >= 8) {
+		for (int i = 7; i >= 0; i--)
+			header = header << 8 | first[i];
+		if (header > HEADER_MAX || header > bytes - 8)
+			header = 0;        /* the parser says what is wrong with it */
+		head = malloc(8 + header);
+		rc = head ? read_all(fd, head, 0, 8 + header, path, w) : -ENOMEM;
+	}
+	if (rc == 0) {
+		rc = safetensors_parse(&s->file[s->n].table, head, head ? 8 + header : 0, bytes, why, sizeof(why));
+		if (rc)
+			snprintf(w->err, w->errlen, "%s: %s", path, why);
+	}
+	free(head);
+	close(fd);
+	if (rc)
+		return rc;
+	s->file[s->n++].path = strdup(path);
+	return s->file[s->n - 1].path ? 0 : -ENOMEM;
+}
+
+/* A name in the directory: no path leads out of it. */
+static bool plain_name(const char *s)
+{
+	size_t n = strlen(s);
+
+	return n > 12 && n < 256 && *s != '.' && !strchr(s, '/') && strcmp(s + n - 12, ".safetensors") == 0;
+}
+
+/* The number of the shard called name, or -1. */
+static int32_t shard(const struct safetensors_set *s, const char *name)
+{
+	for (int32_t i = 0; i < s->n; i++)
+		if (strcmp(strrchr(s->file[i].path, '/') + 1, name) == 0)
+			return i;
+	return -1;
+}
+
+static int add_shards(struct safetensors_set *s, const char *dir, const char *index, const json_t *map,
+                      const struct where *w)
+{
+	const char *name, *last = "";
+	json_t *j;
+	int rc;
+
+	json_object_foreach((json_t *)(uintptr_t)map, name, j) {
+		const char *file = json_string_value(j);
+
+		if (!file || !plain_name(file))
+			return fail(w, "%s: weight_map.%.200s is no name of a .safetensors file in this directory", index, name);
+		if (strcmp(file, last) == 0 || shard(s, file) >= 0)
+			continue;
+		if (s->n == FILES_MAX)
+			return fail(w, "%s: weight_map names more than %d files", index, FILES_MAX);
+		if ((rc = add_file(s, dir, file, w)) != 0)
+			return rc;
+		last = file;
+	}
+	json_object_foreach((json_t *)(uintptr_t)map, name, j)
+		if (!safetensors_find(s->file[shard(s, json_string_value(j))].table, name))
+			return fail(w, "%s: weight_map.%.200s: there is no such tensor in %.200s", index, name,
+			            json_string_value(j));
+	for (int32_t i = 0; i < s->n; i++)
+		for (uint64_t t = 0; t < s->file[i].table->n; t++) {
+			j = json_object_get(map, s->file[i].table->tensor[t].name);
+			if (j && shard(s, json_string_value(j)) != i)
+				return fail(w, "%s: tensor %.200s is there too, but weight_map has it in %.200s", s->file[i].path,
+				            s->file[i].table->tensor[t].name, json_string_value(j));
+		}
+	return 0;
+}
+
+static int open_index(struct safetensors_set *s, const char *dir, const struct where *w)
+{
+	char index[4096 + 64], *text;
+	json_error_t why;
+	json_t *root;
+	size_t n;
+	int rc;
+
+	snprintf(index, sizeof(index), "%s/model.safetensors.index.json", dir);
+	rc = safetensors_text(&text, &n, index, INDEX_MAX, w->err, w->errlen);
+	if (rc == -ENOENT)
+		fail(w, "%s: holds neither model.safetensors nor model.safetensors.index.json", dir);
+	if (rc)
+		return rc;
+	root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
+	free(text);
+	if (!root)
+		return fail(w, "%s: line %d, column %d: %s", index, why.line, why.column, why.text);
+	if (!json_is_object(json_object_get(root, "weight_map")))
+		rc = fail(w, "%s: weight_map is missing or no object", index);
+	else
+		rc = add_shards(s, dir, index, json_object_get(root, "weight_map"), w);
+	json_decref(root);
+	return rc;
+}
+
+int safetensors_open(struct safetensors_set **out, const char *dir, char *err, size_t errlen)
+{
+	const struct where w = { err, errlen };
+	struct safetensors_set *s = calloc(1, sizeof(*s));
+	char one[4096 + 64];
+	int rc = -ENOMEM;
+
+	*out = NULL;
+	if (s && (s->file = calloc(FILES_MAX, sizeof(*s->file))) != NULL) {
+		snprintf(one, sizeof(one), "%s/model.safetensors", dir);
+		rc = access(one, F_OK) == 0 ? add_file(s, dir, "model.safetensors", &w) : open_index(s, dir, &w);
+	}
+	if (rc == -ENOMEM)
+		snprintf(err, errlen, "%s: no memory to open it", dir);
+	if (rc)
+		safetensors_close(s);
+	else
+		*out = s;
+	return rc;
+}
+
+void safetensors_close(struct safetensors_set *s)
+{
+	if (!s)
+		return;
+	for (int32_t i = 0; s->file && i < s->n; i++) {
+		safetensors_free(s->file[i].table);
+		free(s->file[i].path);
+	}
+	free(s->file);
+	free(s);
 }

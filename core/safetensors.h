@@ -28,4 +28,17 @@ int  safetensors_parse(struct safetensors **out, const void *p, size_t n, uint64
 void safetensors_free(struct safetensors *s);
 const struct safetensor *safetensors_find(const struct safetensors *s, const char *name);
 
+/* The weights of a Hugging Face directory: model.safetensors, or the shards that
+ * model.safetensors.index.json names.  Shards are regular files of the directory itself, or
+ * links to such (the download cache is made of links); no tensor is in two of them. */
+struct safetensors_set {
+	int32_t n;
+	struct { char *path; struct safetensors *table; } *file;   /* [n] */
+};
+int  safetensors_open(struct safetensors_set **out, const char *dir, char *err, size_t errlen);
+void safetensors_close(struct safetensors_set *s);
+
+/* A JSON file of at most `most` bytes as a NUL-terminated string (to be freed) of *n bytes. */
+int  safetensors_text(char **out, size_t *n, const char *path, size_t most, char *err, size_t errlen);
+
 #endif
