@@ -65,9 +65,12 @@ $(BUILD)/pic/%.o: %.c
 
 # Inner loops: each instruction set has its flags; sums must not be contracted or reordered.
 FLAGS_plain  := -O3 -ffp-contract=off
-FLAGS_avx2   := -O3 -ffp-contract=off -mavx2 -mfma -mf16c
-FLAGS_avx512 := -O3 -ffp-contract=off -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq \
-	-mavx512vnni -mavx512bf16 -mprefer-vector-width=512
+FLAGS_types  := -O3 -ffp-contract=off
+FLAGS_AVX2   := -O3 -ffp-contract=off -mavx2 -mfma -mf16c
+FLAGS_AVX512 := $(FLAGS_AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 \
+	-mprefer-vector-width=512
+$(foreach f,lanes avx2 avx2_matmul avx2_attend,$(eval FLAGS_$(f) := $(FLAGS_AVX2)))
+$(foreach f,avx512 avx512_matmul avx512_attend,$(eval FLAGS_$(f) := $(FLAGS_AVX512)))
 
 define program
 $(BUILD)/$(1): $(patsubst %.c,$(BUILD)/%.o,$($(1)_SRC))
@@ -132,3 +135,37 @@ bench: $(BENCHES:%=$(BUILD)/tests/%) all
 
 clean:
 	rm -rf build
+
+# ---- install ------------------------------------------------------------------------------------
+
+LIBDIR     ?= $(PREFIX)/lib
+UNITDIR    ?= $(PREFIX)/lib/systemd/system
+SYSUSERS   ?= $(PREFIX)/lib/sysusers.d
+TMPFILES   ?= $(PREFIX)/lib/tmpfiles.d
+MANDIR     ?= $(PREFIX)/share/man
+PYDIR      ?= $(PREFIX)/share/slipring/python
+
+define pc
+prefix=$(PREFIX)\nlibdir=$(LIBDIR)\nincludedir=$(PREFIX)/include\n\nName: $(1)\nDescription: $(2)\nVersion: $(VERSION)\nLibs: -L$${libdir} -l$(1)\nCflags: -I$${includedir}\n
+endef
+
+install: all
+	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig $(UNITDIR) $(SYSUSERS) \
+		$(TMPFILES) $(MANDIR)/man1 $(MANDIR)/man8 $(PYDIR) /etc/slipring)
+	install -m 755 $(PROGRAMS:%=$(BUILD)/%) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(BUILD)/libslipring.so $(DESTDIR)$(LIBDIR)/libslipring.so.0
+	install -m 755 $(BUILD)/libslipring-text.so $(DESTDIR)$(LIBDIR)/libslipring-text.so.0
+	ln -sf libslipring.so.0 $(DESTDIR)$(LIBDIR)/libslipring.so
+	ln -sf libslipring-text.so.0 $(DESTDIR)$(LIBDIR)/libslipring-text.so
+	install -m 644 $(BUILD)/libslipring.a $(DESTDIR)$(LIBDIR)
+	install -m 644 shmring/slipring.h adapters/text/slipring-text.h $(DESTDIR)$(PREFIX)/include
+	printf '$(call pc,slipring,Ring client of the Slipring inference server)' > $(DESTDIR)$(LIBDIR)/pkgconfig/slipring.pc
+	printf '$(call pc,slipring-text,Tokenizer and chat templates for Slipring clients)' > $(DESTDIR)$(LIBDIR)/pkgconfig/slipring-text.pc
+	for u in systemd/*.service systemd/*.socket; do \
+		sed 's,/usr/bin/,$(PREFIX)/bin/,' $$u > $(DESTDIR)$(UNITDIR)/$${u#systemd/}; done
+	install -m 644 systemd/slipring.sysusers $(DESTDIR)$(SYSUSERS)/slipring.conf
+	install -m 644 systemd/slipring.tmpfiles $(DESTDIR)$(TMPFILES)/slipring.conf
+	install -m 644 adapters/python/slipring.py $(DESTDIR)$(PYDIR)
+	install -m 644 docs/man/*.1 $(DESTDIR)$(MANDIR)/man1
+	install -m 644 docs/man/*.8 $(DESTDIR)$(MANDIR)/man8
+	[ -e $(DESTDIR)/etc/slipring/slipring.yaml ] || install -m 644 systemd/slipring.yaml $(DESTDIR)/etc/slipring
