@@ -1,0 +1,302 @@
+/* chat.c - messages to the text of a prompt: their shape, content parts joined or kept as the
+ * template wants them, tool calls' arguments as objects, and the template run over it all.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapters/text/slipring-text.h"
+#include "adapters/text/template.h"
+#include "fields.h"
+#include "openai.h"
+
+#define ROLE_BYTES 64
+
+/* One part of a message's content: its text, or NULL and *p. */
+static const char *part_text(json_t *part, size_t message, size_t i, struct problem *p)
+{
+	const char *type, *s;
+	char at[64];
+
+	if (json_is_string(part))
+		return json_string_value(part);
+	snprintf(at, sizeof(at), "messages.%zu.content.%zu", message, i);
+	type = json_string_value(json_object_get(part, "type"));
+	if (!json_is_object(part) || (!type && !json_object_get(part, "text"))) {
+		problem_field(p, at, "messages[%zu].content[%zu] must be an object with a `type`.", message, i);
+		return NULL;
+	}
+	if (!type || !strcmp(type, "text") || !strcmp(type, "input_text") || !strcmp(type, "output_text"))
+		s = json_string_value(json_object_get(part, "text"));
+	else if (!strcmp(type, "refusal"))
+		s = json_string_value(json_object_get(part, "refusal"));
+	else {
+		problem_bad(p, NULL, "messages[%zu].content[%zu] is of type `%.32s`: this server takes text "
+		            "only.", message, i, type);
+		return NULL;
+	}
+	if (!s)
+		problem_field(p, at, "messages[%zu].content[%zu] must have a string `%s`.", message, i,
+		              type && !strcmp(type, "refusal") ? "refusal" : "text");
+	return s;
+}
+
+int ask_messages(struct ask *a, json_t *messages, struct problem *p)
+{
+	json_t *m, *v, *part;
+	char at[64];
+	size_t i, k;
+
+	if (!json_is_array(messages))
+		return problem_field(p, "messages", "messages must be a list, not %s.", field_type(messages));
+	if (!json_array_size(messages))
+		return problem_bad(p, NULL, "Cannot apply chat template to an empty conversation. Provide at "
+		                   "least one message.");
+	json_array_foreach(messages, i, m) {
+		snprintf(at, sizeof(at), "messages.%zu", i);
+		if (!json_is_object(m))
+			return problem_field(p, at, "messages[%zu] must be an object, not %s.", i, field_type(m));
+		v = json_object_get(m, "role");
+		snprintf(at, sizeof(at), "messages.%zu.role", i);
+		if (!json_is_string(v))
+			return problem_field(p, at, "messages[%zu].role %s.", i, v ? "must be a string" :
+			                     "is required");
+		if (json_string_length(v) > ROLE_BYTES)
+			return problem_field(p, at, "messages[%zu].role is longer than %d bytes.", i, ROLE_BYTES);
+		v = json_object_get(m, "content");
+		snprintf(at, sizeof(at), "messages.%zu.content", i);
+		if (v && !json_is_null(v) && !json_is_string(v) && !json_is_array(v))
+			return problem_field(p, at, "messages[%zu].content must be a string or a list of parts, "
+			                     "not %s.", i, field_type(v));
+		if (json_is_array(v))
+			json_array_foreach(v, k, part)
+				if (!part_text(part, i, k, p))
+					return -1;
+		v = json_object_get(m, "tool_calls");
+		snprintf(at, sizeof(at), "messages.%zu.tool_calls", i);
+		if (v && !json_is_null(v) && !json_is_array(v))
+			return problem_field(p, at, "messages[%zu].tool_calls must be a list.", i);
+	}
+	a->messages = messages;
+	return 0;
+}
+
+/* Does a template walk over the parts of a content?  "for x in m.content", "m['content']". */
+bool chat_wants_parts(const char *source)
+{
+	const char *s = source, *t;
+
+	while (s && (s = strstr(s, "for "))) {
+		s += 4;
+		t = s + strspn(s, " ");
+		t += strcspn(t, " %}");
+		if (strncmp(t, " in ", 4))
+			continue;
+		t += 4;
+		t += strspn(t, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+		if (!strncmp(t, ".content", 8) || !strncmp(t, "['content']", 11) ||
+		    !strncmp(t, "[\"content\"]", 11))
+			return true;
+	}
+	return false;
+}
+
+/* Texts of the parts, joined by line feeds; or a list of {"type": "text", "text": ..}. */
+static json_t *content(json_t *v, bool parts, bool tool)
+{
+	struct problem unused;
+	struct out text = { 0 };
+	json_t *part, *list, *r;
+	const char *s;
+	size_t i;
+
+	if (!parts || tool) {
+		if (json_is_string(v))
+			return json_incref(v);
+		if (json_is_array(v))
+			json_array_foreach(v, i, part) {
+				s = part_text(part, 0, i, &unused);
+				if (i)
+					out_str(&text, "\n");
+				out_str(&text, s ? s : "");
+			}
+		r = text.failed ? NULL : json_stringn(text.p ? text.p : "", text.n);
+		out_free(&text);
+		return r;
+	}
+	list = json_array();
+	if (json_is_string(v))
+		json_array_append_new(list, json_pack("{s:s, s:O}", "type", "text", "text", v));
+	else if (json_is_array(v))
+		json_array_foreach(v, i, part) {
+			s = part_text(part, 0, i, &unused);
+			json_array_append_new(list, json_pack("{s:s, s:s}", "type", "text", "text", s ? s : ""));
+		}
+	return list;
+}
+
+/* Templates want arguments as an object; clients send the string that they were given. */
+static int calls(json_t *copy, json_t *list, size_t message, struct problem *p)
+{
+	json_t *call, *function, *v, *out = json_array(), *made;
+	size_t i;
+
+	json_object_set_new(copy, "tool_calls", out);
+	json_array_foreach(list, i, call) {
+		made = json_copy(call);
+		json_array_append_new(out, made);
+		function = json_object_get(call, "function");
+		v = json_object_get(function, "arguments");
+		if (!json_is_object(function) || !json_is_string(v))
+			continue;
+		function = json_copy(function);
+		json_object_set_new(made, "function", function);
+		if (!json_string_length(v))
+			v = json_object();
+		else
+			v = json_loads(json_string_value(v), JSON_REJECT_DUPLICATES, NULL);
+		if (!v)
+			return problem_bad(p, NULL, "messages[%zu].tool_calls[%zu].function.arguments is not "
+			                   "valid JSON.", message, i);
+		json_object_set_new(function, "arguments", v);
+	}
+	return 0;
+}
+
+static int conversation(const struct ask *a, const struct ask_limits *l, json_t *to, struct problem *p)
+{
+	static const char *const kept[] = { "name", "tool_call_id", "reasoning", "tools" };
+	json_t *m, *v, *copy;
+	const char *role;
+	size_t i, k;
+
+	json_array_foreach(a->messages, i, m) {
+		role = json_string_value(json_object_get(m, "role"));
+		copy = json_object();
+		json_array_append_new(to, copy);
+		json_object_set(copy, "role", json_object_get(m, "role"));
+		json_object_set_new(copy, "content", content(json_object_get(m, "content"), l->chat_parts,
+		                                             !strcmp(role, "tool")));
+		for (k = 0; k < sizeof(kept) / sizeof(kept[0]); k++)
+			if (field_given(m, kept[k]))
+				json_object_set(copy, kept[k], json_object_get(m, kept[k]));
+		v = json_object_get(m, "reasoning");
+		if (!field_given(m, "reasoning"))
+			v = json_object_get(m, "reasoning_content");
+		if (v && !json_is_null(v)) {
+			json_object_set(copy, "reasoning", v);
+			json_object_set(copy, "reasoning_content", v);
+		}
+		v = json_object_get(m, "tool_calls");
+		if (json_is_array(v) && json_array_size(v) && calls(copy, v, i, p) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* The last message is to be continued: mark where it ends, and cut the text there. */
+#define MARK "SLIPRING_FINAL_MESSAGE_ENDS_HERE "
+
+static int mark_final(json_t *messages, struct problem *p)
+{
+	json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+	json_t *v = json_object_get(last, "content"), *holder = last;
+	const char *key = "content";
+	struct out s = { 0 };
+
+	if (json_is_array(v)) {
+		if (!json_array_size(v))
+			return problem_bad(p, NULL, "continue_final_message is set but the final message has no "
+			                   "content to continue.");
+		holder = json_array_get(v, json_array_size(v) - 1);
+		key = "text";
+		v = json_object_get(holder, key);
+	}
+	out_bytes(&s, json_string_value(v), json_string_length(v));
+	out_str(&s, MARK);
+	if (s.failed)
+		return problem_memory(p);
+	json_object_set_new(holder, key, json_stringn(s.p, s.n));
+	out_free(&s);
+	return 0;
+}
+
+static int cut_final(char *text, size_t *n, struct problem *p)
+{
+	size_t mark = strlen(MARK) - 1, i;
+
+	for (i = *n >= mark ? *n - mark + 1 : 0; i > 0; i--)
+		if (!memcmp(text + i - 1, MARK, mark))
+			break;
+	if (!i)
+		return problem_bad(p, NULL, "continue_final_message is set but the chat template does not show "
+		                   "the final message.");
+	*n = i - 1;
+	if (text[*n + mark] != ' ')           /* the template trims: so must the cut */
+		while (*n && strchr(" \t\r\n", text[*n - 1]))
+			(*n)--;
+	text[*n] = 0;
+	return 0;
+}
+
+static void special_token(json_t *vars, const char *name, const struct sr_text *t, int32_t id)
+{
+	const char *s;
+	int n = id >= 0 ? sr_text_piece(t, id, &s, NULL) : -1;
+
+	json_object_set_new(vars, name, n >= 0 ? json_stringn(s, (size_t)n) : json_string(""));
+}
+
+int ask_render(struct ask *a, const struct ask_limits *l, struct problem *p)
+{
+	const struct template *t = l->chat ? l->chat : text_template(l->text);
+	const struct sr_text_info *info = sr_text_info(l->text);
+	json_t *vars = json_object(), *messages = json_array();
+	char err[512] = "";
+	char *text = NULL;
+	int64_t n = -1;
+	size_t len;
+	int r = -1;
+
+	json_object_set_new(vars, "messages", messages);
+	if (!t) {
+		problem_bad(p, NULL, "The model has no chat template: give one with --chat-template, or use "
+		            "/v1/completions.");
+		goto out;
+	}
+	if (conversation(a, l, messages, p) < 0 || (a->continue_final && mark_final(messages, p) < 0))
+		goto out;
+	special_token(vars, "bos_token", l->text, info->bos);
+	special_token(vars, "eos_token", l->text, info->eos);
+	json_object_set_new(vars, "add_generation_prompt", json_boolean(a->add_generation_prompt));
+	json_object_set(vars, "tools", a->tools ? a->tools : json_null());
+	json_object_set(vars, "documents", a->documents ? a->documents : json_null());
+	if (a->reasoning_effort) {
+		json_object_set_new(vars, "reasoning_effort", json_string(a->reasoning_effort));
+		json_object_set_new(vars, "enable_thinking", json_boolean(strcmp(a->reasoning_effort, "none")));
+	}
+	if (a->template_kwargs) {
+		json_t *v;
+		const char *key;
+
+		json_object_foreach(a->template_kwargs, key, v)
+			if (strcmp(key, "messages") && strcmp(key, "tools"))
+				json_object_set(vars, key, v);
+	}
+	n = template_render(t, vars, NULL, &text, err, sizeof(err));
+	if (n < 0) {
+		problem_bad(p, NULL, "The chat template failed: %.500s", err);
+		goto out;
+	}
+	len = (size_t)n;
+	if (a->continue_final && cut_final(text, &len, p) < 0)
+		goto out;
+	a->prompt[0].own = text;
+	a->prompt[0].text = text;
+	a->prompt[0].n_text = len;
+	text = NULL;
+	r = 0;
+out:
+	free(text);
+	json_decref(vars);
+	return r;
+}

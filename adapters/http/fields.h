@@ -1,0 +1,35 @@
+/* fields.h - fields of a JSON object, converted as vLLM's schema does: a number may come as a
+ * string of digits, a bool as 0, 1, "true" ..; what does not fit is a problem_field.
+ */
+#ifndef FIELDS_H
+#define FIELDS_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "openai.h"
+#include "problem.h"
+
+enum field_kind { FIELD_BOOL, FIELD_INT, FIELD_DOUBLE, FIELD_STRING };
+
+struct field {
+	const char *name;
+	enum field_kind kind;
+	bool nullable;           /* null is as if it were not there */
+	uint8_t in;              /* bit set of enum ask_kind */
+	size_t at;               /* offsetof(struct ask, ..) */
+};
+
+int fields_read(const struct field *f, size_t n, uint8_t in, json_t *object, void *to,
+                struct problem *p);
+
+int  field_int(json_t *v, int64_t *out);    /* 0 or -EINVAL */
+int  field_double(json_t *v, double *out);
+int  field_bool(json_t *v, bool *out);
+const char *field_type(json_t *v);          /* "a string", for messages */
+
+/* A list of integers; each in [0, below), or any int32 where below is 0. */
+int  field_ids(json_t *v, const char *name, int64_t below, struct ask_ids *out, struct problem *p);
+bool field_given(json_t *object, const char *name); /* there and not null */
+
+#endif

@@ -1,0 +1,428 @@
+/* openai.c - ask_parse: the fields of a request and how they go together.  What is checked in
+ * which order follows vLLM, so that a request with one mistake gets the same status, type and
+ * param; the numbers of sampling are in sampling.c, messages in chat.c.
+ */
+#include "openai.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fields.h"
+
+#define C  (1 << ASK_COMPLETION)
+#define M  (1 << ASK_CHAT)
+#define T  (1 << ASK_TOKENIZE)
+#define D  (1 << ASK_DETOKENIZE)
+#define AT(member) offsetof(struct ask, member)
+
+static const struct field fields[] = {
+	{ "model", FIELD_STRING, true, C | M | T | D, AT(model) },
+	{ "echo", FIELD_BOOL, true, C | M, AT(echo) },
+	{ "frequency_penalty", FIELD_DOUBLE, true, C | M, AT(frequency) },
+	{ "logprobs", FIELD_INT, true, C, AT(logprobs) },
+	{ "logprobs", FIELD_BOOL, true, M, AT(logprobs_given) },
+	{ "top_logprobs", FIELD_INT, true, M, AT(logprobs) },
+	{ "max_tokens", FIELD_INT, true, C | M, AT(max_tokens) },
+	{ "max_completion_tokens", FIELD_INT, true, M, AT(max_completion_tokens) },
+	{ "n", FIELD_INT, false, C, AT(n) },
+	{ "n", FIELD_INT, true, M, AT(n) },
+	{ "presence_penalty", FIELD_DOUBLE, true, C | M, AT(presence) },
+	{ "seed", FIELD_INT, true, C | M, AT(seed) },
+	{ "stream", FIELD_BOOL, true, C | M, AT(stream) },
+	{ "temperature", FIELD_DOUBLE, true, C | M, AT(temperature) },
+	{ "top_p", FIELD_DOUBLE, true, C | M, AT(top_p) },
+	{ "reasoning_effort", FIELD_STRING, true, M, AT(reasoning_effort) },
+	{ "include_reasoning", FIELD_BOOL, false, M, AT(include_reasoning) },
+	{ "user", FIELD_STRING, true, C | M, AT(user) },
+	{ "use_beam_search", FIELD_BOOL, false, C | M, AT(use_beam_search) },
+	{ "top_k", FIELD_INT, true, C | M, AT(top_k) },
+	{ "min_p", FIELD_DOUBLE, true, C | M, AT(min_p) },
+	{ "repetition_penalty", FIELD_DOUBLE, true, C | M, AT(repetition) },
+	{ "include_stop_str_in_output", FIELD_BOOL, false, C | M, AT(include_stop) },
+	{ "ignore_eos", FIELD_BOOL, false, C | M, AT(ignore_eos) },
+	{ "min_tokens", FIELD_INT, false, C | M, AT(min_tokens) },
+	{ "skip_special_tokens", FIELD_BOOL, false, C | M, AT(skip_special) },
+	{ "spaces_between_special_tokens", FIELD_BOOL, false, C | M, AT(spaces_between) },
+	{ "truncate_prompt_tokens", FIELD_INT, true, C | M, AT(truncate) },
+	{ "truncation_side", FIELD_STRING, true, C | M, AT(truncation_side) },
+	{ "prompt_logprobs", FIELD_INT, true, C | M, AT(prompt_logprobs) },
+	{ "add_special_tokens", FIELD_BOOL, false, C | M | T, AT(add_special) },
+	{ "priority", FIELD_INT, false, C | M, AT(priority) },
+	{ "request_id", FIELD_STRING, false, C | M, AT(request_id) },
+	{ "return_tokens_as_token_ids", FIELD_BOOL, true, C | M, AT(tokens_as_ids) },
+	{ "return_token_ids", FIELD_BOOL, true, C | M, AT(return_token_ids) },
+	{ "return_prompt_text", FIELD_BOOL, true, M, AT(return_prompt_text) },
+	{ "cache_salt", FIELD_STRING, true, C | M, AT(cache_salt) },
+	{ "stream_interval", FIELD_INT, true, C | M, AT(stream_interval) },
+	{ "thinking_token_budget", FIELD_INT, true, C | M, AT(thinking_budget) },
+	{ "add_generation_prompt", FIELD_BOOL, false, M | T, AT(add_generation_prompt) },
+	{ "continue_final_message", FIELD_BOOL, false, M | T, AT(continue_final) },
+	{ "chat_template", FIELD_STRING, true, M | T, AT(chat_template) },
+	{ "return_token_strs", FIELD_BOOL, true, T, AT(return_token_strs) },
+};
+
+static void defaults(struct ask *a, enum ask_kind kind, const struct ask_limits *l)
+{
+	*a = (struct ask){
+		.kind = kind,
+		.frequency = NAN, .presence = NAN, .temperature = NAN, .top_p = NAN, .min_p = NAN,
+		.repetition = NAN, .top_k = ASK_NONE, .seed = ASK_NONE, .n = 1,
+		.max_tokens = kind == ASK_COMPLETION ? 16 : ASK_NONE,
+		.max_completion_tokens = ASK_NONE, .logprobs = ASK_NONE, .prompt_logprobs = ASK_NONE,
+		.truncate = ASK_NONE, .stream_interval = l->stream_interval,
+		.thinking_budget = -1, .skip_special = true, .spaces_between = true,
+		.include_reasoning = true, .add_generation_prompt = true,
+		.add_special = kind == ASK_COMPLETION, .tokens_as_ids = l->tokens_as_ids,
+	};
+}
+
+/* A JSON value is true as Python has it: what vLLM's own checks ask. */
+static bool truthy(json_t *v)
+{
+	switch (v ? json_typeof(v) : JSON_NULL) {
+	case JSON_OBJECT: return json_object_size(v) > 0;
+	case JSON_ARRAY: return json_array_size(v) > 0;
+	case JSON_STRING: return json_string_length(v) > 0;
+	case JSON_INTEGER: return json_integer_value(v) != 0;
+	case JSON_REAL: return json_real_value(v) != 0;
+	case JSON_TRUE: return true;
+	default: return false;
+	}
+}
+
+static int count_of_logprobs(json_t *root, const char *name, struct problem *p)
+{
+	json_t *v = json_object_get(root, name);
+	char value[32];
+	double d;
+
+	if (!v || json_is_null(v))
+		return 0;
+	if (!json_is_number(v) && !json_is_boolean(v))
+		return problem_value(p, name, NULL, "`%s` must be an integer.", name);
+	d = json_is_boolean(v) ? json_is_true(v) : json_number_value(v);
+	if (!strcmp(name, "prompt_logprobs") && truthy(json_object_get(root, "stream")) && (d > 0 || d == -1))
+		return problem_value(p, name, NULL, "`prompt_logprobs` are not available when `stream=True`.");
+	if (d < 0 && d != -1) {
+		snprintf(value, sizeof(value), "%g", d);
+		return problem_value(p, name, value, "`%s` must be a positive value or -1.", name);
+	}
+	return 0;
+}
+
+/* Combinations that vLLM looks at before the types of the fields. */
+static int combinations(const struct ask *a, json_t *root, struct problem *p)
+{
+	json_t *prompt = json_object_get(root, "prompt"), *v;
+	const char *s;
+	size_t n;
+
+	if (a->kind == ASK_COMPLETION) {
+		if (json_is_array(prompt) && json_array_size(prompt) > ASK_PROMPTS &&
+		    !json_is_integer(json_array_get(prompt, 0)))
+			return problem_value(p, "prompt", NULL, "prompt list length %zu exceeds the maximum "
+			                     "allowed count of %d.", json_array_size(prompt), ASK_PROMPTS);
+		if (field_given(root, "prompt_embeds"))
+			return problem_bad(p, "prompt_embeds", "prompt_embeds is not supported by Slipring.");
+		if (!prompt || json_is_null(prompt) || (json_is_string(prompt) && !json_string_length(prompt)))
+			return problem_value(p, "prompt", NULL, "Either prompt or prompt_embeds must be "
+			                     "provided and non-empty.");
+	}
+	if (truthy(json_object_get(root, "stream_options")) && !truthy(json_object_get(root, "stream")))
+		return problem_value(p, "stream_options", NULL,
+		                     "Stream options can only be defined when `stream=True`.");
+	if (count_of_logprobs(root, "prompt_logprobs", p) < 0 ||
+	    count_of_logprobs(root, a->kind == ASK_CHAT ? "top_logprobs" : "logprobs", p) < 0)
+		return -1;
+	v = json_object_get(root, "top_logprobs");
+	if (a->kind == ASK_CHAT && v && json_is_number(v) && json_number_value(v) != 0 &&
+	    !truthy(json_object_get(root, "logprobs")))
+		return problem_value(p, "top_logprobs", NULL,
+		                     "when using `top_logprobs`, `logprobs` must be set to true.");
+	v = json_object_get(root, "cache_salt");
+	if (v && !json_is_null(v)) {
+		if (!json_is_string(v) || !json_string_length(v))
+			return problem_value(p, "cache_salt", NULL, "Parameter 'cache_salt' must be a "
+			                     "non-empty string if provided.");
+		s = json_string_value(v);
+		n = utf8_count(s, json_string_length(v));
+		if (n > 128 || strpbrk(s, "@/\\"))
+			return problem_value(p, "cache_salt", NULL, "Parameter 'cache_salt' must be at most "
+			                     "128 characters and must not contain '@', '/', '\\\\', or NUL.");
+	}
+	return 0;
+}
+
+/* Things that vLLM can do and we cannot are refused by name, never ignored. */
+static int refusals(const struct ask *a, json_t *root, struct problem *p)
+{
+	static const char *const gone[] = { "guided_json", "guided_regex", "guided_choice",
+		"guided_grammar", "guided_decoding_backend", "guided_whitespace_pattern" };
+	static const char *const unsupported[] = { "structured_outputs", "logprob_token_ids",
+		"kv_transfer_params", "ec_transfer_params", "repetition_detection", "vllm_xargs" };
+	json_t *v = json_object_get(root, "response_format"), *type;
+	size_t i;
+
+	if (v && !json_is_null(v)) {
+		type = json_object_get(v, "type");
+		if (!json_is_object(v) || !json_is_string(type))
+			return problem_field(p, "response_format", "response_format must be an object with "
+			                     "a `type`.");
+		if (strcmp(json_string_value(type), "text"))
+			return problem_bad(p, "response_format", "response_format of type `%.32s` is not "
+			                   "supported by Slipring yet: only `text`.", json_string_value(type));
+	}
+	for (i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
+		if (field_given(root, gone[i]))
+			return problem_bad(p, gone[i], "%s is not supported: structured output does not "
+			                   "exist in Slipring yet.", gone[i]);
+	for (i = 0; i < sizeof(unsupported) / sizeof(unsupported[0]); i++)
+		if (truthy(json_object_get(root, unsupported[i])))
+			return problem_bad(p, unsupported[i], "%s is not supported by Slipring%s.",
+			                   unsupported[i], i ? "" : " yet");
+	if (a->use_beam_search)
+		return problem_bad(p, "use_beam_search", "Beam search is not supported by Slipring.");
+	v = json_object_get(root, "best_of");
+	if (v && !json_is_null(v) && !(json_is_integer(v) && json_integer_value(v) == a->n))
+		return problem_bad(p, "best_of", "best_of is not supported: ask for n answers and choose.");
+	if (a->kind == ASK_COMPLETION && field_given(root, "suffix"))
+		return problem_bad(p, "suffix", "suffix is only supported for models with FIM completion "
+		                   "rendering");
+	if (a->thinking_budget != -1)
+		return problem_bad(p, "thinking_token_budget", "thinking_token_budget is not supported by "
+		                   "Slipring.");
+	if (truthy(json_object_get(root, "watermarking")))
+		return problem_bad(p, "watermarking", "watermarking is not supported by Slipring.");
+	return 0;
+}
+
+static int stream_options(struct ask *a, const struct ask_limits *l, struct problem *p)
+{
+	json_t *o = json_object_get(a->root, "stream_options"), *v;
+
+	if (o && !json_is_null(o)) {
+		if (!json_is_object(o))
+			return problem_field(p, "stream_options", "stream_options must be an object, not %s.",
+			                     field_type(o));
+		v = json_object_get(o, "include_usage");
+		if (v && !json_is_null(v) && field_bool(v, &a->include_usage) < 0)
+			return problem_field(p, "stream_options.include_usage", "include_usage must be a bool.");
+		v = json_object_get(o, "continuous_usage_stats");
+		if (v && !json_is_null(v) && field_bool(v, &a->continuous_usage) < 0)
+			return problem_field(p, "stream_options.continuous_usage_stats",
+			                     "continuous_usage_stats must be a bool.");
+	}
+	if (l->force_usage)
+		a->include_usage = a->continuous_usage = true;
+	a->continuous_usage = a->continuous_usage && a->include_usage;
+	return 0;
+}
+
+/* "tools": rendered into the prompt; that one of them must be called cannot be promised. */
+static int tools(struct ask *a, struct problem *p)
+{
+	json_t *list = json_object_get(a->root, "tools"), *choice = json_object_get(a->root, "tool_choice");
+	json_t *tool, *function;
+	const char *s;
+	size_t i;
+
+	if (list && !json_is_null(list)) {
+		if (!json_is_array(list))
+			return problem_field(p, "tools", "tools must be a list, not %s.", field_type(list));
+		if (!json_array_size(list))
+			return problem_value(p, "tools", NULL, "`tools` must not be an empty array. Either "
+			                     "provide at least one tool or omit the field entirely.");
+		json_array_foreach(list, i, tool) {
+			char at[48];
+
+			function = json_object_get(tool, "function");
+			snprintf(at, sizeof(at), "tools.%zu.function", i);
+			if (!json_is_object(function))
+				return problem_field(p, at, "tools[%zu] must be {\"type\": \"function\", "
+				                     "\"function\": {\"name\": ..}}.", i);
+			snprintf(at, sizeof(at), "tools.%zu.function.name", i);
+			if (!json_is_string(json_object_get(function, "name")))
+				return problem_field(p, at, "tools[%zu].function.name must be a string.", i);
+		}
+		a->tools = list;
+	}
+	if (!choice || json_is_null(choice))
+		return 0;
+	s = json_string_value(choice);
+	if (s && !strcmp(s, "none"))
+		return 0;
+	if (!a->tools)
+		return problem_value(p, "tool_choice", NULL, "When using `tool_choice`, `tools` must be set.");
+	if (s && !strcmp(s, "auto"))
+		return 0;
+	if ((s && !strcmp(s, "required")) || json_is_object(choice))
+		return problem_bad(p, "tool_choice", "tool_choice %s is not supported by Slipring yet: a "
+		                   "call cannot be enforced. Use \"auto\" or \"none\".",
+		                   s ? "\"required\"" : "of a named function");
+	return problem_value(p, "tool_choice", NULL, "Invalid value for `tool_choice`: %.32s! Only named "
+	                     "tools, \"none\", \"auto\" or \"required\" are supported.", s ? s : "?");
+}
+
+static int model(const struct ask *a, const struct ask_limits *l, struct problem *p)
+{
+	struct out list = { 0 };
+	int i;
+
+	if (!a->model || !a->model[0])
+		return 0;
+	for (i = 0; i < l->n_names; i++)
+		if (!strcmp(a->model, l->names[i]))
+			return 0;
+	for (i = 0; i < l->n_names; i++)
+		out_fmt(&list, "%s%s", i ? ", " : "", l->names[i]);
+	problem_set(p, 404, "NotFoundError", "model", "The model `%.200s` does not exist. Valid aliases: "
+	            "%.*s.", a->model, (int)(list.n < 400 ? list.n : 400), list.p ? list.p : "");
+	out_free(&list);
+	return -1;
+}
+
+/* A prompt: text, ids, or a list of either. */
+static int prompts(struct ask *a, struct problem *p)
+{
+	json_t *v = json_object_get(a->root, "prompt"), *item;
+	bool ids = false;
+	char at[48];
+	size_t i;
+
+	if (!json_is_string(v) && !json_is_array(v))
+		return problem_field(p, "prompt", "prompt must be a string, a list of token ids, or a list of "
+		                     "either; not %s.", field_type(v));
+	if (json_is_array(v) && !json_array_size(v))
+		return problem_bad(p, NULL, "You must pass at least one prompt");
+	ids = json_is_array(v) && json_is_number(json_array_get(v, 0));
+	a->n_prompts = json_is_array(v) && !ids ? (int)json_array_size(v) : 1;
+	a->prompt = calloc((size_t)a->n_prompts, sizeof(*a->prompt));
+	if (!a->prompt) {
+		a->n_prompts = 0;
+		return problem_memory(p);
+	}
+	for (i = 0; i < (size_t)a->n_prompts; i++) {
+		struct prompt *q = &a->prompt[i];
+
+		item = json_is_array(v) && !ids ? json_array_get(v, i) : v;
+		snprintf(at, sizeof(at), a->n_prompts > 1 || (json_is_array(v) && !ids) ? "prompt.%zu" :
+		         "prompt", i);
+		if (json_is_string(item) && json_is_string(json_is_array(v) ? json_array_get(v, 0) : v)) {
+			q->text = json_string_value(item);
+			q->n_text = json_string_length(item);
+		} else if (json_is_array(item) && (ids || json_is_array(json_array_get(v, 0)))) {
+			if (field_ids(item, at, 0, &q->ids, p) < 0)
+				return -1;
+		} else {
+			return problem_field(p, at, "prompt must be a string, a list of token ids, or a list of "
+			                     "either; entry %zu is %s.", i, field_type(item));
+		}
+		if (a->kind == ASK_COMPLETION && !q->n_text && !q->ids.n)
+			return problem_bad(p, NULL, "The decoder prompt cannot be empty");
+	}
+	return 0;
+}
+
+static int of_kind(struct ask *a, const struct ask_limits *l, struct problem *p)
+{
+	json_t *root = a->root, *v;
+
+	switch (a->kind) {
+	case ASK_DETOKENIZE:
+		v = json_object_get(root, "tokens");
+		if (!v)
+			return problem_field(p, "tokens", "tokens is required: a list of token ids.");
+		return field_ids(v, "tokens", 0, &a->tokens, p);
+	case ASK_TOKENIZE:
+		if (!json_object_get(root, "messages")) {
+			v = json_object_get(root, "prompt");
+			if (!json_is_string(v))
+				return problem_field(p, "prompt", "%s", v ? "prompt must be a string." :
+				                     "prompt or messages is required.");
+			if (!json_object_get(root, "add_special_tokens"))
+				a->add_special = true;
+			return prompts(a, p);
+		}
+		if (tools(a, p) < 0)
+			return -1;
+		break;
+	case ASK_COMPLETION:
+		return prompts(a, p);
+	case ASK_CHAT:
+		if (tools(a, p) < 0)
+			return -1;
+	}
+	a->prompt = calloc(1, sizeof(*a->prompt));
+	if (!a->prompt)
+		return problem_memory(p);
+	a->n_prompts = 1;
+	if (!a->logprobs_given)
+		a->logprobs = ASK_NONE;
+	else if (a->logprobs == ASK_NONE)
+		a->logprobs = 0;
+	if (a->max_completion_tokens != ASK_NONE)
+		a->max_tokens = a->max_completion_tokens;
+	if (truthy(json_object_get(root, "continue_final_message")) &&
+	    truthy(json_object_get(root, "add_generation_prompt")))
+		return problem_bad(p, NULL, "Cannot set both `continue_final_message` and "
+		                   "`add_generation_prompt` to True.");
+	if (a->continue_final)                /* vLLM's default of add_generation_prompt is true */
+		a->add_generation_prompt = a->add_generation_prompt && !a->continue_final;
+	a->documents = field_given(root, "documents") ? json_object_get(root, "documents") : NULL;
+	if (a->documents && !json_is_array(a->documents))
+		return problem_field(p, "documents", "documents must be a list of objects.");
+	a->template_kwargs = field_given(root, "chat_template_kwargs") ?
+		json_object_get(root, "chat_template_kwargs") : NULL;
+	if (a->template_kwargs && !json_is_object(a->template_kwargs))
+		return problem_field(p, "chat_template_kwargs", "chat_template_kwargs must be an object.");
+	if (a->chat_template || field_given(a->template_kwargs, "chat_template"))
+		return problem_bad(p, NULL, "Chat template is passed with request, but "
+		                   "--trust-request-chat-template is not set. Refused request with untrusted "
+		                   "chat template.");
+	v = json_object_get(root, "messages");
+	if (!v)
+		return problem_field(p, "messages", "messages is required: a list of messages.");
+	(void)l;
+	return ask_messages(a, v, p);
+}
+
+int ask_parse(struct ask *a, enum ask_kind kind, const char *body, size_t n,
+              const struct ask_limits *l, struct problem *p)
+{
+	bool generates = kind == ASK_COMPLETION || kind == ASK_CHAT;
+
+	*p = (struct problem){ 0 };
+	defaults(a, kind, l);
+	if (ask_json(&a->root, body, n, p) < 0)
+		return -1;
+	if (generates && combinations(a, a->root, p) < 0)
+		return -1;
+	if (fields_read(fields, sizeof(fields) / sizeof(fields[0]), (uint8_t)(1 << kind), a->root, a, p) < 0)
+		return -1;
+	if (of_kind(a, l, p) < 0 || model(a, l, p) < 0)
+		return -1;
+	if (!generates)
+		return 0;
+	if (stream_options(a, l, p) < 0 || refusals(a, a->root, p) < 0)
+		return -1;
+	return ask_sampling(a, l, p);
+}
+
+void ask_free(struct ask *a)
+{
+	int i;
+
+	for (i = 0; i < a->n_prompts; i++) {
+		free(a->prompt[i].own);
+		free(a->prompt[i].ids.id);
+	}
+	free(a->prompt);
+	free(a->stop_ids.id);
+	free(a->allowed.id);
+	free(a->tokens.id);
+	free(a->bad.id);
+	free(a->bias);
+	json_decref(a->root);
+	*a = (struct ask){ 0 };
+}

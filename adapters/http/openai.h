@@ -1,0 +1,116 @@
+/* openai.h - a JSON request of the OpenAI API, with vLLM's extensions, checked: nothing past
+ * this point needs to doubt a value.
+ *
+ * Pure: no I/O, no globals, any thread.  In two steps, so that a wrong request costs no
+ * tokenizing: ask_parse() checks everything that JSON and the limits can tell, in vLLM's order
+ * and words; ask_prompts() (prompts.c) renders, tokenizes and checks lengths.
+ */
+#ifndef OPENAI_H
+#define OPENAI_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "problem.h"
+#include "shmring/slipring.h"
+
+struct sr_text;
+struct template;
+
+#define ASK_STOPS      4        /* stop strings, as vLLM's VLLM_MAX_STOP_STRINGS */
+#define ASK_STOP_BYTES 65536    /* all of them together */
+#define ASK_PROMPTS    1024     /* prompts in one request */
+#define ASK_CHOICES    1024     /* prompts times n (vLLM: n up to 16384) */
+#define ASK_BAD_WORDS  128
+#define ASK_JSON_DEPTH 128
+#define ASK_JSON_VALUES (4u << 20) /* numbers, strings, ..: bounds what a body may cost in memory */
+#define ASK_ID_BYTES   256      /* of a request id */
+
+/* What generation_config.json says, NAN or -1 = nothing. */
+struct ask_defaults {
+	double  temperature, top_p, min_p, repetition_penalty;
+	int64_t top_k, max_tokens;
+	int64_t max_tokens_cap;       /* a folder given by --generation-config caps, too */
+};
+
+/* What a request is held to.  Filled per request: the daemon may be another by now. */
+struct ask_limits {
+	const struct sr_text *text;
+	const struct template *chat;  /* --chat-template, or NULL: the model's */
+	bool    chat_parts;           /* the template reads content as a list of parts */
+	const char *response_role;
+	int32_t vocab;
+	int64_t context;              /* 0 = not known yet */
+	int     max_logprobs;
+	bool    priorities;           /* --scheduling-policy priority */
+	bool    force_usage, tokens_as_ids;
+	int     stream_interval;
+	const char *const *names;     /* served names */
+	int     n_names;
+	struct ask_defaults defaults;
+};
+
+struct ask_ids { int32_t *id; uint32_t n; };
+
+struct prompt {
+	const char *text;             /* NULL = ids were given */
+	size_t n_text;
+	char *own;                    /* text, if rendered here */
+	struct ask_ids ids;
+};
+
+enum ask_kind { ASK_COMPLETION, ASK_CHAT, ASK_TOKENIZE, ASK_DETOKENIZE };
+
+struct ask {
+	enum ask_kind kind;
+	json_t *root;                 /* owns every string below */
+
+	struct prompt *prompt;        /* [n_prompts]; chat, tokenize: one */
+	int     n_prompts;
+	json_t *messages, *tools, *documents, *template_kwargs;
+	const char *chat_template, *reasoning_effort;
+	const char *last_content;     /* chat with echo: what to repeat, or NULL */
+
+	const char *model, *request_id, *cache_salt, *user, *truncation_side;
+	bool    echo, stream, include_usage, continuous_usage, logprobs_given, use_beam_search;
+	bool    include_stop, ignore_eos, skip_special, spaces_between, add_special;
+	bool    add_generation_prompt, continue_final, return_token_ids, tokens_as_ids;
+	bool    return_prompt_text, return_token_strs, include_reasoning;
+	double  temperature, top_p, min_p, presence, frequency, repetition; /* NAN = not given */
+	int64_t top_k, seed, n, max_tokens, max_completion_tokens, min_tokens, priority;
+	int64_t logprobs, prompt_logprobs; /* alternatives; ASK_NONE = not asked */
+	int64_t truncate, stream_interval, thinking_budget;
+	bool    seeded;
+
+	int     n_stop;
+	const char *stop[ASK_STOPS];
+	size_t  stop_len[ASK_STOPS];
+	struct ask_ids stop_ids, allowed, tokens;
+	struct sr_pair *bias;
+	uint32_t n_bias;
+	json_t *bad_words;            /* list of strings, or NULL */
+	struct ask_ids bad;           /* as sr_request.bad_words */
+};
+
+#define ASK_NONE INT64_MIN
+
+/* 0, or -1 and *p.  ask_free in either case. */
+int  ask_parse(struct ask *a, enum ask_kind kind, const char *body, size_t n,
+               const struct ask_limits *l, struct problem *p);
+int  ask_prompts(struct ask *a, const struct ask_limits *l, struct problem *p);
+void ask_free(struct ask *a);
+
+/* Parts of them, in files of their own. */
+int  ask_json(json_t **out, const char *body, size_t n, struct problem *p);        /* json.c */
+int  ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p);   /* sampling.c */
+int  ask_render(struct ask *a, const struct ask_limits *l, struct problem *p);     /* chat.c */
+int  ask_messages(struct ask *a, json_t *messages, struct problem *p);             /* chat.c: shape only */
+bool chat_wants_parts(const char *template_source);                                /* chat.c */
+int  chat_defaults(struct ask_defaults *d, const char *dir, char *err, size_t errlen); /* defaults.c */
+
+/* The most tokens that prompt i may be answered with. */
+int64_t ask_room(const struct ask *a, const struct ask_limits *l, uint32_t n_prompt);
+
+#endif

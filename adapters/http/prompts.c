@@ -1,0 +1,194 @@
+/* prompts.c - ask_prompts: a checked request's prompts as token ids, within the context; and
+ * its bad words.  The expensive half of a request: long ones run on a worker thread.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapters/text/slipring-text.h"
+#include "openai.h"
+
+static int too_long(const struct ask_limits *l, uint32_t n, struct problem *p)
+{
+	char value[24];
+
+	snprintf(value, sizeof(value), "%u", n);
+	return problem_value(p, "input_tokens", value, "This model's maximum context length is %lld tokens. "
+	                     "However, your prompt contains %s%u input tokens, which exceeds this limit even "
+	                     "without any output tokens. Please reduce the length of the input prompt.",
+	                     (long long)l->context, n == l->context + 1 ? "at least " : "", n);
+}
+
+/* Ids of a text.  Where nothing is cut from the left, no more is tokenized than the context
+ * holds and one. */
+static int encode(const struct ask *a, const struct ask_limits *l, struct prompt *q, struct problem *p)
+{
+	int flags = SR_TEXT_SPECIAL_PARSE | (a->add_special ? SR_TEXT_SPECIAL_ADD : 0);
+	bool all = a->kind == ASK_TOKENIZE || (a->truncate != ASK_NONE && a->truncation_side &&
+	                                       !strcmp(a->truncation_side, "left"));
+	size_t limit = all ? 0 : (size_t)l->context;
+	size_t cap = q->n_text / 3 + 64;
+	int64_t n;
+
+	if (limit && cap > limit + 1)
+		cap = limit + 1;
+	for (;;) {
+		int32_t *ids = realloc(q->ids.id, cap * sizeof(*ids));
+
+		if (!ids)
+			return problem_memory(p);
+		q->ids.id = ids;
+		n = sr_text_encode(l->text, q->text, q->n_text, flags, ids, cap, limit);
+		if (n < 0)
+			return n == -ENOMEM ? problem_memory(p) :
+				problem_bad(p, "prompt", "The prompt cannot be tokenized: %s.", strerror((int)-n));
+		if ((size_t)n <= cap)
+			break;
+		cap = (size_t)n;              /* its second run is the last: now it fits */
+	}
+	q->ids.n = (uint32_t)n;
+	return 0;
+}
+
+static void truncate_ids(const struct ask *a, const struct ask_limits *l, struct ask_ids *t)
+{
+	int64_t keep = a->truncate == -1 ? l->context - (a->max_tokens != 0) : a->truncate;
+
+	if (a->truncate == ASK_NONE || (int64_t)t->n <= keep)
+		return;
+	if (a->truncation_side && !strcmp(a->truncation_side, "left"))
+		memmove(t->id, t->id + (t->n - keep), (size_t)keep * sizeof(*t->id));
+	t->n = (uint32_t)keep;
+}
+
+static int check_ids(const struct ask *a, const struct ask_limits *l, const struct prompt *q, size_t i,
+                     struct problem *p)
+{
+	json_t *given;
+	uint32_t k;
+
+	for (k = 0; k < q->ids.n; k++) {
+		if (q->ids.id[k] >= 0 && q->ids.id[k] < l->vocab)
+			continue;
+		given = json_object_get(a->root, "prompt");
+		if (json_is_array(json_array_get(given, 0)))
+			given = json_array_get(given, i);
+		given = json_array_get(given, k);
+		if (json_is_integer(given) && json_integer_value(given) < 0) {
+			char at[48];
+
+			snprintf(at, sizeof(at), "prompt.%u", k);
+			return problem_field(p, at, "Token ids must not be negative, got %lld.",
+			                     (long long)json_integer_value(given));
+		}
+		return problem_bad(p, NULL, "Token id %lld is out of vocabulary",
+		                   json_is_integer(given) ? (long long)json_integer_value(given) :
+		                   (long long)q->ids.id[k]);
+	}
+	return 0;
+}
+
+/* Adds one spelling of a word; with a space in front only if that gives another word of the
+ * same length, as vLLM does. */
+static int add_word(struct ask *a, const struct ask_limits *l, const char *word, bool spaced,
+                    int *count, struct problem *p)
+{
+	size_t n = strlen(word), from = a->bad.n;
+	char *s = malloc(n + 2);
+	int32_t ids[SR_LIST_MAX + 1];
+	uint32_t last;
+	int64_t k;
+
+	if (!s)
+		return problem_memory(p);
+	memcpy(s, " ", 1);
+	memcpy(s + spaced, word, n);
+	k = sr_text_encode(l->text, s, n + spaced, SR_TEXT_SPECIAL_PARSE, ids, SR_LIST_MAX, SR_LIST_MAX);
+	free(s);
+	if (k <= 0 && spaced)
+		return 0;
+	if (k <= 0)
+		return problem_value(p, "bad_words", NULL, "bad_words entries must tokenize to at least one token.");
+	if (spaced) {                         /* the bare spelling lies right before */
+		for (last = 0; last + 1 + (uint32_t)a->bad.id[last] < from;)
+			last += 1 + (uint32_t)a->bad.id[last];
+		if (a->bad.id[last] != k || a->bad.id[last + 1] == ids[0])
+			return 0;
+	}
+	if (from + 1 + (size_t)k > SR_LIST_MAX || ++*count > ASK_BAD_WORDS)
+		return problem_bad(p, "bad_words", "Too many bad words after tokenization: at most %d, of %d "
+		                   "tokens together.", ASK_BAD_WORDS, SR_LIST_MAX);
+	a->bad.id[from] = (int32_t)k;
+	memcpy(a->bad.id + from + 1, ids, (size_t)k * sizeof(*ids));
+	a->bad.n = (uint32_t)(from + 1 + (size_t)k);
+	return 0;
+}
+
+static int bad_words(struct ask *a, const struct ask_limits *l, struct problem *p)
+{
+	json_t *v, *again;
+	const char *s;
+	size_t i, k;
+	int count = 0;
+
+	if (!a->bad_words)
+		return 0;
+	a->bad.id = malloc(SR_LIST_MAX * sizeof(*a->bad.id));
+	if (!a->bad.id)
+		return problem_memory(p);
+	json_array_foreach(a->bad_words, i, v) {
+		for (k = 0; k < i; k++) {
+			again = json_array_get(a->bad_words, k);
+			if (json_equal(again, v))
+				break;
+		}
+		if (k < i)
+			continue;
+		s = json_string_value(v);
+		s += strspn(s, " \t\r\n\v\f");
+		if (add_word(a, l, s, false, &count, p) < 0 || add_word(a, l, s, true, &count, p) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int ask_prompts(struct ask *a, const struct ask_limits *l, struct problem *p)
+{
+	int i;
+
+	if (a->messages && ask_render(a, l, p) < 0)
+		return -1;
+	for (i = 0; i < a->n_prompts; i++) {
+		struct prompt *q = &a->prompt[i];
+
+		if (q->text && encode(a, l, q, p) < 0)
+			return -1;
+		if (a->kind == ASK_TOKENIZE)
+			continue;
+		truncate_ids(a, l, &q->ids);
+		if (!q->text && check_ids(a, l, q, (size_t)i, p) < 0)
+			return -1;
+		if (q->ids.n > l->context)
+			return too_long(l, q->ids.n, p);
+		if (!q->ids.n)
+			return problem_bad(p, NULL, "The decoder prompt cannot be empty");
+		if (q->ids.n == l->context && a->max_tokens != 0)
+			return problem_bad(p, NULL, "The decoder prompt (length %u) plus the number of requested "
+			                   "output tokens (at least 1) is longer than the maximum model length of "
+			                   "%lld. Make sure that `max_model_len` is no smaller than the number of "
+			                   "text tokens (prompt + requested output tokens).", q->ids.n,
+			                   (long long)l->context);
+	}
+	return bad_words(a, l, p);
+}
+
+int64_t ask_room(const struct ask *a, const struct ask_limits *l, uint32_t n_prompt)
+{
+	int64_t room = l->context - n_prompt;
+	int64_t wanted = a->max_tokens != ASK_NONE ? a->max_tokens :
+		l->defaults.max_tokens >= 0 ? l->defaults.max_tokens : room;
+
+	if (l->defaults.max_tokens_cap >= 0 && wanted > l->defaults.max_tokens_cap)
+		wanted = l->defaults.max_tokens_cap;
+	return wanted < room ? wanted : room;
+}
