@@ -17,6 +17,13 @@ int  load_create(struct load **out, struct io *io, char *const *file, int32_t n_
                  void (*progress)(void *ctx, uint64_t bytes), void *ctx,
                  char *err, size_t errlen);
 const struct sr_source *load_source(struct load *l);
-void load_destroy(struct load *l);
+void load_destroy(struct load *l);            /* waits for what is under way */
+
+/* After -EIO: which file, where, and why; else "". */
+const char *load_error(const struct load *l);
+
+/* Extents in these files are made up, two bytes a weight (core/model.h, model_dummy): small
+ * random bf16 numbers, always the same at the same offset; and bf16 ones. */
+enum { LOAD_RANDOM = -1, LOAD_ONES = -2 };
 
 #endif

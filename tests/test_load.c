@@ -1,0 +1,228 @@
+/* LINK: core/load.c core/io.c -luring */
+/* test_load.c - reads of weights: every way, every alignment, and a file that shrinks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/load.h"
+
+#define BYTES (3u << 20)
+static char path[] = "/tmp/slipring-test-load-XXXXXX";
+static uint8_t *truth;
+
+static int setup(void **state)
+{
+	int fd = mkstemp(path);
+
+	(void)state;
+	truth = malloc(BYTES);
+	for (uint32_t i = 0; i < BYTES; i++)
+		truth[i] = (uint8_t)(i * 2654435761u >> 13);
+	assert_true(fd >= 0 && write(fd, truth, BYTES) == BYTES);
+	fsync(fd);
+	close(fd);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	unlink(path);
+	free(truth);
+	return 0;
+}
+
+static uint64_t seen;
+static void on_progress(void *ctx, uint64_t bytes) { (void)ctx; seen = bytes; }
+
+static const struct { uint64_t offset, bytes; } part[] = {
+	{ 0, 1 }, { 0, 4096 }, { 1, 4095 }, { 4095, 2 }, { 4096, 8192 }, { 12345, 54321 }, { 100, 1 << 20 },
+	{ BYTES - 1, 1 }, { BYTES - 5000, 5000 }, { BYTES - 4096, 4096 }, { 0, BYTES },
+};
+#define PARTS (sizeof(part) / sizeof(*part))
+
+static void read_parts(int io_flags, bool cached)
+{
+	char *file[] = { path }, err[512] = "", *buf;
+	const struct sr_source *src;
+	struct load *l;
+	struct io *io;
+	uint64_t total = 0;
+	size_t each;
+	int fd = open(path, O_RDONLY);
+
+	if (!cached)
+		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	else
+		assert_int_equal(pread(fd, (void *)truth, BYTES, 0), BYTES);
+	close(fd);
+	assert_int_equal(io_create(&io, io_flags), 0);
+	assert_int_equal(load_create(&l, io, file, 1, on_progress, NULL, err, sizeof(err)), 0);
+	src = load_source(l);
+	each = BYTES + src->slack;
+	buf = malloc(PARTS * each + 1);
+	assert_int_equal(src->arena(src->ctx, buf, PARTS * each), 0);
+	for (size_t i = 0; i < PARTS; i++) {
+		const struct sr_extent e = { part[i].offset, part[i].bytes, 0 };
+
+		assert_int_equal(src->read(src->ctx, &e, 0, e.bytes, buf + i * each + i % 2, i), 0);
+		total += e.bytes;
+	}
+	for (size_t n = 0; n < PARTS; n++) {
+		uint64_t i = 99;
+		void *at = NULL;
+
+		assert_int_equal(src->wait(src->ctx, &i, &at), 0);
+		assert_true(i < PARTS);
+		assert_true((char *)at >= buf + i * each &&
+		            (char *)at + part[i].bytes <= buf + (i + 1) * each + i % 2);
+		assert_memory_equal(at, truth + part[i].offset, part[i].bytes);
+	}
+	assert_int_equal(seen, total);
+	load_destroy(l);
+	io_destroy(io);
+	free(buf);
+}
+
+static void test_ways(void **state)
+{
+	(void)state;
+	read_parts(0, true);
+	read_parts(0, false);
+	read_parts(IO_EPOLL, true);
+	read_parts(IO_EPOLL, false);
+}
+
+/* More reads than there is room for are pushed back, and none is lost. */
+static void test_many(void **state)
+{
+	char *file[] = { path }, err[512] = "", buf[4096 * 4];
+	const struct sr_extent e = { 10, 100, 0 };
+	const struct sr_source *src;
+	struct load *l;
+	struct io *io;
+	uint64_t tag;
+	void *at;
+	int n = 0, refused = 0;
+
+	(void)state;
+	assert_int_equal(io_create(&io, 0), 0);
+	assert_int_equal(load_create(&l, io, file, 1, NULL, NULL, err, sizeof(err)), 0);
+	src = load_source(l);
+	for (int i = 0; i < 200; i++)
+		while (src->read(src->ctx, &e, 0, 100, buf, (uint64_t)i) == -EAGAIN) {
+			refused++;
+			assert_int_equal(src->wait(src->ctx, &tag, &at), 0);
+			n++;
+		}
+	for (; n < 200; n++)
+		assert_int_equal(src->wait(src->ctx, &tag, &at), 0);
+	assert_true(refused > 0);
+	load_destroy(l);
+	io_destroy(io);
+}
+
+static void test_shrunk(void **state)
+{
+	char *file[] = { path }, err[512] = "", *buf = malloc(BYTES + 16384);
+	const struct sr_extent e = { 1 << 20, 1 << 20, 0 };
+	const struct sr_source *src;
+	struct load *l;
+	struct io *io;
+	uint64_t tag;
+	void *at;
+
+	(void)state;
+	for (int cached = 0; cached < 2; cached++) {
+		int fd = open(path, O_RDWR);
+
+		assert_int_equal(ftruncate(fd, BYTES), 0);
+		fsync(fd);
+		if (!cached)
+			posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+		assert_int_equal(io_create(&io, 0), 0);
+		assert_int_equal(load_create(&l, io, file, 1, NULL, NULL, err, sizeof(err)), 0);
+		assert_int_equal(ftruncate(fd, (1 << 20) + 777), 0);
+		src = load_source(l);
+		assert_int_equal(src->read(src->ctx, &e, 0, e.bytes, buf, 7), 0);
+		assert_int_equal(src->wait(src->ctx, &tag, &at), -EIO);
+		assert_int_equal(tag, 7);
+		assert_non_null(strstr(load_error(l), "offset 1049353: the file ends here"));
+		load_destroy(l);
+		io_destroy(io);
+		close(fd);
+	}
+	free(buf);
+}
+
+static void test_made_up(void **state)
+{
+	const struct sr_extent ones = { 4, 64, LOAD_ONES }, noise = { 1000, 4096, LOAD_RANDOM };
+	char err[512] = "";
+	uint16_t a[2048], b[2048];
+	const struct sr_source *src;
+	struct load *l;
+	struct io *io;
+	uint64_t tag;
+	void *at;
+	int minus = 0;
+
+	(void)state;
+	assert_int_equal(io_create(&io, 0), 0);
+	assert_int_equal(load_create(&l, io, NULL, 0, NULL, NULL, err, sizeof(err)), 0);
+	src = load_source(l);
+	assert_int_equal(src->slack, 0);
+	assert_int_equal(src->read(src->ctx, &ones, 0, 64, a, 1), 0);
+	for (int i = 0; i < 32; i++)
+		assert_int_equal(a[i], 0x3f80);
+	assert_int_equal(src->read(src->ctx, &noise, 0, 4096, a, 2), 0);
+	for (int i = 0; i < 2048; i++) {
+		assert_in_range(a[i] & 0x7fff, 0x3c00, 0x3cff);        /* 2^-7 up to 2^-5 */
+		minus += a[i] >> 15;
+	}
+	assert_in_range(minus, 800, 1248);
+	assert_int_equal(src->read(src->ctx, &noise, 14, 1001, b, 3), 0);
+	assert_memory_equal((char *)a + 14, b, 1001);              /* the same wherever one begins */
+	for (uint64_t i = 1; i <= 3; i++) {
+		assert_int_equal(src->wait(src->ctx, &tag, &at), 0);
+		assert_int_equal(tag, i);
+	}
+	load_destroy(l);
+	io_destroy(io);
+}
+
+static void test_refused(void **state)
+{
+	static const char *const bad[] = { "/nowhere/at/all", "/tmp", "/dev/zero" };
+	struct load *l;
+	struct io *io;
+
+	(void)state;
+	assert_int_equal(io_create(&io, 0), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		char *file[] = { (char *)(uintptr_t)bad[i] }, err[512] = "";
+
+		assert_true(load_create(&l, io, file, 1, NULL, NULL, err, sizeof(err)) < 0);
+		assert_non_null(strstr(err, bad[i]));
+	}
+	io_destroy(io);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ways), cmocka_unit_test(test_many), cmocka_unit_test(test_made_up),
+		cmocka_unit_test(test_refused), cmocka_unit_test(test_shrunk),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
