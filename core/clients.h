@@ -15,6 +15,9 @@
 
 struct clients;
 
+/* A token with n alternatives takes 1 + ceil(max(0, n - HERE) / PER) records: sched_config. */
+enum { CLIENTS_TOPS_HERE = 4, CLIENTS_TOPS_PER = 6 };
+
 struct clients_config {
 	int32_t  max;                 /* connections */
 	int32_t  max_per_uid;
@@ -27,14 +30,22 @@ struct clients_config {
 	int32_t  n_eos;
 	char     model_name[64];
 	uint8_t  vocab_hash[32];
-	uint64_t stall_ns;            /* a client that reads nothing so long, with tokens waiting,
-	                                 has its requests cancelled */
-	struct stats_page *stats;     /* where requests' times and ends are counted; may be NULL */
+	uint64_t stall_ns;            /* a client with a full ring that reads nothing so long has its
+	                                 requests cancelled; 0 = never */
+	struct stats_page *stats;     /* where requests' times, tokens and ends are counted (not
+	                                 connections: clients_stats); may be NULL */
 };
 
-struct clients_stats { int32_t connected; uint64_t accepted, refused, died, poisoned, taken, invalid; };
+struct clients_stats {
+	int32_t  connected;
+	uint64_t accepted, refused;   /* connections */
+	uint64_t died;                /* went away with requests under way */
+	uint64_t poisoned;            /* dropped: they broke the protocol, or their memory */
+	uint64_t taken, invalid;      /* requests; of them wrong ones */
+	uint64_t stalled;             /* times a slow reader's requests were cancelled */
+};
 
-/* listen_fd: a listening SEQPACKET socket, owned from now on. */
+/* listen_fd: a listening SEQPACKET socket, owned from now on.  0, -EINVAL, -ENOMEM, -errno. */
 int  clients_create(struct clients **out, const struct clients_config *cfg, struct io *io,
                     int listen_fd);
 void clients_destroy(struct clients *cl);

@@ -530,8 +530,7 @@ uint32_t server_reserve(struct server_conn *c, uint32_t least, uint32_t most)
 	uint32_t n;
 
 	assert(least >= 1 && least <= most);
-	if (sr_ring_room(&c->tokens) < most && sr_ring_look(&c->tokens) < 0)
-		c->broken = true;             /* what it left before still counts */
+	server_room(c, most);                 /* look, if it is not known to be there */
 	n = sr_ring_room(&c->tokens);
 	n = n < most ? n : most;
 	if (n < least || c->broken)
@@ -575,13 +574,14 @@ uint32_t server_end(struct server_conn *c, uint64_t user_data, const struct sr_e
 	return 1;
 }
 
-uint32_t server_unread(struct server_conn *c, uint32_t *left)
+bool server_room(struct server_conn *c, uint32_t n)
 {
-	if (sr_ring_look(&c->tokens) < 0)
+	if (sr_ring_room(&c->tokens) < n && sr_ring_look(&c->tokens) < 0)
 		c->broken = true;
-	*left = c->tokens.left;
-	return c->tokens.mine - c->tokens.left;
+	return sr_ring_room(&c->tokens) >= n;
 }
+
+uint32_t server_left(const struct server_conn *c) { return c->tokens.left; }
 
 /* ---- sleep and wake ----------------------------------------------------------------------- */
 
@@ -605,15 +605,9 @@ void server_arm(struct server_conn *c, uint32_t need)
 
 bool server_ready(struct server_conn *c, uint32_t need)
 {
-	uint32_t left;
-
-	if (c->poisoned || c->broken || sr_ring_ready(&c->cancels) ||
-	    (!c->held && sr_ring_ready(&c->requests)))
-		return true;
-	if (!need)
-		return false;
-	server_unread(c, &left);
-	return c->broken || sr_ring_room(&c->tokens) >= need;
+	return c->poisoned || c->broken || sr_ring_ready(&c->cancels) ||
+	       (!c->held && sr_ring_ready(&c->requests)) ||
+	       (need && (server_room(c, need) || c->broken));
 }
 
 int server_drain(struct server_conn *c, unsigned most) { return sr_drain(c->fd, most); }

@@ -88,8 +88,9 @@ uint32_t server_token(struct server_conn *c, const struct sr_token *t);
 uint32_t server_end(struct server_conn *c, uint64_t user_data, const struct sr_end *end,
                     uint32_t preempted);
 
-/* Records put that the client has not left, and how far it has come. */
-uint32_t server_unread(struct server_conn *c, uint32_t *left);
+/* Is there room for n records now?  And how far the client has read: it stalls if this stays. */
+bool     server_room(struct server_conn *c, uint32_t n);
+uint32_t server_left(const struct server_conn *c);
 
 /* ---- sleep and wake ------------------------------------------------------------------- */
 
