@@ -1,6 +1,92 @@
 /* forward.c - the transformer: llama, mistral, qwen2, qwen3, gemma2, gemma3.  What a model
- * lacks is NULL or 0, so the only decisions here are which layer and which slice. */
+ * lacks is NULL or 0, so the only decisions here are which layer and which slice.
+ * docs/model.md has the formulas. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "ops.h"
+
+/* One weight of a network being loaded, or only counted. */
+struct load {
+	const struct ops *op;
+	struct dev *d;
+	const struct sr_source *src;
+	char *err;
+	size_t errlen;
+	int64_t bytes;          /* so far, or -errno: then the rest is skipped */
+};
+
+static void stack(struct load *ld, struct weight **out, const struct sr_tensor *const *part,
+                  const struct sr_tensor *const *bias, int n, enum share how)
+{
+	const struct sr_tensor *has_bias[3];
+	int64_t bytes;
+
+	if (out)
+		*out = NULL;
+	if (ld->bytes < 0 || part[0]->type == SR_NONE)
+		return;
+	for (int i = 0; i < n; i++)
+		has_bias[i] = bias && bias[i]->type != SR_NONE ? bias[i] : NULL;
+	bytes = ld->op->weight(ld->d, out, part, has_bias, n, how, ld->src, ld->err, ld->errlen);
+	ld->bytes = bytes < 0 ? bytes : ld->bytes + bytes;
+}
+
+static void one(struct load *ld, struct weight **out, const struct sr_tensor *t, enum share how)
+{
+	stack(ld, out, &t, NULL, 1, how);
+}
+
+static void layer(struct load *ld, struct net_layer *w, const struct sr_layer *y)
+{
+	const struct sr_tensor *qkv[] = { &y->q, &y->k, &y->v };
+	const struct sr_tensor *qkv_bias[] = { &y->q_bias, &y->k_bias, &y->v_bias };
+	const struct sr_tensor *gu[] = { &y->gate, &y->up };
+	const struct sr_tensor *o = &y->o, *o_bias = &y->o_bias;
+
+	one(ld, w ? &w->norm1 : NULL, &y->norm1, WHOLE);
+	stack(ld, w ? &w->qkv : NULL, qkv, qkv_bias, 3, BY_N);
+	one(ld, w ? &w->qn : NULL, &y->q_norm, WHOLE);
+	one(ld, w ? &w->kn : NULL, &y->k_norm, WHOLE);
+	stack(ld, w ? &w->o : NULL, &o, &o_bias, 1, BY_K);
+	one(ld, w ? &w->post1 : NULL, &y->post1, WHOLE);
+	one(ld, w ? &w->norm2 : NULL, &y->norm2, WHOLE);
+	stack(ld, w ? &w->gu : NULL, gu, NULL, 2, BY_N);
+	one(ld, w ? &w->down : NULL, &y->down, BY_K);
+	one(ld, w ? &w->post2 : NULL, &y->post2, WHOLE);
+}
+
+int64_t net_load(const struct ops *op, struct dev *d, struct net *n, const struct sr_model *m,
+                 const struct sr_source *src, char *err, size_t errlen)
+{
+	struct load ld = { .op = op, .d = d, .src = src, .err = err, .errlen = errlen };
+	int tied = m->head.type == SR_NONE;
+
+	if (n) {
+		*n = (struct net){ .m = m, .layer = calloc((size_t)m->L, sizeof(*n->layer)) };
+		if (!n->layer) {
+			snprintf(err, errlen, "no memory for a table of %d layers", m->L);
+			return -ENOMEM;
+		}
+	}
+	one(&ld, n ? &n->embed : NULL, &m->embed, tied ? BY_N : WHOLE);
+	for (int l = 0; l < m->L; l++)
+		layer(&ld, n ? &n->layer[l] : NULL, &m->layer[l]);
+	one(&ld, n ? &n->norm : NULL, &m->norm, WHOLE);
+	one(&ld, n ? &n->head : NULL, &m->head, BY_N);
+	if (n && tied)
+		n->head = n->embed;
+	if (n && ld.bytes < 0)
+		net_free(n);
+	return ld.bytes;
+}
+
+void net_free(struct net *n)
+{
+	free(n->layer);
+	n->layer = NULL;
+}
 
 void forward(const struct ops *op, struct dev *d, const struct net *n, int T, int R,
              int logit_rows, void (*yield)(void *ctx), void *ctx)

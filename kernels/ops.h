@@ -10,7 +10,7 @@
  * Order    calls are queued and run in order; none blocks and none fails.  A lost device
  *          is reported by sr_backend_ops.poll.
  * Sums     on the CPU one fixed order per verb, whatever T and the chunking are.
- * Truth    kernels/cpu/ops.c.  tests/parity.c holds every other version to it.
+ * Truth    kernels/cpu/ops.c.  tests/test_parity.c holds every other version to it.
  */
 #ifndef SR_OPS_H
 #define SR_OPS_H
@@ -86,6 +86,7 @@ struct net {
 /* Bytes of all weights; with n and src given, loads them too.  Or -errno and err. */
 int64_t net_load(const struct ops *op, struct dev *d, struct net *n, const struct sr_model *m,
                  const struct sr_source *src, char *err, size_t errlen);
+void net_free(struct net *n);   /* the table; the weights are the back end's */
 
 /* One batch of T tokens and R results, logit_rows of them at a time.  yield, unless NULL,
  * is called between layers: inline mode.  NULL while a graph is captured. */

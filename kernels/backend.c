@@ -1,0 +1,102 @@
+/* backend.c - which back ends there are, and which one to use.
+ *
+ * The CPU and the null device are linked in.  The CUDA back end is a shared object of its
+ * own, so that one package runs on machines with and without a GPU.
+ */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend.h"
+#include "cpu/cpu.h"
+#include "null/null.h"
+
+#ifndef SLIPRING_LIBDIR
+#define SLIPRING_LIBDIR "/usr/lib/slipring"
+#endif
+#define CUDA_SO "slipring-cuda.so"
+
+static const struct sr_backend_ops *refuse(char *err, size_t errlen, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static const struct sr_backend_ops *refuse(char *err, size_t errlen, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(err, errlen, fmt, ap);
+	va_end(ap);
+	return NULL;
+}
+
+/* Beside the executable, as in a build directory; else where it is installed. */
+static void cuda_path(char *path, size_t size)
+{
+	char exe[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	char *slash;
+
+	if (n > 0) {
+		exe[n] = 0;
+		slash = strrchr(exe, '/');
+		if (slash) {
+			*slash = 0;
+			if (snprintf(path, size, "%s/%s", exe, CUDA_SO) < (int)size && !access(path, F_OK))
+				return;
+		}
+	}
+	snprintf(path, size, "%s/%s", SLIPRING_LIBDIR, CUDA_SO);
+}
+
+static const struct sr_backend_ops *cuda(char *err, size_t errlen)
+{
+	const struct sr_backend_ops *(*get)(uint32_t);
+	const struct sr_backend_ops *ops;
+	char path[PATH_MAX];
+	void *so;
+
+	cuda_path(path, sizeof(path));
+	if (access(path, F_OK))
+		return refuse(err, errlen, "the CUDA back end is not installed: no %s; "
+			"install it, or choose --device cpu", path);
+	so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!so)
+		return refuse(err, errlen, "the CUDA back end cannot be loaded: %s", dlerror());
+	*(void **)&get = dlsym(so, "sr_backend_get");
+	ops = get ? get(SR_BACKEND_VERSION) : NULL;
+	if (ops)
+		return ops; /* stays open: its code runs until the process ends */
+	dlclose(so);
+	return refuse(err, errlen, "%s is of another version than this program (which speaks %d): "
+		"install both from one package", path, SR_BACKEND_VERSION);
+}
+
+static bool nvidia_present(void)
+{
+	return !access("/dev/nvidiactl", F_OK) || !access("/proc/driver/nvidia", F_OK);
+}
+
+const struct sr_backend_ops *sr_backend_find(const char *name, char *err, size_t errlen)
+{
+	const struct sr_backend_ops *ops;
+	char why[512];
+
+	if (!name || !strcmp(name, "auto")) {
+		if (!nvidia_present())
+			return sr_cpu_ops();
+		ops = cuda(why, sizeof(why));
+		if (ops)
+			return ops;
+		return refuse(err, errlen, "this machine has an NVIDIA GPU that cannot be used: %s", why);
+	}
+	if (!strcmp(name, "cpu"))
+		return sr_cpu_ops();
+	if (!strcmp(name, "null"))
+		return sr_null_ops();
+	if (!strcmp(name, "cuda"))
+		return cuda(err, errlen);
+	return refuse(err, errlen, "--device %s: there is no such device; auto, cpu, cuda or null", name);
+}

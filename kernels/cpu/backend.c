@@ -1,0 +1,675 @@
+/* backend.c - the door of the CPU back end: memory, commands, and batches cut into slices.
+ *
+ * If opened as `worked`, the thread that calls work() is the team's first and yields now and
+ * then; else a thread of our own is.  One batch at a time.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cpu.h"
+#include "memory.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum { BATCH_IDLE, BATCH_LAUNCHED, BATCH_DONE };
+
+/* Who computes when core does not: waits for launches. */
+struct own {
+	pthread_t thread;
+	sem_t launched;
+	_Atomic bool stop;
+};
+
+/* Faults the KV pool in while we already serve; see touch(). */
+struct toucher {
+	pthread_t thread;
+	_Atomic bool stop;
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int refuse(int code, char *err, size_t errlen, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+static int refuse(int code, char *err, size_t errlen, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(err, errlen, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+/* ---- the memory, laid out ------------------------------------------------------------------- */
+
+/* Cuts pieces off a region; with base NULL it only counts. */
+struct cutter { uint8_t *base; size_t at; };
+
+static void *cut(struct cutter *c, size_t n, size_t size)
+{
+	void *p = c->base ? c->base + c->at : NULL;
+
+	c->at += (n * size + 63) & ~(size_t)63;
+	return p;
+}
+
+static int32_t slice_tokens(const struct sr_backend *b)
+{
+	int32_t n = b->lim.tokens < SLICE ? b->lim.tokens : SLICE;
+
+	return (n + KERN_TILE - 1) / KERN_TILE * KERN_TILE;
+}
+
+static int32_t widest(const struct sr_model *m)
+{
+	int32_t w = m->D > m->F ? m->D : m->F;
+
+	return w > m->H * m->E ? w : m->H * m->E;
+}
+
+static int32_t logit_rows(const struct sr_backend *b)
+{
+	int32_t n = b->lim.logit_rows < SLICE ? b->lim.logit_rows : SLICE;
+
+	return n > 1 ? n : 1;
+}
+
+static void lay_thread(struct sr_backend *b, struct dev *d, struct cutter *c)
+{
+	const struct sr_model *m = &b->m;
+	size_t V = (size_t)m->V, D = (size_t)m->D, row = (size_t)(m->D > m->E ? m->D : m->E);
+
+	c->at = (c->at + 4095) & ~(size_t)4095; /* threads share no page */
+	d->x = cut(c, SOLO * D, sizeof(float));
+	d->y = cut(c, SOLO * D, sizeof(float));
+	d->row = cut(c, row, sizeof(float));
+	for (int f = 0; f < N_FORMS; f++)
+		if (b->made_forms & 1u << f)
+			d->tiles[f] = cut(c, 1, b->k->tile_bytes((enum kern_form)f, widest(m)));
+	d->attend = cut(c, b->k->attend_scratch(QUERIES, m->H / m->G, m->E), sizeof(float));
+	d->sample.work = cut(c, V, sizeof(float));
+	d->sample.count = cut(c, V, sizeof(uint32_t));
+	d->sample.chunk = cut(c, V / SAMPLE_CHUNK + 1, sizeof(double));
+}
+
+/* Activations and logits.  The second time, with base, after weights are counted. */
+static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
+{
+	const struct sr_model *m = &b->m;
+	struct cutter c = { base, 0 };
+	size_t rows = (size_t)slice_tokens(b);
+	const int32_t width[] = { m->D, m->D, m->D, (m->H + 2 * m->G) * m->E, m->H * m->E, 2 * m->F, m->F, m->V };
+
+	for (int p = P_X; p <= P_LOGITS; p++) {
+		b->width[p] = width[p];
+		b->place[p] = cut(&c, (p == P_LOGITS ? (size_t)logit_rows(b) : rows) * (size_t)width[p],
+			sizeof(float));
+	}
+	for (int f = 0; f < N_FORMS; f++)
+		if (b->made_forms & 1u << f)
+			b->tiles[f] = cut(&c, rows / KERN_TILE, b->k->tile_bytes((enum kern_form)f, widest(m)));
+	for (int i = 0; i < 2; i++) {
+		size_t dims = (size_t)m->rope[i].dims;
+		bool used = false;
+
+		for (int32_t l = 0; l < m->L; l++)
+			used |= m->layer[l].rope == i;
+		if (!used)
+			continue;
+		b->freq[i] = cut(&c, dims / 2, sizeof(float));
+		b->angle[i] = cut(&c, rows * dims, sizeof(float));
+	}
+	b->slice = cut(&c, 1, sizeof(*b->slice));
+	for (int i = 0; i < b->n_threads; i++)
+		lay_thread(b, &b->dev[i], &c);
+	return c.at;
+}
+
+/* Lists come with a head of two words each. */
+static size_t slot_words(const struct sr_backend *b)
+{
+	return (size_t)b->lim.words + 256;
+}
+
+static size_t lay_slots(struct sr_backend *b, uint8_t *base)
+{
+	struct cutter c = { base, 0 };
+	size_t blocks = (size_t)b->lim.seq_blocks, n = (size_t)b->lim.slots + 1;
+	struct slot *s = cut(&c, n, sizeof(*s));
+
+	b->slot = s;
+	b->history_cap = b->lim.seq_blocks * b->lim.block_tokens + 1;
+	for (size_t i = 0; i < n; i++) {
+		int32_t *table = cut(&c, blocks, sizeof(int32_t));
+		int32_t *history = cut(&c, (size_t)b->history_cap, sizeof(int32_t));
+		uint32_t *word = cut(&c, slot_words(b), sizeof(uint32_t));
+
+		if (base)
+			s[i] = (struct slot){ .table = table, .history = history, .word = word };
+	}
+	return c.at;
+}
+
+static size_t lay_batch(struct sr_backend *b, uint8_t *base)
+{
+	struct cutter c = { base, 0 };
+	const struct sr_limits *l = &b->lim;
+	size_t results = (size_t)l->rows + (size_t)l->scores;
+
+	b->batch.copy = cut(&c, (size_t)l->copies, sizeof(struct sr_copy));
+	b->batch.cmd = cut(&c, (size_t)l->cmds, sizeof(struct sr_cmd));
+	b->batch.word = cut(&c, (size_t)l->words, sizeof(uint32_t));
+	b->batch.row = cut(&c, (size_t)l->rows, sizeof(struct sr_row));
+	b->batch.token = cut(&c, (size_t)l->tokens + (size_t)l->rows, sizeof(int32_t));
+	b->batch.mask = cut(&c, (size_t)l->masks * (size_t)((b->m.V + 31) / 32), sizeof(uint32_t));
+	b->batch.result = cut(&c, results, sizeof(struct sr_result));
+	b->batch.top = cut(&c, results * SR_TOP_MAX, sizeof(struct sr_top));
+	return c.at;
+}
+
+/* ---- plan -------------------------------------------------------------------------------------- */
+
+static int check_shape(const struct sr_model *m, const struct sr_limits *lim, const struct kern *k,
+                       char *err, size_t errlen)
+{
+	if (lim->world > 1)
+		return refuse(-ENOTSUP, err, errlen, "the CPU back end works alone, not as one of %d", lim->world);
+	if (m->L < 1 || m->G < 1 || m->H % m->G || m->E % 16 || m->E > 512)
+		return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d: the width must be "
+			"a multiple of 16 up to 512, the heads a multiple of the KV heads", m->H, m->G, m->E);
+	if (m->D % 32 || m->F % 32)
+		return refuse(-ENOTSUP, err, errlen, "width %d, feed-forward %d: both must be multiples of 32 "
+			"on the CPU", m->D, m->F);
+	if (lim->block_tokens != KERN_BLOCK)
+		return refuse(-ENOTSUP, err, errlen, "--block-size %d: the CPU back end has blocks of %d tokens",
+			lim->block_tokens, KERN_BLOCK);
+	if (!k->kv_bytes(lim->kv_type, m->E))
+		return refuse(-ENOTSUP, err, errlen, "--kv-cache-dtype: this type is not supported on the CPU; "
+			"auto (bfloat16) is");
+	return 0;
+}
+
+/* All that can be known before memory is taken: sizes in b, arenas counted in b->dev. */
+static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const struct sr_limits *lim,
+                       char *err, size_t errlen)
+{
+	const char *name = getenv("SLIPRING_CPU");
+	int64_t weights;
+	int e;
+
+	*b = (struct sr_backend){ .m = *m, .lim = *lim, .k = kern_pick(name) };
+	if (!b->k)
+		return refuse(-ENOTSUP, err, errlen, "SLIPRING_CPU=%s: this machine or build has no such kernels; "
+			"plain, avx2, avx512", name ? name : "");
+	e = check_shape(m, lim, b->k, err, errlen);
+	if (e)
+		return e;
+	b->n_threads = lim->threads > 0 ? lim->threads : 1;
+	b->dev = calloc((size_t)b->n_threads, sizeof(*b->dev));
+	if (!b->dev)
+		return refuse(-ENOMEM, err, errlen, "no memory for %d threads", b->n_threads);
+	for (int i = 0; i < b->n_threads; i++)
+		b->dev[i] = (struct dev){ .b = b, .i = i };
+	b->kv_half = b->k->kv_bytes(lim->kv_type, m->E);
+	b->kv_layer = 2 * b->kv_half * (size_t)m->G;
+	b->kv_block = b->kv_layer * (size_t)m->L;
+	weights = net_load(&cpu_ops, &b->dev[0], NULL, m, NULL, err, errlen);
+	if (weights < 0)
+		free(b->dev);
+	return weights;
+}
+
+static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out,
+                char *err, size_t errlen)
+{
+	struct sr_backend b;
+	int64_t weights = prepare(&b, m, lim, err, errlen);
+
+	if (weights < 0)
+		return (int)weights;
+	*out = (struct sr_need){
+		.weights = weights,
+		.scratch = (int64_t)lay_scratch(&b, NULL),
+		.slots = (int64_t)lay_slots(&b, NULL),
+		.per_block = (int64_t)b.kv_block,
+		.pinned = (int64_t)lay_batch(&b, NULL),
+	};
+	memory_left(&out->avail, &out->total);
+	free(b.dev);
+	return 0;
+}
+
+/* ---- open and close ------------------------------------------------------------------------------ */
+
+/* Fresh memory costs 0.1 to 2 ms a MiB where a hypervisor has to find it: seconds for a large pool.
+ * So the pool is not waited for.  A thread that runs only when nothing else wants a core faults
+ * it in block by block, from the end that is used first; a request that is faster pays for its
+ * own pages.  Some seconds after start the resident size is what it will stay. */
+static void *touch(void *arg)
+{
+	struct sr_backend *b = arg;
+	const size_t step = (size_t)2 << 20;
+
+	(void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &(struct sched_param){ 0 });
+	for (size_t at = 0; at < b->kv_size && !atomic_load(&b->toucher->stop); at += step)
+		if (madvise(b->kv + at, b->kv_size - at < step ? b->kv_size - at : step, MADV_POPULATE_WRITE))
+			break; /* an older kernel: pages come when they are used */
+	return NULL;
+}
+
+static int take_memory(struct sr_backend *b, char *err, size_t errlen)
+{
+	size_t scratch = lay_scratch(b, NULL), slots = lay_slots(b, NULL), batch = lay_batch(b, NULL);
+	uint8_t *p;
+
+	b->kv_size = b->kv_block * ((size_t)b->lim.n_blocks + 1 + (size_t)b->lim.n_host_blocks);
+	b->kv_size = (b->kv_size + 4095) & ~(size_t)4095;
+	for (int i = 0; i < b->n_threads; i++) {
+		struct dev *d = &b->dev[i];
+
+		d->arena_size += 4096; /* for reads ahead of the last block */
+		d->arena = memory_map(&b->memory, d->arena_size);
+		if (!d->arena)
+			return refuse(-ENOMEM, err, errlen, "no memory for %zu MiB of weights", d->arena_size >> 20);
+		d->arena_end = d->arena + d->arena_size;
+		memory_huge(d->arena, d->arena_size);
+	}
+	b->kv = memory_map(&b->memory, b->kv_size);
+	if (!b->kv)
+		return refuse(-ENOMEM, err, errlen, "no memory for a KV cache of %zu MiB", b->kv_size >> 20);
+	memory_huge(b->kv, b->kv_size);
+	p = memory_map(&b->memory, scratch);
+	if (!p)
+		return refuse(-ENOMEM, err, errlen, "no memory for %zu MiB of activations", scratch >> 20);
+	lay_scratch(b, p);
+	p = memory_map(&b->memory, slots + batch);
+	if (!p)
+		return refuse(-ENOMEM, err, errlen, "no memory for %zu MiB of slots", (slots + batch) >> 20);
+	lay_slots(b, p);
+	lay_batch(b, p + slots);
+	for (int i = 0; i < 2; i++)
+		if (b->freq[i])
+			sr_rope_freq(&b->m.rope[i], b->freq[i]);
+	return 0;
+}
+
+static int load_weights(struct sr_backend *b, const struct sr_source *src, char *err, size_t errlen)
+{
+	int64_t n;
+	int e;
+
+	b->loader = weights_loader_create();
+	if (!b->loader)
+		return refuse(-ENOMEM, err, errlen, "no memory to load weights with");
+	n = net_load(&cpu_ops, &b->dev[0], &b->net, &b->m, src, err, errlen);
+	e = n < 0 ? (int)n : weights_load(b, src, err, errlen);
+	weights_loader_destroy(b->loader);
+	b->loader = NULL;
+	return e;
+}
+
+static void run_batch(struct sr_backend *b);
+
+static void *own_main(void *arg)
+{
+	struct sr_backend *b = arg;
+
+	for (;;) {
+		/* a step is often followed by the next: look a while before sleeping */
+		for (uint64_t until = now_ns() + 50000; now_ns() < until; )
+			if (!sem_trywait(&b->own->launched))
+				goto work;
+		while (sem_wait(&b->own->launched))
+			;
+work:
+		if (atomic_load(&b->own->stop))
+			return NULL;
+		run_batch(b);
+	}
+}
+
+static int start_threads(struct sr_backend *b, char *err, size_t errlen)
+{
+	sigset_t all, before;
+	int e = 0;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the caller's */
+	b->toucher = calloc(1, sizeof(*b->toucher));
+	if (b->toucher && pthread_create(&b->toucher->thread, NULL, touch, b)) {
+		free(b->toucher);
+		b->toucher = NULL; /* no harm: pages come when they are used */
+	}
+	if (!b->lim.worked) {
+		b->own = calloc(1, sizeof(*b->own));
+		e = b->own ? sem_init(&b->own->launched, 0, 0) : ENOMEM;
+		if (!e)
+			e = pthread_create(&b->own->thread, NULL, own_main, b);
+		if (e) {
+			free(b->own);
+			b->own = NULL;
+		}
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return e ? refuse(-e, err, errlen, "a thread cannot be started: %s", strerror(e)) : 0;
+}
+
+static void close_backend(struct sr_backend *b)
+{
+	if (!b)
+		return;
+	if (b->own) {
+		atomic_store(&b->own->stop, true);
+		sem_post(&b->own->launched);
+		pthread_join(b->own->thread, NULL);
+		sem_destroy(&b->own->launched);
+		free(b->own);
+	}
+	if (b->toucher) {
+		atomic_store(&b->toucher->stop, true);
+		pthread_join(b->toucher->thread, NULL);
+		free(b->toucher);
+	}
+	team_destroy(b->team);
+	net_free(&b->net);
+	weights_free(b);
+	memory_unmap_all(&b->memory);
+	pthread_mutex_destroy(&b->lock);
+	free(b->m.layer);
+	free(b->dev);
+	free(b);
+}
+
+static int open_backend(struct sr_backend **out, const struct sr_model *m, const struct sr_source *src,
+                        const struct sr_limits *lim, char *err, size_t errlen)
+{
+	struct sr_backend *b = NULL;
+	int64_t weights;
+	int e;
+
+	if (posix_memalign((void **)&b, 64, sizeof(*b)))
+		return refuse(-ENOMEM, err, errlen, "no memory for a back end");
+	weights = prepare(b, m, lim, err, errlen);
+	if (weights < 0) {
+		free(b);
+		return (int)weights;
+	}
+	pthread_mutex_init(&b->lock, NULL);
+	b->armed = -1;
+	b->m.layer = malloc((size_t)m->L * sizeof(*m->layer));
+	if (!b->m.layer) {
+		close_backend(b);
+		return refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers", m->L);
+	}
+	memcpy(b->m.layer, m->layer, (size_t)m->L * sizeof(*m->layer));
+	e = take_memory(b, err, errlen);
+	if (!e) {
+		e = team_create(&b->team, b->n_threads);
+		if (e)
+			refuse(e, err, errlen, "%d threads cannot be started: %s", b->n_threads, strerror(-e));
+	}
+	if (!e)
+		e = load_weights(b, src, err, errlen);
+	if (!e)
+		e = start_threads(b, err, errlen);
+	if (e) {
+		close_backend(b);
+		return e;
+	}
+	*out = b;
+	return 0;
+}
+
+/* ---- copies and commands --------------------------------------------------------------------------- */
+
+static void do_copies(struct sr_backend *b)
+{
+	size_t host = (size_t)b->lim.n_blocks + 1; /* where the host tier begins, in blocks */
+
+	for (int out = 1; out >= 0; out--) {
+		for (int32_t i = 0; i < b->batch.n_copies; i++) {
+			const struct sr_copy *c = &b->batch.copy[i];
+			uint8_t *dev = b->kv + (size_t)c->device * b->kv_block;
+			uint8_t *far = b->kv + (host + (size_t)c->host) * b->kv_block;
+
+			if (c->out == out)
+				memcpy(out ? far : dev, out ? dev : far, b->kv_block);
+		}
+	}
+}
+
+static void add_list(struct sr_backend *b, struct slot *s, const struct sr_cmd *c, const uint32_t *word)
+{
+	assert((size_t)(s->n_words + 2 + c->n) <= slot_words(b));
+	s->word[s->n_words++] = (uint32_t)c->a;
+	s->word[s->n_words++] = (uint32_t)c->n;
+	memcpy(s->word + s->n_words, word, (size_t)c->n * sizeof(*word));
+	s->n_words += c->n;
+}
+
+static void set_history(struct sr_backend *b, struct slot *s, const struct sr_cmd *c, const uint32_t *word)
+{
+	assert(c->n <= b->history_cap && c->a <= c->n);
+	for (int32_t i = 0; i < c->n; i++) {
+		assert(word[i] < (uint32_t)b->m.V);
+		s->history[i] = (int32_t)word[i];
+	}
+	s->n_history = c->n;
+	s->n_prompt = c->a;
+	s->counted = true;
+}
+
+static void do_command(struct sr_backend *b, const struct sr_cmd *c)
+{
+	const uint32_t *word = b->batch.word + c->data;
+	struct slot *s = &b->slot[c->slot];
+
+	assert(c->slot >= 0 && c->slot <= b->lim.slots);
+	switch (c->op) {
+	case SR_CMD_BEGIN:
+		memcpy(&s->s, word, sizeof(s->s));
+		s->n_words = s->n_history = s->n_prompt = 0;
+		s->counted = false;
+		break;
+	case SR_CMD_LIST:
+		add_list(b, s, c, word);
+		break;
+	case SR_CMD_HISTORY:
+		set_history(b, s, c, word);
+		break;
+	case SR_CMD_BLOCKS:
+		assert(c->a >= 0 && c->n >= 0 && c->a + c->n <= b->lim.seq_blocks);
+		for (int32_t i = 0; i < c->n; i++) {
+			assert(word[i] <= (uint32_t)b->lim.n_blocks);
+			s->table[c->a + i] = (int32_t)word[i];
+		}
+		break;
+	case SR_CMD_END:
+		break; /* BEGIN forgets */
+	default:
+		assert(!"a command that exists");
+	}
+}
+
+/* ---- slices ------------------------------------------------------------------------------------------ */
+
+struct cursor { int32_t row, done; }; /* rows before it, and tokens of it, are computed */
+
+static void add_picks(struct slice *s, const struct sr_batch *b, int32_t row, int32_t from, int32_t n)
+{
+	const struct sr_row *r = &b->row[row];
+
+	for (int32_t j = from; j < from + n; j++) {
+		struct pick p = { .t = s->n_tokens + j - from, .row = row, .position = r->first + j + 1 };
+
+		if (j < r->n_score) {
+			p.id = b->token[r->token + j + 1];
+			p.result = r->result + j;
+			s->pick[s->n_picks++] = p;
+		}
+		if (r->sample && j == r->n - 1) {
+			p.id = -1;
+			p.result = r->result + r->n_score;
+			s->pick[s->n_picks++] = p;
+		}
+	}
+}
+
+static bool next_slice(struct sr_backend *b, struct cursor *c)
+{
+	struct slice *s = b->slice;
+	int32_t cap = slice_tokens(b);
+
+	s->n_tokens = s->n_items = s->n_picks = 0;
+	s->single = true;
+	while (c->row < b->batch.n_rows && s->n_tokens < cap) {
+		const struct sr_row *r = &b->batch.row[c->row];
+		int32_t left = r->n - c->done, n = left < cap - s->n_tokens ? left : cap - s->n_tokens;
+
+		add_picks(s, &b->batch, c->row, c->done, n);
+		for (int32_t j = 0; j < n; j += QUERIES)
+			s->item[s->n_items++] = (struct item){ s->n_tokens + j, n - j < QUERIES ? n - j : QUERIES };
+		for (int32_t j = 0; j < n; j++) {
+			int32_t id = r->token == SR_LAST ? b->slot[r->slot].last
+			                                 : b->batch.token[r->token + c->done + j];
+
+			assert(id >= 0 && id < b->m.V);
+			s->token[s->n_tokens++] = (struct token){ id, r->first + c->done + j, r->slot };
+		}
+		s->single &= n == 1;
+		c->done = n < left ? c->done + n : 0;
+		c->row += n == left;
+	}
+	return s->n_tokens > 0;
+}
+
+static void breathe(void *ctx)
+{
+	ops_breathe(ctx);
+}
+
+static void compute_slice(void *ctx, int i)
+{
+	struct sr_backend *b = ctx;
+	struct dev *d = &b->dev[i];
+
+	d->reads = d->writes = 0;
+	ops_angles(d);
+	forward(&cpu_ops, d, &b->net, b->slice->n_tokens, b->slice->n_picks, logit_rows(b),
+		i ? NULL : breathe, d);
+}
+
+static void finish(struct sr_backend *b)
+{
+	uint64_t one = 1;
+	int fd;
+
+	b->batch.end_ns = now_ns();
+	pthread_mutex_lock(&b->lock);
+	fd = b->armed;
+	b->armed = -1;
+	atomic_store_explicit(&b->state, BATCH_DONE, memory_order_release);
+	pthread_mutex_unlock(&b->lock);
+	if (fd >= 0 && write(fd, &one, sizeof(one)) < 0)
+		return; /* a full eventfd is readable already */
+}
+
+static void run_batch(struct sr_backend *b)
+{
+	struct cursor c = { 0, 0 };
+
+	b->batch.begin_ns = now_ns();
+	b->dev[0].breathed = b->batch.begin_ns;
+	do_copies(b);
+	for (int32_t i = 0; i < b->batch.n_cmds; i++)
+		do_command(b, &b->batch.cmd[i]);
+	while (next_slice(b, &c))
+		team_run(b->team, compute_slice, b);
+	finish(b);
+}
+
+/* ---- the door ------------------------------------------------------------------------------------------ */
+
+static struct sr_batch *batch(struct sr_backend *b, int32_t i)
+{
+	assert(i == 0);
+	return &b->batch;
+}
+
+static int launch(struct sr_backend *b, int32_t i)
+{
+	assert(i == 0 && atomic_load(&b->state) != BATCH_LAUNCHED);
+	atomic_store_explicit(&b->state, BATCH_LAUNCHED, memory_order_release);
+	if (b->own)
+		sem_post(&b->own->launched);
+	return 0;
+}
+
+static int poll_batch(struct sr_backend *b, int32_t i)
+{
+	assert(i == 0);
+	return atomic_load_explicit(&b->state, memory_order_acquire) == BATCH_DONE;
+}
+
+static void work(struct sr_backend *b, void (*yield)(void *ctx), void *ctx)
+{
+	if (b->own || atomic_load(&b->state) != BATCH_LAUNCHED)
+		return;
+	b->yield = yield;
+	b->yield_ctx = ctx;
+	run_batch(b);
+	b->yield = NULL;
+}
+
+static int arm(struct sr_backend *b, int32_t i, int fd)
+{
+	uint64_t one = 1;
+	bool done;
+
+	assert(i == 0);
+	pthread_mutex_lock(&b->lock);
+	done = atomic_load(&b->state) == BATCH_DONE;
+	b->armed = done ? -1 : fd;
+	pthread_mutex_unlock(&b->lock);
+	if (done && write(fd, &one, sizeof(one)) < 0)
+		return -errno;
+	return 0;
+}
+
+const struct sr_backend_ops *sr_cpu_ops(void)
+{
+	static const struct sr_backend_ops ops = {
+		.version = SR_BACKEND_VERSION,
+		.depth = 1,
+		.name = "cpu",
+		.plan = plan,
+		.open = open_backend,
+		.close = close_backend,
+		.batch = batch,
+		.launch = launch,
+		.poll = poll_batch,
+		.work = work,
+		.arm = arm,
+	};
+
+	return &ops;
+}

@@ -1,0 +1,151 @@
+/* cpu.h - what the files of the CPU back end share.
+ *
+ *	backend.c   the door: memory, batches, commands; cuts a batch into slices
+ *	ops.c       the verbs over a slice, each thread its share
+ *	weights.c   reads and packs weights, in the order in which threads will stream them
+ *	sample.c    from one row of logits to a token
+ *	team.c      threads and barriers
+ *	kern.h      inner loops, one table per instruction set
+ *
+ * Threads  every thread of the team runs forward() over its own struct dev; verbs divide the
+ *          work by thread number and meet at barriers (enter() in ops.c says when).
+ * Slices   a batch is computed SLICE tokens at a time, whatever its size: activations stay in
+ *          the caches and their memory does not grow with the limits.  No result depends on
+ *          where slices or chunks begin, because every sum is over one row alone.
+ * Solo     with few rows (one activation tile) every thread computes all rows of the row-wise
+ *          verbs for itself, in its own X, Y and tiles: cheaper than meeting.
+ */
+#ifndef CPU_H
+#define CPU_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+#include "kernels/ops.h"
+#include "kern.h"
+#include "sample.h"
+#include "team.h"
+
+#define SLICE  512               /* most tokens of one pass through the layers */
+#define SOLO   KERN_TILE         /* most rows that every thread computes for itself */
+#define QUERIES 16               /* most queries of one attention item */
+#define PARTS  3                 /* most tensors stacked into one weight */
+
+struct part {
+	int32_t type, n, n_blocks;   /* as stored; outputs; ceil(n / KERN_COLS) */
+	int32_t col;                 /* its first output in the stack */
+	enum kern_form form;
+	size_t block_bytes;
+};
+
+struct weight {
+	struct weight *next;         /* all of them, to free */
+	int32_t n, k, n_parts;
+	unsigned forms;              /* bit per form that its parts multiply with */
+	float *vec;                  /* a vector: [k]; then there are no parts */
+	float *bias;                 /* [n] or NULL */
+	struct part part[PARTS];
+	uint8_t **share;             /* [threads][PARTS] blocks block_from(..) of thread and part */
+};
+
+/* Blocks of a part are dealt out in runs: thread i of n has [block_from(i), block_from(i+1)). */
+static inline int32_t block_from(int32_t n_blocks, int i, int threads)
+{
+	return (int32_t)((int64_t)n_blocks * i / threads);
+}
+
+struct token { int32_t id, position, slot; };
+struct item  { int32_t t, n; };                /* queries t .. t+n-1 of one sequence */
+struct pick  {                                 /* one result */
+	int32_t t;                   /* the token of the slice it comes from */
+	int32_t result;              /* where it goes */
+	int32_t id;                  /* scored, or -1: drawn */
+	int32_t position;            /* of the scored or drawn token */
+	int32_t row;                 /* of the batch */
+};
+
+struct slice {
+	int32_t n_tokens, n_items, n_picks;
+	bool    single;              /* one token of each sequence: nobody reads what another stores */
+	struct token token[SLICE];
+	struct item  item[SLICE];    /* of attention, cheap ones first */
+	struct pick  pick[2 * SLICE];
+};
+
+/* What a thread has of its own. */
+struct dev {
+	struct sr_backend *b;
+	int32_t  i;                  /* its number */
+	unsigned reads, writes;      /* places touched by others' shares since the last barrier */
+	uint64_t breathed;           /* when thread 0 last yielded, ns */
+	uint8_t *arena, *arena_end;  /* packed weights */
+	size_t   arena_size;         /* as counted before it is taken; then as mapped */
+	float   *x, *y;              /* [SOLO][D] solo forms of X and Y */
+	uint8_t *tiles[N_FORMS];     /* one tile each, solo */
+	float   *attend;             /* scratch of kern.attend */
+	float   *row;                /* [D] */
+	struct sample_scratch sample;
+};
+
+enum { P_TILES = P_LOGITS + 1, P_ANGLES, N_PLACES };
+
+struct sr_backend {
+	const struct kern *k;
+	struct sr_model   m;         /* a copy; m.layer is ours too */
+	struct sr_limits  lim;
+	struct net        net;
+	struct team      *team;
+	int32_t           n_threads;
+	struct dev       *dev;       /* [n_threads] */
+	struct weight    *weights;
+	struct loader    *loader;    /* while opening */
+
+	/* shared by the threads */
+	float   *place[P_LOGITS + 1];/* [SLICE][row], but LOGITS [logit_rows][V] */
+	int32_t  width[P_LOGITS + 1];/* floats of a row */
+	uint8_t *tiles[N_FORMS];     /* [SLICE / KERN_TILE] tiles of the widest row */
+	float   *angle[2];           /* [SLICE][dims] cos, sin of both rope settings; NULL: unused */
+	float   *freq[2];            /* [dims / 2] */
+	struct slice *slice;
+	unsigned made_forms;         /* forms any weight wants */
+
+	/* KV: [n_blocks + 1 + n_host_blocks][L][G][K, V] */
+	uint8_t *kv;
+	size_t   kv_size, kv_block, kv_layer, kv_half; /* bytes: all, a block, a layer of it, K */
+
+	struct slot *slot;           /* [slots + 1] */
+	int32_t      history_cap;    /* ids of a slot */
+	struct sr_batch batch;
+	struct memory *memory;       /* everything mapped, to give back */
+	_Atomic int state;           /* of the batch: BATCH_* */
+	pthread_mutex_t lock;        /* of armed, and of state becoming BATCH_DONE */
+	int      armed;              /* an eventfd that wants to know, or -1 */
+	void (*yield)(void *ctx);
+	void *yield_ctx;
+	struct own *own;             /* the thread that computes when core does not */
+	struct toucher *toucher;     /* the thread that faults the KV pool in */
+};
+
+const struct sr_backend_ops *sr_cpu_ops(void);
+
+/* ops.c */
+extern const struct ops cpu_ops;
+void ops_angles(struct dev *d);  /* cos and sin of the slice's positions, this thread's share */
+void ops_breathe(struct dev *d); /* yield if it is time; thread 0 does */
+
+/* weights.c.  Counting: with a dev whose arena_size are sums, out == NULL. */
+int64_t weights_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
+                    const struct sr_tensor *const *bias, int n, enum share how,
+                    const struct sr_source *src, char *err, size_t errlen);
+struct loader *weights_loader_create(void);
+void weights_loader_destroy(struct loader *ld);
+/* Read and pack what was added.  0 or -errno and a sentence. */
+int  weights_load(struct sr_backend *b, const struct sr_source *src, char *err, size_t errlen);
+void weights_free(struct sr_backend *b);
+void weights_lookup(const struct sr_backend *b, const struct weight *w, int32_t row, float *dst);
+
+#endif

@@ -1,0 +1,430 @@
+/* ops.c - the verbs of ops.h over one slice, on every thread of the team at once.
+ *
+ * How the work is cut:
+ *	rows       embed, add_norm, pick_norm, making tiles: runs of whole tiles, always the same
+ *	           runs, so a thread's rows stay its own; with few rows everybody does all (solo)
+ *	columns    matmul and act_mul: the blocks that lie in a thread's arena; gate and up of a
+ *	           column are the same thread's
+ *	items      attention: taken one by one, the costly first, or dealt out if there are few
+ *
+ * A thread waits for the others only where it is about to read what their shares wrote, or to
+ * write what they may still read: enter() decides, the same on every thread.
+ */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "cpu.h"
+
+#define BREATH_NS 1000000u      /* thread 0 looks up from its work at least so often */
+#define CHUNK_OPS 100000000.0   /* multiply-adds between looks: 0.5 to 5 ms */
+
+static unsigned bit(int place)
+{
+	return 1u << place;
+}
+
+static void meet(struct dev *d)
+{
+	team_barrier(d->b->team);
+	d->reads = d->writes = 0;
+}
+
+/* Declare the places that this verb reads from and writes for other threads' shares. */
+static void enter(struct dev *d, unsigned reads, unsigned writes)
+{
+	if ((reads & d->writes) || (writes & (d->reads | d->writes)))
+		meet(d);
+	d->reads |= reads;
+	d->writes |= writes;
+}
+
+struct run { int32_t from, to; };
+
+static struct run deal(int32_t n, const struct dev *d)
+{
+	return (struct run){ block_from(n, d->i, d->b->n_threads), block_from(n, d->i + 1, d->b->n_threads) };
+}
+
+/* This thread's rows of T: all, if solo. */
+static struct run own_rows(const struct dev *d, int32_t T)
+{
+	struct run r = deal((T + KERN_TILE - 1) / KERN_TILE, d);
+
+	if (T <= SOLO)
+		return (struct run){ 0, T };
+	r.from *= KERN_TILE;
+	r.to = r.to * KERN_TILE < T ? r.to * KERN_TILE : T;
+	return r;
+}
+
+/* Where row t of a place lies for this thread; T: rows of the verb that asks. */
+static float *row_of(struct dev *d, enum place p, int32_t t, int32_t T)
+{
+	float *base = d->b->place[p];
+
+	if (T <= SOLO && p == P_X)
+		base = d->x;
+	if (T <= SOLO && p == P_Y)
+		base = d->y;
+	return base + (size_t)t * (size_t)d->b->width[p];
+}
+
+void ops_breathe(struct dev *d)
+{
+	struct sr_backend *b = d->b;
+	struct timespec t;
+	uint64_t now;
+
+	if (d->i || !b->yield)
+		return;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	if (now - d->breathed < BREATH_NS)
+		return;
+	b->yield(b->yield_ctx);
+	d->breathed = now;
+}
+
+/* ---- rows -------------------------------------------------------------------------------------- */
+
+static void embed(struct dev *d, const struct weight *table, float scale, int T)
+{
+	struct run r = own_rows(d, T);
+	int32_t D = d->b->m.D;
+
+	for (int32_t t = r.from; t < r.to; t++) {
+		float *x = row_of(d, P_X, t, T);
+
+		weights_lookup(d->b, table, d->b->slice->token[t].id, x);
+		if (scale != 1)
+			for (int32_t i = 0; i < D; i++)
+				x[i] *= scale;
+	}
+}
+
+static void add_norm(struct dev *d, int first, const struct weight *post, const struct weight *pre,
+                     float eps, int T)
+{
+	const struct kern *k = d->b->k;
+	struct run r = own_rows(d, T);
+	int32_t D = d->b->m.D;
+
+	enter(d, first ? 0 : bit(P_Z), 0);
+	for (int32_t t = r.from; t < r.to; t++) {
+		float *x = row_of(d, P_X, t, T);
+		const float *z = row_of(d, P_Z, t, T);
+
+		if (!first && post) {
+			k->norm(z, post->vec, eps, D, d->row);
+			z = d->row;
+		}
+		if (!first)
+			k->add(x, z, D);
+		if (pre)
+			k->norm(x, pre->vec, eps, D, row_of(d, P_Y, t, T));
+	}
+}
+
+static void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, int R)
+{
+	const struct slice *s = d->b->slice;
+	struct run r = own_rows(d, R);
+
+	if (s->n_tokens > SOLO) /* X is divided among the threads, and by other rows than these */
+		meet(d);
+	for (int32_t i = r.from; i < r.to; i++)
+		d->b->k->norm(row_of(d, P_X, s->pick[i0 + i].t, s->n_tokens), w->vec, eps, d->b->m.D,
+			row_of(d, P_Y, i, R));
+}
+
+/* ---- columns -------------------------------------------------------------------------------------- */
+
+/* The rows of a place in the form that a weight multiplies with. */
+static struct kern_rows tiles_of(struct dev *d, enum kern_form f, int32_t k, int32_t T)
+{
+	return (struct kern_rows){ .form = f, .k = k, .rows = T,
+		.data = T <= SOLO ? d->tiles[f] : d->b->tiles[f], .tile_bytes = d->b->k->tile_bytes(f, k) };
+}
+
+static void make_tiles(struct dev *d, enum place x, const struct weight *w, int T)
+{
+	bool solo = T <= SOLO;
+	struct run r = deal((T + KERN_TILE - 1) / KERN_TILE, d);
+
+	if (solo)
+		r = (struct run){ 0, 1 };
+	/* Y is written by the rows' own threads; others are written by columns or items */
+	enter(d, x == P_Y ? 0 : bit(x), solo ? 0 : bit(P_TILES));
+	for (int f = 0; f < N_FORMS; f++) {
+		struct kern_rows to = tiles_of(d, (enum kern_form)f, w->k, T);
+
+		if (w->forms & 1u << f && r.from < r.to)
+			d->b->k->make_rows(&to, row_of(d, x, 0, T), (size_t)d->b->width[x], r.from, r.to);
+	}
+	if (!solo)
+		enter(d, bit(P_TILES), 0);
+}
+
+/* This thread's blocks of one part, in chunks after which thread 0 may look up. */
+static void multiply(struct dev *d, const struct weight *w, int p, enum place y, int T)
+{
+	const struct part *q = &w->part[p];
+	const struct kern_rows x = tiles_of(d, q->form, w->k, T);
+	const uint8_t *at = w->share[d->i * PARTS + p];
+	struct run r = deal(q->n_blocks, d);
+	double chunk = CHUNK_OPS / ((double)KERN_COLS * w->k * T);
+	int32_t step = chunk < 1 ? 1 : chunk > 1 << 20 ? 1 << 20 : (int32_t)chunk;
+
+	for (int32_t b = r.from; b < r.to; b += step) {
+		int32_t n = r.to - b < step ? r.to - b : step, col = b * KERN_COLS;
+		int32_t cols = n * KERN_COLS < q->n - col ? n * KERN_COLS : q->n - col;
+
+		col += q->col;
+		d->b->k->matmul(q->type, w->k, at, n, cols, &x, w->bias ? w->bias + col : NULL,
+			row_of(d, y, 0, SOLO + 1) + col, (size_t)d->b->width[y], at + (size_t)n * q->block_bytes);
+		at += (size_t)n * q->block_bytes;
+		if (step < r.to - r.from)
+			ops_breathe(d);
+	}
+}
+
+static void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, int T)
+{
+	assert(y != P_X && y != P_Y && w->n_parts);
+	make_tiles(d, x, w, T);
+	enter(d, 0, y == P_GU ? 0 : bit(y)); /* GU stays with the thread that made it */
+	for (int p = 0; p < w->n_parts; p++)
+		multiply(d, w, p, y, T);
+}
+
+static void act_mul(struct dev *d, enum sr_act act, int T)
+{
+	int32_t F = d->b->m.F;
+	struct run r = deal((F + KERN_COLS - 1) / KERN_COLS, d);
+	int32_t from = r.from * KERN_COLS, to = r.to * KERN_COLS < F ? r.to * KERN_COLS : F;
+
+	enter(d, 0, bit(P_ACT));
+	for (int32_t t = 0; t < T && from < to; t++) {
+		const float *gate = row_of(d, P_GU, t, T) + from;
+
+		d->b->k->act_mul(act, gate, gate + F, to - from, row_of(d, P_ACT, t, T) + from);
+	}
+}
+
+static void reduce(struct dev *d, enum place p, int T)
+{
+	(void)d, (void)p, (void)T; /* the CPU is always alone */
+}
+
+/* ---- positions, cache, attention ------------------------------------------------------------------- */
+
+void ops_angles(struct dev *d)
+{
+	struct sr_backend *b = d->b;
+	struct run r = deal(b->slice->n_tokens, d);
+
+	enter(d, 0, bit(P_ANGLES));
+	for (int which = 0; which < 2; which++) {
+		const struct sr_rope *rope = &b->m.rope[which];
+
+		if (!b->angle[which])
+			continue;
+		for (int32_t t = r.from; t < r.to; t++) {
+			float *cs = b->angle[which] + (size_t)t * (size_t)rope->dims;
+
+			for (int32_t i = 0; i < rope->dims / 2; i++) {
+				/* in double to here: a float has no digits left at position 100,000 */
+				double turn = (double)b->slice->token[t].position * (double)b->freq[which][i];
+				float rest = (float)remainder(turn, 6.283185307179586);
+				float size = rope->kind == SR_ROPE_YARN ? rope->magnitude : 1;
+
+				sincosf(rest, &cs[2 * i + 1], &cs[2 * i]);
+				cs[2 * i] *= size;
+				cs[2 * i + 1] *= size;
+			}
+		}
+	}
+}
+
+/* Few sequences of one token each: the same (token, KV head) pairs go to the same threads in
+ * rope_store and attend, which then need not meet in between. */
+static bool paired(const struct dev *d)
+{
+	const struct slice *s = d->b->slice;
+
+	return s->single && s->n_tokens * d->b->m.G % d->b->n_threads == 0 &&
+	       s->n_tokens * d->b->m.G < 4 * d->b->n_threads;
+}
+
+static uint8_t *kv_area(struct sr_backend *b, int32_t block, int l, int32_t g)
+{
+	return b->kv + (size_t)block * b->kv_block + (size_t)l * b->kv_layer + 2 * (size_t)g * b->kv_half;
+}
+
+static void rope_head(struct dev *d, const struct sr_rope *rope, const struct weight *norm, float eps,
+                      const float *cs, float *head)
+{
+	int32_t E = d->b->m.E;
+
+	if (norm) {
+		d->b->k->norm(head, norm->vec, eps, E, d->row);
+		memcpy(head, d->row, (size_t)E * sizeof(float));
+	}
+	if (rope->dims)
+		d->b->k->rope(head, cs, rope->dims, rope->pairs);
+}
+
+static void rope_store(struct dev *d, int l, const struct sr_rope *rope, const struct weight *qn,
+                       const struct weight *kn, float eps, int T)
+{
+	struct sr_backend *b = d->b;
+	const struct sr_model *m = &b->m;
+	const float *angle = b->angle[rope - m->rope];
+	int32_t heads = m->H / m->G, tokens = b->lim.block_tokens;
+	struct run r = deal(T * m->G, d);
+
+	enter(d, bit(P_QKV) | bit(P_ANGLES), 0);
+	for (int32_t i = r.from; i < r.to; i++) {
+		int32_t t = i / m->G, g = i % m->G;
+		const struct token *k = &b->slice->token[t];
+		const float *cs = angle + (size_t)t * (size_t)rope->dims;
+		float *q = row_of(d, P_QKV, t, T), *key = q + (m->H + g) * m->E;
+		uint8_t *to = kv_area(b, b->slot[k->slot].table[k->position / tokens], l, g);
+
+		for (int32_t h = g * heads; h < (g + 1) * heads; h++)
+			rope_head(d, rope, qn, eps, cs, q + h * m->E);
+		rope_head(d, rope, kn, eps, cs, key);
+		b->k->kv_store(b->lim.kv_type, m->E, k->position % tokens, key, key + m->G * m->E,
+			to, to + b->kv_half);
+	}
+	if (!paired(d))
+		d->writes |= bit(P_QKV); /* by other shares than those that read it next */
+}
+
+/* Queries of one item against one KV head: query heads h0 .. h1-1 of it. */
+static void attend_item(struct dev *d, int l, const struct item *it, int32_t g, int32_t h0, int32_t h1,
+                        float scale, float cap, int window)
+{
+	struct sr_backend *b = d->b;
+	const struct sr_model *m = &b->m;
+	const struct token *first = &b->slice->token[it->t];
+	size_t head = (size_t)(g * (m->H / m->G) + h0) * (size_t)m->E;
+	uint8_t *layer = kv_area(b, 0, l, g);
+	struct kern_attend a = {
+		.q = row_of(d, P_QKV, it->t, SOLO + 1) + head, .ld_q = (size_t)b->width[P_QKV],
+		.out = row_of(d, P_A, it->t, SOLO + 1) + head, .ld_out = (size_t)b->width[P_A],
+		.n = it->n, .heads = h1 - h0, .E = m->E, .first = first->position, .window = window,
+		.scale = scale, .cap = cap, .table = b->slot[first->slot].table,
+		.kv = b->kv, .block_stride = b->kv_block, .k_off = (size_t)(layer - b->kv),
+		.v_off = (size_t)(layer - b->kv) + b->kv_half, .scratch = d->attend,
+	};
+
+	b->k->attend(b->lim.kv_type, &a);
+}
+
+static void attend(struct dev *d, int l, float scale, float cap, int window, int T)
+{
+	struct sr_backend *b = d->b;
+	const struct slice *s = b->slice;
+	int32_t G = b->m.G, heads = b->m.H / G;
+
+	(void)T;
+	if (paired(d)) {
+		struct run r = deal(s->n_tokens * G, d);
+
+		enter(d, 0, bit(P_A));
+		for (int32_t i = r.from; i < r.to; i++)
+			attend_item(d, l, &(struct item){ i / G, 1 }, i % G, 0, heads, scale, cap, window);
+		return;
+	}
+	meet(d);
+	d->reads |= bit(P_QKV);
+	d->writes |= bit(P_A);
+	if (s->n_items * G >= 4 * b->n_threads) {
+		for (int32_t i = team_take(b->team); i < s->n_items * G; i = team_take(b->team)) {
+			int32_t from_end = s->n_items * G - 1 - i;
+
+			attend_item(d, l, &s->item[from_end / G], from_end % G, 0, heads, scale, cap, window);
+			ops_breathe(d);
+		}
+	} else { /* too few to balance: by query heads, though their K and V are then read twice */
+		struct run r = deal(s->n_items * b->m.H, d);
+
+		for (int32_t i = r.from, n; i < r.to; i += n) {
+			int32_t h = i % heads;
+
+			n = r.to - i < heads - h ? r.to - i : heads - h;
+			attend_item(d, l, &s->item[i / b->m.H], i % b->m.H / heads, h, h + n,
+				scale, cap, window);
+			ops_breathe(d);
+		}
+	}
+}
+
+/* ---- results ------------------------------------------------------------------------------------------ */
+
+static void sample_pick(struct dev *d, const struct pick *p, const float *logits)
+{
+	struct sr_backend *b = d->b;
+	const struct sr_row *row = &b->batch.row[p->row];
+	struct slot *slot = &b->slot[row->slot];
+	struct sr_result *out = &b->batch.result[p->result];
+	struct sample_query q = {
+		.k = b->k, .logits = logits, .vocab = b->m.V, .slot = slot, .position = p->position,
+		.mask = row->mask < 0 ? NULL : b->batch.mask + (size_t)row->mask * (size_t)((b->m.V + 31) / 32),
+		.scored = p->id, .n_top = row->n_top, .rank = row->n_score > 0 || row->n_top > 0,
+	};
+
+	sample(&q, &d->sample, out, b->batch.top + (size_t)p->result * SR_TOP_MAX);
+	if (p->id >= 0)
+		return;
+	slot->last = out->id;
+	if (slot->counted && slot->n_history < b->history_cap)
+		slot->history[slot->n_history++] = out->id;
+}
+
+static void sample_results(struct dev *d, float cap, int i0, int R)
+{
+	struct sr_backend *b = d->b;
+
+	meet(d); /* the logits are there, and team_take starts at 0 */
+	d->reads |= bit(P_LOGITS);
+	for (int32_t i = team_take(b->team); i < R; i = team_take(b->team)) {
+		float *x = row_of(d, P_LOGITS, i, R);
+
+		if (cap > 0)
+			for (int32_t j = 0; j < b->m.V; j++)
+				x[j] = cap * tanhf(x[j] / cap);
+		sample_pick(d, &b->slice->pick[i0 + i], x);
+		ops_breathe(d);
+	}
+}
+
+/* ---- tests: a team of one ------------------------------------------------------------------------------ */
+
+static void put(struct dev *d, enum place p, const float *from, int T)
+{
+	memcpy(row_of(d, p, 0, T), from, (size_t)T * (size_t)d->b->width[p] * sizeof(float));
+}
+
+static void get(struct dev *d, enum place p, float *to, int T)
+{
+	memcpy(to, row_of(d, p, 0, T), (size_t)T * (size_t)d->b->width[p] * sizeof(float));
+}
+
+const struct ops cpu_ops = {
+	.weight = weights_add,
+	.embed = embed,
+	.add_norm = add_norm,
+	.matmul = matmul,
+	.reduce = reduce,
+	.rope_store = rope_store,
+	.attend = attend,
+	.act_mul = act_mul,
+	.pick_norm = pick_norm,
+	.sample = sample_results,
+	.put = put,
+	.get = get,
+};

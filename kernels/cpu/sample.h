@@ -1,0 +1,50 @@
+/* sample.h - from one row of logits to a token and its log-probabilities.  Pure: the same
+ * logits, settings, history and position give the same answer on every machine and thread. */
+#ifndef CPU_SAMPLE_H
+#define CPU_SAMPLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+#include "kern.h"
+
+/* What a slot keeps between batches.  Lists lie one after the other as they came:
+ * word[0] = enum sr_list, word[1] = n, n words; and again. */
+struct slot {
+	struct sr_sampling s;
+	int32_t   last;              /* the token drawn last */
+	bool      counted;           /* a history was sent: keep it */
+	int32_t   n_prompt, n_history;
+	int32_t  *history;           /* [history_cap] ids, the prompt's first */
+	int32_t  *table;             /* [seq_blocks] */
+	uint32_t *word;              /* [words] */
+	int32_t   n_words;
+};
+
+struct sample_scratch {          /* one per thread */
+	float    *work;              /* [V] */
+	uint32_t *count;             /* [V], all zero between calls */
+	double   *chunk;             /* [V / SAMPLE_CHUNK + 1] */
+};
+#define SAMPLE_CHUNK 512
+
+struct sample_query {
+	const struct kern *k;
+	const float *logits;         /* [vocab], raw but capped */
+	int32_t vocab;
+	const struct slot *slot;
+	const uint32_t *mask;        /* or NULL; a 0 bit may not be drawn */
+	int32_t position;            /* of the token to be drawn */
+	int32_t scored;              /* an id to be scored, or -1: draw one */
+	int32_t n_top;
+	bool    rank;                /* wanted */
+};
+
+void sample(const struct sample_query *q, struct sample_scratch *scratch,
+            struct sr_result *result, struct sr_top *top);
+
+/* [0, 1), 53 bits. */
+double sample_uniform(uint64_t seed, int32_t position);
+
+#endif

@@ -1,0 +1,413 @@
+/* weights.c - weights from files into the order in which the threads stream them.
+ *
+ * Each thread has one arena: its column blocks of every matrix, in the order of use, so that
+ * what it reads in one step is one run of memory (huge pages, prefetch across matrices).
+ * Adding a weight only says where its pieces will lie; weights_load then reads all pieces,
+ * many at a time, and the team packs one set of buffers while the next is being read.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "cpu.h"
+
+#define BUFFER ((size_t)1 << 19)       /* bytes read at once, if a piece is not larger */
+#define SET    16                      /* buffers in a set; there are two */
+
+struct piece {                         /* a run of blocks of one part, or a vector */
+	const struct sr_tensor *t;
+	const struct part *part;       /* NULL: a vector */
+	uint8_t *dst;
+	uint64_t from;                 /* bytes into the tensor's data */
+	size_t   bytes;
+	int32_t  row, rows;            /* of the tensor */
+};
+
+struct buffer { struct piece piece; uint8_t *at, *data; };
+
+struct loader {
+	struct piece *piece;
+	size_t n, cap;
+	size_t largest;
+	uint8_t *mem;
+	struct buffer buffer[2][SET];
+	struct sr_backend *b;
+	struct buffer *packing;        /* the set that the team works on */
+	int n_packing;
+};
+
+static int64_t fail(int code, char *err, size_t errlen, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+static int64_t fail(int code, char *err, size_t errlen, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(err, errlen, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+static int add_piece(struct loader *ld, struct piece p)
+{
+	if (ld->n == ld->cap) {
+		size_t cap = ld->cap ? 2 * ld->cap : 256;
+		struct piece *more = realloc(ld->piece, cap * sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		ld->piece = more;
+		ld->cap = cap;
+	}
+	ld->piece[ld->n++] = p;
+	if (p.bytes > ld->largest)
+		ld->largest = p.bytes;
+	return 0;
+}
+
+static uint8_t *take(struct dev *d, size_t bytes)
+{
+	uint8_t *at = d->arena;
+
+	d->arena += (bytes + 63) & ~(size_t)63;
+	assert(d->arena <= d->arena_end);
+	return at;
+}
+
+/* ---- vectors: in the arena of thread 0, as f32 ------------------------------------------- */
+
+static int64_t add_vector(struct dev *d, struct weight *w, const struct sr_tensor *t,
+                          float **out, char *err, size_t errlen)
+{
+	struct sr_backend *b = d->b;
+	size_t bytes = ((size_t)t->k * sizeof(float) + 63) & ~(size_t)63;
+
+	if (b->k->form(t->type) < 0)
+		return fail(-ENOTSUP, err, errlen, "tensor %s: vectors of its type are not supported", t->name);
+	if (!w) {
+		b->dev[0].arena_size += bytes;
+		return (int64_t)bytes;
+	}
+	*out = (float *)take(&b->dev[0], bytes);
+	if (add_piece(b->loader, (struct piece){ .t = t, .dst = (uint8_t *)*out,
+			.bytes = t->data.bytes, .rows = 1 }))
+		return fail(-ENOMEM, err, errlen, "no memory for the list of weights");
+	return (int64_t)bytes;
+}
+
+/* ---- matrices ------------------------------------------------------------------------------- */
+
+/* Thread i's blocks of a part, in pieces that fit a buffer. */
+static int add_blocks(struct loader *ld, const struct sr_tensor *t, const struct part *p,
+                      int32_t from, int32_t to, uint8_t *dst)
+{
+	size_t row_bytes = t->data.bytes / (size_t)t->n;
+	int32_t step = (int32_t)(BUFFER / (row_bytes * KERN_COLS));
+
+	if (step < 1)
+		step = 1;
+	for (int32_t b = from; b < to; b += step) {
+		int32_t n = to - b < step ? to - b : step, row = b * KERN_COLS;
+		int32_t rows = n * KERN_COLS < t->n - row ? n * KERN_COLS : t->n - row;
+		int e = add_piece(ld, (struct piece){ .t = t, .part = p, .dst = dst, .row = row,
+			.rows = rows, .from = (uint64_t)row * row_bytes, .bytes = (size_t)rows * row_bytes });
+
+		if (e)
+			return e;
+		dst += (size_t)n * p->block_bytes;
+	}
+	return 0;
+}
+
+static int64_t check_matrix(const struct kern *k, const struct sr_tensor *t, char *err, size_t errlen)
+{
+	if (k->form(t->type) < 0)
+		return fail(-ENOTSUP, err, errlen, "tensor %s: matrices of its type are not supported on "
+			"the CPU; F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are", t->name);
+	if (t->n < 1 || t->k < 1 || t->k % 32 || t->data.bytes % (uint64_t)t->n)
+		return fail(-ENOTSUP, err, errlen, "tensor %s is %d x %d: the inner size must be a multiple "
+			"of 32 on the CPU", t->name, t->n, t->k);
+	return 0;
+}
+
+static int64_t add_matrix(struct dev *d, struct weight *w, const struct sr_tensor *const *t, int n,
+                          char *err, size_t errlen)
+{
+	struct sr_backend *b = d->b;
+	int64_t total = 0;
+	int32_t col = 0;
+
+	for (int p = 0; p < n; p++) {
+		int64_t e = check_matrix(b->k, t[p], err, errlen);
+
+		if (e)
+			return e;
+		if (t[p]->k != t[0]->k)
+			return fail(-EINVAL, err, errlen, "tensor %s has %d inputs, but those before it %d",
+				t[p]->name, t[p]->k, t[0]->k);
+	}
+	for (int p = 0; p < n; p++) {
+		struct part q = { .type = t[p]->type, .n = t[p]->n, .col = col,
+			.n_blocks = (t[p]->n + KERN_COLS - 1) / KERN_COLS,
+			.form = (enum kern_form)b->k->form(t[p]->type),
+			.block_bytes = b->k->block_bytes(t[p]->type, t[p]->k) };
+
+		col += t[p]->n;
+		if (w)
+			w->part[p] = q;
+		for (int i = 0; i < b->n_threads; i++) {
+			int32_t from = block_from(q.n_blocks, i, b->n_threads);
+			int32_t to = block_from(q.n_blocks, i + 1, b->n_threads);
+			size_t bytes = (size_t)(to - from) * q.block_bytes;
+
+			total += (int64_t)bytes;
+			if (!w) {
+				b->dev[i].arena_size += bytes;
+				continue;
+			}
+			w->share[i * PARTS + p] = take(&b->dev[i], bytes);
+			if (add_blocks(b->loader, t[p], &w->part[p], from, to, w->share[i * PARTS + p]))
+				return fail(-ENOMEM, err, errlen, "no memory for the list of weights");
+		}
+		b->made_forms |= 1u << q.form;
+		if (w)
+			w->forms |= 1u << q.form;
+	}
+	if (w) {
+		w->n = col;
+		w->n_parts = n;
+	}
+	return total;
+}
+
+/* A bias is one vector over all parts, zero where a part has none. */
+static int64_t add_bias(struct dev *d, struct weight *w, const struct sr_tensor *const *t,
+                        const struct sr_tensor *const *bias, int n, char *err, size_t errlen)
+{
+	int64_t bytes;
+	size_t all = 0;
+	bool any = false;
+
+	for (int p = 0; p < n; p++) {
+		any |= bias && bias[p];
+		all += (((size_t)t[p]->n * sizeof(float)) + 63) & ~(size_t)63;
+	}
+	if (!any)
+		return 0;
+	if (!w) {
+		d->b->dev[0].arena_size += all;
+		return (int64_t)all;
+	}
+	w->bias = (float *)take(&d->b->dev[0], all);
+	for (int p = 0; p < n; p++) {
+		if (!bias[p])
+			continue;
+		if (bias[p]->k != t[p]->n || d->b->k->form(bias[p]->type) < 0)
+			return fail(-ENOTSUP, err, errlen, "tensor %s does not fit as a bias of %s",
+				bias[p]->name, t[p]->name);
+		bytes = add_piece(d->b->loader, (struct piece){ .t = bias[p], .rows = 1,
+			.dst = (uint8_t *)(w->bias + w->part[p].col), .bytes = bias[p]->data.bytes });
+		if (bytes)
+			return fail(-ENOMEM, err, errlen, "no memory for the list of weights");
+	}
+	return (int64_t)all;
+}
+
+int64_t weights_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
+                    const struct sr_tensor *const *bias, int n, enum share how,
+                    const struct sr_source *src, char *err, size_t errlen)
+{
+	struct sr_backend *b = d->b;
+	struct weight *w = NULL;
+	int64_t bytes, more;
+
+	(void)how; /* the CPU is always alone */
+	(void)src; /* weights_load reads */
+	assert(n >= 1 && n <= PARTS);
+	if (out) {
+		w = calloc(1, sizeof(*w));
+		if (!w || !(w->share = calloc((size_t)b->n_threads * PARTS, sizeof(*w->share)))) {
+			free(w);
+			return fail(-ENOMEM, err, errlen, "no memory for a weight");
+		}
+		w->next = b->weights;
+		b->weights = w;
+		w->k = part[0]->k;
+	}
+	if (part[0]->n == 1) {
+		bytes = add_vector(d, w, part[0], w ? &w->vec : NULL, err, errlen);
+	} else {
+		bytes = add_matrix(d, w, part, n, err, errlen);
+		if (bytes >= 0) {
+			more = add_bias(d, w, part, bias, n, err, errlen);
+			bytes = more < 0 ? more : bytes + more;
+		}
+	}
+	if (bytes >= 0 && w)
+		*out = w;
+	return bytes;
+}
+
+/* ---- reading and packing ----------------------------------------------------------------------- */
+
+static void pack_blocks(const struct kern *k, const struct buffer *f)
+{
+	const struct piece *p = &f->piece;
+	size_t row_bytes = p->bytes / (size_t)p->rows;
+	uint8_t *dst = p->dst;
+
+	for (int32_t r = 0; r < p->rows; r += KERN_COLS, dst += p->part->block_bytes) {
+		const uint8_t *src[KERN_COLS];
+
+		for (int c = 0; c < KERN_COLS; c++)
+			src[c] = r + c < p->rows ? f->data + (size_t)(r + c) * row_bytes : NULL;
+		k->pack(p->t->type, p->t->k, src, dst);
+	}
+}
+
+static void pack_vector(const struct kern *k, const struct buffer *f)
+{
+	const struct sr_tensor *t = f->piece.t;
+	float *v = (float *)f->piece.dst;
+
+	k->dequant(t->type, t->k, f->data, v);
+	for (int32_t i = 0; i < t->k; i++)
+		v[i] += t->add;
+}
+
+static void pack_set(void *ctx, int thread)
+{
+	struct loader *ld = ctx;
+
+	(void)thread;
+	for (int32_t i = team_take(ld->b->team); i < ld->n_packing; i = team_take(ld->b->team)) {
+		if (ld->packing[i].piece.part)
+			pack_blocks(ld->b->k, &ld->packing[i]);
+		else
+			pack_vector(ld->b->k, &ld->packing[i]);
+	}
+}
+
+static int wait_one(const struct sr_source *src, struct buffer *set)
+{
+	uint64_t tag;
+	void *at;
+	int e = src->wait(src->ctx, &tag, &at);
+
+	if (!e)
+		set[tag].data = at;
+	return e;
+}
+
+/* Start reading pieces from..; returns how many, or -errno.  Finished ones are counted off *open. */
+static int start_set(struct loader *ld, const struct sr_source *src, struct buffer *set, size_t from,
+                     int *open)
+{
+	int n = 0;
+
+	*open = 0;
+	while (n < SET && from < ld->n) {
+		struct piece *p = &set[n].piece;
+		int e;
+
+		*p = ld->piece[from];
+		e = src->read(src->ctx, &p->t->data, p->from, p->bytes, set[n].at, (uint64_t)n);
+		if (e == -EAGAIN && *open) {
+			e = wait_one(src, set);
+			if (e)
+				return e;
+			--*open;
+			continue;
+		}
+		if (e)
+			return e;
+		++*open;
+		++from;
+		n++;
+	}
+	return n;
+}
+
+static int load_all(struct loader *ld, const struct sr_source *src)
+{
+	size_t done = 0;
+	int open, n, turn = 0;
+
+	n = start_set(ld, src, ld->buffer[0], 0, &open);
+	while (n > 0) {
+		struct buffer *set = ld->buffer[turn];
+
+		for (; open; open--) {
+			int e = wait_one(src, set);
+
+			if (e)
+				return e;
+		}
+		done += (size_t)n;
+		ld->packing = set;
+		ld->n_packing = n;
+		turn = !turn;
+		n = start_set(ld, src, ld->buffer[turn], done, &open);
+		if (n >= 0)
+			team_run(ld->b->team, pack_set, ld);
+	}
+	return n;
+}
+
+struct loader *weights_loader_create(void)
+{
+	return calloc(1, sizeof(struct loader));
+}
+
+void weights_loader_destroy(struct loader *ld)
+{
+	free(ld->piece);
+	free(ld);
+}
+
+int weights_load(struct sr_backend *b, const struct sr_source *src, char *err, size_t errlen)
+{
+	struct loader *ld = b->loader;
+	size_t each = (ld->largest + src->slack + 4095) & ~(size_t)4095, all = 2 * SET * each;
+	int e;
+
+	ld->b = b;
+	ld->mem = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (ld->mem == MAP_FAILED)
+		return (int)fail(-ENOMEM, err, errlen, "no memory for read buffers, %zu bytes", all);
+	for (int i = 0; i < 2 * SET; i++)
+		ld->buffer[i / SET][i % SET].at = ld->mem + (size_t)i * each;
+	e = src->arena ? src->arena(src->ctx, ld->mem, all) : 0;
+	if (!e)
+		e = load_all(ld, src);
+	if (e) /* reads may still be under way into ld->mem: it stays mapped, the start has failed */
+		return (int)fail(e, err, errlen, "the weights cannot be read: %s", strerror(-e));
+	munmap(ld->mem, all);
+	return 0;
+}
+
+void weights_free(struct sr_backend *b)
+{
+	while (b->weights) {
+		struct weight *w = b->weights;
+
+		b->weights = w->next;
+		free(w->share);
+		free(w);
+	}
+}
+
+void weights_lookup(const struct sr_backend *b, const struct weight *w, int32_t row, float *dst)
+{
+	const struct part *p = &w->part[0];
+	int32_t block = row / KERN_COLS;
+	int owner = (int)((((int64_t)block + 1) * b->n_threads - 1) / p->n_blocks);
+	int32_t first = block_from(p->n_blocks, owner, b->n_threads);
+
+	b->k->unpack(p->type, w->k, w->share[owner * PARTS] + (size_t)(block - first) * p->block_bytes,
+		row % KERN_COLS, dst);
+}
