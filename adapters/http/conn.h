@@ -6,6 +6,9 @@
  * A struct exchange is one request and its answer.  It lives until exchange_reply or
  * exchange_end was called AND everything was sent, or until gone() was called: after gone() the
  * app must not use it.  Exactly one of {reply, end, gone} ends it for the app.
+ *
+ * No exchange_* call calls back into handle or gone: those come from the loop only.  (done, which
+ * is for counting, may be called from within reply and end.)
  */
 #ifndef CONN_H
 #define CONN_H
@@ -30,7 +33,8 @@ struct conn_app {
 	void (*handle)(void *ctx, struct exchange *x, const struct http_request *r);
 	/* The peer is gone, or was CONN_BEHIND bytes behind: cancel what runs for it. */
 	void (*gone)(void *ctx, struct exchange *x);
-	/* A request ended: for the access log and counters. */
+	/* A request ended: for the access log and counters.  status 499: the peer left first.  Of a
+	 * request whose head was refused nothing is known: method and target are "-". */
 	void (*done)(void *ctx, const struct http_request *r, int status, uint64_t ns,
 	             size_t bytes_in, size_t bytes_out);
 };
@@ -38,25 +42,32 @@ struct conn_app {
 #define CONN_BEHIND (256u * 1024)  /* a reader so far behind is cancelled */
 
 struct server_config {
-	int      max_connections;
-	int64_t  max_body;
+	int      max_connections;      /* 0 = 4096 */
+	int64_t  max_body;             /* 0 = 64 MiB; a larger one is refused with 413 */
+	int64_t  max_held;             /* all requests being read or served; 0 = 1 GiB; then 503 */
 	uint64_t head_ns, body_ns, idle_ns, send_ns, linger_ns; /* deadlines of the states; 0 = default */
 	const char *certfile, *keyfile, *cafile; int cert_reqs; /* TLS, or NULL */
 };
 
-/* listen_fd: listening, non-blocking, TCP or Unix; owned from now on. */
+/* listen_fd: listening, non-blocking, TCP or Unix; owned from now on, also if this fails. */
 int  server_create(struct server **out, struct io *io, int listen_fd,
                    const struct server_config *cfg, const struct conn_app *app,
                    char *err, size_t errlen);
 void server_drain(struct server *s);          /* accept no more, close idle ones, Connection: close */
-bool server_idle(const struct server *s);     /* no exchange under way */
+bool server_idle(const struct server *s);     /* nothing being read, answered or lingering */
+/* End every exchange that the app still has: a stream with `event` as its last, a waiting request
+ * with 503; the app is told by gone(). */
+void server_abort(struct server *s, const char *event, size_t n);
 void server_destroy(struct server *s);
 int  server_connections(const struct server *s);
-int  server_reload_tls(struct server *s, char *err, size_t errlen);
+int  server_reload_tls(struct server *s, char *err, size_t errlen); /* failing leaves the old */
 
 void *exchange_ctx(struct exchange *x);
 void  exchange_set_ctx(struct exchange *x, void *ctx);
 const struct http_request *exchange_request(struct exchange *x);
+
+/* The app has read the body and needs it no more: its memory is given back. */
+void exchange_drop_body(struct exchange *x);
 
 /* The whole answer. extra: header lines or NULL. The bytes are copied or sent before return. */
 void exchange_reply(struct exchange *x, int status, const char *content_type, const char *extra,

@@ -1,9 +1,10 @@
 /* http.h - HTTP/1.1, bytes only: a strict request parser and a response writer.
  *
- * The parser is incremental, allocates nothing, and looks at each byte once.  What is not plainly
- * right is refused: bare LF, folds, NUL and other controls, spaces around names, a second or odd
- * Content-Length, Content-Length with Transfer-Encoding, any coding but exactly "chunked", no or
- * two Hosts in 1.1, more than HTTP_HEADERS headers or HTTP_HEAD bytes of head.
+ * The parser is incremental, allocates nothing, and takes linear time however the bytes are cut:
+ * each is looked at once on arrival, and its line once more when the line is whole.  What is not
+ * plainly right is refused: bare LF, folds, NUL and other controls, spaces around names, a second
+ * or odd Content-Length, Content-Length with Transfer-Encoding, any coding but exactly "chunked",
+ * no or two Hosts in 1.1, more than HTTP_HEADERS headers or HTTP_HEAD bytes of head.
  * Rules: RFC 9110, 9112; where they leave a choice, the stricter.
  */
 #ifndef HTTP_H
@@ -28,19 +29,26 @@ struct http_request {
 	int n_headers;
 	struct http_header header[HTTP_HEADERS];
 	struct http_str body;             /* whole, when the request is handed on */
+
+	/* private: the parser's, between two calls */
+	size_t line;                      /* where the line that is being read begins */
+	bool started, blank, asked_close, asked_keep_alive;
+	int hosts;
 };
 
 /* A refusal: the status to answer with, and why, for the JSON error. */
 struct http_error { int status; const char *why; };
 
 /* Parse a head at buf[0..n).  > 0: its length; 0: more is needed; -1: refused, *e says how.
- * Names are put in lower case in place. *seen is the caller's, 0 at first: how far was looked. */
+ * Names are put in lower case in place. *seen is the caller's, 0 at first: how far was looked.
+ * A caller that moves the buffer between two calls, or later, says so by http_moved. */
 int http_parse_head(struct http_request *r, char *buf, size_t n, size_t *seen, struct http_error *e);
+void http_moved(struct http_request *r, const char *from, size_t n, const char *to);
 
 /* Chunked bodies, decoded in place. */
 struct http_chunks { int state; uint64_t left; uint32_t digits, line; };
 /* Decode buf[0..n): *out bytes of body are now at its start, *used bytes were consumed.  1 = the
- * body ended, 0 = more is needed, -1 = refused. */
+ * body ended, 0 = more is needed, -1 = refused.  left: what the chunk under way still lacks. */
 int http_chunks(struct http_chunks *c, char *buf, size_t n, size_t *out, size_t *used,
                 struct http_error *e);
 
@@ -49,8 +57,10 @@ bool http_is(struct http_str a, const char *b);          /* equal, case counts *
 bool http_is_ci(struct http_str a, const char *b);       /* equal but for case */
 const char *http_reason(int status);                     /* "Not Found" */
 
-/* Writes a response head into buf; its length, or -ENOSPC. extra: "name: value\r\n".. or "".
- * length -1 = chunked (1.1) or until close (1.0).  content_type NULL = none. */
+/* Writes a response head into buf; its length, -ENOSPC, or -EINVAL: extra or content_type hold
+ * something that is no header line, so that nothing a client sent can split an answer.
+ * extra: "name: value\r\n".. or "" or NULL.  length -1 = chunked (1.1) or until close (1.0).
+ * content_type NULL = none. */
 int http_write_head(char *buf, size_t cap, const struct http_request *r, int status,
                     const char *content_type, int64_t length, const char *extra, bool keep_alive);
 

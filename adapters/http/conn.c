@@ -1,0 +1,547 @@
+/* conn.c - connections.  One thread, the loop's; see conn.h for the life of a connection.
+ *
+ *	            bytes                 head                body
+ *	HANDSHAKE -> IDLE -------> HEAD --------> BODY ---------------> BUSY (the app has it)
+ *	               ^            | refused      | refused              | reply, end
+ *	               |            v              v                      v
+ *	               +-------- SENDING (bytes are left) <---------------+
+ *	                            | Connection: close
+ *	                            v
+ *	                          LINGER (our side is shut; read and forget, so that no RST
+ *	                                  overtakes the answer) -> closed
+ *
+ * Requests of one connection are served one after the other: while one is BUSY or SENDING
+ * nothing is read, the peer's further bytes wait in the kernel, and only its going away is
+ * watched for (a half-close counts as going: waiting for a write to fail would compute for
+ * nobody).  Memory: struct conn for an idle connection; `in` grows while a request is read and
+ * lives until it is answered; `out` holds what the socket did not take.
+ *
+ * Who frees: only lose() and conn_close() end a connection, and only the loop's callbacks (event,
+ * deadline, todo) and server_* call them.  What an exchange_* call finds broken is marked doomed
+ * and buried by the todo callback, so the app is never called back from inside its own call.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conn_impl.h"
+
+static void on_event(struct io_watch *w, uint32_t events);
+static void on_deadline(struct io_timer *t);
+
+void conn_start(struct conn *c, struct server *s, int fd)
+{
+	memset(c, 0, offsetof(struct conn, x));
+	c->x.live = c->x.open = false;
+	c->x.status = 0;
+	c->x.conn = c;
+	c->s = s;
+	c->watch = (struct io_watch){ .fd = fd, .events = IO_IN | IO_HUP, .fn = on_event, .ctx = c };
+	c->timer = (struct io_timer){ .fn = on_deadline, .ctx = c };
+	link_init(&c->idle);
+	link_init(&c->todo);
+	if (s->tls)
+		c->tls = tls_create(s->tls);
+	if ((s->tls && !c->tls) || io_watch_add(s->io, &c->watch) < 0) {
+		tls_destroy(c->tls);
+		close(fd);
+		c->x.ctx = s->spare;
+		s->spare = c;
+		return;
+	}
+	c->open = true;
+	c->state = HANDSHAKE;
+	s->n_open++;
+	s->n_quiet++;
+	conn_enter(c, s->tls ? HANDSHAKE : IDLE);
+	conn_settle(c);
+}
+
+void conn_soon(struct conn *c)
+{
+	if (c->s->todo.next == &c->s->todo)
+		io_timer_set(c->s->io, &c->s->todo_timer, io_now());
+	link_append(&c->s->todo, &c->todo);
+}
+
+void conn_doom(struct conn *c)
+{
+	c->doomed = true;
+	conn_soon(c);
+}
+
+void conn_enter(struct conn *c, enum conn_state state)
+{
+	const struct server_config *cfg = &c->s->cfg;
+	const uint64_t limit[] = { [HANDSHAKE] = cfg->head_ns, [IDLE] = cfg->idle_ns,
+	                           [HEAD] = cfg->head_ns, [BODY] = cfg->body_ns,
+	                           [LINGER] = cfg->linger_ns };
+
+	c->s->n_quiet -= conn_quiet(c);
+	c->state = state;
+	c->s->n_quiet += conn_quiet(c);
+	c->deadline = state == BUSY || state == SENDING ? 0 : io_now() + limit[state];
+	link_remove(&c->idle);
+	if (state == IDLE)
+		link_append(&c->s->idle, &c->idle);
+}
+
+/* ---- the end of an exchange, of a connection ------------------------------------------------ */
+
+static void in_free(struct conn *c)
+{
+	c->s->held -= (int64_t)c->in.cap;
+	buf_free(&c->in);
+}
+
+void conn_close(struct conn *c)
+{
+	struct server *s = c->s;
+
+	assert(c->open && !c->x.live);
+	s->n_quiet -= conn_quiet(c);
+	s->n_open--;
+	link_remove(&c->idle);
+	link_remove(&c->todo);
+	io_watch_del(s->io, &c->watch);
+	io_timer_del(s->io, &c->timer);
+	close(c->watch.fd);
+	tls_destroy(c->tls);
+	in_free(c);
+	buf_free(&c->out);
+	buf_free(&c->plain);
+	c->open = false;
+	c->x.ctx = s->spare;
+	s->spare = c;
+}
+
+void conn_report(struct conn *c, int status)
+{
+	const struct conn_app *app = c->s->app;
+	struct exchange *x = &c->x;
+
+	if (!x->open)
+		return;
+	x->open = false;
+	if (app->done)
+		app->done(app->ctx, &x->r, status, io_now() - x->since, x->bytes_in, x->bytes_out);
+}
+
+/* The connection is over, whatever it was doing.  The loop's callbacks only. */
+void conn_lose(struct conn *c)
+{
+	struct exchange *x = &c->x;
+
+	if (x->live) {
+		x->live = false;
+		c->s->app->gone(c->s->app->ctx, x);
+		conn_report(c, 499);
+	}
+	conn_report(c, x->status ? x->status : 499);
+	conn_close(c);
+}
+
+void conn_linger(struct conn *c)
+{
+	conn_report(c, c->x.status ? c->x.status : 499);
+	in_free(c);
+	if (c->tls) {
+		tls_bye(c->tls);
+		if (conn_commit(c) < 0)
+			c->doomed = true;
+	}
+	shutdown(c->watch.fd, SHUT_WR);
+	conn_enter(c, LINGER);
+}
+
+/* All was sent: the next request, or the end. */
+void conn_finish(struct conn *c)
+{
+	size_t rest = c->in.n - c->taken;
+
+	if (!c->keep_alive) {
+		conn_linger(c);
+		return;
+	}
+	conn_report(c, c->x.status);
+	if (rest)
+		memmove(c->in.p, c->in.p + c->taken, rest);
+	c->in.n = rest;
+	if (!rest)
+		in_free(c);
+	buf_free(&c->out);
+	buf_free(&c->plain);
+	c->out_at = c->seen = 0;
+	conn_enter(c, IDLE);
+	if (!c->pumping && (rest || (c->tls && tls_unread(c->tls))))
+		conn_soon(c);
+}
+
+
+/* ---- in ----------------------------------------------------------------------------------- */
+
+/* Room to read into.  0, -ENOBUFS: all requests together hold too much. */
+static int in_grow(struct conn *c)
+{
+	size_t need = c->in.n + 1, cap = c->in.cap ? c->in.cap * 2 : IN_FIRST;
+	char *p;
+
+	if (c->state == BODY && c->x.r.chunked)
+		need = c->in.n + 512;  /* frames of tiny chunks in few reads */
+	if (c->in.cap >= need)
+		return 0;
+	if (c->state == BODY && !c->x.r.chunked && cap > c->head_n + (size_t)c->x.r.content_length)
+		cap = c->head_n + (size_t)c->x.r.content_length;  /* larger than now: the body lacks bytes */
+	if (c->s->held + (int64_t)(cap - c->in.cap) > c->s->cfg.max_held)
+		return -ENOBUFS;
+	p = malloc(cap);
+	if (!p)
+		return -ENOBUFS;
+	if (c->in.n)
+		memcpy(p, c->in.p, c->in.n);
+	http_moved(&c->x.r, c->in.p, c->in.n, p);
+	free(c->in.p);
+	c->s->held += (int64_t)(cap - c->in.cap);
+	c->in.p = p;
+	c->in.cap = cap;
+	return 0;
+}
+
+/* Plain bytes from the peer: > 0, 0 it closed, -EAGAIN none now, -errno. */
+static ssize_t receive(struct conn *c, char *buf, size_t cap)
+{
+	for (int i = 0; i < PER_TURN; i++) {
+		ssize_t n;
+		int r;
+
+		if (!c->tls) {
+			n = recv(c->watch.fd, buf, cap, 0);
+			if (n < 0 && errno == EINTR)
+				continue;
+			return n < 0 ? -errno : n;
+		}
+		n = tls_read(c->tls, buf, cap);
+		r = conn_commit(c);         /* handshake, or the alert that says why it failed */
+		if (r < 0)
+			return r;
+		if (n != -EAGAIN)
+			return n;
+		n = recv(c->watch.fd, c->s->scratch, SCRATCH, 0);
+		if (n <= 0)
+			return n < 0 ? (errno == EINTR ? -EAGAIN : -errno) : 0;
+		if (tls_put(c->tls, c->s->scratch, (size_t)n) < 0)
+			return -ENOMEM;
+	}
+	return -EAGAIN;                /* many records and no text: others first */
+}
+
+/* Before a request is known: answers that need one find an empty one. */
+static void exchange_new(struct conn *c)
+{
+	struct exchange *x = &c->x;
+
+	x->ctx = NULL;
+	x->since = io_now();
+	x->bytes_in = c->in.n;
+	x->bytes_out = 0;
+	x->status = 0;
+	x->begun = false;
+	x->open = true;
+}
+
+static void refuse_unread(struct conn *c, int status, const char *why)
+{
+	struct http_request *r = &c->x.r;
+
+	memset(r, 0, offsetof(struct http_request, header));
+	r->body = (struct http_str){ "", 0 };
+	r->method = r->target = r->path = (struct http_str){ "-", 1 };
+	r->query = (struct http_str){ "", 0 };
+	r->minor = 1;
+	r->content_length = -1;
+	exchange_new(c);
+	conn_refuse(c, status, why);
+}
+
+static void hand_over(struct conn *c, size_t body_n)
+{
+	c->x.r.body = (struct http_str){ c->in.p + c->head_n, body_n };
+	c->taken = c->head_n + body_n;
+	c->x.bytes_in -= c->in.n - c->taken;
+	c->x.live = true;
+	conn_enter(c, BUSY);
+	c->s->app->handle(c->s->app->ctx, &c->x, &c->x.r);
+}
+
+/* The app does not want this request.  The connection survives if all of it is here. */
+static void refuse_early(struct conn *c, int status, const char *extra, const char *body)
+{
+	const struct http_request *r = &c->x.r;
+	uint64_t length = r->content_length > 0 ? (uint64_t)r->content_length : 0;
+
+	if (r->chunked || length > c->in.n - c->head_n)
+		c->keep_alive = false;
+	else
+		c->taken = c->head_n + (size_t)length;
+	conn_reply(c, status, "application/json", *extra ? extra : NULL, body, strlen(body));
+}
+
+/* true = went on, false = more bytes are needed. */
+static bool take_head(struct conn *c)
+{
+	const struct conn_app *app = c->s->app;
+	struct http_request *r = &c->x.r;
+	char body[2048] = "", extra[1024] = "";
+	struct http_error e;
+	int n = http_parse_head(r, c->in.p, c->in.n, &c->seen, &e);
+
+	if (n == 0) {
+		if (c->state != HEAD)
+			conn_enter(c, HEAD);
+		return false;
+	}
+	if (n < 0) {
+		refuse_unread(c, e.status, e.why);
+		return true;
+	}
+	exchange_new(c);
+	c->head_n = c->taken = (size_t)n;
+	c->body_n = c->mark = 0;
+	c->chunks = (struct http_chunks){ 0 };
+	c->keep_alive = r->keep_alive;
+	r->body = (struct http_str){ c->in.p + n, 0 };
+	n = app->head ? app->head(app->ctx, r, body, sizeof(body), extra, sizeof(extra)) : 0;
+	if (n) {
+		refuse_early(c, n, extra, body);
+	} else if (r->content_length > c->s->cfg.max_body) {
+		conn_refuse(c, 413, "The request body is larger than --max-body-bytes.");
+	} else if (!r->chunked && r->content_length <= 0) {
+		hand_over(c, 0);
+	} else {
+		conn_enter(c, BODY);
+		if (r->expect_continue && c->in.n == c->head_n &&
+		    (!conn_put(c, "HTTP/1.1 100 Continue\r\n\r\n", 25) || conn_commit(c) < 0))
+			conn_doom(c);
+	}
+	return true;
+}
+
+static bool take_body(struct conn *c)
+{
+	struct http_request *r = &c->x.r;
+	size_t raw = c->head_n + c->body_n, out, used, rest;
+	struct http_error e;
+	int end;
+
+	if (!r->chunked) {
+		if (c->in.n - c->head_n < (size_t)r->content_length)
+			return false;
+		hand_over(c, (size_t)r->content_length);
+		return true;
+	}
+	end = http_chunks(&c->chunks, c->in.p + raw, c->in.n - raw, &out, &used, &e);
+	if (end < 0) {
+		conn_refuse(c, e.status, e.why);
+		return true;
+	}
+	rest = c->in.n - raw - used;
+	if (rest)
+		memmove(c->in.p + raw + out, c->in.p + raw + used, rest);
+	c->in.n = raw + out + rest;
+	c->body_n += out;
+	if (c->body_n + c->chunks.left > (uint64_t)c->s->cfg.max_body) {
+		conn_refuse(c, 413, "The request body is larger than --max-body-bytes.");
+		return true;
+	}
+	if (!end)
+		return false;
+	hand_over(c, c->body_n);
+	return true;
+}
+
+/* Serves what is in the buffer. */
+static void pump(struct conn *c)
+{
+	int turns = 0;
+	bool more = true;
+
+	c->pumping = true;
+	if (c->state == HANDSHAKE)
+		conn_enter(c, IDLE);   /* there is text, so it is over */
+	while (more && !c->doomed && conn_reading(c) && c->in.n) {
+		if (c->state == BODY) {
+			more = take_body(c);
+		} else if (turns++ < PER_TURN) {
+			more = take_head(c);
+		} else {
+			conn_soon(c);
+			break;
+		}
+	}
+	c->pumping = false;
+}
+
+/* Reads and serves until there is no more, or something else is to be done. */
+void conn_read(struct conn *c)
+{
+	int turns;
+
+	for (turns = 0; turns < PER_TURN && conn_reading(c) && !c->doomed; turns++) {
+		ssize_t n = in_grow(c);
+		size_t room = c->in.cap - c->in.n;
+
+		if (n < 0) {
+			if (c->state == BODY)
+				conn_refuse(c, 503, "The server holds too many large requests; try again.");
+			else
+				refuse_unread(c, 503, "The server holds too many large requests; try again.");
+			return;
+		}
+		n = receive(c, c->in.p + c->in.n, room);
+		if (n > 0) {
+			c->in.n += (size_t)n;
+			c->x.bytes_in += (size_t)n;
+			pump(c);
+			if (!c->tls && (size_t)n < room)
+				break;         /* the socket is empty: no need to ask it */
+			continue;
+		}
+		if (n == -EAGAIN)
+			break;
+		if (n == -EPROTO && !c->doomed) {  /* the alert is on its way */
+			conn_linger(c);
+			return;
+		}
+		c->doomed = true;
+	}
+	if (c->state == HANDSHAKE && tls_established(c->tls))
+		conn_enter(c, IDLE);
+	if (turns == PER_TURN && c->tls && conn_reading(c))
+		conn_soon(c);          /* what lies in TLS, the loop does not see */
+	if (c->state == IDLE && !c->in.n)
+		in_free(c);
+}
+
+/* ---- the loop's callbacks ------------------------------------------------------------------- */
+
+/* Tell the loop what this connection waits for now. */
+void conn_settle(struct conn *c)
+{
+	uint64_t at = c->deadline;
+	uint32_t events = IO_HUP;
+
+	if (c->pumping || c->doomed)
+		return;                /* whoever pumps settles in the end */
+	if (conn_reading(c) || c->state == LINGER)
+		events |= IO_IN;
+	if (conn_unsent(c))
+		events |= IO_OUT;
+	else
+		c->send_by = 0;
+	if (c->send_by && (!at || c->send_by < at))
+		at = c->send_by;
+	io_watch_set(c->s->io, &c->watch, events);
+	if (at == c->armed)
+		return;
+	c->armed = at;
+	if (at)
+		io_timer_set(c->s->io, &c->timer, at);
+	else
+		io_timer_del(c->s->io, &c->timer);
+}
+
+void conn_settle_or_bury(struct conn *c)
+{
+	if (c->doomed)
+		conn_lose(c);
+	else
+		conn_settle(c);
+}
+
+static void discard(struct conn *c)
+{
+	for (int i = 0; i < PER_TURN; i++) {
+		ssize_t n = recv(c->watch.fd, c->s->scratch, SCRATCH, 0);
+
+		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+			c->doomed = true;
+		if (n <= 0)
+			return;
+	}
+}
+
+static void on_event(struct io_watch *w, uint32_t events)
+{
+	struct conn *c = w->ctx;
+
+	if (conn_unsent(c) && (events & (IO_OUT | IO_HUP)) && conn_flush(c) < 0)
+		c->doomed = true;
+	if (c->doomed) {
+		conn_lose(c);
+		return;
+	}
+	switch (c->state) {
+	case BUSY:
+		c->doomed = events & IO_HUP;
+		break;
+	case SENDING:
+		if (!conn_unsent(c))
+			conn_finish(c);
+		else
+			c->doomed = events & IO_HUP;
+		break;
+	case LINGER:
+		discard(c);
+		break;
+	default:
+		if (events & (IO_IN | IO_HUP))
+			conn_read(c);
+	}
+	conn_settle_or_bury(c);
+}
+
+static void on_deadline(struct io_timer *t)
+{
+	struct conn *c = t->ctx;
+	uint64_t now = io_now();
+
+	c->armed = 0;
+	if (c->send_by && now >= c->send_by) {
+		c->doomed = true;
+	} else if (c->deadline && now >= c->deadline) {
+		if (c->state == HEAD)
+			refuse_unread(c, 408, "The request's head did not arrive in time.");
+		else if (c->state == BODY && c->x.bytes_in - c->mark >= PROGRESS)
+			c->deadline = now + c->s->cfg.body_ns;
+		else if (c->state == BODY)
+			conn_refuse(c, 408, "The request's body did not arrive in time.");
+		else
+			c->doomed = true;
+		c->mark = c->x.bytes_in;
+	}
+	conn_settle_or_bury(c);
+}
+
+void conn_todo(struct io_timer *t)
+{
+	struct server *s = t->ctx;
+	struct conn_link now;
+
+	link_init(&now);
+	while (s->todo.next != &s->todo)
+		link_append(&now, s->todo.next);
+	while (now.next != &now) {
+		struct conn *c = conn_of(now.next, offsetof(struct conn, todo));
+
+		link_remove(&c->todo);
+		if (!c->doomed && conn_reading(c)) {
+			pump(c);
+			if (c->tls && !c->doomed && conn_reading(c))
+				conn_read(c);
+		}
+		conn_settle_or_bury(c);
+	}
+}

@@ -1,0 +1,151 @@
+/* conn_impl.h - what conn.c (one connection), reply.c (what it sends) and server.c (all of
+ * them) share.  Private to these three.
+ */
+#ifndef CONN_IMPL_H
+#define CONN_IMPL_H
+
+#include <stdlib.h>
+
+#include "conn.h"
+#include "tls.h"
+
+#define SECOND        1000000000ull
+#define IN_FIRST      2048u          /* bytes of the first read buffer; most requests fit */
+#define PROGRESS      (64u * 1024)   /* bytes of body that earn another body_ns */
+#define PER_TURN      16             /* pipelined requests, and reads of one connection, per turn */
+#define ACCEPTS       64             /* connections accepted per turn */
+#define SEND_BUFFER   (256 * 1024)   /* SO_SNDBUF: a reader that is behind must be noticed */
+#define SCRATCH       (64u * 1024)
+
+enum conn_state { HANDSHAKE, IDLE, HEAD, BODY, BUSY, SENDING, LINGER };
+
+struct conn_link { struct conn_link *prev, *next; };
+struct conn_buf { char *p; size_t n, cap; };
+
+struct exchange {
+	struct conn *conn;
+	void *ctx;                        /* the app's */
+	struct http_request r;
+	uint64_t since;                   /* when its head was whole */
+	size_t bytes_in, bytes_out;
+	int status;                       /* of the answer; 0 = none yet */
+	bool open;                        /* its head was read, its end is not yet reported */
+	bool live;                        /* the app has it */
+	bool begun;                       /* a streamed answer is under way */
+};
+
+struct conn {
+	struct server *s;
+	struct io_watch watch;
+	struct io_timer timer;
+	struct tls *tls;                  /* or NULL */
+	enum conn_state state;
+	bool open, doomed, pumping, keep_alive;
+	struct conn_link idle, todo;      /* self-linked when in no list */
+	uint64_t deadline;                /* of the state; 0 = none */
+	uint64_t send_by;                 /* of the bytes in out; 0 = none */
+	uint64_t armed;                   /* what timer is set to; 0 = not set */
+
+	struct conn_buf in;               /* head, body, and what came after it */
+	size_t seen;                      /* http_parse_head's */
+	size_t head_n, body_n;            /* bytes of each */
+	size_t taken;                     /* bytes of `in` that belong to this request */
+	size_t mark;                      /* bytes_in when the body's deadline was last set */
+	struct http_chunks chunks;
+
+	struct conn_buf out;              /* what goes to the socket; sent up to out_at */
+	size_t out_at;
+	struct conn_buf plain;            /* with TLS: an answer before encryption */
+	struct exchange x;
+};
+
+struct server {
+	struct io *io;
+	const struct conn_app *app;
+	struct server_config cfg;
+	struct tls_context *tls;
+	struct io_watch listen;
+	struct io_timer todo_timer, accept_timer;
+	int reserve_fd;                   /* given up to tell a client that there are no more */
+	bool draining, warned;
+	struct conn *conn;                /* [max_connections] */
+	struct conn *spare;               /* chain through x.ctx */
+	int n_fresh;                      /* conn[n_fresh..] were never used */
+	int n_open, n_quiet;              /* n_quiet: IDLE or HANDSHAKE */
+	int64_t held;                     /* bytes of all `in` */
+	struct conn_link idle, todo;      /* idle: longest first */
+	char *scratch;                    /* [SCRATCH] ciphertext, or bytes nobody wants */
+};
+
+static inline void link_init(struct conn_link *l)
+{
+	l->prev = l->next = l;
+}
+
+static inline void link_remove(struct conn_link *l)
+{
+	l->prev->next = l->next;
+	l->next->prev = l->prev;
+	link_init(l);
+}
+
+static inline void link_append(struct conn_link *list, struct conn_link *l)
+{
+	link_remove(l);
+	l->prev = list->prev;
+	l->next = list;
+	list->prev->next = l;
+	list->prev = l;
+}
+
+static inline bool conn_quiet(const struct conn *c)
+{
+	return c->state == IDLE || c->state == HANDSHAKE;
+}
+
+static inline bool conn_reading(const struct conn *c)
+{
+	return c->state <= BODY;
+}
+
+static inline size_t conn_unsent(const struct conn *c)
+{
+	return c->out.n - c->out_at;
+}
+
+static inline void buf_free(struct conn_buf *b)
+{
+	free(b->p);
+	*b = (struct conn_buf){ 0 };
+}
+
+/* The connection whose link `l` is, `offset` bytes into it. */
+static inline struct conn *conn_of(struct conn_link *l, size_t offset)
+{
+	return (struct conn *)(void *)((char *)l - offset);
+}
+
+/* conn.c */
+void conn_start(struct conn *c, struct server *s, int fd);  /* owns fd; may fail and close it */
+void conn_enter(struct conn *c, enum conn_state state);
+void conn_soon(struct conn *c);        /* conn_todo shall look at it */
+void conn_doom(struct conn *c);        /* conn_todo shall bury it */
+void conn_todo(struct io_timer *t);    /* of the server */
+void conn_settle(struct conn *c);      /* tell the loop what it waits for now */
+void conn_settle_or_bury(struct conn *c);
+void conn_read(struct conn *c);        /* read and serve until there is no more */
+void conn_report(struct conn *c, int status);
+void conn_finish(struct conn *c);      /* all was sent: the next request, or the end */
+void conn_linger(struct conn *c);
+void conn_lose(struct conn *c);        /* over, whatever it was doing; the loop's callbacks only */
+void conn_close(struct conn *c);
+
+/* reply.c */
+bool conn_put(struct conn *c, const void *data, size_t n);  /* nothing leaves before commit */
+int  conn_commit(struct conn *c);      /* encrypt, flush.  0, -errno: it is broken */
+int  conn_flush(struct conn *c);       /* as much as the socket takes */
+void conn_reply(struct conn *c, int status, const char *content_type, const char *extra,
+                const void *body, size_t n);
+void conn_refuse(struct conn *c, int status, const char *why); /* our own, in the API's shape */
+
+#endif

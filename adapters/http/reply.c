@@ -1,0 +1,255 @@
+/* reply.c - what a connection sends: answers whole and streamed, and our own refusals.
+ *
+ * Plain text is gathered by conn_put in `out` (with TLS in `plain`) and leaves by conn_commit in
+ * one send(2), with TLS in one record: so head and first event are one segment, and each event
+ * after them is one.  What the socket does not take stays in `out`.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "conn_impl.h"
+#include "core/log.h"
+
+static bool buf_reserve(struct conn_buf *b, size_t more)
+{
+	size_t cap = b->cap ? b->cap : 512;
+	char *p;
+
+	if (b->cap - b->n >= more)
+		return true;
+	while (cap - b->n < more)
+		cap *= 2;
+	p = realloc(b->p, cap);
+	if (!p)
+		return false;
+	b->p = p;
+	b->cap = cap;
+	return true;
+}
+
+/* Moves what TLS made to `out`. */
+static int encrypted(struct conn *c)
+{
+	size_t n = tls_waiting(c->tls);
+
+	if (!n)
+		return 0;
+	if (!buf_reserve(&c->out, n))
+		return -ENOMEM;
+	c->out.n += tls_take(c->tls, c->out.p + c->out.n, n);
+	return 0;
+}
+
+/* As much as the socket takes.  0, -errno: it is broken. */
+int conn_flush(struct conn *c)
+{
+	while (conn_unsent(c)) {
+		ssize_t n = send(c->watch.fd, c->out.p + c->out_at, conn_unsent(c), MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
+			return -errno;
+		if (n < 0) {
+			if (!c->send_by)
+				c->send_by = io_now() + c->s->cfg.send_ns;
+			return 0;
+		}
+		c->out_at += (size_t)n;
+		c->send_by = 0;
+	}
+	c->out.n = c->out_at = 0;
+	return 0;
+}
+
+/* Appends to the answer; nothing leaves before commit. */
+bool conn_put(struct conn *c, const void *data, size_t n)
+{
+	struct conn_buf *b = c->tls ? &c->plain : &c->out;
+
+	if (c->out_at > c->out.cap / 2) {
+		memmove(c->out.p, c->out.p + c->out_at, conn_unsent(c));
+		c->out.n -= c->out_at;
+		c->out_at = 0;
+	}
+	if (!buf_reserve(b, n))
+		return false;
+	if (n)
+		memcpy(b->p + b->n, data, n);
+	b->n += n;
+	c->x.bytes_out += n;
+	return true;
+}
+
+int conn_commit(struct conn *c)
+{
+	int r = 0;
+
+	if (c->tls) {
+		if (c->plain.n)
+			r = tls_write(c->tls, c->plain.p, c->plain.n);
+		c->plain.n = 0;
+		if (r == 0)
+			r = encrypted(c);
+		if (r < 0)
+			return r;
+	}
+	return conn_flush(c);
+}
+
+static bool put_head(struct conn *c, int status, const char *content_type, int64_t length,
+                     const char *extra)
+{
+	struct http_request *r = &c->x.r;
+	char head[8192];
+	int n = http_write_head(head, sizeof(head), r, status, content_type, length, extra,
+	                        c->keep_alive);
+
+	if (n < 0) {  /* the app's mistake; a client's bytes must not get through it */
+		log_error("an answer's headers are malformed or too long; answered 500 instead");
+		c->keep_alive = false;
+		status = 500;
+		n = http_write_head(head, sizeof(head), r, status, NULL, length, NULL, false);
+	}
+	c->x.status = status;
+	if (length < 0 && r->minor == 0)
+		c->keep_alive = false;
+	return conn_put(c, head, (size_t)n);
+}
+
+/* The answer is complete and the app has no more to do with it. */
+static void answered(struct conn *c)
+{
+	c->x.live = false;
+	if (c->doomed || conn_commit(c) < 0)
+		conn_doom(c);
+	else if (!conn_unsent(c))
+		conn_finish(c);
+	else
+		conn_enter(c, SENDING);
+}
+
+/* ---- answers ------------------------------------------------------------------------------ */
+
+static bool wants_body(const struct conn *c)
+{
+	return !http_is(c->x.r.method, "HEAD") && c->x.status != 204 && c->x.status != 304;
+}
+
+void conn_reply(struct conn *c, int status, const char *content_type, const char *extra,
+                  const void *body, size_t n)
+{
+	if (c->s->draining)
+		c->keep_alive = false;
+	if (!put_head(c, status, content_type, (int64_t)n, extra) ||
+	    (wants_body(c) && !conn_put(c, body, n)))
+		c->doomed = true;
+	answered(c);
+}
+
+/* Our own refusal, in the API's shape. */
+void conn_refuse(struct conn *c, int status, const char *why)
+{
+	char body[512], text[384];
+	size_t n = 0;
+
+	for (; *why && n < sizeof(text) - 2; why++) {
+		if (*why == '"' || *why == '\\')
+			text[n++] = '\\';
+		text[n++] = *why;
+	}
+	text[n] = 0;
+	n = (size_t)snprintf(body, sizeof(body),
+	                     "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":%d}}",
+	                     text, http_reason(status), status);
+	c->keep_alive = false;
+	conn_reply(c, status, "application/json", status == 503 ? "Retry-After: 1\r\n" : NULL, body, n);
+}
+
+void *exchange_ctx(struct exchange *x) { return x->ctx; }
+void exchange_set_ctx(struct exchange *x, void *ctx) { x->ctx = ctx; }
+const struct http_request *exchange_request(struct exchange *x) { return &x->r; }
+
+void exchange_reply(struct exchange *x, int status, const char *content_type, const char *extra,
+                    const void *body, size_t n)
+{
+	assert(x->live && !x->begun);
+	conn_reply(x->conn, status, content_type, extra, body, n);
+	conn_settle(x->conn);
+}
+
+void exchange_begin(struct exchange *x, int status, const char *content_type, const char *extra)
+{
+	struct conn *c = x->conn;
+
+	assert(x->live && !x->begun);
+	x->begun = true;
+	if (c->s->draining)
+		c->keep_alive = false;
+	if (!put_head(c, status, content_type, -1, extra))
+		conn_doom(c);
+}
+
+void exchange_event(struct exchange *x, const void *data, size_t n)
+{
+	struct conn *c = x->conn;
+	char size[24];
+	bool ok = true;
+
+	assert(x->live && x->begun);
+	if (c->doomed || !n || !wants_body(c))
+		return;
+	if (conn_unsent(c) > CONN_BEHIND) {
+		conn_doom(c);
+		return;
+	}
+	if (x->r.minor == 1) {
+		int len = snprintf(size, sizeof(size), "%zx\r\n", n);
+
+		ok = conn_put(c, size, (size_t)len) && conn_put(c, data, n) && conn_put(c, "\r\n", 2);
+	} else {
+		ok = conn_put(c, data, n);
+	}
+	if (!ok || conn_commit(c) < 0)
+		conn_doom(c);
+	else
+		conn_settle(c);
+}
+
+void exchange_end(struct exchange *x)
+{
+	struct conn *c = x->conn;
+
+	assert(x->live && x->begun);
+	if (x->r.minor == 1 && wants_body(c) && !conn_put(c, "0\r\n\r\n", 5))
+		c->doomed = true;
+	answered(c);
+	conn_settle(c);
+}
+
+void exchange_drop_body(struct exchange *x)
+{
+	struct conn *c = x->conn;
+	size_t rest = c->in.n - c->taken;
+	struct conn_buf old = c->in;
+
+	assert(x->live);
+	if (c->taken == c->head_n)
+		return;
+	x->r.body = (struct http_str){ old.p + c->head_n, 0 };
+	c->in = (struct conn_buf){ malloc(c->head_n + rest), c->head_n + rest, c->head_n + rest };
+	if (!c->in.p) {
+		c->in = old;           /* then it stays, and goes with the exchange */
+		return;
+	}
+	memcpy(c->in.p, old.p, c->head_n);
+	memcpy(c->in.p + c->head_n, old.p + c->taken, rest);
+	http_moved(&x->r, old.p, c->head_n, c->in.p);
+	c->taken = c->head_n;
+	c->s->held -= (int64_t)(old.cap - c->in.cap);
+	free(old.p);
+}
