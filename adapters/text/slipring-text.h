@@ -16,6 +16,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 struct sr_text;
 
@@ -39,8 +40,8 @@ const struct sr_text_info *sr_text_info(const struct sr_text *t);
 /* Text to ids.  SPECIAL_ADD: bos and so on as the model wants (add_special_tokens).
  * SPECIAL_PARSE: the spelling of a special token in s is that token; without it such text is
  * ordinary characters, so users cannot forge one.  Returns the number of ids that the text
- * has; only the first cap are written, but counting may stop past `limit` ids (0 = none) and
- * then returns limit + 1.  offsets, if not NULL, gets where each id begins in s. */
+ * has; only the first cap are written, but counting stops past `limit` ids (0 = none) and
+ * then returns limit + 1.  -E2BIG: the model's own pattern needs too many steps on s. */
 enum { SR_TEXT_SPECIAL_ADD = 1, SR_TEXT_SPECIAL_PARSE = 2 };
 int64_t sr_text_encode(const struct sr_text *t, const char *s, size_t n, int flags,
                        int32_t *ids, size_t cap, size_t limit);
@@ -65,7 +66,7 @@ void sr_detok_init(struct sr_detok *d, bool skip_special);
 /* Appends to out (room for what the piece may give: at least sr_text_longest(t) + 16). */
 int  sr_detok_push(struct sr_detok *d, const struct sr_text *t, int32_t id, char *out, size_t cap);
 int  sr_detok_flush(struct sr_detok *d, char *out, size_t cap); /* what is held, as U+FFFD */
-size_t sr_text_longest(const struct sr_text *t);                /* bytes of the longest piece */
+size_t sr_text_longest(const struct sr_text *t); /* bytes of text that one piece may give */
 
 /* Render a chat.  context: a JSON object with "messages" and whatever else the template may
  * use ("tools", "add_generation_prompt", ..).  tmpl NULL = the model's.  *out is malloc'ed,
@@ -74,6 +75,7 @@ size_t sr_text_longest(const struct sr_text *t);                /* bytes of the 
 int64_t sr_text_chat(const struct sr_text *t, const char *tmpl, const char *context,
                      char **out, char *err, size_t errlen);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

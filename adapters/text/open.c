@@ -1,0 +1,88 @@
+/* open.c - open and close a model's text side. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/locate.h"
+#include "text.h"
+
+void text_add_stop(struct sr_text *t, int32_t id)
+{
+	struct sr_text_info *in = &t->info;
+
+	if (id < 0 || in->n_stop == (int32_t)(sizeof(in->stop) / sizeof(*in->stop)))
+		return;
+	for (int i = 0; i < in->n_stop; i++)
+		if (in->stop[i] == id)
+			return;
+	in->stop[in->n_stop++] = id;
+}
+
+/* A template that does not compile is no reason not to serve completions: sr_text_chat says why. */
+static void compile_template(struct sr_text *t)
+{
+	if (t->chat_template)
+		template_compile(&t->template, t->chat_template, strlen(t->chat_template),
+		                 t->template_error, sizeof(t->template_error));
+	t->info.chat_template = t->chat_template;
+}
+
+int sr_text_open(struct sr_text **out, const char *path, char *err, size_t errlen)
+{
+	struct located where = { .path = "" };
+	struct sr_text *t;
+	struct stat st;
+	int rc;
+
+	if (stat(path, &st) < 0) {
+		rc = -errno;
+		snprintf(err, errlen, "%s: %s", path, strerror(-rc));
+		return rc;
+	}
+	where.gguf = !S_ISDIR(st.st_mode);
+	if ((size_t)snprintf(where.path, sizeof(where.path), "%s", path) >= sizeof(where.path)) {
+		snprintf(err, errlen, "the path is longer than %zu bytes", sizeof(where.path) - 1);
+		return -ENAMETOOLONG;
+	}
+	t = calloc(1, sizeof(*t));
+	if (!t) {
+		snprintf(err, errlen, "no memory");
+		return -ENOMEM;
+	}
+	t->info.bos = t->info.eos = -1;
+	t->info.pre = t->pre_name;
+	vocab_init(&t->vocab);
+	rc = where.gguf ? open_gguf(t, path, err, errlen) : open_json(t, path, err, errlen);
+	if (!rc)
+		rc = locate_vocab_hash(&where, t->info.vocab_hash, err, errlen);
+	if (rc) {
+		sr_text_close(t);
+		return rc;
+	}
+	added_seal(&t->before);
+	added_seal(&t->after);
+	compile_template(t);
+	*out = t;
+	return 0;
+}
+
+void sr_text_close(struct sr_text *t)
+{
+	if (!t)
+		return;
+	template_free(t->template);
+	free(t->chat_template);
+	pre_free(&t->pre);
+	added_free(&t->before);
+	added_free(&t->after);
+	bpe_free(&t->bpe);
+	vocab_free(&t->vocab);
+	free(t);
+}
+
+const struct sr_text_info *sr_text_info(const struct sr_text *t)
+{
+	return &t->info;
+}

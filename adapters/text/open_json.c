@@ -1,0 +1,436 @@
+/* open_json.c - a tokenizer from a Hugging Face directory: tokenizer.json, and beside it
+ * tokenizer_config.json, chat_template.jinja, generation_config.json, config.json.
+ *
+ * What a tokenizer.json asks for and we do not have is refused by its name: ids that are
+ * nearly right are wrong.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "text.h"
+
+#define FILE_MAX (64 << 20)
+
+struct job {
+	struct sr_text *t;
+	const char *dir;
+	char *err;
+	size_t errlen;
+};
+
+static int refuse(const struct job *j, int rc, const char *file, const char *what, const char *name)
+{
+	snprintf(j->err, j->errlen, "%s/%s: %s%s%.80s%s", j->dir, file, what, name ? " '" : "", name ? name : "",
+	         name ? rc == -ENOTSUP ? "' is not supported" : "'" : "");
+	return rc;
+}
+
+#define TOKENIZER "tokenizer.json"
+
+/* A file of the directory: 1 and its JSON object, 0 there is none, or an error. */
+static int load(const struct job *j, const char *file, size_t flags, json_t **out)
+{
+	char path[4352];
+	json_error_t e;
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/%s", j->dir, file);
+	if (stat(path, &st) < 0 && errno == ENOENT)
+		return 0;
+	if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX)
+		return refuse(j, -EINVAL, file, "not a regular file of at most 64 MiB", NULL);
+	*out = json_load_file(path, flags, &e);
+	if (!*out) {
+		snprintf(j->err, j->errlen, "%s: line %d: %s", path, e.line, e.text);
+		return -EINVAL;
+	}
+	if (json_is_object(*out))
+		return 1;
+	json_decref(*out);
+	return refuse(j, -EINVAL, file, "not a JSON object", NULL);
+}
+
+static const char *type_of(const json_t *j)
+{
+	const char *s = json_string_value(json_object_get(j, "type"));
+
+	return s ? s : "(none)";
+}
+
+static bool is_true(const json_t *j, const char *key)
+{
+	return json_is_true(json_object_get(j, key));
+}
+
+/* ---- tokenizer.json ------------------------------------------------------------------------- */
+
+static int read_normalizer(const struct job *j, const json_t *n)
+{
+	const json_t *list = json_object_get(n, "normalizers");
+	size_t i;
+	json_t *item;
+
+	if (!n || json_is_null(n))
+		return 0;
+	if (!strcmp(type_of(n), "Sequence")) {
+		json_array_foreach(list, i, item)
+			if (strcmp(type_of(item), "NFC"))
+				return refuse(j, -ENOTSUP, TOKENIZER, "normalizer", type_of(item));
+		j->t->nfc = json_array_size(list) > 0;
+		return 0;
+	}
+	if (strcmp(type_of(n), "NFC"))
+		return refuse(j, -ENOTSUP, TOKENIZER, "normalizer", type_of(n));
+	j->t->nfc = true;
+	return 0;
+}
+
+static int read_split(const struct job *j, const json_t *p)
+{
+	const json_t *pattern = json_object_get(p, "pattern");
+	const json_t *re = json_object_get(pattern, "Regex"), *plain = json_object_get(pattern, "String");
+	const char *behavior = json_string_value(json_object_get(p, "behavior"));
+	const json_t *s = re ? re : plain;
+	bool invert = is_true(p, "invert");
+	bool drop = behavior && !strcmp(behavior, "Removed") && invert;
+	char why[400];
+	int rc;
+
+	if (!json_is_string(s))
+		return refuse(j, -EINVAL, TOKENIZER, "pre_tokenizer Split without a pattern", NULL);
+	if (!behavior || (strcmp(behavior, "Isolated") && !drop))
+		return refuse(j, -ENOTSUP, TOKENIZER, "pre_tokenizer Split with behavior", behavior ? behavior : "");
+	rc = pre_add(&j->t->pre, json_string_value(s), json_string_length(s), !re, drop, why, sizeof(why));
+	return rc ? refuse(j, rc, TOKENIZER, why, NULL) : 0;
+}
+
+static int read_pre(const struct job *j, const json_t *p, bool *byte_level)
+{
+	const char *type = type_of(p), *re = NULL;
+	char why[400];
+	json_t *item;
+	size_t i;
+	int rc;
+
+	if (!strcmp(type, "Sequence")) {
+		json_array_foreach(json_object_get(p, "pretokenizers"), i, item) {
+			if (!strcmp(type_of(item), "Sequence"))
+				return refuse(j, -ENOTSUP, TOKENIZER, "pre_tokenizer Sequence inside a", "Sequence");
+			rc = read_pre(j, item, byte_level);
+			if (rc)
+				return rc;
+		}
+		return 0;
+	}
+	if (*byte_level)
+		return refuse(j, -ENOTSUP, TOKENIZER, "a pre_tokenizer after ByteLevel:", type);
+	if (!strcmp(type, "Split"))
+		return read_split(j, p);
+	if (!strcmp(type, "Digits")) {
+		re = is_true(p, "individual_digits") ? "\\p{N}" : "\\p{N}+";
+	} else if (!strcmp(type, "ByteLevel")) {
+		*byte_level = true;
+		if (is_true(p, "add_prefix_space"))
+			return refuse(j, -ENOTSUP, TOKENIZER, "pre_tokenizer ByteLevel with", "add_prefix_space");
+		if (!json_is_false(json_object_get(p, "use_regex")))
+			re = pre_gpt2;
+	} else {
+		return refuse(j, -ENOTSUP, TOKENIZER, "pre_tokenizer", type);
+	}
+	rc = re ? pre_add(&j->t->pre, re, strlen(re), false, false, why, sizeof(why)) : 0;
+	return rc ? refuse(j, rc, TOKENIZER, why, NULL) : 0;
+}
+
+static int read_vocab(const struct job *j, const json_t *model, const json_t *added)
+{
+	json_t *vocab = json_object_get(model, "vocab"), *item;
+	struct vocab *v = &j->t->vocab;
+	const char *key;
+	size_t i, n;
+	int rc;
+
+	if (!json_is_object(vocab))
+		return refuse(j, -EINVAL, TOKENIZER, "model.vocab is not an object", NULL);
+	json_object_keylen_foreach(vocab, key, n, item) {
+		rc = json_is_integer(item) ? vocab_set(v, json_integer_value(item), key, n, 0) : -EINVAL;
+		if (rc)
+			return refuse(j, rc, TOKENIZER, "model.vocab: no memory, or no id of its own for", key);
+	}
+	json_array_foreach(added, i, item) {
+		const json_t *id = json_object_get(item, "id"), *s = json_object_get(item, "content");
+
+		if (!json_is_integer(id) || !json_is_string(s) || !json_string_length(s) ||
+		    vocab_set(v, json_integer_value(id), json_string_value(s), json_string_length(s),
+		              VOCAB_ADDED | (is_true(item, "special") ? VOCAB_SPECIAL : 0)))
+			return refuse(j, -EINVAL, TOKENIZER, "added_tokens: not an id and a content of its own", json_string_value(s));
+		if (is_true(item, "single_word"))
+			return refuse(j, -ENOTSUP, TOKENIZER, "added_tokens with", "single_word");
+	}
+	rc = vocab_seal(v);
+	j->t->info.vocab = v->n;
+	return rc ? refuse(j, rc, TOKENIZER, "no memory", NULL) : 0;
+}
+
+static int read_added(const struct job *j, const json_t *added)
+{
+	const struct vocab *v = &j->t->vocab;
+	json_t *item;
+	size_t i;
+
+	json_array_foreach(added, i, item) {
+		int32_t id = (int32_t)json_integer_value(json_object_get(item, "id"));
+		struct added_token a = { v->chars + v->spelling[id].at, v->spelling[id].n, id,
+		                         is_true(item, "special"), is_true(item, "lstrip"), is_true(item, "rstrip") };
+
+		if (added_put(is_true(item, "normalized") ? &j->t->after : &j->t->before, &a))
+			return refuse(j, -ENOMEM, TOKENIZER, "no memory", NULL);
+	}
+	return 0;
+}
+
+static int read_merges(const struct job *j, const json_t *model)
+{
+	const json_t *merges = json_object_get(model, "merges");
+	struct bpe *b = &j->t->bpe;
+	json_t *item;
+	size_t i;
+	int rc;
+
+	if (!json_is_array(merges) || json_array_size(merges) > INT32_MAX / 4)
+		return refuse(j, -EINVAL, TOKENIZER, "model.merges is not an array", NULL);
+	if (bpe_create(b, &j->t->vocab, (uint32_t)json_array_size(merges)))
+		return refuse(j, -ENOMEM, TOKENIZER, "no memory", NULL);
+	json_array_foreach(merges, i, item) {
+		const json_t *l = json_array_get(item, 0), *r = json_array_get(item, 1);
+		const char *s = json_string_value(item), *space = s && *s ? strchr(s + 1, ' ') : NULL;
+
+		if (space)
+			rc = bpe_add(b, s, (size_t)(space - s), space + 1, json_string_length(item) - (size_t)(space + 1 - s));
+		else if (json_is_string(l) && json_is_string(r) && json_array_size(item) == 2)
+			rc = bpe_add(b, json_string_value(l), json_string_length(l), json_string_value(r), json_string_length(r));
+		else
+			rc = -EINVAL;
+		if (rc) {
+			snprintf(j->err, j->errlen, "%s/" TOKENIZER ": model.merges[%zu]: not two tokens that make a third",
+			         j->dir, i);
+			return rc;
+		}
+	}
+	b->whole_first = is_true(model, "ignore_merges");
+	return 0;
+}
+
+static int read_model(const struct job *j, const json_t *model, const json_t *added)
+{
+	static const char *const must_be_empty[] = { "dropout", "continuing_subword_prefix", "end_of_word_suffix" };
+	int rc;
+
+	/* files of before 2020 name no type; only BPE has merges */
+	if (!json_is_object(model) || (json_object_get(model, "type") && strcmp(type_of(model), "BPE")))
+		return refuse(j, -ENOTSUP, TOKENIZER, "model", type_of(model));
+	for (size_t i = 0; i < sizeof(must_be_empty) / sizeof(*must_be_empty); i++) {
+		const json_t *v = json_object_get(model, must_be_empty[i]);
+
+		if (v && !json_is_null(v) && json_string_length(v))
+			return refuse(j, -ENOTSUP, TOKENIZER, "model with", must_be_empty[i]);
+		if (json_is_number(v) && json_number_value(v) != 0)
+			return refuse(j, -ENOTSUP, TOKENIZER, "model with", must_be_empty[i]);
+	}
+	if (is_true(model, "byte_fallback"))
+		return refuse(j, -ENOTSUP, TOKENIZER, "model with", "byte_fallback");
+	rc = read_vocab(j, model, added);
+	if (!rc)
+		rc = read_added(j, added);
+	return rc ? rc : read_merges(j, model);
+}
+
+/* Which ids TemplateProcessing puts before and after a single text. */
+static int read_post(const struct job *j, const json_t *p)
+{
+	const json_t *single = json_object_get(p, "single"), *table = json_object_get(p, "special_tokens");
+	struct sr_text *t = j->t;
+	bool behind = false;
+	json_t *item, *id;
+	size_t i, k;
+
+	if (!p || json_is_null(p) || !strcmp(type_of(p), "ByteLevel"))
+		return 0;
+	if (!strcmp(type_of(p), "Sequence")) {
+		json_array_foreach(json_object_get(p, "processors"), i, item) {
+			int rc = strcmp(type_of(item), "Sequence") ? read_post(j, item) : -ENOTSUP;
+
+			if (rc)
+				return rc;
+		}
+		return 0;
+	}
+	if (strcmp(type_of(p), "TemplateProcessing"))
+		return refuse(j, -ENOTSUP, TOKENIZER, "post_processor", type_of(p));
+	json_array_foreach(single, i, item) {
+		const json_t *special = json_object_get(item, "SpecialToken");
+		const char *name = json_string_value(json_object_get(special, "id"));
+
+		if (!special) {
+			behind = true;
+			continue;
+		}
+		json_array_foreach(json_object_get(json_object_get(table, name ? name : ""), "ids"), k, id) {
+			int *n = behind ? &t->n_suffix : &t->n_prefix;
+			json_int_t v = json_integer_value(id);
+
+			if (*n == TEXT_EDGE || !json_is_integer(id) || v < 0 || v >= t->info.vocab)
+				return refuse(j, -EINVAL, TOKENIZER, "post_processor: no such id in", name);
+			(behind ? t->suffix : t->prefix)[(*n)++] = (int32_t)v;
+		}
+	}
+	return 0;
+}
+
+static int read_tokenizer(const struct job *j, const json_t *root)
+{
+	const json_t *decoder = json_object_get(root, "decoder");
+	bool byte_level = false;
+	int rc = read_normalizer(j, json_object_get(root, "normalizer"));
+
+	if (!rc)
+		rc = read_pre(j, json_object_get(root, "pre_tokenizer"), &byte_level);
+	if (!rc && !byte_level)
+		rc = refuse(j, -ENOTSUP, TOKENIZER, "a pre_tokenizer that does not end with ByteLevel", NULL);
+	if (!rc && decoder && !json_is_null(decoder) && strcmp(type_of(decoder), "ByteLevel"))
+		rc = refuse(j, -ENOTSUP, TOKENIZER, "decoder", type_of(decoder));
+	if (!rc)
+		rc = read_model(j, json_object_get(root, "model"), json_object_get(root, "added_tokens"));
+	if (!rc)
+		rc = read_post(j, json_object_get(root, "post_processor"));
+	return rc;
+}
+
+/* ---- the files beside it -------------------------------------------------------------------- */
+
+/* A token by its text, written as "x" or {"content": "x"}; -1 if there is none. */
+static int32_t token_named(const struct sr_text *t, const json_t *v)
+{
+	const json_t *s = json_is_object(v) ? json_object_get(v, "content") : v;
+
+	return json_is_string(s) ? vocab_by_spelling(&t->vocab, json_string_value(s), json_string_length(s)) : -1;
+}
+
+/* chat_template is the source, or a list of {name, template}: the one named default. */
+static const char *default_template(const json_t *v)
+{
+	const char *name;
+	json_t *item;
+	size_t i;
+
+	if (json_is_string(v))
+		return json_string_value(v);
+	json_array_foreach(v, i, item) {
+		name = json_string_value(json_object_get(item, "name"));
+		if (name && !strcmp(name, "default"))
+			return json_string_value(json_object_get(item, "template"));
+	}
+	return NULL;
+}
+
+static int read_template_file(const struct job *j)
+{
+	char path[4352];
+	struct stat st;
+	FILE *f;
+	char *s;
+	size_t n;
+
+	snprintf(path, sizeof(path), "%s/chat_template.jinja", j->dir);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	if (fstat(fileno(f), &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > 1 << 20) {
+		fclose(f);
+		return refuse(j, -EINVAL, "chat_template.jinja", "not a regular file of at most 1 MiB", NULL);
+	}
+	s = malloc((size_t)st.st_size + 1);
+	n = s ? fread(s, 1, (size_t)st.st_size, f) : 0;
+	fclose(f);
+	if (!s)
+		return refuse(j, -ENOMEM, "chat_template.jinja", "no memory", NULL);
+	s[n] = 0;
+	free(j->t->chat_template);
+	j->t->chat_template = s;
+	return 0;
+}
+
+static int read_tokenizer_config(const struct job *j)
+{
+	struct sr_text *t = j->t;
+	const char *chat;
+	json_t *root;
+	/* model_max_length is often 10^30 */
+	int rc = load(j, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &root);
+
+	if (rc <= 0)
+		return rc;
+	t->info.bos = token_named(t, json_object_get(root, "bos_token"));
+	t->info.eos = token_named(t, json_object_get(root, "eos_token"));
+	chat = default_template(json_object_get(root, "chat_template"));
+	t->chat_template = chat ? strdup(chat) : NULL;
+	/* the post processor says it for all but old files of Llama's */
+	if (!t->n_prefix && t->info.bos >= 0 && is_true(root, "add_bos_token"))
+		t->prefix[t->n_prefix++] = t->info.bos;
+	json_decref(root);
+	return 0;
+}
+
+/* eos_token_id of config.json or generation_config.json: a number or a list. */
+static int read_stops(const struct job *j, const char *file)
+{
+	struct sr_text *t = j->t;
+	json_int_t vocab;
+	json_t *root, *eos, *id;
+	size_t i;
+	int rc = load(j, file, 0, &root);
+
+	if (rc <= 0)
+		return rc;
+	eos = json_object_get(root, "eos_token_id");
+	if (json_is_integer(eos) && json_integer_value(eos) < t->info.vocab)
+		text_add_stop(t, (int32_t)json_integer_value(eos));
+	json_array_foreach(eos, i, id)
+		if (json_is_integer(id) && json_integer_value(id) < t->info.vocab)
+			text_add_stop(t, (int32_t)json_integer_value(id));
+	vocab = json_integer_value(json_object_get(root, "vocab_size"));
+	if (vocab > t->info.vocab && vocab < 1 << 24)   /* padded: rows that no token uses */
+		t->info.vocab = (int32_t)vocab;
+	json_decref(root);
+	return 0;
+}
+
+int open_json(struct sr_text *t, const char *dir, char *err, size_t errlen)
+{
+	struct job j = { t, dir, err, errlen };
+	json_t *root;
+	int rc = load(&j, TOKENIZER, 0, &root);
+
+	if (rc == 0)
+		return refuse(&j, -ENOENT, TOKENIZER, "there is none", NULL);
+	if (rc < 0)
+		return rc;
+	rc = read_tokenizer(&j, root);
+	json_decref(root);
+	if (!rc)
+		rc = read_tokenizer_config(&j);
+	if (!rc)
+		rc = read_template_file(&j);
+	text_add_stop(t, t->info.eos);
+	if (!rc)
+		rc = read_stops(&j, "generation_config.json");
+	if (!rc)
+		rc = read_stops(&j, "config.json");
+	t->info.add_bos = t->n_prefix && t->prefix[0] == t->info.bos;
+	snprintf(t->pre_name, sizeof(t->pre_name), "tokenizer.json");
+	return rc;
+}

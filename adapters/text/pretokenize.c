@@ -1,0 +1,223 @@
+/* pretokenize.c - see pretokenize.h.  The expressions are those that the models' own
+ * tokenizer.json files carry, run by PCRE2's JIT; a match limit scaled to the length of the
+ * text keeps one that a hostile file brings from running for ever.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pretokenize.h"
+
+#define RE_MAX 4096
+
+#define GPT2  "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+/* cl100k and those after it: contractions in any case, so many digits at once */
+#define CL100K(digits) \
+	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits \
+	"| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define LLAMA3 CL100K("\\p{N}{1,3}")
+#define QWEN2  CL100K("\\p{N}")
+#define DIGIT "\\p{N}"
+
+const char pre_gpt2[] = GPT2;
+
+static const struct family {
+	const char *names;           /* separated by spaces */
+	const char *re[2];
+	bool whole_first, add_bos;
+} families[] = {
+	/* smollm: the reference reading of such a GGUF file (transformers') is GPT-2's pattern.
+	 * Its authors cut digits off first, which differs only where two or more white spaces
+	 * stand before a number; a tokenizer.json that says so is followed. */
+	{ "gpt-2 gpt2 default smollm mpt olmo jais phi-2", { GPT2 }, false, false },
+	{ "starcoder refact command-r codeshell exaone", { DIGIT, GPT2 }, false, false },
+	{ "llama-bpe llama3 llama-v3 falcon3", { LLAMA3 }, true, true },
+	{ "dbrx smaug-bpe", { LLAMA3 }, false, false },
+	{ "qwen2 deepseek-r1-qwen stablelm2", { QWEN2 }, false, false },
+};
+
+/* \s in PCRE2 takes U+180E for white space, Unicode since 6.3 and Oniguruma do not: spell the
+ * set out.  ("\S" inside a class is left as it is.) */
+static int spell_spaces(const char *re, size_t n, char *out, size_t cap)
+{
+	static const char set[] = "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"
+	                          "\\x{202f}\\x{205f}\\x{3000}";
+	bool in_class = false;
+	size_t k = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (k + sizeof(set) + 4 > cap)
+			return -EINVAL;
+		if (re[i] == '\\' && i + 1 < n) {
+			char c = re[++i];
+
+			if (c == 's' && in_class)
+				k += (size_t)snprintf(out + k, cap - k, "%s", set);
+			else if (c == 's' || (c == 'S' && !in_class))
+				k += (size_t)snprintf(out + k, cap - k, "[%s%s]", c == 'S' ? "^" : "", set);
+			else {
+				out[k++] = '\\';
+				out[k++] = c;
+			}
+			continue;
+		}
+		if (re[i] == '[')
+			in_class = true;
+		else if (re[i] == ']')
+			in_class = false;
+		out[k++] = re[i];
+	}
+	return (int)k;
+}
+
+int pre_add(struct pre *p, const char *re, size_t n, bool literal, bool drop, char *err, size_t errlen)
+{
+	char spelled[2 * RE_MAX], why[128];
+	uint32_t options = PCRE2_UTF | PCRE2_NO_UTF_CHECK;
+	size_t at;
+	int len, rc;
+	pcre2_code *code;
+
+	if (p->n == PRE_STEPS) {
+		snprintf(err, errlen, "pre_tokenizer has more than %d steps", PRE_STEPS);
+		return -ENOTSUP;
+	}
+	len = n > RE_MAX ? -EINVAL : spell_spaces(re, n, spelled, sizeof(spelled));
+	if (len < 0) {
+		snprintf(err, errlen, "pre_tokenizer pattern is %zu bytes long, at most %d are allowed", n, RE_MAX);
+		return -ENOTSUP;
+	}
+	if (literal)
+		options |= PCRE2_LITERAL;
+	else
+		options |= PCRE2_UCP;
+	code = pcre2_compile((PCRE2_SPTR)(literal ? re : spelled), literal ? n : (size_t)len, options, &rc, &at, NULL);
+	if (!code) {
+		pcre2_get_error_message(rc, (PCRE2_UCHAR *)why, sizeof(why));
+		snprintf(err, errlen, "pre_tokenizer pattern '%.*s': %s at %zu", n > 200 ? 200 : (int)n, re, why, at);
+		return -ENOTSUP;
+	}
+	pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);   /* where there is no JIT, it is interpreted */
+	p->step[p->n++] = (struct pre_step){ code, drop };
+	return 0;
+}
+
+static bool named(const char *names, const char *name, size_t n)
+{
+	const char *p = names, *end;
+
+	for (; *p; p = *end ? end + 1 : end) {
+		end = strchrnul(p, ' ');
+		if ((size_t)(end - p) == n && !memcmp(p, name, n))
+			return true;
+	}
+	return false;
+}
+
+int pre_named(struct pre *p, const char *name, size_t n, char *err, size_t errlen)
+{
+	for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++) {
+		const struct family *f = &families[i];
+		int rc = 0;
+
+		if (!named(f->names, name, n))
+			continue;
+		p->whole_first = f->whole_first;
+		p->add_bos = f->add_bos;
+		for (int k = 0; k < 2 && f->re[k] && !rc; k++)
+			rc = pre_add(p, f->re[k], strlen(f->re[k]), false, false, err, errlen);
+		return rc;
+	}
+	snprintf(err, errlen, "pre-tokenizer '%.*s' (tokenizer.ggml.pre) is not known here", n > 64 ? 64 : (int)n, name);
+	return -ENOTSUP;
+}
+
+void pre_free(struct pre *p)
+{
+	for (int i = 0; i < p->n; i++)
+		pcre2_code_free(p->step[i].re);
+	p->n = 0;
+}
+
+int pre_begin(struct pre_work *w, const struct pre *p, size_t n)
+{
+	memset(w, 0, sizeof(*w));
+	w->context = pcre2_match_context_create(NULL);
+	if (!w->context)
+		return -ENOMEM;
+	pcre2_set_match_limit(w->context, n < 1u << 26 ? 100000 + 16 * (uint32_t)n : UINT32_MAX);
+	for (int i = 0; i < p->n; i++) {
+		w->data[i] = pcre2_match_data_create(1, NULL);
+		if (!w->data[i]) {
+			pre_end(w, p);
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+void pre_end(struct pre_work *w, const struct pre *p)
+{
+	for (int i = 0; i < p->n; i++)
+		pcre2_match_data_free(w->data[i]);
+	pcre2_match_context_free(w->context);
+}
+
+static size_t char_len(const char *s)
+{
+	uint8_t c = (uint8_t)*s;
+
+	return c < 0xc0 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+}
+
+static int match(const struct pre_step *st, struct pre_work *w, pcre2_match_data *data,
+                 const char *s, size_t n, size_t at)
+{
+	int rc = pcre2_match(st->re, (PCRE2_SPTR)s, n, at, PCRE2_NO_UTF_CHECK, data, w->context);
+
+	if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+		rc = pcre2_match(st->re, (PCRE2_SPTR)s, n, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, w->context);
+	return rc;
+}
+
+static int cut(const struct pre *p, struct pre_work *w, int step, const char *s, size_t n,
+               int (*piece)(void *arg, const char *s, size_t n), void *arg)
+{
+	const struct pre_step *st = &p->step[step];
+	size_t done = 0, at = 0, from, to, *range;
+	int rc;
+
+	if (step == p->n)
+		return n ? piece(arg, s, n) : 0;
+	range = pcre2_get_ovector_pointer(w->data[step]);
+	while (at < n) {
+		rc = match(st, w, w->data[step], s, n, at);
+		if (rc == PCRE2_ERROR_NOMATCH)
+			break;
+		if (rc < 0)
+			return -E2BIG;
+		from = range[0];
+		to = range[1];
+		if (to == from) {        /* nothing found, here: look on behind the next character */
+			at = from + (from < n ? char_len(s + from) : 1);
+			continue;
+		}
+		if (from > done && !st->drop) {
+			rc = cut(p, w, step + 1, s + done, from - done, piece, arg);
+			if (rc)
+				return rc;
+		}
+		rc = cut(p, w, step + 1, s + from, to - from, piece, arg);
+		if (rc)
+			return rc;
+		done = at = to;
+	}
+	return done < n && !st->drop ? cut(p, w, step + 1, s + done, n - done, piece, arg) : 0;
+}
+
+int pre_cut(const struct pre *p, struct pre_work *w, const char *s, size_t n,
+            int (*piece)(void *arg, const char *s, size_t n), void *arg)
+{
+	return cut(p, w, 0, s, n, piece, arg);
+}

@@ -1,0 +1,111 @@
+/* tokenizer.c - text to ids: added tokens first, then normal form, pieces, merges. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "normalize.h"
+#include "text.h"
+#include "utf8.h"
+
+#define OVER 1                   /* more ids than the limit: stop looking */
+
+struct encoder {
+	const struct sr_text *t;
+	struct bpe_out out;
+	int64_t limit;               /* 0 = none */
+	bool special;
+	struct pre_work work;
+};
+
+static int over(const struct encoder *e)
+{
+	return e->limit && e->out.n > e->limit ? OVER : 0;
+}
+
+static int one_piece(void *arg, const char *s, size_t n)
+{
+	struct encoder *e = arg;
+	int rc = bpe_encode(&e->t->bpe, s, n, &e->out);
+
+	return rc ? rc : over(e);
+}
+
+static int plain(struct encoder *e, const char *s, size_t n)
+{
+	return n ? pre_cut(&e->t->pre, &e->work, s, n, one_piece, e) : 0;
+}
+
+/* Text between added tokens: find those of one set, hand the rest to next. */
+static int around(struct encoder *e, const struct added *set, const char *s, size_t n,
+                  int (*next)(struct encoder *e, const char *s, size_t n))
+{
+	const struct added_token *t;
+	size_t at = 0, from, to;
+	int rc;
+
+	while ((t = added_find(set, s, n, at, e->special, &from, &to))) {
+		rc = next(e, s + at, from - at);
+		if (rc)
+			return rc;
+		bpe_put(&e->out, t->id);
+		if (over(e))
+			return OVER;
+		at = to;
+	}
+	return next(e, s + at, n - at);
+}
+
+static int normalized(struct encoder *e, const char *s, size_t n)
+{
+	char *nfc = NULL;
+	size_t nfc_n;
+	int rc;
+
+	if (e->t->nfc) {
+		rc = normalize_nfc(s, n, &nfc, &nfc_n);
+		if (rc)
+			return rc;
+	}
+	rc = nfc ? around(e, &e->t->after, nfc, nfc_n, plain) : around(e, &e->t->after, s, n, plain);
+	free(nfc);
+	return rc;
+}
+
+static int encode(struct encoder *e, const char *s, size_t n, bool edges)
+{
+	const struct sr_text *t = e->t;
+	int rc;
+
+	for (int i = 0; edges && i < t->n_prefix; i++)
+		bpe_put(&e->out, t->prefix[i]);
+	rc = over(e);
+	if (!rc)
+		rc = around(e, &t->before, s, n, normalized);
+	for (int i = 0; !rc && edges && i < t->n_suffix; i++)
+		bpe_put(&e->out, t->suffix[i]);
+	return rc ? rc : over(e);
+}
+
+int64_t sr_text_encode(const struct sr_text *t, const char *s, size_t n, int flags,
+                       int32_t *ids, size_t cap, size_t limit)
+{
+	struct encoder e = {
+		.t = t, .out = { ids, ids ? cap : 0, 0 }, .special = flags & SR_TEXT_SPECIAL_PARSE,
+		.limit = limit > INT64_MAX / 2 ? 0 : (int64_t)limit,
+	};
+	char *repaired = NULL;
+	int rc;
+
+	if (!utf8_valid(s, n)) {
+		s = repaired = utf8_repair(s, n, &n);
+		if (!repaired)
+			return -ENOMEM;
+	}
+	rc = pre_begin(&e.work, &t->pre, n);
+	if (!rc) {
+		rc = encode(&e, s, n, flags & SR_TEXT_SPECIAL_ADD);
+		pre_end(&e.work, &t->pre);
+	}
+	free(repaired);
+	return rc == OVER ? e.limit + 1 : rc ? rc : e.out.n;
+}

@@ -1,0 +1,50 @@
+/* vocab.h - the tokens of a model: how each is spelled, which bytes it stands for, and both
+ * ways back to its id.
+ *
+ * Byte-level vocabularies spell a byte as a printable character (GPT-2's table: 'A' is A, a
+ * space is U+0120), so a spelling is text although the piece may be half a character.
+ */
+#ifndef VOCAB_H
+#define VOCAB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {                       /* kinds of a token, a set */
+	VOCAB_ADDED = 1,         /* found in text by its spelling, before any merging */
+	VOCAB_SPECIAL = 2,       /* control: never made from a user's text, skipped in answers */
+	VOCAB_RAW = 4,           /* not byte-level: the piece is the spelling itself */
+	VOCAB_THERE = 8,         /* the id is in use */
+};
+
+struct vocab_span { uint32_t at, n; };             /* in vocab.chars */
+struct vocab_slot { uint32_t hash; int32_t id; };  /* id < 0: empty */
+struct vocab_map  { struct vocab_slot *slot; uint32_t mask; };
+
+struct vocab {
+	int32_t n, cap;              /* ids are 0 .. n-1 */
+	uint8_t *kind;               /* [cap] */
+	struct vocab_span *spelling; /* [cap] */
+	struct vocab_span *piece;    /* [cap] */
+	char *chars;
+	size_t n_chars, chars_cap;
+	size_t longest;              /* bytes of text that one piece may give */
+	struct vocab_map by_spelling, by_piece;
+	int32_t byte[256];           /* the token of one byte; -1 = the vocabulary lacks it */
+};
+
+void vocab_init(struct vocab *v);
+void vocab_free(struct vocab *v);
+
+/* Say what an id is; again for the same id replaces its kind.  0, -EINVAL (an id that is
+ * spelled twice in different ways, negative or above 2^24, too long), -ENOMEM. */
+int  vocab_set(struct vocab *v, int64_t id, const char *spelling, size_t n, unsigned kind);
+
+/* After the last vocab_set: pieces and maps.  0 or -ENOMEM. */
+int  vocab_seal(struct vocab *v);
+
+int32_t vocab_by_spelling(const struct vocab *v, const char *s, size_t n); /* or -1 */
+int32_t vocab_by_piece(const struct vocab *v, const char *s, size_t n);    /* ordinary ones; or -1 */
+
+#endif
