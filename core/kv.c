@@ -449,6 +449,8 @@ void kv_release(struct kv *kv, struct kv_table *t)
 void kv_begin(struct kv *kv, int32_t copies)
 {
 	assert(kv->n_copies == 0);
+	if (kv->cfg.n_host == 0)
+		copies = 0;
 	if (copies > kv->cfg.copies)
 		copies = kv->cfg.copies;
 	kv->budget = kv->left = copies;

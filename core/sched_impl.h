@@ -1,0 +1,187 @@
+/* sched_impl.h - the scheduler's own structures, for core/sched*.c alone:
+ *
+ *	sched.c        create, admit, cancel, one step, results
+ *	sched_plan.c   what goes into the next batch
+ *	sched_queue.c  who waits: tenants, order, deadlines, names; the ids and lists held
+ *	sched_check.c  the invariants
+ *
+ * Sequences are numbers into seq[]; NONE is no sequence.
+ */
+#ifndef SCHED_IMPL_H
+#define SCHED_IMPL_H
+
+#include "core/sched.h"
+
+#define NONE       (-1)
+#define DEPTH_MAX  8
+#define LIST_WORDS 16        /* lists up to here lie in the sequence itself */
+
+enum seq_state { SEQ_FREE, SEQ_WAITING, SEQ_RUNNING };
+
+/* planned <= known, have <= known <= end.  A sequence decodes once `drawn`: its next input is
+ * what the device sampled last, so its ids are no longer sent. */
+struct seq {
+	enum seq_state state;
+	int32_t  slot;           /* NONE unless running */
+	uint32_t gen;            /* raised when rows in flight are to be dropped */
+	int32_t  planned;        /* tokens whose K,V are computed or in flight */
+	int32_t  have;           /* ids held */
+	int32_t  known;          /* have, and a placeholder for each sample in flight */
+	int32_t  end;            /* n_prompt + max_tokens */
+	int32_t  n_prompt;
+	int32_t  reserved;       /* records set aside, without the one for its end */
+	uint8_t  n_top, n_prompt_top, cost, prompt_cost;
+	bool     drawn;          /* a sample is planned or drawn since it got its slot */
+	bool     in_fill;        /* has a row in the batch being filled */
+	bool     score, history, no_cache;
+	bool     started;        /* was running once */
+	int32_t  scored;         /* prompt ids up to this place have their log-probability out */
+	int32_t  sent;           /* blocks of its table that the device knows */
+	int32_t  tenant;
+	void    *who;
+	uint64_t user_data;
+
+	struct kv_chunk *head, *tail; /* its ids; the tail always has room */
+	int32_t  n_chunks;
+	int32_t  quota;          /* chunks it may come to hold without asking again, once started */
+	struct kv_chunk *cur;    /* where ids were read last, */
+	int32_t  cur_at;         /* and the place of its first */
+
+	struct sr_sampling sampling;
+	int32_t  n_list[4], n_words;  /* of lists: each, all */
+	uint32_t word[LIST_WORDS];    /* the lists, by kind, if they fit; */
+	struct kv_chunk *more;        /* else all of them */
+
+	uint64_t order, deadline, scheduled;
+	int32_t  priority;
+	int32_t  cached, computed, preempted;
+	int32_t  wait_for;       /* it did not fit: do not look again before so many are there */
+	int32_t  prev, next;     /* in a waiting line; next: in the free list */
+	int32_t  chained;        /* next in its bucket of names */
+	int32_t  heap_at;        /* place among the deadlines, or NONE */
+	uint64_t salt;
+};
+
+/* A line of waiting sequences, first to last. */
+struct line { int32_t first, last, n; };
+
+struct tenant {
+	uint64_t id;
+	int32_t  live;           /* requests; 0: the entry is free */
+	struct line line;        /* those never started */
+	int64_t  tokens;         /* of their prompts */
+	int32_t  list_chunks;    /* held by its live requests */
+	int64_t  deficit;        /* tokens it may have planned before others' turn */
+	int32_t  prev, next;     /* in the round of tenants who wait */
+};
+
+/* A batch in flight: whose row is whose, as it was at launch. */
+struct flight_row { int32_t seq; uint32_t gen; };
+struct flight {
+	int32_t  n, n_tokens, n_decode;
+	bool     pressed;        /* the device had or had just had work: a gap before it is ours */
+	enum sched_why why;
+	struct flight_row *row;  /* [limits.rows] */
+};
+
+struct sched {
+	struct sched_config cfg;
+	struct sched_knobs knobs;
+	struct kv *kv;
+	const struct sr_backend_ops *ops;
+	struct sr_backend *b;
+	struct sched_port port;
+
+	struct seq *seq;         /* [n_seq] */
+	int32_t  n_seq, free_seq;
+	int32_t *bucket;         /* [bucket_mask + 1]: sequences by (who, user_data) */
+	uint32_t bucket_mask;
+	int32_t *heap, n_heap;   /* those with a deadline, the nearest first */
+
+	struct tenant *tenant;   /* [cfg.tenants] */
+	int32_t  turn, n_in_round; /* whose turn; tenants with someone waiting */
+	int32_t  n_queued;       /* waiting, never started; */
+	int64_t  queued_tokens;  /* their prompts */
+	struct line again;       /* preempted ones, by rank */
+
+	struct kv_table *table;  /* [slots] */
+	int32_t *free_slot, n_free_slot;
+	bool    *taken, *ended;  /* [slots]: has an owner; the device was not told of its end */
+	int32_t *ended_slot, n_ended;
+	int32_t *run, n_run;     /* running, by rank */
+
+	struct kv_chunk *chunk, *free_chunk;
+	int32_t  n_chunk, n_free_chunk;
+	int32_t  start_chunks, start_used; /* for sequences that started; their quotas */
+	int32_t  list_chunks, list_used;   /* for lists */
+
+	struct flight flight[DEPTH_MAX];
+	uint32_t launched, reaped;
+	enum sched_why why;
+	enum sched_bound bound;  /* of the batch reaped last */
+	uint64_t order;
+	uint64_t last_step, prev_end;
+	double   decode_ns;      /* a batch without prompts takes, */
+	double   prompt_ns;      /* and each prompt token more; smoothed, 0 = not known */
+	bool     lost;
+	struct sched_stats stats;
+};
+
+/* What a fill is busy with. */
+struct fill {
+	struct sr_batch *b;
+	struct flight *f;
+	uint64_t now;
+	int32_t  budget;         /* new tokens this batch may have */
+	int32_t  n_decode, n_scores; /* rows of one drawn token; results that are scores */
+	bool     timed;          /* budget is less than the knob for the sake of step_ns */
+	enum sched_why why;      /* WHY_EMPTY until something is held back */
+	int64_t  owed;           /* blocks that prompts already running have yet to take */
+	int      moved;          /* admitted, preempted: work done */
+};
+
+/* Ids and words that a started sequence with n tokens may hold chunks for: those of the
+ * tokens, the room at the tail, and one more so that decoding asks only once a chunk. */
+static inline int32_t quota_for(int32_t n)
+{
+	return n / KV_CHUNK + 2;
+}
+
+static inline bool ranks_before(const struct seq *a, const struct seq *b)
+{
+	return a->priority != b->priority ? a->priority < b->priority : a->order < b->order;
+}
+
+/* ---- sched_queue.c ---- */
+int32_t queue_tenant(const struct sched *s, uint64_t id);
+int32_t queue_tenant_join(struct sched *s, uint64_t id);
+void    queue_put(struct sched *s, int32_t i);
+void    queue_take(struct sched *s, int32_t i);
+int32_t queue_head(struct sched *s);
+int32_t queue_find(const struct sched *s, const void *who, uint64_t user_data);
+void    queue_name(struct sched *s, int32_t i);
+void    queue_unname(struct sched *s, int32_t i);
+void    queue_deadline(struct sched *s, int32_t i);
+void    queue_deadline_off(struct sched *s, int32_t i);
+
+int32_t list_chunks_for(int32_t n_words);
+void    text_append(struct sched *s, struct seq *q, int32_t id);
+void    text_read(struct seq *q, int32_t from, int32_t n, int32_t *out);
+void    text_free(struct sched *s, struct seq *q);
+bool    text_may_start(const struct sched *s, const struct seq *q);
+bool    text_may_grow(struct sched *s, struct seq *q);
+void    text_started(struct sched *s, struct seq *q, int32_t quota);
+void    list_store(struct sched *s, struct seq *q, const struct sched_request *r);
+void    list_read(const struct seq *q, int32_t from, int32_t n, uint32_t *out);
+bool    list_stops(const struct seq *q, int32_t id);
+
+/* ---- sched.c ---- */
+void seq_finish(struct sched *s, int32_t i, int32_t finish);
+void seq_preempt(struct sched *s, int32_t i);
+
+/* ---- sched_plan.c ---- */
+int  plan_batch(struct sched *s, uint64_t now, bool after_batch);
+
+/* ---- sched_check.c: sched_check() ---- */
+
+#endif

@@ -1,0 +1,548 @@
+/* sched_plan.c - what goes into the next batch: one token for each that decodes, then chunks
+ * of prompts, then whoever can be admitted; see the order in sched.h.
+ *
+ * Functions that may hold a sequence back return PLANNED or the enum sched_why that did it.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "core/sched_impl.h"
+
+#define PLANNED        (-1)
+#define SAMPLING_WORDS ((int32_t)(sizeof(struct sr_sampling) / sizeof(uint32_t)))
+#define ADMIT_CMDS     8     /* BEGIN, four LISTs, HISTORY, BLOCKS; and one to spare */
+#define DEMOTE_LOOK    64    /* cached blocks looked at for copying out ahead of need */
+#define PROBE_BLOCKS   8     /* of a prompt in one batch while its speed is not known */
+
+static int32_t blocks_for(const struct sched *s, int32_t n_tokens)
+{
+	return (n_tokens + s->cfg.limits.block_tokens - 1) / s->cfg.limits.block_tokens;
+}
+
+/* How far K,V must be computed before q samples, or, if it samples nothing, ends: the last
+ * id of a prompt is then only compared with. */
+static int32_t goal_of(const struct seq *q)
+{
+	return q->end == q->n_prompt ? q->n_prompt - 1 : q->known;
+}
+
+static void hold_back(struct fill *x, int why)
+{
+	x->why = why == WHY_TOKENS && x->timed ? WHY_STEP_TIME : (enum sched_why)why;
+}
+
+/* ---- writing the batch ------------------------------------------------------------------------- */
+
+static void put_cmd(struct fill *x, enum sr_op op, int32_t slot, int32_t a, int32_t n)
+{
+	struct sr_batch *b = x->b;
+
+	b->cmd[b->n_cmds++] = (struct sr_cmd){ (int32_t)op, slot, a, n, (uint32_t)b->n_words };
+	b->n_words += n;
+}
+
+static void put_blocks(struct sched *s, struct fill *x, struct seq *q)
+{
+	const struct kv_table *t = &s->table[q->slot];
+	int32_t n = t->n - q->sent;
+
+	if (n == 0)
+		return;
+	memcpy(x->b->word + x->b->n_words, t->block + q->sent, (size_t)n * sizeof(uint32_t));
+	put_cmd(x, SR_CMD_BLOCKS, q->slot, q->sent, n);
+	q->sent = t->n;
+}
+
+static void put_begin(struct fill *x, struct seq *q)
+{
+	struct sr_batch *b = x->b;
+	int32_t at = 0;
+
+	memcpy(b->word + b->n_words, &q->sampling, sizeof(q->sampling));
+	put_cmd(x, SR_CMD_BEGIN, q->slot, 0, SAMPLING_WORDS);
+	for (int kind = 0; kind < 4; kind++) {
+		if (!q->n_list[kind])
+			continue;
+		list_read(q, at, q->n_list[kind], b->word + b->n_words);
+		put_cmd(x, SR_CMD_LIST, q->slot, kind, q->n_list[kind]);
+		at += q->n_list[kind];
+	}
+	if (q->history) {
+		text_read(q, 0, q->have, (int32_t *)(b->word + b->n_words));
+		put_cmd(x, SR_CMD_HISTORY, q->slot, q->n_prompt, q->have);
+	}
+}
+
+/* q computes n tokens from `planned` on, scores n_score of them, and samples or not. */
+static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, int32_t n_score,
+		    bool sample)
+{
+	struct sr_batch *b = x->b;
+	struct tenant *tenant = &s->tenant[q->tenant];
+	struct sr_row *r = &b->row[b->n_rows];
+	struct flight_row *f = &x->f->row[b->n_rows];
+
+	*r = (struct sr_row){ .slot = q->slot, .first = q->planned, .n = n, .token = SR_LAST,
+			      .n_score = n_score, .result = b->n_results, .mask = -1,
+			      .sample = sample, .n_top = q->n_top };
+	if (!q->drawn) {
+		int32_t n_ids = n + (n_score == n);
+
+		text_read(q, q->planned, n_ids, b->token + b->n_ids);
+		r->token = b->n_ids;
+		b->n_ids += n_ids;
+		if (n_score && (!sample || q->n_prompt_top > q->n_top))
+			r->n_top = q->n_prompt_top;
+	}
+	f->seq = (int32_t)(q - s->seq);
+	f->gen = q->gen;
+	b->n_rows++;
+	b->n_tokens += n;
+	b->n_results += n_score + sample;
+	q->in_fill = true;
+	q->planned += n;
+	q->known += sample;
+	q->drawn |= sample;
+	if (s->n_in_round > (tenant->line.n > 0)) /* tokens cost only while others wait */
+		tenant->deficit -= n;
+}
+
+/* ---- those that decode ----------------------------------------------------------------------- */
+
+/* Room by preemption: the youngest goes back to waiting, unless it has a row already.  False:
+ * no room was made, or q itself was the youngest. */
+static bool preempt_youngest(struct sched *s, struct fill *x, const struct seq *q)
+{
+	int32_t v = s->run[s->n_run - 1];
+	bool other = &s->seq[v] != q;
+
+	if (s->seq[v].in_fill)
+		return false;
+	seq_preempt(s, v);
+	x->moved++;
+	return other;
+}
+
+/* A block for the next token of q, if it needs one. */
+static bool block_for_token(struct sched *s, struct fill *x, struct seq *q)
+{
+	struct kv_table *t = &s->table[q->slot];
+	int r;
+
+	if (!text_may_grow(s, q))
+		return false;
+	while (kv_available(s->kv) < 1)
+		if (!preempt_youngest(s, x, q))
+			return false;
+	r = kv_grow(s->kv, t, q->planned + 1);
+	assert(r == 0);
+	put_blocks(s, x, q);
+	return true;
+}
+
+static int plan_token(struct sched *s, struct fill *x, struct seq *q)
+{
+	if (!s->port.reserve(s->port.ctx, q->who, q->cost, q->cost))
+		return WHY_RING_OUT;
+	if (q->planned == s->table[q->slot].n * s->cfg.limits.block_tokens &&
+	    !block_for_token(s, x, q)) {
+		s->port.release(s->port.ctx, q->who, q->cost);
+		return WHY_KV;
+	}
+	q->reserved += q->cost;
+	put_row(s, x, q, 1, 0, true);
+	return PLANNED;
+}
+
+static void plan_tokens(struct sched *s, struct fill *x)
+{
+	for (int32_t j = 0; j < s->n_run; ) {
+		struct seq *q = &s->seq[s->run[j]];
+		int why;
+
+		if (q->drawn && q->known < q->end) {
+			if (x->b->n_tokens >= x->budget) {
+				hold_back(x, WHY_TOKENS);
+				break;
+			}
+			why = plan_token(s, x, q);
+			if (why != PLANNED)
+				hold_back(x, why);
+		}
+		if (q->state == SEQ_RUNNING) /* else it was the youngest, and the last of run[] */
+			j++;
+	}
+	x->n_decode = x->b->n_rows;
+}
+
+/* ---- prompts -------------------------------------------------------------------------------------- */
+
+/* On a slow device a long prompt makes all others wait for the batch it is in: then it gets
+ * what is left of step_ns, and a block at least. */
+static void budget_time(struct sched *s, struct fill *x)
+{
+	const int32_t B = s->cfg.limits.block_tokens;
+	double left = s->knobs.step_ns, n = (double)PROBE_BLOCKS * B;
+
+	if (!s->knobs.step_ns || s->n_run + s->stats.waiting < 2)
+		return;
+	if (x->n_decode)
+		left -= s->decode_ns;
+	if (s->prompt_ns > 0)
+		n = left / s->prompt_ns;
+	if (n < B)
+		n = B;
+	if (x->b->n_tokens + n < x->budget) {
+		x->budget = x->b->n_tokens + (int32_t)n;
+		x->timed = true;
+	}
+}
+
+/* May blocks that others computed be taken?  Only while all of q's own are published, too. */
+static bool may_match(const struct sched *s, const struct seq *q)
+{
+	const struct kv_table *t = &s->table[q->slot];
+
+	return !s->knobs.no_prefix_cache && !q->score && !q->no_cache && !q->drawn &&
+	       t->n == t->published && q->planned == t->n * s->cfg.limits.block_tokens &&
+	       q->planned + 1 < q->known;
+}
+
+/* False: the rest of a prefix is to be copied in with a later batch. */
+static bool match(struct sched *s, struct seq *q)
+{
+	struct kv_table *t = &s->table[q->slot];
+	int32_t found = kv_match(s->kv, t, q->known) - q->planned;
+
+	q->planned += found;
+	s->stats.cached_tokens += (uint64_t)found;
+	if (!q->preempted) {
+		q->cached += found;
+		s->stats.prefix_hits += (uint64_t)found;
+	}
+	return !t->more;
+}
+
+struct chunk { int32_t n, n_score; bool sample; };
+
+/* What of q's prompt fits the budget: whole blocks but for the last chunk.  n == 0: nothing. */
+static struct chunk chunk_of(const struct sched *s, const struct fill *x, const struct seq *q)
+{
+	const int32_t B = s->cfg.limits.block_tokens;
+	int32_t missing = goal_of(q) - q->planned, n = x->budget - x->b->n_tokens, n_score = 0;
+
+	if (n > s->knobs.chunk_max)
+		n = s->knobs.chunk_max;
+	if (n < missing) {
+		int32_t whole = (q->planned + n) / B * B - q->planned;
+
+		n = whole > 0 ? whole : n;
+	} else {
+		n = missing;
+	}
+	if (n <= 0)
+		return (struct chunk){ 0, 0, false };
+	if (q->score && q->planned < q->scored) { /* computed again: its scores are out */
+		if (n > q->scored - q->planned)
+			n = q->scored - q->planned;
+	} else if (q->score && q->planned < q->n_prompt - 1) {
+		int32_t room = s->cfg.limits.scores - x->n_scores;
+
+		n_score = q->n_prompt - 1 - q->planned;
+		if (n_score > n)
+			n_score = n;
+		if (n_score > room)
+			n = n_score = room;
+	}
+	return (struct chunk){ n, n_score, q->end > q->n_prompt && q->planned + n == q->known };
+}
+
+/* Set records aside for what c yields; a scored chunk is cut to those there are. */
+static bool reserve_chunk(struct sched *s, struct seq *q, struct chunk *c)
+{
+	uint32_t want = (uint32_t)(c->n_score * q->prompt_cost + c->sample * q->cost), got;
+
+	if (!want)
+		return true;
+	got = s->port.reserve(s->port.ctx, q->who, c->n_score ? q->prompt_cost : want, want);
+	if (!got)
+		return false;
+	if (got < want) {
+		int32_t n = (int32_t)got / q->prompt_cost;
+
+		if (n < c->n_score)
+			c->n_score = n;
+		c->n = c->n_score;
+		c->sample = false;
+		want = (uint32_t)(c->n_score * q->prompt_cost);
+		if (got > want)
+			s->port.release(s->port.ctx, q->who, got - want);
+	}
+	q->reserved += (int32_t)want;
+	return true;
+}
+
+static int plan_chunk(struct sched *s, struct fill *x, struct seq *q)
+{
+	struct kv_table *t = &s->table[q->slot];
+	struct chunk c = chunk_of(s, x, q);
+	int r;
+
+	if (c.n <= 0 || x->b->n_words + t->cap - q->sent > s->cfg.limits.words)
+		return WHY_TOKENS;
+	if (blocks_for(s, q->planned + c.n) - t->n > kv_available(s->kv))
+		return WHY_KV;
+	if (!reserve_chunk(s, q, &c))
+		return WHY_RING_OUT;
+	r = kv_grow(s->kv, t, q->planned + c.n);
+	assert(r == 0);
+	put_blocks(s, x, q);
+	if (!q->scheduled)
+		q->scheduled = x->now;
+	if (q->planned < q->n_prompt) {
+		int32_t end = q->planned + c.n < q->n_prompt ? q->planned + c.n : q->n_prompt;
+
+		q->computed += end - q->planned;
+		s->stats.prompt_computed += (uint64_t)(end - q->planned);
+	}
+	x->n_scores += c.n_score;
+	put_row(s, x, q, c.n, c.n_score, c.sample);
+	return PLANNED;
+}
+
+static int plan_prompt(struct sched *s, struct fill *x, struct seq *q)
+{
+	if (may_match(s, q) && !match(s, q))
+		return WHY_PCIE;
+	return plan_chunk(s, x, q);
+}
+
+static void plan_prompts(struct sched *s, struct fill *x)
+{
+	for (int32_t j = 0; j < s->n_run; ) {
+		struct seq *q = &s->seq[s->run[j]];
+		int why;
+
+		if (q->drawn || q->planned >= goal_of(q)) {
+			j++;
+			continue;
+		}
+		while ((why = plan_prompt(s, x, q)) == WHY_KV && preempt_youngest(s, x, q))
+			;
+		if (why != PLANNED)
+			hold_back(x, why);
+		if (q->state != SEQ_RUNNING)
+			continue;
+		if (!q->drawn)
+			x->owed += blocks_for(s, q->known) - s->table[q->slot].n;
+		j++;
+	}
+}
+
+/* ---- admission --------------------------------------------------------------------------------- */
+
+/* Blocks that are not spoken for. */
+static int64_t unowed(const struct sched *s, const struct fill *x)
+{
+	return kv_available(s->kv) - x->owed - s->knobs.headroom;
+}
+
+/* Anything but blocks that keeps q out; q is the head of the line. */
+static int may_admit(const struct sched *s, const struct fill *x, const struct seq *q)
+{
+	const struct sr_limits *lim = &s->cfg.limits;
+	const struct sr_batch *b = x->b;
+	int64_t words = (int64_t)SAMPLING_WORDS + q->n_words + (q->history ? q->have : 0) + lim->seq_blocks;
+
+	if (s->n_run >= s->knobs.max_seqs || !s->n_free_slot || b->n_rows >= lim->rows)
+		return WHY_SEQS;
+	if (b->n_tokens >= x->budget || b->n_words + words > lim->words ||
+	    b->n_cmds + ADMIT_CMDS + lim->slots > lim->cmds)
+		return WHY_TOKENS;
+	if (!text_may_start(s, q))
+		return WHY_KV;
+	if (s->n_run == 0)
+		return PLANNED;
+	if (unowed(s, x) < 1)
+		return WHY_KV;
+	return unowed(s, x) < q->wait_for ? WHY_ORDER : PLANNED;
+}
+
+/* Give q the slot and the blocks of its prefix.  If blocks for the rest of its ids are not
+ * there it gets nothing, and says how many must be before the prefix is looked up again. */
+static int take_blocks(struct sched *s, struct fill *x, struct seq *q)
+{
+	struct kv_table *t;
+	int why = PLANNED;
+	int64_t lacking;
+
+	q->slot = s->free_slot[s->n_free_slot - 1];
+	t = &s->table[q->slot];
+	t->salt = q->salt;
+	t->at = q->head;
+	q->planned = 0;
+	if (may_match(s, q)) {
+		t->more = false;
+		q->planned = kv_match(s->kv, t, q->known);
+		if (t->more)
+			why = WHY_PCIE;
+	}
+	lacking = blocks_for(s, q->have) - t->n - unowed(s, x);
+	if (s->n_run == 0 || lacking <= 0)
+		return why;
+	kv_release(s->kv, t);
+	q->wait_for = (int32_t)(unowed(s, x) + lacking);
+	q->slot = NONE;
+	q->planned = 0;
+	return WHY_ORDER;
+}
+
+static void count_prefix(struct sched *s, struct seq *q)
+{
+	s->stats.cached_tokens += (uint64_t)q->planned;
+	if (q->preempted || s->knobs.no_prefix_cache || q->score || q->no_cache)
+		return;
+	s->stats.prefix_queries += (uint64_t)q->n_prompt;
+	s->stats.prefix_hits += (uint64_t)q->planned;
+	q->cached = q->planned;
+}
+
+static int plan_admission(struct sched *s, struct fill *x)
+{
+	int32_t i = queue_head(s), j;
+	struct seq *q;
+	int why, late;
+
+	if (i == NONE)
+		return WHY_EMPTY;
+	q = &s->seq[i];
+	why = may_admit(s, x, q);
+	if (why != PLANNED)
+		return why;
+	late = take_blocks(s, x, q);
+	if (late == WHY_ORDER)
+		return late;
+	queue_take(s, i);
+	text_started(s, q, quota_for(q->have));
+	q->state = SEQ_RUNNING;
+	q->sent = 0;
+	q->wait_for = 0;
+	s->taken[q->slot] = true;
+	s->n_free_slot--;
+	for (j = s->n_run++; j > 0 && ranks_before(q, &s->seq[s->run[j - 1]]); j--)
+		s->run[j] = s->run[j - 1];
+	s->run[j] = i;
+	x->moved++;
+	count_prefix(s, q);
+	put_begin(x, q);
+	if (late == PLANNED)
+		late = plan_chunk(s, x, q);
+	if (!q->drawn)
+		x->owed += blocks_for(s, q->known) - s->table[q->slot].n;
+	if (late != PLANNED)
+		hold_back(x, late);
+	return PLANNED;
+}
+
+static void plan_admissions(struct sched *s, struct fill *x)
+{
+	int why;
+
+	do {
+		why = plan_admission(s, x);
+	} while (why == PLANNED);
+	if (why != WHY_EMPTY)
+		hold_back(x, why);
+}
+
+/* ---- the batch ----------------------------------------------------------------------------------- */
+
+/* Slots that lost their owner and found no other in this batch. */
+static void plan_ends(struct sched *s, struct fill *x)
+{
+	for (int32_t k = 0; k < s->n_ended; k++) {
+		int32_t slot = s->ended_slot[k];
+
+		s->ended[slot] = false;
+		if (!s->taken[slot])
+			put_cmd(x, SR_CMD_END, slot, 0, 0);
+	}
+	s->n_ended = 0;
+}
+
+static void plan_copies(struct sched *s, struct fill *x)
+{
+	const struct kv_copy *c;
+
+	kv_demote(s->kv, DEMOTE_LOOK);
+	x->b->n_copies = kv_copies(s->kv, &c);
+	for (int32_t j = 0; j < x->b->n_copies; j++)
+		x->b->copy[j] = (struct sr_copy){ c[j].device, c[j].host, c[j].out };
+}
+
+/* The batch is launched: full blocks of prompts in it may be found from now on.  (Those of
+ * answers when their ids are known.) */
+static void publish(struct sched *s, const struct fill *x)
+{
+	const int32_t B = s->cfg.limits.block_tokens;
+
+	for (int32_t j = 0; j < x->b->n_rows; j++) {
+		struct seq *q = &s->seq[x->f->row[j].seq];
+		struct kv_table *t = &s->table[q->slot];
+		int32_t n = q->planned < q->have ? q->planned : q->have;
+
+		q->in_fill = false;
+		if (j >= x->n_decode && !s->knobs.no_prefix_cache && (t->published + 1) * B <= n)
+			kv_publish(s->kv, t, n);
+	}
+}
+
+static void check_limits(const struct sched *s, const struct sr_batch *b)
+{
+	const struct sr_limits *lim = &s->cfg.limits;
+
+	assert(b->n_rows <= lim->rows && b->n_tokens <= lim->tokens && b->n_copies <= lim->copies);
+	assert(b->n_cmds <= lim->cmds && b->n_words <= lim->words);
+	assert(b->n_ids <= lim->tokens + lim->rows && b->n_results <= lim->rows + lim->scores);
+}
+
+/* Fill the next batch and launch it.  Returns the work done, or -EIO. */
+int plan_batch(struct sched *s, uint64_t now, bool after_batch)
+{
+	int32_t i = (int32_t)(s->launched % (uint32_t)s->ops->depth);
+	struct fill x = { .b = s->ops->batch(s->b, i), .f = &s->flight[i], .now = now,
+			  .budget = s->knobs.batch_tokens, .why = WHY_EMPTY };
+	uint64_t preemptions = s->stats.preemptions;
+	struct sr_batch *b = x.b;
+	int r = 0;
+
+	b->n_copies = b->n_cmds = b->n_words = b->n_rows = b->n_results = b->n_ids = b->n_tokens = 0;
+	kv_begin(s->kv, s->knobs.copies);
+	plan_tokens(s, &x);
+	budget_time(s, &x);
+	plan_prompts(s, &x);
+	if (s->stats.preemptions == preemptions)
+		plan_admissions(s, &x);
+	else
+		x.why = WHY_KV;
+	plan_ends(s, &x);
+	plan_copies(s, &x);
+	check_limits(s, b);
+	s->why = x.why;
+	if (b->n_rows || b->n_cmds || b->n_copies) {
+		x.f->n = b->n_rows;
+		x.f->n_tokens = b->n_tokens;
+		x.f->n_decode = x.n_decode;
+		x.f->why = x.why;
+		x.f->pressed = after_batch || s->launched != s->reaped;
+		r = s->ops->launch(s->b, i);
+		s->launched += r == 0;
+		x.moved++;
+	}
+	kv_launched(s->kv);
+	publish(s, &x);
+	s->stats.rows += (uint64_t)b->n_rows;
+	s->stats.tokens += (uint64_t)b->n_tokens;
+	return r < 0 ? -EIO : x.moved;
+}

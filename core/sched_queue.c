@@ -1,0 +1,464 @@
+/* sched_queue.c - who waits, and what is kept for whom: tenants and their lines, deadlines,
+ * names, and the pool of ids and lists.
+ *
+ * The pool's chunks are counted in three parts, so that none can run dry by another's fault:
+ * the queue's (bounded by queue_tokens and queue_requests), that of sequences which started
+ * (text_may_start, text_may_grow) and the lists' (sched_admit).
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "core/sched_impl.h"
+
+/* ---- tenants, and the lines they wait in ------------------------------------------------------ */
+
+int32_t queue_tenant(const struct sched *s, uint64_t id)
+{
+	for (int32_t t = 0; t < s->cfg.tenants; t++)
+		if (s->tenant[t].live && s->tenant[t].id == id)
+			return t;
+	return NONE;
+}
+
+/* Its entry, or a free one made its own; NONE if there is none. */
+int32_t queue_tenant_join(struct sched *s, uint64_t id)
+{
+	int32_t t = queue_tenant(s, id);
+
+	if (t != NONE)
+		return t;
+	for (t = 0; t < s->cfg.tenants; t++)
+		if (!s->tenant[t].live) {
+			s->tenant[t] = (struct tenant){ .id = id, .line = { NONE, NONE, 0 } };
+			return t;
+		}
+	return NONE;
+}
+
+static void round_join(struct sched *s, int32_t t)
+{
+	struct tenant *me = &s->tenant[t];
+
+	if (s->n_in_round++ == 0) {
+		s->turn = me->prev = me->next = t;
+		return;
+	}
+	me->next = s->turn;     /* last of the round */
+	me->prev = s->tenant[s->turn].prev;
+	s->tenant[me->prev].next = t;
+	s->tenant[me->next].prev = t;
+}
+
+static void round_leave(struct sched *s, int32_t t)
+{
+	struct tenant *me = &s->tenant[t];
+
+	s->tenant[me->prev].next = me->next;
+	s->tenant[me->next].prev = me->prev;
+	if (s->turn == t)
+		s->turn = me->next;
+	s->n_in_round--;
+}
+
+/* By rank, looked for from the end: most come in order. */
+static void line_put(struct sched *s, struct line *l, int32_t i)
+{
+	struct seq *q = &s->seq[i];
+	int32_t after = l->last;
+
+	while (after != NONE && ranks_before(q, &s->seq[after]))
+		after = s->seq[after].prev;
+	q->prev = after;
+	q->next = after != NONE ? s->seq[after].next : l->first;
+	if (q->prev != NONE)
+		s->seq[q->prev].next = i;
+	else
+		l->first = i;
+	if (q->next != NONE)
+		s->seq[q->next].prev = i;
+	else
+		l->last = i;
+	l->n++;
+}
+
+static void line_take(struct sched *s, struct line *l, int32_t i)
+{
+	const struct seq *q = &s->seq[i];
+
+	if (q->prev != NONE)
+		s->seq[q->prev].next = q->next;
+	else
+		l->first = q->next;
+	if (q->next != NONE)
+		s->seq[q->next].prev = q->prev;
+	else
+		l->last = q->prev;
+	l->n--;
+}
+
+void queue_put(struct sched *s, int32_t i)
+{
+	struct seq *q = &s->seq[i];
+	struct tenant *t = &s->tenant[q->tenant];
+
+	q->state = SEQ_WAITING;
+	s->stats.waiting++;
+	s->stats.waiting_tokens += q->have;
+	if (q->started) {
+		line_put(s, &s->again, i);
+		return;
+	}
+	line_put(s, &t->line, i);
+	t->tokens += q->have;
+	s->n_queued++;
+	s->queued_tokens += q->have;
+	if (t->line.n == 1)
+		round_join(s, q->tenant);
+}
+
+void queue_take(struct sched *s, int32_t i)
+{
+	struct seq *q = &s->seq[i];
+	struct tenant *t = &s->tenant[q->tenant];
+
+	s->stats.waiting--;
+	s->stats.waiting_tokens -= q->have;
+	if (q->started) {
+		line_take(s, &s->again, i);
+		return;
+	}
+	line_take(s, &t->line, i);
+	t->tokens -= q->have;
+	s->n_queued--;
+	s->queued_tokens -= q->have;
+	if (t->line.n == 0)
+		round_leave(s, q->tenant);
+}
+
+/* The first of the lines whose head has this priority and whose tenant has tokens to spend,
+ * from the one whose turn it is; NONE, and in *rounds how many must pass until one has. */
+static int32_t spender(struct sched *s, int32_t priority, int64_t *rounds)
+{
+	int32_t t = s->turn;
+
+	*rounds = INT64_MAX;
+	for (int32_t j = 0; j < s->n_in_round; j++, t = s->tenant[t].next) {
+		const struct tenant *me = &s->tenant[t];
+		int64_t r;
+
+		if (s->seq[me->line.first].priority != priority)
+			continue;
+		if (me->deficit > 0)
+			return t;
+		r = -me->deficit / s->knobs.quantum + 1;
+		if (r < *rounds)
+			*rounds = r;
+	}
+	return NONE;
+}
+
+/* Who is next: a preempted one; else of the best priority, tenants in turn by deficit round
+ * robin.  Rounds in which nobody could spend are passed at once. */
+int32_t queue_head(struct sched *s)
+{
+	int32_t t = s->turn, priority = INT32_MAX;
+	int64_t rounds;
+
+	if (s->again.first != NONE)
+		return s->again.first;
+	if (s->n_in_round == 0)
+		return NONE;
+	for (int32_t j = 0; j < s->n_in_round; j++, t = s->tenant[t].next)
+		if (s->seq[s->tenant[t].line.first].priority < priority)
+			priority = s->seq[s->tenant[t].line.first].priority;
+	t = spender(s, priority, &rounds);
+	if (t == NONE) {
+		s->turn = s->tenant[s->turn].next;
+		for (int32_t j = 0; j < s->cfg.tenants; j++) {
+			struct tenant *x = &s->tenant[j];
+
+			x->deficit += rounds * s->knobs.quantum;
+			if (x->deficit > s->knobs.quantum)
+				x->deficit = s->knobs.quantum;
+		}
+		t = spender(s, priority, &rounds);
+		assert(t != NONE);
+	}
+	s->turn = t;
+	return s->tenant[t].line.first;
+}
+
+/* ---- names ------------------------------------------------------------------------------------- */
+
+static int32_t *bucket_of(const struct sched *s, const void *who, uint64_t user_data)
+{
+	uint64_t x = ((uint64_t)(uintptr_t)who * 31 + user_data) * 0x9e3779b97f4a7c15u;
+
+	return &s->bucket[(uint32_t)(x >> 32) & s->bucket_mask];
+}
+
+int32_t queue_find(const struct sched *s, const void *who, uint64_t user_data)
+{
+	int32_t i = *bucket_of(s, who, user_data);
+
+	while (i != NONE && (s->seq[i].who != who || s->seq[i].user_data != user_data))
+		i = s->seq[i].chained;
+	return i;
+}
+
+void queue_name(struct sched *s, int32_t i)
+{
+	int32_t *head = bucket_of(s, s->seq[i].who, s->seq[i].user_data);
+
+	s->seq[i].chained = *head;
+	*head = i;
+}
+
+void queue_unname(struct sched *s, int32_t i)
+{
+	int32_t *at = bucket_of(s, s->seq[i].who, s->seq[i].user_data);
+
+	while (*at != i)
+		at = &s->seq[*at].chained;
+	*at = s->seq[i].chained;
+}
+
+/* ---- deadlines: a binary heap --------------------------------------------------------------------- */
+
+static void heap_set(struct sched *s, int32_t at, int32_t i)
+{
+	s->heap[at] = i;
+	s->seq[i].heap_at = at;
+}
+
+static void heap_up(struct sched *s, int32_t at)
+{
+	int32_t i = s->heap[at];
+
+	while (at > 0 && s->seq[i].deadline < s->seq[s->heap[(at - 1) / 2]].deadline) {
+		heap_set(s, at, s->heap[(at - 1) / 2]);
+		at = (at - 1) / 2;
+	}
+	heap_set(s, at, i);
+}
+
+static void heap_down(struct sched *s, int32_t at)
+{
+	int32_t i = s->heap[at];
+
+	for (;;) {
+		int32_t child = 2 * at + 1;
+
+		if (child + 1 < s->n_heap &&
+		    s->seq[s->heap[child + 1]].deadline < s->seq[s->heap[child]].deadline)
+			child++;
+		if (child >= s->n_heap || s->seq[s->heap[child]].deadline >= s->seq[i].deadline)
+			break;
+		heap_set(s, at, s->heap[child]);
+		at = child;
+	}
+	heap_set(s, at, i);
+}
+
+void queue_deadline(struct sched *s, int32_t i)
+{
+	s->heap[s->n_heap] = i;
+	heap_up(s, s->n_heap++);
+}
+
+void queue_deadline_off(struct sched *s, int32_t i)
+{
+	int32_t at = s->seq[i].heap_at, last;
+
+	if (at == NONE)
+		return;
+	s->seq[i].heap_at = NONE;
+	last = s->heap[--s->n_heap];
+	if (last == i)
+		return;
+	heap_set(s, at, last);
+	heap_up(s, at);
+	heap_down(s, s->seq[last].heap_at);
+}
+
+/* ---- ids ---------------------------------------------------------------------------------------------- */
+
+static struct kv_chunk *chunk_take(struct sched *s)
+{
+	struct kv_chunk *c = s->free_chunk;
+
+	assert(c);              /* the three parts add up to the pool */
+	s->free_chunk = c->next;
+	s->n_free_chunk--;
+	c->next = NULL;
+	return c;
+}
+
+static void chunks_free(struct sched *s, struct kv_chunk *first)
+{
+	while (first) {
+		struct kv_chunk *next = first->next;
+
+		first->next = s->free_chunk;
+		s->free_chunk = first;
+		s->n_free_chunk++;
+		first = next;
+	}
+}
+
+/* The tail has room always: a new one is taken when it is full, not when it is needed. */
+void text_append(struct sched *s, struct seq *q, int32_t id)
+{
+	if (!q->head) {
+		q->head = q->tail = chunk_take(s);
+		q->n_chunks = 1;
+	}
+	q->tail->id[q->have++ % KV_CHUNK] = id;
+	if (q->have % KV_CHUNK == 0) {
+		q->tail = q->tail->next = chunk_take(s);
+		q->n_chunks++;
+	}
+}
+
+/* Ids from .. from+n-1.  Reads go forward, mostly, so the chunk of the last one is kept. */
+void text_read(struct seq *q, int32_t from, int32_t n, int32_t *out)
+{
+	if (!q->cur || from < q->cur_at) {
+		q->cur = q->head;
+		q->cur_at = 0;
+	}
+	while (n > 0) {
+		int32_t at, m;
+
+		while (from >= q->cur_at + KV_CHUNK) {
+			q->cur = q->cur->next;
+			q->cur_at += KV_CHUNK;
+		}
+		at = from - q->cur_at;
+		m = n < KV_CHUNK - at ? n : KV_CHUNK - at;
+		memcpy(out, q->cur->id + at, (size_t)m * sizeof(*out));
+		out += m;
+		from += m;
+		n -= m;
+	}
+}
+
+void text_free(struct sched *s, struct seq *q)
+{
+	chunks_free(s, q->head);
+	chunks_free(s, q->more);
+	if (q->more) {
+		s->list_used -= list_chunks_for(q->n_words);
+		s->tenant[q->tenant].list_chunks -= list_chunks_for(q->n_words);
+	}
+	if (q->started)
+		s->start_used -= q->quota;
+	q->head = q->tail = q->more = q->cur = NULL;
+	q->n_chunks = 0;
+}
+
+/* What the first of the running ones may need is never given to others: so it can go on to
+ * its end, and then the next is the first. */
+static int32_t kept_for_first(const struct sched *s)
+{
+	return quota_for(s->cfg.context);
+}
+
+bool text_may_start(const struct sched *s, const struct seq *q)
+{
+	return q->started ||
+	       s->start_used + quota_for(q->have) + kept_for_first(s) <= s->start_chunks;
+}
+
+/* Asked once a chunk, before q decodes into a new one. */
+bool text_may_grow(struct sched *s, struct seq *q)
+{
+	int32_t quota = quota_for(q->planned);
+
+	if (quota <= q->quota)
+		return true;
+	if (q != &s->seq[s->run[0]] && s->start_used + 1 + kept_for_first(s) > s->start_chunks)
+		return false;
+	text_started(s, q, quota);
+	assert(s->start_used <= s->start_chunks);
+	return true;
+}
+
+void text_started(struct sched *s, struct seq *q, int32_t quota)
+{
+	s->start_used += quota - (q->started ? q->quota : 0);
+	q->quota = quota;
+	q->started = true;
+}
+
+/* ---- lists ---------------------------------------------------------------------------------------------- */
+
+/* Chunks for so many words of lists; few lie in the sequence. */
+int32_t list_chunks_for(int32_t n_words)
+{
+	return n_words <= LIST_WORDS ? 0 : (n_words + KV_CHUNK - 1) / KV_CHUNK;
+}
+
+void list_store(struct sched *s, struct seq *q, const struct sched_request *r)
+{
+	int32_t chunks = list_chunks_for(q->n_words), at = 0;
+	struct kv_chunk **end = &q->more, *c = NULL;
+
+	for (int kind = 0; kind < 4; kind++) {
+		for (int32_t i = 0; i < q->n_list[kind]; i++, at++) {
+			if (!chunks) {
+				q->word[at] = r->list[kind][i];
+				continue;
+			}
+			if (at % KV_CHUNK == 0) {
+				c = *end = chunk_take(s);
+				end = &c->next;
+			}
+			c->id[at % KV_CHUNK] = (int32_t)r->list[kind][i];
+		}
+	}
+	s->list_used += chunks;
+	s->tenant[q->tenant].list_chunks += chunks;
+}
+
+/* Words from .. from+n-1 of all lists, which lie one after the other. */
+void list_read(const struct seq *q, int32_t from, int32_t n, uint32_t *out)
+{
+	const struct kv_chunk *c = q->more;
+	int32_t at = 0;
+
+	if (!c) {
+		memcpy(out, q->word + from, (size_t)n * sizeof(*out));
+		return;
+	}
+	for (; from >= at + KV_CHUNK; at += KV_CHUNK)
+		c = c->next;
+	for (int32_t i = from; i < from + n; i++) {
+		if (i == at + KV_CHUNK) {
+			c = c->next;
+			at += KV_CHUNK;
+		}
+		*out++ = (uint32_t)c->id[i - at];
+	}
+}
+
+/* Is id one of the stop ids, which are the first words? */
+bool list_stops(const struct seq *q, int32_t id)
+{
+	const struct kv_chunk *c = q->more;
+	int32_t n = q->n_list[SR_LIST_STOP];
+
+	if (!c) {
+		for (int32_t i = 0; i < n; i++)
+			if ((int32_t)q->word[i] == id)
+				return true;
+		return false;
+	}
+	for (int32_t i = 0; i < n; i++) {
+		if (i && i % KV_CHUNK == 0)
+			c = c->next;
+		if (c->id[i % KV_CHUNK] == id)
+			return true;
+	}
+	return false;
+}
