@@ -1,8 +1,24 @@
-/* pick.c - which table of inner loops to use: the best the machine has, or the one that is named. */
+/* pick.c - which table of inner loops to use: the best the machine has, or the one that is named.
+ * The questions are asked here because the tables' own files are compiled for their machines only.
+ */
 #include <stdlib.h>
-#include <string.h>
 
-#include "kern.h"
+#include "lanes.h"
+
+const struct kern *kern_avx2(void)
+{
+	return NULL;
+}
+
+const struct kern *kern_avx512(void)
+{
+	bool can = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+	           __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+	           __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+
+	return can ? &avx512_table : NULL;
+}
 
 const struct kern *kern_pick(const char *name)
 {

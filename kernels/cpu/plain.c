@@ -63,14 +63,15 @@ static void quantize(int32_t k, const float *x, uint8_t *row)
 	float *scale = (float *)(void *)(row + k), *scaled_sum = scale + k / GROUP;
 
 	for (int32_t g = 0; g < k / GROUP; g++, x += GROUP, q += GROUP) {
-		float most = 0;
+		uint32_t most = 0;
 		int32_t sum = 0;
+		float by;
 
 		for (int i = 0; i < GROUP; i++)
-			most = fmaxf(most, fabsf(x[i]));
-		scale[g] = most / 127;
+			most = bits_of_f32(fabsf(x[i])) > most ? bits_of_f32(fabsf(x[i])) : most;
+		by = types_scale(most, &scale[g]);
 		for (int i = 0; i < GROUP; i++) {
-			q[i] = most > 0 ? (int8_t)rintf(x[i] * (127 / most)) : 0;
+			q[i] = by > 0 ? (int8_t)rintf(x[i] * by) : 0;
 			sum += q[i];
 		}
 		scaled_sum[g] = scale[g] * (float)sum;
@@ -266,10 +267,11 @@ static void act_mul(int32_t act, const float *gate, const float *up, int32_t n, 
 	for (int32_t i = 0; i < n; i++) {
 		float x = gate[i];
 
+		/* gelu's tanh form is x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3) */
 		if (act == SR_SILU)
 			x = x / (1 + expf(-x));
-		else                              /* sqrt(2 / pi), Hendrycks and Gimpel */
-			x = 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+		else
+			x = x / (1 + expf(-1.59576912f * (x + 0.044715f * x * x * x)));
 		out[i] = x * up[i];
 	}
 }

@@ -54,6 +54,20 @@ static inline uint16_t bf16_of_f32(float f)
 	return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
+/* How 32 activations become int8: what to multiply them with, and the scale that undoes it, from the
+ * bits of the largest magnitude.  One that is not finite makes the scale a NaN, and so the result. */
+static inline float types_scale(uint32_t most_bits, float *scale)
+{
+	float most = f32_of_bits(most_bits);
+
+	if (most_bits >= 0x7f800000) {
+		*scale = f32_of_bits(0x7fc00000);
+		return 0;
+	}
+	*scale = most / 127;
+	return most > 1e-30f ? 127 / most : 0;    /* below, 127 / most might be infinite */
+}
+
 float    f32_of_f16(uint16_t h);
 uint16_t f16_of_f32(float f);     /* to nearest even */
 

@@ -1,0 +1,298 @@
+/* avx512_matmul.c - matrix products for AVX-512 with VNNI and BF16.  Layouts: lanes.h.
+ *
+ * A tile is 1..8 rows by one column block (two for float weights); it walks K once, from the first
+ * input to the last, with its sums in registers.  How many rows a tile has changes which sums are
+ * side by side, never how one is made.
+ *
+ * Of what the loops do only the products, fma and mul share the one 512-bit slot per clock of a
+ * Zen 4; unpacking nibbles, converting and loading go beside them.  A group of 32 inputs costs a row
+ * 8 vpdpbusd, a mul and 1 (no minimum) or 2 fma: 8 of 11 slots are products.
+ */
+#include "avx512.h"
+#include "lanes.h"
+
+/* Where a tile reads and writes. */
+struct tile {
+	const uint8_t *w;             /* the column block */
+	size_t w_bytes;               /* of a column block */
+	const uint8_t *x;             /* the activation tile */
+	int32_t k;
+	const uint8_t *fetch;         /* as many bytes to prefetch, or NULL */
+	const float *bias;            /* of these columns, or NULL */
+	float *y;
+	size_t ld;
+	__mmask16 last;               /* which columns of the last block of the tile exist */
+};
+
+INLINE void store(const int rows, const int cols, const struct tile *t, __m512 (*acc)[2])
+{
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		UNROLL
+		for (int c = 0; c < cols; c++) {
+			__mmask16 m = c == cols - 1 ? t->last : 0xffff;
+			__m512 v = acc[r][c];
+
+			if (t->bias)
+				v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(m, t->bias + 16 * c));
+			_mm512_mask_storeu_ps(t->y + (size_t)r * t->ld + 16 * c, m, v);
+		}
+}
+
+/* ---- quantized weights, int8 activations ---------------------------------------------------- */
+
+INLINE __m512i four(const struct lanes_group *x, int r, int j)
+{
+	int32_t v;
+
+	memcpy(&v, &x->q[r][4 * j], 4);
+	return _mm512_set1_epi32(v);
+}
+
+/* What the integer sums begin with: the quants' offset, taken out. */
+INLINE __m512i start(const enum lanes_kind kind, const int32_t *minus_sum, int r)
+{
+	const int bits = lanes_offset_bits(kind);
+
+	return bits ? _mm512_slli_epi32(_mm512_set1_epi32(minus_sum[r]), bits) : _mm512_setzero_si512();
+}
+
+INLINE __m512 scales(const uint8_t *unit, int i)
+{
+	return _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)(const void *)(unit + 32 * i)));
+}
+
+/* acc += scale of weights * scale of activations * sum */
+INLINE void scale_add(const int rows, __m512 (*acc)[2], const __m512i *sum, __m512 d,
+                      const struct lanes_group *x)
+{
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		acc[r][0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r]),
+		                            _mm512_mul_ps(d, _mm512_set1_ps(x->scale[r])), acc[r][0]);
+}
+
+/* Inputs 4j .. of eight-bit quants. */
+INLINE void line8(const int rows, __m512i *sum, const uint8_t *quants, const struct lanes_group *x, int j)
+{
+	__m512i b = _mm512_load_si512(quants + 64 * j);
+
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		sum[r] = _mm512_dpbusd_epi32(sum[r], b, four(x, r, j));
+}
+
+INLINE void line4(const int rows, __m512i *sum, const uint8_t *quants, const struct lanes_group *x, int j)
+{
+	const __m512i nibble = _mm512_set1_epi8(15);
+	__m512i b = _mm512_load_si512(quants + 64 * j);
+	__m512i low = _mm512_and_si512(b, nibble), high = _mm512_and_si512(_mm512_srli_epi16(b, 4), nibble);
+
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		sum[r] = _mm512_dpbusd_epi32(sum[r], low, four(x, r, j));
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		sum[r] = _mm512_dpbusd_epi32(sum[r], high, four(x, r, j + 4));
+}
+
+INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t *unit, const int in_unit,
+                      const struct lanes_group *x, __m512 (*acc)[2])
+{
+	const uint8_t *quants = unit + LANES_SCALES + (size_t)in_unit * lanes_quants(kind);
+	const int lines = kind == LANES_8H ? 4 : 8;
+	__m512i sum[8], second[8];
+
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		sum[r] = start(kind, kind == LANES_8H ? x->minus_first : x->minus_sum, r);
+	if (lanes_quants(kind) == 256) {
+		UNROLL
+		for (int j = 0; j < 4; j++)
+			line4(rows, sum, quants, x, j);
+	} else {
+		UNROLL
+		for (int j = 0; j < lines; j++)
+			line8(rows, sum, quants, x, j);
+	}
+	scale_add(rows, acc, sum, scales(unit, in_unit), x);
+	if (kind == LANES_8H) {
+		UNROLL
+		for (int r = 0; r < rows; r++)
+			second[r] = _mm512_sub_epi32(start(kind, x->minus_sum, r), start(kind, x->minus_first, r));
+		UNROLL
+		for (int j = 4; j < 8; j++)
+			line8(rows, second, quants, x, j);
+		scale_add(rows, acc, second, scales(unit, 1), x);
+	}
+	if (kind == LANES_4M || kind == LANES_8M) {
+		__m512 m = scales(unit, 1);
+
+		UNROLL
+		for (int r = 0; r < rows; r++)
+			acc[r][0] = _mm512_fmadd_ps(m, _mm512_set1_ps(x->scaled_sum[r]), acc[r][0]);
+	}
+}
+
+INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct tile *t)
+{
+	const struct lanes_group *x = (const struct lanes_group *)(const void *)t->x;
+	const int per = lanes_unit_groups(kind);
+	const uint8_t *w = t->w, *fetch = t->fetch;
+	__m512 acc[8][2];
+
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		acc[r][0] = _mm512_setzero_ps();
+	for (int32_t g = 0; g < t->k / GROUP; g += per) {
+		if (fetch) {
+			UNROLL
+			for (size_t i = 0; i < lanes_unit_bytes(kind); i += 64)
+				_mm_prefetch((const char *)fetch + i, _MM_HINT_T0);
+			fetch += lanes_unit_bytes(kind);
+		}
+		UNROLL
+		for (int i = 0; i < per; i++)
+			add_group(rows, kind, w, i, x++, acc);
+		w += lanes_unit_bytes(kind);
+	}
+	store(rows, 1, t, acc);
+}
+
+/* ---- float weights -------------------------------------------------------------------------- */
+
+/* Two inputs of sixteen outputs as f32: the first and the second. */
+INLINE void two_inputs(const enum lanes_kind kind, const uint8_t *w, __m512 *first, __m512 *second)
+{
+	__m512i both;
+
+	switch (kind) {
+	case LANES_F32:
+		*first = _mm512_load_ps(w);
+		*second = _mm512_load_ps(w + 64);
+		return;
+	case LANES_F16:
+		*first = scales(w, 0);
+		*second = scales(w, 1);
+		return;
+	default:
+		both = _mm512_load_si512(w);
+		*first = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+		*second = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000)));
+	}
+}
+
+INLINE void f32_tile(const int rows, const int cols, const enum lanes_kind kind, const struct tile *t)
+{
+	const size_t line = kind == LANES_F32 ? 128 : 64;
+	const float *x = (const float *)(const void *)t->x;
+	__m512 acc[8][2];
+
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		UNROLL
+		for (int c = 0; c < cols; c++)
+			acc[r][c] = _mm512_setzero_ps();
+	for (int32_t i = 0; i < t->k / 2; i++, x += 2 * KERN_TILE) {
+		__m512 first[2], second[2];
+
+		UNROLL
+		for (int c = 0; c < cols; c++)
+			two_inputs(kind, t->w + (size_t)c * t->w_bytes + (size_t)i * line, &first[c], &second[c]);
+		UNROLL
+		for (int r = 0; r < rows; r++)
+			UNROLL
+			for (int c = 0; c < cols; c++)
+				acc[r][c] = _mm512_fmadd_ps(first[c], _mm512_set1_ps(x[r]), acc[r][c]);
+		UNROLL
+		for (int r = 0; r < rows; r++)
+			UNROLL
+			for (int c = 0; c < cols; c++)
+				acc[r][c] = _mm512_fmadd_ps(second[c], _mm512_set1_ps(x[KERN_TILE + r]), acc[r][c]);
+	}
+	store(rows, cols, t, acc);
+}
+
+INLINE void bf16_tile(const int rows, const int cols, const struct tile *t)
+{
+	const int32_t *x = (const int32_t *)(const void *)t->x;
+	__m512 acc[8][2];
+
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		UNROLL
+		for (int c = 0; c < cols; c++)
+			acc[r][c] = _mm512_setzero_ps();
+	for (int32_t i = 0; i < t->k / 2; i++, x += KERN_TILE) {
+		__m512i w[2];
+
+		UNROLL
+		for (int c = 0; c < cols; c++)
+			w[c] = _mm512_load_si512(t->w + (size_t)c * t->w_bytes + (size_t)i * 64);
+		UNROLL
+		for (int r = 0; r < rows; r++)
+			UNROLL
+			for (int c = 0; c < cols; c++)
+				acc[r][c] = _mm512_dpbf16_ps(acc[r][c], (__m512bh)w[c],
+				                             (__m512bh)_mm512_set1_epi32(x[r]));
+	}
+	store(rows, cols, t, acc);
+}
+
+/* ---- the table's verb ----------------------------------------------------------------------- */
+
+typedef void tile_fn(int32_t rows, const struct tile *t);
+
+#define TILE(name, f, ...)                                                            \
+	static __attribute__((noinline)) void name(int32_t rows, const struct tile *t)  \
+	{                                                                              \
+		FOR_ROWS(rows, f, __VA_ARGS__, t)                                      \
+	}
+TILE(tile_4m, quant_tile, LANES_4M)
+TILE(tile_4, quant_tile, LANES_4)
+TILE(tile_8, quant_tile, LANES_8)
+TILE(tile_8m, quant_tile, LANES_8M)
+TILE(tile_8h, quant_tile, LANES_8H)
+TILE(tile_f32_1, f32_tile, 1, LANES_F32)
+TILE(tile_f32_2, f32_tile, 2, LANES_F32)
+TILE(tile_f16_1, f32_tile, 1, LANES_F16)
+TILE(tile_f16_2, f32_tile, 2, LANES_F16)
+TILE(tile_bf16_1, bf16_tile, 1)
+TILE(tile_bf16_2, bf16_tile, 2)
+
+/* [kind][column blocks - 1] */
+static tile_fn *const tiles[][2] = {
+	[LANES_F32]  = { tile_f32_1, tile_f32_2 },
+	[LANES_F16]  = { tile_f16_1, tile_f16_2 },
+	[LANES_BF16] = { tile_bf16_1, tile_bf16_2 },
+	[LANES_4M]   = { tile_4m },
+	[LANES_4]    = { tile_4 },
+	[LANES_8]    = { tile_8 },
+	[LANES_8M]   = { tile_8m },
+	[LANES_8H]   = { tile_8h },
+};
+
+/* Columns outside, rows inside: the weights of a tile stay in L1 while the activations stream from
+ * L2; the first rows of a column block fetch the next one. */
+void avx512_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blocks, int32_t n_cols,
+                   const struct kern_rows *x, const float *bias, float *y, size_t ld, const uint8_t *next)
+{
+	tile_fn *const *f = tiles[lanes_kind(type)];
+	struct tile t = { .w = blocks, .w_bytes = lanes_block_bytes(type, k), .k = k, .ld = ld };
+	int32_t cols;
+
+	for (int32_t b = 0; b < n_blocks; b += cols, t.w += (size_t)cols * t.w_bytes) {
+		int32_t real = n_cols - 16 * b;
+
+		cols = f[1] && b + 2 <= n_blocks ? 2 : 1;
+		t.last = real >= 16 * cols ? 0xffff : (__mmask16)((1u << (real - 16 * (cols - 1))) - 1);
+		t.bias = bias ? bias + 16 * b : NULL;
+		t.fetch = b + cols < n_blocks ? t.w + (size_t)cols * t.w_bytes : next;
+		for (int32_t r = 0; r < x->rows; r += KERN_TILE) {
+			t.x = x->data + (size_t)(r / KERN_TILE) * x->tile_bytes;
+			t.y = y + (size_t)r * ld + 16 * b;
+			f[cols - 1](x->rows - r < KERN_TILE ? x->rows - r : KERN_TILE, &t);
+			t.fetch = NULL;
+		}
+	}
+}

@@ -1,0 +1,246 @@
+/* lanes.c - packing for the vector tables (see lanes.h).  Compiled for AVX2: only called through a
+ * table that the machine can run.
+ */
+#include "lanes.h"
+
+#include <assert.h>
+#include <immintrin.h>
+
+/* ---- weights, at load ----------------------------------------------------------------------- */
+
+enum lanes_kind lanes_kind(int32_t type)
+{
+	switch (type) {
+	case SR_F32:  return LANES_F32;
+	case SR_F16:  return LANES_F16;
+	case SR_BF16: return LANES_BF16;
+	case SR_Q4_1: case SR_Q4_K: return LANES_4M;
+	case SR_Q4_0: return LANES_4;
+	case SR_Q8_0: case SR_Q5_0: return LANES_8;
+	case SR_Q5_1: case SR_Q5_K: return LANES_8M;
+	case SR_Q6_K: case SR_Q3_K: return LANES_8H;
+	}
+	return LANES_NONE;
+}
+
+static size_t units(enum lanes_kind kind, int32_t k)
+{
+	int per = lanes_unit_groups(kind);
+
+	return (size_t)((k / GROUP + per - 1) / per);
+}
+
+size_t lanes_block_bytes(int32_t type, int32_t k)
+{
+	enum lanes_kind kind = lanes_kind(type);
+
+	switch (kind) {
+	case LANES_NONE: return 0;
+	case LANES_F32:  return (size_t)k * KERN_COLS * 4;
+	case LANES_F16:
+	case LANES_BF16: return (size_t)k * KERN_COLS * 2;
+	default:         return units(kind, k) * lanes_unit_bytes(kind);
+	}
+}
+
+/* One group of one output into its lane; `scales` and `quants` are the unit's and the group's. */
+static void pack_group(enum lanes_kind kind, const struct group *w, int c, int in_unit,
+                       uint16_t *scales, uint8_t *quants)
+{
+	int offset = lanes_offset_bits(kind) ? 1 << lanes_offset_bits(kind) : 0;
+	uint8_t q[GROUP];
+
+	scales[in_unit * KERN_COLS + c] = f16_of_f32(w->d[0]);
+	if (kind == LANES_4M || kind == LANES_8M)
+		scales[KERN_COLS + c] = f16_of_f32(w->m);
+	if (kind == LANES_8H)
+		scales[KERN_COLS + c] = f16_of_f32(w->d[1]);
+	for (int i = 0; i < GROUP; i++)
+		q[i] = (uint8_t)(w->q[i] + offset);
+	if (lanes_quants(kind) == 256) {
+		for (int i = 0; i < 16; i++)
+			quants[64 * (i / 4) + 4 * c + i % 4] = (uint8_t)(q[i] | q[i + 16] << 4);
+	} else {
+		for (int i = 0; i < GROUP; i++)
+			quants[64 * (i / 4) + 4 * c + i % 4] = q[i];
+	}
+}
+
+static void pack_quantized(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst)
+{
+	enum lanes_kind kind = lanes_kind(type);
+	int per = lanes_unit_groups(kind);
+
+	for (int32_t g = 0; g < k / GROUP; g++) {
+		uint8_t *unit = dst + (size_t)(g / per) * lanes_unit_bytes(kind);
+		uint8_t *quants = unit + LANES_SCALES + (size_t)(g % per) * lanes_quants(kind);
+
+		for (int c = 0; c < KERN_COLS; c++) {
+			struct group w;
+
+			if (!src[c])
+				continue;         /* zeros already: a scale of 0 makes any quant 0 */
+			types_group(type, src[c], g, &w);
+			pack_group(kind, &w, c, g % per, (uint16_t *)(void *)unit, quants);
+		}
+	}
+}
+
+void lanes_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst)
+{
+	enum lanes_kind kind = lanes_kind(type);
+	size_t size = kind == LANES_F32 ? 4 : 2;
+
+	memset(dst, 0, lanes_block_bytes(type, k));
+	if (types_quantized(type)) {
+		pack_quantized(type, k, src, dst);
+		return;
+	}
+	for (int c = 0; c < KERN_COLS; c++)
+		for (int32_t i = 0; src[c] && i < k; i++) {
+			size_t at = kind == LANES_BF16 ? ((size_t)(i / 2) * KERN_COLS + (size_t)c) * 2 + (size_t)(i % 2)
+			                               : (size_t)i * KERN_COLS + (size_t)c;
+
+			memcpy(dst + at * size, src[c] + (size_t)i * size, size);
+		}
+}
+
+/* ---- activations ---------------------------------------------------------------------------- */
+
+size_t lanes_tile_bytes(enum kern_form form, int32_t k)
+{
+	switch (form) {
+	case FORM_F32:  return (size_t)k * KERN_TILE * 4;
+	case FORM_BF16: return (size_t)k * KERN_TILE * 2;
+	default:        return (size_t)((k / GROUP + 1) / 2) * 2 * sizeof(struct lanes_group);
+	}
+}
+
+/* Eight vectors of eight dwords: rows become columns. */
+static inline void transpose(__m256i v[8])
+{
+	__m256i a[8], b[8];
+
+	for (int i = 0; i < 8; i += 2) {
+		a[i]     = _mm256_unpacklo_epi32(v[i], v[i + 1]);
+		a[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
+	}
+	for (int i = 0; i < 8; i += 4) {
+		b[i]     = _mm256_unpacklo_epi64(a[i], a[i + 2]);
+		b[i + 1] = _mm256_unpackhi_epi64(a[i], a[i + 2]);
+		b[i + 2] = _mm256_unpacklo_epi64(a[i + 1], a[i + 3]);
+		b[i + 3] = _mm256_unpackhi_epi64(a[i + 1], a[i + 3]);
+	}
+	for (int i = 0; i < 4; i++) {
+		v[i]     = _mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
+		v[i + 4] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
+	}
+}
+
+/* Eight floats rounded to bf16, to nearest even, in the low halves of dwords; a NaN stays one. */
+static inline __m256i to_bf16(__m256 x)
+{
+	__m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16);
+	__m256i even = _mm256_and_si256(high, _mm256_set1_epi32(1));
+	__m256i rounded = _mm256_srli_epi32(
+		_mm256_add_epi32(u, _mm256_add_epi32(even, _mm256_set1_epi32(0x7fff))), 16);
+	__m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+
+	return _mm256_blendv_epi8(rounded, _mm256_or_si256(high, _mm256_set1_epi32(64)), nan);
+}
+
+/* Sixteen floats as eight dwords of two bf16. */
+static inline __m256i to_pairs(const float *x)
+{
+	__m256i p = _mm256_packus_epi32(to_bf16(_mm256_loadu_ps(x)), to_bf16(_mm256_loadu_ps(x + 8)));
+
+	return _mm256_permute4x64_epi64(p, 0xd8);
+}
+
+/* One tile of FORM_F32 or FORM_BF16: eight dwords of eight rows at a time.  Rows past the last
+ * repeat it; nobody reads them. */
+static void tile_float(enum kern_form form, int32_t k, const float *x, size_t ld, int32_t rows, uint8_t *dst)
+{
+	int32_t step = form == FORM_BF16 ? 16 : 8;
+
+	for (int32_t i = 0; i < k; i += step, dst += 8 * 32) {
+		__m256i v[8];
+
+		for (int r = 0; r < 8; r++) {
+			const float *src = x + (size_t)(r < rows ? r : rows - 1) * ld + (size_t)i;
+
+			v[r] = form == FORM_BF16 ? to_pairs(src) : _mm256_castps_si256(_mm256_loadu_ps(src));
+		}
+		transpose(v);
+		for (int r = 0; r < 8; r++)
+			_mm256_store_si256((__m256i *)(void *)(dst + 32 * r), v[r]);
+	}
+}
+
+static inline int32_t sum8(__m256i v)
+{
+	__m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+
+	s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+	s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
+	return _mm_cvtsi128_si32(s);
+}
+
+static inline uint32_t max8(__m256i v)
+{
+	__m128i s = _mm_max_epu32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+
+	s = _mm_max_epu32(s, _mm_shuffle_epi32(s, 0x4e));
+	s = _mm_max_epu32(s, _mm_shuffle_epi32(s, 0xb1));
+	return (uint32_t)_mm_cvtsi128_si32(s);
+}
+
+/* 32 floats of row r to int8; a row that is not finite is caught by its scale. */
+static inline void quantize(const float *x, struct lanes_group *dst, int r)
+{
+	const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+	__m256i most = _mm256_setzero_si256(), used, q[4];
+	__m256 by;
+	int32_t first, sum;
+
+	for (int i = 0; i < 4; i++)
+		most = _mm256_max_epu32(most, _mm256_and_si256(magnitude,
+			_mm256_loadu_si256((const __m256i *)(const void *)(x + 8 * i))));
+	by = _mm256_set1_ps(types_scale(max8(most), &dst->scale[r]));
+	used = _mm256_castps_si256(_mm256_cmp_ps(by, _mm256_setzero_ps(), _CMP_GT_OQ));
+	for (int i = 0; i < 4; i++)
+		q[i] = _mm256_and_si256(used, _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), by)));
+	first = sum8(_mm256_add_epi32(q[0], q[1]));
+	sum = first + sum8(_mm256_add_epi32(q[2], q[3]));
+	dst->scaled_sum[r] = dst->scale[r] * (float)sum;
+	dst->minus_sum[r] = -sum;
+	dst->minus_first[r] = -first;
+	/* packs work in halves of a register: put the dwords back in order */
+	q[0] = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+	q[0] = _mm256_permutevar8x32_epi32(q[0], _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+	_mm256_store_si256((__m256i *)(void *)dst->q[r], q[0]);
+}
+
+static void tile_i8(int32_t k, const float *x, size_t ld, int32_t rows, struct lanes_group *dst)
+{
+	for (int32_t r = 0; r < rows; r++)
+		for (int32_t g = 0; g < k / GROUP; g++)
+			quantize(x + (size_t)r * ld + (size_t)g * GROUP, &dst[g], r);
+	if (k / GROUP % 2)                        /* the second half of a unit that has none */
+		memset(&dst[k / GROUP], 0, sizeof *dst);
+}
+
+void lanes_make_rows(struct kern_rows *dst, const float *x, size_t ld, int32_t tile0, int32_t tile1)
+{
+	assert(dst->k % GROUP == 0);
+	for (int32_t t = tile0; t < tile1; t++) {
+		int32_t rest = dst->rows - t * KERN_TILE, rows = rest < KERN_TILE ? rest : KERN_TILE;
+		const float *from = x + (size_t)t * KERN_TILE * ld;
+		uint8_t *to = dst->data + (size_t)t * dst->tile_bytes;
+
+		if (dst->form == FORM_I8)
+			tile_i8(dst->k, from, ld, rows, (struct lanes_group *)(void *)to);
+		else
+			tile_float(dst->form, dst->k, from, ld, rows, to);
+	}
+}

@@ -1,0 +1,81 @@
+/* lanes.h - the order in which the vector tables (avx2, avx512) hold matrices and activations.  Both
+ * use the same bytes, so the packing is here once.
+ *
+ * A column block is 16 outputs, one to a lane; K runs in one order behind it.
+ *
+ *	F32        [k][16] f32                     F16   [k][16] f16
+ *	BF16       [k/2][16][2] bf16: a line holds inputs 2i, 2i+1 of sixteen outputs
+ *	quantized  a unit of one or two groups of 32 inputs after another: one line of scales, then
+ *	           lines of quants.  In a line lane c holds four inputs of output c as four u8
+ *	           (8-bit kinds: inputs 4j..4j+3 in line j), or as low nibbles, inputs 4j.., and high
+ *	           nibbles, inputs 16+4j.. (4-bit kinds: the GGUF block, transposed by dwords).
+ *
+ *	kind        scales, f16        quant      types                   bytes per unit
+ *	LANES_4M    d[16] m[16]        q          Q4_1 Q4_K               64 + 256
+ *	LANES_4     d[16] d'[16]       q + 8      Q4_0 (two groups)       64 + 2 * 256
+ *	LANES_8     d[16] d'[16]       q + 128    Q8_0 Q5_0 (two groups)  64 + 2 * 512
+ *	LANES_8M    d[16] m[16]        q          Q5_1 Q5_K               64 + 512
+ *	LANES_8H    d0[16] d1[16]      q + 32     Q6_K Q3_K (d per half)  64 + 512
+ *
+ * The products of two scales that K-quants have are rounded to f16 here (relative error 2^-12,
+ * none for subnormals); everything else is exact.
+ *
+ * Activations come in tiles of 8 rows; a shorter last tile leaves its other rows unused.
+ *
+ *	FORM_F32   [k][8] f32      FORM_BF16  [k/2][8][2] bf16      FORM_I8  struct lanes_group per 32
+ */
+#ifndef LANES_H
+#define LANES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kern.h"
+#include "types.h"
+
+enum lanes_kind { LANES_NONE, LANES_F32, LANES_F16, LANES_BF16,
+                  LANES_4M, LANES_4, LANES_8, LANES_8M, LANES_8H };
+
+/* 32 inputs of 8 rows: x = scale * q. */
+struct lanes_group {
+	int8_t  q[KERN_TILE][GROUP];
+	float   scale[KERN_TILE];
+	float   scaled_sum[KERN_TILE];    /* scale * sum of q: what a minimum is multiplied with */
+	int32_t minus_sum[KERN_TILE];     /* takes a quant's offset out of an integer sum */
+	int32_t minus_first[KERN_TILE];   /* the same over q[0..15] */
+};
+
+#define LANES_SCALES 64                   /* bytes of a unit's scales */
+
+static inline int lanes_unit_groups(enum lanes_kind kind)
+{
+	return kind == LANES_4 || kind == LANES_8 ? 2 : 1;
+}
+
+/* Bytes of one group's quants. */
+static inline size_t lanes_quants(enum lanes_kind kind)
+{
+	return kind == LANES_4M || kind == LANES_4 ? 256 : 512;
+}
+
+static inline size_t lanes_unit_bytes(enum lanes_kind kind)
+{
+	return LANES_SCALES + (size_t)lanes_unit_groups(kind) * lanes_quants(kind);
+}
+
+/* log2 of what was added to a quant to make it unsigned; 0: nothing. */
+static inline int lanes_offset_bits(enum lanes_kind kind)
+{
+	return kind == LANES_4 ? 3 : kind == LANES_8 ? 7 : kind == LANES_8H ? 5 : 0;
+}
+
+enum lanes_kind lanes_kind(int32_t type);
+size_t lanes_block_bytes(int32_t type, int32_t k);
+void   lanes_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst);
+size_t lanes_tile_bytes(enum kern_form form, int32_t k);
+void   lanes_make_rows(struct kern_rows *dst, const float *x, size_t ld, int32_t tile0, int32_t tile1);
+
+/* The tables that use these; only for pick.c, which knows whether the machine can. */
+extern const struct kern avx2_table, avx512_table;
+
+#endif
