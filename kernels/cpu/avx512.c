@@ -156,6 +156,7 @@ const struct kern avx512_table = {
 	.form = form,
 	.block_bytes = lanes_block_bytes,
 	.pack = lanes_pack,
+	.unpack = lanes_unpack,
 	.tile_bytes = lanes_tile_bytes,
 	.make_rows = lanes_make_rows,
 	.matmul = avx512_matmul,

@@ -72,6 +72,7 @@ static inline int lanes_offset_bits(enum lanes_kind kind)
 enum lanes_kind lanes_kind(int32_t type);
 size_t lanes_block_bytes(int32_t type, int32_t k);
 void   lanes_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst);
+void   lanes_unpack(int32_t type, int32_t k, const uint8_t *block, int32_t c, float *dst);
 size_t lanes_tile_bytes(enum kern_form form, int32_t k);
 void   lanes_make_rows(struct kern_rows *dst, const float *x, size_t ld, int32_t tile0, int32_t tile1);
 

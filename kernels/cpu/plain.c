@@ -46,6 +46,11 @@ static void pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], u
 	}
 }
 
+static void unpack(int32_t type, int32_t k, const uint8_t *block, int32_t c, float *dst)
+{
+	types_dequant(type, k, block + (size_t)c * types_bytes(type, k), dst);
+}
+
 static size_t row_bytes(enum kern_form f, int32_t k)
 {
 	return f == FORM_F32 ? (size_t)k * 4 : (size_t)k + (size_t)(k / GROUP) * 8;
@@ -295,6 +300,7 @@ const struct kern kern_plain = {
 	.form = form,
 	.block_bytes = block_bytes,
 	.pack = pack,
+	.unpack = unpack,
 	.tile_bytes = tile_bytes,
 	.make_rows = make_rows,
 	.matmul = matmul,
