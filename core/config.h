@@ -97,13 +97,19 @@ struct config {
 enum config_for { FOR_DAEMON = 1, FOR_HTTP = 2, FOR_SERVE = 4 };
 
 /* argv[0] is skipped; the first word that is no flag is MODEL.  0; 1 = --help or --version was
- * printed and the program should exit with 0; -EINVAL and one sentence in err. */
+ * printed and the program should exit with 0; -EINVAL and one sentence in err.  Flags of the
+ * other programs are checked too, so that all can be given the same words or the same file;
+ * a flag that is taken but does nothing draws a line on stderr from the program it concerns
+ * (FOR_SERVE is silent: its two children speak). */
 int  config_parse(struct config *c, int argc, char **argv, enum config_for who,
                   char *err, size_t errlen);
 void config_free(struct config *c);
 
 /* topic: NULL = the list of topics with the commonest flags, "all", a topic, or a flag. */
 int  config_help(FILE *to, const char *topic, enum config_for who);
+
+/* Completion of flags for bash, for the command `program`. */
+void config_completion(FILE *to, const char *program, enum config_for who);
 
 /* Where an instance keeps its socket and its stats page: $RUNTIME_DIRECTORY/NAME,
  * /run/slipring/NAME for root, else $XDG_RUNTIME_DIR/slipring/NAME, else /tmp/slipring-UID/NAME

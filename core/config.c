@@ -1,0 +1,901 @@
+/* config.c - flags, YAML and environment into struct config, by the table in options.h.
+ *
+ *	defaults < --config FILE.yaml < command line;  VLLM_API_KEY where no key is given
+ *
+ * Every value goes through set(): one place that checks kinds, ranges and choices, whoever
+ * asks.  Strings point into argv, or into memory that config_free releases.
+ */
+#include "config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <yaml.h>
+
+#include "options.h"
+
+enum source { BY_DEFAULT, BY_FILE, BY_FLAG };
+
+struct parsing {
+	struct config *c;
+	enum config_for who;
+	enum source source;
+	uint8_t from[N_OPTIONS];       /* enum source of each value */
+	char where[4200];              /* "FILE: line L, column C: ", or "" on the command line */
+	char *err;
+	size_t errlen;
+};
+
+struct owned { struct owned *next; char s[]; };
+
+__attribute__((format(printf, 2, 3)))
+static int fail(struct parsing *p, const char *fmt, ...)
+{
+	char what[700];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	snprintf(p->err, p->errlen, "%s%s", p->where, what);
+	return -EINVAL;
+}
+
+/* A copy that lives as long as the config. */
+static const char *keep(struct parsing *p, const char *s)
+{
+	struct owned *o = malloc(sizeof(*o) + strlen(s) + 1);
+
+	if (!o)
+		abort();               /* at start, a few bytes: there is nothing better to do */
+	strcpy(o->s, s);
+	o->next = p->c->owned;
+	p->c->owned = o;
+	return o->s;
+}
+
+void config_free(struct config *c)
+{
+	for (struct owned *o = c->owned, *next; o; o = next) {
+		next = o->next;
+		free(o);
+	}
+	memset(c, 0, sizeof(*c));
+}
+
+/* ---- names -------------------------------------------------------------------------------------- */
+
+/* The i-th word of a list by spaces, or its length 0. */
+static size_t word(const char *list, int i, const char **at)
+{
+	size_t n = 0;
+
+	for (*at = list ? list : ""; ; *at += n) {
+		*at += strspn(*at, " ");
+		n = strcspn(*at, " ");
+		if (n == 0 || i-- == 0)
+			return n;
+	}
+}
+
+static int word_index(const char *list, const char *s)
+{
+	const char *at;
+	size_t n;
+
+	for (int i = 0; (n = word(list, i, &at)) != 0; i++)
+		if (n == strlen(s) && memcmp(at, s, n) == 0)
+			return i;
+	return -1;
+}
+
+static int option_index(const char *name)
+{
+	for (int i = 0; i < N_OPTIONS; i++)
+		if (strcmp(options[i].name, name) == 0)
+			return i;
+	return -1;
+}
+
+/* Number of changes (put in, leave out, replace, swap neighbours) from a to b, up to `most`. */
+static int distance(const char *a, const char *b, int most)
+{
+	int n = (int)strlen(a), m = (int)strlen(b), row[3][81];
+
+	if (n > 80 || m > 80 || abs(n - m) > most)
+		return most + 1;
+	for (int i = 0; i <= n; i++) {
+		int *now = row[i % 3], *one = row[(i + 2) % 3], *two = row[(i + 1) % 3];
+
+		for (int j = 0; j <= m; j++) {
+			int best = i + j;
+
+			if (i && j)
+				best = one[j - 1] + (a[i - 1] != b[j - 1]);
+			if (i && one[j] + 1 < best)
+				best = one[j] + 1;
+			if (j && now[j - 1] + 1 < best)
+				best = now[j - 1] + 1;
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && two[j - 2] + 1 < best)
+				best = two[j - 2] + 1;
+			now[j] = best;
+		}
+	}
+	return row[n % 3][m];
+}
+
+const char *config_nearest(const char *wrong, const char *const *name, int n)
+{
+	int most = (int)strlen(wrong) / 3, best = most + 1;
+	const char *nearest = NULL, *begins = NULL;
+
+	for (int i = 0; i < n; i++) {
+		int d = distance(wrong, name[i], most);
+
+		if (d < best) {
+			best = d;
+			nearest = name[i];
+		}
+		if (!begins && strlen(wrong) > 3 && strncmp(name[i], wrong, strlen(wrong)) == 0)
+			begins = name[i];
+	}
+	return nearest ? nearest : begins;
+}
+
+/* Of a flag or key, - and _ alike: its option and whether it is turned off by "no-". */
+static int find(struct parsing *p, const char *given, const char *shown, bool *off)
+{
+	const char *name[N_OPTIONS], *near;
+	char flat[96];
+	size_t n = strcspn(given, ".");    /* compilation-config.mode: part of a JSON value */
+	int i;
+
+	*off = false;
+	snprintf(flat, sizeof(flat), "%.*s", (int)(n < 90 ? n : 90), given);
+	for (char *c = flat; *c; c++)
+		if (*c == '_')
+			*c = '-';
+	i = option_index(flat);
+	if (i < 0 && strncmp(flat, "no-", 3) == 0 && (i = option_index(flat + 3)) >= 0) {
+		if (options[i].kind == YESNO)
+			*off = true;
+		else
+			i = -1;
+	}
+	if (i >= 0 && given[n] && (options[i].kind != TEXT || options[i].action == SET))
+		return fail(p, "%s: %s has no parts", shown, options[i].name);
+	if (i >= 0)
+		return i;
+	for (int k = 0; k < N_OPTIONS; k++)
+		name[k] = options[k].name;
+	near = config_nearest(flat, name, N_OPTIONS);
+	if (near)
+		return fail(p, "%s is unknown; did you mean %s%s?", shown, p->source == BY_FLAG ? "--" : "", near);
+	return fail(p, "%s is unknown; --help all lists what there is", shown);
+}
+
+/* ---- values ---------------------------------------------------------------------------------------- */
+
+/* 4096, 4k = 4000, 25.6k = 25600, 4K = 4096; k m g t, K M G T.  0, or -EINVAL and why. */
+static int parse_size(const char *s, int64_t *out, const char **why)
+{
+	static const char decimal[] = "kmgt", binary[] = "KMGT";
+	double scale = 1, v;
+	const char *unit;
+	char *end;
+
+	*why = "is no number like 4096, 4k (4000) or 4K (4096)";
+	if (!isdigit((unsigned char)*s) || strpbrk(s, "xXeEpPnN"))
+		return -EINVAL;
+	v = strtod(s, &end);
+	if (*end && (unit = strchr(decimal, *end)) != NULL && !end[1])
+		scale = pow(1000, (double)(unit - decimal + 1));
+	else if (*end && (unit = strchr(binary, *end)) != NULL && !end[1])
+		scale = pow(1024, (double)(unit - binary + 1));
+	else if (*end)
+		return -EINVAL;
+	if (memchr(s, '.', (size_t)(end - s)) && (scale == 1 || isupper((unsigned char)*end))) {
+		*why = scale == 1 ? "must be a whole number"
+		                  : "has a fraction of a binary unit; k m g t (powers of 1000) allow one";
+		return -EINVAL;
+	}
+	v = rint(v * scale);
+	if (v > 9e15) {
+		*why = "is too large";
+		return -EINVAL;
+	}
+	*out = (int64_t)v;
+	return 0;
+}
+
+static int parse_yesno(const char *s, bool *out)
+{
+	static const char yes[] = "true yes on 1", no[] = "false no off 0";
+	char low[8] = "";
+
+	for (size_t i = 0; s[i] && i < sizeof(low) - 1; i++)
+		low[i] = (char)tolower((unsigned char)s[i]);
+	*out = word_index(yes, low) >= 0;
+	return *out || word_index(no, low) >= 0 ? 0 : -EINVAL;
+}
+
+/* A value as a number of its kind, in range.  Of kinds that are numbers. */
+static int parse_number(struct parsing *p, const struct option *o, const char *s, bool check, double *d, int64_t *i)
+{
+	const char *why = "is no whole number";
+	bool is_auto = o->kind == SIZE_AUTO && (strcmp(s, "auto") == 0 || strcmp(s, "-1") == 0);
+	char *end;
+	int rc = 0;
+
+	errno = 0;
+	if (o->kind == NUMBER) {
+		why = "is no number";
+		*d = strtod(s, &end);
+		rc = *s && !*end && isfinite(*d) && !isspace((unsigned char)*s) ? 0 : -EINVAL;
+	} else if (o->kind == U64) {
+		*i = (int64_t)strtoull(s, &end, 10);
+		rc = isdigit((unsigned char)*s) && !*end && !errno ? 0 : -EINVAL;
+		check = false;
+	} else if (o->kind == INT) {
+		*i = strtoll(s, &end, 10);
+		rc = (isdigit((unsigned char)*s) || *s == '-') && !*end && !errno ? 0 : -EINVAL;
+	} else if (is_auto) {
+		*i = -1;
+		check = false;
+	} else {
+		rc = parse_size(s, i, &why);
+	}
+	if (rc)
+		return fail(p, "%s %.60s %s", o->name, *s ? s : "\"\"", why);
+	if (o->kind != NUMBER)
+		*d = (double)*i;
+	if (check && o->max > o->min && (*d < o->min || *d > o->max))
+		return fail(p, "%s is %.60s; %.15g to %.15g are allowed", o->name, s, o->min, o->max);
+	return 0;
+}
+
+/* Is s one of the values that a flag of vLLM is taken at? */
+static bool taken(const struct option *o, const char *s)
+{
+	bool b;
+
+	if (o->kind == YESNO)
+		return parse_yesno(s, &b) == 0 && !b;
+	if (word_index(o->value, s) >= 0)
+		return true;
+	if (o->kind == SIZE || o->kind == NUMBER)      /* 0.0 is 0 */
+		for (const char *at = o->value; *at; ) {
+			char *end;
+
+			if (*s && strtod(s, &end) == strtod(at, NULL) && !*end)
+				return true;
+			at += strcspn(at, " ");
+			at += strspn(at, " ");
+		}
+	return (o->kind == TEXT || o->kind == LIST) && (!*s || strcmp(s, "None") == 0 || strcmp(s, "null") == 0);
+}
+
+static int take_foreign(struct parsing *p, const struct option *o, const char *s)
+{
+	bool b, http;
+
+	if (o->kind == YESNO && parse_yesno(s, &b) != 0)
+		return fail(p, "%s is %.60s; true or false are allowed", o->name, s);
+	if (o->action == ONLY && !taken(o, s))
+		return fail(p, "--%s%s%.60s is not supported by Slipring: %s%s%s%s", o->name, o->kind == YESNO ? "" : " ",
+		            o->kind == YESNO ? "" : s, o->help, *o->value && o->kind != YESNO ? " (taken: " : "",
+		            o->kind != YESNO ? o->value : "", *o->value && o->kind != YESNO ? ")" : "");
+	http = o->topic == SERVER || o->topic == HTTP || o->topic == TLS;
+	if (o->action == WARN && p->who == (http ? FOR_HTTP : FOR_DAEMON))
+		fprintf(stderr, "warning: %s--%s changes nothing: %s\n", p->where, o->name, o->help);
+	return 0;
+}
+
+/* The value s of option i; `first` of a list, or the only one. */
+static int set(struct parsing *p, int i, const char *s, bool first)
+{
+	const struct option *o = &options[i];
+	void *at = (char *)p->c + o->at;
+	int64_t n = 0;
+	double d = 0;
+	int rc = 0;
+
+	if (p->source < p->from[i])
+		return 0;
+	p->from[i] = (uint8_t)p->source;
+	if (o->action != SET)
+		return take_foreign(p, o, s);
+	if ((o->kind == TEXT || o->kind == WORD) && o->choices && word_index(o->choices, s) < 0)
+		return fail(p, "%s is %.60s; one of these is allowed: %s", o->name, s, o->choices);
+	switch ((enum kind)o->kind) {
+	case YESNO:
+		if (parse_yesno(s, at) != 0)
+			return fail(p, "%s is %.60s; true or false are allowed", o->name, s);
+		break;
+	case TEXT:
+		*(const char **)at = s;
+		break;
+	case WORD:
+		*(int *)at = word_index(o->choices, s);
+		break;
+	case LIST: {
+		const char **list = at;
+		int *count = (int *)(list + CONFIG_LIST);
+
+		if (first)
+			*count = 0;
+		if (*count == CONFIG_LIST)
+			return fail(p, "%s has more than %d values", o->name, CONFIG_LIST);
+		list[(*count)++] = s;
+		break;
+	}
+	case INT: case SIZE: case SIZE_AUTO: case U64: case NUMBER:
+		rc = parse_number(p, o, s, p->source != BY_DEFAULT, &d, &n);
+		if (rc)
+			return rc;
+		if (o->kind == NUMBER)
+			*(double *)at = d;
+		else if (o->kind == INT)
+			*(int *)at = (int)n;
+		else
+			*(int64_t *)at = n;
+		break;
+	}
+	return 0;
+}
+
+/* ---- YAML -------------------------------------------------------------------------------------------- */
+
+struct yaml { struct parsing *p; yaml_document_t doc; const char *file; };
+
+static void at_node(struct yaml *y, const yaml_node_t *n)
+{
+	snprintf(y->p->where, sizeof(y->p->where), "%.4000s: line %zu, column %zu: ", y->file,
+	         n->start_mark.line + 1, n->start_mark.column + 1);
+}
+
+static bool is_null(const yaml_node_t *n)
+{
+	const char *s = (const char *)n->data.scalar.value;
+
+	return n->type == YAML_SCALAR_NODE && n->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+	       (!*s || !strcmp(s, "~") || !strcmp(s, "null") || !strcmp(s, "None"));
+}
+
+/* [a, b] where a flag takes a JSON list in one string. */
+static int set_json_list(struct yaml *y, int i, const yaml_node_t *list)
+{
+	char text[4096] = "[";
+	size_t len = 1;
+
+	for (yaml_node_item_t *it = list->data.sequence.items.start; it < list->data.sequence.items.top; it++) {
+		const yaml_node_t *n = yaml_document_get_node(&y->doc, *it);
+
+		at_node(y, n);
+		if (n->type != YAML_SCALAR_NODE || strpbrk((char *)n->data.scalar.value, "\"\\\n"))
+			return fail(y->p, "%s is a list of plain words", options[i].name);
+		len += (size_t)snprintf(text + len, sizeof(text) - len, "%s\"%s\"", len > 1 ? ", " : "",
+		                        (char *)n->data.scalar.value);
+		if (len + 2 > sizeof(text))
+			return fail(y->p, "%s is longer than %zu bytes", options[i].name, sizeof(text));
+	}
+	strcpy(text + len, "]");
+	return set(y->p, i, keep(y->p, text), true);
+}
+
+static int set_node(struct yaml *y, int i, bool off, const yaml_node_t *n)
+{
+	const struct option *o = &options[i];
+	int rc = 0;
+	bool b;
+
+	if (is_null(n))
+		return 0;
+	if (n->type == YAML_SEQUENCE_NODE && o->kind == TEXT)
+		return set_json_list(y, i, n);
+	if (n->type == YAML_SEQUENCE_NODE && o->kind == LIST) {
+		yaml_node_item_t *first = n->data.sequence.items.start;
+
+		for (yaml_node_item_t *it = first; it < n->data.sequence.items.top && !rc; it++) {
+			const yaml_node_t *one = yaml_document_get_node(&y->doc, *it);
+
+			at_node(y, one);
+			if (one->type != YAML_SCALAR_NODE)
+				return fail(y->p, "%s is a list of words", o->name);
+			rc = set(y->p, i, keep(y->p, (char *)one->data.scalar.value), it == first);
+		}
+		return rc;
+	}
+	if (n->type == YAML_MAPPING_NODE && o->kind == TEXT && o->action != SET)
+		return set(y->p, i, n->data.mapping.pairs.start == n->data.mapping.pairs.top ? "{}" : "{..}", true);
+	if (n->type != YAML_SCALAR_NODE)
+		return fail(y->p, "%s takes one value", o->name);
+	if (off) {
+		if (parse_yesno((char *)n->data.scalar.value, &b) != 0)
+			return fail(y->p, "no-%s is %.60s; true or false are allowed", o->name, (char *)n->data.scalar.value);
+		return set(y->p, i, b ? "false" : "true", true);
+	}
+	return set(y->p, i, keep(y->p, (char *)n->data.scalar.value), true);
+}
+
+static int read_document(struct yaml *y)
+{
+	yaml_node_t *root = yaml_document_get_root_node(&y->doc);
+	uint8_t seen[N_OPTIONS] = { 0 };
+	bool off;
+
+	if (!root || is_null(root))
+		return 0;                  /* nothing, or comments */
+	at_node(y, root);
+	if (root->type != YAML_MAPPING_NODE)
+		return fail(y->p, "the file is no list of \"flag: value\" lines");
+	for (yaml_node_pair_t *pair = root->data.mapping.pairs.start; pair < root->data.mapping.pairs.top; pair++) {
+		const yaml_node_t *key = yaml_document_get_node(&y->doc, pair->key);
+		const yaml_node_t *value = yaml_document_get_node(&y->doc, pair->value);
+		const char *name = (const char *)key->data.scalar.value;
+		int i, rc;
+
+		at_node(y, key);
+		if (key->type != YAML_SCALAR_NODE || !*name)
+			return fail(y->p, "a key is the name of a flag");
+		if (strlen(name) > 80)
+			return fail(y->p, "%.40s.. is unknown", name);
+		i = find(y->p, name, name, &off);
+		if (i < 0)
+			return i;
+		if (seen[i]++ && !strchr(name, '.'))
+			return fail(y->p, "%s is there twice", name);
+		at_node(y, value);
+		if ((rc = set_node(y, i, off, value)) != 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* Text of a YAML file; also what the fuzzer calls. */
+static int read_yaml(struct parsing *p, const char *file, const unsigned char *text, size_t n)
+{
+	struct yaml y = { .p = p, .file = file };
+	yaml_parser_t parser;
+	int rc;
+
+	if (!yaml_parser_initialize(&parser))
+		return fail(p, "%s: no memory to read it", file);
+	yaml_parser_set_input_string(&parser, text, n);
+	p->source = BY_FILE;
+	if (yaml_parser_load(&parser, &y.doc)) {
+		rc = read_document(&y);
+		yaml_document_delete(&y.doc);
+	} else {
+		snprintf(p->where, sizeof(p->where), "%.4000s: line %zu, column %zu: ", file, parser.problem_mark.line + 1,
+		         parser.problem_mark.column + 1);
+		rc = fail(p, "%s", parser.problem ? parser.problem : "is no YAML");
+	}
+	yaml_parser_delete(&parser);
+	if (rc == 0)
+		p->where[0] = 0;
+	return rc;
+}
+
+static int read_config_file(struct parsing *p, const char *path)
+{
+	static const size_t most = 1 << 20;
+	FILE *f = fopen(path, "re");
+	unsigned char *text = malloc(most);
+	struct stat st;
+	size_t n;
+	int rc;
+
+	if (!f || !text || fstat(fileno(f), &st) < 0) {
+		rc = fail(p, "--config %.500s: %s", path, strerror(errno));
+	} else if (S_ISDIR(st.st_mode)) {
+		rc = fail(p, "--config %.500s: is a directory", path);
+	} else {
+		n = fread(text, 1, most, f);
+		if (ferror(f))
+			rc = fail(p, "--config %.500s: %s", path, strerror(errno));
+		else if (n == most)
+			rc = fail(p, "--config %.500s: is longer than 1 MiB", path);
+		else
+			rc = read_yaml(p, path, text, n);
+	}
+	if (f)
+		fclose(f);
+	free(text);
+	return rc;
+}
+
+/* ---- the command line ---------------------------------------------------------------------------------- */
+
+struct words { int argc; char **argv; int at; };
+
+/* A word that is a value: no flag, or a negative number. */
+static bool is_value(const char *s)
+{
+	return s[0] != '-' || !s[1] || isdigit((unsigned char)s[1]) || s[1] == '.';
+}
+
+/* -q awq, -tp 2, -tp=2, -O3, -O.mode=3: short spellings stand in `also`. */
+static int find_short(struct parsing *p, const char *w, const char **value)
+{
+	size_t n = strcspn(w, "=");
+	const char *at;
+	size_t len;
+
+	*value = NULL;
+	for (int i = 0; i < N_OPTIONS; i++)
+		for (int k = 0; (len = word(options[i].also, k, &at)) != 0; k++)
+			if (len == n && memcmp(at, w, n) == 0) {
+				*value = w[n] ? w + n + 1 : NULL;
+				return i;
+			} else if (len == 2 && at[1] == 'O' && strncmp(w, "-O", 2) == 0 && (isdigit((unsigned char)w[2]) || w[2] == '.')) {
+				*value = w + 2;
+				return i;
+			}
+	return fail(p, "%.60s is unknown; --help all lists what there is", w);
+}
+
+/* One flag at w->at, which is moved past it and its values. */
+static int take_flag(struct parsing *p, struct words *w)
+{
+	const char *arg = w->argv[w->at++], *value = NULL;
+	char name[96], shown[100];
+	bool off = false, b;
+	int i, rc;
+
+	snprintf(name, sizeof(name), "%.*s", (int)strcspn(arg, "="), arg);
+	if (arg[0] == '-' && arg[1] != '-') {
+		i = find_short(p, arg, &value);
+	} else if (word_index("--log-level --disable-access-log", name) >= 0) {
+		i = find_short(p, arg, &value);
+	} else {
+		if (strlen(name) > 90)
+			return fail(p, "%.60s.. is unknown", arg);
+		value = strchr(arg, '=') ? strchr(arg, '=') + 1 : NULL;
+		snprintf(shown, sizeof(shown), "%s", name);
+		i = find(p, name + 2, shown, &off);
+	}
+	if (i < 0)
+		return i;
+	if (options[i].kind == YESNO) {
+		if (!value && w->at < w->argc && word_index("true false True False", w->argv[w->at]) >= 0)
+			value = w->argv[w->at++];      /* as old scripts write it */
+		if (value && parse_yesno(value, &b) != 0)
+			return fail(p, "--%s is %.60s; true or false are allowed", options[i].name, value);
+		return set(p, i, (value ? b : true) != off ? "true" : "false", true);
+	}
+	if (value)
+		return set(p, i, value, p->from[i] != BY_FLAG);
+	if (w->at >= w->argc || !is_value(w->argv[w->at]))
+		return fail(p, "--%s needs a value", options[i].name);
+	rc = set(p, i, w->argv[w->at++], p->from[i] != BY_FLAG);
+	while (rc == 0 && options[i].kind == LIST && w->at < w->argc && is_value(w->argv[w->at]))
+		rc = set(p, i, w->argv[w->at++], false);
+	return rc;
+}
+
+/* --config FILE comes first, wherever it stands: the other words win over it. */
+static int take_config(struct parsing *p, struct words *w)
+{
+	int rc = 0;
+
+	for (int i = 1; i < w->argc && rc == 0 && strcmp(w->argv[i], "--") != 0; i++)
+		if (strncmp(w->argv[i], "--config=", 9) == 0)
+			rc = read_config_file(p, w->argv[i] + 9);
+		else if (strcmp(w->argv[i], "--config") == 0)
+			rc = i + 1 < w->argc ? read_config_file(p, w->argv[i + 1]) : fail(p, "--config needs the name of a file");
+	return rc;
+}
+
+static int take_words(struct parsing *p, struct words *w)
+{
+	int model = option_index("model"), rc = 0;
+	bool only_values = false, have = false;
+
+	p->source = BY_FLAG;
+	while (w->at < w->argc && rc == 0) {
+		const char *arg = w->argv[w->at];
+
+		if (only_values || is_value(arg)) {
+			w->at++;
+			rc = have ? fail(p, "%.200s: there is a MODEL already, %.200s", arg, p->c->model) : set(p, model, arg, true);
+			have = true;
+		} else if (strcmp(arg, "--") == 0) {
+			w->at++;
+			only_values = true;
+		} else if (strcmp(arg, "--config") == 0) {
+			w->at += 2;
+		} else if (strncmp(arg, "--config=", 9) == 0) {
+			w->at++;
+		} else {
+			rc = take_flag(p, w);
+		}
+	}
+	return rc;
+}
+
+/* --help, --help WORD, --help=WORD, -h, --version: 1 if one is there. */
+static int asked(const struct words *w, enum config_for who)
+{
+	for (int i = 1; i < w->argc && strcmp(w->argv[i], "--") != 0; i++) {
+		const char *a = w->argv[i];
+
+		if (strcmp(a, "--version") == 0) {
+			printf("%s\n", SLIPRING_VERSION);
+			return 1;
+		}
+		if (strcmp(a, "-h") == 0 || strcmp(a, "--help") == 0) {
+			config_help(stdout, i + 1 < w->argc ? w->argv[i + 1] : NULL, who);
+			return 1;
+		}
+		if (strncmp(a, "--help=", 7) == 0) {
+			config_help(stdout, a + 7, who);
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------- */
+
+static void take_environment(struct parsing *p)
+{
+	static const char *const var[] = { "VLLM_API_KEY", "SLIPRING_API_KEY" };
+
+	for (int i = 0; i < 2 && !p->from[option_index("api-key")]; i++) {
+		const char *v = getenv(var[i]);
+
+		if (v && *v && p->c->n_api_keys < CONFIG_LIST)
+			p->c->api_key[p->c->n_api_keys++] = v;
+	}
+}
+
+/* What no value can be wrong about alone. */
+static int check(struct parsing *p)
+{
+	const struct config *c = p->c;
+
+	if (!c->ssl_keyfile != !c->ssl_certfile)
+		return fail(p, "--ssl-keyfile and --ssl-certfile go together; only --ssl-%s is given",
+		            c->ssl_keyfile ? "keyfile" : "certfile");
+	if (c->ssl_ca_certs && !c->ssl_certfile)
+		return fail(p, "--ssl-ca-certs needs --ssl-certfile and --ssl-keyfile");
+	if (c->block_size & (c->block_size - 1))
+		return fail(p, "block-size is %d; 8, 16, 32 and 64 are allowed", c->block_size);
+	if (c->max_num_seqs && c->max_num_batched_tokens && c->max_num_batched_tokens < c->max_num_seqs)
+		return fail(p, "max_num_batched_tokens (%" PRId64 ") must be greater than or equal to max_num_seqs (%" PRId64 ").",
+		            c->max_num_batched_tokens, c->max_num_seqs);
+	for (int i = 0; i < c->n_api_keys; i++)
+		if (!*c->api_key[i])
+			return fail(p, "api-key: a key is empty");
+	return 0;
+}
+
+static int start(struct parsing *p)
+{
+	p->source = BY_DEFAULT;
+	for (int i = 0; i < N_OPTIONS; i++)
+		if (options[i].action == SET && options[i].value && set(p, i, options[i].value, true) != 0)
+			return -EINVAL;
+	return 0;
+}
+
+int config_parse(struct config *c, int argc, char **argv, enum config_for who, char *err, size_t errlen)
+{
+	struct parsing p = { .c = c, .who = who, .err = err, .errlen = errlen };
+	struct words w = { argc, argv, 1 };
+	int rc;
+
+	memset(c, 0, sizeof(*c));
+	if (asked(&w, who))
+		return 1;
+	rc = start(&p);
+	if (rc == 0)
+		rc = take_config(&p, &w);
+	if (rc == 0)
+		rc = take_words(&p, &w);
+	if (rc == 0) {
+		take_environment(&p);
+		c->gpu_memory_utilization_given = p.from[option_index("gpu-memory-utilization")] != BY_DEFAULT;
+		rc = check(&p);
+	}
+	if (rc)
+		config_free(c);
+	return rc;
+}
+
+/* ---- help and completion ------------------------------------------------------------------------------------- */
+
+static void print_wrapped(FILE *to, const char *s)
+{
+	static const int indent = 8, width = 96;
+	int column = indent;
+
+	fprintf(to, "%*s", indent, "");
+	for (size_t n; *s; s += n, s += *s == ' ') {
+		n = strcspn(s, " ");
+		if (column > indent && column + (int)n + 1 > width) {
+			fprintf(to, "\n%*s", indent, "");
+			column = indent;
+		}
+		column += fprintf(to, "%s%.*s", column > indent ? " " : "", (int)n, s);
+	}
+	fputc('\n', to);
+}
+
+static void print_option(FILE *to, const struct option *o)
+{
+	static const char *const meta[] = { [YESNO] = "", [INT] = " N", [SIZE] = " N", [SIZE_AUTO] = " N", [U64] = " N",
+	                                    [NUMBER] = " X", [TEXT] = " TEXT", [WORD] = " WORD", [LIST] = " TEXT .." };
+
+	fprintf(to, "  --%s%s%s", o->kind == YESNO && o->action == SET ? "[no-]" : "", o->name, meta[o->kind]);
+	for (const char *at = o->also; at; at = NULL)
+		fprintf(to, ", %s", at);
+	if (o->action == SET && o->value && *o->value && strcmp(o->value, "0") != 0)
+		fprintf(to, "   (default %s)", o->value);
+	if (o->action == SET && o->max > o->min)
+		fprintf(to, "   (%.15g to %.15g)", o->min, o->max);
+	fputc('\n', to);
+	if (o->choices)
+		fprintf(to, "        one of: %s\n", o->choices);
+	print_wrapped(to, o->help);
+	if (o->action == ONLY && o->kind != YESNO)
+		fprintf(to, "        of vLLM; taken: %s\n", *o->value ? o->value : "none");
+	else if (o->action == ONLY)
+		fprintf(to, "        of vLLM; refused\n");
+	else if (o->action != SET)
+		fprintf(to, "        of vLLM; taken, changes nothing\n");
+}
+
+static void print_short(FILE *to, enum config_for who)
+{
+	static const char *const program[] = { [FOR_DAEMON] = "slipringd", [FOR_HTTP] = "slipring-http",
+	                                       [FOR_SERVE] = "slipring serve" };
+
+	fprintf(to, "usage: %s [MODEL] [--flag VALUE ..] [--config FILE.yaml]\n\n", program[who]);
+	for (int i = 0; i < N_OPTIONS; i++)
+		if (options[i].common && (options[i].who & who || who == FOR_SERVE))
+			print_option(to, &options[i]);
+	fprintf(to, "\n  --config FILE.yaml   lines of \"flag: value\"; the command line wins\n"
+	            "  --help TOPIC         more: ");
+	for (int t = 0; t < N_TOPICS; t++)
+		fprintf(to, "%s, ", topics[t].name);
+	fprintf(to, "all\n  --help FLAG          one of them\n  --version\n\n"
+	            "N may be written 4k (4000) or 4K (4096); in flags - and _ are the same.\n");
+}
+
+int config_help(FILE *to, const char *topic, enum config_for who)
+{
+	struct config none = { 0 };
+	char err[300];
+	struct parsing p = { .c = &none, .err = err, .errlen = sizeof(err), .source = BY_FLAG };
+	bool all = topic && strcmp(topic, "all") == 0, off;
+	int i, shown = 0;
+
+	if (!topic || !*topic) {
+		print_short(to, who);
+		return 0;
+	}
+	for (int t = 0; t < N_TOPICS; t++) {
+		if (!all && strcmp(topics[t].name, topic) != 0)
+			continue;
+		fprintf(to, "%s%s\n\n", shown++ ? "\n" : "", topics[t].title);
+		for (i = 0; i < N_OPTIONS; i++)
+			if (options[i].topic == t && (options[i].who & who || who == FOR_SERVE))
+				print_option(to, &options[i]);
+	}
+	if (shown)
+		return 0;
+	while (*topic == '-')
+		topic++;
+	i = find(&p, topic, topic, &off);
+	if (i >= 0)
+		print_option(to, &options[i]);
+	else
+		fprintf(to, "%s\n", err);
+	return i >= 0 ? 0 : -EINVAL;
+}
+
+void config_completion(FILE *to, const char *program, enum config_for who)
+{
+	char name[64];
+	size_t n = 0;
+
+	for (const char *c = program; *c && n < sizeof(name) - 1; c++)
+		name[n++] = isalnum((unsigned char)*c) ? *c : '_';
+	name[n] = 0;
+	fprintf(to, "_%s() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n\tcase $prev in\n", name);
+	for (int i = 0; i < N_OPTIONS; i++)
+		if (options[i].choices && options[i].action == SET)
+			fprintf(to, "\t--%s) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); return ;;\n", options[i].name,
+			        options[i].choices);
+	fprintf(to, "\tesac\n\tcase $cur in\n\t-*) COMPREPLY=($(compgen -W \"--config --help --version");
+	for (int i = 0; i < N_OPTIONS; i++)
+		if (options[i].action == SET && (options[i].who & who || who == FOR_SERVE))
+			fprintf(to, " --%s%s%s", options[i].name, options[i].kind == YESNO ? " --no-" : "",
+			        options[i].kind == YESNO ? options[i].name : "");
+	fprintf(to, "\" -- \"$cur\")) ;;\n\t*) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n\tesac\n}\ncomplete -o filenames -F _%s %s\n",
+	        name, program);
+}
+
+/* ---- where an instance lives ----------------------------------------------------------------------------------- */
+
+int config_run_dir(const char *instance, char *out, size_t n)
+{
+	const char *base = getenv("RUNTIME_DIRECTORY"), *xdg = getenv("XDG_RUNTIME_DIR");
+	bool plain = !instance || strcmp(instance, "default") == 0;
+	char made[64];
+	int len;
+
+	if (!plain && (!*instance || *instance == '.' || strlen(instance) > 48 ||
+	    instance[strspn(instance, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")]))
+		return -EINVAL;
+	snprintf(made, sizeof(made), "/tmp/slipring-%u", (unsigned)geteuid());
+	if (base && *base)
+		len = snprintf(out, n, "%.*s%s%s", (int)strcspn(base, ":"), base, plain ? "" : "/", plain ? "" : instance);
+	else if (geteuid() == 0 || !xdg || !*xdg)
+		len = snprintf(out, n, "%s%s%s", geteuid() == 0 ? "/run/slipring" : made, plain ? "" : "/", plain ? "" : instance);
+	else
+		len = snprintf(out, n, "%s/slipring%s%s", xdg, plain ? "" : "/", plain ? "" : instance);
+	return len < 0 || (size_t)len >= n ? -ENAMETOOLONG : 0;
+}
+
+/* One folder of the way: made if need be; of others only if they cannot be written by strangers. */
+static int make_one(const char *dir, bool last, char *err, size_t errlen)
+{
+	struct stat st;
+	int rc = 0;
+
+	if (mkdir(dir, geteuid() == 0 ? 0755 : 0700) < 0 && errno != EEXIST) {
+		rc = -errno;
+		snprintf(err, errlen, "%s cannot be made: %s", dir, strerror(-rc));
+	} else if (last && (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode))) {
+		rc = -ENOTDIR;
+		snprintf(err, errlen, "%s is no directory", dir);
+	} else if (last && (st.st_uid != geteuid() || (st.st_mode & 022))) {
+		rc = -EPERM;
+		snprintf(err, errlen, "%s belongs to uid %u with mode %o: it must be ours, and nobody else may write there", dir,
+		         (unsigned)st.st_uid, (unsigned)st.st_mode & 07777);
+	}
+	return rc;
+}
+
+int config_make_run_dir(const char *dir, char *err, size_t errlen)
+{
+	char part[4096];
+	int rc = 0;
+
+	if (strlen(dir) >= sizeof(part)) {
+		snprintf(err, errlen, "the path of the runtime directory is longer than %zu bytes", sizeof(part));
+		return -ENAMETOOLONG;
+	}
+	for (const char *s = dir; *s && rc == 0; ) {
+		s += strspn(s, "/");
+		s += strcspn(s, "/");
+		snprintf(part, sizeof(part), "%.*s", (int)(s - dir), dir);
+		rc = make_one(part, !s[strspn(s, "/")], err, errlen);
+	}
+	return rc;
+}
+
+int config_socket(const struct config *c, char *out, size_t n)
+{
+	char dir[4096];
+	int rc, len;
+
+	if (c->socket) {
+		len = snprintf(out, n, "%s", c->socket);
+	} else {
+		if ((rc = config_run_dir(c->instance, dir, sizeof(dir))) != 0)
+			return rc;
+		len = snprintf(out, n, "%s/slipring.sock", dir);
+	}
+	return len < 0 || (size_t)len >= n ? -ENAMETOOLONG : 0;
+}
