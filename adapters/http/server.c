@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -83,7 +84,7 @@ static void no_descriptors(struct server *s)
 		if (fd >= 0)
 			turn_away(fd);
 	}
-	s->reserve_fd = dup(s->listen.fd);
+	s->reserve_fd = eventfd(0, EFD_CLOEXEC);
 	if (s->reserve_fd < 0)
 		io_watch_del(s->io, &s->listen);
 }
@@ -162,7 +163,7 @@ int server_create(struct server **out, struct io *io, int listen_fd,
 	s->todo_timer = (struct io_timer){ .fn = conn_todo, .ctx = s };
 	s->accept_timer = (struct io_timer){ .fn = on_accept_again, .ctx = s };
 	s->listen = (struct io_watch){ .fd = listen_fd, .events = IO_IN, .fn = on_accept, .ctx = s };
-	s->reserve_fd = dup(listen_fd);
+	s->reserve_fd = eventfd(0, EFD_CLOEXEC);
 	s->conn = calloc((size_t)s->cfg.max_connections, sizeof(*s->conn)); /* touched when used */
 	s->scratch = malloc(SCRATCH);
 	snprintf(err, errlen, "The HTTP server: out of memory.");

@@ -1,0 +1,23 @@
+/* listen.h - the sockets on which the adapter waits for clients.  Before fork; cold. */
+#ifndef LISTEN_H
+#define LISTEN_H
+
+#include <stddef.h>
+
+#include "core/config.h"
+
+#define LISTEN_MAX 64             /* adapter processes */
+
+struct listening {
+	int  fd[LISTEN_MAX];      /* one per process, non-blocking; Unix and inherited: copies of one */
+	int  n;
+	char url[300];            /* http://127.0.0.1:8000, unix:/run/x.sock */
+	const char *unlink;       /* remove this at the end, or NULL */
+};
+
+/* In this order: a socket "http" of the service manager, --uds, --host and --port.  n processes.
+ * 0, or -errno and one sentence. */
+int  listen_open(struct listening *l, const struct config *cfg, int n, char *err, size_t errlen);
+void listen_close(struct listening *l);
+
+#endif

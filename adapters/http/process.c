@@ -1,0 +1,173 @@
+/* process.c - one adapter process.  One thread here; the API has workers of its own.
+ *
+ *	SIGTERM, SIGINT   nothing new is served (503), /health says so; what runs may finish within
+ *	                  --shutdown-timeout, then ends with an error event; then the end
+ *	the same again    that end at once
+ *	SIGHUP            API keys and certificates are read again; wrong ones leave the old
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api.h"
+#include "conn.h"
+#include "core/config.h"
+#include "core/io.h"
+#include "core/log.h"
+#include "core/notify.h"
+#include "process.h"
+
+#define SECOND    1000000000ull
+#define LOOK_NS   (SECOND / 20)   /* while draining: is it over? */
+#define SAME_NS   (SECOND / 2)    /* two signals within it are one: a terminal or a service manager
+                                     may send it to us and to our parent, who passes it on */
+#define LINGER_NS (6 * SECOND)    /* for the last bytes to leave, conn.c's lingering included */
+
+static const char aborted[] =
+	"data: {\"error\":{\"message\":\"The server is shutting down.\","
+	"\"type\":\"Service Unavailable\",\"param\":null,\"code\":503}}\n\ndata: [DONE]\n\n";
+
+struct process {
+	const struct process_config *p;
+	struct io *io;
+	struct api *api;
+	struct server *server;
+	struct io_timer beat;
+	bool stopping, closing;
+	uint64_t stop_seen;               /* when the last such signal came */
+	uint64_t abort_at, end_at;
+};
+
+static void on_stop(struct process *me)
+{
+	uint64_t now = io_now(), limit = (uint64_t)(me->p->cfg->shutdown_timeout * 1e9);
+
+	if (me->stopping && now - me->stop_seen >= SAME_NS)
+		me->abort_at = now;
+	me->stop_seen = now;
+	if (me->stopping)
+		return;
+	me->stopping = true;
+	me->abort_at = now + limit;
+	api_drain(me->api);
+	notify_sendf("STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu\nSTATUS=draining",
+	             (unsigned long long)((limit + LINGER_NS + SECOND) / 1000));
+	log_info("draining: %d connections, at most %.0f s", server_connections(me->server),
+	         me->p->cfg->shutdown_timeout);
+}
+
+static void on_reload(struct process *me)
+{
+	char err[512];
+
+	if (api_reload(me->api, err, sizeof(err)) < 0)
+		log_error("the old API keys stay: %s", err);
+	else if (server_reload_tls(me->server, err, sizeof(err)) < 0)
+		log_error("the old certificate stays: %s", err);
+	else
+		log_info("API keys and certificates were read again");
+}
+
+static void on_signal(void *ctx, int sig)
+{
+	if (sig == SIGHUP)
+		on_reload(ctx);
+	else
+		on_stop(ctx);
+}
+
+static void on_beat(struct io_timer *t)
+{
+	struct process *me = t->ctx;
+
+	if (me->p->on_beat)
+		me->p->on_beat(me->p->ctx);
+	io_timer_set(me->io, t, io_now() + me->p->beat_ns);
+}
+
+/* false = all is over. */
+static bool drain(struct process *me)
+{
+	uint64_t now = io_now();
+
+	if (!me->closing && (api_idle(me->api) || now >= me->abort_at)) {
+		if (!api_idle(me->api))
+			log_warn("ending what still runs: --shutdown-timeout is over, or a second signal came");
+		server_abort(me->server, aborted, sizeof(aborted) - 1);
+		server_drain(me->server);
+		me->closing = true;
+		me->end_at = now + LINGER_NS;
+	}
+	return !me->closing || (!server_idle(me->server) && now < me->end_at);
+}
+
+static int start(struct process *me, const struct conn_app **app, char *err, size_t errlen)
+{
+	const struct process_config *p = me->p;
+	const struct config *cfg = p->cfg;
+	const struct api_config ac = { .cfg = cfg, .model = p->model, .shared = p->shared,
+	                               .index = p->index };
+	const struct server_config sc = {
+		.max_connections = cfg->max_connections, .max_body = cfg->max_body_bytes,
+		.certfile = cfg->ssl_certfile, .keyfile = cfg->ssl_keyfile,
+		.cafile = cfg->ssl_ca_certs, .cert_reqs = cfg->ssl_cert_reqs,
+	};
+	sigset_t mask;
+	int r = io_create(&me->io, 0);
+
+	if (r < 0) {
+		snprintf(err, errlen, "The event loop cannot be made: %s.", strerror(-r));
+		close(p->listen_fd);
+		return r;
+	}
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGTERM);
+	sigaddset(&mask, SIGINT);
+	sigaddset(&mask, SIGHUP);
+	r = io_signals(me->io, &mask, on_signal, me);  /* before the API starts threads */
+	if (r == 0)
+		r = api_create(&me->api, &ac, me->io, err, errlen);
+	else
+		snprintf(err, errlen, "Signals cannot be watched: %s.", strerror(-r));
+	if (r < 0) {
+		close(p->listen_fd);
+		return r;
+	}
+	*app = api_app(me->api);
+	return server_create(&me->server, me->io, p->listen_fd, &sc, *app, err, errlen);
+}
+
+int process_run(const struct process_config *p)
+{
+	struct process me = { .p = p };
+	const struct conn_app *app;
+	char err[512] = "";
+	int r;
+
+	signal(SIGPIPE, SIG_IGN);
+	r = start(&me, &app, err, sizeof(err));
+	if (r == 0) {
+		atomic_store(&p->beat->alive_ns, io_now());
+		atomic_store(&p->beat->ready, 1);
+		if (p->on_ready)
+			p->on_ready(p->ctx);
+		me.beat = (struct io_timer){ .fn = on_beat, .ctx = &me };
+		on_beat(&me.beat);
+	} else {
+		log_error("%s", err);
+	}
+	while (r == 0 && (!me.stopping || drain(&me))) {
+		io_sleep(me.io, me.stopping ? io_now() + LOOK_NS : 0);
+		atomic_store_explicit(&p->beat->alive_ns, io_now(), memory_order_relaxed);
+	}
+	if (me.server)
+		server_destroy(me.server);
+	if (me.api)
+		api_destroy(me.api);
+	if (me.io)
+		io_destroy(me.io);
+	return r == 0 ? 0 : 1;
+}
