@@ -1,0 +1,36 @@
+/* drive.h - fills and runs batches of a back end by hand, for tests: commands and rows are added,
+ * drive_step computes them, results are read from the batch until the next one is begun. */
+#ifndef DRIVE_H
+#define DRIVE_H
+
+#include "kernels/backend.h"
+
+struct drive {
+	const struct sr_backend_ops *ops;
+	struct sr_backend *b;
+	struct sr_limits lim;
+	struct sr_batch *batch;
+	int yields;                /* calls of yield so far */
+	char err[512];
+};
+
+/* Limits for small tests: 64 blocks, 33 slots, batches of 600 tokens. */
+struct sr_limits drive_limits(void);
+
+/* 0 or what open said. */
+int  drive_open(struct drive *d, const struct sr_backend_ops *ops, const struct sr_model *m,
+                const struct sr_source *src, const struct sr_limits *lim);
+void drive_close(struct drive *d);
+
+void drive_begin(struct drive *d, int slot, const struct sr_sampling *s);  /* NULL: greedy */
+void drive_list(struct drive *d, int slot, enum sr_list kind, const void *words, int n);
+void drive_history(struct drive *d, int slot, const int32_t *ids, int n, int n_prompt);
+void drive_blocks(struct drive *d, int slot, int from, const int32_t *blocks, int n);
+void drive_range(struct drive *d, int slot, int first_block, int n);        /* consecutive ones */
+
+/* A row; ids NULL: the slot's last token.  With n_score == n one id more than n is given.
+ * Returns where its results are. */
+int  drive_row(struct drive *d, int slot, int first, const int32_t *ids, int n, int n_score, int sample);
+void drive_step(struct drive *d);
+
+#endif

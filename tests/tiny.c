@@ -1,0 +1,247 @@
+/* tiny.c - see tiny.h.  Its formats are written from their specification, not from the kernels:
+ * what it says a weight is, is a check on what they think it is. */
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/tiny.h"
+
+static uint64_t next(uint64_t *s) /* xorshift64* */
+{
+	*s ^= *s >> 12;
+	*s ^= *s << 25;
+	*s ^= *s >> 27;
+	return *s * 0x2545f4914f6cdd1du;
+}
+
+static float uniform(uint64_t *s) /* [-1, 1) */
+{
+	return (float)((double)(int64_t)next(s) * 0x1p-63);
+}
+
+static uint16_t half(float f)
+{
+	_Float16 h = (_Float16)f;
+	uint16_t u;
+
+	memcpy(&u, &h, sizeof(u));
+	return u;
+}
+
+static float unhalf(uint16_t u)
+{
+	_Float16 h;
+
+	memcpy(&h, &u, sizeof(h));
+	return (float)h;
+}
+
+static uint16_t brain(float f) /* truncated: any bf16 will do */
+{
+	uint32_t u;
+
+	memcpy(&u, &f, sizeof(u));
+	return (uint16_t)(u >> 16);
+}
+
+static float unbrain(uint16_t b)
+{
+	uint32_t u = (uint32_t)b << 16;
+	float f;
+
+	memcpy(&f, &u, sizeof(f));
+	return f;
+}
+
+static size_t row_bytes(int32_t type, int32_t k)
+{
+	size_t n = (size_t)k;
+
+	switch (type) {
+	case SR_F32:  return 4 * n;
+	case SR_F16:
+	case SR_BF16: return 2 * n;
+	case SR_Q8_0: return n / 32 * 34;
+	case SR_Q4_0: return n / 32 * 18;
+	case SR_Q4_1: return n / 32 * 20;
+	}
+	assert(!"a type that tiny models have");
+	return 0;
+}
+
+/* k random weights of about `size`. */
+static void fill_row(int32_t type, int32_t k, float size, uint64_t *s, uint8_t *to)
+{
+	if (type == SR_F32 || type == SR_F16 || type == SR_BF16) {
+		for (int32_t i = 0; i < k; i++) {
+			float f = uniform(s) * size;
+			uint16_t u = type == SR_F16 ? half(f) : brain(f);
+
+			memcpy(to + (size_t)i * (type == SR_F32 ? 4 : 2), type == SR_F32 ? (void *)&f : (void *)&u,
+				type == SR_F32 ? 4 : 2);
+		}
+		return;
+	}
+	for (int32_t g = 0; g < k / 32; g++) {
+		float top = type == SR_Q8_0 ? 127.0f : 8.0f;
+		uint16_t d = half(size * (0.5f + 0.5f * fabsf(uniform(s))) / top);
+		uint16_t m = half(-unhalf(d) * (7.5f + uniform(s)));
+		int n = type == SR_Q8_0 ? 32 : 16;
+
+		memcpy(to, &d, 2);
+		to += 2;
+		if (type == SR_Q4_1) {
+			memcpy(to, &m, 2);
+			to += 2;
+		}
+		for (int i = 0; i < n; i++)
+			*to++ = (uint8_t)(next(s) >> 56);
+	}
+}
+
+static void dense_row(int32_t type, int32_t k, const uint8_t *from, float *to)
+{
+	for (int32_t i = 0; i < k; i++) {
+		const uint8_t *g = from + row_bytes(type, 32) * (size_t)(i / 32);
+		int j = i % 32, low = j < 16;
+		uint16_t u[2];
+
+		memcpy(u, type == SR_F16 || type == SR_BF16 ? from + 2 * (size_t)i : g, 4 - 2 * (type == SR_F16 || type == SR_BF16));
+		switch (type) {
+		case SR_F32:  memcpy(&to[i], from + 4 * (size_t)i, 4); break;
+		case SR_F16:  to[i] = unhalf(u[0]); break;
+		case SR_BF16: to[i] = unbrain(u[0]); break;
+		case SR_Q8_0: to[i] = unhalf(u[0]) * (float)(int8_t)g[2 + j]; break;
+		case SR_Q4_0: to[i] = unhalf(u[0]) * (float)((low ? g[2 + j] & 15 : g[2 + j - 16] >> 4) - 8); break;
+		case SR_Q4_1: to[i] = unhalf(u[0]) * (float)(low ? g[4 + j] & 15 : g[4 + j - 16] >> 4) + unhalf(u[1]); break;
+		}
+	}
+}
+
+/* One tensor at the end of the bytes. */
+static void add(struct tiny *t, struct sr_tensor *w, const char *name, int32_t type, int32_t n, int32_t k,
+                float around, float size, uint64_t *s)
+{
+	size_t row = row_bytes(type, k);
+
+	*w = (struct sr_tensor){ .name = name, .type = type, .n = n, .k = k,
+		.data = { .offset = t->size, .bytes = row * (size_t)n } };
+	t->bytes = realloc(t->bytes, t->size + w->data.bytes);
+	assert(t->bytes);
+	for (int32_t i = 0; i < n; i++, t->size += row)
+		fill_row(type, k, size, s, t->bytes + t->size);
+	if (around != 0) {
+		assert(type == SR_F32);
+		w->add = around;
+	}
+}
+
+static int tiny_read(void *ctx, const struct sr_extent *e, uint64_t from, size_t n, void *buf, uint64_t tag)
+{
+	struct tiny *t = ctx;
+
+	if (t->n_done == 5) /* few, and in reverse: a back end must cope */
+		return -EAGAIN;
+	assert(from + n <= e->bytes && e->offset + e->bytes <= t->size);
+	t->reads++;
+	memmove((uint8_t *)buf + t->src.slack, t->bytes + e->offset + from, n);
+	t->done[t->n_done].tag = tag;
+	t->done[t->n_done++].at = (uint8_t *)buf + t->src.slack;
+	return 0;
+}
+
+static int tiny_wait(void *ctx, uint64_t *tag, void **at)
+{
+	struct tiny *t = ctx;
+
+	assert(t->n_done > 0);
+	t->n_done--;
+	*tag = t->done[t->n_done].tag;
+	*at = t->done[t->n_done].at;
+	return t->fail_after && t->reads > (uint64_t)t->fail_after ? -EIO : 0;
+}
+
+struct sr_model tiny_shape(void)
+{
+	return (struct sr_model){
+		.name = "tiny", .arch = "llama",
+		.L = 2, .D = 64, .H = 4, .G = 2, .E = 16, .F = 96, .V = 200, .context = 512,
+		.act = SR_SILU, .eps = 1e-5f, .embed_scale = 1, .attn_scale = 0.25f,
+		.rope = { { .kind = SR_ROPE_PLAIN, .dims = 16, .pairs = 1, .theta = 10000, .magnitude = 1 } },
+	};
+}
+
+struct tiny *tiny_create(const struct sr_model *shape, int32_t type, unsigned flags, uint64_t seed)
+{
+	static const int32_t types[] = { SR_Q4_1, SR_Q8_0, SR_F16, SR_Q4_0, SR_BF16, SR_F32 };
+	struct tiny *t = calloc(1, sizeof(*t));
+	struct sr_model *m = &t->m;
+	uint64_t s = seed * 0x9e3779b97f4a7c15u + 1;
+	float in;
+	int turn = 0;
+
+	assert(t);
+	*m = *shape;
+	t->src = (struct sr_source){ .ctx = t, .slack = 12, .read = tiny_read, .wait = tiny_wait };
+	m->layer = calloc((size_t)m->L, sizeof(*m->layer));
+	assert(m->layer);
+#define TYPE (flags & TINY_MIXED ? types[turn++ % 6] : type)
+	in = 2 / sqrtf((float)m->D);
+	add(t, &m->embed, "embed", type, m->V, m->D, 0, 1, &s);
+	for (int32_t l = 0; l < m->L; l++) {
+		struct sr_layer *y = &m->layer[l];
+
+		y->window = shape->layer ? shape->layer[l].window : 0;
+		y->rope = shape->layer ? shape->layer[l].rope : 0;
+		add(t, &y->norm1, "norm1", SR_F32, 1, m->D, 1, 0.2f, &s);
+		add(t, &y->q, "q", TYPE, m->H * m->E, m->D, 0, 1.5f * in, &s);
+		add(t, &y->k, "k", TYPE, m->G * m->E, m->D, 0, 1.5f * in, &s);
+		add(t, &y->v, "v", TYPE, m->G * m->E, m->D, 0, in, &s);
+		add(t, &y->o, "o", TYPE, m->D, m->H * m->E, 0, in, &s);
+		add(t, &y->norm2, "norm2", SR_F32, 1, m->D, 1, 0.2f, &s);
+		add(t, &y->gate, "gate", TYPE, m->F, m->D, 0, in, &s);
+		add(t, &y->up, "up", TYPE, m->F, m->D, 0, in, &s);
+		add(t, &y->down, "down", TYPE, m->D, m->F, 0, in, &s);
+		if (flags & TINY_BIAS) {
+			add(t, &y->q_bias, "q_bias", SR_F32, 1, m->H * m->E, 0, 0.5f, &s);
+			add(t, &y->k_bias, "k_bias", SR_F32, 1, m->G * m->E, 0, 0.5f, &s);
+			add(t, &y->v_bias, "v_bias", SR_F32, 1, m->G * m->E, 0, 0.5f, &s);
+		}
+		if (flags & TINY_QK_NORM) {
+			add(t, &y->q_norm, "q_norm", SR_F32, 1, m->E, 1, 0.2f, &s);
+			add(t, &y->k_norm, "k_norm", SR_F32, 1, m->E, 1, 0.2f, &s);
+		}
+		if (flags & TINY_POST_NORM) {
+			add(t, &y->post1, "post1", SR_F32, 1, m->D, 1, 0.2f, &s);
+			add(t, &y->post2, "post2", SR_F32, 1, m->D, 1, 0.2f, &s);
+		}
+	}
+	add(t, &m->norm, "norm", SR_F32, 1, m->D, 1, 0.2f, &s);
+	if (flags & TINY_UNTIED)
+		add(t, &m->head, "head", TYPE, m->V, m->D, 0, 2 * in, &s);
+#undef TYPE
+	return t;
+}
+
+void tiny_destroy(struct tiny *t)
+{
+	free(t->m.layer);
+	free(t->bytes);
+	free(t);
+}
+
+float *tiny_dense(const struct tiny *t, const struct sr_tensor *w)
+{
+	float *f = calloc((size_t)w->n * (size_t)w->k, sizeof(*f));
+	size_t row = row_bytes(w->type, w->k);
+
+	assert(f);
+	for (int32_t i = 0; i < w->n; i++)
+		dense_row(w->type, w->k, t->bytes + w->data.offset + (size_t)i * row, f + (size_t)i * (size_t)w->k);
+	for (size_t i = 0; i < (size_t)w->n * (size_t)w->k; i++)
+		f[i] += w->add;
+	return f;
+}
