@@ -60,9 +60,10 @@ static bool create_chunks(struct sched *s)
 	const struct sched_config *c = &s->cfg;
 	int64_t list = c->list_words ? c->list_words : LIST_DEFAULT + (int64_t)LIST_PER_SEQ * s->n_seq;
 	int64_t queue = c->knobs.queue_tokens > c->context ? c->knobs.queue_tokens : c->context;
-	int64_t start = (c->text_tokens - c->knobs.queue_tokens) / KV_CHUNK + 2 * (int64_t)c->limits.slots;
+	int64_t start = c->text_tokens > c->knobs.queue_tokens ? c->text_tokens - c->knobs.queue_tokens : 0;
 	bool ok = true;
 
+	start = start / KV_CHUNK + 2 * (int64_t)c->limits.slots;
 	if (start < 2 * (int64_t)quota_for(c->context))
 		start = 2 * (int64_t)quota_for(c->context);
 	queue = queue / KV_CHUNK + c->knobs.queue_requests;

@@ -35,6 +35,7 @@ struct seq {
 	bool     in_fill;        /* has a row in the batch being filled */
 	bool     score, history, no_cache;
 	bool     started;        /* was running once */
+	bool     looked_up;      /* its prompt is counted among the queries of the prefix cache */
 	int32_t  scored;         /* prompt ids up to this place have their log-probability out */
 	int32_t  sent;           /* blocks of its table that the device knows */
 	int32_t  tenant;
@@ -55,7 +56,8 @@ struct seq {
 	uint64_t order, deadline, scheduled;
 	int32_t  priority;
 	int32_t  cached, computed, preempted;
-	int32_t  wait_for;       /* it did not fit: do not look again before so many are there */
+	int32_t  wait_for;       /* it did not fit: look again when so many blocks are there, */
+	uint64_t wait_since;     /* or more prompts were published than then */
 	int32_t  prev, next;     /* in a waiting line; next: in the free list */
 	int32_t  chained;        /* next in its bucket of names */
 	int32_t  heap_at;        /* place among the deadlines, or NONE */
@@ -120,6 +122,7 @@ struct sched {
 	enum sched_why why;
 	enum sched_bound bound;  /* of the batch reaped last */
 	uint64_t order;
+	uint64_t n_published;    /* times blocks of prompts were published */
 	uint64_t last_step, prev_end;
 	double   decode_ns;      /* a batch without prompts takes, */
 	double   prompt_ns;      /* and each prompt token more; smoothed, 0 = not known */

@@ -217,10 +217,10 @@ static bool match(struct sched *s, struct seq *q)
 
 	q->planned += found;
 	s->stats.cached_tokens += (uint64_t)found;
-	if (!q->preempted) {
+	if (!q->preempted)
 		q->cached += found;
+	if (!q->preempted && q->looked_up)
 		s->stats.prefix_hits += (uint64_t)found;
-	}
 	return !t->more;
 }
 
@@ -366,11 +366,11 @@ static int may_admit(const struct sched *s, const struct fill *x, const struct s
 		return PLANNED;
 	if (unowed(s, x) < 1)
 		return WHY_KV;
-	return unowed(s, x) < q->wait_for ? WHY_ORDER : PLANNED;
+	return unowed(s, x) < q->wait_for && q->wait_since == s->n_published ? WHY_ORDER : PLANNED;
 }
 
 /* Give q the slot and the blocks of its prefix.  If blocks for the rest of its ids are not
- * there it gets nothing, and says how many must be before the prefix is looked up again. */
+ * there it gets nothing, and notes when it is worth while to look its prefix up again. */
 static int take_blocks(struct sched *s, struct fill *x, struct seq *q)
 {
 	struct kv_table *t;
@@ -393,6 +393,7 @@ static int take_blocks(struct sched *s, struct fill *x, struct seq *q)
 		return why;
 	kv_release(s->kv, t);
 	q->wait_for = (int32_t)(unowed(s, x) + lacking);
+	q->wait_since = s->n_published;
 	q->slot = NONE;
 	q->planned = 0;
 	return WHY_ORDER;
@@ -403,6 +404,7 @@ static void count_prefix(struct sched *s, struct seq *q)
 	s->stats.cached_tokens += (uint64_t)q->planned;
 	if (q->preempted || s->knobs.no_prefix_cache || q->score || q->no_cache)
 		return;
+	q->looked_up = true;
 	s->stats.prefix_queries += (uint64_t)q->n_prompt;
 	s->stats.prefix_hits += (uint64_t)q->planned;
 	q->cached = q->planned;
@@ -493,8 +495,10 @@ static void publish(struct sched *s, const struct fill *x)
 		int32_t n = q->planned < q->have ? q->planned : q->have;
 
 		q->in_fill = false;
-		if (j >= x->n_decode && !s->knobs.no_prefix_cache && (t->published + 1) * B <= n)
+		if (j >= x->n_decode && !s->knobs.no_prefix_cache && (t->published + 1) * B <= n) {
 			kv_publish(s->kv, t, n);
+			s->n_published++;
+		}
 	}
 }
 

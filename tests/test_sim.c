@@ -43,7 +43,6 @@ struct request {
 	int32_t  ids[2 * PROMPT], n_prompt, n, max_tokens, scored, n_top, n_prompt_top, preempted;
 	uint32_t stop[40], bias[4], allow[30], bad[6];
 	struct sr_null_request as;
-	uint64_t seen_scheduled;
 };
 
 struct client {
@@ -385,7 +384,7 @@ static void make_config(void)
 	sim.cfg.vocab = VOCAB;
 	sim.cfg.context = l->seq_blocks * B;
 	sim.cfg.tenants = 3;
-	sim.cfg.text_tokens = below(2) ? 0 : 20000;
+	sim.cfg.text_tokens = below(4) ? 20000 : 0;
 	sim.cfg.list_words = between(128, 1000);
 	sim.cfg.tops_here = TOPS_HERE;
 	sim.cfg.tops_per_record = TOPS_PER;
@@ -614,6 +613,7 @@ static void hall_open(const struct company *c)
 	sim.cfg.knobs = (struct sched_knobs){ .max_seqs = 40, .batch_tokens = 512, .chunk_max = c->chunk_max,
 					      .queue_requests = 100, .queue_tokens = 100000, .quantum = 64,
 					      .no_prefix_cache = c->no_cache };
+	sim.cfg.text_tokens = 120000;
 	sim.cfg.vocab = VOCAB;
 	sim.cfg.context = 350;
 	sim.cfg.tenants = sim.cfg.tops_per_record = 1;
@@ -657,6 +657,7 @@ static struct answer in_company(const struct company *c)
 	}
 	sched_stats(sim.s, &st);
 	assert_true(c->n_blocks > 100 || st.preemptions > 0);
+	assert_true(!c->others || st.rows > st.steps * 2);
 	assert_true(c->no_cache || !c->others || st.prefix_hits > 0);
 	assert_true(l.a[0].over);
 	sched_destroy(sim.s);
