@@ -1,0 +1,214 @@
+/* show.c - slipring show: what is in a model, and what it needs on this machine.  Reads the
+ * model's tables, not its weights. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "commands.h"
+#include "core/config.h"
+#include "core/locate.h"
+#include "core/model.h"
+#include "core/plan.h"
+#include "kernels/backend.h"
+
+struct show {
+	struct config cfg;
+	struct located where;
+	struct model *model;
+	struct plan plan;
+	char no_plan[1024];            /* why there is none, or "" */
+	bool json, tensors;
+};
+
+static const char *const rope_kinds[] = { "plain", "linear", "llama3", "yarn" };
+
+static int usage(void)
+{
+	printf("usage: slipring show [MODEL] [--tensors] [--json] [flags of slipring serve]\n\n"
+	       "What is in a model (a GGUF file, a Hugging Face directory, an id in the download cache;\n"
+	       "none: the default model) and the memory plan that serve would make of it here.\n\n"
+	       "  --tensors   each tensor with its type, shape and place\n"
+	       "  --json      for programs\n");
+	return 0;
+}
+
+/* ---- tensors, in the order they are computed with ---------------------------------------- */
+
+static void each_tensor(const struct sr_model *m, void (*fn)(const struct sr_tensor *t, void *ctx), void *ctx)
+{
+	fn(&m->embed, ctx);
+	for (int32_t l = 0; l < m->L; l++) {
+		const struct sr_layer *y = &m->layer[l];
+		const struct sr_tensor *t[] = { &y->norm1, &y->q, &y->k, &y->v, &y->q_bias, &y->k_bias, &y->v_bias,
+		                                &y->q_norm, &y->k_norm, &y->o, &y->o_bias, &y->norm2, &y->gate, &y->up,
+		                                &y->down };
+
+		for (unsigned i = 0; i < sizeof(t) / sizeof(*t); i++)
+			fn(t[i], ctx);
+	}
+	fn(&m->norm, ctx);
+	fn(&m->head, ctx);
+}
+
+static void print_tensor(const struct sr_tensor *t, void *ctx)
+{
+	(void)ctx;
+	if (t->type != SR_NONE)
+		printf("  %-46s %-5s [%d][%d]  %llu bytes at %llu of file %d\n", t->name, model_type_name(t->type), t->n, t->k,
+		       (unsigned long long)t->data.bytes, (unsigned long long)t->data.offset, t->data.file);
+}
+
+static void list_tensor(const struct sr_tensor *t, void *ctx)
+{
+	if (t->type != SR_NONE)
+		json_array_append_new(ctx, json_pack("{s:s, s:s, s:[i,i], s:I, s:I, s:i}", "name", t->name, "type",
+		                                     model_type_name(t->type), "shape", t->n, t->k, "bytes",
+		                                     (json_int_t)t->data.bytes, "offset", (json_int_t)t->data.offset, "file",
+		                                     t->data.file));
+}
+
+static void count_weights(const struct sr_tensor *t, void *ctx)
+{
+	*(double *)ctx += t->type == SR_NONE ? 0 : (double)t->n * t->k;
+}
+
+/* ---- the two forms ------------------------------------------------------------------------ */
+
+static void print_text(struct show *s)
+{
+	const struct model *md = s->model;
+	const struct sr_model *m = &md->m;
+	const struct sr_rope *r = &m->rope[0];
+	double n = 0;
+
+	each_tensor(m, count_weights, &n);
+	printf("%s\n", s->where.path);
+	printf("  name          %s\n", m->name);
+	printf("  architecture  %s, %s\n", m->arch, md->format);
+	printf("  weights       %.1f million in %.1f MiB: %s\n", n / 1e6, (double)md->weight_bytes / 1048576, md->stored);
+	for (int32_t i = 0; i < md->n_files && md->n_files > 1; i++)
+		printf("  file %-8d %s\n", i, md->file[i]);
+	printf("  layers        %d of width %d, feed-forward %d\n", m->L, m->D, m->F);
+	printf("  heads         %d for queries, %d for keys and values, of width %d\n", m->H, m->G, m->E);
+	printf("  vocabulary    %d, embeddings %s\n", m->V, m->head.type == SR_NONE ? "tied" : "untied");
+	printf("  context       %d\n", m->context);
+	if (m->layer[m->L - 1].window)
+		printf("  window        %d\n", m->layer[m->L - 1].window);
+	printf("  rope          %s, theta %g, %d dimensions", rope_kinds[r->kind], (double)r->theta, r->dims);
+	if (r->kind != SR_ROPE_PLAIN)
+		printf(", factor %g beyond %d", (double)r->factor, r->context);
+	printf("\n  eos           ");
+	for (int i = 0; i < md->n_eos; i++)
+		printf("%s%d", i ? ", " : "", md->eos[i]);
+	printf("%s\n", md->n_eos ? "" : "none");
+	if (!s->no_plan[0])
+		printf("  KV cache      %lld bytes a token\n", (long long)(s->plan.need.per_block / s->plan.limits.block_tokens));
+	if (s->tensors)
+		each_tensor(m, print_tensor, NULL);
+	printf("%s%s%s", s->no_plan[0] ? "no memory plan here: " : "", s->no_plan[0] ? s->no_plan : s->plan.text,
+	       s->no_plan[0] ? "\n" : "");
+}
+
+static json_t *plan_json(const struct show *s)
+{
+	const struct plan *p = &s->plan;
+
+	if (s->no_plan[0])
+		return json_pack("{s:s}", "error", s->no_plan);
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:f}",
+	                 "weights_bytes", (json_int_t)p->need.weights, "activation_bytes", (json_int_t)p->need.scratch,
+	                 "slot_bytes", (json_int_t)p->need.slots, "batch_bytes", (json_int_t)p->need.pinned,
+	                 "kv_bytes", (json_int_t)p->kv_bytes,
+	                 "kv_bytes_per_token", (json_int_t)(p->need.per_block / p->limits.block_tokens),
+	                 "num_gpu_blocks", p->limits.n_blocks, "block_size", p->limits.block_tokens,
+	                 "max_model_len", p->context, "max_num_seqs", p->limits.slots,
+	                 "max_num_batched_tokens", p->limits.tokens, "max_concurrency", p->full_seqs);
+}
+
+static void print_json(struct show *s)
+{
+	const struct model *md = s->model;
+	const struct sr_model *m = &md->m;
+	const struct sr_rope *r = &m->rope[0];
+	json_t *eos = json_array(), *files = json_array(), *out;
+	double n = 0;
+
+	each_tensor(m, count_weights, &n);
+	for (int i = 0; i < md->n_eos; i++)
+		json_array_append_new(eos, json_integer(md->eos[i]));
+	for (int i = 0; i < md->n_files; i++)
+		json_array_append_new(files, json_string(md->file[i]));
+	out = json_pack("{s:s, s:s, s:s, s:s, s:o, s:f, s:I, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:o}",
+	                "path", s->where.path, "name", m->name, "architecture", m->arch, "format", md->format, "files", files,
+	                "weights", n, "weight_bytes", (json_int_t)md->weight_bytes, "stored", md->stored,
+	                "layers", m->L, "width", m->D, "feed_forward", m->F, "heads", m->H, "kv_heads", m->G,
+	                "head_width", m->E, "vocabulary", m->V, "tied_embeddings", m->head.type == SR_NONE,
+	                "context", m->context, "eos", eos);
+	json_object_set_new(out, "rope", json_pack("{s:s, s:f, s:f, s:i, s:i}", "kind", rope_kinds[r->kind], "theta",
+	                                           (double)r->theta, "factor", (double)r->factor, "original_context",
+	                                           r->context, "dimensions", r->dims));
+	json_object_set_new(out, "plan", plan_json(s));
+	if (s->tensors) {
+		json_t *list = json_array();
+
+		each_tensor(m, list_tensor, list);
+		json_object_set_new(out, "tensors", list);
+	}
+	json_dumpf(out, stdout, JSON_INDENT(2));
+	putchar('\n');
+	json_decref(out);
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static int open_all(struct show *s, char *err, size_t errlen)
+{
+	static const char *const device[] = { NULL, "cpu", "cuda", "null" };
+	const struct sr_backend_ops *ops;
+	bool dummy = strcmp(s->cfg.load_format, "dummy") == 0;
+
+	if (locate_model(&s->where, s->cfg.model, err, errlen) < 0 ||
+	    (dummy ? model_open_dummy : model_open)(&s->model, s->where.path, err, errlen) < 0)
+		return -1;
+	ops = sr_backend_find(device[s->cfg.device], s->no_plan, sizeof(s->no_plan));
+	if (ops && plan_make(&s->plan, &s->cfg, s->model, ops, s->no_plan, sizeof(s->no_plan)) == 0)
+		s->no_plan[0] = 0;
+	else if (!s->no_plan[0])
+		snprintf(s->no_plan, sizeof(s->no_plan), "no device");
+	return 0;
+}
+
+int cmd_show(int argc, char **argv)
+{
+	struct show s = { 0 };
+	char err[1024] = "";
+	int n = 1, rc;
+
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+			return usage();
+		if (strcmp(argv[i], "--json") == 0)
+			s.json = true;
+		else if (strcmp(argv[i], "--tensors") == 0)
+			s.tensors = true;
+		else
+			argv[n++] = argv[i];
+	}
+	rc = config_parse(&s.cfg, n, argv, FOR_SERVE, err, sizeof(err));
+	if (rc == 1)
+		return 0;
+	if (rc < 0 || open_all(&s, err, sizeof(err)) < 0) {
+		fprintf(stderr, "slipring show: %s\n", err);
+		config_free(&s.cfg);
+		return 1;
+	}
+	if (s.json)
+		print_json(&s);
+	else
+		print_text(&s);
+	model_close(s.model);
+	config_free(&s.cfg);
+	return 0;
+}
