@@ -1,0 +1,580 @@
+/* main.c - slipringd: start, loop, drain, stop.
+ *
+ * One thread does everything here: it reads the rings, schedules, and where the back end has no
+ * thread of its own for it, it computes too (ops->work, which comes back at layer boundaries by
+ * turn_inside).  Things are made in order and unmade in reverse; after READY nothing is
+ * allocated but for new connections.
+ *
+ * Exit codes: 0 asked to stop; 1 could not start, with one sentence why; 70 the device is lost.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "clients.h"
+#include "config.h"
+#include "io.h"
+#include "kernels/backend.h"
+#include "kernels/null/null.h"
+#include "kv.h"
+#include "load.h"
+#include "locate.h"
+#include "log.h"
+#include "model.h"
+#include "notify.h"
+#include "plan.h"
+#include "sched.h"
+#include "stats.h"
+
+#define MS      1000000ull
+#define SECOND  (1000 * MS)
+#define SPIN_NS 50000u            /* an idle loop looks so long before it sleeps: a client that
+                                     answers at once finds us awake */
+#define NAP_NS  (2 * MS)          /* with work that cannot move (a reader is full), look so often */
+#define EXIT_DEVICE_LOST 70
+
+struct daemon {
+	struct config cfg;
+	struct located where;
+	char run_dir[4096], socket[4096];
+	int  lock_fd;
+	struct io *io;
+	struct stats_page *st;
+	struct model *model;
+	const struct sr_backend_ops *ops;
+	struct sr_backend *b;
+	struct plan plan;
+	struct kv *kv;
+	struct clients *cl;
+	struct sched *s;
+
+	int  signals;                 /* SIGTERM or SIGINT so far: 1 drains, 2 stops now */
+	bool draining;
+	uint64_t drain_until;
+	uint64_t steps_seen;          /* batches already in the stats page */
+	uint64_t idle_since;          /* 0 = the last turn had work */
+	struct io_timer watchdog, report;
+	uint64_t watchdog_ns, alive_at_watchdog;
+	struct { uint64_t at, prompt, generated, queries, hits, preempted; bool active; } last;
+
+	struct { uint64_t total, next_ns; bool bar; int shown; } loading;
+	char err[1024];
+};
+
+/* ---- start ------------------------------------------------------------------------------- */
+
+static int fail(struct daemon *d, const char *what)
+{
+	log_error("%s%s%s", what, *what ? ": " : "", d->err);
+	notify_sendf("STATUS=%s", d->err);
+	return -1;
+}
+
+/* A bar on a terminal, a line every two seconds elsewhere. */
+static void on_loaded(void *ctx, uint64_t bytes)
+{
+	struct daemon *d = ctx;
+	uint64_t now = io_now();
+	int percent = d->loading.total ? (int)(bytes * 100 / d->loading.total) : 100;
+
+	percent = percent > 100 ? 100 : percent;
+	if (d->loading.bar && percent != d->loading.shown) {
+		char bar[41];
+
+		memset(bar, '.', 40);
+		memset(bar, '#', (size_t)percent * 40 / 100);
+		bar[40] = 0;
+		fprintf(stderr, "\rLoading weights [%s] %3d %%%s", bar, percent, percent == 100 ? "\n" : "");
+		d->loading.shown = percent;
+	}
+	if (now < d->loading.next_ns)
+		return;
+	d->loading.next_ns = now + 2 * SECOND;
+	d->st->alive_ns = now;
+	notify_sendf("STATUS=Loading %d %% (%.1f/%.1f GB)\nEXTEND_TIMEOUT_USEC=30000000", percent,
+	             (double)bytes / 1e9, (double)d->loading.total / 1e9);
+	if (!d->loading.bar)
+		log_info("Loading weights: %d %% (%.2f of %.2f GB)", percent, (double)bytes / 1e9,
+		         (double)d->loading.total / 1e9);
+}
+
+static void on_signal(void *ctx, int sig)
+{
+	struct daemon *d = ctx;
+
+	if (sig == SIGHUP) {
+		log_info("SIGHUP: the daemon has nothing to reread; restart it to change its settings");
+		return;
+	}
+	d->signals++;
+}
+
+/* One daemon per run directory; the lock goes with the process. */
+static int take_run_dir(struct daemon *d)
+{
+	char path[4200];
+
+	if (config_run_dir(d->cfg.instance, d->run_dir, sizeof(d->run_dir)) < 0) {
+		snprintf(d->err, sizeof(d->err), "--instance %s: not a usable name (letters, digits, - _ .)",
+		         d->cfg.instance);
+		return fail(d, "cannot start");
+	}
+	if (config_make_run_dir(d->run_dir, d->err, sizeof(d->err)) < 0)
+		return fail(d, "cannot start");
+	snprintf(path, sizeof(path), "%s/lock", d->run_dir);
+	d->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (d->lock_fd < 0 || flock(d->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+		snprintf(d->err, sizeof(d->err), errno == EWOULDBLOCK ?
+		         "%s: another slipringd runs here; stop it, or give this one --instance NAME" :
+		         "%s: %s", path, strerror(errno));
+		return fail(d, "cannot start");
+	}
+	if (config_socket(&d->cfg, d->socket, sizeof(d->socket)) < 0) {
+		snprintf(d->err, sizeof(d->err), "the socket's path is too long");
+		return fail(d, "cannot start");
+	}
+	return stats_create(&d->st, d->run_dir, d->err, sizeof(d->err)) < 0 ? fail(d, "cannot start") : 0;
+}
+
+static int open_backend(struct daemon *d)
+{
+	static const char *const name[] = { [DEVICE_AUTO] = NULL, [DEVICE_CPU] = "cpu",
+		[DEVICE_CUDA] = "cuda", [DEVICE_NULL] = "null" };
+	struct load *load;
+	int r;
+
+	d->ops = sr_backend_find(name[d->cfg.device], d->err, sizeof(d->err));
+	if (!d->ops)
+		return fail(d, "--device");
+	if (d->cfg.device == DEVICE_NULL)
+		sr_null_pace(d->cfg.null_step_us, d->cfg.null_token_us);
+	if (model_open(&d->model, d->where.path, d->err, sizeof(d->err)) < 0)
+		return fail(d, "cannot open the model");
+	if (plan_make(&d->plan, &d->cfg, d->model, d->ops, d->err, sizeof(d->err)) < 0)
+		return fail(d, "cannot plan the memory");
+	d->plan.limits.worked = d->ops->work != NULL;
+	for (char *line = d->plan.text, *end; *line; line = end) {
+		end = line + strcspn(line, "\n");
+		log_info("%.*s", (int)(end - line), line);
+		end += *end == '\n';
+	}
+	d->loading.total = d->model->weight_bytes;
+	d->loading.bar = isatty(STDERR_FILENO);
+	d->loading.next_ns = io_now() + 2 * SECOND;
+	if (load_create(&load, d->io, d->model->file, d->model->n_files, on_loaded, d, d->err,
+	                sizeof(d->err)) < 0)
+		return fail(d, "cannot load the model");
+	r = d->ops->open(&d->b, &d->model->m, load_source(load), &d->plan.limits, d->err, sizeof(d->err));
+	load_destroy(load);
+	return r < 0 ? fail(d, "cannot load the model") : 0;
+}
+
+static int listen_at(struct daemon *d)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int fd = notify_socket("slipring");
+	mode_t mask;
+
+	if (fd >= 0)
+		return fd;
+	if (strlen(d->socket) >= sizeof(a.sun_path)) {
+		snprintf(d->err, sizeof(d->err), "%s: longer than the %zu bytes a socket's path may have; "
+		         "give a shorter --socket", d->socket, sizeof(a.sun_path) - 1);
+		return fail(d, "cannot listen");
+	}
+	strcpy(a.sun_path, d->socket);
+	unlink(d->socket);                    /* ours: we hold the lock */
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	mask = umask(0117);                   /* srw-rw---- from the first moment */
+	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 128) < 0) {
+		snprintf(d->err, sizeof(d->err), "%s: %s", d->socket, strerror(errno));
+		umask(mask);
+		if (fd >= 0)
+			close(fd);
+		return fail(d, "cannot listen");
+	}
+	umask(mask);
+	if (d->cfg.socket_group) {
+		struct group *g = getgrnam(d->cfg.socket_group);
+
+		if (!g || chown(d->socket, (uid_t)-1, g->gr_gid) < 0) {
+			snprintf(d->err, sizeof(d->err), "--socket-group %s: %s", d->cfg.socket_group,
+			         g ? strerror(errno) : "no such group");
+			close(fd);
+			return fail(d, "cannot listen");
+		}
+	}
+	return fd;
+}
+
+static int make_clients(struct daemon *d, int listen_fd)
+{
+	struct clients_config c = {
+		.max = d->cfg.max_clients, .max_per_uid = d->cfg.max_clients,
+		.live = 1u << 13, .tokens = 1u << 16, .arena = 16u << 20, .take = 64,
+		.gateway = (uid_t)-1,
+		.scope_global = d->cfg.prefix_cache_scope == SCOPE_GLOBAL,
+		.scope_tenant = d->cfg.prefix_cache_scope == SCOPE_TENANT,
+		.vocab = d->model->m.V, .context = d->plan.context,
+		.eos = d->model->eos, .n_eos = d->model->n_eos,
+		.stall_ns = 10 * SECOND, .stats = d->st,
+	};
+	struct passwd *pw;
+
+	if (d->cfg.gateway_user) {
+		if (!(pw = getpwnam(d->cfg.gateway_user))) {
+			snprintf(d->err, sizeof(d->err), "--gateway-user %s: no such user", d->cfg.gateway_user);
+			close(listen_fd);
+			return fail(d, "cannot start");
+		}
+		c.gateway = pw->pw_uid;
+	}
+	snprintf(c.model_name, sizeof(c.model_name), "%.63s",
+	         d->cfg.n_served_names ? d->cfg.served_name[0] : d->where.name);
+	if (locate_vocab_hash(&d->where, c.vocab_hash, d->err, sizeof(d->err)) < 0) {
+		close(listen_fd);
+		return fail(d, "cannot open the model");
+	}
+	if (clients_create(&d->cl, &c, d->io, listen_fd) < 0) {
+		snprintf(d->err, sizeof(d->err), "no memory for %d clients", c.max);
+		return fail(d, "cannot start");
+	}
+	return 0;
+}
+
+static int make_scheduler(struct daemon *d)
+{
+	const struct sr_limits *l = &d->plan.limits;
+	struct kv_config k = { .n_blocks = l->n_blocks, .n_host = l->n_host_blocks,
+		.block_tokens = l->block_tokens, .copies = l->copies };
+	struct sched_config c = {
+		.limits = *l, .vocab = d->model->m.V, .context = d->plan.context, .tenants = 256,
+		.tops_here = 4, .tops_per_record = 6, /* as the wire's records have room */
+		.fcfs = strcmp(d->cfg.scheduling_policy, "priority") != 0,
+		.knobs = {
+			.max_seqs = l->slots, .batch_tokens = l->tokens,
+			.chunk_max = d->cfg.long_prefill_token_threshold > 0 ?
+				(int32_t)d->cfg.long_prefill_token_threshold : l->tokens,
+			.queue_requests = d->cfg.max_num_queued_reqs ? (int32_t)d->cfg.max_num_queued_reqs : 4096,
+			.queue_tokens = d->cfg.max_num_queued_tokens ? d->cfg.max_num_queued_tokens : 1 << 20,
+			.copies = l->copies, .quantum = 512,
+			.no_prefix_cache = !d->cfg.enable_prefix_caching,
+			.step_ns = (uint32_t)(d->cfg.step_target_ms * 1e6),
+		},
+	};
+	struct sched_port port;
+
+	if (!d->cfg.step_target_ms)           /* slow devices: one that we work for */
+		c.knobs.step_ns = d->ops->work ? 50 * MS : 5 * MS;
+	if (c.knobs.queue_tokens < d->plan.context)
+		c.knobs.queue_tokens = d->plan.context;
+	/* sched.h: (1 + ln slots) times the ids of all blocks; below 8 for 1,024 slots. */
+	c.text_tokens = c.knobs.queue_tokens + 8 * (int64_t)l->n_blocks * l->block_tokens;
+	if (getrandom(k.key, sizeof(k.key), 0) != sizeof(k.key)) {
+		snprintf(d->err, sizeof(d->err), "no random bytes: %s", strerror(errno));
+		return fail(d, "cannot start");
+	}
+	clients_port(d->cl, &port);
+	if (kv_create(&d->kv, &k) < 0 || sched_create(&d->s, &c, d->kv, d->ops, d->b, &port) < 0) {
+		snprintf(d->err, sizeof(d->err), "no memory for %d blocks and %lld queued tokens", l->n_blocks,
+		         (long long)c.knobs.queue_tokens);
+		return fail(d, "cannot start");
+	}
+	clients_attach(d->cl, d->s);
+	return 0;
+}
+
+static void describe(struct daemon *d)
+{
+	struct stats_page *st = d->st;
+	const struct sr_limits *l = &d->plan.limits;
+	static const char *const kv_type[] = { "bfloat16", "float16", "fp8", "int8" };
+
+	snprintf(st->model, sizeof(st->model), "%s",
+	         d->cfg.n_served_names ? d->cfg.served_name[0] : d->where.name);
+	snprintf(st->device, sizeof(st->device), "%s", d->ops->name);
+	snprintf(st->kv_dtype, sizeof(st->kv_dtype), "%s", kv_type[l->kv_type & 3]);
+	st->block_tokens = (uint64_t)l->block_tokens;
+	st->n_blocks = (uint64_t)l->n_blocks;
+	st->n_host_blocks = (uint64_t)l->n_host_blocks;
+	st->max_model_len = (uint64_t)d->plan.context;
+	st->max_num_seqs = (uint64_t)l->slots;
+	st->max_batch_tokens = (uint64_t)l->tokens;
+	st->weights_bytes = (uint64_t)d->plan.need.weights;
+	st->kv_bytes = (uint64_t)d->plan.kv_bytes;
+	st->gpu_memory_utilization = d->cfg.gpu_memory_utilization;
+	st->prefix_caching = d->cfg.enable_prefix_caching;
+}
+
+/* ---- timers ------------------------------------------------------------------------------ */
+
+/* The watchdog is fed by progress: a turn of the loop, or a layer computed. */
+static void on_watchdog(struct io_timer *t)
+{
+	struct daemon *d = t->ctx;
+
+	if (d->st->alive_ns != d->alive_at_watchdog)
+		notify_send("WATCHDOG=1");
+	d->alive_at_watchdog = d->st->alive_ns;
+	io_timer_set(d->io, t, io_now() + d->watchdog_ns);
+}
+
+static void counters(struct daemon *d)
+{
+	struct sched_stats s;
+	struct kv_stats k;
+	struct clients_stats c;
+	struct stats_page *st = d->st;
+
+	sched_stats(d->s, &s);
+	kv_stats(d->kv, &k);
+	clients_stats(d->cl, &c);
+	st->running = (uint64_t)s.running;
+	st->waiting = (uint64_t)s.waiting;
+	st->blocks_used = (uint64_t)k.n_held;
+	st->clients = (uint64_t)c.connected;
+	st->preemptions = s.preemptions;
+	st->prefix_queries = s.prefix_queries;
+	st->prefix_hits = s.prefix_hits;
+	st->prompt_computed = s.prompt_computed;
+	st->refused = c.refused;
+	st->invalid = c.invalid;
+	st->died = c.died;
+	st->accepted = c.accepted;
+	for (int i = 0; i < N_WHY; i++)
+		st->why_ns[i] = s.why_ns[i];
+	for (int i = 0; i < N_BOUND; i++)
+		st->bound_ns[i] = s.bound_ns[i];
+	if (s.steps != d->steps_seen) {
+		st->step[st->n_step++ % STATS_STEPS] = (struct stats_step){
+			.begin_ns = s.last.begin_ns, .rows = (uint32_t)s.last.rows,
+			.tokens = (uint32_t)s.last.tokens, .host_ns = s.last.host_ns,
+			.device_ns = s.last.device_ns, .why = s.last.why, .bound = s.last.bound };
+		stats_observe(st, HIST_STEP_TOKENS, s.last.tokens);
+		st->steps = s.steps;
+		st->progress += s.steps - d->steps_seen;
+		d->steps_seen = s.steps;
+	}
+}
+
+/* vLLM's line, every ten seconds in which anything happened, and once after. */
+static void on_report(struct io_timer *t)
+{
+	struct daemon *d = t->ctx;
+	const struct stats_page *st = d->st;
+	uint64_t now = io_now(), queries = st->prefix_queries - d->last.queries;
+	double seconds = (double)(now - d->last.at) / 1e9;
+	bool active = st->prompt_tokens != d->last.prompt || st->generation_tokens != d->last.generated ||
+	              st->running || st->waiting;
+	char preempted[40] = "";
+
+	if (st->preemptions != d->last.preempted)
+		snprintf(preempted, sizeof(preempted), "Preemptions: %llu, ", (unsigned long long)st->preemptions);
+	if (active || d->last.active)
+		log_info("Engine 000: Avg prompt throughput: %.1f tokens/s, Avg generation throughput: %.1f "
+		         "tokens/s, Running: %llu reqs, Waiting: %llu reqs, %sGPU KV cache usage: %.1f%%, "
+		         "Prefix cache hit rate: %.1f%%",
+		         (double)(st->prompt_tokens - d->last.prompt) / seconds,
+		         (double)(st->generation_tokens - d->last.generated) / seconds,
+		         (unsigned long long)st->running, (unsigned long long)st->waiting, preempted,
+		         st->n_blocks ? 100.0 * (double)st->blocks_used / (double)st->n_blocks : 0.0,
+		         queries ? 100.0 * (double)(st->prefix_hits - d->last.hits) / (double)queries : 0.0);
+	d->last.at = now;
+	d->last.prompt = st->prompt_tokens;
+	d->last.generated = st->generation_tokens;
+	d->last.queries = st->prefix_queries;
+	d->last.hits = st->prefix_hits;
+	d->last.preempted = st->preemptions;
+	d->last.active = active;
+	io_timer_set(d->io, t, now + 10 * SECOND);
+}
+
+static void start_timers(struct daemon *d)
+{
+	uint64_t now = io_now();
+
+	d->watchdog = (struct io_timer){ .fn = on_watchdog, .ctx = d };
+	d->watchdog_ns = notify_watchdog_ns();
+	if (d->watchdog_ns)
+		io_timer_set(d->io, &d->watchdog, now + d->watchdog_ns);
+	d->report = (struct io_timer){ .fn = on_report, .ctx = d };
+	d->last.at = now;
+	if (!d->cfg.disable_log_stats)
+		io_timer_set(d->io, &d->report, now + 10 * SECOND);
+}
+
+/* ---- the loop ---------------------------------------------------------------------------- */
+
+/* SIGTERM: nobody new; what runs may finish until the limit; the second one ends it now. */
+static bool drained(struct daemon *d, uint64_t now)
+{
+	if (!d->signals)
+		return false;
+	if (!d->draining) {
+		d->draining = true;
+		d->drain_until = now + (uint64_t)(d->cfg.shutdown_timeout * 1e9);
+		snprintf(d->st->state, sizeof(d->st->state), "draining");
+		notify_send("STOPPING=1\nSTATUS=Draining");
+		log_info("Draining: %llu running, %llu waiting, at most %.0f s",
+		         (unsigned long long)d->st->running, (unsigned long long)d->st->waiting,
+		         d->cfg.shutdown_timeout);
+		clients_drain(d->cl);
+	}
+	return d->signals > 1 || now >= d->drain_until || !sched_busy(d->s);
+}
+
+/* What the back end calls between layers: deaths, cancels, admissions; and proof of life. */
+static void turn_inside(void *ctx)
+{
+	struct daemon *d = ctx;
+	uint64_t now = io_now();
+
+	d->st->alive_ns = now;
+	d->st->progress++;
+	io_poll(d->io);
+	if (clients_take(d->cl, now))
+		clients_flush(d->cl);
+}
+
+/* Nothing moved: look a little longer, then ask everybody for a signal, look once more, sleep.
+ * With work under way that cannot move (a full reader, a device that runs by itself) the sleep
+ * is short, or none. */
+static void idle(struct daemon *d, uint64_t now)
+{
+	bool busy = sched_busy(d->s);
+
+	if (!d->idle_since)
+		d->idle_since = now;
+	if (now - d->idle_since < SPIN_NS || (busy && !d->ops->work)) {
+		for (int i = 0; i < 16; i++)
+			__builtin_ia32_pause();
+		return;
+	}
+	if (clients_arm(d->cl)) {
+		d->st->syscalls_sleep++;
+		io_sleep(d->io, busy || d->draining ? now + NAP_NS : 0);
+	}
+	clients_awake(d->cl);
+}
+
+static int loop(struct daemon *d)
+{
+	for (;;) {
+		uint64_t now = io_now();
+		int work = io_poll(d->io), r;
+
+		if (drained(d, now))
+			return 0;
+		work += clients_take(d->cl, now);
+		r = sched_step(d->s, now);
+		clients_flush(d->cl);             /* tokens leave before the next batch is computed */
+		d->st->alive_ns = now;
+		if (r < 0) {
+			log_error("The device is lost (%s). Every request was ended; exiting with %d so that "
+			          "the service manager starts anew.", strerror(-r), EXIT_DEVICE_LOST);
+			return EXIT_DEVICE_LOST;
+		}
+		work += r;
+		counters(d);
+		d->st->busy_since_ns = !sched_busy(d->s) ? 0 : d->st->busy_since_ns ? d->st->busy_since_ns : now;
+		if (d->ops->work)
+			d->ops->work(d->b, turn_inside, d);
+		if (work) {
+			d->idle_since = 0;
+			now = io_now() - now;
+			if (now > d->st->cycle_max_ns)
+				d->st->cycle_max_ns = now;
+		} else {
+			idle(d, now);
+		}
+	}
+}
+
+static void stop(struct daemon *d)
+{
+	if (d->cl)
+		clients_destroy(d->cl);           /* forgets everybody: the scheduler is empty after it */
+	sched_destroy(d->s);
+	kv_destroy(d->kv);
+	if (d->b)
+		d->ops->close(d->b);
+	model_close(d->model);
+	stats_destroy(d->st, d->run_dir);
+	io_destroy(d->io);
+	if (*d->socket && d->lock_fd >= 0 && notify_socket("slipring") < 0)
+		unlink(d->socket);
+	config_free(&d->cfg);
+}
+
+static void raise_limits(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+		r.rlim_cur = r.rlim_max;          /* three descriptors a connection */
+		setrlimit(RLIMIT_NOFILE, &r);
+	}
+}
+
+static int start(struct daemon *d)
+{
+	sigset_t m;
+	int fd;
+
+	sigemptyset(&m);
+	sigaddset(&m, SIGTERM);
+	sigaddset(&m, SIGINT);
+	sigaddset(&m, SIGHUP);
+	signal(SIGPIPE, SIG_IGN);
+	raise_limits();
+	if (locate_model(&d->where, d->cfg.model, d->err, sizeof(d->err)) < 0)
+		return fail(d, "");
+	if (take_run_dir(d) < 0)
+		return -1;
+	snprintf(d->st->state, sizeof(d->st->state), "loading");
+	d->st->alive_ns = io_now();
+	if (io_create(&d->io, 0) < 0 || io_signals(d->io, &m, on_signal, d) < 0) {
+		snprintf(d->err, sizeof(d->err), "neither io_uring nor epoll can be used: %s", strerror(errno));
+		return fail(d, "cannot start");
+	}
+	if (open_backend(d) < 0 || (fd = listen_at(d)) < 0 || make_clients(d, fd) < 0 ||
+	    make_scheduler(d) < 0)
+		return -1;
+	describe(d);
+	start_timers(d);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static struct daemon d = { .lock_fd = -1 };
+	uint64_t began = io_now();
+	int r;
+
+	log_open("slipringd");
+	r = config_parse(&d.cfg, argc, argv, FOR_DAEMON, d.err, sizeof(d.err));
+	if (r)
+		return r > 0 ? 0 : (fail(&d, ""), 1);
+	r = start(&d) < 0 ? 1 : 0;
+	if (!r) {
+		snprintf(d.st->state, sizeof(d.st->state), "ready");
+		log_info("Ready after %.2f s: %s on %s, %s, socket %s", (double)(io_now() - began) / 1e9,
+		         d.st->model, d.ops->name, io_kind(d.io), d.socket);
+		notify_sendf("READY=1\nSTATUS=Serving %s on %s", d.st->model, d.ops->name);
+		r = loop(&d);
+	}
+	stop(&d);
+	return r;
+}
