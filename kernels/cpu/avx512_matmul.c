@@ -273,7 +273,8 @@ static tile_fn *const tiles[][2] = {
 };
 
 /* Columns outside, rows inside: the weights of a tile stay in L1 while the activations stream from
- * L2; the first rows of a column block fetch the next one. */
+ * L2; the first rows of a column block fetch the next one.  With so few rows that memory is the limit
+ * the machine's own prefetching is better left alone. */
 void avx512_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blocks, int32_t n_cols,
                    const struct kern_rows *x, const float *bias, float *y, size_t ld, const uint8_t *next)
 {
@@ -287,7 +288,7 @@ void avx512_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blo
 		cols = f[1] && b + 2 <= n_blocks ? 2 : 1;
 		t.last = real >= 16 * cols ? 0xffff : (__mmask16)((1u << (real - 16 * (cols - 1))) - 1);
 		t.bias = bias ? bias + 16 * b : NULL;
-		t.fetch = b + cols < n_blocks ? t.w + (size_t)cols * t.w_bytes : next;
+		t.fetch = x->rows < 4 ? NULL : b + cols < n_blocks ? t.w + (size_t)cols * t.w_bytes : next;
 		for (int32_t r = 0; r < x->rows; r += KERN_TILE) {
 			t.x = x->data + (size_t)(r / KERN_TILE) * x->tile_bytes;
 			t.y = y + (size_t)r * ld + 16 * b;

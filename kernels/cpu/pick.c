@@ -7,13 +7,15 @@
 
 const struct kern *kern_avx2(void)
 {
-	return NULL;
+	bool can = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+
+	/* F16C, which clang 14 cannot ask for, is older than AVX2 */
+	return can ? &avx2_table : NULL;
 }
 
 const struct kern *kern_avx512(void)
 {
-	bool can = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-	           __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	bool can = kern_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 	           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
 	           __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
 

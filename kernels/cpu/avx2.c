@@ -1,0 +1,176 @@
+/* avx2.c - the table for machines with AVX2, FMA and F16C, and its vector verbs.  A vector's sums are
+ * made in eight lanes, added up at the end.
+ */
+#include "avx2.h"
+
+#include <math.h>
+
+#include "kvblock.h"
+#include "lanes.h"
+
+static int form(int32_t type)
+{
+	if (lanes_kind(type) == LANES_NONE)
+		return -1;
+	return types_quantized(type) ? FORM_I8 : FORM_F32;
+}
+
+/* The lanes of elements i .. i + 7 that exist. */
+static inline __m256i upto(int32_t i, int32_t n)
+{
+	return _mm256_cmpgt_epi32(_mm256_set1_epi32(n - i), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+static void norm(const float *x, const float *w, float eps, int32_t n, float *y)
+{
+	__m256 squares = _mm256_setzero_ps(), scale;
+
+	for (int32_t i = 0; i < n; i += 8) {
+		__m256 v = _mm256_maskload_ps(x + i, upto(i, n));
+
+		squares = _mm256_fmadd_ps(v, v, squares);
+	}
+	scale = _mm256_set1_ps(1 / sqrtf(sum256(squares) / (float)n + eps));
+	for (int32_t i = 0; i < n; i += 8) {
+		__m256i m = upto(i, n);
+		__m256 v = _mm256_mul_ps(_mm256_maskload_ps(x + i, m), scale);
+
+		_mm256_maskstore_ps(y + i, m, _mm256_mul_ps(v, _mm256_maskload_ps(w + i, m)));
+	}
+}
+
+static void add(float *x, const float *z, int32_t n)
+{
+	for (int32_t i = 0; i < n; i += 8) {
+		__m256i m = upto(i, n);
+
+		_mm256_maskstore_ps(x + i, m, _mm256_add_ps(_mm256_maskload_ps(x + i, m), _mm256_maskload_ps(z + i, m)));
+	}
+}
+
+/* x = (a0, b0, a1, b1, ..) and cs = (c0, s0, c1, s1, ..): a' = a c - b s, b' = b c + a s */
+static void rope_pairs(float *head, const float *cs, int32_t dims)
+{
+	for (int32_t i = 0; i < dims; i += 8) {
+		__m256i m = upto(i, dims);
+		__m256 x = _mm256_maskload_ps(head + i, m), t = _mm256_maskload_ps(cs + i, m);
+		__m256 crossed = _mm256_mul_ps(_mm256_permute_ps(x, 0xb1), _mm256_movehdup_ps(t));
+
+		_mm256_maskstore_ps(head + i, m, _mm256_fmaddsub_ps(x, _mm256_moveldup_ps(t), crossed));
+	}
+}
+
+static void rope_halves(float *head, const float *cs, int32_t dims)
+{
+	float *second = head + dims / 2;
+	int32_t i = 0;
+
+	for (; i + 8 <= dims / 2; i += 8) {
+		__m256 low = _mm256_loadu_ps(cs + 2 * i), high = _mm256_loadu_ps(cs + 2 * i + 8);
+		__m256 c = _mm256_shuffle_ps(low, high, 0x88), s = _mm256_shuffle_ps(low, high, 0xdd);
+		__m256 a = _mm256_loadu_ps(head + i), b = _mm256_loadu_ps(second + i);
+
+		c = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(c), 0xd8));
+		s = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(s), 0xd8));
+		_mm256_storeu_ps(head + i, _mm256_fmsub_ps(a, c, _mm256_mul_ps(b, s)));
+		_mm256_storeu_ps(second + i, _mm256_fmadd_ps(b, c, _mm256_mul_ps(a, s)));
+	}
+	for (; i < dims / 2; i++) {
+		float a = head[i], b = second[i], c = cs[2 * i], s = cs[2 * i + 1];
+
+		head[i] = fmaf(a, c, -(b * s));
+		second[i] = fmaf(b, c, a * s);
+	}
+}
+
+static void rope(float *head, const float *cs, int32_t dims, int32_t pairs)
+{
+	if (pairs)
+		rope_pairs(head, cs, dims);
+	else
+		rope_halves(head, cs, dims);
+}
+
+/* x sigmoid(y) */
+static inline __m256 gated(__m256 x, __m256 y)
+{
+	__m256 e = exp256(_mm256_sub_ps(_mm256_setzero_ps(), y));
+
+	return _mm256_div_ps(x, _mm256_add_ps(_mm256_set1_ps(1), e));
+}
+
+/* gelu's tanh form is x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3) */
+static inline __m256 gelu_tanh(__m256 x)
+{
+	__m256 cubic = _mm256_mul_ps(_mm256_mul_ps(x, x), _mm256_mul_ps(x, _mm256_set1_ps(0.044715f)));
+
+	return gated(x, _mm256_mul_ps(_mm256_set1_ps(1.59576912f), _mm256_add_ps(x, cubic)));
+}
+
+static void act_mul(int32_t act, const float *gate, const float *up, int32_t n, float *out)
+{
+	for (int32_t i = 0; i < n; i += 8) {
+		__m256i m = upto(i, n);
+		__m256 g = _mm256_maskload_ps(gate + i, m), u = _mm256_maskload_ps(up + i, m);
+
+		g = act == SR_SILU ? gated(g, g) : gelu_tanh(g);
+		_mm256_maskstore_ps(out + i, m, _mm256_mul_ps(g, u));
+	}
+}
+
+static float largest(const float *x, int32_t n)
+{
+	__m256 none = _mm256_set1_ps(-INFINITY), most = none;
+
+	for (int32_t i = 0; i < n; i += 8) {
+		__m256i m = upto(i, n);
+		__m256 v = _mm256_blendv_ps(none, _mm256_maskload_ps(x + i, m), _mm256_castsi256_ps(m));
+
+		most = _mm256_max_ps(v, most);
+	}
+	return max256(most);
+}
+
+static void logits(const float *x, int32_t n, float *max, int32_t *arg, double *logsum)
+{
+	__m256 top = _mm256_set1_ps(*max = largest(x, n));
+	__m256d sum = _mm256_setzero_pd();
+	bool found = false;
+	double lane[4];
+
+	*arg = 0;
+	for (int32_t i = 0; i < n; i += 8) {
+		__m256 m = _mm256_castsi256_ps(upto(i, n)), v = _mm256_maskload_ps(x + i, upto(i, n)), e;
+		int same = _mm256_movemask_ps(_mm256_and_ps(m, _mm256_cmp_ps(v, top, _CMP_EQ_OQ)));
+
+		if (same && !found) {
+			*arg = i + __builtin_ctz((unsigned)same);
+			found = true;
+		}
+		e = _mm256_and_ps(m, exp256(_mm256_sub_ps(v, top)));
+		sum = _mm256_add_pd(sum, _mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(e)),
+		                                       _mm256_cvtps_pd(_mm256_extractf128_ps(e, 1))));
+	}
+	_mm256_storeu_pd(lane, sum);
+	*logsum = log((lane[0] + lane[1]) + (lane[2] + lane[3])) + (double)*max;
+}
+
+const struct kern avx2_table = {
+	.name = "avx2",
+	.form = form,
+	.block_bytes = lanes_block_bytes,
+	.pack = lanes_pack,
+	.tile_bytes = lanes_tile_bytes,
+	.make_rows = lanes_make_rows,
+	.matmul = avx2_matmul,
+	.dequant = types_dequant,
+	.kv_bytes = kvblock_bytes,
+	.kv_store = kvblock_store,
+	.attend_scratch = avx2_attend_scratch,
+	.attend = avx2_attend,
+	.norm = norm,
+	.add = add,
+	.rope = rope,
+	.act_mul = act_mul,
+	.logits = logits,
+};

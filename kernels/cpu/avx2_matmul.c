@@ -1,0 +1,293 @@
+/* avx2_matmul.c - matrix products for AVX2 with FMA.  Layouts: lanes.h.
+ *
+ * A tile is 1..4 rows by 8 outputs (quantized weights) or 16 (float ones); it walks K once, from the
+ * first input to the last, with its sums in registers.
+ *
+ * There is no VNNI: vpmaddubsw multiplies u8 with s8 and adds neighbours to i16, saturating.  The
+ * bounds that keep it exact, activations being at most 127:
+ *
+ *	4 bits       15 * 127 * 2 * 8 steps = 30480: a group's eight steps fit i16
+ *	up to 63     63 * 127 * 2 * 2 steps = 32004: two steps fit
+ *	8 bits       |w| <= 128 as u8, its sign moved to the activation: 128 * 127 * 2 = 32512: one fits
+ */
+#include "avx2.h"
+#include "lanes.h"
+
+struct tile {
+	const uint8_t *w;             /* the column block */
+	const uint8_t *x;             /* the activation tile */
+	int32_t first;                /* row of it that is the tile's first */
+	int32_t k, cols;              /* cols: of this block that exist */
+	const float *bias;            /* of this block, or NULL */
+	float *y;                     /* row `first`, first column of the block */
+	size_t ld;
+};
+
+/* Columns 8 half .. of one row. */
+static inline void store(const struct tile *t, int r, int half, __m256 v)
+{
+	const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+	__m256i real = _mm256_cmpgt_epi32(_mm256_set1_epi32(t->cols - 8 * half), lane);
+
+	if (t->bias)
+		v = _mm256_add_ps(v, _mm256_maskload_ps(t->bias + 8 * half, real));
+	_mm256_maskstore_ps(t->y + (size_t)r * t->ld + 8 * half, real, v);
+}
+
+/* ---- quantized weights, int8 activations ---------------------------------------------------- */
+
+INLINE __m256i four(const struct lanes_group *x, int r, int j)
+{
+	int32_t v;
+
+	memcpy(&v, &x->q[r][4 * j], 4);
+	return _mm256_set1_epi32(v);
+}
+
+INLINE __m256 scales(const uint8_t *unit, int i, int half)
+{
+	return _mm256_cvtph_ps(_mm_load_si128((const __m128i *)(const void *)(unit + 32 * i + 16 * half)));
+}
+
+/* Integer sums of a group of four-bit quants. */
+INLINE void sum4(const int rows, __m256i *sum, const uint8_t *quants, const struct lanes_group *x, int first)
+{
+	const __m256i nibble = _mm256_set1_epi8(15);
+	__m256i s[AVX2_ROWS];
+
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		s[r] = _mm256_setzero_si256();
+	UNROLL
+	for (int j = 0; j < 4; j++) {
+		__m256i b = load256(quants + 64 * j);
+		__m256i low = _mm256_and_si256(b, nibble), high = _mm256_and_si256(_mm256_srli_epi16(b, 4), nibble);
+
+		UNROLL
+		for (int r = 0; r < rows; r++) {
+			s[r] = _mm256_add_epi16(s[r], _mm256_maddubs_epi16(low, four(x, first + r, j)));
+			s[r] = _mm256_add_epi16(s[r], _mm256_maddubs_epi16(high, four(x, first + r, j + 4)));
+		}
+	}
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		sum[r] = _mm256_madd_epi16(s[r], _mm256_set1_epi16(1));
+}
+
+/* Integer sums of lines j .. j + lines of quants up to 63, two at a time. */
+INLINE void sum6(const int rows, __m256i *sum, const uint8_t *quants, const struct lanes_group *x, int first,
+                 const int from, const int lines)
+{
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		sum[r] = _mm256_setzero_si256();
+	UNROLL
+	for (int j = from; j < from + lines; j += 2) {
+		__m256i b = load256(quants + 64 * j), c = load256(quants + 64 * (j + 1));
+
+		UNROLL
+		for (int r = 0; r < rows; r++) {
+			__m256i s = _mm256_add_epi16(_mm256_maddubs_epi16(b, four(x, first + r, j)),
+			                             _mm256_maddubs_epi16(c, four(x, first + r, j + 1)));
+
+			sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(s, _mm256_set1_epi16(1)));
+		}
+	}
+}
+
+/* Integer sums of a group of eight-bit quants, their offset of 128 gone. */
+INLINE void sum8(const int rows, __m256i *sum, const uint8_t *quants, const struct lanes_group *x, int first)
+{
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		sum[r] = _mm256_setzero_si256();
+	UNROLL
+	for (int j = 0; j < 8; j++) {
+		__m256i w = _mm256_xor_si256(load256(quants + 64 * j), _mm256_set1_epi8((char)0x80));
+		__m256i size = _mm256_abs_epi8(w);
+
+		UNROLL
+		for (int r = 0; r < rows; r++) {
+			__m256i s = _mm256_maddubs_epi16(size, _mm256_sign_epi8(four(x, first + r, j), w));
+
+			sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(s, _mm256_set1_epi16(1)));
+		}
+	}
+}
+
+/* acc += scale of weights * scale of activations * sum, as every table does it */
+INLINE void scale_add(const int rows, __m256 *acc, const __m256i *sum, __m256 d, const struct lanes_group *x,
+                      int first)
+{
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r]),
+		                         _mm256_mul_ps(d, _mm256_set1_ps(x->scale[first + r])), acc[r]);
+}
+
+INLINE __m256i offset(const enum lanes_kind kind, int32_t minus_sum)
+{
+	return _mm256_set1_epi32(minus_sum * (1 << lanes_offset_bits(kind)));
+}
+
+INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t *unit, const int in_unit,
+                      const int half, const struct lanes_group *x, int first, __m256 *acc)
+{
+	const uint8_t *quants = unit + LANES_SCALES + (size_t)in_unit * lanes_quants(kind) + 32 * half;
+	__m256i sum[AVX2_ROWS];
+
+	if (kind == LANES_4M || kind == LANES_4)
+		sum4(rows, sum, quants, x, first);
+	else if (kind == LANES_8)
+		sum8(rows, sum, quants, x, first);
+	else
+		sum6(rows, sum, quants, x, first, 0, kind == LANES_8H ? 4 : 8);
+	UNROLL
+	for (int r = 0; r < rows; r++) {
+		if (kind == LANES_4)
+			sum[r] = _mm256_add_epi32(sum[r], offset(kind, x->minus_sum[first + r]));
+		if (kind == LANES_8H)
+			sum[r] = _mm256_add_epi32(sum[r], offset(kind, x->minus_first[first + r]));
+	}
+	scale_add(rows, acc, sum, scales(unit, in_unit, half), x, first);
+	if (kind == LANES_8H) {
+		sum6(rows, sum, quants, x, first, 4, 4);
+		UNROLL
+		for (int r = 0; r < rows; r++)
+			sum[r] = _mm256_add_epi32(sum[r], offset(kind, x->minus_sum[first + r] -
+			                                               x->minus_first[first + r]));
+		scale_add(rows, acc, sum, scales(unit, 1, half), x, first);
+	}
+	if (kind == LANES_4M || kind == LANES_8M) {
+		__m256 m = scales(unit, 1, half);
+
+		UNROLL
+		for (int r = 0; r < rows; r++)
+			acc[r] = _mm256_fmadd_ps(m, _mm256_set1_ps(x->scaled_sum[first + r]), acc[r]);
+	}
+}
+
+INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct tile *t)
+{
+	const int per = lanes_unit_groups(kind);
+
+	for (int half = 0; half < 2; half++) {
+		const struct lanes_group *x = (const struct lanes_group *)(const void *)t->x;
+		const uint8_t *w = t->w;
+		__m256 acc[AVX2_ROWS];
+
+		UNROLL
+		for (int r = 0; r < rows; r++)
+			acc[r] = _mm256_setzero_ps();
+		for (int32_t g = 0; g < t->k / GROUP; g += per, w += lanes_unit_bytes(kind)) {
+			UNROLL
+			for (int i = 0; i < per; i++)
+				add_group(rows, kind, w, i, half, x++, t->first, acc);
+		}
+		UNROLL
+		for (int r = 0; r < rows; r++)
+			store(t, r, half, acc[r]);
+	}
+}
+
+/* ---- float weights -------------------------------------------------------------------------- */
+
+/* Two inputs of eight outputs as f32. */
+INLINE void two_inputs(const enum lanes_kind kind, const uint8_t *w, int half, __m256 *a, __m256 *b)
+{
+	switch (kind) {
+	case LANES_F32:
+		*a = _mm256_load_ps((const float *)(const void *)(w + 32 * half));
+		*b = _mm256_load_ps((const float *)(const void *)(w + 64 + 32 * half));
+		return;
+	case LANES_F16:
+		*a = scales(w, 0, half);
+		*b = scales(w, 1, half);
+		return;
+	default:
+		*a = low_bf16(load256(w + 32 * half));
+		*b = high_bf16(load256(w + 32 * half));
+	}
+}
+
+INLINE void f32_tile(const int rows, const enum lanes_kind kind, const struct tile *t)
+{
+	const size_t line = kind == LANES_F32 ? 128 : 64;
+	const float *x = (const float *)(const void *)t->x + t->first;
+	const uint8_t *w = t->w;
+	__m256 acc[AVX2_ROWS][2];
+
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		acc[r][0] = acc[r][1] = _mm256_setzero_ps();
+	for (int32_t i = 0; i < t->k / 2; i++, x += 2 * KERN_TILE, w += line) {
+		__m256 a[2], b[2];
+
+		two_inputs(kind, w, 0, &a[0], &b[0]);
+		two_inputs(kind, w, 1, &a[1], &b[1]);
+		UNROLL
+		for (int r = 0; r < rows; r++) {
+			__m256 v = _mm256_set1_ps(x[r]);
+
+			acc[r][0] = _mm256_fmadd_ps(a[0], v, acc[r][0]);
+			acc[r][1] = _mm256_fmadd_ps(a[1], v, acc[r][1]);
+		}
+		UNROLL
+		for (int r = 0; r < rows; r++) {
+			__m256 v = _mm256_set1_ps(x[KERN_TILE + r]);
+
+			acc[r][0] = _mm256_fmadd_ps(b[0], v, acc[r][0]);
+			acc[r][1] = _mm256_fmadd_ps(b[1], v, acc[r][1]);
+		}
+	}
+	UNROLL
+	for (int r = 0; r < rows; r++) {
+		store(t, r, 0, acc[r][0]);
+		store(t, r, 1, acc[r][1]);
+	}
+}
+
+/* ---- the table's verb ----------------------------------------------------------------------- */
+
+typedef void tile_fn(int32_t rows, const struct tile *t);
+
+#define TILE(name, f, kind)                                                          \
+	static __attribute__((noinline)) void name(int32_t rows, const struct tile *t) \
+	{                                                                             \
+		FOR_ROWS(rows, f, kind, t)                                            \
+	}
+TILE(tile_4m, quant_tile, LANES_4M)
+TILE(tile_4, quant_tile, LANES_4)
+TILE(tile_8, quant_tile, LANES_8)
+TILE(tile_8m, quant_tile, LANES_8M)
+TILE(tile_8h, quant_tile, LANES_8H)
+TILE(tile_f32, f32_tile, LANES_F32)
+TILE(tile_f16, f32_tile, LANES_F16)
+TILE(tile_bf16, f32_tile, LANES_BF16)
+
+static tile_fn *const tiles[] = {
+	[LANES_F32] = tile_f32, [LANES_F16] = tile_f16, [LANES_BF16] = tile_bf16, [LANES_4M] = tile_4m,
+	[LANES_4] = tile_4, [LANES_8] = tile_8, [LANES_8M] = tile_8m, [LANES_8H] = tile_8h,
+};
+
+/* Columns outside, rows inside: the weights of a block stay in L1, the activations stream from L2. */
+void avx2_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blocks, int32_t n_cols,
+                 const struct kern_rows *x, const float *bias, float *y, size_t ld, const uint8_t *next)
+{
+	tile_fn *f = tiles[lanes_kind(type)];
+	size_t block = lanes_block_bytes(type, k);
+	struct tile t = { .k = k, .ld = ld };
+
+	(void)next;
+	for (int32_t b = 0; b < n_blocks; b++) {
+		t.w = blocks + (size_t)b * block;
+		t.cols = n_cols - 16 * b;
+		t.bias = bias ? bias + 16 * b : NULL;
+		for (int32_t r = 0; r < x->rows; r += AVX2_ROWS) {
+			t.x = x->data + (size_t)(r / KERN_TILE) * x->tile_bytes;
+			t.first = r % KERN_TILE;
+			t.y = y + (size_t)r * ld + 16 * b;
+			f(x->rows - r < AVX2_ROWS ? x->rows - r : AVX2_ROWS, &t);
+		}
+	}
+}
