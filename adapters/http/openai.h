@@ -108,7 +108,8 @@ int  ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p);
 int  ask_render(struct ask *a, const struct ask_limits *l, struct problem *p);     /* chat.c */
 int  ask_messages(struct ask *a, json_t *messages, struct problem *p);             /* chat.c: shape only */
 bool chat_wants_parts(const char *template_source);                                /* chat.c */
-int  chat_defaults(struct ask_defaults *d, const char *dir, char *err, size_t errlen); /* defaults.c */
+/* defaults.c.  dir NULL: nothing.  cap: max_new_tokens is also the most that may be asked. */
+int  ask_defaults_read(struct ask_defaults *d, const char *dir, bool cap, char *err, size_t errlen);
 
 /* The most tokens that prompt i may be answered with. */
 int64_t ask_room(const struct ask *a, const struct ask_limits *l, uint32_t n_prompt);

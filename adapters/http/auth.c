@@ -1,0 +1,314 @@
+/* auth.c - see auth.h. */
+#include "auth.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEYS_MAX  65536
+#define LINE_MAX_ 4096
+
+struct key { uint8_t sum[32]; uint64_t tenant; };
+
+struct auth {
+	const struct config *cfg;
+	struct key *key;
+	size_t n, fixed;              /* the first `fixed` are not of the file */
+};
+
+static uint64_t hash(const char *s, size_t n)
+{
+	uint8_t sum[32];
+	uint64_t h;
+
+	if (!n)
+		return 0;
+	SHA256((const unsigned char *)s, n, sum);
+	memcpy(&h, sum, sizeof(h));
+	return h | 1;
+}
+
+static int add(struct key **list, size_t *n, const char *key, size_t len, const char *name)
+{
+	struct key *k;
+
+	if (*n >= KEYS_MAX)
+		return -E2BIG;
+	k = realloc(*list, (*n + 1) * sizeof(*k));
+	if (!k)
+		return -ENOMEM;
+	*list = k;
+	SHA256((const unsigned char *)key, len, k[*n].sum);
+	k[(*n)++].tenant = name ? hash(name, strlen(name)) : 0;
+	return 0;
+}
+
+static int read_file(const char *path, struct key **list, size_t *n, char *err, size_t errlen)
+{
+	FILE *f = fopen(path, "re");
+	char line[LINE_MAX_], *key, *name, *save;
+	int number = 0, r = 0;
+
+	if (!f) {
+		r = -errno;
+		snprintf(err, errlen, "--api-key-file %s: cannot be read: %s", path, strerror(-r));
+		return r;
+	}
+	while (!r && fgets(line, sizeof(line), f)) {
+		number++;
+		if (!strchr(line, '\n') && !feof(f)) {
+			snprintf(err, errlen, "--api-key-file %s, line %d: longer than %d bytes", path, number,
+			         LINE_MAX_ - 2);
+			r = -EINVAL;
+			break;
+		}
+		key = strtok_r(line, " \t\r\n", &save);
+		if (!key || key[0] == '#')
+			continue;
+		name = strtok_r(NULL, " \t\r\n", &save);
+		if (name && strtok_r(NULL, " \t\r\n", &save)) {
+			snprintf(err, errlen, "--api-key-file %s, line %d: \"key\" or \"key name\" expected, not "
+			         "three words", path, number);
+			r = -EINVAL;
+			break;
+		}
+		r = add(list, n, key, strlen(key), name);
+		if (r < 0)
+			snprintf(err, errlen, "--api-key-file %s: more than %d keys", path, KEYS_MAX);
+	}
+	if (!r && ferror(f)) {
+		r = -EIO;
+		snprintf(err, errlen, "--api-key-file %s: error while reading", path);
+	}
+	OPENSSL_cleanse(line, sizeof(line));
+	fclose(f);
+	return r;
+}
+
+int auth_create(struct auth **out, const struct config *c, char *err, size_t errlen)
+{
+	static const char *const env[] = { "VLLM_API_KEY", "SLIPRING_API_KEY" };
+	struct auth *a = calloc(1, sizeof(*a));
+	int i, r = a ? 0 : -ENOMEM;
+
+	*out = a;
+	if (!a)
+		return r;
+	a->cfg = c;
+	for (i = 0; !r && i < c->n_api_keys; i++)
+		if (c->api_key[i][0])
+			r = add(&a->key, &a->n, c->api_key[i], strlen(c->api_key[i]), NULL);
+	for (i = 0; !r && i < 2; i++)
+		if (getenv(env[i]) && getenv(env[i])[0])
+			r = add(&a->key, &a->n, getenv(env[i]), strlen(getenv(env[i])), NULL);
+	a->fixed = a->n;
+	if (r < 0)
+		snprintf(err, errlen, "out of memory");
+	else if (c->api_key_file)
+		r = auth_reload(a, err, errlen);
+	if (r < 0) {
+		auth_free(a);
+		*out = NULL;
+	}
+	return r;
+}
+
+int auth_reload(struct auth *a, char *err, size_t errlen)
+{
+	struct key *list = NULL;
+	size_t n = a->fixed;
+	int r;
+
+	if (!a->cfg->api_key_file)
+		return 0;
+	list = malloc((n + 1) * sizeof(*list));
+	if (!list)
+		return -ENOMEM;
+	if (n)
+		memcpy(list, a->key, n * sizeof(*list));
+	r = read_file(a->cfg->api_key_file, &list, &n, err, errlen);
+	if (!r && !n) {
+		snprintf(err, errlen, "--api-key-file %s: holds no key", a->cfg->api_key_file);
+		r = -EINVAL;
+	}
+	if (r < 0) {
+		free(list);
+		return r;
+	}
+	free(a->key);
+	a->key = list;
+	a->n = n;
+	return 0;
+}
+
+void auth_free(struct auth *a)
+{
+	if (a)
+		free(a->key);
+	free(a);
+}
+
+bool auth_needed(const struct auth *a) { return a->n > 0; }
+
+bool auth_check(const struct auth *a, const struct http_request *r, uint64_t *tenant)
+{
+	const struct http_str *h = http_header(r, "authorization");
+	const char *s = h ? h->s : "";
+	size_t n = h ? h->n : 0, i;
+	uint8_t sum[32];
+	bool found = false;
+
+	*tenant = 0;
+	if (!a->n)
+		return true;
+	if (n < 7 || !http_is_ci((struct http_str){ s, 7 }, "bearer "))
+		n = 0;
+	else
+		for (s += 7, n -= 7; n && *s == ' '; s++, n--)
+			;
+	SHA256((const unsigned char *)s, n, sum);
+	for (i = 0; i < a->n; i++) {
+		bool same = !CRYPTO_memcmp(sum, a->key[i].sum, sizeof(sum));
+
+		if (same)
+			*tenant = a->key[i].tenant;
+		found |= same;
+	}
+	return found && n;
+}
+
+/* ---- CORS ---- */
+
+struct cors {
+	bool any, credentials;
+	json_t *origins;
+	char methods[256], headers[512];
+};
+
+/* A JSON list of strings, or one string; joined by ", ". */
+static int words(const char *flag, const char *text, const char *otherwise, json_t **list,
+                 char *joined, size_t cap, char *err, size_t errlen)
+{
+	json_t *v = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL, *s;
+	size_t i, at = 0;
+
+	if (!text)
+		v = json_pack("[s]", otherwise);
+	if (!v && text[0] != '[')             /* a bare word, as shells make of ["*"] */
+		v = json_pack("[s]", text);
+	if (json_is_string(v))
+		v = json_pack("[o]", v);
+	if (joined)
+		joined[0] = 0;
+	json_array_foreach(v, i, s) {
+		const char *w = json_string_value(s);
+
+		if (!w || strpbrk(w, "\r\n"))
+			goto bad;
+		if (!joined)
+			continue;
+		at += (size_t)snprintf(joined + at, cap - at, "%s%s", i ? ", " : "", w);
+		if (at >= cap)
+			goto bad;
+	}
+	if (!json_is_array(v))
+		goto bad;
+	if (list)
+		*list = v;
+	else
+		json_decref(v);
+	return 0;
+bad:
+	json_decref(v);
+	snprintf(err, errlen, "%s %s: a JSON list of strings is expected, as [\"*\"]", flag, text);
+	return -EINVAL;
+}
+
+int cors_create(struct cors **out, const struct config *cfg, char *err, size_t errlen)
+{
+	struct cors *c;
+	json_t *s;
+	size_t i;
+	int r;
+
+	*out = NULL;
+	if (!cfg->allowed_origins)
+		return 0;
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	r = words("--allowed-origins", cfg->allowed_origins, "*", &c->origins, NULL, 0, err, errlen);
+	if (!r)
+		r = words("--allowed-methods", cfg->allowed_methods, "*", NULL, c->methods,
+		          sizeof(c->methods), err, errlen);
+	if (!r)
+		r = words("--allowed-headers", cfg->allowed_headers, "*", NULL, c->headers,
+		          sizeof(c->headers), err, errlen);
+	if (r < 0) {
+		cors_free(c);
+		return r;
+	}
+	c->credentials = cfg->allow_credentials;
+	json_array_foreach(c->origins, i, s)
+		c->any |= !strcmp(json_string_value(s), "*");
+	*out = c;
+	return 0;
+}
+
+void cors_free(struct cors *c)
+{
+	if (c)
+		json_decref(c->origins);
+	free(c);
+}
+
+bool cors_preflight(const struct cors *c, const struct http_request *r)
+{
+	return c && http_is(r->method, "OPTIONS") && http_header(r, "origin") &&
+	       http_header(r, "access-control-request-method");
+}
+
+void cors_headers(const struct cors *c, const struct http_request *r, bool preflight,
+                  char *lines, size_t cap)
+{
+	const struct http_str *origin = c ? http_header(r, "origin") : NULL, *asked;
+	bool allowed = origin && c->any;
+	json_t *s;
+	size_t i, n;
+
+	lines[0] = 0;
+	if (!origin || origin->n > 512)
+		return;
+	if (!allowed)
+		json_array_foreach(c->origins, i, s)
+			allowed |= http_is(*origin, json_string_value(s));
+	if (!allowed)
+		return;
+	/* Credentials forbid "*" (Fetch standard, 3.2.5): the origin is then named. */
+	if (c->any && !c->credentials)
+		n = (size_t)snprintf(lines, cap, "access-control-allow-origin: *\r\n");
+	else
+		n = (size_t)snprintf(lines, cap, "access-control-allow-origin: %.*s\r\nvary: Origin\r\n",
+		                     (int)origin->n, origin->s);
+	if (c->credentials && n < cap)
+		n += (size_t)snprintf(lines + n, cap - n, "access-control-allow-credentials: true\r\n");
+	if (!preflight || n >= cap)
+		goto out;
+	asked = http_header(r, "access-control-request-headers");
+	n += (size_t)snprintf(lines + n, cap - n, "access-control-allow-methods: %s\r\n"
+	                      "access-control-max-age: 600\r\naccess-control-allow-headers: ",
+	                      strcmp(c->methods, "*") ? c->methods : "GET, POST, OPTIONS");
+	if (n >= cap)
+		goto out;
+	if (strcmp(c->headers, "*") || !asked || asked->n > 512)
+		n += (size_t)snprintf(lines + n, cap - n, "%s\r\n", c->headers);
+	else
+		n += (size_t)snprintf(lines + n, cap - n, "%.*s\r\n", (int)asked->n, asked->s);
+out:
+	if (n >= cap)                         /* too long to be right: none at all */
+		lines[0] = 0;
+}

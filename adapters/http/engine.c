@@ -1,0 +1,509 @@
+/* engine.c - see engine.h.  The loop's thread only, but for sr_open, which may wait a second
+ * for a daemon that is busy and runs on a worker.
+ */
+#include "engine.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "worker.h"
+
+#define PER_POLL   64
+#define PER_TURN   16            /* polls before the sockets get their turn */
+#define RETRY_MIN  (50 * 1000000ull)
+#define RETRY_MAX  (2000 * 1000000ull)
+
+enum state { FREE, QUEUED, LIVE };
+
+struct slot {
+	enum state state;
+	uint32_t gen;                /* in the upper half of user_data and of handles */
+	uint32_t ticket;             /* LIVE */
+	bool cancel;                 /* wanted, but the cancel ring was full */
+	void *owner;                 /* NULL = dropped */
+	struct sr_request *q;        /* QUEUED: a copy, with its pointers */
+	uint32_t next, prev;         /* QUEUED: neighbours in the queue; FREE: next free one */
+};
+
+#define NONE UINT32_MAX
+
+struct engine {
+	struct engine_config c;
+	struct io *io;
+	struct workers *workers;
+	struct sr_conn *conn;        /* NULL = away */
+	struct sr_model_info model;
+	struct io_watch watch;
+	struct io_timer again, retry;
+	uint64_t backoff;
+	uint64_t since;              /* n_live > 0 */
+	bool wrong;
+	unsigned n_live, n_queued, n_cancel;
+	struct slot *slot;
+	uint32_t n_slots, free, first, last; /* slots made; lists of FREE and of QUEUED */
+	struct connect *attempt;
+	struct sr_token token;       /* being put together from its records */
+};
+
+/* One sr_open on a worker.  Outlives the engine if that goes first. */
+struct connect {
+	struct work work;
+	struct engine *e;            /* looked at on the loop's thread only; NULL = gone */
+	char socket[128], name[32];
+	struct sr_conn *conn;
+	int result;
+};
+
+static void run(struct engine *e);
+
+/* ---- slots ---- */
+
+static uint64_t handle_of(const struct engine *e, uint32_t i)
+{
+	return (uint64_t)e->slot[i].gen << 32 | i;
+}
+
+static struct slot *slot_of(struct engine *e, uint64_t handle)
+{
+	uint32_t i = (uint32_t)handle;
+
+	if (i >= e->n_slots || e->slot[i].gen != handle >> 32 || e->slot[i].state == FREE)
+		return NULL;
+	return &e->slot[i];
+}
+
+static uint32_t slot_take(struct engine *e)
+{
+	uint32_t i, n = e->n_slots ? e->n_slots * 2 : 64;
+	struct slot *s;
+
+	if (e->free == NONE) {
+		s = realloc(e->slot, n * sizeof(*s));
+		if (!s)
+			return NONE;
+		memset(s + e->n_slots, 0, (n - e->n_slots) * sizeof(*s));
+		for (i = n; i-- > e->n_slots; e->free = i)
+			s[i].next = e->free;
+		e->slot = s;
+		e->n_slots = n;
+	}
+	i = e->free;
+	e->free = e->slot[i].next;
+	e->slot[i].gen++;
+	e->slot[i].cancel = false;
+	return i;
+}
+
+static void slot_free(struct engine *e, uint32_t i)
+{
+	struct slot *s = &e->slot[i];
+
+	if (s->state == LIVE)
+		e->n_live--;
+	if (s->cancel)
+		e->n_cancel--;
+	s->cancel = false;
+	s->state = FREE;
+	s->owner = NULL;
+	s->next = e->free;
+	e->free = i;
+}
+
+static void queue_add(struct engine *e, uint32_t i)
+{
+	struct slot *s = &e->slot[i];
+
+	s->state = QUEUED;
+	s->next = NONE;
+	s->prev = e->last;
+	if (e->last == NONE)
+		e->first = i;
+	else
+		e->slot[e->last].next = i;
+	e->last = i;
+	e->n_queued++;
+}
+
+static void queue_del(struct engine *e, uint32_t i)
+{
+	struct slot *s = &e->slot[i];
+
+	assert(s->state == QUEUED);
+	if (s->prev == NONE)
+		e->first = s->next;
+	else
+		e->slot[s->prev].next = s->next;
+	if (s->next == NONE)
+		e->last = s->prev;
+	else
+		e->slot[s->next].prev = s->prev;
+	free(s->q);
+	s->q = NULL;
+	e->n_queued--;
+}
+
+/* ---- connection ---- */
+
+static void connect_run(struct work *w)
+{
+	struct connect *t = (struct connect *)w;
+	struct sr_options o = { .size = sizeof(o), .live = ENGINE_LIVE, .tokens = 32768, .arena = 32u << 20 };
+
+	memcpy(o.name, t->name, sizeof(o.name));
+	t->result = sr_open(&t->conn, t->socket, &o);
+}
+
+static void on_event(struct io_watch *w, uint32_t events)
+{
+	(void)events;
+	run(w->ctx);
+}
+
+static void retry_later(struct engine *e)
+{
+	io_timer_set(e->io, &e->retry, io_now() + e->backoff);
+	e->backoff = e->backoff * 2 > RETRY_MAX ? RETRY_MAX : e->backoff * 2;
+}
+
+static void connect_done(struct work *w)
+{
+	struct connect *t = (struct connect *)w;
+	struct engine *e = t->e;
+
+	if (!e || t->result < 0) {
+		if (!t->result)
+			sr_close(t->conn);
+		free(t);
+		if (e) {
+			e->attempt = NULL;
+			e->wrong = false;
+			retry_later(e);
+		}
+		return;
+	}
+	e->attempt = NULL;
+	e->model = *sr_model(t->conn);
+	if (memcmp(e->model.vocab_hash, e->c.vocab_hash, sizeof(e->c.vocab_hash))) {
+		if (!e->wrong)
+			log_error("the daemon at %s serves a model with another vocabulary than the tokenizer "
+			          "here: start both with the same MODEL", e->c.socket);
+		e->wrong = true;
+		sr_close(t->conn);
+		free(t);
+		retry_later(e);
+		return;
+	}
+	e->wrong = false;
+	e->conn = t->conn;
+	free(t);
+	e->watch = (struct io_watch){ .fd = sr_fd(e->conn), .events = IO_IN, .fn = on_event, .ctx = e };
+	if (io_watch_add(e->io, &e->watch) < 0) {
+		sr_close(e->conn);
+		e->conn = NULL;
+		retry_later(e);
+		return;
+	}
+	e->backoff = RETRY_MIN;
+	log_info("connected to the daemon: context %u, vocabulary %u, %u requests at once",
+	         e->model.context, e->model.vocab, e->model.live);
+	run(e);
+}
+
+static void connect_start(struct io_timer *timer)
+{
+	struct engine *e = timer->ctx;
+	struct connect *t = calloc(1, sizeof(*t));
+
+	if (!t) {
+		retry_later(e);
+		return;
+	}
+	t->e = e;
+	t->work = (struct work){ .run = connect_run, .done = connect_done };
+	snprintf(t->socket, sizeof(t->socket), "%s", e->c.socket);
+	memcpy(t->name, e->c.name, sizeof(t->name));
+	if (workers_give(e->workers, &t->work) < 0) {
+		free(t);
+		retry_later(e);
+		return;
+	}
+	e->attempt = t;
+}
+
+static void lost(struct engine *e)
+{
+	struct sr_conn *conn = e->conn;
+	uint32_t i, n = e->n_slots;
+	void *owner;
+
+	if (!conn)
+		return;
+	log_warn("the daemon is gone: %u requests end, new ones get 503 until it is back",
+	         e->n_live + e->n_queued);
+	e->conn = NULL;                      /* first: owners may submit again, and are refused */
+	io_watch_del(e->io, &e->watch);
+	io_timer_del(e->io, &e->again);
+	sr_close(conn);
+	for (i = 0; i < n; i++) {
+		if (e->slot[i].state == FREE)
+			continue;
+		if (e->slot[i].state == QUEUED)
+			queue_del(e, i);
+		owner = e->slot[i].owner;
+		slot_free(e, i);
+		if (owner)
+			e->c.end(owner, -ECONNRESET, NULL);
+	}
+	e->backoff = RETRY_MIN;
+	retry_later(e);
+}
+
+/* ---- requests ---- */
+
+static int try_submit(struct engine *e, uint32_t i, const struct sr_request *q)
+{
+	struct sr_request copy = *q;
+	int r;
+
+	copy.user_data = handle_of(e, i);
+	r = sr_submit(e->conn, &copy, &e->slot[i].ticket);
+	if (r < 0)
+		return r;
+	e->slot[i].state = LIVE;
+	if (!e->n_live++)
+		e->since = io_now();
+	return 0;
+}
+
+/* Those that wait for room, oldest first. */
+static void pump(struct engine *e)
+{
+	void *owner;
+	uint32_t i;
+	int r;
+
+	while (e->conn && (i = e->first) != NONE) {
+		r = try_submit(e, i, e->slot[i].q);
+		if (r == -EAGAIN || r == -EBUSY)
+			break;
+		if (r == -ECONNRESET) {
+			lost(e);
+			return;
+		}
+		e->slot[i].state = QUEUED;   /* for queue_del, whatever try_submit made of it */
+		queue_del(e, i);
+		if (!r) {
+			e->slot[i].state = LIVE;
+			continue;
+		}
+		owner = e->slot[i].owner;
+		slot_free(e, i);
+		if (owner)
+			e->c.end(owner, r, NULL);
+	}
+}
+
+static void cancel_slot(struct engine *e, struct slot *s)
+{
+	bool wanted = sr_cancel(e->conn, s->ticket) == -EAGAIN;
+
+	e->n_cancel += wanted - s->cancel;
+	s->cancel = wanted;
+}
+
+static void dispatch(struct engine *e, const struct sr_token *t, unsigned preempted)
+{
+	struct slot *s = slot_of(e, t->user_data);
+	void *owner;
+
+	if (!s)
+		return;
+	owner = s->owner;
+	if (t->kind != SR_END) {
+		if (owner)
+			e->c.token(owner, t);
+		return;
+	}
+	slot_free(e, (uint32_t)t->user_data);
+	e->c.preempted(e->c.ctx, preempted);
+	if (owner)
+		e->c.end(owner, t->end.finish, t);
+}
+
+/* What the ring holds, up to a turn's worth: 0 it is empty, 1 there may be more, or -errno. */
+static int take(struct engine *e)
+{
+	struct sr_record r[PER_POLL];
+	int turn, n, i, g;
+
+	for (turn = 0; turn < PER_TURN; turn++) {
+		n = sr_poll(e->conn, r, PER_POLL);
+		if (n <= 0)
+			return n;
+		for (i = 0; i < n; i++) {
+			g = sr_gather(&e->token, &r[i]);
+			if (g < 0)
+				return g;
+			if (g)
+				dispatch(e, &e->token, r[i].preempted);
+		}
+	}
+	return 1;
+}
+
+static void cancel_again(struct engine *e)
+{
+	uint32_t i;
+
+	for (i = 0; e->n_cancel && i < e->n_slots; i++)
+		if (e->slot[i].state == LIVE && e->slot[i].cancel)
+			cancel_slot(e, &e->slot[i]);
+}
+
+/* Everything that is there; then arm, look once more, and sleep on sr_fd. */
+static void run(struct engine *e)
+{
+	int r = 0;
+
+	while (e->conn) {
+		r = take(e);
+		if (r < 0)
+			break;
+		cancel_again(e);
+		pump(e);
+		if (!e->conn)
+			return;
+		if (r > 0) {
+			io_timer_set(e->io, &e->again, io_now());
+			return;
+		}
+		/* Room is of no use while as many live as are granted: an END will tell. */
+		r = sr_arm(e->conn, SR_WAIT_TOKENS | (e->first != NONE && e->n_live < e->model.live ?
+		                                      SR_WAIT_ROOM : 0));
+		if (r < 0)
+			break;
+		if (!r)
+			return;
+	}
+	if (r < 0)
+		lost(e);
+}
+
+static void on_again(struct io_timer *t) { run(t->ctx); }
+
+const struct sr_model_info *engine_model(const struct engine *e) { return e->conn ? &e->model : NULL; }
+bool engine_wrong_model(const struct engine *e) { return e->wrong; }
+
+unsigned engine_live(const struct engine *e) { return e->n_live; }
+uint64_t engine_since(const struct engine *e) { return e->since; }
+
+unsigned engine_room(const struct engine *e)
+{
+	return e->conn ? ENGINE_QUEUE - e->n_queued : 0;
+}
+
+int engine_submit(struct engine *e, const struct sr_request *q, void *owner, uint64_t *handle)
+{
+	uint32_t i;
+	int r = -EAGAIN;
+
+	if (!e->conn)
+		return -ECONNREFUSED;
+	if (e->n_queued >= ENGINE_QUEUE)
+		return -EAGAIN;
+	i = slot_take(e);
+	if (i == NONE)
+		return -ENOMEM;
+	e->slot[i].owner = owner;
+	if (e->first == NONE)
+		r = try_submit(e, i, q);
+	if (r == -EAGAIN || r == -EBUSY) {
+		e->slot[i].q = malloc(sizeof(*q));
+		if (e->slot[i].q) {
+			*e->slot[i].q = *q;
+			queue_add(e, i);
+			io_timer_set(e->io, &e->again, io_now()); /* arms for room */
+			r = 0;
+		} else {
+			r = -ENOMEM;
+		}
+	}
+	*handle = handle_of(e, i);
+	if (r < 0)
+		slot_free(e, i);
+	if (r == -ECONNRESET)
+		io_timer_set(e->io, &e->again, io_now());         /* not from inside a caller */
+	return r;
+}
+
+void engine_cancel(struct engine *e, uint64_t handle)
+{
+	struct slot *s = slot_of(e, handle);
+
+	if (s && s->state == LIVE && e->conn)
+		cancel_slot(e, s);
+}
+
+void engine_drop(struct engine *e, uint64_t handle)
+{
+	struct slot *s = slot_of(e, handle);
+
+	if (!s)
+		return;
+	s->owner = NULL;
+	if (s->state == QUEUED) {
+		queue_del(e, (uint32_t)handle);
+		slot_free(e, (uint32_t)handle);
+	} else {
+		engine_cancel(e, handle);
+	}
+}
+
+int engine_create(struct engine **out, struct io *io, struct workers *w, const struct engine_config *c)
+{
+	struct engine *e = calloc(1, sizeof(*e));
+
+	*out = e;
+	if (!e)
+		return -ENOMEM;
+	e->c = *c;
+	e->c.socket = strdup(c->socket);
+	if (!e->c.socket) {
+		free(e);
+		*out = NULL;
+		return -ENOMEM;
+	}
+	e->io = io;
+	e->workers = w;
+	e->free = e->first = e->last = NONE;
+	e->backoff = RETRY_MIN;
+	e->again = (struct io_timer){ .fn = on_again, .ctx = e };
+	e->retry = (struct io_timer){ .fn = connect_start, .ctx = e };
+	connect_start(&e->retry);
+	return 0;
+}
+
+void engine_destroy(struct engine *e)
+{
+	uint32_t i;
+
+	if (!e)
+		return;
+	if (e->attempt)
+		e->attempt->e = NULL;
+	io_timer_del(e->io, &e->again);
+	io_timer_del(e->io, &e->retry);
+	if (e->conn) {
+		io_watch_del(e->io, &e->watch);
+		sr_close(e->conn);
+	}
+	for (i = 0; i < e->n_slots; i++)
+		free(e->slot[i].q);
+	free(e->slot);
+	free((char *)e->c.socket);
+	free(e);
+}

@@ -1,0 +1,479 @@
+/* metrics.c - /metrics: Prometheus' text format, from the daemon's stats page and the adapters'
+ * shared counters; what a scrape sees does not depend on the adapter that answers it.
+ *
+ * Names and labels are vLLM's.  Names that cannot count anything here (multi-modal caches, a
+ * connector's cache, estimated FLOPs) are there with 0, so that dashboards and rules find them.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "out.h"
+#include "state.h"
+
+struct scrape {
+	struct out *o;
+	struct out labels;               /* engine="0",model_name="smol" */
+	const struct stats_page *p;      /* NULL: the daemon is away */
+};
+
+static void head(struct scrape *s, const char *name, const char *type, const char *help)
+{
+	out_fmt(s->o, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* A label's value: backslash, quote and line feed are escaped. */
+static void label(struct out *o, const char *s)
+{
+	for (; *s; s++) {
+		if (*s == '\\' || *s == '"')
+			out_bytes(o, (char[]){ '\\', *s }, 2);
+		else if (*s == '\n')
+			out_str(o, "\\n");
+		else
+			out_bytes(o, s, 1);
+	}
+}
+
+/* One sample.  extra: further labels, "x=\"y\"" or NULL; sorted by the caller where it matters. */
+static void sample(struct scrape *s, const char *name, const char *suffix, const char *extra, double v)
+{
+	out_fmt(s->o, "%s%s{", name, suffix);
+	if (extra)
+		out_fmt(s->o, "%s,", extra);
+	out_bytes(s->o, s->labels.p, s->labels.n);
+	out_str(s->o, "} ");
+	out_double(s->o, v);
+	out_str(s->o, "\n");
+}
+
+static void one(struct scrape *s, const char *name, const char *type, const char *help, double v)
+{
+	head(s, name, type, help);
+	sample(s, name, "", NULL, v);
+}
+
+/* Buckets as they lie, per bucket; written cumulatively, as the format wants. */
+static void histogram(struct scrape *s, const char *name, const char *help, const double *bound, int n,
+                      const uint64_t *count, double sum)
+{
+	uint64_t total = 0;
+	char le[48];
+	int i;
+
+	head(s, name, "histogram", help);
+	for (i = 0; i <= n; i++) {
+		struct out b = { 0 };
+
+		total += count[i];
+		if (i < n)
+			out_double(&b, bound[i]);
+		else
+			out_str(&b, "+Inf");
+		snprintf(le, sizeof(le), "le=\"%.*s\"", (int)b.n, b.p ? b.p : "");
+		out_free(&b);
+		sample(s, name, "_bucket", le, (double)total);
+	}
+	sample(s, name, "_count", NULL, (double)total);
+	sample(s, name, "_sum", NULL, sum);
+}
+
+static const char *const hist_help[N_HIST] = {
+	[HIST_TTFT] = "Histogram of time to first token in seconds.",
+	[HIST_ITL] = "Histogram of inter-token latency in seconds.",
+	[HIST_TPOT] = "Histogram of time_per_output_token_seconds per request.",
+	[HIST_E2E] = "Histogram of e2e request latency in seconds.",
+	[HIST_QUEUE] = "Histogram of time spent in WAITING phase for request.",
+	[HIST_INFERENCE] = "Histogram of time spent in RUNNING phase for request.",
+	[HIST_PREFILL] = "Histogram of time spent in PREFILL phase for request.",
+	[HIST_DECODE] = "Histogram of time spent in DECODE phase for request.",
+	[HIST_PROMPT_TOKENS] = "Number of prefill tokens processed.",
+	[HIST_GENERATION_TOKENS] = "Number of generation tokens processed.",
+	[HIST_MAX_TOKENS] = "Histogram of the max_tokens request parameter.",
+	[HIST_PREFILL_COMPUTED] = "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
+	[HIST_STEP_TOKENS] = "Histogram of number of tokens per engine_step.",
+};
+
+static bool of_tokens(enum stats_hist h)
+{
+	return h == HIST_PROMPT_TOKENS || h == HIST_GENERATION_TOKENS || h == HIST_MAX_TOKENS ||
+	       h == HIST_PREFILL_COMPUTED;
+}
+
+static void hist(struct scrape *s, enum stats_hist h, const char *name)
+{
+	static const struct stats_histogram none;
+	const struct stats_histogram *page = s->p ? &s->p->hist[h] : &none;
+	struct stats_histogram copy = *page;
+	char full[96];
+	int n, i, all;
+	const double *bound = stats_bounds(h, &all);
+
+	for (n = 0; n < all; n++)             /* token counts end at max_model_len */
+		if (of_tokens(h) && s->p && n && bound[n - 1] >= (double)s->p->max_model_len)
+			break;
+	for (i = n + 1; i <= all && i < STATS_BUCKETS; i++)
+		copy.count[n] += copy.count[i];
+	snprintf(full, sizeof(full), "vllm:%s", name ? name : stats_name(h));
+	histogram(s, full, hist_help[h], bound, n, copy.count, copy.sum);
+}
+
+static void gauges(struct scrape *s)
+{
+	static const char *const sleep[] = { "awake", "weights_offloaded", "discard_all" };
+	const struct stats_page *p = s->p;
+	double waiting = p ? (double)p->waiting : 0, used = 0;
+	char extra[64];
+	size_t i;
+
+	if (p && p->n_blocks)
+		used = (double)p->blocks_used / (double)p->n_blocks;
+	one(s, "vllm:num_requests_running", "gauge", "Number of requests in model execution batches.",
+	    p ? (double)p->running : 0);
+	one(s, "vllm:num_requests_waiting", "gauge", "Number of requests waiting to be processed.", waiting);
+	head(s, "vllm:num_requests_waiting_by_reason", "gauge", "Number of waiting requests by reason.");
+	sample(s, "vllm:num_requests_waiting_by_reason", "", "reason=\"capacity\"", waiting);
+	sample(s, "vllm:num_requests_waiting_by_reason", "", "reason=\"deferred\"", 0);
+	head(s, "vllm:engine_sleep_state", "gauge", "Engine sleep state; awake = 1 means engine is awake.");
+	for (i = 0; i < 3; i++) {
+		snprintf(extra, sizeof(extra), "sleep_state=\"%s\"", sleep[i]);
+		sample(s, "vllm:engine_sleep_state", "", extra, i == 0);
+	}
+	one(s, "vllm:kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", used);
+}
+
+static void counters(struct scrape *s, const struct api *a)
+{
+	static const char *const ended[N_ENDED + 1] = { "stop", "length", "abort", "error", "repetition" };
+	static const struct stats_page none;
+	const struct stats_page *p = s->p ? s->p : &none;
+	const struct { const char *name, *help; double v; } plain[] = {
+		{ "estimated_flops_per_gpu_total", "Estimated number of floating point operations per GPU.", 0 },
+		{ "estimated_read_bytes_per_gpu_total", "Estimated number of bytes read from memory per GPU.", 0 },
+		{ "estimated_write_bytes_per_gpu_total", "Estimated number of bytes written to memory per GPU.", 0 },
+		{ "prefix_cache_queries_total", "Prefix cache queries, in terms of number of queried tokens.",
+		  (double)p->prefix_queries },
+		{ "prefix_cache_hits_total", "Prefix cache hits, in terms of number of cached tokens.",
+		  (double)p->prefix_hits },
+		{ "external_prefix_cache_queries_total", "External prefix cache queries, in tokens.", 0 },
+		{ "external_prefix_cache_hits_total", "External prefix cache hits, in tokens.", 0 },
+		{ "mm_cache_queries_total", "Multi-modal cache queries, in terms of number of queried items.", 0 },
+		{ "mm_cache_hits_total", "Multi-modal cache hits, in terms of number of cached items.", 0 },
+		{ "num_preemptions_total", "Cumulative number of preemption from the engine.",
+		  (double)p->preemptions },
+		{ "prompt_tokens_total", "Number of prefill tokens processed.", (double)p->prompt_tokens },
+		{ "prompt_tokens_cached_total", "Number of cached prompt tokens (local + external).",
+		  (double)p->prompt_cached },
+		{ "generation_tokens_total", "Number of generation tokens processed.",
+		  (double)p->generation_tokens },
+	};
+	static const char *const tier[] = { "device", "host", "p2p", "disk", "external_unspecified" };
+	char name[96], extra[64];
+	size_t i;
+
+	for (i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
+		snprintf(name, sizeof(name), "vllm:%s", plain[i].name);
+		one(s, name, "counter", plain[i].help, plain[i].v);
+	}
+	snprintf(name, sizeof(name), "vllm:prompt_tokens_by_source_total");
+	head(s, name, "counter", "Number of prompt tokens by source.");
+	sample(s, name, "", "source=\"local_compute\"", (double)p->prompt_tokens - (double)p->prompt_cached);
+	sample(s, name, "", "source=\"local_cache_hit\"", (double)p->prompt_cached);
+	sample(s, name, "", "source=\"external_kv_transfer\"", 0);
+	snprintf(name, sizeof(name), "vllm:prompt_tokens_cached_by_source_total");
+	head(s, name, "counter", "Prefix-cache hit tokens by the cache tier that supplied them.");
+	for (i = 0; i < 5; i++) {
+		snprintf(extra, sizeof(extra), "source=\"%s\"", tier[i]);
+		sample(s, name, "", extra, i ? 0 : (double)p->prompt_cached);
+	}
+	snprintf(name, sizeof(name), "vllm:request_success_total");
+	head(s, name, "counter", "Count of successfully processed requests.");
+	for (i = 0; i <= N_ENDED; i++) {
+		snprintf(extra, sizeof(extra), "finished_reason=\"%s\"", ended[i]);
+		sample(s, name, "", extra, i < N_ENDED ? (double)p->ended[i] : 0);
+	}
+	snprintf(name, sizeof(name), "vllm:admission_rejections_total");
+	head(s, name, "counter", "Number of admission attempts rejected by a queue limit, by reason.");
+	sample(s, name, "", "reason=\"max_num_queued_reqs\"",
+	       (double)shared_get(a->shared->rejected_requests));
+	sample(s, name, "", "reason=\"max_num_queued_tokens\"", 0);
+}
+
+static void copy_counts(uint64_t *to, _Atomic uint64_t *from, int n)
+{
+	int i;
+
+	for (i = 0; i < n; i++)
+		to[i] = shared_get(from[i]);
+}
+
+static void histograms(struct scrape *s, const struct api *a)
+{
+	static const double n_bound[] = { 1, 2, 5, 10, 20 };
+	static const double preempted_bound[] = { 1, 2, 3, 4, 5, 10, 20 };
+	uint64_t n[6], preempted[8];
+	int h;
+
+	for (h = 0; h < N_HIST; h++)
+		hist(s, (enum stats_hist)h, NULL);
+	hist(s, HIST_MAX_TOKENS, "request_max_num_generation_tokens");
+	copy_counts(n, a->shared->params_n, 6);
+	histogram(s, "vllm:request_params_n", "Histogram of the n request parameter.", n_bound, 5, n,
+	          (double)shared_get(a->shared->params_n_sum));
+	copy_counts(preempted, a->shared->preemptions, 8);
+	histogram(s, "vllm:request_num_preemptions", "Histogram of the number of times a request was preempted.",
+	          preempted_bound, 7, preempted, (double)shared_get(a->shared->preemptions_sum));
+}
+
+static void cache_config(struct scrape *s, const struct api *a)
+{
+	static const struct stats_page none;
+	const struct stats_page *p = s->p ? s->p : &none;
+
+	head(s, "vllm:cache_config_info", "gauge", "Information of the LLMEngine CacheConfig");
+	out_fmt(s->o, "vllm:cache_config_info{block_size=\"%llu\",cache_dtype=\"", (unsigned long long)p->block_tokens);
+	label(s->o, p->kv_dtype[0] ? p->kv_dtype : "auto");
+	out_fmt(s->o, "\",enable_prefix_caching=\"%s\",engine=\"0\",gpu_memory_utilization=\"",
+	        p->prefix_caching ? "True" : "False");
+	out_double(s->o, p->gpu_memory_utilization ? p->gpu_memory_utilization : a->cfg->gpu_memory_utilization);
+	out_fmt(s->o, "\",kv_cache_memory_bytes=\"%llu\",kv_cache_size_tokens=\"%llu\",num_cpu_blocks=\"%llu\","
+	        "num_gpu_blocks=\"%llu\",prefix_caching_hash_algo=\"xxhash\"} 1.0\n",
+	        (unsigned long long)p->kv_bytes, (unsigned long long)(p->n_blocks * p->block_tokens),
+	        (unsigned long long)p->n_host_blocks, (unsigned long long)p->n_blocks);
+}
+
+/* Names that vLLM has dropped and dashboards still read. */
+static void old_names(struct scrape *s)
+{
+	static const struct stats_page none;
+	const struct stats_page *p = s->p ? s->p : &none;
+
+	one(s, "vllm:gpu_cache_usage_perc", "gauge", "Old name of kv_cache_usage_perc.",
+	    p->n_blocks ? (double)p->blocks_used / (double)p->n_blocks : 0);
+	one(s, "vllm:gpu_prefix_cache_queries_total", "counter", "Old name of prefix_cache_queries_total.",
+	    (double)p->prefix_queries);
+	one(s, "vllm:gpu_prefix_cache_hits_total", "counter", "Old name of prefix_cache_hits_total.",
+	    (double)p->prefix_hits);
+	one(s, "vllm:num_requests_swapped", "gauge", "Nothing is swapped since vLLM V1.", 0);
+	hist(s, HIST_ITL, "time_per_output_token_seconds");
+}
+
+/* ---- our own ---- */
+
+static void slipring(struct scrape *s, const struct api *a)
+{
+	/* In the order of enum sched_why and enum sched_bound, see core/sched.h. */
+	static const char *const why[] = { "empty", "seqs", "tokens", "kv", "ring_out", "order",
+		"step_time", "pcie" };
+	static const char *const bound[] = { "idle", "host", "compute", "bandwidth", "pcie" };
+	static const struct stats_page none;
+	const struct stats_page *p = s->p ? s->p : &none;
+	char extra[64];
+	size_t i;
+
+	one(s, "slipring_up", "gauge", "1 while the daemon is connected.", engine_model(a->engine) != NULL);
+	one(s, "slipring_clients", "gauge", "Ring connections.", (double)p->clients);
+	one(s, "slipring_clients_accepted_total", "counter", "Ring connections accepted.", (double)p->accepted);
+	one(s, "slipring_clients_died_total", "counter", "Clients that died with requests under way.",
+	    (double)p->died);
+	one(s, "slipring_refused_total", "counter", "Connections and clients refused.", (double)p->refused);
+	one(s, "slipring_invalid_total", "counter", "Requests refused as invalid by the daemon.",
+	    (double)p->invalid);
+	one(s, "slipring_steps_total", "counter", "Batches computed.", (double)p->steps);
+	one(s, "slipring_sleeps_total", "counter", "Times that the daemon slept.", (double)p->syscalls_sleep);
+	one(s, "slipring_cycle_max_seconds", "gauge", "Longest turn of the daemon's loop.",
+	    (double)p->cycle_max_ns / 1e9);
+	head(s, "slipring_limit_seconds_total", "counter", "Time by what kept more rows out of the batch.");
+	for (i = 0; i < sizeof(why) / sizeof(why[0]); i++) {
+		snprintf(extra, sizeof(extra), "limit=\"%s\"", why[i]);
+		sample(s, "slipring_limit_seconds_total", "", extra, (double)p->why_ns[i] / 1e9);
+	}
+	head(s, "slipring_bound_seconds_total", "counter", "Time by what bound the step.");
+	for (i = 0; i < sizeof(bound) / sizeof(bound[0]); i++) {
+		snprintf(extra, sizeof(extra), "bound=\"%s\"", bound[i]);
+		sample(s, "slipring_bound_seconds_total", "", extra, (double)p->bound_ns[i] / 1e9);
+	}
+	one(s, "slipring_http_load", "gauge", "Completions under way in all adapters.",
+	    (double)shared_get(a->shared->load));
+	one(s, "slipring_http_gone_total", "counter", "Peers that left before their answer was whole.",
+	    (double)shared_get(a->shared->gone));
+	one(s, "slipring_http_unauthorized_total", "counter", "Requests without a valid API key.",
+	    (double)shared_get(a->shared->rejected_keys));
+	one(s, "slipring_http_prepare_seconds_total", "counter", "Time spent reading, rendering and tokenizing.",
+	    (double)shared_get(a->shared->tokenize_ns) / 1e9);
+	one(s, "slipring_http_prepared_total", "counter", "Requests read, rendered and tokenized.",
+	    (double)shared_get(a->shared->prepared));
+}
+
+/* ---- HTTP ---- */
+
+static const double highr[] = { .01, .025, .05, .075, .1, .25, .5, .75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5,
+	7.5, 10, 30, 60 };
+#define N_HIGHR ((int)(sizeof(highr) / sizeof(highr[0])))
+
+void metrics_request_done(struct api *a, int route, int status, uint64_t ns, size_t in, size_t out)
+{
+	static const double low[] = { .1, .5, 1 };
+	struct route_counters *r = &a->shared->route[route];
+	double s = (double)ns / 1e9;
+	int i = 0;
+
+	if (status < 100 || status > 599 || !api_route_counted(route))
+		return;
+	shared_add(r->by_class[status / 100], 1);
+	shared_add(r->bytes_in, in);
+	shared_add(r->bytes_out, out);
+	shared_add(r->ns, ns);
+	while (i < 3 && s > low[i])
+		i++;
+	shared_add(r->duration[i], 1);
+	for (i = 0; i < N_HIGHR && s > highr[i];)
+		i++;
+	shared_add(a->shared->duration[i], 1);
+	shared_add(a->shared->duration_ns, ns);
+}
+
+static uint64_t served(struct route_counters *r)
+{
+	uint64_t n = 0;
+	int c;
+
+	for (c = 1; c < 6; c++)
+		n += shared_get(r->by_class[c]);
+	return n;
+}
+
+static void sizes(struct scrape *s, const struct api *a, const char *name, const char *help, bool out)
+{
+	const char *path;
+	int i;
+
+	head(s, name, "summary", help);
+	for (i = 0; (path = api_route_name(i)); i++) {
+		struct route_counters *r = &a->shared->route[i];
+
+		if (!served(r))
+			continue;
+		out_fmt(s->o, "%s_count{handler=\"%s\"} %llu.0\n%s_sum{handler=\"%s\"} %llu.0\n", name, path,
+		        (unsigned long long)served(r), name, path,
+		        (unsigned long long)(out ? shared_get(r->bytes_out) : shared_get(r->bytes_in)));
+	}
+}
+
+static void durations(struct scrape *s, const struct api *a)
+{
+	static const char *const le[] = { "0.1", "0.5", "1.0", "+Inf" };
+	static const char name[] = "http_request_duration_seconds";
+	const char *path;
+	uint64_t n;
+	int i, k;
+
+	head(s, name, "histogram", "Latency with only few buckets by handler.");
+	for (i = 0; (path = api_route_name(i)); i++) {
+		struct route_counters *r = &a->shared->route[i];
+		const char *method = api_route_method(i);
+
+		if (!served(r))
+			continue;
+		for (k = 0, n = 0; k < 4; k++) {
+			n += shared_get(r->duration[k]);
+			out_fmt(s->o, "%s_bucket{handler=\"%s\",le=\"%s\",method=\"%s\"} %llu.0\n", name, path,
+			        le[k], method, (unsigned long long)n);
+		}
+		out_fmt(s->o, "%s_count{handler=\"%s\",method=\"%s\"} %llu.0\n%s_sum{handler=\"%s\",method=\"%s\"} %.9g\n",
+		        name, path, method, (unsigned long long)n, name, path, method,
+		        (double)shared_get(r->ns) / 1e9);
+	}
+}
+
+static void http(struct scrape *s, const struct api *a)
+{
+	static const char name[] = "http_request_duration_highr_seconds";
+	const char *path;
+	uint64_t n, v;
+	int i, c;
+
+	head(s, "http_requests_total", "counter", "Total number of requests by method, status and handler.");
+	for (i = 0; (path = api_route_name(i)); i++)
+		for (c = 1; c < 6; c++) {
+			v = shared_get(a->shared->route[i].by_class[c]);
+			if (v)
+				out_fmt(s->o, "http_requests_total{handler=\"%s\",method=\"%s\",status=\"%dxx\"} "
+				        "%llu.0\n", path, api_route_method(i), c, (unsigned long long)v);
+		}
+	sizes(s, a, "http_request_size_bytes", "Bytes of incoming requests by handler.", false);
+	sizes(s, a, "http_response_size_bytes", "Bytes of outgoing responses by handler.", true);
+	head(s, name, "histogram", "Latency with many buckets but no API specific labels.");
+	for (i = 0, n = 0; i <= N_HIGHR; i++) {
+		n += shared_get(a->shared->duration[i]);
+		out_fmt(s->o, "%s_bucket{le=\"", name);
+		if (i < N_HIGHR)
+			out_double(s->o, highr[i]);
+		else
+			out_str(s->o, "+Inf");
+		out_fmt(s->o, "\"} %llu.0\n", (unsigned long long)n);
+	}
+	out_fmt(s->o, "%s_count %llu.0\n%s_sum %.9g\n", name, (unsigned long long)n, name,
+	        (double)shared_get(a->shared->duration_ns) / 1e9);
+	durations(s, a);
+}
+
+/* This adapter process, as Prometheus' client libraries have it. */
+static void process(struct scrape *s)
+{
+	struct rusage u;
+	unsigned long pages = 0, resident = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	if (f) {
+		if (fscanf(f, "%lu %lu", &pages, &resident) != 2)
+			pages = resident = 0;
+		fclose(f);
+	}
+	getrusage(RUSAGE_SELF, &u);
+	head(s, "process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.");
+	out_fmt(s->o, "process_virtual_memory_bytes %lu.0\n", pages * (unsigned long)sysconf(_SC_PAGESIZE));
+	head(s, "process_resident_memory_bytes", "gauge", "Resident memory size in bytes.");
+	out_fmt(s->o, "process_resident_memory_bytes %lu.0\n", resident * (unsigned long)sysconf(_SC_PAGESIZE));
+	head(s, "process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.");
+	out_fmt(s->o, "process_cpu_seconds_total %.3f\n", (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	        (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
+}
+
+void metrics_write(struct api *a, struct out *o)
+{
+	struct scrape s = { .o = o };
+
+	api_look(a);
+	s.p = a->page;
+	out_str(&s.labels, "engine=\"0\",model_name=\"");
+	label(&s.labels, a->name[0]);
+	out_str(&s.labels, "\"");
+	process(&s);
+	gauges(&s);
+	counters(&s, a);
+	histograms(&s, a);
+	cache_config(&s, a);
+	if (a->cfg->metrics_old_names)
+		old_names(&s);
+	slipring(&s, a);
+	http(&s, a);
+	out_free(&s.labels);
+}
+
+void metrics_orca(struct api *a, bool json, char *line, size_t cap)
+{
+	const struct stats_page *p = a->page;
+	double used = p && p->n_blocks ? (double)p->blocks_used / (double)p->n_blocks : 0;
+	double waiting = p ? (double)p->waiting : 0;
+
+	if (json)
+		snprintf(line, cap, "endpoint-load-metrics: JSON {\"named_metrics\": {\"kv_cache_usage_perc\": %.4f, "
+		         "\"num_requests_waiting\": %.1f}}\r\n", used, waiting);
+	else
+		snprintf(line, cap, "endpoint-load-metrics: TEXT named_metrics.kv_cache_usage_perc=%.4f, "
+		         "named_metrics.num_requests_waiting=%.1f\r\n", used, waiting);
+}

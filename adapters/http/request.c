@@ -1,0 +1,627 @@
+/* request.c - see request.h. */
+#include "request.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "state.h"
+
+#define SSE_TYPE "text/event-stream; charset=utf-8"
+
+/* ---- life ---- */
+
+static void request_free(struct request *r)
+{
+	int i;
+
+	for (i = 0; i < r->n_choices; i++) {
+		if (r->choice[i].live)
+			engine_drop(r->api->engine, r->choice[i].handle);
+		choice_free(&r->choice[i]);
+	}
+	free(r->choice);
+	stops_free(&r->stops);
+	ask_free(&r->ask);
+	free(r->body);
+	out_free(&r->head);
+	out_free(&r->event);
+	if (r->next)
+		r->next->link = r->link;
+	*r->link = r->next;
+	r->api->n_requests--;
+	shared_add(r->api->shared->load, -1);
+	free(r);
+}
+
+/* Sending may tell us that the peer is gone: nobody frees what is in use up the stack. */
+static void hold(struct request *r) { r->depth++; }
+
+static void release(struct request *r)
+{
+	if (!--r->depth && r->over && !r->preparing)
+		request_free(r);
+}
+
+/* No more is to be said: the ring's part ends too. */
+static void over(struct request *r)
+{
+	int i;
+
+	r->over = true;
+	r->x = NULL;
+	for (i = 0; i < r->n_choices; i++)
+		if (r->choice[i].live) {
+			r->choice[i].live = false;
+			engine_drop(r->api->engine, r->choice[i].handle);
+		}
+}
+
+void request_gone(struct request *r)
+{
+	hold(r);
+	if (!r->over)
+		shared_add(r->api->shared->gone, 1);
+	over(r);
+	release(r);
+}
+
+static void send_event(struct request *r)
+{
+	struct exchange *x = r->x;
+
+	if (!x)
+		return;
+	if (!r->begun) {
+		char extra[sizeof(r->extra) + 64];
+
+		r->begun = true;
+		snprintf(extra, sizeof(extra), "x-accel-buffering: no\r\n%s", r->extra);
+		exchange_begin(x, 200, SSE_TYPE, extra);
+	}
+	if (r->event.failed)
+		r->event.n = 0;
+	if (r->x && r->event.n)
+		exchange_event(x, r->event.p, r->event.n);
+}
+
+static void stream_ends(struct request *r)
+{
+	struct exchange *x;
+
+	out_reset(&r->event);
+	out_str(&r->event, "data: [DONE]\n\n");
+	send_event(r);
+	x = r->x;
+	over(r);
+	if (x) {
+		exchange_set_ctx(x, NULL);
+		exchange_end(x);
+	}
+}
+
+/* An error after the start of a stream is an event; before it, the answer. */
+static void fail(struct request *r, const struct problem *p)
+{
+	struct exchange *x = r->x;
+
+	if (r->over)
+		return;
+	if (r->begun) {
+		event_problem(r, p);
+		send_event(r);
+		if (!r->over)
+			stream_ends(r);
+		return;
+	}
+	over(r);
+	if (x) {
+		exchange_set_ctx(x, NULL);
+		api_problem(x, p, r->extra);
+	}
+}
+
+static void unavailable(struct request *r, const char *why)
+{
+	struct problem p;
+
+	shared_add(r->api->shared->rejected_requests, 1);
+	problem_set(&p, 503, "ServiceUnavailableError", NULL, "%s", why);
+	fail(r, &p);
+}
+
+/* ---- before the ring ---- */
+
+static void prepare(struct request *r)
+{
+	struct timespec a, b;
+	json_t *m, *v;
+
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	if (ask_parse(&r->ask, r->kind, r->body, r->body_n, &r->limits, &r->problem) == 0 &&
+	    ask_prompts(&r->ask, &r->limits, &r->problem) == 0) {
+		r->problem.status = 0;
+		m = json_array_get(r->ask.messages, json_array_size(r->ask.messages) - 1);
+		v = json_object_get(m, "content");
+		if (r->ask.echo && json_is_string(v) &&
+		    !strcmp(json_string_value(json_object_get(m, "role")), r->limits.response_role))
+			r->ask.last_content = json_string_value(v);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	shared_add(r->api->shared->tokenize_ns, (uint64_t)((b.tv_sec - a.tv_sec) * 1000000000ll +
+	                                                    b.tv_nsec - a.tv_nsec));
+	shared_add(r->api->shared->prepared, 1);
+}
+
+/* Everything of a request that does not depend on the answer's number. */
+static void fill(const struct request *r, struct sr_request *q)
+{
+	const struct ask *a = &r->ask;
+
+	*q = (struct sr_request){
+		.size = sizeof(*q),
+		.flags = (a->seeded ? SR_SEEDED : 0) | (a->ignore_eos ? SR_IGNORE_EOS : 0) |
+		         (a->prompt_logprobs != ASK_NONE ? SR_PROMPT_LOGPROBS : 0),
+		.min_tokens = (uint32_t)a->min_tokens,
+		.priority = (int32_t)a->priority,
+		.temperature = (float)a->temperature,
+		.top_p = a->top_p >= 1 ? 0 : (float)a->top_p,
+		.min_p = (float)a->min_p,
+		.top_k = a->top_k >= r->limits.vocab ? 0 : (uint32_t)a->top_k,
+		.presence = (float)a->presence,
+		.frequency = (float)a->frequency,
+		.repetition = (float)a->repetition,
+		.n_top = a->logprobs != ASK_NONE ? (uint32_t)a->logprobs : 0,
+		.n_prompt_top = a->prompt_logprobs != ASK_NONE ? (uint32_t)a->prompt_logprobs : 0,
+		.allowed = a->allowed.id, .n_allowed = a->allowed.n,
+		.bias = a->bias, .n_bias = a->n_bias,
+		.bad_words = a->bad.id, .n_bad_words = a->bad.n,
+		.cache_salt = r->salt, .tenant = r->tenant,
+	};
+	if (a->stop_ids.n <= SR_STOP_MAX) {
+		q->n_stop = a->stop_ids.n;
+		if (q->n_stop)
+			memcpy(q->stop, a->stop_ids.id, q->n_stop * sizeof(*q->stop));
+	} else {
+		q->more_stops = a->stop_ids.id;
+		q->n_more_stops = a->stop_ids.n;
+	}
+	memcpy(q->trace_id, r->trace_id, sizeof(q->trace_id));
+	memcpy(q->span_id, r->span_id, sizeof(q->span_id));
+}
+
+static int submit(struct request *r, struct choice *c, const struct sr_request *common)
+{
+	const struct prompt *q = &r->ask.prompt[c->prompt];
+	struct sr_request s = *common;
+	int e;
+
+	s.prompt = q->ids.id;
+	s.n_prompt = q->ids.n;
+	s.max_tokens = c->max_tokens;
+	s.seed = (uint64_t)(r->ask.seed + c->index % (int)r->ask.n);
+	if (s.min_tokens > s.max_tokens)
+		s.min_tokens = s.max_tokens;
+	if (r->ask.prompt_logprobs != ASK_NONE)
+		lps_add_plain(&c->prompt_lps, q->ids.id[0]);
+	e = engine_submit(r->api->engine, &s, c, &c->handle);
+	c->live = !e;
+	return e;
+}
+
+static void refused(struct request *r, int e)
+{
+	struct problem p;
+
+	if (e == -EMSGSIZE || e == -EINVAL) {
+		problem_bad(&p, NULL, e == -EMSGSIZE ? "The request is larger than the daemon's rings take." :
+		            "The daemon refused the request as invalid.");
+		fail(r, &p);
+	} else {
+		unavailable(r, e == -EAGAIN ? "Too many requests are waiting. Try again later." :
+		            "The model server is not available. Try again later.");
+	}
+}
+
+/* Nothing can end an empty answer but its end: with one prompt token there is nothing to score. */
+static bool nothing_to_do(const struct request *r, const struct choice *c)
+{
+	return c->max_tokens == 0 && (r->ask.prompt_logprobs == ASK_NONE ||
+	                              r->ask.prompt[c->prompt].ids.n < 2);
+}
+
+static void count(struct request *r)
+{
+	static const int bound[] = { 1, 2, 5, 10, 20 };
+	size_t i = 0;
+
+	while (i < 5 && r->ask.n > bound[i])
+		i++;
+	shared_add(r->api->shared->params_n[i], 1);
+	shared_add(r->api->shared->params_n_sum, (uint64_t)r->ask.n);
+}
+
+/* A header's id wins over the body's. */
+static void name_request(struct request *r)
+{
+	const char *prefix = r->kind == ASK_CHAT ? "chatcmpl" : "cmpl";
+	uint64_t random = 0;
+	char made[24];
+
+	if (getrandom(&random, sizeof(random), 0) < 0)
+		random = io_now();
+	snprintf(made, sizeof(made), "%016llx", (unsigned long long)random);
+	snprintf(r->id, sizeof(r->id), "%s-%s", prefix, r->header_id[0] ? r->header_id :
+	         r->ask.request_id ? r->ask.request_id : made);
+}
+
+static void launch(struct request *r)
+{
+	struct sr_request common;
+	int i, e = 0;
+
+	r->n_choices = 0;
+	r->choice = calloc((size_t)(r->ask.n * r->ask.n_prompts), sizeof(*r->choice));
+	if (!r->choice || stops_init(&r->stops, &r->ask) < 0) {
+		problem_memory(&r->problem);
+		fail(r, &r->problem);
+		return;
+	}
+	if (engine_room(r->api->engine) < (unsigned)(r->ask.n * r->ask.n_prompts)) {
+		refused(r, engine_model(r->api->engine) ? -EAGAIN : -ECONNREFUSED);
+		return;
+	}
+	r->n_choices = (int)(r->ask.n * r->ask.n_prompts);
+	for (i = 0; i < r->n_choices; i++) {
+		struct choice *c = &r->choice[i];
+
+		choice_init(c, r->ask.skip_special);
+		c->request = r;
+		c->index = i;
+		c->prompt = i / (int)r->ask.n;
+		c->max_tokens = (uint32_t)ask_room(&r->ask, &r->limits, r->ask.prompt[c->prompt].ids.n);
+	}
+	if (r->ask.cache_salt)
+		r->salt = api_hash(r->ask.cache_salt, strlen(r->ask.cache_salt));
+	name_request(r);
+	event_head(r);
+	count(r);
+	fill(r, &common);
+	for (i = 0; i < r->n_choices && !e; i++) {
+		struct choice *c = &r->choice[i];
+
+		if (nothing_to_do(r, c)) {
+			if (r->ask.prompt_logprobs != ASK_NONE)
+				lps_add_plain(&c->prompt_lps, r->ask.prompt[c->prompt].ids.id[0]);
+			continue;
+		}
+		e = submit(r, c, &common);
+	}
+	if (e < 0) {
+		refused(r, e);
+		return;
+	}
+	for (i = 0; i < r->n_choices && !r->over; i++)
+		if (nothing_to_do(r, &r->choice[i]))
+			request_end(&r->choice[i], SR_LENGTH, NULL);
+}
+
+static void start(struct request *r)
+{
+	hold(r);
+	if (!r->over) {
+		if (r->problem.status)
+			fail(r, &r->problem);
+		else
+			launch(r);
+	}
+	release(r);
+}
+
+static void work_run(struct work *w) { prepare((struct request *)w); }
+
+static void work_done(struct work *w)
+{
+	struct request *r = (struct request *)w;
+
+	r->preparing = false;
+	start(r);
+}
+
+static void trace_of(struct request *r, const struct http_request *h)
+{
+	const struct http_str *t = http_header(h, "traceparent");
+	unsigned v;
+	int i;
+
+	/* version-trace id-span id-flags: 2, 32, 16 and 2 hexadecimal digits (W3C Trace Context) */
+	if (!t || t->n < 55 || t->s[2] != '-' || t->s[35] != '-' || t->s[52] != '-')
+		return;
+	for (i = 0; i < 24; i++) {
+		const char *s = t->s + (i < 16 ? 3 + 2 * i : 36 + 2 * (i - 16));
+
+		if (sscanf((char[]){ s[0], s[1], 0 }, "%2x", &v) != 1) {
+			memset(r->trace_id, 0, sizeof(r->trace_id));
+			return;
+		}
+		*(i < 16 ? &r->trace_id[i] : &r->span_id[i - 16]) = (uint8_t)v;
+	}
+}
+
+void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const struct http_str *id,
+                   uint64_t tenant, const char *extra)
+{
+	const struct http_request *h = exchange_request(x);
+	struct request *r = calloc(1, sizeof(*r));
+	struct problem p;
+
+	if (!r) {
+		problem_memory(&p);
+		api_problem(x, &p, extra);
+		return;
+	}
+	r->api = a;
+	r->x = x;
+	r->kind = kind;
+	r->tenant = tenant;
+	r->created = time(NULL);
+	r->model = a->name[0];
+	r->fingerprint = a->fingerprint;
+	r->details = a->cfg->enable_prompt_tokens_details;
+	snprintf(r->extra, sizeof(r->extra), "%s", extra);
+	trace_of(r, h);
+	r->link = &a->requests;
+	r->next = a->requests;
+	if (r->next)
+		r->next->link = &r->next;
+	a->requests = r;
+	a->n_requests++;
+	shared_add(a->shared->load, 1);
+	exchange_set_ctx(x, r);
+	hold(r);
+	if (id)
+		snprintf(r->header_id, sizeof(r->header_id), "%.*s", (int)id->n, id->s);
+	if (!api_limits(a, &r->limits) || !engine_model(a->engine)) {
+		unavailable(r, engine_wrong_model(a->engine) ?
+		            "The model server serves another model than this endpoint." :
+		            "The model server is not available. Try again later.");
+	} else if (h->body.n <= PREPARE_HERE) {
+		r->body = (char *)h->body.s;
+		r->body_n = h->body.n;
+		prepare(r);
+		r->body = NULL;
+		start(r);
+	} else {
+		/* The connection may go, and its buffer with it, while a worker reads. */
+		r->body = malloc(h->body.n);
+		r->body_n = h->body.n;
+		r->work = (struct work){ .run = work_run, .done = work_done, .bytes = h->body.n };
+		r->preparing = true;
+		if (r->body)
+			memcpy(r->body, h->body.s, h->body.n);
+		if (!r->body || workers_give(a->workers, &r->work) < 0) {
+			r->preparing = false;
+			unavailable(r, "Too many long requests are waiting. Try again later.");
+		}
+	}
+	release(r);
+}
+
+/* ---- from the ring ---- */
+
+static bool is_stop(const struct request *r, const struct choice *c, int32_t id, int32_t *stop_id)
+{
+	const struct sr_text_info *info = sr_text_info(r->limits.text);
+	uint32_t i;
+
+	*stop_id = -1;
+	if (c->n_tokens <= (uint32_t)r->ask.min_tokens)
+		return false;
+	if (!r->ask.ignore_eos && id == info->eos)
+		return true;
+	for (i = 0; i < r->ask.stop_ids.n; i++)
+		if (id == r->ask.stop_ids.id[i])
+			goto found;
+	for (i = 0; !r->ask.ignore_eos && i < (uint32_t)info->n_stop; i++)
+		if (id == info->stop[i])
+			goto found;
+	return false;
+found:
+	*stop_id = id;
+	return true;
+}
+
+/* Text, ids and log-probability of a token go into the choice. */
+static bool take(struct request *r, struct choice *c, const struct sr_token *t, bool as_text)
+{
+	if (r->ask.logprobs != ASK_NONE)
+		lps_add(&c->lps, t);
+	if (r->ask.return_token_ids)
+		out_bytes(&c->ids, &t->id, sizeof(t->id));
+	c->waiting++;
+	return as_text && choice_text(c, &r->stops, r->limits.text, t->id, (uint32_t)r->ask.min_tokens);
+}
+
+static void roles(struct request *r)
+{
+	int i;
+
+	if (r->kind != ASK_CHAT || r->choice[0].told)
+		return;
+	r->choice[0].told = true;
+	for (i = 0; i < r->n_choices && !r->over; i++) {
+		event_role(r, i);
+		send_event(r);
+	}
+	for (i = 0; i < r->n_choices && !r->over && r->ask.last_content; i++) {
+		event_echo(r, i);
+		send_event(r);
+	}
+}
+
+static void chunk(struct request *r, struct choice *c)
+{
+	if (!r->ask.stream || r->over)
+		return;
+	roles(r);
+	if (r->over)
+		return;
+	event_chunk(r, c);
+	send_event(r);
+}
+
+static void choice_ends(struct request *r, struct choice *c)
+{
+	struct exchange *x;
+
+	c->ended = true;
+	r->n_ended++;
+	chunk(r, c);
+	if (r->over || r->n_ended < r->n_choices)
+		return;
+	if (r->ask.stream) {
+		if (r->ask.include_usage) {
+			event_usage(r);
+			send_event(r);
+		}
+		if (!r->over)
+			stream_ends(r);
+		return;
+	}
+	answer(r);
+	if (r->event.failed) {
+		problem_memory(&r->problem);
+		fail(r, &r->problem);
+		return;
+	}
+	x = r->x;
+	over(r);
+	exchange_set_ctx(x, NULL);
+	exchange_reply(x, 200, JSON_TYPE, r->extra, r->event.p, r->event.n);
+}
+
+/* Keeping a token that ends the answer until its END comes puts finish_reason on its chunk. */
+static void keep_last(struct choice *c, const struct sr_token *t)
+{
+	c->last = *t;
+	c->has_last = true;
+}
+
+static void token(struct request *r, struct choice *c, const struct sr_token *t)
+{
+	int32_t stop_id;
+	bool matched;
+
+	if (t->kind == SR_PROMPT) {
+		lps_add(&c->prompt_lps, t);
+		return;
+	}
+	if (c->ended || c->finish == STOPPED)         /* a stop string was complete: the rest is void */
+		return;
+	if (c->has_last) {                            /* we guessed wrong: it was not the last */
+		c->has_last = false;
+		take(r, c, &c->last, true);
+	}
+	c->n_tokens++;
+	if (is_stop(r, c, t->id, &stop_id)) {
+		keep_last(c, t);
+		return;
+	}
+	matched = take(r, c, t, true);
+	if (matched) {
+		if (r->details) {                     /* what was cached, its END tells */
+			engine_cancel(r->api->engine, c->handle);
+			return;
+		}
+		c->live = false;
+		engine_drop(r->api->engine, c->handle);
+		choice_ends(r, c);
+		return;
+	}
+	if (c->n_tokens >= c->max_tokens)             /* its END comes at once */
+		return;
+	if (c->n_tokens == 1 || c->waiting >= r->ask.stream_interval)
+		chunk(r, c);
+}
+
+void request_token(void *owner, const struct sr_token *t)
+{
+	struct choice *c = owner;
+	struct request *r = c->request;
+
+	hold(r);
+	if (!r->over)
+		token(r, c, t);
+	release(r);
+}
+
+static void failed(struct request *r, int finish)
+{
+	struct problem p;
+
+	switch (finish) {
+	case -ECONNRESET:
+		unavailable(r, "The model server stopped while it worked on this request. Try again later.");
+		return;
+	case -ENOSPC:
+		problem_set(&p, 503, "ServiceUnavailableError", NULL, "The request needs more KV cache than "
+		            "the server has.");
+		break;
+	case -EINVAL:
+		problem_bad(&p, NULL, "The daemon refused the request as invalid.");
+		break;
+	case -EMSGSIZE:
+		problem_bad(&p, NULL, "The request is larger than the daemon's rings take.");
+		break;
+	case -ETIME:
+		problem_set(&p, 504, "GatewayTimeoutError", NULL, "The request's deadline has passed.");
+		break;
+	default:
+		problem_set(&p, 500, "InternalServerError", NULL, "The model server failed on this request.");
+	}
+	fail(r, &p);
+}
+
+static void end(struct request *r, struct choice *c, int finish, const struct sr_token *t)
+{
+	int32_t stop_id = -1;
+
+	if (t)
+		c->cached = t->end.cached;
+	if (c->finish == STOPPED) {                   /* by a stop string, and told to end */
+		choice_ends(r, c);
+		return;
+	}
+	if (finish < 0) {
+		failed(r, finish);
+		return;
+	}
+	if (c->has_last) {
+		is_stop(r, c, c->last.id, &stop_id);
+		c->has_last = false;
+		c->stop_id = finish == SR_STOP ? stop_id : -1;
+		/* The token that stops is no text, unless it was only the last by count. */
+		if (take(r, c, &c->last, finish != SR_STOP || r->stops.include))
+			goto out;
+	}
+	c->finish = finish == SR_STOP ? STOPPED : LENGTH;
+	choice_flush(c);
+out:
+	choice_ends(r, c);
+}
+
+void request_end(void *owner, int finish, const struct sr_token *t)
+{
+	struct choice *c = owner;
+	struct request *r = c->request;
+
+	c->live = false;
+	hold(r);
+	if (!r->over && !c->ended)
+		end(r, c, finish, t);
+	release(r);
+}

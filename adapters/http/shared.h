@@ -1,0 +1,36 @@
+/* shared.h - counters of all adapter processes of an instance, in memory made before the fork.
+ *
+ * Every process adds with relaxed atomics; whoever is asked for /metrics reads them all, so the
+ * answer is the same whichever process gives it.  Sums of seconds are kept in nanoseconds.
+ */
+#ifndef SHARED_H
+#define SHARED_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ROUTES_MAX 32
+
+struct route_counters {
+	_Atomic uint64_t by_class[6];        /* [status / 100] */
+	_Atomic uint64_t bytes_in, bytes_out;
+	_Atomic uint64_t ns, duration[4];    /* <= 0.1, 0.5, 1 s, more */
+};
+
+struct api_shared {
+	struct route_counters route[ROUTES_MAX];
+	_Atomic uint64_t duration[22], duration_ns; /* all routes, fine buckets; see metrics.c */
+	_Atomic uint64_t params_n[6], params_n_sum;
+	_Atomic uint64_t preemptions[8], preemptions_sum;
+	_Atomic uint64_t rejected_requests;  /* 503: the daemon is away or the queue full */
+	_Atomic uint64_t rejected_keys;      /* 401 */
+	_Atomic uint64_t gone;               /* peers that left before their answer was whole */
+	_Atomic int64_t  load;               /* completions under way */
+	_Atomic uint64_t tokenize_ns, prepared; /* time spent preparing requests; how many */
+};
+
+#define shared_add(counter, v) atomic_fetch_add_explicit(&(counter), (v), memory_order_relaxed)
+#define shared_get(counter) atomic_load_explicit(&(counter), memory_order_relaxed)
+
+#endif

@@ -1,0 +1,144 @@
+/* tokenize.c - /tokenize and /detokenize: text to ids and back, without the daemon. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapters/text/slipring-text.h"
+#include "state.h"
+
+struct call {
+	struct work work;                    /* first, see app_gone */
+	struct api *api;
+	struct exchange *x;                  /* NULL: the peer is gone */
+	enum ask_kind kind;
+	struct ask_limits limits;
+	struct problem problem;
+	char *body;
+	size_t body_n;
+	char extra[1024];
+	struct out out;
+};
+
+static void write_tokens(struct call *c, const struct ask *a)
+{
+	const struct ask_ids *ids = &a->prompt[0].ids;
+	struct out *o = &c->out;
+	const char *s;
+	uint32_t i;
+	int n;
+
+	out_fmt(o, "{\"count\":%u,\"max_model_len\":", ids->n);
+	if (c->limits.context)
+		out_int(o, c->limits.context);
+	else
+		out_str(o, "null");
+	out_str(o, ",\"tokens\":");
+	out_ids(o, ids->id, ids->n);
+	out_str(o, ",\"token_strs\":");
+	if (!a->return_token_strs) {
+		out_str(o, "null}");
+		return;
+	}
+	out_str(o, "[");
+	for (i = 0; i < ids->n; i++) {
+		n = sr_text_spelling(c->limits.text, ids->id[i], &s);
+		if (i)
+			out_str(o, ",");
+		out_json(o, n > 0 ? s : "", n > 0 ? (size_t)n : 0);
+	}
+	out_str(o, "]}");
+}
+
+static int write_text(struct call *c, const struct ask *a)
+{
+	const struct ask_ids *t = &a->tokens;
+	struct out text = { 0 };
+	int64_t n;
+	uint32_t i;
+
+	for (i = 0; i < t->n; i++)
+		if (t->id[i] < 0 || t->id[i] >= sr_text_info(c->limits.text)->vocab)
+			return problem_bad(&c->problem, NULL, "Token id %lld is out of vocabulary",
+			                   (long long)json_integer_value(json_array_get(
+			                   json_object_get(a->root, "tokens"), i)));
+	n = sr_text_decode(c->limits.text, t->id, t->n, false, NULL, 0);
+	if (n < 0 || !out_room(&text, (size_t)n + 1))
+		return problem_memory(&c->problem);
+	sr_text_decode(c->limits.text, t->id, t->n, false, text.p, (size_t)n);
+	out_str(&c->out, "{\"prompt\":");
+	out_json(&c->out, text.p, (size_t)n);
+	out_str(&c->out, "}");
+	out_free(&text);
+	return 0;
+}
+
+static void run(struct work *w)
+{
+	struct call *c = (struct call *)w;
+	struct ask a;
+
+	if (!ask_parse(&a, c->kind, c->body, c->body_n, &c->limits, &c->problem)) {
+		if (c->kind == ASK_DETOKENIZE)
+			write_text(c, &a);
+		else if (!ask_prompts(&a, &c->limits, &c->problem))
+			write_tokens(c, &a);
+	}
+	if (c->out.failed && !c->problem.status)
+		problem_memory(&c->problem);
+	ask_free(&a);
+}
+
+void tokenize_done(struct work *w)
+{
+	struct call *c = (struct call *)w;
+
+	if (c->x) {
+		exchange_set_ctx(c->x, NULL);
+		if (c->problem.status)
+			api_problem(c->x, &c->problem, c->extra);
+		else
+			exchange_reply(c->x, 200, JSON_TYPE, c->extra, c->out.p, c->out.n);
+	}
+	out_free(&c->out);
+	free(c->body);
+	free(c);
+}
+
+void tokenize_gone(struct work *w) { ((struct call *)w)->x = NULL; }
+
+void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind, const char *extra)
+{
+	const struct http_request *h = exchange_request(x);
+	struct call *c = calloc(1, sizeof(*c));
+	struct problem p;
+
+	if (!c) {
+		problem_memory(&p);
+		api_problem(x, &p, extra);
+		return;
+	}
+	c->work = (struct work){ .run = run, .done = tokenize_done, .bytes = h->body.n };
+	c->api = a;
+	c->x = x;
+	c->kind = kind;
+	snprintf(c->extra, sizeof(c->extra), "%s", extra);
+	api_limits(a, &c->limits);
+	c->body = malloc(h->body.n + 1);
+	c->body_n = h->body.n;
+	if (!c->body) {
+		problem_memory(&c->problem);
+		tokenize_done(&c->work);
+		return;
+	}
+	memcpy(c->body, h->body.s, h->body.n);
+	if (h->body.n <= PREPARE_HERE) {
+		run(&c->work);
+		tokenize_done(&c->work);
+		return;
+	}
+	exchange_set_ctx(x, c);
+	if (workers_give(a->workers, &c->work) < 0) {
+		problem_set(&c->problem, 503, "ServiceUnavailableError", NULL,
+		            "Too many long requests are waiting. Try again later.");
+		tokenize_done(&c->work);
+	}
+}
