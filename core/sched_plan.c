@@ -224,13 +224,18 @@ static bool match(struct sched *s, struct seq *q)
 	return !t->more;
 }
 
-struct chunk { int32_t n, n_score; bool sample; };
+struct chunk {
+	int32_t n, n_score;
+	bool    sample;
+	bool    cut;             /* the budget ended it */
+};
 
 /* What of q's prompt fits the budget: whole blocks but for the last chunk.  n == 0: nothing. */
 static struct chunk chunk_of(const struct sched *s, const struct fill *x, const struct seq *q)
 {
 	const int32_t B = s->cfg.limits.block_tokens;
 	int32_t missing = goal_of(q) - q->planned, n = x->budget - x->b->n_tokens, n_score = 0;
+	bool cut = n < missing && n <= s->knobs.chunk_max;
 
 	if (n > s->knobs.chunk_max)
 		n = s->knobs.chunk_max;
@@ -242,7 +247,7 @@ static struct chunk chunk_of(const struct sched *s, const struct fill *x, const 
 		n = missing;
 	}
 	if (n <= 0)
-		return (struct chunk){ 0, 0, false };
+		return (struct chunk){ 0 };
 	if (q->score && q->planned < q->scored) { /* computed again: its scores are out */
 		if (n > q->scored - q->planned)
 			n = q->scored - q->planned;
@@ -255,7 +260,7 @@ static struct chunk chunk_of(const struct sched *s, const struct fill *x, const 
 		if (n_score > room)
 			n = n_score = room;
 	}
-	return (struct chunk){ n, n_score, q->end > q->n_prompt && q->planned + n == q->known };
+	return (struct chunk){ n, n_score, q->end > q->n_prompt && q->planned + n == q->known, cut };
 }
 
 /* Set records aside for what c yields; a scored chunk is cut to those there are. */
@@ -308,6 +313,8 @@ static int plan_chunk(struct sched *s, struct fill *x, struct seq *q)
 	}
 	x->n_scores += c.n_score;
 	put_row(s, x, q, c.n, c.n_score, c.sample);
+	if (c.cut)
+		hold_back(x, WHY_TOKENS);
 	return PLANNED;
 }
 

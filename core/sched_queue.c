@@ -135,7 +135,7 @@ void queue_take(struct sched *s, int32_t i)
 		round_leave(s, q->tenant);
 }
 
-/* The first of the lines whose head has this priority and whose tenant has tokens to spend,
+/* The first of the lines whose head has this priority and whose tenant owes nothing,
  * from the one whose turn it is; NONE, and in *rounds how many must pass until one has. */
 static int32_t spender(struct sched *s, int32_t priority, int64_t *rounds)
 {
@@ -148,9 +148,9 @@ static int32_t spender(struct sched *s, int32_t priority, int64_t *rounds)
 
 		if (s->seq[me->line.first].priority != priority)
 			continue;
-		if (me->deficit > 0)
+		if (me->deficit >= 0)
 			return t;
-		r = -me->deficit / s->knobs.quantum + 1;
+		r = (-me->deficit + s->knobs.quantum - 1) / s->knobs.quantum;
 		if (r < *rounds)
 			*rounds = r;
 	}
