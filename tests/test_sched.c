@@ -408,9 +408,11 @@ static void test_time_adds_up(void **state)
 	set_up();
 	sr_null_pace(3, 0.1);
 	assert_int_equal(try_open(), 0);
-	ask(0, 1, 300, 30);
 	step();
 	from = w.now;
+	for (int i = 0; i < 10; i++)
+		step();
+	ask(0, 1, 300, 30);
 	for (int i = 0; i < 100; i++)
 		step();
 	for (int i = 0; i < N_WHY; i++)
