@@ -162,7 +162,7 @@ void conn_finish(struct conn *c)
 {
 	size_t rest = c->in.n - c->taken;
 
-	if (!c->keep_alive) {
+	if (!c->keep_alive || c->s->draining) {
 		conn_linger(c);
 		return;
 	}
@@ -174,7 +174,7 @@ void conn_finish(struct conn *c)
 		in_free(c);
 	buf_free(&c->out);
 	buf_free(&c->plain);
-	c->out_at = c->seen = 0;
+	c->out_at = c->out_end = c->seen = 0;
 	conn_enter(c, IDLE);
 	if (!c->pumping && (rest || (c->tls && tls_unread(c->tls))))
 		conn_soon(c);

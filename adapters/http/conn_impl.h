@@ -53,8 +53,8 @@ struct conn {
 	size_t mark;                      /* bytes_in when the body's deadline was last set */
 	struct http_chunks chunks;
 
-	struct conn_buf out;              /* what goes to the socket; sent up to out_at */
-	size_t out_at;
+	struct conn_buf out;              /* what goes to the socket: sent up to out_at, to be sent */
+	size_t out_at, out_end;           /* up to out_end; behind it a head waits for its event */
 	struct conn_buf plain;            /* with TLS: an answer before encryption */
 	struct exchange x;
 };
@@ -110,7 +110,7 @@ static inline bool conn_reading(const struct conn *c)
 
 static inline size_t conn_unsent(const struct conn *c)
 {
-	return c->out.n - c->out_at;
+	return c->out_end - c->out_at;
 }
 
 static inline void buf_free(struct conn_buf *b)

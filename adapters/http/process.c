@@ -19,9 +19,11 @@
 #include "core/log.h"
 #include "core/notify.h"
 #include "process.h"
+#include "state.h"
 
 #define SECOND    1000000000ull
-#define LOOK_NS   (SECOND / 20)   /* while draining: is it over? */
+#define LOOK_NS   (SECOND / 20)   /* while draining: is it over?  while starting: is the daemon there? */
+#define READY_NS  (2 * SECOND)    /* without the daemon we are ready after this: to say 503 */
 #define SAME_NS   (SECOND / 2)    /* two signals within it are one: a terminal or a service manager
                                      may send it to us and to our parent, who passes it on */
 #define LINGER_NS (6 * SECOND)    /* for the last bytes to leave, conn.c's lingering included */
@@ -36,7 +38,8 @@ struct process {
 	struct api *api;
 	struct server *server;
 	struct io_timer beat;
-	bool stopping, closing;
+	bool ready, stopping, closing;
+	uint64_t started;
 	uint64_t stop_seen;               /* when the last such signal came */
 	uint64_t abort_at, end_at;
 };
@@ -79,13 +82,26 @@ static void on_signal(void *ctx, int sig)
 		on_stop(ctx);
 }
 
+/* READY means that a request is served, unless the daemon is not even there. */
+static void look_ready(struct process *me)
+{
+	if (!api_healthy(me->api) && io_now() < me->started + READY_NS)
+		return;
+	me->ready = true;
+	atomic_store(&me->p->beat->ready, 1);
+	if (me->p->on_ready)
+		me->p->on_ready(me->p->ctx);
+}
+
 static void on_beat(struct io_timer *t)
 {
 	struct process *me = t->ctx;
 
+	if (!me->ready)
+		look_ready(me);
 	if (me->p->on_beat)
 		me->p->on_beat(me->p->ctx);
-	io_timer_set(me->io, t, io_now() + me->p->beat_ns);
+	io_timer_set(me->io, t, io_now() + (me->ready ? me->p->beat_ns : LOOK_NS / 5));
 }
 
 /* false = all is over. */
@@ -151,9 +167,7 @@ int process_run(const struct process_config *p)
 	r = start(&me, &app, err, sizeof(err));
 	if (r == 0) {
 		atomic_store(&p->beat->alive_ns, io_now());
-		atomic_store(&p->beat->ready, 1);
-		if (p->on_ready)
-			p->on_ready(p->ctx);
+		me.started = io_now();
 		me.beat = (struct io_timer){ .fn = on_beat, .ctx = &me };
 		on_beat(&me.beat);
 	} else {

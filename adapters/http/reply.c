@@ -62,7 +62,8 @@ int conn_flush(struct conn *c)
 		c->out_at += (size_t)n;
 		c->send_by = 0;
 	}
-	c->out.n = c->out_at = 0;
+	if (c->out_end == c->out.n)
+		c->out.n = c->out_at = c->out_end = 0;
 	return 0;
 }
 
@@ -72,8 +73,9 @@ bool conn_put(struct conn *c, const void *data, size_t n)
 	struct conn_buf *b = c->tls ? &c->plain : &c->out;
 
 	if (c->out_at > c->out.cap / 2) {
-		memmove(c->out.p, c->out.p + c->out_at, conn_unsent(c));
+		memmove(c->out.p, c->out.p + c->out_at, c->out.n - c->out_at);
 		c->out.n -= c->out_at;
+		c->out_end -= c->out_at;
 		c->out_at = 0;
 	}
 	if (!buf_reserve(b, n))
@@ -98,6 +100,7 @@ int conn_commit(struct conn *c)
 		if (r < 0)
 			return r;
 	}
+	c->out_end = c->out.n;
 	return conn_flush(c);
 }
 
