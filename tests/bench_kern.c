@@ -78,7 +78,7 @@ enum limit { NO_LIMIT, INT8, BF16, F32, READ, N_LIMITS };
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
-#define WIDE __attribute__((target("avx512f,avx512bw,avx512vnni,avx512bf16,prefer-vector-width=512"), noinline))
+#define WIDE __attribute__((target("avx512f,avx512bw,avx512vnni,avx512bf16"), noinline))
 
 /* Twelve chains of one instruction: enough to hide its latency. */
 #define PEAK(name, type, init, op, operations)                           \

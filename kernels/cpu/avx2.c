@@ -15,48 +15,34 @@ static int form(int32_t type)
 	return types_quantized(type) ? FORM_I8 : FORM_F32;
 }
 
-/* The lanes of elements i .. i + 7 that exist. */
-static inline __m256i upto(int32_t i, int32_t n)
-{
-	return _mm256_cmpgt_epi32(_mm256_set1_epi32(n - i), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
-
 static void norm(const float *x, const float *w, float eps, int32_t n, float *y)
 {
 	__m256 squares = _mm256_setzero_ps(), scale;
 
 	for (int32_t i = 0; i < n; i += 8) {
-		__m256 v = _mm256_maskload_ps(x + i, upto(i, n));
+		__m256 v = get256(x, i, n);
 
 		squares = _mm256_fmadd_ps(v, v, squares);
 	}
 	scale = _mm256_set1_ps(1 / sqrtf(sum256(squares) / (float)n + eps));
-	for (int32_t i = 0; i < n; i += 8) {
-		__m256i m = upto(i, n);
-		__m256 v = _mm256_mul_ps(_mm256_maskload_ps(x + i, m), scale);
-
-		_mm256_maskstore_ps(y + i, m, _mm256_mul_ps(v, _mm256_maskload_ps(w + i, m)));
-	}
+	for (int32_t i = 0; i < n; i += 8)
+		put256(y, i, n, _mm256_mul_ps(_mm256_mul_ps(get256(x, i, n), scale), get256(w, i, n)));
 }
 
 static void add(float *x, const float *z, int32_t n)
 {
-	for (int32_t i = 0; i < n; i += 8) {
-		__m256i m = upto(i, n);
-
-		_mm256_maskstore_ps(x + i, m, _mm256_add_ps(_mm256_maskload_ps(x + i, m), _mm256_maskload_ps(z + i, m)));
-	}
+	for (int32_t i = 0; i < n; i += 8)
+		put256(x, i, n, _mm256_add_ps(get256(x, i, n), get256(z, i, n)));
 }
 
 /* x = (a0, b0, a1, b1, ..) and cs = (c0, s0, c1, s1, ..): a' = a c - b s, b' = b c + a s */
 static void rope_pairs(float *head, const float *cs, int32_t dims)
 {
 	for (int32_t i = 0; i < dims; i += 8) {
-		__m256i m = upto(i, dims);
-		__m256 x = _mm256_maskload_ps(head + i, m), t = _mm256_maskload_ps(cs + i, m);
+		__m256 x = get256(head, i, dims), t = get256(cs, i, dims);
 		__m256 crossed = _mm256_mul_ps(_mm256_permute_ps(x, 0xb1), _mm256_movehdup_ps(t));
 
-		_mm256_maskstore_ps(head + i, m, _mm256_fmaddsub_ps(x, _mm256_moveldup_ps(t), crossed));
+		put256(head, i, dims, _mm256_fmaddsub_ps(x, _mm256_moveldup_ps(t), crossed));
 	}
 }
 
@@ -110,11 +96,10 @@ static inline __m256 gelu_tanh(__m256 x)
 static void act_mul(int32_t act, const float *gate, const float *up, int32_t n, float *out)
 {
 	for (int32_t i = 0; i < n; i += 8) {
-		__m256i m = upto(i, n);
-		__m256 g = _mm256_maskload_ps(gate + i, m), u = _mm256_maskload_ps(up + i, m);
+		__m256 g = get256(gate, i, n);
 
 		g = act == SR_SILU ? gated(g, g) : gelu_tanh(g);
-		_mm256_maskstore_ps(out + i, m, _mm256_mul_ps(g, u));
+		put256(out, i, n, _mm256_mul_ps(g, get256(up, i, n)));
 	}
 }
 
@@ -123,8 +108,7 @@ static float largest(const float *x, int32_t n)
 	__m256 none = _mm256_set1_ps(-INFINITY), most = none;
 
 	for (int32_t i = 0; i < n; i += 8) {
-		__m256i m = upto(i, n);
-		__m256 v = _mm256_blendv_ps(none, _mm256_maskload_ps(x + i, m), _mm256_castsi256_ps(m));
+		__m256 v = _mm256_blendv_ps(none, get256(x, i, n), _mm256_castsi256_ps(upto256(i, n)));
 
 		most = _mm256_max_ps(v, most);
 	}
@@ -140,7 +124,7 @@ static void logits(const float *x, int32_t n, float *max, int32_t *arg, double *
 
 	*arg = 0;
 	for (int32_t i = 0; i < n; i += 8) {
-		__m256 m = _mm256_castsi256_ps(upto(i, n)), v = _mm256_maskload_ps(x + i, upto(i, n)), e;
+		__m256 m = _mm256_castsi256_ps(upto256(i, n)), v = get256(x, i, n), e;
 		int same = _mm256_movemask_ps(_mm256_and_ps(m, _mm256_cmp_ps(v, top, _CMP_EQ_OQ)));
 
 		if (same && !found) {

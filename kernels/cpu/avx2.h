@@ -44,6 +44,26 @@ static inline __m256i load256(const void *p)
 	return _mm256_load_si256((const __m256i *)p);
 }
 
+/* Elements i .. i + 7 of n; those past the end are 0, or not written.  Masks are for ends only: AMD's
+ * masked stores are slow. */
+static inline __m256i upto256(int32_t i, int32_t n)
+{
+	return _mm256_cmpgt_epi32(_mm256_set1_epi32(n - i), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+static inline __m256 get256(const float *x, int32_t i, int32_t n)
+{
+	return n - i >= 8 ? _mm256_loadu_ps(x + i) : _mm256_maskload_ps(x + i, upto256(i, n));
+}
+
+static inline void put256(float *x, int32_t i, int32_t n, __m256 v)
+{
+	if (n - i >= 8)
+		_mm256_storeu_ps(x + i, v);
+	else
+		_mm256_maskstore_ps(x + i, upto256(i, n), v);
+}
+
 static inline float sum256(__m256 v)
 {
 	__m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));

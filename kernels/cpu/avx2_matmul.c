@@ -26,12 +26,9 @@ struct tile {
 /* Columns 8 half .. of one row. */
 static inline void store(const struct tile *t, int r, int half, __m256 v)
 {
-	const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-	__m256i real = _mm256_cmpgt_epi32(_mm256_set1_epi32(t->cols - 8 * half), lane);
-
 	if (t->bias)
-		v = _mm256_add_ps(v, _mm256_maskload_ps(t->bias + 8 * half, real));
-	_mm256_maskstore_ps(t->y + (size_t)r * t->ld + 8 * half, real, v);
+		v = _mm256_add_ps(v, get256(t->bias, 8 * half, t->cols));
+	put256(t->y + (size_t)r * t->ld, 8 * half, t->cols, v);
 }
 
 /* ---- quantized weights, int8 activations ---------------------------------------------------- */
@@ -169,24 +166,30 @@ INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t 
 
 INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct tile *t)
 {
-	const int per = lanes_unit_groups(kind);
+	const int per = lanes_unit_groups(kind), wide = rows <= 2 ? 2 : 1; /* halves side by side */
 
-	for (int half = 0; half < 2; half++) {
+	for (int half = 0; half < 2; half += wide) {
 		const struct lanes_group *x = (const struct lanes_group *)(const void *)t->x;
 		const uint8_t *w = t->w;
-		__m256 acc[AVX2_ROWS];
+		__m256 acc[2][AVX2_ROWS];
 
 		UNROLL
-		for (int r = 0; r < rows; r++)
-			acc[r] = _mm256_setzero_ps();
-		for (int32_t g = 0; g < t->k / GROUP; g += per, w += lanes_unit_bytes(kind)) {
+		for (int h = 0; h < wide; h++)
+			UNROLL
+			for (int r = 0; r < rows; r++)
+				acc[h][r] = _mm256_setzero_ps();
+		for (int32_t g = 0; g < t->k / GROUP; g += per, x += per, w += lanes_unit_bytes(kind)) {
 			UNROLL
 			for (int i = 0; i < per; i++)
-				add_group(rows, kind, w, i, half, x++, t->first, acc);
+				UNROLL
+				for (int h = 0; h < wide; h++)
+					add_group(rows, kind, w, i, half + h, x + i, t->first, acc[h]);
 		}
 		UNROLL
-		for (int r = 0; r < rows; r++)
-			store(t, r, half, acc[r]);
+		for (int h = 0; h < wide; h++)
+			UNROLL
+			for (int r = 0; r < rows; r++)
+				store(t, r, half + h, acc[h][r]);
 	}
 }
 
