@@ -76,11 +76,12 @@ void drive_blocks(struct drive *d, int slot, int from, const int32_t *blocks, in
 
 void drive_range(struct drive *d, int slot, int first_block, int n)
 {
-	for (int32_t i = 0; i < n; i++) {
-		int32_t block = first_block + i;
+	int32_t block[64];
 
-		drive_blocks(d, slot, i, &block, 1);
-	}
+	assert(n <= 64);
+	for (int32_t i = 0; i < n; i++)
+		block[i] = first_block + i;
+	drive_blocks(d, slot, 0, block, n);
 }
 
 int drive_row(struct drive *d, int slot, int first, const int32_t *ids, int n, int n_score, int sample)

@@ -106,9 +106,11 @@ static void lay_thread(struct sr_backend *b, struct dev *d, struct cutter *c)
 		if (b->made_forms & 1u << f)
 			d->tiles[f] = cut(c, 1, b->k->tile_bytes((enum kern_form)f, widest(m)));
 	d->attend = cut(c, b->k->attend_scratch(QUERIES, m->H / m->G, m->E), sizeof(float));
-	d->sample.work = cut(c, V, sizeof(float));
+	d->sample.work = cut(c, V + 3, sizeof(float));
+	d->sample.id = cut(c, V, sizeof(int32_t));
 	d->sample.count = cut(c, V, sizeof(uint32_t));
 	d->sample.chunk = cut(c, V / SAMPLE_CHUNK + 1, sizeof(double));
+	d->sample.group = cut(c, V / SAMPLE_GROUP + 1, sizeof(float));
 }
 
 /* Activations and logits.  The second time, with base, after weights are counted. */

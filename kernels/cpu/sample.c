@@ -23,6 +23,44 @@
 #define LOWEST (-9999.0f)        /* what vLLM prints for the log of nothing */
 #define SEEN_IN_PROMPT 0x80000000u
 
+/* ---- four floats at a time ------------------------------------------------------------------
+ * Plain vectors of the compiler and not of an instruction set: a draw is the same everywhere. */
+
+typedef float   f4 __attribute__((vector_size(16)));
+typedef int32_t i4 __attribute__((vector_size(16)));
+typedef double  d4 __attribute__((vector_size(32)));
+
+static inline f4 f4_all(float x)
+{
+	return (f4){ x, x, x, x };
+}
+
+static inline f4 f4_at(const float *p)
+{
+	f4 v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static inline void f4_put(float *p, f4 v)
+{
+	memcpy(p, &v, sizeof(v));
+}
+
+static inline f4 f4_pick(i4 where, f4 yes, f4 no)
+{
+	return (f4)(((i4)yes & where) | ((i4)no & ~where));
+}
+
+static inline bool f4_any(i4 where)
+{
+	uint64_t half[2];
+
+	memcpy(half, &where, sizeof(half));
+	return half[0] | half[1];
+}
+
 /* ---- draws ---------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t x) /* the finalizer of splitmix64 */
@@ -109,30 +147,44 @@ static bool in_vocab(uint32_t id, int32_t vocab)
 	return id < (uint32_t)vocab;
 }
 
-/* Copies the logits that may be drawn; NaN and what may not become minus infinity. */
+/* The whole vocabulary, four at a time.  NaN, and what may not be drawn, become minus infinity;
+ * infinity a large number, so that nothing below computes inf - inf. */
+static void copy_all(const float *x, int32_t n, float *w)
+{
+	const f4 none = f4_all(-INFINITY), large = f4_all(1e30f);
+	int32_t i = 0;
+
+	for (; i + 4 <= n; i += 4) {
+		f4 v = f4_at(x + i);
+
+		v = f4_pick(v > none, v, none);
+		f4_put(w + i, f4_pick(v < large, v, large));
+	}
+	for (; i < n; i++)
+		w[i] = x[i] > -INFINITY ? fminf(x[i], 1e30f) : -INFINITY;
+	for (; i % 4; i++)
+		w[i] = -INFINITY;
+}
+
 static void copy_allowed(const struct sample_query *q, float *w)
 {
 	const struct slot *s = q->slot;
 	const uint32_t *list = next_list(s, NULL, SR_LIST_ALLOW);
 	int32_t n = q->vocab;
 
-	if (list) {
+	copy_all(q->logits, n, w);
+	if (list) { /* those again, over nothing */
 		for (int32_t i = 0; i < n; i++)
 			w[i] = -INFINITY;
 		for (; list; list = next_list(s, list, SR_LIST_ALLOW))
 			for (uint32_t j = 0; j < list[1]; j++)
 				if (in_vocab(list[2 + j], n) && q->logits[list[2 + j]] > -INFINITY)
-					w[list[2 + j]] = q->logits[list[2 + j]];
-	} else {
-		for (int32_t i = 0; i < n; i++)
-			w[i] = q->logits[i] > -INFINITY ? q->logits[i] : -INFINITY;
+					w[list[2 + j]] = fminf(q->logits[list[2 + j]], 1e30f);
 	}
 	if (q->mask)
 		for (int32_t i = 0; i < n; i++)
 			if (!(q->mask[i / 32] >> i % 32 & 1))
 				w[i] = -INFINITY;
-	for (int32_t i = 0; i < n; i++) /* so that nothing below computes inf - inf */
-		w[i] = w[i] < 1e30f ? w[i] : 1e30f;
 }
 
 /* A sequence is never completed: its last id is banned when the answer ends with the rest. */
@@ -220,40 +272,44 @@ static bool has_lists(const struct sample_query *q)
 
 /* ---- the cut and the draw ------------------------------------------------------------------ */
 
-/* exp for x <= 0, four at a time, to about 2 ulp: 2^n * p(r) as in Cephes.  Written with plain
- * vectors, not with the instruction set's own, so that a draw does not depend on the machine. */
-static void exp_down(float *x, int32_t n, float max, float scale)
+/* exp for x <= 0, to about 2 ulp: 2^n * p(r) with the polynomial of Moshier's Cephes library. */
+static f4 exp_down(f4 x)
 {
-	typedef float f4 __attribute__((vector_size(16)));
-	typedef int32_t i4 __attribute__((vector_size(16)));
 	const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-	float pad[4];
+	i4 keep = x > -87.0f;            /* below: 0, and minus infinity too */
+	f4 v = (f4)((i4)x & keep), t = v * 1.44269504f + magic, r = t - magic, p;
 
-	for (int32_t i = 0; i < n; i += 4) {
-		int32_t m = n - i < 4 ? n - i : 4;
-		f4 v, t, r, p;
-		i4 e, keep;
+	v = v - r * 0.693359375f + r * 2.12194440e-4f;
+	p = v * 1.9875691500e-4f + 1.3981999507e-3f;
+	p = p * v + 8.3334519073e-3f;
+	p = p * v + 4.1665795894e-2f;
+	p = p * v + 1.6666665459e-1f;
+	p = p * v + 5.0000001201e-1f;
+	p = p * v * v + v + 1.0f;
+	return (f4)(((i4)p + ((i4)t << 23)) & keep); /* t's low bits are the integer */
+}
 
-		for (int j = m; j < 4; j++)
-			pad[j] = max;
-		memcpy(pad, x + i, (size_t)m * sizeof(float));
-		memcpy(&v, pad, sizeof(v));
-		v = (v - max) * scale;
-		keep = v > -87.0f;            /* below: 0, and minus infinity too */
-		v = (f4)((i4)v & keep);
-		t = v * 1.44269504f + magic;
-		r = t - magic;
-		e = (i4)t << 23;              /* the integer, already where the exponent is */
-		v = v - r * 0.693359375f + r * 2.12194440e-4f;
-		p = v * 1.9875691500e-4f + 1.3981999507e-3f;
-		p = p * v + 8.3334519073e-3f;
-		p = p * v + 4.1665795894e-2f;
-		p = p * v + 1.6666665459e-1f;
-		p = p * v + 5.0000001201e-1f;
-		p = p * v * v + v + 1.0f;
-		p = (f4)(((i4)p + e) & keep);
-		memcpy(x + i, &p, (size_t)m * sizeof(float));
+/* What can still be drawn: p[i] of token id[i], ids rising; id NULL: i itself. */
+struct left { float *p; int32_t *id; int32_t n; };
+
+/* Keep what is larger than `value`, and the first `ties` that equal it. */
+static void keep(struct left *c, int32_t *ids, float value, int32_t ties)
+{
+	const f4 least = f4_all(value);
+	int32_t m = 0;
+
+	for (int32_t i = 0; i < c->n; i += 4) {
+		if (i + 4 <= c->n && !f4_any(f4_at(c->p + i) >= least))
+			continue;
+		for (int32_t j = i; j < i + 4 && j < c->n; j++) {
+			if (!(c->p[j] > value) && (c->p[j] != value || ties-- <= 0))
+				continue;
+			ids[m] = c->id ? c->id[j] : j;
+			c->p[m++] = c->p[j];
+		}
 	}
+	c->id = ids;
+	c->n = m;
 }
 
 /* Where a cut falls: what is larger than `value` stays, and the first `ties` that equal it. */
@@ -264,13 +320,12 @@ struct cut { float value; int32_t ties; };
 static struct cut find_cut(const float *p, int32_t n, double target, bool mass)
 {
 	static const int shift[3] = { 21, 10, 0 }, bits[3] = { 11, 11, 10 };
+	struct cut c = { 0, 1 };
 	uint32_t prefix = 0;
-	double above = 0;             /* sum or number of those larger than the prefix's range */
-	struct cut c;
+	double above = 0, each, ties; /* above: of those larger than the prefix's range */
 
 	for (int level = 0; level < 3; level++) {
-		uint32_t n_bins = 1u << bits[level], mask = n_bins - 1;
-		int up = shift[level] + bits[level];
+		uint32_t n_bins = 1u << bits[level], up = (uint32_t)(shift[level] + bits[level]);
 		double sum[2048] = { 0 };
 		int32_t bin;
 
@@ -279,99 +334,131 @@ static struct cut find_cut(const float *p, int32_t n, double target, bool mass)
 
 			memcpy(&u, &p[i], sizeof(u));
 			if (u && (level == 0 || u >> up == prefix))
-				sum[u >> shift[level] & mask] += mass ? p[i] : 1;
+				sum[u >> shift[level] & (n_bins - 1)] += mass ? p[i] : 1;
 		}
-		for (bin = (int32_t)n_bins - 1; bin > 0; bin--) {
-			if (above + sum[bin] >= target)
-				break;
+		for (bin = (int32_t)n_bins - 1; bin > 0 && above + sum[bin] < target; bin--)
 			above += sum[bin];
-		}
 		prefix = prefix << bits[level] | (uint32_t)bin;
-		if (level == 2) {
-			double each, ties;
-
-			memcpy(&c.value, &prefix, sizeof(prefix));
-			each = mass ? c.value : 1;
-			ties = each > 0 ? ceil((target - above) / each) : 0;
-			c.ties = ties < 1 ? 1 : ties > n ? n : (int32_t)ties;
-		}
 	}
+	memcpy(&c.value, &prefix, sizeof(prefix));
+	each = mass ? c.value : 1;
+	ties = each > 0 ? ceil((target - above) / each) : 1;
+	c.ties = ties < 1 ? 1 : ties > n ? n : (int32_t)ties;
 	return c;
 }
 
-static void apply_cut(float *p, int32_t n, struct cut c)
+/* Only the k-th largest can be the cut, and the k-th largest of the groups' largest is not above
+ * it: that leaves few to look at. */
+static void keep_top_k(struct left *c, struct sample_scratch *t, int32_t k)
 {
-	for (int32_t i = 0; i < n; i++)
-		if (p[i] < c.value || (p[i] == c.value && c.ties-- <= 0))
-			p[i] = 0;
+	int32_t groups = 0;
+	struct cut at;
+
+	for (int32_t i = 0; i < c->n; i += SAMPLE_GROUP, groups++) {
+		int32_t end = c->n - i < SAMPLE_GROUP ? c->n : i + SAMPLE_GROUP;
+		float most = c->p[i];
+
+		for (int32_t j = i + 1; j < end; j++)
+			most = c->p[j] > most ? c->p[j] : most;
+		t->group[groups] = most;
+	}
+	if (k <= groups) {
+		at = find_cut(t->group, groups, k, false);
+		keep(c, t->id, at.value, INT32_MAX);
+	}
+	if (k < c->n) {
+		at = find_cut(c->p, c->n, k, false);
+		keep(c, t->id, at.value, at.ties);
+	}
 }
 
-/* Sums of chunks and of all, in one order whatever was cut. */
-static double sum_chunks(const float *p, int32_t n, double *chunk)
+/* Sums of chunks and of all, in one order. */
+static double sum_chunks(const struct left *c, double *chunk)
 {
 	double total = 0;
 
-	for (int32_t i = 0, c = 0; i < n; i += SAMPLE_CHUNK, c++) {
-		int32_t end = n - i < SAMPLE_CHUNK ? n : i + SAMPLE_CHUNK;
-		double s[4] = { 0, 0, 0, 0 };
+	for (int32_t i = 0, n = 0; i < c->n; i += SAMPLE_CHUNK, n++) {
+		int32_t end = c->n - i < SAMPLE_CHUNK ? c->n : i + SAMPLE_CHUNK, j = i;
+		d4 s = { 0, 0, 0, 0 };
 
-		for (int32_t j = i; j < end; j++)
-			s[j & 3] += p[j];
-		chunk[c] = (s[0] + s[1]) + (s[2] + s[3]);
-		total += chunk[c];
+		for (; j + 4 <= end; j += 4)
+			s += __builtin_convertvector(f4_at(c->p + j), d4);
+		for (; j < end; j++)
+			s[0] += c->p[j];
+		chunk[n] = (s[0] + s[1]) + (s[2] + s[3]);
+		total += chunk[n];
 	}
 	return total;
 }
 
-static int32_t invert(const float *p, int32_t n, const double *chunk, double total, double u)
+/* All but the least likely whose sum is at most 1 - top_p.  An element below the mean of that sum
+ * is surely among them. */
+static double keep_top_p(struct left *c, struct sample_scratch *t, double total, float top_p)
 {
-	double left = u * total, at = 0;
-	int32_t i = 0, end, last = -1;
+	struct cut at;
 
-	while (i + SAMPLE_CHUNK < n && left >= chunk[i / SAMPLE_CHUNK]) {
+	keep(c, t->id, (float)(total * (1 - (double)top_p) / c->n * 0.999), INT32_MAX);
+	at = find_cut(c->p, c->n, top_p * total, true);
+	keep(c, t->id, at.value, at.ties);
+	return sum_chunks(c, t->chunk);
+}
+
+static int32_t invert(const struct left *c, const double *chunk, double left)
+{
+	int32_t i = 0, last = 0;
+	double at = 0;
+
+	while (i + SAMPLE_CHUNK < c->n && left >= chunk[i / SAMPLE_CHUNK]) {
 		left -= chunk[i / SAMPLE_CHUNK];
 		i += SAMPLE_CHUNK;
 	}
-	for (end = n - i < SAMPLE_CHUNK ? n : i + SAMPLE_CHUNK; i < end; i++) {
-		if (!(p[i] > 0))
-			continue;
-		last = i;
-		at += p[i];
-		if (at > left)
-			return i;
+	for (; i < c->n && !(at > left); i++) { /* into the next chunk, if rounding says so */
+		at += c->p[i];
+		if (c->p[i] > 0)
+			last = i;
 	}
-	for (i = last < 0 ? end - 1 : last; i > 0 && !(p[i] > 0); i--)
-		; /* rounding took us past the end: the last that can be drawn */
-	return i;
+	while (last > 0 && !(c->p[last] > 0))
+		last--;
+	return c->id ? c->id[last] : last;
 }
 
 static int32_t draw_random(const struct sample_query *q, struct sample_scratch *t, float max)
 {
 	const struct sr_sampling *s = &q->slot->s;
-	int32_t n = q->vocab;
-	float *p = t->work;
+	struct left c = { .p = t->work, .n = q->vocab };
+	float scale = 1 / s->temperature;
 	double total;
 
-	exp_down(p, n, max, 1 / s->temperature); /* now the largest is 1 */
+	for (int32_t i = 0; i < q->vocab; i += 4) /* now the largest is 1 */
+		f4_put(c.p + i, exp_down((f4_at(c.p + i) - max) * scale));
 	if (s->min_p > 0)
-		for (int32_t i = 0; i < n; i++)
-			p[i] = p[i] < s->min_p ? 0 : p[i];
-	if (s->top_k > 0 && s->top_k < n)
-		apply_cut(p, n, find_cut(p, n, s->top_k, false));
-	total = sum_chunks(p, n, t->chunk);
-	if (s->top_p > 0 && s->top_p < 1) {
-		apply_cut(p, n, find_cut(p, n, s->top_p * total, true));
-		total = sum_chunks(p, n, t->chunk);
+		keep(&c, t->id, s->min_p, INT32_MAX);
+	if (s->top_k > 0 && s->top_k < c.n)
+		keep_top_k(&c, t, s->top_k);
+	total = sum_chunks(&c, t->chunk);
+	if (s->top_p > 0 && s->top_p < 1)
+		total = keep_top_p(&c, t, total, s->top_p);
+	return invert(&c, t->chunk, total * sample_uniform(s->seed, q->position));
+}
+
+static float largest(const float *w, int32_t n)
+{
+	f4 most = f4_all(-INFINITY);
+
+	for (int32_t i = 0; i < n; i += 4) {
+		f4 v = f4_at(w + i);
+
+		most = f4_pick(v > most, v, most);
 	}
-	return invert(p, n, t->chunk, total, sample_uniform(s->seed, q->position));
+	return fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
 }
 
 static int32_t draw(const struct sample_query *q, struct sample_scratch *t, int32_t raw_arg)
 {
 	const struct sr_sampling *s = &q->slot->s;
 	bool greedy = !(s->temperature >= EPS), plain = !q->mask && !has_lists(q) && !penalized(q->slot);
+	float *w = t->work, max;
 	int32_t arg = 0;
-	float *w = t->work;
 
 	if (greedy && plain)
 		return raw_arg;
@@ -383,12 +470,14 @@ static int32_t draw(const struct sample_query *q, struct sample_scratch *t, int3
 		if (penalized(q->slot))
 			penalize(q, t->count, w);
 	}
-	for (int32_t i = 1; i < q->vocab; i++)
-		if (w[i] > w[arg])
-			arg = i;
-	if (!(w[arg] > -INFINITY))
+	max = largest(w, q->vocab);
+	if (!(max > -INFINITY))
 		return raw_arg;
-	return greedy ? arg : draw_random(q, t, w[arg]);
+	if (!greedy)
+		return draw_random(q, t, max);
+	while (w[arg] != max)
+		arg++;
+	return arg;
 }
 
 /* ---- the door ------------------------------------------------------------------------------- */

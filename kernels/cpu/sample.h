@@ -22,12 +22,16 @@ struct slot {
 	int32_t   n_words;
 };
 
+#define SAMPLE_CHUNK 512
+#define SAMPLE_GROUP 64
+
 struct sample_scratch {          /* one per thread */
-	float    *work;              /* [V] */
+	float    *work;              /* [V rounded up to 4] */
+	int32_t  *id;                /* [V] */
 	uint32_t *count;             /* [V], all zero between calls */
 	double   *chunk;             /* [V / SAMPLE_CHUNK + 1] */
+	float    *group;             /* [V / SAMPLE_GROUP + 1] */
 };
-#define SAMPLE_CHUNK 512
 
 struct sample_query {
 	const struct kern *k;
