@@ -3,12 +3,15 @@
  *
  * There is one table per instruction set (plain C is the truth, then AVX2+FMA, AVX-512 with VNNI
  * and BF16); kern_pick() takes the best the machine has at start (SLIPRING_CPU=plain|avx2|avx512
- * in the environment overrides it, for tests).  Tables may share packing only if they say so:
- * each packs for itself, so data packed by one table is read by that table alone.
+ * in the environment overrides it, for tests).  Each table packs for itself: data packed by one is
+ * read by that one alone.
  *
  * Sums    within one table each function has one order of summation, whatever T, the tile, the
  *         share or the chunk: outputs are lanes, K runs in one order.  So a row computed alone is
- *         bit-equal to the same row among 511 others.
+ *         bit-equal to the same row among 511 others.  Products of quantized weights of 32 to a
+ *         scale are the same bits in every table (a K-quant's scales are rounded to f16 in some).
+ * NaN     an activation that is not finite makes all outputs of its row so, and no other row's.
+ * Widths  k is a multiple of 32 (of 256 for K-quants), E of 16.
  * Shapes  [slowest][..][fastest].
  */
 #ifndef KERN_H
@@ -85,7 +88,9 @@ struct kern {
 	/* Bytes of K (or of V) of one block, layer and head: KERN_BLOCK tokens of E.  A multiple of 64.
 	 * kv_type: enum sr_kv_type; 0 = not supported. */
 	size_t (*kv_bytes)(int32_t kv_type, int32_t E);
-	/* Store one token's k[E], v[E] at place `at` (0 .. 15) of a block's K and V areas. */
+	/* Store one token's k[E], v[E] at place `at` (0 .. 15) of a block's K and V areas; what is not
+	 * finite is made so.  The pool must begin zeroed (or with what was stored before): then a masked
+	 * token, whoever wrote it, adds exactly nothing. */
 	void (*kv_store)(int32_t kv_type, int32_t E, int32_t at, const float *k, const float *v,
 	                 uint8_t *k_area, uint8_t *v_area);
 	size_t (*attend_scratch)(int32_t n, int32_t heads, int32_t E);
@@ -104,7 +109,7 @@ struct kern {
 
 extern const struct kern kern_plain;              /* plain.c: the truth */
 const struct kern *kern_avx2(void);               /* NULL: not compiled in, or the CPU lacks it */
-const struct kern *kern_avx512(void);             /* needs avx512f,bw,vl,dq,vnni; bf16 if it has it */
+const struct kern *kern_avx512(void);             /* needs avx512f,bw,vl,dq,vnni,bf16 */
 const struct kern *kern_pick(const char *name);   /* NULL = the best; NULL if there is no such */
 
 #endif

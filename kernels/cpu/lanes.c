@@ -6,6 +6,27 @@
 #include <assert.h>
 #include <immintrin.h>
 
+/* Eight vectors of eight dwords: rows become columns. */
+static inline void transpose(__m256i v[8])
+{
+	__m256i a[8], b[8];
+
+	for (int i = 0; i < 8; i += 2) {
+		a[i]     = _mm256_unpacklo_epi32(v[i], v[i + 1]);
+		a[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
+	}
+	for (int i = 0; i < 8; i += 4) {
+		b[i]     = _mm256_unpacklo_epi64(a[i], a[i + 2]);
+		b[i + 1] = _mm256_unpackhi_epi64(a[i], a[i + 2]);
+		b[i + 2] = _mm256_unpacklo_epi64(a[i + 1], a[i + 3]);
+		b[i + 3] = _mm256_unpackhi_epi64(a[i + 1], a[i + 3]);
+	}
+	for (int i = 0; i < 4; i++) {
+		v[i]     = _mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
+		v[i + 4] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
+	}
+}
+
 /* ---- weights, at load ----------------------------------------------------------------------- */
 
 enum lanes_kind lanes_kind(int32_t type)
@@ -86,64 +107,52 @@ static void pack_quantized(int32_t type, int32_t k, const uint8_t *const src[KER
 	}
 }
 
-void lanes_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst)
+/* F32, or BF16 as dwords of two inputs: a transpose. */
+static void pack_dwords(int32_t dwords, const uint8_t *const src[KERN_COLS], uint8_t *dst)
 {
-	enum lanes_kind kind = lanes_kind(type);
-	size_t size = kind == LANES_F32 ? 4 : 2;
+	for (int32_t i = 0; i < dwords; i += 8)
+		for (int half = 0; half < 2; half++) {
+			__m256i v[8];
 
-	memset(dst, 0, lanes_block_bytes(type, k));
-	if (types_quantized(type)) {
-		pack_quantized(type, k, src, dst);
-		return;
-	}
-	for (int c = 0; c < KERN_COLS; c++)
-		for (int32_t i = 0; src[c] && i < k; i++) {
-			size_t at = kind == LANES_BF16 ? ((size_t)(i / 2) * KERN_COLS + (size_t)c) * 2 + (size_t)(i % 2)
-			                               : (size_t)i * KERN_COLS + (size_t)c;
+			for (int c = 0; c < 8; c++) {
+				const uint8_t *row = src[8 * half + c];
 
-			memcpy(dst + at * size, src[c] + (size_t)i * size, size);
+				v[c] = row ? _mm256_loadu_si256((const __m256i *)(const void *)(row + 4 * (size_t)i))
+				           : _mm256_setzero_si256();
+			}
+			transpose(v);
+			for (int j = 0; j < 8; j++)
+				_mm256_store_si256((__m256i *)(void *)(dst + (size_t)(i + j) * 64 + 32 * half), v[j]);
 		}
 }
 
-/* The group back as it was, up to what pack_group rounded. */
-static void unpack_group(enum lanes_kind kind, const uint16_t *scales, const uint8_t *quants, int c,
-                         int in_unit, float *dst)
+static void pack_f16(int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst)
 {
-	int offset = lanes_offset_bits(kind) ? 1 << lanes_offset_bits(kind) : 0;
-	bool min = kind == LANES_4M || kind == LANES_8M;
-	float d[2], m = min ? f32_of_f16(scales[KERN_COLS + c]) : 0;
-
-	d[0] = d[1] = f32_of_f16(scales[in_unit * KERN_COLS + c]);
-	if (kind == LANES_8H)
-		d[1] = f32_of_f16(scales[KERN_COLS + c]);
-	for (int i = 0; i < GROUP; i++) {
-		const uint8_t *at = quants + 4 * c + i % 4;
-		int q = lanes_quants(kind) != 256 ? at[64 * (i / 4)]
-		      : i < 16 ? at[64 * (i / 4)] & 15 : at[64 * (i / 4 - 4)] >> 4;
-
-		dst[i] = d[i / 16] * (float)(q - offset) + m;
-	}
+	for (int32_t i = 0; i < k; i++)
+		for (int c = 0; c < KERN_COLS; c++, dst += 2) {
+			if (src[c])
+				memcpy(dst, src[c] + 2 * (size_t)i, 2);
+			else
+				memset(dst, 0, 2);
+		}
 }
 
-void lanes_unpack(int32_t type, int32_t k, const uint8_t *block, int32_t c, float *dst)
+void lanes_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst)
 {
-	enum lanes_kind kind = lanes_kind(type);
-	int per = lanes_unit_groups(kind);
-
-	for (int32_t g = 0; types_quantized(type) && g < k / GROUP; g++) {
-		const uint8_t *unit = block + (size_t)(g / per) * lanes_unit_bytes(kind);
-
-		unpack_group(kind, (const uint16_t *)(const void *)unit,
-			unit + LANES_SCALES + (size_t)(g % per) * lanes_quants(kind), c, g % per, dst + g * GROUP);
-	}
-	for (int32_t i = 0; !types_quantized(type) && i < k; i++) {
-		if (kind == LANES_F32)
-			memcpy(&dst[i], block + ((size_t)i * KERN_COLS + (size_t)c) * 4, 4);
-		else if (kind == LANES_F16)
-			dst[i] = f32_of_f16(((const uint16_t *)(const void *)block)[i * KERN_COLS + c]);
-		else
-			dst[i] = f32_of_bf16(((const uint16_t *)(const void *)block)
-				[(i / 2 * KERN_COLS + c) * 2 + i % 2]);
+	assert(k % GROUP == 0);
+	switch (lanes_kind(type)) {
+	case LANES_F32:
+		pack_dwords(k, src, dst);
+		return;
+	case LANES_BF16:
+		pack_dwords(k / 2, src, dst);
+		return;
+	case LANES_F16:
+		pack_f16(k, src, dst);
+		return;
+	default:
+		memset(dst, 0, lanes_block_bytes(type, k));
+		pack_quantized(type, k, src, dst);
 	}
 }
 
@@ -155,27 +164,6 @@ size_t lanes_tile_bytes(enum kern_form form, int32_t k)
 	case FORM_F32:  return (size_t)k * KERN_TILE * 4;
 	case FORM_BF16: return (size_t)k * KERN_TILE * 2;
 	default:        return (size_t)((k / GROUP + 1) / 2) * 2 * sizeof(struct lanes_group);
-	}
-}
-
-/* Eight vectors of eight dwords: rows become columns. */
-static inline void transpose(__m256i v[8])
-{
-	__m256i a[8], b[8];
-
-	for (int i = 0; i < 8; i += 2) {
-		a[i]     = _mm256_unpacklo_epi32(v[i], v[i + 1]);
-		a[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
-	}
-	for (int i = 0; i < 8; i += 4) {
-		b[i]     = _mm256_unpacklo_epi64(a[i], a[i + 2]);
-		b[i + 1] = _mm256_unpackhi_epi64(a[i], a[i + 2]);
-		b[i + 2] = _mm256_unpacklo_epi64(a[i + 1], a[i + 3]);
-		b[i + 3] = _mm256_unpackhi_epi64(a[i + 1], a[i + 3]);
-	}
-	for (int i = 0; i < 4; i++) {
-		v[i]     = _mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
-		v[i + 4] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
 	}
 }
 
