@@ -52,7 +52,7 @@ static int open_all(void **state)
 	struct sr_limits lim = drive_limits();
 	struct model *m;
 	struct load *l;
-	struct io *io;
+	struct io *io = NULL;
 	char err[512];
 
 	(void)state;

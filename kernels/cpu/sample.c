@@ -490,7 +490,7 @@ static double careful_logsum(const float *x, int32_t n, int32_t *arg)
 
 	*arg = 0;
 	for (int32_t i = 1; i < n; i++)
-		if (x[i] > x[*arg] || isnan(x[*arg]))
+		if (x[i] > x[*arg] || (isnan(x[*arg]) && !isnan(x[i])))
 			*arg = i;
 	if (!isfinite(x[*arg]))
 		return x[*arg] > 0 ? x[*arg] : 0;
