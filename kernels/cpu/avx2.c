@@ -144,6 +144,7 @@ const struct kern avx2_table = {
 	.form = form,
 	.block_bytes = lanes_block_bytes,
 	.pack = lanes_pack,
+	.unpack = lanes_unpack,
 	.tile_bytes = lanes_tile_bytes,
 	.make_rows = lanes_make_rows,
 	.matmul = avx2_matmul,

@@ -156,6 +156,48 @@ void lanes_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], ui
 	}
 }
 
+/* The group back as it was, up to what pack_group rounded. */
+static void unpack_group(enum lanes_kind kind, const uint16_t *scales, const uint8_t *quants, int c,
+                         int in_unit, float *dst)
+{
+	int offset = lanes_offset_bits(kind) ? 1 << lanes_offset_bits(kind) : 0;
+	bool min = kind == LANES_4M || kind == LANES_8M;
+	float d[2], m = min ? f32_of_f16(scales[KERN_COLS + c]) : 0;
+
+	d[0] = d[1] = f32_of_f16(scales[in_unit * KERN_COLS + c]);
+	if (kind == LANES_8H)
+		d[1] = f32_of_f16(scales[KERN_COLS + c]);
+	for (int i = 0; i < GROUP; i++) {
+		const uint8_t *at = quants + 4 * c + i % 4;
+		int q = lanes_quants(kind) != 256 ? at[64 * (i / 4)]
+		      : i < 16 ? at[64 * (i / 4)] & 15 : at[64 * (i / 4 - 4)] >> 4;
+
+		dst[i] = d[i / 16] * (float)(q - offset) + m;
+	}
+}
+
+void lanes_unpack(int32_t type, int32_t k, const uint8_t *block, int32_t c, float *dst)
+{
+	enum lanes_kind kind = lanes_kind(type);
+	int per = lanes_unit_groups(kind);
+
+	for (int32_t g = 0; types_quantized(type) && g < k / GROUP; g++) {
+		const uint8_t *unit = block + (size_t)(g / per) * lanes_unit_bytes(kind);
+
+		unpack_group(kind, (const uint16_t *)(const void *)unit,
+			unit + LANES_SCALES + (size_t)(g % per) * lanes_quants(kind), c, g % per, dst + g * GROUP);
+	}
+	for (int32_t i = 0; !types_quantized(type) && i < k; i++) {
+		if (kind == LANES_F32)
+			memcpy(&dst[i], block + ((size_t)i * KERN_COLS + (size_t)c) * 4, 4);
+		else if (kind == LANES_F16)
+			dst[i] = f32_of_f16(((const uint16_t *)(const void *)block)[i * KERN_COLS + c]);
+		else
+			dst[i] = f32_of_bf16(((const uint16_t *)(const void *)block)
+				[(i / 2 * KERN_COLS + c) * 2 + i % 2]);
+	}
+}
+
 /* ---- activations ---------------------------------------------------------------------------- */
 
 size_t lanes_tile_bytes(enum kern_form form, int32_t k)
