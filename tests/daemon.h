@@ -220,16 +220,25 @@ static inline void daemon_stop(struct daemon *d)
 	rmdir(d->dir);
 }
 
-/* Wait, two seconds at most, until all of the test's clients are gone or so many are left. */
-static inline void daemon_wait_connected(struct daemon *d, int n)
+/* Wait, two seconds at most, until so many clients are left. */
+static inline bool daemon_settles(struct daemon *d, int n)
 {
 	for (int i = 0; i < 2000; i++) {
 		daemon_look(d);
 		if (d->cs.connected == n)
-			return;
+			return true;
 		usleep(1000);
 	}
-	fail_msg("%d clients connected instead of %d", d->cs.connected, n);
+	return false;
+}
+
+/* A teardown: the daemon ends in any case, so that one failure stays one. */
+static inline int daemon_end(struct daemon *d)
+{
+	bool clean = daemon_settles(d, 0) && d->ks.n_held == 0;
+
+	daemon_stop(d);
+	return clean ? 0 : -1;
 }
 
 /* The token that must come after ids[0 .. n), of which n_prompt are the prompt's, when nothing

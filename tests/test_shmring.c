@@ -20,10 +20,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	daemon_wait_connected(&d, 0);
-	assert_int_equal(d.ks.n_held, 0);
-	daemon_stop(&d);
-	return 0;
+	return daemon_end(&d);
 }
 
 static struct sr_conn *open_conn(const struct sr_options *o)
