@@ -1,0 +1,279 @@
+/* main.c - slipring-http: the OpenAI API in front of a Slipring daemon.
+ *
+ * One process serves; with --api-server-count N, N children do, each with its own socket on the
+ * same port, and this one starts them, restarts the dead and the hung, and passes signals on.
+ * The sockets are opened here, once, so that a port never closes while a child is restarted.
+ *
+ * Exit codes: 0 asked to stop; 1 could not start or the children keep dying; 2 wrong arguments.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "api.h"
+#include "core/config.h"
+#include "core/io.h"
+#include "core/locate.h"
+#include "core/log.h"
+#include "core/notify.h"
+#include "listen.h"
+#include "process.h"
+
+#define SECOND    1000000000ull
+#define HUNG_NS   (30 * SECOND)   /* without a turn of its loop, a child is ended */
+#define YOUNG_NS  (5 * SECOND)    /* a child that dies younger counts against us */
+#define YOUNG_MAX 5
+
+struct parent {
+	struct config cfg;
+	struct located model;
+	struct listening at;
+	struct api_shared *shared;
+	struct process_beat *beat;        /* [at.n] */
+	pid_t pid[LISTEN_MAX];            /* 0 = not running */
+	uint64_t born[LISTEN_MAX];
+	int young;                        /* deaths in a row before YOUNG_NS */
+	bool announced, stopping, failed;
+};
+
+/* ---- telling the world -------------------------------------------------------------------- */
+
+/* Written beside it and renamed: whoever sees the file sees all of it. */
+static void write_ready_file(const char *path, const char *url)
+{
+	char tmp[4096];
+	FILE *f;
+
+	if (snprintf(tmp, sizeof(tmp), "%s.%d", path, (int)getpid()) >= (int)sizeof(tmp))
+		return;
+	f = fopen(tmp, "we");
+	if (!f || fprintf(f, "%s\n", url) < 0 || fclose(f) || rename(tmp, path) < 0)
+		log_error("--ready-file %s: %s", path, strerror(errno));
+}
+
+static void announce(void *ctx)
+{
+	struct parent *p = ctx;
+
+	log_info("serving %s on %s", p->model.name, p->at.url);
+	notify_sendf("READY=1\nSTATUS=serving %.200s on %.200s", p->model.name, p->at.url);
+	if (p->cfg.ready_file)
+		write_ready_file(p->cfg.ready_file, p->at.url);
+}
+
+static void feed_watchdog(void *ctx)
+{
+	(void)ctx;
+	if (notify_watchdog_ns())
+		notify_send("WATCHDOG=1");
+}
+
+/* ---- several processes -------------------------------------------------------------------- */
+
+static void run_child(struct parent *p, int i, pid_t parent, const sigset_t *mask)
+{
+	const struct process_config pc = {
+		.cfg = &p->cfg, .model = &p->model, .shared = p->shared, .beat = &p->beat[i],
+		.index = i, .listen_fd = dup(p->at.fd[i]), .beat_ns = SECOND,
+	};
+
+	setpgid(0, 0);                    /* Ctrl-C goes to the parent, who passes it on */
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		_exit(0);
+	unsetenv("NOTIFY_SOCKET");        /* the parent speaks for all */
+	p->at.unlink = NULL;              /* and removes the socket */
+	listen_close(&p->at);
+	sigprocmask(SIG_UNBLOCK, mask, NULL);
+	exit(process_run(&pc));
+}
+
+static void start_child(struct parent *p, int i, const sigset_t *mask)
+{
+	pid_t parent = getpid(), pid;
+
+	atomic_store(&p->beat[i].ready, 0);
+	atomic_store(&p->beat[i].alive_ns, io_now());
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0)
+		run_child(p, i, parent, mask);
+	if (pid < 0)
+		log_error("adapter process %d cannot be started: %s", i, strerror(errno));
+	p->pid[i] = pid > 0 ? pid : 0;
+	p->born[i] = io_now();
+}
+
+static void signal_children(struct parent *p, int sig)
+{
+	for (int i = 0; i < p->at.n; i++)
+		if (p->pid[i])
+			kill(p->pid[i], sig);
+}
+
+static void reap(struct parent *p)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		for (int i = 0; i < p->at.n; i++) {
+			if (p->pid[i] != pid)
+				continue;
+			p->pid[i] = 0;
+			if (p->stopping)
+				break;
+			log_error("adapter process %d (pid %d) ended by %s %d; it is started again", i, (int)pid,
+			          WIFSIGNALED(status) ? "signal" : "code",
+			          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+			p->young = io_now() - p->born[i] < YOUNG_NS ? p->young + 1 : 0;
+			/* Before the first READY it is our configuration, after it perhaps bad luck. */
+			if (!p->announced || p->young >= YOUNG_MAX) {
+				p->failed = p->stopping = true;
+				signal_children(p, SIGTERM);
+			}
+		}
+	}
+}
+
+static void look_after(struct parent *p, const sigset_t *mask)
+{
+	uint64_t now = io_now();
+	int ready = 0, alive = 0;
+
+	for (int i = 0; i < p->at.n; i++) {
+		uint64_t quiet = now - atomic_load(&p->beat[i].alive_ns);
+
+		if (!p->pid[i] && !p->stopping && now - p->born[i] > (p->young ? SECOND : 0))
+			start_child(p, i, mask);
+		if (p->pid[i] && (int64_t)quiet > (int64_t)HUNG_NS) {
+			log_error("adapter process %d (pid %d) hangs; it is killed", i, (int)p->pid[i]);
+			kill(p->pid[i], SIGKILL);
+		}
+		ready += atomic_load(&p->beat[i].ready) == 1;
+		alive += (int64_t)quiet < (int64_t)HUNG_NS;
+	}
+	if (!p->announced && ready == p->at.n && !p->stopping) {
+		p->announced = true;
+		announce(p);
+	}
+	if (alive == p->at.n)
+		feed_watchdog(NULL);
+}
+
+static int supervise(struct parent *p)
+{
+	const uint64_t beat = notify_watchdog_ns() ? notify_watchdog_ns() : SECOND;
+	sigset_t mask;
+	int left;
+
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGTERM);
+	sigaddset(&mask, SIGINT);
+	sigaddset(&mask, SIGHUP);
+	sigaddset(&mask, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &mask, NULL);
+	for (int i = 0; i < p->at.n; i++)
+		start_child(p, i, &mask);
+	do {
+		uint64_t ns = !p->announced ? SECOND / 50 : beat < SECOND ? beat : SECOND;
+		struct timespec wait = { (time_t)(ns / SECOND), (long)(ns % SECOND) };
+		int sig = sigtimedwait(&mask, NULL, &wait);
+
+		if (sig == SIGTERM || sig == SIGINT) {
+			if (!p->stopping)
+				notify_sendf("STOPPING=1\nEXTEND_TIMEOUT_USEC=%lld\nSTATUS=draining",
+				             (long long)(p->cfg.shutdown_timeout * 1e6) + 8000000);
+			p->stopping = true;
+			signal_children(p, SIGTERM);
+		} else if (sig == SIGHUP) {
+			signal_children(p, SIGHUP);
+		}
+		reap(p);
+		look_after(p, &mask);
+		left = 0;
+		for (int i = 0; i < p->at.n; i++)
+			left += p->pid[i] != 0;
+	} while (left || !p->stopping);
+	return p->failed;
+}
+
+/* ---- start -------------------------------------------------------------------------------- */
+
+static void set_log_level(const char *name)
+{
+	static const struct { const char *name; enum log_level level; } level[] = {
+		{ "critical", LOG_ERROR }, { "error", LOG_ERROR }, { "warning", LOG_WARN }, { "warn", LOG_WARN },
+		{ "info", LOG_INFO }, { "debug", LOG_DEBUG }, { "trace", LOG_DEBUG },
+	};
+
+	for (size_t i = 0; name && i < sizeof(level) / sizeof(*level); i++)
+		if (!strcmp(name, level[i].name))
+			log_level(level[i].level);
+}
+
+static int start(struct parent *p, int argc, char **argv, char *err, size_t errlen)
+{
+	int r = config_parse(&p->cfg, argc, argv, FOR_HTTP, err, errlen);
+
+	if (r)
+		return r;
+	set_log_level(p->cfg.log_level);
+	if (p->cfg.ssl_keyfile && !p->cfg.ssl_certfile) {
+		snprintf(err, errlen, "--ssl-keyfile needs --ssl-certfile.");
+		return -EINVAL;
+	}
+	r = locate_model(&p->model, p->cfg.model, err, errlen);
+	if (r == 0)
+		r = listen_open(&p->at, &p->cfg, p->cfg.api_server_count, err, errlen);
+	if (r < 0)
+		return r;
+	p->shared = api_shared_create();
+	p->beat = mmap(NULL, sizeof(*p->beat) * LISTEN_MAX, PROT_READ | PROT_WRITE,
+	               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (p->shared && p->beat != MAP_FAILED)
+		return 0;
+	snprintf(err, errlen, "No shared memory for the counters of the adapter processes.");
+	return -ENOMEM;
+}
+
+static int run_alone(struct parent *p)
+{
+	const struct process_config pc = {
+		.cfg = &p->cfg, .model = &p->model, .shared = p->shared, .beat = p->beat,
+		.listen_fd = p->at.fd[0], .on_ready = announce, .on_beat = feed_watchdog,
+		.beat_ns = notify_watchdog_ns() ? notify_watchdog_ns() : SECOND, .ctx = p,
+	};
+
+	p->at.n = 0;                      /* the process owns it now */
+	return process_run(&pc);
+}
+
+int main(int argc, char **argv)
+{
+	static struct parent p;
+	char err[1024] = "";
+	int r;
+
+	log_open("slipring-http");
+	r = start(&p, argc, argv, err, sizeof(err));
+	if (r < 0)
+		log_error("%s", err);
+	if (r)
+		return r == 1 ? 0 : r == -EINVAL ? 2 : 1;
+	r = p.at.n > 1 ? supervise(&p) : run_alone(&p);
+	if (p.cfg.ready_file && unlink(p.cfg.ready_file) < 0 && errno != ENOENT)
+		log_warn("--ready-file %s: %s", p.cfg.ready_file, strerror(errno));
+	listen_close(&p.at);
+	api_shared_destroy(p.shared);
+	config_free(&p.cfg);
+	return r;
+}
