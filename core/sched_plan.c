@@ -499,11 +499,10 @@ static void publish(struct sched *s, const struct fill *x)
 	for (int32_t j = 0; j < x->b->n_rows; j++) {
 		struct seq *q = &s->seq[x->f->row[j].seq];
 		struct kv_table *t = &s->table[q->slot];
-		int32_t n = q->planned < q->have ? q->planned : q->have;
 
 		q->in_fill = false;
-		if (j >= x->n_decode && !s->knobs.no_prefix_cache && (t->published + 1) * B <= n) {
-			kv_publish(s->kv, t, n);
+		if (j >= x->n_decode && !s->knobs.no_prefix_cache && (t->published + 1) * B <= q->planned) {
+			kv_publish(s->kv, t, q->planned); /* a prompt's: its ids are known */
 			s->n_published++;
 		}
 	}

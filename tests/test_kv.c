@@ -261,6 +261,24 @@ static void test_host_tier(void **state)
 	kv_destroy(kv);
 }
 
+/* At most half of a batch's copies go out by eviction: who waits for copies in gets the rest. */
+static void test_half_out(void **state)
+{
+	struct kv *kv = make(8, 8, 8);
+	struct text x;
+
+	(void)state;
+	leave_cached(kv, 0, 128);
+	text_make(&x, 1, 0);
+	kv_begin(kv, 6);
+	assert_int_equal(kv_grow(kv, &x.t, 5 * B), 0);
+	assert_int_equal(copies_of(kv, 1), 3);
+	assert_int_equal(kv_demote(kv, 8), 3);        /* but what nobody used may go out */
+	launched(kv);
+	kv_release(kv, &x.t);
+	kv_destroy(kv);
+}
+
 /* Where no copies may be carried nobody waits for them. */
 static void test_no_copies(void **state)
 {
@@ -355,7 +373,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_create), cmocka_unit_test(test_grow), cmocka_unit_test(test_match),
 		cmocka_unit_test(test_only_full_blocks_are_shared), cmocka_unit_test(test_twice_published),
-		cmocka_unit_test(test_eviction_order), cmocka_unit_test(test_host_tier),
+		cmocka_unit_test(test_eviction_order), cmocka_unit_test(test_host_tier), cmocka_unit_test(test_half_out),
 		cmocka_unit_test(test_no_copies), cmocka_unit_test(test_pins), cmocka_unit_test(test_demote),
 	};
 

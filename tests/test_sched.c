@@ -699,6 +699,27 @@ static void test_stop(void **state)
 	}
 }
 
+/* Nothing but a stop id may be drawn: before its time it is a token like any other. */
+static void test_stop_alone(void **state)
+{
+	const uint32_t five = 5;
+	struct sched_request q;
+
+	(void)state;
+	set_up();
+	assert_int_equal(try_open(), 0);
+	q = request(1, 30, 10);
+	q.list[SR_LIST_STOP] = q.list[SR_LIST_ALLOW] = &five;
+	q.n_list[SR_LIST_STOP] = q.n_list[SR_LIST_ALLOW] = 1;
+	q.sampling.min_position = 34;
+	assert_int_equal(admit(0, &q), 0);
+	until_idle();
+	assert_int_equal(tokens_of(1), 5);
+	assert_int_equal(end_of(1)->finish, SCHED_STOP);
+	assert_int_equal(end_of(1)->position, 34);
+	tear_down();
+}
+
 /* ---- ends ---------------------------------------------------------------------------------------------- */
 
 static void test_cancel(void **state)
@@ -848,6 +869,7 @@ int main(void)
 		cmocka_unit_test(test_fair), cmocka_unit_test(test_preempt),
 		cmocka_unit_test(test_admission_room), cmocka_unit_test(test_slow_reader),
 		cmocka_unit_test(test_prefix), cmocka_unit_test(test_score), cmocka_unit_test(test_stop),
+		cmocka_unit_test(test_stop_alone),
 		cmocka_unit_test(test_cancel), cmocka_unit_test(test_forget),
 		cmocka_unit_test(test_deadline), cmocka_unit_test(test_device_lost),
 		cmocka_unit_test(test_worked),
