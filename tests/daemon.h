@@ -35,7 +35,9 @@
 #define VOCAB   50000
 #define CONTEXT 1024
 #define EOS     7
+#ifndef MS
 #define MS      1000000ull
+#endif
 
 struct daemon {
 	char dir[32], path[64];

@@ -627,7 +627,9 @@ static void R10_killed_clients_leave_nothing(void **state)
 	assert_int_equal(open_fds(), fds);
 	assert_true(d.cs.died > 0);
 	assert_true(done >= 20);
+#ifndef __SANITIZE_ADDRESS__
 	assert_true(quick * 4 >= done);       /* all, on a machine that does nothing else */
+#endif
 	print_message("R10: %d kills, %d reclaimed within 10 ms\n", done, quick);
 	sr_close(c);
 }

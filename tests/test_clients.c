@@ -1,0 +1,462 @@
+/* LINK: shmring/server.c shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/stats.c core/log.c core/config.c kernels/null/null.c tools/ping.c -luring -lhugetlbfs -lxxhash -ljansson -lyaml */
+/* test_clients.c - what clients.c adds to the rings: the translation of each field, seeds, salts
+ * and tenants, priorities, counting, draining, many idle clients; the example; slipring ping. */
+#include <math.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "tests/daemon.h"
+#include "core/clients.c" /* the keyed hash is tested from inside */
+#include "tools/commands.h"
+
+static struct daemon d;
+
+static int setup(void **state)
+{
+	(void)state;
+	daemon_start(&d, NULL);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return daemon_end(&d);
+}
+
+static struct sr_conn *open_conn(void)
+{
+	struct sr_conn *c = NULL;
+
+	assert_int_equal(sr_open(&c, d.path, NULL), 0);
+	return c;
+}
+
+static void next(struct sr_conn *c, struct sr_token *t)
+{
+	int n;
+
+	while ((n = sr_next(c, t)) == 0)
+		assert_true(sr_wait(c, SR_WAIT_TOKENS, 2000) > 0);
+	assert_int_equal(n, 1);
+}
+
+/* Run a request; its ids in out[0 .. n), its END. */
+static struct sr_end run(struct sr_conn *c, struct sr_request q, int32_t *out)
+{
+	struct sr_token t = { 0 };
+	uint32_t n = 0;
+
+	q.size = sizeof(q);
+	assert_int_equal(sr_submit(c, &q, NULL), 0);
+	for (next(c, &t); t.kind != SR_END; next(c, &t))
+		out[n++] = t.id;
+	assert_int_equal(n, t.end.n_tokens);
+	return t.end;
+}
+
+/* ---- the hash ------------------------------------------------------------------------------------ */
+
+static void siphash_is_siphash(void **state)
+{
+	/* The vectors of its authors: key 00 .. 0f, input 00 01 02 .. of 8 n bytes. */
+	static const uint64_t key[2] = { 0x0706050403020100u, 0x0f0e0d0c0b0a0908u };
+	static const uint64_t in[] = { 0x0706050403020100u, 0x0f0e0d0c0b0a0908u };
+	static const uint64_t is[] = { 0x726fdb47dd0e0e31u, 0x93f5f5799a932462u, 0x3f2acc7f57c29bdbu };
+
+	(void)state;
+	for (int n = 0; n <= 2; n++)
+		assert_true(siphash(key, in, n) == is[n]);
+}
+
+/* ---- each field --------------------------------------------------------------------------------- */
+
+static const int32_t few[] = { 11, 12, 13 }, many_allowed[] = { 100, 200, 300, 400, 500 };
+static const int32_t words[] = { 2, 21, 22, 1, 23 };
+static const struct sr_pair biases[] = { { 31, 1.5f }, { 32, -2 } };
+
+/* A request, and what the device must be told of it. */
+struct field { const char *what; struct sr_request q; struct sr_null_request is; };
+
+#define SAMPLING .top_p = 1, .repetition = 1, .min_position = 8
+static const struct field fields[] = {
+	{ "nothing", { .max_tokens = 12 }, { .sampling = { SAMPLING } } },
+	{ "seed and temperature", { .temperature = 0.7f, .seed = 99, .flags = SR_SEEDED },
+	  { .sampling = { SAMPLING, .seed = 99, .temperature = 0.7f } } },
+	{ "cuts", { .temperature = 1, .seed = 1, .flags = SR_SEEDED, .top_p = 0.9f, .min_p = 0.1f, .top_k = 40 },
+	  { .sampling = { .top_p = 0.9f, .min_p = 0.1f, .top_k = 40, .repetition = 1, .min_position = 8,
+	                  .seed = 1, .temperature = 1 } } },
+	{ "presence", { .presence = 0.5f }, { .sampling = { SAMPLING, .presence = 0.5f }, .history = true } },
+	{ "frequency", { .frequency = -1 }, { .sampling = { SAMPLING, .frequency = -1 }, .history = true } },
+	{ "repetition", { .repetition = 1.5f },
+	  { .sampling = { .top_p = 1, .repetition = 1.5f, .min_position = 8 }, .history = true } },
+	{ "repetition 1 is off", { .repetition = 1 }, { .sampling = { SAMPLING } } },
+	{ "min_tokens", { .min_tokens = 6 },
+	  { .sampling = { .top_p = 1, .repetition = 1, .min_position = 14 } } },
+	{ "stop", { .n_stop = 2, .stop = { 41, 42 } },
+	  { .sampling = { SAMPLING }, .list = { (const uint32_t[]){ EOS, 41, 42 } }, .n_list = { 3 } } },
+	{ "more stops", { .n_stop = 1, .stop = { 41 }, .more_stops = few, .n_more_stops = 3 },
+	  { .sampling = { SAMPLING }, .list = { (const uint32_t[]){ EOS, 41, 11, 12, 13 } }, .n_list = { 5 } } },
+	{ "ignored eos", { .flags = SR_IGNORE_EOS, .n_stop = 1, .stop = { 41 } },
+	  { .sampling = { SAMPLING }, .list = { (const uint32_t[]){ 41 } }, .n_list = { 1 } } },
+	{ "bias", { .bias = biases, .n_bias = 2 },
+	  { .sampling = { SAMPLING }, .list = { NULL, (const uint32_t[]){ 31, 0x3fc00000, 32, 0xc0000000 } },
+	    .n_list = { 0, 4 } } },
+	{ "allowed", { .allowed = many_allowed, .n_allowed = 5 },
+	  { .sampling = { SAMPLING }, .list = { NULL, NULL, (const uint32_t *)many_allowed }, .n_list = { 0, 0, 5 } } },
+	{ "banned", { .banned = few, .n_banned = 3 },
+	  { .sampling = { SAMPLING }, .list = { NULL, NULL, NULL, (const uint32_t[]){ 1, 11, 1, 12, 1, 13 } },
+	    .n_list = { 0, 0, 0, 6 } } },
+	{ "bad words", { .bad_words = words, .n_bad_words = 5 },
+	  { .sampling = { SAMPLING }, .list = { NULL, NULL, NULL, (const uint32_t *)words },
+	    .n_list = { 0, 0, 0, 5 }, .history = true } },
+	{ "both", { .banned = few, .n_banned = 1, .bad_words = words + 3, .n_bad_words = 2 },
+	  { .sampling = { SAMPLING }, .list = { NULL, NULL, NULL, (const uint32_t[]){ 1, 11, 1, 23 } },
+	    .n_list = { 0, 0, 0, 4 } } },
+};
+
+static void each_field_reaches_the_device(void **state)
+{
+	static const uint32_t eos[] = { EOS };
+	struct sr_conn *c = open_conn();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		struct sr_request q = fields[i].q;
+		struct sr_null_request is = fields[i].is;
+		int32_t ids[64] = { 5, 6, 7, 8, 9, 10, 11, 12 }, got[64];
+		uint32_t n = 8, n_stops;
+		struct sr_end end;
+
+		if (!is.list[SR_LIST_STOP]) {
+			is.list[SR_LIST_STOP] = eos;
+			is.n_list[SR_LIST_STOP] = 1;
+		}
+		n_stops = (uint32_t)is.n_list[SR_LIST_STOP];
+		is.n_prompt = 8;
+		is.vocab = VOCAB;
+		q.prompt = ids;
+		q.n_prompt = 8;
+		q.max_tokens = 12;
+		end = run(c, q, got);
+		for (uint32_t k = 0; k < end.n_tokens; k++, n++) {
+			ids[n] = sr_null_next(&is, ids, (int32_t)n);
+			if (got[k] != ids[n])
+				fail_msg("%s: token %u is %d instead of %d", fields[i].what, k, got[k], ids[n]);
+		}
+		bool stop = false;
+
+		for (uint32_t k = 0; k < n_stops; k++)
+			stop |= (uint32_t)got[end.n_tokens - 1] == is.list[SR_LIST_STOP][k];
+		assert_int_equal(end.finish, stop ? SR_STOP : SR_LENGTH);
+	}
+	sr_close(c);
+}
+
+static void a_stop_id_ends_the_answer(void **state)
+{
+	static const int32_t ids[] = { 1, 2, 3 };
+	struct sr_conn *c = open_conn();
+	int32_t free_run[64], got[64];
+	struct sr_request q = { .prompt = ids, .n_prompt = 3, .max_tokens = 10, .allowed = many_allowed,
+		.n_allowed = 5 };
+
+	(void)state;
+	run(c, q, free_run);
+	q.n_stop = 5;                         /* whatever comes, it is one of these */
+	memcpy(q.stop, many_allowed, sizeof(many_allowed));
+	assert_int_equal(run(c, q, got).finish, SR_STOP);
+	assert_int_equal(run(c, q, got).n_tokens, 1);
+	sr_close(c);
+}
+
+static void without_a_seed_draws_differ(void **state)
+{
+	static const int32_t ids[] = { 1, 2, 3 };
+	struct sr_conn *c = open_conn();
+	int32_t a[16], b[16];
+	struct sr_request q = { .prompt = ids, .n_prompt = 3, .max_tokens = 8, .temperature = 1,
+		.flags = SR_IGNORE_EOS };
+
+	(void)state;
+	run(c, q, a);
+	run(c, q, b);
+	assert_memory_not_equal(a, b, 8 * sizeof(a[0]));
+	q.flags |= SR_SEEDED;
+	q.seed = 3;
+	run(c, q, a);
+	run(c, q, b);
+	assert_memory_equal(a, b, 8 * sizeof(a[0]));
+	sr_close(c);
+}
+
+/* ---- who shares what with whom --------------------------------------------------------------------- */
+
+static uint32_t cached(struct sr_conn *c, uint64_t salt, uint64_t tenant)
+{
+	static int32_t ids[100];
+	struct sr_request q = { .prompt = ids, .n_prompt = 100, .max_tokens = 1, .cache_salt = salt,
+		.tenant = tenant };
+	int32_t got[1];
+
+	for (int i = 0; i < 100; i++)
+		ids[i] = i;
+	return run(c, q, got).cached;
+}
+
+/* As nobody: returns what cached() was there, through the exit code. */
+static int cached_as_nobody(uint64_t salt)
+{
+	pid_t pid = fork();
+	int rc;
+
+	if (!pid) {
+		struct sr_conn *c;
+
+		if (setgid(65534) || setuid(65534) || sr_open(&c, d.path, NULL) < 0)
+			_exit(255);
+		_exit((int)cached(c, salt, 7));
+	}
+	waitpid(pid, &rc, 0);
+	return WEXITSTATUS(rc);
+}
+
+static void prefixes_are_shared_within_a_scope(void **state)
+{
+	static const struct { bool global, tenant; int other_tenant, other_uid; } t[] = {
+		{ false, false, 96, 0 },      /* by uid: tenants of one gateway share, other users do not */
+		{ false, true, 0, 0 },
+		{ true, false, 96, 96 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		struct clients_config cfg = { .scope_global = t[i].global, .scope_tenant = t[i].tenant };
+		struct sr_conn *c;
+
+		daemon_start(&d, &cfg);
+		chmod(d.dir, 0755);
+		chmod(d.path, 0777);
+		c = open_conn();
+		assert_int_equal(cached(c, 0, 7), 0);
+		assert_int_equal(cached(c, 0, 7), 96);
+		assert_int_equal(cached(c, 5, 7), 0); /* another salt shares nothing */
+		assert_int_equal(cached(c, 5, 7), 96);
+		assert_int_equal(cached(c, 0, 8), t[i].other_tenant);
+		if (geteuid() == 0)
+			assert_int_equal(cached_as_nobody(0), t[i].other_uid);
+		else
+			print_message("SKIP other uid: not root\n");
+		sr_close(c);
+		assert_int_equal(daemon_end(&d), 0);
+	}
+}
+
+static void strangers_are_not_urgent_nor_tenants(void **state)
+{
+	struct clients cl = { .key = { 1, 2 }, .cfg = { .n_eos = 0 } };
+	struct client us = { .uid = 1000, .trusted = true, .gateway = true }, them = { .uid = 1001 };
+	struct server_request r = { .q = { .priority = -5, .n_prompt = 1, .max_tokens = 1 } };
+
+	(void)state;
+	cl.stop = cl.bias = cl.allow = cl.bad = (uint32_t[8]){ 0 };
+	r.more_stops = r.allowed = r.banned = r.bad_words = r.prompt = (int32_t[8]){ 0 };
+	r.bias = (struct sr_pair[1]){ { 0, 0 } };
+	assert_int_equal(translate(&cl, &us, &r, 0).priority, -5);
+	assert_int_equal(translate(&cl, &them, &r, 0).priority, 0);
+	r.q.priority = 5;
+	assert_int_equal(translate(&cl, &them, &r, 0).priority, 5);
+	assert_true(tenant_of(&cl, &them, 1000) == 1001);
+	assert_true(tenant_of(&cl, &us, 0) == 1000);
+	assert_true(tenant_of(&cl, &us, 1001) >> 63);
+	assert_true(tenant_of(&cl, &us, 1001) != tenant_of(&cl, &us, 1002));
+}
+
+/* ---- counting, draining, crowds ----------------------------------------------------------------------- */
+
+static void requests_are_counted(void **state)
+{
+	static const int32_t ids[20] = { 1, 2, 3 };
+	struct sr_conn *c = open_conn();
+	int32_t got[64];
+	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 20, .max_tokens = 10,
+		.flags = SR_IGNORE_EOS };
+	const struct stats_page *p = d.stats;
+	uint32_t ticket;
+	struct sr_token t = { 0 };
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		run(c, q, got);
+	q.max_tokens = 2000000;
+	q.max_tokens = 900;
+	assert_int_equal(sr_submit(c, &q, &ticket), 0);
+	next(c, &t);
+	sr_cancel(c, ticket);
+	while (t.kind != SR_END)
+		next(c, &t);
+	q.flags = 0x100;
+	assert_int_equal(run(c, q, got).finish, -EINVAL);
+	daemon_look(&d);
+	assert_int_equal(p->ended[ENDED_LENGTH] + p->ended[ENDED_ABORT], 4);
+	assert_int_equal(p->ended[ENDED_ERROR], 1);
+	assert_int_equal(p->prompt_tokens, 80);
+	assert_int_equal(p->prompt_cached, 48); /* the first block of three */
+	assert_int_equal(p->generation_tokens, 30 + t.end.n_tokens);
+	for (enum stats_hist h = 0; h < N_HIST; h++) {
+		uint64_t n = 0;
+
+		for (int i = 0; i < STATS_BUCKETS; i++)
+			n += p->hist[h].count[i];
+		assert_int_equal(n, h == HIST_STEP_TOKENS ? 0 : h == HIST_ITL ? 27 + t.end.n_tokens - 1 : 4);
+	}
+	assert_true(p->hist[HIST_PROMPT_TOKENS].sum == 80);
+	assert_true(p->hist[HIST_E2E].sum > 0);
+	assert_int_equal(d.cs.taken, 5);
+	assert_int_equal(d.cs.invalid, 1);
+	assert_int_equal(d.cs.accepted, 1);
+	sr_close(c);
+}
+
+static void drain(struct daemon *x) { clients_drain(x->cl); }
+
+static void draining_ends_what_is_new(void **state)
+{
+	static const int32_t ids[] = { 1, 2, 3 };
+	struct sr_conn *c = open_conn(), *none;
+	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 3, .max_tokens = 100,
+		.flags = SR_IGNORE_EOS };
+	struct sr_token t = { 0 };
+	int32_t got[64];
+
+	(void)state;
+	d.paused = true;
+	assert_int_equal(sr_submit(c, &q, NULL), 0);
+	do
+		daemon_look(&d);
+	while (d.cs.taken < 1);
+	daemon_call(&d, drain);
+	assert_int_equal(sr_open(&none, d.path, NULL), -ECONNREFUSED);
+	assert_int_equal(run(c, q, got).finish, -ECONNRESET);
+	d.paused = false;
+	do
+		next(c, &t);
+	while (t.kind != SR_END);
+	assert_int_equal(t.end.finish, SR_LENGTH); /* what had begun is finished */
+	assert_int_equal(t.end.n_tokens, 100);
+	sr_close(c);
+}
+
+static void idle_clients_are_still_seen(void **state)
+{
+	enum { N = 300 };
+	static struct sr_conn *c[N];
+	struct clients_config cfg = { .max = N, .live = 32, .tokens = 64, .arena = 4096 };
+	static const int32_t ids[] = { 1, 2, 3 };
+	struct sr_request q = { .prompt = ids, .n_prompt = 3, .max_tokens = 3 };
+	int32_t got[8];
+	uint64_t rtt;
+
+	(void)state;
+	daemon_start(&d, &cfg);
+	for (int i = 0; i < N; i++)
+		c[i] = open_conn();
+	for (int i = 0; i < 20; i++)          /* keep the loop turning, so that the others get cold */
+		for (int k = 0; k < 100; k++)
+			assert_int_equal(sr_ping(c[0], &rtt, 2000), 0);
+	for (int i = N - 1; i >= 0; i -= 7)
+		run(c[i], q, got);
+	for (int i = 0; i < N; i++) {
+		if (i % 3 == 0)
+			run(c[i], q, got);
+		sr_close(c[i]);
+	}
+	assert_int_equal(daemon_end(&d), 0);
+}
+
+/* ---- the example, the command ------------------------------------------------------------------------------ */
+
+static void the_example_works(void **state)
+{
+	static const int32_t prompt[] = { 12, 504, 338 };
+	int32_t ids[32] = { 12, 504, 338 };
+	char cmd[512], line[128];
+	int n = 3, made = 0;
+	FILE *f;
+
+	(void)state;
+	(void)prompt;
+	snprintf(cmd, sizeof(cmd), "cc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -Ishmring -o %s/client "
+	         "docs/examples/client.c shmring/client.c", d.dir);
+	if (access("docs/examples/client.c", R_OK) < 0 || system("cc --version >/dev/null 2>&1") != 0) {
+		print_message("SKIP the_example_works: no compiler, or not in the source tree\n");
+		skip();
+	}
+	assert_int_equal(system(cmd), 0);
+	snprintf(cmd, sizeof(cmd), "%s/client %s 12 504 338", d.dir, d.path);
+	f = popen(cmd, "r");
+	assert_non_null(fgets(line, sizeof(line), f));
+	assert_string_equal(line, "model null, 50000 ids, context 1024\n");
+	while (fgets(line, sizeof(line), f) && line[0] >= '0' && line[0] <= '9') {
+		ids[n] = answer(ids, n, 3, 0);
+		assert_int_equal(atoi(line), ids[n]);
+		n++;
+		made++;
+	}
+	assert_int_equal(made, 16);
+	assert_string_equal(line, "length after 16 tokens\n");
+	assert_int_equal(pclose(f), 0);
+	snprintf(cmd, sizeof(cmd), "%s/client", d.dir);
+	unlink(cmd);
+}
+
+static void ping_prints_round_trips(void **state)
+{
+	char *good[] = { "ping", "--socket", d.path, "-n", "50", "--json", NULL };
+	char *none[] = { "ping", "--socket", "/tmp/slipring-none", NULL };
+	char *wrong[][3] = { { "ping", "-n", "0" }, { "ping", "-n", "x" }, { "ping", "--what", NULL } };
+	char out[512] = "";
+	int fd[2], saved = dup(1), err = dup(2), null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+	(void)state;
+	assert_int_equal(pipe(fd), 0);
+	fflush(stdout);
+	dup2(fd[1], 1);
+	dup2(null, 2);
+	assert_int_equal(cmd_ping(6, good), 0);
+	fflush(stdout);
+	dup2(saved, 1);
+	assert_int_equal(cmd_ping(3, none), 1);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(cmd_ping(i < 2 ? 3 : 2, wrong[i]), 2);
+	dup2(err, 2);
+	assert_true(read(fd[0], out, sizeof(out) - 1) > 0);
+	assert_non_null(strstr(out, "\"count\": 50"));
+	assert_non_null(strstr(out, "\"median_us\": "));
+	assert_non_null(strstr(out, "\"bare_line_median_us\": "));
+	close(fd[0]);
+	close(fd[1]);
+	close(saved);
+	close(err);
+	close(null);
+}
+
+int main(void)
+{
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(siphash_is_siphash),
+		CASE(each_field_reaches_the_device),
+		CASE(a_stop_id_ends_the_answer),
+		CASE(without_a_seed_draws_differ),
+		cmocka_unit_test(prefixes_are_shared_within_a_scope),
+		cmocka_unit_test(strangers_are_not_urgent_nor_tenants),
+		CASE(requests_are_counted),
+		CASE(draining_ends_what_is_new),
+		cmocka_unit_test(idle_clients_are_still_seen),
+		CASE(the_example_works),
+		CASE(ping_prints_round_trips),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

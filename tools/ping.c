@@ -1,0 +1,178 @@
+/* ping.c - slipring ping: the round trip of an empty record through the daemon's loop, past
+ * everything queued; and beside it that of a bare cache line between two processes, which is
+ * what the machine allows. */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "commands.h"
+#include "core/config.h"
+#include "shmring/slipring.h"
+
+#define COUNT      1000
+#define COUNT_MAX  1000000
+#define TIMEOUT_MS 1000
+
+struct summary { double min, median, p99; }; /* microseconds */
+
+static int usage(FILE *to)
+{
+	fprintf(to, "slipring ping [--socket PATH] [--instance NAME] [-n COUNT] [--json]\n\n"
+	            "Round trips of an empty record to the daemon's loop and back: least, median and 99th\n"
+	            "percentile, beside those of a bare cache line between two processes.\n\n"
+	            "  --socket PATH    the daemon's socket (default: that of the instance)\n"
+	            "  --instance NAME  which daemon (default: \"default\")\n"
+	            "  -n COUNT         so many round trips, 1 to %d (default: %d)\n"
+	            "  --json           one line for programs; times in microseconds\n", COUNT_MAX, COUNT);
+	return to == stdout ? 0 : 2;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static struct summary summarize(uint64_t *ns, int n)
+{
+	qsort(ns, (size_t)n, sizeof(ns[0]), by_value);
+	return (struct summary){ (double)ns[0] / 1e3, (double)ns[n / 2] / 1e3,
+	                         (double)ns[(int)((double)n * 0.99)] / 1e3 };
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Wait for *line == value; gives the core away now and then, for there may be only one. */
+static void await(_Atomic uint32_t *line, uint32_t value)
+{
+	for (unsigned turn = 1; atomic_load_explicit(line, memory_order_acquire) != value; turn++)
+		if (turn % 4096 == 0)
+			sched_yield();
+}
+
+/* Two processes throw a number back and forth, each in a line of its own. */
+static int bare_line(uint64_t *ns, int n)
+{
+	_Atomic uint32_t *there = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	_Atomic uint32_t *back = there + 64;
+	pid_t pid;
+
+	if (there == MAP_FAILED || (pid = fork()) < 0)
+		return -errno;
+	if (pid == 0) {
+		for (uint32_t i = 1; i <= (uint32_t)n; i++) {
+			await(there, i);
+			atomic_store_explicit(back, i, memory_order_release);
+		}
+		_exit(0);
+	}
+	for (uint32_t i = 1; i <= (uint32_t)n; i++) {
+		uint64_t begin = now_ns();
+
+		atomic_store_explicit(there, i, memory_order_release);
+		await(back, i);
+		ns[i - 1] = now_ns() - begin;
+	}
+	waitpid(pid, NULL, 0);
+	munmap((void *)there, 4096);
+	return 0;
+}
+
+static int measure(const char *socket, uint64_t *ns, int n, struct summary *ring, struct summary *line)
+{
+	struct sr_options o = { .size = sizeof(o), .name = "slipring ping" };
+	struct sr_conn *c;
+	int e = sr_open(&c, socket, &o);
+
+	if (e < 0) {
+		fprintf(stderr, "slipring ping: %s: %s%s\n", socket, strerror(-e), e == -ENOENT ||
+		        e == -ECONNREFUSED ? "; no daemon listens there (slipring serve starts one)" : "");
+		return e;
+	}
+	for (int i = 0; i < n && e == 0; i++)
+		e = sr_ping(c, &ns[i], TIMEOUT_MS);
+	sr_close(c);
+	if (e < 0) {
+		fprintf(stderr, "slipring ping: %s: %s\n", socket, strerror(-e));
+		return e;
+	}
+	*ring = summarize(ns, n);
+	e = bare_line(ns, n);
+	*line = e < 0 ? (struct summary){ 0, 0, 0 } : summarize(ns, n);
+	return 0;
+}
+
+static int print_json(const char *socket, long n, const struct summary *ring, const struct summary *line)
+{
+	json_t *j = json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "socket", socket,
+		"count", (json_int_t)n, "min_us", ring->min, "median_us", ring->median, "p99_us", ring->p99,
+		"bare_line_min_us", line->min, "bare_line_median_us", line->median, "bare_line_p99_us", line->p99);
+	int e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(6)) : -1;
+
+	putchar('\n');
+	json_decref(j);
+	return e < 0;
+}
+
+int cmd_ping(int argc, char **argv)
+{
+	struct config cfg = { .instance = "default" };
+	struct summary ring, line;
+	char socket[4096];
+	uint64_t *ns;
+	bool json = false;
+	long n = COUNT;
+
+	for (int i = 1; i < argc; i++) {
+		char *end = NULL;
+
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+			return usage(stdout);
+		if (!strcmp(argv[i], "--json"))
+			json = true;
+		else if (!strcmp(argv[i], "--socket") && i + 1 < argc)
+			cfg.socket = argv[++i];
+		else if (!strcmp(argv[i], "--instance") && i + 1 < argc)
+			cfg.instance = argv[++i];
+		else if (!strcmp(argv[i], "-n") && i + 1 < argc && (n = strtol(argv[++i], &end, 10)) >= 1 &&
+		         n <= COUNT_MAX && !*end)
+			;
+		else
+			return usage(stderr);
+	}
+	if (config_socket(&cfg, socket, sizeof(socket)) < 0) {
+		fprintf(stderr, "slipring ping: --instance %s: not a usable name\n", cfg.instance);
+		return 2;
+	}
+	ns = calloc((size_t)n, sizeof(ns[0]));
+	if (!ns || measure(socket, ns, (int)n, &ring, &line) < 0) {
+		free(ns);
+		return 1;
+	}
+	free(ns);
+	if (json)
+		return print_json(socket, n, &ring, &line);
+	printf("%ld round trips to %s\n"
+	       "               least     median        p99\n"
+	       "  daemon   %7.2f us %7.2f us %7.2f us\n"
+	       "  bare line%7.2f us %7.2f us %7.2f us   two processes, one cache line each way\n",
+	       n, socket, ring.min, ring.median, ring.p99, line.min, line.median, line.p99);
+	return 0;
+}
