@@ -33,7 +33,7 @@ struct gguf_case {
 	bool untied, f16_norm;
 	uint32_t matrix_type, eos, rope_dims;
 	const char *scaling;
-	float freqs;                   /* rope_freqs.weight with this last factor */
+	float freqs, freqs_2;          /* rope_freqs.weight: 1, 1, freqs_2 or 1, freqs */
 };
 static const struct gguf_case usual = { .arch = "llama", .layers = 2, .heads = 4, .heads_kv = 2, .context = 128,
 	.theta = 10000, .eps = 1e-5f, .matrix_type = 2, .eos = 7 };
@@ -96,7 +96,7 @@ static void put_settings(const struct gguf_case *c)
 static const char *write_gguf(const struct gguf_case *c)
 {
 	static char path[100];
-	float freqs[4] = { 1, 1, 1, c->freqs };
+	float freqs[4] = { 1, 1, c->freqs_2 ? c->freqs_2 : 1, c->freqs };
 	uint64_t freqs_at = 0;
 	FILE *f;
 
@@ -202,7 +202,7 @@ static void test_bad_gguf(void **state)
 	BAD(-ENOTSUP, "tensor blk.0.attn_q_norm.weight is no part", c.extra = "blk.0.attn_q_norm.weight");
 	BAD(-EINVAL, "blk.0.attn_k.bias is missing", c.extra = "blk.0.attn_q.bias");
 	BAD(-ENOTSUP, "tensor token_embd.weight is of type I16; supported are F32, F16, BF16, Q8_0", c.matrix_type = 25);
-	BAD(-ENOTSUP, "rope_freqs.weight[1] is 1, which Llama 3's scaling by 8 does not give", c.freqs = 8);
+	BAD(-ENOTSUP, "rope_freqs.weight[3] is 8, which Llama 3's scaling by 8 does not give", c.freqs = 8);
 	BAD(-EINVAL, "rope_freqs.weight[3] is nan", c.freqs = NAN);
 	BAD(-EINVAL, "rope_freqs.weight[3] is 0.5", c.freqs = 0.5f);
 }
@@ -225,6 +225,14 @@ static void test_rope(void **state)
 	c.freqs = 1;                       /* factors that change nothing */
 	assert_int_equal(model_open(&md, write_gguf(&c), err, sizeof(err)), 0);
 	assert_int_equal(md->m.rope[0].kind, SR_ROPE_PLAIN);
+	model_close(md);
+	/* Llama 3.1's: the third frequency, of wavelength 4442, lies between the two bounds, where
+	 * (8192 / 4442 - 1) / 3 = 0.2814 of it stays and the rest is divided by 8. */
+	c.theta = 500000;
+	c.freqs = 8;
+	c.freqs_2 = 1 / (0.2814f + 0.7186f / 8);
+	assert_int_equal(model_open(&md, write_gguf(&c), err, sizeof(err)), 0);
+	assert_true(md->m.rope[0].kind == SR_ROPE_LLAMA3 && md->m.rope[0].factor == 8);
 	model_close(md);
 }
 
