@@ -1005,6 +1005,26 @@ static void test_idle_memory(void **state)
 	rig_close();
 }
 
+/* Who connects before the server opens waits, and is served. */
+static void test_closed(void **state)
+{
+	const struct server_config cfg = { .closed = true };
+	struct heard h = { 0 };
+	int fd;
+
+	(void)state;
+	rig_open(&cfg);
+	fd = client();
+	SAY(fd, G "\r\n");
+	turns(5);
+	assert_int_equal(app.n_handled, 0);
+	assert_int_equal(server_open(server), 0);
+	hear_text(&h, fd, "GET /json");
+	forget(&h);
+	close(fd);
+	rig_close();
+}
+
 /* ---- the end ------------------------------------------------------------------------------ */
 
 static bool refused(void)
@@ -1326,7 +1346,8 @@ int main(void)
 		cmocka_unit_test(test_deadlines), cmocka_unit_test(test_stalled),
 		cmocka_unit_test(test_steady_upload), cmocka_unit_test(test_full),
 		cmocka_unit_test(test_held_bytes), cmocka_unit_test(test_descriptors),
-		cmocka_unit_test(test_idle_memory), cmocka_unit_test(test_drain), cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_idle_memory), cmocka_unit_test(test_closed),
+		cmocka_unit_test(test_drain), cmocka_unit_test(test_abort),
 		cmocka_unit_test(test_destroy), cmocka_unit_test(test_tls), cmocka_unit_test(test_tls_big),
 		cmocka_unit_test(test_tls_hostile),
 	};

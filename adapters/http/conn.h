@@ -44,6 +44,7 @@ struct conn_app {
 struct server_config {
 	int      max_connections;      /* 0 = 4096 */
 	int64_t  max_body;             /* 0 = 64 MiB; a larger one is refused with 413 */
+	bool     closed;               /* accepts nobody before server_open: they wait in the kernel */
 	int64_t  max_held;             /* all requests being read or served; 0 = 1 GiB; then 503 */
 	uint64_t head_ns, body_ns, idle_ns, send_ns, linger_ns; /* deadlines of the states; 0 = default */
 	const char *certfile, *keyfile, *cafile; int cert_reqs; /* TLS, or NULL */
@@ -53,6 +54,7 @@ struct server_config {
 int  server_create(struct server **out, struct io *io, int listen_fd,
                    const struct server_config *cfg, const struct conn_app *app,
                    char *err, size_t errlen);
+int  server_open(struct server *s);           /* 0, -errno */
 void server_drain(struct server *s);          /* accept no more, close idle ones, Connection: close */
 bool server_idle(const struct server *s);     /* nothing being read, answered or lingering */
 /* End every exchange that the app still has: a stream with `event` as its last, a waiting request

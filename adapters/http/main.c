@@ -152,7 +152,7 @@ static void look_after(struct parent *p, const sigset_t *mask)
 	for (int i = 0; i < p->at.n; i++) {
 		uint64_t quiet = now - atomic_load(&p->beat[i].alive_ns);
 
-		if (!p->pid[i] && !p->stopping && now - p->born[i] > (p->young ? SECOND : 0))
+		if (!p->pid[i] && !p->stopping && now - p->born[i] > (p->young > 1 ? SECOND : 0))
 			start_child(p, i, mask);
 		if (p->pid[i] && (int64_t)quiet > (int64_t)HUNG_NS) {
 			log_error("adapter process %d (pid %d) hangs; it is killed", i, (int)p->pid[i]);

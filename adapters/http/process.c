@@ -82,11 +82,17 @@ static void on_signal(void *ctx, int sig)
 		on_stop(ctx);
 }
 
-/* READY means that a request is served, unless the daemon is not even there. */
+/* READY means that a request is served, unless the daemon is not even there.  Who connects before
+ * that waits in the kernel's queue: no 503 only because we have just been started. */
 static void look_ready(struct process *me)
 {
+	int r;
+
 	if (!api_healthy(me->api) && io_now() < me->started + READY_NS)
 		return;
+	r = server_open(me->server);
+	if (r < 0)
+		log_error("the listening socket cannot be watched: %s", strerror(-r));
 	me->ready = true;
 	atomic_store(&me->p->beat->ready, 1);
 	if (me->p->on_ready)
@@ -127,7 +133,7 @@ static int start(struct process *me, const struct conn_app **app, char *err, siz
 	const struct api_config ac = { .cfg = cfg, .model = p->model, .shared = p->shared,
 	                               .index = p->index };
 	const struct server_config sc = {
-		.max_connections = cfg->max_connections, .max_body = cfg->max_body_bytes,
+		.closed = true, .max_connections = cfg->max_connections, .max_body = cfg->max_body_bytes,
 		.certfile = cfg->ssl_certfile, .keyfile = cfg->ssl_keyfile,
 		.cafile = cfg->ssl_ca_certs, .cert_reqs = cfg->ssl_cert_reqs,
 	};

@@ -64,8 +64,7 @@ static void on_accept_again(struct io_timer *t)
 	struct server *s = t->ctx;
 
 	s->warned = false;
-	if (s->listen.fd >= 0 && !s->listen.added)
-		io_watch_add(s->io, &s->listen);
+	server_open(s);
 }
 
 /* No descriptors: give up the spare one to tell one client, and rest if there is none. */
@@ -142,6 +141,11 @@ static void defaults(struct server_config *c)
 	c->linger_ns = c->linger_ns ? c->linger_ns : 5 * SECOND;
 }
 
+int server_open(struct server *s)
+{
+	return s->draining || s->listen.added ? 0 : io_watch_add(s->io, &s->listen);
+}
+
 int server_create(struct server **out, struct io *io, int listen_fd,
                   const struct server_config *cfg, const struct conn_app *app,
                   char *err, size_t errlen)
@@ -176,7 +180,7 @@ int server_create(struct server **out, struct io *io, int listen_fd,
 			goto fail;
 	}
 	socket_options(listen_fd, &s->cfg);
-	r = io_watch_add(io, &s->listen);
+	r = cfg->closed ? 0 : server_open(s);
 	if (r == 0) {
 		*out = s;
 		return 0;
