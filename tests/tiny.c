@@ -22,21 +22,22 @@ static float uniform(uint64_t *s) /* [-1, 1) */
 	return (float)((double)(int64_t)next(s) * 0x1p-63);
 }
 
+/* Normal f16 only, truncated: any will do. */
 static uint16_t half(float f)
 {
-	_Float16 h = (_Float16)f;
-	uint16_t u;
+	uint32_t u;
 
-	memcpy(&u, &h, sizeof(u));
-	return u;
+	if (fabsf(f) < 0x1p-14f)
+		return 0;
+	memcpy(&u, &f, sizeof(u));
+	return (uint16_t)((u >> 16 & 0x8000) | ((u & 0x7fffffff) - 0x38000000) >> 13);
 }
 
-static float unhalf(uint16_t u)
+static float unhalf(uint16_t h)
 {
-	_Float16 h;
+	float f = ldexpf((float)(h & 0x3ff) / 1024 + 1, (h >> 10 & 31) - 15);
 
-	memcpy(&h, &u, sizeof(h));
-	return (float)h;
+	return !(h & 0x7fff) ? 0 : h & 0x8000 ? -f : f;
 }
 
 static uint16_t brain(float f) /* truncated: any bf16 will do */
