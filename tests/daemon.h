@@ -130,7 +130,6 @@ static inline void daemon_unmake(struct daemon *d)
 	sched_destroy(d->s);
 	kv_destroy(d->kv);
 	sr_null_ops()->close(d->b);
-	io_destroy(d->io);
 }
 
 static inline void daemon_loop(struct daemon *d)
@@ -216,6 +215,7 @@ static inline void daemon_stop(struct daemon *d)
 	d->stop = true;
 	io_wake(d->io);
 	pthread_join(d->thread, NULL);
+	io_destroy(d->io);                    /* here, for io_wake had to be over */
 	assert_int_equal(open_fds(), d->fds);
 	free(d->stats);
 	unlink(d->path);

@@ -123,8 +123,13 @@ static int32_t *evil_arena(const struct evil *e) { return (void *)(e->up + SR_OF
 
 static void evil_wake(struct evil *e)
 {
+	bool sleeps;
+
 	sr_ring_fence();
-	if (sr_ring_wanted(&e->requests) | sr_ring_wanted(&e->cancels) | sr_ring_freed(&e->tokens))
+	sleeps = sr_ring_wanted(&e->requests);
+	sleeps |= sr_ring_wanted(&e->cancels);
+	sleeps |= sr_ring_freed(&e->tokens);
+	if (sleeps)
 		sr_signal(e->fd);
 }
 
