@@ -336,7 +336,7 @@ static void json_request(struct api *a, struct exchange *x, const struct http_re
 
 	snprintf(lines, sizeof(lines), "%s", extra);
 	if (!is_json(r))
-		problem_set(&p, 400, "Bad Request", NULL, "Unsupported Media Type: Only 'application/json' is "
+		problem_set(&p, 400, "Bad Request", NULL, "1 validation error:\n  Unsupported Media Type: Only 'application/json' is "
 		            "allowed");
 	else if (a->draining)
 		problem_set(&p, 503, "ServiceUnavailableError", NULL, "The server is shutting down.");

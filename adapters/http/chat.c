@@ -12,13 +12,14 @@
 #define ROLE_BYTES 64
 
 /* One part of a message's content: its text, or NULL and *p. */
-static const char *part_text(json_t *part, size_t message, size_t i, struct problem *p)
+static json_t *part_text(json_t *part, size_t message, size_t i, struct problem *p)
 {
-	const char *type, *s;
+	const char *type;
+	json_t *s;
 	char at[64];
 
 	if (json_is_string(part))
-		return json_string_value(part);
+		return part;
 	snprintf(at, sizeof(at), "messages.%zu.content.%zu", message, i);
 	type = json_string_value(json_object_get(part, "type"));
 	if (!json_is_object(part) || (!type && !json_object_get(part, "text"))) {
@@ -26,18 +27,19 @@ static const char *part_text(json_t *part, size_t message, size_t i, struct prob
 		return NULL;
 	}
 	if (!type || !strcmp(type, "text") || !strcmp(type, "input_text") || !strcmp(type, "output_text"))
-		s = json_string_value(json_object_get(part, "text"));
+		s = json_object_get(part, "text");
 	else if (!strcmp(type, "refusal"))
-		s = json_string_value(json_object_get(part, "refusal"));
+		s = json_object_get(part, "refusal");
 	else {
 		problem_bad(p, NULL, "messages[%zu].content[%zu] is of type `%.32s`: this server takes text "
 		            "only.", message, i, type);
 		return NULL;
 	}
-	if (!s)
-		problem_field(p, at, "messages[%zu].content[%zu] must have a string `%s`.", message, i,
-		              type && !strcmp(type, "refusal") ? "refusal" : "text");
-	return s;
+	if (json_is_string(s))
+		return s;
+	problem_field(p, at, "messages[%zu].content[%zu] must have a string `%s`.", message, i,
+	              type && !strcmp(type, "refusal") ? "refusal" : "text");
+	return NULL;
 }
 
 int ask_messages(struct ask *a, json_t *messages, struct problem *p)
@@ -105,8 +107,7 @@ static json_t *content(json_t *v, bool parts, bool tool)
 {
 	struct problem unused;
 	struct out text = { 0 };
-	json_t *part, *list, *r;
-	const char *s;
+	json_t *part, *list, *r, *s;
 	size_t i;
 
 	if (!parts || tool) {
@@ -117,7 +118,7 @@ static json_t *content(json_t *v, bool parts, bool tool)
 				s = part_text(part, 0, i, &unused);
 				if (i)
 					out_str(&text, "\n");
-				out_str(&text, s ? s : "");
+				out_bytes(&text, json_string_value(s), json_string_length(s));
 			}
 		r = text.failed ? NULL : json_stringn(text.p ? text.p : "", text.n);
 		out_free(&text);
@@ -129,7 +130,7 @@ static json_t *content(json_t *v, bool parts, bool tool)
 	else if (json_is_array(v))
 		json_array_foreach(v, i, part) {
 			s = part_text(part, 0, i, &unused);
-			json_array_append_new(list, json_pack("{s:s, s:s}", "type", "text", "text", s ? s : ""));
+			json_array_append_new(list, json_pack("{s:s, s:O}", "type", "text", "text", s));
 		}
 	return list;
 }

@@ -347,7 +347,7 @@ void event_echo(struct request *r, int index)
 {
 	begin(r);
 	out_fmt(&r->event, "{\"index\":%d,\"delta\":{\"content\":", index);
-	out_json_str(&r->event, r->ask.last_content);
+	out_json(&r->event, json_string_value(r->ask.last_content), json_string_length(r->ask.last_content));
 	PUT(&r->event, "},\"logprobs\":null,\"finish_reason\":null}]");
 	running_usage(r, r->ask.prompt[0].ids.n, 0);
 	PUT(&r->event, "}\n\n");
@@ -516,8 +516,7 @@ static void whole_chat(struct request *r, struct choice *c)
 	out_fmt(o, "{\"index\":%d,\"message\":{\"role\":", c->index);
 	out_json_str(o, r->limits.response_role);
 	PUT(o, ",\"content\":\"");
-	if (r->ask.last_content)
-		out_escaped(o, r->ask.last_content, strlen(r->ask.last_content));
+	out_escaped(o, json_string_value(r->ask.last_content), json_string_length(r->ask.last_content));
 	out_escaped(o, c->text.p, c->text.n);
 	PUT(o, "\",\"refusal\":null,\"annotations\":null,\"audio\":null,\"function_call\":null,"
 	    "\"reasoning\":null},\"logprobs\":");

@@ -117,10 +117,13 @@ int fields_read(const struct field *f, size_t n, uint8_t in, json_t *object, voi
 		case FIELD_INT: e = field_int(v, at); break;
 		case FIELD_DOUBLE: e = field_double(v, at); break;
 		case FIELD_STRING:
-			if (json_is_string(v))
-				*(const char **)at = json_string_value(v);
-			else
+			if (!json_is_string(v)) {
 				e = -EINVAL;
+			} else if (strlen(json_string_value(v)) != json_string_length(v)) {
+				return problem_field(p, f[i].name, "%s must not contain NUL.", f[i].name);
+			} else {
+				*(const char **)at = json_string_value(v);
+			}
 			break;
 		}
 		if (e)

@@ -1,6 +1,7 @@
 /* json.c - bytes of a body to a JSON tree, within bounds of depth and count that are checked
  * before any memory is spent: a body of 64 MB may otherwise become a tree of gigabytes.
- * Refused besides what is not JSON: duplicate keys, NUL, lone surrogates, wrong UTF-8.
+ * Refused besides what is not JSON: duplicate keys, lone surrogates, wrong UTF-8, NUL in a key.
+ * A NUL in a text is a character like others; where a word is expected, fields.c refuses it.
  */
 #include <string.h>
 
@@ -47,7 +48,7 @@ int ask_json(json_t **out, const char *body, size_t n, struct problem *p)
 		return problem_field(p, "", "The request has no body: a JSON object is required.");
 	if (bounds(body, n, p) < 0)
 		return -1;
-	*out = json_loadb(body, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+	*out = json_loadb(body, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
 	if (!*out) {
 		snprintf(at, sizeof(at), "%d", e.position > 0 ? e.position : 0);
 		return problem_field(p, at, "The body is not valid JSON: %s (line %d, column %d).",

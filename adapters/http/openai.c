@@ -147,7 +147,7 @@ static int combinations(const struct ask *a, json_t *root, struct problem *p)
 			                     "non-empty string if provided.");
 		s = json_string_value(v);
 		n = utf8_count(s, json_string_length(v));
-		if (n > 128 || strpbrk(s, "@/\\"))
+		if (n > 128 || strpbrk(s, "@/\\") || strlen(s) != json_string_length(v))
 			return problem_value(p, "cache_salt", NULL, "Parameter 'cache_salt' must be at most "
 			                     "128 characters and must not contain '@', '/', '\\\\', or NUL.");
 	}

@@ -71,7 +71,7 @@ struct ask {
 	int     n_prompts;
 	json_t *messages, *tools, *documents, *template_kwargs;
 	const char *chat_template, *reasoning_effort;
-	const char *last_content;     /* chat with echo: what to repeat, or NULL */
+	json_t *last_content;         /* chat with echo: the string to repeat, or NULL */
 
 	const char *model, *request_id, *cache_salt, *user, *truncation_side;
 	bool    echo, stream, include_usage, continuous_usage, logprobs_given, use_beam_search;

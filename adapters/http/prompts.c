@@ -90,10 +90,10 @@ static int check_ids(const struct ask *a, const struct ask_limits *l, const stru
 
 /* Adds one spelling of a word; with a space in front only if that gives another word of the
  * same length, as vLLM does. */
-static int add_word(struct ask *a, const struct ask_limits *l, const char *word, bool spaced,
+static int add_word(struct ask *a, const struct ask_limits *l, const char *word, size_t n, bool spaced,
                     int *count, struct problem *p)
 {
-	size_t n = strlen(word), from = a->bad.n;
+	size_t from = a->bad.n;
 	char *s = malloc(n + 2);
 	int32_t ids[SR_LIST_MAX + 1];
 	uint32_t last;
@@ -145,8 +145,10 @@ static int bad_words(struct ask *a, const struct ask_limits *l, struct problem *
 		if (k < i)
 			continue;
 		s = json_string_value(v);
-		s += strspn(s, " \t\r\n\v\f");
-		if (add_word(a, l, s, false, &count, p) < 0 || add_word(a, l, s, true, &count, p) < 0)
+		k = strspn(s, " \t\r\n\v\f");
+		s += k;
+		k = json_string_length(v) - k;
+		if (add_word(a, l, s, k, false, &count, p) < 0 || add_word(a, l, s, k, true, &count, p) < 0)
 			return -1;
 	}
 	return 0;

@@ -149,7 +149,7 @@ static void prepare(struct request *r)
 		v = json_object_get(m, "content");
 		if (r->ask.echo && json_is_string(v) &&
 		    !strcmp(json_string_value(json_object_get(m, "role")), r->limits.response_role))
-			r->ask.last_content = json_string_value(v);
+			r->ask.last_content = v;
 	}
 	clock_gettime(CLOCK_MONOTONIC, &b);
 	shared_add(r->api->shared->tokenize_ns, (uint64_t)((b.tv_sec - a.tv_sec) * 1000000000ll +
@@ -175,7 +175,8 @@ static void fill(const struct request *r, struct sr_request *q)
 		.presence = (float)a->presence,
 		.frequency = (float)a->frequency,
 		.repetition = (float)a->repetition,
-		.n_top = a->logprobs != ASK_NONE ? (uint32_t)a->logprobs : 0,
+		/* Without alternatives no token's own log-probability is computed either. */
+		.n_top = a->logprobs != ASK_NONE ? (uint32_t)(a->logprobs + !a->logprobs) : 0,
 		.n_prompt_top = a->prompt_logprobs != ASK_NONE ? (uint32_t)a->prompt_logprobs : 0,
 		.allowed = a->allowed.id, .n_allowed = a->allowed.n,
 		.bias = a->bias, .n_bias = a->n_bias,
@@ -203,7 +204,8 @@ static int submit(struct request *r, struct choice *c, const struct sr_request *
 	s.prompt = q->ids.id;
 	s.n_prompt = q->ids.n;
 	s.max_tokens = c->max_tokens;
-	s.seed = (uint64_t)(r->ask.seed + c->index % (int)r->ask.n);
+	if (r->ask.seeded)                    /* as vLLM: the answers of one prompt count up from it */
+		s.seed = (uint64_t)r->ask.seed + (uint64_t)(c->index % (int)r->ask.n);
 	if (s.min_tokens > s.max_tokens)
 		s.min_tokens = s.max_tokens;
 	if (r->ask.prompt_logprobs != ASK_NONE)
