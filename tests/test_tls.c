@@ -1,0 +1,236 @@
+/* LINK: adapters/http/http.c adapters/http/conn.c adapters/http/reply.c adapters/http/server.c adapters/http/tls.c core/io.c core/log.c -luring -lssl -lcrypto */
+/* test_tls.c - TLS over real sockets, with OpenSSL as the client. */
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <time.h>
+
+#include "conn_rig.h"
+
+/* ---- TLS ---------------------------------------------------------------------------------- */
+
+static char pem_dir[64], cert_file[96], key_file[96];
+
+/* A self-signed certificate for `name`, written as the operator would. */
+static void write_certificate(const char *name)
+{
+	EVP_PKEY *key = EVP_EC_gen("P-256");
+	X509 *x = X509_new();
+	X509_NAME *who = X509_get_subject_name(x);
+	FILE *f;
+
+	assert_non_null(key);
+	ASN1_INTEGER_set(X509_get_serialNumber(x), 1);
+	X509_gmtime_adj(X509_getm_notBefore(x), -60);
+	X509_gmtime_adj(X509_getm_notAfter(x), 3600);
+	X509_set_pubkey(x, key);
+	X509_NAME_add_entry_by_txt(who, "CN", MBSTRING_ASC, (const unsigned char *)name, -1, -1, 0);
+	X509_set_issuer_name(x, who);
+	assert_true(X509_sign(x, key, EVP_sha256()) > 0);
+	f = fopen(cert_file, "w");
+	assert_true(f && PEM_write_X509(f, x) && !fclose(f));
+	f = fopen(key_file, "w");
+	assert_true(f && PEM_write_PrivateKey(f, key, NULL, NULL, 0, NULL, NULL) && !fclose(f));
+	X509_free(x);
+	EVP_PKEY_free(key);
+}
+
+static void rig_open_tls(uint64_t head_ns)
+{
+	const struct server_config cfg = { .certfile = cert_file, .keyfile = key_file, .head_ns = head_ns,
+	                                   .linger_ns = 50 * MS };
+
+	strcpy(pem_dir, "/tmp/test_conn.XXXXXX");
+	assert_non_null(mkdtemp(pem_dir));
+	sprintf(cert_file, "%s/cert.pem", pem_dir);
+	sprintf(key_file, "%s/key.pem", pem_dir);
+	write_certificate("first");
+	rig_open(&cfg);
+}
+
+static void rig_close_tls(void)
+{
+	unlink(cert_file);
+	unlink(key_file);
+	rmdir(pem_dir);
+	rig_close();
+}
+
+/* A call of the client's until it got what it wanted, running the server in between. */
+enum call { CONNECT, READ, WRITE };
+
+static int tls(SSL *ssl, enum call call, void *buf, int n)
+{
+	uint64_t end = io_now() + 2000 * MS;
+	int r, e;
+
+	do {
+		turn();
+		r = call == CONNECT ? SSL_connect(ssl) : call == READ ? SSL_read(ssl, buf, n) :
+		    SSL_write(ssl, buf, n);
+		e = SSL_get_error(ssl, r);
+	} while (r <= 0 && (e == SSL_ERROR_WANT_READ || e == SSL_ERROR_WANT_WRITE) && io_now() < end);
+	return r;
+}
+
+static void tls_say(SSL *ssl, const char *text)
+{
+	assert_int_equal(tls(ssl, WRITE, (void *)(uintptr_t)text, (int)strlen(text)), strlen(text));
+}
+
+static SSL *tls_client(SSL_CTX *ctx, int *fd)
+{
+	SSL *ssl = SSL_new(ctx);
+
+	*fd = client();
+	SSL_set_fd(ssl, *fd);
+	return ssl;
+}
+
+static void common_name(SSL *ssl, char *out, int n)
+{
+	X509 *x = SSL_get1_peer_certificate(ssl);
+
+	X509_NAME_get_text_by_NID(X509_get_subject_name(x), NID_commonName, out, n);
+	X509_free(x);
+}
+
+static void test_tls(void **state)
+{
+	static const unsigned char http11[] = "\x02h2\x08http/1.1";
+	SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+	char buf[16384], name[64], err[256];
+	const unsigned char *proto;
+	unsigned len;
+	SSL *ssl;
+	int fd, n;
+
+	(void)state;
+	rig_open_tls(0);
+	SSL_CTX_set_alpn_protos(ctx, http11, sizeof(http11) - 1);
+	ssl = tls_client(ctx, &fd);
+	assert_int_equal(tls(ssl, CONNECT, NULL, 0), 1);
+	SSL_get0_alpn_selected(ssl, &proto, &len);
+	assert_int_equal(len, 8);
+	common_name(ssl, name, sizeof(name));
+	assert_string_equal(name, "first");
+
+	/* two pipelined requests in one record, then a stream: an event is one record */
+	tls_say(ssl, G "\r\n" NEXT);
+	UNTIL(app.n_handled == 2);
+	for (int i = 0; i < 2; i++) {
+		n = tls(ssl, READ, buf, sizeof(buf) - 1);
+		assert_true(n > 0);
+		buf[n] = 0;
+		assert_non_null(strstr(buf, i ? "GET /next" : "GET /json"));
+	}
+	tls_say(ssl, "GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
+	UNTIL(app.n_held == 1);
+	for (int i = 0; i < 3; i++) {
+		exchange_event(app.held[0], "data: x\n\n", 9);
+		n = tls(ssl, READ, buf, sizeof(buf) - 1);
+		buf[n > 0 ? n : 0] = 0;
+		assert_non_null(strstr(buf, "9\r\ndata: x\n\n\r\n"));
+		assert_true(i == 0 || n == 14);
+	}
+
+	/* the certificate is replaced while the stream runs; a wrong one is not taken */
+	write_certificate("second");
+	assert_int_equal(server_reload_tls(server, err, sizeof(err)), 0);
+	assert_int_equal(truncate(cert_file, 10), 0);
+	assert_true(server_reload_tls(server, err, sizeof(err)) < 0);
+	assert_non_null(strstr(err, cert_file));
+	exchange_event(app.held[0], "data: y\n\n", 9);
+	exchange_end(take(0));
+	n = tls(ssl, READ, buf, sizeof(buf) - 1);
+	assert_int_equal(n, 14);
+	SSL_free(ssl);
+	close(fd);
+
+	ssl = tls_client(ctx, &fd);
+	assert_int_equal(tls(ssl, CONNECT, NULL, 0), 1);
+	common_name(ssl, name, sizeof(name));
+	assert_string_equal(name, "second");
+
+	/* gone is seen under TLS too */
+	tls_say(ssl, "GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
+	UNTIL(app.n_held == 2);
+	SSL_free(ssl);
+	close(fd);
+	UNTIL(app.n_gone == 1);
+	SSL_CTX_free(ctx);
+	rig_close_tls();
+}
+
+static void test_tls_big(void **state)
+{
+	static char body[200000], buf[1 << 16];
+	SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+	int fd, n = sprintf(body, P "Content-Length: 190000\r\nConnection: close\r\n\r\n"), sum = 0, r;
+	SSL *ssl;
+
+	(void)state;
+	rig_open_tls(0);
+	ssl = tls_client(ctx, &fd);
+	assert_int_equal(tls(ssl, CONNECT, NULL, 0), 1);
+	memset(body + n, 'z', 190000);
+	SSL_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	for (int at = 0; at < n + 190000; at += r) {
+		r = tls(ssl, WRITE, body + at, n + 190000 - at);
+		assert_true(r > 0);
+	}
+	while ((r = tls(ssl, READ, buf, sizeof(buf))) > 0)
+		sum += r;
+	assert_true(sum > 190000);
+	assert_int_equal(SSL_get_error(ssl, r), SSL_ERROR_ZERO_RETURN);  /* close_notify, not a cut */
+	SSL_free(ssl);
+	close(fd);
+	SSL_CTX_free(ctx);
+	rig_close_tls();
+}
+
+/* What is no TLS ends cleanly; what is half a handshake waits without work, and not for ever. */
+static void test_tls_hostile(void **state)
+{
+	struct heard h = { 0 };
+	struct timespec a, b;
+	int fd, wakes = 0;
+	uint64_t end;
+
+	(void)state;
+	rig_open_tls(100 * MS);
+	fd = client();
+	SAY(fd, G "\r\n");
+	hear_end(&h, fd);
+	assert_int_equal(app.n_handled, 0);
+	forget(&h);
+	close(fd);
+
+	fd = client();
+	SAY(fd, "\x16");
+	UNTIL(server_connections(server) == 1);
+	turns(5);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
+	for (end = io_now() + 60 * MS; io_now() < end; wakes++)
+		io_sleep(io, end);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
+	assert_true(wakes < 5);
+	assert_true((b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000 < 30);
+	UNTIL(server_connections(server) == 0);
+	hear_end(&h, fd);
+	forget(&h);
+	close(fd);
+	rig_close_tls();
+}
+
+/* ---- all of it, on both loops --------------------------------------------------------------- */
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_tls), cmocka_unit_test(test_tls_big),
+		cmocka_unit_test(test_tls_hostile),
+	};
+
+	return rig_run(tests, sizeof(tests) / sizeof(*tests));
+}
