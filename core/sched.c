@@ -12,7 +12,8 @@
 
 #include "core/sched_impl.h"
 
-#define SMOOTH       0.2      /* weight of a new measurement of time */
+#define SMOOTH       0.2      /* weight of a new measurement of time, */
+#define SMOOTH_FULL  64       /* if it is of so many prompt tokens: less, if of fewer */
 #define LIST_DEFAULT 65536    /* words, and some per sequence */
 #define LIST_PER_SEQ 8
 
@@ -456,17 +457,19 @@ static void reap_row(struct sched *s, int32_t i, const struct sr_row *r, const s
 static void measure(struct sched *s, const struct flight *f, const struct sr_batch *b)
 {
 	int32_t n_prompt = f->n_tokens - f->n_decode;
-	double ns = b->end_ns > b->begin_ns ? (double)(b->end_ns - b->begin_ns) : 0, *to, x;
+	double ns = b->end_ns > b->begin_ns ? (double)(b->end_ns - b->begin_ns) : 0, *to, x, weight = SMOOTH;
 
 	if (n_prompt > 0) {
 		to = &s->prompt_ns;
 		x = ns - (f->n_decode ? s->decode_ns : 0);
 		x = (x > ns / 10 ? x : ns / 10) / n_prompt;
+		if (n_prompt < SMOOTH_FULL) /* what a batch costs whatever it holds weighs more in it */
+			weight = SMOOTH * n_prompt / SMOOTH_FULL;
 	} else {
 		to = &s->decode_ns;
 		x = ns;
 	}
-	*to = *to > 0 ? *to + SMOOTH * (x - *to) : x;
+	*to = *to > 0 ? *to + weight * (x - *to) : x;
 }
 
 static enum sched_bound bound_of(const struct sr_batch *b)

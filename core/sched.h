@@ -61,7 +61,7 @@ struct sched_request {
 	bool     history;         /* the device needs the ids: penalties or bad words */
 };
 
-enum { SCHED_MORE, SCHED_STOP, SCHED_LENGTH }; /* else -ECANCELED, -ETIME, -ENOSPC, -EIO */
+enum { SCHED_MORE, SCHED_STOP, SCHED_LENGTH }; /* else -ECANCELED, -ETIME, -EIO */
 
 struct sched_event {          /* one token of an answer, one scored prompt token, or an end */
 	uint64_t user_data;
