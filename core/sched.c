@@ -13,7 +13,7 @@
 #include "core/sched_impl.h"
 
 #define SMOOTH       0.2      /* weight of a new measurement of time, */
-#define SMOOTH_FULL  64       /* if it is of so many prompt tokens: less, if of fewer */
+#define SMOOTH_FULL  64       /* less if it is slower, and of fewer prompt tokens than these */
 #define LIST_DEFAULT 65536    /* words, and some per sequence */
 #define LIST_PER_SEQ 8
 
@@ -463,7 +463,7 @@ static void measure(struct sched *s, const struct flight *f, const struct sr_bat
 		to = &s->prompt_ns;
 		x = ns - (f->n_decode ? s->decode_ns : 0);
 		x = (x > ns / 10 ? x : ns / 10) / n_prompt;
-		if (n_prompt < SMOOTH_FULL) /* what a batch costs whatever it holds weighs more in it */
+		if (n_prompt < SMOOTH_FULL && x > *to) /* what any batch costs falls on few tokens */
 			weight = SMOOTH * n_prompt / SMOOTH_FULL;
 	} else {
 		to = &s->decode_ns;
