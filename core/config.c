@@ -525,20 +525,18 @@ static bool is_value(const char *s)
 /* -q awq, -tp 2, -tp=2, -O3, -O.mode=3: short spellings stand in `also`. */
 static int find_short(struct parsing *p, const char *w, const char **value)
 {
-	size_t n = strcspn(w, "=");
+	size_t n = strcspn(w, "=."), len;
 	const char *at;
-	size_t len;
 
-	*value = NULL;
+	*value = strchr(w, '=') ? strchr(w, '=') + 1 : NULL;
+	if (w[1] == 'O' && isdigit((unsigned char)w[2])) {
+		*value = w + 2;
+		n = 2;
+	}
 	for (int i = 0; i < N_OPTIONS; i++)
 		for (int k = 0; (len = word(options[i].also, k, &at)) != 0; k++)
-			if (len == n && memcmp(at, w, n) == 0) {
-				*value = w[n] ? w + n + 1 : NULL;
+			if (len == n && memcmp(at, w, n) == 0)
 				return i;
-			} else if (len == 2 && at[1] == 'O' && strncmp(w, "-O", 2) == 0 && (isdigit((unsigned char)w[2]) || w[2] == '.')) {
-				*value = w + 2;
-				return i;
-			}
 	return fail(p, "%.60s is unknown; --help all lists what there is", w);
 }
 
@@ -703,6 +701,8 @@ int config_parse(struct config *c, int argc, char **argv, enum config_for who, c
 		rc = take_words(&p, &w);
 	if (rc == 0) {
 		take_environment(&p);
+		if (c->max_logprobs < 0)       /* vLLM's "as many as there are" */
+			c->max_logprobs = 20;
 		c->gpu_memory_utilization_given = p.from[option_index("gpu-memory-utilization")] != BY_DEFAULT;
 		rc = check(&p);
 	}

@@ -86,7 +86,7 @@ static const struct option options[] = {
 	    .help = "where default sampling settings come from: auto: the model's generation_config.json; vllm: nowhere; "
 	            "or a folder"),
 	OPT("tokenizer", TEXT, MODEL, D_ | H_, tokenizer, NULL, .help = "another model whose tokenizer to use"),
-	OPT("seed", U64, MODEL, D_ | H_, seed, "0", .help = "of what is drawn for requests without a seed, and of dummy weights"),
+	OPT("seed", U64, MODEL, D_ | H_, seed, "0", .help = "taken for scripts' sake: a request without a seed of its own gets a fresh one"),
 	TAKE("trust-remote-code", YESNO, ACCEPT, MODEL, "no code of a model is ever run"),
 	TAKE("revision", TEXT, WARN, MODEL, "nothing is downloaded: the cached revision that refs/main names is used"),
 	TAKE("code-revision", TEXT, ACCEPT, MODEL, "no code of a model is ever run"),

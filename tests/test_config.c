@@ -1,0 +1,354 @@
+/* LINK: -lyaml */
+/* test_config.c - flags, YAML, help: what scripts give, what is set, what is said. */
+#include "core/config.c"               /* before cmocka, whose fail() is a macro */
+
+#include <fcntl.h>
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+static struct config c;
+static char err_text[2000];
+
+/* A command line, split at spaces ('~' in a word is a space). */
+static int run(const char *line)
+{
+	static char text[4000];
+	char *argv[80] = { (char *)(uintptr_t)"test" };
+	int argc = 1;
+
+	snprintf(text, sizeof(text), "%s", line);
+	for (char *s = strtok(text, " "); s; s = strtok(NULL, " ")) {
+		for (char *t = s; *t; t++)
+			if (*t == '~')
+				*t = ' ';
+		argv[argc++] = s;
+	}
+	err_text[0] = 0;
+	return config_parse(&c, argc, argv, FOR_SERVE, err_text, sizeof(err_text));
+}
+
+static void good(const char *line)
+{
+	if (run(line) != 0)
+		fail_msg("%s: %s", line, err_text);
+}
+
+static void test_defaults(void **state)
+{
+	(void)state;
+	good("");
+	assert_null(c.model);
+	assert_true(c.gpu_memory_utilization == 0.92 && !c.gpu_memory_utilization_given);
+	assert_true(c.block_size == 16 && c.enable_prefix_caching && c.enable_chunked_prefill && c.max_model_len == 0);
+	assert_true(c.port == 8000 && c.api_server_count == 1 && c.max_body_bytes == 64 << 20 && c.max_logprobs == 20);
+	assert_string_equal(c.host, "127.0.0.1");
+	assert_string_equal(c.dtype, "auto");
+	assert_string_equal(c.scheduling_policy, "fcfs");
+	assert_true(c.device == DEVICE_AUTO && c.prefix_cache_scope == SCOPE_UID && c.shutdown_timeout == 30);
+	assert_null(c.allowed_origins);
+	config_free(&c);
+}
+
+/* The commands people paste must start unchanged. */
+static void test_scripts(void **state)
+{
+	static const char *const lines[] = {
+		"--model meta-llama/Meta-Llama-3.1-8B-Instruct --gpu-memory-utilization 0.95 --max-model-len 4096 "
+		"--max-num-seqs 256 --enable-prefix-caching --dtype half --port 8000",
+		"m --max-num-seqs 256 --max-num-batched-tokens 32768",
+		"m --disable-log-requests --swap-space 4 --use-v2-block-manager --guided-decoding-backend outlines",
+		"m -tp 1 -pp 1 -dp 1 -O3 --enforce-eager --trust-remote-code --async-scheduling",
+		"m -O.mode=3 --compilation-config.level 3 --compilation-config {\"a\":1} -cc.mode=none",
+		"m --tensor-parallel-size 1 --pipeline-parallel-size=1 --kv-cache-dtype auto --block_size 16",
+		"m --swap_space 0 --cpu-offload-gb 0.0 --num-speculative-tokens 0 --kv-transfer-config {}",
+		"m --api-key secret --host 0.0.0.0 --uvicorn-log-level warning --served-model-name a b",
+		"m --load-format auto --quantization None --seed 0 --max-logprobs 20 --generation-config vllm",
+		"m --disable-log-stats --stream-interval 1 --scheduling-policy priority --watermark 0.0",
+		"m --prefix-caching-hash-algo sha256_cbor --max-seq-len-to-capture 8192 --num-scheduler-steps 8",
+		"m --enable-chunked-prefill False --max-num-batched-tokens 9000 --logprobs-mode raw_logprobs",
+		"m --allowed-origins [\"*\"] --ssl-keyfile k --ssl-certfile c --root-path /v --middleware None",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++) {
+		good(lines[i]);
+		config_free(&c);
+	}
+	good(lines[0]);
+	assert_string_equal(c.model, "meta-llama/Meta-Llama-3.1-8B-Instruct");
+	assert_true(c.gpu_memory_utilization == 0.95 && c.gpu_memory_utilization_given && c.max_model_len == 4096);
+	assert_true(c.max_num_seqs == 256 && c.enable_prefix_caching && c.port == 8000);
+	assert_string_equal(c.dtype, "half");
+	config_free(&c);
+}
+
+static void test_forms(void **state)
+{
+	(void)state;
+	good("--max_num_seqs=4k --max-num-batched-tokens 25.6k --kv-cache-memory-bytes 2G --max-model-len auto");
+	assert_true(c.max_num_seqs == 4000 && c.max_num_batched_tokens == 25600);
+	assert_true(c.kv_cache_memory_bytes == 2ll << 30 && c.max_model_len == -1);
+	config_free(&c);
+	good("--max-model-len -1 --no-enable-prefix-caching --enable-chunked-prefill=true --port=0");
+	assert_true(c.max_model_len == -1 && !c.enable_prefix_caching && c.port == 0);
+	config_free(&c);
+	good("--port 1 --port 2 --api-key a --api-key b c");
+	assert_true(c.port == 2 && c.n_api_keys == 3);
+	assert_string_equal(c.api_key[2], "c");
+	config_free(&c);
+}
+
+struct wrong { const char *line, *says; };
+static const struct wrong wrong[] = {
+	{ "--max-num-seq 5", "--max-num-seq is unknown; did you mean --max-num-seqs?" },
+	{ "--gpu-memory-utilisation 0.9", "did you mean --gpu-memory-utilization?" },
+	{ "--max-num-batched 9", "did you mean --max-num-batched-tokens?" },
+	{ "--xyzzy 5", "--xyzzy is unknown; --help all" }, { "-z", "-z is unknown" }, { "-tq 2", "-tq is unknown" },
+	{ "--no-port", "--no-port is unknown" }, { "--port.x 3", "port has no parts" },
+	{ "--max-num-seqs", "--max-num-seqs needs a value" }, { "--max-num-seqs --port 3", "--max-num-seqs needs a value" },
+	{ "--max-num-seqs 0", "max-num-seqs is 0; 1 to 65536 are allowed" },
+	{ "--max-num-seqs 65537", "1 to 65536 are allowed" }, { "--max-num-seqs -5", "is no number like 4096" },
+	{ "--max-num-seqs 4x", "is no number like" }, { "--max-num-seqs 4kk", "is no number like" },
+	{ "--max-num-seqs 0x10", "is no number like" }, { "--max-num-seqs 1e3", "is no number like" },
+	{ "--max-num-seqs 1.5K", "fraction of a binary unit" }, { "--max-num-seqs 1.5", "must be a whole number" },
+	{ "--max-num-seqs 99999999999999999999", "is too large" }, { "--max-model-len 0", "1 to" },
+	{ "--max-model-len Auto", "is no number" }, { "--port 70000", "port is 70000; 0 to 65535 are allowed" },
+	{ "--port 8k", "port 8k is no whole number" }, { "--port -1", "port is -1" }, { "--port=", "port \"\" is no whole" },
+	{ "--gpu-memory-utilization 1.01", "0.01 to 1 are allowed" }, { "--gpu-memory-utilization 0", "0.01 to 1" },
+	{ "--gpu-memory-utilization nan", "is no number" }, { "--seed -1", "seed -1 is no whole number" },
+	{ "--dtype bf16", "one of these is allowed: auto half" }, { "--device gpu", "auto cpu cuda null" },
+	{ "--enable-prefix-caching=maybe", "true or false" }, { "--block-size 24", "8, 16, 32 and 64" },
+	{ "--tensor-parallel-size 2", "--tensor-parallel-size 2 is not supported by Slipring: one device so far (taken: 1)" },
+	{ "-tp=4", "--tensor-parallel-size 4 is not supported" }, { "--enable-lora", "--enable-lora is not supported" },
+	{ "--speculative-config {\"n\":1}", "no speculation yet" }, { "--speculative-config.n 1", "no speculation yet" },
+	{ "--tool-call-parser hermes", "--tool-call-parser hermes is not supported by Slipring: tool calls" },
+	{ "--ssl-keyfile k", "go together; only --ssl-keyfile is given" }, { "--ssl-ca-certs x", "needs --ssl-certfile" },
+	{ "--max-num-seqs 64 --max-num-batched-tokens 32", "max_num_batched_tokens (32) must be greater than or equal to" },
+	{ "a b", "b: there is a MODEL already, a" }, { "--config /nowhere", "--config /nowhere: No such file" },
+	{ "--config /tmp", "--config /tmp: is a directory" }, { "--config", "--config needs the name of a file" },
+	{ "--api-key 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17", "api-key has more than 16 values" },
+};
+
+static void test_wrong(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+		if (run(wrong[i].line) != -EINVAL || !strstr(err_text, wrong[i].says))
+			fail_msg("%s: \"%s\" does not say \"%s\"", wrong[i].line, err_text, wrong[i].says);
+}
+
+/* ---- YAML ------------------------------------------------------------------------------------- */
+
+static char yaml_path[] = "/tmp/slipring-test-config-XXXXXX";
+
+static const char *with(const char *text, const char *more)
+{
+	static char line[400];
+	FILE *f = fopen(yaml_path, "w");
+
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+	snprintf(line, sizeof(line), "--config %s %s", yaml_path, more);
+	return line;
+}
+
+static void test_yaml(void **state)
+{
+	(void)state;
+	good(with("# comment\nmodel: org/name\nserved-model-name: [a, b]\nmax_num_seqs: 4k\nport: 9000\n"
+	          "enable-prefix-caching: false\ncompilation-config:\n  mode: 3\nallowed-origins: [\"*\", \"http://x\"]\n"
+	          "chat-template: |\n  line one\n  line two\nuds: null\nno-enable-chunked-prefill: off\n", ""));
+	assert_string_equal(c.model, "org/name");
+	assert_true(c.n_served_names == 2 && c.max_num_seqs == 4000 && !c.enable_prefix_caching && c.port == 9000);
+	assert_string_equal(c.allowed_origins, "[\"*\", \"http://x\"]");
+	assert_string_equal(c.chat_template, "line one\nline two\n");
+	assert_true(c.enable_chunked_prefill && !c.uds);
+	config_free(&c);
+	good(with("port: 1\nserved-model-name: [a, b]\nmodel: x\n", "--port 2 --served-model-name z -- y"));
+	assert_int_equal(c.port, 2);              /* the command line wins, lists whole, wherever it stands */
+	assert_int_equal(c.n_served_names, 1);
+	assert_string_equal(c.served_name[0], "z");
+	assert_string_equal(c.model, "y");
+	config_free(&c);
+	good(with("", ""));
+	config_free(&c);
+}
+
+static const struct { const char *text, *says; } bad_yaml[] = {
+	{ "port: 80\nprot: foo\n", ": line 2, column 1: prot is unknown; did you mean port?" },
+	{ "port: 8x\n", ": line 1, column 7: port 8x is no whole number" },
+	{ "\nport: [8\n", ": line 3, column 1: did not find expected" },
+	{ "port: [8, 9]\n", ": line 1, column 7: port takes one value" },
+	{ "port: {a: 1}\n", "port takes one value" }, { "- port\n", "no list of \"flag: value\" lines" },
+	{ "[a]: 1\n", "a key is the name of a flag" }, { "port: 1\nport: 2\n", ": line 2, column 1: port is there twice" },
+	{ "port: 1\nPort: 2\n", "Port is unknown" }, { "served-model-name: [[a]]\n", "is a list of words" },
+	{ "tensor-parallel-size: 2\n", ": line 1, column 23: --tensor-parallel-size 2 is not supported" },
+	{ "enable-prefix-caching: perhaps\n", "true or false are allowed" },
+	{ "speculative-config:\n  n: 1\n", "no speculation yet" }, { "\tport: 1\n", "line 1, column 1" },
+	{ "a: *x\n", "line 1, column" }, { "allowed-origins: [\"a\\\"b\"]\n", "a list of plain words" },
+};
+
+static void test_bad_yaml(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad_yaml) / sizeof(*bad_yaml); i++)
+		if (run(with(bad_yaml[i].text, "")) != -EINVAL || !strstr(err_text, bad_yaml[i].says) ||
+		    !strstr(err_text, yaml_path))
+			fail_msg("%s: \"%s\" does not say \"%s\"", bad_yaml[i].text, err_text, bad_yaml[i].says);
+}
+
+/* ---- the rest ------------------------------------------------------------------------------------ */
+
+static void test_keys(void **state)
+{
+	(void)state;
+	setenv("VLLM_API_KEY", "from-environment", 1);
+	good("");
+	assert_int_equal(c.n_api_keys, 1);
+	assert_string_equal(c.api_key[0], "from-environment");
+	config_free(&c);
+	good("--api-key a");
+	assert_int_equal(c.n_api_keys, 1);
+	assert_string_equal(c.api_key[0], "a");
+	config_free(&c);
+	unsetenv("VLLM_API_KEY");
+}
+
+static void test_nearest(void **state)
+{
+	static const char *const names[] = { "serve", "chat", "generate", "show", "ping" };
+
+	(void)state;
+	assert_string_equal(config_nearest("sevre", names, 5), "serve");
+	assert_string_equal(config_nearest("generat", names, 5), "generate");
+	assert_null(config_nearest("xyz", names, 5));
+	assert_null(config_nearest("", names, 5));
+}
+
+static void test_run_dir(void **state)
+{
+	char dir[200], made[300], base[] = "/tmp/slipring-test-run-XXXXXX";
+	struct config k = { .instance = "a" };
+	struct stat st;
+
+	(void)state;
+	assert_non_null(mkdtemp(base));
+	setenv("RUNTIME_DIRECTORY", base, 1);
+	assert_int_equal(config_run_dir("default", dir, sizeof(dir)), 0);
+	assert_string_equal(dir, base);
+	assert_int_equal(config_run_dir("gpu-0", dir, sizeof(dir)), 0);
+	snprintf(made, sizeof(made), "%s/gpu-0", base);
+	assert_string_equal(dir, made);
+	assert_int_equal(config_make_run_dir(dir, err_text, sizeof(err_text)), 0);
+	assert_int_equal(config_make_run_dir(dir, err_text, sizeof(err_text)), 0);
+	assert_int_equal(stat(dir, &st), 0);
+	assert_int_equal(st.st_mode & 022, 0);
+	chmod(dir, 0777);
+	assert_int_equal(config_make_run_dir(dir, err_text, sizeof(err_text)), -EPERM);
+	assert_non_null(strstr(err_text, "nobody else may write there"));
+	rmdir(dir);
+	assert_int_equal(symlink("/tmp", dir), 0);
+	assert_true(config_make_run_dir(dir, err_text, sizeof(err_text)) < 0);
+	unlink(dir);
+	for (const char *const *bad = (const char *const[]){ "..", ".", "a/b", "", "a b", "x\n", NULL }; *bad; bad++)
+		assert_int_equal(config_run_dir(*bad, dir, sizeof(dir)), -EINVAL);
+	assert_int_equal(config_run_dir("default", dir, 5), -ENAMETOOLONG);
+	assert_int_equal(config_socket(&k, dir, sizeof(dir)), 0);
+	snprintf(made, sizeof(made), "%s/a/slipring.sock", base);
+	assert_string_equal(dir, made);
+	k.socket = "/x.sock";
+	assert_int_equal(config_socket(&k, dir, sizeof(dir)), 0);
+	assert_string_equal(dir, "/x.sock");
+	rmdir(base);
+	unsetenv("RUNTIME_DIRECTORY");
+}
+
+static size_t help(const char *topic, char *to, size_t n, int rc)
+{
+	FILE *f = fmemopen(to, n, "w");
+
+	assert_int_equal(config_help(f, topic, FOR_SERVE), rc);
+	fclose(f);
+	return strlen(to);
+}
+
+/* Every option is in the help, under a topic; and the table contradicts itself nowhere. */
+static void test_table(void **state)
+{
+	static char all[1 << 17], one[4096];
+
+	(void)state;
+	assert_true(help("all", all, sizeof(all), 0) < sizeof(all) - 1);
+	for (int i = 0; i < N_OPTIONS; i++) {
+		const struct option *o = &options[i];
+		char flag[80];
+
+		snprintf(flag, sizeof(flag), "%s%s", o->kind == YESNO && o->action == SET ? "]" : "--", o->name);
+		assert_non_null(strstr(all, flag));
+		assert_int_equal(option_index(o->name), i);         /* no name twice */
+		assert_true(o->help && *o->help && o->who);
+		assert_true(o->action != ONLY || o->value);
+		assert_true(o->action != SET || o->at || strcmp(o->name, "model") == 0);
+	}
+	help("--max-num-seqs", one, sizeof(one), 0);
+	assert_non_null(strstr(one, "--max-num-seqs N   (1 to 65536)"));
+	help("memory", one, sizeof(one), 0);
+	help(NULL, one, sizeof(one), 0);
+	assert_non_null(strstr(one, "usage: slipring serve"));
+	help("memori", one, sizeof(one), -EINVAL);
+	assert_non_null(strstr(one, "is unknown"));
+}
+
+/* The page that says what becomes of each flag of vLLM's names them all. */
+static void test_documented(void **state)
+{
+	static char text[1 << 18];
+	int fd = open("docs/vllm.md", O_RDONLY);
+	ssize_t n;
+
+	(void)state;
+	if (fd < 0) {
+		print_message("SKIP: docs/vllm.md is not here (run from the top of the tree)\n");
+		skip();
+	}
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	assert_true(n > 0);
+	for (int i = 0; i < N_OPTIONS; i++) {
+		char flag[80];
+
+		snprintf(flag, sizeof(flag), "| `--%s`", options[i].name);
+		if (!strstr(text, flag))
+			fail_msg("docs/vllm.md does not name --%s", options[i].name);
+	}
+}
+
+static int setup(void **state)
+{
+	int fd = mkstemp(yaml_path);
+
+	(void)state;
+	unsetenv("VLLM_API_KEY");
+	unsetenv("SLIPRING_API_KEY");
+	return fd < 0 ? -1 : close(fd);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return unlink(yaml_path);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_defaults), cmocka_unit_test(test_scripts), cmocka_unit_test(test_forms),
+		cmocka_unit_test(test_wrong), cmocka_unit_test(test_yaml), cmocka_unit_test(test_bad_yaml),
+		cmocka_unit_test(test_keys), cmocka_unit_test(test_nearest), cmocka_unit_test(test_run_dir),
+		cmocka_unit_test(test_table), cmocka_unit_test(test_documented),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
