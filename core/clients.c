@@ -100,7 +100,7 @@ struct clients {
 	uint32_t *stop, *bias, *allow, *bad; /* lists in the scheduler's form */
 };
 
-/* ---- keyed hash ---------------------------------------------------------------------------- */
+/* ---- keyed hash ------------------------------------------------------------------------------ */
 
 #define ROTL(x, n) ((x) << (n) | (x) >> (64 - (n)))
 
@@ -151,7 +151,7 @@ static uint64_t seed_of(struct clients *cl, const struct sr_wire_request *q)
 	return q->flags & SR_SEEDED ? q->seed : siphash(cl->key, &(uint64_t){ cl->n_seeds++ }, 1);
 }
 
-/* ---- who is where ----------------------------------------------------------------------------- */
+/* ---- who is where ---------------------------------------------------------------------------- */
 
 static void place(struct clients *cl, struct client *c, int32_t at)
 {
@@ -205,7 +205,7 @@ static void lie(struct client *c, int e)
 	lose(c, "dropped");
 }
 
-/* ---- come and go -------------------------------------------------------------------------------- */
+/* ---- come and go ----------------------------------------------------------------------------- */
 
 /* Nothing of it stays: the scheduler forgets it, and watches have no callback any more. */
 static void client_free(struct client *c, bool stopping)
@@ -424,7 +424,7 @@ static void on_again(struct io_timer *t)
 	io_watch_set(cl->io, &cl->listener, IO_IN);
 }
 
-/* ---- live requests ------------------------------------------------------------------------------ */
+/* ---- live requests --------------------------------------------------------------------------- */
 
 static int32_t *bucket_of(const struct client *c, uint32_t ticket)
 {
@@ -473,7 +473,7 @@ static void cancel_all(struct clients *cl, struct client *c)
 			sched_cancel(cl->s, c, i);
 }
 
-/* ---- what is counted ---------------------------------------------------------------------------- */
+/* ---- what is counted ------------------------------------------------------------------------- */
 
 static void observe(struct stats_page *p, enum stats_hist h, uint64_t from, uint64_t to)
 {
@@ -525,7 +525,7 @@ static void count_end(struct clients *cl, const struct live *q, const struct sch
 		stats_observe(p, HIST_TPOT, (double)(q->last - q->first) / 1e9 / (q->n_tokens - 1));
 }
 
-/* ---- the scheduler's port ------------------------------------------------------------------------ */
+/* ---- the scheduler's port -------------------------------------------------------------------- */
 
 static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
 {
@@ -578,6 +578,7 @@ static void port_emit(void *ctx, void *who, const struct sched_event *e)
 	struct clients *cl = ctx;
 	struct client *c = who;
 	struct live *q = &c->live[e->user_data];
+	int32_t finish;
 
 	assert(q->used);
 	soil(cl, c);
@@ -585,9 +586,10 @@ static void port_emit(void *ctx, void *who, const struct sched_event *e)
 		put_token(cl, c, q, e);
 	if (e->finish == SCHED_MORE)
 		return;
+	finish = e->finish == SCHED_STOP ? SR_STOP : e->finish == SCHED_LENGTH ? SR_LENGTH : e->finish;
 	server_end(c->conn, q->user_data, &(struct sr_end){
-		.finish = e->finish == SCHED_STOP ? SR_STOP : e->finish == SCHED_LENGTH ? SR_LENGTH : e->finish,
-		.n_tokens = q->n_tokens, .computed = (uint32_t)e->computed, .cached = (uint32_t)e->cached,
+		.finish = finish, .n_tokens = q->n_tokens,
+		.computed = (uint32_t)e->computed, .cached = (uint32_t)e->cached,
 		.queued = q->queued, .scheduled = e->scheduled, .first = q->first, .last = q->last,
 	}, (uint32_t)e->preempted);
 	count_end(cl, q, e);
@@ -601,7 +603,7 @@ void clients_port(struct clients *cl, struct sched_port *out)
 
 void clients_attach(struct clients *cl, struct sched *s) { cl->s = s; }
 
-/* ---- requests ------------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 /* Lists, as the back end wants them: words, each kind by itself. */
 static void lists_of(struct clients *cl, const struct server_request *r, struct sched_request *out)
@@ -796,7 +798,7 @@ static int serve(struct clients *cl, struct client *c)
 	return work;
 }
 
-/* ---- the loop's verbs --------------------------------------------------------------------------- */
+/* ---- the loop's verbs ------------------------------------------------------------------------ */
 
 int clients_take(struct clients *cl, uint64_t now)
 {
@@ -880,7 +882,7 @@ void clients_drain(struct clients *cl)
 
 void clients_stats(const struct clients *cl, struct clients_stats *out) { *out = cl->stats; }
 
-/* ---- create and destroy -------------------------------------------------------------------------- */
+/* ---- create and destroy ---------------------------------------------------------------------- */
 
 static int server_make(struct clients *cl)
 {

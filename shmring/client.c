@@ -77,7 +77,7 @@ static int versioned(void *to, size_t have, const void *from, uint32_t size)
 	return 0;
 }
 
-/* ---- open and close ---------------------------------------------------------------------- */
+/* ---- open and close -------------------------------------------------------------------------- */
 
 static int dial(const char *path)
 {
@@ -256,7 +256,7 @@ void sr_close(struct sr_conn *c)
 const struct sr_model_info *sr_model(const struct sr_conn *c) { return &c->model; }
 int sr_fd(const struct sr_conn *c) { return c->fd; }
 
-/* ---- is it still there? ------------------------------------------------------------------- */
+/* ---- is it still there? ---------------------------------------------------------------------- */
 
 /* A daemon that stops says so in its epoch; one that is killed closes the socket. */
 static int alive(struct sr_conn *c, bool ask_kernel)
@@ -288,7 +288,7 @@ static int wake(struct sr_conn *c)
 	return c->over ? -ECONNRESET : 0;
 }
 
-/* ---- submit and cancel -------------------------------------------------------------------- */
+/* ---- submit and cancel ----------------------------------------------------------------------- */
 
 /* Bytes of the span; 0 if a list is wrong. */
 static uint64_t span_bytes(const struct sr_request *q)
@@ -426,7 +426,7 @@ int sr_cancel(struct sr_conn *c, uint32_t ticket)
 	return alive(c, false) < 0 ? -ECONNRESET : cancel_put(c, &w);
 }
 
-/* ---- tokens --------------------------------------------------------------------------------- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 /* Nothing was there: say so, or that nothing will come. */
 static int nothing(struct sr_conn *c)
@@ -492,7 +492,7 @@ int sr_next(struct sr_conn *c, struct sr_token *t)
 	return n;
 }
 
-/* ---- waiting ---------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 /* What of `what` is there now: flags, or -errno. */
 static int look(struct sr_conn *c, int what)

@@ -118,7 +118,7 @@ static int guard_install(void)
 	return 0;
 }
 
-/* ---- memory ---------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -176,7 +176,7 @@ static void object_close(struct object *o)
 		close(o->fd);
 }
 
-/* ---- the rules ------------------------------------------------------------------------- */
+/* ---- the rules ------------------------------------------------------------------------------- */
 
 /* Bytes of the longest span that check_request() lets through. */
 static size_t span_max(uint32_t context)
@@ -234,7 +234,7 @@ static struct sr_shape shape_of(const struct server_config *cfg, const struct sr
 	return s;
 }
 
-/* ---- handshake ------------------------------------------------------------------------- */
+/* ---- handshake ------------------------------------------------------------------------------- */
 
 static bool all_zero(const uint8_t *p, size_t n)
 {
@@ -366,7 +366,7 @@ void server_close(struct server_conn *c, bool stopping)
 
 const struct sr_shape *server_shape(const struct server_conn *c) { return &c->shape; }
 
-/* ---- requests --------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static bool within(float x, float least, float most) { return x >= least && x <= most; } /* not NaN */
 
@@ -523,7 +523,7 @@ void server_leave(struct server_conn *c)
 	sr_ring_done(&c->requests);
 }
 
-/* ---- tokens ------------------------------------------------------------------------------ */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 uint32_t server_reserve(struct server_conn *c, uint32_t least, uint32_t most)
 {
@@ -583,7 +583,7 @@ bool server_room(struct server_conn *c, uint32_t n)
 
 uint32_t server_left(const struct server_conn *c) { return c->tokens.left; }
 
-/* ---- sleep and wake ----------------------------------------------------------------------- */
+/* ---- sleep and wake -------------------------------------------------------------------------- */
 
 int server_wake(struct server_conn *c)
 {

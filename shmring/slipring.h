@@ -108,7 +108,7 @@ struct sr_request {
 	uint8_t  trace_id[16], span_id[8]; /* W3C trace context; all zero = none */
 	const int32_t *bad_words; /* sequences the answer never completes, each its length, then */
 	uint32_t n_bad_words;    /* its ids; 0 .. SR_LIST_MAX words, the lengths among them */
-	uint32_t zero;
+	uint32_t zero;           /* 0 */
 };
 
 /* Why a request ended: end-of-sequence or a stop id (the last token's), or max_tokens

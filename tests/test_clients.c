@@ -55,7 +55,7 @@ static struct sr_end run(struct sr_conn *c, struct sr_request q, int32_t *out)
 	return t.end;
 }
 
-/* ---- the hash ------------------------------------------------------------------------------------ */
+/* ---- the hash -------------------------------------------------------------------------------- */
 
 static void siphash_is_siphash(void **state)
 {
@@ -69,7 +69,7 @@ static void siphash_is_siphash(void **state)
 		assert_true(siphash(key, in, n) == is[n]);
 }
 
-/* ---- each field --------------------------------------------------------------------------------- */
+/* ---- each field ------------------------------------------------------------------------------ */
 
 static const int32_t few[] = { 11, 12, 13 }, many_allowed[] = { 100, 200, 300, 400, 500 };
 static const int32_t words[] = { 2, 21, 22, 1, 23 };
@@ -103,7 +103,8 @@ static const struct field fields[] = {
 	  { .sampling = { SAMPLING }, .list = { NULL, (const uint32_t[]){ 31, 0x3fc00000, 32, 0xc0000000 } },
 	    .n_list = { 0, 4 } } },
 	{ "allowed", { .allowed = many_allowed, .n_allowed = 5 },
-	  { .sampling = { SAMPLING }, .list = { NULL, NULL, (const uint32_t *)many_allowed }, .n_list = { 0, 0, 5 } } },
+	  { .sampling = { SAMPLING }, .list = { NULL, NULL, (const uint32_t *)many_allowed },
+	    .n_list = { 0, 0, 5 } } },
 	{ "banned", { .banned = few, .n_banned = 3 },
 	  { .sampling = { SAMPLING }, .list = { NULL, NULL, NULL, (const uint32_t[]){ 1, 11, 1, 12, 1, 13 } },
 	    .n_list = { 0, 0, 0, 6 } } },
@@ -190,7 +191,7 @@ static void without_a_seed_draws_differ(void **state)
 	sr_close(c);
 }
 
-/* ---- who shares what with whom --------------------------------------------------------------------- */
+/* ---- who shares what with whom --------------------------------------------------------------- */
 
 static uint32_t cached(struct sr_conn *c, uint64_t salt, uint64_t tenant)
 {
@@ -272,7 +273,7 @@ static void strangers_are_not_urgent_nor_tenants(void **state)
 	assert_true(tenant_of(&cl, &us, 1001) != tenant_of(&cl, &us, 1002));
 }
 
-/* ---- counting, draining, crowds ----------------------------------------------------------------------- */
+/* ---- counting, draining, crowds -------------------------------------------------------------- */
 
 static void requests_are_counted(void **state)
 {
@@ -288,7 +289,6 @@ static void requests_are_counted(void **state)
 	(void)state;
 	for (int i = 0; i < 3; i++)
 		run(c, q, got);
-	q.max_tokens = 2000000;
 	q.max_tokens = 900;
 	assert_int_equal(sr_submit(c, &q, &ticket), 0);
 	next(c, &t);
@@ -374,18 +374,16 @@ static void idle_clients_are_still_seen(void **state)
 	assert_int_equal(daemon_end(&d), 0);
 }
 
-/* ---- the example, the command ------------------------------------------------------------------------------ */
+/* ---- the example, the command ---------------------------------------------------------------- */
 
 static void the_example_works(void **state)
 {
-	static const int32_t prompt[] = { 12, 504, 338 };
 	int32_t ids[32] = { 12, 504, 338 };
 	char cmd[512], line[128];
 	int n = 3, made = 0;
 	FILE *f;
 
 	(void)state;
-	(void)prompt;
 	snprintf(cmd, sizeof(cmd), "cc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -Ishmring -o %s/client "
 	         "docs/examples/client.c shmring/client.c", d.dir);
 	if (access("docs/examples/client.c", R_OK) < 0 || system("cc --version >/dev/null 2>&1") != 0) {

@@ -13,7 +13,7 @@
 
 static struct daemon d;
 
-/* ---- an honest neighbour ---------------------------------------------------------------------- */
+/* ---- an honest neighbour --------------------------------------------------------------------- */
 
 /* Ask for n tokens over c and compare them; how long it took. */
 static uint64_t ask(struct sr_conn *c, uint32_t salt, uint32_t n)
@@ -57,7 +57,7 @@ static void neighbour_is_well(void)
 	daemon_look(&d);
 }
 
-/* ---- a client by hand --------------------------------------------------------------------------- */
+/* ---- a client by hand ------------------------------------------------------------------------ */
 
 struct evil {
 	int fd, up_fd, down_fd;
@@ -199,7 +199,7 @@ static atomic_bool stop;
 static const struct sr_shape small = { 32, 64, 4096 };
 static const struct sr_wire_request plain = { .n_prompt = 4, .max_tokens = 2 };
 
-/* ---- R1: indices -------------------------------------------------------------------------------- */
+/* ---- R1: indices ----------------------------------------------------------------------------- */
 
 static void *scribble_seqs(void *arg)
 {
@@ -255,7 +255,7 @@ static void R1_wild_indices(void **state)
 	evil_close(&e);
 }
 
-/* ---- R2, R4: memory that changes ------------------------------------------------------------------ */
+/* ---- R2, R4: memory that changes ------------------------------------------------------------- */
 
 static void *flip(void *arg)
 {
@@ -326,7 +326,7 @@ static void R4_ids_are_copied(void **state)
 	neighbour_is_well();
 }
 
-/* ---- R3, R5: one record --------------------------------------------------------------------------- */
+/* ---- R3, R5: one record ---------------------------------------------------------------------- */
 
 static void R3_spans(void **state)
 {
@@ -393,7 +393,7 @@ static void R5_every_bit(void **state)
 	neighbour_is_well();
 }
 
-/* ---- R6: others' requests --------------------------------------------------------------------------- */
+/* ---- R6: others' requests -------------------------------------------------------------------- */
 
 static void R6_only_own_requests(void **state)
 {
@@ -424,7 +424,7 @@ static void R6_only_own_requests(void **state)
 	daemon_look(&d);
 }
 
-/* ---- R7: quotas ---------------------------------------------------------------------------------------- */
+/* ---- R7: quotas ------------------------------------------------------------------------------ */
 
 static void *ring_bells(void *arg)
 {
@@ -493,7 +493,7 @@ static void R7_quotas(void **state)
 	neighbour_is_well();
 }
 
-/* ---- R8: turns --------------------------------------------------------------------------------------------- */
+/* ---- R8: turns ------------------------------------------------------------------------------- */
 
 static void *keep_full(void *arg)
 {
@@ -536,7 +536,7 @@ static void R8_a_full_ring_does_not_shut_out_others(void **state)
 	neighbour_is_well();
 }
 
-/* ---- R9: who does not read ------------------------------------------------------------------------------------ */
+/* ---- R9: who does not read ------------------------------------------------------------------- */
 
 static void R9_a_full_token_ring_stops_only_its_reader(void **state)
 {
@@ -569,7 +569,7 @@ static void R9_a_full_token_ring_stops_only_its_reader(void **state)
 	daemon_stop(&d);
 }
 
-/* ---- R10: death at any instruction ----------------------------------------------------------------------------- */
+/* ---- R10: death at any instruction ----------------------------------------------------------- */
 
 /* Submit, cancel and read as fast as can be, until killed. */
 static void victim(uint32_t seed)
@@ -639,7 +639,7 @@ static void R10_killed_clients_leave_nothing(void **state)
 	sr_close(c);
 }
 
-/* ---- R11: descriptors --------------------------------------------------------------------------------------------- */
+/* ---- R11: descriptors ------------------------------------------------------------------------ */
 
 static void send_fds(int fd, const void *buf, size_t len, const int *fds, int n)
 {
@@ -691,7 +691,7 @@ static void R11_no_descriptor_is_accepted(void **state)
 	close(dir);
 }
 
-/* ---- R12: handshake ------------------------------------------------------------------------------------------------- */
+/* ---- R12: handshake -------------------------------------------------------------------------- */
 
 static void R12_handshake(void **state)
 {
@@ -743,7 +743,7 @@ static void R12_handshake(void **state)
 	close(e.fd);
 }
 
-/* ---- R13: restart ------------------------------------------------------------------------------------------------------ */
+/* ---- R13: restart ---------------------------------------------------------------------------- */
 
 static void R13_a_killed_daemon_is_seen(void **state)
 {
@@ -756,7 +756,6 @@ static void R13_a_killed_daemon_is_seen(void **state)
 	for (int round = 0; round < 5; round++) {
 		struct sr_conn *c[8];
 		int ready[2], e;
-		char byte;
 		pid_t pid;
 
 		assert_int_equal(pipe(ready), 0);
@@ -793,11 +792,10 @@ static void R13_a_killed_daemon_is_seen(void **state)
 		unlink(d.path);
 		*strrchr(d.path, '/') = '\0';
 		rmdir(d.path);
-		(void)byte;
 	}
 }
 
-/* ---- R14: memory taken away ----------------------------------------------------------------------------------------------- */
+/* ---- R14: memory taken away ------------------------------------------------------------------ */
 
 static int punch(int fd, size_t bytes)
 {

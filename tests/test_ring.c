@@ -25,7 +25,7 @@ static uint32_t xorshift(uint32_t *s)
 	return *s ^= *s << 5;
 }
 
-/* ---- alone ------------------------------------------------------------------------------------ */
+/* ---- alone ----------------------------------------------------------------------------------- */
 
 struct pair {                         /* both ends of a ring of 8 */
 	struct sr_ring_prod prod;
@@ -151,7 +151,7 @@ static void spans_lie_in_the_arena(void **state)
 		assert_int_equal(sr_wire_records(n), n <= 4 ? 1 : n <= 10 ? 2 : n <= 16 ? 3 : 4);
 }
 
-/* ---- two processes ------------------------------------------------------------------------------ */
+/* ---- two processes --------------------------------------------------------------------------- */
 
 #define CAP 64u
 
@@ -265,7 +265,7 @@ static void no_wake_up_is_lost(void **state)
 	}
 }
 
-/* ---- a hostile peer -------------------------------------------------------------------------------- */
+/* ---- a hostile peer -------------------------------------------------------------------------- */
 
 static struct { struct sr_ring_prod prod; struct sr_ring_cons cons; } evil;
 static _Alignas(64) unsigned char evil_place[64 * 64], guard[64];

@@ -123,7 +123,8 @@ static int print_json(const char *socket, long n, const struct summary *ring, co
 {
 	json_t *j = json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "socket", socket,
 		"count", (json_int_t)n, "min_us", ring->min, "median_us", ring->median, "p99_us", ring->p99,
-		"bare_line_min_us", line->min, "bare_line_median_us", line->median, "bare_line_p99_us", line->p99);
+		"bare_line_min_us", line->min, "bare_line_median_us", line->median,
+		"bare_line_p99_us", line->p99);
 	int e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(6)) : -1;
 
 	putchar('\n');
