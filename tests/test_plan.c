@@ -1,0 +1,221 @@
+/* LINK: core/plan.c core/model.c core/gguf.c core/safetensors.c core/config.c kernels/rope.c -ljansson -lyaml */
+/* test_plan.c - the memory plan on a made-up device: what fits, and what is said if it does not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/plan.h"
+
+#define MB (1ll << 20)
+#define GB (1ll << 30)
+
+static struct sr_need needs;          /* what the device says */
+static struct sr_limits asked;        /* what it was last asked for */
+
+static int device_plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out, char *err, size_t n)
+{
+	(void)m;
+	if (lim->kv_type != SR_KV_BF16) {
+		snprintf(err, n, "this device has no such KV cache");
+		return -ENOTSUP;
+	}
+	asked = *lim;
+	*out = needs;
+	out->slots = lim->slots * 4096ll;
+	return 0;
+}
+static struct sr_backend_ops device = { .version = SR_BACKEND_VERSION, .name = "cpu", .plan = device_plan };
+
+static struct model *model;
+static struct config cfg;
+static struct plan plan;
+static char err[4000];
+
+static int make(const char *line)
+{
+	static char text[1000];
+	char *argv[40] = { (char *)(uintptr_t)"test" };
+	int argc = 1;
+
+	config_free(&cfg);
+	snprintf(text, sizeof(text), "%s", line);
+	for (char *s = strtok(text, " "); s; s = strtok(NULL, " "))
+		argv[argc++] = s;
+	err[0] = 0;
+	if (config_parse(&cfg, argc, argv, FOR_SERVE, err, sizeof(err)) != 0)
+		fail_msg("%s: %s", line, err);
+	return plan_make(&plan, &cfg, model, &device, err, sizeof(err));
+}
+
+static void good(const char *line)
+{
+	if (make(line) != 0)
+		fail_msg("%s: %s", line, err);
+	assert_true(plan.limits.seq_blocks <= plan.limits.n_blocks);
+	assert_true(plan.limits.tokens >= plan.limits.rows && plan.limits.rows >= plan.limits.slots);
+	assert_memory_equal(&asked, &plan.limits, offsetof(struct sr_limits, n_blocks));
+}
+
+static void set_device(const char *name, int64_t total, int64_t avail)
+{
+	device.name = name;
+	needs = (struct sr_need){ .weights = 100 * MB, .scratch = 20 * MB, .pinned = MB, .per_block = MB,
+	                          .total = total, .avail = avail };
+}
+
+static int setup(void **state)
+{
+	struct sr_model shape = { .arch = "llama", .L = 2, .D = 64, .H = 4, .G = 2, .E = 16, .F = 128, .V = 1000,
+	                          .context = 4096, .eps = 1e-5f };
+
+	(void)state;
+	return model_dummy(&model, &shape, err, sizeof(err));
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	config_free(&cfg);
+	model_close(model);
+	return 0;
+}
+
+static void test_cpu(void **state)
+{
+	(void)state;
+	set_device("cpu", 16 * GB, 15 * GB);
+	good("");
+	assert_true(plan.limits.slots == 128 && plan.limits.tokens == 2048 && plan.limits.seq_blocks == 256);
+	assert_int_equal(plan.limits.n_blocks, 511);      /* 512 MiB, one block for the device itself */
+	assert_int_equal(plan.kv_bytes, 512 * MB);
+	assert_int_equal(plan.context, 4096);
+	assert_true(plan.full_seqs > 1.99 && plan.full_seqs < 2);
+	assert_true(plan.limits.threads >= 1);
+	assert_non_null(strstr(plan.text, "GPU KV cache size: 8176 tokens"));
+	assert_non_null(strstr(plan.text, "Maximum concurrency for 4096 tokens per request: 2.00x"));
+	assert_non_null(strstr(plan.text, "dtype auto: stored as BF16"));
+	set_device("cpu", 16 * GB, 1200 * MB);            /* never above a quarter of what is left */
+	good("");
+	assert_int_equal(plan.limits.n_blocks, 299);
+	set_device("cpu", 16 * GB, 15 * GB);
+	good("--gpu-memory-utilization 0.5 --threads 3");
+	assert_int_equal(plan.limits.n_blocks, 8192 - 121 - 1 - 1);  /* half of it, less weights and the rest */
+	assert_int_equal(plan.limits.threads, 3);
+	good("--kv-cache-memory-bytes 400M --gpu-memory-utilization 0.5");
+	assert_int_equal(plan.limits.n_blocks, 399);
+	good("--num-gpu-blocks-override 300");
+	assert_int_equal(plan.limits.n_blocks, 300);
+	good("--max-model-len 1000");
+	assert_true(plan.context == 1000 && plan.limits.seq_blocks == 63);
+	good("--max-model-len auto");
+	assert_int_equal(plan.context, 4096);
+	good("--max-model-len auto --kv-cache-memory-bytes 101M");
+	assert_int_equal(plan.context, 1600);
+	good("--block-size 32 --max-model-len 100");
+	assert_true(plan.limits.block_tokens == 32 && plan.limits.seq_blocks == 4);
+}
+
+static void test_gpu(void **state)
+{
+	(void)state;
+	set_device("cuda", 140 * GB, 139 * GB);
+	good("");
+	assert_true(plan.limits.slots == 1024 && plan.limits.tokens == 8192 && plan.limits.threads == 0);
+	assert_in_range(plan.kv_bytes, 128 * GB, 129 * GB);
+	set_device("cuda", 24 * GB, 23 * GB);
+	good("");
+	assert_true(plan.limits.slots == 256 && plan.limits.tokens == 2048);
+	assert_true(plan.host_bytes + plan.kv_bytes <= (int64_t)(0.92 * 24 * GB));
+	assert_true(plan.host_bytes + plan.kv_bytes > (int64_t)(0.92 * 24 * GB) - MB);
+}
+
+static void test_batching(void **state)
+{
+	(void)state;
+	set_device("cpu", 16 * GB, 15 * GB);
+	good("--max-num-seqs 256 --max-num-batched-tokens 32768");
+	assert_true(plan.limits.slots == 256 && plan.limits.tokens == 32768);
+	good("--max-num-batched-tokens 64");
+	assert_true(plan.limits.slots == 64 && plan.limits.tokens == 64);
+	good("--max-num-seqs 4000");
+	assert_true(plan.limits.slots == 4000 && plan.limits.tokens == 4000);
+	good("--max-num-seqs 2 --max-model-len 100");      /* no more than all of them could bring */
+	assert_true(plan.limits.slots == 2 && plan.limits.tokens == 200);
+	good("--no-enable-chunked-prefill");
+	assert_int_equal(plan.limits.tokens, 4096);
+	good("--no-enable-chunked-prefill --max-model-len 1000");
+	assert_int_equal(plan.limits.tokens, 2048);
+}
+
+static const struct { const char *device; int64_t total, avail; const char *line; int rc; const char *says; } bad[] = {
+	{ "cpu", 16 * GB, 15 * GB, "--max-model-len 5000", -EINVAL,
+	  "User-specified max_model_len (5000) is greater than the derived max_model_len (4096)" },
+	{ "cpu", 16 * GB, 15 * GB, "--kv-cache-memory-bytes 100M", -ENOMEM,
+	  "max seq len (4096), 0.25 GiB KV cache is needed, which is larger than the available KV cache memory (0.10 GiB). "
+	  "Based on the available memory, the estimated maximum model length is 1584. Give --max-model-len 1584" },
+	{ "cpu", 16 * GB, 15 * GB, "--num-gpu-blocks-override 9", -ENOMEM, "estimated maximum model length is 144" },
+	{ "cpu", 16 * GB, 400 * MB, "", -ENOMEM, "estimated maximum model length is 1584" },
+	{ "cpu", 16 * GB, 5 * MB, "", -ENOMEM, "No available memory for the cache blocks" },
+	{ "cpu", 16 * GB, GB, "--kv-cache-memory-bytes 1G", -ENOMEM, "but only 1.00 of 16.00 GiB are free" },
+	{ "cpu", 16 * GB, 12 * GB, "--gpu-memory-utilization 0.9", -ENOMEM,
+	  "Free memory on device cpu (12.00/16.00 GiB) on startup is less than desired GPU memory utilization (0.9, 14.40 GiB)" },
+	{ "cuda", 24 * GB, 20 * GB, "", -ENOMEM, "Free memory on device cuda (20.00/24.00 GiB) on startup is less than" },
+	{ "cuda", 128 * MB, 128 * MB, "--gpu-memory-utilization 0.5", -ENOMEM, "No available memory for the cache blocks" },
+	{ "cpu", 16 * GB, 15 * GB, "--no-enable-chunked-prefill --max-num-batched-tokens 1024", -EINVAL,
+	  "max_num_batched_tokens (1024) is smaller than max_model_len (4096)" },
+	{ "cpu", 16 * GB, 15 * GB, "--max-num-seqs 10 --max-model-len 1 --max-num-batched-tokens 10", 0, "" },
+	{ "cpu", 16 * GB, 15 * GB, "--quantization awq", -EINVAL, "--quantization awq, but this model's weights are BF16" },
+	{ "cpu", 16 * GB, 15 * GB, "--load-format gguf", -EINVAL, "--load-format gguf, but this model is dummy" },
+	{ "cpu", 16 * GB, 15 * GB, "--kv-cache-dtype nvfp4", -EINVAL, "--kv-cache-dtype nvfp4 is not supported by Slipring" },
+	{ "cpu", 16 * GB, 15 * GB, "--kv-cache-dtype fp8", -ENOTSUP, "this device has no such KV cache" },
+};
+
+static void test_bad(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		int rc;
+
+		set_device(bad[i].device, bad[i].total, bad[i].avail);
+		rc = make(bad[i].line);
+		if (rc != bad[i].rc || !strstr(err, bad[i].says))
+			fail_msg("%s: %d \"%s\" is not %d \"%s\"", bad[i].line, rc, err, bad[i].rc, bad[i].says);
+	}
+}
+
+/* The length that an error names is one that works. */
+static void test_named_length_fits(void **state)
+{
+	(void)state;
+	set_device("cpu", 16 * GB, 15 * GB);
+	for (int mb = 3; mb < 257; mb += 11) {
+		char line[200];
+		const char *at;
+
+		snprintf(line, sizeof(line), "--kv-cache-memory-bytes %dM", mb);
+		assert_int_equal(make(line), -ENOMEM);
+		at = strstr(err, "model length is ");
+		assert_non_null(at);
+		snprintf(line, sizeof(line), "--kv-cache-memory-bytes %dM --max-model-len %d", mb, atoi(at + 16));
+		good(line);
+		snprintf(line, sizeof(line), "--kv-cache-memory-bytes %dM --max-model-len %d", mb, atoi(at + 16) + 1);
+		assert_int_equal(make(line), -ENOMEM);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cpu), cmocka_unit_test(test_gpu), cmocka_unit_test(test_batching),
+		cmocka_unit_test(test_bad), cmocka_unit_test(test_named_length_fits),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
