@@ -297,7 +297,7 @@ static int read_tokenizer(const struct job *j, const json_t *root)
 	bool byte_level = false;
 	int rc = read_normalizer(j, json_object_get(root, "normalizer"));
 
-	if (!rc)
+	if (!rc && !json_is_null(json_object_get(root, "pre_tokenizer")))
 		rc = read_pre(j, json_object_get(root, "pre_tokenizer"), &byte_level);
 	if (!rc && !byte_level)
 		rc = refuse(j, -ENOTSUP, TOKENIZER, "a pre_tokenizer that does not end with ByteLevel", NULL);

@@ -1,0 +1,193 @@
+/* LINK: adapters/text/template.c adapters/text/template_lex.c adapters/text/template_parse.c adapters/text/template_value.c adapters/text/template_strings.c adapters/text/template_eval.c adapters/text/template_filters.c adapters/text/template_methods.c adapters/text/utf8.c -ljansson -lutf8proc */
+/* test_template.c - chat templates against what Jinja2 makes of them (tests/data/
+ * text_templates.json, written by make_text_templates.py), and against the budgets.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "adapters/text/template.h"
+
+static int64_t run(const char *source, json_t *vars, const struct template_budget *b, char **out, char *err, size_t n)
+{
+	struct template *t;
+	int64_t rc = template_compile(&t, source, strlen(source), err, n);
+
+	if (rc)
+		return rc;
+	rc = template_render(t, vars, b, out, err, n);
+	template_free(t);
+	return rc;
+}
+
+/* One case: the expected text, or that it fails (with that message, if there is one). */
+static int differs(const char *source, json_t *vars, const json_t *want)
+{
+	const json_t *error = json_object_get(want, "error"), *text = json_object_get(want, "out");
+	char *out = NULL, err[512] = "";
+	int64_t n = run(source, vars, NULL, &out, err, sizeof(err));
+	int bad = 0;
+
+	if (error && n >= 0) {
+		print_error("no error from: %s\n got: %s\n", source, out);
+		bad = 1;
+	} else if (error) {
+		bad = !err[0] || (json_is_string(error) && strcmp(err, json_string_value(error)));
+		if (bad)
+			print_error("error of: %s\n got: %s\n", source, err);
+	} else if (n < 0 || (size_t)n != json_string_length(text) || memcmp(out, json_string_value(text), (size_t)n)) {
+		print_error("%s\n want: %s\n got:  %s\n", source, json_string_value(text), n < 0 ? err : out);
+		bad = 1;
+	}
+	free(out);
+	return bad;
+}
+
+static json_t *load(void)
+{
+	json_error_t e;
+	json_t *root = json_load_file("tests/data/text_templates.json", 0, &e);
+
+	if (!root)
+		fail_msg("tests/data/text_templates.json: %s (run from the root of the repository)", e.text);
+	return root;
+}
+
+static void expressions_and_statements(void **state)
+{
+	json_t *root = load(), *item;
+	int bad = 0;
+	size_t i;
+
+	(void)state;
+	assert_true(json_array_size(json_object_get(root, "small")) > 100);
+	json_array_foreach(json_object_get(root, "small"), i, item)
+		bad += differs(json_string_value(json_object_get(item, "template")), json_object_get(root, "vars"), item);
+	assert_int_equal(bad, 0);
+	json_decref(root);
+}
+
+static void whole_templates(void **state)
+{
+	json_t *root = load(), *source, *want;
+	const char *name;
+	int bad = 0, n = 0;
+	size_t i;
+
+	(void)state;
+	json_object_foreach(json_object_get(root, "templates"), name, source) {
+		json_array_foreach(json_object_get(json_object_get(root, "rendered"), name), i, want) {
+			bad += differs(json_string_value(source), json_array_get(json_object_get(root, "chats"), i), want);
+			n++;
+		}
+	}
+	assert_true(n >= 50);
+	assert_int_equal(bad, 0);
+	json_decref(root);
+}
+
+/* Errors say where, and what was expected. */
+static void messages(void **state)
+{
+	static const struct { const char *source, *want; } cases[] = {
+		{ "a\n\n{{ 1 + }}", "chat template, line 3: expected an expression, got }}" },
+		{ "{% if x %}", "chat template, line 1: the block that begins here has no 'endif'" },
+		{ "\n{{ x | shout }}", "chat template, line 2: there is no filter named 'shout'" },
+		{ "\n\n{{ messages[0].content }}", "chat template, line 3: 'messages' is undefined" },
+		{ "{% include 'x' %}", "chat template, line 1: the tag 'include' is not known here" },
+		{ "{{ raise_exception('Roles must alternate') }}", "Roles must alternate" },
+		{ "{{ [1].append(2) }}", "chat template, line 1: list.append() is not allowed in a chat template" },
+	};
+	json_t *vars = json_object();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char *out = NULL, err[256] = "";
+
+		assert_int_equal(run(cases[i].source, vars, NULL, &out, err, sizeof(err)), -EINVAL);
+		assert_string_equal(err, cases[i].want);
+	}
+	json_decref(vars);
+}
+
+/* What would run for ever, or fill the memory, ends with -E2BIG and soon. */
+static void budgets(void **state)
+{
+	static const char *const cases[] = {
+		"{% for a in range(100000) %}{% for b in range(100000) %}{{ b }}{% endfor %}{% endfor %}",
+		"{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+		"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+		"{% set ns = namespace(x='aaaaaaaaaaaaaaaa') %}{% for i in range(1000) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+		"{% set ns = namespace(x=[]) %}{% for i in range(10000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
+		"{{ 'aaaaaaaaaaaaaaaa' * 9000000000 }}",
+		"{{ [1, 2, 3] * 9000000000 }}",
+		"{% for a in range(100000) %}{{ 'x' * 100000 }}{% endfor %}",
+		"{% set ns = namespace(x=1) %}{% for i in range(100000) %}{% set ns.x = ns.x | tojson | tojson %}{% endfor %}",
+		"{{ 'a' | indent(999999999) }}",
+		"{% for i in range(100000) %}{{ range(100000) | sort | length }}{% endfor %}",
+	};
+	struct template_budget b = { .steps = 400000, .output = 1 << 20 };
+	json_t *vars = json_object();
+	struct timespec from, to;
+
+	(void)state;
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char *out = NULL, err[256] = "";
+
+		if (run(cases[i], vars, &b, &out, err, sizeof(err)) != -E2BIG)
+			fail_msg("%s: not -E2BIG: %s", cases[i], err);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	assert_true(to.tv_sec - from.tv_sec < 8);
+	json_decref(vars);
+}
+
+/* Sources that nest deeply or are long: an error or not, but no crash and no long wait. */
+static void hostile_sources(void **state)
+{
+	static const struct { const char *open, *middle, *close; } cases[] = {
+		{ "(", "1", ")" }, { "[", "", "]" }, { "{1:", "1", "}" }, { "not ", "1", "" }, { "-", "1", "" },
+		{ "a.", "b", "" }, { "1+", "1", "" }, { "a|e|", "e", "" }, { "a if ", "b", "" }, { "f(", "", ")" },
+		{ "1 if 1 else ", "1", "" }, { "a[", "1", "]" }, { "'a' ", "'b'", "" }, { "a is ", "none", "" },
+	};
+	json_t *vars = json_object();
+	size_t n = 50000, k;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char *s = malloc(n * 32), *p = s, *out = NULL, err[256] = "";
+
+		p = stpcpy(p, "{{ ");
+		for (k = 0; k < n; k++)
+			p = stpcpy(p, cases[i].open);
+		p = stpcpy(p, cases[i].middle);
+		for (k = 0; k < n; k++)
+			p = stpcpy(p, cases[i].close);
+		stpcpy(p, " }}");
+		if (run(s, vars, NULL, &out, err, sizeof(err)) < 0)
+			assert_true(err[0]);
+		free(out);
+		free(s);
+	}
+	json_decref(vars);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(expressions_and_statements),
+		cmocka_unit_test(whole_templates),
+		cmocka_unit_test(messages),
+		cmocka_unit_test(budgets),
+		cmocka_unit_test(hostile_sources),
+	};
+
+	return cmocka_run_group_tests_name("template", tests, NULL, NULL);
+}
