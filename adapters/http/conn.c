@@ -369,7 +369,7 @@ static void pump(struct conn *c)
 	bool more = true;
 
 	c->pumping = true;
-	if (c->state == HANDSHAKE)
+	if (c->state == HANDSHAKE && c->in.n)
 		conn_enter(c, IDLE);   /* there is text, so it is over */
 	while (more && !c->doomed && conn_reading(c) && c->in.n) {
 		if (c->state == BODY) {
