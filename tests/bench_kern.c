@@ -235,6 +235,17 @@ static double run_logits(const struct bench *b)
 	return (now() - t) / ((double)b->rows * b->k) * 1e9;
 }
 
+static double run_store(const struct bench *b)
+{
+	size_t area = kt->kv_bytes(SR_KV_BF16, b->k);
+	double t = now();
+
+	for (int32_t i = 0; i < b->rows; i++)
+		kt->kv_store(SR_KV_BF16, b->k, i % 16, b->x + i * b->k, b->x + i * b->k,
+		             arena + (size_t)(i / 16) * 2 * area, arena + (size_t)(i / 16) * 2 * area + area);
+	return (now() - t) / b->rows * 1e9;
+}
+
 /* ---- the list ------------------------------------------------------------------------------- */
 
 #define BENCH_MAX 128
@@ -335,6 +346,7 @@ static void fill(void)
 	add_vector("activations to int8, ns per 32", run_rows, "ns", FORM_I8, 576, 512);
 	add_vector("activations to bf16, ns per 32", run_rows, "ns", FORM_BF16, 576, 512);
 	add_vector("activations to f32 tiles, ns per 32", run_rows, "ns", FORM_F32, 576, 512);
+	add_vector("K and V of a token into its block, ns", run_store, "ns", FORM_F32, 64, 512);
 	add_vector("norm, ns per element", run_norm, "ns", FORM_F32, 576, 512);
 	add_vector("silu and multiply, ns per element", run_act, "ns", FORM_F32, 1536, 512);
 	add_vector("logits scan, ns per element", run_logits, "ns", FORM_F32, 49152, 8);

@@ -230,6 +230,26 @@ static void test_plain_matmul(void **unused)
 	}
 }
 
+/* An output read back from its block is the stored one, but for a K-quant's scales. */
+static void unpacks(const struct kern *kt)
+{
+	for (size_t s = 0; s < N_STORED; s++) {
+		int32_t type = stored[s].type, n = 23, k = 512;
+		uint8_t *w = weights(s, n, k);
+		float *right = take((size_t)k * 4), *got = take((size_t)k * 4);
+		struct packed p = pack(kt, type, n, k, w);
+
+		for (int32_t c = 0; c < n; c++) {
+			kt->dequant(type, k, w + (size_t)c * types_bytes(type, k), right);
+			kt->unpack(type, k, p.blocks + (size_t)(c / 16) * kt->block_bytes(type, k), c % 16, got);
+			if (types_bytes(type, GROUP))
+				assert_memory_equal(got, right, (size_t)k * 4);
+			assert_true(rms_difference(got, right, (size_t)k) <= 1e-3 * rms(right, (size_t)k));
+		}
+		free(w); free(right); free(got); free(p.blocks);
+	}
+}
+
 /* How far from plain C a table may be: the groups' arithmetic is the same to the bit, but a K-quant's
  * scales are rounded to f16; f32 sums differ in order; bf16 rounds the activations. */
 static double allowed(const struct kern *kt, int32_t type)
@@ -341,6 +361,35 @@ static struct cache fill(const struct kern *kt, int32_t E, int32_t tokens)
 		kt->kv_store(SR_KV_BF16, E, p % KERN_BLOCK, c.k + p * E, c.v + p * E, at, at + c.area);
 	}
 	return c;
+}
+
+/* All tables store the same bytes. */
+static void stores(const struct kern *kt)
+{
+	int32_t E = 80;
+	size_t area = kt->kv_bytes(SR_KV_BF16, E);
+	uint8_t *a = take(2 * area), *b = take(2 * area);
+
+	assert_int_equal(kern_plain.kv_bytes(SR_KV_BF16, E), area);
+	for (int32_t at = 0; at < KERN_BLOCK; at++) {
+		float *k = activations(1, E), *v = activations(1, E);
+
+		for (int32_t e = at; e < E; e += 11) {
+			k[e] = v[e] = e % 4 == 0 ? NAN : e % 4 == 1 ? INFINITY : e % 4 == 2 ? -INFINITY : 3.3961e38f;
+			k[e] = at % 2 ? -k[e] : k[e];
+		}
+		kern_plain.kv_store(SR_KV_BF16, E, at, k, v, a, a + area);
+		kt->kv_store(SR_KV_BF16, E, at, k, v, b, b + area);
+		free(k);
+		free(v);
+	}
+	assert_memory_equal(a, b, 2 * area);
+	for (size_t i = 0; i < area; i++)
+		assert_true(isfinite(f32_of_bf16(((uint16_t *)(void *)a)[i])));
+	assert_int_equal(kt->kv_bytes(SR_KV_BF16, 24), 0);
+	assert_int_equal(kt->kv_bytes(SR_KV_F8, 64), 0);
+	free(a);
+	free(b);
 }
 
 static void drop(struct cache *c)
@@ -538,7 +587,7 @@ static const struct kern *table(int i)
 	static void what##_plain(void **u)  { (void)u; what(table(0)); }    \
 	static void what##_avx2(void **u)   { (void)u; what(table(1)); }    \
 	static void what##_avx512(void **u) { (void)u; what(table(2)); }
-ON(against_plain) ON(same_bits) ON(not_finite) ON(attention) ON(attention_bits) ON(vectors) ON(logits)
+ON(unpacks) ON(against_plain) ON(same_bits) ON(not_finite) ON(stores) ON(attention) ON(attention_bits) ON(vectors) ON(logits)
 
 #define ALL(what) cmocka_unit_test(what##_plain), cmocka_unit_test(what##_avx2), cmocka_unit_test(what##_avx512)
 
@@ -559,7 +608,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_dequant), cmocka_unit_test(test_f16), cmocka_unit_test(test_plain_matmul),
 		cmocka_unit_test(test_pick),
-		ALL(against_plain), ALL(same_bits), ALL(not_finite), ALL(attention), ALL(attention_bits),
+		ALL(unpacks), ALL(against_plain), ALL(same_bits), ALL(not_finite), ALL(stores), ALL(attention), ALL(attention_bits),
 		ALL(vectors), ALL(logits),
 	};
 

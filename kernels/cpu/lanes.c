@@ -316,3 +316,40 @@ void lanes_make_rows(struct kern_rows *dst, const float *x, size_t ld, int32_t t
 			tile_float(dst->form, dst->k, from, ld, rows, to);
 	}
 }
+
+/* ---- K and V -------------------------------------------------------------------------------- */
+
+/* Not finite becomes so, as in kvblock.c: a NaN 0, an infinity the largest bf16. */
+static inline __m256 bounded(__m256 x)
+{
+	const __m256 largest = _mm256_castsi256_ps(_mm256_set1_epi32(0x7f7f0000));
+
+	x = _mm256_and_ps(x, _mm256_cmp_ps(x, x, _CMP_ORD_Q));
+	return _mm256_max_ps(_mm256_min_ps(x, largest), _mm256_sub_ps(_mm256_setzero_ps(), largest));
+}
+
+void lanes_kv_store(int32_t kv_type, int32_t E, int32_t at, const float *k, const float *v,
+                    uint8_t *k_area, uint8_t *v_area)
+{
+	uint32_t *kd = (uint32_t *)(void *)k_area;
+	uint8_t *vd = v_area + (size_t)(at / 2) * (size_t)E * 4;
+
+	(void)kv_type;
+	for (int32_t e = 0; e < E; e += 16) {     /* dwords of two elements, one line apart */
+		__m256i low = to_bf16(bounded(_mm256_loadu_ps(k + e)));
+		__m256i high = to_bf16(bounded(_mm256_loadu_ps(k + e + 8)));
+		uint32_t pair[8];
+
+		low = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
+		_mm256_storeu_si256((__m256i *)(void *)pair, low);
+		for (int32_t i = 0; i < 8; i++)
+			kd[(e / 2 + i) * KERN_BLOCK + at] = pair[i];
+	}
+	for (int32_t e = 0; e < E; e += 8) {      /* one half of a dword of two tokens */
+		__m256i *to = (__m256i *)(void *)(vd + 4 * (size_t)e), old = _mm256_load_si256(to);
+		__m256i new = to_bf16(bounded(_mm256_loadu_ps(v + e)));
+
+		_mm256_store_si256(to, at % 2 ? _mm256_blend_epi16(old, _mm256_slli_epi32(new, 16), 0xaa)
+		                              : _mm256_blend_epi16(old, new, 0x55));
+	}
+}
