@@ -536,20 +536,33 @@ static void add_picks(struct slice *s, const struct sr_batch *b, int32_t row, in
 	}
 }
 
+/* Tokens t .. t+n-1, the first at position `from`, in pieces that end at multiples of `step`. */
+static int32_t cut_run(struct item *out, int32_t t, int32_t n, int32_t from, int32_t step)
+{
+	int32_t pieces = 0;
+
+	for (int32_t j = 0, m; j < n; j += m) {
+		m = step - (from + j) % step;
+		m = n - j < m ? n - j : m;
+		out[pieces++] = (struct item){ t + j, m };
+	}
+	return pieces;
+}
+
 static bool next_slice(struct sr_backend *b, struct cursor *c)
 {
 	struct slice *s = b->slice;
 	int32_t cap = slice_tokens(b);
 
-	s->n_tokens = s->n_items = s->n_picks = 0;
+	s->n_tokens = s->n_items = s->n_stores = s->n_picks = 0;
 	s->single = true;
 	while (c->row < b->batch.n_rows && s->n_tokens < cap) {
 		const struct sr_row *r = &b->batch.row[c->row];
 		int32_t left = r->n - c->done, n = left < cap - s->n_tokens ? left : cap - s->n_tokens;
 
 		add_picks(s, &b->batch, c->row, c->done, n);
-		for (int32_t j = 0; j < n; j += QUERIES)
-			s->item[s->n_items++] = (struct item){ s->n_tokens + j, n - j < QUERIES ? n - j : QUERIES };
+		s->n_items += cut_run(s->item + s->n_items, s->n_tokens, n, 0, QUERIES);
+		s->n_stores += cut_run(s->store + s->n_stores, s->n_tokens, n, r->first + c->done, KERN_BLOCK);
 		for (int32_t j = 0; j < n; j++) {
 			int32_t id = r->token == SR_LAST ? b->slot[r->slot].last
 			                                 : b->batch.token[r->token + c->done + j];

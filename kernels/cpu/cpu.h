@@ -59,7 +59,7 @@ static inline int32_t block_from(int32_t n_blocks, int i, int threads)
 }
 
 struct token { int32_t id, position, slot; };
-struct item  { int32_t t, n; };                /* queries t .. t+n-1 of one sequence */
+struct item  { int32_t t, n; };                /* tokens t .. t+n-1 of one sequence */
 struct pick  {                                 /* one result */
 	int32_t t;                   /* the token of the slice it comes from */
 	int32_t result;              /* where it goes */
@@ -69,10 +69,12 @@ struct pick  {                                 /* one result */
 };
 
 struct slice {
-	int32_t n_tokens, n_items, n_picks;
+	int32_t n_tokens, n_items, n_stores, n_picks;
 	bool    single;              /* one token of each sequence: nobody reads what another stores */
 	struct token token[SLICE];
 	struct item  item[SLICE];    /* of attention, cheap ones first */
+	struct item  store[SLICE];   /* tokens of one KV block: one thread stores them, for they
+	                                share words there */
 	struct pick  pick[2 * SLICE];
 };
 

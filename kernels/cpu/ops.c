@@ -276,28 +276,37 @@ static void rope_head(struct dev *d, const struct sr_rope *rope, const struct we
 		d->b->k->rope(head, cs, rope->dims, rope->pairs);
 }
 
-static void rope_store(struct dev *d, int l, const struct sr_rope *rope, const struct weight *qn,
-                       const struct weight *kn, float eps, int T)
+static void rope_store_one(struct dev *d, int l, const struct sr_rope *rope, const struct weight *qn,
+                           const struct weight *kn, float eps, int32_t t, int32_t g)
 {
 	struct sr_backend *b = d->b;
 	const struct sr_model *m = &b->m;
-	const float *angle = b->angle[rope - m->rope];
-	int32_t heads = m->H / m->G, tokens = b->lim.block_tokens;
-	struct run r = deal(T * m->G, d);
+	const struct token *k = &b->slice->token[t];
+	const float *cs = b->angle[rope - m->rope] + (size_t)t * (size_t)rope->dims;
+	int32_t heads = m->H / m->G, place = k->position % KERN_BLOCK;
+	float *q = row_of(d, P_QKV, t, SOLO + 1), *key = q + (m->H + g) * m->E;
+	uint8_t *to = kv_area(b, b->slot[k->slot].table[k->position / KERN_BLOCK], l, g);
 
+	for (int32_t h = g * heads; h < (g + 1) * heads; h++)
+		rope_head(d, rope, qn, eps, cs, q + h * m->E);
+	rope_head(d, rope, kn, eps, cs, key);
+	b->k->kv_store(b->lim.kv_type, m->E, place, key, key + m->G * m->E, to, to + b->kv_half);
+}
+
+static void rope_store(struct dev *d, int l, const struct sr_rope *rope, const struct weight *qn,
+                       const struct weight *kn, float eps, int T)
+{
+	const struct slice *s = d->b->slice;
+	int32_t G = d->b->m.G;
+	struct run r = deal(s->n_stores * G, d);
+
+	(void)T;
 	enter(d, bit(P_QKV) | bit(P_ANGLES), 0);
 	for (int32_t i = r.from; i < r.to; i++) {
-		int32_t t = i / m->G, g = i % m->G;
-		const struct token *k = &b->slice->token[t];
-		const float *cs = angle + (size_t)t * (size_t)rope->dims;
-		float *q = row_of(d, P_QKV, t, T), *key = q + (m->H + g) * m->E;
-		uint8_t *to = kv_area(b, b->slot[k->slot].table[k->position / tokens], l, g);
+		const struct item *tokens = &s->store[i / G];
 
-		for (int32_t h = g * heads; h < (g + 1) * heads; h++)
-			rope_head(d, rope, qn, eps, cs, q + h * m->E);
-		rope_head(d, rope, kn, eps, cs, key);
-		b->k->kv_store(b->lim.kv_type, m->E, k->position % tokens, key, key + m->G * m->E,
-			to, to + b->kv_half);
+		for (int32_t t = tokens->t; t < tokens->t + tokens->n; t++)
+			rope_store_one(d, l, rope, qn, kn, eps, t, i % G);
 	}
 	if (!paired(d))
 		d->writes |= bit(P_QKV); /* by other shares than those that read it next */
