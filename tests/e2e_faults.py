@@ -87,15 +87,15 @@ def stop_while_working():
 
 def wrong_settings():
     cases = [
-        (["--max-num-seqz", "3"], "--max-num-seqs"),                  # did you mean
+        (["--max-num-seqz", "3"], "max-num-seqs"),                  # did you mean
         (["--max-model-len", "1000000"], "8192"),                     # names what the model has
-        (["--gpu-memory-utilization", "1.5"], "--gpu-memory-utilization"),
+        (["--gpu-memory-utilization", "1.5"], "gpu-memory-utilization"),
         (["--quantization", "awq"], "awq"),
         (["--model", "/nonexistent/model.gguf"], "/nonexistent/model.gguf"),
         (["--model", "nobody/nothing"], "nobody/nothing"),
-        (["--kv-cache-memory-bytes", "1"], "--kv-cache-memory-bytes"),
-        (["--tensor-parallel-size", "2"], "--tensor-parallel-size"),
-        (["--port", "99999"], "--port"),
+        (["--kv-cache-memory-bytes", "1"], "kv-cache-memory-bytes"),
+        (["--tensor-parallel-size", "2"], "tensor-parallel-size"),
+        (["--port", "99999"], "port"),
         (["--device", "cuda"], "cuda"),
     ]
     with Programs() as p:
