@@ -1,4 +1,4 @@
-/* LINK: shmring/server.c shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/stats.c core/log.c core/config.c kernels/null/null.c tools/ping.c -luring -lhugetlbfs -lxxhash -ljansson -lyaml */
+/* LINK: core/clients.c core/clients_conn.c shmring/server.c shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/stats.c core/log.c core/config.c kernels/null/null.c tools/ping.c -luring -lhugetlbfs -lxxhash -ljansson -lyaml */
 /* test_clients.c - what clients.c adds to the rings: the translation of each field, seeds, salts
  * and tenants, priorities, counting, draining, many idle clients; the example; slipring ping. */
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 
 #include "tests/daemon.h"
-#include "core/clients.c" /* the keyed hash is tested from inside */
+#include "core/clients_translate.c" /* the keyed hash is tested from inside */
 #include "tools/commands.h"
 
 static struct daemon d;
@@ -66,7 +66,7 @@ static void siphash_is_siphash(void **state)
 
 	(void)state;
 	for (int n = 0; n <= 2; n++)
-		assert_true(siphash(key, in, n) == is[n]);
+		assert_true(key_hash(key, in, n) == is[n]);
 }
 
 /* ---- each field ------------------------------------------------------------------------------ */
@@ -267,10 +267,10 @@ static void strangers_are_not_urgent_nor_tenants(void **state)
 	assert_int_equal(translate(&cl, &them, &r, 0).priority, 0);
 	r.q.priority = 5;
 	assert_int_equal(translate(&cl, &them, &r, 0).priority, 5);
-	assert_true(tenant_of(&cl, &them, 1000) == 1001);
-	assert_true(tenant_of(&cl, &us, 0) == 1000);
-	assert_true(tenant_of(&cl, &us, 1001) >> 63);
-	assert_true(tenant_of(&cl, &us, 1001) != tenant_of(&cl, &us, 1002));
+	assert_true(key_tenant(&cl, &them, 1000) == 1001);
+	assert_true(key_tenant(&cl, &us, 0) == 1000);
+	assert_true(key_tenant(&cl, &us, 1001) >> 63);
+	assert_true(key_tenant(&cl, &us, 1001) != key_tenant(&cl, &us, 1002));
 }
 
 /* ---- counting, draining, crowds -------------------------------------------------------------- */

@@ -1,0 +1,310 @@
+/* clients_conn.c - who comes, who goes, who is looked at.
+ *
+ *	accept -> HELLO --hello--> OPEN --end of file, death, a lie--> gone, buried in clients_take
+ *	               `--too many, wrong version, a second passed--> refused
+ *
+ * Callbacks of io only mark an open client as gone: its requests may be on the way somewhere.
+ */
+#include "clients_impl.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/log.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77               /* Linux 6.5 */
+#endif
+
+#define HELLO_NS (1000 * MS)          /* from connect to hello */
+#define SIGNALS  16                   /* read from a socket at a time */
+#define BELLS    256                  /* times it was, in a window: then a client is not heard */
+#define BELLS_NS (10 * MS)            /* until the next (R7) */
+
+/* ---- who is where ---------------------------------------------------------------------------- */
+
+static void place(struct clients *cl, struct client *c, int32_t at)
+{
+	cl->open[at] = c;
+	c->at_open = at;
+}
+
+/* Look at it every turn. */
+void conn_heat(struct clients *cl, struct client *c)
+{
+	c->idle = 0;
+	if (c->at_open < cl->n_hot)
+		return;
+	place(cl, cl->open[cl->n_hot], c->at_open);
+	place(cl, c, cl->n_hot++);
+}
+
+void conn_cool(struct clients *cl, struct client *c)
+{
+	int32_t at = c->at_open;
+
+	if (at >= cl->n_hot)
+		return;
+	place(cl, cl->open[--cl->n_hot], at);
+	place(cl, c, cl->n_hot);
+}
+
+/* To be buried by the next clients_take: here its requests may be on the way somewhere. */
+void conn_lose(struct client *c, const char *why)
+{
+	if (c->gone)
+		return;
+	c->gone = true;
+	c->cl->n_gone++;
+	log_debug("client %s (uid %u): %s", c->name, c->uid, why);
+}
+
+void conn_lie(struct client *c, int e)
+{
+	if (!c->gone)
+		c->cl->stats.poisoned++;
+	log_warn("client %s (uid %u) dropped: it %s", c->name, c->uid,
+	         e == -EFAULT ? "took away the memory it shares" : "broke the protocol");
+	conn_lose(c, "dropped");
+}
+
+/* ---- come and go ----------------------------------------------------------------------------- */
+
+/* Nothing of it stays: the scheduler forgets it, and watches have no callback any more. */
+void conn_free(struct client *c, bool stopping)
+{
+	struct clients *cl = c->cl;
+
+	if (c->conn) {
+		if (cl->s)
+			sched_forget(cl->s, c);
+		cl->stats.died += c->n_live > 0 && !stopping;
+		conn_cool(cl, c);
+		place(cl, cl->open[--cl->n_open], c->at_open);
+		cl->stats.connected--;
+		server_close(c->conn, stopping);
+	}
+	for (int32_t i = 0; c->dirty && i < cl->n_dirty; i++)
+		if (cl->dirty[i] == c)
+			cl->dirty[i] = cl->dirty[--cl->n_dirty], c->dirty = false;
+	io_timer_del(cl->io, &c->timer);
+	io_watch_del(cl->io, &c->socket);
+	if (c->pidfd >= 0) {
+		io_watch_del(cl->io, &c->death);
+		close(c->pidfd);
+	}
+	close(c->fd);
+	cl->n_gone -= c->gone;
+	cl->all[c->at] = cl->all[--cl->n_all];
+	cl->all[c->at]->at = c->at;
+	free(c->live);
+	free(c->bucket);
+	free(c);
+}
+
+void conn_bury(struct clients *cl)
+{
+	for (int32_t i = cl->n_all - 1; cl->n_gone > 0 && i >= 0; i--)
+		if (cl->all[i]->gone)
+			conn_free(cl->all[i], false);
+}
+
+static int live_make(struct client *c)
+{
+	int32_t n = (int32_t)server_shape(c->conn)->live;
+
+	c->live = calloc((size_t)n, sizeof(c->live[0]));
+	c->bucket = malloc((size_t)n * sizeof(c->bucket[0]));
+	if (!c->live || !c->bucket)
+		return -ENOMEM;
+	for (int32_t i = 0; i < n; i++) {
+		c->live[i].next = i + 1 < n ? i + 1 : NONE;
+		c->bucket[i] = NONE;
+	}
+	c->shift = 32 - (uint32_t)__builtin_ctz((unsigned)n);
+	c->odd = (uint32_t)key_hash(c->cl->key, &(uint64_t){ c->cl->n_seeds++ }, 1) | 1;
+	return 0;
+}
+
+static void client_hello(struct client *c)
+{
+	struct clients *cl = c->cl;
+	struct sr_hello h;
+	int e = server_hello(c->fd, &h);
+
+	if (e == -EAGAIN)
+		return;
+	if (!e)
+		e = c->refuse;
+	if (!e)
+		e = server_open(&c->conn, cl->server, c->fd, &h, c->trusted);
+	if (!e && (e = live_make(c)) < 0) {
+		server_close(c->conn, false);
+		c->conn = NULL;
+	}
+	if (e) {
+		if (e != -ECONNRESET)
+			server_refuse(c->fd, e);
+		cl->stats.refused++;
+		conn_free(c, false);
+		return;
+	}
+	memcpy(c->name, h.name, sizeof(c->name));
+	io_timer_del(cl->io, &c->timer);
+	cl->stats.accepted++;
+	cl->stats.connected++;
+	place(cl, c, cl->n_open++);
+	conn_heat(cl, c);
+	log_debug("client %s (uid %u) connected", c->name, c->uid);
+}
+
+/* A signal says nothing but "look at me".  Who sends more than anybody could need is not heard
+ * until the window is over: it makes only itself wait. */
+static void client_bell(struct client *c)
+{
+	struct clients *cl = c->cl;
+	uint64_t now = io_now();
+
+	if (server_drain(c->conn, SIGNALS) < 0) {
+		conn_lose(c, "closed");
+		return;
+	}
+	conn_heat(cl, c);
+	if (now - c->bells_at > BELLS_NS) {
+		c->bells_at = now;
+		c->bells = 0;
+	}
+	if (++c->bells > BELLS) {
+		io_watch_set(cl->io, &c->socket, IO_HUP);
+		io_timer_set(cl->io, &c->timer, c->bells_at + BELLS_NS);
+	}
+}
+
+static void on_socket(struct io_watch *w, uint32_t events)
+{
+	struct client *c = w->ctx;
+
+	if (c->gone)
+		return;
+	if (c->conn && events & IO_HUP)
+		conn_lose(c, "closed");
+	else if (c->conn)
+		client_bell(c);
+	else if (events & IO_IN)
+		client_hello(c);
+	else
+		conn_free(c, false);
+}
+
+static void on_death(struct io_watch *w, uint32_t events)
+{
+	(void)events;
+	conn_lose(w->ctx, "died");
+}
+
+static void on_timer(struct io_timer *t)
+{
+	struct client *c = t->ctx;
+
+	if (c->conn) {
+		io_watch_set(c->cl->io, &c->socket, IO_IN | IO_HUP);
+		return;
+	}
+	c->cl->stats.refused++;
+	conn_free(c, false);
+}
+
+/* Who is it, and may it stay? */
+static int admit(struct clients *cl, struct client *c)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred), n = sizeof(c->pidfd);
+	int32_t same = 0;
+
+	if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+		return -EACCES;
+	c->uid = cred.uid;
+	c->trusted = c->uid == cl->self || c->uid == 0 || c->uid == cl->cfg.gateway;
+	c->gateway = c->uid == cl->self || c->uid == cl->cfg.gateway;
+	if (getsockopt(c->fd, SOL_SOCKET, SO_PEERPIDFD, &c->pidfd, &n) < 0)
+		/* Before Linux 6.5.  The pid may have been given to another since it connected; then
+		 * its end is seen by the socket alone. */
+		c->pidfd = (int)syscall(SYS_pidfd_open, cred.pid, 0);
+	for (int32_t i = 0; i < cl->n_all; i++)
+		same += cl->all[i]->uid == c->uid && !cl->all[i]->refuse;
+	if (cl->draining)
+		return -ECONNREFUSED;
+	return cl->n_all >= cl->cfg.max || same >= cl->cfg.max_per_uid ? -EUSERS : 0;
+}
+
+static void client_new(struct clients *cl, int fd)
+{
+	struct client *c = cl->n_all < cl->cfg.max + REFUSALS ? calloc(1, sizeof(*c)) : NULL;
+
+	if (!c) {
+		cl->stats.refused++;
+		close(fd);
+		return;
+	}
+	*c = (struct client){ .cl = cl, .fd = fd, .pidfd = -1, .at = cl->n_all, .free = 0, .name = "?" };
+	c->refuse = admit(cl, c);
+	c->socket = (struct io_watch){ .fd = fd, .events = IO_IN | IO_HUP, .fn = on_socket, .ctx = c };
+	c->death = (struct io_watch){ .fd = c->pidfd, .events = IO_IN, .fn = on_death, .ctx = c };
+	c->timer = (struct io_timer){ .fn = on_timer, .ctx = c };
+	cl->all[cl->n_all++] = c;
+	io_timer_set(cl->io, &c->timer, io_now() + HELLO_NS);
+	if (io_watch_add(cl->io, &c->socket) < 0 || (c->pidfd >= 0 && io_watch_add(cl->io, &c->death) < 0)) {
+		cl->stats.refused++;
+		conn_free(c, false);
+	}
+}
+
+static void on_listener(struct io_watch *w, uint32_t events)
+{
+	struct clients *cl = w->ctx;
+
+	(void)events;
+	for (int i = 0; i < 16; i++) {
+		int fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd >= 0) {
+			client_new(cl, fd);
+			continue;
+		}
+		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+			log_warn("no descriptors or memory for another client: waiting a moment");
+			io_watch_set(cl->io, w, 0); /* it stays readable: do not spin on it */
+			io_timer_set(cl->io, &cl->again, io_now() + 100 * MS);
+		}
+		return;
+	}
+}
+
+static void on_again(struct io_timer *t)
+{
+	struct clients *cl = t->ctx;
+
+	io_watch_set(cl->io, &cl->listener, IO_IN);
+}
+
+int conn_listen(struct clients *cl, int fd)
+{
+	cl->listener = (struct io_watch){ .fd = fd, .events = IO_IN, .fn = on_listener, .ctx = cl };
+	cl->again = (struct io_timer){ .fn = on_again, .ctx = cl };
+	return io_watch_add(cl->io, &cl->listener);
+}
+
+void conn_deaf(struct clients *cl)
+{
+	if (cl->listener.fd < 0)
+		return;
+	io_timer_del(cl->io, &cl->again);
+	io_watch_del(cl->io, &cl->listener);
+	close(cl->listener.fd);
+	cl->listener.fd = -1;
+}

@@ -1,0 +1,90 @@
+/* clients_impl.h - the clients' own structures, for core/clients*.c alone:
+ *
+ *	clients.c            requests in, tokens out, turns, counting
+ *	clients_conn.c       who comes, who goes, who is looked at
+ *	clients_translate.c  a request of the wire as one of the scheduler
+ */
+#ifndef CLIENTS_IMPL_H
+#define CLIENTS_IMPL_H
+
+#include "clients.h"
+#include "shmring/server.h"
+
+#define MS       1000000ull
+#define NONE     (-1)
+#define REFUSALS 16                   /* connections over the limit that may yet hear so */
+
+struct live {                         /* a request that the scheduler has */
+	uint64_t user_data;           /* the client's */
+	uint32_t ticket;
+	int32_t  next;                /* in its bucket, or in the free list */
+	bool     used;
+	uint32_t n_prompt, max_tokens, n_tokens; /* n_tokens: of the answer so far */
+	uint64_t queued, first, last;
+};
+
+struct client {
+	struct clients *cl;
+	struct server_conn *conn;     /* NULL until the hello */
+	int fd, pidfd;
+	uid_t uid;
+	bool trusted, gateway;        /* may be urgent and hold huge pages; may name tenants */
+	bool gone, dirty;             /* to be buried; to be woken */
+	int  refuse;                  /* the answer to its hello: 0 or -errno */
+	char name[32];
+	struct io_watch socket, death;
+	struct io_timer timer;        /* HELLO: the deadline; OPEN: hear it again */
+	int32_t at, at_open;          /* places in all[], open[] */
+
+	struct live *live;            /* [live] */
+	int32_t *bucket;              /* [live]: by ticket */
+	int32_t  free, n_live;
+	uint32_t shift, odd;          /* of the hash: a client cannot choose what collides */
+
+	int64_t  credit;              /* prompt tokens it may hand in this turn */
+	uint32_t idle;                /* turns without work */
+	uint32_t need;                /* records that somebody waits for room for; 0 = nobody */
+	uint32_t stalled_left;        /* how far it had read */
+	uint64_t stalled_at;          /*  when that was first seen */
+	uint64_t bells_at;            /* begin of the window */
+	uint32_t bells;
+};
+
+struct clients {
+	struct clients_config cfg;
+	struct clients_stats stats;
+	struct io *io;
+	struct sched *s;
+	struct server *server;
+	struct io_watch listener;
+	struct io_timer again;        /* listen again, after descriptors had run out */
+	bool draining, sweep;         /* sweep: look at all next turn */
+	uint64_t now, turn;
+	uid_t self;
+
+	struct client **all;          /* [max + REFUSALS] */
+	struct client **open;         /* [max]: those with work lately first, n_hot of them */
+	struct client **dirty;        /* [max] */
+	int32_t n_all, n_open, n_hot, n_dirty, n_gone, cold;
+
+	uint64_t key[2], n_seeds;     /* of seeds and salts */
+	uint32_t *stop, *bias, *allow, *bad; /* lists in the scheduler's form */
+};
+
+/* ---- clients_conn.c ---- */
+void conn_heat(struct clients *cl, struct client *c);  /* look at it every turn */
+void conn_cool(struct clients *cl, struct client *c);  /* look at it now and then */
+void conn_lose(struct client *c, const char *why);     /* to be buried by the next turn */
+void conn_lie(struct client *c, int e);                /* the same, for -EPROTO or -EFAULT */
+void conn_free(struct client *c, bool stopping);
+void conn_bury(struct clients *cl);
+int  conn_listen(struct clients *cl, int fd);          /* 0, -errno; fd is ours then */
+void conn_deaf(struct clients *cl);                    /* accept nobody any more */
+
+/* ---- clients_translate.c ---- */
+uint64_t key_hash(const uint64_t key[2], const uint64_t *word, int n);
+uint64_t key_tenant(const struct clients *cl, const struct client *c, uint64_t named);
+struct sched_request translate(struct clients *cl, const struct client *c,
+                               const struct server_request *r, uint64_t tenant);
+
+#endif
