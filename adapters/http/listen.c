@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/notify.h"
@@ -197,6 +198,21 @@ static int open_host(struct listening *l, const struct config *cfg, int n, char 
 	return r;
 }
 
+/* An address that is in use is asked for again for a second: the kernel takes apart the io_uring of a
+ * process that was killed, and with it its listening socket, a moment after the process is gone. */
+static int open_own(struct listening *l, const struct config *cfg, int n, char *err, size_t errlen)
+{
+	const struct timespec moment = { 0, 50000000 };
+	int r = -EADDRINUSE;
+
+	for (int i = 0; i < 20 && r == -EADDRINUSE; i++) {
+		if (i)
+			nanosleep(&moment, NULL);
+		r = cfg->uds ? open_unix(l, cfg->uds, n, err, errlen) : open_host(l, cfg, n, err, errlen);
+	}
+	return r;
+}
+
 int listen_open(struct listening *l, const struct config *cfg, int n, char *err, size_t errlen)
 {
 	int fd = notify_socket("http"), r;
@@ -208,12 +224,7 @@ int listen_open(struct listening *l, const struct config *cfg, int n, char *err,
 	}
 	if (fd < 0)
 		fd = notify_socket(NULL);
-	if (fd >= 0)
-		r = inherited(l, fd, n, err, errlen);
-	else if (cfg->uds)
-		r = open_unix(l, cfg->uds, n, err, errlen);
-	else
-		r = open_host(l, cfg, n, err, errlen);
+	r = fd >= 0 ? inherited(l, fd, n, err, errlen) : open_own(l, cfg, n, err, errlen);
 	if (r == 0)
 		write_url(l, cfg);
 	else
