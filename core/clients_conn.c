@@ -66,11 +66,17 @@ void conn_lose(struct client *c, const char *why)
 
 void conn_lie(struct client *c, int e)
 {
-	if (!c->gone)
-		c->cl->stats.poisoned++;
-	log_warn("client %s (uid %u) dropped: it %s", c->name, c->uid,
-	         e == -EFAULT ? "took away the memory it shares" : "broke the protocol");
-	conn_lose(c, "dropped");
+	const char *what = e == -EFAULT ? "took away the memory it shares" : "broke the protocol";
+	struct clients *cl = c->cl;
+
+	if (c->gone)
+		return;
+	cl->stats.poisoned++;
+	if (cl->now - cl->told_at > 1000 * MS) { /* it may come again and again */
+		log_warn("client %s (uid %u) dropped: it %s", c->name, c->uid, what);
+		cl->told_at = cl->now;
+	}
+	conn_lose(c, what);
 }
 
 /* ---- come and go ----------------------------------------------------------------------------- */

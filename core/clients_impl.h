@@ -59,7 +59,7 @@ struct clients {
 	struct io_watch listener;
 	struct io_timer again;        /* listen again, after descriptors had run out */
 	bool draining, sweep;         /* sweep: look at all next turn */
-	uint64_t now, turn;
+	uint64_t now, turn, told_at;  /* told_at: when a lie was last logged */
 	uid_t self;
 
 	struct client **all;          /* [max + REFUSALS] */
