@@ -1,0 +1,335 @@
+/* chat.c - slipring chat: a conversation in the terminal, over the rings.
+ *
+ * Attaches to a running daemon; where none listens it starts one for itself, which ends with it.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "commands.h"
+#include "session.h"
+
+#define START_S 120              /* a daemon of our own must be ready by then */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int sig)
+{
+	(void)sig;
+	interrupted = 1;
+}
+
+struct chat {
+	struct session_options o;
+	struct session s;
+	json_t *messages;
+	const char *system;          /* first message, or NULL */
+	char *answer;                /* text of the answer under way */
+	size_t n_answer, answer_cap;
+	pid_t daemon;                /* our own, or 0 */
+	char instance[32];           /* its name */
+};
+
+static int usage(FILE *to)
+{
+	fprintf(to, "slipring chat [OPTIONS]\n\n"
+	            "Talks to the daemon that runs (slipring serve), or starts one for itself.\n\n%s"
+	            "  --system TEXT           the system message\n"
+	            "  --once PROMPT           ask this, print the answer and its speed, and end\n\n"
+	            "While talking: Ctrl-C ends an answer, Ctrl-D or /quit the conversation; /reset forgets\n"
+	            "it, /system TEXT begins anew with another system message, /help lists these.\n", session_help);
+	return to == stdout ? 0 : 2;
+}
+
+/* ---- a daemon of our own --------------------------------------------------------------------- */
+
+_Noreturn static void run_daemon(const struct chat *c, int log)
+{
+	char path[PATH_MAX + 32];
+	char *argv[] = { (char[]){ "slipringd" }, (char[]){ "--instance" }, (char *)(uintptr_t)c->instance,
+	                 (char[]){ "--model" }, (char *)(uintptr_t)c->o.model, NULL };
+	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+	char *slash;
+
+	if (!c->o.model)
+		argv[3] = NULL;
+	setpgid(0, 0);                        /* Ctrl-C is for the answer */
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	dup2(log, STDOUT_FILENO);
+	dup2(log, STDERR_FILENO);
+	if (n > 0) {
+		path[n] = 0;
+		if ((slash = strrchr(path, '/'))) {
+			strcpy(slash + 1, "slipringd");
+			execv(path, argv);
+		}
+	}
+	execvp("slipringd", argv);
+	dprintf(STDERR_FILENO, "slipringd cannot be started: %s; it belongs beside slipring or into PATH\n", strerror(errno));
+	_exit(127);
+}
+
+static void show_log(FILE *log)
+{
+	char line[1024];
+
+	rewind(log);
+	while (fgets(line, sizeof(line), log))
+		fputs(line, stderr);
+}
+
+/* Until it takes connections; it says on its log why if it does not. */
+static int await_daemon(struct chat *c, FILE *log, char *err, size_t errlen)
+{
+	struct timespec pause = { .tv_nsec = 20000000 };
+	int status, rc;
+
+	for (int i = 0; i < START_S * 50 && !interrupted; i++) {
+		rc = session_open(&c->s, &c->o, err, errlen);
+		if (rc != -ENOENT && rc != -ECONNREFUSED)
+			return rc;
+		if (waitpid(c->daemon, &status, WNOHANG) == c->daemon) {
+			c->daemon = 0;
+			show_log(log);
+			snprintf(err, errlen, "the daemon ended before it was ready");
+			return -ECHILD;
+		}
+		if (i % 25 == 24 && isatty(STDERR_FILENO))
+			fputc('.', stderr);
+		nanosleep(&pause, NULL);
+	}
+	show_log(log);
+	snprintf(err, errlen, "the daemon was not ready within %d s", START_S);
+	return -ETIMEDOUT;
+}
+
+static int start_daemon(struct chat *c, char *err, size_t errlen)
+{
+	FILE *log = tmpfile();
+	int rc;
+
+	if (!log) {
+		snprintf(err, errlen, "no temporary file for the daemon's log: %s", strerror(errno));
+		return -errno;
+	}
+	snprintf(c->instance, sizeof(c->instance), "chat-%d", getpid());
+	c->o.instance = c->instance;
+	fprintf(stderr, "no daemon runs; starting one for this conversation ");
+	c->daemon = fork();
+	if (c->daemon == 0)
+		run_daemon(c, fileno(log));
+	rc = c->daemon < 0 ? -errno : await_daemon(c, log, err, errlen);
+	fputc('\n', stderr);
+	fclose(log);
+	return rc;
+}
+
+static void stop_daemon(struct chat *c)
+{
+	if (c->daemon <= 0)
+		return;
+	kill(c->daemon, SIGTERM);
+	waitpid(c->daemon, NULL, 0);
+}
+
+/* ---- one turn -------------------------------------------------------------------------------- */
+
+static void print(void *arg, const char *s, size_t n)
+{
+	struct chat *c = arg;
+	size_t cap = c->answer_cap ? c->answer_cap : 4096;
+	char *p;
+
+	fwrite(s, 1, n, stdout);
+	fflush(stdout);
+	while (cap < c->n_answer + n)
+		cap *= 2;
+	if (cap != c->answer_cap) {
+		p = realloc(c->answer, cap);
+		if (!p)
+			return;              /* it was printed; only the memory of it is short */
+		c->answer = p;
+		c->answer_cap = cap;
+	}
+	memcpy(c->answer + c->n_answer, s, n);
+	c->n_answer += n;
+}
+
+static void say(struct chat *c, const char *role, const char *s, size_t n)
+{
+	json_array_append_new(c->messages, json_pack("{s:s, s:s%}", "role", role, "content", s, n));
+}
+
+static void reset(struct chat *c)
+{
+	json_array_clear(c->messages);
+	if (c->system)
+		say(c, "system", c->system, strlen(c->system));
+}
+
+/* The conversation so far as the model's prompt. */
+static int64_t render(struct chat *c, char **prompt, char *err, size_t errlen)
+{
+	json_t *vars = json_pack("{s:O, s:b}", "messages", c->messages, "add_generation_prompt", 1);
+	char *context = vars ? json_dumps(vars, 0) : NULL;
+	int64_t n;
+
+	json_decref(vars);
+	if (!context) {
+		snprintf(err, errlen, "no memory");
+		return -ENOMEM;
+	}
+	n = sr_text_chat(c->s.text, NULL, context, prompt, err, errlen);
+	free(context);
+	return n;
+}
+
+static int turn(struct chat *c, const char *text, size_t n)
+{
+	struct session_answer a;
+	char err[600], line[200], *prompt = NULL;
+	int64_t n_prompt;
+	int rc;
+
+	say(c, "user", text, n);
+	n_prompt = render(c, &prompt, err, sizeof(err));
+	interrupted = 0;
+	c->n_answer = 0;
+	rc = n_prompt < 0 ? (int)n_prompt :
+	     session_ask(&c->s, &c->o, prompt, (size_t)n_prompt, SR_TEXT_SPECIAL_PARSE, print, c, &interrupted, &a,
+	                 err, sizeof(err));
+	free(prompt);
+	if (rc) {
+		fprintf(stderr, "slipring chat: %s%s\n", err, rc == -EMSGSIZE ? "; /reset begins anew" : "");
+		json_array_remove(c->messages, json_array_size(c->messages) - 1);
+		return rc;
+	}
+	putchar('\n');
+	fflush(stdout);
+	say(c, "assistant", c->answer ? c->answer : "", c->n_answer);
+	session_summary(&a, line, sizeof(line));
+	fprintf(stderr, "%s\n", line);
+	return a.finish > 0 || a.finish == -ECANCELED ? 0 : a.finish;
+}
+
+/* A line that begins with "/": true if the conversation is over. */
+static bool command(struct chat *c, char *line, char **system)
+{
+	if (!strcmp(line, "/quit") || !strcmp(line, "/exit"))
+		return true;
+	if (!strcmp(line, "/reset")) {
+		reset(c);
+	} else if (!strncmp(line, "/system", 7) && (!line[7] || line[7] == ' ')) {
+		free(*system);
+		*system = line[7] && line[8] ? strdup(line + 8) : NULL;
+		c->system = *system;
+		reset(c);
+	} else {
+		fprintf(stderr, "/quit  /reset  /system TEXT; Ctrl-C ends an answer\n");
+	}
+	return false;
+}
+
+static int converse(struct chat *c)
+{
+	bool tty = isatty(STDIN_FILENO);
+	char *line = NULL, *system = NULL;
+	size_t cap = 0;
+	ssize_t n;
+	int rc = 0;
+
+	if (tty)
+		fprintf(stderr, "%.64s; /help lists what can be typed beside questions\n", sr_model(c->s.conn)->name);
+	for (;;) {
+		if (tty)
+			fprintf(stderr, "> ");
+		interrupted = 0;
+		n = getline(&line, &cap, stdin);
+		if (n < 0 && errno == EINTR && interrupted) {      /* Ctrl-C at the prompt: a new line */
+			clearerr(stdin);
+			fputc('\n', stderr);
+			continue;
+		}
+		if (n < 0)
+			break;
+		if (n && line[n - 1] == '\n')
+			line[--n] = 0;
+		if (!n)
+			continue;
+		if (line[0] == '/') {
+			if (command(c, line, &system))
+				break;
+			continue;
+		}
+		rc = turn(c, line, (size_t)n);
+		if (rc == -ECONNRESET)
+			break;
+	}
+	free(line);
+	free(system);
+	return rc ? 1 : 0;
+}
+
+static int run(struct chat *c, const char *once)
+{
+	struct sigaction on = { .sa_handler = on_interrupt };   /* no SA_RESTART: it ends a read */
+	char err[600] = "";
+	int rc;
+
+	sigaction(SIGINT, &on, NULL);
+	rc = session_open(&c->s, &c->o, err, sizeof(err));
+	if ((rc == -ENOENT || rc == -ECONNREFUSED) && !c->o.socket && !c->o.instance)
+		rc = start_daemon(c, err, sizeof(err));
+	if (rc) {
+		fprintf(stderr, "slipring chat: %s\n", err);
+		return 1;
+	}
+	c->messages = json_array();
+	reset(c);
+	rc = once ? turn(c, once, strlen(once)) != 0 : converse(c);
+	json_decref(c->messages);
+	free(c->answer);
+	session_close(&c->s);
+	return rc;
+}
+
+int cmd_chat(int argc, char **argv)
+{
+	struct chat c = { 0 };
+	const char *once = NULL;
+	char err[256];
+	int rc;
+
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+			return usage(stdout);
+		if (!strcmp(argv[i], "--once") && i + 1 < argc) {
+			once = argv[++i];
+			continue;
+		}
+		if (!strcmp(argv[i], "--system") && i + 1 < argc) {
+			c.system = argv[++i];
+			continue;
+		}
+		rc = session_option(&c.o, argc, argv, &i, err, sizeof(err));
+		if (rc > 0)
+			continue;
+		if (rc < 0)
+			fprintf(stderr, "slipring chat: %s\n", err);
+		else
+			fprintf(stderr, "slipring chat: there is no option %s, or it needs a value; see slipring chat --help\n", argv[i]);
+		return 2;
+	}
+	rc = run(&c, once);
+	stop_daemon(&c);
+	return rc;
+}

@@ -1,0 +1,284 @@
+/* session.c - see session.h. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/config.h"
+#include "core/locate.h"
+#include "session.h"
+
+#define WAIT_MS 100              /* how soon a cancel is seen */
+
+const char session_help[] =
+	"  --socket PATH           the daemon's socket (default: that of the instance)\n"
+	"  --instance NAME         which daemon (default: \"default\")\n"
+	"  --model MODEL           the model it serves, for its tokenizer (default: found by itself)\n"
+	"  -n, --max-tokens N      at most so many tokens in an answer\n"
+	"  --temperature T         0 = always the most likely token (default)\n"
+	"  --top-p P, --top-k K, --min-p P\n"
+	"  --repetition-penalty R, --presence-penalty P, --frequency-penalty F\n"
+	"  --seed N                the same draws every time\n"
+	"  --ignore-eos            do not stop at the end of the answer\n";
+
+/* A number in [low, high], whole if so asked. */
+static bool parse(const char *s, double low, double high, bool whole, double *out)
+{
+	char *end;
+
+	errno = 0;
+	*out = strtod(s, &end);
+	return end != s && !*end && !errno && *out >= low && *out <= high && (!whole || *out == floor(*out));
+}
+
+int session_option(struct session_options *o, int argc, char **argv, int *i, char *err, size_t errlen)
+{
+	static const struct { const char *name; double low, high; bool whole; } numbers[] = {
+		{ "-n", 1, 1 << 30, true }, { "--max-tokens", 1, 1 << 30, true }, { "--temperature", 0, 100, false },
+		{ "--top-p", 0, 1, false }, { "--top-k", 0, 1 << 30, true }, { "--min-p", 0, 1, false },
+		{ "--repetition-penalty", 0.01, 100, false }, { "--presence-penalty", -2, 2, false },
+		{ "--frequency-penalty", -2, 2, false }, { "--seed", 0, 9007199254740992.0, true },
+	};
+	const char *name = argv[*i], *value = *i + 1 < argc ? argv[*i + 1] : NULL;
+	const char **text = !strcmp(name, "--socket") ? &o->socket : !strcmp(name, "--instance") ? &o->instance :
+	                    !strcmp(name, "--model") ? &o->model : NULL;
+	size_t k = 0;
+	double d;
+
+	if (!strcmp(name, "--ignore-eos")) {
+		o->ask.flags |= SR_IGNORE_EOS;
+		return 1;
+	}
+	while (!text && k < sizeof(numbers) / sizeof(*numbers) && strcmp(name, numbers[k].name))
+		k++;
+	if (!text && k == sizeof(numbers) / sizeof(*numbers))
+		return 0;
+	if (!value) {
+		snprintf(err, errlen, "%s needs a value", name);
+		return -EINVAL;
+	}
+	++*i;
+	if (text) {
+		*text = value;
+		return 1;
+	}
+	if (!parse(value, numbers[k].low, numbers[k].high, numbers[k].whole, &d)) {
+		snprintf(err, errlen, "%s %s: not a %snumber from %g to %g", name, value, numbers[k].whole ? "whole " : "",
+		         numbers[k].low, numbers[k].high);
+		return -EINVAL;
+	}
+	switch (k) {
+	case 0:
+	case 1: o->ask.max_tokens = (uint32_t)d; break;
+	case 2: o->ask.temperature = (float)d; break;
+	case 3: o->ask.top_p = (float)d; break;
+	case 4: o->ask.top_k = (uint32_t)d; break;
+	case 5: o->ask.min_p = (float)d; break;
+	case 6: o->ask.repetition = (float)d; break;
+	case 7: o->ask.presence = (float)d; break;
+	case 8: o->ask.frequency = (float)d; break;
+	default:
+		o->ask.seed = (uint64_t)d;
+		o->ask.flags |= SR_SEEDED;
+	}
+	return 1;
+}
+
+int session_socket(const struct session_options *o, char *out, size_t n, char *err, size_t errlen)
+{
+	struct config cfg = { .instance = o->instance ? o->instance : "default", .socket = o->socket };
+	int rc = config_socket(&cfg, out, n);
+
+	if (rc < 0)
+		snprintf(err, errlen, "--instance %s: not a usable name", cfg.instance);
+	return rc < 0 ? rc : 0;
+}
+
+/* The text side of one candidate, if its vocabulary is the daemon's. */
+static int try_model(struct session *s, const char *model, char *err, size_t errlen)
+{
+	const struct sr_model_info *served = sr_model(s->conn);
+	struct located where;
+	int rc = locate_model(&where, model, err, errlen);
+
+	if (!rc)
+		rc = sr_text_open(&s->text, where.path, err, errlen);
+	if (rc)
+		return rc;
+	if (!memcmp(sr_text_info(s->text)->vocab_hash, served->vocab_hash, sizeof(served->vocab_hash)))
+		return 0;
+	sr_text_close(s->text);
+	s->text = NULL;
+	snprintf(err, errlen, "the daemon serves %.64s, whose vocabulary is not that of %s: name it with --model",
+	         served->name, model ? model : where.name);
+	return -EINVAL;
+}
+
+int session_open(struct session *s, const struct session_options *o, char *err, size_t errlen)
+{
+	struct sr_options options = { .size = sizeof(options), .name = "slipring" };
+	char first[512];
+	int rc;
+
+	memset(s, 0, sizeof(*s));
+	rc = session_socket(o, s->socket, sizeof(s->socket), err, errlen);
+	if (rc)
+		return rc;
+	rc = sr_open(&s->conn, s->socket, &options);
+	if (rc < 0) {
+		snprintf(err, errlen, "%s: %s%s", s->socket, strerror(-rc), rc == -ENOENT || rc == -ECONNREFUSED ?
+		         "; no daemon listens there (slipring serve starts one)" : "");
+		return rc;
+	}
+	if (o->model) {
+		rc = try_model(s, o->model, err, errlen);
+	} else if (try_model(s, NULL, first, sizeof(first))) {
+		/* not the default model: perhaps it is served under the name that it is found by */
+		rc = try_model(s, sr_model(s->conn)->name, err, errlen);
+		if (rc)
+			snprintf(err, errlen, "the tokenizer of %.64s, which the daemon serves, was not found: "
+			         "name the model with --model", sr_model(s->conn)->name);
+	}
+	if (!rc) {
+		s->piece_cap = sr_text_longest(s->text) + 16;
+		s->piece = malloc(s->piece_cap);
+		rc = s->piece ? 0 : -ENOMEM;
+	}
+	if (rc)
+		session_close(s);
+	return rc;
+}
+
+void session_close(struct session *s)
+{
+	sr_close(s->conn);
+	sr_text_close(s->text);
+	free(s->piece);
+	memset(s, 0, sizeof(*s));
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Fill the request for a prompt of n ids, and send it. */
+static int submit(struct session *s, const struct session_options *o, const int32_t *ids, size_t n,
+                  uint32_t *ticket, char *err, size_t errlen)
+{
+	const struct sr_text_info *info = sr_text_info(s->text);
+	uint32_t context = sr_model(s->conn)->context;
+	struct sr_request q = o->ask;
+	int rc;
+
+	if (n == 0 || n >= context) {
+		snprintf(err, errlen, "the prompt has %zu tokens; from 1 to %u are possible here", n, context - 1);
+		return -EMSGSIZE;
+	}
+	q.size = sizeof(q);
+	q.prompt = ids;
+	q.n_prompt = (uint32_t)n;
+	if (!q.max_tokens || q.max_tokens > context - n)
+		q.max_tokens = context - (uint32_t)n;
+	if (!(q.flags & SR_IGNORE_EOS)) {
+		q.n_stop = (uint32_t)info->n_stop;
+		memcpy(q.stop, info->stop, sizeof(q.stop));
+	}
+	while ((rc = sr_submit(s->conn, &q, ticket)) == -EAGAIN)
+		if ((rc = sr_wait(s->conn, SR_WAIT_ROOM, -1)) < 0 && rc != -EINTR)
+			break;
+	if (rc < 0)
+		snprintf(err, errlen, "the daemon took no request: %s", strerror(-rc));
+	return rc < 0 ? rc : 0;
+}
+
+static bool stops(const struct session *s, int32_t id)
+{
+	const struct sr_text_info *info = sr_text_info(s->text);
+
+	for (int i = 0; i < info->n_stop; i++)
+		if (info->stop[i] == id)
+			return true;
+	return false;
+}
+
+/* Read until the end of the one request under way. */
+static int answer(struct session *s, uint32_t ticket, void (*emit)(void *, const char *, size_t), void *arg,
+                  const volatile sig_atomic_t *cancel, struct sr_end *end, char *err, size_t errlen)
+{
+	struct sr_token t = { 0 };
+	bool cancelled = false;
+	struct sr_detok d;
+	int rc, n;
+
+	sr_detok_init(&d, true);
+	for (;;) {
+		if (cancel && *cancel && !cancelled)
+			cancelled = sr_cancel(s->conn, ticket) == 0;
+		rc = sr_next(s->conn, &t);
+		if (rc == 0)
+			rc = sr_wait(s->conn, SR_WAIT_TOKENS, WAIT_MS);
+		else if (rc == 1 && t.kind == SR_END)
+			break;
+		else if (rc == 1 && t.kind == SR_TOKEN && !stops(s, t.id)) {
+			n = sr_detok_push(&d, s->text, t.id, s->piece, s->piece_cap);
+			if (n > 0)
+				emit(arg, s->piece, (size_t)n);
+		}
+		if (rc < 0 && rc != -EINTR) {
+			snprintf(err, errlen, "the daemon is gone: %s", strerror(-rc));
+			return rc;
+		}
+	}
+	n = sr_detok_flush(&d, s->piece, s->piece_cap);
+	if (n > 0)
+		emit(arg, s->piece, (size_t)n);
+	*end = t.end;
+	return 0;
+}
+
+int session_ask(struct session *s, const struct session_options *o, const char *prompt, size_t n,
+                int encode_flags, void (*emit)(void *arg, const char *text, size_t n), void *arg,
+                const volatile sig_atomic_t *cancel, struct session_answer *a, char *err, size_t errlen)
+{
+	uint32_t context = sr_model(s->conn)->context, ticket;
+	int32_t *ids = malloc(((size_t)context + 1) * sizeof(*ids));
+	uint64_t begin = now_ns();
+	struct sr_end end = { 0 };
+	int64_t n_ids;
+	int rc;
+
+	if (!ids) {
+		snprintf(err, errlen, "no memory");
+		return -ENOMEM;
+	}
+	n_ids = sr_text_encode(s->text, prompt, n, encode_flags, ids, context, context);
+	rc = n_ids < 0 ? (int)n_ids : submit(s, o, ids, (size_t)n_ids, &ticket, err, errlen);
+	if (n_ids < 0)
+		snprintf(err, errlen, "the prompt cannot be tokenized: %s", strerror((int)-n_ids));
+	free(ids);
+	if (!rc)
+		rc = answer(s, ticket, emit, arg, cancel, &end, err, errlen);
+	if (rc)
+		return rc;
+	*a = (struct session_answer){ .finish = end.finish, .n_prompt = (uint32_t)n_ids, .n_tokens = end.n_tokens,
+	                              .cached = end.cached };
+	if (end.first > begin)
+		a->ttft_ms = (double)(end.first - begin) / 1e6;
+	if (end.n_tokens > 1 && end.last > end.first)
+		a->tokens_per_s = (end.n_tokens - 1) * 1e9 / (double)(end.last - end.first);
+	return 0;
+}
+
+void session_summary(const struct session_answer *a, char *out, size_t n)
+{
+	int k = snprintf(out, n, "%u tokens, TTFT %.0f ms, %.1f tokens/s", a->n_tokens, a->ttft_ms, a->tokens_per_s);
+
+	if (a->finish < 0 && k > 0 && (size_t)k < n)
+		snprintf(out + k, n - (size_t)k, " (%s)", a->finish == -ECANCELED ? "cancelled" : strerror(-a->finish));
+}

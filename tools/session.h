@@ -1,0 +1,56 @@
+/* session.h - what chat and generate share: a connection to the daemon, the text side of the
+ * model it serves, and one request with its answer as text.  One thread.
+ */
+#ifndef SESSION_H
+#define SESSION_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "adapters/text/slipring-text.h"
+#include "shmring/slipring.h"
+
+struct session_options {
+	const char *socket, *instance, *model;   /* NULL: the default */
+	struct sr_request ask;                   /* sampling; prompt and stops are put in per request */
+};
+
+struct session {
+	struct sr_conn *conn;
+	struct sr_text *text;
+	char socket[4096];
+	char *piece;                 /* room for the text of one token */
+	size_t piece_cap;
+};
+
+struct session_answer {
+	int finish;                  /* enum sr_finish or -errno */
+	uint32_t n_prompt, n_tokens, cached;
+	double ttft_ms, tokens_per_s;
+};
+
+/* Take argv[*i] and its value if it is an option of session_options: 1, 0 not one of ours,
+ * -EINVAL and a sentence in err. */
+int session_option(struct session_options *o, int argc, char **argv, int *i, char *err, size_t errlen);
+extern const char session_help[];
+
+/* Where the daemon of these options listens. */
+int session_socket(const struct session_options *o, char *out, size_t n, char *err, size_t errlen);
+
+/* Connect, and open the text side of what is served there.  -ENOENT or -ECONNREFUSED: no
+ * daemon; -EINVAL: the model named, or found, has another vocabulary. */
+int session_open(struct session *s, const struct session_options *o, char *err, size_t errlen);
+void session_close(struct session *s);
+
+/* Ask, and hand the answer's text to emit() as it comes.  *cancel != 0 ends it early.  0, or
+ * -errno and a sentence: nothing was answered. */
+int session_ask(struct session *s, const struct session_options *o, const char *prompt, size_t n,
+                int encode_flags, void (*emit)(void *arg, const char *text, size_t n), void *arg,
+                const volatile sig_atomic_t *cancel, struct session_answer *a, char *err, size_t errlen);
+
+/* "64 tokens, TTFT 12 ms, 340.1 tokens/s" */
+void session_summary(const struct session_answer *a, char *out, size_t n);
+
+#endif
