@@ -14,6 +14,7 @@
 #define ADMIT_CMDS     8     /* BEGIN, four LISTs, HISTORY, BLOCKS; and one to spare */
 #define DEMOTE_LOOK    64    /* cached blocks looked at for copying out ahead of need */
 #define PROBE_BLOCKS   8     /* of a prompt in one batch while its speed is not known */
+#define ALONE          5     /* step times that the batch of a lone prompt may take */
 
 static int32_t blocks_for(const struct sched *s, int32_t n_tokens)
 {
@@ -179,14 +180,19 @@ static void plan_tokens(struct sched *s, struct fill *x)
 /* ---- prompts -------------------------------------------------------------------------------------- */
 
 /* On a slow device a long prompt makes all others wait for the batch it is in: then it gets
- * what is left of step_ns, and a block at least. */
+ * what is left of step_ns, and a block at least.  Alone it gets ALONE times as much, for whoever
+ * comes meanwhile waits for the batch that is under way. */
 static void budget_time(struct sched *s, struct fill *x)
 {
 	const int32_t B = s->cfg.limits.block_tokens;
 	double left = s->knobs.step_ns, n = (double)PROBE_BLOCKS * B;
 
-	if (!s->knobs.step_ns || s->n_run + s->stats.waiting < 2)
+	bool alone = s->n_run + s->stats.waiting < 2;
+
+	if (!s->knobs.step_ns || (alone && s->prompt_ns <= 0))
 		return;
+	if (alone)
+		left *= ALONE;
 	if (x->n_decode)
 		left -= s->decode_ns;
 	if (s->prompt_ns > 0)
