@@ -16,7 +16,7 @@
 
 struct scrape {
 	struct out *o;
-	struct out labels;               /* engine="0",model_name="smol" */
+	struct out model;                /* model_name="smol" */
 	const struct stats_page *p;      /* NULL: the daemon is away */
 };
 
@@ -38,13 +38,20 @@ static void label(struct out *o, const char *s)
 	}
 }
 
-/* One sample.  extra: further labels, "x=\"y\"" or NULL; sorted by the caller where it matters. */
+/* One sample.  extra: one more label, "x=\"y\"", or NULL.  Labels are sorted by name. */
 static void sample(struct scrape *s, const char *name, const char *suffix, const char *extra, double v)
 {
+	bool before = extra && strcmp(extra, "engine") < 0, after = extra && strcmp(extra, "model_name") > 0;
+
 	out_fmt(s->o, "%s%s{", name, suffix);
-	if (extra)
+	if (before)
 		out_fmt(s->o, "%s,", extra);
-	out_bytes(s->o, s->labels.p, s->labels.n);
+	out_str(s->o, "engine=\"0\",");
+	if (extra && !before && !after)
+		out_fmt(s->o, "%s,", extra);
+	out_bytes(s->o, s->model.p, s->model.n);
+	if (after)
+		out_fmt(s->o, ",%s", extra);
 	out_str(s->o, "} ");
 	out_double(s->o, v);
 	out_str(s->o, "\n");
@@ -449,9 +456,9 @@ void metrics_write(struct api *a, struct out *o)
 
 	api_look(a);
 	s.p = a->page;
-	out_str(&s.labels, "engine=\"0\",model_name=\"");
-	label(&s.labels, a->name[0]);
-	out_str(&s.labels, "\"");
+	out_str(&s.model, "model_name=\"");
+	label(&s.model, a->name[0]);
+	out_str(&s.model, "\"");
 	process(&s);
 	gauges(&s);
 	counters(&s, a);
@@ -461,7 +468,7 @@ void metrics_write(struct api *a, struct out *o)
 		old_names(&s);
 	slipring(&s, a);
 	http(&s, a);
-	out_free(&s.labels);
+	out_free(&s.model);
 }
 
 void metrics_orca(struct api *a, bool json, char *line, size_t cap)
