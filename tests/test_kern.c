@@ -104,6 +104,7 @@ static void test_dequant(void **unused)
 	for (size_t s = 3; s < N_STORED; s++) {
 		int32_t k = 2 * per_block(stored[s].type);
 		size_t bytes = types_bytes(stored[s].type, k);
+		uint16_t scale[2] = { 0x3c00, 0x3800 }; /* 1 and 0.5 */
 		uint8_t raw[512];
 		float w[512];
 		double sum = 0;
@@ -114,7 +115,7 @@ static void test_dequant(void **unused)
 		for (size_t at = 0; at < bytes; at += bytes / 2)
 			for (int i = 0; i < 2; i++)
 				if (stored[s].scales[i] >= 0)
-					memcpy(raw + at + stored[s].scales[i], &(uint16_t){ i ? 0x3800 : 0x3c00 }, 2);
+					memcpy(raw + at + stored[s].scales[i], &scale[i], 2);
 		types_dequant(stored[s].type, k, raw, w);
 		for (int32_t i = 0; i < k; i++)
 			sum += (i % 7 + 1) * (double)w[i];
@@ -128,7 +129,8 @@ static void test_dequant(void **unused)
 static void test_f16(void **unused)
 {
 	static const struct { float f; uint16_t h; } cases[] = {
-		{ 0, 0 }, { 1, 0x3c00 }, { -2, 0xc000 }, { 65504, 0x7bff }, { 65519, 0x7bff }, { 65520, 0x7c00 },
+		{ 0, 0 }, { 1, 0x3c00 }, { -2, 0xc000 }, { 65504, 0x7bff }, { 65519, 0x7bff },
+		{ 65520, 0x7c00 },
 		{ 0x1p-14f, 0x0400 }, { 0x1p-24f, 0x0001 }, { 0x1p-25f, 0 }, { 0x1.8p-24f, 0x0002 },
 		{ 0x1.ff8p-15f, 0x03ff }, { 1 + 0x1p-11f, 0x3c00 }, { 1 + 0x1.8p-10f, 0x3c02 },
 		{ INFINITY, 0x7c00 },
@@ -241,7 +243,8 @@ static void unpacks(const struct kern *kt)
 
 		for (int32_t c = 0; c < n; c++) {
 			kt->dequant(type, k, w + (size_t)c * types_bytes(type, k), right);
-			kt->unpack(type, k, p.blocks + (size_t)(c / 16) * kt->block_bytes(type, k), c % 16, got);
+			kt->unpack(type, k, p.blocks + (size_t)(c / 16) * kt->block_bytes(type, k), c % 16,
+			           got);
 			if (types_bytes(type, GROUP))
 				assert_memory_equal(got, right, (size_t)k * 4);
 			assert_true(rms_difference(got, right, (size_t)k) <= 1e-3 * rms(right, (size_t)k));
@@ -263,7 +266,8 @@ static void against_plain(const struct kern *kt)
 {
 	for (size_t s = 0; s < N_STORED; s++)
 		for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-			int32_t type = stored[s].type, n = shapes[i].n, k = shapes[i].k, rows = shapes[i].rows;
+			int32_t type = stored[s].type;
+			int32_t n = shapes[i].n, k = shapes[i].k, rows = shapes[i].rows;
 			size_t ld = (size_t)n + 3, all = (size_t)rows * ld;
 			uint8_t *w = weights(s, n, k);
 			float *x = activations(rows, k), *bias = i % 2 ? activations(1, n) : NULL;
@@ -277,7 +281,8 @@ static void against_plain(const struct kern *kt)
 
 				for (size_t c = (size_t)n; c < ld; c++)   /* not written */
 					assert_memory_equal(&a[c], "\xa5\xa5\xa5\xa5", 4);
-				assert_true(rms_difference(a, b, (size_t)n) <= allowed(kt, type) * rms(b, (size_t)n));
+				assert_true(rms_difference(a, b, (size_t)n) <=
+				            allowed(kt, type) * rms(b, (size_t)n));
 			}
 			free(w); free(x); free(bias); free(right); free(y); free(p.blocks); free(q.blocks);
 		}
@@ -320,7 +325,8 @@ static void not_finite(const struct kern *kt)
 		for (size_t i = 0; i < 3; i++) {
 			int32_t type = stored[s].type, n = 16, k = 256, rows = 5;
 			uint8_t *w = weights(s, n, k);
-			float *x = activations(rows, k), *right = take((size_t)(rows * n) * 4), *y = take((size_t)(rows * n) * 4);
+			float *x = activations(rows, k), *y = take((size_t)(rows * n) * 4);
+			float *right = take((size_t)(rows * n) * 4);
 			struct packed p = pack(kt, type, n, k, w);
 
 			product(kt, type, n, k, &p, x, rows, NULL, right, (size_t)n);
@@ -367,6 +373,7 @@ static struct cache fill(const struct kern *kt, int32_t E, int32_t tokens)
 static void stores(const struct kern *kt)
 {
 	int32_t E = 80;
+	static const float bad[] = { NAN, INFINITY, -INFINITY, 3.3961e38f };
 	size_t area = kt->kv_bytes(SR_KV_BF16, E);
 	uint8_t *a = take(2 * area), *b = take(2 * area);
 
@@ -375,7 +382,7 @@ static void stores(const struct kern *kt)
 		float *k = activations(1, E), *v = activations(1, E);
 
 		for (int32_t e = at; e < E; e += 11) {
-			k[e] = v[e] = e % 4 == 0 ? NAN : e % 4 == 1 ? INFINITY : e % 4 == 2 ? -INFINITY : 3.3961e38f;
+			k[e] = v[e] = bad[e % 4];
 			k[e] = at % 2 ? -k[e] : k[e];
 		}
 		kern_plain.kv_store(SR_KV_BF16, E, at, k, v, a, a + area);
@@ -432,14 +439,16 @@ static void attend_right(const struct cache *c, const struct kern_attend *a)
 		for (int32_t h = 0; h < a->heads; h++) {
 			const float *q = a->q + (size_t)t * a->ld_q + h * a->E;
 			float *out = a->out + (size_t)t * a->ld_out + h * a->E;
-			int32_t to = a->first + t, from = a->window && to >= a->window ? to - a->window + 1 : 0;
+			int32_t to = a->first + t;
+			int32_t from = a->window && to >= a->window ? to - a->window + 1 : 0;
 			double total = 0, sum[256] = { 0 };
 
 			for (int32_t p = from; p <= to; p++) {
 				double s = 0, w;
 
 				for (int32_t e = 0; e < a->E; e++)
-					s += (double)q[e] * (double)f32_of_bf16(bf16_of_f32(c->k[p * a->E + e]));
+					s += (double)q[e] *
+					     (double)f32_of_bf16(bf16_of_f32(c->k[p * a->E + e]));
 				s *= (double)a->scale;
 				w = exp(a->cap > 0 ? (double)a->cap * tanh(s / (double)a->cap) : s);
 				total += w;
@@ -577,7 +586,8 @@ static const struct kern *table(int i)
 
 	state = 88172645463325252u;
 	if (!have[i]) {
-		printf("SKIP: this machine lacks %s\n", i == 1 ? "AVX2 with FMA" : "AVX-512 with VNNI and BF16");
+		printf("SKIP: this machine lacks %s\n",
+		       i == 1 ? "AVX2 with FMA" : "AVX-512 with VNNI and BF16");
 		skip();
 	}
 	return have[i];
@@ -587,9 +597,12 @@ static const struct kern *table(int i)
 	static void what##_plain(void **u)  { (void)u; what(table(0)); }    \
 	static void what##_avx2(void **u)   { (void)u; what(table(1)); }    \
 	static void what##_avx512(void **u) { (void)u; what(table(2)); }
-ON(unpacks) ON(against_plain) ON(same_bits) ON(not_finite) ON(stores) ON(attention) ON(attention_bits) ON(vectors) ON(logits)
+ON(unpacks) ON(against_plain) ON(same_bits) ON(not_finite)
+ON(stores) ON(attention) ON(attention_bits) ON(vectors) ON(logits)
 
-#define ALL(what) cmocka_unit_test(what##_plain), cmocka_unit_test(what##_avx2), cmocka_unit_test(what##_avx512)
+#define ALL(what)                                                            \
+	cmocka_unit_test(what##_plain), cmocka_unit_test(what##_avx2),       \
+	cmocka_unit_test(what##_avx512)
 
 static void test_pick(void **unused)
 {
@@ -606,9 +619,10 @@ static void test_pick(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_dequant), cmocka_unit_test(test_f16), cmocka_unit_test(test_plain_matmul),
-		cmocka_unit_test(test_pick),
-		ALL(unpacks), ALL(against_plain), ALL(same_bits), ALL(not_finite), ALL(stores), ALL(attention), ALL(attention_bits),
+		cmocka_unit_test(test_dequant), cmocka_unit_test(test_f16),
+		cmocka_unit_test(test_plain_matmul), cmocka_unit_test(test_pick),
+		ALL(unpacks), ALL(against_plain), ALL(same_bits), ALL(not_finite),
+		ALL(stores), ALL(attention), ALL(attention_bits),
 		ALL(vectors), ALL(logits),
 	};
 

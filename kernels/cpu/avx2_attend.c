@@ -80,7 +80,8 @@ static inline void weigh(struct tile *t, int r)
 		__m256 s = _mm256_mul_ps(_mm256_load_ps(&t->weight[r][i]), _mm256_set1_ps(a->scale));
 
 		if (a->cap > 0)
-			s = _mm256_mul_ps(_mm256_set1_ps(a->cap), tanh256(_mm256_div_ps(s, _mm256_set1_ps(a->cap))));
+			s = _mm256_mul_ps(_mm256_set1_ps(a->cap),
+			                  tanh256(_mm256_div_ps(s, _mm256_set1_ps(a->cap))));
 		s = _mm256_blendv_ps(none, s, reads(t, r, t->base + i));
 		most = _mm256_max_ps(most, s);
 		_mm256_store_ps(&t->weight[r][i], s);
@@ -104,13 +105,14 @@ static inline void weigh(struct tile *t, int r)
 INLINE void value_line(const int rows, struct tile *t, int32_t e)
 {
 	const size_t E = (size_t)t->a->E;
+	float *at = t->sum + e;
 	__m256 sum[ROWS][2];
 
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		UNROLL
 		for (int i = 0; i < 2; i++)
-			sum[r][i] = _mm256_mul_ps(_mm256_load_ps(&t->sum[(size_t)r * E + (size_t)(e + 8 * i)]),
+			sum[r][i] = _mm256_mul_ps(_mm256_load_ps(at + (size_t)r * E + 8 * i),
 			                          _mm256_set1_ps(t->shrink[r]));
 	for (int32_t j = 0; j < 8 * t->blocks; j++) {
 		const uint8_t *v = t->block[j / 8] + t->a->v_off + ((size_t)(j % 8) * E + (size_t)e) * 4;
@@ -119,7 +121,8 @@ INLINE void value_line(const int rows, struct tile *t, int32_t e)
 
 		UNROLL
 		for (int r = 0; r < rows; r++) {
-			__m256 w = _mm256_set1_ps(t->weight[r][2 * j]), u = _mm256_set1_ps(t->weight[r][2 * j + 1]);
+			__m256 w = _mm256_set1_ps(t->weight[r][2 * j]);
+			__m256 u = _mm256_set1_ps(t->weight[r][2 * j + 1]);
 
 			sum[r][0] = _mm256_fmadd_ps(b0, u, _mm256_fmadd_ps(a0, w, sum[r][0]));
 			sum[r][1] = _mm256_fmadd_ps(b1, u, _mm256_fmadd_ps(a1, w, sum[r][1]));
@@ -129,7 +132,7 @@ INLINE void value_line(const int rows, struct tile *t, int32_t e)
 	for (int r = 0; r < rows; r++)
 		UNROLL
 		for (int i = 0; i < 2; i++)
-			_mm256_store_ps(&t->sum[(size_t)r * E + (size_t)(e + 8 * i)], sum[r][i]);
+			_mm256_store_ps(at + (size_t)r * E + 8 * i, sum[r][i]);
 }
 
 INLINE void walk(const int rows, struct tile *t, int32_t from, int32_t to)
@@ -166,11 +169,12 @@ static void begin_row(struct tile *t, int r, int32_t query, int32_t head)
 
 static void end_row(struct tile *t, int r)
 {
+	const float *sum = t->sum + (size_t)r * (size_t)t->a->E;
 	__m256 by = _mm256_set1_ps(1 / sum256(t->total[r]));
 
 	for (int32_t e = 0; e < t->a->E; e += 8)
 		_mm256_storeu_ps(t->out[r] + e,
-		                 _mm256_mul_ps(by, _mm256_load_ps(&t->sum[(size_t)r * (size_t)t->a->E + (size_t)e])));
+		                 _mm256_mul_ps(by, _mm256_load_ps(sum + e)));
 }
 
 void avx2_attend(int32_t kv_type, const struct kern_attend *a)

@@ -58,7 +58,8 @@ INLINE void sum4(const int rows, __m256i *sum, const uint8_t *quants, const stru
 	UNROLL
 	for (int j = 0; j < 4; j++) {
 		__m256i b = load256(quants + 64 * j);
-		__m256i low = _mm256_and_si256(b, nibble), high = _mm256_and_si256(_mm256_srli_epi16(b, 4), nibble);
+		__m256i low = _mm256_and_si256(b, nibble);
+		__m256i high = _mm256_and_si256(_mm256_srli_epi16(b, 4), nibble);
 
 		UNROLL
 		for (int r = 0; r < rows; r++) {

@@ -74,9 +74,10 @@ static void rope_halves(float *head, const float *cs, int32_t dims)
 	for (int32_t i = 0; i < dims / 2; i += 16) {
 		__mmask16 m = upto(i, dims / 2);
 		__m512 low = _mm512_maskz_loadu_ps(upto(2 * i, dims), cs + 2 * i);
-		__m512 high = 2 * i + 16 < dims
-			? _mm512_maskz_loadu_ps(upto(2 * i + 16, dims), cs + 2 * i + 16) : _mm512_setzero_ps();
-		__m512 c = _mm512_permutex2var_ps(low, even, high), s = _mm512_permutex2var_ps(low, odd, high);
+		__m512 high = 2 * i + 16 >= dims ? _mm512_setzero_ps()
+			: _mm512_maskz_loadu_ps(upto(2 * i + 16, dims), cs + 2 * i + 16);
+		__m512 c = _mm512_permutex2var_ps(low, even, high);
+		__m512 s = _mm512_permutex2var_ps(low, odd, high);
 		__m512 a = _mm512_maskz_loadu_ps(m, head + i), b = _mm512_maskz_loadu_ps(m, second + i);
 
 		_mm512_mask_storeu_ps(head + i, m, _mm512_fmsub_ps(a, c, _mm512_mul_ps(b, s)));

@@ -137,13 +137,14 @@ static inline void weigh(struct tile *t, int r)
 INLINE void value_lines(const int rows, const int n, struct tile *t, int32_t e)
 {
 	const size_t E = (size_t)t->a->E;
+	float *at = t->sum + e;
 	__m512 sum[ROWS][4];
 
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		UNROLL
 		for (int i = 0; i < n; i++)
-			sum[r][i] = _mm512_mul_ps(_mm512_load_ps(&t->sum[(size_t)r * E + (size_t)(e + 16 * i)]),
+			sum[r][i] = _mm512_mul_ps(_mm512_load_ps(at + (size_t)r * E + 16 * i),
 			                          _mm512_set1_ps(t->shrink[r]));
 	for (int32_t j = 0; j < 8 * t->blocks; j++) {
 		const uint8_t *v = t->block[j / 8] + t->a->v_off + ((size_t)(j % 8) * E + (size_t)e) * 4;
@@ -165,7 +166,7 @@ INLINE void value_lines(const int rows, const int n, struct tile *t, int32_t e)
 	for (int r = 0; r < rows; r++)
 		UNROLL
 		for (int i = 0; i < n; i++)
-			_mm512_store_ps(&t->sum[(size_t)r * E + (size_t)(e + 16 * i)], sum[r][i]);
+			_mm512_store_ps(at + (size_t)r * E + 16 * i, sum[r][i]);
 }
 
 INLINE void values(const int rows, struct tile *t)
@@ -216,17 +217,22 @@ static void begin_row(struct tile *t, int r, int32_t query, int32_t head)
 
 static void end_row(struct tile *t, int r)
 {
+	const float *sum = t->sum + (size_t)r * (size_t)t->a->E;
 	__m512 by = _mm512_set1_ps(1 / _mm512_reduce_add_ps(t->total[r]));
 
 	for (int32_t e = 0; e < t->a->E; e += 16)
 		_mm512_storeu_ps(t->out[r] + e,
-		                 _mm512_mul_ps(by, _mm512_load_ps(&t->sum[(size_t)r * (size_t)t->a->E + (size_t)e])));
+		                 _mm512_mul_ps(by, _mm512_load_ps(sum + e)));
 }
 
 void avx512_attend(int32_t kv_type, const struct kern_attend *a)
 {
 	int32_t n = a->n * a->heads;
-	struct tile t = { .a = a, .sum = a->scratch, .q = (uint32_t *)(void *)(a->scratch + (size_t)a->E * ROWS) };
+	struct tile t = {
+		.a = a,
+		.sum = a->scratch,
+		.q = (uint32_t *)(void *)(a->scratch + (size_t)a->E * ROWS),
+	};
 
 	assert(kvblock_bytes(kv_type, a->E));
 	for (int32_t i = 0; i < n; i += ROWS) {

@@ -119,7 +119,8 @@ INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t 
 	if (kind == LANES_8H) {
 		UNROLL
 		for (int r = 0; r < rows; r++)
-			second[r] = _mm512_sub_epi32(start(kind, x->minus_sum, r), start(kind, x->minus_first, r));
+			second[r] = _mm512_sub_epi32(start(kind, x->minus_sum, r),
+			                             start(kind, x->minus_first, r));
 		UNROLL
 		for (int j = 4; j < 8; j++)
 			line8(rows, second, quants, x, j);
@@ -194,21 +195,28 @@ INLINE void f32_tile(const int rows, const int cols, const enum lanes_kind kind,
 		for (int c = 0; c < cols; c++)
 			acc[r][c] = _mm512_setzero_ps();
 	for (int32_t i = 0; i < t->k / 2; i++, x += 2 * KERN_TILE) {
-		__m512 first[2], second[2];
+		__m512 first[2], second[2], v;
 
 		UNROLL
-		for (int c = 0; c < cols; c++)
-			two_inputs(kind, t->w + (size_t)c * t->w_bytes + (size_t)i * line, &first[c], &second[c]);
+		for (int c = 0; c < cols; c++) {
+			const uint8_t *w = t->w + (size_t)c * t->w_bytes + (size_t)i * line;
+
+			two_inputs(kind, w, &first[c], &second[c]);
+		}
 		UNROLL
-		for (int r = 0; r < rows; r++)
+		for (int r = 0; r < rows; r++) {
+			v = _mm512_set1_ps(x[r]);
 			UNROLL
 			for (int c = 0; c < cols; c++)
-				acc[r][c] = _mm512_fmadd_ps(first[c], _mm512_set1_ps(x[r]), acc[r][c]);
+				acc[r][c] = _mm512_fmadd_ps(first[c], v, acc[r][c]);
+		}
 		UNROLL
-		for (int r = 0; r < rows; r++)
+		for (int r = 0; r < rows; r++) {
+			v = _mm512_set1_ps(x[KERN_TILE + r]);
 			UNROLL
 			for (int c = 0; c < cols; c++)
-				acc[r][c] = _mm512_fmadd_ps(second[c], _mm512_set1_ps(x[KERN_TILE + r]), acc[r][c]);
+				acc[r][c] = _mm512_fmadd_ps(second[c], v, acc[r][c]);
+		}
 	}
 	store(rows, cols, t, acc);
 }

@@ -117,12 +117,16 @@ static void pack_dwords(int32_t dwords, const uint8_t *const src[KERN_COLS], uin
 			for (int c = 0; c < 8; c++) {
 				const uint8_t *row = src[8 * half + c];
 
-				v[c] = row ? _mm256_loadu_si256((const __m256i *)(const void *)(row + 4 * (size_t)i))
-				           : _mm256_setzero_si256();
+				v[c] = _mm256_setzero_si256();
+				if (row)
+					memcpy(&v[c], row + 4 * (size_t)i, 32);
 			}
 			transpose(v);
-			for (int j = 0; j < 8; j++)
-				_mm256_store_si256((__m256i *)(void *)(dst + (size_t)(i + j) * 64 + 32 * half), v[j]);
+			for (int j = 0; j < 8; j++) {
+				void *to = dst + (size_t)(i + j) * 64 + 32 * half;
+
+				_mm256_store_si256((__m256i *)to, v[j]);
+			}
 		}
 }
 
@@ -183,9 +187,9 @@ void lanes_unpack(int32_t type, int32_t k, const uint8_t *block, int32_t c, floa
 
 	for (int32_t g = 0; types_quantized(type) && g < k / GROUP; g++) {
 		const uint8_t *unit = block + (size_t)(g / per) * lanes_unit_bytes(kind);
+		const uint8_t *quants = unit + LANES_SCALES + (size_t)(g % per) * lanes_quants(kind);
 
-		unpack_group(kind, (const uint16_t *)(const void *)unit,
-			unit + LANES_SCALES + (size_t)(g % per) * lanes_quants(kind), c, g % per, dst + g * GROUP);
+		unpack_group(kind, (const uint16_t *)(const void *)unit, quants, c, g % per, dst + g * GROUP);
 	}
 	for (int32_t i = 0; !types_quantized(type) && i < k; i++) {
 		if (kind == LANES_F32)
@@ -280,8 +284,11 @@ static inline void quantize(const float *x, struct lanes_group *dst, int r)
 			_mm256_loadu_si256((const __m256i *)(const void *)(x + 8 * i))));
 	by = _mm256_set1_ps(types_scale(max8(most), &dst->scale[r]));
 	used = _mm256_castps_si256(_mm256_cmp_ps(by, _mm256_setzero_ps(), _CMP_GT_OQ));
-	for (int i = 0; i < 4; i++)
-		q[i] = _mm256_and_si256(used, _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), by)));
+	for (int i = 0; i < 4; i++) {
+		__m256 v = _mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), by);
+
+		q[i] = _mm256_and_si256(used, _mm256_cvtps_epi32(v));
+	}
 	first = sum8(_mm256_add_epi32(q[0], q[1]));
 	sum = first + sum8(_mm256_add_epi32(q[2], q[3]));
 	dst->scaled_sum[r] = dst->scale[r] * (float)sum;

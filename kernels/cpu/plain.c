@@ -88,7 +88,8 @@ static void make_rows(struct kern_rows *dst, const float *x, size_t ld, int32_t 
 	size_t bytes = row_bytes(dst->form, dst->k);
 
 	for (int32_t t = tile0 * KERN_TILE; t < tile1 * KERN_TILE && t < dst->rows; t++) {
-		uint8_t *row = dst->data + (size_t)(t / KERN_TILE) * dst->tile_bytes + (size_t)(t % KERN_TILE) * bytes;
+		uint8_t *row = dst->data + (size_t)(t / KERN_TILE) * dst->tile_bytes +
+		               (size_t)(t % KERN_TILE) * bytes;
 
 		if (dst->form == FORM_F32)
 			memcpy(row, x + (size_t)t * ld, bytes);
