@@ -1,4 +1,5 @@
-/* conn.c - connections.  One thread, the loop's; see conn.h for the life of a connection.
+/* conn.c - one connection: its states, what it reads, its end.  What it sends is in reply.c, all
+ * connections together are in server.c.  One thread, the loop's.
  *
  *	            bytes                 head                body
  *	HANDSHAKE -> IDLE -------> HEAD --------> BODY ---------------> BUSY (the app has it)
@@ -16,9 +17,9 @@
  * nobody).  Memory: struct conn for an idle connection; `in` grows while a request is read and
  * lives until it is answered; `out` holds what the socket did not take.
  *
- * Who frees: only lose() and conn_close() end a connection, and only the loop's callbacks (event,
+ * Who frees: only conn_lose and conn_close end a connection, and only the loop's callbacks (event,
  * deadline, todo) and server_* call them.  What an exchange_* call finds broken is marked doomed
- * and buried by the todo callback, so the app is never called back from inside its own call.
+ * and buried by conn_todo, so the app is never called back from inside its own call.
  */
 #include <assert.h>
 #include <errno.h>
@@ -179,7 +180,6 @@ void conn_finish(struct conn *c)
 	if (!c->pumping && (rest || (c->tls && tls_unread(c->tls))))
 		conn_soon(c);
 }
-
 
 /* ---- in ----------------------------------------------------------------------------------- */
 
