@@ -1,4 +1,4 @@
-/* LINK: core/model.c core/load.c core/gguf.c core/safetensors.c core/io.c core/log.c kernels/forward.c kernels/rope.c kernels/cpu/backend.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c -ljansson -luring */
+/* LINK: core/model.c core/load.c core/gguf.c core/safetensors.c core/io.c core/log.c kernels/forward.c kernels/rope.c kernels/cpu/backend.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/roof.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c -ljansson -luring */
 /* bench_cpu.c - the CPU back end alone, without scheduler or rings: tokens per second of prompts, of
  * one and of sixteen sequences, and what drawing costs.
  *
@@ -69,7 +69,8 @@ static void prompt(int n)
 		if (now() - begin < best)
 			best = now() - begin;
 	}
-	printf("prompt of %4d: %6.0f tok/s, %.1f ms\n", n, n / best, 1e3 * best);
+	printf("prompt of %4d: %6.0f tok/s, %.1f ms; %.2f of what its operations allow\n", n, n / best, 1e3 * best,
+		d.batch->compute_ns * 1e-9 / best);
 }
 
 static void decode(int seqs, int context, const struct sr_sampling *s, const char *what)
@@ -92,8 +93,9 @@ static void decode(int seqs, int context, const struct sr_sampling *s, const cha
 		if (now() - begin < best)
 			best = now() - begin;
 	}
-	printf("decode, %2d sequences at %4d%s: %6.0f tok/s best, %6.0f mean\n", seqs, context, what,
-		seqs / best, 40 * seqs / sum);
+	printf("decode, %2d sequences at %4d%s: %6.0f tok/s best, %6.0f mean; %.2f of what its bytes allow, %.2f of "
+		"operations\n", seqs, context, what, seqs / best, 40 * seqs / sum,
+		d.batch->memory_ns * 1e-9 / best, d.batch->compute_ns * 1e-9 / best);
 }
 
 int main(int argc, char **argv)

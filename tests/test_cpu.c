@@ -1,4 +1,4 @@
-/* LINK: kernels/forward.c kernels/rope.c kernels/cpu/backend.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c tests/tiny.c */
+/* LINK: kernels/forward.c kernels/rope.c kernels/cpu/backend.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/roof.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c tests/tiny.c */
 /* test_cpu.c - the CPU back end through its door: against a transformer written down once more in
  * double precision, and against itself: the same sequence gives the same bits in any company,
  * chunking, number of threads and prefix sharing. */
@@ -464,6 +464,9 @@ static void test_begin_forgets(void **state)
 	assert_int_equal(d.batch->result[0].id, 99);
 	drive_step(&d);
 	assert_true(d.batch->begin_ns && d.batch->end_ns >= d.batch->begin_ns);
+	drive_row(&d, 0, 0, text, 9, 0, 1);
+	drive_step(&d);
+	assert_true(d.batch->memory_ns > 0 && d.batch->compute_ns > 0);
 	drive_close(&d);
 	tiny_destroy(t);
 }

@@ -431,8 +431,10 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 	}
 	if (!e)
 		e = load_weights(b, src, err, errlen);
-	if (!e)
+	if (!e) {
+		roof_measure(b);
 		e = start_threads(b, err, errlen);
+	}
 	if (e) {
 		close_backend(b);
 		return e;
@@ -608,6 +610,13 @@ static void finish(struct sr_backend *b)
 		return; /* a full eventfd is readable already */
 }
 
+static uint32_t least_ns(double amount, double per_ns)
+{
+	double ns = per_ns > 0 ? amount / per_ns : 0;
+
+	return ns < 4e9 ? (uint32_t)ns : 4000000000u;
+}
+
 static void run_batch(struct sr_backend *b)
 {
 	struct cursor c = { 0, 0 };
@@ -617,8 +626,14 @@ static void run_batch(struct sr_backend *b)
 	do_copies(b);
 	for (int32_t i = 0; i < b->batch.n_cmds; i++)
 		do_command(b, &b->batch.cmd[i]);
-	while (next_slice(b, &c))
+	b->macs = b->bytes = 0;
+	while (next_slice(b, &c)) {
+		roof_add(b, b->slice, &b->macs, &b->bytes);
 		team_run(b->team, compute_slice, b);
+	}
+	b->batch.compute_ns = least_ns(b->macs, b->roof.macs_per_ns);
+	b->batch.memory_ns = least_ns(b->bytes, b->roof.bytes_per_ns);
+	b->batch.copy_ns = least_ns(2.0 * b->batch.n_copies * (double)b->kv_block, b->roof.bytes_per_ns);
 	finish(b);
 }
 

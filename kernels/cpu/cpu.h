@@ -5,6 +5,8 @@
  *	weights.c   reads and packs weights, in the order in which threads will stream them
  *	sample.c    from one row of logits to a token
  *	team.c      threads and barriers
+ *	memory.c    mappings, and how much memory is left
+ *	roof.c      the least time a batch can take
  *	kern.h      inner loops, one table per instruction set
  *
  * Threads  every thread of the team runs forward() over its own struct dev; verbs divide the
@@ -95,6 +97,13 @@ struct dev {
 
 enum { P_TILES = P_LOGITS + 1, P_ANGLES, N_PLACES };
 
+/* What the machine reaches, and what the model needs; see roof.c. */
+struct roof {
+	double bytes_per_ns, macs_per_ns; /* 0: not measured */
+	double token_macs;           /* of all layers, without attention */
+	double layer_bytes, head_bytes; /* of weights */
+};
+
 struct sr_backend {
 	const struct kern *k;
 	struct sr_model   m;         /* a copy; m.layer is ours too */
@@ -122,6 +131,8 @@ struct sr_backend {
 	struct slot *slot;           /* [slots + 1] */
 	int32_t      history_cap;    /* ids of a slot */
 	struct sr_batch batch;
+	struct roof roof;
+	double macs, bytes;          /* of the batch so far */
 	struct memory *memory;       /* everything mapped, to give back */
 	_Atomic int state;           /* of the batch: BATCH_* */
 	pthread_mutex_t lock;        /* of armed, and of state becoming BATCH_DONE */
@@ -138,6 +149,10 @@ const struct sr_backend_ops *sr_cpu_ops(void);
 extern const struct ops cpu_ops;
 void ops_angles(struct dev *d);  /* cos and sin of the slice's positions, this thread's share */
 void ops_breathe(struct dev *d); /* yield if it is time; thread 0 does */
+
+/* roof.c */
+void roof_measure(struct sr_backend *b);
+void roof_add(const struct sr_backend *b, const struct slice *s, double *macs, double *bytes);
 
 /* weights.c.  Counting: with a dev whose arena_size are sums, out == NULL. */
 int64_t weights_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,

@@ -1,0 +1,118 @@
+/* roof.c - what bounds a batch: the least time that its bytes and its operations would take at the
+ * rates this machine reaches, measured once at open (some ms).  Estimates, for statistics only:
+ * no result depends on them.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "cpu.h"
+
+#define READ_MAX ((size_t)32 << 20)    /* bytes each thread reads: more than its caches hold */
+
+struct probe {
+	struct sr_backend *b;
+	const struct weight *w;        /* multiplied, from the caches */
+	_Atomic uint64_t sum;          /* of what was read, so that it is */
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static size_t read_size(const struct dev *d)
+{
+	return d->arena_size < READ_MAX ? d->arena_size : READ_MAX;
+}
+
+static void read_arena(void *ctx, int i)
+{
+	struct probe *p = ctx;
+	const struct dev *d = &p->b->dev[i];
+	const uint8_t *at = d->arena_end - d->arena_size;
+	uint64_t sum = 0;
+
+	for (size_t line = 0; line + 64 <= read_size(d); line += 64) {
+		uint64_t word;
+
+		memcpy(&word, at + line, sizeof(word));
+		sum += word;
+	}
+	atomic_fetch_add(&p->sum, sum);
+}
+
+/* One tile against the thread's blocks of the first part, as long as that part is. */
+static void multiply(void *ctx, int i)
+{
+	struct probe *p = ctx;
+	struct dev *d = &p->b->dev[i];
+	const struct part *q = &p->w->part[0];
+	int32_t from = block_from(q->n_blocks, i, p->b->n_threads);
+	int32_t n = block_from(q->n_blocks, i + 1, p->b->n_threads) - from;
+	struct kern_rows x = { .form = q->form, .k = p->w->k, .rows = KERN_TILE, .data = d->tiles[q->form],
+		.tile_bytes = p->b->k->tile_bytes(q->form, p->w->k) };
+
+	for (int32_t j = 0; j < n; j++) /* one block at a time fits the first cache, as in a prompt */
+		for (int turn = 0; turn < 4; turn++)
+			p->b->k->matmul(q->type, p->w->k, p->w->share[i * PARTS] + (size_t)j * q->block_bytes,
+				1, KERN_COLS, &x, NULL, d->sample.work, KERN_COLS, NULL);
+}
+
+static double best_ns(struct probe *p, void (*fn)(void *ctx, int i))
+{
+	double best = 1e18;
+
+	for (int round = 0; round < 3; round++) {
+		uint64_t begin = now_ns();
+		double ns;
+
+		team_run(p->b->team, fn, p);
+		ns = (double)(now_ns() - begin) + 1;
+		best = ns < best ? ns : best;
+	}
+	return best;
+}
+
+void roof_measure(struct sr_backend *b)
+{
+	const struct sr_model *m = &b->m;
+	struct probe p = { .b = b, .w = b->net.layer[0].gu };
+	const struct part *q = &p.w->part[0];
+	double bytes = 0, in_layer;
+
+	for (int i = 0; i < b->n_threads; i++)
+		bytes += (double)read_size(&b->dev[i]);
+	b->roof.bytes_per_ns = bytes / best_ns(&p, read_arena);
+	if (m->V >= KERN_TILE * KERN_COLS) /* the place that multiply() writes to */
+		b->roof.macs_per_ns = 4.0 * q->n_blocks * KERN_COLS * p.w->k * KERN_TILE / best_ns(&p, multiply);
+	in_layer = (double)m->D * ((m->H + 2 * m->G) * m->E + m->H * m->E + 3.0 * m->F);
+	b->roof.token_macs = in_layer * m->L;
+	for (int32_t part = 0; part < b->net.head->n_parts; part++)
+		b->roof.head_bytes += (double)b->net.head->part[part].n_blocks *
+		                      (double)b->net.head->part[part].block_bytes;
+	for (int i = 0; i < b->n_threads; i++)
+		b->roof.layer_bytes += (double)(b->dev[i].arena - (b->dev[i].arena_end - b->dev[i].arena_size));
+	if (b->net.head == b->net.embed)
+		b->roof.layer_bytes -= b->roof.head_bytes;
+}
+
+/* Add what one slice costs at least. */
+void roof_add(const struct sr_backend *b, const struct slice *s, double *macs, double *bytes)
+{
+	const struct sr_model *m = &b->m;
+	double read = 0;               /* positions read by attention */
+
+	for (int32_t i = 0; i < s->n_items; i++) {
+		const struct item *it = &s->item[i];
+		double last = s->token[it->t].position + it->n;
+
+		read += it->n * last;
+		*bytes += last / KERN_BLOCK * (double)b->kv_block;
+	}
+	*macs += s->n_tokens * b->roof.token_macs + (double)s->n_picks * m->V * m->D +
+	         2.0 * read * m->H * m->E * m->L;
+	*bytes += b->roof.layer_bytes + (s->n_picks ? b->roof.head_bytes : 0);
+}
