@@ -121,7 +121,8 @@ enum sr_kind { SR_TOKEN = 1, SR_TOP = 2, SR_PROMPT = 3, SR_END = 4 };
 
 struct sr_end {
 	int32_t  finish;         /* enum sr_finish, or -ECANCELED, -ETIME, -EINVAL, -EIO, -ENOSPC (more
-	                            KV cache than there is), -ECONNRESET (the daemon is stopping) */
+	                            KV cache than there is), -E2BIG (lists that no batch can hold),
+	                            -ECONNRESET (the daemon is stopping) */
 	uint32_t n_tokens;       /* in the answer */
 	uint32_t computed;       /* prompt tokens that were computed, again after preemption */
 	uint32_t cached;         /* prompt tokens that needed no computing */
@@ -190,8 +191,9 @@ int sr_next(struct sr_conn *c, struct sr_token *t);
 int sr_gather(struct sr_token *t, const struct sr_record *r);
 
 /* Sleep until something asked for is there: those flags, or 0 after timeout_ms (-1 = no
- * limit).  ROOM: the request last refused with -EAGAIN would fit now.  For an event loop:
- * sr_arm() says what is there, or 0 and sr_fd() becomes readable when it comes; never read it. */
+ * limit); -EINTR a signal came.  ROOM: the request last refused with -EAGAIN would fit now.
+ * For an event loop: sr_arm() says what is there, or 0 and sr_fd() becomes readable when it
+ * comes; never read it. */
 enum { SR_WAIT_TOKENS = 1, SR_WAIT_ROOM = 2 };
 int sr_wait(struct sr_conn *c, int what, int timeout_ms);
 int sr_arm(struct sr_conn *c, int what);
