@@ -70,7 +70,7 @@ void config_free(struct config *c)
 	memset(c, 0, sizeof(*c));
 }
 
-/* ---- names -------------------------------------------------------------------------------------- */
+/* ---- names ---------------------------------------------------------------------------------- */
 
 /* The i-th word of a list by spaces, or its length 0. */
 static size_t word(const char *list, int i, const char **at)
@@ -123,7 +123,8 @@ static int distance(const char *a, const char *b, int most)
 				best = one[j] + 1;
 			if (j && now[j - 1] + 1 < best)
 				best = now[j - 1] + 1;
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && two[j - 2] + 1 < best)
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+			    two[j - 2] + 1 < best)
 				best = two[j - 2] + 1;
 			now[j] = best;
 		}
@@ -177,11 +178,12 @@ static int find(struct parsing *p, const char *given, const char *shown, bool *o
 		name[k] = options[k].name;
 	near = config_nearest(flat, name, N_OPTIONS);
 	if (near)
-		return fail(p, "%s is unknown; did you mean %s%s?", shown, p->source == BY_FLAG ? "--" : "", near);
+		return fail(p, "%s is unknown; did you mean %s%s?", shown, p->source == BY_FLAG ? "--" : "",
+		            near);
 	return fail(p, "%s is unknown; --help all lists what there is", shown);
 }
 
-/* ---- values ---------------------------------------------------------------------------------------- */
+/* ---- values --------------------------------------------------------------------------------- */
 
 /* 4096, 4k = 4000, 25.6k = 25600, 4K = 4096; k m g t, K M G T.  0, or -EINVAL and why. */
 static int parse_size(const char *s, int64_t *out, const char **why)
@@ -227,7 +229,8 @@ static int parse_yesno(const char *s, bool *out)
 }
 
 /* A value as a number of its kind, in range.  Of kinds that are numbers. */
-static int parse_number(struct parsing *p, const struct option *o, const char *s, bool check, double *d, int64_t *i)
+static int parse_number(struct parsing *p, const struct option *o, const char *s, bool check, double *d,
+                        int64_t *i)
 {
 	const char *why = "is no whole number";
 	bool is_auto = o->kind == SIZE_AUTO && (strcmp(s, "auto") == 0 || strcmp(s, "-1") == 0);
@@ -279,7 +282,8 @@ static bool taken(const struct option *o, const char *s)
 			at += strcspn(at, " ");
 			at += strspn(at, " ");
 		}
-	return (o->kind == TEXT || o->kind == LIST) && (!*s || strcmp(s, "None") == 0 || strcmp(s, "null") == 0);
+	return (o->kind == TEXT || o->kind == LIST) && (!*s || strcmp(s, "None") == 0 ||
+	                                                strcmp(s, "null") == 0);
 }
 
 static int take_foreign(struct parsing *p, const struct option *o, const char *s)
@@ -288,10 +292,11 @@ static int take_foreign(struct parsing *p, const struct option *o, const char *s
 
 	if (o->kind == YESNO && parse_yesno(s, &b) != 0)
 		return fail(p, "%s is %.60s; true or false are allowed", o->name, s);
+	if (o->action == ONLY && o->kind == YESNO && !taken(o, s))
+		return fail(p, "--%s is not supported by Slipring: %s", o->name, o->help);
 	if (o->action == ONLY && !taken(o, s))
-		return fail(p, "--%s%s%.60s is not supported by Slipring: %s%s%s%s", o->name, o->kind == YESNO ? "" : " ",
-		            o->kind == YESNO ? "" : s, o->help, *o->value && o->kind != YESNO ? " (taken: " : "",
-		            o->kind != YESNO ? o->value : "", *o->value && o->kind != YESNO ? ")" : "");
+		return fail(p, "--%s %.60s is not supported by Slipring: %s (taken: %s)", o->name, s, o->help,
+		            *o->value ? o->value : "none");
 	http = o->topic == SERVER || o->topic == HTTP || o->topic == TLS;
 	if (o->action == WARN && p->who == (http ? FOR_HTTP : FOR_DAEMON))
 		fprintf(stderr, "warning: %s--%s changes nothing: %s\n", p->where, o->name, o->help);
@@ -351,7 +356,7 @@ static int set(struct parsing *p, int i, const char *s, bool first)
 	return 0;
 }
 
-/* ---- YAML -------------------------------------------------------------------------------------------- */
+/* ---- YAML ----------------------------------------------------------------------------------- */
 
 struct yaml { struct parsing *p; yaml_document_t doc; const char *file; };
 
@@ -375,7 +380,9 @@ static int set_json_list(struct yaml *y, int i, const yaml_node_t *list)
 	char text[4096] = "[";
 	size_t len = 1;
 
-	for (yaml_node_item_t *it = list->data.sequence.items.start; it < list->data.sequence.items.top; it++) {
+	const yaml_node_item_t *end = list->data.sequence.items.top;
+
+	for (yaml_node_item_t *it = list->data.sequence.items.start; it < end; it++) {
 		const yaml_node_t *n = yaml_document_get_node(&y->doc, *it);
 
 		at_node(y, n);
@@ -414,12 +421,14 @@ static int set_node(struct yaml *y, int i, bool off, const yaml_node_t *n)
 		return rc;
 	}
 	if (n->type == YAML_MAPPING_NODE && o->kind == TEXT && o->action != SET)
-		return set(y->p, i, n->data.mapping.pairs.start == n->data.mapping.pairs.top ? "{}" : "{..}", true);
+		return set(y->p, i, n->data.mapping.pairs.start == n->data.mapping.pairs.top ? "{}" : "{..}",
+		           true);
 	if (n->type != YAML_SCALAR_NODE)
 		return fail(y->p, "%s takes one value", o->name);
 	if (off) {
 		if (parse_yesno((char *)n->data.scalar.value, &b) != 0)
-			return fail(y->p, "no-%s is %.60s; true or false are allowed", o->name, (char *)n->data.scalar.value);
+			return fail(y->p, "no-%s is %.60s; true or false are allowed", o->name,
+			            (char *)n->data.scalar.value);
 		return set(y->p, i, b ? "false" : "true", true);
 	}
 	return set(y->p, i, keep(y->p, (char *)n->data.scalar.value), true);
@@ -436,7 +445,8 @@ static int read_document(struct yaml *y)
 	at_node(y, root);
 	if (root->type != YAML_MAPPING_NODE)
 		return fail(y->p, "the file is no list of \"flag: value\" lines");
-	for (yaml_node_pair_t *pair = root->data.mapping.pairs.start; pair < root->data.mapping.pairs.top; pair++) {
+	for (yaml_node_pair_t *pair = root->data.mapping.pairs.start; pair < root->data.mapping.pairs.top;
+	     pair++) {
 		const yaml_node_t *key = yaml_document_get_node(&y->doc, pair->key);
 		const yaml_node_t *value = yaml_document_get_node(&y->doc, pair->value);
 		const char *name = (const char *)key->data.scalar.value;
@@ -474,7 +484,8 @@ static int read_yaml(struct parsing *p, const char *file, const unsigned char *t
 		rc = read_document(&y);
 		yaml_document_delete(&y.doc);
 	} else {
-		snprintf(p->where, sizeof(p->where), "%.4000s: line %zu, column %zu: ", file, parser.problem_mark.line + 1,
+		snprintf(p->where, sizeof(p->where), "%.4000s: line %zu, column %zu: ", file,
+		         parser.problem_mark.line + 1,
 		         parser.problem_mark.column + 1);
 		rc = fail(p, "%s", parser.problem ? parser.problem : "is no YAML");
 	}
@@ -512,7 +523,7 @@ static int read_config_file(struct parsing *p, const char *path)
 	return rc;
 }
 
-/* ---- the command line ---------------------------------------------------------------------------------- */
+/* ---- the command line ----------------------------------------------------------------------- */
 
 struct words { int argc; char **argv; int at; };
 
@@ -588,7 +599,8 @@ static int take_config(struct parsing *p, struct words *w)
 		if (strncmp(w->argv[i], "--config=", 9) == 0)
 			rc = read_config_file(p, w->argv[i] + 9);
 		else if (strcmp(w->argv[i], "--config") == 0)
-			rc = i + 1 < w->argc ? read_config_file(p, w->argv[i + 1]) : fail(p, "--config needs the name of a file");
+			rc = i + 1 < w->argc ? read_config_file(p, w->argv[i + 1])
+			                     : fail(p, "--config needs the name of a file");
 	return rc;
 }
 
@@ -603,7 +615,8 @@ static int take_words(struct parsing *p, struct words *w)
 
 		if (only_values || is_value(arg)) {
 			w->at++;
-			rc = have ? fail(p, "%.200s: there is a MODEL already, %.200s", arg, p->c->model) : set(p, model, arg, true);
+			rc = !have ? set(p, model, arg, true)
+			           : fail(p, "%.200s: there is a MODEL already, %.200s", arg, p->c->model);
 			have = true;
 		} else if (strcmp(arg, "--") == 0) {
 			w->at++;
@@ -641,7 +654,7 @@ static int asked(const struct words *w, enum config_for who)
 	return 0;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------ */
 
 static void take_environment(struct parsing *p)
 {
@@ -668,7 +681,8 @@ static int check(struct parsing *p)
 	if (c->block_size & (c->block_size - 1))
 		return fail(p, "block-size is %d; 8, 16, 32 and 64 are allowed", c->block_size);
 	if (c->max_num_seqs && c->max_num_batched_tokens && c->max_num_batched_tokens < c->max_num_seqs)
-		return fail(p, "max_num_batched_tokens (%" PRId64 ") must be greater than or equal to max_num_seqs (%" PRId64 ").",
+		return fail(p, "max_num_batched_tokens (%" PRId64 ") must be greater than or equal to "
+		            "max_num_seqs (%" PRId64 ").",
 		            c->max_num_batched_tokens, c->max_num_seqs);
 	for (int i = 0; i < c->n_api_keys; i++)
 		if (!*c->api_key[i])
@@ -703,7 +717,8 @@ int config_parse(struct config *c, int argc, char **argv, enum config_for who, c
 		take_environment(&p);
 		if (c->max_logprobs < 0)       /* vLLM's "as many as there are" */
 			c->max_logprobs = 20;
-		c->gpu_memory_utilization_given = p.from[option_index("gpu-memory-utilization")] != BY_DEFAULT;
+		c->gpu_memory_utilization_given =
+			p.from[option_index("gpu-memory-utilization")] != BY_DEFAULT;
 		rc = check(&p);
 	}
 	if (rc)
@@ -711,7 +726,7 @@ int config_parse(struct config *c, int argc, char **argv, enum config_for who, c
 	return rc;
 }
 
-/* ---- help and completion ------------------------------------------------------------------------------------- */
+/* ---- help and completion -------------------------------------------------------------------- */
 
 static void print_wrapped(FILE *to, const char *s)
 {
@@ -732,10 +747,13 @@ static void print_wrapped(FILE *to, const char *s)
 
 static void print_option(FILE *to, const struct option *o)
 {
-	static const char *const meta[] = { [YESNO] = "", [INT] = " N", [SIZE] = " N", [SIZE_AUTO] = " N", [U64] = " N",
-	                                    [NUMBER] = " X", [TEXT] = " TEXT", [WORD] = " WORD", [LIST] = " TEXT .." };
+	static const char *const meta[] = {
+		[YESNO] = "", [INT] = " N", [SIZE] = " N", [SIZE_AUTO] = " N", [U64] = " N", [NUMBER] = " X",
+		[TEXT] = " TEXT", [WORD] = " WORD", [LIST] = " TEXT ..",
+	};
 
-	fprintf(to, "  --%s%s%s", o->kind == YESNO && o->action == SET ? "[no-]" : "", o->name, meta[o->kind]);
+	fprintf(to, "  --%s%s%s", o->kind == YESNO && o->action == SET ? "[no-]" : "", o->name,
+	        meta[o->kind]);
 	for (const char *at = o->also; at; at = NULL)
 		fprintf(to, ", %s", at);
 	if (o->action == SET && o->value && *o->value && strcmp(o->value, "0") != 0)
@@ -763,12 +781,12 @@ static void print_short(FILE *to, enum config_for who)
 	for (int i = 0; i < N_OPTIONS; i++)
 		if (options[i].common && (options[i].who & who || who == FOR_SERVE))
 			print_option(to, &options[i]);
-	fprintf(to, "\n  --config FILE.yaml   lines of \"flag: value\"; the command line wins\n"
-	            "  --help TOPIC         more: ");
+	fprintf(to, "\n  --config FILE.yaml   lines of \"flag: value\"; the command line wins\n  --help "
+	            "TOPIC         more: ");
 	for (int t = 0; t < N_TOPICS; t++)
 		fprintf(to, "%s, ", topics[t].name);
-	fprintf(to, "all\n  --help FLAG          one of them\n  --version\n\n"
-	            "N may be written 4k (4000) or 4K (4096); in flags - and _ are the same.\n");
+	fprintf(to, "all\n  --help FLAG          one of them\n  --version\n\nN may be written 4k (4000) or "
+	            "4K (4096); in flags - and _ are the same.\n");
 }
 
 int config_help(FILE *to, const char *topic, enum config_for who)
@@ -811,21 +829,24 @@ void config_completion(FILE *to, const char *program, enum config_for who)
 	for (const char *c = program; *c && n < sizeof(name) - 1; c++)
 		name[n++] = isalnum((unsigned char)*c) ? *c : '_';
 	name[n] = 0;
-	fprintf(to, "_%s() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n\tcase $prev in\n", name);
+	fprintf(to, "_%s() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n\tcase "
+	        "$prev in\n", name);
 	for (int i = 0; i < N_OPTIONS; i++)
 		if (options[i].choices && options[i].action == SET)
-			fprintf(to, "\t--%s) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); return ;;\n", options[i].name,
+			fprintf(to, "\t--%s) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); return ;;\n",
+			        options[i].name,
 			        options[i].choices);
 	fprintf(to, "\tesac\n\tcase $cur in\n\t-*) COMPREPLY=($(compgen -W \"--config --help --version");
 	for (int i = 0; i < N_OPTIONS; i++)
 		if (options[i].action == SET && (options[i].who & who || who == FOR_SERVE))
 			fprintf(to, " --%s%s%s", options[i].name, options[i].kind == YESNO ? " --no-" : "",
 			        options[i].kind == YESNO ? options[i].name : "");
-	fprintf(to, "\" -- \"$cur\")) ;;\n\t*) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n\tesac\n}\ncomplete -o filenames -F _%s %s\n",
+	fprintf(to, "\" -- \"$cur\")) ;;\n\t*) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n\tesac\n}\ncomplete "
+	        "-o filenames -F _%s %s\n",
 	        name, program);
 }
 
-/* ---- where an instance lives ----------------------------------------------------------------------------------- */
+/* ---- where an instance lives ---------------------------------------------------------------- */
 
 int config_run_dir(const char *instance, char *out, size_t n)
 {
@@ -838,12 +859,15 @@ int config_run_dir(const char *instance, char *out, size_t n)
 	    instance[strspn(instance, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")]))
 		return -EINVAL;
 	snprintf(made, sizeof(made), "/tmp/slipring-%u", (unsigned)geteuid());
+	if (plain)
+		instance = "";
 	if (base && *base)
-		len = snprintf(out, n, "%.*s%s%s", (int)strcspn(base, ":"), base, plain ? "" : "/", plain ? "" : instance);
+		len = snprintf(out, n, "%.*s%s%s", (int)strcspn(base, ":"), base, plain ? "" : "/", instance);
 	else if (geteuid() == 0 || !xdg || !*xdg)
-		len = snprintf(out, n, "%s%s%s", geteuid() == 0 ? "/run/slipring" : made, plain ? "" : "/", plain ? "" : instance);
+		len = snprintf(out, n, "%s%s%s", geteuid() ? made : "/run/slipring", plain ? "" : "/",
+		               instance);
 	else
-		len = snprintf(out, n, "%s/slipring%s%s", xdg, plain ? "" : "/", plain ? "" : instance);
+		len = snprintf(out, n, "%s/slipring%s%s", xdg, plain ? "" : "/", instance);
 	return len < 0 || (size_t)len >= n ? -ENAMETOOLONG : 0;
 }
 
@@ -861,7 +885,8 @@ static int make_one(const char *dir, bool last, char *err, size_t errlen)
 		snprintf(err, errlen, "%s is no directory", dir);
 	} else if (last && (st.st_uid != geteuid() || (st.st_mode & 022))) {
 		rc = -EPERM;
-		snprintf(err, errlen, "%s belongs to uid %u with mode %o: it must be ours, and nobody else may write there", dir,
+		snprintf(err, errlen, "%s belongs to uid %u with mode %o: it must be ours, and nobody else "
+		         "may write there", dir,
 		         (unsigned)st.st_uid, (unsigned)st.st_mode & 07777);
 	}
 	return rc;
@@ -873,7 +898,8 @@ int config_make_run_dir(const char *dir, char *err, size_t errlen)
 	int rc = 0;
 
 	if (strlen(dir) >= sizeof(part)) {
-		snprintf(err, errlen, "the path of the runtime directory is longer than %zu bytes", sizeof(part));
+		snprintf(err, errlen, "the path of the runtime directory is longer than %zu bytes",
+		         sizeof(part));
 		return -ENAMETOOLONG;
 	}
 	for (const char *s = dir; *s && rc == 0; ) {

@@ -59,7 +59,7 @@ const char *gguf_type_name(uint32_t tensor_type)
 	return other;
 }
 
-/* ---- reading, with bounds -------------------------------------------------------------- */
+/* ---- reading, with bounds ------------------------------------------------------------------- */
 
 struct reader {
 	const uint8_t *p;
@@ -130,7 +130,8 @@ static int get_string(struct reader *r, struct gguf_string *s, uint64_t max, con
 	if (rc)
 		return rc;
 	if (s->n > max)
-		return fail(r, "%s at offset %" PRIu64 " is %" PRIu64 " bytes long; at most %" PRIu64 " are allowed",
+		return fail(r, "%s at offset %" PRIu64 " is %" PRIu64 " bytes long; at most %" PRIu64 " are "
+		            "allowed",
 		            what, at, s->n, max);
 	rc = need(r, s->n, what);
 	if (rc)
@@ -140,7 +141,7 @@ static int get_string(struct reader *r, struct gguf_string *s, uint64_t max, con
 	return 0;
 }
 
-/* ---- values ------------------------------------------------------------------------------ */
+/* ---- values --------------------------------------------------------------------------------- */
 
 static unsigned value_bytes(uint32_t type)   /* 0: a string, an array or no type */
 {
@@ -165,21 +166,24 @@ static int get_items(struct reader *r, struct gguf_value *v)
 	v->data = r->p + r->at;
 	if (type == GGUF_STRING) {
 		if (v->n > (r->file - r->at) / 8)
-			return fail(r, "value %.*s at offset %" PRIu64 " claims %" PRIu64 " strings, more than the file holds",
+			return fail(r, "value %.*s at offset %" PRIu64 " claims %" PRIu64 " strings, more "
+			            "than the file holds",
 			            show(&v->key), v->key.s, r->at, v->n);
 		for (uint64_t i = 0; i < v->n; i++)
 			if ((rc = get_string(r, &s, UINT64_MAX, "string")) != 0)
 				return rc;
 	} else {
 		if (__builtin_mul_overflow(v->n, (uint64_t)value_bytes(type), &bytes))
-			return fail(r, "value %.*s at offset %" PRIu64 " claims %" PRIu64 " items, more than the file holds",
+			return fail(r, "value %.*s at offset %" PRIu64 " claims %" PRIu64 " items, more than "
+			            "the file holds",
 			            show(&v->key), v->key.s, r->at, v->n);
 		if ((rc = need(r, bytes, "value")) != 0)
 			return rc;
 		if (type == GGUF_BOOL)
 			for (uint64_t i = 0; i < v->n; i++)
 				if (v->data[i] > 1)
-					return fail(r, "value %.*s at offset %" PRIu64 ": a boolean is 0 or 1, not %d",
+					return fail(r, "value %.*s at offset %" PRIu64 ": a boolean is 0 or "
+					            "1, not %d",
 					            show(&v->key), v->key.s, r->at + i, v->data[i]);
 		r->at += bytes;
 	}
@@ -208,12 +212,13 @@ static int get_value(struct reader *r, struct gguf_value *v)
 			return rc;
 		if (v->item > GGUF_F64 || v->item == GGUF_ARRAY)
 			return fail(r, "array %.*s at offset %" PRIu64 " has items of type %" PRIu32
-			            "; scalars and strings are supported", show(&v->key), v->key.s, at, v->item);
+			            "; scalars and strings are supported", show(&v->key), v->key.s, at,
+			            v->item);
 	}
 	return get_items(r, v);
 }
 
-/* ---- tensors ----------------------------------------------------------------------------- */
+/* ---- tensors -------------------------------------------------------------------------------- */
 
 static int get_tensor(struct reader *r, struct gguf_tensor *t)
 {
@@ -225,7 +230,8 @@ static int get_tensor(struct reader *r, struct gguf_tensor *t)
 	    (rc = get_u32(r, &t->n_dims, "dimensions of a tensor")) != 0)
 		return rc;
 	if (t->n_dims < 1 || t->n_dims > 4)
-		return fail(r, "tensor %.*s at offset %" PRIu64 " has %" PRIu32 " dimensions; 1 to 4 are allowed",
+		return fail(r, "tensor %.*s at offset %" PRIu64 " has %" PRIu32 " dimensions; 1 to 4 are "
+		            "allowed",
 		            show(&t->name), t->name.s, t->at, t->n_dims);
 	for (unsigned d = 0; d < 4; d++) {
 		t->dim[d] = 1;
@@ -233,7 +239,8 @@ static int get_tensor(struct reader *r, struct gguf_tensor *t)
 			return rc;
 		if (t->dim[d] == 0 || __builtin_mul_overflow(items, t->dim[d], &items) || items > INT64_MAX)
 			return fail(r, "tensor %.*s at offset %" PRIu64 ": dimension %u is %" PRIu64
-			            ", which is zero or too large", show(&t->name), t->name.s, t->at, d, t->dim[d]);
+			            ", which is zero or too large", show(&t->name), t->name.s, t->at, d,
+			            t->dim[d]);
 	}
 	if ((rc = get_u32(r, &t->type, "type of a tensor")) != 0 ||
 	    (rc = get(r, 8, &t->offset, "offset of a tensor")) != 0)
@@ -242,10 +249,12 @@ static int get_tensor(struct reader *r, struct gguf_tensor *t)
 	if (i < 0)
 		return 0;
 	if (t->dim[0] % types[i].block)
-		return fail(r, "tensor %.*s at offset %" PRIu64 ": rows of %" PRIu64 " are no multiple of the %u of a %s block",
+		return fail(r, "tensor %.*s at offset %" PRIu64 ": rows of %" PRIu64 " are no multiple of "
+		            "the %u of a %s block",
 		            show(&t->name), t->name.s, t->at, t->dim[0], types[i].block, types[i].name);
 	if (__builtin_mul_overflow(items / types[i].block, (uint64_t)types[i].bytes, &t->bytes))
-		return fail(r, "tensor %.*s at offset %" PRIu64 " is too large", show(&t->name), t->name.s, t->at);
+		return fail(r, "tensor %.*s at offset %" PRIu64 " is too large", show(&t->name), t->name.s,
+		            t->at);
 	return 0;
 }
 
@@ -258,7 +267,8 @@ static int place(struct reader *r, struct gguf *g, uint64_t alignment)
 	if (g->n_tensors == 0)
 		return 0;
 	if (g->data_offset > r->file)
-		return fail(r, "tensor data should begin at offset %" PRIu64 ", but the file ends at %" PRIu64,
+		return fail(r, "tensor data should begin at offset %" PRIu64 ", but the file ends at "
+		            "%" PRIu64,
 		            g->data_offset, r->file);
 	for (uint64_t i = 0; i < g->n_tensors; i++) {
 		struct gguf_tensor *t = &g->tensor[i];
@@ -269,7 +279,8 @@ static int place(struct reader *r, struct gguf *g, uint64_t alignment)
 			            " is no multiple of the alignment %" PRIu64,
 			            show(&t->name), t->name.s, t->at, t->offset, alignment);
 		if (t->offset > room || t->bytes > room - t->offset)
-			return fail(r, "tensor %.*s at offset %" PRIu64 ": its data (%" PRIu64 " bytes at %" PRIu64
+			return fail(r, "tensor %.*s at offset %" PRIu64 ": its data (%" PRIu64 " bytes at "
+			            "%" PRIu64
 			            " of the data) goes past the end of the file at %" PRIu64,
 			            show(&t->name), t->name.s, t->at, t->bytes, t->offset, r->file);
 		t->offset += g->data_offset;
@@ -277,7 +288,7 @@ static int place(struct reader *r, struct gguf *g, uint64_t alignment)
 	return 0;
 }
 
-/* ---- no name twice, no byte twice ---------------------------------------------------------- */
+/* ---- no name twice, no byte twice ----------------------------------------------------------- */
 
 static int compare(const struct gguf_string *a, const struct gguf_string *b)
 {
@@ -359,7 +370,8 @@ static int parse_counts(struct reader *r, struct gguf *g)
 		return rc;
 	left = r->file - r->at;
 	if (g->n_tensors > left / TENSOR_MIN)
-		return fail(r, "tensor_count at offset 8 is %" PRIu64 ", more than %" PRIu64 " bytes can hold",
+		return fail(r, "tensor_count at offset 8 is %" PRIu64 ", more than %" PRIu64 " bytes can "
+		            "hold",
 		            g->n_tensors, r->file);
 	if (g->n_values > left / VALUE_MIN)
 		return fail(r, "kv_count at offset 16 is %" PRIu64 ", more than %" PRIu64 " bytes can hold",
@@ -384,7 +396,8 @@ static int parse(struct reader *r, struct gguf *g)
 		return rc;
 	rc = gguf_u64(g, "general.alignment", &alignment);
 	if (rc == -EINVAL || alignment < 8 || alignment > 1 << 20 || alignment & (alignment - 1))
-		return fail(r, "value general.alignment is %" PRIu64 "; powers of two from 8 to 1048576 are allowed",
+		return fail(r, "value general.alignment is %" PRIu64 "; powers of two from 8 to 1048576 are "
+		            "allowed",
 		            alignment);
 	rc = place(r, g, alignment);
 	return rc ? rc : check_unique(r, g);

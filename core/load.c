@@ -67,12 +67,13 @@ static void failed(struct job *j, int64_t result)
 	if (!j->load->error[0])
 		snprintf(j->load->error, sizeof(j->load->error), "%s: offset %" PRIu64 ": %s", j->file->path,
 		         j->start + j->got, result < 0 ? strerror((int)-result)
-		                                       : "the file ends here; it was longer when it was opened");
+		                                       : "the file ends here; it was longer when it was "
+		                                       "opened");
 	j->failed = true;
 	finish(j);
 }
 
-/* ---- the three ways ------------------------------------------------------------------------ */
+/* ---- the three ways ------------------------------------------------------------------------- */
 
 static uint64_t noise(uint64_t i)         /* splitmix64 */
 {
@@ -100,7 +101,8 @@ static void make_up(int32_t file, uint64_t from, char *to, uint64_t n)
 static void read_buffered(struct job *j)
 {
 	while (j->got < j->want) {
-		ssize_t r = pread(j->file->fd, j->base + j->got, j->want - j->got, (off_t)(j->start + j->got));
+		ssize_t r = pread(j->file->fd, j->base + j->got, j->want - j->got,
+		                  (off_t)(j->start + j->got));
 
 		if (r < 0 && errno == EINTR)
 			continue;
@@ -135,13 +137,14 @@ static void start_direct(struct job *j)
 {
 	uint64_t n = (j->want - j->got + BLOCK - 1) / BLOCK * BLOCK;
 
-	j->read = (struct io_read){ .fd = j->file->direct, .offset = j->start + j->got, .buf = j->base + j->got,
+	j->read = (struct io_read){ .fd = j->file->direct, .offset = j->start + j->got,
+	                            .buf = j->base + j->got,
 	                            .n = n < PIECE ? n : PIECE, .fn = on_read, .ctx = j };
 	if (io_read_start(j->load->io, &j->read) != 0)
 		read_buffered(j);          /* the loop is full of other people's reads */
 }
 
-/* ---- the source ------------------------------------------------------------------------------ */
+/* ---- the source ----------------------------------------------------------------------------- */
 
 static int source_read(void *ctx, const struct sr_extent *e, uint64_t from, size_t n, void *buf, uint64_t tag)
 {
@@ -155,7 +158,8 @@ static int source_read(void *ctx, const struct sr_extent *e, uint64_t from, size
 		return -EAGAIN;
 	while (j->busy)
 		j++;
-	*j = (struct job){ .load = l, .tag = tag, .n = n, .start = offset, .want = n, .base = buf, .busy = true };
+	*j = (struct job){ .load = l, .tag = tag, .n = n, .start = offset, .want = n, .base = buf,
+	                   .busy = true };
 	l->n_busy++;
 	if (e->file < 0) {
 		make_up(e->file, offset, buf, n);
@@ -217,7 +221,7 @@ static int source_arena(void *ctx, void *base, size_t bytes)
 	return 0;
 }
 
-/* ---- create ---------------------------------------------------------------------------------- */
+/* ---- create --------------------------------------------------------------------------------- */
 
 /* Are (nearly) all of so many places in the page cache?  Then the disk need not be asked. */
 static bool is_cached(int fd, uint64_t bytes)
@@ -248,7 +252,7 @@ static int open_file(struct file *f, const char *path, char *err, size_t errlen)
 	if (rc)
 		snprintf(err, errlen, "%s: %s", path, rc == -EINVAL ? "is no regular file" : strerror(-rc));
 	else if (!is_cached(f->fd, (uint64_t)st.st_size))
-		f->direct = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);   /* -1 where there is no such thing */
+		f->direct = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT); /* -1: cannot be had */
 	return rc;
 }
 
@@ -267,7 +271,8 @@ int load_create(struct load **out, struct io *io, char *const *file, int32_t n_f
 	l->io = io;
 	l->progress = progress;
 	l->ctx = ctx;
-	l->source = (struct sr_source){ .ctx = l, .arena = source_arena, .read = source_read, .wait = source_wait };
+	l->source = (struct sr_source){ .ctx = l, .arena = source_arena, .read = source_read,
+	                                .wait = source_wait };
 	while (l->n_files < n_files && rc == 0) {
 		rc = open_file(&l->file[l->n_files], file[l->n_files], err, errlen);
 		if (l->file[l->n_files++].direct >= 0)

@@ -99,7 +99,8 @@ static int take_dir(struct located *out, const char *dir, char *err, size_t errl
 	while ((e = readdir(d)) != NULL) {
 		size_t len = strlen(e->d_name);
 
-		if (len > 5 && strcmp(e->d_name + len - 5, ".gguf") == 0 && join(path, sizeof(path), dir, e->d_name)) {
+		if (len > 5 && strcmp(e->d_name + len - 5, ".gguf") == 0 &&
+		    join(path, sizeof(path), dir, e->d_name)) {
 			n++;
 			snprintf(only, sizeof(only), "%s", path);
 		}
@@ -142,8 +143,10 @@ static int take_id(struct located *out, const char *id, char *err, size_t errlen
 	rev[n] = 0;
 	rev[strcspn(rev, " \r\n")] = 0;
 	if (!*rev || strchr(rev, '/') || *rev == '.' ||
-	    (size_t)snprintf(path, sizeof(path), "%s/snapshots/%s", repo, rev) >= sizeof(path) || !is_dir(path)) {
-		snprintf(err, errlen, "%s is no file or directory here and is not in %s; to download it: hf download %s",
+	    (size_t)snprintf(path, sizeof(path), "%s/snapshots/%s", repo, rev) >= sizeof(path) ||
+	    !is_dir(path)) {
+		snprintf(err, errlen, "%s is no file or directory here and is not in %s; to download it: hf "
+		         "download %s",
 		         id, hub, id);
 		return -ENOENT;
 	}
@@ -155,7 +158,8 @@ static int take_default(struct located *out, char *err, size_t errlen)
 	char cache[3072];
 
 	if (!base_dir(cache, sizeof(cache), "XDG_CACHE_HOME", ".cache")) {
-		snprintf(err, errlen, "no MODEL given, and neither HOME nor XDG_CACHE_HOME says where the default one is");
+		snprintf(err, errlen, "no MODEL given, and neither HOME nor XDG_CACHE_HOME says where the "
+		         "default one is");
 		return -ENOENT;
 	}
 	snprintf(out->path, sizeof(out->path), "%s/slipring/models/%s", cache, LOCATE_DEFAULT);
@@ -163,7 +167,8 @@ static int take_default(struct located *out, char *err, size_t errlen)
 	out->gguf = true;
 	if (is_file(out->path))
 		return 0;
-	snprintf(err, errlen, "no MODEL given, and the default one is not at %s; to download it: tools/fetch-model.sh",
+	snprintf(err, errlen, "no MODEL given, and the default one is not at %s; to download it: "
+	         "tools/fetch-model.sh",
 	         out->path);
 	return -ENOENT;
 }
@@ -180,7 +185,8 @@ int locate_model(struct located *out, const char *model, char *err, size_t errle
 		         strlen(model), sizeof(out->path) - 256);
 		return -ENAMETOOLONG;
 	}
-	snprintf(out->name, sizeof(out->name), "%.255s", strlen(model) < 256 ? model : strrchr(model, '/') + 1);
+	snprintf(out->name, sizeof(out->name), "%.255s",
+	         strlen(model) < 256 ? model : strrchr(model, '/') + 1);
 	if (stat(model, &st) == 0) {
 		if (S_ISDIR(st.st_mode))
 			return take_dir(out, model, err, errlen);
@@ -204,7 +210,7 @@ int locate_model(struct located *out, const char *model, char *err, size_t errle
 	return -ENOENT;
 }
 
-/* ---- the vocabulary's hash --------------------------------------------------------------------- */
+/* ---- the vocabulary's hash ------------------------------------------------------------------ */
 
 static int hash_file(EVP_MD_CTX *md, const char *path, char *err, size_t errlen)
 {

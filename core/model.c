@@ -67,16 +67,19 @@ static int no_memory(struct opening *o)
 	return fail(o, -ENOMEM, "no memory to open it");
 }
 
-/* ---- types ----------------------------------------------------------------------------------- */
+/* ---- types ---------------------------------------------------------------------------------- */
 
-static const struct { int32_t type; const char *name; int32_t gguf; const char *hf; uint32_t block, bytes; } types[] = {
-	{ SR_F32,  "F32",   0, "F32",  1,   4 }, { SR_F16,  "F16",   1, "F16",   1,   2 },
-	{ SR_BF16, "BF16", 30, "BF16", 1,   2 }, { SR_Q8_0, "Q8_0",  8, NULL,   32,  34 },
-	{ SR_Q4_0, "Q4_0",  2, NULL,  32,  18 }, { SR_Q4_1, "Q4_1",  3, NULL,   32,  20 },
-	{ SR_Q5_0, "Q5_0",  6, NULL,  32,  22 }, { SR_Q5_1, "Q5_1",  7, NULL,   32,  24 },
-	{ SR_Q2_K, "Q2_K", 10, NULL, 256,  84 }, { SR_Q3_K, "Q3_K", 11, NULL,  256, 110 },
-	{ SR_Q4_K, "Q4_K", 12, NULL, 256, 144 }, { SR_Q5_K, "Q5_K", 13, NULL,  256, 176 },
-	{ SR_Q6_K, "Q6_K", 14, NULL, 256, 210 },
+static const struct {
+	int32_t type;                  /* enum sr_type */
+	const char *name;
+	int32_t gguf;                  /* ggml's number */
+	const char *hf;                /* dtype in safetensors; NULL = not there */
+} types[] = {
+	{ SR_F32,  "F32",   0, "F32" }, { SR_F16,  "F16",   1, "F16" }, { SR_BF16, "BF16", 30, "BF16" },
+	{ SR_Q8_0, "Q8_0",  8, NULL },  { SR_Q4_0, "Q4_0",  2, NULL },  { SR_Q4_1, "Q4_1",  3, NULL },
+	{ SR_Q5_0, "Q5_0",  6, NULL },  { SR_Q5_1, "Q5_1",  7, NULL },  { SR_Q2_K, "Q2_K", 10, NULL },
+	{ SR_Q3_K, "Q3_K", 11, NULL },  { SR_Q4_K, "Q4_K", 12, NULL },  { SR_Q5_K, "Q5_K", 13, NULL },
+	{ SR_Q6_K, "Q6_K", 14, NULL },
 };
 #define N_TYPES ((int)(sizeof(types) / sizeof(*types)))
 
@@ -88,17 +91,19 @@ const char *model_type_name(int32_t type)
 	return type == SR_NONE ? "none" : "quantized";
 }
 
-/* ---- the tensors of a model and their shapes --------------------------------------------------- */
+/* ---- the tensors of a model and their shapes ------------------------------------------------ */
 
 enum size { ONE, sD, sQ, sKV, sE, sF, sV };   /* Q = H E, KV = G E */
 
 struct spec { const char *gguf, *hf; size_t at; uint8_t n, k; unsigned needs; };
 
+#define AT(field) offsetof(struct sr_model, field)
 static const struct spec whole[] = {
-	{ "token_embd.weight",  "model.embed_tokens.weight", offsetof(struct sr_model, embed), sV, sD, 0 },
-	{ "output_norm.weight", "model.norm.weight",         offsetof(struct sr_model, norm), ONE, sD, 0 },
-	{ "output.weight",      "lm_head.weight",            offsetof(struct sr_model, head),  sV, sD, UNTIED },
+	{ "token_embd.weight",  "model.embed_tokens.weight", AT(embed), sV,  sD, 0 },
+	{ "output_norm.weight", "model.norm.weight",         AT(norm),  ONE, sD, 0 },
+	{ "output.weight",      "lm_head.weight",            AT(head),  sV,  sD, UNTIED },
 };
+#undef AT
 
 #define AT(field) offsetof(struct sr_layer, field)
 static const struct spec layer[] = {          /* names after "blk.N." and "model.layers.N." */
@@ -135,7 +140,13 @@ static int32_t size_of(const struct sr_model *m, uint8_t size)
 }
 
 /* A tensor as its file has it. */
-struct found { int32_t type; const char *type_name; uint32_t n_dims; uint64_t dim[4]; struct sr_extent data; };
+struct found {
+	int32_t type;                  /* enum sr_type; SR_NONE: none that we know */
+	const char *type_name;
+	uint32_t n_dims;
+	uint64_t dim[4];               /* slowest first */
+	struct sr_extent data;
+};
 
 static bool find_gguf(struct opening *o, const char *name, struct found *f)
 {
@@ -192,18 +203,24 @@ static int check(struct opening *o, const struct spec *s, const char *name, cons
 	int32_t n = size_of(o->m, s->n), k = size_of(o->m, s->k);
 
 	if (f->type == SR_NONE)
-		return fail(o, -ENOTSUP, "tensor %s is of type %s; supported are F32, F16, BF16%s", name, f->type_name,
+		return fail(o, -ENOTSUP, "tensor %s is of type %s; supported are F32, F16, BF16%s", name,
+		            f->type_name,
 		            o->g ? ", Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K" : "");
 	if (s->n == ONE && f->type > SR_BF16)
-		return fail(o, -ENOTSUP, "tensor %s is of type %s; a vector must be F32, F16 or BF16", name, f->type_name);
+		return fail(o, -ENOTSUP, "tensor %s is of type %s; a vector must be F32, F16 or BF16", name,
+		            f->type_name);
 	if (s->n == ONE ? f->n_dims == 1 && f->dim[0] == (uint64_t)k
 	                : f->n_dims == 2 && f->dim[0] == (uint64_t)n && f->dim[1] == (uint64_t)k)
 		return 0;
 	if (s->n == ONE)
-		return fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " has %" PRIu32 " dimensions, the first of %" PRIu64
-		            "; the settings of this model make it [%d]", name, f->data.offset, f->n_dims, f->dim[0], k);
-	return fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " has %" PRIu32 " dimensions, [%" PRIu64 "][%" PRIu64
-	            "]; the settings of this model make it [%d][%d]", name, f->data.offset, f->n_dims, f->dim[0],
+		return fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " has %" PRIu32 " dimensions, the "
+		            "first of %" PRIu64
+		            "; the settings of this model make it [%d]", name, f->data.offset, f->n_dims,
+		            f->dim[0], k);
+	return fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " has %" PRIu32 " dimensions, "
+	            "[%" PRIu64 "][%" PRIu64
+	            "]; the settings of this model make it [%d][%d]", name, f->data.offset, f->n_dims,
+	            f->dim[0],
 	            f->dim[1], n, k);
 }
 
@@ -262,7 +279,8 @@ static int check_leftover(struct opening *o, const char *name)
 	if (bsearch(&name, o->taken, (size_t)o->n_taken, sizeof(*o->taken), by_name) ||
 	    harmless(o, name, strlen(name)))
 		return 0;
-	return fail(o, -ENOTSUP, "tensor %.100s is no part of the %s architecture as Slipring knows it", name, o->m->arch);
+	return fail(o, -ENOTSUP, "tensor %.100s is no part of the %s architecture as Slipring knows it", name,
+	            o->m->arch);
 }
 
 static int check_leftovers(struct opening *o)
@@ -295,7 +313,8 @@ static void describe(struct opening *o)
 		count[i][0] = i, count[i][1] = 0;
 	for (int32_t l = -1; l < o->m->L; l++)
 		for (int i = 0; i < (l < 0 ? N_WHOLE : N_LAYER); i++) {
-			const struct sr_tensor *t = l < 0 ? tensor_at(o->m, &whole[i]) : tensor_at(&o->m->layer[l], &layer[i]);
+			const struct sr_tensor *t = l < 0 ? tensor_at(o->m, &whole[i])
+			                                  : tensor_at(&o->m->layer[l], &layer[i]);
 
 			for (at = 0; at < N_TYPES; at++)
 				if (t->type != SR_NONE && types[at].type == t->type)
@@ -303,7 +322,8 @@ static void describe(struct opening *o)
 		}
 	qsort(count, N_TYPES, sizeof(count[0]), cmp_count);
 	for (n = 0; n < N_TYPES && count[n][1] && len < sizeof(o->md->stored); n++)
-		len += (size_t)snprintf(o->md->stored + len, sizeof(o->md->stored) - len, "%s%s (%d)", n ? ", " : "",
+		len += (size_t)snprintf(o->md->stored + len, sizeof(o->md->stored) - len, "%s%s (%d)", n
+		                        ? ", " : "",
 		                        types[count[n][0]].name, count[n][1]);
 }
 
@@ -326,7 +346,7 @@ static int take_tensors(struct opening *o)
 	return rc;
 }
 
-/* ---- settings, from either kind of file ---------------------------------------------------------- */
+/* ---- settings, from either kind of file ----------------------------------------------------- */
 
 /* config.json's name for it, or after "llama." in a GGUF. */
 struct key { const char *gguf, *hf; };
@@ -365,7 +385,8 @@ static int get_int(struct opening *o, struct key k, int64_t min, int64_t max, in
 		v = u > INT64_MAX ? INT64_MAX : (int64_t)u;
 	}
 	if (v < min || v > max)
-		return fail(o, -EINVAL, "%s is %" PRId64 "; %" PRId64 " to %" PRId64 " are allowed", name, v, min, max);
+		return fail(o, -EINVAL, "%s is %" PRId64 "; %" PRId64 " to %" PRId64 " are allowed", name, v,
+		            min, max);
 	*out = (int32_t)v;
 	return 0;
 }
@@ -408,15 +429,18 @@ static int need(struct opening *o, struct key k, int rc)
 /* Sizes: required ones first, then those with a default. */
 static int get_sizes(struct opening *o)
 {
+#define AT(size) offsetof(struct sr_model, size)
 	static const struct { struct key key; size_t at; int64_t max; } field[] = {
-		{ { "block_count", "num_hidden_layers" },             offsetof(struct sr_model, L), LAYERS_MAX },
-		{ { "embedding_length", "hidden_size" },              offsetof(struct sr_model, D), 1 << 17 },
-		{ { "attention.head_count", "num_attention_heads" },  offsetof(struct sr_model, H), 1 << 12 },
-		{ { "feed_forward_length", "intermediate_size" },     offsetof(struct sr_model, F), 1 << 19 },
-		{ { "context_length", "max_position_embeddings" },    offsetof(struct sr_model, context), 1 << 28 },
+		{ { "block_count", "num_hidden_layers" },            AT(L), LAYERS_MAX },
+		{ { "embedding_length", "hidden_size" },             AT(D), 1 << 17 },
+		{ { "attention.head_count", "num_attention_heads" }, AT(H), 1 << 12 },
+		{ { "feed_forward_length", "intermediate_size" },    AT(F), 1 << 19 },
+		{ { "context_length", "max_position_embeddings" },   AT(context), 1 << 28 },
 	};
+#undef AT
 	const struct key heads_kv = { "attention.head_count_kv", "num_key_value_heads" };
-	const struct key width = { "attention.key_length", "head_dim" }, width_v = { "attention.value_length", "v_head_dim" };
+	const struct key width = { "attention.key_length", "head_dim" };
+	const struct key width_v = { "attention.value_length", "v_head_dim" };
 	const struct key eps = { "attention.layer_norm_rms_epsilon", "rms_norm_eps" };
 	struct sr_model *m = o->m;
 	int32_t ev;
@@ -431,12 +455,14 @@ static int get_sizes(struct opening *o)
 	if ((rc = get_int(o, heads_kv, 1, 1 << 12, &m->G)) < 0)
 		return rc;
 	if (m->H % m->G)
-		return fail(o, -EINVAL, "%d attention heads are no multiple of %d key-value heads", m->H, m->G);
+		return fail(o, -EINVAL, "%d attention heads are no multiple of %d key-value heads", m->H,
+		            m->G);
 	if ((rc = get_int(o, width, 1, 1 << 12, &m->E)) < 0)
 		return rc;
 	if (rc == 1) {
 		if (m->D % m->H)
-			return fail(o, -EINVAL, "a width of %d is no multiple of %d attention heads, and no head width is given",
+			return fail(o, -EINVAL, "a width of %d is no multiple of %d attention heads, and no "
+			            "head width is given",
 			            m->D, m->H);
 		m->E = m->D / m->H;
 	}
@@ -444,7 +470,8 @@ static int get_sizes(struct opening *o)
 	if ((rc = get_int(o, width_v, 1, 1 << 12, &ev)) < 0)
 		return rc;
 	if (ev != m->E)
-		return fail(o, -ENOTSUP, "heads of values are %d wide and heads of keys %d: different widths are not supported",
+		return fail(o, -ENOTSUP, "heads of values are %d wide and heads of keys %d: different widths "
+		            "are not supported",
 		            ev, m->E);
 	if (m->E % 2 || m->E > 1024)
 		return fail(o, -EINVAL, "heads are %d wide; even widths up to 1024 are possible", m->E);
@@ -495,7 +522,7 @@ static int scale_context(struct opening *o, const struct sr_rope *r)
 	return 0;
 }
 
-/* ---- GGUF ---------------------------------------------------------------------------------------- */
+/* ---- GGUF ----------------------------------------------------------------------------------- */
 
 /* Llama 3's scaling comes as factors per frequency: find the formula's parameters that made
  * them, so that there is one kind of rope.  Source: convert_hf_to_gguf.py, Llama 3.1. */
@@ -505,12 +532,15 @@ static int rope_from_factors(struct opening *o, const struct gguf_tensor *t, str
 	int n = r->dims / 2;
 
 	if (t->type != 0 || t->n_dims != 1 || t->dim[0] != (uint64_t)n || n > 512)
-		return fail(o, -EINVAL, "tensor rope_freqs.weight at offset %" PRIu64 " is not F32 [%d]", t->offset, n);
+		return fail(o, -EINVAL, "tensor rope_freqs.weight at offset %" PRIu64 " is not F32 [%d]",
+		            t->offset, n);
 	if (pread(o->file.fd, got, (size_t)n * 4, (off_t)t->offset) != n * 4)
-		return fail(o, -EIO, "tensor rope_freqs.weight at offset %" PRIu64 " cannot be read", t->offset);
+		return fail(o, -EIO, "tensor rope_freqs.weight at offset %" PRIu64 " cannot be read",
+		            t->offset);
 	for (int i = 0; i < n; i++)
 		if (!(got[i] >= 1 && got[i] <= 1024))
-			return fail(o, -EINVAL, "rope_freqs.weight[%d] is %g; 1 to 1024 are allowed", i, (double)got[i]);
+			return fail(o, -EINVAL, "rope_freqs.weight[%d] is %g; 1 to 1024 are allowed", i,
+			            (double)got[i]);
 		else if (got[i] > most)
 			most = got[i];
 	if (most == 1)
@@ -525,7 +555,8 @@ static int rope_from_factors(struct opening *o, const struct gguf_tensor *t, str
 	sr_rope_freq(r, made);
 	for (int i = 0; i < n; i++)
 		if (fabsf(plain[i] / got[i] - made[i]) > 1e-3f * made[i])
-			return fail(o, -ENOTSUP, "rope_freqs.weight[%d] is %g, which Llama 3's scaling by %g does not give", i,
+			return fail(o, -ENOTSUP, "rope_freqs.weight[%d] is %g, which Llama 3's scaling by %g "
+			            "does not give", i,
 			            (double)got[i], (double)most);
 	return 0;
 }
@@ -538,15 +569,18 @@ static int gguf_rope(struct opening *o)
 	char name[96];
 	int rc;
 
-	*r = (struct sr_rope){ .dims = o->m->E, .pairs = strcmp(o->m->arch, "llama") == 0, .context = o->m->context,
+	*r = (struct sr_rope){ .dims = o->m->E, .context = o->m->context,
+	                       .pairs = strcmp(o->m->arch, "llama") == 0,
 	                       .theta = 10000, .factor = 1, .magnitude = 1 };
 	if ((rc = get_int(o, (struct key){ "rope.dimension_count", "" }, 2, o->m->E, &r->dims)) < 0 ||
 	    (rc = get_float(o, (struct key){ "rope.freq_base", "" }, 2, 1e12, &r->theta)) < 0 ||
 	    (rc = get_float(o, (struct key){ "rope.scaling.factor", "" }, 1, 4096, &r->factor)) < 0 ||
-	    (rc = get_int(o, (struct key){ "rope.scaling.original_context_length", "" }, 1, 1 << 28, &r->context)) < 0)
+	    (rc = get_int(o, (struct key){ "rope.scaling.original_context_length", "" }, 1, 1 << 28,
+	                  &r->context)) < 0)
 		return rc;
 	if (r->dims % 2)
-		return fail(o, -EINVAL, "%s.rope.dimension_count is %d; it must be even", o->m->arch, r->dims);
+		return fail(o, -EINVAL, "%s.rope.dimension_count is %d; it must be even", o->m->arch,
+		            r->dims);
 	snprintf(name, sizeof(name), "%s.rope.scaling.type", o->m->arch);
 	if (gguf_str(o->g, name, &type) == -EINVAL)
 		return fail(o, -EINVAL, "%s is no string", name);
@@ -579,7 +613,8 @@ static int gguf_settings(struct opening *o)
 	for (i = 0; i < 3 && strcmp(known[i], o->m->arch) != 0; i++)
 		;
 	if (i == 3)
-		return fail(o, -ENOTSUP, "architecture %s is not supported; supported are llama, qwen2, qwen3", o->m->arch);
+		return fail(o, -ENOTSUP, "architecture %s is not supported; supported are llama, qwen2, "
+		            "qwen3", o->m->arch);
 	if (gguf_str(o->g, "general.name", &s) == 0)
 		set_name(o->m->name, sizeof(o->m->name), s.s, s.n);
 	if ((rc = get_sizes(o)) != 0)
@@ -587,9 +622,11 @@ static int gguf_settings(struct opening *o)
 	if ((rc = get_int(o, (struct key){ "expert_count", "" }, 0, INT32_MAX, &experts)) < 0)
 		return rc;
 	if (experts)
-		return fail(o, -ENOTSUP, "%s.expert_count is %d: mixtures of experts are not supported", o->m->arch, experts);
+		return fail(o, -ENOTSUP, "%s.expert_count is %d: mixtures of experts are not supported",
+		            o->m->arch, experts);
 	if (!embed || embed->n_dims != 2 || embed->dim[1] > 1 << 24)
-		return fail(o, -EINVAL, "tensor token_embd.weight is missing or no matrix of at most %d rows", 1 << 24);
+		return fail(o, -EINVAL, "tensor token_embd.weight is missing or no matrix of at most %d rows",
+		            1 << 24);
 	o->m->V = (int32_t)embed->dim[1];
 	if (gguf_tensor(o->g, "output.weight"))
 		o->has |= UNTIED;
@@ -620,7 +657,8 @@ static int gguf_eos(struct opening *o)
 			return rc;
 	}
 	if (tokens && tokens->n > (uint64_t)o->m->V)
-		return fail(o, -EINVAL, "tokenizer.ggml.tokens has %" PRIu64 " tokens, but token_embd.weight only %d rows",
+		return fail(o, -EINVAL, "tokenizer.ggml.tokens has %" PRIu64 " tokens, but token_embd.weight "
+		            "only %d rows",
 		            tokens->n, o->m->V);
 	return 0;
 }
@@ -642,7 +680,7 @@ static int open_gguf(struct opening *o)
 	return take_tensors(o);
 }
 
-/* ---- Hugging Face ------------------------------------------------------------------------------ */
+/* ---- Hugging Face --------------------------------------------------------------------------- */
 
 static const char *text_of(const json_t *j, const char *key)
 {
@@ -677,7 +715,8 @@ static json_t *load_json(struct opening *o, const char *dir, const char *name, i
 }
 
 /* A number of an object that is not the whole of config.json; what is not there stays. */
-static int sub_float(struct opening *o, const json_t *obj, const char *of, const char *key, double min, double max,
+static int sub_float(struct opening *o, const json_t *obj, const char *of, const char *key, double min,
+                     double max,
                      float *out)
 {
 	const json_t *j = json_object_get(obj, key);
@@ -691,7 +730,8 @@ static int sub_float(struct opening *o, const json_t *obj, const char *of, const
 	return 0;
 }
 
-static int sub_int(struct opening *o, const json_t *obj, const char *of, const char *key, int32_t max, int32_t *out)
+static int sub_int(struct opening *o, const json_t *obj, const char *of, const char *key, int32_t max,
+                   int32_t *out)
 {
 	const json_t *j = json_object_get(obj, key);
 
@@ -712,7 +752,8 @@ static int hf_rope(struct opening *o)
 	float part = 1, magnitude = 0;
 	int rc;
 
-	*r = (struct sr_rope){ .dims = o->m->E, .context = o->m->context, .theta = 10000, .factor = 1, .magnitude = 1 };
+	*r = (struct sr_rope){ .dims = o->m->E, .context = o->m->context, .theta = 10000, .factor = 1,
+	                       .magnitude = 1 };
 	if (!json_is_object(j)) {
 		of = "rope_scaling";
 		j = json_object_get(o->config, of);
@@ -752,7 +793,8 @@ static int hf_rope(struct opening *o)
 			return rc;
 		r->magnitude = magnitude > 0 ? magnitude : 1 + 0.1f * logf(r->factor);
 	} else {
-		return fail(o, -ENOTSUP, "%s.rope_type %.40s is not supported; supported are default, linear, llama3, yarn", of,
+		return fail(o, -ENOTSUP, "%s.rope_type %.40s is not supported; supported are default, "
+		            "linear, llama3, yarn", of,
 		            type);
 	}
 	return scale_context(o, r);
@@ -765,8 +807,8 @@ static int hf_refuse(struct opening *o)
 	const char *act = text_of(o->config, "hidden_act");
 
 	if (json_is_object(quant))
-		return fail(o, -ENOTSUP, "quantization_config.quant_method %.40s is not supported; supported are weights as "
-		            "they are (F32, F16, BF16), and quantized ones as GGUF",
+		return fail(o, -ENOTSUP, "quantization_config.quant_method %.40s is not supported; supported "
+		            "are weights as they are (F32, F16, BF16), and quantized ones as GGUF",
 		            text_of(quant, "quant_method") ? text_of(quant, "quant_method") : "(none)");
 	if (act && strcmp(act, "silu") != 0)
 		return fail(o, -ENOTSUP, "hidden_act %.40s is not supported; supported is silu", act);
@@ -789,8 +831,9 @@ static int hf_settings(struct opening *o)
 	for (i = 0; i < 4 && (!arch || strcmp(known[i].name, arch) != 0); i++)
 		;
 	if (i == 4)
-		return fail(o, -ENOTSUP, "architectures[0] %.60s is not supported; supported are LlamaForCausalLM, "
-		            "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM", arch ? arch : "(none)");
+		return fail(o, -ENOTSUP, "architectures[0] %.60s is not supported; supported are "
+		            "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM",
+		            arch ? arch : "(none)");
 	set_name(o->m->arch, sizeof(o->m->arch), arch, strlen(arch));
 	if ((rc = get_sizes(o)) != 0 || (rc = need(o, vocab, get_int(o, vocab, 1, 1 << 24, &o->m->V))) != 0 ||
 	    (rc = hf_refuse(o)) != 0)
@@ -880,7 +923,7 @@ static int open_hf(struct opening *o, const char *dir)
 	return rc ? rc : hf_window(o);
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------ */
 
 static void finish(struct opening *o, int rc, struct model **out)
 {
@@ -956,7 +999,8 @@ int model_dummy(struct model **out, const struct sr_model *shape, char *err, siz
 		return no_memory(&o);
 	if (shape->L < 1 || shape->L > LAYERS_MAX || shape->D < 1 || shape->H < 1 || shape->G < 1 ||
 	    shape->H % shape->G || shape->E < 2 || shape->F < 1 || shape->V < 1) {
-		rc = fail(&o, -EINVAL, "a size is zero, or %d heads are no multiple of %d", shape->H, shape->G);
+		rc = fail(&o, -EINVAL, "a size is zero, or %d heads are no multiple of %d", shape->H,
+		          shape->G);
 	} else {
 		md->m = *shape;
 		memset(&md->m.embed, 0, sizeof(md->m.embed));

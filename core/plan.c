@@ -45,7 +45,7 @@ static int fail(struct planning *p, int rc, const char *fmt, ...)
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* ---- what the model must be for these flags ------------------------------------------------------- */
+/* ---- what the model must be for these flags ------------------------------------------------- */
 
 static int check_flags(struct planning *p)
 {
@@ -53,20 +53,23 @@ static int check_flags(struct planning *p)
 	const char *want = c->load_format;
 
 	if (c->quantization && !(strcmp(c->quantization, "gguf") == 0 && strcmp(p->m->format, "GGUF") == 0))
-		return fail(p, -EINVAL, "--quantization %s, but this model's weights are %s (%s): leave the flag out, the "
-		            "files say how they are stored", c->quantization, p->m->stored, p->m->format);
+		return fail(p, -EINVAL, "--quantization %s, but this model's weights are %s (%s): leave the "
+		            "flag out, the files say how they are stored", c->quantization, p->m->stored,
+		            p->m->format);
 	if (strcmp(want, "hf") == 0)
 		want = "safetensors";
 	if (strcmp(want, "auto") != 0 && strcmp(want, "dummy") != 0 &&
 	    (strcmp(want, "gguf") == 0) != (strcmp(p->m->format, "GGUF") == 0))
-		return fail(p, -EINVAL, "--load-format %s, but this model is %s", c->load_format, p->m->format);
+		return fail(p, -EINVAL, "--load-format %s, but this model is %s", c->load_format,
+		            p->m->format);
 	return 0;
 }
 
 static int kv_type(struct planning *p, int32_t *out)
 {
 	static const struct { const char *name; int32_t type; } known[] = {
-		{ "auto", SR_KV_BF16 }, { "bfloat16", SR_KV_BF16 }, { "float16", SR_KV_F16 }, { "half", SR_KV_F16 },
+		{ "auto", SR_KV_BF16 }, { "bfloat16", SR_KV_BF16 },
+		{ "float16", SR_KV_F16 }, { "half", SR_KV_F16 },
 		{ "fp8", SR_KV_F8 }, { "fp8_e4m3", SR_KV_F8 }, { "int8_per_token_head", SR_KV_I8 },
 	};
 
@@ -75,11 +78,12 @@ static int kv_type(struct planning *p, int32_t *out)
 			*out = known[i].type;
 			return 0;
 		}
-	return fail(p, -EINVAL, "--kv-cache-dtype %s is not supported by Slipring; auto, bfloat16, float16, fp8 and "
-	            "int8_per_token_head are known, and the device takes what it can", p->cfg->kv_cache_dtype);
+	return fail(p, -EINVAL, "--kv-cache-dtype %s is not supported by Slipring; auto, bfloat16, float16, "
+	            "fp8 and int8_per_token_head are known, and the device takes what it can",
+	            p->cfg->kv_cache_dtype);
 }
 
-/* ---- limits ----------------------------------------------------------------------------------------- */
+/* ---- limits --------------------------------------------------------------------------------- */
 
 /* Defaults by device, as vLLM's server has them. */
 static void batch_defaults(const struct planning *p, int64_t total, int64_t *tokens, int64_t *seqs)
@@ -113,12 +117,14 @@ static int batching(struct planning *p, int64_t total, int32_t context)
 	}
 	tokens = min64(tokens, seqs * context);
 	if (tokens < seqs)
-		return fail(p, -EINVAL, "max_num_batched_tokens (%" PRId64 ") must be greater than or equal to max_num_seqs (%"
+		return fail(p, -EINVAL, "max_num_batched_tokens (%" PRId64 ") must be greater than or equal "
+		            "to max_num_seqs (%"
 		            PRId64 ").", tokens, seqs);
 	if (!c->enable_chunked_prefill && tokens < context)
-		return fail(p, -EINVAL, "max_num_batched_tokens (%" PRId64 ") is smaller than max_model_len (%d). This effectively "
-		            "limits the maximum sequence length to max_num_batched_tokens: with --no-enable-chunked-prefill it "
-		            "must be at least max_model_len.", tokens, context);
+		return fail(p, -EINVAL, "max_num_batched_tokens (%" PRId64 ") is smaller than max_model_len "
+		            "(%d). This effectively limits the maximum sequence length to "
+		            "max_num_batched_tokens: with --no-enable-chunked-prefill it must be at least "
+		            "max_model_len.", tokens, context);
 	l->slots = l->rows = (int32_t)seqs;
 	l->tokens = l->scores = (int32_t)tokens;
 	return 0;
@@ -157,7 +163,7 @@ static int ask(struct planning *p)
 	return p->ops->plan(&p->m->m, &p->out->limits, &p->out->need, p->err, p->errlen);
 }
 
-/* ---- KV cache -------------------------------------------------------------------------------------------- */
+/* ---- KV cache ------------------------------------------------------------------------------- */
 
 /* Bytes for the KV cache, or -ENOMEM. */
 static int64_t kv_budget(struct planning *p)
@@ -174,15 +180,19 @@ static int64_t kv_budget(struct planning *p)
 	if (p->cpu && !c->gpu_memory_utilization_given)
 		return min64(KV_DEFAULT, n->avail / 4);
 	if ((double)n->avail < want)
-		return fail(p, -ENOMEM, "Free memory on device %s (%.2f/%.2f GiB) on startup is less than desired GPU memory "
-		            "utilization (%g, %.2f GiB). Decrease GPU memory utilization or reduce GPU memory used by other "
-		            "processes.", p->ops->name, (double)n->avail / GIB, (double)n->total / GIB, share, want / GIB);
+		return fail(p, -ENOMEM, "Free memory on device %s (%.2f/%.2f GiB) on startup is less than "
+		            "desired GPU memory utilization (%g, %.2f GiB). Decrease GPU memory utilization "
+		            "or reduce GPU memory used by other processes.", p->ops->name,
+		            (double)n->avail / GIB, (double)n->total / GIB, share,
+		            want / GIB);
 	left = (int64_t)want - p->out->host_bytes;
 	if (left > 0)
 		return left;
-	return fail(p, -ENOMEM, "No available memory for the cache blocks: weights and activations need %.2f GiB, and "
-	            "--gpu-memory-utilization %g gives %.2f of %.2f GiB. Try increasing `gpu_memory_utilization` when "
-	            "initializing the engine.", (double)p->out->host_bytes / GIB, share, want / GIB, (double)n->total / GIB);
+	return fail(p, -ENOMEM, "No available memory for the cache blocks: weights and activations need %.2f "
+	            "GiB, and --gpu-memory-utilization %g gives %.2f of %.2f GiB. Try increasing "
+	            "`gpu_memory_utilization` when initializing the engine.",
+	            (double)p->out->host_bytes / GIB, share, want / GIB,
+	            (double)n->total / GIB);
 }
 
 /* Blocks out of bytes; the back end keeps one more for itself. */
@@ -191,8 +201,9 @@ static int set_blocks(struct planning *p, int64_t bytes)
 	int64_t n = bytes / p->out->need.per_block - 1;
 
 	if (n < 1)
-		return fail(p, -ENOMEM, "No available memory for the cache blocks: a KV cache of %.1f MiB holds less than two "
-		            "blocks of %.1f MiB; --kv-cache-memory-bytes sets its size.", (double)bytes / MIB,
+		return fail(p, -ENOMEM, "No available memory for the cache blocks: a KV cache of %.1f MiB "
+		            "holds less than two blocks of %.1f MiB; --kv-cache-memory-bytes sets its size.",
+		            (double)bytes / MIB,
 		            (double)p->out->need.per_block / MIB);
 	p->out->limits.n_blocks = (int32_t)min64(n, 1 << 30);
 	p->out->kv_bytes = ((int64_t)p->out->limits.n_blocks + 1) * p->out->need.per_block;
@@ -223,10 +234,11 @@ static int too_long(struct planning *p)
 	double block = (double)p->out->need.per_block;
 	int64_t fits = min64((int64_t)l->n_blocks * l->block_tokens, p->m->m.context);
 
-	return fail(p, -ENOMEM, "To serve at least one request with the model's max seq len (%d), %.2f GiB KV cache is "
-	            "needed, which is larger than the available KV cache memory (%.2f GiB). Based on the available memory, the "
-	            "estimated maximum model length is %" PRId64 ". Give --max-model-len %" PRId64 " (or auto), or more memory "
-	            "by --kv-cache-memory-bytes %" PRId64 " or --gpu-memory-utilization.", p->out->context,
+	return fail(p, -ENOMEM, "To serve at least one request with the model's max seq len (%d), %.2f GiB "
+	            "KV cache is needed, which is larger than the available KV cache memory (%.2f GiB). "
+	            "Based on the available memory, the estimated maximum model length is %" PRId64 ". Give "
+	            "--max-model-len %" PRId64 " (or auto), or more memory by --kv-cache-memory-bytes "
+	            "%" PRId64 " or --gpu-memory-utilization.", p->out->context,
 	            ((double)l->seq_blocks + 1) * block / GIB, (double)p->out->kv_bytes / GIB, fits, fits,
 	            ((int64_t)l->seq_blocks + 1) * p->out->need.per_block);
 }
@@ -239,14 +251,16 @@ static int fit(struct planning *p)
 	int rc;
 
 	if (p->cfg->max_model_len > of_model)
-		return fail(p, -EINVAL, "User-specified max_model_len (%" PRId64 ") is greater than the derived max_model_len (%d): "
-		            "the model knows no later positions.", p->cfg->max_model_len, of_model);
+		return fail(p, -EINVAL, "User-specified max_model_len (%" PRId64 ") is greater than the "
+		            "derived max_model_len (%d): the model knows no later positions.",
+		            p->cfg->max_model_len, of_model);
 	if (p->cfg->max_model_len > 0)
 		context = (int32_t)p->cfg->max_model_len;
-	if ((rc = set_limits(p, 0, context)) != 0 || (rc = ask(p)) != 0 || (rc = try_context(p, context)) != 0)
+	if ((rc = set_limits(p, 0, context)) != 0 || (rc = ask(p)) != 0 ||
+	    (rc = try_context(p, context)) != 0)
 		return rc;
 	blocks = p->out->limits.n_blocks;
-	if (largest && p->out->limits.seq_blocks > blocks) {   /* a shorter one needs less besides, so it fits */
+	if (largest && p->out->limits.seq_blocks > blocks) {   /* a shorter one needs less besides */
 		rc = try_context(p, (int32_t)min64(of_model, blocks * p->out->limits.block_tokens));
 		if (rc)
 			return rc;
@@ -254,14 +268,16 @@ static int fit(struct planning *p)
 	if (p->out->limits.seq_blocks > p->out->limits.n_blocks)
 		return too_long(p);
 	if (p->out->host_bytes + p->out->kv_bytes > p->out->need.avail && p->cpu)
-		return fail(p, -ENOMEM, "The plan needs %.2f GiB (%.2f GiB of it KV cache), but only %.2f of %.2f GiB are free. "
-		            "Decrease --kv-cache-memory-bytes, --max-num-seqs or --max-num-batched-tokens.",
-		            (double)(p->out->host_bytes + p->out->kv_bytes) / GIB, (double)p->out->kv_bytes / GIB,
+		return fail(p, -ENOMEM, "The plan needs %.2f GiB (%.2f GiB of it KV cache), but only %.2f of "
+		            "%.2f GiB are free. Decrease --kv-cache-memory-bytes, --max-num-seqs or "
+		            "--max-num-batched-tokens.",
+		            (double)(p->out->host_bytes + p->out->kv_bytes) / GIB,
+		            (double)p->out->kv_bytes / GIB,
 		            (double)p->out->need.avail / GIB, (double)p->out->need.total / GIB);
 	return 0;
 }
 
-/* ---- the printed sum ----------------------------------------------------------------------------------------- */
+/* ---- the printed sum ------------------------------------------------------------------------ */
 
 __attribute__((format(printf, 2, 3)))
 static void say(struct plan *o, const char *fmt, ...)
@@ -295,7 +311,8 @@ static const char *why_kv(const struct planning *p)
 		return "--kv-cache-memory-bytes";
 	if (!p->cpu || p->cfg->gpu_memory_utilization_given)
 		return "--gpu-memory-utilization";
-	return p->out->kv_bytes > KV_DEFAULT - 2 * p->out->need.per_block ? "default on the CPU" : "a quarter of what is free";
+	return p->out->kv_bytes > KV_DEFAULT - 2 * p->out->need.per_block
+		? "default on the CPU" : "a quarter of what is free";
 }
 
 static void describe(struct planning *p)
@@ -306,11 +323,13 @@ static void describe(struct planning *p)
 	const struct sr_need *n = &o->need;
 	int64_t tokens = (int64_t)l->n_blocks * l->block_tokens;
 
-	say(o, "memory plan on %s: %.2f of %.2f GiB are free\n", p->ops->name, (double)n->avail / GIB, (double)n->total / GIB);
+	say(o, "memory plan on %s: %.2f of %.2f GiB are free\n", p->ops->name, (double)n->avail / GIB,
+	    (double)n->total / GIB);
 	say_bytes(o, "weights", n->weights);
 	say(o, "stored as %s\n", p->m->stored);
 	say_bytes(o, "activations", n->scratch);
-	say(o, "steps of %d tokens (--max-num-batched-tokens), logits of %d rows of %d\n", l->tokens, l->logit_rows, p->m->m.V);
+	say(o, "steps of %d tokens (--max-num-batched-tokens), logits of %d rows of %d\n", l->tokens,
+	    l->logit_rows, p->m->m.V);
 	if (n->graphs) {
 		say_bytes(o, "graphs", n->graphs);
 		say(o, "captured, an estimate\n");
@@ -323,17 +342,21 @@ static void describe(struct planning *p)
 	say(o, "%d blocks of %d tokens, %.1f KiB a token in %s (%s)\n", l->n_blocks, l->block_tokens,
 	    (double)n->per_block / l->block_tokens / 1024, kv_name[l->kv_type], why_kv(p));
 	say_bytes(o, "sum", o->host_bytes + o->kv_bytes);
-	say(o, "%.1f %% of the memory\n", n->total > 0 ? 100.0 * (double)(o->host_bytes + o->kv_bytes) / (double)n->total : 0);
+	say(o, "%.1f %% of the "
+	    "memory\n", n->total > 0 ? 100.0 * (double)(o->host_bytes + o->kv_bytes) / (double)n->total : 0);
 	say(o, "dtype %s: stored as %s, computed in %s with float32 sums\n", p->cfg->dtype, p->m->stored,
-	    quantized(p->m) ? "8-bit integers" : p->m->m.layer[0].q.type == SR_F32 ? "float32" : "bfloat16 or wider");
+	    quantized(p->m) ? "8-bit integers" : p->m->m.layer[0].q.type == SR_F32
+	    ? "float32" : "bfloat16 or wider");
 	say(o, "GPU KV cache size: %" PRId64 " tokens\n", tokens);
 	say(o, "Maximum concurrency for %d tokens per request: %.2fx\n", o->context, o->full_seqs);
 }
 
-int plan_make(struct plan *out, const struct config *cfg, const struct model *m, const struct sr_backend_ops *ops,
+int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
+              const struct sr_backend_ops *ops,
               char *err, size_t errlen)
 {
-	struct planning p = { .out = out, .cfg = cfg, .m = m, .ops = ops, .cpu = strcmp(ops->name, "cuda") != 0,
+	struct planning p = { .out = out, .cfg = cfg, .m = m, .ops = ops, .cpu = strcmp(ops->name,
+	                                                                                "cuda") != 0,
 	                      .err = err, .errlen = errlen };
 	int rc;
 

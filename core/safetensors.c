@@ -68,7 +68,8 @@ static int get_shape(struct safetensor *t, const json_t *shape, const char *dtyp
 	if (__builtin_mul_overflow(items, (uint64_t)dtypes[i].bits, &bits) || bits % 8)
 		return fail(w, "tensor %s: shape is too large, or no whole number of bytes", t->name);
 	if (bits / 8 != t->bytes)
-		return fail(w, "tensor %s: data_offsets hold %" PRIu64 " bytes, but shape and dtype need %" PRIu64,
+		return fail(w, "tensor %s: data_offsets hold %" PRIu64 " bytes, but shape and dtype need "
+		            "%" PRIu64,
 		            t->name, t->bytes, bits / 8);
 	return 0;
 }
@@ -90,7 +91,8 @@ static int get_tensor(struct safetensor *t, const char *name, const json_t *j, u
 	    get_u64(json_array_get(span, 0), &begin) || get_u64(json_array_get(span, 1), &end))
 		return fail(w, "tensor %s: data_offsets is no pair of offsets", name);
 	if (begin > end || end > data_bytes)
-		return fail(w, "tensor %s: data_offsets %" PRIu64 " to %" PRIu64 " are not inside the %" PRIu64
+		return fail(w, "tensor %s: data_offsets %" PRIu64 " to %" PRIu64 " are not inside the "
+		            "%" PRIu64
 		            " bytes of data", name, begin, end, data_bytes);
 	t->offset = begin;
 	t->bytes = end - begin;
@@ -125,7 +127,8 @@ static int check_tiling(struct safetensors *s, uint64_t data_bytes, const struct
 		at += t->bytes;
 	}
 	if (at != data_bytes)
-		return fail(w, "the tensors end at %" PRIu64 " of the data, but the file holds %" PRIu64 " bytes of it",
+		return fail(w, "the tensors end at %" PRIu64 " of the data, but the file holds %" PRIu64 " "
+		            "bytes of it",
 		            at, data_bytes);
 	return 0;
 }
@@ -169,13 +172,15 @@ int safetensors_parse(struct safetensors **out, const void *p, size_t n, uint64_
 
 	*out = NULL;
 	if (file_bytes < 8)
-		return fail(&w, "the file has %" PRIu64 " bytes; a header length of 8 bytes comes first", file_bytes);
+		return fail(&w, "the file has %" PRIu64 " bytes; a header length of 8 bytes comes first",
+		            file_bytes);
 	if (n < 8)
 		return -E2BIG;
 	for (int i = 7; i >= 0; i--)
 		header = header << 8 | b[i];
 	if (header > HEADER_MAX || header > file_bytes - 8)
-		return fail(&w, "header length at offset 0 is %" PRIu64 "; at most %" PRIu64 " are possible here", header,
+		return fail(&w, "header length at offset 0 is %" PRIu64 "; at most %" PRIu64 " are possible "
+		            "here", header,
 		            file_bytes - 8 < HEADER_MAX ? file_bytes - 8 : (uint64_t)HEADER_MAX);
 	if (header > n - 8)
 		return -E2BIG;
@@ -301,7 +306,8 @@ static int add_file(struct safetensors_set *s, const char *dir, const char *name
 		rc = head ? read_all(fd, head, 0, 8 + header, path, w) : -ENOMEM;
 	}
 	if (rc == 0) {
-		rc = safetensors_parse(&s->file[s->n].table, head, head ? 8 + header : 0, bytes, why, sizeof(why));
+		rc = safetensors_parse(&s->file[s->n].table, head, head ? 8 + header : 0, bytes, why,
+		                       sizeof(why));
 		if (rc)
 			snprintf(w->err, w->errlen, "%s: %s", path, why);
 	}
@@ -341,7 +347,8 @@ static int add_shards(struct safetensors_set *s, const char *dir, const char *in
 		const char *file = json_string_value(j);
 
 		if (!file || !plain_name(file))
-			return fail(w, "%s: weight_map.%.200s is no name of a .safetensors file in this directory", index, name);
+			return fail(w, "%s: weight_map.%.200s is no name of a .safetensors file in this "
+			            "directory", index, name);
 		if (strcmp(file, last) == 0 || shard(s, file) >= 0)
 			continue;
 		if (s->n == FILES_MAX)
@@ -352,13 +359,15 @@ static int add_shards(struct safetensors_set *s, const char *dir, const char *in
 	}
 	json_object_foreach((json_t *)(uintptr_t)map, name, j)
 		if (!safetensors_find(s->file[shard(s, json_string_value(j))].table, name))
-			return fail(w, "%s: weight_map.%.200s: there is no such tensor in %.200s", index, name,
+			return fail(w, "%s: weight_map.%.200s: there is no such tensor in %.200s", index,
+			            name,
 			            json_string_value(j));
 	for (int32_t i = 0; i < s->n; i++)
 		for (uint64_t t = 0; t < s->file[i].table->n; t++) {
 			j = json_object_get(map, s->file[i].table->tensor[t].name);
 			if (j && shard(s, json_string_value(j)) != i)
-				return fail(w, "%s: tensor %.200s is there too, but weight_map has it in %.200s", s->file[i].path,
+				return fail(w, "%s: tensor %.200s is there too, but weight_map has it in "
+				            "%.200s", s->file[i].path,
 				            s->file[i].table->tensor[t].name, json_string_value(j));
 		}
 	return 0;
@@ -400,7 +409,8 @@ int safetensors_open(struct safetensors_set **out, const char *dir, char *err, s
 	*out = NULL;
 	if (s && (s->file = calloc(FILES_MAX, sizeof(*s->file))) != NULL) {
 		snprintf(one, sizeof(one), "%s/model.safetensors", dir);
-		rc = access(one, F_OK) == 0 ? add_file(s, dir, "model.safetensors", &w) : open_index(s, dir, &w);
+		rc = access(one, F_OK) == 0 ? add_file(s, dir, "model.safetensors",
+		                                       &w) : open_index(s, dir, &w);
 	}
 	if (rc == -ENOMEM)
 		snprintf(err, errlen, "%s: no memory to open it", dir);

@@ -22,7 +22,8 @@ static void gone(void)
 
 static void inside(const struct sr_tensor *t, uint64_t file)
 {
-	if (t->type != SR_NONE && (t->data.offset > file || t->data.bytes > file - t->data.offset || !t->name))
+	if (t->type != SR_NONE && (t->data.offset > file || t->data.bytes > file - t->data.offset ||
+	                           !t->name))
 		abort();
 }
 

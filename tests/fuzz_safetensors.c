@@ -22,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	if (safetensors_parse(&s, q, 8 + len, file, err, sizeof(err)) == 0) {
 		for (uint64_t i = 0; i < s->n; i++) {
 			bytes += s->tensor[i].bytes;
-			if (s->tensor[i].offset < 8 + len || s->tensor[i].offset + s->tensor[i].bytes > file ||
+			if (s->tensor[i].offset < 8 + len ||
+			    s->tensor[i].offset + s->tensor[i].bytes > file ||
 			    safetensors_find(s, s->tensor[i].name) != &s->tensor[i])
 				abort();
 		}

@@ -40,8 +40,10 @@ static void test_defaults(void **state)
 	good("");
 	assert_null(c.model);
 	assert_true(c.gpu_memory_utilization == 0.92 && !c.gpu_memory_utilization_given);
-	assert_true(c.block_size == 16 && c.enable_prefix_caching && c.enable_chunked_prefill && c.max_model_len == 0);
-	assert_true(c.port == 8000 && c.api_server_count == 1 && c.max_body_bytes == 64 << 20 && c.max_logprobs == 20);
+	assert_true(c.block_size == 16 && c.enable_prefix_caching && c.enable_chunked_prefill &&
+	            c.max_model_len == 0);
+	assert_true(c.port == 8000 && c.api_server_count == 1 && c.max_body_bytes == 64 << 20 &&
+	            c.max_logprobs == 20);
 	assert_string_equal(c.host, "127.0.0.1");
 	assert_string_equal(c.dtype, "auto");
 	assert_string_equal(c.scheduling_policy, "fcfs");
@@ -54,20 +56,24 @@ static void test_defaults(void **state)
 static void test_scripts(void **state)
 {
 	static const char *const lines[] = {
-		"--model meta-llama/Meta-Llama-3.1-8B-Instruct --gpu-memory-utilization 0.95 --max-model-len 4096 "
-		"--max-num-seqs 256 --enable-prefix-caching --dtype half --port 8000",
+		("--model meta-llama/Meta-Llama-3.1-8B-Instruct --gpu-memory-utilization 0.95 --max-model-len "
+		"4096 --max-num-seqs 256 --enable-prefix-caching --dtype half --port 8000"),
 		"m --max-num-seqs 256 --max-num-batched-tokens 32768",
-		"m --disable-log-requests --swap-space 4 --use-v2-block-manager --guided-decoding-backend outlines",
+		"m --disable-log-requests --swap-space 4 --use-v2-block-manager --guided-decoding-backend "
+			"outlines",
 		"m -tp 1 -pp 1 -dp 1 -O3 --enforce-eager --trust-remote-code --async-scheduling",
 		"m -O.mode=3 --compilation-config.level 3 --compilation-config {\"a\":1} -cc.mode=none",
 		"m --tensor-parallel-size 1 --pipeline-parallel-size=1 --kv-cache-dtype auto --block_size 16",
 		"m --swap_space 0 --cpu-offload-gb 0.0 --num-speculative-tokens 0 --kv-transfer-config {}",
 		"m --api-key secret --host 0.0.0.0 --uvicorn-log-level warning --served-model-name a b",
-		"m --load-format auto --quantization None --seed 0 --max-logprobs 20 --generation-config vllm",
+		"m --load-format auto --quantization None --seed 0 --max-logprobs 20 --generation-config "
+			"vllm",
 		"m --disable-log-stats --stream-interval 1 --scheduling-policy priority --watermark 0.0",
-		"m --prefix-caching-hash-algo sha256_cbor --max-seq-len-to-capture 8192 --num-scheduler-steps 8",
+		"m --prefix-caching-hash-algo sha256_cbor --max-seq-len-to-capture 8192 "
+			"--num-scheduler-steps 8",
 		"m --enable-chunked-prefill False --max-num-batched-tokens 9000 --logprobs-mode raw_logprobs",
-		"m --allowed-origins [\"*\"] --ssl-keyfile k --ssl-certfile c --root-path /v --middleware None",
+		"m --allowed-origins [\"*\"] --ssl-keyfile k --ssl-certfile c --root-path /v --middleware "
+			"None",
 	};
 
 	(void)state;
@@ -77,7 +83,8 @@ static void test_scripts(void **state)
 	}
 	good(lines[0]);
 	assert_string_equal(c.model, "meta-llama/Meta-Llama-3.1-8B-Instruct");
-	assert_true(c.gpu_memory_utilization == 0.95 && c.gpu_memory_utilization_given && c.max_model_len == 4096);
+	assert_true(c.gpu_memory_utilization == 0.95 && c.gpu_memory_utilization_given &&
+	            c.max_model_len == 4096);
 	assert_true(c.max_num_seqs == 256 && c.enable_prefix_caching && c.port == 8000);
 	assert_string_equal(c.dtype, "half");
 	config_free(&c);
@@ -86,7 +93,8 @@ static void test_scripts(void **state)
 static void test_forms(void **state)
 {
 	(void)state;
-	good("--max_num_seqs=4k --max-num-batched-tokens 25.6k --kv-cache-memory-bytes 2G --max-model-len auto");
+	good("--max_num_seqs=4k --max-num-batched-tokens 25.6k --kv-cache-memory-bytes 2G --max-model-len "
+	     "auto");
 	assert_true(c.max_num_seqs == 4000 && c.max_num_batched_tokens == 25600);
 	assert_true(c.kv_cache_memory_bytes == 2ll << 30 && c.max_model_len == -1);
 	config_free(&c);
@@ -104,29 +112,44 @@ static const struct wrong wrong[] = {
 	{ "--max-num-seq 5", "--max-num-seq is unknown; did you mean --max-num-seqs?" },
 	{ "--gpu-memory-utilisation 0.9", "did you mean --gpu-memory-utilization?" },
 	{ "--max-num-batched 9", "did you mean --max-num-batched-tokens?" },
-	{ "--xyzzy 5", "--xyzzy is unknown; --help all" }, { "-z", "-z is unknown" }, { "-tq 2", "-tq is unknown" },
+	{ "--xyzzy 5", "--xyzzy is unknown; --help all" }, { "-z", "-z is unknown" }, { "-tq 2",
+	                                                                                "-tq is unknown" },
 	{ "--no-port", "--no-port is unknown" }, { "--port.x 3", "port has no parts" },
-	{ "--max-num-seqs", "--max-num-seqs needs a value" }, { "--max-num-seqs --port 3", "--max-num-seqs needs a value" },
+	{ "--max-num-seqs", "--max-num-seqs needs a value" }, { "--max-num-seqs --port 3",
+	                                                        "--max-num-seqs needs a value" },
 	{ "--max-num-seqs 0", "max-num-seqs is 0; 1 to 65536 are allowed" },
-	{ "--max-num-seqs 65537", "1 to 65536 are allowed" }, { "--max-num-seqs -5", "is no number like 4096" },
+	{ "--max-num-seqs 65537", "1 to 65536 are allowed" }, { "--max-num-seqs -5",
+	                                                        "is no number like 4096" },
 	{ "--max-num-seqs 4x", "is no number like" }, { "--max-num-seqs 4kk", "is no number like" },
 	{ "--max-num-seqs 0x10", "is no number like" }, { "--max-num-seqs 1e3", "is no number like" },
-	{ "--max-num-seqs 1.5K", "fraction of a binary unit" }, { "--max-num-seqs 1.5", "must be a whole number" },
+	{ "--max-num-seqs 1.5K", "fraction of a binary unit" }, { "--max-num-seqs 1.5",
+	                                                          "must be a whole number" },
 	{ "--max-num-seqs 99999999999999999999", "is too large" }, { "--max-model-len 0", "1 to" },
-	{ "--max-model-len Auto", "is no number" }, { "--port 70000", "port is 70000; 0 to 65535 are allowed" },
-	{ "--port 8k", "port 8k is no whole number" }, { "--port -1", "port is -1" }, { "--port=", "port \"\" is no whole" },
-	{ "--gpu-memory-utilization 1.01", "0.01 to 1 are allowed" }, { "--gpu-memory-utilization 0", "0.01 to 1" },
+	{ "--max-model-len Auto", "is no number" }, { "--port 70000", "port is 70000; 0 to 65535 are "
+	                                              "allowed" },
+	{ "--port 8k", "port 8k is no whole number" }, { "--port -1", "port is -1" }, { "--port=",
+	                                                                                "port \"\" is no "
+	                                                                                "whole" },
+	{ "--gpu-memory-utilization 1.01", "0.01 to 1 are allowed" }, { "--gpu-memory-utilization 0",
+	                                                                "0.01 to 1" },
 	{ "--gpu-memory-utilization nan", "is no number" }, { "--seed -1", "seed -1 is no whole number" },
 	{ "--dtype bf16", "one of these is allowed: auto half" }, { "--device gpu", "auto cpu cuda null" },
 	{ "--enable-prefix-caching=maybe", "true or false" }, { "--block-size 24", "8, 16, 32 and 64" },
-	{ "--tensor-parallel-size 2", "--tensor-parallel-size 2 is not supported by Slipring: one device so far (taken: 1)" },
-	{ "-tp=4", "--tensor-parallel-size 4 is not supported" }, { "--enable-lora", "--enable-lora is not supported" },
-	{ "--speculative-config {\"n\":1}", "no speculation yet" }, { "--speculative-config.n 1", "no speculation yet" },
+	{ "--tensor-parallel-size 2", "--tensor-parallel-size 2 is not supported by Slipring: one device so "
+	  "far (taken: 1)" },
+	{ "-tp=4", "--tensor-parallel-size 4 is not supported" }, { "--enable-lora",
+	                                                            "--enable-lora is not supported" },
+	{ "--speculative-config {\"n\":1}", "no speculation yet" }, { "--speculative-config.n 1",
+	                                                              "no speculation yet" },
 	{ "--tool-call-parser hermes", "--tool-call-parser hermes is not supported by Slipring: tool calls" },
-	{ "--ssl-keyfile k", "go together; only --ssl-keyfile is given" }, { "--ssl-ca-certs x", "needs --ssl-certfile" },
-	{ "--max-num-seqs 64 --max-num-batched-tokens 32", "max_num_batched_tokens (32) must be greater than or equal to" },
-	{ "a b", "b: there is a MODEL already, a" }, { "--config /nowhere", "--config /nowhere: No such file" },
-	{ "--config /tmp", "--config /tmp: is a directory" }, { "--config", "--config needs the name of a file" },
+	{ "--ssl-keyfile k", "go together; only --ssl-keyfile is given" }, { "--ssl-ca-certs x",
+	                                                                     "needs --ssl-certfile" },
+	{ "--max-num-seqs 64 --max-num-batched-tokens 32", "max_num_batched_tokens (32) must be greater than "
+	  "or equal to" },
+	{ "a b", "b: there is a MODEL already, a" }, { "--config /nowhere",
+	                                               "--config /nowhere: No such file" },
+	{ "--config /tmp", "--config /tmp: is a directory" }, { "--config",
+	                                                        "--config needs the name of a file" },
 	{ "--api-key 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17", "api-key has more than 16 values" },
 };
 
@@ -157,11 +180,14 @@ static const char *with(const char *text, const char *more)
 static void test_yaml(void **state)
 {
 	(void)state;
-	good(with("# comment\nmodel: org/name\nserved-model-name: [a, b]\nmax_num_seqs: 4k\nport: 9000\n"
-	          "enable-prefix-caching: false\ncompilation-config:\n  mode: 3\nallowed-origins: [\"*\", \"http://x\"]\n"
-	          "chat-template: |\n  line one\n  line two\nuds: null\nno-enable-chunked-prefill: off\n", ""));
+	good(with("# comment\nmodel: org/name\nserved-model-name: [a, b]\nmax_num_seqs: 4k\nport: "
+	          "9000\nenable-prefix-caching: false\ncompilation-config:\n  mode: 3\nallowed-origins: "
+	          "[\"*\", \"http://x\"]\nchat-template: |\n  line one\n  line two\nuds: "
+	          "null\nno-enable-chunked-prefill: off\n",
+	          ""));
 	assert_string_equal(c.model, "org/name");
-	assert_true(c.n_served_names == 2 && c.max_num_seqs == 4000 && !c.enable_prefix_caching && c.port == 9000);
+	assert_true(c.n_served_names == 2 && c.max_num_seqs == 4000 && !c.enable_prefix_caching &&
+	            c.port == 9000);
 	assert_string_equal(c.allowed_origins, "[\"*\", \"http://x\"]");
 	assert_string_equal(c.chat_template, "line one\nline two\n");
 	assert_true(c.enable_chunked_prefill && !c.uds);
@@ -182,7 +208,8 @@ static const struct { const char *text, *says; } bad_yaml[] = {
 	{ "\nport: [8\n", ": line 3, column 1: did not find expected" },
 	{ "port: [8, 9]\n", ": line 1, column 7: port takes one value" },
 	{ "port: {a: 1}\n", "port takes one value" }, { "- port\n", "no list of \"flag: value\" lines" },
-	{ "[a]: 1\n", "a key is the name of a flag" }, { "port: 1\nport: 2\n", ": line 2, column 1: port is there twice" },
+	{ "[a]: 1\n", "a key is the name of a flag" }, { "port: 1\nport: 2\n",
+	                                                 ": line 2, column 1: port is there twice" },
 	{ "port: 1\nPort: 2\n", "Port is unknown" }, { "served-model-name: [[a]]\n", "is a list of words" },
 	{ "tensor-parallel-size: 2\n", ": line 1, column 23: --tensor-parallel-size 2 is not supported" },
 	{ "enable-prefix-caching: perhaps\n", "true or false are allowed" },
@@ -196,7 +223,8 @@ static void test_bad_yaml(void **state)
 	for (size_t i = 0; i < sizeof(bad_yaml) / sizeof(*bad_yaml); i++)
 		if (run(with(bad_yaml[i].text, "")) != -EINVAL || !strstr(err_text, bad_yaml[i].says) ||
 		    !strstr(err_text, yaml_path))
-			fail_msg("%s: \"%s\" does not say \"%s\"", bad_yaml[i].text, err_text, bad_yaml[i].says);
+			fail_msg("%s: \"%s\" does not say \"%s\"", bad_yaml[i].text, err_text,
+			         bad_yaml[i].says);
 }
 
 /* ---- the rest ------------------------------------------------------------------------------------ */
@@ -252,7 +280,8 @@ static void test_run_dir(void **state)
 	assert_int_equal(symlink("/tmp", dir), 0);
 	assert_true(config_make_run_dir(dir, err_text, sizeof(err_text)) < 0);
 	unlink(dir);
-	for (const char *const *bad = (const char *const[]){ "..", ".", "a/b", "", "a b", "x\n", NULL }; *bad; bad++)
+	for (const char *const *bad = (const char *const[]){ "..", ".", "a/b", "", "a b", "x\n",
+	                                                     NULL }; *bad; bad++)
 		assert_int_equal(config_run_dir(*bad, dir, sizeof(dir)), -EINVAL);
 	assert_int_equal(config_run_dir("default", dir, 5), -ENAMETOOLONG);
 	assert_int_equal(config_socket(&k, dir, sizeof(dir)), 0);
@@ -285,7 +314,8 @@ static void test_table(void **state)
 		const struct option *o = &options[i];
 		char flag[80];
 
-		snprintf(flag, sizeof(flag), "%s%s", o->kind == YESNO && o->action == SET ? "]" : "--", o->name);
+		snprintf(flag, sizeof(flag), "%s%s", o->kind == YESNO && o->action == SET ? "]" : "--",
+		         o->name);
 		assert_non_null(strstr(all, flag));
 		assert_int_equal(option_index(o->name), i);         /* no name twice */
 		assert_true(o->help && *o->help && o->who);

@@ -129,9 +129,13 @@ static void key_long(void)     { put_head(&w, 3, 0, 1); put_u64(&w, UINT64_MAX);
 static void key_past_end(void) { put_head(&w, 3, 0, 1); put_u64(&w, 1000); NOTHING; }
 static void key_empty(void)    { put_head(&w, 3, 0, 1); put_kv_u32(&w, "", 1); NOTHING; }
 static void type_13(void)      { put_head(&w, 3, 0, 1); put_key(&w, "k", 13); NOTHING; }
-static void bool_2(void)       { put_head(&w, 3, 0, 1); put_key(&w, "k", GGUF_BOOL); put(&w, "\2", 1); NOTHING; }
-static void twice(void)        { put_head(&w, 3, 0, 2); put_kv_u32(&w, "k", 1); put_kv_u32(&w, "k", 2); NOTHING; }
-static void string_past(void)  { put_head(&w, 3, 0, 1); put_key(&w, "k", GGUF_STRING); put_u64(&w, 1ull << 63); NOTHING; }
+static void bool_2(void)       { put_head(&w, 3, 0, 1); put_key(&w, "k", GGUF_BOOL); put(&w, "\2",
+                                                                                         1); NOTHING; }
+static void twice(void)        { put_head(&w, 3, 0, 2); put_kv_u32(&w, "k",
+                                                                   1); put_kv_u32(&w, "k", 2); NOTHING; }
+static void string_past(void)  { put_head(&w, 3, 0, 1); put_key(&w, "k",
+                                                                GGUF_STRING); put_u64(&w,
+                                                                                      1ull << 63); NOTHING; }
 
 static void array(uint32_t item, uint64_t n)
 {
@@ -176,7 +180,9 @@ static void two(const char *a, const char *b, uint64_t second)
 static void same_name(void)     { two("t", "t", 64); }
 static void overlap(void)       { two("a", "b", 32); }
 static void same_place(void)    { two("a", "b", 0); }
-static void long_name(void)     { two("a", "12345678901234567890123456789012345678901234567890123456789012345", 64); }
+static void long_name(void)     { two("a",
+                                      "12345678901234567890123456789012345678901234567890123456789012345",
+                                      64); }
 
 static void alignment(uint32_t a)
 {
@@ -191,18 +197,23 @@ static void alignment_str(void) { put_head(&w, 3, 0, 1); put_kv_str(&w, "general
 
 #define LIE(f, text) { #f, f, text }
 static const struct { const char *name; void (*write)(void); const char *says; } lies[] = {
-	LIE(magic, "magic at offset 0"), LIE(version, "version at offset 4 is 1"), LIE(big_endian, "big endian"),
+	LIE(magic, "magic at offset 0"), LIE(version, "version at offset 4 is 1"), LIE(big_endian,
+	                                                                               "big endian"),
 	LIE(tensors_2_60, "tensor_count at offset 8"), LIE(values_2_60, "kv_count at offset 16"),
 	LIE(values_max, "tensor_count at offset 8"), LIE(key_long, "key at offset 24 is"),
-	LIE(key_past_end, "key at offset 32 needs 1000 bytes, but the file ends at 96"), LIE(key_empty, "is empty"),
+	LIE(key_past_end, "key at offset 32 needs 1000 bytes, but the file ends at 96"),
+		LIE(key_empty, "is empty"),
 	LIE(type_13, "value k at offset 33 has type 13"), LIE(bool_2, "a boolean is 0 or 1, not 2"),
 	LIE(twice, "key k at offset 49 is there twice"), LIE(string_past, "string at offset 45 needs"),
 	LIE(array_2_60, "value at offset 49 needs"), LIE(array_wraps, "items, more than the file holds"),
 	LIE(strings_2_60, "strings, more than the file holds"), LIE(nested, "items of type 9"),
 	LIE(item_99, "items of type 99"), LIE(dims_0, "tensor t at offset 24 has 0 dimensions"),
-	LIE(dims_5, "has 5 dimensions"), LIE(dim_zero, "dimension 1 is 0"), LIE(dim_wraps, "dimension 1 is 8589934592"),
+	LIE(dims_5, "has 5 dimensions"), LIE(dim_zero, "dimension 1 is 0"), LIE(dim_wraps,
+	                                                                        "dimension 1 is 8589934592"),
 	LIE(dim_large, "is too large"), LIE(half_block, "no multiple of the 32 of a Q4_0 block"),
-	LIE(unaligned, "data offset 4 is no multiple of the alignment 32"), LIE(past_end, "goes past the end of the file"),
+	LIE(unaligned, "data offset 4 is no multiple of the alignment 32"), LIE(past_end,
+	                                                                        "goes past the end of the "
+	                                                                        "file"),
 	LIE(offset_wraps, "goes past the end of the file"), LIE(data_missing, "tensor data should begin"),
 	LIE(same_name, "tensor t at offset 65 is there twice"), LIE(overlap, "its data overlaps that of a"),
 	LIE(same_place, "overlaps"), LIE(long_name, "is 65 bytes long; at most 64"),
@@ -288,7 +299,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good), cmocka_unit_test(test_cut), cmocka_unit_test(test_lies),
-		cmocka_unit_test(test_unknown_type), cmocka_unit_test(test_files), cmocka_unit_test(test_large_head),
+		cmocka_unit_test(test_unknown_type), cmocka_unit_test(test_files),
+			cmocka_unit_test(test_large_head),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -94,7 +94,8 @@ static void found(const char *model, const char *path, const char *name, bool gg
 	int rc = locate_model(&l, model, err, sizeof(err));
 
 	if (rc || strcmp(l.path, path) != 0 || strcmp(l.name, name) != 0 || l.gguf != gguf)
-		fail_msg("line %d: %d %s; path %s, name %s, gguf %d", line, rc, rc ? err : "", l.path, l.name, l.gguf);
+		fail_msg("line %d: %d %s; path %s, name %s, gguf %d", line, rc, rc ? err : "", l.path, l.name,
+		         l.gguf);
 }
 #define FOUND(model, path, name, gguf) found(model, path, name, gguf, __LINE__)
 

@@ -35,7 +35,8 @@ struct gguf_case {
 	const char *scaling;
 	float freqs, freqs_2;          /* rope_freqs.weight: 1, 1, freqs_2 or 1, freqs */
 };
-static const struct gguf_case usual = { .arch = "llama", .layers = 2, .heads = 4, .heads_kv = 2, .context = 128,
+static const struct gguf_case usual = { .arch = "llama", .layers = 2, .heads = 4, .heads_kv = 2,
+                                        .context = 128,
 	.theta = 10000, .eps = 1e-5f, .matrix_type = 2, .eos = 7 };
 
 static struct bytes w, tail;
@@ -59,7 +60,8 @@ static void add_layer(const struct gguf_case *c, uint32_t l)
 {
 	static const struct { const char *name; uint64_t k, n; } t[] = {
 		{ "attn_norm", 32, 0 }, { "attn_q", 32, 32 }, { "attn_k", 32, 16 }, { "attn_v", 32, 16 },
-		{ "attn_output", 32, 32 }, { "ffn_norm", 32, 0 }, { "ffn_gate", 32, 64 }, { "ffn_up", 32, 64 },
+		{ "attn_output", 32, 32 }, { "ffn_norm", 32, 0 }, { "ffn_gate", 32, 64 },
+			{ "ffn_up", 32, 64 },
 		{ "ffn_down", 64, 32 },
 	};
 	char name[64];
@@ -137,12 +139,15 @@ static void test_gguf(void **state)
 	(void)state;
 	assert_int_equal(model_open(&md, write_gguf(&c), err, sizeof(err)), 0);
 	assert_string_equal(md->m.name, "tiny?model");
-	assert_true(md->m.L == 2 && md->m.D == 32 && md->m.H == 4 && md->m.G == 2 && md->m.E == 8 && md->m.F == 64);
+	assert_true(md->m.L == 2 && md->m.D == 32 && md->m.H == 4 && md->m.G == 2 && md->m.E == 8 &&
+	            md->m.F == 64);
 	assert_true(md->m.V == 96 && md->m.context == 128 && md->m.eps == 1e-5f);
-	assert_true(md->m.rope[0].pairs == 1 && md->m.rope[0].dims == 8 && md->m.rope[0].kind == SR_ROPE_PLAIN);
+	assert_true(md->m.rope[0].pairs == 1 && md->m.rope[0].dims == 8 &&
+	            md->m.rope[0].kind == SR_ROPE_PLAIN);
 	assert_true(md->n_eos == 2 && md->eos[0] == 7 && md->eos[1] == 9);
 	assert_int_equal(md->m.head.type, SR_NONE);
-	assert_true(md->m.layer[1].down.type == SR_Q4_0 && md->m.layer[1].down.n == 32 && md->m.layer[1].down.k == 64);
+	assert_true(md->m.layer[1].down.type == SR_Q4_0 && md->m.layer[1].down.n == 32 &&
+	            md->m.layer[1].down.k == 64);
 	assert_string_equal(md->m.layer[1].down.name, "blk.1.ffn_down.weight");
 	assert_int_equal(md->m.layer[1].down.data.bytes, 32 * 64 / 32 * 18);
 	assert_string_equal(md->stored, "Q4_0 (15), F32 (5)");
@@ -165,12 +170,14 @@ static void refused(const char *path, int rc, const char *says, int line)
 	if (got != rc || !strstr(err, says) || !strstr(err, dir))
 		fail_msg("line %d: %d \"%s\" is not %d \"%s\"", line, got, got ? err : "", rc, says);
 }
-#define BAD(rc, says, ...) do { struct gguf_case c = usual; __VA_ARGS__; refused(write_gguf(&c), rc, says, __LINE__); } while (0)
+#define BAD(rc, says, ...) do { struct gguf_case c = usual; __VA_ARGS__; \
+	refused(write_gguf(&c), rc, says, __LINE__); } while (0)
 
 static void test_bad_gguf(void **state)
 {
 	(void)state;
-	BAD(-ENOTSUP, "architecture mamba is not supported; supported are llama, qwen2, qwen3", c.arch = "mamba");
+	BAD(-ENOTSUP, "architecture mamba is not supported; supported are llama, qwen2, qwen3",
+	    c.arch = "mamba");
 	BAD(-EINVAL, "llama.block_count is 0; 1 to 4096 are allowed", c.layers = 0);
 	BAD(-EINVAL, "llama.block_count is 4294967295", c.layers = UINT32_MAX);
 	BAD(-EINVAL, "tensor blk.2.attn_norm.weight is missing", c.layers = 3);
@@ -190,7 +197,8 @@ static void test_bad_gguf(void **state)
 	BAD(-EINVAL, "layer_norm_rms_epsilon is -1e-05", c.eps = -1e-5f);
 	BAD(-EINVAL, "llama.rope.dimension_count is 3; it must be even", c.rope_dims = 3);
 	BAD(-EINVAL, "llama.rope.dimension_count is 16; 2 to 8", c.rope_dims = 16);
-	BAD(-ENOTSUP, "llama.rope.scaling.type is longrope; supported are none, linear, yarn", c.scaling = "longrope");
+	BAD(-ENOTSUP, "llama.rope.scaling.type is longrope; supported are none, linear, yarn",
+	    c.scaling = "longrope");
 	BAD(-EINVAL, "eos_token_id is -1; token ids are 0 to 95", c.eos = UINT32_MAX);
 	BAD(-EINVAL, "eos_token_id is 96; token ids are 0 to 95", c.eos = 96);
 	BAD(-EINVAL, "tensor output_norm.weight is missing", c.skip = "output_norm.weight");
@@ -201,7 +209,8 @@ static void test_bad_gguf(void **state)
 	BAD(-ENOTSUP, "tensor blk.0.ffn_gate_exps.weight is no part", c.extra = "blk.0.ffn_gate_exps.weight");
 	BAD(-ENOTSUP, "tensor blk.0.attn_q_norm.weight is no part", c.extra = "blk.0.attn_q_norm.weight");
 	BAD(-EINVAL, "blk.0.attn_k.bias is missing", c.extra = "blk.0.attn_q.bias");
-	BAD(-ENOTSUP, "tensor token_embd.weight is of type I16; supported are F32, F16, BF16, Q8_0", c.matrix_type = 25);
+	BAD(-ENOTSUP, "tensor token_embd.weight is of type I16; supported are F32, F16, BF16, Q8_0",
+	    c.matrix_type = 25);
 	BAD(-ENOTSUP, "rope_freqs.weight[3] is 8, which Llama 3's scaling by 8 does not give", c.freqs = 8);
 	BAD(-EINVAL, "rope_freqs.weight[3] is nan", c.freqs = NAN);
 	BAD(-EINVAL, "rope_freqs.weight[3] is 0.5", c.freqs = 0.5f);
@@ -215,11 +224,13 @@ static void test_rope(void **state)
 	(void)state;
 	c.scaling = "linear";
 	assert_int_equal(model_open(&md, write_gguf(&c), err, sizeof(err)), 0);
-	assert_true(md->m.rope[0].kind == SR_ROPE_LINEAR && md->m.rope[0].factor == 4 && md->m.context == 128);
+	assert_true(md->m.rope[0].kind == SR_ROPE_LINEAR && md->m.rope[0].factor == 4 &&
+	            md->m.context == 128);
 	model_close(md);
 	c.scaling = "yarn";
 	assert_int_equal(model_open(&md, write_gguf(&c), err, sizeof(err)), 0);
-	assert_true(md->m.rope[0].kind == SR_ROPE_YARN && fabsf(md->m.rope[0].magnitude - 1.1386294f) < 1e-5f);
+	assert_true(md->m.rope[0].kind == SR_ROPE_YARN &&
+	            fabsf(md->m.rope[0].magnitude - 1.1386294f) < 1e-5f);
 	model_close(md);
 	c.scaling = NULL;
 	c.freqs = 1;                       /* factors that change nothing */
@@ -249,7 +260,8 @@ static void put_file(const char *name, const void *p, size_t n)
 	fclose(f);
 }
 
-#define SIZES "\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4," \
+#define SIZES "\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":1," \
+	"\"num_attention_heads\":4," \
 	"\"num_key_value_heads\":2,\"vocab_size\":96,\"max_position_embeddings\":128,\"rms_norm_eps\":1e-6,"
 #define LLAMA "\"architectures\":[\"LlamaForCausalLM\"],\"eos_token_id\":3," SIZES
 
@@ -257,7 +269,8 @@ static void put_file(const char *name, const void *p, size_t n)
 static void put_weights(unsigned more)
 {
 	static const struct { const char *name; int n, k; unsigned when; } t[] = {
-		{ "model.embed_tokens.weight", 96, 32, 0 }, { "model.norm.weight", 0, 32, 0 }, { "lm_head.weight", 96, 32, 4 },
+		{ "model.embed_tokens.weight", 96, 32, 0 }, { "model.norm.weight", 0, 32, 0 },
+			{ "lm_head.weight", 96, 32, 4 },
 #define L "model.layers.0."
 		{ L "input_layernorm.weight", 0, 32, 0 }, { L "self_attn.q_proj.weight", 32, 32, 0 },
 		{ L "self_attn.k_proj.weight", 16, 32, 0 }, { L "self_attn.v_proj.weight", 16, 32, 0 },
@@ -278,8 +291,10 @@ static void put_weights(unsigned more)
 
 		if (t[i].when && !(more & t[i].when))
 			continue;
-		len += sprintf(file + len, "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[", at ? "," : "", t[i].name);
-		len += t[i].n ? sprintf(file + len, "%d,%d", t[i].n, t[i].k) : sprintf(file + len, "%d", t[i].k);
+		len += sprintf(file + len, "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[", at ? "," : "",
+		               t[i].name);
+		len += t[i].n ? sprintf(file + len, "%d,%d", t[i].n, t[i].k) : sprintf(file + len, "%d",
+		                                                                       t[i].k);
 		len += sprintf(file + len, "],\"data_offsets\":[%d,%d]}", at, at + bytes);
 		at += bytes;
 	}
@@ -326,7 +341,8 @@ static void test_hf(void **state)
 	(void)state;
 	put_weights(0);
 	md = OPEN(LLAMA "\"tie_word_embeddings\":true,\"rope_theta\":500000.0,", NULL);
-	assert_true(md->m.E == 8 && md->m.G == 2 && md->m.rope[0].pairs == 0 && md->m.rope[0].theta == 500000);
+	assert_true(md->m.E == 8 && md->m.G == 2 && md->m.rope[0].pairs == 0 &&
+	            md->m.rope[0].theta == 500000);
 	assert_true(md->n_eos == 1 && md->eos[0] == 3 && md->n_files == 1);
 	assert_string_equal(md->stored, "BF16 (11)");
 	assert_string_equal(md->m.name, "hf");
@@ -345,7 +361,8 @@ static void test_hf(void **state)
 	assert_int_equal(md->m.head.type, SR_NONE);
 	model_close(md);
 	put_weights(4 | 1);
-	md = OPEN("\"architectures\":[\"Qwen2ForCausalLM\"],\"sliding_window\":64,\"use_sliding_window\":false," SIZES, NULL);
+	md = OPEN("\"architectures\":[\"Qwen2ForCausalLM\"],\"sliding_window\":64,"
+	          "\"use_sliding_window\":false," SIZES, NULL);
 	assert_true(md->m.layer[0].k_bias.k == 16 && md->m.layer[0].window == 0 && md->n_eos == 0);
 	model_close(md);
 	put_weights(4 | 2);
@@ -366,10 +383,11 @@ static void test_hf_rope(void **state)
 
 	(void)state;
 	put_weights(4);
-	md = OPEN(SCALING("\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
-	                  "\"original_max_position_embeddings\":64"), NULL);
+	md = OPEN(SCALING("\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,"
+	                  "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":64"), NULL);
 	r = &md->m.rope[0];
-	assert_true(r->kind == SR_ROPE_LLAMA3 && r->factor == 8 && r->low == 1 && r->high == 4 && r->context == 64);
+	assert_true(r->kind == SR_ROPE_LLAMA3 && r->factor == 8 && r->low == 1 && r->high == 4 &&
+	            r->context == 64);
 	assert_int_equal(md->m.context, 128);
 	model_close(md);
 	md = OPEN(SCALING("\"type\":\"linear\",\"factor\":4"), NULL);
@@ -389,14 +407,17 @@ static void test_bad_hf(void **state)
 	(void)state;
 	put_weights(4);
 	BAD_HF(-EINVAL, "config.json: line 1, column", "{", NULL);
-	BAD_HF(-ENOTSUP, "architectures[0] (none) is not supported; supported are LlamaForCausalLM", SIZES, NULL);
-	BAD_HF(-ENOTSUP, "GemmaForCausalLM is not supported", "\"architectures\":[\"GemmaForCausalLM\"],", NULL);
+	BAD_HF(-ENOTSUP, "architectures[0] (none) is not supported; supported are LlamaForCausalLM", SIZES,
+	       NULL);
+	BAD_HF(-ENOTSUP, "GemmaForCausalLM is not supported", "\"architectures\":[\"GemmaForCausalLM\"],",
+	       NULL);
 	BAD_HF(-EINVAL, "config.json: num_hidden_layers is missing",
 	       "\"architectures\":[\"LlamaForCausalLM\"],", NULL);
 	BAD_HF(-EINVAL, "hidden_size is no integer", LLAMA "\"hidden_size\":\"32\",", NULL);
 	BAD_HF(-EINVAL, "hidden_size is no integer", LLAMA "\"hidden_size\":32.0,", NULL);
 	BAD_HF(-EINVAL, "hidden_size is -32; 1 to", LLAMA "\"hidden_size\":-32,", NULL);
-	BAD_HF(-EINVAL, "hidden_size is 9223372036854775807", LLAMA "\"hidden_size\":9223372036854775807,", NULL);
+	BAD_HF(-EINVAL, "hidden_size is 9223372036854775807", LLAMA "\"hidden_size\":9223372036854775807,",
+	       NULL);
 	BAD_HF(-EINVAL, "too big integer", LLAMA "\"hidden_size\":9223372036854775808,", NULL);
 	BAD_HF(-EINVAL, "num_attention_heads is 0", LLAMA "\"num_attention_heads\":0,", NULL);
 	BAD_HF(-EINVAL, "head_dim is 0", LLAMA "\"head_dim\":0,", NULL);
@@ -411,15 +432,19 @@ static void test_bad_hf(void **state)
 	BAD_HF(-EINVAL, "eos_token_id is no integer", LLAMA, "{\"eos_token_id\":\"2\"}");
 	BAD_HF(-EINVAL, "generation_config.json: line 1", LLAMA, "{");
 	BAD_HF(-EINVAL, "generation_config.json: is no JSON object", LLAMA, "[]");
-	BAD_HF(-ENOTSUP, "quant_method awq is not supported", LLAMA "\"quantization_config\":{\"quant_method\":\"awq\"},", NULL);
+	BAD_HF(-ENOTSUP, "quant_method awq is not supported",
+	       LLAMA "\"quantization_config\":{\"quant_method\":\"awq\"},", NULL);
 	BAD_HF(-ENOTSUP, "hidden_act gelu", LLAMA "\"hidden_act\":\"gelu\",", NULL);
 	BAD_HF(-ENOTSUP, "mlp_bias", LLAMA "\"mlp_bias\":true,", NULL);
 	BAD_HF(-EINVAL, "rope_scaling is no object", LLAMA "\"rope_scaling\":3,", NULL);
 	BAD_HF(-ENOTSUP, "rope_scaling.rope_type longrope", SCALING("\"rope_type\":\"longrope\""), NULL);
-	BAD_HF(-EINVAL, "rope_scaling.factor is no number from 1", SCALING("\"type\":\"linear\",\"factor\":0"), NULL);
-	BAD_HF(-EINVAL, "high_freq_factor must be above", SCALING("\"rope_type\":\"llama3\",\"high_freq_factor\":1"), NULL);
-	BAD_HF(-EINVAL, "rope scaling by 4096", LLAMA "\"max_position_embeddings\":268435456,\"rope_scaling\":"
-	       "{\"type\":\"linear\",\"factor\":4096},", NULL);
+	BAD_HF(-EINVAL, "rope_scaling.factor is no number from 1",
+	       SCALING("\"type\":\"linear\",\"factor\":0"), NULL);
+	BAD_HF(-EINVAL, "high_freq_factor must be "
+	       "above", SCALING("\"rope_type\":\"llama3\",\"high_freq_factor\":1"), NULL);
+	BAD_HF(-EINVAL, "rope scaling by "
+	       "4096", LLAMA "\"max_position_embeddings\":268435456,"
+	       "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4096},", NULL);
 	BAD_HF(-EINVAL, "self_attn.q_proj.bias is missing", LLAMA "\"attention_bias\":true,", NULL);
 	put_weights(0);
 	BAD_HF(-EINVAL, "tensor lm_head.weight is missing", LLAMA, NULL);
@@ -433,14 +458,16 @@ static void test_bad_hf(void **state)
 
 static void test_dummy(void **state)
 {
-	struct sr_model shape = { .arch = "llama", .name = "made up", .L = 3, .D = 64, .H = 4, .G = 2, .E = 16, .F = 128,
+	struct sr_model shape = { .arch = "llama", .name = "made up", .L = 3, .D = 64, .H = 4, .G = 2,
+	                          .E = 16, .F = 128,
 	                          .V = 100, .context = 256, .eps = 1e-5f };
 	struct model *md;
 
 	(void)state;
 	shape.head.type = SR_F16;
 	assert_int_equal(model_dummy(&md, &shape, err, sizeof(err)), 0);
-	assert_true(md->m.head.n == 100 && md->m.layer[2].down.k == 128 && md->m.layer[2].q_bias.type == SR_NONE);
+	assert_true(md->m.head.n == 100 && md->m.layer[2].down.k == 128 &&
+	            md->m.layer[2].q_bias.type == SR_NONE);
 	assert_true(md->m.embed.data.file == MODEL_RANDOM && md->m.norm.data.file == MODEL_ONES);
 	assert_int_equal(MODEL_RANDOM, LOAD_RANDOM);
 	assert_int_equal(MODEL_ONES, LOAD_ONES);
@@ -450,7 +477,8 @@ static void test_dummy(void **state)
 	assert_int_equal(model_dummy(&md, &shape, err, sizeof(err)), -EINVAL);
 	put_file("model.safetensors", "abc", 3);   /* not looked at */
 	assert_int_equal(model_open_dummy(&md, hf(LLAMA, NULL), err, sizeof(err)), 0);
-	assert_true(md->m.layer[0].up.data.file == MODEL_RANDOM && md->m.layer[0].norm1.data.file == MODEL_ONES);
+	assert_true(md->m.layer[0].up.data.file == MODEL_RANDOM &&
+	            md->m.layer[0].norm1.data.file == MODEL_ONES);
 	assert_string_equal(md->format, "dummy");
 	model_close(md);
 }
@@ -462,14 +490,16 @@ static void test_default(void **state)
 	struct model *md;
 
 	(void)state;
-	snprintf(path, sizeof(path), "%s%s/slipring/models/SmolLM2-135M-Instruct.Q4_1.gguf", cache ? cache : home ? home : "",
+	snprintf(path, sizeof(path), "%s%s/slipring/models/SmolLM2-135M-Instruct.Q4_1.gguf", cache ? cache
+	         : home ? home : "",
 	         cache ? "" : "/.cache");
 	if (access(path, R_OK) != 0) {
 		print_message("SKIP: the default model is not at %s\n", path);
 		skip();
 	}
 	assert_int_equal(model_open(&md, path, err, sizeof(err)), 0);
-	assert_true(md->m.L == 30 && md->m.D == 576 && md->m.H == 9 && md->m.G == 3 && md->m.F == 1536 && md->m.V == 49152);
+	assert_true(md->m.L == 30 && md->m.D == 576 && md->m.H == 9 && md->m.G == 3 && md->m.F == 1536 &&
+	            md->m.V == 49152);
 	assert_true(md->m.rope[0].theta == 100000 && md->m.context == 8192 && md->eos[0] == 2);
 	assert_string_equal(md->stored, "Q4_1 (210), F32 (61), Q8_0 (1)");
 	model_close(md);

@@ -19,7 +19,8 @@
 static struct sr_need needs;          /* what the device says */
 static struct sr_limits asked;        /* what it was last asked for */
 
-static int device_plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out, char *err, size_t n)
+static int device_plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out, char *err,
+                       size_t n)
 {
 	(void)m;
 	if (lim->kv_type != SR_KV_BF16) {
@@ -72,7 +73,8 @@ static void set_device(const char *name, int64_t total, int64_t avail)
 
 static int setup(void **state)
 {
-	struct sr_model shape = { .arch = "llama", .L = 2, .D = 64, .H = 4, .G = 2, .E = 16, .F = 128, .V = 1000,
+	struct sr_model shape = { .arch = "llama", .L = 2, .D = 64, .H = 4, .G = 2, .E = 16, .F = 128,
+	                          .V = 1000,
 	                          .context = 4096, .eps = 1e-5f };
 
 	(void)state;
@@ -106,7 +108,8 @@ static void test_cpu(void **state)
 	assert_int_equal(plan.limits.n_blocks, 299);
 	set_device("cpu", 16 * GB, 15 * GB);
 	good("--gpu-memory-utilization 0.5 --threads 3");
-	assert_int_equal(plan.limits.n_blocks, 8192 - 121 - 1 - 1);  /* half of it, less weights and the rest */
+	assert_int_equal(plan.limits.n_blocks,
+	                 8192 - 121 - 1 - 1);  /* half of it, less weights and the rest */
 	assert_int_equal(plan.limits.threads, 3);
 	good("--kv-cache-memory-bytes 400M --gpu-memory-utilization 0.5");
 	assert_int_equal(plan.limits.n_blocks, 399);
@@ -154,26 +157,35 @@ static void test_batching(void **state)
 	assert_int_equal(plan.limits.tokens, 2048);
 }
 
-static const struct { const char *device; int64_t total, avail; const char *line; int rc; const char *says; } bad[] = {
+static const struct { const char *device; int64_t total,
+                      avail; const char *line; int rc; const char *says; } bad[] = {
 	{ "cpu", 16 * GB, 15 * GB, "--max-model-len 5000", -EINVAL,
 	  "User-specified max_model_len (5000) is greater than the derived max_model_len (4096)" },
 	{ "cpu", 16 * GB, 15 * GB, "--kv-cache-memory-bytes 100M", -ENOMEM,
-	  "max seq len (4096), 0.25 GiB KV cache is needed, which is larger than the available KV cache memory (0.10 GiB). "
-	  "Based on the available memory, the estimated maximum model length is 1584. Give --max-model-len 1584" },
-	{ "cpu", 16 * GB, 15 * GB, "--num-gpu-blocks-override 9", -ENOMEM, "estimated maximum model length is 144" },
+	  "max seq len (4096), 0.25 GiB KV cache is needed, which is larger than the available KV cache "
+	  "memory (0.10 GiB). Based on the available memory, the estimated maximum model length is 1584. "
+	  "Give --max-model-len 1584" },
+	{ "cpu", 16 * GB, 15 * GB, "--num-gpu-blocks-override 9", -ENOMEM,
+	  "estimated maximum model length is 144" },
 	{ "cpu", 16 * GB, 400 * MB, "", -ENOMEM, "estimated maximum model length is 1584" },
 	{ "cpu", 16 * GB, 5 * MB, "", -ENOMEM, "No available memory for the cache blocks" },
 	{ "cpu", 16 * GB, GB, "--kv-cache-memory-bytes 1G", -ENOMEM, "but only 1.00 of 16.00 GiB are free" },
 	{ "cpu", 16 * GB, 12 * GB, "--gpu-memory-utilization 0.9", -ENOMEM,
-	  "Free memory on device cpu (12.00/16.00 GiB) on startup is less than desired GPU memory utilization (0.9, 14.40 GiB)" },
-	{ "cuda", 24 * GB, 20 * GB, "", -ENOMEM, "Free memory on device cuda (20.00/24.00 GiB) on startup is less than" },
-	{ "cuda", 128 * MB, 128 * MB, "--gpu-memory-utilization 0.5", -ENOMEM, "No available memory for the cache blocks" },
+	  "Free memory on device cpu (12.00/16.00 GiB) on startup is less than desired GPU memory "
+	  "utilization (0.9, 14.40 GiB)" },
+	{ "cuda", 24 * GB, 20 * GB, "", -ENOMEM, "Free memory on device cuda (20.00/24.00 GiB) on startup is "
+	  "less than" },
+	{ "cuda", 128 * MB, 128 * MB, "--gpu-memory-utilization 0.5", -ENOMEM,
+	  "No available memory for the cache blocks" },
 	{ "cpu", 16 * GB, 15 * GB, "--no-enable-chunked-prefill --max-num-batched-tokens 1024", -EINVAL,
 	  "max_num_batched_tokens (1024) is smaller than max_model_len (4096)" },
 	{ "cpu", 16 * GB, 15 * GB, "--max-num-seqs 10 --max-model-len 1 --max-num-batched-tokens 10", 0, "" },
-	{ "cpu", 16 * GB, 15 * GB, "--quantization awq", -EINVAL, "--quantization awq, but this model's weights are BF16" },
-	{ "cpu", 16 * GB, 15 * GB, "--load-format gguf", -EINVAL, "--load-format gguf, but this model is dummy" },
-	{ "cpu", 16 * GB, 15 * GB, "--kv-cache-dtype nvfp4", -EINVAL, "--kv-cache-dtype nvfp4 is not supported by Slipring" },
+	{ "cpu", 16 * GB, 15 * GB, "--quantization awq", -EINVAL, "--quantization awq, but this model's "
+	  "weights are BF16" },
+	{ "cpu", 16 * GB, 15 * GB, "--load-format gguf", -EINVAL, "--load-format gguf, but this model is "
+	  "dummy" },
+	{ "cpu", 16 * GB, 15 * GB, "--kv-cache-dtype nvfp4", -EINVAL, "--kv-cache-dtype nvfp4 is not "
+	  "supported by Slipring" },
 	{ "cpu", 16 * GB, 15 * GB, "--kv-cache-dtype fp8", -ENOTSUP, "this device has no such KV cache" },
 };
 
@@ -186,7 +198,8 @@ static void test_bad(void **state)
 		set_device(bad[i].device, bad[i].total, bad[i].avail);
 		rc = make(bad[i].line);
 		if (rc != bad[i].rc || !strstr(err, bad[i].says))
-			fail_msg("%s: %d \"%s\" is not %d \"%s\"", bad[i].line, rc, err, bad[i].rc, bad[i].says);
+			fail_msg("%s: %d \"%s\" is not %d \"%s\"", bad[i].line, rc, err, bad[i].rc,
+			         bad[i].says);
 	}
 }
 
@@ -203,9 +216,11 @@ static void test_named_length_fits(void **state)
 		assert_int_equal(make(line), -ENOMEM);
 		at = strstr(err, "model length is ");
 		assert_non_null(at);
-		snprintf(line, sizeof(line), "--kv-cache-memory-bytes %dM --max-model-len %d", mb, atoi(at + 16));
+		snprintf(line, sizeof(line), "--kv-cache-memory-bytes %dM --max-model-len %d", mb,
+		         atoi(at + 16));
 		good(line);
-		snprintf(line, sizeof(line), "--kv-cache-memory-bytes %dM --max-model-len %d", mb, atoi(at + 16) + 1);
+		snprintf(line, sizeof(line), "--kv-cache-memory-bytes %dM --max-model-len %d", mb,
+		         atoi(at + 16) + 1);
 		assert_int_equal(make(line), -ENOMEM);
 	}
 }

@@ -64,7 +64,8 @@ static void test_good(void **state)
 	safetensors_free(s);
 	/* a scalar, and nothing at all */
 	assert_int_equal(parse(&s, "{\"x\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},"
-	                           "\"y\":{\"dtype\":\"F32\",\"shape\":[0,9],\"data_offsets\":[8,8]}}", 8), 0);
+	                           "\"y\":{\"dtype\":\"F32\",\"shape\":[0,9],\"data_offsets\":[8,8]}}", 8),
+	                           0);
 	safetensors_free(s);
 }
 
@@ -90,26 +91,32 @@ static void test_cut(void **state)
 #define T(body) "{\"t\":{" body "}}"
 static const struct { const char *header; size_t data; const char *says; } lies[] = {
 	{ "", 0, "header at offset" }, { "[]", 0, "no JSON object" }, { "{", 0, "header at offset 9" },
-	{ "{} x", 0, "header at offset" }, { "{" A "," A "}", 48, "duplicate" }, { "{\"t\":1}", 0, "tensor t: is no object" },
+	{ "{} x", 0, "header at offset" }, { "{" A "," A "}", 48, "duplicate" }, { "{\"t\":1}", 0,
+	                                                                           "tensor t: is no object" },
 	{ T("\"dtype\":\"F32\""), 0, "data_offsets is no pair" },
 	{ T("\"dtype\":3,\"shape\":[],\"data_offsets\":[0,4]"), 4, "tensor t: is no object with dtype" },
 	{ T("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]"), 4, "no pair" },
 	{ T("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]"), 4, "no pair" },
 	{ T("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.0]"), 4, "no pair" },
-	{ T("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]"), 4, "4 to 0 are not inside the 4 bytes" },
+	{ T("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]"), 4,
+	  "4 to 0 are not inside the 4 bytes" },
 	{ T("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]"), 4, "0 to 8 are not inside" },
-	{ T("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,99999999999999999999]"), 4, "too big integer" },
-	{ T("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]"), 4, "hold 4 bytes, but shape and dtype need 8" },
+	{ T("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,99999999999999999999]"), 4,
+	  "too big integer" },
+	{ T("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]"), 4,
+	  "hold 4 bytes, but shape and dtype need 8" },
 	{ T("\"dtype\":\"Q32\",\"shape\":[1],\"data_offsets\":[0,4]"), 4, "dtype Q32 is unknown" },
 	{ T("\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]"), 4, "shape[0] is no size" },
 	{ T("\"dtype\":\"F32\",\"shape\":\"x\",\"data_offsets\":[0,4]"), 4, "shape is no list" },
-	{ T("\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]"), 4, "shape is no list of at most 8" },
+	{ T("\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]"), 4,
+	  "shape is no list of at most 8" },
 	{ T("\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]"), 0, "too large" },
 	{ T("\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]"), 0, "too large" },
 	{ T("\"dtype\":\"F4\",\"shape\":[1],\"data_offsets\":[0,0]"), 0, "no whole number of bytes" },
 	{ "{" A "}", 32, "the tensors end at 24 of the data, but the file holds 32" },
 	{ "{" B "}", 32, "tensor b: its data begins at 24" },
-	{ "{" A ",\"c\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[20,28]}}", 28, "tensor c: its data begins at 20" },
+	{ "{" A ",\"c\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[20,28]}}", 28,
+	  "tensor c: its data begins at 20" },
 };
 
 static void test_lies(void **state)
@@ -212,7 +219,8 @@ static const struct { const char *index, *says; int rc; } bad_index[] = {
 	{ MAP("\"c\":7"), "weight_map.c is no name", -EINVAL },
 	{ MAP("\"c\":\"3.safetensors\""), "3.safetensors", -ENOENT },
 	{ MAP("\"z\":\"2.safetensors\""), "no such tensor in 2.safetensors", -EINVAL },
-	{ MAP("\"a\":\"1.safetensors\",\"c\":\"4.safetensors\""), "but weight_map has it in 1.safetensors", -EINVAL },
+	{ MAP("\"a\":\"1.safetensors\",\"c\":\"4.safetensors\""), "but weight_map has it in 1.safetensors",
+	  -EINVAL },
 	{ MAP("\"c\":\"fifo.safetensors\""), "is no regular file", -EINVAL },
 	{ MAP("\"c\":\"dir.safetensors\""), "is no regular file", -EINVAL },
 	{ MAP("\"c\":\"zero.safetensors\""), "is no regular file", -EINVAL },
@@ -226,7 +234,8 @@ static void test_bad_index(void **state)
 	char path[200];
 
 	(void)state;
-	put_shard("4.safetensors", "{" A ",\"c\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[24,28]}}", 28);
+	put_shard("4.safetensors", "{" A ",\"c\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[24,28]}}",
+	          28);
 	put_text("short.safetensors", "abc");
 	put_text("sparse.safetensors", "");
 	snprintf(path, sizeof(path), "%s/sparse.safetensors", dir);
@@ -243,7 +252,8 @@ static void test_bad_index(void **state)
 		put_text(INDEX, bad_index[i].index);
 		rc = safetensors_open(&s, dir, err, sizeof(err));
 		if (rc != bad_index[i].rc || !strstr(err, bad_index[i].says))
-			fail_msg("%s: %d \"%s\" does not say \"%s\"", bad_index[i].index, rc, err, bad_index[i].says);
+			fail_msg("%s: %d \"%s\" does not say \"%s\"", bad_index[i].index, rc, err,
+			         bad_index[i].says);
 		assert_null(s);
 	}
 }
@@ -261,7 +271,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good), cmocka_unit_test(test_cut), cmocka_unit_test(test_lies),
-		cmocka_unit_test(test_header_length), cmocka_unit_test(test_shards), cmocka_unit_test(test_bad_index),
+		cmocka_unit_test(test_header_length), cmocka_unit_test(test_shards),
+			cmocka_unit_test(test_bad_index),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, teardown);

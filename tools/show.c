@@ -26,11 +26,10 @@ static const char *const rope_kinds[] = { "plain", "linear", "llama3", "yarn" };
 
 static int usage(void)
 {
-	printf("usage: slipring show [MODEL] [--tensors] [--json] [flags of slipring serve]\n\n"
-	       "What is in a model (a GGUF file, a Hugging Face directory, an id in the download cache;\n"
-	       "none: the default model) and the memory plan that serve would make of it here.\n\n"
-	       "  --tensors   each tensor with its type, shape and place\n"
-	       "  --json      for programs\n");
+	printf("usage: slipring show [MODEL] [--tensors] [--json] [flags of slipring serve]\n\nWhat is in a "
+	       "model (a GGUF file, a Hugging Face directory, an id in the download cache;\nnone: the "
+	       "default model) and the memory plan that serve would make of it here.\n\n  --tensors   each "
+	       "tensor with its type, shape and place\n  --json      for programs\n");
 	return 0;
 }
 
@@ -41,8 +40,10 @@ static void each_tensor(const struct sr_model *m, void (*fn)(const struct sr_ten
 	fn(&m->embed, ctx);
 	for (int32_t l = 0; l < m->L; l++) {
 		const struct sr_layer *y = &m->layer[l];
-		const struct sr_tensor *t[] = { &y->norm1, &y->q, &y->k, &y->v, &y->q_bias, &y->k_bias, &y->v_bias,
-		                                &y->q_norm, &y->k_norm, &y->o, &y->o_bias, &y->norm2, &y->gate, &y->up,
+		const struct sr_tensor *t[] = { &y->norm1, &y->q, &y->k, &y->v, &y->q_bias, &y->k_bias,
+		                                &y->v_bias,
+		                                &y->q_norm, &y->k_norm, &y->o, &y->o_bias, &y->norm2,
+		                                &y->gate, &y->up,
 		                                &y->down };
 
 		for (unsigned i = 0; i < sizeof(t) / sizeof(*t); i++)
@@ -56,16 +57,19 @@ static void print_tensor(const struct sr_tensor *t, void *ctx)
 {
 	(void)ctx;
 	if (t->type != SR_NONE)
-		printf("  %-46s %-5s [%d][%d]  %llu bytes at %llu of file %d\n", t->name, model_type_name(t->type), t->n, t->k,
+		printf("  %-46s %-5s [%d][%d]  %llu bytes at %llu of file %d\n", t->name,
+		       model_type_name(t->type), t->n, t->k,
 		       (unsigned long long)t->data.bytes, (unsigned long long)t->data.offset, t->data.file);
 }
 
 static void list_tensor(const struct sr_tensor *t, void *ctx)
 {
 	if (t->type != SR_NONE)
-		json_array_append_new(ctx, json_pack("{s:s, s:s, s:[i,i], s:I, s:I, s:i}", "name", t->name, "type",
+		json_array_append_new(ctx, json_pack("{s:s, s:s, s:[i,i], s:I, s:I, s:i}", "name", t->name,
+		                                     "type",
 		                                     model_type_name(t->type), "shape", t->n, t->k, "bytes",
-		                                     (json_int_t)t->data.bytes, "offset", (json_int_t)t->data.offset, "file",
+		                                     (json_int_t)t->data.bytes, "offset",
+		                                     (json_int_t)t->data.offset, "file",
 		                                     t->data.file));
 }
 
@@ -87,7 +91,8 @@ static void print_text(struct show *s)
 	printf("%s\n", s->where.path);
 	printf("  name          %s\n", m->name);
 	printf("  architecture  %s, %s\n", m->arch, md->format);
-	printf("  weights       %.1f million in %.1f MiB: %s\n", n / 1e6, (double)md->weight_bytes / 1048576, md->stored);
+	printf("  weights       %.1f million in %.1f MiB: %s\n", n / 1e6, (double)md->weight_bytes / 1048576,
+	       md->stored);
 	for (int32_t i = 0; i < md->n_files && md->n_files > 1; i++)
 		printf("  file %-8d %s\n", i, md->file[i]);
 	printf("  layers        %d of width %d, feed-forward %d\n", m->L, m->D, m->F);
@@ -104,10 +109,12 @@ static void print_text(struct show *s)
 		printf("%s%d", i ? ", " : "", md->eos[i]);
 	printf("%s\n", md->n_eos ? "" : "none");
 	if (!s->no_plan[0])
-		printf("  KV cache      %lld bytes a token\n", (long long)(s->plan.need.per_block / s->plan.limits.block_tokens));
+		printf("  KV cache      %lld bytes a token\n",
+		       (long long)(s->plan.need.per_block / s->plan.limits.block_tokens));
 	if (s->tensors)
 		each_tensor(m, print_tensor, NULL);
-	printf("%s%s%s", s->no_plan[0] ? "no memory plan here: " : "", s->no_plan[0] ? s->no_plan : s->plan.text,
+	printf("%s%s%s", s->no_plan[0] ? "no memory plan here: " : "", s->no_plan[0] ? s->no_plan
+	       : s->plan.text,
 	       s->no_plan[0] ? "\n" : "");
 }
 
@@ -118,7 +125,8 @@ static json_t *plan_json(const struct show *s)
 	if (s->no_plan[0])
 		return json_pack("{s:s}", "error", s->no_plan);
 	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:f}",
-	                 "weights_bytes", (json_int_t)p->need.weights, "activation_bytes", (json_int_t)p->need.scratch,
+	                 "weights_bytes", (json_int_t)p->need.weights, "activation_bytes",
+	                 (json_int_t)p->need.scratch,
 	                 "slot_bytes", (json_int_t)p->need.slots, "batch_bytes", (json_int_t)p->need.pinned,
 	                 "kv_bytes", (json_int_t)p->kv_bytes,
 	                 "kv_bytes_per_token", (json_int_t)(p->need.per_block / p->limits.block_tokens),
@@ -140,14 +148,18 @@ static void print_json(struct show *s)
 		json_array_append_new(eos, json_integer(md->eos[i]));
 	for (int i = 0; i < md->n_files; i++)
 		json_array_append_new(files, json_string(md->file[i]));
-	out = json_pack("{s:s, s:s, s:s, s:s, s:o, s:f, s:I, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:o}",
-	                "path", s->where.path, "name", m->name, "architecture", m->arch, "format", md->format, "files", files,
+	out = json_pack("{s:s, s:s, s:s, s:s, s:o, s:f, s:I, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, "
+	                "s:i, s:o}",
+	                "path", s->where.path, "name", m->name, "architecture", m->arch, "format", md->format,
+	                "files", files,
 	                "weights", n, "weight_bytes", (json_int_t)md->weight_bytes, "stored", md->stored,
 	                "layers", m->L, "width", m->D, "feed_forward", m->F, "heads", m->H, "kv_heads", m->G,
 	                "head_width", m->E, "vocabulary", m->V, "tied_embeddings", m->head.type == SR_NONE,
 	                "context", m->context, "eos", eos);
-	json_object_set_new(out, "rope", json_pack("{s:s, s:f, s:f, s:i, s:i}", "kind", rope_kinds[r->kind], "theta",
-	                                           (double)r->theta, "factor", (double)r->factor, "original_context",
+	json_object_set_new(out, "rope", json_pack("{s:s, s:f, s:f, s:i, s:i}", "kind", rope_kinds[r->kind],
+	                                           "theta",
+	                                           (double)r->theta, "factor", (double)r->factor,
+	                                           "original_context",
 	                                           r->context, "dimensions", r->dims));
 	json_object_set_new(out, "plan", plan_json(s));
 	if (s->tensors) {
