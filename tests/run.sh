@@ -11,23 +11,27 @@ out=$(mktemp)
 trap 'rm -f "$out"' EXIT INT TERM
 passed=0 failed=0 skipped=0
 
+# A program may run several groups of tests, each with its counts.
+sum() { sed -n "$1" "$out" | awk '{n += $1} END {print n + 0}'; }
+
 # Add the counts of one program's output; a crash or time-out is one failure more.
 count() { # name exit-code
-	p=$(sed -n 's/^\[ *PASSED *\] \([0-9]*\) test(s)\..*/\1/p' "$out" | tail -n 1)
-	f=$(sed -n 's/^\[ *FAILED *\] \([0-9]*\) test(s), listed below.*/\1/p' "$out" | tail -n 1)
-	s=$(sed -n 's/^\[ *SKIPPED *\] \([0-9]*\) test(s), listed below.*/\1/p' "$out" | tail -n 1)
-	k=$(sed -n 's/^ok: \([0-9]*\) checks.*/\1/p' "$out" | tail -n 1)
-	passed=$((passed + ${p:-0} + ${k:-0})) failed=$((failed + ${f:-0})) skipped=$((skipped + ${s:-0}))
+	p=$(sum 's/^\[ *PASSED *\] \([0-9]*\) test(s)\..*/\1/p')
+	f=$(sum 's/^\[ *FAILED *\] \([0-9]*\) test(s), listed below.*/\1/p')
+	s=$(sum 's/^\[ *SKIPPED *\] \([0-9]*\) test(s), listed below.*/\1/p')
+	k=$(sum 's/^ok: \([0-9]*\) checks.*/\1/p')
+	passed=$((passed + p + k)) failed=$((failed + f)) skipped=$((skipped + s))
 	grep -h 'SKIP' "$out" | grep -v '^\[' | sort -u | head -n 20 | sed "s|^|$1: |"
-	if [ "$2" -ne 0 ] && [ "${f:-0}" -eq 0 ]; then
+	if [ "$2" -ne 0 ] && [ "$f" -eq 0 ]; then
 		failed=$((failed + 1))
 		f=1
 	fi
-	if [ "${f:-0}" -ne 0 ]; then
+	if [ "$f" -ne 0 ]; then
 		echo "FAILED $1 (exit $2):"
 		tail -n 60 "$out" | sed 's/^/    /'
 	else
-		echo "ok $1: ${p:-${k:-0}} passed${s:+, $s skipped}"
+		[ "$s" -eq 0 ] && s= || s=", $s skipped"
+		echo "ok $1: $((p + k)) passed$s"
 	fi
 }
 
