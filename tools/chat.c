@@ -18,6 +18,7 @@
 #include "commands.h"
 #include "session.h"
 
+#define MAX_TOKENS 1024          /* of an answer, unless the user says otherwise */
 #define START_S 120              /* a daemon of our own must be ready by then */
 
 static volatile sig_atomic_t interrupted;
@@ -304,7 +305,7 @@ static int run(struct chat *c, const char *once)
 
 int cmd_chat(int argc, char **argv)
 {
-	struct chat c = { 0 };
+	struct chat c = { .o.ask.max_tokens = MAX_TOKENS };
 	const char *once = NULL;
 	char err[256];
 	int rc;

@@ -1,0 +1,383 @@
+"""Slipring from Python: text in, text out, over the shared-memory rings.
+
+    import slipring
+
+    with slipring.open() as s:                       # the default daemon and its model
+        for text in s.generate("The capital of Switzerland is", max_tokens=16):
+            print(text, end="", flush=True)
+        print(s.chat([{"role": "user", "content": "Hi!"}], max_tokens=64).text())
+
+    async for text in s.generate(...): ...           # the same, in an event loop
+
+One module over libslipring.so and libslipring-text.so by ctypes; they are looked for in the
+directory SLIPRING_LIB, beside this file, in a build/ above it, and on the system.  A session
+carries any number of answers at once, and belongs to one thread.
+"""
+import asyncio
+import collections
+import ctypes as C
+import json
+import os
+import pathlib
+
+__all__ = ["open", "Session", "Answer", "Error"]
+
+TOKEN, TOP, PROMPT, END = 1, 2, 3, 4
+STOP, LENGTH = 1, 2
+SEEDED, IGNORE_EOS = 1, 2
+WAIT_TOKENS, WAIT_ROOM = 1, 2
+SPECIAL_ADD, SPECIAL_PARSE = 1, 2
+SOCKET = "/run/slipring/slipring.sock"
+
+
+class Error(OSError):
+    """What the daemon, the libraries or the model's files refused; errno says why."""
+
+
+# ---- the two libraries ------------------------------------------------------------------------
+
+
+class Options(C.Structure):
+    _fields_ = [("size", C.c_uint32), ("spin_us", C.c_uint32), ("live", C.c_uint32),
+                ("tokens", C.c_uint32), ("arena", C.c_uint32), ("name", C.c_char * 32)]
+
+
+class ModelInfo(C.Structure):
+    _fields_ = [("name", C.c_char * 64), ("vocab_hash", C.c_uint8 * 32), ("epoch", C.c_uint64),
+                ("vocab", C.c_uint32), ("context", C.c_uint32), ("live", C.c_uint32),
+                ("tokens", C.c_uint32), ("arena", C.c_uint32)]
+
+
+class Pair(C.Structure):
+    _fields_ = [("id", C.c_int32), ("value", C.c_float)]
+
+
+class Request(C.Structure):
+    _fields_ = [("size", C.c_uint32), ("flags", C.c_uint32), ("user_data", C.c_uint64),
+                ("prompt", C.POINTER(C.c_int32)), ("n_prompt", C.c_uint32), ("max_tokens", C.c_uint32),
+                ("min_tokens", C.c_uint32), ("priority", C.c_int32), ("deadline", C.c_uint64),
+                ("temperature", C.c_float), ("top_p", C.c_float), ("min_p", C.c_float), ("top_k", C.c_uint32),
+                ("presence", C.c_float), ("frequency", C.c_float), ("repetition", C.c_float),
+                ("n_top", C.c_uint32), ("seed", C.c_uint64), ("n_prompt_top", C.c_uint32), ("n_stop", C.c_uint32),
+                ("stop", C.c_int32 * 8),
+                ("more_stops", C.POINTER(C.c_int32)), ("allowed", C.POINTER(C.c_int32)),
+                ("banned", C.POINTER(C.c_int32)), ("bias", C.POINTER(Pair)),
+                ("n_more_stops", C.c_uint32), ("n_allowed", C.c_uint32), ("n_banned", C.c_uint32),
+                ("n_bias", C.c_uint32), ("cache_salt", C.c_uint64), ("tenant", C.c_uint64),
+                ("trace_id", C.c_uint8 * 16), ("span_id", C.c_uint8 * 8)]
+
+
+class EndInfo(C.Structure):
+    _fields_ = [("finish", C.c_int32), ("n_tokens", C.c_uint32), ("computed", C.c_uint32), ("cached", C.c_uint32),
+                ("queued", C.c_uint64), ("scheduled", C.c_uint64), ("first", C.c_uint64), ("last", C.c_uint64)]
+
+
+class Token(C.Structure):
+    _fields_ = [("user_data", C.c_uint64), ("kind", C.c_uint32), ("id", C.c_int32), ("index", C.c_uint32),
+                ("rank", C.c_uint32), ("logprob", C.c_float), ("n_top", C.c_uint32), ("n_here", C.c_uint32),
+                ("top", Pair * 20), ("end", EndInfo)]
+
+
+class TextInfo(C.Structure):
+    _fields_ = [("vocab", C.c_int32), ("bos", C.c_int32), ("eos", C.c_int32), ("stop", C.c_int32 * 8),
+                ("n_stop", C.c_int32), ("add_bos", C.c_bool), ("vocab_hash", C.c_uint8 * 32),
+                ("chat_template", C.c_char_p), ("pre", C.c_char_p)]
+
+
+class Detok(C.Structure):
+    _fields_ = [("held", C.c_uint8 * 8), ("n_held", C.c_uint32), ("skip_special", C.c_bool), ("started", C.c_bool)]
+
+
+def _load(name):
+    here = pathlib.Path(__file__).resolve().parent
+    places = [os.environ.get("SLIPRING_LIB"), here, here / "build", here.parent.parent / "build"]
+    for place in filter(None, places):
+        path = pathlib.Path(place) / name
+        if path.exists():
+            return C.CDLL(str(path))
+    try:
+        return C.CDLL(name + ".0")
+    except OSError:
+        raise Error(2, f"{name} was not found: set SLIPRING_LIB to its directory") from None
+
+
+def _declare(lib, table):
+    for name, result, arguments in table:
+        f = getattr(lib, name)
+        f.restype, f.argtypes = result, arguments
+    return lib
+
+
+_P, _int, _i64, _size = C.c_void_p, C.c_int, C.c_int64, C.c_size_t
+_ring = _declare(_load("libslipring.so"), [
+    ("sr_open", _int, [C.POINTER(_P), C.c_char_p, C.POINTER(Options)]), ("sr_close", None, [_P]),
+    ("sr_model", C.POINTER(ModelInfo), [_P]),
+    ("sr_submit", _int, [_P, C.POINTER(Request), C.POINTER(C.c_uint32)]), ("sr_cancel", _int, [_P, C.c_uint32]),
+    ("sr_next", _int, [_P, C.POINTER(Token)]), ("sr_wait", _int, [_P, _int, _int]),
+    ("sr_arm", _int, [_P, _int]), ("sr_fd", _int, [_P]),
+])
+_text = _declare(_load("libslipring-text.so"), [
+    ("sr_text_open", _int, [C.POINTER(_P), C.c_char_p, C.c_char_p, _size]), ("sr_text_close", None, [_P]),
+    ("sr_text_info", C.POINTER(TextInfo), [_P]),
+    ("sr_text_encode", _i64, [_P, C.c_char_p, _size, _int, C.POINTER(C.c_int32), _size, _size]),
+    ("sr_text_decode", _i64, [_P, C.POINTER(C.c_int32), _size, C.c_bool, C.c_char_p, _size]),
+    ("sr_text_chat", _i64, [_P, C.c_char_p, C.c_char_p, C.POINTER(_P), C.c_char_p, _size]),
+    ("sr_detok_init", None, [C.POINTER(Detok), C.c_bool]),
+    ("sr_detok_push", _int, [C.POINTER(Detok), _P, C.c_int32, C.c_char_p, _size]),
+    ("sr_detok_flush", _int, [C.POINTER(Detok), C.c_char_p, _size]), ("sr_text_longest", _size, [_P]),
+])
+_libc = _declare(C.CDLL(None), [("free", None, [_P])])
+
+
+def _check(rc, what):
+    if rc < 0:
+        raise Error(-rc, f"{what}: {os.strerror(-rc)}")
+    return rc
+
+
+# ---- a session --------------------------------------------------------------------------------
+
+
+class Session:
+    """A connection to the daemon and the text side of the model that it serves."""
+
+    def __init__(self, socket=None, model=None):
+        self._conn, self._text = _P(), _P()
+        self._live, self._next = {}, 1
+        self._loop, self._wakers = None, []
+        path = socket or os.environ.get("SLIPRING_SOCKET") or SOCKET
+        options = Options(size=C.sizeof(Options), name=b"python")
+        _check(_ring.sr_open(C.byref(self._conn), os.fsencode(path), C.byref(options)), path)
+        try:
+            self._open_text(model or os.environ.get("SLIPRING_MODEL") or _default_model())
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_text(self, model):
+        err = C.create_string_buffer(600)
+        rc = _text.sr_text_open(C.byref(self._text), os.fsencode(model), err, len(err))
+        if rc < 0:
+            raise Error(-rc, err.value.decode())
+        self._info = _text.sr_text_info(self._text).contents
+        if bytes(self._info.vocab_hash) != bytes(_ring.sr_model(self._conn).contents.vocab_hash):
+            raise Error(22, f"the daemon serves {self.model}, whose vocabulary is not that of {model}")
+        self._piece = C.create_string_buffer(_text.sr_text_longest(self._text) + 16)
+
+    @property
+    def model(self):
+        return _ring.sr_model(self._conn).contents.name.decode()
+
+    @property
+    def context(self):
+        return _ring.sr_model(self._conn).contents.context
+
+    def close(self):
+        if self._loop:
+            self._loop.remove_reader(_ring.sr_fd(self._conn))
+            self._loop = None
+        if self._conn:
+            _ring.sr_close(self._conn)
+        if self._text:
+            _text.sr_text_close(self._text)
+        self._conn, self._text = _P(), _P()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+    # -- text
+
+    def encode(self, text, special=False):
+        """Text to ids; with special, spellings of control tokens become those tokens."""
+        raw = text.encode("utf-8", "replace") if isinstance(text, str) else bytes(text)
+        flags = SPECIAL_PARSE if special else SPECIAL_ADD
+        ids = (C.c_int32 * (len(raw) + 8))()
+        n = _check(_text.sr_text_encode(self._text, raw, len(raw), flags, ids, len(ids), 0), "encode")
+        return list(ids[:n])
+
+    def decode(self, ids, skip_special=True):
+        a = (C.c_int32 * len(ids))(*ids)
+        n = _check(_text.sr_text_decode(self._text, a, len(ids), skip_special, None, 0), "decode")
+        out = C.create_string_buffer(n + 1)
+        _text.sr_text_decode(self._text, a, len(ids), skip_special, out, n)
+        return out.raw[:n].decode()
+
+    def render(self, messages, **context):
+        """The prompt that the model's chat template makes of messages."""
+        context = {"messages": messages, "add_generation_prompt": True, **context}
+        err, out = C.create_string_buffer(1200), _P()
+        n = _text.sr_text_chat(self._text, None, json.dumps(context).encode(), C.byref(out), err, len(err))
+        if n < 0:
+            raise Error(-n, err.value.decode())
+        text = C.string_at(out, n).decode()
+        _libc.free(out)
+        return text
+
+    # -- asking
+
+    def generate(self, prompt, **sampling):
+        """Continue prompt (text or ids): an Answer, to be iterated over with for or async for.
+
+        sampling: max_tokens (128), temperature, top_p, top_k, min_p, seed, presence, frequency,
+        repetition, min_tokens, priority, ignore_eos, n_top.
+        """
+        return Answer(self, prompt if isinstance(prompt, (list, tuple)) else self.encode(prompt), sampling)
+
+    def chat(self, messages, template=None, **sampling):
+        """Answer a conversation; template: further variables for the chat template."""
+        return Answer(self, self.encode(self.render(messages, **(template or {})), special=True), sampling)
+
+    def _submit(self, answer, ids, sampling):
+        q = Request(size=C.sizeof(Request), user_data=self._next, n_prompt=len(ids),
+                    prompt=(C.c_int32 * max(len(ids), 1))(*ids))
+        sampling = dict(sampling)
+        q.max_tokens = sampling.pop("max_tokens", 128)
+        if sampling.pop("ignore_eos", False):
+            q.flags |= IGNORE_EOS
+        else:
+            q.n_stop = self._info.n_stop
+            q.stop = self._info.stop
+        if sampling.get("seed") is not None:
+            q.flags |= SEEDED
+        for name in ("temperature", "top_p", "top_k", "min_p", "seed", "presence", "frequency", "repetition",
+                     "min_tokens", "priority", "n_top"):
+            value = sampling.pop(name, None)
+            if value is not None:
+                setattr(q, name, value)
+        if sampling:
+            raise TypeError(f"unknown option {next(iter(sampling))!r}")
+        ticket = C.c_uint32()
+        while (rc := _ring.sr_submit(self._conn, C.byref(q), C.byref(ticket))) == -11:
+            _check(_ring.sr_wait(self._conn, WAIT_ROOM, -1), "wait")
+        _check(rc, "submit")
+        answer._key, answer._ticket = self._next, ticket.value
+        self._live[self._next] = answer
+        self._next += 1
+
+    def _take(self):
+        """Hand what is in the ring to the answers; how many tokens that were."""
+        n = 0
+        token = Token()
+        while _check(_ring.sr_next(self._conn, C.byref(token)), "the daemon"):
+            n += 1
+            answer = self._live.get(token.user_data)
+            if answer:
+                answer._put(token)
+        return n
+
+    def _wait(self):
+        if not self._take():
+            _check(_ring.sr_wait(self._conn, WAIT_TOKENS, 1000), "wait")
+            self._take()
+
+    async def _wait_async(self):
+        if self._take():
+            self._wake()
+            return
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop:
+                self._loop.remove_reader(_ring.sr_fd(self._conn))
+            loop.add_reader(_ring.sr_fd(self._conn), self._readable)
+            self._loop = loop
+        waker = loop.create_future()
+        self._wakers.append(waker)
+        if _check(_ring.sr_arm(self._conn, WAIT_TOKENS), "arm"):
+            self._readable()
+        await waker
+
+    def _readable(self):
+        try:
+            self._take()
+            # the library reads the wake-up byte; without this the loop would find it again and again
+            while _check(_ring.sr_arm(self._conn, WAIT_TOKENS), "arm"):
+                self._take()
+        except Error:
+            pass                                      # whoever wakes up meets it again
+        self._wake()
+
+    def _wake(self):
+        wakers, self._wakers = self._wakers, []
+        for w in wakers:
+            if not w.done():
+                w.set_result(None)
+
+
+class Answer:
+    """One answer under way: iterate for its pieces of text, or take text() whole.
+
+    When it is over: finish ("stop", "length", or the name of an error), ids, n_tokens, cached.
+    """
+
+    def __init__(self, session, prompt, sampling):
+        self.ids, self.finish, self.end, self.logprobs = [], None, None, []
+        self.prompt_tokens = len(prompt)
+        self._session, self._pieces, self._detok = session, collections.deque(), Detok()
+        _text.sr_detok_init(C.byref(self._detok), True)
+        session._submit(self, prompt, sampling)
+
+    def _put(self, token):
+        s = self._session
+        if token.kind == TOKEN:
+            self.ids.append(token.id)
+            self.logprobs.append(token.logprob)
+            n = _check(_text.sr_detok_push(C.byref(self._detok), s._text, token.id, s._piece, len(s._piece)), "token")
+        elif token.kind == END:
+            n = _text.sr_detok_flush(C.byref(self._detok), s._piece, len(s._piece))
+            finish = token.end.finish
+            self.finish = {STOP: "stop", LENGTH: "length"}.get(finish) or os.strerror(-finish)
+            self.end = EndInfo.from_buffer_copy(token.end)
+            del s._live[self._key]
+        else:
+            return
+        if n > 0:
+            self._pieces.append(s._piece.raw[:n].decode())
+
+    @property
+    def n_tokens(self):
+        return self.end.n_tokens if self.end else len(self.ids)
+
+    @property
+    def cached(self):
+        return self.end.cached if self.end else 0
+
+    def cancel(self):
+        if self.finish is None:
+            _ring.sr_cancel(self._session._conn, self._ticket)
+
+    def text(self):
+        return "".join(self)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        while not self._pieces:
+            if self.finish is not None:
+                raise StopIteration
+            self._session._wait()
+        return self._pieces.popleft()
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        while not self._pieces:
+            if self.finish is not None:
+                raise StopAsyncIteration
+            await self._session._wait_async()
+        return self._pieces.popleft()
+
+
+def _default_model():
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(cache, "slipring/models/SmolLM2-135M-Instruct.Q4_1.gguf")
+
+
+def open(socket=None, model=None):
+    """Connect.  socket: SLIPRING_SOCKET or the system's; model: a GGUF file or a Hugging Face
+    directory, for its tokenizer: SLIPRING_MODEL or the default model."""
+    return Session(socket, model)

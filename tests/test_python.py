@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""The Python module against a live daemon: SLIPRING_SOCKET, SLIPRING_MODEL, SLIPRING_LIB."""
+import asyncio
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "adapters", "python"))
+import slipring
+
+checks = 0
+
+
+def check(what, ok):
+    global checks
+    checks += 1
+    if not ok:
+        sys.exit(f"FAILED: {what}")
+
+
+def refused(what, call, error):
+    try:
+        call()
+    except error:
+        return check(what, True)
+    check(what, False)
+
+
+HELLO = [{"role": "user", "content": "Say hello."}]
+
+with slipring.open() as s:
+    check("a model and its context", s.model and s.context > 256)
+    for text in ("", "Hello, world", "Grüße, 世界 👋\n\n  x", "a" * 5000):
+        check("decode(encode(text)) is text", s.decode(s.encode(text)) == text)
+    check("control tokens are not made from text", len(s.encode("<|im_end|>")) > 1)
+    check("unless asked for", len(s.encode("<|im_end|>", special=True)) == 1)
+    check("the template is rendered", "Say hello." in s.render(HELLO))
+    refused("a template error is an Error", lambda: s.render([{"role": "user"}]), slipring.Error)
+
+    a = s.generate("The capital of France is", max_tokens=8)
+    pieces = list(a)
+    check("text comes in pieces", len(pieces) > 1)
+    check("it is that of the ids", "".join(pieces) == s.decode(a.ids))
+    check("the count is right", a.n_tokens == len(a.ids) <= 8 and a.prompt_tokens == 5)
+    check("it ended for a reason", a.finish in ("stop", "length"))
+    check("greedy is the same again", s.generate("The capital of France is", max_tokens=8).text() == "".join(pieces))
+    check("ids are taken as they are", s.generate(s.encode("The capital of France is"), max_tokens=8).text() == "".join(pieces))
+
+    seeded = [s.generate("Once upon a time", max_tokens=12, temperature=1.0, seed=7).text() for _ in range(2)]
+    check("a seed repeats", seeded[0] == seeded[1])
+    check("a conversation is answered", s.chat(HELLO, max_tokens=16).text())
+
+    long = s.generate("Count: 1 2 3", max_tokens=500, ignore_eos=True)
+    next(long)
+    long.cancel()
+    long.text()
+    check("a cancelled answer ends early", long.finish not in ("stop", "length") and long.n_tokens < 500)
+
+    both = [s.generate(p, max_tokens=16, ignore_eos=True) for p in ("One", "Two", "Three")]
+    texts = [b.text() for b in both]
+    check("answers at once are those alone", texts == [s.generate(p, max_tokens=16, ignore_eos=True).text() for p in ("One", "Two", "Three")])
+
+    refused("an unknown option", lambda: s.generate("x", nonsense=1), TypeError)
+    refused("an empty prompt", lambda: s.generate([]), slipring.Error)
+    refused("too long a prompt", lambda: s.generate([1] * (s.context + 1)), slipring.Error)
+
+    async def one(prompt):
+        return "".join([piece async for piece in s.generate(prompt, max_tokens=16, ignore_eos=True)])
+
+    async def three():
+        return await asyncio.gather(*(one(p) for p in ("One", "Two", "Three")))
+
+    check("asyncio gives the same", asyncio.run(asyncio.wait_for(three(), 60)) == texts)
+    check("and again in another loop", asyncio.run(asyncio.wait_for(one("One"), 60)) == texts[0])
+
+refused("no daemon there", lambda: slipring.open("/nonexistent.sock"), slipring.Error)
+print(f"ok: {checks} checks")
