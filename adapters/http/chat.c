@@ -48,6 +48,8 @@ int ask_messages(struct ask *a, json_t *messages, struct problem *p)
 	char at[64];
 	size_t i, k;
 
+	if (!json_is_array(messages) && !json_is_string(messages) && !json_is_object(messages))
+		return problem_bad(p, NULL, "messages must be a list, not %s.", field_type(messages)); /* as vLLM */
 	if (!json_is_array(messages))
 		return problem_field(p, "messages", "messages must be a list, not %s.", field_type(messages));
 	if (!json_array_size(messages))

@@ -18,7 +18,8 @@
 
 static const struct field fields[] = {
 	{ "model", FIELD_STRING, true, C | M | T | D, AT(model) },
-	{ "echo", FIELD_BOOL, true, C | M, AT(echo) },
+	{ "echo", FIELD_BOOL, true, C, AT(echo) },
+	{ "echo", FIELD_BOOL, false, M, AT(echo) },
 	{ "frequency_penalty", FIELD_DOUBLE, true, C | M, AT(frequency) },
 	{ "logprobs", FIELD_INT, true, C, AT(logprobs) },
 	{ "logprobs", FIELD_BOOL, true, M, AT(logprobs_given) },
@@ -34,6 +35,7 @@ static const struct field fields[] = {
 	{ "top_p", FIELD_DOUBLE, true, C | M, AT(top_p) },
 	{ "reasoning_effort", FIELD_STRING, true, M, AT(reasoning_effort) },
 	{ "include_reasoning", FIELD_BOOL, false, M, AT(include_reasoning) },
+	{ "suffix", FIELD_STRING, true, C, AT(suffix) },
 	{ "user", FIELD_STRING, true, C | M, AT(user) },
 	{ "use_beam_search", FIELD_BOOL, false, C | M, AT(use_beam_search) },
 	{ "top_k", FIELD_INT, true, C | M, AT(top_k) },
@@ -136,8 +138,7 @@ static int combinations(const struct ask *a, json_t *root, struct problem *p)
 	    count_of_logprobs(root, a->kind == ASK_CHAT ? "top_logprobs" : "logprobs", p) < 0)
 		return -1;
 	v = json_object_get(root, "top_logprobs");
-	if (a->kind == ASK_CHAT && v && json_is_number(v) && json_number_value(v) != 0 &&
-	    !truthy(json_object_get(root, "logprobs")))
+	if (a->kind == ASK_CHAT && truthy(v) && !truthy(json_object_get(root, "logprobs")))
 		return problem_value(p, "top_logprobs", NULL,
 		                     "when using `top_logprobs`, `logprobs` must be set to true.");
 	v = json_object_get(root, "cache_salt");
@@ -167,8 +168,8 @@ static int refusals(const struct ask *a, json_t *root, struct problem *p)
 	if (v && !json_is_null(v)) {
 		type = json_object_get(v, "type");
 		if (!json_is_object(v) || !json_is_string(type))
-			return problem_field(p, "response_format", "response_format must be an object with "
-			                     "a `type`.");
+			return problem_field(p, json_is_object(v) ? "response_format.type" : "response_format",
+			                     "response_format must be an object with a `type`.");
 		if (strcmp(json_string_value(type), "text"))
 			return problem_bad(p, "response_format", "response_format of type `%.32s` is not "
 			                   "supported by Slipring yet: only `text`.", json_string_value(type));
@@ -186,7 +187,7 @@ static int refusals(const struct ask *a, json_t *root, struct problem *p)
 	v = json_object_get(root, "best_of");
 	if (v && !json_is_null(v) && !(json_is_integer(v) && json_integer_value(v) == a->n))
 		return problem_bad(p, "best_of", "best_of is not supported: ask for n answers and choose.");
-	if (a->kind == ASK_COMPLETION && field_given(root, "suffix"))
+	if (a->suffix)
 		return problem_bad(p, "suffix", "suffix is only supported for models with FIM completion "
 		                   "rendering");
 	if (a->thinking_budget != -1)
@@ -237,7 +238,7 @@ static int tools(struct ask *a, struct problem *p)
 			char at[48];
 
 			function = json_object_get(tool, "function");
-			snprintf(at, sizeof(at), "tools.%zu.function", i);
+			snprintf(at, sizeof(at), json_is_object(tool) ? "tools.%zu.function" : "tools.%zu", i);
 			if (!json_is_object(function))
 				return problem_field(p, at, "tools[%zu] must be {\"type\": \"function\", "
 				                     "\"function\": {\"name\": ..}}.", i);
@@ -324,7 +325,35 @@ static int prompts(struct ask *a, struct problem *p)
 	return 0;
 }
 
-static int of_kind(struct ask *a, const struct ask_limits *l, struct problem *p)
+/* What a chat template gets besides messages and tools. */
+static int template_inputs(struct ask *a, struct problem *p)
+{
+	static const char *const efforts[] = { "none", "minimal", "low", "medium", "high", "xhigh", "max" };
+	json_t *root = a->root, *v;
+	size_t i;
+
+	for (i = 0; a->reasoning_effort && strcmp(a->reasoning_effort, efforts[i]);)
+		if (++i == sizeof(efforts) / sizeof(efforts[0]))
+			return problem_field(p, "reasoning_effort", "reasoning_effort must be none, minimal, low, "
+			                     "medium, high, xhigh or max.");
+	a->documents = field_given(root, "documents") ? json_object_get(root, "documents") : NULL;
+	if (a->documents && !json_is_array(a->documents))
+		return problem_field(p, "documents", "documents must be a list of objects.");
+	json_array_foreach(a->documents, i, v)
+		if (!json_is_object(v)) {
+			char at[40];
+
+			snprintf(at, sizeof(at), "documents.%zu", i);
+			return problem_field(p, at, "documents[%zu] must be an object, not %s.", i, field_type(v));
+		}
+	a->template_kwargs = field_given(root, "chat_template_kwargs") ?
+		json_object_get(root, "chat_template_kwargs") : NULL;
+	if (a->template_kwargs && !json_is_object(a->template_kwargs))
+		return problem_field(p, "chat_template_kwargs", "chat_template_kwargs must be an object.");
+	return 0;
+}
+
+static int of_kind(struct ask *a, struct problem *p)
 {
 	json_t *root = a->root, *v;
 
@@ -369,13 +398,8 @@ static int of_kind(struct ask *a, const struct ask_limits *l, struct problem *p)
 		                   "`add_generation_prompt` to True.");
 	if (a->continue_final)                /* vLLM's default of add_generation_prompt is true */
 		a->add_generation_prompt = a->add_generation_prompt && !a->continue_final;
-	a->documents = field_given(root, "documents") ? json_object_get(root, "documents") : NULL;
-	if (a->documents && !json_is_array(a->documents))
-		return problem_field(p, "documents", "documents must be a list of objects.");
-	a->template_kwargs = field_given(root, "chat_template_kwargs") ?
-		json_object_get(root, "chat_template_kwargs") : NULL;
-	if (a->template_kwargs && !json_is_object(a->template_kwargs))
-		return problem_field(p, "chat_template_kwargs", "chat_template_kwargs must be an object.");
+	if (template_inputs(a, p) < 0)
+		return -1;
 	if (a->chat_template || field_given(a->template_kwargs, "chat_template"))
 		return problem_bad(p, NULL, "Chat template is passed with request, but "
 		                   "--trust-request-chat-template is not set. Refused request with untrusted "
@@ -383,7 +407,6 @@ static int of_kind(struct ask *a, const struct ask_limits *l, struct problem *p)
 	v = json_object_get(root, "messages");
 	if (!v)
 		return problem_field(p, "messages", "messages is required: a list of messages.");
-	(void)l;
 	return ask_messages(a, v, p);
 }
 
@@ -400,7 +423,7 @@ int ask_parse(struct ask *a, enum ask_kind kind, const char *body, size_t n,
 		return -1;
 	if (fields_read(fields, sizeof(fields) / sizeof(fields[0]), (uint8_t)(1 << kind), a->root, a, p) < 0)
 		return -1;
-	if (of_kind(a, l, p) < 0 || model(a, l, p) < 0)
+	if (of_kind(a, p) < 0 || model(a, l, p) < 0)
 		return -1;
 	if (!generates)
 		return 0;

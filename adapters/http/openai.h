@@ -73,7 +73,7 @@ struct ask {
 	const char *chat_template, *reasoning_effort;
 	json_t *last_content;         /* chat with echo: the string to repeat, or NULL */
 
-	const char *model, *request_id, *cache_salt, *user, *truncation_side;
+	const char *model, *request_id, *cache_salt, *user, *suffix, *truncation_side;
 	bool    echo, stream, include_usage, continuous_usage, logprobs_given, use_beam_search;
 	bool    include_stop, ignore_eos, skip_special, spaces_between, add_special;
 	bool    add_generation_prompt, continue_final, return_token_ids, tokens_as_ids;

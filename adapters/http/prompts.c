@@ -180,6 +180,9 @@ int ask_prompts(struct ask *a, const struct ask_limits *l, struct problem *p)
 			                   "%lld. Make sure that `max_model_len` is no smaller than the number of "
 			                   "text tokens (prompt + requested output tokens).", q->ids.n,
 			                   (long long)l->context);
+		if (a->max_tokens != 0 && a->min_tokens > ask_room(a, l, q->ids.n))
+			return problem_bad(p, NULL, "min_tokens must be less than or equal to max_tokens=%lld, got "
+			                   "%lld.", (long long)ask_room(a, l, q->ids.n), (long long)a->min_tokens);
 	}
 	return bad_words(a, l, p);
 }

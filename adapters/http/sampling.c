@@ -67,9 +67,9 @@ static int numbers(struct ask *a, struct problem *p)
 	if (!(a->min_p >= 0 && a->min_p <= 1))
 		return problem_bad(p, NULL, "min_p must be in [0, 1], got %s.", number(a->min_p).s);
 	/* Floats on the wire: what vanishes or overflows there must not become "off" by accident. */
-	if ((float)a->repetition == 0 || !isfinite((float)a->repetition))
-		return problem_bad(p, NULL, "repetition_penalty of %s is not a number in single precision.",
-		                   number(a->repetition).s);
+	if ((float)a->repetition == 0 || a->repetition > 1e6)
+		return problem_bad(p, NULL, "repetition_penalty must be at most 1000000, and not vanish in "
+		                   "single precision, got %s.", number(a->repetition).s);
 	if ((float)a->top_p == 0)
 		a->top_p = 1e-30;
 	return 0;
