@@ -202,6 +202,7 @@ static double rms_difference(const float *a, const float *b, size_t n)
 
 static const struct { int32_t n, k, rows; } shapes[] = {
 	{ 16, 256, 1 }, { 40, 768, 11 }, { 33, 1536, 8 }, { 7, 256, 3 }, { 64, 512, 21 },
+	{ 21, 96, 4 }, { 50, 576, 13 }, { 16, 32, 1 },  /* K-quants have no such k */
 };
 
 /* Plain C against double, activations as they came: what is left is their rounding to int8. */
@@ -269,11 +270,19 @@ static void against_plain(const struct kern *kt)
 			int32_t type = stored[s].type;
 			int32_t n = shapes[i].n, k = shapes[i].k, rows = shapes[i].rows;
 			size_t ld = (size_t)n + 3, all = (size_t)rows * ld;
-			uint8_t *w = weights(s, n, k);
-			float *x = activations(rows, k), *bias = i % 2 ? activations(1, n) : NULL;
-			float *right = take(all * 4), *y = take(all * 4);
-			struct packed p = pack(&kern_plain, type, n, k, w), q = pack(kt, type, n, k, w);
+			float *x, *bias, *right, *y;
+			struct packed p, q;
+			uint8_t *w;
 
+			if (k % per_block(type))
+				continue;
+			w = weights(s, n, k);
+			x = activations(rows, k);
+			bias = i % 2 ? activations(1, n) : NULL;
+			right = take(all * 4);
+			y = take(all * 4);
+			p = pack(&kern_plain, type, n, k, w);
+			q = pack(kt, type, n, k, w);
 			product(&kern_plain, type, n, k, &p, x, rows, bias, right, ld);
 			product(kt, type, n, k, &q, x, rows, bias, y, ld);
 			for (int32_t t = 0; t < rows; t++) {
@@ -293,7 +302,7 @@ static void against_plain(const struct kern *kt)
 static void same_bits(const struct kern *kt)
 {
 	for (size_t s = 0; s < N_STORED; s++) {
-		int32_t type = stored[s].type, n = 48, k = type == SR_Q4_1 ? 96 : 256, rows = 23;
+		int32_t type = stored[s].type, n = 48, k = 96, rows = 23;
 		uint8_t *w;
 		float *x, *all = take((size_t)(rows * n) * 4), *some = take((size_t)(rows * n) * 4);
 		struct packed p, last;
