@@ -261,7 +261,7 @@ static int make_scheduler(struct daemon *d)
 		.block_tokens = l->block_tokens, .copies = l->copies };
 	struct sched_config c = {
 		.limits = *l, .vocab = d->model->m.V, .context = d->plan.context, .tenants = 256,
-		.tops_here = 4, .tops_per_record = 6, /* as the wire's records have room */
+		.tops_here = CLIENTS_TOPS_HERE, .tops_per_record = CLIENTS_TOPS_PER,
 		.fcfs = strcmp(d->cfg.scheduling_policy, "priority") != 0,
 		.knobs = {
 			.max_seqs = l->slots, .batch_tokens = l->tokens,
