@@ -1,4 +1,4 @@
-/* LINK: kernels/forward.c kernels/rope.c kernels/cpu/backend.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/roof.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c tests/tiny.c */
+/* LINK: kernels/backend.c kernels/null/null.c kernels/forward.c kernels/rope.c kernels/cpu/backend.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/roof.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c tests/tiny.c */
 /* test_cpu.c - the CPU back end through its door: against a transformer written down once more in
  * double precision, and against itself: the same sequence gives the same bits in any company,
  * chunking, number of threads and prefix sharing. */
@@ -509,6 +509,33 @@ static void test_plan(void **state)
 	tiny_destroy(t);
 }
 
+static void test_find(void **state)
+{
+	static const struct { const char *name, *is, *says; } cases[] = {
+		{ "cpu", "cpu", NULL }, { "null", "null", NULL }, { "gpu", NULL, "there is no such device" },
+		{ "", NULL, "there is no such device" },
+	};
+	const struct sr_backend_ops *ops;
+	char err[700];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		ops = sr_backend_find(cases[i].name, err, sizeof(err));
+		if (cases[i].is)
+			assert_string_equal(ops->name, cases[i].is);
+		else
+			assert_true(!ops && strstr(err, cases[i].says));
+	}
+	ops = sr_backend_find("cuda", err, sizeof(err));
+	assert_true(ops ? !strcmp(ops->name, "cuda") : strstr(err, "CUDA back end") != NULL);
+	/* never the CPU by accident */
+	ops = sr_backend_find(NULL, err, sizeof(err));
+	if (!access("/dev/nvidiactl", F_OK) || !access("/proc/driver/nvidia", F_OK))
+		assert_true(ops ? !strcmp(ops->name, "cuda") : strstr(err, "cannot be used") != NULL);
+	else
+		assert_string_equal(ops->name, "cpu");
+}
+
 static void test_read_error(void **state)
 {
 	struct sr_model shape = tiny_shape();
@@ -588,6 +615,7 @@ int main(void)
 		cmocka_unit_test(test_history),
 		cmocka_unit_test(test_begin_forgets),
 		cmocka_unit_test(test_plan),
+		cmocka_unit_test(test_find),
 		cmocka_unit_test(test_read_error),
 		cmocka_unit_test(test_waiting),
 	};
