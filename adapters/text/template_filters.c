@@ -533,7 +533,8 @@ static struct value chosen(struct render *r, struct value v, struct args *a, boo
 		skip++;
 	}
 	rest.n = a->n > skip ? a->n - skip : 0;
-	rest.v += rest.n ? skip : 0;
+	if (rest.n)
+		rest.v += skip;
 	for (size_t i = 0; i < l->n; i++) {
 		spend(r, 1);
 		item = attr ? dotted(r, l->v[i], *arg(a, 0, "attribute")) : l->v[i];
