@@ -292,7 +292,8 @@ static int app_head(void *ctx, const struct http_request *r, char *body, size_t 
 	}
 	if (r->content_length > a->cfg->max_body_bytes && a->cfg->max_body_bytes > 0) {
 		snprintf(body, cap, "{\"error\":{\"message\":\"The request body of %lld bytes is larger than "
-		         "the %lld that are allowed.\",\"type\":\"BadRequestError\",\"param\":null,\"code\":413}}",
+		         "the %lld that are allowed.\",\"type\":\"BadRequestError\",\"param\":null,"
+		         "\"code\":413}}",
 		         (long long)r->content_length, (long long)a->cfg->max_body_bytes);
 		return 413;
 	}
@@ -336,13 +337,13 @@ static void json_request(struct api *a, struct exchange *x, const struct http_re
 
 	snprintf(lines, sizeof(lines), "%s", extra);
 	if (!is_json(r))
-		problem_set(&p, 400, "Bad Request", NULL, "1 validation error:\n  Unsupported Media Type: Only 'application/json' is "
-		            "allowed");
+		problem_set(&p, 400, "Bad Request", NULL, "1 validation error:\n"
+		            "  Unsupported Media Type: Only 'application/json' is allowed");
 	else if (a->draining)
 		problem_set(&p, 503, "ServiceUnavailableError", NULL, "The server is shutting down.");
 	else if (id && !usable_id(id))
-		problem_bad(&p, "X-Request-Id", "X-Request-Id must be 1 to %d printable ASCII characters without "
-		            "spaces.", ASK_ID_BYTES);
+		problem_bad(&p, "X-Request-Id", "X-Request-Id must be 1 to %d printable ASCII characters "
+		            "without spaces.", ASK_ID_BYTES);
 	if (p.status) {
 		api_problem(x, &p, lines);
 		return;
@@ -352,7 +353,8 @@ static void json_request(struct api *a, struct exchange *x, const struct http_re
 		         (int)id->n, id->s);
 	orca = http_header(r, "endpoint-load-metrics-format");
 	if (orca && (http_is_ci(*orca, "text") || http_is_ci(*orca, "json")))
-		metrics_orca(a, http_is_ci(*orca, "json"), lines + strlen(lines), sizeof(lines) - strlen(lines));
+		metrics_orca(a, http_is_ci(*orca, "json"), lines + strlen(lines),
+		             sizeof(lines) - strlen(lines));
 	auth_check(a->auth, r, &tenant);
 	if (route->kind == ASK_CHAT || route->kind == ASK_COMPLETION)
 		request_start(a, x, (enum ask_kind)route->kind, id, tenant, lines);

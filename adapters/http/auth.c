@@ -61,8 +61,8 @@ static int read_file(const char *path, struct key **list, size_t *n, char *err, 
 	while (!r && fgets(line, sizeof(line), f)) {
 		number++;
 		if (!strchr(line, '\n') && !feof(f)) {
-			snprintf(err, errlen, "--api-key-file %s, line %d: longer than %d bytes", path, number,
-			         LINE_MAX_ - 2);
+			snprintf(err, errlen, "--api-key-file %s, line %d: longer than %d bytes", path,
+			         number, LINE_MAX_ - 2);
 			r = -EINVAL;
 			break;
 		}
@@ -71,8 +71,8 @@ static int read_file(const char *path, struct key **list, size_t *n, char *err, 
 			continue;
 		name = strtok_r(NULL, " \t\r\n", &save);
 		if (name && strtok_r(NULL, " \t\r\n", &save)) {
-			snprintf(err, errlen, "--api-key-file %s, line %d: \"key\" or \"key name\" expected, not "
-			         "three words", path, number);
+			snprintf(err, errlen, "--api-key-file %s, line %d: \"key\" or \"key name\" "
+			         "expected, not three words", path, number);
 			r = -EINVAL;
 			break;
 		}

@@ -23,7 +23,8 @@ static json_t *part_text(json_t *part, size_t message, size_t i, struct problem 
 	snprintf(at, sizeof(at), "messages.%zu.content.%zu", message, i);
 	type = json_string_value(json_object_get(part, "type"));
 	if (!json_is_object(part) || (!type && !json_object_get(part, "text"))) {
-		problem_field(p, at, "messages[%zu].content[%zu] must be an object with a `type`.", message, i);
+		problem_field(p, at, "messages[%zu].content[%zu] must be an object with a `type`.",
+		              message, i);
 		return NULL;
 	}
 	if (!type || !strcmp(type, "text") || !strcmp(type, "input_text") || !strcmp(type, "output_text"))
@@ -49,7 +50,7 @@ int ask_messages(struct ask *a, json_t *messages, struct problem *p)
 	size_t i, k;
 
 	if (!json_is_array(messages) && !json_is_string(messages) && !json_is_object(messages))
-		return problem_bad(p, NULL, "messages must be a list, not %s.", field_type(messages)); /* as vLLM */
+		return problem_bad(p, NULL, "messages must be a list, not %s.", field_type(messages));
 	if (!json_is_array(messages))
 		return problem_field(p, "messages", "messages must be a list, not %s.", field_type(messages));
 	if (!json_array_size(messages))
@@ -58,19 +59,21 @@ int ask_messages(struct ask *a, json_t *messages, struct problem *p)
 	json_array_foreach(messages, i, m) {
 		snprintf(at, sizeof(at), "messages.%zu", i);
 		if (!json_is_object(m))
-			return problem_field(p, at, "messages[%zu] must be an object, not %s.", i, field_type(m));
+			return problem_field(p, at, "messages[%zu] must be an object, not %s.", i,
+			                     field_type(m));
 		v = json_object_get(m, "role");
 		snprintf(at, sizeof(at), "messages.%zu.role", i);
 		if (!json_is_string(v))
 			return problem_field(p, at, "messages[%zu].role %s.", i, v ? "must be a string" :
 			                     "is required");
 		if (json_string_length(v) > ROLE_BYTES)
-			return problem_field(p, at, "messages[%zu].role is longer than %d bytes.", i, ROLE_BYTES);
+			return problem_field(p, at, "messages[%zu].role is longer than %d bytes.", i,
+			                     ROLE_BYTES);
 		v = json_object_get(m, "content");
 		snprintf(at, sizeof(at), "messages.%zu.content", i);
 		if (v && !json_is_null(v) && !json_is_string(v) && !json_is_array(v))
-			return problem_field(p, at, "messages[%zu].content must be a string or a list of parts, "
-			                     "not %s.", i, field_type(v));
+			return problem_field(p, at, "messages[%zu].content must be a string or a list of "
+			                     "parts, not %s.", i, field_type(v));
 		if (json_is_array(v))
 			json_array_foreach(v, k, part)
 				if (!part_text(part, i, k, p))
@@ -208,8 +211,8 @@ static int mark_final(json_t *messages, struct problem *p)
 
 	if (json_is_array(v)) {
 		if (!json_array_size(v))
-			return problem_bad(p, NULL, "continue_final_message is set but the final message has no "
-			                   "content to continue.");
+			return problem_bad(p, NULL, "continue_final_message is set but the final message "
+			                   "has no content to continue.");
 		holder = json_array_get(v, json_array_size(v) - 1);
 		key = "text";
 		v = json_object_get(holder, key);
@@ -231,8 +234,8 @@ static int cut_final(char *text, size_t *n, struct problem *p)
 		if (!memcmp(text + i - 1, MARK, mark))
 			break;
 	if (!i)
-		return problem_bad(p, NULL, "continue_final_message is set but the chat template does not show "
-		                   "the final message.");
+		return problem_bad(p, NULL, "continue_final_message is set but the chat template does "
+		                   "not show the final message.");
 	*n = i - 1;
 	if (text[*n + mark] != ' ')           /* the template trims: so must the cut */
 		while (*n && strchr(" \t\r\n", text[*n - 1]))
@@ -275,7 +278,8 @@ int ask_render(struct ask *a, const struct ask_limits *l, struct problem *p)
 	json_object_set(vars, "documents", a->documents ? a->documents : json_null());
 	if (a->reasoning_effort) {
 		json_object_set_new(vars, "reasoning_effort", json_string(a->reasoning_effort));
-		json_object_set_new(vars, "enable_thinking", json_boolean(strcmp(a->reasoning_effort, "none")));
+		json_object_set_new(vars, "enable_thinking",
+		                    json_boolean(strcmp(a->reasoning_effort, "none")));
 	}
 	if (a->template_kwargs) {
 		json_t *v;

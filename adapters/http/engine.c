@@ -189,8 +189,8 @@ static void connect_done(struct work *w)
 	e->model = *sr_model(t->conn);
 	if (memcmp(e->model.vocab_hash, e->c.vocab_hash, sizeof(e->c.vocab_hash))) {
 		if (!e->wrong)
-			log_error("the daemon at %s serves a model with another vocabulary than the tokenizer "
-			          "here: start both with the same MODEL", e->c.socket);
+			log_error("the daemon at %s serves a model with another vocabulary than the "
+			          "tokenizer here: start both with the same MODEL", e->c.socket);
 		e->wrong = true;
 		sr_close(t->conn);
 		free(t);

@@ -283,7 +283,8 @@ static int64_t counted(const struct request *r, const struct choice *c)
 
 static void usage(struct request *r, int64_t prompt, int64_t completion)
 {
-	out_fmt(&r->event, "\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld,\"completion_tokens\":%lld",
+	out_fmt(&r->event, "\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld,"
+	        "\"completion_tokens\":%lld",
 	        (long long)prompt, (long long)(prompt + completion), (long long)completion);
 }
 

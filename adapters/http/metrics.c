@@ -100,7 +100,7 @@ static const char *const hist_help[N_HIST] = {
 	[HIST_PROMPT_TOKENS] = "Number of prefill tokens processed.",
 	[HIST_GENERATION_TOKENS] = "Number of generation tokens processed.",
 	[HIST_MAX_TOKENS] = "Histogram of the max_tokens request parameter.",
-	[HIST_PREFILL_COMPUTED] = "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
+	[HIST_PREFILL_COMPUTED] = "Histogram of new KV tokens computed during prefill.",
 	[HIST_STEP_TOKENS] = "Histogram of number of tokens per engine_step.",
 };
 
@@ -158,16 +158,20 @@ static void counters(struct scrape *s, const struct api *a)
 	static const struct stats_page none;
 	const struct stats_page *p = s->p ? s->p : &none;
 	const struct { const char *name, *help; double v; } plain[] = {
-		{ "estimated_flops_per_gpu_total", "Estimated number of floating point operations per GPU.", 0 },
-		{ "estimated_read_bytes_per_gpu_total", "Estimated number of bytes read from memory per GPU.", 0 },
-		{ "estimated_write_bytes_per_gpu_total", "Estimated number of bytes written to memory per GPU.", 0 },
+		{ "estimated_flops_per_gpu_total", "Estimated number of floating point operations per "
+			"GPU.", 0 },
+		{ "estimated_read_bytes_per_gpu_total", "Estimated number of bytes read from memory per "
+			"GPU.", 0 },
+		{ "estimated_write_bytes_per_gpu_total", "Estimated number of bytes written to memory "
+			"per GPU.", 0 },
 		{ "prefix_cache_queries_total", "Prefix cache queries, in terms of number of queried tokens.",
 		  (double)p->prefix_queries },
 		{ "prefix_cache_hits_total", "Prefix cache hits, in terms of number of cached tokens.",
 		  (double)p->prefix_hits },
 		{ "external_prefix_cache_queries_total", "External prefix cache queries, in tokens.", 0 },
 		{ "external_prefix_cache_hits_total", "External prefix cache hits, in tokens.", 0 },
-		{ "mm_cache_queries_total", "Multi-modal cache queries, in terms of number of queried items.", 0 },
+		{ "mm_cache_queries_total", "Multi-modal cache queries, in terms of number of queried "
+			"items.", 0 },
 		{ "mm_cache_hits_total", "Multi-modal cache hits, in terms of number of cached items.", 0 },
 		{ "num_preemptions_total", "Cumulative number of preemption from the engine.",
 		  (double)p->preemptions },
@@ -231,7 +235,8 @@ static void histograms(struct scrape *s, const struct api *a)
 	histogram(s, "vllm:request_params_n", "Histogram of the n request parameter.", n_bound, 5, n,
 	          (double)shared_get(a->shared->params_n_sum));
 	copy_counts(preempted, a->shared->preemptions, 8);
-	histogram(s, "vllm:request_num_preemptions", "Histogram of the number of times a request was preempted.",
+	histogram(s, "vllm:request_num_preemptions", "Histogram of the number of times a request was "
+	          "preempted.",
 	          preempted_bound, 7, preempted, (double)shared_get(a->shared->preemptions_sum));
 }
 
@@ -241,12 +246,15 @@ static void cache_config(struct scrape *s, const struct api *a)
 	const struct stats_page *p = s->p ? s->p : &none;
 
 	head(s, "vllm:cache_config_info", "gauge", "Information of the LLMEngine CacheConfig");
-	out_fmt(s->o, "vllm:cache_config_info{block_size=\"%llu\",cache_dtype=\"", (unsigned long long)p->block_tokens);
+	out_fmt(s->o, "vllm:cache_config_info{block_size=\"%llu\",cache_dtype=\"",
+	        (unsigned long long)p->block_tokens);
 	label(s->o, p->kv_dtype[0] ? p->kv_dtype : "auto");
 	out_fmt(s->o, "\",enable_prefix_caching=\"%s\",engine=\"0\",gpu_memory_utilization=\"",
 	        p->prefix_caching ? "True" : "False");
-	out_double(s->o, p->gpu_memory_utilization ? p->gpu_memory_utilization : a->cfg->gpu_memory_utilization);
-	out_fmt(s->o, "\",kv_cache_memory_bytes=\"%llu\",kv_cache_size_tokens=\"%llu\",num_cpu_blocks=\"%llu\","
+	out_double(s->o, p->gpu_memory_utilization ? p->gpu_memory_utilization :
+	           a->cfg->gpu_memory_utilization);
+	out_fmt(s->o, "\",kv_cache_memory_bytes=\"%llu\",kv_cache_size_tokens=\"%llu\","
+	        "num_cpu_blocks=\"%llu\","
 	        "num_gpu_blocks=\"%llu\",prefix_caching_hash_algo=\"xxhash\"} 1.0\n",
 	        (unsigned long long)p->kv_bytes, (unsigned long long)(p->n_blocks * p->block_tokens),
 	        (unsigned long long)p->n_host_blocks, (unsigned long long)p->n_blocks);
@@ -283,7 +291,8 @@ static void slipring(struct scrape *s, const struct api *a)
 
 	one(s, "slipring_up", "gauge", "1 while the daemon is connected.", engine_model(a->engine) != NULL);
 	one(s, "slipring_clients", "gauge", "Ring connections.", (double)p->clients);
-	one(s, "slipring_clients_accepted_total", "counter", "Ring connections accepted.", (double)p->accepted);
+	one(s, "slipring_clients_accepted_total", "counter", "Ring connections accepted.",
+	    (double)p->accepted);
 	one(s, "slipring_clients_died_total", "counter", "Clients that died with requests under way.",
 	    (double)p->died);
 	one(s, "slipring_refused_total", "counter", "Connections and clients refused.", (double)p->refused);
@@ -309,7 +318,8 @@ static void slipring(struct scrape *s, const struct api *a)
 	    (double)shared_get(a->shared->gone));
 	one(s, "slipring_http_unauthorized_total", "counter", "Requests without a valid API key.",
 	    (double)shared_get(a->shared->rejected_keys));
-	one(s, "slipring_http_prepare_seconds_total", "counter", "Time spent reading, rendering and tokenizing.",
+	one(s, "slipring_http_prepare_seconds_total", "counter", "Time spent reading, rendering and "
+	    "tokenizing.",
 	    (double)shared_get(a->shared->tokenize_ns) / 1e9);
 	one(s, "slipring_http_prepared_total", "counter", "Requests read, rendered and tokenized.",
 	    (double)shared_get(a->shared->prepared));
@@ -387,10 +397,12 @@ static void durations(struct scrape *s, const struct api *a)
 			continue;
 		for (k = 0, n = 0; k < 4; k++) {
 			n += shared_get(r->duration[k]);
-			out_fmt(s->o, "%s_bucket{handler=\"%s\",le=\"%s\",method=\"%s\"} %llu.0\n", name, path,
+			out_fmt(s->o, "%s_bucket{handler=\"%s\",le=\"%s\",method=\"%s\"} %llu.0\n", name,
+			        path,
 			        le[k], method, (unsigned long long)n);
 		}
-		out_fmt(s->o, "%s_count{handler=\"%s\",method=\"%s\"} %llu.0\n%s_sum{handler=\"%s\",method=\"%s\"} %.9g\n",
+		out_fmt(s->o, "%s_count{handler=\"%s\",method=\"%s\"} "
+		        "%llu.0\n%s_sum{handler=\"%s\",method=\"%s\"} %.9g\n",
 		        name, path, method, (unsigned long long)n, name, path, method,
 		        (double)shared_get(r->ns) / 1e9);
 	}
@@ -408,7 +420,8 @@ static void http(struct scrape *s, const struct api *a)
 		for (c = 1; c < 6; c++) {
 			v = shared_get(a->shared->route[i].by_class[c]);
 			if (v)
-				out_fmt(s->o, "http_requests_total{handler=\"%s\",method=\"%s\",status=\"%dxx\"} "
+				out_fmt(s->o,
+				        "http_requests_total{handler=\"%s\",method=\"%s\",status=\"%dxx\"} "
 				        "%llu.0\n", path, api_route_method(i), c, (unsigned long long)v);
 		}
 	sizes(s, a, "http_request_size_bytes", "Bytes of incoming requests by handler.", false);
@@ -444,7 +457,8 @@ static void process(struct scrape *s)
 	head(s, "process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.");
 	out_fmt(s->o, "process_virtual_memory_bytes %lu.0\n", pages * (unsigned long)sysconf(_SC_PAGESIZE));
 	head(s, "process_resident_memory_bytes", "gauge", "Resident memory size in bytes.");
-	out_fmt(s->o, "process_resident_memory_bytes %lu.0\n", resident * (unsigned long)sysconf(_SC_PAGESIZE));
+	out_fmt(s->o, "process_resident_memory_bytes %lu.0\n",
+	        resident * (unsigned long)sysconf(_SC_PAGESIZE));
 	head(s, "process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.");
 	out_fmt(s->o, "process_cpu_seconds_total %.3f\n", (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
 	        (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
@@ -478,7 +492,8 @@ void metrics_orca(struct api *a, bool json, char *line, size_t cap)
 	double waiting = p ? (double)p->waiting : 0;
 
 	if (json)
-		snprintf(line, cap, "endpoint-load-metrics: JSON {\"named_metrics\": {\"kv_cache_usage_perc\": %.4f, "
+		snprintf(line, cap, "endpoint-load-metrics: JSON {\"named_metrics\": "
+		         "{\"kv_cache_usage_perc\": %.4f, "
 		         "\"num_requests_waiting\": %.1f}}\r\n", used, waiting);
 	else
 		snprintf(line, cap, "endpoint-load-metrics: TEXT named_metrics.kv_cache_usage_perc=%.4f, "

@@ -105,7 +105,8 @@ static int count_of_logprobs(json_t *root, const char *name, struct problem *p)
 		return problem_value(p, name, NULL, "`%s` must be an integer.", name);
 	d = json_is_boolean(v) ? json_is_true(v) : json_number_value(v);
 	if (!strcmp(name, "prompt_logprobs") && truthy(json_object_get(root, "stream")) && (d > 0 || d == -1))
-		return problem_value(p, name, NULL, "`prompt_logprobs` are not available when `stream=True`.");
+		return problem_value(p, name, NULL, "`prompt_logprobs` are not available when "
+		                     "`stream=True`.");
 	if (d < 0 && d != -1) {
 		snprintf(value, sizeof(value), "%g", d);
 		return problem_value(p, name, value, "`%s` must be a positive value or -1.", name);
@@ -127,7 +128,8 @@ static int combinations(const struct ask *a, json_t *root, struct problem *p)
 			                     "allowed count of %d.", json_array_size(prompt), ASK_PROMPTS);
 		if (field_given(root, "prompt_embeds"))
 			return problem_bad(p, "prompt_embeds", "prompt_embeds is not supported by Slipring.");
-		if (!prompt || json_is_null(prompt) || (json_is_string(prompt) && !json_string_length(prompt)))
+		if (!prompt || json_is_null(prompt) || (json_is_string(prompt) &&
+		                                        !json_string_length(prompt)))
 			return problem_value(p, "prompt", NULL, "Either prompt or prompt_embeds must be "
 			                     "provided and non-empty.");
 	}
@@ -168,7 +170,8 @@ static int refusals(const struct ask *a, json_t *root, struct problem *p)
 	if (v && !json_is_null(v)) {
 		type = json_object_get(v, "type");
 		if (!json_is_object(v) || !json_is_string(type))
-			return problem_field(p, json_is_object(v) ? "response_format.type" : "response_format",
+			return problem_field(p,
+			                     json_is_object(v) ? "response_format.type" : "response_format",
 			                     "response_format must be an object with a `type`.");
 		if (strcmp(json_string_value(type), "text"))
 			return problem_bad(p, "response_format", "response_format of type `%.32s` is not "
@@ -208,7 +211,8 @@ static int stream_options(struct ask *a, const struct ask_limits *l, struct prob
 			                     field_type(o));
 		v = json_object_get(o, "include_usage");
 		if (v && !json_is_null(v) && field_bool(v, &a->include_usage) < 0)
-			return problem_field(p, "stream_options.include_usage", "include_usage must be a bool.");
+			return problem_field(p, "stream_options.include_usage", "include_usage must be a "
+			                     "bool.");
 		v = json_object_get(o, "continuous_usage_stats");
 		if (v && !json_is_null(v) && field_bool(v, &a->continuous_usage) < 0)
 			return problem_field(p, "stream_options.continuous_usage_stats",
@@ -238,7 +242,8 @@ static int tools(struct ask *a, struct problem *p)
 			char at[48];
 
 			function = json_object_get(tool, "function");
-			snprintf(at, sizeof(at), json_is_object(tool) ? "tools.%zu.function" : "tools.%zu", i);
+			snprintf(at, sizeof(at),
+			         json_is_object(tool) ? "tools.%zu.function" : "tools.%zu", i);
 			if (!json_is_object(function))
 				return problem_field(p, at, "tools[%zu] must be {\"type\": \"function\", "
 				                     "\"function\": {\"name\": ..}}.", i);
@@ -254,7 +259,8 @@ static int tools(struct ask *a, struct problem *p)
 	if (s && !strcmp(s, "none"))
 		return 0;
 	if (!a->tools)
-		return problem_value(p, "tool_choice", NULL, "When using `tool_choice`, `tools` must be set.");
+		return problem_value(p, "tool_choice", NULL, "When using `tool_choice`, `tools` must be "
+		                     "set.");
 	if (s && !strcmp(s, "auto"))
 		return 0;
 	if ((s && !strcmp(s, "required")) || json_is_object(choice))
@@ -292,8 +298,8 @@ static int prompts(struct ask *a, struct problem *p)
 	size_t i;
 
 	if (!json_is_string(v) && !json_is_array(v))
-		return problem_field(p, "prompt", "prompt must be a string, a list of token ids, or a list of "
-		                     "either; not %s.", field_type(v));
+		return problem_field(p, "prompt", "prompt must be a string, a list of token ids, or a "
+		                     "list of either; not %s.", field_type(v));
 	if (json_is_array(v) && !json_array_size(v))
 		return problem_bad(p, NULL, "You must pass at least one prompt");
 	ids = json_is_array(v) && json_is_number(json_array_get(v, 0));
@@ -316,8 +322,8 @@ static int prompts(struct ask *a, struct problem *p)
 			if (field_ids(item, at, 0, &q->ids, p) < 0)
 				return -1;
 		} else {
-			return problem_field(p, at, "prompt must be a string, a list of token ids, or a list of "
-			                     "either; entry %zu is %s.", i, field_type(item));
+			return problem_field(p, at, "prompt must be a string, a list of token ids, or a "
+			                     "list of either; entry %zu is %s.", i, field_type(item));
 		}
 		if (a->kind == ASK_COMPLETION && !q->n_text && !q->ids.n)
 			return problem_bad(p, NULL, "The decoder prompt cannot be empty");
@@ -334,8 +340,8 @@ static int template_inputs(struct ask *a, struct problem *p)
 
 	for (i = 0; a->reasoning_effort && strcmp(a->reasoning_effort, efforts[i]);)
 		if (++i == sizeof(efforts) / sizeof(efforts[0]))
-			return problem_field(p, "reasoning_effort", "reasoning_effort must be none, minimal, low, "
-			                     "medium, high, xhigh or max.");
+			return problem_field(p, "reasoning_effort", "reasoning_effort must be none, "
+			                     "minimal, low, medium, high, xhigh or max.");
 	a->documents = field_given(root, "documents") ? json_object_get(root, "documents") : NULL;
 	if (a->documents && !json_is_array(a->documents))
 		return problem_field(p, "documents", "documents must be a list of objects.");
@@ -344,7 +350,8 @@ static int template_inputs(struct ask *a, struct problem *p)
 			char at[40];
 
 			snprintf(at, sizeof(at), "documents.%zu", i);
-			return problem_field(p, at, "documents[%zu] must be an object, not %s.", i, field_type(v));
+			return problem_field(p, at, "documents[%zu] must be an object, not %s.", i,
+			                     field_type(v));
 		}
 	a->template_kwargs = field_given(root, "chat_template_kwargs") ?
 		json_object_get(root, "chat_template_kwargs") : NULL;

@@ -41,7 +41,8 @@ static int encode(const struct ask *a, const struct ask_limits *l, struct prompt
 		n = sr_text_encode(l->text, q->text, q->n_text, flags, ids, cap, limit);
 		if (n < 0)
 			return n == -ENOMEM ? problem_memory(p) :
-				problem_bad(p, "prompt", "The prompt cannot be tokenized: %s.", strerror((int)-n));
+				problem_bad(p, "prompt", "The prompt cannot be tokenized: %s.",
+				            strerror((int)-n));
 		if ((size_t)n <= cap)
 			break;
 		cap = (size_t)n;              /* its second run is the last: now it fits */
@@ -108,7 +109,8 @@ static int add_word(struct ask *a, const struct ask_limits *l, const char *word,
 	if (k <= 0 && spaced)
 		return 0;
 	if (k <= 0)
-		return problem_value(p, "bad_words", NULL, "bad_words entries must tokenize to at least one token.");
+		return problem_value(p, "bad_words", NULL, "bad_words entries must tokenize to at least "
+		                     "one token.");
 	if (spaced) {                         /* the bare spelling lies right before */
 		for (last = 0; last + 1 + (uint32_t)a->bad.id[last] < from;)
 			last += 1 + (uint32_t)a->bad.id[last];
@@ -175,14 +177,16 @@ int ask_prompts(struct ask *a, const struct ask_limits *l, struct problem *p)
 		if (!q->ids.n)
 			return problem_bad(p, NULL, "The decoder prompt cannot be empty");
 		if (q->ids.n == l->context && a->max_tokens != 0)
-			return problem_bad(p, NULL, "The decoder prompt (length %u) plus the number of requested "
+			return problem_bad(p, NULL, "The decoder prompt (length %u) plus the number of "
+			                   "requested "
 			                   "output tokens (at least 1) is longer than the maximum model length of "
 			                   "%lld. Make sure that `max_model_len` is no smaller than the number of "
 			                   "text tokens (prompt + requested output tokens).", q->ids.n,
 			                   (long long)l->context);
 		if (a->max_tokens != 0 && a->min_tokens > ask_room(a, l, q->ids.n))
-			return problem_bad(p, NULL, "min_tokens must be less than or equal to max_tokens=%lld, got "
-			                   "%lld.", (long long)ask_room(a, l, q->ids.n), (long long)a->min_tokens);
+			return problem_bad(p, NULL, "min_tokens must be less than or equal to "
+			                   "max_tokens=%lld, got %lld.", (long long)ask_room(a, l,
+			                                                q->ids.n), (long long)a->min_tokens);
 	}
 	return bad_words(a, l, p);
 }

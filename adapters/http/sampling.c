@@ -41,9 +41,11 @@ static double or(double given, double server, double otherwise)
 static int numbers(struct ask *a, struct problem *p)
 {
 	if (!(a->presence >= -2 && a->presence <= 2))
-		return problem_bad(p, NULL, "presence_penalty must be in [-2, 2], got %s.", number(a->presence).s);
+		return problem_bad(p, NULL, "presence_penalty must be in [-2, 2], got %s.",
+		                   number(a->presence).s);
 	if (!(a->frequency >= -2 && a->frequency <= 2))
-		return problem_bad(p, NULL, "frequency_penalty must be in [-2, 2], got %s.", number(a->frequency).s);
+		return problem_bad(p, NULL, "frequency_penalty must be in [-2, 2], got %s.",
+		                   number(a->frequency).s);
 	if (!isfinite(a->repetition))
 		return problem_bad(p, NULL, "repetition_penalty must be a finite number, got %s.",
 		                   number(a->repetition).s);
@@ -63,7 +65,8 @@ static int numbers(struct ask *a, struct problem *p)
 		return problem_value(p, "top_p", number(a->top_p).s, "top_p must be in (0, 1], got %s.",
 		                     number(a->top_p).s);
 	if (a->top_k < -1)
-		return problem_bad(p, NULL, "top_k must be 0 (disable), or at least 1, got %s.", whole(a->top_k).s);
+		return problem_bad(p, NULL, "top_k must be 0 (disable), or at least 1, got %s.",
+		                   whole(a->top_k).s);
 	if (!(a->min_p >= 0 && a->min_p <= 1))
 		return problem_bad(p, NULL, "min_p must be in [0, 1], got %s.", number(a->min_p).s);
 	/* Floats on the wire: what vanishes or overflows there must not become "off" by accident. */
@@ -101,8 +104,8 @@ static int lengths(struct ask *a, const struct ask_limits *l, struct problem *p)
 	if (a->stream_interval < l->stream_interval)
 		a->stream_interval = l->stream_interval;
 	if (a->truncate != ASK_NONE && a->truncate < -1)
-		return problem_field(p, "truncate_prompt_tokens", "truncate_prompt_tokens must be -1 or more, "
-		                     "got %s.", whole(a->truncate).s);
+		return problem_field(p, "truncate_prompt_tokens", "truncate_prompt_tokens must be -1 or "
+		                     "more, got %s.", whole(a->truncate).s);
 	if (a->truncate != ASK_NONE && l->context && a->truncate > l->context)
 		return problem_value(p, "truncate_prompt_tokens", whole(a->truncate).s,
 		                     "truncate_prompt_tokens=%s cannot be greater than max_model_len = %s. "
@@ -151,15 +154,16 @@ static int stops(struct ask *a, const struct ask_limits *l, struct problem *p)
 			bytes += a->stop_len[i];
 		}
 		if (bytes > ASK_STOP_BYTES)
-			return problem_bad(p, "stop", "The stop strings are %zu bytes long together; at most %d "
-			                   "are allowed.", bytes, ASK_STOP_BYTES);
+			return problem_bad(p, "stop", "The stop strings are %zu bytes long together; at "
+			                   "most %d are allowed.", bytes, ASK_STOP_BYTES);
 		a->n_stop = (int)n;
 	}
 	v = json_object_get(a->root, "stop_token_ids");
 	if (v && !json_is_null(v) && field_ids(v, "stop_token_ids", l->vocab, &a->stop_ids, p) < 0)
 		return -1;
 	if (a->stop_ids.n > SR_LIST_MAX)
-		return problem_bad(p, "stop_token_ids", "stop_token_ids has %u entries; at most %d are allowed.",
+		return problem_bad(p, "stop_token_ids", "stop_token_ids has %u entries; at most %d are "
+		                   "allowed.",
 		                   a->stop_ids.n, SR_LIST_MAX);
 	return 0;
 }
@@ -175,7 +179,8 @@ static int allowed(struct ask *a, const struct ask_limits *l, struct problem *p)
 	if (field_ids(v, "allowed_token_ids", 0, &a->allowed, p) < 0)
 		return -1;
 	if (!a->allowed.n)
-		return problem_value(p, "allowed_token_ids", "[]", "allowed_token_ids is not None and empty!");
+		return problem_value(p, "allowed_token_ids", "[]", "allowed_token_ids is not None and "
+		                     "empty!");
 	for (i = 0; i < a->allowed.n; i++)
 		if (a->allowed.id[i] < 0 || a->allowed.id[i] >= l->vocab) {
 			snprintf(value, sizeof(value), "[%lld]",
@@ -200,8 +205,8 @@ static int bias(struct ask *a, const struct ask_limits *l, struct problem *p)
 	if (!o || json_is_null(o))
 		return 0;
 	if (!json_is_object(o))
-		return problem_field(p, "logit_bias", "logit_bias must be an object of token ids and numbers, "
-		                     "not %s.", field_type(o));
+		return problem_field(p, "logit_bias", "logit_bias must be an object of token ids and "
+		                     "numbers, not %s.", field_type(o));
 	if (json_object_size(o) > SR_LIST_MAX)
 		return problem_bad(p, "logit_bias", "logit_bias has %zu entries; at most %d are allowed.",
 		                   json_object_size(o), SR_LIST_MAX);
@@ -216,8 +221,8 @@ static int bias(struct ask *a, const struct ask_limits *l, struct problem *p)
 		}
 		id = strtoll(key, &end, 10);
 		if (end == key || *end)
-			return problem_bad(p, "logit_bias", "logit_bias contains key(s) that cannot be converted "
-			                   "to integer token IDs: ['%.32s']", key);
+			return problem_bad(p, "logit_bias", "logit_bias contains key(s) that cannot be "
+			                   "converted to integer token IDs: ['%.32s']", key);
 		if (id < 0 || id >= l->vocab) {
 			snprintf(list, sizeof(list), "[%lld]", id);
 			return problem_value(p, "logit_bias", list, "token_id(s) %s in logit_bias contain "
@@ -238,11 +243,13 @@ static int bad_words(struct ask *a, struct problem *p)
 	if (!v)
 		return 0;
 	if (!json_is_array(v))
-		return problem_field(p, "bad_words", "bad_words must be a list of strings, not %s.", field_type(v));
+		return problem_field(p, "bad_words", "bad_words must be a list of strings, not %s.",
+		                     field_type(v));
 	json_array_foreach(v, i, s) {
 		snprintf(at, sizeof(at), "bad_words.%zu", i);
 		if (!json_is_string(s))
-			return problem_field(p, at, "bad_words[%zu] must be a string, not %s.", i, field_type(s));
+			return problem_field(p, at, "bad_words[%zu] must be a string, not %s.", i,
+			                     field_type(s));
 		if (!json_string_length(s))
 			return problem_bad(p, NULL, "bad_words cannot contain an empty string.");
 	}
@@ -314,6 +321,7 @@ int ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p)
 		return problem_bad(p, "priority", "Got priority %s but priority scheduling is not enabled "
 		                   "(--scheduling-policy priority).", whole(a->priority).s);
 	if (a->priority > INT32_MAX || a->priority < INT32_MIN)
-		return problem_bad(p, "priority", "priority must fit in 32 bits, got %s.", whole(a->priority).s);
+		return problem_bad(p, "priority", "priority must fit in 32 bits, got %s.",
+		                   whole(a->priority).s);
 	return 0;
 }
