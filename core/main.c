@@ -153,6 +153,7 @@ static int open_backend(struct daemon *d)
 	static const char *const name[] = { [DEVICE_AUTO] = NULL, [DEVICE_CPU] = "cpu",
 		[DEVICE_CUDA] = "cuda", [DEVICE_NULL] = "null" };
 	struct load *load;
+	bool dummy;
 	int r;
 
 	d->ops = sr_backend_find(name[d->cfg.device], d->err, sizeof(d->err));
@@ -160,7 +161,8 @@ static int open_backend(struct daemon *d)
 		return fail(d, "--device");
 	if (d->cfg.device == DEVICE_NULL)
 		sr_null_pace(d->cfg.null_step_us, d->cfg.null_token_us);
-	if (model_open(&d->model, d->where.path, d->err, sizeof(d->err)) < 0)
+	dummy = strcmp(d->cfg.load_format, "dummy") == 0;
+	if ((dummy ? model_open_dummy : model_open)(&d->model, d->where.path, d->err, sizeof(d->err)) < 0)
 		return fail(d, "cannot open the model");
 	if (plan_make(&d->plan, &d->cfg, d->model, d->ops, d->err, sizeof(d->err)) < 0)
 		return fail(d, "cannot plan the memory");
@@ -177,6 +179,8 @@ static int open_backend(struct daemon *d)
 	                sizeof(d->err)) < 0)
 		return fail(d, "cannot load the model");
 	r = d->ops->open(&d->b, &d->model->m, load_source(load), &d->plan.limits, d->err, sizeof(d->err));
+	if (r < 0 && *load_error(load))       /* it names file, offset and reason */
+		snprintf(d->err, sizeof(d->err), "%s", load_error(load));
 	load_destroy(load);
 	return r < 0 ? fail(d, "cannot load the model") : 0;
 }
