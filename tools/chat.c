@@ -75,7 +75,8 @@ _Noreturn static void run_daemon(const struct chat *c, int log)
 		}
 	}
 	execvp("slipringd", argv);
-	dprintf(STDERR_FILENO, "slipringd cannot be started: %s; it belongs beside slipring or into PATH\n", strerror(errno));
+	dprintf(STDERR_FILENO, "slipringd cannot be started: %s; it belongs beside slipring or into PATH\n",
+	        strerror(errno));
 	_exit(127);
 }
 
@@ -327,7 +328,8 @@ int cmd_chat(int argc, char **argv)
 		if (rc < 0)
 			fprintf(stderr, "slipring chat: %s\n", err);
 		else
-			fprintf(stderr, "slipring chat: there is no option %s, or it needs a value; see slipring chat --help\n", argv[i]);
+			fprintf(stderr, "slipring chat: there is no option %s, or it needs a value; see slipring chat --help\n",
+			        argv[i]);
 		return 2;
 	}
 	rc = run(&c, once);

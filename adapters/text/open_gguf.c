@@ -134,7 +134,8 @@ static int read_id(const struct sr_text *t, const struct gguf *g, const char *ke
 static int read_ends(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
 {
 	static const char *const stops[] = { "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id" };
-	static const char *const turn_ends[] = { "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>" };
+	static const char *const turn_ends[] = { "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>",
+	                                         "<end_of_turn>" };
 	bool add_bos = t->pre.add_bos, add_eos = false;
 	int32_t id;
 	int rc;

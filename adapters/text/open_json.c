@@ -167,7 +167,8 @@ static int read_vocab(const struct job *j, const json_t *model, const json_t *ad
 		if (!json_is_integer(id) || !json_is_string(s) || !json_string_length(s) ||
 		    vocab_set(v, json_integer_value(id), json_string_value(s), json_string_length(s),
 		              VOCAB_ADDED | (is_true(item, "special") ? VOCAB_SPECIAL : 0)))
-			return refuse(j, -EINVAL, TOKENIZER, "added_tokens: not an id and a content of its own", json_string_value(s));
+			return refuse(j, -EINVAL, TOKENIZER, "added_tokens: not an id and a content of its own",
+			              json_string_value(s));
 		if (is_true(item, "single_word"))
 			return refuse(j, -ENOTSUP, TOKENIZER, "added_tokens with", "single_word");
 	}

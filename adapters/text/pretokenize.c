@@ -92,7 +92,8 @@ int pre_add(struct pre *p, const char *re, size_t n, bool literal, bool drop, ch
 		options |= PCRE2_LITERAL;
 	else
 		options |= PCRE2_UCP;
-	code = pcre2_compile((PCRE2_SPTR)(literal ? re : spelled), literal ? n : (size_t)len, options, &rc, &at, NULL);
+	code = pcre2_compile((PCRE2_SPTR)(literal ? re : spelled), literal ? n : (size_t)len, options,
+	                     &rc, &at, NULL);
 	if (!code) {
 		pcre2_get_error_message(rc, (PCRE2_UCHAR *)why, sizeof(why));
 		snprintf(err, errlen, "pre_tokenizer pattern '%.*s': %s at %zu", n > 200 ? 200 : (int)n, re, why, at);
@@ -129,7 +130,8 @@ int pre_named(struct pre *p, const char *name, size_t n, char *err, size_t errle
 			rc = pre_add(p, f->re[k], strlen(f->re[k]), false, false, err, errlen);
 		return rc;
 	}
-	snprintf(err, errlen, "pre-tokenizer '%.*s' (tokenizer.ggml.pre) is not known here", n > 64 ? 64 : (int)n, name);
+	snprintf(err, errlen, "pre-tokenizer '%.*s' (tokenizer.ggml.pre) is not known here",
+	         n > 64 ? 64 : (int)n, name);
 	return -ENOTSUP;
 }
 

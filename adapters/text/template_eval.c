@@ -277,7 +277,8 @@ struct value get_attr(struct render *r, struct value v, struct str name)
 		if (found)
 			return *found;
 	}
-	return v_undefined(r, "'%s object' has no attribute '%.*s'", type_name(v), name.n > 60 ? 60 : (int)name.n, name.s);
+	return v_undefined(r, "'%s object' has no attribute '%.*s'", type_name(v),
+	                   name.n > 60 ? 60 : (int)name.n, name.s);
 }
 
 struct value *arg(struct args *a, size_t i, const char *name)

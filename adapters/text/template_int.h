@@ -179,7 +179,8 @@ struct str to_json(struct render *r, struct value v, struct args *a);
 struct list *to_list(struct render *r, struct value v);
 struct value get_attr(struct render *r, struct value v, struct str name);
 struct value get_item(struct render *r, struct value v, struct value key);
-struct value get_slice(struct render *r, struct value v, struct value from, struct value to, struct value step);
+struct value get_slice(struct render *r, struct value v, struct value from, struct value to,
+                       struct value step);
 struct value *dict_get(struct render *r, const struct dict *d, struct value key);
 void dict_set(struct render *r, struct dict *d, struct value key, struct value v);
 struct value v_dict(struct render *r);

@@ -753,13 +753,15 @@ struct value get_item(struct render *r, struct value v, struct value key)
 	if ((v.t == V_LIST || v.t == V_TUPLE || v.t == V_STR) && (key.t == V_INT || key.t == V_BOOL))
 		return item_at(r, v, key.t == V_INT ? key.u.i : key.u.b);
 	if (key.t == V_STR && v.t == V_DICT)
-		return v_undefined(r, "'dict object' has no attribute '%.*s'", key.u.s.n > 60 ? 60 : (int)key.u.s.n, key.u.s.s);
+		return v_undefined(r, "'dict object' has no attribute '%.*s'",
+		                   key.u.s.n > 60 ? 60 : (int)key.u.s.n, key.u.s.s);
 	if (key.t == V_STR)
 		return get_attr(r, v, key.u.s);
 	return v_undefined(r, "'%s' object has no element '%.60s'", type_name(v), to_str(r, key).s);
 }
 
-struct value get_slice(struct render *r, struct value v, struct value from, struct value to, struct value step)
+struct value get_slice(struct render *r, struct value v, struct value from, struct value to,
+                       struct value step)
 {
 	int64_t n, a, b, d = step.t == V_INT ? step.u.i : 1;
 	struct value out;
