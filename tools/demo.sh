@@ -19,7 +19,7 @@ while [ ! -s "$dir/url" ]; do
 done
 url=$(cat "$dir/url")
 
-question="What is the capital of France, and what is it known for?"
+question="Give me three tips for sleeping well."
 echo "demo: the server is at $url; over HTTP (vLLM's API):"
 echo
 echo "  curl $url/v1/chat/completions -H 'Content-Type: application/json' -d '{\"messages\":[..],\"stream\":true}'"

@@ -1,0 +1,57 @@
+/* slipring.c - the command: finds the subcommand and runs it.  One file per subcommand; each has
+ * int cmd_NAME(int argc, char **argv) with argv[0] its name, and returns the exit code. */
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+#include "core/config.h"
+#include "core/log.h"
+
+static const struct { const char *name; int (*run)(int, char **); const char *what; } command[] = {
+	{ "serve",    cmd_serve,    "serve a model: daemon and OpenAI server in the foreground" },
+	{ "chat",     cmd_chat,     "talk to it in the terminal, over the rings" },
+	{ "generate", cmd_generate, "continue a text, over the rings" },
+	{ "show",     cmd_show,     "what is in a model, and what it needs here" },
+	{ "ping",     cmd_ping,     "the round trip of an empty record" },
+};
+#define N_COMMANDS ((int)(sizeof(command) / sizeof(command[0])))
+
+static int usage(FILE *to)
+{
+	fprintf(to, "Slipring serves language models to the programs of one machine.\n\n"
+	            "  slipring COMMAND [ARGUMENTS]\n\n");
+	for (int i = 0; i < N_COMMANDS; i++)
+		fprintf(to, "  %-10s %s\n", command[i].name, command[i].what);
+	fprintf(to, "\nBegin with:  slipring serve            the default model on http://127.0.0.1:8000\n"
+	            "             slipring chat             in another terminal\n"
+	            "Each command explains itself:  slipring COMMAND --help\n");
+	return to == stdout ? 0 : 2;
+}
+
+int main(int argc, char **argv)
+{
+	const char *name[N_COMMANDS], *near;
+
+	log_open("slipring");
+	if (argc < 2)
+		return usage(stderr);
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+		if (argc < 3)
+			return usage(stdout);
+		argv[1] = argv[2];                /* slipring help serve = slipring serve --help */
+		argv[2] = (char[]){ "--help" };
+	}
+	if (!strcmp(argv[1], "--version")) {
+		printf("slipring %s\n", SLIPRING_VERSION);
+		return 0;
+	}
+	for (int i = 0; i < N_COMMANDS; i++) {
+		if (!strcmp(argv[1], command[i].name))
+			return command[i].run(argc - 1, argv + 1);
+		name[i] = command[i].name;
+	}
+	near = config_nearest(argv[1], name, N_COMMANDS);
+	fprintf(stderr, "slipring: there is no command \"%s\"%s%s%s; see slipring --help\n", argv[1],
+	        near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+	return 2;
+}
