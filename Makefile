@@ -53,15 +53,25 @@ BENCHES := $(patsubst tests/%.c,%,$(wildcard tests/bench_*.c))
 .PHONY: all demo test check sanitize fuzz bench install clean
 all: $(addprefix $(BUILD)/,$(PROGRAMS) $(LIBRARIES))
 
+# Short lines; V=1 shows the commands.
+ifeq ($(V),1)
+say = @true
+else
+say = @printf '  %-5s %s\n' $(1) $@
+Q   = @
+endif
+
 # ---- rules ------------------------------------------------------------------------------------
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(FLAGS_$(basename $(notdir $<))) -MMD -MP -c -o $@ $<
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) $(FLAGS_$(basename $(notdir $<))) -MMD -MP -c -o $@ $<
 
 $(BUILD)/pic/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(FLAGS_$(basename $(notdir $<))) -fPIC -MMD -MP -c -o $@ $<
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) $(FLAGS_$(basename $(notdir $<))) -fPIC -MMD -MP -c -o $@ $<
 
 # Inner loops: each instruction set has its flags; sums must not be contracted or reordered.
 FLAGS_plain  := -O3 -ffp-contract=off
@@ -74,18 +84,22 @@ $(foreach f,avx512 avx512_matmul avx512_attend,$(eval FLAGS_$(f) := $(FLAGS_AVX5
 
 define program
 $(BUILD)/$(1): $(patsubst %.c,$(BUILD)/%.o,$($(1)_SRC))
-	$$(CC) $$(LDFLAGS) -o $$@ $$^ $$($(1)_LIBS) $$(LDLIBS)
+	$$(call say,LD)
+	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$^ $$($(1)_LIBS) $$(LDLIBS)
 -include $(patsubst %.c,$(BUILD)/%.d,$($(1)_SRC))
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
 
 $(BUILD)/libslipring.so: $(BUILD)/pic/shmring/client.o
-	$(CC) -shared $(LDFLAGS) -Wl,-soname,libslipring.so.0 -o $@ $^ $(LDLIBS)
+	$(call say,LD)
+	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,libslipring.so.0 -o $@ $^ $(LDLIBS)
 $(BUILD)/libslipring.a: $(BUILD)/shmring/client.o
-	ar rcs $@ $^
+	$(call say,AR)
+	$(Q)ar rcs $@ $^
 TEXT_LIB := $(TEXT) core/gguf.c core/locate.c
 $(BUILD)/libslipring-text.so: $(patsubst %.c,$(BUILD)/pic/%.o,$(TEXT_LIB))
-	$(CC) -shared $(LDFLAGS) -Wl,-soname,libslipring-text.so.0 -o $@ $^ -ljansson -lpcre2-8 -lutf8proc -lcrypto $(LDLIBS)
+	$(call say,LD)
+	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,libslipring-text.so.0 -o $@ $^ -ljansson -lpcre2-8 -lutf8proc -lcrypto $(LDLIBS)
 -include $(patsubst %.c,$(BUILD)/pic/%.d,$(CLIENT) $(TEXT_LIB))
 
 # A test, fuzzer or benchmark names what it is linked with on its first line:
@@ -94,7 +108,8 @@ $(BUILD)/libslipring-text.so: $(patsubst %.c,$(BUILD)/pic/%.o,$(TEXT_LIB))
 link_of = $(shell sed -n '1s,^/\* LINK:\(.*\)\*/$$,\1,p' $(1))
 define test
 $(BUILD)/tests/$(1): $(BUILD)/tests/$(1).o $(patsubst %.c,$(BUILD)/%.o,$(filter %.c,$(call link_of,tests/$(1).c)))
-	$$(CC) $$(LDFLAGS) $$(if $$(filter fuzz_%,$(1)),$$(FUZZ_LD)) -o $$@ $$^ $(filter-out %.c,$(call link_of,tests/$(1).c)) $$(LDLIBS)
+	$$(call say,LD)
+	$$(Q)$$(CC) $$(LDFLAGS) $$(if $$(filter fuzz_%,$(1)),$$(FUZZ_LD)) -o $$@ $$^ $(filter-out %.c,$(call link_of,tests/$(1).c)) $$(LDLIBS)
 -include $(BUILD)/tests/$(1).d $(patsubst %.c,$(BUILD)/%.d,$(filter %.c,$(call link_of,tests/$(1).c)))
 endef
 $(foreach t,$(TESTS) $(BENCHES),$(eval $(call test,$(t))))
@@ -104,16 +119,16 @@ $(TESTS:%=$(BUILD)/tests/%): LDLIBS += -lcmocka
 # ---- what people call -------------------------------------------------------------------------
 
 demo:
-	tools/setup.sh build
-	$(MAKE) all
-	tools/fetch-model.sh
-	tools/demo.sh $(BUILD)
+	@tools/setup.sh build
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@tools/fetch-model.sh
+	@tools/demo.sh $(BUILD)
 
 test:
-	tools/setup.sh test
-	$(MAKE) all tests
-	tools/fetch-model.sh
-	tests/run.sh $(BUILD)
+	@tools/setup.sh test
+	@$(MAKE) --no-print-directory -j$$(nproc) all tests
+	@tools/fetch-model.sh
+	@tests/run.sh $(BUILD)
 
 .PHONY: tests
 tests: $(TESTS:%=$(BUILD)/tests/%)
