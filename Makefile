@@ -38,7 +38,7 @@ slipringd_LIBS    := -luring -lhugetlbfs -ljansson -lyaml -lxxhash -lcrypto
 slipring-http_SRC := $(wildcard adapters/http/*.c) $(TEXT) $(CLIENT) $(LEAVES)
 slipring-http_LIBS := -luring -ljansson -lyaml -lssl -lcrypto -lpcre2-8 -lutf8proc
 slipring_SRC      := $(wildcard tools/*.c) $(TEXT) $(CLIENT) $(LEAVES) $(wildcard core/model*.c) core/plan.c $(KERNELS)
-slipring_LIBS     := -luring -ljansson -lyaml -lcrypto -lpcre2-8 -lutf8proc
+slipring_LIBS     := -luring -ljansson -lyaml -lcrypto -lpcre2-8 -lutf8proc -lcurl
 
 # A program is built once its main() is there, so that every commit builds.
 PROGRAMS := $(if $(wildcard core/main.c),slipringd) $(if $(wildcard adapters/http/main.c),slipring-http) \

@@ -11,6 +11,7 @@ static const struct { const char *name; int (*run)(int, char **); const char *wh
 	{ "serve",    cmd_serve,    "serve a model: daemon and OpenAI server in the foreground" },
 	{ "chat",     cmd_chat,     "talk to it in the terminal, over the rings" },
 	{ "generate", cmd_generate, "continue a text, over the rings" },
+	{ "bench",    cmd_bench,    "measure a server, as vllm bench serve does; or the rings" },
 	{ "show",     cmd_show,     "what is in a model, and what it needs here" },
 	{ "ping",     cmd_ping,     "the round trip of an empty record" },
 };

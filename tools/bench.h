@@ -1,0 +1,269 @@
+/* bench.h - what the files of `slipring bench serve` share: what was asked (options), what is
+ * sent and when (load), what came back (answers), and what that amounts to (summary).
+ *
+ * One thread.  Times are seconds of CLOCK_MONOTONIC as double (0.1 ns at a month of uptime);
+ * definitions of all numbers are those of `vllm bench serve`, so that files compare.
+ */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <time.h>
+
+#include <jansson.h>
+
+#include "adapters/text/slipring-text.h"
+
+#define BENCH_WORDS 64       /* values of a flag that takes several */
+#define BENCH_FORMAT 1       /* of what is ours in a result file: the object "slipring" */
+
+/* ---- options (bench_options.c) ---------------------------------------------------------------- */
+
+struct bench_words { const char *word[BENCH_WORDS]; int n; };
+
+struct bench_options {
+	/* who is asked */
+	const char *backend;             /* openai, vllm: completions; openai-chat */
+	const char *transport;           /* http, ring */
+	const char *base_url, *host, *endpoint;
+	int64_t port;
+	const char *socket, *instance;   /* of the daemon, for the ring */
+	const char *model, *served_name, *tokenizer;
+	struct bench_words header;       /* K=V */
+	bool insecure, skip_tokenizer;
+	double ready_timeout;            /* s; 0 = no ready check */
+
+	/* what is sent */
+	const char *dataset, *dataset_path;
+	int64_t n_prompts, seed, input_len, output_len;   /* lengths: 0 = the dataset's */
+	int64_t random_input, random_output, random_prefix;
+	const char *random_range;        /* a number, or JSON {"input":, "output":} */
+	int64_t sharegpt_output, custom_output;           /* 0 = as the dataset says; custom: -1 */
+	int64_t prefix_len, suffix_len, n_prefixes, prefix_output;
+	int64_t trace_chunk;
+	double trace_seconds;            /* one unit of the trace's clock */
+	const char *trace_time, *trace_input, *trace_output, *trace_hashes;
+	bool no_oversample, keep_order, no_template, ignore_eos, send_ids;
+	const char *template_kwargs;     /* JSON */
+	double temperature, top_p, min_p, frequency, presence, repetition; /* NaN = not sent */
+	int64_t top_k, logprobs;         /* -1 = not sent */
+	const char *extra_body;          /* JSON */
+
+	/* when */
+	double rate, burstiness;         /* inf = all at once; inf = even gaps */
+	const char *ramp;                /* linear, exponential, or NULL */
+	double ramp_start, ramp_end;
+	int64_t concurrency;             /* 0 = any */
+	int self_timed;                  /* -1 = as the dataset wants */
+	int64_t warmups;
+
+	/* what is made of it */
+	const char *metrics, *percentiles;  /* lists with commas */
+	struct bench_words goodput, metadata;
+	double steady;                   /* share of the peak concurrency that counts as steady */
+	bool save, detailed, append, quiet;
+	const char *dir, *filename, *baseline, *label, *id_prefix;
+};
+
+/* 0; 1 = help was printed; -EINVAL and a sentence.  Strings point into argv. */
+int bench_options(struct bench_options *o, int argc, char **argv, char *err, size_t errlen);
+
+bool bench_chat(const struct bench_options *o);
+bool bench_ring(const struct bench_options *o);
+
+/* ---- what is sent, and when (bench_data.c, bench_files.c, bench_arrival.c) -------------------- */
+
+struct bench_prompt {
+	char *text;                  /* UTF-8, or NULL: ids alone */
+	size_t n_text;
+	int32_t *ids;                /* [n_ids], or NULL: text alone */
+	uint32_t n_ids;              /* the client's count, also without ids */
+	uint32_t max_tokens;
+	double at;                   /* s after the start, of a timed trace */
+	bool borrowed;               /* text and ids belong to another prompt */
+};
+
+struct bench_load {
+	struct bench_prompt *prompt; /* [n] */
+	size_t n, cap;
+};
+
+/* Draw or read the prompts.  text may be NULL (no tokenizer): then only `custom` can be read. */
+int  bench_load(struct bench_load *l, const struct bench_options *o, const struct sr_text *text,
+                char *err, size_t errlen);
+int  bench_load_files(struct bench_load *l, const struct bench_options *o, const struct sr_text *text,
+                      char *err, size_t errlen);
+int  bench_load_add(struct bench_load *l, const struct bench_prompt *p);
+void bench_load_free(struct bench_load *l);
+
+/* Decode ids and encode again until the text has exactly `want` tokens (ten tries); fill p. */
+struct pcg;
+int  bench_exact(struct bench_prompt *p, const struct sr_text *text, int32_t *ids, uint32_t n, uint32_t want,
+                 struct pcg *rng);
+int  bench_decode(struct bench_prompt *p, const struct sr_text *text);
+
+/* at[n]: when each request is to be sent, in seconds after the start. */
+int  bench_arrivals(double *at, const struct bench_load *l, const struct bench_options *o);
+
+/* The generators whose draws vLLM's benchmark uses, so that a seed means the same here: numpy's
+ * PCG64 (prompts), and the Mersenne Twister as numpy (arrivals) and as Python's random (order). */
+__extension__ typedef unsigned __int128 bench_u128;
+struct pcg { bench_u128 state, inc; uint32_t half; bool has_half; };
+struct twister { uint32_t word[624]; int next; double gauss; bool has_gauss; };
+
+void     pcg_seed(struct pcg *g, uint64_t seed);
+uint64_t pcg_below(struct pcg *g, uint64_t n);                 /* uniform in [0, n) */
+void     twister_seed_numpy(struct twister *t, uint32_t seed);
+void     twister_seed_python(struct twister *t, uint64_t seed);
+double   twister_real(struct twister *t);                      /* [0, 1), 53 bits */
+double   twister_gamma(struct twister *t, double shape);       /* scale 1 */
+uint64_t twister_below(struct twister *t, uint64_t n);         /* Python's randrange(n) */
+
+/* ---- what came back (bench_run.c, bench_http.c, bench_ring.c) --------------------------------- */
+
+enum bench_state { BENCH_UNSENT, BENCH_LIVE, BENCH_OK, BENCH_FAILED, BENCH_CUT };
+
+struct bench_answer {
+	enum bench_state state;      /* CUT: still under way when the user interrupted */
+	uint32_t n_input, n_output;  /* tokens; as the server says, else as counted here */
+	double due;                  /* intended time of sending */
+	double start;                /* when it was sent */
+	double late;                 /* of that delay, what was this program's own fault */
+	double ttft, latency;        /* from start; to the first, to the last chunk */
+	double last;                 /* time of the latest chunk */
+	double *itl;                 /* [n_itl] gaps between chunks */
+	size_t n_itl, cap_itl;
+	size_t n_chunks;
+	char *text;
+	size_t n_text, cap_text;
+	char error[240];
+};
+
+struct bench_run {
+	const struct bench_options *o;
+	const struct bench_load *load;
+	const double *at;            /* [load->n] */
+	const char *model;           /* its name in requests */
+	const struct sr_text *text;  /* tokenizer, or NULL */
+	const char *url;             /* of the endpoint */
+	const char *socket;          /* of the daemon */
+	const volatile sig_atomic_t *stop;
+	bool bar;                    /* show progress */
+
+	struct bench_answer *answer; /* [load->n] */
+	size_t n_sent, n_live, n_done, n_failed;
+	uint64_t n_tokens;           /* chunks so far, for the bar */
+	double begin, end;           /* first send, last answer */
+	double freed;                /* when a place for another request was last freed */
+};
+
+/* A way to the server: two of them. */
+struct bench_wire {
+	int  (*open)(void **wire, struct bench_run *r, char *err, size_t errlen);
+	/* Send request i.  0; -EAGAIN not now: turn() first; other -errno: nothing goes any more. */
+	int  (*send)(void *wire, size_t i);
+	/* Take what has come, or sleep until something does or `until` (bench_now()) is past.
+	 * 0, or -errno: the server is gone and every request under way has failed. */
+	int  (*turn)(void *wire, double until);
+	void (*close)(void *wire);
+};
+extern const struct bench_wire bench_wire_http, bench_wire_ring;
+
+int    bench_run(struct bench_run *r, char *err, size_t errlen);
+void   bench_run_free(struct bench_run *r);
+double bench_now(void);
+void   bench_chunk(struct bench_run *r, struct bench_answer *a, double now);
+int    bench_text(struct bench_answer *a, const char *s, size_t n);
+void   bench_done(struct bench_run *r, struct bench_answer *a, const char *error); /* NULL = well */
+
+/* One small request and its whole answer, before or after the run: GET if body is NULL.  The
+ * HTTP status, or -errno; *out is malloc'ed. */
+int  bench_fetch(const struct bench_options *o, const char *url, const char *body, char **out,
+                 char *err, size_t errlen);
+char *bench_http_body(const struct bench_run *r, const char *frame, size_t i);
+char *bench_http_frame(const struct bench_run *r, char *err, size_t errlen);
+
+/* ---- the stream's events (bench_sse.c) -------------------------------------------------------- */
+
+struct sse { char *held; size_t n, cap; };   /* the beginning of a line whose end has not come */
+
+struct sse_event {
+	bool done;                   /* [DONE] */
+	bool choices;                /* "choices" is there and not empty */
+	const char *text;            /* JSON string of the first choice, without quotes, or NULL */
+	size_t n_text;
+	int64_t n_prompt, n_output;  /* of "usage", -1 = not there */
+	const char *error;           /* message of "error", as text */
+	size_t n_error;
+};
+
+/* Hand every whole event in these bytes to take().  0, what take() returned, -EBADMSG: a data
+ * line is no JSON object, -E2BIG: a line is longer than any event, -ENOMEM. */
+int  sse_feed(struct sse *s, const char *p, size_t n, int (*take)(void *arg, const struct sse_event *e), void *arg);
+int  sse_end(struct sse *s, int (*take)(void *arg, const struct sse_event *e), void *arg);
+void sse_free(struct sse *s);
+int  sse_scan(const char *p, size_t n, struct sse_event *e);
+size_t sse_unescape(const char *s, size_t n, char *out);  /* room for n bytes; the length */
+
+/* ---- what it amounts to (bench_metrics.c, bench_report.c, bench_save.c) ----------------------- */
+
+#define BENCH_PERCENTILES 16
+#define BENCH_METRICS 6
+
+struct bench_stat {              /* of one quantity, in seconds */
+	double mean, median, std;
+	double p[BENCH_PERCENTILES];
+};
+
+struct bench_summary {
+	bool tokenizer;              /* token counts mean something */
+	size_t completed, failed, cut, unsent;
+	uint64_t n_input, n_output;
+	double duration;
+	double requests_per_s, goodput, output_per_s, total_per_s, peak_per_s;
+	size_t peak_concurrent;
+	bool has_goodput;
+	int n_p;
+	double p[BENCH_PERCENTILES];
+	struct bench_stat stat[BENCH_METRICS]; /* in the order of bench_metric[] */
+
+	/* what vLLM's does not have */
+	double late_mean, late_p99, late_max;  /* how late this program sent, of its own fault */
+	struct bench_stat open_ttft, open_e2el;/* from the intended time of sending */
+	struct {
+		bool there;
+		double from, seconds, requests_per_s, output_per_s;
+		size_t concurrency, n;
+		struct bench_stat ttft, itl;
+	} steady;
+};
+
+struct bench_metric { const char *name, *label, *title; };
+extern const struct bench_metric bench_metric[BENCH_METRICS];
+
+int    bench_summarize(struct bench_summary *s, const struct bench_run *r, char *err, size_t errlen);
+bool   bench_chosen(const struct bench_options *o, const struct bench_summary *s, int metric);
+void   bench_stat(struct bench_stat *s, double *v, size_t n, const double *p, int n_p); /* sorts v */
+double bench_percentile(const double *sorted, size_t n, double p);
+/* "ttft:200": name and milliseconds, -EINVAL */
+int    bench_slo(const char *word, char *name, size_t n, double *ms);
+
+void   bench_print(FILE *to, const struct bench_summary *s, const struct bench_run *r);
+void   bench_print_more(FILE *to, const struct bench_summary *s, const struct bench_run *r);
+size_t bench_real(char *out, size_t n, double v);         /* as Python prints a float */
+
+struct bench_about { const char *model_id, *tokenizer_id; time_t when; };
+json_t *bench_result(const struct bench_summary *s, const struct bench_run *r, const struct bench_about *a,
+                     bool detailed);
+int    bench_save(const struct bench_summary *s, const struct bench_run *r, const struct bench_about *a,
+                  char *err, size_t errlen);
+int    bench_save_baseline(const struct bench_summary *s, const struct bench_run *r, const struct bench_about *a,
+                           char *err, size_t errlen);
+/* Where the baseline of this name is, or would be. */
+int    bench_baseline_path(const char *name, char *out, size_t n, char *err, size_t errlen);
+
+#endif
