@@ -1,4 +1,4 @@
-/* LINK: kernels/backend.c kernels/null/null.c kernels/forward.c kernels/rope.c kernels/cpu/backend.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/roof.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c tests/tiny.c */
+/* LINK: kernels/backend.c kernels/null/null.c kernels/forward.c kernels/rope.c kernels/cpu/backend.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/roof.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/repack.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c tests/tiny.c */
 /* test_cpu.c - the CPU back end through its door: against a transformer written down once more in
  * double precision, and against itself: the same sequence gives the same bits in any company,
  * chunking, number of threads and prefix sharing. */
@@ -218,6 +218,10 @@ static void test_reference(void **state)
 		{ "q8_0", SR_Q8_0, TINY_UNTIED, 0.1, 0, 1, SR_SILU, SR_ROPE_PLAIN, 0 },
 		{ "q4_0", SR_Q4_0, 0, 0.1, 0, 1, SR_SILU, SR_ROPE_PLAIN, 0 },
 		{ "q4_1", SR_Q4_1, TINY_BIAS | TINY_UNTIED, 0.1, 33, 1, SR_SILU, SR_ROPE_PLAIN, 0 },
+		{ "awq", SR_AWQ4, TINY_UNTIED, 0.1, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0 },
+		{ "gptq", SR_GPTQ4, TINY_BIAS, 0.1, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0 },
+		{ "gptq_v2", SR_GPTQ4_V2, 0, 0.1, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0 },
+		{ "compressed-tensors", SR_CT4, 0, 0.1, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0 },
 		{ "one of each", SR_Q8_0, TINY_MIXED, 0.1, 0, 1, SR_SILU, SR_ROPE_PLAIN, 0 },
 	};
 	static const char *tables[] = { "plain", "avx2", "avx512" };

@@ -1,4 +1,4 @@
-/* LINK: kernels/forward.c kernels/rope.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/roof.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c tests/tiny.c */
+/* LINK: kernels/forward.c kernels/rope.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/roof.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/repack.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c tests/tiny.c */
 /* test_parity.c - verb by verb: every table of inner loops against plain C, through put and get.
  * A verb is run on two back ends that were opened with the same model and given the same places;
  * what it leaves is compared relative to the size of the row. */

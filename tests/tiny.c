@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,12 +123,109 @@ static void dense_row(int32_t type, int32_t k, const uint8_t *from, float *to)
 	}
 }
 
+/* ---- 4-bit matrices whose scales and zero points lie apart -------------------------------------- */
+
+static bool is_apart(int32_t type)
+{
+	return type == SR_AWQ4 || type == SR_GPTQ4 || type == SR_GPTQ4_V2 || type == SR_CT4;
+}
+
+static struct sr_extent more(struct tiny *t, size_t bytes)
+{
+	struct sr_extent e = { .offset = t->size, .bytes = bytes };
+
+	t->bytes = realloc(t->bytes, t->size + bytes);
+	assert(t->bytes);
+	t->size += bytes;
+	return e;
+}
+
+/* Random nibbles from `low` up, so that zero points are somewhere in the middle. */
+static struct sr_extent more_nibbles(struct tiny *t, size_t n, uint8_t low, uint8_t range, uint64_t *s)
+{
+	struct sr_extent e = more(t, n / 2);
+
+	for (size_t i = 0; i < n; i++) {
+		uint8_t v = (uint8_t)(low + (next(s) >> 40) % range), *at = t->bytes + e.offset + i / 2;
+
+		*at = i % 2 ? (uint8_t)(*at | v << 4) : v;
+	}
+	return e;
+}
+
+/* Groups of 32, but "down" one group; of compressed-tensors "k" has no zero points. */
+static void add_apart(struct tiny *t, struct sr_tensor *w, const char *name, int32_t type, int32_t n, int32_t k,
+                      float size, uint64_t *s)
+{
+	int32_t group = strcmp(name, "down") ? 32 : 0;
+	size_t groups = group ? (size_t)(k / group) : 1;
+	bool ct = type == SR_CT4;
+
+	*w = (struct sr_tensor){ .name = name, .type = type, .n = n, .k = k, .group = group,
+		.scale_type = ct ? SR_BF16 : SR_F16 };
+	w->data = more_nibbles(t, (size_t)n * (size_t)k, 0, 16, s);
+	if (!ct || strcmp(name, "k"))
+		w->zero = more_nibbles(t, ((size_t)n + 7) / 8 * 8 * groups, 5, 6, s);
+	w->scale = more(t, (size_t)n * groups * 2);
+	for (size_t i = 0; i < (size_t)n * groups; i++) {
+		float f = size * (0.5f + 0.5f * fabsf(uniform(s))) / 12;
+		uint16_t u = ct ? brain(f) : half(f);
+
+		memcpy(t->bytes + w->scale.offset + 2 * i, &u, 2);
+	}
+}
+
+static int nibble_at(const struct tiny *t, const struct sr_extent *e, size_t word, int i)
+{
+	uint8_t b = t->bytes[e->offset + 4 * word + (size_t)i / 2];
+
+	return i % 2 ? b >> 4 : b & 15;
+}
+
+/* Weight of output o and input i, as each format's description has it. */
+static float apart_weight(const struct tiny *t, const struct sr_tensor *w, size_t o, size_t i)
+{
+	static const int awq[8] = { 0, 4, 1, 5, 2, 6, 3, 7 }; /* where an output's nibble is */
+	size_t n = (size_t)w->n, k = (size_t)w->k, group = w->group ? (size_t)w->group : k;
+	size_t g = i / group, groups = k / group, at;
+	int q, z = 8;
+	uint16_t u;
+
+	switch (w->type) {
+	case SR_AWQ4:
+		q = nibble_at(t, &w->data, i * (n / 8) + o / 8, awq[o % 8]);
+		z = nibble_at(t, &w->zero, g * (n / 8) + o / 8, awq[o % 8]);
+		at = g * n + o;
+		break;
+	case SR_CT4:
+		q = nibble_at(t, &w->data, o * (k / 8) + i / 8, (int)(i % 8));
+		if (w->zero.bytes)
+			z = nibble_at(t, &w->zero, o / 8 * groups + g, (int)(o % 8));
+		at = o * groups + g;
+		break;
+	default:
+		q = nibble_at(t, &w->data, i / 8 * n + o, (int)(i % 8));
+		z = nibble_at(t, &w->zero, g * (n / 8) + o / 8, (int)(o % 8));
+		z += w->type == SR_GPTQ4;
+		at = g * n + o;
+	}
+	memcpy(&u, t->bytes + w->scale.offset + 2 * at, 2);
+	return (float)(q - z) * (w->type == SR_CT4 ? unbrain(u) : unhalf(u));
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------ */
+
 /* One tensor at the end of the bytes. */
 static void add(struct tiny *t, struct sr_tensor *w, const char *name, int32_t type, int32_t n, int32_t k,
                 float around, float size, uint64_t *s)
 {
-	size_t row = row_bytes(type, k);
+	size_t row;
 
+	if (is_apart(type)) {
+		add_apart(t, w, name, type, n, k, size, s);
+		return;
+	}
+	row = row_bytes(type, k);
 	*w = (struct sr_tensor){ .name = name, .type = type, .n = n, .k = k,
 		.data = { .offset = t->size, .bytes = row * (size_t)n } };
 	t->bytes = realloc(t->bytes, t->size + w->data.bytes);
@@ -191,7 +289,7 @@ struct tiny *tiny_create(const struct sr_model *shape, int32_t type, unsigned fl
 	assert(m->layer);
 #define TYPE (flags & TINY_MIXED ? types[turn++ % 6] : type)
 	in = 2 / sqrtf((float)m->D);
-	add(t, &m->embed, "embed", type, m->V, m->D, 0, 1, &s);
+	add(t, &m->embed, "embed", is_apart(type) ? SR_F16 : type, m->V, m->D, 0, 1, &s);
 	for (int32_t l = 0; l < m->L; l++) {
 		struct sr_layer *y = &m->layer[l];
 
@@ -237,11 +335,15 @@ void tiny_destroy(struct tiny *t)
 float *tiny_dense(const struct tiny *t, const struct sr_tensor *w)
 {
 	float *f = calloc((size_t)w->n * (size_t)w->k, sizeof(*f));
-	size_t row = row_bytes(w->type, w->k);
+	size_t k = (size_t)w->k;
 
 	assert(f);
-	for (int32_t i = 0; i < w->n; i++)
-		dense_row(w->type, w->k, t->bytes + w->data.offset + (size_t)i * row, f + (size_t)i * (size_t)w->k);
+	for (size_t i = 0; i < (size_t)w->n; i++) {
+		if (!is_apart(w->type))
+			dense_row(w->type, w->k, t->bytes + w->data.offset + i * row_bytes(w->type, w->k), f + i * k);
+		for (size_t j = 0; is_apart(w->type) && j < k; j++)
+			f[i * k + j] = apart_weight(t, w, i, j);
+	}
 	for (size_t i = 0; i < (size_t)w->n * (size_t)w->k; i++)
 		f[i] += w->add;
 	return f;

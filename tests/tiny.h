@@ -27,7 +27,8 @@ struct tiny {
 /* The sizes of a model that is quick to run: 2 layers, 4 query heads, 2 KV heads. */
 struct sr_model tiny_shape(void);
 
-/* Weights of a type (of norms and biases: F32), from a seed.  Aborts if memory is short. */
+/* Weights of a type (of norms and biases: F32; of the embedding, where the type is for matrices
+ * alone, F16), from a seed.  Aborts if memory is short. */
 struct tiny *tiny_create(const struct sr_model *shape, int32_t type, unsigned flags, uint64_t seed);
 void tiny_destroy(struct tiny *t);
 

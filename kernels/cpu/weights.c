@@ -4,6 +4,9 @@
  * what it reads in one step is one run of memory (huge pages, prefetch across matrices).
  * Adding a weight only says where its pieces will lie; weights_load then reads all pieces,
  * many at a time, and the team packs one set of buffers while the next is being read.
+ *
+ * A matrix whose scales lie apart (see repack.h) cannot be packed piece by piece: all of it is
+ * read into a stage, and each share is packed from there; two stages take turns.
  */
 #include <assert.h>
 #include <errno.h>
@@ -14,6 +17,7 @@
 #include <sys/mman.h>
 
 #include "cpu.h"
+#include "repack.h"
 
 #define BUFFER ((size_t)1 << 19)       /* bytes read at once, if a piece is not larger */
 #define SET    16                      /* buffers in a set; there are two */
@@ -29,15 +33,25 @@ struct piece {                         /* a run of blocks of one part, or a vect
 
 struct buffer { struct piece piece; uint8_t *at, *data; };
 
+struct list { struct piece *piece; size_t n, cap; };
+
+enum { DATA, SCALE, ZERO, N_APART };   /* what a tensor of scales apart has */
+struct stage {
+	const struct piece *piece;     /* the shares of one tensor, [n] */
+	int n, open;                   /* open: reads under way */
+	uint8_t *buffer[N_APART], *at[N_APART]; /* where to read to; where it lies */
+};
+
 struct loader {
-	struct piece *piece;
-	size_t n, cap;
-	size_t largest;
-	uint8_t *mem;
+	struct list list, apart;
+	size_t largest, largest_apart[N_APART], largest_rows;
+	uint8_t *mem, *rows;           /* rows: [threads][largest_rows], 16 of a piece of apart */
 	struct buffer buffer[2][SET];
+	struct stage stage[2];
 	struct sr_backend *b;
 	struct buffer *packing;        /* the set that the team works on */
 	int n_packing;
+	struct stage *repacking;       /* or the stage */
 };
 
 static int64_t fail(int code, char *err, size_t errlen, const char *fmt, ...)
@@ -52,21 +66,26 @@ static int64_t fail(int code, char *err, size_t errlen, const char *fmt, ...)
 	return code;
 }
 
-static int add_piece(struct loader *ld, struct piece p)
+static int add_piece(struct list *l, struct piece p)
 {
-	if (ld->n == ld->cap) {
-		size_t cap = ld->cap ? 2 * ld->cap : 256;
-		struct piece *more = realloc(ld->piece, cap * sizeof(*more));
+	if (l->n == l->cap) {
+		size_t cap = l->cap ? 2 * l->cap : 256;
+		struct piece *more = realloc(l->piece, cap * sizeof(*more));
 
 		if (!more)
 			return -ENOMEM;
-		ld->piece = more;
-		ld->cap = cap;
+		l->piece = more;
+		l->cap = cap;
 	}
-	ld->piece[ld->n++] = p;
+	l->piece[l->n++] = p;
+	return 0;
+}
+
+static int add_read(struct loader *ld, struct piece p)
+{
 	if (p.bytes > ld->largest)
 		ld->largest = p.bytes;
-	return 0;
+	return add_piece(&ld->list, p);
 }
 
 static uint8_t *take(struct dev *d, size_t bytes)
@@ -93,7 +112,7 @@ static int64_t add_vector(struct dev *d, struct weight *w, const struct sr_tenso
 		return (int64_t)bytes;
 	}
 	*out = (float *)take(&b->dev[0], bytes);
-	if (add_piece(b->loader, (struct piece){ .t = t, .dst = (uint8_t *)*out,
+	if (add_read(b->loader, (struct piece){ .t = t, .dst = (uint8_t *)*out,
 			.bytes = t->data.bytes, .rows = 1 }))
 		return fail(-ENOMEM, err, errlen, "no memory for the list of weights");
 	return (int64_t)bytes;
@@ -113,7 +132,7 @@ static int add_blocks(struct loader *ld, const struct sr_tensor *t, const struct
 	for (int32_t b = from; b < to; b += step) {
 		int32_t n = to - b < step ? to - b : step, row = b * KERN_COLS;
 		int32_t rows = n * KERN_COLS < t->n - row ? n * KERN_COLS : t->n - row;
-		int e = add_piece(ld, (struct piece){ .t = t, .part = p, .dst = dst, .row = row,
+		int e = add_read(ld, (struct piece){ .t = t, .part = p, .dst = dst, .row = row,
 			.rows = rows, .from = (uint64_t)row * row_bytes, .bytes = (size_t)rows * row_bytes });
 
 		if (e)
@@ -123,14 +142,42 @@ static int add_blocks(struct loader *ld, const struct sr_tensor *t, const struct
 	return 0;
 }
 
+static const struct sr_extent *extent(const struct sr_tensor *t, int what)
+{
+	return what == DATA ? &t->data : what == SCALE ? &t->scale : &t->zero;
+}
+
+/* Thread i's blocks of a part that is packed from a stage. */
+static int add_share(struct loader *ld, const struct sr_tensor *t, const struct part *p,
+                     int32_t from, int32_t to, uint8_t *dst)
+{
+	int32_t row = from * KERN_COLS, end = to * KERN_COLS < t->n ? to * KERN_COLS : t->n;
+	size_t rows = KERN_COLS * repack_row_bytes(t->k);
+
+	if (from == to)
+		return 0;
+	for (int i = 0; i < N_APART; i++)
+		if (extent(t, i)->bytes > ld->largest_apart[i])
+			ld->largest_apart[i] = extent(t, i)->bytes;
+	if (rows > ld->largest_rows)
+		ld->largest_rows = rows;
+	return add_piece(&ld->apart, (struct piece){ .t = t, .part = p, .dst = dst, .row = row,
+		.rows = end - row });
+}
+
 static int64_t check_matrix(const struct kern *k, const struct sr_tensor *t, char *err, size_t errlen)
 {
-	if (k->form(t->type) < 0)
+	bool apart = repack_needed(t->type);
+	const char *why = apart ? repack_refuses(t) : NULL;
+
+	if (k->form(repack_type(t->type)) < 0)
 		return fail(-ENOTSUP, err, errlen, "tensor %s: matrices of its type are not supported on "
 			"the CPU; F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are", t->name);
-	if (t->n < 1 || t->k < 1 || t->k % 32 || t->data.bytes % (uint64_t)t->n)
+	if (t->n < 1 || t->k < 1 || t->k % 32 || (!apart && t->data.bytes % (uint64_t)t->n))
 		return fail(-ENOTSUP, err, errlen, "tensor %s is %d x %d: the inner size must be a multiple "
 			"of 32 on the CPU", t->name, t->n, t->k);
+	if (why)
+		return fail(-ENOTSUP, err, errlen, "tensor %s is not supported on the CPU: %s", t->name, why);
 	return 0;
 }
 
@@ -151,10 +198,11 @@ static int64_t add_matrix(struct dev *d, struct weight *w, const struct sr_tenso
 				t[p]->name, t[p]->k, t[0]->k);
 	}
 	for (int p = 0; p < n; p++) {
-		struct part q = { .type = t[p]->type, .n = t[p]->n, .col = col,
+		int32_t type = repack_type(t[p]->type);
+		struct part q = { .type = type, .n = t[p]->n, .col = col,
 			.n_blocks = (t[p]->n + KERN_COLS - 1) / KERN_COLS,
-			.form = (enum kern_form)b->k->form(t[p]->type),
-			.block_bytes = b->k->block_bytes(t[p]->type, t[p]->k) };
+			.form = (enum kern_form)b->k->form(type),
+			.block_bytes = b->k->block_bytes(type, t[p]->k) };
 
 		col += t[p]->n;
 		if (w)
@@ -170,7 +218,8 @@ static int64_t add_matrix(struct dev *d, struct weight *w, const struct sr_tenso
 				continue;
 			}
 			w->share[i * PARTS + p] = take(&b->dev[i], bytes);
-			if (add_blocks(b->loader, t[p], &w->part[p], from, to, w->share[i * PARTS + p]))
+			if ((type == t[p]->type ? add_blocks : add_share)(b->loader, t[p], &w->part[p], from,
+					to, w->share[i * PARTS + p]))
 				return fail(-ENOMEM, err, errlen, "no memory for the list of weights");
 		}
 		b->made_forms |= 1u << q.form;
@@ -209,7 +258,7 @@ static int64_t add_bias(struct dev *d, struct weight *w, const struct sr_tensor 
 		if (bias[p]->k != t[p]->n || d->b->k->form(bias[p]->type) < 0)
 			return fail(-ENOTSUP, err, errlen, "tensor %s does not fit as a bias of %s",
 				bias[p]->name, t[p]->name);
-		bytes = add_piece(d->b->loader, (struct piece){ .t = bias[p], .rows = 1,
+		bytes = add_read(d->b->loader, (struct piece){ .t = bias[p], .rows = 1,
 			.dst = (uint8_t *)(w->bias + w->part[p].col), .bytes = bias[p]->data.bytes });
 		if (bytes)
 			return fail(-ENOMEM, err, errlen, "no memory for the list of weights");
@@ -310,11 +359,11 @@ static int start_set(struct loader *ld, const struct sr_source *src, struct buff
 	int n = 0;
 
 	*open = 0;
-	while (n < SET && from < ld->n) {
+	while (n < SET && from < ld->list.n) {
 		struct piece *p = &set[n].piece;
 		int e;
 
-		*p = ld->piece[from];
+		*p = ld->list.piece[from];
 		e = src->read(src->ctx, &p->t->data, p->from, p->bytes, set[n].at, (uint64_t)n);
 		if (e == -EAGAIN && *open) {
 			e = wait_one(src, set);
@@ -358,6 +407,88 @@ static int load_all(struct loader *ld, const struct sr_source *src)
 	return n;
 }
 
+/* Start reading the tensor whose shares begin at piece `from`. */
+static int start_stage(struct loader *ld, const struct sr_source *src, struct stage *s, size_t from)
+{
+	const struct piece *p = ld->apart.piece + from;
+
+	s->piece = p;
+	s->n = s->open = 0;
+	while (from + (size_t)s->n < ld->apart.n && p[s->n].t == p->t)
+		s->n++;
+	for (int i = 0; s->n && i < N_APART; i++) {
+		const struct sr_extent *e = extent(p->t, i);
+		int rc = 0;
+
+		s->at[i] = NULL;
+		if (e->bytes)
+			rc = src->read(src->ctx, e, 0, e->bytes, s->buffer[i], (uint64_t)i);
+		if (rc)                /* three reads at a time are always possible */
+			return rc;
+		s->open += e->bytes > 0;
+	}
+	return 0;
+}
+
+static int wait_stage(const struct sr_source *src, struct stage *s)
+{
+	for (; s->open; s->open--) {
+		uint64_t tag;
+		void *at;
+		int e = src->wait(src->ctx, &tag, &at);
+
+		if (e)
+			return e;
+		s->at[tag] = at;
+	}
+	return 0;
+}
+
+static void repack_stage(void *ctx, int thread)
+{
+	struct loader *ld = ctx;
+	const struct stage *s = ld->repacking;
+	const struct kern *k = ld->b->k;
+	const struct apart a = { s->at[DATA], s->at[SCALE], s->at[ZERO] };
+	uint8_t *rows = ld->rows + (size_t)thread * ld->largest_rows;
+
+	for (int32_t i = team_take(ld->b->team); i < s->n; i = team_take(ld->b->team)) {
+		const struct piece *p = &s->piece[i];
+		uint8_t *dst = p->dst;
+
+		for (int32_t r = 0; r < p->rows; r += KERN_COLS, dst += p->part->block_bytes) {
+			int32_t n = p->rows - r < KERN_COLS ? p->rows - r : KERN_COLS;
+			const uint8_t *src[KERN_COLS] = { NULL };
+
+			for (int c = 0; c < n; c++)
+				src[c] = rows + (size_t)c * repack_row_bytes(p->t->k);
+			repack_rows(p->t, &a, p->row + r, n, rows);
+			k->pack(p->part->type, p->t->k, src, dst);
+		}
+	}
+}
+
+static int load_apart(struct loader *ld, const struct sr_source *src)
+{
+	size_t done = 0;
+	int turn = 0, e = start_stage(ld, src, &ld->stage[0], 0);
+
+	while (!e && ld->stage[turn].n) {
+		struct stage *s = &ld->stage[turn];
+
+		e = wait_stage(src, s);
+		if (e)
+			break;
+		done += (size_t)s->n;
+		ld->repacking = s;
+		turn = !turn;
+		e = start_stage(ld, src, &ld->stage[turn], done);
+		if (!e)
+			team_run(ld->b->team, repack_stage, ld);
+	}
+	return e;
+}
+
 struct loader *weights_loader_create(void)
 {
 	return calloc(1, sizeof(struct loader));
@@ -365,25 +496,50 @@ struct loader *weights_loader_create(void)
 
 void weights_loader_destroy(struct loader *ld)
 {
-	free(ld->piece);
+	free(ld->list.piece);
+	free(ld->apart.piece);
+	free(ld->rows);
 	free(ld);
+}
+
+/* Room for reads: the two sets of buffers, then the two stages. */
+static int take_buffers(struct loader *ld, const struct sr_source *src, size_t *all)
+{
+	size_t each = (ld->largest + src->slack + 4095) & ~(size_t)4095, apart[N_APART];
+	uint8_t *at;
+
+	*all = 2 * SET * each;
+	for (int i = 0; i < N_APART; i++) {
+		apart[i] = ld->apart.n ? (ld->largest_apart[i] + src->slack + 4095) & ~(size_t)4095 : 0;
+		*all += 2 * apart[i];
+	}
+	ld->mem = at = mmap(NULL, *all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ld->rows = calloc((size_t)ld->b->n_threads, ld->largest_rows + 1);
+	if (ld->mem == MAP_FAILED || !ld->rows)
+		return -ENOMEM;
+	for (int i = 0; i < 2 * SET; i++, at += each)
+		ld->buffer[i / SET][i % SET].at = at;
+	for (int i = 0; i < 2 * N_APART; i++) {
+		ld->stage[i / N_APART].buffer[i % N_APART] = at;
+		at += apart[i % N_APART];
+	}
+	return src->arena ? src->arena(src->ctx, ld->mem, *all) : 0;
 }
 
 int weights_load(struct sr_backend *b, const struct sr_source *src, char *err, size_t errlen)
 {
 	struct loader *ld = b->loader;
-	size_t each = (ld->largest + src->slack + 4095) & ~(size_t)4095, all = 2 * SET * each;
+	size_t all;
 	int e;
 
 	ld->b = b;
-	ld->mem = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (ld->mem == MAP_FAILED)
-		return (int)fail(-ENOMEM, err, errlen, "no memory for read buffers, %zu bytes", all);
-	for (int i = 0; i < 2 * SET; i++)
-		ld->buffer[i / SET][i % SET].at = ld->mem + (size_t)i * each;
-	e = src->arena ? src->arena(src->ctx, ld->mem, all) : 0;
+	e = take_buffers(ld, src, &all);
+	if (e == -ENOMEM)
+		return (int)fail(e, err, errlen, "no memory for read buffers, %zu bytes", all);
 	if (!e)
 		e = load_all(ld, src);
+	if (!e)
+		e = load_apart(ld, src);
 	if (e) /* reads may still be under way into ld->mem: it stays mapped, the start has failed */
 		return (int)fail(e, err, errlen, "the weights cannot be read: %s", strerror(-e));
 	munmap(ld->mem, all);

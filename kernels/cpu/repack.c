@@ -1,0 +1,135 @@
+/* repack.c - see repack.h.  Called at load, by whichever thread is free; pure. */
+#include "repack.h"
+
+#include <string.h>
+
+#include "kern.h"
+#include "types.h"
+
+#define ROW 20                     /* bytes of 32 weights in Q4_1: d, m, then nibbles i and i + 16 */
+
+static uint32_t word_at(const uint8_t *p, size_t i)
+{
+	uint32_t w;
+
+	memcpy(&w, p + 4 * i, 4);
+	return w;
+}
+
+static uint32_t nibble(uint32_t word, int32_t i)
+{
+	return word >> 4 * i & 15;
+}
+
+bool repack_needed(int32_t type)
+{
+	return type == SR_AWQ4 || type == SR_GPTQ4 || type == SR_GPTQ4_V2 || type == SR_CT4;
+}
+
+int32_t repack_type(int32_t type)
+{
+	return repack_needed(type) ? SR_Q4_1 : type;
+}
+
+static int32_t group_of(const struct sr_tensor *t)
+{
+	return t->group ? t->group : t->k;
+}
+
+static size_t scale_bytes(const struct sr_tensor *t)
+{
+	return t->scale_type == SR_F32 ? 4 : 2;
+}
+
+const char *repack_refuses(const struct sr_tensor *t)
+{
+	int32_t group = group_of(t);
+	uint64_t groups, words = ((uint64_t)t->n + 7) / 8;
+
+	if (t->index.bytes)
+		return "its inputs are grouped out of order (act-order)";
+	if (group < GROUP || group % GROUP || t->k % group)
+		return "its groups must be a multiple of 32 weights, all of one size";
+	if (t->n % 8 && t->type != SR_CT4)
+		return "its outputs must be a multiple of 8";
+	if (t->scale_type != SR_F16 && t->scale_type != SR_BF16 && t->scale_type != SR_F32)
+		return "its scales must be F16, BF16 or F32";
+	groups = (uint64_t)(t->k / group);
+	if (t->data.bytes != (uint64_t)t->n * (uint64_t)t->k / 2 ||
+	    t->scale.bytes != groups * (uint64_t)t->n * scale_bytes(t) ||
+	    (t->zero.bytes ? t->zero.bytes != groups * words * 4 : t->type != SR_CT4))
+		return "its parts are not as long as its shape says";
+	return NULL;
+}
+
+/* Where output c lies among the eight of its word. */
+static int32_t place(int32_t type, int32_t c)
+{
+	static const uint8_t awq[8] = { 0, 4, 1, 5, 2, 6, 3, 7 };
+
+	return type == SR_AWQ4 ? awq[c % 8] : c % 8;
+}
+
+static float scale_of(const struct sr_tensor *t, const struct apart *a, int32_t g, int32_t c)
+{
+	size_t groups = (size_t)(t->k / group_of(t));
+	size_t at = t->type == SR_CT4 ? (size_t)c * groups + (size_t)g : (size_t)g * (size_t)t->n + (size_t)c;
+	const uint8_t *p = a->scale + at * scale_bytes(t);
+	uint32_t u = 0;
+
+	memcpy(&u, p, scale_bytes(t));
+	return t->scale_type == SR_F32 ? f32_of_bits(u)
+	     : t->scale_type == SR_F16 ? f32_of_f16((uint16_t)u) : f32_of_bf16((uint16_t)u);
+}
+
+static uint32_t zero_of(const struct sr_tensor *t, const struct apart *a, int32_t g, int32_t c)
+{
+	size_t groups = (size_t)(t->k / group_of(t)), words = (size_t)t->n / 8;
+	size_t at = t->type == SR_CT4 ? (size_t)(c / 8) * groups + (size_t)g
+	                              : (size_t)g * words + (size_t)(c / 8);
+	uint32_t z = a->zero ? nibble(word_at(a->zero, at), place(t->type, c)) : 8;
+
+	return t->type == SR_GPTQ4 ? (z + 1) & 15 : z;
+}
+
+/* Weights k0 .. k0+31 of output c. */
+static void quants(const struct sr_tensor *t, const struct apart *a, int32_t k0, int32_t c, uint8_t q[GROUP])
+{
+	size_t n = (size_t)t->n, k = (size_t)k0;
+
+	for (int32_t i = 0; i < GROUP; i++) {
+		if (t->type == SR_AWQ4)
+			q[i] = (uint8_t)nibble(word_at(a->data, (k + (size_t)i) * (n / 8) + (size_t)c / 8),
+			                       place(t->type, c));
+		else if (t->type == SR_CT4)
+			q[i] = (uint8_t)nibble(word_at(a->data, ((size_t)c * (size_t)t->k + k) / 8 +
+			                                        (size_t)i / 8), i % 8);
+		else
+			q[i] = (uint8_t)nibble(word_at(a->data, (k / 8 + (size_t)i / 8) * n + (size_t)c),
+			                       i % 8);
+	}
+}
+
+size_t repack_row_bytes(int32_t k)
+{
+	return (size_t)(k / GROUP) * ROW;
+}
+
+void repack_rows(const struct sr_tensor *t, const struct apart *a, int32_t first, int32_t n, uint8_t *rows)
+{
+	size_t row_bytes = repack_row_bytes(t->k);
+
+	for (int32_t k = 0; k < t->k; k += GROUP)
+		for (int32_t i = 0; i < n; i++) {
+			int32_t c = first + i, g = k / group_of(t);
+			uint8_t *to = rows + (size_t)i * row_bytes + (size_t)(k / GROUP) * ROW, q[GROUP];
+			float s = scale_of(t, a, g, c);
+			uint16_t d = f16_of_f32(s), m = f16_of_f32(-s * (float)zero_of(t, a, g, c));
+
+			quants(t, a, k, c, q);
+			memcpy(to, &d, 2);
+			memcpy(to + 2, &m, 2);
+			for (int j = 0; j < 16; j++)
+				to[4 + j] = (uint8_t)(q[j] | q[j + 16] << 4);
+		}
+}

@@ -1,0 +1,29 @@
+/* repack.h - matrices whose scales and zero points lie apart (AWQ, GPTQ, compressed-tensors) as rows
+ * of Q4_1, which every table of inner loops knows.
+ *
+ * With scale s and zero point z of a group, w = (q - z) s = s q + m where m = -z s.  Q4_1 holds s and m
+ * as f16: s is exact (those files have f16; bf16 is, down to 2^-14), m rounds by at most 2^-11 of
+ * itself, which is less than a hundredth of a step of q.
+ */
+#ifndef REPACK_H
+#define REPACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct sr_tensor;
+
+/* A whole tensor in memory, as its files have it. */
+struct apart { const uint8_t *data, *scale, *zero; };   /* zero NULL: all 8 */
+
+bool    repack_needed(int32_t type);
+int32_t repack_type(int32_t type);    /* what is held instead: SR_Q4_1, or the type itself */
+/* NULL, or what about its shape is not supported. */
+const char *repack_refuses(const struct sr_tensor *t);
+
+/* Outputs first .. first+n-1 to rows [n][repack_row_bytes(k)]. */
+size_t repack_row_bytes(int32_t k);
+void   repack_rows(const struct sr_tensor *t, const struct apart *a, int32_t first, int32_t n, uint8_t *rows);
+
+#endif
