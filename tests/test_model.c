@@ -1,4 +1,4 @@
-/* LINK: core/model.c core/gguf.c core/safetensors.c kernels/rope.c -ljansson */
+/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/gguf.c core/safetensors.c kernels/rope.c -ljansson */
 /* test_model.c - models of either kind: what is read out of them, and what is refused. */
 #include <setjmp.h>
 #include <stdarg.h>

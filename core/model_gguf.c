@@ -1,0 +1,184 @@
+/* model_gguf.c - settings and tensors of a GGUF file, for model.c. */
+#include "model_impl.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool model_find_gguf(struct opening *o, const char *name, struct found *f)
+{
+	const struct gguf_tensor *t = gguf_tensor(o->g, name);
+
+	if (!t)
+		return false;
+	f->type_name = gguf_type_name(t->type);
+	for (int i = 0; i < MODEL_TYPES; i++)
+		if (model_types[i].gguf == (int32_t)t->type)
+			f->type = model_types[i].type;
+	f->n_dims = t->n_dims;
+	for (uint32_t d = 0; d < t->n_dims; d++)
+		f->dim[d] = t->dim[t->n_dims - 1 - d];
+	f->data = (struct sr_extent){ t->offset, t->bytes, 0 };
+	return true;
+}
+
+/* Llama 3's scaling comes as factors per frequency: find the formula's parameters that made
+ * them, so that there is one kind of rope.  Source: convert_hf_to_gguf.py, Llama 3.1. */
+static int rope_from_factors(struct opening *o, const struct gguf_tensor *t, struct sr_rope *r)
+{
+	float got[512], plain[512], made[512], most = 1;
+	int n = r->dims / 2;
+
+	if (t->type != 0 || t->n_dims != 1 || t->dim[0] != (uint64_t)n || n > 512)
+		return model_fail(o, -EINVAL, "tensor rope_freqs.weight at offset %" PRIu64 " is not F32 "
+		                  "[%d]", t->offset, n);
+	if (pread(o->file.fd, got, (size_t)n * 4, (off_t)t->offset) != n * 4)
+		return model_fail(o, -EIO, "tensor rope_freqs.weight at offset %" PRIu64 " cannot be read",
+		                  t->offset);
+	for (int i = 0; i < n; i++)
+		if (!(got[i] >= 1 && got[i] <= 1024))
+			return model_fail(o, -EINVAL, "rope_freqs.weight[%d] is %g; 1 to 1024 are allowed", i,
+			                  (double)got[i]);
+		else if (got[i] > most)
+			most = got[i];
+	if (most == 1)
+		return 0;
+	r->kind = SR_ROPE_PLAIN;
+	sr_rope_freq(r, plain);
+	r->kind = SR_ROPE_LLAMA3;
+	r->factor = most;
+	r->low = 1;
+	r->high = 4;
+	r->context = 8192;
+	sr_rope_freq(r, made);
+	for (int i = 0; i < n; i++)
+		if (fabsf(plain[i] / got[i] - made[i]) > 1e-3f * made[i])
+			return model_fail(o, -ENOTSUP, "rope_freqs.weight[%d] is %g, which Llama 3's "
+			                  "scaling by %g "
+			                  "does not give", i, (double)got[i], (double)most);
+	return 0;
+}
+
+static int gguf_rope(struct opening *o)
+{
+	const struct gguf_tensor *factors = gguf_tensor(o->g, "rope_freqs.weight");
+	struct sr_rope *r = &o->m->rope[0];
+	struct gguf_string type = { "none", 4 };
+	char name[96];
+	int rc;
+
+	*r = (struct sr_rope){ .dims = o->m->E, .context = o->m->context,
+	                       .pairs = strcmp(o->m->arch, "llama") == 0,
+	                       .theta = 10000, .factor = 1, .magnitude = 1 };
+	if ((rc = model_int(o, (struct key){ "rope.dimension_count", "" }, 2, o->m->E, &r->dims)) < 0 ||
+	    (rc = model_float(o, (struct key){ "rope.freq_base", "" }, 2, 1e12, &r->theta)) < 0 ||
+	    (rc = model_float(o, (struct key){ "rope.scaling.factor", "" }, 1, 4096, &r->factor)) < 0 ||
+	    (rc = model_int(o, (struct key){ "rope.scaling.original_context_length", "" }, 1, 1 << 28,
+	                    &r->context)) < 0)
+		return rc;
+	if (r->dims % 2)
+		return model_fail(o, -EINVAL, "%s.rope.dimension_count is %d; it must be even", o->m->arch,
+		                  r->dims);
+	snprintf(name, sizeof(name), "%s.rope.scaling.type", o->m->arch);
+	if (gguf_str(o->g, name, &type) == -EINVAL)
+		return model_fail(o, -EINVAL, "%s is no string", name);
+	if (type.n == 6 && memcmp(type.s, "linear", 6) == 0) {
+		r->kind = SR_ROPE_LINEAR;
+	} else if (type.n == 4 && memcmp(type.s, "yarn", 4) == 0) {
+		r->kind = SR_ROPE_YARN;
+		r->low = 1;
+		r->high = 32;
+		r->magnitude = 1 + 0.1f * logf(r->factor);
+	} else if (type.n != 4 || memcmp(type.s, "none", 4) != 0) {
+		return model_fail(o, -ENOTSUP, "%s is %.*s; supported are none, linear, yarn", name,
+		                  (int)(type.n < 40 ? type.n : 40), type.s);
+	}
+	/* A GGUF's context_length is what scaling already reaches. */
+	return factors && r->kind == SR_ROPE_PLAIN ? rope_from_factors(o, factors, r) : 0;
+}
+
+static int gguf_settings(struct opening *o)
+{
+	static const char *const known[] = { "llama", "qwen2", "qwen3" };
+	const struct gguf_tensor *embed = gguf_tensor(o->g, "token_embd.weight");
+	struct gguf_string s;
+	int32_t experts = 0;
+	int rc, i;
+
+	if (gguf_str(o->g, "general.architecture", &s) != 0)
+		return model_fail(o, -EINVAL, "general.architecture is missing or no string");
+	model_set_name(o->m->arch, sizeof(o->m->arch), s.s, s.n);
+	for (i = 0; i < 3 && strcmp(known[i], o->m->arch) != 0; i++)
+		;
+	if (i == 3)
+		return model_fail(o, -ENOTSUP, "architecture %s is not supported; supported are llama, "
+		                  "qwen2, "
+		                  "qwen3", o->m->arch);
+	if (gguf_str(o->g, "general.name", &s) == 0)
+		model_set_name(o->m->name, sizeof(o->m->name), s.s, s.n);
+	if ((rc = model_sizes(o)) != 0)
+		return rc;
+	if ((rc = model_int(o, (struct key){ "expert_count", "" }, 0, INT32_MAX, &experts)) < 0)
+		return rc;
+	if (experts)
+		return model_fail(o, -ENOTSUP, "%s.expert_count is %d: mixtures of experts are not supported",
+		                  o->m->arch, experts);
+	if (!embed || embed->n_dims != 2 || embed->dim[1] > 1 << 24)
+		return model_fail(o, -EINVAL, "tensor token_embd.weight is missing or no matrix of at most "
+		                  "%d rows", 1 << 24);
+	o->m->V = (int32_t)embed->dim[1];
+	if (gguf_tensor(o->g, "output.weight"))
+		o->has |= UNTIED;
+	if (i == 1 || gguf_tensor(o->g, "blk.0.attn_q.bias"))
+		o->has |= QKV_BIAS;
+	if (gguf_tensor(o->g, "blk.0.attn_output.bias"))
+		o->has |= O_BIAS;
+	if (i == 2)
+		o->has |= QK_NORM;
+	return 0;
+}
+
+static int gguf_eos(struct opening *o)
+{
+	static const char *const keys[] = { "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+	                                    "tokenizer.ggml.eom_token_id" };
+	const struct gguf_value *tokens = gguf_find(o->g, "tokenizer.ggml.tokens");
+	uint64_t id;
+
+	for (int i = 0; i < 3; i++) {
+		int rc = gguf_u64(o->g, keys[i], &id);
+
+		if (rc == -ENOENT)
+			continue;
+		if (rc == -EINVAL)
+			return model_fail(o, -EINVAL, "%s is no integer from 0 up", keys[i]);
+		if ((rc = model_add_eos(o, keys[i], id > INT32_MAX ? -1 : (int64_t)id)) != 0)
+			return rc;
+	}
+	if (tokens && tokens->n > (uint64_t)o->m->V)
+		return model_fail(o, -EINVAL, "tokenizer.ggml.tokens has %" PRIu64 " tokens, but "
+		                  "token_embd.weight "
+		                  "only %d rows", tokens->n, o->m->V);
+	return 0;
+}
+
+int model_open_gguf(struct opening *o)
+{
+	int rc = gguf_read(&o->file, o->path, o->err, o->errlen);
+
+	if (rc)
+		return rc;
+	o->g = o->file.g;
+	snprintf(o->md->format, sizeof(o->md->format), "GGUF");
+	o->md->file = calloc(1, sizeof(char *));
+	if (!o->md->file || !(o->md->file[0] = strdup(o->path)))
+		return model_no_memory(o);
+	o->md->n_files = 1;
+	if ((rc = gguf_settings(o)) != 0 || (rc = gguf_rope(o)) != 0 || (rc = gguf_eos(o)) != 0)
+		return rc;
+	return model_take_tensors(o);
+}

@@ -1,0 +1,276 @@
+/* model_hf.c - settings and tensors of a Hugging Face directory, for model.c: config.json,
+ * generation_config.json, and the tables of its safetensors files. */
+#include "model_impl.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define JSON_MAX (16u << 20)       /* bytes of config.json and generation_config.json */
+
+bool model_find_hf(struct opening *o, const char *name, struct found *f)
+{
+	for (int32_t i = 0; i < o->st->n; i++) {
+		const struct safetensor *t = safetensors_find(o->st->file[i].table, name);
+
+		if (!t)
+			continue;
+		f->type_name = t->dtype;
+		for (int k = 0; k < MODEL_TYPES; k++)
+			if (model_types[k].hf && strcmp(model_types[k].hf, t->dtype) == 0)
+				f->type = model_types[k].type;
+		f->n_dims = t->n_dims < 5 ? t->n_dims : 5;
+		for (uint32_t d = 0; d < t->n_dims && d < 4; d++)
+			f->dim[d] = t->dim[d];
+		f->data = (struct sr_extent){ t->offset, t->bytes, i };
+		return true;
+	}
+	return false;
+}
+
+static const char *text_of(const json_t *j, const char *key)
+{
+	return json_string_value(json_object_get(j, key));
+}
+
+/* dir/name as an object; NULL and *rc = -ENOENT, .. and a sentence. */
+static json_t *load_json(struct opening *o, const char *dir, const char *name, int *rc)
+{
+	static _Thread_local char path[4096 + 64];     /* stays: it is what messages name */
+	json_error_t why;
+	json_t *j;
+	char *text;
+	size_t n;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	o->path = path;
+	*rc = safetensors_text(&text, &n, path, JSON_MAX, o->err, o->errlen);
+	if (*rc)
+		return NULL;
+	j = json_loadb(text, n, 0, &why);
+	free(text);
+	if (!j)
+		*rc = model_fail(o, -EINVAL, "line %d, column %d: %s", why.line, why.column, why.text);
+	else if (!json_is_object(j))
+		*rc = model_fail(o, -EINVAL, "is no JSON object");
+	if (*rc) {
+		json_decref(j);
+		j = NULL;
+	}
+	return j;
+}
+
+/* A number of an object that is not the whole of config.json; what is not there stays. */
+static int sub_float(struct opening *o, const json_t *obj, const char *of, const char *key, double min,
+                     double max,
+                     float *out)
+{
+	const json_t *j = json_object_get(obj, key);
+	double v = json_number_value(j);
+
+	if (!j || json_is_null(j))
+		return 0;
+	if (!json_is_number(j) || !(v >= min && v <= max))
+		return model_fail(o, -EINVAL, "%s.%s is no number from %g to %g", of, key, min, max);
+	*out = (float)v;
+	return 0;
+}
+
+static int sub_int(struct opening *o, const json_t *obj, const char *of, const char *key, int32_t max,
+                   int32_t *out)
+{
+	const json_t *j = json_object_get(obj, key);
+
+	if (!j || json_is_null(j))
+		return 0;
+	if (!json_is_integer(j) || json_integer_value(j) < 1 || json_integer_value(j) > max)
+		return model_fail(o, -EINVAL, "%s.%s is no integer from 1 to %d", of, key, max);
+	*out = (int32_t)json_integer_value(j);
+	return 0;
+}
+
+/* rope_scaling {type or rope_type, ..}; since transformers 5 rope_parameters, theta in it. */
+static int hf_rope(struct opening *o)
+{
+	struct sr_rope *r = &o->m->rope[0];
+	const char *of = "rope_parameters", *type;
+	const json_t *j = json_object_get(o->config, of);
+	float part = 1, magnitude = 0;
+	int rc;
+
+	*r = (struct sr_rope){ .dims = o->m->E, .context = o->m->context, .theta = 10000, .factor = 1,
+	                       .magnitude = 1 };
+	if (!json_is_object(j)) {
+		of = "rope_scaling";
+		j = json_object_get(o->config, of);
+	}
+	if (j && !json_is_null(j) && !json_is_object(j))
+		return model_fail(o, -EINVAL, "%s is no object", of);
+	if ((rc = model_float(o, (struct key){ "", "rope_theta" }, 2, 1e12, &r->theta)) < 0 ||
+	    (rc = model_float(o, (struct key){ "", "partial_rotary_factor" }, 0.01, 1, &part)) < 0 ||
+	    (rc = sub_float(o, j, of, "rope_theta", 2, 1e12, &r->theta)) != 0 ||
+	    (rc = sub_float(o, j, of, "factor", 1, 4096, &r->factor)) != 0 ||
+	    (rc = sub_int(o, j, of, "original_max_position_embeddings", 1 << 28, &r->context)) != 0)
+		return rc;
+	r->dims = (int32_t)((float)o->m->E * part) & ~1;
+	if (r->dims < 2)
+		return model_fail(o, -EINVAL, "partial_rotary_factor leaves no dimension of %d to rotate",
+		                  o->m->E);
+	type = text_of(j, "rope_type") ? text_of(j, "rope_type") : text_of(j, "type");
+	if (!type || strcmp(type, "default") == 0)
+		return 0;
+	if (strcmp(type, "linear") == 0) {
+		r->kind = SR_ROPE_LINEAR;
+	} else if (strcmp(type, "llama3") == 0) {
+		r->kind = SR_ROPE_LLAMA3;
+		r->low = 1;
+		r->high = 4;
+		if ((rc = sub_float(o, j, of, "low_freq_factor", 1e-3, 1e3, &r->low)) != 0 ||
+		    (rc = sub_float(o, j, of, "high_freq_factor", 1e-3, 1e3, &r->high)) != 0)
+			return rc;
+		if (r->high <= r->low)
+			return model_fail(o, -EINVAL, "%s.high_freq_factor must be above low_freq_factor",
+			                  of);
+	} else if (strcmp(type, "yarn") == 0) {
+		r->kind = SR_ROPE_YARN;
+		r->low = 1;
+		r->high = 32;
+		if ((rc = sub_float(o, j, of, "beta_slow", 1e-3, 1e3, &r->low)) != 0 ||
+		    (rc = sub_float(o, j, of, "beta_fast", 1e-3, 1e3, &r->high)) != 0 ||
+		    (rc = sub_float(o, j, of, "attention_factor", 1e-3, 1e3, &magnitude)) != 0)
+			return rc;
+		r->magnitude = magnitude > 0 ? magnitude : 1 + 0.1f * logf(r->factor);
+	} else {
+		return model_fail(o, -ENOTSUP, "%s.rope_type %.40s is not supported; supported are default, "
+		                  "linear, llama3, yarn", of, type);
+	}
+	return model_scale_context(o, r);
+}
+
+/* Settings that would compute something else than what we do. */
+static int hf_refuse(struct opening *o)
+{
+	const json_t *quant = json_object_get(o->config, "quantization_config");
+	const char *act = text_of(o->config, "hidden_act");
+
+	if (json_is_object(quant))
+		return model_fail(o, -ENOTSUP, "quantization_config.quant_method %.40s is not supported; "
+		                  "supported are weights as they are (F32, F16, BF16), and quantized ones as GGUF",
+		                  text_of(quant, "quant_method") ? text_of(quant, "quant_method") : "(none)");
+	if (act && strcmp(act, "silu") != 0)
+		return model_fail(o, -ENOTSUP, "hidden_act %.40s is not supported; supported is silu", act);
+	if (json_is_true(json_object_get(o->config, "mlp_bias")))
+		return model_fail(o, -ENOTSUP, "mlp_bias true is not supported");
+	return 0;
+}
+
+static int hf_settings(struct opening *o)
+{
+	static const struct { const char *name; unsigned has; } known[] = {
+		{ "LlamaForCausalLM", UNTIED }, { "MistralForCausalLM", UNTIED },
+		{ "Qwen2ForCausalLM", UNTIED | QKV_BIAS }, { "Qwen3ForCausalLM", UNTIED | QK_NORM },
+	};
+	const json_t *list = json_object_get(o->config, "architectures"), *tied;
+	const char *arch = json_string_value(json_array_get(list, 0));
+	const struct key vocab = { "", "vocab_size" };
+	int rc, i;
+
+	for (i = 0; i < 4 && (!arch || strcmp(known[i].name, arch) != 0); i++)
+		;
+	if (i == 4)
+		return model_fail(o, -ENOTSUP, "architectures[0] %.60s is not supported; supported are "
+		                  "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM",
+		                  arch ? arch : "(none)");
+	model_set_name(o->m->arch, sizeof(o->m->arch), arch, strlen(arch));
+	if ((rc = model_sizes(o)) != 0 ||
+	    (rc = model_need(o, vocab, model_int(o, vocab, 1, 1 << 24, &o->m->V))) != 0 ||
+	    (rc = hf_refuse(o)) != 0)
+		return rc;
+	o->has = known[i].has;
+	tied = json_object_get(o->config, "tie_word_embeddings");
+	if (json_is_true(tied))
+		o->has &= ~(unsigned)UNTIED;
+	if (json_is_true(json_object_get(o->config, "attention_bias")))
+		o->has |= QKV_BIAS | O_BIAS;
+	return hf_rope(o);
+}
+
+/* Mistral attends to a window; Qwen only where use_sliding_window says so, from a layer up. */
+static int hf_window(struct opening *o)
+{
+	bool qwen = strncmp(o->m->arch, "Qwen", 4) == 0;
+	int32_t window = 0, first = 0;
+	int rc = model_int(o, (struct key){ "", "sliding_window" }, 0, 1 << 28, &window);
+
+	if (rc < 0 || (qwen && !json_is_true(json_object_get(o->config, "use_sliding_window"))) ||
+	    strncmp(o->m->arch, "Llama", 5) == 0)
+		return rc < 0 ? rc : 0;
+	if (qwen && (rc = model_int(o, (struct key){ "", "max_window_layers" }, 0, LAYERS_MAX, &first)) < 0)
+		return rc;
+	for (int32_t l = first; l < o->m->L; l++)
+		o->m->layer[l].window = window;
+	return 0;
+}
+
+/* eos_token_id: an id or a list of ids; 1: not there. */
+static int hf_eos(struct opening *o, const json_t *from)
+{
+	const json_t *j = json_object_get(from, "eos_token_id");
+	size_t n = json_is_array(j) ? json_array_size(j) : 1;
+	int rc = 0;
+
+	if (!j || json_is_null(j))
+		return 1;
+	for (size_t i = 0; i < n && !rc; i++) {
+		const json_t *id = json_is_array(j) ? json_array_get(j, i) : j;
+
+		rc = json_is_integer(id) ? model_add_eos(o, "eos_token_id", json_integer_value(id))
+		                         : model_fail(o, -EINVAL, "eos_token_id is no integer or list of "
+		                                      "integers");
+	}
+	return rc;
+}
+
+static int open_weights(struct opening *o, const char *dir)
+{
+	struct model *md = o->md;
+	int rc = safetensors_open(&o->st, dir, o->err, o->errlen);
+
+	if (rc)
+		return rc;
+	md->file = calloc((size_t)o->st->n + 1, sizeof(char *));
+	if (!md->file)
+		return model_no_memory(o);
+	for (; md->n_files < o->st->n; md->n_files++)
+		if (!(md->file[md->n_files] = strdup(o->st->file[md->n_files].path)))
+			return model_no_memory(o);
+	snprintf(md->format, sizeof(md->format), "safetensors");
+	return 0;
+}
+
+int model_open_hf(struct opening *o, const char *dir)
+{
+	json_t *generation;
+	int rc;
+
+	o->config = load_json(o, dir, "config.json", &rc);
+	if (!o->config || (rc = hf_settings(o)) != 0)
+		return rc;
+	generation = load_json(o, dir, "generation_config.json", &rc);
+	if (!generation && rc != -ENOENT)
+		return rc;
+	rc = generation ? hf_eos(o, generation) : 1;
+	json_decref(generation);
+	if (rc == 1)
+		rc = hf_eos(o, o->config);
+	if (rc < 0)
+		return rc;
+	o->path = dir;
+	if (!o->dummy && (rc = open_weights(o, dir)) != 0)
+		return rc;
+	rc = model_take_tensors(o);
+	return rc ? rc : hf_window(o);
+}

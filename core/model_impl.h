@@ -1,0 +1,79 @@
+/* model_impl.h - a model while it is being opened, for core/model*.c alone:
+ *
+ *	model.c        the table of tensors, their names and shapes; made-up models
+ *	model_gguf.c   settings and tensors of a GGUF file
+ *	model_hf.c     settings and tensors of a Hugging Face directory
+ */
+#ifndef MODEL_IMPL_H
+#define MODEL_IMPL_H
+
+#include <jansson.h>
+
+#include "gguf.h"
+#include "model.h"
+#include "safetensors.h"
+
+#define LAYERS_MAX 4096
+
+/* What a model of a known architecture may have besides the usual; `needs` in the table. */
+enum { UNTIED = 1, QKV_BIAS = 2, O_BIAS = 4, QK_NORM = 8 };
+
+struct opening {
+	struct model *md;
+	struct sr_model *m;            /* = &md->m */
+	const char *path;              /* the file that messages name */
+	unsigned has;                  /* UNTIED | .. */
+	bool dummy;                    /* no weight files: MODEL_RANDOM, MODEL_ONES */
+	uint64_t made;                 /* dummy: bytes handed out */
+	struct gguf_file file;         /* GGUF */
+	const struct gguf *g;          /* = file.g */
+	json_t *config;                /* Hugging Face */
+	struct safetensors_set *st;
+	const char **taken;            /* names of tensors that the table took, [n_taken] */
+	int32_t n_taken;
+	char *err;
+	size_t errlen;
+};
+
+#define MODEL_TYPES 13
+struct type {
+	int32_t type;                  /* enum sr_type */
+	const char *name;
+	int32_t gguf;                  /* ggml's number */
+	const char *hf;                /* dtype in safetensors; NULL = not there */
+};
+extern const struct type model_types[MODEL_TYPES];
+
+/* A tensor as its file has it. */
+struct found {
+	int32_t type;                  /* enum sr_type; SR_NONE: none that we know */
+	const char *type_name;
+	uint32_t n_dims;
+	uint64_t dim[4];               /* slowest first */
+	struct sr_extent data;
+};
+
+/* A setting: after "llama." in a GGUF, or config.json's name for it. */
+struct key { const char *gguf, *hf; };
+
+/* Returns rc. */
+__attribute__((format(printf, 3, 4)))
+int  model_fail(struct opening *o, int rc, const char *fmt, ...);
+int  model_no_memory(struct opening *o);
+
+/* 0; 1 it is not there and *out is as before; -EINVAL. */
+int  model_int(struct opening *o, struct key k, int64_t min, int64_t max, int32_t *out);
+int  model_float(struct opening *o, struct key k, double min, double max, float *out);
+int  model_need(struct opening *o, struct key k, int rc);      /* not there (1) is an error */
+int  model_sizes(struct opening *o);                           /* all but V */
+void model_set_name(char *out, size_t n, const char *s, size_t len);
+int  model_add_eos(struct opening *o, const char *where, int64_t id);
+int  model_scale_context(struct opening *o, const struct sr_rope *r);
+int  model_take_tensors(struct opening *o);
+
+int  model_open_gguf(struct opening *o);
+bool model_find_gguf(struct opening *o, const char *name, struct found *f);
+int  model_open_hf(struct opening *o, const char *dir);
+bool model_find_hf(struct opening *o, const char *name, struct found *f);
+
+#endif
