@@ -37,8 +37,8 @@ slipringd_SRC     := $(wildcard core/*.c) shmring/server.c $(KERNELS)
 slipringd_LIBS    := -luring -lhugetlbfs -ljansson -lyaml -lxxhash -lcrypto
 slipring-http_SRC := $(wildcard adapters/http/*.c) $(TEXT) $(CLIENT) $(LEAVES)
 slipring-http_LIBS := -luring -ljansson -lyaml -lssl -lcrypto -lpcre2-8 -lutf8proc
-slipring_SRC      := $(wildcard tools/*.c) $(TEXT) $(CLIENT) $(LEAVES) $(wildcard core/model*.c) core/plan.c $(KERNELS)
-slipring_LIBS     := -luring -ljansson -lyaml -lcrypto -lpcre2-8 -lutf8proc -lcurl
+slipring_SRC      := $(wildcard tools/*.c) $(TEXT) $(CLIENT) $(LEAVES) core/knobs.c $(wildcard core/model*.c) core/plan.c $(KERNELS)
+slipring_LIBS     := -lncursesw -luring -ljansson -lyaml -lcrypto -lpcre2-8 -lutf8proc -lcurl
 
 # A program is built once its main() is there, so that every commit builds.
 PROGRAMS := $(if $(wildcard core/main.c),slipringd) $(if $(wildcard adapters/http/main.c),slipring-http) \

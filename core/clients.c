@@ -43,6 +43,8 @@ static int32_t live_put(struct client *c, const struct server_request *r, uint64
 	                    .n_prompt = r->q.n_prompt, .max_tokens = r->q.max_tokens, .queued = now };
 	*b = i;
 	c->n_live++;
+	c->row->live++;
+	c->row->unanswered++;
 	return i;
 }
 
@@ -53,6 +55,8 @@ static void live_drop(struct client *c, int32_t i)
 	while (*b != i)
 		b = &c->live[*b].next;
 	*b = c->live[i].next;
+	c->row->live--;
+	c->row->unanswered -= c->live[i].n_tokens == 0;
 	c->live[i].used = false;
 	c->live[i].next = c->free;
 	c->free = i;
@@ -140,6 +144,8 @@ static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most
 	if (!c->need) {
 		c->stalled_at = cl->now;
 		c->stalled_left = server_left(c->conn);
+		c->row->held++;
+		c->row->full_since_ns = cl->now;
 	}
 	if (!c->need || least < c->need)
 		c->need = least;
@@ -176,8 +182,11 @@ static void put_token(struct clients *cl, struct client *c, struct live *q, cons
 	server_token(c->conn, &t);
 	if (scored)
 		return;
-	if (!q->n_tokens++)
+	if (!q->n_tokens++) {
 		q->first = cl->now;
+		c->row->unanswered--;
+	}
+	c->row->tokens++;
 	count_token(cl, q, e);
 	q->last = cl->now;
 }
@@ -256,7 +265,12 @@ static bool take_one(struct clients *cl, struct client *c, struct server_request
 	e = sched_admit(cl->s, c, tenant, &q, cl->now);
 	if (e)
 		live_drop(c, i);
-	return e == -EAGAIN ? false : e ? turn_away(cl, c, r, e) : true;
+	if (e)
+		return e != -EAGAIN && turn_away(cl, c, r, e);
+	c->row->requests++;
+	c->row->alone += c->n_live == 1;
+	c->row->prompt_tokens += r->q.n_prompt;
+	return true;
 }
 
 /* In turns: so many requests, and so many prompt tokens, the last of which may be in debt. */
@@ -302,6 +316,7 @@ static int take_room(struct clients *cl, struct client *c)
 
 	if (server_room(c->conn, c->need)) {
 		c->need = 0;
+		c->row->full_since_ns = 0;
 		return 1;
 	}
 	left = server_left(c->conn);

@@ -86,6 +86,8 @@ void conn_free(struct client *c, bool stopping)
 {
 	struct clients *cl = c->cl;
 
+	if (c->row != &cl->unseen)
+		stats_client_give(c->row);
 	if (c->conn) {
 		if (cl->s)
 			sched_forget(cl->s, c);
@@ -161,6 +163,9 @@ static void client_hello(struct client *c)
 		return;
 	}
 	memcpy(c->name, h.name, sizeof(c->name));
+	c->row = cl->cfg.stats ? stats_client_take(cl->cfg.stats, c->name, (uint32_t)c->pid, c->uid) : NULL;
+	if (!c->row)
+		c->row = &cl->unseen;
 	io_timer_del(cl->io, &c->timer);
 	cl->stats.accepted++;
 	cl->stats.connected++;
@@ -235,6 +240,7 @@ static int admit(struct clients *cl, struct client *c)
 	if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
 		return -EACCES;
 	c->uid = cred.uid;
+	c->pid = cred.pid;
 	c->trusted = c->uid == cl->self || c->uid == 0 || c->uid == cl->cfg.gateway;
 	c->gateway = c->uid == cl->self || c->uid == cl->cfg.gateway;
 	if (getsockopt(c->fd, SOL_SOCKET, SO_PEERPIDFD, &c->pidfd, &n) < 0)
@@ -257,7 +263,8 @@ static void client_new(struct clients *cl, int fd)
 		close(fd);
 		return;
 	}
-	*c = (struct client){ .cl = cl, .fd = fd, .pidfd = -1, .at = cl->n_all, .free = 0, .name = "?" };
+	*c = (struct client){ .cl = cl, .fd = fd, .pidfd = -1, .at = cl->n_all, .free = 0, .name = "?",
+	                       .row = &cl->unseen };
 	c->refuse = admit(cl, c);
 	c->socket = (struct io_watch){ .fd = fd, .events = IO_IN | IO_HUP, .fn = on_socket, .ctx = c };
 	c->death = (struct io_watch){ .fd = c->pidfd, .events = IO_IN, .fn = on_death, .ctx = c };

@@ -32,6 +32,8 @@ struct client {
 	bool gone, dirty;             /* to be buried; to be woken */
 	int  refuse;                  /* the answer to its hello: 0 or -errno */
 	char name[32];
+	pid_t pid;
+	struct stats_client *row;     /* what others see of it in the stats page, or cl->unseen */
 	struct io_watch socket, death;
 	struct io_timer timer;        /* HELLO: the deadline; OPEN: hear it again */
 	int32_t at, at_open;          /* places in all[], open[] */
@@ -59,6 +61,7 @@ struct clients {
 	struct io_watch listener;
 	struct io_timer again;        /* listen again, after descriptors had run out */
 	bool draining, sweep;         /* sweep: look at all next turn */
+	struct stats_client unseen;   /* the row of all that have none */
 	uint64_t now, turn, told_at;  /* told_at: when a lie was last logged */
 	uid_t self;
 

@@ -597,9 +597,9 @@ static int take_config(struct parsing *p, struct words *w)
 
 	for (int i = 1; i < w->argc && rc == 0 && strcmp(w->argv[i], "--") != 0; i++)
 		if (strncmp(w->argv[i], "--config=", 9) == 0)
-			rc = read_config_file(p, w->argv[i] + 9);
+			rc = read_config_file(p, p->c->config_file = w->argv[i] + 9);
 		else if (strcmp(w->argv[i], "--config") == 0)
-			rc = i + 1 < w->argc ? read_config_file(p, w->argv[i + 1])
+			rc = i + 1 < w->argc ? read_config_file(p, p->c->config_file = w->argv[i + 1])
 			                     : fail(p, "--config needs the name of a file");
 	return rc;
 }

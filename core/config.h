@@ -59,6 +59,7 @@ struct config {
 	const char *instance;                 /* "default" */
 	const char *socket;                   /* NULL = <run dir>/slipring.sock */
 	const char *socket_group;             /* NULL = unchanged */
+	const char *operator_group;           /* may use slipring set; NULL = our own uid and root only */
 	int      max_clients;
 	const char *gateway_user;             /* whose records may name tenants; NULL = our own uid */
 	double   shutdown_timeout;            /* seconds of draining, 30 */
@@ -89,6 +90,8 @@ struct config {
 	bool     return_tokens_as_token_ids, enable_prompt_tokens_details,
 	         enable_server_load_tracking, enable_force_include_usage, enable_request_id_headers,
 	         disable_access_log, metrics_old_names;
+
+	const char *config_file;              /* --config, the last of them; NULL = none */
 
 	/* private: what the parser allocated; config_free releases it */
 	void *owned;

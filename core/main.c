@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <limits.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,9 +26,11 @@
 
 #include "clients.h"
 #include "config.h"
+#include "control.h"
 #include "io.h"
 #include "kernels/backend.h"
 #include "kernels/null/null.h"
+#include "knobs.h"
 #include "kv.h"
 #include "load.h"
 #include "locate.h"
@@ -40,6 +43,7 @@
 
 #define MS      1000000ull
 #define SECOND  (1000 * MS)
+#define MINUTE  (60 * SECOND)
 #define SPIN_NS 50000u            /* an idle loop looks so long before it sleeps: a client that
                                      answers at once finds us awake */
 #define NAP_NS  (2 * MS)          /* with work that cannot move (a reader is full), look so often */
@@ -59,13 +63,15 @@ struct daemon {
 	struct kv *kv;
 	struct clients *cl;
 	struct sched *s;
+	struct control *control;
 
 	int  signals;                 /* SIGTERM or SIGINT so far: 1 drains, 2 stops now */
 	bool draining;
 	uint64_t drain_until;
 	uint64_t steps_seen;          /* batches already in the stats page */
 	uint64_t idle_since;          /* 0 = the last turn had work */
-	struct io_timer watchdog, report;
+	struct io_timer watchdog, report, minute;
+	uint64_t minute_at;           /* when the next minute is marked in the stats page */
 	uint64_t watchdog_ns, alive_at_watchdog;
 	struct { uint64_t at, prompt, generated, queries, hits, preempted; bool active; } last;
 
@@ -266,7 +272,6 @@ static int make_scheduler(struct daemon *d)
 	struct sched_config c = {
 		.limits = *l, .vocab = d->model->m.V, .context = d->plan.context, .tenants = 256,
 		.tops_here = CLIENTS_TOPS_HERE, .tops_per_record = CLIENTS_TOPS_PER,
-		.fcfs = strcmp(d->cfg.scheduling_policy, "priority") != 0,
 		.knobs = {
 			.max_seqs = l->slots, .batch_tokens = l->tokens,
 			.chunk_max = d->cfg.long_prefill_token_threshold > 0 ?
@@ -275,13 +280,18 @@ static int make_scheduler(struct daemon *d)
 			.queue_tokens = d->cfg.max_num_queued_tokens ? d->cfg.max_num_queued_tokens : 1 << 20,
 			.copies = l->copies, .quantum = 512,
 			.no_prefix_cache = !d->cfg.enable_prefix_caching,
-			.step_ns = (uint32_t)(d->cfg.step_target_ms * 1e6),
+			.fcfs = strcmp(d->cfg.scheduling_policy, "priority") != 0,
+			.step_ns = (uint32_t)(d->cfg.step_target_ms < 4000 ? d->cfg.step_target_ms * 1e6 : 4e9),
 		},
 	};
+	/* Slow devices: one that we work for. */
+	uint32_t step_default_ns = d->ops->work ? 50 * MS : 5 * MS;
+	struct control_config cc = { .run_dir = d->run_dir, .group = d->cfg.operator_group,
+	                             .step_default_ns = step_default_ns, .stats = d->st };
 	struct sched_port port;
 
-	if (!d->cfg.step_target_ms)           /* slow devices: one that we work for */
-		c.knobs.step_ns = d->ops->work ? 50 * MS : 5 * MS;
+	if (!c.knobs.step_ns)
+		c.knobs.step_ns = step_default_ns;
 	if (c.knobs.queue_tokens < d->plan.context)
 		c.knobs.queue_tokens = d->plan.context;
 	/* sched.h: (1 + ln slots) times the ids of all blocks; below 8 for 1,024 slots. */
@@ -297,6 +307,9 @@ static int make_scheduler(struct daemon *d)
 		return fail(d, "cannot start");
 	}
 	clients_attach(d->cl, d->s);
+	cc.knobs = c.knobs;
+	if (control_create(&d->control, &cc, d->io, d->s, d->err, sizeof(d->err)) < 0)
+		return fail(d, "cannot start");
 	return 0;
 }
 
@@ -304,6 +317,7 @@ static void describe(struct daemon *d)
 {
 	struct stats_page *st = d->st;
 	const struct sr_limits *l = &d->plan.limits;
+	char path[PATH_MAX];
 	static const char *const kv_type[] = { "bfloat16", "float16", "fp8", "int8" };
 
 	snprintf(st->model, sizeof(st->model), "%s",
@@ -320,6 +334,8 @@ static void describe(struct daemon *d)
 	st->kv_bytes = (uint64_t)d->plan.kv_bytes;
 	st->gpu_memory_utilization = d->cfg.gpu_memory_utilization;
 	st->prefix_caching = d->cfg.enable_prefix_caching;
+	if (d->cfg.config_file && realpath(d->cfg.config_file, path))
+		snprintf(st->config_file, sizeof(st->config_file), "%.1023s", path);
 }
 
 /* ---- timers ------------------------------------------------------------------------------ */
@@ -335,19 +351,27 @@ static void on_watchdog(struct io_timer *t)
 	io_timer_set(d->io, t, io_now() + d->watchdog_ns);
 }
 
-static void counters(struct daemon *d)
+_Static_assert(N_WHY <= STATS_AXIS && N_BOUND <= STATS_AXIS && N_KNOBS <= STATS_KNOBS, "room in the page");
+
+static void counters(struct daemon *d, uint64_t now)
 {
 	struct sched_stats s;
 	struct kv_stats k;
 	struct clients_stats c;
 	struct stats_page *st = d->st;
 
+	if (st->accounted_ns) {               /* as it was until this step */
+		st->running_ns += st->running * (now - st->accounted_ns);
+		st->waiting_ns += st->waiting * (now - st->accounted_ns);
+	}
 	sched_stats(d->s, &s);
 	kv_stats(d->kv, &k);
 	clients_stats(d->cl, &c);
 	st->running = (uint64_t)s.running;
 	st->waiting = (uint64_t)s.waiting;
 	st->blocks_used = (uint64_t)k.n_held;
+	if ((uint32_t)k.n_held > st->blocks_peak)
+		st->blocks_peak = (uint32_t)k.n_held;
 	st->clients = (uint64_t)c.connected;
 	st->preemptions = s.preemptions;
 	st->prefix_queries = s.prefix_queries;
@@ -357,10 +381,13 @@ static void counters(struct daemon *d)
 	st->invalid = c.invalid;
 	st->died = c.died;
 	st->accepted = c.accepted;
+	st->rows = s.rows;
+	st->step_tokens = s.tokens;
 	for (int i = 0; i < N_WHY; i++)
 		st->why_ns[i] = s.why_ns[i];
 	for (int i = 0; i < N_BOUND; i++)
 		st->bound_ns[i] = s.bound_ns[i];
+	st->accounted_ns = now;
 	if (s.steps != d->steps_seen) {
 		st->step[st->n_step++ % STATS_STEPS] = (struct stats_step){
 			.begin_ns = s.last.begin_ns, .rows = (uint32_t)s.last.rows,
@@ -371,7 +398,17 @@ static void counters(struct daemon *d)
 		st->progress += s.steps - d->steps_seen;
 		d->steps_seen = s.steps;
 	}
+	if (!st->ready_ns)
+		st->ready_ns = now;           /* the first step: both axes begin */
+	if (now >= d->minute_at) {
+		stats_minute(st);
+		d->minute_at = now + MINUTE;
+		io_timer_set(d->io, &d->minute, d->minute_at);
+	}
 }
+
+/* Only so that an idle loop turns: counters() does it, when the sleep is accounted for. */
+static void on_minute(struct io_timer *t) { (void)t; }
 
 /* vLLM's line, every ten seconds in which anything happened, and once after. */
 static void on_report(struct io_timer *t)
@@ -413,6 +450,7 @@ static void start_timers(struct daemon *d)
 	d->watchdog_ns = notify_watchdog_ns();
 	if (d->watchdog_ns)
 		io_timer_set(d->io, &d->watchdog, now + d->watchdog_ns);
+	d->minute = (struct io_timer){ .fn = on_minute, .ctx = d };
 	d->report = (struct io_timer){ .fn = on_report, .ctx = d };
 	d->last.at = now;
 	if (!d->cfg.disable_log_stats)
@@ -491,7 +529,7 @@ static int loop(struct daemon *d)
 			return EXIT_DEVICE_LOST;
 		}
 		work += r;
-		counters(d);
+		counters(d, now);
 		d->st->busy_since_ns = !sched_busy(d->s) ? 0 : d->st->busy_since_ns ? d->st->busy_since_ns : now;
 		if (d->ops->work)
 			d->ops->work(d->b, turn_inside, d);
@@ -510,6 +548,7 @@ static void stop(struct daemon *d)
 {
 	if (d->cl)
 		clients_destroy(d->cl);           /* forgets everybody: the scheduler is empty after it */
+	control_destroy(d->control);
 	sched_destroy(d->s);
 	kv_destroy(d->kv);
 	if (d->b)

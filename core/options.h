@@ -266,6 +266,9 @@ static const struct option options[] = {
 	    .help = "where clients of the rings connect; default by instance"),
 	OPT("socket-group", TEXT, SERVER, D_, socket_group, NULL,
 	    .help = "users of this group may connect to the rings"),
+	OPT("operator-group", TEXT, SERVER, D_, operator_group, NULL,
+	    .help = "users of this group may change settings while the daemon runs (slipring set); "
+	            "its own user and root may in any case"),
 	OPT("max-clients", INT, SERVER, D_, max_clients, "256", RANGE(1, 4096),
 	    .help = "programs connected to the rings"),
 	OPT("gateway-user", TEXT, SERVER, D_, gateway_user, NULL,

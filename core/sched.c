@@ -252,7 +252,7 @@ static int32_t seq_make(struct sched *s, void *who, int32_t tenant, const struct
 		.cost = cost_of(&s->cfg, r->n_top), .prompt_cost = cost_of(&s->cfg, r->n_prompt_top),
 		.score = r->score, .history = r->history, .no_cache = r->no_cache,
 		.sampling = r->sampling, .n_words = n_words, .salt = r->salt, .deadline = r->deadline,
-		.priority = s->cfg.fcfs ? 0 : r->priority, .order = ++s->order,
+		.priority = s->knobs.fcfs ? 0 : r->priority, .order = ++s->order,
 	};
 	memcpy(q->n_list, r->n_list, sizeof(q->n_list));
 	list_store(s, q, r);

@@ -38,6 +38,7 @@
 
 #include "kernels/backend.h"
 #include "kv.h"
+#include "sched_limits.h"
 
 struct sched;
 
@@ -108,6 +109,8 @@ struct sched_knobs {
 	                             long, by the measured time per token (slow devices) */
 	int32_t  quantum;         /* tokens a tenant earns per round */
 	bool     no_prefix_cache; /* nothing is matched or published from now on */
+	bool     fcfs;            /* priorities of requests that come are not heard: first come, first
+	                             served.  Those that are there keep theirs */
 };
 
 struct sched_config {
@@ -125,13 +128,7 @@ struct sched_config {
 	                             one request (its stop ids, mostly) are free */
 	int32_t  tops_here;       /* records a token costs with n alternatives: */
 	int32_t  tops_per_record; /*   1 + ceil(max(0, n - tops_here) / tops_per_record) */
-	bool     fcfs;            /* priorities are not heard: first come, first served */
 };
-
-/* Why a step added no more rows, and what bound the time since the step before. */
-enum sched_why   { WHY_EMPTY, WHY_SEQS, WHY_TOKENS, WHY_KV, WHY_RING_OUT, WHY_ORDER,
-                   WHY_STEP_TIME, WHY_PCIE, N_WHY };
-enum sched_bound { BOUND_IDLE, BOUND_HOST, BOUND_COMPUTE, BOUND_MEMORY, BOUND_PCIE, N_BOUND };
 
 struct sched_stats {
 	int32_t  running, waiting, preempted;

@@ -58,6 +58,93 @@ void stats_observe(struct stats_page *p, enum stats_hist h, double value)
 	p->hist[h].sum += value;
 }
 
+/* ---- marks and clients ------------------------------------------------------------------- */
+
+void stats_now(const struct stats_page *p, struct stats_mark *m)
+{
+	*m = (struct stats_mark){
+		.at_ns = p->accounted_ns,
+		.prompt_tokens = p->prompt_tokens, .prompt_cached = p->prompt_cached,
+		.prompt_computed = p->prompt_computed, .generation_tokens = p->generation_tokens,
+		.prefix_queries = p->prefix_queries, .prefix_hits = p->prefix_hits,
+		.steps = p->steps, .rows = p->rows, .step_tokens = p->step_tokens,
+		.preemptions = p->preemptions, .running_ns = p->running_ns, .waiting_ns = p->waiting_ns,
+		.running = (uint32_t)p->running, .waiting = (uint32_t)p->waiting,
+		.clients = (uint32_t)p->clients, .blocks_peak = p->blocks_peak,
+	};
+	for (int i = 0; i < N_ENDED; i++)
+		m->ended += p->ended[i];
+	memcpy(m->why_ns, p->why_ns, sizeof(m->why_ns));
+	memcpy(m->bound_ns, p->bound_ns, sizeof(m->bound_ns));
+}
+
+/* Whoever reads the mark meanwhile sees at_ns change, and looks elsewhere. */
+void stats_minute(struct stats_page *p)
+{
+	struct stats_mark *to = &p->minute[p->n_minute % STATS_MINUTES], m;
+
+	stats_now(p, &m);
+	__atomic_store_n(&to->at_ns, 0, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+	memcpy((char *)to + sizeof(m.at_ns), (char *)&m + sizeof(m.at_ns), sizeof(m) - sizeof(m.at_ns));
+	__atomic_store_n(&to->at_ns, m.at_ns, __ATOMIC_RELEASE);
+	__atomic_store_n(&p->n_minute, p->n_minute + 1, __ATOMIC_RELEASE);
+	p->blocks_peak = (uint32_t)p->blocks_used;
+}
+
+static bool mark_read(const struct stats_page *p, uint64_t i, struct stats_mark *out)
+{
+	const struct stats_mark *from = &p->minute[i % STATS_MINUTES];
+	uint64_t at = __atomic_load_n(&from->at_ns, __ATOMIC_ACQUIRE);
+
+	*out = *from;
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	out->at_ns = at;
+	return at && __atomic_load_n(&from->at_ns, __ATOMIC_RELAXED) == at;
+}
+
+bool stats_since(const struct stats_page *p, uint64_t since_ns, struct stats_mark *out)
+{
+	uint64_t n = __atomic_load_n(&p->n_minute, __ATOMIC_ACQUIRE);
+	uint64_t oldest = n > STATS_MINUTES ? n - STATS_MINUTES : 0;
+	bool found = false;
+	struct stats_mark m;
+
+	for (uint64_t i = n; i-- > oldest; ) {
+		if (!mark_read(p, i, &m))
+			continue;             /* the oldest, being written over */
+		*out = m;
+		found = true;
+		if (m.at_ns <= since_ns)
+			break;
+	}
+	return found;
+}
+
+struct stats_client *stats_client_take(struct stats_page *p, const char name[32], uint32_t pid, uint32_t uid)
+{
+	struct timespec t;
+
+	p->n_client++;
+	for (int i = 0; i < STATS_CLIENTS; i++) {
+		struct stats_client *c = &p->client[i];
+
+		if (c->id)
+			continue;
+		clock_gettime(CLOCK_MONOTONIC, &t);
+		*c = (struct stats_client){ .pid = pid, .uid = uid, .since_ns =
+			(uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec };
+		memcpy(c->name, name, sizeof(c->name));
+		__atomic_store_n(&c->id, p->n_client, __ATOMIC_RELEASE);
+		return c;
+	}
+	return NULL;
+}
+
+void stats_client_give(struct stats_client *c) { __atomic_store_n(&c->id, 0, __ATOMIC_RELEASE); }
+
+/* ---- the page ---------------------------------------------------------------------------- */
+
 static int page_path(char *out, size_t n, const char *run_dir, const char *name)
 {
 	return snprintf(out, n, "%s/%s", run_dir, name) < (int)n ? 0 : -ENAMETOOLONG;

@@ -1,5 +1,5 @@
-/* stats.h - counters, histograms and the last steps, in a shared page that anyone permitted
- * can read without asking.
+/* stats.h - counters, histograms, the last steps, a day of minutes and who is connected, in a
+ * shared page that anyone permitted can read without asking.
  *
  * The daemon alone writes (plain stores to aligned words, single writer); readers map the
  * file read-only and take what they see: each word is whole, words may be of different
@@ -18,9 +18,13 @@
 #include <stdint.h>
 
 #define STATS_MAGIC   0x54535253u  /* "SRST" */
-#define STATS_VERSION 1u
+#define STATS_VERSION 2u
 #define STATS_BUCKETS 40
 #define STATS_STEPS   4096
+#define STATS_MINUTES 1440
+#define STATS_CLIENTS 256             /* rows; who comes when all are taken is not shown */
+#define STATS_AXIS    16              /* room for enum sched_why, sched_bound */
+#define STATS_KNOBS   8               /* room for enum knob */
 
 enum stats_hist {
 	HIST_TTFT, HIST_ITL, HIST_TPOT, HIST_E2E, HIST_QUEUE, HIST_INFERENCE, HIST_PREFILL,
@@ -39,10 +43,36 @@ struct stats_step {               /* one batch */
 	uint8_t  zero[6];
 };
 
+/* What the counters stood at, at some moment: two of them tell what happened between.  No
+ * minute is lost by a loop that slept through it: the next mark has all of it. */
+struct stats_mark {
+	uint64_t at_ns;               /* MONOTONIC; 0: none, or it is being written */
+	uint64_t prompt_tokens, prompt_cached, prompt_computed, generation_tokens;
+	uint64_t prefix_queries, prefix_hits;
+	uint64_t ended, steps, rows, step_tokens, preemptions;
+	uint64_t running_ns, waiting_ns; /* added up over the time: / seconds = how many on average */
+	uint64_t why_ns[STATS_AXIS], bound_ns[STATS_AXIS];
+	uint32_t running, waiting, clients; /* then */
+	uint32_t blocks_peak;         /* most in use since the mark before */
+};
+
+struct stats_client {
+	uint64_t id;                  /* of the connection, 1 ..; 0: the row is free, or changes hands */
+	uint64_t since_ns;
+	uint32_t pid, uid;
+	char     name[32];            /* what it calls itself: any bytes */
+	uint32_t live, unanswered;    /* requests under way; of them without a token yet */
+	uint64_t requests, alone;     /* taken; of them those that found none of its own under way */
+	uint64_t prompt_tokens, tokens;
+	uint64_t held, full_since_ns; /* times its ring was full; since when it is, 0 = it is not */
+};
+
 struct stats_page {
 	uint32_t magic, version, bytes, pid;
 	uint64_t epoch;               /* 0 once the daemon stopped cleanly */
 	uint64_t start_ns, start_unix;/* CLOCK_MONOTONIC ns; seconds since 1970 */
+	uint64_t ready_ns;            /* when the time on both axes began; 0 = not yet */
+	uint64_t accounted_ns;        /* and how far it is counted: a loop that sleeps counts later */
 	char     model[256], device[64], state[32]; /* state: loading, ready, draining */
 	uint64_t alive_ns;            /* last turn of the loop or layer computed, MONOTONIC */
 	uint64_t progress;            /* layers or batches computed since start */
@@ -54,21 +84,31 @@ struct stats_page {
 	double   gpu_memory_utilization;
 	uint32_t prefix_caching;
 	char     kv_dtype[16];
+	char     config_file[1024];   /* --config, from the root; "" = none */
+	int64_t  knob[STATS_KNOBS], knob_ceiling[STATS_KNOBS]; /* by enum knob, see knobs.h */
 
 	/* gauges */
 	uint64_t running, waiting, blocks_used, clients;
+	uint32_t blocks_peak;         /* since the last minute's mark */
 
 	/* counters */
-	uint64_t steps, preemptions, prompt_tokens, prompt_cached, prompt_computed, generation_tokens;
+	uint64_t steps, rows, step_tokens; /* batches done; planned: rows, new tokens */
+	uint64_t preemptions, prompt_tokens, prompt_cached, prompt_computed, generation_tokens;
 	uint64_t prefix_queries, prefix_hits;          /* tokens */
 	uint64_t ended[N_ENDED];
 	uint64_t refused, invalid, died, accepted;
-	uint64_t why_ns[16], bound_ns[16];             /* by enum sched_why, sched_bound */
+	uint64_t running_ns, waiting_ns;               /* sequences times ns */
+	uint64_t why_ns[STATS_AXIS], bound_ns[STATS_AXIS]; /* by enum sched_why, sched_bound */
 	uint64_t syscalls_sleep, cycle_max_ns;
 
 	struct stats_histogram hist[N_HIST];
 	uint64_t n_step;              /* step i lies at step[i % STATS_STEPS] */
 	struct stats_step step[STATS_STEPS];
+
+	uint64_t n_minute;            /* mark i lies at minute[i % STATS_MINUTES]; the first is of READY */
+	struct stats_mark minute[STATS_MINUTES];
+	uint64_t n_client;            /* connections so far */
+	struct stats_client client[STATS_CLIENTS];
 };
 
 /* Upper bounds of a histogram's buckets without +Inf; how many in *n.  The token histograms'
@@ -79,11 +119,20 @@ const char *stats_name(enum stats_hist h);   /* vLLM's, without prefix "vllm:" *
 /* Writer. */
 int  stats_create(struct stats_page **out, const char *run_dir, char *err, size_t errlen);
 void stats_observe(struct stats_page *p, enum stats_hist h, double value);
+void stats_minute(struct stats_page *p);     /* mark now, and begin another minute */
+/* A row for a connection, its id set; NULL if all are taken.  Then back. */
+struct stats_client *stats_client_take(struct stats_page *p, const char name[32], uint32_t pid, uint32_t uid);
+void stats_client_give(struct stats_client *c);
 void stats_destroy(struct stats_page *p, const char *run_dir);
 
 /* Reader: maps <run dir>/stats, checks magic, version and size.  0, -ENOENT, -EPROTO. */
 int  stats_open(const struct stats_page **out, const char *run_dir);
 bool stats_stale(const struct stats_page *p, const char *run_dir); /* reopen? */
 void stats_close(const struct stats_page *p);
+
+/* Reader: the counters as they stand; and the mark nearest to, but not after, the time since_ns, or
+ * the oldest there is.  False: there is none (the daemon is not ready yet). */
+void stats_now(const struct stats_page *p, struct stats_mark *out);
+bool stats_since(const struct stats_page *p, uint64_t since_ns, struct stats_mark *out);
 
 #endif

@@ -1,5 +1,6 @@
 /* sched_world.h - a scheduler on the null device, with a clock by hand, four clients whose rings are
- * counted, and all events kept.  For test_sched.c and test_sched_ends.c.
+ * counted, and all events kept.  For test_sched.c,
+ * test_sched_ends.c and test_limits.c.
  */
 #ifndef SCHED_WORLD_H
 #define SCHED_WORLD_H
@@ -114,7 +115,9 @@ static int try_open(void)
 {
 	static const struct sched_port port = { NULL, port_reserve, port_release, port_emit };
 	const struct sr_model model = { .V = VOCAB, .L = 1, .G = 1, .E = 8 };
-	struct kv_config kc = { w.cfg.limits.n_blocks, 0, B, 0, { 3, 4 } };
+	const struct sr_limits *lim = &w.cfg.limits;
+	struct kv_config kc = { .n_blocks = lim->n_blocks, .n_host = lim->n_host_blocks, .block_tokens = B,
+				.copies = lim->copies, .key = { 3, 4 } };
 	char err[200];
 	int r;
 
@@ -135,11 +138,13 @@ static void tear_down(void)
 	w.ops.close(w.b);
 }
 
-static int32_t ids[600];
+#define IDS 1000
+
+static int32_t ids[IDS];
 
 static struct sched_request request(uint64_t user_data, int32_t n_prompt, int32_t max_tokens)
 {
-	for (int32_t i = 0; i < 600; i++)
+	for (int32_t i = 0; i < IDS; i++)
 		ids[i] = (i * i + i / 7) % VOCAB;
 	return (struct sched_request){ .user_data = user_data, .prompt = ids, .n_prompt = n_prompt,
 				       .max_tokens = max_tokens,

@@ -291,7 +291,7 @@ static void test_priority(void **state)
 	(void)state;
 	for (size_t i = 0; i < 2; i++) {
 		set_up();
-		w.cfg.fcfs = cases[i].fcfs;
+		w.cfg.knobs.fcfs = cases[i].fcfs;
 		w.cfg.knobs.max_seqs = w.cfg.limits.slots = 1;
 		assert_int_equal(try_open(), 0);
 		for (uint64_t u = 1; u <= 3; u++) {

@@ -388,7 +388,7 @@ static void make_config(void)
 	sim.cfg.list_words = between(128, 1000);
 	sim.cfg.tops_here = TOPS_HERE;
 	sim.cfg.tops_per_record = TOPS_PER;
-	sim.cfg.fcfs = below(2);
+	sim.cfg.knobs.fcfs = below(2);
 }
 
 static void sim_open(uint64_t seed)

@@ -1,0 +1,361 @@
+/* control.c - who asks to turn a knob, whether it may be turned so far, and turning it. */
+#include "control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "core/knobs.h"
+#include "core/log.h"
+
+#define PLACES      8
+#define DEADLINE_NS 1000000000u       /* from connect to message */
+#define AGAIN_NS    100000000u
+#define GROUPS_MAX  256               /* of a peer that are looked at */
+#define STEP_MAX_US 4000000           /* the scheduler counts its target in 32 bits of ns */
+
+struct peer {
+	struct control *c;
+	struct io_watch socket;
+	struct io_timer timer;
+	struct ucred who;
+	bool used;
+};
+
+struct control {
+	struct io *io;
+	struct sched *s;
+	struct sched_knobs knobs;     /* as they are now */
+	int64_t ceiling[N_KNOBS];
+	int64_t step_target_us;       /* as asked: 0 = by device */
+	uint32_t step_default_ns;
+	struct stats_page *stats;
+	gid_t group;                  /* -1: none */
+	char group_name[64];
+	struct io_watch listener;
+	struct io_timer again;        /* listen again, after descriptors had run out */
+	struct peer peer[PLACES];
+	uint64_t told_at;             /* when a stranger was last logged */
+	char path[4096];
+};
+
+/* ---- knobs ------------------------------------------------------------------------------- */
+
+static int64_t value_of(const struct control *c, enum knob k)
+{
+	switch (k) {
+	case KNOB_MAX_NUM_SEQS:           return c->knobs.max_seqs;
+	case KNOB_MAX_NUM_BATCHED_TOKENS: return c->knobs.batch_tokens;
+	case KNOB_LONG_PREFILL:
+		return c->knobs.chunk_max < c->ceiling[KNOB_LONG_PREFILL] ? c->knobs.chunk_max : 0;
+	case KNOB_POLICY:                 return !c->knobs.fcfs;
+	case KNOB_PREFIX_CACHING:         return !c->knobs.no_prefix_cache;
+	case KNOB_STEP_TARGET:            return c->step_target_us;
+	case N_KNOBS:                     break;
+	}
+	return 0;
+}
+
+static void put(const struct control *c, struct sched_knobs *n, enum knob k, int64_t v)
+{
+	switch (k) {
+	case KNOB_MAX_NUM_SEQS:           n->max_seqs = (int32_t)v; break;
+	case KNOB_MAX_NUM_BATCHED_TOKENS: n->batch_tokens = (int32_t)v; break;
+	case KNOB_LONG_PREFILL:           n->chunk_max = (int32_t)(v ? v : c->ceiling[k]); break;
+	case KNOB_POLICY:                 n->fcfs = !v; break;
+	case KNOB_PREFIX_CACHING:         n->no_prefix_cache = !v; break;
+	case KNOB_STEP_TARGET:            n->step_ns = v ? (uint32_t)v * 1000 : c->step_default_ns; break;
+	case N_KNOBS:                     break;
+	}
+}
+
+static void show(const struct control *c)
+{
+	for (int k = 0; k < N_KNOBS; k++) {
+		c->stats->knob[k] = value_of(c, (enum knob)k);
+		c->stats->knob_ceiling[k] = c->ceiling[k];
+	}
+}
+
+/* May it be v?  0, or -ERANGE and the sentence. */
+static int allowed(const struct control *c, enum knob k, int64_t v, char *say, size_t n)
+{
+	const struct knob_info *i = knob_info(k);
+	char most[32];
+
+	knob_format(k, c->ceiling[k], most, sizeof(most));
+	if (v > c->ceiling[k])
+		snprintf(say, n, "%s goes up to %s%s%s here: that was allocated at start; "
+		         "for more, restart the daemon with a larger --%s", i->name, most, *i->unit ? " " : "",
+		         i->unit, i->name);
+	else if (v < i->least)
+		snprintf(say, n, "%s is at least %lld", i->name, (long long)(i->least / i->scale));
+	else if (k == KNOB_MAX_NUM_BATCHED_TOKENS && v < c->knobs.max_seqs)
+		snprintf(say, n, "max-num-batched-tokens is at least max-num-seqs, which is %d: each sequence "
+		         "computes a token a step; lower that first", c->knobs.max_seqs);
+	else if (k == KNOB_MAX_NUM_SEQS && v > c->knobs.batch_tokens)
+		snprintf(say, n, "max-num-seqs is at most max-num-batched-tokens, which is %d: each sequence "
+		         "computes a token a step; raise that first", c->knobs.batch_tokens);
+	else
+		return 0;
+	return -ERANGE;
+}
+
+static int turn(struct control *c, enum knob k, int64_t v, const struct ucred *who, char *say, size_t n)
+{
+	struct sched_knobs next = c->knobs;
+	char old[32], now[32];
+	int r = allowed(c, k, v, say, n);
+
+	if (r < 0)
+		return r;
+	put(c, &next, k, v);
+	if (sched_set(c->s, &next) < 0) {
+		snprintf(say, n, "%s: the scheduler does not take this value", knob_info(k)->name);
+		return -ERANGE;
+	}
+	knob_format(k, value_of(c, k), old, sizeof(old));
+	knob_format(k, v, now, sizeof(now));
+	c->knobs = next;
+	if (k == KNOB_STEP_TARGET)
+		c->step_target_us = v;
+	show(c);
+	log_info("%s: %s -> %s, set by uid %u (pid %d)", knob_info(k)->name, old, now, (unsigned)who->uid,
+	         (int)who->pid);
+	return 0;
+}
+
+/* ---- peers ------------------------------------------------------------------------------- */
+
+static void peer_close(struct peer *p)
+{
+	io_timer_del(p->c->io, &p->timer);
+	io_watch_del(p->c->io, &p->socket);
+	close(p->socket.fd);
+	p->used = false;
+}
+
+static void answer(int fd, struct control_answer *a)
+{
+	a->magic = CONTROL_MAGIC;
+	a->version = CONTROL_VERSION;
+	if (send(fd, a, sizeof(*a), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		return;                       /* it has gone: what was set is set, and logged */
+}
+
+static void on_message(struct io_watch *w, uint32_t events)
+{
+	struct peer *p = w->ctx;
+	struct control *c = p->c;
+	struct control_answer a = { .result = -EPROTO };
+	struct control_ask q;
+	ssize_t n = recv(w->fd, &q, sizeof(q), MSG_DONTWAIT | MSG_TRUNC);
+
+	(void)events;
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n > 0 && (n != sizeof(q) || q.magic != CONTROL_MAGIC || q.version != CONTROL_VERSION)) {
+		snprintf(a.say, sizeof(a.say), "the daemon is Slipring %s and does not speak this tool's "
+		         "language; use the slipring of the same version", SLIPRING_VERSION);
+		answer(w->fd, &a);
+	} else if (n > 0) {
+		a.knob = q.knob;
+		if (q.knob >= N_KNOBS || q.zero) {
+			a.result = -EINVAL;
+			snprintf(a.say, sizeof(a.say), "there is no knob number %u", q.knob);
+		} else {
+			a.was = value_of(c, (enum knob)q.knob);
+			a.result = turn(c, (enum knob)q.knob, q.value, &p->who, a.say, sizeof(a.say));
+			a.now = value_of(c, (enum knob)q.knob);
+			a.ceiling = c->ceiling[q.knob];
+		}
+		answer(w->fd, &a);
+	}
+	peer_close(p);
+}
+
+static void on_deadline(struct io_timer *t) { peer_close(t->ctx); }
+
+static bool in_group(int fd, gid_t primary, gid_t group)
+{
+	gid_t g[GROUPS_MAX];
+	socklen_t len = sizeof(g);
+
+	if (group == (gid_t)-1)
+		return false;
+	if (primary == group)
+		return true;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, g, &len) < 0)
+		return false;                 /* it is in more groups than anybody needs */
+	for (size_t i = 0; i < len / sizeof(g[0]); i++)
+		if (g[i] == group)
+			return true;
+	return false;
+}
+
+/* Strangers hear why at once; they wait for no place and hold none. */
+static bool welcome(struct control *c, int fd, struct ucred *who)
+{
+	struct control_answer a = { .result = -EPERM };
+	socklen_t len = sizeof(*who);
+	uint64_t now = io_now();
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, who, &len) < 0)
+		return false;
+	if (who->uid == geteuid() || who->uid == 0 || in_group(fd, who->gid, c->group))
+		return true;
+	if (*c->group_name)
+		snprintf(a.say, sizeof(a.say), "uid %u may not change settings: only uid %u, root and members of "
+		         "the group %s may", (unsigned)who->uid, (unsigned)geteuid(), c->group_name);
+	else
+		snprintf(a.say, sizeof(a.say), "uid %u may not change settings: only uid %u and root may; "
+		         "slipringd --operator-group NAME lets a group do it", (unsigned)who->uid,
+		         (unsigned)geteuid());
+	answer(fd, &a);
+	if (now - c->told_at > DEADLINE_NS) {
+		log_warn("uid %u (pid %d) asked to change a setting and may not", (unsigned)who->uid,
+		         (int)who->pid);
+		c->told_at = now;
+	}
+	return false;
+}
+
+static void on_listener(struct io_watch *w, uint32_t events)
+{
+	struct control *c = w->ctx;
+	struct peer *p = c->peer;
+	struct ucred who;
+	int fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	(void)events;
+	if (fd < 0) {
+		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+			io_watch_set(c->io, w, 0); /* it stays readable: do not spin on it */
+			io_timer_set(c->io, &c->again, io_now() + AGAIN_NS);
+		}
+		return;
+	}
+	while (p < c->peer + PLACES && p->used)
+		p++;
+	if (!welcome(c, fd, &who) || p == c->peer + PLACES) {
+		close(fd);
+		return;
+	}
+	*p = (struct peer){ .c = c, .who = who, .used = true,
+	                    .socket = { .fd = fd, .events = IO_IN | IO_HUP, .fn = on_message, .ctx = p },
+	                    .timer = { .fn = on_deadline, .ctx = p } };
+	io_timer_set(c->io, &p->timer, io_now() + DEADLINE_NS);
+	if (io_watch_add(c->io, &p->socket) < 0)
+		peer_close(p);
+}
+
+static void on_again(struct io_timer *t)
+{
+	struct control *c = t->ctx;
+
+	io_watch_set(c->io, &c->listener, IO_IN);
+}
+
+/* ---- create and destroy ------------------------------------------------------------------ */
+
+/* Anybody who may enter the run directory may connect: who asks is looked at, not the mode. */
+static int listen_at(struct control *c, char *err, size_t errlen)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int fd, e;
+
+	if (strlen(c->path) >= sizeof(a.sun_path)) {
+		snprintf(err, errlen, "%.200s: longer than the %zu bytes a socket's path may have; set "
+		         "RUNTIME_DIRECTORY to a shorter one", c->path, sizeof(a.sun_path) - 1);
+		return -ENAMETOOLONG;
+	}
+	strcpy(a.sun_path, c->path);
+	unlink(c->path);                      /* ours: the run directory is locked */
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || chmod(c->path, 0666) < 0 ||
+	    listen(fd, PLACES) < 0) {
+		e = errno;
+		snprintf(err, errlen, "%.200s: %s", c->path, strerror(e));
+		if (fd >= 0)
+			close(fd);
+		return -e;
+	}
+	c->listener = (struct io_watch){ .fd = fd, .events = IO_IN, .fn = on_listener, .ctx = c };
+	c->again = (struct io_timer){ .fn = on_again, .ctx = c };
+	return io_watch_add(c->io, &c->listener);
+}
+
+static int find_group(struct control *c, const char *name, char *err, size_t errlen)
+{
+	struct group *g;
+
+	c->group = (gid_t)-1;
+	if (!name)
+		return 0;
+	if (!(g = getgrnam(name))) {
+		snprintf(err, errlen, "--operator-group %.100s: no such group", name);
+		return -EINVAL;
+	}
+	c->group = g->gr_gid;
+	snprintf(c->group_name, sizeof(c->group_name), "%.63s", name);
+	return 0;
+}
+
+int control_create(struct control **out, const struct control_config *cfg, struct io *io,
+                   struct sched *s, char *err, size_t errlen)
+{
+	struct control *c = calloc(1, sizeof(*c));
+	int r;
+
+	*out = NULL;
+	if (!c) {
+		snprintf(err, errlen, "no memory");
+		return -ENOMEM;
+	}
+	c->io = io;
+	c->s = s;
+	c->knobs = cfg->knobs;
+	c->stats = cfg->stats;
+	c->step_default_ns = cfg->step_default_ns;
+	c->step_target_us = cfg->knobs.step_ns == cfg->step_default_ns ? 0 : cfg->knobs.step_ns / 1000;
+	c->listener.fd = -1;
+	c->ceiling[KNOB_MAX_NUM_SEQS] = cfg->knobs.max_seqs;
+	c->ceiling[KNOB_MAX_NUM_BATCHED_TOKENS] = cfg->knobs.batch_tokens;
+	c->ceiling[KNOB_LONG_PREFILL] = cfg->knobs.batch_tokens;
+	c->ceiling[KNOB_POLICY] = c->ceiling[KNOB_PREFIX_CACHING] = 1;
+	c->ceiling[KNOB_STEP_TARGET] = STEP_MAX_US;
+	snprintf(c->path, sizeof(c->path), "%.4000s/%s", cfg->run_dir, CONTROL_FILE);
+	r = find_group(c, cfg->group, err, errlen);
+	if (r == 0)
+		r = listen_at(c, err, errlen);
+	if (r < 0) {
+		control_destroy(c);
+		return r;
+	}
+	show(c);
+	*out = c;
+	return 0;
+}
+
+void control_destroy(struct control *c)
+{
+	if (!c)
+		return;
+	for (struct peer *p = c->peer; p < c->peer + PLACES; p++)
+		if (p->used)
+			peer_close(p);
+	if (c->listener.fd >= 0) {
+		io_timer_del(c->io, &c->again);
+		io_watch_del(c->io, &c->listener);
+		close(c->listener.fd);
+		unlink(c->path);
+	}
+	free(c);
+}

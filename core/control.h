@@ -1,0 +1,32 @@
+/* control.h - knobs changed while running: a socket in the run directory, heard between steps.
+ *
+ *	slipring set --ask--> io -> on_message -> sched_set -> the stats page, the log
+ *	             <-answer-'
+ *
+ * Who may: the daemon's own user, root, and the members of one group; others are told so and
+ * closed before they are read, so strangers take no place.  A connection has a second for its one
+ * message.  Belongs to the loop's thread; allocates nothing after control_create.
+ */
+#ifndef CONTROL_H
+#define CONTROL_H
+
+#include "core/io.h"
+#include "core/sched.h"
+#include "core/stats.h"
+
+struct control;
+
+struct control_config {
+	const char *run_dir;
+	const char *group;            /* whose members may, too; NULL = nobody else */
+	struct sched_knobs knobs;     /* as the scheduler was created with: the ceilings */
+	uint32_t step_default_ns;     /* what step-target-ms 0 means on this device */
+	struct stats_page *stats;     /* where each knob's value and ceiling are shown */
+};
+
+/* 0, or -errno and one sentence. */
+int  control_create(struct control **out, const struct control_config *cfg, struct io *io,
+                    struct sched *s, char *err, size_t errlen);
+void control_destroy(struct control *c);
+
+#endif
