@@ -8,5 +8,8 @@ int cmd_generate(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_show(int argc, char **argv);
 int cmd_ping(int argc, char **argv);
+int cmd_top(int argc, char **argv);
+int cmd_why(int argc, char **argv);
+int cmd_set(int argc, char **argv);
 
 #endif

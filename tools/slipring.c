@@ -13,6 +13,9 @@ static const struct { const char *name; int (*run)(int, char **); const char *wh
 	{ "generate", cmd_generate, "continue a text, over the rings" },
 	{ "bench",    cmd_bench,    "measure a server, as vllm bench serve does; or the rings" },
 	{ "show",     cmd_show,     "what is in a model, and what it needs here" },
+	{ "top",      cmd_top,      "live: rates, latencies, limits, KV cache, clients, GPUs" },
+	{ "why",      cmd_why,      "what limited it, and the knob to turn" },
+	{ "set",      cmd_set,      "change a setting while it runs" },
 	{ "ping",     cmd_ping,     "the round trip of an empty record" },
 };
 #define N_COMMANDS ((int)(sizeof(command) / sizeof(command[0])))

@@ -1,0 +1,378 @@
+/* LINK: core/stats.c tools/figures.c */
+/* test_stats.c - the stats page: who may read it sees whole words, notices a page that is stale, and
+ * gets from two looks what happened between them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/stats.h"
+#include "tools/figures.h"
+
+static char dir[64], file[80];
+static struct stats_page *page;
+
+static int set_up(void **state)
+{
+	char err[200];
+
+	(void)state;
+	strcpy(dir, "/tmp/test-stats-XXXXXX");
+	assert_non_null(mkdtemp(dir));
+	snprintf(file, sizeof(file), "%s/stats", dir);
+	assert_int_equal(stats_create(&page, dir, err, sizeof(err)), 0);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	stats_destroy(page, dir);
+	unlink(file);
+	rmdir(dir);
+	return 0;
+}
+
+/* ---- the file ---------------------------------------------------------------------------- */
+
+static void test_open(void **state)
+{
+	const struct stats_page *p;
+	struct stat st;
+
+	(void)state;
+	page->running = 7;
+	assert_int_equal(stats_open(&p, dir), 0);
+	assert_int_equal(p->running, 7);
+	page->running = 8;                       /* the same memory */
+	assert_int_equal(p->running, 8);
+	assert_int_equal(p->pid, getpid());
+	assert_true(p->epoch != 0 && p->start_ns != 0);
+	assert_int_equal(stat(file, &st), 0);
+	assert_int_equal(st.st_mode & 0022, 0);  /* others may read, never write */
+	stats_close(p);
+	stats_close(NULL);
+}
+
+static void test_refused(void **state)
+{
+	struct { size_t at; uint32_t value; } wrong[] = {
+		{ offsetof(struct stats_page, magic), 1 },
+		{ offsetof(struct stats_page, version), STATS_VERSION + 1 },
+		{ offsetof(struct stats_page, bytes), (uint32_t)sizeof(*page) - 8 },
+	};
+	const struct stats_page *p;
+	char err[200], long_dir[5000];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		uint32_t *word = (uint32_t *)((char *)page + wrong[i].at), right = *word;
+
+		*word = wrong[i].value;
+		assert_int_equal(stats_open(&p, dir), -EPROTO);
+		assert_null(p);
+		*word = right;
+	}
+	assert_int_equal(truncate(file, 4096), 0);       /* one that is still too short to map */
+	assert_int_equal(stats_open(&p, dir), -EPROTO);
+	assert_int_equal(truncate(file, sizeof(*page)), 0);
+	page->magic = STATS_MAGIC;
+	unlink(file);
+	assert_int_equal(stats_open(&p, dir), -ENOENT);
+	assert_int_equal(symlink("/etc/passwd", file), 0); /* nobody is led elsewhere */
+	assert_int_equal(stats_open(&p, dir), -ELOOP);
+	unlink(file);
+	assert_int_equal(mkfifo(file, 0600), 0);         /* nor waits */
+	assert_int_equal(stats_open(&p, dir), -EPROTO);
+	memset(long_dir, 'x', sizeof(long_dir) - 1);
+	long_dir[sizeof(long_dir) - 1] = 0;
+	assert_int_equal(stats_open(&p, long_dir), -ENAMETOOLONG);
+	assert_int_equal(stats_create(&page, long_dir, err, sizeof(err)), -ENAMETOOLONG);
+	assert_int_equal(stats_create(&page, "/nowhere/at/all", err, sizeof(err)), -ENOENT);
+	assert_non_null(strstr(err, "/nowhere/at/all"));
+}
+
+static void test_stale(void **state)
+{
+	const struct stats_page *p, *q;
+	struct stats_page *old = page;
+	char err[200];
+
+	(void)state;
+	assert_int_equal(stats_open(&p, dir), 0);
+	assert_false(stats_stale(p, dir));
+	unlink(file);
+	assert_false(stats_stale(p, dir));               /* there is none to change to */
+	assert_int_equal(stats_create(&page, dir, err, sizeof(err)), 0);
+	assert_true(stats_stale(p, dir));                /* the daemon started anew */
+	assert_int_equal(stats_open(&q, dir), 0);
+	assert_false(stats_stale(q, dir));
+	assert_true(q->epoch != p->epoch);
+	stats_destroy(page, dir);
+	assert_true(stats_stale(q, dir));                /* it stopped */
+	stats_close(q);
+	stats_close(p);
+	stats_destroy(old, dir);
+	page = NULL;
+}
+
+/* ---- minutes ----------------------------------------------------------------------------- */
+
+#define SECOND 1000000000ull
+
+static void minute(uint64_t i)
+{
+	page->accounted_ns = (1000 + 60 * i) * SECOND;
+	page->generation_tokens = 100 * i;
+	page->why_ns[WHY_SEQS] = 60 * i * SECOND;
+	page->ended[ENDED_STOP] = i;
+	page->ended[ENDED_ERROR] = i;
+	page->blocks_used = i % 7;
+	stats_minute(page);
+}
+
+static void test_minutes(void **state)
+{
+	static const struct { uint64_t n; int since, want; } cases[] = { /* minutes from the first */
+		{ 1, 0, 0 }, { 1, -5, 0 }, { 1, 9, 0 },
+		{ 10, 4, 4 }, { 10, 9, 9 }, { 10, 100, 9 }, { 10, -1, 0 },
+		{ STATS_MINUTES, 0, 0 }, { STATS_MINUTES + 1, 0, 1 }, { 3 * STATS_MINUTES, 2 * STATS_MINUTES + 3,
+		  2 * STATS_MINUTES + 3 }, { 3 * STATS_MINUTES, 5, 2 * STATS_MINUTES },
+	};
+	struct stats_mark m;
+
+	(void)state;
+	assert_false(stats_since(page, 0, &m));
+	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+		page->n_minute = 0;
+		memset(page->minute, 0, sizeof(page->minute));
+		for (uint64_t i = 0; i < cases[c].n; i++)
+			minute(i);
+		assert_true(stats_since(page, (uint64_t)((1000 + 60 * cases[c].since) * (int64_t)SECOND + 7), &m));
+		if (m.generation_tokens != 100 * (uint64_t)cases[c].want)
+			fail_msg("case %zu: minute %llu", c, (unsigned long long)m.generation_tokens / 100);
+		assert_int_equal(m.at_ns, (1000 + 60 * (uint64_t)cases[c].want) * SECOND);
+		assert_int_equal(m.ended, 2 * cases[c].want);
+		assert_int_equal(m.why_ns[WHY_SEQS], 60 * (uint64_t)cases[c].want * SECOND);
+	}
+}
+
+static void test_peak(void **state)
+{
+	struct stats_mark m;
+
+	(void)state;
+	page->blocks_used = 3;
+	page->blocks_peak = 50;
+	page->accounted_ns = 5;
+	stats_minute(page);
+	assert_int_equal(page->blocks_peak, 3);          /* the next minute begins with what is held */
+	assert_true(stats_since(page, 5, &m));
+	assert_int_equal(m.blocks_peak, 50);
+}
+
+/* A mark's words all stand at the same number, or it is not taken: while it is written over, the
+ * reader gets another. */
+static volatile bool stop;
+
+static void *writer(void *arg)
+{
+	(void)arg;
+	for (uint64_t i = 1; !stop; i++) {
+		page->accounted_ns = page->generation_tokens = page->prompt_tokens = i;
+		for (int k = 0; k < STATS_AXIS; k++)
+			page->why_ns[k] = page->bound_ns[k] = i;
+		stats_minute(page);
+	}
+	return NULL;
+}
+
+static void test_whole(void **state)
+{
+	const struct stats_page *p;
+	struct stats_mark m;
+	pthread_t t;
+	int got = 0, most = 0;
+
+	(void)state;
+	page->accounted_ns = 1;
+	for (int i = 0; i < STATS_MINUTES; i++)
+		stats_minute(page);
+	assert_int_equal(stats_open(&p, dir), 0);
+	stop = false;
+	assert_int_equal(pthread_create(&t, NULL, writer, NULL), 0);
+	while (got < 20000 && most++ < 2000000) {
+		if (!stats_since(p, got % 2 ? UINT64_MAX : 0, &m))
+			continue;
+		if (m.generation_tokens == 0)            /* of before the writer began */
+			continue;
+		got++;
+		assert_int_equal(m.generation_tokens, m.at_ns);
+		assert_int_equal(m.prompt_tokens, m.at_ns);
+		for (int k = 0; k < STATS_AXIS; k++)
+			assert_true(m.why_ns[k] == m.at_ns && m.bound_ns[k] == m.at_ns);
+	}
+	stop = true;
+	pthread_join(t, NULL);
+	stats_close(p);
+	assert_true(got > 100);
+}
+
+/* ---- clients ----------------------------------------------------------------------------- */
+
+static void test_clients(void **state)
+{
+	static const char name[32] = "one";
+	struct stats_client *c[STATS_CLIENTS + 1];
+
+	(void)state;
+	for (int i = 0; i <= STATS_CLIENTS; i++) {
+		c[i] = stats_client_take(page, name, 10, (uint32_t)i);
+		assert_true((c[i] != NULL) == (i < STATS_CLIENTS));
+	}
+	assert_string_equal(c[5]->name, "one");
+	assert_int_equal(c[5]->id, 6);
+	c[5]->tokens = 99;
+	stats_client_give(c[5]);
+	assert_int_equal(c[5]->id, 0);
+	c[5] = stats_client_take(page, name, 11, 12);
+	assert_int_equal(c[5]->id, STATS_CLIENTS + 2);   /* never that of another */
+	assert_int_equal(c[5]->tokens, 0);
+	assert_int_equal(c[5]->uid, 12);
+}
+
+/* ---- histograms and figures -------------------------------------------------------------- */
+
+static void test_observe(void **state)
+{
+	int n;
+	const double *bound = stats_bounds(HIST_ITL, &n);
+
+	(void)state;
+	for (int h = 0; h < N_HIST; h++) {
+		int m;
+		const double *b = stats_bounds((enum stats_hist)h, &m);
+
+		assert_true(m > 0 && m < STATS_BUCKETS && *stats_name((enum stats_hist)h));
+		for (int i = 1; i < m; i++)
+			assert_true(b[i] > b[i - 1]);
+	}
+	stats_observe(page, HIST_ITL, bound[0]);         /* a bound is in its bucket */
+	stats_observe(page, HIST_ITL, bound[0] * 1.0001);
+	stats_observe(page, HIST_ITL, 1e9);
+	assert_int_equal(page->hist[HIST_ITL].count[0], 1);
+	assert_int_equal(page->hist[HIST_ITL].count[1], 1);
+	assert_int_equal(page->hist[HIST_ITL].count[n], 1);
+}
+
+static void test_percentile(void **state)
+{
+	struct stats_histogram a = { { 0 }, 0 }, *b = &page->hist[HIST_ITL];
+	int n;
+	const double *bound = stats_bounds(HIST_ITL, &n);
+
+	(void)state;
+	assert_true(isnan(figures_percentile(HIST_ITL, NULL, b, 0.5)));
+	for (int i = 0; i < 100; i++)
+		stats_observe(page, HIST_ITL, 0.004);    /* in (0.0025, 0.005] */
+	assert_true(fabs(figures_percentile(HIST_ITL, NULL, b, 0.5) - 0.00375) < 1e-9);
+	assert_true(fabs(figures_percentile(HIST_ITL, NULL, b, 1) - 0.005) < 1e-9);
+	a = *b;
+	assert_true(isnan(figures_percentile(HIST_ITL, &a, b, 0.5)));
+	for (int i = 0; i < 3; i++)
+		stats_observe(page, HIST_ITL, 0.00005);
+	assert_true(figures_percentile(HIST_ITL, &a, b, 0.99) <= bound[0]);
+	stats_observe(page, HIST_ITL, 1e9);
+	assert_true(figures_percentile(HIST_ITL, &a, b, 1) == bound[n - 1]);
+}
+
+static void test_between(void **state)
+{
+	struct stats_mark a = { .at_ns = 10 * SECOND, .generation_tokens = 100, .ended = 5, .steps = 10,
+	                        .rows = 30 }, b = a;
+	struct figures f;
+
+	(void)state;
+	figures_between(&a, &b, &f);                     /* nothing happened: no division by it */
+	assert_true(f.generated_per_s == 0 && isnan(f.hit_rate) && isnan(f.rows) && f.why_all == 0);
+	b.at_ns += 2 * SECOND;
+	b.generation_tokens += 50;
+	b.steps += 10;
+	b.rows += 25;
+	b.prefix_queries = 200;
+	b.prefix_hits = 50;
+	b.why_ns[WHY_KV] = SECOND;
+	b.why_ns[WHY_EMPTY] = SECOND;
+	b.waiting_ns = 6 * SECOND;
+	figures_between(&a, &b, &f);
+	assert_true(f.generated_per_s == 25 && f.rows == 2.5 && f.hit_rate == 0.25);
+	assert_true(f.why_s[WHY_KV] == 1 && f.why_all == 2 && f.waiting == 3);
+	figures_between(&b, &a, &f);                     /* words of different moments: never below 0 */
+	assert_true(f.seconds == 0 && f.generated_per_s == 0);
+}
+
+/* A daemon that sleeps has not counted its sleep yet; who looks counts it as empty and idle. */
+static void test_asleep(void **state)
+{
+	struct stats_mark m;
+	uint64_t now = figures_clock();
+
+	(void)state;
+	page->accounted_ns = now - 5 * SECOND;
+	figures_now(page, &m);
+	assert_true(m.at_ns >= now && m.why_ns[WHY_EMPTY] >= 5 * SECOND);
+	assert_true(m.why_ns[WHY_EMPTY] == m.bound_ns[BOUND_IDLE]);
+	page->busy_since_ns = now - SECOND;              /* in the middle of a step: nobody knows yet */
+	figures_now(page, &m);
+	assert_int_equal(m.at_ns, now - 5 * SECOND);
+	assert_int_equal(m.why_ns[WHY_EMPTY], 0);
+}
+
+static void test_text(void **state)
+{
+	static const char raw[32] = "a\033[2Jb\n\xff" "c";
+	static const struct { double s; const char *ms, *age; } cases[] = {
+		{ 0.00123, "1.23 ms", "0.0 s" }, { 0.0123, "12.3 ms", "0.0 s" }, { 1.5, "1500 ms", "1.5 s" },
+		{ 61, "61000 ms", "1 min 1 s" }, { 3700, "3700000 ms", "1 h 1 min" },
+		{ 90000, "90000000 ms", "1 d 1 h" },
+	};
+	char s[40], name[33];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		figures_ms(s, sizeof(s), cases[i].s);
+		assert_string_equal(s, cases[i].ms);
+		figures_age(s, sizeof(s), cases[i].s);
+		assert_string_equal(s, cases[i].age);
+	}
+	figures_ms(s, sizeof(s), NAN);
+	assert_string_equal(s, "-");
+	figures_bar(s, 10, 0.26);
+	assert_string_equal(s, "###.......");
+	figures_bar(s, 10, 17);
+	assert_string_equal(s, "##########");
+	figures_client(name, raw);                       /* no client draws on an operator's terminal */
+	assert_string_equal(name, "a?[2Jb??c");
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		T(test_open), T(test_refused), T(test_stale), T(test_minutes), T(test_peak), T(test_whole),
+		T(test_clients), T(test_observe), T(test_percentile), T(test_between), T(test_asleep), T(test_text),
+	};
+#undef T
+
+	return cmocka_run_group_tests_name("stats", tests, NULL, NULL);
+}

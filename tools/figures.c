@@ -1,0 +1,123 @@
+/* figures.c - differences of counters, and how they are written. */
+#include "figures.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+uint64_t figures_clock(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void figures_now(const struct stats_page *p, struct stats_mark *m)
+{
+	uint64_t now = figures_clock();
+
+	stats_now(p, m);
+	if (p->busy_since_ns || !m->at_ns || now <= m->at_ns)
+		return;
+	m->why_ns[WHY_EMPTY] += now - m->at_ns;
+	m->bound_ns[BOUND_IDLE] += now - m->at_ns;
+	m->at_ns = now;
+}
+
+/* Counters may be of different moments: never below nothing. */
+static double per(uint64_t a, uint64_t b, double by)
+{
+	return b > a && by > 0 ? (double)(b - a) / by : 0;
+}
+
+void figures_between(const struct stats_mark *a, const struct stats_mark *b, struct figures *f)
+{
+	*f = (struct figures){ .hit_rate = NAN, .rows = NAN };
+	f->seconds = per(a->at_ns, b->at_ns, 1e9);
+	f->prompt_tokens = (uint64_t)per(a->prompt_tokens, b->prompt_tokens, 1);
+	f->generated = (uint64_t)per(a->generation_tokens, b->generation_tokens, 1);
+	f->ended = (uint64_t)per(a->ended, b->ended, 1);
+	f->preemptions = (uint64_t)per(a->preemptions, b->preemptions, 1);
+	f->steps = (uint64_t)per(a->steps, b->steps, 1);
+	f->prompt_per_s = per(0, f->prompt_tokens, f->seconds);
+	f->generated_per_s = per(0, f->generated, f->seconds);
+	f->requests_per_s = per(0, f->ended, f->seconds);
+	f->steps_per_s = per(0, f->steps, f->seconds);
+	if (b->prefix_queries > a->prefix_queries)
+		f->hit_rate = per(a->prefix_hits, b->prefix_hits, (double)(b->prefix_queries - a->prefix_queries));
+	f->running = per(a->running_ns, b->running_ns, f->seconds * 1e9);
+	f->waiting = per(a->waiting_ns, b->waiting_ns, f->seconds * 1e9);
+	if (f->steps)
+		f->rows = per(a->rows, b->rows, (double)f->steps);
+	for (int i = 0; i < N_WHY; i++)
+		f->why_all += f->why_s[i] = per(a->why_ns[i], b->why_ns[i], 1e9);
+	for (int i = 0; i < N_BOUND; i++)
+		f->bound_all += f->bound_s[i] = per(a->bound_ns[i], b->bound_ns[i], 1e9);
+}
+
+double figures_percentile(enum stats_hist h, const struct stats_histogram *a,
+                          const struct stats_histogram *b, double share)
+{
+	uint64_t count[STATS_BUCKETS], all = 0;
+	const double *bound;
+	double want, below = 0;
+	int n, i;
+
+	bound = stats_bounds(h, &n);
+	for (i = 0; i <= n; i++) {
+		count[i] = b->count[i] - (a && a->count[i] < b->count[i] ? a->count[i] : a ? b->count[i] : 0);
+		all += count[i];
+	}
+	if (!all)
+		return NAN;
+	want = share * (double)all;
+	for (i = 0; i < n && below + (double)count[i] < want; i++)
+		below += (double)count[i];
+	if (i == n)
+		return bound[n - 1];          /* above the last bound: at least that */
+	return (i ? bound[i - 1] : 0) + (bound[i] - (i ? bound[i - 1] : 0)) *
+	       (count[i] ? (want - below) / (double)count[i] : 1);
+}
+
+void figures_bar(char *out, int n, double share)
+{
+	int full = share > 0 ? (int)(share * n + 0.5) : 0;
+
+	full = full > n ? n : full;
+	memset(out, '#', (size_t)full);
+	memset(out + full, '.', (size_t)(n - full));
+	out[n] = 0;
+}
+
+void figures_client(char out[33], const char name[32])
+{
+	int n = 0;
+
+	for (; n < 32 && name[n]; n++)
+		out[n] = name[n] >= ' ' && name[n] <= '~' ? name[n] : '?';
+	out[n] = 0;
+}
+
+void figures_ms(char *out, size_t n, double seconds)
+{
+	if (isnan(seconds))
+		snprintf(out, n, "-");
+	else
+		snprintf(out, n, seconds < 0.01 ? "%.2f ms" : seconds < 0.1 ? "%.1f ms" : "%.0f ms", seconds * 1e3);
+}
+
+void figures_age(char *out, size_t n, double seconds)
+{
+	unsigned long s = seconds > 0 ? (unsigned long)seconds : 0;
+
+	if (s >= 86400)
+		snprintf(out, n, "%lu d %lu h", s / 86400, s % 86400 / 3600);
+	else if (s >= 3600)
+		snprintf(out, n, "%lu h %lu min", s / 3600, s % 3600 / 60);
+	else if (s >= 60)
+		snprintf(out, n, "%lu min %lu s", s / 60, s % 60);
+	else
+		snprintf(out, n, "%.1f s", seconds > 0 ? seconds : 0);
+}

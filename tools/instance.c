@@ -1,0 +1,98 @@
+/* instance.c - find the run directory, open the page, or say what is there instead. */
+#include "instance.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/config.h"
+
+static void say_if_there(const char *name, int *n)
+{
+	struct instance in = { .name = name };
+
+	if (config_run_dir(name, in.dir, sizeof(in.dir)) < 0 || stats_open(&in.page, in.dir) < 0)
+		return;
+	fprintf(stderr, "%s %s (%s%s)", (*n)++ ? "," : "  there is:", name, in.page->model,
+	        instance_alive(&in) ? "" : ", but its process is gone");
+	stats_close(in.page);
+}
+
+/* The instances of this user, and where they were looked for. */
+static void say_others(const char *but)
+{
+	char base[4096];
+	struct dirent *e;
+	DIR *d;
+	int n = 0;
+
+	if (config_run_dir("default", base, sizeof(base)) < 0)
+		return;
+	if (strcmp(but, "default") != 0)
+		say_if_there("default", &n);
+	d = opendir(base);
+	while (d && (e = readdir(d)))
+		if (e->d_name[0] != '.' && strcmp(e->d_name, but) != 0)
+			say_if_there(e->d_name, &n);
+	if (d)
+		closedir(d);
+	if (n)
+		fprintf(stderr, "; name it by --instance\n");
+	else
+		fprintf(stderr, "  no other daemon is in %s; \"slipring serve\" starts one "
+		        "(RUNTIME_DIRECTORY says where, as for the daemon)\n", base);
+}
+
+int instance_open(struct instance *in, const char *command, const char *name)
+{
+	int r;
+
+	*in = (struct instance){ .name = name ? name : "default" };
+	r = config_run_dir(in->name, in->dir, sizeof(in->dir));
+	if (r < 0) {
+		fprintf(stderr, "slipring %s: --instance %s: not a usable name (letters, digits, - _ .)\n",
+		        command, in->name);
+		return r;
+	}
+	r = stats_open(&in->page, in->dir);
+	if (r == 0)
+		return 0;
+	if (r == -ENOENT || r == -ENOTDIR) {
+		fprintf(stderr, "slipring %s: no daemon \"%s\" runs: %s/stats is not there\n", command, in->name,
+		        in->dir);
+		say_others(in->name);
+	} else if (r == -EPROTO) {
+		fprintf(stderr, "slipring %s: %s/stats was written by another version of slipringd; use the "
+		        "slipring that came with it (this one is %s)\n", command, in->dir, SLIPRING_VERSION);
+	} else {
+		fprintf(stderr, "slipring %s: %s/stats: %s%s\n", command, in->dir, strerror(-r), r == -EACCES ?
+		        "; members of the daemon's group may read it" : "");
+	}
+	return r;
+}
+
+void instance_close(struct instance *in)
+{
+	stats_close(in->page);
+	in->page = NULL;
+}
+
+bool instance_follow(struct instance *in)
+{
+	const struct stats_page *now;
+
+	if (!stats_stale(in->page, in->dir) || stats_open(&now, in->dir) < 0)
+		return false;
+	stats_close(in->page);
+	in->page = now;
+	return true;
+}
+
+bool instance_alive(const struct instance *in)
+{
+	return __atomic_load_n(&in->page->epoch, __ATOMIC_ACQUIRE) &&
+	       (kill((pid_t)in->page->pid, 0) == 0 || errno == EPERM);
+}

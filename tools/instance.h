@@ -1,0 +1,26 @@
+/* instance.h - which daemon a command is about, and its stats page. */
+#ifndef INSTANCE_H
+#define INSTANCE_H
+
+#include <stdbool.h>
+
+#include "core/stats.h"
+
+struct instance {
+	const char *name;             /* --instance; "default" */
+	char dir[4096];               /* its run directory */
+	const struct stats_page *page;
+};
+
+/* Map the page of the instance `name`.  0; else -errno, and a message on stderr that says what to do:
+ * how one is started, which ones there are. */
+int  instance_open(struct instance *in, const char *command, const char *name);
+void instance_close(struct instance *in);
+
+/* Follow a daemon that was started anew.  True: the page is another one now. */
+bool instance_follow(struct instance *in);
+
+/* Is the process that wrote the page alive?  (A page outlives a daemon that was killed.) */
+bool instance_alive(const struct instance *in);
+
+#endif

@@ -1,0 +1,205 @@
+/* save.c - edit a line of YAML, check the whole with libyaml, put it in place by rename. */
+#include "save.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <yaml.h>
+
+#define LONGEST (1 << 20)                 /* as config.c */
+
+struct text { char *p; size_t n; };
+
+static int fail(int e, char *err, size_t errlen, const char *path, const char *what)
+{
+	snprintf(err, errlen, "%s: %s", path, what);
+	return e;
+}
+
+static bool same(const char *a, const char *b, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (a[i] != b[i] && !((a[i] == '-' || a[i] == '_') && (b[i] == '-' || b[i] == '_')))
+			return false;
+	return strlen(b) == n;
+}
+
+static int read_all(const char *path, struct text *t, struct stat *st, char *err, size_t errlen)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC), e;
+	ssize_t n = 0;
+
+	*t = (struct text){ NULL, 0 };
+	*st = (struct stat){ .st_mode = 0644, .st_uid = (uid_t)-1, .st_gid = (gid_t)-1 };
+	if (fd < 0 && errno == ENOENT)
+		return 0;
+	if (fd < 0 || fstat(fd, st) < 0)
+		goto fail;
+	if (!S_ISREG(st->st_mode) || st->st_size > LONGEST) {
+		close(fd);
+		return fail(-EINVAL, err, errlen, path, "is no file of settings (not regular, or over 1 MiB)");
+	}
+	t->p = malloc((size_t)st->st_size + 1);
+	while (t->p && t->n < (size_t)st->st_size &&
+	       (n = read(fd, t->p + t->n, (size_t)st->st_size - t->n)) > 0)
+		t->n += (size_t)n;
+	if (!t->p || n < 0)
+		goto fail;
+	t->p[t->n] = 0;
+	close(fd);
+	return 0;
+fail:
+	e = errno ? -errno : -ENOMEM;
+	if (fd >= 0)
+		close(fd);
+	free(t->p);
+	return fail(e, err, errlen, path, strerror(-e));
+}
+
+/* Where a value ends: before a comment after it, or at the end of its line. */
+static size_t end_of_value(const char *p, size_t at, size_t end)
+{
+	size_t i = at;
+
+	while (i < end && !(p[i] == '#' && i > at && (p[i - 1] == ' ' || p[i - 1] == '\t')))
+		i++;
+	while (i > at && (p[i - 1] == ' ' || p[i - 1] == '\t' || p[i - 1] == '\r'))
+		i--;
+	return i;
+}
+
+static void append(struct text *t, const char *p, size_t n)
+{
+	if (n)
+		memcpy(t->p + t->n, p, n);
+	t->n += n;
+}
+
+/* The old text with the key's value in it: the first line at the margin that has the key, else one
+ * more line. */
+static int edit(const struct text *old, const char *key, const char *value, struct text *new)
+{
+	size_t end, colon, from, to;
+
+	if (!(new->p = malloc(old->n + strlen(key) + strlen(value) + 8)))
+		return -ENOMEM;
+	for (size_t at = 0; at < old->n; at = end + 1) {
+		const char *nl = memchr(old->p + at, '\n', old->n - at);
+
+		end = nl ? (size_t)(nl - old->p) : old->n;
+		for (colon = at; colon < end && old->p[colon] != ':'; colon++)
+			;
+		for (from = colon; from > at && old->p[from - 1] == ' '; from--)
+			;
+		if (colon == end || !same(old->p + at, key, from - at))
+			continue;
+		from = colon + 1 + strspn(old->p + colon + 1, " ");
+		from = from > end ? end : from;
+		to = end_of_value(old->p, from, end);
+		append(new, old->p, colon);
+		append(new, ": ", 2);
+		append(new, value, strlen(value));
+		append(new, old->p + to, old->n - to);
+		return 0;
+	}
+	append(new, old->p, old->n);
+	append(new, "\n", old->n && old->p[old->n - 1] != '\n');
+	append(new, key, strlen(key));
+	append(new, ": ", 2);
+	append(new, value, strlen(value));
+	append(new, "\n", 1);
+	return 0;
+}
+
+/* Is the text one mapping in which the key stands once, with that value? */
+static bool reads_back(const struct text *t, const char *key, const char *value)
+{
+	yaml_parser_t parser;
+	yaml_document_t doc;
+	yaml_node_t *root;
+	int found = 0, right = 0;
+
+	if (!yaml_parser_initialize(&parser))
+		return false;
+	yaml_parser_set_input_string(&parser, (const unsigned char *)t->p, t->n);
+	if (!yaml_parser_load(&parser, &doc)) {
+		yaml_parser_delete(&parser);
+		return false;
+	}
+	root = yaml_document_get_root_node(&doc);
+	if (root && root->type == YAML_MAPPING_NODE)
+		for (yaml_node_pair_t *i = root->data.mapping.pairs.start; i < root->data.mapping.pairs.top; i++) {
+			yaml_node_t *k = yaml_document_get_node(&doc, i->key);
+			yaml_node_t *v = yaml_document_get_node(&doc, i->value);
+
+			if (k->type != YAML_SCALAR_NODE ||
+			    !same((const char *)k->data.scalar.value, key, k->data.scalar.length))
+				continue;
+			found++;
+			right += v->type == YAML_SCALAR_NODE && !strcmp((const char *)v->data.scalar.value, value);
+		}
+	yaml_document_delete(&doc);
+	yaml_parser_delete(&parser);
+	return found == 1 && right == 1;
+}
+
+static int put(const char *path, const struct text *t, const struct stat *st, char *err, size_t errlen)
+{
+	char temp[PATH_MAX + 16];
+	size_t done = 0;
+	ssize_t n = 0;
+	int fd, e;
+
+	snprintf(temp, sizeof(temp), "%s.new-%d", path, (int)getpid());
+	fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0) {
+		e = -errno;
+		return fail(e, err, errlen, temp, strerror(-e));
+	}
+	while (done < t->n && (n = write(fd, t->p + done, t->n - done)) > 0)
+		done += (size_t)n;
+	/* The owner first: chown takes away bits of the mode. */
+	if (done < t->n || ((st->st_uid != geteuid() || st->st_gid != getegid()) && st->st_uid != (uid_t)-1 &&
+	    fchown(fd, st->st_uid, st->st_gid) < 0) || fchmod(fd, st->st_mode & 07777) < 0 || fsync(fd) < 0 ||
+	    rename(temp, path) < 0) {
+		e = errno ? -errno : -EIO;
+		close(fd);
+		unlink(temp);
+		return fail(e, err, errlen, path, strerror(-e));
+	}
+	close(fd);
+	return 0;
+}
+
+int save_key(const char *path, const char *key, const char *value, char *err, size_t errlen)
+{
+	struct text old, new = { NULL, 0 };
+	char real[PATH_MAX];
+	struct stat st;
+	int r;
+
+	if (!realpath(path, real)) {          /* a link stays one: what it points to is changed */
+		if (errno != ENOENT || strlen(path) >= sizeof(real))
+			return fail(-errno, err, errlen, path, strerror(errno));
+		strcpy(real, path);
+	}
+	if ((r = read_all(real, &old, &st, err, errlen)) < 0)
+		return r;
+	if ((r = edit(&old, key, value, &new)) < 0)
+		fail(r, err, errlen, real, strerror(-r));
+	else if (!reads_back(&new, key, value))
+		r = fail(-EINVAL, err, errlen, real, "is not changed, because this key cannot be set there by "
+		         "changing one line; edit it by hand");
+	else
+		r = put(real, &new, &st, err, errlen);
+	free(old.p);
+	free(new.p);
+	return r;
+}
