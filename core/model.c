@@ -8,7 +8,6 @@
  * Weights are not read here.  Files are read by pread into memory of our own: a file that
  * shrinks is an error, never a signal.
  */
-#include "model.h"
 #include "model_impl.h"
 
 #include <ctype.h>
@@ -45,7 +44,8 @@ const struct type model_types[MODEL_TYPES] = {
 	{ SR_Q8_0, "Q8_0",  8, NULL },  { SR_Q4_0, "Q4_0",  2, NULL },  { SR_Q4_1, "Q4_1",  3, NULL },
 	{ SR_Q5_0, "Q5_0",  6, NULL },  { SR_Q5_1, "Q5_1",  7, NULL },  { SR_Q2_K, "Q2_K", 10, NULL },
 	{ SR_Q3_K, "Q3_K", 11, NULL },  { SR_Q4_K, "Q4_K", 12, NULL },  { SR_Q5_K, "Q5_K", 13, NULL },
-	{ SR_Q6_K, "Q6_K", 14, NULL },
+	{ SR_Q6_K, "Q6_K", 14, NULL },  { SR_AWQ4, "AWQ",   -1, NULL }, { SR_GPTQ4, "GPTQ", -1, NULL },
+	{ SR_GPTQ4_V2, "GPTQ v2", -1, NULL }, { SR_CT4, "packed int4", -1, NULL },
 };
 
 const char *model_type_name(int32_t type)
@@ -91,6 +91,7 @@ static const struct spec layer[] = {          /* names after "blk.N." and "model
 #undef AT
 #define N_WHOLE ((int)(sizeof(whole) / sizeof(*whole)))
 #define N_LAYER ((int)(sizeof(layer) / sizeof(*layer)))
+#define PARTS   6                  /* most tensors of a file that stand for one */
 
 static struct sr_tensor *tensor_at(void *base, const struct spec *s)
 {
@@ -105,7 +106,7 @@ static int32_t size_of(const struct sr_model *m, uint8_t size)
 }
 
 /* bf16 from nowhere: norms are ones, everything else small random numbers. */
-static bool find_dummy(struct opening *o, const struct spec *s, struct found *f)
+static int find_dummy(struct opening *o, const struct spec *s, struct found *f)
 {
 	uint64_t n = (uint64_t)size_of(o->m, s->n), k = (uint64_t)size_of(o->m, s->k);
 	bool norm = strstr(s->gguf, "norm") != NULL;
@@ -114,7 +115,7 @@ static bool find_dummy(struct opening *o, const struct spec *s, struct found *f)
 	                     .dim = { s->n == ONE ? k : n, k } };
 	f->data = (struct sr_extent){ o->made, n * k * 2, norm ? MODEL_ONES : MODEL_RANDOM };
 	o->made += n * k * 2;
-	return true;
+	return 0;
 }
 
 static int check(struct opening *o, const struct spec *s, const char *name, const struct found *f)
@@ -154,9 +155,13 @@ static int take(struct opening *o, const struct spec *s, int l, struct sr_tensor
 		snprintf(name, sizeof(name), "%s", own);
 	else
 		snprintf(name, sizeof(name), o->config ? "model.layers.%d.%s" : "blk.%d.%s", l, own);
-	if (!(o->dummy ? find_dummy(o, s, &f) : o->g ? model_find_gguf(o, name, &f) : model_find_hf(o, name,
-	                                                                                            &f)))
+	rc = o->dummy ? find_dummy(o, s, &f)
+	   : o->g     ? model_find_gguf(o, name, &f)
+	              : model_find_hf(o, name, &f);
+	if (rc == 1)
 		return model_fail(o, -EINVAL, "tensor %s is missing", name);
+	if (rc)
+		return rc;
 	rc = check(o, s, name, &f);
 	if (rc)
 		return rc;
@@ -167,12 +172,17 @@ static int take(struct opening *o, const struct spec *s, int l, struct sr_tensor
 	t->n = size_of(o->m, s->n);
 	t->k = size_of(o->m, s->k);
 	t->data = f.data;
+	t->scale = f.scale;
+	t->zero = f.zero;
+	t->group = f.group;
+	t->scale_type = f.scale_type;
 	o->taken[o->n_taken++] = t->name;
-	o->md->weight_bytes += f.data.bytes;
+	o->md->weight_bytes += f.data.bytes + f.scale.bytes + f.zero.bytes;
 	return 0;
 }
 
-/* Tensors that carry nothing, or nothing that the settings do not say. */
+/* Tensors that carry nothing, or nothing that the settings do not say.  Some writers of GPTQ give every
+ * matrix a bias, of zeros where the architecture has none; vLLM skips those too. */
 static bool harmless(struct opening *o, const char *name, size_t n)
 {
 	static const char *const ends[] = { "rope_freqs.weight", "rotary_emb.inv_freq", "lm_head.weight" };
@@ -183,7 +193,8 @@ static bool harmless(struct opening *o, const char *name, size_t n)
 		if (n >= len && memcmp(name + n - len, ends[i], len) == 0)
 			return i < 2 || !(o->has & UNTIED);
 	}
-	return false;
+	return (o->quant.type == SR_GPTQ4 || o->quant.type == SR_GPTQ4_V2) && n > 10 &&
+	       strcmp(name + n - 10, "_proj.bias") == 0;
 }
 
 static int by_name(const void *a, const void *b)
@@ -248,7 +259,7 @@ int model_take_tensors(struct opening *o)
 	int rc = 0;
 
 	o->m->layer = calloc((size_t)o->m->L, sizeof(*o->m->layer));
-	o->taken = calloc((size_t)(N_WHOLE + o->m->L * N_LAYER), sizeof(*o->taken));
+	o->taken = calloc((size_t)(N_WHOLE + o->m->L * N_LAYER) * PARTS, sizeof(*o->taken));
 	if (!o->m->layer || !o->taken)
 		return model_no_memory(o);
 	for (int i = 0; i < N_WHOLE && !rc; i++)

@@ -22,6 +22,8 @@ struct model {
 	uint64_t weight_bytes;        /* as stored */
 	char    stored[64];           /* "Q4_1 (210), Q8_0 (1), F32 (61)": types and how many */
 	char    format[16];           /* "GGUF", "safetensors", "dummy" */
+	char    quantization[24];     /* as --quantization names it: "gguf", "awq", "gptq",
+	                                 "compressed-tensors"; "" = none */
 };
 
 /* path: a GGUF file or a Hugging Face directory.  0, or -errno and one sentence that names

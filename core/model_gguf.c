@@ -9,21 +9,21 @@
 #include <string.h>
 #include <unistd.h>
 
-bool model_find_gguf(struct opening *o, const char *name, struct found *f)
+int model_find_gguf(struct opening *o, const char *name, struct found *f)
 {
 	const struct gguf_tensor *t = gguf_tensor(o->g, name);
 
 	if (!t)
-		return false;
+		return 1;
 	f->type_name = gguf_type_name(t->type);
 	for (int i = 0; i < MODEL_TYPES; i++)
-		if (model_types[i].gguf == (int32_t)t->type)
+		if ((int64_t)t->type == model_types[i].gguf)
 			f->type = model_types[i].type;
 	f->n_dims = t->n_dims;
 	for (uint32_t d = 0; d < t->n_dims; d++)
 		f->dim[d] = t->dim[t->n_dims - 1 - d];
 	f->data = (struct sr_extent){ t->offset, t->bytes, 0 };
-	return true;
+	return 0;
 }
 
 /* Llama 3's scaling comes as factors per frequency: find the formula's parameters that made
@@ -174,6 +174,7 @@ int model_open_gguf(struct opening *o)
 		return rc;
 	o->g = o->file.g;
 	snprintf(o->md->format, sizeof(o->md->format), "GGUF");
+	snprintf(o->md->quantization, sizeof(o->md->quantization), "gguf");
 	o->md->file = calloc(1, sizeof(char *));
 	if (!o->md->file || !(o->md->file[0] = strdup(o->path)))
 		return model_no_memory(o);

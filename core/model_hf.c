@@ -11,24 +11,32 @@
 
 #define JSON_MAX (16u << 20)       /* bytes of config.json and generation_config.json */
 
-bool model_find_hf(struct opening *o, const char *name, struct found *f)
+const struct safetensor *model_hf_tensor(struct opening *o, const char *name, int32_t *file)
 {
-	for (int32_t i = 0; i < o->st->n; i++) {
-		const struct safetensor *t = safetensors_find(o->st->file[i].table, name);
+	const struct safetensor *t = NULL;
 
-		if (!t)
-			continue;
-		f->type_name = t->dtype;
-		for (int k = 0; k < MODEL_TYPES; k++)
-			if (model_types[k].hf && strcmp(model_types[k].hf, t->dtype) == 0)
-				f->type = model_types[k].type;
-		f->n_dims = t->n_dims < 5 ? t->n_dims : 5;
-		for (uint32_t d = 0; d < t->n_dims && d < 4; d++)
-			f->dim[d] = t->dim[d];
-		f->data = (struct sr_extent){ t->offset, t->bytes, i };
-		return true;
-	}
-	return false;
+	for (*file = 0; *file < o->st->n; ++*file)
+		if ((t = safetensors_find(o->st->file[*file].table, name)) != NULL)
+			break;
+	return t;
+}
+
+int model_find_hf(struct opening *o, const char *name, struct found *f)
+{
+	int32_t file;
+	const struct safetensor *t = model_hf_tensor(o, name, &file);
+
+	if (!t)
+		return model_find_quantized(o, name, f);
+	f->type_name = t->dtype;
+	for (int k = 0; k < MODEL_TYPES; k++)
+		if (model_types[k].hf && strcmp(model_types[k].hf, t->dtype) == 0)
+			f->type = model_types[k].type;
+	f->n_dims = t->n_dims < 5 ? t->n_dims : 5;
+	for (uint32_t d = 0; d < t->n_dims && d < 4; d++)
+		f->dim[d] = t->dim[d];
+	f->data = (struct sr_extent){ t->offset, t->bytes, file };
+	return 0;
 }
 
 static const char *text_of(const json_t *j, const char *key)
@@ -153,13 +161,8 @@ static int hf_rope(struct opening *o)
 /* Settings that would compute something else than what we do. */
 static int hf_refuse(struct opening *o)
 {
-	const json_t *quant = json_object_get(o->config, "quantization_config");
 	const char *act = text_of(o->config, "hidden_act");
 
-	if (json_is_object(quant))
-		return model_fail(o, -ENOTSUP, "quantization_config.quant_method %.40s is not supported; "
-		                  "supported are weights as they are (F32, F16, BF16), and quantized ones as GGUF",
-		                  text_of(quant, "quant_method") ? text_of(quant, "quant_method") : "(none)");
 	if (act && strcmp(act, "silu") != 0)
 		return model_fail(o, -ENOTSUP, "hidden_act %.40s is not supported; supported is silu", act);
 	if (json_is_true(json_object_get(o->config, "mlp_bias")))
@@ -187,7 +190,7 @@ static int hf_settings(struct opening *o)
 	model_set_name(o->m->arch, sizeof(o->m->arch), arch, strlen(arch));
 	if ((rc = model_sizes(o)) != 0 ||
 	    (rc = model_need(o, vocab, model_int(o, vocab, 1, 1 << 24, &o->m->V))) != 0 ||
-	    (rc = hf_refuse(o)) != 0)
+	    (rc = hf_refuse(o)) != 0 || (rc = model_quant_settings(o)) != 0)
 		return rc;
 	o->has = known[i].has;
 	tied = json_object_get(o->config, "tie_word_embeddings");

@@ -3,6 +3,7 @@
  *	model.c        the table of tensors, their names and shapes; made-up models
  *	model_gguf.c   settings and tensors of a GGUF file
  *	model_hf.c     settings and tensors of a Hugging Face directory
+ *	model_quant.c  of one whose scales lie apart from its 4-bit weights: AWQ, GPTQ, ..
  */
 #ifndef MODEL_IMPL_H
 #define MODEL_IMPL_H
@@ -29,17 +30,22 @@ struct opening {
 	const struct gguf *g;          /* = file.g */
 	json_t *config;                /* Hugging Face */
 	struct safetensors_set *st;
+	struct {
+		int32_t type;          /* SR_AWQ4 .. of its matrices; SR_NONE: they are not quantized */
+		int32_t group;         /* inputs to a scale, 0 = all */
+		bool    zeros;         /* zero points are there; else all are 8 */
+	} quant;
 	const char **taken;            /* names of tensors that the table took, [n_taken] */
 	int32_t n_taken;
 	char *err;
 	size_t errlen;
 };
 
-#define MODEL_TYPES 13
+#define MODEL_TYPES 17
 struct type {
 	int32_t type;                  /* enum sr_type */
 	const char *name;
-	int32_t gguf;                  /* ggml's number */
+	int32_t gguf;                  /* ggml's number; -1 = not there */
 	const char *hf;                /* dtype in safetensors; NULL = not there */
 };
 extern const struct type model_types[MODEL_TYPES];
@@ -50,7 +56,8 @@ struct found {
 	const char *type_name;
 	uint32_t n_dims;
 	uint64_t dim[4];               /* slowest first */
-	struct sr_extent data;
+	struct sr_extent data, scale, zero;
+	int32_t group, scale_type;     /* as struct sr_tensor has them */
 };
 
 /* A setting: after "llama." in a GGUF, or config.json's name for it. */
@@ -72,8 +79,14 @@ int  model_scale_context(struct opening *o, const struct sr_rope *r);
 int  model_take_tensors(struct opening *o);
 
 int  model_open_gguf(struct opening *o);
-bool model_find_gguf(struct opening *o, const char *name, struct found *f);
+int  model_find_gguf(struct opening *o, const char *name, struct found *f); /* 0, 1 not there */
 int  model_open_hf(struct opening *o, const char *dir);
-bool model_find_hf(struct opening *o, const char *name, struct found *f);
+int  model_find_hf(struct opening *o, const char *name, struct found *f);   /* 0, 1 not there, -errno */
+const struct safetensor *model_hf_tensor(struct opening *o, const char *name, int32_t *file);
+
+/* quantization_config.  0 or -errno. */
+int  model_quant_settings(struct opening *o);
+/* The tensors that stand for the matrix `name`.  0, 1 not there, -errno. */
+int  model_find_quantized(struct opening *o, const char *name, struct found *f);
 
 #endif

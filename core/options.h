@@ -83,7 +83,7 @@ static const struct option options[] = {
 	    .help = "taken for scripts' sake: weights are computed with as "
 	            "they are stored, and the memory plan says how"),
 	OPT("quantization", TEXT, MODEL, D_, quantization, NULL, .also = "-q",
-	    .help = "checked against what the model's files hold; gguf is all there is so far"),
+	    .help = "checked against what the model's files hold: gguf, awq, gptq, compressed-tensors"),
 	OPT("load-format", TEXT, MODEL, D_, load_format, "auto", .choices = "auto safetensors gguf hf dummy",
 	    .help = "dummy: random weights in the model's shape"),
 	OPT("generation-config", TEXT, MODEL, D_ | H_, generation_config, "auto",

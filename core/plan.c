@@ -47,15 +47,23 @@ static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* ---- what the model must be for these flags ------------------------------------------------- */
 
+/* awq_marlin and the like are vLLM's names for other ways to compute with the same files. */
+static bool is_method(const char *asked, const char *is)
+{
+	size_t n = strlen(is);
+
+	return n && strncmp(asked, is, n) == 0 && (!asked[n] || strcmp(asked + n, "_marlin") == 0);
+}
+
 static int check_flags(struct planning *p)
 {
 	const struct config *c = p->cfg;
 	const char *want = c->load_format;
 
-	if (c->quantization && !(strcmp(c->quantization, "gguf") == 0 && strcmp(p->m->format, "GGUF") == 0))
+	if (c->quantization && !is_method(c->quantization, p->m->quantization))
 		return fail(p, -EINVAL, "--quantization %s, but this model's weights are %s (%s): leave the "
 		            "flag out, the files say how they are stored", c->quantization, p->m->stored,
-		            p->m->format);
+		            *p->m->quantization ? p->m->quantization : p->m->format);
 	if (strcmp(want, "hf") == 0)
 		want = "safetensors";
 	if (strcmp(want, "auto") != 0 && strcmp(want, "dummy") != 0 &&

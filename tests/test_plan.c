@@ -1,4 +1,4 @@
-/* LINK: core/plan.c core/model.c core/model_gguf.c core/model_hf.c core/gguf.c core/safetensors.c core/config.c kernels/rope.c -ljansson -lyaml */
+/* LINK: core/plan.c core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/gguf.c core/safetensors.c core/config.c kernels/rope.c -ljansson -lyaml */
 /* test_plan.c - the memory plan on a made-up device: what fits, and what is said if it does not. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -189,6 +189,25 @@ static const struct { const char *device; int64_t total,
 	{ "cpu", 16 * GB, 15 * GB, "--kv-cache-dtype fp8", -ENOTSUP, "this device has no such KV cache" },
 };
 
+/* What the files say, and what is asked for. */
+static void test_quantization(void **state)
+{
+	static const struct { const char *is, *line; int rc; } cases[] = {
+		{ "awq", "--quantization awq", 0 }, { "awq", "-q awq_marlin", 0 }, { "awq", "", 0 },
+		{ "awq", "-q gptq", -EINVAL }, { "awq", "-q awq_other", -EINVAL }, { "awq", "-q aw", -EINVAL },
+		{ "gguf", "-q gguf", 0 }, { "", "-q awq", -EINVAL },
+	};
+
+	(void)state;
+	set_device("cpu", 16 * GB, 15 * GB);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		strcpy(model->quantization, cases[i].is);
+		if (make(cases[i].line) != cases[i].rc)
+			fail_msg("%s on %s: %s", cases[i].line, cases[i].is, err);
+	}
+	model->quantization[0] = 0;
+}
+
 static void test_bad(void **state)
 {
 	(void)state;
@@ -229,7 +248,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cpu), cmocka_unit_test(test_gpu), cmocka_unit_test(test_batching),
-		cmocka_unit_test(test_bad), cmocka_unit_test(test_named_length_fits),
+		cmocka_unit_test(test_bad), cmocka_unit_test(test_quantization), cmocka_unit_test(test_named_length_fits),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

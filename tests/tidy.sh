@@ -34,7 +34,7 @@ check 'kernels/null/*'       'kernels/([^/]*|null/.*)\.h'
 check 'core/kv.*'            'core/kv\.h'
 check 'core/sched*'          'core/(kv|sched.*)\.h|kernels/backend\.h'
 check 'core/clients*'        "core/(clients|sched|io).*\.h|shmring/(server|slipring)\.h|$leaf"
-check 'core/model.*'         'core/(model|gguf|safetensors)\.h|kernels/model\.h'
+check 'core/model*'          'core/(model.*|gguf|safetensors)\.h|kernels/model\.h'
 check 'core/control.*'        "core/(control|sched)\.h|$leaf"
 check 'core/load.*'          'core/(load|io)\.h|kernels/model\.h'
 check 'core/plan.*'          'core/(plan|config|model)\.h|kernels/(backend|model)\.h'

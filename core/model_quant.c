@@ -1,0 +1,291 @@
+/* model_quant.c - directories of 4-bit weights whose scales lie apart, for model_hf.c: what
+ * quantization_config says of them, and which tensors stand for one matrix.
+ *
+ *	awq                 qweight [k][n/8]        qzeros [k/group][n/8]  scales [k/group][n]
+ *	gptq                qweight [k/8][n]        qzeros [k/group][n/8]  scales [k/group][n]  g_idx [k]
+ *	compressed-tensors  weight_packed [n][k/8]  weight_zero_point [n/8][k/group]
+ *	                    weight_scale [n][k/group]  weight_g_idx [k]
+ *
+ * Whether a matrix is quantized its tensors tell: modules that were left out (ignore,
+ * modules_to_not_convert) have a plain weight.  Sources: the writers of these files, AutoAWQ, AutoGPTQ
+ * and llm-compressor.
+ */
+#include "model_impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+/* ---- quantization_config -------------------------------------------------------------------- */
+
+static const char *text_of(const json_t *j, const char *key)
+{
+	return json_string_value(json_object_get(j, key));
+}
+
+static bool is_there(const json_t *j, const char *key)
+{
+	const json_t *v = json_object_get(j, key);
+
+	return v && !json_is_null(v) && !json_is_false(v) && !(json_is_object(v) && json_object_size(v) == 0);
+}
+
+static int check_bits(struct opening *o, const json_t *j, const char *key)
+{
+	const json_t *bits = json_object_get(j, key);
+
+	if (json_is_integer(bits) && json_integer_value(bits) == 4)
+		return 0;
+	return model_fail(o, -ENOTSUP, "quantization_config: %s is not 4, the only width that is supported",
+	                  key);
+}
+
+/* -1 (and null, if it may be): one group is the whole of a row. */
+static int get_group(struct opening *o, const json_t *j, bool channel)
+{
+	const json_t *size = json_object_get(j, "group_size");
+	json_int_t v = channel && json_is_null(size) ? -1 : json_integer_value(size);
+
+	if ((!size || json_is_null(size)) && channel)
+		v = -1;
+	else if (!json_is_integer(size))
+		return model_fail(o, -EINVAL, "quantization_config: group_size is no integer");
+	if (v != -1 && (v < 32 || v > 1 << 16 || v % 32))
+		return model_fail(o, -ENOTSUP, "quantization_config: group_size is %" JSON_INTEGER_FORMAT
+		                  "; -1 and multiples of 32 are supported", v);
+	o->quant.group = v == -1 ? 0 : (int32_t)v;
+	return 0;
+}
+
+static int awq(struct opening *o, const json_t *j)
+{
+	const char *version = text_of(j, "version");
+	int rc = check_bits(o, j, "bits");
+
+	if (rc)
+		return rc;
+	if (version && strcasecmp(version, "gemm") != 0)
+		return model_fail(o, -ENOTSUP, "quantization_config: version %.40s is not supported; "
+		                  "supported is gemm", version);
+	if (json_is_false(json_object_get(j, "zero_point")))
+		return model_fail(o, -ENOTSUP, "quantization_config: zero_point false is not supported");
+	o->quant.type = SR_AWQ4;
+	o->quant.zeros = true;
+	return get_group(o, j, false);
+}
+
+static int gptq(struct opening *o, const json_t *j)
+{
+	const char *format = text_of(j, "checkpoint_format");
+	int rc = check_bits(o, j, "bits");
+
+	if (rc)
+		return rc;
+	if (format && strcmp(format, "gptq") != 0 && strcmp(format, "gptq_v2") != 0)
+		return model_fail(o, -ENOTSUP, "quantization_config: checkpoint_format %.40s is not "
+		                  "supported; supported are gptq, gptq_v2", format);
+	if (is_there(j, "dynamic"))
+		return model_fail(o, -ENOTSUP, "quantization_config: dynamic (layers of different kinds) is "
+		                  "not supported");
+	o->quant.type = format && strcmp(format, "gptq_v2") == 0 ? SR_GPTQ4_V2 : SR_GPTQ4;
+	o->quant.zeros = true;
+	return get_group(o, j, false);
+}
+
+static int compressed(struct opening *o, const json_t *j)
+{
+	const json_t *groups = json_object_get(j, "config_groups");
+	const json_t *one = json_object_iter_value(json_object_iter((json_t *)(uintptr_t)groups));
+	const json_t *weights = json_object_get(one, "weights");
+	const char *format = text_of(j, "format"), *type = text_of(weights, "type");
+	const char *strategy = text_of(weights, "strategy");
+	bool channel = strategy && strcmp(strategy, "channel") == 0;
+	int rc;
+
+	if (!format || strcmp(format, "pack-quantized") != 0)
+		return model_fail(o, -ENOTSUP, "quantization_config: format %.40s is not supported; "
+		                  "supported is pack-quantized", format ? format : "(none)");
+	if (json_object_size(groups) != 1 || !json_is_object(weights))
+		return model_fail(o, -ENOTSUP, "quantization_config: config_groups with other than one group "
+		                  "of weights are not supported");
+	if ((rc = check_bits(o, weights, "num_bits")) != 0)
+		return rc;
+	if (!type || strcmp(type, "int") != 0 || !strategy || (!channel && strcmp(strategy, "group") != 0))
+		return model_fail(o, -ENOTSUP, "quantization_config: weights of type %.40s, strategy %.40s "
+		                  "are not supported; supported are int, by group or channel",
+		                  type ? type : "(none)", strategy ? strategy : "(none)");
+	if (is_there(one, "input_activations") || is_there(one, "output_activations") ||
+	    is_there(j, "kv_cache_scheme"))
+		return model_fail(o, -ENOTSUP, "quantization_config: quantized activations or KV caches are "
+		                  "not supported; quantized weights are");
+	o->quant.type = SR_CT4;
+	o->quant.zeros = json_is_false(json_object_get(weights, "symmetric"));
+	return get_group(o, weights, channel);
+}
+
+int model_quant_settings(struct opening *o)
+{
+	static const struct { const char *method; int (*read)(struct opening *, const json_t *); } known[] = {
+		{ "awq", awq }, { "gptq", gptq }, { "compressed-tensors", compressed },
+	};
+	const json_t *j = json_object_get(o->config, "quantization_config");
+	const char *method = text_of(j, "quant_method");
+
+	if (!j || json_is_null(j))
+		return 0;
+	for (unsigned i = 0; method && i < sizeof(known) / sizeof(*known); i++) {
+		if (strcmp(known[i].method, method) != 0)
+			continue;
+		snprintf(o->md->quantization, sizeof(o->md->quantization), "%s", method);
+		return known[i].read(o, j);
+	}
+	return model_fail(o, -ENOTSUP, "quantization_config.quant_method %.40s is not supported; supported "
+	                  "are awq, gptq and compressed-tensors of 4 bits", method ? method : "(none)");
+}
+
+/* ---- tensors -------------------------------------------------------------------------------- */
+
+struct parts { const char *data, *scale, *zero, *index; };
+
+static const struct parts *parts_of(int32_t type)
+{
+	static const struct parts ct = { "weight_packed", "weight_scale", "weight_zero_point",
+	                                 "weight_g_idx" };
+	static const struct parts others = { "qweight", "scales", "qzeros", "g_idx" };
+
+	return type == SR_CT4 ? &ct : &others;
+}
+
+/* NULL: there is none.  What is there counts as taken. */
+static const struct safetensor *part(struct opening *o, const char *stem, const char *name, int32_t *file)
+{
+	char whole[160];
+	const struct safetensor *t;
+
+	snprintf(whole, sizeof(whole), "%s%s", stem, name);
+	t = model_hf_tensor(o, whole, file);
+	if (t)
+		o->taken[o->n_taken++] = t->name;
+	return t;
+}
+
+/* A part must be [a][b] of so many bytes an element. */
+static int expect(struct opening *o, const char *stem, const char *name, const struct safetensor *t,
+                  const char *dtype, uint64_t a, uint64_t b)
+{
+	if (!t)
+		return model_fail(o, -EINVAL, "tensor %s%s is missing", stem, name);
+	if (dtype && strcmp(t->dtype, dtype) != 0)
+		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; %s is supported", t->name, t->dtype,
+		                  dtype);
+	if (t->n_dims == 2 && t->dim[0] == a && t->dim[1] == b)
+		return 0;
+	return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " has %" PRIu32 " dimensions, [%" PRIu64
+	                  "][%" PRIu64 "]; the settings of this model make it [%" PRIu64 "][%" PRIu64 "]",
+	                  t->name, t->offset, t->n_dims, t->dim[0], t->dim[1], a, b);
+}
+
+/* Inputs must lie in the order of their groups: an index that says so is not needed. */
+static int check_index(struct opening *o, const struct safetensor *t, int32_t file, int32_t k, int32_t group)
+{
+	int fd = open(o->md->file[file], O_RDONLY | O_CLOEXEC), rc = 0;
+	int32_t got[1024];
+
+	if (strcmp(t->dtype, "I32") != 0 || t->n_dims != 1 || t->dim[0] != (uint64_t)k)
+		rc = model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " is not I32 [%d]", t->name,
+		                t->offset, k);
+	for (int32_t at = 0; at < k && !rc; at += 1024) {
+		size_t n = (size_t)(k - at < 1024 ? k - at : 1024);
+
+		if (pread(fd, got, n * 4, (off_t)(t->offset + 4 * (uint64_t)at)) != (ssize_t)(n * 4))
+			rc = model_fail(o, -EIO, "tensor %s at offset %" PRIu64 " cannot be read", t->name,
+			                t->offset);
+		for (size_t i = 0; i < n && !rc; i++)
+			if (got[i] != (at + (int32_t)i) / group)
+				rc = model_fail(o, -ENOTSUP, "tensor %s puts input %d into group %d: groups "
+				                "out "
+				                "of order (desc_act, actorder) are not supported", t->name,
+				                at + (int32_t)i, got[i]);
+	}
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
+static int scale_type(const char *dtype)
+{
+	return strcmp(dtype, "F16") == 0 ? SR_F16 : strcmp(dtype, "BF16") == 0 ? SR_BF16
+	     : strcmp(dtype, "F32") == 0 ? SR_F32 : SR_NONE;
+}
+
+/* Fills f with all but the data, whose shape says that it is n x k. */
+static int find_rest(struct opening *o, const char *stem, uint64_t n, uint64_t k, struct found *f)
+{
+	const struct parts *p = parts_of(f->type);
+	uint64_t group = f->group ? (uint64_t)f->group : k, groups = k / group, words = (n + 7) / 8;
+	bool ct = f->type == SR_CT4;
+	const struct safetensor *t;
+	int32_t file;
+	int rc;
+
+	if (k % group || (n % 8 && !ct))
+		return model_fail(o, -ENOTSUP, "tensor %s%s is of %" PRIu64 " outputs and %" PRIu64
+		                  " inputs, which 8 outputs to a word and groups of %" PRIu64 " do not divide",
+		                  stem, p->data, n, k, group);
+	t = part(o, stem, p->scale, &file);
+	if ((rc = expect(o, stem, p->scale, t, NULL, ct ? n : groups, ct ? groups : n)) != 0)
+		return rc;
+	f->scale_type = scale_type(t->dtype);
+	if (f->scale_type == SR_NONE)
+		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; F16, BF16 and F32 are supported",
+		                  t->name,
+		                  t->dtype);
+	f->scale = (struct sr_extent){ t->offset, t->bytes, file };
+	if (o->quant.zeros) {
+		t = part(o, stem, p->zero, &file);
+		if ((rc = expect(o, stem, p->zero, t, "I32", ct ? words : groups, ct ? groups : words)) != 0)
+			return rc;
+		f->zero = (struct sr_extent){ t->offset, t->bytes, file };
+	}
+	t = part(o, stem, p->index, &file);
+	return t ? check_index(o, t, file, (int32_t)k, (int32_t)group) : 0;
+}
+
+int model_find_quantized(struct opening *o, const char *name, struct found *f)
+{
+	const struct parts *p = parts_of(o->quant.type);
+	size_t len = strlen(name);
+	const struct safetensor *t;
+	char stem[128];
+	uint64_t n, k;
+	int32_t file;
+
+	if (!o->quant.type || len < 7 || len >= sizeof(stem) || strcmp(name + len - 7, ".weight") != 0)
+		return 1;
+	snprintf(stem, sizeof(stem), "%.*s", (int)len - 6, name);
+	t = part(o, stem, p->data, &file);
+	if (!t)
+		return 1;
+	f->type = o->quant.type;
+	f->group = o->quant.group;
+	f->type_name = t->dtype;
+	if (strcmp(t->dtype, "I32") != 0 || t->n_dims != 2 || t->dim[0] > 1 << 24 || t->dim[1] > 1 << 24)
+		return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " is no I32 matrix", t->name,
+		                  t->offset);
+	n = t->dim[f->type == SR_CT4 ? 0 : 1] * (f->type == SR_AWQ4 ? 8 : 1);
+	k = t->dim[f->type == SR_CT4 ? 1 : 0] * (f->type == SR_AWQ4 ? 1 : 8);
+	if (!n || !k)
+		return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " is empty", t->name, t->offset);
+	f->n_dims = 2;
+	f->dim[0] = n;
+	f->dim[1] = k;
+	f->data = (struct sr_extent){ t->offset, t->bytes, file };
+	if (f->type == SR_CT4)
+		part(o, stem, "weight_shape", &file);
+	return find_rest(o, stem, n, k, f);
+}

@@ -1,0 +1,290 @@
+/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/gguf.c core/safetensors.c kernels/rope.c -ljansson */
+/* test_quant.c - directories of AWQ, GPTQ and compressed-tensors: what is read of them, and which are
+ * refused, by the name of what is wrong.  (What their weights are worth: test_cpu.c.) */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/model.h"
+
+static char dir[] = "/tmp/slipring-test-quant-XXXXXX";
+static char err[5000];
+
+#define SETTINGS "\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":32,\"intermediate_size\":64," \
+	"\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":96," \
+	"\"max_position_embeddings\":128,\"rms_norm_eps\":1e-6,\"tie_word_embeddings\":true"
+#define AWQ "\"quant_method\":\"awq\",\"bits\":4,\"group_size\":32,\"zero_point\":true,\"version\":\"gemm\""
+#define GPTQ "\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32,\"desc_act\":false,\"sym\":true"
+#define GROUP0(weights, more) "\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\"," \
+	"\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{" weights "}" more "}}"
+#define W4A16 "\"num_bits\":4,\"type\":\"int\",\"symmetric\":false,\"strategy\":\"group\",\"group_size\":32"
+
+static void put_file(const char *name, const void *p, size_t n)
+{
+	char path[200];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	assert_non_null(f = fopen(path, "w"));
+	assert_int_equal(fwrite(p, 1, n, f), n);
+	fclose(f);
+}
+
+/* ---- a file of weights ---------------------------------------------------------------------- */
+
+/* What is wrong with the tensor whose name ends so. */
+struct wrong {
+	const char *end;               /* NULL: nothing */
+	const char *dtype;             /* another type; "" = the tensor is not there */
+	int a, b;                      /* another shape */
+	int index;                     /* of g_idx: this input belongs to group 7 */
+};
+
+static char head[1 << 15];
+static int head_len, data_len;
+static int32_t data[1 << 14];
+
+static void put_tensor(const struct wrong *w, const char *name, const char *dtype, int a, int b)
+{
+	size_t n = strlen(name), end = w->end ? strlen(w->end) : 0;
+	int bytes;
+
+	if (end && end <= n && strcmp(name + n - end, w->end) == 0) {
+		if (w->dtype && !*w->dtype)
+			return;
+		dtype = w->dtype ? w->dtype : dtype;
+		a = w->a ? w->a : a;
+		b = w->a ? w->b : b;
+	}
+	bytes = a * (b ? b : 1) * (strcmp(dtype, "I64") == 0 ? 8 : strchr(dtype, '3') ? 4 : 2);
+	head_len += sprintf(head + head_len, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%d", head_len ? "," : "",
+	                    name, dtype, a);
+	head_len += b ? sprintf(head + head_len, ",%d]", b) : sprintf(head + head_len, "]");
+	head_len += sprintf(head + head_len, ",\"data_offsets\":[%d,%d]}", data_len, data_len + bytes);
+	if (n > 5 && strcmp(name + n - 5, "g_idx") == 0)
+		for (int i = 0; i < a; i++)
+			data[data_len / 4 + i] = w->index == i && i ? 7 : i / 32;
+	data_len += (bytes + 3) / 4 * 4;
+}
+
+/* The tensors of one matrix n x k, in groups of 32. */
+static void put_matrix(const struct wrong *w, int32_t type, const char *stem, int n, int k)
+{
+	char name[100];
+
+#define T(end) (snprintf(name, sizeof(name), "model.layers.0.%s.%s", stem, end), name)
+	if (type == SR_AWQ4 || type == SR_GPTQ4) {
+		put_tensor(w, T("qweight"), "I32", type == SR_AWQ4 ? k : k / 8, type == SR_AWQ4 ? n / 8 : n);
+		put_tensor(w, T("qzeros"), "I32", k / 32, n / 8);
+		put_tensor(w, T("scales"), "F16", k / 32, n);
+		if (type == SR_GPTQ4)
+			put_tensor(w, T("g_idx"), "I32", k, 0);
+	} else if (type == SR_CT4) {
+		put_tensor(w, T("weight_packed"), "I32", n, k / 8);
+		put_tensor(w, T("weight_scale"), "BF16", n, k / 32);
+		put_tensor(w, T("weight_zero_point"), "I32", n / 8, k / 32);
+		put_tensor(w, T("weight_shape"), "I64", 2, 0);
+	} else {
+		put_tensor(w, T("weight"), "F16", n, k);
+	}
+#undef T
+}
+
+/* All matrices of `type` but up_proj, which is of `up`. */
+static void put_weights(int32_t type, int32_t up, const struct wrong *w)
+{
+	static char file[1 << 17];
+	uint64_t n;
+
+	head_len = data_len = 0;
+	memset(data, 0, sizeof(data));
+	put_tensor(w, "model.embed_tokens.weight", "F16", 96, 32);
+	put_tensor(w, "model.norm.weight", "F16", 32, 0);
+	put_tensor(w, "model.layers.0.input_layernorm.weight", "F16", 32, 0);
+	put_tensor(w, "model.layers.0.post_attention_layernorm.weight", "F16", 32, 0);
+	put_matrix(w, type, "self_attn.q_proj", 32, 32);
+	put_matrix(w, type, "self_attn.k_proj", 16, 32);
+	put_matrix(w, type, "self_attn.v_proj", 16, 32);
+	put_matrix(w, type, "self_attn.o_proj", 32, 32);
+	put_matrix(w, type, "mlp.gate_proj", 64, 32);
+	put_matrix(w, up, "mlp.up_proj", 64, 32);
+	put_matrix(w, type, "mlp.down_proj", 32, 64);
+	if (w->end && *w->end == '+')
+		put_tensor(w, w->end + 1, "F16", w->a ? w->a : 32, w->b);
+	n = (uint64_t)head_len + 2;
+	memcpy(file, &n, 8);
+	file[8] = '{';
+	memcpy(file + 9, head, (size_t)head_len);
+	file[9 + head_len] = '}';
+	memcpy(file + 10 + head_len, data, (size_t)data_len);
+	put_file("model.safetensors", file, (size_t)(10 + head_len + data_len));
+}
+
+static int opened(struct model **md, const char *quantization)
+{
+	char text[4096];
+	int n = snprintf(text, sizeof(text), "{%s,\"quantization_config\":{%s}}", SETTINGS, quantization);
+
+	put_file("config.json", text, (size_t)n);
+	err[0] = 0;
+	return model_open(md, dir, err, sizeof(err));
+}
+
+/* ---- good ones ------------------------------------------------------------------------------ */
+
+static void test_good(void **state)
+{
+	static const struct {
+		const char *config, *method, *stored;
+		int32_t file, type;            /* of the layout; as it is opened */
+	} good[] = {
+		{ AWQ, "awq", "AWQ (6), F16 (5)", SR_AWQ4, SR_AWQ4 },
+		{ GPTQ, "gptq", "GPTQ (6), F16 (5)", SR_GPTQ4, SR_GPTQ4 },
+		{ GPTQ ",\"checkpoint_format\":\"gptq_v2\"", "gptq", "", SR_GPTQ4, SR_GPTQ4_V2 },
+		{ GROUP0(W4A16, ",\"input_activations\":null"), "compressed-tensors", "", SR_CT4, SR_CT4 },
+	};
+	const struct wrong nothing = { 0 };
+	struct model *md;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
+		const struct sr_layer *y;
+
+		put_weights(good[i].file, SR_F16, &nothing);
+		if (opened(&md, good[i].config) != 0)
+			fail_msg("%s: %s", good[i].config, err);
+		y = &md->m.layer[0];
+		assert_string_equal(md->quantization, good[i].method);
+		assert_true(strncmp(md->stored, good[i].stored, strlen(good[i].stored)) == 0);
+		assert_int_equal(y->down.type, good[i].type);
+		assert_true(y->down.n == 32 && y->down.k == 64 && y->down.group == 32);
+		assert_int_equal(y->down.data.bytes, 32 * 64 / 2);
+		assert_int_equal(y->down.scale.bytes, 32 * 2 * 2);
+		assert_int_equal(y->down.zero.bytes, 32 * 2 / 2);
+		assert_int_equal(y->down.index.bytes, 0);
+		assert_int_equal(y->down.scale_type, good[i].file == SR_CT4 ? SR_BF16 : SR_F16);
+		assert_int_equal(y->up.type, SR_F16);      /* left out when it was quantized */
+		model_close(md);
+	}
+}
+
+/* ---- what is refused ------------------------------------------------------------------------ */
+
+static void test_settings(void **state)
+{
+	static const struct { const char *config; int rc; const char *says; } bad[] = {
+		{ "\"quant_method\":\"bitsandbytes\"", -ENOTSUP,
+		  "quant_method bitsandbytes is not supported; supported are awq, gptq and compressed-tensors" },
+		{ "\"bits\":4", -ENOTSUP, "quant_method (none) is not supported" },
+		{ "\"quant_method\":\"awq\",\"bits\":8,\"group_size\":32", -ENOTSUP, "bits is not 4" },
+		{ "\"quant_method\":\"awq\",\"bits\":\"4\",\"group_size\":32", -ENOTSUP, "bits is not 4" },
+		{ "\"quant_method\":\"awq\",\"bits\":4", -EINVAL, "group_size is no integer" },
+		{ "\"quant_method\":\"awq\",\"bits\":4,\"group_size\":16", -ENOTSUP, "group_size is 16" },
+		{ "\"quant_method\":\"awq\",\"bits\":4,\"group_size\":0", -ENOTSUP, "group_size is 0" },
+		{ "\"quant_method\":\"awq\",\"bits\":4,\"group_size\":9223372036854775807", -ENOTSUP,
+		  "group_size is" },
+		{ "\"quant_method\":\"awq\",\"bits\":4,\"group_size\":128", -ENOTSUP,
+		  "groups of 128 do not divide" },
+		{ AWQ ",\"version\":\"gemv\"", -ENOTSUP, "version gemv is not supported; supported is gemm" },
+		{ AWQ ",\"zero_point\":false", -ENOTSUP, "zero_point false" },
+		{ GPTQ ",\"checkpoint_format\":\"marlin\"", -ENOTSUP, "checkpoint_format marlin" },
+		{ GPTQ ",\"dynamic\":{\"-:.*\":{}}", -ENOTSUP, "dynamic" },
+		{ "\"quant_method\":\"compressed-tensors\",\"format\":\"float-quantized\"", -ENOTSUP,
+		  "format float-quantized" },
+		{ GROUP0("\"num_bits\":8", ""), -ENOTSUP, "num_bits is not 4" },
+		{ GROUP0("\"num_bits\":4,\"type\":\"float\"", ""), -ENOTSUP,
+		  "weights of type float, strategy (none)" },
+		{ GROUP0(W4A16, ",\"input_activations\":{\"num_bits\":8}"), -ENOTSUP,
+		  "quantized activations" },
+		{ GROUP0(W4A16, "},\"group_1\":{\"weights\":{}"), -ENOTSUP, "other than one group" },
+	};
+	const struct wrong nothing = { 0 };
+	struct model *md;
+
+	(void)state;
+	put_weights(SR_AWQ4, SR_AWQ4, &nothing);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		int rc = opened(&md, bad[i].config);
+
+		if (rc != bad[i].rc || !strstr(err, bad[i].says))
+			fail_msg("%s: %d \"%s\", not %d \"%s\"", bad[i].config, rc, err, bad[i].rc,
+			         bad[i].says);
+	}
+}
+
+static void test_tensors(void **state)
+{
+	static const struct { int32_t type; struct wrong wrong; int rc; const char *says; } bad[] = {
+		{ SR_AWQ4, { "q_proj.qweight", "", 0, 0, 0 }, -EINVAL, "q_proj.weight is missing" },
+		{ SR_AWQ4, { "q_proj.scales", "", 0, 0, 0 }, -EINVAL, "q_proj.scales is missing" },
+		{ SR_AWQ4, { "q_proj.qzeros", "", 0, 0, 0 }, -EINVAL, "q_proj.qzeros is missing" },
+		{ SR_AWQ4, { "q_proj.qweight", "F32", 0, 0, 0 }, -EINVAL, "q_proj.qweight at offset" },
+		{ SR_AWQ4, { "q_proj.qweight", NULL, 32, 0, 0 }, -EINVAL, "is no I32 matrix" },
+		{ SR_AWQ4, { "q_proj.qweight", NULL, 64, 4, 0 }, -EINVAL, "q_proj.scales at offset" },
+		{ SR_AWQ4, { "q_proj.qweight", NULL, 32, 8, 0 }, -EINVAL, "q_proj.scales at offset" },
+		{ SR_AWQ4, { "q_proj.qweight", NULL, 33, 4, 0 }, -ENOTSUP, "groups of 32 do not divide" },
+		{ SR_AWQ4, { "q_proj.scales", "I32", 0, 0, 0 }, -ENOTSUP, "scales is of type I32; F16" },
+		{ SR_AWQ4, { "q_proj.scales", NULL, 2, 32, 0 }, -EINVAL, "make it [1][32]" },
+		{ SR_AWQ4, { "q_proj.qzeros", NULL, 1, 8, 0 }, -EINVAL, "make it [1][4]" },
+		{ SR_AWQ4, { "q_proj.qzeros", "F32", 0, 0, 0 }, -ENOTSUP, "qzeros is of type F32; I32" },
+		{ SR_AWQ4, { "+model.layers.0.self_attn.q_proj.bias", NULL, 0, 0, 0 }, -ENOTSUP,
+		  "no part of" },
+		{ SR_AWQ4, { "+model.layers.0.self_attn.q_proj.weight", NULL, 32, 32, 0 }, -ENOTSUP,
+		  "no part of" },
+		{ SR_GPTQ4, { "q_proj.qweight", NULL, 4, 33, 0 }, -ENOTSUP, "8 outputs to a word" },
+		{ SR_GPTQ4, { "q_proj.g_idx", NULL, 31, 0, 0 }, -EINVAL, "q_proj.g_idx at offset" },
+		{ SR_GPTQ4, { "q_proj.g_idx", NULL, 0, 0, 9 }, -ENOTSUP, "puts input 9 into group 7" },
+		{ SR_GPTQ4, { "+model.layers.0.self_attn.q_proj.bias", NULL, 0, 0, 0 }, 0, "" },
+		{ SR_CT4, { "q_proj.weight_scale", "", 0, 0, 0 }, -EINVAL, "q_proj.weight_scale is missing" },
+		{ SR_CT4, { "q_proj.weight_zero_point", NULL, 4, 2, 0 }, -EINVAL, "make it [4][1]" },
+		{ SR_CT4, { "q_proj.weight_packed", NULL, 16, 4, 0 }, -EINVAL, "make it [16][1]" },
+	};
+	struct model *md;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		int rc;
+
+		put_weights(bad[i].type, bad[i].type, &bad[i].wrong);
+		rc = opened(&md, bad[i].type == SR_AWQ4 ? AWQ : bad[i].type == SR_GPTQ4 ? GPTQ
+		                                                                       : GROUP0(W4A16, ""));
+		if (rc != bad[i].rc || !strstr(err, bad[i].says))
+			fail_msg("case %zu, %s: %d \"%s\", not %d \"%s\"", i, bad[i].wrong.end, rc, err,
+			         bad[i].rc, bad[i].says);
+		if (!rc)
+			model_close(md);
+	}
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	char command[200];
+
+	(void)state;
+	snprintf(command, sizeof(command), "rm -rf '%s'", dir);
+	return system(command);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_good), cmocka_unit_test(test_settings), cmocka_unit_test(test_tensors),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
