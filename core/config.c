@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <yaml.h>
 
@@ -699,6 +698,15 @@ static int start(struct parsing *p)
 	return 0;
 }
 
+int config_option(const char *name, char *err, size_t errlen)
+{
+	struct config none = { 0 };
+	struct parsing p = { .c = &none, .err = err, .errlen = errlen, .source = BY_FLAG };
+	bool off;
+
+	return find(&p, name, name, &off);
+}
+
 int config_parse(struct config *c, int argc, char **argv, enum config_for who, char *err, size_t errlen)
 {
 	struct parsing p = { .c = c, .who = who, .err = err, .errlen = errlen };
@@ -724,204 +732,4 @@ int config_parse(struct config *c, int argc, char **argv, enum config_for who, c
 	if (rc)
 		config_free(c);
 	return rc;
-}
-
-/* ---- help and completion -------------------------------------------------------------------- */
-
-static void print_wrapped(FILE *to, const char *s)
-{
-	static const int indent = 8, width = 96;
-	int column = indent;
-
-	fprintf(to, "%*s", indent, "");
-	for (size_t n; *s; s += n, s += *s == ' ') {
-		n = strcspn(s, " ");
-		if (column > indent && column + (int)n + 1 > width) {
-			fprintf(to, "\n%*s", indent, "");
-			column = indent;
-		}
-		column += fprintf(to, "%s%.*s", column > indent ? " " : "", (int)n, s);
-	}
-	fputc('\n', to);
-}
-
-static void print_option(FILE *to, const struct option *o)
-{
-	static const char *const meta[] = {
-		[YESNO] = "", [INT] = " N", [SIZE] = " N", [SIZE_AUTO] = " N", [U64] = " N", [NUMBER] = " X",
-		[TEXT] = " TEXT", [WORD] = " WORD", [LIST] = " TEXT ..",
-	};
-
-	fprintf(to, "  --%s%s%s", o->kind == YESNO && o->action == SET ? "[no-]" : "", o->name,
-	        meta[o->kind]);
-	for (const char *at = o->also; at; at = NULL)
-		fprintf(to, ", %s", at);
-	if (o->action == SET && o->value && *o->value && strcmp(o->value, "0") != 0)
-		fprintf(to, "   (default %s)", o->value);
-	if (o->action == SET && o->max > o->min)
-		fprintf(to, "   (%.15g to %.15g)", o->min, o->max);
-	fputc('\n', to);
-	if (o->choices)
-		fprintf(to, "        one of: %s\n", o->choices);
-	print_wrapped(to, o->help);
-	if (o->action == ONLY && o->kind != YESNO)
-		fprintf(to, "        of vLLM; taken: %s\n", *o->value ? o->value : "none");
-	else if (o->action == ONLY)
-		fprintf(to, "        of vLLM; refused\n");
-	else if (o->action != SET)
-		fprintf(to, "        of vLLM; taken, changes nothing\n");
-}
-
-static void print_short(FILE *to, enum config_for who)
-{
-	static const char *const program[] = { [FOR_DAEMON] = "slipringd", [FOR_HTTP] = "slipring-http",
-	                                       [FOR_SERVE] = "slipring serve" };
-
-	fprintf(to, "usage: %s [MODEL] [--flag VALUE ..] [--config FILE.yaml]\n\n", program[who]);
-	for (int i = 0; i < N_OPTIONS; i++)
-		if (options[i].common && (options[i].who & who || who == FOR_SERVE))
-			print_option(to, &options[i]);
-	fprintf(to, "\n  --config FILE.yaml   lines of \"flag: value\"; the command line wins\n  --help "
-	            "TOPIC         more: ");
-	for (int t = 0; t < N_TOPICS; t++)
-		fprintf(to, "%s, ", topics[t].name);
-	fprintf(to, "all\n  --help FLAG          one of them\n  --version\n\nN may be written 4k (4000) or "
-	            "4K (4096); in flags - and _ are the same.\n");
-}
-
-int config_help(FILE *to, const char *topic, enum config_for who)
-{
-	struct config none = { 0 };
-	char err[300];
-	struct parsing p = { .c = &none, .err = err, .errlen = sizeof(err), .source = BY_FLAG };
-	bool all = topic && strcmp(topic, "all") == 0, off;
-	int i, shown = 0;
-
-	if (!topic || !*topic) {
-		print_short(to, who);
-		return 0;
-	}
-	for (int t = 0; t < N_TOPICS; t++) {
-		if (!all && strcmp(topics[t].name, topic) != 0)
-			continue;
-		fprintf(to, "%s%s\n\n", shown++ ? "\n" : "", topics[t].title);
-		for (i = 0; i < N_OPTIONS; i++)
-			if (options[i].topic == t && (options[i].who & who || who == FOR_SERVE))
-				print_option(to, &options[i]);
-	}
-	if (shown)
-		return 0;
-	while (*topic == '-')
-		topic++;
-	i = find(&p, topic, topic, &off);
-	if (i >= 0)
-		print_option(to, &options[i]);
-	else
-		fprintf(to, "%s\n", err);
-	return i >= 0 ? 0 : -EINVAL;
-}
-
-void config_completion(FILE *to, const char *program, enum config_for who)
-{
-	char name[64];
-	size_t n = 0;
-
-	for (const char *c = program; *c && n < sizeof(name) - 1; c++)
-		name[n++] = isalnum((unsigned char)*c) ? *c : '_';
-	name[n] = 0;
-	fprintf(to, "_%s() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n\tcase "
-	        "$prev in\n", name);
-	for (int i = 0; i < N_OPTIONS; i++)
-		if (options[i].choices && options[i].action == SET)
-			fprintf(to, "\t--%s) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); return ;;\n",
-			        options[i].name,
-			        options[i].choices);
-	fprintf(to, "\tesac\n\tcase $cur in\n\t-*) COMPREPLY=($(compgen -W \"--config --help --version");
-	for (int i = 0; i < N_OPTIONS; i++)
-		if (options[i].action == SET && (options[i].who & who || who == FOR_SERVE))
-			fprintf(to, " --%s%s%s", options[i].name, options[i].kind == YESNO ? " --no-" : "",
-			        options[i].kind == YESNO ? options[i].name : "");
-	fprintf(to, "\" -- \"$cur\")) ;;\n\t*) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n\tesac\n}\ncomplete "
-	        "-o filenames -F _%s %s\n",
-	        name, program);
-}
-
-/* ---- where an instance lives ---------------------------------------------------------------- */
-
-int config_run_dir(const char *instance, char *out, size_t n)
-{
-	const char *base = getenv("RUNTIME_DIRECTORY"), *xdg = getenv("XDG_RUNTIME_DIR");
-	bool plain = !instance || strcmp(instance, "default") == 0;
-	char made[64];
-	int len;
-
-	if (!plain && (!*instance || *instance == '.' || strlen(instance) > 48 ||
-	    instance[strspn(instance, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")]))
-		return -EINVAL;
-	snprintf(made, sizeof(made), "/tmp/slipring-%u", (unsigned)geteuid());
-	if (plain)
-		instance = "";
-	if (base && *base)
-		len = snprintf(out, n, "%.*s%s%s", (int)strcspn(base, ":"), base, plain ? "" : "/", instance);
-	else if (geteuid() == 0 || !xdg || !*xdg)
-		len = snprintf(out, n, "%s%s%s", geteuid() ? made : "/run/slipring", plain ? "" : "/",
-		               instance);
-	else
-		len = snprintf(out, n, "%s/slipring%s%s", xdg, plain ? "" : "/", instance);
-	return len < 0 || (size_t)len >= n ? -ENAMETOOLONG : 0;
-}
-
-/* One folder of the way: made if need be; of others only if they cannot be written by strangers. */
-static int make_one(const char *dir, bool last, char *err, size_t errlen)
-{
-	struct stat st;
-	int rc = 0;
-
-	if (mkdir(dir, geteuid() == 0 ? 0755 : 0700) < 0 && errno != EEXIST) {
-		rc = -errno;
-		snprintf(err, errlen, "%s cannot be made: %s", dir, strerror(-rc));
-	} else if (last && (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode))) {
-		rc = -ENOTDIR;
-		snprintf(err, errlen, "%s is no directory", dir);
-	} else if (last && (st.st_uid != geteuid() || (st.st_mode & 022))) {
-		rc = -EPERM;
-		snprintf(err, errlen, "%s belongs to uid %u with mode %o: it must be ours, and nobody else "
-		         "may write there", dir,
-		         (unsigned)st.st_uid, (unsigned)st.st_mode & 07777);
-	}
-	return rc;
-}
-
-int config_make_run_dir(const char *dir, char *err, size_t errlen)
-{
-	char part[4096];
-	int rc = 0;
-
-	if (strlen(dir) >= sizeof(part)) {
-		snprintf(err, errlen, "the path of the runtime directory is longer than %zu bytes",
-		         sizeof(part));
-		return -ENAMETOOLONG;
-	}
-	for (const char *s = dir; *s && rc == 0; ) {
-		s += strspn(s, "/");
-		s += strcspn(s, "/");
-		snprintf(part, sizeof(part), "%.*s", (int)(s - dir), dir);
-		rc = make_one(part, !s[strspn(s, "/")], err, errlen);
-	}
-	return rc;
-}
-
-int config_socket(const struct config *c, char *out, size_t n)
-{
-	char dir[4096];
-	int rc, len;
-
-	if (c->socket) {
-		len = snprintf(out, n, "%s", c->socket);
-	} else {
-		if ((rc = config_run_dir(c->instance, dir, sizeof(dir))) != 0)
-			return rc;
-		len = snprintf(out, n, "%s/slipring.sock", dir);
-	}
-	return len < 0 || (size_t)len >= n ? -ENAMETOOLONG : 0;
 }

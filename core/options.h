@@ -1,5 +1,5 @@
 /* options.h - the one table of options: what parsing, YAML, --help, completion and the table in
- * docs/vllm.md come from.  Included by config.c alone.
+ * docs/vllm.md come from.  Included by config.c and config_help.c alone.
  *
  * A line is a flag (without its dashes), its value, what we do with it, and a sentence.  Flags
  * marked SET are ours or mean here what they mean in vLLM.  Of vLLM's other flags
@@ -28,19 +28,6 @@ enum kind {
 };
 enum action { SET, ACCEPT, WARN, ONLY };
 enum topic { MODEL, MEMORY, SCHED, DEVICE, SERVER, HTTP, TLS, LOGGING, PARALLEL, OTHER, N_TOPICS };
-
-static const struct { const char *name, *title; } topics[N_TOPICS] = {
-	[MODEL]    = { "model",     "Which model, and how it is read" },
-	[MEMORY]   = { "memory",    "KV cache and memory" },
-	[SCHED]    = { "scheduler", "Batching and queueing" },
-	[DEVICE]   = { "device",    "Device and threads" },
-	[SERVER]   = { "server",    "The service: addresses, keys, limits" },
-	[HTTP]     = { "http",      "What answers over HTTP look like" },
-	[TLS]      = { "tls",       "TLS" },
-	[LOGGING]  = { "logging",   "Logs and metrics" },
-	[PARALLEL] = { "parallel",  "Several devices (not yet: taken at their defaults)" },
-	[OTHER]    = { "other",     "Other flags of vLLM, taken so that scripts start unchanged" },
-};
 
 struct option {
 	const char *name;
@@ -453,5 +440,8 @@ static const struct option options[] = {
 #undef TAKE_AT
 #undef TERA
 #define N_OPTIONS ((int)(sizeof(options) / sizeof(*options)))
+
+/* The index of an option, - and _ alike; -EINVAL and "did you mean". */
+int config_option(const char *name, char *err, size_t errlen);
 
 #endif

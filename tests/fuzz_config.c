@@ -1,4 +1,4 @@
-/* LINK: -lyaml */
+/* LINK: core/config_help.c core/config_run.c -lyaml */
 /* fuzz_config.c - a configuration file of any bytes sets options or ends in a sentence. */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* LINK: -lyaml */
+/* LINK: core/config_help.c core/config_run.c -lyaml */
 /* test_config.c - flags, YAML, help: what scripts give, what is set, what is said. */
 #include "core/config.c"               /* before cmocka, whose fail() is a macro */
 

@@ -43,6 +43,7 @@ check 'core/locate.*'        'core/(locate|gguf)\.h'
 for l in config options io gguf safetensors stats notify log knobs; do
 	check "core/$l.*"        "core/($l|options|config)\.h"
 done
+check 'core/config_*'        'core/(config|options)\.h'
 check 'adapters/text/*'      "$text|$leaf"
 check 'adapters/http/*'      "adapters/http/.*\.h|$text|shmring/slipring\.h|$leaf"
 check 'tools/*'              "tools/.*\.h|$text|shmring/slipring\.h|$leaf|core/(model|plan)\.h|kernels/.*\.h"

@@ -1,0 +1,137 @@
+/* config_help.c - the table of options as help for people and as completion for bash. */
+#include "config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+
+#include "options.h"
+
+static const struct { const char *name, *title; } topics[N_TOPICS] = {
+	[MODEL]    = { "model",     "Which model, and how it is read" },
+	[MEMORY]   = { "memory",    "KV cache and memory" },
+	[SCHED]    = { "scheduler", "Batching and queueing" },
+	[DEVICE]   = { "device",    "Device and threads" },
+	[SERVER]   = { "server",    "The service: addresses, keys, limits" },
+	[HTTP]     = { "http",      "What answers over HTTP look like" },
+	[TLS]      = { "tls",       "TLS" },
+	[LOGGING]  = { "logging",   "Logs and metrics" },
+	[PARALLEL] = { "parallel",  "Several devices (not yet: taken at their defaults)" },
+	[OTHER]    = { "other",     "Other flags of vLLM, taken so that scripts start unchanged" },
+};
+
+static void print_wrapped(FILE *to, const char *s)
+{
+	static const int indent = 8, width = 96;
+	int column = indent;
+
+	fprintf(to, "%*s", indent, "");
+	for (size_t n; *s; s += n, s += *s == ' ') {
+		n = strcspn(s, " ");
+		if (column > indent && column + (int)n + 1 > width) {
+			fprintf(to, "\n%*s", indent, "");
+			column = indent;
+		}
+		column += fprintf(to, "%s%.*s", column > indent ? " " : "", (int)n, s);
+	}
+	fputc('\n', to);
+}
+
+static void print_option(FILE *to, const struct option *o)
+{
+	static const char *const meta[] = {
+		[YESNO] = "", [INT] = " N", [SIZE] = " N", [SIZE_AUTO] = " N", [U64] = " N", [NUMBER] = " X",
+		[TEXT] = " TEXT", [WORD] = " WORD", [LIST] = " TEXT ..",
+	};
+
+	fprintf(to, "  --%s%s%s", o->kind == YESNO && o->action == SET ? "[no-]" : "", o->name,
+	        meta[o->kind]);
+	for (const char *at = o->also; at; at = NULL)
+		fprintf(to, ", %s", at);
+	if (o->action == SET && o->value && *o->value && strcmp(o->value, "0") != 0)
+		fprintf(to, "   (default %s)", o->value);
+	if (o->action == SET && o->max > o->min)
+		fprintf(to, "   (%.15g to %.15g)", o->min, o->max);
+	fputc('\n', to);
+	if (o->choices)
+		fprintf(to, "        one of: %s\n", o->choices);
+	print_wrapped(to, o->help);
+	if (o->action == ONLY && o->kind != YESNO)
+		fprintf(to, "        of vLLM; taken: %s\n", *o->value ? o->value : "none");
+	else if (o->action == ONLY)
+		fprintf(to, "        of vLLM; refused\n");
+	else if (o->action != SET)
+		fprintf(to, "        of vLLM; taken, changes nothing\n");
+}
+
+static void print_short(FILE *to, enum config_for who)
+{
+	static const char *const program[] = { [FOR_DAEMON] = "slipringd", [FOR_HTTP] = "slipring-http",
+	                                       [FOR_SERVE] = "slipring serve" };
+
+	fprintf(to, "usage: %s [MODEL] [--flag VALUE ..] [--config FILE.yaml]\n\n", program[who]);
+	for (int i = 0; i < N_OPTIONS; i++)
+		if (options[i].common && (options[i].who & who || who == FOR_SERVE))
+			print_option(to, &options[i]);
+	fprintf(to, "\n  --config FILE.yaml   lines of \"flag: value\"; the command line wins\n  --help "
+	            "TOPIC         more: ");
+	for (int t = 0; t < N_TOPICS; t++)
+		fprintf(to, "%s, ", topics[t].name);
+	fprintf(to, "all\n  --help FLAG          one of them\n  --version\n\nN may be written 4k (4000) or "
+	            "4K (4096); in flags - and _ are the same.\n");
+}
+
+int config_help(FILE *to, const char *topic, enum config_for who)
+{
+	bool all = topic && strcmp(topic, "all") == 0;
+	char err[300];
+	int i, shown = 0;
+
+	if (!topic || !*topic) {
+		print_short(to, who);
+		return 0;
+	}
+	for (int t = 0; t < N_TOPICS; t++) {
+		if (!all && strcmp(topics[t].name, topic) != 0)
+			continue;
+		fprintf(to, "%s%s\n\n", shown++ ? "\n" : "", topics[t].title);
+		for (i = 0; i < N_OPTIONS; i++)
+			if (options[i].topic == t && (options[i].who & who || who == FOR_SERVE))
+				print_option(to, &options[i]);
+	}
+	if (shown)
+		return 0;
+	while (*topic == '-')
+		topic++;
+	i = config_option(topic, err, sizeof(err));
+	if (i >= 0)
+		print_option(to, &options[i]);
+	else
+		fprintf(to, "%s\n", err);
+	return i >= 0 ? 0 : -EINVAL;
+}
+
+void config_completion(FILE *to, const char *program, enum config_for who)
+{
+	char name[64];
+	size_t n = 0;
+
+	for (const char *c = program; *c && n < sizeof(name) - 1; c++)
+		name[n++] = isalnum((unsigned char)*c) ? *c : '_';
+	name[n] = 0;
+	fprintf(to, "_%s() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n\tcase "
+	        "$prev in\n", name);
+	for (int i = 0; i < N_OPTIONS; i++)
+		if (options[i].choices && options[i].action == SET)
+			fprintf(to, "\t--%s) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); return ;;\n",
+			        options[i].name,
+			        options[i].choices);
+	fprintf(to, "\tesac\n\tcase $cur in\n\t-*) COMPREPLY=($(compgen -W \"--config --help --version");
+	for (int i = 0; i < N_OPTIONS; i++)
+		if (options[i].action == SET && (options[i].who & who || who == FOR_SERVE))
+			fprintf(to, " --%s%s%s", options[i].name, options[i].kind == YESNO ? " --no-" : "",
+			        options[i].kind == YESNO ? options[i].name : "");
+	fprintf(to, "\" -- \"$cur\")) ;;\n\t*) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n\tesac\n}\ncomplete "
+	        "-o filenames -F _%s %s\n",
+	        name, program);
+}

@@ -1,0 +1,87 @@
+/* config_run.c - where an instance keeps its socket and its stats page: one rule for the daemon and
+ * all who look for it. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int config_run_dir(const char *instance, char *out, size_t n)
+{
+	const char *base = getenv("RUNTIME_DIRECTORY"), *xdg = getenv("XDG_RUNTIME_DIR");
+	bool plain = !instance || strcmp(instance, "default") == 0;
+	char made[64];
+	int len;
+
+	if (!plain && (!*instance || *instance == '.' || strlen(instance) > 48 ||
+	    instance[strspn(instance, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")]))
+		return -EINVAL;
+	snprintf(made, sizeof(made), "/tmp/slipring-%u", (unsigned)geteuid());
+	if (plain)
+		instance = "";
+	if (base && *base)
+		len = snprintf(out, n, "%.*s%s%s", (int)strcspn(base, ":"), base, plain ? "" : "/", instance);
+	else if (geteuid() == 0 || !xdg || !*xdg)
+		len = snprintf(out, n, "%s%s%s", geteuid() ? made : "/run/slipring", plain ? "" : "/",
+		               instance);
+	else
+		len = snprintf(out, n, "%s/slipring%s%s", xdg, plain ? "" : "/", instance);
+	return len < 0 || (size_t)len >= n ? -ENAMETOOLONG : 0;
+}
+
+/* One folder of the way: made if need be; of others only if they cannot be written by strangers. */
+static int make_one(const char *dir, bool last, char *err, size_t errlen)
+{
+	struct stat st;
+	int rc = 0;
+
+	if (mkdir(dir, geteuid() == 0 ? 0755 : 0700) < 0 && errno != EEXIST) {
+		rc = -errno;
+		snprintf(err, errlen, "%s cannot be made: %s", dir, strerror(-rc));
+	} else if (last && (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode))) {
+		rc = -ENOTDIR;
+		snprintf(err, errlen, "%s is no directory", dir);
+	} else if (last && (st.st_uid != geteuid() || (st.st_mode & 022))) {
+		rc = -EPERM;
+		snprintf(err, errlen, "%s belongs to uid %u with mode %o: it must be ours, and nobody else "
+		         "may write there", dir,
+		         (unsigned)st.st_uid, (unsigned)st.st_mode & 07777);
+	}
+	return rc;
+}
+
+int config_make_run_dir(const char *dir, char *err, size_t errlen)
+{
+	char part[4096];
+	int rc = 0;
+
+	if (strlen(dir) >= sizeof(part)) {
+		snprintf(err, errlen, "the path of the runtime directory is longer than %zu bytes",
+		         sizeof(part));
+		return -ENAMETOOLONG;
+	}
+	for (const char *s = dir; *s && rc == 0; ) {
+		s += strspn(s, "/");
+		s += strcspn(s, "/");
+		snprintf(part, sizeof(part), "%.*s", (int)(s - dir), dir);
+		rc = make_one(part, !s[strspn(s, "/")], err, errlen);
+	}
+	return rc;
+}
+
+int config_socket(const struct config *c, char *out, size_t n)
+{
+	char dir[4096];
+	int rc, len;
+
+	if (c->socket) {
+		len = snprintf(out, n, "%s", c->socket);
+	} else {
+		if ((rc = config_run_dir(c->instance, dir, sizeof(dir))) != 0)
+			return rc;
+		len = snprintf(out, n, "%s/slipring.sock", dir);
+	}
+	return len < 0 || (size_t)len >= n ? -ENAMETOOLONG : 0;
+}
