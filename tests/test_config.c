@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <setjmp.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
