@@ -1,0 +1,77 @@
+/* cuda_runtime.h - as much of the CUDA runtime as kernels/cuda uses, on the CPU.
+ *
+ * Work queued in a stream is done late: only when the stream, or an event in it, is asked about or
+ * waited for, and one operation for each question.  So memory that is written or freed too early,
+ * or read before it is there, shows.  Device memory is NaN at first and has canaries at its end.
+ *
+ * Every call is counted; emu_fail(n, e) makes the n-th from now fail with e.  An error of the kind
+ * that poisons a context (a launch failure) is returned by every call after it.
+ */
+#ifndef EMU_CUDA_RUNTIME_H
+#define EMU_CUDA_RUNTIME_H
+
+#include <cstddef>
+
+#include "tests/emu/emu.h"
+
+enum cudaError_t {
+	cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInsufficientDriver = 35,
+	cudaErrorNoDevice = 100, cudaErrorECCUncorrectable = 214, cudaErrorNotReady = 600,
+	cudaErrorIllegalAddress = 700, cudaErrorLaunchFailure = 719,
+};
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDefault = 4 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaDeviceAttr {
+	cudaDevAttrMultiProcessorCount = 16, cudaDevAttrComputeCapabilityMajor = 75,
+	cudaDevAttrComputeCapabilityMinor = 76,
+};
+enum { cudaHostAllocDefault = 0, cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
+
+typedef struct emu_stream *cudaStream_t;
+typedef struct emu_event *cudaEvent_t;
+typedef void (*cudaHostFn_t)(void *);
+
+cudaError_t cudaGetDeviceCount(int *n);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int device);
+cudaError_t cudaMemGetInfo(size_t *avail, size_t *total);
+cudaError_t cudaGetLastError();
+const char *cudaGetErrorName(cudaError_t e);
+const char *cudaGetErrorString(cudaError_t e);
+
+cudaError_t cudaMalloc(void **p, size_t n);
+cudaError_t cudaFree(void *p);
+cudaError_t cudaHostAlloc(void **p, size_t n, unsigned flags);
+cudaError_t cudaFreeHost(void *p);
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t s);
+cudaError_t cudaStreamQuery(cudaStream_t s);
+cudaError_t cudaStreamSynchronize(cudaStream_t s);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind, cudaStream_t s);
+cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s);
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg);
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t e);
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
+cudaError_t cudaEventQuery(cudaEvent_t e);
+cudaError_t cudaEventSynchronize(cudaEvent_t e);
+
+cudaError_t emu_func_attribute(size_t value);
+template <class F> cudaError_t cudaFuncSetAttribute(F *, cudaFuncAttribute, int value)
+{
+	return emu_func_attribute((size_t)value);
+}
+
+cudaError_t emu_queue(cudaStream_t s, std::function<cudaError_t()> op);
+cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, std::function<void()> thread);
+
+/* For tests. */
+extern uint64_t emu_calls;                  /* so far */
+extern int emu_allocations;                 /* not yet freed: memory, streams, events */
+extern int emu_devices;                     /* 1 */
+void emu_fail(uint64_t nth, cudaError_t e); /* the nth call from now; 0: none */
+void emu_recover();                         /* a fresh process: no poison, nothing queued */
+
+#endif

@@ -1,0 +1,416 @@
+/* emu.cc - see emu.h: fibers, the scheduler, and the wide instructions by the layouts of the PTX
+ * manual (sections on ldmatrix and on mma.m16n8k16). */
+#include "tests/emu/emu.h"
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <sys/mman.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+bool emu_reversed;
+uint64_t emu_launches;
+
+namespace emu {
+
+lane *self;
+dim3 block_index, block_size, grid_size;
+
+static lane lanes[THREADS_MAX];
+static unsigned n_lanes;
+static void *scheduler;              /* its stack pointer while a lane runs */
+static const std::function<void()> *body;
+static unsigned char *pool;          /* shared memory, then a canary */
+static size_t pool_bytes;
+static char message[512];
+
+enum { CANARY = 256 };
+
+/* ---- fibers ---------------------------------------------------------------------------------------- */
+
+extern "C" void emu_switch(void **save, void *load);
+extern "C" void emu_first();
+asm(".text\n"
+    "emu_switch:\n"
+    "	push %rbp\n	push %rbx\n	push %r12\n	push %r13\n	push %r14\n	push %r15\n"
+    "	mov %rsp, (%rdi)\n	mov %rsi, %rsp\n"
+    "	pop %r15\n	pop %r14\n	pop %r13\n	pop %r12\n	pop %rbx\n	pop %rbp\n"
+    "	ret\n"
+    "emu_first:\n"
+    "	call emu_main\n	hlt\n");
+
+#if defined(__SANITIZE_ADDRESS__)
+static const void *home_stack;
+static size_t home_size;
+static void *home_fake;
+static void leaving(void **fake, const void *to, size_t n) { __sanitizer_start_switch_fiber(fake, to, n); }
+static void arrived(void *fake, const void **from, size_t *n) { __sanitizer_finish_switch_fiber(fake, from, n); }
+#endif
+
+static void enter(lane *l)
+{
+	self = l;
+#if defined(__SANITIZE_ADDRESS__)
+	leaving(&home_fake, l->stack, STACK);
+#endif
+	emu_switch(&scheduler, l->sp);
+#if defined(__SANITIZE_ADDRESS__)
+	arrived(home_fake, NULL, NULL);
+#endif
+	self = NULL;
+}
+
+static void leave()
+{
+	lane *l = self;
+
+#if defined(__SANITIZE_ADDRESS__)
+	leaving(l->state == lane::DONE ? NULL : &l->fake_stack, home_stack, home_size);
+#endif
+	emu_switch(&l->sp, scheduler);
+#if defined(__SANITIZE_ADDRESS__)
+	arrived(l->fake_stack, &home_stack, &home_size);
+#endif
+}
+
+extern "C" __attribute__((used)) void emu_main()
+{
+#if defined(__SANITIZE_ADDRESS__)
+	arrived(NULL, &home_stack, &home_size);
+#endif
+	(*body)();
+	self->state = lane::DONE;
+	leave();
+	abort();
+}
+
+static void begin(lane *l)
+{
+	void **s = reinterpret_cast<void **>(l->stack + STACK) - 2;
+
+	*--s = reinterpret_cast<void *>(emu_first);
+	for (int i = 0; i < 6; i++)
+		*--s = NULL;
+	l->sp = s;
+	l->state = lane::RUN;
+	l->copies.clear();
+	l->groups.clear();
+}
+
+/* ---- faults ------------------------------------------------------------------------------------------ */
+
+struct stopped {};
+
+/* On the scheduler's stack; a lane that finds a fault leaves and never comes back. */
+void fault(const char *fmt, ...)
+{
+	if (!message[0]) {
+		va_list ap;
+
+		va_start(ap, fmt);
+		vsnprintf(message, sizeof(message), fmt, ap);
+		va_end(ap);
+	}
+	if (!self)
+		throw stopped();
+	self->state = lane::DONE;
+	leave();
+	abort();
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------------ */
+
+void wait_block()
+{
+	self->state = lane::AT_BLOCK;
+	self->at = "__syncthreads";
+	leave();
+}
+
+void wait_warp(const char *at, unsigned mask, void *arg, void (*combine)(lane *, unsigned))
+{
+	if (!(mask >> self->number & 1))
+		fault("lane %u of warp %u is not in its own mask %08x at %s", self->number, self->warp, mask, at);
+	self->state = lane::AT_WARP;
+	self->at = at;
+	self->mask = mask;
+	self->arg = arg;
+	self->combine = combine;
+	leave();
+}
+
+/* Carries out the instruction that lane `first` waits at, if all of its lanes wait there. */
+static bool combine(lane *warp, unsigned first)
+{
+	unsigned mask = warp[first].mask;
+
+	for (unsigned i = 0; i < 32; i++) {
+		if (!(mask >> i & 1))
+			continue;
+		if (warp[i].state == lane::DONE)
+			fault("%s of warp %u waits for lane %u, which has ended", warp[first].at, warp->warp, i);
+		if (warp[i].state != lane::AT_WARP || warp[i].mask != mask || strcmp(warp[i].at, warp[first].at))
+			return false;
+	}
+	warp[first].combine(warp, mask);
+	for (unsigned i = 0; i < 32; i++)
+		if (mask >> i & 1)
+			warp[i].state = lane::RUN;
+	return true;
+}
+
+/* Runs a warp until all its lanes wait at the block's barrier or have ended. */
+static bool run_warp(lane *warp)
+{
+	bool moved = false;
+
+	for (bool more = true; more;) {
+		more = false;
+		for (unsigned i = 0; i < 32; i++) {
+			lane *l = &warp[emu_reversed ? 31 - i : i];
+
+			if (l->state == lane::RUN) {
+				enter(l);
+				more = true;
+				if (message[0])
+					throw stopped();
+			}
+		}
+		for (unsigned i = 0; i < 32; i++)
+			if (warp[i].state == lane::AT_WARP)
+				more |= combine(warp, i);
+		moved |= more;
+	}
+	return moved;
+}
+
+static void release_block()
+{
+	unsigned waiting = 0, alive = 0;
+
+	for (unsigned i = 0; i < n_lanes; i++) {
+		alive += lanes[i].state != lane::DONE;
+		waiting += lanes[i].state == lane::AT_BLOCK;
+	}
+	for (unsigned i = 0; i < n_lanes && waiting < alive; i++)
+		if (lanes[i].state == lane::AT_WARP)
+			fault("deadlock in block %u %u %u: thread %u waits at %s, and %u of %u others at a barrier",
+				block_index.x, block_index.y, block_index.z, i, lanes[i].at, waiting, alive);
+	for (unsigned i = 0; i < n_lanes; i++)
+		if (lanes[i].state == lane::AT_BLOCK)
+			lanes[i].state = lane::RUN;
+}
+
+static bool over()
+{
+	for (unsigned i = 0; i < n_lanes; i++)
+		if (lanes[i].state != lane::DONE)
+			return false;
+	return true;
+}
+
+static void run_block()
+{
+	unsigned warps = n_lanes / 32;
+
+	memset(pool, 0xff, pool_bytes);           /* NaN, as f32 and as bf16 */
+	memset(pool + pool_bytes, 0xa5, CANARY);
+	for (unsigned i = 0; i < n_lanes; i++)
+		begin(&lanes[i]);
+	while (!over()) {
+		for (unsigned w = 0; w < warps; w++)
+			run_warp(&lanes[32 * (emu_reversed ? warps - 1 - w : w)]);
+		release_block();
+	}
+	for (unsigned i = 0; i < CANARY; i++)
+		if (pool[pool_bytes + i] != 0xa5)
+			fault("block %u %u %u wrote %zu bytes past its %zu bytes of shared memory",
+				block_index.x, block_index.y, block_index.z, (size_t)i + 1, pool_bytes);
+}
+
+unsigned char *shared()
+{
+	return pool;
+}
+
+bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread)
+{
+	static unsigned char *stacks;
+	uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
+
+	message[0] = 0;
+	emu_launches++;
+	if (!stacks) {
+		stacks = static_cast<unsigned char *>(mmap(NULL, (size_t)THREADS_MAX * STACK, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+		pool = static_cast<unsigned char *>(aligned_alloc(1024, SHARED_MAX + 1024));
+	}
+	n_lanes = block.x * block.y * block.z;
+	if (!blocks || !n_lanes || n_lanes % 32 || n_lanes > THREADS_MAX || shared_bytes > SHARED_MAX ||
+	    grid.y > 65535 || grid.z > 65535) {
+		snprintf(message, sizeof(message), "a grid of %u %u %u blocks of %u threads and %zu bytes cannot be launched",
+			grid.x, grid.y, grid.z, n_lanes, shared_bytes);
+		return false;
+	}
+	for (unsigned i = 0; i < n_lanes; i++) {
+		lanes[i].stack = stacks + (size_t)i * STACK;
+		lanes[i].number = i % 32;
+		lanes[i].warp = i / 32;
+		lanes[i].thread = dim3(i % block.x, i / block.x % block.y, i / (block.x * block.y));
+	}
+	block_size = block;
+	grid_size = grid;
+	body = &thread;
+	pool_bytes = shared_bytes;
+	try {
+		for (uint64_t n = 0; n < blocks; n++) {
+			uint64_t i = emu_reversed ? blocks - 1 - n : n;
+
+			block_index = dim3((unsigned)(i % grid.x), (unsigned)(i / grid.x % grid.y),
+				(unsigned)(i / ((uint64_t)grid.x * grid.y)));
+			run_block();
+		}
+	} catch (const stopped &) {
+		self = NULL;
+	}
+	return !message[0];
+}
+
+} // namespace emu
+
+const char *emu_fault()
+{
+	return emu::message[0] ? emu::message : NULL;
+}
+
+/* ---- votes -------------------------------------------------------------------------------------------- */
+
+unsigned __ballot_sync(unsigned mask, int p)
+{
+	struct vote { bool yes; unsigned all; } v = { p != 0, 0 };
+
+	emu::wait_warp("__ballot_sync", mask, &v, [](emu::lane *w, unsigned m) {
+		unsigned all = 0;
+
+		for (unsigned i = 0; i < 32; i++)
+			if (m >> i & 1)
+				all |= (unsigned)static_cast<vote *>(w[i].arg)->yes << i;
+		for (unsigned i = 0; i < 32; i++)
+			if (m >> i & 1)
+				static_cast<vote *>(w[i].arg)->all = all;
+	});
+	return v.all;
+}
+
+/* ---- asynchronous copies -------------------------------------------------------------------------------- */
+
+void emu_cp_async_16(void *to, const void *from, bool wanted)
+{
+	if (((uintptr_t)to | (wanted ? (uintptr_t)from : 0)) & 15)
+		emu::fault("cp.async of 16 bytes from %p to %p is misaligned", from, to);
+	memset(to, 0xff, 16);
+	emu::self->copies.push_back({ to, wanted ? from : NULL });
+}
+
+void emu_cp_async_commit()
+{
+	emu::lane *l = emu::self;
+	size_t grouped = 0;
+
+	for (size_t n : l->groups)
+		grouped += n;
+	l->groups.push_back(l->copies.size() - grouped);
+}
+
+void emu_cp_async_wait(int left)
+{
+	emu::lane *l = emu::self;
+
+	while (l->groups.size() > (size_t)left) {
+		for (size_t i = 0; i < l->groups[0]; i++) {
+			const emu::copy *c = &l->copies[i];
+
+			if (c->from)
+				memcpy(c->to, c->from, 16);
+			else
+				memset(c->to, 0, 16);
+		}
+		l->copies.erase(l->copies.begin(), l->copies.begin() + (long)l->groups[0]);
+		l->groups.erase(l->groups.begin());
+	}
+}
+
+/* ---- tensor cores ---------------------------------------------------------------------------------------- */
+
+/* Matrix m of four is 8 rows of 16 bytes, at the addresses of lanes 8m .. 8m+7.  Lane i gets elements
+ * 2 (i % 4) and the next of row i / 4; transposed: of column i / 4. */
+void emu_ldmatrix_x4(uint32_t r[4], const void *row, bool transposed)
+{
+	struct load { const uint8_t *row; uint32_t *r; bool transposed; };
+	load l = { static_cast<const uint8_t *>(row), r, transposed };
+
+	if ((uintptr_t)row & 15)
+		emu::fault("ldmatrix from %p is misaligned", row);
+	emu::wait_warp(transposed ? "ldmatrix.x4.trans" : "ldmatrix.x4", ~0u, &l, [](emu::lane *w, unsigned) {
+		auto part = [w](unsigned i) { return static_cast<load *>(w[i].arg); };
+
+		for (unsigned i = 0; i < 32; i++) {
+			for (unsigned m = 0; m < 4; m++) {
+				uint16_t v[2];
+
+				for (unsigned h = 0; h < 2; h++) {
+					unsigned e = 2 * (i % 4) + h, g = i / 4;
+
+					if (part(i)->transposed)
+						memcpy(&v[h], part(8 * m + e)->row + 2 * g, 2);
+					else
+						memcpy(&v[h], part(8 * m + g)->row + 2 * e, 2);
+				}
+				part(i)->r[m] = v[0] | (uint32_t)v[1] << 16;
+			}
+		}
+	});
+}
+
+static float bf16(uint32_t pair, unsigned h)
+{
+	return __uint_as_float(h ? pair & 0xffff0000 : pair << 16);
+}
+
+/* c[16][8] += a[16][16] b[16][8]: lane i has rows g, g+8 of a and c and column g of b, g = i / 4, and
+ * along the other side pairs at 2 (i % 4). */
+void emu_mma_m16n8k16_bf16(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+	struct part { float *c; const uint32_t *a, *b; } p = { c, a, b };
+
+	emu::wait_warp("mma.m16n8k16", ~0u, &p, [](emu::lane *w, unsigned) {
+		float A[16][16], B[16][8];
+
+		for (unsigned i = 0; i < 32; i++) {
+			const part *q = static_cast<part *>(w[i].arg);
+			unsigned g = i / 4, t = 2 * (i % 4);
+
+			for (unsigned h = 0; h < 2; h++) {
+				for (unsigned j = 0; j < 4; j++)
+					A[g + 8 * (j & 1)][t + h + 8 * (j >> 1)] = bf16(q->a[j], h);
+				for (unsigned j = 0; j < 2; j++)
+					B[t + h + 8 * j][g] = bf16(q->b[j], h);
+			}
+		}
+		for (unsigned i = 0; i < 32; i++) {
+			const part *q = static_cast<part *>(w[i].arg);
+			unsigned g = i / 4, t = 2 * (i % 4);
+
+			for (unsigned j = 0; j < 4; j++) {
+				float sum = 0;
+
+				for (unsigned k = 0; k < 16; k++)
+					sum += A[g + 8 * (j >> 1)][k] * B[k][t + (j & 1)];
+				q->c[j] += sum;
+			}
+		}
+	});
+}

@@ -1,0 +1,165 @@
+/* emu.h - the CUDA execution model on one CPU thread, so that kernels run unmodified in tests.
+ *
+ * Every CUDA thread is a fiber.  The scheduler runs the warps of a block one after the other, and a
+ * warp's lanes one after the other, each until it waits: at a barrier of the block, or at a warp-wide
+ * instruction.  When all lanes that a warp-wide instruction names wait at it, it is carried out once,
+ * for all of them, on the scheduler's stack.  Blocks run one after the other.
+ *
+ * Found by running a kernel here:
+ *	missing barriers     shared memory is NaN at the start, and warps run forward or reversed
+ *	                     (emu_reversed): whoever is too early reads NaN or what was there before
+ *	missing waits        the target of cp.async is NaN until it is waited for
+ *	divergence           a barrier or a shuffle that not everybody reaches
+ *	overruns             of shared memory (canaries), of device memory (ASan, canaries)
+ *	misalignment         of cp.async and ldmatrix
+ * Not found: bank conflicts, occupancy, the memory model, what a tensor core rounds otherwise.
+ *
+ * A fault stops the kernel; what it was is told by emu_fault().
+ */
+#ifndef EMU_H
+#define EMU_H
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+struct dim3 {
+	unsigned x, y, z;
+	constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+};
+
+extern bool emu_reversed;            /* warps, lanes and blocks in reverse order */
+extern uint64_t emu_launches;
+const char *emu_fault();             /* of the last kernel, or NULL */
+
+namespace emu {
+
+enum { STACK = 64 << 10, SHARED_MAX = 227 << 10, THREADS_MAX = 1024 };
+
+struct copy { void *to; const void *from; };          /* of 16 bytes; from NULL: zeros */
+
+struct lane {
+	void *sp;                    /* where it stopped */
+	unsigned char *stack;
+	dim3 thread;
+	unsigned number, warp;       /* in its warp; of its warp */
+	enum { RUN, AT_WARP, AT_BLOCK, DONE } state;
+	const char *at;              /* the instruction it waits at */
+	unsigned mask;               /* the lanes that take part */
+	void *arg;                   /* its part in it, on its stack */
+	void (*combine)(lane *warp, unsigned mask);
+	std::vector<copy> copies;    /* begun and not waited for */
+	std::vector<size_t> groups;  /* copies in each committed group, oldest first */
+	void *fake_stack;            /* the address sanitizer's */
+};
+
+extern lane *self;                   /* running now */
+extern dim3 block_index, block_size, grid_size;
+
+unsigned char *shared();             /* of the block, as much as the launch asked for */
+void wait_block();
+void wait_warp(const char *at, unsigned mask, void *arg, void (*combine)(lane *, unsigned));
+[[noreturn]] void fault(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread);
+
+/* A warp-wide exchange of one value: lane i gets the value of lane from(i). */
+template <class T> struct shuffle { T value, result; unsigned from; };
+
+template <class T> T exchange(const char *at, unsigned mask, T value, unsigned from)
+{
+	shuffle<T> s = { value, value, from };
+
+	wait_warp(at, mask, &s, [](lane *w, unsigned m) {
+		for (unsigned i = 0; i < 32; i++) {
+			if (!(m >> i & 1))
+				continue;
+			shuffle<T> *me = static_cast<shuffle<T> *>(w[i].arg);
+
+			if (!(m >> (me->from & 31) & 1))
+				fault("a shuffle reads lane %u, which takes no part", me->from & 31);
+			me->result = static_cast<shuffle<T> *>(w[me->from & 31].arg)->value;
+		}
+	});
+	return s.result;
+}
+
+} // namespace emu
+
+/* ---- the language, as nvcc has it -------------------------------------------------------------- */
+
+#define CUDA_EMULATED 1
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __restrict__ __restrict
+
+#define threadIdx (emu::self->thread)
+#define blockIdx  (emu::block_index)
+#define blockDim  (emu::block_size)
+#define gridDim   (emu::grid_size)
+
+struct float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+static inline float2 make_float2(float x, float y) { return { x, y }; }
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return { x, y, z, w }; }
+
+static inline void __syncthreads() { emu::wait_block(); }
+static inline void __syncwarp(unsigned mask = ~0u) { emu::exchange<char>("__syncwarp", mask, 0, emu::self->number); }
+
+template <class T> T __shfl_xor_sync(unsigned mask, T v, int x)
+{
+	return emu::exchange("__shfl_xor_sync", mask, v, emu::self->number ^ (unsigned)x);
+}
+template <class T> T __shfl_sync(unsigned mask, T v, int from)
+{
+	return emu::exchange("__shfl_sync", mask, v, (unsigned)from);
+}
+template <class T> T __shfl_up_sync(unsigned mask, T v, unsigned by)
+{
+	unsigned i = emu::self->number;
+
+	return emu::exchange("__shfl_up_sync", mask, v, i < by ? i : i - by);
+}
+template <class T> T __shfl_down_sync(unsigned mask, T v, unsigned by)
+{
+	unsigned i = emu::self->number;
+
+	return emu::exchange("__shfl_down_sync", mask, v, i + by > 31 ? i : i + by);
+}
+
+unsigned __ballot_sync(unsigned mask, int p);
+static inline int __any_sync(unsigned mask, int p) { return __ballot_sync(mask, p) != 0; }
+static inline int __all_sync(unsigned mask, int p) { return __ballot_sync(mask, p) == mask; }
+
+/* One OS thread: nothing comes between. */
+template <class T> T atomicAdd(T *p, T v) { T old = *p; *p = (T)(old + v); return old; }
+template <class T> T atomicOr(T *p, T v) { T old = *p; *p = old | v; return old; }
+template <class T> T atomicExch(T *p, T v) { T old = *p; *p = v; return old; }
+template <class T> T atomicMax(T *p, T v) { T old = *p; if (v > old) *p = v; return old; }
+template <class T> T atomicMin(T *p, T v) { T old = *p; if (v < old) *p = v; return old; }
+static inline void __threadfence() {}
+static inline void __threadfence_system() {}
+
+static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+#define __expf expf                  /* glibc has a function of the other name */
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline int __ffs(unsigned x) { return __builtin_ffs((int)x); }
+static inline int __clz(unsigned x) { return x ? __builtin_clz(x) : 32; }
+static inline unsigned __float_as_uint(float f) { unsigned u; memcpy(&u, &f, 4); return u; }
+static inline float __uint_as_float(unsigned u) { float f; memcpy(&f, &u, 4); return f; }
+static inline uint64_t __umul64hi(uint64_t a, uint64_t b) { return (uint64_t)((unsigned __int128)a * b >> 64); }
+
+/* ---- instructions that kernels/cuda/ptx.cuh wraps ------------------------------------------------- */
+
+void emu_cp_async_16(void *shared, const void *global, bool wanted);
+void emu_cp_async_commit();
+void emu_cp_async_wait(int left);
+void emu_ldmatrix_x4(uint32_t r[4], const void *row, bool transposed);
+void emu_mma_m16n8k16_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]);
+
+#endif

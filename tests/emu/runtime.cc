@@ -1,0 +1,291 @@
+/* runtime.cc - see cuda_runtime.h. */
+#include "tests/emu/cuda_runtime.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <map>
+
+struct emu_stream { std::deque<std::function<cudaError_t()>> queue; };
+struct emu_event { uint64_t asked, reached; emu_stream *stream; };
+
+uint64_t emu_calls;
+int emu_allocations;
+int emu_devices = 1;
+
+static uint64_t fail_at;             /* the call that fails, or 0 */
+static cudaError_t fail_with;
+static cudaError_t poison;           /* what every call says from now on */
+static std::map<void *, size_t> memory;
+
+enum { CANARY = 64 };
+
+static bool poisons(cudaError_t e)
+{
+	return e == cudaErrorLaunchFailure || e == cudaErrorIllegalAddress || e == cudaErrorECCUncorrectable;
+}
+
+/* Every call begins here. */
+static cudaError_t call()
+{
+	emu_calls++;
+	if (poison != cudaSuccess)
+		return poison;
+	if (fail_at && emu_calls == fail_at) {
+		fail_at = 0;
+		if (poisons(fail_with))
+			poison = fail_with;
+		return fail_with;
+	}
+	return cudaSuccess;
+}
+
+void emu_fail(uint64_t nth, cudaError_t e)
+{
+	fail_at = nth ? emu_calls + nth : 0;
+	fail_with = e;
+}
+
+void emu_recover()
+{
+	poison = cudaSuccess;
+	fail_at = 0;
+}
+
+/* ---- the device ------------------------------------------------------------------------------------- */
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+	cudaError_t e = call();
+
+	if (e == cudaSuccess)
+		*n = emu_devices;
+	return e == cudaSuccess && !emu_devices ? cudaErrorNoDevice : e;
+}
+
+cudaError_t cudaSetDevice(int)
+{
+	return call();
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int)
+{
+	*value = what == cudaDevAttrMultiProcessorCount ? 4 : what == cudaDevAttrComputeCapabilityMajor ? 8 : 0;
+	return call();
+}
+
+cudaError_t cudaMemGetInfo(size_t *avail, size_t *total)
+{
+	*total = (size_t)1 << 30;
+	*avail = *total - ((size_t)64 << 20);
+	return call();
+}
+
+cudaError_t cudaGetLastError()
+{
+	return poison;
+}
+
+const char *cudaGetErrorName(cudaError_t e)
+{
+	switch (e) {
+	case cudaSuccess: return "cudaSuccess";
+	case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+	case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+	case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
+	case cudaErrorNoDevice: return "cudaErrorNoDevice";
+	case cudaErrorECCUncorrectable: return "cudaErrorECCUncorrectable";
+	case cudaErrorNotReady: return "cudaErrorNotReady";
+	case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
+	case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+	}
+	return "an unknown error";
+}
+
+const char *cudaGetErrorString(cudaError_t e)
+{
+	return cudaGetErrorName(e);
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+static cudaError_t take(void **p, size_t n)
+{
+	cudaError_t e = call();
+	size_t padded = (n + 255) / 256 * 256;
+
+	if (e != cudaSuccess)
+		return e;
+	*p = aligned_alloc(256, padded + 256);
+	memset(*p, 0xff, n);
+	memset(static_cast<char *>(*p) + n, 0xa5, CANARY);
+	memory[*p] = n;
+	emu_allocations++;
+	return cudaSuccess;
+}
+
+static cudaError_t give(void *p)
+{
+	cudaError_t e = call();
+
+	if (!p)
+		return e;
+	for (size_t i = 0; i < CANARY; i++) {
+		if (static_cast<unsigned char *>(p)[memory.at(p) + i] != 0xa5) {
+			fprintf(stderr, "emu: written past the end of %zu bytes\n", memory.at(p));
+			abort();
+		}
+	}
+	memory.erase(p);
+	free(p);
+	emu_allocations--;
+	return e;
+}
+
+cudaError_t cudaMalloc(void **p, size_t n) { return take(p, n); }
+cudaError_t cudaFree(void *p) { return give(p); }
+cudaError_t cudaHostAlloc(void **p, size_t n, unsigned) { return take(p, n); }
+cudaError_t cudaFreeHost(void *p) { return give(p); }
+
+/* ---- streams --------------------------------------------------------------------------------------------- */
+
+cudaError_t emu_queue(cudaStream_t s, std::function<cudaError_t()> op)
+{
+	cudaError_t e = call();
+
+	if (e == cudaSuccess)
+		s->queue.push_back(std::move(op));
+	return e;
+}
+
+static void advance(emu_stream *s)
+{
+	cudaError_t e;
+
+	if (s->queue.empty() || poison != cudaSuccess)
+		return;
+	e = s->queue.front()();
+	s->queue.pop_front();
+	if (e != cudaSuccess)
+		poison = e;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
+{
+	cudaError_t e = call();
+
+	if (e != cudaSuccess)
+		return e;
+	*s = new emu_stream;
+	emu_allocations++;
+	return e;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+	delete s;
+	emu_allocations--;
+	return call();
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+	cudaError_t e = call();
+
+	if (e != cudaSuccess)
+		return e;
+	advance(s);
+	if (poison != cudaSuccess)
+		return poison;
+	return s->queue.empty() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+	cudaError_t e = call();
+
+	while (e == cudaSuccess && poison == cudaSuccess && !s->queue.empty())
+		advance(s);
+	return e != cudaSuccess ? e : poison;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind, cudaStream_t s)
+{
+	return emu_queue(s, [=] { memcpy(to, from, n); return cudaSuccess; });
+}
+
+cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s)
+{
+	return emu_queue(s, [=] { memset(p, byte, n); return cudaSuccess; });
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg)
+{
+	return emu_queue(s, [=] { fn(arg); return cudaSuccess; });
+}
+
+cudaError_t emu_func_attribute(size_t value)
+{
+	cudaError_t e = call();
+
+	return e == cudaSuccess && value > emu::SHARED_MAX ? cudaErrorInvalidValue : e;
+}
+
+cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, std::function<void()> thread)
+{
+	return emu_queue(s, [=] {
+		if (emu::run(grid, block, shared, thread))
+			return cudaSuccess;
+		fprintf(stderr, "emu: %s\n", emu_fault());
+		return cudaErrorLaunchFailure;
+	});
+}
+
+/* ---- events -------------------------------------------------------------------------------------------------- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
+{
+	cudaError_t err = call();
+
+	if (err != cudaSuccess)
+		return err;
+	*e = new emu_event();
+	emu_allocations++;
+	return err;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+	delete e;
+	emu_allocations--;
+	return call();
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+	uint64_t turn = ++e->asked;
+
+	e->stream = s;
+	return emu_queue(s, [=] { e->reached = turn; return cudaSuccess; });
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+	cudaError_t err = call();
+
+	if (err != cudaSuccess || e->reached == e->asked)
+		return err;
+	advance(e->stream);
+	if (poison != cudaSuccess)
+		return poison;
+	return e->reached == e->asked ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+	cudaError_t err = call();
+
+	while (err == cudaSuccess && poison == cudaSuccess && e->reached != e->asked)
+		advance(e->stream);
+	return err != cudaSuccess ? err : poison;
+}
