@@ -1,0 +1,559 @@
+/* attend.cu - positions, the KV cache and attention.
+ *
+ * A query head's queries and the H / G heads that share its KV head are rows of one matrix, so K and
+ * V are read once for all of them: row r of a piece is token r / heads, head r % heads.  Sixteen rows
+ * are a warp's: Q stays in registers, K and V come through shared memory, scores and the running
+ * maximum and sum stay in registers (the online softmax of arXiv 1805.02867, laid out as in
+ * FlashAttention-2, arXiv 2307.08691).  Exponents are to base 2.
+ *
+ *	attend_one   a single token: one warp's rows; the warps divide the positions.  Long sequences
+ *	             are divided among blocks too (the list of struct work), then merge adds up.
+ *	attend_run   tokens of a prompt: four warps' rows; the positions are shared by all.
+ */
+#include "device.cuh"
+#include "ptx.cuh"
+
+#define LOG2_E 1.4426950408889634f
+#define NONE   (-INFINITY)
+#define RUN_WARPS (TILE_ROWS / 16)
+
+static const int ROPE_WARPS = 4;
+
+/* ---- angles ---------------------------------------------------------------------------------------- */
+
+static __global__ void angles_kernel(const struct token *token, const float *freq, int32_t pairs, float size,
+                                     float2 *out)
+{
+	for (int32_t i = (int32_t)threadIdx.x; i < pairs; i += (int32_t)blockDim.x) {
+		/* in double to here: a float has no digits left at position 100,000 */
+		double turn = (double)token[blockIdx.x].position * (double)freq[i];
+		float rest = (float)remainder(turn, 6.283185307179586), c, s;
+
+		sincosf(rest, &s, &c);
+		out[(size_t)blockIdx.x * (size_t)pairs + (size_t)i] = make_float2(c * size, s * size);
+	}
+}
+
+void angles(struct dev *d, int T)
+{
+	for (int i = 0; i < 2; i++) {
+		const struct sr_rope *r = &d->m->rope[i];
+
+		if (d->angle[i] && !d->lost)
+			cuda_ok(d, start(angles_kernel, T, 32, 0, d->stream, d->token, d->freq[i], r->dims / 2,
+				r->kind == SR_ROPE_YARN ? r->magnitude : 1.0f, d->angle[i]), "angles");
+	}
+}
+
+/* ---- rotate and store ---------------------------------------------------------------------------------- */
+
+struct rope_args {
+	bf16 *qkv;
+	const struct token *token;
+	const float2 *angle;
+	int32_t dims, by_pairs;
+	const float *qn, *kn;
+	float eps;
+	int32_t H, G, E;
+	const int32_t *table;
+	int32_t table_cap;
+	bf16 *kv;
+	size_t kv_half;
+	int32_t L, l;
+};
+
+/* head[E], of one warp, normed and rotated into to[E]. */
+static __device__ void rope_head(const struct rope_args &a, const float2 *angle, const float *norm, float *head, bf16 *to)
+{
+	int lane = (int)threadIdx.x % 32, half = a.dims / 2;
+
+	if (norm) {
+		float sum = 0;
+
+		for (int i = lane; i < a.E; i += 32)
+			sum += head[i] * head[i];
+		sum = 1 / sqrtf(warp_sum(sum) / (float)a.E + a.eps);
+		for (int i = lane; i < a.E; i += 32)
+			head[i] = head[i] * sum * norm[i];
+	}
+	__syncwarp();
+	for (int i = lane; i < half; i += 32) {
+		int u = a.by_pairs ? 2 * i : i, w = a.by_pairs ? 2 * i + 1 : i + half;
+		float2 cs = angle[i];
+
+		to[u] = bf16_of(head[u] * cs.x - head[w] * cs.y);
+		to[w] = bf16_of(head[u] * cs.y + head[w] * cs.x);
+	}
+	for (int i = a.dims + lane; i < a.E; i += 32)
+		to[i] = bf16_of(head[i]);
+	__syncwarp();
+}
+
+/* A block per token, a warp per head. */
+static __global__ void rope_store_kernel(struct rope_args a)
+{
+	SHARED(shared);
+	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+	float *head = (float *)shared + warp * a.E;
+	struct token k = a.token[blockIdx.x];
+	bf16 *row = a.qkv + (size_t)blockIdx.x * (size_t)((a.H + 2 * a.G) * a.E);
+	const float2 *angle = a.angle + (size_t)blockIdx.x * (size_t)(a.dims / 2);
+	int32_t block = a.table[(size_t)k.slot * (size_t)a.table_cap + (size_t)(k.position / BLOCK)];
+
+	for (int h = warp; h < a.H + 2 * a.G; h += ROPE_WARPS) {
+		bf16 *x = row + h * a.E;
+		bool key = h >= a.H && h < a.H + a.G, value = h >= a.H + a.G;
+
+		if (!value) {
+			for (int i = lane; i < a.E; i += 32)
+				head[i] = f32_of(x[i]);
+			rope_head(a, angle, key ? a.kn : a.qn, head, x);
+		}
+		if (key || value) {
+			int g = (h - a.H) % a.G;
+			bf16 *to = a.kv + kv_at(a.kv_half, a.L, a.G, block, a.l, g) + (value ? a.kv_half : 0) +
+				(size_t)(k.position % BLOCK * a.E);
+
+			for (int i = lane; i < a.E; i += 32)
+				to[i] = x[i];
+		}
+	}
+}
+
+void rope_store(struct dev *d, int l, const struct sr_rope *rope, const struct weight *qn,
+                const struct weight *kn, float eps, int T)
+{
+	const struct sr_model *m = d->m;
+	struct rope_args a = {};
+
+	a.qkv = (bf16 *)d->place[P_QKV];
+	a.token = d->token;
+	a.angle = d->angle[rope - m->rope];
+	a.dims = rope->dims;
+	a.by_pairs = rope->pairs;
+	a.qn = qn ? qn->vec : NULL;
+	a.kn = kn ? kn->vec : NULL;
+	a.eps = eps;
+	a.H = m->H;
+	a.G = m->G;
+	a.E = m->E;
+	a.table = d->slots.table;
+	a.table_cap = d->slots.table_cap;
+	a.kv = d->kv;
+	a.kv_half = d->kv_half;
+	a.L = m->L;
+	a.l = l;
+	if (!d->lost)
+		cuda_ok(d, start(rope_store_kernel, T, 32 * ROPE_WARPS, ROPE_WARPS * (size_t)m->E * sizeof(float),
+			d->stream, a), "rope_store");
+}
+
+/* ---- attention: what a warp does -------------------------------------------------------------------------- */
+
+struct attend_args {
+	const bf16 *qkv;
+	bf16 *out;
+	const struct token *token;
+	const struct work *work;
+	const struct run *run;
+	float *part;
+	int32_t H, G, heads;         /* heads: query heads of a KV head */
+	const int32_t *table;
+	int32_t table_cap;
+	const bf16 *kv;
+	size_t kv_half;
+	int32_t L, l;
+	float scale, cap;
+	int32_t window;
+};
+
+/* Sixteen rows: lane i has rows i / 4 and i / 4 + 8; h says which. */
+template <int E> struct rows16 {
+	uint32_t q[E / 16][4];
+	float o[E / 8][4], most[2], sum[2];
+	int32_t low[2], high[2];     /* positions that the row reads; high < low: no row */
+};
+
+/* Row r of the piece that begins with token t0 and has n_rows rows. */
+template <int E> static __device__ void begin_row(struct rows16<E> &w, int h, const struct attend_args &a,
+                                                  int32_t t0, int32_t r, int32_t n_rows, int g)
+{
+	int t = (int)threadIdx.x % 4;
+	bool there = r < n_rows;
+	int32_t token = t0 + (there ? r / a.heads : 0);
+	int32_t at = a.token[token].position;
+	const bf16 *q = a.qkv + (size_t)token * (size_t)((a.H + 2 * a.G) * E) + (size_t)((g * a.heads + r % a.heads) * E);
+
+	w.most[h] = NONE;
+	w.sum[h] = 0;
+	w.high[h] = there ? at : -1;
+	w.low[h] = a.window && at >= a.window ? at - a.window + 1 : 0;
+#pragma unroll
+	for (int k = 0; k < E / 16; k++)
+#pragma unroll
+		for (int c = 0; c < 2; c++)
+			w.q[k][h + 2 * c] = there ? *(const uint32_t *)(q + 16 * k + 8 * c + 2 * t) : 0;
+#pragma unroll
+	for (int n = 0; n < E / 8; n++)
+		w.o[n][2 * h] = w.o[n][2 * h + 1] = 0;
+}
+
+/* N blocks of 16 positions, the first at j0, from shared memory (rows of PITCH). */
+template <int E, int N> static __device__ void flash(struct rows16<E> &w, const bf16 *key, const bf16 *value,
+                                                     int32_t j0, float scale, float cap)
+{
+	const int PITCH = E + 8;
+	int lane = (int)threadIdx.x % 32;
+	float s[2 * N][4] = {};
+
+#pragma unroll
+	for (int k = 0; k < E / 16; k++)
+#pragma unroll
+		for (int b = 0; b < N; b++) {
+			uint32_t f[4];
+
+			ldmatrix_x4(f, key + (16 * b + lane / 16 * 8 + lane % 8) * PITCH + 16 * k + lane / 8 % 2 * 8);
+			mma_bf16(s[2 * b], w.q[k], f[0], f[1]);
+			mma_bf16(s[2 * b + 1], w.q[k], f[2], f[3]);
+		}
+#pragma unroll
+	for (int h = 0; h < 2; h++) {
+		float most = w.most[h], sum = 0, shrink;
+
+#pragma unroll
+		for (int n = 0; n < 2 * N; n++)
+#pragma unroll
+			for (int c = 0; c < 2; c++) {
+				int32_t j = j0 + 8 * n + lane % 4 * 2 + c;
+				float x = s[n][2 * h + c] * scale;
+
+				if (cap > 0)
+					x = cap * tanhf(x / cap);
+				x = j >= w.low[h] && j <= w.high[h] ? x * LOG2_E : NONE;
+				s[n][2 * h + c] = x;
+				most = fmaxf(most, x);
+			}
+		most = fmaxf(most, __shfl_xor_sync(FULL, most, 1));
+		most = fmaxf(most, __shfl_xor_sync(FULL, most, 2));
+		shrink = most > NONE ? exp2f(w.most[h] - most) : 1; /* nothing yet: -inf - -inf */
+#pragma unroll
+		for (int n = 0; n < 2 * N; n++)
+#pragma unroll
+			for (int c = 0; c < 2; c++) {
+				float p = most > NONE ? exp2f(s[n][2 * h + c] - most) : 0;
+
+				s[n][2 * h + c] = p;
+				sum += p;
+			}
+		w.most[h] = most;
+		w.sum[h] = w.sum[h] * shrink + sum; /* of this lane's columns: added up at the end */
+#pragma unroll
+		for (int n = 0; n < E / 8; n++) {
+			w.o[n][2 * h] *= shrink;
+			w.o[n][2 * h + 1] *= shrink;
+		}
+	}
+#pragma unroll
+	for (int b = 0; b < N; b++) {
+		uint32_t p[4] = { bf16_pair(s[2 * b][0], s[2 * b][1]), bf16_pair(s[2 * b][2], s[2 * b][3]),
+			bf16_pair(s[2 * b + 1][0], s[2 * b + 1][1]), bf16_pair(s[2 * b + 1][2], s[2 * b + 1][3]) };
+
+#pragma unroll
+		for (int n = 0; n < E / 16; n++) {
+			uint32_t f[4];
+
+			ldmatrix_x4_trans(f, value + (16 * b + lane % 16) * PITCH + 16 * n + lane / 16 * 8);
+			mma_bf16(w.o[2 * n], p, f[0], f[1]);
+			mma_bf16(w.o[2 * n + 1], p, f[2], f[3]);
+		}
+	}
+}
+
+template <int E> static __device__ void end_rows(struct rows16<E> &w)
+{
+	for (int h = 0; h < 2; h++) {
+		w.sum[h] += __shfl_xor_sync(FULL, w.sum[h], 1);
+		w.sum[h] += __shfl_xor_sync(FULL, w.sum[h], 2);
+	}
+}
+
+/* Begin copying `tokens` positions from j0 of K and V, zeros at and beyond `to`; with thread i of n. */
+template <int E> static __device__ void load_kv(bf16 *key, bf16 *value, const struct attend_args &a,
+                                                const int32_t *table, int g, int32_t j0, int32_t to,
+                                                int tokens, int i, int n)
+{
+	const int PITCH = E + 8, chunks = E / 8;
+
+	for (; i < tokens * chunks; i += n) {
+		int r = i / chunks, c = i % chunks * 8;
+		int32_t j = j0 + r;
+		bool there = j < to;
+		const bf16 *from = a.kv;
+
+		if (there)
+			from += kv_at(a.kv_half, a.L, a.G, table[j / BLOCK], a.l, g) + (size_t)(j % BLOCK * E + c);
+		cp_async_16(key + r * PITCH + c, from, there);
+		cp_async_16(value + r * PITCH + c, there ? from + a.kv_half : from, there);
+	}
+}
+
+/* ---- single tokens ------------------------------------------------------------------------------------------- */
+
+template <int E> struct one_shape {
+	static const int WARPS = E <= 128 ? 4 : 2, STAGES = E <= 64 ? 4 : 2, PITCH = E + 8;
+	static const size_t STAGE = 2 * 16 * PITCH;                    /* elements: K and V of 16 positions */
+	static const size_t RING = WARPS * STAGES * STAGE * sizeof(bf16);
+	static const size_t SUMS = WARPS * 16 * (E + 2) * sizeof(float);
+	static const size_t SHARED_BYTES = RING > SUMS ? RING : SUMS;
+};
+
+/* The warps' results, in their order, to the output or to a part. */
+template <int E> static __device__ void join(struct rows16<E> &w, float *shared, const struct attend_args &a,
+                                             const struct work &k, int g)
+{
+	typedef one_shape<E> S;
+	const int ROW = E + 2;
+	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+
+	for (int h = 0; h < 2; h++) {
+		float *row = shared + (warp * 16 + lane / 4 + 8 * h) * ROW;
+
+		for (int n = 0; n < E / 8; n++) {
+			row[8 * n + lane % 4 * 2] = w.o[n][2 * h];
+			row[8 * n + lane % 4 * 2 + 1] = w.o[n][2 * h + 1];
+		}
+		if (lane % 4 == 0) {
+			row[E] = w.most[h];
+			row[E + 1] = w.sum[h];
+		}
+	}
+	__syncthreads();
+	for (int i = (int)threadIdx.x; i < a.heads * E; i += 32 * S::WARPS) {
+		int r = i / E, e = i % E, head = g * a.heads + r;
+		float most = NONE, sum = 0, o = 0;
+
+		for (int v = 0; v < S::WARPS; v++)
+			most = fmaxf(most, shared[(v * 16 + r) * ROW + E]);
+		for (int v = 0; v < S::WARPS; v++) {
+			const float *row = shared + (v * 16 + r) * ROW;
+			float f = row[E] > NONE ? exp2f(row[E] - most) : 0;
+
+			sum += f * row[E + 1];
+			o += f * row[e];
+		}
+		if (k.part < 0) {
+			a.out[(size_t)k.t * (size_t)(a.H * E) + (size_t)(head * E + e)] = bf16_of(o / sum);
+			continue;
+		}
+		float *to = a.part + ((size_t)k.part * (size_t)a.H + (size_t)head) * ROW;
+
+		to[e] = o;
+		if (e == 0) {
+			to[E] = most;
+			to[E + 1] = sum;
+		}
+	}
+}
+
+/* grid: works, KV heads.  Warp w takes blocks of 16 positions w, w + WARPS, .. */
+template <int E> static __global__ void __launch_bounds__(32 * one_shape<E>::WARPS) attend_one(struct attend_args a)
+{
+	typedef one_shape<E> S;
+	SHARED(shared);
+	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
+	struct work k = a.work[blockIdx.x];
+	struct token token = a.token[k.t];
+	const int32_t *table = a.table + (size_t)token.slot * (size_t)a.table_cap;
+	bf16 *ring = (bf16 *)shared + warp * S::STAGES * S::STAGE;
+	int32_t from = k.from, j0, steps;
+	struct rows16<E> w;
+
+	for (int h = 0; h < 2; h++)
+		begin_row<E>(w, h, a, k.t, lane / 4 + 8 * h, a.heads, g);
+	if (w.low[0] > from)
+		from = w.low[0];          /* the window, the same for all rows */
+	j0 = from / 16 * 16 + 16 * warp;
+	steps = j0 < k.to ? (k.to - j0 + 16 * S::WARPS - 1) / (16 * S::WARPS) : 0;
+	for (int h = 0; h < 2; h++) {
+		w.low[h] = from;
+		w.high[h] = w.high[h] < 0 ? -1 : k.to - 1;
+	}
+	for (int32_t i = 0; i < S::STAGES - 1; i++) {
+		bf16 *to = ring + i * S::STAGE;
+
+		if (i < steps)
+			load_kv<E>(to, to + 16 * S::PITCH, a, table, g, j0 + i * 16 * S::WARPS, k.to, 16, lane, 32);
+		cp_async_commit();
+	}
+	for (int32_t i = 0; i < steps; i++) {
+		const bf16 *at = ring + i % S::STAGES * S::STAGE;
+		int32_t ahead = i + S::STAGES - 1;
+
+		cp_async_wait<S::STAGES - 2>();
+		__syncwarp(); /* what other lanes copied is there, and stage i - 1 is read */
+		if (ahead < steps) {
+			bf16 *to = ring + ahead % S::STAGES * S::STAGE;
+
+			load_kv<E>(to, to + 16 * S::PITCH, a, table, g, j0 + ahead * 16 * S::WARPS, k.to, 16, lane, 32);
+		}
+		cp_async_commit();
+		flash<E, 1>(w, at, at + 16 * S::PITCH, j0 + i * 16 * S::WARPS, a.scale, a.cap);
+	}
+	end_rows<E>(w);
+	__syncthreads(); /* the ring becomes the sums */
+	join<E>(w, (float *)shared, a, k, g);
+}
+
+/* grid: merges, query heads */
+static __global__ void merge_kernel(const struct merge *merge, const float *part, int32_t H, int32_t E, bf16 *out)
+{
+	struct merge k = merge[blockIdx.x];
+	int head = (int)blockIdx.y;
+	size_t row = (size_t)(E + 2), each = (size_t)H * row;
+	const float *first = part + (size_t)k.part * each + (size_t)head * row;
+	float most = NONE;
+
+	for (int32_t i = 0; i < k.n; i++)
+		most = fmaxf(most, first[(size_t)i * each + (size_t)E]);
+	for (int32_t e = (int32_t)threadIdx.x; e < E; e += (int32_t)blockDim.x) {
+		float o = 0, sum = 0;
+
+		for (int32_t i = 0; i < k.n; i++) {
+			const float *p = first + (size_t)i * each;
+			float f = p[E] > NONE ? exp2f(p[E] - most) : 0;
+
+			o += f * p[e];
+			sum += f * p[E + 1];
+		}
+		out[(size_t)k.t * (size_t)(H * E) + (size_t)(head * E + e)] = bf16_of(o / sum);
+	}
+}
+
+/* ---- runs ------------------------------------------------------------------------------------------------------ */
+
+template <int E> struct run_shape {
+	static const int TOKENS = E <= 128 ? 64 : 32, PITCH = E + 8, STAGES = 2;
+	static const size_t STAGE = (size_t)2 * TOKENS * PITCH;
+	static const size_t SHARED_BYTES = STAGES * STAGE * sizeof(bf16);
+};
+
+template <int E> static __device__ void put_rows(struct rows16<E> &w, const struct attend_args &a, int32_t t0, int32_t r0, int g)
+{
+	int lane = (int)threadIdx.x % 32;
+
+	for (int h = 0; h < 2; h++) {
+		int32_t r = r0 + lane / 4 + 8 * h;
+		bf16 *to = a.out + (size_t)(t0 + r / a.heads) * (size_t)(a.H * E) + (size_t)((g * a.heads + r % a.heads) * E);
+
+		if (w.high[h] < 0)
+			continue;
+		for (int n = 0; n < E / 8; n++)
+			*(uint32_t *)(to + 8 * n + lane % 4 * 2) = bf16_pair(w.o[n][2 * h] / w.sum[h], w.o[n][2 * h + 1] / w.sum[h]);
+	}
+}
+
+/* grid: runs, KV heads */
+template <int E> static __global__ void __launch_bounds__(32 * RUN_WARPS) attend_run(struct attend_args a)
+{
+	typedef run_shape<E> S;
+	SHARED(shared);
+	bf16 *ring = (bf16 *)shared;
+	int lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
+	struct run k = a.run[blockIdx.x];
+	struct token first = a.token[k.t];
+	const int32_t *table = a.table + (size_t)first.slot * (size_t)a.table_cap;
+	int32_t r0 = 16 * (int32_t)(threadIdx.x / 32), n_rows = k.n * a.heads;
+	int32_t to = first.position + k.n, from = 0, steps, warp_last;
+	struct rows16<E> w;
+
+	for (int h = 0; h < 2; h++)
+		begin_row<E>(w, h, a, k.t, r0 + lane / 4 + 8 * h, n_rows, g);
+	if (a.window && first.position >= a.window)
+		from = (first.position - a.window + 1) / S::TOKENS * S::TOKENS;
+	steps = (to - from + S::TOKENS - 1) / S::TOKENS;
+	warp_last = r0 < n_rows ? first.position + (r0 + 15) / a.heads : -1; /* or beyond: masked */
+	load_kv<E>(ring, ring + S::TOKENS * S::PITCH, a, table, g, from, to, S::TOKENS, (int)threadIdx.x, 32 * RUN_WARPS);
+	cp_async_commit();
+	for (int32_t i = 0; i < steps; i++) {
+		const bf16 *at = ring + i % 2 * S::STAGE;
+		bf16 *next = ring + (i + 1) % 2 * S::STAGE;
+		int32_t j0 = from + i * S::TOKENS;
+
+		cp_async_wait<0>();
+		__syncthreads(); /* tile i is there for all, and tile i - 1 is read by all */
+		if (i + 1 < steps)
+			load_kv<E>(next, next + S::TOKENS * S::PITCH, a, table, g, j0 + S::TOKENS, to, S::TOKENS,
+				(int)threadIdx.x, 32 * RUN_WARPS);
+		cp_async_commit();
+		if (j0 <= warp_last)
+			flash<E, S::TOKENS / 16>(w, at, at + S::TOKENS * S::PITCH, j0, a.scale, a.cap);
+	}
+	end_rows<E>(w);
+	put_rows<E>(w, a, k.t, r0, g);
+}
+
+/* ---- the verb ---------------------------------------------------------------------------------------------------- */
+
+#define EACH_WIDTH(DO) DO(16) DO(32) DO(64) DO(96) DO(128) DO(256)
+
+bool attend_width(int32_t E)
+{
+#define SAME(W) if (E == W) return true;
+	EACH_WIDTH(SAME)
+#undef SAME
+	return false;
+}
+
+bool attend_prepare(struct dev *d)
+{
+#define ALLOW(W) if (d->m->E == W) \
+	return cuda_ok(d, allow_shared(attend_one<W>, one_shape<W>::SHARED_BYTES), "attend, single tokens") && \
+	       cuda_ok(d, allow_shared(attend_run<W>, run_shape<W>::SHARED_BYTES), "attend, runs");
+	EACH_WIDTH(ALLOW)
+#undef ALLOW
+	return false;
+}
+
+template <int E> static void attend_as(struct dev *d, const struct attend_args &a)
+{
+	const struct step *s = d->step;
+
+	if (s->n_works && !d->lost)
+		cuda_ok(d, start(attend_one<E>, dim3((unsigned)s->n_works, (unsigned)a.G), 32 * one_shape<E>::WARPS,
+			one_shape<E>::SHARED_BYTES, d->stream, a), "attend, single tokens");
+	if (s->n_merges && !d->lost)
+		cuda_ok(d, start(merge_kernel, dim3((unsigned)s->n_merges, (unsigned)a.H), E < 128 ? 32 : 128, 0, d->stream,
+			d->merge_list, (const float *)a.part, a.H, (int32_t)E, a.out), "attend, merge");
+	if (s->n_runs && !d->lost)
+		cuda_ok(d, start(attend_run<E>, dim3((unsigned)s->n_runs, (unsigned)a.G), 32 * RUN_WARPS,
+			run_shape<E>::SHARED_BYTES, d->stream, a), "attend, runs");
+}
+
+void attend(struct dev *d, int l, float scale, float cap, int window, int T)
+{
+	const struct sr_model *m = d->m;
+	struct attend_args a = {};
+
+	(void)T;
+	a.qkv = (const bf16 *)d->place[P_QKV];
+	a.out = (bf16 *)d->place[P_A];
+	a.token = d->token;
+	a.work = d->work_list;
+	a.run = d->run_list;
+	a.part = d->part;
+	a.H = m->H;
+	a.G = m->G;
+	a.heads = m->H / m->G;
+	a.table = d->slots.table;
+	a.table_cap = d->slots.table_cap;
+	a.kv = d->kv;
+	a.kv_half = d->kv_half;
+	a.L = m->L;
+	a.l = l;
+	a.scale = scale;
+	a.cap = cap;
+	a.window = window;
+#define CALL(W) if (m->E == W) attend_as<W>(d, a);
+	EACH_WIDTH(CALL)
+#undef CALL
+}

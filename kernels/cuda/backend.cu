@@ -1,0 +1,524 @@
+/* backend.cu - the door of the CUDA back end: device memory, batches, launch and poll.
+ *
+ *	launch   core's rows become lists (step.cu), one copy brings them to the device, then copies
+ *	         between the tiers, commands and the forward pass are queued; last a word is written
+ *	         to pinned memory, which poll() looks at
+ *	poll     reads that word, and asks the driver now and then: an error of the device poisons
+ *	         its context for good, so the first one ends everything with -EIO
+ *
+ * Tokens leave through the batch itself: results and alternatives are written to pinned memory.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "device.cuh"
+
+#define DEPTH 2
+#define LOOKS 64                     /* polls between questions to the driver */
+
+enum { IDLE, LAUNCHED, DONE };
+
+struct flight {                      /* a batch and its way */
+	struct sr_batch batch;
+	struct step step;
+	int state;
+	uint32_t turn;               /* what *done is when it is over */
+	volatile uint32_t *done;     /* pinned */
+	uint64_t launched_ns;
+};
+
+struct sr_backend {
+	struct dev d;
+	struct sr_model m;           /* a copy; m.layer is ours too */
+	struct sr_limits lim;
+	struct net net;
+	struct flight flight[DEPTH];
+	uint32_t turn, looks;
+	bool said;                   /* that the device is lost */
+	uint64_t ended_ns;           /* of the batch that ended last */
+
+	unsigned char *weights, *scratch, *slots, *kv; /* device */
+	unsigned char *pinned, *host_kv;
+	unsigned char *staging;      /* in scratch: raw weights at open */
+	unsigned char *lists;        /* in scratch: of the batch being computed */
+	size_t kv_block;             /* bytes */
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int refuse(int code, char *err, size_t errlen, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static int refuse(int code, char *err, size_t errlen, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(err, errlen, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+bool cuda_ok(struct dev *d, cudaError_t e, const char *what)
+{
+	if (e != cudaSuccess && !d->lost) {
+		d->lost = true;
+		d->why_code = e;
+		snprintf(d->why, sizeof(d->why), "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
+	}
+	return !d->lost;
+}
+
+/* ---- memory, laid out ---------------------------------------------------------------------------------------- */
+
+/* Cuts pieces off a region; with base NULL it only counts. */
+struct cutter { unsigned char *base; size_t at; };
+
+static unsigned char *cut(struct cutter *c, size_t n, size_t size)
+{
+	unsigned char *p = c->base ? c->base + c->at : NULL;
+
+	c->at += (n * size + 255) / 256 * 256;
+	return p;
+}
+
+static size_t logit_rows(const struct sr_backend *b)
+{
+	return b->lim.logit_rows > 1 ? (size_t)b->lim.logit_rows : 1;
+}
+
+static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
+{
+	const struct sr_model *m = &b->m;
+	struct dev *d = &b->d;
+	struct cutter c = { base, 0 };
+	const int32_t width[] = { m->D, m->D, m->D, (m->H + 2 * m->G) * m->E, m->H * m->E, 2 * m->F, m->F, m->V };
+	size_t T = (size_t)b->lim.tokens, R = logit_rows(b), V = (size_t)m->V, rows = T > R ? T : R;
+
+	for (int p = P_X; p <= P_LOGITS; p++) {
+		d->width[p] = width[p];
+		d->place[p] = cut(&c, (p == P_LOGITS ? R : rows) * (size_t)width[p],
+			is_f32((enum place)p) ? sizeof(float) : sizeof(bf16));
+	}
+	for (int i = 0; i < 2; i++) {
+		size_t pairs = (size_t)m->rope[i].dims / 2;
+
+		d->freq[i] = (float *)cut(&c, pairs, sizeof(float));
+		d->angle[i] = (float2 *)cut(&c, T * pairs, sizeof(float2));
+	}
+	d->part = (float *)cut(&c, (size_t)step_parts(d, &b->lim) * (size_t)m->H, (size_t)(m->E + 2) * sizeof(float));
+	d->work = (float *)cut(&c, R * V, sizeof(float));
+	d->count = (uint32_t *)cut(&c, R * V, sizeof(uint32_t));
+	b->lists = cut(&c, step_bytes(d, &b->lim), 1);
+	b->staging = cut(&c, loader_staging(), 1);
+	return c.at;
+}
+
+static size_t lay_slots(struct sr_backend *b, unsigned char *base)
+{
+	struct slots *s = &b->d.slots;
+	struct cutter c = { base, 0 };
+	size_t n = (size_t)b->lim.slots + 1;
+
+	s->table_cap = b->lim.seq_blocks;
+	s->history_cap = b->lim.seq_blocks * b->lim.block_tokens + 1;
+	s->word_cap = b->lim.words + 256; /* lists come with a head of two words each */
+	s->slot = (struct slot *)cut(&c, n, sizeof(struct slot));
+	s->table = (int32_t *)cut(&c, n * (size_t)s->table_cap, sizeof(int32_t));
+	s->history = (int32_t *)cut(&c, n * (size_t)s->history_cap, sizeof(int32_t));
+	s->word = (uint32_t *)cut(&c, n * (size_t)s->word_cap, sizeof(uint32_t));
+	return c.at;
+}
+
+static void lay_flight(struct sr_backend *b, struct flight *f, struct cutter *c)
+{
+	const struct sr_limits *l = &b->lim;
+	struct sr_batch *a = &f->batch;
+	size_t results = (size_t)l->rows + (size_t)l->scores;
+
+	a->copy = (struct sr_copy *)cut(c, (size_t)l->copies, sizeof(*a->copy));
+	a->cmd = (struct sr_cmd *)cut(c, (size_t)l->cmds, sizeof(*a->cmd));
+	a->word = (uint32_t *)cut(c, (size_t)l->words, sizeof(*a->word));
+	a->row = (struct sr_row *)cut(c, (size_t)l->rows, sizeof(*a->row));
+	a->token = (int32_t *)cut(c, (size_t)l->tokens + (size_t)l->rows, sizeof(*a->token));
+	a->mask = (uint32_t *)cut(c, (size_t)l->masks * (size_t)((b->m.V + 31) / 32), sizeof(*a->mask));
+	a->result = (struct sr_result *)cut(c, results, sizeof(*a->result));
+	a->top = (struct sr_top *)cut(c, results * SR_TOP_MAX, sizeof(*a->top));
+	f->step.bytes = cut(c, step_bytes(&b->d, l), 1);
+	f->done = (volatile uint32_t *)cut(c, 1, sizeof(uint32_t));
+}
+
+static size_t lay_pinned(struct sr_backend *b, unsigned char *base)
+{
+	struct cutter c = { base, 0 };
+
+	for (int i = 0; i < DEPTH; i++)
+		lay_flight(b, &b->flight[i], &c);
+	return c.at;
+}
+
+/* ---- plan -------------------------------------------------------------------------------------------------------- */
+
+static int find_device(struct dev *d, char *err, size_t errlen)
+{
+	int n = 0, major = 0, minor = 0, processors = 0;
+	cudaError_t e = cudaGetDeviceCount(&n);
+
+	if (e != cudaSuccess || n < 1)
+		return refuse(-ENODEV, err, errlen, "no GPU can be used: %s; is the driver loaded and new enough? "
+			"--device cpu goes on without one", e == cudaSuccess ? "there is none" : cudaGetErrorString(e));
+	if (!cuda_ok(d, cudaSetDevice(0), "use GPU 0") ||
+	    !cuda_ok(d, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "ask GPU 0") ||
+	    !cuda_ok(d, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0), "ask GPU 0") ||
+	    !cuda_ok(d, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0), "ask GPU 0"))
+		return refuse(-ENODEV, err, errlen, "GPU 0 cannot be used: %s", d->why);
+	if (major < 8)
+		return refuse(-ENOTSUP, err, errlen, "GPU 0 has compute capability %d.%d; 8.0 (Ampere) or later is needed",
+			major, minor);
+	d->processors = processors;
+	return 0;
+}
+
+static int check_shape(const struct sr_model *m, const struct sr_limits *lim, char *err, size_t errlen)
+{
+	if (lim->world > 1)
+		return refuse(-ENOTSUP, err, errlen, "the CUDA back end works alone yet, not as one of %d", lim->world);
+	if (m->L < 1 || m->G < 1 || m->H < 1 || m->H % m->G || m->H / m->G > 16 || !attend_width(m->E))
+		return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d: the width must be 16, 32, 64, "
+			"96, 128 or 256, and 1 to 16 query heads share a KV head", m->H, m->G, m->E);
+	if (m->D % 8 || m->F % 8)
+		return refuse(-ENOTSUP, err, errlen, "width %d, feed-forward %d: both must be multiples of 8", m->D, m->F);
+	if (lim->block_tokens != BLOCK)
+		return refuse(-ENOTSUP, err, errlen, "--block-size %d: the CUDA back end has blocks of %d tokens",
+			lim->block_tokens, BLOCK);
+	if (lim->kv_type != SR_KV_BF16)
+		return refuse(-ENOTSUP, err, errlen, "--kv-cache-dtype: this type is not supported by the CUDA back end yet; "
+			"auto (bfloat16) is");
+	return 0;
+}
+
+static const struct ops cuda_ops = {
+	weight_add, embed, add_norm, matmul, [](struct dev *, enum place, int) {}, rope_store, attend, act_mul,
+	pick_norm, sample, put, get,
+};
+
+/* All that can be known before memory is taken: the bytes of weights, or -errno. */
+static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const struct sr_limits *lim,
+                       char *err, size_t errlen)
+{
+	int e;
+
+	memset((void *)b, 0, sizeof(*b));
+	b->m = *m;
+	b->lim = *lim;
+	b->d.b = b;
+	b->d.m = &b->m;
+	e = check_shape(m, lim, err, errlen);
+	if (!e)
+		e = find_device(&b->d, err, errlen);
+	if (e)
+		return e;
+	b->d.kv_half = (size_t)BLOCK * (size_t)m->E;
+	b->kv_block = (size_t)m->L * (size_t)m->G * 2 * b->d.kv_half * sizeof(bf16);
+	return net_load(&cuda_ops, &b->d, NULL, m, NULL, err, errlen);
+}
+
+static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out, char *err, size_t errlen)
+{
+	struct sr_backend *b = (struct sr_backend *)malloc(sizeof(*b));
+	size_t avail, total;
+	int64_t weights;
+
+	if (!b)
+		return refuse(-ENOMEM, err, errlen, "no memory for a back end");
+	weights = prepare(b, m, lim, err, errlen);
+	if (weights >= 0 && !cuda_ok(&b->d, cudaMemGetInfo(&avail, &total), "ask for memory"))
+		weights = refuse(-ENODEV, err, errlen, "GPU 0 cannot be used: %s", b->d.why);
+	if (weights >= 0) {
+		memset(out, 0, sizeof(*out));
+		out->weights = weights;
+		out->scratch = (int64_t)lay_scratch(b, NULL);
+		out->slots = (int64_t)lay_slots(b, NULL);
+		out->per_block = (int64_t)b->kv_block;
+		out->pinned = (int64_t)(lay_pinned(b, NULL) + loader_pinned(8192));
+		out->avail = (int64_t)avail;
+		out->total = (int64_t)total;
+	}
+	free(b);
+	return weights < 0 ? (int)weights : 0;
+}
+
+/* ---- open and close ------------------------------------------------------------------------------------------------ */
+
+static bool device_memory(struct dev *d, unsigned char **p, size_t bytes, const char *what)
+{
+	return !bytes || cuda_ok(d, cudaMalloc((void **)p, bytes), what);
+}
+
+static bool take_memory(struct sr_backend *b, size_t weights)
+{
+	struct dev *d = &b->d;
+	size_t scratch = lay_scratch(b, NULL), slots = lay_slots(b, NULL), pinned = lay_pinned(b, NULL);
+	size_t host = (size_t)b->lim.n_host_blocks * b->kv_block;
+
+	if (!cuda_ok(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "a stream") ||
+	    !device_memory(d, &b->weights, weights, "memory for weights") ||
+	    !device_memory(d, &b->scratch, scratch, "memory for activations") ||
+	    !device_memory(d, &b->slots, slots, "memory for slots") ||
+	    !device_memory(d, &b->kv, ((size_t)b->lim.n_blocks + 1) * b->kv_block, "memory for the KV cache") ||
+	    !cuda_ok(d, cudaHostAlloc((void **)&b->pinned, pinned, cudaHostAllocDefault), "pinned memory for batches") ||
+	    (host && !cuda_ok(d, cudaHostAlloc((void **)&b->host_kv, host, cudaHostAllocDefault), "pinned memory for the host tier")))
+		return false;
+	memset(b->pinned, 0, pinned);
+	lay_scratch(b, b->scratch);
+	lay_slots(b, b->slots);
+	lay_pinned(b, b->pinned);
+	d->arena_at = d->arena = b->weights;
+	d->arena_end = d->arena + weights;
+	d->kv = (bf16 *)b->kv;
+	return cuda_ok(d, cudaMemsetAsync(b->slots, 0, slots, d->stream), "clear the slots") &&
+	       cuda_ok(d, cudaMemsetAsync(d->count, 0, logit_rows(b) * (size_t)b->m.V * sizeof(uint32_t), d->stream), "clear counts") &&
+	       matmul_prepare(d) && attend_prepare(d);
+}
+
+static bool send_frequencies(struct sr_backend *b)
+{
+	for (int i = 0; i < 2; i++) {
+		size_t n = (size_t)b->m.rope[i].dims / 2;
+		float *f = n ? (float *)calloc(n, sizeof(*f)) : NULL;
+		bool ok;
+
+		if (!n)
+			continue;
+		if (!f)
+			return cuda_ok(&b->d, cudaErrorMemoryAllocation, "rope frequencies");
+		sr_rope_freq(&b->m.rope[i], f);
+		ok = cuda_ok(&b->d, cudaMemcpyAsync(b->d.freq[i], f, n * sizeof(*f), cudaMemcpyHostToDevice, b->d.stream), "rope frequencies") &&
+			cuda_ok(&b->d, cudaStreamSynchronize(b->d.stream), "rope frequencies");
+		free(f);
+		if (!ok)
+			return false;
+	}
+	return true;
+}
+
+static int load_weights(struct sr_backend *b, const struct sr_source *src, char *err, size_t errlen)
+{
+	int64_t n;
+
+	err[0] = 0;
+	if (!loader_create(&b->d, src, b->staging, err, errlen))
+		return err[0] ? -EIO : refuse(-ENOMEM, err, errlen, "weights cannot be loaded: %s", b->d.why);
+	n = net_load(&cuda_ops, &b->d, &b->net, &b->m, src, err, errlen);
+	return n < 0 ? (int)n : loader_finish(&b->d, err, errlen);
+}
+
+static void close_backend(struct sr_backend *b)
+{
+	struct dev *d;
+
+	if (!b)
+		return;
+	d = &b->d;
+	if (d->stream)
+		cuda_ok(d, cudaStreamSynchronize(d->stream), "close");
+	weights_free(d);
+	net_free(&b->net);
+	if (b->host_kv)
+		cuda_ok(d, cudaFreeHost(b->host_kv), "close");
+	if (b->pinned)
+		cuda_ok(d, cudaFreeHost(b->pinned), "close");
+	for (unsigned char *p : { b->weights, b->scratch, b->slots, b->kv })
+		if (p)
+			cuda_ok(d, cudaFree(p), "close");
+	if (d->stream)
+		cuda_ok(d, cudaStreamDestroy(d->stream), "close");
+	free(d->tail);
+	free((void *)b->m.layer);
+	free(b);
+}
+
+static int open_backend(struct sr_backend **out, const struct sr_model *m, const struct sr_source *src,
+                        const struct sr_limits *lim, char *err, size_t errlen)
+{
+	struct sr_backend *b = (struct sr_backend *)malloc(sizeof(*b));
+	int64_t weights;
+	int e = 0;
+
+	if (!b)
+		return refuse(-ENOMEM, err, errlen, "no memory for a back end");
+	weights = prepare(b, m, lim, err, errlen);
+	if (weights < 0) {
+		free(b);
+		return (int)weights;
+	}
+	b->m.layer = (struct sr_layer *)malloc((size_t)m->L * sizeof(*m->layer));
+	b->d.tail = (struct tail *)calloc((size_t)lim->slots + 1, sizeof(*b->d.tail));
+	if (!b->m.layer || !b->d.tail)
+		e = refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers and %d slots", m->L, lim->slots);
+	if (!e) {
+		memcpy(b->m.layer, m->layer, (size_t)m->L * sizeof(*m->layer));
+		if (!take_memory(b, (size_t)weights) || !send_frequencies(b))
+			e = refuse(b->d.why_code == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, err, errlen, "GPU 0: %s", b->d.why);
+	}
+	if (!e)
+		e = load_weights(b, src, err, errlen);
+	if (e) {
+		close_backend(b);
+		return e;
+	}
+	*out = b;
+	return 0;
+}
+
+/* ---- a batch ------------------------------------------------------------------------------------------------------- */
+
+static __global__ void finish_kernel(volatile uint32_t *done, uint32_t turn)
+{
+	__threadfence_system();      /* the results are there before the word is */
+	*done = turn;
+}
+
+/* All out, then all in. */
+static void copy_blocks(struct sr_backend *b, const struct sr_batch *a)
+{
+	for (int out = 1; out >= 0; out--) {
+		for (int32_t i = 0; i < a->n_copies && !b->d.lost; i++) {
+			const struct sr_copy *c = &a->copy[i];
+			unsigned char *dev = b->kv + (size_t)c->device * b->kv_block;
+			unsigned char *host = b->host_kv + (size_t)c->host * b->kv_block;
+
+			if (c->out == out)
+				cuda_ok(&b->d, out ? cudaMemcpyAsync(host, dev, b->kv_block, cudaMemcpyDeviceToHost, b->d.stream)
+				                   : cudaMemcpyAsync(dev, host, b->kv_block, cudaMemcpyHostToDevice, b->d.stream), "copy a block");
+		}
+	}
+}
+
+static struct sr_batch *batch(struct sr_backend *b, int32_t i)
+{
+	assert(i >= 0 && i < DEPTH);
+	return &b->flight[i].batch;
+}
+
+static int lost(struct sr_backend *b)
+{
+	if (!b->said) {
+		fprintf(stderr, "slipring-cuda: GPU 0 is lost: %s\n", b->d.why);
+		b->said = true;
+	}
+	return -EIO;
+}
+
+static int launch(struct sr_backend *b, int32_t i)
+{
+	struct flight *f = &b->flight[i];
+	struct dev *d = &b->d;
+
+	assert(i >= 0 && i < DEPTH && f->state != LAUNCHED);
+	f->launched_ns = now_ns();
+	f->turn = ++b->turn;
+	d->step = &f->step;
+	d->batch = &f->batch;
+	step_fill(d->step, d->batch, d);
+	copy_blocks(b, d->batch);
+	if (d->step->used && !d->lost)
+		cuda_ok(d, cudaMemcpyAsync(b->lists, d->step->bytes, d->step->used, cudaMemcpyHostToDevice, d->stream), "copy the lists");
+	step_commands(d, b->lists);
+	if (d->step->n_tokens && !d->lost) {
+		angles(d, d->step->n_tokens);
+		forward(&cuda_ops, d, &b->net, d->step->n_tokens, d->step->n_picks, (int)logit_rows(b), NULL, NULL);
+	}
+	if (!d->lost)
+		cuda_ok(d, start(finish_kernel, 1, 32, 0, d->stream, f->done, f->turn), "finish");
+	f->state = LAUNCHED;
+	return d->lost ? lost(b) : 0;
+}
+
+static int poll_batch(struct sr_backend *b, int32_t i)
+{
+	struct flight *f = &b->flight[i];
+	cudaError_t e;
+
+	assert(i >= 0 && i < DEPTH);
+	if (f->state != LAUNCHED)
+		return f->state == DONE;
+	if (*f->done == f->turn) {
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		f->state = DONE;
+		f->batch.begin_ns = f->launched_ns > b->ended_ns ? f->launched_ns : b->ended_ns;
+		f->batch.end_ns = b->ended_ns = now_ns();
+		return 1;
+	}
+	if (!b->d.lost && ++b->looks % LOOKS == 0) {
+		e = cudaStreamQuery(b->d.stream);
+		if (e != cudaErrorNotReady)
+			cuda_ok(&b->d, e, "compute");
+	}
+	return b->d.lost ? lost(b) : 0;
+}
+
+/* ---- tests: a place to and from the host --------------------------------------------------------------------------- */
+
+static float host_f32(bf16 h)
+{
+	uint32_t u = (uint32_t)h << 16;
+	float f;
+
+	memcpy(&f, &u, sizeof(f));
+	return f;
+}
+
+static bf16 host_bf16(float f)
+{
+	uint32_t u;
+
+	memcpy(&u, &f, sizeof(u));
+	return (bf16)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+void put(struct dev *d, enum place p, const float *from, int T)
+{
+	size_t n = (size_t)T * (size_t)d->width[p];
+	bf16 *half = (bf16 *)malloc(n * sizeof(*half));
+
+	for (size_t i = 0; i < n; i++)
+		half[i] = host_bf16(from[i]);
+	cuda_ok(d, cudaMemcpyAsync(d->place[p], is_f32(p) ? (const void *)from : half, n * (is_f32(p) ? 4 : 2),
+		cudaMemcpyHostToDevice, d->stream), "put");
+	cuda_ok(d, cudaStreamSynchronize(d->stream), "put");
+	free(half);
+}
+
+void get(struct dev *d, enum place p, float *to, int T)
+{
+	size_t n = (size_t)T * (size_t)d->width[p];
+	bf16 *half = (bf16 *)malloc(n * sizeof(*half));
+
+	cuda_ok(d, cudaMemcpyAsync(is_f32(p) ? (void *)to : half, d->place[p], n * (is_f32(p) ? 4 : 2),
+		cudaMemcpyDeviceToHost, d->stream), "get");
+	cuda_ok(d, cudaStreamSynchronize(d->stream), "get");
+	for (size_t i = 0; i < n && !is_f32(p); i++)
+		to[i] = host_f32(half[i]);
+	free(half);
+}
+
+/* ---- the door -------------------------------------------------------------------------------------------------------- */
+
+static const struct sr_backend_ops ops = {
+	SR_BACKEND_VERSION, DEPTH, "cuda", plan, open_backend, close_backend, batch, launch, poll_batch, NULL, NULL,
+};
+
+extern "C" __attribute__((visibility("default"))) const struct sr_backend_ops *sr_backend_get(uint32_t version)
+{
+	return version == SR_BACKEND_VERSION ? &ops : NULL;
+}

@@ -1,0 +1,173 @@
+/* device.cuh - what the files of the CUDA back end share.
+ *
+ *	backend.cu   the door: device memory, batches, launch and poll
+ *	step.cu      a batch's rows as tokens, picks and attention work; commands on the device
+ *	weights.cu   weights from files to the device, as bf16
+ *	rows.cu      embed, norms, activation: a block per row
+ *	matmul.cu    products, on tensor cores
+ *	attend.cu    rope and KV store; attention of single tokens and of runs
+ *	sample.cu    from logits to a token
+ *
+ * Thread   all of it is core's one thread, but for the driver's own.
+ * Stream   one: what is launched first is executed first, so one set of places is enough for all
+ *          batches in flight.
+ * Errors   every CUDA call goes through cuda_ok(); after one has failed nothing is launched any
+ *          more and poll() says -EIO.
+ * Memory   all of it is taken by open(), as plan() said.
+ *
+ * Types    X, Z, LOGITS f32; Y, QKV, A, GU, ACT bf16; weights bf16, vectors and biases f32.
+ * KV       [block][L][G][K, V][BLOCK][E] bf16: what one head reads of a block is one run.
+ */
+#ifndef CUDA_DEVICE_CUH
+#define CUDA_DEVICE_CUH
+
+#include <stddef.h>
+
+#include "common.cuh"
+#include "kernels/backend.h"
+#include "kernels/ops.h"
+
+#define BLOCK 16                     /* tokens of a KV block */
+#define TILE_ROWS 64                 /* (token, query head) pairs in one piece of a run's attention */
+
+struct weight {
+	struct weight *next;         /* all of them, to free */
+	int32_t n, k;
+	bf16  *mat;                  /* [n][k], or NULL: a vector */
+	float *vec;                  /* [k] of a vector */
+	float *bias;                 /* [n] or NULL */
+};
+
+/* ---- a batch, as the kernels see it ------------------------------------------------------------ */
+
+struct token { int32_t id, position, slot; };    /* id may be SR_LAST */
+struct pick {                        /* one result */
+	int32_t t;                   /* the token it comes from */
+	int32_t result;              /* where it goes */
+	int32_t id;                  /* scored, or -1: drawn */
+	int32_t position;            /* of the scored or drawn token */
+	int32_t slot, mask;          /* -1: no mask */
+	int32_t n_top, rank;         /* rank: wanted */
+};
+struct work {                        /* one token's query against positions from .. to-1 */
+	int32_t t, from, to;
+	int32_t part;                /* where its partial result goes; -1: it is the whole */
+};
+struct merge { int32_t t, part, n; };            /* parts part .. part+n-1 of a token */
+struct run { int32_t t, n; };                    /* tokens t .. t+n-1 of one sequence */
+
+/* The arrays of one batch lie packed in `bytes`, on the host and, copied, on the device. */
+struct step {
+	unsigned char *bytes;        /* pinned */
+	size_t used;
+	int32_t n_tokens, n_picks, n_works, n_merges, n_runs, n_chains;
+	size_t token, pick, work, merge, run; /* where each lies */
+	size_t chain, next;          /* the first command of each slot; the next of the same slot, or -1 */
+};
+struct tail { uint32_t turn; int32_t cmd; };
+
+/* ---- a slot -------------------------------------------------------------------------------------- */
+
+struct slot {
+	struct sr_sampling s;
+	int32_t last;                /* the token drawn last */
+	int32_t counted;             /* a history was sent: keep it */
+	int32_t n_prompt, n_history, n_words;
+};
+
+/* Lists lie one after the other as they came: word[0] = enum sr_list, word[1] = n, n words. */
+struct slots {
+	struct slot *slot;           /* [slots + 1] */
+	int32_t  *table;             /* [slots + 1][table_cap] */
+	int32_t  *history;           /* [slots + 1][history_cap], the prompt's ids first */
+	uint32_t *word;              /* [slots + 1][word_cap] */
+	int32_t   table_cap, history_cap, word_cap;
+};
+
+/* ---- the device ------------------------------------------------------------------------------------ */
+
+struct dev {
+	struct sr_backend *b;
+	const struct sr_model *m;
+	cudaStream_t stream;
+	int32_t processors;
+	bool lost;                   /* a call has failed: all after it would */
+	cudaError_t why_code;
+	char why[256];
+
+	unsigned char *arena, *arena_at, *arena_end; /* weights */
+	struct weight *weights;
+	struct loader *loader;       /* while opening */
+
+	void  *place[P_LOGITS + 1];
+	int32_t width[P_LOGITS + 1];
+	float *freq[2];              /* [dims / 2] of both rope settings */
+	float2 *angle[2];            /* [tokens][dims / 2] cos, sin; NULL: unused */
+	float *part;                 /* [parts][H][E + 2]: o, then max and sum */
+	int32_t parts_max;
+	float    *work;              /* [logit_rows][V] */
+	uint32_t *count;             /* [logit_rows][V], all zero between kernels */
+
+	bf16 *kv;
+	size_t kv_half;              /* elements of K of one block and head */
+
+	struct slots slots;
+	struct tail *tail;           /* [slots + 1] of the host, while commands are chained */
+	uint32_t turn;
+	struct step *step;           /* being launched */
+	const struct token *token;   /* its arrays on the device */
+	const struct pick *pick;
+	const struct work *work_list;
+	const struct merge *merge_list;
+	const struct run *run_list;
+	struct sr_batch *batch;
+};
+
+static inline __host__ __device__ size_t kv_at(size_t half, int32_t L, int32_t G, int32_t block, int l, int g)
+{
+	return (((size_t)block * (size_t)L + (size_t)l) * (size_t)G + (size_t)g) * 2 * half;
+}
+
+/* Notes the first error and its place.  False: there was one, now or before. */
+bool cuda_ok(struct dev *d, cudaError_t e, const char *what);
+
+/* step.cu */
+size_t step_bytes(const struct dev *d, const struct sr_limits *l);  /* at most */
+int32_t step_parts(const struct dev *d, const struct sr_limits *l); /* likewise */
+void step_fill(struct step *s, const struct sr_batch *b, struct dev *d);
+void step_commands(struct dev *d, const unsigned char *device_bytes);
+
+/* weights.cu */
+size_t loader_pinned(uint32_t slack);
+size_t loader_staging(void);
+bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *staging, char *err, size_t errlen);
+int  loader_finish(struct dev *d, char *err, size_t errlen); /* all has been read; frees the loader */
+int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
+                   const struct sr_tensor *const *bias, int n, enum share how,
+                   const struct sr_source *src, char *err, size_t errlen);
+void weights_free(struct dev *d);
+
+/* The verbs. */
+void embed(struct dev *, const struct weight *, float, int);
+void add_norm(struct dev *, int, const struct weight *, const struct weight *, float, int);
+void pick_norm(struct dev *, const struct weight *, float, int, int);
+void act_mul(struct dev *, enum sr_act, int);
+void matmul(struct dev *, enum place, enum place, const struct weight *, int);
+void angles(struct dev *, int);
+void rope_store(struct dev *, int, const struct sr_rope *, const struct weight *, const struct weight *, float, int);
+void attend(struct dev *, int, float, float, int, int);
+void sample(struct dev *, float, int, int);
+void put(struct dev *, enum place, const float *, int);
+void get(struct dev *, enum place, float *, int);
+
+/* Raise the limits of shared memory, once. */
+bool matmul_prepare(struct dev *d);
+bool attend_prepare(struct dev *d);
+bool attend_width(int32_t E);        /* is there a kernel for heads of this width? */
+
+static inline bool is_f32(enum place p)
+{
+	return p == P_X || p == P_Z || p == P_LOGITS;
+}
+
+#endif

@@ -1,0 +1,116 @@
+/* rows.cu - what is done to one row at a time: embedding, norms, activation.  A block per row. */
+#include "device.cuh"
+
+#define THREADS 128
+
+static __global__ void embed_kernel(const bf16 *table, const struct token *token, const struct slot *slot,
+                                    float scale, int32_t D, float *x)
+{
+	struct token k = token[blockIdx.x];
+	int32_t id = k.id == SR_LAST ? slot[k.slot].last : k.id;
+	const bf16 *from = table + (size_t)id * (size_t)D;
+
+	x += (size_t)blockIdx.x * (size_t)D;
+	for (int32_t i = (int32_t)threadIdx.x; i < D; i += THREADS)
+		x[i] = f32_of(from[i]) * scale;
+}
+
+/* 1 / rms of a row that all threads of the block see. */
+static __device__ float rms_scale(const float *x, int32_t n, float eps, float *scratch)
+{
+	float sum = 0;
+
+	for (int32_t i = (int32_t)threadIdx.x; i < n; i += THREADS)
+		sum += x[i] * x[i];
+	return 1 / sqrtf(block_sum(sum, scratch) / (float)n + eps);
+}
+
+/* y = x / rms(x) * pre, as bf16. */
+static __device__ void norm_row(const float *x, const float *pre, float eps, int32_t D, bf16 *y, float *scratch)
+{
+	float scale = rms_scale(x, D, eps, scratch);
+
+	for (int32_t i = (int32_t)threadIdx.x; i < D; i += THREADS)
+		y[i] = bf16_of(x[i] * scale * pre[i]);
+}
+
+/* Each thread adds, and then reads in the norm, the same elements: no barrier between. */
+static __global__ void add_norm_kernel(float *x, const float *z, const float *post, const float *pre,
+                                       float eps, int32_t D, bf16 *y)
+{
+	SHARED(shared);
+	float *scratch = (float *)shared, scale = 1;
+	size_t at = (size_t)blockIdx.x * (size_t)D;
+
+	x += at;
+	if (z) {
+		z += at;
+		if (post)
+			scale = rms_scale(z, D, eps, scratch);
+		for (int32_t i = (int32_t)threadIdx.x; i < D; i += THREADS)
+			x[i] += post ? z[i] * scale * post[i] : z[i];
+	}
+	if (pre)
+		norm_row(x, pre, eps, D, y + at, scratch);
+}
+
+static __global__ void pick_norm_kernel(const float *x, const struct pick *pick, const float *pre,
+                                        float eps, int32_t D, bf16 *y)
+{
+	SHARED(shared);
+
+	norm_row(x + (size_t)pick[blockIdx.x].t * (size_t)D, pre, eps, D, y + (size_t)blockIdx.x * (size_t)D,
+		(float *)shared);
+}
+
+static __device__ float activation(int act, float x)
+{
+	if (act == SR_SILU)
+		return x / (1 + __expf(-x));
+	return x / 2 * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+}
+
+static __global__ void act_mul_kernel(const bf16 *gu, int act, int32_t F, bf16 *out)
+{
+	const bf16 *gate = gu + (size_t)blockIdx.x * 2 * (size_t)F;
+
+	out += (size_t)blockIdx.x * (size_t)F;
+	for (int32_t i = (int32_t)(blockIdx.y * THREADS + threadIdx.x); i < F; i += (int32_t)(gridDim.y * THREADS))
+		out[i] = bf16_of(activation(act, f32_of(gate[i])) * f32_of(gate[F + i]));
+}
+
+/* ---- the verbs -------------------------------------------------------------------------------------- */
+
+static const size_t SCRATCH = THREADS / 32 * sizeof(float);
+
+void embed(struct dev *d, const struct weight *table, float scale, int T)
+{
+	if (!d->lost)
+		cuda_ok(d, start(embed_kernel, T, THREADS, 0, d->stream, table->mat, d->token, d->slots.slot,
+			scale, d->m->D, (float *)d->place[P_X]), "embed");
+}
+
+void add_norm(struct dev *d, int first, const struct weight *post, const struct weight *pre, float eps, int T)
+{
+	const float *z = first ? NULL : (const float *)d->place[P_Z];
+
+	if (!d->lost)
+		cuda_ok(d, start(add_norm_kernel, T, THREADS, SCRATCH, d->stream, (float *)d->place[P_X], z,
+			post ? post->vec : NULL, pre ? pre->vec : NULL, eps, d->m->D, (bf16 *)d->place[P_Y]), "add_norm");
+}
+
+void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, int R)
+{
+	if (!d->lost)
+		cuda_ok(d, start(pick_norm_kernel, R, THREADS, SCRATCH, d->stream, (const float *)d->place[P_X],
+			d->pick + i0, w->vec, eps, d->m->D, (bf16 *)d->place[P_Y]), "pick_norm");
+}
+
+void act_mul(struct dev *d, enum sr_act act, int T)
+{
+	int32_t F = d->m->F;
+
+	if (!d->lost)
+		cuda_ok(d, start(act_mul_kernel, dim3((unsigned)T, (unsigned)(F + 1023) / 1024), THREADS, 0, d->stream,
+			(const bf16 *)d->place[P_GU], (int)act, F, (bf16 *)d->place[P_ACT]), "act_mul");
+}

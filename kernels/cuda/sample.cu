@@ -1,0 +1,510 @@
+/* sample.cu - from logits to a token, in the order that docs/model.md states ("Choosing a token").
+ *
+ * A block per result.  Nothing is sorted: a cut is found by a radix search over the bits of the
+ * probabilities, and a draw, or the last of equals that stays, by dividing the vocabulary among the
+ * warps again and again until one id is left.
+ *
+ * Probabilities are added up as integers (MASS to one): the same sums in any order, so a draw is a
+ * function of logits, settings and position alone, and the same on every GPU.
+ */
+#include "device.cuh"
+
+#define THREADS 512
+#define WARPS   (THREADS / 32)
+#define BINS    2048                 /* of the radix search: 11, 11 and 10 bits */
+#define EPS     1e-5f                /* a lower temperature is 0 */
+#define LOWEST  (-9999.0f)
+#define MASS    1099511627776.0f     /* 2^40: a vocabulary of 2^23 can be added up */
+#define SEEN_IN_PROMPT 0x80000000u
+
+typedef unsigned long long u64;
+
+struct sample_args {
+	float *logits, *work;        /* [rows][V] */
+	uint32_t *count;             /* [rows][V], all zero */
+	const struct pick *pick;
+	struct slots slots;
+	const uint32_t *mask;
+	int32_t V;
+	float cap;
+	struct sr_result *result;
+	struct sr_top *top;
+};
+
+struct scratch {                     /* in shared memory */
+	u64 bin[BINS];
+	u64 warp[WARPS];
+	double sum[WARPS];
+	u64 found[2];
+};
+
+/* One block's query. */
+struct query {
+	const float *x;              /* raw logits */
+	float *w;                    /* what may be drawn: logits, then probabilities */
+	uint32_t *count;
+	const struct slot *slot;
+	const uint32_t *word, *mask;
+	const int32_t *history;
+	int32_t V, position;
+	struct scratch *s;
+};
+
+#define EACH(i, n) for (int32_t i = (int32_t)threadIdx.x; i < (n); i += THREADS)
+
+/* ---- reductions ------------------------------------------------------------------------------------------ */
+
+/* Orders floats, NaN lowest, equal ones by lower id first. */
+static __device__ u64 key_of(float x, int32_t id)
+{
+	uint32_t u = __float_as_uint(x == 0 ? 0 : x);
+
+	u = u & 0x80000000u ? ~u : u | 0x80000000u;
+	if (x != x)
+		u = 0;
+	return (u64)u << 32 | (uint32_t)~id;
+}
+
+static __device__ int32_t id_of(u64 key)
+{
+	return (int32_t)~(uint32_t)key;
+}
+
+static __device__ u64 block_max(u64 v, u64 *scratch)
+{
+	for (int x = 16; x; x /= 2) {
+		u64 other = __shfl_xor_sync(FULL, v, x);
+
+		v = other > v ? other : v;
+	}
+	__syncthreads();
+	if (threadIdx.x % 32 == 0)
+		scratch[threadIdx.x / 32] = v;
+	__syncthreads();
+	for (int i = 0; i < WARPS; i++)
+		v = scratch[i] > v ? scratch[i] : v;
+	return v;
+}
+
+/* The id i at which the sum of weight(0) .. weight(i) first exceeds `target`. */
+template <class F> static __device__ int32_t locate(int32_t n, u64 target, struct scratch *s, F weight)
+{
+	int32_t from = 0, warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;
+
+	while (n > 1) {
+		int32_t step = (n + WARPS - 1) / WARPS, chosen = 0;
+		int32_t a = from + warp * step, b = a + step < from + n ? a + step : from + n;
+		u64 sum = 0;
+
+		for (int32_t i = a + lane; i < b; i += 32)
+			sum += weight(i);
+		sum = warp_sum(sum);
+		__syncthreads(); /* the sums before are read */
+		if (lane == 0)
+			s->warp[warp] = sum;
+		__syncthreads();
+		while (chosen < WARPS - 1 && target >= s->warp[chosen])
+			target -= s->warp[chosen++];
+		if (chosen * step >= n)
+			chosen = (n - 1) / step; /* the target was beyond all */
+		from += chosen * step;
+		n = n - chosen * step < step ? n - chosen * step : step;
+	}
+	return from;
+}
+
+/* ---- raw logits -------------------------------------------------------------------------------------------- */
+
+static __device__ float logprob(float x, double logsum)
+{
+	double lp = (double)x - logsum;
+
+	return lp > (double)LOWEST ? (lp < 0 ? (float)lp : 0) : LOWEST; /* NaN: LOWEST */
+}
+
+static __device__ u64 largest(const float *x, int32_t n, struct scratch *s)
+{
+	u64 most = 0;
+
+	EACH(i, n) {
+		u64 k = key_of(x[i], i);
+
+		most = k > most ? k : most;
+	}
+	return block_max(most, s->warp);
+}
+
+static __device__ double log_sum(const float *x, int32_t n, float max, struct scratch *s)
+{
+	float sum = 0;
+
+	if (!(fabsf(max) < INFINITY))
+		return max > 0 ? (double)max : 0;
+	EACH(i, n)
+		sum += x[i] == x[i] ? expf(x[i] - max) : 0;
+	return log(block_sum((double)sum, s->sum)) + (double)max;
+}
+
+static __device__ int32_t rank_of(const float *x, int32_t n, int32_t id, struct scratch *s)
+{
+	float v = x[id];
+	u64 before = 0;
+
+	EACH(i, n)
+		before += i < id ? x[i] >= v : x[i] > v;
+	return 1 + (int32_t)block_sum(before, s->warp);
+}
+
+static __device__ void alternatives(const float *x, int32_t n, int32_t n_top, u64 first, double logsum,
+                                    struct sr_top *top, struct scratch *s)
+{
+	u64 last = first;
+
+	for (int32_t j = 0; j < n_top; j++) {
+		bool number = last >> 32;  /* fewer numbers than asked for: all else is NaN */
+
+		if (threadIdx.x == 0) {
+			top[j].id = number ? id_of(last) : j;
+			top[j].logprob = number ? logprob(x[id_of(last)], logsum) : LOWEST;
+		}
+		if (number && j + 1 < n_top) {
+			u64 most = 0;
+
+			EACH(i, n) {
+				u64 k = key_of(x[i], i);
+
+				most = k < last && k > most ? k : most;
+			}
+			last = block_max(most, s->warp);
+		}
+	}
+}
+
+/* ---- what may be drawn ------------------------------------------------------------------------------------- */
+
+static __device__ const uint32_t *next_list(const struct query *q, const uint32_t *at, uint32_t kind)
+{
+	const uint32_t *end = q->word + q->slot->n_words;
+
+	for (at = at ? at + 2 + at[1] : q->word; at < end; at += 2 + at[1])
+		if (at[0] == kind)
+			return at;
+	return NULL;
+}
+
+#define EACH_LIST(l, q, kind) \
+	for (const uint32_t *l = next_list(q, NULL, kind); l; l = next_list(q, l, kind))
+
+static __device__ bool in_vocab(uint32_t id, int32_t V)
+{
+	return id < (uint32_t)V;
+}
+
+/* No NaN and no infinity but minus, so that nothing below computes inf - inf. */
+static __device__ float tame(float x)
+{
+	return x > -INFINITY ? fminf(x, 1e30f) : -INFINITY;
+}
+
+static __device__ void copy_allowed(const struct query *q)
+{
+	bool listed = next_list(q, NULL, SR_LIST_ALLOW);
+
+	EACH(i, q->V)
+		q->w[i] = listed ? -INFINITY : tame(q->x[i]);
+	__syncthreads();
+	EACH_LIST(l, q, SR_LIST_ALLOW)
+		EACH(j, (int32_t)l[1])
+			if (in_vocab(l[2 + j], q->V))
+				q->w[l[2 + j]] = tame(q->x[l[2 + j]]);
+	__syncthreads();
+	if (q->mask)
+		EACH(i, q->V)
+			if (!(q->mask[i / 32] >> (i % 32) & 1))
+				q->w[i] = -INFINITY;
+	__syncthreads();
+}
+
+/* A sequence is never completed: its last id is banned when the answer ends with the rest.  Where one
+ * sequence begins is known only from the one before, so one thread reads them. */
+static __device__ void ban_words(const struct query *q)
+{
+	uint32_t n_answer = (uint32_t)(q->slot->n_history - q->slot->n_prompt);
+
+	if (threadIdx.x)
+		return;
+	EACH_LIST(l, q, SR_LIST_BAD) {
+		for (uint32_t j = 0; j < l[1] && l[2 + j] && l[2 + j] < l[1] - j; j += 1 + l[2 + j]) {
+			const uint32_t *ids = &l[3 + j];
+			uint32_t before = l[2 + j] - 1, same = 0;
+
+			if (!in_vocab(ids[before], q->V) || before > n_answer)
+				continue;
+			while (same < before && (uint32_t)q->history[(uint32_t)q->slot->n_history - before + same] == ids[same])
+				same++;
+			if (same == before)
+				q->w[ids[before]] = -INFINITY;
+		}
+	}
+}
+
+static __device__ void ban_stops(const struct query *q)
+{
+	if (q->position < q->slot->s.min_position)
+		EACH_LIST(l, q, SR_LIST_STOP)
+			EACH(j, (int32_t)l[1])
+				if (in_vocab(l[2 + j], q->V))
+					q->w[l[2 + j]] = -INFINITY;
+}
+
+static __device__ void add_bias(const struct query *q)
+{
+	EACH_LIST(l, q, SR_LIST_BIAS)
+		EACH(j, (int32_t)l[1] / 2)
+			if (in_vocab(l[2 + 2 * j], q->V))
+				atomicAdd(&q->w[l[2 + 2 * j]], __uint_as_float(l[3 + 2 * j]));
+}
+
+static __device__ bool penalized(const struct slot *s)
+{
+	return s->counted && (s->s.repetition != 1 || s->s.frequency != 0 || s->s.presence != 0);
+}
+
+/* Counts the history, then takes each id in it once and leaves the counts zero. */
+static __device__ void penalize(const struct query *q)
+{
+	const struct slot *s = q->slot;
+
+	EACH(i, s->n_history) {
+		if (i < s->n_prompt)
+			atomicOr(&q->count[q->history[i]], SEEN_IN_PROMPT);
+		else
+			atomicAdd(&q->count[q->history[i]], 1u);
+	}
+	__syncthreads();
+	EACH(i, s->n_history) {
+		int32_t id = q->history[i];
+		uint32_t seen = atomicExch(&q->count[id], 0u), n = seen & ~SEEN_IN_PROMPT;
+		float w = q->w[id];
+
+		if (!seen)
+			continue; /* another thread took it */
+		w = w > 0 ? w / s->s.repetition : w * s->s.repetition;
+		q->w[id] = n ? w - ((float)n * s->s.frequency + s->s.presence) : w;
+	}
+	__syncthreads();
+}
+
+static __device__ bool has_lists(const struct query *q)
+{
+	return next_list(q, NULL, SR_LIST_ALLOW) || next_list(q, NULL, SR_LIST_BAD) || next_list(q, NULL, SR_LIST_BIAS) ||
+	       (q->position < q->slot->s.min_position && next_list(q, NULL, SR_LIST_STOP));
+}
+
+/* ---- the cut and the draw ------------------------------------------------------------------------------------ */
+
+static __device__ u64 mass(float p)
+{
+	return (u64)(p * MASS);
+}
+
+/* From the top, the bin in which the sum reaches `target`; *above: the sum of those over it. */
+static __device__ uint32_t find_bin(struct scratch *s, uint32_t n_bins, u64 target, u64 *above)
+{
+	__syncthreads(); /* the bins are full */
+	if (threadIdx.x < 32) {
+		uint32_t lane = threadIdx.x, each = n_bins / 32, top = n_bins - lane * each; /* lane 0 has the top */
+		u64 sum = 0, over = *above, upto;
+
+		for (uint32_t i = 0; i < each; i++) /* turned by lane: no two in one bank */
+			sum += s->bin[top - 1 - (i + lane) % each];
+		upto = sum;
+		for (int by = 1; by < 32; by *= 2) {
+			u64 more = __shfl_up_sync(FULL, upto, (unsigned)by);
+
+			upto += lane >= (uint32_t)by ? more : 0;
+		}
+		over += upto - sum;
+		if (over < target && (over + sum >= target || lane == 31)) {
+			uint32_t bin = top - 1;
+
+			while (bin > top - each && over + s->bin[bin] < target)
+				over += s->bin[bin--];
+			s->found[0] = bin;
+			s->found[1] = over;
+		}
+	}
+	__syncthreads();
+	*above = s->found[1];
+	return (uint32_t)s->found[0];
+}
+
+/* Keep the largest p[] whose sum reaches `target`, or, if !by_mass, the `target` largest; the rest
+ * becomes 0.  Of equals the lower ids stay.  0 < target <= the sum of all. */
+static __device__ void cut(const struct query *q, u64 target, bool by_mass)
+{
+	struct scratch *s = q->s;
+	uint32_t prefix = 0;
+	u64 above = 0, equal = 0, each, ties;
+	int32_t last = q->V - 1;
+	float value;
+
+	for (int level = 0; level < 3; level++) {
+		uint32_t shift = level == 0 ? 21 : level == 1 ? 10 : 0, n_bins = level == 2 ? 1024 : 2048;
+		uint32_t up = level == 0 ? 31 : level == 1 ? 21 : 10; /* a probability has no sign */
+
+		__syncthreads();
+		EACH(i, (int32_t)n_bins)
+			s->bin[i] = 0;
+		__syncthreads();
+		EACH(i, q->V) {
+			uint32_t u = __float_as_uint(q->w[i]);
+
+			if (u && u >> up == prefix)
+				atomicAdd(&s->bin[u >> shift & (n_bins - 1)], by_mass ? mass(q->w[i]) : 1);
+		}
+		prefix = prefix << (up - shift) | find_bin(s, n_bins, target, &above);
+	}
+	value = __uint_as_float(prefix);
+	each = by_mass ? mass(value) : 1;
+	ties = each ? (target - above + each - 1) / each : 1;
+	EACH(i, q->V)
+		equal += q->w[i] == value;
+	equal = block_sum(equal, s->warp);
+	if (ties < equal)
+		last = locate(q->V, ties ? ties - 1 : 0, s, [=](int32_t i) { return (u64)(q->w[i] == value); });
+	EACH(i, q->V)
+		if (q->w[i] < value || (q->w[i] == value && i > last))
+			q->w[i] = 0;
+	__syncthreads();
+}
+
+static __device__ u64 mix(u64 x) /* the finalizer of splitmix64 */
+{
+	x += 0x9e3779b97f4a7c15u;
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+	return x ^ (x >> 31);
+}
+
+static __device__ u64 total_mass(const struct query *q)
+{
+	u64 sum = 0;
+
+	EACH(i, q->V)
+		sum += mass(q->w[i]);
+	return block_sum(sum, q->s->warp);
+}
+
+static __device__ int32_t draw_random(const struct query *q, float max)
+{
+	const struct sr_sampling *s = &q->slot->s;
+	float scale = 1 / s->temperature, *w = q->w;
+	u64 left = 0, total;
+
+	EACH(i, q->V) { /* now the largest is 1 */
+		float p = expf((w[i] - max) * scale);
+
+		w[i] = p >= s->min_p ? p : 0;
+		left += w[i] > 0;
+	}
+	left = block_sum(left, q->s->warp);
+	if (s->top_k > 0 && (u64)s->top_k < left)
+		cut(q, (u64)s->top_k, false);
+	total = total_mass(q);
+	if (s->top_p > 0 && s->top_p < 1) {
+		u64 target = (u64)((double)s->top_p * (double)total);
+
+		cut(q, target ? target : 1, true);
+		total = total_mass(q);
+	}
+	/* 53 bits as a fraction of the total */
+	total = __umul64hi(total, mix(mix(s->seed) + (uint32_t)q->position) >> 11 << 11);
+	return locate(q->V, total, q->s, [=](int32_t i) { return mass(w[i]); });
+}
+
+static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
+{
+	bool greedy = !(q->slot->s.temperature >= EPS), plain = !q->mask && !has_lists(q) && !penalized(q->slot);
+	u64 most;
+
+	if (greedy && plain)
+		return raw_arg;
+	copy_allowed(q);
+	if (!plain) {
+		ban_words(q);
+		ban_stops(q);
+		__syncthreads();
+		add_bias(q);
+		__syncthreads();
+		if (penalized(q->slot))
+			penalize(q);
+	}
+	most = largest(q->w, q->V, q->s);
+	if (!(q->w[id_of(most)] > -INFINITY))
+		return raw_arg;
+	if (greedy)
+		return id_of(most);
+	return draw_random(q, q->w[id_of(most)]);
+}
+
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
+
+static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_args a)
+{
+	SHARED(shared);
+	struct scratch *s = (struct scratch *)shared;
+	struct pick p = a.pick[blockIdx.x];
+	struct slot *slot = &a.slots.slot[p.slot];
+	float *x = a.logits + (size_t)blockIdx.x * (size_t)a.V;
+	struct sr_result r;
+	double logsum;
+	u64 most;
+
+	if (a.cap > 0)
+		EACH(i, a.V)
+			x[i] = a.cap * tanhf(x[i] / a.cap);
+	__syncthreads();
+	most = largest(x, a.V, s);
+	logsum = log_sum(x, a.V, x[id_of(most)], s);
+	if (p.n_top)
+		alternatives(x, a.V, p.n_top, most, logsum, a.top + (size_t)p.result * SR_TOP_MAX, s);
+	r.id = p.id;
+	if (p.id < 0) {
+		struct query q = { x, a.work + (size_t)blockIdx.x * (size_t)a.V, a.count + (size_t)blockIdx.x * (size_t)a.V,
+			slot, a.slots.word + (size_t)p.slot * (size_t)a.slots.word_cap,
+			p.mask < 0 ? NULL : a.mask + (size_t)p.mask * (size_t)((a.V + 31) / 32),
+			a.slots.history + (size_t)p.slot * (size_t)a.slots.history_cap, a.V, p.position, s };
+
+		r.id = draw(&q, id_of(most));
+	}
+	r.logprob = logprob(x[r.id], logsum);
+	r.rank = !p.rank ? 0 : r.id == id_of(most) ? 1 : rank_of(x, a.V, r.id, s);
+	__syncthreads(); /* all have read the slot */
+	if (threadIdx.x)
+		return;
+	a.result[p.result] = r;
+	if (p.id >= 0)
+		return;
+	slot->last = r.id;
+	if (slot->counted && slot->n_history < a.slots.history_cap)
+		a.slots.history[(size_t)p.slot * (size_t)a.slots.history_cap + (size_t)slot->n_history++] = r.id;
+}
+
+void sample(struct dev *d, float cap, int i0, int R)
+{
+	struct sample_args a = {};
+
+	a.logits = (float *)d->place[P_LOGITS];
+	a.work = d->work;
+	a.count = d->count;
+	a.pick = d->pick + i0;
+	a.slots = d->slots;
+	a.mask = d->batch->mask;
+	a.V = d->m->V;
+	a.cap = cap;
+	a.result = d->batch->result;
+	a.top = d->batch->top;
+	if (!d->lost)
+		cuda_ok(d, start(sample_kernel, R, THREADS, sizeof(struct scratch), d->stream, a), "sample");
+}
