@@ -116,6 +116,66 @@ $(foreach t,$(TESTS) $(BENCHES),$(eval $(call test,$(t))))
 $(foreach t,$(FUZZERS),$(eval $(call test,$(t))))
 $(TESTS:%=$(BUILD)/tests/%): LDLIBS += -lcmocka
 
+# ---- CUDA ---------------------------------------------------------------------------------------
+#
+#	make cuda         build/slipring-cuda.so, if there is an nvcc (NVCC=, CUDA_HOME=)
+#	make gpu-check    on a machine with a GPU: is it right, and how fast
+#
+# Tests in C++ (tests/test_*.cc) run the same kernels on the CPU, by g++ and tests/emu: no nvcc needed.
+
+CUDA    := $(wildcard kernels/cuda/*.cu)
+NVCC    ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc) $(shell command -v nvcc))
+NVFLAGS := -std=c++17 -O3 -lineinfo -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-strict-aliasing -MMD -MP
+# The two with `a` have instructions of their own; whatever comes later compiles the text of the last.
+SM      := $(foreach a,80 89 90a 120,-gencode=arch=compute_$(a),code=sm_$(a)) -gencode=arch=compute_120,code=compute_120
+
+$(BUILD)/cuda/%.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,NVCC)
+	$(Q)$(NVCC) $(NVFLAGS) $(SM) -c -o $@ $<
+
+$(BUILD)/slipring-cuda.so: $(CUDA:%.cu=$(BUILD)/cuda/%.o) $(BUILD)/pic/kernels/forward.o $(BUILD)/pic/kernels/rope.o
+	$(call say,LINK)
+	$(Q)$(NVCC) -shared -cudart static -o $@ $^
+-include $(CUDA:%.cu=$(BUILD)/cuda/%.d)
+
+.PHONY: cuda gpu-check
+ifeq ($(NVCC),)
+cuda:
+	@echo "SKIP slipring-cuda.so: no nvcc; install the CUDA toolkit (12.8 or later), or say NVCC= or CUDA_HOME="
+else
+cuda: $(BUILD)/slipring-cuda.so
+endif
+
+gpu-check: all cuda
+	tools/gpu-check.sh $(BUILD)
+
+EMU_FLAGS := -std=gnu++17 -Wall -Wextra -Wno-unknown-pragmas -Itests/emu -I. -D_GNU_SOURCE -fno-strict-aliasing \
+	-pthread $(CFLAGS) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
+EMU       := $(patsubst %.cc,$(BUILD)/emu/%.o,$(wildcard tests/emu/*.cc))
+CC_TESTS  := $(patsubst tests/%.cc,%,$(wildcard tests/test_*.cc))
+
+$(BUILD)/emu/%.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,CXX)
+	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -x c++ -c -o $@ $<
+$(BUILD)/emu/%.o: %.cc
+	@mkdir -p $(@D)
+	$(call say,CXX)
+	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
+-include $(EMU:.o=.d) $(CUDA:%.cu=$(BUILD)/emu/%.d)
+
+define test_cc
+$(BUILD)/tests/$(1): $(BUILD)/emu/tests/$(1).o $(EMU) $(patsubst %,$(BUILD)/emu/%.o,$(basename $(filter %.cu,$(call link_of,tests/$(1).cc)))) \
+		$(patsubst %.c,$(BUILD)/%.o,$(wildcard $(filter %.c,$(call link_of,tests/$(1).cc))))
+	@mkdir -p $$(@D)
+	$$(call say,LINK)
+	$$(Q)$$(CXX) $$(LDFLAGS) -o $$@ $$^ $(filter-out %.c %.cu,$(call link_of,tests/$(1).cc)) $$(LDLIBS) -lcmocka
+-include $(BUILD)/emu/tests/$(1).d $(patsubst %.c,$(BUILD)/%.d,$(wildcard $(filter %.c,$(call link_of,tests/$(1).cc))))
+endef
+$(foreach t,$(CC_TESTS),$(eval $(call test_cc,$(t))))
+tests: $(CC_TESTS:%=$(BUILD)/tests/%)
+
 # ---- what people call -------------------------------------------------------------------------
 
 demo:

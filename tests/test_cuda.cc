@@ -1,0 +1,402 @@
+/* LINK: kernels/forward.c kernels/rope.c kernels/cpu/[!b]*.c tests/drive.c tests/tiny.c tests/cuda/truth.c kernels/cuda/rows.cu kernels/cuda/matmul.cu kernels/cuda/attend.cu kernels/cuda/sample.cu kernels/cuda/step.cu kernels/cuda/weights.cu */
+/* test_cuda.cc - the CUDA back end without a GPU: its kernels and its door, unmodified, on the CPU
+ * (tests/emu), against the CPU back end in plain C.  Verb by verb, then whole batches, with warps
+ * and blocks forward and reversed; then every CUDA call failing in its turn. */
+extern "C" {
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+}
+#include <memory>
+#include <string>
+
+#include "kernels/cuda/backend.cu"
+#include "tests/cuda/truth.h"
+
+#define T_MAX 150
+
+/* ---- two back ends with one model ---------------------------------------------------------------------------- */
+
+struct pair {
+	struct drive cpu, gpu;
+	struct tiny *model;
+};
+
+/* drive.c hands a batch to a device that works by itself only by polling. */
+static struct sr_limits limits()
+{
+	struct sr_limits l = drive_limits();
+
+	l.worked = 1;
+	return l;
+}
+
+static void open_pair(struct pair *p, const struct sr_model *shape, int32_t type, unsigned flags, uint64_t seed)
+{
+	struct sr_limits lim = limits();
+
+	p->model = tiny_create(shape, type, flags, seed);
+	lim.logit_rows = 40;
+	truth_open(&p->cpu, p->model, &lim);
+	lim.worked = 0;
+	p->model->n_done = 0;
+	if (drive_open(&p->gpu, sr_backend_get(SR_BACKEND_VERSION), &p->model->m, &p->model->src, &lim))
+		fail_msg("%s", p->gpu.err);
+}
+
+static void close_pair(struct pair *p)
+{
+	drive_close(&p->cpu);
+	drive_close(&p->gpu);
+	tiny_destroy(p->model);
+	assert_int_equal(emu_allocations, 0);
+}
+
+static struct dev *gpu_dev(struct pair *p)
+{
+	return &p->gpu.b->d;
+}
+
+/* What was added to the CUDA batch becomes what its verbs work on. */
+static void gpu_slice(struct pair *p)
+{
+	struct sr_backend *b = p->gpu.b;
+	struct dev *d = &b->d;
+
+	d->step = &b->flight[0].step;
+	d->batch = p->gpu.batch;
+	step_fill(d->step, d->batch, d);
+	cudaMemcpyAsync(b->lists, d->step->bytes, d->step->used, cudaMemcpyHostToDevice, d->stream);
+	step_commands(d, b->lists);
+	angles(d, d->step->n_tokens);
+	assert_int_equal(cudaStreamSynchronize(d->stream), cudaSuccess);
+}
+
+static void clear(struct sr_batch *b)
+{
+	b->n_copies = b->n_cmds = b->n_words = b->n_rows = b->n_results = b->n_ids = b->n_tokens = 0;
+}
+
+/* Tokens of slot 0 at positions first .., as one run or, with singles, T sequences of one token each. */
+static void slice_of(struct pair *p, int first, int T, bool singles)
+{
+	int32_t ids[T_MAX + 1];
+
+	for (struct drive *d : { &p->cpu, &p->gpu }) {
+		for (int t = 0; t <= T; t++)
+			ids[t] = (first + t) * 31 % 200;
+		if (singles) {
+			for (int t = 0; t < T; t++) {
+				drive_begin(d, t, NULL);
+				drive_range(d, t, 0, 20);  /* all read what slot 0 stored; each stores its own place */
+				drive_row(d, t, first + t, ids + t, 1, 1, 1);
+			}
+		} else {
+			drive_begin(d, 0, NULL);
+			drive_range(d, 0, 0, 20);
+			drive_row(d, 0, first, ids, T, T - 1, 1);
+		}
+	}
+	truth_slice(&p->cpu);
+	gpu_slice(p);
+	clear(p->cpu.batch);
+	/* the CUDA batch's rows are looked at no more; results go to its arrays */
+	clear(p->gpu.batch);
+}
+
+static void fill(float *x, int n, uint32_t seed)
+{
+	for (int i = 0; i < n; i++) {
+		uint32_t u;
+
+		seed = seed * 1664525u + 1013904223u;
+		x[i] = ((float)(seed >> 8) / (1 << 23) - 1) * (i % 37 == 5 ? 8.0f : 1.5f);
+		memcpy(&u, &x[i], 4); /* what bf16 can hold: both begin with the same */
+		u &= 0xffff0000;
+		memcpy(&x[i], &u, 4);
+	}
+}
+
+static void put_both(struct pair *p, enum place at, int T, uint32_t seed)
+{
+	size_t n = (size_t)T * (size_t)truth_width(&p->cpu, at);
+	std::unique_ptr<float[]> x(new float[n]);
+
+	fill(x.get(), (int)n, seed);
+	cpu_ops.put(truth_dev(&p->cpu), at, x.get(), T);
+	put(gpu_dev(p), at, x.get(), T);
+}
+
+/* Root mean square of the difference over that of the truth, worst row; a NaN is worst of all. */
+static void compare(struct pair *p, const char *verb, enum place at, int T, double bound)
+{
+	int n = truth_width(&p->cpu, at);
+	std::unique_ptr<float[]> a(new float[T * n]), b(new float[T * n]);
+
+	cpu_ops.get(truth_dev(&p->cpu), at, a.get(), T);
+	get(gpu_dev(p), at, b.get(), T);
+	if (gpu_dev(p)->lost)
+		fail_msg("%s: %s; %s", verb, gpu_dev(p)->why, emu_fault() ? emu_fault() : "");
+	for (int t = 0; t < T; t++) {
+		double diff = 0, size = 0;
+
+		for (int i = t * n; i < (t + 1) * n; i++) {
+			diff += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+			size += (double)a[i] * a[i];
+		}
+		if (!(sqrt(diff) <= bound * sqrt(size)) || !(size > 0))
+			fail_msg("%s, row %d of %d%s: off by %g, may be %g", verb, t, T, emu_reversed ? ", reversed" : "",
+				sqrt(diff / size), bound);
+	}
+}
+
+/* ---- verb by verb ------------------------------------------------------------------------------------------------ */
+
+#define HALF 0.004 /* one rounding to bf16 */
+
+static void rows(struct pair *p, int T)
+{
+	const struct net *a = truth_net(&p->cpu), *b = &p->gpu.b->net;
+	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
+
+	cpu_ops.embed(da, a->embed, 3, T);
+	embed(db, b->embed, 3, T);
+	compare(p, "embed", P_X, T, 1e-6);
+	put_both(p, P_X, T, 1);
+	put_both(p, P_Z, T, 2);
+	cpu_ops.add_norm(da, 0, NULL, a->layer[1].norm1, 1e-5f, T);
+	add_norm(db, 0, NULL, b->layer[1].norm1, 1e-5f, T);
+	compare(p, "add_norm", P_X, T, 1e-6);
+	compare(p, "add_norm", P_Y, T, HALF);
+	cpu_ops.add_norm(da, 0, a->layer[1].post2, NULL, 1e-5f, T);
+	add_norm(db, 0, b->layer[1].post2, NULL, 1e-5f, T);
+	compare(p, "add_norm with post", P_X, T, 1e-6);
+	cpu_ops.add_norm(da, 1, NULL, a->layer[1].norm2, 1e-5f, T);
+	add_norm(db, 1, NULL, b->layer[1].norm2, 1e-5f, T);
+	compare(p, "the first add_norm", P_Y, T, HALF);
+	if (T > 40)
+		return;
+	cpu_ops.pick_norm(da, a->norm, 1e-5f, 0, T);
+	pick_norm(db, b->norm, 1e-5f, 0, T);
+	compare(p, "pick_norm", P_Y, T, HALF);
+}
+
+static void columns(struct pair *p, int T)
+{
+	const struct net *a = truth_net(&p->cpu), *b = &p->gpu.b->net;
+	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
+
+	put_both(p, P_Y, T, 3);
+	cpu_ops.matmul(da, P_QKV, P_Y, a->layer[0].qkv, T);
+	matmul(db, P_QKV, P_Y, b->layer[0].qkv, T);
+	compare(p, "matmul qkv", P_QKV, T, HALF);
+	put_both(p, P_A, T, 4);
+	cpu_ops.matmul(da, P_Z, P_A, a->layer[0].o, T);
+	matmul(db, P_Z, P_A, b->layer[0].o, T);
+	compare(p, "matmul o", P_Z, T, 1e-5);
+	put_both(p, P_GU, T, 6);
+	cpu_ops.act_mul(da, SR_SILU, T);
+	act_mul(db, SR_SILU, T);
+	compare(p, "silu", P_ACT, T, HALF);
+	cpu_ops.act_mul(da, SR_GELU_TANH, T);
+	act_mul(db, SR_GELU_TANH, T);
+	compare(p, "gelu", P_ACT, T, HALF);
+	put_both(p, P_ACT, T, 7);
+	cpu_ops.matmul(da, P_Z, P_ACT, a->layer[1].down, T);
+	matmul(db, P_Z, P_ACT, b->layer[1].down, T);
+	compare(p, "matmul down", P_Z, T, 1e-5);
+}
+
+static void positions(struct pair *p, int first, int T)
+{
+	const struct net *a = truth_net(&p->cpu), *b = &p->gpu.b->net;
+	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
+
+	put_both(p, P_QKV, T, 7 + (uint32_t)first);
+	cpu_ops.rope_store(da, 0, &a->m->rope[0], a->layer[0].qn, a->layer[0].kn, 1e-5f, T);
+	rope_store(db, 0, &b->m->rope[0], b->layer[0].qn, b->layer[0].kn, 1e-5f, T);
+	compare(p, "rope_store", P_QKV, T, HALF);
+	cpu_ops.attend(da, 0, 0.25f, 0, 0, T);
+	attend(db, 0, 0.25f, 0, 0, T);
+	compare(p, "attend", P_A, T, 0.012);
+	cpu_ops.attend(da, 0, 0.25f, 2, 7, T);
+	attend(db, 0, 0.25f, 2, 7, T);
+	compare(p, "attend, window and cap", P_A, T, 0.012);
+}
+
+static void results(struct pair *p, int T)
+{
+	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
+
+	cpu_ops.pick_norm(da, truth_net(&p->cpu)->norm, 1e-5f, 0, T);
+	put_both(p, P_LOGITS, T, 8);
+	cpu_ops.sample(da, 9, 0, T);
+	sample(db, 9, 0, T);
+	assert_int_equal(cudaStreamSynchronize(db->stream), cudaSuccess);
+	for (int i = 0; i < T; i++) {
+		const struct sr_result *a = &p->cpu.batch->result[i], *b = &p->gpu.batch->result[i];
+
+		assert_int_equal(a->id, b->id);
+		assert_int_equal(a->rank, b->rank);
+		assert_float_equal(a->logprob, b->logprob, 1e-4);
+	}
+}
+
+static void test_verbs(void **)
+{
+	static const struct { int H, G, E, D, F; int pairs; } shapes[] = {
+		{ 4, 2, 16, 64, 96, 0 }, { 9, 3, 64, 96, 160, 1 }, { 8, 1, 128, 32, 32, 0 }, { 2, 2, 32, 64, 64, 1 },
+		{ 4, 1, 96, 32, 64, 0 }, { 2, 1, 256, 32, 32, 0 },
+	};
+	static const int sizes[] = { 1, 5, 16, 17, 33, 65, 130 };
+
+	for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++) {
+		struct sr_model shape = tiny_shape();
+		struct pair p;
+
+		shape.H = shapes[s].H;
+		shape.G = shapes[s].G;
+		shape.E = shapes[s].E;
+		shape.D = shapes[s].D;
+		shape.F = shapes[s].F;
+		shape.rope[0].pairs = shapes[s].pairs;
+		shape.rope[0].dims = shape.E;
+		emu_reversed = s % 2;
+		open_pair(&p, &shape, SR_BF16, TINY_BIAS | TINY_QK_NORM | TINY_POST_NORM | TINY_UNTIED, 5 + s);
+		for (int T : sizes) {
+			if (s > 1 && T != 5 && T != 65)
+				continue;
+			emu_reversed = !emu_reversed;
+			slice_of(&p, 0, T, false);
+			rows(&p, T);
+			columns(&p, T);
+			positions(&p, 0, T);
+			if (T <= 33)
+				results(&p, T);
+			slice_of(&p, T, 3, false); /* continues what is stored */
+			positions(&p, T, 3);
+			slice_of(&p, T + 3, 7, true);
+			positions(&p, T + 3, 7);
+		}
+		close_pair(&p);
+	}
+	emu_reversed = false;
+}
+
+/* ---- whole batches ------------------------------------------------------------------------------------------------ */
+
+struct answer { struct sr_result result[200]; struct sr_top top[200][SR_TOP_MAX]; int n; };
+
+static void keep(struct answer *a, const struct drive *d, int n)
+{
+	memcpy(a->result + a->n, d->batch->result, (size_t)n * sizeof(*a->result));
+	memcpy(a->top + a->n, d->batch->top, (size_t)n * sizeof(*a->top));
+	a->n += n;
+}
+
+/* A prompt in two chunks, scored, beside decoding ones; then steps of all together. */
+static void converse(struct drive *d, struct answer *a)
+{
+	int32_t text[100], own[] = { 40, 41, 42, 43, 44, 45, 46, 47, 48, 49 };
+
+	a->n = 0;
+	for (int i = 0; i < 100; i++)
+		text[i] = (i * i * 7 + i * 3) % 200;
+	drive_begin(d, 0, NULL);
+	drive_range(d, 0, 5, 9);
+	drive_begin(d, 1, NULL);
+	drive_blocks(d, 1, 0, own, 10);
+	drive_row(d, 1, 0, text + 3, 1, 0, 1);
+	drive_row(d, 0, 0, text, 70, 70, 0);
+	drive_step(d);
+	keep(a, d, 71);
+	drive_row(d, 1, 1, NULL, 1, 0, 1);
+	drive_row(d, 0, 70, text + 70, 30, 0, 1);
+	d->batch->row[1].n_top = 5;
+	drive_step(d);
+	keep(a, d, 2);
+	for (int i = 0; i < 12; i++) {
+		drive_row(d, 0, 100 + i, NULL, 1, 0, 1);
+		drive_row(d, 1, 2 + i, NULL, 1, 0, 1);
+		drive_step(d);
+		keep(a, d, 2);
+	}
+}
+
+/* Greedy tokens of one sequence, every second result from `i`: how many are the same.  They may part
+ * only where the best two were as good as equal; what follows then says nothing. */
+static int same_tokens(const struct answer *a, const struct answer *b, int i, const char *what)
+{
+	int same = 0;
+
+	for (; i < a->n; i += 2, same++) {
+		double off = fabs((double)a->result[i].logprob - b->result[i].logprob);
+
+		if (!(off < 0.15))
+			fail_msg("%s, result %d: token %d at %f, but %d at %f", what, i, a->result[i].id, (double)a->result[i].logprob,
+				b->result[i].id, (double)b->result[i].logprob);
+		if (a->result[i].id != b->result[i].id)
+			break;
+	}
+	return same;
+}
+
+static void test_batches(void **)
+{
+	int same = 0;
+	static const struct { const char *what; int32_t type; unsigned flags; int window, act, rope; float cap; double bound; } cases[] = {
+		{ "bf16", SR_BF16, TINY_UNTIED, 0, SR_SILU, SR_ROPE_PLAIN, 0, 0.03 },
+		{ "bf16, qwen3", SR_BF16, TINY_QK_NORM, 0, SR_SILU, SR_ROPE_LLAMA3, 0, 0.06 },
+		{ "f16, qwen2", SR_F16, TINY_BIAS, 0, SR_SILU, SR_ROPE_YARN, 0, 0.06 },
+		{ "f32, gemma", SR_F32, TINY_QK_NORM | TINY_POST_NORM, 20, SR_GELU_TANH, SR_ROPE_LINEAR, 5, 0.06 },
+		{ "one of each", SR_Q8_0, TINY_MIXED | TINY_UNTIED, 0, SR_SILU, SR_ROPE_PLAIN, 0, 0.06 },
+	};
+
+	for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
+		struct sr_model shape = tiny_shape();
+		struct sr_layer layers[2] = {};
+		static struct answer a, b;
+		double diff = 0;
+		struct pair p;
+
+		layers[0].window = cases[c].window;
+		shape.layer = layers;
+		shape.act = cases[c].act;
+		shape.attn_cap = shape.logit_cap = cases[c].cap;
+		shape.rope[0].kind = cases[c].rope;
+		shape.rope[0].pairs = (int32_t)(c % 2);
+		shape.rope[0].context = 32;
+		shape.rope[0].factor = 4;
+		shape.rope[0].low = 1;
+		shape.rope[0].high = cases[c].rope == SR_ROPE_YARN ? 32 : 4;
+		open_pair(&p, &shape, cases[c].type, cases[c].flags, 7 + c);
+		emu_reversed = c % 2;
+		converse(&p.cpu, &a);
+		converse(&p.gpu, &b);
+		emu_reversed = false;
+		for (int i = 0; i < 70; i++) {
+			assert_int_equal(a.result[i].id, b.result[i].id);
+			diff += fabs((double)a.result[i].logprob - b.result[i].logprob) / 70;
+		}
+		if (!(diff <= cases[c].bound))
+			fail_msg("%s: mean difference %g of log-probabilities", cases[c].what, diff);
+		for (int row = 0; row < 2; row++)
+			same += same_tokens(&a, &b, 71 + row, cases[c].what);
+		assert_int_equal(a.top[72][0].id, b.top[72][0].id);
+		assert_float_equal(a.top[72][4].logprob, b.top[72][4].logprob, 0.1);
+		close_pair(&p);
+	}
+	assert_true(same > 5 * 26 * 2 / 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_verbs),
+		cmocka_unit_test(test_batches),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
