@@ -62,7 +62,7 @@ static int first_model(struct bench *b, char *err, size_t errlen)
 		printf("First model name: %s, first model id: %s\n", b->model, b->root);
 		rc = 0;
 	} else {
-		snprintf(err, errlen, "%s: HTTP %d and no model; name it with --model", url, rc);
+		snprintf(err, errlen, "%.500s: HTTP %d and no model; name it with --model", url, rc);
 		rc = -EPROTO;
 	}
 	json_decref(j);

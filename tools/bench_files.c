@@ -124,7 +124,7 @@ static int sharegpt_entry(struct reader *r, const json_t *turns)
 static int load_sharegpt(struct reader *r)
 {
 	json_error_t e;
-	json_t *all = json_load_file(r->path, 0, &e), *entry, **usable;
+	json_t *all = json_load_file(r->path, JSON_ALLOW_NUL, &e), *entry, **usable;
 	size_t i, n = 0;
 	int rc = 0;
 
@@ -176,7 +176,7 @@ static int read_lines(struct reader *r, json_t ***out, size_t *n)
 		r->line++;
 		if (!line[strspn(line, " \t\r\n")])
 			continue;
-		j = json_loadb(line, (size_t)len, 0, &e);
+		j = json_loadb(line, (size_t)len, JSON_ALLOW_NUL, &e);
 		if (!json_is_object(j)) {
 			rc = wrong(r, j ? "not a JSON object" : e.text, NULL, "every line is one JSON object");
 			json_decref(j);

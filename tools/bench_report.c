@@ -8,6 +8,7 @@
 
 #define WIDTH 50
 #define ERRORS 10
+#define STEADY 0.2               /* of the run: a shorter plateau is a peak, not a state */
 
 /* Text in the middle of a line of marks; the odd one goes to the right. */
 static void title(FILE *to, const char *s, char mark)
@@ -137,7 +138,7 @@ void bench_print_more(FILE *to, const struct bench_summary *s, const struct benc
 	if (s->cut + s->unsent)
 		fprintf(to, "Interrupted: %zu requests were under way and %zu not sent; they are in no number.\n",
 		        s->cut, s->unsent);
-	if (s->steady.there) {
+	if (s->steady.there && s->steady.seconds >= STEADY * s->duration) {
 		snprintf(line, sizeof(line), "Steady State (%zu or more at once)", s->steady.concurrency);
 		title(to, line, '-');
 		real(to, "Duration (s):", s->steady.seconds);

@@ -12,6 +12,7 @@ static const struct { const char *name; int (*run)(int, char **); const char *wh
 	{ "chat",     cmd_chat,     "talk to it in the terminal, over the rings" },
 	{ "generate", cmd_generate, "continue a text, over the rings" },
 	{ "bench",    cmd_bench,    "measure a server, as vllm bench serve does; or the rings" },
+	{ "compare",  cmd_compare,  "what changed between two benchmarks, beyond noise" },
 	{ "show",     cmd_show,     "what is in a model, and what it needs here" },
 	{ "top",      cmd_top,      "live: rates, latencies, limits, KV cache, clients, GPUs" },
 	{ "why",      cmd_why,      "what limited it, and the knob to turn" },
