@@ -329,12 +329,15 @@ static void test_asleep(void **state)
 
 	(void)state;
 	page->accounted_ns = now - 5 * SECOND;
-	figures_now(page, &m);
+	figures_now(page, true, &m);
 	assert_true(m.at_ns >= now && m.why_ns[WHY_EMPTY] >= 5 * SECOND);
 	assert_true(m.why_ns[WHY_EMPTY] == m.bound_ns[BOUND_IDLE]);
 	page->busy_since_ns = now - SECOND;              /* in the middle of a step: nobody knows yet */
-	figures_now(page, &m);
+	figures_now(page, true, &m);
 	assert_int_equal(m.at_ns, now - 5 * SECOND);
+	assert_int_equal(m.why_ns[WHY_EMPTY], 0);
+	page->busy_since_ns = 0;
+	figures_now(page, false, &m);                    /* it is dead */
 	assert_int_equal(m.why_ns[WHY_EMPTY], 0);
 }
 

@@ -14,12 +14,12 @@ uint64_t figures_clock(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-void figures_now(const struct stats_page *p, struct stats_mark *m)
+void figures_now(const struct stats_page *p, bool alive, struct stats_mark *m)
 {
 	uint64_t now = figures_clock();
 
 	stats_now(p, m);
-	if (p->busy_since_ns || !m->at_ns || now <= m->at_ns)
+	if (!alive || p->busy_since_ns || !m->at_ns || now <= m->at_ns)
 		return;
 	m->why_ns[WHY_EMPTY] += now - m->at_ns;
 	m->bound_ns[BOUND_IDLE] += now - m->at_ns;

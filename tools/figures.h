@@ -2,6 +2,7 @@
 #ifndef FIGURES_H
 #define FIGURES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,8 +23,8 @@ struct figures {
 uint64_t figures_clock(void);         /* CLOCK_MONOTONIC, ns: the page's clock */
 
 /* The counters now.  A daemon that sleeps counts its sleep when it wakes; here it is counted as
- * what it is, empty and idle. */
-void figures_now(const struct stats_page *p, struct stats_mark *out);
+ * what it is, empty and idle.  One that is not alive does not sleep. */
+void figures_now(const struct stats_page *p, bool alive, struct stats_mark *out);
 
 /* What happened from a to b. */
 void figures_between(const struct stats_mark *a, const struct stats_mark *b, struct figures *out);

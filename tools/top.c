@@ -70,7 +70,7 @@ static int usage(FILE *to)
 static void look(struct look *l, const struct instance *in)
 {
 	memcpy(&l->page, in->page, sizeof(l->page));
-	figures_now(&l->page, &l->mark);
+	figures_now(&l->page, instance_alive(in), &l->mark);
 }
 
 static void remark(struct row *r, const struct stats_client *old, uint64_t now)

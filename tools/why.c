@@ -347,7 +347,7 @@ int cmd_why(int argc, char **argv)
 	}
 	if (instance_open(&in, "why", name) < 0)
 		return 1;
-	figures_now(in.page, &now);
+	figures_now(in.page, instance_alive(&in), &now);
 	if (!in.page->ready_ns) {
 		fprintf(stderr, "slipring why: %s is %s: there is nothing to explain yet\n", in.name, in.page->state);
 		instance_close(&in);
