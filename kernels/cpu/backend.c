@@ -225,7 +225,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	e = check_shape(m, lim, b->k, err, errlen);
 	if (e)
 		return e;
-	b->n_threads = lim->threads > 0 ? lim->threads : 1;
+	b->n_threads = b->n_active = lim->threads > 0 ? lim->threads : 1;
 	b->dev = calloc((size_t)b->n_threads, sizeof(*b->dev));
 	if (!b->dev)
 		return refuse(-ENOMEM, err, errlen, "no memory for %d threads", b->n_threads);
@@ -629,7 +629,8 @@ static void run_batch(struct sr_backend *b)
 	b->macs = b->bytes = 0;
 	while (next_slice(b, &c)) {
 		roof_add(b, b->slice, &b->macs, &b->bytes);
-		team_run(b->team, compute_slice, b);
+		b->n_active = team_fit(b->team);
+		team_run_some(b->team, b->n_active, compute_slice, b);
 	}
 	b->batch.compute_ns = least_ns(b->macs, b->roof.macs_per_ns);
 	b->batch.memory_ns = least_ns(b->bytes, b->roof.bytes_per_ns);

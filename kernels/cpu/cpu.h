@@ -60,6 +60,12 @@ static inline int32_t block_from(int32_t n_blocks, int i, int threads)
 	return (int32_t)((int64_t)n_blocks * i / threads);
 }
 
+/* The thread whose run holds a block. */
+static inline int block_owner(int32_t n_blocks, int32_t block, int threads)
+{
+	return (int)((((int64_t)block + 1) * threads - 1) / n_blocks);
+}
+
 struct token { int32_t id, position, slot; };
 struct item  { int32_t t, n; };                /* tokens t .. t+n-1 of one sequence */
 struct pick  {                                 /* one result */
@@ -110,7 +116,8 @@ struct sr_backend {
 	struct sr_limits  lim;
 	struct net        net;
 	struct team      *team;
-	int32_t           n_threads;
+	int32_t           n_threads; /* made; weights are dealt out to so many */
+	int32_t           n_active;  /* that compute this slice: the first ones */
 	struct dev       *dev;       /* [n_threads] */
 	struct weight    *weights;
 	struct loader    *loader;    /* while opening */

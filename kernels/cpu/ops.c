@@ -44,7 +44,7 @@ struct run { int32_t from, to; };
 
 static struct run deal(int32_t n, const struct dev *d)
 {
-	return (struct run){ block_from(n, d->i, d->b->n_threads), block_from(n, d->i + 1, d->b->n_threads) };
+	return (struct run){ block_from(n, d->i, d->b->n_active), block_from(n, d->i + 1, d->b->n_active) };
 }
 
 /* This thread's rows of T: all, if solo. */
@@ -167,13 +167,12 @@ static void make_tiles(struct dev *d, enum place x, const struct weight *w, int 
 		enter(d, bit(P_TILES), 0);
 }
 
-/* This thread's blocks of one part, in chunks after which thread 0 may look up. */
-static void multiply(struct dev *d, const struct weight *w, int p, enum place y, int T)
+/* Blocks [from, to) of one part, which lie one after the other, in chunks after which thread 0 may
+ * look up. */
+static void multiply_run(struct dev *d, const struct weight *w, const struct part *q, struct run r,
+                         const uint8_t *at, enum place y, int T)
 {
-	const struct part *q = &w->part[p];
 	const struct kern_rows x = tiles_of(d, q->form, w->k, T);
-	const uint8_t *at = w->share[d->i * PARTS + p];
-	struct run r = deal(q->n_blocks, d);
 	double chunk = CHUNK_OPS / ((double)KERN_COLS * w->k * T);
 	int32_t step = chunk < 1 ? 1 : chunk > 1 << 20 ? 1 << 20 : (int32_t)chunk;
 
@@ -187,6 +186,22 @@ static void multiply(struct dev *d, const struct weight *w, int p, enum place y,
 		at += (size_t)n * q->block_bytes;
 		if (step < r.to - r.from)
 			ops_breathe(d);
+	}
+}
+
+/* This thread's blocks of one part: its own arena's, and those of threads that rest. */
+static void multiply(struct dev *d, const struct weight *w, int p, enum place y, int T)
+{
+	const struct part *q = &w->part[p];
+	int threads = d->b->n_threads;
+	struct run all = deal(q->n_blocks, d), r;
+	int i = block_owner(q->n_blocks, all.from, threads);
+
+	for (int32_t b = all.from; b < all.to; b = r.to, i++) {
+		int32_t first = block_from(q->n_blocks, i, threads), end = block_from(q->n_blocks, i + 1, threads);
+
+		r = (struct run){ b, end < all.to ? end : all.to };
+		multiply_run(d, w, q, r, w->share[i * PARTS + p] + (size_t)(b - first) * q->block_bytes, y, T);
 	}
 }
 
@@ -254,8 +269,8 @@ static bool paired(const struct dev *d)
 {
 	const struct slice *s = d->b->slice;
 
-	return s->single && s->n_tokens * d->b->m.G % d->b->n_threads == 0 &&
-	       s->n_tokens * d->b->m.G < 4 * d->b->n_threads;
+	return s->single && s->n_tokens * d->b->m.G % d->b->n_active == 0 &&
+	       s->n_tokens * d->b->m.G < 4 * d->b->n_active;
 }
 
 static uint8_t *kv_area(struct sr_backend *b, int32_t block, int l, int32_t g)
@@ -351,7 +366,7 @@ static void attend(struct dev *d, int l, float scale, float cap, int window, int
 	meet(d);
 	d->reads |= bit(P_QKV);
 	d->writes |= bit(P_A);
-	if (s->n_items * G >= 4 * b->n_threads) {
+	if (s->n_items * G >= 4 * b->n_active) {
 		for (int32_t i = team_take(b->team); i < s->n_items * G; i = team_take(b->team)) {
 			int32_t from_end = s->n_items * G - 1 - i;
 

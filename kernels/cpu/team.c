@@ -4,7 +4,6 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,24 +19,46 @@
 #define SPIN_NS 40000
 #define SPIN_LOOK 64             /* turns between looks at the clock */
 
+/* A wait of LATE_NS is no unequal share but a thread that lost its core, by 3 to 4 ms in general.  If
+ * such waits took more of the last WINDOW_NS of work than a thread less would cost, the next jobs
+ * do with a thread less, first for REST_NS, then twice as long each time it is late again, until all
+ * have been in time for PROVEN_NS. */
+#define LATE_NS      1000000u
+#define LATE_MIN_NS  2500000u
+#define WINDOW_NS   24000000u
+#define REST_NS     16000000u
+#define REST_MAX_NS 128000000u
+#define PROVEN_NS   48000000u
+
 struct word {                    /* something to wait for; each on its own line */
 	_Alignas(64) _Atomic uint32_t value;
 	_Atomic uint32_t sleepers;
 };
 
+/* How many threads fit; thread 0's alone.  Times in ns. */
+struct fit {
+	int n;                       /* now */
+	uint64_t worked, late;       /* lately, with n: in jobs, and thereof waiting for late ones */
+	uint64_t proven;             /* in jobs since n last changed */
+	uint64_t rest, until;        /* how long to do without one more, and till when */
+};
+
 struct team {
-	struct word job;             /* counts jobs; a change starts one */
 	struct word gate;            /* counts barriers passed */
 	_Alignas(64) _Atomic uint32_t arrived;
 	_Alignas(64) _Atomic int32_t next;
-	_Alignas(64) int n;
+	_Alignas(64) _Atomic uint64_t late; /* ns that threads of this job waited for late ones, summed */
+	_Alignas(64) int n;          /* threads made */
+	int now;                     /* of this job */
 	int stop;
 	void (*fn)(void *ctx, int i);
 	void *ctx;
-	struct member *member;       /* [n - 1] */
+	struct fit fit;
+	struct member *member;       /* [n]; 0, the caller, has no thread */
 };
 
 struct member {
+	struct word job;             /* counts this thread's jobs; a change starts one */
 	struct team *team;
 	pthread_t thread;
 	int i;
@@ -58,10 +79,10 @@ static void relax(void)
 #endif
 }
 
-/* Wait until w is no longer `old`. */
-static void word_wait(struct word *w, uint32_t old)
+/* Wait until w is no longer `old`.  Returns how long this slept, ns. */
+static uint64_t word_wait(struct word *w, uint32_t old)
 {
-	uint64_t until = 0;
+	uint64_t until = 0, slept;
 
 	for (unsigned i = 1; atomic_load_explicit(&w->value, memory_order_acquire) == old; i++) {
 		relax();
@@ -72,6 +93,9 @@ static void word_wait(struct word *w, uint32_t old)
 		else if (now_ns() > until)
 			break;
 	}
+	if (atomic_load_explicit(&w->value, memory_order_acquire) != old)
+		return 0;
+	slept = now_ns();
 	/* F: the count of sleepers is raised before the value is looked at again, and the waker
 	 * changes the value before it looks at the count: one of the two sees the other. */
 	while (atomic_load(&w->value) == old) {
@@ -80,6 +104,7 @@ static void word_wait(struct word *w, uint32_t old)
 			syscall(SYS_futex, &w->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
 		atomic_fetch_sub(&w->sleepers, 1);
 	}
+	return now_ns() - slept;
 }
 
 static void word_bump(struct word *w)
@@ -92,19 +117,22 @@ static void word_bump(struct word *w)
 void team_barrier(struct team *t)
 {
 	uint32_t gate;
+	uint64_t slept;
 
-	if (t->n == 1) {
+	if (t->now == 1) {
 		atomic_store_explicit(&t->next, 0, memory_order_relaxed);
 		return;
 	}
 	gate = atomic_load_explicit(&t->gate.value, memory_order_relaxed);
-	if (atomic_fetch_add(&t->arrived, 1) + 1 == (uint32_t)t->n) {
+	if (atomic_fetch_add(&t->arrived, 1) + 1 == (uint32_t)t->now) {
 		atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
 		atomic_store_explicit(&t->next, 0, memory_order_relaxed);
 		word_bump(&t->gate);
-	} else {
-		word_wait(&t->gate, gate);
+		return;
 	}
+	slept = word_wait(&t->gate, gate);
+	if (slept > LATE_NS)
+		atomic_fetch_add(&t->late, slept);
 }
 
 int32_t team_take(struct team *t)
@@ -112,15 +140,67 @@ int32_t team_take(struct team *t)
 	return atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
 }
 
-void team_run(struct team *t, void (*fn)(void *ctx, int i), void *ctx)
+/* ---- how many threads fit ------------------------------------------------------------------- */
+
+int team_fit(struct team *t)
 {
+	struct fit *f = &t->fit;
+
+	if (f->n < t->n && now_ns() >= f->until) {
+		f->n++;              /* try whether one more fits again */
+		f->worked = f->late = f->proven = 0;
+	}
+	return f->n;
+}
+
+/* A job of f->n threads took so long. */
+static void fit_learn(struct team *t, uint64_t took)
+{
+	struct fit *f = &t->fit;
+	uint64_t late = atomic_exchange_explicit(&t->late, 0, memory_order_relaxed);
+
+	if (f->n == 1)
+		return;
+	f->worked += took;
+	f->late += late / (uint64_t)(f->n - 1);
+	f->proven += took;
+	if (f->late * (uint64_t)f->n * 5 > f->worked * 3 && f->late > LATE_MIN_NS) {
+		f->n--;
+		f->worked = f->late = f->proven = 0;
+		f->until = now_ns() + f->rest;
+		f->rest = 2 * f->rest < REST_MAX_NS ? 2 * f->rest : REST_MAX_NS;
+	} else if (f->proven > PROVEN_NS) {
+		f->rest = REST_NS;
+		f->until = 0;
+	}
+	if (f->worked > WINDOW_NS) {
+		f->worked /= 2;
+		f->late /= 2;
+	}
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------- */
+
+void team_run_some(struct team *t, int n, void (*fn)(void *ctx, int i), void *ctx)
+{
+	uint64_t begin = now_ns();
+
+	assert(n >= 1 && n <= t->n);
+	t->now = n;
 	t->fn = fn;
 	t->ctx = ctx;
 	atomic_store_explicit(&t->next, 0, memory_order_relaxed);
-	if (t->n > 1)
-		word_bump(&t->job);
+	for (int i = 1; i < n; i++)
+		word_bump(&t->member[i].job);
 	fn(ctx, 0);
 	team_barrier(t);
+	if (n == t->fit.n)
+		fit_learn(t, now_ns() - begin);
+}
+
+void team_run(struct team *t, void (*fn)(void *ctx, int i), void *ctx)
+{
+	team_run_some(t, t->n, fn, ctx);
 }
 
 static void *member_main(void *arg)
@@ -130,7 +210,7 @@ static void *member_main(void *arg)
 	uint32_t seen = 0; /* jobs, as the team was when it was made */
 
 	for (;;) {
-		word_wait(&t->job, seen);
+		word_wait(&m->job, seen);
 		seen++;
 		if (t->stop)
 			return NULL;
@@ -139,46 +219,25 @@ static void *member_main(void *arg)
 	}
 }
 
-/* With as many threads as cores each gets its own: the kernel can only do worse.  With fewer,
- * pinning would put the teams of two processes onto the same cores, so it is left alone.
- * Thread 0 belongs to the caller and is never pinned. */
-static void pin(struct member *m, const cpu_set_t *allowed, int threads)
-{
-	cpu_set_t one;
-	int seen = 0;
-
-	if (CPU_COUNT(allowed) != threads)
-		return;
-	CPU_ZERO(&one);
-	for (int c = 0; c < CPU_SETSIZE; c++)
-		if (CPU_ISSET(c, allowed) && seen++ == m->i)
-			CPU_SET(c, &one);
-	(void)pthread_setaffinity_np(m->thread, sizeof(one), &one);
-}
-
 int team_create(struct team **out, int n)
 {
 	struct team *t = NULL;
 	sigset_t all, before;
-	cpu_set_t allowed;
 	char name[24];
 	int e = 0;
 
 	assert(n > 0);
 	if (posix_memalign((void **)&t, 64, sizeof(*t)))
 		return -ENOMEM;
-	*t = (struct team){ .n = 1 };
-	t->member = calloc((size_t)n, sizeof(*t->member));
-	if (!t->member) {
+	*t = (struct team){ .n = 1, .now = 1 };
+	if (posix_memalign((void **)&t->member, 64, (size_t)n * sizeof(*t->member))) {
 		free(t);
 		return -ENOMEM;
 	}
-	CPU_ZERO(&allowed);
-	sched_getaffinity(0, sizeof(allowed), &allowed);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the caller's */
-	for (int i = 1; i < n && !e; i++) {
-		struct member *m = &t->member[i - 1];
+	for (int i = 1; i < n; i++) {
+		struct member *m = &t->member[i];
 
 		*m = (struct member){ .team = t, .i = i };
 		e = pthread_create(&m->thread, NULL, member_main, m);
@@ -187,20 +246,15 @@ int team_create(struct team **out, int n)
 		t->n = i + 1;
 		snprintf(name, sizeof(name), "sr-cpu-%d", i);
 		pthread_setname_np(m->thread, name);
-		pin(m, &allowed, n);
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (e) {
 		team_destroy(t);
 		return -e;
 	}
+	t->fit = (struct fit){ .n = n, .rest = REST_NS };
 	*out = t;
 	return 0;
-}
-
-int team_size(const struct team *t)
-{
-	return t->n;
 }
 
 void team_destroy(struct team *t)
@@ -208,9 +262,10 @@ void team_destroy(struct team *t)
 	if (!t)
 		return;
 	t->stop = 1;
-	word_bump(&t->job);
-	for (int i = 1; i < t->n; i++)
-		pthread_join(t->member[i - 1].thread, NULL);
+	for (int i = 1; i < t->n; i++) {
+		word_bump(&t->member[i].job);
+		pthread_join(t->member[i].thread, NULL);
+	}
 	free(t->member);
 	free(t);
 }
