@@ -23,7 +23,7 @@
 
 #include <stddef.h>
 
-#include "common.cuh"
+#include "kernel.cuh"
 #include "kernels/backend.h"
 #include "kernels/ops.h"
 

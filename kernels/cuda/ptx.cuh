@@ -2,7 +2,7 @@
 #ifndef CUDA_PTX_CUH
 #define CUDA_PTX_CUH
 
-#include "common.cuh"
+#include "kernel.cuh"
 
 #ifdef CUDA_EMULATED
 

@@ -1,11 +1,11 @@
-/* common.cuh - what every kernel here needs: a launch, bf16, sums over a warp and a block.
+/* kernel.cuh - what every kernel here needs: a launch, bf16, sums over a warp and a block.
  *
  * Kernels are compiled twice: by nvcc, and by g++ against tests/emu, which has a <cuda_runtime.h>
  * of its own that runs them on the CPU (CUDA_EMULATED).  Only this file and ptx.cuh know.
  * Shared memory is always dynamic, so that the emulation can poison it and find overruns.
  */
-#ifndef CUDA_COMMON_CUH
-#define CUDA_COMMON_CUH
+#ifndef CUDA_KERNEL_CUH
+#define CUDA_KERNEL_CUH
 
 #include <cuda_runtime.h>
 #include <stdint.h>

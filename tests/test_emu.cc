@@ -1,0 +1,294 @@
+/* LINK: */
+/* test_emu.cc - the CPU's stand-in for a GPU (tests/emu): its instructions against plain loops, and
+ * that it finds the mistakes it is there to find. */
+extern "C" {
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+}
+#include <cstdio>
+
+#include "kernels/cuda/ptx.cuh"
+
+/* Runs a kernel; what it found, or NULL. */
+template <class... A> static const char *launched(unsigned blocks, unsigned threads, size_t shared, void (*k)(A...), A... a)
+{
+	emu::run(blocks, threads, shared, [=] { k(a...); });
+	return emu_fault();
+}
+
+static void expect_fault(const char *what, const char *fault)
+{
+	if (!fault || !strstr(fault, what))
+		fail_msg("expected a fault that says \"%s\", not \"%s\"", what, fault ? fault : "none");
+}
+
+/* ---- instructions --------------------------------------------------------------------------------------------- */
+
+static void exchange_kernel(int *out)
+{
+	int i = (int)threadIdx.x, *mine = out + 8 * (blockIdx.x * blockDim.x + threadIdx.x);
+
+	mine[0] = __shfl_xor_sync(FULL, i, 5);
+	mine[1] = __shfl_up_sync(FULL, i, 3);
+	mine[2] = __shfl_down_sync(FULL, i, 3);
+	mine[3] = __shfl_sync(FULL, i, 7);
+	mine[4] = (int)__ballot_sync(FULL, i % 3 == 0);
+	mine[5] = warp_sum(i);
+	mine[6] = i % 32 < 16 ? __shfl_xor_sync(0xffffu, i, 1) : -1;
+	mine[7] = __any_sync(FULL, i % 32 == 31) + 2 * __all_sync(FULL, i % 32 < 31);
+}
+
+static void test_exchange(void **)
+{
+	static int out[2 * 64 * 8];
+
+	assert_null(launched(2, 64, 0, exchange_kernel, out));
+	for (int i = 0; i < 128; i++) {
+		int t = i % 64, lane = t % 32, base = t - lane, *o = out + 8 * i, votes = 0;
+
+		for (int l = 0; l < 32; l++)
+			votes |= ((base + l) % 3 == 0) << l;
+		assert_int_equal(o[0], base + (lane ^ 5));
+		assert_int_equal(o[1], lane < 3 ? t : t - 3);
+		assert_int_equal(o[2], lane > 28 ? t : t + 3);
+		assert_int_equal(o[3], base + 7);
+		assert_int_equal(o[4], votes);
+		assert_int_equal(o[5], 32 * base + 496);
+		assert_int_equal(o[6], lane < 16 ? base + (lane ^ 1) : -1);
+		assert_int_equal(o[7], 1);
+	}
+}
+
+/* c[16][8] = a[16][16] b[8][16]^T through shared memory; with `transposed`, of b[16][8]. */
+static void mma_kernel(const bf16 *a, const bf16 *b, float *c, bool transposed)
+{
+	SHARED(shared);
+	bf16 *sa = (bf16 *)shared, *sb = sa + 16 * 24;
+	int lane = (int)threadIdx.x, pitch = transposed ? 16 : 24;
+	uint32_t fa[4], fb[4];
+	float sum[4] = {};
+
+	for (int i = lane; i < 256; i += 32) {
+		sa[i / 16 * 24 + i % 16] = a[i];
+		sb[i / 16 * pitch + i % 16] = b[i];
+	}
+	__syncwarp();
+	ldmatrix_x4(fa, sa + lane % 16 * 24 + lane / 16 * 8);
+	if (transposed)
+		ldmatrix_x4_trans(fb, sb + lane % 16 * pitch + lane / 16 * 8);
+	else
+		ldmatrix_x4(fb, sb + (lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 8);
+	mma_bf16(sum, fa, fb[0], fb[1]);
+	for (int j = 0; j < 4; j++)
+		c[(lane / 4 + j / 2 * 8) * 8 + lane % 4 * 2 + j % 2] = sum[j];
+}
+
+static void test_mma(void **)
+{
+	bf16 a[256], b[256];
+	float c[128];
+
+	for (int i = 0; i < 256; i++) {
+		a[i] = bf16_of((float)(i * 37 % 101 - 50));
+		b[i] = bf16_of((float)(i * 53 % 97 - 48));
+	}
+	for (int t = 0; t < 2; t++) {
+		assert_null(launched(1, 32, 4096, mma_kernel, (const bf16 *)a, (const bf16 *)b, (float *)c, t == 1));
+		for (int m = 0; m < 16; m++) {
+			for (int n = 0; n < 8; n++) {
+				float want = 0;
+
+				for (int k = 0; k < 16; k++)
+					want += f32_of(a[m * 16 + k]) * f32_of(t ? b[k * 16 + n] : b[n * 16 + k]);
+				assert_float_equal(c[m * 8 + n], want, 0);
+			}
+		}
+	}
+}
+
+static void test_bf16(void **)
+{
+	static const struct { float f; unsigned bits; } cases[] = {
+		{ 1, 0x3f80 }, { 1.00390625f, 0x3f80 }, { 1.01171875f, 0x3f82 }, { -2.5f, 0xc020 }, { 3.4e38f, 0x7f80 },
+		{ INFINITY, 0x7f80 }, { 1e-40f, 0x0001 },
+	};
+
+	for (const auto &c : cases)
+		assert_int_equal(bf16_of(c.f), c.bits);
+	assert_true(f32_of(bf16_of(NAN)) != f32_of(bf16_of(NAN)));
+	assert_int_equal(bf16_pair(1, -2.5f), 0xc0203f80);
+}
+
+/* ---- mistakes ----------------------------------------------------------------------------------------------------- */
+
+/* Sums over a block by shared memory, with a barrier left out: 1 before reading, 2 before the next round. */
+static void sum_kernel(float *out, int without)
+{
+	SHARED(shared);
+	float *x = (float *)shared, sum = 0;
+
+	for (int round = 0; round < 3; round++) {
+		x[threadIdx.x] = (float)(threadIdx.x + (unsigned)round);
+		if (without != 1)
+			__syncthreads();
+		for (unsigned i = 0; i < blockDim.x; i++)
+			sum += x[(threadIdx.x + i) % blockDim.x];
+		if (without != 2)
+			__syncthreads();
+	}
+	out[threadIdx.x] = sum;
+}
+
+/* Are all sums right, warps and lanes forward and reversed? */
+static bool right(int without)
+{
+	float out[128];
+	bool same = true;
+
+	for (int r = 0; r < 2; r++) {
+		emu_reversed = r;
+		assert_null(launched(1, 128, sizeof(out), sum_kernel, (float *)out, without));
+		for (float f : out)
+			same &= f == 3 * 128 * 127 / 2 + 3 * 128;
+	}
+	emu_reversed = false;
+	return same;
+}
+
+static void test_missing_barrier(void **)
+{
+	assert_true(right(0));
+	assert_false(right(1));
+	assert_false(right(2));
+}
+
+static void copy_kernel(const float *from, float *out, int wait)
+{
+	SHARED(shared);
+	float *x = (float *)shared;
+
+	cp_async_16(x + 4 * threadIdx.x, from + 4 * threadIdx.x, true);
+	cp_async_commit();
+	cp_async_16(x + 128 + 4 * threadIdx.x, from, false);
+	cp_async_commit();
+	if (wait == 1)
+		cp_async_wait<1>();
+	if (wait == 2)
+		cp_async_wait<0>();
+	out[threadIdx.x] = x[4 * threadIdx.x + 1];
+	out[32 + threadIdx.x] = x[128 + 4 * threadIdx.x];
+}
+
+static void test_missing_wait(void **)
+{
+	alignas(16) float from[128];
+	float out[64];
+
+	for (int i = 0; i < 128; i++)
+		from[i] = (float)i;
+	for (int wait = 0; wait < 3; wait++) {
+		assert_null(launched(1, 32, 1024, copy_kernel, (const float *)from, (float *)out, wait));
+		for (int i = 0; i < 32; i++) {
+			assert_true(wait >= 1 ? out[i] == (float)(4 * i + 1) : std::isnan(out[i]));
+			assert_true(wait >= 2 ? out[32 + i] == 0 : std::isnan(out[32 + i]));
+		}
+	}
+}
+
+static void diverge_kernel(int how)
+{
+	SHARED(shared);
+	uint32_t r[4];
+
+	if (how == 0 && threadIdx.x < 40)
+		__syncthreads();
+	if (how == 0 && threadIdx.x >= 40)
+		__shfl_xor_sync(FULL, 1, 1);   /* lanes 0-7 of this warp are elsewhere */
+	if (how == 1 && threadIdx.x % 32 < 31)
+		__shfl_xor_sync(FULL, 1, 1);   /* lane 31 has ended */
+	if (how == 2 && threadIdx.x == 9)
+		__shfl_sync(1u, 1, 0);         /* in a mask that it is not in */
+	if (how == 3)
+		shared[64 + threadIdx.x % 4] = 1;
+	if (how == 4)
+		ldmatrix_x4(r, shared + 8);
+	if (how == 5)
+		cp_async_16(shared, shared + 4, true);
+	if (how == 6 && threadIdx.x < 16)
+		__shfl_sync(0xffffu, 1, 20);   /* from a lane that takes no part */
+}
+
+static void test_faults(void **)
+{
+	expect_fault("deadlock", launched(1, 64, 64, diverge_kernel, 0));
+	expect_fault("has ended", launched(1, 64, 64, diverge_kernel, 1));
+	expect_fault("not in its own mask", launched(1, 64, 64, diverge_kernel, 2));
+	expect_fault("past its 64 bytes", launched(1, 64, 64, diverge_kernel, 3));
+	expect_fault("misaligned", launched(1, 64, 64, diverge_kernel, 4));
+	expect_fault("misaligned", launched(1, 64, 64, diverge_kernel, 5));
+	expect_fault("takes no part", launched(1, 32, 64, diverge_kernel, 6));
+	expect_fault("cannot be launched", launched(1, 48, 64, diverge_kernel, 7));
+	expect_fault("cannot be launched", launched(0, 32, 64, diverge_kernel, 7));
+	assert_null(launched(1, 64, 64, diverge_kernel, 7));
+}
+
+/* ---- the runtime --------------------------------------------------------------------------------------------------- */
+
+static void add_kernel(int *p) { *p += (int)(threadIdx.x == 0); }
+
+static void test_runtime(void **)
+{
+	cudaStream_t s;
+	cudaEvent_t e;
+	int *p, seen = 0;
+
+	assert_int_equal(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), cudaSuccess);
+	assert_int_equal(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), cudaSuccess);
+	assert_int_equal(cudaMalloc((void **)&p, sizeof(*p)), cudaSuccess);
+	assert_int_equal(*p, -1); /* fresh memory is not zero */
+	cudaMemsetAsync(p, 0, sizeof(*p), s);
+	assert_int_equal(start(add_kernel, 3, 32, 0, s, p), cudaSuccess);
+	cudaEventRecord(e, s);
+	cudaMemcpyAsync(&seen, p, sizeof(seen), cudaMemcpyDeviceToHost, s);
+	assert_int_equal(*p, -1); /* nothing is done before it is asked for */
+	assert_int_equal(cudaEventQuery(e), cudaErrorNotReady);
+	assert_int_equal(cudaEventSynchronize(e), cudaSuccess);
+	assert_int_equal(*p, 3);
+	assert_int_equal(seen, 0);
+	assert_int_equal(cudaStreamSynchronize(s), cudaSuccess);
+	assert_int_equal(seen, 3);
+
+	emu_fail(2, cudaErrorMemoryAllocation); /* passes */
+	assert_int_equal(cudaStreamQuery(s), cudaSuccess);
+	assert_int_equal(cudaStreamQuery(s), cudaErrorMemoryAllocation);
+	assert_int_equal(cudaStreamQuery(s), cudaSuccess);
+	emu_fail(1, cudaErrorIllegalAddress);   /* stays */
+	assert_int_equal(cudaStreamQuery(s), cudaErrorIllegalAddress);
+	assert_int_equal(cudaStreamQuery(s), cudaErrorIllegalAddress);
+	emu_recover();
+	start(diverge_kernel, 1, 64, 64, s, 1); /* so does a kernel that fails */
+	assert_int_equal(cudaStreamSynchronize(s), cudaErrorLaunchFailure);
+	emu_recover();
+	cudaFree(p);
+	cudaEventDestroy(e);
+	cudaStreamDestroy(s);
+	assert_int_equal(emu_allocations, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_exchange),
+		cmocka_unit_test(test_mma),
+		cmocka_unit_test(test_bf16),
+		cmocka_unit_test(test_missing_barrier),
+		cmocka_unit_test(test_missing_wait),
+		cmocka_unit_test(test_faults),
+		cmocka_unit_test(test_runtime),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
