@@ -2,9 +2,9 @@
  *
  * Device blocks are numbered 0 .. n-1 and host blocks n .. n+host-1 in one array, so a list,
  * the index and a twin need only a number.  A block is in exactly one place: on its tier's
- * free list (through `next`), in its tier's list of cached blocks, least recently released
- * first (`prev`, `next`), or held by tables (`refs`).  Independent of that, a published block
- * is in the index, a hash table of chains through `chained`.
+ * free list (through `next`), in its owner's list of cached blocks on that tier, least recently
+ * released first (`prev`, `next`), or held by tables (`refs`).  Independent of that, a published
+ * block is in the index, a hash table of chains through `chained`.
  *
  * Belongs to the scheduler's thread.
  */
@@ -17,6 +17,8 @@
 #include <xxhash.h>
 
 #define NONE (-1)
+#define FLOORS    4           /* all floors together are one part in so many of a tier, */
+#define FLOOR_AGE 16          /* for owners heard of since so many times the tier was released */
 
 enum tier { DEVICE, HOST };
 
@@ -30,8 +32,16 @@ struct block {
 	bool     indexed;         /* published */
 	bool     cached;          /* in the list of cached blocks */
 	bool     pinned;          /* a copy of the batch being filled uses it */
+	int32_t  owner;           /* who let go of it last, if cached; */
+	uint64_t when;            /* and when: kv->clock[tier] then */
 	struct key key, parent;   /* if indexed; its tokens are at kv->id[i * block_tokens] */
 	uint64_t salt;
+};
+
+/* What one owner has cached on one tier, least recently released first. */
+struct cache {
+	int32_t oldest, newest, n;
+	int32_t at;               /* place in kv->active[tier], while n > 0 */
 };
 
 struct kv {
@@ -41,7 +51,10 @@ struct kv {
 	int32_t *bucket;          /* [mask + 1], the first of each chain */
 	uint32_t mask;
 	int32_t  free[2], n_free[2];             /* by tier */
-	int32_t  oldest[2], newest[2], n_cached[2];
+	struct cache *cache[2];   /* [n_owners] */
+	int32_t *active[2], n_active[2];         /* owners with anything cached, in no order */
+	int32_t  n_cached[2];
+	uint64_t clock[2];        /* blocks released into the cache so far */
 	int32_t  n_pinned;        /* cached device blocks that are pinned */
 	struct kv_copy *copy;     /* [cfg.copies], of the batch being filled */
 	int32_t  n_copies;
@@ -53,6 +66,11 @@ struct kv {
 static enum tier tier_of(const struct kv *kv, int32_t i)
 {
 	return i < kv->cfg.n_blocks ? DEVICE : HOST;
+}
+
+static int32_t tier_size(const struct kv *kv, enum tier t)
+{
+	return t == DEVICE ? kv->cfg.n_blocks : kv->cfg.n_host;
 }
 
 static int32_t *ids_of(const struct kv *kv, int32_t i)
@@ -91,16 +109,22 @@ static void cached_add(struct kv *kv, int32_t i)
 {
 	enum tier t = tier_of(kv, i);
 	struct block *b = &kv->block[i];
+	struct cache *c = &kv->cache[t][b->owner];
 
 	assert(!b->cached);
 	b->cached = true;
-	b->prev = kv->newest[t];
+	b->when = kv->clock[t]++;
+	b->prev = c->newest;
 	b->next = NONE;
 	if (b->prev != NONE)
 		kv->block[b->prev].next = i;
 	else
-		kv->oldest[t] = i;
-	kv->newest[t] = i;
+		c->oldest = i;
+	c->newest = i;
+	if (c->n++ == 0) {
+		c->at = kv->n_active[t];
+		kv->active[t][kv->n_active[t]++] = b->owner;
+	}
 	kv->n_cached[t]++;
 	if (t == DEVICE && b->pinned)
 		kv->n_pinned++;
@@ -110,30 +134,80 @@ static void cached_remove(struct kv *kv, int32_t i)
 {
 	enum tier t = tier_of(kv, i);
 	struct block *b = &kv->block[i];
+	struct cache *c = &kv->cache[t][b->owner];
 
 	assert(b->cached);
 	if (b->prev != NONE)
 		kv->block[b->prev].next = b->next;
 	else
-		kv->oldest[t] = b->next;
+		c->oldest = b->next;
 	if (b->next != NONE)
 		kv->block[b->next].prev = b->prev;
 	else
-		kv->newest[t] = b->prev;
+		c->newest = b->prev;
+	if (--c->n == 0) {
+		int32_t last = kv->active[t][--kv->n_active[t]];
+
+		kv->active[t][c->at] = last;
+		kv->cache[t][last].at = c->at;
+	}
 	b->cached = false;
 	kv->n_cached[t]--;
 	if (t == DEVICE && b->pinned)
 		kv->n_pinned--;
 }
 
-/* Pins are few (copies of one batch), so this walk is short. */
-static int32_t oldest_unpinned(const struct kv *kv, enum tier t)
+/* Blocks of owner o that others may not take. */
+static int32_t kept_of(const struct kv *kv, enum tier t, int32_t o)
 {
-	int32_t i = kv->oldest[t];
+	const struct cache *c = &kv->cache[t][o];
+	int32_t size = tier_size(kv, t), floor = size / FLOORS / kv->n_active[t];
+
+	if (kv->clock[t] - kv->block[c->newest].when > (uint64_t)FLOOR_AGE * (uint64_t)size)
+		return 0;
+	return c->n < floor ? c->n : floor;
+}
+
+/* Pins are few (copies of one batch), so this walk is short. */
+static int32_t oldest_unpinned(const struct kv *kv, const struct cache *c)
+{
+	int32_t i = c->oldest;
 
 	while (i != NONE && kv->block[i].pinned)
 		i = kv->block[i].next;
 	return i;
+}
+
+/* The cached block to evict for `owner`: the least recently released one that may be taken. */
+static int32_t victim(const struct kv *kv, enum tier t, int32_t owner)
+{
+	int32_t best = NONE;
+
+	for (int32_t k = 0; k < kv->n_active[t]; k++) {
+		int32_t o = kv->active[t][k], i;
+		const struct cache *c = &kv->cache[t][o];
+
+		if (o != owner && c->n <= kept_of(kv, t, o))
+			continue;
+		i = oldest_unpinned(kv, c);
+		if (i != NONE && (best == NONE || kv->block[i].when < kv->block[best].when))
+			best = i;
+	}
+	return best;
+}
+
+/* The same if floors must give way. */
+static int32_t any_victim(const struct kv *kv, enum tier t)
+{
+	int32_t best = NONE;
+
+	for (int32_t k = 0; k < kv->n_active[t]; k++) {
+		int32_t i = oldest_unpinned(kv, &kv->cache[t][kv->active[t][k]]);
+
+		if (i != NONE && (best == NONE || kv->block[i].when < kv->block[best].when))
+			best = i;
+	}
+	return best;
 }
 
 /* ---- the index ---------------------------------------------------------------------------- */
@@ -245,14 +319,14 @@ static void copy_put(struct kv *kv, int32_t device, int32_t host, bool out)
 	}
 }
 
-/* A host block to write to: a free one, else that of the oldest; NONE if all are pinned. */
-static int32_t host_take(struct kv *kv)
+/* A host block for `owner` to write to: a free one, else one evicted; NONE if none may be. */
+static int32_t host_take(struct kv *kv, int32_t owner)
 {
 	int32_t i = free_take(kv, HOST);
 
 	if (i != NONE)
 		return i;
-	i = oldest_unpinned(kv, HOST);
+	i = victim(kv, HOST, owner);
 	if (i != NONE) {
 		cached_remove(kv, i);
 		index_remove(kv, i);
@@ -268,23 +342,27 @@ static bool copy_out(struct kv *kv, int32_t i)
 
 	if (kv->left <= 0 || kv->left_out <= 0 || b->twin != NONE || b->pinned)
 		return false;
-	host = host_take(kv);
+	host = host_take(kv, b->owner);
 	if (host == NONE)
 		return false;
 	index_copy(kv, host, i);
+	kv->block[host].owner = b->owner;
 	cached_add(kv, host);
 	copy_put(kv, i, host, true);
 	return true;
 }
 
-/* A device block that nobody else knows: free, else the oldest cached one, evicted. */
-static int32_t device_take(struct kv *kv)
+/* A device block that nobody else knows: free, else a cached one, evicted; `must`: from
+ * below the floors of others, if there is none above. */
+static int32_t device_take(struct kv *kv, int32_t owner, bool must)
 {
 	int32_t i = free_take(kv, DEVICE);
 
 	if (i != NONE)
 		return i;
-	i = oldest_unpinned(kv, DEVICE);
+	i = victim(kv, DEVICE, owner);
+	if (i == NONE && must)
+		i = any_victim(kv, DEVICE);
 	if (i == NONE)
 		return NONE;
 	copy_out(kv, i);
@@ -320,7 +398,7 @@ static void host_touch(struct kv *kv, int32_t host)
 }
 
 /* Copy host block `host` in.  NONE if not in this batch; *later tells whether in another. */
-static int32_t copy_in(struct kv *kv, int32_t host, bool *later)
+static int32_t copy_in(struct kv *kv, int32_t host, int32_t owner, bool *later)
 {
 	int32_t i;
 
@@ -328,7 +406,7 @@ static int32_t copy_in(struct kv *kv, int32_t host, bool *later)
 	if (kv->block[host].pinned || kv->left <= 0)
 		return NONE;
 	kv->block[host].pinned = true;      /* not the room for what is evicted for it */
-	i = device_take(kv);
+	i = device_take(kv, owner, false);
 	kv->block[host].pinned = false;
 	if (i == NONE) {
 		*later = false;             /* no device block: that is kv_grow's affair */
@@ -375,7 +453,7 @@ int32_t kv_match(struct kv *kv, struct kv_table *t, int32_t n)
 
 			if (host == NONE)
 				break;
-			i = copy_in(kv, host, &t->more);
+			i = copy_in(kv, host, t->owner, &t->more);
 			if (i == NONE)
 				break;
 			t->more = false;
@@ -385,6 +463,11 @@ int32_t kv_match(struct kv *kv, struct kv_table *t, int32_t n)
 		kv->stats.hit_blocks++;
 	}
 	return t->n * B;
+}
+
+uint64_t kv_next(const struct kv *kv, const struct kv_table *t)
+{
+	return key_of(kv, t, ids_at(kv, t, t->published)).w[0];
 }
 
 int kv_grow(struct kv *kv, struct kv_table *t, int32_t n)
@@ -397,7 +480,7 @@ int kv_grow(struct kv *kv, struct kv_table *t, int32_t n)
 	if (want - t->n > kv_available(kv))
 		return -ENOSPC;
 	while (t->n < want) {
-		int32_t i = device_take(kv);
+		int32_t i = device_take(kv, t->owner, true);
 
 		assert(i != NONE);
 		kv->block[i].refs = 1;
@@ -434,6 +517,7 @@ void kv_release(struct kv *kv, struct kv_table *t)
 		assert(b->refs > 0);
 		if (--b->refs > 0)
 			continue;
+		b->owner = t->owner;
 		if (b->indexed)
 			cached_add(kv, i);
 		else
@@ -462,9 +546,15 @@ int32_t kv_demote(struct kv *kv, int32_t look)
 	int32_t n = 0;
 
 	kv->left_out = kv->left;
-	for (int32_t i = kv->oldest[DEVICE]; i != NONE && look-- > 0 && kv->left > 0;
-	     i = kv->block[i].next)
-		n += copy_out(kv, i);
+	for (int32_t k = 0; k < kv->n_active[DEVICE] && kv->left > 0; k++) {
+		int32_t i = kv->cache[DEVICE][kv->active[DEVICE][k]].oldest;
+		int32_t m = (look + kv->n_active[DEVICE] - 1) / kv->n_active[DEVICE];
+
+		for (; m > 0 && i != NONE && kv->left > 0; m--) {
+			n += copy_out(kv, i);
+			i = kv->block[i].next;
+		}
+	}
 	return n;
 }
 
@@ -493,6 +583,16 @@ int32_t kv_available(const struct kv *kv)
 	return kv->n_free[DEVICE] + kv->n_cached[DEVICE] - kv->n_pinned;
 }
 
+int32_t kv_kept(const struct kv *kv, int32_t owner)
+{
+	int32_t n = 0;
+
+	for (int32_t k = 0; k < kv->n_active[DEVICE]; k++)
+		if (kv->active[DEVICE][k] != owner)
+			n += kept_of(kv, DEVICE, kv->active[DEVICE][k]);
+	return n;
+}
+
 void kv_stats(const struct kv *kv, struct kv_stats *out)
 {
 	*out = kv->stats;
@@ -514,10 +614,11 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 {
 	int64_t total = (int64_t)cfg->n_blocks + cfg->n_host;
 	uint32_t buckets = 16;
-	size_t at_block = padded(sizeof(struct kv)), at_id, at_bucket, at_copy;
+	size_t owners = cfg->n_owners > 0 ? (size_t)cfg->n_owners : 1;
+	size_t at_block = padded(sizeof(struct kv)), at_id, at_bucket, at_copy, at_cache, at_active;
 	struct kv *kv;
 
-	if (cfg->n_blocks < 1 || cfg->n_host < 0 || cfg->copies < 0 || cfg->block_tokens < 1 ||
+	if (cfg->n_blocks < 1 || cfg->n_host < 0 || cfg->n_owners < 0 || cfg->copies < 0 || cfg->block_tokens < 1 ||
 	    KV_CHUNK % cfg->block_tokens != 0 || total > INT32_MAX / 4)
 		return -EINVAL;
 	while (buckets < 2 * (uint32_t)total)
@@ -525,7 +626,9 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	at_id = at_block + padded((size_t)total * sizeof(struct block));
 	at_bucket = at_id + padded((size_t)total * (size_t)cfg->block_tokens * sizeof(int32_t));
 	at_copy = at_bucket + padded(buckets * sizeof(int32_t));
-	kv = calloc(1, at_copy + ((size_t)cfg->copies + 1) * sizeof(struct kv_copy));
+	at_cache = at_copy + padded(((size_t)cfg->copies + 1) * sizeof(struct kv_copy));
+	at_active = at_cache + padded(2 * owners * sizeof(struct cache));
+	kv = calloc(1, at_active + 2 * owners * sizeof(int32_t));
 	if (!kv)
 		return -ENOMEM;
 	kv->cfg = *cfg;
@@ -533,11 +636,17 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	kv->id = (int32_t *)((char *)kv + at_id);
 	kv->bucket = (int32_t *)((char *)kv + at_bucket);
 	kv->copy = (struct kv_copy *)((char *)kv + at_copy);
+	kv->cache[DEVICE] = (struct cache *)((char *)kv + at_cache);
+	kv->cache[HOST] = kv->cache[DEVICE] + owners;
+	kv->active[DEVICE] = (int32_t *)((char *)kv + at_active);
+	kv->active[HOST] = kv->active[DEVICE] + owners;
+	kv->cfg.n_owners = (int32_t)owners;
 	kv->mask = buckets - 1;
 	for (uint32_t i = 0; i < buckets; i++)
 		kv->bucket[i] = NONE;
-	for (int t = DEVICE; t <= HOST; t++)
-		kv->free[t] = kv->oldest[t] = kv->newest[t] = NONE;
+	kv->free[DEVICE] = kv->free[HOST] = NONE;
+	for (size_t o = 0; o < 2 * owners; o++)
+		kv->cache[DEVICE][o].oldest = kv->cache[DEVICE][o].newest = NONE;
 	for (int32_t i = (int32_t)total - 1; i >= 0; i--) {
 		kv->block[i].twin = NONE;
 		free_put(kv, i);
@@ -565,11 +674,21 @@ static void check_lists(const struct kv *kv, enum tier t)
 	}
 	assert(n == kv->n_free[t]);
 	n = 0;
-	for (int32_t i = kv->oldest[t]; i != NONE; i = kv->block[i].next, n++) {
-		const struct block *b = &kv->block[i];
+	for (int32_t k = 0; k < kv->n_active[t]; k++) {
+		int32_t o = kv->active[t][k], mine = 0, before = NONE;
+		const struct cache *c = &kv->cache[t][o];
 
-		assert(tier_of(kv, i) == t && b->indexed && b->cached && b->refs == 0);
-		pinned += b->pinned;
+		assert(c->at == k && c->n > 0);
+		for (int32_t i = c->oldest; i != NONE; before = i, i = kv->block[i].next, mine++) {
+			const struct block *b = &kv->block[i];
+
+			assert(tier_of(kv, i) == t && b->indexed && b->cached && b->refs == 0);
+			assert(b->owner == o && b->prev == before);
+			assert(before == NONE || kv->block[before].when < b->when);
+			pinned += b->pinned;
+		}
+		assert(mine == c->n && c->newest == before);
+		n += mine;
 	}
 	assert(n == kv->n_cached[t]);
 	if (t == DEVICE)

@@ -19,6 +19,13 @@
  * block copied in may be read by rows of the same batch: the back end does all copies
  * out, then all in, then rows; and batches in launch order.
  *
+ * Floors.  A cached block belongs to the owner of the table that let go of it last.  Each
+ * owner keeps its newest ones, up to a floor, from what others evict: a quarter of the tier,
+ * divided among those who have anything cached.  That ends for an owner of whom nothing was
+ * released while the whole tier was, 16 times over: nobody is remembered for ever.  Floors
+ * rule who is evicted, never whether: kv_grow goes below them if nothing else is left, so
+ * whoever asks should have left kv_kept() out of kv_available() if it can wait.
+ *
  * Invariants (kv_check asserts them all):
  *   1. free + cached + held == n on the device; free + cached == n on the host.
  *   2. Only full blocks are published; a published block is never written again.
@@ -55,6 +62,7 @@ struct kv_table {
 	int32_t  published;   /* the first this many are in the index, they or a twin */
 	bool     more;        /* kv_match stopped for want of copies: try in the next batch.
 	                         Never set in a batch that may carry none: nobody waits for 0 */
+	int32_t  owner;       /* whose cache its blocks will be: 0 .. n_owners-1 */
 	uint64_t salt;        /* prefixes match only within one salt */
 	uint64_t key[2];      /* of block[published - 1] */
 	const struct kv_chunk *at; /* where the ids of block[published] are or will be; the
@@ -65,6 +73,7 @@ struct kv_config {
 	int32_t  n_blocks, n_host, block_tokens;
 	int32_t  copies;      /* most copies in one batch */
 	uint64_t key[2];      /* random, per boot */
+	int32_t  n_owners;    /* of cached blocks; 0 = 1 */
 };
 
 struct kv_copy { int32_t device, host, out; }; /* host counts from 0; out = 1 demotes */
@@ -90,6 +99,10 @@ void kv_begin(struct kv *kv, int32_t copies);
  * than n, so there is always one token left to compute. */
 int32_t kv_match(struct kv *kv, struct kv_table *t, int32_t n);
 
+/* The name (64 bits of it) of the full block that continues the published ones of *t, whose
+ * ids must be known.  Two tables with the same are about to compute the same. */
+uint64_t kv_next(const struct kv *kv, const struct kv_table *t);
+
 /* Make *t long enough for n tokens.  Cached blocks are evicted, those without a twin on
  * the host tier copied out while the batch has copies left, else lost.  All or nothing:
  * 0, or -ENOSPC and *t is as before.  -E2BIG if t->cap is too small. */
@@ -111,7 +124,8 @@ int32_t kv_demote(struct kv *kv, int32_t look);
 int32_t kv_copies(const struct kv *kv, const struct kv_copy **out);
 void    kv_launched(struct kv *kv);
 
-int32_t kv_available(const struct kv *kv); /* blocks kv_grow could hand out now */
+int32_t kv_available(const struct kv *kv); /* blocks kv_grow could hand out now; */
+int32_t kv_kept(const struct kv *kv, int32_t owner); /* of them, kept by floors from this owner */
 void    kv_stats(const struct kv *kv, struct kv_stats *out);
 
 /* Assert the invariants above.  O(blocks); tests call it after every step. */

@@ -36,7 +36,7 @@ static struct kv *make(int32_t n_blocks, int32_t n_host, int32_t copies)
 {
 	struct kv *kv;
 
-	assert_int_equal(kv_create(&kv, &(struct kv_config){ n_blocks, n_host, B, copies, { 7, 9 } }), 0);
+	assert_int_equal(kv_create(&kv, &(struct kv_config){ n_blocks, n_host, B, copies, { 7, 9 }, 3 }), 0);
 	return kv;
 }
 
@@ -76,14 +76,14 @@ static int32_t found(struct kv *kv, int32_t text, uint64_t salt, int32_t n)
 static void test_create(void **state)
 {
 	static const struct { struct kv_config c; int want; } cases[] = {
-		{ { 1, 0, 16, 0, { 0 } }, 0 },
-		{ { 4, 2, 64, 1, { 0 } }, 0 },
-		{ { 0, 0, 16, 0, { 0 } }, -EINVAL },
-		{ { 4, -1, 16, 0, { 0 } }, -EINVAL },
-		{ { 4, 0, 0, 0, { 0 } }, -EINVAL },
-		{ { 4, 0, 24, 0, { 0 } }, -EINVAL },      /* no divisor of a chunk */
-		{ { 4, 0, 128, 0, { 0 } }, -EINVAL },
-		{ { INT32_MAX, INT32_MAX, 16, 0, { 0 } }, -EINVAL },
+		{ { 1, 0, 16, 0, { 0 }, 0 }, 0 },
+		{ { 4, 2, 64, 1, { 0 }, 0 }, 0 },
+		{ { 0, 0, 16, 0, { 0 }, 0 }, -EINVAL },
+		{ { 4, -1, 16, 0, { 0 }, 0 }, -EINVAL },
+		{ { 4, 0, 0, 0, { 0 }, 0 }, -EINVAL },
+		{ { 4, 0, 24, 0, { 0 }, 0 }, -EINVAL },      /* no divisor of a chunk */
+		{ { 4, 0, 128, 0, { 0 }, 0 }, -EINVAL },
+		{ { INT32_MAX, INT32_MAX, 16, 0, { 0 }, 0 }, -EINVAL },
 	};
 
 	(void)state;
