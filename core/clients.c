@@ -250,7 +250,7 @@ static bool take_one(struct clients *cl, struct client *c, struct server_request
 	if (r->error || r->cancelled || cl->draining)
 		return turn_away(cl, c, r, r->error ? r->error : r->cancelled ? -ECANCELED : -ECONNRESET);
 	if (c->n_live == (int32_t)server_shape(c->conn)->live ||
-	    sched_full(cl->s, tenant, (int32_t)r->q.n_prompt))
+	    sched_full(cl->s, c, tenant, (int32_t)r->q.n_prompt))
 		return false;
 	e = server_read(c->conn);
 	if (e == -EFAULT) {

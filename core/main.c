@@ -47,6 +47,7 @@
 #define SPIN_NS 50000u            /* an idle loop looks so long before it sleeps: a client that
                                      answers at once finds us awake */
 #define NAP_NS  (2 * MS)          /* with work that cannot move (a reader is full), look so often */
+#define TENANTS 256               /* with requests under way; of more, what is cached is not told apart */
 #define EXIT_DEVICE_LOST 70
 
 struct daemon {
@@ -268,9 +269,9 @@ static int make_scheduler(struct daemon *d)
 {
 	const struct sr_limits *l = &d->plan.limits;
 	struct kv_config k = { .n_blocks = l->n_blocks, .n_host = l->n_host_blocks,
-		.block_tokens = l->block_tokens, .copies = l->copies };
+		.block_tokens = l->block_tokens, .copies = l->copies, .n_owners = TENANTS };
 	struct sched_config c = {
-		.limits = *l, .vocab = d->model->m.V, .context = d->plan.context, .tenants = 256,
+		.limits = *l, .vocab = d->model->m.V, .context = d->plan.context, .tenants = TENANTS,
 		.tops_here = CLIENTS_TOPS_HERE, .tops_per_record = CLIENTS_TOPS_PER,
 		.knobs = {
 			.max_seqs = l->slots, .batch_tokens = l->tokens,

@@ -16,6 +16,7 @@
 #define SMOOTH_FULL  64       /* less if it is slower, and of fewer prompt tokens than these */
 #define LIST_DEFAULT 65536    /* words, and some per sequence */
 #define LIST_PER_SEQ 8
+#define SHARE        8        /* of what is left of the queue one may hold so many times as much */
 
 /* ---- create and destroy --------------------------------------------------------------------- */
 
@@ -95,6 +96,9 @@ static bool create_arrays(struct sched *s)
 	s->bucket = take(s->bucket_mask, sizeof(*s->bucket), &ok);
 	s->heap = take(s->n_seq, sizeof(*s->heap), &ok);
 	s->tenant = take(s->cfg.tenants, sizeof(*s->tenant), &ok);
+	s->member = take(s->n_seq, sizeof(*s->member), &ok);
+	s->member_bucket = take(s->bucket_mask, sizeof(*s->member_bucket), &ok);
+	s->share = take((int64_t)s->cfg.tenants + s->n_seq, sizeof(*s->share), &ok);
 	s->table = take(lim->slots, sizeof(*s->table), &ok);
 	block = take((int64_t)lim->slots * lim->seq_blocks, sizeof(*block), &ok);
 	s->free_slot = take(lim->slots, sizeof(*s->free_slot), &ok);
@@ -109,11 +113,13 @@ static bool create_arrays(struct sched *s)
 		return false;
 	}
 	for (uint32_t i = 0; i < s->bucket_mask; i++)
-		s->bucket[i] = NONE;
+		s->bucket[i] = s->member_bucket[i] = NONE;
 	s->bucket_mask--;
 	for (int32_t i = s->n_seq - 1; i >= 0; i--) {
 		s->seq[i].next = s->free_seq;
 		s->free_seq = i;
+		s->member[i].chained = s->free_member;
+		s->free_member = i;
 	}
 	for (int32_t i = 0; i < lim->slots; i++) {
 		s->table[i].block = block + (size_t)i * (size_t)lim->seq_blocks;
@@ -140,7 +146,7 @@ int sched_create(struct sched **out, const struct sched_config *cfg, struct kv *
 	s->b = b;
 	s->port = *port;
 	s->n_seq = cfg->limits.slots + cfg->knobs.queue_requests;
-	s->free_seq = s->again.first = s->again.last = NONE;
+	s->free_seq = s->free_member = s->again.first = s->again.last = NONE;
 	s->bound = BOUND_MEMORY;
 	if (!create_arrays(s) || !create_chunks(s)) {
 		sched_destroy(s);
@@ -165,6 +171,9 @@ void sched_destroy(struct sched *s)
 	free(s->bucket);
 	free(s->heap);
 	free(s->tenant);
+	free(s->member);
+	free(s->member_bucket);
+	free(s->share);
 	free(s->table);
 	free(s->free_slot);
 	free(s->taken);
@@ -189,14 +198,29 @@ int sched_set(struct sched *s, const struct sched_knobs *k)
 
 /* ---- requests come ----------------------------------------------------------------------------- */
 
-/* A prompt longer than queue_tokens is taken when nothing else is queued. */
-bool sched_full(const struct sched *s, uint64_t tenant, int32_t n_prompt)
+/* Has one who holds `mine` of the queue more than its share, of which `left` is free?  SHARE times as
+ * much as is left to others: alone one can have nearly all of it, and many leave room for a newcomer. */
+static bool over(int64_t mine, int64_t left)
 {
-	int32_t t = queue_tenant(s, tenant), places = s->knobs.queue_requests - s->n_queued;
-	int64_t tokens = s->knobs.queue_tokens - s->queued_tokens;
-	const struct tenant *me;
+	return mine > SHARE * left;
+}
 
-	if (places <= 0 || (n_prompt > tokens && s->n_queued > 0))
+/* How much more it may take until it has; rounded up. */
+static int64_t to_share(int64_t mine, int64_t left)
+{
+	return (SHARE * left - mine + SHARE) / (SHARE + 1);
+}
+
+/* A prompt longer than queue_tokens is taken when nothing else is queued. */
+bool sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt)
+{
+	int32_t t = queue_tenant(s, tenant), m;
+	int64_t places = s->knobs.queue_requests - s->n_queued - 1;
+	int64_t tokens = s->knobs.queue_tokens - s->queued_tokens - n_prompt;
+	const struct tenant *me;
+	const struct member *part;
+
+	if (places < 0 || (tokens < 0 && s->n_queued > 0))
 		return true;
 	if (t == NONE) {
 		for (t = 0; t < s->cfg.tenants; t++)
@@ -205,7 +229,14 @@ bool sched_full(const struct sched *s, uint64_t tenant, int32_t n_prompt)
 		return true;
 	}
 	me = &s->tenant[t];
-	return me->line.n && (me->line.n >= places || me->tokens + n_prompt > tokens);
+	if (me->n && (over(me->n, places) || over(me->tokens, tokens)))
+		return true;
+	m = queue_member(s, who, t);
+	if (m == NONE)
+		return false;
+	part = &s->member[m];
+	return part->line.n && (over(part->line.n, to_share(me->n, places)) ||
+				over(part->tokens, to_share(me->tokens, tokens)));
 }
 
 /* The lists have a bounded pool of their own, which is shared like the queue. */
@@ -237,8 +268,7 @@ static void check_request(const struct sched *s, const struct sched_request *r)
 }
 
 /* A fresh sequence made of *r; everything is copied. */
-static int32_t seq_make(struct sched *s, void *who, int32_t tenant, const struct sched_request *r,
-			int32_t n_words)
+static int32_t seq_make(struct sched *s, int32_t member, const struct sched_request *r, int32_t n_words)
 {
 	int32_t i = s->free_seq;
 	struct seq *q = &s->seq[i];
@@ -246,8 +276,8 @@ static int32_t seq_make(struct sched *s, void *who, int32_t tenant, const struct
 
 	s->free_seq = q->next;
 	*q = (struct seq){
-		.gen = gen, .slot = NONE, .heap_at = NONE, .who = who, .tenant = tenant,
-		.user_data = r->user_data, .n_prompt = r->n_prompt, .end = r->n_prompt + r->max_tokens,
+		.gen = gen, .slot = NONE, .heap_at = NONE, .who = s->member[member].who,
+		.tenant = s->member[member].tenant, .member = member, .user_data = r->user_data, .n_prompt = r->n_prompt, .end = r->n_prompt + r->max_tokens,
 		.n_top = r->n_top, .n_prompt_top = r->n_prompt_top,
 		.cost = cost_of(&s->cfg, r->n_top), .prompt_cost = cost_of(&s->cfg, r->n_prompt_top),
 		.score = r->score, .history = r->history, .no_cache = r->no_cache,
@@ -278,13 +308,12 @@ int sched_admit(struct sched *s, void *who, uint64_t tenant, const struct sched_
 		return -E2BIG;
 	if (queue_find(s, who, r->user_data) != NONE)
 		return -EEXIST;
-	if (sched_full(s, tenant, r->n_prompt) || lists_full(s, tenant, list_chunks_for((int32_t)n_words)) ||
+	if (sched_full(s, who, tenant, r->n_prompt) || lists_full(s, tenant, list_chunks_for((int32_t)n_words)) ||
 	    !s->port.reserve(s->port.ctx, who, 1 + most, 1 + most))
 		return -EAGAIN;
 	s->port.release(s->port.ctx, who, most);
 	t = queue_tenant_join(s, tenant);
-	s->tenant[t].live++;
-	i = seq_make(s, who, t, r, (int32_t)n_words);
+	i = seq_make(s, queue_member_join(s, who, t), r, (int32_t)n_words);
 	queue_name(s, i);
 	queue_put(s, i);
 	if (r->deadline)
@@ -336,7 +365,7 @@ static void seq_close(struct sched *s, int32_t i)
 	queue_deadline_off(s, i);
 	queue_unname(s, i);
 	text_free(s, q);
-	s->tenant[q->tenant].live--;
+	queue_leave(s, q->member);
 	q->state = SEQ_FREE;
 	q->gen++;
 	q->next = s->free_seq;

@@ -108,6 +108,7 @@ struct sched_knobs {
 	uint32_t step_ns;         /* 0 = none; prompt chunks shrink so that a batch takes this
 	                             long, by the measured time per token (slow devices) */
 	int32_t  quantum;         /* tokens a tenant earns per round */
+	bool     first_chunk;     /* admit with blocks for the first chunk of a prompt, not all of it */
 	bool     no_prefix_cache; /* nothing is matched or published from now on */
 	bool     fcfs;            /* priorities of requests that come are not heard: first come, first
 	                             served.  Those that are there keep theirs */
@@ -138,6 +139,8 @@ struct sched_stats {
 	uint64_t why_ns[N_WHY], bound_ns[N_BOUND]; /* each sums to the time between steps */
 	uint64_t prefix_queries, prefix_hits;      /* tokens looked up in the prefix cache, found */
 	uint64_t prompt_computed;                  /* prompt tokens computed */
+	uint64_t held;                             /* steps that prompts waited for another to compute
+	                                              what they have in common */
 	struct {                                   /* the batch reaped last: at most one in a step */
 		uint64_t begin_ns;
 		int32_t  rows, tokens;
@@ -156,9 +159,10 @@ void sched_destroy(struct sched *s);
 int  sched_set(struct sched *s, const struct sched_knobs *k);
 
 /* Ask before taking a request out of a client's ring: what is not taken stays there, and
- * that is all the back-pressure there is.  A tenant that has something waiting may take no
- * more of the queue than it leaves free, so one cannot shut out the others. */
-bool sched_full(const struct sched *s, uint64_t tenant, int32_t n_prompt);
+ * that is all the back-pressure there is.  A tenant that has something waiting may hold no
+ * more of the queue than eight times what it leaves free, and a client in it likewise of what
+ * its tenant may still take: so one alone can have nearly all, and cannot shut out another. */
+bool sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt);
 
 /* 0; -EEXIST user_data is live for who; -EAGAIN full, or no record for its end; -E2BIG it
  * could never fit a batch's words (lists, and its ids where the device needs them); -EIO

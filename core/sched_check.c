@@ -44,7 +44,7 @@ static void check_seq(const struct sched *s, const struct seq *q, struct sums *s
 	}
 }
 
-static int32_t check_line(const struct sched *s, const struct line *l, int32_t tenant, int64_t *tokens)
+static int32_t check_line(const struct sched *s, const struct line *l, int32_t member, int64_t *tokens)
 {
 	int32_t n = 0, before = NONE;
 
@@ -52,7 +52,7 @@ static int32_t check_line(const struct sched *s, const struct line *l, int32_t t
 		const struct seq *q = &s->seq[i];
 
 		assert(q->state == SEQ_WAITING && q->prev == before);
-		assert(q->started == (tenant == NONE) && (tenant == NONE || q->tenant == tenant));
+		assert(q->started == (member == NONE) && (member == NONE || q->member == member));
 		assert(before == NONE || ranks_before(&s->seq[before], q));
 		*tokens += q->have;
 	}
@@ -60,28 +60,52 @@ static int32_t check_line(const struct sched *s, const struct line *l, int32_t t
 	return n;
 }
 
+/* The members of one tenant who wait: its round has each once, with the priority of its head. */
+static int32_t check_members(const struct sched *s, int32_t t, int64_t *tokens)
+{
+	const struct tenant *x = &s->tenant[t];
+	int32_t n = 0, i = x->round.turn, best = INT32_MAX, n_best = 0;
+	int64_t sum = 0;
+
+	for (int32_t j = 0; j < x->round.n; j++, i = s->share[i].next) {
+		const struct member *m = &s->member[i - s->cfg.tenants];
+		int32_t priority = s->share[i].priority;
+		int64_t mine = 0;
+
+		assert(m->tenant == t && m->line.n > 0 && s->share[s->share[i].next].prev == i);
+		assert(queue_member(s, m->who, t) == i - s->cfg.tenants);
+		assert(priority == s->seq[m->line.first].priority);
+		n += check_line(s, &m->line, i - s->cfg.tenants, &mine);
+		assert(mine == m->tokens && m->live >= m->line.n);
+		n_best = priority < best ? 1 : n_best + (priority == best);
+		best = priority < best ? priority : best;
+		sum += mine;
+	}
+	assert(n == x->n && sum == x->tokens && n_best == x->n_best);
+	assert(best == s->share[t].priority || !n);
+	*tokens += sum;
+	return n;
+}
+
 static void check_tenants(const struct sched *s, const struct sums *sum)
 {
-	int32_t n = 0, in_round = 0, t = s->turn, live = 0;
+	int32_t n = 0, in_round = 0, t = s->round.turn, live = 0;
 	int64_t tokens = 0;
 
 	for (int32_t j = 0; j < s->cfg.tenants; j++) {
 		const struct tenant *x = &s->tenant[j];
-		int64_t mine = 0;
 
 		assert(x->live >= 0);
 		if (!x->live)
 			continue;
-		n += check_line(s, &x->line, j, &mine);
-		assert(mine == x->tokens);
-		tokens += mine;
-		in_round += x->line.n > 0;
+		n += check_members(s, j, &tokens);
+		in_round += x->n > 0;
 		live += x->live;
 	}
-	assert(n == s->n_queued && tokens == s->queued_tokens && in_round == s->n_in_round);
+	assert(n == s->n_queued && tokens == s->queued_tokens && in_round == s->round.n);
 	assert(live == sum->run + sum->waiting);
-	for (int32_t j = 0; j < s->n_in_round; j++, t = s->tenant[t].next)
-		assert(s->tenant[t].line.n > 0 && s->tenant[s->tenant[t].next].prev == t);
+	for (int32_t j = 0; j < s->round.n; j++, t = s->share[t].next)
+		assert(s->tenant[t].n > 0 && s->share[s->share[t].next].prev == t);
 	n += check_line(s, &s->again, NONE, &tokens);
 	assert(n == s->stats.waiting && tokens == s->stats.waiting_tokens);
 }

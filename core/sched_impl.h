@@ -15,6 +15,7 @@
 #define NONE       (-1)
 #define DEPTH_MAX  8
 #define LIST_WORDS 16        /* lists up to here lie in the sequence itself */
+#define LEADS      256       /* a power of two */
 
 enum seq_state { SEQ_FREE, SEQ_WAITING, SEQ_RUNNING };
 
@@ -38,7 +39,7 @@ struct seq {
 	bool     looked_up;      /* its prompt is counted among the queries of the prefix cache */
 	int32_t  scored;         /* prompt ids up to this place have their log-probability out */
 	int32_t  sent;           /* blocks of its table that the device knows */
-	int32_t  tenant;
+	int32_t  tenant, member;
 	void    *who;
 	uint64_t user_data;
 
@@ -56,6 +57,7 @@ struct seq {
 	uint64_t order, deadline, scheduled;
 	int32_t  priority;
 	int32_t  cached, computed, preempted;
+	int32_t  held;           /* steps it waited for others to compute its prefix */
 	int32_t  wait_for;       /* it did not fit: look again when so many blocks are there, */
 	uint64_t wait_since;     /* or more prompts were published than then */
 	int32_t  prev, next;     /* in a waiting line; next: in the free list */
@@ -67,14 +69,37 @@ struct seq {
 /* A line of waiting sequences, first to last. */
 struct line { int32_t first, last, n; };
 
-struct tenant {
-	uint64_t id;
-	int32_t  live;           /* requests; 0: the entry is free */
+/* Those who have someone waiting, served in turn; see sched_queue.c.  A share is a place in a
+ * round: a tenant's among tenants (share[t]), a client's among its tenant's (share[tenants + m]). */
+struct round {
+	int32_t  turn, n;
+	uint64_t passed;         /* rounds gone by */
+};
+struct share {
+	int64_t  deficit;        /* tokens it may have planned before others' turn, */
+	uint64_t at;             /* when so many rounds had passed */
+	int32_t  priority;       /* the best of those who wait here */
+	int32_t  prev, next;     /* in the round, if anybody does */
+};
+
+/* What one client has under one tenant. */
+struct member {
+	void    *who;
+	int32_t  tenant, live;   /* requests; 0: the entry is free */
 	struct line line;        /* those never started */
 	int64_t  tokens;         /* of their prompts */
+	int32_t  chained;        /* next in its bucket, or in the free list */
+};
+
+struct tenant {
+	uint64_t id;
+	int32_t  live;           /* requests; 0: the entry may be given to another */
+	uint64_t left;           /* the longest gone gives way first */
+	int32_t  n;              /* never started, of all its members; */
+	int64_t  tokens;         /* of their prompts */
 	int32_t  list_chunks;    /* held by its live requests */
-	int64_t  deficit;        /* tokens it may have planned before others' turn */
-	int32_t  prev, next;     /* in the round of tenants who wait */
+	struct round round;      /* of members who wait; */
+	int32_t  n_best;         /* of them with the tenant's priority */
 };
 
 /* A batch in flight: whose row is whose, as it was at launch. */
@@ -101,7 +126,11 @@ struct sched {
 	int32_t *heap, n_heap;   /* those with a deadline, the nearest first */
 
 	struct tenant *tenant;   /* [cfg.tenants] */
-	int32_t  turn, n_in_round; /* whose turn; tenants with someone waiting */
+	struct member *member;   /* [n_seq] */
+	int32_t  free_member;
+	int32_t *member_bucket;  /* [bucket_mask + 1]: by (who, tenant) */
+	struct share *share;     /* [cfg.tenants + n_seq] */
+	struct round round;      /* of tenants */
 	int32_t  n_queued;       /* waiting, never started; */
 	int64_t  queued_tokens;  /* their prompts */
 	struct line again;       /* preempted ones, by rank */
@@ -124,6 +153,9 @@ struct sched {
 	uint64_t order;
 	uint64_t n_published;    /* times blocks of prompts were published */
 	uint64_t last_step, prev_end;
+	struct { uint64_t name, batch; } lead[LEADS]; /* the next block of prompts in a batch, by name:
+	                            two in one place cost a prefix computed twice, no more */
+	uint64_t n_filled;       /* batches, or tries, so far */
 	double   decode_ns;      /* a batch without prompts takes, */
 	double   prompt_ns;      /* and each prompt token more; smoothed, 0 = not known */
 	bool     lost;
@@ -158,6 +190,10 @@ static inline bool ranks_before(const struct seq *a, const struct seq *b)
 /* ---- sched_queue.c ---- */
 int32_t queue_tenant(const struct sched *s, uint64_t id);
 int32_t queue_tenant_join(struct sched *s, uint64_t id);
+int32_t queue_member(const struct sched *s, const void *who, int32_t tenant);
+int32_t queue_member_join(struct sched *s, void *who, int32_t tenant);
+void    queue_leave(struct sched *s, int32_t member);
+void    queue_charge(struct sched *s, const struct seq *q, int32_t n);
 void    queue_put(struct sched *s, int32_t i);
 void    queue_take(struct sched *s, int32_t i);
 int32_t queue_head(struct sched *s);

@@ -75,12 +75,42 @@ static void put_begin(struct fill *x, struct seq *q)
 	}
 }
 
+/* Rows of a batch cannot read what others of it compute, but those of the next can.  So a prompt
+ * whose next block is computed by a row of this batch waits for it: one step, after which it has at
+ * least that block for nothing.  No more often than its prompt has blocks. */
+static void lead(struct sched *s, const struct seq *q)
+{
+	const struct kv_table *t = &s->table[q->slot];
+	uint64_t name;
+
+	if (s->knobs.no_prefix_cache || (t->published + 1) * s->cfg.limits.block_tokens > q->planned)
+		return;
+	name = kv_next(s->kv, t);
+	s->lead[name % LEADS].name = name;
+	s->lead[name % LEADS].batch = s->n_filled;
+}
+
+static bool follows(struct sched *s, struct seq *q)
+{
+	const struct kv_table *t = &s->table[q->slot];
+	uint64_t name;
+
+	if ((t->n + 1) * s->cfg.limits.block_tokens >= q->known ||
+	    q->held >= q->known / s->cfg.limits.block_tokens)
+		return false;
+	name = kv_next(s->kv, t);
+	if (s->lead[name % LEADS].batch != s->n_filled || s->lead[name % LEADS].name != name)
+		return false;
+	q->held++;
+	s->stats.held++;
+	return true;
+}
+
 /* q computes n tokens from `planned` on, scores n_score of them, and samples or not. */
 static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, int32_t n_score,
 		    bool sample)
 {
 	struct sr_batch *b = x->b;
-	struct tenant *tenant = &s->tenant[q->tenant];
 	struct sr_row *r = &b->row[b->n_rows];
 	struct flight_row *f = &x->f->row[b->n_rows];
 
@@ -105,8 +135,22 @@ static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, i
 	q->planned += n;
 	q->known += sample;
 	q->drawn |= sample;
-	if (s->n_in_round > (tenant->line.n > 0)) /* tokens cost only while others wait */
-		tenant->deficit -= n;
+	if (s->n_queued) /* tokens cost only while others wait */
+		queue_charge(s, q, n);
+}
+
+/* ---- room ------------------------------------------------------------------------------------------ */
+
+/* Blocks there are for q, which runs.  It leaves alone what floors keep for other tenants, as long
+ * as its own tenant has one running that can give way; but the first of all may take everything. */
+static int32_t room_for(const struct sched *s, const struct seq *q)
+{
+	const struct seq *youngest = &s->seq[s->run[s->n_run - 1]];
+	int32_t n = kv_available(s->kv);
+
+	if (q != &s->seq[s->run[0]] && youngest->tenant == q->tenant)
+		n -= kv_kept(s->kv, q->tenant);
+	return n;
 }
 
 /* ---- those that decode ----------------------------------------------------------------------- */
@@ -133,7 +177,7 @@ static bool block_for_token(struct sched *s, struct fill *x, struct seq *q)
 
 	if (!text_may_grow(s, q))
 		return false;
-	while (kv_available(s->kv) < 1)
+	while (room_for(s, q) < 1)
 		if (!preempt_youngest(s, x, q))
 			return false;
 	r = kv_grow(s->kv, t, q->planned + 1);
@@ -302,7 +346,7 @@ static int plan_chunk(struct sched *s, struct fill *x, struct seq *q)
 
 	if (c.n <= 0 || x->b->n_words + t->cap - q->sent > s->cfg.limits.words)
 		return WHY_TOKENS;
-	if (blocks_for(s, q->planned + c.n) - t->n > kv_available(s->kv))
+	if (blocks_for(s, q->planned + c.n) - t->n > room_for(s, q))
 		return WHY_KV;
 	if (!reserve_chunk(s, q, &c))
 		return WHY_RING_OUT;
@@ -319,6 +363,7 @@ static int plan_chunk(struct sched *s, struct fill *x, struct seq *q)
 	}
 	x->n_scores += c.n_score;
 	put_row(s, x, q, c.n, c.n_score, c.sample);
+	lead(s, q);
 	if (c.cut)
 		hold_back(x, WHY_TOKENS);
 	return PLANNED;
@@ -326,8 +371,12 @@ static int plan_chunk(struct sched *s, struct fill *x, struct seq *q)
 
 static int plan_prompt(struct sched *s, struct fill *x, struct seq *q)
 {
-	if (may_match(s, q) && !match(s, q))
-		return WHY_PCIE;
+	if (may_match(s, q)) {
+		if (!match(s, q))
+			return WHY_PCIE;
+		if (follows(s, q))
+			return PLANNED; /* by another's row; no limit holds it back */
+	}
 	return plan_chunk(s, x, q);
 }
 
@@ -355,10 +404,12 @@ static void plan_prompts(struct sched *s, struct fill *x)
 
 /* ---- admission --------------------------------------------------------------------------------- */
 
-/* Blocks that are not spoken for. */
-static int64_t unowed(const struct sched *s, const struct fill *x)
+/* Blocks for q that are not spoken for: by prompts that run, and by floors of other tenants. */
+static int64_t unowed(const struct sched *s, const struct fill *x, const struct seq *q)
 {
-	return kv_available(s->kv) - x->owed - s->knobs.headroom;
+	int64_t owed = s->knobs.first_chunk ? 0 : x->owed;
+
+	return (int64_t)kv_available(s->kv) - kv_kept(s->kv, q->tenant) - owed - s->knobs.headroom;
 }
 
 /* Anything but blocks that keeps q out; q is the head of the line. */
@@ -377,22 +428,24 @@ static int may_admit(const struct sched *s, const struct fill *x, const struct s
 		return WHY_KV;
 	if (s->n_run == 0)
 		return PLANNED;
-	if (unowed(s, x) < 1)
+	if (unowed(s, x, q) < 1)
 		return WHY_KV;
-	return unowed(s, x) < q->wait_for && q->wait_since == s->n_published ? WHY_ORDER : PLANNED;
+	return unowed(s, x, q) < q->wait_for && q->wait_since == s->n_published ? WHY_ORDER : PLANNED;
 }
 
-/* Give q the slot and the blocks of its prefix.  If blocks for the rest of its ids are not
- * there it gets nothing, and notes when it is worth while to look its prefix up again. */
+/* Give q the slot and the blocks of its prefix.  If blocks for the rest of its ids (or the knob's
+ * first chunk of them) are not there it gets nothing, and notes when it is worth while to look its
+ * prefix up again. */
 static int take_blocks(struct sched *s, struct fill *x, struct seq *q)
 {
 	struct kv_table *t;
 	int why = PLANNED;
-	int64_t lacking;
+	int64_t lacking, need = q->have;
 
 	q->slot = s->free_slot[s->n_free_slot - 1];
 	t = &s->table[q->slot];
 	t->salt = q->salt;
+	t->owner = q->tenant;
 	t->at = q->head;
 	q->planned = 0;
 	if (may_match(s, q)) {
@@ -401,11 +454,15 @@ static int take_blocks(struct sched *s, struct fill *x, struct seq *q)
 		if (t->more)
 			why = WHY_PCIE;
 	}
-	lacking = blocks_for(s, q->have) - t->n - unowed(s, x);
+	if (s->knobs.first_chunk && need > (int64_t)q->planned + s->knobs.chunk_max)
+		need = q->planned + s->knobs.chunk_max;
+	if (s->knobs.first_chunk && need > (int64_t)q->planned + x->budget - x->b->n_tokens)
+		need = q->planned + x->budget - x->b->n_tokens;
+	lacking = blocks_for(s, (int32_t)need) - t->n - unowed(s, x, q);
 	if (s->n_run == 0 || lacking <= 0)
 		return why;
 	kv_release(s->kv, t);
-	q->wait_for = (int32_t)(unowed(s, x) + lacking);
+	q->wait_for = (int32_t)(unowed(s, x, q) + lacking);
 	q->wait_since = s->n_published;
 	q->slot = NONE;
 	q->planned = 0;
@@ -451,7 +508,7 @@ static int plan_admission(struct sched *s, struct fill *x)
 	x->moved++;
 	count_prefix(s, q);
 	put_begin(x, q);
-	if (late == PLANNED)
+	if (late == PLANNED && !(may_match(s, q) && follows(s, q)))
 		late = plan_chunk(s, x, q);
 	if (!q->drawn)
 		x->owed += blocks_for(s, q->known) - s->table[q->slot].n;
@@ -534,6 +591,7 @@ int plan_batch(struct sched *s, uint64_t now, bool after_batch)
 	int r = 0;
 
 	b->n_copies = b->n_cmds = b->n_words = b->n_rows = b->n_results = b->n_ids = b->n_tokens = 0;
+	s->n_filled++;
 	kv_begin(s->kv, s->knobs.copies);
 	plan_tokens(s, &x);
 	budget_time(s, &x);

@@ -1,5 +1,5 @@
-/* sched_queue.c - who waits, and what is kept for whom: tenants and their lines, deadlines,
- * names, and the pool of ids and lists.
+/* sched_queue.c - who waits, and what is kept for whom: tenants and their clients, lines and turns,
+ * deadlines, names, and the pool of ids and lists.
  *
  * The pool's chunks are counted in three parts, so that none can run dry by another's fault:
  * the queue's (bounded by queue_tokens and queue_requests), that of sequences which started
@@ -20,44 +20,174 @@ int32_t queue_tenant(const struct sched *s, uint64_t id)
 	return NONE;
 }
 
-/* Its entry, or a free one made its own; NONE if there is none. */
+/* Its entry, which it finds again if it was away (what is cached is counted for it by this number),
+ * or that of whoever is gone longest; NONE if there is none. */
 int32_t queue_tenant_join(struct sched *s, uint64_t id)
 {
 	int32_t t = queue_tenant(s, id);
 
 	if (t != NONE)
 		return t;
-	for (t = 0; t < s->cfg.tenants; t++)
-		if (!s->tenant[t].live) {
-			s->tenant[t] = (struct tenant){ .id = id, .line = { NONE, NONE, 0 } };
-			return t;
+	for (int32_t j = 0; j < s->cfg.tenants; j++) {
+		const struct tenant *x = &s->tenant[j];
+
+		if (!x->live && x->id == id && x->left) {
+			t = j;
+			break;
 		}
+		if (!x->live && (t == NONE || x->left < s->tenant[t].left))
+			t = j;
+	}
+	if (t != NONE) {
+		s->tenant[t] = (struct tenant){ .id = id };
+		s->share[t] = (struct share){ .at = s->round.passed };
+	}
+	return t;
+}
+
+/* Where the members of client `who` are looked for. */
+static int32_t *member_bucket(const struct sched *s, const void *who, int32_t tenant)
+{
+	uint64_t x = ((uint64_t)(uintptr_t)who * 31 + (uint64_t)(uint32_t)tenant) * 0x9e3779b97f4a7c15u;
+
+	return &s->member_bucket[(uint32_t)(x >> 32) & s->bucket_mask];
+}
+
+int32_t queue_member(const struct sched *s, const void *who, int32_t tenant)
+{
+	int32_t m = *member_bucket(s, who, tenant);
+
+	while (m != NONE && (s->member[m].who != who || s->member[m].tenant != tenant))
+		m = s->member[m].chained;
+	return m;
+}
+
+/* One more live request of this client and tenant. */
+int32_t queue_member_join(struct sched *s, void *who, int32_t tenant)
+{
+	int32_t m = queue_member(s, who, tenant), *head = member_bucket(s, who, tenant);
+
+	if (m == NONE) {
+		m = s->free_member;     /* there are as many as sequences */
+		s->free_member = s->member[m].chained;
+		s->member[m] = (struct member){ .who = who, .tenant = tenant,
+						.line = { NONE, NONE, 0 }, .chained = *head };
+		s->share[s->cfg.tenants + m] = (struct share){ .at = s->tenant[tenant].round.passed };
+		*head = m;
+	}
+	s->member[m].live++;
+	s->tenant[tenant].live++;
+	return m;
+}
+
+/* One less. */
+void queue_leave(struct sched *s, int32_t m)
+{
+	struct tenant *t = &s->tenant[s->member[m].tenant];
+	int32_t *at = member_bucket(s, s->member[m].who, s->member[m].tenant);
+
+	if (--t->live == 0)
+		t->left = s->order;
+	if (--s->member[m].live > 0)
+		return;
+	while (*at != m)
+		at = &s->member[*at].chained;
+	*at = s->member[m].chained;
+	s->member[m].chained = s->free_member;
+	s->free_member = m;
+}
+
+/* ---- rounds: deficit round robin --------------------------------------------------------------- */
+
+static void round_join(struct sched *s, struct round *r, int32_t i)
+{
+	struct share *me = &s->share[i];
+
+	if (r->n++ == 0) {
+		r->turn = me->prev = me->next = i;
+		return;
+	}
+	me->next = r->turn;     /* last of the round */
+	me->prev = s->share[r->turn].prev;
+	s->share[me->prev].next = i;
+	s->share[me->next].prev = i;
+}
+
+static void round_leave(struct sched *s, struct round *r, int32_t i)
+{
+	struct share *me = &s->share[i];
+
+	s->share[me->prev].next = me->next;
+	s->share[me->next].prev = me->prev;
+	if (r->turn == i)
+		r->turn = me->next;
+	r->n--;
+}
+
+/* What i earned in the rounds since it was looked at: a quantum each, and no more than one kept. */
+static int64_t settle(struct sched *s, const struct round *r, int32_t i)
+{
+	struct share *me = &s->share[i];
+
+	me->deficit += (int64_t)(r->passed - me->at) * s->knobs.quantum;
+	me->at = r->passed;
+	if (me->deficit > s->knobs.quantum)
+		me->deficit = s->knobs.quantum;
+	return me->deficit;
+}
+
+/* n tokens are planned for q: its tenant pays while another waits, its client likewise. */
+void queue_charge(struct sched *s, const struct seq *q, int32_t n)
+{
+	struct round *mine = &s->tenant[q->tenant].round;
+	int32_t m = s->cfg.tenants + q->member;
+
+	if (s->round.n > (mine->n > 0)) {
+		settle(s, &s->round, q->tenant);
+		s->share[q->tenant].deficit -= n;
+	}
+	if (mine->n > (s->member[q->member].line.n > 0)) {
+		settle(s, mine, m);
+		s->share[m].deficit -= n;
+	}
+}
+
+/* The first from the one whose turn it is that waits with this priority and owes nothing; NONE,
+ * and in *rounds how many must pass until one owes nothing. */
+static int32_t spender(struct sched *s, const struct round *r, int32_t priority, int64_t *rounds)
+{
+	int32_t i = r->turn;
+
+	*rounds = INT64_MAX;
+	for (int32_t j = 0; j < r->n; j++, i = s->share[i].next) {
+		int64_t deficit, wait;
+
+		if (s->share[i].priority != priority)
+			continue;
+		deficit = settle(s, r, i);
+		if (deficit >= 0)
+			return i;
+		wait = (-deficit + s->knobs.quantum - 1) / s->knobs.quantum;
+		if (wait < *rounds)
+			*rounds = wait;
+	}
 	return NONE;
 }
 
-static void round_join(struct sched *s, int32_t t)
+/* Whose turn it is.  Rounds in which nobody could spend are passed at once. */
+static int32_t next_in(struct sched *s, struct round *r, int32_t priority)
 {
-	struct tenant *me = &s->tenant[t];
+	int64_t rounds;
+	int32_t i = spender(s, r, priority, &rounds);
 
-	if (s->n_in_round++ == 0) {
-		s->turn = me->prev = me->next = t;
-		return;
+	if (i == NONE) {
+		r->turn = s->share[r->turn].next;
+		r->passed += (uint64_t)rounds;
+		i = spender(s, r, priority, &rounds);
+		assert(i != NONE);
 	}
-	me->next = s->turn;     /* last of the round */
-	me->prev = s->tenant[s->turn].prev;
-	s->tenant[me->prev].next = t;
-	s->tenant[me->next].prev = t;
-}
-
-static void round_leave(struct sched *s, int32_t t)
-{
-	struct tenant *me = &s->tenant[t];
-
-	s->tenant[me->prev].next = me->next;
-	s->tenant[me->next].prev = me->prev;
-	if (s->turn == t)
-		s->turn = me->next;
-	s->n_in_round--;
+	r->turn = i;
+	return i;
 }
 
 /* By rank, looked for from the end: most come in order. */
@@ -96,10 +226,55 @@ static void line_take(struct sched *s, struct line *l, int32_t i)
 	l->n--;
 }
 
+/* The best priority of a tenant's members, counted anew. */
+static void rank_tenant(struct sched *s, int32_t t)
+{
+	struct tenant *x = &s->tenant[t];
+	int32_t i = x->round.turn, best = INT32_MAX;
+
+	x->n_best = 0;
+	for (int32_t j = 0; j < x->round.n; j++, i = s->share[i].next) {
+		if (s->share[i].priority < best) {
+			best = s->share[i].priority;
+			x->n_best = 0;
+		}
+		x->n_best += s->share[i].priority == best;
+	}
+	s->share[t].priority = best;
+}
+
+/* The line of member m changed; before, it was in its round or not, with this priority. */
+static void line_changed(struct sched *s, int32_t m, bool was_in, int32_t priority)
+{
+	int32_t t = s->member[m].tenant, i = s->cfg.tenants + m;
+	struct tenant *x = &s->tenant[t];
+	bool is_in = s->member[m].line.n > 0;
+
+	if (is_in)
+		s->share[i].priority = s->seq[s->member[m].line.first].priority;
+	if (is_in && !was_in)
+		round_join(s, &x->round, i);
+	else if (was_in && !is_in)
+		round_leave(s, &x->round, i);
+	if (was_in && priority == s->share[t].priority)
+		x->n_best--;
+	if (is_in && x->n_best > 0 && s->share[i].priority == s->share[t].priority)
+		x->n_best++;
+	else if (x->n_best == 0 || (is_in && s->share[i].priority < s->share[t].priority))
+		rank_tenant(s, t);
+	if (x->round.n == 1 && is_in && !was_in)
+		round_join(s, &s->round, t);
+	else if (x->round.n == 0 && was_in)
+		round_leave(s, &s->round, t);
+}
+
 void queue_put(struct sched *s, int32_t i)
 {
 	struct seq *q = &s->seq[i];
+	struct member *m = &s->member[q->member];
 	struct tenant *t = &s->tenant[q->tenant];
+	bool was_in = m->line.n > 0;
+	int32_t priority = was_in ? s->seq[m->line.first].priority : 0;
 
 	q->state = SEQ_WAITING;
 	s->stats.waiting++;
@@ -108,18 +283,21 @@ void queue_put(struct sched *s, int32_t i)
 		line_put(s, &s->again, i);
 		return;
 	}
-	line_put(s, &t->line, i);
+	line_put(s, &m->line, i);
+	m->tokens += q->have;
+	t->n++;
 	t->tokens += q->have;
 	s->n_queued++;
 	s->queued_tokens += q->have;
-	if (t->line.n == 1)
-		round_join(s, q->tenant);
+	line_changed(s, q->member, was_in, priority);
 }
 
 void queue_take(struct sched *s, int32_t i)
 {
 	struct seq *q = &s->seq[i];
+	struct member *m = &s->member[q->member];
 	struct tenant *t = &s->tenant[q->tenant];
+	int32_t priority;
 
 	s->stats.waiting--;
 	s->stats.waiting_tokens -= q->have;
@@ -127,65 +305,32 @@ void queue_take(struct sched *s, int32_t i)
 		line_take(s, &s->again, i);
 		return;
 	}
-	line_take(s, &t->line, i);
+	priority = s->seq[m->line.first].priority;
+	line_take(s, &m->line, i);
+	m->tokens -= q->have;
+	t->n--;
 	t->tokens -= q->have;
 	s->n_queued--;
 	s->queued_tokens -= q->have;
-	if (t->line.n == 0)
-		round_leave(s, q->tenant);
+	line_changed(s, q->member, true, priority);
 }
 
-/* The first of the lines whose head has this priority and whose tenant owes nothing,
- * from the one whose turn it is; NONE, and in *rounds how many must pass until one has. */
-static int32_t spender(struct sched *s, int32_t priority, int64_t *rounds)
-{
-	int32_t t = s->turn;
-
-	*rounds = INT64_MAX;
-	for (int32_t j = 0; j < s->n_in_round; j++, t = s->tenant[t].next) {
-		const struct tenant *me = &s->tenant[t];
-		int64_t r;
-
-		if (s->seq[me->line.first].priority != priority)
-			continue;
-		if (me->deficit >= 0)
-			return t;
-		r = (-me->deficit + s->knobs.quantum - 1) / s->knobs.quantum;
-		if (r < *rounds)
-			*rounds = r;
-	}
-	return NONE;
-}
-
-/* Who is next: a preempted one; else of the best priority, tenants in turn by deficit round
- * robin.  Rounds in which nobody could spend are passed at once. */
+/* Who is next: a preempted one; else of the best priority, tenants in turn, and in a tenant its
+ * clients. */
 int32_t queue_head(struct sched *s)
 {
-	int32_t t = s->turn, priority = INT32_MAX;
-	int64_t rounds;
+	int32_t priority = INT32_MAX, i = s->round.turn;
 
 	if (s->again.first != NONE)
 		return s->again.first;
-	if (s->n_in_round == 0)
+	if (s->round.n == 0)
 		return NONE;
-	for (int32_t j = 0; j < s->n_in_round; j++, t = s->tenant[t].next)
-		if (s->seq[s->tenant[t].line.first].priority < priority)
-			priority = s->seq[s->tenant[t].line.first].priority;
-	t = spender(s, priority, &rounds);
-	if (t == NONE) {
-		s->turn = s->tenant[s->turn].next;
-		for (int32_t j = 0; j < s->cfg.tenants; j++) {
-			struct tenant *x = &s->tenant[j];
-
-			x->deficit += rounds * s->knobs.quantum;
-			if (x->deficit > s->knobs.quantum)
-				x->deficit = s->knobs.quantum;
-		}
-		t = spender(s, priority, &rounds);
-		assert(t != NONE);
-	}
-	s->turn = t;
-	return s->tenant[t].line.first;
+	for (int32_t j = 0; j < s->round.n; j++, i = s->share[i].next)
+		if (s->share[i].priority < priority)
+			priority = s->share[i].priority;
+	i = next_in(s, &s->round, priority);
+	i = next_in(s, &s->tenant[i].round, priority);
+	return s->member[i - s->cfg.tenants].line.first;
 }
 
 /* ---- names ------------------------------------------------------------------------------------- */

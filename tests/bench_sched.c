@@ -172,7 +172,7 @@ static void bench(int32_t rows, int32_t clients)
 			   .queue_requests = rows * 3, .queue_tokens = 1000000 },
 	};
 	const struct sched_port port = { NULL, port_reserve, port_release, port_emit };
-	const struct kv_config kc = { l.n_blocks, 0, 16, 0, { 1, 2 } };
+	const struct kv_config kc = { l.n_blocks, 0, 16, 0, { 1, 2 }, 3 };
 	struct sr_backend b = { 0 };
 	struct client *c = take((size_t)clients, sizeof(*c));
 	struct sr_row *row = take((size_t)rows, sizeof(*row));

@@ -1,4 +1,4 @@
-/* sched_world.h - a scheduler on the null device, with a clock by hand, four clients whose rings are
+/* sched_world.h - a scheduler on the null device, with a clock by hand, clients whose rings are
  * counted, and all events kept.  For test_sched.c,
  * test_sched_ends.c and test_limits.c.
  */
@@ -21,6 +21,7 @@
 
 #define VOCAB  97
 #define EVENTS 4096
+#define CLIENTS 10
 #define B      16
 
 struct client { int32_t room, reserved; };       /* records */
@@ -35,7 +36,7 @@ static struct {
 	struct sched_stats st;
 	uint64_t now;
 	int      lost_after;                     /* polls, then the device is lost; 0 = never */
-	struct client c[4];
+	struct client c[CLIENTS];
 	struct heard heard[EVENTS];
 	int      n_heard;
 } w;
@@ -96,7 +97,7 @@ static void set_up(void)
 {
 	memset(&w, 0, sizeof(w));
 	w.now = 1000;
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < CLIENTS; i++)
 		w.c[i].room = 100000;
 	w.cfg = (struct sched_config){
 		.limits = { .block_tokens = B, .n_blocks = 64, .seq_blocks = 32, .slots = 8, .rows = 8,
@@ -117,7 +118,7 @@ static int try_open(void)
 	const struct sr_model model = { .V = VOCAB, .L = 1, .G = 1, .E = 8 };
 	const struct sr_limits *lim = &w.cfg.limits;
 	struct kv_config kc = { .n_blocks = lim->n_blocks, .n_host = lim->n_host_blocks, .block_tokens = B,
-				.copies = lim->copies, .key = { 3, 4 } };
+				.copies = lim->copies, .key = { 3, 4 }, .n_owners = w.cfg.tenants };
 	char err[200];
 	int r;
 

@@ -412,7 +412,7 @@ static void sim_open(uint64_t seed)
 	sr_null_pace(paces[below(3)], paces[below(3)] / 50);
 	sim.ops = sr_null_ops();
 	struct kv_config kc = { sim.cfg.limits.n_blocks, sim.cfg.limits.n_host_blocks,
-				sim.cfg.limits.block_tokens, sim.cfg.limits.copies, { seed, ~seed } };
+				sim.cfg.limits.block_tokens, sim.cfg.limits.copies, { seed, ~seed }, sim.cfg.tenants };
 	assert(kv_create(&sim.kv, &kc) == 0);
 	assert(sim.ops->open(&sim.b, &model, NULL, &sim.cfg.limits, err, sizeof(err)) == 0);
 	assert(sched_create(&sim.s, &sim.cfg, sim.kv, sim.ops, sim.b, &port) == 0);
@@ -621,7 +621,7 @@ static void hall_open(const struct company *c)
 	sr_null_clock(sim_clock, NULL);
 	sr_null_pace(1, 0);
 	sim.ops = sr_null_ops();
-	assert_int_equal(kv_create(&sim.kv, &(struct kv_config){ c->n_blocks, 0, 16, 0, { 1, 2 } }), 0);
+	assert_int_equal(kv_create(&sim.kv, &(struct kv_config){ c->n_blocks, 0, 16, 0, { 1, 2 }, 1 }), 0);
 	assert_int_equal(sim.ops->open(&sim.b, &model, NULL, l, err, sizeof(err)), 0);
 	assert_int_equal(sched_create(&sim.s, &sim.cfg, sim.kv, sim.ops, sim.b, &port), 0);
 }

@@ -1,0 +1,318 @@
+/* LINK: core/kv.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c kernels/null/null.c -lxxhash */
+/* test_sched_share.c - what requests owe each other: prefixes computed once, equal shares for the
+ * clients of a tenant, places in the queue, cached blocks, and time.  All by numbers. */
+#include "tests/sched_world.h"
+
+/* ---- a prefix that is being computed ----------------------------------------------------------- */
+
+static void ask_shared(int client, uint64_t user_data, int32_t n_prompt, int32_t max_tokens, bool no_cache)
+{
+	struct sched_request q = request(user_data, n_prompt, max_tokens);
+
+	q.no_cache = no_cache;
+	assert_int_equal(sched_admit(w.s, &w.c[client], 0, &q, w.now), 0);
+}
+
+static void test_follow(void **state)
+{
+	static const struct {
+		const char *name;
+		int32_t chunk_max, n;     /* so many ask the same 100 ids at once */
+		bool    no_cache, off;
+		int32_t computed, held;
+	} cases[] = {
+		{ "in one step",                128, 4, false, false, 100 + 3 * 4, 3 },
+		{ "in three chunks of a leader", 32, 2, false, false, 100 + 4,     3 },
+		{ "asked not to share",         128, 4, true,  false, 400,         0 },
+		{ "the cache is off",           128, 4, false, true,  400,         0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		set_up();
+		w.cfg.limits.tokens = w.cfg.knobs.batch_tokens = 512;
+		w.cfg.knobs.chunk_max = cases[i].chunk_max;
+		w.cfg.knobs.no_prefix_cache = cases[i].off;
+		assert_int_equal(try_open(), 0);
+		for (int32_t k = 0; k < cases[i].n; k++)
+			ask_shared(k, (uint64_t)k, 100, 4, cases[i].no_cache);
+		until_idle();
+		print_message("  %s\n", cases[i].name);
+		assert_int_equal(w.st.prompt_computed, cases[i].computed);
+		assert_int_equal(w.st.held, cases[i].held);
+		for (int32_t k = 1; k < cases[i].n; k++)
+			for (int t = 0; t < 4; t++)
+				assert_int_equal(tokens_of((uint64_t)k), 4);
+		tear_down();
+	}
+}
+
+/* Who waits for a prefix keeps nobody else waiting, and survives whom it waits for. */
+static void test_follow_and_strangers(void **state)
+{
+	struct sched_request stranger;
+
+	(void)state;
+	set_up();
+	w.cfg.knobs.chunk_max = 32;
+	assert_int_equal(try_open(), 0);
+	ask_shared(0, 1, 320, 4, false);
+	ask_shared(1, 2, 320, 4, false);
+	stranger = request(3, 20, 1);
+	for (int i = 0; i < 20; i++)
+		ids[i] = i + 1;
+	assert_int_equal(admit(2, &stranger), 0);
+	step();
+	step();
+	assert_int_equal(end_of(3)->finish, SCHED_LENGTH);
+	assert_int_equal(w.st.last.rows, 2);            /* the leader and the stranger */
+	sched_cancel(w.s, &w.c[0], 1);
+	until_idle();
+	assert_int_equal(end_of(2)->finish, SCHED_LENGTH);
+	assert_int_equal(end_of(2)->computed + end_of(2)->cached, 320);
+	assert_in_range(end_of(2)->cached, 32, 64);
+	tear_down();
+}
+
+/* ---- shares ----------------------------------------------------------------------------------------- */
+
+/* Nine clients of one user: one has as many requests waiting as it can, eight have two each.  Each
+ * gets a ninth of the tokens, whatever its requests look like. */
+static void test_clients(void **state)
+{
+	static const struct { int32_t prompt, answer; } greedy[] = { { 20, 20 }, { 200, 10 }, { 10, 100 } };
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(greedy) / sizeof(greedy[0]); k++) {
+		uint64_t user_data = 1, served[9] = { 0 }, all = 0, least = UINT64_MAX;
+		int32_t live[9] = { 0 };
+
+		set_up();
+		w.cfg.limits.n_blocks = 400;
+		w.cfg.knobs.queue_tokens = 40000;
+		assert_int_equal(try_open(), 0);
+		for (int n = 0; n < 20000; n++) {
+			for (int c = 0; c < 9; c++) {
+				struct sched_request q = request(0, c ? 24 : greedy[k].prompt,
+								 c ? 16 + c : greedy[k].answer);
+
+				while ((c == 0 || live[c] < 3) && !sched_full(w.s, &w.c[c], 0, q.n_prompt)) {
+					q.user_data = user_data++;
+					assert_int_equal(sched_admit(w.s, &w.c[c], 0, &q, w.now), 0);
+					live[c]++;
+				}
+			}
+			w.now += 1000;
+			assert_true(sched_step(w.s, w.now) >= 0);
+			for (int i = 0; i < w.n_heard; i++) {
+				const struct sched_event *e = &w.heard[i].e;
+				int64_t c = w.heard[i].who - w.c;
+
+				served[c] += 1 + (e->finish ? (uint64_t)e->computed : 0);
+				live[c] -= e->finish != SCHED_MORE;
+				w.c[c].room = 100000;
+			}
+			w.n_heard = 0;
+		}
+		sched_check(w.s);
+		for (int c = 0; c < 9; c++)
+			all += served[c];
+		for (int c = 1; c < 9; c++)
+			least = served[c] < least ? served[c] : least;
+		print_message("  beside one of %d + %d tokens: the least of eight gets %.1f %% of its share\n",
+			      greedy[k].prompt, greedy[k].answer, 900.0 * (double)least / (double)all);
+		assert_true(all > 100000);
+		assert_true(least * 9 * 10 >= all * 9);
+		tear_down();
+	}
+}
+
+/* 500 prompts at once fit the default queue, of one client alone; and then others still get in. */
+static void test_queue(void **state)
+{
+	int n = 0;
+
+	(void)state;
+	set_up();
+	w.cfg.knobs.queue_requests = 4096;
+	w.cfg.knobs.queue_tokens = 1 << 20;
+	w.cfg.text_tokens = 1 << 21;
+	assert_int_equal(try_open(), 0);
+	while (!sched_full(w.s, &w.c[0], 0, 500)) {
+		struct sched_request q = request((uint64_t)n++, 500, 1);
+
+		assert_int_equal(sched_admit(w.s, &w.c[0], 0, &q, w.now), 0);
+	}
+	assert_in_range(n, (1 << 20) / 500 * 75 / 100, (1 << 20) / 500);
+	for (int c = 1; c < CLIENTS; c++) {             /* of the same user, and of others */
+		struct sched_request q = request(1, 500, 1);
+
+		for (uint64_t u = 0; u < 3; u++, q.user_data++) {
+			uint64_t tenant = c < 5 ? 0 : (uint64_t)c % 2 + 1;
+
+			assert_false(sched_full(w.s, &w.c[c], tenant, 500));
+			assert_int_equal(sched_admit(w.s, &w.c[c], tenant, &q, w.now), 0);
+		}
+	}
+	sched_check(w.s);
+	tear_down();
+}
+
+/* ---- room ------------------------------------------------------------------------------------------- */
+
+/* Two prompts of 10 blocks in a pool of 16: the second waits, or is let in with its first chunk. */
+static void test_first_chunk(void **state)
+{
+	static const struct { bool first_chunk; int32_t running; } cases[] = { { false, 1 }, { true, 2 } };
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		set_up();
+		w.cfg.limits.n_blocks = w.cfg.limits.seq_blocks = 16;
+		w.cfg.context = 256;
+		w.cfg.knobs.chunk_max = 16;
+		w.cfg.knobs.first_chunk = cases[i].first_chunk;
+		assert_int_equal(try_open(), 0);
+		ask(0, 1, 160, 20);
+		ask(0, 2, 160, 20);
+		step();
+		assert_int_equal(w.st.running, cases[i].running);
+		until_idle();
+		assert_int_equal(tokens_of(1), 20);
+		assert_int_equal(tokens_of(2), 20);
+		assert_int_equal(w.st.preemptions > 0, cases[i].first_chunk);
+		tear_down();
+	}
+}
+
+static int32_t text_of(int text, int32_t i)
+{
+	return (text * 37 + i * (text + 3)) % VOCAB;
+}
+
+static void serve(int client, uint64_t user_data, int text, int32_t n_prompt)
+{
+	struct sched_request q = request(user_data, n_prompt, 8);
+
+	for (int32_t i = 0; i < n_prompt; i++)
+		ids[i] = text_of(text, i);
+	q.no_cache = false;
+	while (sched_full(w.s, &w.c[client], (uint64_t)client, n_prompt))
+		step();
+	assert_int_equal(admit(client, &q), 0);
+}
+
+/* One tenant sends long prompts without end; the other's system prompt stays cached all the same,
+ * though it asks only now and then, as far as its floor goes: 8 blocks of 64. */
+static void test_floor(void **state)
+{
+	static const struct { const char *name; int32_t prompt, cached; int tenant, floods; } cases[] = {
+		{ "a flood by another tenant", 8 * B + 1, 8 * B, 1, 20 },
+		{ "a flood by its own",        8 * B + 1, 0,     0, 20 },
+		{ "of 24 blocks the first 8",  24 * B + 1, 8 * B, 1, 20 },
+		{ "a flood that does not end", 8 * B + 1, 0,     1, 60 },
+	};
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+		uint64_t u = 10;
+
+		set_up();
+		assert_int_equal(try_open(), 0);
+		serve(0, 1, 0, cases[k].prompt);
+		until_idle();
+		for (int i = 0; i < cases[k].floods; i++) {
+			serve(cases[k].tenant, u++, 1 + i % 30, 300);
+			serve(cases[k].tenant, u++, 31 + i % 30, 200);
+			step();
+			step();
+		}
+		until_idle();
+		serve(0, 2, 0, cases[k].prompt);
+		until_idle();
+		print_message("  %s\n", cases[k].name);
+		assert_int_equal(end_of(2)->cached, cases[k].cached);
+		tear_down();
+	}
+}
+
+/* ---- time ---------------------------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Six streams, and long prompts one after the other: 400 tokens of 100 us, on a device that takes
+ * 2 ms for any batch.  The streams' tokens come within the target; the prompts get the rest. */
+static void test_delay(void **state)
+{
+	static const struct { double target_ms; int32_t depth; double p50, p99, most; } cases[] = {
+		{ 0,  1, 2.0, 45, 50 },         /* no target: a prompt of 400 delays by itself */
+		{ 10, 1, 10,  10.2, 12 },
+		{ 10, 2, 10,  10.2, 12 },
+		{ 5,  2, 5,   5.2,  6 },
+	};
+	static double gap[60000];
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+		uint64_t last[8] = { 0 }, u = 100;
+		int n = 0, prompts = 0;
+
+		set_up();
+		w.cfg.limits.tokens = w.cfg.knobs.batch_tokens = w.cfg.knobs.chunk_max = 512;
+		w.cfg.limits.n_blocks = 400;
+		w.cfg.knobs.step_ns = (uint32_t)(cases[k].target_ms * 1e6);
+		sr_null_depth(cases[k].depth);
+		sr_null_pace(2000, 100);
+		assert_int_equal(try_open(), 0);
+		for (uint64_t i = 0; i < 6; i++)
+			ask(0, i, 10, 300);
+		for (bool over = false; !over; ) {
+			w.now += 20000;                 /* 50 turns a millisecond */
+			assert_true(sched_step(w.s, w.now) >= 0);
+			for (int j = 0; j < w.n_heard; j++) {
+				const struct sched_event *e = &w.heard[j].e;
+
+				if (e->user_data < 6 && last[e->user_data] && e->position > 60)
+					gap[n++] = (double)(w.now - last[e->user_data]) / 1e6;
+				if (e->user_data < 6)
+					last[e->user_data] = w.now;
+				else
+					prompts += e->finish != SCHED_MORE;
+				over |= e->finish != SCHED_MORE && e->user_data == 0;
+			}
+			w.n_heard = 0;
+			sched_stats(w.s, &w.st);
+			if (w.st.running + w.st.waiting < 7 && last[0])
+				ask(1, u++, 400, 1);
+		}
+		qsort(gap, (size_t)n, sizeof(gap[0]), by_value);
+		print_message("  target %4.0f ms, depth %d: %d prompts; between tokens p50 %.1f, p99 %.1f, most "
+			      "%.1f ms\n", cases[k].target_ms, cases[k].depth, prompts, gap[n / 2],
+			      gap[n * 99 / 100], gap[n - 1]);
+		assert_true(n > 1000 && prompts > 5);
+		if (cases[k].target_ms) {
+			assert_true(gap[n / 2] <= cases[k].p50 + 0.1);
+			assert_true(gap[n * 99 / 100] <= cases[k].p99 && gap[n - 1] <= cases[k].most);
+		} else {
+			assert_true(gap[n - 1] >= 40);
+		}
+		tear_down();
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_follow), cmocka_unit_test(test_follow_and_strangers),
+		cmocka_unit_test(test_clients), cmocka_unit_test(test_queue),
+		cmocka_unit_test(test_first_chunk), cmocka_unit_test(test_floor),
+		cmocka_unit_test(test_delay),
+	};
+
+	return cmocka_run_group_tests_name("sched_share", tests, NULL, NULL);
+}
