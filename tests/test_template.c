@@ -102,6 +102,8 @@ static void messages(void **state)
 		{ "\n\n{{ messages[0].content }}", "chat template, line 3: 'messages' is undefined" },
 		{ "{% include 'x' %}", "chat template, line 1: the tag 'include' is not known here" },
 		{ "{{ raise_exception('Roles must alternate') }}", "Roles must alternate" },
+		{ "{{ 0e0e-6666666666666666666666666666666666666666666666666666666e02 }}",
+		  "chat template, line 1: number '0e0e-66666666666666666666666666666666666' is too long" },
 		{ "{{ [1].append(2) }}", "chat template, line 1: list.append() is not allowed in a chat template" },
 	};
 	json_t *vars = json_object();

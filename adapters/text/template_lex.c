@@ -228,7 +228,7 @@ static void numeral(struct lexer *x, bool after_dot)
 	size_t k = 0, i = x->at;
 	struct token *t = add(x, T_INT);
 
-	for (; i < x->n && k < sizeof(buf) - 1; i++) {
+	for (; i < x->n && k < sizeof(buf) - 2; i++) {  /* an exponent takes two: its letter and sign */
 		char c = x->s[i];
 
 		if (c == '_' && i + 1 < x->n && digit(x->s[i + 1]))
@@ -250,7 +250,7 @@ static void numeral(struct lexer *x, bool after_dot)
 		t->f = strtod(buf, &end);
 	else
 		t->i = strtoll(buf, &end, 10);
-	if (*end || k == sizeof(buf) - 1 || (errno && t->kind == T_INT))
+	if (*end || k >= sizeof(buf) - 2 || (errno && t->kind == T_INT))
 		template_fail(x->j, -EINVAL, x->line, "number '%.40s' is too long", buf);
 	x->at = i;
 }
