@@ -31,6 +31,7 @@ static struct {
 	struct exchange *held[HELD];      /* /later and /stream wait here */
 	int n_held, n_handled, n_gone, n_done, last_status;
 	size_t last_in;
+	char last_peer[64];
 } app;
 
 static inline int app_head(void *ctx, const struct http_request *r, char *body, size_t cap,
@@ -82,8 +83,8 @@ static inline void app_gone(void *ctx, struct exchange *x)
 	app.n_gone++;
 }
 
-static inline void app_done(void *ctx, const struct http_request *r, int status, uint64_t ns,
-                            size_t in, size_t out)
+static inline void app_done(void *ctx, const struct http_request *r, const char *peer, int status,
+                            uint64_t ns, size_t in, size_t out)
 {
 	(void)ctx;
 	(void)ns;
@@ -92,6 +93,7 @@ static inline void app_done(void *ctx, const struct http_request *r, int status,
 	app.n_done++;
 	app.last_status = status;
 	app.last_in = in;
+	snprintf(app.last_peer, sizeof(app.last_peer), "%s", peer);
 }
 
 /* The app gives up what it holds (after server_abort and gone it holds nothing). */

@@ -2,6 +2,7 @@
 /* test_conn_limits.c - deadlines, limits, memory, drain and the end of connections. */
 #include <malloc.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "conn_rig.h"
 
@@ -66,6 +67,77 @@ static void test_stalled(void **state)
 	UNTIL(server_connections(server) == 0);
 	close(fd[0]);
 	close(fd[1]);
+	rig_close();
+}
+
+/* Who has said all and shuts its side still gets the whole of a large answer; nothing spins. */
+static void test_half_close(void **state)
+{
+	struct heard h = { 0 };
+	struct timespec a, b;
+	int fd;
+
+	(void)state;
+	rig_open(NULL);
+	fd = client();
+	SAY(fd, "GET /big HTTP/1.1\r\nHost: a\r\n\r\n");
+	UNTIL(app.n_handled == 1);
+	shutdown(fd, SHUT_WR);
+	turns(5);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
+	turns(50);                             /* nobody reads: nothing to do */
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
+	assert_true((b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000 < 25);
+	hear_end(&h, fd);
+	assert_true(h.n > 4u << 20);
+	UNTIL(server_connections(server) == 0);
+	assert_int_equal(app.n_gone, 0);
+	assert_int_equal(app.last_status, 200);
+	forget(&h);
+	close(fd);
+	rig_close();
+}
+
+/* A reader that takes a little now and then, so that something always moves, is cut off too. */
+static void test_trickle(void **state)
+{
+	const struct server_config cfg = { .send_ns = 100 * MS };
+	uint64_t begun = io_now();
+	char buf[512];
+	int fd;
+
+	(void)state;
+	rig_open(&cfg);
+	fd = client();
+	SAY(fd, "GET /big HTTP/1.1\r\nHost: a\r\n\r\n");
+	UNTIL(app.n_handled == 1);
+	while (server_connections(server) && io_now() - begun < 1500 * MS) {
+		turns(2);
+		recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+	}
+	assert_int_equal(server_connections(server), 0);
+	assert_true(io_now() - begun > 90 * MS);
+	close(fd);
+	rig_close();
+}
+
+/* The access log is told who asked. */
+static void test_peer(void **state)
+{
+	struct sockaddr_in own;
+	socklen_t n = sizeof(own);
+	char text[64];
+	int fd;
+
+	(void)state;
+	rig_open(NULL);
+	fd = client();
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&own, &n), 0);
+	SAY(fd, G "\r\n");
+	UNTIL(app.n_done == 1);
+	snprintf(text, sizeof(text), "127.0.0.1:%d", ntohs(own.sin_port));
+	assert_string_equal(app.last_peer, text);
+	close(fd);
 	rig_close();
 }
 
@@ -342,6 +414,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_deadlines), cmocka_unit_test(test_stalled),
+		cmocka_unit_test(test_half_close), cmocka_unit_test(test_trickle), cmocka_unit_test(test_peer),
 		cmocka_unit_test(test_steady_upload), cmocka_unit_test(test_full),
 		cmocka_unit_test(test_held_bytes), cmocka_unit_test(test_descriptors),
 		cmocka_unit_test(test_idle_memory), cmocka_unit_test(test_closed),

@@ -5,14 +5,15 @@
 #include <openssl/x509.h>
 #include <time.h>
 
+#include "adapters/http/tls.h"
 #include "conn_rig.h"
 
 /* ---- TLS ---------------------------------------------------------------------------------- */
 
-static char pem_dir[64], cert_file[96], key_file[96];
+static char pem_dir[64], cert_file[96], key_file[96], other_cert[96], other_key[96];
 
 /* A self-signed certificate for `name`, written as the operator would. */
-static void write_certificate(const char *name)
+static void write_pair(const char *name, const char *cert_to, const char *key_to)
 {
 	EVP_PKEY *key = EVP_EC_gen("P-256");
 	X509 *x = X509_new();
@@ -27,23 +28,31 @@ static void write_certificate(const char *name)
 	X509_NAME_add_entry_by_txt(who, "CN", MBSTRING_ASC, (const unsigned char *)name, -1, -1, 0);
 	X509_set_issuer_name(x, who);
 	assert_true(X509_sign(x, key, EVP_sha256()) > 0);
-	f = fopen(cert_file, "w");
+	f = fopen(cert_to, "w");
 	assert_true(f && PEM_write_X509(f, x) && !fclose(f));
-	f = fopen(key_file, "w");
+	f = fopen(key_to, "w");
 	assert_true(f && PEM_write_PrivateKey(f, key, NULL, NULL, 0, NULL, NULL) && !fclose(f));
 	X509_free(x);
 	EVP_PKEY_free(key);
 }
 
-static void rig_open_tls(uint64_t head_ns)
+static void write_certificate(const char *name)
+{
+	write_pair(name, cert_file, key_file);
+}
+
+static void rig_open_tls(uint64_t head_ns, int cert_reqs)
 {
 	const struct server_config cfg = { .certfile = cert_file, .keyfile = key_file, .head_ns = head_ns,
-	                                   .linger_ns = 50 * MS };
+	                                   .linger_ns = 50 * MS, .cert_reqs = cert_reqs,
+	                                   .cafile = cert_reqs ? cert_file : NULL };
 
 	strcpy(pem_dir, "/tmp/test_conn.XXXXXX");
 	assert_non_null(mkdtemp(pem_dir));
 	sprintf(cert_file, "%s/cert.pem", pem_dir);
 	sprintf(key_file, "%s/key.pem", pem_dir);
+	sprintf(other_cert, "%s/other.pem", pem_dir);
+	sprintf(other_key, "%s/other-key.pem", pem_dir);
 	write_certificate("first");
 	rig_open(&cfg);
 }
@@ -52,6 +61,8 @@ static void rig_close_tls(void)
 {
 	unlink(cert_file);
 	unlink(key_file);
+	unlink(other_cert);
+	unlink(other_key);
 	rmdir(pem_dir);
 	rig_close();
 }
@@ -106,7 +117,7 @@ static void test_tls(void **state)
 	int fd, n;
 
 	(void)state;
-	rig_open_tls(0);
+	rig_open_tls(0, 0);
 	SSL_CTX_set_alpn_protos(ctx, http11, sizeof(http11) - 1);
 	ssl = tls_client(ctx, &fd);
 	assert_int_equal(tls(ssl, CONNECT, NULL, 0), 1);
@@ -170,7 +181,7 @@ static void test_tls_big(void **state)
 	SSL *ssl;
 
 	(void)state;
-	rig_open_tls(0);
+	rig_open_tls(0, 0);
 	ssl = tls_client(ctx, &fd);
 	assert_int_equal(tls(ssl, CONNECT, NULL, 0), 1);
 	memset(body + n, 'z', 190000);
@@ -198,7 +209,7 @@ static void test_tls_hostile(void **state)
 	uint64_t end;
 
 	(void)state;
-	rig_open_tls(100 * MS);
+	rig_open_tls(100 * MS, 0);
 	fd = client();
 	SAY(fd, G "\r\n");
 	hear_end(&h, fd);
@@ -223,13 +234,60 @@ static void test_tls_hostile(void **state)
 	rig_close_tls();
 }
 
+/* --ssl-cert-reqs: whom each of its values lets in.  The CA is the server's own certificate. */
+static void test_client_certificates(void **state)
+{
+	enum who { NOBODY, KNOWN, STRANGER };
+	static const struct { int reqs; enum who who; bool in; } cases[] = {
+		{ 0, NOBODY, true }, { 0, STRANGER, true },
+		{ 1, NOBODY, true }, { 1, KNOWN, true }, { 1, STRANGER, false },
+		{ 2, NOBODY, false }, { 2, KNOWN, true }, { 2, STRANGER, false },
+	};
+	struct tls_context *none;
+	char err[256] = "";
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+		char buf[1024];
+		SSL *ssl;
+		int fd, n;
+
+		rig_open_tls(0, cases[i].reqs);
+		write_pair("stranger", other_cert, other_key);
+		if (cases[i].who != NOBODY) {
+			bool own = cases[i].who == KNOWN;
+
+			SSL_CTX_use_certificate_file(ctx, own ? cert_file : other_cert, SSL_FILETYPE_PEM);
+			SSL_CTX_use_PrivateKey_file(ctx, own ? key_file : other_key, SSL_FILETYPE_PEM);
+		}
+		ssl = tls_client(ctx, &fd);
+		n = tls(ssl, CONNECT, NULL, 0);        /* with TLS 1.3 a refusal comes after it */
+		if (n == 1)
+			tls(ssl, WRITE, (void *)(uintptr_t)(G "\r\n"), sizeof(G "\r\n") - 1);
+		n = tls(ssl, READ, buf, sizeof(buf) - 1);
+		buf[n > 0 ? n : 0] = 0;
+		if ((strstr(buf, "200 OK") != NULL) != cases[i].in || app.n_handled != cases[i].in)
+			fail_msg("--ssl-cert-reqs %d, case %zu: %s", cases[i].reqs, i, buf);
+		SSL_free(ssl);
+		SSL_CTX_free(ctx);
+		close(fd);
+		UNTIL(server_connections(server) == 0);
+		rig_close_tls();
+	}
+	assert_true(tls_context_create(&none, "c", "k", NULL, 2, err, sizeof(err)) < 0);
+	assert_non_null(strstr(err, "--ssl-ca-certs"));
+	assert_true(tls_context_create(&none, "c", "k", "a", 3, err, sizeof(err)) < 0);
+	assert_non_null(strstr(err, "0, 1 or 2"));
+}
+
 /* ---- all of it, on both loops --------------------------------------------------------------- */
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tls), cmocka_unit_test(test_tls_big),
-		cmocka_unit_test(test_tls_hostile),
+		cmocka_unit_test(test_tls_hostile), cmocka_unit_test(test_client_certificates),
 	};
 
 	return rig_run(tests, sizeof(tests) / sizeof(*tests));

@@ -20,6 +20,7 @@
 #define STUCK_NS (5 * 1000000000ull)         /* without progress while there is work */
 #define LOOK_NS  1000000000ull
 #define RETRY    "retry-after: 1\r\n"
+#define BODY_UNREAD 4096                     /* the most a route may be sent that reads none */
 
 enum { GET = 1, POST = 2 };
 
@@ -270,6 +271,12 @@ static int app_head(void *ctx, const struct http_request *r, char *body, size_t 
 	uint64_t tenant;
 
 	cors_headers(a->cors, r, false, extra, extra_cap);
+	if ((cors_preflight(a->cors, r) || (i < N_ROUTES && routes[i].kind < 0)) &&
+	    (r->chunked || r->content_length > BODY_UNREAD)) {  /* without a key, it costs no memory */
+		snprintf(body, cap, "{\"error\":{\"message\":\"This route takes no body.\",\"type\":"
+		         "\"BadRequestError\",\"param\":null,\"code\":413}}");
+		return 413;
+	}
 	if (cors_preflight(a->cors, r))
 		return 0;
 	if (auth_needed(a->auth) && !(i < N_ROUTES && routes[i].open) && !auth_check(a->auth, r, &tenant)) {
@@ -396,7 +403,7 @@ static void app_gone(void *ctx, struct exchange *x)
 		request_gone((struct request *)w);
 }
 
-static void app_done(void *ctx, const struct http_request *r, int status, uint64_t ns,
+static void app_done(void *ctx, const struct http_request *r, const char *peer, int status, uint64_t ns,
                      size_t bytes_in, size_t bytes_out)
 {
 	struct api *a = ctx;
@@ -406,7 +413,7 @@ static void app_done(void *ctx, const struct http_request *r, int status, uint64
 	if (a->cfg->disable_access_log || (i < N_ROUTES && !routes[i].counted && status < 400))
 		return;
 	/* No path that a client chose: only the names of routes. */
-	log_info("\"%s %s\" %d %zu bytes in %.1f ms",
+	log_info("%s - \"%s %s\" %d %zu bytes in %.1f ms", peer,
 	         method_of(r) == GET ? "GET" : method_of(r) == POST ? "POST" : "?",
 	         i < N_ROUTES ? routes[i].path : "(unknown)", status, bytes_out, (double)ns / 1e6);
 }

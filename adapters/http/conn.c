@@ -13,16 +13,19 @@
  *
  * Requests of one connection are served one after the other: while one is BUSY or SENDING
  * nothing is read, the peer's further bytes wait in the kernel, and only its going away is
- * watched for (a half-close counts as going: waiting for a write to fail would compute for
- * nobody).  Memory: struct conn for an idle connection; `in` grows while a request is read and
+ * watched for (while BUSY a half-close counts as going: waiting for a write to fail would compute
+ * for nobody; while SENDING all is computed, and who has said all may still listen).  Memory: struct conn for an idle connection; `in` grows while a request is read and
  * lives until it is answered; `out` holds what the socket did not take.
  *
  * Who frees: only conn_lose and conn_close end a connection, and only the loop's callbacks (event,
  * deadline, todo) and server_* call them.  What an exchange_* call finds broken is marked doomed
  * and buried by conn_todo, so the app is never called back from inside its own call.
  */
+#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -33,9 +36,24 @@
 static void on_event(struct io_watch *w, uint32_t events);
 static void on_deadline(struct io_timer *t);
 
-void conn_start(struct conn *c, struct server *s, int fd)
+static void write_peer(char *to, const struct sockaddr_storage *a)
+{
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)a;
+	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)a;
+	char text[INET6_ADDRSTRLEN] = "?";
+
+	if (a->ss_family == AF_INET && inet_ntop(AF_INET, &v4->sin_addr, text, sizeof(text)))
+		snprintf(to, PEER_TEXT, "%s:%u", text, ntohs(v4->sin_port));
+	else if (a->ss_family == AF_INET6 && inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof(text)))
+		snprintf(to, PEER_TEXT, "[%s]:%u", text, ntohs(v6->sin6_port));
+	else
+		snprintf(to, PEER_TEXT, "unix");
+}
+
+void conn_start(struct conn *c, struct server *s, int fd, const struct sockaddr_storage *peer)
 {
 	memset(c, 0, offsetof(struct conn, x));
+	write_peer(c->peer, peer);
 	c->x.live = c->x.open = false;
 	c->x.status = 0;
 	c->x.conn = c;
@@ -128,7 +146,7 @@ void conn_report(struct conn *c, int status)
 		return;
 	x->open = false;
 	if (app->done)
-		app->done(app->ctx, &x->r, status, io_now() - x->since, x->bytes_in, x->bytes_out);
+		app->done(app->ctx, &x->r, c->peer, status, io_now() - x->since, x->bytes_in, x->bytes_out);
 }
 
 /* The connection is over, whatever it was doing.  The loop's callbacks only. */
@@ -147,6 +165,7 @@ void conn_lose(struct conn *c)
 
 void conn_linger(struct conn *c)
 {
+	c->half = false;
 	conn_report(c, c->x.status ? c->x.status : 499);
 	in_free(c);
 	if (c->tls) {
@@ -176,6 +195,7 @@ void conn_finish(struct conn *c)
 	buf_free(&c->out);
 	buf_free(&c->plain);
 	c->out_at = c->out_end = c->seen = 0;
+	c->half = false;               /* the next read tells */
 	conn_enter(c, IDLE);
 	if (!c->pumping && (rest || (c->tls && tls_unread(c->tls))))
 		conn_soon(c);
@@ -441,8 +461,12 @@ void conn_settle(struct conn *c)
 		events |= IO_OUT;
 	else
 		c->send_by = 0;
+	if (c->half)
+		events = 0;            /* io_uring reports a half-close again and again: the timer looks */
 	if (c->send_by && (!at || c->send_by < at))
 		at = c->send_by;
+	if (c->half && (!at || c->look_at < at))
+		at = c->look_at;
 	io_watch_set(c->s->io, &c->watch, events);
 	if (at == c->armed)
 		return;
@@ -473,6 +497,27 @@ static void discard(struct conn *c)
 	}
 }
 
+/* The peer sends no more, while its answer is on the way.  Or it is gone: then sending fails, or
+ * send_by ends it. */
+static void half_closed(struct conn *c)
+{
+	c->half = true;
+	c->nap = NAP_MIN;
+	c->look_at = io_now() + c->nap;
+}
+
+static void look_again(struct conn *c, uint64_t now)
+{
+	size_t before = conn_unsent(c);
+
+	if (conn_flush(c) < 0)
+		c->doomed = true;
+	else if (!conn_unsent(c))
+		conn_finish(c);
+	c->nap = conn_unsent(c) < before ? NAP_MIN : c->nap < NAP_MAX ? c->nap * 2 : NAP_MAX;
+	c->look_at = now + c->nap;
+}
+
 static void on_event(struct io_watch *w, uint32_t events)
 {
 	struct conn *c = w->ctx;
@@ -490,8 +535,8 @@ static void on_event(struct io_watch *w, uint32_t events)
 	case SENDING:
 		if (!conn_unsent(c))
 			conn_finish(c);
-		else
-			c->doomed = events & IO_HUP;
+		else if (events & IO_HUP)
+			half_closed(c);
 		break;
 	case LINGER:
 		discard(c);
@@ -509,6 +554,8 @@ static void on_deadline(struct io_timer *t)
 	uint64_t now = io_now();
 
 	c->armed = 0;
+	if (c->half && now >= c->look_at)
+		look_again(c, now);
 	if (c->send_by && now >= c->send_by) {
 		c->doomed = true;
 	} else if (c->deadline && now >= c->deadline) {

@@ -34,8 +34,9 @@ struct conn_app {
 	/* The peer is gone, or was CONN_BEHIND bytes behind: cancel what runs for it. */
 	void (*gone)(void *ctx, struct exchange *x);
 	/* A request ended: for the access log and counters.  status 499: the peer left first.  Of a
-	 * request whose head was refused nothing is known: method and target are "-". */
-	void (*done)(void *ctx, const struct http_request *r, int status, uint64_t ns,
+	 * request whose head was refused nothing is known: method and target are "-".  peer: its
+	 * address and port, or "unix". */
+	void (*done)(void *ctx, const struct http_request *r, const char *peer, int status, uint64_t ns,
 	             size_t bytes_in, size_t bytes_out);
 };
 

@@ -5,6 +5,7 @@
 #define CONN_IMPL_H
 
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "conn.h"
 #include "tls.h"
@@ -12,10 +13,14 @@
 #define SECOND        1000000000ull
 #define IN_FIRST      2048u          /* bytes of the first read buffer; most requests fit */
 #define PROGRESS      (64u * 1024)   /* bytes of body that earn another body_ns */
+#define TAKEN         (16u * 1024)   /* bytes taken of an answer that earn another send_ns */
 #define PER_TURN      16             /* pipelined requests, and reads of one connection, per turn */
 #define ACCEPTS       64             /* connections accepted per turn */
 #define SEND_BUFFER   (256 * 1024)   /* SO_SNDBUF: a reader that is behind must be noticed */
 #define SCRATCH       (64u * 1024)
+#define NAP_MIN       (SECOND / 1000)
+#define NAP_MAX       (SECOND / 10)
+#define PEER_TEXT     56             /* "[" an IPv6 address "]:65535" */
 
 enum conn_state { HANDSHAKE, IDLE, HEAD, BODY, BUSY, SENDING, LINGER };
 
@@ -41,6 +46,7 @@ struct conn {
 	struct tls *tls;                  /* or NULL */
 	enum conn_state state;
 	bool open, doomed, pumping, keep_alive;
+	bool half;                        /* the peer sends no more, and may still read its answer */
 	struct conn_link idle, todo;      /* self-linked when in no list */
 	uint64_t deadline;                /* of the state; 0 = none */
 	uint64_t send_by;                 /* of the bytes in out; 0 = none */
@@ -55,7 +61,10 @@ struct conn {
 
 	struct conn_buf out;              /* what goes to the socket: sent up to out_at, to be sent */
 	size_t out_at, out_end;           /* up to out_end; behind it a head waits for its event */
+	size_t moved;                     /* bytes that went since send_by was set */
+	uint64_t look_at, nap;            /* half: when to try to send again; how long that was put off */
 	struct conn_buf plain;            /* with TLS: an answer before encryption */
+	char peer[PEER_TEXT];             /* "127.0.0.1:40000", for the access log */
 	struct exchange x;
 };
 
@@ -126,7 +135,8 @@ static inline struct conn *conn_of(struct conn_link *l, size_t offset)
 }
 
 /* conn.c */
-void conn_start(struct conn *c, struct server *s, int fd);  /* owns fd; may fail and close it */
+/* Owns fd; may fail and close it. */
+void conn_start(struct conn *c, struct server *s, int fd, const struct sockaddr_storage *peer);
 void conn_enter(struct conn *c, enum conn_state state);
 void conn_soon(struct conn *c);        /* conn_todo shall look at it */
 void conn_doom(struct conn *c);        /* conn_todo shall bury it */

@@ -55,13 +55,18 @@ int conn_flush(struct conn *c)
 		if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
 			return -errno;
 		if (n < 0) {
-			if (!c->send_by)
+			if (!c->send_by) {
 				c->send_by = io_now() + c->s->cfg.send_ns;
+				c->moved = 0;
+			}
 			return 0;
 		}
 		c->out_at += (size_t)n;
-		c->send_by = 0;
+		c->moved += (size_t)n;
+		if (c->moved >= TAKEN)  /* a byte now and then is no reading */
+			c->send_by = 0;
 	}
+	c->send_by = 0;
 	if (c->out_end == c->out.n)
 		c->out.n = c->out_at = c->out_end = 0;
 	return 0;

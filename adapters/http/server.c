@@ -45,7 +45,7 @@ static void turn_away(int fd)
 	close(fd);
 }
 
-static void conn_open(struct server *s, int fd)
+static void conn_open(struct server *s, int fd, const struct sockaddr_storage *peer)
 {
 	struct conn *c = conn_take(s);
 
@@ -56,7 +56,7 @@ static void conn_open(struct server *s, int fd)
 			turn_away(fd);
 		return;
 	}
-	conn_start(c, s, fd);
+	conn_start(c, s, fd, peer);
 }
 
 static void on_accept_again(struct io_timer *t)
@@ -91,10 +91,12 @@ static void no_descriptors(struct server *s)
 static void accept_some(struct server *s, int most)
 {
 	for (int i = 0; i < most; i++) {
-		int fd = accept4(s->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		struct sockaddr_storage peer = { .ss_family = AF_UNIX };
+		socklen_t n = sizeof(peer);
+		int fd = accept4(s->listen.fd, (struct sockaddr *)&peer, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0) {
-			conn_open(s, fd);
+			conn_open(s, fd, &peer);
 		} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
 			no_descriptors(s);
 			return;
