@@ -143,7 +143,10 @@ static const struct refusal {
 	{ ASK_COMPLETION, "{\"prompt\":\"\xff\"}", 400, FIELD, NULL, "unable to decode byte 0xff" },
 	{ ASK_COMPLETION, "{" P ",\"\\u0000\":1}", 400, FIELD, NULL, "NUL" },
 	{ ASK_COMPLETION, "{" P ",\"model\":\"m\\u0000\"}", 400, FIELD, "body.model", "NUL" },
-	{ ASK_COMPLETION, "{" P ",\"max_tokens\":99999999999999999999}", 400, FIELD, NULL, "too big" },
+	{ ASK_COMPLETION, "{" P ",\"max_tokens\":99999999999999999999}", 400, FIELD, "body.max_tokens", "an integer" },
+	{ ASK_COMPLETION, "{" P ",\"seed\":-9223372036854775809}", 400, FIELD, "body.seed", "an integer" },
+	{ ASK_COMPLETION, "{" P ",\"temperature\":1e999}", 400, FIELD, NULL, "real number overflow" },
+	{ ASK_COMPLETION, "{" P ",\"x\":99999999999999999999x}", 400, FIELD, NULL, "not valid JSON" },
 	{ ASK_COMPLETION, "{" P ",\"temperature\":1e999}", 400, FIELD, NULL, "not valid JSON" },
 	{ ASK_COMPLETION, "{" P ",\"temperature\":NaN}", 400, FIELD, NULL, "not valid JSON" },
 	/* model */
@@ -404,6 +407,108 @@ static void chats(void **state)
 	assert_true(chat_wants_parts("{% for c in message.content %}"));
 	assert_true(chat_wants_parts("{%- for c in m['content'] -%}"));
 	assert_false(chat_wants_parts("{% for m in messages %}{{ m.content }}{{ 'x' in m.content }}"));
+}
+
+/* Integers past 64 bits are read where nothing of ours is said by them, and strings are left alone. */
+static void wide_integers(void **state)
+{
+	struct out many = { 0 };
+	struct ask a;
+	json_t *v;
+	int i;
+
+	(void)state;
+	take(&a, ASK_COMPLETION, "{\"prompt\":\"\\\"18446744073709551616\\\\\",\"a\":18446744073709551615,"
+	     "\"b\":[-9223372036854775808,-9223372036854775809,1234567890123456789012.5,0.12345678901234567890123],"
+	     "\"c\":\"99999999999999999999\",\"seed\":9223372036854775807}");
+	assert_string_equal(a.prompt[0].text, "\"18446744073709551616\\");
+	assert_true(json_real_value(json_object_get(a.root, "a")) == 18446744073709551615.0);
+	v = json_object_get(a.root, "b");
+	assert_true(json_integer_value(json_array_get(v, 0)) == INT64_MIN);
+	assert_true(json_real_value(json_array_get(v, 1)) == -9223372036854775809.0);
+	assert_true(json_real_value(json_array_get(v, 2)) == 1234567890123456789012.5);
+	assert_string_equal(json_string_value(json_object_get(a.root, "c")), "99999999999999999999");
+	assert_true(a.seed == INT64_MAX);
+	ask_free(&a);
+	out_str(&many, "{\"prompt\":\"x\",\"y\":[");
+	for (i = 0; i < 10000; i++)
+		out_str(&many, "9999999999999999999,");  /* the shortest that grow */
+	out_str(&many, "1]}");
+	out_bytes(&many, "", 1);
+	take(&a, ASK_COMPLETION, many.p);
+	assert_int_equal(json_array_size(json_object_get(a.root, "y")), 10001);
+	ask_free(&a);
+	out_free(&many);
+}
+
+/* The arguments of a tool call are JSON in a string: they are held to the body's own bounds. */
+static void arguments_bomb(void **state)
+{
+	static const char head[] = "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":"
+	                           "[{\"function\":{\"name\":\"f\",\"arguments\":\"", tail[] = "\"}}]}]}";
+	static const struct { const char *unit; size_t n; bool ok; } cases[] = {
+		{ "[", 200, false }, { "1,", ASK_JSON_VALUES + 1, false }, { "1,", 1000, true },
+	};
+	const struct ask_limits l = limits();
+	struct problem p;
+	struct ask a;
+	size_t i, k;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct out o = { 0 };
+		int r;
+
+		out_str(&o, head);
+		out_str(&o, "[");
+		for (k = 0; k < cases[i].n; k++)
+			out_str(&o, cases[i].unit);
+		out_str(&o, "1]");
+		out_str(&o, tail);
+		r = ask_parse(&a, ASK_CHAT, o.p, o.n, &l, &p);
+		assert_int_equal(r, 0);
+		r = ask_prompts(&a, &l, &p);
+		assert_true((r == 0) == cases[i].ok);
+		if (r)
+			assert_non_null(strstr(p.message, "not valid JSON"));
+		ask_free(&a);
+		out_free(&o);
+	}
+}
+
+/* What an answer needs of its request stays; the rest, which may be large, does not. */
+static void slim(void **state)
+{
+	struct ask a;
+
+	(void)state;
+	take(&a, ASK_COMPLETION, "{\"prompt\":\"cab\",\"stop\":[\"x\",\"yz\"],\"user\":\"someone\",\"other\":[1,2],"
+	     "\"request_id\":\"me\",\"cache_salt\":\"s\"}");
+	ask_slim(&a);
+	assert_int_equal(json_object_size(a.root), 3);
+	assert_null(a.user);
+	assert_null(a.prompt[0].text);
+	assert_int_equal(a.prompt[0].ids.n, 2);
+	assert_string_equal(a.stop[1], "yz");
+	assert_string_equal(a.request_id, "me");
+	assert_string_equal(a.cache_salt, "s");
+	ask_free(&a);
+	take(&a, ASK_COMPLETION, "{\"prompt\":[\"cab\",\"d\"],\"echo\":true,\"other\":[1,2]}");
+	ask_slim(&a);
+	assert_int_equal(json_object_size(a.root), 1);
+	assert_string_equal(a.prompt[1].text, "d");
+	ask_free(&a);
+	take(&a, ASK_CHAT, "{" M "}");
+	ask_slim(&a);
+	assert_null(a.messages);
+	assert_null(a.prompt[0].own);
+	ask_free(&a);
+	take(&a, ASK_CHAT, "{" M ",\"return_prompt_text\":true,\"echo\":true}");
+	a.last_content = json_object_get(json_array_get(a.messages, 0), "content");
+	ask_slim(&a);
+	assert_string_equal(a.prompt[0].text, "user:hi;>");
+	assert_string_equal(json_string_value(a.last_content), "hi");
+	ask_free(&a);
 }
 
 static void deep_and_many(void **state)
@@ -715,7 +820,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(refused), cmocka_unit_test(accepted), cmocka_unit_test(bad_words),
-		cmocka_unit_test(chats), cmocka_unit_test(deep_and_many),
+		cmocka_unit_test(chats), cmocka_unit_test(deep_and_many), cmocka_unit_test(wide_integers),
+		cmocka_unit_test(arguments_bomb), cmocka_unit_test(slim),
 		cmocka_unit_test(completion_stream), cmocka_unit_test(completion_stream_usage),
 		cmocka_unit_test(completion_echo_logprobs), cmocka_unit_test(chat_stream),
 		cmocka_unit_test(whole_chat), cmocka_unit_test(errors),

@@ -141,7 +141,7 @@ static json_t *content(json_t *v, bool parts, bool tool)
 }
 
 /* Templates want arguments as an object; clients send the string that they were given. */
-static int calls(json_t *copy, json_t *list, size_t message, struct problem *p)
+static int calls(json_t *copy, json_t *list, size_t message, size_t *left, struct problem *p)
 {
 	json_t *call, *function, *v, *out = json_array(), *made;
 	size_t i;
@@ -159,7 +159,7 @@ static int calls(json_t *copy, json_t *list, size_t message, struct problem *p)
 		if (!json_string_length(v))
 			v = json_object();
 		else
-			v = json_loads(json_string_value(v), JSON_REJECT_DUPLICATES, NULL);
+			v = ask_json_within(json_string_value(v), json_string_length(v), left);
 		if (!v)
 			return problem_bad(p, NULL, "messages[%zu].tool_calls[%zu].function.arguments is not "
 			                   "valid JSON.", message, i);
@@ -173,7 +173,7 @@ static int conversation(const struct ask *a, const struct ask_limits *l, json_t 
 	static const char *const kept[] = { "name", "tool_call_id", "reasoning", "tools" };
 	json_t *m, *v, *copy;
 	const char *role;
-	size_t i, k;
+	size_t i, k, left = ASK_JSON_VALUES;  /* of all arguments together */
 
 	json_array_foreach(a->messages, i, m) {
 		role = json_string_value(json_object_get(m, "role"));
@@ -193,7 +193,7 @@ static int conversation(const struct ask *a, const struct ask_limits *l, json_t 
 			json_object_set(copy, "reasoning_content", v);
 		}
 		v = json_object_get(m, "tool_calls");
-		if (json_is_array(v) && json_array_size(v) && calls(copy, v, i, p) < 0)
+		if (json_is_array(v) && json_array_size(v) && calls(copy, v, i, &left, p) < 0)
 			return -1;
 	}
 	return 0;

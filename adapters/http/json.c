@@ -3,12 +3,16 @@
  * Refused besides what is not JSON: duplicate keys, lone surrogates, wrong UTF-8, NUL in a key.
  * A NUL in a text is a character like others; where a word is expected, fields.c refuses it.
  */
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "openai.h"
 
-/* One look at each byte: brackets and commas outside of strings. */
-static int bounds(const char *s, size_t n, struct problem *p)
+#define FLAGS (JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL)
+
+/* One look at each byte: brackets and commas outside of strings.  How many values there are. */
+static int bounds(const char *s, size_t n, size_t most, size_t *count, struct problem *p)
 {
 	size_t i, values = 1;
 	int depth = 0;
@@ -29,26 +33,82 @@ static int bounds(const char *s, size_t n, struct problem *p)
 			depth--;
 			break;
 		case ',':
-			if (++values > ASK_JSON_VALUES)
-				return problem_field(p, "", "The JSON body has more than %u values.",
-				                     ASK_JSON_VALUES);
+			values++;
 			break;
 		}
+		if (values > most)
+			return problem_field(p, "", "The JSON body has more than %u values.",
+			                     ASK_JSON_VALUES);
 	}
+	*count = values;
 	return 0;
+}
+
+/* JSON's integers have no end, jansson's have 64 bits.  A copy in which those that do not fit (the
+ * maximum of a uint64 in a tool's schema) are written as reals; no field of ours may be so large. */
+static json_t *load_wide(const char *s, size_t n, json_error_t *e)
+{
+	char *copy = malloc(n + n / 8 + 4), *to = copy, *end;  /* 2 more for 19 digits and a comma */
+	bool quoted = false;
+	json_t *v;
+
+	if (!copy)
+		return NULL;
+	for (size_t i = 0, from; i < n;) {
+		from = i;
+		if (quoted || !strchr("-0123456789", s[i]) || !s[i]) {
+			if (quoted && s[i] == '\\' && i + 1 < n)
+				*to++ = s[i++];
+			else if (s[i] == '"')
+				quoted = !quoted;
+			*to++ = s[i++];
+			continue;
+		}
+		while (i < n && s[i] && strchr("+-.eE0123456789", s[i]))
+			*to++ = s[i++];
+		errno = 0;
+		*to = 0;                      /* so that strtoll ends with the number */
+		if (i - from >= 19 && (strtoll(to - (i - from), &end, 10), errno == ERANGE) && end == to) {
+			*to++ = 'e';
+			*to++ = '0';
+		}
+	}
+	v = json_loadb(copy, (size_t)(to - copy), FLAGS, e);
+	free(copy);
+	return v;
+}
+
+static json_t *load(const char *s, size_t n, json_error_t *e)
+{
+	json_t *v = json_loadb(s, n, FLAGS, e);
+
+	return v || json_error_code(e) != json_error_numeric_overflow ? v : load_wide(s, n, e);
+}
+
+json_t *ask_json_within(const char *s, size_t n, size_t *left)
+{
+	struct problem unused;
+	json_error_t e;
+	size_t values;
+
+	if (bounds(s, n, *left, &values, &unused) < 0)
+		return NULL;
+	*left -= values;
+	return load(s, n, &e);
 }
 
 int ask_json(json_t **out, const char *body, size_t n, struct problem *p)
 {
 	json_error_t e;
+	size_t values;
 	char at[32];
 
 	*out = NULL;
 	if (!n)
 		return problem_field(p, "", "The request has no body: a JSON object is required.");
-	if (bounds(body, n, p) < 0)
+	if (bounds(body, n, ASK_JSON_VALUES, &values, p) < 0)
 		return -1;
-	*out = json_loadb(body, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+	*out = load(body, n, &e);
 	if (!*out) {
 		snprintf(at, sizeof(at), "%d", e.position > 0 ? e.position : 0);
 		return problem_field(p, at, "The body is not valid JSON: %s (line %d, column %d).",

@@ -439,6 +439,41 @@ int ask_parse(struct ask *a, enum ask_kind kind, const char *body, size_t n,
 	return ask_sampling(a, l, p);
 }
 
+void ask_slim(struct ask *a)
+{
+	static const char *const kept[] = { "stop", "request_id", "cache_salt" };
+	json_t *small = json_object();
+	bool ok = small != NULL;
+	size_t i;
+	int k;
+
+	for (i = 0; ok && i < sizeof(kept) / sizeof(kept[0]); i++)
+		if (json_object_get(a->root, kept[i]))
+			ok = !json_object_set(small, kept[i], json_object_get(a->root, kept[i]));
+	if (ok && a->echo && json_object_get(a->root, "prompt"))
+		ok = !json_object_set(small, "prompt", json_object_get(a->root, "prompt"));
+	if (ok && a->last_content)
+		ok = !json_object_set(small, "content", a->last_content);
+	if (!ok) {                            /* short of memory: then it all goes with the answer */
+		json_decref(small);
+		return;
+	}
+	json_decref(a->root);
+	a->root = small;
+	a->messages = a->tools = a->documents = a->template_kwargs = a->bad_words = NULL;
+	a->chat_template = a->reasoning_effort = a->model = a->user = a->suffix = a->truncation_side = NULL;
+	for (k = 0; k < a->n_prompts; k++) {
+		struct prompt *q = &a->prompt[k];
+
+		if (q->own ? a->return_prompt_text : a->echo)
+			continue;
+		free(q->own);
+		q->own = NULL;
+		q->text = NULL;
+		q->n_text = 0;
+	}
+}
+
 void ask_free(struct ask *a)
 {
 	int i;

@@ -25,7 +25,8 @@ struct template;
 #define ASK_CHOICES    1024     /* prompts times n (vLLM: n up to 16384) */
 #define ASK_BAD_WORDS  128
 #define ASK_JSON_DEPTH 128
-#define ASK_JSON_VALUES (4u << 20) /* numbers, strings, ..: bounds what a body may cost in memory */
+#define ASK_JSON_VALUES (2u << 20) /* numbers, strings, ..: bounds what a body may cost in memory */
+#define ASK_TEXT_BYTES (4u << 20) /* of a text that is tokenized to its end, however many tokens */
 #define ASK_ID_BYTES   256      /* of a request id */
 
 /* What generation_config.json says, NAN or -1 = nothing. */
@@ -100,10 +101,15 @@ struct ask {
 int  ask_parse(struct ask *a, enum ask_kind kind, const char *body, size_t n,
                const struct ask_limits *l, struct problem *p);
 int  ask_prompts(struct ask *a, const struct ask_limits *l, struct problem *p);
+/* All is checked and tokenized: gives back what no answer needs, most of a large request.  Then the
+ * strings of `a` are NULL but for stop, request_id, cache_salt, last_content and prompts to echo. */
+void ask_slim(struct ask *a);
 void ask_free(struct ask *a);
 
 /* Parts of them, in files of their own. */
 int  ask_json(json_t **out, const char *body, size_t n, struct problem *p);        /* json.c */
+/* JSON in a string of the body: NULL if it is none, or has more values than *left, which it lowers. */
+json_t *ask_json_within(const char *s, size_t n, size_t *left);
 int  ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p);   /* sampling.c */
 int  ask_render(struct ask *a, const struct ask_limits *l, struct problem *p);     /* chat.c */
 int  ask_messages(struct ask *a, json_t *messages, struct problem *p);             /* chat.c: shape only */

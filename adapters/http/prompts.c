@@ -30,6 +30,12 @@ static int encode(const struct ask *a, const struct ask_limits *l, struct prompt
 	size_t cap = q->n_text / 3 + 64;
 	int64_t n;
 
+	/* What cannot fit, even if normalizing makes it four times shorter, costs no time. */
+	if (!all && a->truncate == ASK_NONE && q->n_text / 4 / sr_text_longest(l->text) > (size_t)l->context)
+		return too_long(l, (uint32_t)l->context + 1, p);
+	if (all && q->n_text > ASK_TEXT_BYTES)
+		return problem_bad(p, "prompt", "The text is %zu bytes long; at most %u are tokenized to "
+		                   "their end.", q->n_text, ASK_TEXT_BYTES);
 	if (limit && cap > limit + 1)
 		cap = limit + 1;
 	for (;;) {

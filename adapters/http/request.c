@@ -150,6 +150,7 @@ static void prepare(struct request *r)
 		if (r->ask.echo && json_is_string(v) &&
 		    !strcmp(json_string_value(json_object_get(m, "role")), r->limits.response_role))
 			r->ask.last_content = v;
+		ask_slim(&r->ask);
 	}
 	clock_gettime(CLOCK_MONOTONIC, &b);
 	shared_add(r->api->shared->tokenize_ns, (uint64_t)((b.tv_sec - a.tv_sec) * 1000000000ll +
@@ -331,6 +332,8 @@ static void work_done(struct work *w)
 	struct request *r = (struct request *)w;
 
 	r->preparing = false;
+	free(r->body);
+	r->body = NULL;
 	start(r);
 }
 
@@ -403,8 +406,10 @@ void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const 
 		r->body_n = h->body.n;
 		r->work = (struct work){ .run = work_run, .done = work_done, .bytes = h->body.n };
 		r->preparing = true;
-		if (r->body)
+		if (r->body) {
 			memcpy(r->body, h->body.s, h->body.n);
+			exchange_drop_body(x);
+		}
 		if (!r->body || workers_give(a->workers, &r->work) < 0) {
 			r->preparing = false;
 			unavailable(r, "Too many long requests are waiting. Try again later.");
@@ -578,6 +583,10 @@ static void failed(struct request *r, int finish)
 		break;
 	case -EMSGSIZE:
 		problem_bad(&p, NULL, "The request is larger than the daemon's rings take.");
+		break;
+	case -E2BIG:
+		problem_bad(&p, NULL, "The request's lists (logit_bias, allowed_token_ids, bad_words) are "
+		            "larger than a batch holds.");
 		break;
 	case -ETIME:
 		problem_set(&p, 504, "GatewayTimeoutError", NULL, "The request's deadline has passed.");

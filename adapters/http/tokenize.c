@@ -130,7 +130,8 @@ void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind, const
 		return;
 	}
 	memcpy(c->body, h->body.s, h->body.n);
-	if (h->body.n <= PREPARE_HERE) {
+	exchange_drop_body(x);
+	if (c->body_n <= PREPARE_HERE) {
 		run(&c->work);
 		tokenize_done(&c->work);
 		return;

@@ -2,6 +2,7 @@
 #include "worker.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #define THREADS_MAX 8
+#define TRIM_BYTES  (1u << 20)
 
 struct list { struct work *first, **end; };
 
@@ -60,6 +62,8 @@ static void *worker(void *arg)
 			break;
 		pthread_mutex_unlock(&p->lock);
 		w->run(w);
+		if (w->bytes > TRIM_BYTES)    /* a tree of JSON lay all over this thread's heap */
+			malloc_trim(0);
 		pthread_mutex_lock(&p->lock);
 		list_add(&p->finished, w);
 		if (write(p->ready.fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
