@@ -1,0 +1,184 @@
+/* LINK: adapters/http/auth.c adapters/http/http.c -ljansson -lcrypto */
+/* test_auth.c - which keys are let in, from where they come, and what a new key file changes;
+ * which headers cross-origin requests are answered with.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "adapters/http/auth.h"
+
+static char file[64];
+
+static struct http_request asking(const char *name, const char *value)
+{
+	struct http_request r = { .method = { "OPTIONS", 7 }, .n_headers = 1 };
+
+	r.header[0] = (struct http_header){ { name, strlen(name) }, { value, strlen(value) } };
+	return r;
+}
+
+static void write_keys(const char *text)
+{
+	FILE *f = fopen(file, "w");
+
+	assert_true(f && fputs(text, f) >= 0 && !fclose(f));
+}
+
+static bool let_in(const struct auth *a, const char *authorization, uint64_t *tenant)
+{
+	struct http_request r = asking("authorization", authorization);
+
+	return auth_check(a, &r, tenant);
+}
+
+static void keys(void **state)
+{
+	static const struct { const char *given; bool in; } cases[] = {
+		{ "Bearer one", true }, { "bearer one", true }, { "BEARER   two", true },
+		{ "Bearer from-vllm", true }, { "Bearer from-slipring", true }, { "Bearer filed", true },
+		{ "Bearer named", true }, { "Bearer one ", false }, { "Bearer ONE", false },
+		{ "Bearer on", false }, { "Bearer onee", false }, { "Bearer one,two", false },
+		{ "Bearer alice", false }, { "Bearer #", false }, { "Bearer", false }, { "Bearer ", false },
+		{ "Basic one", false }, { "one", false }, { "", false },
+	};
+	struct config c = { .api_key = { "one", "two", "" }, .n_api_keys = 3, .api_key_file = file };
+	struct http_request nothing = { .n_headers = 0 };
+	uint64_t tenant, alice;
+	char err[256] = "";
+	struct auth *a;
+	size_t i;
+
+	(void)state;
+	setenv("VLLM_API_KEY", "from-vllm", 1);
+	setenv("SLIPRING_API_KEY", "from-slipring", 1);
+	write_keys("# keys\n\nfiled\r\nnamed alice\nalso\talice  \n");
+	if (auth_create(&a, &c, err, sizeof(err)))
+		fail_msg("%s", err);
+	unsetenv("VLLM_API_KEY");
+	unsetenv("SLIPRING_API_KEY");
+	assert_true(auth_needed(a));
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		if (let_in(a, cases[i].given, &tenant) != cases[i].in)
+			fail_msg("\"%s\": %d", cases[i].given, !cases[i].in);
+	assert_false(auth_check(a, &nothing, &tenant));
+
+	/* keys of one name are one tenant; keys without a name are nobody in particular */
+	assert_true(let_in(a, "Bearer named", &alice) && alice);
+	assert_true(let_in(a, "Bearer also", &tenant) && tenant == alice);
+	assert_true(let_in(a, "Bearer filed", &tenant) && !tenant);
+
+	/* a new file: what is gone is refused, what the flags said stays */
+	write_keys("fresh bob\n");
+	assert_int_equal(auth_reload(a, err, sizeof(err)), 0);
+	assert_true(let_in(a, "Bearer fresh", &tenant) && tenant && tenant != alice);
+	assert_false(let_in(a, "Bearer filed", &tenant));
+	assert_true(let_in(a, "Bearer one", &tenant));
+	auth_free(a);
+}
+
+static void wrong_files(void **state)
+{
+	static char longest[5000];
+	static const struct { const char *text, *says; } cases[] = {
+		{ "", "holds no key" }, { "# only words\n\n", "holds no key" },
+		{ "good\nkey name more\n", "line 2" }, { longest, "line 1: longer" },
+	};
+	struct config c = { .api_key_file = file };
+	uint64_t tenant;
+	char err[256] = "";
+	struct auth *a;
+	size_t i;
+
+	(void)state;
+	memset(longest, 'k', sizeof(longest) - 1);
+	write_keys("good\n");
+	assert_int_equal(auth_create(&a, &c, err, sizeof(err)), 0);
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		write_keys(cases[i].text);
+		assert_true(auth_reload(a, err, sizeof(err)) < 0);
+		if (!strstr(err, cases[i].says) || !strstr(err, file))
+			fail_msg("%s", err);
+		assert_true(let_in(a, "Bearer good", &tenant));  /* the old keys stay */
+		assert_false(let_in(a, "Bearer key", &tenant));
+	}
+	unlink(file);
+	assert_true(auth_reload(a, err, sizeof(err)) < 0 && let_in(a, "Bearer good", &tenant));
+	auth_free(a);
+	assert_true(auth_create(&a, &c, err, sizeof(err)) < 0);
+	assert_null(a);
+
+	c.api_key_file = NULL;                 /* no keys anywhere: nobody is asked */
+	assert_int_equal(auth_create(&a, &c, err, sizeof(err)), 0);
+	assert_false(auth_needed(a));
+	assert_true(let_in(a, "Bearer anything", &tenant) && !tenant);
+	auth_free(a);
+}
+
+static void cross_origin(void **state)
+{
+	static const struct { const char *origins; bool credentials; const char *origin, *lines; } cases[] = {
+		{ "[\"*\"]", false, "https://a", "access-control-allow-origin: *\r\n" },
+		{ "*", false, "https://a", "access-control-allow-origin: *\r\n" },
+		{ "[\"*\"]", true, "https://a", "access-control-allow-origin: https://a\r\nvary: Origin\r\n"
+		  "access-control-allow-credentials: true\r\n" },
+		{ "[\"https://a\",\"https://b\"]", false, "https://b",
+		  "access-control-allow-origin: https://b\r\nvary: Origin\r\n" },
+		{ "[\"https://a\"]", false, "https://a.evil", "" },
+		{ "[\"https://a\"]", true, "https://", "" },
+	};
+	static const char *const wrong[] = { "[1]", "[\"a\\r\\nSet-Cookie: x\"]", "{}", "[" };
+	struct http_request r;
+	struct cors *c;
+	char err[256], lines[1024];
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char *origins = strdup(cases[i].origins);
+		struct config cfg = { .allowed_origins = origins, .allow_credentials = cases[i].credentials };
+
+		assert_int_equal(cors_create(&c, &cfg, err, sizeof(err)), 0);
+		r = asking("origin", cases[i].origin);
+		cors_headers(c, &r, false, lines, sizeof(lines));
+		assert_string_equal(lines, cases[i].lines);
+		assert_false(cors_preflight(c, &r));
+		r.header[r.n_headers++] = (struct http_header){ { "access-control-request-method", 29 },
+		                                                { "POST", 4 } };
+		assert_true(cors_preflight(c, &r));
+		cors_headers(c, &r, true, lines, sizeof(lines));
+		assert_true(!!strstr(lines, "access-control-allow-methods: GET, POST, OPTIONS") ==
+		            !!cases[i].lines[0]);
+		cors_headers(c, &r, true, lines, 60);  /* no room: no half of a line */
+		assert_true(!lines[0] || !strcmp(lines + strlen(lines) - 2, "\r\n"));
+		cors_free(c);
+		free(origins);
+	}
+	for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		char *origins = strdup(wrong[i]);
+		struct config cfg = { .allowed_origins = origins };
+
+		assert_true(cors_create(&c, &cfg, err, sizeof(err)) < 0);
+		assert_non_null(strstr(err, "--allowed-origins"));
+		free(origins);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(keys), cmocka_unit_test(wrong_files), cmocka_unit_test(cross_origin),
+	};
+	int failed;
+
+	sprintf(file, "/tmp/test_auth.%d", (int)getpid());
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	unlink(file);
+	return failed;
+}
