@@ -25,7 +25,8 @@
 
 #define HANDSHAKE_NS 1000000000ull
 #define SPIN_US      50           /* of sr_wait(), unless the options say otherwise */
-#define LOOK_EVERY   1024         /* empty polls between two looks at the socket */
+#define CLOCK_EVERY 16                        /* empty polls, until the clock is read */
+#define SILENCE_NS  20000000ull               /* then the kernel is asked if the daemon lives */
 #define SEALS        (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 struct sr_conn {
@@ -37,6 +38,7 @@ struct sr_conn {
 	uint64_t spin_ns, nonce;
 	uint32_t live;                    /* submitted, END not yet read */
 	uint32_t empty;                   /* polls in a row that found nothing */
+	uint64_t silent;                  /* since when, or when the kernel was last asked */
 	bool over;                        /* the daemon is gone */
 
 	/* The arena in bytes since the beginning: spans lie in [left, put), at offset % size. */
@@ -258,13 +260,14 @@ int sr_fd(const struct sr_conn *c) { return c->fd; }
 
 /* ---- is it still there? ---------------------------------------------------------------------- */
 
-/* A daemon that stops says so in its epoch; one that is killed closes the socket. */
+/* A daemon that stops says so in its epoch; one that is killed closes the socket.  Either comes
+ * after all that it put, so who hears of the end looks into the ring once more (acquire). */
 static int alive(struct sr_conn *c, bool ask_kernel)
 {
 	const struct sr_down *down = (const void *)c->down;
 	char byte;
 
-	if (!c->over && atomic_load_explicit(&down->epoch, memory_order_relaxed) != c->model.epoch)
+	if (!c->over && atomic_load_explicit(&down->epoch, memory_order_acquire) != c->model.epoch)
 		c->over = true;
 	if (!c->over && ask_kernel) {
 		ssize_t n = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -428,10 +431,21 @@ int sr_cancel(struct sr_conn *c, uint32_t ticket)
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* Nothing was there: say so, or that nothing will come. */
+/* Nothing was there: say so, or that nothing will come.  The kernel is asked only after a
+ * silence, so that a client that polls while tokens come makes no system call for them. */
 static int nothing(struct sr_conn *c)
 {
-	return alive(c, ++c->empty % LOOK_EVERY == 0);
+	uint64_t now;
+
+	if (++c->empty % CLOCK_EVERY)
+		return alive(c, false);
+	now = now_ns();
+	if (c->empty == CLOCK_EVERY)
+		c->silent = now;
+	if (now - c->silent < SILENCE_NS)
+		return alive(c, false);
+	c->silent = now;
+	return alive(c, true);
 }
 
 int sr_poll(struct sr_conn *c, struct sr_record *out, unsigned max)
@@ -439,10 +453,14 @@ int sr_poll(struct sr_conn *c, struct sr_record *out, unsigned max)
 	unsigned n = 0;
 	int e = 0;
 
-	while (n < max && (e = sr_ring_take(&c->tokens, &out[n])) == 1)
-		c->live -= out[n++].kind == SR_END && c->live > 0;
+	do {
+		while (n < max && (e = sr_ring_take(&c->tokens, &out[n])) == 1)
+			c->live -= out[n++].kind == SR_END && c->live > 0;
+		if (!n && (e < 0 || !max))
+			return e;
+	} while (!n && (e = nothing(c)) < 0 && sr_ring_ready(&c->tokens)); /* put before the end */
 	if (!n)
-		return e < 0 ? e : max ? nothing(c) : 0;
+		return e;
 	c->empty = 0;
 	sr_ring_done(&c->tokens);
 	wake(c);
@@ -508,7 +526,9 @@ static int look(struct sr_conn *c, int what)
 		if (!c->refused || c->requests.left - c->blocker - 1 <= c->requests.mask)
 			have |= SR_WAIT_ROOM;
 	}
-	return have ? have : alive(c, false);
+	if (have || alive(c, false) == 0)
+		return have;
+	return what & SR_WAIT_TOKENS && sr_ring_ready(&c->tokens) ? SR_WAIT_TOKENS : -ECONNRESET;
 }
 
 /* Order (wire.h, Signals): empty the socket, arm, fence F1, look; then the caller sleeps. */
