@@ -6,6 +6,7 @@
 #	make check      the test suite alone: no set-up
 #	make sanitize   the unit tests again, under AddressSanitizer and UBSan
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
+#	make spin, sim, hostile, bench-host, bench-ring      what docs/proof.md is about
 #	make bench      speed against the machine's own limits
 #	make install    PREFIX=/usr DESTDIR=
 #
@@ -207,6 +208,26 @@ fuzz:
 
 bench: $(BENCHES:%=$(BUILD)/tests/%) all
 	for b in $(BENCHES); do $(BUILD)/tests/$$b || exit 1; done
+
+# ---- proof: docs/proof.md -----------------------------------------------------------------------
+
+SEEDS ?= 300
+FIRST ?= 1
+KILLS ?= 100000
+
+.PHONY: spin sim hostile bench-host bench-ring
+spin:
+	tests/spin/run.sh $(BUILD)/spin
+
+sim: $(BUILD)/tests/test_sim
+	SLIPRING_FIRST=$(FIRST) SLIPRING_SEEDS=$(SEEDS) $<
+
+hostile: $(BUILD)/tests/test_hostile
+	SLIPRING_KILLS=$(KILLS) $<
+
+bench-host bench-ring: bench-%: $(BUILD)/tests/bench_%
+	@mkdir -p $(BUILD)/bench
+	$< $(BUILD)/bench/$*.jsonl
 
 clean:
 	rm -rf build
