@@ -41,6 +41,7 @@ struct config {
 	int64_t  kv_cache_memory_bytes;       /* 0 = by the plan */
 	int64_t  num_gpu_blocks_override;     /* 0 = none */
 	int      block_size;                  /* 16 */
+	double   kv_offloading_size;          /* GiB of host memory for evicted blocks; 0 = none */
 	const char *kv_cache_dtype;           /* auto */
 	bool     enable_prefix_caching;       /* true */
 	enum config_scope prefix_cache_scope; /* uid */
@@ -52,6 +53,7 @@ struct config {
 	int64_t  long_prefill_token_threshold;/* 0 = off */
 	bool     enable_chunked_prefill;      /* true; false needs batched tokens >= max_model_len */
 	const char *scheduling_policy;        /* fcfs, priority */
+	bool     scheduler_reserve_full_isl;  /* true */
 	double   step_target_ms;              /* 0 = by device: CPU 50 */
 	int64_t  max_num_queued_reqs, max_num_queued_tokens; /* 0 = default, deep */
 

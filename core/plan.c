@@ -20,6 +20,7 @@
 #define GIB (1024.0 * MIB)
 #define KV_DEFAULT   ((int64_t)512 << 20)     /* bytes, on the CPU */
 #define LOGITS_BYTES ((int64_t)16 << 20)      /* most held at once */
+#define COPY_BYTES   ((int64_t)32 << 20)      /* between the tiers in one batch: about 1 ms of PCIe */
 #define LIST_WORDS   8192                     /* in a batch: all lists that one request may bring */
 
 struct planning {
@@ -223,13 +224,30 @@ static int64_t sum_needs(const struct sr_need *n)
 	return n->weights + n->scratch + n->graphs + n->slots + n->pinned;
 }
 
+/* The host tier, and how many of its blocks one batch may move. */
+static int set_tier(struct planning *p)
+{
+	struct sr_limits *l = &p->out->limits;
+	int64_t block = p->out->need.per_block, n = (int64_t)(p->cfg->kv_offloading_size * GIB) / block;
+
+	if (p->cfg->kv_offloading_size <= 0)
+		return 0;
+	if (n < 1)
+		return fail(p, -EINVAL, "--kv-offloading-size %g GiB holds no block of %.1f MiB",
+		            p->cfg->kv_offloading_size, (double)block / MIB);
+	l->n_host_blocks = (int32_t)min64(n, 1 << 28);
+	l->copies = (int32_t)min64(l->n_host_blocks, COPY_BYTES / block > 2 ? COPY_BYTES / block : 2);
+	p->out->tier_bytes = l->n_host_blocks * block;
+	return ask(p);
+}
+
 /* Needs, budget and blocks for this context. */
 static int try_context(struct planning *p, int32_t context)
 {
 	int64_t total = p->out->need.total, bytes;
 	int rc;
 
-	if ((rc = set_limits(p, total, context)) != 0 || (rc = ask(p)) != 0)
+	if ((rc = set_limits(p, total, context)) != 0 || (rc = ask(p)) != 0 || (rc = set_tier(p)) != 0)
 		return rc;
 	p->out->host_bytes = sum_needs(&p->out->need);
 	bytes = kv_budget(p);
@@ -249,6 +267,12 @@ static int too_long(struct planning *p)
 	            "%" PRId64 " or --gpu-memory-utilization.", p->out->context,
 	            ((double)l->seq_blocks + 1) * block / GIB, (double)p->out->kv_bytes / GIB, fits, fits,
 	            ((int64_t)l->seq_blocks + 1) * p->out->need.per_block);
+}
+
+/* All we take of the device's memory; the CPU's is the host's, too. */
+static int64_t ours(const struct plan *o)
+{
+	return o->host_bytes + o->kv_bytes + (o->on_host ? o->tier_bytes : 0);
 }
 
 static int fit(struct planning *p)
@@ -275,12 +299,12 @@ static int fit(struct planning *p)
 	}
 	if (p->out->limits.seq_blocks > p->out->limits.n_blocks)
 		return too_long(p);
-	if (p->out->host_bytes + p->out->kv_bytes > p->out->need.avail && p->cpu)
+	if (ours(p->out) > p->out->need.avail && p->cpu)
 		return fail(p, -ENOMEM, "The plan needs %.2f GiB (%.2f GiB of it KV cache), but only %.2f of "
 		            "%.2f GiB are free. Decrease --kv-cache-memory-bytes, --max-num-seqs or "
 		            "--max-num-batched-tokens.",
-		            (double)(p->out->host_bytes + p->out->kv_bytes) / GIB,
-		            (double)p->out->kv_bytes / GIB,
+		            (double)ours(p->out) / GIB,
+		            (double)(p->out->kv_bytes + p->out->tier_bytes) / GIB,
 		            (double)p->out->need.avail / GIB, (double)p->out->need.total / GIB);
 	return 0;
 }
@@ -349,9 +373,14 @@ static void describe(struct planning *p)
 	say_bytes(o, "KV cache", o->kv_bytes);
 	say(o, "%d blocks of %d tokens, %.1f KiB a token in %s (%s)\n", l->n_blocks, l->block_tokens,
 	    (double)n->per_block / l->block_tokens / 1024, kv_name[l->kv_type], why_kv(p));
-	say_bytes(o, "sum", o->host_bytes + o->kv_bytes);
-	say(o, "%.1f %% of the "
-	    "memory\n", n->total > 0 ? 100.0 * (double)(o->host_bytes + o->kv_bytes) / (double)n->total : 0);
+	if (l->n_host_blocks) {
+		say_bytes(o, "host tier", o->tier_bytes);
+		say(o, "%d blocks of host memory, at most %d moved in a step (--kv-offloading-size)\n",
+		    l->n_host_blocks, l->copies);
+	}
+	say_bytes(o, "sum", ours(o));
+	say(o, "%.1f %% of the memory%s\n", n->total > 0 ? 100.0 * (double)ours(o) / (double)n->total : 0,
+	    l->n_host_blocks && !o->on_host ? ", the host tier not counted" : "");
 	say(o, "dtype %s: stored as %s, computed in %s with float32 sums\n", p->cfg->dtype, p->m->stored,
 	    quantized(p->m) ? "8-bit integers" : p->m->m.layer[0].q.type == SR_F32
 	    ? "float32" : "bfloat16 or wider");
@@ -369,6 +398,7 @@ int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
 	int rc;
 
 	memset(out, 0, sizeof(*out));
+	out->on_host = p.cpu;
 	if ((rc = check_flags(&p)) != 0 || (rc = fit(&p)) != 0)
 		return rc;
 	out->full_seqs = (double)out->limits.n_blocks * out->limits.block_tokens / out->context;

@@ -2,6 +2,7 @@
 #ifndef PLAN_H
 #define PLAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,7 +14,9 @@ struct plan {
 	struct sr_limits limits;      /* to open the back end with */
 	struct sr_need   need;        /* what it will take */
 	int32_t context;              /* max_model_len, as decided */
-	int64_t kv_bytes, host_bytes; /* KV pool; everything of ours besides */
+	int64_t kv_bytes, host_bytes; /* KV pool; everything of ours besides, but */
+	int64_t tier_bytes;           /* the blocks in host memory */
+	bool    on_host;              /* the device computes in host memory */
 	double  full_seqs;            /* sequences of max_model_len that fit the KV pool */
 	char    text[2048];           /* the sum, a line each, for the log and slipring show */
 };

@@ -139,6 +139,27 @@ static void test_gpu(void **state)
 	assert_true(plan.host_bytes + plan.kv_bytes > (int64_t)(0.92 * 24 * GB) - MB);
 }
 
+/* Blocks in host memory: beside the sum on a GPU, in it on the CPU; copies by bytes. */
+static void test_tier(void **state)
+{
+	(void)state;
+	set_device("cuda", 24 * GB, 23 * GB);
+	good("--kv-offloading-size 8");
+	assert_true(plan.limits.n_host_blocks == 8192 && plan.limits.copies == 32);
+	assert_int_equal(plan.tier_bytes, 8 * GB);
+	assert_in_range(plan.host_bytes + plan.kv_bytes, (int64_t)(0.92 * 24 * GB) - MB, (int64_t)(0.92 * 24 * GB));
+	assert_non_null(strstr(plan.text, "8192 blocks of host memory, at most 32 moved in a step"));
+	assert_non_null(strstr(plan.text, "the host tier not counted"));
+	needs.per_block = 100 * MB;
+	good("--kv-offloading-size 0.5 --max-model-len 100");
+	assert_true(plan.limits.n_host_blocks == 5 && plan.limits.copies == 2);
+	set_device("cpu", 16 * GB, 15 * GB);
+	good("");
+	assert_true(plan.limits.n_host_blocks == 0 && plan.limits.copies == 0 && plan.tier_bytes == 0);
+	good("--kv-offloading-size 1");
+	assert_true(plan.limits.n_host_blocks == 1024 && plan.limits.n_blocks == 511);
+}
+
 static void test_batching(void **state)
 {
 	(void)state;
@@ -180,6 +201,9 @@ static const struct { const char *device; int64_t total,
 	{ "cpu", 16 * GB, 15 * GB, "--no-enable-chunked-prefill --max-num-batched-tokens 1024", -EINVAL,
 	  "max_num_batched_tokens (1024) is smaller than max_model_len (4096)" },
 	{ "cpu", 16 * GB, 15 * GB, "--max-num-seqs 10 --max-model-len 1 --max-num-batched-tokens 10", 0, "" },
+	{ "cpu", 16 * GB, 15 * GB, "--kv-offloading-size 0.0001", -EINVAL,
+	  "--kv-offloading-size 0.0001 GiB holds no block of 1.0 MiB" },
+	{ "cpu", 16 * GB, 15 * GB, "--kv-offloading-size 20", -ENOMEM, "but only 15.00 of 16.00 GiB are free" },
 	{ "cpu", 16 * GB, 15 * GB, "--quantization awq", -EINVAL, "--quantization awq, but this model's "
 	  "weights are BF16" },
 	{ "cpu", 16 * GB, 15 * GB, "--load-format gguf", -EINVAL, "--load-format gguf, but this model is "
@@ -247,7 +271,8 @@ static void test_named_length_fits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cpu), cmocka_unit_test(test_gpu), cmocka_unit_test(test_batching),
+		cmocka_unit_test(test_cpu), cmocka_unit_test(test_gpu), cmocka_unit_test(test_tier),
+		cmocka_unit_test(test_batching),
 		cmocka_unit_test(test_bad), cmocka_unit_test(test_quantization), cmocka_unit_test(test_named_length_fits),
 	};
 
