@@ -123,13 +123,13 @@ static int peaks(struct bench_summary *s, const struct bench_run *r, double from
 
 	for (size_t i = 0; tokens && alive && i < r->n_sent; i++) {
 		const struct bench_answer *a = &r->answer[i];
-		double at = a->start + a->ttft - from;
+		double at = a->start + a->ttft;
 
 		if (a->state != BENCH_OK)
 			continue;
 		for (size_t k = 0;; at += a->itl[k++]) {
-			if ((size_t)at < n)
-				tokens[(size_t)at]++;
+			if ((size_t)(at - from) < n)
+				tokens[(size_t)(at - from)]++;
 			if (k == a->n_itl)
 				break;
 		}

@@ -406,13 +406,12 @@ static int print_json(const struct comparison *c)
 
 int cmd_compare(int argc, char **argv)
 {
-	static struct comparison c;
+	struct comparison c = { .threshold = THRESHOLD / 100 };
 	const char *name[2];
 	bool json = false;
 	char err[5000], *end;
 	int n = 0;
 
-	c.threshold = THRESHOLD / 100;
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
 			return usage(stdout);
