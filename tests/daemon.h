@@ -100,7 +100,8 @@ static inline void daemon_make(struct daemon *d)
 	struct sr_limits lim = { .block_tokens = 16, .n_blocks = 512, .seq_blocks = CONTEXT / 16 + 1,
 		.slots = 32, .rows = 32, .tokens = 512, .scores = 512, .cmds = 1024, .words = 1 << 16,
 		.copies = 1, .logit_rows = 32 };
-	struct kv_config kc = { lim.n_blocks, 0, lim.block_tokens, 1, { 1, 2 }, 0 };
+	struct kv_config kc = { .n_blocks = lim.n_blocks, .block_tokens = lim.block_tokens, .copies = 1,
+		.key = { 1, 2 }, .n_owners = 64 };
 	struct sched_config sc = { .limits = lim, .vocab = VOCAB, .context = CONTEXT, .tenants = 64,
 		.text_tokens = 1 << 20, .tops_here = CLIENTS_TOPS_HERE, .tops_per_record = CLIENTS_TOPS_PER,
 		.knobs = { .max_seqs = 32, .batch_tokens = 512, .chunk_max = 512, .queue_requests = 256,
