@@ -9,8 +9,9 @@ extern "C" {
 #include <stdint.h>
 #include <cmocka.h>
 }
+#include <fcntl.h>
 #include <memory>
-#include <string>
+#include <unistd.h>
 
 #include "kernels/cuda/backend.cu"
 #include "tests/cuda/truth.h"
@@ -285,6 +286,152 @@ static void test_verbs(void **)
 	emu_reversed = false;
 }
 
+/* ---- sampling ---------------------------------------------------------------------------------------------------- */
+
+#define DRAWS 24
+
+struct sampling_case {
+	const char *what;
+	struct sr_sampling s;
+	int kind, n;                 /* a list */
+	uint32_t word[8];
+	bool history, mask;
+	int n_top;
+};
+
+/* DRAWS slots with one setting, seeds of their own, at positions of their own. */
+static void begin_draws(struct drive *d, const struct sampling_case *c)
+{
+	int32_t said[] = { 7, 3, 3, 9, 11, 3, 40, 41 };
+
+	for (int t = 0; t < DRAWS; t++) {
+		struct sr_sampling s = c->s;
+		int32_t id = 5;
+
+		s.seed = (uint64_t)t * 77 + 1;
+		drive_begin(d, t, &s);
+		if (c->n)
+			drive_list(d, t, (enum sr_list)c->kind, c->word, c->n);
+		if (c->history)
+			drive_history(d, t, said, 8, 3);
+		drive_row(d, t, 10 + t, &id, 1, 0, 1);
+		d->batch->row[t].n_top = (uint8_t)c->n_top;
+		d->batch->row[t].mask = c->mask ? t % 2 : -1;
+	}
+	for (int i = 0; i < 2 * ((200 + 31) / 32) && c->mask; i++)
+		d->batch->mask[i] = i < 7 ? 0x5a5a5a5au : 0x0000fff0u;
+}
+
+/* The same rows again: their histories have grown by a token. */
+static void draw_again(struct drive *d)
+{
+	for (int t = 0; t < DRAWS; t++)
+		drive_row(d, t, 11 + t, NULL, 1, 0, 1);
+}
+
+static void same_draws(struct pair *p, const struct sampling_case *c, float cap, uint32_t seed)
+{
+	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
+
+	truth_slice(&p->cpu);
+	gpu_slice(p);
+	put_both(p, P_LOGITS, DRAWS, seed);
+	cpu_ops.sample(da, cap, 0, DRAWS);
+	sample(db, cap, 0, DRAWS);
+	if (cudaStreamSynchronize(db->stream) != cudaSuccess)
+		fail_msg("%s: %s", c->what, emu_fault());
+	for (int i = 0; i < DRAWS; i++) {
+		const struct sr_result *a = &p->cpu.batch->result[i], *b = &p->gpu.batch->result[i];
+
+		if (a->id != b->id || a->rank != b->rank || !(fabsf(a->logprob - b->logprob) < 1e-4f))
+			fail_msg("%s, draw %d: %d %f rank %d, but %d %f rank %d", c->what, i, a->id, (double)a->logprob, a->rank,
+				b->id, (double)b->logprob, b->rank);
+		for (int j = 0; j < p->cpu.batch->row[i].n_top; j++) {
+			assert_int_equal(p->cpu.batch->top[i * SR_TOP_MAX + j].id, p->gpu.batch->top[i * SR_TOP_MAX + j].id);
+			assert_float_equal(p->cpu.batch->top[i * SR_TOP_MAX + j].logprob,
+				p->gpu.batch->top[i * SR_TOP_MAX + j].logprob, 1e-4);
+		}
+	}
+	for (size_t i = 0; i < (size_t)DRAWS * (size_t)p->gpu.b->m.V; i++)
+		assert_int_equal(db->count[i], 0);
+	clear(p->cpu.batch);
+	clear(p->gpu.batch);
+}
+
+static void test_sampling(void **)
+{
+	static const uint32_t up = 0x40a00000, down = 0xc1200000; /* 5, -10 */
+	static const struct sampling_case cases[] = {
+		{ "greedy", { 0, 0, 1, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 20 },
+		{ "plain", { 0, 1, 1, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 3 },
+		{ "hot", { 0, 5, 1, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "min_p", { 0, 1.5f, 1, 0.1f, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "top_k 1", { 0, 1, 1, 0, 1, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "top_k 50", { 0, 4, 1, 0, 50, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "top_k of nearly all", { 0, 4, 1, 0, 199, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "top_p", { 0, 2, 0.7f, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "top_p of nothing", { 0, 2, 1e-6f, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "all cuts", { 0, 3, 0.9f, 0.01f, 40, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "penalties", { 0, 0, 1, 0, 0, 0.5f, 0.7f, 1.3f, 0 }, 0, 0, {}, true, false, 2 },
+		{ "penalties, random", { 0, 1.2f, 0.95f, 0, 0, 1, 0.7f, 1.3f, 0 }, 0, 0, {}, true, false, 0 },
+		{ "bias", { 0, 1, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_BIAS, 6, { 8, up, 42, down, 5000, up }, false, false, 0 },
+		{ "allowed", { 0, 3, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_ALLOW, 4, { 8, 150, 9999, 3 }, false, false, 0 },
+		{ "nothing allowed", { 0, 3, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_ALLOW, 1, { 9999 }, false, false, 0 },
+		{ "a bad word", { 0, 0, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_BAD, 6, { 3, 40, 41, 5, 1, 42 }, true, false, 0 },
+		{ "a length that lies", { 0, 0, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_BAD, 4, { 9, 40, 41, 5 }, true, false, 0 },
+		{ "stop ids too early", { 0, 0, 1, 0, 0, 0, 0, 1, 20 }, SR_LIST_STOP, 3, { 5, 42, 79 }, false, false, 0 },
+		{ "a mask", { 0, 1, 0.9f, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, true, 0 },
+	};
+	struct sr_model shape = tiny_shape();
+	struct pair p;
+
+	open_pair(&p, &shape, SR_BF16, 0, 3);
+	for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
+		emu_reversed = c % 2;
+		begin_draws(&p.cpu, &cases[c]);
+		begin_draws(&p.gpu, &cases[c]);
+		same_draws(&p, &cases[c], c % 3 == 0 ? 6 : 0, 11 + (uint32_t)c);
+		draw_again(&p.cpu);
+		draw_again(&p.gpu);
+		same_draws(&p, &cases[c], 0, 99 + (uint32_t)c);
+	}
+	emu_reversed = false;
+	close_pair(&p);
+}
+
+/* Logits as a broken model makes them: never an id beyond the vocabulary, never a NaN. */
+static void test_broken_logits(void **)
+{
+	static const float fills[] = { NAN, INFINITY, -INFINITY, 0 };
+	struct sr_model shape = tiny_shape();
+	struct sampling_case c = { "broken", { 0, 1, 0.9f, 0, 20, 0, 0, 1, 0 }, 0, 0, {}, false, false, 4 };
+	std::unique_ptr<float[]> x(new float[DRAWS * 200]);
+	struct pair p;
+
+	open_pair(&p, &shape, SR_BF16, 0, 3);
+	for (float f : fills) {
+		begin_draws(&p.gpu, &c);
+		gpu_slice(&p);
+		for (int i = 0; i < DRAWS * 200; i++)
+			x[i] = i % 7 == 3 && i / 200 % 2 ? (float)(i % 11) : f;
+		put(gpu_dev(&p), P_LOGITS, x.get(), DRAWS);
+		sample(gpu_dev(&p), 0, 0, DRAWS);
+		assert_int_equal(cudaStreamSynchronize(gpu_dev(&p)->stream), cudaSuccess);
+		for (int i = 0; i < DRAWS; i++) {
+			const struct sr_result *r = &p.gpu.batch->result[i];
+
+			assert_in_range(r->id, 0, 199);
+			assert_true(std::isfinite(r->logprob));
+			for (int j = 0; j < 4; j++) {
+				assert_in_range(p.gpu.batch->top[i * SR_TOP_MAX + j].id, 0, 199);
+				assert_true(std::isfinite(p.gpu.batch->top[i * SR_TOP_MAX + j].logprob));
+			}
+		}
+		clear(p.gpu.batch);
+	}
+	close_pair(&p);
+}
+
 /* ---- whole batches ------------------------------------------------------------------------------------------------ */
 
 struct answer { struct sr_result result[200]; struct sr_top top[200][SR_TOP_MAX]; int n; };
@@ -391,11 +538,253 @@ static void test_batches(void **)
 	assert_true(same > 5 * 26 * 2 / 3);
 }
 
+/* ---- the door ------------------------------------------------------------------------------------------------------- */
+
+static int wait_for(struct sr_backend *b, int i)
+{
+	int e;
+
+	for (int looks = 0; !(e = poll_batch(b, i)); looks++)
+		assert_true(looks < 1000000);
+	return e;
+}
+
+static void fill_step(struct sr_batch *b, int slot, int first, int32_t token)
+{
+	clear(b);
+	b->row[b->n_rows++] = (struct sr_row){ slot, first, 1, token == SR_LAST ? SR_LAST : 0, 0, 0, -1, 1, 0, 0 };
+	if (token != SR_LAST)
+		b->token[b->n_ids++] = token;
+	b->n_tokens = b->n_results = 1;
+}
+
+/* Two batches in flight: the second begins from the token that the first has not yet drawn. */
+static void test_in_flight(void **)
+{
+	struct sr_model shape = tiny_shape();
+	int32_t alone[20];
+	struct pair p;
+	struct sr_backend *b;
+
+	open_pair(&p, &shape, SR_BF16, TINY_UNTIED, 3);
+	b = p.gpu.b;
+	for (int turn = 0; turn < 2; turn++) {
+		drive_begin(&p.gpu, 0, NULL);
+		drive_range(&p.gpu, 0, 10 * turn, 4);
+		drive_step(&p.gpu); /* a batch without rows */
+		if (turn == 0) {
+			for (int i = 0; i < 20; i++) {
+				fill_step(batch(b, 0), 0, i, i ? SR_LAST : 33);
+				assert_int_equal(launch(b, 0), 0);
+				assert_int_equal(wait_for(b, 0), 1);
+				alone[i] = batch(b, 0)->result[0].id;
+			}
+			continue;
+		}
+		fill_step(batch(b, 0), 0, 0, 33);
+		assert_int_equal(launch(b, 0), 0);
+		for (int i = 1; i < 20; i++) {
+			fill_step(batch(b, i % 2), 0, i, SR_LAST);
+			assert_int_equal(launch(b, i % 2), 0);
+			assert_int_equal(wait_for(b, (i - 1) % 2), 1);
+			assert_int_equal(batch(b, (i - 1) % 2)->result[0].id, alone[i - 1]);
+			assert_true(batch(b, (i - 1) % 2)->end_ns >= batch(b, (i - 1) % 2)->begin_ns);
+		}
+		assert_int_equal(wait_for(b, 1), 1);
+		assert_int_equal(batch(b, 1)->result[0].id, alone[19]);
+	}
+	clear(p.gpu.batch);
+	close_pair(&p);
+}
+
+/* A block goes to the host tier, another sequence takes its place, and it comes back elsewhere. */
+static void test_tiers(void **)
+{
+	struct sr_model shape = tiny_shape();
+	int32_t text[16], first, second, moved[] = { 7, 4 };
+	struct pair p;
+	int at;
+
+	for (int i = 0; i < 16; i++)
+		text[i] = 5 * i;
+	open_pair(&p, &shape, SR_BF16, 0, 3);
+	drive_begin(&p.gpu, 0, NULL);
+	drive_range(&p.gpu, 0, 3, 2);
+	drive_row(&p.gpu, 0, 0, text, 16, 0, 1);
+	drive_step(&p.gpu);
+	at = drive_row(&p.gpu, 0, 16, text, 1, 0, 1);
+	drive_step(&p.gpu);
+	first = p.gpu.batch->result[at].id;
+
+	p.gpu.batch->copy[p.gpu.batch->n_copies++] = (struct sr_copy){ 3, 2, 1 };
+	drive_begin(&p.gpu, 1, NULL);
+	drive_range(&p.gpu, 1, 3, 1);
+	drive_row(&p.gpu, 1, 0, text + 2, 9, 0, 1);
+	drive_step(&p.gpu);
+	p.gpu.batch->copy[p.gpu.batch->n_copies++] = (struct sr_copy){ 7, 2, 0 };
+	drive_begin(&p.gpu, 2, NULL);
+	drive_blocks(&p.gpu, 2, 0, moved, 2);
+	at = drive_row(&p.gpu, 2, 16, text, 1, 0, 1);
+	drive_step(&p.gpu);
+	second = p.gpu.batch->result[at].id;
+	assert_int_equal(first, second);
+	close_pair(&p);
+}
+
+static void test_plan(void **)
+{
+	static const struct { const char *say; int H, G, E, D, block, kv, world; } refused[] = {
+		{ "multiples of 8", 4, 2, 16, 60, 16, SR_KV_BF16, 1 },
+		{ "share a KV head", 4, 3, 16, 64, 16, SR_KV_BF16, 1 },
+		{ "share a KV head", 34, 2, 16, 64, 16, SR_KV_BF16, 1 },
+		{ "the width must be", 4, 2, 48, 64, 16, SR_KV_BF16, 1 },
+		{ "--block-size 32", 4, 2, 16, 64, 32, SR_KV_BF16, 1 },
+		{ "--kv-cache-dtype", 4, 2, 16, 64, 16, SR_KV_F8, 1 },
+		{ "alone", 4, 2, 16, 64, 16, SR_KV_BF16, 2 },
+	};
+	struct sr_model shape = tiny_shape();
+	struct tiny *t = tiny_create(&shape, SR_BF16, TINY_UNTIED, 3);
+	struct sr_limits lim = limits();
+	struct sr_need need;
+	struct drive d;
+	char err[512] = "";
+
+	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), 0);
+	assert_int_equal(need.per_block, 2 * 2 * 2 * 16 * 16 * 2);
+	assert_true(need.avail < need.total);
+	emu_taken = 0;
+	assert_int_equal(drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim), 0);
+	/* every byte that open took was planned */
+	assert_true((int64_t)emu_taken <= need.weights + need.scratch + need.slots + need.pinned +
+		need.per_block * (lim.n_blocks + 1 + lim.n_host_blocks));
+	drive_close(&d);
+
+	emu_devices = 0;
+	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), -ENODEV);
+	assert_non_null(strstr(err, "--device cpu"));
+	emu_devices = 1;
+	emu_fail(1, cudaErrorInsufficientDriver);
+	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), -ENODEV);
+	for (const auto &r : refused) {
+		struct sr_model m = t->m;
+
+		m.H = r.H;
+		m.G = r.G;
+		m.E = r.E;
+		m.D = r.D;
+		lim.block_tokens = r.block;
+		lim.kv_type = r.kv;
+		lim.world = r.world;
+		assert_int_equal(plan(&m, &lim, &need, err, sizeof(err)), -ENOTSUP);
+		if (!strstr(err, r.say))
+			fail_msg("\"%s\" does not say \"%s\"", err, r.say);
+	}
+	lim = limits();
+	t->m.layer[1].o.type = SR_Q2_K;
+	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), -ENOTSUP);
+	assert_non_null(strstr(err, "tensor o"));
+	t->m.layer[1].o.type = SR_BF16;
+	t->m.layer[1].o.data.bytes--;
+	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), -EINVAL);
+	assert_null(sr_backend_get(SR_BACKEND_VERSION + 1));
+	tiny_destroy(t);
+}
+
+/* Open, a prompt, two steps, close.  0, or how it failed; a failure has a sentence and a clean end. */
+static int try_all(struct tiny *t, const struct sr_limits *lim, char *why, size_t size)
+{
+	struct drive d;
+	int32_t ids[20] = { 1, 2, 3 };
+	int e = drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, lim);
+
+	snprintf(why, size, "%s", d.err);
+	t->n_done = 0;
+	if (e)
+		return e;
+	drive_begin(&d, 0, NULL);
+	drive_range(&d, 0, 0, 4);
+	drive_row(&d, 0, 0, ids, 20, 0, 1);
+	d.batch->copy[d.batch->n_copies++] = (struct sr_copy){ 9, 0, 1 };
+	for (int i = 0; i < 2 && e >= 0; i++) {
+		e = launch(d.b, 0);
+		if (!e)
+			e = wait_for(d.b, 0);
+		fill_step(d.batch, 0, 20 + i, SR_LAST);
+	}
+	snprintf(why, size, "%s", d.b->d.why);
+	if (e < 0) {
+		assert_int_equal(launch(d.b, 1), -EIO); /* and so is everything after it */
+		assert_int_equal(poll_batch(d.b, 1), -EIO);
+	}
+	drive_close(&d);
+	return e < 0 ? e : 0;
+}
+
+/* Without the line that each says on the error stream. */
+static int quietly(struct tiny *t, const struct sr_limits *lim, char *why, size_t size)
+{
+	int keep = dup(2), null = open("/dev/null", O_WRONLY), e;
+
+	dup2(null, 2);
+	e = try_all(t, lim, why, size);
+	dup2(keep, 2);
+	close(keep);
+	close(null);
+	return e;
+}
+
+/* Each CUDA call in its turn fails, with an error that passes and with one that stays. */
+static void test_errors(void **)
+{
+	static const cudaError_t errors[] = { cudaErrorMemoryAllocation, cudaErrorIllegalAddress };
+	struct sr_model shape = tiny_shape();
+	struct sr_limits lim = limits();
+	struct tiny *t;
+	uint64_t calls, before = emu_calls;
+	char why[512];
+	int failed = 0;
+
+	shape.L = 1;
+	shape.V = 40;
+	lim.worked = 0;
+	t = tiny_create(&shape, SR_BF16, TINY_BIAS, 3);
+	assert_int_equal(try_all(t, &lim, why, sizeof(why)), 0);
+	calls = emu_calls - before;
+	assert_true(calls > 100);
+	for (uint64_t n = 1; n <= calls; n++) {
+		for (cudaError_t error : errors) {
+			int e;
+
+			if (n > 60 && n % (error == cudaErrorIllegalAddress ? 2 : 7))
+				continue; /* much the same */
+			emu_fail(n, error);
+			e = quietly(t, &lim, why, sizeof(why));
+			emu_recover();
+			if (e && !why[0])
+				fail_msg("call %d fails without a word", (int)n);
+			assert_true(e == 0 || e == -EIO || e == -ENOMEM || e == -ENODEV);
+			assert_int_equal(emu_allocations, 0);
+			failed += e < 0;
+		}
+	}
+	assert_true(failed > (int)calls / 2); /* not those of close(), which nobody waits for */
+	t->fail_after = 7;
+	lim.worked = 0;
+	assert_int_equal(try_all(t, &lim, why, sizeof(why)), -EIO);
+	tiny_destroy(t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_verbs),
+		cmocka_unit_test(test_sampling),
+		cmocka_unit_test(test_broken_logits),
 		cmocka_unit_test(test_batches),
+		cmocka_unit_test(test_in_flight),
+		cmocka_unit_test(test_tiers),
+		cmocka_unit_test(test_plan),
+		cmocka_unit_test(test_errors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -426,6 +426,7 @@ static __device__ int32_t draw_random(const struct query *q, float max)
 static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
 {
 	bool greedy = !(q->slot->s.temperature >= EPS), plain = !q->mask && !has_lists(q) && !penalized(q->slot);
+	float max;
 	u64 most;
 
 	if (greedy && plain)
@@ -441,11 +442,13 @@ static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
 			penalize(q);
 	}
 	most = largest(q->w, q->V, q->s);
-	if (!(q->w[id_of(most)] > -INFINITY))
+	max = q->w[id_of(most)];
+	if (!(max > -INFINITY))
 		return raw_arg;
 	if (greedy)
 		return id_of(most);
-	return draw_random(q, q->w[id_of(most)]);
+	__syncthreads(); /* all have read the maximum, which is overwritten now */
+	return draw_random(q, max);
 }
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */

@@ -14,7 +14,7 @@
 #include "device.cuh"
 
 #define BUFFERS 8
-#define BUFFER  ((size_t)4 << 20)    /* bytes read at once, at most */
+#define BUFFER  ((size_t)2 << 20)    /* bytes read at once, at most */
 #define UNPACK_THREADS 256
 
 struct piece {                       /* rows of a tensor */
@@ -391,7 +391,11 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
 void weights_free(struct dev *d)
 {
 	struct loader *ld = d->loader;
+	uint64_t tag;
+	void *at;
 
+	while (ld && ld->n_reading && !ld->src->wait(ld->src->ctx, &tag, &at))
+		ld->n_reading--; /* of a load that failed: nobody may write to the buffers any more */
 	while (d->weights) {
 		struct weight *w = d->weights;
 
@@ -401,7 +405,7 @@ void weights_free(struct dev *d)
 	for (int i = 0; ld && i < BUFFERS; i++)
 		if (ld->buffer[i].copied)
 			cuda_ok(d, cudaEventDestroy(ld->buffer[i].copied), "free an event");
-	if (ld && ld->pinned && !ld->n_reading) /* else a read may still write there: the start has failed */
+	if (ld && ld->pinned && !ld->n_reading)
 		cuda_ok(d, cudaFreeHost(ld->pinned), "free read buffers");
 	free(ld);
 	d->loader = NULL;

@@ -70,6 +70,7 @@ cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, std
 /* For tests. */
 extern uint64_t emu_calls;                  /* so far */
 extern int emu_allocations;                 /* not yet freed: memory, streams, events */
+extern uint64_t emu_taken;                  /* bytes of memory, so far */
 extern int emu_devices;                     /* 1 */
 void emu_fail(uint64_t nth, cudaError_t e); /* the nth call from now; 0: none */
 void emu_recover();                         /* a fresh process: no poison, nothing queued */

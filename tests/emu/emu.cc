@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -275,6 +276,9 @@ bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
 		}
 	} catch (const stopped &) {
 		self = NULL;
+#if defined(__SANITIZE_ADDRESS__)
+		__asan_unpoison_memory_region(stacks, (size_t)THREADS_MAX * STACK); /* frames that are never left */
+#endif
 	}
 	return !message[0];
 }

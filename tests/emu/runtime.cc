@@ -11,6 +11,7 @@ struct emu_event { uint64_t asked, reached; emu_stream *stream; };
 
 uint64_t emu_calls;
 int emu_allocations;
+uint64_t emu_taken;
 int emu_devices = 1;
 
 static uint64_t fail_at;             /* the call that fails, or 0 */
@@ -120,6 +121,7 @@ static cudaError_t take(void **p, size_t n)
 	memset(*p, 0xff, n);
 	memset(static_cast<char *>(*p) + n, 0xa5, CANARY);
 	memory[*p] = n;
+	emu_taken += n;
 	emu_allocations++;
 	return cudaSuccess;
 }
