@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The operator's commands over a daemon at work (on the null device, two milliseconds a step): what top and
+"""The operator's commands over a daemon at work (on the null device: a step takes 2 ms, and half a one for each row): what top and
 why see is what was made to happen, set does what it says while requests run, doctor tells a dead daemon
 from a live one, and a bundle holds no key."""
 import pty, select, signal, subprocess, tarfile, threading, time
@@ -69,17 +69,20 @@ def limited_by_seqs(p):
         text = slipring(p, "top", "--once")[1]
         set_while_running(p)
         why = parsed(p, "why", "--since", "start")
-    check(top["running"] == 4 == top["max_num_seqs"] and 6 <= top["waiting"] <= 8, f"4 run, 8 wait: {top}")
+    # Some of the twelve may be between an answer and the next request at that moment.
+    check(top["max_num_seqs"] == 4 and 3 <= top["running"] <= 4 and 4 <= top["waiting"] <= 8, f"4 run, 8 wait: {top}")
     whole = sum(top["why_s"].values())
     check(top["why_s"]["seqs"] >= 0.9 * whole, f"seqs holds it back: {top['why_s']}")
     check(abs(whole - top["seconds"]) <= 0.05 * top["seconds"], "the axis is about as long as the two looks are apart")
-    check(800 <= top["generated_tokens_per_s"] <= 2200, f"4 tokens in 2 ms and some: {top['generated_tokens_per_s']}")
-    check(0.0015 <= top["itl_s"]["p50"] <= 0.006, f"a token each step: {top['itl_s']}")
+    check(500 <= top["generated_tokens_per_s"] <= 1100, f"4 tokens in 4 ms and some: {top['generated_tokens_per_s']}")
+    check(0.0025 <= top["itl_s"]["p50"] <= 0.01, f"a token each step: {top['itl_s']}")
     check(top["ttft_s"]["p50"] > 0.05, f"who waits for two others to end waits long: {top['ttft_s']}")
     [c] = [c for c in top["client"] if c["name"].startswith("slipring-http")]
-    check(c["pid"] == p.procs["slipring-http"].pid and c["live"] >= 10 and c["tokens_per_s"] > 800, f"its client: {c}")
+    check(c["pid"] == p.procs["slipring-http"].pid and c["live"] >= 10 and c["tokens_per_s"] > 500, f"its client: {c}")
     check("\x1b" not in text and "why no more rows" in text, "plain lines where there is no terminal")
     check(why["limit"] == "seqs" and why["knob"] == "max-num-seqs", f"why: {why}")
+    # A step of n rows takes 2 + n/2 ms; about 3.5 ran, twice as many would be (7 / 5.5) / (3.5 / 3.75).
+    check(why["worth"] and 0.2 <= why["worth"] <= 0.5, f"what twice the rows would be worth: {why}")
     for axis in ("why_s", "bound_s"):
         check(abs(sum(why[axis].values()) - why["seconds"]) <= 0.001 * why["seconds"], f"{axis} adds up to the time")
     code, out, _ = slipring(p, "why")
@@ -180,7 +183,8 @@ def main():
         config = os.path.join(p.dir, "s.yaml")
         with open(config, "w") as f:
             f.write(f"# api-key: {KEYS[1]}\nmax-num-seqs: 4   # few\napi-key:\n- {KEYS[0]}\n")
-        d = p.daemon("--device", "null", "--null-step-us", 2000, "--config", config, "--api-key", KEYS[2])
+        d = p.daemon("--device", "null", "--null-step-us", 2000, "--null-token-us", 500,
+                     "--config", config, "--api-key", KEYS[2])
         names_the_others(p)
         p.adapter("--disable-access-log", "--api-key", KEYS[2])
         limited_by_seqs(p)
