@@ -8,6 +8,7 @@ int cmd_generate(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_compare(int argc, char **argv);
 int cmd_show(int argc, char **argv);
+int cmd_quantize(int argc, char **argv);
 int cmd_ping(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_why(int argc, char **argv);

@@ -1,0 +1,754 @@
+/* quantize.c - slipring quantize: a Hugging Face directory in, one of 4 bits in AWQ's layout out, which
+ * this server and vLLM both read.
+ *
+ *	plan       names and shapes of all that will be written; what cannot be is refused here
+ *	layers     one at a time: read, scales by what a text shows, round, write
+ *	the rest   embeddings, last norm and head as they are; config.json; the tokenizer's files
+ *
+ * With a text its tokens go through the model twice, as it was and as it is written, layer by layer:
+ * that gives the scales and, at the end, what was lost.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "adapters/text/slipring-text.h"
+#include "awq.h"
+#include "calibrate.h"
+#include "commands.h"
+#include "core/locate.h"
+#include "core/model.h"
+#include "kernels/cpu/types.h"
+#include "tensors_out.h"
+
+#define TOKENS   1024              /* of the text: scales by all, what is lost by the second half */
+#define TEXT_MAX (1u << 20)
+
+enum { V_NORM1, V_NORM2, V_Q_BIAS, V_K_BIAS, V_V_BIAS, V_O_BIAS, V_Q_NORM, V_K_NORM, N_VECTORS };
+
+#define AT(field) offsetof(struct sr_layer, field)
+static const size_t vector_at[N_VECTORS] = {
+	AT(norm1), AT(norm2), AT(q_bias), AT(k_bias), AT(v_bias), AT(o_bias), AT(q_norm), AT(k_norm),
+};
+static const struct { size_t at; const char *name; int in; } matrix_of[N_MATRICES] = {
+	[M_Q]    = { AT(q),    "q_proj",    IN_QKV }, [M_K]  = { AT(k),  "k_proj",  IN_QKV },
+	[M_V]    = { AT(v),    "v_proj",    IN_QKV }, [M_O]  = { AT(o),  "o_proj",  IN_O },
+	[M_GATE] = { AT(gate), "gate_proj", IN_MLP }, [M_UP] = { AT(up), "up_proj", IN_MLP },
+	[M_DOWN] = { AT(down), "down_proj", IN_DOWN },
+};
+#undef AT
+
+/* Where the parts of a layer are written. */
+struct planned { int vector[N_VECTORS], qweight[N_MATRICES], qzeros[N_MATRICES], scales[N_MATRICES]; };
+
+struct quantize {
+	const char *model, *dir, *text;    /* text NULL: no search */
+	int32_t group;
+	bool    all;                       /* --tensors: the error of each */
+	struct located where;
+	struct model *md;
+	const struct sr_model *m;
+	int    *file;                      /* [md->n_files] */
+	struct tensors_out *out;
+	int     embed, norm, head;
+	struct planned *layer;             /* [L] */
+
+	struct layer now;                  /* the layer at work, as floats */
+	struct moments in[N_INPUTS];
+	struct calibrate *c;
+	int32_t *id, T;
+	float  *x, *y;                     /* [T][D]: of the model as it was; as it is written */
+
+	double  error[N_MATRICES], worst[N_MATRICES];
+	int32_t worst_at[N_MATRICES];
+	double  loss, loss_after;          /* mean negative log likelihood */
+	char    err[5000];
+};
+
+__attribute__((format(printf, 3, 4)))
+static int fail(struct quantize *z, int rc, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(z->err, sizeof(z->err), fmt, ap);
+	va_end(ap);
+	return rc;
+}
+
+static int no_memory(struct quantize *z)
+{
+	return fail(z, -ENOMEM, "no memory");
+}
+
+static const struct sr_tensor *part(const struct sr_layer *y, size_t at)
+{
+	return (const struct sr_tensor *)(const void *)((const char *)y + at);
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static int read_at(struct quantize *z, const struct sr_tensor *t, uint64_t from, void *to, size_t n)
+{
+	ssize_t r = pread(z->file[t->data.file], to, n, (off_t)(t->data.offset + from));
+
+	if (r == (ssize_t)n)
+		return 0;
+	return fail(z, -EIO, "%s: offset %llu: %s", z->md->file[t->data.file],
+	            (unsigned long long)(t->data.offset + from),
+	            r < 0 ? strerror(errno) : "the file ends here");
+}
+
+/* Rows of a tensor as floats. */
+static int read_rows(struct quantize *z, const struct sr_tensor *t, int32_t row, int32_t n, float *to)
+{
+	size_t bytes = types_bytes(t->type, t->k), step = (1u << 20) / bytes + 1;
+	uint8_t *buffer = malloc(step * bytes);
+	int rc = buffer ? 0 : no_memory(z);
+
+	for (size_t i = 0, count; i < (size_t)n && !rc; i += count) {
+		count = (size_t)n - i < step ? (size_t)n - i : step;
+		rc = read_at(z, t, ((uint64_t)row + i) * bytes, buffer, count * bytes);
+		for (size_t j = 0; j < count && !rc; j++)
+			types_dequant(t->type, t->k, buffer + j * bytes, to + (i + j) * (size_t)t->k);
+	}
+	free(buffer);
+	return rc;
+}
+
+static int copy_tensor(struct quantize *z, const struct sr_tensor *t, int to)
+{
+	size_t step = 1u << 20;
+	char *buffer = malloc(step);
+	int rc = buffer ? 0 : no_memory(z);
+
+	for (uint64_t at = 0; at < t->data.bytes && !rc; at += step) {
+		size_t n = t->data.bytes - at < step ? (size_t)(t->data.bytes - at) : step;
+
+		if ((rc = read_at(z, t, at, buffer, n)) == 0 && (rc = tensors_out_write(z->out, to, at,
+		                                                                        buffer, n)) != 0)
+			rc = fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc));
+	}
+	free(buffer);
+	return rc;
+}
+
+/* ---- the plan ------------------------------------------------------------------------------- */
+
+static int add_plain(struct quantize *z, const struct sr_tensor *t, int32_t type)
+{
+	return tensors_out_add(z->out, t->name, model_type_name(type), type == SR_F32 ? 4 : 2,
+	                       t->n == 1 ? t->k : t->n,
+	                       t->n == 1 ? 0 : t->k);
+}
+
+static int add_matrix(struct quantize *z, const struct sr_tensor *t, struct planned *to, int i)
+{
+	int stem = (int)(strlen(t->name) - strlen("weight")), group = z->group ? z->group : t->k;
+	char name[160];
+
+	if (t->k % group || t->k % 32 || t->n % 8)
+		return fail(z, -EINVAL, "%s is %d x %d: its outputs must be a multiple of 8, and its inputs "
+		            "of --group-size %d", t->name, t->n, t->k, group);
+#define NAME(end) (snprintf(name, sizeof(name), "%.*s%s", stem, t->name, end), name)
+	to->qweight[i] = tensors_out_add(z->out, NAME("qweight"), "I32", 4, t->k, t->n / 8);
+	to->qzeros[i] = tensors_out_add(z->out, NAME("qzeros"), "I32", 4, t->k / group, t->n / 8);
+	to->scales[i] = tensors_out_add(z->out, NAME("scales"), "F16", 2, t->k / group, t->n);
+#undef NAME
+	return to->qweight[i] < 0 || to->qzeros[i] < 0 || to->scales[i] < 0 ? no_memory(z) : 0;
+}
+
+static int plan(struct quantize *z)
+{
+	const struct sr_model *m = z->m;
+	int rc = 0;
+
+	z->layer = calloc((size_t)m->L, sizeof(*z->layer));
+	if (!z->layer)
+		return no_memory(z);
+	z->embed = add_plain(z, &m->embed, m->embed.type);
+	z->norm = add_plain(z, &m->norm, m->norm.type);
+	z->head = m->head.type ? add_plain(z, &m->head, m->head.type) : 0;
+	if (z->embed < 0 || z->norm < 0 || z->head < 0)
+		return no_memory(z);
+	for (int32_t l = 0; l < m->L && !rc; l++) {
+		for (int i = 0; i < N_VECTORS && !rc; i++) {
+			const struct sr_tensor *t = part(&m->layer[l], vector_at[i]);
+			bool changes = z->text && (i == V_NORM1 || i == V_NORM2);
+
+			z->layer[l].vector[i] = t->type ? add_plain(z, t, changes ? SR_F16 : t->type) : 0;
+			rc = z->layer[l].vector[i] < 0 ? no_memory(z) : 0;
+		}
+		for (int i = 0; i < N_MATRICES && !rc; i++)
+			rc = add_matrix(z, part(&m->layer[l], matrix_of[i].at), &z->layer[l], i);
+	}
+	if (!rc && (rc = tensors_out_begin(z->out)) != 0)
+		rc = fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc));
+	return rc;
+}
+
+/* ---- one layer ------------------------------------------------------------------------------ */
+
+static float **vector_of(struct layer *y, int i)
+{
+	float **of[N_VECTORS] = {
+		&y->norm1, &y->norm2, &y->q_bias, &y->k_bias, &y->v_bias, &y->o_bias, &y->q_norm, &y->k_norm,
+	};
+
+	return of[i];
+}
+
+/* Room for any layer: they are all of one shape. */
+static int take_room(struct quantize *z)
+{
+	const struct sr_layer *y = &z->m->layer[0];
+	const int32_t width[N_INPUTS] = { y->q.k, y->o.k, y->up.k, y->down.k };
+
+	for (int i = 0; i < N_VECTORS; i++) {
+		const struct sr_tensor *t = part(y, vector_at[i]);
+
+		if (t->type && !(*vector_of(&z->now, i) = malloc((size_t)t->k * sizeof(float))))
+			return no_memory(z);
+	}
+	for (int i = 0; i < N_MATRICES; i++) {
+		const struct sr_tensor *t = part(y, matrix_of[i].at);
+
+		z->now.m[i] = (struct matrix){ t->n, t->k, NULL };
+		z->now.m[i].w = malloc((size_t)t->n * (size_t)t->k * sizeof(float));
+		if (!z->now.m[i].w)
+			return no_memory(z);
+	}
+	for (int i = 0; i < N_INPUTS; i++) {
+		size_t bytes = (size_t)width[i] * sizeof(double);
+
+		z->in[i] = (struct moments){ width[i], 0, malloc(bytes), malloc(bytes) };
+		if (!z->in[i].size || !z->in[i].square)
+			return no_memory(z);
+	}
+	return 0;
+}
+
+static int read_layer(struct quantize *z, int32_t l)
+{
+	const struct sr_layer *y = &z->m->layer[l];
+	int rc = 0;
+
+	for (int i = 0; i < N_VECTORS && !rc; i++)
+		if (*vector_of(&z->now, i))
+			rc = read_rows(z, part(y, vector_at[i]), 0, 1, *vector_of(&z->now, i));
+	for (int i = 0; i < N_MATRICES && !rc; i++)
+		rc = read_rows(z, part(y, matrix_of[i].at), 0, z->now.m[i].n, z->now.m[i].w);
+	return rc;
+}
+
+/* A norm divides by s, in f16 as it will be written; s becomes what it then really does. */
+static void divide_norm(float *norm, float *s, int32_t n)
+{
+	for (int32_t j = 0; j < n; j++) {
+		float was = norm[j];
+
+		norm[j] = f32_of_f16(f16_of_f32(was / s[j]));
+		if (norm[j] == 0 || !isfinite(norm[j]))
+			norm[j] = f32_of_f16(f16_of_f32(was));
+		s[j] = norm[j] != 0 ? was / norm[j] : 1;
+	}
+}
+
+/* Scales for the inputs of matrices p[n] that read in; what was seen is then of the scaled inputs. */
+static void search(struct quantize *z, struct matrix *const *p, int n, struct moments *in, float *norm,
+                   struct matrix *before, float *s)
+{
+	const struct matrix *of[3] = { p[0], n > 1 ? p[1] : NULL, n > 2 ? p[2] : NULL };
+
+	awq_search(of, n, z->group ? z->group : p[0]->k, in, s);
+	if (norm)
+		divide_norm(norm, s, in->k);
+	if (before)
+		awq_scale_outputs(before, s);
+	for (int i = 0; i < n; i++)
+		awq_scale_inputs(p[i], s);
+	for (int32_t j = 0; j < in->k; j++)
+		in->square[j] /= (double)s[j] * (double)s[j];
+}
+
+/* What feeds o is shared by the query heads of a group: o has no scales. */
+static int search_layer(struct quantize *z)
+{
+	struct layer *y = &z->now;
+	struct matrix *qkv[] = { &y->m[M_Q], &y->m[M_K], &y->m[M_V] }, *gu[] = { &y->m[M_GATE], &y->m[M_UP] };
+	struct matrix *down = &y->m[M_DOWN];
+	float *s = malloc((size_t)(z->m->D > z->m->F ? z->m->D : z->m->F) * sizeof(*s));
+
+	if (!s)
+		return no_memory(z);
+	search(z, qkv, 3, &z->in[IN_QKV], y->norm1, NULL, s);
+	search(z, &down, 1, &z->in[IN_DOWN], NULL, &y->m[M_UP], s);
+	search(z, gu, 2, &z->in[IN_MLP], y->norm2, NULL, s);
+	free(s);
+	return 0;
+}
+
+static int write_matrix(struct quantize *z, const struct planned *to, int i, const struct awq *a)
+{
+	uint32_t *qweight = malloc(tensors_out_bytes(z->out, to->qweight[i]));
+	uint32_t *qzeros = malloc(tensors_out_bytes(z->out, to->qzeros[i]));
+	uint16_t *scales = malloc(tensors_out_bytes(z->out, to->scales[i]));
+	const struct { int tensor; const void *p; } all[] = {
+		{ to->qweight[i], qweight }, { to->qzeros[i], qzeros }, { to->scales[i], scales },
+	};
+	int rc = qweight && qzeros && scales ? 0 : no_memory(z);
+
+	if (!rc)
+		awq_pack(a, qweight, qzeros, scales);
+	for (int k = 0; k < 3 && !rc; k++) {
+		rc = tensors_out_write(z->out, all[k].tensor, 0, all[k].p, tensors_out_bytes(z->out,
+		                                                                             all[k].tensor));
+		if (rc)
+			rc = fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc));
+	}
+	free(qweight);
+	free(qzeros);
+	free(scales);
+	return rc;
+}
+
+static int round_matrix(struct quantize *z, int32_t l, int i)
+{
+	struct matrix *m = &z->now.m[i];
+	struct awq a;
+	double error;
+	int rc;
+
+	if (awq_create(&a, m->n, m->k, z->group ? z->group : m->k) != 0)
+		return no_memory(z);
+	error = awq_round(&a, m, z->text ? z->in[matrix_of[i].in].square : NULL);
+	rc = write_matrix(z, &z->layer[l], i, &a);
+	awq_destroy(&a);
+	z->error[i] += error / z->m->L;
+	if (error >= z->worst[i]) {
+		z->worst[i] = error;
+		z->worst_at[i] = l;
+	}
+	if (z->all)
+		printf("layer %3d %-9s  %5.2f %%\n", l, matrix_of[i].name, 100 * error);
+	return rc;
+}
+
+static int write_vectors(struct quantize *z, int32_t l)
+{
+	int rc = 0;
+
+	for (int i = 0; i < N_VECTORS && !rc; i++) {
+		const struct sr_tensor *t = part(&z->m->layer[l], vector_at[i]);
+		const float *v = *vector_of(&z->now, i);
+		int to = z->layer[l].vector[i];
+
+		if (v && !(z->text && (i == V_NORM1 || i == V_NORM2))) {
+			rc = copy_tensor(z, t, to);
+			continue;
+		}
+		for (int32_t j = 0; v && j < t->k && !rc; j++) {
+			uint16_t half = f16_of_f32(v[j]);
+
+			rc = tensors_out_write(z->out, to, 2 * (size_t)j, &half, 2);
+		}
+	}
+	return rc && !z->err[0] ? fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc)) : rc;
+}
+
+static int do_layer(struct quantize *z, int32_t l)
+{
+	int rc = read_layer(z, l);
+
+	for (int i = 0; i < N_INPUTS && !rc; i++) {
+		memset(z->in[i].size, 0, (size_t)z->in[i].k * sizeof(double));
+		memset(z->in[i].square, 0, (size_t)z->in[i].k * sizeof(double));
+		z->in[i].rows = 0;
+	}
+	if (!rc && z->text) {
+		calibrate_layer(z->c, l, &z->now, z->x, z->in);
+		rc = search_layer(z);
+	}
+	for (int i = 0; i < N_MATRICES && !rc; i++)
+		rc = round_matrix(z, l, i);
+	if (!rc)
+		rc = write_vectors(z, l);
+	if (!rc && z->text)
+		calibrate_layer(z->c, l, &z->now, z->y, NULL);
+	return rc;
+}
+
+/* ---- the text ------------------------------------------------------------------------------- */
+
+static int read_text(struct quantize *z)
+{
+	struct sr_text *t = NULL;
+	char *s = malloc(TEXT_MAX);
+	FILE *f = fopen(z->text, "re");
+	size_t n = s && f ? fread(s, 1, TEXT_MAX, f) : 0;
+	int64_t ids = 0;
+	int rc = 0;
+
+	z->id = malloc(TOKENS * sizeof(*z->id));
+	if (!s || !z->id)
+		rc = no_memory(z);
+	else if (!f || ferror(f))
+		rc = fail(z, -EIO, "%s: %s", z->text, strerror(errno));
+	else
+		rc = sr_text_open(&t, z->where.path, z->err, sizeof(z->err));
+	if (!rc) {
+		ids = sr_text_encode(t, s, n, SR_TEXT_SPECIAL_ADD, z->id, TOKENS, TOKENS);
+		z->T = ids < TOKENS ? (int32_t)ids : TOKENS;
+		z->T = z->T < z->m->context ? z->T : z->m->context;
+		if (z->T < 64)
+			rc = fail(z, -EINVAL, "%s: has %d tokens; scales need at least 64, and take up to %d",
+			          z->text,
+			          z->T, TOKENS);
+	}
+	for (int32_t i = 0; i < z->T && !rc; i++)
+		if (z->id[i] < 0 || z->id[i] >= z->m->V)
+			rc = fail(z, -EINVAL, "%s: its tokenizer gives id %d, but the model has %d",
+			          z->where.path,
+			          z->id[i], z->m->V);
+	sr_text_close(t);
+	free(s);
+	if (f)
+		fclose(f);
+	return rc;
+}
+
+static int begin_text(struct quantize *z)
+{
+	size_t D = (size_t)z->m->D;
+	int rc = read_text(z);
+
+	if (rc)
+		return rc;
+	z->x = aligned_alloc(64, (size_t)z->T * D * 4 + 64 - (size_t)z->T * D * 4 % 64);
+	z->y = aligned_alloc(64, (size_t)z->T * D * 4 + 64 - (size_t)z->T * D * 4 % 64);
+	if (!z->x || !z->y || calibrate_create(&z->c, z->m, z->T) != 0)
+		return no_memory(z);
+	for (int32_t t = 0; t < z->T && !rc; t++)
+		rc = read_rows(z, &z->m->embed, z->id[t], 1, z->x + (size_t)t * D);
+	memcpy(z->y, z->x, (size_t)z->T * D * 4);
+	return rc;
+}
+
+/* Mean of -log p over the second half of the text, before and after. */
+static int end_text(struct quantize *z)
+{
+	const struct sr_tensor *head = z->m->head.type ? &z->m->head : &z->m->embed;
+	int32_t T = z->T, from = T / 2, step = 2 * z->m->F < 2048 ? 2 * z->m->F : 2048;
+	size_t D = (size_t)z->m->D;
+	double *sum = malloc(4 * (size_t)T * sizeof(*sum)), *hit = sum + 2 * T;
+	float *w = malloc((size_t)step * D * 4), *norm = malloc(D * 4);
+	int rc = sum && w && norm ? read_rows(z, &z->m->norm, 0, 1, norm) : no_memory(z);
+
+	if (!rc) {
+		calibrate_norm(z->c, norm, z->x, z->x);
+		calibrate_norm(z->c, norm, z->y, z->y);
+		for (int32_t t = 0; t < 2 * T; t++)
+			sum[t] = -INFINITY;
+	}
+	for (int32_t v = 0; v < z->m->V && !rc; v += step) {
+		struct matrix part_of = { z->m->V - v < step ? z->m->V - v : step, z->m->D, w };
+
+		rc = read_rows(z, head, v, part_of.n, w);
+		if (!rc) {
+			calibrate_head(z->c, &part_of, v, z->x, from, z->id, sum, hit);
+			calibrate_head(z->c, &part_of, v, z->y, from, z->id, sum + T, hit + T);
+		}
+	}
+	for (int32_t t = from; t < T - 1 && !rc; t++) {
+		z->loss += (sum[t] - hit[t]) / (T - 1 - from);
+		z->loss_after += (sum[T + t] - hit[T + t]) / (T - 1 - from);
+	}
+	free(sum);
+	free(w);
+	free(norm);
+	return rc;
+}
+
+/* ---- the other files ------------------------------------------------------------------------ */
+
+static int write_config(struct quantize *z)
+{
+	char path[4200];
+	json_error_t why;
+	json_t *j, *quant;
+	int rc;
+
+	snprintf(path, sizeof(path), "%s/config.json", z->where.path);
+	j = json_load_file(path, 0, &why);
+	if (!j)
+		return fail(z, -EINVAL, "%s: %s", path, why.text);
+	quant = json_pack("{s:s, s:i, s:i, s:b, s:s, s:n}", "quant_method", "awq", "bits", 4, "group_size",
+	                  z->group ? z->group : -1, "zero_point", 1, "version", "gemm",
+	                  "modules_to_not_convert");
+	json_object_set_new(j, "quantization_config", quant);
+	json_object_set_new(j, "torch_dtype", json_string("float16"));
+	if (json_object_get(j, "dtype"))
+		json_object_set_new(j, "dtype", json_string("float16"));
+	snprintf(path, sizeof(path), "%s/config.json", z->dir);
+	rc = json_dump_file(j, path, JSON_INDENT(2)) ? fail(z, -EIO, "%s: %s", path, strerror(errno)) : 0;
+	json_decref(j);
+	return rc;
+}
+
+static int copy_file(struct quantize *z, const char *name)
+{
+	char path[4200], buffer[1 << 16];
+	FILE *from, *to;
+	size_t n;
+	int rc = 0;
+
+	snprintf(path, sizeof(path), "%s/%s", z->where.path, name);
+	from = fopen(path, "re");
+	if (!from)
+		return 0;                  /* most models lack some of them */
+	snprintf(path, sizeof(path), "%s/%s", z->dir, name);
+	to = fopen(path, "we");
+	while (to && !rc && (n = fread(buffer, 1, sizeof(buffer), from)) > 0)
+		rc = fwrite(buffer, 1, n, to) == n ? 0 : -EIO;
+	if (!to || ferror(from) || rc || fclose(to) != 0)
+		rc = fail(z, -EIO, "%s: %s", path, strerror(errno));
+	fclose(from);
+	return rc;
+}
+
+static int write_rest(struct quantize *z)
+{
+	static const char *const names[] = {
+		"generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
+		"special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+		"chat_template.jinja", "LICENSE",
+	};
+	int rc = copy_tensor(z, &z->m->embed, z->embed);
+
+	if (!rc)
+		rc = copy_tensor(z, &z->m->norm, z->norm);
+	if (!rc && z->m->head.type)
+		rc = copy_tensor(z, &z->m->head, z->head);
+	if (!rc && (rc = tensors_out_finish(z->out)) != 0)
+		rc = fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc));
+	for (unsigned i = 0; i < sizeof(names) / sizeof(*names) && !rc; i++)
+		rc = copy_file(z, names[i]);
+	return rc ? rc : write_config(z);  /* the last: with it the directory is a model */
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+static int open_model(struct quantize *z)
+{
+	int rc = locate_model(&z->where, z->model, z->err, sizeof(z->err));
+
+	if (rc)
+		return rc;
+	if (z->where.gguf)
+		return fail(z, -ENOTSUP, "%s is a GGUF file; quantize reads Hugging Face directories: take "
+		            "the model that the file was made from", z->where.path);
+	if ((rc = model_open(&z->md, z->where.path, z->err, sizeof(z->err))) != 0)
+		return rc;
+	z->m = &z->md->m;
+	if (*z->md->quantization)
+		return fail(z, -ENOTSUP, "%s is quantized already (%s): take the model that it was made from",
+		            z->where.path, z->md->quantization);
+	z->file = malloc((size_t)z->md->n_files * sizeof(*z->file));
+	if (!z->file)
+		return no_memory(z);
+	for (int32_t i = 0; i < z->md->n_files; i++)
+		z->file[i] = -1;
+	for (int32_t i = 0; i < z->md->n_files; i++)
+		if ((z->file[i] = open(z->md->file[i], O_RDONLY | O_CLOEXEC)) < 0)
+			return fail(z, -errno, "%s: %s", z->md->file[i], strerror(errno));
+	return 0;
+}
+
+static int open_out(struct quantize *z)
+{
+	char path[4200];
+
+	snprintf(path, sizeof(path), "%s/config.json", z->dir);
+	if (mkdir(z->dir, 0777) < 0 && errno != EEXIST)
+		return fail(z, -errno, "%s: %s", z->dir, strerror(errno));
+	if (access(path, F_OK) == 0)
+		return fail(z, -EEXIST, "%s holds a model already: give --out another directory", z->dir);
+	snprintf(path, sizeof(path), "%s/model.safetensors", z->dir);
+	z->out = tensors_out_create(path);
+	return z->out ? plan(z) : no_memory(z);
+}
+
+static void progress(int32_t done, int32_t of)
+{
+	int part = of ? 40 * done / of : 40;
+
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr, "\r[%.*s%*s] layer %d of %d%s", part,
+		        "########################################", 40 - part,
+		        "", done, of, done == of ? "\n" : "");
+}
+
+static int run(struct quantize *z)
+{
+	int rc = open_model(z);
+
+	if (!rc && z->text)
+		rc = begin_text(z);
+	if (!rc)
+		rc = open_out(z);
+	if (!rc)
+		rc = take_room(z);
+	for (int32_t l = 0; !rc && l < z->m->L; l++) {
+		progress(l, z->m->L);
+		rc = do_layer(z, l);
+	}
+	if (!rc) {
+		progress(z->m->L, z->m->L);
+		rc = z->text ? end_text(z) : 0;
+	}
+	return rc ? rc : write_rest(z);
+}
+
+static void report(const struct quantize *z)
+{
+	double before = (double)z->md->weight_bytes / 1048576, after = 0;
+	char path[4200];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/model.safetensors", z->dir);
+	if (stat(path, &st) == 0)
+		after = (double)st.st_size / 1048576;
+	printf("%s: %.1f MiB of %s became %.1f MiB of AWQ, 4 bits, ", z->dir, before, z->md->stored, after);
+	printf(z->group ? "groups of %d\n" : "a group a row\n", z->group);
+	printf("error of a matrix, as a part of it (root mean square):\n");
+	for (int i = 0; i < N_MATRICES; i++)
+		printf("  %-9s  %5.2f %%, at most %5.2f %% in layer %d\n", matrix_of[i].name,
+		       100 * z->error[i],
+		       100 * z->worst[i], z->worst_at[i]);
+	if (z->text)
+		printf("negative log likelihood of tokens %d to %d of %s: %.4f before, %.4f after (%+.2f "
+		       "%%)\n", z->T / 2 + 1,
+		       z->T - 1, z->text, z->loss, z->loss_after, 100 * (z->loss_after / z->loss - 1));
+}
+
+static void release(struct quantize *z)
+{
+	for (int i = 0; i < N_VECTORS; i++)
+		free(*vector_of(&z->now, i));
+	for (int i = 0; i < N_MATRICES; i++)
+		free(z->now.m[i].w);
+	for (int i = 0; i < N_INPUTS; i++) {
+		free(z->in[i].size);
+		free(z->in[i].square);
+	}
+	calibrate_destroy(z->c);
+	tensors_out_destroy(z->out);
+	for (int32_t i = 0; z->file && i < z->md->n_files; i++)
+		if (z->file[i] >= 0)
+			close(z->file[i]);
+	model_close(z->md);
+	free(z->file);
+	free(z->layer);
+	free(z->id);
+	free(z->x);
+	free(z->y);
+}
+
+static int usage(FILE *to)
+{
+	fprintf(to, "slipring quantize MODEL --out DIR [OPTIONS]\n\n"
+	            "Writes MODEL (a Hugging Face directory, or an id in the download cache) with matrices\n"
+	            "of 4 bits in AWQ's layout, which slipring serve and vLLM read.  Embeddings, norms and\n"
+	            "head stay as they are.\n\n"
+	            "  --out DIR                  where to; made if it is not there\n"
+	            "  --format awq               the only one so far\n"
+	            "  --group-size N             inputs to a scale: 32, 64, 128, .. or -1, the whole row\n"
+	            "                             (default 64)\n"
+	            "  --scale-search FILE|none   a text like those that it will see: the inputs that\n"
+	            "                             matter there are rounded finer (arXiv 2306.00978), and\n"
+	            "                             what is lost is measured (default none: plain rounding)\n"
+	            "  --tensors                  the error of each matrix\n\n"
+	            "For example:  slipring quantize ./SmolLM2-135M --out ./smol --scale-search book.txt\n");
+	return to == stdout ? 0 : 2;
+}
+
+/* --name VALUE or --name=VALUE at argv[*i]; NULL: it is another. */
+static const char *value(const char *name, int argc, char **argv, int *i)
+{
+	size_t n = strlen(name);
+
+	if (strncmp(argv[*i], name, n) != 0)
+		return NULL;
+	if (argv[*i][n] == '=')
+		return argv[*i] + n + 1;
+	return !argv[*i][n] && *i + 1 < argc ? argv[++*i] : NULL;
+}
+
+static int parse(struct quantize *z, int argc, char **argv)
+{
+	const char *format = "awq", *size = "64", *v;
+	char *end;
+
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--tensors") == 0)
+			z->all = true;
+		else if ((v = value("--out", argc, argv, &i)) != NULL)
+			z->dir = v;
+		else if ((v = value("--format", argc, argv, &i)) != NULL)
+			format = v;
+		else if ((v = value("--group-size", argc, argv, &i)) != NULL)
+			size = v;
+		else if ((v = value("--scale-search", argc, argv, &i)) != NULL)
+			z->text = strcmp(v, "none") ? v : NULL;
+		else if (argv[i][0] == '-')
+			return fail(z, -EINVAL, "%s is unknown or lacks its value; see slipring quantize "
+			            "--help", argv[i]);
+		else if (z->model)
+			return fail(z, -EINVAL, "%s: there is a MODEL already, %s", argv[i], z->model);
+		else
+			z->model = argv[i];
+	}
+	if (!z->model || !z->dir)
+		return fail(z, -EINVAL, "%s; see slipring quantize --help", z->model ? "--out DIR is "
+		            "missing" : "MODEL is missing");
+	if (strcmp(format, "awq") != 0)
+		return fail(z, -EINVAL, "--format is %s; awq is what there is", format);
+	z->group = (int32_t)strtol(size, &end, 10);
+	if (*end || (z->group != -1 && (z->group < 32 || z->group % 32 || z->group > 65536)))
+		return fail(z, -EINVAL, "--group-size is %s; -1 and multiples of 32 are allowed", size);
+	z->group = z->group == -1 ? 0 : z->group;
+	return 0;
+}
+
+int cmd_quantize(int argc, char **argv)
+{
+	struct quantize z = { 0 };
+	int rc;
+
+	for (int i = 1; i < argc; i++)
+		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+			return usage(stdout);
+	if (argc < 2)
+		return usage(stderr);
+	rc = parse(&z, argc, argv);
+	if (rc) {
+		fprintf(stderr, "slipring quantize: %s\n", z.err);
+		return 2;
+	}
+	rc = run(&z);
+	if (rc)
+		fprintf(stderr, "%sslipring quantize: %s\n", isatty(STDERR_FILENO) && z.m ? "\n" : "", z.err);
+	else
+		report(&z);
+	release(&z);
+	return rc ? 1 : 0;
+}
