@@ -490,12 +490,15 @@ void metrics_orca(struct api *a, bool json, char *line, size_t cap)
 	const struct stats_page *p = a->page;
 	double used = p && p->n_blocks ? (double)p->blocks_used / (double)p->n_blocks : 0;
 	double waiting = p ? (double)p->waiting : 0;
+	int n;
 
 	if (json)
-		snprintf(line, cap, "endpoint-load-metrics: JSON {\"named_metrics\": "
-		         "{\"kv_cache_usage_perc\": %.4f, "
-		         "\"num_requests_waiting\": %.1f}}\r\n", used, waiting);
+		n = snprintf(line, cap, "endpoint-load-metrics: JSON {\"named_metrics\": "
+		             "{\"kv_cache_usage_perc\": %.4f, "
+		             "\"num_requests_waiting\": %.1f}}\r\n", used, waiting);
 	else
-		snprintf(line, cap, "endpoint-load-metrics: TEXT named_metrics.kv_cache_usage_perc=%.4f, "
-		         "named_metrics.num_requests_waiting=%.1f\r\n", used, waiting);
+		n = snprintf(line, cap, "endpoint-load-metrics: TEXT named_metrics.kv_cache_usage_perc=%.4f, "
+		             "named_metrics.num_requests_waiting=%.1f\r\n", used, waiting);
+	if ((size_t)n >= cap)
+		line[0] = 0;                  /* half a line would spoil the head */
 }

@@ -1,0 +1,344 @@
+/* LINK: adapters/http/engine.c core/io.c core/log.c -luring */
+/* test_engine.c - the adapter's side of the ring, with a toy in the daemon's place: what waits when
+ * there is no room and in which order it goes, what is cancelled and dropped, and that each request
+ * ends exactly once when the daemon goes away, and the connection comes back.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "adapters/http/engine.h"
+#include "adapters/http/worker.h"
+
+#define MS 1000000ull
+
+/* ---- the toy daemon ---- */
+
+static struct {
+	int opens, open_result, closed;
+	struct sr_model_info model;
+	int room;                      /* submits that will be taken */
+	uint64_t user[64];
+	int32_t prompt[64];            /* the first id of each that was taken */
+	int n_user;
+	struct sr_record out[64];
+	int n_out, n_cancel, cancel_full;
+	bool lost;
+	int fd;
+} toy;
+
+static char connection;
+
+int sr_open(struct sr_conn **out, const char *path, const struct sr_options *o)
+{
+	assert_string_equal(path, "/toy");
+	assert_int_equal(o->size, sizeof(*o));
+	toy.opens++;
+	*out = (struct sr_conn *)&connection;
+	if (!toy.open_result)
+		toy.fd = eventfd(0, EFD_NONBLOCK);
+	return toy.open_result;
+}
+
+void sr_close(struct sr_conn *c)
+{
+	assert_ptr_equal(c, &connection);
+	toy.closed++;
+	close(toy.fd);
+}
+
+const struct sr_model_info *sr_model(const struct sr_conn *c) { (void)c; return &toy.model; }
+int sr_fd(const struct sr_conn *c) { (void)c; return toy.fd; }
+int sr_arm(struct sr_conn *c, int what) { (void)c; (void)what; return toy.lost ? -ECONNRESET : toy.n_out > 0; }
+
+int sr_submit(struct sr_conn *c, const struct sr_request *q, uint32_t *ticket)
+{
+	(void)c;
+	if (toy.lost)
+		return -ECONNRESET;
+	if (!q->n_prompt)
+		return -EINVAL;
+	if (!toy.room)
+		return -EAGAIN;
+	toy.room--;
+	*ticket = (uint32_t)toy.n_user;
+	toy.prompt[toy.n_user] = q->prompt[0];
+	toy.user[toy.n_user++] = q->user_data;
+	return 0;
+}
+
+int sr_cancel(struct sr_conn *c, uint32_t ticket)
+{
+	(void)c;
+	(void)ticket;
+	if (toy.cancel_full)
+		return -EAGAIN;
+	toy.n_cancel++;
+	return 0;
+}
+
+int sr_poll(struct sr_conn *c, struct sr_record *out, unsigned max)
+{
+	int n = toy.n_out;
+
+	(void)c;
+	if (toy.lost)
+		return -ECONNRESET;
+	assert_true((unsigned)n <= max);
+	memcpy(out, toy.out, (size_t)n * sizeof(*out));
+	toy.n_out = 0;
+	return n;
+}
+
+int sr_gather(struct sr_token *t, const struct sr_record *r)
+{
+	*t = (struct sr_token){ .user_data = r->user_data, .kind = r->kind, .id = r->u.token.id };
+	if (r->kind == SR_END)
+		t->end = r->u.end;
+	return 1;
+}
+
+/* Work is done at once: the worker has a test of its own. */
+int workers_give(struct workers *p, struct work *w)
+{
+	(void)p;
+	w->run(w);
+	w->done(w);
+	return 0;
+}
+
+/* ---- owners ---- */
+
+struct owner { int tokens, ends, finish; };
+
+static unsigned preempted_sum;
+
+static void on_token(void *o, const struct sr_token *t) { (void)t; ((struct owner *)o)->tokens++; }
+static void on_preempted(void *ctx, unsigned times) { (void)ctx; preempted_sum += times; }
+
+static void on_end(void *o, int finish, const struct sr_token *t)
+{
+	struct owner *w = o;
+
+	assert_true((t == NULL) == (finish < 0));
+	w->ends++;
+	w->finish = finish;
+}
+
+static struct io *io;
+static struct engine *e;
+
+static void begin(int open_result)
+{
+	const struct engine_config c = { .socket = "/toy", .name = "test", .token = on_token,
+	                                 .end = on_end, .preempted = on_preempted };
+
+	memset(&toy, 0, sizeof(toy));
+	toy.open_result = open_result;
+	toy.model.context = 100;
+	toy.model.live = 64;
+	preempted_sum = 0;
+	assert_int_equal(io_create(&io, 0), 0);
+	assert_int_equal(engine_create(&e, io, NULL, &c), 0);
+}
+
+static void finish(void)
+{
+	engine_destroy(e);
+	io_destroy(io);
+}
+
+static void wake(void)
+{
+	assert_int_equal(eventfd_write(toy.fd, 1), 0);
+	io_sleep(io, io_now() + 20 * MS);
+	if (!toy.lost) {
+		eventfd_t v;
+
+		eventfd_read(toy.fd, &v);
+	}
+}
+
+static void put(uint64_t user, int kind, int n)
+{
+	struct sr_record r = { .kind = (uint8_t)kind, .user_data = user };
+
+	if (kind == SR_END) {
+		r.u.end.finish = SR_LENGTH;
+		r.preempted = (uint16_t)n;
+	}
+	toy.out[toy.n_out++] = r;
+}
+
+static int submit(int32_t *first, struct owner *o, uint64_t *handle)
+{
+	const struct sr_request q = { .size = sizeof(q), .prompt = first, .n_prompt = *first != 0 };
+
+	return engine_submit(e, &q, o, handle);
+}
+
+/* ---- the tests ---- */
+
+static void room_and_order(void **state)
+{
+	static const int order[] = { 1, 2, 3, 5 };
+	static int32_t id[] = { 1, 2, 3, 4, 5 };
+	struct owner o[5] = { { 0 } };
+	uint64_t h[5];
+	int i;
+
+	(void)state;
+	begin(0);
+	assert_non_null(engine_model(e));
+	toy.room = 2;
+	for (i = 0; i < 5; i++)
+		assert_int_equal(submit(&id[i], &o[i], &h[i]), 0);
+	assert_int_equal(engine_live(e), 2);
+	assert_int_equal(engine_room(e), ENGINE_QUEUE - 3);
+
+	engine_drop(e, h[3]);                  /* it waited: it is never submitted, and hears nothing */
+	put(toy.user[0], SR_TOKEN, 0);
+	put(toy.user[0], SR_END, 3);
+	toy.room = 1;
+	wake();
+	assert_true(o[0].tokens == 1 && o[0].ends == 1 && o[0].finish == SR_LENGTH);
+	assert_int_equal(preempted_sum, 3);
+	assert_int_equal(toy.n_user, 3);
+	toy.room = 5;
+	put(toy.user[1], SR_END, 0);
+	wake();
+	assert_int_equal(toy.n_user, 4);
+	for (i = 0; i < 4; i++)                /* in the order of arrival, without the dropped one */
+		assert_int_equal(toy.prompt[i], order[i]);
+	assert_int_equal(o[3].ends, 0);
+
+	put(toy.user[0], SR_TOKEN, 0);         /* of a request that is over: heard by nobody */
+	put(~0ull, SR_END, 0);
+	wake();
+	assert_int_equal(o[0].tokens, 1);
+	finish();
+}
+
+/* An invalid one is refused at once, or, if it had to wait, by its end. */
+static void refused(void **state)
+{
+	static int32_t one = 1, zero = 0;
+	struct owner o[3] = { { 0 } };
+	uint64_t h;
+
+	(void)state;
+	begin(0);
+	assert_int_equal(submit(&zero, &o[0], &h), -EINVAL);
+	assert_int_equal(submit(&one, &o[1], &h), 0);
+	assert_int_equal(submit(&zero, &o[2], &h), 0);
+	assert_int_equal(engine_live(e), 0);
+	toy.room = 9;
+	wake();
+	assert_true(o[0].ends == 0 && o[1].ends == 0);
+	assert_true(o[2].ends == 1 && o[2].finish == -EINVAL);
+	assert_int_equal(engine_live(e), 1);
+	finish();
+}
+
+static void cancelled(void **state)
+{
+	static int32_t id[] = { 1, 2 };
+	struct owner o[2] = { { 0 } };
+	uint64_t h[2];
+
+	(void)state;
+	begin(0);
+	toy.room = 2;
+	submit(&id[0], &o[0], &h[0]);
+	submit(&id[1], &o[1], &h[1]);
+	toy.cancel_full = 1;
+	engine_cancel(e, h[0]);
+	engine_drop(e, h[1]);
+	assert_int_equal(toy.n_cancel, 0);
+	toy.cancel_full = 0;
+	put(toy.user[1], SR_TOKEN, 0);
+	wake();                                /* both again, once there is room */
+	assert_int_equal(toy.n_cancel, 2);
+	put(toy.user[0], SR_END, 0);
+	put(toy.user[1], SR_END, 0);
+	wake();
+	assert_true(o[0].ends == 1 && o[1].ends == 0 && o[1].tokens == 0);
+	assert_int_equal(engine_live(e), 0);
+	engine_cancel(e, h[0]);                /* its time is over, another may have its place */
+	assert_int_equal(toy.n_cancel, 2);
+	finish();
+}
+
+/* The daemon dies: all end, waiting ones too; what comes meanwhile is refused; then it is back. */
+static void lost(void **state)
+{
+	static int32_t id[] = { 1, 2, 3 };
+	struct owner o[3] = { { 0 } };
+	uint64_t h, end;
+	int i;
+
+	(void)state;
+	begin(0);
+	toy.room = 1;
+	for (i = 0; i < 3; i++)
+		submit(&id[i], &o[i], &h);
+	toy.lost = true;
+	toy.open_result = -ENOENT;
+	wake();
+	assert_null(engine_model(e));
+	assert_int_equal(toy.closed, 1);
+	for (i = 0; i < 3; i++)
+		assert_true(o[i].ends == 1 && o[i].finish == -ECONNRESET);
+	assert_int_equal(submit(&id[0], &o[0], &h), -ECONNREFUSED);
+	assert_int_equal(engine_room(e), 0);
+	for (end = io_now() + 400 * MS; io_now() < end;)
+		io_sleep(io, end);
+	assert_in_range(toy.opens, 3, 6);      /* 50 ms, 100, 200: not in a hurry */
+	toy.open_result = 0;
+	toy.lost = false;
+	toy.room = 1;
+	for (end = io_now() + 1000 * MS; !engine_model(e) && io_now() < end;)
+		io_sleep(io, end);
+	assert_non_null(engine_model(e));
+	assert_int_equal(submit(&id[0], &o[0], &h), 0);
+	finish();
+}
+
+static void wrong_vocabulary(void **state)
+{
+	(void)state;
+	begin(-ENOENT);
+	assert_null(engine_model(e));
+	assert_false(engine_wrong_model(e));
+	finish();
+	begin(0);
+	finish();
+	memset(&toy, 0, sizeof(toy));
+	{
+		const struct engine_config c = { .socket = "/toy", .vocab_hash = { 1 }, .token = on_token,
+		                                 .end = on_end, .preempted = on_preempted };
+
+		assert_int_equal(io_create(&io, 0), 0);
+		assert_int_equal(engine_create(&e, io, NULL, &c), 0);
+	}
+	assert_true(engine_wrong_model(e));
+	assert_null(engine_model(e));
+	assert_int_equal(toy.closed, 1);
+	finish();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(room_and_order), cmocka_unit_test(refused), cmocka_unit_test(cancelled),
+		cmocka_unit_test(lost), cmocka_unit_test(wrong_vocabulary),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
