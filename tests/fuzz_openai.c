@@ -66,6 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	} else {
 		assert(a.kind != ASK_COMPLETION || (a.n >= 1 && a.n * a.n_prompts <= ASK_CHOICES));
 		assert(a.n_bias <= SR_LIST_MAX && a.stop_ids.n <= SR_LIST_MAX && a.allowed.n <= SR_LIST_MAX);
+		ask_slim(&a);
+		assert(!a.n_stop || a.stop[a.n_stop - 1][0] || a.stop_len[a.n_stop - 1]);
 	}
 	out_free(&o);
 	ask_free(&a);
