@@ -368,6 +368,83 @@ static void test_demote(void **state)
 	kv_destroy(kv);
 }
 
+static void leave_cached_by(struct kv *kv, int32_t owner, int32_t text, int32_t n)
+{
+	struct text x;
+
+	text_make(&x, text, 0);
+	x.t.owner = owner;
+	kv_begin(kv, 100);
+	assert_int_equal(kv_grow(kv, &x.t, n), 0);
+	launched(kv);
+	kv_publish(kv, &x.t, n);
+	kv_release(kv, &x.t);
+	kv_check(kv);
+}
+
+/* Of 16 blocks a quarter is kept, between two: so 2 of owner 1's three, the head of its chain. */
+static void test_floors(void **state)
+{
+	struct kv *kv = make(16, 0, 0);
+	struct text x;
+
+	(void)state;
+	leave_cached_by(kv, 1, 1, 3 * B);
+	assert_int_equal(kv_kept(kv, 0), 3);            /* alone it has all of the quarter */
+	assert_int_equal(kv_kept(kv, 1), 0);            /* nothing is kept from oneself */
+	for (int i = 0; i < 8; i++)
+		leave_cached_by(kv, 0, 10 + i, 4 * B);
+	assert_int_equal(kv_kept(kv, 0), 2);
+	assert_int_equal(kv_kept(kv, 2), 4);
+	kv_begin(kv, 0);
+	assert_int_equal(found(kv, 1, 0, 3 * B + 1), 2 * B);
+	text_make(&x, 99, 0);
+	assert_int_equal(kv_grow(kv, &x.t, 16 * B), 0); /* but nobody is refused for its sake */
+	kv_launched(kv);
+	kv_release(kv, &x.t);
+	assert_int_equal(kv_kept(kv, 0), 0);
+	kv_destroy(kv);
+}
+
+/* An owner of whom nothing is heard for 16 times the tier keeps nothing. */
+static void test_floor_ends(void **state)
+{
+	struct kv *kv = make(16, 0, 0);
+
+	(void)state;
+	leave_cached_by(kv, 1, 1, 2 * B);
+	for (int i = 0; i < 16 * 16 / 4 - 1; i++)
+		leave_cached_by(kv, 0, 10 + i, 4 * B);
+	assert_int_equal(kv_kept(kv, 0), 2);
+	leave_cached_by(kv, 0, 9, 4 * B);
+	assert_int_equal(kv_kept(kv, 0), 0);
+	leave_cached_by(kv, 0, 8, 16 * B);
+	kv_begin(kv, 0);
+	assert_int_equal(found(kv, 1, 0, 2 * B + 1), 0);
+	kv_launched(kv);
+	kv_destroy(kv);
+}
+
+/* The host tier has floors of its own: what went down there stays through another's flood. */
+static void test_host_floors(void **state)
+{
+	struct kv *kv = make(8, 16, 100);
+
+	(void)state;
+	leave_cached_by(kv, 1, 1, 2 * B);
+	for (int i = 0; i < 20; i++)
+		leave_cached_by(kv, 0, 10 + i, 8 * B);
+	kv_begin(kv, 100);
+	assert_int_equal(found(kv, 1, 0, 2 * B + 1), 2 * B);
+	launched(kv);
+	for (int i = 0; i < 64; i++)                    /* not for ever */
+		leave_cached_by(kv, 0, 50 + i, 8 * B);
+	kv_begin(kv, 100);
+	assert_int_equal(found(kv, 1, 0, 2 * B + 1), 0);
+	launched(kv);
+	kv_destroy(kv);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -375,6 +452,8 @@ int main(void)
 		cmocka_unit_test(test_only_full_blocks_are_shared), cmocka_unit_test(test_twice_published),
 		cmocka_unit_test(test_eviction_order), cmocka_unit_test(test_host_tier), cmocka_unit_test(test_half_out),
 		cmocka_unit_test(test_no_copies), cmocka_unit_test(test_pins), cmocka_unit_test(test_demote),
+		cmocka_unit_test(test_floors), cmocka_unit_test(test_floor_ends),
+		cmocka_unit_test(test_host_floors),
 	};
 
 	return cmocka_run_group_tests_name("kv", tests, NULL, NULL);

@@ -236,6 +236,24 @@ static void test_floor(void **state)
 	}
 }
 
+/* Floors do not stand in the way of the first: one that needs every block there is gets them. */
+static void test_floor_gives_way(void **state)
+{
+	(void)state;
+	set_up();
+	w.cfg.limits.n_blocks = 32;
+	assert_int_equal(try_open(), 0);
+	serve(1, 1, 0, 4 * B + 1);
+	until_idle();
+	assert_int_equal(kv_kept(w.kv, 1), 4);         /* from the next tenant */
+	ask(0, 2, 440, 72);
+	until_idle();
+	assert_int_equal(end_of(2)->finish, SCHED_LENGTH);
+	assert_int_equal(end_of(2)->preempted, 0);
+	assert_int_equal(kv_kept(w.kv, 1), 0);
+	tear_down();
+}
+
 /* ---- time ---------------------------------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b)
@@ -311,7 +329,7 @@ int main(void)
 		cmocka_unit_test(test_follow), cmocka_unit_test(test_follow_and_strangers),
 		cmocka_unit_test(test_clients), cmocka_unit_test(test_queue),
 		cmocka_unit_test(test_first_chunk), cmocka_unit_test(test_floor),
-		cmocka_unit_test(test_delay),
+		cmocka_unit_test(test_floor_gives_way), cmocka_unit_test(test_delay),
 	};
 
 	return cmocka_run_group_tests_name("sched_share", tests, NULL, NULL);

@@ -1,12 +1,13 @@
 /* LINK: core/kv.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c kernels/null/null.c -lxxhash */
 /* test_sim.c - schedules made from a number.
  *
- * Each seed picks limits, knobs, a device and clients, and then plays: requests of all kinds,
- * cancels, clients that vanish, slow readers, deadlines, moved knobs.  After every step the
- * invariants hold (sched_check, kv_check), every token is the one that the ids before it ask
- * for, and every record was set aside.
+ * Each seed picks limits, knobs, a device and clients (quick, slow, greedy, cancelling, dying, and
+ * one that speaks for several tenants), and then plays: requests of all kinds, deadlines, moved
+ * knobs.  After every step the invariants hold (sched_check, kv_check), every token is the one that
+ * the ids before it ask for, every record was set aside, and nobody who waits is forgotten.
  *
  *	SLIPRING_SEEDS=N    so many seeds
+ *	SLIPRING_FIRST=K    beginning with this one
  *	SLIPRING_SEED=K     this one alone
  */
 #include <assert.h>
@@ -20,20 +21,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "core/sched.h"
+#include "core/sched_impl.h"
 #include "kernels/model.h"
 #include "kernels/null/null.h"
 
-#define SEEDS     800
-#define STEPS     500
+#define SEEDS     200
+#define STEPS     2000
 #define VOCAB     97
 #define PROMPT    200
 #define CLIENTS   6
 #define LIVE      16
+#define SEQS      64             /* as many as any seed has */
+#define OVERTAKEN 300            /* times one who waits may see a later one start; seen: 103 */
 #define TOPS_HERE 2
 #define TOPS_PER  4
 
@@ -45,7 +49,10 @@ struct request {
 	struct sr_null_request as;
 };
 
+enum habit { QUICK, SLOW, GREEDY, CANCELLING, DYING, GATEWAY, N_HABITS };
+
 struct client {
+	enum habit habit;
 	int32_t  cap, used, reserved, n_live;
 	uint64_t tenant;
 	struct request r[LIVE];
@@ -61,11 +68,12 @@ static struct sim {
 	const struct sr_backend_ops *ops;
 	bool     open;                  /* new requests may come */
 	int      load, slowness;
+	struct { uint64_t order; bool started; int32_t overtaken; } watch[SEQS];
 	uint64_t n_tokens, n_scored;
 } sim;
 
 static uint64_t total_ends[5];          /* stop, length, cancelled, late, others */
-static struct { uint64_t late, preempted, cached, in, out, evicted; } total;
+static struct { uint64_t late, preempted, cached, in, out, evicted, held, steps; int32_t overtaken; } total;
 static volatile sig_atomic_t seed_now;
 
 static uint32_t below(uint32_t n)
@@ -250,17 +258,18 @@ static void make_lists(struct request *r)
 		r->history = true;
 }
 
-static void submit(void)
+static int submit(struct client *c)
 {
-	struct client *c = sim.client[below(CLIENTS)];
 	struct request *r = NULL;
+	uint64_t tenant;
 	int e;
 
+	tenant = c->habit == GATEWAY ? below(4) : c->tenant;
 	for (int i = 0; i < LIVE && !r; i++)
 		if (!c->r[i].live)
 			r = &c->r[i];
 	if (!r)
-		return;
+		return -EAGAIN;
 	memset(r, 0, sizeof(*r));
 	r->user_data = sim.next_user_data++;
 	r->score = below(6) == 0;
@@ -288,20 +297,22 @@ static void submit(void)
 	memcpy(q.n_list, r->as.n_list, sizeof(q.n_list));
 	r->live = true;
 	c->n_live++;
-	e = sched_admit(sim.s, c, c->tenant, &q, sim.now);
+	e = sched_admit(sim.s, c, tenant, &q, sim.now);
 	assert(e == 0 || e == -EAGAIN);
 	if (e) {
 		r->live = false;
 		c->n_live--;
 	} else if (r->live) {
-		assert(sched_admit(sim.s, c, c->tenant, &q, sim.now) == -EEXIST);
+		assert(sched_admit(sim.s, c, tenant, &q, sim.now) == -EEXIST);
 	}
+	return e;
 }
 
 static struct client *new_client(uint64_t tenant)
 {
 	struct client *c = calloc(1, sizeof(*c));
 
+	c->habit = (enum habit)below(N_HABITS);
 	c->cap = between(10, 50);
 	c->tenant = tenant;
 	return c;
@@ -310,18 +321,23 @@ static struct client *new_client(uint64_t tenant)
 static void act(void *ctx)
 {
 	(void)ctx;
-	for (int k = 0; sim.open && k < sim.load; k++)
-		submit();
-	if (below(6) == 0) {
-		struct client *c = sim.client[below(CLIENTS)];
+	struct client *c;
+	uint32_t i = below(CLIENTS);
+
+	for (int k = 0; sim.open && k < sim.load; k++) {
+		c = sim.client[below(CLIENTS)];
+		while (submit(c) == 0 && c->habit == GREEDY)
+			;
+	}
+	c = sim.client[i];
+	if (below(c->habit == CANCELLING ? 2 : 12) == 0) {
 		struct request *r = &c->r[below(LIVE)];
 
 		sched_cancel(sim.s, c, r->live ? r->user_data : UINT64_MAX);
 		assert(!r->live);
 	}
-	if (below(150) == 0) {
-		uint32_t i = below(CLIENTS);
-		struct client *gone = sim.client[i];
+	if (below(c->habit == DYING ? 30 : 400) == 0) {
+		struct client *gone = c;
 
 		sched_forget(sim.s, gone);
 		sim.client[i] = new_client(gone->tenant);
@@ -347,6 +363,7 @@ static void move_knobs(void)
 	k.chunk_max = between(1, 64);
 	k.step_ns = below(3) ? k.step_ns : 0;
 	k.no_prefix_cache = below(3) == 0;
+	k.first_chunk = below(2);
 	assert(sched_set(sim.s, &k) == 0);
 	k.batch_tokens = sim.cfg.limits.tokens + 1;
 	assert(sched_set(sim.s, &k) == -ERANGE);
@@ -388,7 +405,8 @@ static void make_config(void)
 	sim.cfg.list_words = between(128, 1000);
 	sim.cfg.tops_here = TOPS_HERE;
 	sim.cfg.tops_per_record = TOPS_PER;
-	sim.cfg.knobs.fcfs = below(2);
+	k->first_chunk = below(3) == 0;
+	k->fcfs = below(2);
 }
 
 static void sim_open(uint64_t seed)
@@ -417,7 +435,7 @@ static void sim_open(uint64_t seed)
 	assert(sim.ops->open(&sim.b, &model, NULL, &sim.cfg.limits, err, sizeof(err)) == 0);
 	assert(sched_create(&sim.s, &sim.cfg, sim.kv, sim.ops, sim.b, &port) == 0);
 	for (int i = 0; i < CLIENTS; i++)
-		sim.client[i] = new_client((uint64_t)i % 3);
+		sim.client[i] = new_client((uint64_t)i % 5);
 }
 
 static void sim_close(void)
@@ -442,6 +460,7 @@ static void sim_close(void)
 	total.in += k.copies_in;
 	total.out += k.copies_out;
 	total.evicted += k.evictions;
+	total.held += st.held;
 	for (int i = 0; i < CLIENTS; i++) {
 		assert(sim.client[i]->reserved == 0 && sim.client[i]->n_live == 0);
 		free(sim.client[i]);
@@ -468,8 +487,41 @@ static void read_rings(void)
 
 		if (!sim.open)
 			c->used = 0;
+		else if (c->habit == SLOW)
+			c->used -= c->used > 0 && below(6) == 0;
 		else if (below((uint32_t)sim.slowness) == 0)
 			c->used -= between(0, c->used);
+	}
+}
+
+/* Of those with the same priority, or a worse one: who came later and starts first overtakes.  In
+ * turns that must happen; without end it must not. */
+static void check_overtaking(void)
+{
+	const struct sched *s = sim.s;
+
+	for (int32_t i = 0; i < s->n_seq; i++) {
+		const struct seq *q = &s->seq[i];
+
+		if (q->state == SEQ_FREE)
+			continue;
+		if (sim.watch[i].order != q->order) {
+			sim.watch[i].order = q->order;
+			sim.watch[i].started = false;
+			sim.watch[i].overtaken = 0;
+		}
+		if (!q->started || sim.watch[i].started)
+			continue;
+		sim.watch[i].started = true;
+		for (int32_t j = 0; j < s->n_seq; j++) {
+			const struct seq *p = &s->seq[j];
+
+			if (p->state == SEQ_WAITING && !p->started && p->order < q->order &&
+			    p->priority <= q->priority && ++sim.watch[j].overtaken > total.overtaken) {
+				total.overtaken = sim.watch[j].overtaken;
+				assert(total.overtaken <= OVERTAKEN);
+			}
+		}
 	}
 }
 
@@ -496,6 +548,8 @@ static void play(uint64_t seed, int steps)
 			kv_check(sim.kv);
 		}
 		sched_check(sim.s);
+		check_overtaking();
+		total.steps++;
 		idle = work ? 0 : idle + 1;
 		assert(idle < 400);     /* stuck */
 		read_rings();
@@ -506,9 +560,12 @@ static void play(uint64_t seed, int steps)
 static void test_seeds(void **state)
 {
 	const char *one = getenv("SLIPRING_SEED"), *many = getenv("SLIPRING_SEEDS");
-	uint64_t first = one ? strtoull(one, NULL, 10) : 1;
-	uint64_t last = one ? first : many ? strtoull(many, NULL, 10) : SEEDS;
+	const char *from = one ? one : getenv("SLIPRING_FIRST");
+	uint64_t first = from && *from ? strtoull(from, NULL, 10) : 1;
+	uint64_t n = one ? 1 : many && *many ? strtoull(many, NULL, 10) : SEEDS, last = first + n - 1;
 	uint64_t tokens = 0, scored = 0;
+	clock_t began = clock();
+	double seconds;
 
 	(void)state;
 	for (uint64_t seed = first; seed <= last; seed++) {
@@ -516,16 +573,19 @@ static void test_seeds(void **state)
 		tokens += sim.n_tokens;
 		scored += sim.n_scored;
 	}
+	seconds = (double)(clock() - began) / CLOCKS_PER_SEC;
 	printf("%ju seeds: %ju tokens and %ju scores as computed; ends: %ju stop, %ju length, %ju cancelled, "
-	       "%ju late; rows too late %ju, preemptions %ju, tokens cached %ju, copies in %ju, out %ju, "
-	       "evictions %ju\n", last - first + 1, tokens, scored, total_ends[0], total_ends[1],
-	       total_ends[2], total_ends[3], total.late, total.preempted, total.cached, total.in, total.out,
-	       total.evicted);
-	if (!one && last >= 100) { /* else nothing was tried */
+	       "%ju late; rows too late %ju, preemptions %ju, tokens cached %ju, prompts held %ju, copies in "
+	       "%ju, out %ju, evictions %ju, overtaken at most %d; %ju steps, %.0f checked a second\n", n,
+	       tokens, scored, total_ends[0], total_ends[1], total_ends[2], total_ends[3], total.late,
+	       total.preempted, total.cached, total.held, total.in, total.out, total.evicted,
+	       total.overtaken, total.steps, (double)total.steps / seconds);
+	if (n >= 100) { /* else nothing was tried */
 		for (int i = 0; i < 4; i++)
 			assert_true(total_ends[i] > 100);
 		assert_true(tokens > 1000 && scored > 1000 && total.late > 100 && total.preempted > 100);
 		assert_true(total.cached > 1000 && total.in > 100 && total.out > 100 && total.evicted > 100);
+		assert_true(total.held > 100 && total.overtaken > 3);
 	}
 	assert_int_equal(total_ends[4], 0);
 }
