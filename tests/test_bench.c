@@ -34,7 +34,8 @@ const struct sr_text_info *sr_text_info(const struct sr_text *t)
 	return &info;
 }
 
-int64_t sr_text_encode(const struct sr_text *t, const char *s, size_t n, int flags, int32_t *ids, size_t cap, size_t limit)
+int64_t sr_text_encode(const struct sr_text *t, const char *s, size_t n, int flags, int32_t *ids, size_t cap,
+                       size_t limit)
 {
 	(void)t, (void)flags, (void)limit;
 	for (size_t i = 0; i < n && i < cap; i++)
@@ -43,7 +44,8 @@ int64_t sr_text_encode(const struct sr_text *t, const char *s, size_t n, int fla
 }
 
 /* "ab" is decoded as one character less, so that prompts must be filled up */
-int64_t sr_text_decode(const struct sr_text *t, const int32_t *ids, size_t n, bool skip, char *out, size_t cap)
+int64_t sr_text_decode(const struct sr_text *t, const int32_t *ids, size_t n, bool skip, char *out,
+                       size_t cap)
 {
 	size_t k = 0;
 
@@ -66,7 +68,8 @@ int sr_text_piece(const struct sr_text *t, int32_t id, const char **out, bool *s
 	return id < info.vocab ? 1 : -EINVAL;
 }
 
-int64_t sr_text_chat(const struct sr_text *t, const char *tmpl, const char *context, char **out, char *why, size_t n)
+int64_t sr_text_chat(const struct sr_text *t, const char *tmpl, const char *context, char **out, char *why,
+                     size_t n)
 {
 	(void)t, (void)tmpl, (void)context, (void)out;
 	snprintf(why, n, "no template here");
@@ -163,7 +166,8 @@ static void arrivals(void **state)
 
 	assert_int_equal(bench_arrivals(at, &l, &all), 0);
 	assert_true(at[0] == 0 && at[l.n - 1] == 0);
-	struct bench_options ramp = { .rate = INFINITY, .burstiness = INFINITY, .ramp = "linear", .ramp_start = 1, .ramp_end = 3 };
+	struct bench_options ramp = { .rate = INFINITY, .burstiness = INFINITY, .ramp = "linear",
+	                             .ramp_start = 1, .ramp_end = 3 };
 
 	l.n = 3;                                  /* rates 1, 2, 3 */
 	assert_int_equal(bench_arrivals(at, &l, &ramp), 0);
@@ -172,7 +176,8 @@ static void arrivals(void **state)
 
 /* ---- events ------------------------------------------------------------------------------------ */
 
-struct seen { int events, chunks, done; int64_t n_prompt, n_output; char text[200]; size_t n_text; char error[100]; };
+struct seen { int events, chunks, done; int64_t n_prompt,
+             n_output; char text[200]; size_t n_text; char error[100]; };
 
 static int see(void *arg, const struct sse_event *e)
 {
@@ -210,7 +215,8 @@ static void events_are_read_however_torn(void **state)
 		struct sse sse = { 0 };
 
 		for (size_t at = 0; at < n; at += step)
-			assert_int_equal(sse_feed(&sse, stream + at, at + step < n ? step : n - at, see, &s), 0);
+			assert_int_equal(sse_feed(&sse, stream + at, at + step < n ? step : n - at, see, &s),
+			                 0);
 		assert_int_equal(sse_end(&sse, see, &s), 0);
 		sse_free(&sse);
 		assert_int_equal(s.events, 4);
@@ -226,8 +232,10 @@ static void events_are_read_however_torn(void **state)
 static void rubbish_is_no_event(void **state)
 {
 	static const struct { const char *line; int rc; } cases[] = {
-		{ "data: {\"choices\":[{\"text\":\"x\"}]}\n", 0 }, { "data: <html>\n", -EBADMSG }, { "data: {\"a\":1\n", -EBADMSG },
-		{ "data: {\"a\" 1}\n", -EBADMSG }, { "data: {\"a\":\"x}\n", -EBADMSG }, { "data: {} {}\n", -EBADMSG },
+		{ "data: {\"choices\":[{\"text\":\"x\"}]}\n", 0 }, { "data: <html>\n", -EBADMSG },
+			{ "data: {\"a\":1\n", -EBADMSG },
+		{ "data: {\"a\" 1}\n", -EBADMSG }, { "data: {\"a\":\"x}\n", -EBADMSG }, { "data: {} {}\n",
+		                                                                         -EBADMSG },
 		{ "data: [1]\n", -EBADMSG }, { "data: {\"a\":]}\n", -EBADMSG }, { "data: {,,}\n", -EBADMSG },
 		{ "data: {\"a\":\"\\\n", -EBADMSG }, { "retry: 10\n", 0 }, { "\n", 0 }, { "data:\n", 0 },
 	};
@@ -252,7 +260,8 @@ static void rubbish_is_no_event(void **state)
 static void half_a_pair_is_replaced(void **state)
 {
 	static const struct { const char *in, *out; } cases[] = {
-		{ "\\ud83d", "\xef\xbf\xbd" }, { "\\ude00x", "\xef\xbf\xbdx" }, { "\\ud83dx", "\xef\xbf\xbdx" },
+		{ "\\ud83d", "\xef\xbf\xbd" }, { "\\ude00x", "\xef\xbf\xbdx" }, { "\\ud83dx",
+		                                                                 "\xef\xbf\xbdx" },
 		{ "a\\/b\\\\", "a/b\\" }, { "\\u12", "?12" }, { "\\t", "\t" },
 	};
 	char out[32];
@@ -279,7 +288,8 @@ static void percentiles_by_hand(void **state)
 
 	(void)state;
 	bench_stat(&s, v, 5, (const double[]){ 99 }, 1);
-	assert_true(s.mean == 3 && s.median == 3 && fabs(s.std - sqrt(2)) < 1e-12 && fabs(s.p[0] - 4.96) < 1e-12);
+	assert_true(s.mean == 3 && s.median == 3 && fabs(s.std - sqrt(2)) < 1e-12 &&
+	            fabs(s.p[0] - 4.96) < 1e-12);
 	for (size_t i = 0; i < N(cases); i++) {
 		assert_true(fabs(bench_percentile(v, 5, cases[i].p) - cases[i].of_five) < 1e-12);
 		assert_true(fabs(bench_percentile(v, 4, cases[i].p) - cases[i].of_four) < 1e-12);
@@ -291,7 +301,8 @@ static void percentiles_by_hand(void **state)
 static void reals_are_pythons(void **state)
 {
 	static const struct { double v; const char *s; } cases[] = {
-		{ 10, "10.0" }, { 0.5, "0.5" }, { 50, "50.0" }, { 0.1, "0.1" }, { INFINITY, "inf" }, { 1234567, "1234567.0" },
+		{ 10, "10.0" }, { 0.5, "0.5" }, { 50, "50.0" }, { 0.1, "0.1" }, { INFINITY, "inf" },
+			{ 1234567, "1234567.0" },
 		{ 0, "0.0" }, { 1.0 / 3, "0.3333333333333333" },
 	};
 	char out[64];
@@ -307,9 +318,11 @@ static void reals_are_pythons(void **state)
 static void made_up(struct bench_run *r, struct bench_answer *a)
 {
 	for (int i = 0; i < 6; i++) {
-		a[i] = (struct bench_answer){ .state = i < 5 ? BENCH_OK : BENCH_FAILED, .n_input = 100 + (uint32_t)i, .due = 100,
+		a[i] = (struct bench_answer){ .state = i < 5 ? BENCH_OK : BENCH_FAILED, .n_input = 100 +
+		                             (uint32_t)i, .due = 100,
 		                              .start = 100 + 0.5 * i, .ttft = 0.05 + 0.01 * i,
-		                              .n_output = 10 * (uint32_t)i + 1, .n_itl = i < 5 ? 10 * (size_t)i : 0 };
+		                              .n_output = 10 * (uint32_t)i + 1, .n_itl = i < 5 ?
+		                              10 * (size_t)i : 0 };
 		double sum = 0;
 
 		a[i].n_chunks = a[i].n_itl + 1;
@@ -354,8 +367,10 @@ static char *slurp(const char *path)
 }
 
 static const char *const golden_flags[] = {
-	"--request-rate", "10", "--max_concurrency=4", "--goodput", "ttft:70", "tpot:21", "--metric-percentiles", "50,99.9",
-	"--percentile-metrics", "ttft,tpot,itl,e2el,client_queue_time,e2el_including_client_queue", "--metadata", "who=me",
+	"--request-rate", "10", "--max_concurrency=4", "--goodput", "ttft:70", "tpot:21",
+		"--metric-percentiles", "50,99.9",
+	"--percentile-metrics", "ttft,tpot,itl,e2el,client_queue_time,e2el_including_client_queue",
+		"--metadata", "who=me",
 };
 
 static void the_block_is_vllms(void **state)
@@ -384,11 +399,14 @@ static void the_block_is_vllms(void **state)
 static void the_file_has_vllms_keys(void **state)
 {
 	static const char *const keys[] = {
-		"date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "num_prompts", "who", "request_rate",
+		"date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "num_prompts", "who",
+			"request_rate",
 		"burstiness", "max_concurrency", "duration", "completed", "failed", "total_input_tokens",
 		"total_output_tokens", "request_throughput", "request_goodput", "output_throughput",
-		"total_token_throughput", "input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times",
-		"queue_times", "generated_texts", "errors", "max_output_tokens_per_s", "max_concurrent_requests", "rtfx",
+		"total_token_throughput", "input_lens", "output_lens", "ttfts", "itls", "latencies",
+			"start_times",
+		"queue_times", "generated_texts", "errors", "max_output_tokens_per_s",
+			"max_concurrent_requests", "rtfx",
 		"mean_ttft_ms", "median_ttft_ms", "std_ttft_ms", "p50_ttft_ms", "p99.9_ttft_ms",
 	};
 	struct bench_options o = parsed(golden_flags, N(golden_flags));
@@ -414,7 +432,8 @@ static void the_file_has_vllms_keys(void **state)
 	assert_int_equal(json_array_size(json_object_get(j, "ttfts")), 6);
 	assert_int_equal(json_array_size(json_array_get(json_object_get(j, "itls"), 4)), 40);
 	assert_string_equal(json_string_value(json_array_get(json_object_get(j, "errors"), 5)), "boom");
-	assert_int_equal(json_integer_value(json_object_get(json_object_get(j, "slipring"), "format")), BENCH_FORMAT);
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(j, "slipring"), "format")),
+	                 BENCH_FORMAT);
 	json_decref(j);
 	j = bench_result(&s, &r, &about, false);
 	assert_null(json_object_get(j, "ttfts"));
@@ -477,8 +496,10 @@ static void put_file(const char *s)
 
 static void random_prompts_are_exact(void **state)
 {
-	static const char *const flags[] = { "--num-prompts", "50", "--random-input-len", "100", "--random-range-ratio", "0.3",
-	                                     "--random-output-len", "10", "--random-prefix-len", "7", "--seed", "5" };
+	static const char *const flags[] = { "--num-prompts", "50", "--random-input-len", "100",
+	                                    "--random-range-ratio", "0.3",
+	                                     "--random-output-len", "10", "--random-prefix-len", "7",
+	                                     "--seed", "5" };
 	struct bench_options o = parsed(flags, N(flags));
 	struct bench_load l = { 0 }, again = { 0 };
 	unsigned least = 1000, most = 0;
@@ -508,7 +529,8 @@ static void random_prompts_are_exact(void **state)
 static void prefixes_repeat(void **state)
 {
 	static const char *const flags[] = { "--dataset-name", "prefix_repetition", "--num-prompts", "25",
-	                                     "--prefix-repetition-num-prefixes", "4", "--prefix-repetition-prefix-len", "32",
+	                                     "--prefix-repetition-num-prefixes", "4",
+	                                     "--prefix-repetition-prefix-len", "32",
 	                                     "--prefix-repetition-suffix-len", "8" };
 	struct bench_options o = parsed(flags, N(flags));
 	struct bench_load l = { 0 };
@@ -528,7 +550,8 @@ static void prefixes_repeat(void **state)
 
 static void traces_keep_time_and_prefixes(void **state)
 {
-	const char *const flags[] = { "--dataset-name", "timed_trace", "--dataset-path", path, "--timed-trace-chunk-hash-size", "4",
+	const char *const flags[] = { "--dataset-name", "timed_trace", "--dataset-path", path,
+	                             "--timed-trace-chunk-hash-size", "4",
 	                              "--timed-trace-sec-multiplier", "0.001" };
 	struct bench_options o = parsed(flags, N(flags));
 	struct bench_load l = { 0 };
@@ -550,7 +573,8 @@ static void traces_keep_time_and_prefixes(void **state)
 
 static void short_datasets_repeat(void **state)
 {
-	const char *const flags[] = { "--dataset-name", "custom", "--dataset-path", path, "--num-prompts", "5",
+	const char *const flags[] = { "--dataset-name", "custom", "--dataset-path", path, "--num-prompts",
+	                             "5",
 	                              "--custom-output-len", "-1", "--skip-chat-template" };
 	struct bench_options o = parsed(flags, N(flags));
 	struct bench_load l = { 0 };
@@ -573,24 +597,30 @@ static void broken_lines_are_named(void **state)
 	static const struct { const char *dataset, *file, *says; } cases[] = {
 		{ "custom", "{\"prompt\":\"x\",\"output_tokens\":3}\n{\"prompt\":\n", "line 2: " },
 		{ "custom", "{\"prompt\":\"x\"}\n", "line 1: no field \"output_tokens\"" },
-		{ "custom", "{\"prompt\":\"x\",\"output_tokens\":\"3\"}\n", "line 1: not a number of tokens: \"output_tokens\"" },
+		{ "custom", "{\"prompt\":\"x\",\"output_tokens\":\"3\"}\n",
+		 "line 1: not a number of tokens: \"output_tokens\"" },
 		{ "custom", "\n\n{\"text\":\"x\"}\n", "line 3: no field \"prompt\"" },
 		{ "custom", "[1]\n", "line 1: not a JSON object" },
 		{ "custom", "", "no usable prompt" },
 		{ "timed_trace", "{\"input_length\":3}\n", "line 1: no field \"timestamp\"" },
-		{ "timed_trace", "{\"timestamp\":1,\"input_length\":30,\"output_length\":3,\"hash_ids\":[1]}\n",
+		{ "timed_trace",
+		 "{\"timestamp\":1,\"input_length\":30,\"output_length\":3,\"hash_ids\":[1]}\n",
 		  "line 1: fewer hashes than the prompt has chunks" },
-		{ "timed_trace", "{\"timestamp\":1,\"input_length\":-3,\"output_length\":3,\"hash_ids\":[1]}\n", "\"input_length\"" },
+		{ "timed_trace",
+		 "{\"timestamp\":1,\"input_length\":-3,\"output_length\":3,\"hash_ids\":[1]}\n",
+		 "\"input_length\"" },
 		{ "timed_trace", "", "no request in it" },
 		{ "sharegpt", "{\"a\":1}", "a list of conversations" },
 		{ "sharegpt", "[\n{,\n]", "line 2: " },
-		{ "sharegpt", "[{\"conversations\":[{\"value\":1},{}]}]", "a conversation's turn has no text" },
+		{ "sharegpt", "[{\"conversations\":[{\"value\":1},{}]}]",
+		 "a conversation's turn has no text" },
 		{ "sharegpt", "[]", "no usable prompt" },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < N(cases); i++) {
-		const char *const flags[] = { "--dataset-name", cases[i].dataset, "--dataset-path", path, "--custom-output-len", "-1",
+		const char *const flags[] = { "--dataset-name", cases[i].dataset, "--dataset-path", path,
+		                             "--custom-output-len", "-1",
 		                              "--skip-chat-template" };
 		struct bench_options o = parsed(flags, N(flags));
 		struct bench_load l = { 0 };
@@ -606,7 +636,8 @@ static void broken_lines_are_named(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(pcg_is_numpys), cmocka_unit_test(twister_is_numpys), cmocka_unit_test(twister_is_pythons),
+		cmocka_unit_test(pcg_is_numpys), cmocka_unit_test(twister_is_numpys),
+			cmocka_unit_test(twister_is_pythons),
 		cmocka_unit_test(arrivals), cmocka_unit_test(events_are_read_however_torn),
 		cmocka_unit_test(rubbish_is_no_event), cmocka_unit_test(half_a_pair_is_replaced),
 		cmocka_unit_test(percentiles_by_hand), cmocka_unit_test(reals_are_pythons),

@@ -25,7 +25,8 @@ static char path[2][40] = { "/tmp/slipring-test-compare-a-XXXXXX", "/tmp/sliprin
 static int run(char *out, size_t n, const char *a, const char *b, const char *option)
 {
 	char printed[] = "/tmp/slipring-test-compare-o-XXXXXX";
-	char *argv[] = { (char[]){ "compare" }, (char *)(uintptr_t)a, (char *)(uintptr_t)b, (char *)(uintptr_t)option, NULL };
+	char *argv[] = { (char[]){ "compare" }, (char *)(uintptr_t)a, (char *)(uintptr_t)b,
+	                (char *)(uintptr_t)option, NULL };
 	int fd = mkstemp(printed), saved[2] = { dup(1), dup(2) }, rc;
 	ssize_t len;
 
@@ -58,8 +59,10 @@ static void put_file(int which, const char *s)
 static json_t *result(uint64_t seed, double slower, bool detailed, const char *date)
 {
 	double ttft_sum = 0, ttft_square = 0, gap_sum = 0, end = 0, at = 0;
-	json_t *j = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:f}", "date", date, "model_id", "m", "completed", 200,
-	                      "failed", 0, "total_input_tokens", 20000, "total_output_tokens", 6200, "request_rate", 20.0);
+	json_t *j = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:f}", "date", date, "model_id", "m",
+	                      "completed", 200,
+	                      "failed", 0, "total_input_tokens", 20000, "total_output_tokens", 6200,
+	                      "request_rate", 20.0);
 	json_t *ttfts = json_array(), *itls = json_array(), *lens = json_array(), *starts = json_array();
 	struct twister t;
 
@@ -89,7 +92,8 @@ static json_t *result(uint64_t seed, double slower, bool detailed, const char *d
 	json_object_set_new(j, "request_throughput", json_real(200 / end));
 	json_object_set_new(j, "output_throughput", json_real(6200 / end));
 	json_object_set_new(j, "mean_ttft_ms", json_real(ttft_sum / 200 * 1000));
-	json_object_set_new(j, "std_ttft_ms", json_real(sqrt(ttft_square / 200 - ttft_sum * ttft_sum / 40000) * 1000));
+	json_object_set_new(j, "std_ttft_ms",
+	                    json_real(sqrt(ttft_square / 200 - ttft_sum * ttft_sum / 40000) * 1000));
 	json_object_set_new(j, "mean_tpot_ms", json_real(gap_sum / 6000 * 1000));
 	if (detailed) {
 		json_object_set(j, "ttfts", ttfts);
@@ -138,9 +142,12 @@ static void changes_are_told_from_noise(void **state)
 {
 	static const struct { double a, b; int runs; bool detailed; int rc; const char *says; } cases[] = {
 		{ 1, 1,    1, true, 0,  "B is the same as A" },      { 1, 1.05, 1, true, 1,  "Worse: " },
-		{ 1.05, 1, 1, true, 0,  "B is better than A" },      { 1, 1,    5, false, 0, "B is the same as A" },
-		{ 1, 1.05, 5, false, 1, "Mean TPOT rose by 5" },     { 1.05, 1, 5, false, 0, "Mean TPOT fell by 4" },
-		{ 1, 1.05, 1, false, 1, "Mean TTFT rose by" },       { 1, 1,    1, false, 0, "B is the same as A" },
+		{ 1.05, 1, 1, true, 0,  "B is better than A" },      { 1, 1,    5, false, 0,
+		                                                      "B is the same as A" },
+		{ 1, 1.05, 5, false, 1, "Mean TPOT rose by 5" },     { 1.05, 1, 5, false, 0,
+		                                                      "Mean TPOT fell by 4" },
+		{ 1, 1.05, 1, false, 1, "Mean TTFT rose by" },       { 1, 1,    1, false, 0,
+		                                                      "B is the same as A" },
 		{ 1, 1.01, 1, true, 0,  "B is the same as A" },      /* below the threshold of 2 % */
 	};
 	char out[8192];
@@ -217,7 +224,8 @@ static void programs_get_json(void **state)
 	j = json_loads(out, 0, NULL);
 	assert_string_equal(json_string_value(json_object_get(j, "verdict")), "worse");
 	assert_true(json_array_size(json_object_get(j, "metrics")) >= 10);
-	assert_true(json_number_value(json_object_get(json_array_get(json_object_get(j, "metrics"), 2), "change_percent")) > 8);
+	assert_true(json_number_value(json_object_get(json_array_get(json_object_get(j, "metrics"), 2),
+	                                              "change_percent")) > 8);
 	json_decref(j);
 }
 
@@ -229,9 +237,12 @@ static void bad_files_are_named(void **state)
 		{ "{\"duration\":1,\n\"completed\":", "line 2: " },
 		{ "{\"duration\":1,\"completed\":1,\"request_throughput\":1}\n\n{\"a\":\n}", "line 4: " },
 		{ "{\"completed\":1,\"request_throughput\":1}", "field \"duration\" is not there" },
-		{ "{\"duration\":\"1\",\"completed\":1,\"request_throughput\":1}", "field \"duration\" is not there or no number" },
-		{ "{\"duration\":1,\"completed\":1,\"request_throughput\":1,\"slipring\":{\"format\":2}}", "another version wrote" },
-		{ "{\"duration\":1,\"completed\":1,\"request_throughput\":1,\"slipring\":{}}", "another version wrote" },
+		{ "{\"duration\":\"1\",\"completed\":1,\"request_throughput\":1}",
+		 "field \"duration\" is not there or no number" },
+		{ "{\"duration\":1,\"completed\":1,\"request_throughput\":1,\"slipring\":{\"format\":2}}",
+		 "another version wrote" },
+		{ "{\"duration\":1,\"completed\":1,\"request_throughput\":1,\"slipring\":{}}",
+		 "another version wrote" },
 		{ "{\"duration\":1,\"completed\":2,\"request_throughput\":1,\"ttfts\":[1,2],\"itls\":[[]],\"output_lens\":[1,1]}",
 		  "have not the same length" },
 	};
@@ -246,7 +257,8 @@ static void bad_files_are_named(void **state)
 			fail_msg("\"%s\" does not say \"%s\"", out, cases[i].says);
 	}
 	assert_int_equal(run(out, sizeof(out), path[0], "no-such-baseline", NULL), 2);
-	assert_non_null(strstr(out, "no-such-baseline: No such file or directory, and no baseline of this name"));
+	assert_non_null(strstr(out,
+	                       "no-such-baseline: No such file or directory, and no baseline of this name"));
 	put_file(0, "{\"duration\":1,\"completed\":1,\"request_throughput\":1}");
 	assert_int_equal(run(out, sizeof(out), path[0], path[0], NULL), 2);
 	assert_non_null(strstr(out, "the files hold no measure of noise"));

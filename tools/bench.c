@@ -79,8 +79,8 @@ static int open_http(struct bench *b, char *err, size_t errlen)
 	if (o->base_url)
 		snprintf(b->base, sizeof(b->base), "%s", o->base_url);
 	else
-		snprintf(b->base, sizeof(b->base), strchr(o->host, ':') ? "http://[%s]:%lld" : "http://%s:%lld", o->host,
-		         (long long)o->port);
+		snprintf(b->base, sizeof(b->base), strchr(o->host, ':') ? "http://[%s]:%lld" : "http://%s:%lld",
+		         o->host, (long long)o->port);
 	for (n = strlen(b->base); n && b->base[n - 1] == '/';)
 		b->base[--n] = 0;
 	snprintf(b->url, sizeof(b->url), "%s%s", b->base, o->endpoint);
@@ -104,7 +104,8 @@ static int open_http(struct bench *b, char *err, size_t errlen)
 	b->own_text = !rc;
 	if (rc) {
 		n = strlen(err);
-		snprintf(err + n, errlen - n, "; --tokenizer names the tokenizer of the model that is served");
+		snprintf(err + n, errlen - n,
+		         "; --tokenizer names the tokenizer of the model that is served");
 	}
 	return rc;
 }
@@ -157,17 +158,17 @@ static void compare_tokenizers(struct bench *b)
 		return;
 	n = server_count(b, p);
 	if (n >= 0 && n != p->n_ids)
-		fprintf(stderr, "slipring bench: the server counts %lld tokens in the first prompt, the tokenizer %s counts "
-		        "%u: lengths are the server's; --tokenizer names the right one\n", (long long)n, b->tokenizer,
-		        p->n_ids);
+		fprintf(stderr, "slipring bench: the server counts %lld tokens in the first prompt, the "
+		        "tokenizer %s counts %u: lengths are the server's; --tokenizer names the right one\n",
+		        (long long)n, b->tokenizer, p->n_ids);
 }
 
 /* ---- runs -------------------------------------------------------------------------------------- */
 
 static struct bench_run new_run(struct bench *b, const struct bench_load *load, const double *at)
 {
-	return (struct bench_run){ .o = &b->o, .load = load, .at = at, .model = b->model, .text = b->text, .url = b->url,
-	                           .socket = b->session.socket, .stop = &interrupted };
+	return (struct bench_run){ .o = &b->o, .load = load, .at = at, .model = b->model, .text = b->text,
+	                           .url = b->url, .socket = b->session.socket, .stop = &interrupted };
 }
 
 /* The first prompt n times, all at once: 0, or why the first failed. */
@@ -234,11 +235,12 @@ static void announce(const struct bench_options *o)
 		return;
 	}
 	if (o->ramp)
-		printf("Traffic ramp-up strategy: %s.\nWill increase RPS from %s to %s RPS over the duration of the benchmark.\n",
-		       o->ramp, rate, end);
+		printf("Traffic ramp-up strategy: %s.\nWill increase RPS from %s to %s RPS over the duration of "
+		       "the benchmark.\n", o->ramp, rate, end);
 	else
 		printf("Traffic request rate: %s\n", rate);
-	printf("Burstiness factor: %s (%s)\n", burst, o->burstiness == 1.0 ? "Poisson process" : "Gamma distribution");
+	printf("Burstiness factor: %s (%s)\n", burst,
+	       o->burstiness == 1.0 ? "Poisson process" : "Gamma distribution");
 	if (o->concurrency)
 		printf("Maximum request concurrency: %lld\n", (long long)o->concurrency);
 	else
@@ -346,9 +348,11 @@ static int bench_serve(int argc, char **argv)
 
 int cmd_bench(int argc, char **argv)
 {
+	bool help = argc >= 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+
 	if (argc >= 2 && !strcmp(argv[1], "serve"))
 		return bench_serve(argc - 1, argv + 1);
-	fprintf(argc >= 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) ? stdout : stderr,
-	        "slipring bench serve [FLAGS]    measure a server; slipring bench serve --help lists the flags\n");
-	return argc >= 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) ? 0 : 2;
+	fprintf(help ? stdout : stderr, "slipring bench serve [FLAGS]    measure a server; slipring bench serve "
+	        "--help lists the flags\n");
+	return help ? 0 : 2;
 }

@@ -203,7 +203,8 @@ struct sse_event {
 
 /* Hand every whole event in these bytes to take().  0, what take() returned, -EBADMSG: a data
  * line is no JSON object, -E2BIG: a line is longer than any event, -ENOMEM. */
-int  sse_feed(struct sse *s, const char *p, size_t n, int (*take)(void *arg, const struct sse_event *e), void *arg);
+int  sse_feed(struct sse *s, const char *p, size_t n, int (*take)(void *arg, const struct sse_event *e),
+              void *arg);
 int  sse_end(struct sse *s, int (*take)(void *arg, const struct sse_event *e), void *arg);
 void sse_free(struct sse *s);
 int  sse_scan(const char *p, size_t n, struct sse_event *e);
@@ -261,8 +262,8 @@ json_t *bench_result(const struct bench_summary *s, const struct bench_run *r, c
                      bool detailed);
 int    bench_save(const struct bench_summary *s, const struct bench_run *r, const struct bench_about *a,
                   char *err, size_t errlen);
-int    bench_save_baseline(const struct bench_summary *s, const struct bench_run *r, const struct bench_about *a,
-                           char *err, size_t errlen);
+int    bench_save_baseline(const struct bench_summary *s, const struct bench_run *r,
+                           const struct bench_about *a, char *err, size_t errlen);
 /* Where the baseline of this name is, or would be. */
 int    bench_baseline_path(const char *name, char *out, size_t n, char *err, size_t errlen);
 

@@ -40,8 +40,9 @@ void pcg_seed(struct pcg *g, uint64_t seed)
 		for (int to = 0; to < 4; to++) {
 			if (from == to)
 				continue;
-			uint32_t mixed = 0xca01f9ddu * pool[to] - 0x4973f715u * hash_mix(pool[from], &constant, 0x931e8875);
+			uint32_t mixed = hash_mix(pool[from], &constant, 0x931e8875);
 
+			mixed = 0xca01f9ddu * pool[to] - 0x4973f715u * mixed;
 			pool[to] = mixed ^ mixed >> 16;
 		}
 	constant = 0x8b51f9dd;
@@ -272,7 +273,7 @@ int bench_arrivals(double *at, const struct bench_load *l, const struct bench_op
 		if (rate <= 0)
 			return -EINVAL;
 		if (isfinite(rate))
-			sum += isinf(o->burstiness) ? 1.0 / rate : twister_gamma(&t, o->burstiness) / (rate * o->burstiness);
+			sum += (isinf(o->burstiness) ? 1 : twister_gamma(&t, o->burstiness) / o->burstiness) / rate;
 		at[i] = sum;
 	}
 	/* the sum of so many draws misses n / rate by a per cent or two, which would be throughput */

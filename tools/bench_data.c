@@ -109,7 +109,8 @@ static int ranges(const char *s, double *in, double *out, char *err, size_t errl
 /* n draws from ceil and floor of mean (1 -+ ratio), all of one kind before the next, as vLLM. */
 static uint32_t *lengths(struct pcg *rng, size_t n, int64_t mean, double ratio, int64_t least)
 {
-	int64_t low = (int64_t)floor((double)mean * (1 - ratio)), high = (int64_t)ceil((double)mean * (1 + ratio));
+	int64_t low = (int64_t)floor((double)mean * (1 - ratio));
+	int64_t high = (int64_t)ceil((double)mean * (1 + ratio));
 	uint32_t *v = malloc(n * sizeof(*v));
 
 	if (low < least)
@@ -161,7 +162,8 @@ static int random_prefix(struct drawing *d, uint32_t n)
 	return ids ? bench_exact(&d->prefix, d->text, ids, n, n, &d->rng) : -ENOMEM;
 }
 
-static int random_prompt(struct drawing *d, struct bench_load *l, uint64_t offset, uint32_t n_in, uint32_t n_out)
+static int random_prompt(struct drawing *d, struct bench_load *l, uint64_t offset, uint32_t n_in,
+                         uint32_t n_out)
 {
 	uint32_t n_prefix = d->prefix.n_ids, n = n_prefix + n_in;
 	int32_t *ids = malloc(((size_t)n + 1) * sizeof(*ids));
@@ -192,7 +194,8 @@ static int load_random(struct bench_load *l, const struct bench_options *o, cons
 	if (rc)
 		return rc;
 	if (o->random_prefix + (int64_t)floor((double)(input > 0 ? input : 0) * (1 - in)) < 1) {
-		snprintf(err, errlen, "--random-input-len leaves prompts of no token: raise it, or --random-prefix-len");
+		snprintf(err, errlen,
+		         "--random-input-len leaves prompts of no token: raise it, or --random-prefix-len");
 		return -EINVAL;
 	}
 	pcg_seed(&d.rng, (uint64_t)o->seed);
@@ -251,13 +254,15 @@ static int repeat_prefix(struct drawing *d, struct bench_load *l, uint32_t n_suf
 static int load_prefixes(struct bench_load *l, const struct bench_options *o, const struct sr_text *text,
                          char *err, size_t errlen)
 {
-	int64_t each = o->n_prompts / o->n_prefixes, output = o->output_len ? o->output_len : o->prefix_output;
+	int64_t output = o->output_len ? o->output_len : o->prefix_output;
+	int64_t each = o->n_prompts / o->n_prefixes;
 	struct drawing d = { .text = text };
 	struct twister t;
 	int rc = 0;
 
 	if (!each) {
-		snprintf(err, errlen, "--num-prompts %lld: prefix_repetition needs at least one prompt for each of its "
+		snprintf(err, errlen,
+		         "--num-prompts %lld: prefix_repetition needs at least one prompt for each of its "
 		         "%lld prefixes", (long long)o->n_prompts, (long long)o->n_prefixes);
 		return -EINVAL;
 	}

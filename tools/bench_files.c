@@ -43,7 +43,8 @@ static int tokenize(struct bench_prompt *p, const struct sr_text *text)
 	if (!p->ids)
 		return -ENOMEM;
 	p->n_ids = (uint32_t)n;
-	sr_text_encode(text, p->text, p->n_text, SR_TEXT_SPECIAL_ADD | SR_TEXT_SPECIAL_PARSE, p->ids, (size_t)n, 0);
+	sr_text_encode(text, p->text, p->n_text, SR_TEXT_SPECIAL_ADD | SR_TEXT_SPECIAL_PARSE, p->ids,
+	               (size_t)n, 0);
 	return 0;
 }
 
@@ -114,7 +115,7 @@ static int sharegpt_entry(struct reader *r, const json_t *turns)
 	if (!rc)
 		rc = tokenize(&p, r->text);
 	p.max_tokens = (uint32_t)n_out;
-	if (!rc && p.n_ids >= 4 && (fixed || n_out >= 4) && p.n_ids <= 1024 && p.n_ids + n_out <= 2048 && n_out > 0)
+	if (!rc && p.n_ids >= 4 && p.n_ids <= 1024 && n_out >= (fixed ? 1 : 4) && p.n_ids + n_out <= 2048)
 		return bench_load_add(r->l, &p);
 	free(p.text);
 	free(p.ids);
@@ -130,7 +131,8 @@ static int load_sharegpt(struct reader *r)
 
 	if (!json_is_array(all)) {
 		if (all)
-			snprintf(r->err, r->errlen, "%s: a sharegpt dataset is a list of conversations", r->path);
+			snprintf(r->err, r->errlen, "%s: a sharegpt dataset is a list of conversations",
+			         r->path);
 		else
 			snprintf(r->err, r->errlen, "%s: line %d: %s", r->path, e.line, e.text);
 		json_decref(all);
@@ -178,7 +180,8 @@ static int read_lines(struct reader *r, json_t ***out, size_t *n)
 			continue;
 		j = json_loadb(line, (size_t)len, JSON_ALLOW_NUL, &e);
 		if (!json_is_object(j)) {
-			rc = wrong(r, j ? "not a JSON object" : e.text, NULL, "every line is one JSON object");
+			rc = wrong(r, j ? "not a JSON object" : e.text, NULL,
+			           "every line is one JSON object");
 			json_decref(j);
 			break;
 		}
@@ -205,7 +208,8 @@ static int count_of(struct reader *r, const json_t *entry, const char *field, js
 	const json_t *v = json_object_get(entry, field);
 
 	if (!json_is_integer(v) || json_integer_value(v) < least || json_integer_value(v) > MAX_TOKENS)
-		return wrong(r, v ? "not a number of tokens:" : "no field", field, "a whole number of tokens belongs there");
+		return wrong(r, v ? "not a number of tokens:" : "no field", field,
+		             "a whole number of tokens belongs there");
 	*out = (uint32_t)json_integer_value(v);
 	return 0;
 }
@@ -242,7 +246,8 @@ static int custom_entry(struct reader *r, const json_t *entry)
 	int rc;
 
 	if (!json_is_string(prompt))
-		return wrong(r, prompt ? "not a text:" : "no field", "prompt", "every line is {\"prompt\": TEXT}");
+		return wrong(r, prompt ? "not a text:" : "no field", "prompt",
+		             "every line is {\"prompt\": TEXT}");
 	if (!r->text)
 		p.max_tokens = 1;
 	else if (fixed > 0)
@@ -301,7 +306,8 @@ static int expand(struct reader *r, struct bench_prompt *p, const json_t *hashes
 static int trace_entry(struct reader *r, const json_t *entry)
 {
 	const struct bench_options *o = r->o;
-	const json_t *at = json_object_get(entry, o->trace_time), *hashes = json_object_get(entry, o->trace_hashes);
+	const json_t *at = json_object_get(entry, o->trace_time);
+	const json_t *hashes = json_object_get(entry, o->trace_hashes);
 	struct bench_prompt p = { 0 };
 	uint32_t n;
 	int rc;
@@ -311,7 +317,7 @@ static int trace_entry(struct reader *r, const json_t *entry)
 		             "--timed-trace-label-timestamp names the field with the time");
 	if (!json_is_array(hashes))
 		return wrong(r, hashes ? "not a list:" : "no field", o->trace_hashes,
-		             "--timed-trace-label-hash-ids names the field with the hashes of the prompt's chunks");
+		             "--timed-trace-label-hash-ids names the field with hashes of the prompt's chunks");
 	rc = count_of(r, entry, o->trace_input, 1, &n);
 	if (!rc)
 		rc = count_of(r, entry, o->trace_output, 1, &p.max_tokens);
@@ -353,7 +359,8 @@ static int load_lines(struct reader *r, bool trace)
 int bench_load_files(struct bench_load *l, const struct bench_options *o, const struct sr_text *text,
                      char *err, size_t errlen)
 {
-	struct reader r = { .l = l, .o = o, .text = text, .path = o->dataset_path, .err = err, .errlen = errlen };
+	struct reader r = { .l = l, .o = o, .text = text, .path = o->dataset_path, .err = err,
+	                   .errlen = errlen };
 
 	if (!strcmp(o->dataset, "sharegpt"))
 		return load_sharegpt(&r);

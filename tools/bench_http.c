@@ -59,7 +59,8 @@ static void put_real(json_t *j, const char *name, double v)
 char *bench_http_frame(const struct bench_run *r, char *err, size_t errlen)
 {
 	const struct bench_options *o = r->o;
-	json_t *j = json_pack("{s:s, s:b, s:{s:b}}", "model", r->model, "stream", 1, "stream_options", "include_usage", 1);
+	json_t *j = json_pack("{s:s, s:b, s:{s:b}}", "model", r->model, "stream", 1, "stream_options",
+	                      "include_usage", 1);
 	json_t *extra = o->extra_body ? json_loads(o->extra_body, 0, NULL) : NULL;
 	char *s = NULL;
 
@@ -124,7 +125,8 @@ char *bench_http_body(const struct bench_run *r, const char *frame, size_t i)
 	if (!prompt)
 		return NULL;
 	if (bench_chat(r->o))
-		n = asprintf(&s, "%s,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":%s}]}],"
+		n = asprintf(&s, "%s,\"messages\":[{\"role\":\"user\","
+		             "\"content\":[{\"type\":\"text\",\"text\":%s}]}],"
 		             "\"max_completion_tokens\":%u}", frame, prompt, p->max_tokens);
 	else
 		n = asprintf(&s, "%s,\"prompt\":%s,\"max_tokens\":%u}", frame, prompt, p->max_tokens);
@@ -295,7 +297,8 @@ static void finish(struct transfer *t, CURLcode rc)
 	else if (!a->n_chunks)
 		snprintf(why, sizeof(why), "the answer was no stream of tokens");
 	else if (!t->counted && r->text) {
-		int64_t n = sr_text_encode(r->text, a->text ? a->text : "", a->n_text, SR_TEXT_SPECIAL_PARSE, NULL, 0, 0);
+		int64_t n = sr_text_encode(r->text, a->text ? a->text : "", a->n_text, SR_TEXT_SPECIAL_PARSE,
+		                           NULL, 0, 0);
 
 		a->n_output = n > 0 ? (uint32_t)n : 0;
 	} else if (!t->counted) {
@@ -485,10 +488,13 @@ static int http_turn(void *wire, double until)
 		ppoll(&sleeper, 1, &ts, NULL);
 	}
 	n = epoll_wait(h->epoll, e, EVENTS, 0);
-	for (int i = 0; i < n; i++)
-		curl_multi_socket_action(h->multi, e[i].data.fd, (e[i].events & (EPOLLIN | EPOLLHUP) ? CURL_CSELECT_IN : 0) |
-		                         (e[i].events & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
-		                         (e[i].events & EPOLLERR ? CURL_CSELECT_ERR : 0), &running);
+	for (int i = 0; i < n; i++) {
+		int in = e[i].events & (EPOLLIN | EPOLLHUP) ? CURL_CSELECT_IN : 0;
+		int out = e[i].events & EPOLLOUT ? CURL_CSELECT_OUT : 0;
+		int bad = e[i].events & EPOLLERR ? CURL_CSELECT_ERR : 0;
+
+		curl_multi_socket_action(h->multi, e[i].data.fd, in | out | bad, &running);
+	}
 	if (bench_now() >= h->timer) {
 		h->timer = INFINITY;
 		curl_multi_socket_action(h->multi, CURL_SOCKET_TIMEOUT, 0, &running);

@@ -103,8 +103,8 @@ static int percentiles(struct bench_summary *s, const char *list, char *err, siz
 		double v = strtod(p, &end);
 
 		if (end == p || (*end && *end != ',') || !(v >= 0 && v <= 100) || s->n_p == BENCH_PERCENTILES) {
-			snprintf(err, errlen, "--metric-percentiles %s: up to %d numbers from 0 to 100 with commas", list,
-			         BENCH_PERCENTILES);
+			snprintf(err, errlen, "--metric-percentiles %s: up to %d numbers from 0 to 100 with commas",
+			         list, BENCH_PERCENTILES);
 			return -EINVAL;
 		}
 		s->p[s->n_p++] = v;
@@ -133,7 +133,9 @@ static int peaks(struct bench_summary *s, const struct bench_run *r, double from
 			if (k == a->n_itl)
 				break;
 		}
-		for (size_t k = (size_t)(a->start - from); k <= (size_t)(a->start + a->latency - from) && k < n; k++)
+		size_t last = (size_t)(a->start + a->latency - from);
+
+		for (size_t k = (size_t)(a->start - from); k <= last && k < n; k++)
 			alive[k]++;
 	}
 	for (size_t i = 0; tokens && alive && i < n; i++) {
@@ -206,7 +208,7 @@ static int steady(struct bench_summary *s, const struct bench_run *r, double *ro
 		return rc;
 	for (size_t i = 0; i < r->n_sent; i++) {
 		const struct bench_answer *a = &r->answer[i];
-		double at = a->start + a->ttft, each = (double)a->n_output / (double)(a->n_chunks ? a->n_chunks : 1);
+		double at = a->start + a->ttft, each = (double)a->n_output / fmax(1, (double)a->n_chunks);
 
 		if (a->state != BENCH_OK)
 			continue;
@@ -275,7 +277,8 @@ static void lateness(struct bench_summary *s, const struct bench_run *r, double 
 	bench_stat(&s->open_e2el, v, n, s->p, s->n_p);
 }
 
-static void count(struct bench_summary *s, const struct bench_run *r, double *from, double *to, size_t *n_good)
+static void count(struct bench_summary *s, const struct bench_run *r, double *from, double *to,
+                  size_t *n_good)
 {
 	for (size_t i = 0; i < r->load->n; i++) {
 		const struct bench_answer *a = &r->answer[i];

@@ -13,7 +13,8 @@
 /* Text in the middle of a line of marks; the odd one goes to the right. */
 static void title(FILE *to, const char *s, char mark)
 {
-	size_t n = strlen(s), left = n < WIDTH ? (WIDTH - n) / 2 : 0, right = n < WIDTH ? WIDTH - n - left : 0;
+	size_t n = strlen(s), left = n < WIDTH ? (WIDTH - n) / 2 : 0;
+	size_t right = n < WIDTH ? WIDTH - n - left : 0;
 
 	while (left--)
 		fputc(mark, to);
@@ -55,7 +56,8 @@ static const char *percent(char *out, size_t n, double p)
 	return out;
 }
 
-static void section(FILE *to, const struct bench_metric *m, const struct bench_stat *s, const double *p, int n_p)
+static void section(FILE *to, const struct bench_metric *m, const struct bench_stat *s, const double *p,
+                    int n_p)
 {
 	char label[80], number[24];
 
@@ -65,7 +67,8 @@ static void section(FILE *to, const struct bench_metric *m, const struct bench_s
 	snprintf(label, sizeof(label), "Median %s (ms):", m->label);
 	real(to, label, s->median * 1000);
 	for (int i = 0; i < n_p; i++) {
-		snprintf(label, sizeof(label), "P%s %s (ms):", percent(number, sizeof(number), p[i]), m->label);
+		snprintf(label, sizeof(label), "P%s %s (ms):", percent(number, sizeof(number), p[i]),
+		         m->label);
 		real(to, label, s->p[i] * 1000);
 	}
 }
@@ -75,7 +78,8 @@ bool bench_chosen(const struct bench_options *o, const struct bench_summary *s, 
 	const char *name = bench_metric[metric].name;
 	size_t n = strlen(name);
 
-	if ((metric < 3 && !s->tokenizer) || (metric >= 4 && !o->concurrency) || (metric == 5 && isinf(o->rate)))
+	if ((metric < 3 && !s->tokenizer) || (metric >= 4 && !o->concurrency) ||
+	    (metric == 5 && isinf(o->rate)))
 		return false;
 	for (const char *p = o->metrics; *p; p += strcspn(p, ","), p += *p == ',')
 		if (!strncmp(p, name, n) && (p[n] == ',' || !p[n]))
@@ -91,7 +95,8 @@ static void failures(FILE *to, const struct bench_run *r)
 		if (r->answer[i].state != BENCH_FAILED)
 			continue;
 		if (!k)
-			fprintf(to, "Failed requests during benchmark run detected (capping to %d):\n", ERRORS);
+			fprintf(to, "Failed requests during benchmark run detected (capping to %d):\n",
+			        ERRORS);
 		fprintf(to, "Error %d: %s\n", k++, r->answer[i].error);
 	}
 }

@@ -29,7 +29,8 @@ static void ring_close(void *wire)
 
 static int ring_open(void **wire, struct bench_run *r, char *err, size_t errlen)
 {
-	struct sr_options o = { .size = sizeof(o), .name = "slipring bench", .live = 4096, .tokens = 1 << 16 };
+	struct sr_options o = { .size = sizeof(o), .name = "slipring bench", .live = 4096,
+	                        .tokens = 1 << 16 };
 	struct ring *g = calloc(1, sizeof(*g));
 	uint64_t arena = 1 << 20;
 	int rc;
@@ -63,10 +64,11 @@ static int ring_send(void *wire, size_t i)
 	const struct bench_prompt *p = &g->r->load->prompt[i];
 	const struct sr_text_info *info = sr_text_info(g->r->text);
 	struct sr_request q = {
-		.size = sizeof(q), .user_data = i, .prompt = p->ids, .n_prompt = p->n_ids, .max_tokens = p->max_tokens,
-		.temperature = or_off(o->temperature), .top_p = or_off(o->top_p), .min_p = or_off(o->min_p),
-		.frequency = or_off(o->frequency), .presence = or_off(o->presence), .repetition = or_off(o->repetition),
-		.top_k = o->top_k > 0 ? (uint32_t)o->top_k : 0, .n_top = o->logprobs > 0 ? (uint32_t)o->logprobs : 0,
+		.size = sizeof(q), .user_data = i, .prompt = p->ids, .n_prompt = p->n_ids,
+		.max_tokens = p->max_tokens, .temperature = or_off(o->temperature), .top_p = or_off(o->top_p),
+		.min_p = or_off(o->min_p), .frequency = or_off(o->frequency), .presence = or_off(o->presence),
+		.repetition = or_off(o->repetition), .top_k = o->top_k > 0 ? (uint32_t)o->top_k : 0,
+		.n_top = o->logprobs > 0 ? (uint32_t)o->logprobs : 0,
 	};
 	int rc;
 
@@ -84,7 +86,8 @@ static int ring_send(void *wire, size_t i)
 	if (rc == -EINVAL || rc == -EMSGSIZE || rc == -E2BIG) {
 		char why[200];
 
-		snprintf(why, sizeof(why), "the daemon takes no prompt of %u and answer of %u tokens; its context is %u",
+		snprintf(why, sizeof(why),
+		         "the daemon takes no prompt of %u and answer of %u tokens; its context is %u",
 		         p->n_ids, p->max_tokens, sr_model(g->conn)->context);
 		bench_done(g->r, &g->r->answer[i], why);
 		return 0;
@@ -137,9 +140,9 @@ static int ring_turn(void *wire, double until)
 	}
 	now = bench_now();
 	for (int i = 0; i < n; i++) {
-		struct bench_answer *a = rec[i].user_data < g->r->n_sent ? &g->r->answer[rec[i].user_data] : NULL;
+		struct bench_answer *a = &g->r->answer[rec[i].user_data];
 
-		if (!a)
+		if (rec[i].user_data >= g->r->n_sent)
 			continue;
 		if (rec[i].kind == SR_TOKEN)
 			bench_chunk(g->r, a, now);

@@ -91,12 +91,10 @@ static void bar(const struct bench_run *r, double now, bool last)
 	int full = (int)(r->n_done * 30 / r->load->n);
 
 	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "\r[%.*s%*s] %zu of %zu, %.1f req/s, %.0f tok/s, %zu under way, %zu failed \033[K%s", full,
-		        "##############################", 30 - full, "", r->n_done, r->load->n, (double)r->n_done / s,
-		        (double)r->n_tokens / s, r->n_live, r->n_failed, last ? "\n" : "");
-	else
-		fprintf(stderr, "%zu of %zu requests, %.1f req/s, %.0f tok/s, %zu failed\n", r->n_done, r->load->n,
-		        (double)r->n_done / s, (double)r->n_tokens / s, r->n_failed);
+		fprintf(stderr, "\r[%.*s%*s] ", full, "##############################", 30 - full, "");
+	fprintf(stderr, "%zu of %zu requests, %.1f req/s, %.0f tok/s, %zu under way, %zu failed", r->n_done,
+	        r->load->n, (double)r->n_done / s, (double)r->n_tokens / s, r->n_live, r->n_failed);
+	fputs(!isatty(STDERR_FILENO) ? "\n" : last ? "\033[K\n" : "\033[K", stderr);
 	fflush(stderr);
 }
 

@@ -19,8 +19,8 @@ static json_t *text_or_null(const char *s)
 
 static void per_request(json_t *j, const struct bench_run *r)
 {
-	static const char *const name[] = { "input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times",
-	                                    "queue_times", "generated_texts", "errors" };
+	static const char *const name[] = { "input_lens", "output_lens", "ttfts", "itls", "latencies",
+	                                    "start_times", "queue_times", "generated_texts", "errors" };
 	json_t *list[9];
 
 	for (int k = 0; k < 9; k++)
@@ -44,7 +44,8 @@ static void per_request(json_t *j, const struct bench_run *r)
 		json_array_append_new(list[4], json_real(a->latency));
 		json_array_append_new(list[5], json_real(a->start));
 		json_array_append_new(list[6], json_real(a->start - a->due));
-		json_array_append_new(list[7], text ? text : json_string("")); /* not UTF-8: no JSON server sent it */
+		/* no text: it was not UTF-8, which no JSON server sends */
+		json_array_append_new(list[7], text ? text : json_string(""));
 		json_array_append_new(list[8], json_string(a->error));
 	}
 }
@@ -69,8 +70,9 @@ static json_t *ours(const struct bench_summary *s, const struct bench_run *r)
 {
 	json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:b}", "format", BENCH_FORMAT,
 		"version", SLIPRING_VERSION, "transport", r->o->transport, "dataset", r->o->dataset,
-		"seed", (json_int_t)r->o->seed, "mean_late_ms", s->late_mean * 1000, "p99_late_ms", s->late_p99 * 1000,
-		"max_late_ms", s->late_max * 1000, "interrupted", s->cut + s->unsent > 0);
+		"seed", (json_int_t)r->o->seed, "mean_late_ms", s->late_mean * 1000,
+		"p99_late_ms", s->late_p99 * 1000, "max_late_ms", s->late_max * 1000,
+		"interrupted", s->cut + s->unsent > 0);
 	json_t *k;
 
 	if (!j)
@@ -113,8 +115,10 @@ static void put_about(json_t *j, const struct bench_run *r, const struct bench_a
 		json_object_set_new(j, key, json_string(equals + 1));
 	}
 	json_object_set_new(j, "request_rate", isinf(o->rate) ? json_string("inf") : json_real(o->rate));
-	json_object_set_new(j, "burstiness", isinf(o->burstiness) ? json_string("inf") : json_real(o->burstiness));
-	json_object_set_new(j, "max_concurrency", o->concurrency ? json_integer(o->concurrency) : json_null());
+	json_object_set_new(j, "burstiness",
+	                    isinf(o->burstiness) ? json_string("inf") : json_real(o->burstiness));
+	json_object_set_new(j, "max_concurrency",
+	                    o->concurrency ? json_integer(o->concurrency) : json_null());
 	if (o->ramp) {
 		json_object_set_new(j, "ramp_up_strategy", json_string(o->ramp));
 		json_object_set_new(j, "ramp_up_start_rps", json_real(o->ramp_start));
@@ -222,17 +226,21 @@ static int write_file(const char *path, const json_t *j, bool append, char *err,
 static void file_name(char *out, size_t n, const struct bench_options *o, const struct bench_about *a)
 {
 	const char *slash = a->model_id ? strrchr(a->model_id, '/') : NULL;
-	char rate[32], end[32], at_once[32] = "", date[32];
+	char rate[32], start[32], end[32], speed[128], at_once[32] = "", date[32];
 	struct tm tm;
 
 	localtime_r(&a->when, &tm);
 	strftime(date, sizeof(date), "%Y%m%d-%H%M%S", &tm);
 	if (o->concurrency)
 		snprintf(at_once, sizeof(at_once), "-concurrency%lld", (long long)o->concurrency);
-	bench_real(rate, sizeof(rate), o->ramp ? o->ramp_start : o->rate);
+	bench_real(rate, sizeof(rate), o->rate);
+	bench_real(start, sizeof(start), o->ramp_start);
 	bench_real(end, sizeof(end), o->ramp_end);
-	snprintf(out, n, "%s%s%s-%sqps%s%s%s%s-%s-%s.json", o->label ? o->label : o->backend, o->ramp ? "-ramp-up-" : "",
-	         o->ramp ? o->ramp : "", rate, o->ramp ? "-" : "", o->ramp ? end : "", o->ramp ? "qps" : "", at_once,
+	if (o->ramp)
+		snprintf(speed, sizeof(speed), "ramp-up-%s-%sqps-%sqps", o->ramp, start, end);
+	else
+		snprintf(speed, sizeof(speed), "%sqps", rate);
+	snprintf(out, n, "%s-%s%s-%s-%s.json", o->label ? o->label : o->backend, speed, at_once,
 	         slash ? slash + 1 : a->model_id ? a->model_id : "model", date);
 }
 
@@ -264,7 +272,8 @@ int bench_baseline_path(const char *name, char *out, size_t n, char *err, size_t
 	int k;
 
 	if (!*name || strchr(name, '/') || name[0] == '.') {
-		snprintf(err, errlen, "\"%s\" is no name of a baseline: no slash in it, no dot before it", name);
+		snprintf(err, errlen, "\"%s\" is no name of a baseline: no slash in it, no dot before it",
+		         name);
 		return -EINVAL;
 	}
 	if (data && *data == '/')

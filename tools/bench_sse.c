@@ -116,10 +116,32 @@ static void string(const struct member *m, const char **out, size_t *n)
 	}
 }
 
+/* The text of one member of the object o. */
+static void text_of(const struct member *o, const char *name, const char **out, size_t *n)
+{
+	struct member m;
+
+	for (const char *p = next_member(o->value + 1, o->end, &m); p && m.key; p = next_member(p, o->end, &m))
+		if (named(&m, name))
+			string(&m, out, n);
+}
+
+static void usage(const struct member *o, struct sse_event *e)
+{
+	struct member m;
+
+	for (const char *p = next_member(o->value + 1, o->end, &m); p && m.key; p = next_member(p, o->end, &m)) {
+		if (named(&m, "prompt_tokens"))
+			e->n_prompt = whole(&m);
+		else if (named(&m, "completion_tokens"))
+			e->n_output = whole(&m);
+	}
+}
+
 /* Text of the first choice: "text", or "content" of its "delta". */
 static void first_choice(const char *p, const char *end, struct sse_event *e)
 {
-	struct member m, d;
+	struct member m;
 
 	p = blank(p + 1, end);                   /* behind the bracket */
 	e->choices = p < end && *p != ']';
@@ -129,16 +151,14 @@ static void first_choice(const char *p, const char *end, struct sse_event *e)
 		if (named(&m, "text"))
 			string(&m, &e->text, &e->n_text);
 		else if (named(&m, "delta") && *m.value == '{')
-			for (const char *q = next_member(m.value + 1, m.end, &d); q && d.key; q = next_member(q, m.end, &d))
-				if (named(&d, "content"))
-					string(&d, &e->text, &e->n_text);
+			text_of(&m, "content", &e->text, &e->n_text);
 	}
 }
 
 int sse_scan(const char *p, size_t n, struct sse_event *e)
 {
 	const char *end = p + n;
-	struct member m, u;
+	struct member m;
 
 	*e = (struct sse_event){ .n_prompt = -1, .n_output = -1 };
 	p = blank(p, end);
@@ -148,17 +168,9 @@ int sse_scan(const char *p, size_t n, struct sse_event *e)
 		if (named(&m, "choices") && *m.value == '[')
 			first_choice(m.value, m.end, e);
 		else if (named(&m, "usage") && *m.value == '{')
-			for (const char *q = next_member(m.value + 1, m.end, &u); q && u.key; q = next_member(q, m.end, &u)) {
-				if (named(&u, "prompt_tokens"))
-					e->n_prompt = whole(&u);
-				else if (named(&u, "completion_tokens"))
-					e->n_output = whole(&u);
-			}
+			usage(&m, e);
 		else if (named(&m, "error") && *m.value == '{')
-			for (const char *q = next_member(m.value + 1, m.end, &u); q && u.key; q = next_member(q, m.end, &u)) {
-				if (named(&u, "message"))
-					string(&u, &e->error, &e->n_error);
-			}
+			text_of(&m, "message", &e->error, &e->n_error);
 	}
 	return p && blank(p, end) == end ? 0 : -EBADMSG;
 }
@@ -203,7 +215,8 @@ static int hold(struct sse *s, const char *p, size_t n)
 	return 0;
 }
 
-int sse_feed(struct sse *s, const char *p, size_t n, int (*take)(void *arg, const struct sse_event *e), void *arg)
+int sse_feed(struct sse *s, const char *p, size_t n, int (*take)(void *arg, const struct sse_event *e),
+             void *arg)
 {
 	const char *end = p + n, *nl;
 	int rc = 0;
@@ -240,17 +253,17 @@ void sse_free(struct sse *s)
 
 static int hex4(const char *p, const char *end)
 {
+	static const char digits[] = "0123456789abcdef";
 	int v = 0;
 
 	if (end - p < 4)
 		return -1;
 	for (int i = 0; i < 4; i++) {
-		char c = p[i];
-		int d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+		const char *d = memchr(digits, p[i] >= 'A' && p[i] <= 'F' ? p[i] | 32 : p[i], 16);
 
-		if (d < 0)
+		if (!d)
 			return -1;
-		v = v << 4 | d;
+		v = v << 4 | (int)(d - digits);
 	}
 	return v;
 }

@@ -59,12 +59,13 @@ struct comparison {
 static int usage(FILE *to)
 {
 	fprintf(to, "slipring compare [--json] [--threshold PERCENT] A B\n\n"
-	            "What changed from A to B, beyond noise.  A and B are result files of `slipring bench serve` or\n"
-	            "`vllm bench serve`, or names given to --save-baseline.  Best with several runs in each file\n"
-	            "(--append-result), made in turns; else with --save-detailed.\n\n"
+	            "What changed from A to B, beyond noise.  A and B are result files of `slipring bench\n"
+	            "serve` or `vllm bench serve`, or names given to --save-baseline.  Best with several runs\n"
+	            "in each file (--append-result), made in turns; else with --save-detailed.\n\n"
 	            "  --json                one object for programs\n"
 	            "  --threshold PERCENT   smaller changes do not count (default: %g)\n\n"
-	            "Exit status: 0 B is better or the same, 1 worse, 2 it cannot be told, or a file is bad.\n", THRESHOLD);
+	            "Exit status: 0 B is better or the same, 1 worse, 2 cannot be told, or a file is bad.\n",
+	        THRESHOLD);
 	return to == stdout ? 0 : 2;
 }
 
@@ -77,19 +78,24 @@ static int check_run(const struct result *r, const json_t *run, char *err, size_
 	size_t n = json_array_size(json_object_get(run, "ttfts"));
 
 	if (ours && (!json_is_integer(format) || json_integer_value(format) != BENCH_FORMAT)) {
-		snprintf(err, errlen, "%s: field \"slipring\".\"format\": another version wrote this file; %d is known here",
-		         r->path, BENCH_FORMAT);
+		snprintf(err, errlen, "%s: field \"slipring\".\"format\": another version wrote this file; %d is "
+		         "known here", r->path, BENCH_FORMAT);
 		return -EINVAL;
 	}
-	for (int i = 0; i < 3; i++)
-		if (!json_is_number(json_object_get(run, must[i])) || json_number_value(json_object_get(run, must[i])) < 0) {
-			snprintf(err, errlen, "%s: field \"%s\" is not there or no number; a result of bench serve has it",
-			         r->path, must[i]);
-			return -EINVAL;
-		}
+	for (int i = 0; i < 3; i++) {
+		const json_t *v = json_object_get(run, must[i]);
+
+		if (json_is_number(v) && json_number_value(v) >= 0)
+			continue;
+		snprintf(err, errlen, "%s: field \"%s\" is not there or no number; a result of bench serve has it",
+		         r->path, must[i]);
+		return -EINVAL;
+	}
 	if (n && (json_array_size(json_object_get(run, "itls")) != n ||
 	          json_array_size(json_object_get(run, "output_lens")) != n)) {
-		snprintf(err, errlen, "%s: fields \"ttfts\", \"itls\" and \"output_lens\" have not the same length", r->path);
+		snprintf(err, errlen,
+		         "%s: fields \"ttfts\", \"itls\" and \"output_lens\" have not the same length",
+		         r->path);
 		return -EINVAL;
 	}
 	return 0;
@@ -113,8 +119,8 @@ static int parse(struct result *r, const char *s, size_t n, char *err, size_t er
 		json_t *run = json_loadb(s + at, n - at, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &e);
 
 		if (!json_is_object(run)) {
-			snprintf(err, errlen, "%s: line %zu: %s", r->path, line + (size_t)(run ? 1 : e.line > 0 ? e.line : 1),
-			         run ? "not a JSON object" : e.text);
+			line += run || e.line < 1 ? 1 : (size_t)e.line;
+			snprintf(err, errlen, "%s: line %zu: %s", r->path, line, run ? "not a JSON object" : e.text);
 			json_decref(run);
 			return -EINVAL;
 		}
@@ -205,7 +211,8 @@ static double sum(const struct result *r, const char *key)
 
 static void same_work(struct comparison *c)
 {
-	static const char *const keys[] = { "model_id", "request_rate", "burstiness", "max_concurrency", "num_prompts" };
+	static const char *const keys[] = { "model_id", "request_rate", "burstiness", "max_concurrency",
+	                                    "num_prompts" };
 	static const char *const totals[] = { "total_input_tokens", "total_output_tokens" };
 
 	for (int i = 0; i < 5; i++)
@@ -217,7 +224,8 @@ static void same_work(struct comparison *c)
 
 		if (fabs(x - y) <= 0.02 * fmax(x, y))
 			continue;
-		snprintf(line, sizeof(line), "%s tokens per request were %.1f, then %.1f", i ? "output" : "input", x, y);
+		snprintf(line, sizeof(line), "%s tokens per request were %.1f, then %.1f",
+		         i ? "output" : "input", x, y);
 		json_array_append_new(c->differs, json_string(line));
 	}
 }
@@ -291,10 +299,10 @@ static void print_source(char letter, const struct result *r)
 {
 	bool detailed = json_array_size(json_object_get(r->run[0], "ttfts")) > 1;
 	const char *date = json_string_value(json_object_get(r->run[0], "date"));
+	const char *by = r->n > 1 ? "its runs" : detailed ? "its requests" : "mean and deviation";
 
-	printf("%c  %s: %d run%s, %.0f requests, %s%s%s\n", letter, r->path, r->n, r->n == 1 ? "" : "s",
-	       sum(r, "completed"), r->n > 1 ? "compared by its runs" : detailed ? "compared by its requests" :
-	       "compared by mean and deviation", date ? ", " : "", date ? date : "");
+	printf("%c  %s: %d run%s, %.0f requests, compared by %s%s%s\n", letter, r->path, r->n,
+	       r->n == 1 ? "" : "s", sum(r, "completed"), by, date ? ", " : "", date ? date : "");
 }
 
 static void print_row(const struct row *r)
@@ -302,7 +310,8 @@ static void print_row(const struct row *r)
 	char interval[48] = "no interval";
 
 	if (!isnan(r->change.low))
-		snprintf(interval, sizeof(interval), "%+.1f to %+.1f %%", percent(r->change.low), percent(r->change.high));
+		snprintf(interval, sizeof(interval), "%+.1f to %+.1f %%", percent(r->change.low),
+		         percent(r->change.high));
 	printf("%-28s %12.2f %12.2f %+8.1f %%   %-20s %s\n", r->m->label, r->a.value, r->b.value,
 	       percent(r->change.ratio), interval, verdict_word[r->verdict]);
 }
@@ -328,7 +337,8 @@ static void print_words(const struct comparison *c, enum verdict v)
 
 		if (r->verdict != v)
 			continue;
-		printf("%s%.*s %s by %.1f %%", n++ ? ", " : v == WORSE ? "Worse: " : "Better: ", name_length(r), r->m->label,
+		printf("%s%.*s %s by %.1f %%", n++ ? ", " : v == WORSE ? "Worse: " : "Better: ",
+		       name_length(r), r->m->label,
 		       r->change.ratio > 1 ? "rose" : "fell", fabs(percent(r->change.ratio)));
 	}
 	if (n)
@@ -341,19 +351,22 @@ static void print_verdict(const struct comparison *c)
 
 	print_words(c, WORSE);
 	if (c->failed_b > c->failed_a + 0.01)
-		printf("Worse: %.1f %% of the requests failed, before it were %.1f %%.\n", c->failed_b * 100, c->failed_a * 100);
+		printf("Worse: %.1f %% of the requests failed, before it were %.1f %%.\n", c->failed_b * 100,
+		       c->failed_a * 100);
 	print_words(c, BETTER);
 	if (c->verdict == UNKNOWN) {
 		printf("It cannot be told: %s.\n", c->known ? "the noise is larger than what would matter" :
-		       "the files hold no measure of noise; save with --save-detailed, or several runs with --append-result");
+		       "the files hold no measure of noise; save with --save-detailed, or several runs with "
+		       "--append-result");
 		return;
 	}
 	for (int i = 0; i < c->n; i++)
 		if (c->row[i].verdict == SAME && (!sharp || width(&c->row[i]) < width(sharp)))
 			sharp = &c->row[i];
 	if (c->verdict == SAME && sharp)
-		printf("B is the same as A: nothing changed beyond noise.  Sharpest is %.*s: %.1f %% would have shown.\n",
-		       name_length(sharp), sharp->m->label, fmax(percent(sqrt(width(sharp))), c->threshold * 100));
+		printf("B is the same as A: nothing changed beyond noise.  Sharpest is %.*s: %.1f %% would have "
+		       "shown.\n", name_length(sharp), sharp->m->label,
+		       fmax(percent(sqrt(width(sharp))), c->threshold * 100));
 	else
 		printf("B is %s than A.\n", verdict_word[c->verdict]);
 }
@@ -369,7 +382,8 @@ static void print_text(const struct comparison *c)
 		printf("   runs were made in turns: each is compared with its neighbour\n");
 	json_array_foreach(c->differs, i, line)
 		printf("   NOT THE SAME WORK: %s\n", json_string_value(line));
-	printf("\n%-28s %12s %12s %10s   %-20s %s\n", "", "A", "B", "change", "interval, 95 % in all", "verdict");
+	printf("\n%-28s %12s %12s %10s   %-20s %s\n", "", "A", "B", "change", "interval, 95 % in all",
+	       "verdict");
 	for (int k = 0; k < c->n; k++)
 		print_row(&c->row[k]);
 	printf("\n");
@@ -389,14 +403,17 @@ static int print_json(const struct comparison *c)
 	for (int i = 0; i < c->n; i++) {
 		const struct row *r = &c->row[i];
 
-		json_array_append_new(rows, json_pack("{s:s, s:f, s:f, s:f, s:o, s:o, s:s}", "metric", r->m->key,
-			"a", r->a.value, "b", r->b.value, "change_percent", percent(r->change.ratio),
+		json_array_append_new(rows, json_pack("{s:s, s:f, s:f, s:f, s:o, s:o, s:s}",
+			"metric", r->m->key, "a", r->a.value, "b", r->b.value,
+			"change_percent", percent(r->change.ratio),
 			"low_percent", real_or_null(percent(r->change.low)),
-			"high_percent", real_or_null(percent(r->change.high)), "verdict", verdict_word[r->verdict]));
+			"high_percent", real_or_null(percent(r->change.high)),
+			"verdict", verdict_word[r->verdict]));
 	}
-	j = json_pack("{s:s, s:s, s:s, s:i, s:i, s:b, s:f, s:f, s:f, s:O, s:o}", "verdict", verdict_word[c->verdict],
-		"a", c->a.path, "b", c->b.path, "runs_a", c->a.n, "runs_b", c->b.n, "paired", c->paired,
-		"threshold_percent", c->threshold * 100, "failed_share_a", c->failed_a, "failed_share_b", c->failed_b,
+	j = json_pack("{s:s, s:s, s:s, s:i, s:i, s:b, s:f, s:f, s:f, s:O, s:o}",
+		"verdict", verdict_word[c->verdict], "a", c->a.path, "b", c->b.path,
+		"runs_a", c->a.n, "runs_b", c->b.n, "paired", c->paired, "threshold_percent", c->threshold * 100,
+		"failed_share_a", c->failed_a, "failed_share_b", c->failed_b,
 		"not_the_same", c->differs, "metrics", rows);
 	rc = j ? json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8)) : -1;
 	putchar('\n');
@@ -420,7 +437,8 @@ int cmd_compare(int argc, char **argv)
 		} else if (!strcmp(argv[i], "--threshold") && i + 1 < argc) {
 			c.threshold = strtod(argv[++i], &end) / 100;
 			if (end == argv[i] || *end || !(c.threshold >= 0 && c.threshold <= 1)) {
-				fprintf(stderr, "slipring compare: --threshold %s: not a number from 0 to 100\n", argv[i]);
+				fprintf(stderr, "slipring compare: --threshold %s: not a number from 0 to 100\n",
+				        argv[i]);
 				return 2;
 			}
 		} else if (n < 2 && argv[i][0] != '-') {

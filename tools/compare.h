@@ -49,9 +49,11 @@ struct estimate compare_estimate(const struct result *r, const struct measure *m
 struct change { double ratio, low, high; };
 struct change compare_change(const struct estimate *a, const struct estimate *b, double alpha);
 /* Throughput of two single, detailed runs. */
-struct change compare_windows(const struct result *a, const struct result *b, const struct measure *m, double alpha);
+struct change compare_windows(const struct result *a, const struct result *b, const struct measure *m,
+                              double alpha);
 /* The same from runs that were made in turns, each against its neighbour; needs >= 2 pairs. */
-struct change compare_paired(const struct result *a, const struct result *b, const struct measure *m, double alpha);
+struct change compare_paired(const struct result *a, const struct result *b, const struct measure *m,
+                             double alpha);
 bool   compare_in_turns(const struct result *a, const struct result *b);
 
 double student_quantile(double p, double freedom);

@@ -17,6 +17,7 @@
 #define WORK       50000000      /* values visited by all replicas together */
 #define WINDOWS    16            /* of a run, for throughput */
 #define BINS       1024          /* for quantiles of many gaps */
+#define LEAST      1e-7          /* s: shorter gaps are one read of the socket */
 
 static double number(const json_t *j, const char *key)
 {
@@ -30,7 +31,8 @@ static double number(const json_t *j, const char *key)
 /* Regularized incomplete beta function by its continued fraction (DLMF 8.17.22). */
 static double incomplete_beta(double a, double b, double x)
 {
-	double front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log1p(-x)), c = 1, d, f, k;
+	double front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log1p(-x));
+	double c = 1, d, f, k;
 
 	if (x > (a + 1) / (a + b + 2))
 		return 1 - incomplete_beta(b, a, 1 - x);
@@ -160,17 +162,15 @@ static bool sort_into_bins(struct values *w)
 
 	w->bin = malloc(n * sizeof(*w->bin));
 	for (size_t i = 0; i < n; i++) {
-		double v = w->v[i] > 1e-7 ? w->v[i] : 1e-7;
-
-		low = v < low ? v : low;
-		high = v > high ? v : high;
+		low = fmin(low, fmax(w->v[i], LEAST));
+		high = fmax(high, fmax(w->v[i], LEAST));
 	}
 	w->low = log(low);
 	w->step = (log(high) - w->low) / (BINS - 1);
 	if (!w->bin)
 		return false;
 	for (size_t i = 0; i < n; i++)
-		w->bin[i] = w->step > 0 ? (uint16_t)((log(w->v[i] > 1e-7 ? w->v[i] : 1e-7) - w->low) / w->step) : 0;
+		w->bin[i] = w->step > 0 ? (uint16_t)((log(fmax(w->v[i], LEAST)) - w->low) / w->step) : 0;
 	return true;
 }
 
@@ -273,7 +273,8 @@ static bool windows(const json_t *run, const struct measure *m, double *count)
 	for (size_t i = 0; i < n; i++)
 		from = fmin(from, json_number_value(json_array_get(starts, i)));
 	for (size_t i = 0; i < n; i++) {
-		double at = json_number_value(json_array_get(starts, i)) + json_number_value(json_array_get(ttfts, i));
+		double at = json_number_value(json_array_get(starts, i)) +
+		            json_number_value(json_array_get(ttfts, i));
 		const json_t *gaps = json_array_get(itls, i);
 
 		for (size_t k = 0;; k++) {
@@ -294,7 +295,8 @@ static bool windows(const json_t *run, const struct measure *m, double *count)
 }
 
 /* Window against window: where both runs drew the same arrivals, their ups and downs cancel. */
-struct change compare_windows(const struct result *a, const struct result *b, const struct measure *m, double alpha)
+struct change compare_windows(const struct result *a, const struct result *b, const struct measure *m,
+                              double alpha)
 {
 	double x[WINDOWS], y[WINDOWS], d = number(b->run[0], m->key) / number(a->run[0], m->key), half;
 	struct change c = { d, NAN, NAN };
@@ -313,7 +315,8 @@ struct change compare_windows(const struct result *a, const struct result *b, co
 
 static struct estimate from_moments(const json_t *run, const struct measure *m)
 {
-	static const char *const std[N_LATENCIES] = { "std_ttft_ms", "std_tpot_ms", "std_itl_ms", "std_e2el_ms" };
+	static const char *const std[N_LATENCIES] = { "std_ttft_ms", "std_tpot_ms", "std_itl_ms",
+	                                              "std_e2el_ms" };
 	struct estimate e = { number(run, m->key), NAN, 0 };
 	double n = number(run, "completed"), s;
 
@@ -365,7 +368,8 @@ struct estimate compare_estimate(const struct result *r, const struct measure *m
 
 struct change compare_change(const struct estimate *a, const struct estimate *b, double alpha)
 {
-	double va = a->spread * a->spread, vb = b->spread * b->spread, d = log(b->value / a->value), half, freedom;
+	double va = a->spread * a->spread, vb = b->spread * b->spread;
+	double d = log(b->value / a->value), half, freedom;
 	struct change c = { b->value / a->value, NAN, NAN };
 
 	if (isnan(va + vb) || isnan(d))
@@ -378,14 +382,17 @@ struct change compare_change(const struct estimate *a, const struct estimate *b,
 	return c;
 }
 
+static const char *date(const struct result *r, int i)
+{
+	return i < r->n ? json_string_value(json_object_get(r->run[i], "date")) : NULL;
+}
+
 bool compare_in_turns(const struct result *a, const struct result *b)
 {
 	if (a->n != b->n || a->n < 2)
 		return false;
 	for (int i = 0; i < a->n; i++) {
-		const char *x = json_string_value(json_object_get(a->run[i], "date")),
-		           *y = json_string_value(json_object_get(b->run[i], "date")),
-		           *next = i + 1 < a->n ? json_string_value(json_object_get(a->run[i + 1], "date")) : NULL;
+		const char *x = date(a, i), *y = date(b, i), *next = date(a, i + 1);
 
 		if (!x || !y || strcmp(x, y) >= 0 || (next && strcmp(y, next) >= 0))
 			return false;
@@ -393,7 +400,8 @@ bool compare_in_turns(const struct result *a, const struct result *b)
 	return true;
 }
 
-struct change compare_paired(const struct result *a, const struct result *b, const struct measure *m, double alpha)
+struct change compare_paired(const struct result *a, const struct result *b, const struct measure *m,
+                             double alpha)
 {
 	double d[COMPARE_RUNS];
 	struct estimate e;
