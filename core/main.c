@@ -367,6 +367,8 @@ static void counters(struct daemon *d, uint64_t now)
 		st->waiting_ns += st->waiting * (now - st->accounted_ns);
 	}
 	sched_stats(d->s, &s);
+	st->empty_ns[st->running ? EMPTY_SERVED : st->clients ? EMPTY_SILENT : EMPTY_NOBODY] +=
+		s.why_ns[WHY_EMPTY] - st->why_ns[WHY_EMPTY];
 	kv_stats(d->kv, &k);
 	clients_stats(d->cl, &c);
 	st->running = (uint64_t)s.running;

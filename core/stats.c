@@ -76,6 +76,7 @@ void stats_now(const struct stats_page *p, struct stats_mark *m)
 		m->ended += p->ended[i];
 	memcpy(m->why_ns, p->why_ns, sizeof(m->why_ns));
 	memcpy(m->bound_ns, p->bound_ns, sizeof(m->bound_ns));
+	memcpy(m->empty_ns, p->empty_ns, sizeof(m->empty_ns));
 }
 
 /* Whoever reads the mark meanwhile sees at_ns change, and looks elsewhere. */

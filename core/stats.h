@@ -43,6 +43,10 @@ struct stats_step {               /* one batch */
 	uint8_t  zero[6];
 };
 
+/* What `empty` was: nobody connected; clients, but nothing under way; or all that they asked for was
+ * in the batch.  Together why_ns[WHY_EMPTY]. */
+enum stats_empty { EMPTY_NOBODY, EMPTY_SILENT, EMPTY_SERVED, N_EMPTY };
+
 /* What the counters stood at, at some moment: two of them tell what happened between.  No
  * minute is lost by a loop that slept through it: the next mark has all of it. */
 struct stats_mark {
@@ -51,7 +55,7 @@ struct stats_mark {
 	uint64_t prefix_queries, prefix_hits;
 	uint64_t ended, steps, rows, step_tokens, preemptions;
 	uint64_t running_ns, waiting_ns; /* added up over the time: / seconds = how many on average */
-	uint64_t why_ns[STATS_AXIS], bound_ns[STATS_AXIS];
+	uint64_t why_ns[STATS_AXIS], bound_ns[STATS_AXIS], empty_ns[N_EMPTY];
 	uint32_t running, waiting, clients; /* then */
 	uint32_t blocks_peak;         /* most in use since the mark before */
 };
@@ -99,6 +103,7 @@ struct stats_page {
 	uint64_t refused, invalid, died, accepted;
 	uint64_t running_ns, waiting_ns;               /* sequences times ns */
 	uint64_t why_ns[STATS_AXIS], bound_ns[STATS_AXIS]; /* by enum sched_why, sched_bound */
+	uint64_t empty_ns[N_EMPTY];                    /* why_ns[WHY_EMPTY], split */
 	uint64_t syscalls_sleep, cycle_max_ns;
 
 	struct stats_histogram hist[N_HIST];

@@ -70,7 +70,7 @@ def limited_by_seqs(p):
         set_while_running(p)
         why = parsed(p, "why", "--since", "start")
     # Some of the twelve may be between an answer and the next request at that moment.
-    check(top["max_num_seqs"] == 4 and 3 <= top["running"] <= 4 and 4 <= top["waiting"] <= 8, f"4 run, 8 wait: {top}")
+    check(top["max_num_seqs"] == 4 and 3 <= top["running"] <= 4 and 3 <= top["waiting"] <= 8, f"4 run, 8 wait: {top}")
     whole = sum(top["why_s"].values())
     check(top["why_s"]["seqs"] >= 0.9 * whole, f"seqs holds it back: {top['why_s']}")
     check(abs(whole - top["seconds"]) <= 0.05 * top["seconds"], "the axis is about as long as the two looks are apart")
@@ -78,7 +78,7 @@ def limited_by_seqs(p):
     check(0.0025 <= top["itl_s"]["p50"] <= 0.01, f"a token each step: {top['itl_s']}")
     check(top["ttft_s"]["p50"] > 0.05, f"who waits for two others to end waits long: {top['ttft_s']}")
     [c] = [c for c in top["client"] if c["name"].startswith("slipring-http")]
-    check(c["pid"] == p.procs["slipring-http"].pid and c["live"] >= 10 and c["tokens_per_s"] > 500, f"its client: {c}")
+    check(c["pid"] == p.procs["slipring-http"].pid and c["live"] >= 6 and c["tokens_per_s"] > 500, f"its client: {c}")
     check("\x1b" not in text and "why no more rows" in text, "plain lines where there is no terminal")
     check(why["limit"] == "seqs" and why["knob"] == "max-num-seqs", f"why: {why}")
     # A step of n rows takes 2 + n/2 ms; about 3.5 ran, twice as many would be (7 / 5.5) / (3.5 / 3.75).
@@ -120,6 +120,8 @@ def one_at_a_time(p):
     before = parsed(p, "why", "--since", "start")
     time.sleep(1)
     after = parsed(p, "why", "--since", "start")
+    check(abs(sum(after["empty_s"].values()) - after["why_s"]["empty"]) < 0.001 * after["seconds"], "empty is split")
+    check(after["empty_s"]["silent"] - before["empty_s"]["silent"] > 0.9, f"a client is there and silent: {after}")
     idle = after["bound_s"]["idle"] - before["bound_s"]["idle"]
     check(0.9 <= idle <= 1.5, f"a sleeping daemon's time is counted as idle: {idle}")
 

@@ -309,6 +309,31 @@ static void test_priority(void **state)
 	}
 }
 
+/* The policy may change while requests wait: those keep their rank. */
+static void test_policy_changes(void **state)
+{
+	static const uint64_t order[] = { 2, 3, 4, 1 };  /* priorities -7, 0, 0, 7 */
+	struct sched_knobs k;
+
+	(void)state;
+	set_up();
+	w.cfg.knobs.max_seqs = w.cfg.limits.slots = 1;
+	assert_int_equal(try_open(), 0);
+	k = w.cfg.knobs;
+	for (uint64_t u = 1; u <= 4; u++) {
+		struct sched_request q = request(u, 4, 1);
+
+		k.fcfs = u > 2;
+		assert_int_equal(sched_set(w.s, &k), 0);
+		q.priority = u == 1 ? 7 : u == 2 ? -7 : u == 3 ? 1 : -1;
+		assert_int_equal(admit(0, &q), 0);
+	}
+	until_idle();
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(w.heard[i].e.user_data, order[i]);
+	tear_down();
+}
+
 /* Two tenants with much to do get as many tokens each, however long their requests are. */
 static void test_fair(void **state)
 {
@@ -411,6 +436,7 @@ int main(void)
 		cmocka_unit_test(test_batch_tokens), cmocka_unit_test(test_max_seqs),
 		cmocka_unit_test(test_time_adds_up), cmocka_unit_test(test_step_time),
 		cmocka_unit_test(test_step_time_too_short), cmocka_unit_test(test_priority),
+		cmocka_unit_test(test_policy_changes),
 		cmocka_unit_test(test_fair), cmocka_unit_test(test_preempt),
 		cmocka_unit_test(test_admission_room), cmocka_unit_test(test_slow_reader),
 	};

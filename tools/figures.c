@@ -23,6 +23,7 @@ void figures_now(const struct stats_page *p, bool alive, struct stats_mark *m)
 		return;
 	m->why_ns[WHY_EMPTY] += now - m->at_ns;
 	m->bound_ns[BOUND_IDLE] += now - m->at_ns;
+	m->empty_ns[p->clients ? EMPTY_SILENT : EMPTY_NOBODY] += now - m->at_ns;
 	m->at_ns = now;
 }
 
@@ -53,6 +54,8 @@ void figures_between(const struct stats_mark *a, const struct stats_mark *b, str
 		f->rows = per(a->rows, b->rows, (double)f->steps);
 	for (int i = 0; i < N_WHY; i++)
 		f->why_all += f->why_s[i] = per(a->why_ns[i], b->why_ns[i], 1e9);
+	for (int i = 0; i < N_EMPTY; i++)
+		f->empty_s[i] = per(a->empty_ns[i], b->empty_ns[i], 1e9);
 	for (int i = 0; i < N_BOUND; i++)
 		f->bound_all += f->bound_s[i] = per(a->bound_ns[i], b->bound_ns[i], 1e9);
 }

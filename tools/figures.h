@@ -17,6 +17,7 @@ struct figures {
 	double rows;                  /* of a step, on average; NAN: there was none */
 	double why_s[N_WHY], bound_s[N_BOUND]; /* seconds */
 	double why_all, bound_all;    /* their sums */
+	double empty_s[N_EMPTY];      /* why_s[WHY_EMPTY], split */
 	uint64_t prompt_tokens, generated, ended, preemptions, steps;
 };
 

@@ -192,6 +192,9 @@ static void judge(struct verdict *v, const struct stats_page *p, const struct fi
 	}
 }
 
+/* What the time was in which nothing more was asked for. */
+static const char *const empty_name[N_EMPTY] = { "nobody connected", "clients silent", "all asked for ran" };
+
 /* ---- in words ---------------------------------------------------------------------------- */
 
 static void print_axis(const char *title, const double *s, double all, int n, const char *(*name)(int))
@@ -205,6 +208,18 @@ static void print_axis(const char *title, const double *s, double all, int n, co
 		figures_bar(bar, BAR, s[i] / all);
 		printf("  %-10s %s %5.1f %%  %.1f s\n", name(i), bar, s[i] / all * 100, s[i]);
 	}
+}
+
+static void print_empty(const struct figures *f)
+{
+	double all = f->empty_s[EMPTY_NOBODY] + f->empty_s[EMPTY_SILENT] + f->empty_s[EMPTY_SERVED];
+
+	if (all <= 0 || f->why_all <= 0)
+		return;
+	printf("  of empty:");
+	for (int i = 0; i < N_EMPTY; i++)
+		printf("%s %s %.1f %%", i ? "," : "", empty_name[i], f->empty_s[i] / f->why_all * 100);
+	putchar('\n');
 }
 
 static void print_knob(const struct stats_page *p, int k)
@@ -271,12 +286,11 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 	       (unsigned long long)f->ended, (unsigned long long)f->prompt_tokens, (unsigned long long)f->generated,
 	       (unsigned long long)f->steps);
 	print_axis("why no more rows were added", f->why_s, f->why_all, N_WHY, sched_why_name);
+	print_empty(f);
 	print_axis("what bound the time", f->bound_s, f->bound_all, N_BOUND, sched_bound_name);
 	printf("  on average %.1f running and %.1f waiting\n", f->running, f->waiting);
 	printf("\n%s, %.0f %% of the time: %s.\n", sched_why_name(v->largest), v->share * 100,
 	       advice[v->largest].what);
-	if (v->largest == WHY_EMPTY)
-		printf("  (%.0f %% of the whole time nothing was under way at all)\n", idle * 100);
 	printf("  turn:   %s%s%s\n", advice[v->largest].turn, *advice[v->largest].more ? ";\n          " : "",
 	       advice[v->largest].more);
 	print_knob(p, advice[v->largest].knob);
@@ -299,19 +313,21 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 
 static int print_json(const struct instance *in, const struct figures *f, const struct verdict *v)
 {
-	json_t *why = json_object(), *bound = json_object(), *j;
+	json_t *why = json_object(), *bound = json_object(), *empty, *j;
 	int k = advice[v->largest].knob, e;
 
 	for (int i = 0; i < N_WHY; i++)
 		json_object_set_new(why, sched_why_name(i), json_real(f->why_s[i]));
 	for (int i = 0; i < N_BOUND; i++)
 		json_object_set_new(bound, sched_bound_name(i), json_real(f->bound_s[i]));
-	j = json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:f, s:f, s:s, s:f, s:s, s:o, s:o, s:s}",
+	empty = json_pack("{s:f, s:f, s:f}", "nobody", f->empty_s[EMPTY_NOBODY],
+	                  "silent", f->empty_s[EMPTY_SILENT], "served", f->empty_s[EMPTY_SERVED]);
+	j = json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:f, s:f, s:s, s:f, s:s, s:o, s:o, s:s}",
 	              "instance", in->name, "model", in->page->model, "device", in->page->device,
 	              "seconds", f->seconds, "requests", (json_int_t)f->ended,
 	              "prompt_tokens", (json_int_t)f->prompt_tokens, "generated_tokens", (json_int_t)f->generated,
 	              "steps", (json_int_t)f->steps, "preemptions", (json_int_t)f->preemptions,
-	              "why_s", why, "bound_s", bound,
+	              "why_s", why, "bound_s", bound, "empty_s", empty,
 	              "running", f->running, "waiting", f->waiting, "limit", sched_why_name(v->largest), "share", v->share,
 	              "turn", advice[v->largest].turn,
 	              "knob", k < 0 ? json_null() : json_string(knob_info((enum knob)k)->name),
