@@ -7,7 +7,7 @@
 #	make sanitize   the unit tests again, under AddressSanitizer and UBSan
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
 #	make spin, sim, hostile, bench-host, bench-ring      what docs/proof.md is about
-#	make bench      speed against the machine's own limits
+#	make bench      speed beside peers and the machine's own limits
 #	make install    PREFIX=/usr DESTDIR=
 #
 # Variants build into their own folder: make BUILD=build/asan SAN=address,undefined
@@ -105,8 +105,9 @@ $(BUILD)/libslipring-text.so: $(patsubst %.c,$(BUILD)/pic/%.o,$(TEXT_LIB))
 
 # A test, fuzzer or benchmark names what it is linked with on its first line:
 #	/* LINK: core/kv.c kernels/cpu/ops.c -lxxhash */
-# (A file that includes a .c under test does not name that one.)
-link_of = $(shell sed -n '1s,^/\* LINK:\(.*\)\*/$$,\1,p' $(1))
+# (A file that includes a .c under test does not name that one.)  SLIPRINGD is all of the daemon but
+# core/main.c, for the tests that include it.
+link_of = $(subst SLIPRINGD,$(filter-out core/main.c,$(slipringd_SRC)) $(slipringd_LIBS),$(shell sed -n '1s,^/\* LINK:\(.*\)\*/$$,\1,p' $(1)))
 define test
 $(BUILD)/tests/$(1): $(BUILD)/tests/$(1).o $(patsubst %.c,$(BUILD)/%.o,$(filter %.c,$(call link_of,tests/$(1).c)))
 	$$(call say,LD)
@@ -148,8 +149,19 @@ else
 cuda: $(BUILD)/slipring-cuda.so
 endif
 
-gpu-check: all cuda
+# The tests and the benchmark for a real GPU; they need nothing but nvcc and cc.
+GPU := test_emu test_cuda cuda/bench
+gpu-check: $(GPU:%=$(BUILD)/gpu/%)
 	tools/gpu-check.sh $(BUILD)
+$(GPU:%=$(BUILD)/gpu/tests/%.o): $(BUILD)/gpu/%.o: %.cc
+	@mkdir -p $(@D)
+	$(call say,NVCC)
+	$(Q)$(NVCC) $(NVFLAGS) $(SM) -Itests/cuda -x cu -c -o $@ $<
+$(GPU:%=$(BUILD)/gpu/%): $(BUILD)/gpu/%: $(BUILD)/gpu/tests/%.o $(patsubst %.cu,$(BUILD)/cuda/%.o,$(filter-out %/backend.cu,$(CUDA))) \
+		$(patsubst %.c,$(BUILD)/%.o,$(wildcard kernels/forward.c kernels/rope.c kernels/cpu/[!b]*.c) tests/drive.c tests/tiny.c tests/cuda/truth.c)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(NVCC) -cudart static -o $@ $^ -lpthread
 
 EMU_FLAGS := -std=gnu++17 -Wall -Wextra -Wno-unknown-pragmas -Itests/emu -I. -D_GNU_SOURCE -fno-strict-aliasing \
 	-pthread $(CFLAGS) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -206,8 +218,9 @@ fuzz:
 	$(MAKE) BUILD=build/fuzz CC=clang SAN=fuzzer-no-link,address,undefined FUZZ_LD=-fsanitize=fuzzer $(FUZZERS:%=build/fuzz/tests/%)
 	tests/fuzz.sh build/fuzz $(FUZZ_SECONDS)
 
-bench: $(BENCHES:%=$(BUILD)/tests/%) all
-	for b in $(BENCHES); do $(BUILD)/tests/$$b || exit 1; done
+# PEER_LLAMA_BIN, PEER_VLLM: see tests/bench.py.  BENCH_ARGS="--pairs 3 --only prefill --even-if-noisy"
+bench: all $(BUILD)/tests/bench_cpu
+	python3 tests/bench.py $(BUILD) $(BENCH_ARGS)
 
 # ---- proof: docs/proof.md -----------------------------------------------------------------------
 

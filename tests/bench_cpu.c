@@ -1,20 +1,35 @@
-/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/load.c core/gguf.c core/safetensors.c core/io.c core/log.c kernels/forward.c kernels/rope.c kernels/cpu/backend.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/roof.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/repack.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c -ljansson -luring */
-/* bench_cpu.c - the CPU back end alone, without scheduler or rings: tokens per second of prompts, of
- * one and of sixteen sequences, and what drawing costs.
+/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/load.c core/gguf.c core/safetensors.c core/io.c core/log.c kernels/forward.c kernels/rope.c kernels/cpu/backend.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/roof.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/repack.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c tests/peak.c -ljansson -luring */
+/* bench_cpu.c - the CPU back end alone, without scheduler or rings.  Reads what to measure, a line each, and
+ * answers with a line each, so that bench.py can let it and a peer take turns:
  *
  *	bench_cpu MODEL [THREADS]
- */
+ *
+ *	prefill N               a prompt of N tokens       ->  tok/s, the limit's tok/s
+ *	decode N CONTEXT STEPS  N sequences, STEPS each    ->  tok/s, the limit's tok/s
+ *	peaks                   -> Gop/s of int8, bf16, f32 and GB/s read, all threads at once
+ *
+ * A limit is what the peaks, measured just before, would allow: all products at the rate of the type that
+ * matrices multiply in (of attention: bf16's), and every weight and the K and V read once a step.
+ * Prompts are random and new each time, and there is no prefix cache here. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "core/load.h"
 #include "core/model.h"
 #include "kernels/cpu/cpu.h"
 #include "tests/drive.h"
+#include "tests/peak.h"
+
+#define LONGEST 8192
+#define SEQS    64
+#define BLOCKS  4096
+#define PIECE   ((size_t)256 << 20) /* of its weights that a thread reads to know the memory's rate */
 
 static struct drive d;
-static int32_t ids[1024];
+static double peak[N_PEAKS];       /* of all threads together */
+static uint64_t state = 88172645463325252u;
 
 static double now(void)
 {
@@ -33,88 +48,165 @@ static void die(const char *err)
 static void open_model(const char *path, int threads)
 {
 	struct sr_limits lim = drive_limits();
-	double begin = now();
 	struct model *m;
 	struct load *l;
 	struct io *io;
 	char err[512];
 
 	lim.threads = threads;
-	lim.n_blocks = 1400;
-	lim.words = 4000;
+	lim.n_blocks = BLOCKS;
+	lim.seq_blocks = LONGEST / KERN_BLOCK;
+	lim.slots = lim.rows = SEQS;
+	lim.cmds = 4 * SEQS;
+	lim.tokens = LONGEST;
+	lim.words = BLOCKS + 4000;
 	if (model_open(&m, path, err, sizeof(err)))
 		die(err);
 	if (io_create(&io, 0) || load_create(&l, io, m->file, m->n_files, NULL, NULL, err, sizeof(err)))
 		die("no loop or loader");
 	if (drive_open(&d, sr_cpu_ops(), &m->m, load_source(l), &lim))
 		die(d.err);
-	printf("open: %.0f ms\n", 1e3 * (now() - begin));
 	load_destroy(l);
 	io_destroy(io);
 	model_close(m);
 }
 
-/* The best of some rounds, n tokens each: what the machine can do when it is left alone. */
-static void prompt(int n)
+/* ---- limits ------------------------------------------------------------------------------------- */
+
+struct peaks { enum peak what; double seen[64]; };
+
+static void measure(void *ctx, int i)
 {
-	double best = 1e9;
+	struct peaks *p = ctx;
+	const struct dev *dev = &d.b->dev[i];
+	size_t bytes = (dev->arena_size < PIECE ? dev->arena_size : PIECE) / 512 * 512;
 
-	for (int round = 0; round < 5; round++) {
-		double begin = now();
-
-		drive_begin(&d, 0, NULL);
-		drive_range(&d, 0, 0, (n + 15) / 16);
-		drive_row(&d, 0, 0, ids, n, 0, 1);
-		drive_step(&d);
-		if (now() - begin < best)
-			best = now() - begin;
-	}
-	printf("prompt of %4d: %6.0f tok/s, %.1f ms; %.2f of what its operations allow\n", n, n / best, 1e3 * best,
-		d.batch->compute_ns * 1e-9 / best);
+	p->seen[i % 64] = peak_measure(p->what, dev->arena_end - dev->arena_size, bytes);
 }
 
-static void decode(int seqs, int context, const struct sr_sampling *s, const char *what)
+static void peaks(void)
 {
-	double best = 1e9, sum = 0;
+	for (int what = 1; what < N_PEAKS; what++) {
+		double best = 0;
+
+		for (int round = 0; round < 5; round++) {
+			struct peaks p = { .what = (enum peak)what };
+			double sum = 0;
+
+			team_run(d.b->team, measure, &p);
+			for (int i = 0; i < d.b->n_threads && i < 64; i++)
+				sum += p.seen[i];
+			best = sum > best ? sum : best;
+		}
+		peak[what] = best;
+	}
+}
+
+/* Seconds that `tokens` tokens of seqs sequences take at least, the last at `context`; one result each. */
+static double least(double tokens, double seqs, double context)
+{
+	const struct sr_backend *b = d.b;
+	const struct sr_model *m = &b->m;
+	enum kern_form f = b->net.layer[0].gu->part[0].form;
+	double at = peak[f == FORM_I8 ? PEAK_INT8 : f == FORM_BF16 ? PEAK_BF16 : PEAK_F32];
+	double read = tokens > seqs ? tokens * context / 2 : seqs * context; /* positions by all tokens */
+	double products = 2 * (tokens * b->roof.token_macs + seqs * (double)m->V * m->D);
+	double attention = 2.0 * 2 * read * m->H * m->E * m->L;
+	double bytes = b->roof.layer_bytes + b->roof.head_bytes + seqs * context / KERN_BLOCK * (double)b->kv_block;
+	double ops = products / at + attention / peak[PEAK_BF16];
+
+	bytes /= peak[PEAK_READ];
+	return (ops > bytes ? ops : bytes) * 1e-9;
+}
+
+/* ---- work ---------------------------------------------------------------------------------------- */
+
+static void fresh(int32_t *ids, int n)
+{
+	for (int i = 0; i < n; i++) {
+		state ^= state << 13;
+		state ^= state >> 7;
+		state ^= state << 17;
+		ids[i] = (int32_t)((state >> 20) % (uint64_t)d.b->m.V);
+	}
+}
+
+static void blocks(int slot, int from, int first, int n)
+{
+	int32_t block[64];
+
+	for (int i = 0; i < n; i++)
+		block[i] = first + i;
+	drive_blocks(&d, slot, from, block, n);
+}
+
+/* Prompts of n tokens for sequences 0 .. seqs-1, one after the other; seconds. */
+static double prompts(int seqs, int n, int room)
+{
+	static int32_t ids[LONGEST];
+	double begin = now();
 
 	for (int i = 0; i < seqs; i++) {
-		drive_begin(&d, i, s);
-		drive_range(&d, i, i * 40, 40);
-		drive_row(&d, i, 0, ids, context < 60 ? context : 60, 0, 1);
+		fresh(ids, n);
+		drive_begin(&d, i, NULL);
+		for (int b = 0; b < room; b += 64)
+			blocks(i, b, 1 + i * room + b, room - b < 64 ? room - b : 64);
+		drive_row(&d, i, 0, ids, n, 0, 1);
+		drive_step(&d);
 	}
-	drive_step(&d);
-	for (int step = 0; step < 40; step++) {
-		double begin = now();
+	return now() - begin;
+}
 
+static void prefill(int n)
+{
+	if (n < 1 || n > LONGEST || n > KERN_BLOCK * (BLOCKS - 1))
+		die("prefill: 1 to 8192 tokens");
+	printf("%.2f %.2f\n", n / prompts(1, n, n / KERN_BLOCK + 1), peak[PEAK_READ] > 0 ? n / least(n, 1, n) : 0);
+}
+
+static void decode(int seqs, int context, int steps)
+{
+	int room = (context + steps) / KERN_BLOCK + 1;
+	double begin, took, limit = 0;
+
+	if (seqs < 1 || seqs > SEQS || context < 1 || steps < 1 || context + steps > LONGEST ||
+	    room * seqs >= BLOCKS)
+		die("decode: up to 64 sequences, 8192 tokens each, 65536 in all");
+	prompts(seqs, context, room);
+	begin = now();
+	for (int step = 0; step < steps; step++) {
 		for (int i = 0; i < seqs; i++)
 			drive_row(&d, i, context + step, NULL, 1, 0, 1);
 		drive_step(&d);
-		sum += now() - begin;
-		if (now() - begin < best)
-			best = now() - begin;
 	}
-	printf("decode, %2d sequences at %4d%s: %6.0f tok/s best, %6.0f mean; %.2f of what its bytes allow, %.2f of "
-		"operations\n", seqs, context, what, seqs / best, 40 * seqs / sum,
-		d.batch->memory_ns * 1e-9 / best, d.batch->compute_ns * 1e-9 / best);
+	took = now() - begin;
+	if (peak[PEAK_READ] > 0)
+		limit = seqs / least(seqs, seqs, context + steps / 2.0);
+	printf("%.2f %.2f\n", seqs * steps / took, limit);
 }
 
 int main(int argc, char **argv)
 {
-	const struct sr_sampling cut = { .seed = 1, .temperature = 0.8f, .top_p = 0.95f, .top_k = 50, .repetition = 1 };
-	const struct sr_sampling plain = { .seed = 1, .temperature = 1, .top_p = 1, .repetition = 1 };
+	char line[100];
 
 	if (argc < 2)
-		return printf("SKIP: bench_cpu MODEL [THREADS]\n"), 0;
+		return printf("SKIP: bench_cpu MODEL [THREADS], and what to measure on standard input\n"), 0;
 	open_model(argv[1], argc > 2 ? atoi(argv[2]) : 2);
-	for (int i = 0; i < 1024; i++)
-		ids[i] = 1000 + i * 37 % 20000;
-	prompt(512);
-	prompt(128);
-	decode(1, 60, NULL, "");
-	decode(1, 512, NULL, "");
-	decode(16, 60, NULL, "");
-	decode(16, 60, &plain, ", t=1");
-	decode(16, 60, &cut, ", top_k, top_p");
+	peaks();
+	prompts(1, 64, 5);
+	while (fgets(line, sizeof(line), stdin)) {
+		int n, context, steps;
+
+		if (sscanf(line, "prefill %d", &n) == 1)
+			prefill(n);
+		else if (sscanf(line, "decode %d %d %d", &n, &context, &steps) == 3)
+			decode(n, context, steps);
+		else if (!strncmp(line, "peaks", 5))
+			printf("%.1f %.1f %.1f %.2f\n", peak[PEAK_INT8], peak[PEAK_BF16], peak[PEAK_F32], peak[PEAK_READ]);
+		else
+			die("what to measure: prefill N, decode N CONTEXT STEPS, peaks");
+		fflush(stdout);
+	}
 	drive_close(&d);
 	return 0;
 }

@@ -1,4 +1,4 @@
-/* LINK: kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c */
+/* LINK: kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/peak.c */
 /* bench_kern.c - the inner loops of the CPU on one core, beside this core's own limits measured in
  * the same run: each round measures the limits and then each kernel once, and medians of the rounds
  * are printed.  Shapes are SmolLM2-135M's.
@@ -19,6 +19,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/kern.h"
 #include "kernels/cpu/types.h"
+#include "tests/peak.h"
 
 #define ROUNDS_MAX 99
 #define ARENA ((size_t)256 << 20)         /* what is read from memory rotates through so much */
@@ -69,82 +70,12 @@ static float *floats(size_t n)
 	return x;
 }
 
-/* ---- the limits ----------------------------------------------------------------------------- */
-
-enum limit { NO_LIMIT, INT8, BF16, F32, READ, N_LIMITS };
-
-
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-#define WIDE __attribute__((target("avx512f,avx512bw,avx512vnni,avx512bf16"), noinline))
-
-/* Twelve chains of one instruction: enough to hide its latency. */
-#define PEAK(name, type, init, op, operations)                           \
-	WIDE static double name(void)                                    \
-	{                                                                \
-		type s[12];                                              \
-		double t = now();                                        \
-		UNROLL                                                   \
-		for (int i = 0; i < 12; i++)                             \
-			s[i] = init;                                     \
-		for (int k = 0; k < 1000000; k++) {                      \
-			UNROLL                                           \
-			for (int i = 0; i < 12; i++) {                   \
-				op;                                      \
-				__asm__ volatile("" : "+v"(s[i]));       \
-			}                                                \
-		}                                                        \
-		return 1e6 * 12 * operations / (now() - t) * 1e-9;       \
-	}
-PEAK(peak_int8, __m512i, _mm512_setzero_si512(),
-     s[i] = _mm512_dpbusd_epi32(s[i], _mm512_set1_epi8(3), _mm512_set1_epi8(2)), 128)
-PEAK(peak_bf16, __m512, _mm512_setzero_ps(),
-     s[i] = _mm512_dpbf16_ps(s[i], (__m512bh)_mm512_set1_epi16(0x3f80),
-                             (__m512bh)_mm512_set1_epi16(0x3f80)), 64)
-PEAK(peak_f32, __m512, _mm512_setzero_ps(),
-     s[i] = _mm512_fmadd_ps(_mm512_set1_ps(1), _mm512_set1_ps(0.5f), s[i]), 32)
-
-/* All of the arena by the widest loads. */
-WIDE static double read_memory(void)
-{
-	__m512i any[8];
-	double t = now();
-
-	UNROLL
-	for (int i = 0; i < 8; i++)
-		any[i] = _mm512_setzero_si512();
-	for (size_t at = 0; at < ARENA; at += 512) {
-		UNROLL
-		for (int i = 0; i < 8; i++)
-			any[i] = _mm512_or_si512(any[i], _mm512_load_si512(arena + at + 64 * i));
-	}
-	for (int i = 1; i < 8; i++)
-		any[0] = _mm512_or_si512(any[0], any[i]);
-	sink = (uint64_t)_mm512_reduce_or_epi64(any[0]);
-	return (double)ARENA / (now() - t) * 1e-9;
-}
-
-static double limit(enum limit l)
-{
-	if (!kern_avx512())
-		return 0;
-	switch (l) {
-	case INT8: return peak_int8();
-	case BF16: return peak_bf16();
-	case F32:  return peak_f32();
-	case READ: return read_memory();
-	default:   return 0;
-	}
-}
 /* ---- what is measured ----------------------------------------------------------------------- */
 
 struct bench {
 	char name[64];
 	const char *unit;
-	enum limit against;
+	enum peak against;
 	double (*run)(const struct bench *);     /* in the unit */
 	int32_t type, n, k, rows;
 	uint8_t *w;
@@ -254,7 +185,7 @@ static double run_store(const struct bench *b)
 static struct bench list[BENCH_MAX];
 static int n_list;
 
-static struct bench *new_bench(const char *unit, enum limit against, double (*run)(const struct bench *))
+static struct bench *new_bench(const char *unit, enum peak against, double (*run)(const struct bench *))
 {
 	struct bench *b = &list[n_list++];
 
@@ -278,8 +209,8 @@ static void rows_of(struct bench *b, enum kern_form form)
 static void add_matmul(int32_t type, const char *name, int32_t k, int32_t n, int32_t rows)
 {
 	enum kern_form form = (enum kern_form)kt->form(type);
-	enum limit most = form == FORM_I8 ? INT8 : form == FORM_BF16 ? BF16 : F32;
-	struct bench *b = rows > 1 ? new_bench("Gop/s", most, run_matmul) : new_bench("GB/s", READ, run_read);
+	enum peak most = form == FORM_I8 ? PEAK_INT8 : form == FORM_BF16 ? PEAK_BF16 : PEAK_F32;
+	struct bench *b = rows > 1 ? new_bench("Gop/s", most, run_matmul) : new_bench("GB/s", PEAK_READ, run_read);
 
 	snprintf(b->name, sizeof b->name, "%s %dx%d, %d row%s", name, k, n, rows, rows > 1 ? "s" : "");
 	b->type = type;
@@ -294,7 +225,7 @@ static void add_matmul(int32_t type, const char *name, int32_t k, int32_t n, int
 
 static void add_attend(int32_t n, int32_t tokens)
 {
-	struct bench *b = new_bench("Gop/s", BF16, run_attend);
+	struct bench *b = new_bench("Gop/s", PEAK_BF16, run_attend);
 	size_t area = kt->kv_bytes(SR_KV_BF16, 64);
 	int32_t blocks = (tokens + 15) / 16, *table = take((size_t)blocks * 4);
 	uint8_t *kv = take((size_t)blocks * 2 * area);
@@ -319,7 +250,7 @@ static void add_attend(int32_t n, int32_t tokens)
 static void add_vector(const char *name, double (*run)(const struct bench *), const char *unit,
                        enum kern_form form, int32_t k, int32_t rows)
 {
-	struct bench *b = new_bench(unit, NO_LIMIT, run);
+	struct bench *b = new_bench(unit, PEAK_NONE, run);
 
 	snprintf(b->name, sizeof b->name, "%s, %d wide", name, k);
 	b->k = k;
@@ -367,10 +298,7 @@ static int by_value(const void *a, const void *b)
 
 int main(int argc, char **argv)
 {
-	static const char *const names[] = {
-		"", "int8 products, Gop/s", "bf16 products, Gop/s", "f32 products, Gop/s", "memory, GB/s",
-	};
-	static double top[N_LIMITS][ROUNDS_MAX];
+	static double top[N_PEAKS][ROUNDS_MAX];
 	static double ratio[ROUNDS_MAX];
 	int rounds = argc > 1 ? atoi(argv[1]) : 7;
 
@@ -382,8 +310,8 @@ int main(int argc, char **argv)
 	arena = take(ARENA + (64 << 20));
 	fill();
 	for (int i = 0; i < rounds; i++) {
-		for (int l = 1; l < N_LIMITS; l++)
-			top[l][i] = limit((enum limit)l);
+		for (int l = 1; l < N_PEAKS; l++)
+			top[l][i] = peak_measure((enum peak)l, arena, ARENA);
 		for (int j = 0; j < n_list; j++)
 			list[j].seen[i] = list[j].run(&list[j]);
 	}
@@ -398,13 +326,13 @@ int main(int argc, char **argv)
 		printf("%-52s %8.2f %-5s (%.2f .. %.2f)", b->name, b->seen[rounds / 2], b->unit, b->seen[0],
 		       b->seen[rounds - 1]);
 		if (ratio[rounds / 2] > 0 && isfinite(ratio[rounds / 2]))
-			printf("  %.2f of %s", ratio[rounds / 2], names[b->against]);
+			printf("  %.2f of %s", ratio[rounds / 2], peak_names[b->against]);
 		printf("\n");
 	}
-	for (int l = 1; l < N_LIMITS; l++) {
+	for (int l = 1; l < N_PEAKS; l++) {
 		qsort(top[l], (size_t)rounds, sizeof **top, by_value);
 		if (top[l][rounds / 2] > 0)
-			printf("%-52s %8.2f\n", names[l], top[l][rounds / 2]);
+			printf("%-52s %8.2f\n", peak_names[l], top[l][rounds / 2]);
 	}
 	return 0;
 }
