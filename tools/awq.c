@@ -43,8 +43,8 @@ static struct grid grid_of(float lo, float hi)
 
 	if (!(g.scale & 0x7fff))       /* all zeros, or next to it */
 		g.scale = 1;
-	else if (g.scale >= 0x7c00)    /* beyond f16 */
-		g.scale = 0x7bff;
+	else if (g.scale > 0x6c00)     /* 4096: readers hold 15 s in f16 too */
+		g.scale = 0x6c00;
 	g.s = f32_of_f16(g.scale);
 	g.z = fminf(fmaxf(rintf(-lo / g.s), 0), 15);
 	g.zero = (uint8_t)g.z;

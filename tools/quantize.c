@@ -433,6 +433,9 @@ static int begin_text(struct quantize *z)
 
 	if (rc)
 		return rc;
+	if (z->m->E % 16 || z->m->D % 32 || z->m->F % 32 || z->m->H * z->m->E % 32)
+		return fail(z, -ENOTSUP, "%s: --scale-search computes with heads of a multiple of 16 and widths of "
+		            "a multiple of 32", z->where.path);
 	z->x = aligned_alloc(64, (size_t)z->T * D * 4 + 64 - (size_t)z->T * D * 4 % 64);
 	z->y = aligned_alloc(64, (size_t)z->T * D * 4 + 64 - (size_t)z->T * D * 4 % 64);
 	if (!z->x || !z->y || calibrate_create(&z->c, z->m, z->T) != 0)
