@@ -92,14 +92,15 @@ static int allowed(const struct control *c, enum knob k, int64_t v, char *say, s
 
 	knob_format(k, c->ceiling[k], most, sizeof(most));
 	if (v > c->ceiling[k])
-		snprintf(say, n, "%s goes up to %s%s%s here: that was allocated at start; "
-		         "for more, restart the daemon with a larger --%s", i->name, most, *i->unit ? " " : "",
+		snprintf(say, n, "%s goes up to %s%s%s here: that was allocated at start; for more, restart "
+		         "the daemon with a larger --%s", i->name, most, *i->unit ? " " :
+		         "",
 		         i->unit, i->name);
 	else if (v < i->least)
 		snprintf(say, n, "%s is at least %lld", i->name, (long long)(i->least / i->scale));
 	else if (k == KNOB_MAX_NUM_BATCHED_TOKENS && v < c->knobs.max_seqs)
-		snprintf(say, n, "max-num-batched-tokens is at least max-num-seqs, which is %d: each sequence "
-		         "computes a token a step; lower that first", c->knobs.max_seqs);
+		snprintf(say, n, "max-num-batched-tokens is at least max-num-seqs, which is %d: each "
+		         "sequence computes a token a step; lower that first", c->knobs.max_seqs);
 	else if (k == KNOB_MAX_NUM_SEQS && v > c->knobs.batch_tokens)
 		snprintf(say, n, "max-num-seqs is at most max-num-batched-tokens, which is %d: each sequence "
 		         "computes a token a step; raise that first", c->knobs.batch_tokens);
@@ -212,8 +213,9 @@ static bool welcome(struct control *c, int fd, struct ucred *who)
 	if (who->uid == geteuid() || who->uid == 0 || in_group(fd, who->gid, c->group))
 		return true;
 	if (*c->group_name)
-		snprintf(a.say, sizeof(a.say), "uid %u may not change settings: only uid %u, root and members of "
-		         "the group %s may", (unsigned)who->uid, (unsigned)geteuid(), c->group_name);
+		snprintf(a.say, sizeof(a.say), "uid %u may not change settings: only uid %u, root and "
+		         "members of the group %s may", (unsigned)who->uid, (unsigned)geteuid(),
+		         c->group_name);
 	else
 		snprintf(a.say, sizeof(a.say), "uid %u may not change settings: only uid %u and root may; "
 		         "slipringd --operator-group NAME lets a group do it", (unsigned)who->uid,

@@ -50,7 +50,8 @@ int knob_parse(enum knob k, const char *text, int64_t *value, char *err, size_t 
 			return 0;
 		}
 	if (i->words[0]) {
-		snprintf(err, errlen, "%s is %s or %s, not \"%.40s\"", i->name, i->words[0], i->words[1], text);
+		snprintf(err, errlen, "%s is %s or %s, not \"%.40s\"", i->name, i->words[0], i->words[1],
+		         text);
 		return -EINVAL;
 	}
 	errno = 0;

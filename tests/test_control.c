@@ -122,12 +122,18 @@ static struct control_answer ask(uint32_t knob, int64_t value)
 static void test_values(void **state)
 {
 	static const struct { enum knob k; const char *text; int64_t want; } cases[] = { /* -1: refused */
-		{ KNOB_MAX_NUM_SEQS, "1", 1 }, { KNOB_MAX_NUM_SEQS, "128", 128 }, { KNOB_MAX_NUM_SEQS, "4k", 4000 },
-		{ KNOB_MAX_NUM_SEQS, "4K", 4096 }, { KNOB_MAX_NUM_SEQS, "1.5k", 1500 }, { KNOB_MAX_NUM_SEQS, "0", -1 },
-		{ KNOB_MAX_NUM_SEQS, "-3", -1 }, { KNOB_MAX_NUM_SEQS, "", -1 }, { KNOB_MAX_NUM_SEQS, "8x", -1 },
-		{ KNOB_MAX_NUM_SEQS, "1.5", -1 }, { KNOB_MAX_NUM_SEQS, "nan", -1 }, { KNOB_MAX_NUM_SEQS, "inf", -1 },
-		{ KNOB_MAX_NUM_SEQS, "1e300", -1 }, { KNOB_LONG_PREFILL, "0", 0 }, { KNOB_STEP_TARGET, "2.5", 2500 },
-		{ KNOB_STEP_TARGET, "0", 0 }, { KNOB_STEP_TARGET, "2k", -1 }, { KNOB_STEP_TARGET, "0.0001", -1 },
+		{ KNOB_MAX_NUM_SEQS, "1", 1 }, { KNOB_MAX_NUM_SEQS, "128", 128 }, { KNOB_MAX_NUM_SEQS, "4k",
+		        4000 },
+		{ KNOB_MAX_NUM_SEQS, "4K", 4096 }, { KNOB_MAX_NUM_SEQS, "1.5k", 1500 }, { KNOB_MAX_NUM_SEQS,
+		        "0", -1 },
+		{ KNOB_MAX_NUM_SEQS, "-3", -1 }, { KNOB_MAX_NUM_SEQS, "", -1 }, { KNOB_MAX_NUM_SEQS, "8x",
+		        -1 },
+		{ KNOB_MAX_NUM_SEQS, "1.5", -1 }, { KNOB_MAX_NUM_SEQS, "nan", -1 }, { KNOB_MAX_NUM_SEQS,
+		        "inf", -1 },
+		{ KNOB_MAX_NUM_SEQS, "1e300", -1 }, { KNOB_LONG_PREFILL, "0", 0 }, { KNOB_STEP_TARGET, "2.5",
+		        2500 },
+		{ KNOB_STEP_TARGET, "0", 0 }, { KNOB_STEP_TARGET, "2k", -1 }, { KNOB_STEP_TARGET, "0.0001",
+		        -1 },
 		{ KNOB_POLICY, "fcfs", 0 }, { KNOB_POLICY, "priority", 1 }, { KNOB_POLICY, "1", -1 },
 		{ KNOB_PREFIX_CACHING, "true", 1 }, { KNOB_PREFIX_CACHING, "yes", -1 },
 	};
@@ -173,8 +179,10 @@ static void test_turn(void **state)
 {
 	static const struct { uint32_t k; int64_t v; int want; const char *say; } cases[] = { /* in a row */
 		{ KNOB_MAX_NUM_SEQS, 4, 0, "" }, { KNOB_MAX_NUM_SEQS, 8, 0, "" },
-		{ KNOB_MAX_NUM_SEQS, 9, -ERANGE, "up to 8 sequences" }, { KNOB_MAX_NUM_SEQS, 0, -ERANGE, "at least 1" },
-		{ KNOB_MAX_NUM_SEQS, -1, -ERANGE, "at least 1" }, { KNOB_MAX_NUM_SEQS, INT64_MAX, -ERANGE, "up to 8" },
+		{ KNOB_MAX_NUM_SEQS, 9, -ERANGE, "up to 8 sequences" }, { KNOB_MAX_NUM_SEQS, 0, -ERANGE, "at "
+		        "least 1" },
+		{ KNOB_MAX_NUM_SEQS, -1, -ERANGE, "at least 1" }, { KNOB_MAX_NUM_SEQS, INT64_MAX, -ERANGE,
+		                                                   "up to 8" },
 		{ KNOB_MAX_NUM_SEQS, INT64_MIN, -ERANGE, "at least" },
 		{ KNOB_MAX_NUM_BATCHED_TOKENS, 7, -ERANGE, "at least max-num-seqs, which is 8" },
 		{ KNOB_MAX_NUM_SEQS, 4, 0, "" }, { KNOB_MAX_NUM_BATCHED_TOKENS, 7, 0, "" },
@@ -335,11 +343,14 @@ static void test_save(void **state)
 		{ "a: 1\n", "max-num-seqs", "4", "a: 1\nmax-num-seqs: 4\n" },
 		{ "a: 1", "max-num-seqs", "4", "a: 1\nmax-num-seqs: 4\n" },
 		{ "max-num-seqs: 128", "max-num-seqs", "4", "max-num-seqs: 4" },
-		{ "max_num_seqs:   128\t # few\nb: 2\n", "max-num-seqs", "4", "max_num_seqs: 4\t # few\nb: 2\n" },
-		{ "# max-num-seqs: 9\nb: 2\n", "max-num-seqs", "4", "# max-num-seqs: 9\nb: 2\nmax-num-seqs: 4\n" },
+		{ "max_num_seqs:   128\t # few\nb: 2\n", "max-num-seqs", "4", "max_num_seqs: 4\t # few\nb: "
+		 "2\n" },
+		{ "# max-num-seqs: 9\nb: 2\n", "max-num-seqs", "4", "# max-num-seqs: 9\nb: 2\nmax-num-seqs: "
+		 "4\n" },
 		{ "max-num-seqs:\nb: 2\n", "max-num-seqs", "4", "max-num-seqs: 4\nb: 2\n" },
 		{ "max-num-seqs: \"9\"\r\nb: 2\n", "max-num-seqs", "4", "max-num-seqs: 4\r\nb: 2\n" },
-		{ "n:\n  max-num-seqs: 9\n", "max-num-seqs", "4", "n:\n  max-num-seqs: 9\nmax-num-seqs: 4\n" },
+		{ "n:\n  max-num-seqs: 9\n", "max-num-seqs", "4", "n:\n  max-num-seqs: 9\nmax-num-seqs: "
+		 "4\n" },
 		{ "max-num-seqs-x: 1\n", "max-num-seqs", "4", "max-num-seqs-x: 1\nmax-num-seqs: 4\n" },
 		{ "{max-num-seqs: 9}\n", "max-num-seqs", "4", NULL },
 		{ "max-num-seqs: 9\nmax_num_seqs: 8\n", "max-num-seqs", "4", NULL },
@@ -357,7 +368,8 @@ static void test_save(void **state)
 		const char *want = cases[i].after ? cases[i].after : cases[i].before;
 		int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0640), r;
 
-		assert_int_equal(write(fd, cases[i].before, strlen(cases[i].before)), strlen(cases[i].before));
+		assert_int_equal(write(fd, cases[i].before, strlen(cases[i].before)),
+		                 strlen(cases[i].before));
 		close(fd);
 		r = save_key(path, cases[i].key, cases[i].value, err, sizeof(err));
 		fd = open(path, O_RDONLY);
@@ -384,7 +396,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_values), T(test_shown), T(test_turn), T(test_nonsense), T(test_deadline),
+		cmocka_unit_test(test_values), T(test_shown), T(test_turn), T(test_nonsense),
+			T(test_deadline),
 		T(test_who), T(test_create_fails), T(test_save),
 	};
 #undef T

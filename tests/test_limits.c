@@ -153,7 +153,8 @@ static void check_share(const struct load *l, const char *axis, const uint64_t *
 	if (want < 0 || (ns[want] - before[want]) * 10 >= time * 9)
 		return;
 	for (int i = 0; i < n; i++)
-		print_message("  %-10s %5.1f %%\n", name(i), 100.0 * (double)(ns[i] - before[i]) / (double)time);
+		print_message("  %-10s %5.1f %%\n", name(i),
+		              100.0 * (double)(ns[i] - before[i]) / (double)time);
 	fail_msg("%s: %s is not %s", l->name, axis, name(want));
 }
 
@@ -183,8 +184,10 @@ static void test_loads(void **state)
 			l->feed();
 			step();
 		}
-		check_share(l, "the reason", w.st.why_ns, before.why_ns, N_WHY, l->why, sched_why_name, w.now - from);
-		check_share(l, "the bound", w.st.bound_ns, before.bound_ns, N_BOUND, l->bound, sched_bound_name,
+		check_share(l, "the reason", w.st.why_ns, before.why_ns, N_WHY, l->why, sched_why_name,
+		            w.now - from);
+		check_share(l, "the bound", w.st.bound_ns, before.bound_ns, N_BOUND, l->bound,
+		            sched_bound_name,
 		            w.now - from);
 		for (int i = 0; i < 4; i++)
 			sched_forget(w.s, &w.c[i]);

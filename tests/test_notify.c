@@ -89,7 +89,8 @@ static void test_watchdog(void **state)
 	char me[20];
 	struct { const char *usec, *pid; uint64_t want; } cases[] = {
 		{ NULL, NULL, 0 }, { "10000000", NULL, 5000000000u }, { "10000000", me, 5000000000u },
-		{ "10000000", "1", 0 }, { "0", NULL, 0 }, { "x", NULL, 0 }, { "-5", NULL, 0 }, { "5x", NULL, 0 },
+		{ "10000000", "1", 0 }, { "0", NULL, 0 }, { "x", NULL, 0 }, { "-5", NULL, 0 }, { "5x", NULL,
+		        0 },
 		{ "99999999999999999999", NULL, 0 }, { "18446744073709551615", NULL, 0 },
 	};
 
@@ -202,7 +203,8 @@ static void test_log(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_send), cmocka_unit_test(test_send_nowhere), cmocka_unit_test(test_watchdog),
+		cmocka_unit_test(test_send), cmocka_unit_test(test_send_nowhere),
+			cmocka_unit_test(test_watchdog),
 		cmocka_unit_test(test_socket), cmocka_unit_test(test_log),
 	};
 

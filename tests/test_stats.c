@@ -146,7 +146,8 @@ static void test_minutes(void **state)
 	static const struct { uint64_t n; int since, want; } cases[] = { /* minutes from the first */
 		{ 1, 0, 0 }, { 1, -5, 0 }, { 1, 9, 0 },
 		{ 10, 4, 4 }, { 10, 9, 9 }, { 10, 100, 9 }, { 10, -1, 0 },
-		{ STATS_MINUTES, 0, 0 }, { STATS_MINUTES + 1, 0, 1 }, { 3 * STATS_MINUTES, 2 * STATS_MINUTES + 3,
+		{ STATS_MINUTES, 0, 0 }, { STATS_MINUTES + 1, 0, 1 }, { 3 * STATS_MINUTES,
+		        2 * STATS_MINUTES + 3,
 		  2 * STATS_MINUTES + 3 }, { 3 * STATS_MINUTES, 5, 2 * STATS_MINUTES },
 	};
 	struct stats_mark m;
@@ -158,7 +159,8 @@ static void test_minutes(void **state)
 		memset(page->minute, 0, sizeof(page->minute));
 		for (uint64_t i = 0; i < cases[c].n; i++)
 			minute(i);
-		assert_true(stats_since(page, (uint64_t)((1000 + 60 * cases[c].since) * (int64_t)SECOND + 7), &m));
+		assert_true(stats_since(page, (uint64_t)((1000 + 60 * cases[c].since) * (int64_t)SECOND + 7),
+		                        &m));
 		if (m.generation_tokens != 100 * (uint64_t)cases[c].want)
 			fail_msg("case %zu: minute %llu", c, (unsigned long long)m.generation_tokens / 100);
 		assert_int_equal(m.at_ns, (1000 + 60 * (uint64_t)cases[c].want) * SECOND);
@@ -373,7 +375,8 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		T(test_open), T(test_refused), T(test_stale), T(test_minutes), T(test_peak), T(test_whole),
-		T(test_clients), T(test_observe), T(test_percentile), T(test_between), T(test_asleep), T(test_text),
+		T(test_clients), T(test_observe), T(test_percentile), T(test_between), T(test_asleep),
+			T(test_text),
 	};
 #undef T
 

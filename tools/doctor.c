@@ -49,10 +49,13 @@ static int usage(FILE *to)
 	            "  --instance NAME  which daemon (default: \"default\")\n"
 	            "  --measure        also how fast the default model is read from disk; or FILE\n"
 	            "  --json           for programs\n"
-	            "  --bundle FILE    put what a bug report needs into a tar file: versions, this table, settings\n"
-	            "                   without keys, the stats page, the logs given.  No prompts, no answers\n"
+	            "  --bundle FILE    put what a bug report needs into a tar file: versions, this table, "
+	            "settings\n"
+	            "                   without keys, the stats page, the logs given.  No prompts, no "
+	            "answers\n"
 	            "  --log FILE       into the bundle (journalctl -u slipring > FILE), at most %d\n"
-	            "  --config FILE    into the bundle; default: the one that the daemon was started with\n", LOGS);
+	            "  --config FILE    into the bundle; default: the one that the daemon was started with\n",
+	            LOGS);
 	return to == stdout ? 0 : 2;
 }
 
@@ -74,50 +77,64 @@ static void look_at_model(struct doctor *d)
 	static struct located where;
 	char err[300] = "";
 	int r = locate_model(&where, NULL, err, sizeof(err));
-	struct finding *f = row(d, "default model", r < 0 ? FINDING_HINT : FINDING_FINE, "or any other: serve MODEL", err);
+	struct finding *f = row(d, "default model", r < 0 ? FINDING_HINT : FINDING_FINE,
+	                        "or any other: serve MODEL", err);
 
 	snprintf(f->have, sizeof(f->have), "%.150s", r < 0 ? "not there" : where.name);
 	if (d->disk)
 		machine_disk(&d->found[d->n++], d->measure ? d->measure : where.path);
 }
 
+static void no_daemon(struct doctor *d)
+{
+	static const struct { int e; enum finding_level level; const char *have, *how; } cases[] = {
+		{ -ENOENT, FINDING_HINT, "none runs there", "slipring serve, or systemctl start slipring" },
+		{ -ENOTDIR, FINDING_HINT, "none runs there", "slipring serve, or systemctl start slipring" },
+		{ -EPROTO, FINDING_WRONG, "of another version", "use the slipring that came with it" },
+		{ -EACCES, FINDING_WRONG, "we may not read its page", "become a member of its group" },
+	};
+	struct finding *f = row(d, "daemon", FINDING_WRONG, "one that runs", "");
+
+	snprintf(f->have, sizeof(f->have), "%.100s: %s", d->in.dir, strerror(-d->why_not));
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		if (cases[i].e == d->why_not) {
+			f->level = cases[i].level;
+			snprintf(f->have, sizeof(f->have), "%.100s: %s", d->in.dir, cases[i].have);
+			snprintf(f->how, sizeof(f->how), "%s", cases[i].how);
+		}
+}
+
 static void look_at_daemon(struct doctor *d)
 {
 	const struct stats_page *p = d->in.page;
-	struct finding *f;
 	uint64_t now = figures_clock(), alive;
+	double ready_s = p->ready_ns && now > p->ready_ns ? (double)(now - p->ready_ns) / 1e9 : 0;
+	struct finding *f;
 	char age[32];
 
-	if (!p) {
-		f = row(d, "daemon", d->why_not == -ENOENT || d->why_not == -ENOTDIR ? FINDING_HINT : FINDING_WRONG,
-		        "one that runs", d->why_not == -EPROTO ? "it is of another version: use the slipring that came "
-		        "with it" : d->why_not == -EACCES ? "become a member of its group" :
-		        "slipring serve, or systemctl start slipring");
-		snprintf(f->have, sizeof(f->have), "%.100s: %s", d->in.dir, d->why_not == -EPROTO ?
-		         "a stats page of another version" : d->why_not == -ENOENT || d->why_not == -ENOTDIR ?
-		         "none runs there" : strerror(-d->why_not));
-		return;
-	}
 	alive = __atomic_load_n(&p->alive_ns, __ATOMIC_RELAXED);
-	figures_age(age, sizeof(age), p->ready_ns && now > p->ready_ns ? (double)(now - p->ready_ns) / 1e9 : 0);
+	figures_age(age, sizeof(age), ready_s);
 	if (!instance_alive(&d->in)) {
-		f = row(d, "daemon", FINDING_WRONG, "one that runs", "it was killed, or crashed: its log, or dmesg if memory "
-		        "ran out, says why; the service manager starts it again");
+		f = row(d, "daemon", FINDING_WRONG, "one that runs", "it was killed, or crashed: its log, or "
+		        "dmesg if memory ran out, says why; the service manager starts it again");
 		snprintf(f->have, sizeof(f->have), "%.60s: process %u is gone", d->in.name, p->pid);
 		return;
 	}
 	f = row(d, "daemon", FINDING_FINE, "", "");
-	snprintf(f->have, sizeof(f->have), "%.30s: pid %u, %.10s for %.20s, %.40s on %.20s", d->in.name, p->pid, p->state, age,
+	snprintf(f->have, sizeof(f->have), "%.30s: pid %u, %.10s for %.20s, %.40s on %.20s", d->in.name,
+	         p->pid, p->state, age,
 	         p->model, p->device);
 	if (p->busy_since_ns && now > alive && now - alive > SILENT_S * 1000000000ull) {
-		f = row(d, "its loop", FINDING_WRONG, "a turn, or a layer, every few ms", "it hangs with work under way: "
-		        "make a bundle, and a core dump (gcore), before it is restarted");
+		f = row(d, "its loop", FINDING_WRONG, "a turn, or a layer, every few ms", "it hangs with "
+		        "work under way: make a bundle, and a core dump (gcore), before it is restarted");
 		snprintf(f->have, sizeof(f->have), "no turn for %.0f s", (double)(now - alive) / 1e9);
 	}
 	if (p->died || p->refused || p->invalid) {
 		f = row(d, "its clients", FINDING_FINE, "", "");
-		snprintf(f->have, sizeof(f->have), "%llu died with requests under way, %llu refused, %llu requests invalid",
-		         (unsigned long long)p->died, (unsigned long long)p->refused, (unsigned long long)p->invalid);
+		snprintf(f->have, sizeof(f->have), "%llu died with requests under way, %llu refused, %llu "
+		         "requests invalid",
+		         (unsigned long long)p->died, (unsigned long long)p->refused,
+		         (unsigned long long)p->invalid);
 	}
 }
 
@@ -132,7 +149,8 @@ static int print_table(const struct doctor *d, FILE *to)
 	for (int i = 0; i < d->n; i++) {
 		const struct finding *f = &d->found[i];
 
-		fprintf(to, "%-6s %-14s %-44s %s%s\n", level_name[f->level], f->what, f->have, *f->need ? "need: " : "",
+		fprintf(to, "%-6s %-14s %-44s %s%s\n", level_name[f->level], f->what, f->have, *f->need ?
+		        "need: " : "",
 		        f->need);
 		if (*f->how)
 			fprintf(to, "       %-14s -> %s\n", "", f->how);
@@ -264,10 +282,13 @@ static void add_config(struct bundle *b, const char *path)
 		        parser.problem ? parser.problem : "?");
 	} else {
 		root = yaml_document_get_root_node(&doc);
-		for (yaml_node_pair_t *i = root && root->type == YAML_MAPPING_NODE ? root->data.mapping.pairs.start : NULL;
+		for (yaml_node_pair_t *i = root && root->type == YAML_MAPPING_NODE ?
+		     root->data.mapping.pairs.start : NULL;
 		     i && i < root->data.mapping.pairs.top; i++) {
-			yaml_node_t *k = yaml_document_get_node(&doc, i->key), *v = yaml_document_get_node(&doc, i->value);
-			const char *key = k->type == YAML_SCALAR_NODE ? (const char *)k->data.scalar.value : "?";
+			yaml_node_t *k = yaml_document_get_node(&doc, i->key),
+				*v = yaml_document_get_node(&doc, i->value);
+			const char *key = k->type == YAML_SCALAR_NODE ? (const char *)k->data.scalar.value :
+				"?";
 
 			if (is_secret(key))
 				fprintf(t.f, "%s: (removed)\n", key);
@@ -294,7 +315,8 @@ static void add_versions(struct bundle *b)
 		return;
 	uname(&u);
 	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
-	fprintf(t.f, "slipring %s, compiled by %s\n%s %s %s %s\nmade %s\njansson %s, libyaml %s\n\n", SLIPRING_VERSION,
+	fprintf(t.f, "slipring %s, compiled by %s\n%s %s %s %s\nmade %s\njansson %s, libyaml %s\n\n",
+	        SLIPRING_VERSION,
 	        __VERSION__, u.sysname, u.release, u.version, u.machine, when, JANSSON_VERSION,
 	        yaml_get_version_string());
 	text_add(&t, b, "versions.txt");
@@ -316,14 +338,18 @@ static void add_stats(struct bundle *b, const struct doctor *d)
 		return;
 	figures_now(p, instance_alive(&d->in), &now);
 	figures_between(&zero, &now, &f);
-	fprintf(t.f, "%s: %s on %s, %s, pid %u, alive %d, ready for %.1f s\n", d->in.name, p->model, p->device, p->state,
+	fprintf(t.f, "%s: %s on %s, %s, pid %u, alive %d, ready for %.1f s\n", d->in.name, p->model,
+	        p->device, p->state,
 	        p->pid, instance_alive(&d->in), f.seconds);
 	fprintf(t.f, "running %llu, waiting %llu, clients %llu, KV blocks %llu of %llu of %llu tokens, %s\n",
-	        (unsigned long long)p->running, (unsigned long long)p->waiting, (unsigned long long)p->clients,
+	        (unsigned long long)p->running, (unsigned long long)p->waiting,
+	        (unsigned long long)p->clients,
 	        (unsigned long long)p->blocks_used, (unsigned long long)p->n_blocks,
 	        (unsigned long long)p->block_tokens, p->kv_dtype);
-	fprintf(t.f, "prompt tokens %llu, generated %llu, requests ended %llu, preemptions %llu, steps %llu\n",
-	        (unsigned long long)f.prompt_tokens, (unsigned long long)f.generated, (unsigned long long)f.ended,
+	fprintf(t.f, "prompt tokens %llu, generated %llu, requests ended %llu, preemptions %llu, steps "
+	        "%llu\n",
+	        (unsigned long long)f.prompt_tokens, (unsigned long long)f.generated,
+	        (unsigned long long)f.ended,
 	        (unsigned long long)f.preemptions, (unsigned long long)f.steps);
 	for (int i = 0; i < N_WHY; i++)
 		fprintf(t.f, "why %s %.3f s\n", sched_why_name(i), f.why_s[i]);
@@ -383,7 +409,8 @@ static int make_bundle(const struct doctor *d)
 	if (e < 0)
 		fprintf(stderr, "slipring doctor: %s: %s\n", d->bundle, strerror(-e));
 	else
-		printf("%s: look through it before you send it (tar xf): versions, settings without keys, counters%s\n",
+		printf("%s: look through it before you send it (tar xf): versions, settings without keys, "
+		       "counters%s\n",
 		       d->bundle, d->n_logs ? ", the logs you gave" : "; no log was given (--log)");
 	return e < 0;
 }
@@ -453,7 +480,10 @@ int cmd_doctor(int argc, char **argv)
 	d.why_not = stats_open(&d.in.page, d.in.dir);
 	d.n = machine_look(d.found);
 	look_at_model(&d);
-	look_at_daemon(&d);
+	if (d.in.page)
+		look_at_daemon(&d);
+	else
+		no_daemon(&d);
 	if (d.bundle) {
 		r = make_bundle(&d);
 	} else if (d.json) {

@@ -47,7 +47,8 @@ void figures_between(const struct stats_mark *a, const struct stats_mark *b, str
 	f->requests_per_s = per(0, f->ended, f->seconds);
 	f->steps_per_s = per(0, f->steps, f->seconds);
 	if (b->prefix_queries > a->prefix_queries)
-		f->hit_rate = per(a->prefix_hits, b->prefix_hits, (double)(b->prefix_queries - a->prefix_queries));
+		f->hit_rate = per(a->prefix_hits, b->prefix_hits,
+		                  (double)(b->prefix_queries - a->prefix_queries));
 	f->running = per(a->running_ns, b->running_ns, f->seconds * 1e9);
 	f->waiting = per(a->waiting_ns, b->waiting_ns, f->seconds * 1e9);
 	if (f->steps)
@@ -108,7 +109,8 @@ void figures_ms(char *out, size_t n, double seconds)
 	if (isnan(seconds))
 		snprintf(out, n, "-");
 	else
-		snprintf(out, n, seconds < 0.01 ? "%.2f ms" : seconds < 0.1 ? "%.1f ms" : "%.0f ms", seconds * 1e3);
+		snprintf(out, n, seconds < 0.01 ? "%.2f ms" : seconds < 0.1 ? "%.1f ms" : "%.0f ms",
+		         seconds * 1e3);
 }
 
 void figures_age(char *out, size_t n, double seconds)

@@ -61,14 +61,16 @@ int instance_open(struct instance *in, const char *command, const char *name)
 	if (r == 0)
 		return 0;
 	if (r == -ENOENT || r == -ENOTDIR) {
-		fprintf(stderr, "slipring %s: no daemon \"%s\" runs: %s/stats is not there\n", command, in->name,
+		fprintf(stderr, "slipring %s: no daemon \"%s\" runs: %s/stats is not there\n", command,
+		        in->name,
 		        in->dir);
 		say_others(in->name);
 	} else if (r == -EPROTO) {
 		fprintf(stderr, "slipring %s: %s/stats was written by another version of slipringd; use the "
 		        "slipring that came with it (this one is %s)\n", command, in->dir, SLIPRING_VERSION);
 	} else {
-		fprintf(stderr, "slipring %s: %s/stats: %s%s\n", command, in->dir, strerror(-r), r == -EACCES ?
+		fprintf(stderr, "slipring %s: %s/stats: %s%s\n", command, in->dir, strerror(-r),
+		        r == -EACCES ?
 		        "; members of the daemon's group may read it" : "");
 	}
 	return r;

@@ -85,12 +85,13 @@ static void uring(struct finding *f)
 	int r = io_create(&io, 0);
 
 	if (r < 0) {
-		put(f, FINDING_WRONG, "io_uring or epoll", "neither works: a sandbox forbids them", "%s", strerror(-r));
+		put(f, FINDING_WRONG, "io_uring or epoll", "neither works: a sandbox forbids them", "%s",
+		    strerror(-r));
 		return;
 	}
 	put(f, !strcmp(io_kind(io), "io_uring") ? FINDING_FINE : FINDING_HINT, "io_uring",
-	    "sysctl -w kernel.io_uring_disabled=0; in a container allow io_uring_* (epoll serves, with more system "
-	    "calls)", "%s", io_kind(io));
+	    "sysctl -w kernel.io_uring_disabled=0; in a container allow io_uring_* (epoll serves, with more "
+	    "system calls)", "%s", io_kind(io));
 	io_destroy(io);
 }
 
@@ -99,8 +100,10 @@ static void clock_source(struct finding *f)
 	char s[64];
 
 	read_line(s, sizeof(s), "/sys/devices/system/clocksource/clocksource0/current_clocksource");
-	put(f, !*s || !strcmp(s, "tsc") || !strcmp(s, "arch_sys_counter") ? FINDING_FINE : FINDING_HINT, "tsc",
-	    "reading the clock is a system call now: kernel parameter tsc=reliable, or the hypervisor's setting",
+	put(f, !*s || !strcmp(s, "tsc") || !strcmp(s, "arch_sys_counter") ? FINDING_FINE : FINDING_HINT,
+	    "tsc",
+	    "reading the clock is a system call now: kernel parameter tsc=reliable, or the hypervisor's "
+	    "setting",
 	    "%s", *s ? s : "unknown");
 }
 
@@ -124,8 +127,10 @@ static void cores(struct finding *f)
 	double q = quota();
 
 	if (q > 0 && q < n)
-		put(f, FINDING_HINT, "2, and no quota below them", "a quota stops all threads in the middle of a step: "
-		    "give a cpuset instead (CPUAffinity=, --cpuset-cpus)", "%d of %ld, quota of %.1f", n, all, q);
+		put(f, FINDING_HINT, "2, and no quota below them", "a quota stops all threads in the middle "
+		    "of a step: give a cpuset instead (CPUAffinity=, --cpuset-cpus)", "%d of %ld, quota of "
+		    "%.1f", n, all,
+		    q);
 	else
 		put(f, n >= 2 ? FINDING_FINE : FINDING_HINT, "2: one for slipring-http", "give it more cores "
 		    "(CPUAffinity=, taskset, --cpuset-cpus)", "%d of %ld", n, all);
@@ -153,7 +158,8 @@ static void instructions(struct finding *f)
 	if (c)
 		fclose(c);
 	put(f, avx2 ? FINDING_FINE : FINDING_HINT, "AVX2, for the CPU back end",
-	    "on this processor the CPU back end is slow (plain C)", "%s%s, %s", avx512 ? "AVX-512" : avx2 ? "AVX2" :
+	    "on this processor the CPU back end is slow (plain C)", "%s%s, %s", avx512 ? "AVX-512" : avx2 ?
+	    "AVX2" :
 	    "neither AVX-512 nor AVX2", vnni ? " with VNNI" : "", model);
 }
 
@@ -174,9 +180,10 @@ static void numa(struct finding *f)
 	read_line(s, sizeof(s), "/sys/devices/system/node/online");
 	if (strpbrk(s, "-,"))
 		nodes = atoi(strpbrk(s, "-,") + 1) + 1;
-	put(f, nodes < 2 ? FINDING_FINE : FINDING_HINT, "cores and memory of one node", "numactl --cpunodebind=0 "
-	    "--membind=0 slipringd ..; or NUMAPolicy=bind, NUMAMask=0, CPUAffinity=numa in the unit; the node of the "
-	    "GPU, where there is one", "%s", !*s ? "unknown" : nodes < 2 ? "1 node" : s);
+	put(f, nodes < 2 ? FINDING_FINE : FINDING_HINT, "cores and memory of one node", "numactl "
+	    "--cpunodebind=0 --membind=0 slipringd ..; or NUMAPolicy=bind, NUMAMask=0, CPUAffinity=numa in "
+	    "the unit; the node of the GPU, where there is one", "%s", !*s ? "unknown" : nodes < 2 ? "1 "
+	    "node" : s);
 }
 
 /* ---- memory ------------------------------------------------------------------------------ */
@@ -192,14 +199,15 @@ static void memory(struct finding *f)
 		snprintf(s, sizeof(s), ", the cgroup has %.1f GiB", most);
 	else
 		s[0] = 0;
-	put(f, avail >= 1 ? FINDING_FINE : FINDING_HINT, "the model and its KV cache", "slipring show MODEL says how "
-	    "much that is", "%.1f GiB available%s", avail, s);
+	put(f, avail >= 1 ? FINDING_FINE : FINDING_HINT, "the model and its KV cache", "slipring show MODEL "
+	    "says how much that is", "%.1f GiB available%s", avail, s);
 }
 
 /* Free in the pool is not ours for certain (a cgroup may limit it): map one. */
 static void huge_pages(struct finding *f)
 {
-	long long all = number_in("/proc/meminfo", "HugePages_Total"), size = number_in("/proc/meminfo", "Hugepagesize");
+	long long all = number_in("/proc/meminfo", "HugePages_Total"), size = number_in("/proc/meminfo",
+	        "Hugepagesize");
 	long long unused = number_in("/proc/meminfo", "HugePages_Free");
 	int fd = memfd_create("doctor", MFD_CLOEXEC | MFD_HUGETLB);
 	bool works = false;
@@ -213,9 +221,10 @@ static void huge_pages(struct finding *f)
 	}
 	if (fd >= 0)
 		close(fd);
-	put(f, works ? FINDING_FINE : FINDING_HINT, "some, for weights and rings", "sysctl -w vm.nr_hugepages=512, and "
-	    "a line in /etc/sysctl.d to keep it (it serves without, with more TLB misses)", "%lld free of %lld, "
-	    "%lld KiB each%s", unused, all, size, all > 0 && !works ? ", but none for us" : "");
+	put(f, works ? FINDING_FINE : FINDING_HINT, "some, for weights and rings", "sysctl -w "
+	    "vm.nr_hugepages=512, and a line in /etc/sysctl.d to keep it (it serves without, with more TLB "
+	    "misses)", "%lld free of %lld, %lld KiB each%s", unused, all, size, all > 0 && !works ? ", but "
+	    "none for us" : "");
 }
 
 static void transparent(struct finding *f)
@@ -246,7 +255,8 @@ static void files(struct finding *f)
 
 	getrlimit(RLIMIT_NOFILE, &r);
 	put(f, r.rlim_max >= 4096 ? FINDING_FINE : FINDING_HINT, "4096: one a connection",
-	    "LimitNOFILE=65536 in the unit, or ulimit -Hn", "%llu, at most %llu", (unsigned long long)r.rlim_cur,
+	    "LimitNOFILE=65536 in the unit, or ulimit -Hn", "%llu, at most %llu",
+	    (unsigned long long)r.rlim_cur,
 	    (unsigned long long)r.rlim_max);
 }
 
@@ -259,15 +269,18 @@ static void gpus(struct finding *f)
 	int n = nvml_look(gpu);
 
 	if (n <= 0) {
-		put(f, n == -EIO ? FINDING_HINT : FINDING_FINE, "none for --device cpu", "the library is there and does "
-		    "not answer: is the driver loaded (nvidia-smi), and the device allowed in this container?", "%s",
+		put(f, n == -EIO ? FINDING_HINT : FINDING_FINE, "none for --device cpu", "the library is "
+		    "there and does not answer: is the driver loaded (nvidia-smi), and the device allowed in "
+		    "this container?", "%s",
 		    n == -EIO ? "NVIDIA's library, but no answer" : "none");
 		return;
 	}
 	if (sr_backend_find("cuda", err, sizeof(err)))
-		put(f, FINDING_FINE, "slipring-cuda.so", "", "%d x %s, driver %s", n, gpu[0].name, nvml_driver());
+		put(f, FINDING_FINE, "slipring-cuda.so", "", "%d x %s, driver %s", n, gpu[0].name,
+		    nvml_driver());
 	else
-		put(f, FINDING_HINT, "slipring-cuda.so", err, "%d x %s, driver %s", n, gpu[0].name, nvml_driver());
+		put(f, FINDING_HINT, "slipring-cuda.so", err, "%d x %s, driver %s", n, gpu[0].name,
+		    nvml_driver());
 }
 
 static double seconds(void)
@@ -292,7 +305,8 @@ void machine_disk(struct finding *f, const char *file)
 		fd = open(file, O_RDONLY | O_CLOEXEC);
 	}
 	if (fd < 0 || posix_memalign(&buf, 4096, CHUNK)) {
-		put(f, FINDING_HINT, "a model to read", "name one: --measure FILE", "%.100s: %s", file, strerror(errno));
+		put(f, FINDING_HINT, "a model to read", "name one: --measure FILE", "%.100s: %s", file,
+		    strerror(errno));
 		if (fd >= 0)
 			close(fd);
 		return;
@@ -311,7 +325,8 @@ int machine_look(struct finding out[FINDINGS_MOST])
 {
 	static const struct { const char *what; void (*look)(struct finding *); } checks[] = {
 		{ "kernel", kernel }, { "event loop", uring }, { "clock", clock_source }, { "cores", cores },
-		{ "processor", instructions }, { "governor", governor }, { "NUMA", numa }, { "memory", memory },
+		{ "processor", instructions }, { "governor", governor }, { "NUMA", numa }, { "memory",
+		        memory },
 		{ "huge pages", huge_pages }, { "transparent", transparent }, { "locked memory", memlock },
 		{ "open files", files }, { "GPU", gpus },
 	};

@@ -44,7 +44,8 @@ static int read_all(const char *path, struct text *t, struct stat *st, char *err
 		goto fail;
 	if (!S_ISREG(st->st_mode) || st->st_size > LONGEST) {
 		close(fd);
-		return fail(-EINVAL, err, errlen, path, "is no file of settings (not regular, or over 1 MiB)");
+		return fail(-EINVAL, err, errlen, path, "is no file of settings (not regular, or over 1 "
+		            "MiB)");
 	}
 	t->p = malloc((size_t)st->st_size + 1);
 	while (t->p && t->n < (size_t)st->st_size &&
@@ -135,7 +136,8 @@ static bool reads_back(const struct text *t, const char *key, const char *value)
 	}
 	root = yaml_document_get_root_node(&doc);
 	if (root && root->type == YAML_MAPPING_NODE)
-		for (yaml_node_pair_t *i = root->data.mapping.pairs.start; i < root->data.mapping.pairs.top; i++) {
+		for (yaml_node_pair_t *i = root->data.mapping.pairs.start;
+		     i < root->data.mapping.pairs.top; i++) {
 			yaml_node_t *k = yaml_document_get_node(&doc, i->key);
 			yaml_node_t *v = yaml_document_get_node(&doc, i->value);
 
@@ -143,7 +145,8 @@ static bool reads_back(const struct text *t, const char *key, const char *value)
 			    !same((const char *)k->data.scalar.value, key, k->data.scalar.length))
 				continue;
 			found++;
-			right += v->type == YAML_SCALAR_NODE && !strcmp((const char *)v->data.scalar.value, value);
+			right += v->type == YAML_SCALAR_NODE && !strcmp((const char *)v->data.scalar.value,
+			        value);
 		}
 	yaml_document_delete(&doc);
 	yaml_parser_delete(&parser);
@@ -195,8 +198,8 @@ int save_key(const char *path, const char *key, const char *value, char *err, si
 	if ((r = edit(&old, key, value, &new)) < 0)
 		fail(r, err, errlen, real, strerror(-r));
 	else if (!reads_back(&new, key, value))
-		r = fail(-EINVAL, err, errlen, real, "is not changed, because this key cannot be set there by "
-		         "changing one line; edit it by hand");
+		r = fail(-EINVAL, err, errlen, real, "is not changed, because this key cannot be set there "
+		         "by changing one line; edit it by hand");
 	else
 		r = put(real, &new, &st, err, errlen);
 	free(old.p);

@@ -23,12 +23,15 @@ static int usage(FILE *to)
 {
 	fprintf(to, "slipring set [--instance NAME] [--json]\n"
 	            "slipring set [--instance NAME] KNOB VALUE [--save[=FILE]]\n\n"
-	            "Without KNOB: what can be changed while the daemon runs, its value, and how far it goes (what\n"
+	            "Without KNOB: what can be changed while the daemon runs, its value, and how far it goes "
+	            "(what\n"
 	            "was allocated at start; further needs a restart with a larger flag of the same name).\n"
-	            "With it: change it, from the next step on.  The daemon's own user, root and the members of\n"
+	            "With it: change it, from the next step on.  The daemon's own user, root and the members "
+	            "of\n"
 	            "--operator-group may; the log says who did.\n\n"
 	            "  --instance NAME  which daemon (default: \"default\")\n"
-	            "  --save           also write it into the file that the daemon was started with (--config)\n"
+	            "  --save           also write it into the file that the daemon was started with "
+	            "(--config)\n"
 	            "  --save=FILE      or into this one; its other lines stay as they are\n"
 	            "  --json           for programs\n\n");
 	for (int k = 0; k < N_KNOBS; k++)
@@ -48,7 +51,8 @@ static int list(const struct stats_page *p)
 
 		knob_format((enum knob)k, p->knob[k], now, sizeof(now));
 		knob_format((enum knob)k, p->knob_ceiling[k], most, sizeof(most));
-		printf("%-29s %10s %10s  %-9s  %s\n", i->name, now, i->words[0] ? "" : most, i->unit, i->what);
+		printf("%-29s %10s %10s  %-9s  %s\n", i->name, now, i->words[0] ? "" : most, i->unit,
+		       i->what);
 	}
 	return 0;
 }
@@ -66,7 +70,8 @@ static int list_json(const struct stats_page *p)
 		knob_format((enum knob)k, p->knob_ceiling[k], most, sizeof(most));
 		json_object_set_new(all, i->name, i->words[0] ?
 			json_pack("{s:s, s:[s, s]}", "now", now, "words", i->words[0], i->words[1]) :
-			json_pack("{s:f, s:f, s:s}", "now", atof(now), "ceiling", atof(most), "unit", i->unit));
+			json_pack("{s:f, s:f, s:s}", "now", atof(now), "ceiling", atof(most), "unit",
+			          i->unit));
 	}
 	e = json_dumpf(all, stdout, JSON_REAL_PRECISION(10));
 	putchar('\n');
@@ -92,7 +97,8 @@ static int ask(const struct instance *in, const struct control_ask *q, struct co
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0 || connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0) {
 		e = -errno;
-		snprintf(err, errlen, "%s: %s%s", addr.sun_path, strerror(-e), e == -ECONNREFUSED || e == -ENOENT ?
+		snprintf(err, errlen, "%s: %s%s", addr.sun_path, strerror(-e), e == -ECONNREFUSED ||
+		         e == -ENOENT ?
 		         "; the daemon is gone (\"slipring serve\" starts one)" : "");
 		if (fd >= 0)
 			close(fd);
@@ -112,7 +118,8 @@ static int ask(const struct instance *in, const struct control_ask *q, struct co
 		snprintf(err, errlen, "%s", a->say);
 		return a->result;
 	}
-	snprintf(err, errlen, n < 0 ? "the daemon does not answer within %d s; its log says what it is busy with" :
+	snprintf(err, errlen, n < 0 ? "the daemon does not answer within %d s; its log says what it is busy "
+	         "with" :
 	         "the daemon gave no answer that this version understands; try again", TIMEOUT_S);
 	return -EPROTO;
 }
@@ -124,8 +131,8 @@ static int save(const struct instance *in, enum knob k, int64_t value, const cha
 	if (!*file)
 		file = in->page->config_file;
 	if (!*file) {
-		fprintf(stderr, "slipring set: not saved: the daemon was started without --config; say which file: "
-		        "--save=FILE\n");
+		fprintf(stderr, "slipring set: not saved: the daemon was started without --config; say which "
+		        "file: --save=FILE\n");
 		return 1;
 	}
 	knob_format(k, value, text, sizeof(text));
@@ -149,8 +156,9 @@ static int change(struct instance *in, const char *knob, const char *text, const
 		names[i] = knob_info((enum knob)i)->name;
 	if (k < 0) {
 		near = config_nearest(knob, names, N_KNOBS);
-		fprintf(stderr, "slipring set: there is no knob \"%s\"%s%s%s; \"slipring set\" lists them.  Other "
-		        "settings need a restart\n", knob, near ? ", did you mean \"" : "", near ? near : "",
+		fprintf(stderr, "slipring set: there is no knob \"%s\"%s%s%s; \"slipring set\" lists them.  "
+		        "Other settings need a restart\n", knob, near ? ", did you mean \"" : "", near ?
+		        near : "",
 		        near ? "\"?" : "");
 		return 2;
 	}
@@ -200,7 +208,8 @@ int cmd_set(int argc, char **argv)
 	if (instance_open(&in, "set", name) < 0)
 		return 1;
 	if (!in.page->ready_ns) {
-		fprintf(stderr, "slipring set: %s is %s: its settings can be changed when it is ready\n", in.name,
+		fprintf(stderr, "slipring set: %s is %s: its settings can be changed when it is ready\n",
+		        in.name,
 		        in.page->state);
 		r = 1;
 	} else if (n == 0) {

@@ -55,7 +55,8 @@ static void on_end(int sig)
 static int usage(FILE *to)
 {
 	fprintf(to, "slipring top [--instance NAME] [-i SECONDS] [--once] [--json]\n\n"
-	            "What the daemon does: rates, latencies, the limits that its steps run into, who is connected.\n"
+	            "What the daemon does: rates, latencies, the limits that its steps run into, who is "
+	            "connected.\n"
 	            "Read from its stats page; the daemon is not asked and not slowed.\n\n"
 	            "  --instance NAME  which daemon (default: \"default\")\n"
 	            "  -i SECONDS       between two looks, 0.1 to 3600 (default: 1)\n"
@@ -76,7 +77,8 @@ static void look(struct look *l, const struct instance *in)
 static void remark(struct row *r, const struct stats_client *old, uint64_t now)
 {
 	const struct stats_client *c = r->c;
-	uint64_t requests = c->requests - (old ? old->requests : 0), alone = c->alone - (old ? old->alone : 0);
+	uint64_t requests = c->requests - (old ? old->requests : 0), alone = c->alone - (old ? old->alone :
+	        0);
 
 	if (c->full_since_ns && now > c->full_since_ns)
 		snprintf(r->remark, sizeof(r->remark), "does not read: its ring is full for %.1f s",
@@ -161,10 +163,11 @@ static void say_state(struct sheet *s, const struct view *v)
 
 	figures_age(age, sizeof(age), p->ready_ns ? (double)(now - p->ready_ns) / 1e9 : 0);
 	if (!instance_alive(&v->in))
-		sheet_add(s, true, "slipring top   %s   THE DAEMON (pid %u) IS GONE; what follows is the last it "
-		          "wrote", v->in.name, p->pid);
+		sheet_add(s, true, "slipring top   %s   THE DAEMON (pid %u) IS GONE; what follows is the "
+		          "last it wrote", v->in.name, p->pid);
 	else
-		sheet_add(s, true, "slipring top   %s   %.80s on %s   %s for %s", v->in.name, p->model, p->device,
+		sheet_add(s, true, "slipring top   %s   %.80s on %s   %s for %s", v->in.name, p->model,
+		          p->device,
 		          p->state, age);
 }
 
@@ -192,11 +195,13 @@ static void say_clients(struct sheet *s, const struct view *v)
 	for (int i = 0; i < v->n_rows; i++) {
 		const struct row *r = &v->row[i];
 
-		sheet_add(s, false, "%-24.24s %8u %6u %6u %8u %10.1f %10.1f   %s", r->name, r->c->pid, r->c->uid,
+		sheet_add(s, false, "%-24.24s %8u %6u %6u %8u %10.1f %10.1f   %s", r->name, r->c->pid,
+		          r->c->uid,
 		          r->c->live, r->c->unanswered, r->prompt_per_s, r->generated_per_s, r->remark);
 	}
 	if (v->now->page.clients > (uint64_t)v->n_rows)
-		sheet_add(s, false, "and %llu more", (unsigned long long)(v->now->page.clients - (uint64_t)v->n_rows));
+		sheet_add(s, false, "and %llu more",
+		          (unsigned long long)(v->now->page.clients - (uint64_t)v->n_rows));
 }
 
 static void say(struct sheet *s, const struct view *v)
@@ -209,19 +214,20 @@ static void say(struct sheet *s, const struct view *v)
 	say_state(s, v);
 	if (!isnan(f->hit_rate))
 		snprintf(hits, sizeof(hits), "%.1f %%", f->hit_rate * 100);
-	sheet_add(s, false, "running %llu of %lld   waiting %llu   KV %.1f %% of %llu blocks   prefix hits %s   "
-	          "clients %llu", (unsigned long long)p->running, (long long)p->knob[KNOB_MAX_NUM_SEQS],
+	sheet_add(s, false, "running %llu of %lld   waiting %llu   KV %.1f %% of %llu blocks   prefix hits "
+	          "%s   clients %llu", (unsigned long long)p->running, (long long)p->knob[KNOB_MAX_NUM_SEQS],
 	          (unsigned long long)p->waiting,
 	          p->n_blocks ? 100.0 * (double)p->blocks_used / (double)p->n_blocks : 0.0,
 	          (unsigned long long)p->n_blocks, hits, (unsigned long long)p->clients);
-	sheet_add(s, false, "prompt %.1f tokens/s   generated %.1f tokens/s   requests %.2f/s   steps %.1f/s   "
-	          "preempted %llu", f->prompt_per_s, f->generated_per_s, f->requests_per_s, f->steps_per_s,
+	sheet_add(s, false, "prompt %.1f tokens/s   generated %.1f tokens/s   requests %.2f/s   steps %.1f/s "
+	          "  preempted %llu", f->prompt_per_s, f->generated_per_s, f->requests_per_s, f->steps_per_s,
 	          (unsigned long long)f->preemptions);
 	for (int i = 0; i < 3; i++) {
 		figures_ms(t[i], sizeof(t[i]), v->ttft[i]);
 		figures_ms(t[3 + i], sizeof(t[3 + i]), v->itl[i]);
 	}
-	sheet_add(s, false, "TTFT p50 %s, p90 %s, p99 %s   ITL p50 %s, p90 %s, p99 %s", t[0], t[1], t[2], t[3],
+	sheet_add(s, false, "TTFT p50 %s, p90 %s, p99 %s   ITL p50 %s, p90 %s, p99 %s", t[0], t[1], t[2],
+	          t[3],
 	          t[4], t[5]);
 	figures_ms(t[0], sizeof(t[0]), (double)p->cycle_max_ns / 1e9);
 	sheet_add(s, false, "longest turn of the loop %s since start   refused %llu   died %llu", t[0],
@@ -229,7 +235,8 @@ static void say(struct sheet *s, const struct view *v)
 	for (int i = 0; i < v->n_gpus; i++)
 		sheet_add(s, false, "GPU %d %s: busy %u %%, memory %.1f of %.1f GiB, %.0f W, %u C", i,
 		          v->gpu[i].name, v->gpu[i].busy_percent, (double)v->gpu[i].memory_used / 0x1p30,
-		          (double)v->gpu[i].memory_total / 0x1p30, v->gpu[i].power_mw / 1e3, v->gpu[i].celsius);
+		          (double)v->gpu[i].memory_total / 0x1p30, v->gpu[i].power_mw / 1e3,
+		          v->gpu[i].celsius);
 	sheet_add(s, false, "%s", "");
 	say_axes(s, f);
 	sheet_add(s, false, "%s", "");
@@ -253,7 +260,8 @@ static json_t *json_clients(const struct view *v)
 		const struct row *r = &v->row[i];
 		const struct stats_client *c = r->c;
 
-		json_array_append_new(all, json_pack("{s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:I, s:s}",
+		json_array_append_new(all, json_pack("{s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:f, s:f, s:f, "
+		                                     "s:I, s:s}",
 			"name", r->name, "pid", (int)c->pid, "uid", (int)c->uid, "live", (int)c->live,
 			"unanswered", (int)c->unanswered, "requests", (json_int_t)c->requests,
 			"requests_alone", (json_int_t)c->alone, "requests_per_s", r->requests_per_s,
@@ -269,7 +277,8 @@ static json_t *json_gpus(const struct view *v)
 
 	for (int i = 0; i < v->n_gpus; i++)
 		json_array_append_new(all, json_pack("{s:s, s:i, s:I, s:I, s:f, s:i}", "name", v->gpu[i].name,
-			"busy_percent", (int)v->gpu[i].busy_percent, "memory_used", (json_int_t)v->gpu[i].memory_used,
+			"busy_percent", (int)v->gpu[i].busy_percent, "memory_used",
+				(json_int_t)v->gpu[i].memory_used,
 			"memory_total", (json_int_t)v->gpu[i].memory_total, "watts", v->gpu[i].power_mw / 1e3,
 			"celsius", (int)v->gpu[i].celsius));
 	return all;
@@ -296,7 +305,8 @@ static int print_json(const struct view *v)
 	              "clients", (json_int_t)p->clients, "prompt_tokens_per_s", f->prompt_per_s,
 	              "generated_tokens_per_s", f->generated_per_s, "requests_per_s", f->requests_per_s,
 	              "steps_per_s", f->steps_per_s, "preemptions", (json_int_t)f->preemptions,
-	              "prefix_hit_rate", number(f->hit_rate), "ttft_s", three(v->ttft), "itl_s", three(v->itl),
+	              "prefix_hit_rate", number(f->hit_rate), "ttft_s", three(v->ttft), "itl_s",
+	              three(v->itl),
 	              "longest_turn_s", (double)p->cycle_max_ns / 1e9, "why_s", why, "bound_s", bound,
 	              "gpus", json_gpus(v), "client", json_clients(v));
 	e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(9)) : -1;
@@ -347,7 +357,8 @@ int cmd_top(int argc, char **argv)
 			once = json = true;
 		else if (!strcmp(argv[i], "--instance") && i + 1 < argc)
 			name = argv[++i];
-		else if (!strcmp(argv[i], "-i") && i + 1 < argc && (seconds = strtod(argv[++i], &end)) >= 0.1 &&
+		else if (!strcmp(argv[i], "-i") && i + 1 < argc && (seconds = strtod(argv[++i],
+		        &end)) >= 0.1 &&
 		         seconds <= 3600 && !*end)
 			;
 		else

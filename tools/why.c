@@ -36,27 +36,38 @@ struct verdict {
 	char no_worth[200];               /* why that cannot be said */
 };
 
+#define MEMORY "give the KV cache more memory: restart with a larger --kv-cache-memory-bytes or " \
+	"--gpu-memory-utilization"
+
 static const struct { int knob; const char *what, *turn, *more; } advice[N_WHY] = {
-	[WHY_EMPTY] = { -1, "whatever was asked for was in the batch, or nothing was",
+	[WHY_EMPTY] = { -1,
+		"whatever was asked for was in the batch, or nothing was",
 		"nothing here: send more requests at a time", "" },
-	[WHY_SEQS] = { KNOB_MAX_NUM_SEQS, "max-num-seqs sequences were running and others waited",
-		"raise max-num-seqs", "beyond its ceiling: restart with a larger --max-num-seqs" },
-	[WHY_TOKENS] = { KNOB_MAX_NUM_BATCHED_TOKENS, "a step was full of max-num-batched-tokens tokens",
-		"raise max-num-batched-tokens", "prompts are done sooner, and each step takes longer for those that "
-		"decode; beyond its ceiling: restart with a larger --max-num-batched-tokens" },
-	[WHY_KV] = { -1, "no KV block was free",
-		"give the KV cache more memory: restart with a larger --kv-cache-memory-bytes or "
-		"--gpu-memory-utilization", "or a smaller --max-model-len; or lower max-num-seqs, if sequences are "
-		"preempted" },
-	[WHY_RING_OUT] = { -1, "a client did not read its tokens, and its ring was full",
+	[WHY_SEQS] = { KNOB_MAX_NUM_SEQS,
+		"max-num-seqs sequences were running and others waited",
+		"raise max-num-seqs",
+		"beyond its ceiling: restart with a larger --max-num-seqs" },
+	[WHY_TOKENS] = { KNOB_MAX_NUM_BATCHED_TOKENS,
+		"a step was full of max-num-batched-tokens tokens",
+		"raise max-num-batched-tokens (beyond its ceiling: restart with a larger flag)",
+		"prompts are done sooner, and each step takes longer for those that decode" },
+	[WHY_KV] = { -1,
+		"no KV block was free",
+		MEMORY,
+		"or a smaller --max-model-len; or lower max-num-seqs, if sequences are preempted" },
+	[WHY_RING_OUT] = { -1,
+		"a client did not read its tokens, and its ring was full",
 		"nothing here: make that client read (slipring top names it)", "" },
-	[WHY_ORDER] = { -1, "the first in line did not fit the free KV blocks, and nobody passes it",
-		"give the KV cache more memory: restart with a larger --kv-cache-memory-bytes or "
-		"--gpu-memory-utilization", "shorter prompts, or fewer at a time, do as well" },
-	[WHY_STEP_TIME] = { KNOB_STEP_TARGET, "prompts were cut so that a step takes no longer than "
-		"step-target-ms, for the sake of those that decode", "raise step-target-ms",
+	[WHY_ORDER] = { -1,
+		"the first in line did not fit the free KV blocks, and nobody passes it",
+		MEMORY,
+		"shorter prompts, or fewer at a time, do as well" },
+	[WHY_STEP_TIME] = { KNOB_STEP_TARGET,
+		"prompts were cut to keep steps within step-target-ms, for the sake of those that decode",
+		"raise step-target-ms",
 		"prompts are done sooner (TTFT), tokens come less evenly (ITL)" },
-	[WHY_PCIE] = { -1, "KV blocks were on their way back from host memory",
+	[WHY_PCIE] = { -1,
+		"KV blocks were on their way back from host memory",
 		"nothing yet: each step copies as much as its budget allows", "" },
 };
 
@@ -71,16 +82,21 @@ static const char *const bound_advice[N_BOUND] = {
 static int usage(FILE *to)
 {
 	fprintf(to, "slipring why [--instance NAME] [--since TIME] [--json]\n\n"
-	            "What limited the daemon: for each moment, why its batch had no more rows, and what bound the\n"
-	            "time; as shares of the whole.  Then the knob to turn, and what that would be worth, where the\n"
+	            "What limited the daemon: for each moment, why its batch had no more rows, and what "
+	            "bound the\n"
+	            "time; as shares of the whole.  Then the knob to turn, and what that would be worth, "
+	            "where the\n"
 	            "counters can tell.\n\n"
 	            "  --instance NAME  which daemon (default: \"default\")\n"
-	            "  --since TIME     90s, 5m, 24h, 1d or start (default: 5m; kept by the minute, for a day)\n"
+	            "  --since TIME     90s, 5m, 24h, 1d or start (default: 5m; kept by the minute, for a "
+	            "day)\n"
 	            "  --json           one object for programs; times in seconds\n\n"
 	            "why no more rows:  empty      nothing more was asked for\n"
 	            "                   seqs       max-num-seqs       tokens  max-num-batched-tokens\n"
-	            "                   kv         no KV block        order   the first in line does not fit\n"
-	            "                   ring_out   a slow reader      pcie    blocks on the way from the host\n"
+	            "                   kv         no KV block        order   the first in line does not "
+	            "fit\n"
+	            "                   ring_out   a slow reader      pcie    blocks on the way from the "
+	            "host\n"
 	            "                   step_time  step-target-ms\n"
 	            "what bound it:     idle, host (the device waited for us), compute, bandwidth, pcie\n");
 	return to == stdout ? 0 : 2;
@@ -147,8 +163,8 @@ static void worth_of_rows(struct verdict *v, const struct figures *f)
 	double more = held > 0 ? f->waiting * f->seconds / held : 0;
 
 	if (v->fit.n == 0) {
-		snprintf(v->no_worth, sizeof(v->no_worth), "the last steps had too nearly the same number of rows to "
-		         "tell how the time of a step grows with them");
+		snprintf(v->no_worth, sizeof(v->no_worth), "the last steps had too nearly the same number of "
+		         "rows to tell how the time of a step grows with them");
 		return;
 	}
 	if (more < 0.5) {
@@ -181,8 +197,8 @@ static void judge(struct verdict *v, const struct stats_page *p, const struct fi
 		worth_of_rows(v, f);
 		break;
 	case WHY_TOKENS: case WHY_STEP_TIME:
-		snprintf(v->no_worth, sizeof(v->no_worth), "it trades the time to the first token against the time "
-		         "between tokens: measure both with \"slipring bench serve\"");
+		snprintf(v->no_worth, sizeof(v->no_worth), "it trades the time to the first token against "
+		         "the time between tokens: measure both with \"slipring bench serve\"");
 		break;
 	case WHY_RING_OUT:
 		snprintf(v->no_worth, sizeof(v->no_worth), "how fast that client would read is not known");
@@ -233,7 +249,8 @@ static void print_knob(const struct stats_page *p, int k)
 	if (k == KNOB_STEP_TARGET && !p->knob[k])
 		printf("          slipring set %s VALUE     now: by device\n", knob_info((enum knob)k)->name);
 	else if (p->knob[k] < p->knob_ceiling[k])
-		printf("          slipring set %s VALUE     now %s, up to %s\n", knob_info((enum knob)k)->name, now,
+		printf("          slipring set %s VALUE     now %s, up to %s\n",
+		       knob_info((enum knob)k)->name, now,
 		       most);
 	else
 		printf("          it is at its ceiling, %s, already\n", now);
@@ -247,9 +264,9 @@ static void print_worth(const struct verdict *v)
 	}
 	if (isnan(v->worth))
 		return;
-	printf("  worth:  about %.0f %% more tokens/s in the %.0f %% of the time that this was the limit: a step "
-	       "of %.0f rows takes %.2f ms,\n          of %.0f rows %.2f ms, by a line through %d steps of %.0f to "
-	       "%.0f rows%s\n", v->worth * 100, v->share * 100, v->rows_now,
+	printf("  worth:  about %.0f %% more tokens/s in the %.0f %% of the time that this was the limit: a "
+	       "step of %.0f rows takes %.2f ms,\n          of %.0f rows %.2f ms, by a line through %d steps "
+	       "of %.0f to %.0f rows%s\n", v->worth * 100, v->share * 100, v->rows_now,
 	       (v->fit.a + v->fit.b * v->rows_now) * 1e3, v->rows_then,
 	       (v->fit.a + v->fit.b * v->rows_then) * 1e3, v->fit.n, v->fit.least, v->fit.most,
 	       v->rows_then > v->fit.most ? " (so it lies beyond what was measured)" : "");
@@ -267,7 +284,8 @@ static void print_alone(const struct stats_page *p)
 		if (!c->id || c->requests < 10 || c->alone * 10 < c->requests * 9)
 			continue;
 		figures_client(name, c->name);
-		printf("%s %s (pid %u)", n++ ? "," : "  Clients that send one request at a time:", name, c->pid);
+		printf("%s %s (pid %u)", n++ ? "," : "  Clients that send one request at a time:", name,
+		       c->pid);
 	}
 	if (n)
 		putchar('\n');
@@ -281,9 +299,11 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 	char age[32];
 
 	figures_age(age, sizeof(age), f->seconds);
-	printf("%s of %s (%s on %s)%s: %llu requests ended, %llu prompt and %llu generated tokens, %llu steps\n\n",
+	printf("%s of %s (%s on %s)%s: %llu requests ended, %llu prompt and %llu generated tokens, %llu "
+	       "steps\n\n",
 	       age, in->name, p->model, p->device, instance_alive(in) ? "" : ", which is GONE",
-	       (unsigned long long)f->ended, (unsigned long long)f->prompt_tokens, (unsigned long long)f->generated,
+	       (unsigned long long)f->ended, (unsigned long long)f->prompt_tokens,
+	       (unsigned long long)f->generated,
 	       (unsigned long long)f->steps);
 	print_axis("why no more rows were added", f->why_s, f->why_all, N_WHY, sched_why_name);
 	print_empty(f);
@@ -322,13 +342,16 @@ static int print_json(const struct instance *in, const struct figures *f, const 
 		json_object_set_new(bound, sched_bound_name(i), json_real(f->bound_s[i]));
 	empty = json_pack("{s:f, s:f, s:f}", "nobody", f->empty_s[EMPTY_NOBODY],
 	                  "silent", f->empty_s[EMPTY_SILENT], "served", f->empty_s[EMPTY_SERVED]);
-	j = json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:f, s:f, s:s, s:f, s:s, s:o, s:o, s:s}",
+	j = json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:f, s:f, s:s, s:f, s:s, "
+	              "s:o, s:o, s:s}",
 	              "instance", in->name, "model", in->page->model, "device", in->page->device,
 	              "seconds", f->seconds, "requests", (json_int_t)f->ended,
-	              "prompt_tokens", (json_int_t)f->prompt_tokens, "generated_tokens", (json_int_t)f->generated,
+	              "prompt_tokens", (json_int_t)f->prompt_tokens, "generated_tokens",
+	              (json_int_t)f->generated,
 	              "steps", (json_int_t)f->steps, "preemptions", (json_int_t)f->preemptions,
 	              "why_s", why, "bound_s", bound, "empty_s", empty,
-	              "running", f->running, "waiting", f->waiting, "limit", sched_why_name(v->largest), "share", v->share,
+	              "running", f->running, "waiting", f->waiting, "limit", sched_why_name(v->largest),
+	              "share", v->share,
 	              "turn", advice[v->largest].turn,
 	              "knob", k < 0 ? json_null() : json_string(knob_info((enum knob)k)->name),
 	              "worth", isnan(v->worth) ? json_null() : json_real(v->worth), "no_worth", v->no_worth);
@@ -365,11 +388,13 @@ int cmd_why(int argc, char **argv)
 		return 1;
 	figures_now(in.page, instance_alive(&in), &now);
 	if (!in.page->ready_ns) {
-		fprintf(stderr, "slipring why: %s is %s: there is nothing to explain yet\n", in.name, in.page->state);
+		fprintf(stderr, "slipring why: %s is %s: there is nothing to explain yet\n", in.name,
+		        in.page->state);
 		instance_close(&in);
 		return 1;
 	}
-	if ((double)now.at_ns - (double)in.page->ready_ns <= seconds * 1e9 && in.page->n_minute <= STATS_MINUTES)
+	if ((double)now.at_ns - (double)in.page->ready_ns <= seconds * 1e9 &&
+	    in.page->n_minute <= STATS_MINUTES)
 		from = (struct stats_mark){ .at_ns = in.page->ready_ns };
 	else if (!stats_since(in.page, isinf(seconds) ? 0 : now.at_ns - (uint64_t)(seconds * 1e9), &from))
 		from = (struct stats_mark){ .at_ns = in.page->ready_ns };
