@@ -525,6 +525,7 @@ static int loop(struct daemon *d)
 			return 0;
 		work += clients_take(d->cl, now);
 		r = sched_step(d->s, now);
+		counters(d, now);                 /* who has its end finds it counted */
 		clients_flush(d->cl);             /* tokens leave before the next batch is computed */
 		d->st->alive_ns = now;
 		if (r < 0) {
@@ -533,7 +534,6 @@ static int loop(struct daemon *d)
 			return EXIT_DEVICE_LOST;
 		}
 		work += r;
-		counters(d, now);
 		d->st->busy_since_ns = !sched_busy(d->s) ? 0 : d->st->busy_since_ns ? d->st->busy_since_ns : now;
 		if (d->ops->work)
 			d->ops->work(d->b, turn_inside, d);
