@@ -150,18 +150,20 @@ cuda: $(BUILD)/slipring-cuda.so
 endif
 
 # The tests and the benchmark for a real GPU; they need nothing but nvcc and cc.
-GPU := test_emu test_cuda cuda/bench
-gpu-check: $(GPU:%=$(BUILD)/gpu/%)
+GPU      := $(addprefix $(BUILD)/gpu/tests/,test_emu test_cuda cuda/bench)
+GPU_LINK := $(patsubst %.cu,$(BUILD)/cuda/%.o,$(filter-out %/backend.cu,$(CUDA))) $(patsubst %.c,$(BUILD)/%.o, \
+	$(wildcard kernels/forward.c kernels/rope.c kernels/cpu/[!b]*.c) tests/drive.c tests/tiny.c tests/cuda/truth.c)
+gpu-check: $(GPU)
 	tools/gpu-check.sh $(BUILD)
-$(GPU:%=$(BUILD)/gpu/tests/%.o): $(BUILD)/gpu/%.o: %.cc
+$(GPU:=.o): $(BUILD)/gpu/%.o: %.cc
 	@mkdir -p $(@D)
 	$(call say,NVCC)
 	$(Q)$(NVCC) $(NVFLAGS) $(SM) -Itests/cuda -x cu -c -o $@ $<
-$(GPU:%=$(BUILD)/gpu/%): $(BUILD)/gpu/%: $(BUILD)/gpu/tests/%.o $(patsubst %.cu,$(BUILD)/cuda/%.o,$(filter-out %/backend.cu,$(CUDA))) \
-		$(patsubst %.c,$(BUILD)/%.o,$(wildcard kernels/forward.c kernels/rope.c kernels/cpu/[!b]*.c) tests/drive.c tests/tiny.c tests/cuda/truth.c)
-	@mkdir -p $(@D)
+$(filter-out %/test_emu,$(GPU)): $(GPU_LINK)
+$(GPU): %: %.o
 	$(call say,LINK)
 	$(Q)$(NVCC) -cudart static -o $@ $^ -lpthread
+-include $(GPU:=.d)
 
 EMU_FLAGS := -std=gnu++17 -Wall -Wextra -Wno-unknown-pragmas -Itests/emu -I. -D_GNU_SOURCE -fno-strict-aliasing \
 	-pthread $(CFLAGS) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)

@@ -1,6 +1,7 @@
 /* LINK: */
 /* test_emu.cc - the CPU's stand-in for a GPU (tests/emu): its instructions against plain loops, and
- * that it finds the mistakes it is there to find. */
+ * that it finds the mistakes it is there to find.  `make gpu-check` runs the first half on a real GPU:
+ * there the loops are the emulation's stand-in. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,23 +12,58 @@ extern "C" {
 #include <cstdio>
 
 #include "kernels/cuda/ptx.cuh"
+#include "tests/cuda/real.h"
+
+#define POOL 65536
+
+#ifdef CUDA_EMULATED
+#define FIRST_WAIT 0
+static cudaError_t cudaMallocManaged(void **p, size_t)
+{
+	static unsigned char pool[POOL] __attribute__((aligned(256)));
+
+	*p = pool;
+	return cudaSuccess;
+}
+#else
+#define FIRST_WAIT 2                   /* what is there before a wait, a GPU does not say */
+#endif
 
 /* Runs a kernel; what it found, or NULL. */
 template <class... A> static const char *launched(unsigned blocks, unsigned threads, size_t shared, void (*k)(A...), A... a)
 {
+#ifdef CUDA_EMULATED
 	emu::run(blocks, threads, shared, [=] { k(a...); });
 	return emu_fault();
+#else
+	cudaError_t e = start(k, blocks, threads, shared, NULL, a...);
+
+	e = e == cudaSuccess ? cudaDeviceSynchronize() : e;
+	return e == cudaSuccess ? NULL : cudaGetErrorString(e);
+#endif
 }
 
-static void expect_fault(const char *what, const char *fault)
+/* Memory that kernels and tests both see, for one test at a time. */
+static void *both_bytes(size_t n)
 {
-	if (!fault || !strstr(fault, what))
-		fail_msg("expected a fault that says \"%s\", not \"%s\"", what, fault ? fault : "none");
+	static unsigned char *pool;
+	static size_t used;
+
+	if (!pool)
+		assert_int_equal(cudaMallocManaged((void **)&pool, POOL), cudaSuccess);
+	n = (n + 15) / 16 * 16;
+	used = used + n > POOL ? n : used + n;
+	return pool + used - n;
+}
+
+template <class T> static T *both(size_t n)
+{
+	return (T *)both_bytes(n * sizeof(T));
 }
 
 /* ---- instructions --------------------------------------------------------------------------------------------- */
 
-static void exchange_kernel(int *out)
+static __global__ void exchange_kernel(int *out)
 {
 	int i = (int)threadIdx.x, *mine = out + 8 * (blockIdx.x * blockDim.x + threadIdx.x);
 
@@ -43,7 +79,7 @@ static void exchange_kernel(int *out)
 
 static void test_exchange(void **)
 {
-	static int out[2 * 64 * 8];
+	int *out = both<int>(2 * 64 * 8);
 
 	assert_null(launched(2, 64, 0, exchange_kernel, out));
 	for (int i = 0; i < 128; i++) {
@@ -63,7 +99,7 @@ static void test_exchange(void **)
 }
 
 /* c[16][8] = a[16][16] b[8][16]^T through shared memory; with `transposed`, of b[16][8]. */
-static void mma_kernel(const bf16 *a, const bf16 *b, float *c, bool transposed)
+static __global__ void mma_kernel(const bf16 *a, const bf16 *b, float *c, bool transposed)
 {
 	SHARED(shared);
 	bf16 *sa = (bf16 *)shared, *sb = sa + 16 * 24;
@@ -88,15 +124,15 @@ static void mma_kernel(const bf16 *a, const bf16 *b, float *c, bool transposed)
 
 static void test_mma(void **)
 {
-	bf16 a[256], b[256];
-	float c[128];
+	bf16 *a = both<bf16>(256), *b = both<bf16>(256);
+	float *c = both<float>(128);
 
 	for (int i = 0; i < 256; i++) {
 		a[i] = bf16_of((float)(i * 37 % 101 - 50));
 		b[i] = bf16_of((float)(i * 53 % 97 - 48));
 	}
 	for (int t = 0; t < 2; t++) {
-		assert_null(launched(1, 32, 4096, mma_kernel, (const bf16 *)a, (const bf16 *)b, (float *)c, t == 1));
+		assert_null(launched(1, 32, 4096, mma_kernel, (const bf16 *)a, (const bf16 *)b, c, t == 1));
 		for (int m = 0; m < 16; m++) {
 			for (int n = 0; n < 8; n++) {
 				float want = 0;
@@ -125,7 +161,7 @@ static void test_bf16(void **)
 /* ---- mistakes ----------------------------------------------------------------------------------------------------- */
 
 /* Sums over a block by shared memory, with a barrier left out: 1 before reading, 2 before the next round. */
-static void sum_kernel(float *out, int without)
+static __global__ void sum_kernel(float *out, int without)
 {
 	SHARED(shared);
 	float *x = (float *)shared, sum = 0;
@@ -145,14 +181,14 @@ static void sum_kernel(float *out, int without)
 /* Are all sums right, warps and lanes forward and reversed? */
 static bool right(int without)
 {
-	float out[128];
+	float *out = both<float>(128);
 	bool same = true;
 
 	for (int r = 0; r < 2; r++) {
 		emu_reversed = r;
-		assert_null(launched(1, 128, sizeof(out), sum_kernel, (float *)out, without));
-		for (float f : out)
-			same &= f == 3 * 128 * 127 / 2 + 3 * 128;
+		assert_null(launched(1, 128, 128 * sizeof(float), sum_kernel, out, without));
+		for (int i = 0; i < 128; i++)
+			same &= out[i] == 3 * 128 * 127 / 2 + 3 * 128;
 	}
 	emu_reversed = false;
 	return same;
@@ -161,11 +197,13 @@ static bool right(int without)
 static void test_missing_barrier(void **)
 {
 	assert_true(right(0));
+#ifdef CUDA_EMULATED
 	assert_false(right(1));
 	assert_false(right(2));
+#endif
 }
 
-static void copy_kernel(const float *from, float *out, int wait)
+static __global__ void copy_kernel(const float *from, float *out, int wait)
 {
 	SHARED(shared);
 	float *x = (float *)shared;
@@ -184,13 +222,12 @@ static void copy_kernel(const float *from, float *out, int wait)
 
 static void test_missing_wait(void **)
 {
-	alignas(16) float from[128];
-	float out[64];
+	float *from = both<float>(128), *out = both<float>(64);
 
 	for (int i = 0; i < 128; i++)
 		from[i] = (float)i;
-	for (int wait = 0; wait < 3; wait++) {
-		assert_null(launched(1, 32, 1024, copy_kernel, (const float *)from, (float *)out, wait));
+	for (int wait = FIRST_WAIT; wait < 3; wait++) {
+		assert_null(launched(1, 32, 1024, copy_kernel, (const float *)from, out, wait));
 		for (int i = 0; i < 32; i++) {
 			assert_true(wait >= 1 ? out[i] == (float)(4 * i + 1) : std::isnan(out[i]));
 			assert_true(wait >= 2 ? out[32 + i] == 0 : std::isnan(out[32 + i]));
@@ -198,7 +235,15 @@ static void test_missing_wait(void **)
 	}
 }
 
-static void diverge_kernel(int how)
+#ifdef CUDA_EMULATED
+
+static void expect_fault(const char *what, const char *fault)
+{
+	if (!fault || !strstr(fault, what))
+		fail_msg("expected a fault that says \"%s\", not \"%s\"", what, fault ? fault : "none");
+}
+
+static __global__ void diverge_kernel(int how)
 {
 	SHARED(shared);
 	uint32_t r[4];
@@ -237,7 +282,7 @@ static void test_faults(void **)
 
 /* ---- the runtime --------------------------------------------------------------------------------------------------- */
 
-static void add_kernel(int *p) { *p += (int)(threadIdx.x == 0); }
+static __global__ void add_kernel(int *p) { *p += (int)(threadIdx.x == 0); }
 
 static void test_runtime(void **)
 {
@@ -278,6 +323,8 @@ static void test_runtime(void **)
 	assert_int_equal(emu_allocations, 0);
 }
 
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -286,8 +333,10 @@ int main(void)
 		cmocka_unit_test(test_bf16),
 		cmocka_unit_test(test_missing_barrier),
 		cmocka_unit_test(test_missing_wait),
+#ifdef CUDA_EMULATED
 		cmocka_unit_test(test_faults),
 		cmocka_unit_test(test_runtime),
+#endif
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -469,30 +469,13 @@ static int poll_batch(struct sr_backend *b, int32_t i)
 
 /* ---- tests: a place to and from the host --------------------------------------------------------------------------- */
 
-static float host_f32(bf16 h)
-{
-	uint32_t u = (uint32_t)h << 16;
-	float f;
-
-	memcpy(&f, &u, sizeof(f));
-	return f;
-}
-
-static bf16 host_bf16(float f)
-{
-	uint32_t u;
-
-	memcpy(&u, &f, sizeof(u));
-	return (bf16)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
-
 void put(struct dev *d, enum place p, const float *from, int T)
 {
 	size_t n = (size_t)T * (size_t)d->width[p];
 	bf16 *half = (bf16 *)malloc(n * sizeof(*half));
 
 	for (size_t i = 0; i < n; i++)
-		half[i] = host_bf16(from[i]);
+		half[i] = bf16_of(from[i]);
 	cuda_ok(d, cudaMemcpyAsync(d->place[p], is_f32(p) ? (const void *)from : half, n * (is_f32(p) ? 4 : 2),
 		cudaMemcpyHostToDevice, d->stream), "put");
 	cuda_ok(d, cudaStreamSynchronize(d->stream), "put");
@@ -508,7 +491,7 @@ void get(struct dev *d, enum place p, float *to, int T)
 		cudaMemcpyDeviceToHost, d->stream), "get");
 	cuda_ok(d, cudaStreamSynchronize(d->stream), "get");
 	for (size_t i = 0; i < n && !is_f32(p); i++)
-		to[i] = host_f32(half[i]);
+		to[i] = f32_of(half[i]);
 	free(half);
 }
 

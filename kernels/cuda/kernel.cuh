@@ -9,6 +9,7 @@
 
 #include <cuda_runtime.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef CUDA_EMULATED
 #define SHARED(p) unsigned char *p = emu::shared()
@@ -41,22 +42,27 @@ template <class K> static inline cudaError_t allow_shared(K *kernel, size_t byte
 	return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 
-static inline __device__ float f32_of(bf16 b)
+static inline __host__ __device__ float f32_of(bf16 b)
 {
-	return __uint_as_float((uint32_t)b << 16);
+	uint32_t u = (uint32_t)b << 16;
+	float f;
+
+	memcpy(&f, &u, sizeof(f));
+	return f;
 }
 
 /* To nearest, even; a NaN stays one. */
-static inline __device__ bf16 bf16_of(float f)
+static inline __host__ __device__ bf16 bf16_of(float f)
 {
-	uint32_t u = __float_as_uint(f);
+	uint32_t u;
 
+	memcpy(&u, &f, sizeof(u));
 	if ((u & 0x7fffffff) > 0x7f800000)
 		return (bf16)(u >> 16 | 64);
 	return (bf16)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-static inline __device__ uint32_t bf16_pair(float low, float high)
+static inline __host__ __device__ uint32_t bf16_pair(float low, float high)
 {
 #if defined(__CUDA_ARCH__)
 	uint32_t r;
