@@ -2,7 +2,7 @@
 them things, count checks.  Standard library only; loopback only; every wait is bounded."""
 import http.client, json, os, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
-BUILD = sys.argv[1] if len(sys.argv) > 1 else "build"
+BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build")
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODEL = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
                      "slipring/models/SmolLM2-135M-Instruct.Q4_1.gguf")
