@@ -55,7 +55,7 @@ struct config {
 	const char *scheduling_policy;        /* fcfs, priority */
 	bool     scheduler_reserve_full_isl;  /* true */
 	double   step_target_ms;              /* 0 = by device: CPU 50 */
-	int64_t  max_num_queued_reqs, max_num_queued_tokens; /* 0 = default, deep */
+	int64_t  max_num_queued_reqs, max_num_queued_tokens; /* 4096, 2 Mi */
 
 	/* instance */
 	const char *instance;                 /* "default" */

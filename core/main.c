@@ -277,8 +277,8 @@ static int make_scheduler(struct daemon *d)
 			.max_seqs = l->slots, .batch_tokens = l->tokens,
 			.chunk_max = d->cfg.long_prefill_token_threshold > 0 ?
 				(int32_t)d->cfg.long_prefill_token_threshold : l->tokens,
-			.queue_requests = d->cfg.max_num_queued_reqs ? (int32_t)d->cfg.max_num_queued_reqs : 4096,
-			.queue_tokens = d->cfg.max_num_queued_tokens ? d->cfg.max_num_queued_tokens : 2 << 20,
+			.queue_requests = (int32_t)d->cfg.max_num_queued_reqs,
+			.queue_tokens = d->cfg.max_num_queued_tokens,
 			.first_chunk = !d->cfg.scheduler_reserve_full_isl,
 			.copies = l->copies, .quantum = 512,
 			.no_prefix_cache = !d->cfg.enable_prefix_caching,

@@ -19,7 +19,6 @@
 
 #define STUCK_NS (5 * 1000000000ull)         /* without progress while there is work */
 #define LOOK_NS  1000000000ull
-#define RETRY    "retry-after: 1\r\n"
 #define BODY_UNREAD 4096                     /* the most a route may be sent that reads none */
 
 enum { GET = 1, POST = 2 };
@@ -168,10 +167,13 @@ bool api_limits(const struct api *a, struct ask_limits *l)
 void api_problem(struct exchange *x, const struct problem *p, const char *extra)
 {
 	struct out o = { 0 };
-	char lines[1200];
+	char lines[1200] = "";
+	size_t n = 0;
 
 	problem_json(&o, p);
-	snprintf(lines, sizeof(lines), "%s%s", p->status == 503 ? RETRY : "", extra);
+	if (p->status == 503)
+		n = (size_t)snprintf(lines, sizeof(lines), "retry-after: %d\r\n", p->retry_after ? p->retry_after : 1);
+	snprintf(lines + n, sizeof(lines) - n, "%s", extra);
 	exchange_reply(x, p->status, JSON_TYPE, lines, o.p, o.n);
 	out_free(&o);
 }

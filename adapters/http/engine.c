@@ -24,6 +24,7 @@ struct slot {
 	uint32_t gen;                /* in the upper half of user_data and of handles */
 	uint32_t ticket;             /* LIVE */
 	bool cancel;                 /* wanted, but the cancel ring was full */
+	uint32_t n_prompt;           /* until its first token */
 	void *owner;                 /* NULL = dropped */
 	struct sr_request *q;        /* QUEUED: a copy, with its pointers */
 	uint32_t next, prev;         /* QUEUED: neighbours in the queue; FREE: next free one */
@@ -43,6 +44,7 @@ struct engine {
 	uint64_t since;              /* n_live > 0 */
 	bool wrong;
 	unsigned n_live, n_queued, n_cancel;
+	uint64_t n_prompt;           /* of all slots */
 	struct slot *slot;
 	uint32_t n_slots, free, first, last; /* slots made; lists of FREE and of QUEUED */
 	struct connect *attempt;
@@ -98,6 +100,13 @@ static uint32_t slot_take(struct engine *e)
 	return i;
 }
 
+/* Its prompt has been dealt with. */
+static void begun(struct engine *e, struct slot *s)
+{
+	e->n_prompt -= s->n_prompt;
+	s->n_prompt = 0;
+}
+
 static void slot_free(struct engine *e, uint32_t i)
 {
 	struct slot *s = &e->slot[i];
@@ -107,6 +116,7 @@ static void slot_free(struct engine *e, uint32_t i)
 	if (s->cancel)
 		e->n_cancel--;
 	s->cancel = false;
+	begun(e, s);
 	s->state = FREE;
 	s->owner = NULL;
 	s->next = e->free;
@@ -324,6 +334,7 @@ static void dispatch(struct engine *e, const struct sr_token *t, unsigned preemp
 		return;
 	owner = s->owner;
 	if (t->kind != SR_END) {
+		begun(e, s);
 		if (owner)
 			e->c.token(owner, t);
 		return;
@@ -401,6 +412,11 @@ bool engine_wrong_model(const struct engine *e) { return e->wrong; }
 unsigned engine_live(const struct engine *e) { return e->n_live; }
 uint64_t engine_since(const struct engine *e) { return e->since; }
 
+struct queue_load engine_load(const struct engine *e)
+{
+	return (struct queue_load){ (uint64_t)e->n_live + e->n_queued, e->n_prompt };
+}
+
 unsigned engine_room(const struct engine *e)
 {
 	return e->conn ? ENGINE_QUEUE - e->n_queued : 0;
@@ -419,6 +435,8 @@ int engine_submit(struct engine *e, const struct sr_request *q, void *owner, uin
 	if (i == NONE)
 		return -ENOMEM;
 	e->slot[i].owner = owner;
+	e->slot[i].n_prompt = q->n_prompt;
+	e->n_prompt += q->n_prompt;
 	if (e->first == NONE)
 		r = try_submit(e, i, q);
 	if (r == -EAGAIN || r == -EBUSY) {

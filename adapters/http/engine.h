@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "core/io.h"
+#include "queue.h"
 #include "shmring/slipring.h"
 
 struct engine;
@@ -44,6 +45,7 @@ bool engine_wrong_model(const struct engine *e); /* it is there, and serves othe
 unsigned engine_live(const struct engine *e);     /* requests that the daemon has */
 uint64_t engine_since(const struct engine *e);   /* when they became more than none */
 unsigned engine_room(const struct engine *e);    /* how many more may be submitted now */
+struct queue_load engine_load(const struct engine *e);
 
 /* 0 and *handle; -EAGAIN the queue is full; -ECONNREFUSED away; or what sr_submit says. */
 int  engine_submit(struct engine *e, const struct sr_request *q, void *owner, uint64_t *handle);

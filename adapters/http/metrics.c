@@ -210,7 +210,8 @@ static void counters(struct scrape *s, const struct api *a)
 	head(s, name, "counter", "Number of admission attempts rejected by a queue limit, by reason.");
 	sample(s, name, "", "reason=\"max_num_queued_reqs\"",
 	       (double)shared_get(a->shared->rejected_requests));
-	sample(s, name, "", "reason=\"max_num_queued_tokens\"", 0);
+	sample(s, name, "", "reason=\"max_num_queued_tokens\"",
+	       (double)shared_get(a->shared->rejected_tokens));
 }
 
 static void copy_counts(uint64_t *to, _Atomic uint64_t *from, int n)

@@ -9,6 +9,7 @@ static int set(struct problem *p, int status, const char *type, const char *para
                const char *fmt, va_list ap)
 {
 	p->status = status;
+	p->retry_after = 0;
 	p->type = type;
 	snprintf(p->param, sizeof(p->param), "%s", param ? param : "");
 	vsnprintf(p->message, sizeof(p->message), fmt, ap);

@@ -10,6 +10,7 @@
 
 struct problem {
 	int status;             /* 0 = none */
+	int retry_after;        /* seconds, with 503; 0 = 1 */
 	const char *type;       /* a literal */
 	char param[96];         /* "" = null */
 	char message[768];

@@ -262,6 +262,31 @@ static void name_request(struct request *r)
 	         r->ask.request_id ? r->ask.request_id : made);
 }
 
+/* True if it was answered: as many wait as may. */
+static bool queue_refuses(struct request *r)
+{
+	const struct api *a = r->api;
+	const struct queue_load load = engine_load(a->engine);
+	enum queue_limit limit;
+	uint64_t tokens = 0;
+	struct problem p;
+
+	for (int64_t i = 0; i < r->ask.n_prompts; i++)
+		tokens += r->ask.prompt[i].ids.n * (uint64_t)r->ask.n;
+	limit = queue_check(a->cfg, a->page, &load, (uint64_t)(r->ask.n * r->ask.n_prompts), tokens);
+	if (limit == QUEUE_ROOM)
+		return false;
+	if (limit == QUEUE_REQS)
+		shared_add(a->shared->rejected_requests, 1);
+	else
+		shared_add(a->shared->rejected_tokens, 1);
+	problem_set(&p, 503, "ServiceUnavailableError", NULL, "Too many requests are waiting (%s). Try again "
+	            "later.", limit == QUEUE_REQS ? "--max-num-queued-reqs" : "--max-num-queued-tokens");
+	p.retry_after = queue_retry_after(a->page, &load);
+	fail(r, &p);
+	return true;
+}
+
 static void launch(struct request *r)
 {
 	struct sr_request common;
@@ -274,6 +299,8 @@ static void launch(struct request *r)
 		fail(r, &r->problem);
 		return;
 	}
+	if (queue_refuses(r))
+		return;
 	if (engine_room(r->api->engine) < (unsigned)(r->ask.n * r->ask.n_prompts)) {
 		refused(r, engine_model(r->api->engine) ? -EAGAIN : -ECONNREFUSED);
 		return;
@@ -431,15 +458,11 @@ static bool is_stop(const struct request *r, const struct choice *c, int32_t id,
 	if (!r->ask.ignore_eos && id == info->eos)
 		return true;
 	for (i = 0; i < r->ask.stop_ids.n; i++)
-		if (id == r->ask.stop_ids.id[i])
-			goto found;
-	for (i = 0; !r->ask.ignore_eos && i < (uint32_t)info->n_stop; i++)
-		if (id == info->stop[i])
-			goto found;
+		if (id == r->ask.stop_ids.id[i]) {
+			*stop_id = id;
+			return true;
+		}
 	return false;
-found:
-	*stop_id = id;
-	return true;
 }
 
 /* Text, ids and log-probability of a token go into the choice. */

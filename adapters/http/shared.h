@@ -23,7 +23,8 @@ struct api_shared {
 	_Atomic uint64_t duration[22], duration_ns; /* all routes, fine buckets; see metrics.c */
 	_Atomic uint64_t params_n[6], params_n_sum;
 	_Atomic uint64_t preemptions[8], preemptions_sum;
-	_Atomic uint64_t rejected_requests;  /* 503: the daemon is away or the queue full */
+	_Atomic uint64_t rejected_requests;  /* 503: the daemon is away or the queue full; */
+	_Atomic uint64_t rejected_tokens;    /* of tokens */
 	_Atomic uint64_t rejected_keys;      /* 401 */
 	_Atomic uint64_t gone;               /* peers that left before their answer was whole */
 	_Atomic int64_t  load;               /* completions under way */

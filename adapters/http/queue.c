@@ -1,0 +1,53 @@
+/* queue.c - see queue.h.
+ *
+ * What waits is in three places: in the scheduler (the page tells), in our ring and in our own queue.
+ * Whatever the scheduler has room for starts at once, so a burst that finds it idle does not wait,
+ * though its counters do not know that yet.
+ */
+#include "queue.h"
+
+#define MINUTE_NS 60000000000ull
+#define SOON_NS   10000000000ull /* after its start nothing has ended yet */
+#define LONGEST   60             /* seconds: some clients ignore more */
+
+static uint64_t beyond(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static uint64_t waiting(const struct stats_page *page, const struct queue_load *l)
+{
+	uint64_t n;
+
+	if (!page)
+		return 0;
+	n = most(page->waiting, beyond(l->requests, page->max_num_seqs));
+	return page->waiting ? most(n, beyond(l->requests, page->running)) : n;
+}
+
+enum queue_limit queue_check(const struct config *c, const struct stats_page *page, const struct queue_load *l,
+                             uint64_t n, uint64_t tokens)
+{
+	uint64_t waits = waiting(page, l);
+
+	if (!waits)
+		return QUEUE_ROOM;
+	if (waits + n > (uint64_t)c->max_num_queued_reqs)
+		return QUEUE_REQS;
+	return l->tokens + tokens > (uint64_t)c->max_num_queued_tokens ? QUEUE_TOKENS : QUEUE_ROOM;
+}
+
+int queue_retry_after(const struct stats_page *page, const struct queue_load *l)
+{
+	struct stats_mark then, now;
+	double seconds;
+
+	if (!page)
+		return 1;
+	stats_now(page, &now);
+	if (!stats_since(page, beyond(now.at_ns, MINUTE_NS), &then) || now.at_ns <= then.at_ns)
+		return 1;
+	if (now.ended <= then.ended)
+		return now.at_ns - then.at_ns > SOON_NS ? LONGEST : 1;
+	seconds = (double)(now.at_ns - then.at_ns) / 1e9 / (double)(now.ended - then.ended);
+	seconds *= (double)waiting(page, l) / 8;
+	return seconds < 1 ? 1 : seconds > LONGEST ? LONGEST : (int)(seconds + 0.5);
+}
