@@ -174,8 +174,6 @@ bool equal(struct render *r, struct value a, struct value b);
 int  order(struct render *r, struct value a, struct value b);  /* <0 0 >0, or fails */
 bool contains(struct render *r, struct value in, struct value item);
 bool number(struct value v, double *out);
-struct str to_str(struct render *r, struct value v); /* as Python's str() */
-struct str to_json(struct render *r, struct value v, struct args *a);
 struct list *to_list(struct render *r, struct value v);
 struct value get_attr(struct render *r, struct value v, struct str name);
 struct value get_item(struct render *r, struct value v, struct value key);
@@ -186,6 +184,9 @@ void dict_set(struct render *r, struct dict *d, struct value key, struct value v
 struct value v_dict(struct render *r);
 size_t str_length(struct str s);                     /* in characters */
 
+/* template_print.c */
+struct str to_str(struct render *r, struct value v); /* as Python's str() */
+struct str to_json(struct render *r, struct value v, struct args *a);
 /* A string that grows in arena memory. */
 struct text { struct render *r; char *s; size_t n, cap; };
 void text_put(struct text *t, struct str s);
