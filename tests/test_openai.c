@@ -26,7 +26,7 @@
 /* ---- the toy ---- */
 
 static char bytes[256];
-static const struct sr_text_info info = { .vocab = VOCAB, .bos = -1, .eos = EOS, .stop = { EOS }, .n_stop = 1 };
+static const struct sr_text_info info = { .vocab = VOCAB, .bos = -1, .eos = EOS, .stop = { EOS, 258 }, .n_stop = 2 };
 static struct sr_text *const toy = (struct sr_text *)bytes;
 
 const struct sr_text_info *sr_text_info(const struct sr_text *t) { (void)t; return &info; }
@@ -364,6 +364,16 @@ static void accepted(void **state)
 	ask_free(&a);
 	take(&a, ASK_COMPLETION, "{" P ",\"echo\":true,\"max_tokens\":0,\"logprobs\":3}");
 	assert_true(a.prompt_logprobs == 3 && a.max_tokens == 0);
+	ask_free(&a);
+	/* what ends a turn by the tokenizer ends the answer, but for eos, which the daemon knows */
+	take(&a, ASK_COMPLETION, "{" P ",\"stop_token_ids\":[7]}");
+	assert_true(a.stop_ids.n == 2 && a.stop_ids.id[0] == 7 && a.stop_ids.id[1] == 258);
+	ask_free(&a);
+	take(&a, ASK_COMPLETION, "{" P ",\"stop_token_ids\":[258]}");
+	assert_int_equal(a.stop_ids.n, 1);
+	ask_free(&a);
+	take(&a, ASK_COMPLETION, "{" P ",\"ignore_eos\":true}");
+	assert_int_equal(a.stop_ids.n, 0);
 	ask_free(&a);
 	take(&a, ASK_COMPLETION, "{\"prompt\":\"a\\u0000b\"}");
 	assert_int_equal(a.prompt[0].ids.n, 3);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapters/text/slipring-text.h"
 #include "fields.h"
 #include "openai.h"
 
@@ -129,6 +130,26 @@ static int alternatives(int64_t *v, const char *what, const char *param, const s
 	                     "max allowed: %d", what, whole(wanted).s, max);
 }
 
+/* What ends an answer is said by the text's side, too: a GGUF file's end of sequence may not be the end
+ * of a turn.  (vLLM takes the ids of generation_config.json as stop_token_ids in the same way.) */
+static int ends_of_turn(struct ask *a, const struct sr_text_info *info, struct problem *p)
+{
+	int32_t *ids = realloc(a->stop_ids.id, (a->stop_ids.n + (size_t)info->n_stop + 1) * sizeof(*ids));
+	uint32_t k;
+	int i;
+
+	if (!ids)
+		return problem_memory(p);
+	a->stop_ids.id = ids;
+	for (i = 0; i < info->n_stop; i++) {
+		for (k = 0; k < a->stop_ids.n && ids[k] != info->stop[i];)
+			k++;
+		if (k == a->stop_ids.n && k < SR_LIST_MAX && info->stop[i] != info->eos)
+			ids[a->stop_ids.n++] = info->stop[i];
+	}
+	return 0;
+}
+
 static int stops(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
 	json_t *v = json_object_get(a->root, "stop"), *s;
@@ -165,7 +186,7 @@ static int stops(struct ask *a, const struct ask_limits *l, struct problem *p)
 		return problem_bad(p, "stop_token_ids", "stop_token_ids has %u entries; at most %d are "
 		                   "allowed.",
 		                   a->stop_ids.n, SR_LIST_MAX);
-	return 0;
+	return a->ignore_eos ? 0 : ends_of_turn(a, sr_text_info(l->text), p);
 }
 
 static int allowed(struct ask *a, const struct ask_limits *l, struct problem *p)
