@@ -273,7 +273,7 @@ static void *loop(void *arg)
 	host_open(false);                     /* here: an io belongs to the thread that made it */
 	conns_open(CONNS);
 	up = true;
-	MUST(syscalls_count(calls[0]) == 0);
+	MUST(syscalls_count(calls[0], -1) == 0);
 	while (!stop)
 		turn();
 	return NULL;
@@ -285,7 +285,7 @@ static void *poller(void *arg)
 	uint64_t ends[CONNS] = { 0 };
 
 	(void)arg;
-	MUST(syscalls_count(calls[1]) == 0);
+	MUST(syscalls_count(calls[1], -1) == 0);
 	for (int i = 0; i < SLOTS; i++)
 		ask(conn[i % CONNS], 1000);
 	while (!stop)

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
@@ -46,6 +47,23 @@ __asm__(".text\n.globl syscalls_again, syscalls_after\n.type syscalls_again, @fu
 _Static_assert(REG_R8 == 0 && REG_R9 == 1 && REG_R10 == 2 && REG_RDI == 8 && REG_RSI == 9 &&
                REG_RDX == 12, "the registers above");
 
+/* The end of a handler puts the mask of signals back: so this call is made on what it puts back,
+ * and SIGSYS stays open, for the kernel kills who blocks it. */
+static inline long syscalls_mask(ucontext_t *u, const greg_t *r)
+{
+	const uint64_t *set = (const void *)(uintptr_t)r[REG_RSI];
+	uint64_t *old = (void *)(uintptr_t)r[REG_RDX], mask;
+
+	memcpy(&mask, &u->uc_sigmask, sizeof(mask));
+	if (old)
+		*old = mask;
+	if (set)
+		mask = r[REG_RDI] == SIG_BLOCK ? mask | *set : r[REG_RDI] == SIG_UNBLOCK ? mask & ~*set : *set;
+	mask &= ~(1ull << (SIGSYS - 1));
+	memcpy(&u->uc_sigmask, &mask, sizeof(mask));
+	return 0;
+}
+
 static inline void syscalls_trap(int sig, siginfo_t *info, void *context)
 {
 	ucontext_t *u = context;
@@ -54,19 +72,23 @@ static inline void syscalls_trap(int sig, siginfo_t *info, void *context)
 	(void)sig;
 	if (syscalls_seen && (unsigned)info->si_syscall < 512)
 		atomic_fetch_add_explicit(&syscalls_seen[info->si_syscall], 1, memory_order_relaxed);
-	u->uc_mcontext.gregs[REG_RAX] = syscalls_again(info->si_syscall, u->uc_mcontext.gregs);
+	u->uc_mcontext.gregs[REG_RAX] = info->si_syscall == SYS_rt_sigprocmask ?
+		syscalls_mask(u, u->uc_mcontext.gregs) :
+		syscalls_again(info->si_syscall, u->uc_mcontext.gregs);
 	errno = e;
 }
 
-/* From here on the calling thread's system calls are counted in seen[number].  0 or -errno. */
-static inline int syscalls_count(_Atomic uint64_t *seen)
+/* From here on the calling thread's system calls are counted in seen[number], but for the number
+ * `but` (-1: for none).  0 or -errno. */
+static inline int syscalls_count(_Atomic uint64_t *seen, int but)
 {
 	uint64_t after = (uint64_t)(uintptr_t)syscalls_after;
 	struct sock_filter filter[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, 7),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, 8),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 5, 0), /* the handler's own end */
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 6, 0), /* the handler's own end */
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)but, 5, 0),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)after, 0, 2),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4),
@@ -85,7 +107,12 @@ static inline int syscalls_count(_Atomic uint64_t *seen)
 }
 #else
 #define SYSCALLS_COUNTABLE 0
-static inline int syscalls_count(_Atomic uint64_t *seen) { (void)seen; return -ENOSYS; }
+static inline int syscalls_count(_Atomic uint64_t *seen, int but)
+{
+	(void)seen;
+	(void)but;
+	return -ENOSYS;
+}
 #endif
 
 static inline uint64_t syscalls_sum(const _Atomic uint64_t *seen)

@@ -1,0 +1,307 @@
+/* LINK: SLIPRINGD shmring/client.c -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign,--wrap=aligned_alloc,--wrap=mmap,--wrap=open,--wrap=fopen,--wrap=read,--wrap=pread,--wrap=memfd_create,--wrap=ftruncate,--wrap=socket,--wrap=bind,--wrap=listen,--wrap=getrandom,--wrap=io_uring_queue_init_params,--wrap=io_uring_submit,--wrap=io_uring_submit_and_wait_timeout,--wrap=sendmsg,--wrap=recvmsg,--wrap=notify_sendf */
+/* test_faults.c - every allocation, mapping, open, read, socket call and io_uring submission of ours
+ * fails once, in turn: while the daemon starts, while it serves a client, and in the client.
+ *
+ * A start that is hit ends with exit code 1 and one sentence why, or starts all the same where the
+ * thing was one it can do without.  A daemon that serves lives on and serves the next client.  A
+ * client gets a -errno.  Nobody crashes, hangs, or (in a build with AddressSanitizer) leaks.
+ *
+ *	SLIPRING_FAULTS=1    each one; without it, of many of one kind only some
+ */
+#include <fcntl.h>
+#include <liburing.h>
+
+#include "tests/slipringd.h"
+
+enum kind { MEMORY, MAPPING, OPEN, READ, SOCKET, URING, RANDOM, N_KINDS };
+static const char *const kind_name[] = { "allocation", "mapping", "open", "read", "socket call",
+	"io_uring call", "random bytes" };
+
+/* Shared with the child.  `on`: only between begin and end of what is tried. */
+static struct fault {
+	_Atomic int on, kind, at, seen[N_KINDS];
+	_Atomic bool hit, stop_at_ready;
+} *fault;
+static bool mine;                     /* in this process: the child's faults are not the test's */
+
+static bool fails(enum kind k)
+{
+	int n;
+
+	if (!mine || !fault || !fault->on)
+		return false;
+	n = ++fault->seen[k];
+	if (fault->kind != (int)k || fault->at != n)
+		return false;
+	fault->hit = true;
+	return true;
+}
+
+#define WRAP(k, error, value, type, name, args, pass) \
+	type __real_##name args; type __wrap_##name args; \
+	type __wrap_##name args \
+	{ \
+		if (fails(k)) { \
+			errno = error; \
+			return value; \
+		} \
+		return __real_##name pass; \
+	}
+
+WRAP(MEMORY, ENOMEM, NULL, void *, malloc, (size_t n), (n))
+WRAP(MEMORY, ENOMEM, NULL, void *, calloc, (size_t n, size_t size), (n, size))
+WRAP(MEMORY, ENOMEM, NULL, void *, realloc, (void *p, size_t n), (p, n))
+WRAP(MEMORY, ENOMEM, NULL, void *, aligned_alloc, (size_t a, size_t n), (a, n))
+WRAP(MEMORY, ENOMEM, ENOMEM, int, posix_memalign, (void **out, size_t a, size_t n), (out, a, n))
+WRAP(MAPPING, ENOMEM, MAP_FAILED, void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t o),
+     (at, n, prot, flags, fd, o))
+WRAP(MAPPING, EMFILE, -1, int, memfd_create, (const char *name, unsigned flags), (name, flags))
+WRAP(MAPPING, ENOSPC, -1, int, ftruncate, (int fd, off_t n), (fd, n))
+WRAP(OPEN, EMFILE, NULL, FILE *, fopen, (const char *path, const char *mode), (path, mode))
+WRAP(READ, EIO, -1, ssize_t, read, (int fd, void *to, size_t n), (fd, to, n))
+WRAP(READ, EIO, -1, ssize_t, pread, (int fd, void *to, size_t n, off_t o), (fd, to, n, o))
+WRAP(SOCKET, EMFILE, -1, int, socket, (int domain, int type, int protocol), (domain, type, protocol))
+WRAP(SOCKET, EADDRINUSE, -1, int, bind, (int fd, const struct sockaddr *a, socklen_t n), (fd, a, n))
+WRAP(SOCKET, EADDRINUSE, -1, int, listen, (int fd, int n), (fd, n))
+WRAP(SOCKET, ENOBUFS, -1, ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags))
+WRAP(SOCKET, ENOBUFS, -1, ssize_t, recvmsg, (int fd, struct msghdr *m, int flags), (fd, m, flags))
+WRAP(RANDOM, EIO, -1, ssize_t, getrandom, (void *to, size_t n, unsigned flags), (to, n, flags))
+WRAP(URING, ENOMEM, -ENOMEM, int, io_uring_queue_init_params,
+     (unsigned n, struct io_uring *r, struct io_uring_params *p), (n, r, p))
+WRAP(URING, EBUSY, -EBUSY, int, io_uring_submit, (struct io_uring *r), (r))
+WRAP(URING, EBUSY, -EBUSY, int, io_uring_submit_and_wait_timeout, (struct io_uring *r,
+     struct io_uring_cqe **c, unsigned n, struct __kernel_timespec *t, sigset_t *m), (r, c, n, t, m))
+
+int __real_open(const char *path, int flags, mode_t mode);
+int __wrap_open(const char *path, int flags, mode_t mode);
+int __wrap_open(const char *path, int flags, mode_t mode)
+{
+	if (fails(OPEN)) {
+		errno = EMFILE;
+		return -1;
+	}
+	return __real_open(path, flags, mode);
+}
+
+/* The end of the start is what the daemon tells its service manager. */
+int __wrap_notify_sendf(const char *fmt, ...);
+int __wrap_notify_sendf(const char *fmt, ...)
+{
+	if (mine && fault && strncmp(fmt, "READY=1", 7) == 0) {
+		if (fault->stop_at_ready) {
+			fault->on = 0;
+			raise(SIGTERM);
+		}
+	}
+	return 0;
+}
+
+static struct home home;
+static int tried, harmless;
+
+static void in_child(void) { mine = true; }
+
+static void arm(enum kind k, int at, bool start)
+{
+	memset(fault, 0, sizeof(*fault));
+	fault->kind = (int)k;
+	fault->at = at;
+	fault->stop_at_ready = start;
+	fault->on = start;
+}
+
+/* Of many, every one at first, then some: the later ones are mostly alike. */
+static int next(int at)
+{
+	return getenv("SLIPRING_FAULTS") || at < 12 ? at + 1 : at + at / 6;
+}
+
+/* The log has a line that says what is wrong. */
+static bool explained(void)
+{
+	char line[1024];
+	FILE *f = fopen(home.log, "r");
+	bool yes = false;
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		const char *e = strstr(line, " ERROR ");
+
+		yes |= e && strlen(e) > 25 && !strstr(e, "(null)") && !strstr(e, "Success");
+	}
+	fclose(f);
+	return yes;
+}
+
+static void show_log(void)
+{
+	char line[1024];
+	FILE *f = fopen(home.log, "r");
+
+	while (f && fgets(line, sizeof(line), f))
+		if (!strstr(line, " INFO "))
+			print_message("    %s", line);
+	if (f)
+		fclose(f);
+}
+
+static int end_of(pid_t pid)
+{
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void each_call_of_the_start_fails_once(void **state)
+{
+	int failed = 0;
+
+	(void)state;
+	tried = harmless = 0;
+	for (int k = 0; k < N_KINDS; k++)
+		for (int at = 1;; at = next(at)) {
+			int code;
+
+			arm((enum kind)k, at, true);
+			code = end_of(home_start(&home, in_child, "0"));
+			if (!fault->hit) {
+				assert_int_equal(code, 0);
+				break;
+			}
+			tried++;
+			harmless += code == 0;
+			if (code == 0 || (code == 1 && explained()))
+				continue;
+			print_message("%s %d of the start: exit %d\n", kind_name[k], at, code);
+			show_log();
+			failed++;
+		}
+	print_message("start: %d faults, %d of them did not matter\n", tried, harmless);
+	assert_int_equal(failed, 0);
+	assert_true(tried - harmless > 30);
+}
+
+/* One request, from connect to END.  0 or the -errno that the client got. */
+static int one_request(void)
+{
+	static const int32_t ids[20] = { 1, 2, 3 };
+	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 20, .max_tokens = 10,
+		.flags = SR_IGNORE_EOS };
+	struct sr_token t = { 0 };
+	struct sr_conn *c;
+	int e = sr_open(&c, home.socket, NULL);
+
+	if (e < 0)
+		return e;
+	e = sr_submit(c, &q, NULL);
+	while (e >= 0 && t.kind != SR_END)
+		if ((e = sr_next(c, &t)) == 0 && (e = sr_wait(c, SR_WAIT_TOKENS, 3000)) == 0)
+			e = -ETIMEDOUT;
+	sr_close(c);
+	return e < 0 ? e : t.end.finish < 0 ? t.end.finish : 0;
+}
+
+static void each_call_of_a_connection_fails_once(void **state)
+{
+	pid_t pid;
+
+	(void)state;
+	tried = harmless = 0;
+	arm(MEMORY, 0, false);
+	pid = home_start(&home, in_child, "0");
+	sr_close(home_connect(&home, 0, 0));
+	for (int k = 0; k < N_KINDS; k++)
+		for (int at = 1; at < 40; at++) {
+			int e;
+
+			assert_int_equal(one_request(), 0); /* it is well, and nothing is under way */
+			arm((enum kind)k, at, false);
+			fault->on = 1;
+			e = one_request();
+			fault->on = 0;
+			if (!fault->hit)
+				break;
+			tried++;
+			harmless += e == 0;
+			if (e == -ETIMEDOUT)
+				fail_msg("%s %d of a connection: the client waited in vain", kind_name[k], at);
+		}
+	assert_int_equal(one_request(), 0);
+	if (home_stop(pid) != 0) {
+		show_log();
+		fail_msg("the daemon did not end well");
+	}
+	print_message("connection: %d faults, %d of them did not matter\n", tried, harmless);
+	assert_true(tried > 8);
+}
+
+static int open_fds(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static void each_call_of_the_client_fails_once(void **state)
+{
+	int fds;
+	pid_t pid;
+
+	(void)state;
+	tried = harmless = 0;
+	arm(MEMORY, 0, false);
+	pid = home_start(&home, NULL, "0");
+	sr_close(home_connect(&home, 0, 0));
+	fds = open_fds();
+	for (int k = 0; k < N_KINDS; k++)
+		for (int at = 1;; at++) {
+			int e;
+
+			arm((enum kind)k, at, false);
+			mine = true;
+			fault->on = 1;
+			e = one_request();
+			fault->on = 0;
+			mine = false;
+			if (!fault->hit)
+				break;
+			tried++;
+			harmless += e == 0;
+			if (e < -4095)
+				fail_msg("%s %d of a client: %d is no -errno", kind_name[k], at, e);
+			assert_int_equal(open_fds(), fds);
+		}
+	assert_int_equal(one_request(), 0);
+	assert_int_equal(home_stop(pid), 0);
+	print_message("client: %d faults, %d of them did not matter\n", tried, harmless);
+	assert_true(tried - harmless >= 4);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	fault = home_share(sizeof(*fault));
+	home_make(&home);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	home_remove(&home);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_call_of_the_start_fails_once),
+		cmocka_unit_test(each_call_of_a_connection_fails_once),
+		cmocka_unit_test(each_call_of_the_client_fails_once),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
