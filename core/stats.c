@@ -79,6 +79,14 @@ void stats_now(const struct stats_page *p, struct stats_mark *m)
 	memcpy(m->empty_ns, p->empty_ns, sizeof(m->empty_ns));
 }
 
+/* Word by word, each whole: the other side may be at it. */
+static void copy_words(void *to, const void *from, size_t bytes)
+{
+	for (size_t i = 0; i < bytes / sizeof(uint64_t); i++)
+		__atomic_store_n((uint64_t *)to + i,
+		                 __atomic_load_n((const uint64_t *)from + i, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+}
+
 /* Whoever reads the mark meanwhile sees at_ns change, and looks elsewhere. */
 void stats_minute(struct stats_page *p)
 {
@@ -87,7 +95,7 @@ void stats_minute(struct stats_page *p)
 	stats_now(p, &m);
 	__atomic_store_n(&to->at_ns, 0, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_RELEASE);
-	memcpy((char *)to + sizeof(m.at_ns), (char *)&m + sizeof(m.at_ns), sizeof(m) - sizeof(m.at_ns));
+	copy_words(&to->prompt_tokens, &m.prompt_tokens, sizeof(m) - sizeof(m.at_ns));
 	__atomic_store_n(&to->at_ns, m.at_ns, __ATOMIC_RELEASE);
 	__atomic_store_n(&p->n_minute, p->n_minute + 1, __ATOMIC_RELEASE);
 	p->blocks_peak = (uint32_t)p->blocks_used;
@@ -98,7 +106,7 @@ static bool mark_read(const struct stats_page *p, uint64_t i, struct stats_mark 
 	const struct stats_mark *from = &p->minute[i % STATS_MINUTES];
 	uint64_t at = __atomic_load_n(&from->at_ns, __ATOMIC_ACQUIRE);
 
-	*out = *from;
+	copy_words(out, from, sizeof(*out));
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	out->at_ns = at;
 	return at && __atomic_load_n(&from->at_ns, __ATOMIC_RELAXED) == at;
@@ -158,6 +166,7 @@ int stats_create(struct stats_page **out, const char *run_dir, char *err, size_t
 	struct timespec t, mono;
 	int fd, e;
 
+	_Static_assert(sizeof(struct stats_mark) % sizeof(uint64_t) == 0, "a mark is whole words");
 	_Static_assert(sizeof(step) / sizeof(step[0]) < STATS_BUCKETS &&
 	               sizeof(latency) / sizeof(latency[0]) < STATS_BUCKETS, "a bucket for +Inf");
 	*out = NULL;

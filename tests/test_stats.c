@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,7 +186,7 @@ static void test_peak(void **state)
 
 /* A mark's words all stand at the same number, or it is not taken: while it is written over, the
  * reader gets another. */
-static volatile bool stop;
+static atomic_bool stop;
 
 static void *writer(void *arg)
 {
@@ -204,7 +205,8 @@ static void test_whole(void **state)
 	const struct stats_page *p;
 	struct stats_mark m;
 	pthread_t t;
-	int got = 0, most = 0;
+	uint64_t end = figures_clock() + 10 * SECOND;
+	int got = 0;
 
 	(void)state;
 	page->accounted_ns = 1;
@@ -213,7 +215,7 @@ static void test_whole(void **state)
 	assert_int_equal(stats_open(&p, dir), 0);
 	stop = false;
 	assert_int_equal(pthread_create(&t, NULL, writer, NULL), 0);
-	while (got < 20000 && most++ < 2000000) {
+	while (got < 1000 && figures_clock() < end) {
 		if (!stats_since(p, got % 2 ? UINT64_MAX : 0, &m))
 			continue;
 		if (m.generation_tokens == 0)            /* of before the writer began */
@@ -227,7 +229,7 @@ static void test_whole(void **state)
 	stop = true;
 	pthread_join(t, NULL);
 	stats_close(p);
-	assert_true(got > 100);
+	assert_true(got > 10);
 }
 
 /* ---- clients ----------------------------------------------------------------------------- */
