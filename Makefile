@@ -217,6 +217,7 @@ sanitize:
 
 FUZZ_SECONDS ?= 60
 fuzz:
+	tools/setup.sh fuzz
 	$(MAKE) BUILD=build/fuzz CC=clang SAN=fuzzer-no-link,address,undefined FUZZ_LD=-fsanitize=fuzzer $(FUZZERS:%=build/fuzz/tests/%)
 	tests/fuzz.sh build/fuzz $(FUZZ_SECONDS)
 

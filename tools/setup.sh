@@ -2,6 +2,7 @@
 # Install what is missing, where that is possible (root, apt); else print the one line to run.
 #   tools/setup.sh build    what building and running needs
 #   tools/setup.sh test     the same and what the tests need
+#   tools/setup.sh fuzz     the same and what the fuzzers need: clang with libFuzzer
 # Does nothing, quickly, when everything is there.
 set -eu
 
@@ -9,11 +10,13 @@ build="gcc make pkg-config libc6-dev liburing-dev libhugetlbfs-dev libjansson-de
 libpcre2-dev libutf8proc-dev libyaml-dev libxxhash-dev libcurl4-openssl-dev libncurses-dev
 ca-certificates python3 python3-pip"
 tests="libcmocka-dev openssl"
+fuzz="clang libclang-rt-dev"
 
 case "${1:-build}" in
 build) want=$build ;;
 test)  want="$build $tests" ;;
-*)     echo "usage: tools/setup.sh build|test" >&2; exit 2 ;;
+fuzz)  want="$build $fuzz" ;;
+*)     echo "usage: tools/setup.sh build|test|fuzz" >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
@@ -26,6 +29,7 @@ for p in $want; do
 	case $p in
 	python3)     command -v python3 >/dev/null 2>&1 && continue ;;
 	python3-pip) python3 -m pip --version >/dev/null 2>&1 && continue ;;
+	libclang-rt-dev) ls "$(clang -print-runtime-dir 2>/dev/null)"/libclang_rt.fuzzer* >/dev/null 2>&1 && continue ;;
 	esac
 	dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"
 done
