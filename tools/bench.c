@@ -257,7 +257,7 @@ static int report(struct bench *b, const struct bench_run *r, char *err, size_t 
 		return rc;
 	bench_print(stdout, &s, r);
 	bench_print_more(stdout, &s, r);
-	if (!s.completed && !b->o.append) {
+	if (!s.completed) {
 		snprintf(err, errlen, interrupted ? "interrupted before anything was measured" :
 		         "every request failed; nothing was measured");
 		return interrupted ? -EINTR : -EIO;
@@ -272,6 +272,7 @@ static int report(struct bench *b, const struct bench_run *r, char *err, size_t 
 static int measure(struct bench *b, char *err, size_t errlen)
 {
 	struct bench_run r;
+	char why[700];
 	int rc;
 
 	b->at = calloc(b->load.n, sizeof(*b->at));
@@ -288,6 +289,8 @@ static int measure(struct bench *b, char *err, size_t errlen)
 	r = new_run(b, &b->load, b->at);
 	r.bar = !b->o.quiet;
 	rc = bench_run(&r, err, errlen);
+	if (rc && r.n_done && report(b, &r, why, sizeof(why)))    /* what was measured before the end */
+		fprintf(stderr, "slipring bench: %s\n", why);
 	if (!rc)
 		rc = report(b, &r, err, errlen);
 	bench_run_free(&r);

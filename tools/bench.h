@@ -184,8 +184,6 @@ void   bench_done(struct bench_run *r, struct bench_answer *a, const char *error
  * HTTP status, or -errno; *out is malloc'ed. */
 int  bench_fetch(const struct bench_options *o, const char *url, const char *body, char **out,
                  char *err, size_t errlen);
-char *bench_http_body(const struct bench_run *r, const char *frame, size_t i);
-char *bench_http_frame(const struct bench_run *r, char *err, size_t errlen);
 
 /* ---- the stream's events (bench_sse.c) -------------------------------------------------------- */
 

@@ -55,8 +55,9 @@ static void put_real(json_t *j, const char *name, double v)
 		json_object_set_new(j, name, json_real(v));
 }
 
-/* Everything in a request that is the same in all of them, without the braces. */
-char *bench_http_frame(const struct bench_run *r, char *err, size_t errlen)
+/* Everything in a request that is the same in all of them.  Prompt and length are put before it,
+ * so that a field of --extra-body, which comes later, is the one that counts. */
+static char *make_frame(const struct bench_run *r, char *err, size_t errlen)
 {
 	const struct bench_options *o = r->o;
 	json_t *j = json_pack("{s:s, s:b, s:{s:b}}", "model", r->model, "stream", 1, "stream_options",
@@ -87,8 +88,6 @@ char *bench_http_frame(const struct bench_run *r, char *err, size_t errlen)
 	json_decref(j);
 	if (!s)
 		snprintf(err, errlen, "a request cannot be written as JSON: is the model's name UTF-8?");
-	else
-		s[strlen(s) - 1] = 0;             /* the closing brace comes after the prompt */
 	return s;
 }
 
@@ -115,7 +114,7 @@ static char *text_as_json(const struct bench_prompt *p)
 	return s;
 }
 
-char *bench_http_body(const struct bench_run *r, const char *frame, size_t i)
+static char *make_body(const struct bench_run *r, const char *frame, size_t i)
 {
 	const struct bench_prompt *p = &r->load->prompt[i];
 	bool ids = p->ids && (r->o->send_ids || !p->text);
@@ -125,11 +124,11 @@ char *bench_http_body(const struct bench_run *r, const char *frame, size_t i)
 	if (!prompt)
 		return NULL;
 	if (bench_chat(r->o))
-		n = asprintf(&s, "%s,\"messages\":[{\"role\":\"user\","
+		n = asprintf(&s, "{\"messages\":[{\"role\":\"user\","
 		             "\"content\":[{\"type\":\"text\",\"text\":%s}]}],"
-		             "\"max_completion_tokens\":%u}", frame, prompt, p->max_tokens);
+		             "\"max_completion_tokens\":%u,%s", prompt, p->max_tokens, frame + 1);
 	else
-		n = asprintf(&s, "%s,\"prompt\":%s,\"max_tokens\":%u}", frame, prompt, p->max_tokens);
+		n = asprintf(&s, "{\"prompt\":%s,\"max_tokens\":%u,%s", prompt, p->max_tokens, frame + 1);
 	free(prompt);
 	return n < 0 ? NULL : s;
 }
@@ -377,7 +376,7 @@ static int http_open(void **wire, struct bench_run *r, char *err, size_t errlen)
 	h->timer = INFINITY;
 	h->epoll = epoll_create1(EPOLL_CLOEXEC);
 	h->multi = curl_multi_init();
-	h->frame = bench_http_frame(r, err, errlen);
+	h->frame = make_frame(r, err, errlen);
 	if (h->epoll < 0 || !h->multi || !h->frame) {
 		if (h->frame)
 			snprintf(err, errlen, "no memory for connections");
@@ -438,7 +437,7 @@ static int http_send(void *wire, size_t i)
 	t->n_note = 0;
 	t->note[0] = 0;
 	t->sse.n = 0;
-	t->body = bench_http_body(h->r, h->frame, i);
+	t->body = make_body(h->r, h->frame, i);
 	snprintf(id, sizeof(id), "x-request-id: %.200s%zu", h->r->o->id_prefix, i);
 	t->headers = curl_slist_append(headers(h->r->o, true), id);
 	if (!t->body || !t->headers)

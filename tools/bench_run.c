@@ -170,7 +170,7 @@ int bench_run(struct bench_run *r, char *err, size_t errlen)
 	w->close(wire);
 	if (r->bar && isatty(STDERR_FILENO))
 		bar(r, bench_now(), true);
-	return *r->stop || r->n_done ? 0 : rc;
+	return *r->stop || r->n_done == r->load->n ? 0 : rc;
 }
 
 void bench_run_free(struct bench_run *r)

@@ -17,6 +17,7 @@
 #define THRESHOLD 2.0            /* per cent */
 #define ALPHA     0.05
 #define WIDE      1.25           /* an interval up to this ratio still says "same" */
+#define TOO_WIDE  10             /* and one beyond this says nothing */
 
 enum verdict { SAME, BETTER, WORSE, UNKNOWN };
 static const char *const verdict_word[] = { "same", "better", "worse", "cannot tell" };
@@ -309,7 +310,9 @@ static void print_row(const struct row *r)
 {
 	char interval[48] = "no interval";
 
-	if (!isnan(r->change.low))
+	if (r->change.high > TOO_WIDE)
+		snprintf(interval, sizeof(interval), "anything");
+	else if (!isnan(r->change.low))
 		snprintf(interval, sizeof(interval), "%+.1f to %+.1f %%", percent(r->change.low),
 		         percent(r->change.high));
 	printf("%-28s %12.2f %12.2f %+8.1f %%   %-20s %s\n", r->m->label, r->a.value, r->b.value,

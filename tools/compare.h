@@ -51,7 +51,7 @@ struct change compare_change(const struct estimate *a, const struct estimate *b,
 /* Throughput of two single, detailed runs. */
 struct change compare_windows(const struct result *a, const struct result *b, const struct measure *m,
                               double alpha);
-/* The same from runs that were made in turns, each against its neighbour; needs >= 2 pairs. */
+/* The same from runs that were made in turns, each against its neighbour. */
 struct change compare_paired(const struct result *a, const struct result *b, const struct measure *m,
                              double alpha);
 bool   compare_in_turns(const struct result *a, const struct result *b);

@@ -17,6 +17,7 @@
 #define WORK       50000000      /* values visited by all replicas together */
 #define WINDOWS    16            /* of a run, for throughput */
 #define BINS       1024          /* for quantiles of many gaps */
+#define PAIRS      3             /* below, runs are not compared in pairs */
 #define LEAST      1e-7          /* s: shorter gaps are one read of the socket */
 
 static double number(const json_t *j, const char *key)
@@ -389,7 +390,7 @@ static const char *date(const struct result *r, int i)
 
 bool compare_in_turns(const struct result *a, const struct result *b)
 {
-	if (a->n != b->n || a->n < 2)
+	if (a->n != b->n || a->n < PAIRS)
 		return false;
 	for (int i = 0; i < a->n; i++) {
 		const char *x = date(a, i), *y = date(b, i), *next = date(a, i + 1);
