@@ -207,21 +207,21 @@ void calibrate_layer(struct calibrate *c, int32_t l, const struct layer *w, floa
 	multiply(c, &p[M_K], w->k_bias, c->y, c->T, c->qkv + p[M_Q].n, c->qkv_width);
 	multiply(c, &p[M_V], w->v_bias, c->y, c->T, c->qkv + p[M_Q].n + p[M_K].n, c->qkv_width);
 	if (in)
-		see(&in[IN_QKV], c->y, c->T);
+		see(&in[IN_QKV], c->y, c->T / 2);
 	attention(c, l, w);
 	if (in)
-		see(&in[IN_O], c->a, c->T);
+		see(&in[IN_O], c->a, c->T / 2);
 	multiply(c, &p[M_O], w->o_bias, c->a, c->T, c->z, D);
 	c->k->add(x, c->z, (int32_t)((size_t)c->T * D));
 	calibrate_norm(c, w->norm2, x, c->y);
 	if (in)
-		see(&in[IN_MLP], c->y, c->T);
+		see(&in[IN_MLP], c->y, c->T / 2);
 	multiply(c, &p[M_GATE], NULL, c->y, c->T, c->gu, 2 * F);
 	multiply(c, &p[M_UP], NULL, c->y, c->T, c->gu + F, 2 * F);
 	for (size_t t = 0; t < (size_t)c->T; t++)
 		c->k->act_mul(m->act, c->gu + 2 * t * F, c->gu + (2 * t + 1) * F, m->F, c->act + t * F);
 	if (in)
-		see(&in[IN_DOWN], c->act, c->T);
+		see(&in[IN_DOWN], c->act, c->T / 2);
 	multiply(c, &p[M_DOWN], NULL, c->act, c->T, c->z, D);
 	c->k->add(x, c->z, (int32_t)((size_t)c->T * D));
 }

@@ -25,7 +25,8 @@ struct calibrate;
 int  calibrate_create(struct calibrate **out, const struct sr_model *m, int32_t T);
 void calibrate_destroy(struct calibrate *c);
 
-/* x [T][D] through layer l; what its matrices read is added to in[N_INPUTS], unless NULL. */
+/* x [T][D] through layer l; what its matrices read in the first half of the positions is added to
+ * in[N_INPUTS], unless NULL.  (By the second half the result is judged.) */
 void calibrate_layer(struct calibrate *c, int32_t l, const struct layer *w, float *x, struct moments *in);
 
 /* Logits of rows from .. T-2 for a part of the vocabulary, head [n][D], n <= 2 F, from id `first`: per row,

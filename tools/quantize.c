@@ -30,7 +30,7 @@
 #include "kernels/cpu/types.h"
 #include "tensors_out.h"
 
-#define TOKENS   1024              /* of the text: scales by all, what is lost by the second half */
+#define TOKENS   1024              /* of the text: scales by the first half, what is lost by the second */
 #define TEXT_MAX (1u << 20)
 
 enum { V_NORM1, V_NORM2, V_Q_BIAS, V_K_BIAS, V_V_BIAS, V_O_BIAS, V_Q_NORM, V_K_NORM, N_VECTORS };
@@ -434,8 +434,8 @@ static int begin_text(struct quantize *z)
 	if (rc)
 		return rc;
 	if (z->m->E % 16 || z->m->D % 32 || z->m->F % 32 || z->m->H * z->m->E % 32)
-		return fail(z, -ENOTSUP, "%s: --scale-search computes with heads of a multiple of 16 and widths of "
-		            "a multiple of 32", z->where.path);
+		return fail(z, -ENOTSUP, "%s: --scale-search computes with heads of a multiple of 16 and "
+		            "widths of a multiple of 32", z->where.path);
 	z->x = aligned_alloc(64, (size_t)z->T * D * 4 + 64 - (size_t)z->T * D * 4 % 64);
 	z->y = aligned_alloc(64, (size_t)z->T * D * 4 + 64 - (size_t)z->T * D * 4 % 64);
 	if (!z->x || !z->y || calibrate_create(&z->c, z->m, z->T) != 0)
