@@ -109,6 +109,10 @@ static int await_daemon(struct chat *c, FILE *log, char *err, size_t errlen)
 			fputc('.', stderr);
 		nanosleep(&pause, NULL);
 	}
+	if (interrupted) {
+		snprintf(err, errlen, "interrupted while the daemon started");
+		return -EINTR;
+	}
 	show_log(log);
 	snprintf(err, errlen, "the daemon was not ready within %d s", START_S);
 	return -ETIMEDOUT;
