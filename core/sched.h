@@ -15,11 +15,14 @@
  *	time    those past their deadline end, waiting or running
  *	then, if fewer than depth are in flight, fill the next:
  *	decode  one token each, oldest first; short of a block, preempt the youngest
- *	prompt  running ones, oldest first, in chunks: whole blocks but for the last chunk
+ *	prompt  running ones, oldest first, in chunks: whole blocks but for the last chunk; none
+ *	        for one whose next block another row of this batch computes: it takes it from
+ *	        the cache in the next
  *	admit   preempted ones first, then by priority, then tenants in turn (deficit round
- *	        robin; tokens are charged when planned, while another tenant waits), each
- *	        tenant's in order of arrival; only with blocks for all its tokens; nothing in
- *	        a step that preempted
+ *	        robin; tokens are charged when planned, while another waits), each tenant's
+ *	        clients likewise, each client's in order of arrival; only with blocks for all
+ *	        its tokens, without those kept for other tenants; nothing in a step that
+ *	        preempted
  *	finish  END for slots left without owner; kv's copies, demotion with what is left
  *	launch  if anything is in it; publish the prompt blocks it computes
  *

@@ -1,6 +1,6 @@
 /* sched_world.h - a scheduler on the null device, with a clock by hand, clients whose rings are
- * counted, and all events kept.  For test_sched.c,
- * test_sched_ends.c and test_limits.c.
+ * counted, and all events kept.  For test_sched.c, test_sched_ends.c, test_sched_share.c and
+ * test_limits.c.
  */
 #ifndef SCHED_WORLD_H
 #define SCHED_WORLD_H
