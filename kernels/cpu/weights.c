@@ -106,7 +106,8 @@ static int64_t add_vector(struct dev *d, struct weight *w, const struct sr_tenso
 	size_t bytes = ((size_t)t->k * sizeof(float) + 63) & ~(size_t)63;
 
 	if (b->k->form(t->type) < 0)
-		return fail(-ENOTSUP, err, errlen, "tensor %s: vectors of its type are not supported", t->name);
+		return fail(-ENOTSUP, err, errlen, "tensor %s: vectors of its type are not supported",
+			t->name);
 	if (!w) {
 		b->dev[0].arena_size += bytes;
 		return (int64_t)bytes;
@@ -171,8 +172,8 @@ static int64_t check_matrix(const struct kern *k, const struct sr_tensor *t, cha
 	const char *why = apart ? repack_refuses(t) : NULL;
 
 	if (k->form(repack_type(t->type)) < 0)
-		return fail(-ENOTSUP, err, errlen, "tensor %s: matrices of its type are not supported on "
-			"the CPU; F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are", t->name);
+		return fail(-ENOTSUP, err, errlen, "tensor %s: matrices of its type are not supported on the "
+			"CPU; F32, F16, BF16, Q8_0, Q4_0 to Q5_1, Q3_K to Q6_K, AWQ and GPTQ are", t->name);
 	if (t->n < 1 || t->k < 1 || t->k % 32 || (!apart && t->data.bytes % (uint64_t)t->n))
 		return fail(-ENOTSUP, err, errlen, "tensor %s is %d x %d: the inner size must be a multiple "
 			"of 32 on the CPU", t->name, t->n, t->k);
