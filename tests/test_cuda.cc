@@ -20,7 +20,7 @@ extern "C" {
 
 #define T_MAX 150
 
-/* ---- two back ends with one model ---------------------------------------------------------------------------- */
+/* ---- two back ends with one model ----------------------------------------------------- */
 
 struct pair {
 	struct drive cpu, gpu;
@@ -36,7 +36,8 @@ static struct sr_limits limits()
 	return l;
 }
 
-static void open_pair(struct pair *p, const struct sr_model *shape, int32_t type, unsigned flags, uint64_t seed)
+static void open_pair(struct pair *p, const struct sr_model *shape, int32_t type, unsigned flags,
+	uint64_t seed)
 {
 	struct sr_limits lim = limits();
 
@@ -93,7 +94,8 @@ static void slice_of(struct pair *p, int first, int T, bool singles)
 		if (singles) {
 			for (int t = 0; t < T; t++) {
 				drive_begin(d, t, NULL);
-				drive_range(d, t, 0, 20);  /* all read what slot 0 stored; each stores its own place */
+				drive_range(d, t, 0,
+					20);  /* all read what slot 0 stored; each stores its own place */
 				drive_row(d, t, first + t, ids + t, 1, 1, 1);
 			}
 		} else {
@@ -150,12 +152,13 @@ static void compare(struct pair *p, const char *verb, enum place at, int T, doub
 			size += (double)a[i] * a[i];
 		}
 		if (!(sqrt(diff) <= bound * sqrt(size)) || !(size > 0))
-			fail_msg("%s, row %d of %d%s: off by %g, may be %g", verb, t, T, emu_reversed ? ", reversed" : "",
+			fail_msg("%s, row %d of %d%s: off by %g, may be %g", verb, t, T,
+				emu_reversed ? ", reversed" : "",
 				sqrt(diff / size), bound);
 	}
 }
 
-/* ---- verb by verb ------------------------------------------------------------------------------------------------ */
+/* ---- verb by verb --------------------------------------------------------------------- */
 
 #define HALF 0.004 /* one rounding to bf16 */
 
@@ -250,7 +253,8 @@ static void results(struct pair *p, int T)
 static void test_verbs(void **)
 {
 	static const struct { int H, G, E, D, F; int pairs; } shapes[] = {
-		{ 4, 2, 16, 64, 96, 0 }, { 9, 3, 64, 96, 160, 1 }, { 8, 1, 128, 32, 32, 0 }, { 2, 2, 32, 64, 64, 1 },
+		{ 4, 2, 16, 64, 96, 0 }, { 9, 3, 64, 96, 160, 1 }, { 8, 1, 128, 32, 32, 0 }, { 2, 2, 32, 64,
+			64, 1 },
 		{ 4, 1, 96, 32, 64, 0 }, { 2, 1, 256, 32, 32, 0 },
 	};
 	static const int sizes[] = { 1, 5, 16, 17, 33, 65, 130 };
@@ -267,7 +271,8 @@ static void test_verbs(void **)
 		shape.rope[0].pairs = shapes[s].pairs;
 		shape.rope[0].dims = shape.E;
 		emu_reversed = s % 2;
-		open_pair(&p, &shape, SR_BF16, TINY_BIAS | TINY_QK_NORM | TINY_POST_NORM | TINY_UNTIED, 5 + s);
+		open_pair(&p, &shape, SR_BF16, TINY_BIAS | TINY_QK_NORM | TINY_POST_NORM | TINY_UNTIED,
+			5 + s);
 		for (int T : sizes) {
 			if (s > 1 && T != 5 && T != 65)
 				continue;
@@ -288,7 +293,7 @@ static void test_verbs(void **)
 	emu_reversed = false;
 }
 
-/* ---- sampling ---------------------------------------------------------------------------------------------------- */
+/* ---- sampling ------------------------------------------------------------------------- */
 
 #define DRAWS 24
 
@@ -346,10 +351,12 @@ static void same_draws(struct pair *p, const struct sampling_case *c, float cap,
 		const struct sr_result *a = &p->cpu.batch->result[i], *b = &p->gpu.batch->result[i];
 
 		if (a->id != b->id || a->rank != b->rank || !(fabsf(a->logprob - b->logprob) < 1e-4f))
-			fail_msg("%s, draw %d: %d %f rank %d, but %d %f rank %d", c->what, i, a->id, (double)a->logprob, a->rank,
+			fail_msg("%s, draw %d: %d %f rank %d, but %d %f rank %d", c->what, i, a->id,
+				(double)a->logprob, a->rank,
 				b->id, (double)b->logprob, b->rank);
 		for (int j = 0; j < p->cpu.batch->row[i].n_top; j++) {
-			assert_int_equal(p->cpu.batch->top[i * SR_TOP_MAX + j].id, p->gpu.batch->top[i * SR_TOP_MAX + j].id);
+			assert_int_equal(p->cpu.batch->top[i * SR_TOP_MAX + j].id,
+				p->gpu.batch->top[i * SR_TOP_MAX + j].id);
 			assert_float_equal(p->cpu.batch->top[i * SR_TOP_MAX + j].logprob,
 				p->gpu.batch->top[i * SR_TOP_MAX + j].logprob, 1e-4);
 		}
@@ -380,12 +387,18 @@ static void test_sampling(void **)
 		{ "all cuts", { 0, 3, 0.9f, 0.01f, 40, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
 		{ "penalties", { 0, 0, 1, 0, 0, 0.5f, 0.7f, 1.3f, 0 }, 0, 0, {}, true, false, 2 },
 		{ "penalties, random", { 0, 1.2f, 0.95f, 0, 0, 1, 0.7f, 1.3f, 0 }, 0, 0, {}, true, false, 0 },
-		{ "bias", { 0, 1, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_BIAS, 6, { 8, up, 42, down, 5000, up }, false, false, 0 },
-		{ "allowed", { 0, 3, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_ALLOW, 4, { 8, 150, 9999, 3 }, false, false, 0 },
-		{ "nothing allowed", { 0, 3, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_ALLOW, 1, { 9999 }, false, false, 0 },
-		{ "a bad word", { 0, 0, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_BAD, 6, { 3, 40, 41, 5, 1, 42 }, true, false, 0 },
-		{ "a length that lies", { 0, 0, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_BAD, 4, { 9, 40, 41, 5 }, true, false, 0 },
-		{ "stop ids too early", { 0, 0, 1, 0, 0, 0, 0, 1, 20 }, SR_LIST_STOP, 3, { 5, 42, 79 }, false, false, 0 },
+		{ "bias", { 0, 1, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_BIAS, 6, { 8, up, 42, down, 5000, up },
+			false, false, 0 },
+		{ "allowed", { 0, 3, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_ALLOW, 4, { 8, 150, 9999, 3 }, false,
+			false, 0 },
+		{ "nothing allowed", { 0, 3, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_ALLOW, 1, { 9999 }, false,
+			false, 0 },
+		{ "a bad word", { 0, 0, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_BAD, 6, { 3, 40, 41, 5, 1, 42 },
+			true, false, 0 },
+		{ "a length that lies", { 0, 0, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_BAD, 4, { 9, 40, 41, 5 },
+			true, false, 0 },
+		{ "stop ids too early", { 0, 0, 1, 0, 0, 0, 0, 1, 20 }, SR_LIST_STOP, 3, { 5, 42, 79 },
+			false, false, 0 },
 		{ "a mask", { 0, 1, 0.9f, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, true, 0 },
 	};
 	struct sr_model shape = tiny_shape();
@@ -438,7 +451,7 @@ static void test_broken_logits(void **)
 	close_pair(&p);
 }
 
-/* ---- whole batches ------------------------------------------------------------------------------------------------ */
+/* ---- whole batches -------------------------------------------------------------------- */
 
 struct answer { struct sr_result result[200]; struct sr_top top[200][SR_TOP_MAX]; int n; };
 
@@ -488,7 +501,8 @@ static int same_tokens(const struct answer *a, const struct answer *b, int i, co
 		double off = fabs((double)a->result[i].logprob - b->result[i].logprob);
 
 		if (!(off < 0.15))
-			fail_msg("%s, result %d: token %d at %f, but %d at %f", what, i, a->result[i].id, (double)a->result[i].logprob,
+			fail_msg("%s, result %d: token %d at %f, but %d at %f", what, i, a->result[i].id,
+				(double)a->result[i].logprob,
 				b->result[i].id, (double)b->result[i].logprob);
 		if (a->result[i].id != b->result[i].id)
 			break;
@@ -499,11 +513,13 @@ static int same_tokens(const struct answer *a, const struct answer *b, int i, co
 static void test_batches(void **)
 {
 	int same = 0;
-	static const struct { const char *what; int32_t type; unsigned flags; int window, act, rope; float cap; double bound; } cases[] = {
+	static const struct { const char *what; int32_t type; unsigned flags; int window, act,
+		rope; float cap; double bound; } cases[] = {
 		{ "bf16", SR_BF16, TINY_UNTIED, 0, SR_SILU, SR_ROPE_PLAIN, 0, 0.03 },
 		{ "bf16, qwen3", SR_BF16, TINY_QK_NORM, 0, SR_SILU, SR_ROPE_LLAMA3, 0, 0.06 },
 		{ "f16, qwen2", SR_F16, TINY_BIAS, 0, SR_SILU, SR_ROPE_YARN, 0, 0.06 },
-		{ "f32, gemma", SR_F32, TINY_QK_NORM | TINY_POST_NORM, 20, SR_GELU_TANH, SR_ROPE_LINEAR, 5, 0.06 },
+		{ "f32, gemma", SR_F32, TINY_QK_NORM | TINY_POST_NORM, 20, SR_GELU_TANH, SR_ROPE_LINEAR, 5,
+			0.06 },
 		{ "one of each", SR_Q8_0, TINY_MIXED | TINY_UNTIED, 0, SR_SILU, SR_ROPE_PLAIN, 0, 0.06 },
 	};
 
@@ -544,7 +560,7 @@ static void test_batches(void **)
 	assert_true(same > 5 * 26 * 2 / 3);
 }
 
-/* ---- the door ------------------------------------------------------------------------------------------------------- */
+/* ---- the door ------------------------------------------------------------------------- */
 
 static int wait_for(struct sr_backend *b, int i)
 {
@@ -558,7 +574,8 @@ static int wait_for(struct sr_backend *b, int i)
 static void fill_step(struct sr_batch *b, int slot, int first, int32_t token)
 {
 	clear(b);
-	b->row[b->n_rows++] = (struct sr_row){ slot, first, 1, token == SR_LAST ? SR_LAST : 0, 0, 0, -1, 1, 0, 0 };
+	b->row[b->n_rows++] = (struct sr_row){ slot, first, 1, token == SR_LAST ? SR_LAST : 0, 0, 0, -1, 1,
+		0, 0 };
 	if (token != SR_LAST)
 		b->token[b->n_ids++] = token;
 	b->n_tokens = b->n_results = 1;

@@ -30,7 +30,8 @@ static cudaError_t cudaMallocManaged(void **p, size_t)
 #endif
 
 /* Runs a kernel; what it found, or NULL. */
-template <class... A> static const char *launched(unsigned blocks, unsigned threads, size_t shared, void (*k)(A...), A... a)
+template <class... A> static const char *launched(unsigned blocks, unsigned threads, size_t shared,
+	void (*k)(A...), A... a)
 {
 #ifdef CUDA_EMULATED
 	emu::run(blocks, threads, shared, [=] { k(a...); });
@@ -61,7 +62,7 @@ template <class T> static T *both(size_t n)
 	return (T *)both_bytes(n * sizeof(T));
 }
 
-/* ---- instructions --------------------------------------------------------------------------------------------- */
+/* ---- instructions --------------------------------------------------------------------- */
 
 static __global__ void exchange_kernel(int *out)
 {
@@ -138,7 +139,8 @@ static void test_mma(void **)
 				float want = 0;
 
 				for (int k = 0; k < 16; k++)
-					want += f32_of(a[m * 16 + k]) * f32_of(t ? b[k * 16 + n] : b[n * 16 + k]);
+					want += f32_of(a[m * 16 + k]) * f32_of(t
+						? b[k * 16 + n] : b[n * 16 + k]);
 				assert_float_equal(c[m * 8 + n], want, 0);
 			}
 		}
@@ -148,7 +150,8 @@ static void test_mma(void **)
 static void test_bf16(void **)
 {
 	static const struct { float f; unsigned bits; } cases[] = {
-		{ 1, 0x3f80 }, { 1.00390625f, 0x3f80 }, { 1.01171875f, 0x3f82 }, { -2.5f, 0xc020 }, { 3.4e38f, 0x7f80 },
+		{ 1, 0x3f80 }, { 1.00390625f, 0x3f80 }, { 1.01171875f, 0x3f82 }, { -2.5f, 0xc020 },
+			{ 3.4e38f, 0x7f80 },
 		{ INFINITY, 0x7f80 }, { 1e-40f, 0x0001 },
 	};
 
@@ -158,7 +161,7 @@ static void test_bf16(void **)
 	assert_int_equal(bf16_pair(1, -2.5f), 0xc0203f80);
 }
 
-/* ---- mistakes ----------------------------------------------------------------------------------------------------- */
+/* ---- mistakes ------------------------------------------------------------------------- */
 
 /* Sums over a block by shared memory, with a barrier left out: 1 before reading, 2 before the next round. */
 static __global__ void sum_kernel(float *out, int without)
@@ -280,7 +283,7 @@ static void test_faults(void **)
 	assert_null(launched(1, 64, 64, diverge_kernel, 7));
 }
 
-/* ---- the runtime --------------------------------------------------------------------------------------------------- */
+/* ---- the runtime ---------------------------------------------------------------------- */
 
 static __global__ void add_kernel(int *p) { *p += (int)(threadIdx.x == 0); }
 

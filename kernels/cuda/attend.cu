@@ -40,8 +40,8 @@ void angles(struct dev *d, int T)
 		const struct sr_rope *r = &d->m->rope[i];
 
 		if (d->angle[i] && !d->lost)
-			cuda_ok(d, start(angles_kernel, T, 32, 0, d->stream, d->token, d->freq[i], r->dims / 2,
-				r->kind == SR_ROPE_YARN ? r->magnitude : 1.0f, d->angle[i]), "angles");
+			cuda_ok(d, start(angles_kernel, T, 32, 0, d->stream, d->token, d->freq[i],
+				r->dims / 2, r->kind == SR_ROPE_YARN ? r->magnitude : 1.0f, d->angle[i]), "angles");
 	}
 }
 
@@ -63,7 +63,8 @@ struct rope_args {
 };
 
 /* head[E], of one warp, normed and rotated into to[E]. */
-static __device__ void rope_head(const struct rope_args &a, const float2 *angle, const float *norm, float *head, bf16 *to)
+static __device__ void rope_head(const struct rope_args &a, const float2 *angle, const float *norm,
+	float *head, bf16 *to)
 {
 	int lane = (int)threadIdx.x % 32, half = a.dims / 2;
 
@@ -111,8 +112,8 @@ static __global__ void rope_store_kernel(struct rope_args a)
 		}
 		if (key || value) {
 			int g = (h - a.H) % a.G;
-			bf16 *to = a.kv + kv_at(a.kv_half, a.L, a.G, block, a.l, g) + (value ? a.kv_half : 0) +
-				(size_t)(k.position % BLOCK * a.E);
+			bf16 *to = a.kv + kv_at(a.kv_half, a.L, a.G, block, a.l, g) +
+				(value ? a.kv_half : 0) + (size_t)(k.position % BLOCK * a.E);
 
 			for (int i = lane; i < a.E; i += 32)
 				to[i] = x[i];
@@ -144,11 +145,12 @@ void rope_store(struct dev *d, int l, const struct sr_rope *rope, const struct w
 	a.L = m->L;
 	a.l = l;
 	if (!d->lost)
-		cuda_ok(d, start(rope_store_kernel, T, 32 * ROPE_WARPS, ROPE_WARPS * (size_t)m->E * sizeof(float),
+		cuda_ok(d, start(rope_store_kernel, T, 32 * ROPE_WARPS,
+			ROPE_WARPS * (size_t)m->E * sizeof(float),
 			d->stream, a), "rope_store");
 }
 
-/* ---- attention: what a warp does -------------------------------------------------------------------------- */
+/* ---- attention: what a warp does ------------------------------------------------------ */
 
 struct attend_args {
 	const bf16 *qkv;
@@ -182,7 +184,8 @@ template <int E> static __device__ void begin_row(struct rows16<E> &w, int h, co
 	bool there = r < n_rows;
 	int32_t token = t0 + (there ? r / a.heads : 0);
 	int32_t at = a.token[token].position;
-	const bf16 *q = a.qkv + (size_t)token * (size_t)((a.H + 2 * a.G) * E) + (size_t)((g * a.heads + r % a.heads) * E);
+	const bf16 *q = a.qkv + (size_t)token * (size_t)((a.H + 2 * a.G) * E) +
+		(size_t)((g * a.heads + r % a.heads) * E);
 
 	w.most[h] = NONE;
 	w.sum[h] = 0;
@@ -204,6 +207,7 @@ template <int E, int N> static __device__ void flash(struct rows16<E> &w, const 
 {
 	const int PITCH = E + 8;
 	int lane = (int)threadIdx.x % 32;
+	const bf16 *key_row = key + (lane / 16 * 8 + lane % 8) * PITCH + lane / 8 % 2 * 8;
 	float s[2 * N][4] = {};
 
 #pragma unroll
@@ -212,7 +216,7 @@ template <int E, int N> static __device__ void flash(struct rows16<E> &w, const 
 		for (int b = 0; b < N; b++) {
 			uint32_t f[4];
 
-			ldmatrix_x4(f, key + (16 * b + lane / 16 * 8 + lane % 8) * PITCH + 16 * k + lane / 8 % 2 * 8);
+			ldmatrix_x4(f, key_row + 16 * b * PITCH + 16 * k);
 			mma_bf16(s[2 * b], w.q[k], f[0], f[1]);
 			mma_bf16(s[2 * b + 1], w.q[k], f[2], f[3]);
 		}
@@ -256,7 +260,8 @@ template <int E, int N> static __device__ void flash(struct rows16<E> &w, const 
 #pragma unroll
 	for (int b = 0; b < N; b++) {
 		uint32_t p[4] = { bf16_pair(s[2 * b][0], s[2 * b][1]), bf16_pair(s[2 * b][2], s[2 * b][3]),
-			bf16_pair(s[2 * b + 1][0], s[2 * b + 1][1]), bf16_pair(s[2 * b + 1][2], s[2 * b + 1][3]) };
+			bf16_pair(s[2 * b + 1][0], s[2 * b + 1][1]),
+			bf16_pair(s[2 * b + 1][2], s[2 * b + 1][3]) };
 
 #pragma unroll
 		for (int n = 0; n < E / 16; n++) {
@@ -291,13 +296,14 @@ template <int E> static __device__ void load_kv(bf16 *key, bf16 *value, const st
 		const bf16 *from = a.kv;
 
 		if (there)
-			from += kv_at(a.kv_half, a.L, a.G, table[j / BLOCK], a.l, g) + (size_t)(j % BLOCK * E + c);
+			from += kv_at(a.kv_half, a.L, a.G, table[j / BLOCK], a.l, g) +
+				(size_t)(j % BLOCK * E + c);
 		cp_async_16(key + r * PITCH + c, from, there);
 		cp_async_16(value + r * PITCH + c, there ? from + a.kv_half : from, there);
 	}
 }
 
-/* ---- single tokens ------------------------------------------------------------------------------------------- */
+/* ---- single tokens -------------------------------------------------------------------- */
 
 template <int E> struct one_shape {
 	static const int WARPS = E <= 128 ? 4 : 2, STAGES = E <= 64 ? 4 : 2, PITCH = E + 8;
@@ -356,7 +362,8 @@ template <int E> static __device__ void join(struct rows16<E> &w, float *shared,
 }
 
 /* grid: works, KV heads.  Warp w takes blocks of 16 positions w, w + WARPS, .. */
-template <int E> static __global__ void __launch_bounds__(32 * one_shape<E>::WARPS) attend_one(struct attend_args a)
+template <int E> static __global__ void __launch_bounds__(32 * one_shape<E>::WARPS)
+attend_one(struct attend_args a)
 {
 	typedef one_shape<E> S;
 	SHARED(shared);
@@ -382,7 +389,8 @@ template <int E> static __global__ void __launch_bounds__(32 * one_shape<E>::WAR
 		bf16 *to = ring + i * S::STAGE;
 
 		if (i < steps)
-			load_kv<E>(to, to + 16 * S::PITCH, a, table, g, j0 + i * 16 * S::WARPS, k.to, 16, lane, 32);
+			load_kv<E>(to, to + 16 * S::PITCH, a, table, g, j0 + i * 16 * S::WARPS, k.to, 16,
+				lane, 32);
 		cp_async_commit();
 	}
 	for (int32_t i = 0; i < steps; i++) {
@@ -394,7 +402,8 @@ template <int E> static __global__ void __launch_bounds__(32 * one_shape<E>::WAR
 		if (ahead < steps) {
 			bf16 *to = ring + ahead % S::STAGES * S::STAGE;
 
-			load_kv<E>(to, to + 16 * S::PITCH, a, table, g, j0 + ahead * 16 * S::WARPS, k.to, 16, lane, 32);
+			load_kv<E>(to, to + 16 * S::PITCH, a, table, g, j0 + ahead * 16 * S::WARPS, k.to,
+				16, lane, 32);
 		}
 		cp_async_commit();
 		flash<E, 1>(w, at, at + 16 * S::PITCH, j0 + i * 16 * S::WARPS, a.scale, a.cap);
@@ -405,7 +414,8 @@ template <int E> static __global__ void __launch_bounds__(32 * one_shape<E>::WAR
 }
 
 /* grid: merges, query heads */
-static __global__ void merge_kernel(const struct merge *merge, const float *part, int32_t H, int32_t E, bf16 *out)
+static __global__ void merge_kernel(const struct merge *merge, const float *part, int32_t H, int32_t E,
+	bf16 *out)
 {
 	struct merge k = merge[blockIdx.x];
 	int head = (int)blockIdx.y;
@@ -429,7 +439,7 @@ static __global__ void merge_kernel(const struct merge *merge, const float *part
 	}
 }
 
-/* ---- runs ------------------------------------------------------------------------------------------------------ */
+/* ---- runs ----------------------------------------------------------------------------- */
 
 template <int E> struct run_shape {
 	static const int TOKENS = E <= 128 ? 64 : 32, PITCH = E + 8, STAGES = 2;
@@ -437,18 +447,21 @@ template <int E> struct run_shape {
 	static const size_t SHARED_BYTES = STAGES * STAGE * sizeof(bf16);
 };
 
-template <int E> static __device__ void put_rows(struct rows16<E> &w, const struct attend_args &a, int32_t t0, int32_t r0, int g)
+template <int E> static __device__ void put_rows(struct rows16<E> &w, const struct attend_args &a,
+	int32_t t0, int32_t r0, int g)
 {
 	int lane = (int)threadIdx.x % 32;
 
 	for (int h = 0; h < 2; h++) {
 		int32_t r = r0 + lane / 4 + 8 * h;
-		bf16 *to = a.out + (size_t)(t0 + r / a.heads) * (size_t)(a.H * E) + (size_t)((g * a.heads + r % a.heads) * E);
+		bf16 *to = a.out + (size_t)(t0 + r / a.heads) * (size_t)(a.H * E) +
+			(size_t)((g * a.heads + r % a.heads) * E);
 
 		if (w.high[h] < 0)
 			continue;
 		for (int n = 0; n < E / 8; n++)
-			*(uint32_t *)(to + 8 * n + lane % 4 * 2) = bf16_pair(w.o[n][2 * h] / w.sum[h], w.o[n][2 * h + 1] / w.sum[h]);
+			*(uint32_t *)(to + 8 * n + lane % 4 * 2) =
+				bf16_pair(w.o[n][2 * h] / w.sum[h], w.o[n][2 * h + 1] / w.sum[h]);
 	}
 }
 
@@ -472,7 +485,8 @@ template <int E> static __global__ void __launch_bounds__(32 * RUN_WARPS) attend
 		from = (first.position - a.window + 1) / S::TOKENS * S::TOKENS;
 	steps = (to - from + S::TOKENS - 1) / S::TOKENS;
 	warp_last = r0 < n_rows ? first.position + (r0 + 15) / a.heads : -1; /* or beyond: masked */
-	load_kv<E>(ring, ring + S::TOKENS * S::PITCH, a, table, g, from, to, S::TOKENS, (int)threadIdx.x, 32 * RUN_WARPS);
+	load_kv<E>(ring, ring + S::TOKENS * S::PITCH, a, table, g, from, to, S::TOKENS, (int)threadIdx.x,
+		32 * RUN_WARPS);
 	cp_async_commit();
 	for (int32_t i = 0; i < steps; i++) {
 		const bf16 *at = ring + i % 2 * S::STAGE;
@@ -482,8 +496,8 @@ template <int E> static __global__ void __launch_bounds__(32 * RUN_WARPS) attend
 		cp_async_wait<0>();
 		__syncthreads(); /* tile i is there for all, and tile i - 1 is read by all */
 		if (i + 1 < steps)
-			load_kv<E>(next, next + S::TOKENS * S::PITCH, a, table, g, j0 + S::TOKENS, to, S::TOKENS,
-				(int)threadIdx.x, 32 * RUN_WARPS);
+			load_kv<E>(next, next + S::TOKENS * S::PITCH, a, table, g, j0 + S::TOKENS, to,
+				S::TOKENS, (int)threadIdx.x, 32 * RUN_WARPS);
 		cp_async_commit();
 		if (j0 <= warp_last)
 			flash<E, S::TOKENS / 16>(w, at, at + S::TOKENS * S::PITCH, j0, a.scale, a.cap);
@@ -492,7 +506,7 @@ template <int E> static __global__ void __launch_bounds__(32 * RUN_WARPS) attend
 	put_rows<E>(w, a, k.t, r0, g);
 }
 
-/* ---- the verb ---------------------------------------------------------------------------------------------------- */
+/* ---- the verb ------------------------------------------------------------------------- */
 
 #define EACH_WIDTH(DO) DO(16) DO(32) DO(64) DO(96) DO(128) DO(256)
 
@@ -507,7 +521,7 @@ bool attend_width(int32_t E)
 bool attend_prepare(struct dev *d)
 {
 #define ALLOW(W) if (d->m->E == W) \
-	return cuda_ok(d, allow_shared(attend_one<W>, one_shape<W>::SHARED_BYTES), "attend, single tokens") && \
+	return cuda_ok(d, allow_shared(attend_one<W>, one_shape<W>::SHARED_BYTES), "attend, single") && \
 	       cuda_ok(d, allow_shared(attend_run<W>, run_shape<W>::SHARED_BYTES), "attend, runs");
 	EACH_WIDTH(ALLOW)
 #undef ALLOW
@@ -519,10 +533,12 @@ template <int E> static void attend_as(struct dev *d, const struct attend_args &
 	const struct step *s = d->step;
 
 	if (s->n_works && !d->lost)
-		cuda_ok(d, start(attend_one<E>, dim3((unsigned)s->n_works, (unsigned)a.G), 32 * one_shape<E>::WARPS,
+		cuda_ok(d, start(attend_one<E>, dim3((unsigned)s->n_works, (unsigned)a.G),
+			32 * one_shape<E>::WARPS,
 			one_shape<E>::SHARED_BYTES, d->stream, a), "attend, single tokens");
 	if (s->n_merges && !d->lost)
-		cuda_ok(d, start(merge_kernel, dim3((unsigned)s->n_merges, (unsigned)a.H), E < 128 ? 32 : 128, 0, d->stream,
+		cuda_ok(d, start(merge_kernel, dim3((unsigned)s->n_merges, (unsigned)a.H),
+			E < 128 ? 32 : 128, 0, d->stream,
 			d->merge_list, (const float *)a.part, a.H, (int32_t)E, a.out), "attend, merge");
 	if (s->n_runs && !d->lost)
 		cuda_ok(d, start(attend_run<E>, dim3((unsigned)s->n_runs, (unsigned)a.G), 32 * RUN_WARPS,

@@ -57,7 +57,8 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static int refuse(int code, char *err, size_t errlen, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static int refuse(int code, char *err, size_t errlen, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
 static int refuse(int code, char *err, size_t errlen, const char *fmt, ...)
 {
 	va_list ap;
@@ -73,12 +74,13 @@ bool cuda_ok(struct dev *d, cudaError_t e, const char *what)
 	if (e != cudaSuccess && !d->lost) {
 		d->lost = true;
 		d->why_code = e;
-		snprintf(d->why, sizeof(d->why), "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
+		snprintf(d->why, sizeof(d->why), "%s: %s (%s)", what, cudaGetErrorString(e),
+			cudaGetErrorName(e));
 	}
 	return !d->lost;
 }
 
-/* ---- memory, laid out ---------------------------------------------------------------------------------------- */
+/* ---- memory, laid out ----------------------------------------------------------------- */
 
 /* Cuts pieces off a region; with base NULL it only counts. */
 struct cutter { unsigned char *base; size_t at; };
@@ -101,7 +103,8 @@ static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 	const struct sr_model *m = &b->m;
 	struct dev *d = &b->d;
 	struct cutter c = { base, 0 };
-	const int32_t width[] = { m->D, m->D, m->D, (m->H + 2 * m->G) * m->E, m->H * m->E, 2 * m->F, m->F, m->V };
+	const int32_t width[] = { m->D, m->D, m->D, (m->H + 2 * m->G) * m->E, m->H * m->E, 2 * m->F, m->F,
+		m->V };
 	size_t T = (size_t)b->lim.tokens, R = logit_rows(b), V = (size_t)m->V, rows = T > R ? T : R;
 
 	for (int p = P_X; p <= P_LOGITS; p++) {
@@ -115,7 +118,8 @@ static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 		d->freq[i] = (float *)cut(&c, pairs, sizeof(float));
 		d->angle[i] = (float2 *)cut(&c, T * pairs, sizeof(float2));
 	}
-	d->part = (float *)cut(&c, (size_t)step_parts(d, &b->lim) * (size_t)m->H, (size_t)(m->E + 2) * sizeof(float));
+	d->part = (float *)cut(&c, (size_t)step_parts(d, &b->lim) * (size_t)m->H,
+		(size_t)(m->E + 2) * sizeof(float));
 	d->work = (float *)cut(&c, R * V, sizeof(float));
 	d->count = (uint32_t *)cut(&c, R * V, sizeof(uint32_t));
 	b->lists = cut(&c, step_bytes(d, &b->lim), 1);
@@ -166,7 +170,7 @@ static size_t lay_pinned(struct sr_backend *b, unsigned char *base)
 	return c.at;
 }
 
-/* ---- plan -------------------------------------------------------------------------------------------------------- */
+/* ---- plan ----------------------------------------------------------------------------- */
 
 static int find_device(struct dev *d, char *err, size_t errlen)
 {
@@ -174,15 +178,18 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 	cudaError_t e = cudaGetDeviceCount(&n);
 
 	if (e != cudaSuccess || n < 1)
-		return refuse(-ENODEV, err, errlen, "no GPU can be used: %s; is the driver loaded and new enough? "
-			"--device cpu goes on without one", e == cudaSuccess ? "there is none" : cudaGetErrorString(e));
+		return refuse(-ENODEV, err, errlen,
+			"no GPU can be used: %s; is the driver loaded and new enough? "
+			"--device cpu goes on without one",
+			e == cudaSuccess ? "there is none" : cudaGetErrorString(e));
 	if (!cuda_ok(d, cudaSetDevice(0), "use GPU 0") ||
 	    !cuda_ok(d, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "ask GPU 0") ||
 	    !cuda_ok(d, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0), "ask GPU 0") ||
 	    !cuda_ok(d, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0), "ask GPU 0"))
 		return refuse(-ENODEV, err, errlen, "GPU 0 cannot be used: %s", d->why);
 	if (major < 8)
-		return refuse(-ENOTSUP, err, errlen, "GPU 0 has compute capability %d.%d; 8.0 (Ampere) or later is needed",
+		return refuse(-ENOTSUP, err, errlen,
+			"GPU 0 has compute capability %d.%d; 8.0 (Ampere) or later is needed",
 			major, minor);
 	d->processors = processors;
 	return 0;
@@ -191,24 +198,32 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 static int check_shape(const struct sr_model *m, const struct sr_limits *lim, char *err, size_t errlen)
 {
 	if (lim->world > 1)
-		return refuse(-ENOTSUP, err, errlen, "the CUDA back end works alone yet, not as one of %d", lim->world);
+		return refuse(-ENOTSUP, err, errlen, "the CUDA back end works alone yet, not as one of %d",
+			lim->world);
 	if (m->L < 1 || m->G < 1 || m->H < 1 || m->H % m->G || m->H / m->G > 16 || !attend_width(m->E))
-		return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d: the width must be 16, 32, 64, "
+		return refuse(-ENOTSUP, err, errlen,
+			"%d query heads, %d KV heads of width %d: the width must be 16, 32, 64, "
 			"96, 128 or 256, and 1 to 16 query heads share a KV head", m->H, m->G, m->E);
 	if (m->D % 8 || m->F % 8)
-		return refuse(-ENOTSUP, err, errlen, "width %d, feed-forward %d: both must be multiples of 8", m->D, m->F);
+		return refuse(-ENOTSUP, err, errlen,
+			"width %d, feed-forward %d: both must be multiples of 8", m->D, m->F);
 	if (lim->block_tokens != BLOCK)
-		return refuse(-ENOTSUP, err, errlen, "--block-size %d: the CUDA back end has blocks of %d tokens",
+		return refuse(-ENOTSUP, err, errlen,
+			"--block-size %d: the CUDA back end has blocks of %d tokens",
 			lim->block_tokens, BLOCK);
 	if (lim->kv_type != SR_KV_BF16)
-		return refuse(-ENOTSUP, err, errlen, "--kv-cache-dtype: this type is not supported by the CUDA back end yet; "
+		return refuse(-ENOTSUP, err, errlen,
+			"--kv-cache-dtype: this type is not supported by the CUDA back end yet; "
 			"auto (bfloat16) is");
 	return 0;
 }
 
+static void alone(struct dev *, enum place, int)
+{
+}
+
 static const struct ops cuda_ops = {
-	weight_add, embed, add_norm, matmul, [](struct dev *, enum place, int) {}, rope_store, attend, act_mul,
-	pick_norm, sample, put, get,
+	weight_add, embed, add_norm, matmul, alone, rope_store, attend, act_mul, pick_norm, sample, put, get,
 };
 
 /* All that can be known before memory is taken: the bytes of weights, or -errno. */
@@ -232,7 +247,8 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	return net_load(&cuda_ops, &b->d, NULL, m, NULL, err, errlen);
 }
 
-static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out, char *err, size_t errlen)
+static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out, char *err,
+	size_t errlen)
 {
 	struct sr_backend *b = (struct sr_backend *)malloc(sizeof(*b));
 	size_t avail, total;
@@ -257,7 +273,7 @@ static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr
 	return weights < 0 ? (int)weights : 0;
 }
 
-/* ---- open and close ------------------------------------------------------------------------------------------------ */
+/* ---- open and close ------------------------------------------------------------------- */
 
 static bool device_memory(struct dev *d, unsigned char **p, size_t bytes, const char *what)
 {
@@ -274,9 +290,12 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	    !device_memory(d, &b->weights, weights, "memory for weights") ||
 	    !device_memory(d, &b->scratch, scratch, "memory for activations") ||
 	    !device_memory(d, &b->slots, slots, "memory for slots") ||
-	    !device_memory(d, &b->kv, ((size_t)b->lim.n_blocks + 1) * b->kv_block, "memory for the KV cache") ||
-	    !cuda_ok(d, cudaHostAlloc((void **)&b->pinned, pinned, cudaHostAllocDefault), "pinned memory for batches") ||
-	    (host && !cuda_ok(d, cudaHostAlloc((void **)&b->host_kv, host, cudaHostAllocDefault), "pinned memory for the host tier")))
+	    !device_memory(d, &b->kv, ((size_t)b->lim.n_blocks + 1) * b->kv_block,
+		"memory for the KV cache") ||
+	    !cuda_ok(d, cudaHostAlloc((void **)&b->pinned, pinned, cudaHostAllocDefault),
+		"pinned memory for batches") ||
+	    (host && !cuda_ok(d, cudaHostAlloc((void **)&b->host_kv, host, cudaHostAllocDefault),
+		"pinned memory for the host tier")))
 		return false;
 	memset(b->pinned, 0, pinned);
 	lay_scratch(b, b->scratch);
@@ -286,7 +305,8 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	d->arena_end = d->arena + weights;
 	d->kv = (bf16 *)b->kv;
 	return cuda_ok(d, cudaMemsetAsync(b->slots, 0, slots, d->stream), "clear the slots") &&
-	       cuda_ok(d, cudaMemsetAsync(d->count, 0, logit_rows(b) * (size_t)b->m.V * sizeof(uint32_t), d->stream), "clear counts") &&
+	       cuda_ok(d, cudaMemsetAsync(d->count, 0, logit_rows(b) * (size_t)b->m.V * sizeof(uint32_t),
+			d->stream), "clear counts") &&
 	       matmul_prepare(d) && attend_prepare(d);
 }
 
@@ -302,7 +322,8 @@ static bool send_frequencies(struct sr_backend *b)
 		if (!f)
 			return cuda_ok(&b->d, cudaErrorMemoryAllocation, "rope frequencies");
 		sr_rope_freq(&b->m.rope[i], f);
-		ok = cuda_ok(&b->d, cudaMemcpyAsync(b->d.freq[i], f, n * sizeof(*f), cudaMemcpyHostToDevice, b->d.stream), "rope frequencies") &&
+		ok = cuda_ok(&b->d, cudaMemcpyAsync(b->d.freq[i], f, n * sizeof(*f), cudaMemcpyHostToDevice,
+			b->d.stream), "rope frequencies") &&
 			cuda_ok(&b->d, cudaStreamSynchronize(b->d.stream), "rope frequencies");
 		free(f);
 		if (!ok)
@@ -364,11 +385,13 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 	b->m.layer = (struct sr_layer *)malloc((size_t)m->L * sizeof(*m->layer));
 	b->d.tail = (struct tail *)calloc((size_t)lim->slots + 1, sizeof(*b->d.tail));
 	if (!b->m.layer || !b->d.tail)
-		e = refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers and %d slots", m->L, lim->slots);
+		e = refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers and %d slots", m->L,
+			lim->slots);
 	if (!e) {
 		memcpy(b->m.layer, m->layer, (size_t)m->L * sizeof(*m->layer));
 		if (!take_memory(b, (size_t)weights) || !send_frequencies(b))
-			e = refuse(b->d.why_code == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, err, errlen, "GPU 0: %s", b->d.why);
+			e = refuse(b->d.why_code == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, err, errlen,
+				"GPU 0: %s", b->d.why);
 	}
 	if (!e)
 		e = load_weights(b, src, err, errlen);
@@ -380,7 +403,7 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 	return 0;
 }
 
-/* ---- a batch ------------------------------------------------------------------------------------------------------- */
+/* ---- a batch -------------------------------------------------------------------------- */
 
 static __global__ void finish_kernel(volatile uint32_t *done, uint32_t turn)
 {
@@ -398,8 +421,9 @@ static void copy_blocks(struct sr_backend *b, const struct sr_batch *a)
 			unsigned char *host = b->host_kv + (size_t)c->host * b->kv_block;
 
 			if (c->out == out)
-				cuda_ok(&b->d, out ? cudaMemcpyAsync(host, dev, b->kv_block, cudaMemcpyDeviceToHost, b->d.stream)
-				                   : cudaMemcpyAsync(dev, host, b->kv_block, cudaMemcpyHostToDevice, b->d.stream), "copy a block");
+				cuda_ok(&b->d, cudaMemcpyAsync(out ? host : dev, out ? dev : host,
+					b->kv_block, out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, b->d.stream),
+					"copy a block");
 		}
 	}
 }
@@ -432,11 +456,13 @@ static int launch(struct sr_backend *b, int32_t i)
 	step_fill(d->step, d->batch, d);
 	copy_blocks(b, d->batch);
 	if (d->step->used && !d->lost)
-		cuda_ok(d, cudaMemcpyAsync(b->lists, d->step->bytes, d->step->used, cudaMemcpyHostToDevice, d->stream), "copy the lists");
+		cuda_ok(d, cudaMemcpyAsync(b->lists, d->step->bytes, d->step->used, cudaMemcpyHostToDevice,
+			d->stream), "copy the lists");
 	step_commands(d, b->lists);
 	if (d->step->n_tokens && !d->lost) {
 		angles(d, d->step->n_tokens);
-		forward(&cuda_ops, d, &b->net, d->step->n_tokens, d->step->n_picks, (int)logit_rows(b), NULL, NULL);
+		forward(&cuda_ops, d, &b->net, d->step->n_tokens, d->step->n_picks, (int)logit_rows(b),
+			NULL, NULL);
 	}
 	if (!d->lost)
 		cuda_ok(d, start(finish_kernel, 1, 32, 0, d->stream, f->done, f->turn), "finish");
@@ -467,7 +493,7 @@ static int poll_batch(struct sr_backend *b, int32_t i)
 	return b->d.lost ? lost(b) : 0;
 }
 
-/* ---- tests: a place to and from the host --------------------------------------------------------------------------- */
+/* ---- tests: a place to and from the host ---------------------------------------------- */
 
 void put(struct dev *d, enum place p, const float *from, int T)
 {
@@ -476,7 +502,8 @@ void put(struct dev *d, enum place p, const float *from, int T)
 
 	for (size_t i = 0; i < n; i++)
 		half[i] = bf16_of(from[i]);
-	cuda_ok(d, cudaMemcpyAsync(d->place[p], is_f32(p) ? (const void *)from : half, n * (is_f32(p) ? 4 : 2),
+	cuda_ok(d, cudaMemcpyAsync(d->place[p], is_f32(p) ? (const void *)from : half,
+		n * (is_f32(p) ? 4 : 2),
 		cudaMemcpyHostToDevice, d->stream), "put");
 	cuda_ok(d, cudaStreamSynchronize(d->stream), "put");
 	free(half);
@@ -495,13 +522,15 @@ void get(struct dev *d, enum place p, float *to, int T)
 	free(half);
 }
 
-/* ---- the door -------------------------------------------------------------------------------------------------------- */
+/* ---- the door ------------------------------------------------------------------------- */
 
 static const struct sr_backend_ops ops = {
-	SR_BACKEND_VERSION, DEPTH, "cuda", plan, open_backend, close_backend, batch, launch, poll_batch, NULL, NULL,
+	SR_BACKEND_VERSION, DEPTH, "cuda", plan, open_backend, close_backend, batch, launch, poll_batch,
+	NULL, NULL, /* it works by itself, and core polls */
 };
 
-extern "C" __attribute__((visibility("default"))) const struct sr_backend_ops *sr_backend_get(uint32_t version)
+extern "C" __attribute__((visibility("default")))
+const struct sr_backend_ops *sr_backend_get(uint32_t version)
 {
 	return version == SR_BACKEND_VERSION ? &ops : NULL;
 }

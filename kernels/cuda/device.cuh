@@ -84,6 +84,21 @@ struct slots {
 	int32_t   table_cap, history_cap, word_cap;
 };
 
+static inline __host__ __device__ int32_t *table_of(const struct slots *s, int32_t slot)
+{
+	return s->table + (size_t)slot * (size_t)s->table_cap;
+}
+
+static inline __host__ __device__ int32_t *history_of(const struct slots *s, int32_t slot)
+{
+	return s->history + (size_t)slot * (size_t)s->history_cap;
+}
+
+static inline __host__ __device__ uint32_t *word_of(const struct slots *s, int32_t slot)
+{
+	return s->word + (size_t)slot * (size_t)s->word_cap;
+}
+
 /* ---- the device ------------------------------------------------------------------------------------ */
 
 struct dev {
@@ -140,7 +155,8 @@ void step_commands(struct dev *d, const unsigned char *device_bytes);
 /* weights.cu */
 size_t loader_pinned(uint32_t slack);
 size_t loader_staging(void);
-bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *staging, char *err, size_t errlen);
+bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *staging, char *err,
+	size_t errlen);
 int  loader_finish(struct dev *d, char *err, size_t errlen); /* all has been read; frees the loader */
 int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
                    const struct sr_tensor *const *bias, int n, enum share how,
@@ -154,7 +170,8 @@ void pick_norm(struct dev *, const struct weight *, float, int, int);
 void act_mul(struct dev *, enum sr_act, int);
 void matmul(struct dev *, enum place, enum place, const struct weight *, int);
 void angles(struct dev *, int);
-void rope_store(struct dev *, int, const struct sr_rope *, const struct weight *, const struct weight *, float, int);
+void rope_store(struct dev *, int, const struct sr_rope *, const struct weight *, const struct weight *,
+	float, int);
 void attend(struct dev *, int, float, float, int, int);
 void sample(struct dev *, float, int, int);
 void put(struct dev *, enum place, const float *, int);

@@ -22,7 +22,8 @@
 typedef uint16_t bf16;               /* its bits */
 
 template <class... P, class... A>
-static inline cudaError_t start(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t s, A... a)
+static inline cudaError_t start(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t s,
+	A... a)
 {
 #ifdef CUDA_EMULATED
 	return emu_launch(grid, block, shared, s, [=] { kernel(P(a)...); });

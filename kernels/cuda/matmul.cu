@@ -37,7 +37,8 @@ template <class S> static __device__ void load(bf16 *to, const bf16 *from, int32
 		int32_t r = i / chunks, c = i % chunks * 8;
 		bool there = row + r < rows && k + c < K;
 
-		cp_async_16(to + r * S::PITCH + c, there ? from + (size_t)(row + r) * (size_t)K + k + c : from, there);
+		cp_async_16(to + r * S::PITCH + c,
+			there ? from + (size_t)(row + r) * (size_t)K + k + c : from, there);
 	}
 }
 
@@ -46,16 +47,18 @@ template <class S> static __device__ void multiply(float (&sum)[S::M][S::N][4], 
                                                    int m0, int n0, int kwarp)
 {
 	int lane = (int)threadIdx.x % 32;
+	const bf16 *x_row = x + (m0 + lane % 16) * S::PITCH + lane / 16 * 8;
+	const bf16 *w_row = w + (n0 + lane / 16 * 8 + lane % 8) * S::PITCH + lane / 8 % 2 * 8;
 
 	for (int k = 16 * kwarp; k < S::DEPTH; k += 16 * S::KWARPS) {
 		uint32_t a[S::M][4], b[S::N / 2][4];
 
 #pragma unroll
 		for (int m = 0; m < S::M; m++) /* matrices: rows 0-7, rows 8-15, the same of the next 8 k */
-			ldmatrix_x4(a[m], x + (m0 + 16 * m + lane % 16) * S::PITCH + k + lane / 16 * 8);
+			ldmatrix_x4(a[m], x_row + 16 * m * S::PITCH + k);
 #pragma unroll
-		for (int n = 0; n < S::N / 2; n++) /* columns 0-7, the next 8 k of them; columns 8-15, likewise */
-			ldmatrix_x4(b[n], w + (n0 + 16 * n + lane / 16 * 8 + lane % 8) * S::PITCH + k + lane / 8 % 2 * 8);
+		for (int n = 0; n < S::N / 2; n++) /* columns 0-7, their next 8 k; columns 8-15, likewise */
+			ldmatrix_x4(b[n], w_row + 16 * n * S::PITCH + k);
 #pragma unroll
 		for (int m = 0; m < S::M; m++)
 #pragma unroll
@@ -77,18 +80,19 @@ template <class S> static __device__ void put_sums(float (&sum)[S::M][S::N][4], 
 {
 	int lane = (int)threadIdx.x % 32;
 
+	tile += (m0 + lane / 4) * S::COLS + n0 + lane % 4 * 2;
 #pragma unroll
 	for (int m = 0; m < S::M; m++)
 #pragma unroll
 		for (int n = 0; n < S::N; n++)
 #pragma unroll
 			for (int j = 0; j < 4; j++)
-				tile[(m0 + 16 * m + lane / 4 + j / 2 * 8) * S::COLS + n0 + 8 * n + lane % 4 * 2 + j % 2] =
+				tile[(16 * m + j / 2 * 8) * S::COLS + 8 * n + j % 2] =
 					sum[m][n][j];
 }
 
-template <class S> static __device__ void put_y(float (&sum)[S::M][S::N][4], void *y, bool f32, const float *bias,
-                                                int32_t row, int32_t col, int32_t T, int32_t N)
+template <class S> static __device__ void put_y(float (&sum)[S::M][S::N][4], void *y, bool f32,
+	const float *bias, int32_t row, int32_t col, int32_t T, int32_t N)
 {
 	int lane = (int)threadIdx.x % 32;
 
@@ -98,10 +102,12 @@ template <class S> static __device__ void put_y(float (&sum)[S::M][S::N][4], voi
 		for (int n = 0; n < S::N; n++)
 #pragma unroll
 			for (int j = 0; j < 4; j++) {
-				int32_t r = row + 16 * m + lane / 4 + j / 2 * 8, c = col + 8 * n + lane % 4 * 2 + j % 2;
+				int32_t r = row + 16 * m + lane / 4 + j / 2 * 8;
+				int32_t c = col + 8 * n + lane % 4 * 2 + j % 2;
 
 				if (r < T && c < N)
-					store(y, f32, (size_t)r * (size_t)N + (size_t)c, sum[m][n][j] + (bias ? bias[c] : 0));
+					store(y, f32, (size_t)r * (size_t)N + (size_t)c,
+						sum[m][n][j] + (bias ? bias[c] : 0));
 			}
 }
 
@@ -124,7 +130,8 @@ template <class S> static __device__ void add_copies(const float *tile, void *y,
 
 /* grid: tiles of columns, tiles of rows */
 template <class S> static __global__ void __launch_bounds__(S::THREADS)
-matmul_kernel(void *y, bool f32, const bf16 *x, const bf16 *w, const float *bias, int32_t T, int32_t N, int32_t K)
+matmul_kernel(void *y, bool f32, const bf16 *x, const bf16 *w, const float *bias, int32_t T, int32_t N,
+	int32_t K)
 {
 	SHARED(shared);
 	bf16 *ring = (bf16 *)shared;
@@ -138,7 +145,8 @@ matmul_kernel(void *y, bool f32, const bf16 *x, const bf16 *w, const float *bias
 	for (int32_t s = 0; s < STAGES - 1; s++) {
 		if (s < slices) {
 			load<S>(ring + s * S::STAGE, x, row, S::ROWS, T, s * S::DEPTH, K);
-			load<S>(ring + s * S::STAGE + S::ROWS * S::PITCH, w, col, S::COLS, N, s * S::DEPTH, K);
+			load<S>(ring + s * S::STAGE + S::ROWS * S::PITCH, w, col, S::COLS, N, s * S::DEPTH,
+				K);
 		}
 		cp_async_commit();
 	}
@@ -182,12 +190,13 @@ bool matmul_prepare(struct dev *d)
 	       cuda_ok(d, allow_shared(matmul_kernel<many>, many::SHARED_BYTES), "matmul, many rows");
 }
 
-template <class S> static void product(struct dev *d, enum place y, enum place x, const struct weight *w, int T)
+template <class S> static void product(struct dev *d, enum place y, enum place x, const struct weight *w,
+	int T)
 {
 	dim3 grid((unsigned)(w->n + S::COLS - 1) / S::COLS, (unsigned)(T + S::ROWS - 1) / S::ROWS);
 
-	cuda_ok(d, start(matmul_kernel<S>, grid, S::THREADS, S::SHARED_BYTES, d->stream, d->place[y], is_f32(y),
-		(const bf16 *)d->place[x], w->mat, w->bias, T, w->n, w->k), "matmul");
+	cuda_ok(d, start(matmul_kernel<S>, grid, S::THREADS, S::SHARED_BYTES, d->stream, d->place[y],
+		is_f32(y),		(const bf16 *)d->place[x], w->mat, w->bias, T, w->n, w->k), "matmul");
 }
 
 void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, int T)

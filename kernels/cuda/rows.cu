@@ -26,7 +26,8 @@ static __device__ float rms_scale(const float *x, int32_t n, float eps, float *s
 }
 
 /* y = x / rms(x) * pre, as bf16. */
-static __device__ void norm_row(const float *x, const float *pre, float eps, int32_t D, bf16 *y, float *scratch)
+static __device__ void norm_row(const float *x, const float *pre, float eps, int32_t D, bf16 *y,
+	float *scratch)
 {
 	float scale = rms_scale(x, D, eps, scratch);
 
@@ -75,7 +76,8 @@ static __global__ void act_mul_kernel(const bf16 *gu, int act, int32_t F, bf16 *
 	const bf16 *gate = gu + (size_t)blockIdx.x * 2 * (size_t)F;
 
 	out += (size_t)blockIdx.x * (size_t)F;
-	for (int32_t i = (int32_t)(blockIdx.y * THREADS + threadIdx.x); i < F; i += (int32_t)(gridDim.y * THREADS))
+	for (int32_t i = (int32_t)(blockIdx.y * THREADS + threadIdx.x); i < F;
+	     i += (int32_t)(gridDim.y * THREADS))
 		out[i] = bf16_of(activation(act, f32_of(gate[i])) * f32_of(gate[F + i]));
 }
 
@@ -96,13 +98,15 @@ void add_norm(struct dev *d, int first, const struct weight *post, const struct 
 
 	if (!d->lost)
 		cuda_ok(d, start(add_norm_kernel, T, THREADS, SCRATCH, d->stream, (float *)d->place[P_X], z,
-			post ? post->vec : NULL, pre ? pre->vec : NULL, eps, d->m->D, (bf16 *)d->place[P_Y]), "add_norm");
+			post ? post->vec : NULL, pre ? pre->vec : NULL, eps, d->m->D,
+				(bf16 *)d->place[P_Y]), "add_norm");
 }
 
 void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, int R)
 {
 	if (!d->lost)
-		cuda_ok(d, start(pick_norm_kernel, R, THREADS, SCRATCH, d->stream, (const float *)d->place[P_X],
+		cuda_ok(d, start(pick_norm_kernel, R, THREADS, SCRATCH, d->stream,
+			(const float *)d->place[P_X],
 			d->pick + i0, w->vec, eps, d->m->D, (bf16 *)d->place[P_Y]), "pick_norm");
 }
 
@@ -111,6 +115,7 @@ void act_mul(struct dev *d, enum sr_act act, int T)
 	int32_t F = d->m->F;
 
 	if (!d->lost)
-		cuda_ok(d, start(act_mul_kernel, dim3((unsigned)T, (unsigned)(F + 1023) / 1024), THREADS, 0, d->stream,
+		cuda_ok(d, start(act_mul_kernel, dim3((unsigned)T, (unsigned)(F + 1023) / 1024), THREADS, 0,
+			d->stream,
 			(const bf16 *)d->place[P_GU], (int)act, F, (bf16 *)d->place[P_ACT]), "act_mul");
 }

@@ -52,7 +52,7 @@ struct query {
 
 #define EACH(i, n) for (int32_t i = (int32_t)threadIdx.x; i < (n); i += THREADS)
 
-/* ---- reductions ------------------------------------------------------------------------------------------ */
+/* ---- reductions ----------------------------------------------------------------------- */
 
 /* Orders floats, NaN lowest, equal ones by lower id first. */
 static __device__ u64 key_of(float x, int32_t id)
@@ -113,7 +113,7 @@ template <class F> static __device__ int32_t locate(int32_t n, u64 target, struc
 	return from;
 }
 
-/* ---- raw logits -------------------------------------------------------------------------------------------- */
+/* ---- raw logits ----------------------------------------------------------------------- */
 
 static __device__ float logprob(float x, double logsum)
 {
@@ -180,7 +180,7 @@ static __device__ void alternatives(const float *x, int32_t n, int32_t n_top, u6
 	}
 }
 
-/* ---- what may be drawn ------------------------------------------------------------------------------------- */
+/* ---- what may be drawn ---------------------------------------------------------------- */
 
 static __device__ const uint32_t *next_list(const struct query *q, const uint32_t *at, uint32_t kind)
 {
@@ -237,10 +237,11 @@ static __device__ void ban_words(const struct query *q)
 		for (uint32_t j = 0; j < l[1] && l[2 + j] && l[2 + j] < l[1] - j; j += 1 + l[2 + j]) {
 			const uint32_t *ids = &l[3 + j];
 			uint32_t before = l[2 + j] - 1, same = 0;
+			const int32_t *end = q->history + q->slot->n_history;
 
 			if (!in_vocab(ids[before], q->V) || before > n_answer)
 				continue;
-			while (same < before && (uint32_t)q->history[(uint32_t)q->slot->n_history - before + same] == ids[same])
+			while (same < before && (uint32_t)end[(int32_t)same - (int32_t)before] == ids[same])
 				same++;
 			if (same == before)
 				q->w[ids[before]] = -INFINITY;
@@ -297,11 +298,12 @@ static __device__ void penalize(const struct query *q)
 
 static __device__ bool has_lists(const struct query *q)
 {
-	return next_list(q, NULL, SR_LIST_ALLOW) || next_list(q, NULL, SR_LIST_BAD) || next_list(q, NULL, SR_LIST_BIAS) ||
+	return next_list(q, NULL, SR_LIST_ALLOW) || next_list(q, NULL, SR_LIST_BAD) ||
+	       next_list(q, NULL, SR_LIST_BIAS) ||
 	       (q->position < q->slot->s.min_position && next_list(q, NULL, SR_LIST_STOP));
 }
 
-/* ---- the cut and the draw ------------------------------------------------------------------------------------ */
+/* ---- the cut and the draw ------------------------------------------------------------- */
 
 static __device__ u64 mass(float p)
 {
@@ -313,7 +315,8 @@ static __device__ uint32_t find_bin(struct scratch *s, uint32_t n_bins, u64 targ
 {
 	__syncthreads(); /* the bins are full */
 	if (threadIdx.x < 32) {
-		uint32_t lane = threadIdx.x, each = n_bins / 32, top = n_bins - lane * each; /* lane 0 has the top */
+		uint32_t lane = threadIdx.x, each = n_bins / 32;
+		uint32_t top = n_bins - lane * each; /* lane 0 has the top */
 		u64 sum = 0, over = *above, upto;
 
 		for (uint32_t i = 0; i < each; i++) /* turned by lane: no two in one bank */
@@ -372,7 +375,8 @@ static __device__ void cut(const struct query *q, u64 target, bool by_mass)
 		equal += q->w[i] == value;
 	equal = block_sum(equal, s->warp);
 	if (ties < equal)
-		last = locate(q->V, ties ? ties - 1 : 0, s, [=](int32_t i) { return (u64)(q->w[i] == value); });
+		last = locate(q->V, ties ? ties - 1 : 0, s,
+			[=](int32_t i) { return (u64)(q->w[i] == value); });
 	EACH(i, q->V)
 		if (q->w[i] < value || (q->w[i] == value && i > last))
 			q->w[i] = 0;
@@ -425,7 +429,8 @@ static __device__ int32_t draw_random(const struct query *q, float max)
 
 static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
 {
-	bool greedy = !(q->slot->s.temperature >= EPS), plain = !q->mask && !has_lists(q) && !penalized(q->slot);
+	bool greedy = !(q->slot->s.temperature >= EPS);
+	bool plain = !q->mask && !has_lists(q) && !penalized(q->slot);
 	float max;
 	u64 most;
 
@@ -451,7 +456,7 @@ static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
 	return draw_random(q, max);
 }
 
-/* ---- the kernel -------------------------------------------------------------------------------------------------- */
+/* ---- the kernel ----------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_args a)
 {
@@ -474,10 +479,11 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 		alternatives(x, a.V, p.n_top, most, logsum, a.top + (size_t)p.result * SR_TOP_MAX, s);
 	r.id = p.id;
 	if (p.id < 0) {
-		struct query q = { x, a.work + (size_t)blockIdx.x * (size_t)a.V, a.count + (size_t)blockIdx.x * (size_t)a.V,
-			slot, a.slots.word + (size_t)p.slot * (size_t)a.slots.word_cap,
+		struct query q = { x, a.work + (size_t)blockIdx.x * (size_t)a.V,
+			a.count + (size_t)blockIdx.x * (size_t)a.V,
+			slot, word_of(&a.slots, p.slot),
 			p.mask < 0 ? NULL : a.mask + (size_t)p.mask * (size_t)((a.V + 31) / 32),
-			a.slots.history + (size_t)p.slot * (size_t)a.slots.history_cap, a.V, p.position, s };
+			history_of(&a.slots, p.slot), a.V, p.position, s };
 
 		r.id = draw(&q, id_of(most));
 	}
@@ -491,7 +497,7 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 		return;
 	slot->last = r.id;
 	if (slot->counted && slot->n_history < a.slots.history_cap)
-		a.slots.history[(size_t)p.slot * (size_t)a.slots.history_cap + (size_t)slot->n_history++] = r.id;
+		history_of(&a.slots, p.slot)[slot->n_history++] = r.id;
 }
 
 void sample(struct dev *d, float cap, int i0, int R)

@@ -12,7 +12,7 @@
 #define LEAST_WORK 64                /* positions of one piece, at least */
 #define BLOCKS_EACH 4                /* of attention, per processor */
 
-/* ---- lists --------------------------------------------------------------------------------------------------- */
+/* ---- lists ---------------------------------------------------------------------------- */
 
 static size_t place_list(size_t *at, size_t n, size_t size)
 {
@@ -114,7 +114,8 @@ static void add_single(struct step *s, int32_t upto, int32_t size, int32_t *n_pa
 	for (int32_t i = 0; i < pieces; i++) {
 		int32_t to = (i + 1) * size < upto ? (i + 1) * size : upto;
 
-		work[s->n_works++] = (struct work){ s->n_tokens, i * size, to, pieces > 1 ? (*n_parts)++ : -1 };
+		work[s->n_works++] = (struct work){ s->n_tokens, i * size, to,
+			pieces > 1 ? (*n_parts)++ : -1 };
 	}
 }
 
@@ -179,13 +180,14 @@ void step_fill(struct step *s, const struct sr_batch *b, struct dev *d)
 		else
 			add_run(s, r->n, run_tokens(d->m));
 		for (int32_t j = 0; j < r->n; j++)
-			token[s->n_tokens++] = (struct token){ r->token == SR_LAST ? SR_LAST : b->token[r->token + j],
+			token[s->n_tokens++] = (struct token){
+				r->token == SR_LAST ? SR_LAST : b->token[r->token + j],
 				r->first + j, r->slot };
 	}
 	chain_commands(s, b, d);
 }
 
-/* ---- commands on the device ---------------------------------------------------------------------------------------- */
+/* ---- commands on the device ----------------------------------------------------------- */
 
 struct command_args {
 	const int32_t *first, *next;
@@ -232,10 +234,10 @@ static __global__ void commands_kernel(struct command_args a)
 			begin_slot(s, word);
 			break;
 		case SR_CMD_LIST:
-			add_list(s, a.slots.word + (size_t)c.slot * (size_t)a.slots.word_cap, &c, word);
+			add_list(s, word_of(&a.slots, c.slot), &c, word);
 			break;
 		case SR_CMD_HISTORY:
-			copy_words((uint32_t *)a.slots.history + (size_t)c.slot * (size_t)a.slots.history_cap, word, c.n);
+			copy_words((uint32_t *)history_of(&a.slots, c.slot), word, c.n);
 			if (threadIdx.x == 0) {
 				s->n_history = c.n;
 				s->n_prompt = c.a;
@@ -243,7 +245,7 @@ static __global__ void commands_kernel(struct command_args a)
 			}
 			break;
 		case SR_CMD_BLOCKS:
-			copy_words((uint32_t *)a.slots.table + (size_t)c.slot * (size_t)a.slots.table_cap + c.a, word, c.n);
+			copy_words((uint32_t *)table_of(&a.slots, c.slot) + c.a, word, c.n);
 			break;
 		}
 		__syncthreads(); /* the next command sees this one's */

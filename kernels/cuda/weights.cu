@@ -39,7 +39,8 @@ struct loader {
 	int turn, n_reading;
 };
 
-static int fail(int code, char *err, size_t errlen, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static int fail(int code, char *err, size_t errlen, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
 static int fail(int code, char *err, size_t errlen, const char *fmt, ...)
 {
 	va_list ap;
@@ -50,13 +51,14 @@ static int fail(int code, char *err, size_t errlen, const char *fmt, ...)
 	return code;
 }
 
-/* ---- stored types: docs of ggml's block formats ----------------------------------------------------------- */
+/* ---- stored types: docs of ggml's block formats --------------------------------------- */
 
 /* Weights to a block, and its bytes; 0: not a type that is read here. */
 static void layout(int32_t type, int32_t *weights, int32_t *bytes)
 {
 	static const struct { int32_t type, weights, bytes; } known[] = {
-		{ SR_F32, 1, 4 }, { SR_F16, 1, 2 }, { SR_BF16, 1, 2 }, { SR_Q8_0, 32, 34 }, { SR_Q4_0, 32, 18 },
+		{ SR_F32, 1, 4 }, { SR_F16, 1, 2 }, { SR_BF16, 1, 2 }, { SR_Q8_0, 32, 34 },
+		{ SR_Q4_0, 32, 18 },
 		{ SR_Q4_1, 32, 20 }, { SR_Q5_0, 32, 22 }, { SR_Q5_1, 32, 24 }, { SR_Q4_K, 256, 144 },
 		{ SR_Q5_K, 256, 176 }, { SR_Q6_K, 256, 210 },
 	};
@@ -152,7 +154,8 @@ static __global__ void unpack_kernel(struct piece p, const uint8_t *data, int32_
 {
 	size_t row = (size_t)blockIdx.y, at;
 
-	for (int32_t i = (int32_t)(blockIdx.x * UNPACK_THREADS + threadIdx.x); i < p.k; i += (int32_t)(gridDim.x * UNPACK_THREADS)) {
+	for (int32_t i = (int32_t)(blockIdx.x * UNPACK_THREADS + threadIdx.x); i < p.k;
+	     i += (int32_t)(gridDim.x * UNPACK_THREADS)) {
 		float w = weight_at(p.type, data + row * p.row_bytes, i, weights, bytes) + p.add;
 
 		at = row * (size_t)p.k + (size_t)i;
@@ -163,7 +166,7 @@ static __global__ void unpack_kernel(struct piece p, const uint8_t *data, int32_
 	}
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------- */
 
 size_t loader_pinned(uint32_t slack)
 {
@@ -175,7 +178,8 @@ size_t loader_staging(void)
 	return BUFFERS * BUFFER;
 }
 
-bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *staging, char *err, size_t errlen)
+bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *staging, char *err,
+	size_t errlen)
 {
 	size_t each = loader_pinned(src->slack) / BUFFERS;
 	struct loader *ld = (struct loader *)calloc(1, sizeof(*ld));
@@ -186,12 +190,14 @@ bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *st
 		return false;
 	}
 	ld->src = src;
-	if (!cuda_ok(d, cudaHostAlloc((void **)&ld->pinned, each * BUFFERS, cudaHostAllocDefault), "read buffers"))
+	if (!cuda_ok(d, cudaHostAlloc((void **)&ld->pinned, each * BUFFERS, cudaHostAllocDefault),
+		"read buffers"))
 		return false;
 	for (int i = 0; i < BUFFERS; i++) {
 		ld->buffer[i].host = ld->pinned + (size_t)i * each;
 		ld->buffer[i].device = staging + (size_t)i * BUFFER;
-		if (!cuda_ok(d, cudaEventCreateWithFlags(&ld->buffer[i].copied, cudaEventDisableTiming), "an event"))
+		if (!cuda_ok(d, cudaEventCreateWithFlags(&ld->buffer[i].copied, cudaEventDisableTiming),
+			"an event"))
 			return false;
 	}
 	if (src->arena && src->arena(src->ctx, ld->pinned, each * BUFFERS)) {
@@ -219,8 +225,10 @@ static int forward_one(struct dev *d)
 	layout(f->piece.type, &weights, &bytes);
 	f->copying = cuda_ok(d, cudaMemcpyAsync(f->device, at, f->piece.row_bytes * (size_t)f->piece.rows,
 			cudaMemcpyHostToDevice, d->stream), "copy weights") &&
-		cuda_ok(d, start(unpack_kernel, dim3((unsigned)(f->piece.k + 2047) / 2048, (unsigned)f->piece.rows),
-			UNPACK_THREADS, 0, d->stream, f->piece, (const uint8_t *)f->device, weights, bytes), "unpack weights") &&
+		cuda_ok(d, start(unpack_kernel, dim3((unsigned)(f->piece.k + 2047) / 2048,
+			(unsigned)f->piece.rows), UNPACK_THREADS, 0, d->stream, f->piece,
+			(const uint8_t *)f->device, weights, bytes),
+				"unpack weights") &&
 		cuda_ok(d, cudaEventRecord(f->copied, d->stream), "an event");
 	return f->copying ? 0 : -EIO;
 }
@@ -240,7 +248,8 @@ static int read_piece(struct dev *d, const struct sr_tensor *t, uint64_t from, c
 	f->copying = false;
 	f->piece = *p;
 	for (;;) {
-		e = ld->src->read(ld->src->ctx, &t->data, from, p->row_bytes * (size_t)p->rows, f->host, (uint64_t)ld->turn);
+		e = ld->src->read(ld->src->ctx, &t->data, from, p->row_bytes * (size_t)p->rows, f->host,
+			(uint64_t)ld->turn);
 		if (e != -EAGAIN || !ld->n_reading)
 			break;
 		e = forward_one(d);
@@ -258,17 +267,20 @@ static int read_piece(struct dev *d, const struct sr_tensor *t, uint64_t from, c
 /* A whole tensor to [n][k] at `to`. */
 static int read_tensor(struct dev *d, const struct sr_tensor *t, void *to, bool f32, char *err, size_t errlen)
 {
-	size_t row_bytes = t->data.bytes / (size_t)t->n, each = (size_t)t->k * (f32 ? sizeof(float) : sizeof(bf16));
+	size_t row_bytes = t->data.bytes / (size_t)t->n;
+	size_t each = (size_t)t->k * (f32 ? sizeof(float) : sizeof(bf16));
 	size_t most = BUFFER / row_bytes < 65535 ? BUFFER / row_bytes : 65535; /* of a grid's rows, too */
 
 	for (int32_t r = 0, rows; r < t->n; r += rows) {
-		struct piece p = { t->type, t->k, 0, row_bytes, (unsigned char *)to + (size_t)r * each, f32, t->add };
+		struct piece p = { t->type, t->k, 0, row_bytes, (unsigned char *)to + (size_t)r * each, f32,
+			t->add };
 		int e;
 
 		rows = p.rows = t->n - r < (int32_t)most ? t->n - r : (int32_t)most;
 		e = read_piece(d, t, (uint64_t)r * row_bytes, &p);
 		if (e)
-			return fail(e, err, errlen, "tensor %s cannot be read: %s", t->name, d->lost ? d->why : strerror(-e));
+			return fail(e, err, errlen, "tensor %s cannot be read: %s", t->name,
+				d->lost ? d->why : strerror(-e));
 	}
 	return 0;
 }
@@ -287,7 +299,7 @@ int loader_finish(struct dev *d, char *err, size_t errlen)
 	return e;
 }
 
-/* ---- weights ---------------------------------------------------------------------------------------------------- */
+/* ---- weights -------------------------------------------------------------------------- */
 
 static int64_t check(const struct sr_tensor *t, char *err, size_t errlen)
 {
@@ -295,11 +307,14 @@ static int64_t check(const struct sr_tensor *t, char *err, size_t errlen)
 
 	layout(t->type, &weights, &bytes);
 	if (!weights)
-		return fail(-ENOTSUP, err, errlen, "tensor %s: its type is not supported by the CUDA back end; F32, F16, "
+		return fail(-ENOTSUP, err, errlen,
+			"tensor %s: its type is not supported by the CUDA back end; F32, F16, "
 			"BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K are", t->name);
 	if (t->n < 1 || t->k < 1 || t->k % weights || (t->n > 1 && t->k % 8) ||
-	    t->data.bytes != (uint64_t)(t->k / weights) * (uint64_t)bytes * (uint64_t)t->n || t->data.bytes / (uint64_t)t->n > BUFFER)
-		return fail(-EINVAL, err, errlen, "tensor %s of %d x %d has %llu bytes: the inner size must be a multiple of "
+	    t->data.bytes != (uint64_t)(t->k / weights) * (uint64_t)bytes * (uint64_t)t->n ||
+		t->data.bytes / (uint64_t)t->n > BUFFER)
+		return fail(-EINVAL, err, errlen,
+			"tensor %s of %d x %d has %llu bytes: the inner size must be a multiple of "
 			"8 and of its type's block", t->name, t->n, t->k, (unsigned long long)t->data.bytes);
 	return 0;
 }
@@ -331,7 +346,8 @@ static int load(struct dev *d, struct weight *w, const struct sr_tensor *const *
 	w->mat = (bf16 *)take(d, (size_t)w->n * (size_t)w->k * sizeof(bf16));
 	if (has_bias) {
 		w->bias = (float *)take(d, (size_t)w->n * sizeof(float));
-		if (!cuda_ok(d, cudaMemsetAsync(w->bias, 0, (size_t)w->n * sizeof(float), d->stream), "clear a bias"))
+		if (!cuda_ok(d, cudaMemsetAsync(w->bias, 0, (size_t)w->n * sizeof(float), d->stream),
+			"clear a bias"))
 			return fail(-EIO, err, errlen, "%s", d->why);
 	}
 	for (int i = 0; i < n && !e; i++) {
@@ -357,12 +373,14 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
 		int64_t e = check(part[i], err, errlen);
 
 		if (!e && part[i]->k != part[0]->k)
-			e = fail(-EINVAL, err, errlen, "tensor %s has %d inputs, but those before it %d", part[i]->name,
+			e = fail(-EINVAL, err, errlen, "tensor %s has %d inputs, but those before it %d",
+				part[i]->name,
 				part[i]->k, part[0]->k);
 		if (!e && bias && bias[i]) {
 			e = check(bias[i], err, errlen);
 			if (!e && (bias[i]->k != part[i]->n || bias[i]->n != 1))
-				e = fail(-EINVAL, err, errlen, "tensor %s does not fit as a bias of %s", bias[i]->name, part[i]->name);
+				e = fail(-EINVAL, err, errlen, "tensor %s does not fit as a bias of %s",
+					bias[i]->name, part[i]->name);
 			has_bias = true;
 		}
 		if (e)

@@ -19,7 +19,7 @@ static struct sr_backend *b;
 static FILE *json;
 static double read_ceiling, mma_ceiling; /* bytes, operations a second */
 
-/* ---- made-up weights -------------------------------------------------------------------------------------- */
+/* ---- made-up weights ------------------------------------------------------------------ */
 
 static unsigned char *source_arena;
 static uint64_t source_tag[64];
@@ -97,7 +97,7 @@ static struct sr_model model(int32_t L, int32_t D, int32_t H, int32_t G, int32_t
 	return m;
 }
 
-/* ---- rows of the table -------------------------------------------------------------------------------------- */
+/* ---- rows of the table ---------------------------------------------------------------- */
 
 static double now(void)
 {
@@ -107,7 +107,8 @@ static double now(void)
 static void row(const char *what, double value, const char *unit, double of, const char *limit)
 {
 	printf("%-44s %10.2f %-8s %5.2f of %s\n", what, value, unit, of, limit);
-	fprintf(json, "%s\n\t{\"row\": \"%s\", \"value\": %g, \"unit\": \"%s\", \"fraction\": %g, \"of\": \"%s\"}",
+	fprintf(json,
+		"%s\n\t{\"row\": \"%s\", \"value\": %g, \"unit\": \"%s\", \"fraction\": %g, \"of\": \"%s\"}",
 		ftell(json) > 2 ? "," : "", what, value, unit, of, limit);
 }
 
@@ -140,13 +141,15 @@ template <class F> static double timed(int repeats, F call)
 	return best;
 }
 
-/* ---- ceilings ---------------------------------------------------------------------------------------------------- */
+/* ---- ceilings ------------------------------------------------------------------------- */
 
 static __global__ void read_kernel(const uint4 *from, size_t n, unsigned *sum)
 {
 	unsigned s = 0;
 
-	for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+	size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+
+	for (; i < n; i += (size_t)gridDim.x * blockDim.x) {
 		uint4 v = from[i];
 
 		s ^= v.x ^ v.y ^ v.z ^ v.w;
@@ -178,7 +181,8 @@ static void ceilings(const struct scale *sc)
 	double t;
 
 	t = timed(sc->repeats, [&] {
-		cuda_ok(&b->d, start(read_kernel, blocks, 512, 0, b->d.stream, (const uint4 *)b->d.arena, bytes / 16,
+		cuda_ok(&b->d, start(read_kernel, blocks, 512, 0, b->d.stream, (const uint4 *)b->d.arena,
+			bytes / 16,
 			(unsigned *)b->d.work), "read");
 	});
 	read_ceiling = (double)bytes / t;
@@ -190,12 +194,13 @@ static void ceilings(const struct scale *sc)
 	row("mma.m16n8k16 without memory", mma_ceiling * 1e-12, "Top/s", 1, "itself");
 }
 
-/* ---- products ------------------------------------------------------------------------------------------------------ */
+/* ---- products ------------------------------------------------------------------------- */
 
 static void products(const struct scale *sc)
 {
 	static const int sizes[] = { 1, 16, 32, 64, 512, 2048 };
-	static const struct { const char *name; enum place y, x; } what[] = { { "gate+up", P_GU, P_Y }, { "down", P_Z, P_ACT } };
+	static const struct { const char *name; enum place y, x; } what[] = { { "gate+up", P_GU, P_Y },
+		{ "down", P_Z, P_ACT } };
 	char name[80];
 
 	for (const auto &w : what) {
@@ -221,7 +226,7 @@ static void products(const struct scale *sc)
 	}
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------------ */
+/* ---- steps ---------------------------------------------------------------------------- */
 
 static void begin(struct sr_batch *a)
 {
@@ -258,7 +263,8 @@ static void begin_slots(int n, int32_t context, bool random)
 
 static void add_row(struct sr_batch *a, int slot, int32_t first, int32_t n, int32_t token)
 {
-	a->row[a->n_rows++] = (struct sr_row){ slot, first, n, token < 0 ? SR_LAST : a->n_ids, 0, a->n_results++, -1, 1, 0, 0 };
+	a->row[a->n_rows++] = (struct sr_row){ slot, first, n, token < 0 ? SR_LAST : a->n_ids, 0,
+		a->n_results++, -1, 1, 0, 0 };
 	for (int32_t i = 0; i < n && token >= 0; i++)
 		a->token[a->n_ids++] = token + i % 100;
 	a->n_tokens += n;
@@ -295,26 +301,35 @@ static double decode(const struct scale *sc, int n, int32_t context, bool random
 	return t / (steps - 1);
 }
 
+/* Of all layers. */
+static double layer_weights(void)
+{
+	return (double)b->m.L * b->m.D * (2.0 * (b->m.H + b->m.G) * b->m.E + 3.0 * b->m.F);
+}
+
 static void decodes(const struct scale *sc)
 {
 	static const int32_t sizes[] = { 1, 32, 128, 256 }, contexts[] = { 512, 2048 };
-	double weights = 2.0 * ((double)b->m.V * b->m.D + (double)b->m.L * ((double)(2 * b->m.H + 2 * b->m.G) * b->m.E * b->m.D +
-		3.0 * b->m.F * b->m.D)), host, greedy = 0, t;
+	double weights = 2.0 * ((double)b->m.V * b->m.D + layer_weights()), host, greedy = 0, t;
 	char name[80];
 
 	for (int32_t context : contexts) {
 		for (int32_t n : sizes) {
-			double bytes = weights + (double)n * context * (double)b->kv_block / BLOCK, ops = weights * n, least;
+			double bytes = weights + (double)n * context * (double)b->kv_block / BLOCK,
+				ops = weights * n, least;
 
 			snprintf(name, sizeof(name), "decode %d at context %d", n, context);
-			if (n > sc->batch_max || context > sc->context_max || (int64_t)n * (context / BLOCK + 8) > b->lim.n_blocks) {
+			if (n > sc->batch_max || context > sc->context_max ||
+				(int64_t)n * (context / BLOCK + 8) > b->lim.n_blocks) {
 				left_out(name, "it does not fit this card");
 				continue;
 			}
 			t = decode(sc, n, context, false, &host);
-			least = bytes / read_ceiling > ops / mma_ceiling ? bytes / read_ceiling : ops / mma_ceiling;
+			least = bytes / read_ceiling > ops / mma_ceiling
+				? bytes / read_ceiling : ops / mma_ceiling;
 			row(name, n / t, "tok/s", least / t, "its limit");
-			printf("%-44s %10.2f %-8s of a step of %.0f us\n", "    the host's part", host * 1e6, "us", t * 1e6);
+			printf("%-44s %10.2f %-8s of a step of %.0f us\n", "    the host's part",
+				host * 1e6, "us", t * 1e6);
 			if (n == sizes[3] && context == contexts[0])
 				greedy = t;
 		}
@@ -328,7 +343,7 @@ static void decodes(const struct scale *sc)
 static void prefills(const struct scale *sc)
 {
 	static const int32_t sizes[] = { 128, 2048, 8192 };
-	double per_token = 2.0 * b->m.L * ((double)(2 * b->m.H + 2 * b->m.G) * b->m.E * b->m.D + 3.0 * b->m.F * b->m.D);
+	double per_token = 2 * layer_weights();
 	char name[80];
 
 	for (int32_t n : sizes) {
@@ -356,7 +371,8 @@ static void prefills(const struct scale *sc)
 int main(int argc, char **argv)
 {
 	bool tiny = argc > 1 && !strcmp(argv[1], "tiny");
-	struct scale sc = { tiny ? model(2, 64, 4, 2, 16, 96, 200) : model(32, 4096, 32, 8, 128, 14336, 128256),
+	struct scale sc = { tiny ? model(2, 64, 4, 2, 16, 96, 200) : model(32, 4096, 32, 8, 128, 14336,
+		128256),
 		tiny ? 3 : 40, tiny ? 1 : 32, tiny ? 512 : 1 << 20, tiny ? 1 : 256, tiny ? 128 : 8192 };
 	struct sr_source src = { NULL, 0, arena, read_nothing, wait_nothing };
 	struct sr_limits lim = {};
@@ -383,7 +399,8 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	left = need.avail - need.weights - need.scratch - need.slots - (tiny ? 0 : (int64_t)1 << 30);
-	lim.n_blocks = left < 0 ? 0 : tiny ? 64 : left / need.per_block < 36000 ? (int32_t)(left / need.per_block) : 36000;
+	lim.n_blocks = left < 0
+		? 0 : tiny ? 64 : left / need.per_block < 36000 ? (int32_t)(left / need.per_block) : 36000;
 	if (lim.n_blocks < 64) {
 		left_out("all of an 8B model", "it does not fit this card");
 		fprintf(json, "]\n");

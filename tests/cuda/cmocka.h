@@ -25,7 +25,8 @@ static jmp_buf check_end;
 #define assert_in_range(a, low, high) assert_true((a) >= (low) && (a) <= (high))
 #define assert_float_equal(a, b, off) (fabs((double)(a) - (double)(b)) <= (double)(off) ? (void)0 : \
 	check_fail("%s is %g, not %g", #a, (double)(a), (double)(b)))
-#define cmocka_run_group_tests(tests, setup, teardown) check_all(tests, (int)(sizeof(tests) / sizeof(*(tests))))
+#define cmocka_run_group_tests(tests, setup, teardown) \
+	check_all(tests, (int)(sizeof(tests) / sizeof(*(tests))))
 
 static int check_all(const struct CMUnitTest *t, int n)
 {

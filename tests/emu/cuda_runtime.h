@@ -15,7 +15,8 @@
 #include "tests/emu/emu.h"
 
 enum cudaError_t {
-	cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInsufficientDriver = 35,
+	cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
+		cudaErrorInsufficientDriver = 35,
 	cudaErrorNoDevice = 100, cudaErrorECCUncorrectable = 214, cudaErrorNotReady = 600,
 	cudaErrorIllegalAddress = 700, cudaErrorLaunchFailure = 719,
 };

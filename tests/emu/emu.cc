@@ -48,7 +48,8 @@ static const void *home_stack;
 static size_t home_size;
 static void *home_fake;
 static void leaving(void **fake, const void *to, size_t n) { __sanitizer_start_switch_fiber(fake, to, n); }
-static void arrived(void *fake, const void **from, size_t *n) { __sanitizer_finish_switch_fiber(fake, from, n); }
+static void arrived(void *fake, const void **from, size_t *n) { __sanitizer_finish_switch_fiber(fake, from,
+	n); }
 #endif
 
 static void enter(lane *l)
@@ -134,7 +135,8 @@ void wait_block()
 void wait_warp(const char *at, unsigned mask, void *arg, void (*combine)(lane *, unsigned))
 {
 	if (!(mask >> self->number & 1))
-		fault("lane %u of warp %u is not in its own mask %08x at %s", self->number, self->warp, mask, at);
+		fault("lane %u of warp %u is not in its own mask %08x at %s", self->number, self->warp,
+			mask, at);
 	self->state = lane::AT_WARP;
 	self->at = at;
 	self->mask = mask;
@@ -152,8 +154,10 @@ static bool combine(lane *warp, unsigned first)
 		if (!(mask >> i & 1))
 			continue;
 		if (warp[i].state == lane::DONE)
-			fault("%s of warp %u waits for lane %u, which has ended", warp[first].at, warp->warp, i);
-		if (warp[i].state != lane::AT_WARP || warp[i].mask != mask || strcmp(warp[i].at, warp[first].at))
+			fault("%s of warp %u waits for lane %u, which has ended", warp[first].at,
+				warp->warp, i);
+		if (warp[i].state != lane::AT_WARP || warp[i].mask != mask || strcmp(warp[i].at,
+			warp[first].at))
 			return false;
 	}
 	warp[first].combine(warp, mask);
@@ -198,7 +202,7 @@ static void release_block()
 	}
 	for (unsigned i = 0; i < n_lanes && waiting < alive; i++)
 		if (lanes[i].state == lane::AT_WARP)
-			fault("deadlock in block %u %u %u: thread %u waits at %s, and %u of %u others at a barrier",
+			fault("deadlock in block %u %u %u: thread %u waits at %s, %u of %u at a barrier",
 				block_index.x, block_index.y, block_index.z, i, lanes[i].at, waiting, alive);
 	for (unsigned i = 0; i < n_lanes; i++)
 		if (lanes[i].state == lane::AT_BLOCK)
@@ -245,14 +249,16 @@ bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
 	message[0] = 0;
 	emu_launches++;
 	if (!stacks) {
-		stacks = static_cast<unsigned char *>(mmap(NULL, (size_t)THREADS_MAX * STACK, PROT_READ | PROT_WRITE,
+		stacks = static_cast<unsigned char *>(mmap(NULL, (size_t)THREADS_MAX * STACK,
+			PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 		pool = static_cast<unsigned char *>(aligned_alloc(1024, SHARED_MAX + 1024));
 	}
 	n_lanes = block.x * block.y * block.z;
 	if (!blocks || !n_lanes || n_lanes % 32 || n_lanes > THREADS_MAX || shared_bytes > SHARED_MAX ||
 	    grid.y > 65535 || grid.z > 65535) {
-		snprintf(message, sizeof(message), "a grid of %u %u %u blocks of %u threads and %zu bytes cannot be launched",
+		snprintf(message, sizeof(message),
+			"a grid of %u %u %u blocks of %u threads and %zu bytes cannot be launched",
 			grid.x, grid.y, grid.z, n_lanes, shared_bytes);
 		return false;
 	}
@@ -277,7 +283,8 @@ bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
 	} catch (const stopped &) {
 		self = NULL;
 #if defined(__SANITIZE_ADDRESS__)
-		__asan_unpoison_memory_region(stacks, (size_t)THREADS_MAX * STACK); /* frames that are never left */
+		__asan_unpoison_memory_region(stacks,
+			(size_t)THREADS_MAX * STACK); /* frames that are never left */
 #endif
 	}
 	return !message[0];
@@ -309,7 +316,7 @@ unsigned __ballot_sync(unsigned mask, int p)
 	return v.all;
 }
 
-/* ---- asynchronous copies -------------------------------------------------------------------------------- */
+/* ---- asynchronous copies -------------------------------------------------------------- */
 
 void emu_cp_async_16(void *to, const void *from, bool wanted)
 {
@@ -347,7 +354,7 @@ void emu_cp_async_wait(int left)
 	}
 }
 
-/* ---- tensor cores ---------------------------------------------------------------------------------------- */
+/* ---- tensor cores --------------------------------------------------------------------- */
 
 /* Matrix m of four is 8 rows of 16 bytes, at the addresses of lanes 8m .. 8m+7.  Lane i gets elements
  * 2 (i % 4) and the next of row i / 4; transposed: of column i / 4. */

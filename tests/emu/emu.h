@@ -109,7 +109,8 @@ static inline float2 make_float2(float x, float y) { return { x, y }; }
 static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return { x, y, z, w }; }
 
 static inline void __syncthreads() { emu::wait_block(); }
-static inline void __syncwarp(unsigned mask = ~0u) { emu::exchange<char>("__syncwarp", mask, 0, emu::self->number); }
+static inline void __syncwarp(unsigned mask = ~0u) { emu::exchange<char>("__syncwarp", mask, 0,
+	emu::self->number); }
 
 template <class T> T __shfl_xor_sync(unsigned mask, T v, int x)
 {
@@ -152,7 +153,8 @@ static inline int __ffs(unsigned x) { return __builtin_ffs((int)x); }
 static inline int __clz(unsigned x) { return x ? __builtin_clz(x) : 32; }
 static inline unsigned __float_as_uint(float f) { unsigned u; memcpy(&u, &f, 4); return u; }
 static inline float __uint_as_float(unsigned u) { float f; memcpy(&f, &u, 4); return f; }
-static inline uint64_t __umul64hi(uint64_t a, uint64_t b) { return (uint64_t)((unsigned __int128)a * b >> 64); }
+static inline uint64_t __umul64hi(uint64_t a,
+	uint64_t b) { return (uint64_t)((unsigned __int128)a * b >> 64); }
 
 /* ---- instructions that kernels/cuda/ptx.cuh wraps ------------------------------------------------- */
 

@@ -71,7 +71,8 @@ cudaError_t cudaSetDevice(int)
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int)
 {
-	*value = what == cudaDevAttrMultiProcessorCount ? 4 : what == cudaDevAttrComputeCapabilityMajor ? 8 : 0;
+	*value = what == cudaDevAttrMultiProcessorCount
+		? 4 : what == cudaDevAttrComputeCapabilityMajor ? 8 : 0;
 	return call();
 }
 
@@ -149,7 +150,7 @@ cudaError_t cudaFree(void *p) { return give(p); }
 cudaError_t cudaHostAlloc(void **p, size_t n, unsigned) { return take(p, n); }
 cudaError_t cudaFreeHost(void *p) { return give(p); }
 
-/* ---- streams --------------------------------------------------------------------------------------------- */
+/* ---- streams -------------------------------------------------------------------------- */
 
 cudaError_t emu_queue(cudaStream_t s, std::function<cudaError_t()> op)
 {
@@ -243,7 +244,7 @@ cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, std
 	});
 }
 
-/* ---- events -------------------------------------------------------------------------------------------------- */
+/* ---- events --------------------------------------------------------------------------- */
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
 {
