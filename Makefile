@@ -128,7 +128,7 @@ $(TESTS:%=$(BUILD)/tests/%): LDLIBS += -lcmocka
 CUDA    := $(wildcard kernels/cuda/*.cu)
 NVCC    ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc) $(shell command -v nvcc))
 NVFLAGS := -std=c++17 -O3 -lineinfo -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-strict-aliasing -MMD -MP
-# The two with `a` have instructions of their own; whatever comes later compiles the text of the last.
+# 90a has instructions of its own; what comes after 120 compiles the last one's PTX.
 SM      := $(foreach a,80 89 90a 120,-gencode=arch=compute_$(a),code=sm_$(a)) -gencode=arch=compute_120,code=compute_120
 
 $(BUILD)/cuda/%.o: %.cu
@@ -143,18 +143,21 @@ $(BUILD)/slipring-cuda.so: $(CUDA:%.cu=$(BUILD)/cuda/%.o) $(BUILD)/pic/kernels/f
 
 .PHONY: cuda gpu-check
 ifeq ($(NVCC),)
-cuda:
-	@echo "SKIP slipring-cuda.so: no nvcc; install the CUDA toolkit (12.8 or later), or say NVCC= or CUDA_HOME="
+cuda gpu-check:
+	@echo "SKIP $@: no nvcc; install the CUDA toolkit (12.8 or later), or say NVCC= or CUDA_HOME="
 else
 cuda: $(BUILD)/slipring-cuda.so
+gpu-check:
+	$(MAKE) gpu-tests
+	tools/gpu-check.sh $(BUILD)
 endif
 
 # The tests and the benchmark for a real GPU; they need nothing but nvcc and cc.
 GPU      := $(addprefix $(BUILD)/gpu/tests/,test_emu test_cuda cuda/bench)
 GPU_LINK := $(patsubst %.cu,$(BUILD)/cuda/%.o,$(filter-out %/backend.cu,$(CUDA))) $(patsubst %.c,$(BUILD)/%.o, \
 	$(wildcard kernels/forward.c kernels/rope.c kernels/cpu/[!b]*.c) tests/drive.c tests/tiny.c tests/cuda/truth.c)
-gpu-check: $(GPU)
-	tools/gpu-check.sh $(BUILD)
+.PHONY: gpu-tests
+gpu-tests: $(GPU)
 $(GPU:=.o): $(BUILD)/gpu/%.o: %.cc
 	@mkdir -p $(@D)
 	$(call say,NVCC)
@@ -189,7 +192,12 @@ $(BUILD)/tests/$(1): $(BUILD)/emu/tests/$(1).o $(EMU) $(patsubst %,$(BUILD)/emu/
 -include $(BUILD)/emu/tests/$(1).d $(patsubst %.c,$(BUILD)/%.d,$(wildcard $(filter %.c,$(call link_of,tests/$(1).cc))))
 endef
 $(foreach t,$(CC_TESTS),$(eval $(call test_cc,$(t))))
+ifeq ($(shell command -v $(CXX)),)
+tests:
+	@echo "SKIP $(CC_TESTS): no $(CXX)"
+else
 tests: $(CC_TESTS:%=$(BUILD)/tests/%)
+endif
 
 # ---- what people call -------------------------------------------------------------------------
 
