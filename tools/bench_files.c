@@ -133,8 +133,10 @@ static int load_sharegpt(struct reader *r)
 		if (all)
 			snprintf(r->err, r->errlen, "%s: a sharegpt dataset is a list of conversations",
 			         r->path);
-		else
+		else if (e.line > 0)
 			snprintf(r->err, r->errlen, "%s: line %d: %s", r->path, e.line, e.text);
+		else
+			snprintf(r->err, r->errlen, "%s", e.text);
 		json_decref(all);
 		return -EINVAL;
 	}
