@@ -47,7 +47,8 @@ static int usage(FILE *to)
 	            "  --system TEXT           the system message\n"
 	            "  --once PROMPT           ask this, print the answer and its speed, and end\n\n"
 	            "While talking: Ctrl-C ends an answer, Ctrl-D or /quit the conversation; /reset forgets\n"
-	            "it, /system TEXT begins anew with another system message, /help lists these.\n", session_help);
+	            "it, /system TEXT begins anew with another system message, /help lists these.\n",
+	        session_help);
 	return to == stdout ? 0 : 2;
 }
 
@@ -211,8 +212,8 @@ static int turn(struct chat *c, const char *text, size_t n)
 	interrupted = 0;
 	c->n_answer = 0;
 	rc = n_prompt < 0 ? (int)n_prompt :
-	     session_ask(&c->s, &c->o, prompt, (size_t)n_prompt, SR_TEXT_SPECIAL_PARSE, print, c, &interrupted, &a,
-	                 err, sizeof(err));
+	     session_ask(&c->s, &c->o, prompt, (size_t)n_prompt, SR_TEXT_SPECIAL_PARSE, print, c,
+	                 &interrupted, &a, err, sizeof(err));
 	free(prompt);
 	if (rc) {
 		fprintf(stderr, "slipring chat: %s%s\n", err, rc == -EMSGSIZE ? "; /reset begins anew" : "");
@@ -332,7 +333,8 @@ int cmd_chat(int argc, char **argv)
 		if (rc < 0)
 			fprintf(stderr, "slipring chat: %s\n", err);
 		else
-			fprintf(stderr, "slipring chat: there is no option %s, or it needs a value; see slipring chat --help\n",
+			fprintf(stderr, "slipring chat: there is no option %s, or it needs a value; see "
+			                "slipring chat --help\n",
 			        argv[i]);
 		return 2;
 	}

@@ -23,8 +23,8 @@ static int usage(FILE *to)
 {
 	fprintf(to, "slipring generate [OPTIONS] PROMPT..\n\n"
 	            "Sends PROMPT as it is, without a chat template, to the daemon and prints how the model\n"
-	            "continues it.  Several words are joined by spaces; \"-\" reads standard input.  Ctrl-C ends\n"
-	            "the answer.  Ask as in a conversation with: slipring chat --once PROMPT\n\n%s"
+	            "continues it.  Several words are joined by spaces; \"-\" reads standard input.  Ctrl-C\n"
+	            "ends the answer.  Ask as in a conversation with: slipring chat --once PROMPT\n\n%s"
 	            "  --no-stream             print the answer when it is whole\n\n"
 	            "For example:  slipring generate -n 32 'The capital of Switzerland is'\n", session_help);
 	return to == stdout ? 0 : 2;
@@ -83,7 +83,8 @@ static int generate(const struct session_options *o, const char *prompt, size_t 
 
 	if (!rc) {
 		sigaction(SIGINT, &on, NULL);
-		rc = session_ask(&s, o, prompt, n, SR_TEXT_SPECIAL_ADD, print, &stream, &interrupted, &a, err, sizeof(err));
+		rc = session_ask(&s, o, prompt, n, SR_TEXT_SPECIAL_ADD, print, &stream, &interrupted, &a,
+		                 err, sizeof(err));
 		session_close(&s);
 	}
 	if (rc) {
@@ -120,7 +121,8 @@ int cmd_generate(int argc, char **argv)
 		if (rc < 0)
 			fprintf(stderr, "slipring generate: %s\n", err);
 		if (!rc)
-			fprintf(stderr, "slipring generate: there is no option %s; see slipring generate --help\n", argv[i]);
+			fprintf(stderr, "slipring generate: there is no option %s; see slipring generate --help\n",
+			        argv[i]);
 		if (rc <= 0)
 			return 2;
 	}

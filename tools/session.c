@@ -65,8 +65,8 @@ int session_option(struct session_options *o, int argc, char **argv, int *i, cha
 		return 1;
 	}
 	if (!parse(value, numbers[k].low, numbers[k].high, numbers[k].whole, &d)) {
-		snprintf(err, errlen, "%s %s: not a %snumber from %g to %g", name, value, numbers[k].whole ? "whole " : "",
-		         numbers[k].low, numbers[k].high);
+		snprintf(err, errlen, "%s %s: not a %snumber from %g to %g", name, value,
+		         numbers[k].whole ? "whole " : "", numbers[k].low, numbers[k].high);
 		return -EINVAL;
 	}
 	switch (k) {
@@ -277,8 +277,10 @@ int session_ask(struct session *s, const struct session_options *o, const char *
 
 void session_summary(const struct session_answer *a, char *out, size_t n)
 {
-	int k = snprintf(out, n, "%u tokens, TTFT %.0f ms, %.1f tokens/s", a->n_tokens, a->ttft_ms, a->tokens_per_s);
+	int k = snprintf(out, n, "%u tokens, TTFT %.0f ms, %.1f tokens/s", a->n_tokens, a->ttft_ms,
+	                 a->tokens_per_s);
 
 	if (a->finish < 0 && k > 0 && (size_t)k < n)
-		snprintf(out + k, n - (size_t)k, " (%s)", a->finish == -ECANCELED ? "cancelled" : strerror(-a->finish));
+		snprintf(out + k, n - (size_t)k, " (%s)",
+		         a->finish == -ECANCELED ? "cancelled" : strerror(-a->finish));
 }

@@ -172,7 +172,8 @@ void api_problem(struct exchange *x, const struct problem *p, const char *extra)
 
 	problem_json(&o, p);
 	if (p->status == 503)
-		n = (size_t)snprintf(lines, sizeof(lines), "retry-after: %d\r\n", p->retry_after ? p->retry_after : 1);
+		n = (size_t)snprintf(lines, sizeof(lines), "retry-after: %d\r\n",
+		                     p->retry_after ? p->retry_after : 1);
 	snprintf(lines + n, sizeof(lines) - n, "%s", extra);
 	exchange_reply(x, p->status, JSON_TYPE, lines, o.p, o.n);
 	out_free(&o);

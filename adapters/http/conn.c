@@ -14,8 +14,10 @@
  * Requests of one connection are served one after the other: while one is BUSY or SENDING
  * nothing is read, the peer's further bytes wait in the kernel, and only its going away is
  * watched for (while BUSY a half-close counts as going: waiting for a write to fail would compute
- * for nobody; while SENDING all is computed, and who has said all may still listen).  Memory: struct conn for an idle connection; `in` grows while a request is read and
- * lives until it is answered; `out` holds what the socket did not take.
+ * for nobody; while SENDING all is computed, and who has said all may still listen).
+ *
+ * Memory: struct conn for an idle connection; `in` grows while a request is read and lives until
+ * it is answered, or until the app drops the body; `out` holds what the socket did not take.
  *
  * Who frees: only conn_lose and conn_close end a connection, and only the loop's callbacks (event,
  * deadline, todo) and server_* call them.  What an exchange_* call finds broken is marked doomed

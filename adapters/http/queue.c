@@ -23,8 +23,8 @@ static uint64_t waiting(const struct stats_page *page, const struct queue_load *
 	return page->waiting ? most(n, beyond(l->requests, page->running)) : n;
 }
 
-enum queue_limit queue_check(const struct config *c, const struct stats_page *page, const struct queue_load *l,
-                             uint64_t n, uint64_t tokens)
+enum queue_limit queue_check(const struct config *c, const struct stats_page *page,
+                             const struct queue_load *l, uint64_t n, uint64_t tokens)
 {
 	uint64_t waits = waiting(page, l);
 

@@ -15,8 +15,8 @@ struct queue_load { uint64_t requests, tokens; };
 
 /* Which of --max-num-queued-reqs and -tokens n more requests with so many prompt tokens would pass.
  * Nobody is refused while nobody waits.  page: the daemon's, or NULL. */
-enum queue_limit queue_check(const struct config *c, const struct stats_page *page, const struct queue_load *l,
-                             uint64_t n, uint64_t tokens);
+enum queue_limit queue_check(const struct config *c, const struct stats_page *page,
+                             const struct queue_load *l, uint64_t n, uint64_t tokens);
 
 /* Seconds until an eighth of those who wait will have been served, as fast as in the last minute;
  * 1 .. 60, and 1 if nothing is known. */

@@ -41,7 +41,8 @@ int64_t sr_text_chat(const struct sr_text *t, const char *tmpl, const char *cont
 	}
 	if (tmpl)
 		rc = template_compile(&own, tmpl, strlen(tmpl), err, errlen);
-	if (!rc && (set_token(vars, "bos_token", t, t->info.bos) || set_token(vars, "eos_token", t, t->info.eos))) {
+	if (!rc && (set_token(vars, "bos_token", t, t->info.bos) ||
+	            set_token(vars, "eos_token", t, t->info.eos))) {
 		snprintf(err, errlen, "no memory");
 		rc = -ENOMEM;
 	}

@@ -105,7 +105,8 @@ static int read_merges(struct sr_text *t, const struct gguf *g, char *err, size_
 		size_t left = space ? (size_t)(space - s.s) : 0;
 
 		if (!space || bpe_add(&t->bpe, s.s, left, space + 1, s.n - left - 1)) {
-			snprintf(err, errlen, "tokenizer.ggml.merges[%" PRIu64 "] '%.*s': not two tokens that make a third",
+			snprintf(err, errlen, "tokenizer.ggml.merges[%" PRIu64 "] '%.*s': not two tokens that make "
+			         "a third",
 			         i, s.n > 60 ? 60 : (int)s.n, s.s);
 			return -EINVAL;
 		}

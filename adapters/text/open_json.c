@@ -211,13 +211,16 @@ static int read_merges(const struct job *j, const json_t *model)
 		const char *s = json_string_value(item), *space = s && *s ? strchr(s + 1, ' ') : NULL;
 
 		if (space)
-			rc = bpe_add(b, s, (size_t)(space - s), space + 1, json_string_length(item) - (size_t)(space + 1 - s));
+			rc = bpe_add(b, s, (size_t)(space - s), space + 1,
+			             json_string_length(item) - (size_t)(space + 1 - s));
 		else if (json_is_string(l) && json_is_string(r) && json_array_size(item) == 2)
-			rc = bpe_add(b, json_string_value(l), json_string_length(l), json_string_value(r), json_string_length(r));
+			rc = bpe_add(b, json_string_value(l), json_string_length(l), json_string_value(r),
+			             json_string_length(r));
 		else
 			rc = -EINVAL;
 		if (rc) {
-			snprintf(j->err, j->errlen, "%s/" TOKENIZER ": model.merges[%zu]: not two tokens that make a third",
+			snprintf(j->err, j->errlen, "%s/" TOKENIZER ": model.merges[%zu]: not two tokens that make "
+			         "a third",
 			         j->dir, i);
 			return rc;
 		}
@@ -228,7 +231,8 @@ static int read_merges(const struct job *j, const json_t *model)
 
 static int read_model(const struct job *j, const json_t *model, const json_t *added)
 {
-	static const char *const must_be_empty[] = { "dropout", "continuing_subword_prefix", "end_of_word_suffix" };
+	static const char *const must_be_empty[] = { "dropout", "continuing_subword_prefix",
+	                                             "end_of_word_suffix" };
 	int rc;
 
 	/* files of before 2020 name no type; only BPE has merges */

@@ -49,7 +49,8 @@ void *job_alloc(struct job *j, size_t n)
 	void *p;
 
 	if (n > j->bytes_max || j->bytes + n > j->bytes_max)
-		template_fail(j, -E2BIG, 0, "the chat template needs more than %zu MiB of memory", j->bytes_max >> 20);
+		template_fail(j, -E2BIG, 0, "the chat template needs more than %zu MiB of memory",
+		              j->bytes_max >> 20);
 	n = (n + 15) & ~(size_t)15;
 	if (!c || c->size - c->used < n) {
 		size_t size = n > CHUNK ? n : CHUNK;

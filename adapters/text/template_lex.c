@@ -158,7 +158,8 @@ static bool digit(char c)
 
 static int hex(char c)
 {
-	return digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+	return digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 :
+	       c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 /* One escape, at the character after the backslash (Python's rules); the bytes it used, or 0:

@@ -349,7 +349,8 @@ static struct node *test(struct parser *p, struct node *a)
 	t = p->t;
 	if (take_op(p, '(')) {
 		arguments(p, n);
-	} else if (t->kind == T_STRING || t->kind == T_INT || t->kind == T_FLOAT || is_op(p, '[') || is_op(p, '{') ||
+	} else if (t->kind == T_STRING || t->kind == T_INT || t->kind == T_FLOAT ||
+	           is_op(p, '[') || is_op(p, '{') ||
 	           (t->kind == T_NAME && !is_name(p, "else") && !is_name(p, "or") && !is_name(p, "and") &&
 	            !is_name(p, "is") && !is_name(p, "if") && !is_name(p, "in") && !is_name(p, "not"))) {
 		n->list = postfix(p, primary(p));
@@ -696,7 +697,8 @@ static struct node *statement(struct parser *p)
 	else if (str_is(s, "continue"))
 		n = jump(p, N_CONTINUE);
 	else
-		template_fail(p->j, -EINVAL, p->t->line, "the tag '%.*s' is not known here", s.n > 60 ? 60 : (int)s.n, s.s);
+		template_fail(p->j, -EINVAL, p->t->line, "the tag '%.*s' is not known here",
+		              s.n > 60 ? 60 : (int)s.n, s.s);
 	p->depth--;
 	return n;
 }

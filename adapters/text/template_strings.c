@@ -236,7 +236,8 @@ struct list *str_lines(struct render *r, struct str s)
 
 	while (i < s.n) {
 		k = utf8_next(s.s + i, s.n - i, &cp);
-		if ((cp >= 10 && cp <= 13) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 || cp == 0x2028 || cp == 0x2029) {
+		if ((cp >= 10 && cp <= 13) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 ||
+		    cp == 0x2028 || cp == 0x2029) {
 			part(&p, s.s + from, i - from);
 			if (cp == '\r' && i + 1 < s.n && s.s[i + 1] == '\n')
 				k = 2;
