@@ -72,6 +72,24 @@ static void test_barriers_of_few(void **state)
 	team_destroy(j.team);
 }
 
+/* Jobs of changing size in quick succession: nobody of the last one takes part in the next one's end. */
+static void test_sizes_change(void **state)
+{
+	struct job j = { 0 };
+	int came[THREADS] = { 0 };
+
+	(void)state;
+	assert_int_equal(team_create(&j.team, THREADS), 0);
+	for (int round = 0; round < 5 * ROUNDS; round++) {
+		int n = 1 + round * 7 % THREADS;
+
+		team_run_some(j.team, n, come, &j);
+		for (int i = 0; i < n; i++)
+			assert_int_equal(j.ran[i], ++came[i]);
+	}
+	team_destroy(j.team);
+}
+
 static void nap(int64_t ns)
 {
 	const struct timespec t = { ns / 1000000000, ns % 1000000000 };
@@ -186,6 +204,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_who_takes_part),
 		cmocka_unit_test(test_barriers_of_few),
+		cmocka_unit_test(test_sizes_change),
 		cmocka_unit_test(test_late_ones_rest),
 		cmocka_unit_test(test_uneven_ones_stay),
 		cmocka_unit_test(test_answers_do_not_change),

@@ -116,15 +116,16 @@ static void word_bump(struct word *w)
 
 void team_barrier(struct team *t)
 {
+	uint32_t all = (uint32_t)t->now; /* looked at before we arrive: the next job may change it after */
 	uint32_t gate;
 	uint64_t slept;
 
-	if (t->now == 1) {
+	if (all == 1) {
 		atomic_store_explicit(&t->next, 0, memory_order_relaxed);
 		return;
 	}
 	gate = atomic_load_explicit(&t->gate.value, memory_order_relaxed);
-	if (atomic_fetch_add(&t->arrived, 1) + 1 == (uint32_t)t->now) {
+	if (atomic_fetch_add(&t->arrived, 1) + 1 == all) {
 		atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
 		atomic_store_explicit(&t->next, 0, memory_order_relaxed);
 		word_bump(&t->gate);
