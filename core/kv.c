@@ -517,6 +517,7 @@ void kv_release(struct kv *kv, struct kv_table *t)
 		assert(b->refs > 0);
 		if (--b->refs > 0)
 			continue;
+		assert(t->owner >= 0 && t->owner < kv->cfg.n_owners);
 		b->owner = t->owner;
 		if (b->indexed)
 			cached_add(kv, i);

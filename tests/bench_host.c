@@ -76,7 +76,8 @@ static void host_open(bool timed)
 	struct sr_limits lim = { .block_tokens = BLOCK, .n_blocks = SLOTS * (CONTEXT / BLOCK + 1),
 		.seq_blocks = CONTEXT / BLOCK + 1, .slots = SLOTS, .rows = SLOTS, .tokens = 32768, .scores = 512,
 		.cmds = 4 * SLOTS, .words = 1 << 20, .copies = 1, .logit_rows = SLOTS };
-	struct kv_config kc = { .n_blocks = lim.n_blocks, .block_tokens = BLOCK, .copies = 1, .key = { 1, 2 } };
+	struct kv_config kc = { .n_blocks = lim.n_blocks, .block_tokens = BLOCK, .copies = 1, .key = { 1, 2 },
+		.n_owners = 64 };
 	struct sched_config sc = { .limits = lim, .vocab = VOCAB, .context = CONTEXT, .tenants = 64,
 		.text_tokens = 16 << 20, .tops_here = CLIENTS_TOPS_HERE, .tops_per_record = CLIENTS_TOPS_PER,
 		.knobs = { .max_seqs = SLOTS, .batch_tokens = 32768, .chunk_max = 32768,
