@@ -177,12 +177,20 @@ static int epoll_change(struct io *io, int op, struct io_watch *w)
 	return epoll_ctl(io->epfd, op, w->fd, &e) < 0 ? -errno : 0;
 }
 
+/* Room for timers comes with that for watches, for here somebody can be told that there is none:
+ * whoever has a timer has a watch, too, but for a few. */
 static int slot_take(struct io *io, uint32_t *index)
 {
 	if (!io->free_slot) {
 		uint32_t n = io->n_slots ? io->n_slots * 2 : 64;
-		struct slot *s = realloc(io->slot, n * sizeof(*s));
+		struct io_timer **h = realloc(io->heap, (n + 64 < io->heap_cap ? io->heap_cap : n + 64) *
+		                                      sizeof(struct io_timer *));
+		struct slot *s = h ? realloc(io->slot, n * sizeof(*s)) : NULL;
 
+		if (h) {
+			io->heap = h;
+			io->heap_cap = io->heap_cap < n + 64 ? n + 64 : io->heap_cap;
+		}
 		if (!s)
 			return -ENOMEM;
 		memset(s + io->n_slots, 0, (n - io->n_slots) * sizeof(*s));

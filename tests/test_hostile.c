@@ -751,12 +751,13 @@ static void R13_a_killed_daemon_is_seen(void **state)
 	static const int32_t ids[4] = { 1, 2, 3, 4 };
 	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 4, .max_tokens = 900,
 		.flags = SR_IGNORE_EOS };
-	uint64_t epochs[5] = { 0 };
+	uint64_t epochs[5] = { 0 }, slowest = 0;
 
 	(void)state;
 	for (int round = 0; round < 5; round++) {
 		struct sr_conn *c[8];
 		int ready[2], e;
+		uint64_t at;
 		pid_t pid;
 
 		assert_int_equal(pipe(ready), 0);
@@ -776,14 +777,14 @@ static void R13_a_killed_daemon_is_seen(void **state)
 		for (int i = 0; i < round; i++)
 			assert_true(epochs[i] != epochs[round]);
 		kill(pid, SIGKILL);
+		at = io_now();
 		for (int i = 0; i < 8; i++) {
 			struct sr_record r[64];
-			uint64_t at = io_now();
 
 			while ((e = sr_poll(c[i], r, 64)) > 0 || (e == 0 && (e = sr_wait(c[i], SR_WAIT_TOKENS, 2000)) > 0))
 				;
 			assert_int_equal(e, -ECONNRESET);
-			assert_true(io_now() - at < 1000 * MS);
+			slowest = io_now() - at > slowest ? io_now() - at : slowest;
 			assert_int_equal(sr_submit(c[i], &q, NULL), -ECONNRESET);
 			sr_close(c[i]);
 		}
@@ -794,6 +795,8 @@ static void R13_a_killed_daemon_is_seen(void **state)
 		*strrchr(d.path, '/') = '\0';
 		rmdir(d.path);
 	}
+	print_message("R13: the last of eight clients was told within %.1f ms\n", (double)slowest / 1e6);
+	assert_true(slowest < 100 * MS);
 }
 
 /* ---- R14: memory taken away ------------------------------------------------------------------ */
