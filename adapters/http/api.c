@@ -2,7 +2,6 @@
 #include "api.h"
 
 #include <errno.h>
-#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,18 +87,6 @@ static int route_of(const struct api *a, const struct http_request *r)
 static int method_of(const struct http_request *r)
 {
 	return http_is(r->method, "GET") ? GET : http_is(r->method, "POST") ? POST : 0;
-}
-
-uint64_t api_hash(const char *s, size_t n)
-{
-	uint8_t sum[32];
-	uint64_t h;
-
-	if (!n)
-		return 0;
-	SHA256((const unsigned char *)s, n, sum);
-	memcpy(&h, sum, sizeof(h));
-	return h | 1;
 }
 
 /* ---- the daemon ---- */
@@ -240,7 +227,7 @@ static void get_models(struct api *a, struct exchange *x, const char *extra)
 		        "\"allow_logprobs\":true,\"allow_search_indices\":false,\"allow_view\":true,"
 		        "\"allow_fine_tuning\":false,\"organization\":\"*\",\"group\":null,"
 		        "\"is_blocking\":false}]}",
-		        (unsigned long long)api_hash(l.names[i], strlen(l.names[i])), now);
+		        (unsigned long long)auth_hash(l.names[i], strlen(l.names[i])), now);
 	}
 	out_str(&o, "]}");
 	reply_out(x, JSON_TYPE, extra, &o);

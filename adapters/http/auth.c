@@ -20,7 +20,7 @@ struct auth {
 	size_t n, fixed;              /* the first `fixed` are not of the file */
 };
 
-static uint64_t hash(const char *s, size_t n)
+uint64_t auth_hash(const char *s, size_t n)
 {
 	uint8_t sum[32];
 	uint64_t h;
@@ -43,7 +43,7 @@ static int add(struct key **list, size_t *n, const char *key, size_t len, const 
 		return -ENOMEM;
 	*list = k;
 	SHA256((const unsigned char *)key, len, k[*n].sum);
-	k[(*n)++].tenant = name ? hash(name, strlen(name)) : 0;
+	k[(*n)++].tenant = name ? auth_hash(name, strlen(name)) : 0;
 	return 0;
 }
 

@@ -21,6 +21,8 @@ int  auth_create(struct auth **out, const struct config *c, char *err, size_t er
 int  auth_reload(struct auth *a, char *err, size_t errlen);  /* the file; old keys on failure */
 void auth_free(struct auth *a);
 bool auth_needed(const struct auth *a);
+/* What stands for a name (of a tenant, a salt) in numbers: 0 only for nothing. */
+uint64_t auth_hash(const char *s, size_t n);
 /* The request's "Authorization: Bearer KEY"; *tenant = hash of the key's name. */
 bool auth_check(const struct auth *a, const struct http_request *r, uint64_t *tenant);
 

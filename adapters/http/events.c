@@ -18,9 +18,32 @@ const char *finish_name(enum choice_finish f)
 	}
 }
 
-static void ids_of(struct out *o, const struct out *ids)
+/* Members that are null unless they were asked for. */
+static void token_ids(const struct request *r, struct out *o, const struct choice *c)
 {
-	out_ids(o, (const int32_t *)(const void *)ids->p, ids->n / sizeof(int32_t));
+	PUT(o, ",\"token_ids\":");
+	if (r->ask.return_token_ids)
+		out_ids(o, (const int32_t *)(const void *)c->ids.p, c->ids.n / sizeof(int32_t));
+	else
+		PUT(o, "null");
+}
+
+static void prompt_ids(struct out *o, const struct prompt *q, bool wanted)
+{
+	PUT(o, ",\"prompt_token_ids\":");
+	if (wanted)
+		out_ids(o, q->ids.id, q->ids.n);
+	else
+		PUT(o, "null");
+}
+
+static void prompt_text(const struct request *r, struct out *o, const struct prompt *q)
+{
+	PUT(o, ",\"prompt_text\":");
+	if (r->ask.return_prompt_text)
+		out_json(o, q->text, q->n_text);
+	else
+		PUT(o, "null");
 }
 
 /* ---- log-probabilities ---- */
@@ -200,6 +223,11 @@ static void prompt_logprobs(const struct request *r, struct out *o, const struct
 	int32_t id;
 	bool first = true;
 
+	PUT(o, ",\"prompt_logprobs\":");
+	if (r->ask.prompt_logprobs == ASK_NONE) {
+		PUT(o, "null");
+		return;
+	}
 	PUT(o, "[");
 	for (; (p = lps_next(prompt, &at)); first = false) {
 		if (!first)
@@ -331,16 +359,8 @@ void event_role(struct request *r, int index)
 	out_json_str(o, r->limits.response_role);
 	PUT(o, ",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]");
 	running_usage(r, q->ids.n, 0);
-	PUT(o, ",\"prompt_token_ids\":");
-	if (r->ask.return_token_ids)
-		out_ids(o, q->ids.id, q->ids.n);
-	else
-		PUT(o, "null");
-	PUT(o, ",\"prompt_text\":");
-	if (r->ask.return_prompt_text)
-		out_json(o, q->text, q->n_text);
-	else
-		PUT(o, "null");
+	prompt_ids(o, q, r->ask.return_token_ids);
+	prompt_text(r, o, q);
 	PUT(o, "}\n\n");
 }
 
@@ -394,11 +414,7 @@ static void completion_chunk(struct request *r, struct choice *c)
 	out_json_str(o, c->ended ? finish_name(c->finish) : NULL);
 	PUT(o, ",\"stop_reason\":");
 	stop_reason(o, c);
-	PUT(o, ",\"prompt_token_ids\":");
-	if (with_prompt || (first && r->ask.return_token_ids))
-		out_ids(o, q->ids.id, q->ids.n);
-	else
-		PUT(o, "null");
+	prompt_ids(o, q, with_prompt || (first && r->ask.return_token_ids));
 }
 
 static void chat_chunk(struct request *r, struct choice *c)
@@ -429,11 +445,7 @@ void event_chunk(struct request *r, struct choice *c)
 		completion_chunk(r, c);
 	else
 		chat_chunk(r, c);
-	PUT(o, ",\"token_ids\":");
-	if (r->ask.return_token_ids)
-		ids_of(o, &c->ids);
-	else
-		PUT(o, "null");
+	token_ids(r, o, c);
 	PUT(o, "}]");
 	running_usage(r, r->ask.prompt[c->prompt].ids.n, counted(r, c));
 	if (c->ended && !r->ask.include_usage) {
@@ -492,21 +504,9 @@ static void whole_completion(struct request *r, struct choice *c)
 	out_json_str(o, finish_name(c->finish));
 	PUT(o, ",\"stop_reason\":");
 	stop_reason(o, c);
-	PUT(o, ",\"token_ids\":");
-	if (r->ask.return_token_ids)
-		ids_of(o, &c->ids);
-	else
-		PUT(o, "null");
-	PUT(o, ",\"prompt_logprobs\":");
-	if (r->ask.prompt_logprobs != ASK_NONE)
-		prompt_logprobs(r, o, &c->prompt_lps);
-	else
-		PUT(o, "null");
-	PUT(o, ",\"prompt_token_ids\":");
-	if (r->ask.return_token_ids)
-		out_ids(o, q->ids.id, q->ids.n);
-	else
-		PUT(o, "null");
+	token_ids(r, o, c);
+	prompt_logprobs(r, o, &c->prompt_lps);
+	prompt_ids(o, q, r->ask.return_token_ids);
 	PUT(o, ",\"routed_experts\":null}");
 }
 
@@ -529,11 +529,7 @@ static void whole_chat(struct request *r, struct choice *c)
 	out_json_str(o, finish_name(c->finish));
 	PUT(o, ",\"stop_reason\":");
 	stop_reason(o, c);
-	PUT(o, ",\"token_ids\":");
-	if (r->ask.return_token_ids)
-		ids_of(o, &c->ids);
-	else
-		PUT(o, "null");
+	token_ids(r, o, c);
 	PUT(o, ",\"routed_experts\":null}");
 }
 
@@ -542,21 +538,9 @@ static void chat_prompt(struct request *r)
 	struct out *o = &r->event;
 	const struct prompt *q = &r->ask.prompt[0];
 
-	PUT(o, ",\"prompt_logprobs\":");
-	if (r->ask.prompt_logprobs != ASK_NONE)
-		prompt_logprobs(r, o, &r->choice[0].prompt_lps);
-	else
-		PUT(o, "null");
-	PUT(o, ",\"prompt_token_ids\":");
-	if (r->ask.return_token_ids)
-		out_ids(o, q->ids.id, q->ids.n);
-	else
-		PUT(o, "null");
-	PUT(o, ",\"prompt_text\":");
-	if (r->ask.return_prompt_text)
-		out_json(o, q->text, q->n_text);
-	else
-		PUT(o, "null");
+	prompt_logprobs(r, o, &r->choice[0].prompt_lps);
+	prompt_ids(o, q, r->ask.return_token_ids);
+	prompt_text(r, o, q);
 }
 
 void answer(struct request *r)

@@ -316,7 +316,7 @@ static void launch(struct request *r)
 		c->max_tokens = (uint32_t)ask_room(&r->ask, &r->limits, r->ask.prompt[c->prompt].ids.n);
 	}
 	if (r->ask.cache_salt)
-		r->salt = api_hash(r->ask.cache_salt, strlen(r->ask.cache_salt));
+		r->salt = auth_hash(r->ask.cache_salt, strlen(r->ask.cache_salt));
 	name_request(r);
 	event_head(r);
 	count(r);

@@ -53,7 +53,6 @@ bool api_limits(const struct api *a, struct ask_limits *l);
 void api_problem(struct exchange *x, const struct problem *p, const char *extra);
 bool api_healthy(struct api *a);
 void api_look(struct api *a);                /* at the daemon's stats page */
-uint64_t api_hash(const char *s, size_t n);  /* 0 only for nothing */
 
 /* tokenize.c */
 void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind, const char *extra);
