@@ -78,6 +78,21 @@ for f in $(git ls-files adapters shmring tools | grep -E '\.(c|h)$'); do
 	[ -z "$long" ] || breach "$f:$long is longer than 110 columns"
 done
 
+# The README names every file (as `name.c`, `name.[ch]` or a pattern), in some room.
+names=$(sed -n '/^## How it all fits together/,/^## Documents/p' README.md | grep -o '`[^` ]*`' | tr -d '`')
+named() {
+	for pat in $names; do
+		case $1 in $pat|*/$pat) return 0 ;; esac
+	done
+	return 1
+}
+set -f
+for f in $(git ls-files core kernels shmring adapters tools | grep -E '\.(c|h|cu|cuh|py|sh)$'); do
+	n=$((n + 1))
+	named "$f" || breach "README.md (How it all fits together) does not name $f"
+done
+set +f
+
 # Nothing big, nothing built, no text of the workplace.
 for f in $(git ls-files); do
 	[ -f "$f" ] || continue
