@@ -236,12 +236,12 @@ static void connect_start(struct io_timer *timer)
 	t->work = (struct work){ .run = connect_run, .done = connect_done };
 	snprintf(t->socket, sizeof(t->socket), "%s", e->c.socket);
 	memcpy(t->name, e->c.name, sizeof(t->name));
+	e->attempt = t;                      /* first: it may be over when workers_give returns */
 	if (workers_give(e->workers, &t->work) < 0) {
+		e->attempt = NULL;
 		free(t);
 		retry_later(e);
-		return;
 	}
-	e->attempt = t;
 }
 
 static void lost(struct engine *e)
