@@ -77,6 +77,7 @@ class Ours:
     def __init__(self, model):
         self.p = start([os.path.join(BUILD, "tests/bench_cpu"), model, str(THREADS)], text=True, bufsize=1,
                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.peaks = self.ask("peaks")   # answered once the model is open and nothing else is measured
 
     def ask(self, what):
         self.p.stdin.write(what + "\n")
@@ -157,7 +158,7 @@ class Row:
 
     def line(self):
         j = self.json(None)
-        peer = f"{j['peer_med']:9.4g}" if self.peer else "  no peer"
+        peer = f"{j['peer_med']:9.4g}" if self.peer else f"{'' if self.absolute else 'no peer':>9}"
         ratio = f"{j['ratio_med']:5.2f} ({j['ratio_min']:.2f} .. {j['ratio_max']:.2f})" if self.peer else ""
         limit = f"{j['limit']:8.4g} {j['frac']:5.2f}" if self.limit else f"{'':8} {'':5}"
         verdict = {None: "", True: "ok", False: "BELOW"}[self.judged()]
@@ -213,9 +214,8 @@ def bench_kernels(pairs):
             continue
         ours = Ours(model)
         if kind == "Q4_1":
-            peaks = ours.ask("peaks")
             print("{} threads: int8 {:.0f}, bf16 {:.0f}, f32 {:.0f} Gop/s; memory {:.1f} GB/s".format(
-                THREADS, *peaks))
+                THREADS, *ours.peaks))
         for _ in range(pairs):
             for work, row in rows:
                 ask, peer = WORK[work]

@@ -39,7 +39,7 @@ static double now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void die(const char *err)
+_Noreturn static void die(const char *err)
 {
 	fprintf(stderr, "bench_cpu: %s\n", err);
 	exit(1);
