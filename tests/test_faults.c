@@ -1,4 +1,4 @@
-/* LINK: SLIPRINGD shmring/client.c -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign,--wrap=aligned_alloc,--wrap=mmap,--wrap=open,--wrap=fopen,--wrap=read,--wrap=pread,--wrap=memfd_create,--wrap=ftruncate,--wrap=socket,--wrap=bind,--wrap=listen,--wrap=getrandom,--wrap=io_uring_queue_init_params,--wrap=io_uring_submit,--wrap=io_uring_submit_and_wait_timeout,--wrap=sendmsg,--wrap=recvmsg,--wrap=notify_sendf */
+/* LINK: SLIPRINGD shmring/client.c -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign,--wrap=aligned_alloc,--wrap=mmap,--wrap=open,--wrap=fopen,--wrap=read,--wrap=pread,--wrap=memfd_create,--wrap=ftruncate,--wrap=socket,--wrap=bind,--wrap=listen,--wrap=getrandom,--wrap=io_uring_queue_init_params,--wrap=io_uring_submit,--wrap=io_uring_submit_and_wait_timeout,--wrap=madvise,--wrap=eventfd,--wrap=fstat,--wrap=accept4,--wrap=getsockopt,--wrap=connect,--wrap=send,--wrap=sendmsg,--wrap=recvmsg,--wrap=notify_sendf */
 /* test_faults.c - every allocation, mapping, open, read, socket call and io_uring submission of ours
  * fails once, in turn: while the daemon starts, while it serves a client, and in the client.
  *
@@ -10,6 +10,7 @@
  */
 #include <fcntl.h>
 #include <liburing.h>
+#include <sys/eventfd.h>
 
 #include "tests/slipringd.h"
 
@@ -65,6 +66,15 @@ WRAP(SOCKET, EADDRINUSE, -1, int, bind, (int fd, const struct sockaddr *a, sockl
 WRAP(SOCKET, EADDRINUSE, -1, int, listen, (int fd, int n), (fd, n))
 WRAP(SOCKET, ENOBUFS, -1, ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags))
 WRAP(SOCKET, ENOBUFS, -1, ssize_t, recvmsg, (int fd, struct msghdr *m, int flags), (fd, m, flags))
+WRAP(SOCKET, ENOBUFS, -1, ssize_t, send, (int fd, const void *m, size_t n, int flags), (fd, m, n, flags))
+WRAP(SOCKET, EMFILE, -1, int, accept4, (int fd, struct sockaddr *a, socklen_t *n, int flags),
+     (fd, a, n, flags))
+WRAP(SOCKET, EACCES, -1, int, getsockopt, (int fd, int level, int name, void *to, socklen_t *n),
+     (fd, level, name, to, n))
+WRAP(SOCKET, ECONNREFUSED, -1, int, connect, (int fd, const struct sockaddr *a, socklen_t n), (fd, a, n))
+WRAP(MAPPING, ENOMEM, -1, int, madvise, (void *at, size_t n, int advice), (at, n, advice))
+WRAP(OPEN, EMFILE, -1, int, eventfd, (unsigned n, int flags), (n, flags))
+WRAP(READ, EIO, -1, int, fstat, (int fd, struct stat *st), (fd, st))
 WRAP(RANDOM, EIO, -1, ssize_t, getrandom, (void *to, size_t n, unsigned flags), (to, n, flags))
 WRAP(URING, ENOMEM, -ENOMEM, int, io_uring_queue_init_params,
      (unsigned n, struct io_uring *r, struct io_uring_params *p), (n, r, p))
