@@ -1,5 +1,5 @@
 /* quantize.c - slipring quantize: a Hugging Face directory in, one of 4 bits in AWQ's layout out, which
- * this server and vLLM both read.
+ * this server reads; others that read AWQ directories were not tried.
  *
  *	plan       names and shapes of all that will be written; what cannot be is refused here
  *	layers     one at a time: read, scales by what a text shows, round, write
@@ -670,7 +670,7 @@ static int usage(FILE *to)
 {
 	fprintf(to, "slipring quantize MODEL --out DIR [OPTIONS]\n\n"
 	            "Writes MODEL (a Hugging Face directory, or an id in the download cache) with matrices\n"
-	            "of 4 bits in AWQ's layout, which slipring serve and vLLM read.  Embeddings, norms and\n"
+	            "of 4 bits in AWQ's layout, which slipring serve reads.  Embeddings, norms and\n"
 	            "head stay as they are.\n\n"
 	            "  --out DIR                  where to; made if it is not there\n"
 	            "  --format awq               the only one so far\n"
