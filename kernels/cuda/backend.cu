@@ -38,6 +38,7 @@ struct sr_backend {
 	struct sr_limits lim;
 	struct net net;
 	struct flight flight[DEPTH];
+	float    freq[2][128];       /* of rope, until their copy is done; a head is 256 wide at most */
 	uint32_t turn, looks;
 	bool said;                   /* that the device is lost */
 	uint64_t ended_ns;           /* of the batch that ended last */
@@ -310,26 +311,21 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	       matmul_prepare(d) && attend_prepare(d);
 }
 
+/* From memory that stays: after an error nobody knows whether the copy is done. */
 static bool send_frequencies(struct sr_backend *b)
 {
 	for (int i = 0; i < 2; i++) {
 		size_t n = (size_t)b->m.rope[i].dims / 2;
-		float *f = n ? (float *)calloc(n, sizeof(*f)) : NULL;
-		bool ok;
 
 		if (!n)
 			continue;
-		if (!f)
-			return cuda_ok(&b->d, cudaErrorMemoryAllocation, "rope frequencies");
-		sr_rope_freq(&b->m.rope[i], f);
-		ok = cuda_ok(&b->d, cudaMemcpyAsync(b->d.freq[i], f, n * sizeof(*f), cudaMemcpyHostToDevice,
-			b->d.stream), "rope frequencies") &&
-			cuda_ok(&b->d, cudaStreamSynchronize(b->d.stream), "rope frequencies");
-		free(f);
-		if (!ok)
+		assert(n <= sizeof(b->freq[i]) / sizeof(b->freq[i][0]));
+		sr_rope_freq(&b->m.rope[i], b->freq[i]);
+		if (!cuda_ok(&b->d, cudaMemcpyAsync(b->d.freq[i], b->freq[i], n * sizeof(b->freq[i][0]),
+				cudaMemcpyHostToDevice, b->d.stream), "rope frequencies"))
 			return false;
 	}
-	return true;
+	return cuda_ok(&b->d, cudaStreamSynchronize(b->d.stream), "rope frequencies");
 }
 
 static int load_weights(struct sr_backend *b, const struct sr_source *src, char *err, size_t errlen)
