@@ -207,6 +207,7 @@ static bool welcome(struct control *c, int fd, struct ucred *who)
 	struct control_answer a = { .result = -EPERM };
 	socklen_t len = sizeof(*who);
 	uint64_t now = io_now();
+	char unread[64];
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, who, &len) < 0)
 		return false;
@@ -220,6 +221,10 @@ static bool welcome(struct control *c, int fd, struct ucred *who)
 		snprintf(a.say, sizeof(a.say), "uid %u may not change settings: only uid %u and root may; "
 		         "slipringd --operator-group NAME lets a group do it", (unsigned)who->uid,
 		         (unsigned)geteuid());
+	/* Its message must not lie unread when we close: the kernel would tell it "reset" instead. */
+	shutdown(fd, SHUT_RD);
+	while (recv(fd, unread, sizeof(unread), MSG_DONTWAIT) > 0)
+		;
 	answer(fd, &a);
 	if (now - c->told_at > DEADLINE_NS) {
 		log_warn("uid %u (pid %d) asked to change a setting and may not", (unsigned)who->uid,
