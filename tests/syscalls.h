@@ -21,10 +21,10 @@
 #include <sys/syscall.h>
 #include <ucontext.h>
 
-static _Thread_local _Atomic uint64_t *syscalls_seen;   /* of this thread; [0 .. 511] */
-
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define SYSCALLS_COUNTABLE 1
+
+static _Thread_local _Atomic uint64_t *syscalls_seen;   /* of this thread; [0 .. 511] */
 
 long syscalls_again(long nr, const greg_t *r);
 extern const char syscalls_after[];

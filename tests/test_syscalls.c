@@ -97,7 +97,7 @@ static void no_call_per_token(const char *step_us)
 	pid_t pid;
 
 	if (!SYSCALLS_COUNTABLE) {
-		print_message("SKIP: system calls can be counted only on x86-64, without ThreadSanitizer\n");
+		print_message("SKIP: system calls can be counted only on x86-64, without sanitizers\n");
 		skip();
 	}
 	memset(&m, 0, sizeof(m));

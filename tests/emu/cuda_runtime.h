@@ -75,5 +75,6 @@ extern uint64_t emu_taken;                  /* bytes of memory, so far */
 extern int emu_devices;                     /* 1 */
 void emu_fail(uint64_t nth, cudaError_t e); /* the nth call from now; 0: none */
 void emu_recover();                         /* a fresh process: no poison, nothing queued */
+void emu_process_ends(void);          /* frees what is still allocated */
 
 #endif

@@ -145,6 +145,14 @@ static cudaError_t give(void *p)
 	return e;
 }
 
+void emu_process_ends(void)
+{
+	for (auto &m : memory)
+		free(m.first);
+	memory.clear();
+	emu_allocations = 0;
+}
+
 cudaError_t cudaMalloc(void **p, size_t n) { return take(p, n); }
 cudaError_t cudaFree(void *p) { return give(p); }
 cudaError_t cudaHostAlloc(void **p, size_t n, unsigned) { return take(p, n); }
