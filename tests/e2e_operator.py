@@ -127,7 +127,11 @@ def one_at_a_time(p):
 
 
 def on_a_terminal(p):
-    pid, fd = pty.fork()
+    try:
+        pid, fd = pty.fork()
+    except OSError as e:
+        print(f"SKIP: no terminal to try slipring top on: {e}")
+        return
     if pid == 0:
         os.execve(os.path.join(BUILD, "slipring"), ["slipring", "top", "-i", "0.2"], {**p.env, "TERM": "xterm"})
     seen, end, asked = b"", time.monotonic() + 10, False
