@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/sched_limits.h"
 #include "out.h"
 #include "state.h"
 
@@ -281,14 +282,10 @@ static void old_names(struct scrape *s)
 
 static void slipring(struct scrape *s, const struct api *a)
 {
-	/* In the order of enum sched_why and enum sched_bound, see core/sched.h. */
-	static const char *const why[] = { "empty", "seqs", "tokens", "kv", "ring_out", "order",
-		"step_time", "pcie" };
-	static const char *const bound[] = { "idle", "host", "compute", "bandwidth", "pcie" };
 	static const struct stats_page none;
 	const struct stats_page *p = s->p ? s->p : &none;
 	char extra[64];
-	size_t i;
+	int i;
 
 	one(s, "slipring_up", "gauge", "1 while the daemon is connected.", engine_model(a->engine) != NULL);
 	one(s, "slipring_clients", "gauge", "Ring connections.", (double)p->clients);
@@ -304,13 +301,13 @@ static void slipring(struct scrape *s, const struct api *a)
 	one(s, "slipring_cycle_max_seconds", "gauge", "Longest turn of the daemon's loop.",
 	    (double)p->cycle_max_ns / 1e9);
 	head(s, "slipring_limit_seconds_total", "counter", "Time by what kept more rows out of the batch.");
-	for (i = 0; i < sizeof(why) / sizeof(why[0]); i++) {
-		snprintf(extra, sizeof(extra), "limit=\"%s\"", why[i]);
+	for (i = 0; i < N_WHY; i++) {
+		snprintf(extra, sizeof(extra), "limit=\"%s\"", sched_why_name(i));
 		sample(s, "slipring_limit_seconds_total", "", extra, (double)p->why_ns[i] / 1e9);
 	}
 	head(s, "slipring_bound_seconds_total", "counter", "Time by what bound the step.");
-	for (i = 0; i < sizeof(bound) / sizeof(bound[0]); i++) {
-		snprintf(extra, sizeof(extra), "bound=\"%s\"", bound[i]);
+	for (i = 0; i < N_BOUND; i++) {
+		snprintf(extra, sizeof(extra), "bound=\"%s\"", sched_bound_name(i));
 		sample(s, "slipring_bound_seconds_total", "", extra, (double)p->bound_ns[i] / 1e9);
 	}
 	one(s, "slipring_http_load", "gauge", "Completions under way in all adapters.",
