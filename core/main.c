@@ -65,6 +65,7 @@ struct daemon {
 	struct clients *cl;
 	struct sched *s;
 	struct control *control;
+	struct recorder recorder;
 
 	int  signals;                 /* SIGTERM or SIGINT so far: 1 drains, 2 stops now */
 	bool draining;
@@ -240,7 +241,7 @@ static int make_clients(struct daemon *d, int listen_fd)
 		.scope_tenant = d->cfg.prefix_cache_scope == SCOPE_TENANT,
 		.vocab = d->model->m.V, .context = d->plan.context,
 		.eos = d->model->eos, .n_eos = d->model->n_eos,
-		.stall_ns = 10 * SECOND, .stats = d->st,
+		.stall_ns = 10 * SECOND, .recorder = &d->recorder, .stats = d->st,
 	};
 	struct passwd *pw;
 
@@ -289,7 +290,8 @@ static int make_scheduler(struct daemon *d)
 	/* Slow devices: one that we work for. */
 	uint32_t step_default_ns = d->ops->work ? 50 * MS : 5 * MS;
 	struct control_config cc = { .run_dir = d->run_dir, .group = d->cfg.operator_group,
-	                             .step_default_ns = step_default_ns, .stats = d->st };
+	                             .step_default_ns = step_default_ns, .recorder = &d->recorder,
+	                             .stats = d->st };
 	struct sched_port port;
 
 	if (!c.knobs.step_ns)
@@ -387,6 +389,10 @@ static void counters(struct daemon *d, uint64_t now)
 	st->accepted = c.accepted;
 	st->rows = s.rows;
 	st->step_tokens = s.tokens;
+	st->int8_ops = s.int8_ops;
+	st->float_ops = s.float_ops;
+	st->bytes_moved = s.bytes;
+	st->bytes_copied = s.copied;
 	for (int i = 0; i < N_WHY; i++)
 		st->why_ns[i] = s.why_ns[i];
 	for (int i = 0; i < N_BOUND; i++)

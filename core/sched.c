@@ -534,6 +534,10 @@ static int reap(struct sched *s, uint32_t *host_ns)
 		*host_ns = ns32(s->prev_end, b->begin_ns);
 	s->prev_end = b->end_ns;
 	s->bound = bound_of(b);
+	s->stats.int8_ops += b->int8_ops;
+	s->stats.float_ops += b->float_ops;
+	s->stats.bytes += b->bytes;
+	s->stats.copied += b->copied;
 	if (f->n) {
 		measure(s, f, b);
 		s->stats.steps++;

@@ -144,6 +144,7 @@ struct sched_stats {
 	uint64_t prompt_computed;                  /* prompt tokens computed */
 	uint64_t held;                             /* steps that prompts waited for another to compute
 	                                              what they have in common */
+	uint64_t int8_ops, float_ops, bytes, copied; /* of all batches reaped, as backend.h counts them */
 	struct {                                   /* the batch reaped last: at most one in a step */
 		uint64_t begin_ns;
 		int32_t  rows, tokens;

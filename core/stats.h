@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define STATS_MAGIC   0x54535253u  /* "SRST" */
-#define STATS_VERSION 2u
+#define STATS_VERSION 3u
 #define STATS_BUCKETS 40
 #define STATS_STEPS   4096
 #define STATS_MINUTES 1440
@@ -54,6 +54,7 @@ struct stats_mark {
 	uint64_t prompt_tokens, prompt_cached, prompt_computed, generation_tokens;
 	uint64_t prefix_queries, prefix_hits;
 	uint64_t ended, steps, rows, step_tokens, preemptions;
+	uint64_t int8_ops, float_ops, bytes_moved, bytes_copied;
 	uint64_t running_ns, waiting_ns; /* added up over the time: / seconds = how many on average */
 	uint64_t why_ns[STATS_AXIS], bound_ns[STATS_AXIS], empty_ns[N_EMPTY];
 	uint32_t running, waiting, clients; /* then */
@@ -97,6 +98,9 @@ struct stats_page {
 
 	/* counters */
 	uint64_t steps, rows, step_tokens; /* batches done; planned: rows, new tokens */
+	/* what the batches done took at least: operations (a multiply-add is two) of products of bytes
+	 * and of floats; bytes of the device's memory, and between the tiers.  0: not counted there. */
+	uint64_t int8_ops, float_ops, bytes_moved, bytes_copied;
 	uint64_t preemptions, prompt_tokens, prompt_cached, prompt_computed, generation_tokens;
 	uint64_t prefix_queries, prefix_hits;          /* tokens */
 	uint64_t ended[N_ENDED];

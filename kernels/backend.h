@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-#define SR_BACKEND_VERSION 1
+#define SR_BACKEND_VERSION 2
 #define SR_LAST    (-1)    /* sr_row.token: the token this slot sampled last */
 #define SR_TOP_MAX 20      /* most alternatives of one result */
 
@@ -151,6 +151,8 @@ struct sr_batch {
 	uint64_t begin_ns, end_ns; /* when the device worked on it */
 	uint32_t compute_ns, memory_ns, copy_ns; /* least time its operations, its bytes, its
 	                              copies take at the measured roofs: the largest bound it */
+	uint64_t int8_ops, float_ops; /* that least: a multiply-add is two operations, */
+	uint64_t bytes, copied;    /* bytes of device memory, and between the tiers; 0: not counted */
 };
 
 struct sr_backend_ops {

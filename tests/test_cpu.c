@@ -471,6 +471,7 @@ static void test_begin_forgets(void **state)
 	drive_row(&d, 0, 0, text, 9, 0, 1);
 	drive_step(&d);
 	assert_true(d.batch->memory_ns > 0 && d.batch->compute_ns > 0);
+	assert_true(d.batch->bytes > 0 && d.batch->int8_ops + d.batch->float_ops > 0 && !d.batch->copied);
 	drive_close(&d);
 	tiny_destroy(t);
 }

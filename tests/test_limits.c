@@ -116,6 +116,7 @@ static int poll_with_roofs(struct sr_backend *b, int32_t i)
 	t->compute_ns = roofs.compute;
 	t->memory_ns = roofs.memory;
 	t->copy_ns = roofs.copy;
+	t->int8_ops = 1, t->float_ops = 2, t->bytes = 3, t->copied = 4;
 	return r;
 }
 
@@ -189,6 +190,11 @@ static void test_loads(void **state)
 		check_share(l, "the bound", w.st.bound_ns, before.bound_ns, N_BOUND, l->bound,
 		            sched_bound_name,
 		            w.now - from);
+		if (w.ops.poll == poll_with_roofs) { /* what the device counted is added up, batch by batch */
+			assert_true(w.st.int8_ops - before.int8_ops >= STEPS / 200);
+			assert_true(w.st.float_ops == 2 * w.st.int8_ops && w.st.bytes == 3 * w.st.int8_ops);
+			assert_true(w.st.copied == 4 * w.st.int8_ops);
+		}
 		for (int i = 0; i < 4; i++)
 			sched_forget(w.s, &w.c[i]);
 		until_idle();

@@ -626,15 +626,19 @@ static void run_batch(struct sr_backend *b)
 	do_copies(b);
 	for (int32_t i = 0; i < b->batch.n_cmds; i++)
 		do_command(b, &b->batch.cmd[i]);
-	b->macs = b->bytes = 0;
+	b->cost = (struct cost){ 0 };
 	while (next_slice(b, &c)) {
-		roof_add(b, b->slice, &b->macs, &b->bytes);
+		roof_add(b, b->slice, &b->cost);
 		b->n_active = team_fit(b->team);
 		team_run_some(b->team, b->n_active, compute_slice, b);
 	}
-	b->batch.compute_ns = least_ns(b->macs, b->roof.macs_per_ns);
-	b->batch.memory_ns = least_ns(b->bytes, b->roof.bytes_per_ns);
-	b->batch.copy_ns = least_ns(2.0 * b->batch.n_copies * (double)b->kv_block, b->roof.bytes_per_ns);
+	b->batch.int8_ops = (uint64_t)(2 * b->cost.int8_macs);
+	b->batch.float_ops = (uint64_t)(2 * b->cost.float_macs);
+	b->batch.bytes = (uint64_t)b->cost.bytes;
+	b->batch.copied = (uint64_t)b->batch.n_copies * b->kv_block;
+	b->batch.compute_ns = least_ns(b->cost.int8_macs + b->cost.float_macs, b->roof.macs_per_ns);
+	b->batch.memory_ns = least_ns(b->cost.bytes, b->roof.bytes_per_ns);
+	b->batch.copy_ns = least_ns(2.0 * (double)b->batch.copied, b->roof.bytes_per_ns);
 	finish(b);
 }
 

@@ -107,8 +107,12 @@ enum { P_TILES = P_LOGITS + 1, P_ANGLES, N_PLACES };
 struct roof {
 	double bytes_per_ns, macs_per_ns; /* 0: not measured */
 	double token_macs;           /* of all layers, without attention */
+	double int8_share;           /* of them, by weights that multiply as bytes */
 	double layer_bytes, head_bytes; /* of weights */
 };
+
+/* What a batch costs at least; a multiply-add (mac) is two operations. */
+struct cost { double int8_macs, float_macs, bytes; };
 
 struct sr_backend {
 	const struct kern *k;
@@ -139,7 +143,7 @@ struct sr_backend {
 	int32_t      history_cap;    /* ids of a slot */
 	struct sr_batch batch;
 	struct roof roof;
-	double macs, bytes;          /* of the batch so far */
+	struct cost cost;            /* of the batch so far */
 	struct memory *memory;       /* everything mapped, to give back */
 	_Atomic int state;           /* of the batch: BATCH_* */
 	pthread_mutex_t lock;        /* of armed, and of state becoming BATCH_DONE */
@@ -159,7 +163,7 @@ void ops_breathe(struct dev *d); /* yield if it is time; thread 0 does */
 
 /* roof.c */
 void roof_measure(struct sr_backend *b);
-void roof_add(const struct sr_backend *b, const struct slice *s, double *macs, double *bytes);
+void roof_add(const struct sr_backend *b, const struct slice *s, struct cost *c);
 
 /* weights.c.  Counting: with a dev whose arena_size are sums, out == NULL. */
 int64_t weights_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,

@@ -76,6 +76,19 @@ static double best_ns(struct probe *p, void (*fn)(void *ctx, int i))
 	return best;
 }
 
+/* Of all multiply-adds by weights of layers, those in whole numbers. */
+static double int8_share(const struct sr_backend *b)
+{
+	double macs[N_FORMS] = { 0 }, all = 0;
+
+	for (const struct weight *w = b->weights; w; w = w->next)
+		for (int32_t i = 0; w != b->net.embed && w != b->net.head && i < w->n_parts; i++)
+			macs[w->part[i].form] += (double)w->part[i].n * w->k;
+	for (int form = 0; form < N_FORMS; form++)
+		all += macs[form];
+	return all > 0 ? macs[FORM_I8] / all : 0;
+}
+
 void roof_measure(struct sr_backend *b)
 {
 	const struct sr_model *m = &b->m;
@@ -90,6 +103,7 @@ void roof_measure(struct sr_backend *b)
 		b->roof.macs_per_ns = 4.0 * q->n_blocks * KERN_COLS * p.w->k * KERN_TILE / best_ns(&p, multiply);
 	in_layer = (double)m->D * ((m->H + 2 * m->G) * m->E + m->H * m->E + 3.0 * m->F);
 	b->roof.token_macs = in_layer * m->L;
+	b->roof.int8_share = int8_share(b);
 	for (int32_t part = 0; part < b->net.head->n_parts; part++)
 		b->roof.head_bytes += (double)b->net.head->part[part].n_blocks *
 		                      (double)b->net.head->part[part].block_bytes;
@@ -100,9 +114,10 @@ void roof_measure(struct sr_backend *b)
 }
 
 /* Add what one slice costs at least. */
-void roof_add(const struct sr_backend *b, const struct slice *s, double *macs, double *bytes)
+void roof_add(const struct sr_backend *b, const struct slice *s, struct cost *c)
 {
 	const struct sr_model *m = &b->m;
+	double layers = s->n_tokens * b->roof.token_macs, head = (double)s->n_picks * m->V * m->D;
 	double read = 0;               /* positions read by attention */
 
 	for (int32_t i = 0; i < s->n_items; i++) {
@@ -110,9 +125,10 @@ void roof_add(const struct sr_backend *b, const struct slice *s, double *macs, d
 		double last = s->token[it->t].position + it->n;
 
 		read += it->n * last;
-		*bytes += last / KERN_BLOCK * (double)b->kv_block;
+		c->bytes += last / KERN_BLOCK * (double)b->kv_block;
 	}
-	*macs += s->n_tokens * b->roof.token_macs + (double)s->n_picks * m->V * m->D +
-	         2.0 * read * m->H * m->E * m->L;
-	*bytes += b->roof.layer_bytes + (s->n_picks ? b->roof.head_bytes : 0);
+	c->int8_macs += layers * b->roof.int8_share;
+	c->float_macs += layers * (1 - b->roof.int8_share) + 2.0 * read * m->H * m->E * m->L;
+	*(b->net.head->part[0].form == FORM_I8 ? &c->int8_macs : &c->float_macs) += head;
+	c->bytes += b->roof.layer_bytes + (s->n_picks ? b->roof.head_bytes : 0);
 }
