@@ -1,0 +1,138 @@
+/* turn.c - the asking side of core/control.c: one message, one answer; and the keeper of knobs. */
+#include "turn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TIMEOUT_S 5                       /* the daemon listens between layers: milliseconds */
+
+static int reach(const struct instance *in, struct sockaddr_un *addr, char *err, size_t errlen)
+{
+	int fd, e;
+
+	if (strlen(in->dir) > 100 || (size_t)snprintf(addr->sun_path, sizeof(addr->sun_path), "%.100s/%s",
+	    in->dir, CONTROL_FILE) >= sizeof(addr->sun_path)) {
+		snprintf(err, errlen, "%s: too long a path for a socket", in->dir);
+		return -ENAMETOOLONG;
+	}
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && connect(fd, (struct sockaddr *)addr, sizeof(*addr)) == 0)
+		return fd;
+	e = -errno;
+	snprintf(err, errlen, "%s: %s%s", addr->sun_path, strerror(-e), e == -ECONNREFUSED || e == -ENOENT ?
+	         "; the daemon is gone (\"slipring serve\" starts one)" : "");
+	if (fd >= 0)
+		close(fd);
+	return e;
+}
+
+int turn(const struct instance *in, enum knob k, int64_t value, struct control_answer *a, char *err,
+         size_t errlen)
+{
+	struct control_ask q = { .magic = CONTROL_MAGIC, .version = CONTROL_VERSION, .knob = (uint32_t)k,
+	                         .value = value };
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	struct timeval limit = { .tv_sec = TIMEOUT_S };
+	int fd = reach(in, &addr, err, errlen), e;
+	ssize_t n;
+
+	if (fd < 0)
+		return fd;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	if (send(fd, &q, sizeof(q), MSG_NOSIGNAL) < 0 && errno != EPIPE) {
+		e = -errno;                   /* EPIPE: it did not want to hear us, and has said why */
+		snprintf(err, errlen, "%s: %s", addr.sun_path, strerror(-e));
+		close(fd);
+		return e;
+	}
+	n = recv(fd, a, sizeof(*a), 0);
+	close(fd);
+	if (n == (ssize_t)sizeof(*a) && a->magic == CONTROL_MAGIC && a->version == CONTROL_VERSION) {
+		a->say[sizeof(a->say) - 1] = 0;
+		snprintf(err, errlen, "%s", a->say);
+		return a->result;
+	}
+	snprintf(err, errlen, n < 0 ? "the daemon does not answer within %d s; its log says what it is busy "
+	         "with" :
+	         "the daemon gave no answer that this version understands; try again", TIMEOUT_S);
+	return -EPROTO;
+}
+
+/* ---- the keeper -------------------------------------------------------------------------------- */
+
+/* One knob may have to wait for another (a step holds at least max-num-seqs tokens): try in rounds.
+ * 0, or 1 and the last reason. */
+static int put_back(const struct instance *in, const int64_t *was, char *err, size_t errlen)
+{
+	struct control_answer a;
+	int left = 0;
+
+	for (int round = 0; round < N_KNOBS; round++) {
+		left = 0;
+		for (int k = 0; k < N_KNOBS; k++)
+			if (in->page->knob[k] != was[k] && turn(in, (enum knob)k, was[k], &a, err, errlen) < 0)
+				left++;
+		if (!left)
+			break;
+	}
+	return left > 0;
+}
+
+static int keep(const struct instance *in, const int64_t *was, int end)
+{
+	char err[400], word;
+
+	setsid();                             /* a terminal's Ctrl-C is not for us */
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	while (read(end, &word, 1) < 0 && errno == EINTR)
+		continue;
+	if (stats_stale(in->page, in->dir) || !instance_alive(in) || !put_back(in, was, err, sizeof(err)))
+		return 0;
+	fprintf(stderr, "slipring: not all knobs could be put back: %s; \"slipring set\" lists them\n", err);
+	return 1;
+}
+
+int keeper_start(struct keeper *k, const struct instance *in, char *err, size_t errlen)
+{
+	int64_t was[N_KNOBS];
+	int end[2];
+
+	memcpy(was, in->page->knob, sizeof(was));
+	if (pipe2(end, O_CLOEXEC) < 0) {
+		snprintf(err, errlen, "no pipe: %s", strerror(errno));
+		return -errno;
+	}
+	fflush(NULL);
+	k->pid = fork();
+	if (k->pid == 0) {
+		close(end[1]);
+		_exit(keep(in, was, end[0]));
+	}
+	close(end[0]);
+	k->end = end[1];
+	if (k->pid > 0)
+		return 0;
+	snprintf(err, errlen, "no process: %s", strerror(errno));
+	close(k->end);
+	return -EAGAIN;
+}
+
+int keeper_stop(struct keeper *k)
+{
+	int status = 0;
+
+	close(k->end);
+	while (waitpid(k->pid, &status, 0) < 0 && errno == EINTR)
+		continue;
+	return status ? -EIO : 0;
+}
