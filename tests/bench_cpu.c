@@ -1,4 +1,4 @@
-/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/load.c core/gguf.c core/safetensors.c core/io.c core/log.c kernels/forward.c kernels/rope.c kernels/cpu/backend.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/roof.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/repack.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c tests/peak.c -ljansson -luring */
+/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/load.c core/gguf.c core/safetensors.c core/io.c core/log.c kernels/forward.c kernels/rope.c kernels/cpu/backend.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/roof.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/repack.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c tools/peak.c -ljansson -luring */
 /* bench_cpu.c - the CPU back end alone, without scheduler or rings.  Reads what to measure, a line each, and
  * answers with a line each, so that bench.py can let it and a peer take turns:
  *
@@ -20,7 +20,7 @@
 #include "core/model.h"
 #include "kernels/cpu/cpu.h"
 #include "tests/drive.h"
-#include "tests/peak.h"
+#include "tools/peak.h"
 
 #define LONGEST 8192
 #define SEQS    64

@@ -1,4 +1,4 @@
-/* LINK: kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/peak.c */
+/* LINK: kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tools/peak.c */
 /* bench_kern.c - the inner loops of the CPU on one core, beside this core's own limits measured in
  * the same run: each round measures the limits and then each kernel once, and medians of the rounds
  * are printed.  Shapes are SmolLM2-135M's.
@@ -19,7 +19,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/kern.h"
 #include "kernels/cpu/types.h"
-#include "tests/peak.h"
+#include "tools/peak.h"
 
 #define ROUNDS_MAX 99
 #define ARENA ((size_t)256 << 20)         /* what is read from memory rotates through so much */

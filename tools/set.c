@@ -4,10 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <jansson.h>
 
@@ -16,8 +12,7 @@
 #include "core/knobs.h"
 #include "instance.h"
 #include "save.h"
-
-#define TIMEOUT_S 5                       /* the daemon listens between layers: milliseconds */
+#include "turn.h"
 
 static int usage(FILE *to)
 {
@@ -81,49 +76,6 @@ static int list_json(const struct stats_page *p)
 
 /* ---- a change ---------------------------------------------------------------------------- */
 
-static int ask(const struct instance *in, const struct control_ask *q, struct control_answer *a,
-               char *err, size_t errlen)
-{
-	struct sockaddr_un addr = { .sun_family = AF_UNIX };
-	struct timeval limit = { .tv_sec = TIMEOUT_S };
-	ssize_t n;
-	int fd, e;
-
-	if ((size_t)snprintf(addr.sun_path, sizeof(addr.sun_path), "%.100s/%s", in->dir, CONTROL_FILE) >=
-	    sizeof(addr.sun_path) || strlen(in->dir) > 100) {
-		snprintf(err, errlen, "%s: too long a path for a socket", in->dir);
-		return -ENAMETOOLONG;
-	}
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (fd < 0 || connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0) {
-		e = -errno;
-		snprintf(err, errlen, "%s: %s%s", addr.sun_path, strerror(-e), e == -ECONNREFUSED ||
-		         e == -ENOENT ?
-		         "; the daemon is gone (\"slipring serve\" starts one)" : "");
-		if (fd >= 0)
-			close(fd);
-		return e;
-	}
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	if (send(fd, q, sizeof(*q), MSG_NOSIGNAL) < 0 && errno != EPIPE) {
-		e = -errno;                   /* EPIPE: it did not want to hear us, and has said why */
-		snprintf(err, errlen, "%s: %s", addr.sun_path, strerror(-e));
-		close(fd);
-		return e;
-	}
-	n = recv(fd, a, sizeof(*a), 0);
-	close(fd);
-	if (n == (ssize_t)sizeof(*a) && a->magic == CONTROL_MAGIC && a->version == CONTROL_VERSION) {
-		a->say[sizeof(a->say) - 1] = 0;
-		snprintf(err, errlen, "%s", a->say);
-		return a->result;
-	}
-	snprintf(err, errlen, n < 0 ? "the daemon does not answer within %d s; its log says what it is busy "
-	         "with" :
-	         "the daemon gave no answer that this version understands; try again", TIMEOUT_S);
-	return -EPROTO;
-}
-
 static int save(const struct instance *in, enum knob k, int64_t value, const char *file)
 {
 	char text[32], err[600];
@@ -146,10 +98,10 @@ static int save(const struct instance *in, enum knob k, int64_t value, const cha
 
 static int change(struct instance *in, const char *knob, const char *text, const char *file, bool json)
 {
-	struct control_ask q = { .magic = CONTROL_MAGIC, .version = CONTROL_VERSION };
 	struct control_answer a;
 	const char *names[N_KNOBS], *near;
 	char err[400], was[32], now[32];
+	int64_t value;
 	int k = knob_find(knob);
 
 	for (int i = 0; i < N_KNOBS; i++)
@@ -162,12 +114,11 @@ static int change(struct instance *in, const char *knob, const char *text, const
 		        near ? "\"?" : "");
 		return 2;
 	}
-	if (knob_parse((enum knob)k, text, &q.value, err, sizeof(err)) < 0) {
+	if (knob_parse((enum knob)k, text, &value, err, sizeof(err)) < 0) {
 		fprintf(stderr, "slipring set: %s\n", err);
 		return 2;
 	}
-	q.knob = (uint32_t)k;
-	if (ask(in, &q, &a, err, sizeof(err)) < 0) {
+	if (turn(in, (enum knob)k, value, &a, err, sizeof(err)) < 0) {
 		fprintf(stderr, "slipring set: %s\n", err);
 		return 1;
 	}
