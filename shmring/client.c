@@ -137,22 +137,24 @@ static int receive(int fd, struct sr_welcome *w, int fds[2])
 		}
 	if (n == 0)
 		return -ECONNRESET;
-	if (n != sizeof(*w) || w->magic != SR_MAGIC || w->version != SR_VERSION)
+	if (n != sizeof(*w) || msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || w->magic != SR_MAGIC ||
+	    w->version != SR_VERSION)
 		return -EPROTO;
 	if (w->status)
 		return w->status < 0 && w->status > -4096 ? w->status : -EPROTO;
-	return got == 2 && !(msg.msg_flags & MSG_CTRUNC) && sr_shape_ok(&w->shape) ? 0 : -EPROTO;
+	return got == 2 && sr_shape_ok(&w->shape) ? 0 : -EPROTO;
 }
 
 /* Map an object of at least so many bytes; sealed, so that nobody can cut it under us. */
 static int map(int fd, size_t bytes, int prot, unsigned char **at, size_t *len)
 {
+	int seals = fcntl(fd, F_GET_SEALS); /* -1, which has every bit, of what is no memfd */
 	struct stat st;
 	void *p;
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if ((fcntl(fd, F_GET_SEALS) & SEALS) != SEALS || st.st_size < 0 || (size_t)st.st_size < bytes)
+	if (seals < 0 || (seals & SEALS) != SEALS || st.st_size < 0 || (size_t)st.st_size < bytes)
 		return -EPROTO;
 	p = mmap(NULL, (size_t)st.st_size, prot, MAP_SHARED, fd, 0); /* all: huge pages are whole */
 	if (p == MAP_FAILED)
@@ -265,15 +267,12 @@ int sr_fd(const struct sr_conn *c) { return c->fd; }
 static int alive(struct sr_conn *c, bool ask_kernel)
 {
 	const struct sr_down *down = (const void *)c->down;
-	char byte;
+	struct pollfd p = { .fd = c->fd, .events = POLLRDHUP };
 
 	if (!c->over && atomic_load_explicit(&down->epoch, memory_order_acquire) != c->model.epoch)
 		c->over = true;
-	if (!c->over && ask_kernel) {
-		ssize_t n = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-
-		c->over = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
-	}
+	if (!c->over && ask_kernel)       /* its end shows behind unread signals, too */
+		c->over = poll(&p, 1, 0) > 0;
 	return c->over ? -ECONNRESET : 0;
 }
 
@@ -451,13 +450,13 @@ static int nothing(struct sr_conn *c)
 int sr_poll(struct sr_conn *c, struct sr_record *out, unsigned max)
 {
 	unsigned n = 0;
-	int e = 0;
+	int e;
 
+	if (!max)
+		return 0;
 	do {
-		while (n < max && (e = sr_ring_take(&c->tokens, &out[n])) == 1)
+		while (n < max && sr_ring_take(&c->tokens, &out[n]) == 1)
 			c->live -= out[n++].kind == SR_END && c->live > 0;
-		if (!n && (e < 0 || !max))
-			return e;
 	} while (!n && (e = nothing(c)) < 0 && sr_ring_ready(&c->tokens)); /* put before the end */
 	if (!n)
 		return e;
