@@ -18,6 +18,7 @@
 #include <yaml.h>
 
 #include "bundle.h"
+#include "ceilings.h"
 #include "commands.h"
 #include "core/config.h"
 #include "core/knobs.h"
@@ -47,7 +48,9 @@ static int usage(FILE *to)
 	            "What this machine has, what serving needs, and how to get it; and how the daemon is.\n"
 	            "Exit code 0, or 1 if something is wrong (not: if something could be better).\n\n"
 	            "  --instance NAME  which daemon (default: \"default\")\n"
-	            "  --measure        also how fast the default model is read from disk; or FILE\n"
+	            "  --measure        also how fast the default model is read from disk, or FILE; and the "
+	            "ceilings\n"
+	            "                   of memory and arithmetic, kept for slipring bench\n"
 	            "  --json           for programs\n"
 	            "  --bundle FILE    put what a bug report needs into a tar file: versions, this table, "
 	            "settings\n"
@@ -81,8 +84,10 @@ static void look_at_model(struct doctor *d)
 	                        "or any other: serve MODEL", err);
 
 	snprintf(f->have, sizeof(f->have), "%.150s", r < 0 ? "not there" : where.name);
-	if (d->disk)
+	if (d->disk) {
 		machine_disk(&d->found[d->n++], d->measure ? d->measure : where.path);
+		ceilings_look(&d->found[d->n++]);
+	}
 }
 
 static void no_daemon(struct doctor *d)

@@ -1,0 +1,31 @@
+/* ceilings.h - what this machine's hardware can do at most, measured once by `slipring doctor
+ * --measure` and kept in a file, so that a benchmark can say how far from it a run was. */
+#ifndef CEILINGS_H
+#define CEILINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "machine.h"
+
+struct ceilings {
+	char   cpu[100];              /* the processor's name, as measured */
+	int    cores;                 /* all at once, those this process may use */
+	double bytes_s;               /* reading memory past the caches */
+	double int8_s, float_s;       /* operations of products of bytes, of floats; 0: unknown */
+	double pcie_s;                /* bytes between host and device; 0: no device measured */
+	char   date[32];
+};
+
+/* Best of some rounds; takes about two seconds of all cores.  0, or -ENOTSUP, -ENOMEM and a sentence. */
+int  ceilings_measure(struct ceilings *c, char *err, size_t errlen);
+
+/* $XDG_CACHE_HOME/slipring/ceilings.json.  Load: 0, -ENOENT, or -EINVAL and a sentence that names file
+ * and field; -ESTALE: measured on another processor, or with other cores. */
+int  ceilings_load(struct ceilings *c, char *err, size_t errlen);
+int  ceilings_save(const struct ceilings *c, char *err, size_t errlen);
+
+/* Measure, keep, and make a row of the table of it. */
+void ceilings_look(struct finding *out);
+
+#endif
