@@ -29,7 +29,7 @@ endif
 
 # ---- what is made of what -------------------------------------------------------------------
 
-LEAVES  := $(wildcard core/config*.c) $(addprefix core/,io.c gguf.c safetensors.c locate.c stats.c notify.c log.c)
+LEAVES  := $(wildcard core/config*.c) $(addprefix core/,io.c gguf.c safetensors.c locate.c stats.c notify.c log.c knobs.c)
 KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c kernels/null/*.c)
 TEXT    := $(wildcard adapters/text/*.c)
 CLIENT  := shmring/client.c
@@ -38,7 +38,7 @@ slipringd_SRC     := $(wildcard core/*.c) shmring/server.c $(KERNELS)
 slipringd_LIBS    := -luring -lhugetlbfs -ljansson -lyaml -lxxhash -lcrypto
 slipring-http_SRC := $(wildcard adapters/http/*.c) $(TEXT) $(CLIENT) $(LEAVES)
 slipring-http_LIBS := -luring -ljansson -lyaml -lssl -lcrypto -lpcre2-8 -lutf8proc
-slipring_SRC      := $(wildcard tools/*.c) $(TEXT) $(CLIENT) $(LEAVES) core/knobs.c $(wildcard core/model*.c) core/plan.c $(KERNELS)
+slipring_SRC      := $(wildcard tools/*.c) $(TEXT) $(CLIENT) $(LEAVES) $(wildcard core/model*.c) core/plan.c $(KERNELS)
 slipring_LIBS     := -lncursesw -luring -ljansson -lyaml -lcrypto -lpcre2-8 -lutf8proc -lcurl
 
 # A program is built once its main() is there, so that every commit builds.

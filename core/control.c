@@ -82,6 +82,8 @@ static void show(const struct control *c)
 		c->stats->knob[k] = value_of(c, (enum knob)k);
 		c->stats->knob_ceiling[k] = c->ceiling[k];
 	}
+	c->stats->max_num_seqs = (uint64_t)c->knobs.max_seqs;
+	c->stats->max_batch_tokens = (uint64_t)c->knobs.batch_tokens;
 }
 
 /* May it be v?  0, or -ERANGE and the sentence. */
@@ -91,11 +93,11 @@ static int allowed(const struct control *c, enum knob k, int64_t v, char *say, s
 	char most[32];
 
 	knob_format(k, c->ceiling[k], most, sizeof(most));
-	if (v > c->ceiling[k])
-		snprintf(say, n, "%s goes up to %s%s%s here: that was allocated at start; for more, restart "
-		         "the daemon with a larger --%s", i->name, most, *i->unit ? " " :
-		         "",
-		         i->unit, i->name);
+	if (v > c->ceiling[k] && (k == KNOB_MAX_NUM_SEQS || k == KNOB_MAX_NUM_BATCHED_TOKENS))
+		snprintf(say, n, "%s goes up to %s %s here: that was allocated at start; for more, restart the "
+		         "daemon with --knob-ceiling %s=%lld", i->name, most, i->unit, i->name, (long long)v);
+	else if (v > c->ceiling[k])
+		snprintf(say, n, "%s goes up to %s%s%s", i->name, most, *i->unit ? " " : "", i->unit);
 	else if (v < i->least)
 		snprintf(say, n, "%s is at least %lld", i->name, (long long)(i->least / i->scale));
 	else if (k == KNOB_MAX_NUM_BATCHED_TOKENS && v < c->knobs.max_seqs)
@@ -333,9 +335,9 @@ int control_create(struct control **out, const struct control_config *cfg, struc
 	c->step_default_ns = cfg->step_default_ns;
 	c->step_target_us = cfg->knobs.step_ns == cfg->step_default_ns ? 0 : cfg->knobs.step_ns / 1000;
 	c->listener.fd = -1;
-	c->ceiling[KNOB_MAX_NUM_SEQS] = cfg->knobs.max_seqs;
-	c->ceiling[KNOB_MAX_NUM_BATCHED_TOKENS] = cfg->knobs.batch_tokens;
-	c->ceiling[KNOB_LONG_PREFILL] = cfg->knobs.batch_tokens;
+	c->ceiling[KNOB_MAX_NUM_SEQS] = cfg->seqs_most;
+	c->ceiling[KNOB_MAX_NUM_BATCHED_TOKENS] = cfg->tokens_most;
+	c->ceiling[KNOB_LONG_PREFILL] = cfg->tokens_most;
 	c->ceiling[KNOB_POLICY] = c->ceiling[KNOB_PREFIX_CACHING] = 1;
 	c->ceiling[KNOB_STEP_TARGET] = STEP_MAX_US;
 	snprintf(c->path, sizeof(c->path), "%.4000s/%s", cfg->run_dir, CONTROL_FILE);

@@ -19,7 +19,8 @@ struct control;
 struct control_config {
 	const char *run_dir;
 	const char *group;            /* whose members may, too; NULL = nobody else */
-	struct sched_knobs knobs;     /* as the scheduler was created with: the ceilings */
+	struct sched_knobs knobs;     /* as the scheduler was created with */
+	int32_t seqs_most, tokens_most; /* max-num-seqs and max-num-batched-tokens go up to these */
 	uint32_t step_default_ns;     /* what step-target-ms 0 means on this device */
 	struct stats_page *stats;     /* where each knob's value and ceiling are shown */
 };

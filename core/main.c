@@ -275,7 +275,7 @@ static int make_scheduler(struct daemon *d)
 		.limits = *l, .vocab = d->model->m.V, .context = d->plan.context, .tenants = TENANTS,
 		.tops_here = CLIENTS_TOPS_HERE, .tops_per_record = CLIENTS_TOPS_PER,
 		.knobs = {
-			.max_seqs = l->slots, .batch_tokens = l->tokens,
+			.max_seqs = d->plan.max_seqs, .batch_tokens = d->plan.batch_tokens,
 			.chunk_max = d->cfg.long_prefill_token_threshold > 0 ?
 				(int32_t)d->cfg.long_prefill_token_threshold : l->tokens,
 			.queue_requests = (int32_t)d->cfg.max_num_queued_reqs,
@@ -312,6 +312,8 @@ static int make_scheduler(struct daemon *d)
 	}
 	clients_attach(d->cl, d->s);
 	cc.knobs = c.knobs;
+	cc.seqs_most = l->slots;
+	cc.tokens_most = l->tokens;
 	if (control_create(&d->control, &cc, d->io, d->s, d->err, sizeof(d->err)) < 0)
 		return fail(d, "cannot start");
 	return 0;
@@ -332,8 +334,6 @@ static void describe(struct daemon *d)
 	st->n_blocks = (uint64_t)l->n_blocks;
 	st->n_host_blocks = (uint64_t)l->n_host_blocks;
 	st->max_model_len = (uint64_t)d->plan.context;
-	st->max_num_seqs = (uint64_t)l->slots;
-	st->max_batch_tokens = (uint64_t)l->tokens;
 	st->weights_bytes = (uint64_t)d->plan.need.weights;
 	st->kv_bytes = (uint64_t)d->plan.kv_bytes;
 	st->gpu_memory_utilization = d->cfg.gpu_memory_utilization;

@@ -165,6 +165,10 @@ static const struct option options[] = {
 	OPT("max-num-batched-tokens", SIZE, SCHED, D_ | H_, max_num_batched_tokens, "0", RANGE(1, 1 << 20),
 	    COMMON,
 	    .help = "most tokens of one step; default by device, 2048 on the CPU"),
+	OPT("knob-ceiling", TEXT, SCHED, D_, knob_ceiling, NULL,
+	    .help = "how far \"slipring set\" can raise the two while the daemon runs: "
+	            "max-num-seqs=N,max-num-batched-tokens=N; default: up to four times their value, or 256 "
+	            "and 8192, as far as each costs at most 0.5 % of the memory"),
 	OPT("long-prefill-token-threshold", SIZE, SCHED, D_, long_prefill_token_threshold, "0", RANGE(0,
 	    1 << 20),
 	    .help = "most tokens of one prompt in one step; 0: no such limit"),

@@ -1,6 +1,7 @@
 /* plan.c - how much memory goes where, decided once at start.
  *
  *	sizes that configuration and model fix      -> sr_limits without blocks
+ *	room above them, so that knobs can be raised -> sr_limits' slots, rows and tokens
  *	the back end's needs at these limits        -> weights, activations, slots, ..
  *	what is given to us, less those needs       -> bytes of KV cache -> blocks
  *	blocks against --max-model-len              -> fits, or a sentence with what would
@@ -16,12 +17,21 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/knobs.h"
+
 #define MIB (1024.0 * 1024.0)
 #define GIB (1024.0 * MIB)
 #define KV_DEFAULT   ((int64_t)512 << 20)     /* bytes, on the CPU */
 #define LOGITS_BYTES ((int64_t)16 << 20)      /* most held at once */
 #define COPY_BYTES   ((int64_t)32 << 20)      /* between the tiers in one batch: about 1 ms of PCIe */
 #define LIST_WORDS   8192                     /* in a batch: all lists that one request may bring */
+#define ROW_WORDS    16                       /* and for each sequence that begins */
+#define RAISE        4                        /* without --knob-ceiling knobs can be raised so many times, */
+#define SEQS_ROOM    256                      /* or up to these, */
+#define TOKENS_ROOM  8192
+#define MOST_SEQS    65536                    /* as the flags take */
+#define MOST_TOKENS  (1 << 20)
+#define ROOM_SHARE   200                      /* if each costs one part in so many of all memory at most */
 
 struct planning {
 	struct plan *out;
@@ -29,6 +39,8 @@ struct planning {
 	const struct model *m;
 	const struct sr_backend_ops *ops;
 	bool cpu;                      /* default KV and meaning of the share are the CPU's */
+	bool roomy;                    /* knobs may be raised even if nobody asked for it */
+	int64_t seqs_most, tokens_most; /* --knob-ceiling; 0 = not given */
 	char *err;
 	size_t errlen;
 };
@@ -45,6 +57,7 @@ static int fail(struct planning *p, int rc, const char *fmt, ...)
 }
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- what the model must be for these flags ------------------------------------------------- */
 
@@ -108,7 +121,6 @@ static void batch_defaults(const struct planning *p, int64_t total, int64_t *tok
 static int batching(struct planning *p, int64_t total, int32_t context)
 {
 	const struct config *c = p->cfg;
-	struct sr_limits *l = &p->out->limits;
 	int64_t tokens, seqs;
 
 	batch_defaults(p, total, &tokens, &seqs);
@@ -134,9 +146,21 @@ static int batching(struct planning *p, int64_t total, int32_t context)
 		            "(%d). This effectively limits the maximum sequence length to "
 		            "max_num_batched_tokens: with --no-enable-chunked-prefill it must be at least "
 		            "max_model_len.", tokens, context);
-	l->slots = l->rows = (int32_t)seqs;
-	l->tokens = l->scores = (int32_t)tokens;
+	p->out->max_seqs = (int32_t)seqs;
+	p->out->batch_tokens = (int32_t)tokens;
 	return 0;
+}
+
+/* All that grows with the two. */
+static void size_batch(struct planning *p, int32_t seqs, int32_t tokens)
+{
+	struct sr_limits *l = &p->out->limits;
+
+	l->slots = l->rows = seqs;
+	l->tokens = l->scores = tokens;
+	l->cmds = 8 * l->rows + l->slots + 16;
+	/* A sequence that begins brings its settings, up to four lists, its ids and its table. */
+	l->words = LIST_WORDS + p->out->context + l->seq_blocks + ROW_WORDS * l->rows + 16;
 }
 
 static int32_t our_cores(void)
@@ -156,20 +180,99 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 	*l = (struct sr_limits){ .block_tokens = p->cfg->block_size, .n_blocks = 1, .world = 1 };
 	if ((rc = kv_type(p, &l->kv_type)) != 0 || (rc = batching(p, total, context)) != 0)
 		return rc;
+	p->out->context = context;
 	l->seq_blocks = (int32_t)(((int64_t)context + l->block_tokens - 1) / l->block_tokens);
-	/* A sequence that begins brings its settings, up to four lists, its ids and its table. */
-	l->cmds = 8 * l->rows + l->slots + 16;
-	l->words = LIST_WORDS + context + l->seq_blocks + 64 * l->rows + 16;
+	size_batch(p, p->out->max_seqs, p->out->batch_tokens);
 	logits = LOGITS_BYTES / (4 * (int64_t)p->m->m.V);
 	l->logit_rows = (int32_t)(logits < 4 ? 4 : logits > 64 ? 64 : logits);
 	l->threads = p->cpu ? (p->cfg->threads ? p->cfg->threads : our_cores()) : 0;
-	p->out->context = context;
 	return 0;
 }
 
 static int ask(struct planning *p)
 {
 	return p->ops->plan(&p->m->m, &p->out->limits, &p->out->need, p->err, p->errlen);
+}
+
+static int64_t sum_needs(const struct sr_need *n)
+{
+	return n->weights + n->scratch + n->graphs + n->slots + n->pinned;
+}
+
+/* ---- ceilings of knobs ---------------------------------------------------------------------- */
+
+/* --knob-ceiling NAME=N,NAME=N */
+static int parse_ceilings(struct planning *p)
+{
+	char text[256], say[200], *save = NULL;
+	int64_t value, most;
+
+	if (!p->cfg->knob_ceiling)
+		return 0;
+	if ((size_t)snprintf(text, sizeof(text), "%s", p->cfg->knob_ceiling) >= sizeof(text))
+		return fail(p, -EINVAL, "--knob-ceiling: longer than %zu bytes", sizeof(text) - 1);
+	for (char *s = strtok_r(text, ",", &save); s; s = strtok_r(NULL, ",", &save)) {
+		char *is = strchr(s, '=');
+		int k;
+
+		if (is)
+			*is++ = 0;
+		k = is ? knob_find(s) : -1;
+		if (k != KNOB_MAX_NUM_SEQS && k != KNOB_MAX_NUM_BATCHED_TOKENS)
+			return fail(p, -EINVAL, "--knob-ceiling %s: it takes max-num-seqs=N and "
+			            "max-num-batched-tokens=N, with a comma between them: what the other knobs "
+			            "may be costs nothing", p->cfg->knob_ceiling);
+		if (knob_parse((enum knob)k, is, &value, say, sizeof(say)) < 0)
+			return fail(p, -EINVAL, "--knob-ceiling %s: %s", p->cfg->knob_ceiling, say);
+		most = k == KNOB_MAX_NUM_SEQS ? MOST_SEQS : MOST_TOKENS;
+		if (value > most)
+			return fail(p, -EINVAL, "--knob-ceiling %s: %s goes up to %" PRId64 " at most",
+			            p->cfg->knob_ceiling, knob_info((enum knob)k)->name, most);
+		*(k == KNOB_MAX_NUM_SEQS ? &p->seqs_most : &p->tokens_most) = value;
+	}
+	return 0;
+}
+
+/* Room for one knob above what it begins with: as asked, else some if it is cheap. */
+static int make_room(struct planning *p, enum knob k, int64_t begin, int64_t asked, int64_t most)
+{
+	const struct sr_limits was = p->out->limits;
+	const int64_t before = sum_needs(&p->out->need), cheap = p->out->need.total / ROOM_SHARE;
+	const bool seqs = k == KNOB_MAX_NUM_SEQS;
+	int64_t n = min64(max64(RAISE * begin, seqs ? SEQS_ROOM : TOKENS_ROOM), most);
+	int rc;
+
+	if (asked && asked < begin)
+		return fail(p, -EINVAL, "--knob-ceiling %s=%" PRId64 " is below --%s, which is %" PRId64,
+		            knob_info(k)->name, asked, knob_info(k)->name, begin);
+	if (!asked && !p->roomy)
+		return 0;
+	for (n = asked ? asked : n; n > begin; n /= 2) {
+		size_batch(p, seqs ? (int32_t)n : was.slots, (int32_t)(seqs ? max64(was.tokens, n) : n));
+		if ((rc = ask(p)) != 0)
+			return rc;
+		if (asked || sum_needs(&p->out->need) - before <= cheap)
+			return 0;
+	}
+	p->out->limits = was;
+	return ask(p);
+}
+
+static int set_ceilings(struct planning *p)
+{
+	const int64_t begin = sum_needs(&p->out->need);
+	struct plan *o = p->out;
+	int rc;
+
+	if (p->tokens_most && p->seqs_most > p->tokens_most)
+		return fail(p, -EINVAL, "--knob-ceiling %s: max-num-batched-tokens must be at least "
+		            "max-num-seqs: each sequence computes a token a step", p->cfg->knob_ceiling);
+	rc = make_room(p, KNOB_MAX_NUM_SEQS, o->max_seqs, p->seqs_most, p->tokens_most ? p->tokens_most : MOST_SEQS);
+	if (rc == 0)    /* no more than all of them could bring */
+		rc = make_room(p, KNOB_MAX_NUM_BATCHED_TOKENS, o->batch_tokens, p->tokens_most,
+		               min64((int64_t)o->limits.slots * o->context, MOST_TOKENS));
+	o->ceiling_bytes = sum_needs(&o->need) - begin;
+	return rc;
 }
 
 /* ---- KV cache ------------------------------------------------------------------------------- */
@@ -219,11 +322,6 @@ static int set_blocks(struct planning *p, int64_t bytes)
 	return 0;
 }
 
-static int64_t sum_needs(const struct sr_need *n)
-{
-	return n->weights + n->scratch + n->graphs + n->slots + n->pinned;
-}
-
 /* The host tier, and how many of its blocks one batch may move. */
 static int set_tier(struct planning *p)
 {
@@ -247,7 +345,8 @@ static int try_context(struct planning *p, int32_t context)
 	int64_t total = p->out->need.total, bytes;
 	int rc;
 
-	if ((rc = set_limits(p, total, context)) != 0 || (rc = ask(p)) != 0 || (rc = set_tier(p)) != 0)
+	if ((rc = set_limits(p, total, context)) != 0 || (rc = ask(p)) != 0 || (rc = set_ceilings(p)) != 0 ||
+	    (rc = set_tier(p)) != 0)
 		return rc;
 	p->out->host_bytes = sum_needs(&p->out->need);
 	bytes = kv_budget(p);
@@ -275,7 +374,7 @@ static int64_t ours(const struct plan *o)
 	return o->host_bytes + o->kv_bytes + (o->on_host ? o->tier_bytes : 0);
 }
 
-static int fit(struct planning *p)
+static int fit_once(struct planning *p)
 {
 	int32_t of_model = p->m->m.context, context = of_model;
 	bool largest = p->cfg->max_model_len == -1;
@@ -307,6 +406,19 @@ static int fit(struct planning *p)
 		            (double)(p->out->kv_bytes + p->out->tier_bytes) / GIB,
 		            (double)p->out->need.avail / GIB, (double)p->out->need.total / GIB);
 	return 0;
+}
+
+/* Room that nobody asked for keeps no model from being served. */
+static int fit(struct planning *p)
+{
+	int rc;
+
+	p->roomy = true;
+	rc = fit_once(p);
+	if (rc != -ENOMEM)
+		return rc;
+	p->roomy = false;
+	return fit_once(p);
 }
 
 /* ---- the printed sum ------------------------------------------------------------------------ */
@@ -360,14 +472,13 @@ static void describe(struct planning *p)
 	say_bytes(o, "weights", n->weights);
 	say(o, "stored as %s\n", p->m->stored);
 	say_bytes(o, "activations", n->scratch);
-	say(o, "steps of %d tokens (--max-num-batched-tokens), logits of %d rows of %d\n", l->tokens,
-	    l->logit_rows, p->m->m.V);
+	say(o, "steps of up to %d tokens, logits of %d rows of %d\n", l->tokens, l->logit_rows, p->m->m.V);
 	if (n->graphs) {
 		say_bytes(o, "graphs", n->graphs);
 		say(o, "captured, an estimate\n");
 	}
 	say_bytes(o, "slots", n->slots);
-	say(o, "%d sequences (--max-num-seqs)\n", l->slots);
+	say(o, "up to %d sequences at a time\n", l->slots);
 	say_bytes(o, "batches", n->pinned);
 	say(o, "rows, commands and results\n");
 	say_bytes(o, "KV cache", o->kv_bytes);
@@ -381,6 +492,10 @@ static void describe(struct planning *p)
 	say_bytes(o, "sum", ours(o));
 	say(o, "%.1f %% of the memory%s\n", n->total > 0 ? 100.0 * (double)ours(o) / (double)n->total : 0,
 	    l->n_host_blocks && !o->on_host ? ", the host tier not counted" : "");
+	say(o, "steps begin with %d sequences (--max-num-seqs) and %d tokens (--max-num-batched-tokens)\n",
+	    o->max_seqs, o->batch_tokens);
+	say(o, "\"slipring set\" can raise them to %d and %d, at %.1f MiB of the sum (--knob-ceiling)\n", l->slots,
+	    l->tokens, (double)o->ceiling_bytes / MIB);
 	say(o, "dtype %s: stored as %s, computed in %s with float32 sums\n", p->cfg->dtype, p->m->stored,
 	    quantized(p->m) ? "8-bit integers" : p->m->m.layer[0].q.type == SR_F32
 	    ? "float32" : "bfloat16 or wider");
@@ -399,7 +514,7 @@ int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
 
 	memset(out, 0, sizeof(*out));
 	out->on_host = p.cpu;
-	if ((rc = check_flags(&p)) != 0 || (rc = fit(&p)) != 0)
+	if ((rc = check_flags(&p)) != 0 || (rc = parse_ceilings(&p)) != 0 || (rc = fit(&p)) != 0)
 		return rc;
 	out->full_seqs = (double)out->limits.n_blocks * out->limits.block_tokens / out->context;
 	describe(&p);

@@ -11,7 +11,9 @@
 #include "kernels/backend.h"
 
 struct plan {
-	struct sr_limits limits;      /* to open the back end with */
+	struct sr_limits limits;      /* to open the back end with: its slots and tokens are what the */
+	int32_t max_seqs, batch_tokens; /* knobs, which begin here, can go up to */
+	int64_t ceiling_bytes;        /* what that costs, in the needs below */
 	struct sr_need   need;        /* what it will take */
 	int32_t context;              /* max_model_len, as decided */
 	int64_t kv_bytes, host_bytes; /* KV pool; everything of ours besides, but */

@@ -186,11 +186,11 @@ void sched_destroy(struct sched *s)
 
 int sched_set(struct sched *s, const struct sched_knobs *k)
 {
-	const struct sched_knobs *ceiling = &s->cfg.knobs;
+	const struct sr_limits *lim = &s->cfg.limits;
 
-	if (!knobs_work(k) || k->max_seqs > ceiling->max_seqs || k->batch_tokens > ceiling->batch_tokens ||
-	    k->queue_requests > ceiling->queue_requests || k->queue_tokens > ceiling->queue_tokens ||
-	    k->copies > ceiling->copies)
+	if (!knobs_work(k) || k->max_seqs > lim->slots || k->batch_tokens > lim->tokens ||
+	    k->queue_requests > s->cfg.knobs.queue_requests || k->queue_tokens > s->cfg.knobs.queue_tokens ||
+	    k->copies > lim->copies)
 		return -ERANGE;
 	s->knobs = *k;
 	return 0;

@@ -99,14 +99,15 @@ struct sched_port {
 	void (*emit)(void *ctx, void *who, const struct sched_event *e);
 };
 
-/* Knobs may change between steps, up to the ceilings given at create. */
+/* Knobs may change between steps, up to what was allocated at create. */
 struct sched_knobs {
-	int32_t  max_seqs;        /* running */
-	int32_t  batch_tokens;    /* new tokens of one batch; at least max_seqs */
+	int32_t  max_seqs;        /* running; up to limits.slots */
+	int32_t  batch_tokens;    /* new tokens of one batch; at least max_seqs, up to limits.tokens */
 	int32_t  chunk_max;       /* of one sequence's prompt in one batch */
-	int32_t  queue_requests;  /* waiting */
-	int64_t  queue_tokens;    /* their prompts, together */
-	int32_t  copies;          /* blocks between tiers per batch (a byte budget / per_block) */
+	int32_t  queue_requests;  /* waiting; this */
+	int64_t  queue_tokens;    /* and their prompts, together, up to what they were at create */
+	int32_t  copies;          /* blocks between tiers per batch (a byte budget / per_block); up to
+	                             limits.copies */
 	int32_t  headroom;        /* blocks that must stay available when one is admitted */
 	uint32_t step_ns;         /* 0 = none; prompt chunks shrink so that a batch takes this
 	                             long, by the measured time per token (slow devices) */
@@ -122,7 +123,7 @@ struct sched_config {
 	                             one sequence of context, cmds >= rows + slots + 8, words >= rows +
 	                             seq_blocks + 16, and what the lists and ids of one request take
 	                             besides (else its admission is -E2BIG) */
-	struct sched_knobs knobs; /* to begin with: the ceilings, too */
+	struct sched_knobs knobs; /* to begin with */
 	int32_t  vocab, context;
 	int32_t  tenants;         /* most with live requests */
 	int64_t  text_tokens;     /* ids held: queue_tokens + (1 + ln slots) * those of all blocks

@@ -83,7 +83,7 @@ struct stats_page {
 	uint64_t progress;            /* layers or batches computed since start */
 	uint64_t busy_since_ns;       /* 0 = idle; else since when work was there without pause */
 
-	/* configuration, for cache_config_info and tools */
+	/* configuration, for cache_config_info and tools; the last two of the line as the knobs are now */
 	uint64_t block_tokens, n_blocks, n_host_blocks, max_model_len, max_num_seqs, max_batch_tokens;
 	uint64_t weights_bytes, kv_bytes;
 	double   gpu_memory_utilization;

@@ -96,8 +96,10 @@ def set_while_running(p):
     check(code == 0 and "4 -> 2" in out, f"set: {out}")
     check(wait_for(lambda: running() <= 2, 5), "no more than 2 run now")
     check("max-num-seqs: 4 -> 2, set by uid" in p.log("slipringd"), "and the log says who did it")
-    code, _, err = slipring(p, "set", "max-num-seqs", 5)
-    check(code == 1 and "up to 4" in err, f"beyond the ceiling: {err}")
+    check(slipring(p, "set", "max-num-seqs", 6)[0] == 0, "above what it was started with")
+    check(wait_for(lambda: running() >= 5, 5), "more than 4 run now")
+    code, _, err = slipring(p, "set", "max-num-seqs", 7)
+    check(code == 1 and "up to 6" in err and "--knob-ceiling" in err, f"beyond the ceiling: {err}")
     code, _, err = slipring(p, "set", "max-num-sqes", 3)
     check(code == 2 and '"max-num-seqs"' in err, f"did you mean: {err}")
     check(slipring(p, "set", "max-num-seqs", "many")[0] == 2, "no number")
@@ -190,7 +192,8 @@ def main():
         with open(config, "w") as f:
             f.write(f"# api-key: {KEYS[1]}\nmax-num-seqs: 4   # few\napi-key:\n- {KEYS[0]}\n")
         d = p.daemon("--device", "null", "--null-step-us", 2000, "--null-token-us", 500,
-                     "--config", config, "--api-key", KEYS[2])
+                     "--config", config, "--api-key", KEYS[2],
+                     "--knob-ceiling", "max-num-seqs=6")
         names_the_others(p)
         p.adapter("--disable-access-log", "--api-key", KEYS[2])
         limited_by_seqs(p)

@@ -1,4 +1,4 @@
-/* LINK: core/control.c core/knobs.c core/io.c core/log.c core/stats.c tools/save.c -luring -lyaml */
+/* LINK: core/control.c core/record.c core/knobs.c core/io.c core/log.c core/stats.c tools/save.c -luring -lxxhash -lyaml */
 /* test_control.c - knobs: what is taken as a value, who may turn one and how far, and what becomes of
  * a settings file.  The scheduler is a stand-in that remembers what it was given. */
 #include <setjmp.h>
@@ -45,6 +45,7 @@ static const struct sched_knobs at_start = { .max_seqs = 8, .batch_tokens = 64, 
 static int open_control(const char *group, char *err, size_t errlen)
 {
 	struct control_config cfg = { .run_dir = w.dir, .group = group, .knobs = at_start,
+	                              .seqs_most = 16, .tokens_most = 64,
 	                              .step_default_ns = 50000000, .stats = &w.page };
 
 	return control_create(&w.c, &cfg, w.io, NULL, err, errlen);
@@ -167,7 +168,8 @@ static void test_shown(void **state)
 {
 	(void)state;
 	assert_int_equal(w.page.knob[KNOB_MAX_NUM_SEQS], 8);
-	assert_int_equal(w.page.knob_ceiling[KNOB_MAX_NUM_SEQS], 8);
+	assert_int_equal(w.page.knob_ceiling[KNOB_MAX_NUM_SEQS], 16);
+	assert_int_equal(w.page.max_num_seqs, 8);
 	assert_int_equal(w.page.knob[KNOB_MAX_NUM_BATCHED_TOKENS], 64);
 	assert_int_equal(w.page.knob[KNOB_LONG_PREFILL], 0);     /* no limit below the batch's */
 	assert_int_equal(w.page.knob[KNOB_POLICY], 0);
@@ -178,16 +180,18 @@ static void test_shown(void **state)
 static void test_turn(void **state)
 {
 	static const struct { uint32_t k; int64_t v; int want; const char *say; } cases[] = { /* in a row */
-		{ KNOB_MAX_NUM_SEQS, 4, 0, "" }, { KNOB_MAX_NUM_SEQS, 8, 0, "" },
-		{ KNOB_MAX_NUM_SEQS, 9, -ERANGE, "up to 8 sequences" }, { KNOB_MAX_NUM_SEQS, 0, -ERANGE, "at "
+		{ KNOB_MAX_NUM_SEQS, 4, 0, "" }, { KNOB_MAX_NUM_SEQS, 16, 0, "" },
+		{ KNOB_MAX_NUM_SEQS, 17, -ERANGE, "up to 16 sequences" },
+		{ KNOB_MAX_NUM_SEQS, 17, -ERANGE, "--knob-ceiling max-num-seqs=17" },
+		{ KNOB_MAX_NUM_SEQS, 8, 0, "" }, { KNOB_MAX_NUM_SEQS, 0, -ERANGE, "at "
 		        "least 1" },
 		{ KNOB_MAX_NUM_SEQS, -1, -ERANGE, "at least 1" }, { KNOB_MAX_NUM_SEQS, INT64_MAX, -ERANGE,
-		                                                   "up to 8" },
+		                                                   "up to 16" },
 		{ KNOB_MAX_NUM_SEQS, INT64_MIN, -ERANGE, "at least" },
 		{ KNOB_MAX_NUM_BATCHED_TOKENS, 7, -ERANGE, "at least max-num-seqs, which is 8" },
 		{ KNOB_MAX_NUM_SEQS, 4, 0, "" }, { KNOB_MAX_NUM_BATCHED_TOKENS, 7, 0, "" },
 		{ KNOB_MAX_NUM_SEQS, 8, -ERANGE, "at most max-num-batched-tokens, which is 7" },
-		{ KNOB_MAX_NUM_BATCHED_TOKENS, 65, -ERANGE, "larger --max-num-batched-tokens" },
+		{ KNOB_MAX_NUM_BATCHED_TOKENS, 65, -ERANGE, "--knob-ceiling max-num-batched-tokens=65" },
 		{ KNOB_LONG_PREFILL, 16, 0, "" }, { KNOB_LONG_PREFILL, 0, 0, "" },
 		{ KNOB_POLICY, 1, 0, "" }, { KNOB_POLICY, 2, -ERANGE, "priority" },
 		{ KNOB_PREFIX_CACHING, 0, 0, "" }, { KNOB_STEP_TARGET, 2500, 0, "" },
@@ -208,6 +212,7 @@ static void test_turn(void **state)
 			assert_int_equal(w.page.knob[cases[i].k], cases[i].v);
 		}
 	}
+	assert_int_equal(w.page.max_num_seqs, 4);
 	assert_int_equal(w.set.max_seqs, 4);             /* all of them, not only the last */
 	assert_int_equal(w.set.batch_tokens, 7);
 	assert_int_equal(w.set.chunk_max, 64);

@@ -1,4 +1,4 @@
-/* LINK: core/plan.c core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/gguf.c core/safetensors.c core/config.c core/config_help.c core/config_run.c kernels/rope.c -ljansson -lyaml */
+/* LINK: core/plan.c core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/gguf.c core/safetensors.c core/config.c core/config_help.c core/config_run.c core/knobs.c kernels/rope.c -ljansson -lyaml */
 /* test_plan.c - the memory plan on a made-up device: what fits, and what is said if it does not. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +17,7 @@
 #define GB (1ll << 30)
 
 static struct sr_need needs;          /* what the device says */
+static int64_t per_slot = 4096, per_token; /* and besides */
 static struct sr_limits asked;        /* what it was last asked for */
 
 static int device_plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out, char *err,
@@ -29,7 +30,8 @@ static int device_plan(const struct sr_model *m, const struct sr_limits *lim, st
 	}
 	asked = *lim;
 	*out = needs;
-	out->slots = lim->slots * 4096ll;
+	out->slots = lim->slots * per_slot;
+	out->scratch += lim->tokens * per_token;
 	return 0;
 }
 static struct sr_backend_ops device = { .version = SR_BACKEND_VERSION, .name = "cpu", .plan = device_plan };
@@ -61,6 +63,8 @@ static void good(const char *line)
 		fail_msg("%s: %s", line, err);
 	assert_true(plan.limits.seq_blocks <= plan.limits.n_blocks);
 	assert_true(plan.limits.tokens >= plan.limits.rows && plan.limits.rows >= plan.limits.slots);
+	assert_true(plan.batch_tokens >= plan.max_seqs && plan.max_seqs <= plan.limits.slots &&
+	            plan.batch_tokens <= plan.limits.tokens);
 	assert_memory_equal(&asked, &plan.limits, offsetof(struct sr_limits, n_blocks));
 }
 
@@ -94,7 +98,7 @@ static void test_cpu(void **state)
 	(void)state;
 	set_device("cpu", 16 * GB, 15 * GB);
 	good("");
-	assert_true(plan.limits.slots == 128 && plan.limits.tokens == 2048 && plan.limits.seq_blocks == 256);
+	assert_true(plan.max_seqs == 128 && plan.batch_tokens == 2048 && plan.limits.seq_blocks == 256);
 	assert_int_equal(plan.limits.n_blocks, 511);      /* 512 MiB, one block for the device itself */
 	assert_int_equal(plan.kv_bytes, 512 * MB);
 	assert_int_equal(plan.context, 4096);
@@ -109,7 +113,7 @@ static void test_cpu(void **state)
 	set_device("cpu", 16 * GB, 15 * GB);
 	good("--gpu-memory-utilization 0.5 --threads 3");
 	assert_int_equal(plan.limits.n_blocks,
-	                 8192 - 121 - 1 - 1);  /* half of it, less weights and the rest */
+	                 8192 - 121 - 2 - 1);  /* half of it, less weights and the rest */
 	assert_int_equal(plan.limits.threads, 3);
 	good("--kv-cache-memory-bytes 400M --gpu-memory-utilization 0.5");
 	assert_int_equal(plan.limits.n_blocks, 399);
@@ -130,11 +134,11 @@ static void test_gpu(void **state)
 	(void)state;
 	set_device("cuda", 140 * GB, 139 * GB);
 	good("");
-	assert_true(plan.limits.slots == 1024 && plan.limits.tokens == 8192 && plan.limits.threads == 0);
+	assert_true(plan.max_seqs == 1024 && plan.batch_tokens == 8192 && plan.limits.threads == 0);
 	assert_in_range(plan.kv_bytes, 128 * GB, 129 * GB);
 	set_device("cuda", 24 * GB, 23 * GB);
 	good("");
-	assert_true(plan.limits.slots == 256 && plan.limits.tokens == 2048);
+	assert_true(plan.max_seqs == 256 && plan.batch_tokens == 2048);
 	assert_true(plan.host_bytes + plan.kv_bytes <= (int64_t)(0.92 * 24 * GB));
 	assert_true(plan.host_bytes + plan.kv_bytes > (int64_t)(0.92 * 24 * GB) - MB);
 }
@@ -165,17 +169,64 @@ static void test_batching(void **state)
 	(void)state;
 	set_device("cpu", 16 * GB, 15 * GB);
 	good("--max-num-seqs 256 --max-num-batched-tokens 32768");
-	assert_true(plan.limits.slots == 256 && plan.limits.tokens == 32768);
+	assert_true(plan.max_seqs == 256 && plan.batch_tokens == 32768);
 	good("--max-num-batched-tokens 64");
-	assert_true(plan.limits.slots == 64 && plan.limits.tokens == 64);
+	assert_true(plan.max_seqs == 64 && plan.batch_tokens == 64);
 	good("--max-num-seqs 4000");
-	assert_true(plan.limits.slots == 4000 && plan.limits.tokens == 4000);
+	assert_true(plan.max_seqs == 4000 && plan.batch_tokens == 4000);
 	good("--max-num-seqs 2 --max-model-len 100");      /* no more than all of them could bring */
-	assert_true(plan.limits.slots == 2 && plan.limits.tokens == 200);
+	assert_true(plan.max_seqs == 2 && plan.batch_tokens == 200);
 	good("--no-enable-chunked-prefill");
-	assert_int_equal(plan.limits.tokens, 4096);
+	assert_int_equal(plan.batch_tokens, 4096);
 	good("--no-enable-chunked-prefill --max-model-len 1000");
-	assert_int_equal(plan.limits.tokens, 2048);
+	assert_int_equal(plan.batch_tokens, 2048);
+}
+
+/* How far knobs can be raised: as asked, or as is cheap: 0.5 % of 16 GiB are 82 MiB. */
+static void test_ceilings(void **state)
+{
+	static const struct { int64_t slot, token; const char *line; int32_t slots, tokens; int64_t cost; } cases[] = {
+		{ 4096, 0, "", 512, 8192, 384 * 4096 },
+		{ 4096, 0, "--max-num-seqs 4", 256, 8192, 252 * 4096 },
+		{ 4096, 0, "--max-num-seqs 4 --max-num-batched-tokens 16", 256, 8192, 252 * 4096 },
+		{ 4096, 0, "--max-num-seqs 1 --max-model-len 10", 256, 2560, 255 * 4096 },
+		{ MB / 2, 0, "", 256, 8192, 64 * MB },         /* four times would cost 192 MiB */
+		{ MB, 0, "", 128, 8192, 0 },
+		{ 4096, MB / 64, "", 512, 4096, 384 * 4096 + 32 * MB },
+		{ 4096, MB, "", 512, 2048, 384 * 4096 },
+		{ MB, MB / 64, "--knob-ceiling max-num-seqs=200", 200, 4096, 72 * MB + 32 * MB },
+		{ MB, MB, "--knob-ceiling max-num-batched-tokens=3k", 128, 3000, 952 * MB },
+		{ MB, MB, "--knob-ceiling max-num-batched-tokens=2100,max-num-seqs=129", 129, 2100, 53 * MB },
+		{ MB, MB, "--knob-ceiling max-num-seqs=128,max_num_batched_tokens=2048", 128, 2048, 0 },
+		{ 4096, 0, "--knob-ceiling max-num-batched-tokens=300 --max-num-seqs 100 "
+		  "--max-num-batched-tokens 256", 300, 300, 200 * 4096 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char say[80];
+
+		set_device("cpu", 16 * GB, 15 * GB);
+		per_slot = cases[i].slot;
+		per_token = cases[i].token;
+		good(cases[i].line);
+		if (plan.limits.slots != cases[i].slots || plan.limits.tokens != cases[i].tokens ||
+		    plan.ceiling_bytes != cases[i].cost)
+			fail_msg("%s: %d slots, %d tokens, %lld bytes", cases[i].line, plan.limits.slots,
+			         plan.limits.tokens, (long long)plan.ceiling_bytes);
+		snprintf(say, sizeof(say), "can raise them to %d and %d, at %.1f MiB", cases[i].slots,
+		         cases[i].tokens, (double)cases[i].cost / MB);
+		assert_non_null(strstr(plan.text, say));
+	}
+	/* Room that nobody asked for gives way; room that was asked for does not. */
+	per_slot = MB / 4;
+	per_token = 0;
+	set_device("cpu", 64 * GB, 480 * MB);
+	good("--max-model-len 1024 --kv-cache-memory-bytes 300M");
+	assert_true(plan.limits.slots == 128 && plan.ceiling_bytes == 0);
+	assert_int_equal(make("--max-model-len 1024 --kv-cache-memory-bytes 300M --knob-ceiling "
+	                      "max-num-seqs=256"), -ENOMEM);
+	per_slot = 4096;
 }
 
 static const struct { const char *device; int64_t total,
@@ -204,6 +255,15 @@ static const struct { const char *device; int64_t total,
 	{ "cpu", 16 * GB, 15 * GB, "--kv-offloading-size 0.0001", -EINVAL,
 	  "--kv-offloading-size 0.0001 GiB holds no block of 1.0 MiB" },
 	{ "cpu", 16 * GB, 15 * GB, "--kv-offloading-size 20", -ENOMEM, "but only 15.00 of 16.00 GiB are free" },
+	{ "cpu", 16 * GB, 15 * GB, "--knob-ceiling max-num-seqs=100", -EINVAL,
+	  "--knob-ceiling max-num-seqs=100 is below --max-num-seqs, which is 128" },
+	{ "cpu", 16 * GB, 15 * GB, "--knob-ceiling max-num-batched-tokens=100,max-num-seqs=300", -EINVAL,
+	  "must be at least max-num-seqs" },
+	{ "cpu", 16 * GB, 15 * GB, "--knob-ceiling max-num-batched-tokens=100", -EINVAL, "which is 2048" },
+	{ "cpu", 16 * GB, 15 * GB, "--knob-ceiling step-target-ms=100", -EINVAL, "it takes max-num-seqs=N" },
+	{ "cpu", 16 * GB, 15 * GB, "--knob-ceiling max-num-seqs", -EINVAL, "it takes max-num-seqs=N" },
+	{ "cpu", 16 * GB, 15 * GB, "--knob-ceiling max-num-seqs=x", -EINVAL, "is a number of sequences" },
+	{ "cpu", 16 * GB, 15 * GB, "--knob-ceiling max-num-seqs=1000000", -EINVAL, "goes up to 65536" },
 	{ "cpu", 16 * GB, 15 * GB, "--quantization awq", -EINVAL, "--quantization awq, but this model's "
 	  "weights are BF16" },
 	{ "cpu", 16 * GB, 15 * GB, "--load-format gguf", -EINVAL, "--load-format gguf, but this model is "
@@ -272,7 +332,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cpu), cmocka_unit_test(test_gpu), cmocka_unit_test(test_tier),
-		cmocka_unit_test(test_batching),
+		cmocka_unit_test(test_batching), cmocka_unit_test(test_ceilings),
 		cmocka_unit_test(test_bad), cmocka_unit_test(test_quantization), cmocka_unit_test(test_named_length_fits),
 	};
 

@@ -37,7 +37,7 @@ check 'core/clients*'        "core/(clients|sched|io).*\.h|shmring/(server|slipr
 check 'core/model*'          'core/(model.*|gguf|safetensors)\.h|kernels/model\.h'
 check 'core/control.*'        "core/(control|sched)\.h|$leaf"
 check 'core/load.*'          'core/(load|io)\.h|kernels/model\.h'
-check 'core/plan.*'          'core/(plan|config|model)\.h|kernels/(backend|model)\.h'
+check 'core/plan.*'          'core/(plan|config|model|knobs)\.h|kernels/(backend|model)\.h'
 check 'core/main.c'          'core/.*\.h|kernels/backend\.h|kernels/null/null\.h'
 check 'core/locate.*'        'core/(locate|gguf)\.h'
 for l in config options io gguf safetensors stats notify log knobs; do

@@ -20,7 +20,7 @@ static int usage(FILE *to)
 	            "slipring set [--instance NAME] KNOB VALUE [--save[=FILE]]\n\n"
 	            "Without KNOB: what can be changed while the daemon runs, its value, and how far it goes "
 	            "(what\n"
-	            "was allocated at start; further needs a restart with a larger flag of the same name).\n"
+	            "was allocated at start: --knob-ceiling).\n"
 	            "With it: change it, from the next step on.  The daemon's own user, root and the members "
 	            "of\n"
 	            "--operator-group may; the log says who did.\n\n"

@@ -124,15 +124,17 @@ static json_t *plan_json(const struct show *s)
 
 	if (s->no_plan[0])
 		return json_pack("{s:s}", "error", s->no_plan);
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:f}",
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:{s:i, s:i, s:I}, s:f}",
 	                 "weights_bytes", (json_int_t)p->need.weights, "activation_bytes",
 	                 (json_int_t)p->need.scratch,
 	                 "slot_bytes", (json_int_t)p->need.slots, "batch_bytes", (json_int_t)p->need.pinned,
 	                 "kv_bytes", (json_int_t)p->kv_bytes,
 	                 "kv_bytes_per_token", (json_int_t)(p->need.per_block / p->limits.block_tokens),
 	                 "num_gpu_blocks", p->limits.n_blocks, "block_size", p->limits.block_tokens,
-	                 "max_model_len", p->context, "max_num_seqs", p->limits.slots,
-	                 "max_num_batched_tokens", p->limits.tokens, "max_concurrency", p->full_seqs);
+	                 "max_model_len", p->context, "max_num_seqs", p->max_seqs,
+	                 "max_num_batched_tokens", p->batch_tokens, "knob_ceiling",
+	                 "max_num_seqs", p->limits.slots, "max_num_batched_tokens", p->limits.tokens,
+	                 "bytes", (json_int_t)p->ceiling_bytes, "max_concurrency", p->full_seqs);
 }
 
 static void print_json(struct show *s)

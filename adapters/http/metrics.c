@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/knobs.h"
 #include "core/sched_limits.h"
 #include "out.h"
 #include "state.h"
@@ -280,6 +281,15 @@ static void old_names(struct scrape *s)
 
 /* ---- our own ---- */
 
+static void knob(struct scrape *s, const char *name, enum knob k, int64_t value)
+{
+	const struct knob_info *i = knob_info(k);
+	char extra[64];
+
+	snprintf(extra, sizeof(extra), "knob=\"%s\"", i->name);
+	sample(s, name, "", extra, (double)value / (double)i->scale);
+}
+
 static void slipring(struct scrape *s, const struct api *a)
 {
 	static const struct stats_page none;
@@ -310,6 +320,13 @@ static void slipring(struct scrape *s, const struct api *a)
 		snprintf(extra, sizeof(extra), "bound=\"%s\"", sched_bound_name(i));
 		sample(s, "slipring_bound_seconds_total", "", extra, (double)p->bound_ns[i] / 1e9);
 	}
+	head(s, "slipring_knob", "gauge", "What slipring set can change: now.");
+	for (i = 0; i < N_KNOBS; i++)
+		knob(s, "slipring_knob", (enum knob)i, p->knob[i]);
+	head(s, "slipring_knob_ceiling", "gauge", "And how far it can be raised.");
+	for (i = 0; i < N_KNOBS; i++)
+		if (!knob_info((enum knob)i)->words[0])
+			knob(s, "slipring_knob_ceiling", (enum knob)i, p->knob_ceiling[i]);
 	one(s, "slipring_http_load", "gauge", "Completions under way in all adapters.",
 	    (double)shared_get(a->shared->load));
 	one(s, "slipring_http_gone_total", "counter", "Peers that left before their answer was whole.",
