@@ -211,6 +211,8 @@ static void port_emit(void *ctx, void *who, const struct sched_event *e)
 		.queued = q->queued, .scheduled = e->scheduled, .first = q->first, .last = q->last,
 	}, (uint32_t)e->preempted);
 	count_end(cl, q, e);
+	if (q->recorded)
+		record_end(cl->cfg.recorder, q->recorded, cl->now, q->n_tokens, e->finish);
 	live_drop(c, (int32_t)e->user_data);
 }
 
@@ -267,6 +269,9 @@ static bool take_one(struct clients *cl, struct client *c, struct server_request
 		live_drop(c, i);
 	if (e)
 		return e != -EAGAIN && turn_away(cl, c, r, e);
+	if (cl->cfg.recorder)
+		c->live[i].recorded = record_request(cl->cfg.recorder, cl->now, q.salt, q.prompt, r->q.n_prompt,
+		                                     r->q.max_tokens);
 	c->row->requests++;
 	c->row->alone += c->n_live == 1;
 	c->row->prompt_tokens += r->q.n_prompt;

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "core/io.h"
+#include "core/record.h"
 #include "core/sched.h"
 #include "core/stats.h"
 
@@ -32,6 +33,7 @@ struct clients_config {
 	uint8_t  vocab_hash[32];
 	uint64_t stall_ns;            /* a client with a full ring that reads nothing so long has its
 	                                 requests cancelled; 0 = never */
+	struct recorder *recorder;    /* told of each request and its end; NULL = nobody is */
 	struct stats_page *stats;     /* where requests' times, tokens and ends are counted (not
 	                                 connections: clients_stats); may be NULL */
 };

@@ -21,6 +21,7 @@ struct live {                         /* a request that the scheduler has */
 	bool     used;
 	uint32_t n_prompt, max_tokens, n_tokens; /* n_tokens: of the answer so far */
 	uint64_t queued, first, last;
+	uint64_t recorded;            /* its number in a recording, 0 = in none */
 };
 
 struct client {

@@ -26,7 +26,7 @@ struct peer {
 	struct io_watch socket;
 	struct io_timer timer;
 	struct ucred who;
-	bool used;
+	bool used, records;           /* records: its end ends the recording */
 };
 
 struct control {
@@ -36,6 +36,7 @@ struct control {
 	int64_t ceiling[N_KNOBS];
 	int64_t step_target_us;       /* as asked: 0 = by device */
 	uint32_t step_default_ns;
+	struct recorder *recorder;
 	struct stats_page *stats;
 	gid_t group;                  /* -1: none */
 	char group_name[64];
@@ -139,6 +140,10 @@ static int turn(struct control *c, enum knob k, int64_t v, const struct ucred *w
 
 static void peer_close(struct peer *p)
 {
+	if (p->records) {
+		record_stop(p->c->recorder);
+		log_info("The recording of uid %u (pid %d) is over", (unsigned)p->who.uid, (int)p->who.pid);
+	}
 	io_timer_del(p->c->io, &p->timer);
 	io_watch_del(p->c->io, &p->socket);
 	close(p->socket.fd);
@@ -151,6 +156,47 @@ static void answer(int fd, struct control_answer *a)
 	a->version = CONTROL_VERSION;
 	if (send(fd, a, sizeof(*a), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		return;                       /* it has gone: what was set is set, and logged */
+}
+
+/* Memory that only we can write, to somebody who may see it; the connection stays. */
+static bool record(struct peer *p, int64_t what, struct control_answer *a)
+{
+	char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec iov = { a, sizeof(*a) };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+	                    .msg_controllen = sizeof(control) };
+	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+	int fd;
+
+	a->result = -EPERM;
+	if ((what & RECORD_IDS) && p->who.uid != geteuid() && p->who.uid != 0) {
+		snprintf(a->say, sizeof(a->say), "uid %u may not read prompts: only uid %u and root may; without "
+		         "--texts lengths and likeness are recorded", (unsigned)p->who.uid, (unsigned)geteuid());
+		return false;
+	}
+	a->result = !p->c->recorder || what & ~(int64_t)RECORD_IDS ? -EINVAL :
+	            record_start(p->c->recorder, what & RECORD_IDS, io_now(), &fd);
+	if (a->result < 0) {
+		snprintf(a->say, sizeof(a->say), a->result == -EBUSY ? "somebody records already; one at a time" :
+		         "a recording cannot begin: %s", strerror(-a->result));
+		return false;
+	}
+	h->cmsg_level = SOL_SOCKET;
+	h->cmsg_type = SCM_RIGHTS;
+	h->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(h), &fd, sizeof(int));
+	a->magic = CONTROL_MAGIC;
+	a->version = CONTROL_VERSION;
+	p->records = true;
+	if (sendmsg(p->socket.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		a->result = -errno;           /* it has gone */
+	close(fd);
+	if (a->result < 0)
+		return false;
+	io_timer_del(p->c->io, &p->timer);
+	log_info("Traffic is recorded%s by uid %u (pid %d)", what & RECORD_IDS ? ", prompts too," : "",
+	         (unsigned)p->who.uid, (int)p->who.pid);
+	return true;
 }
 
 static void on_message(struct io_watch *w, uint32_t events)
@@ -170,7 +216,10 @@ static void on_message(struct io_watch *w, uint32_t events)
 		answer(w->fd, &a);
 	} else if (n > 0) {
 		a.knob = q.knob;
-		if (q.knob >= N_KNOBS || q.zero) {
+		if (q.knob == CONTROL_RECORD && !q.zero) {
+			if (!p->records && record(p, q.value, &a))
+				return;
+		} else if (q.knob >= N_KNOBS || q.zero) {
 			a.result = -EINVAL;
 			snprintf(a.say, sizeof(a.say), "there is no knob number %u", q.knob);
 		} else {
@@ -332,6 +381,7 @@ int control_create(struct control **out, const struct control_config *cfg, struc
 	c->s = s;
 	c->knobs = cfg->knobs;
 	c->stats = cfg->stats;
+	c->recorder = cfg->recorder;
 	c->step_default_ns = cfg->step_default_ns;
 	c->step_target_us = cfg->knobs.step_ns == cfg->step_default_ns ? 0 : cfg->knobs.step_ns / 1000;
 	c->listener.fd = -1;

@@ -5,12 +5,13 @@
  *
  * Who may: the daemon's own user, root, and the members of one group; others are told so and
  * closed before they are read, so strangers take no place.  A connection has a second for its one
- * message.  Belongs to the loop's thread; allocates nothing after control_create.
+ * message.  Who asks for a recording (record.h) keeps the connection until it is over.  Belongs to the loop's thread; allocates nothing after control_create.
  */
 #ifndef CONTROL_H
 #define CONTROL_H
 
 #include "core/io.h"
+#include "core/record.h"
 #include "core/sched.h"
 #include "core/stats.h"
 
@@ -22,6 +23,7 @@ struct control_config {
 	struct sched_knobs knobs;     /* as the scheduler was created with */
 	int32_t seqs_most, tokens_most; /* max-num-seqs and max-num-batched-tokens go up to these */
 	uint32_t step_default_ns;     /* what step-target-ms 0 means on this device */
+	struct recorder *recorder;    /* to begin and end a recording with; NULL = there is none */
 	struct stats_page *stats;     /* where each knob's value and ceiling are shown */
 };
 

@@ -13,6 +13,7 @@ int cmd_ping(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_why(int argc, char **argv);
 int cmd_set(int argc, char **argv);
+int cmd_record(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 
 #endif

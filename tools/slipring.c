@@ -18,6 +18,7 @@ static const struct { const char *name; int (*run)(int, char **); const char *wh
 	{ "top",      cmd_top,      "live: rates, latencies, limits, KV cache, clients, GPUs" },
 	{ "why",      cmd_why,      "what limited it, and the knob to turn" },
 	{ "set",      cmd_set,      "change a setting while it runs" },
+	{ "record",   cmd_record,   "real traffic as a trace, to be replayed" },
 	{ "doctor",   cmd_doctor,   "what is wrong with this machine or server, and what to do" },
 	{ "ping",     cmd_ping,     "the round trip of an empty record" },
 };
