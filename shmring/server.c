@@ -104,17 +104,18 @@ static int guard_add(const struct object *o, int prot, volatile sig_atomic_t *po
 	return -1;
 }
 
+static bool guards_on;
+
 static int guard_install(void)
 {
-	static bool installed;
 	struct sigaction sa = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO };
 
-	if (installed)
+	if (guards_on)
 		return 0;
 	sigemptyset(&sa.sa_mask);
 	if (sigaction(SIGBUS, &sa, &sigbus_before) < 0)
 		return -errno;
-	installed = true;
+	guards_on = true;
 	return 0;
 }
 
@@ -187,6 +188,7 @@ static size_t span_max(uint32_t context)
 int server_create(struct server **out, const struct server_config *cfg)
 {
 	struct server *sv;
+	int e;
 
 	if (!sr_shape_ok(&cfg->most) || !cfg->model.vocab || cfg->model.vocab > INT32_MAX ||
 	    !cfg->model.context || cfg->model.context > INT32_MAX || !cfg->model.epoch)
@@ -196,9 +198,10 @@ int server_create(struct server **out, const struct server_config *cfg)
 		return -ENOMEM;
 	sv->cfg = *cfg;
 	sv->span = malloc(span_max(cfg->model.context));
-	if (!sv->span || guard_install() < 0) {
+	e = sv->span ? guard_install() : -ENOMEM;
+	if (e) {
 		server_destroy(sv);
-		return -ENOMEM;
+		return e;
 	}
 	*out = sv;
 	return 0;
@@ -407,7 +410,7 @@ static bool ids_true(const int32_t *id, uint32_t n, uint32_t vocab)
 
 	for (uint32_t i = 0; i < n; i++) /* without a branch: prompts are long */
 		most = (uint32_t)id[i] > most ? (uint32_t)id[i] : most;
-	return !n || most < vocab;
+	return most < vocab;
 }
 
 static bool bias_true(const struct sr_pair *p, uint32_t n, uint32_t vocab)
@@ -528,6 +531,7 @@ void server_leave(struct server_conn *c)
 uint32_t server_reserve(struct server_conn *c, uint32_t least, uint32_t most)
 {
 	uint32_t n;
+	int e;
 
 	assert(least >= 1 && least <= most);
 	server_room(c, most);                 /* look, if it is not known to be there */
@@ -535,7 +539,9 @@ uint32_t server_reserve(struct server_conn *c, uint32_t least, uint32_t most)
 	n = n < most ? n : most;
 	if (n < least || c->broken)
 		return 0;
-	return sr_ring_reserve(&c->tokens, n) == 0 ? n : 0;
+	e = sr_ring_reserve(&c->tokens, n);
+	assert(e == 0);                       /* what room says is there stays there */
+	return n;
 }
 
 void server_release(struct server_conn *c, uint32_t n) { sr_ring_unreserve(&c->tokens, n); }

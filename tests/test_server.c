@@ -1,0 +1,616 @@
+/* LINK: -lhugetlbfs -Wl,--wrap=memfd_create,--wrap=ftruncate,--wrap=mmap,--wrap=madvise,--wrap=fcntl,--wrap=sigaction,--wrap=calloc,--wrap=malloc */
+/* test_server.c - the daemon's side of a connection, rule by rule: what it is made with, a kernel
+ * that lacks something, each field of a request at its edges, and what a client may do between
+ * two looks.  The client is this test, with its hands in the memory. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "shmring/server.c"
+
+#define VOCAB   1000
+#define CONTEXT 256
+#define SHAPE   { 32, 64, 4096 }
+
+/* ---- calls that fail ------------------------------------------------------------------------- */
+
+static struct {                       /* the nth call from now on fails with error */
+	const char *name;
+	int nth, error;
+} fault;
+
+static bool fails(const char *name)
+{
+	if (!fault.name || strcmp(fault.name, name) != 0 || --fault.nth != 0)
+		return false;
+	errno = fault.error;
+	fault.name = NULL;
+	return true;
+}
+
+#define WRAP(value, type, name, args, pass) \
+	type __real_##name args; type __wrap_##name args; \
+	type __wrap_##name args { return fails(#name) ? value : __real_##name pass; }
+
+WRAP(-1, int, memfd_create, (const char *name, unsigned flags), (name, flags))
+WRAP(-1, int, ftruncate, (int fd, off_t n), (fd, n))
+WRAP(MAP_FAILED, void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t o),
+     (at, n, prot, flags, fd, o))
+WRAP(-1, int, madvise, (void *at, size_t n, int advice), (at, n, advice))
+WRAP(-1, int, fcntl, (int fd, int cmd, long arg), (fd, cmd, arg))
+WRAP(-1, int, sigaction, (int sig, const struct sigaction *sa, struct sigaction *before), (sig, sa, before))
+WRAP(NULL, void *, calloc, (size_t n, size_t size), (n, size))
+WRAP(NULL, void *, malloc, (size_t n), (n))
+
+static void fail_next(const char *name, int nth, int error)
+{
+	fault.name = name;
+	fault.nth = nth;
+	fault.error = error;
+}
+
+/* ---- a connection ---------------------------------------------------------------------------- */
+
+static const struct server_config plain = { .most = SHAPE, .model = { .vocab = VOCAB, .context = CONTEXT,
+	.epoch = 1 } };
+static const struct sr_hello hello = { .magic = SR_MAGIC, .version = SR_VERSION };
+
+static struct server *sv;
+static struct server_conn *c;
+static int pair[2];
+static unsigned char *up;             /* as the client has it: writable */
+static struct sr_ring requests, cancels;
+
+static int setup(void **state)
+{
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	assert_int_equal(server_create(&sv, &plain), 0);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	if (c)
+		server_close(c, false);
+	c = NULL;
+	server_destroy(sv);
+	close(pair[0]);
+	close(pair[1]);
+	return fault.name ? -1 : 0;           /* no fault was left over */
+}
+
+static int connected(void **state)
+{
+	struct sr_welcome w;
+	union { char buf[CMSG_SPACE(8)]; struct cmsghdr align; } control;
+	struct iovec iov = { &w, sizeof(w) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf,
+		.msg_controllen = sizeof(control.buf) };
+	struct sr_up *words;
+	struct sr_down *down;
+	int fds[2];
+
+	setup(state);
+	assert_int_equal(server_open(&c, sv, pair[0], &hello, false), 0);
+	assert_int_equal(recvmsg(pair[1], &msg, MSG_CMSG_CLOEXEC), sizeof(w));
+	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fds));
+	up = mmap(NULL, c->up.len, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+	assert_true(up != MAP_FAILED);
+	close(fds[0]);
+	close(fds[1]);
+	words = (void *)up;
+	down = (void *)c->down.at;
+	sr_ring_init(&requests, true, &words->requests, &down->requests, up + SR_PAGE, 32, 256);
+	sr_ring_init(&cancels, true, &words->cancels, &down->cancels, up + SR_OFF_CANCELS(32), 64, 64);
+	return 0;
+}
+
+static int parted(void **state)
+{
+	munmap(up, c->up.len);
+	return teardown(state);
+}
+
+static int32_t *arena(void) { return (void *)(up + SR_OFF_ARENA(32)); }
+
+static void put(struct sr_ring *r, const void *record)
+{
+	assert_int_equal(sr_ring_reserve(r, 1), 0);
+	sr_ring_put(r, record);
+}
+
+/* ---- what it is made with -------------------------------------------------------------------- */
+
+static void wrong_configurations(void **state)
+{
+	static const struct { struct sr_shape most; uint32_t vocab, context; uint64_t epoch; int is; } t[] = {
+		{ SHAPE, 1, 1, 1, 0 },
+		{ { 16, 64, 4096 }, 1, 1, 1, -EINVAL }, { { 1u << 15, 1u << 16, 4096 }, 1, 1, 1, -EINVAL },
+		{ { 48, 128, 4096 }, 1, 1, 1, -EINVAL }, { { 64, 64, 4096 }, 1, 1, 1, -EINVAL },
+		{ { 32, 1u << 21, 4096 }, 1, 1, 1, -EINVAL }, { { 32, 96, 4096 }, 1, 1, 1, -EINVAL },
+		{ { 32, 64, 0 }, 1, 1, 1, -EINVAL }, { { 32, 64, (1u << 30) + 4096 }, 1, 1, 1, -EINVAL },
+		{ { 32, 64, 4097 }, 1, 1, 1, -EINVAL },
+		{ SHAPE, 0, 1, 1, -EINVAL }, { SHAPE, 0x80000000u, 1, 1, -EINVAL },
+		{ SHAPE, 1, 0, 1, -EINVAL }, { SHAPE, 1, 0x80000000u, 1, -EINVAL }, { SHAPE, 1, 1, 0, -EINVAL },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		struct server_config cfg = { .most = t[i].most,
+			.model = { .vocab = t[i].vocab, .context = t[i].context, .epoch = t[i].epoch } };
+		struct server *s = NULL;
+		int e = server_create(&s, &cfg);
+
+		if (e != t[i].is)
+			fail_msg("case %zu: %d instead of %d", i, e, t[i].is);
+		server_destroy(s);
+	}
+	server_destroy(NULL);
+}
+
+static void no_memory_no_server(void **state)
+{
+	struct server *s;
+
+	(void)state;
+	fail_next("calloc", 1, ENOMEM);
+	assert_int_equal(server_create(&s, &plain), -ENOMEM);
+	fail_next("malloc", 1, ENOMEM);
+	assert_int_equal(server_create(&s, &plain), -ENOMEM);
+	guards_on = false;
+	fail_next("sigaction", 1, EINVAL);
+	assert_int_equal(server_create(&s, &plain), -EINVAL);
+	assert_int_equal(server_create(&s, &plain), 0);
+	server_destroy(s);
+}
+
+/* A connection is refused with the error, or goes on without what it can do without. */
+static void kernels_that_lack_something(void **state)
+{
+	static const struct { const char *name; int nth, error, is; } t[] = {
+		{ "memfd_create", 1, EINVAL, 0 },     /* before 6.3: no MFD_NOEXEC_SEAL */
+		{ "memfd_create", 1, EMFILE, -EMFILE }, { "memfd_create", 2, EMFILE, -EMFILE },
+		{ "ftruncate", 1, ENOMEM, -ENOMEM }, { "ftruncate", 2, ENOMEM, -ENOMEM },
+		{ "mmap", 1, ENOMEM, -ENOMEM }, { "mmap", 2, EAGAIN, -EAGAIN },
+		{ "madvise", 1, EINVAL, 0 },          /* before 5.14: no MADV_POPULATE */
+		{ "madvise", 1, EFAULT, -EFAULT }, { "madvise", 2, ENOMEM, -ENOMEM },
+		{ "fcntl", 1, EBUSY, -EBUSY }, { "fcntl", 2, EBUSY, -EBUSY },
+		{ "calloc", 1, ENOMEM, -ENOMEM },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		struct server_conn *other;
+		int e;
+
+		fail_next(t[i].name, t[i].nth, t[i].error);
+		e = server_open(&other, sv, pair[0], &hello, false);
+		if (e != t[i].is || fault.name)
+			fail_msg("%s %d, errno %d: %d", t[i].name, t[i].nth, t[i].error, e);
+		if (!e)
+			server_close(other, false);
+	}
+}
+
+static void without_huge_pages_small_ones_do(void **state)
+{
+	struct server_config cfg = { .most = { 1024, 1u << 15, 1u << 21 }, .model = plain.model };
+	struct sr_hello big = { .magic = SR_MAGIC, .version = SR_VERSION, .want = cfg.most };
+	struct server_conn *other;
+	struct server *s;
+
+	(void)state;
+	assert_int_equal(server_create(&s, &cfg), 0);
+	fail_next("memfd_create", 1, ENOENT);
+	assert_int_equal(server_open(&other, s, pair[0], &big, true), 0);
+	assert_int_equal(server_shape(other)->live, 1024);
+	assert_int_equal(other->up.len, SR_UP_BYTES(&cfg.most));
+	server_close(other, true);
+	server_destroy(s);
+}
+
+static void the_table_of_ranges_is_full(void **state)
+{
+	static uintptr_t was[2 * SERVER_CONNS_MAX];
+	struct server_conn *other;
+
+	(void)state;
+	for (int room = 0; room < 3; room++) {
+		for (int i = 0; i < 2 * SERVER_CONNS_MAX; i++) {
+			was[i] = guards[i].at;
+			guards[i].at = i < room ? 0 : 1;
+		}
+		assert_int_equal(server_open(&other, sv, pair[0], &hello, false), room < 2 ? -EUSERS : 0);
+		if (room == 2)
+			server_close(other, false);
+		for (int i = 0; i < 2 * SERVER_CONNS_MAX; i++)
+			guards[i].at = was[i];
+	}
+}
+
+static void a_peer_that_left_before_the_welcome(void **state)
+{
+	struct server_conn *other;
+
+	(void)state;
+	close(pair[1]);
+	pair[1] = -1;
+	assert_int_equal(server_open(&other, sv, pair[0], &hello, false), -ECONNRESET);
+	server_refuse(pair[0], -EUSERS);      /* nobody hears it */
+}
+
+static void hellos(void **state)
+{
+	static const struct { const char *what; int is; struct sr_hello h; } t[] = {
+#define HELLO(...) { .magic = SR_MAGIC, .version = SR_VERSION, __VA_ARGS__ }
+		{ "plain", 0, HELLO(.name = "me") }, { "no name", 0, HELLO(.name = "") },
+		{ "a tilde", 0, HELLO(.name = "~ ~") },
+		{ "magic", -EPROTO, { .magic = 1, .version = SR_VERSION } },
+		{ "version", -EPROTO, { .magic = SR_MAGIC, .version = SR_VERSION + 1 } },
+		{ "reserved", -EPROTO, HELLO(.zero = { 1 }) },
+		{ "a line", -EPROTO, HELLO(.name = "a\nb") }, { "delete", -EPROTO, HELLO(.name = "a\x7f") },
+		{ "beyond ASCII", -EPROTO, HELLO(.name = "\xc3\xa4") },
+		{ "no end", -EPROTO, HELLO(.name = "0123456789abcdef0123456789abcdef") },
+	};
+	struct sr_hello h;
+
+	(void)state;
+	assert_int_equal(server_hello(pair[0], &h), -EAGAIN);
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		int e;
+
+		assert_int_equal(send(pair[1], &t[i].h, sizeof(h), 0), sizeof(h));
+		e = server_hello(pair[0], &h);
+		if (e != t[i].is)
+			fail_msg("%s: %d instead of %d", t[i].what, e, t[i].is);
+	}
+	assert_int_equal(send(pair[1], &h, sizeof(h) - 1, 0), sizeof(h) - 1);
+	assert_int_equal(server_hello(pair[0], &h), -ECONNRESET);
+	close(pair[1]);
+	pair[1] = -1;
+	assert_int_equal(server_hello(pair[0], &h), -ECONNRESET); /* end of file */
+	assert_int_equal(server_hello(-1, &h), -ECONNRESET);
+}
+
+static void sizes_are_granted(void **state)
+{
+	static const struct { struct sr_shape want, is; } t[] = {
+		{ { 0, 0, 0 }, { 64, 1024, 57344 - 4096 * 1 } }, { { 1, 1, 1 }, { 32, 64, 4096 } },
+		{ { 33, 129, 4097 }, { 64, 256, 8192 } },
+		{ { ~0u, ~0u, ~0u }, { 1024, 8192, 1u << 20 } },
+	};
+	struct server_config cfg = plain;
+
+	(void)state;
+	cfg.most = (struct sr_shape){ 1024, 8192, 1u << 20 };
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		struct sr_shape s = shape_of(&cfg, &t[i].want);
+
+		assert_true(sr_shape_ok(&s));
+		assert_int_equal(s.live, t[i].is.live);
+		assert_int_equal(s.tokens, t[i].is.tokens);
+		if (i)
+			assert_int_equal(s.arena, t[i].is.arena);
+		else                          /* by default two of the longest spans fit */
+			assert_true(s.arena >= 2 * span_max(CONTEXT) && s.arena < 2 * span_max(CONTEXT) + SR_PAGE);
+	}
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+#define Q(...) { .n_prompt = 4, .max_tokens = 2, __VA_ARGS__ }
+static const struct { const char *what; bool good; struct sr_wire_request q; } edges[] = {
+	{ "plain", true, Q() },
+	{ "every flag", true, Q(.flags = 15) }, { "one more", false, Q(.flags = 16) },
+	{ "reserved, first", false, Q(.zero0 = 1) }, { "reserved, last", false, Q(.zero[79] = 1) },
+	{ "no prompt", false, { .max_tokens = 1 } },
+	{ "to the context", true, { .n_prompt = 255, .max_tokens = 1 } },
+	{ "one beyond", false, { .n_prompt = 255, .max_tokens = 2 } },
+	{ "a prompt beyond", false, { .n_prompt = 257, .max_tokens = 0 } },
+	{ "that wraps", false, { .n_prompt = 4, .max_tokens = ~0u } },
+	{ "min as max", true, Q(.min_tokens = 2) }, { "min above max", false, Q(.min_tokens = 3) },
+	{ "nothing to do", false, { .n_prompt = 4 } },
+	{ "only scored", true, { .n_prompt = 4, .flags = SR_PROMPT_LOGPROBS } },
+	{ "stops", false, Q(.n_more_stops = 1025) }, { "allowed", false, Q(.n_allowed = 1025) },
+	{ "banned", false, Q(.n_banned = 1025) }, { "bad words", false, Q(.n_bad_words = 1025) },
+	{ "bias", false, Q(.n_bias = 1025) },
+	{ "20 alternatives", true, Q(.n_top = 20) }, { "21", false, Q(.n_top = 21) },
+	{ "20 of the prompt", true, Q(.n_prompt_top = 20, .flags = SR_PROMPT_LOGPROBS) },
+	{ "21 of it", false, Q(.n_prompt_top = 21, .flags = SR_PROMPT_LOGPROBS) },
+	{ "of the prompt, unasked", false, Q(.n_prompt_top = 1) },
+	{ "a seed", true, Q(.seed = 5, .flags = SR_SEEDED) }, { "unannounced", false, Q(.seed = 5) },
+	{ "hot", true, Q(.temperature = 1e6f) }, { "too hot", false, Q(.temperature = 1.1e6f) },
+	{ "cold", false, Q(.temperature = -0.1f) }, { "no number", false, Q(.temperature = NAN) },
+	{ "top_p 1", true, Q(.top_p = 1) }, { "above", false, Q(.top_p = 1.01f) },
+	{ "below", false, Q(.top_p = -0.01f) },
+	{ "min_p 1", true, Q(.min_p = 1) }, { "above", false, Q(.min_p = 1.01f) },
+	{ "presence", true, Q(.presence = -2) }, { "below", false, Q(.presence = -2.1f) },
+	{ "above", false, Q(.presence = 2.1f) },
+	{ "frequency", true, Q(.frequency = 2) }, { "above", false, Q(.frequency = 2.1f) },
+	{ "below", false, Q(.frequency = -2.1f) },
+	{ "repetition", true, Q(.repetition = 1e6f) }, { "infinite", false, Q(.repetition = INFINITY) },
+	{ "below", false, Q(.repetition = -1) },
+	{ "8 stops", true, Q(.n_stop = 8, .stop = { 0, 1, 2, 3, 4, 5, 6, 999 }) },
+	{ "9 stops", false, Q(.n_stop = 9) }, { "no such id", false, Q(.n_stop = 1, .stop = { 1000 }) },
+	{ "below all", false, Q(.n_stop = 1, .stop = { -1 }) }, { "left over", false, Q(.stop = { 5 }) },
+	{ "any tag", true, Q(.user_data = ~0ull, .tenant = 7, .cache_salt = 8, .priority = INT32_MIN,
+	                     .deadline = 1, .top_k = ~0u, .trace_id = { 1 }, .span_id = { 2 }) },
+};
+
+static void each_field_at_its_edges(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(edges) / sizeof(edges[0]); i++) {
+		struct server_request *r;
+
+		put(&requests, &edges[i].q);
+		assert_int_equal(server_peek(c, &r), 1);
+		if (r->error != (edges[i].good ? 0 : -EINVAL))
+			fail_msg("%s: %d", edges[i].what, r->error);
+		assert_memory_equal(&r->q.flags, &edges[i].q.flags, sizeof(r->q) - 4);
+		if (!r->error)
+			assert_int_equal(server_read(c), 0);
+		server_leave(c);
+	}
+}
+
+/* What lies in the arena: prompt, stops, allowed, banned, bad words, bias. */
+static void each_list_at_its_edges(void **state)
+{
+	static const struct { const char *what; bool good; struct sr_wire_request q; int32_t w[12]; } t[] = {
+		{ "all of them", true, { .n_prompt = 1, .max_tokens = 1, .n_more_stops = 1, .n_allowed = 1,
+			.n_banned = 1, .n_bad_words = 5, .n_bias = 1 }, { 1, 2, 3, 4, 2, 5, 6, 1, 7, 999, 0x3f800000 } },
+		{ "an id of the prompt", false, { .n_prompt = 2, .max_tokens = 1 }, { 0, 1000 } },
+		{ "below all", false, { .n_prompt = 2, .max_tokens = 1 }, { -1, 0 } },
+		{ "the last banned", false, { .n_prompt = 1, .max_tokens = 1, .n_banned = 2 }, { 1, 2, 1000 } },
+		{ "a word of none", false, { .n_prompt = 1, .max_tokens = 1, .n_bad_words = 1 }, { 1, 0 } },
+		{ "a word beyond", false, { .n_prompt = 1, .max_tokens = 1, .n_bad_words = 2 }, { 1, 2, 1 } },
+		{ "a word below 0", false, { .n_prompt = 1, .max_tokens = 1, .n_bad_words = 2 }, { 1, -1, 1 } },
+		{ "no id in a word", false, { .n_prompt = 1, .max_tokens = 1, .n_bad_words = 2 }, { 1, 1, 1000 } },
+		{ "bias of no id", false, { .n_prompt = 1, .max_tokens = 1, .n_bias = 1 }, { 1, 1000, 0 } },
+		{ "bias without end", false, { .n_prompt = 1, .max_tokens = 1, .n_bias = 1 }, { 1, 1, 0x7f800000 } },
+		{ "bias too low", false, { .n_prompt = 1, .max_tokens = 1, .n_bias = 1 }, { 1, 1, -0x800000 } },
+		{ "beyond the arena", false, { .span = 4096, .n_prompt = 1, .max_tokens = 1 }, { 0 } },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		struct server_request *r;
+		int e;
+
+		memcpy(arena(), t[i].w, sizeof(t[i].w));
+		put(&requests, &t[i].q);
+		assert_int_equal(server_peek(c, &r), 1);
+		assert_int_equal(r->error, 0);
+		e = server_read(c);
+		if (e != (t[i].good ? 0 : -EINVAL) || r->error != e)
+			fail_msg("%s: %d", t[i].what, e);
+		server_leave(c);
+	}
+}
+
+static void cancels_at_their_edges(void **state)
+{
+	static const struct { const char *what; int is; struct sr_wire_cancel w; } t[] = {
+		{ "under way", 1, { .op = SR_OP_CANCEL, .ticket = 0 } },
+		{ "held: not yet", 2, { .op = SR_OP_CANCEL, .ticket = 1 } },
+		{ "yet to come", 2, { .op = SR_OP_CANCEL, .ticket = 32 } },
+		{ "long ago", 1, { .op = SR_OP_CANCEL, .ticket = 33 } },
+		{ "a ping", 2, { .op = SR_OP_PING, .nonce = 99 } },
+		{ "a ping with a ticket", -EPROTO, { .op = SR_OP_PING, .ticket = 1 } },
+		{ "a cancel with a nonce", -EPROTO, { .op = SR_OP_CANCEL, .nonce = 1 } },
+		{ "neither", -EPROTO, { .op = 3 } }, { "reserved", -EPROTO, { .op = SR_OP_PING, .zero0 = 1 } },
+		{ "reserved, last", -EPROTO, { .op = SR_OP_PING, .zero[39] = 1 } },
+	};
+	struct sr_wire_request q = Q();
+	struct server_request *r;
+	uint32_t ticket;
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		put(&requests, &q);
+	assert_int_equal(server_peek(c, &r), 1);
+	server_leave(c);                      /* 0 is under way, 1 is held, 2 is not here yet */
+	assert_int_equal(server_peek(c, &r), 1);
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		int e;
+
+		put(&cancels, &t[i].w);
+		ticket = 12345;
+		e = server_cancel(c, &ticket);
+		if (e != t[i].is || ticket != (e == 1 ? t[i].w.ticket : 12345))
+			fail_msg("%s: %d, ticket %u", t[i].what, e, ticket);
+	}
+	assert_int_equal(((struct sr_down *)(void *)c->down.at)->pong, 99);
+	assert_int_equal(server_peek(c, &r), 1);
+	assert_true(r->cancelled);            /* the one that was held */
+	server_leave(c);
+}
+
+/* ---- memory that goes away ------------------------------------------------------------------- */
+
+/* `page` of up is taken away at the first touch, as if huge pages had run out between two loads. */
+static unsigned char *vanishing;
+
+static void vanish(int sig, siginfo_t *info, void *context)
+{
+	(void)sig;
+	(void)context;
+	if ((uintptr_t)info->si_addr - (uintptr_t)vanishing >= SR_PAGE)
+		abort();
+	mprotect(vanishing, SR_PAGE, PROT_READ);
+	c->poisoned = 1;
+}
+
+static void a_fault_under_a_copy_is_noticed(void **state)
+{
+	struct sigaction sa = { .sa_sigaction = vanish, .sa_flags = SA_SIGINFO }, before;
+	struct sr_wire_cancel ping = { .op = SR_OP_PING };
+	struct sr_wire_request q = Q();
+	struct server_request *r;
+	uint32_t ticket;
+
+	(void)state;
+	sigaction(SIGSEGV, &sa, &before);
+	for (int where = 0; where < 3; where++) {
+		size_t off = where == 0 ? SR_PAGE : where == 1 ? SR_OFF_CANCELS(32) : SR_OFF_ARENA(32);
+
+		put(&requests, &q);
+		put(&cancels, &ping);
+		vanishing = c->up.at + off / SR_PAGE * SR_PAGE;
+		if (where == 2)
+			assert_int_equal(server_peek(c, &r), 1);
+		assert_int_equal(mprotect(vanishing, SR_PAGE, PROT_NONE), 0);
+		if (where == 0)
+			assert_int_equal(server_peek(c, &r), -EFAULT);
+		else if (where == 1)
+			assert_int_equal(server_cancel(c, &ticket), -EFAULT);
+		else
+			assert_int_equal(server_read(c), -EFAULT);
+		/* and from then on */
+		assert_int_equal(server_peek(c, &r), -EFAULT);
+		assert_int_equal(server_cancel(c, &ticket), -EFAULT);
+		assert_true(server_ready(c, 0));
+		c->poisoned = 0;
+	}
+	sigaction(SIGSEGV, &before, NULL);
+	server_leave(c);
+}
+
+static void faults_elsewhere_are_not_ours(void **state)
+{
+	struct sigaction now, ours = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO };
+	siginfo_t info = { .si_signo = SIGBUS };
+
+	(void)state;
+	sigaction(SIGBUS, &ours, NULL);
+	info.si_addr = &info;                 /* in nobody's range: the old handler is back */
+	on_sigbus(SIGBUS, &info, NULL);
+	sigaction(SIGBUS, NULL, &now);
+	assert_true(now.sa_sigaction != on_sigbus);
+	assert_int_equal(c->poisoned, 0);
+
+	sigaction(SIGBUS, &ours, NULL);       /* in ours, but there are no zero pages either */
+	info.si_addr = c->up.at + 5;
+	fail_next("mmap", 1, ENOMEM);
+	on_sigbus(SIGBUS, &info, NULL);
+	sigaction(SIGBUS, NULL, &now);
+	assert_true(now.sa_sigaction != on_sigbus);
+
+	errno = 5;
+	on_sigbus(SIGBUS, &info, NULL);
+	assert_int_equal(c->poisoned, 1);
+	assert_int_equal(errno, 5);
+	assert_int_equal(c->up.at[SR_PAGE], 0);
+}
+
+/* ---- tokens, sleep and wake ------------------------------------------------------------------ */
+
+static void room_is_promised_once(void **state)
+{
+	struct sr_up *words = (void *)up;
+	struct sr_end end = { .finish = SR_STOP };
+	const struct sr_record *r;
+
+	(void)state;
+	assert_int_equal(server_reserve(c, 1, 100), 64);
+	assert_int_equal(server_reserve(c, 1, 1), 0);
+	assert_false(server_room(c, 1));
+	server_release(c, 60);
+	assert_int_equal(server_reserve(c, 61, 70), 0);
+	assert_int_equal(server_reserve(c, 10, 20), 20);
+	server_end(c, 1, &end, 70000);        /* more than its field holds */
+	r = (void *)(c->down.at + SR_PAGE);
+	assert_int_equal(r->preempted, UINT16_MAX);
+	server_end(c, 1, &end, 3);
+	assert_int_equal((r + 1)->preempted, 3);
+	assert_int_equal(server_left(c), 0);
+	atomic_store(&words->tokens.head, 3); /* past what was put: no room for who lies */
+	assert_int_equal(server_reserve(c, 1, 60), 0);
+	assert_int_equal(server_peek(c, &(struct server_request *){ NULL }), -EPROTO);
+	assert_true(server_ready(c, 0));
+}
+
+static void what_is_worth_waking_for(void **state)
+{
+	struct sr_wire_cancel ping = { .op = SR_OP_PING };
+	struct sr_wire_request q = Q();
+	struct server_request *r;
+	struct sr_up *words = (void *)up;
+	uint32_t ticket;
+
+	(void)state;
+	assert_false(server_ready(c, 0));
+	assert_true(server_ready(c, 64));     /* room for so many */
+	assert_int_equal(server_reserve(c, 64, 64), 64);
+	assert_false(server_ready(c, 1));
+	server_arm(c, 1);
+	assert_int_equal(words->tokens.head, 0);
+	put(&cancels, &ping);
+	assert_true(server_ready(c, 1));
+	assert_int_equal(server_cancel(c, &ticket), 2);
+	put(&requests, &q);
+	assert_true(server_ready(c, 1));
+	assert_int_equal(server_peek(c, &r), 1); /* held: waiting for room, not for requests */
+	put(&requests, &q);
+	server_arm(c, 1);
+	assert_false(server_ready(c, 1));
+	server_leave(c);
+	assert_true(server_ready(c, 1));
+	server_end(c, 1, &(struct sr_end){ 0 }, 0);
+	atomic_store(&words->tokens.head, 70);
+	assert_true(server_ready(c, 1));      /* a wild head: it is to be looked at */
+}
+
+static void signals_never_block(void **state)
+{
+	int n = 0;
+
+	(void)state;
+	while (send(pair[0], "", 1, MSG_DONTWAIT) == 1)
+		assert_true(++n < 1000000);
+	assert_int_equal(sr_signal(pair[0]), 0); /* full: it has one unread */
+	assert_int_equal(server_drain(c, 64), 0);
+	close(pair[1]);
+	pair[1] = -1;
+	assert_true(sr_signal(pair[0]) < 0);
+	assert_int_equal(server_drain(c, 64), -ECONNRESET);
+	atomic_store(&((struct sr_up *)(void *)up)->tokens.wake_at, c->tokens.mine);
+	assert_int_equal(server_reserve(c, 1, 1), 1);
+	server_end(c, 1, &(struct sr_end){ 0 }, 0);
+	assert_int_equal(server_wake(c), -EPIPE);
+	assert_int_equal(server_wake(c), 0);  /* asked once */
+}
+
+int main(void)
+{
+#define CASE(f)  cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define OPENED(f) cmocka_unit_test_setup_teardown(f, connected, parted)
+	const struct CMUnitTest tests[] = {
+		CASE(wrong_configurations),
+		CASE(no_memory_no_server),
+		CASE(kernels_that_lack_something),
+		CASE(without_huge_pages_small_ones_do),
+		CASE(the_table_of_ranges_is_full),
+		CASE(a_peer_that_left_before_the_welcome),
+		CASE(hellos),
+		CASE(sizes_are_granted),
+		OPENED(each_field_at_its_edges),
+		OPENED(each_list_at_its_edges),
+		OPENED(cancels_at_their_edges),
+		OPENED(a_fault_under_a_copy_is_noticed),
+		OPENED(faults_elsewhere_are_not_ours),
+		OPENED(room_is_promised_once),
+		OPENED(what_is_worth_waking_for),
+		OPENED(signals_never_block),
+	};
+
+	signal(SIGPIPE, SIG_IGN);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
