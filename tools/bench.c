@@ -247,7 +247,7 @@ static void announce(const struct bench_options *o)
 		printf("Maximum request concurrency: None\n");
 }
 
-static int report(struct bench *b, const struct bench_run *r, char *err, size_t errlen)
+static int report(struct bench *b, struct bench_run *r, char *err, size_t errlen)
 {
 	struct bench_about about = { b->root, *b->tokenizer ? b->tokenizer : NULL, time(NULL) };
 	struct bench_summary s;
@@ -255,6 +255,8 @@ static int report(struct bench *b, const struct bench_run *r, char *err, size_t 
 
 	if (rc)
 		return rc;
+	if (r->server)
+		r->served = bench_server_result(r->server, r);
 	bench_print(stdout, &s, r);
 	bench_print_more(stdout, &s, r);
 	if (!s.completed) {
@@ -288,11 +290,13 @@ static int measure(struct bench *b, char *err, size_t errlen)
 	fflush(stdout);
 	r = new_run(b, &b->load, b->at);
 	r.bar = !b->o.quiet;
+	r.server = bench_server_open(&b->o);
 	rc = bench_run(&r, err, errlen);
 	if (rc && r.n_done && report(b, &r, why, sizeof(why)))    /* what was measured before the end */
 		fprintf(stderr, "slipring bench: %s\n", why);
 	if (!rc)
 		rc = report(b, &r, err, errlen);
+	bench_server_close(r.server);
 	bench_run_free(&r);
 	return rc;
 }

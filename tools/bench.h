@@ -153,12 +153,14 @@ struct bench_run {
 	const char *socket;          /* of the daemon */
 	const volatile sig_atomic_t *stop;
 	bool bar;                    /* show progress */
+	struct bench_server *server; /* the daemon's page, or NULL */
 
 	struct bench_answer *answer; /* [load->n] */
 	size_t n_sent, n_live, n_done, n_failed;
 	uint64_t n_tokens;           /* chunks so far, for the bar */
 	double begin, end;           /* first send, last answer */
 	double freed;                /* when a place for another request was last freed */
+	json_t *served;              /* bench_server_result(), or NULL; bench_run_free() frees it */
 };
 
 /* A way to the server: two of them. */
@@ -184,6 +186,17 @@ void   bench_done(struct bench_run *r, struct bench_answer *a, const char *error
  * HTTP status, or -errno; *out is malloc'ed. */
 int  bench_fetch(const struct bench_options *o, const char *url, const char *body, char **out,
                  char *err, size_t errlen);
+
+/* ---- the daemon behind it (bench_server.c) ---------------------------------------------------- */
+
+/* The page of the daemon that is asked, if one of this machine is: NULL else. */
+struct bench_server *bench_server_open(const struct bench_options *o);
+void   bench_server_close(struct bench_server *s);
+void   bench_server_begin(struct bench_server *s, double now);
+double bench_server_turn(struct bench_server *s, double now);  /* when it wants the next turn */
+void   bench_server_end(struct bench_server *s);
+/* What it did during the run; NULL: what came back did not come from it. */
+json_t *bench_server_result(const struct bench_server *s, const struct bench_run *r);
 
 /* ---- the stream's events (bench_sse.c) -------------------------------------------------------- */
 

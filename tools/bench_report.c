@@ -133,6 +133,56 @@ void bench_print(FILE *to, const struct bench_summary *s, const struct bench_run
 	title(to, "", '=');
 }
 
+static void share(FILE *to, const char *label, const json_t *reached, const char *key)
+{
+	const json_t *v = json_object_get(reached, key);
+
+	if (json_is_number(v))
+		real(to, label, json_number_value(v) * 100);
+}
+
+/* The parts of the time, the largest first: "seqs 80 %, empty 20 %". */
+static void parts(FILE *to, const char *label, json_t *seconds)
+{
+	double sum = 0, last = INFINITY, most;
+	const char *key, *best;
+	json_t *v;
+
+	json_object_foreach(seconds, key, v)
+		sum += json_number_value(v);
+	fprintf(to, "%-40s ", label);
+	for (int n = 0;; n++, last = most) {
+		most = 0, best = NULL;
+		json_object_foreach(seconds, key, v)
+			if (json_number_value(v) > most && json_number_value(v) < last) {
+				most = json_number_value(v);
+				best = key;
+			}
+		if (!best || most < 0.005 * sum)
+			break;
+		fprintf(to, "%s%s %.0f %%", n ? ", " : "", best, most / sum * 100);
+	}
+	fputc('\n', to);
+}
+
+static void served(FILE *to, const json_t *j)
+{
+	const json_t *reached = json_object_get(j, "reached");
+	const char *unknown = json_string_value(json_object_get(json_object_get(j, "ceilings"), "unknown"));
+
+	title(to, "How Far From the Limit", '-');
+	share(to, "Memory bandwidth reached (%):", reached, "memory");
+	share(to, "Arithmetic reached (%):", reached, "arithmetic");
+	share(to, "PCIe reached (%):", reached, "pcie");
+	parts(to, "No more rows a step because of:", json_object_get(j, "why_seconds"));
+	parts(to, "The time was bound by:", json_object_get(j, "bound_seconds"));
+	fprintf(to, "%s.\n", json_string_value(json_object_get(j, "says")));
+	if (unknown && json_number_value(json_object_get(j, "memory_bytes_per_s")) > 0)
+		fprintf(to, "No ceilings: %s.\n", unknown);
+	if (json_is_true(json_object_get(j, "others_too")))
+		fprintf(to, "Other clients were served meanwhile; these shares are of all of it.\n");
+}
+
 void bench_print_more(FILE *to, const struct bench_summary *s, const struct bench_run *r)
 {
 	static const struct bench_metric open_ttft = { "", "TTFT", "From the Intended Time of Sending" };
@@ -160,5 +210,7 @@ void bench_print_more(FILE *to, const struct bench_summary *s, const struct benc
 	real(to, "Mean (ms):", s->late_mean * 1000);
 	real(to, "P99 (ms):", s->late_p99 * 1000);
 	real(to, "Max (ms):", s->late_max * 1000);
+	if (r->served)
+		served(to, r->served);
 	title(to, "", '=');
 }

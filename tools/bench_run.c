@@ -5,6 +5,7 @@
  * measure, so the delay is kept, and of it the part that was this program's own.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -109,7 +110,7 @@ static int send_due(struct bench_run *r, const struct bench_wire *w, void *wire,
 		int rc;
 
 		if (due > now) {
-			*until = due;
+			*until = fmin(*until, due);
 			return 0;
 		}
 		*a = (struct bench_answer){ .state = BENCH_LIVE, .due = due, .start = now, .last = now,
@@ -152,9 +153,13 @@ int bench_run(struct bench_run *r, char *err, size_t errlen)
 	if (rc)
 		return rc;
 	shown = r->begin = r->end = r->freed = bench_now();
+	if (r->server)
+		bench_server_begin(r->server, r->begin);
 	while (r->n_done < r->load->n && !*r->stop) {
 		double now = bench_now(), until = now + (r->bar ? every : 1.0);
 
+		if (r->server)
+			until = fmin(until, bench_server_turn(r->server, now));
 		rc = send_due(r, w, wire, &until);
 		if (!rc)
 			rc = w->turn(wire, until);
@@ -167,6 +172,8 @@ int bench_run(struct bench_run *r, char *err, size_t errlen)
 	}
 	if (*r->stop)
 		cut(r);
+	if (r->server)
+		bench_server_end(r->server);
 	w->close(wire);
 	if (r->bar && isatty(STDERR_FILENO))
 		bar(r, bench_now(), true);
@@ -181,4 +188,6 @@ void bench_run_free(struct bench_run *r)
 	}
 	free(r->answer);
 	r->answer = NULL;
+	json_decref(r->served);
+	r->served = NULL;
 }

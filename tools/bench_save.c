@@ -66,7 +66,19 @@ static void put_stat(json_t *j, const struct bench_summary *s, const struct benc
 	}
 }
 
-static json_t *ours(const struct bench_summary *s, const struct bench_run *r)
+/* What the daemon did: without its course over time, unless details are wanted. */
+static void put_served(json_t *j, const struct bench_run *r, bool detailed)
+{
+	json_t *k = r->served ? json_copy(r->served) : NULL;
+
+	if (!k)
+		return;
+	if (!detailed)
+		json_object_del(k, "over_time");
+	json_object_set_new(j, "server", k);
+}
+
+static json_t *ours(const struct bench_summary *s, const struct bench_run *r, bool detailed)
 {
 	json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:b}", "format", BENCH_FORMAT,
 		"version", SLIPRING_VERSION, "transport", r->o->transport, "dataset", r->o->dataset,
@@ -79,6 +91,7 @@ static json_t *ours(const struct bench_summary *s, const struct bench_run *r)
 		return NULL;
 	put_stat(j, s, &s->open_ttft, "ttft_from_intended");
 	put_stat(j, s, &s->open_e2el, "e2el_from_intended");
+	put_served(j, r, detailed);
 	if (!s->steady.there)
 		return j;
 	k = json_pack("{s:I, s:f, s:f, s:f}", "concurrency", (json_int_t)s->steady.concurrency,
@@ -151,7 +164,7 @@ json_t *bench_result(const struct bench_summary *s, const struct bench_run *r, c
 	for (int m = 0; m < BENCH_METRICS; m++)
 		if (bench_chosen(r->o, s, m))
 			put_stat(j, s, &s->stat[m], bench_metric[m].name);
-	json_object_set_new(j, "slipring", ours(s, r));
+	json_object_set_new(j, "slipring", ours(s, r, detailed));
 	return j;
 }
 
