@@ -229,9 +229,10 @@ fuzz:
 	$(MAKE) BUILD=build/fuzz CC=clang SAN=fuzzer-no-link,address,undefined FUZZ_LD=-fsanitize=fuzzer $(FUZZERS:%=build/fuzz/tests/%)
 	tests/fuzz.sh build/fuzz $(FUZZ_SECONDS)
 
-# PEER_LLAMA_BIN, PEER_VLLM: see tests/bench.py.  BENCH_ARGS="--pairs 3 --only prefill --even-if-noisy"
+# PEER_LLAMA_BIN, PEER_VLLM: see tests/bench.py.  ROWS=decode16,http PAIRS=3 BENCH_ARGS=--even-if-noisy
+PAIRS ?= 7
 bench: all $(BUILD)/tests/bench_cpu
-	python3 tests/bench.py $(BUILD) $(BENCH_ARGS)
+	python3 tests/bench.py $(BUILD) --pairs $(PAIRS) --rows "$(ROWS)" $(BENCH_ARGS)
 
 # ---- proof: docs/proof.md -----------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
  *
  *	prefill N               a prompt of N tokens       ->  tok/s, the limit's tok/s
  *	decode N CONTEXT STEPS  N sequences, STEPS each    ->  tok/s, the limit's tok/s
+ *	answer STEPS ID ID ..   a prompt and what follows  ->  STEPS pairs: the likeliest id, its log-probability
  *	peaks                   -> Gop/s of int8, bf16, f32 and GB/s read, all threads at once
  *
  * A limit is what the peaks, measured just before, would allow: all products at the rate of the type that
@@ -185,9 +186,36 @@ static void decode(int seqs, int context, int steps)
 	printf("%.2f %.2f\n", seqs * steps / took, limit);
 }
 
+/* Greedy, so that bench.py can hold it to a peer's before it compares speeds. */
+static void answer(char *words)
+{
+	static int32_t ids[LONGEST];
+	int n = 0, steps = (int)strtol(words, &words, 10);
+
+	for (char *end; n < LONGEST; words = end) {
+		ids[n] = (int32_t)strtol(words, &end, 10);
+		if (end == words)
+			break;
+		if (ids[n] < 0 || ids[n++] >= d.b->m.V)
+			die("answer: ids are those of the model");
+	}
+	if (n < 1 || steps < 1 || n + steps > LONGEST)
+		die("answer STEPS ID ID ..: 8192 tokens in all");
+	drive_begin(&d, 0, NULL);
+	for (int b = 0; b < (n + steps) / KERN_BLOCK + 1; b += 64)
+		blocks(0, b, 1 + b, 64);
+	for (int step = 0; step < steps; step++) {
+		int at = drive_row(&d, 0, step ? n + step - 1 : 0, step ? NULL : ids, step ? 1 : n, 0, 1);
+		const struct sr_result *r = &d.batch->result[at];
+
+		drive_step(&d);
+		printf("%d %.5f%c", r->id, (double)r->logprob, step + 1 < steps ? ' ' : '\n');
+	}
+}
+
 int main(int argc, char **argv)
 {
-	char line[100];
+	static char line[8 * LONGEST];
 
 	if (argc < 2)
 		return printf("SKIP: bench_cpu MODEL [THREADS], and what to measure on standard input\n"), 0;
@@ -201,10 +229,12 @@ int main(int argc, char **argv)
 			prefill(n);
 		else if (sscanf(line, "decode %d %d %d", &n, &context, &steps) == 3)
 			decode(n, context, steps);
+		else if (!strncmp(line, "answer ", 7))
+			answer(line + 7);
 		else if (!strncmp(line, "peaks", 5))
 			printf("%.1f %.1f %.1f %.2f\n", peak[PEAK_INT8], peak[PEAK_BF16], peak[PEAK_F32], peak[PEAK_READ]);
 		else
-			die("what to measure: prefill N, decode N CONTEXT STEPS, peaks");
+			die("what to measure: prefill N, decode N CONTEXT STEPS, answer STEPS ID .., peaks");
 		fflush(stdout);
 	}
 	drive_close(&d);
