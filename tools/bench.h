@@ -140,6 +140,8 @@ struct bench_answer {
 	size_t n_chunks;
 	char *text;
 	size_t n_text, cap_text;
+	int32_t *ids;                /* [n_ids] over the rings, if bench_run.keep_ids */
+	size_t n_ids, cap_ids;
 	char error[240];
 };
 
@@ -153,6 +155,8 @@ struct bench_run {
 	const char *socket;          /* of the daemon */
 	const volatile sig_atomic_t *stop;
 	bool bar;                    /* show progress */
+	bool keep_ids;               /* the answers' tokens, to compare them */
+	uint64_t salt;               /* over the rings: of cached prefixes, so that runs share none */
 	struct bench_server *server; /* the daemon's page, or NULL */
 
 	struct bench_answer *answer; /* [load->n] */

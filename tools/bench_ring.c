@@ -68,7 +68,7 @@ static int ring_send(void *wire, size_t i)
 		.max_tokens = p->max_tokens, .temperature = or_off(o->temperature), .top_p = or_off(o->top_p),
 		.min_p = or_off(o->min_p), .frequency = or_off(o->frequency), .presence = or_off(o->presence),
 		.repetition = or_off(o->repetition), .top_k = o->top_k > 0 ? (uint32_t)o->top_k : 0,
-		.n_top = o->logprobs > 0 ? (uint32_t)o->logprobs : 0,
+		.n_top = o->logprobs > 0 ? (uint32_t)o->logprobs : 0, .cache_salt = g->r->salt,
 	};
 	int rc;
 
@@ -102,6 +102,24 @@ static void ended(struct ring *g, struct bench_answer *a, const struct sr_end *e
 	a->n_output = end->n_tokens;
 	snprintf(why, sizeof(why), "the daemon ended it: %s", strerror(end->finish < 0 ? -end->finish : 0));
 	bench_done(g->r, a, end->finish < 0 ? why : !a->n_chunks ? "no token came" : NULL);
+}
+
+static void token(struct ring *g, struct bench_answer *a, int32_t id, double now)
+{
+	if (g->r->keep_ids && a->n_ids == a->cap_ids) {
+		size_t cap = a->cap_ids ? a->cap_ids * 2 : 64;
+		int32_t *grown = realloc(a->ids, cap * sizeof(*grown));
+
+		if (!grown) {
+			bench_done(g->r, a, "no memory for its tokens");
+			return;
+		}
+		a->ids = grown;
+		a->cap_ids = cap;
+	}
+	if (g->r->keep_ids)
+		a->ids[a->n_ids++] = id;
+	bench_chunk(g->r, a, now);
 }
 
 static void lost(struct ring *g)
@@ -145,7 +163,7 @@ static int ring_turn(void *wire, double until)
 		if (rec[i].user_data >= g->r->n_sent)
 			continue;
 		if (rec[i].kind == SR_TOKEN)
-			bench_chunk(g->r, a, now);
+			token(g, a, rec[i].u.token.id, now);
 		else if (rec[i].kind == SR_END)
 			ended(g, a, &rec[i].u.end);
 	}

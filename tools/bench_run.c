@@ -185,6 +185,7 @@ void bench_run_free(struct bench_run *r)
 	for (size_t i = 0; r->answer && i < r->load->n; i++) {
 		free(r->answer[i].itl);
 		free(r->answer[i].text);
+		free(r->answer[i].ids);
 	}
 	free(r->answer);
 	r->answer = NULL;
