@@ -17,7 +17,8 @@ struct tile {
 	size_t w_bytes;               /* of a column block */
 	const uint8_t *x;             /* the activation tile */
 	int32_t k;
-	const uint8_t *fetch;         /* as many bytes to prefetch, or NULL */
+	const uint8_t *fetch;         /* what to prefetch, this tile's part of it, or NULL */
+	int32_t fetch_lines;          /* so many lines of 64 bytes per step through K */
 	const float *bias;            /* of these columns, or NULL */
 	float *y;
 	size_t ld;
@@ -37,6 +38,13 @@ INLINE void store(const int rows, const int cols, const struct tile *t, __m512 (
 				v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(m, t->bias + 16 * c));
 			_mm512_mask_storeu_ps(t->y + (size_t)r * t->ld + 16 * c, m, v);
 		}
+}
+
+INLINE const uint8_t *fetch_some(const struct tile *t, const uint8_t *at)
+{
+	for (int32_t i = 0; i < t->fetch_lines; i++, at += 64)
+		_mm_prefetch((const char *)at, _MM_HINT_T0);
+	return at;
 }
 
 /* ---- quantized weights, int8 activations ---------------------------------------------------- */
@@ -146,12 +154,8 @@ INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct 
 	for (int r = 0; r < rows; r++)
 		acc[r][0] = _mm512_setzero_ps();
 	for (int32_t g = 0; g < t->k / GROUP; g += per) {
-		if (fetch) {
-			UNROLL
-			for (size_t i = 0; i < lanes_unit_bytes(kind); i += 64)
-				_mm_prefetch((const char *)fetch + i, _MM_HINT_T0);
-			fetch += lanes_unit_bytes(kind);
-		}
+		if (fetch)
+			fetch = fetch_some(t, fetch);
 		UNROLL
 		for (int i = 0; i < per; i++)
 			add_group(rows, kind, w, i, x++, acc);
@@ -187,6 +191,7 @@ INLINE void f32_tile(const int rows, const int cols, const enum lanes_kind kind,
 {
 	const size_t line = kind == LANES_F32 ? 128 : 64;
 	const float *x = (const float *)(const void *)t->x;
+	const uint8_t *fetch = t->fetch;
 	__m512 acc[8][2];
 
 	UNROLL
@@ -197,6 +202,8 @@ INLINE void f32_tile(const int rows, const int cols, const enum lanes_kind kind,
 	for (int32_t i = 0; i < t->k / 2; i++, x += 2 * KERN_TILE) {
 		__m512 first[2], second[2], v;
 
+		if (fetch)
+			fetch = fetch_some(t, fetch);
 		UNROLL
 		for (int c = 0; c < cols; c++) {
 			const uint8_t *w = t->w + (size_t)c * t->w_bytes + (size_t)i * line;
@@ -224,6 +231,7 @@ INLINE void f32_tile(const int rows, const int cols, const enum lanes_kind kind,
 INLINE void bf16_tile(const int rows, const int cols, const struct tile *t)
 {
 	const int32_t *x = (const int32_t *)(const void *)t->x;
+	const uint8_t *fetch = t->fetch;
 	__m512 acc[8][2];
 
 	UNROLL
@@ -234,6 +242,8 @@ INLINE void bf16_tile(const int rows, const int cols, const struct tile *t)
 	for (int32_t i = 0; i < t->k / 2; i++, x += KERN_TILE) {
 		__m512i w[2];
 
+		if (fetch)
+			fetch = fetch_some(t, fetch);
 		UNROLL
 		for (int c = 0; c < cols; c++)
 			w[c] = _mm512_load_si512(t->w + (size_t)c * t->w_bytes + (size_t)i * 64);
@@ -248,6 +258,8 @@ INLINE void bf16_tile(const int rows, const int cols, const struct tile *t)
 }
 
 /* ---- the table's verb ----------------------------------------------------------------------- */
+
+#define FETCHERS 4              /* most row tiles that share in fetching the next column block */
 
 typedef void tile_fn(int32_t rows, const struct tile *t);
 
@@ -280,28 +292,47 @@ static tile_fn *const tiles[][2] = {
 	[LANES_8H]   = { tile_8h },
 };
 
+/* Bytes of weights that a tile of one column block takes in one step through K. */
+static size_t step_bytes(enum lanes_kind kind)
+{
+	switch (kind) {
+	case LANES_F32:  return 128;
+	case LANES_F16:
+	case LANES_BF16: return 64;
+	default:         return lanes_unit_bytes(kind);
+	}
+}
+
 /* Columns outside, rows inside: the weights of a tile stay in L1 while the activations stream from
- * L2; the first rows of a column block fetch the next one.  With so few rows that memory is the limit
- * the machine's own prefetching is better left alone. */
+ * L2.  Meanwhile the next column block is fetched, in equal parts by the first row tiles: all at once
+ * it would ask for more than memory gives while one tile is multiplied, and for nothing after.  With
+ * so few rows that memory is the limit the machine's own prefetching is better left alone. */
 void avx512_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blocks, int32_t n_cols,
                    const struct kern_rows *x, const float *bias, float *y, size_t ld, const uint8_t *next)
 {
-	tile_fn *const *f = tiles[lanes_kind(type)];
+	const enum lanes_kind kind = lanes_kind(type);
+	const int32_t n_tiles = (x->rows + KERN_TILE - 1) / KERN_TILE;
+	const int32_t fetchers = x->rows < 4 ? 0 : n_tiles < FETCHERS ? n_tiles : FETCHERS;
+	tile_fn *const *f = tiles[kind];
 	struct tile t = { .w = blocks, .w_bytes = lanes_block_bytes(type, k), .k = k, .ld = ld };
 	int32_t cols;
 
 	for (int32_t b = 0; b < n_blocks; b += cols, t.w += (size_t)cols * t.w_bytes) {
 		int32_t real = n_cols - 16 * b;
+		size_t step, part;
 
 		cols = f[1] && b + 2 <= n_blocks ? 2 : 1;
 		t.last = real >= 16 * cols ? 0xffff : (__mmask16)((1u << (real - 16 * (cols - 1))) - 1);
 		t.bias = bias ? bias + 16 * b : NULL;
-		t.fetch = x->rows < 4 ? NULL : b + cols < n_blocks ? t.w + (size_t)cols * t.w_bytes : next;
+		t.fetch = !fetchers ? NULL : b + cols < n_blocks ? t.w + (size_t)cols * t.w_bytes : next;
+		step = (size_t)cols * step_bytes(kind) / 64;
+		t.fetch_lines = fetchers ? ((int32_t)step + fetchers - 1) / fetchers : 0;
+		part = (size_t)cols * t.w_bytes / step * (size_t)t.fetch_lines;
 		for (int32_t r = 0; r < x->rows; r += KERN_TILE) {
 			t.x = x->data + (size_t)(r / KERN_TILE) * x->tile_bytes;
 			t.y = y + (size_t)r * ld + 16 * b;
 			f[cols - 1](x->rows - r < KERN_TILE ? x->rows - r : KERN_TILE, &t);
-			t.fetch = NULL;
+			t.fetch = t.fetch && r / KERN_TILE + 1 < fetchers ? t.fetch + part : NULL;
 		}
 	}
 }
