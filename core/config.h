@@ -17,6 +17,7 @@
 
 enum config_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA, DEVICE_NULL };
 enum config_scope  { SCOPE_UID, SCOPE_TENANT, SCOPE_GLOBAL };
+enum config_run_mode { RUN_AUTO, RUN_DEDICATED, RUN_INLINE, RUN_WAITING };
 
 #define CONFIG_LIST 16
 
@@ -36,6 +37,7 @@ struct config {
 	/* device and memory */
 	enum config_device device;
 	int      threads;                     /* 0 = as many as the affinity mask has */
+	enum config_run_mode run_mode;        /* how the daemon's thread waits: core/idle.h */
 	double   gpu_memory_utilization;      /* 0.92 */
 	bool     gpu_memory_utilization_given;
 	int64_t  kv_cache_memory_bytes;       /* 0 = by the plan */

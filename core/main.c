@@ -12,10 +12,12 @@
 #include <grp.h>
 #include <limits.h>
 #include <pwd.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -27,6 +29,7 @@
 #include "clients.h"
 #include "config.h"
 #include "control.h"
+#include "idle.h"
 #include "io.h"
 #include "kernels/backend.h"
 #include "kernels/null/null.h"
@@ -44,8 +47,6 @@
 #define MS      1000000ull
 #define SECOND  (1000 * MS)
 #define MINUTE  (60 * SECOND)
-#define SPIN_NS 50000u            /* an idle loop looks so long before it sleeps: a client that
-                                     answers at once finds us awake */
 #define NAP_NS  (2 * MS)          /* with work that cannot move (a reader is full), look so often */
 #define TENANTS 256               /* with requests under way; of more, what is cached is not told apart */
 #define EXIT_DEVICE_LOST 70
@@ -71,7 +72,8 @@ struct daemon {
 	bool draining;
 	uint64_t drain_until;
 	uint64_t steps_seen;          /* batches already in the stats page */
-	uint64_t idle_since;          /* 0 = the last turn had work */
+	struct idle idle;
+	struct io_watch done;         /* an eventfd, by which a device says that a batch is */
 	struct io_timer watchdog, report, minute;
 	uint64_t minute_at;           /* when the next minute is marked in the stats page */
 	uint64_t watchdog_ns, alive_at_watchdog;
@@ -156,6 +158,38 @@ static int take_run_dir(struct daemon *d)
 	return stats_create(&d->st, d->run_dir, d->err, sizeof(d->err)) < 0 ? fail(d, "cannot start") : 0;
 }
 
+static void on_done(struct io_watch *w, uint32_t events)
+{
+	uint64_t n;
+
+	(void)events;
+	if (read(w->fd, &n, sizeof(n)) < 0)
+		return;                       /* the next turn asks the device anyway */
+}
+
+/* How this thread waits, and with that, who computes. */
+static int choose_mode(struct daemon *d)
+{
+	cpu_set_t set;
+	struct idle_place p = {
+		.device = d->ops->name, .threads = d->plan.limits.threads, .workable = d->ops->work != NULL,
+		.cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1,
+	};
+
+	if (idle_choose(&d->idle, d->cfg.run_mode, &p, d->err, sizeof(d->err)) < 0)
+		return -EINVAL;
+	log_info("Run mode %s", d->err);
+	d->plan.limits.worked = d->idle.mode == RUN_INLINE;
+	if (d->plan.limits.worked || !d->ops->arm)
+		return 0;
+	d->done = (struct io_watch){ .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .events = IO_IN,
+	                             .fn = on_done };
+	if (d->done.fd >= 0 && io_watch_add(d->io, &d->done) == 0)
+		return 0;
+	snprintf(d->err, sizeof(d->err), "no eventfd for the device: %s", strerror(errno));
+	return -errno;
+}
+
 static int open_backend(struct daemon *d)
 {
 	static const char *const name[] = { [DEVICE_AUTO] = NULL, [DEVICE_CPU] = "cpu",
@@ -174,7 +208,8 @@ static int open_backend(struct daemon *d)
 		return fail(d, "cannot open the model");
 	if (plan_make(&d->plan, &d->cfg, d->model, d->ops, d->err, sizeof(d->err)) < 0)
 		return fail(d, "cannot plan the memory");
-	d->plan.limits.worked = d->ops->work != NULL;
+	if (choose_mode(d) < 0)
+		return fail(d, "cannot start");
 	for (char *line = d->plan.text, *end; *line; line = end) {
 		end = line + strcspn(line, "\n");
 		log_info("%.*s", (int)(end - line), line);
@@ -500,23 +535,27 @@ static void turn_inside(void *ctx)
 		clients_flush(d->cl);
 }
 
-/* Nothing moved: look a little longer, then ask everybody for a signal, look once more, sleep.
- * With work under way that cannot move (a full reader, a device that runs by itself) the sleep
- * is short, or none. */
+/* Until when may it sleep?  0: until a client, the device or a timer wakes it. */
+static uint64_t sleep_until(struct daemon *d, int32_t flying, uint64_t now)
+{
+	if (flying >= 0 && (!d->ops->arm || d->ops->arm(d->b, flying, d->done.fd) < 0))
+		return now + d->idle.nap_ns;
+	return d->draining || (flying < 0 && sched_busy(d->s)) ? now + NAP_NS : 0;
+}
+
+/* Nothing moved: look a little longer, then ask everybody for a signal, look once more, sleep. */
 static void idle(struct daemon *d, uint64_t now)
 {
-	bool busy = sched_busy(d->s);
+	int32_t flying = sched_flying(d->s);
 
-	if (!d->idle_since)
-		d->idle_since = now;
-	if (now - d->idle_since < SPIN_NS || (busy && !d->ops->work)) {
+	if (!idle_enough(&d->idle, now, flying >= 0)) {
 		for (int i = 0; i < 16; i++)
 			__builtin_ia32_pause();
 		return;
 	}
 	if (clients_arm(d->cl)) {
 		d->st->syscalls_sleep++;
-		io_sleep(d->io, busy || d->draining ? now + NAP_NS : 0);
+		io_sleep(d->io, sleep_until(d, flying, now));
 	}
 	clients_awake(d->cl);
 }
@@ -541,10 +580,10 @@ static int loop(struct daemon *d)
 		}
 		work += r;
 		d->st->busy_since_ns = !sched_busy(d->s) ? 0 : d->st->busy_since_ns ? d->st->busy_since_ns : now;
-		if (d->ops->work)
+		if (d->idle.mode == RUN_INLINE)
 			d->ops->work(d->b, turn_inside, d);
 		if (work) {
-			d->idle_since = 0;
+			d->idle.since = 0;
 			now = io_now() - now;
 			if (now > d->st->cycle_max_ns)
 				d->st->cycle_max_ns = now;
@@ -566,6 +605,8 @@ static void stop(struct daemon *d)
 	model_close(d->model);
 	stats_destroy(d->st, d->run_dir);
 	io_destroy(d->io);
+	if (d->done.fd >= 0)
+		close(d->done.fd);
 	if (*d->socket && d->lock_fd >= 0 && notify_socket("slipring") < 0)
 		unlink(d->socket);
 	config_free(&d->cfg);
@@ -612,7 +653,7 @@ static int start(struct daemon *d)
 
 int main(int argc, char **argv)
 {
-	static struct daemon d = { .lock_fd = -1 };
+	static struct daemon d = { .lock_fd = -1, .done.fd = -1 };
 	uint64_t began = io_now();
 	int r;
 

@@ -210,6 +210,9 @@ static const struct option options[] = {
 	            "error; null: no model, tokens by a formula, to measure all the rest"),
 	OPT("threads", INT, DEVICE, D_, threads, "0", RANGE(0, 1024),
 	    .help = "that compute; 0: as many as cores we may use"),
+	OPT("run-mode", WORD, DEVICE, D_, run_mode, "auto", .choices = "auto dedicated inline waiting",
+	    .help = "how the daemon's thread waits for the device: dedicated polls a core of its own, inline "
+	            "computes with it, waiting sleeps; auto: by device and cores we may use"),
 	OPT("null-step-us", NUMBER, DEVICE, D_, null_step_us, "0", RANGE(0, 1e9),
 	    .help = "--device null: time of a step"),
 	OPT("null-token-us", NUMBER, DEVICE, D_, null_token_us, "0", RANGE(0, 1e9),

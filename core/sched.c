@@ -620,6 +620,11 @@ int sched_step(struct sched *s, uint64_t now)
 	return planned < 0 ? lose(s) : work + planned;
 }
 
+int32_t sched_flying(const struct sched *s)
+{
+	return s->reaped == s->launched ? -1 : (int32_t)(s->reaped % (uint32_t)s->ops->depth);
+}
+
 bool sched_busy(const struct sched *s)
 {
 	return s->stats.waiting || s->n_run || s->reaped != s->launched;

@@ -187,6 +187,7 @@ void sched_forget(struct sched *s, void *who);
 int  sched_step(struct sched *s, uint64_t now);
 
 bool sched_busy(const struct sched *s); /* anything waiting, running or in flight? */
+int32_t sched_flying(const struct sched *s); /* the oldest batch in flight, by its number; -1: none */
 void sched_stats(const struct sched *s, struct sched_stats *out);
 void sched_check(const struct sched *s); /* every slot, block, chunk, record has one owner */
 

@@ -38,6 +38,7 @@ check 'core/model*'          'core/(model.*|gguf|safetensors)\.h|kernels/model\.
 check 'core/control.*'        "core/(control|sched)\.h|$leaf"
 check 'core/load.*'          'core/(load|io)\.h|kernels/model\.h'
 check 'core/plan.*'          'core/(plan|config|model|knobs)\.h|kernels/(backend|model)\.h'
+check 'core/idle.*'          'core/(idle|config)\.h'
 check 'core/main.c'          'core/.*\.h|kernels/backend\.h|kernels/null/null\.h'
 check 'core/locate.*'        'core/(locate|gguf)\.h'
 for l in config options io gguf safetensors stats notify log knobs record; do
