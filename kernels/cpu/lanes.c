@@ -87,11 +87,48 @@ static void pack_group(enum lanes_kind kind, const struct group *w, int c, int i
 	}
 }
 
+/* Q4_1, Q4_0 and Q8_0 lie in files as they do here, but for where each dword goes and the offset of
+ * Q8_0: what pack_group gives, many times faster, so that a start waits for the disk. */
+static void pack_straight(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst)
+{
+	enum lanes_kind kind = lanes_kind(type);
+	int per = lanes_unit_groups(kind), lines = (int)lanes_quants(kind) / 64;
+	size_t bytes = types_bytes(type, GROUP), first = bytes - 4 * (size_t)lines;
+	uint32_t flip = type == SR_Q8_0 ? 0x80808080 : 0;
+
+	for (int32_t g = 0; g < k / GROUP; g++) {
+		uint8_t *unit = dst + (size_t)(g / per) * lanes_unit_bytes(kind), *scales = unit + g % per * 32;
+		uint8_t *quants = unit + LANES_SCALES + (size_t)(g % per) * lanes_quants(kind);
+
+		for (int c = 0; c < KERN_COLS; c++) {
+			const uint8_t *from = src[c];
+
+			if (!from)
+				continue;
+			from += (size_t)g * bytes;
+			memcpy(scales + 2 * c, from, 2);
+			if (first == 4)
+				memcpy(scales + 32 + 2 * c, from + 2, 2);
+			for (int i = 0; i < lines; i++) {
+				uint32_t four;
+
+				memcpy(&four, from + first + 4 * i, 4);
+				four ^= flip;
+				memcpy(quants + 64 * i + 4 * c, &four, 4);
+			}
+		}
+	}
+}
+
 static void pack_quantized(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst)
 {
 	enum lanes_kind kind = lanes_kind(type);
 	int per = lanes_unit_groups(kind);
 
+	if (type == SR_Q4_1 || type == SR_Q4_0 || type == SR_Q8_0) {
+		pack_straight(type, k, src, dst);
+		return;
+	}
 	for (int32_t g = 0; g < k / GROUP; g++) {
 		uint8_t *unit = dst + (size_t)(g / per) * lanes_unit_bytes(kind);
 		uint8_t *quants = unit + LANES_SCALES + (size_t)(g % per) * lanes_quants(kind);
