@@ -3,7 +3,7 @@
  * Each thread has one arena: its column blocks of every matrix, in the order of use, so that
  * what it reads in one step is one run of memory (huge pages, prefetch across matrices).
  * Adding a weight only says where its pieces will lie; weights_load then reads all pieces,
- * many at a time, and the team packs one set of buffers while the next is being read.
+ * many at a time, and the team packs one set of buffers while the others are being read.
  *
  * A matrix whose scales lie apart (see repack.h) cannot be packed piece by piece: all of it is
  * read into a stage, and each share is packed from there; two stages take turns.
@@ -20,7 +20,8 @@
 #include "repack.h"
 
 #define BUFFER ((size_t)1 << 19)       /* bytes read at once, if a piece is not larger */
-#define SET    16                      /* buffers in a set; there are two */
+#define SET    12                      /* buffers in a set: one is packed while the others are read */
+#define SETS   3
 
 struct piece {                         /* a run of blocks of one part, or a vector */
 	const struct sr_tensor *t;
@@ -46,11 +47,13 @@ struct loader {
 	struct list list, apart;
 	size_t largest, largest_apart[N_APART], largest_rows;
 	uint8_t *mem, *rows;           /* rows: [threads][largest_rows], 16 of a piece of apart */
-	struct buffer buffer[2][SET];
+	struct set {
+		struct buffer buffer[SET];
+		int n, open;           /* buffers in use; of those, reads under way */
+	} set[SETS];
 	struct stage stage[2];
 	struct sr_backend *b;
-	struct buffer *packing;        /* the set that the team works on */
-	int n_packing;
+	struct set *packing;           /* what the team works on */
 	struct stage *repacking;       /* or the stage */
 };
 
@@ -334,78 +337,76 @@ static void pack_set(void *ctx, int thread)
 	struct loader *ld = ctx;
 
 	(void)thread;
-	for (int32_t i = team_take(ld->b->team); i < ld->n_packing; i = team_take(ld->b->team)) {
-		if (ld->packing[i].piece.part)
-			pack_blocks(ld->b->k, &ld->packing[i]);
+	struct set *s = ld->packing;
+
+	for (int32_t i = team_take(ld->b->team); i < s->n; i = team_take(ld->b->team)) {
+		if (s->buffer[i].piece.part)
+			pack_blocks(ld->b->k, &s->buffer[i]);
 		else
-			pack_vector(ld->b->k, &ld->packing[i]);
+			pack_vector(ld->b->k, &s->buffer[i]);
 	}
 }
 
-static int wait_one(const struct sr_source *src, struct buffer *set)
+/* One read of any set is done; a tag is the number of its buffer. */
+static int wait_one(struct loader *ld, const struct sr_source *src)
 {
 	uint64_t tag;
 	void *at;
 	int e = src->wait(src->ctx, &tag, &at);
 
-	if (!e)
-		set[tag].data = at;
-	return e;
+	if (e)
+		return e;
+	ld->set[tag / SET].buffer[tag % SET].data = at;
+	ld->set[tag / SET].open--;
+	return 0;
 }
 
-/* Start reading pieces from..; returns how many, or -errno.  Finished ones are counted off *open. */
-static int start_set(struct loader *ld, const struct sr_source *src, struct buffer *set, size_t from,
-                     int *open)
+static bool any_open(const struct loader *ld)
 {
-	int n = 0;
+	for (int i = 0; i < SETS; i++)
+		if (ld->set[i].open)
+			return true;
+	return false;
+}
 
-	*open = 0;
-	while (n < SET && from < ld->list.n) {
-		struct piece *p = &set[n].piece;
+/* Start reading as many pieces as there are buffers, *from and on. */
+static int start_set(struct loader *ld, const struct sr_source *src, struct set *s, size_t *from)
+{
+	s->n = s->open = 0;
+	while (s->n < SET && *from < ld->list.n) {
+		struct piece *p = &s->buffer[s->n].piece;
+		uint64_t tag = (uint64_t)(s - ld->set) * SET + (uint64_t)s->n;
 		int e;
 
-		*p = ld->list.piece[from];
-		e = src->read(src->ctx, &p->t->data, p->from, p->bytes, set[n].at, (uint64_t)n);
-		if (e == -EAGAIN && *open) {
-			e = wait_one(src, set);
-			if (e)
-				return e;
-			--*open;
-			continue;
-		}
+		*p = ld->list.piece[*from];
+		e = src->read(src->ctx, &p->t->data, p->from, p->bytes, s->buffer[s->n].at, tag);
+		if (e == -EAGAIN && any_open(ld))
+			e = wait_one(ld, src);
+		else if (!e)
+			s->open++, s->n++, ++*from;
 		if (e)
 			return e;
-		++*open;
-		++from;
-		n++;
 	}
-	return n;
+	return 0;
 }
 
 static int load_all(struct loader *ld, const struct sr_source *src)
 {
-	size_t done = 0;
-	int open, n, turn = 0;
+	size_t next = 0;
+	int e = 0;
 
-	n = start_set(ld, src, ld->buffer[0], 0, &open);
-	while (n > 0) {
-		struct buffer *set = ld->buffer[turn];
-
-		for (; open; open--) {
-			int e = wait_one(src, set);
-
-			if (e)
-				return e;
-		}
-		done += (size_t)n;
-		ld->packing = set;
-		ld->n_packing = n;
-		turn = !turn;
-		n = start_set(ld, src, ld->buffer[turn], done, &open);
-		if (n >= 0)
+	for (int i = 0; i < SETS && !e; i++)
+		e = start_set(ld, src, &ld->set[i], &next);
+	for (struct set *s = ld->set; !e && s->n; s = s == ld->set + SETS - 1 ? ld->set : s + 1) {
+		while (s->open && !e)
+			e = wait_one(ld, src);
+		ld->packing = s;
+		if (!e) {
 			team_run(ld->b->team, pack_set, ld);
+			e = start_set(ld, src, s, &next);
+		}
 	}
-	return n;
+	return e;
 }
 
 /* Start reading the tensor whose shares begin at piece `from`. */
@@ -503,13 +504,13 @@ void weights_loader_destroy(struct loader *ld)
 	free(ld);
 }
 
-/* Room for reads: the two sets of buffers, then the two stages. */
+/* Room for reads: the sets of buffers, then the two stages. */
 static int take_buffers(struct loader *ld, const struct sr_source *src, size_t *all)
 {
 	size_t each = (ld->largest + src->slack + 4095) & ~(size_t)4095, apart[N_APART];
 	uint8_t *at;
 
-	*all = 2 * SET * each;
+	*all = SETS * SET * each;
 	for (int i = 0; i < N_APART; i++) {
 		apart[i] = ld->apart.n ? (ld->largest_apart[i] + src->slack + 4095) & ~(size_t)4095 : 0;
 		*all += 2 * apart[i];
@@ -518,8 +519,9 @@ static int take_buffers(struct loader *ld, const struct sr_source *src, size_t *
 	ld->rows = calloc((size_t)ld->b->n_threads, ld->largest_rows + 1);
 	if (ld->mem == MAP_FAILED || !ld->rows)
 		return -ENOMEM;
-	for (int i = 0; i < 2 * SET; i++, at += each)
-		ld->buffer[i / SET][i % SET].at = at;
+	(void)madvise(ld->mem, *all, MADV_HUGEPAGE);
+	for (int i = 0; i < SETS * SET; i++, at += each)
+		ld->set[i / SET].buffer[i % SET].at = at;
 	for (int i = 0; i < 2 * N_APART; i++) {
 		ld->stage[i / N_APART].buffer[i % N_APART] = at;
 		at += apart[i % N_APART];
