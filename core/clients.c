@@ -74,9 +74,11 @@ static int32_t live_find(const struct client *c, uint32_t ticket)
 
 static void cancel_all(struct clients *cl, struct client *c)
 {
-	for (uint32_t i = 0; c->n_live > 0 && i < server_shape(c->conn)->live; i++)
+	for (uint32_t i = 0; c->n_live > 0; i++) { /* each cancelled ends at once */
+		assert(i < server_shape(c->conn)->live);
 		if (c->live[i].used)
 			sched_cancel(cl->s, c, i);
+	}
 }
 
 /* ---- what is counted ------------------------------------------------------------------------- */
@@ -288,7 +290,7 @@ static int take_requests(struct clients *cl, struct client *c)
 	c->credit = c->credit < 0 ? c->credit + TOKENS : TOKENS;
 	while (n < cl->cfg.take && c->credit > 0 && (e = server_peek(c->conn, &r)) == 1 &&
 	       take_one(cl, c, r)) {
-		c->credit -= r->q.n_prompt;
+		c->credit -= r->error ? 1 : r->q.n_prompt; /* a wrong one's length may be anything */
 		server_leave(c->conn);
 		n++;
 	}
@@ -342,8 +344,7 @@ static int serve(struct clients *cl, struct client *c)
 {
 	int work = 0;
 
-	if (c->gone)
-		return 0;
+	assert(!c->gone);                     /* the gone are buried before anybody is served */
 	if (c->need)
 		work += take_room(cl, c);
 	work += take_cancels(cl, c);

@@ -89,17 +89,18 @@ void conn_free(struct client *c, bool stopping)
 	if (c->row != &cl->unseen)
 		stats_client_give(c->row);
 	if (c->conn) {
-		if (cl->s)
-			sched_forget(cl->s, c);
+		sched_forget(cl->s, c);
 		cl->stats.died += c->n_live > 0 && !stopping;
 		conn_cool(cl, c);
 		place(cl, cl->open[--cl->n_open], c->at_open);
 		cl->stats.connected--;
 		server_close(c->conn, stopping);
 	}
-	for (int32_t i = 0; c->dirty && i < cl->n_dirty; i++)
+	for (int32_t i = 0; c->dirty; i++) {
+		assert(i < cl->n_dirty);
 		if (cl->dirty[i] == c)
 			cl->dirty[i] = cl->dirty[--cl->n_dirty], c->dirty = false;
+	}
 	io_timer_del(cl->io, &c->timer);
 	io_watch_del(cl->io, &c->socket);
 	if (c->pidfd >= 0) {
@@ -117,9 +118,11 @@ void conn_free(struct client *c, bool stopping)
 
 void conn_bury(struct clients *cl)
 {
-	for (int32_t i = cl->n_all - 1; cl->n_gone > 0 && i >= 0; i--)
+	for (int32_t i = cl->n_all - 1; cl->n_gone > 0; i--) {
+		assert(i >= 0);
 		if (cl->all[i]->gone)
 			conn_free(cl->all[i], false);
+	}
 }
 
 static int live_make(struct client *c)
@@ -151,11 +154,12 @@ static void client_hello(struct client *c)
 		e = c->refuse;
 	if (!e)
 		e = server_open(&c->conn, cl->server, c->fd, &h, c->trusted);
-	if (!e && (e = live_make(c)) < 0) {
-		server_close(c->conn, false);
-		c->conn = NULL;
-	}
+	if (!e && (e = live_make(c)) == 0)
+		e = server_welcome(c->conn);
 	if (e) {
+		if (c->conn)
+			server_close(c->conn, false);
+		c->conn = NULL;
 		if (e != -ECONNRESET)
 			server_refuse(c->fd, e);
 		cl->stats.refused++;
@@ -206,10 +210,8 @@ static void on_socket(struct io_watch *w, uint32_t events)
 		conn_lose(c, "closed");
 	else if (c->conn)
 		client_bell(c);
-	else if (events & IO_IN)
-		client_hello(c);
 	else
-		conn_free(c, false);
+		client_hello(c);              /* end of file, too */
 }
 
 static void on_death(struct io_watch *w, uint32_t events)
@@ -249,8 +251,6 @@ static int admit(struct clients *cl, struct client *c)
 		c->pidfd = (int)syscall(SYS_pidfd_open, cred.pid, 0);
 	for (int32_t i = 0; i < cl->n_all; i++)
 		same += cl->all[i]->uid == c->uid && !cl->all[i]->refuse;
-	if (cl->draining)
-		return -ECONNREFUSED;
 	return cl->n_all >= cl->cfg.max || same >= cl->cfg.max_per_uid ? -EUSERS : 0;
 }
 

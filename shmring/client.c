@@ -95,7 +95,7 @@ static int dial(const char *path)
 		return -errno;
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof(second)); /* connect heeds it */
 	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
-		e = errno == EAGAIN || errno == EINPROGRESS ? -ETIMEDOUT : -errno;
+		e = errno == EAGAIN ? -ETIMEDOUT : -errno;
 		close(fd);
 		return e;
 	}
@@ -130,11 +130,11 @@ static int receive(int fd, struct sr_welcome *w, int fds[2])
 	}
 	if (n < 0)
 		return -errno;
-	for (cm = CMSG_FIRSTHDR(&msg); cm; cm = CMSG_NXTHDR(&msg, cm))
-		if (cm->cmsg_level == SOL_SOCKET && cm->cmsg_type == SCM_RIGHTS) {
-			got = (int)((cm->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-			memcpy(fds, CMSG_DATA(cm), (size_t)got * sizeof(int));
-		}
+	cm = CMSG_FIRSTHDR(&msg);         /* of descriptors: we asked the kernel for nothing else */
+	if (cm) {
+		got = (int)((cm->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		memcpy(fds, CMSG_DATA(cm), (size_t)got * sizeof(int));
+	}
 	if (n == 0)
 		return -ECONNRESET;
 	if (n != sizeof(*w) || msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || w->magic != SR_MAGIC ||
@@ -154,7 +154,7 @@ static int map(int fd, size_t bytes, int prot, unsigned char **at, size_t *len)
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if (seals < 0 || (seals & SEALS) != SEALS || st.st_size < 0 || (size_t)st.st_size < bytes)
+	if (seals < 0 || (seals & SEALS) != SEALS || (size_t)st.st_size < bytes)
 		return -EPROTO;
 	p = mmap(NULL, (size_t)st.st_size, prot, MAP_SHARED, fd, 0); /* all: huge pages are whole */
 	if (p == MAP_FAILED)

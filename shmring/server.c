@@ -265,7 +265,7 @@ int server_hello(int fd, struct sr_hello *h)
 	ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
 	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? -EAGAIN : -ECONNRESET;
+		return errno == EAGAIN ? -EAGAIN : -ECONNRESET;
 	/* No room was given for descriptors: the kernel has closed them, and says MSG_CTRUNC. */
 	if (n != sizeof(*h) || msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
 		return -ECONNRESET;
@@ -282,8 +282,8 @@ void server_refuse(int fd, int error)
 	send(fd, &w, sizeof(w), MSG_DONTWAIT | MSG_NOSIGNAL); /* if it has no room, it is no client */
 }
 
-/* The welcome and the two descriptors, in one message. */
-static int welcome(const struct server_conn *c)
+/* The two descriptors, in one message; ours are closed. */
+int server_welcome(struct server_conn *c)
 {
 	struct sr_welcome w = { SR_MAGIC, SR_VERSION, 0, c->shape, c->sv->cfg.model.epoch };
 	union {
@@ -293,14 +293,19 @@ static int welcome(const struct server_conn *c)
 	struct iovec iov = { &w, sizeof(w) };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1,
 	                      .msg_control = control.buf, .msg_controllen = sizeof(control.buf) };
-	struct cmsghdr *cm = CMSG_FIRSTHDR(&msg);
+	struct cmsghdr *cm = &control.align;
 	int fds[2] = { c->up.fd, c->down.fd };
 
 	cm->cmsg_level = SOL_SOCKET;
 	cm->cmsg_type = SCM_RIGHTS;
 	cm->cmsg_len = CMSG_LEN(sizeof(fds));
 	memcpy(CMSG_DATA(cm), fds, sizeof(fds));
-	return sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(w) ? 0 : -ECONNRESET;
+	if (sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof(w))
+		return -ECONNRESET;
+	close(c->up.fd);
+	close(c->down.fd);
+	c->up.fd = c->down.fd = -1;
+	return 0;
 }
 
 static void rings_init(struct server_conn *c)
@@ -342,17 +347,11 @@ int server_open(struct server_conn **out, struct server *sv, int fd, const struc
 		c->down.guard = guard_add(&c->down, PROT_READ | PROT_WRITE, &c->poisoned);
 		e = c->up.guard < 0 || c->down.guard < 0 ? -EUSERS : 0;
 	}
-	if (!e) {
-		rings_init(c);
-		e = welcome(c);
-	}
 	if (e) {
 		server_close(c, false);
 		return e;
 	}
-	close(c->up.fd);
-	close(c->down.fd);
-	c->up.fd = c->down.fd = -1;
+	rings_init(c);
 	*out = c;
 	return 0;
 }

@@ -4,8 +4,9 @@
  *	struct server        what all connections share: the rules, the sizes, a buffer
  *	struct server_conn   one client: its two memory objects and three rings
  *
- *	server_hello -> server_open -+-> server_cancel ..        each turn: cancels first,
- *	             -> server_refuse|-> server_peek, read, leave  then requests
+ *	server_hello -> server_open, server_welcome, then
+ *	             -> server_refuse+-> server_cancel ..        each turn: cancels first,
+ *	                             +-> server_peek, read, leave  then requests
  *	                             +-> server_reserve, token .., end
  *	                             +-> sr_ring_fence, server_wake   once per turn
  *	                             `-> server_arm, sr_ring_fence, server_ready, sleep, drain
@@ -40,10 +41,13 @@ int  server_hello(int fd, struct sr_hello *out);
 /* Answer a hello with an error and nothing else. */
 void server_refuse(int fd, int error);
 
-/* Make, seal and map the memory and pass it over: 0, -ENOMEM, -ECONNRESET ...  trusted: a
- * client that may hold huge pages which the daemon reads (see memory() in server.c). */
+/* Make, seal and map the memory: 0, -ENOMEM, -EMFILE, -EUSERS ...  trusted: a client that may
+ * hold huge pages which the daemon reads (see object_open() in server.c). */
 int  server_open(struct server_conn **out, struct server *sv, int fd, const struct sr_hello *h,
                  bool trusted);
+
+/* Pass it over: 0, -ECONNRESET. */
+int  server_welcome(struct server_conn *c);
 
 /* stopping: tell the client that the daemon is going, not only this connection. */
 void server_close(struct server_conn *c, bool stopping);

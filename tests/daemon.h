@@ -1,5 +1,6 @@
 /* daemon.h - a daemon in a thread, for tests: the real server, clients and scheduler over the
- * null device, on a socket of its own.
+ * null device, on a socket of its own.  Or without a thread: daemon_init, daemon_make, then
+ * daemon_turn by hand, daemon_unmake, daemon_clear.
  *
  * A test that includes this is linked with DAEMON_LINK, which its first line repeats:
  *	core/clients.c core/clients_conn.c core/clients_translate.c shmring/server.c
@@ -133,23 +134,33 @@ static inline void daemon_unmake(struct daemon *d)
 	sr_null_ops()->close(d->b);
 }
 
+/* What is ready, taken, planned, published: the work done. */
+static inline int daemon_turn(struct daemon *d)
+{
+	uint64_t now = io_now();
+	int work = io_poll(d->io);
+
+	work += clients_take(d->cl, now);
+	if (!d->paused)
+		work += sched_step(d->s, now);
+	clients_flush(d->cl);
+	return work;
+}
+
 static inline void daemon_loop(struct daemon *d)
 {
 	uint64_t idle_since = 0;
 
 	while (!d->stop) {
 		uint64_t now = io_now(), took;
-		int work = io_poll(d->io);
 		void (*call)(struct daemon *) = atomic_load(&d->call);
+		int work;
 
 		if (call) {
 			call(d);
 			atomic_store(&d->call, NULL);
 		}
-		work += clients_take(d->cl, now);
-		if (!d->paused)
-			work += sched_step(d->s, now);
-		clients_flush(d->cl);
+		work = daemon_turn(d);
 		took = io_now() - now;
 		d->longest_ns = took > d->longest_ns ? took : d->longest_ns;
 		if (work) {
@@ -177,7 +188,7 @@ static inline void *daemon_main(void *arg)
 }
 
 /* Fields of cfg that are zero get values that suit most tests. */
-static inline void daemon_start(struct daemon *d, const struct clients_config *cfg)
+static inline void daemon_init(struct daemon *d, const struct clients_config *cfg)
 {
 	static const int32_t eos[] = { EOS };
 
@@ -206,9 +217,23 @@ static inline void daemon_start(struct daemon *d, const struct clients_config *c
 	assert_non_null(mkdtemp(d->dir));
 	snprintf(d->path, sizeof(d->path), "%s/sock", d->dir);
 	d->fds = open_fds();
+}
+
+static inline void daemon_start(struct daemon *d, const struct clients_config *cfg)
+{
+	daemon_init(d, cfg);
 	assert_int_equal(pthread_create(&d->thread, NULL, daemon_main, d), 0);
 	while (!d->up)
 		usleep(100);
+}
+
+static inline void daemon_clear(struct daemon *d)
+{
+	io_destroy(d->io);
+	assert_int_equal(open_fds(), d->fds);
+	free(d->stats);
+	unlink(d->path);
+	rmdir(d->dir);
 }
 
 static inline void daemon_stop(struct daemon *d)
@@ -216,11 +241,7 @@ static inline void daemon_stop(struct daemon *d)
 	d->stop = true;
 	io_wake(d->io);
 	pthread_join(d->thread, NULL);
-	io_destroy(d->io);                    /* here, for io_wake had to be over */
-	assert_int_equal(open_fds(), d->fds);
-	free(d->stats);
-	unlink(d->path);
-	rmdir(d->dir);
+	daemon_clear(d);                      /* here, for io_wake had to be over */
 }
 
 /* Wait, two seconds at most, until so many clients are left. */

@@ -1,4 +1,4 @@
-/* LINK: */
+/* LINK: -Wl,--wrap=send */
 /* test_client.c - the client against a daemon that is not one: this test, which answers the
  * handshake with anything, and writes anything into the memory that the client reads.  What the
  * client promises: a call says -EPROTO, -ECONNRESET or -ETIMEDOUT at worst, and soon. */
@@ -17,6 +17,18 @@
 #define MS 1000000ull
 #define SHAPE { 32, 64, 4096 }
 #define EPOCH 77
+
+static int send_error;                /* the next send() says so, and nothing is sent */
+ssize_t __real_send(int fd, const void *p, size_t n, int flags);
+ssize_t __wrap_send(int fd, const void *p, size_t n, int flags);
+ssize_t __wrap_send(int fd, const void *p, size_t n, int flags)
+{
+	if (!send_error)
+		return __real_send(fd, p, n, flags);
+	errno = send_error;
+	send_error = 0;
+	return -1;
+}
 
 /* ---- the false daemon ------------------------------------------------------------------------ */
 
@@ -131,7 +143,7 @@ static void *answer_one(void *arg)
 
 	d.fd = accept4(d.listener, NULL, NULL, SOCK_CLOEXEC);
 	if (a->manner == REFUSES_UNREAD) {
-		send(d.fd, &a->w, sizeof(a->w), MSG_NOSIGNAL);
+		__real_send(d.fd, &a->w, sizeof(a->w), MSG_NOSIGNAL);
 		return NULL;
 	}
 	recv(d.fd, &d.hello, sizeof(d.hello), 0);
@@ -212,7 +224,7 @@ static void wrong_welcomes(void **state)
 		{ "magic", -EPROTO, { .w = { 1, SR_VERSION, 0, SHAPE, 1 } } },
 		{ "version", -EPROTO, { .w = { SR_MAGIC, SR_VERSION + 1, 0, SHAPE, 1 } } },
 		{ "refused", -EUSERS, { .w = W(-EUSERS, SHAPE, 1), .n_fds = -1 } },
-		{ "refused before the hello", -ECONNREFUSED, { .w = W(-ECONNREFUSED, SHAPE, 1), .manner = REFUSES_UNREAD } },
+		{ "refused before the hello", -EUSERS, { .w = W(-EUSERS, SHAPE, 1), .manner = REFUSES_UNREAD } },
 		{ "a status that is no errno", -EPROTO, { .w = W(-5000, SHAPE, 1), .n_fds = -1 } },
 		{ "a status above 0", -EPROTO, { .w = W(1, SHAPE, 1), .n_fds = -1 } },
 		{ "no descriptors", -EPROTO, { .w = GOOD, .n_fds = -1 } },
@@ -271,10 +283,29 @@ static void a_daemon_that_does_not_accept(void **state)
 		close(waiting[--n]);
 }
 
+/* It went while the hello was on its way: what it had said before is heard. */
+static void a_hello_that_cannot_be_sent(void **state)
+{
+	static const struct { int error, is; struct answer a; } t[] = {
+		{ EPIPE, -EUSERS, { .w = { SR_MAGIC, SR_VERSION, -EUSERS, SHAPE, 1 }, .manner = REFUSES_UNREAD } },
+		{ ENOBUFS, -ENOBUFS, { .w = GOOD, .manner = REFUSES_UNREAD } },
+	};
+	struct sr_conn *c;
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		send_error = t[i].error;
+		assert_int_equal(open_to(&c, &t[i].a, NULL), t[i].is);
+		hang_up();
+	}
+}
+
 static void options_and_paths(void **state)
 {
 	struct sr_options none = { .size = 0 }, name = { .size = sizeof(name), .live = 5, .spin_us = 7 };
+	struct { struct sr_options o; uint64_t zero; } later = { .o.size = sizeof(later) }; /* a later one */
 	static const struct answer honest = { .w = GOOD };
+	cpu_set_t all, one;
 	struct sr_conn *c;
 
 	(void)state;
@@ -292,6 +323,19 @@ static void options_and_paths(void **state)
 	assert_int_equal(sr_model(c)->epoch, EPOCH);
 	sr_close(c);
 	sr_close(NULL);
+	hang_up();
+
+	/* One core for both: spinning would only keep it from the daemon. */
+	CPU_ZERO(&one);
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
+		if (CPU_ISSET(i, &all))
+			CPU_SET(i, &one);
+	sched_setaffinity(0, sizeof(one), &one);
+	assert_int_equal(open_to(&c, &honest, &later.o), 0);
+	assert_int_equal(c->spin_ns, 0);
+	sr_close(c);
+	sched_setaffinity(0, sizeof(all), &all);
 }
 
 /* ---- a connection to it ---------------------------------------------------------------------- */
@@ -394,6 +438,9 @@ static void a_daemon_that_takes_nothing(void **state)
 static void spans_go_round(void **state)
 {
 	struct sr_conn *c = connected();
+	static const struct sr_pair bias[SR_LIST_MAX];
+	static const int32_t id[] = { 1 };
+	struct sr_request q = { .size = sizeof(q), .prompt = id, .n_prompt = 1, .max_tokens = 1 };
 	static const struct { uint32_t n, left; int is; } t[] = {
 		{ 400, 0, 0 }, { 300, 0, 0 }, { 100, 0, 0 }, /* 3,200 of 4,096 bytes */
 		{ 300, 0, -EAGAIN }, { 300, 1, 0 },          /* does not fit behind: at 0, once that is free */
@@ -424,6 +471,54 @@ static void spans_go_round(void **state)
 	}
 	assert_int_equal(sr_wait(c, SR_WAIT_ROOM, 1), SR_WAIT_ROOM);
 	assert_int_equal(ask(c, 499, NULL), 0);
+	sr_close(c);
+	hang_up();
+
+	/* One that needs all but 96 bytes: nothing but the last to leave makes room. */
+	c = connected();
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ask(c, 50, NULL), 0);
+	q.bias = bias;
+	q.n_bias = 499;
+	assert_int_equal(sr_submit(c, &q, NULL), -EAGAIN);
+	leave(1);
+	assert_int_equal(sr_wait(c, SR_WAIT_ROOM, 1), 0);
+	leave(2);
+	assert_int_equal(sr_wait(c, SR_WAIT_ROOM, 1), SR_WAIT_ROOM);
+	assert_int_equal(sr_submit(c, &q, NULL), 0);
+	sr_close(c);
+}
+
+static void what_does_not_fit_the_wire(void **state)
+{
+	static const int32_t id[] = { 1 };
+	static const struct sr_pair bias[SR_LIST_MAX];
+	static const struct { const char *what; int is; struct sr_request q; } t[] = {
+		{ "no prompt", -EINVAL, { .n_prompt = 1, .max_tokens = 1 } },
+		{ "of no ids", -EINVAL, { .prompt = id, .n_banned = 1, .banned = id, .max_tokens = 1 } },
+		{ "nine stops", -EINVAL, { .prompt = id, .n_prompt = 1, .n_stop = 9 } },
+		{ "alternatives", -EINVAL, { .prompt = id, .n_prompt = 1, .n_top = 21 } },
+		{ "of the prompt", -EINVAL, { .prompt = id, .n_prompt = 1, .n_prompt_top = 21 } },
+		{ "reserved", -EINVAL, { .prompt = id, .n_prompt = 1, .zero = 1 } },
+		{ "a list of no memory", -EINVAL, { .prompt = id, .n_prompt = 1, .n_bias = 1 } },
+		{ "longer than the context", -EMSGSIZE, { .prompt = id, .n_prompt = 501 } },
+		{ "with its answer", -EMSGSIZE, { .prompt = id, .n_prompt = 1, .max_tokens = 500 } },
+		{ "longer than the arena", -EMSGSIZE, { .prompt = id, .n_prompt = 1, .max_tokens = 1, .bias = bias,
+			.n_bias = 1024 } },
+	};
+	struct sr_conn *c = connected();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		struct sr_request q = t[i].q;
+		int e;
+
+		q.size = sizeof(q);
+		e = sr_submit(c, &q, NULL);
+		if (e != t[i].is)
+			fail_msg("%s: %d instead of %d", t[i].what, e, t[i].is);
+	}
+	assert_false(sr_ring_ready(&d.requests));
 	sr_close(c);
 }
 
@@ -510,6 +605,9 @@ static void it_is_over(void **state)
 		assert_int_equal(sr_cancel(c, 0), -ECONNRESET);
 		assert_int_equal(sr_wait(c, SR_WAIT_TOKENS, -1), -ECONNRESET);
 		assert_int_equal(sr_ping(c, &rtt, -1), -ECONNRESET);
+		c->refused = true;            /* nobody will make room */
+		c->blocker = 5;
+		assert_int_equal(sr_wait(c, SR_WAIT_ROOM, -1), -ECONNRESET);
 		put_token(&token);            /* still said where there is something */
 		assert_int_equal(sr_wait(c, SR_WAIT_TOKENS, 0), SR_WAIT_TOKENS);
 		sr_close(c);
@@ -626,10 +724,12 @@ static void waits_are_bounded(void **state)
 	assert_int_equal(sr_wait(c, SR_WAIT_TOKENS, 5000), -EINTR);
 	timer_delete(timer);
 	sigaction(SIGUSR1, &before, NULL);
-	c->spin_ns = 0;                       /* alone on its core: straight to sleep */
-	put_token(&token);
-	sr_signal(d.fd);
-	assert_int_equal(sr_wait(c, SR_WAIT_TOKENS, 5000), SR_WAIT_TOKENS);
+	d.down->pong = 4;
+	assert_int_equal(sr_ping(c, &rtt, -1), 0);
+	d.down->cancels.wake_at = 1000;       /* it needs no signal, and is gone */
+	close(d.fd);
+	d.fd = -1;
+	assert_int_equal(sr_ping(c, &rtt, 10000), -ECONNRESET);
 	sr_close(c);
 }
 
@@ -648,10 +748,16 @@ static void woken_from_an_endless_sleep(void **state)
 	pthread_t t;
 
 	(void)state;
-	assert_int_equal(sr_ring_reserve(&d.tokens, 1), 0);
-	assert_int_equal(pthread_create(&t, NULL, ring_later, NULL), 0);
-	assert_int_equal(sr_wait(c, SR_WAIT_TOKENS, -1), SR_WAIT_TOKENS);
-	pthread_join(t, NULL);
+	for (int how = 0; how < 2; how++) {   /* after a spin; alone on its core, at once */
+		struct sr_record r;
+
+		assert_int_equal(sr_ring_reserve(&d.tokens, 1), 0);
+		assert_int_equal(pthread_create(&t, NULL, ring_later, NULL), 0);
+		assert_int_equal(sr_wait(c, SR_WAIT_TOKENS, -1), SR_WAIT_TOKENS);
+		pthread_join(t, NULL);
+		assert_int_equal(sr_poll(c, &r, 1), 1);
+		c->spin_ns = 0;
+	}
 	sr_close(c);
 }
 
@@ -661,10 +767,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(wrong_welcomes),
 		CASE(a_daemon_that_does_not_accept),
+		CASE(a_hello_that_cannot_be_sent),
 		CASE(options_and_paths),
 		CASE(wild_heads),
 		CASE(a_daemon_that_takes_nothing),
 		CASE(spans_go_round),
+		CASE(what_does_not_fit_the_wire),
 		CASE(records_out_of_order),
 		CASE(more_records_than_places),
 		CASE(it_is_over),

@@ -98,6 +98,7 @@ static int connected(void **state)
 
 	setup(state);
 	assert_int_equal(server_open(&c, sv, pair[0], &hello, false), 0);
+	assert_int_equal(server_welcome(c), 0);
 	assert_int_equal(recvmsg(pair[1], &msg, MSG_CMSG_CLOEXEC), sizeof(w));
 	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fds));
 	up = mmap(NULL, c->up.len, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
@@ -241,7 +242,9 @@ static void a_peer_that_left_before_the_welcome(void **state)
 	(void)state;
 	close(pair[1]);
 	pair[1] = -1;
-	assert_int_equal(server_open(&other, sv, pair[0], &hello, false), -ECONNRESET);
+	assert_int_equal(server_open(&other, sv, pair[0], &hello, false), 0);
+	assert_int_equal(server_welcome(other), -ECONNRESET);
+	server_close(other, false);
 	server_refuse(pair[0], -EUSERS);      /* nobody hears it */
 }
 
