@@ -14,6 +14,7 @@ int cmd_top(int argc, char **argv);
 int cmd_why(int argc, char **argv);
 int cmd_set(int argc, char **argv);
 int cmd_record(int argc, char **argv);
+int cmd_tune(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 
 #endif

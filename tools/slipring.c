@@ -19,6 +19,7 @@ static const struct { const char *name; int (*run)(int, char **); const char *wh
 	{ "why",      cmd_why,      "what limited it, and the knob to turn" },
 	{ "set",      cmd_set,      "change a setting while it runs" },
 	{ "record",   cmd_record,   "real traffic as a trace, to be replayed" },
+	{ "tune",     cmd_tune,     "the settings that are best for your traffic, proved" },
 	{ "doctor",   cmd_doctor,   "what is wrong with this machine or server, and what to do" },
 	{ "ping",     cmd_ping,     "the round trip of an empty record" },
 };

@@ -1,0 +1,606 @@
+/* tune_steps.c - the checklist, step by step: measure, look at the limits, then one thing after the
+ * other, each kept only if it is better beyond noise; and the proof. */
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tune.h"
+#include "tune_search.h"
+
+#define BASE_RUNS  2             /* of the baseline, before the search; the proof adds to them */
+#define AGAIN      2             /* times that a doubtful pair is measured again */
+#define GIVE_UP    1.25          /* a run so much longer than the best's is surely worse */
+#define MATTERS    0.05          /* a share of the time */
+#define TOKENS_LEAST 32
+
+const char *const tune_verdict[] = { "same", "better", "worse" };
+
+/* ---- words ------------------------------------------------------------------------------------- */
+
+static const char *unit(const struct tune *t)
+{
+	return t->o.goal == GOAL_GOODPUT ? "good req/s" : "tok/s";
+}
+
+void tune_tell(const struct tune *t, const struct tune_trial *tr, char *out, size_t n)
+{
+	char value[32];
+	size_t at = 0;
+
+	*out = 0;
+	for (int k = 0; k < N_KNOBS; k++) {
+		if (tr->s.knob[k] == t->start.knob[k])
+			continue;
+		knob_format((enum knob)k, tr->s.knob[k], value, sizeof(value));
+		at += (size_t)snprintf(out + at, at < n ? n - at : 0, "%s%s %s", at ? ", " : "",
+		                       knob_info((enum knob)k)->name, value);
+	}
+	if (*tr->flags)
+		at += (size_t)snprintf(out + at, at < n ? n - at : 0, "%s%s", at ? ", " : "", tr->flags);
+	if (!at)
+		snprintf(out, n, "as it is");
+}
+
+void tune_limits(const struct tune_trial *tr, char *out, size_t n)
+{
+	size_t at = 0;
+
+	*out = 0;
+	for (int i = 0; i < N_WHY; i++)
+		if (i != WHY_EMPTY && tr->why[i] >= MATTERS)
+			at += (size_t)snprintf(out + at, at < n ? n - at : 0, "%s%s %.0f %%", at ? ", " : "",
+			                       sched_why_name(i), tr->why[i] * 100);
+	if (!at)
+		snprintf(out, n, "no limit");
+}
+
+static void print_change(const struct change *c)
+{
+	if (isnan(c->low))
+		printf("%+7.1f %%", (c->ratio - 1) * 100);
+	else
+		printf("%+7.1f %% (%+.1f to %+.1f)", (c->ratio - 1) * 100, (c->low - 1) * 100, (c->high - 1) * 100);
+}
+
+static void print_trial(const struct tune *t, const struct tune_trial *a, const struct tune_trial *b,
+                        const char *verdict)
+{
+	char what[300], before[200], after[200];
+	struct change c = tune_change(t, a, b);
+
+	tune_tell(t, b, what, sizeof(what));
+	tune_limits(a, before, sizeof(before));
+	tune_limits(b, after, sizeof(after));
+	printf("   %-58s ", what);
+	if (b->cut && !b->n) {
+		printf("given up after %.1f s: worse\n", b->seconds);
+	} else {
+		print_change(&c);
+		printf("  %s; %s%s%s\n", verdict, before, strcmp(before, after) ? " -> " : "",
+		       strcmp(before, after) ? after : "");
+		if (b->same < b->compared)
+			printf("   NOTE: %zu of %zu answers differ from the baseline's: on this device they depend on "
+			       "what is computed beside them\n", b->compared - b->same, b->compared);
+	}
+	fflush(stdout);
+}
+
+static void step(int n, const char *title)
+{
+	printf("\n%d  %s\n", n, title);
+	fflush(stdout);
+}
+
+/* ---- is it better? ----------------------------------------------------------------------------- */
+
+/* Measure b against a, both again in turns while it cannot be told.  1 better, 0 not, -errno. */
+static int contest(struct tune *t, struct tune_trial *a, struct tune_trial *b, char *err, size_t errlen)
+{
+	const char *verdict = "not better";
+	struct change c;
+	int rc = 0, won = 0;
+
+	if (!b->n && !b->cut)
+		rc = tune_send(t, b, a->seconds * GIVE_UP + 0.2, err, errlen);
+	for (int tries = 0; rc == 0 && b->n; tries++) {
+		c = tune_change(t, a, b);
+		if (c.ratio < 1 + t->o.threshold)
+			break;
+		if (c.low > 1) {
+			verdict = "better";
+			won = 1;
+			break;
+		}
+		verdict = "inside noise: refused";
+		if (tries == AGAIN)
+			break;
+		rc = tune_send(t, a, 0, err, errlen);
+		if (!rc)
+			rc = tune_send(t, b, a->seconds * GIVE_UP + 0.2, err, errlen);
+	}
+	if (rc < 0)
+		return rc;
+	print_trial(t, a, b, verdict);
+	return won;
+}
+
+/* Take b if it is better than the best so far.  1, 0, -errno. */
+static int challenge(struct tune *t, const struct tune_setting *s, char *err, size_t errlen)
+{
+	struct tune_trial *b = tune_trial(t, s);
+	int won;
+
+	if (!b || b == &t->trial[t->best])
+		return 0;
+	won = contest(t, &t->trial[t->best], b, err, errlen);
+	if (won > 0)
+		t->best = (int)(b - t->trial);
+	return won;
+}
+
+/* ---- 1, 2: as it is ---------------------------------------------------------------------------- */
+
+/* Could any setting keep these bounds?  A request that is alone is served as fast as can be. */
+static int check_slo(struct tune *t, char *err, size_t errlen)
+{
+	double alone[3], ms;
+	int rc = tune_alone(t, &alone[0], &alone[1], &alone[2], err, errlen); /* and warms up */
+	char name[16];
+
+	for (int i = 0; !rc && i < t->o.traffic.goodput.n; i++) {
+		const char *word = t->o.traffic.goodput.word[i];
+
+		if (bench_slo(word, name, sizeof(name), &ms))
+			return -EINVAL;
+		double v = alone[!strcmp(name, "ttft") ? 0 : !strcmp(name, "tpot") ? 1 : 2] * 1000;
+
+		if (v <= ms)
+			continue;
+		snprintf(err, errlen, "--slo %s is impossible here: a request that is alone on the server needs "
+		         "%.1f ms, and no setting is faster", word, v);
+		rc = -ERANGE;
+	}
+	return rc;
+}
+
+static int baseline(struct tune *t, char *err, size_t errlen)
+{
+	struct tune_trial *tr = tune_trial(t, &t->start);
+	int freedom, rc = check_slo(t, err, errlen), had = tr->n;
+	double noise, half;
+
+	t->base = t->best = (int)(tr - t->trial);
+	step(1, "Baseline");
+	for (int i = tr->n; !rc && i < BASE_RUNS; i++) {
+		rc = tune_send(t, tr, t->o.budget - t->spent, err, errlen);
+		if (rc == 1) {
+			snprintf(err, errlen, "--budget %.0f s is over before the traffic was sent once: allow more, or "
+			         "send less (--num-prompts)", t->o.budget);
+			rc = -ETIME;
+		}
+		if (!rc)
+			printf("   run %d: %.2f %s, %.1f s\n", i + 1, tr->score[tr->n - 1], unit(t), tr->seconds);
+		fflush(stdout);
+	}
+	if (rc)
+		return rc;
+	noise = tune_noise(t, &freedom);
+	half = student_quantile(0.975, freedom) * noise / sqrt(tr->n);
+	printf("   %.2f %s, +- %.1f %%%s\n", tune_mean(tr), unit(t), (exp(half) - 1) * 100,
+	       had ? " (with runs of before the interruption)" : "");
+	return 0;
+}
+
+static void limits(const struct tune *t)
+{
+	const struct tune_trial *b = &t->trial[t->base];
+	char words[200];
+
+	step(2, "What held it back");
+	tune_limits(b, words, sizeof(words));
+	printf("   %s of the time", words);
+	if (b->why[WHY_EMPTY] >= MATTERS)
+		printf("; %.0f %% of it all that was asked for was running", b->why[WHY_EMPTY] * 100);
+	printf("\n");
+	if (t->o.goal == GOAL_THROUGHPUT && b->why[WHY_EMPTY] > 0.9)
+		printf("   The server keeps up with this traffic: throughput is the traffic's own.  To find what it "
+		       "could carry, send it faster (--request-rate inf), or tune for latency (--goal goodput "
+		       "--slo).\n");
+	fflush(stdout);
+}
+
+/* ---- 3: memory and length ---------------------------------------------------------------------- */
+
+static double kv_share(const struct tune_trial *tr)
+{
+	return tr->why[WHY_KV] + tr->why[WHY_ORDER];
+}
+
+/* A length with a quarter to spare, in whole 256s. */
+static int64_t length_for(const struct tune *t)
+{
+	return ((int64_t)t->longest + t->longest / 4 + 255) / 256 * 256;
+}
+
+static void memory(const struct tune *t)
+{
+	const struct stats_page *p = t->in.page;
+	double tokens = (double)(p->n_blocks * p->block_tokens);
+	double mean = (double)(t->n_prompt + t->n_output) / (double)t->load.n;
+
+	step(3, "Memory and length");
+	printf("   the KV cache holds %.0f tokens: %.0f sequences as long as this traffic's mean (%.0f), %.0f as "
+	       "long as its longest (%u)\n", tokens, tokens / mean, mean, tokens / t->longest, t->longest);
+	if (length_for(t) < (int64_t)p->max_model_len)
+		printf("   max-model-len is %llu; this traffic needs %lld, a quarter to spare: a bound on what one "
+		       "request may take, not a gain by itself, so it is left\n",
+		       (unsigned long long)p->max_model_len, (long long)length_for(t));
+	fflush(stdout);
+}
+
+/* More KV memory, where blocks were what was short: by restarts, so of a daemon of our own. */
+static int more_memory(struct tune *t, char *err, size_t errlen)
+{
+	const struct tune_trial *b = &t->trial[t->best];
+	struct tune_setting s = b->s;
+	uint64_t bytes = t->in.page->kv_bytes;
+	char flags[200], was[200];
+	int rc = 1;
+
+	if (kv_share(b) < MATTERS && !b->preemptions)
+		return 0;
+	step(3, "Memory, again: KV blocks are short now");
+	if (!t->server.pid) {
+		printf("   blocks were short %.0f %% of the time, %llu preemptions: restart it with more than "
+		       "--kv-cache-memory-bytes %llu; a running daemon cannot take more\n", kv_share(b) * 100,
+		       (unsigned long long)b->preemptions, (unsigned long long)bytes);
+		return 0;
+	}
+	while (rc > 0 && kv_share(&t->trial[t->best]) >= MATTERS) {
+		snprintf(was, sizeof(was), "%s", t->server.flags);
+		snprintf(flags, sizeof(flags), "--kv-cache-memory-bytes %llu", (unsigned long long)(bytes *= 2));
+		rc = tune_server_again(t, flags, err, errlen);
+		if (rc) {
+			printf("   %s: %s\n", flags, err);
+			rc = 0;
+		} else {
+			rc = challenge(t, &s, err, errlen);
+		}
+		if (rc == 0) {
+			int r = tune_server_again(t, was, err, errlen);
+
+			return r;
+		}
+	}
+	return rc < 0 ? rc : 0;
+}
+
+/* ---- 4: prefix cache --------------------------------------------------------------------------- */
+
+static int prefix_cache(struct tune *t, bool again, char *err, size_t errlen)
+{
+	struct tune_setting s = t->trial[t->best].s;
+	int won;
+
+	s.knob[KNOB_PREFIX_CACHING] = !s.knob[KNOB_PREFIX_CACHING];
+	if (!again)
+		step(4, "Prefix cache, the other way");
+	else if (tune_trial(t, &s)->n || tune_trial(t, &s)->cut)
+		return 0;
+	won = challenge(t, &s, err, errlen);
+	if (won >= 0 && !again) {
+		const struct tune_trial *on = t->trial[t->best].s.knob[KNOB_PREFIX_CACHING] ? &t->trial[t->best] :
+		                              tune_trial(t, &s);
+
+		if (!isnan(on->hit_rate))
+			printf("   with it, %.0f %% of the prompts' tokens were found in the cache\n",
+			       on->hit_rate * 100);
+	}
+	return won < 0 ? won : 0;
+}
+
+/* ---- 5: batching ------------------------------------------------------------------------------- */
+
+struct batching {
+	struct tune *t;
+	struct search s;
+	enum knob knob[SEARCH_AXES];
+	char *err;
+	size_t errlen;
+};
+
+static int try_point(void *ctx, const int *at)
+{
+	struct batching *b = ctx;
+	struct tune_setting s = b->t->trial[b->t->best].s;
+
+	for (int k = 0; k < b->s.n; k++)
+		s.knob[b->knob[k]] = b->s.axis[k].value[at[k]];
+	return challenge(b->t, &s, b->err, b->errlen);
+}
+
+/* An axis from least as far as it goes, or as it can matter. */
+static void axis(struct batching *b, enum knob k, int64_t least, int64_t matters)
+{
+	struct search *s = &b->s;
+	int64_t now = b->t->trial[b->t->best].s.knob[k], most = b->t->in.page->knob_ceiling[k];
+
+	most = most > matters ? matters : most;
+	most = most < now ? now : most;
+	least = least > now ? now : least;
+	b->knob[s->n] = k;
+	s->at[s->n] = search_ladder(&s->axis[s->n], least, most, now);
+	s->n++;
+}
+
+static int64_t up_to_rung(int64_t v)
+{
+	int64_t r = 1;
+
+	while (r < v)
+		r *= 2;
+	return r;
+}
+
+/* What is worth climbing: the axis whose limit was met most comes first. */
+static void axes(struct batching *b)
+{
+	const struct tune_trial *best = &b->t->trial[b->t->best];
+	int64_t n = up_to_rung((int64_t)b->t->load.n), tokens = up_to_rung((int64_t)b->t->n_prompt + n);
+
+	b->s.n = 0;
+	axis(b, KNOB_MAX_NUM_SEQS, 1, n);
+	axis(b, KNOB_MAX_NUM_BATCHED_TOKENS, TOKENS_LEAST, tokens);
+	b->s.axis[1].above = 0;
+	if (best->why[WHY_STEP_TIME] >= MATTERS)
+		axis(b, KNOB_STEP_TARGET, 12500, 800000);
+	if (best->why[WHY_TOKENS] > best->why[WHY_SEQS]) {
+		struct search_axis a = b->s.axis[0];
+		int at = b->s.at[0];
+
+		b->s.axis[0] = b->s.axis[1];
+		b->s.at[0] = b->s.at[1];
+		b->s.axis[1] = a;
+		b->s.at[1] = at;
+		b->s.axis[0].above = 1;
+		b->knob[0] = KNOB_MAX_NUM_BATCHED_TOKENS;
+		b->knob[1] = KNOB_MAX_NUM_SEQS;
+	}
+}
+
+/* Where the best lies as high as was allocated, and would go on. */
+static void ceiling(const struct tune *t)
+{
+	static const struct { enum knob k; int why; } knobs[] = {
+		{ KNOB_MAX_NUM_SEQS, WHY_SEQS }, { KNOB_MAX_NUM_BATCHED_TOKENS, WHY_TOKENS } };
+	const struct tune_trial *b = &t->trial[t->best];
+
+	for (int i = 0; i < 2; i++) {
+		enum knob k = knobs[i].k;
+
+		if (b->s.knob[k] >= t->in.page->knob_ceiling[k] && b->why[knobs[i].why] >= MATTERS)
+			printf("   STOPPED BY THE CEILING: %s cannot go above %lld while the daemon runs; start it with "
+			       "--knob-ceiling %s=%lld to look further\n", knob_info(k)->name,
+			       (long long)t->in.page->knob_ceiling[k], knob_info(k)->name,
+			       (long long)t->in.page->knob_ceiling[k] * 4);
+	}
+}
+
+static int batching(struct tune *t, char *err, size_t errlen)
+{
+	struct batching b = { .t = t, .err = err, .errlen = errlen };
+	int rc;
+
+	step(5, "Batching: how many sequences, how many tokens a step");
+	axes(&b);
+	rc = search_climb(&b.s, try_point, &b);
+	if (!rc)
+		ceiling(t);
+	return rc;
+}
+
+/* ---- 6, 7 -------------------------------------------------------------------------------------- */
+
+/* How far answers of another model agree with those of this: whole ones, and tokens until they part. */
+static void drift(const struct bench_run *a, const struct bench_run *b)
+{
+	size_t same = 0, n = 0;
+	double until = 0, of = 0;
+
+	for (size_t i = 0; i < a->n_sent && i < b->n_sent; i++) {
+		const struct bench_answer *x = &a->answer[i], *y = &b->answer[i];
+		size_t k = 0, most = x->n_ids < y->n_ids ? x->n_ids : y->n_ids;
+
+		if (x->state != BENCH_OK || y->state != BENCH_OK)
+			continue;
+		while (k < most && x->ids[k] == y->ids[k])
+			k++;
+		n++;
+		same += k == x->n_ids && k == y->n_ids;
+		until += (double)k;
+		of += (double)x->n_ids;
+	}
+	printf("   drift: %zu of %zu greedy answers the same to the end; the others agree until they part, %.0f %% "
+	       "of all tokens\n", same, n, of > 0 ? until / of * 100 : 0);
+}
+
+static int measure_sibling(struct tune *t, char *err, size_t errlen)
+{
+	struct bench_run a = { 0 }, b = { 0 };
+	struct tune_trial *best = &t->trial[t->best], *tr;
+	char flags[200];
+	int rc = tune_ids(t, 64, &a, err, errlen);
+
+	snprintf(flags, sizeof(flags), "%s", t->server.flags);
+	t->server.model = t->o.sibling;
+	if (!rc)
+		rc = tune_server_again(t, flags, err, errlen);
+	if (!rc)
+		rc = tune_ids(t, 64, &b, err, errlen);
+	if (!rc) {
+		/* its runs are no runs of the setting: a trial of its own, which cannot be the best */
+		snprintf(t->server.flags, sizeof(t->server.flags), "--model %.180s", t->o.sibling);
+		tr = tune_trial(t, &best->s);
+		rc = tr ? tune_send(t, tr, best->seconds * 2, err, errlen) : -ENOMEM;
+		if (rc == 0) {
+			print_trial(t, best, tr, "yours to decide");
+			drift(&a, &b);
+			printf("   Take it with --model %s, if answers like that will do.\n", t->o.sibling);
+		} else if (rc == 1) {
+			printf("   given up after %.1f s: slower\n", best->seconds * 2);
+			rc = 0;
+		}
+	}
+	bench_run_free(&a);
+	bench_run_free(&b);
+	t->server.model = NULL;
+	if (rc != -EINTR) {
+		int r = tune_server_again(t, flags, err, errlen);
+
+		rc = rc ? rc : r;
+	}
+	return rc;
+}
+
+static int quantized(struct tune *t, char *err, size_t errlen)
+{
+	step(6, "A quantized model instead");
+	if (!t->o.sibling) {
+		printf("   none named: --quantized MODEL measures one, and how far its answers differ (slipring quantize "
+		       "makes one)\n");
+		return 0;
+	}
+	if (!t->server.pid) {
+		printf("   a running daemon keeps its model; let tune start one of its own (flags behind --)\n");
+		return 0;
+	}
+	return measure_sibling(t, err, errlen);
+}
+
+/* ---- 8: proof ---------------------------------------------------------------------------------- */
+
+/* Bring the daemon of our own to a trial's flags. */
+static int as_trial(struct tune *t, const struct tune_trial *tr, char *err, size_t errlen)
+{
+	return strcmp(t->server.flags, tr->flags) ? tune_server_again(t, tr->flags, err, errlen) : 0;
+}
+
+int tune_prove(struct tune *t, int a, int b, int *verdict, char *err, size_t errlen)
+{
+	struct tune_trial *x = &t->trial[a], *y = &t->trial[b];
+	struct change c = { NAN, NAN, NAN };
+	int rc = 0, n = 0;
+
+	t->best = b;
+	for (; !rc && n < t->o.pairs; n++) {
+		rc = as_trial(t, x, err, errlen);
+		if (!rc)
+			rc = tune_send(t, x, 0, err, errlen);
+		if (!rc)
+			rc = as_trial(t, y, err, errlen);
+		if (!rc)
+			rc = tune_send(t, y, 0, err, errlen);
+		if (!rc)
+			printf("   %d: %.2f, then %.2f %s\n", n + 1, x->score[x->n - 1], y->score[y->n - 1], unit(t));
+		fflush(stdout);
+	}
+	if (rc)
+		return rc;
+	c = tune_paired(x, y, n);
+	*verdict = c.low > 1 && c.ratio >= 1 + t->o.threshold ? VERDICT_BETTER :
+	           c.high < 1 && c.ratio <= 1 / (1 + t->o.threshold) ? VERDICT_WORSE : VERDICT_SAME;
+	printf("   ");
+	print_change(&c);
+	printf(": %s\n", *verdict == VERDICT_SAME ? "the same, as far as can be told" : tune_verdict[*verdict]);
+	if (y->compared)
+		printf("   answers at temperature 0: %zu of %zu the same to the token\n", y->same, y->compared);
+	return 0;
+}
+
+/* ---- all --------------------------------------------------------------------------------------- */
+
+/* Steps after the baseline: the budget ends them, and what is best by then is proved. */
+static int search(struct tune *t, char *err, size_t errlen)
+{
+	int rc;
+
+	limits(t);
+	memory(t);
+	rc = prefix_cache(t, false, err, errlen);
+	if (!rc)
+		rc = batching(t, err, errlen);
+	if (!rc)
+		rc = prefix_cache(t, true, err, errlen);
+	if (!rc)
+		rc = more_memory(t, err, errlen);
+	if (!rc)
+		rc = quantized(t, err, errlen);
+	if (!rc) {
+		step(7, "Several devices");
+		printf("   one device: nothing to choose\n");
+	}
+	return rc;
+}
+
+int tune_walk(struct tune *t, char *err, size_t errlen)
+{
+	char what[300];
+	int rc = baseline(t, err, errlen), verdict = VERDICT_SAME;
+
+	if (!rc)
+		rc = search(t, err, errlen);
+	if (rc == -ETIME && t->trial[t->base].n) {
+		printf("   the budget is over: what is best so far is proved\n");
+		rc = 0;
+	}
+	if (rc)
+		return rc;
+	tune_tell(t, &t->trial[t->best], what, sizeof(what));
+	step(8, "Proof");
+	if (t->best == t->base) {
+		printf("   Nothing is better than what it has, by %.0f %% beyond noise: nothing is changed.\n",
+		       t->o.threshold * 100);
+	} else {
+		t->o.budget = INFINITY;           /* its time was put aside */
+		printf("   as it was, then %s; in turns\n", what);
+		rc = tune_prove(t, t->base, t->best, &verdict, err, errlen);
+		if (!rc && verdict != VERDICT_BETTER)
+			printf("   What looked better did not hold: keep what you have.\n");
+	}
+	return rc ? rc : tune_write(t, verdict, err, errlen);
+}
+
+static void print_axis(const struct batching *b, int k)
+{
+	const struct search_axis *a = &b->s.axis[k];
+	char v[32];
+
+	printf("     %s:", knob_info(b->knob[k])->name);
+	for (int i = 0; i < a->n; i++) {
+		knob_format(b->knob[k], a->value[i], v, sizeof(v));
+		printf(i == b->s.at[k] ? " [%s]" : " %s", v);
+	}
+	printf("\n");
+}
+
+void tune_plan(const struct tune *t)
+{
+	struct tune all = *t;
+	struct batching b = { .t = &all };
+
+	all.trial[0] = (struct tune_trial){ .s = t->start };
+	all.base = all.best = 0;
+	axes(&b);
+	printf("\nIt would\n   1  send the traffic %d times as it is\n   2  look at what held it back\n"
+	       "   3  compare memory and length with what this traffic needs\n"
+	       "   4  turn the prefix cache %s and look whether that is better\n"
+	       "   5  climb, a few points of\n", BASE_RUNS, t->start.knob[KNOB_PREFIX_CACHING] ? "off" : "on");
+	for (int k = 0; k < b.s.n; k++)
+		print_axis(&b, k);
+	printf("   6  %s\n   8  prove what is best by %d runs of each, in turns\n"
+	       "and put every knob back.  Nothing was sent, turned or written.\n", t->o.sibling ?
+	       "measure the quantized model, and how its answers differ" : "leave out quantized models: none is "
+	       "named", t->o.pairs);
+}

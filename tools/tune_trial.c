@@ -1,0 +1,275 @@
+/* tune_trial.c - turn the knobs to a setting, send the whole traffic once, and keep what came of it.
+ *
+ * All runs send the same prompts at the same moments, greedily.  A salt of its own keeps a run from
+ * finding the prompts of the run before in the prefix cache: what is shared is what this traffic
+ * shares within itself.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/time.h>
+
+#include "tune.h"
+
+#define QUIET_S 10.0             /* how long the server may need to forget a run that was given up */
+#define ALONE   3                /* requests sent alone */
+
+volatile sig_atomic_t tune_interrupted;
+static volatile sig_atomic_t stop;       /* of the run under way: by the user or by the clock */
+
+void tune_interrupt(int sig)
+{
+	(void)sig;
+	tune_interrupted = stop = 1;
+}
+
+static void on_alarm(int sig)
+{
+	(void)sig;
+	stop = 1;
+}
+
+/* Ctrl-C ends the run under way, too. */
+static void watch(double limit)
+{
+	struct itimerval every = { { 0, 200000 }, { 0, 200000 } };
+
+	if (limit > 0) {
+		every.it_value.tv_sec = (time_t)limit;
+		every.it_value.tv_usec = (suseconds_t)((limit - floor(limit)) * 1e6) + 1;
+	}
+	stop = tune_interrupted;
+	sigaction(SIGALRM, &(struct sigaction){ .sa_handler = on_alarm }, NULL);
+	setitimer(ITIMER_REAL, limit > 0 ? &every : &(struct itimerval){ 0 }, NULL);
+}
+
+struct tune_trial *tune_trial(struct tune *t, const struct tune_setting *s)
+{
+	struct tune_trial *tr = t->trial;
+
+	for (; tr < t->trial + t->n_trials; tr++)
+		if (!memcmp(&tr->s, s, sizeof(*s)) && !strcmp(tr->flags, t->server.flags))
+			return tr;
+	if (t->n_trials == TUNE_TRIALS)
+		return NULL;
+	*tr = (struct tune_trial){ .s = *s, .hit_rate = NAN };
+	snprintf(tr->flags, sizeof(tr->flags), "%s", t->server.flags);
+	t->n_trials++;
+	return tr;
+}
+
+/* One knob may have to wait for another (a step holds at least max-num-seqs tokens): in rounds. */
+int tune_turn(struct tune *t, const struct tune_setting *s, char *err, size_t errlen)
+{
+	struct control_answer a;
+	int left = 1, rc = 0, r;
+
+	r = tune_state_save(t, s, err, errlen);
+	if (r)
+		return r;
+	for (int round = 0; round < N_KNOBS && left; round++) {
+		left = 0;
+		for (int k = 0; k < N_KNOBS; k++)
+			if (t->in.page->knob[k] != s->knob[k] &&
+			    (r = turn(&t->in, (enum knob)k, s->knob[k], &a, err, errlen)) < 0) {
+				left++;
+				rc = r;
+			}
+	}
+	return left ? rc : 0;
+}
+
+/* ---- answers ----------------------------------------------------------------------------------- */
+
+static uint64_t digest(const struct bench_answer *a)
+{
+	uint64_t h = a->n_ids;
+
+	for (size_t i = 0; i < a->n_ids; i++) {
+		h = (h ^ (uint32_t)a->ids[i]) * 0x9e3779b97f4a7c15u;
+		h ^= h >> 29;
+	}
+	return h | 1;
+}
+
+static void compare_answers(struct tune *t, struct tune_trial *tr, const struct bench_run *r)
+{
+	bool first = !t->digest;
+
+	if (first)
+		t->digest = calloc(t->load.n, sizeof(*t->digest));
+	tr->same = tr->compared = 0;
+	for (size_t i = 0; t->digest && i < r->n_sent; i++) {
+		if (r->answer[i].state != BENCH_OK)
+			continue;
+		if (first || !t->digest[i])
+			t->digest[i] = digest(&r->answer[i]);
+		tr->compared++;
+		tr->same += t->digest[i] == digest(&r->answer[i]);
+	}
+}
+
+/* ---- a run ------------------------------------------------------------------------------------- */
+
+static struct bench_run new_run(const struct tune *t)
+{
+	struct bench_run r = { .o = &t->o.traffic, .load = &t->load, .at = t->arrival, .model = t->model,
+	                       .text = t->text, .url = t->socket, .socket = t->socket, .stop = &stop,
+	                       .keep_ids = true };
+
+	if (getrandom(&r.salt, sizeof(r.salt), 0) != sizeof(r.salt) || !r.salt)
+		r.salt = (uint64_t)(bench_now() * 1e9) | 1;
+	return r;
+}
+
+/* A run that was given up is cancelled by its end; wait until the server has forgotten it. */
+static void wait_quiet(const struct tune *t)
+{
+	double until = bench_now() + QUIET_S;
+	struct timespec nap = { 0, 1000000 };
+
+	while ((t->in.page->running || t->in.page->waiting) && bench_now() < until)
+		nanosleep(&nap, NULL);
+}
+
+static void keep_limits(struct tune *t, struct tune_trial *tr, const struct stats_mark *from, size_t n_ended)
+{
+	struct stats_mark to;
+	struct figures f;
+
+	figures_now(t->in.page, true, &to);
+	figures_between(from, &to, &f);
+	for (int i = 0; i < N_WHY; i++)
+		tr->why[i] = f.why_all > 0 ? f.why_s[i] / f.why_all : 0;
+	tr->hit_rate = f.hit_rate;
+	tr->preemptions = f.preemptions;
+	t->disturbed |= f.ended > n_ended;
+}
+
+static int keep(struct tune *t, struct tune_trial *tr, const struct bench_run *r, char *err, size_t errlen)
+{
+	struct bench_about about = { t->model, t->model, time(NULL) };
+	struct bench_summary s;
+	int rc = bench_summarize(&s, r, err, errlen);
+
+	if (rc)
+		return rc;
+	if (!s.completed || s.failed) {
+		for (size_t i = 0; i < r->n_sent; i++)
+			if (r->answer[i].state == BENCH_FAILED) {
+				snprintf(err, errlen, "%zu of %zu requests failed: %s", s.failed, t->load.n,
+				         r->answer[i].error);
+				break;
+			}
+		return -EIO;
+	}
+	if (tr->n == TUNE_RUNS) {             /* the oldest gives way */
+		json_decref(tr->result[0]);
+		memmove(tr->result, tr->result + 1, (TUNE_RUNS - 1) * sizeof(*tr->result));
+		memmove(tr->score, tr->score + 1, (TUNE_RUNS - 1) * sizeof(*tr->score));
+		memmove(tr->at, tr->at + 1, (TUNE_RUNS - 1) * sizeof(*tr->at));
+		tr->n--;
+	}
+	tr->result[tr->n] = bench_result(&s, r, &about, false);
+	tr->score[tr->n] = t->o.goal == GOAL_GOODPUT ? s.goodput : s.output_per_s;
+	tr->at[tr->n] = r->begin;
+	tr->n++;
+	tr->seconds = s.duration;
+	compare_answers(t, tr, r);
+	return 0;
+}
+
+int tune_send(struct tune *t, struct tune_trial *tr, double limit, char *err, size_t errlen)
+{
+	struct bench_run r = new_run(t);
+	struct stats_mark from;
+	double left = tune_left(t);
+	bool by_clock, by_budget = false;
+	int rc = tune_turn(t, &tr->s, err, errlen);
+
+	if (rc)
+		return rc;
+	wait_quiet(t);
+	figures_now(t->in.page, true, &from);
+	if (t->n_trials > 1 && (limit <= 0 || left < limit)) {
+		by_budget = true;             /* not because it is slow */
+		limit = left > 0 ? left : 0.01;
+	}
+	watch(limit);
+	rc = bench_run(&r, err, errlen);
+	watch(0);
+	t->n_sent++;
+	by_clock = !rc && r.n_done < t->load.n && !tune_interrupted;
+	if (!rc && tune_interrupted)
+		rc = -EINTR;
+	else if (!rc && !by_clock)
+		rc = keep(t, tr, &r, err, errlen);
+	if (by_clock && by_budget) {
+		snprintf(err, errlen, "the time of --budget is over");
+		rc = -ETIME;
+	} else if (by_clock) {
+		tr->cut = true;
+		tr->seconds = limit;
+	}
+	wait_quiet(t);
+	if (!rc)
+		keep_limits(t, tr, &from, r.n_sent);
+	bench_run_free(&r);
+	if (!rc)
+		rc = tune_state_save(t, &tr->s, err, errlen);
+	return rc ? rc : by_clock;
+}
+
+/* ---- few requests ------------------------------------------------------------------------------ */
+
+int tune_alone(struct tune *t, double *ttft, double *tpot, double *e2el, char *err, size_t errlen)
+{
+	struct bench_options o = t->o.traffic;
+	struct bench_run r = new_run(t);
+	struct bench_load few = t->load;
+	struct bench_summary s;
+	double at[ALONE] = { 0 };
+	int rc;
+
+	few.n = few.n < ALONE ? few.n : ALONE;
+	o.concurrency = 1;
+	r.o = &o;
+	r.load = &few;
+	r.at = at;
+	watch(0);
+	rc = bench_run(&r, err, errlen);
+	if (!rc && tune_interrupted)
+		rc = -EINTR;
+	if (!rc)
+		rc = bench_summarize(&s, &r, err, errlen);
+	if (!rc && (!s.completed || s.failed)) {
+		snprintf(err, errlen, "the first requests failed: %s", r.answer[0].error);
+		rc = -EIO;
+	}
+	if (!rc) {
+		*ttft = s.stat[0].median;
+		*tpot = s.stat[1].median;
+		*e2el = s.stat[3].median;
+	}
+	bench_run_free(&r);
+	return rc;
+}
+
+int tune_ids(struct tune *t, size_t n, struct bench_run *r, char *err, size_t errlen)
+{
+	static struct bench_load few;
+	static double at[256];
+	int rc;
+
+	few = t->load;
+	few.n = few.n < n ? few.n : n;
+	few.n = few.n < 256 ? few.n : 256;
+	*r = new_run(t);
+	r->load = &few;
+	r->at = at;
+	watch(0);
+	rc = bench_run(r, err, errlen);
+	return !rc && tune_interrupted ? -EINTR : rc;
+}

@@ -1,0 +1,230 @@
+/* tune_write.c - what tune leaves behind, in a folder:
+ *
+ *	tune.json                    all settings with all runs; --prove reads it
+ *	baseline.json, final.json    results of bench serve, in turns: slipring compare takes them
+ *	slipring.yaml                the settings, in the daemon's own --config if it has one
+ *	tune.conf                    the same as a systemd drop-in
+ *
+ * The last two only if the proof held.  Each is written beside its place and moved there.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "save.h"
+#include "tune.h"
+
+int tune_make_out(const struct tune *t, char *err, size_t errlen)
+{
+	if (mkdir(t->o.out, 0777) == 0 || errno == EEXIST)
+		return 0;
+	snprintf(err, errlen, "--out %s: %s", t->o.out, strerror(errno));
+	return -errno;
+}
+
+static void path_of(const struct tune *t, const char *name, char *out, size_t n)
+{
+	snprintf(out, n, "%.3000s/%s", t->o.out, name);
+}
+
+/* The flags that differ, one after the other: NULL at the end. */
+static const char *changed(const struct tune *t, int i, char *key, size_t n_key, char *value, size_t n_value)
+{
+	const struct tune_trial *b = &t->trial[t->best];
+	const char *more = b->flags;
+
+	for (int k = 0; k < N_KNOBS; k++) {
+		if (b->s.knob[k] == t->start.knob[k] || i-- > 0)
+			continue;
+		snprintf(key, n_key, "%s", knob_info((enum knob)k)->name);
+		knob_format((enum knob)k, b->s.knob[k], value, n_value);
+		return key;
+	}
+	/* "--key value --key value" */
+	while (*more) {
+		if (sscanf(more, " --%63[^ ] %63[^ ]", key, value) != 2)
+			return NULL;
+		if (i-- == 0)
+			return key;
+		more = strstr(more + 2, " --");
+		more = more ? more : "";
+	}
+	return NULL;
+}
+
+/* Words of a YAML value are safe as they are: numbers, true, false, fcfs, priority. */
+static int write_yaml(const struct tune *t, const char *gain, char *err, size_t errlen)
+{
+	char path[PATH_MAX], beside[PATH_MAX + 32], key[64], value[64], copy[4096];
+	FILE *from = *t->in.page->config_file ? fopen(t->in.page->config_file, "r") : NULL, *to;
+	size_t n;
+	int rc = 0;
+
+	path_of(t, "slipring.yaml", path, sizeof(path));
+	snprintf(beside, sizeof(beside), "%s.%ld", path, (long)getpid());
+	to = fopen(beside, "w");
+	if (to && !from)
+		fprintf(to, "# Found by slipring tune: %s.  Add these lines to the daemon's settings.\n", gain);
+	while (to && from && (n = fread(copy, 1, sizeof(copy), from)) > 0)
+		fwrite(copy, 1, n, to);
+	if (from)
+		fclose(from);
+	if (!to || fclose(to)) {
+		rc = -errno;
+		snprintf(err, errlen, "%s cannot be written: %s", path, strerror(-rc));
+	}
+	for (int i = 0; !rc && changed(t, i, key, sizeof(key), value, sizeof(value)); i++)
+		rc = save_key(beside, key, value, err, errlen);
+	if (!rc && rename(beside, path)) {
+		rc = -errno;
+		snprintf(err, errlen, "%s cannot be written: %s", path, strerror(-rc));
+	}
+	if (rc)
+		unlink(beside);
+	return rc;
+}
+
+static int write_dropin(const struct tune *t, const char *gain, char *err, size_t errlen)
+{
+	bool named = strcmp(t->in.name, "default") != 0 && !t->o.server;
+	char path[PATH_MAX], beside[PATH_MAX + 32], key[64], value[64];
+	FILE *f;
+	int rc;
+
+	path_of(t, "tune.conf", path, sizeof(path));
+	snprintf(beside, sizeof(beside), "%s.%ld", path, (long)getpid());
+	f = fopen(beside, "w");
+	if (f) {
+		fprintf(f, "# Found by slipring tune: %s.\n# Put it into /etc/systemd/system/slipring%s%s.service.d/, then:\n"
+		           "#   systemctl daemon-reload && systemctl restart slipring%s%s\n[Service]\nExecStart=\n"
+		           "ExecStart=/usr/bin/slipringd --config %s%s", gain, named ? "@" : "",
+		        named ? t->in.name : "", named ? "@" : "", named ? t->in.name : "",
+		        *t->in.page->config_file ? t->in.page->config_file : named ? "/etc/slipring/%i.yaml" :
+		        "/etc/slipring/slipring.yaml", named ? " --instance %i" : "");
+		for (int i = 0; changed(t, i, key, sizeof(key), value, sizeof(value)); i++)
+			fprintf(f, " --%s=%s", key, value);
+		fputc('\n', f);
+	}
+	rc = !f || fclose(f) || rename(beside, path) ? -errno : 0;
+	if (rc) {
+		unlink(beside);
+		snprintf(err, errlen, "%s cannot be written: %s", path, strerror(-rc));
+	}
+	return rc;
+}
+
+/* The last runs of a setting, as bench serve --append-result writes them. */
+static int write_runs(const struct tune *t, const char *name, const struct tune_trial *tr, int n, char *err,
+                      size_t errlen)
+{
+	char path[PATH_MAX], beside[PATH_MAX + 32];
+	int rc = 0;
+	FILE *f;
+
+	path_of(t, name, path, sizeof(path));
+	snprintf(beside, sizeof(beside), "%s.%ld", path, (long)getpid());
+	f = fopen(beside, "w");
+	for (int i = n < tr->n ? tr->n - n : 0; f && !rc && i < tr->n; i++)
+		if (json_dumpf(tr->result[i], f, 0) || fputc('\n', f) == EOF)
+			rc = -EIO;
+	if (!f || fclose(f) || (!rc && rename(beside, path)))
+		rc = -errno;
+	if (rc) {
+		unlink(beside);
+		snprintf(err, errlen, "%s cannot be written: %s", path, strerror(-rc));
+	}
+	return rc;
+}
+
+int tune_write(const struct tune *t, int verdict, char *err, size_t errlen)
+{
+	const struct tune_trial *a = &t->trial[t->base], *b = &t->trial[t->best];
+	json_t *j = tune_json(t);
+	char path[PATH_MAX], gain[200], key[64], value[64];
+	int rc = tune_make_out(t, err, errlen);
+
+	path_of(t, "tune.json", path, sizeof(path));
+	json_object_set_new(j, "verdict", json_string(tune_verdict[verdict]));
+	if (!rc)
+		rc = tune_write_json(path, j, err, errlen);
+	json_decref(j);
+	if (!rc)
+		rc = write_runs(t, "baseline.json", a, t->o.pairs, err, errlen);
+	if (!rc && a != b)
+		rc = write_runs(t, "final.json", b, t->o.pairs, err, errlen);
+	snprintf(gain, sizeof(gain), "%.2f instead of %.2f %s, %d runs of each in turns",
+	         tune_mean(b), tune_mean(a), t->o.goal == GOAL_GOODPUT ? "good requests/s" : "tokens/s", t->o.pairs);
+	if (!rc && verdict == VERDICT_BETTER)
+		rc = write_yaml(t, gain, err, errlen);
+	if (!rc && verdict == VERDICT_BETTER)
+		rc = write_dropin(t, gain, err, errlen);
+	if (rc)
+		return rc;
+	printf("\nWritten to %s: tune.json, baseline.json%s%s\n", t->o.out, a != b ? ", final.json" : "",
+	       verdict == VERDICT_BETTER ? ", slipring.yaml, tune.conf" : "");
+	if (verdict != VERDICT_BETTER)
+		return 0;
+	if (!t->o.server)
+		printf("To have it now, without a restart:\n");
+	for (int i = 0; !t->o.server && changed(t, i, key, sizeof(key), value, sizeof(value)); i++)
+		printf("  slipring set %s%s%s %s\n", strcmp(t->in.name, "default") ? "--instance " : "",
+		       strcmp(t->in.name, "default") ? t->in.name : key, strcmp(t->in.name, "default") ? key : "", value);
+	return 0;
+}
+
+/* ---- and back ---------------------------------------------------------------------------------- */
+
+static int words_of(const json_t *list, char **out, int most)
+{
+	const json_t *w;
+	size_t i;
+	int n = 0;
+
+	json_array_foreach(list, i, w)
+		if (n < most && json_is_string(w))
+			out[n++] = (char *)(uintptr_t)json_string_value(w);
+	return n;
+}
+
+int tune_read(struct tune *t, int *verdict, char *err, size_t errlen)
+{
+	static char *server[TUNE_WORDS];
+	static json_t *j;                     /* kept: the words of the traffic lie in it */
+	const char *goal, *said;
+	char path[PATH_MAX];
+	json_error_t e;
+
+	snprintf(path, sizeof(path), "%.3000s/tune.json", t->o.prove);
+	j = json_load_file(path, 0, &e);
+	if (!j) {
+		snprintf(err, errlen, "%s: line %d: %s", path, e.line, e.text);
+		return -EINVAL;
+	}
+	goal = json_string_value(json_object_get(j, "goal"));
+	said = json_string_value(json_object_get(j, "verdict"));
+	if (json_integer_value(json_object_get(j, "format")) != TUNE_FORMAT || !goal || !said) {
+		snprintf(err, errlen, "%s: field \"format\", \"goal\" or \"verdict\": not a file of this version's tune",
+		         path);
+		return -EINVAL;
+	}
+	t->o.goal = !strcmp(goal, "goodput") ? GOAL_GOODPUT : GOAL_THROUGHPUT;
+	for (*verdict = VERDICT_WORSE; *verdict > 0 && strcmp(said, tune_verdict[*verdict]);)
+		--*verdict;
+	t->o.n_bench = words_of(json_object_get(j, "traffic"), t->o.bench, TUNE_WORDS);
+	if (!t->o.server && json_array_size(json_object_get(j, "server"))) {
+		t->o.server = server;
+		t->o.n_server = words_of(json_object_get(j, "server"), server, TUNE_WORDS - 16);
+	}
+	if (tune_from_json(t, j)) {
+		snprintf(err, errlen, "%s: field \"trials\": settings of another version's knobs", path);
+		return -EINVAL;
+	}
+	if (t->base == t->best) {
+		snprintf(err, errlen, "%s: nothing was better then, so there is nothing to prove", path);
+		return -EINVAL;
+	}
+	return tune_traffic(&t->o, err, errlen);
+}
