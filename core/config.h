@@ -113,6 +113,11 @@ int  config_parse(struct config *c, int argc, char **argv, enum config_for who,
                   char *err, size_t errlen);
 void config_free(struct config *c);
 
+/* The flags of one program whose values differ, by their names, in the table's order: how many, at
+ * most `most`. */
+int  config_differ(const struct config *a, const struct config *b, enum config_for who,
+                   const char **name, int most);
+
 /* topic: NULL = the list of topics with the commonest flags, "all", a topic, or a flag. */
 int  config_help(FILE *to, const char *topic, enum config_for who);
 

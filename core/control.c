@@ -87,8 +87,8 @@ static void show(const struct control *c)
 	c->stats->max_batch_tokens = (uint64_t)c->knobs.batch_tokens;
 }
 
-/* May it be v?  0, or -ERANGE and the sentence. */
-static int allowed(const struct control *c, enum knob k, int64_t v, char *say, size_t n)
+/* Is v in the knob's own range?  0, or -ERANGE and the sentence. */
+static int in_range(const struct control *c, enum knob k, int64_t v, char *say, size_t n)
 {
 	const struct knob_info *i = knob_info(k);
 	char most[32];
@@ -101,7 +101,17 @@ static int allowed(const struct control *c, enum knob k, int64_t v, char *say, s
 		snprintf(say, n, "%s goes up to %s%s%s", i->name, most, *i->unit ? " " : "", i->unit);
 	else if (v < i->least)
 		snprintf(say, n, "%s is at least %lld", i->name, (long long)(i->least / i->scale));
-	else if (k == KNOB_MAX_NUM_BATCHED_TOKENS && v < c->knobs.max_seqs)
+	else
+		return 0;
+	return -ERANGE;
+}
+
+/* May it be v, beside the others as they are?  The same. */
+static int allowed(const struct control *c, enum knob k, int64_t v, char *say, size_t n)
+{
+	if (in_range(c, k, v, say, n) < 0)
+		return -ERANGE;
+	if (k == KNOB_MAX_NUM_BATCHED_TOKENS && v < c->knobs.max_seqs)
 		snprintf(say, n, "max-num-batched-tokens is at least max-num-seqs, which is %d: each "
 		         "sequence computes a token a step; lower that first", c->knobs.max_seqs);
 	else if (k == KNOB_MAX_NUM_SEQS && v > c->knobs.batch_tokens)
@@ -133,6 +143,40 @@ static int turn(struct control *c, enum knob k, int64_t v, const struct ucred *w
 	show(c);
 	log_info("%s: %s -> %s, set by uid %u (pid %d)", knob_info(k)->name, old, now, (unsigned)who->uid,
 	         (int)who->pid);
+	return 0;
+}
+
+int control_set(struct control *c, const int64_t value[N_KNOBS], unsigned which, char *say, size_t n)
+{
+	struct sched_knobs next = c->knobs;
+	char old[N_KNOBS][32], now[32];
+
+	for (int k = 0; k < N_KNOBS; k++) {
+		knob_format((enum knob)k, value_of(c, (enum knob)k), old[k], sizeof(old[k]));
+		if (!(which & 1u << k))
+			continue;
+		if (in_range(c, (enum knob)k, value[k], say, n) < 0)
+			return -ERANGE;
+		put(c, &next, (enum knob)k, value[k]);
+	}
+	if (next.batch_tokens < next.max_seqs) {
+		snprintf(say, n, "max-num-batched-tokens, %d, is at least max-num-seqs, %d: each sequence "
+		         "computes a token a step", next.batch_tokens, next.max_seqs);
+		return -ERANGE;
+	}
+	if (sched_set(c->s, &next) < 0) {
+		snprintf(say, n, "the scheduler does not take these values");
+		return -ERANGE;
+	}
+	c->knobs = next;
+	if (which & 1u << KNOB_STEP_TARGET)
+		c->step_target_us = value[KNOB_STEP_TARGET];
+	show(c);
+	for (int k = 0; k < N_KNOBS; k++) {
+		knob_format((enum knob)k, value_of(c, (enum knob)k), now, sizeof(now));
+		if (strcmp(old[k], now))
+			log_info("%s: %s -> %s", knob_info((enum knob)k)->name, old[k], now);
+	}
 	return 0;
 }
 

@@ -11,6 +11,7 @@
 #define CONTROL_H
 
 #include "core/io.h"
+#include "core/knobs.h"
 #include "core/record.h"
 #include "core/sched.h"
 #include "core/stats.h"
@@ -31,5 +32,9 @@ struct control_config {
 int  control_create(struct control **out, const struct control_config *cfg, struct io *io,
                     struct sched *s, char *err, size_t errlen);
 void control_destroy(struct control *c);
+
+/* The daemon's own settings, read again: all knobs whose bit is set in `which`, or none of them and
+ * -ERANGE and one sentence. */
+int  control_set(struct control *c, const int64_t value[N_KNOBS], unsigned which, char *say, size_t n);
 
 #endif

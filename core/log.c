@@ -21,6 +21,18 @@ void log_open(const char *program)
 
 void log_level(enum log_level level) { most = level; }
 
+void log_level_by_name(const char *name)
+{
+	static const struct { const char *name; enum log_level level; } known[] = {
+		{ "critical", LOG_ERROR }, { "error", LOG_ERROR }, { "warning", LOG_WARN },
+		{ "info", LOG_INFO }, { "debug", LOG_DEBUG }, { "trace", LOG_DEBUG },
+	};
+
+	for (size_t i = 0; name && i < sizeof(known) / sizeof(known[0]); i++)
+		if (!strcmp(name, known[i].name))
+			most = known[i].level;
+}
+
 void log_line(enum log_level level, const char *fmt, ...)
 {
 	static const char *const word[] = { "ERROR", "WARN", "INFO", "DEBUG" };

@@ -11,6 +11,7 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 void log_open(const char *program);          /* kept by pointer; before it: "slipring" */
 void log_level(enum log_level most);         /* LOG_INFO at start */
+void log_level_by_name(const char *name);    /* of --log-level; NULL or another: no change */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)

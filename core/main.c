@@ -41,6 +41,7 @@
 #include "model.h"
 #include "notify.h"
 #include "plan.h"
+#include "reload.h"
 #include "sched.h"
 #include "stats.h"
 
@@ -68,6 +69,8 @@ struct daemon {
 	struct control *control;
 	struct recorder recorder;
 
+	struct reload reload;
+	bool reload_wanted;
 	int  signals;                 /* SIGTERM or SIGINT so far: 1 drains, 2 stops now */
 	bool draining;
 	uint64_t drain_until;
@@ -124,11 +127,10 @@ static void on_signal(void *ctx, int sig)
 {
 	struct daemon *d = ctx;
 
-	if (sig == SIGHUP) {
-		log_info("SIGHUP: the daemon has nothing to reread; restart it to change its settings");
-		return;
-	}
-	d->signals++;
+	if (sig == SIGHUP)
+		d->reload_wanted = true;
+	else
+		d->signals++;
 }
 
 /* One daemon per run directory; the lock goes with the process. */
@@ -172,7 +174,8 @@ static int choose_mode(struct daemon *d)
 {
 	cpu_set_t set;
 	struct idle_place p = {
-		.device = d->ops->name, .threads = d->plan.limits.threads, .workable = d->ops->work != NULL,
+		.device = d->ops->name, .workable = d->ops->work != NULL,
+		.threads = d->cfg.device == DEVICE_NULL ? 0 : d->plan.limits.threads,
 		.cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1,
 	};
 
@@ -351,6 +354,9 @@ static int make_scheduler(struct daemon *d)
 	cc.tokens_most = l->tokens;
 	if (control_create(&d->control, &cc, d->io, d->s, d->err, sizeof(d->err)) < 0)
 		return fail(d, "cannot start");
+	d->reload.control = d->control;
+	d->reload.seqs = c.knobs.max_seqs;
+	d->reload.tokens = c.knobs.batch_tokens;
 	return 0;
 }
 
@@ -504,6 +510,11 @@ static void start_timers(struct daemon *d)
 
 /* ---- the loop ---------------------------------------------------------------------------- */
 
+static void ready(const struct daemon *d)
+{
+	notify_sendf("READY=1\nSTATUS=Serving %s on %s", d->st->model, d->ops->name);
+}
+
 /* SIGTERM: nobody new; what runs may finish until the limit; the second one ends it now. */
 static bool drained(struct daemon *d, uint64_t now)
 {
@@ -520,6 +531,25 @@ static bool drained(struct daemon *d, uint64_t now)
 		clients_drain(d->cl);
 	}
 	return d->signals > 1 || now >= d->drain_until || !sched_busy(d->s);
+}
+
+/* SIGHUP. */
+static void reread(struct daemon *d)
+{
+	const struct config *c = &d->reload.seen;
+
+	d->reload_wanted = false;
+	if (d->draining)
+		return;
+	notify_reloading();
+	if (reload_now(&d->reload, d->err, sizeof(d->err)) < 0)
+		log_error("SIGHUP: the old settings stay: %s", d->err);
+	d->cfg.shutdown_timeout = c->shutdown_timeout;
+	log_level_by_name(c->log_level);
+	io_timer_del(d->io, &d->report);
+	if (!c->disable_log_stats)
+		io_timer_set(d->io, &d->report, d->last.at + 10 * SECOND);
+	ready(d);
 }
 
 /* What the back end calls between layers: deaths, cancels, admissions; and proof of life. */
@@ -568,6 +598,8 @@ static int loop(struct daemon *d)
 
 		if (drained(d, now))
 			return 0;
+		if (d->reload_wanted)
+			reread(d);
 		work += clients_take(d->cl, now);
 		r = sched_step(d->s, now);
 		counters(d, now);                 /* who has its end finds it counted */
@@ -605,6 +637,7 @@ static void stop(struct daemon *d)
 	model_close(d->model);
 	stats_destroy(d->st, d->run_dir);
 	io_destroy(d->io);
+	reload_destroy(&d->reload);
 	if (d->done.fd >= 0)
 		close(d->done.fd);
 	if (*d->socket && d->lock_fd >= 0 && notify_socket("slipring") < 0)
@@ -661,12 +694,15 @@ int main(int argc, char **argv)
 	r = config_parse(&d.cfg, argc, argv, FOR_DAEMON, d.err, sizeof(d.err));
 	if (r)
 		return r > 0 ? 0 : (fail(&d, ""), 1);
+	log_level_by_name(d.cfg.log_level);
+	d.reload = (struct reload){ .argc = argc, .argv = argv };
+	reload_create(&d.reload, &d.cfg);
 	r = start(&d) < 0 ? 1 : 0;
 	if (!r) {
 		snprintf(d.st->state, sizeof(d.st->state), "ready");
 		log_info("Ready after %.2f s: %s on %s, %s, socket %s", (double)(io_now() - began) / 1e9,
 		         d.st->model, d.ops->name, io_kind(d.io), d.socket);
-		notify_sendf("READY=1\nSTATUS=Serving %s on %s", d.st->model, d.ops->name);
+		ready(&d);
 		r = loop(&d);
 	}
 	stop(&d);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 int notify_send(const char *state)
@@ -44,6 +45,15 @@ int notify_sendf(const char *fmt, ...)
 	vsnprintf(s, sizeof(s), fmt, ap);
 	va_end(ap);
 	return notify_send(s);
+}
+
+int notify_reloading(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return notify_sendf("RELOADING=1\nMONOTONIC_USEC=%lld",
+	                    (long long)t.tv_sec * 1000000 + t.tv_nsec / 1000);
 }
 
 /* A whole number from the environment; 0 if there is none or it is wrong. */

@@ -10,6 +10,7 @@
 /* "READY=1", "STATUS=..", "STOPPING=1", "WATCHDOG=1", "EXTEND_TIMEOUT_USEC=..", many by
  * newlines.  0 sent or nobody listens, else -errno. */
 int notify_send(const char *state);
+int notify_reloading(void);          /* RELOADING=1, by the manager's clock; READY=1 ends it */
 int notify_sendf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Nanoseconds between WATCHDOG=1 messages that the manager expects of this process (half its

@@ -356,6 +356,48 @@ static void test_documented(void **state)
 	}
 }
 
+/* What is another in a second reading, by the flags of one program. */
+static void test_differ(void **state)
+{
+	static const struct { const char *a, *b; enum config_for who; const char *names; } cases[] = {
+		{ "", "", FOR_DAEMON, "" },
+		{ "--seed 1 --max-num-seqs 4 -q awq", "-q awq --max_num_seqs=4 --seed 1", FOR_DAEMON, "" },
+		{ "", "--max-num-seqs 4 --shutdown-timeout 5.5 --device cpu --no-enable-prefix-caching", FOR_DAEMON,
+		  "enable-prefix-caching max-num-seqs device shutdown-timeout " },
+		{ "-q awq --threads 2", "--max-model-len auto --threads 3", FOR_DAEMON,
+		  "max-model-len quantization threads " },
+		{ "--served-model-name a b", "--served-model-name a c", FOR_DAEMON, "served-model-name " },
+		{ "--served-model-name a b", "--served-model-name a", FOR_DAEMON, "served-model-name " },
+		{ "--served-model-name a", "--served-model-name a", FOR_DAEMON, "" },
+		{ "--port 1", "--port 2", FOR_DAEMON, "" }, { "--port 1", "--port 2", FOR_HTTP, "port " },
+		{ "--revision x", "--revision y", FOR_DAEMON, "" },      /* changes nothing here */
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		static char texts[4000];              /* run() has one place for its words */
+		const char *name[64];
+		char all[1000] = "";
+		struct config first;
+		int n;
+
+		good(cases[i].a);
+		first = c;
+		if (first.quantization)
+			first.quantization = strcpy(texts, first.quantization);
+		for (int k = 0; k < first.n_served_names; k++)
+			first.served_name[k] = strcpy(texts + 100 * (k + 1), first.served_name[k]);
+		good(cases[i].b);
+		n = config_differ(&first, &c, cases[i].who, name, 64);
+		for (int k = 0; k < n; k++)
+			strcat(strcat(all, name[k]), " ");
+		assert_string_equal(all, cases[i].names);
+		assert_int_equal(config_differ(&first, &c, cases[i].who, name, 1), n > 0);
+		config_free(&first);
+		config_free(&c);
+	}
+}
+
 static int setup(void **state)
 {
 	int fd = mkstemp(yaml_path);
@@ -378,7 +420,7 @@ int main(void)
 		cmocka_unit_test(test_defaults), cmocka_unit_test(test_scripts), cmocka_unit_test(test_forms),
 		cmocka_unit_test(test_wrong), cmocka_unit_test(test_yaml), cmocka_unit_test(test_bad_yaml),
 		cmocka_unit_test(test_keys), cmocka_unit_test(test_nearest), cmocka_unit_test(test_run_dir),
-		cmocka_unit_test(test_table), cmocka_unit_test(test_documented),
+		cmocka_unit_test(test_table), cmocka_unit_test(test_documented), cmocka_unit_test(test_differ),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -226,6 +226,34 @@ static void test_turn(void **state)
 	assert_int_equal(w.page.knob[KNOB_MAX_NUM_SEQS], 4);
 }
 
+/* Settings read again: all of them, or none. */
+static void test_together(void **state)
+{
+	int64_t v[N_KNOBS] = { [KNOB_MAX_NUM_SEQS] = 3, [KNOB_MAX_NUM_BATCHED_TOKENS] = 5, [KNOB_STEP_TARGET] = 900 };
+	unsigned two = 1u << KNOB_MAX_NUM_SEQS | 1u << KNOB_MAX_NUM_BATCHED_TOKENS;
+	char say[300];
+
+	(void)state;
+	assert_int_equal(control_set(w.c, v, two | 1u << KNOB_STEP_TARGET, say, sizeof(say)), 0);
+	assert_int_equal(w.set.max_seqs, 3);
+	assert_int_equal(w.set.batch_tokens, 5);
+	assert_int_equal(w.set.step_ns, 900000);
+	assert_int_equal(w.page.knob[KNOB_STEP_TARGET], 900);
+	v[KNOB_MAX_NUM_SEQS] = 2;             /* in one order or the other, either alone would be wrong */
+	v[KNOB_MAX_NUM_BATCHED_TOKENS] = 2;
+	assert_int_equal(control_set(w.c, v, two, say, sizeof(say)), 0);
+	v[KNOB_MAX_NUM_SEQS] = 4;
+	v[KNOB_MAX_NUM_BATCHED_TOKENS] = 1 << 20;
+	assert_int_equal(control_set(w.c, v, two, say, sizeof(say)), -ERANGE);
+	assert_non_null(strstr(say, "max-num-batched-tokens goes up to"));
+	v[KNOB_MAX_NUM_BATCHED_TOKENS] = 3;
+	assert_int_equal(control_set(w.c, v, two, say, sizeof(say)), -ERANGE);
+	assert_non_null(strstr(say, "max-num-batched-tokens, 3, is at least max-num-seqs, 4"));
+	assert_int_equal(w.set.max_seqs, 2);
+	assert_int_equal(control_set(w.c, v, 0, say, sizeof(say)), 0);
+	assert_int_equal(w.page.knob[KNOB_MAX_NUM_SEQS], 2);
+}
+
 /* ---- who asks, and how ------------------------------------------------------------------- */
 
 static void test_nonsense(void **state)
@@ -401,7 +429,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_values), T(test_shown), T(test_turn), T(test_nonsense),
+		cmocka_unit_test(test_values), T(test_shown), T(test_turn), T(test_together), T(test_nonsense),
 			T(test_deadline),
 		T(test_who), T(test_create_fails), T(test_save),
 	};

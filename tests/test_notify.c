@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/log.h"
@@ -58,6 +59,11 @@ static void test_send(void **state)
 		assert_int_equal(notify_sendf("STATUS=%d %%", 42), 0);
 		assert_int_equal(recv(fd, got, sizeof(got), MSG_DONTWAIT), 11);
 		assert_memory_equal(got, "STATUS=42 %", 11);
+		assert_int_equal(notify_reloading(), 0);         /* a time of CLOCK_MONOTONIC, in us */
+		memset(got, 0, sizeof(got));
+		assert_in_range(recv(fd, got, sizeof(got) - 1, MSG_DONTWAIT), 27, 50);
+		assert_memory_equal(got, "RELOADING=1\nMONOTONIC_USEC=", 27);
+		assert_in_range(strtoll(got + 27, NULL, 10), 1, (uintmax_t)time(NULL) * 1000000);
 		assert_int_equal(notify_sendf("%0900d", 1), 0);  /* cut, never overrun */
 		assert_int_equal(recv(fd, got, sizeof(got), MSG_DONTWAIT), 511);
 		close(fd);

@@ -36,6 +36,7 @@ check 'core/sched*'          'core/(kv|sched.*)\.h|kernels/backend\.h'
 check 'core/clients*'        "core/(clients|sched|io).*\.h|shmring/(server|slipring)\.h|$leaf"
 check 'core/model*'          'core/(model.*|gguf|safetensors)\.h|kernels/model\.h'
 check 'core/control.*'        "core/(control|sched)\.h|$leaf"
+check 'core/reload.*'        "core/(reload|control)\.h|$leaf"
 check 'core/load.*'          'core/(load|io)\.h|kernels/model\.h'
 check 'core/plan.*'          'core/(plan|config|model|knobs)\.h|kernels/(backend|model)\.h'
 check 'core/idle.*'          'core/(idle|config)\.h'

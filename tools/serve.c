@@ -77,15 +77,21 @@ static int start(struct serve *s, int which, const sigset_t *mask)
 	return 0;
 }
 
-static void stop_all(struct serve *s, int sig)
+static void pass_on(const struct serve *s, int sig)
 {
-	s->stopping = true;
 	for (int i = 0; i < N_CHILDREN; i++)
 		if (s->pid[i])
 			kill(s->pid[i], sig);
 }
 
-/* A child's datagram: READY starts the next one, STATUS goes on to our own manager. */
+static void stop_all(struct serve *s)
+{
+	s->stopping = true;
+	pass_on(s, SIGTERM);
+}
+
+/* A child's datagram: the daemon's READY starts the adapter; what else they say goes on to our own
+ * manager, but READY and RELOADING are the adapter's to say. */
 static void on_notify(struct serve *s, const sigset_t *mask)
 {
 	char text[512], control[CMSG_SPACE(sizeof(struct ucred))];
@@ -103,11 +109,11 @@ static void on_notify(struct serve *s, const sigset_t *mask)
 	if (who.pid == s->pid[DAEMON] && strstr(text, "READY=1") && !s->pid[ADAPTER] && !s->stopping) {
 		if (start(s, ADAPTER, mask) < 0) {
 			s->code = 1;
-			stop_all(s, SIGTERM);
+			stop_all(s);
 		}
 	} else if (who.pid == s->pid[ADAPTER]) {
 		notify_send(text);                /* its READY is ours */
-	} else if (who.pid == s->pid[DAEMON] && !strstr(text, "READY=1")) {
+	} else if (who.pid == s->pid[DAEMON] && !strstr(text, "READY=1") && !strstr(text, "RELOADING=1")) {
 		notify_send(text);
 	}
 }
@@ -128,7 +134,7 @@ static void on_child(struct serve *s)
 			if (WIFSIGNALED(status))
 				log_error("%s was ended by signal %d (%s)", program[i], WTERMSIG(status),
 				          strsignal(WTERMSIG(status)));
-			stop_all(s, SIGTERM);
+			stop_all(s);
 		}
 }
 
@@ -145,10 +151,10 @@ static int supervise(struct serve *s, const sigset_t *mask)
 		while (read(s->signal_fd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
 			if (si.ssi_signo == SIGCHLD)
 				on_child(s);
+			else if (si.ssi_signo == SIGHUP)
+				pass_on(s, SIGHUP);       /* a reload: each answers for itself */
 			else
-				stop_all(s, si.ssi_signo == SIGHUP ? SIGHUP : SIGTERM);
-			if (si.ssi_signo == SIGHUP)
-				s->stopping = false;      /* a reload */
+				stop_all(s);
 		}
 	}
 	return s->code;

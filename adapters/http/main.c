@@ -195,7 +195,9 @@ static int supervise(struct parent *p)
 			p->stopping = true;
 			signal_children(p, SIGTERM);
 		} else if (sig == SIGHUP) {
+			notify_reloading();
 			signal_children(p, SIGHUP);
+			notify_send("READY=1");
 		}
 		reap(p);
 		look_after(p, &mask);
@@ -208,25 +210,13 @@ static int supervise(struct parent *p)
 
 /* ---- start -------------------------------------------------------------------------------- */
 
-static void set_log_level(const char *name)
-{
-	static const struct { const char *name; enum log_level level; } level[] = {
-		{ "critical", LOG_ERROR }, { "error", LOG_ERROR }, { "warning", LOG_WARN }, { "warn", LOG_WARN },
-		{ "info", LOG_INFO }, { "debug", LOG_DEBUG }, { "trace", LOG_DEBUG },
-	};
-
-	for (size_t i = 0; name && i < sizeof(level) / sizeof(*level); i++)
-		if (!strcmp(name, level[i].name))
-			log_level(level[i].level);
-}
-
 static int start(struct parent *p, int argc, char **argv, char *err, size_t errlen)
 {
 	int r = config_parse(&p->cfg, argc, argv, FOR_HTTP, err, errlen);
 
 	if (r)
 		return r;
-	set_log_level(p->cfg.log_level);
+	log_level_by_name(p->cfg.log_level);
 	if (p->cfg.ssl_keyfile && !p->cfg.ssl_certfile) {
 		snprintf(err, errlen, "--ssl-keyfile needs --ssl-certfile.");
 		return -EINVAL;

@@ -66,12 +66,14 @@ static void on_reload(struct process *me)
 {
 	char err[512];
 
+	notify_reloading();
 	if (api_reload(me->api, err, sizeof(err)) < 0)
 		log_error("the old API keys stay: %s", err);
 	else if (server_reload_tls(me->server, err, sizeof(err)) < 0)
 		log_error("the old certificate stays: %s", err);
 	else
 		log_info("API keys and certificates were read again");
+	notify_send("READY=1");
 }
 
 static void on_signal(void *ctx, int sig)
