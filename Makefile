@@ -6,7 +6,7 @@
 #	make check      the test suite alone: no set-up
 #	make sanitize   the unit tests again, under AddressSanitizer and UBSan
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
-#	make spin, sim, hostile, bench-host, bench-ring      what docs/proof.md is about
+#	make spin, sim, hostile, tsan, soak, coverage, bench-host, bench-ring      what docs/proof.md is about
 #	make bench      speed beside peers and the machine's own limits
 #	make install    PREFIX=/usr DESTDIR=
 #
@@ -239,8 +239,9 @@ bench: all $(BUILD)/tests/bench_cpu
 SEEDS ?= 300
 FIRST ?= 1
 KILLS ?= 100000
+SOAK_MINUTES ?= 1
 
-.PHONY: spin sim hostile bench-host bench-ring
+.PHONY: spin sim hostile tsan soak coverage bench-host bench-ring
 spin:
 	tests/spin/run.sh $(BUILD)/spin
 
@@ -249,6 +250,21 @@ sim: $(BUILD)/tests/test_sim
 
 hostile: $(BUILD)/tests/test_hostile
 	SLIPRING_KILLS=$(KILLS) $<
+
+# All that has threads.  gcc warns that it does not model fences: docs/proof.md says what does.
+THREADED := $(addprefix test_,ring shmring client clients clients_conn hostile stats io team worker engine)
+tsan:
+	$(MAKE) BUILD=build/tsan SAN=thread CFLAGS="-O1 -g -Wno-tsan" $(THREADED:%=build/tsan/tests/%)
+	@for t in $(THREADED); do echo "== $$t"; timeout 300 build/tsan/tests/$$t || exit 1; done
+
+soak: all
+	tests/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))
+
+COVERED := $(addprefix test_,kv sched sched_ends sched_share limits sim ring shmring client server clients clients_conn \
+	hostile faults alloc syscalls config control gguf io load locate model notify plan quant safetensors stats)
+coverage:
+	$(MAKE) BUILD=build/coverage CFLAGS="-O0 -g --coverage" LDFLAGS=--coverage $(COVERED:%=build/coverage/tests/%)
+	tests/coverage.py build/coverage $(COVERED)
 
 bench-host bench-ring: bench-%: $(BUILD)/tests/bench_%
 	@mkdir -p $(BUILD)/bench

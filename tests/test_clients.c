@@ -411,12 +411,15 @@ static void the_example_works(void **state)
 
 /* ---- what operators see of a client ---------------------------------------------------------- */
 
+static struct stats_client row;       /* of the first client, as the loop has it */
+
+static void copy_row(struct daemon *x) { row = x->stats->client[0]; }
+
 static void its_row_tells_what_it_does(void **state)
 {
 	const struct clients_config cfg = { .live = 32, .tokens = 256 };
 	const struct sr_request q = { .size = sizeof(q), .prompt = (int32_t[]){ 1, 2, 3 }, .n_prompt = 3,
 	                              .max_tokens = 900, .flags = SR_IGNORE_EOS };
-	const struct stats_client *row;
 	struct sr_options o = { .size = sizeof(o), .name = "rower" };
 	struct sr_conn *c;
 	struct sr_token t;
@@ -424,41 +427,42 @@ static void its_row_tells_what_it_does(void **state)
 
 	(void)state;
 	daemon_start(&d, &cfg);
-	row = &d.stats->client[0];
-	assert_int_equal(row->id, 0);
+	daemon_call(&d, copy_row);
+	assert_int_equal(row.id, 0);
 	assert_int_equal(sr_open(&c, d.path, &o), 0);
-	daemon_look(&d);
-	assert_int_equal(row->id, 1);
-	assert_string_equal(row->name, "rower");
-	assert_true(row->pid == (uint32_t)getpid() && row->uid == geteuid() && row->live == 0);
+	daemon_call(&d, copy_row);
+	assert_int_equal(row.id, 1);
+	assert_string_equal(row.name, "rower");
+	assert_true(row.pid == (uint32_t)getpid() && row.uid == geteuid() && row.live == 0);
 
 	d.paused = true;                      /* two at once, of which the first found none */
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(sr_submit(c, &q, NULL), 0);
-	for (int i = 0; i < 2000 && row->live < 2; i++) {
+	for (int i = 0; i < 2000 && row.live < 2; i++) {
 		usleep(1000);
-		daemon_look(&d);
+		daemon_call(&d, copy_row);
 	}
-	assert_true(row->live == 2 && row->unanswered == 2 && row->requests == 2 && row->alone == 1);
-	assert_int_equal(row->prompt_tokens, 6);
+	assert_true(row.live == 2 && row.unanswered == 2 && row.requests == 2 && row.alone == 1);
+	assert_int_equal(row.prompt_tokens, 6);
 
 	d.paused = false;                     /* 1,800 tokens do not fit, and nobody reads */
-	for (int i = 0; i < 2000 && !row->held; i++) {
+	for (int i = 0; i < 2000 && !row.held; i++) {
 		usleep(1000);
-		daemon_look(&d);
+		daemon_call(&d, copy_row);
 	}
-	assert_true(row->held >= 1 && row->full_since_ns > 0 && row->unanswered == 0);
-	assert_true(row->tokens > 0 && row->tokens < 1800);
+	assert_true(row.held >= 1 && row.full_since_ns > 0 && row.unanswered == 0);
+	assert_true(row.tokens > 0 && row.tokens < 1800);
 
 	while (ends < 2) {
 		next(c, &t);
 		ends += t.kind == SR_END;
 	}
-	daemon_look(&d);
-	assert_true(row->live == 0 && row->unanswered == 0 && row->tokens == 1800 && row->full_since_ns == 0);
+	daemon_call(&d, copy_row);
+	assert_true(row.live == 0 && row.unanswered == 0 && row.tokens == 1800 && row.full_since_ns == 0);
 	sr_close(c);
 	assert_true(daemon_settles(&d, 0));
-	assert_int_equal(row->id, 0);         /* free for another */
+	daemon_call(&d, copy_row);
+	assert_int_equal(row.id, 0);         /* free for another */
 	assert_int_equal(daemon_end(&d), 0);
 }
 

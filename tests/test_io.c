@@ -239,6 +239,9 @@ static void test_idle_poll_makes_no_system_call(void **state)
 	if (pid == 0) {
 		struct io *io;
 
+#ifdef __SANITIZE_THREAD__                    /* it makes calls of its own */
+		_exit(77);
+#endif
 		if (io_create(&io, 0) < 0 || strcmp(io_kind(io), "io_uring"))
 			_exit(77);
 		io_poll(io);                      /* hand over what the set-up queued */
