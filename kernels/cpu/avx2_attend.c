@@ -1,10 +1,13 @@
-/* avx2_attend.c - attention over paged bf16 K and V, for AVX2 with FMA.  Layout: kvblock.h; the walk
- * is that of avx512_attend.c, in tiles of four rows, with queries and weights in f32.
+/* avx2_attend.c - attention over paged K and V, for AVX2 with FMA.  Layouts: kvblock.h; the walk
+ * is that of avx512_attend.c, in tiles of four rows, with queries and weights in f32 over bf16 K and V
+ * and in 16-bit integers (vpmaddwd) over int8 ones.
  */
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "avx2.h"
+#include "kernels/backend.h"
 #include "kvblock.h"
 
 #define ROWS AVX2_ROWS
@@ -13,15 +16,21 @@ struct tile {
 	const struct kern_attend *a;
 	int32_t from[ROWS], to[ROWS];  /* positions a row reads */
 	const float *q[ROWS];          /* [E] */
-	float *sum;                    /* [ROWS][E] of weight * v */
+	uint32_t *pairs;               /* [ROWS][E/2] q as pairs of int16 */
+	float q_scale[ROWS];           /* of those */
+	float *sum;                    /* [ROWS][E] of weight * v, of this span */
 	float max[ROWS];
 	__m256 total[ROWS];            /* of weights, by lane */
+	float *older;                  /* [ROWS][kern_part(E)] of the spans before it */
+	float *part;                   /* one row's, when it is joined to those */
 	float *out[ROWS];
 
 	/* of the unit at hand */
 	int32_t base, blocks;          /* its first position; how many of its blocks anyone reads */
 	const uint8_t *block[UNIT_BLOCKS];
 	float weight[ROWS][UNIT] __attribute__((aligned(64))); /* scores before */
+	uint32_t weight_pairs[ROWS][UNIT / 2] __attribute__((aligned(64))); /* of int16 */
+	float w_scale[ROWS];           /* of those */
 	float shrink[ROWS];            /* what older sums are multiplied with */
 };
 
@@ -29,7 +38,7 @@ size_t avx2_attend_scratch(int32_t n, int32_t heads, int32_t E)
 {
 	(void)n;
 	(void)heads;
-	return (size_t)E * ROWS;
+	return (size_t)E * ROWS + (size_t)E / 2 * ROWS + kern_part(E) * (ROWS + 1);
 }
 
 INLINE void score_block(const int rows, struct tile *t, int32_t b)
@@ -59,6 +68,45 @@ INLINE void score_block(const int rows, struct tile *t, int32_t b)
 	}
 }
 
+/* Eight pairs of int8, 16 bits wide: half a line of one area. */
+static inline __m256i pairs_at(const uint8_t *area, size_t half_line)
+{
+	return _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)(const void *)
+		(area + KV_SCALES + 16 * half_line)));
+}
+
+INLINE __m256i add_pairs(__m256i sum, __m256i a, uint32_t b)
+{
+	return _mm256_add_epi32(sum, _mm256_madd_epi16(a, _mm256_set1_epi32((int32_t)b)));
+}
+
+INLINE void score_block_i8(const int rows, struct tile *t, int32_t b)
+{
+	const uint8_t *k = t->block[b] + t->a->k_off;
+	const float *scale = (const float *)(const void *)k;
+	const int32_t pairs = t->a->E / 2;
+	__m256i s[ROWS][2];
+
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		s[r][0] = s[r][1] = _mm256_setzero_si256();
+	for (int32_t e = 0; e < pairs; e++) {
+		__m256i low = pairs_at(k, 2 * (size_t)e), high = pairs_at(k, 2 * (size_t)e + 1);
+
+		UNROLL
+		for (int r = 0; r < rows; r++) {
+			s[r][0] = add_pairs(s[r][0], low, t->pairs[r * pairs + e]);
+			s[r][1] = add_pairs(s[r][1], high, t->pairs[r * pairs + e]);
+		}
+	}
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		UNROLL
+		for (int h = 0; h < 2; h++)
+			_mm256_store_ps(&t->weight[r][16 * b + 8 * h], _mm256_mul_ps(_mm256_cvtepi32_ps(s[r][h]),
+				_mm256_mul_ps(_mm256_set1_ps(t->q_scale[r]), _mm256_load_ps(scale + 8 * h))));
+}
+
 /* All ones in the lanes whose positions, from p on, row r reads. */
 static inline __m256 reads(const struct tile *t, int r, int32_t p)
 {
@@ -69,8 +117,35 @@ static inline __m256 reads(const struct tile *t, int r, int32_t p)
 	return _mm256_castsi256_ps(_mm256_andnot_si256(not, _mm256_set1_epi32(-1)));
 }
 
+/* Eight floats a and eight b as sixteen int16, in order. */
+static inline __m256i to_int16(__m256 a, __m256 b)
+{
+	return _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b)), 0xd8);
+}
+
+/* Weights of a unit, times the scales of the tokens' V, as 16-bit integers relative to the largest. */
+static inline void weigh_int(struct tile *t, int r)
+{
+	__m256 most = _mm256_setzero_ps(), by;
+	float *w = t->weight[r];
+
+	for (int32_t i = 0; i < 16 * t->blocks; i += 8) {
+		const float *scale = (const float *)(const void *)(t->block[i / 16] + t->a->v_off) + i % 16;
+		__m256 v = _mm256_mul_ps(_mm256_load_ps(w + i), _mm256_load_ps(scale));
+
+		most = _mm256_max_ps(most, v);
+		_mm256_store_ps(w + i, v);
+	}
+	t->w_scale[r] = max256(most) / KV_MOST;
+	by = _mm256_set1_ps(t->w_scale[r] > 1e-34f ? 1 / t->w_scale[r] : 0);
+	for (int32_t i = 0; i < 16 * t->blocks; i += 16)
+		_mm256_store_si256((__m256i *)(void *)&t->weight_pairs[r][i / 2],
+			to_int16(_mm256_mul_ps(_mm256_load_ps(w + i), by),
+			         _mm256_mul_ps(_mm256_load_ps(w + i + 8), by)));
+}
+
 /* Scores of row r become weights relative to its new maximum. */
-static inline void weigh(struct tile *t, int r)
+static inline void weigh(const int kv, struct tile *t, int r)
 {
 	const struct kern_attend *a = t->a;
 	__m256 none = _mm256_set1_ps(-INFINITY), most = none, total;
@@ -99,6 +174,8 @@ static inline void weigh(struct tile *t, int r)
 		_mm256_store_ps(&t->weight[r][i], w);
 	}
 	t->total[r] = total;
+	if (kv == SR_KV_I8)
+		weigh_int(t, r);
 }
 
 /* Elements e .. e + 15 of all rows' sums. */
@@ -135,7 +212,57 @@ INLINE void value_line(const int rows, struct tile *t, int32_t e)
 			_mm256_store_ps(at + (size_t)r * E + 8 * i, sum[r][i]);
 }
 
-INLINE void walk(const int rows, struct tile *t, int32_t from, int32_t to)
+INLINE void value_line_i8(const int rows, struct tile *t, int32_t e)
+{
+	const size_t E = (size_t)t->a->E;
+	__m256i sum[ROWS][2];
+
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		sum[r][0] = sum[r][1] = _mm256_setzero_si256();
+	for (int32_t j = 0; j < 8 * t->blocks; j++) {
+		const uint8_t *v = t->block[j / 8] + t->a->v_off;
+		size_t at = ((size_t)(j % 8) * E + (size_t)e) / 8;
+		__m256i low = pairs_at(v, at), high = pairs_at(v, at + 1);
+
+		UNROLL
+		for (int r = 0; r < rows; r++) {
+			sum[r][0] = add_pairs(sum[r][0], low, t->weight_pairs[r][j]);
+			sum[r][1] = add_pairs(sum[r][1], high, t->weight_pairs[r][j]);
+		}
+	}
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		UNROLL
+		for (int h = 0; h < 2; h++) {
+			float *at = t->sum + (size_t)r * E + e + 8 * h;
+			__m256 old = _mm256_mul_ps(_mm256_load_ps(at), _mm256_set1_ps(t->shrink[r]));
+
+			_mm256_store_ps(at, _mm256_fmadd_ps(_mm256_set1_ps(t->w_scale[r]),
+			                                    _mm256_cvtepi32_ps(sum[r][h]), old));
+		}
+}
+
+/* ---- the walk ------------------------------------------------------------------------------- */
+
+static void begin_span(struct tile *t, int r)
+{
+	t->max[r] = -1e30f;                       /* finite: less itself it is 0 */
+	t->total[r] = _mm256_setzero_ps();
+	for (int32_t e = 0; e < t->a->E; e += 8)
+		_mm256_store_ps(&t->sum[(size_t)r * (size_t)t->a->E + (size_t)e], _mm256_setzero_ps());
+}
+
+/* What row r's span came to, as kern_join() wants it. */
+static void end_span(const struct tile *t, int r, float *part)
+{
+	part[0] = t->max[r];
+	part[1] = sum256(t->total[r]);
+	memcpy(part + 16, t->sum + (size_t)r * (size_t)t->a->E, (size_t)t->a->E * sizeof(float));
+}
+
+/* Positions from .. to, all of one span. */
+INLINE void walk(const int rows, const int kv, struct tile *t, int32_t from, int32_t to)
 {
 	for (t->base = from / UNIT * UNIT; t->base <= to; t->base += UNIT) {
 		int32_t last = to - t->base < UNIT ? to - t->base : UNIT - 1;
@@ -145,15 +272,46 @@ INLINE void walk(const int rows, struct tile *t, int32_t from, int32_t to)
 			t->block[b] = t->a->kv +
 				(size_t)t->a->table[t->base / KERN_BLOCK + b] * t->a->block_stride;
 		for (int32_t b = 0; b < t->blocks; b++)
-			score_block(rows, t, b);
+			(kv == SR_KV_I8 ? score_block_i8 : score_block)(rows, t, b);
 		for (int r = 0; r < rows; r++)
-			weigh(t, r);
+			weigh(kv, t, r);
 		for (int32_t e = 0; e < t->a->E; e += 16)
-			value_line(rows, t, e);
+			(kv == SR_KV_I8 ? value_line_i8 : value_line)(rows, t, e);
 	}
 }
 
-static void begin_row(struct tile *t, int r, int32_t query, int32_t head)
+static __attribute__((noinline)) void walk_bf16(int32_t rows, struct tile *t, int32_t from, int32_t to)
+{
+	FOR_ROWS(rows, walk, SR_KV_BF16, t, from, to)
+}
+
+static __attribute__((noinline)) void walk_i8(int32_t rows, struct tile *t, int32_t from, int32_t to)
+{
+	FOR_ROWS(rows, walk, SR_KV_I8, t, from, to)
+}
+
+/* A query that is not finite makes its scale, and so its result, a NaN. */
+static float query_i16(const float *q, int32_t E, uint32_t *to)
+{
+	__m256 most = _mm256_setzero_ps(), bad = most, by;
+	float largest;
+
+	for (int32_t e = 0; e < E; e += 8) {
+		__m256 v = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), _mm256_loadu_ps(q + e));
+
+		most = _mm256_max_ps(most, v);
+		bad = _mm256_or_ps(bad, _mm256_cmp_ps(v, _mm256_set1_ps(3.4e38f), _CMP_NLT_UQ));
+	}
+	largest = max256(most);
+	by = _mm256_set1_ps(largest > 1e-30f ? KV_MOST / largest : 0);
+	for (int32_t e = 0; e < E; e += 16)
+		_mm256_store_si256((__m256i *)(void *)(to + e / 2),
+			to_int16(_mm256_mul_ps(_mm256_loadu_ps(q + e), by),
+			         _mm256_mul_ps(_mm256_loadu_ps(q + e + 8), by)));
+	return _mm256_movemask_ps(bad) ? NAN : largest / KV_MOST;
+}
+
+static void begin_row(int32_t kv_type, struct tile *t, int r, int32_t query, int32_t head)
 {
 	const struct kern_attend *a = t->a;
 
@@ -161,35 +319,75 @@ static void begin_row(struct tile *t, int r, int32_t query, int32_t head)
 	t->to[r] = a->first + query;
 	t->from[r] = a->window > 0 && t->to[r] >= a->window ? t->to[r] - a->window + 1 : 0;
 	t->out[r] = a->out + (size_t)query * a->ld_out + (size_t)head * (size_t)a->E;
-	t->max[r] = -1e30f;                       /* finite: less itself it is 0 */
-	t->total[r] = _mm256_setzero_ps();
-	for (int32_t e = 0; e < a->E; e += 8)
-		_mm256_store_ps(&t->sum[(size_t)r * (size_t)a->E + (size_t)e], _mm256_setzero_ps());
+	if (kv_type == SR_KV_I8)
+		t->q_scale[r] = query_i16(t->q[r], a->E, t->pairs + r * (a->E / 2));
 }
 
-static void end_row(struct tile *t, int r)
+static void end_row(struct tile *t, int r, bool joined)
 {
-	const float *sum = t->sum + (size_t)r * (size_t)t->a->E;
-	__m256 by = _mm256_set1_ps(1 / sum256(t->total[r]));
+	size_t E = (size_t)t->a->E, part = kern_part(t->a->E);
+	const float *sum = joined ? t->older + (size_t)r * part + 16 : t->sum + (size_t)r * E;
+	float total = joined ? t->older[(size_t)r * part + 1] : sum256(t->total[r]);
+	__m256 by = _mm256_set1_ps(1 / total);
 
-	for (int32_t e = 0; e < t->a->E; e += 8)
-		_mm256_storeu_ps(t->out[r] + e,
-		                 _mm256_mul_ps(by, _mm256_load_ps(sum + e)));
+	for (size_t e = 0; e < E; e += 8)
+		_mm256_storeu_ps(t->out[r] + e, _mm256_mul_ps(by, _mm256_loadu_ps(sum + e)));
+}
+
+/* All spans of a tile's rows, one after the other. */
+static void all_spans(int32_t kv_type, int32_t rows, struct tile *t)
+{
+	const size_t part = kern_part(t->a->E);
+	const int32_t first = t->from[0] / KERN_SPAN, last = t->to[rows - 1] / KERN_SPAN;
+
+	for (int32_t span = first; span <= last; span++) {
+		int32_t begin = span * KERN_SPAN, end = begin + KERN_SPAN - 1;
+
+		for (int32_t r = 0; r < rows; r++)
+			begin_span(t, r);
+		(kv_type == SR_KV_I8 ? walk_i8 : walk_bf16)(rows, t, span > first ? begin : t->from[0],
+			span < last ? end : t->to[rows - 1]);
+		for (int32_t r = 0; r < rows && first < last; r++) {
+			float *older = t->older + (size_t)r * part;
+
+			end_span(t, r, span > first ? t->part : older);
+			if (span > first)
+				kern_join(older, t->part, t->a->E);
+		}
+	}
+	for (int32_t r = 0; r < rows; r++)
+		end_row(t, r, first < last);
+}
+
+/* The one span that is asked for. */
+static void one_span(int32_t kv_type, int32_t rows, struct tile *t, float *part)
+{
+	const int32_t begin = t->a->span * KERN_SPAN, end = begin + KERN_SPAN - 1;
+	int32_t from = t->from[0] > begin ? t->from[0] : begin, to = t->to[rows - 1] < end ? t->to[rows - 1] : end;
+
+	for (int32_t r = 0; r < rows; r++)
+		begin_span(t, r);
+	(kv_type == SR_KV_I8 ? walk_i8 : walk_bf16)(rows, t, from, to);
+	for (int32_t r = 0; r < rows; r++)
+		end_span(t, r, part + (size_t)r * t->a->ld_part);
 }
 
 void avx2_attend(int32_t kv_type, const struct kern_attend *a)
 {
 	int32_t n = a->n * a->heads;
-	struct tile t = { .a = a, .sum = a->scratch };
+	float *pairs = a->scratch + (size_t)a->E * ROWS, *older = pairs + (size_t)a->E / 2 * ROWS;
+	struct tile t = { .a = a, .sum = a->scratch, .pairs = (uint32_t *)(void *)pairs, .older = older,
+		.part = older + kern_part(a->E) * ROWS };
 
 	assert(kvblock_bytes(kv_type, a->E));
 	for (int32_t i = 0; i < n; i += ROWS) {
 		int32_t rows = n - i < ROWS ? n - i : ROWS;
 
 		for (int32_t r = 0; r < rows; r++)
-			begin_row(&t, r, (i + r) / a->heads, (i + r) % a->heads);
-		FOR_ROWS(rows, walk, &t, t.from[0], t.to[rows - 1])
-		for (int32_t r = 0; r < rows; r++)
-			end_row(&t, r);
+			begin_row(kv_type, &t, r, (i + r) / a->heads, (i + r) % a->heads);
+		if (a->part)
+			one_span(kv_type, rows, &t, a->part + (size_t)i * a->ld_part);
+		else
+			all_spans(kv_type, rows, &t);
 	}
 }

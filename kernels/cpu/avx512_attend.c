@@ -1,16 +1,19 @@
-/* avx512_attend.c - attention over paged bf16 K and V, for AVX-512 with BF16.  Layout: kvblock.h.
+/* avx512_attend.c - attention over paged K and V, for AVX-512 with VNNI.  Layouts: kvblock.h.
  *
  * A row is one head of one query.  A tile of 1..8 rows walks the positions that any of them reads, in
  * units of 64 tokens from position 0: scores of a unit, the running maximum and the weights, then
  * the values.  To a row, a token that it does not read has a weight of exactly 0, and a unit of such
  * tokens multiplies its sums by exactly 1: so a row's result does not depend on the tile it is in.
  *
- * Queries and weights are rounded to bf16 for vdpbf16ps; scores, maximum, total and sums are f32.
+ * Over bf16 K and V, queries and weights are rounded to bf16 for vdpbf16ps; over int8 ones to 16-bit
+ * integers, queries by a scale per row, weights (times the scales of the tokens' V) by one per row and
+ * unit.  Scores, maximum, total and sums are f32.
  */
 #include <assert.h>
 #include <math.h>
 
 #include "avx512.h"
+#include "kernels/backend.h"
 #include "kvblock.h"
 #include "types.h"
 
@@ -19,17 +22,21 @@
 struct tile {
 	const struct kern_attend *a;
 	int32_t from[ROWS], to[ROWS];  /* positions a row reads */
-	uint32_t *q;                   /* [ROWS][E/2] pairs of bf16 */
-	float *sum;                    /* [ROWS][E] of weight * v */
+	uint32_t *q;                   /* [ROWS][E/2] pairs of bf16 or int16 */
+	float q_scale[ROWS];           /* of int16 ones */
+	float *sum;                    /* [ROWS][E] of weight * v, of this span */
 	float max[ROWS];
 	__m512 total[ROWS];            /* of weights, by lane */
+	float *older;                  /* [ROWS][kern_part(E)] of the spans before it */
+	float *part;                   /* one row's, when it is joined to those */
 	float *out[ROWS];
 
 	/* of the unit at hand */
 	int32_t base, blocks;          /* its first position; how many of its blocks anyone reads */
 	const uint8_t *block[UNIT_BLOCKS];
 	float score[ROWS][UNIT] __attribute__((aligned(64)));
-	uint32_t weight[ROWS][UNIT / 2] __attribute__((aligned(64))); /* pairs of bf16 */
+	uint32_t weight[ROWS][UNIT / 2] __attribute__((aligned(64))); /* pairs of bf16 or int16 */
+	float w_scale[ROWS];           /* of int16 ones */
 	float shrink[ROWS];            /* what older sums are multiplied with */
 };
 
@@ -37,12 +44,31 @@ size_t avx512_attend_scratch(int32_t n, int32_t heads, int32_t E)
 {
 	(void)n;
 	(void)heads;
-	return (size_t)E * ROWS + (size_t)E / 2 * ROWS;
+	return (size_t)E * ROWS + (size_t)E / 2 * ROWS + kern_part(E) * (ROWS + 1);
+}
+
+/* Sixteen dwords of two elements each: a line of bf16, or half a line of int8 made 16 bits wide. */
+INLINE __m512i line_at(const int kv, const uint8_t *half, size_t line)
+{
+	if (kv == SR_KV_BF16)
+		return _mm512_load_si512(half + 64 * line);
+	return _mm512_cvtepi8_epi16(_mm256_load_si256((const __m256i *)(const void *)
+		(half + KV_SCALES + 32 * line)));
+}
+
+/* sum + a.b, of pairs; sums of integers are kept as such. */
+INLINE __m512 add_pairs(const int kv, __m512 sum, __m512i a, uint32_t b)
+{
+	__m512i all = _mm512_set1_epi32((int32_t)b);
+
+	if (kv == SR_KV_BF16)
+		return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)all);
+	return _mm512_castsi512_ps(_mm512_dpwssd_epi32(_mm512_castps_si512(sum), a, all));
 }
 
 /* ---- scores --------------------------------------------------------------------------------- */
 
-INLINE void score_blocks(const int rows, const int n, struct tile *t, int32_t b)
+INLINE void score_blocks(const int rows, const int kv, const int n, struct tile *t, int32_t b)
 {
 	const int32_t half = t->a->E / 2;
 	const uint8_t *k[UNIT_BLOCKS];
@@ -57,36 +83,38 @@ INLINE void score_blocks(const int rows, const int n, struct tile *t, int32_t b)
 		for (int i = 0; i < n; i++)
 			s[r][i] = _mm512_setzero_ps();
 	for (int32_t e = 0; e < half; e++) {
-		__m512bh line[UNIT_BLOCKS];
+		__m512i line[UNIT_BLOCKS];
 
 		UNROLL
 		for (int i = 0; i < n; i++)
-			line[i] = (__m512bh)_mm512_load_si512(k[i] + 64 * (size_t)e);
+			line[i] = line_at(kv, k[i], (size_t)e);
 		UNROLL
-		for (int r = 0; r < rows; r++) {
-			__m512bh q = (__m512bh)_mm512_set1_epi32((int32_t)t->q[r * half + e]);
-
+		for (int r = 0; r < rows; r++)
 			UNROLL
 			for (int i = 0; i < n; i++)
-				s[r][i] = _mm512_dpbf16_ps(s[r][i], line[i], q);
-		}
+				s[r][i] = add_pairs(kv, s[r][i], line[i], t->q[r * half + e]);
 	}
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		UNROLL
-		for (int i = 0; i < n; i++)
+		for (int i = 0; i < n; i++) {
+			if (kv == SR_KV_I8)
+				s[r][i] = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_castps_si512(s[r][i])),
+					_mm512_mul_ps(_mm512_set1_ps(t->q_scale[r]),
+					              _mm512_load_ps((const float *)(const void *)k[i])));
 			_mm512_store_ps(&t->score[r][16 * (b + i)], s[r][i]);
+		}
 }
 
-INLINE void scores(const int rows, struct tile *t)
+INLINE void scores(const int rows, const int kv, struct tile *t)
 {
 	const int wide = rows <= 4 ? 4 : 2;      /* blocks side by side: enough sums to hide latency */
 	int32_t b = 0;
 
 	for (; b + wide <= t->blocks; b += wide)
-		score_blocks(rows, wide, t, b);
+		score_blocks(rows, kv, wide, t, b);
 	for (; b < t->blocks; b++)
-		score_blocks(rows, 1, t, b);
+		score_blocks(rows, kv, 1, t, b);
 }
 
 /* ---- weights -------------------------------------------------------------------------------- */
@@ -101,8 +129,25 @@ static inline __mmask16 reads(const struct tile *t, int r, int32_t p)
 	return (__mmask16)(upto & ~low);
 }
 
+/* Weights of a unit, times the scales of the tokens' V, as 16-bit integers relative to the largest. */
+static inline void weigh_int(struct tile *t, int r, __m512 *w)
+{
+	__m512 most = _mm512_setzero_ps(), by;
+
+	for (int32_t b = 0; b < t->blocks; b++) {
+		w[b] = _mm512_mul_ps(w[b], _mm512_load_ps((const float *)(const void *)
+			(t->block[b] + t->a->v_off)));
+		most = _mm512_max_ps(most, w[b]);
+	}
+	t->w_scale[r] = _mm512_reduce_max_ps(most) / KV_MOST;
+	by = _mm512_set1_ps(t->w_scale[r] > 1e-34f ? 1 / t->w_scale[r] : 0);
+	for (int32_t b = 0; b < t->blocks; b++)
+		_mm256_store_si256((__m256i *)(void *)&t->weight[r][8 * b],
+			_mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(w[b], by))));
+}
+
 /* Scores of row r become weights relative to its new maximum. */
-static inline void weigh(struct tile *t, int r)
+static inline void weigh(const int kv, struct tile *t, int r)
 {
 	const struct kern_attend *a = t->a;
 	__m512 s[UNIT_BLOCKS], none = _mm512_set1_ps(-INFINITY), most = none, total;
@@ -126,63 +171,90 @@ static inline void weigh(struct tile *t, int r)
 		                               exp512(_mm512_sub_ps(s[b], _mm512_set1_ps(max))));
 
 		total = _mm512_add_ps(total, w);
-		_mm256_store_si256((__m256i *)(void *)&t->weight[r][8 * b], (__m256i)_mm512_cvtneps_pbh(w));
+		s[b] = w;
+		if (kv == SR_KV_BF16)
+			_mm256_store_si256((__m256i *)(void *)&t->weight[r][8 * b],
+				(__m256i)_mm512_cvtneps_pbh(w));
 	}
 	t->total[r] = total;
+	if (kv == SR_KV_I8)
+		weigh_int(t, r, s);
 }
 
 /* ---- values --------------------------------------------------------------------------------- */
 
 /* Elements e .. e + 16 * n of all rows' sums. */
-INLINE void value_lines(const int rows, const int n, struct tile *t, int32_t e)
+INLINE void value_lines(const int rows, const int kv, const int n, struct tile *t, int32_t e)
 {
 	const size_t E = (size_t)t->a->E;
 	float *at = t->sum + e;
-	__m512 sum[ROWS][4];
+	__m512 sum[ROWS][4], old;
 
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		UNROLL
 		for (int i = 0; i < n; i++)
-			sum[r][i] = _mm512_mul_ps(_mm512_load_ps(at + (size_t)r * E + 16 * i),
-			                          _mm512_set1_ps(t->shrink[r]));
+			sum[r][i] = kv == SR_KV_I8 ? _mm512_setzero_ps()
+				: _mm512_mul_ps(_mm512_load_ps(at + (size_t)r * E + 16 * i),
+				                _mm512_set1_ps(t->shrink[r]));
 	for (int32_t j = 0; j < 8 * t->blocks; j++) {
-		const uint8_t *v = t->block[j / 8] + t->a->v_off + ((size_t)(j % 8) * E + (size_t)e) * 4;
-		__m512bh line[4];
+		const uint8_t *v = t->block[j / 8] + t->a->v_off;
+		__m512i line[4];
 
 		UNROLL
 		for (int i = 0; i < n; i++)
-			line[i] = (__m512bh)_mm512_load_si512(v + 64 * i);
+			line[i] = line_at(kv, v, ((size_t)(j % 8) * E + (size_t)e) / 16 + (size_t)i);
 		UNROLL
-		for (int r = 0; r < rows; r++) {
-			__m512bh w = (__m512bh)_mm512_set1_epi32((int32_t)t->weight[r][j]);
-
+		for (int r = 0; r < rows; r++)
 			UNROLL
 			for (int i = 0; i < n; i++)
-				sum[r][i] = _mm512_dpbf16_ps(sum[r][i], line[i], w);
-		}
+				sum[r][i] = add_pairs(kv, sum[r][i], line[i], t->weight[r][j]);
 	}
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		UNROLL
-		for (int i = 0; i < n; i++)
+		for (int i = 0; i < n; i++) {
+			if (kv == SR_KV_I8) {
+				old = _mm512_mul_ps(_mm512_load_ps(at + (size_t)r * E + 16 * i),
+				                    _mm512_set1_ps(t->shrink[r]));
+				sum[r][i] = _mm512_fmadd_ps(_mm512_set1_ps(t->w_scale[r]),
+					_mm512_cvtepi32_ps(_mm512_castps_si512(sum[r][i])), old);
+			}
 			_mm512_store_ps(at + (size_t)r * E + 16 * i, sum[r][i]);
+		}
 }
 
-INLINE void values(const int rows, struct tile *t)
+INLINE void values(const int rows, const int kv, struct tile *t)
 {
 	const int wide = rows <= 4 ? 4 : 2;
 	int32_t e = 0;
 
 	for (; e + 16 * wide <= t->a->E; e += 16 * wide)
-		value_lines(rows, wide, t, e);
+		value_lines(rows, kv, wide, t, e);
 	for (; e < t->a->E; e += 16)
-		value_lines(rows, 1, t, e);
+		value_lines(rows, kv, 1, t, e);
 }
 
 /* ---- the walk ------------------------------------------------------------------------------- */
 
-INLINE void walk(const int rows, struct tile *t, int32_t from, int32_t to)
+static void begin_span(struct tile *t, int r)
+{
+	t->max[r] = -1e30f;                       /* finite: less itself it is 0 */
+	t->total[r] = _mm512_setzero_ps();
+	for (int32_t e = 0; e < t->a->E; e += 16)
+		_mm512_store_ps(&t->sum[(size_t)r * (size_t)t->a->E + (size_t)e], _mm512_setzero_ps());
+}
+
+/* What row r's span came to, as kern_join() wants it. */
+static void end_span(const struct tile *t, int r, float *part)
+{
+	part[0] = t->max[r];
+	part[1] = _mm512_reduce_add_ps(t->total[r]);
+	memcpy(part + 16, t->sum + (size_t)r * (size_t)t->a->E, (size_t)t->a->E * sizeof(float));
+}
+
+/* Positions from .. to, all of one span. */
+INLINE void walk(const int rows, const int kv, struct tile *t, int32_t from, int32_t to)
 {
 	for (t->base = from / UNIT * UNIT; t->base <= to; t->base += UNIT) {
 		int32_t last = to - t->base < UNIT ? to - t->base : UNIT - 1;
@@ -191,57 +263,126 @@ INLINE void walk(const int rows, struct tile *t, int32_t from, int32_t to)
 		for (int32_t b = 0; b < t->blocks; b++)
 			t->block[b] = t->a->kv +
 				(size_t)t->a->table[t->base / KERN_BLOCK + b] * t->a->block_stride;
-		scores(rows, t);
+		scores(rows, kv, t);
 		for (int r = 0; r < rows; r++)
-			weigh(t, r);
-		values(rows, t);
+			weigh(kv, t, r);
+		values(rows, kv, t);
 	}
 }
 
-static void begin_row(struct tile *t, int r, int32_t query, int32_t head)
+static __attribute__((noinline)) void walk_bf16(int32_t rows, struct tile *t, int32_t from, int32_t to)
+{
+	FOR_ROWS(rows, walk, SR_KV_BF16, t, from, to)
+}
+
+static __attribute__((noinline)) void walk_i8(int32_t rows, struct tile *t, int32_t from, int32_t to)
+{
+	FOR_ROWS(rows, walk, SR_KV_I8, t, from, to)
+}
+
+static void query_bf16(const float *q, int32_t E, uint32_t *to)
+{
+	for (int32_t e = 0; e < E; e += 16)
+		_mm256_store_si256((__m256i *)(void *)(to + e / 2), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(q + e)));
+}
+
+/* A query that is not finite makes its scale, and so its result, a NaN. */
+static float query_i16(const float *q, int32_t E, uint32_t *to)
+{
+	__m512i most = _mm512_setzero_si512();
+	float largest, by;
+
+	for (int32_t e = 0; e < E; e += 16)
+		most = _mm512_max_epu32(most, _mm512_and_si512(_mm512_set1_epi32(0x7fffffff),
+		                                               _mm512_loadu_si512(q + e)));
+	largest = f32_of_bits(_mm512_reduce_max_epu32(most));
+	by = largest > 1e-30f && largest < 3.4e38f ? KV_MOST / largest : 0;
+	for (int32_t e = 0; e < E; e += 16)
+		_mm256_store_si256((__m256i *)(void *)(to + e / 2), _mm512_cvtsepi32_epi16(
+			_mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(q + e), _mm512_set1_ps(by)))));
+	return largest < 3.4e38f ? largest / KV_MOST : NAN;
+}
+
+static void begin_row(int32_t kv_type, struct tile *t, int r, int32_t query, int32_t head)
 {
 	const struct kern_attend *a = t->a;
 	const float *q = a->q + (size_t)query * a->ld_q + (size_t)head * (size_t)a->E;
+	uint32_t *to = t->q + r * (a->E / 2);
 
 	t->to[r] = a->first + query;
 	t->from[r] = a->window > 0 && t->to[r] >= a->window ? t->to[r] - a->window + 1 : 0;
 	t->out[r] = a->out + (size_t)query * a->ld_out + (size_t)head * (size_t)a->E;
-	t->max[r] = -1e30f;                       /* finite: less itself it is 0 */
-	t->total[r] = _mm512_setzero_ps();
-	for (int32_t e = 0; e < a->E; e += 16) {
-		_mm256_store_si256((__m256i *)(void *)&t->q[r * (a->E / 2) + e / 2],
-		                   (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(q + e)));
-		_mm512_store_ps(&t->sum[(size_t)r * (size_t)a->E + (size_t)e], _mm512_setzero_ps());
-	}
+	if (kv_type == SR_KV_BF16)
+		query_bf16(q, a->E, to);
+	else
+		t->q_scale[r] = query_i16(q, a->E, to);
 }
 
-static void end_row(struct tile *t, int r)
+static void end_row(struct tile *t, int r, bool joined)
 {
-	const float *sum = t->sum + (size_t)r * (size_t)t->a->E;
-	__m512 by = _mm512_set1_ps(1 / _mm512_reduce_add_ps(t->total[r]));
+	size_t E = (size_t)t->a->E, part = kern_part(t->a->E);
+	const float *sum = joined ? t->older + (size_t)r * part + 16 : t->sum + (size_t)r * E;
+	float total = joined ? t->older[(size_t)r * part + 1] : _mm512_reduce_add_ps(t->total[r]);
+	__m512 by = _mm512_set1_ps(1 / total);
 
-	for (int32_t e = 0; e < t->a->E; e += 16)
-		_mm512_storeu_ps(t->out[r] + e,
-		                 _mm512_mul_ps(by, _mm512_load_ps(sum + e)));
+	for (size_t e = 0; e < E; e += 16)
+		_mm512_storeu_ps(t->out[r] + e, _mm512_mul_ps(by, _mm512_loadu_ps(sum + e)));
+}
+
+/* All spans of a tile's rows, one after the other. */
+static void all_spans(int32_t kv_type, int32_t rows, struct tile *t)
+{
+	const size_t part = kern_part(t->a->E);
+	const int32_t first = t->from[0] / KERN_SPAN, last = t->to[rows - 1] / KERN_SPAN;
+
+	for (int32_t span = first; span <= last; span++) {
+		int32_t begin = span * KERN_SPAN, end = begin + KERN_SPAN - 1;
+
+		for (int32_t r = 0; r < rows; r++)
+			begin_span(t, r);
+		(kv_type == SR_KV_I8 ? walk_i8 : walk_bf16)(rows, t, span > first ? begin : t->from[0],
+			span < last ? end : t->to[rows - 1]);
+		for (int32_t r = 0; r < rows && first < last; r++) {
+			float *older = t->older + (size_t)r * part;
+
+			end_span(t, r, span > first ? t->part : older);
+			if (span > first)
+				kern_join(older, t->part, t->a->E);
+		}
+	}
+	for (int32_t r = 0; r < rows; r++)
+		end_row(t, r, first < last);
+}
+
+/* The one span that is asked for. */
+static void one_span(int32_t kv_type, int32_t rows, struct tile *t, float *part)
+{
+	const int32_t begin = t->a->span * KERN_SPAN, end = begin + KERN_SPAN - 1;
+	int32_t from = t->from[0] > begin ? t->from[0] : begin, to = t->to[rows - 1] < end ? t->to[rows - 1] : end;
+
+	for (int32_t r = 0; r < rows; r++)
+		begin_span(t, r);
+	(kv_type == SR_KV_I8 ? walk_i8 : walk_bf16)(rows, t, from, to);
+	for (int32_t r = 0; r < rows; r++)
+		end_span(t, r, part + (size_t)r * t->a->ld_part);
 }
 
 void avx512_attend(int32_t kv_type, const struct kern_attend *a)
 {
 	int32_t n = a->n * a->heads;
-	struct tile t = {
-		.a = a,
-		.sum = a->scratch,
-		.q = (uint32_t *)(void *)(a->scratch + (size_t)a->E * ROWS),
-	};
+	float *q = a->scratch + (size_t)a->E * ROWS, *older = q + (size_t)a->E / 2 * ROWS;
+	struct tile t = { .a = a, .sum = a->scratch, .q = (uint32_t *)(void *)q, .older = older,
+		.part = older + kern_part(a->E) * ROWS };
 
 	assert(kvblock_bytes(kv_type, a->E));
 	for (int32_t i = 0; i < n; i += ROWS) {
 		int32_t rows = n - i < ROWS ? n - i : ROWS;
 
 		for (int32_t r = 0; r < rows; r++)
-			begin_row(&t, r, (i + r) / a->heads, (i + r) % a->heads);
-		FOR_ROWS(rows, walk, &t, t.from[0], t.to[rows - 1])
-		for (int32_t r = 0; r < rows; r++)
-			end_row(&t, r);
+			begin_row(kv_type, &t, r, (i + r) / a->heads, (i + r) % a->heads);
+		if (a->part)
+			one_span(kv_type, rows, &t, a->part + (size_t)i * a->ld_part);
+		else
+			all_spans(kv_type, rows, &t);
 	}
 }

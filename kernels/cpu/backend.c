@@ -140,6 +140,9 @@ static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 		b->freq[i] = cut(&c, dims / 2, sizeof(float));
 		b->angle[i] = cut(&c, rows * dims, sizeof(float));
 	}
+	b->max_split = (4 * b->n_threads - 1) / m->G;
+	b->n_spans = (b->lim.seq_blocks * KERN_BLOCK + KERN_SPAN - 1) / KERN_SPAN;
+	b->parts = cut(&c, (size_t)b->max_split * (size_t)b->n_spans * (size_t)m->H, kern_part(m->E) * sizeof(float));
 	b->slice = cut(&c, 1, sizeof(*b->slice));
 	for (int i = 0; i < b->n_threads; i++)
 		lay_thread(b, &b->dev[i], &c);
@@ -205,8 +208,8 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 		return refuse(-ENOTSUP, err, errlen, "--block-size %d: the CPU back end has blocks of %d tokens",
 			lim->block_tokens, KERN_BLOCK);
 	if (!k->kv_bytes(lim->kv_type, m->E))
-		return refuse(-ENOTSUP, err, errlen, "--kv-cache-dtype: this type is not supported on the CPU; "
-			"auto (bfloat16) is");
+		return refuse(-ENOTSUP, err, errlen, "--kv-cache-dtype: %s is not supported on the CPU; bfloat16 "
+			"(auto) is, and int8 in half the memory", lim->kv_type == SR_KV_F8 ? "fp8" : "this type");
 	return 0;
 }
 
@@ -221,7 +224,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	*b = (struct sr_backend){ .m = *m, .lim = *lim, .k = kern_pick(name) };
 	if (!b->k)
 		return refuse(-ENOTSUP, err, errlen, "SLIPRING_CPU=%s: this machine or build has no such kernels; "
-			"plain, avx2, avx512", name ? name : "");
+			"plain, avx2, avx512vnni, avx512", name ? name : "");
 	e = check_shape(m, lim, b->k, err, errlen);
 	if (e)
 		return e;

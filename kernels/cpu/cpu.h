@@ -133,6 +133,8 @@ struct sr_backend {
 	float   *angle[2];           /* [SLICE][dims] cos, sin of both rope settings; NULL: unused */
 	float   *freq[2];            /* [dims / 2] */
 	struct slice *slice;
+	float   *parts;              /* [max_split][n_spans][H][kern_part(E)] attention, span by span */
+	int32_t  max_split, n_spans; /* most items cut by spans; spans of the longest sequence */
 	unsigned made_forms;         /* forms any weight wants */
 
 	/* KV: [n_blocks + 1 + n_host_blocks][L][G][K, V] */

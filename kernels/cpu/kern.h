@@ -1,10 +1,10 @@
 /* kern.h - the inner loops of the CPU back end: pure functions over raw memory.  No threads, no
  * state, no slots; backend.c and ops.c cut the work and call these, one share per thread.
  *
- * There is one table per instruction set (plain C is the truth, then AVX2+FMA, AVX-512 with VNNI
- * and BF16); kern_pick() takes the best the machine has at start (SLIPRING_CPU=plain|avx2|avx512
- * in the environment overrides it, for tests).  Each table packs for itself: data packed by one is
- * read by that one alone.
+ * There is one table per instruction set (plain C is the truth, then AVX2+FMA, AVX-512 with VNNI, the
+ * same with BF16); kern_pick() takes the best the machine has at start (SLIPRING_CPU=plain|avx2|
+ * avx512vnni|avx512 in the environment overrides it, for tests).  Each table packs for itself: data
+ * packed by one is read by that one alone.
  *
  * Sums    within one table each function has one order of summation, whatever T, the tile, the
  *         share or the chunk: outputs are lanes, K runs in one order.  So a row computed alone is
@@ -25,6 +25,7 @@
 #define KERN_COLS  16             /* outputs of a column block: matrices are packed [n/16].. */
 #define KERN_TILE  8              /* rows of an activation tile */
 #define KERN_BLOCK 16             /* tokens of a KV block */
+#define KERN_SPAN  512            /* positions that attention sums up before it adds them to older ones */
 
 /* The form of activations that a weight type multiplies with. */
 enum kern_form { FORM_F32, FORM_BF16, FORM_I8, N_FORMS };
@@ -55,10 +56,27 @@ struct kern_attend {
 	size_t   block_stride;        /* bytes */
 	size_t   k_off, v_off;        /* bytes from a block's start to K and V of this layer and head */
 	float   *scratch;             /* kern.attend_scratch(n, heads, E) floats, 64-byte aligned */
+	/* NULL, or: only positions of span `span` are read, those from span * KERN_SPAN on, and out is
+	 * left alone; row by row (head h of query t is row t * heads + h) what they come to lies in
+	 * part + row * ld_part, kern_part(E) floats each, for kern_join(). */
+	float   *part;
+	size_t   ld_part;
+	int32_t  span;
 };
 
+/* A row's sum over some spans: the largest score, the sum of weights relative to it, 14 floats unused,
+ * and E sums of weight * v. */
+static inline size_t kern_part(int32_t E)
+{
+	return 16 + (size_t)E;
+}
+
+/* older += part, the spans that follow.  All tables add spans by this, from the first to the last, so
+ * that who computed them does not matter. */
+void kern_join(float *older, const float *part, int32_t E);
+
 struct kern {
-	const char *name;             /* "plain", "avx2", "avx512" */
+	const char *name;             /* "plain", "avx2", "avx512vnni", "avx512" */
 
 	/* ---- matrices: y = x w^T ---------------------------------------------------------- */
 	/* The form a stored type multiplies with; -1: this type is not supported. */
@@ -109,7 +127,8 @@ struct kern {
 
 extern const struct kern kern_plain;              /* plain.c: the truth */
 const struct kern *kern_avx2(void);               /* NULL: not compiled in, or the CPU lacks it */
-const struct kern *kern_avx512(void);             /* needs avx512f,bw,vl,dq,vnni,bf16 */
+const struct kern *kern_avx512vnni(void);         /* needs avx512f,bw,vl,dq,vnni */
+const struct kern *kern_avx512(void);             /* and bf16 */
 const struct kern *kern_pick(const char *name);   /* NULL = the best; NULL if there is no such */
 
 #endif

@@ -1,9 +1,9 @@
-/* kvblock.c - writing a token into a KV block (see kvblock.h). */
+/* kvblock.c - writing a token into a KV block (see kvblock.h), and adding spans of attention up. */
 #include "kvblock.h"
 
-#include "kernels/backend.h"
-#include "types.h"
+#include <math.h>
 
+/* What is stored instead of x: finite. */
 static uint16_t stored(float f)
 {
 	uint16_t h = bf16_of_f32(f), mag = h & 0x7fff;
@@ -13,19 +13,65 @@ static uint16_t stored(float f)
 	return mag == 0x7f80 ? (uint16_t)((h & 0x8000) | 0x7f7f) : h;
 }
 
+static float finite_of(float f)
+{
+	const float largest = f32_of_bits(0x7f7f0000);
+
+	if (f != f)
+		return 0;
+	return f > largest ? largest : f < -largest ? -largest : f;
+}
+
 size_t kvblock_bytes(int32_t kv_type, int32_t E)
 {
-	return kv_type == SR_KV_BF16 && E > 0 && E % 16 == 0 ? (size_t)E * KERN_BLOCK * 2 : 0;
+	if (E <= 0 || E % 16)
+		return 0;
+	switch (kv_type) {
+	case SR_KV_BF16: return (size_t)E * KERN_BLOCK * 2;
+	case SR_KV_I8:   return E <= 512 ? KV_SCALES + (size_t)E * KERN_BLOCK : 0;
+	}
+	return 0;
+}
+
+/* One token's k or v to int8 at to[i * step]. */
+static void store_i8(int32_t E, int32_t at, const float *x, uint8_t *area, int8_t *q)
+{
+	float *scale = (float *)(void *)area + at, most = 0, by;
+
+	for (int32_t e = 0; e < E; e++)
+		most = fmaxf(most, fabsf(finite_of(x[e])));
+	by = types_scale(bits_of_f32(most), scale);
+	for (int32_t e = 0; e < E; e++)
+		q[e] = (int8_t)rintf(finite_of(x[e]) * by);
 }
 
 void kvblock_store(int32_t kv_type, int32_t E, int32_t at, const float *k, const float *v,
                    uint8_t *k_area, uint8_t *v_area)
 {
 	uint16_t *kd = (uint16_t *)(void *)k_area, *vd = (uint16_t *)(void *)v_area;
+	int8_t *ki = (int8_t *)k_area + KV_SCALES, *vi = (int8_t *)v_area + KV_SCALES, q[512];
 
-	(void)kv_type;
+	if (kv_type == SR_KV_I8) {
+		store_i8(E, at, k, k_area, q);
+		for (int32_t e = 0; e < E; e++)
+			ki[kv_k_at(e, at)] = q[e];
+		store_i8(E, at, v, v_area, q);
+		for (int32_t e = 0; e < E; e++)
+			vi[kv_v_at(E, e, at)] = q[e];
+		return;
+	}
 	for (int32_t e = 0; e < E; e++) {
 		kd[kv_k_at(e, at)] = stored(k[e]);
 		vd[kv_v_at(E, e, at)] = stored(v[e]);
 	}
+}
+
+void kern_join(float *older, const float *part, int32_t E)
+{
+	float max = fmaxf(older[0], part[0]), a = expf(older[0] - max), b = expf(part[0] - max);
+
+	older[0] = max;
+	older[1] = older[1] * a + part[1] * b;
+	for (int32_t e = 16; e < 16 + E; e++)
+		older[e] = older[e] * a + part[e] * b;
 }

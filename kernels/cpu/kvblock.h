@@ -1,12 +1,18 @@
 /* kvblock.h - how K and V of one layer and KV head lie in a block of 16 tokens.  All tables share
- * this layout; type SR_KV_BF16 only.
+ * this layout.
  *
+ *	SR_KV_BF16
  *	K  [E/2][16 tokens][2]   a line of 64 bytes holds elements 2i, 2i+1 of sixteen keys, so one
  *	                         vdpbf16ps adds two terms to sixteen scores
  *	V  [8 token pairs][E][2] a line holds sixteen elements of tokens 2j, 2j+1, so one vdpbf16ps
  *	                         adds two tokens to sixteen elements of the output
  *
- * Only finite numbers are stored (a NaN as 0, an infinity as the largest number), and the pool
+ *	SR_KV_I8: each half begins with one line, the sixteen tokens' scales (f32); then the same order
+ *	in int8, x = scale * q, the largest of a token and head being 127.  The tables multiply them as
+ *	16-bit integers, with queries and weights of 16 bits (vpdpwssd, vpmaddwd): sums of integers are
+ *	exact, and E * 127 * 32767 fits 32 bits up to E = 512.
+ *
+ * Only finite numbers are stored (a NaN as 0, an infinity as the largest bf16), and the pool
  * begins zeroed: so a masked token's weight of zero makes its term zero, whatever was stored there
  * and by whom.
  */
@@ -16,7 +22,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/backend.h"
 #include "kern.h"
+#include "types.h"
 
 /* Attention walks the positions in units of this many tokens, counted from position 0; the running
  * maximum moves once per unit.  That makes the sum over a query's tokens independent of who is
@@ -33,6 +41,24 @@ static inline size_t kv_v_at(int32_t E, int32_t e, int32_t token)
 {
 	return ((size_t)(token / 2) * (size_t)E + (size_t)e) * 2 + (size_t)(token % 2);
 }
+
+#define KV_SCALES ((size_t)KERN_BLOCK * sizeof(float)) /* bytes before the int8 ones */
+
+static inline float kv_scale(const uint8_t *area, int32_t token)
+{
+	return ((const float *)(const void *)area)[token];
+}
+
+/* What is stored at place `at`, as kv_k_at() and kv_v_at() say, of a token. */
+static inline float kv_value(int32_t kv_type, const uint8_t *area, size_t at, int32_t token)
+{
+	if (kv_type == SR_KV_I8)
+		return (float)((const int8_t *)(area + KV_SCALES))[at] * kv_scale(area, token);
+	return f32_of_bf16(((const uint16_t *)(const void *)area)[at]);
+}
+
+/* The largest magnitude of queries and weights of 16 bits. */
+#define KV_MOST 32767.0f
 
 size_t kvblock_bytes(int32_t kv_type, int32_t E);
 void   kvblock_store(int32_t kv_type, int32_t E, int32_t at, const float *k, const float *v,

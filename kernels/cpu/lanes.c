@@ -6,6 +6,8 @@
 #include <assert.h>
 #include <immintrin.h>
 
+#include "kvblock.h"
+
 /* Eight vectors of eight dwords: rows become columns. */
 static inline void transpose(__m256i v[8])
 {
@@ -378,7 +380,10 @@ void lanes_kv_store(int32_t kv_type, int32_t E, int32_t at, const float *k, cons
 	uint32_t *kd = (uint32_t *)(void *)k_area;
 	uint8_t *vd = v_area + (size_t)(at / 2) * (size_t)E * 4;
 
-	(void)kv_type;
+	if (kv_type != SR_KV_BF16) {
+		kvblock_store(kv_type, E, at, k, v, k_area, v_area);
+		return;
+	}
 	for (int32_t e = 0; e < E; e += 16) {     /* dwords of two elements, one line apart */
 		__m256i low = to_bf16(bounded(_mm256_loadu_ps(k + e)));
 		__m256i high = to_bf16(bounded(_mm256_loadu_ps(k + e + 8)));

@@ -5,7 +5,8 @@
  *	           runs, so a thread's rows stay its own; with few rows everybody does all (solo)
  *	columns    matmul and act_mul: the blocks that lie in a thread's arena; gate and up of a
  *	           column are the same thread's
- *	items      attention: taken one by one, the costly first, or dealt out if there are few
+ *	items      attention: taken one by one, the costly first; dealt out, by query heads or by spans
+ *	           of positions, if there are few
  *
  * A thread waits for the others only where it is about to read what their shares wrote, or to
  * write what they may still read: enter() decides, the same on every thread.
@@ -273,6 +274,8 @@ static bool paired(const struct dev *d)
 	       s->n_tokens * d->b->m.G < 4 * d->b->n_active;
 }
 
+struct asked { float scale, cap; int32_t window; }; /* of one layer's attention */
+
 static uint8_t *kv_area(struct sr_backend *b, int32_t block, int l, int32_t g)
 {
 	return b->kv + (size_t)block * b->kv_block + (size_t)l * b->kv_layer + 2 * (size_t)g * b->kv_half;
@@ -328,31 +331,142 @@ static void rope_store(struct dev *d, int l, const struct sr_rope *rope, const s
 }
 
 /* Queries of one item against one KV head: query heads h0 .. h1-1 of it. */
-static void attend_item(struct dev *d, int l, const struct item *it, int32_t g, int32_t h0, int32_t h1,
-                        float scale, float cap, int window)
+static struct kern_attend question(struct dev *d, int l, const struct item *it, int32_t g, int32_t h0, int32_t h1,
+                                   const struct asked *how)
 {
 	struct sr_backend *b = d->b;
 	const struct sr_model *m = &b->m;
 	const struct token *first = &b->slice->token[it->t];
 	size_t head = (size_t)(g * (m->H / m->G) + h0) * (size_t)m->E;
 	uint8_t *layer = kv_area(b, 0, l, g);
-	struct kern_attend a = {
+
+	return (struct kern_attend){
 		.q = row_of(d, P_QKV, it->t, SOLO + 1) + head, .ld_q = (size_t)b->width[P_QKV],
 		.out = row_of(d, P_A, it->t, SOLO + 1) + head, .ld_out = (size_t)b->width[P_A],
-		.n = it->n, .heads = h1 - h0, .E = m->E, .first = first->position, .window = window,
-		.scale = scale, .cap = cap, .table = b->slot[first->slot].table,
+		.n = it->n, .heads = h1 - h0, .E = m->E, .first = first->position, .window = how->window,
+		.scale = how->scale, .cap = how->cap, .table = b->slot[first->slot].table,
 		.kv = b->kv, .block_stride = b->kv_block, .k_off = (size_t)(layer - b->kv),
 		.v_off = (size_t)(layer - b->kv) + b->kv_half, .scratch = d->attend,
 	};
+}
 
-	b->k->attend(b->lim.kv_type, &a);
+static void attend_item(struct dev *d, int l, const struct item *it, int32_t g, int32_t h0, int32_t h1,
+                        const struct asked *how)
+{
+	struct kern_attend a = question(d, l, it, g, h0, h1, how);
+
+	d->b->k->attend(d->b->lim.kv_type, &a);
+	ops_breathe(d);
+}
+
+/* Enough to balance: taken one by one, the costly first. */
+static void attend_taken(struct dev *d, int l, const struct asked *how)
+{
+	const struct slice *s = d->b->slice;
+	int32_t G = d->b->m.G, n = s->n_items * G;
+
+	for (int32_t i = team_take(d->b->team); i < n; i = team_take(d->b->team)) {
+		int32_t from_end = n - 1 - i;
+
+		attend_item(d, l, &s->item[from_end / G], from_end % G, 0, d->b->m.H / G, how);
+	}
+}
+
+/* Too few: by query heads, though their K and V are then read twice. */
+static void attend_heads(struct dev *d, int l, const struct asked *how)
+{
+	const struct slice *s = d->b->slice;
+	int32_t H = d->b->m.H, heads = H / d->b->m.G;
+	struct run r = deal(s->n_items * H, d);
+
+	for (int32_t i = r.from, n; i < r.to; i += n) {
+		int32_t h = i % heads;
+
+		n = r.to - i < heads - h ? r.to - i : heads - h;
+		attend_item(d, l, &s->item[i / H], i % H / heads, h, h + n, how);
+	}
+}
+
+/* The spans of positions that an item reads. */
+static struct run spans_of(const struct dev *d, const struct item *it, int32_t window)
+{
+	int32_t to = d->b->slice->token[it->t].position;
+	int32_t from = window > 0 && to >= window ? to - window + 1 : 0;
+
+	return (struct run){ from / KERN_SPAN, to / KERN_SPAN + 1 };
+}
+
+static float *part_of(const struct dev *d, int32_t item, int32_t span, int32_t head)
+{
+	const struct sr_backend *b = d->b;
+
+	return b->parts + (((size_t)item * (size_t)b->n_spans + (size_t)span) * (size_t)b->m.H + (size_t)head) *
+	                  kern_part(b->m.E);
+}
+
+/* Too few, but of one token each and far into their sequences: each thread some spans of some KV heads,
+ * then each some heads of the sums. */
+static void attend_spans(struct dev *d, int l, const struct asked *how, int32_t n_units)
+{
+	const struct slice *s = d->b->slice;
+	const struct sr_model *m = &d->b->m;
+	int32_t heads = m->H / m->G, unit = 0;
+	struct run r = deal(n_units, d);
+
+	for (int32_t i = 0; i < s->n_items; i++) {
+		struct run spans = spans_of(d, &s->item[i], how->window);
+
+		for (int32_t at = spans.from * m->G; at < spans.to * m->G; at++, unit++) {
+			struct kern_attend a;
+
+			if (unit < r.from || unit >= r.to)
+				continue;
+			a = question(d, l, &s->item[i], at % m->G, 0, heads, how);
+			a.span = at / m->G;
+			a.part = part_of(d, i, a.span, at % m->G * heads);
+			a.ld_part = kern_part(m->E);
+			d->b->k->attend(d->b->lim.kv_type, &a);
+			ops_breathe(d);
+		}
+	}
+	meet(d);
+	d->writes |= bit(P_A);
+	r = deal(s->n_items * m->H, d);
+	for (int32_t i = r.from; i < r.to; i++) {
+		struct run spans = spans_of(d, &s->item[i / m->H], how->window);
+		float *sum = part_of(d, i / m->H, spans.from, i % m->H);
+		float *out = row_of(d, P_A, s->item[i / m->H].t, SOLO + 1) + i % m->H * m->E, by;
+
+		for (int32_t span = spans.from + 1; span < spans.to; span++)
+			kern_join(sum, part_of(d, i / m->H, span, i % m->H), m->E);
+		by = 1 / sum[1];
+		for (int32_t e = 0; e < m->E; e++)
+			out[e] = sum[16 + e] * by;
+	}
+}
+
+/* Spans times KV heads to read, if that is how to cut the work; else 0. */
+static int32_t span_units(const struct dev *d, int32_t window)
+{
+	const struct slice *s = d->b->slice;
+	int32_t n = 0;
+
+	if (!s->single || s->n_items > d->b->max_split)
+		return 0;
+	for (int32_t i = 0; i < s->n_items; i++) {
+		struct run spans = spans_of(d, &s->item[i], window);
+
+		n += spans.to - spans.from;
+	}
+	return n > s->n_items ? n * d->b->m.G : 0;
 }
 
 static void attend(struct dev *d, int l, float scale, float cap, int window, int T)
 {
 	struct sr_backend *b = d->b;
 	const struct slice *s = b->slice;
-	int32_t G = b->m.G, heads = b->m.H / G;
+	const struct asked how = { scale, cap, window };
+	int32_t G = b->m.G, units;
 
 	(void)T;
 	if (paired(d)) {
@@ -360,31 +474,19 @@ static void attend(struct dev *d, int l, float scale, float cap, int window, int
 
 		enter(d, 0, bit(P_A));
 		for (int32_t i = r.from; i < r.to; i++)
-			attend_item(d, l, &(struct item){ i / G, 1 }, i % G, 0, heads, scale, cap, window);
+			attend_item(d, l, &(struct item){ i / G, 1 }, i % G, 0, b->m.H / G, &how);
 		return;
 	}
 	meet(d);
 	d->reads |= bit(P_QKV);
 	d->writes |= bit(P_A);
-	if (s->n_items * G >= 4 * b->n_active) {
-		for (int32_t i = team_take(b->team); i < s->n_items * G; i = team_take(b->team)) {
-			int32_t from_end = s->n_items * G - 1 - i;
-
-			attend_item(d, l, &s->item[from_end / G], from_end % G, 0, heads, scale, cap, window);
-			ops_breathe(d);
-		}
-	} else { /* too few to balance: by query heads, though their K and V are then read twice */
-		struct run r = deal(s->n_items * b->m.H, d);
-
-		for (int32_t i = r.from, n; i < r.to; i += n) {
-			int32_t h = i % heads;
-
-			n = r.to - i < heads - h ? r.to - i : heads - h;
-			attend_item(d, l, &s->item[i / b->m.H], i % b->m.H / heads, h, h + n,
-				scale, cap, window);
-			ops_breathe(d);
-		}
-	}
+	units = s->n_items * G < 4 * b->n_active ? span_units(d, window) : 0;
+	if (units)
+		attend_spans(d, l, &how, units);
+	else if (s->n_items * G < 4 * b->n_active)
+		attend_heads(d, l, &how);
+	else
+		attend_taken(d, l, &how);
 }
 
 /* ---- results ------------------------------------------------------------------------------------------ */

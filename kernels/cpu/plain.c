@@ -171,58 +171,75 @@ static size_t attend_scratch(int32_t n, int32_t heads, int32_t E)
 {
 	(void)n;
 	(void)heads;
-	(void)E;
-	return 16;                            /* none needed; never zero, so that it can be allocated */
+	return 2 * kern_part(E);
 }
 
-static const uint16_t *block_of(const struct kern_attend *a, int32_t position, size_t offset)
+static const uint8_t *block_of(const struct kern_attend *a, int32_t position, size_t offset)
 {
-	const uint8_t *block = a->kv + (size_t)a->table[position / KERN_BLOCK] * a->block_stride;
-
-	return (const uint16_t *)(const void *)(block + offset);
+	return a->kv + (size_t)a->table[position / KERN_BLOCK] * a->block_stride + offset;
 }
 
-static float score(const struct kern_attend *a, const float *q, int32_t position)
+static float score(int32_t kv_type, const struct kern_attend *a, const float *q, int32_t position)
 {
-	const uint16_t *k = block_of(a, position, a->k_off);
+	const uint8_t *k = block_of(a, position, a->k_off);
+	int32_t token = position % KERN_BLOCK;
 	float s = 0;
 
 	for (int32_t e = 0; e < a->E; e++)
-		s = fmaf(q[e], f32_of_bf16(k[kv_k_at(e, position % KERN_BLOCK)]), s);
+		s = fmaf(q[e], kv_value(kv_type, k, kv_k_at(e, token), token), s);
 	s *= a->scale;
 	return a->cap > 0 ? a->cap * tanhf(s / a->cap) : s;
 }
 
-/* One query head over positions [from, to]: a running softmax, a unit of tokens at a time. */
-static void attend_one(const struct kern_attend *a, const float *q, int32_t from, int32_t to, float *out)
+/* One query head over positions [from, to] of one span: a running softmax, a unit of tokens at a time. */
+static void attend_span(int32_t kv_type, const struct kern_attend *a, const float *q, int32_t from, int32_t to,
+                        float *part)
 {
-	float max = -INFINITY, total = 0;
+	float max = -1e30f, total = 0, *sum = part + 16; /* finite: less itself it is 0 */
 
 	for (int32_t e = 0; e < a->E; e++)
-		out[e] = 0;
+		sum[e] = 0;
 	for (int32_t base = from / UNIT * UNIT; base <= to; base += UNIT) {
 		int32_t first = base > from ? base : from, last = base + UNIT - 1 < to ? base + UNIT - 1 : to;
 		float weight[UNIT], before = max, shrink;
 
 		for (int32_t p = first; p <= last; p++) {
-			weight[p - base] = score(a, q, p);
+			weight[p - base] = score(kv_type, a, q, p);
 			max = fmaxf(max, weight[p - base]);
 		}
 		shrink = expf(before - max);
 		total *= shrink;
 		for (int32_t e = 0; e < a->E; e++)
-			out[e] *= shrink;
+			sum[e] *= shrink;
 		for (int32_t p = first; p <= last; p++) {
-			const uint16_t *v = block_of(a, p, a->v_off);
+			const uint8_t *v = block_of(a, p, a->v_off);
+			int32_t token = p % KERN_BLOCK;
 			float w = expf(weight[p - base] - max);
 
 			total += w;
 			for (int32_t e = 0; e < a->E; e++)
-				out[e] = fmaf(w, f32_of_bf16(v[kv_v_at(a->E, e, p % KERN_BLOCK)]), out[e]);
+				sum[e] = fmaf(w, kv_value(kv_type, v, kv_v_at(a->E, e, token), token), sum[e]);
 		}
 	}
+	part[0] = max;
+	part[1] = total;
+}
+
+/* One query head over positions [from, to], span by span. */
+static void attend_one(int32_t kv_type, const struct kern_attend *a, const float *q, int32_t from, int32_t to,
+                       float *out)
+{
+	float *sum = a->scratch, *part = a->scratch + kern_part(a->E);
+
+	for (int32_t base = from / KERN_SPAN * KERN_SPAN; base <= to; base += KERN_SPAN) {
+		int32_t last = to - base < KERN_SPAN ? to : base + KERN_SPAN - 1;
+
+		attend_span(kv_type, a, q, base > from ? base : from, last, base > from ? part : sum);
+		if (base > from)
+			kern_join(sum, part, a->E);
+	}
 	for (int32_t e = 0; e < a->E; e++)
-		out[e] /= total;
+		out[e] = sum[16 + e] * (1 / sum[1]);
 }
 
 static void attend(int32_t kv_type, const struct kern_attend *a)
@@ -230,10 +247,18 @@ static void attend(int32_t kv_type, const struct kern_attend *a)
 	assert(kvblock_bytes(kv_type, a->E));
 	for (int32_t t = 0; t < a->n; t++) {
 		int32_t to = a->first + t, from = a->window > 0 && to >= a->window ? to - a->window + 1 : 0;
+		int32_t begin = a->span * KERN_SPAN, end = begin + KERN_SPAN - 1;
 
-		for (int32_t h = 0; h < a->heads; h++)
-			attend_one(a, a->q + (size_t)t * a->ld_q + (size_t)h * (size_t)a->E, from, to,
-			           a->out + (size_t)t * a->ld_out + (size_t)h * (size_t)a->E);
+		for (int32_t h = 0; h < a->heads; h++) {
+			const float *q = a->q + (size_t)t * a->ld_q + (size_t)h * (size_t)a->E;
+
+			if (a->part)
+				attend_span(kv_type, a, q, from > begin ? from : begin, to < end ? to : end,
+				            a->part + (size_t)(t * a->heads + h) * a->ld_part);
+			else
+				attend_one(kv_type, a, q, from, to,
+				           a->out + (size_t)t * a->ld_out + (size_t)h * (size_t)a->E);
+		}
 	}
 }
 
