@@ -224,8 +224,8 @@ static void test_reference(void **state)
 		{ "compressed-tensors", SR_CT4, 0, 0.1, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0 },
 		{ "one of each", SR_Q8_0, TINY_MIXED, 0.1, 0, 1, SR_SILU, SR_ROPE_PLAIN, 0 },
 	};
-	static const char *tables[] = { "plain", "avx2", "avx512" };
-	static const double looser[] = { 0, 0, 0.03 }; /* its attention multiplies bf16 with bf16 */
+	static const char *tables[] = { "plain", "avx2", "avx512vnni", "avx512" };
+	static const double looser[] = { 0, 0, 0, 0.03 }; /* its attention multiplies bf16 with bf16 */
 
 	(void)state;
 	for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
@@ -247,7 +247,7 @@ static void test_reference(void **state)
 		shape.rope[0].high = cases[c].rope == SR_ROPE_YARN ? 32 : 4;
 		t = tiny_create(&shape, cases[c].type, cases[c].flags, 7 + c);
 		reference(t, text, N, want);
-		for (size_t k = 0; k < 3; k++) {
+		for (size_t k = 0; k < sizeof(tables) / sizeof(*tables); k++) {
 			double diff = 0;
 			struct drive d;
 
@@ -321,14 +321,15 @@ static void test_same_bits(void **state)
 		{ 550, 550, 12, 3, 0 }, { 550, 9, 0, 2, 0 },
 		{ 61, 61, 0, 1, 1 }, { 61, 1, 0, 1, 1 }, { 61, 1, 31, 2, 1 }, { 61, 3, 9, 5, 1 }, { 61, 8, 1, 2, 0 },
 	};
-	static const char *tables[] = { "plain", "avx2", "avx512" };
+	static const char *tables[] = { "plain", "avx2", "avx512vnni", "avx512" };
 	struct answer first, got;
 	int32_t blocks[64];
 
 	(void)state;
-	for (size_t k = 0; k < 3; k++) {
+	for (size_t i = 0; i < 2 * sizeof(tables) / sizeof(*tables); i++) {
 		struct sr_model shape = tiny_shape();
 		struct tiny *t = tiny_create(&shape, SR_Q8_0, TINY_MIXED | TINY_UNTIED | TINY_BIAS, 3);
+		size_t k = i / 2;
 
 		if (!kern_pick(tables[k])) {
 			tiny_destroy(t);
@@ -340,21 +341,64 @@ static void test_same_bits(void **state)
 			struct drive d;
 
 			lim.n_blocks = 128;
+			lim.kv_type = i % 2 ? SR_KV_I8 : SR_KV_BF16;
 			lim.threads = ways[w].threads;
 			lim.worked = ways[w].worked;
-			for (int i = 0; i < 64; i++) /* other blocks in other orders */
-				blocks[i] = w % 2 ? 127 - i : 66 + (i * 7 + (int)w) % 50;
+			for (int b = 0; b < 64; b++) /* other blocks in other orders */
+				blocks[b] = w % 2 ? 127 - b : 66 + (b * 7 + (int)w) % 50;
 			d = opened(t, &lim);
 			answer_of(&d, ways[w].n, ways[w].chunk, ways[w].others, blocks, &got);
 			drive_close(&d);
 			if (!w || ways[w].n != ways[w - 1].n)
 				first = got;
 			else if (memcmp(&first, &got, sizeof(got)))
-				fail_msg("%s: way %zu gives other bits", tables[k], w);
+				fail_msg("%s, %s: way %zu gives other bits", tables[k], i % 2 ? "int8 K and V" : "bf16 K and V", w);
 		}
 		tiny_destroy(t);
 	}
 	unsetenv("SLIPRING_CPU");
+}
+
+/* Keys and values in int8: near to bf16 ones, not the same, and in about half the memory. */
+static void test_int8_cache(void **state)
+{
+	static const char *tables[] = { "plain", "avx2", "avx512vnni", "avx512" };
+	static const int32_t kv[] = { SR_KV_BF16, SR_KV_I8 };
+	struct sr_model shape = tiny_shape();
+	struct tiny *t = tiny_create(&shape, SR_F32, TINY_UNTIED, 19);
+	struct sr_need need[2];
+	char err[256];
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(tables) / sizeof(*tables); k++) {
+		double lp[2][N], diff = 0;
+
+		if (!kern_pick(tables[k]))
+			continue;
+		setenv("SLIPRING_CPU", tables[k], 1);
+		for (int which = 0; which < 2; which++) {
+			struct sr_limits lim = drive_limits();
+			struct drive d;
+
+			lim.kv_type = kv[which];
+			assert_int_equal(sr_cpu_ops()->plan(&t->m, &lim, &need[which], err, sizeof(err)), 0);
+			d = opened(t, &lim);
+			drive_begin(&d, 0, NULL);
+			drive_range(&d, 0, 3, 5);
+			drive_row(&d, 0, 0, text, N - 1, N - 1, 0);
+			drive_step(&d);
+			for (int i = 0; i < N - 1; i++)
+				lp[which][i] = d.batch->result[i].logprob;
+			drive_close(&d);
+		}
+		for (int i = 0; i < N - 1; i++)
+			diff += fabs(lp[0][i] - lp[1][i]) / (N - 1);
+		if (!(diff > 0 && diff < 0.05))
+			fail_msg("%s: mean difference %g", tables[k], diff);
+	}
+	assert_int_equal(need[1].per_block, 2 * 2 * 2 * (16 * 4 + 16 * 16)); /* L, K and V, G, scales, int8 */
+	unsetenv("SLIPRING_CPU");
+	tiny_destroy(t);
 }
 
 static void test_shared_prefix(void **state)
@@ -484,6 +528,7 @@ static void test_plan(void **state)
 		{ "block-size", 32, 1, SR_KV_BF16, 16 },
 		{ "alone", 16, 2, SR_KV_BF16, 16 },
 		{ "kv-cache-dtype", 16, 1, 77, 16 },
+		{ "fp8 is not supported on the CPU; bfloat16", 16, 1, SR_KV_F8, 16 },
 		{ "multiple of 16", 16, 1, SR_KV_BF16, 24 },
 	};
 	struct sr_model shape = tiny_shape();
@@ -616,6 +661,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_reference),
 		cmocka_unit_test(test_same_bits),
+		cmocka_unit_test(test_int8_cache),
 		cmocka_unit_test(test_shared_prefix),
 		cmocka_unit_test(test_history),
 		cmocka_unit_test(test_begin_forgets),

@@ -351,12 +351,12 @@ static void not_finite(const struct kern *kt)
 
 /* ---- attention ------------------------------------------------------------------------------ */
 
-struct cache { uint8_t *kv; int32_t *table; int32_t blocks; size_t area; float *k, *v; };
+struct cache { int32_t type; uint8_t *kv; int32_t *table; int32_t blocks; size_t area; float *k, *v; };
 
 /* A pool of `tokens` tokens in shuffled blocks, with what is not finite stored past the end. */
-static struct cache fill(const struct kern *kt, int32_t E, int32_t tokens)
+static struct cache fill(const struct kern *kt, int32_t type, int32_t E, int32_t tokens)
 {
-	struct cache c = { .blocks = tokens / KERN_BLOCK + 1, .area = kt->kv_bytes(SR_KV_BF16, E) };
+	struct cache c = { .type = type, .blocks = tokens / KERN_BLOCK + 1, .area = kt->kv_bytes(type, E) };
 
 	assert_true(c.area > 0 && c.area % 64 == 0);
 	c.kv = take((size_t)c.blocks * 2 * c.area);
@@ -373,39 +373,9 @@ static struct cache fill(const struct kern *kt, int32_t E, int32_t tokens)
 
 		for (int32_t e = 0; e < E && p >= tokens; e++)
 			c.k[p * E + e] = c.v[p * E + e] = e % 3 ? NAN : e % 2 ? INFINITY : -INFINITY;
-		kt->kv_store(SR_KV_BF16, E, p % KERN_BLOCK, c.k + p * E, c.v + p * E, at, at + c.area);
+		kt->kv_store(type, E, p % KERN_BLOCK, c.k + p * E, c.v + p * E, at, at + c.area);
 	}
 	return c;
-}
-
-/* All tables store the same bytes. */
-static void stores(const struct kern *kt)
-{
-	int32_t E = 80;
-	static const float bad[] = { NAN, INFINITY, -INFINITY, 3.3961e38f };
-	size_t area = kt->kv_bytes(SR_KV_BF16, E);
-	uint8_t *a = take(2 * area), *b = take(2 * area);
-
-	assert_int_equal(kern_plain.kv_bytes(SR_KV_BF16, E), area);
-	for (int32_t at = 0; at < KERN_BLOCK; at++) {
-		float *k = activations(1, E), *v = activations(1, E);
-
-		for (int32_t e = at; e < E; e += 11) {
-			k[e] = v[e] = bad[e % 4];
-			k[e] = at % 2 ? -k[e] : k[e];
-		}
-		kern_plain.kv_store(SR_KV_BF16, E, at, k, v, a, a + area);
-		kt->kv_store(SR_KV_BF16, E, at, k, v, b, b + area);
-		free(k);
-		free(v);
-	}
-	assert_memory_equal(a, b, 2 * area);
-	for (size_t i = 0; i < area; i++)
-		assert_true(isfinite(f32_of_bf16(((uint16_t *)(void *)a)[i])));
-	assert_int_equal(kt->kv_bytes(SR_KV_BF16, 24), 0);
-	assert_int_equal(kt->kv_bytes(SR_KV_F8, 64), 0);
-	free(a);
-	free(b);
 }
 
 static void drop(struct cache *c)
@@ -416,10 +386,85 @@ static void drop(struct cache *c)
 	free(c->v);
 }
 
+/* Element e of K (or V) of a token, as the cache holds it. */
+static double held(const struct cache *c, int32_t E, int32_t p, int32_t e, bool v)
+{
+	const uint8_t *block = c->kv + (size_t)c->table[p / KERN_BLOCK] * 2 * c->area;
+	int32_t at = p % KERN_BLOCK;
+
+	return v ? (double)kv_value(c->type, block + c->area, kv_v_at(E, e, at), at)
+	         : (double)kv_value(c->type, block, kv_k_at(e, at), at);
+}
+
+/* All tables store the same bytes, finite ones. */
+static void stores_type(const struct kern *kt, int32_t type)
+{
+	int32_t E = 80;
+	static const float bad[] = { NAN, INFINITY, -INFINITY, 3.3961e38f };
+	size_t area = kt->kv_bytes(type, E);
+	uint8_t *a = take(2 * area), *b = take(2 * area);
+
+	assert_int_equal(kern_plain.kv_bytes(type, E), area);
+	for (int32_t at = 0; at < KERN_BLOCK; at++) {
+		float *k = activations(1, E), *v = activations(1, E);
+
+		for (int32_t e = at; e < E; e += 11) {
+			k[e] = v[e] = bad[e % 4];
+			k[e] = at % 2 ? -k[e] : k[e];
+		}
+		kern_plain.kv_store(type, E, at, k, v, a, a + area);
+		kt->kv_store(type, E, at, k, v, b, b + area);
+		free(k);
+		free(v);
+	}
+	assert_memory_equal(a, b, 2 * area);
+	for (int32_t at = 0; at < KERN_BLOCK; at++)
+		for (int32_t e = 0; e < E; e++)
+			assert_true(isfinite(kv_value(type, a, kv_k_at(e, at), at)) &&
+			            isfinite(kv_value(type, a + area, kv_v_at(E, e, at), at)));
+	assert_int_equal(kt->kv_bytes(type, 24), 0);
+	free(a);
+	free(b);
+}
+
+static void stores(const struct kern *kt)
+{
+	stores_type(kt, SR_KV_BF16);
+	stores_type(kt, SR_KV_I8);
+	assert_int_equal(kt->kv_bytes(SR_KV_F8, 64), 0);
+	assert_int_equal(kt->kv_bytes(SR_KV_I8, 512), 64 + 16 * 512);
+	assert_int_equal(kt->kv_bytes(SR_KV_I8, 528), 0); /* its sums would not fit 32 bits */
+}
+
+/* int8: within half a step of the largest of a token; a token of zeros is zeros. */
+static void stores_near(const struct kern *kt)
+{
+	struct cache c = fill(kt, SR_KV_I8, 64, 95);
+
+	for (int32_t p = 0; p < 95; p++)
+		for (int v = 0; v < 2; v++) {
+			const float *x = (v ? c.v : c.k) + p * 64;
+			double most = 0;
+
+			for (int32_t e = 0; e < 64; e++)
+				most = fmax(most, fabs((double)x[e]));
+			for (int32_t e = 0; e < 64; e++)
+				assert_true(fabs(held(&c, 64, p, e, v) - (double)x[e]) <= most / 253);
+		}
+	for (int32_t e = 0; e < 64; e++)
+		c.k[e] = 0;
+	kt->kv_store(SR_KV_I8, 64, 0, c.k, c.k, c.kv + (size_t)c.table[0] * 2 * c.area,
+		c.kv + (size_t)c.table[0] * 2 * c.area + c.area);
+	for (int32_t e = 0; e < 64; e++)
+		assert_true(held(&c, 64, 0, e, false) == 0 && held(&c, 64, 0, e, true) == 0);
+	drop(&c);
+}
+
 static const struct { int32_t E, heads, tokens, window; float cap; } attends[] = {
 	{ 64, 3, 1, 0, 0 },     { 64, 3, 16, 0, 0 },    { 64, 3, 150, 0, 0 },   { 128, 4, 100, 0, 0 },
 	{ 64, 1, 131, 0, 30 },  { 80, 8, 70, 0, 0 },    { 16, 2, 200, 37, 0 },  { 64, 7, 300, 100, 50 },
-	{ 96, 1, 65, 1, 0 },    { 256, 2, 40, 16, 0 },
+	{ 96, 1, 65, 1, 0 },    { 256, 2, 40, 16, 0 },  { 16, 1, 1030, 0, 0 },  { 16, 2, 570, 530, 0 },
+	{ 16, 9, 513, 0, 0 },   { 512, 1, 20, 0, 0 },
 };
 
 static struct kern_attend question(const struct cache *c, size_t i, const float *q, float *out)
@@ -434,10 +479,10 @@ static struct kern_attend question(const struct cache *c, size_t i, const float 
 	};
 }
 
-static void run(const struct kern *kt, struct kern_attend a)
+static void run(const struct kern *kt, int32_t type, struct kern_attend a)
 {
 	a.scratch = take(kt->attend_scratch(a.n, a.heads, a.E) * 4);
-	kt->attend(SR_KV_BF16, &a);
+	kt->attend(type, &a);
 	free(a.scratch);
 }
 
@@ -450,39 +495,40 @@ static void attend_right(const struct cache *c, const struct kern_attend *a)
 			float *out = a->out + (size_t)t * a->ld_out + h * a->E;
 			int32_t to = a->first + t;
 			int32_t from = a->window && to >= a->window ? to - a->window + 1 : 0;
-			double total = 0, sum[256] = { 0 };
+			double total = 0, sum[512] = { 0 };
 
 			for (int32_t p = from; p <= to; p++) {
 				double s = 0, w;
 
 				for (int32_t e = 0; e < a->E; e++)
-					s += (double)q[e] *
-					     (double)f32_of_bf16(bf16_of_f32(c->k[p * a->E + e]));
+					s += (double)q[e] * held(c, a->E, p, e, false);
 				s *= (double)a->scale;
 				w = exp(a->cap > 0 ? (double)a->cap * tanh(s / (double)a->cap) : s);
 				total += w;
 				for (int32_t e = 0; e < a->E; e++)
-					sum[e] += w * (double)f32_of_bf16(bf16_of_f32(c->v[p * a->E + e]));
+					sum[e] += w * held(c, a->E, p, e, true);
 			}
 			for (int32_t e = 0; e < a->E; e++)
 				out[e] = (float)(sum[e] / total);
 		}
 }
 
-static void attention(const struct kern *kt)
+static void attention_type(const struct kern *kt, int32_t type)
 {
-	double most = kt == kern_avx512() ? 6e-3 : 1e-5; /* it rounds queries and weights to bf16 */
+	/* queries and weights are rounded to bf16, or to 16-bit integers */
+	double most = kt == &kern_plain || (kt != kern_avx512() && type == SR_KV_BF16) ? 1e-5
+	            : type == SR_KV_I8 ? 1e-4 : 6e-3;
 
 	for (size_t i = 0; i < sizeof attends / sizeof *attends; i++) {
 		int32_t tokens = attends[i].tokens, width = attends[i].heads * attends[i].E;
-		struct cache c = fill(kt, attends[i].E, tokens);
+		struct cache c = fill(kt, type, attends[i].E, tokens);
 		float *q = activations(tokens, width), *right = take((size_t)(tokens * width) * 4);
 		float *y = take((size_t)(tokens * width) * 4);
 		struct kern_attend a = question(&c, i, q, right);
 
 		attend_right(&c, &a);
 		a.out = y;
-		run(kt, a);
+		run(kt, type, a);
 		assert_true(rms_difference(y, right, (size_t)(tokens * width)) <=
 		            most * rms(right, (size_t)(tokens * width)));
 		free(q); free(right); free(y);
@@ -490,31 +536,74 @@ static void attention(const struct kern *kt)
 	}
 }
 
+static void attention(const struct kern *kt)
+{
+	attention_type(kt, SR_KV_BF16);
+	attention_type(kt, SR_KV_I8);
+}
+
+/* One query span by span, the last one first, then joined: the same bits as in one walk. */
+static void spans_bits(const struct kern *kt, int32_t type, struct kern_attend a, const float *all)
+{
+	size_t width = (size_t)(a.heads * a.E), part = kern_part(a.E);
+	int32_t from = a.window && a.first >= a.window ? a.first - a.window + 1 : 0;
+	int32_t first = from / KERN_SPAN, n = a.first / KERN_SPAN + 1 - first;
+	float *parts = take((size_t)n * (size_t)a.heads * part * 4);
+
+	a.ld_part = part;
+	for (int32_t i = n - 1; i >= 0; i--) {
+		a.span = first + i;
+		a.part = parts + (size_t)(i * a.heads) * part;
+		run(kt, type, a);
+	}
+	for (int32_t h = 0; h < a.heads; h++) {
+		float *sum = parts + (size_t)h * part;
+
+		for (int32_t i = 1; i < n; i++)
+			kern_join(sum, parts + (size_t)(i * a.heads + h) * part, a.E);
+		for (int32_t e = 0; e < a.E; e++)
+			sum[16 + e] *= 1 / sum[1];
+		assert_memory_equal(sum + 16, all + (size_t)a.first * width + h * a.E, (size_t)a.E * 4);
+	}
+	free(parts);
+}
+
 /* Each query alone, and the whole in chunks of many sizes: the same bits as in one run. */
-static void attention_bits(const struct kern *kt)
+static void attention_bits_type(const struct kern *kt, int32_t type)
 {
 	static const int32_t chunk[] = { 1, 2, 5, 16, 17, 64, 100 };
 
 	for (size_t i = 0; i < sizeof attends / sizeof *attends; i++) {
 		int32_t tokens = attends[i].tokens, width = attends[i].heads * attends[i].E;
-		struct cache c = fill(kt, attends[i].E, tokens);
+		struct cache c = fill(kt, type, attends[i].E, tokens);
 		float *q = activations(tokens, width), *all = take((size_t)(tokens * width) * 4);
 		float *y = take((size_t)(tokens * width) * 4);
 		struct kern_attend a = question(&c, i, q, all);
 
-		run(kt, a);
-		for (size_t j = 0; j < sizeof chunk / sizeof *chunk; j++) {
+		run(kt, type, a);
+		for (size_t j = tokens > 500 ? 5 : 0; j < sizeof chunk / sizeof *chunk; j++) {
 			for (a.first = 0; a.first < tokens; a.first += chunk[j]) {
 				a.n = tokens - a.first < chunk[j] ? tokens - a.first : chunk[j];
 				a.q = q + a.first * width;
 				a.out = y + a.first * width;
-				run(kt, a);
+				run(kt, type, a);
 			}
 			assert_memory_equal(y, all, (size_t)(tokens * width) * 4);
+		}
+		a.n = 1;
+		for (a.first = tokens - 1; a.first >= 0; a.first -= 101) {
+			a.q = q + a.first * width;
+			spans_bits(kt, type, a, all);
 		}
 		free(q); free(all); free(y);
 		drop(&c);
 	}
+}
+
+static void attention_bits(const struct kern *kt)
+{
+	attention_bits_type(kt, SR_KV_BF16);
+	attention_bits_type(kt, SR_KV_I8);
 }
 
 /* ---- vectors -------------------------------------------------------------------------------- */
@@ -591,12 +680,12 @@ static void logits(const struct kern *kt)
 
 static const struct kern *table(int i)
 {
-	const struct kern *have[] = { &kern_plain, kern_avx2(), kern_avx512() };
+	const struct kern *have[] = { &kern_plain, kern_avx2(), kern_avx512(), kern_avx512vnni() };
 
 	state = 88172645463325252u;
 	if (!have[i]) {
-		printf("SKIP: this machine lacks %s\n",
-		       i == 1 ? "AVX2 with FMA" : "AVX-512 with VNNI and BF16");
+		printf("SKIP: this machine lacks %s\n", i == 1 ? "AVX2 with FMA"
+		       : i == 2 ? "AVX-512 with VNNI and BF16" : "AVX-512 with VNNI");
 		skip();
 	}
 	return have[i];
@@ -605,13 +694,14 @@ static const struct kern *table(int i)
 #define ON(what)                                                            \
 	static void what##_plain(void **u)  { (void)u; what(table(0)); }    \
 	static void what##_avx2(void **u)   { (void)u; what(table(1)); }    \
-	static void what##_avx512(void **u) { (void)u; what(table(2)); }
+	static void what##_avx512(void **u) { (void)u; what(table(2)); }    \
+	static void what##_vnni(void **u)   { (void)u; what(table(3)); }
 ON(unpacks) ON(against_plain) ON(same_bits) ON(not_finite)
-ON(stores) ON(attention) ON(attention_bits) ON(vectors) ON(logits)
+ON(stores) ON(stores_near) ON(attention) ON(attention_bits) ON(vectors) ON(logits)
 
 #define ALL(what)                                                            \
 	cmocka_unit_test(what##_plain), cmocka_unit_test(what##_avx2),       \
-	cmocka_unit_test(what##_avx512)
+	cmocka_unit_test(what##_avx512), cmocka_unit_test(what##_vnni)
 
 static void test_pick(void **unused)
 {
@@ -621,6 +711,7 @@ static void test_pick(void **unused)
 	unsetenv("SLIPRING_CPU");
 	assert_ptr_equal(kern_pick("plain"), &kern_plain);
 	assert_ptr_equal(kern_pick("avx512"), kern_avx512());
+	assert_ptr_equal(kern_pick("avx512vnni"), kern_avx512vnni());
 	assert_null(kern_pick("mmx"));
 	assert_non_null(kern_pick(NULL));
 }
@@ -631,7 +722,7 @@ int main(void)
 		cmocka_unit_test(test_dequant), cmocka_unit_test(test_f16),
 		cmocka_unit_test(test_plain_matmul), cmocka_unit_test(test_pick),
 		ALL(unpacks), ALL(against_plain), ALL(same_bits), ALL(not_finite),
-		ALL(stores), ALL(attention), ALL(attention_bits),
+		ALL(stores), ALL(stores_near), ALL(attention), ALL(attention_bits),
 		ALL(vectors), ALL(logits),
 	};
 

@@ -164,7 +164,7 @@ static void results(int T)
 
 static void test_verbs(void **state)
 {
-	static const char *tables[] = { "avx2", "avx512" };
+	static const char *tables[] = { "avx2", "avx512vnni", "avx512" };
 	static const int sizes[] = { 1, 2, 7, 8, 9, 16, 33 };
 	struct sr_model shape = tiny_shape();
 	struct sr_limits lim = drive_limits();
@@ -174,11 +174,12 @@ static void test_verbs(void **state)
 	shape.rope[0].pairs = 0;
 	lim.logit_rows = T_MAX;
 	model = tiny_create(&shape, SR_Q8_0, TINY_MIXED | TINY_BIAS | TINY_QK_NORM | TINY_POST_NORM | TINY_UNTIED, 5);
-	for (int k = 0; k < 2; k++) {
-		table = tables[k];
+	for (int k = 0; k < 6; k++) {
+		table = tables[k / 2];
 		if (!kern_pick(table))
 			continue;
 		tried++;
+		lim.kv_type = k % 2 ? SR_KV_I8 : SR_KV_BF16;
 		setenv("SLIPRING_CPU", "plain", 1);
 		assert_int_equal(drive_open(&truth, sr_cpu_ops(), &model->m, &model->src, &lim), 0);
 		setenv("SLIPRING_CPU", table, 1);

@@ -1,22 +1,26 @@
-/* avx512.c - the table for machines with AVX-512 F, BW, VL, DQ, VNNI and BF16, and its vector verbs.
+/* avx512.c - the tables for machines with AVX-512 F, BW, VL, DQ, VNNI, with BF16 (Zen 4, Cooper Lake and
+ * later) and without (Cascade Lake, Ice Lake), and their vector verbs.
  * A vector's sums are made in sixteen lanes, added up at the end.
  */
 #include "avx512.h"
 
 #include <math.h>
 
+#include "kernels/backend.h"
 #include "kvblock.h"
 #include "lanes.h"
+
+/* A machine without BF16 instructions: float weights multiply with f32. */
+static int form_vnni(int32_t type)
+{
+	return lanes_kind(type) == LANES_NONE ? -1 : types_quantized(type) ? FORM_I8 : FORM_F32;
+}
 
 /* Float weights multiply with f32, but bf16 ones with bf16: twice the speed, and what rounding the
  * activations adds is less than what it cost to round the weights. */
 static int form(int32_t type)
 {
-	enum lanes_kind kind = lanes_kind(type);
-
-	if (kind == LANES_NONE)
-		return -1;
-	return types_quantized(type) ? FORM_I8 : kind == LANES_BF16 ? FORM_BF16 : FORM_F32;
+	return lanes_kind(type) == LANES_BF16 ? FORM_BF16 : form_vnni(type);
 }
 
 /* The lanes of elements i .. i + 15 that exist. */
@@ -152,23 +156,38 @@ static void logits(const float *x, int32_t n, float *max, int32_t *arg, double *
 	*logsum = log(_mm512_reduce_add_pd(_mm512_add_pd(sum, more))) + (double)*max;
 }
 
-const struct kern avx512_table = {
-	.name = "avx512",
-	.form = form,
-	.block_bytes = lanes_block_bytes,
-	.pack = lanes_pack,
-	.unpack = lanes_unpack,
-	.tile_bytes = lanes_tile_bytes,
-	.make_rows = lanes_make_rows,
-	.matmul = avx512_matmul,
-	.dequant = types_dequant,
-	.kv_bytes = kvblock_bytes,
-	.kv_store = lanes_kv_store,
-	.attend_scratch = avx512_attend_scratch,
-	.attend = avx512_attend,
-	.norm = norm,
-	.add = add,
-	.rope = rope,
-	.act_mul = act_mul,
+/* Over bf16 K and V without those instructions the AVX2 loops are right; over int8 ones VNNI is used. */
+static size_t attend_scratch_vnni(int32_t n, int32_t heads, int32_t E)
+{
+	size_t a = avx512_attend_scratch(n, heads, E), b = avx2_table.attend_scratch(n, heads, E);
+
+	return a > b ? a : b;
+}
+
+static void attend_vnni(int32_t kv_type, const struct kern_attend *a)
+{
+	(kv_type == SR_KV_BF16 ? avx2_table.attend : avx512_attend)(kv_type, a);
+}
+
+#define TABLE(nickname, f, scratch, att)                \
+	.name = nickname,                               \
+	.form = f,                                      \
+	.block_bytes = lanes_block_bytes,               \
+	.pack = lanes_pack,                             \
+	.unpack = lanes_unpack,                         \
+	.tile_bytes = lanes_tile_bytes,                 \
+	.make_rows = lanes_make_rows,                   \
+	.matmul = avx512_matmul,                        \
+	.dequant = types_dequant,                       \
+	.kv_bytes = kvblock_bytes,                      \
+	.kv_store = lanes_kv_store,                     \
+	.attend_scratch = scratch,                      \
+	.attend = att,                                  \
+	.norm = norm,                                   \
+	.add = add,                                     \
+	.rope = rope,                                   \
+	.act_mul = act_mul,                             \
 	.logits = logits,
-};
+
+const struct kern avx512_table = { TABLE("avx512", form, avx512_attend_scratch, avx512_attend) };
+const struct kern avx512vnni_table = { TABLE("avx512vnni", form_vnni, attend_scratch_vnni, attend_vnni) };

@@ -280,6 +280,12 @@ TILE(tile_f16_2, f32_tile, 2, LANES_F16)
 TILE(tile_bf16_1, bf16_tile, 1)
 TILE(tile_bf16_2, bf16_tile, 2)
 
+TILE(tile_bf16_f32_1, f32_tile, 1, LANES_BF16)
+TILE(tile_bf16_f32_2, f32_tile, 2, LANES_BF16)
+
+/* Where there are no instructions for bf16: its weights with activations of f32. */
+static tile_fn *const bf16_with_f32[] = { tile_bf16_f32_1, tile_bf16_f32_2 };
+
 /* [kind][column blocks - 1] */
 static tile_fn *const tiles[][2] = {
 	[LANES_F32]  = { tile_f32_1, tile_f32_2 },
@@ -313,7 +319,7 @@ void avx512_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blo
 	const enum lanes_kind kind = lanes_kind(type);
 	const int32_t n_tiles = (x->rows + KERN_TILE - 1) / KERN_TILE;
 	const int32_t fetchers = x->rows < 4 ? 0 : n_tiles < FETCHERS ? n_tiles : FETCHERS;
-	tile_fn *const *f = tiles[kind];
+	tile_fn *const *f = kind == LANES_BF16 && x->form == FORM_F32 ? bf16_with_f32 : tiles[kind];
 	struct tile t = { .w = blocks, .w_bytes = lanes_block_bytes(type, k), .k = k, .ld = ld };
 	int32_t cols;
 

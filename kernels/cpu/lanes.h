@@ -76,11 +76,11 @@ void   lanes_unpack(int32_t type, int32_t k, const uint8_t *block, int32_t c, fl
 size_t lanes_tile_bytes(enum kern_form form, int32_t k);
 void   lanes_make_rows(struct kern_rows *dst, const float *x, size_t ld, int32_t tile0, int32_t tile1);
 
-/* kvblock_store() in vectors; the same bytes. */
+/* kvblock_store(), bf16 in vectors; the same bytes. */
 void   lanes_kv_store(int32_t kv_type, int32_t E, int32_t at, const float *k, const float *v,
                       uint8_t *k_area, uint8_t *v_area);
 
 /* The tables that use these; only for pick.c, which knows whether the machine can. */
-extern const struct kern avx2_table, avx512_table;
+extern const struct kern avx2_table, avx512vnni_table, avx512_table;
 
 #endif

@@ -13,18 +13,23 @@ const struct kern *kern_avx2(void)
 	return can ? &avx2_table : NULL;
 }
 
-const struct kern *kern_avx512(void)
+const struct kern *kern_avx512vnni(void)
 {
 	bool can = kern_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 	           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-	           __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+	           __builtin_cpu_supports("avx512vnni");
 
-	return can ? &avx512_table : NULL;
+	return can ? &avx512vnni_table : NULL;
+}
+
+const struct kern *kern_avx512(void)
+{
+	return kern_avx512vnni() && __builtin_cpu_supports("avx512bf16") ? &avx512_table : NULL;
 }
 
 const struct kern *kern_pick(const char *name)
 {
-	const struct kern *have[] = { kern_avx512(), kern_avx2(), &kern_plain };
+	const struct kern *have[] = { kern_avx512(), kern_avx512vnni(), kern_avx2(), &kern_plain };
 
 	if (!name)
 		name = getenv("SLIPRING_CPU");
