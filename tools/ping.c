@@ -1,6 +1,6 @@
 /* ping.c - slipring ping: the round trip of an empty record through the daemon's loop, past
- * everything queued; and beside it that of a bare cache line between two processes, which is
- * what the machine allows. */
+ * everything queued; and beside it what the machine allows: that of a bare cache line between two
+ * processes, or, with pauses in which the daemon falls asleep, of a byte that wakes a process up. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,12 +28,14 @@ struct summary { double min, median, p99; }; /* microseconds */
 
 static int usage(FILE *to)
 {
-	fprintf(to, "slipring ping [--socket PATH] [--instance NAME] [-n COUNT] [--json]\n\n"
+	fprintf(to, "slipring ping [--socket PATH] [--instance NAME] [-n COUNT] [--every MS] [--json]\n\n"
 	            "Round trips of an empty record to the daemon's loop and back: least, median and 99th\n"
-	            "percentile, beside those of a bare cache line between two processes.\n\n"
+	            "percentile, beside those of a bare cache line between two processes; with pauses between\n"
+	            "them, beside the wake-up of a process that sleeps on a socket.\n\n"
 	            "  --socket PATH    the daemon's socket (default: that of the instance)\n"
 	            "  --instance NAME  which daemon (default: \"default\")\n"
 	            "  -n COUNT         so many round trips, 1 to %d (default: %d)\n"
+	            "  --every MS       pause so long before each, 1 to 10000: what the first request after it pays\n"
 	            "  --json           one line for programs; times in microseconds\n", COUNT_MAX, COUNT);
 	return to == stdout ? 0 : 2;
 }
@@ -95,7 +98,50 @@ static int bare_line(uint64_t *ns, int n)
 	return 0;
 }
 
-static int measure(const char *socket, uint64_t *ns, int n, struct summary *ring, struct summary *line)
+static void pause_ms(long ms)
+{
+	struct timespec t = { ms / 1000, ms % 1000 * 1000000 };
+
+	nanosleep(&t, NULL);
+}
+
+/* One sleeps on a socket; a byte wakes it, and it answers by a cache line, as the daemon does. */
+static int bare_wake(uint64_t *ns, int n, long every_ms)
+{
+	_Atomic uint32_t *back = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int fd[2], e = 0;
+	char byte;
+	pid_t pid;
+
+	if (back == MAP_FAILED || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd) < 0 ||
+	    (pid = fork()) < 0)
+		return -errno;
+	if (pid == 0) {
+		close(fd[0]);
+		for (uint32_t i = 1; read(fd[1], &byte, 1) == 1; i++)
+			atomic_store_explicit(back, i, memory_order_release);
+		_exit(0);
+	}
+	close(fd[1]);
+	for (uint32_t i = 1; i <= (uint32_t)n && !e; i++) {
+		uint64_t begin;
+
+		pause_ms(every_ms);
+		begin = now_ns();
+		if (write(fd[0], "", 1) != 1)
+			e = -EIO;
+		else
+			await(back, i);
+		ns[i - 1] = now_ns() - begin;
+	}
+	close(fd[0]);
+	waitpid(pid, NULL, 0);
+	munmap((void *)back, 4096);
+	return e;
+}
+
+static int measure(const char *socket, uint64_t *ns, int n, long every_ms, struct summary *ring,
+                   struct summary *bare)
 {
 	struct sr_options o = { .size = sizeof(o), .name = "slipring ping" };
 	struct sr_conn *c;
@@ -106,25 +152,30 @@ static int measure(const char *socket, uint64_t *ns, int n, struct summary *ring
 		        e == -ECONNREFUSED ? "; no daemon listens there (slipring serve starts one)" : "");
 		return e;
 	}
-	for (int i = 0; i < n && e == 0; i++)
+	for (int i = 0; i < n && e == 0; i++) {
+		if (every_ms)
+			pause_ms(every_ms);
 		e = sr_ping(c, &ns[i], TIMEOUT_MS);
+	}
 	sr_close(c);
 	if (e < 0) {
 		fprintf(stderr, "slipring ping: %s: %s\n", socket, strerror(-e));
 		return e;
 	}
 	*ring = summarize(ns, n);
-	e = bare_line(ns, n);
-	*line = e < 0 ? (struct summary){ 0, 0, 0 } : summarize(ns, n);
+	e = every_ms ? bare_wake(ns, n, every_ms) : bare_line(ns, n);
+	*bare = e < 0 ? (struct summary){ 0, 0, 0 } : summarize(ns, n);
 	return 0;
 }
 
-static int print_json(const char *socket, long n, const struct summary *ring, const struct summary *line)
+static int print_json(const char *socket, long n, bool wake, const struct summary *ring,
+                      const struct summary *bare)
 {
 	json_t *j = json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "socket", socket,
 		"count", (json_int_t)n, "min_us", ring->min, "median_us", ring->median, "p99_us", ring->p99,
-		"bare_line_min_us", line->min, "bare_line_median_us", line->median,
-		"bare_line_p99_us", line->p99);
+		wake ? "bare_wake_min_us" : "bare_line_min_us", bare->min,
+		wake ? "bare_wake_median_us" : "bare_line_median_us", bare->median,
+		wake ? "bare_wake_p99_us" : "bare_line_p99_us", bare->p99);
 	int e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(6)) : -1;
 
 	putchar('\n');
@@ -135,11 +186,11 @@ static int print_json(const char *socket, long n, const struct summary *ring, co
 int cmd_ping(int argc, char **argv)
 {
 	struct config cfg = { .instance = "default" };
-	struct summary ring, line;
+	struct summary ring, bare;
 	char socket[4096];
 	uint64_t *ns;
 	bool json = false;
-	long n = COUNT;
+	long n = COUNT, every = 0;
 
 	for (int i = 1; i < argc; i++) {
 		char *end = NULL;
@@ -155,6 +206,9 @@ int cmd_ping(int argc, char **argv)
 		else if (!strcmp(argv[i], "-n") && i + 1 < argc && (n = strtol(argv[++i], &end, 10)) >= 1 &&
 		         n <= COUNT_MAX && !*end)
 			;
+		else if (!strcmp(argv[i], "--every") && i + 1 < argc &&
+		         (every = strtol(argv[++i], &end, 10)) >= 1 && every <= 10000 && !*end)
+			;
 		else
 			return usage(stderr);
 	}
@@ -163,17 +217,19 @@ int cmd_ping(int argc, char **argv)
 		return 2;
 	}
 	ns = calloc((size_t)n, sizeof(ns[0]));
-	if (!ns || measure(socket, ns, (int)n, &ring, &line) < 0) {
+	if (!ns || measure(socket, ns, (int)n, every, &ring, &bare) < 0) {
 		free(ns);
 		return 1;
 	}
 	free(ns);
 	if (json)
-		return print_json(socket, n, &ring, &line);
+		return print_json(socket, n, every != 0, &ring, &bare);
 	printf("%ld round trips to %s\n"
 	       "               least     median        p99\n"
 	       "  daemon   %7.2f us %7.2f us %7.2f us\n"
-	       "  bare line%7.2f us %7.2f us %7.2f us   two processes, one cache line each way\n",
-	       n, socket, ring.min, ring.median, ring.p99, line.min, line.median, line.p99);
+	       "  bare %s%7.2f us %7.2f us %7.2f us   %s\n",
+	       n, socket, ring.min, ring.median, ring.p99, every ? "wake" : "line", bare.min, bare.median,
+	       bare.p99, every ? "a byte to a process that sleeps on a socket" :
+	       "two processes, one cache line each way");
 	return 0;
 }
