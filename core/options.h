@@ -131,9 +131,10 @@ static const struct option options[] = {
 	OPT("block-size", INT, MEMORY, D_ | H_, block_size, "16", RANGE(8, 64),
 	    .help = "tokens in a KV block: 8, 16, 32 or 64"),
 	OPT("kv-cache-dtype", TEXT, MEMORY, D_ | H_, kv_cache_dtype, "auto",
-	    .choices = "auto float16 half bfloat16 fp8 fp8_e4m3 fp8_e5m2 fp8_inc int8_per_token_head "
+	    .choices = "auto float16 half bfloat16 int8 fp8 fp8_e4m3 fp8_e5m2 fp8_inc int8_per_token_head "
 	               "int4_per_token_head nvfp4",
-	    .help = "how keys and values are stored; auto: what the device computes with"),
+	    .help = "how keys and values are stored; auto: what the device computes with; int8: nearly "
+	            "twice the tokens on the CPU, a scale for each token and head"),
 	OPT("enable-prefix-caching", YESNO, MEMORY, D_ | H_, enable_prefix_caching, "true", COMMON,
 	    .help = "prompts that begin alike share KV blocks"),
 	OPT("prefix-cache-scope", WORD, MEMORY, D_, prefix_cache_scope, "uid", .choices = "uid tenant global",

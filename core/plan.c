@@ -93,6 +93,7 @@ static int kv_type(struct planning *p, int32_t *out)
 		{ "auto", SR_KV_BF16 }, { "bfloat16", SR_KV_BF16 },
 		{ "float16", SR_KV_F16 }, { "half", SR_KV_F16 },
 		{ "fp8", SR_KV_F8 }, { "fp8_e4m3", SR_KV_F8 }, { "int8_per_token_head", SR_KV_I8 },
+		{ "int8", SR_KV_I8 },
 	};
 
 	for (unsigned i = 0; i < sizeof(known) / sizeof(*known); i++)
@@ -101,7 +102,7 @@ static int kv_type(struct planning *p, int32_t *out)
 			return 0;
 		}
 	return fail(p, -EINVAL, "--kv-cache-dtype %s is not supported by Slipring; auto, bfloat16, float16, "
-	            "fp8 and int8_per_token_head are known, and the device takes what it can",
+	            "fp8 and int8 (a scale per token and head) are known, and the device takes what it can",
 	            p->cfg->kv_cache_dtype);
 }
 
