@@ -147,6 +147,86 @@ static void test_mma(void **)
 	}
 }
 
+/* ---- e4m3 ------------------------------------------------------------------------------ */
+
+static float e4m3_value(unsigned v)
+{
+	int e = (int)(v >> 3 & 15);
+	float f = ldexpf((float)(v & 7) + (e ? 8 : 0), (e ? e : 1) - 10);
+
+	return v & 0x80 ? -f : f;
+}
+
+/* Each of 256 values, four to a lane and back again; its bf16 by pairs of bytes 0, 2 and 1, 3. */
+static __global__ void e4m3_kernel(uint32_t *even, uint32_t *odd)
+{
+	uint32_t v = 4 * threadIdx.x;
+
+	bf16_of_e4m3(v | (v + 1) << 8 | (v + 2) << 16 | (v + 3) << 24, even[threadIdx.x], odd[threadIdx.x]);
+}
+
+static void test_e4m3(void **)
+{
+	static const struct { float f; unsigned bits; } cases[] = {
+		{ 0, 0 }, { -0.0f, 0x80 }, { 448, 0x7e }, { 1e9f, 0x7e }, { -INFINITY, 0xfe }, { 1.0625f, 0x38 },
+		{ 1.1875f, 0x3a }, { 0.0009765625f, 0 }, { 0.00098f, 1 }, { 0.0150f, 0x08 }, { NAN, 0x7f },
+	};
+	uint32_t *pairs = both<uint32_t>(128);
+
+	for (const auto &c : cases)
+		assert_int_equal(e4m3_of(c.f), c.bits);
+	assert_null(launched(1, 64, 0, e4m3_kernel, pairs, pairs + 64));
+	for (unsigned v = 0; v < 256; v++) {
+		uint32_t pair = pairs[v % 2 * 64 + v / 4];
+
+		if ((v & 0x7f) == 0x7f)
+			continue;
+		assert_int_equal(e4m3_of(e4m3_value(v)), v);
+		assert_float_equal(f32_of((bf16)(v % 4 < 2 ? pair : pair >> 16)), e4m3_value(v), 0);
+	}
+}
+
+/* c[16][8] = a[16][32] b[8][32]^T of e4m3, words as they lie. */
+static __global__ void mma_e4m3_kernel(const uint32_t *a, const uint32_t *b, float *c)
+{
+	int g = (int)threadIdx.x / 4, t = (int)threadIdx.x % 4;
+	uint32_t fa[4] = { a[8 * g + t], a[8 * (g + 8) + t], a[8 * g + 4 + t], a[8 * (g + 8) + 4 + t] };
+	float sum[4] = {};
+
+	mma_e4m3(sum, fa, b[8 * g + t], b[8 * g + 4 + t]);
+	for (int j = 0; j < 4; j++)
+		c[(g + j / 2 * 8) * 8 + 2 * t + j % 2] = sum[j];
+}
+
+static void test_mma_e4m3(void **)
+{
+	uint8_t *a = both<uint8_t>(512), *b = both<uint8_t>(256);
+	float *c = both<float>(128);
+
+#ifndef CUDA_EMULATED
+	int major = 0, minor = 0;
+
+	cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+	cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
+	if (10 * major + minor < 89)
+		skip();
+#endif
+	for (unsigned i = 0; i < 512; i++) {
+		a[i] = (uint8_t)(0x30 + i * 37 % 23) | (uint8_t)(i % 3 == 0 ? 0x80 : 0);
+		b[i % 256] = (uint8_t)(0x34 + i * 53 % 19) | (uint8_t)(i % 5 == 0 ? 0x80 : 0);
+	}
+	assert_null(launched(1, 32, 0, mma_e4m3_kernel, (const uint32_t *)a, (const uint32_t *)b, c));
+	for (int m = 0; m < 16; m++) {
+		for (int n = 0; n < 8; n++) {
+			float want = 0;
+
+			for (int k = 0; k < 32; k++)
+				want += e4m3_value(a[m * 32 + k]) * e4m3_value(b[n * 32 + k]);
+			assert_float_equal(c[m * 8 + n], want, 0.05); /* a GPU keeps fewer digits */
+		}
+	}
+}
+
 static void test_bf16(void **)
 {
 	static const struct { float f; unsigned bits; } cases[] = {
@@ -334,6 +414,8 @@ int main(void)
 		cmocka_unit_test(test_exchange),
 		cmocka_unit_test(test_mma),
 		cmocka_unit_test(test_bf16),
+		cmocka_unit_test(test_e4m3),
+		cmocka_unit_test(test_mma_e4m3),
 		cmocka_unit_test(test_missing_barrier),
 		cmocka_unit_test(test_missing_wait),
 #ifdef CUDA_EMULATED

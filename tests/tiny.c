@@ -123,11 +123,11 @@ static void dense_row(int32_t type, int32_t k, const uint8_t *from, float *to)
 	}
 }
 
-/* ---- 4-bit matrices whose scales and zero points lie apart -------------------------------------- */
+/* ---- matrices whose scales (of 4 bits: and zero points) lie apart ------------------------------- */
 
 static bool is_apart(int32_t type)
 {
-	return type == SR_AWQ4 || type == SR_GPTQ4 || type == SR_GPTQ4_V2 || type == SR_CT4;
+	return type == SR_AWQ4 || type == SR_GPTQ4 || type == SR_GPTQ4_V2 || type == SR_CT4 || type == SR_F8;
 }
 
 static struct sr_extent more(struct tiny *t, size_t bytes)
@@ -153,6 +153,30 @@ static struct sr_extent more_nibbles(struct tiny *t, size_t n, uint8_t low, uint
 	return e;
 }
 
+/* Any e4m3 but NaN; one scale for all of "q", blocks of 32 x 32 for "gate" and "up", else one an output. */
+static void add_f8(struct tiny *t, struct sr_tensor *w, const char *name, int32_t n, int32_t k, float size,
+                   uint64_t *s)
+{
+	bool blocks = !strcmp(name, "gate") || !strcmp(name, "up");
+	int32_t rows;
+
+	*w = (struct sr_tensor){ .name = name, .type = SR_F8, .n = n, .k = k, .group = blocks ? 32 : 0,
+		.group_n = blocks ? 32 : strcmp(name, "q") ? 1 : 0, .scale_type = SR_F32 };
+	rows = w->group_n ? (n + w->group_n - 1) / w->group_n : 1;
+	w->data = more(t, (size_t)n * (size_t)k);
+	for (size_t i = 0; i < (size_t)n * (size_t)k; i++) {
+		uint8_t v = (uint8_t)(next(s) >> 56);
+
+		t->bytes[w->data.offset + i] = (v & 0x7f) == 0x7f ? 0 : v;
+	}
+	w->scale = more(t, (size_t)rows * (size_t)(blocks ? k / 32 : 1) * sizeof(float));
+	for (size_t i = 0; i < w->scale.bytes / sizeof(float); i++) {
+		float f = size * (0.5f + 0.5f * fabsf(uniform(s))) / 150;
+
+		memcpy(t->bytes + w->scale.offset + i * sizeof(f), &f, sizeof(f));
+	}
+}
+
 /* Groups of 32, but "down" one group; of compressed-tensors "k" has no zero points. */
 static void add_apart(struct tiny *t, struct sr_tensor *w, const char *name, int32_t type, int32_t n, int32_t k,
                       float size, uint64_t *s)
@@ -161,6 +185,10 @@ static void add_apart(struct tiny *t, struct sr_tensor *w, const char *name, int
 	size_t groups = group ? (size_t)(k / group) : 1;
 	bool ct = type == SR_CT4;
 
+	if (type == SR_F8) {
+		add_f8(t, w, name, n, k, size, s);
+		return;
+	}
 	*w = (struct sr_tensor){ .name = name, .type = type, .n = n, .k = k, .group = group,
 		.scale_type = ct ? SR_BF16 : SR_F16 };
 	w->data = more_nibbles(t, (size_t)n * (size_t)k, 0, 16, s);
@@ -182,6 +210,27 @@ static int nibble_at(const struct tiny *t, const struct sr_extent *e, size_t wor
 	return i % 2 ? b >> 4 : b & 15;
 }
 
+/* Scale i of a tensor. */
+static float scale_at(const struct tiny *t, const struct sr_tensor *w, size_t i)
+{
+	bool wide = w->scale_type == SR_F32;
+	uint16_t u;
+	float f;
+
+	memcpy(wide ? (void *)&f : (void *)&u, t->bytes + w->scale.offset + i * (wide ? 4 : 2), wide ? 4 : 2);
+	return wide ? f : w->scale_type == SR_BF16 ? unbrain(u) : unhalf(u);
+}
+
+static float f8_weight(const struct tiny *t, const struct sr_tensor *w, size_t o, size_t i)
+{
+	int v = t->bytes[w->data.offset + o * (size_t)w->k + i], e = v >> 3 & 15;
+	float f = ldexpf((float)(v & 7) + (e ? 8 : 0), (e ? e : 1) - 10);
+	size_t at = (w->group_n ? o / (size_t)w->group_n : 0) * (size_t)(w->group ? w->k / w->group : 1) +
+		(w->group ? i / (size_t)w->group : 0);
+
+	return (v & 0x80 ? -f : f) * scale_at(t, w, at);
+}
+
 /* Weight of output o and input i, as each format's description has it. */
 static float apart_weight(const struct tiny *t, const struct sr_tensor *w, size_t o, size_t i)
 {
@@ -189,8 +238,9 @@ static float apart_weight(const struct tiny *t, const struct sr_tensor *w, size_
 	size_t n = (size_t)w->n, k = (size_t)w->k, group = w->group ? (size_t)w->group : k;
 	size_t g = i / group, groups = k / group, at;
 	int q, z = 8;
-	uint16_t u;
 
+	if (w->type == SR_F8)
+		return f8_weight(t, w, o, i);
 	switch (w->type) {
 	case SR_AWQ4:
 		q = nibble_at(t, &w->data, i * (n / 8) + o / 8, awq[o % 8]);
@@ -209,8 +259,7 @@ static float apart_weight(const struct tiny *t, const struct sr_tensor *w, size_
 		z += w->type == SR_GPTQ4;
 		at = g * n + o;
 	}
-	memcpy(&u, t->bytes + w->scale.offset + 2 * at, 2);
-	return (float)(q - z) * (w->type == SR_CT4 ? unbrain(u) : unhalf(u));
+	return (float)(q - z) * scale_at(t, w, at);
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------ */

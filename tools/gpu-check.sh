@@ -4,6 +4,7 @@
 #
 #	instructions   what the emulation of tests/emu computes, against this GPU
 #	parity         every verb, sampling and whole batches of small models, against plain C
+#	packed         products of 4- and 8-bit weights, against sums in double
 #	memcheck       the same under compute-sanitizer, if it is installed
 #	bench          against this GPU's own ceilings, the shape of Llama-3.1-8B, made-up weights
 set -u
@@ -35,6 +36,7 @@ $(tail -n 8 "$out")
 summary=
 step instructions 60 "$tests/test_emu"
 step parity 120 "$tests/test_cuda"
+step packed 60 "$tests/test_cuda_packed"
 if command -v compute-sanitizer >/dev/null; then
 	step memcheck 200 compute-sanitizer --error-exitcode 9 "$tests/test_cuda"
 else

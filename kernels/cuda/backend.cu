@@ -99,6 +99,46 @@ static size_t logit_rows(const struct sr_backend *b)
 	return b->lim.logit_rows > 1 ? (size_t)b->lim.logit_rows : 1;
 }
 
+static bool any_weight(const struct sr_model *m, bool (*is)(const struct sr_tensor *))
+{
+	bool yes = is(&m->embed) || is(&m->head);
+
+	for (int32_t l = 0; l < m->L; l++) {
+		const struct sr_layer *y = &m->layer[l];
+
+		for (const struct sr_tensor *t : { &y->q, &y->k, &y->v, &y->o, &y->gate, &y->up, &y->down })
+			yes |= is(t);
+	}
+	return yes;
+}
+
+static bool is_f8(const struct sr_tensor *t)
+{
+	return t->type == SR_F8;
+}
+
+/* Work space of packed products, if there are any, for so many rows of x. */
+static void lay_packed(struct sr_backend *b, struct cutter *c, size_t rows)
+{
+	const struct sr_model *m = &b->m;
+	struct dev *d = &b->d;
+	int32_t outputs = m->V, inputs = m->D;
+
+	for (int32_t n : { (m->H + 2 * m->G) * m->E, 2 * m->F, m->D })
+		outputs = n > outputs ? n : outputs;
+	for (int32_t k : { m->H * m->E, m->F })
+		inputs = k > inputs ? k : inputs;
+	if (any_weight(m, weight_packed)) {
+		d->few_part = (float *)cut(c, packed_part_bytes(d), 1);
+		d->arrived_n = packed_tiles(outputs);
+		d->arrived = (uint32_t *)cut(c, d->arrived_n, sizeof(uint32_t));
+	}
+	if (d->capability >= 89 && any_weight(m, is_f8)) {
+		d->x8 = (uint32_t *)cut(c, rows * (size_t)inputs, 1);
+		d->x8_scale = (float *)cut(c, rows, sizeof(float));
+	}
+}
+
 static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 {
 	const struct sr_model *m = &b->m;
@@ -123,6 +163,7 @@ static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 		(size_t)(m->E + 2) * sizeof(float));
 	d->work = (float *)cut(&c, R * V, sizeof(float));
 	d->count = (uint32_t *)cut(&c, R * V, sizeof(uint32_t));
+	lay_packed(b, &c, rows);
 	b->lists = cut(&c, step_bytes(d, &b->lim), 1);
 	b->staging = cut(&c, loader_staging(), 1);
 	return c.at;
@@ -175,7 +216,7 @@ static size_t lay_pinned(struct sr_backend *b, unsigned char *base)
 
 static int find_device(struct dev *d, char *err, size_t errlen)
 {
-	int n = 0, major = 0, minor = 0, processors = 0;
+	int n = 0, major = 0, minor = 0, processors = 0, shared_bytes = 0;
 	cudaError_t e = cudaGetDeviceCount(&n);
 
 	if (e != cudaSuccess || n < 1)
@@ -186,13 +227,17 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 	if (!cuda_ok(d, cudaSetDevice(0), "use GPU 0") ||
 	    !cuda_ok(d, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "ask GPU 0") ||
 	    !cuda_ok(d, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0), "ask GPU 0") ||
-	    !cuda_ok(d, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0), "ask GPU 0"))
+	    !cuda_ok(d, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0), "ask GPU 0") ||
+	    !cuda_ok(d, cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, 0),
+		"ask GPU 0"))
 		return refuse(-ENODEV, err, errlen, "GPU 0 cannot be used: %s", d->why);
 	if (major < 8)
 		return refuse(-ENOTSUP, err, errlen,
 			"GPU 0 has compute capability %d.%d; 8.0 (Ampere) or later is needed",
 			major, minor);
 	d->processors = processors;
+	d->capability = 10 * major + minor;
+	d->shared_bytes = shared_bytes;
 	return 0;
 }
 
@@ -308,6 +353,8 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	return cuda_ok(d, cudaMemsetAsync(b->slots, 0, slots, d->stream), "clear the slots") &&
 	       cuda_ok(d, cudaMemsetAsync(d->count, 0, logit_rows(b) * (size_t)b->m.V * sizeof(uint32_t),
 			d->stream), "clear counts") &&
+	       (!d->arrived || cuda_ok(d, cudaMemsetAsync(d->arrived, 0, d->arrived_n * sizeof(uint32_t),
+			d->stream), "clear counts of tiles")) &&
 	       matmul_prepare(d) && attend_prepare(d);
 }
 

@@ -2,9 +2,9 @@
  *
  *	backend.cu   the door: device memory, batches, launch and poll
  *	step.cu      a batch's rows as tokens, picks and attention work; commands on the device
- *	weights.cu   weights from files to the device, as bf16
+ *	weights.cu   weights from files to the device, which pack.cu brings into the form it holds
  *	rows.cu      embed, norms, activation: a block per row
- *	matmul.cu    products, on tensor cores
+ *	matmul.cu    products, on tensor cores; packed_few.cu, packed_many.cu of 4- and 8-bit weights
  *	attend.cu    rope and KV store; attention of single tokens and of runs
  *	sample.cu    from logits to a token
  *
@@ -15,7 +15,8 @@
  *          more and poll() says -EIO.
  * Memory   all of it is taken by open(), as plan() said.
  *
- * Types    X, Z, LOGITS f32; Y, QKV, A, GU, ACT bf16; weights bf16, vectors and biases f32.
+ * Types    X, Z, LOGITS f32; Y, QKV, A, GU, ACT bf16; weights bf16 or packed (packed.cuh), vectors and
+ *          biases f32.
  * KV       [block][L][G][K, V][BLOCK][E] bf16: what one head reads of a block is one run.
  */
 #ifndef CUDA_DEVICE_CUH
@@ -30,12 +31,20 @@
 #define BLOCK 16                     /* tokens of a KV block */
 #define TILE_ROWS 64                 /* (token, query head) pairs in one piece of a run's attention */
 
+enum held { HELD_VECTOR, HELD_BF16, HELD_W4, HELD_W8 };
+struct packed {                      /* packed.cuh has the order */
+	uint32_t *words, *scale;
+	int32_t N, K, width;         /* outputs, inputs; outputs rounded up to whole strips */
+	int32_t group;               /* slabs to a scale */
+};
 struct weight {
 	struct weight *next;         /* all of them, to free */
+	enum held held;
 	int32_t n, k;
-	bf16  *mat;                  /* [n][k], or NULL: a vector */
-	float *vec;                  /* [k] of a vector */
+	bf16  *mat;                  /* BF16: [n][k] */
+	float *vec;                  /* VECTOR: [k] */
 	float *bias;                 /* [n] or NULL */
+	struct packed packed;        /* W4, W8 */
 };
 
 /* ---- a batch, as the kernels see it ------------------------------------------------------------ */
@@ -106,6 +115,8 @@ struct dev {
 	const struct sr_model *m;
 	cudaStream_t stream;
 	int32_t processors;
+	int32_t capability;          /* 80, 89, 90, .. */
+	int32_t shared_bytes;        /* of a processor */
 	bool lost;                   /* a call has failed: all after it would */
 	cudaError_t why_code;
 	char why[256];
@@ -122,6 +133,12 @@ struct dev {
 	int32_t parts_max;
 	float    *work;              /* [logit_rows][V] */
 	uint32_t *count;             /* [logit_rows][V], all zero between kernels */
+
+	float *few_part;             /* packed_part_bytes(): sums of parts of tiles */
+	uint32_t *arrived;           /* [arrived_n] of each tile, zero between kernels */
+	size_t arrived_n;
+	uint32_t *x8;                /* [tokens][widest / 4] in e4m3; NULL: not wanted */
+	float *x8_scale;             /* [tokens] */
 
 	bf16 *kv;
 	size_t kv_half;              /* elements of K of one block and head */
@@ -161,7 +178,19 @@ int  loader_finish(struct dev *d, char *err, size_t errlen); /* all has been rea
 int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
                    const struct sr_tensor *const *bias, int n, enum share how,
                    const struct sr_source *src, char *err, size_t errlen);
+bool weight_packed(const struct sr_tensor *t);              /* is it held in 4 or 8 bits? */
 void weights_free(struct dev *d);
+
+/* pack.cu */
+struct piece;
+bool pack_layout(int32_t type, int32_t *weights, int32_t *bytes);   /* of a block; false: not known */
+bool pack_rows(struct dev *d, const struct piece *p, const unsigned char *data);
+
+/* Products of packed weights; T and rows at most 64 in the first, which works as it would for `rows`. */
+void packed_few(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows);
+void packed_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T);
+size_t packed_part_bytes(const struct dev *d);
+size_t packed_tiles(int32_t N);              /* at most */
 
 /* The verbs. */
 void embed(struct dev *, const struct weight *, float, int);
@@ -179,6 +208,8 @@ void get(struct dev *, enum place, float *, int);
 
 /* Raise the limits of shared memory, once. */
 bool matmul_prepare(struct dev *d);
+bool packed_few_prepare(struct dev *d);
+bool packed_many_prepare(struct dev *d);
 bool attend_prepare(struct dev *d);
 bool attend_width(int32_t E);        /* is there a kernel for heads of this width? */
 

@@ -1,4 +1,5 @@
-/* matmul.cu - y[T][N] = x[T][K] w[N][K]^T + bias on tensor cores (mma.m16n8k16, bf16 in, f32 sums).
+/* matmul.cu - y[T][N] = x[T][K] w[N][K]^T + bias on tensor cores (mma.m16n8k16, bf16 in, f32 sums);
+ * weights of fewer bits are packed_few.cu's and packed_many.cu's.
  *
  * A block makes a tile of ROWS x COLS of y.  Slices of DEPTH along K come through a ring of STAGES
  * in shared memory, by asynchronous copies; rows there are 16 bytes longer than their data, which
@@ -11,6 +12,7 @@
  * What a row's sum is depends on which of the two kernels ran, so on T; not on the other rows.
  */
 #include "device.cuh"
+#include "product.cuh"
 #include "ptx.cuh"
 
 #define STAGES 4
@@ -67,15 +69,7 @@ template <class S> static __device__ void multiply(float (&sum)[S::M][S::N][4], 
 	}
 }
 
-static __device__ void store(void *y, bool f32, size_t at, float v)
-{
-	if (f32)
-		((float *)y)[at] = v;
-	else
-		((bf16 *)y)[at] = bf16_of(v);
-}
-
-/* Fragments of a warp to y, or to its own copy of the tile in shared memory. */
+/* Fragments of a warp to its own copy of the tile in shared memory. */
 template <class S> static __device__ void put_sums(float (&sum)[S::M][S::N][4], float *tile, int m0, int n0)
 {
 	int lane = (int)threadIdx.x % 32;
@@ -91,26 +85,6 @@ template <class S> static __device__ void put_sums(float (&sum)[S::M][S::N][4], 
 					sum[m][n][j];
 }
 
-template <class S> static __device__ void put_y(float (&sum)[S::M][S::N][4], void *y, bool f32,
-	const float *bias, int32_t row, int32_t col, int32_t T, int32_t N)
-{
-	int lane = (int)threadIdx.x % 32;
-
-#pragma unroll
-	for (int m = 0; m < S::M; m++)
-#pragma unroll
-		for (int n = 0; n < S::N; n++)
-#pragma unroll
-			for (int j = 0; j < 4; j++) {
-				int32_t r = row + 16 * m + lane / 4 + j / 2 * 8;
-				int32_t c = col + 8 * n + lane % 4 * 2 + j % 2;
-
-				if (r < T && c < N)
-					store(y, f32, (size_t)r * (size_t)N + (size_t)c,
-						sum[m][n][j] + (bias ? bias[c] : 0));
-			}
-}
-
 /* The KWARPS copies of the tile, in their order. */
 template <class S> static __device__ void add_copies(const float *tile, void *y, bool f32, const float *bias,
                                                      int32_t row, int32_t col, int32_t T, int32_t N)
@@ -124,7 +98,7 @@ template <class S> static __device__ void add_copies(const float *tile, void *y,
 #pragma unroll
 		for (int k = 0; k < S::KWARPS; k++)
 			v += tile[k * S::ROWS * S::COLS + i];
-		store(y, f32, (size_t)r * (size_t)N + (size_t)c, v + (bias ? bias[c] : 0));
+		put_one(y, f32, (size_t)r * (size_t)N + (size_t)c, v + (bias ? bias[c] : 0));
 	}
 }
 
@@ -166,7 +140,7 @@ matmul_kernel(void *y, bool f32, const bf16 *x, const bf16 *w, const float *bias
 		multiply<S>(sum, at, at + S::ROWS * S::PITCH, m0, n0, kwarp);
 	}
 	if (S::KWARPS == 1) {
-		put_y<S>(sum, y, f32, bias, row + m0, col + n0, T, N);
+		put_y(sum, y, f32, bias, row + m0, col + n0, T, N);
 		return;
 	}
 	__syncthreads(); /* the ring becomes the sums */
@@ -184,7 +158,8 @@ typedef shape<128, 128, 32, 2, 4, 1> many;
 
 bool matmul_prepare(struct dev *d)
 {
-	return cuda_ok(d, allow_shared(matmul_kernel<few16>, few16::SHARED_BYTES), "matmul, 16 rows") &&
+	return packed_few_prepare(d) && packed_many_prepare(d) &&
+	       cuda_ok(d, allow_shared(matmul_kernel<few16>, few16::SHARED_BYTES), "matmul, 16 rows") &&
 	       cuda_ok(d, allow_shared(matmul_kernel<few32>, few32::SHARED_BYTES), "matmul, 32 rows") &&
 	       cuda_ok(d, allow_shared(matmul_kernel<few64>, few64::SHARED_BYTES), "matmul, 64 rows") &&
 	       cuda_ok(d, allow_shared(matmul_kernel<many>, many::SHARED_BYTES), "matmul, many rows");
@@ -196,14 +171,26 @@ template <class S> static void product(struct dev *d, enum place y, enum place x
 	dim3 grid((unsigned)(w->n + S::COLS - 1) / S::COLS, (unsigned)(T + S::ROWS - 1) / S::ROWS);
 
 	cuda_ok(d, start(matmul_kernel<S>, grid, S::THREADS, S::SHARED_BYTES, d->stream, d->place[y],
-		is_f32(y),		(const bf16 *)d->place[x], w->mat, w->bias, T, w->n, w->k), "matmul");
+		is_f32(y), (const bf16 *)d->place[x], w->mat, w->bias, T, w->n, w->k), "matmul");
+}
+
+static void packed_product(struct dev *d, enum place y, enum place x, const struct weight *w, int T)
+{
+	const bf16 *from = (const bf16 *)d->place[x];
+
+	if (T <= 64)
+		packed_few(d, d->place[y], is_f32(y), from, w, T, T);
+	else
+		packed_many(d, d->place[y], is_f32(y), from, w, T);
 }
 
 void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, int T)
 {
 	if (d->lost)
 		return;
-	if (T <= 16)
+	if (w->held != HELD_BF16)
+		packed_product(d, y, x, w, T);
+	else if (T <= 16)
 		product<few16>(d, y, x, w, T);
 	else if (T <= 32)
 		product<few32>(d, y, x, w, T);

@@ -7,6 +7,7 @@
 #ifdef CUDA_EMULATED
 
 static inline void cp_async_16(void *to, const void *from, bool wanted) { emu_cp_async_16(to, from, wanted); }
+static inline void cp_async_16_once(void *to, const void *from, bool wanted) { emu_cp_async_16(to, from, wanted); }
 static inline void cp_async_commit() { emu_cp_async_commit(); }
 template <int LEFT> static inline void cp_async_wait() { emu_cp_async_wait(LEFT); }
 static inline void ldmatrix_x4(uint32_t (&r)[4], const void *row) { emu_ldmatrix_x4(r, row, false); }
@@ -16,6 +17,17 @@ static inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, 
 	uint32_t b[2] = { b0, b1 };
 
 	emu_mma_m16n8k16_bf16(c, a, b);
+}
+static inline void mma_e4m3(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+	uint32_t b[2] = { b0, b1 };
+
+	emu_mma_m16n8k32_e4m3(c, a, b);
+}
+static inline uint32_t mul_bf16_pair(uint32_t a, uint32_t b)
+{
+	return bf16_of(f32_of((bf16)a) * f32_of((bf16)b)) |
+	       (uint32_t)bf16_of(f32_of((bf16)(a >> 16)) * f32_of((bf16)(b >> 16))) << 16;
 }
 
 #else
@@ -29,6 +41,14 @@ static inline __device__ uint32_t shared_address(const void *p)
 static inline __device__ void cp_async_16(void *shared, const void *global, bool wanted)
 {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+		:: "r"(shared_address(shared)), "l"(global), "r"(wanted ? 16 : 0) : "memory");
+}
+
+/* The same for what nobody reads twice: it leaves the L2 cache first. */
+static inline __device__ void cp_async_16_once(void *shared, const void *global, bool wanted)
+{
+	asm volatile("{ .reg .b64 p; createpolicy.fractional.L2::evict_first.b64 p, 1.0;"
+		"cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, p; }"
 		:: "r"(shared_address(shared)), "l"(global), "r"(wanted ? 16 : 0) : "memory");
 }
 
@@ -65,5 +85,59 @@ static inline __device__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], ui
 		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* c[16][8] += a[16][32] b[32][8] of e4m3; sm_89 and later, its callers see to that. */
+static inline __device__ void mma_e4m3(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+	asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
+		"{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+	asm volatile("trap;");
 #endif
+}
+
+/* Two products; sm_80 has no mul.bf16x2, but an fma, to which -0 adds nothing. */
+static inline __device__ uint32_t mul_bf16_pair(uint32_t a, uint32_t b)
+{
+	uint32_t r;
+
+	asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000u));
+	return r;
+}
+
+#endif
+
+/* ---- e4m3: sign, 4 bits of exponent, 3 of fraction; no infinities ------------------------------ */
+
+/* Bytes 0 and 2 of a word, then 1 and 3, exactly, as pairs of bf16: their bits at the top of a bf16 with
+ * an exponent too small by 120. */
+static inline __device__ void bf16_of_e4m3(uint32_t word, uint32_t &even, uint32_t &odd)
+{
+	const uint32_t by = 0x7b807b80;  /* 2^120 */
+
+	odd = mul_bf16_pair((word & 0x80008000) | (word & 0x7f007f00) >> 4, by);
+	word <<= 8;
+	even = mul_bf16_pair((word & 0x80008000) | (word & 0x7f007f00) >> 4, by);
+}
+
+/* To nearest, even; beyond 448 is 448.  A NaN stays one, until it is read as 480. */
+static inline __host__ __device__ uint32_t e4m3_of(float f)
+{
+	uint32_t u, sign;
+	float size = fabsf(f);
+
+	memcpy(&u, &f, sizeof(u));
+	sign = u >> 24 & 0x80;
+	if (size < 0.015625f)            /* subnormal: multiples of 2^-9 */
+		return sign | (uint32_t)rintf(size * 512);
+	u &= 0x7fffffff;
+	if (u > 0x7f800000)
+		return sign | 0x7f;
+	if (size >= 448)
+		return sign | 0x7e;
+	return sign | (((u + 0x7ffff + (u >> 20 & 1)) >> 20) - (120 << 3));
+}
+
 #endif

@@ -1,18 +1,38 @@
 /* rows.cu - what is done to one row at a time: embedding, norms, activation.  A block per row. */
 #include "device.cuh"
+#include "packed.cuh"
 
 #define THREADS 128
 
-static __global__ void embed_kernel(const bf16 *table, const struct token *token, const struct slot *slot,
-                                    float scale, int32_t D, float *x)
+struct table { enum held held; const bf16 *mat; struct packed packed; };
+
+/* Element i of a row: output n, input i of what is also the head. */
+static __device__ float table_at(const struct table &t, int32_t n, int32_t i)
+{
+	const struct packed &p = t.packed;
+	uint32_t scale, even, odd;
+	float2 f;
+
+	if (t.held == HELD_BF16)
+		return f32_of(t.mat[(size_t)n * (size_t)p.K + (size_t)i]);
+	scale = p.scale[(size_t)(i / SLAB / p.group) * (size_t)p.width + (size_t)n];
+	if (t.held == HELD_W8) {
+		bf16_of_e4m3(p.words[packed_at<2>(n, i, p.K)], even, odd);
+		return f32_of((bf16)((byte_of(i) % 2 ? odd : even) >> byte_of(i) / 2 * 16)) * __uint_as_float(scale);
+	}
+	f = f32_of_f16_pair(scale);
+	return f.x * (float)((int)(p.words[packed_at<1>(n, i, p.K)] >> 4 * nibble_of(i) & 15) - 8) + f.y;
+}
+
+static __global__ void embed_kernel(struct table table, const struct token *token, const struct slot *slot,
+                                    float scale, float *x)
 {
 	struct token k = token[blockIdx.x];
-	int32_t id = k.id == SR_LAST ? slot[k.slot].last : k.id;
-	const bf16 *from = table + (size_t)id * (size_t)D;
+	int32_t id = k.id == SR_LAST ? slot[k.slot].last : k.id, D = table.packed.K;
 
 	x += (size_t)blockIdx.x * (size_t)D;
 	for (int32_t i = (int32_t)threadIdx.x; i < D; i += THREADS)
-		x[i] = f32_of(from[i]) * scale;
+		x[i] = table_at(table, id, i) * scale;
 }
 
 /* 1 / rms of a row that all threads of the block see. */
@@ -87,9 +107,11 @@ static const size_t SCRATCH = THREADS / 32 * sizeof(float);
 
 void embed(struct dev *d, const struct weight *table, float scale, int T)
 {
+	struct table t = { table->held, table->mat, table->packed };
+
 	if (!d->lost)
-		cuda_ok(d, start(embed_kernel, T, THREADS, 0, d->stream, table->mat, d->token, d->slots.slot,
-			scale, d->m->D, (float *)d->place[P_X]), "embed");
+		cuda_ok(d, start(embed_kernel, T, THREADS, 0, d->stream, t, d->token, d->slots.slot, scale,
+			(float *)d->place[P_X]), "embed");
 }
 
 void add_norm(struct dev *d, int first, const struct weight *post, const struct weight *pre, float eps, int T)

@@ -1,8 +1,12 @@
 /* weights.cu - weights from files to the device.
  *
- * Reads go into pinned buffers, many at a time; a finished one is copied to the device and unpacked
- * there, to bf16 matrices and f32 vectors, while the next are being read.  Quantized types are
- * unpacked too: they take two bytes a weight here.
+ * Reads go into pinned buffers, many at a time; a finished one is copied to the device and brought
+ * into its form there (pack.cu), while the next are being read.
+ *
+ *	vectors                                          f32
+ *	Q4_0, Q4_1, Q4_K, AWQ, GPTQ, compressed-tensors  4 bits, a scale and a shift to a group
+ *	F8                                               8 bits, a scale to a group
+ *	all others, and what is fused with them          bf16
  */
 #include <assert.h>
 #include <errno.h>
@@ -11,19 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device.cuh"
+#include "pack.cuh"
+#include "packed.cuh"
 
 #define BUFFERS 8
 #define BUFFER  ((size_t)2 << 20)    /* bytes read at once, at most */
-#define UNPACK_THREADS 256
-
-struct piece {                       /* rows of a tensor */
-	int32_t type, k, rows;
-	size_t row_bytes;
-	void *to;                    /* bf16 or f32 [rows][k] on the device */
-	bool f32;
-	float add;
-};
 
 struct buffer {
 	struct piece piece;
@@ -37,6 +33,7 @@ struct loader {
 	unsigned char *pinned;
 	struct buffer buffer[BUFFERS];
 	int turn, n_reading;
+	int n_scales;                /* pieces of scales among those */
 };
 
 static int fail(int code, char *err, size_t errlen, const char *fmt, ...)
@@ -49,121 +46,6 @@ static int fail(int code, char *err, size_t errlen, const char *fmt, ...)
 	vsnprintf(err, errlen, fmt, ap);
 	va_end(ap);
 	return code;
-}
-
-/* ---- stored types: docs of ggml's block formats --------------------------------------- */
-
-/* Weights to a block, and its bytes; 0: not a type that is read here. */
-static void layout(int32_t type, int32_t *weights, int32_t *bytes)
-{
-	static const struct { int32_t type, weights, bytes; } known[] = {
-		{ SR_F32, 1, 4 }, { SR_F16, 1, 2 }, { SR_BF16, 1, 2 }, { SR_Q8_0, 32, 34 },
-		{ SR_Q4_0, 32, 18 },
-		{ SR_Q4_1, 32, 20 }, { SR_Q5_0, 32, 22 }, { SR_Q5_1, 32, 24 }, { SR_Q4_K, 256, 144 },
-		{ SR_Q5_K, 256, 176 }, { SR_Q6_K, 256, 210 },
-	};
-
-	*weights = *bytes = 0;
-	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
-		if (known[i].type == type) {
-			*weights = known[i].weights;
-			*bytes = known[i].bytes;
-		}
-	}
-}
-
-static __device__ uint32_t u16_at(const uint8_t *p)
-{
-	return (uint32_t)(p[0] | p[1] << 8);
-}
-
-static __device__ float f16_at(const uint8_t *p)
-{
-	uint32_t h = u16_at(p), sign = (h & 0x8000) << 16, mag = h & 0x7fff;
-
-	if (mag >= 0x7c00)
-		return __uint_as_float(sign | 0x7f800000 | (mag & 0x3ff) << 13);
-	if (mag >= 0x400)
-		return __uint_as_float(sign | ((mag << 13) + (112u << 23)));
-	return __uint_as_float(sign | __float_as_uint((float)mag * 5.9604644775390625e-8f)); /* 2^-24 */
-}
-
-static __device__ int nibble(const uint8_t *q, int i) /* of 32: the low ones first */
-{
-	return i < 16 ? q[i] & 15 : q[i - 16] >> 4;
-}
-
-static __device__ int fifth(const uint8_t *high, int i)
-{
-	return (high[i / 8] >> (i % 8) & 1) << 4;
-}
-
-/* Weight i of a super-block of 256. */
-static __device__ float k_weight(int32_t type, const uint8_t *b, int i)
-{
-	int j = i / 32, scale, min, q;
-	const uint8_t *s = b + 4;
-
-	i %= 32;
-	if (type == SR_Q6_K) {
-		q = b[64 * (j / 4) + 32 * (j % 2) + i] >> (4 * (j % 4 / 2)) & 15;
-		q |= (b[128 + 32 * (j / 4) + i] >> (2 * (j % 4)) & 3) << 4;
-		return f16_at(b + 208) * (float)(int8_t)b[192 + 2 * j + i / 16] * (float)(q - 32);
-	}
-	if (j < 4) {
-		scale = s[j] & 63;
-		min = s[j + 4] & 63;
-	} else {
-		scale = (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
-		min = s[j + 4] >> 4 | (s[j] >> 6) << 4;
-	}
-	q = b[(type == SR_Q5_K ? 48 : 16) + 32 * (j / 2) + i] >> (4 * (j % 2)) & 15;
-	if (type == SR_Q5_K)
-		q |= (b[16 + i] >> j & 1) << 4;
-	return f16_at(b) * (float)scale * (float)q - f16_at(b + 2) * (float)min;
-}
-
-static __device__ float weight_at(int32_t type, const uint8_t *row, int32_t i, int32_t weights, int32_t bytes)
-{
-	const uint8_t *b = row + (size_t)(i / weights) * (size_t)bytes;
-
-	i %= weights;
-	switch (type) {
-	case SR_F32:
-		return __uint_as_float(u16_at(b) | u16_at(b + 2) << 16);
-	case SR_F16:
-		return f16_at(b);
-	case SR_BF16:
-		return __uint_as_float(u16_at(b) << 16);
-	case SR_Q8_0:
-		return f16_at(b) * (float)(int8_t)b[2 + i];
-	case SR_Q4_0:
-		return f16_at(b) * (float)(nibble(b + 2, i) - 8);
-	case SR_Q4_1:
-		return f16_at(b) * (float)nibble(b + 4, i) + f16_at(b + 2);
-	case SR_Q5_0:
-		return f16_at(b) * (float)((nibble(b + 6, i) | fifth(b + 2, i)) - 16);
-	case SR_Q5_1:
-		return f16_at(b) * (float)(nibble(b + 8, i) | fifth(b + 4, i)) + f16_at(b + 2);
-	}
-	return k_weight(type, b, i);
-}
-
-/* grid: columns, rows */
-static __global__ void unpack_kernel(struct piece p, const uint8_t *data, int32_t weights, int32_t bytes)
-{
-	size_t row = (size_t)blockIdx.y, at;
-
-	for (int32_t i = (int32_t)(blockIdx.x * UNPACK_THREADS + threadIdx.x); i < p.k;
-	     i += (int32_t)(gridDim.x * UNPACK_THREADS)) {
-		float w = weight_at(p.type, data + row * p.row_bytes, i, weights, bytes) + p.add;
-
-		at = row * (size_t)p.k + (size_t)i;
-		if (p.f32)
-			((float *)p.to)[at] = w;
-		else
-			((bf16 *)p.to)[at] = bf16_of(w);
-	}
 }
 
 /* ---- reading -------------------------------------------------------------------------- */
@@ -212,7 +94,6 @@ static int forward_one(struct dev *d)
 {
 	struct loader *ld = d->loader;
 	struct buffer *f;
-	int32_t weights, bytes;
 	uint64_t tag;
 	void *at;
 	int e = ld->src->wait(ld->src->ctx, &tag, &at);
@@ -222,18 +103,15 @@ static int forward_one(struct dev *d)
 	f = &ld->buffer[tag];
 	f->reading = false;
 	ld->n_reading--;
-	layout(f->piece.type, &weights, &bytes);
+	ld->n_scales -= f->piece.of == OF_SCALES;
 	f->copying = cuda_ok(d, cudaMemcpyAsync(f->device, at, f->piece.row_bytes * (size_t)f->piece.rows,
 			cudaMemcpyHostToDevice, d->stream), "copy weights") &&
-		cuda_ok(d, start(unpack_kernel, dim3((unsigned)(f->piece.k + 2047) / 2048,
-			(unsigned)f->piece.rows), UNPACK_THREADS, 0, d->stream, f->piece,
-			(const uint8_t *)f->device, weights, bytes),
-				"unpack weights") &&
+		pack_rows(d, &f->piece, f->device) &&
 		cuda_ok(d, cudaEventRecord(f->copied, d->stream), "an event");
 	return f->copying ? 0 : -EIO;
 }
 
-static int read_piece(struct dev *d, const struct sr_tensor *t, uint64_t from, const struct piece *p)
+static int read_piece(struct dev *d, const struct sr_extent *of, const struct piece *p)
 {
 	struct loader *ld = d->loader;
 	struct buffer *f = &ld->buffer[ld->turn];
@@ -248,8 +126,8 @@ static int read_piece(struct dev *d, const struct sr_tensor *t, uint64_t from, c
 	f->copying = false;
 	f->piece = *p;
 	for (;;) {
-		e = ld->src->read(ld->src->ctx, &t->data, from, p->row_bytes * (size_t)p->rows, f->host,
-			(uint64_t)ld->turn);
+		e = ld->src->read(ld->src->ctx, of, (uint64_t)p->first * p->row_bytes,
+			p->row_bytes * (size_t)p->rows, f->host, (uint64_t)ld->turn);
 		if (e != -EAGAIN || !ld->n_reading)
 			break;
 		e = forward_one(d);
@@ -260,29 +138,93 @@ static int read_piece(struct dev *d, const struct sr_tensor *t, uint64_t from, c
 		return e;
 	f->reading = true;
 	ld->n_reading++;
+	ld->n_scales += p->of == OF_SCALES;
 	ld->turn = (ld->turn + 1) % BUFFERS;
 	return 0;
 }
 
-/* A whole tensor to [n][k] at `to`. */
-static int read_tensor(struct dev *d, const struct sr_tensor *t, void *to, bool f32, char *err, size_t errlen)
+/* A whole extent of so many rows, as many at a time as a buffer holds; `step` rows belong together. */
+static int read_rows(struct dev *d, const struct sr_tensor *t, const struct sr_extent *of, int32_t all,
+	int32_t step, struct piece p, char *err, size_t errlen)
 {
-	size_t row_bytes = t->data.bytes / (size_t)t->n;
-	size_t each = (size_t)t->k * (f32 ? sizeof(float) : sizeof(bf16));
-	size_t most = BUFFER / row_bytes < 65535 ? BUFFER / row_bytes : 65535; /* of a grid's rows, too */
+	unsigned char *dense = (unsigned char *)p.dense;
+	size_t each = (size_t)t->k * (p.f32 ? sizeof(float) : sizeof(bf16)), most;
 
-	for (int32_t r = 0, rows; r < t->n; r += rows) {
-		struct piece p = { t->type, t->k, 0, row_bytes, (unsigned char *)to + (size_t)r * each, f32,
-			t->add };
+	p.row_bytes = of->bytes / (size_t)all;
+	most = BUFFER / p.row_bytes < 65535 ? BUFFER / p.row_bytes : 65535; /* of a grid's rows, too */
+	most = most / (size_t)step * (size_t)step;
+	for (p.first = 0; p.first < all; p.first += p.rows) {
 		int e;
 
-		rows = p.rows = t->n - r < (int32_t)most ? t->n - r : (int32_t)most;
-		e = read_piece(d, t, (uint64_t)r * row_bytes, &p);
+		p.rows = all - p.first < (int32_t)most ? all - p.first : (int32_t)most;
+		p.dense = dense + (size_t)p.first * each;
+		e = read_piece(d, of, &p);
 		if (e)
 			return fail(e, err, errlen, "tensor %s cannot be read: %s", t->name,
 				d->lost ? d->why : strerror(-e));
 	}
 	return 0;
+}
+
+static struct piece piece_of_tensor(const struct sr_tensor *t)
+{
+	struct piece p = {};
+
+	p.type = t->type;
+	p.scale_type = t->scale_type;
+	p.n = t->n;
+	p.k = t->k;
+	p.group = t->group ? t->group : t->k;
+	p.group_n = t->type != SR_F8 ? 1 : t->group_n ? t->group_n : t->n;
+	p.add = t->add;
+	return p;
+}
+
+/* To [n][k] at `to`. */
+static int read_dense(struct dev *d, const struct sr_tensor *t, void *to, bool f32, char *err, size_t errlen)
+{
+	struct piece p = piece_of_tensor(t);
+
+	p.dense = to;
+	p.f32 = f32;
+	return read_rows(d, t, &t->data, t->n, 1, p, err, errlen);
+}
+
+/* How many rows the data of a tensor of this type has, and how many of them belong together. */
+static int32_t data_rows(const struct sr_tensor *t, int32_t *step)
+{
+	bool gptq = t->type == SR_GPTQ4 || t->type == SR_GPTQ4_V2;
+
+	*step = gptq ? SLAB / 8 : t->type == SR_AWQ4 ? SLAB : 1;
+	return gptq ? t->k / 8 : t->type == SR_AWQ4 ? t->k : t->n;
+}
+
+/* Outputs col .. of a packed matrix. */
+static int read_packed(struct dev *d, const struct sr_tensor *t, const struct weight *w, int32_t col, char *err,
+	size_t errlen)
+{
+	struct piece p = piece_of_tensor(t);
+	bool outputs = t->type == SR_CT4 || t->type == SR_F8;
+	int32_t groups = t->k / p.group, step, rows = data_rows(t, &step);
+	int e = 0;
+
+	p.held = w->held;
+	p.to = w->packed;
+	p.col = col;
+	p.of = OF_SCALES;
+	if (t->scale.bytes)
+		e = read_rows(d, t, &t->scale, outputs ? (t->n + p.group_n - 1) / p.group_n : groups, 1, p, err,
+			errlen);
+	p.of = OF_QUANTS;
+	if (!e)
+		e = read_rows(d, t, &t->data, rows, step, p, err, errlen);
+	while (t->zero.bytes && d->loader->n_scales && !e) /* reads end in any order; zeros want scales */
+		if ((e = forward_one(d)))
+			fail(e, err, errlen, "tensor %s cannot be read: %s", t->name, d->lost ? d->why : strerror(-e));
+	p.of = OF_ZEROS;
+	if (t->zero.bytes && !e)
+		e = read_rows(d, t, &t->zero, outputs ? (t->n + 7) / 8 : groups, 1, p, err, errlen);
+	return e;
 }
 
 int loader_finish(struct dev *d, char *err, size_t errlen)
@@ -301,16 +243,73 @@ int loader_finish(struct dev *d, char *err, size_t errlen)
 
 /* ---- weights -------------------------------------------------------------------------- */
 
+static enum held held_as(const struct sr_tensor *t)
+{
+	switch (t->type) {
+	case SR_Q4_0: case SR_Q4_1: case SR_Q4_K:
+	case SR_AWQ4: case SR_GPTQ4: case SR_GPTQ4_V2: case SR_CT4:
+		return t->n == 1 ? HELD_VECTOR : HELD_W4;
+	case SR_F8:
+		return HELD_W8;
+	}
+	return t->n == 1 ? HELD_VECTOR : HELD_BF16;
+}
+
+static bool scales_apart(const struct sr_tensor *t)
+{
+	return is_apart(t->type) || t->type == SR_F8;
+}
+
+bool weight_packed(const struct sr_tensor *t)
+{
+	return t->type != SR_NONE && held_as(t) >= HELD_W4;
+}
+
+/* NULL, or what is wrong with a tensor whose scales lie apart from its weights. */
+static const char *check_apart(const struct sr_tensor *t)
+{
+	uint64_t n = (uint64_t)t->n, k = (uint64_t)t->k, group = t->group ? (uint64_t)t->group : k;
+	uint64_t group_n = t->type != SR_F8 ? 1 : t->group_n ? (uint64_t)t->group_n : n;
+	uint64_t groups = k / (group ? group : 1);
+	int32_t step, rows;
+
+	if (n == 1)
+		return "vectors of its type are not supported";
+	if (t->index.bytes)
+		return "its inputs are grouped out of order (act-order), which is not supported";
+	if (t->group < 0 || t->group_n < 0 || group < SLAB || group % SLAB || k % group)
+		return "its groups must be multiples of 32 inputs that divide them all";
+	if (n % 8 && t->type != SR_CT4 && t->type != SR_F8)
+		return "its outputs must be a multiple of 8";
+	if (t->scale_type != SR_F16 && t->scale_type != SR_BF16 && t->scale_type != SR_F32)
+		return "its scales must be F16, BF16 or F32";
+	if (t->data.bytes != (t->type == SR_F8 ? n * k : n * k / 2) ||
+	    t->scale.bytes != groups * ((n + group_n - 1) / group_n) * scale_bytes(t->scale_type) ||
+	    (t->zero.bytes ? t->zero.bytes != groups * ((n + 7) / 8) * 4 : t->type != SR_CT4 && t->type != SR_F8))
+		return "its parts are not as long as its shape says";
+	rows = data_rows(t, &step);
+	if (t->data.bytes / (uint64_t)rows * (uint64_t)step > BUFFER || groups * 4 > BUFFER)
+		return "its rows are too long";
+	return NULL;
+}
+
 static int64_t check(const struct sr_tensor *t, char *err, size_t errlen)
 {
+	bool apart = scales_apart(t);
 	int32_t weights, bytes;
+	const char *why;
 
-	layout(t->type, &weights, &bytes);
-	if (!weights)
+	if (!is_apart(t->type) && !pack_layout(t->type, &weights, &bytes))
 		return fail(-ENOTSUP, err, errlen,
-			"tensor %s: its type is not supported by the CUDA back end; F32, F16, "
-			"BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K are", t->name);
-	if (t->n < 1 || t->k < 1 || t->k % weights || (t->n > 1 && t->k % 8) ||
+			"tensor %s: its type is not supported by the CUDA back end; F32, F16, BF16, F8, Q8_0, "
+			"Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, AWQ, GPTQ and compressed-tensors of 4 bits "
+			"are", t->name);
+	why = t->n < 1 || t->k < 1 ? "its shape is empty" : apart ? check_apart(t) : NULL;
+	if (why)
+		return fail(-ENOTSUP, err, errlen, "tensor %s of %d x %d: %s", t->name, t->n, t->k, why);
+	if (apart)
+		return 0;
+	if (t->k % weights || (t->n > 1 && t->k % 8) ||
 	    t->data.bytes != (uint64_t)(t->k / weights) * (uint64_t)bytes * (uint64_t)t->n ||
 		t->data.bytes / (uint64_t)t->n > BUFFER)
 		return fail(-EINVAL, err, errlen,
@@ -333,28 +332,112 @@ static int64_t padded(size_t bytes)
 	return (int64_t)((bytes + 255) / 256 * 256);
 }
 
+/* The greatest; of a and 0, a. */
+static int32_t divides_both(int32_t a, int32_t b)
+{
+	while (b) {
+		int32_t rest = a % b;
+
+		a = b;
+		b = rest;
+	}
+	return a;
+}
+
+/* What the parts are held as, together. */
+static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part, int n, char *err, size_t errlen)
+{
+	int32_t group = 0;
+
+	w->held = held_as(part[0]);
+	for (int i = 0; i < n; i++) {
+		int64_t e = check(part[i], err, errlen);
+		int32_t each = !scales_apart(part[i]) ? SLAB : part[i]->group ? part[i]->group : part[i]->k;
+
+		if (e)
+			return e;
+		if (part[i]->k != part[0]->k)
+			return fail(-EINVAL, err, errlen, "tensor %s has %d inputs, but those before it %d",
+				part[i]->name, part[i]->k, part[0]->k);
+		if (held_as(part[i]) != w->held) {
+			const struct sr_tensor *one = scales_apart(part[i]) ? part[i] : part[0];
+
+			if (scales_apart(one))
+				return fail(-ENOTSUP, err, errlen, "tensor %s is quantized in another way than "
+					"what is computed together with it; the CUDA back end needs them alike",
+					one->name);
+			w->held = HELD_BF16;
+		}
+		w->n += part[i]->n;
+		group = divides_both(each, group);
+	}
+	w->k = part[0]->k;
+	w->packed.N = w->n;
+	w->packed.K = w->k;
+	w->packed.width = (w->n + STRIP - 1) / STRIP * STRIP;
+	w->packed.group = group / SLAB;
+	return 0;
+}
+
+static size_t words_bytes(const struct weight *w)
+{
+	return (size_t)(w->packed.width / STRIP) * (size_t)(w->k / SLAB) * TILE_WORDS *
+		(w->held == HELD_W4 ? 1 : 2) * sizeof(uint32_t);
+}
+
+static size_t scales_bytes(const struct weight *w)
+{
+	return (size_t)(w->k / SLAB / w->packed.group) * (size_t)w->packed.width * sizeof(uint32_t);
+}
+
+static int64_t weight_bytes(const struct weight *w)
+{
+	switch (w->held) {
+	case HELD_VECTOR:
+		return padded((size_t)w->k * sizeof(float));
+	case HELD_BF16:
+		return padded((size_t)w->n * (size_t)w->k * sizeof(bf16));
+	default:
+		return padded(words_bytes(w)) + padded(scales_bytes(w));
+	}
+}
+
+/* Cleared: a bias has parts without one, a last strip outputs that are not there. */
+static void *take_clear(struct dev *d, size_t bytes)
+{
+	void *at = take(d, bytes);
+
+	return cuda_ok(d, cudaMemsetAsync(at, 0, bytes, d->stream), "clear a weight") ? at : NULL;
+}
+
 static int load(struct dev *d, struct weight *w, const struct sr_tensor *const *part,
                 const struct sr_tensor *const *bias, int n, bool has_bias, char *err, size_t errlen)
 {
-	size_t row = 0;
+	int32_t row = 0;
 	int e = 0;
 
-	if (part[0]->n == 1) {
+	if (w->held == HELD_VECTOR) {
 		w->vec = (float *)take(d, (size_t)w->k * sizeof(float));
-		return read_tensor(d, part[0], w->vec, true, err, errlen);
+		return read_dense(d, part[0], w->vec, true, err, errlen);
 	}
-	w->mat = (bf16 *)take(d, (size_t)w->n * (size_t)w->k * sizeof(bf16));
-	if (has_bias) {
-		w->bias = (float *)take(d, (size_t)w->n * sizeof(float));
-		if (!cuda_ok(d, cudaMemsetAsync(w->bias, 0, (size_t)w->n * sizeof(float), d->stream),
-			"clear a bias"))
-			return fail(-EIO, err, errlen, "%s", d->why);
+	if (w->held == HELD_BF16) {
+		w->mat = (bf16 *)take(d, (size_t)w->n * (size_t)w->k * sizeof(bf16));
+	} else {
+		w->packed.words = (uint32_t *)take_clear(d, words_bytes(w));
+		w->packed.scale = (uint32_t *)take_clear(d, scales_bytes(w));
 	}
+	if (has_bias)
+		w->bias = (float *)take_clear(d, (size_t)w->n * sizeof(float));
+	if (d->lost)
+		return fail(-EIO, err, errlen, "%s", d->why);
 	for (int i = 0; i < n && !e; i++) {
-		e = read_tensor(d, part[i], w->mat + row * (size_t)w->k, false, err, errlen);
+		if (w->held == HELD_BF16)
+			e = read_dense(d, part[i], w->mat + (size_t)row * (size_t)w->k, false, err, errlen);
+		else
+			e = read_packed(d, part[i], w, row, err, errlen);
 		if (!e && has_bias && bias[i])
-			e = read_tensor(d, bias[i], w->bias + row, true, err, errlen);
-		row += (size_t)part[i]->n;
+			e = read_dense(d, bias[i], w->bias + row, true, err, errlen);
+		row += part[i]->n;
 	}
 	return e;
 }
@@ -363,42 +446,32 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
                    const struct sr_tensor *const *bias, int n, enum share how,
                    const struct sr_source *src, char *err, size_t errlen)
 {
-	struct weight *w;
-	int64_t bytes, rows = 0;
+	struct weight *w, shape = {};
 	bool has_bias = false;
+	int64_t bytes = check_parts(&shape, part, n, err, errlen);
 
 	(void)how; /* always alone */
 	(void)src; /* the loader has it */
-	for (int i = 0; i < n; i++) {
-		int64_t e = check(part[i], err, errlen);
-
-		if (!e && part[i]->k != part[0]->k)
-			e = fail(-EINVAL, err, errlen, "tensor %s has %d inputs, but those before it %d",
-				part[i]->name,
-				part[i]->k, part[0]->k);
-		if (!e && bias && bias[i]) {
-			e = check(bias[i], err, errlen);
-			if (!e && (bias[i]->k != part[i]->n || bias[i]->n != 1))
-				e = fail(-EINVAL, err, errlen, "tensor %s does not fit as a bias of %s",
-					bias[i]->name, part[i]->name);
-			has_bias = true;
-		}
-		if (e)
-			return e;
-		rows += part[i]->n;
+	for (int i = 0; i < n && !bytes; i++) {
+		if (!bias || !bias[i])
+			continue;
+		bytes = check(bias[i], err, errlen);
+		if (!bytes && (bias[i]->k != part[i]->n || held_as(bias[i]) != HELD_VECTOR))
+			bytes = fail(-EINVAL, err, errlen, "tensor %s does not fit as a bias of %s",
+				bias[i]->name, part[i]->name);
+		has_bias = true;
 	}
-	bytes = padded((size_t)rows * (size_t)part[0]->k * (rows == 1 ? sizeof(float) : sizeof(bf16)));
-	if (has_bias)
-		bytes += padded((size_t)rows * sizeof(float));
+	if (bytes)
+		return bytes;
+	bytes = weight_bytes(&shape) + (has_bias ? padded((size_t)shape.n * sizeof(float)) : 0);
 	if (!out)
 		return bytes;
-	w = (struct weight *)calloc(1, sizeof(*w));
+	w = (struct weight *)malloc(sizeof(*w));
 	if (!w)
 		return fail(-ENOMEM, err, errlen, "no memory for a weight");
+	*w = shape;
 	w->next = d->weights;
 	d->weights = w;
-	w->n = (int32_t)rows;
-	w->k = part[0]->k;
 	*out = w;
 	int e = load(d, w, part, bias, n, has_bias, err, errlen);
 

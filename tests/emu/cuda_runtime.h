@@ -24,7 +24,7 @@ enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cu
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaDeviceAttr {
 	cudaDevAttrMultiProcessorCount = 16, cudaDevAttrComputeCapabilityMajor = 75,
-	cudaDevAttrComputeCapabilityMinor = 76,
+	cudaDevAttrComputeCapabilityMinor = 76, cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
 };
 enum { cudaHostAllocDefault = 0, cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
 
@@ -73,6 +73,7 @@ extern uint64_t emu_calls;                  /* so far */
 extern int emu_allocations;                 /* not yet freed: memory, streams, events */
 extern uint64_t emu_taken;                  /* bytes of memory, so far */
 extern int emu_devices;                     /* 1 */
+extern int emu_capability;                  /* 80 */
 void emu_fail(uint64_t nth, cudaError_t e); /* the nth call from now; 0: none */
 void emu_recover();                         /* a fresh process: no poison, nothing queued */
 void emu_process_ends(void);          /* frees what is still allocated */

@@ -1,5 +1,5 @@
 /* emu.cc - see emu.h: fibers, the scheduler, and the wide instructions by the layouts of the PTX
- * manual (sections on ldmatrix and on mma.m16n8k16). */
+ * manual (sections on ldmatrix and on mma.m16n8k16 and .m16n8k32). */
 #include "tests/emu/emu.h"
 
 #include <cstdarg>
@@ -391,37 +391,59 @@ static float bf16(uint32_t pair, unsigned h)
 	return __uint_as_float(h ? pair & 0xffff0000 : pair << 16);
 }
 
-/* c[16][8] += a[16][16] b[16][8]: lane i has rows g, g+8 of a and c and column g of b, g = i / 4, and
- * along the other side pairs at 2 (i % 4). */
+static float e4m3(uint32_t word, unsigned i)
+{
+	int v = (int)(word >> 8 * i & 0xff), exponent = v >> 3 & 15, fraction = v & 7;
+	float f = exponent ? ldexpf((float)(8 + fraction), exponent - 10) : ldexpf((float)fraction, -9);
+
+	return (v & 0x7f) == 0x7f ? NAN : v & 0x80 ? -f : f;
+}
+
+/* c[16][8] += a[16][K] b[K][8], K elements of EACH to a word: lane i has rows g, g+8 of a and c and column
+ * g of b, g = i / 4; along the other side, words t = i % 4 of each half of K, and columns 2t, 2t+1 of c. */
+struct mma_part { float *c; const uint32_t *a, *b; };
+
+template <unsigned EACH, float (*VALUE)(uint32_t, unsigned)> static void mma(emu::lane *w, unsigned)
+{
+	const unsigned HALF = 4 * EACH, K = 2 * HALF;
+	float A[16][K], B[8][K];
+
+	for (unsigned i = 0; i < 32; i++) {
+		const mma_part *q = static_cast<mma_part *>(w[i].arg);
+		unsigned g = i / 4, t = EACH * (i % 4);
+
+		for (unsigned h = 0; h < EACH; h++) {
+			for (unsigned j = 0; j < 4; j++)
+				A[g + 8 * (j & 1)][t + h + HALF * (j >> 1)] = VALUE(q->a[j], h);
+			for (unsigned j = 0; j < 2; j++)
+				B[g][t + h + HALF * j] = VALUE(q->b[j], h);
+		}
+	}
+	for (unsigned i = 0; i < 32; i++) {
+		const mma_part *q = static_cast<mma_part *>(w[i].arg);
+		unsigned g = i / 4, t = 2 * (i % 4);
+
+		for (unsigned j = 0; j < 4; j++) {
+			const float *a = A[g + 8 * (j >> 1)], *b = B[t + (j & 1)];
+			float sum = 0;
+
+			for (unsigned k = 0; k < K; k++)
+				sum += a[k] * b[k];
+			q->c[j] += sum;
+		}
+	}
+}
+
 void emu_mma_m16n8k16_bf16(float c[4], const uint32_t a[4], const uint32_t b[2])
 {
-	struct part { float *c; const uint32_t *a, *b; } p = { c, a, b };
+	mma_part p = { c, a, b };
 
-	emu::wait_warp("mma.m16n8k16", ~0u, &p, [](emu::lane *w, unsigned) {
-		float A[16][16], B[16][8];
+	emu::wait_warp("mma.m16n8k16", ~0u, &p, mma<2, bf16>);
+}
 
-		for (unsigned i = 0; i < 32; i++) {
-			const part *q = static_cast<part *>(w[i].arg);
-			unsigned g = i / 4, t = 2 * (i % 4);
+void emu_mma_m16n8k32_e4m3(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+	mma_part p = { c, a, b };
 
-			for (unsigned h = 0; h < 2; h++) {
-				for (unsigned j = 0; j < 4; j++)
-					A[g + 8 * (j & 1)][t + h + 8 * (j >> 1)] = bf16(q->a[j], h);
-				for (unsigned j = 0; j < 2; j++)
-					B[t + h + 8 * j][g] = bf16(q->b[j], h);
-			}
-		}
-		for (unsigned i = 0; i < 32; i++) {
-			const part *q = static_cast<part *>(w[i].arg);
-			unsigned g = i / 4, t = 2 * (i % 4);
-
-			for (unsigned j = 0; j < 4; j++) {
-				float sum = 0;
-
-				for (unsigned k = 0; k < 16; k++)
-					sum += A[g + 8 * (j >> 1)][k] * B[k][t + (j & 1)];
-				q->c[j] += sum;
-			}
-		}
-	});
+	emu::wait_warp("mma.m16n8k32", ~0u, &p, mma<4, e4m3>);
 }

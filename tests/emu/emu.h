@@ -163,5 +163,6 @@ void emu_cp_async_commit();
 void emu_cp_async_wait(int left);
 void emu_ldmatrix_x4(uint32_t r[4], const void *row, bool transposed);
 void emu_mma_m16n8k16_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]);
+void emu_mma_m16n8k32_e4m3(float c[4], const uint32_t a[4], const uint32_t b[2]);
 
 #endif

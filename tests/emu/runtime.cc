@@ -13,6 +13,7 @@ uint64_t emu_calls;
 int emu_allocations;
 uint64_t emu_taken;
 int emu_devices = 1;
+int emu_capability = 80;
 
 static uint64_t fail_at;             /* the call that fails, or 0 */
 static cudaError_t fail_with;
@@ -72,7 +73,8 @@ cudaError_t cudaSetDevice(int)
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int)
 {
 	*value = what == cudaDevAttrMultiProcessorCount
-		? 4 : what == cudaDevAttrComputeCapabilityMajor ? 8 : 0;
+		? 4 : what == cudaDevAttrMaxSharedMemoryPerMultiprocessor ? 228 << 10
+		: what == cudaDevAttrComputeCapabilityMajor ? emu_capability / 10 : emu_capability % 10;
 	return call();
 }
 

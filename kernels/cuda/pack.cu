@@ -1,0 +1,340 @@
+/* pack.cu - pieces of files, on the device, into the form in which weights are held: bf16 matrices, f32
+ * vectors, and 4- and 8-bit matrices as packed.cuh has them.  At load only, so clarity goes before speed.
+ */
+#include "pack.cuh"
+#include "packed.cuh"
+
+#define PACK_THREADS 256
+
+/* ---- stored types: docs of ggml's block formats --------------------------------------- */
+
+/* Weights to a block, and its bytes. */
+bool pack_layout(int32_t type, int32_t *weights, int32_t *bytes)
+{
+	static const struct { int32_t type, weights, bytes; } known[] = {
+		{ SR_F32, 1, 4 }, { SR_F16, 1, 2 }, { SR_BF16, 1, 2 }, { SR_F8, 1, 1 }, { SR_Q8_0, 32, 34 },
+		{ SR_Q4_0, 32, 18 }, { SR_Q4_1, 32, 20 }, { SR_Q5_0, 32, 22 }, { SR_Q5_1, 32, 24 },
+		{ SR_Q4_K, 256, 144 }, { SR_Q5_K, 256, 176 }, { SR_Q6_K, 256, 210 },
+	};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+		if (known[i].type == type) {
+			*weights = known[i].weights;
+			*bytes = known[i].bytes;
+			return true;
+		}
+	}
+	return false;
+}
+
+static __device__ uint32_t u16_at(const uint8_t *p)
+{
+	return (uint32_t)(p[0] | p[1] << 8);
+}
+
+static __device__ float f16_at(const uint8_t *p)
+{
+	return f32_of_f16(u16_at(p));
+}
+
+static __device__ int nibble(const uint8_t *q, int i) /* of 32: the low ones first */
+{
+	return i < 16 ? q[i] & 15 : q[i - 16] >> 4;
+}
+
+static __device__ int fifth(const uint8_t *high, int i)
+{
+	return (high[i / 8] >> (i % 8) & 1) << 4;
+}
+
+/* Scale and minimum of 32 weights of Q4_K and Q5_K: w = d q - m. */
+static __device__ void k_scale(const uint8_t *b, int j, float *d, float *m)
+{
+	const uint8_t *s = b + 4;
+	int scale, min;
+
+	if (j < 4) {
+		scale = s[j] & 63;
+		min = s[j + 4] & 63;
+	} else {
+		scale = (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
+		min = s[j + 4] >> 4 | (s[j] >> 6) << 4;
+	}
+	*d = f16_at(b) * (float)scale;
+	*m = f16_at(b + 2) * (float)min;
+}
+
+static __device__ int k_nibble(const uint8_t *q, int j, int i)
+{
+	return q[32 * (j / 2) + i] >> (4 * (j % 2)) & 15;
+}
+
+/* Weight i of a super-block of 256. */
+static __device__ float k_weight(int32_t type, const uint8_t *b, int i)
+{
+	int j = i / 32, q;
+	float d, m;
+
+	i %= 32;
+	if (type == SR_Q6_K) {
+		q = b[64 * (j / 4) + 32 * (j % 2) + i] >> (4 * (j % 4 / 2)) & 15;
+		q |= (b[128 + 32 * (j / 4) + i] >> (2 * (j % 4)) & 3) << 4;
+		return f16_at(b + 208) * (float)(int8_t)b[192 + 2 * j + i / 16] * (float)(q - 32);
+	}
+	q = k_nibble(b + (type == SR_Q5_K ? 48 : 16), j, i);
+	if (type == SR_Q5_K)
+		q |= (b[16 + i] >> j & 1) << 4;
+	k_scale(b, j, &d, &m);
+	return d * (float)q - m;
+}
+
+static __device__ float weight_at(int32_t type, const uint8_t *row, int32_t i, int32_t weights, int32_t bytes)
+{
+	const uint8_t *b = row + (size_t)(i / weights) * (size_t)bytes;
+
+	i %= weights;
+	switch (type) {
+	case SR_F32:
+		return __uint_as_float(u16_at(b) | u16_at(b + 2) << 16);
+	case SR_F16:
+		return f16_at(b);
+	case SR_BF16:
+		return __uint_as_float(u16_at(b) << 16);
+	case SR_Q8_0:
+		return f16_at(b) * (float)(int8_t)b[2 + i];
+	case SR_Q4_0:
+		return f16_at(b) * (float)(nibble(b + 2, i) - 8);
+	case SR_Q4_1:
+		return f16_at(b) * (float)nibble(b + 4, i) + f16_at(b + 2);
+	case SR_Q5_0:
+		return f16_at(b) * (float)((nibble(b + 6, i) | fifth(b + 2, i)) - 16);
+	case SR_Q5_1:
+		return f16_at(b) * (float)(nibble(b + 8, i) | fifth(b + 4, i)) + f16_at(b + 2);
+	}
+	return k_weight(type, b, i);
+}
+
+/* grid: columns, rows */
+static __global__ void unpack_kernel(struct piece p, const uint8_t *data, int32_t weights, int32_t bytes)
+{
+	size_t row = (size_t)blockIdx.y, at;
+
+	for (int32_t i = (int32_t)(blockIdx.x * PACK_THREADS + threadIdx.x); i < p.k;
+	     i += (int32_t)(gridDim.x * PACK_THREADS)) {
+		float w = weight_at(p.type, data + row * p.row_bytes, i, weights, bytes) + p.add;
+
+		at = row * (size_t)p.k + (size_t)i;
+		if (p.f32)
+			((float *)p.dense)[at] = w;
+		else
+			((bf16 *)p.dense)[at] = bf16_of(w);
+	}
+}
+
+/* ---- 4 bits --------------------------------------------------------------------------- */
+
+static __device__ uint32_t f16_of(float f)
+{
+	uint32_t u = __float_as_uint(f), sign = u >> 16 & 0x8000;
+	float size = fabsf(f);
+
+	u &= 0x7fffffff;
+	if (u > 0x7f800000)
+		return sign | 0x7e00;
+	if (size >= 65520)
+		return sign | 0x7c00;
+	if (size < 6.103515625e-5f)      /* subnormal: multiples of 2^-24 */
+		return sign | (uint32_t)rintf(size * 16777216);
+	return sign | (((u + 0xfff + (u >> 13 & 1)) >> 13) - (112u << 10));
+}
+
+static __device__ uint32_t word_at(const uint8_t *p)
+{
+	return u16_at(p) | u16_at(p + 2) << 16;
+}
+
+/* Where output n is among the eight of its word. */
+static __device__ int eighth(int32_t type, int32_t n)
+{
+	return type == SR_AWQ4 ? n % 8 / 2 + n % 2 * 4 : n % 8;
+}
+
+/* Quant of output n and input k, both of the tensor. */
+static __device__ uint32_t quant_at(const struct piece &p, const uint8_t *data, int32_t n, int32_t k)
+{
+	const uint8_t *row = data + (size_t)(n - p.first) * p.row_bytes;
+
+	switch (p.type) {
+	case SR_AWQ4:
+		return word_at(data + (size_t)(k - p.first) * p.row_bytes + n / 8 * 4) >> 4 * eighth(p.type, n) & 15;
+	case SR_GPTQ4: case SR_GPTQ4_V2:
+		return word_at(data + (size_t)(k / 8 - p.first) * p.row_bytes + (size_t)n * 4) >> 4 * (k % 8) & 15;
+	case SR_CT4:
+		return row[k / 2] >> 4 * (k % 2) & 15;
+	case SR_Q4_0:
+		return (uint32_t)nibble(row + (size_t)(k / 32) * 18 + 2, k % 32);
+	case SR_Q4_1:
+		return (uint32_t)nibble(row + (size_t)(k / 32) * 20 + 4, k % 32);
+	}
+	return (uint32_t)k_nibble(row + (size_t)(k / 256) * 144 + 16, k % 256 / 32, k % 32);
+}
+
+/* s and b of 32 weights in a row of GGUF, w = s (q - 8) + b. */
+static __device__ uint32_t scale_of_row(int32_t type, const uint8_t *row, int32_t slab)
+{
+	const uint8_t *b = row + (size_t)slab * (type == SR_Q4_0 ? 18 : 20);
+	float s, m;
+
+	if (type == SR_Q4_0)
+		return u16_at(b);
+	if (type == SR_Q4_1) {
+		s = f16_at(b);
+		m = -f16_at(b + 2);
+	} else {
+		k_scale(row + (size_t)(slab / 8) * 144, slab % 8, &s, &m);
+	}
+	return f16_of(s) | f16_of(8 * s - m) << 16;
+}
+
+/* Outputs and inputs of a piece of quants. */
+struct area { int32_t n0, n, k0, k; };
+
+static __host__ __device__ struct area area_of(const struct piece &p)
+{
+	int32_t each = p.type == SR_GPTQ4 || p.type == SR_GPTQ4_V2 ? 8 : 1;
+
+	if (p.type == SR_AWQ4 || each == 8)
+		return { 0, p.n, p.first * each, p.rows * each };
+	return { p.first, p.rows, 0, p.k };
+}
+
+/* A thread for each word: output, slab, lane's quarter. */
+static __global__ void pack4_kernel(struct piece p, const uint8_t *data)
+{
+	struct area a = area_of(p);
+	int64_t i = (int64_t)blockIdx.x * PACK_THREADS + threadIdx.x;
+	int32_t t = (int32_t)(i % 4), n = a.n0 + (int32_t)(i / 4 % a.n), k = a.k0 + (int32_t)(i / 4 / a.n) * SLAB;
+	uint32_t word = 0;
+
+	if (k >= a.k0 + a.k)
+		return;
+	for (int j = 0; j < 8; j++) {
+		int32_t at = k + j / 2 * 8 + 2 * t + j % 2;
+
+		word |= quant_at(p, data, n, at) << 4 * nibble_of(at);
+	}
+	p.to.words[packed_at<1>(p.col + n, k + 2 * t, p.to.K)] = word;
+	if (!is_apart(p.type) && t == 0 && k / SLAB % p.to.group == 0)
+		p.to.scale[(size_t)(k / SLAB / p.to.group) * (size_t)p.to.width + (size_t)(p.col + n)] =
+			scale_of_row(p.type, data + (size_t)(n - p.first) * p.row_bytes, k / SLAB);
+}
+
+/* ---- 8 bits --------------------------------------------------------------------------- */
+
+static __global__ void pack8_kernel(struct piece p, const uint8_t *data)
+{
+	int64_t i = (int64_t)blockIdx.x * PACK_THREADS + threadIdx.x;
+	int32_t t = (int32_t)(i % 4), k = (int32_t)(i / 4 % (p.k / 16)) * 16, n = (int32_t)(i / 4 / (p.k / 16));
+	uint32_t word = 0;
+
+	if (n >= p.rows)
+		return;
+	for (int j = 0; j < 4; j++) {
+		int32_t at = k + j / 2 * 8 + 2 * t + j % 2;
+
+		word |= (uint32_t)data[(size_t)n * p.row_bytes + (size_t)at] << 8 * byte_of(at);
+	}
+	p.to.words[packed_at<2>(p.col + p.first + n, k + 2 * t, p.to.K)] = word;
+}
+
+/* ---- scales and zero points in extents of their own ----------------------------------- */
+
+static __device__ float scale_at(int32_t type, const uint8_t *data, size_t i)
+{
+	return type == SR_F32 ? __uint_as_float(word_at(data + 4 * i)) : type == SR_F16 ? f16_at(data + 2 * i) :
+		__uint_as_float(u16_at(data + 2 * i) << 16);
+}
+
+/* A word of scales of `to` for output n, and each of its groups that lie in group g of the tensor. */
+template <class F> static __device__ void each_group(const struct piece &p, int32_t n, int32_t g, F change)
+{
+	int32_t slabs = p.group / SLAB / p.to.group;
+
+	for (int32_t i = 0; i < slabs; i++)
+		change(&p.to.scale[(size_t)(g * slabs + i) * (size_t)p.to.width + (size_t)(p.col + n)]);
+}
+
+/* grid: rows of the piece; threads: what is in a row.  Rows are outputs, or groups of inputs. */
+static __global__ void scales_kernel(struct piece p, const uint8_t *data)
+{
+	bool outputs = p.type == SR_CT4 || p.type == SR_F8;
+	int32_t row = (int32_t)blockIdx.x, in_row = outputs ? p.k / p.group : p.n;
+
+	for (int32_t i = (int32_t)threadIdx.x; i < in_row; i += PACK_THREADS) {
+		float s = scale_at(p.scale_type, data + (size_t)row * p.row_bytes, (size_t)i);
+		uint32_t word = p.held == HELD_W4 ? f16_of(s) : __float_as_uint(s);
+		int32_t n = outputs ? (p.first + row) * p.group_n : i, end = outputs ? n + p.group_n : i + 1;
+		int32_t g = outputs ? i : p.first + row;
+
+		for (; n < end && n < p.n; n++)
+			each_group(p, n, g, [word](uint32_t *to) { *to = word; });
+	}
+}
+
+/* b = s (8 - z), beside the s that is there.  Rows: AWQ, GPTQ groups of [n / 8]; CT eight outputs of
+ * [groups]. */
+static __global__ void zeros_kernel(struct piece p, const uint8_t *data)
+{
+	bool outputs = p.type == SR_CT4;
+	int32_t row = (int32_t)blockIdx.x, in_row = outputs ? p.k / p.group : p.n / 8;
+
+	for (int32_t i = (int32_t)threadIdx.x; i < in_row; i += PACK_THREADS) {
+		uint32_t word = word_at(data + (size_t)row * p.row_bytes + (size_t)i * 4);
+		int32_t n = 8 * (outputs ? p.first + row : i), g = outputs ? i : p.first + row;
+
+		for (int32_t j = 0; j < 8 && n + j < p.n; j++) {
+			uint32_t z = word >> 4 * eighth(p.type, j) & 15;
+
+			z = p.type == SR_GPTQ4 ? (z + 1) & 15 : z;
+			each_group(p, n + j, g, [z](uint32_t *to) {
+				float s = f32_of_f16(*to & 0xffff);
+
+				*to = (*to & 0xffff) | f16_of(s * (8 - (float)z)) << 16;
+			});
+		}
+	}
+}
+
+/* ---- which ---------------------------------------------------------------------------- */
+
+static bool pack_quants(struct dev *d, const struct piece *p, const uint8_t *data)
+{
+	struct area a = area_of(*p);
+	int64_t words = p->held == HELD_W4 ? (int64_t)a.n * (a.k / SLAB) * 4 : (int64_t)p->rows * (p->k / 16) * 4;
+	unsigned blocks = (unsigned)((words + PACK_THREADS - 1) / PACK_THREADS);
+
+	return cuda_ok(d, start(p->held == HELD_W4 ? pack4_kernel : pack8_kernel, blocks, PACK_THREADS, 0,
+		d->stream, *p, data), "pack weights");
+}
+
+/* Queued; false: the device is lost. */
+bool pack_rows(struct dev *d, const struct piece *p, const unsigned char *data)
+{
+	int32_t weights = 1, bytes = 1;
+
+	switch (p->of) {
+	case OF_QUANTS:
+		return pack_quants(d, p, data);
+	case OF_SCALES:
+		return cuda_ok(d, start(scales_kernel, (unsigned)p->rows, PACK_THREADS, 0, d->stream, *p,
+			(const uint8_t *)data), "pack scales");
+	case OF_ZEROS:
+		return cuda_ok(d, start(zeros_kernel, (unsigned)p->rows, PACK_THREADS, 0, d->stream, *p,
+			(const uint8_t *)data), "pack zero points");
+	case OF_DENSE:
+		break;
+	}
+	pack_layout(p->type, &weights, &bytes);
+	return cuda_ok(d, start(unpack_kernel, dim3((unsigned)(p->k + 2047) / 2048, (unsigned)p->rows),
+		PACK_THREADS, 0, d->stream, *p, (const uint8_t *)data, weights, bytes), "unpack weights");
+}

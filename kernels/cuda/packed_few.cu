@@ -1,0 +1,403 @@
+/* packed_few.cu - y[T][N] = x[T][K] w[N][K]^T + bias for up to 64 rows, w of 4 or 8 bits (packed.cuh): as
+ * fast as w can be read, if all goes well.
+ *
+ * Stripes  tiles of COLS outputs, each K long, are laid end to end and cut into as many equal stripes as
+ *          there are blocks, so that all processors read to the end.  A block whose stripe holds a part of
+ *          a tile leaves its sums in memory; the last to arrive at a tile adds its parts, in their order.
+ * Warps    NWARPS divide the outputs of a tile, KWARPS the inputs of what a block has of it.  A warp's
+ *          weights come to its lanes through a ring in shared memory that only they see; x is shared.
+ * Weights  are not scaled before they are multiplied.  W4: 128 + q is the bf16 0x4300 | q, so a fragment
+ *          takes two instructions; sum (128 + q) x, and sum x, which an mma by ones makes, are scaled at the
+ *          end of a group, in f32: w = s (q - 8) + b has been multiplied without a rounding.
+ *          W8: e4m3 becomes bf16, exactly, and x stays what it is.  Marlin (arXiv 2408.11743) has this
+ *          order of weights and these stripes.
+ *
+ * A row's sum depends on which kernel ran and on the number of processors, not on the other rows.
+ */
+#include "device.cuh"
+#include "packed.cuh"
+#include "product.cuh"
+
+#define THREADS 256
+#define ONES 0x3f803f80u                     /* two of bf16 */
+
+template <int ROWS_, int WORDS_> struct few {
+	static const int ROWS = ROWS_, WORDS = WORDS_, M = ROWS / 16, N = STRIP / 8;
+	static const int H = M < 4 ? 1 : 2;      /* of M at once: registers are short */
+	static const int NWARPS = ROWS == 64 ? 4 : 2, KWARPS = THREADS / 32 / NWARPS, COLS = STRIP * NWARPS;
+	static const bool HOLD = M == 1;         /* sums of a whole group fit the registers; else of a slab */
+	static const int BLOCKS = M <= 2 ? 2 : 1; /* of one processor */
+	static const int PITCH = KWARPS * SLAB + 8;
+	static const size_t X = (size_t)ROWS * PITCH * sizeof(bf16);
+	static const size_t W = (size_t)WORDS * TILE_WORDS * sizeof(uint32_t), SCALE = STRIP * sizeof(uint32_t);
+	static const size_t STAGE = X + NWARPS * KWARPS * (W + SCALE), SUMS = (size_t)ROWS * COLS * sizeof(float);
+	static const int STAGES = 4 * STAGE <= 96 << 10 ? 4 : 3; /* 99 KiB is all that some have */
+	static const size_t RING = STAGES * STAGE;
+	static const size_t SHARED_BYTES = (RING > SUMS ? RING : SUMS) + 16;
+};
+
+struct few_args {
+	void *y;
+	bool f32;
+	const bf16 *x;
+	struct packed w;
+	const float *bias;
+	int32_t T;
+	float *part;                             /* [blocks][2][ROWS][COLS] */
+	uint32_t *arrived;                       /* [tiles], zero between kernels */
+};
+
+/* What a block has of a tile: slabs from .. to-1, `steps` for each of its KWARPS. */
+struct span { int32_t tile, from, to, steps; };
+
+/* ---- the ring ------------------------------------------------------------------------- */
+
+/* Is this the slab after which a warp scales its sums? */
+template <class S> static __device__ bool ends(const few_args &a, int32_t slab, int32_t end)
+{
+	return !S::HOLD || (slab + 1) % a.w.group == 0 || slab + 1 == end;
+}
+
+/* Begin copying step i of x, and of this warp's weights and scales. */
+template <class S> static __device__ void load(unsigned char *stage, const few_args &a, const struct span &k,
+	int32_t i)
+{
+	const int CHUNKS = S::KWARPS * SLAB / 8; /* of 16 bytes, of a row of x */
+	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, c = (int)threadIdx.x % CHUNKS * 8;
+	int32_t at = k.from + c / SLAB * k.steps + i;
+	int32_t slab = k.from + warp % S::KWARPS * k.steps + i, strip = k.tile * S::NWARPS + warp / S::KWARPS;
+	int32_t end = k.from + (warp % S::KWARPS + 1) * k.steps, slabs = a.w.K / SLAB;
+	bool there = slab < k.to && strip < a.w.width / STRIP;
+	unsigned char *w = stage + S::X + (size_t)warp * S::W, *scale = stage + S::X + THREADS / 32 * S::W;
+	size_t tile = (size_t)strip * (size_t)slabs + (size_t)slab;
+
+#pragma unroll 1
+	for (int r = (int)threadIdx.x / CHUNKS; r < S::ROWS; r += THREADS / CHUNKS) {
+		bool row = r < a.T && at < k.to;
+
+		cp_async_16((bf16 *)stage + r * S::PITCH + c,
+			row ? a.x + (size_t)r * (size_t)a.w.K + at * SLAB + c % SLAB : a.x, row);
+	}
+#pragma unroll
+	for (int q = 0; q < 2 * S::WORDS; q++)
+		cp_async_16_once(w + q * 512 + lane * 16,
+			there ? a.w.words + tile * TILE_WORDS * S::WORDS + (size_t)(q * 128 + lane * 4) :
+			a.w.words, there);
+	if (there && ends<S>(a, slab, end < k.to ? end : k.to) && lane < STRIP / 4)
+		cp_async_16(scale + warp * S::SCALE + lane * 16,
+			a.w.scale + (size_t)(slab / a.w.group) * (size_t)a.w.width + strip * STRIP + lane * 4, true);
+}
+
+/* ---- sums ----------------------------------------------------------------------------- */
+
+template <class S> struct sums {
+	float all[S::M][S::N][4];                /* scaled */
+	float part[S::H][S::HOLD ? S::N : 1][4]; /* of this group, to be scaled */
+	float x[S::H][4];                        /* W4: sums of x of this group, in every column */
+};
+
+/* One fragment's weights as bf16: b[0], b[1] for the first 16 inputs, b[2], b[3] for the others. */
+template <class S> static __device__ void expand(const uint32_t *word, uint32_t (&b)[4])
+{
+	if (S::WORDS == 1) {
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			b[i] = (word[0] >> 4 * i & 0x000f000f) | 0x43004300;
+	} else {
+		bf16_of_e4m3(word[0], b[0], b[1]);
+		bf16_of_e4m3(word[S::WORDS - 1], b[2], b[3]);
+	}
+}
+
+/* all += part, scaled, of fragments n of rows from m0; part[..][at] begins again. */
+template <class S> static __device__ void fold(sums<S> &sum, int m0, int n, int at, const uint32_t *scale)
+{
+	int t = (int)threadIdx.x % 4;
+
+#pragma unroll
+	for (int c = 0; c < 2; c++) {
+		uint32_t word = scale[8 * n + 2 * t + c];
+		float2 f = S::WORDS == 1 ? f32_of_f16_pair(word) : make_float2(__uint_as_float(word), 0);
+		float b = f.y - 136 * f.x;
+
+#pragma unroll
+		for (int m = 0; m < S::H; m++)
+#pragma unroll
+			for (int h = 0; h < 4; h += 2) {
+				float v = f.x * sum.part[m][at][h + c];
+
+				if (S::WORDS == 1)
+					v += b * sum.x[m][h];
+				sum.all[m0 + m][n][h + c] += v;
+				sum.part[m][at][h + c] = 0;
+			}
+	}
+}
+
+/* Rows m0 .. m0 + H - 1 of fragments times one slab of this warp. */
+template <class S> static __device__ void multiply(sums<S> &sum, const unsigned char *stage, int m0, bool over)
+{
+	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+	const bf16 *x = (const bf16 *)stage + (16 * m0 + lane % 16) * S::PITCH + warp % S::KWARPS * SLAB +
+		lane / 16 * 8;
+	const uint4 *w = (const uint4 *)(stage + S::X + (size_t)warp * S::W) + lane;
+	const uint32_t *scale = (const uint32_t *)(stage + S::X + THREADS / 32 * S::W + warp * S::SCALE);
+	uint32_t a[S::H][2][4];
+
+#pragma unroll
+	for (int m = 0; m < S::H; m++)
+#pragma unroll
+		for (int c = 0; c < 2; c++) {
+			ldmatrix_x4(a[m][c], x + 16 * m * S::PITCH + 16 * c);
+			if (S::WORDS == 1)
+				mma_bf16(sum.x[m], a[m][c], ONES, ONES);
+		}
+#pragma unroll
+	for (int q = 0; q < 2 * S::WORDS; q++) {
+		uint4 four = w[32 * q];
+		uint32_t word[4] = { four.x, four.y, four.z, four.w };
+
+#pragma unroll
+		for (int i = 0; i < 4; i += S::WORDS) {
+			int n = (4 * q + i) / S::WORDS, at = S::HOLD ? n : 0;
+			uint32_t b[4];
+
+			expand<S>(word + i, b);
+#pragma unroll
+			for (int m = 0; m < S::H; m++) {
+				mma_bf16(sum.part[m][at], a[m][0], b[0], b[1]);
+				mma_bf16(sum.part[m][at], a[m][1], b[2], b[3]);
+			}
+			if (over)
+				fold<S>(sum, m0, n, at, scale);
+		}
+	}
+#pragma unroll
+	for (int m = 0; m < S::H; m++)
+#pragma unroll
+		for (int j = 0; j < 4; j++)
+			sum.x[m][j] = over ? 0 : sum.x[m][j];
+}
+
+/* The warps that divided K add up in shared memory, in their order. */
+template <class S> static __device__ void add_warps(const sums<S> &sum, float *tile)
+{
+	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+
+	tile += lane / 4 * S::COLS + warp / S::KWARPS * STRIP + lane % 4 * 2;
+	for (int k = 0; k < S::KWARPS; k++) {
+		__syncthreads(); /* the ring is read, and k - 1 has added */
+		if (warp % S::KWARPS != k)
+			continue;
+#pragma unroll
+		for (int m = 0; m < S::M; m++)
+#pragma unroll
+			for (int n = 0; n < S::N; n++)
+#pragma unroll
+				for (int j = 0; j < 4; j++) {
+					float *to = &tile[(16 * m + j / 2 * 8) * S::COLS + 8 * n + j % 2];
+
+					*to = k ? *to + sum.all[m][n][j] : sum.all[m][n][j];
+				}
+	}
+	__syncthreads();
+}
+
+/* ---- stripes -------------------------------------------------------------------------- */
+
+/* Units are KWARPS slabs of a tile; all of them are divided among the blocks. */
+static __device__ uint32_t first_unit(uint32_t all, uint32_t block)
+{
+	return all * block / gridDim.x;
+}
+
+static __device__ uint32_t block_of(uint32_t all, uint32_t unit)
+{
+	return ((unit + 1) * gridDim.x - 1) / all;
+}
+
+/* Part i of a tile lies with its block: the second place if it is the tile's first. */
+template <class S> static __device__ float *part_at(const few_args &a, uint32_t block, bool first)
+{
+	return a.part + (size_t)(2 * block + first) * S::ROWS * S::COLS;
+}
+
+template <class S> static __device__ void put_tile(const few_args &a, int32_t tile, const float *sum, float *part)
+{
+#pragma unroll 1
+	for (int32_t i = (int32_t)threadIdx.x; i < S::ROWS * S::COLS; i += THREADS) {
+		int32_t r = i / S::COLS, c = tile * S::COLS + i % S::COLS;
+
+		if (r >= a.T || c >= a.w.N)
+			continue;
+		if (part)
+			part[i] = sum[i];
+		else
+			put_one(a.y, a.f32, (size_t)r * (size_t)a.w.N + (size_t)c,
+				sum[i] + (a.bias ? a.bias[c] : 0));
+	}
+}
+
+/* Leaves this block's part of a tile; true in all threads of the last to do so. */
+static __device__ bool arrive(uint32_t *arrived, uint32_t parts, uint32_t *word)
+{
+	__threadfence();
+	__syncthreads(); /* all of the part is there */
+	if (threadIdx.x == 0) {
+		*word = atomicAdd(arrived, 1u) + 1 == parts;
+		if (*word)
+			*arrived = 0;
+	}
+	__syncthreads();
+	__threadfence();
+	return *word;
+}
+
+template <class S> static __device__ void add_parts(const few_args &a, int32_t tile, uint32_t first,
+	uint32_t last)
+{
+#pragma unroll 1
+	for (int32_t i = (int32_t)threadIdx.x; i < S::ROWS * S::COLS; i += THREADS) {
+		int32_t r = i / S::COLS, c = tile * S::COLS + i % S::COLS;
+		float sum = 0;
+
+		if (r >= a.T || c >= a.w.N)
+			continue;
+		for (uint32_t b = first; b <= last; b++)
+			sum += ((const volatile float *)part_at<S>(a, b, b == first))[i];
+		put_one(a.y, a.f32, (size_t)r * (size_t)a.w.N + (size_t)c, sum + (a.bias ? a.bias[c] : 0));
+	}
+}
+
+template <class S> static __device__ void multiply_span(const few_args &a, const struct span &k,
+	unsigned char *ring)
+{
+	sums<S> sum = {};
+	int32_t kwarp = (int32_t)threadIdx.x / 32 % S::KWARPS;
+	int32_t first = k.from + kwarp * k.steps, end = first + k.steps < k.to ? first + k.steps : k.to;
+
+#pragma unroll 1
+	for (int32_t i = 0; i < S::STAGES - 1; i++) {
+		if (i < k.steps)
+			load<S>(ring + i * S::STAGE, a, k, i);
+		cp_async_commit();
+	}
+#pragma unroll 1
+	for (int32_t i = 0; i < k.steps; i++) {
+		int32_t ahead = i + S::STAGES - 1;
+
+		cp_async_wait<S::STAGES - 2>();
+		__syncthreads(); /* step i is there for all, and step i - 1 is read by all */
+		if (ahead < k.steps)
+			load<S>(ring + ahead % S::STAGES * S::STAGE, a, k, ahead);
+		cp_async_commit();
+		if (first + i >= end)
+			continue;
+#pragma unroll
+		for (int m = 0; m < S::M; m += S::H)
+			multiply<S>(sum, ring + i % S::STAGES * S::STAGE, m, ends<S>(a, first + i, end));
+	}
+	add_warps<S>(sum, (float *)ring);
+}
+
+template <class S> static __global__ void __launch_bounds__(THREADS, S::BLOCKS)
+packed_few_kernel(struct few_args a)
+{
+	SHARED(shared);
+	float *tile_sums = (float *)shared;
+	uint32_t *word = (uint32_t *)(shared + S::SHARED_BYTES - 16);
+	int32_t slabs = a.w.K / SLAB;
+	uint32_t units = (uint32_t)(slabs + S::KWARPS - 1) / S::KWARPS; /* of a tile */
+	uint32_t all = (uint32_t)(a.w.width + S::COLS - 1) / S::COLS * units;
+	uint32_t unit = first_unit(all, blockIdx.x), end = first_unit(all, blockIdx.x + 1), next;
+
+	for (; unit < end; unit = next) {
+		uint32_t tile = unit / units, first, last;
+		struct span k;
+
+		next = (tile + 1) * units < end ? (tile + 1) * units : end;
+		k.tile = (int32_t)tile;
+		k.from = (int32_t)(unit - tile * units) * S::KWARPS;
+		k.to = (int32_t)(next - tile * units) * S::KWARPS;
+		k.to = k.to < slabs ? k.to : slabs;
+		k.steps = (k.to - k.from + S::KWARPS - 1) / S::KWARPS;
+		multiply_span<S>(a, k, shared);
+		first = block_of(all, tile * units);
+		last = block_of(all, (tile + 1) * units - 1);
+		if (first == last) {
+			put_tile<S>(a, k.tile, tile_sums, NULL);
+		} else {
+			put_tile<S>(a, k.tile, tile_sums, part_at<S>(a, blockIdx.x, blockIdx.x == first));
+			if (arrive(&a.arrived[tile], last - first + 1, word))
+				add_parts<S>(a, k.tile, first, last);
+		}
+		__syncthreads(); /* the sums are read: the ring begins again */
+	}
+}
+
+/* ---- which ---------------------------------------------------------------------------- */
+
+/* As many as all processors have room for. */
+template <class S> static int32_t blocks_of(const struct dev *d)
+{
+	return d->processors * (d->shared_bytes >= (int32_t)(2 * (S::SHARED_BYTES + 1024)) ? S::BLOCKS : 1);
+}
+
+size_t packed_part_bytes(const struct dev *d)
+{
+	size_t few_rows = (size_t)d->processors * 2 * 2 * few<32, 1>::SUMS;
+	size_t more_rows = (size_t)d->processors * 2 * few<64, 1>::SUMS;
+
+	return few_rows > more_rows ? few_rows : more_rows;
+}
+
+size_t packed_tiles(int32_t N)
+{
+	return ((size_t)N + 127) / 128;          /* of the narrower kind */
+}
+
+template <class S> static bool allow(struct dev *d)
+{
+	return cuda_ok(d, allow_shared(packed_few_kernel<S>, S::SHARED_BYTES), "matmul of packed weights, few rows");
+}
+
+bool packed_few_prepare(struct dev *d)
+{
+	return allow<few<16, 1>>(d) && allow<few<32, 1>>(d) && allow<few<64, 1>>(d) &&
+	       allow<few<16, 2>>(d) && allow<few<32, 2>>(d) && allow<few<64, 2>>(d);
+}
+
+template <class S> static void product(struct dev *d, struct few_args &a)
+{
+	int64_t units = (int64_t)((a.w.width + S::COLS - 1) / S::COLS) *
+		((a.w.K / SLAB + S::KWARPS - 1) / S::KWARPS);
+	int32_t blocks = blocks_of<S>(d);
+
+	if (blocks > units)
+		blocks = (int32_t)units;
+	cuda_ok(d, start(packed_few_kernel<S>, (unsigned)blocks, THREADS, S::SHARED_BYTES, d->stream, a),
+		"matmul of packed weights, few rows");
+}
+
+template <int WORDS> static void pick(struct dev *d, struct few_args &a, int32_t rows)
+{
+	if (rows <= 16)
+		product<few<16, WORDS>>(d, a);
+	else if (rows <= 32)
+		product<few<32, WORDS>>(d, a);
+	else
+		product<few<64, WORDS>>(d, a);
+}
+
+/* Rows T of x to y, as the kernel for `rows` of them does it; T and rows are 64 at most. */
+void packed_few(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows)
+{
+	struct few_args a = { y, f32, x, w->packed, w->bias, T, d->few_part, d->arrived };
+
+	if (d->lost)
+		return;
+	if (w->held == HELD_W4)
+		pick<1>(d, a, rows);
+	else
+		pick<2>(d, a, rows);
+}
