@@ -10,6 +10,7 @@
 #include "bench.h"
 #include "commands.h"
 #include "core/locate.h"
+#include "report.h"
 #include "session.h"
 
 #define RETRY_S 1.0              /* between two looks at a server that is not ready */
@@ -25,6 +26,7 @@ static void on_interrupt(int sig)
 /* All that one benchmark holds. */
 struct bench {
 	struct bench_options o;
+	struct bench_call *call;
 	struct bench_load load;
 	double *at;
 	struct session session;      /* ring: connection for the model's name, and its tokenizer */
@@ -59,7 +61,7 @@ static int first_model(struct bench *b, char *err, size_t errlen)
 
 		snprintf(b->model, sizeof(b->model), "%s", id);
 		snprintf(b->root, sizeof(b->root), "%s", root ? root : id);
-		printf("First model name: %s, first model id: %s\n", b->model, b->root);
+		fprintf(b->call->say, "First model name: %s, first model id: %s\n", b->model, b->root);
 		rc = 0;
 	} else {
 		snprintf(err, errlen, "%.500s: HTTP %d and no model; name it with --model", url, rc);
@@ -88,7 +90,7 @@ static int open_http(struct bench *b, char *err, size_t errlen)
 		snprintf(b->root, sizeof(b->root), "%s", o->model);
 		snprintf(b->model, sizeof(b->model), "%s", o->served_name ? o->served_name : o->model);
 	} else {
-		printf("Model not specified, fetching first model from server...\n");
+		fprintf(b->call->say, "Model not specified, fetching first model from server...\n");
 		rc = first_model(b, err, errlen);
 		if (rc)
 			return rc;
@@ -168,7 +170,8 @@ static void compare_tokenizers(struct bench *b)
 static struct bench_run new_run(struct bench *b, const struct bench_load *load, const double *at)
 {
 	return (struct bench_run){ .o = &b->o, .load = load, .at = at, .model = b->model, .text = b->text,
-	                           .url = b->url, .socket = b->session.socket, .stop = &interrupted };
+	                           .url = b->url, .socket = b->session.socket, .stop = &interrupted,
+	                           .salt = b->call->salt, .say = b->call->say };
 }
 
 /* The first prompt n times, all at once: 0, or why the first failed. */
@@ -204,47 +207,60 @@ static int prepare(struct bench *b, char *err, size_t errlen)
 	struct timespec nap = { .tv_sec = (time_t)RETRY_S };
 	int rc = 0;
 
-	printf("Starting initial single prompt test run...\n");
+	fprintf(b->call->say, "Starting initial single prompt test run...\n");
 	if (b->o.ready_timeout > 0) {
 		while ((rc = rehearse(b, 1, err, errlen)) && rc != -EINTR && bench_now() < until)
 			nanosleep(&nap, NULL);
 		if (!rc)
-			printf("Initial test run completed.\n");
+			fprintf(b->call->say, "Initial test run completed.\n");
 	} else {
-		printf("Skipping endpoint ready check.\n");
+		fprintf(b->call->say, "Skipping endpoint ready check.\n");
 	}
 	if (!rc && b->o.warmups > 0) {
-		printf("Warming up with %lld requests...\n", (long long)b->o.warmups);
+		fprintf(b->call->say, "Warming up with %lld requests...\n", (long long)b->o.warmups);
 		rc = rehearse(b, (size_t)b->o.warmups, err, errlen);
 		if (!rc)
-			printf("Warmup run completed.\n");
+			fprintf(b->call->say, "Warmup run completed.\n");
 	}
 	return rc;
 }
 
-static void announce(const struct bench_options *o)
+static void announce(const struct bench *b)
 {
+	const struct bench_options *o = &b->o;
 	char rate[32], burst[32], end[32];
 
-	printf("Starting main benchmark run...\n");
+	fprintf(b->call->say, "Starting main benchmark run...\n");
 	bench_real(rate, sizeof(rate), o->ramp ? o->ramp_start : o->rate);
 	bench_real(end, sizeof(end), o->ramp_end);
 	bench_real(burst, sizeof(burst), o->burstiness);
 	if (o->self_timed) {
-		printf("Self timing is set, using the timestamps from the trace file.\n");
+		fprintf(b->call->say, "Self timing is set, using the timestamps from the trace file.\n");
 		return;
 	}
 	if (o->ramp)
-		printf("Traffic ramp-up strategy: %s.\nWill increase RPS from %s to %s RPS over the duration of "
+		fprintf(b->call->say, "Traffic ramp-up strategy: %s.\nWill increase RPS from %s to %s RPS over the duration of "
 		       "the benchmark.\n", o->ramp, rate, end);
 	else
-		printf("Traffic request rate: %s\n", rate);
-	printf("Burstiness factor: %s (%s)\n", burst,
+		fprintf(b->call->say, "Traffic request rate: %s\n", rate);
+	fprintf(b->call->say, "Burstiness factor: %s (%s)\n", burst,
 	       o->burstiness == 1.0 ? "Poisson process" : "Gamma distribution");
 	if (o->concurrency)
-		printf("Maximum request concurrency: %lld\n", (long long)o->concurrency);
+		fprintf(b->call->say, "Maximum request concurrency: %lld\n", (long long)o->concurrency);
 	else
-		printf("Maximum request concurrency: None\n");
+		fprintf(b->call->say, "Maximum request concurrency: None\n");
+}
+
+static int write_report(const struct bench *b, char *err, size_t errlen)
+{
+	json_t *all = json_pack("[O]", b->call->result);
+	struct report_of one = { .name = b->o.label ? b->o.label : "run", .runs = all };
+	int rc = all ? report_write(b->o.report, &one, 1, NULL, err, errlen) : -ENOMEM;
+
+	json_decref(all);
+	if (!rc)
+		fprintf(b->call->say, "Report: %s\n", b->o.report);
+	return rc;
 }
 
 static int report(struct bench *b, struct bench_run *r, char *err, size_t errlen)
@@ -257,8 +273,8 @@ static int report(struct bench *b, struct bench_run *r, char *err, size_t errlen
 		return rc;
 	if (r->server)
 		r->served = bench_server_result(r->server, r);
-	bench_print(stdout, &s, r);
-	bench_print_more(stdout, &s, r);
+	bench_print(b->call->say, &s, r);
+	bench_print_more(b->call->say, &s, r);
 	if (!s.completed) {
 		snprintf(err, errlen, interrupted ? "interrupted before anything was measured" :
 		         "every request failed; nothing was measured");
@@ -268,6 +284,9 @@ static int report(struct bench *b, struct bench_run *r, char *err, size_t errlen
 		rc = bench_save(&s, r, &about, err, errlen);
 	if (!rc && b->o.baseline)
 		rc = bench_save_baseline(&s, r, &about, err, errlen);
+	b->call->result = bench_result(&s, r, &about, true);
+	if (!rc && b->o.report)
+		rc = write_report(b, err, errlen);
 	return rc;
 }
 
@@ -286,8 +305,8 @@ static int measure(struct bench *b, char *err, size_t errlen)
 	rc = prepare(b, err, errlen);
 	if (rc)
 		return rc;
-	announce(&b->o);
-	fflush(stdout);
+	announce(b);
+	fflush(b->call->say);
 	r = new_run(b, &b->load, b->at);
 	r.bar = !b->o.quiet;
 	r.server = bench_server_open(&b->o);
@@ -312,10 +331,10 @@ static int check_early(const struct bench_options *o, char *err, size_t errlen)
 	return rc || !o->baseline ? rc : bench_baseline_path(o->baseline, path, sizeof(path), err, errlen);
 }
 
-static int bench_serve(int argc, char **argv)
+int bench_serve(int argc, char **argv, struct bench_call *call)
 {
 	struct sigaction on = { .sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND };
-	struct bench b = { .base = "" };
+	struct bench b = { .call = call };
 	uint32_t random = 0;
 	char err[700] = "";
 	int rc = bench_options(&b.o, argc, argv, err, sizeof(err));
@@ -337,7 +356,7 @@ static int bench_serve(int argc, char **argv)
 	if (!rc)
 		rc = bench_load(&b.load, &b.o, b.text, err, sizeof(err));
 	if (!rc && isnan(b.o.temperature) && !bench_ring(&b.o))
-		printf("WARNING: temperature is not set, so the server decides it; for greedy decoding give "
+		fprintf(call->say, "WARNING: temperature is not set, so the server decides it; for greedy decoding give "
 		       "--temperature=0.\n");
 	sigaction(SIGINT, &on, NULL);
 	sigaction(SIGTERM, &on, NULL);
@@ -356,10 +375,18 @@ static int bench_serve(int argc, char **argv)
 int cmd_bench(int argc, char **argv)
 {
 	bool help = argc >= 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+	struct bench_call call = { .say = stdout };
+	int rc;
 
-	if (argc >= 2 && !strcmp(argv[1], "serve"))
-		return bench_serve(argc - 1, argv + 1);
-	fprintf(help ? stdout : stderr, "slipring bench serve [FLAGS]    measure a server; slipring bench serve "
-	        "--help lists the flags\n");
+	if (argc >= 2 && !strcmp(argv[1], "sweep"))
+		return bench_sweep(argc - 1, argv + 1);
+	if (argc >= 2 && !strcmp(argv[1], "serve")) {
+		rc = bench_serve(argc - 1, argv + 1, &call);
+		json_decref(call.result);
+		return rc;
+	}
+	fprintf(help ? stdout : stderr, "slipring bench serve [FLAGS]    measure a server\n"
+	        "slipring bench sweep [FLAGS]    the same over rates, concurrencies and settings\n"
+	        "Each lists its flags with --help.\n");
 	return help ? 0 : 2;
 }

@@ -67,6 +67,7 @@ struct bench_options {
 	double steady;                   /* share of the peak concurrency that counts as steady */
 	bool save, detailed, append, quiet;
 	const char *dir, *filename, *baseline, *label, *id_prefix;
+	const char *report;              /* HTML file */
 };
 
 /* 0; 1 = help was printed; -EINVAL and a sentence.  Strings point into argv. */
@@ -155,8 +156,9 @@ struct bench_run {
 	const char *socket;          /* of the daemon */
 	const volatile sig_atomic_t *stop;
 	bool bar;                    /* show progress */
+	FILE *say;                   /* where it is said what was saved, or NULL */
 	bool keep_ids;               /* the answers' tokens, to compare them */
-	uint64_t salt;               /* over the rings: of cached prefixes, so that runs share none */
+	uint64_t salt;               /* of cached prefixes, so that runs share none; 0: none is sent */
 	struct bench_server *server; /* the daemon's page, or NULL */
 
 	struct bench_answer *answer; /* [load->n] */
@@ -279,7 +281,21 @@ int    bench_save(const struct bench_summary *s, const struct bench_run *r, cons
                   char *err, size_t errlen);
 int    bench_save_baseline(const struct bench_summary *s, const struct bench_run *r,
                            const struct bench_about *a, char *err, size_t errlen);
+/* Beside its place and moved there; append: after what is in it.  Makes its folders. */
+int    bench_write(const char *path, const json_t *j, bool append, char *err, size_t errlen);
 /* Where the baseline of this name is, or would be. */
 int    bench_baseline_path(const char *name, char *out, size_t n, char *err, size_t errlen);
+
+/* ---- the command (bench.c) -------------------------------------------------------------------- */
+
+struct bench_call {
+	FILE *say;                   /* what is printed; errors go to stderr */
+	uint64_t salt;
+	json_t *result;              /* out: with details; NULL: nothing was measured */
+};
+
+/* One benchmark by its command line, argv[0] its name: the exit status, 130 if it was interrupted. */
+int    bench_serve(int argc, char **argv, struct bench_call *call);
+int    bench_sweep(int argc, char **argv);                       /* sweep.c */
 
 #endif

@@ -62,6 +62,7 @@ static char *make_frame(const struct bench_run *r, char *err, size_t errlen)
 	const struct bench_options *o = r->o;
 	json_t *j = json_pack("{s:s, s:b, s:{s:b}}", "model", r->model, "stream", 1, "stream_options",
 	                      "include_usage", 1);
+	char salt[24];
 	json_t *extra = o->extra_body ? json_loads(o->extra_body, 0, NULL) : NULL;
 	char *s = NULL;
 
@@ -80,6 +81,9 @@ static char *make_frame(const struct bench_run *r, char *err, size_t errlen)
 		put_real(j, "repetition_penalty", o->repetition);
 		if (o->top_k >= 0)
 			json_object_set_new(j, "top_k", json_integer(o->top_k));
+		snprintf(salt, sizeof(salt), "%016llx", (unsigned long long)r->salt);
+		if (r->salt)
+			json_object_set_new(j, "cache_salt", json_string(salt));
 		if (extra)
 			json_object_update(j, extra);
 		s = json_dumps(j, JSON_COMPACT);

@@ -115,6 +115,7 @@ static const struct flag flags[] = {
 	{ "save-baseline", TEXT, AT(baseline), 0, 0, "keep the result under this name for slipring compare" },
 	{ "result-dir", TEXT, AT(dir), 0, 0, "" },
 	{ "result-filename", TEXT, AT(filename), 0, 0, "" },
+	{ "report", TEXT, AT(report), 0, 0, "write a page of HTML with pictures, and a CSV file beside it" },
 	{ "metadata", WORDS, AT(metadata), 0, 0, "KEY=VALUE ... for the file" },
 	{ "label", TEXT, AT(label), 0, 0, "begins the file's name" },
 	{ "request-id-prefix", TEXT, AT(id_prefix), 0, 0, "of X-Request-Id" },

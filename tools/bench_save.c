@@ -170,6 +170,7 @@ json_t *bench_result(const struct bench_summary *s, const struct bench_run *r, c
 
 /* ---- files ------------------------------------------------------------------------------------- */
 
+/* The folders that a file is in. */
 static int make_dirs(const char *path)
 {
 	char part[PATH_MAX];
@@ -177,8 +178,8 @@ static int make_dirs(const char *path)
 
 	if (n >= sizeof(part))
 		return -ENAMETOOLONG;
-	for (size_t i = 1; i <= n; i++)
-		if (path[i] == '/' || !path[i]) {
+	for (size_t i = 1; i < n; i++)
+		if (path[i] == '/') {
 			memcpy(part, path, i);
 			part[i] = 0;
 			if (mkdir(part, 0777) && errno != EEXIST)
@@ -208,15 +209,14 @@ static int copy_old(FILE *to, const char *path)
 	return bad ? -EIO : 0;
 }
 
-static int write_file(const char *path, const json_t *j, bool append, char *err, size_t errlen)
+int bench_write(const char *path, const json_t *j, bool append, char *err, size_t errlen)
 {
 	char beside[PATH_MAX + 32];
-	int rc = 0;
-	FILE *f;
+	FILE *f = NULL;
+	int rc = make_dirs(path);
 
 	snprintf(beside, sizeof(beside), "%s.%ld", path, (long)getpid());
-	f = fopen(beside, "w");
-	if (!f)
+	if (!rc && !(f = fopen(beside, "w")))
 		rc = -errno;
 	if (!rc && append)
 		rc = copy_old(f, path);
@@ -263,7 +263,7 @@ int bench_save(const struct bench_summary *s, const struct bench_run *r, const s
 	const struct bench_options *o = r->o;
 	char path[PATH_MAX], name[PATH_MAX];
 	json_t *j = bench_result(s, r, a, o->detailed);
-	int rc = o->dir ? make_dirs(o->dir) : 0;
+	int rc = 0;
 
 	file_name(name, sizeof(name), o, a);
 	if ((size_t)snprintf(path, sizeof(path), "%s%s%s", o->dir ? o->dir : "", o->dir ? "/" : "",
@@ -272,9 +272,9 @@ int bench_save(const struct bench_summary *s, const struct bench_run *r, const s
 	if (rc || !j)
 		snprintf(err, errlen, "%s: %s", o->dir ? o->dir : path, j ? strerror(-rc) : "no memory");
 	else
-		rc = write_file(path, j, o->append, err, errlen);
-	if (!rc)
-		printf("Saved: %s\n", path);
+		rc = bench_write(path, j, o->append, err, errlen);
+	if (!rc && r->say)
+		fprintf(r->say, "Saved: %s\n", path);
 	json_decref(j);
 	return j ? rc : -ENOMEM;
 }
@@ -302,24 +302,16 @@ int bench_baseline_path(const char *name, char *out, size_t n, char *err, size_t
 int bench_save_baseline(const struct bench_summary *s, const struct bench_run *r, const struct bench_about *a,
                         char *err, size_t errlen)
 {
-	char path[PATH_MAX], *slash;
+	char path[PATH_MAX];
 	int rc = bench_baseline_path(r->o->baseline, path, sizeof(path), err, errlen);
 	json_t *j;
 
 	if (rc)
 		return rc;
-	slash = strrchr(path, '/');
-	*slash = 0;
-	rc = make_dirs(path);
-	if (rc) {
-		snprintf(err, errlen, "%s: %s", path, strerror(-rc));
-		return rc;
-	}
-	*slash = '/';
 	j = bench_result(s, r, a, true);
-	rc = j ? write_file(path, j, false, err, errlen) : -ENOMEM;
+	rc = j ? bench_write(path, j, false, err, errlen) : -ENOMEM;
 	json_decref(j);
-	if (!rc)
-		printf("Baseline: %s (%s)\n", r->o->baseline, path);
+	if (!rc && r->say)
+		fprintf(r->say, "Baseline: %s (%s)\n", r->o->baseline, path);
 	return rc;
 }

@@ -7,6 +7,7 @@ int cmd_chat(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_compare(int argc, char **argv);
+int cmd_report(int argc, char **argv);
 int cmd_show(int argc, char **argv);
 int cmd_quantize(int argc, char **argv);
 int cmd_ping(int argc, char **argv);

@@ -331,7 +331,7 @@ static double width(const struct row *r)
 }
 
 /* The rows of one verdict as a sentence. */
-static void print_words(const struct comparison *c, enum verdict v)
+static void print_words(FILE *to, const struct comparison *c, enum verdict v)
 {
 	int n = 0;
 
@@ -340,25 +340,25 @@ static void print_words(const struct comparison *c, enum verdict v)
 
 		if (r->verdict != v)
 			continue;
-		printf("%s%.*s %s by %.1f %%", n++ ? ", " : v == WORSE ? "Worse: " : "Better: ",
+		fprintf(to, "%s%.*s %s by %.1f %%", n++ ? ", " : v == WORSE ? "Worse: " : "Better: ",
 		       name_length(r), r->m->label,
 		       r->change.ratio > 1 ? "rose" : "fell", fabs(percent(r->change.ratio)));
 	}
 	if (n)
-		printf(".\n");
+		fprintf(to, ".\n");
 }
 
-static void print_verdict(const struct comparison *c)
+static void print_verdict(FILE *to, const struct comparison *c)
 {
 	const struct row *sharp = NULL;
 
-	print_words(c, WORSE);
+	print_words(to, c, WORSE);
 	if (c->failed_b > c->failed_a + 0.01)
-		printf("Worse: %.1f %% of the requests failed, before it were %.1f %%.\n", c->failed_b * 100,
+		fprintf(to, "Worse: %.1f %% of the requests failed, before it were %.1f %%.\n", c->failed_b * 100,
 		       c->failed_a * 100);
-	print_words(c, BETTER);
+	print_words(to, c, BETTER);
 	if (c->verdict == UNKNOWN) {
-		printf("It cannot be told: %s.\n", c->known ? "the noise is larger than what would matter" :
+		fprintf(to, "It cannot be told: %s.\n", c->known ? "the noise is larger than what would matter" :
 		       "the files hold no measure of noise; save with --save-detailed, or several runs with "
 		       "--append-result");
 		return;
@@ -367,11 +367,11 @@ static void print_verdict(const struct comparison *c)
 		if (c->row[i].verdict == SAME && (!sharp || width(&c->row[i]) < width(sharp)))
 			sharp = &c->row[i];
 	if (c->verdict == SAME && sharp)
-		printf("B is the same as A: nothing changed beyond noise.  Sharpest is %.*s: %.1f %% would have "
+		fprintf(to, "B is the same as A: nothing changed beyond noise.  Sharpest is %.*s: %.1f %% would have "
 		       "shown.\n", name_length(sharp), sharp->m->label,
 		       fmax(percent(sqrt(width(sharp))), c->threshold * 100));
 	else
-		printf("B is %s than A.\n", verdict_word[c->verdict]);
+		fprintf(to, "B is %s than A.\n", verdict_word[c->verdict]);
 }
 
 static void print_text(const struct comparison *c)
@@ -390,7 +390,7 @@ static void print_text(const struct comparison *c)
 	for (int k = 0; k < c->n; k++)
 		print_row(&c->row[k]);
 	printf("\n");
-	print_verdict(c);
+	print_verdict(stdout, c);
 }
 
 static json_t *real_or_null(double v)
@@ -398,10 +398,12 @@ static json_t *real_or_null(double v)
 	return isfinite(v) ? json_real(v) : json_null();
 }
 
-static int print_json(const struct comparison *c)
+static json_t *as_json(const struct comparison *c)
 {
 	json_t *rows = json_array(), *j;
-	int rc;
+	char *says = NULL;
+	size_t n = 0;
+	FILE *f = open_memstream(&says, &n);
 
 	for (int i = 0; i < c->n; i++) {
 		const struct row *r = &c->row[i];
@@ -413,15 +415,40 @@ static int print_json(const struct comparison *c)
 			"high_percent", real_or_null(percent(r->change.high)),
 			"verdict", verdict_word[r->verdict]));
 	}
-	j = json_pack("{s:s, s:s, s:s, s:i, s:i, s:b, s:f, s:f, s:f, s:O, s:o}",
-		"verdict", verdict_word[c->verdict], "a", c->a.path, "b", c->b.path,
+	if (f) {
+		print_verdict(f, c);
+		fclose(f);
+	}
+	for (size_t i = 0; i < n; i++)
+		says[i] = says[i] == '\n' ? ' ' : says[i];
+	j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:b, s:f, s:f, s:f, s:O, s:o}",
+		"verdict", verdict_word[c->verdict], "says", says ? says : "", "a", c->a.path, "b", c->b.path,
 		"runs_a", c->a.n, "runs_b", c->b.n, "paired", c->paired, "threshold_percent", c->threshold * 100,
 		"failed_share_a", c->failed_a, "failed_share_b", c->failed_b,
 		"not_the_same", c->differs, "metrics", rows);
-	rc = j ? json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8)) : -1;
+	free(says);
+	return j;
+}
+
+static int print_json(const struct comparison *c)
+{
+	json_t *j = as_json(c);
+	int rc = j ? json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8)) : -1;
+
 	putchar('\n');
 	json_decref(j);
 	return rc;
+}
+
+json_t *compare_results(const struct result *a, const struct result *b)
+{
+	struct comparison c = { .a = *a, .b = *b, .threshold = THRESHOLD / 100, .differs = json_array() };
+	json_t *j;
+
+	compare(&c);
+	j = as_json(&c);
+	json_decref(c.differs);
+	return j;
 }
 
 int cmd_compare(int argc, char **argv)

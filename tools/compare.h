@@ -41,6 +41,9 @@ struct result {
 int  compare_read(struct result *r, const char *name, char *err, size_t errlen);
 void compare_free(struct result *r);
 
+/* All of `slipring compare`, with its defaults, as the object that --json prints; NULL: no memory. */
+json_t *compare_results(const struct result *a, const struct result *b);
+
 /* The quantity in r: from its repeats if there are some, else from the single requests, else from
  * mean and standard deviation. */
 struct estimate compare_estimate(const struct result *r, const struct measure *m);

@@ -13,6 +13,7 @@ static const struct { const char *name; int (*run)(int, char **); const char *wh
 	{ "generate", cmd_generate, "continue a text, over the rings" },
 	{ "bench",    cmd_bench,    "measure a server, as vllm bench serve does; or the rings" },
 	{ "compare",  cmd_compare,  "what changed between two benchmarks, beyond noise" },
+	{ "report",   cmd_report,   "results of benchmarks as one page with pictures" },
 	{ "show",     cmd_show,     "what is in a model, and what it needs here" },
 	{ "quantize", cmd_quantize, "a model of 4 bits (AWQ) from one of 16" },
 	{ "top",      cmd_top,      "live: rates, latencies, limits, KV cache, clients, GPUs" },

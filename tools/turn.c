@@ -66,25 +66,24 @@ int turn(const struct instance *in, enum knob k, int64_t value, struct control_a
 	return -EPROTO;
 }
 
-/* ---- the keeper -------------------------------------------------------------------------------- */
-
-/* One knob may have to wait for another (a step holds at least max-num-seqs tokens): try in rounds.
- * 0, or 1 and the last reason. */
-static int put_back(const struct instance *in, const int64_t *was, char *err, size_t errlen)
+int turn_all(const struct instance *in, const int64_t want[N_KNOBS], char *err, size_t errlen)
 {
 	struct control_answer a;
-	int left = 0;
+	int rc = 0, e;
 
 	for (int round = 0; round < N_KNOBS; round++) {
-		left = 0;
+		rc = 0;
 		for (int k = 0; k < N_KNOBS; k++)
-			if (in->page->knob[k] != was[k] && turn(in, (enum knob)k, was[k], &a, err, errlen) < 0)
-				left++;
-		if (!left)
+			if (in->page->knob[k] != want[k] && (e = turn(in, (enum knob)k, want[k], &a, err, errlen)) < 0)
+				rc = e;
+		if (!rc)
 			break;
 	}
-	return left > 0;
+	return rc;
 }
+
+/* ---- the keeper -------------------------------------------------------------------------------- */
+
 
 static int keep(const struct instance *in, const int64_t *was, int end)
 {
@@ -96,7 +95,7 @@ static int keep(const struct instance *in, const int64_t *was, int end)
 	signal(SIGHUP, SIG_IGN);
 	while (read(end, &word, 1) < 0 && errno == EINTR)
 		continue;
-	if (stats_stale(in->page, in->dir) || !instance_alive(in) || !put_back(in, was, err, sizeof(err)))
+	if (stats_stale(in->page, in->dir) || !instance_alive(in) || !turn_all(in, was, err, sizeof(err)))
 		return 0;
 	fprintf(stderr, "slipring: not all knobs could be put back: %s; \"slipring set\" lists them\n", err);
 	return 1;

@@ -1,0 +1,80 @@
+/* report.h - results of benchmarks as one page of HTML: what report.c (the page), report_data.c
+ * (numbers from result files) and report_plot.c (pictures as inline SVG) share.  One thread.
+ *
+ * The page asks nothing of anybody: no script, no font, no picture from elsewhere, and a policy in
+ * its head that forbids them.  Every text that came from a file goes through report_text().
+ */
+#ifndef REPORT_H
+#define REPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+/* One colour and one column: the runs of a result file, or of a point of a sweep. */
+struct report_of {
+	const char *name;
+	json_t *runs;                /* array of result objects, at least one */
+	const json_t *point;         /* of a sweep's file, or NULL */
+};
+
+/* Write the page to path and a CSV file beside it (.html becomes .csv).  comparison: of
+ * compare_results(), or NULL.  0, or -errno and a sentence; then neither file is there, or the old ones are. */
+int report_write(const char *path, const struct report_of *of, size_t n, const json_t *comparison,
+                 char *err, size_t errlen);
+
+/* The same from files of results, or the one file of a sweep (report.c). */
+int report_files(const char *out, char **name, int n, char *err, size_t errlen);
+
+/* ---- numbers (report_data.c) ------------------------------------------------------------------- */
+
+enum report_latency { REPORT_TTFT, REPORT_TPOT, REPORT_ITL, REPORT_E2EL, N_REPORT };
+
+struct report_data {
+	double *v[N_REPORT];         /* ms, sorted, of all runs; NULL: no details */
+	size_t n[N_REPORT];
+	/* the first run, in bins */
+	size_t n_bins;
+	double bin;                  /* s */
+	double *tokens_s, *under_way;/* [n_bins] events a second; requests */
+};
+
+/* -ENOMEM; without details everything is empty. */
+int    report_data(struct report_data *d, const struct report_of *of);
+void   report_data_free(struct report_data *d);
+double report_mean(const struct report_of *of, const char *key);      /* over the runs; NAN: not there */
+void   report_range(const struct report_of *of, const char *key, double *low, double *high);
+const json_t *report_server(const struct report_of *of);              /* of the first run, or NULL */
+
+/* Rows of requests, or of points of a sweep. */
+void   report_csv(FILE *f, const struct report_of *of, size_t n);
+
+/* ---- pictures (report_plot.c) ------------------------------------------------------------------ */
+
+struct plot {
+	FILE *f;
+	const char *title, *say;     /* say: what there is to see, for who cannot */
+	const char *x_label, *y_label;
+	const char *legend;          /* HTML, made here; or NULL */
+	double x[2], y[2];           /* what the axes show */
+	bool log_x, log_y, percent;  /* percent: of y */
+};
+
+void report_text(FILE *f, const char *s);                  /* s as text of HTML, harmless */
+void report_number(char *out, size_t n, double v);         /* 3 digits or more: 0.123, 12.3, 1,234 */
+
+void plot_begin(const struct plot *p);
+void plot_end(const struct plot *p);
+const char *plot_class(int colour);                        /* 0 .. 7, or -1 for the neutral one */
+void plot_line(const struct plot *p, const double *x, const double *y, size_t n, int colour, bool area);
+void plot_dot(const struct plot *p, double x, double y, int colour, const char *tip);
+void plot_label(const struct plot *p, double x, double y, const char *s);   /* beside a dot */
+void plot_whisker(const struct plot *p, double x, double low, double high, int colour);
+void plot_rule(const struct plot *p, bool vertical, double at, const char *label); /* a marked value */
+/* One layer of a stack: from below[] to above[] over steps from x[i] to x[i + 1]. */
+void plot_layer(const struct plot *p, const double *x, const double *below, const double *above, size_t n,
+                int colour, const char *tip);
+
+#endif
