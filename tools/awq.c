@@ -9,7 +9,7 @@
 
 #include "kernels/cpu/types.h"
 
-#define ALPHAS  11                 /* 0, 0.1, .. 1 */
+#define ALPHAS  21                 /* 0, 0.05, .. 1 */
 #define SAMPLES 256                /* outputs of a matrix that the search looks at */
 
 int awq_create(struct awq *a, int32_t n, int32_t k, int32_t group)
@@ -80,7 +80,7 @@ static void range(const float *w, int32_t n, float *lo, float *hi)
 /* A narrower range costs the few at its ends and gains for all others: the best of some. */
 static struct grid best_grid(const float *w, const double *worth, int32_t n)
 {
-	static const float parts[] = { 1, 0.96f, 0.92f, 0.88f, 0.84f, 0.8f };
+	static const float parts[] = { 1, 0.95f, 0.9f, 0.85f, 0.8f, 0.75f, 0.7f, 0.65f, 0.6f, 0.55f };
 	struct grid best = { 0 };
 	double least = INFINITY;
 	float lo, hi;

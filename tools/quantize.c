@@ -30,7 +30,7 @@
 #include "kernels/cpu/types.h"
 #include "tensors_out.h"
 
-#define TOKENS   1024              /* of the text: scales by the first half, what is lost by the second */
+#define TOKENS   4096              /* of the text: scales by the first half, what is lost by the second */
 #define TEXT_MAX (1u << 20)
 
 enum { V_NORM1, V_NORM2, V_Q_BIAS, V_K_BIAS, V_V_BIAS, V_O_BIAS, V_Q_NORM, V_K_NORM, N_VECTORS };
@@ -51,7 +51,8 @@ static const struct { size_t at; const char *name; int in; } matrix_of[N_MATRICE
 struct planned { int vector[N_VECTORS], qweight[N_MATRICES], qzeros[N_MATRICES], scales[N_MATRICES]; };
 
 struct quantize {
-	const char *model, *dir, *text;    /* text NULL: no search */
+	const char *model, *dir, *text;    /* text NULL: no search, and the loss is not known */
+	bool    search;                    /* else only the loss is measured by the text */
 	int32_t group;
 	bool    all;                       /* --tensors: the error of each */
 	struct located where;
@@ -167,6 +168,12 @@ static int add_matrix(struct quantize *z, const struct sr_tensor *t, struct plan
 	return to->qweight[i] < 0 || to->qzeros[i] < 0 || to->scales[i] < 0 ? no_memory(z) : 0;
 }
 
+/* Does the search change this vector? */
+static bool changes(const struct quantize *z, int vector)
+{
+	return z->search && (vector == V_NORM1 || vector == V_NORM2 || vector == V_V_BIAS);
+}
+
 static int plan(struct quantize *z)
 {
 	const struct sr_model *m = z->m;
@@ -183,9 +190,8 @@ static int plan(struct quantize *z)
 	for (int32_t l = 0; l < m->L && !rc; l++) {
 		for (int i = 0; i < N_VECTORS && !rc; i++) {
 			const struct sr_tensor *t = part(&m->layer[l], vector_at[i]);
-			bool changes = z->text && (i == V_NORM1 || i == V_NORM2);
 
-			z->layer[l].vector[i] = t->type ? add_plain(z, t, changes ? SR_F16 : t->type) : 0;
+			z->layer[l].vector[i] = t->type ? add_plain(z, t, changes(z, i) ? SR_F16 : t->type) : 0;
 			rc = z->layer[l].vector[i] < 0 ? no_memory(z) : 0;
 		}
 		for (int i = 0; i < N_MATRICES && !rc; i++)
@@ -280,16 +286,49 @@ static void search(struct quantize *z, struct matrix *const *p, int n, struct mo
 		in->square[j] /= (double)s[j] * (double)s[j];
 }
 
-/* What feeds o is shared by the query heads of a group: o has no scales. */
+/* The query heads of a group read the same values: what is seen of o's inputs is their mean, so that
+ * their scales are one, and v's outputs can be divided by it. */
+static void share_heads(const struct sr_model *m, struct moments *in)
+{
+	int32_t heads = m->H / m->G;
+
+	for (int32_t g = 0; g < m->G; g++)
+		for (int32_t e = 0; e < m->E; e++) {
+			double *first = in->size + (size_t)(g * heads * m->E + e), mean = 0;
+
+			for (int32_t h = 0; h < heads; h++)
+				mean += first[h * m->E] / heads;
+			for (int32_t h = 0; h < heads; h++)
+				first[h * m->E] = mean;
+		}
+}
+
+static void search_o(struct quantize *z, float *s)
+{
+	struct layer *y = &z->now;
+	struct matrix *o = &y->m[M_O];
+	int32_t heads = z->m->H / z->m->G, E = z->m->E;
+
+	share_heads(z->m, &z->in[IN_O]);
+	search(z, &o, 1, &z->in[IN_O], NULL, NULL, s);
+	for (int32_t i = 0; i < z->m->G * E; i++)
+		s[i] = s[i / E * heads * E + i % E];
+	awq_scale_outputs(&y->m[M_V], s);
+	for (int32_t i = 0; y->v_bias && i < z->m->G * E; i++)
+		y->v_bias[i] /= s[i];
+}
+
 static int search_layer(struct quantize *z)
 {
 	struct layer *y = &z->now;
 	struct matrix *qkv[] = { &y->m[M_Q], &y->m[M_K], &y->m[M_V] }, *gu[] = { &y->m[M_GATE], &y->m[M_UP] };
 	struct matrix *down = &y->m[M_DOWN];
-	float *s = malloc((size_t)(z->m->D > z->m->F ? z->m->D : z->m->F) * sizeof(*s));
+	int32_t Q = z->m->H * z->m->E, widest = z->m->D > z->m->F ? z->m->D : z->m->F;
+	float *s = malloc((size_t)(widest > Q ? widest : Q) * sizeof(*s));
 
 	if (!s)
 		return no_memory(z);
+	search_o(z, s);
 	search(z, qkv, 3, &z->in[IN_QKV], y->norm1, NULL, s);
 	search(z, &down, 1, &z->in[IN_DOWN], NULL, &y->m[M_UP], s);
 	search(z, gu, 2, &z->in[IN_MLP], y->norm2, NULL, s);
@@ -330,7 +369,7 @@ static int round_matrix(struct quantize *z, int32_t l, int i)
 
 	if (awq_create(&a, m->n, m->k, z->group ? z->group : m->k) != 0)
 		return no_memory(z);
-	error = awq_round(&a, m, z->text ? z->in[matrix_of[i].in].square : NULL);
+	error = awq_round(&a, m, z->search ? z->in[matrix_of[i].in].square : NULL);
 	rc = write_matrix(z, &z->layer[l], i, &a);
 	awq_destroy(&a);
 	z->error[i] += error / z->m->L;
@@ -352,7 +391,7 @@ static int write_vectors(struct quantize *z, int32_t l)
 		const float *v = *vector_of(&z->now, i);
 		int to = z->layer[l].vector[i];
 
-		if (v && !(z->text && (i == V_NORM1 || i == V_NORM2))) {
+		if (v && !changes(z, i)) {
 			rc = copy_tensor(z, t, to);
 			continue;
 		}
@@ -376,7 +415,7 @@ static int do_layer(struct quantize *z, int32_t l)
 	}
 	if (!rc && z->text) {
 		calibrate_layer(z->c, l, &z->now, z->x, z->in);
-		rc = search_layer(z);
+		rc = z->search ? search_layer(z) : 0;
 	}
 	for (int i = 0; i < N_MATRICES && !rc; i++)
 		rc = round_matrix(z, l, i);
@@ -679,6 +718,7 @@ static int usage(FILE *to)
 	            "  --scale-search FILE|none   a text like those that it will see: the inputs that\n"
 	            "                             matter there are rounded finer (arXiv 2306.00978), and\n"
 	            "                             what is lost is measured (default none: plain rounding)\n"
+	            "  --loss FILE                with plain rounding: a text by which to measure what is lost\n"
 	            "  --tensors                  the error of each matrix\n\n"
 	            "For example:  slipring quantize ./SmolLM2-135M --out ./smol --scale-search book.txt\n");
 	return to == stdout ? 0 : 2;
@@ -711,7 +751,9 @@ static int parse(struct quantize *z, int argc, char **argv)
 		else if ((v = value("--group-size", argc, argv, &i)) != NULL)
 			size = v;
 		else if ((v = value("--scale-search", argc, argv, &i)) != NULL)
-			z->text = strcmp(v, "none") ? v : NULL;
+			z->search = strcmp(v, "none") != 0, z->text = z->search ? v : z->text;
+		else if ((v = value("--loss", argc, argv, &i)) != NULL)
+			z->text = v;
 		else if (argv[i][0] == '-')
 			return fail(z, -EINVAL, "%s is unknown or lacks its value; see slipring quantize "
 			            "--help", argv[i]);
