@@ -6,12 +6,20 @@
  * maximum and sum stay in registers (the online softmax of arXiv 1805.02867, laid out as in
  * FlashAttention-2, arXiv 2307.08691).  Exponents are to base 2.
  *
+ * In a cache of e4m3 (F8) a word that a lane loads is four elements, which become two pairs of bf16:
+ * bytes 0, 2 and 1, 3.  For scores, Q's elements are taken in the same order; of V, whose bytes are
+ * transposed by pairs, one mma makes the even elements of the output and another the odd ones.
+ *
  *	attend_one   a single token: one warp's rows; the warps divide the positions.  Long sequences
  *	             are divided among blocks too (the list of struct work), then merge adds up.
  *	attend_run   tokens of a prompt: four warps' rows; the positions are shared by all.
  */
 #include "device.cuh"
 #include "ptx.cuh"
+
+/* What a position of K or V is in memory, and in a tile in shared memory: bytes. */
+#define SIZE(F8)     ((F8) ? 1 : (int)sizeof(bf16))
+#define PITCH(E, F8) ((E) * SIZE(F8) + 16)
 
 #define LOG2_E 1.4426950408889634f
 #define NONE   (-INFINITY)
@@ -57,7 +65,8 @@ struct rope_args {
 	int32_t H, G, E;
 	const int32_t *table;
 	int32_t table_cap;
-	bf16 *kv;
+	unsigned char *kv;
+	bool f8;
 	size_t kv_half;
 	int32_t L, l;
 };
@@ -112,11 +121,15 @@ static __global__ void rope_store_kernel(struct rope_args a)
 		}
 		if (key || value) {
 			int g = (h - a.H) % a.G;
-			bf16 *to = a.kv + kv_at(a.kv_half, a.L, a.G, block, a.l, g) +
+			size_t to = kv_at(a.kv_half, a.L, a.G, block, a.l, g) +
 				(value ? a.kv_half : 0) + (size_t)(k.position % BLOCK * a.E);
 
-			for (int i = lane; i < a.E; i += 32)
-				to[i] = x[i];
+			for (int i = lane; i < a.E; i += 32) {
+				if (a.f8)
+					a.kv[to + (size_t)i] = (unsigned char)e4m3_of(f32_of(x[i]));
+				else
+					((bf16 *)a.kv)[to + (size_t)i] = x[i];
+			}
 		}
 	}
 }
@@ -141,6 +154,7 @@ void rope_store(struct dev *d, int l, const struct sr_rope *rope, const struct w
 	a.table = d->slots.table;
 	a.table_cap = d->slots.table_cap;
 	a.kv = d->kv;
+	a.f8 = d->kv_f8;
 	a.kv_half = d->kv_half;
 	a.L = m->L;
 	a.l = l;
@@ -162,7 +176,7 @@ struct attend_args {
 	int32_t H, G, heads;         /* heads: query heads of a KV head */
 	const int32_t *table;
 	int32_t table_cap;
-	const bf16 *kv;
+	const unsigned char *kv;
 	size_t kv_half;
 	int32_t L, l;
 	float scale, cap;
@@ -177,7 +191,7 @@ template <int E> struct rows16 {
 };
 
 /* Row r of the piece that begins with token t0 and has n_rows rows. */
-template <int E> static __device__ void begin_row(struct rows16<E> &w, int h, const struct attend_args &a,
+template <int E, bool F8> static __device__ void begin_row(struct rows16<E> &w, int h, const struct attend_args &a,
                                                   int32_t t0, int32_t r, int32_t n_rows, int g)
 {
 	int t = (int)threadIdx.x % 4;
@@ -192,34 +206,102 @@ template <int E> static __device__ void begin_row(struct rows16<E> &w, int h, co
 	w.high[h] = there ? at : -1;
 	w.low[h] = a.window && at >= a.window ? at - a.window + 1 : 0;
 #pragma unroll
-	for (int k = 0; k < E / 16; k++)
-#pragma unroll
-		for (int c = 0; c < 2; c++)
-			w.q[k][h + 2 * c] = there ? *(const uint32_t *)(q + 16 * k + 8 * c + 2 * t) : 0;
+	for (int k = 0; k < E / 16; k++) {
+		const uint32_t *from = (const uint32_t *)(q + 16 * k + (F8 ? 4 : 2) * t);
+		uint32_t u = there ? from[0] : 0, v = there ? from[F8 ? 1 : 4] : 0;
+
+		w.q[k][h] = F8 ? (u & 0xffff) | v << 16 : u;
+		w.q[k][h + 2] = F8 ? u >> 16 | (v & 0xffff0000) : v;
+	}
 #pragma unroll
 	for (int n = 0; n < E / 8; n++)
 		w.o[n][2 * h] = w.o[n][2 * h + 1] = 0;
 }
 
-/* N blocks of 16 positions, the first at j0, from shared memory (rows of PITCH). */
-template <int E, int N> static __device__ void flash(struct rows16<E> &w, const bf16 *key, const bf16 *value,
-                                                     int32_t j0, float scale, float cap)
+/* Where lane i finds its row of four 8x8 matrices of 16 bits: positions 0-7, 8-15, of 16 bytes and of the
+ * next 16; or, of K in bf16, that of the transposed: 8 positions' 32 bytes, then the next 8. */
+static __device__ int row_of(bool in_order, int lane, int pitch)
 {
-	const int PITCH = E + 8;
-	int lane = (int)threadIdx.x % 32;
-	const bf16 *key_row = key + (lane / 16 * 8 + lane % 8) * PITCH + lane / 8 % 2 * 8;
-	float s[2 * N][4] = {};
+	return in_order ? lane % 16 * pitch + lane / 16 * 16
+	                : (lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 16;
+}
+
+/* s[16 rows][16 N positions] = q k^T */
+template <int E, bool F8, int N> static __device__ void scores(float (&s)[2 * N][4], const struct rows16<E> &w,
+	const unsigned char *key)
+{
+	const unsigned char *row = key + row_of(F8, (int)threadIdx.x % 32, PITCH(E, F8));
 
 #pragma unroll
-	for (int k = 0; k < E / 16; k++)
+	for (int k = 0; k < E / 16; k += F8 ? 2 : 1)
 #pragma unroll
 		for (int b = 0; b < N; b++) {
 			uint32_t f[4];
 
-			ldmatrix_x4(f, key_row + 16 * b * PITCH + 16 * k);
-			mma_bf16(s[2 * b], w.q[k], f[0], f[1]);
-			mma_bf16(s[2 * b + 1], w.q[k], f[2], f[3]);
+			if (!F8) {
+				ldmatrix_x4(f, row + 16 * b * PITCH(E, F8) + 32 * k);
+				mma_bf16(s[2 * b], w.q[k], f[0], f[1]);
+				mma_bf16(s[2 * b + 1], w.q[k], f[2], f[3]);
+				continue;
+			}
+			ldmatrix_x4(f, row + 16 * b * PITCH(E, F8) + 16 * k);
+#pragma unroll
+			for (int i = 0; i < 4; i++) { /* of a width of 16, f[2] and f[3] are padding */
+				uint32_t even, odd;
+
+				if (k + i / 2 >= E / 16)
+					continue;
+				bf16_of_e4m3(f[i], even, odd);
+				mma_bf16(s[2 * b + i % 2], w.q[k + i / 2], even, odd);
+			}
 		}
+}
+
+/* o += p v: p[16 rows][16 positions] */
+template <int E, bool F8> static __device__ void values(struct rows16<E> &w, const uint32_t (&p)[4],
+	const unsigned char *value)
+{
+	const unsigned char *row = value + row_of(true, (int)threadIdx.x % 32, PITCH(E, F8));
+
+#pragma unroll
+	for (int n = 0; n < E / 16; n += F8 ? 2 : 1) {
+		uint32_t f[4];
+
+		if (!F8) {
+			ldmatrix_x4_trans(f, row + 32 * n);
+			mma_bf16(w.o[2 * n], p, f[0], f[1]);
+			mma_bf16(w.o[2 * n + 1], p, f[2], f[3]);
+			continue;
+		}
+		ldmatrix_x4_trans(f, row + 16 * n);
+#pragma unroll
+		for (int i = 0; i < 4 && n + i / 2 < E / 16; i += 2) {
+			uint32_t even[2], odd[2];
+
+			bf16_of_e4m3(f[i], even[0], odd[0]);
+			bf16_of_e4m3(f[i + 1], even[1], odd[1]);
+			mma_bf16(w.o[2 * n + i], p, even[0], even[1]);
+			mma_bf16(w.o[2 * n + i + 1], p, odd[0], odd[1]);
+		}
+	}
+}
+
+/* Which element of the head w.o[n][j] of a lane is; j is 0 or 1. */
+template <bool F8> static __device__ int element(int n, int j)
+{
+	int t = (int)threadIdx.x % 4;
+
+	return F8 ? n / 2 * 16 + 4 * t + 2 * j + n % 2 : 8 * n + 2 * t + j;
+}
+
+/* N blocks of 16 positions, the first at j0, from shared memory. */
+template <int E, bool F8, int N> static __device__ void flash(struct rows16<E> &w, const unsigned char *key,
+	const unsigned char *value, int32_t j0, float scale, float cap)
+{
+	int lane = (int)threadIdx.x % 32;
+	float s[2 * N][4] = {};
+
+	scores<E, F8, N>(s, w, key);
 #pragma unroll
 	for (int h = 0; h < 2; h++) {
 		float most = w.most[h], sum = 0, shrink;
@@ -263,14 +345,7 @@ template <int E, int N> static __device__ void flash(struct rows16<E> &w, const 
 			bf16_pair(s[2 * b + 1][0], s[2 * b + 1][1]),
 			bf16_pair(s[2 * b + 1][2], s[2 * b + 1][3]) };
 
-#pragma unroll
-		for (int n = 0; n < E / 16; n++) {
-			uint32_t f[4];
-
-			ldmatrix_x4_trans(f, value + (16 * b + lane % 16) * PITCH + 16 * n + lane / 16 * 8);
-			mma_bf16(w.o[2 * n], p, f[0], f[1]);
-			mma_bf16(w.o[2 * n + 1], p, f[2], f[3]);
-		}
+		values<E, F8>(w, p, value + 16 * b * PITCH(E, F8));
 	}
 }
 
@@ -283,41 +358,39 @@ template <int E> static __device__ void end_rows(struct rows16<E> &w)
 }
 
 /* Begin copying `tokens` positions from j0 of K and V, zeros at and beyond `to`; with thread i of n. */
-template <int E> static __device__ void load_kv(bf16 *key, bf16 *value, const struct attend_args &a,
-                                                const int32_t *table, int g, int32_t j0, int32_t to,
-                                                int tokens, int i, int n)
+template <int E, bool F8> static __device__ void load_kv(unsigned char *key, unsigned char *value,
+	const struct attend_args &a, const int32_t *table, int g, int32_t j0, int32_t to, int tokens, int i, int n)
 {
-	const int PITCH = E + 8, chunks = E / 8;
+	const int chunks = E * SIZE(F8) / 16;
 
 	for (; i < tokens * chunks; i += n) {
-		int r = i / chunks, c = i % chunks * 8;
+		int r = i / chunks, c = i % chunks * 16;
 		int32_t j = j0 + r;
 		bool there = j < to;
-		const bf16 *from = a.kv;
+		const unsigned char *from = a.kv;
 
 		if (there)
-			from += kv_at(a.kv_half, a.L, a.G, table[j / BLOCK], a.l, g) +
-				(size_t)(j % BLOCK * E + c);
-		cp_async_16(key + r * PITCH + c, from, there);
-		cp_async_16(value + r * PITCH + c, there ? from + a.kv_half : from, there);
+			from += (kv_at(a.kv_half, a.L, a.G, table[j / BLOCK], a.l, g) +
+				(size_t)(j % BLOCK * E)) * SIZE(F8) + (size_t)c;
+		cp_async_16(key + r * PITCH(E, F8) + c, from, there);
+		cp_async_16(value + r * PITCH(E, F8) + c, there ? from + a.kv_half * SIZE(F8) : from, there);
 	}
 }
 
 /* ---- single tokens -------------------------------------------------------------------- */
 
-template <int E> struct one_shape {
-	static const int WARPS = E <= 128 ? 4 : 2, STAGES = E <= 64 ? 4 : 2, PITCH = E + 8;
-	static const size_t STAGE = 2 * 16 * PITCH;                    /* elements: K and V of 16 positions */
-	static const size_t RING = WARPS * STAGES * STAGE * sizeof(bf16);
-	static const size_t SUMS = WARPS * 16 * (E + 2) * sizeof(float);
+template <int E, bool F8> struct one_shape {
+	static const int WARPS = E <= 128 ? 4 : 2, STAGES = E * SIZE(F8) <= 128 ? 4 : 2;
+	static const size_t HALF = (size_t)16 * PITCH(E, F8), STAGE = 2 * HALF; /* K and V of 16 positions */
+	static const size_t RING = WARPS * STAGES * STAGE, SUMS = WARPS * 16 * (E + 2) * sizeof(float);
 	static const size_t SHARED_BYTES = RING > SUMS ? RING : SUMS;
 };
 
 /* The warps' results, in their order, to the output or to a part. */
-template <int E> static __device__ void join(struct rows16<E> &w, float *shared, const struct attend_args &a,
+template <int E, bool F8> static __device__ void join(struct rows16<E> &w, float *shared, const struct attend_args &a,
                                              const struct work &k, int g)
 {
-	typedef one_shape<E> S;
+	typedef one_shape<E, F8> S;
 	const int ROW = E + 2;
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 
@@ -325,8 +398,8 @@ template <int E> static __device__ void join(struct rows16<E> &w, float *shared,
 		float *row = shared + (warp * 16 + lane / 4 + 8 * h) * ROW;
 
 		for (int n = 0; n < E / 8; n++) {
-			row[8 * n + lane % 4 * 2] = w.o[n][2 * h];
-			row[8 * n + lane % 4 * 2 + 1] = w.o[n][2 * h + 1];
+			row[element<F8>(n, 0)] = w.o[n][2 * h];
+			row[element<F8>(n, 1)] = w.o[n][2 * h + 1];
 		}
 		if (lane % 4 == 0) {
 			row[E] = w.most[h];
@@ -362,21 +435,21 @@ template <int E> static __device__ void join(struct rows16<E> &w, float *shared,
 }
 
 /* grid: works, KV heads.  Warp w takes blocks of 16 positions w, w + WARPS, .. */
-template <int E> static __global__ void __launch_bounds__(32 * one_shape<E>::WARPS)
+template <int E, bool F8> static __global__ void __launch_bounds__(32 * one_shape<E, F8>::WARPS)
 attend_one(struct attend_args a)
 {
-	typedef one_shape<E> S;
+	typedef one_shape<E, F8> S;
 	SHARED(shared);
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
 	struct work k = a.work[blockIdx.x];
 	struct token token = a.token[k.t];
 	const int32_t *table = a.table + (size_t)token.slot * (size_t)a.table_cap;
-	bf16 *ring = (bf16 *)shared + warp * S::STAGES * S::STAGE;
+	unsigned char *ring = shared + warp * S::STAGES * S::STAGE;
 	int32_t from = k.from, j0, steps;
 	struct rows16<E> w;
 
 	for (int h = 0; h < 2; h++)
-		begin_row<E>(w, h, a, k.t, lane / 4 + 8 * h, a.heads, g);
+		begin_row<E, F8>(w, h, a, k.t, lane / 4 + 8 * h, a.heads, g);
 	if (w.low[0] > from)
 		from = w.low[0];          /* the window, the same for all rows */
 	j0 = from / 16 * 16 + 16 * warp;
@@ -386,31 +459,31 @@ attend_one(struct attend_args a)
 		w.high[h] = w.high[h] < 0 ? -1 : k.to - 1;
 	}
 	for (int32_t i = 0; i < S::STAGES - 1; i++) {
-		bf16 *to = ring + i * S::STAGE;
+		unsigned char *to = ring + i * S::STAGE;
 
 		if (i < steps)
-			load_kv<E>(to, to + 16 * S::PITCH, a, table, g, j0 + i * 16 * S::WARPS, k.to, 16,
+			load_kv<E, F8>(to, to + S::HALF, a, table, g, j0 + i * 16 * S::WARPS, k.to, 16,
 				lane, 32);
 		cp_async_commit();
 	}
 	for (int32_t i = 0; i < steps; i++) {
-		const bf16 *at = ring + i % S::STAGES * S::STAGE;
+		const unsigned char *at = ring + i % S::STAGES * S::STAGE;
 		int32_t ahead = i + S::STAGES - 1;
 
 		cp_async_wait<S::STAGES - 2>();
 		__syncwarp(); /* what other lanes copied is there, and stage i - 1 is read */
 		if (ahead < steps) {
-			bf16 *to = ring + ahead % S::STAGES * S::STAGE;
+			unsigned char *to = ring + ahead % S::STAGES * S::STAGE;
 
-			load_kv<E>(to, to + 16 * S::PITCH, a, table, g, j0 + ahead * 16 * S::WARPS, k.to,
+			load_kv<E, F8>(to, to + S::HALF, a, table, g, j0 + ahead * 16 * S::WARPS, k.to,
 				16, lane, 32);
 		}
 		cp_async_commit();
-		flash<E, 1>(w, at, at + 16 * S::PITCH, j0 + i * 16 * S::WARPS, a.scale, a.cap);
+		flash<E, F8, 1>(w, at, at + S::HALF, j0 + i * 16 * S::WARPS, a.scale, a.cap);
 	}
 	end_rows<E>(w);
 	__syncthreads(); /* the ring becomes the sums */
-	join<E>(w, (float *)shared, a, k, g);
+	join<E, F8>(w, (float *)shared, a, k, g);
 }
 
 /* grid: merges, query heads */
@@ -441,13 +514,13 @@ static __global__ void merge_kernel(const struct merge *merge, const float *part
 
 /* ---- runs ----------------------------------------------------------------------------- */
 
-template <int E> struct run_shape {
-	static const int TOKENS = E <= 128 ? 64 : 32, PITCH = E + 8, STAGES = 2;
-	static const size_t STAGE = (size_t)2 * TOKENS * PITCH;
-	static const size_t SHARED_BYTES = STAGES * STAGE * sizeof(bf16);
+template <int E, bool F8> struct run_shape {
+	static const int TOKENS = E <= 128 ? 64 : 32, STAGES = 2;
+	static const size_t HALF = (size_t)TOKENS * PITCH(E, F8), STAGE = 2 * HALF;
+	static const size_t SHARED_BYTES = STAGES * STAGE;
 };
 
-template <int E> static __device__ void put_rows(struct rows16<E> &w, const struct attend_args &a,
+template <int E, bool F8> static __device__ void put_rows(struct rows16<E> &w, const struct attend_args &a,
 	int32_t t0, int32_t r0, int g)
 {
 	int lane = (int)threadIdx.x % 32;
@@ -459,18 +532,24 @@ template <int E> static __device__ void put_rows(struct rows16<E> &w, const stru
 
 		if (w.high[h] < 0)
 			continue;
-		for (int n = 0; n < E / 8; n++)
-			*(uint32_t *)(to + 8 * n + lane % 4 * 2) =
-				bf16_pair(w.o[n][2 * h] / w.sum[h], w.o[n][2 * h + 1] / w.sum[h]);
+		for (int n = 0; n < E / 8; n += 2) {
+			float a0 = w.o[n][2 * h] / w.sum[h], a1 = w.o[n][2 * h + 1] / w.sum[h];
+			float b0 = w.o[n + 1][2 * h] / w.sum[h], b1 = w.o[n + 1][2 * h + 1] / w.sum[h];
+
+			*(uint32_t *)(to + element<F8>(n, 0)) = bf16_pair(a0, F8 ? b0 : a1);
+			*(uint32_t *)(to + (F8 ? element<F8>(n, 1) : element<F8>(n + 1, 0))) =
+				bf16_pair(F8 ? a1 : b0, b1);
+		}
 	}
 }
 
 /* grid: runs, KV heads */
-template <int E> static __global__ void __launch_bounds__(32 * RUN_WARPS) attend_run(struct attend_args a)
+template <int E, bool F8> static __global__ void __launch_bounds__(32 * RUN_WARPS)
+attend_run(struct attend_args a)
 {
-	typedef run_shape<E> S;
+	typedef run_shape<E, F8> S;
 	SHARED(shared);
-	bf16 *ring = (bf16 *)shared;
+	unsigned char *ring = shared;
 	int lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
 	struct run k = a.run[blockIdx.x];
 	struct token first = a.token[k.t];
@@ -480,30 +559,30 @@ template <int E> static __global__ void __launch_bounds__(32 * RUN_WARPS) attend
 	struct rows16<E> w;
 
 	for (int h = 0; h < 2; h++)
-		begin_row<E>(w, h, a, k.t, r0 + lane / 4 + 8 * h, n_rows, g);
+		begin_row<E, F8>(w, h, a, k.t, r0 + lane / 4 + 8 * h, n_rows, g);
 	if (a.window && first.position >= a.window)
 		from = (first.position - a.window + 1) / S::TOKENS * S::TOKENS;
 	steps = (to - from + S::TOKENS - 1) / S::TOKENS;
 	warp_last = r0 < n_rows ? first.position + (r0 + 15) / a.heads : -1; /* or beyond: masked */
-	load_kv<E>(ring, ring + S::TOKENS * S::PITCH, a, table, g, from, to, S::TOKENS, (int)threadIdx.x,
+	load_kv<E, F8>(ring, ring + S::HALF, a, table, g, from, to, S::TOKENS, (int)threadIdx.x,
 		32 * RUN_WARPS);
 	cp_async_commit();
 	for (int32_t i = 0; i < steps; i++) {
-		const bf16 *at = ring + i % 2 * S::STAGE;
-		bf16 *next = ring + (i + 1) % 2 * S::STAGE;
+		const unsigned char *at = ring + i % 2 * S::STAGE;
+		unsigned char *next = ring + (i + 1) % 2 * S::STAGE;
 		int32_t j0 = from + i * S::TOKENS;
 
 		cp_async_wait<0>();
 		__syncthreads(); /* tile i is there for all, and tile i - 1 is read by all */
 		if (i + 1 < steps)
-			load_kv<E>(next, next + S::TOKENS * S::PITCH, a, table, g, j0 + S::TOKENS, to,
+			load_kv<E, F8>(next, next + S::HALF, a, table, g, j0 + S::TOKENS, to,
 				S::TOKENS, (int)threadIdx.x, 32 * RUN_WARPS);
 		cp_async_commit();
 		if (j0 <= warp_last)
-			flash<E, S::TOKENS / 16>(w, at, at + S::TOKENS * S::PITCH, j0, a.scale, a.cap);
+			flash<E, F8, S::TOKENS / 16>(w, at, at + S::HALF, j0, a.scale, a.cap);
 	}
 	end_rows<E>(w);
-	put_rows<E>(w, a, k.t, r0, g);
+	put_rows<E, F8>(w, a, k.t, r0, g);
 }
 
 /* ---- the verb ------------------------------------------------------------------------- */
@@ -518,31 +597,36 @@ bool attend_width(int32_t E)
 	return false;
 }
 
+template <int E, bool F8> static bool allow(struct dev *d)
+{
+	return cuda_ok(d, allow_shared(attend_one<E, F8>, one_shape<E, F8>::SHARED_BYTES), "attend, single") &&
+	       cuda_ok(d, allow_shared(attend_run<E, F8>, run_shape<E, F8>::SHARED_BYTES), "attend, runs");
+}
+
 bool attend_prepare(struct dev *d)
 {
 #define ALLOW(W) if (d->m->E == W) \
-	return cuda_ok(d, allow_shared(attend_one<W>, one_shape<W>::SHARED_BYTES), "attend, single") && \
-	       cuda_ok(d, allow_shared(attend_run<W>, run_shape<W>::SHARED_BYTES), "attend, runs");
+	return d->kv_f8 ? allow<W, true>(d) : allow<W, false>(d);
 	EACH_WIDTH(ALLOW)
 #undef ALLOW
 	return false;
 }
 
-template <int E> static void attend_as(struct dev *d, const struct attend_args &a)
+template <int E, bool F8> static void attend_as(struct dev *d, const struct attend_args &a)
 {
 	const struct step *s = d->step;
 
 	if (s->n_works && !d->lost)
-		cuda_ok(d, start(attend_one<E>, dim3((unsigned)s->n_works, (unsigned)a.G),
-			32 * one_shape<E>::WARPS,
-			one_shape<E>::SHARED_BYTES, d->stream, a), "attend, single tokens");
+		cuda_ok(d, start(attend_one<E, F8>, dim3((unsigned)s->n_works, (unsigned)a.G),
+			32 * one_shape<E, F8>::WARPS,
+			one_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, single tokens");
 	if (s->n_merges && !d->lost)
 		cuda_ok(d, start(merge_kernel, dim3((unsigned)s->n_merges, (unsigned)a.H),
 			E < 128 ? 32 : 128, 0, d->stream,
 			d->merge_list, (const float *)a.part, a.H, (int32_t)E, a.out), "attend, merge");
 	if (s->n_runs && !d->lost)
-		cuda_ok(d, start(attend_run<E>, dim3((unsigned)s->n_runs, (unsigned)a.G), 32 * RUN_WARPS,
-			run_shape<E>::SHARED_BYTES, d->stream, a), "attend, runs");
+		cuda_ok(d, start(attend_run<E, F8>, dim3((unsigned)s->n_runs, (unsigned)a.G), 32 * RUN_WARPS,
+			run_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, runs");
 }
 
 void attend(struct dev *d, int l, float scale, float cap, int window, int T)
@@ -569,7 +653,7 @@ void attend(struct dev *d, int l, float scale, float cap, int window, int T)
 	a.scale = scale;
 	a.cap = cap;
 	a.window = window;
-#define CALL(W) if (m->E == W) attend_as<W>(d, a);
+#define CALL(W) if (m->E == W) d->kv_f8 ? attend_as<W, true>(d, a) : attend_as<W, false>(d, a);
 	EACH_WIDTH(CALL)
 #undef CALL
 }

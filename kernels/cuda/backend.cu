@@ -257,10 +257,10 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 		return refuse(-ENOTSUP, err, errlen,
 			"--block-size %d: the CUDA back end has blocks of %d tokens",
 			lim->block_tokens, BLOCK);
-	if (lim->kv_type != SR_KV_BF16)
+	if (lim->kv_type != SR_KV_BF16 && lim->kv_type != SR_KV_F8)
 		return refuse(-ENOTSUP, err, errlen,
-			"--kv-cache-dtype: this type is not supported by the CUDA back end yet; "
-			"auto (bfloat16) is");
+			"--kv-cache-dtype: this type is not supported by the CUDA back end; "
+			"auto, bfloat16 and fp8 are");
 	return 0;
 }
 
@@ -289,7 +289,8 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	if (e)
 		return e;
 	b->d.kv_half = (size_t)BLOCK * (size_t)m->E;
-	b->kv_block = (size_t)m->L * (size_t)m->G * 2 * b->d.kv_half * sizeof(bf16);
+	b->d.kv_f8 = lim->kv_type == SR_KV_F8;
+	b->kv_block = (size_t)m->L * (size_t)m->G * 2 * b->d.kv_half * (b->d.kv_f8 ? 1 : sizeof(bf16));
 	return net_load(&cuda_ops, &b->d, NULL, m, NULL, err, errlen);
 }
 
@@ -349,7 +350,7 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	lay_pinned(b, b->pinned);
 	d->arena_at = d->arena = b->weights;
 	d->arena_end = d->arena + weights;
-	d->kv = (bf16 *)b->kv;
+	d->kv = b->kv;
 	return cuda_ok(d, cudaMemsetAsync(b->slots, 0, slots, d->stream), "clear the slots") &&
 	       cuda_ok(d, cudaMemsetAsync(d->count, 0, logit_rows(b) * (size_t)b->m.V * sizeof(uint32_t),
 			d->stream), "clear counts") &&

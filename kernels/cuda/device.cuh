@@ -17,7 +17,7 @@
  *
  * Types    X, Z, LOGITS f32; Y, QKV, A, GU, ACT bf16; weights bf16 or packed (packed.cuh), vectors and
  *          biases f32.
- * KV       [block][L][G][K, V][BLOCK][E] bf16: what one head reads of a block is one run.
+ * KV       [block][L][G][K, V][BLOCK][E] bf16 or e4m3 (as it is, scale 1): what one head reads of a block is one run.
  */
 #ifndef CUDA_DEVICE_CUH
 #define CUDA_DEVICE_CUH
@@ -140,7 +140,8 @@ struct dev {
 	uint32_t *x8;                /* [tokens][widest / 4] in e4m3; NULL: not wanted */
 	float *x8_scale;             /* [tokens] */
 
-	bf16 *kv;
+	unsigned char *kv;
+	bool kv_f8;                  /* e4m3, else bf16 */
 	size_t kv_half;              /* elements of K of one block and head */
 
 	struct slots slots;
