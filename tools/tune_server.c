@@ -141,6 +141,16 @@ int tune_server_start(struct tune *t, char *err, size_t errlen)
 	return wait_ready(t, err, errlen);
 }
 
+/* The daemon keeps its lock's file, for the next; there will be none of this name. */
+static void leave_run_dir(const struct tune *t)
+{
+	char path[PATH_MAX + 16];
+
+	snprintf(path, sizeof(path), "%s/lock", t->in.dir);
+	unlink(path);
+	rmdir(t->in.dir);
+}
+
 void tune_server_stop(struct tune *t)
 {
 	double until = bench_now() + STOP_S;
@@ -155,6 +165,7 @@ void tune_server_stop(struct tune *t)
 		nanosleep(&nap, NULL);
 	}
 	t->server.pid = 0;
+	leave_run_dir(t);
 }
 
 int tune_server_again(struct tune *t, const char *flags, char *err, size_t errlen)

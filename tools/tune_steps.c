@@ -10,7 +10,9 @@
 #include "tune_search.h"
 
 #define BASE_RUNS  2             /* of the baseline, before the search; the proof adds to them */
-#define AGAIN      2             /* times that a doubtful pair is measured again */
+#define AGAIN      2             /* times that a doubtful pair is measured again, */
+#define AGAIN_MOST 8             /*  and if all that takes less than this share of the budget */
+#define AGAIN_TIME 0.01
 #define GIVE_UP    1.25          /* a run so much longer than the best's is surely worse */
 #define MATTERS    0.05          /* a share of the time */
 #define TOKENS_LEAST 32
@@ -53,7 +55,7 @@ void tune_limits(const struct tune_trial *tr, char *out, size_t n)
 			at += (size_t)snprintf(out + at, at < n ? n - at : 0, "%s%s %.0f %%", at ? ", " : "",
 			                       sched_why_name(i), tr->why[i] * 100);
 	if (!at)
-		snprintf(out, n, "no limit");
+		snprintf(out, n, "nothing");
 }
 
 static void print_change(const struct change *c)
@@ -100,7 +102,7 @@ static int contest(struct tune *t, struct tune_trial *a, struct tune_trial *b, c
 {
 	const char *verdict = "not better";
 	struct change c;
-	int rc = 0, won = 0;
+	int rc = 0, won = 0, again = AGAIN;
 
 	if (!b->n && !b->cut)
 		rc = tune_send(t, b, a->seconds * GIVE_UP + 0.2, err, errlen);
@@ -114,7 +116,9 @@ static int contest(struct tune *t, struct tune_trial *a, struct tune_trial *b, c
 			break;
 		}
 		verdict = "inside noise: refused";
-		if (tries == AGAIN)
+		if ((a->seconds + b->seconds) * AGAIN_MOST < t->o.budget * AGAIN_TIME)
+			again = AGAIN_MOST;
+		if (tries == again)
 			break;
 		rc = tune_send(t, a, 0, err, errlen);
 		if (!rc)
@@ -200,14 +204,14 @@ static void limits(const struct tune *t)
 
 	step(2, "What held it back");
 	tune_limits(b, words, sizeof(words));
-	printf("   %s of the time", words);
+	printf("   %s%s", words, strcmp(words, "nothing") ? " of the time" : "");
 	if (b->why[WHY_EMPTY] >= MATTERS)
 		printf("; %.0f %% of it all that was asked for was running", b->why[WHY_EMPTY] * 100);
 	printf("\n");
 	if (t->o.goal == GOAL_THROUGHPUT && b->why[WHY_EMPTY] > 0.9)
-		printf("   The server keeps up with this traffic: throughput is the traffic's own.  To find what it "
-		       "could carry, send it faster (--request-rate inf), or tune for latency (--goal goodput "
-		       "--slo).\n");
+		printf("   The server keeps up with this traffic, so throughput is the traffic's own: %s, or tune for "
+		       "latency (--goal goodput --slo).\n", isinf(t->o.traffic.rate) && t->o.traffic.self_timed <= 0 ?
+		       "send more at once (--num-prompts, --max-concurrency)" : "send it faster (--request-rate inf)");
 	fflush(stdout);
 }
 
@@ -240,6 +244,21 @@ static void memory(const struct tune *t)
 	fflush(stdout);
 }
 
+/* Memory that may be taken from here on, in bytes: the device's plan looks at its own. */
+static uint64_t spare(void)
+{
+	FILE *f = fopen("/proc/meminfo", "r");
+	unsigned long long kib = 0;
+	char line[200];
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kib * 1024 / 5 * 4;
+}
+
 /* More KV memory, where blocks were what was short: by restarts, so of a daemon of our own. */
 static int more_memory(struct tune *t, char *err, size_t errlen)
 {
@@ -259,6 +278,10 @@ static int more_memory(struct tune *t, char *err, size_t errlen)
 		return 0;
 	}
 	while (rc > 0 && kv_share(&t->trial[t->best]) >= MATTERS) {
+		if (bytes * 2 - t->in.page->kv_bytes > spare() && strcmp(t->in.page->device, "cuda")) {
+			printf("   this machine has no memory for more\n");
+			return 0;
+		}
 		snprintf(was, sizeof(was), "%s", t->server.flags);
 		snprintf(flags, sizeof(flags), "--kv-cache-memory-bytes %llu", (unsigned long long)(bytes *= 2));
 		rc = tune_server_again(t, flags, err, errlen);
@@ -268,11 +291,8 @@ static int more_memory(struct tune *t, char *err, size_t errlen)
 		} else {
 			rc = challenge(t, &s, err, errlen);
 		}
-		if (rc == 0) {
-			int r = tune_server_again(t, was, err, errlen);
-
-			return r;
-		}
+		if (rc == 0)
+			return tune_server_again(t, was, err, errlen);
 	}
 	return rc < 0 ? rc : 0;
 }
@@ -388,12 +408,12 @@ static void ceiling(const struct tune *t)
 	}
 }
 
-static int batching(struct tune *t, char *err, size_t errlen)
+static int batching(struct tune *t, const char *title, char *err, size_t errlen)
 {
 	struct batching b = { .t = t, .err = err, .errlen = errlen };
 	int rc;
 
-	step(5, "Batching: how many sequences, how many tokens a step");
+	step(5, title);
 	axes(&b);
 	rc = search_climb(&b.s, try_point, &b);
 	if (!rc)
@@ -524,17 +544,20 @@ int tune_prove(struct tune *t, int a, int b, int *verdict, char *err, size_t err
 /* Steps after the baseline: the budget ends them, and what is best by then is proved. */
 static int search(struct tune *t, char *err, size_t errlen)
 {
-	int rc;
+	int rc, before;
 
 	limits(t);
 	memory(t);
 	rc = prefix_cache(t, false, err, errlen);
 	if (!rc)
-		rc = batching(t, err, errlen);
+		rc = batching(t, "Batching: how many sequences, how many tokens a step", err, errlen);
 	if (!rc)
 		rc = prefix_cache(t, true, err, errlen);
+	before = t->best;
 	if (!rc)
 		rc = more_memory(t, err, errlen);
+	if (!rc && t->best != before)
+		rc = batching(t, "Batching, again: with more memory", err, errlen);
 	if (!rc)
 		rc = quantized(t, err, errlen);
 	if (!rc) {
@@ -547,7 +570,7 @@ static int search(struct tune *t, char *err, size_t errlen)
 int tune_walk(struct tune *t, char *err, size_t errlen)
 {
 	char what[300];
-	int rc = baseline(t, err, errlen), verdict = VERDICT_SAME;
+	int rc = baseline(t, err, errlen), verdict = VERDICT_SAME, n = 0;
 
 	if (!rc)
 		rc = search(t, err, errlen);
@@ -557,8 +580,11 @@ int tune_walk(struct tune *t, char *err, size_t errlen)
 	}
 	if (rc)
 		return rc;
+	for (int i = 0; i < t->n_trials; i++)
+		n += t->trial[i].n > 0 || t->trial[i].cut;
 	tune_tell(t, &t->trial[t->best], what, sizeof(what));
 	step(8, "Proof");
+	printf("   %d settings measured in %.0f s\n", n, t->spent + bench_now() - t->began);
 	if (t->best == t->base) {
 		printf("   Nothing is better than what it has, by %.0f %% beyond noise: nothing is changed.\n",
 		       t->o.threshold * 100);

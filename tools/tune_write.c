@@ -200,7 +200,7 @@ int tune_read(struct tune *t, int *verdict, char *err, size_t errlen)
 	snprintf(path, sizeof(path), "%.3000s/tune.json", t->o.prove);
 	j = json_load_file(path, 0, &e);
 	if (!j) {
-		snprintf(err, errlen, "%s: line %d: %s", path, e.line, e.text);
+		snprintf(err, errlen, e.line > 0 ? "%s: line %d: %s" : "%s: no proof is there", path, e.line, e.text);
 		return -EINVAL;
 	}
 	goal = json_string_value(json_object_get(j, "goal"));
