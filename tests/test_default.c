@@ -23,6 +23,7 @@
 #define N_MAX 1024
 
 static struct drive d;
+static int32_t kv_type = SR_KV_BF16;
 static json_t *truth;
 
 static double setting(const char *name, double usual)
@@ -63,6 +64,7 @@ static int open_all(void **state)
 		return 0;
 	}
 	lim.threads = 2;
+	lim.kv_type = kv_type;
 	lim.n_blocks = 128;
 	if (model_open(&m, model_path(), err, sizeof(err)) || io_create(&io, 0))
 		fail_msg("%s", err);
@@ -188,5 +190,9 @@ int main(void)
 		cmocka_unit_test(test_nll),
 	};
 
-	return cmocka_run_group_tests(tests, open_all, close_all);
+	int failed = cmocka_run_group_tests_name("bf16 K and V", tests, open_all, close_all);
+
+	d = (struct drive){ 0 };
+	kv_type = SR_KV_I8;
+	return failed + cmocka_run_group_tests_name("int8 K and V", tests, open_all, close_all);
 }
