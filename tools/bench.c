@@ -239,8 +239,8 @@ static void announce(const struct bench *b)
 		return;
 	}
 	if (o->ramp)
-		fprintf(b->call->say, "Traffic ramp-up strategy: %s.\nWill increase RPS from %s to %s RPS over the duration of "
-		       "the benchmark.\n", o->ramp, rate, end);
+		fprintf(b->call->say, "Traffic ramp-up strategy: %s.\nWill increase RPS from %s to %s RPS over the "
+		        "duration of the benchmark.\n", o->ramp, rate, end);
 	else
 		fprintf(b->call->say, "Traffic request rate: %s\n", rate);
 	fprintf(b->call->say, "Burstiness factor: %s (%s)\n", burst,
@@ -356,7 +356,8 @@ int bench_serve(int argc, char **argv, struct bench_call *call)
 	if (!rc)
 		rc = bench_load(&b.load, &b.o, b.text, err, sizeof(err));
 	if (!rc && isnan(b.o.temperature) && !bench_ring(&b.o))
-		fprintf(call->say, "WARNING: temperature is not set, so the server decides it; for greedy decoding give "
+		fprintf(call->say, "WARNING: temperature is not set, so the server decides it; for greedy decoding "
+		        "give "
 		       "--temperature=0.\n");
 	sigaction(SIGINT, &on, NULL);
 	sigaction(SIGTERM, &on, NULL);

@@ -21,14 +21,18 @@ struct files {
 static int usage(FILE *to)
 {
 	fprintf(to, "slipring report [-o OUT.html] FILE ...\n\n"
-	            "One page of HTML with pictures, and a CSV file beside it, from results of `slipring bench\n"
-	            "serve` or `vllm bench serve` (files, or names given to --save-baseline), or from the sweep.json\n"
-	            "of `slipring bench sweep`.  Two results are compared.  Best saved with --save-detailed.\n\n"
+	            "One page of HTML with pictures, and a CSV file beside it, from results of `slipring "
+	            "bench\n"
+	            "serve` or `vllm bench serve` (files, or names given to --save-baseline), or from the "
+	            "sweep.json\n"
+	            "of `slipring bench sweep`.  Two results are compared.  Best saved with "
+	            "--save-detailed.\n\n"
 	            "  -o, --output FILE   default: report.html\n");
 	return to == stdout ? 0 : 2;
 }
 
-static int add(struct files *f, const char *path, const char *name, const json_t *point, char *err, size_t errlen)
+static int add(struct files *f, const char *path, const char *name, const json_t *point, char *err,
+               size_t errlen)
 {
 	struct result *r = &f->result[f->n];
 	json_t *runs;
@@ -68,8 +72,8 @@ static int add_sweep(struct files *f, const char *path, char *err, size_t errlen
 		const char *of = json_string_value(json_object_get(point, "file"));
 
 		if (!name || !of || strchr(of, '/')) {
-			snprintf(err, errlen, "%s: field \"points\", entry %zu: \"name\" and \"file\" (without a folder) "
-			         "belong there", path, i);
+			snprintf(err, errlen, "%s: field \"points\", entry %zu: \"name\" and \"file\" (without a "
+			         "folder) " "belong there", path, i);
 			return -EINVAL;
 		}
 		if (!json_integer_value(json_object_get(point, "runs")))

@@ -1,5 +1,6 @@
-/* report.h - results of benchmarks as one page of HTML: what report.c (the page), report_data.c
- * (numbers from result files) and report_plot.c (pictures as inline SVG) share.  One thread.
+/* report.h - results of benchmarks as one page of HTML: what report.c (the command),
+ * report_page.c (the page and its words), report_draw.c (its pictures), report_data.c (numbers from
+ * result files) and report_plot.c (inline SVG) share.  One thread.
  *
  * The page asks nothing of anybody: no script, no font, no picture from elsewhere, and a policy in
  * its head that forbids them.  Every text that came from a file goes through report_text().
@@ -21,7 +22,7 @@ struct report_of {
 };
 
 /* Write the page to path and a CSV file beside it (.html becomes .csv).  comparison: of
- * compare_results(), or NULL.  0, or -errno and a sentence; then neither file is there, or the old ones are. */
+ * compare_results(), or NULL.  0, or -errno and a sentence; then no file was made or replaced. */
 int report_write(const char *path, const struct report_of *of, size_t n, const json_t *comparison,
                  char *err, size_t errlen);
 
@@ -48,8 +49,28 @@ double report_mean(const struct report_of *of, const char *key);      /* over th
 void   report_range(const struct report_of *of, const char *key, double *low, double *high);
 const json_t *report_server(const struct report_of *of);              /* of the first run, or NULL */
 
+const char *report_field(const json_t *j, const char *key);            /* a text; "" if it is not there */
+void   report_value(char *out, size_t n, const json_t *v);            /* as one would write it */
+double report_reached(const struct report_of *of, const char *key);   /* share of a ceiling; NAN: unknown */
+
 /* Rows of requests, or of points of a sweep. */
 void   report_csv(FILE *f, const struct report_of *of, size_t n);
+
+/* ---- sections (report_draw.c) ------------------------------------------------------------------ */
+
+struct report {
+	FILE *f;
+	const struct report_of *of;  /* [n] */
+	struct report_data *data;    /* [n] */
+	size_t n;
+	const json_t *comparison;
+	bool sweep;
+};
+
+void report_draw_latencies(const struct report *p);
+void report_draw_time(const struct report *p);
+void report_draw_limits(const struct report *p);
+void report_draw_sweep(const struct report *p);
 
 /* ---- pictures (report_plot.c) ------------------------------------------------------------------ */
 

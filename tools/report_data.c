@@ -32,7 +32,8 @@ static bool detailed(const json_t *run)
 {
 	size_t n = json_array_size(list_of(run, "ttfts"));
 
-	return n && json_array_size(list_of(run, "itls")) == n && json_array_size(list_of(run, "output_lens")) == n;
+	return n && json_array_size(list_of(run, "itls")) == n &&
+	        json_array_size(list_of(run, "output_lens")) == n;
 }
 
 double report_mean(const struct report_of *of, const char *key)
@@ -69,6 +70,30 @@ const json_t *report_server(const struct report_of *of)
 	return json_object_get(json_object_get(json_array_get(of->runs, 0), "slipring"), "server");
 }
 
+const char *report_field(const json_t *j, const char *key)
+{
+	const char *s = json_string_value(json_object_get(j, key));
+
+	return s ? s : "";
+}
+
+void report_value(char *out, size_t n, const json_t *v)
+{
+	if (json_is_string(v))
+		snprintf(out, n, "%s", json_string_value(v));
+	else if (json_is_number(v))
+		report_number(out, n, json_number_value(v));
+	else
+		snprintf(out, n, "-");
+}
+
+double report_reached(const struct report_of *of, const char *key)
+{
+	const json_t *v = json_object_get(json_object_get(report_server(of), "reached"), key);
+
+	return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
 /* ---- latencies --------------------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b)
@@ -96,7 +121,8 @@ static void collect(struct report_data *d, const json_t *run)
 
 	for (size_t i = 0; i < n; i++) {
 		const json_t *gaps = json_array_get(list_of(run, "itls"), i);
-		double ttft = at(list_of(run, "ttfts"), i), rest = sum_of(gaps), out = at(list_of(run, "output_lens"), i);
+		double ttft = at(list_of(run, "ttfts"), i), rest = sum_of(gaps);
+		double out = at(list_of(run, "output_lens"), i);
 
 		if (failed(run, i))
 			continue;
@@ -149,7 +175,7 @@ static int over_time(struct report_data *d, const json_t *run)
 			put_in_bin(d, d->tokens_s, t, each / d->bin);
 		}
 		for (size_t b = (size_t)(start / d->bin); b < d->n_bins && (double)b * d->bin < t; b++)
-			d->under_way[b] += (fmin(t, (double)(b + 1) * d->bin) - fmax(start, (double)b * d->bin)) / d->bin;
+			d->under_way[b] += fmin(t / d->bin, (double)(b + 1)) - fmax(start / d->bin, (double)b);
 	}
 	return 0;
 }

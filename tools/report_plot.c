@@ -33,7 +33,8 @@ static int character(const unsigned char *s, unsigned *code)
 /* Marks that are not seen, or turn the direction of what follows, would let a name pose as another. */
 static bool invisible(unsigned c)
 {
-	return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+	return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <=
+	        0x202e) ||
 	       (c >= 0x2060 && c <= 0x206f) || c == 0xfeff || (c & 0xfffe) == 0xfffe;
 }
 
@@ -62,7 +63,8 @@ void report_number(char *out, size_t n, double v)
 		return;
 	}
 	if (fabs(v) < 999.5) {
-		snprintf(out, n, v == floor(v) ? "%.0f" : fabs(v) < 0.9995 ? "%.3g" : fabs(v) < 9.995 ? "%.2f" : fabs(v) < 99.95 ? "%.1f" :
+		snprintf(out, n, v == floor(v) ? "%.0f" : fabs(v) < 0.9995 ? "%.3g" : fabs(v) < 9.995 ? "%.2f" :
+		         fabs(v) < 99.95 ? "%.1f" :
 		         "%.0f", v);
 		return;
 	}
@@ -138,7 +140,8 @@ static void x_axis(const struct plot *p)
 		fprintf(p->f, "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>",
 		        across(p, at[i]), H - BOTTOM + 16, number);
 	}
-	fprintf(p->f, "<text class=\"axis\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">", (W + LEFT - RIGHT) / 2, H - 8);
+	fprintf(p->f, "<text class=\"axis\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">", (W + LEFT - RIGHT) / 2,
+	        H - 8);
 	report_text(p->f, p->x_label);
 	fprintf(p->f, "</text>\n");
 }
@@ -167,7 +170,8 @@ void plot_begin(const struct plot *p)
 		report_text(p->f, p->y_label);
 		fprintf(p->f, "</small>");
 	}
-	fprintf(p->f, "</figcaption>\n%s<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", p->legend ? p->legend : "", W, H);
+	fprintf(p->f, "</figcaption>\n%s<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", p->legend ?
+	        p->legend : "", W, H);
 	report_text(p->f, p->title);
 	fprintf(p->f, ". ");
 	report_text(p->f, p->say ? p->say : "");
@@ -238,12 +242,14 @@ void plot_rule(const struct plot *p, bool vertical, double at, const char *label
 	bool right = vertical && x > W - 110;
 
 	if (vertical)
-		fprintf(p->f, "<line class=\"rule\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>", x, x, TOP, H - BOTTOM);
+		fprintf(p->f, "<line class=\"rule\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>", x, x, TOP,
+		        H - BOTTOM);
 	else
-		fprintf(p->f, "<line class=\"rule\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT, W - RIGHT, y, y);
+		fprintf(p->f, "<line class=\"rule\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT, W - RIGHT,
+		        y, y);
 	fprintf(p->f, "<text class=\"note\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">",
-	        vertical ? x + (right ? -5 : 5) : W - RIGHT - 4, vertical ? TOP + 10 : y > TOP + 16 ? y - 5 : y + 14,
-	        right || !vertical ? "end" : "start");
+	        vertical ? x + (right ? -5 : 5) : W - RIGHT - 4, vertical ? TOP + 10 : y > TOP + 16 ? y - 5 :
+	        y + 14, right || !vertical ? "end" : "start");
 	report_text(p->f, label);
 	fprintf(p->f, "</text>\n");
 }

@@ -7,7 +7,8 @@ static const char *const report_style[] = {
 	"--n:#b9c3cc;--c0:#1868c9;--c1:#d9620b;--c2:#1f8a4c;--c3:#8b3fb5;--c4:#c92a3b;--c5:#0b8494;--c6:#8a6d1a;"
 	"--c7:#5b5fc7;--good:#1f7a43;--bad:#b3261e;--tint:.14}\n",
 	"@media(prefers-color-scheme:dark){:root{--bg:#0f151b;--card:#171f27;--ink:#e8edf2;--soft:#9fb0be;"
-	"--line:#2a3640;--n:#4a5763;--c0:#6aaefc;--c1:#ff9a4d;--c2:#58c98a;--c3:#c792ea;--c4:#ff7b86;--c5:#4fd0de;"
+	"--line:#2a3640;--n:#4a5763;--c0:#6aaefc;--c1:#ff9a4d;--c2:#58c98a;--c3:#c792ea;"
+	"--c4:#ff7b86;--c5:#4fd0de;"
 	"--c6:#e0bf5c;--c7:#a3a7ff;--good:#6fdc9a;--bad:#ff8f86;--tint:.2}}\n",
 	"*{box-sizing:border-box}\n",
 	"body{margin:0;background:var(--bg);color:var(--ink);font:16px/1.5 system-ui,-apple-system,'Segoe UI',"
@@ -20,7 +21,8 @@ static const char *const report_style[] = {
 	".says{font-size:1.08rem;border-left:4px solid var(--c0);background:var(--card);padding:.8em 1.1em;"
 	"border-radius:0 10px 10px 0;margin:1.4em 0 0;overflow-wrap:anywhere}\n",
 	".says.worse{border-color:var(--bad)}.says.better{border-color:var(--good)}\n",
-	".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(175px,1fr));gap:12px;margin:1.4em 0 0;"
+	".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(175px,1fr));gap:12px;margin:1.4em 0 "
+	        "0;"
 	"padding:0;list-style:none}\n",
 	".tiles li,figure{background:var(--card);border:1px solid var(--line);border-radius:12px;margin:0;"
 	"padding:14px 16px}\n",
@@ -35,7 +37,8 @@ static const char *const report_style[] = {
 	"svg{display:block;width:100%;height:auto;overflow:visible}\n",
 	"svg text{font-size:12px;fill:var(--soft);font-variant-numeric:tabular-nums}svg .note{fill:var(--ink);"
 	"paint-order:stroke;stroke:var(--card);stroke-width:4px;stroke-linejoin:round}\n",
-	".grid line.x,line.grid{stroke:var(--line);stroke-width:1}line.base{stroke:var(--soft);stroke-width:1}\n",
+	".grid "
+	        "line.grid{stroke:var(--line);stroke-width:1}line.base{stroke:var(--soft);stroke-width:1}\n",
 	"line.rule{stroke:var(--ink);stroke-width:1.5;stroke-dasharray:5 4;opacity:.75}\n",
 	".line{fill:none;stroke:currentColor;stroke-width:2.2;stroke-linejoin:round;stroke-linecap:round}\n",
 	".area{fill:currentColor;opacity:var(--tint)}.band{fill:currentColor}\n",
@@ -48,7 +51,8 @@ static const char *const report_style[] = {
 	".legend li::before{content:'';display:inline-block;width:.8em;height:.8em;border-radius:3px;"
 	"margin-right:.45em;background:currentColor;vertical-align:-.05em}.legend span{color:var(--ink);"
 	"overflow-wrap:anywhere}\n",
-	".bars{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:14px 16px;margin:0}\n",
+	".bars{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:14px "
+	        "16px;margin:0}\n",
 	".bars div{display:grid;grid-template-columns:minmax(110px,210px) 1fr minmax(90px,auto);gap:4px 14px;"
 	"align-items:center;padding:5px 0;font-size:.93rem}\n",
 	".bars dt,.bars dd{margin:0;overflow-wrap:anywhere}.bars dd:last-child{text-align:right;"
@@ -65,7 +69,8 @@ static const char *const report_style[] = {
 	".better{color:var(--good);font-weight:600}.worse{color:var(--bad);font-weight:600}\n",
 	"footer{margin-top:3em;color:var(--soft);font-size:.85rem;max-width:80ch}\n",
 	"@media(max-width:520px){main{padding:22px 12px 40px}h1{font-size:1.45rem}.bars div{"
-	"grid-template-columns:1fr auto}.bars dd:nth-child(2){grid-column:1/-1;grid-row:2}th,td{padding:6px 10px}}\n",
+	"grid-template-columns:1fr auto}.bars dd:nth-child(2){grid-column:1/-1;grid-row:2}th,td{padding:6px "
+	        "10px}}\n",
 	"@media print{:root{--bg:#fff}body{font-size:11pt}main{max-width:none;padding:0}.grid{"
 	"grid-template-columns:1fr 1fr}h2{break-after:avoid}tr,.tiles li,.bars{break-inside:avoid}"
 	"*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}\n",

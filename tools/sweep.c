@@ -42,21 +42,24 @@ struct sweep {
 
 static int usage(FILE *to)
 {
-	fprintf(to, "slipring bench sweep [--max-concurrency N,N,..] [--request-rate R,R,..] [--set KNOB=V,V,..] ..\n"
+	fprintf(to, "slipring bench sweep [--max-concurrency N,N,..] [--request-rate R,R,..] [--set "
+	        "KNOB=V,V,..]\n"
 	            "                     [--num-runs N] [-o DIR] [FLAGS OF bench serve]\n\n"
-	            "The same benchmark at each load and each setting of the daemon's live knobs, all runs in turns;\n"
-	            "then a page of pictures.  Knobs are put back at the end, however it ends.  For example:\n\n"
-	            "  slipring bench sweep --max-concurrency 1,4,16,64 --set max-num-seqs=16,64 --num-prompts 200\n\n"
+	            "The same benchmark at each load and each setting of the daemon's live knobs, all runs in\n"
+	            "turns; then a page of pictures.  Knobs are put back at the end, however it ends.  For\n"
+	            "example:\n\n"
+	            "  slipring bench sweep --max-concurrency 1,4,16,64 --set max-num-seqs=16,64\n\n"
 	            "  --max-concurrency N,N,..  --request-rate R,R,..   the loads\n"
-	            "  --set KNOB=V,V,..         of the daemon of this machine (slipring set lists them); may be repeated\n"
-	            "  --serve-params FILE       combinations of knobs, as a JSON list of objects {\"max_num_seqs\": 16}\n"
-	            "  --bench-params FILE       combinations of flags of bench serve, likewise\n"
-	            "  --num-runs N              runs of each point, in turns (3)\n"
-	            "  -o, --output-dir DIR      a file of results for each point, sweep.json, report.html, report.csv\n"
-	            "                            (default: sweep-DATE); it must not hold a sweep yet\n"
-	            "  --report FILE             the page, if not DIR/report.html\n"
-	            "  --dry-run                 say what would be run\n"
-	            "  --show-stdout             print the block of every run\n\n"
+	            "  --set KNOB=V,V,..     of the daemon of this machine (slipring set lists them);\n"
+	            "                        may be repeated\n"
+	            "  --serve-params FILE   combinations of knobs: a JSON list of {\"max_num_seqs\": 16}\n"
+	            "  --bench-params FILE   combinations of flags of bench serve, likewise\n"
+	            "  --num-runs N          runs of each point, in turns (3)\n"
+	            "  -o, --output-dir DIR  a file of results for each point, sweep.json, report.html,\n"
+	            "                        report.csv (default: sweep-DATE); no sweep may be in it yet\n"
+	            "  --report FILE         the page, if not DIR/report.html\n"
+	            "  --dry-run             say what would be run\n"
+	            "  --show-stdout         print the block of every run\n\n"
 	            "Ctrl-C ends it with the runs that are done.  Exit status as of bench serve.\n");
 	return to == stdout ? 0 : 2;
 }
@@ -135,7 +138,8 @@ static int multiply_file(json_t **all, const char *path, char *err, size_t errle
 				else if (json_is_number(v) || json_is_boolean(v))
 					json_object_set_new(sum, name, json_string(text));
 			}
-			if (json_is_object(one) && json_object_size(one) && json_object_size(sum) >= json_object_size(one)) {
+			if (json_is_object(one) && json_object_size(one) && json_object_size(sum) >=
+			    json_object_size(one)) {
 				json_array_append_new(more, sum);
 				continue;
 			}
@@ -267,8 +271,8 @@ static int make_points(struct sweep *s, char *err, size_t errlen)
 	size_t i, k, n = 0;
 
 	if (json_array_size(s->knobs) * json_array_size(s->flags) > POINTS) {
-		snprintf(err, errlen, "%zu points; at most %d", json_array_size(s->knobs) * json_array_size(s->flags),
-		         POINTS);
+		snprintf(err, errlen, "%zu points; at most %d",
+		         json_array_size(s->knobs) * json_array_size(s->flags), POINTS);
 		return -E2BIG;
 	}
 	s->load = varies(s->flags, "max-concurrency") ? "max-concurrency" :
@@ -318,7 +322,8 @@ static int command(const struct sweep *s, const json_t *point, char **argv, char
 }
 
 /* What the knobs are to be at a point: as found, but for those named. */
-static int wanted(const struct sweep *s, const json_t *point, int64_t want[N_KNOBS], char *err, size_t errlen)
+static int wanted(const struct sweep *s, const json_t *point, int64_t want[N_KNOBS], char *err,
+                  size_t errlen)
 {
 	const char *key, *near, *names[N_KNOBS];
 	char most[32];
@@ -332,16 +337,16 @@ static int wanted(const struct sweep *s, const json_t *point, int64_t want[N_KNO
 
 		if (k < 0) {
 			near = config_nearest(key, names, N_KNOBS);
-			snprintf(err, errlen, "there is no live knob \"%.100s\"%s%s%s; \"slipring set\" lists them", key,
-			         near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+			snprintf(err, errlen, "there is no live knob \"%.100s\"%s%s%s; \"slipring set\" lists them",
+			         key, near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 			return -EINVAL;
 		}
 		if (knob_parse((enum knob)k, json_string_value(v), &want[k], err, errlen))
 			return -EINVAL;
 		if (want[k] > s->in.page->knob_ceiling[k]) {
 			knob_format((enum knob)k, s->in.page->knob_ceiling[k], most, sizeof(most));
-			snprintf(err, errlen, "--set %s=%s: this daemon goes up to %s, which was allocated at its start",
-			         key, json_string_value(v), most);
+			snprintf(err, errlen, "--set %s=%s: this daemon goes up to %s, which was allocated at its "
+			         "start", key, json_string_value(v), most);
 			return -ERANGE;
 		}
 	}
@@ -366,7 +371,8 @@ static int check(struct sweep *s, char *err, size_t errlen)
 		if (rc)
 			return rc;
 		if (o.save || o.append || o.baseline || o.dir || o.filename) {
-			snprintf(err, errlen, "what is saved is the sweep's affair: each point has its file in --output-dir");
+			snprintf(err, errlen, "what is saved is the sweep's affair: each point has its file in "
+			         "--output-dir");
 			return -EINVAL;
 		}
 		knobs = knobs || json_object_size(json_object_get(point, "knobs"));
@@ -388,7 +394,8 @@ static int check(struct sweep *s, char *err, size_t errlen)
 static int save_sweep(const struct sweep *s, bool interrupted, char *err, size_t errlen)
 {
 	char path[PATH_MAX];
-	json_t *j = json_pack("{s:i, s:s, s:I, s:b, s:O}", "format", FORMAT, "version", SLIPRING_VERSION, "num_runs",
+	json_t *j = json_pack("{s:i, s:s, s:I, s:b, s:O}", "format", FORMAT, "version", SLIPRING_VERSION,
+	                      "num_runs",
 		(json_int_t)s->runs, "interrupted", interrupted, "points", s->points);
 	int rc = -ENAMETOOLONG;
 
@@ -410,8 +417,8 @@ static void say_run(const struct sweep *s, const json_t *point, const json_t *r,
 
 	printf("[%3zu/%zu] %s, run %lld: %.1f tok/s, %.2f req/s, TTFT %.1f ms, TPOT %.2f ms%s%s\n", done,
 	       json_array_size(s->points) * (size_t)s->runs, json_string_value(json_object_get(point, "name")),
-	       (long long)run + 1, of(r, "output_throughput"), of(r, "request_throughput"), of(r, "median_ttft_ms"),
-	       of(r, "mean_tpot_ms"), limit ? ", limit: " : "", limit ? limit : "");
+	       (long long)run + 1, of(r, "output_throughput"), of(r, "request_throughput"), of(r,
+	       "median_ttft_ms"), of(r, "mean_tpot_ms"), limit ? ", limit: " : "", limit ? limit : "");
 	fflush(stdout);
 }
 
@@ -423,13 +430,15 @@ static int run_point(struct sweep *s, json_t *point, size_t done, int64_t run, F
 	int64_t want[N_KNOBS];
 	int rc = 0;
 
-	if (s->in.page && (wanted(s, point, want, err, sizeof(err)) || turn_all(&s->in, want, err, sizeof(err)))) {
+	if (s->in.page && (wanted(s, point, want, err, sizeof(err)) ||
+	                   turn_all(&s->in, want, err, sizeof(err)))) {
 		fprintf(stderr, "slipring bench sweep: %s\n", err);
 		return 1;
 	}
 	rc = bench_serve(command(s, point, argv, room, sizeof(room)), argv, &call);
 	if (!rc && call.result) {
-		snprintf(path, sizeof(path), "%.3000s/%.200s", s->dir, json_string_value(json_object_get(point, "file")));
+		snprintf(path, sizeof(path), "%.3000s/%.200s", s->dir,
+		         json_string_value(json_object_get(point, "file")));
 		json_object_del(call.result, "generated_texts");
 		rc = bench_write(path, call.result, run > 0, err, sizeof(err));
 		json_object_set_new(point, "runs", json_integer(run + 1));
@@ -484,8 +493,8 @@ static void say_points(const struct sweep *s)
 	json_t *point;
 	size_t i;
 
-	printf("%zu points, %lld runs of each, in turns, into %s:\n", json_array_size(s->points), (long long)s->runs,
-	       s->dir);
+	printf("%zu points, %lld runs of each, in turns, into %s:\n", json_array_size(s->points),
+	       (long long)s->runs, s->dir);
 	json_array_foreach(s->points, i, point)
 		printf("  %2zu. %s\n", i + 1, json_string_value(json_object_get(point, "name")));
 	fflush(stdout);
