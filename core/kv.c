@@ -2,9 +2,14 @@
  *
  * Device blocks are numbered 0 .. n-1 and host blocks n .. n+host-1 in one array, so a list,
  * the index and a twin need only a number.  A block is in exactly one place: on its tier's
- * free list (through `next`), in its owner's list of cached blocks on that tier, least recently
- * released first (`prev`, `next`), or held by tables (`refs`).  Independent of that, a published
- * block is in the index, a hash table of chains through `chained`.
+ * stack of free ones, in its owner's list of cached blocks on that tier, least recently released
+ * first, or held by tables (`refs`).  Independent of that, a published block is in the index, a
+ * hash table of chains through `chained`.
+ *
+ * Memory far away costs more than all the work here, so most of what is laid out is laid out for
+ * asking ahead.  Of a block, taking and giving it up touches a dozen bytes, and only publishing and
+ * matching its name.  Cached ones are listed in runs of consecutive releases instead of one by one:
+ * so who will be evicted soon is known without looking at who is evicted now.
  *
  * Belongs to the scheduler's thread.
  */
@@ -14,46 +19,76 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#define XXH_INLINE_ALL        /* a call for 100 bytes costs as much as hashing them */
 #include <xxhash.h>
 
 #define NONE (-1)
 #define FLOORS    4           /* all floors together are one part in so many of a tier, */
 #define FLOOR_AGE 16          /* for owners heard of since so many times the tier was released */
+#define HUGE      ((size_t)2 << 20)
+#define RUN       26          /* blocks in a run: 128 bytes */
+#define AHEAD_NAME   14       /* evictions ahead: names are asked for, */
+#define AHEAD_BUCKET 9        /* and where in the index they are, */
+#define AHEAD_CHAIN  4        /* and who is there, too */
+#define AHEAD     16          /* tables whose memory kv_publish_many asks for before it is needed */
+
+/* GCC takes a function that only prefetches for one without effect, and leaves out the call. */
+#define ASKS static inline __attribute__((always_inline))
 
 enum tier { DEVICE, HOST };
 
 struct key { uint64_t w[2]; };
 
 struct block {
-	int32_t  prev, next;      /* in the cached or the free list */
 	int32_t  refs;            /* tables that hold it */
-	int32_t  chained;         /* next in its bucket of the index */
-	int32_t  twin;            /* the same tokens on the other tier, or NONE */
+	int32_t  run;             /* if cached: which, */
+	uint8_t  place;           /* and where in it */
+	bool     free;            /* on the stack */
+	bool     cached;
 	bool     indexed;         /* published */
-	bool     cached;          /* in the list of cached blocks */
 	bool     pinned;          /* a copy of the batch being filled uses it */
-	int32_t  owner;           /* who let go of it last, if cached; */
-	uint64_t when;            /* and when: kv->clock[tier] then */
-	struct key key, parent;   /* if indexed; its tokens are at kv->id[i * block_tokens] */
-	uint64_t salt;
 };
 
-/* What one owner has cached on one tier, least recently released first. */
+/* Cached blocks of one owner, released one right after the other. */
+struct run {
+	int32_t  prev, next;      /* in its owner's list, by time; next: in the free list */
+	uint64_t when;            /* the first was released: kv->clock[tier] then; each later one one later */
+	int16_t  used, first;     /* places; the first that is still cached */
+	int16_t  left, owner;     /* still cached; whose they are, who let go of them last */
+	int32_t  block[RUN];      /* NONE: no longer cached */
+};
+
+/* What it is called, if it is published. */
+struct name {
+	struct key key, parent;
+	uint64_t salt;
+	int32_t  chained;         /* next in its bucket of the index */
+	int32_t  twin;            /* the same tokens on the other tier, or NONE */
+	int32_t  id[];            /* [block_tokens] */
+};
+
+/* What one owner has cached on one tier. */
 struct cache {
-	int32_t oldest, newest, n;
+	int32_t oldest, newest;   /* runs */
+	int32_t n;                /* blocks */
 	int32_t at;               /* place in kv->active[tier], while n > 0 */
 };
 
 struct kv {
 	struct kv_config cfg;
 	struct block *block;      /* [n_blocks + n_host] */
-	int32_t *id;              /* [n_blocks + n_host][block_tokens], of those indexed */
+	char    *name;            /* likewise, of name_bytes each */
+	size_t   name_bytes;
 	int32_t *bucket;          /* [mask + 1], the first of each chain */
 	uint32_t mask;
-	int32_t  free[2], n_free[2];             /* by tier */
+	int32_t *free[2], n_free[2];             /* by tier: stacks */
 	struct cache *cache[2];   /* [n_owners] */
 	int32_t *active[2], n_active[2];         /* owners with anything cached, in no order */
 	int32_t  n_cached[2];
+	struct run *run;          /* as many as blocks */
+	int32_t  free_run, new_run; /* those given back; from here on none was used yet */
 	uint64_t clock[2];        /* blocks released into the cache so far */
 	int32_t  n_pinned;        /* cached device blocks that are pinned */
 	struct kv_copy *copy;     /* [cfg.copies], of the batch being filled */
@@ -73,9 +108,9 @@ static int32_t tier_size(const struct kv *kv, enum tier t)
 	return t == DEVICE ? kv->cfg.n_blocks : kv->cfg.n_host;
 }
 
-static int32_t *ids_of(const struct kv *kv, int32_t i)
+static struct name *name_of(const struct kv *kv, int32_t i)
 {
-	return kv->id + (size_t)i * (size_t)kv->cfg.block_tokens;
+	return (struct name *)(kv->name + (size_t)i * kv->name_bytes);
 }
 
 static bool same_key(const struct key *a, const struct key *b)
@@ -89,41 +124,83 @@ static void free_put(struct kv *kv, int32_t i)
 {
 	enum tier t = tier_of(kv, i);
 
-	kv->block[i].next = kv->free[t];
-	kv->free[t] = i;
-	kv->n_free[t]++;
+	kv->block[i].free = true;
+	kv->free[t][kv->n_free[t]++] = i;
 }
 
 static int32_t free_take(struct kv *kv, enum tier t)
 {
-	int32_t i = kv->free[t];
+	int32_t i;
 
-	if (i != NONE) {
-		kv->free[t] = kv->block[i].next;
-		kv->n_free[t]--;
-	}
+	if (kv->n_free[t] == 0)
+		return NONE;
+	i = kv->free[t][--kv->n_free[t]];
+	kv->block[i].free = false;
 	return i;
 }
 
-static void cached_add(struct kv *kv, int32_t i)
+static int32_t run_take(struct kv *kv)
+{
+	int32_t r = kv->free_run;
+
+	if (r == NONE)
+		return kv->new_run++;
+	kv->free_run = kv->run[r].next;
+	return r;
+}
+
+/* The run to add to: the newest, if nobody else released anything since and it has room. */
+static struct run *run_to_add(struct kv *kv, enum tier t, int32_t owner)
+{
+	struct cache *c = &kv->cache[t][owner];
+	int32_t r = c->newest;
+
+	if (r != NONE && kv->run[r].used < RUN && kv->run[r].when + (uint64_t)kv->run[r].used == kv->clock[t])
+		return &kv->run[r];
+	r = run_take(kv);
+	kv->run[r] = (struct run){ .prev = c->newest, .next = NONE, .when = kv->clock[t],
+				   .owner = (int16_t)owner };
+	if (c->newest != NONE)
+		kv->run[c->newest].next = r;
+	else
+		c->oldest = r;
+	c->newest = r;
+	return &kv->run[r];
+}
+
+static void run_drop(struct kv *kv, struct cache *c, int32_t r)
+{
+	struct run *x = &kv->run[r];
+
+	if (x->prev != NONE)
+		kv->run[x->prev].next = x->next;
+	else
+		c->oldest = x->next;
+	if (x->next != NONE)
+		kv->run[x->next].prev = x->prev;
+	else
+		c->newest = x->prev;
+	x->next = kv->free_run;
+	kv->free_run = r;
+}
+
+static void cached_add(struct kv *kv, int32_t i, int32_t owner)
 {
 	enum tier t = tier_of(kv, i);
 	struct block *b = &kv->block[i];
-	struct cache *c = &kv->cache[t][b->owner];
+	struct cache *c = &kv->cache[t][owner];
+	struct run *r = run_to_add(kv, t, owner);
 
 	assert(!b->cached);
 	b->cached = true;
-	b->when = kv->clock[t]++;
-	b->prev = c->newest;
-	b->next = NONE;
-	if (b->prev != NONE)
-		kv->block[b->prev].next = i;
-	else
-		c->oldest = i;
-	c->newest = i;
+	b->run = (int32_t)(r - kv->run);
+	b->place = (uint8_t)r->used;
+	r->block[r->used++] = i;
+	r->left++;
+	kv->clock[t]++;
 	if (c->n++ == 0) {
 		c->at = kv->n_active[t];
-		kv->active[t][kv->n_active[t]++] = b->owner;
+		kv->active[t][kv->n_active[t]++] = owner;
 	}
 	kv->n_cached[t]++;
 	if (t == DEVICE && b->pinned)
@@ -134,17 +211,15 @@ static void cached_remove(struct kv *kv, int32_t i)
 {
 	enum tier t = tier_of(kv, i);
 	struct block *b = &kv->block[i];
-	struct cache *c = &kv->cache[t][b->owner];
+	struct run *r = &kv->run[b->run];
+	struct cache *c = &kv->cache[t][r->owner];
 
-	assert(b->cached);
-	if (b->prev != NONE)
-		kv->block[b->prev].next = b->next;
-	else
-		c->oldest = b->next;
-	if (b->next != NONE)
-		kv->block[b->next].prev = b->prev;
-	else
-		c->newest = b->prev;
+	assert(b->cached && r->block[b->place] == i);
+	r->block[b->place] = NONE;
+	while (r->first < r->used && r->block[r->first] == NONE)
+		r->first++;
+	if (--r->left == 0)
+		run_drop(kv, c, b->run);
 	if (--c->n == 0) {
 		int32_t last = kv->active[t][--kv->n_active[t]];
 
@@ -157,24 +232,56 @@ static void cached_remove(struct kv *kv, int32_t i)
 		kv->n_pinned--;
 }
 
+static int32_t owner_of(const struct kv *kv, int32_t i)
+{
+	return kv->run[kv->block[i].run].owner;
+}
+
+static uint64_t when_of(const struct kv *kv, int32_t i)
+{
+	return kv->run[kv->block[i].run].when + kv->block[i].place;
+}
+
+/* The block that was released next after the one at this place, or, if `place` is -1, first; NONE.
+ * The place becomes its. */
+static int32_t run_next(const struct kv *kv, int32_t *run, int32_t *place)
+{
+	for (; *run != NONE; *run = kv->run[*run].next, *place = -1)
+		while (++*place < kv->run[*run].used)
+			if (kv->run[*run].block[*place] != NONE)
+				return kv->run[*run].block[*place];
+	return NONE;
+}
+
+/* When owner o, who has something cached, last released what still is. */
+static uint64_t newest_of(const struct kv *kv, enum tier t, int32_t o)
+{
+	const struct run *r = &kv->run[kv->cache[t][o].newest];
+	int16_t k = r->used;
+
+	while (r->block[--k] == NONE)
+		;
+	return r->when + (uint64_t)k;
+}
+
 /* Blocks of owner o that others may not take. */
 static int32_t kept_of(const struct kv *kv, enum tier t, int32_t o)
 {
-	const struct cache *c = &kv->cache[t][o];
-	int32_t size = tier_size(kv, t), floor = size / FLOORS / kv->n_active[t];
+	int32_t size = tier_size(kv, t), floor = size / FLOORS / kv->n_active[t], n = kv->cache[t][o].n;
 
-	if (kv->clock[t] - kv->block[c->newest].when > (uint64_t)FLOOR_AGE * (uint64_t)size)
+	if (kv->clock[t] - newest_of(kv, t, o) > (uint64_t)FLOOR_AGE * (uint64_t)size)
 		return 0;
-	return c->n < floor ? c->n : floor;
+	return n < floor ? n : floor;
 }
 
 /* Pins are few (copies of one batch), so this walk is short. */
 static int32_t oldest_unpinned(const struct kv *kv, const struct cache *c)
 {
-	int32_t i = c->oldest;
+	int32_t run = c->oldest, place = kv->run[run].first - 1, i;
 
-	while (i != NONE && kv->block[i].pinned)
-		i = kv->block[i].next;
+	do
+		i = run_next(kv, &run, &place);
+	while (i != NONE && kv->block[i].pinned);
 	return i;
 }
 
@@ -190,7 +297,7 @@ static int32_t victim(const struct kv *kv, enum tier t, int32_t owner)
 		if (o != owner && c->n <= kept_of(kv, t, o))
 			continue;
 		i = oldest_unpinned(kv, c);
-		if (i != NONE && (best == NONE || kv->block[i].when < kv->block[best].when))
+		if (i != NONE && (best == NONE || when_of(kv, i) < when_of(kv, best)))
 			best = i;
 	}
 	return best;
@@ -204,7 +311,7 @@ static int32_t any_victim(const struct kv *kv, enum tier t)
 	for (int32_t k = 0; k < kv->n_active[t]; k++) {
 		int32_t i = oldest_unpinned(kv, &kv->cache[t][kv->active[t][k]]);
 
-		if (i != NONE && (best == NONE || kv->block[i].when < kv->block[best].when))
+		if (i != NONE && (best == NONE || when_of(kv, i) < when_of(kv, best)))
 			best = i;
 	}
 	return best;
@@ -237,68 +344,70 @@ static int32_t *bucket_of(const struct kv *kv, const struct key *k)
 	return &kv->bucket[k->w[0] & kv->mask];
 }
 
-static void index_add(struct kv *kv, int32_t i, const struct key *key, const struct kv_table *t,
-		      const int32_t *id)
+static void index_add(struct kv *kv, int32_t i, const struct key *key, const struct key *parent,
+		      uint64_t salt, const int32_t *id)
 {
-	struct block *b = &kv->block[i];
+	struct name *n = name_of(kv, i);
 	int32_t *head = bucket_of(kv, key);
 
-	assert(!b->indexed);
-	b->key = *key;
-	b->parent = (struct key){ { t->key[0], t->key[1] } };
-	b->salt = t->salt;
-	memcpy(ids_of(kv, i), id, (size_t)kv->cfg.block_tokens * sizeof(*id));
-	b->chained = *head;
-	b->indexed = true;
-	b->twin = NONE;
+	assert(!kv->block[i].indexed);
+	kv->block[i].indexed = true;
+	n->key = *key;
+	n->parent = *parent;
+	n->salt = salt;
+	memcpy(n->id, id, (size_t)kv->cfg.block_tokens * sizeof(*id));
+	n->chained = *head;
+	n->twin = NONE;
 	*head = i;
+}
+
+static int32_t twin_of(const struct kv *kv, int32_t i)
+{
+	return kv->block[i].indexed ? name_of(kv, i)->twin : NONE;
 }
 
 static void index_remove(struct kv *kv, int32_t i)
 {
-	struct block *b = &kv->block[i];
-	int32_t *at = bucket_of(kv, &b->key);
+	struct name *n = name_of(kv, i);
+	int32_t *at = bucket_of(kv, &n->key);
 
 	while (*at != i)
-		at = &kv->block[*at].chained;
-	*at = b->chained;
-	b->indexed = false;
-	if (b->twin != NONE)
-		kv->block[b->twin].twin = NONE;
-	b->twin = NONE;
+		at = &name_of(kv, *at)->chained;
+	*at = n->chained;
+	kv->block[i].indexed = false;
+	if (n->twin != NONE)
+		name_of(kv, n->twin)->twin = NONE;
 }
 
-/* The indexed block on this tier that continues *t with these ids, whose key is *key.  The
- * hash alone is never believed. */
-static int32_t index_find(const struct kv *kv, enum tier want, const struct kv_table *t,
-			  const int32_t *id, const struct key *key)
+/* The indexed blocks, by tier, that continue *t with these ids, whose key is *key; NONE.  The hash
+ * alone is never believed. */
+static void index_find(const struct kv *kv, const struct kv_table *t, const int32_t *id,
+		       const struct key *key, int32_t found[2])
 {
-	const struct key parent = { { t->key[0], t->key[1] } };
+	const struct key *parent = (const struct key *)t->key;
 
-	for (int32_t i = *bucket_of(kv, key); i != NONE; i = kv->block[i].chained) {
-		const struct block *b = &kv->block[i];
+	found[DEVICE] = found[HOST] = NONE;
+	for (int32_t i = *bucket_of(kv, key); i != NONE; i = name_of(kv, i)->chained) {
+		const struct name *n = name_of(kv, i);
 
-		if (tier_of(kv, i) == want && same_key(&b->key, key) && b->salt == t->salt &&
-		    same_key(&b->parent, &parent) &&
-		    !memcmp(ids_of(kv, i), id, (size_t)kv->cfg.block_tokens * sizeof(*id)))
-			return i;
+		if (same_key(&n->key, key) && n->salt == t->salt && same_key(&n->parent, parent) &&
+		    !memcmp(n->id, id, (size_t)kv->cfg.block_tokens * sizeof(*id)))
+			found[tier_of(kv, i)] = i;
 	}
-	return NONE;
 }
 
 static void make_twins(struct kv *kv, int32_t a, int32_t b)
 {
-	kv->block[a].twin = b;
-	kv->block[b].twin = a;
+	name_of(kv, a)->twin = b;
+	name_of(kv, b)->twin = a;
 }
 
 /* Index `to` as the same tokens as `from`, which is on the other tier. */
 static void index_copy(struct kv *kv, int32_t to, int32_t from)
 {
-	const struct block *f = &kv->block[from];
-	const struct kv_table as = { .key = { f->parent.w[0], f->parent.w[1] }, .salt = f->salt };
+	const struct name *f = name_of(kv, from);
 
-	index_add(kv, to, &f->key, &as, ids_of(kv, from));
+	index_add(kv, to, &f->key, &f->parent, f->salt, f->id);
 	make_twins(kv, to, from);
 }
 
@@ -337,19 +446,55 @@ static int32_t host_take(struct kv *kv, int32_t owner)
 /* Put a copy of cached device block i onto the host tier, if that is useful and possible. */
 static bool copy_out(struct kv *kv, int32_t i)
 {
-	const struct block *b = &kv->block[i];
-	int32_t host;
+	int32_t host, owner = owner_of(kv, i);
 
-	if (kv->left <= 0 || kv->left_out <= 0 || b->twin != NONE || b->pinned)
+	if (kv->left <= 0 || kv->left_out <= 0 || twin_of(kv, i) != NONE || kv->block[i].pinned)
 		return false;
-	host = host_take(kv, b->owner);
+	host = host_take(kv, owner);
 	if (host == NONE)
 		return false;
 	index_copy(kv, host, i);
-	kv->block[host].owner = b->owner;
-	cached_add(kv, host);
+	cached_add(kv, host, owner);
 	copy_put(kv, i, host, true);
 	return true;
+}
+
+/* The block `by` places behind i in its run or the next; NONE if there is none, or no more. */
+static int32_t behind(const struct kv *kv, int32_t i, int32_t by)
+{
+	const struct run *r = &kv->run[kv->block[i].run];
+	int32_t place = kv->block[i].place + by;
+
+	if (place >= r->used) {
+		place -= r->used;
+		if (r->next == NONE)
+			return NONE;
+		r = &kv->run[r->next];
+	}
+	return place < r->used ? r->block[place] : NONE;
+}
+
+/* Block i is evicted, and those behind it soon will be: what that touches is asked for now.  Where a
+ * block is in the index is known from its name, so that comes some evictions later. */
+ASKS void look_ahead(const struct kv *kv, int32_t i)
+{
+	int32_t next = behind(kv, i, AHEAD_CHAIN), soon = behind(kv, i, AHEAD_BUCKET);
+	int32_t later = behind(kv, i, AHEAD_NAME);
+
+	if (next != NONE)
+		__builtin_prefetch(name_of(kv, *bucket_of(kv, &name_of(kv, next)->key)), 1);
+	if (soon != NONE)
+		__builtin_prefetch(bucket_of(kv, &name_of(kv, soon)->key), 1);
+	if (later != NONE) {
+		__builtin_prefetch(&kv->block[later], 1);
+		__builtin_prefetch(name_of(kv, later), 1);
+	}
+	if (kv->block[i].place == 0 && kv->run[kv->block[i].run].next != NONE) {
+		const char *run = (const char *)&kv->run[kv->run[kv->block[i].run].next];
+
+		__builtin_prefetch(run, 1);
+		__builtin_prefetch(run + 64, 1);
+	}
 }
 
 /* A device block that nobody else knows: free, else a cached one, evicted; `must`: from
@@ -365,6 +510,7 @@ static int32_t device_take(struct kv *kv, int32_t owner, bool must)
 		i = any_victim(kv, DEVICE);
 	if (i == NONE)
 		return NONE;
+	look_ahead(kv, i);
 	copy_out(kv, i);
 	cached_remove(kv, i);
 	index_remove(kv, i);
@@ -393,8 +539,10 @@ static void advance(const struct kv *kv, struct kv_table *t, const struct key *k
 /* Make a host block the newest of its tier: it was of use. */
 static void host_touch(struct kv *kv, int32_t host)
 {
+	int32_t owner = owner_of(kv, host);
+
 	cached_remove(kv, host);
-	cached_add(kv, host);
+	cached_add(kv, host, owner);
 }
 
 /* Copy host block `host` in.  NONE if not in this batch; *later tells whether in another. */
@@ -426,12 +574,12 @@ static int32_t copy_in(struct kv *kv, int32_t host, int32_t owner, bool *later)
 
 static void hold_cached(struct kv *kv, int32_t i)
 {
-	struct block *b = &kv->block[i];
+	int32_t twin = twin_of(kv, i);
 
-	if (b->refs++ == 0)
+	if (kv->block[i].refs++ == 0)
 		cached_remove(kv, i);
-	if (b->twin != NONE && !kv->block[b->twin].pinned)
-		host_touch(kv, b->twin);
+	if (twin != NONE && !kv->block[twin].pinned)
+		host_touch(kv, twin);
 }
 
 int32_t kv_match(struct kv *kv, struct kv_table *t, int32_t n)
@@ -444,16 +592,16 @@ int32_t kv_match(struct kv *kv, struct kv_table *t, int32_t n)
 	while (t->n < t->cap && (t->n + 1) * B < n) {
 		const int32_t *id = ids_at(kv, t, t->n);
 		struct key key = key_of(kv, t, id);
-		int32_t i = index_find(kv, DEVICE, t, id, &key);
+		int32_t found[2], i;
 
+		index_find(kv, t, id, &key, found);
+		i = found[DEVICE];
 		if (i != NONE) {
 			hold_cached(kv, i);
 		} else {
-			int32_t host = index_find(kv, HOST, t, id, &key);
-
-			if (host == NONE)
+			if (found[HOST] == NONE)
 				break;
-			i = copy_in(kv, host, t->owner, &t->more);
+			i = copy_in(kv, found[HOST], t->owner, &t->more);
 			if (i == NONE)
 				break;
 			t->more = false;
@@ -489,23 +637,72 @@ int kv_grow(struct kv *kv, struct kv_table *t, int32_t n)
 	return 0;
 }
 
+/* The next block of *t, which is full, is to be found by *key from now on. */
+static void publish(struct kv *kv, struct kv_table *t, const struct key *key)
+{
+	const int32_t *id = ids_at(kv, t, t->published);
+	int32_t i = t->block[t->published], found[2];
+
+	/* Somebody may have published the same meanwhile: then ours stays private. */
+	index_find(kv, t, id, key, found);
+	if (found[DEVICE] == NONE) {
+		index_add(kv, i, key, (const struct key *)t->key, t->salt, id);
+		if (found[HOST] != NONE)
+			make_twins(kv, i, found[HOST]);
+	}
+	advance(kv, t, key);
+}
+
+static bool publishable(const struct kv *kv, const struct kv_table *t, int32_t n)
+{
+	return (t->published + 1) * kv->cfg.block_tokens <= n;
+}
+
 void kv_publish(struct kv *kv, struct kv_table *t, int32_t n)
 {
-	while ((t->published + 1) * kv->cfg.block_tokens <= n) {
-		const int32_t *id = ids_at(kv, t, t->published);
-		int32_t i = t->block[t->published];
-		struct key key = key_of(kv, t, id);
+	while (publishable(kv, t, n)) {
+		struct key key = key_of(kv, t, ids_at(kv, t, t->published));
 
-		/* Somebody may have published the same meanwhile: then ours stays private. */
-		if (index_find(kv, DEVICE, t, id, &key) == NONE) {
-			int32_t host = index_find(kv, HOST, t, id, &key);
-
-			index_add(kv, i, &key, t, id);
-			if (host != NONE)
-				make_twins(kv, i, host);
-		}
-		advance(kv, t, &key);
+		publish(kv, t, &key);
 	}
+}
+
+/* Each table needs a bucket, what is in it, and room for a name, all anywhere in memory: so all are
+ * asked for before any is used. */
+static void publish_some(struct kv *kv, struct kv_table *const *t, const int32_t *n, int32_t count)
+{
+	struct key key[AHEAD];
+
+	for (int32_t j = 0; j < count; j++) {
+		__builtin_prefetch(t[j]->block + t[j]->published);
+		__builtin_prefetch(ids_at(kv, t[j], t[j]->published));
+	}
+	for (int32_t j = 0; j < count; j++) {
+		const char *name;
+
+		if (!publishable(kv, t[j], n[j]))
+			continue;
+		name = (const char *)name_of(kv, t[j]->block[t[j]->published]);
+		__builtin_prefetch(name, 1);
+		__builtin_prefetch(name + 64, 1);
+		key[j] = key_of(kv, t[j], ids_at(kv, t[j], t[j]->published));
+		__builtin_prefetch(bucket_of(kv, &key[j]), 1);
+	}
+	for (int32_t j = 0; j < count; j++)
+		if (publishable(kv, t[j], n[j]) && *bucket_of(kv, &key[j]) != NONE)
+			__builtin_prefetch(name_of(kv, *bucket_of(kv, &key[j])));
+	for (int32_t j = 0; j < count; j++) {
+		if (publishable(kv, t[j], n[j]))
+			publish(kv, t[j], &key[j]);
+		kv_publish(kv, t[j], n[j]);
+	}
+}
+
+void kv_publish_many(struct kv *kv, struct kv_table *const *t, const int32_t *n, int32_t count)
+{
+	for (; count > AHEAD; count -= AHEAD, t += AHEAD, n += AHEAD)
+		publish_some(kv, t, n, AHEAD);
+	publish_some(kv, t, n, count);
 }
 
 void kv_release(struct kv *kv, struct kv_table *t)
@@ -518,9 +715,8 @@ void kv_release(struct kv *kv, struct kv_table *t)
 		if (--b->refs > 0)
 			continue;
 		assert(t->owner >= 0 && t->owner < kv->cfg.n_owners);
-		b->owner = t->owner;
 		if (b->indexed)
-			cached_add(kv, i);
+			cached_add(kv, i, t->owner);
 		else
 			free_put(kv, i);
 	}
@@ -548,13 +744,11 @@ int32_t kv_demote(struct kv *kv, int32_t look)
 
 	kv->left_out = kv->left;
 	for (int32_t k = 0; k < kv->n_active[DEVICE] && kv->left > 0; k++) {
-		int32_t i = kv->cache[DEVICE][kv->active[DEVICE][k]].oldest;
+		int32_t run = kv->cache[DEVICE][kv->active[DEVICE][k]].oldest, place = -1, i;
 		int32_t m = (look + kv->n_active[DEVICE] - 1) / kv->n_active[DEVICE];
 
-		for (; m > 0 && i != NONE && kv->left > 0; m--) {
+		for (; m > 0 && kv->left > 0 && (i = run_next(kv, &run, &place)) != NONE; m--)
 			n += copy_out(kv, i);
-			i = kv->block[i].next;
-		}
 	}
 	return n;
 }
@@ -616,26 +810,38 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	int64_t total = (int64_t)cfg->n_blocks + cfg->n_host;
 	uint32_t buckets = 16;
 	size_t owners = cfg->n_owners > 0 ? (size_t)cfg->n_owners : 1;
-	size_t at_block = padded(sizeof(struct kv)), at_id, at_bucket, at_copy, at_cache, at_active;
+	size_t at_block = padded(sizeof(struct kv)), at_name, at_bucket, at_free, at_copy, at_cache, at_active;
+	size_t at_run, end, name_bytes;
 	struct kv *kv;
 
-	if (cfg->n_blocks < 1 || cfg->n_host < 0 || cfg->n_owners < 0 || cfg->copies < 0 || cfg->block_tokens < 1 ||
+	if (cfg->n_blocks < 1 || cfg->n_host < 0 || cfg->n_owners < 0 || cfg->n_owners > INT16_MAX ||
+	    cfg->copies < 0 || cfg->block_tokens < 1 ||
 	    KV_CHUNK % cfg->block_tokens != 0 || total > INT32_MAX / 4)
 		return -EINVAL;
 	while (buckets < 2 * (uint32_t)total)
 		buckets *= 2;
-	at_id = at_block + padded((size_t)total * sizeof(struct block));
-	at_bucket = at_id + padded((size_t)total * (size_t)cfg->block_tokens * sizeof(int32_t));
-	at_copy = at_bucket + padded(buckets * sizeof(int32_t));
+	name_bytes = padded(sizeof(struct name) + (size_t)cfg->block_tokens * sizeof(int32_t));
+	at_name = at_block + padded((size_t)total * sizeof(struct block));
+	at_bucket = at_name + (size_t)total * name_bytes;
+	at_free = at_bucket + padded(buckets * sizeof(int32_t));
+	at_copy = at_free + padded((size_t)total * sizeof(int32_t));
 	at_cache = at_copy + padded(((size_t)cfg->copies + 1) * sizeof(struct kv_copy));
 	at_active = at_cache + padded(2 * owners * sizeof(struct cache));
-	kv = calloc(1, at_active + 2 * owners * sizeof(int32_t));
+	at_run = at_active + padded(2 * owners * sizeof(int32_t));
+	end = at_run + (size_t)total * sizeof(struct run);
+	kv = aligned_alloc(HUGE, (end + HUGE - 1) / HUGE * HUGE);
 	if (!kv)
 		return -ENOMEM;
+	madvise(kv, end, MADV_HUGEPAGE); /* of random accesses half would miss the TLB; -EINVAL: so be it */
+	memset(kv, 0, at_run);           /* runs are written when they are first used: few ever are */
 	kv->cfg = *cfg;
 	kv->block = (struct block *)((char *)kv + at_block);
-	kv->id = (int32_t *)((char *)kv + at_id);
+	kv->run = (struct run *)((char *)kv + at_run);
+	kv->name = (char *)kv + at_name;
+	kv->name_bytes = name_bytes;
 	kv->bucket = (int32_t *)((char *)kv + at_bucket);
+	kv->free[DEVICE] = (int32_t *)((char *)kv + at_free);
+	kv->free[HOST] = kv->free[DEVICE] + cfg->n_blocks;
 	kv->copy = (struct kv_copy *)((char *)kv + at_copy);
 	kv->cache[DEVICE] = (struct cache *)((char *)kv + at_cache);
 	kv->cache[HOST] = kv->cache[DEVICE] + owners;
@@ -643,15 +849,13 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	kv->active[HOST] = kv->active[DEVICE] + owners;
 	kv->cfg.n_owners = (int32_t)owners;
 	kv->mask = buckets - 1;
+	kv->free_run = NONE;
 	for (uint32_t i = 0; i < buckets; i++)
 		kv->bucket[i] = NONE;
-	kv->free[DEVICE] = kv->free[HOST] = NONE;
 	for (size_t o = 0; o < 2 * owners; o++)
 		kv->cache[DEVICE][o].oldest = kv->cache[DEVICE][o].newest = NONE;
-	for (int32_t i = (int32_t)total - 1; i >= 0; i--) {
-		kv->block[i].twin = NONE;
+	for (int32_t i = (int32_t)total - 1; i >= 0; i--)
 		free_put(kv, i);
-	}
 	*out = kv;
 	return 0;
 }
@@ -664,32 +868,50 @@ void kv_destroy(struct kv *kv)
 	free(kv);
 }
 
+/* What owner o has cached: blocks. */
+static int32_t check_cache(const struct kv *kv, enum tier t, int32_t o, int32_t *pinned)
+{
+	const struct cache *c = &kv->cache[t][o];
+	int32_t n = 0, before = NONE;
+
+	for (int32_t r = c->oldest; r != NONE; before = r, r = kv->run[r].next) {
+		const struct run *x = &kv->run[r];
+		int32_t left = 0;
+
+		assert(x->owner == o && x->prev == before && x->left > 0 && x->used <= RUN);
+		assert(before == NONE || kv->run[before].when + (uint64_t)kv->run[before].used <= x->when);
+		assert(x->when + (uint64_t)x->used <= kv->clock[t] && x->block[x->first] != NONE);
+		for (int16_t k = 0; k < x->used; k++) {
+			const struct block *b = &kv->block[x->block[k] == NONE ? 0 : x->block[k]];
+
+			if (x->block[k] == NONE)
+				continue;
+			assert(tier_of(kv, x->block[k]) == t && b->cached && b->run == r && b->place == k);
+			assert(k >= x->first);
+			*pinned += b->pinned;
+			left++;
+		}
+		assert(left == x->left);
+		n += left;
+	}
+	assert(c->newest == before && n == c->n && n > 0);
+	return n;
+}
+
 static void check_lists(const struct kv *kv, enum tier t)
 {
 	int32_t n = 0, pinned = 0;
 
-	for (int32_t i = kv->free[t]; i != NONE; i = kv->block[i].next, n++) {
-		const struct block *b = &kv->block[i];
+	for (int32_t j = 0; j < kv->n_free[t]; j++) {
+		const struct block *b = &kv->block[kv->free[t][j]];
 
-		assert(tier_of(kv, i) == t && !b->indexed && !b->cached && b->refs == 0);
+		assert(tier_of(kv, kv->free[t][j]) == t && b->free);
 	}
-	assert(n == kv->n_free[t]);
-	n = 0;
 	for (int32_t k = 0; k < kv->n_active[t]; k++) {
-		int32_t o = kv->active[t][k], mine = 0, before = NONE;
-		const struct cache *c = &kv->cache[t][o];
+		int32_t o = kv->active[t][k];
 
-		assert(c->at == k && c->n > 0);
-		for (int32_t i = c->oldest; i != NONE; before = i, i = kv->block[i].next, mine++) {
-			const struct block *b = &kv->block[i];
-
-			assert(tier_of(kv, i) == t && b->indexed && b->cached && b->refs == 0);
-			assert(b->owner == o && b->prev == before);
-			assert(before == NONE || kv->block[before].when < b->when);
-			pinned += b->pinned;
-		}
-		assert(mine == c->n && c->newest == before);
-		n += mine;
+		assert(kv->cache[t][o].at == k);
+		n += check_cache(kv, t, o, &pinned);
 	}
 	assert(n == kv->n_cached[t]);
 	if (t == DEVICE)
@@ -699,42 +921,45 @@ static void check_lists(const struct kv *kv, enum tier t)
 static void check_block(const struct kv *kv, int32_t i)
 {
 	const struct block *b = &kv->block[i];
+	const struct name *n = name_of(kv, i);
 	int found = 0;
 
+	assert(b->free + b->cached + (b->refs > 0) == 1 && b->refs >= 0);
+	assert(!b->free || !b->indexed);
+	assert(!b->cached || b->indexed);
 	assert(!b->pinned || kv->n_copies > 0);
-	if (!b->indexed) {
-		assert(b->twin == NONE);
+	if (!b->indexed)
 		return;
-	}
-	if (b->twin != NONE) {
-		const struct block *o = &kv->block[b->twin];
+	if (n->twin != NONE) {
+		const struct name *o = name_of(kv, n->twin);
 
-		assert(o->indexed && o->twin == i && tier_of(kv, b->twin) != tier_of(kv, i));
-		assert(same_key(&o->key, &b->key) && o->salt == b->salt);
+		assert(kv->block[n->twin].indexed && o->twin == i && tier_of(kv, n->twin) != tier_of(kv, i));
+		assert(same_key(&o->key, &n->key) && o->salt == n->salt);
 	}
-	for (int32_t j = *bucket_of(kv, &b->key); j != NONE; j = kv->block[j].chained) {
+	for (int32_t j = *bucket_of(kv, &n->key); j != NONE; j = name_of(kv, j)->chained) {
 		found += j == i;
-		assert(j == i || tier_of(kv, j) != tier_of(kv, i) ||
-		       !same_key(&kv->block[j].key, &b->key));
+		assert(j == i || tier_of(kv, j) != tier_of(kv, i) || !same_key(&name_of(kv, j)->key, &n->key));
 	}
 	assert(found == 1);
 }
 
 void kv_check(const struct kv *kv)
 {
-	int32_t total = kv->cfg.n_blocks + kv->cfg.n_host, held = 0, n_indexed = 0, n_chained = 0;
+	int32_t n_free[2] = { 0, 0 }, n_indexed = 0, n_chained = 0, held = 0;
 
 	for (int t = DEVICE; t <= HOST; t++)
 		check_lists(kv, (enum tier)t);
-	for (int32_t i = 0; i < total; i++) {
+	for (int32_t i = 0; i < kv->cfg.n_blocks + kv->cfg.n_host; i++) {
 		check_block(kv, i);
+		n_free[tier_of(kv, i)] += kv->block[i].free;
 		held += kv->block[i].refs > 0;
 		n_indexed += kv->block[i].indexed;
 	}
 	for (uint32_t k = 0; k <= kv->mask; k++)
-		for (int32_t i = kv->bucket[k]; i != NONE; i = kv->block[i].chained)
+		for (int32_t i = kv->bucket[k]; i != NONE; i = name_of(kv, i)->chained)
 			n_chained++;
 	assert(n_chained == n_indexed);
+	assert(n_free[DEVICE] == kv->n_free[DEVICE] && n_free[HOST] == kv->n_free[HOST]);
 	assert(kv->n_free[DEVICE] + kv->n_cached[DEVICE] + held == kv->cfg.n_blocks);
 	assert(kv->n_free[HOST] + kv->n_cached[HOST] == kv->cfg.n_host);
 }

@@ -112,6 +112,10 @@ int  kv_grow(struct kv *kv, struct kv_table *t, int32_t n);
  * Not before launch: rows of one batch must not read each other. */
 void kv_publish(struct kv *kv, struct kv_table *t, int32_t n);
 
+/* The same for several tables: their memory is asked for ahead of its use, which is most of the
+ * cost where many sequences fill a block in the same step. */
+void kv_publish_many(struct kv *kv, struct kv_table *const *t, const int32_t *n, int32_t count);
+
 /* Drop every reference of *t and empty it, even if launched rows still write there. */
 void kv_release(struct kv *kv, struct kv_table *t);
 

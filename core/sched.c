@@ -40,7 +40,8 @@ static bool config_works(const struct sched_config *c, const struct sr_backend_o
 
 	return knobs_work(&c->knobs) && ops->depth >= 1 && ops->depth <= DEPTH_MAX && c->context >= 1 &&
 	       c->tenants >= 1 && c->tops_here >= 0 && c->tops_per_record >= 1 && c->text_tokens >= 0 &&
-	       lim->block_tokens >= 1 && lim->slots >= c->knobs.max_seqs && lim->rows >= lim->slots &&
+	       lim->block_tokens >= 1 && KV_CHUNK % lim->block_tokens == 0 &&
+	       lim->slots >= c->knobs.max_seqs && lim->rows >= lim->slots &&
 	       lim->tokens >= c->knobs.batch_tokens && lim->copies >= c->knobs.copies &&
 	       lim->cmds >= lim->rows + lim->slots + 8 &&
 	       lim->words >= lim->rows + lim->seq_blocks + 16 &&
@@ -54,6 +55,16 @@ static void *take(int64_t n, size_t size, bool *ok)
 
 	*ok = *ok && p;
 	return p;
+}
+
+/* The same, on a line of cache. */
+static void *take_lines(int64_t n, size_t size, bool *ok)
+{
+	size_t bytes = ((size_t)n * size + 63) & ~(size_t)63;
+	void *p = aligned_alloc(64, bytes);
+
+	*ok = *ok && p;
+	return p ? memset(p, 0, bytes) : NULL;
 }
 
 /* The three parts of the pool of chunks, see sched_queue.c. */
@@ -92,7 +103,7 @@ static bool create_arrays(struct sched *s)
 
 	for (s->bucket_mask = 16; s->bucket_mask < 2 * (uint32_t)s->n_seq; s->bucket_mask *= 2)
 		;
-	s->seq = take(s->n_seq, sizeof(*s->seq), &ok);
+	s->seq = take_lines(s->n_seq, sizeof(*s->seq), &ok);
 	s->bucket = take(s->bucket_mask, sizeof(*s->bucket), &ok);
 	s->heap = take(s->n_seq, sizeof(*s->heap), &ok);
 	s->tenant = take(s->cfg.tenants, sizeof(*s->tenant), &ok);
@@ -106,6 +117,8 @@ static bool create_arrays(struct sched *s)
 	s->ended = take(lim->slots, sizeof(*s->ended), &ok);
 	s->ended_slot = take(lim->slots, sizeof(*s->ended_slot), &ok);
 	s->run = take(lim->slots, sizeof(*s->run), &ok);
+	s->due = take(lim->rows, sizeof(*s->due), &ok);
+	s->due_at = take(lim->rows, sizeof(*s->due_at), &ok);
 	for (int i = 0; i < s->ops->depth; i++)
 		s->flight[i].row = take(lim->rows, sizeof(*s->flight[i].row), &ok);
 	if (!ok || !s->table) {
@@ -180,6 +193,8 @@ void sched_destroy(struct sched *s)
 	free(s->ended);
 	free(s->ended_slot);
 	free(s->run);
+	free(s->due);
+	free(s->due_at);
 	free(s->chunk);
 	free(s);
 }
@@ -277,7 +292,8 @@ static int32_t seq_make(struct sched *s, int32_t member, const struct sched_requ
 	s->free_seq = q->next;
 	*q = (struct seq){
 		.gen = gen, .slot = NONE, .heap_at = NONE, .who = s->member[member].who,
-		.tenant = s->member[member].tenant, .member = member, .user_data = r->user_data, .n_prompt = r->n_prompt, .end = r->n_prompt + r->max_tokens,
+		.tenant = s->member[member].tenant, .member = member, .user_data = r->user_data,
+		.n_prompt = r->n_prompt, .end = r->n_prompt + r->max_tokens,
 		.n_top = r->n_top, .n_prompt_top = r->n_prompt_top,
 		.cost = cost_of(&s->cfg, r->n_top), .prompt_cost = cost_of(&s->cfg, r->n_prompt_top),
 		.score = r->score, .history = r->history, .no_cache = r->no_cache,
@@ -373,21 +389,21 @@ static void seq_close(struct sched *s, int32_t i)
 	s->stats.finished++;
 }
 
-static struct sched_event event_of(const struct seq *q)
+static void summary_of(const struct seq *q, struct sched_event *e)
 {
-	return (struct sched_event){
-		.user_data = q->user_data, .id = -1, .position = q->have, .cached = q->cached,
-		.scheduled = q->scheduled, .computed = q->computed, .preempted = q->preempted,
-	};
+	e->cached = q->cached;
+	e->scheduled = q->scheduled;
+	e->computed = q->computed;
+	e->preempted = q->preempted;
 }
 
 /* End it without a token. */
 void seq_finish(struct sched *s, int32_t i, int32_t finish)
 {
 	struct seq *q = &s->seq[i];
-	struct sched_event e = event_of(q);
+	struct sched_event e = { .user_data = q->user_data, .id = -1, .position = q->have, .finish = finish };
 
-	e.finish = finish;
+	summary_of(q, &e);
 	release_records(s, q);
 	s->port.emit(s->port.ctx, q->who, &e);
 	seq_close(s, i);
@@ -398,7 +414,7 @@ void seq_preempt(struct sched *s, int32_t i)
 {
 	struct seq *q = &s->seq[i];
 
-	assert(q->state == SEQ_RUNNING && !q->in_fill);
+	assert(q->state == SEQ_RUNNING && !in_fill(s, q));
 	seq_leave(s, i);
 	release_records(s, q);
 	q->known = q->have;
@@ -431,16 +447,30 @@ static void emit_result(struct sched *s, struct seq *q, const struct sr_batch *b
 			int32_t position, int32_t n_top, int32_t finish)
 {
 	const struct sr_result *o = &b->result[result];
-	struct sched_event e = event_of(q);
+	struct sched_event e = {
+		.user_data = q->user_data, .id = o->id, .position = position, .rank = o->rank, .finish = finish,
+		.logprob = o->logprob, .n_top = n_top, .top = b->top + (size_t)result * SR_TOP_MAX,
+	};
 
-	e.id = o->id;
-	e.position = position;
-	e.rank = o->rank;
-	e.logprob = o->logprob;
-	e.finish = finish;
-	e.n_top = n_top;
-	e.top = b->top + (size_t)result * SR_TOP_MAX;
+	if (finish != SCHED_MORE || position == q->n_prompt)
+		summary_of(q, &e);
 	s->port.emit(s->port.ctx, q->who, &e);
+}
+
+/* A block of an answer is full: it is published now if that was the last token, else with those of
+ * others at the end of the batch. */
+static void publish_answer(struct sched *s, struct seq *q, int32_t tokens, bool now)
+{
+	struct kv_table *t = &s->table[q->slot];
+
+	if (s->knobs.no_prefix_cache)
+		return;
+	if (now) {
+		kv_publish(s->kv, t, tokens);
+		return;
+	}
+	s->due[s->n_due] = t;
+	s->due_at[s->n_due++] = tokens;
 }
 
 /* The sampled token of sequence i. */
@@ -449,7 +479,7 @@ static void reap_sample(struct sched *s, int32_t i, const struct sr_batch *b, in
 	struct seq *q = &s->seq[i];
 	int32_t id = b->result[result].id, position = q->have, finish = SCHED_MORE;
 
-	if (position >= q->sampling.min_position && list_stops(q, id))
+	if (q->n_list[SR_LIST_STOP] && position >= q->sampling.min_position && list_stops(q, id))
 		finish = SCHED_STOP;
 	else if (position + 1 == q->end)
 		finish = SCHED_LENGTH;
@@ -459,8 +489,8 @@ static void reap_sample(struct sched *s, int32_t i, const struct sr_batch *b, in
 	if (finish != SCHED_MORE)
 		release_records(s, q);
 	emit_result(s, q, b, result, position, q->n_top, finish);
-	if (position % s->cfg.limits.block_tokens == 0 && !s->knobs.no_prefix_cache)
-		kv_publish(s->kv, &s->table[q->slot], position);
+	if ((position & (s->cfg.limits.block_tokens - 1)) == 0)
+		publish_answer(s, q, position, finish != SCHED_MORE);
 	if (finish != SCHED_MORE)
 		seq_close(s, i);
 }
@@ -513,6 +543,23 @@ static uint32_t ns32(uint64_t from, uint64_t to)
 	return to <= from ? 0 : to - from > UINT32_MAX ? UINT32_MAX : (uint32_t)(to - from);
 }
 
+/* As in sched_plan.c: rows that come up soon. */
+ASKS void look_ahead(const struct sched *s, const struct flight *f, int32_t j)
+{
+	if (j + 2 * AHEAD < f->n) {
+		const char *later = (const char *)&s->seq[f->row[j + 2 * AHEAD].seq];
+
+		__builtin_prefetch(later, 1);
+		__builtin_prefetch(later + 64, 1);
+	}
+	if (j + AHEAD < f->n) {
+		const struct seq *q = &s->seq[f->row[j + AHEAD].seq];
+
+		if (q->tail)
+			__builtin_prefetch(&q->tail->id[q->have % KV_CHUNK], 1);
+	}
+}
+
 /* Take the results of the oldest batch: 1, 0 it is not done, -EIO.  *host_ns: how long the
  * device had waited for us before it. */
 static int reap(struct sched *s, uint32_t *host_ns)
@@ -552,11 +599,16 @@ static int reap(struct sched *s, uint32_t *host_ns)
 	for (int32_t j = 0; j < f->n; j++) {
 		int32_t i = f->row[j].seq;
 
-		if (s->seq[i].gen == f->row[j].gen)
-			reap_row(s, i, &b->row[j], b);
-		else
+		look_ahead(s, f, j);
+		if (s->seq[i].gen != f->row[j].gen)
 			s->stats.late++;
+		else if (j < f->n_decode)
+			reap_sample(s, i, b, j);
+		else
+			reap_row(s, i, &b->row[j], b);
 	}
+	kv_publish_many(s->kv, s->due, s->due_at, s->n_due);
+	s->n_due = 0;
 	return 1;
 }
 

@@ -71,11 +71,12 @@ struct sched_event {          /* one token of an answer, one scored prompt token
 	uint64_t user_data;
 	int32_t  id;              /* -1: an end without a token */
 	int32_t  position;        /* in the sequence; < n_prompt: scored; an end's: ids it had */
-	int32_t  rank, finish, cached;
+	int32_t  rank, finish;
 	float    logprob;
 	int32_t  n_top;
 	const struct sr_top *top; /* [n_top], valid during the call */
-	/* in an end: */
+	/* in the first token of an answer and in an end: */
+	int32_t  cached;          /* prompt tokens found in the prefix cache */
 	uint64_t scheduled;       /* when it was first planned (the `now` of that step); 0 = never */
 	int32_t  computed;        /* prompt tokens computed, again after each preemption */
 	int32_t  preempted;       /* how often */

@@ -18,7 +18,7 @@ static void check_seq(const struct sched *s, const struct seq *q, struct sums *s
 		n_chunks++;
 	assert(n_chunks == q->n_chunks && n_chunks == q->have / KV_CHUNK + 1);
 	assert(q->have >= q->n_prompt && q->have <= q->known && q->known <= q->end);
-	assert(q->reserved >= 0 && !q->in_fill);
+	assert(q->reserved >= 0 && q->filled <= s->n_filled);
 	assert((q->deadline != 0) == (q->heap_at != NONE));
 	assert(queue_find(s, q->who, q->user_data) == (int32_t)(q - s->seq));
 	sum->chunks += n_chunks;

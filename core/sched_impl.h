@@ -16,13 +16,21 @@
 #define DEPTH_MAX  8
 #define LIST_WORDS 16        /* lists up to here lie in the sequence itself */
 #define LEADS      256       /* a power of two */
+#define AHEAD      6         /* rows whose memory is asked for before their turn; twice as many where
+                                what is asked for leads to more */
+
+/* GCC takes a function that only prefetches for one without effect, and leaves out the call. */
+#define ASKS static inline __attribute__((always_inline))
 
 enum seq_state { SEQ_FREE, SEQ_WAITING, SEQ_RUNNING };
 
 /* planned <= known, have <= known <= end.  A sequence decodes once `drawn`: its next input is
- * what the device sampled last, so its ids are no longer sent. */
+ * what the device sampled last, so its ids are no longer sent.
+ *
+ * What a decoding row reads and writes in every step comes first: two lines of cache. */
 struct seq {
-	enum seq_state state;
+	void    *who;
+	uint64_t user_data;
 	int32_t  slot;           /* NONE unless running */
 	uint32_t gen;            /* raised when rows in flight are to be dropped */
 	int32_t  planned;        /* tokens whose K,V are computed or in flight */
@@ -31,29 +39,29 @@ struct seq {
 	int32_t  end;            /* n_prompt + max_tokens */
 	int32_t  n_prompt;
 	int32_t  reserved;       /* records set aside, without the one for its end */
+	int32_t  sent;           /* blocks of its table that the device knows */
+	int32_t  scored;         /* prompt ids up to this place have their log-probability out */
 	uint8_t  n_top, n_prompt_top, cost, prompt_cost;
 	bool     drawn;          /* a sample is planned or drawn since it got its slot */
-	bool     in_fill;        /* has a row in the batch being filled */
 	bool     score, history, no_cache;
-	bool     started;        /* was running once */
-	bool     looked_up;      /* its prompt is counted among the queries of the prefix cache */
-	int32_t  scored;         /* prompt ids up to this place have their log-probability out */
-	int32_t  sent;           /* blocks of its table that the device knows */
-	int32_t  tenant, member;
-	void    *who;
-	uint64_t user_data;
 
+	uint64_t filled;         /* the last batch that it has a row in, as sched.n_filled counts */
 	struct kv_chunk *head, *tail; /* its ids; the tail always has room */
-	int32_t  n_chunks;
-	int32_t  quota;          /* chunks it may come to hold without asking again, once started */
 	struct kv_chunk *cur;    /* where ids were read last, */
 	int32_t  cur_at;         /* and the place of its first */
+	int32_t  n_chunks;
+	int32_t  quota;          /* chunks it may come to hold without asking again, once started */
+	int32_t  tenant, member;
+	int32_t  n_list[4];      /* words of its lists, by kind; */
+	int32_t  n_words;        /* all of them, */
 
+	uint32_t word[LIST_WORDS];    /* which are here if they fit; */
+	struct kv_chunk *more;        /* else here */
 	struct sr_sampling sampling;
-	int32_t  n_list[4], n_words;  /* of lists: each, all */
-	uint32_t word[LIST_WORDS];    /* the lists, by kind, if they fit; */
-	struct kv_chunk *more;        /* else all of them */
 
+	enum seq_state state;
+	bool     started;        /* was running once */
+	bool     looked_up;      /* its prompt is counted among the queries of the prefix cache */
 	uint64_t order, deadline, scheduled;
 	int32_t  priority;
 	int32_t  cached, computed, preempted;
@@ -147,6 +155,8 @@ struct sched {
 	int32_t  list_chunks, list_used;   /* for lists */
 
 	struct flight flight[DEPTH_MAX];
+	struct kv_table **due;   /* [limits.rows]: answers that filled a block, while results are taken, */
+	int32_t *due_at, n_due;  /* and how many of their tokens are known and computed */
 	uint32_t launched, reaped;
 	enum sched_why why;
 	enum sched_bound bound;  /* of the batch reaped last */
@@ -180,6 +190,12 @@ struct fill {
 static inline int32_t quota_for(int32_t n)
 {
 	return n / KV_CHUNK + 2;
+}
+
+/* Has it a row in the batch being filled? */
+static inline bool in_fill(const struct sched *s, const struct seq *q)
+{
+	return q->filled == s->n_filled;
 }
 
 static inline bool ranks_before(const struct seq *a, const struct seq *b)

@@ -131,7 +131,7 @@ static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, i
 	b->n_rows++;
 	b->n_tokens += n;
 	b->n_results += n_score + sample;
-	q->in_fill = true;
+	q->filled = s->n_filled;
 	q->planned += n;
 	q->known += sample;
 	q->drawn |= sample;
@@ -162,7 +162,7 @@ static bool preempt_youngest(struct sched *s, struct fill *x, const struct seq *
 	int32_t v = s->run[s->n_run - 1];
 	bool other = &s->seq[v] != q;
 
-	if (s->seq[v].in_fill)
+	if (in_fill(s, &s->seq[v]))
 		return false;
 	seq_preempt(s, v);
 	x->moved++;
@@ -186,39 +186,73 @@ static bool block_for_token(struct sched *s, struct fill *x, struct seq *q)
 	return true;
 }
 
-static int plan_token(struct sched *s, struct fill *x, struct seq *q)
+/* The next row of the batch, of one token: its place is its number. */
+static void put_token(struct sched *s, struct fill *x, struct seq *q, int32_t row)
+{
+	x->b->row[row] = (struct sr_row){ .slot = q->slot, .first = q->planned, .n = 1, .token = SR_LAST,
+					  .result = row, .mask = -1, .sample = 1, .n_top = q->n_top };
+	x->f->row[row] = (struct flight_row){ (int32_t)(q - s->seq), q->gen };
+	q->filled = s->n_filled;
+	q->planned++;
+	q->known++;
+	if (s->n_queued) /* tokens cost only while others wait */
+		queue_charge(s, q, 1);
+}
+
+static int plan_token(struct sched *s, struct fill *x, struct seq *q, int32_t row)
 {
 	if (!s->port.reserve(s->port.ctx, q->who, q->cost, q->cost))
 		return WHY_RING_OUT;
-	if (q->planned == s->table[q->slot].n * s->cfg.limits.block_tokens &&
-	    !block_for_token(s, x, q)) {
+	if (q->planned == q->sent * s->cfg.limits.block_tokens && !block_for_token(s, x, q)) {
 		s->port.release(s->port.ctx, q->who, q->cost);
 		return WHY_KV;
 	}
 	q->reserved += q->cost;
-	put_row(s, x, q, 1, 0, true);
+	put_token(s, x, q, row);
 	return PLANNED;
+}
+
+/* Rows that come up soon: what a step leaves of them in the nearest cache is little. */
+ASKS void look_ahead(const struct sched *s, int32_t j)
+{
+	if (j + 2 * AHEAD < s->n_run) {
+		const char *later = (const char *)&s->seq[s->run[j + 2 * AHEAD]];
+
+		__builtin_prefetch(later, 1);
+		__builtin_prefetch(later + 64, 1);
+	}
+	if (j + AHEAD < s->n_run) {
+		const struct seq *q = &s->seq[s->run[j + AHEAD]];
+
+		if (q->planned == q->sent * s->cfg.limits.block_tokens) {
+			__builtin_prefetch(&s->table[q->slot], 1);
+			__builtin_prefetch(s->table[0].block + (int64_t)q->slot * s->cfg.limits.seq_blocks + q->sent, 1);
+		}
+	}
 }
 
 static void plan_tokens(struct sched *s, struct fill *x)
 {
-	for (int32_t j = 0; j < s->n_run; ) {
+	int32_t n = 0;
+
+	for (int32_t j = 0; j < s->n_run; j++) { /* who gives way is the last of run[] */
 		struct seq *q = &s->seq[s->run[j]];
 		int why;
 
-		if (q->drawn && q->known < q->end) {
-			if (x->b->n_tokens >= x->budget) {
-				hold_back(x, WHY_TOKENS);
-				break;
-			}
-			why = plan_token(s, x, q);
-			if (why != PLANNED)
-				hold_back(x, why);
+		look_ahead(s, j);
+		if (!q->drawn || q->known >= q->end)
+			continue;
+		if (n >= x->budget) {
+			hold_back(x, WHY_TOKENS);
+			break;
 		}
-		if (q->state == SEQ_RUNNING) /* else it was the youngest, and the last of run[] */
-			j++;
+		why = plan_token(s, x, q, n);
+		if (why == PLANNED)
+			n++;
+		else
+			hold_back(x, why);
 	}
-	x->n_decode = x->b->n_rows;
+	x->n_decode = x->b->n_rows = x->b->n_tokens = x->b->n_results = n;
 }
 
 /* ---- prompts -------------------------------------------------------------------------------------- */
@@ -559,13 +593,14 @@ static void publish(struct sched *s, const struct fill *x)
 {
 	const int32_t B = s->cfg.limits.block_tokens;
 
-	for (int32_t j = 0; j < x->b->n_rows; j++) {
+	if (s->knobs.no_prefix_cache)
+		return;
+	for (int32_t j = x->n_decode; j < x->b->n_rows; j++) {
 		struct seq *q = &s->seq[x->f->row[j].seq];
 		struct kv_table *t = &s->table[q->slot];
 
-		q->in_fill = false;
-		if (j >= x->n_decode && !s->knobs.no_prefix_cache && (t->published + 1) * B <= q->planned) {
-			kv_publish(s->kv, t, q->planned); /* a prompt's: its ids are known */
+		if ((t->published + 1) * B <= q->planned) {
+			kv_publish(s->kv, t, q->planned);
 			s->n_published++;
 		}
 	}
