@@ -153,7 +153,7 @@ gpu-check:
 endif
 
 # The tests and the benchmark for a real GPU; they need nothing but nvcc and cc.
-GPU      := $(addprefix $(BUILD)/gpu/tests/,test_emu test_cuda cuda/bench)
+GPU      := $(addprefix $(BUILD)/gpu/tests/,test_emu test_cuda test_cuda_packed cuda/bench)
 GPU_LINK := $(patsubst %.cu,$(BUILD)/cuda/%.o,$(filter-out %/backend.cu,$(CUDA))) $(patsubst %.c,$(BUILD)/%.o, \
 	$(wildcard kernels/forward.c kernels/rope.c kernels/cpu/[!b]*.c) tests/drive.c tests/tiny.c tests/cuda/truth.c)
 .PHONY: gpu-tests
@@ -248,11 +248,13 @@ spin:
 sim: $(BUILD)/tests/test_sim
 	SLIPRING_FIRST=$(FIRST) SLIPRING_SEEDS=$(SEEDS) $<
 
-hostile: $(BUILD)/tests/test_hostile
-	SLIPRING_KILLS=$(KILLS) $<
+hostile: $(addprefix $(BUILD)/tests/test_,hostile hostile_ends bystander)
+	$(BUILD)/tests/test_hostile
+	SLIPRING_BYSTANDER=1 $(BUILD)/tests/test_bystander
+	SLIPRING_KILLS=$(KILLS) $(BUILD)/tests/test_hostile_ends
 
 # All that has threads.  gcc warns that it does not model fences: docs/proof.md says what does.
-THREADED := $(addprefix test_,ring shmring client clients clients_conn hostile stats io team worker engine)
+THREADED := $(addprefix test_,ring shmring client clients clients_conn hostile hostile_ends stats io team worker engine)
 tsan:
 	$(MAKE) BUILD=build/tsan SAN=thread CFLAGS="-O1 -g -Wno-tsan" $(THREADED:%=build/tsan/tests/%)
 	@for t in $(THREADED); do echo "== $$t"; timeout 300 build/tsan/tests/$$t || exit 1; done
@@ -261,7 +263,7 @@ soak: all
 	tests/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))
 
 COVERED := $(addprefix test_,kv sched sched_ends sched_share limits sim ring shmring client server clients clients_conn \
-	hostile faults alloc syscalls config control gguf io load locate model notify plan quant safetensors stats)
+	hostile hostile_ends faults alloc syscalls config control gguf io load locate model notify plan quant safetensors stats)
 coverage:
 	$(MAKE) BUILD=build/coverage CFLAGS="-O0 -g --coverage" LDFLAGS=--coverage $(COVERED:%=build/coverage/tests/%)
 	tests/coverage.py build/coverage $(COVERED)

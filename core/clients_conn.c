@@ -23,8 +23,10 @@
 
 #define HELLO_NS (1000 * MS)          /* from connect to hello */
 #define SIGNALS  16                   /* read from a socket at a time */
-#define BELLS    256                  /* times it was, in a window: then a client is not heard */
+#define BELLS    256                  /* so many in a window: then a client is not heard */
 #define BELLS_NS (10 * MS)            /* until the next (R7) */
+#define COMERS   16                   /* accepted at a time while nobody waits for tokens, else one, */
+#define COMER_NS (2 * MS)             /* and then none so long: each costs us its memory (R7) */
 
 /* ---- who is where ---------------------------------------------------------------------------- */
 
@@ -184,8 +186,9 @@ static void client_bell(struct client *c)
 {
 	struct clients *cl = c->cl;
 	uint64_t now = io_now();
+	int n = server_drain(c->conn, SIGNALS);
 
-	if (server_drain(c->conn, SIGNALS) < 0) {
+	if (n < 0) {
 		conn_lose(c, "closed");
 		return;
 	}
@@ -194,7 +197,8 @@ static void client_bell(struct client *c)
 		c->bells_at = now;
 		c->bells = 0;
 	}
-	if (++c->bells > BELLS) {
+	c->bells += (uint32_t)n;
+	if (c->bells > BELLS) {
 		io_watch_set(cl->io, &c->socket, IO_HUP);
 		io_timer_set(cl->io, &c->timer, c->bells_at + BELLS_NS);
 	}
@@ -277,12 +281,20 @@ static void client_new(struct clients *cl, int fd)
 	}
 }
 
+/* The listener stays readable: it is not to be spun on. */
+static void rest(struct clients *cl, uint64_t ns)
+{
+	io_watch_set(cl->io, &cl->listener, 0);
+	io_timer_set(cl->io, &cl->again, io_now() + ns);
+}
+
 static void on_listener(struct io_watch *w, uint32_t events)
 {
 	struct clients *cl = w->ctx;
+	bool busy = sched_busy(cl->s);
 
 	(void)events;
-	for (int i = 0; i < 16; i++) {
+	for (int i = 0; i < (busy ? 1 : COMERS); i++) {
 		int fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0) {
@@ -291,11 +303,12 @@ static void on_listener(struct io_watch *w, uint32_t events)
 		}
 		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
 			log_warn("no descriptors or memory for another client: waiting a moment");
-			io_watch_set(cl->io, w, 0); /* it stays readable: do not spin on it */
-			io_timer_set(cl->io, &cl->again, io_now() + 100 * MS);
+			rest(cl, 100 * MS);
 		}
 		return;
 	}
+	if (busy)
+		rest(cl, COMER_NS);
 }
 
 static void on_again(struct io_timer *t)

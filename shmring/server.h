@@ -107,7 +107,7 @@ int  server_wake(struct server_conn *c);
 void server_arm(struct server_conn *c, uint32_t need);
 bool server_ready(struct server_conn *c, uint32_t need);
 
-/* Empty the socket of at most `most` signals: 0, or -ECONNRESET. */
+/* Empty the socket of at most `most` signals: how many, or -ECONNRESET. */
 int  server_drain(struct server_conn *c, unsigned most);
 
 #endif

@@ -157,15 +157,16 @@ static inline int sr_signal(int fd)
 	return send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 || errno == EAGAIN ? 0 : -errno;
 }
 
-/* Empty the socket: 0, or -ECONNRESET.  At most max bytes, for a peer may flood; with more
- * it stays readable. */
+/* Empty the socket: how many signals there were, or -ECONNRESET.  At most max, for a peer may
+ * flood; with more it stays readable. */
 static inline int sr_drain(int fd, unsigned max)
 {
 	char byte;
 	ssize_t n = 1;
+	int had = 0;
 
 	while (max-- > 0 && (n = recv(fd, &byte, 1, MSG_DONTWAIT)) > 0)
-		;
-	return n > 0 || (n < 0 && errno == EAGAIN) ? 0 : -ECONNRESET;
+		had++;
+	return n > 0 || (n < 0 && errno == EAGAIN) ? had : -ECONNRESET;
 }
 #endif

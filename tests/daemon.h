@@ -277,4 +277,35 @@ static inline int32_t answer(const int32_t *ids, int32_t n, int32_t n_prompt, in
 	return sr_null_next(&q, ids, n);
 }
 
+/* An honest client: ask for n tokens over c and compare them; how long it took. */
+static inline uint64_t ask(struct sr_conn *c, uint32_t salt, uint32_t n)
+{
+	static int32_t ids[CONTEXT];
+	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 40, .max_tokens = n,
+		.min_tokens = n, .user_data = salt };
+	struct sr_token t = { 0 };
+	uint64_t begin = io_now();
+	uint32_t have = 40;
+	int e;
+
+	for (uint32_t i = 0; i < 40; i++)
+		ids[i] = (int32_t)((salt * 7919 + i * i) % VOCAB);
+	while ((e = sr_submit(c, &q, NULL)) == -EAGAIN)
+		assert_true(sr_wait(c, SR_WAIT_ROOM, 2000) > 0);
+	assert_int_equal(e, 0);
+	while (t.kind != SR_END) {
+		e = sr_next(c, &t);
+		assert_true(e >= 0);
+		if (e == 0)
+			assert_true(sr_wait(c, SR_WAIT_TOKENS, 2000) > 0);
+		else if (t.kind == SR_TOKEN) {
+			assert_int_equal(t.id, answer(ids, (int32_t)have, 40, (int32_t)n));
+			ids[have++] = t.id;
+		}
+	}
+	assert_int_equal(t.end.finish, SR_LENGTH);
+	assert_int_equal(t.end.n_tokens, n);
+	return io_now() - begin;
+}
+
 #endif
