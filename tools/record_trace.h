@@ -1,4 +1,4 @@
-/* record_trace.h - what the two files of `slipring record` share: entries as they come from the daemon's
+/* record_trace.h - what the three files of `slipring record` share: entries as they come from the daemon's
  * memory, and the trace that they make.  One thread. */
 #ifndef RECORD_TRACE_H
 #define RECORD_TRACE_H
@@ -11,7 +11,7 @@
 #include "adapters/text/slipring-text.h"
 #include "core/record.h"
 
-/* ---- the daemon's memory (record.c) ---- */
+/* ---- the daemon's memory (record_tape.c) ---- */
 
 struct tape {
 	const struct record_page *page;
