@@ -1,4 +1,4 @@
-/* LINK: tools/quantize.c tools/awq.c tools/calibrate.c tools/tensors_out.c core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/safetensors.c adapters/text/tokenizer.c adapters/text/detokenize.c adapters/text/open.c adapters/text/open_gguf.c adapters/text/open_json.c adapters/text/vocab.c adapters/text/bpe.c adapters/text/pretokenize.c adapters/text/added.c adapters/text/normalize.c adapters/text/utf8.c adapters/text/chat.c adapters/text/template.c adapters/text/template_lex.c adapters/text/template_parse.c adapters/text/template_value.c adapters/text/template_print.c adapters/text/template_strings.c adapters/text/template_eval.c adapters/text/template_filters.c adapters/text/template_methods.c core/gguf.c core/locate.c kernels/forward.c kernels/rope.c kernels/cpu/backend.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/roof.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/repack.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c tests/tiny.c -ljansson -lpcre2-8 -lutf8proc -lcrypto */
+/* LINK: tools/quantize.c tools/quantize_dir.c tools/awq.c tools/calibrate.c tools/tensors_out.c core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/safetensors.c adapters/text/tokenizer.c adapters/text/detokenize.c adapters/text/open.c adapters/text/open_gguf.c adapters/text/open_json.c adapters/text/vocab.c adapters/text/bpe.c adapters/text/pretokenize.c adapters/text/added.c adapters/text/normalize.c adapters/text/utf8.c adapters/text/chat.c adapters/text/template.c adapters/text/template_lex.c adapters/text/template_parse.c adapters/text/template_value.c adapters/text/template_print.c adapters/text/template_strings.c adapters/text/template_eval.c adapters/text/template_filters.c adapters/text/template_methods.c core/gguf.c core/locate.c kernels/forward.c kernels/rope.c kernels/cpu/backend.c kernels/cpu/memory.c kernels/cpu/ops.c kernels/cpu/roof.c kernels/cpu/sample.c kernels/cpu/team.c kernels/cpu/weights.c kernels/cpu/repack.c kernels/cpu/plain.c kernels/cpu/pick.c kernels/cpu/types.c kernels/cpu/kvblock.c kernels/cpu/lanes.c kernels/cpu/avx2.c kernels/cpu/avx2_matmul.c kernels/cpu/avx2_attend.c kernels/cpu/avx512.c kernels/cpu/avx512_matmul.c kernels/cpu/avx512_attend.c tests/drive.c tests/tiny.c -ljansson -lpcre2-8 -lutf8proc -lcrypto */
 /* test_quantize.c - slipring quantize: what rounding gives is what the back end reads, a text's scales
  * help, the layers that it is calibrated by are the model's, and the whole command. */
 #include <setjmp.h>
@@ -17,11 +17,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "adapters/text/slipring-text.h"
 #include "core/model.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/repack.h"
 #include "kernels/cpu/types.h"
 #include "tests/drive.h"
+#include "tests/gguf_write.h"
 #include "tests/tiny.h"
 #include "tools/awq.h"
 #include "tools/calibrate.h"
@@ -257,8 +259,8 @@ static void put_file(const char *name, const char *text)
 	fclose(f);
 }
 
-static void put_tensor(struct tensors_out *o, const struct tiny *t, const struct sr_tensor *w,
-                       const char *name, int *at)
+static void put_weights(struct tensors_out *o, const struct tiny *t, const struct sr_tensor *w,
+                        const char *name, int *at)
 {
 	if (at[0] < 0) {
 		at[0] = tensors_out_add(o, name, w->n == 1 ? "F32" : "BF16", w->n == 1 ? 4 : 2,
@@ -290,14 +292,14 @@ static void put_model(struct tensors_out *o, const struct tiny *t, int *at)
 	};
 	char name[100];
 
-	put_tensor(o, t, &t->m.embed, "model.embed_tokens.weight", at++);
-	put_tensor(o, t, &t->m.norm, "model.norm.weight", at++);
+	put_weights(o, t, &t->m.embed, "model.embed_tokens.weight", at++);
+	put_weights(o, t, &t->m.norm, "model.norm.weight", at++);
 	for (int l = 0; l < 2; l++)
 		for (unsigned i = 0; i < sizeof(part) / sizeof(*part); i++) {
 			const char *y = (const char *)&t->m.layer[l];
 
 			snprintf(name, sizeof(name), "model.layers.%d.%s.weight", l, part[i].name);
-			put_tensor(o, t, (const struct sr_tensor *)(const void *)(y + part[i].at), name,
+			put_weights(o, t, (const struct sr_tensor *)(const void *)(y + part[i].at), name,
 			           at++);
 		}
 }
@@ -381,6 +383,134 @@ static void put_directory(const struct tiny *t)
 	         "\"rope_theta\":10000.0,"
 	         "\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\"}");
 	put_tokenizer();
+}
+
+/* The same model as a GGUF file: rows of q and k as rope pairs them there, the same ids for text. */
+static const struct { const char *name; size_t at; int heads; } gguf_part[] = {
+	{ "attn_norm", offsetof(struct sr_layer, norm1), 0 }, { "ffn_norm", offsetof(struct sr_layer, norm2), 0 },
+	{ "attn_q", offsetof(struct sr_layer, q), 4 },        { "attn_k", offsetof(struct sr_layer, k), 2 },
+	{ "attn_v", offsetof(struct sr_layer, v), 0 },        { "attn_output", offsetof(struct sr_layer, o), 0 },
+	{ "ffn_gate", offsetof(struct sr_layer, gate), 0 },   { "ffn_up", offsetof(struct sr_layer, up), 0 },
+	{ "ffn_down", offsetof(struct sr_layer, down), 0 },
+};
+#define N_PARTS (sizeof(gguf_part) / sizeof(*gguf_part))
+
+static const struct sr_tensor *gguf_tensor_of(const struct tiny *t, int l, unsigned part)
+{
+	return (const struct sr_tensor *)(const void *)((const char *)&t->m.layer[l] + gguf_part[part].at);
+}
+
+static void put_entry(struct bytes *w, const struct sr_tensor *t, const char *name, uint64_t *offset)
+{
+	put_tensor(w, name, t->n == 1 ? 1 : 2, (uint64_t)t->k, (uint64_t)t->n, t->n == 1 ? 0 : 30, *offset);
+	*offset += ((uint64_t)t->n * (uint64_t)t->k * (t->n == 1 ? 4 : 2) + 31) / 32 * 32;
+}
+
+static void put_data(struct bytes *w, const struct tiny *t, const struct sr_tensor *part, int heads)
+{
+	float *f = tiny_dense(t, part);
+	int E = heads ? part->n / heads : 1;
+
+	if (part->n == 1)
+		put(w, f, 4 * (size_t)part->k);
+	for (int i = 0; part->n > 1 && i < part->n; i++) {
+		int row = heads ? i / E * E + i % 2 * E / 2 + i % E / 2 : i;
+
+		put(w, t->bytes + part->data.offset + (size_t)row * 2 * (size_t)part->k, 2 * (size_t)part->k);
+	}
+	put_pad(w, 32);
+	free(f);
+}
+
+static void put_vocabulary(struct bytes *w)
+{
+	put_kv_str(w, "tokenizer.ggml.model", "gpt2");
+	put_kv_str(w, "tokenizer.ggml.pre", "gpt-2");
+	put_kv_u32(w, "tokenizer.ggml.eos_token_id", 1);
+	put_key(w, "tokenizer.ggml.tokens", 9);
+	put_u32(w, 8);
+	put_u64(w, 200);
+	for (int id = 0; id < 200; id++) {
+		char name[20];
+
+		snprintf(name, sizeof(name), id > 32 && id < 127 ? "%c" : id == 32 ? "\u0120" : "<%d>", id);
+		put_str(w, name);
+	}
+	put_key(w, "tokenizer.ggml.merges", 9);
+	put_u32(w, 8);
+	put_u64(w, 0);
+}
+
+static void put_gguf(const struct tiny *t)
+{
+	static struct bytes w;
+	uint64_t offset = 0;
+	char path[200];
+	FILE *f;
+
+	put_head(&w, 3, 2 + 2 * N_PARTS, 13);
+	put_kv_str(&w, "general.architecture", "llama");
+	put_kv_u32(&w, "llama.block_count", 2);
+	put_kv_u32(&w, "llama.context_length", 512);
+	put_kv_u32(&w, "llama.embedding_length", 64);
+	put_kv_u32(&w, "llama.feed_forward_length", 96);
+	put_kv_u32(&w, "llama.attention.head_count", 4);
+	put_kv_u32(&w, "llama.attention.head_count_kv", 2);
+	put_kv_f32(&w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+	put_vocabulary(&w);
+	put_entry(&w, &t->m.embed, "token_embd.weight", &offset);
+	put_entry(&w, &t->m.norm, "output_norm.weight", &offset);
+	for (unsigned i = 0; i < 2 * N_PARTS; i++) {
+		char name[40];
+
+		snprintf(name, sizeof(name), "blk.%d.%s.weight", (int)(i / N_PARTS), gguf_part[i % N_PARTS].name);
+		put_entry(&w, gguf_tensor_of(t, (int)(i / N_PARTS), i % N_PARTS), name, &offset);
+	}
+	put_pad(&w, 32);
+	put_data(&w, t, &t->m.embed, 0);
+	put_data(&w, t, &t->m.norm, 0);
+	for (unsigned i = 0; i < 2 * N_PARTS; i++)
+		put_data(&w, t, gguf_tensor_of(t, (int)(i / N_PARTS), i % N_PARTS), gguf_part[i % N_PARTS].heads);
+	snprintf(path, sizeof(path), "%s/in.gguf", dir);
+	assert_non_null(f = fopen(path, "w"));
+	assert_int_equal(fwrite(w.b, 1, w.n, f), w.n);
+	fclose(f);
+}
+
+static void same_bytes(const char *a, const char *b)
+{
+	static uint8_t of[2][1 << 20];
+	size_t n[2];
+
+	for (int i = 0; i < 2; i++) {
+		FILE *f = fopen(i ? b : a, "r");
+
+		assert_non_null(f);
+		n[i] = fread(of[i], 1, sizeof(of[i]), f);
+		fclose(f);
+	}
+	assert_true(n[0] > 0 && n[0] < sizeof(of[0]));
+	assert_int_equal(n[0], n[1]);
+	assert_memory_equal(of[0], of[1], n[0]);
+}
+
+static void same_ids(const char *a, const char *b, const char *text)
+{
+	int32_t id[2][2000];
+	int64_t n[2];
+
+	for (int i = 0; i < 2; i++) {
+		struct sr_text *t;
+		char err[500];
+
+		if (sr_text_open(&t, i ? b : a, err, sizeof(err)) != 0)
+			fail_msg("%s", err);
+		n[i] = sr_text_encode(t, text, strlen(text), SR_TEXT_SPECIAL_ADD, id[i], 2000, 2000);
+		sr_text_close(t);
+	}
+	assert_true(n[0] > 0 && n[0] <= 2000);
+	assert_int_equal(n[0], n[1]);
+	assert_memory_equal(id[0], id[1], (size_t)n[0] * sizeof(id[0][0]));
 }
 
 /* One file, read as it is asked for. */
@@ -499,6 +629,11 @@ static void test_command(void **state)
 	assert_true(plain < 5 && difference("row", text) < 5);
 	snprintf(path, sizeof(path), "%s/out/tokenizer.json", dir);
 	assert_int_equal(stat(path, &st), 0);
+	put_gguf(t);
+	assert_int_equal(quantize("in.gguf --out from-gguf --group-size 32 --loss text"), 0);
+	same_bytes("from-gguf/model.safetensors", "plain/model.safetensors");
+	same_ids("from-gguf", "in", text);
+	assert_true(difference("from-gguf", text) == plain);
 	tiny_destroy(t);
 }
 

@@ -1,9 +1,9 @@
-/* quantize.c - slipring quantize: a Hugging Face directory in, one of 4 bits in AWQ's layout out, which
- * this server reads; others that read AWQ directories were not tried.
+/* quantize.c - slipring quantize: any model in that is not of 4 bits with scales apart already, a Hugging
+ * Face directory in AWQ's layout out.
  *
  *	plan       names and shapes of all that will be written; what cannot be is refused here
  *	layers     one at a time: read, scales by what a text shows, round, write
- *	the rest   embeddings, last norm and head as they are; config.json; the tokenizer's files
+ *	the rest   embeddings, last norm and head, not quantized; what lies beside (quantize_dir.c)
  *
  * With a text its tokens go through the model twice, as it was and as it is written, layer by layer:
  * that gives the scales and, at the end, what was lost.
@@ -19,8 +19,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include "adapters/text/slipring-text.h"
 #include "awq.h"
 #include "calibrate.h"
@@ -28,6 +26,7 @@
 #include "core/locate.h"
 #include "core/model.h"
 #include "kernels/cpu/types.h"
+#include "quantize_dir.h"
 #include "tensors_out.h"
 
 #define TOKENS   4096              /* of the text: scales by the first half, what is lost by the second */
@@ -36,8 +35,15 @@
 enum { V_NORM1, V_NORM2, V_Q_BIAS, V_K_BIAS, V_V_BIAS, V_O_BIAS, V_Q_NORM, V_K_NORM, N_VECTORS };
 
 #define AT(field) offsetof(struct sr_layer, field)
-static const size_t vector_at[N_VECTORS] = {
-	AT(norm1), AT(norm2), AT(q_bias), AT(k_bias), AT(v_bias), AT(o_bias), AT(q_norm), AT(k_norm),
+static const struct { size_t at; const char *name; } vector_of[N_VECTORS] = {
+	[V_NORM1]  = { AT(norm1),  "input_layernorm.weight" },
+	[V_NORM2]  = { AT(norm2),  "post_attention_layernorm.weight" },
+	[V_Q_BIAS] = { AT(q_bias), "self_attn.q_proj.bias" },
+	[V_K_BIAS] = { AT(k_bias), "self_attn.k_proj.bias" },
+	[V_V_BIAS] = { AT(v_bias), "self_attn.v_proj.bias" },
+	[V_O_BIAS] = { AT(o_bias), "self_attn.o_proj.bias" },
+	[V_Q_NORM] = { AT(q_norm), "self_attn.q_norm.weight" },
+	[V_K_NORM] = { AT(k_norm), "self_attn.k_norm.weight" },
 };
 static const struct { size_t at; const char *name; int in; } matrix_of[N_MATRICES] = {
 	[M_Q]    = { AT(q),    "q_proj",    IN_QKV }, [M_K]  = { AT(k),  "k_proj",  IN_QKV },
@@ -53,6 +59,7 @@ struct planned { int vector[N_VECTORS], qweight[N_MATRICES], qzeros[N_MATRICES],
 struct quantize {
 	const char *model, *dir, *text;    /* text NULL: no search, and the loss is not known */
 	bool    search;                    /* else only the loss is measured by the text */
+	bool    paired;                    /* rows of q and k lie as unpair() says */
 	int32_t group;
 	bool    all;                       /* --tensors: the error of each */
 	struct located where;
@@ -126,41 +133,77 @@ static int read_rows(struct quantize *z, const struct sr_tensor *t, int32_t row,
 	return rc;
 }
 
+static int put(struct quantize *z, int to, uint64_t at, const void *p, size_t n)
+{
+	int rc = tensors_out_write(z->out, to, at, p, n);
+
+	return rc ? fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc)) : 0;
+}
+
+/* A tensor as it is, or in f16 if a directory cannot have its type. */
 static int copy_tensor(struct quantize *z, const struct sr_tensor *t, int to)
 {
-	size_t step = 1u << 20;
-	char *buffer = malloc(step);
-	int rc = buffer ? 0 : no_memory(z);
+	bool same = t->type == SR_F32 || t->type == SR_BF16 || t->type == SR_F16;
+	size_t bytes = same ? types_bytes(t->type, t->k) : 2 * (size_t)t->k;
+	float *row = malloc((size_t)t->k * sizeof(*row));
+	uint16_t *half = malloc(bytes);
+	int rc = row && half ? 0 : no_memory(z);
 
-	for (uint64_t at = 0; at < t->data.bytes && !rc; at += step) {
-		size_t n = t->data.bytes - at < step ? (size_t)(t->data.bytes - at) : step;
-
-		if ((rc = read_at(z, t, at, buffer, n)) == 0 && (rc = tensors_out_write(z->out, to, at,
-		                                                                        buffer, n)) != 0)
-			rc = fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc));
+	for (int32_t i = 0; i < t->n && !rc; i++) {
+		rc = same ? read_at(z, t, i * (uint64_t)bytes, half, bytes) : read_rows(z, t, i, 1, row);
+		for (int32_t j = 0; j < t->k && !same; j++)
+			half[j] = f16_of_f32(row[j]);
+		rc = rc ? rc : put(z, to, i * (uint64_t)bytes, half, bytes);
 	}
-	free(buffer);
+	free(row);
+	free(half);
 	return rc;
+}
+
+/* A GGUF of the llama architecture has the rows of q and k in another order: those that rope turns
+ * together, i and i + E/2 of a head, one after the other. */
+static int unpair(struct quantize *z, float *rows, int32_t heads, size_t width)
+{
+	size_t E = (size_t)z->m->E, half = E / 2;
+	float *was = malloc(E * width * sizeof(*was));
+
+	if (!was)
+		return no_memory(z);
+	for (int32_t h = 0; h < heads; h++, rows += E * width) {
+		memcpy(was, rows, E * width * sizeof(*was));
+		for (size_t i = 0; i < E; i++)
+			memcpy(rows + (i % 2 * half + i / 2) * width, was + i * width, width * sizeof(*was));
+	}
+	free(was);
+	return 0;
 }
 
 /* ---- the plan ------------------------------------------------------------------------------- */
 
-static int add_plain(struct quantize *z, const struct sr_tensor *t, int32_t type)
+/* What a tensor that is not quantized is written as: as it is, if a directory can have it. */
+static int32_t plain_type(const struct sr_tensor *t)
 {
-	return tensors_out_add(z->out, t->name, model_type_name(type), type == SR_F32 ? 4 : 2,
+	return t->type == SR_F32 || t->type == SR_BF16 ? t->type : SR_F16;
+}
+
+static int add_plain(struct quantize *z, const char *name, const struct sr_tensor *t, int32_t type)
+{
+	return tensors_out_add(z->out, name, model_type_name(type), type == SR_F32 ? 4 : 2,
 	                       t->n == 1 ? t->k : t->n,
 	                       t->n == 1 ? 0 : t->k);
 }
 
-static int add_matrix(struct quantize *z, const struct sr_tensor *t, struct planned *to, int i)
+static int add_matrix(struct quantize *z, const struct sr_tensor *t, int32_t l, int i)
 {
-	int stem = (int)(strlen(t->name) - strlen("weight")), group = z->group ? z->group : t->k;
+	struct planned *to = &z->layer[l];
+	int group = z->group ? z->group : t->k;
 	char name[160];
 
 	if (t->k % group || t->k % 32 || t->n % 8)
 		return fail(z, -EINVAL, "%s is %d x %d: its outputs must be a multiple of 8, and its inputs "
 		            "of --group-size %d", t->name, t->n, t->k, group);
-#define NAME(end) (snprintf(name, sizeof(name), "%.*s%s", stem, t->name, end), name)
+#define NAME(end) (snprintf(name, sizeof(name), "model.layers.%d.%s.%s.%s", l, \
+	i <= M_O ? "self_attn" : "mlp", matrix_of[i].name, end), name)
 	to->qweight[i] = tensors_out_add(z->out, NAME("qweight"), "I32", 4, t->k, t->n / 8);
 	to->qzeros[i] = tensors_out_add(z->out, NAME("qzeros"), "I32", 4, t->k / group, t->n / 8);
 	to->scales[i] = tensors_out_add(z->out, NAME("scales"), "F16", 2, t->k / group, t->n);
@@ -168,10 +211,11 @@ static int add_matrix(struct quantize *z, const struct sr_tensor *t, struct plan
 	return to->qweight[i] < 0 || to->qzeros[i] < 0 || to->scales[i] < 0 ? no_memory(z) : 0;
 }
 
-/* Does the search change this vector? */
+/* Is this vector written from z->now, in f16, and not as it was? */
 static bool changes(const struct quantize *z, int vector)
 {
-	return z->search && (vector == V_NORM1 || vector == V_NORM2 || vector == V_V_BIAS);
+	return (z->search && (vector == V_NORM1 || vector == V_NORM2 || vector == V_V_BIAS)) ||
+	       (z->paired && (vector == V_Q_BIAS || vector == V_K_BIAS));
 }
 
 static int plan(struct quantize *z)
@@ -182,20 +226,23 @@ static int plan(struct quantize *z)
 	z->layer = calloc((size_t)m->L, sizeof(*z->layer));
 	if (!z->layer)
 		return no_memory(z);
-	z->embed = add_plain(z, &m->embed, m->embed.type);
-	z->norm = add_plain(z, &m->norm, m->norm.type);
-	z->head = m->head.type ? add_plain(z, &m->head, m->head.type) : 0;
+	z->embed = add_plain(z, "model.embed_tokens.weight", &m->embed, plain_type(&m->embed));
+	z->norm = add_plain(z, "model.norm.weight", &m->norm, plain_type(&m->norm));
+	z->head = m->head.type ? add_plain(z, "lm_head.weight", &m->head, plain_type(&m->head)) : 0;
 	if (z->embed < 0 || z->norm < 0 || z->head < 0)
 		return no_memory(z);
 	for (int32_t l = 0; l < m->L && !rc; l++) {
 		for (int i = 0; i < N_VECTORS && !rc; i++) {
-			const struct sr_tensor *t = part(&m->layer[l], vector_at[i]);
+			const struct sr_tensor *t = part(&m->layer[l], vector_of[i].at);
+			char name[160];
 
-			z->layer[l].vector[i] = t->type ? add_plain(z, t, changes(z, i) ? SR_F16 : t->type) : 0;
+			snprintf(name, sizeof(name), "model.layers.%d.%s", l, vector_of[i].name);
+			z->layer[l].vector[i] = t->type ? add_plain(z, name, t, changes(z, i) ? SR_F16
+			                                                                      : plain_type(t)) : 0;
 			rc = z->layer[l].vector[i] < 0 ? no_memory(z) : 0;
 		}
 		for (int i = 0; i < N_MATRICES && !rc; i++)
-			rc = add_matrix(z, part(&m->layer[l], matrix_of[i].at), &z->layer[l], i);
+			rc = add_matrix(z, part(&m->layer[l], matrix_of[i].at), l, i);
 	}
 	if (!rc && (rc = tensors_out_begin(z->out)) != 0)
 		rc = fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc));
@@ -204,7 +251,7 @@ static int plan(struct quantize *z)
 
 /* ---- one layer ------------------------------------------------------------------------------ */
 
-static float **vector_of(struct layer *y, int i)
+static float **floats_of(struct layer *y, int i)
 {
 	float **of[N_VECTORS] = {
 		&y->norm1, &y->norm2, &y->q_bias, &y->k_bias, &y->v_bias, &y->o_bias, &y->q_norm, &y->k_norm,
@@ -220,9 +267,9 @@ static int take_room(struct quantize *z)
 	const int32_t width[N_INPUTS] = { y->q.k, y->o.k, y->up.k, y->down.k };
 
 	for (int i = 0; i < N_VECTORS; i++) {
-		const struct sr_tensor *t = part(y, vector_at[i]);
+		const struct sr_tensor *t = part(y, vector_of[i].at);
 
-		if (t->type && !(*vector_of(&z->now, i) = malloc((size_t)t->k * sizeof(float))))
+		if (t->type && !(*floats_of(&z->now, i) = malloc((size_t)t->k * sizeof(float))))
 			return no_memory(z);
 	}
 	for (int i = 0; i < N_MATRICES; i++) {
@@ -249,10 +296,16 @@ static int read_layer(struct quantize *z, int32_t l)
 	int rc = 0;
 
 	for (int i = 0; i < N_VECTORS && !rc; i++)
-		if (*vector_of(&z->now, i))
-			rc = read_rows(z, part(y, vector_at[i]), 0, 1, *vector_of(&z->now, i));
+		if (*floats_of(&z->now, i))
+			rc = read_rows(z, part(y, vector_of[i].at), 0, 1, *floats_of(&z->now, i));
 	for (int i = 0; i < N_MATRICES && !rc; i++)
 		rc = read_rows(z, part(y, matrix_of[i].at), 0, z->now.m[i].n, z->now.m[i].w);
+	if (!rc && z->paired) {
+		rc = unpair(z, z->now.m[M_Q].w, z->m->H, (size_t)z->m->D);
+		rc = rc ? rc : unpair(z, z->now.m[M_K].w, z->m->G, (size_t)z->m->D);
+		rc = !rc && z->now.q_bias ? unpair(z, z->now.q_bias, z->m->H, 1) : rc;
+		rc = !rc && z->now.k_bias ? unpair(z, z->now.k_bias, z->m->G, 1) : rc;
+	}
 	return rc;
 }
 
@@ -348,12 +401,8 @@ static int write_matrix(struct quantize *z, const struct planned *to, int i, con
 
 	if (!rc)
 		awq_pack(a, qweight, qzeros, scales);
-	for (int k = 0; k < 3 && !rc; k++) {
-		rc = tensors_out_write(z->out, all[k].tensor, 0, all[k].p, tensors_out_bytes(z->out,
-		                                                                             all[k].tensor));
-		if (rc)
-			rc = fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc));
-	}
+	for (int k = 0; k < 3 && !rc; k++)
+		rc = put(z, all[k].tensor, 0, all[k].p, tensors_out_bytes(z->out, all[k].tensor));
 	free(qweight);
 	free(qzeros);
 	free(scales);
@@ -387,8 +436,8 @@ static int write_vectors(struct quantize *z, int32_t l)
 	int rc = 0;
 
 	for (int i = 0; i < N_VECTORS && !rc; i++) {
-		const struct sr_tensor *t = part(&z->m->layer[l], vector_at[i]);
-		const float *v = *vector_of(&z->now, i);
+		const struct sr_tensor *t = part(&z->m->layer[l], vector_of[i].at);
+		const float *v = *floats_of(&z->now, i);
 		int to = z->layer[l].vector[i];
 
 		if (v && !changes(z, i)) {
@@ -398,10 +447,10 @@ static int write_vectors(struct quantize *z, int32_t l)
 		for (int32_t j = 0; v && j < t->k && !rc; j++) {
 			uint16_t half = f16_of_f32(v[j]);
 
-			rc = tensors_out_write(z->out, to, 2 * (size_t)j, &half, 2);
+			rc = put(z, to, 2 * (uint64_t)j, &half, 2);
 		}
 	}
-	return rc && !z->err[0] ? fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc)) : rc;
+	return rc;
 }
 
 static int do_layer(struct quantize *z, int32_t l)
@@ -520,60 +569,8 @@ static int end_text(struct quantize *z)
 	return rc;
 }
 
-/* ---- the other files ------------------------------------------------------------------------ */
-
-static int write_config(struct quantize *z)
-{
-	char path[4200];
-	json_error_t why;
-	json_t *j, *quant;
-	int rc;
-
-	snprintf(path, sizeof(path), "%s/config.json", z->where.path);
-	j = json_load_file(path, 0, &why);
-	if (!j)
-		return fail(z, -EINVAL, "%s: %s", path, why.text);
-	quant = json_pack("{s:s, s:i, s:i, s:b, s:s, s:n}", "quant_method", "awq", "bits", 4, "group_size",
-	                  z->group ? z->group : -1, "zero_point", 1, "version", "gemm",
-	                  "modules_to_not_convert");
-	json_object_set_new(j, "quantization_config", quant);
-	json_object_set_new(j, "torch_dtype", json_string("float16"));
-	if (json_object_get(j, "dtype"))
-		json_object_set_new(j, "dtype", json_string("float16"));
-	snprintf(path, sizeof(path), "%s/config.json", z->dir);
-	rc = json_dump_file(j, path, JSON_INDENT(2)) ? fail(z, -EIO, "%s: %s", path, strerror(errno)) : 0;
-	json_decref(j);
-	return rc;
-}
-
-static int copy_file(struct quantize *z, const char *name)
-{
-	char path[4200], buffer[1 << 16];
-	FILE *from, *to;
-	size_t n;
-	int rc = 0;
-
-	snprintf(path, sizeof(path), "%s/%s", z->where.path, name);
-	from = fopen(path, "re");
-	if (!from)
-		return 0;                  /* most models lack some of them */
-	snprintf(path, sizeof(path), "%s/%s", z->dir, name);
-	to = fopen(path, "we");
-	while (to && !rc && (n = fread(buffer, 1, sizeof(buffer), from)) > 0)
-		rc = fwrite(buffer, 1, n, to) == n ? 0 : -EIO;
-	if (!to || ferror(from) || rc || fclose(to) != 0)
-		rc = fail(z, -EIO, "%s: %s", path, strerror(errno));
-	fclose(from);
-	return rc;
-}
-
 static int write_rest(struct quantize *z)
 {
-	static const char *const names[] = {
-		"generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
-		"special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-		"chat_template.jinja", "LICENSE",
-	};
 	int rc = copy_tensor(z, &z->m->embed, z->embed);
 
 	if (!rc)
@@ -582,12 +579,39 @@ static int write_rest(struct quantize *z)
 		rc = copy_tensor(z, &z->m->head, z->head);
 	if (!rc && (rc = tensors_out_finish(z->out)) != 0)
 		rc = fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc));
-	for (unsigned i = 0; i < sizeof(names) / sizeof(*names) && !rc; i++)
-		rc = copy_file(z, names[i]);
-	return rc ? rc : write_config(z);  /* the last: with it the directory is a model */
+	return rc ? rc : quantize_dir_write(&z->where, z->md, z->dir, z->group, z->err, sizeof(z->err));
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
+
+static int check_tensor(struct quantize *z, const struct sr_tensor *t)
+{
+	if (t->type && !types_bytes(t->type, t->k))
+		return fail(z, -ENOTSUP, "tensor %s is of type %s, which quantize does not read", t->name,
+		            model_type_name(t->type));
+	if (t->add != 0)
+		return fail(z, -ENOTSUP, "tensor %s: norms of this architecture are not written", t->name);
+	return 0;
+}
+
+static int check_tensors(struct quantize *z)
+{
+	const struct sr_model *m = z->m;
+	int rc = check_tensor(z, &m->embed);
+
+	if (m->embed_scale != 1 || m->logit_cap != 0 || m->layer[0].post1.type || m->rope[0].dims != m->E)
+		return fail(z, -ENOTSUP, "%s: quantize computes what Llama, Qwen2 and Qwen3 do, not what %s adds "
+		            "to it", z->where.path, m->arch);
+	rc = rc ? rc : check_tensor(z, &m->norm);
+	rc = rc ? rc : check_tensor(z, &m->head);
+	for (int32_t l = 0; l < m->L && !rc; l++) {
+		for (int i = 0; i < N_VECTORS && !rc; i++)
+			rc = check_tensor(z, part(&m->layer[l], vector_of[i].at));
+		for (int i = 0; i < N_MATRICES && !rc; i++)
+			rc = check_tensor(z, part(&m->layer[l], matrix_of[i].at));
+	}
+	return rc;
+}
 
 static int open_model(struct quantize *z)
 {
@@ -595,15 +619,17 @@ static int open_model(struct quantize *z)
 
 	if (rc)
 		return rc;
-	if (z->where.gguf)
-		return fail(z, -ENOTSUP, "%s is a GGUF file; quantize reads Hugging Face directories: take "
-		            "the model that the file was made from", z->where.path);
 	if ((rc = model_open(&z->md, z->where.path, z->err, sizeof(z->err))) != 0)
 		return rc;
 	z->m = &z->md->m;
-	if (*z->md->quantization)
+	if (*z->md->quantization && !z->where.gguf)
 		return fail(z, -ENOTSUP, "%s is quantized already (%s): take the model that it was made from",
 		            z->where.path, z->md->quantization);
+	if ((rc = quantize_dir_check(&z->where, z->md, z->err, sizeof(z->err))) != 0 ||
+	    (rc = check_tensors(z)) != 0)
+		return rc;
+	z->paired = z->m->rope[0].pairs;
+	z->md->m.rope[0].pairs = z->md->m.rope[1].pairs = 0;
 	z->file = malloc((size_t)z->md->n_files * sizeof(*z->file));
 	if (!z->file)
 		return no_memory(z);
@@ -669,7 +695,7 @@ static void report(const struct quantize *z)
 	snprintf(path, sizeof(path), "%s/model.safetensors", z->dir);
 	if (stat(path, &st) == 0)
 		after = (double)st.st_size / 1048576;
-	printf("%s: %.1f MiB of %s became %.1f MiB of AWQ, 4 bits, ", z->dir, before, z->md->stored, after);
+	printf("%s: %.1f MiB of %.60s became %.1f MiB of AWQ, 4 bits, ", z->dir, before, z->md->stored, after);
 	printf(z->group ? "groups of %d\n" : "a group a row\n", z->group);
 	printf("error of a matrix, as a part of it (root mean square):\n");
 	for (int i = 0; i < N_MATRICES; i++)
@@ -685,7 +711,7 @@ static void report(const struct quantize *z)
 static void release(struct quantize *z)
 {
 	for (int i = 0; i < N_VECTORS; i++)
-		free(*vector_of(&z->now, i));
+		free(*floats_of(&z->now, i));
 	for (int i = 0; i < N_MATRICES; i++)
 		free(z->now.m[i].w);
 	for (int i = 0; i < N_INPUTS; i++) {
@@ -708,9 +734,9 @@ static void release(struct quantize *z)
 static int usage(FILE *to)
 {
 	fprintf(to, "slipring quantize MODEL --out DIR [OPTIONS]\n\n"
-	            "Writes MODEL (a Hugging Face directory, or an id in the download cache) with matrices\n"
-	            "of 4 bits in AWQ's layout, which slipring serve reads.  Embeddings, norms and\n"
-	            "head stay as they are.\n\n"
+	            "Writes MODEL (a GGUF file, a Hugging Face directory, or an id in the download cache) as\n"
+	            "a directory with matrices of 4 bits in AWQ's layout.  Embeddings, norms and head keep\n"
+	            "their 16 or 32 bits; what a GGUF file has in fewer becomes f16.\n\n"
 	            "  --out DIR                  where to; made if it is not there\n"
 	            "  --format awq               the only one so far\n"
 	            "  --group-size N             inputs to a scale: 32, 64, 128, .. or -1, the whole row\n"

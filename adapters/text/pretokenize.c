@@ -116,23 +116,36 @@ static bool named(const char *names, const char *name, size_t n)
 	return false;
 }
 
+static const struct family *find_family(const char *name, size_t n)
+{
+	for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++)
+		if (named(families[i].names, name, n))
+			return &families[i];
+	return NULL;
+}
+
+const char *const *pre_expressions(const char *name, size_t n)
+{
+	const struct family *f = find_family(name, n);
+
+	return f ? f->re : NULL;
+}
+
 int pre_named(struct pre *p, const char *name, size_t n, char *err, size_t errlen)
 {
-	for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++) {
-		const struct family *f = &families[i];
-		int rc = 0;
+	const struct family *f = find_family(name, n);
+	int rc = 0;
 
-		if (!named(f->names, name, n))
-			continue;
-		p->whole_first = f->whole_first;
-		p->add_bos = f->add_bos;
-		for (int k = 0; k < 2 && f->re[k] && !rc; k++)
-			rc = pre_add(p, f->re[k], strlen(f->re[k]), false, false, err, errlen);
-		return rc;
+	if (!f) {
+		snprintf(err, errlen, "pre-tokenizer '%.*s' (tokenizer.ggml.pre) is not known here",
+		         n > 64 ? 64 : (int)n, name);
+		return -ENOTSUP;
 	}
-	snprintf(err, errlen, "pre-tokenizer '%.*s' (tokenizer.ggml.pre) is not known here",
-	         n > 64 ? 64 : (int)n, name);
-	return -ENOTSUP;
+	p->whole_first = f->whole_first;
+	p->add_bos = f->add_bos;
+	for (int k = 0; k < 2 && f->re[k] && !rc; k++)
+		rc = pre_add(p, f->re[k], strlen(f->re[k]), false, false, err, errlen);
+	return rc;
 }
 
 void pre_free(struct pre *p)

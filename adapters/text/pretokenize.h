@@ -25,6 +25,8 @@ struct pre {
 
 /* By the name in tokenizer.ggml.pre: 0, -ENOTSUP. */
 int  pre_named(struct pre *p, const char *name, size_t n, char *err, size_t errlen);
+/* The same name's regular expressions as they are written, [2]; NULL ends them, or: not known. */
+const char *const *pre_expressions(const char *name, size_t n);
 
 /* One step more: a regular expression, or with literal the string itself.  0, -EINVAL. */
 int  pre_add(struct pre *p, const char *re, size_t n, bool literal, bool drop, char *err, size_t errlen);
