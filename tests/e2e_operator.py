@@ -154,15 +154,22 @@ def on_a_terminal(p):
 
 def bundle(p):
     tar, log = os.path.join(p.dir, "b.tar"), os.path.join(p.dir, "slipringd.log")
-    code, out, err = slipring(p, "doctor", "--bundle", tar, "--log", log)
+    os.mkdir(os.path.join(p.dir, "bin"))
+    with open(os.path.join(p.dir, "bin", "journalctl"), "w") as f:
+        f.write('#!/bin/sh\necho "journal by $*"\n')
+    os.chmod(f.name, 0o755)
+    code, out, err = slipring(p, "doctor", "--bundle", tar, "--log", log,
+                              env={"PATH": os.path.join(p.dir, "bin") + ":" + os.environ["PATH"]})
     check(code == 0 and "look through it" in out, f"doctor --bundle: {code} {err}")
     check(os.stat(tar).st_mode & 0o077 == 0, "for nobody else to read")
     with tarfile.open(tar) as t:
         names = {os.path.basename(m.name) for m in t.getmembers()}
-        check({"versions.txt", "doctor.txt", "stats.bin", "stats.txt", "config.yaml", "cmdline.txt", "log-1.txt"} <=
-              names, f"what is in it: {names}")
+        check({"versions.txt", "doctor.txt", "stats.bin", "stats.txt", "config.yaml", "cmdline.txt", "log-1.txt",
+               "journal.txt"} <= names, f"what is in it: {names}")
         config = t.extractfile("slipring-bundle/config.yaml").read().decode()
         size = t.getmember("slipring-bundle/stats.bin").size
+        journal = t.extractfile("slipring-bundle/journal.txt").read().decode()
+    check("-u slipring -u slipring-http" in journal, f"what the journal has of both programs: {journal}")
     check("max-num-seqs: 4" in config and "(removed)" in config, f"settings without keys: {config}")
     check(size == os.path.getsize(os.path.join(p.dir, "stats")), "the whole page")
     with open(tar, "rb") as f:
@@ -171,6 +178,43 @@ def bundle(p):
         check(key.encode() not in data, f"{key} is not in it")
     code, _, err = slipring(p, "doctor", "--bundle", tar)
     check(code == 1 and "exists" in err, "nothing is written over")
+
+
+NVML = """
+#define REASONS %s
+int nvmlInit_v2(void) { return 0; }
+int nvmlSystemGetDriverVersion(char *s, unsigned n) { (void)n; s[0] = '5', s[1] = '8', s[2] = '0', s[3] = 0; return 0; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **h) { *h = (void *)(i + 1L); return 0; }
+int nvmlDeviceGetName(void *h, char *s, unsigned n) { (void)h, (void)n; s[0] = 'G', s[1] = 0; return 0; }
+int nvmlDeviceGetMemoryInfo(void *h, unsigned long long *m) { (void)h; m[0] = 80ull << 30, m[1] = m[0], m[2] = 0; return 0; }
+int nvmlDeviceGetUtilizationRates(void *h, unsigned *u) { (void)h; u[0] = u[1] = 0; return 0; }
+int nvmlDeviceGetPowerUsage(void *h, unsigned *mw) { (void)h; *mw = 90000; return 0; }
+int nvmlDeviceGetTemperature(void *h, int k, unsigned *c) { (void)h, (void)k; *c = 41; return 0; }
+int nvmlDeviceGetPersistenceMode(void *h, int *m) { *m = h == (void *)1L; return 0; }
+int nvmlDeviceGetClockInfo(void *h, int k, unsigned *mhz) { (void)h, (void)k; *mhz = 345; return 0; }
+int nvmlDeviceGetMaxClockInfo(void *h, int k, unsigned *mhz) { (void)h, (void)k; *mhz = 1980; return 0; }
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *h, unsigned long long *r) { *r = h == (void *)2L ? REASONS : 1; return 0; }
+"""
+
+
+def gpus(p):
+    """What doctor makes of GPUs, with a library that says so in the place of NVIDIA's."""
+    cc = shutil.which("cc")
+    if not cc:
+        print("SKIP doctor's GPUs: no cc to make a stand-in for NVIDIA's library")
+        return
+    for reasons, level, words in (("0", "ok", "345 of 1980 MHz, 41 C"), ("0x40", "hint", "GPU 1 runs at 345 of 1980 MHz, 41 C"),
+                                  ("0x80", "hint", "held back for power"), ("4", "ok", "345 of 1980")):
+        subprocess.run([cc, "-shared", "-fPIC", "-x", "c", "-", "-o", os.path.join(p.dir, "libnvidia-ml.so.1")],
+                       input=NVML % reasons, text=True, check=True, timeout=60)
+        code, out, err = slipring(p, "doctor", "--json", env={"LD_LIBRARY_PATH": p.dir})
+        row = {r["what"]: r for r in json.loads(out)}
+        check(row["GPU"]["have"] == "2 x G, driver 580", f"{row['GPU']}")
+        check(row["GPU persistence"]["have"] == "off on 1 of 2" and "nvidia-smi -pm 1" in row["GPU persistence"]["how"],
+              f"{row['GPU persistence']}")
+        check(row["GPU clocks"]["level"] == level and words in row["GPU clocks"]["have"], f"{row['GPU clocks']}")
+        check(row["GPU errors"]["have"], "and errors, as far as the kernel's log may be read")
 
 
 def killed(p, d):
@@ -200,6 +244,7 @@ def main():
         one_at_a_time(p)
         on_a_terminal(p)
         bundle(p)
+        gpus(p)
         killed(p, d)
     done()
 

@@ -17,5 +17,6 @@ int cmd_set(int argc, char **argv);
 int cmd_record(int argc, char **argv);
 int cmd_tune(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_setup(int argc, char **argv);
 
 #endif

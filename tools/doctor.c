@@ -56,7 +56,7 @@ static int usage(FILE *to)
 	            "settings\n"
 	            "                   without keys, the stats page, the logs given.  No prompts, no "
 	            "answers\n"
-	            "  --log FILE       into the bundle (journalctl -u slipring > FILE), at most %d\n"
+	            "  --log FILE       into the bundle, at most %d; what journalctl has of it is in it anyway\n"
 	            "  --config FILE    into the bundle; default: the one that the daemon was started with\n",
 	            LOGS);
 	return to == stdout ? 0 : 2;
@@ -215,6 +215,25 @@ static void add_file(struct bundle *b, const char *name, const char *path)
 		bundle_add(b, name, buf, n);
 	if (fd >= 0)
 		close(fd);
+	free(buf);
+}
+
+/* What the service manager kept of both programs' lines, where there is one. */
+static void add_journal(struct bundle *b, const char *instance)
+{
+	bool plain = !strcmp(instance, "default");
+	char command[200], *buf = malloc(LOG_MOST);
+	size_t n = 0;
+	FILE *f;
+
+	snprintf(command, sizeof(command), "journalctl -q --no-pager -o short-iso-precise -n 20000 -u slipring%s%.48s -u "
+	         "slipring-http 2>/dev/null", plain ? "" : "@", plain ? "" : instance);
+	if (buf && (f = popen(command, "re"))) {
+		n = fread(buf, 1, LOG_MOST, f);
+		pclose(f);
+	}
+	if (n)
+		bundle_add(b, "journal.txt", buf, n);
 	free(buf);
 }
 
@@ -403,6 +422,7 @@ static int make_bundle(const struct doctor *d)
 			add_stats(&b, d);
 			add_process(&b, d->in.page->pid);
 		}
+		add_journal(&b, d->in.name);
 		for (int i = 0; i < d->n_logs; i++) {
 			snprintf(name, sizeof(name), "log-%d.txt", i + 1);
 			add_file(&b, name, d->log[i]);
@@ -415,8 +435,7 @@ static int make_bundle(const struct doctor *d)
 		fprintf(stderr, "slipring doctor: %s: %s\n", d->bundle, strerror(-e));
 	else
 		printf("%s: look through it before you send it (tar xf): versions, settings without keys, "
-		       "counters%s\n",
-		       d->bundle, d->n_logs ? ", the logs you gave" : "; no log was given (--log)");
+		       "counters, what journalctl has%s\n", d->bundle, d->n_logs ? ", the logs you gave" : "");
 	return e < 0;
 }
 

@@ -18,8 +18,6 @@
 #include <unistd.h>
 
 #include "core/io.h"
-#include "kernels/backend.h"
-#include "nvml.h"
 
 #define CHUNK   (4u << 20)
 #define DISK_S  1.0                      /* read so long at most */
@@ -51,10 +49,8 @@ static long long number_in(const char *path, const char *key)
 	return v;
 }
 
-static void put(struct finding *f, enum finding_level level, const char *need, const char *how,
-                const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-static void put(struct finding *f, enum finding_level level, const char *need, const char *how,
-                const char *fmt, ...)
+void machine_say(struct finding *f, enum finding_level level, const char *need, const char *how,
+                 const char *fmt, ...)
 {
 	va_list ap;
 
@@ -75,7 +71,7 @@ static void kernel(struct finding *f)
 
 	uname(&u);
 	sscanf(u.release, "%d.%d", &major, &minor);
-	put(f, major > 5 || (major == 5 && minor >= 11) ? FINDING_FINE : FINDING_WRONG, "5.11; 6.1 is better",
+	machine_say(f, major > 5 || (major == 5 && minor >= 11) ? FINDING_FINE : FINDING_WRONG, "5.11; 6.1 is better",
 	    "install a newer kernel", "%s %s %s", u.sysname, u.release, u.machine);
 }
 
@@ -85,13 +81,13 @@ static void uring(struct finding *f)
 	int r = io_create(&io, 0);
 
 	if (r < 0) {
-		put(f, FINDING_WRONG, "io_uring or epoll", "neither works: a sandbox forbids them", "%s",
+		machine_say(f, FINDING_WRONG, "io_uring or epoll", "neither works: a sandbox forbids them", "%s",
 		    strerror(-r));
 		return;
 	}
-	put(f, !strcmp(io_kind(io), "io_uring") ? FINDING_FINE : FINDING_HINT, "io_uring",
-	    "sysctl -w kernel.io_uring_disabled=0; in a container allow io_uring_* (epoll serves, with more "
-	    "system calls)", "%s", io_kind(io));
+	machine_say(f, !strcmp(io_kind(io), "io_uring") ? FINDING_FINE : FINDING_HINT, "io_uring",
+	    "slipring setup --apply (kernel.io_uring_disabled=0); in a container allow io_uring_* (epoll "
+	    "serves, with more system calls)", "%s", io_kind(io));
 	io_destroy(io);
 }
 
@@ -100,7 +96,7 @@ static void clock_source(struct finding *f)
 	char s[64];
 
 	read_line(s, sizeof(s), "/sys/devices/system/clocksource/clocksource0/current_clocksource");
-	put(f, !*s || !strcmp(s, "tsc") || !strcmp(s, "arch_sys_counter") ? FINDING_FINE : FINDING_HINT,
+	machine_say(f, !*s || !strcmp(s, "tsc") || !strcmp(s, "arch_sys_counter") ? FINDING_FINE : FINDING_HINT,
 	    "tsc",
 	    "reading the clock is a system call now: kernel parameter tsc=reliable, or the hypervisor's "
 	    "setting",
@@ -127,12 +123,12 @@ static void cores(struct finding *f)
 	double q = quota();
 
 	if (q > 0 && q < n)
-		put(f, FINDING_HINT, "2, and no quota below them", "a quota stops all threads in the middle "
+		machine_say(f, FINDING_HINT, "2, and no quota below them", "a quota stops all threads in the middle "
 		    "of a step: give a cpuset instead (CPUAffinity=, --cpuset-cpus)", "%d of %ld, quota of "
 		    "%.1f", n, all,
 		    q);
 	else
-		put(f, n >= 2 ? FINDING_FINE : FINDING_HINT, "2: one for slipring-http", "give it more cores "
+		machine_say(f, n >= 2 ? FINDING_FINE : FINDING_HINT, "2: one for slipring-http", "give it more cores "
 		    "(CPUAffinity=, taskset, --cpuset-cpus)", "%d of %ld", n, all);
 }
 
@@ -157,7 +153,7 @@ static void instructions(struct finding *f)
 	}
 	if (c)
 		fclose(c);
-	put(f, avx2 ? FINDING_FINE : FINDING_HINT, "AVX2, for the CPU back end",
+	machine_say(f, avx2 ? FINDING_FINE : FINDING_HINT, "AVX2, for the CPU back end",
 	    "on this processor the CPU back end is slow (plain C)", "%s%s, %s", avx512 ? "AVX-512" : avx2 ?
 	    "AVX2" :
 	    "neither AVX-512 nor AVX2", vnni ? " with VNNI" : "", model);
@@ -168,7 +164,7 @@ static void governor(struct finding *f)
 	char s[64];
 
 	read_line(s, sizeof(s), "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-	put(f, !*s || !strcmp(s, "performance") ? FINDING_FINE : FINDING_HINT, "performance",
+	machine_say(f, !*s || !strcmp(s, "performance") ? FINDING_FINE : FINDING_HINT, "performance",
 	    "cpupower frequency-set -g performance", "%s", *s ? s : "not ours to set");
 }
 
@@ -180,7 +176,7 @@ static void numa(struct finding *f)
 	read_line(s, sizeof(s), "/sys/devices/system/node/online");
 	if (strpbrk(s, "-,"))
 		nodes = atoi(strpbrk(s, "-,") + 1) + 1;
-	put(f, nodes < 2 ? FINDING_FINE : FINDING_HINT, "cores and memory of one node", "numactl "
+	machine_say(f, nodes < 2 ? FINDING_FINE : FINDING_HINT, "cores and memory of one node", "numactl "
 	    "--cpunodebind=0 --membind=0 slipringd ..; or NUMAPolicy=bind, NUMAMask=0, CPUAffinity=numa in "
 	    "the unit; the node of the GPU, where there is one", "%s", !*s ? "unknown" : nodes < 2 ? "1 "
 	    "node" : s);
@@ -199,7 +195,7 @@ static void memory(struct finding *f)
 		snprintf(s, sizeof(s), ", the cgroup has %.1f GiB", most);
 	else
 		s[0] = 0;
-	put(f, avail >= 1 ? FINDING_FINE : FINDING_HINT, "the model and its KV cache", "slipring show MODEL "
+	machine_say(f, avail >= 1 ? FINDING_FINE : FINDING_HINT, "the model and its KV cache", "slipring show MODEL "
 	    "says how much that is", "%.1f GiB available%s", avail, s);
 }
 
@@ -221,9 +217,9 @@ static void huge_pages(struct finding *f)
 	}
 	if (fd >= 0)
 		close(fd);
-	put(f, works ? FINDING_FINE : FINDING_HINT, "some, for weights and rings", "sysctl -w "
-	    "vm.nr_hugepages=512, and a line in /etc/sysctl.d to keep it (it serves without, with more TLB "
-	    "misses)", "%lld free of %lld, %lld KiB each%s", unused, all, size, all > 0 && !works ? ", but "
+	machine_say(f, works ? FINDING_FINE : FINDING_HINT, "some, for rings", "slipring setup --apply "
+	    "(vm.nr_hugepages=128, and a line in /etc/sysctl.d to keep it); it serves without, with more TLB "
+	    "misses", "%lld free of %lld, %lld KiB each%s", unused, all, size, all > 0 && !works ? ", but "
 	    "none for us" : "");
 }
 
@@ -232,8 +228,8 @@ static void transparent(struct finding *f)
 	char s[80];
 
 	read_line(s, sizeof(s), "/sys/kernel/mm/transparent_hugepage/enabled");
-	put(f, !*s || !strstr(s, "[never]") ? FINDING_FINE : FINDING_HINT, "madvise or always",
-	    "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", "%s", *s ? s : "unknown");
+	machine_say(f, !*s || !strstr(s, "[never]") ? FINDING_FINE : FINDING_HINT, "madvise or always",
+	    "slipring setup --apply (echo madvise > /sys/kernel/mm/transparent_hugepage/enabled)", "%s", *s ? s : "unknown");
 }
 
 static void memlock(struct finding *f)
@@ -242,10 +238,11 @@ static void memlock(struct finding *f)
 
 	getrlimit(RLIMIT_MEMLOCK, &r);
 	if (r.rlim_cur == RLIM_INFINITY)
-		put(f, FINDING_FINE, "unlimited with a GPU", "", "unlimited");
+		machine_say(f, FINDING_FINE, "unlimited with a GPU", "", "unlimited");
 	else
-		put(f, r.rlim_cur >= 64 << 20 ? FINDING_FINE : FINDING_HINT, "64 MiB; unlimited with a GPU",
-		    "LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited", "%llu KiB",
+		machine_say(f, r.rlim_cur >= 64 << 20 ? FINDING_FINE : FINDING_HINT, "64 MiB; unlimited with a GPU",
+		    "slipring setup --apply, for members of slipring who start it by hand; the unit has "
+		    "LimitMEMLOCK=infinity", "%llu KiB",
 		    (unsigned long long)r.rlim_cur >> 10);
 }
 
@@ -254,34 +251,13 @@ static void files(struct finding *f)
 	struct rlimit r;
 
 	getrlimit(RLIMIT_NOFILE, &r);
-	put(f, r.rlim_max >= 4096 ? FINDING_FINE : FINDING_HINT, "4096: one a connection",
+	machine_say(f, r.rlim_max >= 4096 ? FINDING_FINE : FINDING_HINT, "4096: one a connection",
 	    "LimitNOFILE=65536 in the unit, or ulimit -Hn", "%llu, at most %llu",
 	    (unsigned long long)r.rlim_cur,
 	    (unsigned long long)r.rlim_max);
 }
 
 /* ---- devices ----------------------------------------------------------------------------- */
-
-static void gpus(struct finding *f)
-{
-	struct nvml_gpu gpu[NVML_MOST];
-	char err[240] = "";
-	int n = nvml_look(gpu);
-
-	if (n <= 0) {
-		put(f, n == -EIO ? FINDING_HINT : FINDING_FINE, "none for --device cpu", "the library is "
-		    "there and does not answer: is the driver loaded (nvidia-smi), and the device allowed in "
-		    "this container?", "%s",
-		    n == -EIO ? "NVIDIA's library, but no answer" : "none");
-		return;
-	}
-	if (sr_backend_find("cuda", err, sizeof(err)))
-		put(f, FINDING_FINE, "slipring-cuda.so", "", "%d x %s, driver %s", n, gpu[0].name,
-		    nvml_driver());
-	else
-		put(f, FINDING_HINT, "slipring-cuda.so", err, "%d x %s, driver %s", n, gpu[0].name,
-		    nvml_driver());
-}
 
 static double seconds(void)
 {
@@ -305,7 +281,7 @@ void machine_disk(struct finding *f, const char *file)
 		fd = open(file, O_RDONLY | O_CLOEXEC);
 	}
 	if (fd < 0 || posix_memalign(&buf, 4096, CHUNK)) {
-		put(f, FINDING_HINT, "a model to read", "name one: --measure FILE", "%.100s: %s", file,
+		machine_say(f, FINDING_HINT, "a model to read", "name one: --measure FILE", "%.100s: %s", file,
 		    strerror(errno));
 		if (fd >= 0)
 			close(fd);
@@ -317,7 +293,7 @@ void machine_disk(struct finding *f, const char *file)
 	took = seconds() - begin;
 	close(fd);
 	free(buf);
-	put(f, FINDING_FINE, "decides how long loading takes", "", "%.2f GB/s%s", bytes / took / 1e9,
+	machine_say(f, FINDING_FINE, "decides how long loading takes", "", "%.2f GB/s%s", bytes / took / 1e9,
 	    direct ? "" : " (by the page cache: its file system has no O_DIRECT)");
 }
 
@@ -328,7 +304,7 @@ int machine_look(struct finding out[FINDINGS_MOST])
 		{ "processor", instructions }, { "governor", governor }, { "NUMA", numa }, { "memory",
 		        memory },
 		{ "huge pages", huge_pages }, { "transparent", transparent }, { "locked memory", memlock },
-		{ "open files", files }, { "GPU", gpus },
+		{ "open files", files },
 	};
 	int n = 0;
 
@@ -336,5 +312,5 @@ int machine_look(struct finding out[FINDINGS_MOST])
 		out[n] = (struct finding){ .what = checks[n].what };
 		checks[n].look(&out[n]);
 	}
-	return n;
+	return n + machine_gpus(out + n);
 }

@@ -15,6 +15,12 @@ struct finding {
 /* The machine itself; a row each.  How many. */
 int machine_look(struct finding out[FINDINGS_MOST]);
 
+/* The GPUs, likewise: driver, persistence, clocks, errors; one row that says so if there are none. */
+int machine_gpus(struct finding *out);
+
+void machine_say(struct finding *f, enum finding_level level, const char *need, const char *how,
+                 const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+
 /* How fast a file can be read, past the page cache.  Takes a second or so. */
 void machine_disk(struct finding *out, const char *file);
 

@@ -6,6 +6,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* nvmlClockType_t and bits of nvmlClocksThrottleReason*: SW and HW thermal slowdown; HW power brake.
+ * A slowdown by the power limit that was set is how such a GPU runs. */
+#define CLOCK_SM      1
+#define REASONS_HOT   (0x20u | 0x40u)
+#define REASONS_POWER 0x80u
+
 struct memory { unsigned long long total, free, used; };
 struct utilization { unsigned gpu, memory; };
 
@@ -21,6 +27,11 @@ static struct {
 	int (*utilization)(void *, struct utilization *);
 	int (*power)(void *, unsigned *);
 	int (*temperature)(void *, int, unsigned *);
+	/* NULL in a library that lacks them: */
+	int (*persistence)(void *, int *);
+	int (*clock)(void *, int, unsigned *);
+	int (*clock_most)(void *, int, unsigned *);
+	int (*reasons)(void *, unsigned long long *);
 } lib;
 
 static int open_library(void)
@@ -32,6 +43,11 @@ static int open_library(void)
 		{ "nvmlDeviceGetUtilizationRates", &lib.utilization },
 		{ "nvmlDeviceGetPowerUsage", &lib.power }, { "nvmlDeviceGetTemperature", &lib.temperature },
 	};
+	const struct { const char *name; void *to; } like[] = {
+		{ "nvmlDeviceGetPersistenceMode", &lib.persistence }, { "nvmlDeviceGetClockInfo", &lib.clock },
+		{ "nvmlDeviceGetMaxClockInfo", &lib.clock_most },
+		{ "nvmlDeviceGetCurrentClocksThrottleReasons", &lib.reasons },
+	};
 	void *so = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
 
 	if (!so)
@@ -39,10 +55,25 @@ static int open_library(void)
 	for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++)
 		if (!(*(void **)want[i].to = dlsym(so, want[i].name)))
 			return -EIO;
+	for (size_t i = 0; i < sizeof(like) / sizeof(like[0]); i++)
+		*(void **)like[i].to = dlsym(so, like[i].name);
 	if (lib.init() != 0)
 		return -EIO;
 	lib.version(lib.driver, sizeof(lib.driver) - 1);
 	return 1;
+}
+
+static void clocks_of(void *h, struct nvml_gpu *g)
+{
+	unsigned long long why = 0;
+
+	g->persistence = -1;
+	if (lib.persistence && lib.persistence(h, &g->persistence) != 0)
+		g->persistence = -1;
+	if (lib.clock && lib.clock_most && lib.clock(h, CLOCK_SM, &g->sm_mhz) == 0)
+		lib.clock_most(h, CLOCK_SM, &g->sm_mhz_most);
+	if (lib.reasons && lib.reasons(h, &why) == 0)
+		g->held_back = why & REASONS_HOT ? NVML_HOT : why & REASONS_POWER ? NVML_POWER : NVML_FREE;
 }
 
 int nvml_look(struct nvml_gpu gpu[NVML_MOST])
@@ -70,6 +101,7 @@ int nvml_look(struct nvml_gpu gpu[NVML_MOST])
 		lib.utilization(h, &u);   /* what a device does not know stays 0 */
 		lib.power(h, &g->power_mw);
 		lib.temperature(h, 0, &g->celsius);
+		clocks_of(h, g);
 		g->memory_used = m.used;
 		g->memory_total = m.total;
 		g->busy_percent = u.gpu;

@@ -11,6 +11,9 @@ struct nvml_gpu {
 	char name[96];
 	uint64_t memory_used, memory_total;    /* bytes */
 	unsigned busy_percent, power_mw, celsius; /* busy: of the time, not of what it could do */
+	int persistence;               /* 0 off, 1 on, -1 unknown */
+	unsigned sm_mhz, sm_mhz_most;  /* 0: unknown */
+	enum nvml_held { NVML_FREE, NVML_HOT, NVML_POWER } held_back;
 };
 
 /* How many GPUs are in gpu[]; 0: none; -ENOENT there is no such library; -EIO it does not answer

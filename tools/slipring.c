@@ -22,6 +22,7 @@ static const struct { const char *name; int (*run)(int, char **); const char *wh
 	{ "record",   cmd_record,   "real traffic as a trace, to be replayed" },
 	{ "tune",     cmd_tune,     "the settings that are best for your traffic, proved" },
 	{ "doctor",   cmd_doctor,   "what is wrong with this machine or server, and what to do" },
+	{ "setup",    cmd_setup,    "huge pages, limits, users, units: make this machine fit to serve" },
 	{ "ping",     cmd_ping,     "the round trip of an empty record" },
 };
 #define N_COMMANDS ((int)(sizeof(command) / sizeof(command[0])))

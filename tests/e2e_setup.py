@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""slipring setup, below a folder that stands for /: what is missing is found, done, written down, found
+done, and taken back; what somebody else has changed meanwhile is left alone."""
+import subprocess, tempfile
+from harness import *
+
+TREE = tempfile.mkdtemp(prefix="slipring-test-tree-")         # with a program and units, as one is cloned and built
+SYSCTL = "etc/sysctl.d/60-slipring-hugepages.conf"
+
+
+def machine(root, pages="0", thp="always madvise [never]", uring="2"):
+    """What of a machine is looked at."""
+    files = {"proc/sys/vm/nr_hugepages": pages, "sys/kernel/mm/transparent_hugepage/enabled": thp,
+             "proc/sys/kernel/io_uring_disabled": uring, "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
+             "etc/group": "root:x:0:\n", "etc/shadow": "root:*:1::::::\n", "etc/gshadow": "root:*::\n",
+             "etc/login.defs": "SYS_UID_MIN 100\nSYS_UID_MAX 999\nSYS_GID_MIN 100\nSYS_GID_MAX 999\n"}
+    for name, text in files.items():
+        os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
+        with open(os.path.join(root, name), "w") as f:
+            f.write(text + ("" if text.endswith("\n") else "\n"))
+
+
+def setup(root, *args, env=None):
+    r = subprocess.run([os.path.join(TREE, "build/slipring"), "setup", *(["--root", root] if root else []), *args],
+                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=env)
+    return r.returncode, r.stdout, r.stderr
+
+
+def text(root, name):
+    with open(os.path.join(root, name)) as f:
+        return f.read().strip()
+
+
+def everything(root):
+    """All files and what is in them, but for what useradd keeps for itself."""
+    out = {}
+    for d, _, names in os.walk(root):
+        for n in names:
+            path = os.path.join(d, n)
+            name = os.path.relpath(path, root)
+            if not name.startswith("etc/") or name.startswith(("etc/sysctl.d", "etc/systemd", "etc/slipring", "etc/tmpfiles.d",
+                                                               "etc/security")):
+                with open(path) as f:
+                    out[name] = f.read()
+                if name.startswith(("proc/", "sys/")):       # the kernel says them in its own way
+                    out[name] = out[name].split("[")[-1].split("]")[0].strip()
+    return out
+
+
+def there_and_back(users):
+    with tempfile.TemporaryDirectory(prefix="slipring-test-") as root:
+        machine(root)
+        before = everything(root)
+        code, out, _ = setup(root, "--check")
+        check(code == 1 and "todo  huge pages" in out and "todo  io_uring" in out and "todo  THP" in out, out)
+        code, out, err = setup(root, "--apply", "--huge-pages", "8", "--dry-run")
+        check(code == 0 and "would   huge pages" in out and everything(root) == before, f"a dry run changes nothing: {out} {err}")
+        code, out, err = setup(root, "--apply", "--huge-pages", "8")
+        check(code == 0 or not users, f"apply: {code} {out} {err}")
+        check("changed huge pages" in out and "0 -> 8" in out and "never -> madvise" in out and "2 -> 0" in out, out)
+        check(text(root, "proc/sys/vm/nr_hugepages") == "8", "huge pages are set")
+        check(text(root, SYSCTL).endswith("vm.nr_hugepages = 8"), "and kept")
+        check(text(root, "sys/kernel/mm/transparent_hugepage/enabled") == "madvise", "so is THP")
+        check("memlock unlimited" in text(root, "etc/security/limits.d/60-slipring.conf"), "locked memory")
+        unit = text(root, "etc/systemd/system/slipring.service")
+        check(f"ExecStart={TREE}/build/slipringd " in unit and "/usr/bin/" not in unit, "units start what lies beside us")
+        check(os.path.isdir(os.path.join(root, "var/lib/slipring/models")), "a folder for models")
+        record = json.loads(text(root, "var/lib/slipring/setup.json"))
+        check({"kind": "value", "path": "/proc/sys/vm/nr_hugepages", "before": "0", "after": "8"} in record, f"{record}")
+        done = everything(root)
+        code, out, _ = setup(root, "--apply", "--huge-pages", "8")
+        check("changed" not in out and everything(root) == done, f"a second time changes nothing: {out}")
+        if users:
+            check("nothing to be done" in out and code == 0, out)
+            check("\nslipring:" in text(root, "etc/passwd") and "\nslipring-http:" in text(root, "etc/passwd"), "users")
+            check("slipring-http" in [l for l in text(root, "etc/group").splitlines() if l.startswith("slipring:")][0],
+                  "the adapter's is in the group")
+            check(setup(root, "--check", "--huge-pages", "8")[0] == 0, "check agrees")
+        code, out, _ = setup(root, "--undo", "--dry-run")
+        check(code == 0 and "would take back /proc/sys/vm/nr_hugepages" in out and everything(root) == done, out)
+        code, out, err = setup(root, "--undo")
+        check(code == 0, f"undo: {out} {err}")
+        now = everything(root)
+        check(now == before, f"all is as before: {set(now.items()) ^ set(before.items())}")
+        check("slipring" not in text(root, "etc/passwd"), "the users are gone")
+        code, out, _ = setup(root, "--undo")
+        check(code == 0 and "nothing to take back" in out, "once")
+
+
+def what_others_changed():
+    with tempfile.TemporaryDirectory(prefix="slipring-test-") as root:
+        machine(root, pages="4096", thp="[always] madvise never", uring="0")
+        code, out, _ = setup(root, "--apply", "--huge-pages", "8")
+        check("huge pages" not in out and "THP" not in out and "io_uring" not in out, f"what is good is left: {out}")
+        check(not os.path.exists(os.path.join(root, SYSCTL)), "and not kept smaller at the next boot")
+        setup(root, "--undo")
+    with tempfile.TemporaryDirectory(prefix="slipring-test-") as root:
+        machine(root)
+        setup(root, "--apply", "--huge-pages", "8")
+        with open(os.path.join(root, "proc/sys/vm/nr_hugepages"), "w") as f:
+            f.write("99\n")
+        with open(os.path.join(root, SYSCTL), "a") as f:
+            f.write("vm.overcommit_memory = 1\n")
+        code, out, _ = setup(root, "--undo")
+        check(code == 0 and out.count("not as we had left it") == 2, f"two things are another's now: {out}")
+        check(text(root, "proc/sys/vm/nr_hugepages") == "99" and "overcommit" in text(root, SYSCTL), "and stay")
+        check(text(root, "sys/kernel/mm/transparent_hugepage/enabled") == "never", "the rest is taken back")
+    with tempfile.TemporaryDirectory(prefix="slipring-test-") as root:
+        machine(root)
+        os.unlink(os.path.join(root, "proc/sys/kernel/io_uring_disabled"))
+        code, out, _ = setup(root, "--check")
+        check("-     io_uring" in out and "not in this kernel" in out, f"a kernel without that switch: {out}")
+
+
+def wrong():
+    for args in ([], ["--apply", "--undo"], ["--check", "--huge-pages", "0"], ["--apply", "--huge-pages"], ["--nonsense"],
+                 ["--root", "relative", "--check"]):
+        check(setup("", *args)[0] == 2, f"wrong usage: {args}")
+    code, out, _ = setup("", "--help")
+    check(code == 0 and "--undo" in out, "help teaches")
+    with tempfile.TemporaryDirectory(prefix="slipring-test-") as root:
+        machine(root)
+        os.makedirs(os.path.join(root, "var/lib/slipring"))
+        with open(os.path.join(root, "var/lib/slipring/setup.json"), "w") as f:
+            f.write("[{\n")
+        code, _, err = setup(root, "--undo")
+        check(code == 1 and "setup.json: line" in err, f"a broken record: {err}")
+        code, _, err = setup(root, "--apply")
+        check(code == 1 and text(root, "proc/sys/vm/nr_hugepages") == "0", "and nothing is done that could not be undone")
+    if os.geteuid() == 0 and shutil.which("setpriv"):
+        r = subprocess.run(["setpriv", "--reuid", "65534", "--clear-groups", os.path.join(TREE, "build/slipring"), "setup", "--apply"],
+                           capture_output=True, text=True, timeout=20)
+        check(r.returncode == 1 and "sudo slipring setup --apply" in r.stderr, f"without root: {r.stderr}")
+
+
+def main():
+    users = os.geteuid() == 0 and shutil.which("useradd") and shutil.which("userdel")
+    if not users:
+        print("SKIP users: only root with useradd can make any, even below a folder")
+    os.chmod(TREE, 0o755)
+    os.mkdir(os.path.join(TREE, "build"))
+    shutil.copy(os.path.join(BUILD, "slipring"), os.path.join(TREE, "build/slipring"))
+    shutil.copytree(os.path.join(HERE, "../systemd"), os.path.join(TREE, "systemd"))
+    there_and_back(users)
+    what_others_changed()
+    wrong()
+    done()
+
+
+try:
+    main()
+finally:
+    shutil.rmtree(TREE)

@@ -1,0 +1,48 @@
+/* setup.h - what `slipring setup` brings about, a step each: look whether it is so, make it so, take it
+ * back.  All paths are below a root folder, which is "" but in tests. */
+#ifndef SETUP_H
+#define SETUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <jansson.h>
+
+enum step_kind {
+	STEP_VALUE,                   /* a word that the kernel keeps in a file of /proc or /sys */
+	STEP_FILE,                    /* a file of ours with this text */
+	STEP_DIR,
+	STEP_USER,                    /* path is its name, text the group that it joins besides, or "" */
+};
+
+struct step {
+	const char *what;             /* for the table, a word or two */
+	const char *why;
+	enum step_kind kind;
+	char path[300];
+	char *text;                   /* wanted */
+	char have[80];                /* found, for the table */
+	bool good, absent;            /* nothing to do; this kernel does not have it, likewise */
+};
+
+#define STEPS_MOST 32
+
+struct setup {
+	const char *root;             /* "" or a folder */
+	long huge_pages;              /* wanted; 0 = by the memory */
+	struct step step[STEPS_MOST];
+	int n;
+};
+
+/* All steps, each looked at.  0, or -ENOMEM. */
+int  setup_look(struct setup *s);
+void setup_free(struct setup *s);
+
+/* Make it so.  0 and what was before in *undo (a new object), or -errno and one sentence. */
+int  step_apply(const struct setup *s, struct step *t, json_t **undo, char *err, size_t errlen);
+
+/* Take one back, as step_apply described it: 1 it is as before, 0 left alone, because it is not as we
+ * had left it (say tells), or -errno and one sentence. */
+int  step_undo(const struct setup *s, const json_t *undo, char *say, size_t n);
+
+#endif
