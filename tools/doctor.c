@@ -226,8 +226,8 @@ static void add_journal(struct bundle *b, const char *instance)
 	size_t n = 0;
 	FILE *f;
 
-	snprintf(command, sizeof(command), "journalctl -q --no-pager -o short-iso-precise -n 20000 -u slipring%s%.48s -u "
-	         "slipring-http 2>/dev/null", plain ? "" : "@", plain ? "" : instance);
+	snprintf(command, sizeof(command), "journalctl -q --no-pager -o short-iso-precise -n 20000 "
+	         "-u slipring%s%.48s -u slipring-http 2>/dev/null", plain ? "" : "@", plain ? "" : instance);
 	if (buf && (f = popen(command, "re"))) {
 		n = fread(buf, 1, LOG_MOST, f);
 		pclose(f);

@@ -71,8 +71,8 @@ static void kernel(struct finding *f)
 
 	uname(&u);
 	sscanf(u.release, "%d.%d", &major, &minor);
-	machine_say(f, major > 5 || (major == 5 && minor >= 11) ? FINDING_FINE : FINDING_WRONG, "5.11; 6.1 is better",
-	    "install a newer kernel", "%s %s %s", u.sysname, u.release, u.machine);
+	machine_say(f, major > 5 || (major == 5 && minor >= 11) ? FINDING_FINE : FINDING_WRONG,
+	    "5.11; 6.1 is better", "install a newer kernel", "%s %s %s", u.sysname, u.release, u.machine);
 }
 
 static void uring(struct finding *f)
@@ -195,8 +195,8 @@ static void memory(struct finding *f)
 		snprintf(s, sizeof(s), ", the cgroup has %.1f GiB", most);
 	else
 		s[0] = 0;
-	machine_say(f, avail >= 1 ? FINDING_FINE : FINDING_HINT, "the model and its KV cache", "slipring show MODEL "
-	    "says how much that is", "%.1f GiB available%s", avail, s);
+	machine_say(f, avail >= 1 ? FINDING_FINE : FINDING_HINT, "the model and its KV cache",
+	    "slipring show MODEL says how much that is", "%.1f GiB available%s", avail, s);
 }
 
 /* Free in the pool is not ours for certain (a cgroup may limit it): map one. */
@@ -229,7 +229,8 @@ static void transparent(struct finding *f)
 
 	read_line(s, sizeof(s), "/sys/kernel/mm/transparent_hugepage/enabled");
 	machine_say(f, !*s || !strstr(s, "[never]") ? FINDING_FINE : FINDING_HINT, "madvise or always",
-	    "slipring setup --apply (echo madvise > /sys/kernel/mm/transparent_hugepage/enabled)", "%s", *s ? s : "unknown");
+	    "slipring setup --apply (echo madvise > /sys/kernel/mm/transparent_hugepage/enabled)", "%s",
+	    *s ? s : "unknown");
 }
 
 static void memlock(struct finding *f)

@@ -41,8 +41,8 @@ static void clocks(struct finding *f, const struct nvml_gpu *gpu, int n)
 	if (i < n)
 		machine_say(f, FINDING_HINT, "not held back", gpu[i].held_back == NVML_HOT ? "it is too hot: air, "
 		            "dust, fans" : "it gets too little power: cables, supply, nvidia-smi -q -d POWER",
-		            "GPU %d runs at %u of %u MHz, %u C, held back for %s", i, gpu[i].sm_mhz, gpu[i].sm_mhz_most,
-		            gpu[i].celsius, gpu[i].held_back == NVML_HOT ? "heat" : "power");
+		            "GPU %d runs at %u of %u MHz, %u C, held back for %s", i, gpu[i].sm_mhz,
+		            gpu[i].sm_mhz_most, gpu[i].celsius, gpu[i].held_back == NVML_HOT ? "heat" : "power");
 	else if (!gpu[0].sm_mhz_most)
 		machine_say(f, FINDING_FINE, "not held back", "", "unknown");
 	else
@@ -76,8 +76,8 @@ static void errors(struct finding *f)
 	close(fd);
 	if (n)
 		machine_say(f, FINDING_HINT, "no Xid", "NVIDIA's list of Xid errors says whether it was the program, "
-		            "the driver or the hardware; 48, 63, 74, 79, 94, 95 are hardware", "%d errors of the driver in "
-		            "the kernel's log, Xid %d the last", n, last);
+		            "the driver or the hardware; 48, 63, 74, 79, 94, 95 are hardware",
+		            "%d errors of the driver in the kernel's log, Xid %d the last", n, last);
 	else
 		machine_say(f, FINDING_FINE, "no Xid", "", "none in the kernel's log");
 }

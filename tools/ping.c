@@ -35,7 +35,7 @@ static int usage(FILE *to)
 	            "  --socket PATH    the daemon's socket (default: that of the instance)\n"
 	            "  --instance NAME  which daemon (default: \"default\")\n"
 	            "  -n COUNT         so many round trips, 1 to %d (default: %d)\n"
-	            "  --every MS       pause so long before each, 1 to 10000: what the first request after it pays\n"
+	            "  --every MS       pause so long before each, 1 to 10000: what the first one after it pays\n"
 	            "  --json           one line for programs; times in microseconds\n", COUNT_MAX, COUNT);
 	return to == stdout ? 0 : 2;
 }

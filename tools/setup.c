@@ -124,8 +124,8 @@ static int apply_one(struct asked *a, struct step *t, json_t *record, const char
 	}
 	printf("changed %-14s %s: %s -> %s\n", t->what, t->path, was, t->kind == STEP_VALUE ? t->have : "there");
 	if (t->kind == STEP_VALUE && strcmp(t->have, t->text))
-		printf("        the kernel gave %s of %s; after a boot, with memory in one piece, it gives all\n", t->have,
-		       t->text);
+		printf("        the kernel gave %s of %s; after a boot, with memory in one piece, it gives all\n",
+		       t->have, t->text);
 	if (!undo || json_array_append_new(record, undo) < 0 || (e = record_write(path, record)) < 0) {
 		printf("FAILED  %s cannot be written (%s): an undo will not know of this\n", path, strerror(-e));
 		return e < 0 ? e : -ENOMEM;

@@ -53,7 +53,7 @@ static int write_text(const char *path, const char *text, bool in_place)
 	int fd, e = 0;
 
 	snprintf(tmp, sizeof(tmp), in_place ? "%s" : "%s.new", path);
-	fd = open(tmp, in_place ? O_WRONLY | O_CLOEXEC | O_TRUNC : O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	fd = open(tmp, O_WRONLY | O_CLOEXEC | O_TRUNC | (in_place ? 0 : O_CREAT), 0644);
 	if (fd < 0)
 		return -errno;
 	if (write(fd, text, len) != (ssize_t)len)
@@ -230,24 +230,34 @@ static int add_units(struct setup *s)
 int setup_look(struct setup *s)
 {
 	char pages[24];
+	const struct { const char *what, *path, *value, *file, *line, *why; } kept[] = {
+		{ "huge pages", "/proc/sys/vm/nr_hugepages", pages, "/etc/sysctl.d/60-slipring-hugepages.conf",
+		  "vm.nr_hugepages = ", "rings of trusted clients lie in them: fewer TLB misses" },
+		{ "THP", "/sys/kernel/mm/transparent_hugepage/enabled", "madvise",
+		  "/etc/tmpfiles.d/slipring-thp.conf", "w /sys/kernel/mm/transparent_hugepage/enabled - - - - ",
+		  "weights in huge pages: decoding is 15 % faster" },
+		{ "io_uring", "/proc/sys/kernel/io_uring_disabled", "0",
+		  "/etc/sysctl.d/60-slipring-io_uring.conf", "kernel.io_uring_disabled = ",
+		  "the daemon's way to the kernel; epoll takes more calls" },
+	};
+	static const struct { enum step_kind kind; const char *what, *path, *text, *why; } once[] = {
+		{ STEP_USER, "user", "slipring", "", "the daemon's own" },
+		{ STEP_USER, "user", "slipring-http", "slipring", "the adapter's own, which may use the rings" },
+		{ STEP_FILE, "locked memory", "/etc/security/limits.d/60-slipring.conf",
+		  HEAD "@slipring - memlock unlimited\n", "rings and GPU buffers of members who start it by hand" },
+		{ STEP_DIR, "folder", "/etc/slipring", "", "settings" },
+		{ STEP_DIR, "folder", "/var/lib/slipring/models", "", "models" },
+	};
 
 	snprintf(pages, sizeof(pages), "%ld", pages_wanted(s));
 	s->n = 0;
-	if (add_kept(s, "huge pages", "/proc/sys/vm/nr_hugepages", pages, "/etc/sysctl.d/60-slipring-hugepages.conf",
-	             "vm.nr_hugepages = ", "rings of trusted clients lie in them: fewer TLB misses") < 0 ||
-	    add_kept(s, "THP", "/sys/kernel/mm/transparent_hugepage/enabled", "madvise",
-	             "/etc/tmpfiles.d/slipring-thp.conf",
-	             "w /sys/kernel/mm/transparent_hugepage/enabled - - - - ",
-	             "weights in huge pages: decoding reads 15 % faster") < 0 ||
-	    add_kept(s, "io_uring", "/proc/sys/kernel/io_uring_disabled", "0", "/etc/sysctl.d/60-slipring-io_uring.conf",
-	             "kernel.io_uring_disabled = ", "the daemon's way to the kernel; epoll costs more calls") < 0 ||
-	    !add(s, STEP_USER, "user", "slipring", "", "the daemon's own") ||
-	    !add(s, STEP_USER, "user", "slipring-http", "slipring", "the adapter's own, which may use the rings") ||
-	    !add(s, STEP_FILE, "locked memory", "/etc/security/limits.d/60-slipring.conf",
-	         HEAD "@slipring - memlock unlimited\n", "rings and GPU buffers, for members who start it by hand") ||
-	    !add(s, STEP_DIR, "folder", "/etc/slipring", "", "settings") ||
-	    !add(s, STEP_DIR, "folder", "/var/lib/slipring/models", "", "models"))
-		return -ENOMEM;
+	for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
+		if (add_kept(s, kept[i].what, kept[i].path, kept[i].value, kept[i].file, kept[i].line,
+		             kept[i].why) < 0)
+			return -ENOMEM;
+	for (size_t i = 0; i < sizeof(once) / sizeof(once[0]); i++)
+		if (!add(s, once[i].kind, once[i].what, once[i].path, once[i].text, once[i].why))
+			return -ENOMEM;
 	return add_units(s);
 }
 
@@ -292,7 +302,8 @@ static int user_apply(const struct setup *s, const struct step *t, char *err, si
 	word[n++] = t->path;
 	r = run(word);
 	if (r)
-		snprintf(err, errlen, "useradd %s ended with %d%s", t->path, r, r == 127 ? ": it is not installed" : "");
+		snprintf(err, errlen, "useradd %s ended with %d%s", t->path, r,
+		         r == 127 ? ": it is not installed" : "");
 	return r ? -EIO : 0;
 }
 
@@ -361,7 +372,10 @@ static int user_undo(const struct setup *s, const char *name, char *say, size_t 
 		return 0;
 	}
 	r = run(*s->root ? with_root : plain);
-	snprintf(say, n, r ? "userdel %s ended with %d" : "user %s removed", name, r);
+	if (r)
+		snprintf(say, n, "userdel %s ended with %d", name, r);
+	else
+		snprintf(say, n, "user %s removed", name);
 	return r ? -EIO : 1;
 }
 
@@ -404,6 +418,7 @@ int step_undo(const struct setup *s, const json_t *undo, char *say, size_t n)
 	}
 	free(now);
 	e = before ? write_text(path, before, value) : unlink(path) < 0 ? -errno : 0;
-	snprintf(say, n, e ? "%s: %s" : before ? "%s is as before%s" : "%s removed%s", path, e ? strerror(-e) : "");
+	snprintf(say, n, "%s%s%s", path, e ? ": " : before ? " is as before" : " removed",
+	         e ? strerror(-e) : "");
 	return e ? e : 1;
 }
