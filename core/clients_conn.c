@@ -1,7 +1,7 @@
 /* clients_conn.c - who comes, who goes, who is looked at.
  *
- *	accept -> HELLO --hello--> OPEN --end of file, death, a lie--> gone, buried in clients_take
- *	               `--too many, wrong version, a second passed--> refused
+ *	accept -> HELLO --hello--> MAPPING --mapped--> OPEN --end of file, death, a lie--> gone, buried
+ *	               `--too many, wrong version--> refused   `--a second passed--> closed    in clients_take
  *
  * Callbacks of io only mark an open client as gone: its requests may be on the way somewhere.
  */
@@ -21,7 +21,7 @@
 #define SO_PEERPIDFD 77               /* Linux 6.5 */
 #endif
 
-#define HELLO_NS (1000 * MS)          /* from connect to hello */
+#define HELLO_NS (1000 * MS)          /* from connect to mapped */
 #define SIGNALS  16                   /* read from a socket at a time */
 #define BELLS    256                  /* so many in a window: then a client is not heard */
 #define BELLS_NS (10 * MS)            /* until the next (R7) */
@@ -90,14 +90,15 @@ void conn_free(struct client *c, bool stopping)
 
 	if (c->row != &cl->unseen)
 		stats_client_give(c->row);
-	if (c->conn) {
+	if (c->open) {
 		sched_forget(cl->s, c);
 		cl->stats.died += c->n_live > 0 && !stopping;
 		conn_cool(cl, c);
 		place(cl, cl->open[--cl->n_open], c->at_open);
 		cl->stats.connected--;
-		server_close(c->conn, stopping);
 	}
+	if (c->conn)
+		server_close(c->conn, stopping);
 	for (int32_t i = 0; c->dirty; i++) {
 		assert(i < cl->n_dirty);
 		if (cl->dirty[i] == c)
@@ -169,6 +170,24 @@ static void client_hello(struct client *c)
 		return;
 	}
 	memcpy(c->name, h.name, sizeof(c->name));
+}
+
+/* It has mapped what it was given, and says so by its first signal. */
+static void client_mapped(struct client *c)
+{
+	struct clients *cl = c->cl;
+	int e = server_drain(c->conn, 1);
+
+	if (e == 0)
+		return;
+	if (e > 0)
+		e = server_begin(c->conn);
+	if (e < 0) {
+		cl->stats.refused++;
+		conn_free(c, false);
+		return;
+	}
+	c->open = true;
 	c->row = cl->cfg.stats ? stats_client_take(cl->cfg.stats, c->name, (uint32_t)c->pid, c->uid) : NULL;
 	if (!c->row)
 		c->row = &cl->unseen;
@@ -210,10 +229,12 @@ static void on_socket(struct io_watch *w, uint32_t events)
 
 	if (c->gone)
 		return;
-	if (c->conn && events & IO_HUP)
+	if (c->open && events & IO_HUP)
 		conn_lose(c, "closed");
-	else if (c->conn)
+	else if (c->open)
 		client_bell(c);
+	else if (c->conn)
+		client_mapped(c);
 	else
 		client_hello(c);              /* end of file, too */
 }
@@ -228,7 +249,7 @@ static void on_timer(struct io_timer *t)
 {
 	struct client *c = t->ctx;
 
-	if (c->conn) {
+	if (c->open) {
 		io_watch_set(c->cl->io, &c->socket, IO_IN | IO_HUP);
 		return;
 	}

@@ -27,6 +27,7 @@ struct live {                         /* a request that the scheduler has */
 struct client {
 	struct clients *cl;
 	struct server_conn *conn;     /* NULL until the hello */
+	bool open;                    /* it has mapped its memory: in open[] */
 	int fd, pidfd;
 	uid_t uid;
 	bool trusted, gateway;        /* may be urgent and hold huge pages; may name tenants */

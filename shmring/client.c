@@ -27,7 +27,7 @@
 #define SPIN_US      50           /* of sr_wait(), unless the options say otherwise */
 #define CLOCK_EVERY 16                        /* empty polls, until the clock is read */
 #define SILENCE_NS  20000000ull               /* then the kernel is asked if the daemon lives */
-#define SEALS        (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define SEALS        (F_SEAL_SHRINK | F_SEAL_GROW) /* for good: no seal is ever taken off */
 
 struct sr_conn {
 	int fd;
@@ -102,8 +102,25 @@ static int dial(const char *path)
 	return fd;
 }
 
+/* recvmsg, in what is left of the handshake's second. */
+static ssize_t receive_until(int fd, struct msghdr *msg, uint64_t until)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	for (;;) {
+		ssize_t n = recvmsg(fd, msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		uint64_t now = now_ns();
+
+		if (n >= 0 || errno != EAGAIN)
+			return n >= 0 ? n : -errno;
+		if (now >= until)
+			return -ETIMEDOUT;
+		poll(&p, 1, (int)((until - now) / 1000000) + 1);
+	}
+}
+
 /* The welcome, and as many descriptors as came, at most two. */
-static int receive(int fd, struct sr_welcome *w, int fds[2])
+static int receive(int fd, struct sr_welcome *w, int fds[2], uint64_t until)
 {
 	union {
 		char buf[CMSG_SPACE(2 * sizeof(int))];
@@ -112,24 +129,12 @@ static int receive(int fd, struct sr_welcome *w, int fds[2])
 	struct iovec iov = { w, sizeof(*w) };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1,
 	                      .msg_control = control.buf, .msg_controllen = sizeof(control.buf) };
-	uint64_t until = now_ns() + HANDSHAKE_NS;
-	struct pollfd p = { .fd = fd, .events = POLLIN };
 	struct cmsghdr *cm;
-	ssize_t n;
+	ssize_t n = receive_until(fd, &msg, until);
 	int got = 0;
 
-	for (;;) {
-		uint64_t now = now_ns();
-
-		n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-		if (n >= 0 || errno != EAGAIN)
-			break;
-		if (now >= until)
-			return -ETIMEDOUT;
-		poll(&p, 1, (int)((until - now) / 1000000) + 1);
-	}
 	if (n < 0)
-		return -errno;
+		return (int)n;
 	cm = CMSG_FIRSTHDR(&msg);         /* of descriptors: we asked the kernel for nothing else */
 	if (cm) {
 		got = (int)((cm->cmsg_len - CMSG_LEN(0)) / sizeof(int));
@@ -193,6 +198,18 @@ static int attach(struct sr_conn *c, const struct sr_welcome *w, const int fds[2
 	return 0;
 }
 
+/* Both are mapped: say so, and wait until the daemon has sealed what we write and looks at it. */
+static int announce(int fd, uint64_t until)
+{
+	char byte;
+	struct iovec iov = { &byte, 1 };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	int e = sr_signal(fd);
+	ssize_t n = e ? e : receive_until(fd, &msg, until);
+
+	return n > 0 ? 0 : n < 0 ? (int)n : -ECONNRESET;
+}
+
 /* Spinning takes a core from whoever is to answer, if there is only one. */
 static bool alone(void)
 {
@@ -208,6 +225,7 @@ int sr_open(struct sr_conn **out, const char *socket_path, const struct sr_optio
 	struct sr_options o = { 0 };
 	struct sr_conn *c = NULL;
 	int fd, fds[2] = { -1, -1 }, e;
+	uint64_t until;
 
 	if (options && (e = versioned(&o, sizeof(o), options, options->size)) < 0)
 		return e;
@@ -218,10 +236,11 @@ int sr_open(struct sr_conn **out, const char *socket_path, const struct sr_optio
 	fd = dial(socket_path);
 	if (fd < 0)
 		return fd;
+	until = now_ns() + HANDSHAKE_NS;
 	/* A refusal may come before our hello is read: try to receive even if sending fails. */
 	e = send(fd, &h, sizeof(h), MSG_NOSIGNAL) == sizeof(h) ? 0 : -errno;
 	if (e == 0 || e == -EPIPE)
-		e = receive(fd, &w, fds);
+		e = receive(fd, &w, fds, until);
 	if (!e) {
 		c = calloc(1, sizeof(*c) + w.shape.live * sizeof(c->end[0]));
 		e = c ? 0 : -ENOMEM;
@@ -231,6 +250,8 @@ int sr_open(struct sr_conn **out, const char *socket_path, const struct sr_optio
 		c->spin_ns = o.spin_us ? o.spin_us * 1000ull : alone() ? 0 : SPIN_US * 1000ull;
 		e = attach(c, &w, fds);
 	}
+	if (!e)
+		e = announce(fd, until);
 	for (int i = 0; i < 2; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);

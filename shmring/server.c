@@ -129,14 +129,14 @@ static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 static int object_make(struct object *o, size_t bytes, int prot, size_t huge)
 {
 	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0);
-	int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+	int seals = F_SEAL_SHRINK | F_SEAL_GROW;
 	int touch = prot & PROT_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
 	size_t len = round_up(bytes, huge ? huge : SR_PAGE);
 	void *at = MAP_FAILED;
 	int fd = memfd_create("slipring", flags | MFD_NOEXEC_SEAL), e;
 
-	if (prot & PROT_WRITE)
-		seals |= F_SEAL_FUTURE_WRITE; /* the mapping made before it stays writable */
+	if (prot & PROT_WRITE)        /* ours; the mapping made before it stays writable */
+		seals |= F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 	if (fd < 0 && errno == EINVAL)
 		fd = memfd_create("slipring", flags);
 	if (fd < 0)
@@ -282,7 +282,7 @@ void server_refuse(int fd, int error)
 	send(fd, &w, sizeof(w), MSG_DONTWAIT | MSG_NOSIGNAL); /* if it has no room, it is no client */
 }
 
-/* The two descriptors, in one message; ours are closed. */
+/* The two descriptors, in one message. */
 int server_welcome(struct server_conn *c)
 {
 	struct sr_welcome w = { SR_MAGIC, SR_VERSION, 0, c->shape, c->sv->cfg.model.epoch };
@@ -302,10 +302,24 @@ int server_welcome(struct server_conn *c)
 	memcpy(CMSG_DATA(cm), fds, sizeof(fds));
 	if (sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof(w))
 		return -ECONNRESET;
-	close(c->up.fd);
 	close(c->down.fd);
-	c->up.fd = c->down.fd = -1;
+	c->down.fd = -1;              /* up's is needed for its last seal */
 	return 0;
+}
+
+int server_begin(struct server_conn *c)
+{
+	int fd = c->up.fd, e = 0;
+
+	/* From now on nobody makes another writable mapping of it, writes to the file, or punches a
+	 * hole, which would make us wait for memory in the middle of a turn. */
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
+		e = errno == EINVAL && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) == 0 ? 0 : -errno; /* before 5.1 */
+	if (!e && madvise(c->up.at, c->up.len, MADV_POPULATE_READ) < 0 && errno != EINVAL)
+		e = -EFAULT;                  /* holes from before that cannot be filled any more */
+	close(fd);
+	c->up.fd = -1;
+	return e ? e : sr_signal(c->fd);
 }
 
 static void rings_init(struct server_conn *c)

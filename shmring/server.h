@@ -4,7 +4,7 @@
  *	struct server        what all connections share: the rules, the sizes, a buffer
  *	struct server_conn   one client: its two memory objects and three rings
  *
- *	server_hello -> server_open, server_welcome, then
+ *	server_hello -> server_open, server_welcome, server_begin, then
  *	             -> server_refuse+-> server_cancel ..        each turn: cancels first,
  *	                             +-> server_peek, read, leave  then requests
  *	                             +-> server_reserve, token .., end
@@ -46,8 +46,10 @@ void server_refuse(int fd, int error);
 int  server_open(struct server_conn **out, struct server *sv, int fd, const struct sr_hello *h,
                  bool trusted);
 
-/* Pass it over: 0, -ECONNRESET. */
+/* Pass it over: 0, -ECONNRESET.  Then, once its first signal says that it has mapped both, seal
+ * what it writes and tell it so: 0, -EFAULT (it took pages away), -errno. */
 int  server_welcome(struct server_conn *c);
+int  server_begin(struct server_conn *c);
 
 /* stopping: tell the client that the daemon is going, not only this connection. */
 void server_close(struct server_conn *c, bool stopping);

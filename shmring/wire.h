@@ -2,14 +2,15 @@
  *
  * Two memory objects per connection, both made by the daemon (memfd, no name):
  *
- *	up     the client writes, the daemon reads.   F_SEAL_SHRINK | GROW | SEAL
- *	       [ sr_up, a page ][ requests ][ cancels ][ arena ]
- *	down   the daemon writes, the client reads.   the same and F_SEAL_FUTURE_WRITE, set
- *	       [ sr_down, a page ][ tokens ]          after the daemon has mapped it
+ *	up     the client writes, the daemon reads.   F_SEAL_SHRINK | GROW; and FUTURE_WRITE | SEAL
+ *	       [ sr_up, a page ][ requests ][ cancels ][ arena ]     once the client has mapped it
+ *	down   the daemon writes, the client reads.   all of them, set after the daemon has
+ *	       [ sr_down, a page ][ tokens ]          mapped it
  *
  * Every shared word lies in the object of the side that writes it.  up may hold anything
- * at any time, zeros of a punched hole included, and of huge pages it may raise SIGBUS
- * (server.c maps zeros there and drops the client).
+ * at any time.  Holes cannot be punched once it is sealed; where the kernel is too old for
+ * that (5.1), there may be zeros anywhere, and of huge pages SIGBUS (server.c maps zeros
+ * there and drops the client).
  *
  * Arena.  A byte ring.  A request has one span in it, whose parts follow each other:
  *
@@ -52,7 +53,8 @@ struct sr_shape {                             /* sizes granted, see sr_shape_ok(
 };
 
 /* Handshake, on a SEQPACKET socket, within a second: hello up; welcome down with the
- * descriptors { up, down } if status is 0.  After it only signals travel. */
+ * descriptors { up, down } if status is 0; a signal up, both are mapped; a signal down, it
+ * begins.  After that signals as above. */
 struct sr_hello {
 	uint32_t magic, version;
 	struct sr_shape want;                     /* 0 = default */

@@ -55,7 +55,17 @@ static inline bool evil_welcome(struct evil *e)
 	return true;
 }
 
-static inline bool evil_try(struct evil *e, const char *path, struct sr_shape want)
+static inline void evil_close(struct evil *e)
+{
+	munmap(e->up, SR_UP_BYTES(&e->shape));
+	munmap(e->down, SR_DOWN_BYTES(&e->shape));
+	close(e->up_fd);
+	close(e->down_fd);
+	close(e->fd);
+}
+
+/* Hello and welcome, both mapped: the daemon does not look at it yet. */
+static inline bool evil_map(struct evil *e, const char *path, struct sr_shape want)
 {
 	struct sr_hello h = { .magic = SR_MAGIC, .version = SR_VERSION, .want = want, .name = "evil" };
 	struct sr_up *up;
@@ -83,18 +93,21 @@ static inline bool evil_try(struct evil *e, const char *path, struct sr_shape wa
 	return true;
 }
 
+static inline bool evil_try(struct evil *e, const char *path, struct sr_shape want)
+{
+	char byte;
+
+	if (!evil_map(e, path, want))
+		return false;
+	if (sr_signal(e->fd) == 0 && recv(e->fd, &byte, 1, 0) == 1)
+		return true;
+	evil_close(e);
+	return false;
+}
+
 static inline void evil_open(struct evil *e, const char *path, struct sr_shape want)
 {
 	assert_true(evil_try(e, path, want));
-}
-
-static inline void evil_close(struct evil *e)
-{
-	munmap(e->up, SR_UP_BYTES(&e->shape));
-	munmap(e->down, SR_DOWN_BYTES(&e->shape));
-	close(e->up_fd);
-	close(e->down_fd);
-	close(e->fd);
 }
 
 static inline int32_t *evil_arena(const struct evil *e)

@@ -197,7 +197,7 @@ static void R12_half_a_handshake(void)
 	}
 }
 
-static void R14_holes(void)
+static void R14_zeros(void)
 {
 	struct sr_wire_request q = { .n_prompt = 4, .max_tokens = 1 };
 	struct evil e;
@@ -205,7 +205,7 @@ static void R14_holes(void)
 	for (join(&e, small);; evil_read(&e)) {
 		evil_put(&e, &q);
 		fallocate(e.up_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)SR_UP_BYTES(&e.shape));
-		memset(e.up + SR_PAGE, 0, 64);
+		memset(e.up, 0, SR_UP_BYTES(&e.shape));
 	}
 }
 
@@ -234,7 +234,7 @@ static const struct attack {
 #define A(f) { #f, f, false }
 	A(R1_wild_indices), A(R2_R4_memory_that_changes), A(R3_R5_wrong_requests), A(R6_cancels_of_others),
 	A(R7_signals_without_end), A(R7_connections_without_end), A(R9_reads_nothing), A(R10_dies),
-	A(R11_descriptors), A(R12_half_a_handshake), A(R14_holes),
+	A(R11_descriptors), A(R12_half_a_handshake), A(R14_zeros),
 #define L(f) { #f, f, true }
 	L(load_of_short_requests), L(load_of_long_answers), L(load_of_long_prompts),
 };

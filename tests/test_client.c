@@ -33,7 +33,7 @@ ssize_t __wrap_send(int fd, const void *p, size_t n, int flags)
 /* ---- the false daemon ------------------------------------------------------------------------ */
 
 enum object { SEALED, UNSEALED, SHORT, CUT_LATER, PLAIN_FILE, READ_ONLY, A_PIPE };
-enum { HONEST = 0, SILENT, CLOSES, REFUSES_UNREAD };
+enum { HONEST = 0, SILENT, CLOSES, REFUSES_UNREAD, NEVER_BEGINS, CLOSES_LATE };
 
 #define GOOD { SR_MAGIC, SR_VERSION, 0, SHAPE, EPOCH }
 
@@ -149,8 +149,12 @@ static void *answer_one(void *arg)
 	recv(d.fd, &d.hello, sizeof(d.hello), 0);
 	if (a->manner == CLOSES)
 		shutdown(d.fd, SHUT_RDWR);
-	if (a->manner == HONEST)
+	if (a->manner == HONEST || a->manner >= NEVER_BEGINS)
 		welcome(a);
+	if (a->manner == HONEST)
+		sr_signal(d.fd);
+	if (a->manner == CLOSES_LATE)
+		shutdown(d.fd, SHUT_RDWR);
 	return NULL;
 }
 
@@ -219,6 +223,7 @@ static void wrong_welcomes(void **state)
 		{ "none, closed", -ECONNRESET, { .manner = CLOSES } },
 		{ "none at all", -ETIMEDOUT, { .manner = SILENT } },
 		{ "no bytes", -ECONNRESET, { .w = GOOD, .len = 1, .manner = CLOSES } },
+		{ "good, and never begins", -ETIMEDOUT, { .w = GOOD, .manner = NEVER_BEGINS } },
 		{ "too short", -EPROTO, { .w = GOOD, .len = 31 } },
 		{ "too long", -EPROTO, { .w = GOOD, .len = 33 } },
 		{ "magic", -EPROTO, { .w = { 1, SR_VERSION, 0, SHAPE, 1 } } },
@@ -296,6 +301,21 @@ static void a_hello_that_cannot_be_sent(void **state)
 	for (size_t i = 0; i < 2; i++) {
 		send_error = t[i].error;
 		assert_int_equal(open_to(&c, &t[i].a, NULL), t[i].is);
+		hang_up();
+	}
+}
+
+/* It goes while we map: before our word that we have, or after. */
+static void closed_instead_of_begun(void **state)
+{
+	static const struct answer a = { .w = GOOD, .manner = CLOSES_LATE };
+	struct sr_conn *c;
+
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		int e = open_to(&c, &a, NULL);
+
+		assert_true(e == -ECONNRESET || e == -EPIPE);
 		hang_up();
 	}
 }
@@ -768,6 +788,7 @@ int main(void)
 		CASE(wrong_welcomes),
 		CASE(a_daemon_that_does_not_accept),
 		CASE(a_hello_that_cannot_be_sent),
+		CASE(closed_instead_of_begun),
 		CASE(options_and_paths),
 		CASE(wild_heads),
 		CASE(a_daemon_that_takes_nothing),

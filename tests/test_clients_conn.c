@@ -1,4 +1,4 @@
-/* LINK: core/clients.c core/clients_conn.c core/clients_translate.c core/record.c shmring/server.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/stats.c core/log.c kernels/null/null.c -luring -lhugetlbfs -lxxhash -Wl,--wrap=accept4,--wrap=getsockopt,--wrap=io_watch_add,--wrap=calloc,--wrap=malloc,--wrap=recvmsg,--wrap=getrandom,--wrap=geteuid,--wrap=server_read,--wrap=sched_admit */
+/* LINK: core/clients.c core/clients_conn.c core/clients_translate.c core/record.c shmring/server.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/stats.c core/log.c kernels/null/null.c -luring -lhugetlbfs -lxxhash -Wl,--wrap=accept4,--wrap=getsockopt,--wrap=io_watch_add,--wrap=calloc,--wrap=malloc,--wrap=recvmsg,--wrap=getrandom,--wrap=geteuid,--wrap=server_read,--wrap=sched_admit,--wrap=fcntl */
 /* test_clients_conn.c - who comes and goes: wrong configurations, a table that is full, descriptors
  * and memory that run out, peers of every uid, deaths at awkward moments.  One thread: the daemon
  * turns when the test says so. */
@@ -45,6 +45,7 @@ WRAP(NULL, void *, calloc, (size_t n, size_t size), (n, size))
 WRAP(NULL, void *, malloc, (size_t n), (n))
 WRAP(-1, ssize_t, recvmsg, (int fd, struct msghdr *m, int flags), (fd, m, flags))
 WRAP(-1, ssize_t, getrandom, (void *to, size_t n, unsigned flags), (to, n, flags))
+WRAP(-1, int, fcntl, (int fd, int cmd, long arg), (fd, cmd, arg))
 WRAP(-EFAULT, int, server_read, (struct server_conn *c), (c))
 WRAP(-fault.error, int, sched_admit, (struct sched *s, void *who, uint64_t tenant,
      const struct sched_request *r, uint64_t now), (s, who, tenant, r, now))
@@ -140,11 +141,19 @@ static int answered(int fd)
 /* Connects and says hello: what came of it. */
 static int comes(int *fd)
 {
+	int e;
+
 	*fd = knock();
 	turns(3);
 	hello(*fd);
 	turns(3);
-	return answered(*fd);
+	e = answered(*fd);
+	if (e == 0) {
+		assert_int_equal(sr_signal(*fd), 0);
+		turns(3);
+		assert_int_equal(recv(*fd, &(char){ 0 }, 1, MSG_DONTWAIT), 1);
+	}
+	return e;
 }
 
 static void leaves(int fd)
@@ -397,6 +406,39 @@ static void a_hello_has_a_second(void **state)
 	assert_int_equal(d.cs.refused, 1);
 	assert_int_equal(answered(fd), GONE);
 	close(fd);
+}
+
+/* Between welcome and mapped: it says nothing, goes, or cannot be sealed. */
+static void who_never_maps_is_not_looked_at(void **state)
+{
+	uint64_t begun = io_now();
+	int fd[3];
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		fd[i] = knock();
+		hello(fd[i]);
+		turns(4);
+		assert_int_equal(answered(fd[i]), 0);
+	}
+	assert_true(d.cl->n_all == 3 && d.cl->n_open == 0 && d.cs.connected == 0);
+	leaves(fd[0]);
+	assert_int_equal(d.cl->n_all, 2);
+	fail_next("fcntl", 1, 1, EPERM);
+	assert_int_equal(sr_signal(fd[1]), 0);
+	turns(3);
+	assert_int_equal(d.cl->n_all, 1);
+	assert_int_equal(answered(fd[1]), GONE);
+	while (d.cl->n_all > 0) {
+		assert_true(io_now() - begun < 3000 * MS);
+		usleep(2000);
+		turns(1);
+	}
+	turns(2);
+	assert_int_equal(answered(fd[2]), GONE);
+	assert_int_equal(d.cs.refused, 3);
+	close(fd[1]);
+	close(fd[2]);
 }
 
 static void draining_answers_who_is_at_the_door(void **state)
@@ -790,6 +832,7 @@ int main(void)
 		CASE(descriptors_run_out_and_come_back),
 		CASE(a_crowd_at_the_door),
 		CASE(a_hello_has_a_second),
+		CASE(who_never_maps_is_not_looked_at),
 		CASE(draining_answers_who_is_at_the_door),
 		cmocka_unit_test(rows_are_not_needed),
 		cmocka_unit_test(requests_without_a_page),

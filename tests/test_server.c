@@ -103,6 +103,8 @@ static int connected(void **state)
 	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fds));
 	up = mmap(NULL, c->up.len, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
 	assert_true(up != MAP_FAILED);
+	assert_int_equal(server_begin(c), 0);
+	assert_int_equal(recv(pair[1], &(char){ 0 }, 1, 0), 1);
 	close(fds[0]);
 	close(fds[1]);
 	words = (void *)up;
@@ -214,6 +216,38 @@ static void without_huge_pages_small_ones_do(void **state)
 	assert_int_equal(other->up.len, SR_UP_BYTES(&cfg.most));
 	server_close(other, true);
 	server_destroy(s);
+}
+
+/* The last seal, once the client has mapped. */
+static void what_it_writes_is_sealed(void **state)
+{
+	static const struct { const char *name; int nth, error, is, seals; } t[] = {
+		{ NULL, 0, 0, 0, F_SEAL_FUTURE_WRITE },
+		{ "fcntl", 1, EINVAL, 0, 0 },         /* before Linux 5.1: holes can be punched */
+		{ "fcntl", 1, EPERM, -EPERM, -1 },
+		{ "madvise", 1, EINVAL, 0, F_SEAL_FUTURE_WRITE },
+		{ "madvise", 1, EFAULT, -EFAULT, -1 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		struct server_conn *other;
+		int fd, e;
+
+		assert_int_equal(server_open(&other, sv, pair[0], &hello, false), 0);
+		assert_int_equal(server_welcome(other), 0);
+		fd = dup(other->up.fd);
+		assert_int_equal(fcntl(fd, F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW);
+		if (t[i].name)
+			fail_next(t[i].name, t[i].nth, t[i].error);
+		e = server_begin(other);
+		assert_int_equal(e, t[i].is);
+		assert_null(fault.name);
+		if (t[i].seals >= 0)
+			assert_int_equal(fcntl(fd, F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | t[i].seals);
+		close(fd);
+		server_close(other, false);
+	}
 }
 
 static void the_table_of_ranges_is_full(void **state)
@@ -603,6 +637,7 @@ int main(void)
 		CASE(no_memory_no_server),
 		CASE(kernels_that_lack_something),
 		CASE(without_huge_pages_small_ones_do),
+		CASE(what_it_writes_is_sealed),
 		CASE(the_table_of_ranges_is_full),
 		CASE(a_peer_that_left_before_the_welcome),
 		CASE(hellos),
