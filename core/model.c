@@ -46,6 +46,7 @@ const struct type model_types[MODEL_TYPES] = {
 	{ SR_Q3_K, "Q3_K", 11, NULL },  { SR_Q4_K, "Q4_K", 12, NULL },  { SR_Q5_K, "Q5_K", 13, NULL },
 	{ SR_Q6_K, "Q6_K", 14, NULL },  { SR_AWQ4, "AWQ",   -1, NULL }, { SR_GPTQ4, "GPTQ", -1, NULL },
 	{ SR_GPTQ4_V2, "GPTQ v2", -1, NULL }, { SR_CT4, "packed int4", -1, NULL },
+	{ SR_F8,   "FP8",  -1, "F8_E4M3" },
 };
 
 const char *model_type_name(int32_t type)
@@ -175,6 +176,7 @@ static int take(struct opening *o, const struct spec *s, int l, struct sr_tensor
 	t->scale = f.scale;
 	t->zero = f.zero;
 	t->group = f.group;
+	t->group_n = f.group_n;
 	t->scale_type = f.scale_type;
 	o->taken[o->n_taken++] = t->name;
 	o->md->weight_bytes += f.data.bytes + f.scale.bytes + f.zero.bytes;

@@ -36,7 +36,7 @@ int model_find_hf(struct opening *o, const char *name, struct found *f)
 	for (uint32_t d = 0; d < t->n_dims && d < 4; d++)
 		f->dim[d] = t->dim[d];
 	f->data = (struct sr_extent){ t->offset, t->bytes, file };
-	return 0;
+	return f->type == SR_F8 ? model_find_f8(o, name, f) : 0;
 }
 
 static const char *text_of(const json_t *j, const char *key)

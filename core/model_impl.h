@@ -3,7 +3,7 @@
  *	model.c        the table of tensors, their names and shapes; made-up models
  *	model_gguf.c   settings and tensors of a GGUF file
  *	model_hf.c     settings and tensors of a Hugging Face directory
- *	model_quant.c  of one whose scales lie apart from its 4-bit weights: AWQ, GPTQ, ..
+ *	model_quant.c  of one whose scales lie apart from its weights: AWQ, GPTQ, FP8, ..
  */
 #ifndef MODEL_IMPL_H
 #define MODEL_IMPL_H
@@ -33,6 +33,7 @@ struct opening {
 	struct {
 		int32_t type;          /* SR_AWQ4 .. of its matrices; SR_NONE: they are not quantized */
 		int32_t group;         /* inputs to a scale, 0 = all */
+		int32_t group_n;       /* FP8 in blocks: outputs to a scale */
 		bool    zeros;         /* zero points are there; else all are 8 */
 	} quant;
 	const char **taken;            /* names of tensors that the table took, [n_taken] */
@@ -41,7 +42,7 @@ struct opening {
 	size_t errlen;
 };
 
-#define MODEL_TYPES 17
+#define MODEL_TYPES 18
 struct type {
 	int32_t type;                  /* enum sr_type */
 	const char *name;
@@ -57,7 +58,7 @@ struct found {
 	uint32_t n_dims;
 	uint64_t dim[4];               /* slowest first */
 	struct sr_extent data, scale, zero;
-	int32_t group, scale_type;     /* as struct sr_tensor has them */
+	int32_t group, group_n, scale_type; /* as struct sr_tensor has them */
 };
 
 /* A setting: after "llama." in a GGUF, or config.json's name for it. */
@@ -88,5 +89,7 @@ const struct safetensor *model_hf_tensor(struct opening *o, const char *name, in
 int  model_quant_settings(struct opening *o);
 /* The tensors that stand for the matrix `name`.  0, 1 not there, -errno. */
 int  model_find_quantized(struct opening *o, const char *name, struct found *f);
+/* The scales of one in FP8, whose data and shape f has.  0, -errno. */
+int  model_find_f8(struct opening *o, const char *name, struct found *f);
 
 #endif

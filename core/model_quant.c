@@ -1,4 +1,4 @@
-/* model_quant.c - directories of 4-bit weights whose scales lie apart, for model_hf.c: what
+/* model_quant.c - directories of 4- and 8-bit weights whose scales lie apart, for model_hf.c: what
  * quantization_config says of them, and which tensors stand for one matrix.
  *
  *	awq                 qweight [k][n/8]        qzeros [k/group][n/8]  scales [k/group][n]
@@ -6,6 +6,10 @@
  *	compressed-tensors  weight_packed [n][k/8]  weight_zero_point [n/8][k/group]
  *	                    weight_scale [n][k/group]  weight_g_idx [k]
  *
+ *	fp8                 weight [n][k] in e4m3, weight_scale [1], or weight_scale_inv [n/128][k/128]
+ *	  and compressed-tensors in e4m3: weight_scale [1], [n][1] or [n/128][k/128]
+ *
+ * FP8 activations are quantized token by token, if at all: a file's input_scale is not used.
  * Whether a matrix is quantized its tensors tell: modules that were left out (ignore,
  * modules_to_not_convert) have a plain weight.  Sources: the writers of these files, AutoAWQ, AutoGPTQ
  * and llm-compressor.
@@ -97,6 +101,49 @@ static int gptq(struct opening *o, const json_t *j)
 	return get_group(o, j, false);
 }
 
+/* Outputs and inputs to a scale, if it is said. */
+static int get_blocks(struct opening *o, const json_t *j, const char *key)
+{
+	const json_t *size = json_object_get(j, key);
+	json_int_t n = json_integer_value(json_array_get(size, 0)), k = json_integer_value(json_array_get(size, 1));
+
+	o->quant.type = SR_F8;
+	if (!size || json_is_null(size))
+		return 0;
+	if (json_array_size(size) != 2 || n < 1 || n > 1 << 16 || k < 32 || k > 1 << 16 || k % 32)
+		return model_fail(o, -ENOTSUP, "quantization_config: %s is no pair of outputs and inputs, the inputs a "
+		                  "multiple of 32", key);
+	o->quant.group_n = (int32_t)n;
+	o->quant.group = (int32_t)k;
+	return 0;
+}
+
+static int fp8(struct opening *o, const json_t *j)
+{
+	const char *format = text_of(j, "fmt");
+
+	if (format && strcmp(format, "e4m3") != 0)
+		return model_fail(o, -ENOTSUP, "quantization_config: fmt %.40s is not supported; supported is e4m3",
+		                  format);
+	return get_blocks(o, j, "weight_block_size");
+}
+
+/* compressed-tensors in e4m3: weights, and what else is quantized. */
+static int compressed_f8(struct opening *o, const json_t *j, const json_t *one, const json_t *weights)
+{
+	const json_t *input = json_object_get(one, "input_activations");
+	const char *type = text_of(weights, "type"), *of_input = text_of(input, "type");
+
+	if (json_integer_value(json_object_get(weights, "num_bits")) != 8 || !type || strcmp(type, "float") != 0)
+		return model_fail(o, -ENOTSUP, "quantization_config: weights of type %.40s are not supported in "
+		                  "format float-quantized; supported is float with num_bits 8", type ? type : "(none)");
+	if ((is_there(one, "input_activations") && (!of_input || strcmp(of_input, "float") != 0)) ||
+	    is_there(one, "output_activations") || is_there(j, "kv_cache_scheme"))
+		return model_fail(o, -ENOTSUP, "quantization_config: input_activations other than float, quantized "
+		                  "output_activations and KV caches are not supported");
+	return get_blocks(o, weights, "block_structure");
+}
+
 static int compressed(struct opening *o, const json_t *j)
 {
 	const json_t *groups = json_object_get(j, "config_groups");
@@ -107,12 +154,14 @@ static int compressed(struct opening *o, const json_t *j)
 	bool channel = strategy && strcmp(strategy, "channel") == 0;
 	int rc;
 
-	if (!format || strcmp(format, "pack-quantized") != 0)
-		return model_fail(o, -ENOTSUP, "quantization_config: format %.40s is not supported; "
-		                  "supported is pack-quantized", format ? format : "(none)");
+	if (!format || (strcmp(format, "pack-quantized") != 0 && strcmp(format, "float-quantized") != 0))
+		return model_fail(o, -ENOTSUP, "quantization_config: format %.40s is not supported; supported are "
+		                  "pack-quantized, float-quantized", format ? format : "(none)");
 	if (json_object_size(groups) != 1 || !json_is_object(weights))
 		return model_fail(o, -ENOTSUP, "quantization_config: config_groups with other than one group "
 		                  "of weights are not supported");
+	if (strcmp(format, "float-quantized") == 0)
+		return compressed_f8(o, j, one, weights);
 	if ((rc = check_bits(o, weights, "num_bits")) != 0)
 		return rc;
 	if (!type || strcmp(type, "int") != 0 || !strategy || (!channel && strcmp(strategy, "group") != 0))
@@ -132,6 +181,7 @@ int model_quant_settings(struct opening *o)
 {
 	static const struct { const char *method; int (*read)(struct opening *, const json_t *); } known[] = {
 		{ "awq", awq }, { "gptq", gptq }, { "compressed-tensors", compressed },
+		{ "fp8", fp8 },
 	};
 	const json_t *j = json_object_get(o->config, "quantization_config");
 	const char *method = text_of(j, "quant_method");
@@ -145,7 +195,7 @@ int model_quant_settings(struct opening *o)
 		return known[i].read(o, j);
 	}
 	return model_fail(o, -ENOTSUP, "quantization_config.quant_method %.40s is not supported; supported "
-	                  "are awq, gptq and compressed-tensors of 4 bits", method ? method : "(none)");
+	                  "are awq, gptq and compressed-tensors of 4 bits, fp8", method ? method : "(none)");
 }
 
 /* ---- tensors -------------------------------------------------------------------------------- */
@@ -288,4 +338,47 @@ int model_find_quantized(struct opening *o, const char *name, struct found *f)
 	if (f->type == SR_CT4)
 		part(o, stem, "weight_shape", &file);
 	return find_rest(o, stem, n, k, f);
+}
+
+/* The scales of a matrix in e4m3, whose shape says what each is for. */
+int model_find_f8(struct opening *o, const char *name, struct found *f)
+{
+	const struct safetensor *t;
+	uint64_t n = f->dim[0], k = f->dim[1], bn, bk;
+	size_t len = strlen(name);
+	char stem[128];
+	int32_t file, unused;
+
+	if (f->n_dims != 2 || !n || !k || n > 1 << 24 || k > 1 << 24 || len < 7 || len >= sizeof(stem) ||
+	    strcmp(name + len - 7, ".weight") != 0)
+		return model_fail(o, -ENOTSUP, "tensor %s is of type F8_E4M3, which is supported for matrices", name);
+	snprintf(stem, sizeof(stem), "%.*s", (int)len - 6, name);
+	part(o, stem, "input_scale", &unused);
+	t = part(o, stem, "weight_scale", &file);
+	if (!t)
+		t = part(o, stem, "weight_scale_inv", &file);
+	if (!t)
+		return model_fail(o, -EINVAL, "tensor %sweight_scale is missing", stem);
+	f->scale_type = scale_type(t->dtype);
+	if (f->scale_type == SR_NONE)
+		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; F16, BF16 and F32 are supported", t->name,
+		                  t->dtype);
+	f->scale = (struct sr_extent){ t->offset, t->bytes, file };
+	if (t->n_dims == 0 || (t->dim[0] == 1 && (t->n_dims == 1 || t->dim[1] == 1)))
+		return 0;                          /* one for all */
+	f->group_n = 1;
+	if (t->dim[0] == n && (t->n_dims == 1 || (t->n_dims == 2 && t->dim[1] == 1)))
+		return 0;                          /* one an output */
+	f->group_n = o->quant.group_n;
+	f->group = o->quant.group;
+	bn = (uint64_t)f->group_n;
+	bk = (uint64_t)f->group;
+	if (!bn)
+		return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " has %" PRIu32 " dimensions, the first of "
+		                  "%" PRIu64 "; a scale for all or for each of %" PRIu64 " outputs is supported", t->name,
+		                  t->offset, t->n_dims, t->dim[0], n);
+	if (k % bk)
+		return model_fail(o, -ENOTSUP, "tensor %s has %" PRIu64 " inputs, which blocks of %" PRIu64
+		                  " do not divide", name, k, bk);
+	return expect(o, stem, t->name + strlen(stem), t, NULL, (n + bn - 1) / bn, k / bk);
 }

@@ -432,8 +432,8 @@ static void test_bad_hf(void **state)
 	BAD_HF(-EINVAL, "eos_token_id is no integer", LLAMA, "{\"eos_token_id\":\"2\"}");
 	BAD_HF(-EINVAL, "generation_config.json: line 1", LLAMA, "{");
 	BAD_HF(-EINVAL, "generation_config.json: is no JSON object", LLAMA, "[]");
-	BAD_HF(-ENOTSUP, "quant_method fp8 is not supported",
-	       LLAMA "\"quantization_config\":{\"quant_method\":\"fp8\"},", NULL);
+	BAD_HF(-ENOTSUP, "quant_method mxfp4 is not supported",
+	       LLAMA "\"quantization_config\":{\"quant_method\":\"mxfp4\"},", NULL);
 	BAD_HF(-ENOTSUP, "hidden_act gelu", LLAMA "\"hidden_act\":\"gelu\",", NULL);
 	BAD_HF(-ENOTSUP, "mlp_bias", LLAMA "\"mlp_bias\":true,", NULL);
 	BAD_HF(-EINVAL, "rope_scaling is no object", LLAMA "\"rope_scaling\":3,", NULL);

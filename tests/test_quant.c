@@ -26,6 +26,10 @@ static char err[5000];
 #define GPTQ "\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32,\"desc_act\":false,\"sym\":true"
 #define GROUP0(weights, more) "\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\"," \
 	"\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{" weights "}" more "}}"
+#define F8 "\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\""
+#define W8 "\"num_bits\":8,\"type\":\"float\",\"symmetric\":true"
+#define F8GROUP(weights, more) "\"quant_method\":\"compressed-tensors\",\"format\":\"float-quantized\"," \
+	"\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{" weights "}" more "}}"
 #define W4A16 "\"num_bits\":4,\"type\":\"int\",\"symmetric\":false,\"strategy\":\"group\",\"group_size\":32"
 
 static void put_file(const char *name, const void *p, size_t n)
@@ -65,7 +69,8 @@ static void put_tensor(const struct wrong *w, const char *name, const char *dtyp
 		a = w->a ? w->a : a;
 		b = w->a ? w->b : b;
 	}
-	bytes = a * (b ? b : 1) * (strcmp(dtype, "I64") == 0 ? 8 : strchr(dtype, '3') ? 4 : 2);
+	bytes = a * (b ? b : 1) *
+		(strcmp(dtype, "I64") == 0 ? 8 : *dtype == 'F' && dtype[1] == '8' ? 1 : strchr(dtype, '3') ? 4 : 2);
 	head_len += sprintf(head + head_len, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%d", head_len ? "," : "",
 	                    name, dtype, a);
 	head_len += b ? sprintf(head + head_len, ",%d]", b) : sprintf(head + head_len, "]");
@@ -75,6 +80,8 @@ static void put_tensor(const struct wrong *w, const char *name, const char *dtyp
 			data[data_len / 4 + i] = w->index == i && i ? 7 : i / 32;
 	data_len += (bytes + 3) / 4 * 4;
 }
+
+static int f8_scales;
 
 /* The tensors of one matrix n x k, in groups of 32. */
 static void put_matrix(const struct wrong *w, int32_t type, const char *stem, int n, int k)
@@ -93,6 +100,15 @@ static void put_matrix(const struct wrong *w, int32_t type, const char *stem, in
 		put_tensor(w, T("weight_scale"), "BF16", n, k / 32);
 		put_tensor(w, T("weight_zero_point"), "I32", n / 8, k / 32);
 		put_tensor(w, T("weight_shape"), "I64", 2, 0);
+	} else if (type == SR_F8) {            /* one scale for all, for each output, for blocks of 32 x 32 */
+		put_tensor(w, T("weight"), "F8_E4M3", n, k);
+		if (f8_scales == 0)
+			put_tensor(w, T("weight_scale"), "F32", 1, 0);
+		else if (f8_scales == 1)
+			put_tensor(w, T("weight_scale"), "BF16", n, 1);
+		else
+			put_tensor(w, T("weight_scale_inv"), "F32", (n + 31) / 32, k / 32);
+		put_tensor(w, T("input_scale"), "F32", 1, 0);
 	} else {
 		put_tensor(w, T("weight"), "F16", n, k);
 	}
@@ -177,6 +193,58 @@ static void test_good(void **state)
 	}
 }
 
+static void test_f8(void **state)
+{
+	static const struct { const char *config, *method; int scales, group_n, group; } good[] = {
+		{ F8, "fp8", 0, 0, 0 }, { F8, "fp8", 1, 1, 0 },
+		{ F8 ",\"weight_block_size\":[32,32]", "fp8", 2, 32, 32 },
+		{ F8GROUP(W8, ",\"input_activations\":{\"num_bits\":8,\"type\":\"float\",\"dynamic\":true}"),
+		  "compressed-tensors", 1, 1, 0 },
+	};
+	static const struct { int scales; struct wrong wrong; int rc; const char *says; } bad[] = {
+		{ 0, { "q_proj.weight_scale", "", 0, 0, 0 }, -EINVAL, "q_proj.weight_scale is missing" },
+		{ 0, { "q_proj.weight_scale", "I32", 0, 0, 0 }, -ENOTSUP, "weight_scale is of type I32; F16" },
+		{ 1, { "q_proj.weight_scale", NULL, 28, 1, 0 }, -EINVAL, "a scale for all or for each of 32" },
+		{ 0, { "q_proj.weight", NULL, 32, 31, 0 }, -EINVAL, "make it [32][32]" },
+		{ 0, { "norm.weight", "F8_E4M3", 0, 0, 0 }, -ENOTSUP, "which is supported for matrices" },
+	};
+	const struct wrong nothing = { 0 };
+	struct model *md;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
+		const struct sr_tensor *t;
+
+		f8_scales = good[i].scales;
+		put_weights(SR_F8, SR_F16, &nothing);
+		if (opened(&md, good[i].config) != 0)
+			fail_msg("%s: %s", good[i].config, err);
+		t = &md->m.layer[0].gate;
+		assert_string_equal(md->quantization, good[i].method);
+		assert_string_equal(md->stored, "FP8 (6), F16 (5)");
+		assert_true(t->type == SR_F8 && t->n == 64 && t->k == 32);
+		assert_true(t->group == good[i].group && t->group_n == good[i].group_n);
+		assert_int_equal(t->data.bytes, 64 * 32);
+		assert_int_equal(t->scale.bytes, f8_scales == 0 ? 4 : f8_scales == 1 ? 128 : 8);
+		assert_int_equal(md->m.layer[0].up.type, SR_F16);
+		model_close(md);
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		int rc;
+
+		f8_scales = bad[i].scales;
+		put_weights(SR_F8, SR_F8, &bad[i].wrong);
+		rc = opened(&md, F8);
+		if (rc != bad[i].rc || !strstr(err, bad[i].says))
+			fail_msg("%s: %d \"%s\", not %d \"%s\"", bad[i].wrong.end, rc, err, bad[i].rc, bad[i].says);
+	}
+	f8_scales = 2;
+	put_weights(SR_F8, SR_F8, &nothing);
+	assert_int_equal(opened(&md, F8), -EINVAL);   /* blocks of which size? */
+	assert_int_equal(opened(&md, F8 ",\"weight_block_size\":[32,64]"), -ENOTSUP);
+	assert_non_null(strstr(err, "which blocks of 64 do not divide"));
+}
+
 /* ---- what is refused ------------------------------------------------------------------------ */
 
 static void test_settings(void **state)
@@ -198,8 +266,14 @@ static void test_settings(void **state)
 		{ AWQ ",\"zero_point\":false", -ENOTSUP, "zero_point false" },
 		{ GPTQ ",\"checkpoint_format\":\"marlin\"", -ENOTSUP, "checkpoint_format marlin" },
 		{ GPTQ ",\"dynamic\":{\"-:.*\":{}}", -ENOTSUP, "dynamic" },
-		{ "\"quant_method\":\"compressed-tensors\",\"format\":\"float-quantized\"", -ENOTSUP,
-		  "format float-quantized" },
+		{ "\"quant_method\":\"compressed-tensors\",\"format\":\"int-quantized\"", -ENOTSUP,
+		  "format int-quantized" },
+		{ F8GROUP("\"num_bits\":8,\"type\":\"int\"", ""), -ENOTSUP, "weights of type int" },
+		{ F8GROUP(W8, ",\"input_activations\":{\"num_bits\":8,\"type\":\"int\"}"), -ENOTSUP,
+		  "input_activations other than float" },
+		{ F8GROUP(W8 ",\"block_structure\":[128]", ""), -ENOTSUP, "block_structure is no pair" },
+		{ F8 ",\"fmt\":\"e5m2\"", -ENOTSUP, "fmt e5m2" },
+		{ F8 ",\"weight_block_size\":[128,100]", -ENOTSUP, "weight_block_size is no pair" },
 		{ GROUP0("\"num_bits\":8", ""), -ENOTSUP, "num_bits is not 4" },
 		{ GROUP0("\"num_bits\":4,\"type\":\"float\"", ""), -ENOTSUP,
 		  "weights of type float, strategy (none)" },
@@ -283,7 +357,7 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good), cmocka_unit_test(test_settings), cmocka_unit_test(test_tensors),
+		cmocka_unit_test(test_good), cmocka_unit_test(test_f8), cmocka_unit_test(test_settings), cmocka_unit_test(test_tensors),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
