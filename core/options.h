@@ -70,7 +70,7 @@ static const struct option options[] = {
 	    .help = "taken for scripts' sake: weights are computed with as "
 	            "they are stored, and the memory plan says how"),
 	OPT("quantization", TEXT, MODEL, D_, quantization, NULL, .also = "-q",
-	    .help = "checked against what the model's files hold: gguf, awq, gptq, compressed-tensors"),
+	    .help = "checked against what the model's files hold: gguf, awq, gptq, compressed-tensors, fp8"),
 	OPT("load-format", TEXT, MODEL, D_, load_format, "auto", .choices = "auto safetensors gguf hf dummy",
 	    .help = "dummy: random weights in the model's shape"),
 	OPT("generation-config", TEXT, MODEL, D_ | H_, generation_config, "auto",
@@ -218,6 +218,9 @@ static const struct option options[] = {
 	    .help = "--device null: time of a step"),
 	OPT("null-token-us", NUMBER, DEVICE, D_, null_token_us, "0", RANGE(0, 1e9),
 	    .help = "--device null: and of a token in it"),
+	OPT("enforce-deterministic", YESNO, DEVICE, D_, enforce_deterministic, "false",
+	    .help = "answers do not depend on what else is computed, nor on how a prompt is cut: one kernel for "
+	            "each product and for attention, slower; on the CPU it is always so"),
 	TAKE("enforce-eager", YESNO, ACCEPT, DEVICE, "graphs are used where the device has them"),
 	TAKE("max-seq-len-to-capture", SIZE, ACCEPT, DEVICE, "graphs are used where the device has them"),
 	{ .name = "compilation-config", .also = "-cc -O", .kind = TEXT, .action = ACCEPT, .topic = DEVICE,

@@ -181,6 +181,7 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 	*l = (struct sr_limits){ .block_tokens = p->cfg->block_size, .n_blocks = 1, .world = 1 };
 	if ((rc = kv_type(p, &l->kv_type)) != 0 || (rc = batching(p, total, context)) != 0)
 		return rc;
+	l->deterministic = p->cfg->enforce_deterministic;
 	p->out->context = context;
 	l->seq_blocks = (int32_t)(((int64_t)context + l->block_tokens - 1) / l->block_tokens);
 	size_batch(p, p->out->max_seqs, p->out->batch_tokens);
@@ -498,7 +499,7 @@ static void describe(struct planning *p)
 	say(o, "\"slipring set\" can raise them to %d and %d, at %.1f MiB of the sum (--knob-ceiling)\n", l->slots,
 	    l->tokens, (double)o->ceiling_bytes / MIB);
 	say(o, "dtype %s: stored as %s, computed in %s with float32 sums\n", p->cfg->dtype, p->m->stored,
-	    quantized(p->m) ? "8-bit integers" : p->m->m.layer[0].q.type == SR_F32
+	    !p->cpu ? "bfloat16" : quantized(p->m) ? "8-bit integers" : p->m->m.layer[0].q.type == SR_F32
 	    ? "float32" : "bfloat16 or wider");
 	say(o, "GPU KV cache size: %" PRId64 " tokens\n", tokens);
 	say(o, "Maximum concurrency for %d tokens per request: %.2fx\n", o->context, o->full_seqs);

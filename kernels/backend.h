@@ -58,6 +58,7 @@ struct sr_limits {
 	int32_t masks;         /*   vocabulary masks; 0 = no grammars */
 	int32_t logit_rows;    /* rows of f32 logits held at once; more are done in slices */
 	int32_t kv_type;       /* enum sr_kv_type */
+	int32_t deterministic; /* 1: sums that depend on the row alone, as the CPU's always do */
 	int32_t threads;       /* of the worker team; 0 where there is none */
 	int32_t worked;        /* 1: core calls work(), its thread is the team's first */
 	int32_t rank, world;   /* 0, 1 = alone */

@@ -642,6 +642,71 @@ static void test_batches(void **)
 	assert_true(same > 8 * 26 * 2 / 3);
 }
 
+/* Log-probabilities of one sequence whose prompt comes in chunks of `chunk`, whose tokens are then given one
+ * by one, beside `others` more sequences. */
+static void recite(struct drive *d, int chunk, int others, float out[60])
+{
+	int32_t text[61], ids[24];
+	int at;
+
+	for (int i = 0; i < 61; i++)
+		text[i] = (i * i * 7 + i * 3) % 200;
+	for (int i = 0; i < 24; i++)
+		ids[i] = i * 5;
+	for (int s = 0; s <= others; s++) {
+		drive_begin(d, s, NULL);
+		drive_range(d, s, 4 * s, 4);
+	}
+	for (int i = 0; i < 60;) {
+		int n = i >= 50 ? 1 : i + chunk > 50 ? 50 - i : chunk;
+		bool mine_first = n == 1;
+
+		if (!mine_first)
+			for (int s = 1; s <= others; s++)
+				drive_row(d, s, i % 20, ids + s, 1, 0, 1);
+		at = drive_row(d, 0, i, text + i, n, n, 0);
+		if (mine_first)
+			for (int s = 1; s <= others; s++)
+				drive_row(d, s, i % 20, ids, 2, 0, 1);
+		drive_step(d);
+		for (int j = 0; j < n; j++)
+			out[i++] = d->batch->result[at + j].logprob;
+	}
+}
+
+/* The same bits, alone or not, however the prompt is cut. */
+static void test_deterministic(void **)
+{
+	static const int32_t types[] = { SR_BF16, SR_GPTQ4, SR_F8 };
+
+	for (int32_t type : types) {
+		struct sr_model shape = tiny_shape();
+		struct tiny *t = tiny_create(&shape, type, TINY_UNTIED, 3);
+		struct sr_limits lim = drive_limits();
+		struct drive d;
+		float alone[60], other[60];
+
+#ifdef CUDA_EMULATED
+		emu_capability = 89;
+#endif
+		lim.worked = 0;
+		lim.deterministic = 1;
+		assert_int_equal(drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim), 0);
+		recite(&d, 50, 0, alone);
+		recite(&d, 7, 9, other);
+		assert_memory_equal(alone, other, sizeof(alone));
+		emu_reversed = true;
+		recite(&d, 33, 12, other);
+		emu_reversed = false;
+		assert_memory_equal(alone, other, sizeof(alone));
+		drive_close(&d);
+		tiny_destroy(t);
+	}
+#ifdef CUDA_EMULATED
+	emu_capability = 80;
+#endif
+}
+
 /* ---- the door ------------------------------------------------------------------------- */
 
 static int wait_for(struct sr_backend *b, int i)
@@ -897,6 +962,7 @@ int main(void)
 		cmocka_unit_test(test_sampling),
 		cmocka_unit_test(test_broken_logits),
 		cmocka_unit_test(test_batches),
+		cmocka_unit_test(test_deterministic),
 		cmocka_unit_test(test_in_flight),
 		cmocka_unit_test(test_tiers),
 #ifdef CUDA_EMULATED

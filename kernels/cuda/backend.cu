@@ -133,7 +133,7 @@ static void lay_packed(struct sr_backend *b, struct cutter *c, size_t rows)
 		d->arrived_n = packed_tiles(outputs);
 		d->arrived = (uint32_t *)cut(c, d->arrived_n, sizeof(uint32_t));
 	}
-	if (d->capability >= 89 && any_weight(m, is_f8)) {
+	if (d->capability >= 89 && !d->deterministic && any_weight(m, is_f8)) {
 		d->x8 = (uint32_t *)cut(c, rows * (size_t)inputs, 1);
 		d->x8_scale = (float *)cut(c, rows, sizeof(float));
 	}
@@ -290,6 +290,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 		return e;
 	b->d.kv_half = (size_t)BLOCK * (size_t)m->E;
 	b->d.kv_f8 = lim->kv_type == SR_KV_F8;
+	b->d.deterministic = lim->deterministic;
 	b->kv_block = (size_t)m->L * (size_t)m->G * 2 * b->d.kv_half * (b->d.kv_f8 ? 1 : sizeof(bf16));
 	return net_load(&cuda_ops, &b->d, NULL, m, NULL, err, errlen);
 }

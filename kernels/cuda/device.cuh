@@ -115,6 +115,7 @@ struct dev {
 	const struct sr_model *m;
 	cudaStream_t stream;
 	int32_t processors;
+	bool deterministic;          /* one kernel for any number of rows, tokens alone as runs of one */
 	int32_t capability;          /* 80, 89, 90, .. */
 	int32_t shared_bytes;        /* of a processor */
 	bool lost;                   /* a call has failed: all after it would */

@@ -9,7 +9,8 @@
  *	       processor; the four warps divide K among them (KWARPS) and add up at the end.
  *	many   bound by arithmetic: wide tiles, the warps divide the tile.
  *
- * What a row's sum is depends on which of the two kernels ran, so on T; not on the other rows.
+ * What a row's sum is depends on which of the two kernels ran, so on T; not on the other rows.  With
+ * --enforce-deterministic there is only the one for 64 rows, as often as it takes.
  */
 #include "device.cuh"
 #include "product.cuh"
@@ -177,11 +178,17 @@ template <class S> static void product(struct dev *d, enum place y, enum place x
 static void packed_product(struct dev *d, enum place y, enum place x, const struct weight *w, int T)
 {
 	const bf16 *from = (const bf16 *)d->place[x];
+	unsigned char *to = (unsigned char *)d->place[y];
+	size_t row = (size_t)w->n * (is_f32(y) ? sizeof(float) : sizeof(bf16));
 
-	if (T <= 64)
-		packed_few(d, d->place[y], is_f32(y), from, w, T, T);
+	if (d->deterministic)
+		for (int t = 0; t < T; t += 64)
+			packed_few(d, to + (size_t)t * row, is_f32(y), from + (size_t)t * (size_t)w->k, w,
+				T - t < 64 ? T - t : 64, 64);
+	else if (T <= 64)
+		packed_few(d, to, is_f32(y), from, w, T, T);
 	else
-		packed_many(d, d->place[y], is_f32(y), from, w, T);
+		packed_many(d, to, is_f32(y), from, w, T);
 }
 
 void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, int T)
@@ -190,6 +197,8 @@ void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, i
 		return;
 	if (w->held != HELD_BF16)
 		packed_product(d, y, x, w, T);
+	else if (d->deterministic)
+		product<few64>(d, y, x, w, T);
 	else if (T <= 16)
 		product<few16>(d, y, x, w, T);
 	else if (T <= 32)

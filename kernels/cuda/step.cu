@@ -146,7 +146,7 @@ static void chain_commands(struct step *s, const struct sr_batch *b, struct dev 
 	}
 }
 
-static struct counts count(const struct sr_batch *b)
+static struct counts count(const struct sr_batch *b, bool runs_only)
 {
 	struct counts c = { 0, 0, 0, 0, b->n_cmds };
 
@@ -155,16 +155,16 @@ static struct counts count(const struct sr_batch *b)
 
 		c.tokens += r->n;
 		c.picks += r->n_score + (r->sample != 0);
-		c.singles += r->n == 1;
-		c.runs += r->n != 1;
-		assert(r->n != 1 || c.singles == i + 1); /* they come first */
+		c.singles += r->n == 1 && !runs_only;
+		c.runs += r->n != 1 || runs_only;
+		assert(r->n != 1 || runs_only || c.singles == i + 1); /* they come first */
 	}
 	return c;
 }
 
 void step_fill(struct step *s, const struct sr_batch *b, struct dev *d)
 {
-	struct counts c = count(b);
+	struct counts c = count(b, d->deterministic);
 	int32_t size = piece_size(b, c.singles, d), n_parts = 0;
 	struct token *token;
 
@@ -175,7 +175,7 @@ void step_fill(struct step *s, const struct sr_batch *b, struct dev *d)
 		const struct sr_row *r = &b->row[i];
 
 		add_picks(s, b, r);
-		if (r->n == 1)
+		if (r->n == 1 && !d->deterministic)
 			add_single(s, r->first + 1, size, &n_parts);
 		else
 			add_run(s, r->n, run_tokens(d->m));

@@ -22,6 +22,7 @@ static jmp_buf check_end;
 #define assert_non_null(x) assert_true(x)
 #define assert_int_equal(a, b) ((long long)(a) == (long long)(b) ? (void)0 : \
 	check_fail("%s is %lld, not %lld", #a, (long long)(a), (long long)(b)))
+#define assert_memory_equal(a, b, n) assert_true(!memcmp(a, b, n))
 #define assert_in_range(a, low, high) assert_true((a) >= (low) && (a) <= (high))
 #define assert_float_equal(a, b, off) (fabs((double)(a) - (double)(b)) <= (double)(off) ? (void)0 : \
 	check_fail("%s is %g, not %g", #a, (double)(a), (double)(b)))
