@@ -309,11 +309,11 @@ static bool welcome(struct control *c, int fd, struct ucred *who)
 	if (who->uid == geteuid() || who->uid == 0 || in_group(fd, who->gid, c->group))
 		return true;
 	if (*c->group_name)
-		snprintf(a.say, sizeof(a.say), "uid %u may not change settings: only uid %u, root and "
+		snprintf(a.say, sizeof(a.say), "uid %u may not change settings or record: only uid %u, root and "
 		         "members of the group %s may", (unsigned)who->uid, (unsigned)geteuid(),
 		         c->group_name);
 	else
-		snprintf(a.say, sizeof(a.say), "uid %u may not change settings: only uid %u and root may; "
+		snprintf(a.say, sizeof(a.say), "uid %u may not change settings or record: only uid %u and root may; "
 		         "slipringd --operator-group NAME lets a group do it", (unsigned)who->uid,
 		         (unsigned)geteuid());
 	/* Its message must not lie unread when we close: the kernel would tell it "reset" instead. */

@@ -119,14 +119,23 @@ def trouble(p):
 
 
 def strangers(p):
-    if os.geteuid() != 0:
-        print("SKIP: other users may not record: only root can become one")
+    if not GROUP:
+        print("SKIP: other users: only root can become one")
         return
     os.chmod(p.dir, 0o777)
     os.chmod(os.path.join(p.dir, "stats"), 0o644)
-    _, err = end(begin(p, "stolen.jsonl", user=65534, group=65534, extra_groups=[]), None, 1)
-    check("uid 65534 may not change settings" in err or "may not" in err, f"a stranger: {err}")
-    check(not os.path.exists(os.path.join(p.dir, "stolen.jsonl")), "gets nothing")
+    stranger, operator = dict(user=65533, group=65533, extra_groups=[]), dict(user=65533, group=65534, extra_groups=[])
+    _, err = end(begin(p, "stolen.jsonl", **stranger), None, 1)
+    check("uid 65533 may not change settings or record" in err, f"a stranger: {err}")
+    _, err = end(begin(p, "--texts", "--socket", p.socket, "stolen.jsonl", **operator), None, 1)
+    check("Permission denied" in err or "uid 65533 may not read prompts" in err, f"an operator, who wants prompts: {err}")
+    check(not os.path.exists(os.path.join(p.dir, "stolen.jsonl")), "both get nothing")
+    n = p.log("slipringd").count("Traffic is recorded")
+    r = begin(p, "theirs.jsonl", **operator)
+    check(wait_for(lambda: p.log("slipringd").count("Traffic is recorded by uid 65533") > 0, 20), f"an operator may: {n}")
+    ask(p, 3)
+    end(r)
+    check(len(trace(p, "theirs.jsonl")) == 1, "record how long and how alike")
 
 
 def gone(p):
