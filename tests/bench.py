@@ -8,7 +8,7 @@
     PEER_LLAMA_BIN    folder of llama.cpp's programs: llama-bench, -batched-bench, -quantize, -server
     PEER_LLAMA_LIB    its libraries, if they lie elsewhere
     PEER_VLLM         vLLM's command, with PEER_VLLM_MODEL, a directory of the same model
-    BENCH_AWQ         a directory of the same model, 4 bits in groups of 64; else slipring quantize makes one
+    BENCH_AWQ         a directory of the same model, 4 bits in groups of 64; else slipring quantize makes it
     BENCH_CLIENT      vllm: load by `vllm bench serve` instead of `slipring bench serve` (slow to start)
 
 The machine's peaks come first, then answers are compared: no row is timed with a peer that answers
@@ -16,15 +16,19 @@ otherwise.  Then ours and the peer take turns, pair after pair; a ratio is of on
 the smallest, the middle one and the largest.  Without a peer a row says so, and its floor is not judged.
 Prompts are random and new each time; what our prefix cache nevertheless hit is printed.  Files of other
 types are made from the default model by the peer's llama-quantize, so that both read the same.  A limit is
-what the products and the bytes of the work would take at the peaks (bench_cpu.c); of a cold start, dd's time.
+what the products and the bytes of the work would take at the peaks (bench_cpu.c); of a cold start, what dd
+takes to read the file.
+
+--markdown prints the table of the last whole run again, as the README has it.
 
 Exit: 0; 1 a floor is missed or a row could not be measured; 3 the machine was too noisy to say anything:
 others took more than 7 % of a core, or ours beside ours differed by more than 5 %.  Each row is also a
 line of BUILD/bench/cpu.jsonl, with ROWS of cpu-ROWS.jsonl."""
 import argparse, json, os, platform, re, signal, statistics, subprocess, sys, tempfile
 
-from bench_peers import (CORES, HERE, LLAMA, MODEL, THREADS, VLLM, VLLM_MODEL, Failed, Load, Ours, Servers, alive,
-                         copy_of_model, dd, forget, free_port, llama_batched, llama_bench, llama_server, model_of,
+from bench_peers import (CORES, HERE, LLAMA, MODEL, THREADS, VLLM, VLLM_MODEL, Failed, Load, Ours,
+                         Servers, alive, copy_of_model, dd, forget, free_port, llama_batched, llama_bench,
+                         llama_server, model_of,
                          peer_env, remember, request, seconds_to, start, stop, tell,
                          wait_for)
 
@@ -33,6 +37,11 @@ FIRST, LOGPROB = 0.75, 0.15      # of the first tokens, so many agree; those by 
 
 
 # ---- rows --------------------------------------------------------------------------------------------
+
+def bounds_of(j):
+    mark = {"ratio": "", "value": " " + j["unit"], "frac": " of limit"}
+    return " / ".join(f"{j[b]:g}{mark[j[b + '_of']]}" for b in ("floor", "goal"))
+
 
 class Row:
     """One line of the table.  more: whether more is better.  floor and goal are of the ratio to the peer,
@@ -87,18 +96,19 @@ class Row:
     def line(self):
         j = self.json(None)
         peer = f"{j['peer_med']:9.4g}" if self.peer else f"{'no peer':>9}"
-        ratio = f"{j['ratio_min']:5.2f} {j['ratio_med']:5.2f} {j['ratio_max']:5.2f}" if self.peer else f"{'':17}"
+        ratio = f"{'':17}"
+        if self.peer:
+            ratio = f"{j['ratio_min']:5.2f} {j['ratio_med']:5.2f} {j['ratio_max']:5.2f}"
         limit = f"{j['limit']:8.4g} {j['frac']:5.2f}" if self.limit else f"{'':14}"
         verdict = {None: "", True: "ok", False: "BELOW"}[self.judged()]
         if self.judged() is not False and self.meets(self.goal, self.goal_of):
             verdict = "goal"
-        mark = {"ratio": "", "value": " " + self.unit, "frac": " of limit"}
-        bounds = "" if self.floor is None and self.goal is None else " / ".join(
-            "-" if b is None else f"{b:g}{mark[w]}" for b, w in ((self.floor, self.floor_of), (self.goal, self.goal_of)))
+        bounds = "" if self.floor is None else bounds_of(j)
         return f"{self.id:27} {j['med']:9.4g} {self.unit:5} {peer}  {ratio}  {limit}  {bounds:16} {verdict}"
 
 
-HEAD = f"{'':27} {'ours':>9} {'':5} {'peer':>9}  {'ratio min':>9}  med   max {'limit':>9} of it  floor / goal"
+HEAD = (f"{'':27} {'ours':>9} {'':5} {'peer':>9}  {'ratio min':>9}  med   max {'limit':>9} of it  "
+        "floor / goal")
 
 
 def wanted(row):
@@ -136,7 +146,8 @@ def llama_answers(model):
     for ids in prompts():
         j = json.loads(request(f"http://127.0.0.1:{port}/completion", {
             "prompt": ids, "n_predict": 1, "temperature": 0, "n_probs": 1, "cache_prompt": False}))
-        got.append((float(j["completion_probabilities"][0]["id"]), j["completion_probabilities"][0]["logprob"]))
+        first = j["completion_probabilities"][0]
+        got.append((float(first["id"]), first["logprob"]))
     stop(p)
     return got
 
@@ -272,18 +283,18 @@ def bench_start(rows):
     """From exec to READY with the default KV, the file in the page cache or not."""
     model, wants = copy_of_model(BUILD), {r.id for r in rows}
     with tempfile.TemporaryDirectory() as folder:
+        ourselves = [os.path.join(BUILD, "slipringd"), model, "--instance", "bench", "--socket",
+                     os.path.join(folder, "s.sock")]
         for _ in range(ARGS.pairs):
             for row in rows:
                 before = remember if row.id == "start-cached" else forget
                 limit = dd(model) if row.id == "start-cold" else 0
                 before(model)
-                ours = seconds_to([os.path.join(BUILD, "slipringd"), model, "--instance", "bench", "--socket",
-                                   os.path.join(folder, "s.sock")], dict(os.environ, SLIPRING_RUN_DIR=folder),
-                                  word=b"Ready")
+                ours = seconds_to(ourselves, dict(os.environ, SLIPRING_RUN_DIR=folder), word=b"Ready")
                 before(model)
                 port = free_port()
-                row.add(ours, LLAMA and seconds_to(llama_server(port, model), peer_env(), f"http://127.0.0.1:{port}"),
-                        limit)
+                peer = LLAMA and seconds_to(llama_server(port, model), peer_env(), f"http://127.0.0.1:{port}")
+                row.add(ours, peer, limit)
 
 
 # ---- all of it ---------------------------------------------------------------------------------------
@@ -297,7 +308,7 @@ def parts():
         yield lambda k=kind, r=rows: bench_type(k, r), [r for _, r in rows]
     awq = some([(w, Row(f"awq-{w}", "tok/s", *b)) for w, b in AWQ.items()])
     yield lambda: bench_awq(awq), [r for _, r in awq]
-    foreign = [r for r in [Row("foreign-decode-1-slower", "x", 3.0, 2.2, more=False, floor_of="value")] if wanted(r)]
+    foreign = [r for r in [Row("foreign-decode-1-slower", "x", 3.0, 2.2, False, "value")] if wanted(r)]
     yield lambda: bench_foreign(foreign), foreign
     begin = [r for r in (Row("start-cached", "s", 0.5, 0.3, more=False, goal_of="value"),
                          Row("start-cold", "s", 0.5, 0.9, more=False, goal_of="frac")) if wanted(r)]
@@ -311,8 +322,9 @@ def environment():
         name = re.search(r"model name\s*:\s*(.*)", f.read())
     git = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     return {"cpu": name.group(1) if name else platform.machine(), "cores": CORES, "threads": THREADS,
-            "kernel": platform.release(), "table": os.environ.get("SLIPRING_CPU", "best"), "pairs": ARGS.pairs,
-            "commit": git.stdout.strip(), "llama": bool(LLAMA), "vllm": bool(VLLM and VLLM_MODEL)}
+            "kernel": platform.release(), "table": os.environ.get("SLIPRING_CPU", "best"),
+            "pairs": ARGS.pairs, "commit": git.stdout.strip(), "llama": bool(LLAMA),
+            "vllm": bool(VLLM and VLLM_MODEL)}
 
 
 def report(rows, missing, foreign, differ):
@@ -339,6 +351,23 @@ def report(rows, missing, foreign, differ):
     return 1 if missing or any(r.judged() is False for r in rows) else 0
 
 
+def markdown():
+    def short(v, unit=""):
+        return "" if v is None else f"{v:,.0f}{unit}" if v >= 100 else f"{v:.3g}{unit}"
+    print("| work | ours | peer | ratio (least .. most) | of the limit | floor / goal |")
+    print("|---|---|---|---|---|---|")
+    with open(os.path.join(BUILD, "bench", "cpu.jsonl")) as f:
+        for r in map(json.loads, f):
+            ratio = ""
+            if r["peer_med"]:
+                ratio = f"{r['ratio_med']:.2f} ({r['ratio_min']:.2f} .. {r['ratio_max']:.2f})"
+            bounds = "" if r["floor"] is None else bounds_of(r)
+            print(f"| {r['id']} | {short(r['med'], ' ' + r['unit'])} | {short(r['peer_med']) or 'no peer'} | "
+                  f"{ratio} | {short(r['frac'])} | {bounds} |")
+    print("\n" + ", ".join(f"{k} {v}" for k, v in r["env"].items()))
+    return 0
+
+
 def peaks():
     ours = Ours(BUILD, MODEL)
     print("peaks, {} threads: int8 {:.0f}, bf16 {:.0f}, f32 {:.0f} Gop/s; memory {:.1f} GB/s".format(
@@ -354,7 +383,8 @@ def main():
     if not todo:
         raise SystemExit(f"bench: no row has one of {ARGS.rows} in its name")
     peaks()
-    both, rows, missing, load = [(w, Row(f"self-{w}", "tok/s")) for w in ("prefill-512", "decode-1")], [], [], Load()
+    both = [(w, Row(f"self-{w}", "tok/s")) for w in ("prefill-512", "decode-1")]
+    rows, missing, load = [], [], Load()
     for what, own in [(lambda: bench_self(both), [r for _, r in both]), *todo]:
         here = Load()
         try:
@@ -380,13 +410,14 @@ def ended(sig, frame):
 parser = argparse.ArgumentParser(description="see the head of this file")
 parser.add_argument("build")
 parser.add_argument("--pairs", type=int, default=7)
-parser.add_argument("--rows", default="", help="words, parted by commas: rows with one of them in their names")
+parser.add_argument("--rows", default="", help="words, parted by commas: rows with one of them in the name")
 parser.add_argument("--even-if-noisy", action="store_true")
+parser.add_argument("--markdown", action="store_true")
 ARGS = parser.parse_args()
 BUILD = os.path.abspath(ARGS.build)
 signal.signal(signal.SIGTERM, ended)
 try:
-    CODE = main()
+    CODE = markdown() if ARGS.markdown else main()
 finally:
     for process in list(alive):
         stop(process)

@@ -13,6 +13,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 BLOCK = 1 << 20
 alive = []                       # processes of ours, to be ended whatever happens
 libc = ctypes.CDLL(None)
+libc.prctl(36, 1, 0, 0, 0)       # PR_SET_CHILD_SUBREAPER: what peers leave behind is ours to wait for
 
 
 class Failed(Exception):
@@ -49,6 +50,11 @@ def stop(p):
             pass
     tell(p, signal.SIGKILL)
     p.wait()
+    try:
+        while True:
+            os.waitpid(-p.pid, 0)          # its group: their time is then counted as ours
+    except ChildProcessError:
+        pass
     if p in alive:
         alive.remove(p)
 
@@ -217,8 +223,8 @@ def dd(path):
     best = 1e9
     for flags in ([], ["iflag=direct"]):
         forget(path)
-        p = subprocess.run(["dd", f"if={path}", "of=/dev/null", "bs=4M", *flags], env=dict(os.environ, LC_ALL="C"),
-                           stderr=subprocess.PIPE, text=True)
+        p = subprocess.run(["dd", f"if={path}", "of=/dev/null", "bs=4M", *flags],
+                           env=dict(os.environ, LC_ALL="C"), stderr=subprocess.PIPE, text=True)
         if took := re.search(r"copied, ([0-9.e-]+) s", p.stderr):
             best = min(best, float(took.group(1)))
     return best
@@ -270,7 +276,8 @@ class Servers:
     """Ours and the peers', each ready; who is not asked stands still (SIGSTOP)."""
     def __init__(self, build, folder):
         self.build, self.folder, self.url, self.group = build, folder, {}, {}
-        sock, port, env = os.path.join(folder, "s.sock"), free_port(), dict(os.environ, SLIPRING_RUN_DIR=folder)
+        sock, port = os.path.join(folder, "s.sock"), free_port()
+        env = dict(os.environ, SLIPRING_RUN_DIR=folder)
         same = ["--socket", sock, "--instance", "bench", "--served-model-name", "m"]
         self.add("ours", [[os.path.join(build, "slipringd"), MODEL, *same],
                           [os.path.join(build, "slipring-http"), "--port", str(port), *same]], env, port, 30)
@@ -281,8 +288,8 @@ class Servers:
             port = free_port()
             self.add("vllm", [[VLLM, "serve", VLLM_MODEL, "--served-model-name", "m", "--dtype", "bfloat16",
                                "--max-model-len", "4096", "--port", str(port)]],
-                     dict(os.environ, VLLM_CPU_KVCACHE_SPACE="2", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1"),
-                     port, 600)
+                     dict(os.environ, VLLM_CPU_KVCACHE_SPACE="2", HF_HUB_OFFLINE="1",
+                          VLLM_NO_USAGE_STATS="1"), port, 600)
 
     def add(self, name, commands, env, port, seconds):
         with open(os.path.join(self.folder, name + ".log"), "w") as log:
