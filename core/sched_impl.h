@@ -220,7 +220,7 @@ void    queue_deadline(struct sched *s, int32_t i);
 void    queue_deadline_off(struct sched *s, int32_t i);
 
 int32_t list_chunks_for(int32_t n_words);
-void    text_append(struct sched *s, struct seq *q, int32_t id);
+void    text_more(struct sched *s, struct seq *q);
 void    text_read(struct seq *q, int32_t from, int32_t n, int32_t *out);
 void    text_free(struct sched *s, struct seq *q);
 bool    text_may_start(const struct sched *s, const struct seq *q);
@@ -229,6 +229,16 @@ void    text_started(struct sched *s, struct seq *q, int32_t quota);
 void    list_store(struct sched *s, struct seq *q, const struct sched_request *r);
 void    list_read(const struct seq *q, int32_t from, int32_t n, uint32_t *out);
 bool    list_stops(const struct seq *q, int32_t id);
+
+/* The tail has room always: a new one is taken when it is full, not when it is needed. */
+static inline void text_append(struct sched *s, struct seq *q, int32_t id)
+{
+	if (!q->head)
+		text_more(s, q);
+	q->tail->id[q->have++ % KV_CHUNK] = id;
+	if (q->have % KV_CHUNK == 0)
+		text_more(s, q);
+}
 
 /* ---- sched.c ---- */
 void seq_finish(struct sched *s, int32_t i, int32_t finish);

@@ -434,6 +434,7 @@ static struct kv_chunk *chunk_take(struct sched *s)
 
 	assert(c);              /* the three parts add up to the pool */
 	s->free_chunk = c->next;
+	__builtin_prefetch(s->free_chunk);
 	s->n_free_chunk--;
 	c->next = NULL;
 	return c;
@@ -451,18 +452,17 @@ static void chunks_free(struct sched *s, struct kv_chunk *first)
 	}
 }
 
-/* The tail has room always: a new one is taken when it is full, not when it is needed. */
-void text_append(struct sched *s, struct seq *q, int32_t id)
+/* Another chunk at the end. */
+void text_more(struct sched *s, struct seq *q)
 {
-	if (!q->head) {
-		q->head = q->tail = chunk_take(s);
-		q->n_chunks = 1;
-	}
-	q->tail->id[q->have++ % KV_CHUNK] = id;
-	if (q->have % KV_CHUNK == 0) {
-		q->tail = q->tail->next = chunk_take(s);
-		q->n_chunks++;
-	}
+	struct kv_chunk *c = chunk_take(s);
+
+	if (q->head)
+		q->tail->next = c;
+	else
+		q->head = c;
+	q->tail = c;
+	q->n_chunks++;
 }
 
 /* Ids from .. from+n-1.  Reads go forward, mostly, so the chunk of the last one is kept. */

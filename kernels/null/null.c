@@ -80,6 +80,11 @@ static uint64_t fold_lists(const uint32_t *const list[4], const int32_t n_list[4
 	return h;
 }
 
+static uint64_t fold_asked(const struct sr_sampling *s, const uint32_t *const list[4], const int32_t n_list[4])
+{
+	return fold_sampling(s) ^ fold_lists(list, n_list) * 7;
+}
+
 /* Penalties count each token seen, apart in prompt and answer, in any order. */
 static uint64_t seen(int32_t id, bool answer)
 {
@@ -88,6 +93,7 @@ static uint64_t seen(int32_t id, bool answer)
 
 struct place {                /* where a token is to be drawn */
 	uint64_t cell;        /* of the token before */
+	uint64_t asked;       /* settings and lists, folded */
 	int32_t  position;
 	const struct sr_sampling *sampling;
 	const uint32_t *const *list;
@@ -133,7 +139,7 @@ static bool may_draw(const struct place *p, int32_t id)
 
 static int32_t draw(const struct place *p)
 {
-	uint64_t h = p->cell ^ fold_sampling(p->sampling) ^ fold_lists(p->list, p->n_list) * 7;
+	uint64_t h = p->cell ^ p->asked;
 	const uint32_t *allow = p->list[SR_LIST_ALLOW];
 	int32_t n = allow && p->n_list[SR_LIST_ALLOW] ? p->n_list[SR_LIST_ALLOW] : p->vocab;
 	int32_t first;
@@ -172,8 +178,8 @@ static struct sr_top alternative(uint64_t c, int32_t id, int32_t k, int32_t voca
 
 int32_t sr_null_next(const struct sr_null_request *q, const int32_t *ids, int32_t n)
 {
-	struct place p = { cells(ids, n), n, &q->sampling, q->list, q->n_list,
-			   q->history ? ids : NULL, 0, q->vocab };
+	struct place p = { cells(ids, n), fold_asked(&q->sampling, q->list, q->n_list), n, &q->sampling,
+			   q->list, q->n_list, q->history ? ids : NULL, 0, q->vocab };
 
 	for (int32_t i = 0; i < n; i++)
 		p.seen += seen(ids[i], i >= q->n_prompt);
@@ -195,6 +201,7 @@ struct sr_top sr_null_top(const int32_t *ids, int32_t n, int32_t id, int32_t k, 
 struct slot {
 	bool     live, has_last, told;
 	struct sr_sampling sampling;
+	uint64_t asked;           /* fold_asked() of it and the lists */
 	uint32_t *words;          /* [limits.words]: the lists, one after the other */
 	uint32_t *list[4];
 	int32_t  n_words, n_list[4];
@@ -269,6 +276,7 @@ static void slot_begin(struct slot *s, const uint32_t *w)
 	s->has_last = s->told = false;
 	s->n_words = s->n_ids = s->n_table = 0;
 	s->seen = 0;
+	s->asked = fold_asked(&s->sampling, (const uint32_t *const *)s->list, s->n_list);
 }
 
 /* One list after the other, each kind in one piece as a second of the same kind is not sent
@@ -283,6 +291,7 @@ static void slot_list(const struct sr_backend *b, struct slot *s, const struct s
 	memcpy(s->words + s->n_words, w, (size_t)c->n * sizeof(*w));
 	s->n_words += c->n;
 	s->n_list[c->a] += c->n;
+	s->asked = fold_asked(&s->sampling, (const uint32_t *const *)s->list, s->n_list);
 }
 
 static void slot_saw(const struct sr_backend *b, struct slot *s, int32_t id, bool answer)
@@ -339,7 +348,7 @@ static void put_result(const struct sr_backend *b, struct sr_batch *t, int32_t a
 
 static int32_t sample(const struct sr_backend *b, struct slot *s, uint64_t c, int32_t position)
 {
-	const struct place p = { c, position, &s->sampling, (const uint32_t *const *)s->list, s->n_list,
+	const struct place p = { c, s->asked, position, &s->sampling, (const uint32_t *const *)s->list, s->n_list,
 				 s->told ? s->ids : NULL, s->seen, b->vocab };
 	int32_t id;
 
