@@ -11,7 +11,7 @@ int search_ladder(struct search_axis *a, int64_t least, int64_t most, int64_t no
 
 	a->n = 0;
 	a->above = -1;
-	for (int64_t v = least; a->n < SEARCH_RUNGS - 2; v *= 2) {
+	for (int64_t v = least > 0 ? least : 1; a->n < SEARCH_RUNGS - 2; v *= 2) {
 		if (v > now && (!a->n || a->value[a->n - 1] < now))
 			a->value[a->n++] = now;
 		if (v >= most)

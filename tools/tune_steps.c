@@ -331,13 +331,23 @@ struct batching {
 	size_t errlen;
 };
 
+/* What step-target-ms 0 means. */
+static int64_t by_device_us(const struct tune *t)
+{
+	return strcmp(t->in.page->device, "cuda") ? 50000 : 5000;
+}
+
 static int try_point(void *ctx, const int *at)
 {
 	struct batching *b = ctx;
 	struct tune_setting s = b->t->trial[b->t->best].s;
 
-	for (int k = 0; k < b->s.n; k++)
-		s.knob[b->knob[k]] = b->s.axis[k].value[at[k]];
+	for (int k = 0; k < b->s.n; k++) {
+		int64_t v = b->s.axis[k].value[at[k]];
+
+		s.knob[b->knob[k]] = b->knob[k] == KNOB_STEP_TARGET && v == by_device_us(b->t) &&
+		                     !b->t->start.knob[KNOB_STEP_TARGET] ? 0 : v;
+	}
 	return challenge(b->t, &s, b->err, b->errlen);
 }
 
@@ -347,6 +357,8 @@ static void axis(struct batching *b, enum knob k, int64_t least, int64_t matters
 	struct search *s = &b->s;
 	int64_t now = b->t->trial[b->t->best].s.knob[k], most = b->t->in.page->knob_ceiling[k];
 
+	if (k == KNOB_STEP_TARGET && !now)
+		now = by_device_us(b->t);
 	most = most > matters ? matters : most;
 	most = most < now ? now : most;
 	least = least > now ? now : least;
