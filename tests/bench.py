@@ -32,6 +32,7 @@ from bench_peers import (CORES, HERE, LLAMA, MODEL, THREADS, VLLM, VLLM_MODEL, F
                          peer_env, remember, request, seconds_to, start, stop, tell,
                          wait_for)
 
+ARGS = BUILD = None              # of the command line
 FOREIGN, DIFFER = 0.07, 0.05     # above these: noisy
 FIRST, LOGPROB = 0.75, 0.15      # of the first tokens, so many agree; those by so much, in the mean
 
@@ -403,22 +404,28 @@ def main():
     return report(rows, missing, foreign, differ)
 
 
-def ended(sig, frame):
+def ended(sig, _frame):
     raise SystemExit(128 + sig)
 
 
-parser = argparse.ArgumentParser(description="see the head of this file")
-parser.add_argument("build")
-parser.add_argument("--pairs", type=int, default=7)
-parser.add_argument("--rows", default="", help="words, parted by commas: rows with one of them in the name")
-parser.add_argument("--even-if-noisy", action="store_true")
-parser.add_argument("--markdown", action="store_true")
-ARGS = parser.parse_args()
-BUILD = os.path.abspath(ARGS.build)
-signal.signal(signal.SIGTERM, ended)
-try:
-    CODE = markdown() if ARGS.markdown else main()
-finally:
-    for process in list(alive):
-        stop(process)
-sys.exit(CODE)
+def arguments(words=None):
+    global ARGS, BUILD
+    parser = argparse.ArgumentParser(description="see the head of this file")
+    parser.add_argument("build")
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--rows", default="", help="words, parted by commas: rows with one of them in the name")
+    parser.add_argument("--even-if-noisy", action="store_true")
+    parser.add_argument("--markdown", action="store_true")
+    ARGS = parser.parse_args(words)
+    BUILD = os.path.abspath(ARGS.build)
+
+
+if __name__ == "__main__":
+    arguments()
+    signal.signal(signal.SIGTERM, ended)
+    try:
+        CODE = markdown() if ARGS.markdown else main()
+    finally:
+        for process in list(alive):
+            stop(process)
+    sys.exit(CODE)
