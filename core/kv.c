@@ -11,9 +11,9 @@
  * matching its name.  Cached ones are listed in runs of consecutive releases instead of one by one:
  * so who will be evicted soon is known without looking at who is evicted now.
  *
- * Belongs to the scheduler's thread.
+ * The structures are in kv_impl.h.  Belongs to the scheduler's thread.
  */
-#include "core/kv.h"
+#include "core/kv_impl.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -24,98 +24,20 @@
 #define XXH_INLINE_ALL        /* a call for 100 bytes costs as much as hashing them */
 #include <xxhash.h>
 
-#define NONE (-1)
-#define FLOORS    4           /* all floors together are one part in so many of a tier, */
-#define FLOOR_AGE 16          /* for owners heard of since so many times the tier was released */
-#define HUGE      ((size_t)2 << 20)
-#define RUN       26          /* blocks in a run: 128 bytes */
+#define FLOORS       4        /* all floors together are one part in so many of a tier, */
+#define FLOOR_AGE    16       /* for owners heard of since so many times the tier was released */
+#define HUGE         ((size_t)2 << 20)
 #define AHEAD_NAME   14       /* evictions ahead: names are asked for, */
 #define AHEAD_BUCKET 9        /* and where in the index they are, */
 #define AHEAD_CHAIN  4        /* and who is there, too */
-#define AHEAD     16          /* tables whose memory kv_publish_many asks for before it is needed */
+#define AHEAD        16        /* tables whose memory kv_publish_many asks for before it is needed */
 
 /* GCC takes a function that only prefetches for one without effect, and leaves out the call. */
 #define ASKS static inline __attribute__((always_inline))
 
-enum tier { DEVICE, HOST };
-
-struct key { uint64_t w[2]; };
-
-struct block {
-	int32_t  refs;            /* tables that hold it */
-	int32_t  run;             /* if cached: which, */
-	uint8_t  place;           /* and where in it */
-	bool     free;            /* on the stack */
-	bool     cached;
-	bool     indexed;         /* published */
-	bool     pinned;          /* a copy of the batch being filled uses it */
-};
-
-/* Cached blocks of one owner, released one right after the other. */
-struct run {
-	int32_t  prev, next;      /* in its owner's list, by time; next: in the free list */
-	uint64_t when;            /* the first was released: kv->clock[tier] then; each later one one later */
-	int16_t  used, first;     /* places; the first that is still cached */
-	int16_t  left, owner;     /* still cached; whose they are, who let go of them last */
-	int32_t  block[RUN];      /* NONE: no longer cached */
-};
-
-/* What it is called, if it is published. */
-struct name {
-	struct key key, parent;
-	uint64_t salt;
-	int32_t  chained;         /* next in its bucket of the index */
-	int32_t  twin;            /* the same tokens on the other tier, or NONE */
-	int32_t  id[];            /* [block_tokens] */
-};
-
-/* What one owner has cached on one tier. */
-struct cache {
-	int32_t oldest, newest;   /* runs */
-	int32_t n;                /* blocks */
-	int32_t at;               /* place in kv->active[tier], while n > 0 */
-};
-
-struct kv {
-	struct kv_config cfg;
-	struct block *block;      /* [n_blocks + n_host] */
-	char    *name;            /* likewise, of name_bytes each */
-	size_t   name_bytes;
-	int32_t *bucket;          /* [mask + 1], the first of each chain */
-	uint32_t mask;
-	int32_t *free[2], n_free[2];             /* by tier: stacks */
-	struct cache *cache[2];   /* [n_owners] */
-	int32_t *active[2], n_active[2];         /* owners with anything cached, in no order */
-	int32_t  n_cached[2];
-	struct run *run;          /* as many as blocks */
-	int32_t  free_run, new_run; /* those given back; from here on none was used yet */
-	uint64_t clock[2];        /* blocks released into the cache so far */
-	int32_t  n_pinned;        /* cached device blocks that are pinned */
-	struct kv_copy *copy;     /* [cfg.copies], of the batch being filled */
-	int32_t  n_copies;
-	int32_t  budget;          /* copies this batch may carry; */
-	int32_t  left, left_out;  /* not yet used; of these, evictions may use */
-	struct kv_stats stats;
-};
-
-static enum tier tier_of(const struct kv *kv, int32_t i)
-{
-	return i < kv->cfg.n_blocks ? DEVICE : HOST;
-}
-
 static int32_t tier_size(const struct kv *kv, enum tier t)
 {
 	return t == DEVICE ? kv->cfg.n_blocks : kv->cfg.n_host;
-}
-
-static struct name *name_of(const struct kv *kv, int32_t i)
-{
-	return (struct name *)(kv->name + (size_t)i * kv->name_bytes);
-}
-
-static bool same_key(const struct key *a, const struct key *b)
-{
-	return a->w[0] == b->w[0] && a->w[1] == b->w[1];
 }
 
 /* ---- free and cached blocks ------------------------------------------------------------ */
@@ -337,11 +259,6 @@ static struct key key_of(const struct kv *kv, const struct kv_table *t, const in
 	h = XXH3_128bits_withSeed(&in, offsetof(__typeof__(in), id) + n * sizeof(in.id[0]),
 				  kv->cfg.key[1]);
 	return (struct key){ { h.low64, h.high64 } };
-}
-
-static int32_t *bucket_of(const struct kv *kv, const struct key *k)
-{
-	return &kv->bucket[k->w[0] & kv->mask];
 }
 
 static void index_add(struct kv *kv, int32_t i, const struct key *key, const struct key *parent,
@@ -798,7 +715,7 @@ void kv_stats(const struct kv *kv, struct kv_stats *out)
 	out->n_host_cached = kv->n_cached[HOST];
 }
 
-/* ---- create, destroy, check ------------------------------------------------------------------ */
+/* ---- create, destroy ------------------------------------------------------------------------- */
 
 static size_t padded(size_t n)
 {
@@ -866,100 +783,4 @@ void kv_destroy(struct kv *kv)
 		return;
 	assert(kv->n_free[DEVICE] + kv->n_cached[DEVICE] == kv->cfg.n_blocks);
 	free(kv);
-}
-
-/* What owner o has cached: blocks. */
-static int32_t check_cache(const struct kv *kv, enum tier t, int32_t o, int32_t *pinned)
-{
-	const struct cache *c = &kv->cache[t][o];
-	int32_t n = 0, before = NONE;
-
-	for (int32_t r = c->oldest; r != NONE; before = r, r = kv->run[r].next) {
-		const struct run *x = &kv->run[r];
-		int32_t left = 0;
-
-		assert(x->owner == o && x->prev == before && x->left > 0 && x->used <= RUN);
-		assert(before == NONE || kv->run[before].when + (uint64_t)kv->run[before].used <= x->when);
-		assert(x->when + (uint64_t)x->used <= kv->clock[t] && x->block[x->first] != NONE);
-		for (int16_t k = 0; k < x->used; k++) {
-			const struct block *b = &kv->block[x->block[k] == NONE ? 0 : x->block[k]];
-
-			if (x->block[k] == NONE)
-				continue;
-			assert(tier_of(kv, x->block[k]) == t && b->cached && b->run == r && b->place == k);
-			assert(k >= x->first);
-			*pinned += b->pinned;
-			left++;
-		}
-		assert(left == x->left);
-		n += left;
-	}
-	assert(c->newest == before && n == c->n && n > 0);
-	return n;
-}
-
-static void check_lists(const struct kv *kv, enum tier t)
-{
-	int32_t n = 0, pinned = 0;
-
-	for (int32_t j = 0; j < kv->n_free[t]; j++) {
-		const struct block *b = &kv->block[kv->free[t][j]];
-
-		assert(tier_of(kv, kv->free[t][j]) == t && b->free);
-	}
-	for (int32_t k = 0; k < kv->n_active[t]; k++) {
-		int32_t o = kv->active[t][k];
-
-		assert(kv->cache[t][o].at == k);
-		n += check_cache(kv, t, o, &pinned);
-	}
-	assert(n == kv->n_cached[t]);
-	if (t == DEVICE)
-		assert(pinned == kv->n_pinned);
-}
-
-static void check_block(const struct kv *kv, int32_t i)
-{
-	const struct block *b = &kv->block[i];
-	const struct name *n = name_of(kv, i);
-	int found = 0;
-
-	assert(b->free + b->cached + (b->refs > 0) == 1 && b->refs >= 0);
-	assert(!b->free || !b->indexed);
-	assert(!b->cached || b->indexed);
-	assert(!b->pinned || kv->n_copies > 0);
-	if (!b->indexed)
-		return;
-	if (n->twin != NONE) {
-		const struct name *o = name_of(kv, n->twin);
-
-		assert(kv->block[n->twin].indexed && o->twin == i && tier_of(kv, n->twin) != tier_of(kv, i));
-		assert(same_key(&o->key, &n->key) && o->salt == n->salt);
-	}
-	for (int32_t j = *bucket_of(kv, &n->key); j != NONE; j = name_of(kv, j)->chained) {
-		found += j == i;
-		assert(j == i || tier_of(kv, j) != tier_of(kv, i) || !same_key(&name_of(kv, j)->key, &n->key));
-	}
-	assert(found == 1);
-}
-
-void kv_check(const struct kv *kv)
-{
-	int32_t n_free[2] = { 0, 0 }, n_indexed = 0, n_chained = 0, held = 0;
-
-	for (int t = DEVICE; t <= HOST; t++)
-		check_lists(kv, (enum tier)t);
-	for (int32_t i = 0; i < kv->cfg.n_blocks + kv->cfg.n_host; i++) {
-		check_block(kv, i);
-		n_free[tier_of(kv, i)] += kv->block[i].free;
-		held += kv->block[i].refs > 0;
-		n_indexed += kv->block[i].indexed;
-	}
-	for (uint32_t k = 0; k <= kv->mask; k++)
-		for (int32_t i = kv->bucket[k]; i != NONE; i = name_of(kv, i)->chained)
-			n_chained++;
-	assert(n_chained == n_indexed);
-	assert(n_free[DEVICE] == kv->n_free[DEVICE] && n_free[HOST] == kv->n_free[HOST]);
-	assert(kv->n_free[DEVICE] + kv->n_cached[DEVICE] + held == kv->cfg.n_blocks);
-	assert(kv->n_free[HOST] + kv->n_cached[HOST] == kv->cfg.n_host);
 }

@@ -1,4 +1,4 @@
-/* LINK: core/kv.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c -lxxhash */
+/* LINK: core/kv.c core/kv_check.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c -lxxhash */
 /* bench_sched.c - what the scheduler costs per decoding row to which nothing happens: reap, emit a
  * record of one cache line into the client's ring, plan, launch.  The device is a stub that has
  * always finished, two batches in flight.

@@ -4,7 +4,7 @@
  *
  * A test that includes this is linked with DAEMON_LINK, which its first line repeats:
  *	core/clients.c core/clients_conn.c core/clients_translate.c shmring/server.c
- *	shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/stats.c core/log.c kernels/null/null.c
+ *	shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/kv_check.c core/stats.c core/log.c kernels/null/null.c
  *	-luring -lhugetlbfs -lxxhash
  */
 #ifndef TESTS_DAEMON_H

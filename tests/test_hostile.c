@@ -1,4 +1,4 @@
-/* LINK: core/clients.c core/clients_conn.c core/record.c core/clients_translate.c shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/stats.c core/log.c shmring/server.c kernels/null/null.c -luring -lhugetlbfs -lxxhash */
+/* LINK: core/clients.c core/clients_conn.c core/record.c core/clients_translate.c shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/kv_check.c core/stats.c core/log.c shmring/server.c kernels/null/null.c -luring -lhugetlbfs -lxxhash */
 /* test_hostile.c - what a client may write, ask and refuse to read: the rules R1 to R9 of docs/trust.md,
  * each with its attack.  After each the daemon's invariants hold and its neighbour's answers are right. */
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* LINK: core/kv.c -lxxhash */
+/* LINK: core/kv.c core/kv_check.c -lxxhash */
 /* test_kv.c - the block manager alone: who owns which block after what. */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* LINK: core/kv.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c kernels/null/null.c -lxxhash */
+/* LINK: core/kv.c core/kv_check.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c kernels/null/null.c -lxxhash */
 /* test_limits.c - for each limit on each axis a load that runs into it, and nearly nothing else: nine
  * tenths of the time must be accounted to it, and both axes must add up to the time, exactly. */
 #include "tests/sched_world.h"

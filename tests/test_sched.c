@@ -1,4 +1,4 @@
-/* LINK: core/kv.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c kernels/null/null.c -lxxhash */
+/* LINK: core/kv.c core/kv_check.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c kernels/null/null.c -lxxhash */
 /* test_sched.c - the scheduler's rules, one by one: what is refused, what a batch holds, who is next
  * and for whom there is room.  How requests end is in test_sched_ends.c; that all of it holds
  * together in any order is test_sim.c's. */

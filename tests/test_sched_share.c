@@ -1,4 +1,4 @@
-/* LINK: core/kv.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c kernels/null/null.c -lxxhash */
+/* LINK: core/kv.c core/kv_check.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c kernels/null/null.c -lxxhash */
 /* test_sched_share.c - what requests owe each other: prefixes computed once, equal shares for the
  * clients of a tenant, places in the queue, cached blocks, and time.  All by numbers. */
 #include "tests/sched_world.h"

@@ -1,4 +1,4 @@
-/* LINK: core/kv.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c kernels/null/null.c -lxxhash */
+/* LINK: core/kv.c core/kv_check.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c kernels/null/null.c -lxxhash */
 /* test_sim.c - schedules made from a number.
  *
  * Each seed picks limits, knobs, a device and clients (quick, slow, greedy, cancelling, dying, and

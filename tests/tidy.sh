@@ -31,7 +31,7 @@ check 'kernels/rope.c'       'kernels/[^/]*\.h'
 check 'kernels/cpu/*'        'kernels/([^/]*|cpu/.*)\.h'
 check 'kernels/cuda/*'       'kernels/([^/]*|cuda/.*)\.(h|cuh)'
 check 'kernels/null/*'       'kernels/([^/]*|null/.*)\.h'
-check 'core/kv.*'            'core/kv\.h'
+check 'core/kv*'             'core/kv(_impl)?\.h'
 check 'core/sched*'          'core/(kv|sched.*)\.h|kernels/backend\.h'
 check 'core/clients*'        "core/(clients|sched|io).*\.h|shmring/(server|slipring)\.h|$leaf"
 check 'core/model*'          'core/(model.*|gguf|safetensors)\.h|kernels/model\.h'
