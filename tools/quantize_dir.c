@@ -33,11 +33,13 @@ static int fail(const struct out *o, int rc, const char *fmt, ...)
 static int put_json(const struct out *o, const char *name, json_t *j)
 {
 	char path[4400];
-	int rc;
+	int rc = 0;
 
 	snprintf(path, sizeof(path), "%s/%s", o->dir, name);
-	rc = !j ? fail(o, -ENOMEM, "%s: no memory, or a text that is no UTF-8", path)
-	   : json_dump_file(j, path, JSON_INDENT(2) | JSON_REAL_PRECISION(16)) ? fail(o, -EIO, "%s: %s", path, strerror(errno)) : 0;
+	if (!j)
+		rc = fail(o, -ENOMEM, "%s: no memory, or a text that is no UTF-8", path);
+	else if (json_dump_file(j, path, JSON_INDENT(2) | JSON_REAL_PRECISION(16)) != 0)
+		rc = fail(o, -EIO, "%s: %s", path, strerror(errno));
 	json_decref(j);
 	return rc;
 }
@@ -160,7 +162,8 @@ static json_t *config_of(const struct model *md, const struct gguf *g)
 	const struct sr_model *m = &md->m;
 	bool bias = m->layer[0].q_bias.type || m->layer[0].o_bias.type;
 
-	return json_pack("{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:b, s:s, s:b, s:o, s:o}",
+	return json_pack("{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:b, s:s, s:b, "
+	                 "s:o, s:o}",
 	                 "architectures", class_of(m->arch), "model_type", m->arch, "hidden_size", m->D,
 	                 "intermediate_size", m->F, "num_hidden_layers", m->L, "num_attention_heads", m->H,
 	                 "num_key_value_heads", m->G, "head_dim", m->E, "vocab_size", m->V,
@@ -264,7 +267,8 @@ static json_t *post_of(const struct gguf *g, json_t *bos)
 	                 "single", "SpecialToken", "id", bos, "type_id", 0, "Sequence", "id", "A", "type_id", 0,
 	                 "pair", "SpecialToken", "id", bos, "type_id", 0, "Sequence", "id", "A", "type_id", 0,
 	                 "Sequence", "id", "B", "type_id", 1,
-	                 "special_tokens", json_string_value(bos), "id", bos, "ids", (json_int_t)id, "tokens", bos);
+	                 "special_tokens", json_string_value(bos), "id", bos, "ids", (json_int_t)id, "tokens",
+	                 bos);
 }
 
 /* What pre-tokenizing there is; pre->add_bos is then what the file says, pre->name the normalizer. */
@@ -303,7 +307,8 @@ static int put_tokenizer(const struct out *o, const struct gguf *g)
 		return rc;
 	}
 	bos = pre.add_bos ? spelled(g, "tokenizer.ggml.bos_token_id") : json_null();
-	j = json_pack("{s:s, s:n, s:n, s:o, s:o, s:o, s:o, s:o, s:{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}}",
+	j = json_pack("{s:s, s:n, s:n, s:o, s:o, s:o, s:o, s:o, "
+	              "s:{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}}",
 	              "version", "1.0", "truncation", "padding", "added_tokens", added,
 	              "normalizer", pre.name ? json_pack("{s:s}", "type", pre.name) : json_null(),
 	              "pre_tokenizer", cuts_of(re), "post_processor", post_of(g, bos), "decoder", byte_level(),
@@ -361,7 +366,8 @@ int quantize_dir_check(const struct located *from, const struct model *md, char 
 	if (kind.n != 4 || memcmp(kind.s, "gpt2", 4) != 0 || !is_strings(f.g, "tokenizer.ggml.tokens") ||
 	    !is_strings(f.g, "tokenizer.ggml.merges"))
 		rc = fail(&o, -ENOTSUP, "%s: its tokenizer is '%.*s'; of a GGUF file only gpt2 (byte-level BPE with "
-		          "merges) can be written as tokenizer.json", from->path, (int)(kind.n < 40 ? kind.n : 40), kind.s);
+		          "merges) can be written as tokenizer.json", from->path,
+		          (int)(kind.n < 40 ? kind.n : 40), kind.s);
 	gguf_close(&f);
 	return rc;
 }
