@@ -1,6 +1,7 @@
-/* LINK: SLIPRINGD shmring/client.c -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign,--wrap=aligned_alloc,--wrap=mmap,--wrap=open,--wrap=fopen,--wrap=read,--wrap=pread,--wrap=memfd_create,--wrap=ftruncate,--wrap=socket,--wrap=bind,--wrap=listen,--wrap=getrandom,--wrap=io_uring_queue_init_params,--wrap=io_uring_submit,--wrap=io_uring_submit_and_wait_timeout,--wrap=madvise,--wrap=eventfd,--wrap=fstat,--wrap=accept4,--wrap=getsockopt,--wrap=connect,--wrap=send,--wrap=sendmsg,--wrap=recvmsg,--wrap=notify_sendf */
+/* LINK: SLIPRINGD shmring/client.c -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign,--wrap=aligned_alloc,--wrap=mmap,--wrap=open,--wrap=fopen,--wrap=read,--wrap=pread,--wrap=memfd_create,--wrap=ftruncate,--wrap=socket,--wrap=bind,--wrap=listen,--wrap=getrandom,--wrap=io_uring_queue_init_params,--wrap=io_uring_submit,--wrap=io_uring_submit_and_wait_timeout,--wrap=madvise,--wrap=eventfd,--wrap=fstat,--wrap=accept4,--wrap=getsockopt,--wrap=connect,--wrap=send,--wrap=sendmsg,--wrap=recvmsg,--wrap=recv,--wrap=notify_sendf */
 /* test_faults.c - every allocation, mapping, open, read, socket call and io_uring submission of ours
- * fails once, in turn: while the daemon starts, while it serves a client, and in the client.
+ * fails once, in turn: while the daemon starts, while a client comes, while it is served, asks for
+ * settings and has them read again, while the daemon stops, and in the client.
  *
  * A start that is hit ends with exit code 1 and one sentence why, or starts all the same where the
  * thing was one it can do without.  A daemon that serves lives on and serves the next client.  A
@@ -67,6 +68,7 @@ WRAP(SOCKET, EADDRINUSE, -1, int, listen, (int fd, int n), (fd, n))
 WRAP(SOCKET, ENOBUFS, -1, ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags))
 WRAP(SOCKET, ENOBUFS, -1, ssize_t, recvmsg, (int fd, struct msghdr *m, int flags), (fd, m, flags))
 WRAP(SOCKET, ENOBUFS, -1, ssize_t, send, (int fd, const void *m, size_t n, int flags), (fd, m, n, flags))
+WRAP(SOCKET, ENOBUFS, -1, ssize_t, recv, (int fd, void *m, size_t n, int flags), (fd, m, n, flags))
 WRAP(SOCKET, EMFILE, -1, int, accept4, (int fd, struct sockaddr *a, socklen_t *n, int flags),
      (fd, a, n, flags))
 WRAP(SOCKET, EACCES, -1, int, getsockopt, (int fd, int level, int name, void *to, socklen_t *n),
@@ -196,24 +198,40 @@ static void each_call_of_the_start_fails_once(void **state)
 	assert_true(tried - harmless > 30);
 }
 
-/* One request, from connect to END.  0 or the -errno that the client got. */
-static int one_request(void)
+static int submit(struct sr_conn *c, uint32_t n, uint32_t *ticket)
 {
 	static const int32_t ids[20] = { 1, 2, 3 };
-	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 20, .max_tokens = 10,
+	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 20, .max_tokens = n,
 		.flags = SR_IGNORE_EOS };
+
+	return sr_submit(c, &q, ticket);
+}
+
+/* Read to the END: 0, or the -errno that the client got, or that it ended with. */
+static int read_end(struct sr_conn *c)
+{
 	struct sr_token t = { 0 };
+	int e = 0;
+
+	while (e >= 0 && t.kind != SR_END)
+		if ((e = sr_next(c, &t)) == 0 && (e = sr_wait(c, SR_WAIT_TOKENS, 3000)) == 0)
+			e = -ETIMEDOUT;
+	return e < 0 ? e : t.end.finish < 0 ? t.end.finish : 0;
+}
+
+/* One request, from connect to END. */
+static int one_request(void)
+{
 	struct sr_conn *c;
 	int e = sr_open(&c, home.socket, NULL);
 
 	if (e < 0)
 		return e;
-	e = sr_submit(c, &q, NULL);
-	while (e >= 0 && t.kind != SR_END)
-		if ((e = sr_next(c, &t)) == 0 && (e = sr_wait(c, SR_WAIT_TOKENS, 3000)) == 0)
-			e = -ETIMEDOUT;
+	e = submit(c, 10, NULL);
+	if (!e)
+		e = read_end(c);
 	sr_close(c);
-	return e < 0 ? e : t.end.finish < 0 ? t.end.finish : 0;
+	return e;
 }
 
 static void each_call_of_a_connection_fails_once(void **state)
@@ -248,6 +266,124 @@ static void each_call_of_a_connection_fails_once(void **state)
 	}
 	print_message("connection: %d faults, %d of them did not matter\n", tried, harmless);
 	assert_true(tried > 8);
+}
+
+/* Ask over the control socket: 0, or -errno, what was answered or why nothing was. */
+static int turn_knob(int64_t value)
+{
+	struct control_ask q = { CONTROL_MAGIC, CONTROL_VERSION, KNOB_MAX_NUM_SEQS, 0, value };
+	struct timeval patience = { .tv_sec = 3 };
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	struct control_answer say;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), e;
+	ssize_t n;
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "%.60s/" CONTROL_FILE, home.dir);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || send(fd, &q, sizeof(q), MSG_NOSIGNAL) < 0)
+		e = -errno;
+	else if ((n = recv(fd, &say, sizeof(say), 0)) == sizeof(say))
+		e = say.result;
+	else
+		e = n < 0 && errno == EAGAIN ? -ETIMEDOUT : -ECONNRESET;
+	close(fd);
+	return e;
+}
+
+/* What a day brings: a request, one that is cancelled, a knob turned, settings read again, a sleep.
+ * The worst that came of it: -ETIMEDOUT if somebody waited in vain. */
+static int service(struct sr_conn *c, pid_t pid)
+{
+	uint32_t ticket;
+	int said[5] = { submit(c, 10, NULL), 0 }, worst = 0;
+
+	if (!said[0])
+		said[0] = read_end(c);
+	if (!(said[1] = submit(c, 4000, &ticket)) && !(said[1] = sr_cancel(c, ticket)))
+		said[1] = read_end(c);
+	said[1] = said[1] == -ECANCELED ? 0 : said[1];
+	said[2] = turn_knob(32);
+	kill(pid, SIGHUP);
+	usleep(3000);                         /* longer than it looks before it sleeps */
+	said[3] = turn_knob(64);
+	if (!(said[4] = submit(c, 2, NULL)))
+		said[4] = read_end(c);
+	for (int i = 0; i < 5; i++)
+		worst = worst == -ETIMEDOUT || !said[i] ? worst : said[i];
+	return worst;
+}
+
+static void each_call_of_the_service_fails_once(void **state)
+{
+	struct sr_conn *c;
+	pid_t pid;
+
+	(void)state;
+	tried = harmless = 0;
+	arm(MEMORY, 0, false);
+	pid = home_start(&home, in_child, "0");
+	c = home_connect(&home, 0, 0);
+	for (int k = 0; k < N_KINDS; k++)
+		for (int at = 1; at < 60; at = next(at)) {
+			int e;
+
+			assert_int_equal(service(c, pid), 0);
+			arm((enum kind)k, at, false);
+			fault->on = 1;
+			e = service(c, pid);
+			fault->on = 0;
+			if (!fault->hit)
+				break;
+			tried++;
+			harmless += e == 0;
+			if (e == -ETIMEDOUT)
+				fail_msg("%s %d of the service: somebody waited in vain", kind_name[k], at);
+			if (submit(c, 1, NULL) < 0 || read_end(c) < 0) { /* it was dropped: another one */
+				sr_close(c);
+				c = home_connect(&home, 0, 0);
+			}
+		}
+	assert_int_equal(service(c, pid), 0);
+	sr_close(c);
+	if (home_stop(pid) != 0) {
+		show_log();
+		fail_msg("the daemon did not end well");
+	}
+	print_message("service: %d faults, %d of them did not matter\n", tried, harmless);
+	assert_true(tried > 20);
+}
+
+/* SIGTERM with a request under way: it ends, the client hears, the exit code is 0. */
+static void each_call_of_the_stop_fails_once(void **state)
+{
+	(void)state;
+	tried = harmless = 0;
+	for (int k = 0; k < N_KINDS; k++)
+		for (int at = 1;; at = next(at)) {
+			struct sr_conn *c;
+			pid_t pid;
+			int e, code;
+
+			arm((enum kind)k, at, false);
+			pid = home_start(&home, in_child, "20");
+			c = home_connect(&home, 0, 0);
+			assert_int_equal(submit(c, 200, NULL), 0);
+			fault->on = 1;
+			assert_int_equal(kill(pid, SIGTERM), 0);
+			e = read_end(c);
+			code = end_of(pid);
+			fault->on = 0;
+			sr_close(c);
+			if (e == -ETIMEDOUT || code != 0) {
+				show_log();
+				fail_msg("%s %d of the stop: exit %d, the client got %d", kind_name[k], at, code, e);
+			}
+			if (!fault->hit)
+				break;
+			tried++;
+			harmless += e == 0;
+		}
+	print_message("stop: %d faults, %d of them did not matter\n", tried, harmless);
 }
 
 static int open_fds(void)
@@ -314,6 +450,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_call_of_the_start_fails_once),
 		cmocka_unit_test(each_call_of_a_connection_fails_once),
+		cmocka_unit_test(each_call_of_the_service_fails_once),
+		cmocka_unit_test(each_call_of_the_stop_fails_once),
 		cmocka_unit_test(each_call_of_the_client_fails_once),
 	};
 
