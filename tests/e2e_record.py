@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """slipring record: traffic of HTTP and of the rings as a trace that bench serve replays; who may record, and
 how it ends."""
-import json, signal, stat, subprocess
+import grp, json, signal, stat, subprocess
 from harness import *
 
 PACE = ["--device", "null", "--null-step-us", "500", "--null-token-us", "1"]
+GROUP = next((g.gr_name for g in grp.getgrall() if g.gr_gid == 65534), None) if os.geteuid() == 0 else None
 SYSTEM = "You are a clerk who answers in the fewest words that are still polite, and who never guesses. " * 3
 
 
@@ -149,7 +150,7 @@ def gone(p):
 def main():
     need_model()                                  # for its vocabulary alone
     with Programs() as p:
-        p.daemon(*PACE)
+        p.daemon(*PACE, *(["--operator-group", GROUP] if GROUP else []))
         p.adapter("--disable-access-log")
         p.model = json.loads(p.ask("GET", "/v1/models")[2])["data"][0]["id"]
         for part in (what_was_asked, replay, texts, ends, trouble, strangers, gone):

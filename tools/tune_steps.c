@@ -519,6 +519,22 @@ static int as_trial(struct tune *t, const struct tune_trial *tr, char *err, size
 	return strcmp(t->server.flags, tr->flags) ? tune_server_again(t, tr->flags, err, errlen) : 0;
 }
 
+/* What it does to the times, which nobody asked about but somebody will feel. */
+static void print_price(const struct tune_trial *a, const struct tune_trial *b)
+{
+	static const struct { const char *key, *name; } times[] = {
+		{ "mean_ttft_ms", "TTFT" }, { "mean_tpot_ms", "TPOT" }, { "p99_itl_ms", "P99 ITL" } };
+
+	for (int i = 0; i < 3; i++) {
+		const json_t *x = json_object_get(a->result[a->n - 1], times[i].key),
+		             *y = json_object_get(b->result[b->n - 1], times[i].key);
+
+		printf("%s%s %.2f -> %.2f ms", i ? ", " : "   ", times[i].name, json_number_value(x),
+		       json_number_value(y));
+	}
+	printf(" (last pair)\n");
+}
+
 int tune_prove(struct tune *t, int a, int b, int *verdict, char *err, size_t errlen)
 {
 	struct tune_trial *x = &t->trial[a], *y = &t->trial[b];
@@ -546,6 +562,7 @@ int tune_prove(struct tune *t, int a, int b, int *verdict, char *err, size_t err
 	printf("   ");
 	print_change(&c);
 	printf(": %s\n", *verdict == VERDICT_SAME ? "the same, as far as can be told" : tune_verdict[*verdict]);
+	print_price(x, y);
 	if (y->compared)
 		printf("   answers at temperature 0: %zu of %zu the same to the token\n", y->same, y->compared);
 	return 0;
@@ -605,7 +622,7 @@ int tune_walk(struct tune *t, char *err, size_t errlen)
 		printf("   as it was, then %s; in turns\n", what);
 		rc = tune_prove(t, t->base, t->best, &verdict, err, errlen);
 		if (!rc && verdict != VERDICT_BETTER)
-			printf("   What looked better did not hold: keep what you have.\n");
+			printf("   What looked better did not hold: nothing is changed, keep what you have.\n");
 	}
 	return rc ? rc : tune_write(t, verdict, err, errlen);
 }
