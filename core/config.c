@@ -259,7 +259,7 @@ static int parse_number(struct parsing *p, const struct option *o, const char *s
 	if (o->kind != NUMBER)
 		*d = (double)*i;
 	if (check && o->max > o->min && (*d < o->min || *d > o->max))
-		return fail(p, "%s is %.60s; %.15g to %.15g are allowed", o->name, s, o->min, o->max);
+		return fail(p, "%s is %.60s; %.16g to %.16g are allowed", o->name, s, o->min, o->max);
 	return 0;
 }
 

@@ -51,7 +51,7 @@ static void print_option(FILE *to, const struct option *o)
 	if (o->action == SET && o->value && *o->value && strcmp(o->value, "0") != 0)
 		fprintf(to, "   (default %s)", o->value);
 	if (o->action == SET && o->max > o->min)
-		fprintf(to, "   (%.15g to %.15g)", o->min, o->max);
+		fprintf(to, "   (%.16g to %.16g)", o->min, o->max);
 	fputc('\n', to);
 	if (o->choices)
 		fprintf(to, "        one of: %s\n", o->choices);
