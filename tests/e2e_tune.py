@@ -59,6 +59,17 @@ def killed(p, start):
     r.kill()
     r.communicate()
     check(wait_for(lambda: knobs(p) == start, 10), "kill -9: they are put back all the same")
+    r = begin(p, *TOLERANT)
+    check(wait_for(lambda: knobs(p) != start, 40), "it turns knobs again")
+    with open(f"/proc/{r.pid}/task/{r.pid}/children") as f:
+        for child in f.read().split():
+            os.kill(int(child), signal.SIGKILL)
+    r.kill()
+    r.communicate()
+    check(knobs(p) != start, "who would put them back is killed, too")
+    out, _ = command(p, "tune", "--dry-run", *TRAFFIC)
+    check(f"An earlier tune (pid {r.pid}) was killed: its knobs are put back." in out and knobs(p) == start,
+          f"the next one puts them back: {out}")
 
 
 def finds(p, daemon):

@@ -31,7 +31,8 @@ static void test_ladder(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		int at = search_ladder(&a, cases[i].least, cases[i].most, cases[i].now);
 
-		if (a.n != cases[i].n || at != cases[i].at || memcmp(a.value, cases[i].v, (size_t)a.n * sizeof(*a.value)))
+		if (a.n != cases[i].n || at != cases[i].at ||
+		    memcmp(a.value, cases[i].v, (size_t)a.n * sizeof(*a.value)))
 			fail_msg("case %zu: %d rungs, at %d, last %lld", i, a.n, at, (long long)a.value[a.n - 1]);
 	}
 	assert_true(search_ladder(&a, 1, INT64_MAX / 4, 1) == 0 && a.n <= SEARCH_RUNGS);

@@ -35,8 +35,8 @@ static int open_daemon(struct tune *t, char *err, size_t errlen)
 		return -EAGAIN;
 	}
 	if (t->in.page->running || t->in.page->waiting) {
-		snprintf(err, errlen, "%s is at work for others (%llu running, %llu waiting): what was measured now would "
-		         "be theirs too, and they would suffer; tune it when it is quiet", t->in.name,
+		snprintf(err, errlen, "%s is at work for others (%llu running, %llu waiting): what was measured "
+		         "now would be theirs too, and they would suffer; tune it when it is quiet", t->in.name,
 		         (unsigned long long)t->in.page->running, (unsigned long long)t->in.page->waiting);
 		return -EBUSY;
 	}
@@ -82,7 +82,6 @@ static int open_traffic(struct tune *t, char *err, size_t errlen)
 		snprintf(err, errlen, "no arrivals can be drawn for %zu requests", t->load.n);
 		return -ENOMEM;
 	}
-	t->shortest = UINT32_MAX;
 	for (size_t i = 0; i < t->load.n; i++) {
 		const struct bench_prompt *p = &t->load.prompt[i];
 		uint32_t all = p->n_ids + p->max_tokens;
@@ -90,13 +89,12 @@ static int open_traffic(struct tune *t, char *err, size_t errlen)
 		t->n_prompt += p->n_ids;
 		t->n_output += p->max_tokens;
 		t->longest = all > t->longest ? all : t->longest;
-		t->shortest = all < t->shortest ? all : t->shortest;
 		h = fold(h, p->ids, p->n_ids * sizeof(*p->ids));
 		h = fold(h, &p->max_tokens, sizeof(p->max_tokens));
 	}
 	if (t->longest > t->in.page->max_model_len) {
-		snprintf(err, errlen, "the longest request of this traffic needs %u tokens, and max-model-len is %llu: "
-		         "start the daemon with more, or leave it out", t->longest,
+		snprintf(err, errlen, "the longest request of this traffic needs %u tokens, and max-model-len is "
+		         "%llu: start the daemon with more, or leave it out", t->longest,
 		         (unsigned long long)t->in.page->max_model_len);
 		return -EMSGSIZE;
 	}
@@ -167,8 +165,8 @@ static void say_so_far(const struct tune *t)
 	for (int i = 0; i < t->n_trials; i++)
 		n += t->trial[i].n > 0 || t->trial[i].cut;
 	tune_tell(t, &t->trial[t->best], what, sizeof(what));
-	printf("\nInterrupted: %d settings measured, best so far, not proved: %s.  The same command goes on from here.\n",
-	       n, what);
+	printf("\nInterrupted: %d settings measured, best so far, not proved: %s.  The same command goes on from "
+	       "here.\n", n, what);
 }
 
 /* Leave the best settings turned. */
@@ -222,7 +220,7 @@ static int clean_up(struct tune *t, int rc, char *err, size_t errlen)
 	}
 	if (better && t->o.apply && !t->o.server && !rc)
 		rc = apply(t, err, errlen);
-	tune_state_close(t, !rc && !t->o.dry_run && !t->o.prove);
+	tune_state_close(t, !rc && !t->o.dry_run);
 	tune_server_stop(t);
 	for (int i = 0; i < t->n_trials; i++)
 		for (int k = 0; k < t->trial[i].n; k++)

@@ -58,7 +58,6 @@ struct tune_trial {              /* a setting and its runs */
 	char   flags[200];           /* of a daemon of our own, beyond those given; "" = none */
 	int    n;                    /* whole runs */
 	double score[TUNE_RUNS];     /* output tokens/s, or good requests/s */
-	double at[TUNE_RUNS];        /* when each began, seconds of CLOCK_MONOTONIC */
 	json_t *result[TUNE_RUNS];   /* as bench serve saves it */
 	double seconds;              /* of the last run */
 	bool   cut;                  /* given up: it was surely worse than the best at that time */
@@ -84,7 +83,7 @@ struct tune {
 	struct bench_load load;
 	double *arrival;             /* [load.n] */
 	uint64_t n_prompt, n_output; /* tokens of the whole traffic */
-	uint32_t longest, shortest;  /* prompt and answer together */
+	uint32_t longest;            /* prompt and answer together */
 	uint64_t *digest;            /* [load.n] of each answer of the first run; 0 = none */
 
 	struct tune_setting start;   /* as it was found, and will be again */

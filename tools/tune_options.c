@@ -104,8 +104,9 @@ static int valued(struct tune_options *o, const char *name, const char *value, c
 
 static int take(struct tune_options *o, int argc, char **argv, char *err, size_t errlen)
 {
-	static const char *const ours[] = { "instance", "out", "prove", "quantized", "goal", "budget", "threshold",
-	                                    "pairs" };
+	static const char *const ours[] = { "instance", "out", "prove", "quantized", "goal", "budget",
+	                                    "threshold", "pairs" };
+	const size_t n_ours = sizeof(ours) / sizeof(ours[0]);
 	int rc = 0, slo = 0;
 
 	for (int i = 1; !rc && i < argc; i++) {
@@ -126,11 +127,12 @@ static int take(struct tune_options *o, int argc, char **argv, char *err, size_t
 		else if (!strcmp(w, "--slo"))
 			slo = 1, rc = pass(o, "--goodput", err, errlen);
 		else {
-			while (k < 8 && (strncmp(w, "--", 2) || n - 2 != strlen(ours[k]) || strncmp(w + 2, ours[k], n - 2)))
+			while (k < n_ours && (strncmp(w, "--", 2) || n - 2 != strlen(ours[k]) ||
+			                      strncmp(w + 2, ours[k], n - 2)))
 				k++;
-			if (k < 8 && !equals && i + 1 == argc)
+			if (k < n_ours && !equals && i + 1 == argc)
 				return refuse(err, errlen, ours[k], "", "it needs a value");
-			if (k < 8)
+			if (k < n_ours)
 				rc = valued(o, ours[k], equals ? equals + 1 : argv[++i], err, errlen);
 			else
 				rc = pass(o, w, err, errlen);
@@ -151,8 +153,8 @@ static int settle(struct tune_options *o, char *err, size_t errlen)
 	for (int i = 0; i < o->n_bench; i++)
 		trace |= strstr(argv[i], "timed_trace") != NULL;
 	if (passed(o, "--transport") || passed(o, "--base-url") || passed(o, "--host") || passed(o, "--port")) {
-		snprintf(err, errlen, "tune measures the daemon over the rings: leave out --transport, --base-url, --host "
-		         "and --port");
+		snprintf(err, errlen, "tune measures the daemon over the rings: leave out --transport, --base-url, "
+		         "--host and --port");
 		return -EINVAL;
 	}
 	if (trace && !timed && (o->goal == GOAL_THROUGHPUT || passed(o, "--request-rate")))
@@ -187,8 +189,8 @@ int tune_traffic(struct tune_options *o, char *err, size_t errlen)
 	}
 	if (o->goal == GOAL_GOODPUT && isinf(o->traffic.rate) && o->traffic.self_timed <= 0 &&
 	    !o->traffic.concurrency) {
-		snprintf(err, errlen, "--goal goodput needs to know when requests come: a timed_trace, --request-rate or "
-		         "--max-concurrency");
+		snprintf(err, errlen, "--goal goodput needs to know when requests come: a timed_trace, "
+		         "--request-rate or --max-concurrency");
 		return -EINVAL;
 	}
 	return 0;

@@ -66,7 +66,8 @@ static int look(struct search *s, int k, int i, int (*better)(void *, const int 
 }
 
 /* From the best so far in one direction: strides double while it gets better, then halve. */
-static int stride(struct search *s, int k, int way, int (*better)(void *, const int *), void *ctx, bool *moved)
+static int stride(struct search *s, int k, int way, int (*better)(void *, const int *), void *ctx,
+                  bool *moved)
 {
 	int step = 1, end = way > 0 ? s->axis[k].n - 1 : 0, r = 0;
 	bool wider = true;

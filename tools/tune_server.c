@@ -46,12 +46,13 @@ static void run(const struct tune *t, char **argv, pid_t parent)
 /* argv of slipringd: what the user gave, then ours, which win.  Words of `flags` are cut in place. */
 static int words(struct tune *t, char **argv, int most, char *flags, char *instance)
 {
+	char *save = NULL;
 	int n = 0;
 
 	argv[n++] = (char *)(uintptr_t)"slipringd";
 	for (int i = 0; i < t->o.n_server && n < most - 8; i++)
 		argv[n++] = t->o.server[i];
-	for (char *save = NULL, *w = strtok_r(flags, " ", &save); w && n < most - 8; w = strtok_r(NULL, " ", &save))
+	for (char *w = strtok_r(flags, " ", &save); w && n < most - 8; w = strtok_r(NULL, " ", &save))
 		argv[n++] = w;
 	if (t->server.model) {
 		argv[n++] = (char *)(uintptr_t)"--model";

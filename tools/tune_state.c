@@ -1,7 +1,7 @@
 /* tune_state.c - what is on disk while tune works: each setting with its runs, and how the knobs
  * were.  An interrupted tune goes on from it; a killed one has its knobs put back by the next.
  *
- *	$XDG_STATE_HOME/slipring/tune-INSTANCE.json    (~/.local/state)
+ *	$XDG_STATE_HOME/slipring/tune-INSTANCE.json    (~/.local/state; prove-INSTANCE.json of --prove)
  *
  * The file is written anew beside its place after every run and before every turn of a knob.
  */
@@ -92,12 +92,13 @@ json_t *tune_json(const struct tune *t)
 		json_array_append_new(bench, json_string(t->o.bench[i]));
 	for (int i = 0; i < t->o.n_server; i++)
 		json_array_append_new(server, json_string(t->o.server[i]));
-	j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:I, s:f, s:i, s:i, s:i, s:o}", "format", TUNE_FORMAT,
-	              "version", SLIPRING_VERSION, "model", t->model, "signature", t->signature, "goal",
-	              t->o.goal == GOAL_GOODPUT ? "goodput" : "throughput", "traffic", bench, "server", server, "start",
-	              setting_json(&t->start), "epoch", (json_int_t)t->in.page->epoch, "spent_s",
-	              t->spent + bench_now() - t->began, "pid", (int)getpid(), "baseline", t->base, "best", t->best,
-	              "trials", trials);
+	j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:I, s:f, s:i, s:i, s:i, s:o}",
+	              "format", TUNE_FORMAT, "version", SLIPRING_VERSION, "model", t->model,
+	              "signature", t->signature,
+	              "goal", t->o.goal == GOAL_GOODPUT ? "goodput" : "throughput",
+	              "traffic", bench, "server", server, "start", setting_json(&t->start),
+	              "epoch", (json_int_t)t->in.page->epoch, "spent_s", t->spent + bench_now() - t->began,
+	              "pid", (int)getpid(), "baseline", t->base, "best", t->best, "trials", trials);
 	return j;
 }
 
@@ -142,37 +143,41 @@ int tune_write_json(const char *path, const json_t *j, char *err, size_t errlen)
 
 /* ---- the state --------------------------------------------------------------------------------- */
 
-static int state_path(struct tune *t, char *err, size_t errlen)
+static int state_dir(char *dir, size_t size, char *err, size_t errlen)
 {
 	const char *base = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-	char dir[PATH_MAX - 400];
 	int n;
 
 	if (base && *base == '/')
-		n = snprintf(dir, sizeof(dir), "%s/slipring", base);
+		n = snprintf(dir, size, "%s/slipring", base);
 	else
-		n = snprintf(dir, sizeof(dir), "%s/.local/state/slipring", home ? home : "");
-	for (char *p = dir; n > 0 && (size_t)n < sizeof(dir) && (p = strchr(p + 1, '/')) != NULL;) {
+		n = snprintf(dir, size, "%s/.local/state/slipring", home ? home : "");
+	for (char *p = dir; n > 0 && (size_t)n < size && (p = strchr(p + 1, '/')) != NULL;) {
 		*p = 0;
 		mkdir(dir, 0700);
 		*p = '/';
 	}
-	if (n < 0 || (size_t)n >= sizeof(dir) || (mkdir(dir, 0700) && errno != EEXIST)) {
+	if (n < 0 || (size_t)n >= size || (mkdir(dir, 0700) && errno != EEXIST)) {
 		snprintf(err, errlen, "%.300s: %s; XDG_STATE_HOME says where tune keeps what it has measured", dir,
 		         strerror(errno));
 		return -errno;
 	}
-	snprintf(t->state, sizeof(t->state), "%s/tune-%.200s.json", dir,
-	         t->o.server ? "own" : t->in.name);
 	return 0;
 }
 
-/* Only one at a time for a daemon: the lock goes with the process. */
-static int take_lock(struct tune *t, char *err, size_t errlen)
+static void name_state(const struct tune *t, const char *dir, bool prove, const char *end, char *out,
+                       size_t n)
 {
-	char path[PATH_MAX + 8];
+	snprintf(out, n, "%.3500s/%s-%.200s.%s", dir, prove ? "prove" : "tune", t->o.server ? "own" : t->in.name,
+	         end);
+}
 
-	snprintf(path, sizeof(path), "%s.lock", t->state);
+/* Only one at a time for a daemon: the lock goes with the process. */
+static int take_lock(struct tune *t, const char *dir, char *err, size_t errlen)
+{
+	char path[PATH_MAX];
+
+	name_state(t, dir, false, "lock", path, sizeof(path));
 	t->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (t->lock >= 0 && flock(t->lock, LOCK_EX | LOCK_NB) == 0)
 		return 0;
@@ -190,7 +195,8 @@ static int put_back(struct tune *t, const json_t *j, char *err, size_t errlen)
 	bool same = true;
 
 	if (t->o.server || (uint64_t)json_integer_value(json_object_get(j, "epoch")) != t->in.page->epoch ||
-	    !setting_read(&was, json_object_get(j, "start")) || !setting_read(&turned, json_object_get(j, "turned")))
+	    !setting_read(&was, json_object_get(j, "start")) ||
+	    !setting_read(&turned, json_object_get(j, "turned")))
 		return 0;
 	for (int k = 0; k < N_KNOBS; k++)
 		same &= t->in.page->knob[k] == turned.knob[k];
@@ -214,21 +220,24 @@ static int put_back(struct tune *t, const json_t *j, char *err, size_t errlen)
 
 int tune_state_open(struct tune *t, char *err, size_t errlen)
 {
+	char dir[PATH_MAX - 400];
 	const char *signature;
 	struct tune_setting found;
-	json_t *j;
-	int rc = state_path(t, err, errlen);
+	json_t *j = NULL;
+	int rc = state_dir(dir, sizeof(dir), err, errlen);
 
 	if (!rc)
-		rc = take_lock(t, err, errlen);
-	if (rc)
-		return rc;
-	j = json_load_file(t->state, 0, NULL);
-	rc = put_back(t, j, err, errlen);
+		rc = take_lock(t, dir, err, errlen);
+	for (int other = 1; !rc && other >= 0; other--) {  /* our own last: it is read further */
+		json_decref(j);
+		name_state(t, dir, (t->o.prove != NULL) != other, "json", t->state, sizeof(t->state));
+		j = json_load_file(t->state, 0, NULL);
+		rc = put_back(t, j, err, errlen);
+	}
 	memcpy(found.knob, t->in.page->knob, sizeof(found.knob));
 	t->start = found;
 	signature = json_string_value(json_object_get(j, "signature"));
-	if (!rc && signature && !strcmp(signature, t->signature) && !t->o.fresh && !t->o.dry_run) {
+	if (!rc && signature && !strcmp(signature, t->signature) && !t->o.fresh && !t->o.dry_run && !t->o.prove) {
 		if (tune_from_json(t, j) || memcmp(&t->start, &found, sizeof(found))) {
 			t->n_trials = t->base = t->best = 0;   /* of another time, or other knobs */
 			t->start = found;

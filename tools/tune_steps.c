@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shmring/slipring.h"
 #include "tune.h"
 #include "tune_search.h"
 
@@ -209,9 +210,11 @@ static void limits(const struct tune *t)
 		printf("; %.0f %% of it all that was asked for was running", b->why[WHY_EMPTY] * 100);
 	printf("\n");
 	if (t->o.goal == GOAL_THROUGHPUT && b->why[WHY_EMPTY] > 0.9)
-		printf("   The server keeps up with this traffic, so throughput is the traffic's own: %s, or tune for "
-		       "latency (--goal goodput --slo).\n", isinf(t->o.traffic.rate) && t->o.traffic.self_timed <= 0 ?
-		       "send more at once (--num-prompts, --max-concurrency)" : "send it faster (--request-rate inf)");
+		printf("   The server keeps up with this traffic, so throughput is the traffic's own: %s, or tune "
+		       "for latency (--goal goodput --slo).\n",
+		       isinf(t->o.traffic.rate) && t->o.traffic.self_timed <= 0 ?
+		       "send more at once (--num-prompts, --max-concurrency)" :
+		       "send it faster (--request-rate inf)");
 	fflush(stdout);
 }
 
@@ -302,17 +305,18 @@ static int more_memory(struct tune *t, char *err, size_t errlen)
 static int prefix_cache(struct tune *t, bool again, char *err, size_t errlen)
 {
 	struct tune_setting s = t->trial[t->best].s;
+	const struct tune_trial *was = &t->trial[t->best], *other;
 	int won;
 
 	s.knob[KNOB_PREFIX_CACHING] = !s.knob[KNOB_PREFIX_CACHING];
+	other = tune_trial(t, &s);
+	if (!other || (again && (other->n || other->cut)))
+		return 0;
 	if (!again)
 		step(4, "Prefix cache, the other way");
-	else if (tune_trial(t, &s)->n || tune_trial(t, &s)->cut)
-		return 0;
 	won = challenge(t, &s, err, errlen);
 	if (won >= 0 && !again) {
-		const struct tune_trial *on = t->trial[t->best].s.knob[KNOB_PREFIX_CACHING] ? &t->trial[t->best] :
-		                              tune_trial(t, &s);
+		const struct tune_trial *on = s.knob[KNOB_PREFIX_CACHING] ? other : was;
 
 		if (!isnan(on->hit_rate))
 			printf("   with it, %.0f %% of the prompts' tokens were found in the cache\n",
@@ -454,8 +458,25 @@ static void drift(const struct bench_run *a, const struct bench_run *b)
 		until += (double)k;
 		of += (double)x->n_ids;
 	}
-	printf("   drift: %zu of %zu greedy answers the same to the end; the others agree until they part, %.0f %% "
-	       "of all tokens\n", same, n, of > 0 ? until / of * 100 : 0);
+	printf("   drift: %zu of %zu greedy answers the same to the end; until they part they agree, %.0f %% of "
+	       "all tokens\n", same, n, of > 0 ? until / of * 100 : 0);
+}
+
+/* Ids mean the same to both?  0, -errno. */
+static int same_vocabulary(const struct tune *t, char *err, size_t errlen)
+{
+	struct sr_conn *c;
+	int rc = sr_open(&c, t->socket, NULL);
+
+	if (rc < 0) {
+		snprintf(err, errlen, "%s: %s", t->socket, strerror(-rc));
+		return rc;
+	}
+	rc = memcmp(sr_model(c)->vocab_hash, sr_text_info(t->text)->vocab_hash, 32) ? -EINVAL : 0;
+	sr_close(c);
+	if (rc)
+		snprintf(err, errlen, "--quantized %s: its vocabulary is another", t->o.sibling);
+	return rc;
 }
 
 static int measure_sibling(struct tune *t, char *err, size_t errlen)
@@ -469,6 +490,8 @@ static int measure_sibling(struct tune *t, char *err, size_t errlen)
 	t->server.model = t->o.sibling;
 	if (!rc)
 		rc = tune_server_again(t, flags, err, errlen);
+	if (!rc)
+		rc = same_vocabulary(t, err, errlen);
 	if (!rc)
 		rc = tune_ids(t, 64, &b, err, errlen);
 	if (!rc) {
@@ -500,8 +523,8 @@ static int quantized(struct tune *t, char *err, size_t errlen)
 {
 	step(6, "A quantized model instead");
 	if (!t->o.sibling) {
-		printf("   none named: --quantized MODEL measures one, and how far its answers differ (slipring quantize "
-		       "makes one)\n");
+		printf("   none named: --quantized MODEL measures one, and how far its answers differ (slipring "
+		       "quantize makes one)\n");
 		return 0;
 	}
 	if (!t->server.pid) {
@@ -624,7 +647,11 @@ int tune_walk(struct tune *t, char *err, size_t errlen)
 		if (!rc && verdict != VERDICT_BETTER)
 			printf("   What looked better did not hold: nothing is changed, keep what you have.\n");
 	}
-	return rc ? rc : tune_write(t, verdict, err, errlen);
+	if (!rc)
+		rc = tune_write(t, verdict, err, errlen);
+	if (verdict != VERDICT_BETTER)
+		t->best = t->base;
+	return rc;
 }
 
 static void print_axis(const struct batching *b, int k)

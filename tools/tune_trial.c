@@ -169,12 +169,10 @@ static int keep(struct tune *t, struct tune_trial *tr, const struct bench_run *r
 		json_decref(tr->result[0]);
 		memmove(tr->result, tr->result + 1, (TUNE_RUNS - 1) * sizeof(*tr->result));
 		memmove(tr->score, tr->score + 1, (TUNE_RUNS - 1) * sizeof(*tr->score));
-		memmove(tr->at, tr->at + 1, (TUNE_RUNS - 1) * sizeof(*tr->at));
 		tr->n--;
 	}
 	tr->result[tr->n] = bench_result(&s, r, &about, false);
 	tr->score[tr->n] = t->o.goal == GOAL_GOODPUT ? s.goodput : s.output_per_s;
-	tr->at[tr->n] = r->begin;
 	tr->n++;
 	tr->seconds = s.duration;
 	compare_answers(t, tr, r);

@@ -98,7 +98,8 @@ static int write_dropin(const struct tune *t, const char *gain, char *err, size_
 	snprintf(beside, sizeof(beside), "%s.%ld", path, (long)getpid());
 	f = fopen(beside, "w");
 	if (f) {
-		fprintf(f, "# Found by slipring tune: %s.\n# Put it into /etc/systemd/system/slipring%s%s.service.d/, then:\n"
+		fprintf(f, "# Found by slipring tune: %s.\n"
+		           "# Put it into /etc/systemd/system/slipring%s%s.service.d/, then:\n"
 		           "#   systemctl daemon-reload && systemctl restart slipring%s%s\n[Service]\nExecStart=\n"
 		           "ExecStart=/usr/bin/slipringd --config %s%s", gain, named ? "@" : "",
 		        named ? t->in.name : "", named ? "@" : "", named ? t->in.name : "",
@@ -144,6 +145,7 @@ int tune_write(const struct tune *t, int verdict, char *err, size_t errlen)
 	const struct tune_trial *a = &t->trial[t->base], *b = &t->trial[t->best];
 	json_t *j = tune_json(t);
 	char path[PATH_MAX], gain[200], key[64], value[64];
+	bool named = strcmp(t->in.name, "default") != 0;
 	int rc = tune_make_out(t, err, errlen);
 
 	path_of(t, "tune.json", path, sizeof(path));
@@ -156,7 +158,8 @@ int tune_write(const struct tune *t, int verdict, char *err, size_t errlen)
 	if (!rc && a != b)
 		rc = write_runs(t, "final.json", b, t->o.pairs, err, errlen);
 	snprintf(gain, sizeof(gain), "%.2f instead of %.2f %s, %d runs of each in turns",
-	         tune_mean(b), tune_mean(a), t->o.goal == GOAL_GOODPUT ? "good requests/s" : "tokens/s", t->o.pairs);
+	         tune_mean(b), tune_mean(a), t->o.goal == GOAL_GOODPUT ? "good requests/s" : "tokens/s",
+	         t->o.pairs);
 	if (!rc && verdict == VERDICT_BETTER)
 		rc = write_yaml(t, gain, err, errlen);
 	if (!rc && verdict == VERDICT_BETTER)
@@ -170,8 +173,8 @@ int tune_write(const struct tune *t, int verdict, char *err, size_t errlen)
 	if (!t->o.server)
 		printf("To have it now, without a restart:\n");
 	for (int i = 0; !t->o.server && changed(t, i, key, sizeof(key), value, sizeof(value)); i++)
-		printf("  slipring set %s%s%s %s\n", strcmp(t->in.name, "default") ? "--instance " : "",
-		       strcmp(t->in.name, "default") ? t->in.name : key, strcmp(t->in.name, "default") ? key : "", value);
+		printf("  slipring set %s%s%s%s %s\n", named ? "--instance " : "", named ? t->in.name : "",
+		       named ? " " : "", key, value);
 	return 0;
 }
 
@@ -206,8 +209,8 @@ int tune_read(struct tune *t, int *verdict, char *err, size_t errlen)
 	goal = json_string_value(json_object_get(j, "goal"));
 	said = json_string_value(json_object_get(j, "verdict"));
 	if (json_integer_value(json_object_get(j, "format")) != TUNE_FORMAT || !goal || !said) {
-		snprintf(err, errlen, "%s: field \"format\", \"goal\" or \"verdict\": not a file of this version's tune",
-		         path);
+		snprintf(err, errlen, "%s: field \"format\", \"goal\" or \"verdict\": not a file of this version's "
+		         "tune", path);
 		return -EINVAL;
 	}
 	t->o.goal = !strcmp(goal, "goodput") ? GOAL_GOODPUT : GOAL_THROUGHPUT;
