@@ -53,7 +53,7 @@ static void set_up(struct bench *b, int capability)
 	(void)capability;
 #endif
 	b->seed = 5;
-	shape.F = 1056;                        /* the most inputs of any product here */
+	shape.F = 2048;                        /* the most inputs of any product here */
 	b->t = tiny_create(&shape, SR_F8, 0, 3);
 	if (drive_open(&b->gpu, sr_backend_get(SR_BACKEND_VERSION), &b->t->m, &b->t->src, &lim))
 		fail_msg("%s", b->gpu.err);
@@ -271,10 +271,13 @@ static const struct kind kinds[] = {
 	{ "f8 blocks", SR_F8, SR_F32, 128, 128, false }, { "f8 small blocks", SR_F8, SR_F32, 32, 1, false },
 };
 
-/* Shapes: strips and slabs that do and do not fill the tiles; more parts than blocks and fewer. */
+/* Shapes: strips and slabs that do and do not fill the tiles; blocks with a part of one tile, of two, with
+ * whole tiles; warps with several groups. */
 static void products(struct bench *b, bool small)
 {
-	static const struct { int n, k; } shapes[] = { { 200, 256 }, { 72, 768 }, { 136, 1056 } };
+	static const struct { int n, k; } shapes[] = {
+		{ 200, 256 }, { 72, 768 }, { 264, 1056 }, { 1100, 64 }, { 264, 2048 },
+	};
 	int turn = 0;
 
 	for (const struct kind &kind : kinds) {
@@ -285,7 +288,8 @@ static void products(struct bench *b, bool small)
 			int32_t group = kind.group ? kind.group : kind.type == SR_Q4_K ? 256 : 32;
 			size_t used;
 
-			if (s.k % group || (small && (!w8 || s.n != 200)))
+			if (s.k % group || (small && (!w8 || s.n != 200)) || (s.k == 2048 && (group < 64 || w8)) ||
+			    (s.n % 8 && kind.type != SR_Q4_1 && !w8))
 				continue;
 			struct sr_tensor t = make(b, &kind, s.n, s.k);
 			const struct sr_tensor *part[] = { &t };

@@ -300,38 +300,63 @@ template <class S> static __device__ void multiply_span(const few_args &a, const
 	add_warps<S>(sum, (float *)ring);
 }
 
+/* Units of a tile, and of all. */
+template <class S> static __device__ uint32_t units_of(const few_args &a)
+{
+	return (uint32_t)(a.w.K / SLAB + S::KWARPS - 1) / S::KWARPS;
+}
+
+template <class S> static __device__ uint32_t all_units(const few_args &a)
+{
+	return (uint32_t)(a.w.width + S::COLS - 1) / S::COLS * units_of<S>(a);
+}
+
+/* How many blocks have a part of a tile, the first of them. */
+template <class S> static __device__ uint32_t parts_of(const few_args &a, int32_t tile, uint32_t &first)
+{
+	uint32_t units = units_of<S>(a), all = all_units<S>(a);
+
+	first = block_of(all, (uint32_t)tile * units);
+	return block_of(all, (uint32_t)(tile + 1) * units - 1) - first + 1;
+}
+
+/* What this block has of the tile after k's, or of its first: false, nothing. */
+template <class S> static __device__ bool next_span(const few_args &a, struct span &k)
+{
+	uint32_t units = units_of<S>(a), all = all_units<S>(a), from = first_unit(all, blockIdx.x);
+	uint32_t to = first_unit(all, blockIdx.x + 1), begin;
+
+	k.tile = k.tile < 0 ? (int32_t)(from / units) : k.tile + 1;
+	begin = (uint32_t)k.tile * units;
+	from = from > begin ? from - begin : 0;
+	if (begin + from >= to)
+		return false;
+	to = to - begin < units ? to - begin : units;
+	k.from = (int32_t)from * S::KWARPS;
+	k.to = (int32_t)to * S::KWARPS < a.w.K / SLAB ? (int32_t)to * S::KWARPS : a.w.K / SLAB;
+	k.steps = (k.to - k.from + S::KWARPS - 1) / S::KWARPS;
+	return true;
+}
+
 template <class S> static __global__ void __launch_bounds__(THREADS, S::BLOCKS)
 packed_few_kernel(struct few_args a)
 {
 	SHARED(shared);
 	float *tile_sums = (float *)shared;
 	uint32_t *word = (uint32_t *)(shared + S::SHARED_BYTES - 16);
-	int32_t slabs = a.w.K / SLAB;
-	uint32_t units = (uint32_t)(slabs + S::KWARPS - 1) / S::KWARPS; /* of a tile */
-	uint32_t all = (uint32_t)(a.w.width + S::COLS - 1) / S::COLS * units;
-	uint32_t unit = first_unit(all, blockIdx.x), end = first_unit(all, blockIdx.x + 1), next;
+	struct span k;
+	uint32_t parts, first;
 
-	for (; unit < end; unit = next) {
-		uint32_t tile = unit / units, first, last;
-		struct span k;
-
-		next = (tile + 1) * units < end ? (tile + 1) * units : end;
-		k.tile = (int32_t)tile;
-		k.from = (int32_t)(unit - tile * units) * S::KWARPS;
-		k.to = (int32_t)(next - tile * units) * S::KWARPS;
-		k.to = k.to < slabs ? k.to : slabs;
-		k.steps = (k.to - k.from + S::KWARPS - 1) / S::KWARPS;
+	for (k.tile = -1; next_span<S>(a, k); __syncthreads()) { /* the sums are read: the ring begins again */
 		multiply_span<S>(a, k, shared);
-		first = block_of(all, tile * units);
-		last = block_of(all, (tile + 1) * units - 1);
-		if (first == last) {
+		parts = parts_of<S>(a, k.tile, first);
+		if (parts == 1) {
 			put_tile<S>(a, k.tile, tile_sums, NULL);
-		} else {
-			put_tile<S>(a, k.tile, tile_sums, part_at<S>(a, blockIdx.x, blockIdx.x == first));
-			if (arrive(&a.arrived[tile], last - first + 1, word))
-				add_parts<S>(a, k.tile, first, last);
+			continue;
 		}
-		__syncthreads(); /* the sums are read: the ring begins again */
+		put_tile<S>(a, k.tile, tile_sums, part_at<S>(a, blockIdx.x, blockIdx.x == first));
+		if (arrive(&a.arrived[k.tile], parts, word))
+			add_parts<S>(a, k.tile, first, first + parts - 1);
 	}
 }
 
