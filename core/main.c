@@ -422,6 +422,7 @@ static void counters(struct daemon *d, uint64_t now)
 	st->clients = (uint64_t)c.connected;
 	st->preemptions = s.preemptions;
 	st->prefix_queries = s.prefix_queries;
+	st->held = s.held;
 	st->prefix_hits = s.prefix_hits;
 	st->prompt_computed = s.prompt_computed;
 	st->refused = c.refused;

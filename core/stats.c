@@ -70,7 +70,7 @@ void stats_now(const struct stats_page *p, struct stats_mark *m)
 		.steps = p->steps, .rows = p->rows, .step_tokens = p->step_tokens,
 		.int8_ops = p->int8_ops, .float_ops = p->float_ops,
 		.bytes_moved = p->bytes_moved, .bytes_copied = p->bytes_copied,
-		.preemptions = p->preemptions, .running_ns = p->running_ns, .waiting_ns = p->waiting_ns,
+		.preemptions = p->preemptions, .held = p->held, .running_ns = p->running_ns, .waiting_ns = p->waiting_ns,
 		.running = (uint32_t)p->running, .waiting = (uint32_t)p->waiting,
 		.clients = (uint32_t)p->clients, .blocks_peak = p->blocks_peak,
 	};

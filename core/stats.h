@@ -53,7 +53,7 @@ struct stats_mark {
 	uint64_t at_ns;               /* MONOTONIC; 0: none, or it is being written */
 	uint64_t prompt_tokens, prompt_cached, prompt_computed, generation_tokens;
 	uint64_t prefix_queries, prefix_hits;
-	uint64_t ended, steps, rows, step_tokens, preemptions;
+	uint64_t ended, steps, rows, step_tokens, preemptions, held;
 	uint64_t int8_ops, float_ops, bytes_moved, bytes_copied;
 	uint64_t running_ns, waiting_ns; /* added up over the time: / seconds = how many on average */
 	uint64_t why_ns[STATS_AXIS], bound_ns[STATS_AXIS], empty_ns[N_EMPTY];
@@ -103,6 +103,7 @@ struct stats_page {
 	uint64_t int8_ops, float_ops, bytes_moved, bytes_copied;
 	uint64_t preemptions, prompt_tokens, prompt_cached, prompt_computed, generation_tokens;
 	uint64_t prefix_queries, prefix_hits;          /* tokens */
+	uint64_t held;                /* steps that prompts waited for another to compute what they share */
 	uint64_t ended[N_ENDED];
 	uint64_t refused, invalid, died, accepted;
 	uint64_t running_ns, waiting_ns;               /* sequences times ns */

@@ -41,6 +41,7 @@ void figures_between(const struct stats_mark *a, const struct stats_mark *b, str
 	f->generated = (uint64_t)per(a->generation_tokens, b->generation_tokens, 1);
 	f->ended = (uint64_t)per(a->ended, b->ended, 1);
 	f->preemptions = (uint64_t)per(a->preemptions, b->preemptions, 1);
+	f->held = (uint64_t)per(a->held, b->held, 1);
 	f->steps = (uint64_t)per(a->steps, b->steps, 1);
 	f->prompt_per_s = per(0, f->prompt_tokens, f->seconds);
 	f->generated_per_s = per(0, f->generated, f->seconds);

@@ -19,6 +19,7 @@ struct figures {
 	double why_all, bound_all;    /* their sums */
 	double empty_s[N_EMPTY];      /* why_s[WHY_EMPTY], split */
 	uint64_t prompt_tokens, generated, ended, preemptions, steps;
+	uint64_t held;                /* steps that prompts waited for another to compute what they share */
 };
 
 uint64_t figures_clock(void);         /* CLOCK_MONOTONIC, ns: the page's clock */

@@ -27,11 +27,18 @@ struct fit {                              /* seconds of a step of only decoding 
 	double a, b, mean, least, most;
 };
 
+struct chunks {                           /* of all steps: a + b * rows + c * (tokens - rows) */
+	int n;                            /* 0: there is none */
+	double a, b, c, rows, more;       /* rows and tokens beyond one a row, on average */
+};
+
 struct verdict {
 	int largest;                      /* enum sched_why; WHY_EMPTY: nothing held anything back */
 	double share, bound_share[N_BOUND];
 	struct fit fit;
 	double rows_now, rows_then;       /* what worth compares; NAN: nothing to compare */
+	struct chunks chunks;
+	double step_now, step_then;       /* ms, if more tokens of prompts are what it is about; NAN */
 	double worth;                     /* tokens/s more, as a share, while it is the limit; NAN */
 	char no_worth[200];               /* why that cannot be said */
 };
@@ -156,19 +163,92 @@ static struct fit fit_steps(const struct stats_page *p, uint64_t from_ns)
 	return f;
 }
 
-/* More rows a step: as many as waited, at most twice as many as there are. */
-static void worth_of_rows(struct verdict *v, const struct figures *f)
+/* Least squares of three unknowns: n, sums of the products of (1, x, y) and with z. */
+static bool solve(double m[3][4])
 {
-	double held = f->why_all - f->why_s[WHY_EMPTY]; /* nobody waits in the rest of the time */
-	double more = held > 0 ? f->waiting * f->seconds / held : 0;
+	for (int k = 0; k < 3; k++) {
+		if (fabs(m[k][k]) < 1e-12)
+			return false;
+		for (int r = 0; r < 3; r++) {
+			double by = r == k ? 0 : m[r][k] / m[k][k];
 
+			for (int c = k; c < 4; c++)
+				m[r][c] -= by * m[k][c];
+		}
+	}
+	return true;
+}
+
+/* How the time of a step grows with rows and with tokens of prompts, by the last steps that had any;
+ * both in units of their means, so that the sums are of one size. */
+static struct chunks fit_chunks(const struct stats_page *p, uint64_t from_ns)
+{
+	uint64_t n = p->n_step, oldest = n > STATS_STEPS ? n - STATS_STEPS : 0;
+	double m[3][4] = { { 0 } }, rows = 0, more = 0;
+	struct chunks f = { 0 };
+	int count = 0;
+
+	for (int pass = 0; pass < 2; pass++) {
+		for (uint64_t i = oldest; i < n; i++) {
+			const struct stats_step *s = &p->step[i % STATS_STEPS];
+			double x[4];
+
+			if (s->begin_ns < from_ns || s->tokens <= s->rows)
+				continue;
+			x[0] = 1, x[1] = s->rows, x[2] = s->tokens - s->rows, x[3] = (double)s->device_ns / 1e9;
+			count += pass == 0;
+			rows += pass == 0 ? x[1] : 0;
+			more += pass == 0 ? x[2] : 0;
+			for (int r = 0; pass && r < 3; r++)
+				for (int c = 0; c < 4; c++)
+					m[r][c] += (r == 1 ? x[1] / f.rows : r == 2 ? x[2] / f.more : 1) *
+					           (c == 1 ? x[1] / f.rows : c == 2 ? x[2] / f.more : x[c]);
+		}
+		if (count < FIT_LEAST)
+			return f;
+		f.rows = rows / count;
+		f.more = more / count;
+	}
+	for (int k = 0; k < 3; k++)               /* where rows and tokens go together, share what they explain */
+		m[k][k] *= 1 + 1e-9;
+	if (!solve(m))
+		return f;
+	f.a = m[0][3] / m[0][0];
+	f.b = m[1][3] / m[1][1] / f.rows;
+	f.c = m[2][3] / m[2][2] / f.more;
+	f.n = f.c > 0 && f.a + f.b * f.rows > 0 ? count : 0;
+	return f;
+}
+
+/* Twice the tokens of prompts in a step, by raising the knob: more of them a second, and longer steps. */
+static void worth_of_tokens(struct verdict *v, const struct stats_page *p, uint64_t from_ns)
+{
+	const struct chunks *f = &v->chunks;
+	double now, then;
+
+	v->chunks = fit_chunks(p, from_ns);
+	if (!f->n) {
+		snprintf(v->no_worth, sizeof(v->no_worth), "the last steps tell too little of how the time of a "
+		         "step grows with the tokens of prompts in it");
+		return;
+	}
+	now = f->a + f->b * f->rows + f->c * f->more;
+	then = now + f->c * f->more;
+	v->step_now = now * 1e3;
+	v->step_then = then * 1e3;
+	v->worth = 2 * now / then - 1;
+}
+
+/* So many more rows a step, at most twice as many as there are. */
+static void worth_of_rows(struct verdict *v, double more, const char *none)
+{
 	if (v->fit.n == 0) {
 		snprintf(v->no_worth, sizeof(v->no_worth), "the last steps had too nearly the same number of "
 		         "rows to tell how the time of a step grows with them");
 		return;
 	}
 	if (more < 0.5) {
-		snprintf(v->no_worth, sizeof(v->no_worth), "hardly anybody waited");
+		snprintf(v->no_worth, sizeof(v->no_worth), "%s", none);
 		return;
 	}
 	v->rows_now = v->fit.mean;
@@ -177,9 +257,42 @@ static void worth_of_rows(struct verdict *v, const struct figures *f)
 	           (v->rows_now / (v->fit.a + v->fit.b * v->rows_now)) - 1;
 }
 
+/* Running without a row, on average, while something was held back. */
+static double without_row(const struct figures *f, double held)
+{
+	double busy = f->bound_all - f->bound_s[BOUND_IDLE];
+	double running = busy > 0 ? f->running * f->seconds / busy : 0;
+
+	return held > 0 && f->rows == f->rows && running > f->rows ? running - f->rows : 0;
+}
+
+static void worth_of(struct verdict *v, const struct stats_page *p, const struct figures *f, uint64_t from_ns)
+{
+	double held = f->why_all - f->why_s[WHY_EMPTY]; /* nobody waits in the rest of the time */
+
+	switch (v->largest) {
+	case WHY_SEQS: case WHY_KV: case WHY_ORDER:
+		worth_of_rows(v, held > 0 ? f->waiting * f->seconds / held : 0, "hardly anybody waited");
+		break;
+	case WHY_TOKENS: case WHY_STEP_TIME:
+		worth_of_tokens(v, p, from_ns);
+		break;
+	case WHY_RING_OUT: case WHY_PCIE:
+		worth_of_rows(v, without_row(f, held), "hardly a sequence was without a row for it");
+		break;
+	case WHY_EMPTY:                           /* were twice as many asked for at a time */
+		if (f->empty_s[EMPTY_SERVED] > LITTLE * f->why_all)
+			worth_of_rows(v, v->fit.mean, "");
+		break;
+	default:
+		break;
+	}
+}
+
 static void judge(struct verdict *v, const struct stats_page *p, const struct figures *f, uint64_t from_ns)
 {
-	*v = (struct verdict){ .largest = WHY_EMPTY, .rows_now = NAN, .rows_then = NAN, .worth = NAN };
+	*v = (struct verdict){ .largest = WHY_EMPTY, .rows_now = NAN, .rows_then = NAN, .worth = NAN,
+	                       .step_now = NAN, .step_then = NAN };
 	for (int i = 0; i < N_BOUND; i++)
 		v->bound_share[i] = f->bound_all > 0 ? f->bound_s[i] / f->bound_all : 0;
 	for (int i = 0; i < N_WHY; i++)
@@ -192,20 +305,7 @@ static void judge(struct verdict *v, const struct stats_page *p, const struct fi
 		v->share = f->why_all > 0 ? f->why_s[WHY_EMPTY] / f->why_all : 0;
 	}
 	v->fit = fit_steps(p, from_ns);
-	switch (v->largest) {
-	case WHY_SEQS: case WHY_KV: case WHY_ORDER:
-		worth_of_rows(v, f);
-		break;
-	case WHY_TOKENS: case WHY_STEP_TIME:
-		snprintf(v->no_worth, sizeof(v->no_worth), "it trades the time to the first token against "
-		         "the time between tokens: measure both with \"slipring bench serve\"");
-		break;
-	case WHY_RING_OUT:
-		snprintf(v->no_worth, sizeof(v->no_worth), "how fast that client would read is not known");
-		break;
-	default:
-		break;
-	}
+	worth_of(v, p, f, from_ns);
 }
 
 /* What the time was in which nothing more was asked for. */
@@ -264,10 +364,20 @@ static void print_worth(const struct verdict *v)
 	}
 	if (isnan(v->worth))
 		return;
-	printf("  worth:  about %.0f %% more tokens/s in the %.0f %% of the time that this was the limit: a "
-	       "step of %.0f rows takes %.2f ms,\n          of %.0f rows %.2f ms, by a line through %d steps "
-	       "of %.0f to %.0f rows%s\n", v->worth * 100, v->share * 100, v->rows_now,
-	       (v->fit.a + v->fit.b * v->rows_now) * 1e3, v->rows_then,
+	if (!isnan(v->step_then)) {
+		printf("  worth:  about %.0f %% more tokens of prompts a second in the %.0f %% of the time that this "
+		       "was the limit,\n          with twice as many in a step; which then takes %.2f ms instead of "
+		       "%.2f, and that is how long\n          those that decode wait for a token (by %d steps)\n",
+		       v->worth * 100, v->share * 100, v->step_then, v->step_now, v->chunks.n);
+		return;
+	}
+	printf("  worth:  about %.0f %% more tokens/s ", v->worth * 100);
+	if (v->largest == WHY_EMPTY)
+		printf("if twice as much were asked for at a time: ");
+	else
+		printf("in the %.0f %% of the time that this was the limit: ", v->share * 100);
+	printf("a step of %.0f rows\n          takes %.2f ms, of %.0f rows %.2f ms, by a line through %d steps of "
+	       "%.0f to %.0f rows%s\n", v->rows_now, (v->fit.a + v->fit.b * v->rows_now) * 1e3, v->rows_then,
 	       (v->fit.a + v->fit.b * v->rows_then) * 1e3, v->fit.n, v->fit.least, v->fit.most,
 	       v->rows_then > v->fit.most ? " (so it lies beyond what was measured)" : "");
 }
@@ -320,6 +430,9 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 	if (f->preemptions)
 		printf("  %llu preemptions: sequences lost their KV blocks and were computed again.\n",
 		       (unsigned long long)f->preemptions);
+	if (f->held)
+		printf("  Prompts waited %llu steps in all for others to compute what they begin with.\n",
+		       (unsigned long long)f->held);
 	for (int i = BOUND_HOST; i < N_BOUND; i++)
 		most = v->bound_share[i] > v->bound_share[most] ? i : most;
 	if (idle > v->bound_share[most])
@@ -355,6 +468,8 @@ static int print_json(const struct instance *in, const struct figures *f, const 
 	              "turn", advice[v->largest].turn,
 	              "knob", k < 0 ? json_null() : json_string(knob_info((enum knob)k)->name),
 	              "worth", isnan(v->worth) ? json_null() : json_real(v->worth), "no_worth", v->no_worth);
+	json_object_set_new(j, "step_ms_then", isnan(v->step_then) ? json_null() : json_real(v->step_then));
+	json_object_set_new(j, "prefix_waits", json_integer((json_int_t)f->held));
 	e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(9)) : -1;
 	putchar('\n');
 	json_decref(j);

@@ -233,7 +233,8 @@ static void histograms(struct scrape *s, const struct api *a)
 
 	for (h = 0; h < N_HIST; h++)
 		hist(s, (enum stats_hist)h, NULL);
-	hist(s, HIST_MAX_TOKENS, "request_max_num_generation_tokens");
+	/* Of the answers of one request the longest; we count each, which differs only with n above 1. */
+	hist(s, HIST_GENERATION_TOKENS, "request_max_num_generation_tokens");
 	copy_counts(n, a->shared->params_n, 6);
 	histogram(s, "vllm:request_params_n", "Histogram of the n request parameter.", n_bound, 5, n,
 	          (double)shared_get(a->shared->params_n_sum));
@@ -307,6 +308,8 @@ static void slipring(struct scrape *s, const struct api *a)
 	one(s, "slipring_invalid_total", "counter", "Requests refused as invalid by the daemon.",
 	    (double)p->invalid);
 	one(s, "slipring_steps_total", "counter", "Batches computed.", (double)p->steps);
+	one(s, "slipring_prefix_waits_total", "counter", "Steps that prompts waited for another to compute what "
+	    "they begin with.", (double)p->held);
 	one(s, "slipring_sleeps_total", "counter", "Times that the daemon slept.", (double)p->syscalls_sleep);
 	one(s, "slipring_cycle_max_seconds", "gauge", "Longest turn of the daemon's loop.",
 	    (double)p->cycle_max_ns / 1e9);
