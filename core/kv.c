@@ -749,7 +749,7 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	kv = aligned_alloc(HUGE, (end + HUGE - 1) / HUGE * HUGE);
 	if (!kv)
 		return -ENOMEM;
-	madvise(kv, end, MADV_HUGEPAGE); /* of random accesses half would miss the TLB; -EINVAL: so be it */
+	madvise(kv, end, MADV_HUGEPAGE); /* many random reads at a time: half the time; if refused, so be it */
 	memset(kv, 0, at_run);           /* runs are written when they are first used: few ever are */
 	kv->cfg = *cfg;
 	kv->block = (struct block *)((char *)kv + at_block);
