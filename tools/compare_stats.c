@@ -18,6 +18,8 @@
 #define WINDOWS    16            /* of a run, for throughput */
 #define BINS       1024          /* for quantiles of many gaps */
 #define PAIRS      3             /* below, runs are not compared in pairs */
+#define TAIL       1000          /* requests: a P99 rests on a hundredth of them, and what makes it, a pause
+                                  * of the machine, hits all that are under way at once */
 #define LEAST      1e-7          /* s: shorter gaps are one read of the socket */
 
 static double number(const json_t *j, const char *key)
@@ -253,8 +255,8 @@ static struct estimate from_requests(const json_t *run, const struct measure *m)
 			e.value = of_values(w.v, (int)n).value * 1000;
 		else
 			e.value = bench_percentile(w.v, n, m->over == P99 ? 99 : 50) * 1000;
-		if (m->over == P99 && w.n < 100)
-			e.spread = NAN;               /* one or two requests: no telling */
+		if (m->over == P99 && w.n < TAIL)
+			e.spread = NAN;
 	}
 	free_values(&w);
 	return e;
