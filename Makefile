@@ -6,7 +6,7 @@
 #	make check      the test suite alone: no set-up
 #	make sanitize   the unit tests again, under AddressSanitizer and UBSan
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
-#	make spin, sim, hostile, tsan, soak, coverage, bench-host, bench-ring      what docs/proof.md is about
+#	make spin, sim, hostile, tsan, soak, overload, coverage, bench-host, bench-ring      what docs/proof.md is about
 #	make bench      speed beside peers and the machine's own limits
 #	make install    PREFIX=/usr DESTDIR=
 #
@@ -241,7 +241,9 @@ FIRST ?= 1
 KILLS ?= 100000
 SOAK_MINUTES ?= 1
 
-.PHONY: spin sim hostile tsan soak coverage bench-host bench-ring
+OVERLOAD_S ?= 30
+
+.PHONY: spin sim hostile tsan soak overload coverage bench-host bench-ring
 spin:
 	tests/spin/run.sh $(BUILD)/spin
 
@@ -258,6 +260,9 @@ THREADED := $(addprefix test_,ring shmring client clients clients_conn hostile h
 tsan:
 	$(MAKE) BUILD=build/tsan SAN=thread CFLAGS="-O1 -g -Wno-tsan" $(THREADED:%=build/tsan/tests/%)
 	@for t in $(THREADED); do echo "== $$t"; timeout 300 build/tsan/tests/$$t || exit 1; done
+
+overload: all
+	tests/overload.py $(BUILD) $(OVERLOAD_S)
 
 soak: all
 	tests/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))
