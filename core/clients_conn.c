@@ -26,7 +26,7 @@
 #define BELLS    256                  /* so many in a window: then a client is not heard */
 #define BELLS_NS (10 * MS)            /* until the next (R7) */
 #define COMERS   16                   /* accepted at a time while nobody waits for tokens, else one, */
-#define COMER_NS (2 * MS)             /* and then none so long: each costs us its memory (R7) */
+#define COMER_NS (4 * MS)             /* and then none so long: each costs us its memory (R7) */
 
 /* ---- who is where ---------------------------------------------------------------------------- */
 
