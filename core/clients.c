@@ -12,6 +12,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -41,6 +42,7 @@ static int32_t live_put(struct client *c, const struct server_request *r, uint64
 	c->free = q->next;
 	*q = (struct live){ .user_data = r->q.user_data, .ticket = r->ticket, .next = *b, .used = true,
 	                    .n_prompt = r->q.n_prompt, .max_tokens = r->q.max_tokens, .queued = now };
+	memcpy(c->live[i].trace, r->q.trace_id, sizeof(c->live[i].trace));
 	*b = i;
 	c->n_live++;
 	c->row->live++;
@@ -133,6 +135,24 @@ static void count_end(struct clients *cl, const struct live *q, const struct sch
 		stats_observe(p, HIST_TPOT, (double)(q->last - q->first) / 1e9 / (q->n_tokens - 1));
 }
 
+/* At --log-level debug, by the id that the adapter's access log has, too.  No prompt, no token. */
+static void log_end(const struct clients *cl, const struct client *c, const struct live *q, int finish,
+                    uint64_t scheduled)
+{
+	char hex[33];
+
+	if (!log_shows(LOG_DEBUG))
+		return;
+	for (int i = 0; i < 16; i++)
+		snprintf(hex + 2 * i, 3, "%02x", q->trace[i]);
+	log_debug("request of %s, trace %s: %s; %u prompt tokens, %u of %u tokens; waited %.1f ms, first token "
+	          "after %.1f ms, %.1f ms in all", c->name, hex, finish == SCHED_STOP ? "stop" :
+	          finish == SCHED_LENGTH ? "length" : strerror(-finish), q->n_prompt, q->n_tokens, q->max_tokens,
+	          scheduled ? (double)(scheduled - q->queued) / 1e6 : 0.0,
+	          q->n_tokens ? (double)(q->first - q->queued) / 1e6 : 0.0,
+	          (double)(cl->now - q->queued) / 1e6);
+}
+
 /* ---- the scheduler's port -------------------------------------------------------------------- */
 
 static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
@@ -215,6 +235,7 @@ static void port_emit(void *ctx, void *who, const struct sched_event *e)
 	count_end(cl, q, e);
 	if (q->recorded)
 		record_end(cl->cfg.recorder, q->recorded, cl->now, q->n_tokens, e->finish);
+	log_end(cl, c, q, e->finish, e->scheduled);
 	live_drop(c, (int32_t)e->user_data);
 }
 
@@ -231,10 +252,13 @@ void clients_attach(struct clients *cl, struct sched *s) { cl->s = s; }
 static bool turn_away(struct clients *cl, struct client *c, const struct server_request *r, int error)
 {
 	struct stats_page *p = cl->cfg.stats;
+	struct live refused = { .n_prompt = r->q.n_prompt, .max_tokens = r->q.max_tokens, .queued = cl->now };
 
+	memcpy(refused.trace, r->q.trace_id, sizeof(refused.trace));
 	if (!port_reserve(cl, c, 1, 1))
 		return false;
 	server_end(c->conn, r->q.user_data, &(struct sr_end){ .finish = error, .queued = cl->now }, 0);
+	log_end(cl, c, &refused, error, 0);
 	cl->stats.invalid += error == -EINVAL;
 	if (p)
 		p->ended[error == -ECANCELED ? ENDED_ABORT : ENDED_ERROR]++;

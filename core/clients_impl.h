@@ -22,6 +22,7 @@ struct live {                         /* a request that the scheduler has */
 	uint32_t n_prompt, max_tokens, n_tokens; /* n_tokens: of the answer so far */
 	uint64_t queued, first, last;
 	uint64_t recorded;            /* its number in a recording, 0 = in none */
+	uint8_t  trace[16];           /* W3C trace id, for the log; zeros: none */
 };
 
 struct client {

@@ -20,6 +20,7 @@ void log_open(const char *program)
 }
 
 void log_level(enum log_level level) { most = level; }
+bool log_shows(enum log_level level) { return level <= most; }
 
 void log_level_by_name(const char *name)
 {

@@ -7,10 +7,13 @@
 #ifndef LOG_H
 #define LOG_H
 
+#include <stdbool.h>
+
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 void log_open(const char *program);          /* kept by pointer; before it: "slipring" */
 void log_level(enum log_level most);         /* LOG_INFO at start */
+bool log_shows(enum log_level level);        /* for those whose words are much work */
 void log_level_by_name(const char *name);    /* of --log-level; NULL or another: no change */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

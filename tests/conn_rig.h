@@ -83,12 +83,13 @@ static inline void app_gone(void *ctx, struct exchange *x)
 	app.n_gone++;
 }
 
-static inline void app_done(void *ctx, const struct http_request *r, const char *peer, int status,
-                            uint64_t ns, size_t in, size_t out)
+static inline void app_done(void *ctx, const struct http_request *r, const char *peer, const char *note,
+                            int status, uint64_t ns, size_t in, size_t out)
 {
 	(void)ctx;
 	(void)ns;
 	(void)out;
+	assert_string_equal(note, "");
 	assert_true(r->method.n > 0 && r->target.n > 0);
 	app.n_done++;
 	app.last_status = status;

@@ -259,6 +259,31 @@ def drain_to_the_limit():
         check(s.wait(30) == 0, f"ends with 0, not {s.returncode}")
 
 
+def traces():
+    """One request through both logs: by the client's trace id, or one made for it; no prompt in either."""
+    with Programs() as p:
+        p.daemon("--device", "null", "--max-num-seqs", 1, "--uvicorn-log-level", "debug")
+        p.adapter()
+
+        def lines(program, word):
+            return [l for l in p.log(program).splitlines() if word in l]
+        secret = "xyzzyplugh"
+        trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+        status, _, text = p.ask("POST", "/v1/completions", {**ASK, "prompt": secret},
+                                headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01", "X-Request-Id": "order-66"})
+        check(status == 200 and json.loads(text)["id"] == "cmpl-order-66", text)
+        [a], [d] = wait_for(lambda: lines("slipring-http", trace), 5), wait_for(lambda: lines("slipringd", trace), 5)
+        check('"POST /v1/completions" 200' in a and "cmpl-order-66" in a, f"the access log has both: {a}")
+        check("length" in d and "8 of 8 tokens" in d and "slipring-http" in d, f"and the daemon what became of it: {d}")
+        for given in (None, "00-" + "0" * 32 + "-00f067aa0ba902b7-01", "00-nonsense"):
+            status, _, text = p.ask("POST", "/v1/completions", {**ASK, "prompt": secret},
+                                    headers={"traceparent": given} if given else {})
+            [a] = wait_for(lambda: lines("slipring-http", json.loads(text)["id"]), 5)
+            made = a.rsplit(" ", 1)[1]
+            check(len(made) == 32 and made != "0" * 32 and wait_for(lambda: lines("slipringd", made), 5), f"one of our own: {a}")
+        check(secret not in p.log("slipringd") + p.log("slipring-http"), "no prompt in the logs")
+
+
 def full(flags, at_once, prompt, ok, word):
     """Beyond the queue: 503 with Retry-After and the flag's name; all others are answered."""
     with Programs() as p:
@@ -288,6 +313,7 @@ def main():
     watchdog()
     drain()
     drain_to_the_limit()
+    traces()
     # One runs, four wait: five, and one more for each that ended while they came.
     full(["--max-num-queued-reqs", 4], 40, [2, 3, 4], (5, 20), "max-num-queued-reqs")
     full(["--max-num-queued-tokens", 100], 30, [5] * 29, (3, 20), "max-num-queued-tokens")

@@ -393,8 +393,8 @@ static void app_gone(void *ctx, struct exchange *x)
 		request_gone((struct request *)w);
 }
 
-static void app_done(void *ctx, const struct http_request *r, const char *peer, int status, uint64_t ns,
-                     size_t bytes_in, size_t bytes_out)
+static void app_done(void *ctx, const struct http_request *r, const char *peer, const char *note,
+                     int status, uint64_t ns, size_t bytes_in, size_t bytes_out)
 {
 	struct api *a = ctx;
 	int i = route_of(a, r);
@@ -403,9 +403,9 @@ static void app_done(void *ctx, const struct http_request *r, const char *peer, 
 	if (a->cfg->disable_access_log || (i < N_ROUTES && !routes[i].counted && status < 400))
 		return;
 	/* No path that a client chose: only the names of routes. */
-	log_info("%s - \"%s %s\" %d %zu bytes in %.1f ms", peer,
+	log_info("%s - \"%s %s\" %d %zu bytes in %.1f ms%s", peer,
 	         method_of(r) == GET ? "GET" : method_of(r) == POST ? "POST" : "?",
-	         i < N_ROUTES ? routes[i].path : "(unknown)", status, bytes_out, (double)ns / 1e6);
+	         i < N_ROUTES ? routes[i].path : "(unknown)", status, bytes_out, (double)ns / 1e6, note);
 }
 
 const struct conn_app *api_app(struct api *a) { return &a->app; }

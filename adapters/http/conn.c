@@ -148,7 +148,10 @@ void conn_report(struct conn *c, int status)
 		return;
 	x->open = false;
 	if (app->done)
-		app->done(app->ctx, &x->r, c->peer, status, io_now() - x->since, x->bytes_in, x->bytes_out);
+		app->done(app->ctx, &x->r, c->peer, x->note ? x->note : "", status, io_now() - x->since,
+		          x->bytes_in, x->bytes_out);
+	free(x->note);
+	x->note = NULL;
 }
 
 /* The connection is over, whatever it was doing.  The loop's callbacks only. */

@@ -35,9 +35,9 @@ struct conn_app {
 	void (*gone)(void *ctx, struct exchange *x);
 	/* A request ended: for the access log and counters.  status 499: the peer left first.  Of a
 	 * request whose head was refused nothing is known: method and target are "-".  peer: its
-	 * address and port, or "unix". */
-	void (*done)(void *ctx, const struct http_request *r, const char *peer, int status, uint64_t ns,
-	             size_t bytes_in, size_t bytes_out);
+	 * address and port, or "unix".  note: what exchange_note said, or "". */
+	void (*done)(void *ctx, const struct http_request *r, const char *peer, const char *note, int status,
+	             uint64_t ns, size_t bytes_in, size_t bytes_out);
 };
 
 #define CONN_BEHIND (256u * 1024)  /* a reader so far behind is cancelled */
@@ -68,6 +68,9 @@ int  server_reload_tls(struct server *s, char *err, size_t errlen); /* failing l
 void *exchange_ctx(struct exchange *x);
 void  exchange_set_ctx(struct exchange *x, void *ctx);
 const struct http_request *exchange_request(struct exchange *x);
+
+/* For whoever follows one request through the logs: copied, cut where it is long. */
+void  exchange_note(struct exchange *x, const char *note);
 
 /* The app has read the body and needs it no more: its memory is given back. */
 void exchange_drop_body(struct exchange *x);

@@ -20,6 +20,7 @@
 #define SCRATCH       (64u * 1024)
 #define NAP_MIN       (SECOND / 1000)
 #define NAP_MAX       (SECOND / 10)
+#define NOTE_MAX      320            /* bytes */
 #define PEER_TEXT     56             /* "[" an IPv6 address "]:65535" */
 
 enum conn_state { HANDSHAKE, IDLE, HEAD, BODY, BUSY, SENDING, LINGER };
@@ -30,6 +31,7 @@ struct conn_buf { char *p; size_t n, cap; };
 struct exchange {
 	struct conn *conn;
 	void *ctx;                        /* the app's */
+	char *note;                       /* for done(), or NULL */
 	struct http_request r;
 	uint64_t since;                   /* when its head was whole */
 	size_t bytes_in, bytes_out;

@@ -180,6 +180,12 @@ void conn_refuse(struct conn *c, int status, const char *why)
 
 void *exchange_ctx(struct exchange *x) { return x->ctx; }
 void exchange_set_ctx(struct exchange *x, void *ctx) { x->ctx = ctx; }
+
+void exchange_note(struct exchange *x, const char *note)
+{
+	free(x->note);
+	x->note = strndup(note, NOTE_MAX);    /* none without memory */
+}
 const struct http_request *exchange_request(struct exchange *x) { return &x->r; }
 
 void exchange_reply(struct exchange *x, int status, const char *content_type, const char *extra,

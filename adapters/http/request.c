@@ -1,6 +1,7 @@
 /* request.c - see request.h. */
 #include "request.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 
 #include "state.h"
 
+#define NOTE_BYTES (ASK_ID_BYTES + 64)
 #define SSE_TYPE "text/event-stream; charset=utf-8"
 
 /* ---- life ---- */
@@ -248,6 +250,18 @@ static void count(struct request *r)
 	shared_add(r->api->shared->params_n_sum, (uint64_t)r->ask.n);
 }
 
+/* Both ends of what can be followed: the id that the client knows, the trace that the daemon logs. */
+static void note_request(const struct request *r)
+{
+	char note[NOTE_BYTES], hex[33];
+
+	for (int i = 0; i < 16; i++)
+		snprintf(hex + 2 * i, 3, "%02x", r->trace_id[i]);
+	snprintf(note, sizeof(note), ", %s, trace %s", r->id, hex);
+	if (r->x)
+		exchange_note(r->x, note);
+}
+
 /* A header's id wins over the body's. */
 static void name_request(struct request *r)
 {
@@ -260,6 +274,7 @@ static void name_request(struct request *r)
 	snprintf(made, sizeof(made), "%016llx", (unsigned long long)random);
 	snprintf(r->id, sizeof(r->id), "%s-%s", prefix, r->header_id[0] ? r->header_id :
 	         r->ask.request_id ? r->ask.request_id : made);
+	note_request(r);
 }
 
 /* True if it was answered: as many wait as may. */
@@ -364,24 +379,32 @@ static void work_done(struct work *w)
 	start(r);
 }
 
-static void trace_of(struct request *r, const struct http_request *h)
+/* version-trace id-span id-flags: 2, 32, 16 and 2 hexadecimal digits (W3C Trace Context); not all 0. */
+static bool trace_given(struct request *r, const struct http_str *t)
 {
-	const struct http_str *t = http_header(h, "traceparent");
-	unsigned v;
-	int i;
+	static const uint8_t none[16];
 
-	/* version-trace id-span id-flags: 2, 32, 16 and 2 hexadecimal digits (W3C Trace Context) */
 	if (!t || t->n < 55 || t->s[2] != '-' || t->s[35] != '-' || t->s[52] != '-')
-		return;
-	for (i = 0; i < 24; i++) {
+		return false;
+	for (int i = 0; i < 24; i++) {
 		const char *s = t->s + (i < 16 ? 3 + 2 * i : 36 + 2 * (i - 16));
 
-		if (sscanf((char[]){ s[0], s[1], 0 }, "%2x", &v) != 1) {
-			memset(r->trace_id, 0, sizeof(r->trace_id));
-			return;
-		}
-		*(i < 16 ? &r->trace_id[i] : &r->span_id[i - 16]) = (uint8_t)v;
+		if (!isxdigit((unsigned char)s[0]) || !isxdigit((unsigned char)s[1]))
+			return false;
+		*(i < 16 ? &r->trace_id[i] : &r->span_id[i - 16]) =
+			(uint8_t)strtoul((char[]){ s[0], s[1], 0 }, NULL, 16);
 	}
+	return memcmp(r->trace_id, none, sizeof(none)) != 0;
+}
+
+/* The client's, or one of our own. */
+static void trace_of(struct request *r, const struct http_request *h)
+{
+	if (trace_given(r, http_header(h, "traceparent")))
+		return;
+	memset(r->span_id, 0, sizeof(r->span_id));
+	if (getrandom(r->trace_id, sizeof(r->trace_id), 0) < 0)
+		memset(r->trace_id, 0, sizeof(r->trace_id));
 }
 
 void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const struct http_str *id,
