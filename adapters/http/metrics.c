@@ -308,6 +308,8 @@ static void slipring(struct scrape *s, const struct api *a)
 	one(s, "slipring_invalid_total", "counter", "Requests refused as invalid by the daemon.",
 	    (double)p->invalid);
 	one(s, "slipring_steps_total", "counter", "Batches computed.", (double)p->steps);
+	one(s, "slipring_prefix_waits_total", "counter", "Steps that prompts waited for another to compute what "
+	    "they begin with.", (double)p->held);
 	one(s, "slipring_sleeps_total", "counter", "Times that the daemon slept.", (double)p->syscalls_sleep);
 	one(s, "slipring_cycle_max_seconds", "gauge", "Longest turn of the daemon's loop.",
 	    (double)p->cycle_max_ns / 1e9);
