@@ -77,8 +77,9 @@ static uint64_t claim(struct record_page *p, struct record_entry *e)
 	return at + sizeof(*e);
 }
 
-static void publish(struct record_page *p)
+static void publish(struct record_page *p, uint64_t n)
 {
+	__atomic_store_n(&p->n, n, __ATOMIC_RELAXED);
 	__atomic_store_n(&p->put, p->claimed, __ATOMIC_RELEASE);
 }
 
@@ -107,7 +108,7 @@ uint64_t record_request(struct recorder *r, uint64_t now, uint64_t salt, const i
 		put(r->page, at, &hash, sizeof(hash));
 	}
 	put(r->page, at, prompt, e.n_ids * sizeof(*prompt));
-	publish(r->page);
+	publish(r->page, r->n);
 	return e.id;
 }
 
@@ -120,5 +121,5 @@ void record_end(struct recorder *r, uint64_t id, uint64_t now, uint32_t n_tokens
 		return;
 	e.n = r->n++;
 	claim(r->page, &e);
-	publish(r->page);
+	publish(r->page, r->n);
 }

@@ -34,6 +34,7 @@ struct record_page {
 	uint32_t magic, version, room, chunk;
 	uint64_t start_ns;           /* MONOTONIC */
 	_Alignas(64) uint64_t claimed; /* all up to here may be half written */
+	uint64_t n;                  /* entries so far: those before `put`, or one more */
 	uint64_t put;                /* all up to here is whole */
 	_Alignas(64) unsigned char entry[RECORD_ROOM];
 };

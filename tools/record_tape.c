@@ -60,6 +60,7 @@ const struct record_entry *tape_next(struct tape *t)
 	const struct record_entry *e = (const void *)t->copy;
 
 	for (;;) {
+		uint64_t n = __atomic_load_n(&t->page->n, __ATOMIC_ACQUIRE);
 		uint64_t put = __atomic_load_n(&t->page->put, __ATOMIC_ACQUIRE);
 
 		if (t->at == put)
@@ -74,6 +75,10 @@ const struct record_entry *tape_next(struct tape *t)
 				return e;
 			}
 		}
-		t->at = put;                      /* a round behind: go on with what comes from now on */
+		t->at = put;                      /* a round behind: go on with what comes from now on, */
+		if (n > t->next) {                /*  which says what else was lost after n was read */
+			t->lost += n - t->next;
+			t->next = n;
+		}
 	}
 }

@@ -101,7 +101,7 @@ static void step(int n, const char *title)
 /* Measure b against a, both again in turns while it cannot be told.  1 better, 0 not, -errno. */
 static int contest(struct tune *t, struct tune_trial *a, struct tune_trial *b, char *err, size_t errlen)
 {
-	const char *verdict = "not better";
+	const char *verdict = "";
 	struct change c;
 	int rc = 0, won = 0, again = AGAIN;
 
@@ -109,6 +109,7 @@ static int contest(struct tune *t, struct tune_trial *a, struct tune_trial *b, c
 		rc = tune_send(t, b, a->seconds * GIVE_UP + 0.2, err, errlen);
 	for (int tries = 0; rc == 0 && b->n; tries++) {
 		c = tune_change(t, a, b);
+		verdict = "not better";
 		if (c.ratio < 1 + t->o.threshold)
 			break;
 		if (c.low > 1) {
@@ -558,28 +559,36 @@ static void print_price(const struct tune_trial *a, const struct tune_trial *b)
 	printf(" (last pair)\n");
 }
 
+static int one_pair(struct tune *t, struct tune_trial *x, struct tune_trial *y, char *err, size_t errlen)
+{
+	int rc = as_trial(t, x, err, errlen);
+
+	if (!rc)
+		rc = tune_send(t, x, 0, err, errlen);
+	if (!rc)
+		rc = as_trial(t, y, err, errlen);
+	return rc ? rc : tune_send(t, y, 0, err, errlen);
+}
+
 int tune_prove(struct tune *t, int a, int b, int *verdict, char *err, size_t errlen)
 {
 	struct tune_trial *x = &t->trial[a], *y = &t->trial[b];
 	struct change c = { NAN, NAN, NAN };
-	int rc = 0, n = 0;
+	int rc = 0, most = t->o.pairs;
 
 	t->best = b;
-	for (; !rc && n < t->o.pairs; n++) {
-		rc = as_trial(t, x, err, errlen);
-		if (!rc)
-			rc = tune_send(t, x, 0, err, errlen);
-		if (!rc)
-			rc = as_trial(t, y, err, errlen);
-		if (!rc)
-			rc = tune_send(t, y, 0, err, errlen);
-		if (!rc)
-			printf("   %d: %.2f, then %.2f %s\n", n + 1, x->score[x->n - 1], y->score[y->n - 1], unit(t));
+	for (int n = 0; n < most;) {
+		rc = one_pair(t, x, y, err, errlen);
+		if (rc)
+			return rc;
+		printf("   %d: %.2f, then %.2f %s\n", ++n, x->score[x->n - 1], y->score[y->n - 1], unit(t));
 		fflush(stdout);
+		c = tune_paired(x, y, n);
+		if (n == t->o.pairs && c.ratio >= 1 + t->o.threshold && !(c.low > 1)) {
+			printf("   It cannot be told yet: as many again.\n");
+			most = 2 * t->o.pairs;
+		}
 	}
-	if (rc)
-		return rc;
-	c = tune_paired(x, y, n);
 	*verdict = c.low > 1 && c.ratio >= 1 + t->o.threshold ? VERDICT_BETTER :
 	           c.high < 1 && c.ratio <= 1 / (1 + t->o.threshold) ? VERDICT_WORSE : VERDICT_SAME;
 	printf("   ");
