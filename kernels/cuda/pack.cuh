@@ -21,7 +21,8 @@ struct piece {                       /* whole rows of one of a tensor's extents 
 	int32_t col;                 /* output of `to` that is the tensor's first */
 };
 
-static inline __host__ __device__ bool is_apart(int32_t type) /* 4 bits, scales and zero points in extents of their own */
+/* 4 bits, scales and zero points in extents of their own */
+static inline __host__ __device__ bool is_apart(int32_t type)
 {
 	return type == SR_AWQ4 || type == SR_GPTQ4 || type == SR_GPTQ4_V2 || type == SR_CT4;
 }

@@ -6,9 +6,9 @@
  *          a tile leaves its sums in memory; the last to arrive at a tile adds its parts, in their order.
  * Warps    NWARPS divide the outputs of a tile, KWARPS the inputs of what a block has of it.  A warp's
  *          weights come to its lanes through a ring in shared memory that only they see; x is shared.
- * Weights  are not scaled before they are multiplied.  W4: 128 + q is the bf16 0x4300 | q, so a fragment
- *          takes two instructions; sum (128 + q) x, and sum x, which an mma by ones makes, are scaled at the
- *          end of a group, in f32: w = s (q - 8) + b has been multiplied without a rounding.
+ * Weights  are not scaled before they are multiplied.  W4: 128 + q is the bf16 0x4300 | q, so a pair takes
+ *          a shift and one logic operation; sum (128 + q) x, and sum x, which an mma by ones makes, are
+ *          scaled at the end of a group, in f32: w = s (q - 8) + b is multiplied without being rounded.
  *          W8: e4m3 becomes bf16, exactly, and x stays what it is.  Marlin (arXiv 2408.11743) has this
  *          order of weights and these stripes.
  *
