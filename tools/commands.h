@@ -14,8 +14,8 @@ int cmd_ping(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_why(int argc, char **argv);
 int cmd_set(int argc, char **argv);
-int cmd_record(int argc, char **argv);
 int cmd_tune(int argc, char **argv);
+int cmd_record(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_setup(int argc, char **argv);
 
