@@ -24,7 +24,7 @@ takes to read the file.
 Exit: 0; 1 a floor is missed or a row could not be measured; 3 the machine was too noisy to say anything:
 others took more than 7 % of a core, or ours beside ours differed by more than 5 %.  Each row is also a
 line of BUILD/bench/cpu.jsonl, with ROWS of cpu-ROWS.jsonl."""
-import argparse, json, os, platform, re, signal, statistics, subprocess, sys, tempfile
+import argparse, json, os, platform, re, signal, statistics, subprocess, sys, tempfile, time
 
 from bench_peers import (CORES, HERE, LLAMA, MODEL, THREADS, VLLM, VLLM_MODEL, Failed, Load, Ours,
                          Servers, alive, copy_of_model, dd, forget, free_port, llama_batched, llama_bench,
@@ -396,7 +396,8 @@ def main():
         except Failed as why:
             missing += [(r.id, why) for r in own]
             print(f"{own[0].id}: {why}")
-        print(f"{own[0].id} .. : others took {100 * here.foreign():.1f} % of a core", flush=True)
+        print(f"{own[0].id} and so on: {time.monotonic() - here.at:.0f} s, of which others took "
+              f"{100 * here.foreign():.1f} % of a core", flush=True)
         for p in list(alive):
             stop(p)
     foreign = load.foreign()
