@@ -355,6 +355,8 @@ def report(rows, missing, foreign, differ):
 def markdown():
     def short(v, unit=""):
         return "" if v is None else f"{v:,.0f}{unit}" if v >= 100 else f"{v:.3g}{unit}"
+    if not os.path.exists(os.path.join(BUILD, "bench", "cpu.jsonl")):
+        raise SystemExit(f"bench: {BUILD}/bench/cpu.jsonl is not there: make bench writes it")
     print("| work | ours | peer | ratio (least .. most) | of the limit | floor / goal |")
     print("|---|---|---|---|---|---|")
     with open(os.path.join(BUILD, "bench", "cpu.jsonl")) as f:
