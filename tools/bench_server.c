@@ -157,14 +157,16 @@ static void amounts(char *out, size_t n, const struct reach *r)
 		snprintf(out, n, "a device that counts no bytes and operations");
 }
 
+#define TRADE "raised, prompts are done sooner, and tokens come less evenly"
+
 static const struct { const char *limit, *knob, *say; } held[N_WHY] = {
 	[WHY_EMPTY]     = { "load", NULL, NULL },
 	[WHY_SEQS]      = { "knob", "max-num-seqs", "more rows a step would share the same weights: raise it" },
-	[WHY_TOKENS]    = { "knob", "max-num-batched-tokens", "raise it for prompts to be done sooner" },
+	[WHY_TOKENS]    = { "knob", "max-num-batched-tokens", TRADE },
 	[WHY_KV]        = { "knob", "the KV cache's memory", "give it more, or shorter sequences" },
 	[WHY_RING_OUT]  = { "reader", "a client that did not read its tokens", "make it read" },
 	[WHY_ORDER]     = { "knob", "the KV cache's memory", "the first in line did not fit it" },
-	[WHY_STEP_TIME] = { "knob", "step-target-ms", "raise it for prompts to be done sooner" },
+	[WHY_STEP_TIME] = { "knob", "step-target-ms", TRADE },
 	[WHY_PCIE]      = { "hardware", "copies from the host's memory", "a larger KV cache on the device" },
 };
 
