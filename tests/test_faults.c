@@ -111,7 +111,14 @@ int __wrap_notify_sendf(const char *fmt, ...)
 static struct home home;
 static int tried, harmless;
 
-static void in_child(void) { mine = true; }
+static void not_mine(void) { mine = false; }
+
+/* What is called at exit (by gcov, by sanitizers) is not ours. */
+static void in_child(void)
+{
+	mine = true;
+	atexit(not_mine);
+}
 
 static void arm(enum kind k, int at, bool start)
 {
