@@ -15,6 +15,7 @@
 
 struct tile {
 	const uint8_t *w;             /* the column block */
+	size_t w_bytes;               /* of one */
 	const uint8_t *x;             /* the activation tile */
 	int32_t first;                /* row of it that is the tile's first */
 	int32_t k, cols;              /* cols: of this block that exist */
@@ -251,6 +252,31 @@ INLINE void f32_tile(const int rows, const enum lanes_kind kind, const struct ti
 	}
 }
 
+/* One row by two column blocks: a row waits for memory, and two runs of it come faster than one. */
+INLINE void f32_pair(const enum lanes_kind kind, const struct tile *t)
+{
+	const size_t line = kind == LANES_F32 ? 128 : 64;
+	const float *x = (const float *)(const void *)t->x + t->first;
+	const uint8_t *w = t->w, *v = t->w + t->w_bytes;
+	__m256 acc[4] = { _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps() };
+
+	for (int32_t i = 0; i < t->k / 2; i++, x += 2 * KERN_TILE, w += line, v += line) {
+		__m256 a[4], b[4];
+
+		two_inputs(kind, w, 0, &a[0], &b[0]);
+		two_inputs(kind, w, 1, &a[1], &b[1]);
+		two_inputs(kind, v, 0, &a[2], &b[2]);
+		two_inputs(kind, v, 1, &a[3], &b[3]);
+		UNROLL
+		for (int c = 0; c < 4; c++)
+			acc[c] = _mm256_fmadd_ps(b[c], _mm256_set1_ps(x[KERN_TILE]),
+			                         _mm256_fmadd_ps(a[c], _mm256_set1_ps(x[0]), acc[c]));
+	}
+	UNROLL
+	for (int c = 0; c < 4; c++)
+		store(t, 0, c, acc[c]);
+}
+
 /* ---- the table's verb ----------------------------------------------------------------------- */
 
 typedef void tile_fn(int32_t rows, const struct tile *t);
@@ -269,6 +295,21 @@ TILE(tile_f32, f32_tile, LANES_F32)
 TILE(tile_f16, f32_tile, LANES_F16)
 TILE(tile_bf16, f32_tile, LANES_BF16)
 
+typedef void pair_fn(const struct tile *t);
+
+#define PAIR(name, kind)                                                    \
+	static __attribute__((noinline)) void name(const struct tile *t)    \
+	{                                                                   \
+		f32_pair(kind, t);                                          \
+	}
+PAIR(pair_f32, LANES_F32)
+PAIR(pair_f16, LANES_F16)
+PAIR(pair_bf16, LANES_BF16)
+
+static pair_fn *const pairs[LANES_8H + 1] = {
+	[LANES_F32] = pair_f32, [LANES_F16] = pair_f16, [LANES_BF16] = pair_bf16,
+};
+
 static tile_fn *const tiles[] = {
 	[LANES_F32] = tile_f32, [LANES_F16] = tile_f16, [LANES_BF16] = tile_bf16, [LANES_4M] = tile_4m,
 	[LANES_4] = tile_4, [LANES_8] = tile_8, [LANES_8M] = tile_8m, [LANES_8H] = tile_8h,
@@ -280,13 +321,22 @@ void avx2_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_block
 {
 	tile_fn *f = tiles[lanes_kind(type)];
 	size_t block = lanes_block_bytes(type, k);
-	struct tile t = { .k = k, .ld = ld };
+	pair_fn *pair = x->rows == 1 ? pairs[lanes_kind(type)] : NULL;
+	struct tile t = { .w_bytes = block, .k = k, .ld = ld };
 
 	(void)next;
 	for (int32_t b = 0; b < n_blocks; b++) {
 		t.w = blocks + (size_t)b * block;
 		t.cols = n_cols - 16 * b;
 		t.bias = bias ? bias + 16 * b : NULL;
+		if (pair && b + 2 <= n_blocks) {
+			t.x = x->data;
+			t.first = 0;
+			t.y = y + 16 * b;
+			pair(&t);
+			b++;
+			continue;
+		}
 		for (int32_t r = 0; r < x->rows; r += AVX2_ROWS) {
 			t.x = x->data + (size_t)(r / KERN_TILE) * x->tile_bytes;
 			t.first = r % KERN_TILE;
