@@ -11,10 +11,13 @@
 #include "tune_search.h"
 
 #define BASE_RUNS  2             /* of the baseline, before the search; the proof adds to them */
+#define BASE_MOST  5             /*  if they differ much and are short */
+#define BASE_WIDE  1.25
 #define AGAIN      2             /* times that a doubtful pair is measured again, */
 #define AGAIN_MOST 8             /*  and if all that takes less than this share of the budget */
 #define AGAIN_TIME 0.01
-#define GIVE_UP    1.25          /* a run so much longer than the best's is surely worse */
+#define GIVE_UP    1.25          /* a run so much longer than the best's is surely worse, */
+#define DEVIATIONS 3             /*  unless runs differ by so much anyway */
 #define MATTERS    0.05          /* a share of the time */
 #define TOKENS_LEAST 32
 
@@ -98,6 +101,15 @@ static void step(int n, const char *title)
 
 /* ---- is it better? ----------------------------------------------------------------------------- */
 
+/* How long a run may take that is to be better than a, in seconds. */
+static double patience(const struct tune *t, const struct tune_trial *a)
+{
+	int freedom;
+	double noise = tune_noise(t, &freedom);
+
+	return a->seconds * fmax(GIVE_UP, freedom ? exp(DEVIATIONS * noise) : 1) + 0.2;
+}
+
 /* Measure b against a, both again in turns while it cannot be told.  1 better, 0 not, -errno. */
 static int contest(struct tune *t, struct tune_trial *a, struct tune_trial *b, char *err, size_t errlen)
 {
@@ -106,7 +118,7 @@ static int contest(struct tune *t, struct tune_trial *a, struct tune_trial *b, c
 	int rc = 0, won = 0, again = AGAIN;
 
 	if (!b->n && !b->cut)
-		rc = tune_send(t, b, a->seconds * GIVE_UP + 0.2, err, errlen);
+		rc = tune_send(t, b, patience(t, a), err, errlen);
 	for (int tries = 0; rc == 0 && b->n; tries++) {
 		c = tune_change(t, a, b);
 		verdict = "not better";
@@ -124,7 +136,7 @@ static int contest(struct tune *t, struct tune_trial *a, struct tune_trial *b, c
 			break;
 		rc = tune_send(t, a, 0, err, errlen);
 		if (!rc)
-			rc = tune_send(t, b, a->seconds * GIVE_UP + 0.2, err, errlen);
+			rc = tune_send(t, b, patience(t, a), err, errlen);
 	}
 	if (rc < 0)
 		return rc;
@@ -171,15 +183,25 @@ static int check_slo(struct tune *t, char *err, size_t errlen)
 	return rc;
 }
 
+/* Half the interval of its mean, as a logarithm; INFINITY: not known yet. */
+static double baseline_half(const struct tune *t, const struct tune_trial *tr)
+{
+	int freedom;
+	double noise = tune_noise(t, &freedom);
+
+	return freedom ? student_quantile(0.975, freedom) * noise / sqrt(tr->n) : INFINITY;
+}
+
 static int baseline(struct tune *t, char *err, size_t errlen)
 {
 	struct tune_trial *tr = tune_trial(t, &t->start);
-	int freedom, rc = check_slo(t, err, errlen), had = tr->n;
-	double noise, half;
+	int rc = check_slo(t, err, errlen), had = tr->n;
+	double half = baseline_half(t, tr);
 
 	t->base = t->best = (int)(tr - t->trial);
 	step(1, "Baseline");
-	for (int i = tr->n; !rc && i < BASE_RUNS; i++) {
+	while (!rc && (tr->n < BASE_RUNS || (tr->n < BASE_MOST && half > log(BASE_WIDE) &&
+	                                     tr->seconds * BASE_MOST < t->o.budget * AGAIN_TIME * 2))) {
 		rc = tune_send(t, tr, t->o.budget - t->spent, err, errlen);
 		if (rc == 1) {
 			snprintf(err, errlen, "--budget %.0f s is over before the traffic was sent once: allow more, or "
@@ -187,13 +209,12 @@ static int baseline(struct tune *t, char *err, size_t errlen)
 			rc = -ETIME;
 		}
 		if (!rc)
-			printf("   run %d: %.2f %s, %.1f s\n", i + 1, tr->score[tr->n - 1], unit(t), tr->seconds);
+			printf("   run %d: %.2f %s, %.1f s\n", tr->n, tr->score[tr->n - 1], unit(t), tr->seconds);
 		fflush(stdout);
+		half = baseline_half(t, tr);
 	}
 	if (rc)
 		return rc;
-	noise = tune_noise(t, &freedom);
-	half = student_quantile(0.975, freedom) * noise / sqrt(tr->n);
 	printf("   %.2f %s, +- %.1f %%%s\n", tune_mean(tr), unit(t), (exp(half) - 1) * 100,
 	       had ? " (with runs of before the interruption)" : "");
 	return 0;
