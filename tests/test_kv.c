@@ -84,6 +84,10 @@ static void test_create(void **state)
 		{ { 4, 0, 24, 0, { 0 }, 0 }, -EINVAL },      /* no divisor of a chunk */
 		{ { 4, 0, 128, 0, { 0 }, 0 }, -EINVAL },
 		{ { INT32_MAX, INT32_MAX, 16, 0, { 0 }, 0 }, -EINVAL },
+		{ { 4, 0, 16, -1, { 0 }, 0 }, -EINVAL },
+		{ { 4, 0, 16, 0, { 0 }, -1 }, -EINVAL },
+		{ { 4, 0, 16, 0, { 0 }, INT16_MAX }, 0 },
+		{ { 4, 0, 16, 0, { 0 }, INT16_MAX + 1 }, -EINVAL },
 	};
 
 	(void)state;
@@ -445,6 +449,58 @@ static void test_host_floors(void **state)
 	kv_destroy(kv);
 }
 
+/* Many at a time are published as one by one: those with nothing new, with several blocks, and twice
+ * the same among them.  Then all are evicted, across runs of cached blocks and holes in them. */
+static void test_many(void **state)
+{
+	enum { N = 40 };
+	static struct text x[N];
+	struct kv_table *t[N];
+	int32_t n[N];
+	struct kv *kv = make(200, 0, 0);
+	struct kv_stats st;
+	struct text big;
+
+	(void)state;
+	kv_begin(kv, 0);
+	for (int i = 0; i < N; i++) {
+		text_make(&x[i], i % 7 ? i : 1000, 0);           /* every seventh is the same text */
+		t[i] = &x[i].t;
+		n[i] = i % 5 == 4 ? B - 1 : B * (1 + i % 3);
+		assert_int_equal(kv_grow(kv, t[i], 3 * B), 0);
+	}
+	launched(kv);
+	kv_publish_many(kv, t, n, N);
+	kv_check(kv);
+	kv_publish_many(kv, t, n, 0);
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(t[i]->published, n[i] / B);
+		if (i % 7)
+			assert_int_equal(found(kv, i, 0, 4 * B), n[i] / B * B);
+	}
+	assert_int_equal(found(kv, 1000, 0, 4 * B), 3 * B); /* the longest of them */
+	for (int i = 0; i < N; i++)
+		kv_release(kv, t[i]);
+	kv_check(kv);
+	assert_int_equal(found(kv, 20, 0, 4 * B), 3 * B);   /* taken out of the middle, and back as newest */
+	kv_stats(kv, &st);
+	assert_int_equal(st.n_held, 0);
+	kv_begin(kv, 0);
+	text_make(&big, 5000, 0);
+	for (int i = 0; i < 6; i++) {                       /* 192 of 200 blocks */
+		text_make(&x[i], 5000 + i, 0);
+		assert_int_equal(kv_grow(kv, &x[i].t, 32 * B), 0);
+		kv_check(kv);
+	}
+	assert_int_equal(kv_grow(kv, &big.t, 33 * B), -E2BIG);
+	assert_int_equal(kv_grow(kv, &big.t, 9 * B), -ENOSPC);
+	launched(kv);
+	assert_true(found(kv, 20, 0, 4 * B) > 0);           /* evicted last */
+	for (int i = 0; i < 6; i++)
+		kv_release(kv, &x[i].t);
+	kv_destroy(kv);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -453,7 +509,7 @@ int main(void)
 		cmocka_unit_test(test_eviction_order), cmocka_unit_test(test_host_tier), cmocka_unit_test(test_half_out),
 		cmocka_unit_test(test_no_copies), cmocka_unit_test(test_pins), cmocka_unit_test(test_demote),
 		cmocka_unit_test(test_floors), cmocka_unit_test(test_floor_ends),
-		cmocka_unit_test(test_host_floors),
+		cmocka_unit_test(test_host_floors), cmocka_unit_test(test_many),
 	};
 
 	return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
