@@ -373,9 +373,12 @@ static void R9_a_full_token_ring_stops_only_its_reader(void **state)
 	(void)state;
 	daemon_start(&d, &cfg);
 	evil_open(&e, d.path, small);
+	d.paused = true;                      /* until all are there: one could fill the ring */
 	for (int i = 0; i < 8; i++)
 		assert_true(evil_put(&e, &q));
-	usleep(20000);
+	for (until = io_now() + 2000 * MS; d.cs.taken < 8; daemon_look(&d))
+		assert_true(io_now() < until);
+	d.paused = false;
 	neighbour_is_well();
 	assert_int_equal(d.cs.stalled, 0);
 	assert_int_equal(d.ss.running + d.ss.waiting, 8);
