@@ -12,7 +12,8 @@ LOAD = ["--transport", "ring", "--random-input-len", "16", "--random-output-len"
 def command(p, *args, code=0):
     r = subprocess.run([os.path.join(BUILD, "slipring"), *map(str, args)], env=p.env, cwd=p.dir, timeout=120,
                        capture_output=True, text=True)
-    check(r.returncode == code, f"slipring {' '.join(map(str, args))}: exit {r.returncode}, not {code}\n{r.stdout}{r.stderr}")
+    codes = code if isinstance(code, tuple) else (code,)
+    check(r.returncode in codes, f"slipring {' '.join(map(str, args))}: exit {r.returncode}, not {code}\n{r.stdout}{r.stderr}")
     return r.stdout, r.stderr
 
 
@@ -94,7 +95,8 @@ def sweeps(p):
         rows = list(csv.DictReader(f))
     check(len(rows) == 8 and {r["limit"] for r in rows} <= {"load", "knob", "host"}, f"a row for each run: {rows[:1]}")
     one = [x["file"] for x in d["points"]]
-    out, _ = command(p, "compare", "sw/" + one[1], "sw/" + one[3])
+    # Two runs of each: far apart, or too few to say so, as the machine has it.
+    out, _ = command(p, "compare", "sw/" + one[1], "sw/" + one[3], code=(0, 1, 2))
     check("2 runs, 80 requests" in out, "a point's file is one that compare reads")
     with open(os.path.join(p.dir, "sets.json"), "w") as f:
         json.dump([{"max_num_seqs": 4, "max_num_batched_tokens": 64}, {"max_num_seqs": 8}], f)

@@ -376,9 +376,10 @@ static void print_worth(const struct verdict *v)
 		printf("if twice as much were asked for at a time: ");
 	else
 		printf("in the %.0f %% of the time that this was the limit: ", v->share * 100);
-	printf("a step of %.0f rows\n          takes %.2f ms, of %.0f rows %.2f ms, by a line through %d steps of "
-	       "%.0f to %.0f rows%s\n", v->rows_now, (v->fit.a + v->fit.b * v->rows_now) * 1e3, v->rows_then,
-	       (v->fit.a + v->fit.b * v->rows_then) * 1e3, v->fit.n, v->fit.least, v->fit.most,
+	printf("a step of %.0f rows\n          takes %.2f ms, of %.0f rows %.2f ms, ",
+	       v->rows_now, (v->fit.a + v->fit.b * v->rows_now) * 1e3,
+	       v->rows_then, (v->fit.a + v->fit.b * v->rows_then) * 1e3);
+	printf("by a line through %d steps of %.0f to %.0f rows%s\n", v->fit.n, v->fit.least, v->fit.most,
 	       v->rows_then > v->fit.most ? " (so it lies beyond what was measured)" : "");
 }
 
