@@ -66,7 +66,7 @@ int reload_now(struct reload *r, char *err, size_t errlen)
 		return -EINVAL;
 	n = config_differ(&r->seen, &next, FOR_DAEMON, name, MOST);
 	for (int i = 0; i < n; i++)
-		if ((k = knob_find(name[i])) >= 0 && can_change(r, &next, name[i])) {
+		if ((k = knob_find(name[i])) >= 0 && k < N_KNOBS && can_change(r, &next, name[i])) {
 			value[k] = value_of(r, &next, (enum knob)k);
 			which |= 1u << k;
 		}
