@@ -55,6 +55,8 @@ def without_a_daemon(p):
         code, out, err = slipring(p, c, "--help")
         check(code == 0 and "--instance" in out and "--json" in out, f"{c} --help teaches")
         check(slipring(p, c, "--nonsense")[0] == 2, f"{c}: wrong usage")
+    for c in ("serve", "top", "bench", "tune"):
+        check(slipring(p, "help", c) == slipring(p, c, "--help"), f"slipring help {c} is {c} --help")
     check("daemon" in slipring(p, "doctor")[1], "doctor looks at the machine without a daemon, too")
 
 

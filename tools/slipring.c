@@ -42,6 +42,7 @@ static int usage(FILE *to)
 int main(int argc, char **argv)
 {
 	const char *name[N_COMMANDS], *near;
+	static char help[] = "--help";
 
 	log_open("slipring");
 	if (argc < 2)
@@ -50,7 +51,7 @@ int main(int argc, char **argv)
 		if (argc < 3)
 			return usage(stdout);
 		argv[1] = argv[2];                /* slipring help serve = slipring serve --help */
-		argv[2] = (char[]){ "--help" };
+		argv[2] = help;
 	}
 	if (!strcmp(argv[1], "--version")) {
 		printf("slipring %s\n", SLIPRING_VERSION);
