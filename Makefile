@@ -267,7 +267,7 @@ overload: all
 soak: all
 	tests/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))
 
-COVERED := $(addprefix test_,kv idle record sched sched_ends sched_share limits sim ring shmring client server clients clients_conn \
+COVERED := $(addprefix test_,kv idle record reload sched sched_ends sched_share limits sim ring shmring client server clients clients_conn \
 	hostile hostile_ends faults alloc syscalls config control gguf io load locate model notify plan quant safetensors stats)
 coverage:
 	$(MAKE) BUILD=build/coverage CFLAGS="-O0 -g --coverage" LDFLAGS=--coverage $(COVERED:%=build/coverage/tests/%)
