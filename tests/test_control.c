@@ -1,6 +1,7 @@
-/* LINK: core/control.c core/record.c core/knobs.c core/io.c core/log.c core/stats.c tools/save.c -luring -lxxhash -lyaml */
-/* test_control.c - knobs: what is taken as a value, who may turn one and how far, and what becomes of
- * a settings file.  The scheduler is a stand-in that remembers what it was given. */
+/* LINK: core/control.c core/record.c core/knobs.c core/io.c core/log.c core/stats.c tools/save.c -luring -lxxhash -lyaml -Wl,--wrap=accept4,--wrap=getsockopt,--wrap=recv,--wrap=send,--wrap=sendmsg,--wrap=io_watch_add,--wrap=calloc,--wrap=socket,--wrap=chmod,--wrap=listen */
+/* test_control.c - knobs: what is taken as a value, who may turn one or record and how far, what fails
+ * on the way, and what becomes of a settings file.  The scheduler is a stand-in that remembers what it
+ * was given; who a peer is can be made up. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +27,14 @@ static struct {
 	char dir[64], path[128];
 	struct io *io;
 	struct stats_page page;
+	struct recorder recorder;
 	struct control *c;
+	struct {                      /* the next call of this name fails */
+		const char *name;
+		int error;
+	} fault;
+	const struct ucred *peer;     /* who is at the other end; NULL: who it is */
+	bool many_groups;             /* more than are looked at */
 	struct sched_knobs set;       /* what the scheduler was given last */
 	int n_set, answer;
 } w;
@@ -39,6 +47,52 @@ int sched_set(struct sched *s, const struct sched_knobs *k)
 	return w.answer;
 }
 
+static bool fails(const char *name)
+{
+	if (!w.fault.name || strcmp(w.fault.name, name) != 0)
+		return false;
+	w.fault.name = NULL;
+	errno = w.fault.error;
+	return true;
+}
+
+static void fail_next(const char *name, int error)
+{
+	w.fault.name = name;
+	w.fault.error = error;
+}
+
+#define WRAP(value, type, name, args, pass) \
+	type __real_##name args; type __wrap_##name args; \
+	type __wrap_##name args { return fails(#name) ? value : __real_##name pass; }
+
+WRAP(-1, int, accept4, (int fd, struct sockaddr *a, socklen_t *n, int flags), (fd, a, n, flags))
+WRAP(-1, ssize_t, recv, (int fd, void *m, size_t n, int flags), (fd, m, n, flags))
+WRAP(-1, ssize_t, send, (int fd, const void *m, size_t n, int flags), (fd, m, n, flags))
+WRAP(-1, ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags))
+WRAP(-w.fault.error, int, io_watch_add, (struct io *io, struct io_watch *x), (io, x))
+WRAP(NULL, void *, calloc, (size_t n, size_t size), (n, size))
+WRAP(-1, int, socket, (int domain, int type, int protocol), (domain, type, protocol))
+WRAP(-1, int, chmod, (const char *path, mode_t mode), (path, mode))
+WRAP(-1, int, listen, (int fd, int n), (fd, n))
+
+int __real_getsockopt(int fd, int level, int name, void *to, socklen_t *n);
+int __wrap_getsockopt(int fd, int level, int name, void *to, socklen_t *n);
+int __wrap_getsockopt(int fd, int level, int name, void *to, socklen_t *n)
+{
+	if (name == SO_PEERCRED && fails("peercred"))
+		return -1;
+	if (name == SO_PEERCRED && w.peer) {
+		memcpy(to, w.peer, sizeof(*w.peer));
+		return 0;
+	}
+	if (name == SO_PEERGROUPS && w.many_groups) {
+		errno = ERANGE;
+		return -1;
+	}
+	return __real_getsockopt(fd, level, name, to, n);
+}
+
 static const struct sched_knobs at_start = { .max_seqs = 8, .batch_tokens = 64, .chunk_max = 64,
 	.queue_requests = 5, .queue_tokens = 6, .quantum = 7, .step_ns = 50000000, .fcfs = true };
 
@@ -46,7 +100,8 @@ static int open_control(const char *group, char *err, size_t errlen)
 {
 	struct control_config cfg = { .run_dir = w.dir, .group = group, .knobs = at_start,
 	                              .seqs_most = 16, .tokens_most = 64,
-	                              .step_default_ns = 50000000, .stats = &w.page };
+	                              .step_default_ns = 50000000, .recorder = &w.recorder,
+	                              .stats = &w.page };
 
 	return control_create(&w.c, &cfg, w.io, NULL, err, errlen);
 }
@@ -71,7 +126,8 @@ static int tear_down(void **state)
 	(void)state;
 	control_destroy(w.c);
 	io_destroy(w.io);
-	assert_int_equal(access(w.path, F_OK), -1);      /* it takes its socket along */
+	assert_null(w.recorder.page);                    /* it ends what its peers began, */
+	assert_int_equal(access(w.path, F_OK), -1);      /* and takes its socket along */
 	assert_int_equal(rmdir(w.dir), 0);
 	return 0;
 }
@@ -226,6 +282,21 @@ static void test_turn(void **state)
 	assert_int_equal(w.page.knob[KNOB_MAX_NUM_SEQS], 4);
 }
 
+/* A step target that was given at start is shown as it was given. */
+static void test_shown_target(void **state)
+{
+	struct control_config cfg = { .run_dir = w.dir, .knobs = at_start, .seqs_most = 16, .tokens_most = 64,
+	                              .step_default_ns = 20000000, .stats = &w.page };
+	char err[300];
+
+	(void)state;
+	control_destroy(w.c);
+	assert_int_equal(control_create(&w.c, &cfg, w.io, NULL, err, sizeof(err)), 0);
+	assert_int_equal(w.page.knob[KNOB_STEP_TARGET], 50000);
+	assert_int_equal(ask(KNOB_STEP_TARGET, 0).was, 50000);
+	assert_int_equal(w.set.step_ns, 20000000);
+}
+
 /* Settings read again: all of them, or none. */
 static void test_together(void **state)
 {
@@ -250,6 +321,12 @@ static void test_together(void **state)
 	assert_int_equal(control_set(w.c, v, two, say, sizeof(say)), -ERANGE);
 	assert_non_null(strstr(say, "max-num-batched-tokens, 3, is at least max-num-seqs, 4"));
 	assert_int_equal(w.set.max_seqs, 2);
+	v[KNOB_MAX_NUM_SEQS] = 1;
+	w.answer = -ERANGE;
+	assert_int_equal(control_set(w.c, v, 1u << KNOB_MAX_NUM_SEQS, say, sizeof(say)), -ERANGE);
+	assert_non_null(strstr(say, "the scheduler does not take"));
+	assert_int_equal(w.page.knob[KNOB_MAX_NUM_SEQS], 2);
+	w.answer = 0;
 	assert_int_equal(control_set(w.c, v, 0, say, sizeof(say)), 0);
 	assert_int_equal(w.page.knob[KNOB_MAX_NUM_SEQS], 2);
 }
@@ -305,6 +382,54 @@ static void test_deadline(void **state)
 		assert_int_equal(hear(fd[i], &a), 0);
 }
 
+/* Who it is, without being it: by uid and group, as the kernel would tell. */
+static void test_strangers(void **state)
+{
+	static const struct {
+		struct ucred who;
+		bool many;                    /* groups */
+		int want;
+		const char *say;
+	} cases[] = {
+		{ { 1, 0, 54321 },     false, 0,      "" },
+		{ { 1, 54321, 54321 }, false, -EPERM, "uid 54321 may not" },
+		{ { 1, 54321, 0 },     false, -EPERM, "may not" },          /* root's group is not root */
+		{ { 1, 54321, 54321 }, true,  -EPERM, "may not" },
+	};
+	struct group *g = getgrnam("daemon");
+	struct control_answer a;
+	char err[300];
+	int fd;
+
+	(void)state;
+	for (int group = 0; group < (g ? 2 : 1); group++) {
+		if (group) {
+			control_destroy(w.c);
+			assert_int_equal(open_control("daemon", err, sizeof(err)), 0);
+		}
+		for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+			struct control_ask q = { CONTROL_MAGIC, CONTROL_VERSION, KNOB_MAX_NUM_SEQS, 0, 5 };
+
+			w.peer = &cases[i].who;
+			w.many_groups = cases[i].many;
+			fd = dial();
+			assert_int_equal(send(fd, &q, sizeof(q), 0), sizeof(q));
+			assert_int_equal(hear(fd, &a), sizeof(a));
+			if (a.result != cases[i].want || !strstr(a.say, cases[i].say))
+				fail_msg("case %zu: %d %s", i, a.result, a.say);
+			if (a.result == -EPERM)
+				assert_non_null(strstr(a.say, group ? "members of the group daemon" : "--operator-group"));
+		}
+		assert_int_equal(w.n_set, group + 1);
+	}
+	if (g) {
+		const struct ucred member = { 1, 54321, g->gr_gid };
+
+		w.peer = &member;
+		assert_int_equal(ask(KNOB_MAX_NUM_SEQS, 4).result, 0);
+	}
+}
+
 /* As another user: 0 may, 1 may not, and was told why; 2 otherwise. */
 static int as_other(uid_t uid, gid_t gid, gid_t more)
 {
@@ -351,20 +476,205 @@ static void test_who(void **state)
 	assert_int_equal(w.n_set, 2);
 }
 
+/* ---- what fails on the way --------------------------------------------------------------- */
+
+/* One call fails once: the peer is dropped without an answer or waits, and the next one is served. */
+static void test_faults(void **state)
+{
+	static const struct { const char *name; int error; bool waits; } cases[] = {
+		{ "accept4", EMFILE, true }, { "accept4", ENFILE, true }, { "accept4", ENOMEM, true },
+		{ "accept4", ENOBUFS, true }, { "accept4", ECONNABORTED, true }, { "accept4", EAGAIN, true },
+		{ "peercred", EINVAL, false }, { "io_watch_add", ENOMEM, false },
+		{ "recv", EAGAIN, true }, { "recv", EINTR, true }, { "recv", ECONNRESET, false },
+		{ "send", EPIPE, false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct control_ask q = { CONTROL_MAGIC, CONTROL_VERSION, KNOB_MAX_NUM_SEQS, 0, 3 };
+		uint64_t end = io_now() + 3000000000u;
+		struct control_answer a;
+		ssize_t n;
+		int fd = dial();
+
+		assert_int_equal(send(fd, &q, sizeof(q), 0), sizeof(q));
+		fail_next(cases[i].name, cases[i].error);
+		while (w.fault.name && io_now() < end)
+			turns(1);
+		assert_null(w.fault.name);
+		do {                                     /* it is answered, or closed */
+			turns(1);
+			n = __real_recv(fd, &a, sizeof(a), MSG_DONTWAIT);
+		} while (n < 0 && errno == EAGAIN && io_now() < end);
+		if (cases[i].waits ? n != sizeof(a) : n > 0 || (n < 0 && errno == EAGAIN))
+			fail_msg("case %zu, %s: %zd", i, cases[i].name, n);
+		close(fd);
+		assert_int_equal(ask(KNOB_MAX_NUM_SEQS, 4).result, 0);
+	}
+}
+
+/* A socket that cannot be made: said why, and nothing is left. */
+static void test_listen_fails(void **state)
+{
+	static const struct { const char *name; int error; } cases[] = {
+		{ "calloc", ENOMEM }, { "socket", EMFILE }, { "chmod", EPERM }, { "listen", EADDRINUSE },
+		{ "io_watch_add", ENOMEM },
+	};
+	char err[300];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		control_destroy(w.c);
+		w.c = (void *)&w;
+		fail_next(cases[i].name, cases[i].error);
+		assert_int_equal(open_control(NULL, err, sizeof(err)), -cases[i].error);
+		assert_null(w.c);
+		assert_null(w.fault.name);
+		assert_int_equal(open_control(NULL, err, sizeof(err)), 0);
+		assert_int_equal(ask(KNOB_MAX_NUM_SEQS, 4).result, 0);
+	}
+}
+
 static void test_create_fails(void **state)
 {
+	struct control_config far = { .run_dir = "/tmp/a-name-much-too-long-for-a-socket/of-which-a-hundred-"
+	                              "and-eight-bytes-are-the-most/that-the-kernel-takes",
+	                              .knobs = at_start, .stats = &w.page };
+	struct control *none;
 	struct control *kept = w.c;
 	char err[300];
 
 	(void)state;
 	assert_int_equal(open_control("no-such-group-here", err, sizeof(err)), -EINVAL);
 	assert_non_null(strstr(err, "no-such-group-here"));
+	assert_int_equal(control_create(&none, &far, w.io, NULL, err, sizeof(err)), -ENAMETOOLONG);
+	assert_non_null(strstr(err, "RUNTIME_DIRECTORY"));
+	assert_null(none);
 	strcpy(w.dir + 5, "nowhere/at/all");
 	assert_int_equal(open_control(NULL, err, sizeof(err)), -ENOENT);
 	memset(w.dir + 5, 'x', sizeof(w.dir) - 6);       /* with the name it is still short enough, */
 	assert_int_equal(open_control(NULL, err, sizeof(err)), -ENOENT);
 	w.c = kept;
 	snprintf(w.dir, sizeof(w.dir), "%.*s", (int)(strrchr(w.path, '/') - w.path), w.path);
+}
+
+/* ---- recordings -------------------------------------------------------------------------- */
+
+/* Ask for one: the answer, and in *got the memory or -1; the connection is kept. */
+static int ask_record(int64_t what, struct control_answer *a, int *got)
+{
+	struct control_ask q = { CONTROL_MAGIC, CONTROL_VERSION, CONTROL_RECORD, 0, what };
+	char control[CMSG_SPACE(sizeof(int))];
+	struct iovec iov = { a, sizeof(*a) };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+	                    .msg_controllen = sizeof(control) };
+	int fd = dial();
+
+	memset(a, 0, sizeof(*a));
+	*got = -1;
+	assert_int_equal(send(fd, &q, sizeof(q), 0), sizeof(q));
+	turns(4);
+	assert_int_equal(recvmsg(fd, &m, MSG_DONTWAIT), sizeof(*a));
+	assert_int_equal(a->magic, CONTROL_MAGIC);
+	if (CMSG_FIRSTHDR(&m))
+		memcpy(got, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(*got));
+	return fd;
+}
+
+static void test_record(void **state)
+{
+	static const struct ucred root = { 1, 0, 0 };
+	struct control_ask q = { CONTROL_MAGIC, CONTROL_VERSION, CONTROL_RECORD, 0, 0 };
+	struct control_answer a;
+	uint64_t end = io_now() + 1200000000u;
+	int first, other, map, none;
+
+	(void)state;
+	first = ask_record(0, &a, &map);
+	assert_int_equal(a.result, 0);
+	assert_true(map >= 0 && w.recorder.page && !w.recorder.ids);
+	close(map);
+	other = ask_record(0, &a, &none);                /* one at a time */
+	assert_int_equal(a.result, -EBUSY);
+	assert_non_null(strstr(a.say, "somebody records already"));
+	assert_int_equal(none, -1);
+	close(other);
+	while (io_now() < end)                           /* it has no deadline */
+		io_sleep(w.io, io_now() + 50000000);
+	assert_non_null(w.recorder.page);
+	close(first);
+	turns(4);
+	assert_null(w.recorder.page);                    /* its end is the recording's */
+	w.peer = &root;
+	first = ask_record(RECORD_IDS, &a, &map);
+	assert_int_equal(a.result, 0);
+	assert_true(w.recorder.ids);
+	assert_int_equal(send(first, &q, sizeof(q), 0), sizeof(q));  /* a second word is its last */
+	assert_int_equal(hear(first, &a), sizeof(a));
+	assert_int_equal(a.result, -EPROTO);
+	assert_null(w.recorder.page);
+	close(map);
+	first = ask_record(0, &a, &map);                 /* one that lives when the daemon ends */
+	assert_int_equal(a.result, 0);
+	close(map);
+	close(first);
+}
+
+static void test_record_refused(void **state)
+{
+	struct ucred member = { 1, 54321, 0 };
+	struct group *g = getgrnam("daemon");
+	static const struct { int64_t what; bool member, none; int want; const char *say; } cases[] = {
+		{ 2, false, false, -EINVAL, "cannot begin" },
+		{ -1, false, false, -EINVAL, "cannot begin" },
+		{ 0, false, true, -EINVAL, "cannot begin" },          /* a daemon that has no recorder */
+		{ RECORD_IDS, true, false, -EPERM, "may not read prompts" },
+	};
+	struct control_ask q = { CONTROL_MAGIC, CONTROL_VERSION, CONTROL_RECORD, 7, 0 };
+	struct control_answer a;
+	char err[300];
+	int fd, none;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct control_config cfg = { .run_dir = w.dir, .group = g ? "daemon" : NULL, .knobs = at_start,
+		                              .seqs_most = 16, .tokens_most = 64, .stats = &w.page,
+		                              .recorder = cases[i].none ? NULL : &w.recorder };
+
+		if (cases[i].member && !g)
+			continue;
+		control_destroy(w.c);
+		assert_int_equal(control_create(&w.c, &cfg, w.io, NULL, err, sizeof(err)), 0);
+		member.gid = g ? g->gr_gid : 0;
+		w.peer = cases[i].member ? &member : NULL;
+		fd = ask_record(cases[i].what, &a, &none);
+		if (a.result != cases[i].want || !strstr(a.say, cases[i].say))
+			fail_msg("case %zu: %d %s", i, a.result, a.say);
+		assert_int_equal(none, -1);
+		assert_null(w.recorder.page);
+		assert_int_equal(hear(fd, &a), 0);       /* and closed */
+	}
+	w.peer = NULL;
+	fd = dial();
+	assert_int_equal(send(fd, &q, sizeof(q), 0), sizeof(q));
+	assert_int_equal(hear(fd, &a), sizeof(a));
+	assert_int_equal(a.result, -EINVAL);
+	assert_null(w.recorder.page);
+	if (g) {                                         /* without prompts a member may */
+		w.peer = &member;
+		close(ask_record(0, &a, &none));
+		assert_int_equal(a.result, 0);
+		close(none);
+		turns(4);
+	}
+	w.peer = NULL;
+	fd = dial();                                     /* it has gone before it is answered */
+	q.zero = 0;
+	assert_int_equal(send(fd, &q, sizeof(q), 0), sizeof(q));
+	fail_next("sendmsg", EPIPE);
+	assert_int_equal(hear(fd, &a), sizeof(a));
+	assert_int_equal(a.result, -EPIPE);
+	assert_null(w.recorder.page);
 }
 
 /* ---- the settings file ------------------------------------------------------------------- */
@@ -429,9 +739,10 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_values), T(test_shown), T(test_turn), T(test_together), T(test_nonsense),
-			T(test_deadline),
-		T(test_who), T(test_create_fails), T(test_save),
+		cmocka_unit_test(test_values), T(test_shown), T(test_turn), T(test_shown_target),
+		T(test_together), T(test_nonsense), T(test_deadline), T(test_strangers), T(test_who),
+		T(test_faults), T(test_listen_fails), T(test_create_fails), T(test_record),
+		T(test_record_refused), T(test_save),
 	};
 #undef T
 

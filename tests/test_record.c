@@ -1,4 +1,4 @@
-/* LINK: core/record.c tools/record_tape.c tools/record_trace.c -lxxhash -ljansson */
+/* LINK: core/record.c tools/record_tape.c tools/record_trace.c -lxxhash -ljansson -Wl,--wrap=memfd_create,--wrap=ftruncate,--wrap=mmap,--wrap=fcntl,--wrap=getrandom */
 /* test_record.c - a recording: what an entry says, that it goes round without waiting, that a reader
  * knows what it lost and never takes half an entry, and the trace that comes of it. */
 #include <setjmp.h>
@@ -57,6 +57,64 @@ static int end(void **state)
 
 static const uint64_t *hashes(const struct record_entry *e) { return (const void *)(e + 1); }
 
+/* ---- what fails -------------------------------------------------------------------------------- */
+
+static struct {                  /* the next call of this name */
+	const char *name;
+	int error;               /* 0: too few bytes */
+} fault;
+
+static bool fails(const char *name)
+{
+	if (!fault.name || strcmp(fault.name, name) != 0)
+		return false;
+	fault.name = NULL;
+	errno = fault.error;
+	return true;
+}
+
+#define WRAP(value, type, name, args, pass) \
+	type __real_##name args; type __wrap_##name args; \
+	type __wrap_##name args { return fails(#name) ? value : __real_##name pass; }
+
+WRAP(-1, int, memfd_create, (const char *name, unsigned flags), (name, flags))
+WRAP(-1, int, ftruncate, (int fd, off_t n), (fd, n))
+WRAP(MAP_FAILED, void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t o),
+     (at, n, prot, flags, fd, o))
+WRAP(-1, int, fcntl, (int fd, int cmd, long arg), (fd, cmd, arg))
+WRAP(fault.error ? -1 : 3, ssize_t, getrandom, (void *to, size_t n, unsigned flags), (to, n, flags))
+
+/* A recording that cannot begin leaves nothing behind, and the next one can. */
+static void test_fails(void **state)
+{
+	static const struct { const char *name; int error, want; } cases[] = {
+		{ "memfd_create", EMFILE, -EMFILE }, { "ftruncate", ENOSPC, -ENOSPC }, { "mmap", ENOMEM, -ENOMEM },
+		{ "fcntl", EPERM, -EPERM }, { "getrandom", ENOSYS, -ENOSYS },
+		{ "getrandom", 0, -EIO },
+	};
+	int before, fd, after;
+
+	(void)state;
+	rec = (struct recorder){ .last_id = 0 };
+	before = dup(0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		fault.name = cases[i].name;
+		fault.error = cases[i].error;
+		errno = 0;
+		assert_int_equal(record_start(&rec, false, 1000, &fd), cases[i].want);
+		assert_null(fault.name);
+		assert_null(rec.page);
+		record_stop(&rec);                                      /* which does no harm */
+		assert_int_equal(record_start(&rec, false, 1000, &fd), 0);
+		assert_int_equal(close(fd), 0);
+		record_stop(&rec);
+	}
+	close(before);
+	after = dup(0);
+	assert_int_equal(before, after);
+	close(after);
+}
+
 /* ---- memory ------------------------------------------------------------------------------------ */
 
 static void test_sealed(void **state)
@@ -69,6 +127,8 @@ static void test_sealed(void **state)
 	assert_int_equal(record_request(&rec, 1, 0, ids, 5, 5), 0);     /* nobody records */
 	record_end(&rec, 7, 1, 1, 1);
 	assert_int_equal(record_start(&rec, false, 1000, &fd), 0);
+	record_end(&rec, 0, 1, 1, 1);                                   /* of one that nobody recorded */
+	assert_int_equal(rec.page->n, 0);
 	assert_int_equal(record_start(&rec, false, 1000, &other), -EBUSY);
 	p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	assert_ptr_equal(p, MAP_FAILED);                                /* the daemon alone writes */
@@ -369,8 +429,8 @@ static void test_numbers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_teardown(test_sealed, end), cmocka_unit_test(test_not_ours),
-		cmocka_unit_test(test_hashes), cmocka_unit_test(test_ids),
+		cmocka_unit_test(test_fails), cmocka_unit_test_teardown(test_sealed, end),
+		cmocka_unit_test(test_not_ours), cmocka_unit_test(test_hashes), cmocka_unit_test(test_ids),
 		cmocka_unit_test_teardown(test_lost, end), cmocka_unit_test_teardown(test_torn, end),
 		cmocka_unit_test_teardown(test_trace, end), cmocka_unit_test_teardown(test_texts, end),
 		cmocka_unit_test(test_bounds), cmocka_unit_test_teardown(test_numbers, end),

@@ -1,4 +1,4 @@
-/* LINK: core/stats.c tools/figures.c */
+/* LINK: core/stats.c tools/figures.c -Wl,--wrap=ftruncate,--wrap=mmap,--wrap=rename,--wrap=fstat,--wrap=getrandom */
 /* test_stats.c - the stats page: who may read it sees whole words, notices a page that is stale, and
  * gets from two looks what happened between them. */
 #include <setjmp.h>
@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -98,9 +99,77 @@ static void test_refused(void **state)
 	memset(long_dir, 'x', sizeof(long_dir) - 1);
 	long_dir[sizeof(long_dir) - 1] = 0;
 	assert_int_equal(stats_open(&p, long_dir), -ENAMETOOLONG);
+	long_dir[4096 - strlen("/stats") - 1] = 0;       /* with stats it fits, with stats.new not */
 	assert_int_equal(stats_create(&page, long_dir, err, sizeof(err)), -ENAMETOOLONG);
 	assert_int_equal(stats_create(&page, "/nowhere/at/all", err, sizeof(err)), -ENOENT);
 	assert_non_null(strstr(err, "/nowhere/at/all"));
+}
+
+/* ---- what fails ---------------------------------------------------------------------------------- */
+
+static const char *fault;                /* the next call of this name */
+
+static bool fails(const char *name)
+{
+	if (!fault || strcmp(fault, name) != 0)
+		return false;
+	fault = NULL;
+	errno = ENOSPC;
+	return true;
+}
+
+#define WRAP(value, type, name, args, pass) \
+	type __real_##name args; type __wrap_##name args; \
+	type __wrap_##name args { return fails(#name) ? value : __real_##name pass; }
+
+WRAP(-1, int, ftruncate, (int fd, off_t n), (fd, n))
+WRAP(MAP_FAILED, void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t o),
+     (at, n, prot, flags, fd, o))
+WRAP(-1, int, rename, (const char *from, const char *to), (from, to))
+WRAP(-1, int, fstat, (int fd, struct stat *st), (fd, st))
+WRAP(-1, ssize_t, getrandom, (void *to, size_t n, unsigned flags), (to, n, flags))
+
+/* The page that is there stays the one that is read; no descriptor is left. */
+static void test_fails(void **state)
+{
+	static const struct { const char *name; bool open; int want; } cases[] = {
+		{ "ftruncate", false, -ENOSPC }, { "mmap", false, -ENOSPC }, { "rename", false, -ENOSPC },
+		{ "fstat", true, -EPROTO }, { "mmap", true, -ENOSPC },
+	};
+	struct stats_page *made;
+	const struct stats_page *p;
+	char temp[96], err[200];
+	int first = dup(0), last;
+
+	(void)state;
+	close(first);
+	snprintf(temp, sizeof(temp), "%s.new", file);
+	page->running = 77;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		*err = 0;
+		fault = cases[i].name;
+		if (cases[i].open) {
+			assert_int_equal(stats_open(&p, dir), cases[i].want);
+			assert_null(p);
+		} else {
+			assert_int_equal(stats_create(&made, dir, err, sizeof(err)), cases[i].want);
+			assert_null(made);
+			assert_non_null(strstr(err, "cannot be made"));
+		}
+		assert_null(fault);
+		assert_int_equal(stats_open(&p, dir), 0);
+		assert_int_equal(p->running, 77);
+		stats_close(p);
+	}
+	last = dup(0);
+	close(last);
+	assert_int_equal(first, last);
+	stats_destroy(page, dir);
+	fault = "getrandom";                     /* that it can do without */
+	assert_int_equal(stats_create(&page, dir, err, sizeof(err)), 0);
+	assert_null(fault);
+	assert_true(page->epoch & 1);
+	unlink(temp);                            /* of those that failed: the next start takes its place */
 }
 
 static void test_stale(void **state)
@@ -376,7 +445,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		T(test_open), T(test_refused), T(test_stale), T(test_minutes), T(test_peak), T(test_whole),
+		T(test_open), T(test_refused), T(test_fails), T(test_stale), T(test_minutes), T(test_peak), T(test_whole),
 		T(test_clients), T(test_observe), T(test_percentile), T(test_between), T(test_asleep),
 			T(test_text),
 	};
