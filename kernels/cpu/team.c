@@ -19,11 +19,11 @@
 #define SPIN_NS 40000
 #define SPIN_LOOK 64             /* turns between looks at the clock */
 
-/* A wait of LATE_NS is no unequal share but a thread that lost its core, by 3 to 4 ms in general.  If
+/* A wait that went to sleep is no unequal share but a thread that lost its core: to a stranger, by 3 to
+ * 4 ms in general, or to another of us, by as long as that one computes and spins, at every barrier.  If
  * such waits took more of the last WINDOW_NS of work than a thread less would cost, the next jobs
  * do with a thread less, first for REST_NS, then twice as long each time it is late again, until all
  * have been in time for PROVEN_NS. */
-#define LATE_NS      1000000u
 #define LATE_MIN_NS  2500000u
 #define WINDOW_NS   24000000u
 #define REST_NS     16000000u
@@ -79,10 +79,10 @@ static void relax(void)
 #endif
 }
 
-/* Wait until w is no longer `old`.  Returns how long this slept, ns. */
+/* Wait until w is no longer `old`.  Returns how long that took, ns, if it took a sleep; else 0. */
 static uint64_t word_wait(struct word *w, uint32_t old)
 {
-	uint64_t until = 0, slept;
+	uint64_t until = 0;
 
 	for (unsigned i = 1; atomic_load_explicit(&w->value, memory_order_acquire) == old; i++) {
 		relax();
@@ -95,7 +95,6 @@ static uint64_t word_wait(struct word *w, uint32_t old)
 	}
 	if (atomic_load_explicit(&w->value, memory_order_acquire) != old)
 		return 0;
-	slept = now_ns();
 	/* F: the count of sleepers is raised before the value is looked at again, and the waker
 	 * changes the value before it looks at the count: one of the two sees the other. */
 	while (atomic_load(&w->value) == old) {
@@ -104,7 +103,7 @@ static uint64_t word_wait(struct word *w, uint32_t old)
 			syscall(SYS_futex, &w->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
 		atomic_fetch_sub(&w->sleepers, 1);
 	}
-	return now_ns() - slept;
+	return now_ns() - (until - SPIN_NS);
 }
 
 static void word_bump(struct word *w)
@@ -118,7 +117,7 @@ void team_barrier(struct team *t)
 {
 	uint32_t all = (uint32_t)t->now; /* looked at before we arrive: the next job may change it after */
 	uint32_t gate;
-	uint64_t slept;
+	uint64_t late;
 
 	if (all == 1) {
 		atomic_store_explicit(&t->next, 0, memory_order_relaxed);
@@ -131,9 +130,9 @@ void team_barrier(struct team *t)
 		word_bump(&t->gate);
 		return;
 	}
-	slept = word_wait(&t->gate, gate);
-	if (slept > LATE_NS)
-		atomic_fetch_add(&t->late, slept);
+	late = word_wait(&t->gate, gate);
+	if (late)
+		atomic_fetch_add(&t->late, late);
 }
 
 int32_t team_take(struct team *t)
