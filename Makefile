@@ -148,8 +148,7 @@ cuda gpu-check:
 else
 cuda: $(BUILD)/slipring-cuda.so
 gpu-check:
-	$(MAKE) gpu-tests
-	tools/gpu-check.sh $(BUILD)
+	NVCC=$(NVCC) tools/gpu-check.sh $(BUILD)
 endif
 
 # The tests and the benchmark for a real GPU; they need nothing but nvcc and cc.

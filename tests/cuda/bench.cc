@@ -180,7 +180,7 @@ static void line_begin(const char *name, const char *of)
 	memset(&line, 0, sizeof(line));
 	snprintf(line.name, sizeof(line.name), "%s %s", kind->name, name);
 	snprintf(line.of, sizeof(line.of), "%s", of);
-	printf("%-35s", line.name);
+	printf("%-38s", line.name);
 }
 
 static void json_begin(const char *at)
@@ -328,7 +328,7 @@ static void ceilings()
 	fprintf(json, "\n\t{\"row\": \"ceilings\", \"read_gb_s\": %.9g, \"mma_bf16_top_s\": %.9g, "
 		"\"mma_e4m3_top_s\": %.9g, \"processors\": %d, \"capability\": %d}", read_ceiling * 1e-9,
 		mma_ceiling * 1e-12, mma8_ceiling * 1e-12, b->d.processors, b->d.capability);
-	printf("%-35s cells: us, the limit's part of it (+ goal reached, - below the floor)\n", "");
+	printf("%-38s cells: us, the limit's part of it (+ goal reached, - below the floor)\n", "");
 }
 
 /* ---- products ------------------------------------------------------------------------- */
@@ -549,7 +549,7 @@ static void decodes()
 	}
 	if (kind->type != SR_BF16)
 		return;
-	line_begin("top-k 50, top-p 0.9, 256 rows; host, 32", "a greedy step; a step");
+	line_begin("top-k 50 top-p .9, 256; host, 32", "a greedy step; a step");
 	if (most) {
 		double t = decode(sc->decode_n[3], sc->decode_context[0], true, &host);
 
