@@ -497,6 +497,82 @@ static void ping_prints_round_trips(void **state)
 	close(null);
 }
 
+/* ---- what is told of an end ------------------------------------------------------------------ */
+
+static struct recorder rec;
+
+static void stop_recording(struct daemon *x)
+{
+	(void)x;
+	record_stop(&rec);
+}
+
+/* Two that run, and one that is cancelled before it is scheduled: what the log says of them at debug,
+ * and how many entries a recording gets. */
+static void ends_are_logged_and_recorded(void **state)
+{
+	static const int32_t ids[] = { 1, 2, 3 };
+	static const char *const want[] = {
+		": length; 3 prompt tokens, 5 of 5 tokens", ": stop; 3 prompt tokens, 1 of 9 tokens",
+		": Operation canceled; 3 prompt tokens, 0 of 7 tokens; waited 0.0 ms, first token after 0.0 ms",
+		"trace 0102",
+	};
+	struct clients_config cfg = { .recorder = &rec };
+	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 3, .max_tokens = 5,
+		.flags = SR_IGNORE_EOS, .trace_id = { 1, 2 } };
+	static char text[20000];
+	struct sr_token t = { 0 };
+	struct sr_conn *c;
+	uint32_t ticket;
+	int kept, fd;
+	int32_t got[64];
+	FILE *to;
+
+	(void)state;
+	assert_int_equal(record_start(&rec, false, 1, &fd), 0);
+	close(fd);
+	daemon_start(&d, &cfg);
+	c = open_conn();
+	to = tmpfile();
+	kept = dup(STDERR_FILENO);
+	fflush(stderr);
+	assert_true(to && dup2(fileno(to), STDERR_FILENO) >= 0);
+	log_level(LOG_DEBUG);
+	assert_int_equal(run(c, q, got).finish, SR_LENGTH);
+	q.max_tokens = 9, q.allowed = many_allowed, q.n_allowed = 5;
+	q.n_stop = 5;
+	memcpy(q.stop, many_allowed, sizeof(many_allowed));
+	assert_int_equal(run(c, q, got).finish, SR_STOP);
+	q.max_tokens = 7;
+	d.paused = true;
+	assert_int_equal(sr_submit(c, &q, &ticket), 0);
+	do
+		daemon_look(&d);
+	while (d.cs.taken < 3);
+	assert_int_equal(sr_cancel(c, ticket), 0);
+	do
+		next(c, &t);
+	while (t.kind != SR_END);
+	assert_int_equal(t.end.finish, -ECANCELED);
+	daemon_look(&d);                      /* an END is put before it is logged: both are over now */
+	log_level(LOG_ERROR);
+	dup2(kept, STDERR_FILENO);
+	close(kept);
+	rewind(to);
+	text[fread(text, 1, sizeof(text) - 1, to)] = 0;
+	fclose(to);
+	for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++)
+		if (!strstr(text, want[i]))
+			fail_msg("no \"%s\" in: %s", want[i], text);
+	assert_int_equal(rec.page->n, 6);     /* each as it came and as it ended */
+	daemon_call(&d, stop_recording);
+	d.paused = false;
+	q.n_stop = 0;
+	assert_int_equal(run(c, q, got).finish, SR_LENGTH); /* nobody records it, and nobody minds */
+	sr_close(c);
+	assert_int_equal(daemon_end(&d), 0);
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -509,6 +585,7 @@ int main(void)
 		cmocka_unit_test(strangers_are_not_urgent_nor_tenants),
 		CASE(requests_are_counted),
 		CASE(draining_ends_what_is_new),
+		cmocka_unit_test(ends_are_logged_and_recorded),
 		cmocka_unit_test(idle_clients_are_still_seen),
 		cmocka_unit_test(its_row_tells_what_it_does),
 		CASE(the_example_works),

@@ -1,4 +1,4 @@
-/* LINK: core/config_help.c core/config_run.c -lyaml */
+/* LINK: core/config_help.c core/config_run.c -lyaml -Wl,--wrap=geteuid */
 /* test_config.c - flags, YAML, help: what scripts give, what is set, what is said. */
 #include "core/config.c"               /* before cmocka, whose fail() is a macro */
 
@@ -295,6 +295,112 @@ static void test_run_dir(void **state)
 	unsetenv("RUNTIME_DIRECTORY");
 }
 
+static uid_t self;                     /* 0: who it is */
+
+uid_t __real_geteuid(void);
+uid_t __wrap_geteuid(void);
+uid_t __wrap_geteuid(void) { return self ? self - 1 : __real_geteuid(); }
+
+/* Where it is, by whom we are and what the environment says. */
+static void test_run_dir_of_whom(void **state)
+{
+	static const struct { uid_t uid; const char *base, *xdg, *instance, *want; } cases[] = {
+		{ 0,  NULL,        NULL,         NULL,      "/run/slipring" },
+		{ 0,  NULL,        "/run/user/0", "default", "/run/slipring" },
+		{ 0,  NULL,        NULL,         "b",       "/run/slipring/b" },
+		{ 0,  "/run/a:/x", NULL,         "b",       "/run/a/b" },
+		{ 0,  "",          NULL,         NULL,      "/run/slipring" },
+		{ 77, NULL,        "/run/user/77", NULL,    "/run/user/77/slipring" },
+		{ 77, NULL,        "/run/user/77", "b",     "/run/user/77/slipring/b" },
+		{ 77, NULL,        "",           NULL,      "/tmp/slipring-77" },
+		{ 77, NULL,        NULL,         "b",       "/tmp/slipring-77/b" },
+	};
+	const char *was = getenv("XDG_RUNTIME_DIR");
+	char dir[200], kept[200];
+
+	(void)state;
+	snprintf(kept, sizeof(kept), "%s", was ? was : "");
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		self = cases[i].uid + 1;
+		unsetenv("RUNTIME_DIRECTORY");
+		unsetenv("XDG_RUNTIME_DIR");
+		if (cases[i].base)
+			setenv("RUNTIME_DIRECTORY", cases[i].base, 1);
+		if (cases[i].xdg)
+			setenv("XDG_RUNTIME_DIR", cases[i].xdg, 1);
+		assert_int_equal(config_run_dir(cases[i].instance, dir, sizeof(dir)), 0);
+		assert_string_equal(dir, cases[i].want);
+	}
+	self = 0;
+	unsetenv("RUNTIME_DIRECTORY");
+	if (was)
+		setenv("XDG_RUNTIME_DIR", kept, 1);
+	else
+		unsetenv("XDG_RUNTIME_DIR");
+}
+
+static void test_run_dir_refused(void **state)
+{
+	static char longest[5000];
+	char base[] = "/tmp/slipring-test-run-XXXXXX", file[64], below[80], err[300];
+	struct config k = { .socket = longest };
+	int fd;
+
+	(void)state;
+	memset(longest, 'x', sizeof(longest) - 1);
+	assert_int_equal(config_make_run_dir(longest, err, sizeof(err)), -ENAMETOOLONG);
+	assert_int_equal(config_socket(&k, file, sizeof(file)), -ENAMETOOLONG);
+	k = (struct config){ .instance = "a/b" };
+	assert_int_equal(config_socket(&k, file, sizeof(file)), -EINVAL);
+	longest[49] = 0;                         /* a name is of 48 bytes at most */
+	assert_int_equal(config_run_dir(longest, file, sizeof(file)), -EINVAL);
+	fd = mkstemp(base);
+	assert_true(fd >= 0 && close(fd) == 0);
+	snprintf(below, sizeof(below), "%s/a", base);
+	assert_int_equal(config_make_run_dir(base, err, sizeof(err)), -ENOTDIR);
+	assert_non_null(strstr(err, "is no directory"));
+	assert_int_equal(config_make_run_dir(below, err, sizeof(err)), -ENOTDIR);
+	assert_non_null(strstr(err, "cannot be made"));
+	unlink(base);
+	assert_int_equal(mkdir(base, 0700), 0);
+	self = 54321 + 1;                        /* not ours */
+	assert_int_equal(config_make_run_dir(base, err, sizeof(err)), -EPERM);
+	self = 0;
+	rmdir(base);
+}
+
+/* What the shell is given: each flag of that program, none of another's, words to choose from. */
+static void test_completion(void **state)
+{
+	static const struct { enum config_for who; const char *flag; bool there; } cases[] = {
+		{ FOR_SERVE, " --max-num-seqs ", true }, { FOR_SERVE, " --port ", true },
+		{ FOR_SERVE, " --enable-prefix-caching --no-enable-prefix-caching ", true },
+		{ FOR_DAEMON, " --max-num-seqs ", true }, { FOR_DAEMON, " --port ", false },
+		{ FOR_HTTP, " --port ", true }, { FOR_HTTP, " --prefix-cache-scope ", false },
+		{ FOR_DAEMON, "--scheduling-policy) COMPREPLY=($(compgen -W \"fcfs priority\"", true },
+		{ FOR_DAEMON, "complete -o filenames -F _slipring_http slipring-http\n", true },
+	};
+	static char text[1 << 16];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		FILE *f = fmemopen(text, sizeof(text), "w");
+
+		config_completion(f, "slipring-http", cases[i].who);
+		fclose(f);
+		if ((strstr(text, cases[i].flag) != NULL) != cases[i].there)
+			fail_msg("case %zu", i);
+	}
+	for (int who = FOR_DAEMON; who <= FOR_SERVE; who *= 2) {        /* and the help without a topic */
+		FILE *f = fmemopen(text, sizeof(text), "w");
+
+		assert_int_equal(config_help(f, who == FOR_HTTP ? "" : NULL, (enum config_for)who), 0);
+		fclose(f);
+		assert_non_null(strstr(text, "usage: slipring"));
+		assert_true((strstr(text, "--port ") != NULL) == (who != FOR_DAEMON));
+	}
+}
+
 static size_t help(const char *topic, char *to, size_t n, int rc)
 {
 	FILE *f = fmemopen(to, n, "w");
@@ -420,6 +526,8 @@ int main(void)
 		cmocka_unit_test(test_defaults), cmocka_unit_test(test_scripts), cmocka_unit_test(test_forms),
 		cmocka_unit_test(test_wrong), cmocka_unit_test(test_yaml), cmocka_unit_test(test_bad_yaml),
 		cmocka_unit_test(test_keys), cmocka_unit_test(test_nearest), cmocka_unit_test(test_run_dir),
+		cmocka_unit_test(test_run_dir_of_whom), cmocka_unit_test(test_run_dir_refused),
+		cmocka_unit_test(test_completion),
 		cmocka_unit_test(test_table), cmocka_unit_test(test_documented), cmocka_unit_test(test_differ),
 	};
 

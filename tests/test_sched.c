@@ -1,4 +1,4 @@
-/* LINK: core/kv.c core/kv_check.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c kernels/null/null.c -lxxhash */
+/* LINK: core/kv.c core/kv_check.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c kernels/null/null.c -lxxhash -Wl,--wrap=calloc,--wrap=aligned_alloc */
 /* test_sched.c - the scheduler's rules, one by one: what is refused, what a batch holds, who is next
  * and for whom there is room.  How requests end is in test_sched_ends.c; that all of it holds
  * together in any order is test_sim.c's. */
@@ -28,7 +28,10 @@ static void test_create(void **state)
 		CASE(limits.n_blocks, 31, -EINVAL),      CASE(knobs.max_seqs, 0, -EINVAL),
 		CASE(knobs.batch_tokens, 7, -EINVAL),    CASE(knobs.chunk_max, 0, -EINVAL),
 		CASE(knobs.queue_requests, 0, -EINVAL),  CASE(knobs.quantum, 0, -EINVAL),
-		CASE(knobs.copies, 1, -EINVAL),
+		CASE(knobs.copies, 1, -EINVAL),          CASE(knobs.copies, -1, -EINVAL),
+		CASE(knobs.headroom, -1, -EINVAL),       CASE(knobs.headroom, 1, 0),
+		CASE(tops_here, -1, -EINVAL),            CASE(tops_here, 0, 0),
+		CASE(limits.seq_blocks, 31, -EINVAL),
 #undef CASE
 	};
 
@@ -40,6 +43,85 @@ static void test_create(void **state)
 			fail_msg("case %zu", i);
 		tear_down();
 	}
+}
+
+/* Numbers of 64 bits. */
+static void test_create_wide(void **state)
+{
+	static const struct { int64_t queue, text; int want; } cases[] = {
+		{ 4000, 20000, 0 }, { 0, 20000, -EINVAL }, { 4000, -1, -EINVAL },
+		{ 1, 0, 0 },                             /* room for the longest one all the same */
+		{ 4000, INT64_MAX / 4, -ENOMEM }, { INT64_MAX / 4, 0, -ENOMEM }, /* more chunks than can be counted */
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		set_up();
+		w.cfg.knobs.queue_tokens = cases[i].queue;
+		w.cfg.text_tokens = cases[i].text;
+		if (try_open() != cases[i].want)
+			fail_msg("case %zu", i);
+		tear_down();
+	}
+}
+
+/* The n-th allocation from here fails. */
+static int allocations, fail_at;
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return ++allocations == fail_at ? NULL : __real_calloc(n, size);
+}
+
+void *__real_aligned_alloc(size_t align, size_t size);
+void *__wrap_aligned_alloc(size_t align, size_t size);
+void *__wrap_aligned_alloc(size_t align, size_t size)
+{
+	return ++allocations == fail_at ? NULL : __real_aligned_alloc(align, size);
+}
+
+/* Whichever it is, nothing is left (AddressSanitizer would say so) and the next try works. */
+static void test_no_memory(void **state)
+{
+	static const struct sched_port port = { NULL, port_reserve, port_release, port_emit };
+	struct sched *s;
+	int n;
+
+	(void)state;
+	set_up();
+	assert_int_equal(try_open(), 0);
+	allocations = 0;
+	assert_int_equal(sched_create(&s, &w.cfg, w.kv, &w.ops, w.b, &port), 0);
+	sched_destroy(s);
+	n = allocations;
+	assert_true(n > 10);
+	for (int i = 1; i <= n; i++) {
+		allocations = 0;
+		fail_at = i;
+		if (sched_create(&s, &w.cfg, w.kv, &w.ops, w.b, &port) != -ENOMEM)
+			fail_msg("allocation %d", i);
+	}
+	fail_at = 0;
+	assert_int_equal(sched_create(&s, &w.cfg, w.kv, &w.ops, w.b, &port), 0);
+	sched_destroy(s);
+	tear_down();
+}
+
+static void test_words(void **state)
+{
+	(void)state;
+	for (int i = 0; i < N_WHY; i++)
+		for (int k = 0; k < i; k++)
+			assert_string_not_equal(sched_why_name(i), sched_why_name(k));
+	for (int i = 0; i < N_BOUND; i++)
+		for (int k = 0; k < i; k++)
+			assert_string_not_equal(sched_bound_name(i), sched_bound_name(k));
+	assert_string_equal(sched_why_name(N_WHY), "?");     /* of a stats page that is newer, say */
+	assert_string_equal(sched_why_name(-1), "?");
+	assert_string_equal(sched_bound_name(N_BOUND), "?");
+	assert_string_equal(sched_bound_name(-1), "?");
 }
 
 static void test_set(void **state)
@@ -57,6 +139,18 @@ static void test_set(void **state)
 	assert_int_equal(sched_set(w.s, &k), -ERANGE);
 	k.max_seqs = 1;
 	k.batch_tokens = 129;
+	assert_int_equal(sched_set(w.s, &k), -ERANGE);
+	k = w.cfg.knobs;
+	k.queue_requests++;
+	assert_int_equal(sched_set(w.s, &k), -ERANGE);
+	k = w.cfg.knobs;
+	k.queue_tokens++;
+	assert_int_equal(sched_set(w.s, &k), -ERANGE);
+	k = w.cfg.knobs;
+	k.copies = w.cfg.limits.copies + 1;
+	assert_int_equal(sched_set(w.s, &k), -ERANGE);
+	k = w.cfg.knobs;
+	k.quantum = 0;
 	assert_int_equal(sched_set(w.s, &k), -ERANGE);
 	tear_down();
 }
@@ -431,7 +525,9 @@ static void test_slow_reader(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_create), cmocka_unit_test(test_set), cmocka_unit_test(test_admit),
+		cmocka_unit_test(test_create), cmocka_unit_test(test_create_wide),
+		cmocka_unit_test(test_no_memory), cmocka_unit_test(test_words),
+		cmocka_unit_test(test_set), cmocka_unit_test(test_admit),
 		cmocka_unit_test(test_full), cmocka_unit_test(test_one), cmocka_unit_test(test_chunks),
 		cmocka_unit_test(test_batch_tokens), cmocka_unit_test(test_max_seqs),
 		cmocka_unit_test(test_time_adds_up), cmocka_unit_test(test_step_time),
