@@ -334,60 +334,13 @@ static void end_row(struct tile *t, int r, bool joined)
 		_mm256_storeu_ps(t->out[r] + e, _mm256_mul_ps(by, _mm256_loadu_ps(sum + e)));
 }
 
-/* All spans of a tile's rows, one after the other. */
-static void all_spans(int32_t kv_type, int32_t rows, struct tile *t)
-{
-	const size_t part = kern_part(t->a->E);
-	const int32_t first = t->from[0] / KERN_SPAN, last = t->to[rows - 1] / KERN_SPAN;
-
-	for (int32_t span = first; span <= last; span++) {
-		int32_t begin = span * KERN_SPAN, end = begin + KERN_SPAN - 1;
-
-		for (int32_t r = 0; r < rows; r++)
-			begin_span(t, r);
-		(kv_type == SR_KV_I8 ? walk_i8 : walk_bf16)(rows, t, span > first ? begin : t->from[0],
-			span < last ? end : t->to[rows - 1]);
-		for (int32_t r = 0; r < rows && first < last; r++) {
-			float *older = t->older + (size_t)r * part;
-
-			end_span(t, r, span > first ? t->part : older);
-			if (span > first)
-				kern_join(older, t->part, t->a->E);
-		}
-	}
-	for (int32_t r = 0; r < rows; r++)
-		end_row(t, r, first < last);
-}
-
-/* The one span that is asked for. */
-static void one_span(int32_t kv_type, int32_t rows, struct tile *t, float *part)
-{
-	const int32_t begin = t->a->span * KERN_SPAN, end = begin + KERN_SPAN - 1;
-	int32_t from = t->from[0] > begin ? t->from[0] : begin, to = t->to[rows - 1] < end ? t->to[rows - 1] : end;
-
-	for (int32_t r = 0; r < rows; r++)
-		begin_span(t, r);
-	(kv_type == SR_KV_I8 ? walk_i8 : walk_bf16)(rows, t, from, to);
-	for (int32_t r = 0; r < rows; r++)
-		end_span(t, r, part + (size_t)r * t->a->ld_part);
-}
+#include "attend_spans.h"
 
 void avx2_attend(int32_t kv_type, const struct kern_attend *a)
 {
-	int32_t n = a->n * a->heads;
 	float *pairs = a->scratch + (size_t)a->E * ROWS, *older = pairs + (size_t)a->E / 2 * ROWS;
 	struct tile t = { .a = a, .sum = a->scratch, .pairs = (uint32_t *)(void *)pairs, .older = older,
 		.part = older + kern_part(a->E) * ROWS };
 
-	assert(kvblock_bytes(kv_type, a->E));
-	for (int32_t i = 0; i < n; i += ROWS) {
-		int32_t rows = n - i < ROWS ? n - i : ROWS;
-
-		for (int32_t r = 0; r < rows; r++)
-			begin_row(kv_type, &t, r, (i + r) / a->heads, (i + r) % a->heads);
-		if (a->part)
-			one_span(kv_type, rows, &t, a->part + (size_t)i * a->ld_part);
-		else
-			all_spans(kv_type, rows, &t);
-	}
+	all_tiles(kv_type, a, &t);
 }
