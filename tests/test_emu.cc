@@ -365,7 +365,7 @@ static void test_faults(void **)
 
 /* ---- the runtime ---------------------------------------------------------------------- */
 
-static __global__ void add_kernel(int *p) { *p += (int)(threadIdx.x == 0); }
+static __global__ void add_kernel(int *p) { wait_for_previous(); *p += (int)(threadIdx.x == 0); }
 
 static void test_runtime(void **)
 {

@@ -32,6 +32,8 @@ static const int ROPE_WARPS = 4;
 static __global__ void angles_kernel(const struct token *token, const float *freq, int32_t pairs, float size,
                                      float2 *out)
 {
+	let_next_start();
+	wait_for_previous();
 	for (int32_t i = (int32_t)threadIdx.x; i < pairs; i += (int32_t)blockDim.x) {
 		/* in double to here: a float has no digits left at position 100,000 */
 		double turn = (double)token[blockIdx.x].position * (double)freq[i];
@@ -102,6 +104,8 @@ static __device__ void rope_head(const struct rope_args &a, const float2 *angle,
 /* A block per token, a warp per head. */
 static __global__ void rope_store_kernel(struct rope_args a)
 {
+	let_next_start();
+	wait_for_previous();
 	SHARED(shared);
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	float *head = (float *)shared + warp * a.E;
@@ -438,6 +442,8 @@ template <int E, bool F8> static __device__ void join(struct rows16<E> &w, float
 template <int E, bool F8> static __global__ void __launch_bounds__(32 * one_shape<E, F8>::WARPS)
 attend_one(struct attend_args a)
 {
+	let_next_start();
+	wait_for_previous();
 	typedef one_shape<E, F8> S;
 	SHARED(shared);
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
@@ -490,6 +496,8 @@ attend_one(struct attend_args a)
 static __global__ void merge_kernel(const struct merge *merge, const float *part, int32_t H, int32_t E,
 	bf16 *out)
 {
+	let_next_start();
+	wait_for_previous();
 	struct merge k = merge[blockIdx.x];
 	int head = (int)blockIdx.y;
 	size_t row = (size_t)(E + 2), each = (size_t)H * row;
@@ -547,6 +555,8 @@ template <int E, bool F8> static __device__ void put_rows(struct rows16<E> &w, c
 template <int E, bool F8> static __global__ void __launch_bounds__(32 * RUN_WARPS)
 attend_run(struct attend_args a)
 {
+	let_next_start();
+	wait_for_previous();
 	typedef run_shape<E, F8> S;
 	SHARED(shared);
 	unsigned char *ring = shared;

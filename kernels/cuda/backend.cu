@@ -238,6 +238,7 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 	d->processors = processors;
 	d->capability = 10 * major + minor;
 	d->shared_bytes = shared_bytes;
+	start_early = d->capability >= 90;
 	return 0;
 }
 
@@ -452,6 +453,8 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 
 static __global__ void finish_kernel(volatile uint32_t *done, uint32_t turn)
 {
+	let_next_start();
+	wait_for_previous();
 	__threadfence_system();      /* the results are there before the word is */
 	*done = turn;
 }

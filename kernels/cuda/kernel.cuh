@@ -21,19 +21,61 @@
 
 typedef uint16_t bf16;               /* its bits */
 
+/* Programmatic dependent launch (sm_90 and later): a kernel's blocks may come to the processors as soon as
+ * all blocks of the one before it have called let_next_start() or ended, so that they are there, with what
+ * they need of weights on its way, when its last block ends.
+ *
+ *	wait_for_previous()   the kernel before this one is complete, and what it wrote can be read.  Every
+ *	                      thread of every kernel calls it, whether there is work for it or not, and before
+ *	                      that touches nothing but weights, its arguments, registers and shared memory.
+ *	let_next_start()      at any time; what is written after it is there for the next all the same.
+ *
+ * Why this is a stream's order: a kernel is complete when all its threads have ended, so have waited, so
+ * when the kernel before it is complete, and by the same reason all before that.  The kernel after the next
+ * may be there early too, while the one before the last still runs: it only reads weights, which nobody
+ * writes after open, until its own wait, when all of them are complete.  A thread that ended without the
+ * wait would break the chain for all kernels after it, which is why one without work waits as well; the
+ * emulation calls it a fault. */
+inline bool start_early;             /* set at open: this GPU can; else every kernel waits at its launch */
+
+#ifdef CUDA_EMULATED
+static inline void wait_for_previous() { emu_wait_for_previous(); }
+static inline void let_next_start() {}
+#else
+static inline __device__ void wait_for_previous()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+static inline __device__ void let_next_start()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+#endif
+
+/* All kernels of the back end; in the emulation, as if every GPU could start them early. */
 template <class... P, class... A>
 static inline cudaError_t start(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t s,
 	A... a)
 {
 #ifdef CUDA_EMULATED
-	return emu_launch(grid, block, shared, s, [=] { kernel(P(a)...); });
+	return emu_launch(grid, block, shared, s, true, [=] { kernel(P(a)...); });
 #else
 	cudaLaunchConfig_t c = {};
+	cudaLaunchAttribute early = {};
 
+	early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	early.val.programmaticStreamSerializationAllowed = 1;
 	c.gridDim = grid;
 	c.blockDim = block;
 	c.dynamicSmemBytes = shared;
 	c.stream = s;
+	c.attrs = &early;
+	c.numAttrs = start_early;
 	return cudaLaunchKernelEx(&c, kernel, P(a)...);
 #endif
 }

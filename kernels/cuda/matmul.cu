@@ -108,6 +108,8 @@ template <class S> static __global__ void __launch_bounds__(S::THREADS)
 matmul_kernel(void *y, bool f32, const bf16 *x, const bf16 *w, const float *bias, int32_t T, int32_t N,
 	int32_t K)
 {
+	let_next_start();
+	wait_for_previous();
 	SHARED(shared);
 	bf16 *ring = (bf16 *)shared;
 	int warp = (int)threadIdx.x / 32, kwarp = warp % S::KWARPS;

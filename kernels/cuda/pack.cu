@@ -117,6 +117,8 @@ static __device__ float weight_at(int32_t type, const uint8_t *row, int32_t i, i
 /* grid: columns, rows */
 static __global__ void unpack_kernel(struct piece p, const uint8_t *data, int32_t weights, int32_t bytes)
 {
+	let_next_start();
+	wait_for_previous();
 	size_t row = (size_t)blockIdx.y, at;
 
 	for (int32_t i = (int32_t)(blockIdx.x * PACK_THREADS + threadIdx.x); i < p.k;
@@ -211,6 +213,8 @@ static __host__ __device__ struct area area_of(const struct piece &p)
 /* A thread for each word: output, slab, lane's quarter. */
 static __global__ void pack4_kernel(struct piece p, const uint8_t *data)
 {
+	let_next_start();
+	wait_for_previous();
 	struct area a = area_of(p);
 	int64_t i = (int64_t)blockIdx.x * PACK_THREADS + threadIdx.x;
 	int32_t t = (int32_t)(i % 4), n = a.n0 + (int32_t)(i / 4 % a.n), k = a.k0 + (int32_t)(i / 4 / a.n) * SLAB;
@@ -233,6 +237,8 @@ static __global__ void pack4_kernel(struct piece p, const uint8_t *data)
 
 static __global__ void pack8_kernel(struct piece p, const uint8_t *data)
 {
+	let_next_start();
+	wait_for_previous();
 	int64_t i = (int64_t)blockIdx.x * PACK_THREADS + threadIdx.x;
 	int32_t t = (int32_t)(i % 4), k = (int32_t)(i / 4 % (p.k / 16)) * 16, n = (int32_t)(i / 4 / (p.k / 16));
 	uint32_t word = 0;
@@ -267,6 +273,8 @@ template <class F> static __device__ void each_group(const struct piece &p, int3
 /* grid: rows of the piece; threads: what is in a row.  Rows are outputs, or groups of inputs. */
 static __global__ void scales_kernel(struct piece p, const uint8_t *data)
 {
+	let_next_start();
+	wait_for_previous();
 	bool outputs = p.type == SR_CT4 || p.type == SR_F8;
 	int32_t row = (int32_t)blockIdx.x, in_row = outputs ? p.k / p.group : p.n;
 
@@ -285,6 +293,8 @@ static __global__ void scales_kernel(struct piece p, const uint8_t *data)
  * [groups]. */
 static __global__ void zeros_kernel(struct piece p, const uint8_t *data)
 {
+	let_next_start();
+	wait_for_previous();
 	bool outputs = p.type == SR_CT4;
 	int32_t row = (int32_t)blockIdx.x, in_row = outputs ? p.k / p.group : p.n / 8;
 

@@ -341,6 +341,8 @@ template <class S> static __device__ bool next_span(const few_args &a, struct sp
 template <class S> static __global__ void __launch_bounds__(THREADS, S::BLOCKS)
 packed_few_kernel(struct few_args a)
 {
+	let_next_start();
+	wait_for_previous();
 	SHARED(shared);
 	float *tile_sums = (float *)shared;
 	uint32_t *word = (uint32_t *)(shared + S::SHARED_BYTES - 16);

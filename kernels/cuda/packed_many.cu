@@ -152,6 +152,8 @@ template <class S> static __device__ void multiply(float (&sum)[FM][FN][4], part
 /* grid: tiles of columns, tiles of rows */
 template <class S> static __global__ void __launch_bounds__(THREADS) packed_many_kernel(struct many_args a)
 {
+	let_next_start();
+	wait_for_previous();
 	SHARED(shared);
 	int32_t slabs = a.w.K / SLAB, warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;
 	int32_t row = (int32_t)blockIdx.y * ROWS + warp % 2 * 64, col = (int32_t)blockIdx.x * COLS + warp / 2 * 32;
@@ -196,6 +198,8 @@ template <class S> static __global__ void __launch_bounds__(THREADS) packed_many
 /* A block per row: e4m3 and what to multiply it with.  Inputs of each 16 in the order of w's bytes. */
 static __global__ void quantize_kernel(const bf16 *x, int32_t K, uint32_t *to, float *scale)
 {
+	let_next_start();
+	wait_for_previous();
 	SHARED(shared);
 	float *scratch = (float *)shared, most = 0, by;
 	int warps = (int)blockDim.x / 32;

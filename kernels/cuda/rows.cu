@@ -27,6 +27,8 @@ static __device__ float table_at(const struct table &t, int32_t n, int32_t i)
 static __global__ void embed_kernel(struct table table, const struct token *token, const struct slot *slot,
                                     float scale, float *x)
 {
+	let_next_start();
+	wait_for_previous();
 	struct token k = token[blockIdx.x];
 	int32_t id = k.id == SR_LAST ? slot[k.slot].last : k.id, D = table.packed.K;
 
@@ -59,6 +61,8 @@ static __device__ void norm_row(const float *x, const float *pre, float eps, int
 static __global__ void add_norm_kernel(float *x, const float *z, const float *post, const float *pre,
                                        float eps, int32_t D, bf16 *y)
 {
+	let_next_start();
+	wait_for_previous();
 	SHARED(shared);
 	float *scratch = (float *)shared, scale = 1;
 	size_t at = (size_t)blockIdx.x * (size_t)D;
@@ -78,6 +82,8 @@ static __global__ void add_norm_kernel(float *x, const float *z, const float *po
 static __global__ void pick_norm_kernel(const float *x, const struct pick *pick, const float *pre,
                                         float eps, int32_t D, bf16 *y)
 {
+	let_next_start();
+	wait_for_previous();
 	SHARED(shared);
 
 	norm_row(x + (size_t)pick[blockIdx.x].t * (size_t)D, pre, eps, D, y + (size_t)blockIdx.x * (size_t)D,
@@ -93,6 +99,8 @@ static __device__ float activation(int act, float x)
 
 static __global__ void act_mul_kernel(const bf16 *gu, int act, int32_t F, bf16 *out)
 {
+	let_next_start();
+	wait_for_previous();
 	const bf16 *gate = gu + (size_t)blockIdx.x * 2 * (size_t)F;
 
 	out += (size_t)blockIdx.x * (size_t)F;

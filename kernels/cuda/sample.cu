@@ -460,6 +460,8 @@ static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
 
 static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_args a)
 {
+	let_next_start();
+	wait_for_previous();
 	SHARED(shared);
 	struct scratch *s = (struct scratch *)shared;
 	struct pick p = a.pick[blockIdx.x];

@@ -224,6 +224,8 @@ static __device__ void add_list(struct slot *s, uint32_t *word, const struct sr_
 
 static __global__ void commands_kernel(struct command_args a)
 {
+	let_next_start();
+	wait_for_previous();
 	for (int32_t i = a.first[blockIdx.x]; i >= 0; i = a.next[i]) {
 		struct sr_cmd c = a.cmd[i];
 		const uint32_t *word = a.word + c.data;

@@ -259,6 +259,8 @@ template <class F> static double timed(F call)
 
 static __global__ void read_kernel(const uint4 *from, size_t n, unsigned *sum)
 {
+	let_next_start();
+	wait_for_previous();
 	size_t threads = (size_t)gridDim.x * blockDim.x, i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
 	unsigned s = 0;
 
@@ -280,6 +282,8 @@ static __global__ void read_kernel(const uint4 *from, size_t n, unsigned *sum)
 
 template <bool F8> static __global__ void mma_kernel(float *out, int rounds)
 {
+	let_next_start();
+	wait_for_previous();
 	uint32_t a[4] = { threadIdx.x, threadIdx.x * 3, 5, 7 };
 	float c[8][4] = {}, s = 0;
 
@@ -661,6 +665,8 @@ static void prefills()
 /* Small numbers, +-0.01: zeros would let a GPU clock higher than work does. */
 static __global__ void fill_kernel(uint32_t *p, size_t n)
 {
+	let_next_start();
+	wait_for_previous();
 	for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
 		p[i] = (((uint32_t)i * 2654435761u ^ (uint32_t)(i >> 7)) & 0x80ff80ff) | 0x3c003c00;
 }

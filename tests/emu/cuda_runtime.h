@@ -66,7 +66,10 @@ template <class F> cudaError_t cudaFuncSetAttribute(F *, cudaFuncAttribute, int 
 }
 
 cudaError_t emu_queue(cudaStream_t s, std::function<cudaError_t()> op);
-cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, std::function<void()> thread);
+/* early: as one that may start before the kernel before it is complete; then every thread has to wait. */
+cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, bool early,
+	std::function<void()> thread);
+void emu_wait_for_previous();
 
 /* For tests. */
 extern uint64_t emu_calls;                  /* so far */

@@ -244,10 +244,32 @@ cudaError_t emu_func_attribute(size_t value)
 	return e == cudaSuccess && value > emu::SHARED_MAX ? cudaErrorInvalidValue : e;
 }
 
-cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, std::function<void()> thread)
+static bool waited[emu::THREADS_MAX]; /* the threads of the block that runs */
+
+static bool &mine()
 {
+	return waited[32 * emu::self->warp + emu::self->number];
+}
+
+void emu_wait_for_previous()
+{
+	mine() = true;
+}
+
+cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, bool early,
+	std::function<void()> thread)
+{
+	auto whole = [=] {
+		mine() = !early;
+		thread();
+		if (!mine())
+			emu::fault("thread %u of block %u %u %u has not waited for the kernel before",
+				32 * emu::self->warp + emu::self->number, emu::block_index.x,
+				emu::block_index.y, emu::block_index.z);
+	};
+
 	return emu_queue(s, [=] {
-		if (emu::run(grid, block, shared, thread))
+		if (emu::run(grid, block, shared, whole))
 			return cudaSuccess;
 		fprintf(stderr, "emu: %s\n", emu_fault());
 		return cudaErrorLaunchFailure;
