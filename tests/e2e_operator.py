@@ -182,43 +182,6 @@ def bundle(p):
     check(code == 1 and "exists" in err, "nothing is written over")
 
 
-NVML = """
-#define REASONS %s
-int nvmlInit_v2(void) { return 0; }
-int nvmlSystemGetDriverVersion(char *s, unsigned n) { (void)n; s[0] = '5', s[1] = '8', s[2] = '0', s[3] = 0; return 0; }
-int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **h) { *h = (void *)(i + 1L); return 0; }
-int nvmlDeviceGetName(void *h, char *s, unsigned n) { (void)h, (void)n; s[0] = 'G', s[1] = 0; return 0; }
-int nvmlDeviceGetMemoryInfo(void *h, unsigned long long *m) { (void)h; m[0] = 80ull << 30, m[1] = m[0], m[2] = 0; return 0; }
-int nvmlDeviceGetUtilizationRates(void *h, unsigned *u) { (void)h; u[0] = u[1] = 0; return 0; }
-int nvmlDeviceGetPowerUsage(void *h, unsigned *mw) { (void)h; *mw = 90000; return 0; }
-int nvmlDeviceGetTemperature(void *h, int k, unsigned *c) { (void)h, (void)k; *c = 41; return 0; }
-int nvmlDeviceGetPersistenceMode(void *h, int *m) { *m = h == (void *)1L; return 0; }
-int nvmlDeviceGetClockInfo(void *h, int k, unsigned *mhz) { (void)h, (void)k; *mhz = 345; return 0; }
-int nvmlDeviceGetMaxClockInfo(void *h, int k, unsigned *mhz) { (void)h, (void)k; *mhz = 1980; return 0; }
-int nvmlDeviceGetCurrentClocksThrottleReasons(void *h, unsigned long long *r) { *r = h == (void *)2L ? REASONS : 1; return 0; }
-"""
-
-
-def gpus(p):
-    """What doctor makes of GPUs, with a library that says so in the place of NVIDIA's."""
-    cc = shutil.which("cc")
-    if not cc:
-        print("SKIP doctor's GPUs: no cc to make a stand-in for NVIDIA's library")
-        return
-    for reasons, level, words in (("0", "ok", "345 of 1980 MHz, 41 C"), ("0x40", "hint", "GPU 1 runs at 345 of 1980 MHz, 41 C"),
-                                  ("0x80", "hint", "held back for power"), ("4", "ok", "345 of 1980")):
-        subprocess.run([cc, "-shared", "-fPIC", "-x", "c", "-", "-o", os.path.join(p.dir, "libnvidia-ml.so.1")],
-                       input=NVML % reasons, text=True, check=True, timeout=60)
-        code, out, err = slipring(p, "doctor", "--json", env={"LD_LIBRARY_PATH": p.dir})
-        row = {r["what"]: r for r in json.loads(out)}
-        check(row["GPU"]["have"] == "2 x G, driver 580", f"{row['GPU']}")
-        check(row["GPU persistence"]["have"] == "off on 1 of 2" and "nvidia-smi -pm 1" in row["GPU persistence"]["how"],
-              f"{row['GPU persistence']}")
-        check(row["GPU clocks"]["level"] == level and words in row["GPU clocks"]["have"], f"{row['GPU clocks']}")
-        check(row["GPU errors"]["have"], "and errors, as far as the kernel's log may be read")
-
-
 def killed(p, d):
     check(slipring(p, "doctor")[0] == 0, "nothing is wrong")
     d.send_signal(signal.SIGKILL)
@@ -246,7 +209,6 @@ def main():
         one_at_a_time(p)
         on_a_terminal(p)
         bundle(p)
-        gpus(p)
         killed(p, d)
     done()
 

@@ -1,79 +1,225 @@
-/* nvml.c - the few calls of libnvidia-ml.so.1 that are of use here, by their documented prototypes. */
+/* nvml.c - the few calls of libnvidia-ml.so.1 that are of use here, by their documented prototypes.
+ * The library grows and drops calls with the driver, and a device answers only some of them: but for
+ * the three that lead to a device, each may be missing or fail. */
 #include "nvml.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdbool.h>
-#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
-/* nvmlClockType_t and bits of nvmlClocksThrottleReason*: SW and HW thermal slowdown; HW power brake.
- * A slowdown by the power limit that was set is how such a GPU runs. */
+/* nvmlClockType_t; nvmlMemoryErrorType_t; nvmlEccCounterType_t; bits of nvmlClocksEventReasons*. */
 #define CLOCK_SM      1
-#define REASONS_HOT   (0x20u | 0x40u)
-#define REASONS_POWER 0x80u
+#define CLOCK_MEMORY  2
+#define CORRECTED     0
+#define UNCORRECTED   1
+#define SINCE_LOADED  0
+#define REASON_CAP    0x4ull
+#define REASON_SLOWED 0x8ull
+#define REASON_HOT    (0x20ull | 0x40ull)
+#define REASON_BRAKE  0x80ull
+#define PROCESSES     32
 
 struct memory { unsigned long long total, free, used; };
 struct utilization { unsigned gpu, memory; };
+struct pci { char old_id[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; };
+struct process { unsigned pid; unsigned long long bytes; unsigned instance, compute_instance; };
 
 static struct {
 	int state;                    /* 0 not tried, 1 open, -errno */
 	char driver[81];
 	int (*init)(void);
-	int (*version)(char *, unsigned);
 	int (*count)(unsigned *);
 	int (*handle)(unsigned, void **);
+	/* NULL in a library that lacks them: */
+	int (*version)(char *, unsigned);
 	int (*name)(void *, char *, unsigned);
+	int (*pci)(void *, struct pci *);
 	int (*memory)(void *, struct memory *);
 	int (*utilization)(void *, struct utilization *);
 	int (*power)(void *, unsigned *);
+	int (*power_limit)(void *, unsigned *);
 	int (*temperature)(void *, int, unsigned *);
-	/* NULL in a library that lacks them: */
-	int (*persistence)(void *, int *);
 	int (*clock)(void *, int, unsigned *);
 	int (*clock_most)(void *, int, unsigned *);
 	int (*reasons)(void *, unsigned long long *);
+	int (*persistence)(void *, unsigned *);
+	int (*mig)(void *, unsigned *, unsigned *);
+	int (*level)(void *, unsigned *);
+	int (*ecc)(void *, unsigned *, unsigned *);
+	int (*ecc_errors)(void *, int, int, unsigned long long *);
+	int (*remapped)(void *, unsigned *, unsigned *, unsigned *, unsigned *);
+	int (*lanes)(void *, unsigned *);
+	int (*lanes_most)(void *, unsigned *);
+	int (*pcie)(void *, unsigned *);
+	int (*pcie_most)(void *, unsigned *);
+	int (*processes)(void *, unsigned *, struct process *);
 } lib;
+
+/* In this order: of two names of one thing the first that is there. */
+static const struct call { const char *name; void *to; bool needed; } calls[] = {
+	{ "nvmlInit_v2", &lib.init, true },
+	{ "nvmlDeviceGetCount_v2", &lib.count, true },
+	{ "nvmlDeviceGetHandleByIndex_v2", &lib.handle, true },
+	{ "nvmlSystemGetDriverVersion", &lib.version, false },
+	{ "nvmlDeviceGetName", &lib.name, false },
+	{ "nvmlDeviceGetPciInfo_v3", &lib.pci, false },
+	{ "nvmlDeviceGetMemoryInfo", &lib.memory, false },
+	{ "nvmlDeviceGetUtilizationRates", &lib.utilization, false },
+	{ "nvmlDeviceGetPowerUsage", &lib.power, false },
+	{ "nvmlDeviceGetEnforcedPowerLimit", &lib.power_limit, false },
+	{ "nvmlDeviceGetTemperature", &lib.temperature, false },
+	{ "nvmlDeviceGetClockInfo", &lib.clock, false },
+	{ "nvmlDeviceGetMaxClockInfo", &lib.clock_most, false },
+	{ "nvmlDeviceGetCurrentClocksEventReasons", &lib.reasons, false },
+	{ "nvmlDeviceGetCurrentClocksThrottleReasons", &lib.reasons, false },
+	{ "nvmlDeviceGetPersistenceMode", &lib.persistence, false },
+	{ "nvmlDeviceGetMigMode", &lib.mig, false },
+	{ "nvmlDeviceGetPerformanceState", &lib.level, false },
+	{ "nvmlDeviceGetEccMode", &lib.ecc, false },
+	{ "nvmlDeviceGetTotalEccErrors", &lib.ecc_errors, false },
+	{ "nvmlDeviceGetRemappedRows", &lib.remapped, false },
+	{ "nvmlDeviceGetCurrPcieLinkWidth", &lib.lanes, false },
+	{ "nvmlDeviceGetMaxPcieLinkWidth", &lib.lanes_most, false },
+	{ "nvmlDeviceGetCurrPcieLinkGeneration", &lib.pcie, false },
+	{ "nvmlDeviceGetGpuMaxPcieLinkGeneration", &lib.pcie_most, false },
+	{ "nvmlDeviceGetMaxPcieLinkGeneration", &lib.pcie_most, false },
+	{ "nvmlDeviceGetComputeRunningProcesses_v3", &lib.processes, false },
+	{ "nvmlDeviceGetComputeRunningProcesses_v2", &lib.processes, false },
+};
 
 static int open_library(void)
 {
-	const struct { const char *name; void *to; } want[] = {
-		{ "nvmlInit_v2", &lib.init }, { "nvmlSystemGetDriverVersion", &lib.version },
-		{ "nvmlDeviceGetCount_v2", &lib.count }, { "nvmlDeviceGetHandleByIndex_v2", &lib.handle },
-		{ "nvmlDeviceGetName", &lib.name }, { "nvmlDeviceGetMemoryInfo", &lib.memory },
-		{ "nvmlDeviceGetUtilizationRates", &lib.utilization },
-		{ "nvmlDeviceGetPowerUsage", &lib.power }, { "nvmlDeviceGetTemperature", &lib.temperature },
-	};
-	const struct { const char *name; void *to; } like[] = {
-		{ "nvmlDeviceGetPersistenceMode", &lib.persistence }, { "nvmlDeviceGetClockInfo", &lib.clock },
-		{ "nvmlDeviceGetMaxClockInfo", &lib.clock_most },
-		{ "nvmlDeviceGetCurrentClocksThrottleReasons", &lib.reasons },
-	};
 	void *so = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
 
 	if (!so)
 		return -ENOENT;
-	for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++)
-		if (!(*(void **)want[i].to = dlsym(so, want[i].name)))
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		void **to = calls[i].to;
+
+		if (!*to)
+			*to = dlsym(so, calls[i].name);
+		if (!*to && calls[i].needed)
 			return -EIO;
-	for (size_t i = 0; i < sizeof(like) / sizeof(like[0]); i++)
-		*(void **)like[i].to = dlsym(so, like[i].name);
+	}
 	if (lib.init() != 0)
 		return -EIO;
-	lib.version(lib.driver, sizeof(lib.driver) - 1);
+	if (lib.version && lib.version(lib.driver, sizeof(lib.driver) - 1) != 0)
+		lib.driver[0] = 0;
 	return 1;
 }
 
-static void clocks_of(void *h, struct nvml_gpu *g)
-{
-	unsigned long long why = 0;
+/* ---- one question each: its answer, or unknown ------------------------------------------------- */
 
-	g->persistence = -1;
-	if (lib.persistence && lib.persistence(h, &g->persistence) != 0)
-		g->persistence = -1;
-	if (lib.clock && lib.clock_most && lib.clock(h, CLOCK_SM, &g->sm_mhz) == 0)
-		lib.clock_most(h, CLOCK_SM, &g->sm_mhz_most);
-	if (lib.reasons && lib.reasons(h, &why) == 0)
-		g->held_back = why & REASONS_HOT ? NVML_HOT : why & REASONS_POWER ? NVML_POWER : NVML_FREE;
+static int ask(int (*call)(void *, unsigned *), void *h)
+{
+	unsigned v;
+
+	return call && call(h, &v) == 0 && v <= INT32_MAX ? (int)v : NVML_UNKNOWN;
+}
+
+static int ask_of(int (*call)(void *, int, unsigned *), void *h, int which)
+{
+	unsigned v;
+
+	return call && call(h, which, &v) == 0 && v <= INT32_MAX ? (int)v : NVML_UNKNOWN;
+}
+
+static int64_t errors(void *h, int kind)
+{
+	unsigned long long n;
+
+	return lib.ecc_errors && lib.ecc_errors(h, kind, SINCE_LOADED, &n) == 0 && n <= INT64_MAX ? (int64_t)n :
+	       NVML_UNKNOWN;
+}
+
+static int held_back(void *h)
+{
+	unsigned long long why;
+
+	if (!lib.reasons || lib.reasons(h, &why) != 0)
+		return NVML_UNKNOWN;
+	return (why & REASON_CAP ? NVML_CAPPED : 0) | (why & REASON_HOT ? NVML_HOT : 0) |
+	       (why & REASON_BRAKE ? NVML_BRAKE : 0) | (why & REASON_SLOWED ? NVML_SLOWED : 0);
+}
+
+/* ---- groups of them ---------------------------------------------------------------------------- */
+
+static void identity(struct nvml_gpu *g, void *h)
+{
+	struct pci pci;
+
+	memset(&pci, 0, sizeof(pci));
+	if (!lib.name || lib.name(h, g->name, sizeof(g->name)) != 0)
+		g->name[0] = 0;
+	if (lib.pci && lib.pci(h, &pci) == 0)
+		snprintf(g->bus, sizeof(g->bus), "%.31s", pci.bus_id);
+}
+
+static void memory(struct nvml_gpu *g, void *h)
+{
+	struct memory m;
+	unsigned now, then, corrected, uncorrected, pending, failed;
+
+	g->memory_used = g->memory_total = NVML_UNKNOWN;
+	if (lib.memory && lib.memory(h, &m) == 0) {
+		g->memory_used = (int64_t)m.used;
+		g->memory_total = (int64_t)m.total;
+	}
+	g->ecc = lib.ecc && lib.ecc(h, &now, &then) == 0 ? now != 0 : NVML_UNKNOWN;
+	g->corrected = errors(h, CORRECTED);
+	g->uncorrected = errors(h, UNCORRECTED);
+	g->remap_pending = g->remap_failed = NVML_UNKNOWN;
+	if (lib.remapped && lib.remapped(h, &corrected, &uncorrected, &pending, &failed) == 0) {
+		g->remap_pending = pending != 0;
+		g->remap_failed = failed != 0;
+	}
+}
+
+static void speed(struct nvml_gpu *g, void *h)
+{
+	struct utilization u;
+
+	g->busy_percent = lib.utilization && lib.utilization(h, &u) == 0 ? (int)u.gpu : NVML_UNKNOWN;
+	g->power_mw = ask(lib.power, h);
+	g->power_limit_mw = ask(lib.power_limit, h);
+	g->celsius = ask_of(lib.temperature, h, 0);
+	g->sm_mhz = ask_of(lib.clock, h, CLOCK_SM);
+	g->sm_mhz_most = ask_of(lib.clock_most, h, CLOCK_SM);
+	g->memory_mhz = ask_of(lib.clock, h, CLOCK_MEMORY);
+	g->memory_mhz_most = ask_of(lib.clock_most, h, CLOCK_MEMORY);
+	g->held_back = held_back(h);
+	g->level = ask(lib.level, h);
+	if (g->level > 15)
+		g->level = NVML_UNKNOWN;      /* 32: it does not know either */
+}
+
+static void link_and_mode(struct nvml_gpu *g, void *h)
+{
+	unsigned now, then;
+
+	g->persistence = ask(lib.persistence, h);
+	g->mig = lib.mig && lib.mig(h, &now, &then) == 0 ? now != 0 : NVML_UNKNOWN;
+	g->lanes = ask(lib.lanes, h);
+	g->lanes_most = ask(lib.lanes_most, h);
+	g->pcie = ask(lib.pcie, h);
+	g->pcie_most = ask(lib.pcie_most, h);
+}
+
+static void programs(struct nvml_gpu *g, void *h)
+{
+	struct process p[PROCESSES];
+	unsigned n = PROCESSES;
+
+	g->n_programs = NVML_UNKNOWN;
+	if (!lib.processes || lib.processes(h, &n, p) != 0 || n > PROCESSES)
+		return;
+	g->n_programs = (int)n;
+	for (unsigned i = 0; i < n && i < NVML_PROGRAMS; i++) {
+		g->program[i].pid = p[i].pid;
+		g->program[i].bytes = p[i].bytes > INT64_MAX ? NVML_UNKNOWN : (int64_t)p[i].bytes;
+	}
 }
 
 int nvml_look(struct nvml_gpu gpu[NVML_MOST])
@@ -89,22 +235,16 @@ int nvml_look(struct nvml_gpu gpu[NVML_MOST])
 		return -EIO;
 	for (unsigned i = 0; i < n && found < NVML_MOST; i++) {
 		struct nvml_gpu *g = &gpu[found];
-		struct utilization u = { 0, 0 };
-		struct memory m = { 0, 0, 0 };
 		void *h;
 
-		*g = (struct nvml_gpu){ .name = "?" };
 		if (lib.handle(i, &h) != 0)
 			continue;             /* not ours to see */
-		lib.name(h, g->name, sizeof(g->name));
-		lib.memory(h, &m);
-		lib.utilization(h, &u);   /* what a device does not know stays 0 */
-		lib.power(h, &g->power_mw);
-		lib.temperature(h, 0, &g->celsius);
-		clocks_of(h, g);
-		g->memory_used = m.used;
-		g->memory_total = m.total;
-		g->busy_percent = u.gpu;
+		memset(g, 0, sizeof(*g));
+		identity(g, h);
+		memory(g, h);
+		speed(g, h);
+		link_and_mode(g, h);
+		programs(g, h);
 		found++;
 	}
 	return found;
@@ -112,8 +252,23 @@ int nvml_look(struct nvml_gpu gpu[NVML_MOST])
 
 const char *nvml_driver(void)
 {
-	struct nvml_gpu gpu[NVML_MOST];
-
-	nvml_look(gpu);
+	if (lib.state == 0)
+		lib.state = open_library();
 	return lib.driver;
+}
+
+const char *nvml_held_back(int bits, char *out, size_t n)
+{
+	static const struct { int bit; const char *name; } all[] = {
+		{ NVML_HOT, "heat" }, { NVML_BRAKE, "too little power" }, { NVML_SLOWED, "the hardware" },
+		{ NVML_CAPPED, "the power limit" },
+	};
+	size_t at = 0;
+
+	if (n)
+		out[0] = 0;
+	for (size_t i = 0; bits > 0 && i < sizeof(all) / sizeof(all[0]); i++)
+		if (bits & all[i].bit && at < n)
+			at += (size_t)snprintf(out + at, n - at, "%s%s", at ? ", " : "", all[i].name);
+	return out;
 }

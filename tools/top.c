@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,6 +208,42 @@ static void say_clients(struct sheet *s, const struct view *v)
 		          (unsigned long long)(v->now->page.clients - (uint64_t)v->n_rows));
 }
 
+__attribute__((format(printf, 3, 4)))
+static void append(char *s, size_t n, const char *fmt, ...)
+{
+	size_t at = strlen(s);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(s + at, n - at, fmt, ap);
+	va_end(ap);
+}
+
+/* What is not known is left out. */
+static void say_gpu(struct sheet *s, int i, const struct nvml_gpu *g)
+{
+	char t[SHEET_WIDTH] = "", why[80];
+
+	if (g->busy_percent >= 0)
+		append(t, sizeof(t), ", busy %d %%", g->busy_percent);
+	if (g->memory_used >= 0)
+		append(t, sizeof(t), ", memory %.1f of %.1f GiB", (double)g->memory_used / 0x1p30,
+		       (double)g->memory_total / 0x1p30);
+	if (g->power_mw >= 0)
+		append(t, sizeof(t), ", %.0f W", g->power_mw / 1e3);
+	if (g->power_mw >= 0 && g->power_limit_mw > 0)
+		append(t, sizeof(t), " of %.0f", g->power_limit_mw / 1e3);
+	if (g->celsius >= 0)
+		append(t, sizeof(t), ", %d C", g->celsius);
+	if (g->sm_mhz >= 0)
+		append(t, sizeof(t), ", %d MHz", g->sm_mhz);
+	if (*nvml_held_back(g->held_back, why, sizeof(why)))
+		append(t, sizeof(t), ", held back by %s", why);
+	if (g->uncorrected > 0)
+		append(t, sizeof(t), ", MEMORY ERRORS %lld", (long long)g->uncorrected);
+	sheet_add(s, g->uncorrected > 0, "GPU %d %.40s: %s", i, g->name, *t ? t + 2 : "says nothing");
+}
+
 static void say(struct sheet *s, const struct view *v)
 {
 	const struct stats_page *p = &v->now->page;
@@ -236,10 +273,7 @@ static void say(struct sheet *s, const struct view *v)
 	sheet_add(s, false, "longest turn of the loop %s since start   refused %llu   died %llu", t[0],
 	          (unsigned long long)p->refused, (unsigned long long)p->died);
 	for (int i = 0; i < v->n_gpus; i++)
-		sheet_add(s, false, "GPU %d %s: busy %u %%, memory %.1f of %.1f GiB, %.0f W, %u C", i,
-		          v->gpu[i].name, v->gpu[i].busy_percent, (double)v->gpu[i].memory_used / 0x1p30,
-		          (double)v->gpu[i].memory_total / 0x1p30, v->gpu[i].power_mw / 1e3,
-		          v->gpu[i].celsius);
+		say_gpu(s, i, &v->gpu[i]);
 	sheet_add(s, false, "%s", "");
 	say_axes(s, f);
 	sheet_add(s, false, "%s", "");
@@ -274,16 +308,29 @@ static json_t *json_clients(const struct view *v)
 	return all;
 }
 
+static json_t *known(int64_t x) { return x == NVML_UNKNOWN ? json_null() : json_integer(x); }
+
+static json_t *known_milli(int x) { return x == NVML_UNKNOWN ? json_null() : json_real(x / 1e3); }
+
 static json_t *json_gpus(const struct view *v)
 {
 	json_t *all = json_array();
+	char why[80];
 
-	for (int i = 0; i < v->n_gpus; i++)
-		json_array_append_new(all, json_pack("{s:s, s:i, s:I, s:I, s:f, s:i}", "name", v->gpu[i].name,
-			"busy_percent", (int)v->gpu[i].busy_percent, "memory_used",
-				(json_int_t)v->gpu[i].memory_used,
-			"memory_total", (json_int_t)v->gpu[i].memory_total, "watts", v->gpu[i].power_mw / 1e3,
-			"celsius", (int)v->gpu[i].celsius));
+	for (int i = 0; i < v->n_gpus; i++) {
+		const struct nvml_gpu *g = &v->gpu[i];
+
+		json_array_append_new(all, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+		                                     "s:s, s:o, s:o}",
+			"name", g->name, "bus", g->bus, "busy_percent", known(g->busy_percent),
+			"memory_used", known(g->memory_used), "memory_total", known(g->memory_total),
+			"watts", known_milli(g->power_mw), "watts_limit", known_milli(g->power_limit_mw),
+			"celsius", known(g->celsius), "sm_mhz", known(g->sm_mhz),
+			"sm_mhz_most", known(g->sm_mhz_most),
+			"held_back_by", nvml_held_back(g->held_back, why, sizeof(why)),
+			"memory_errors_corrected", known(g->corrected),
+			"memory_errors_uncorrected", known(g->uncorrected)));
+	}
 	return all;
 }
 
