@@ -56,26 +56,27 @@ static void check_lists(const struct kv *kv, enum tier t)
 static void check_block(const struct kv *kv, int32_t i)
 {
 	const struct block *b = &kv->block[i];
-	const struct name *n = name_of(kv, i);
-	int found = 0;
 
 	assert(b->free + b->cached + (b->refs > 0) == 1 && b->refs >= 0);
 	assert(!b->free || !b->indexed);
 	assert(!b->cached || b->indexed);
 	assert(!b->pinned || kv->n_copies > 0);
-	if (!b->indexed)
-		return;
+}
+
+/* Block i is in the index, at its place, and nobody behind it in the chain is the same on its tier. */
+static void check_name(const struct kv *kv, int32_t i, const int32_t *bucket)
+{
+	const struct name *n = name_of(kv, i);
+
+	assert(kv->block[i].indexed && bucket_of(kv, &n->key) == bucket);
+	for (int32_t j = n->chained; j != NONE; j = name_of(kv, j)->chained)
+		assert(j != i && (tier_of(kv, j) != tier_of(kv, i) || !same_key(&name_of(kv, j)->key, &n->key)));
 	if (n->twin != NONE) {
 		const struct name *o = name_of(kv, n->twin);
 
 		assert(kv->block[n->twin].indexed && o->twin == i && tier_of(kv, n->twin) != tier_of(kv, i));
 		assert(same_key(&o->key, &n->key) && o->salt == n->salt);
 	}
-	for (int32_t j = *bucket_of(kv, &n->key); j != NONE; j = name_of(kv, j)->chained) {
-		found += j == i;
-		assert(j == i || tier_of(kv, j) != tier_of(kv, i) || !same_key(&name_of(kv, j)->key, &n->key));
-	}
-	assert(found == 1);
 }
 
 void kv_check(const struct kv *kv)
@@ -91,9 +92,9 @@ void kv_check(const struct kv *kv)
 		n_indexed += kv->block[i].indexed;
 	}
 	for (uint32_t k = 0; k <= kv->mask; k++)
-		for (int32_t i = kv->bucket[k]; i != NONE; i = name_of(kv, i)->chained)
-			n_chained++;
-	assert(n_chained == n_indexed);
+		for (int32_t i = kv->bucket[k]; i != NONE; i = name_of(kv, i)->chained, n_chained++)
+			check_name(kv, i, &kv->bucket[k]);
+	assert(n_chained == n_indexed); /* so each is in the index, once */
 	assert(n_free[DEVICE] == kv->n_free[DEVICE] && n_free[HOST] == kv->n_free[HOST]);
 	assert(kv->n_free[DEVICE] + kv->n_cached[DEVICE] + held == kv->cfg.n_blocks);
 	assert(kv->n_free[HOST] + kv->n_cached[HOST] == kv->cfg.n_host);

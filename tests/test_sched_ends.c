@@ -46,6 +46,7 @@ static void test_score(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct sr_null_text before = { 0 };
 		struct sched_request q;
 		int n = 0;
 
@@ -68,7 +69,8 @@ static void test_score(void **state)
 				continue;
 			assert_int_equal(e->position, ++n);
 			assert_int_equal(e->id, ids[n]);
-			assert_true(e->logprob == sr_null_logprob(ids, n, ids[n]));
+			sr_null_read(&before, cases[i].n_prompt, ids, n);
+			assert_true(e->logprob == sr_null_logprob(&before, ids[n]));
 			assert_int_equal(e->n_top, cases[i].n_top);
 		}
 		assert_int_equal(n, cases[i].n_prompt - 1);

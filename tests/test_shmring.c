@@ -57,15 +57,17 @@ static void check_answer(struct sr_conn *c, const struct sr_request *q, int32_t 
 	for (next(c, &t); t.kind != SR_END; next(c, &t)) {
 		bool prompt = t.kind == SR_PROMPT;
 		uint32_t at = prompt ? ++scored : n, n_top = prompt ? q->n_prompt_top : q->n_top;
+		struct sr_null_text before = { 0 };
 
+		sr_null_read(&before, (int32_t)q->n_prompt, ids, (int32_t)at);
 		assert_int_equal(t.user_data, q->user_data);
 		assert_int_equal(t.index, prompt ? scored : made);
 		assert_int_equal(t.id, prompt ? ids[at] : answer(ids, (int32_t)n, (int32_t)q->n_prompt,
 		                                                  (int32_t)q->min_tokens));
-		assert_true(fabsf(t.logprob - sr_null_logprob(ids, (int32_t)at, t.id)) < 1e-6f);
+		assert_true(fabsf(t.logprob - sr_null_logprob(&before, t.id)) < 1e-6f);
 		assert_int_equal(t.n_top, n_top);
 		for (uint32_t k = 0; k < n_top; k++) {
-			struct sr_top e = sr_null_top(ids, (int32_t)at, t.id, (int32_t)k, VOCAB);
+			struct sr_top e = sr_null_top(&before, t.id, (int32_t)k, VOCAB);
 
 			assert_int_equal(t.top[k].id, e.id);
 			assert_true(fabsf(t.top[k].value - e.logprob) < 1e-6f);

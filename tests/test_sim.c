@@ -34,6 +34,8 @@
 #define STEPS     2000
 #define VOCAB     97
 #define PROMPT    200
+#define TEXTS     4
+#define TEXT      120
 #define CLIENTS   6
 #define LIVE      16
 #define SEQS      64             /* as many as any seed has */
@@ -44,9 +46,11 @@
 struct request {
 	bool     live, score, history;
 	uint64_t user_data, deadline;
-	int32_t  ids[2 * PROMPT], n_prompt, n, max_tokens, scored, n_top, n_prompt_top, preempted;
+	int32_t  n_prompt, n, max_tokens, scored, n_top, n_prompt_top, preempted;
 	uint32_t stop[40], bias[4], allow[30], bad[6];
 	struct sr_null_request as;
+	struct sr_null_text text;      /* what of ids[] was read so far */
+	int32_t  ids[2 * PROMPT];      /* last: not cleared for a new one */
 };
 
 enum habit { QUICK, SLOW, GREEDY, CANCELLING, DYING, GATEWAY, N_HABITS };
@@ -72,9 +76,10 @@ static struct sim {
 	uint64_t n_tokens, n_scored;
 } sim;
 
+static int32_t sim_text[TEXTS][TEXT];
 static uint64_t total_ends[5];          /* stop, length, cancelled, late, others */
 static struct { uint64_t late, preempted, cached, in, out, evicted, held, steps; int32_t overtaken; } total;
-static volatile sig_atomic_t seed_now;
+static volatile uint64_t seed_now;
 
 static uint32_t below(uint32_t n)
 {
@@ -83,7 +88,7 @@ static uint32_t below(uint32_t n)
 
 	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
 	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-	return (uint32_t)((x ^ x >> 31) >> 20) % n;
+	return (uint32_t)(((x ^ x >> 31) >> 32) * n >> 32);
 }
 
 static int32_t between(int32_t least, int32_t most)
@@ -136,12 +141,21 @@ static struct request *request_of(struct client *c, uint64_t user_data)
 	return NULL;
 }
 
-static void check_numbers(const struct request *r, const struct sched_event *e, int32_t n_top)
+/* What is to be known of the ids before e's. */
+static const struct sr_null_text *read_to(struct request *r, int32_t n)
 {
-	assert(e->logprob == sr_null_logprob(r->ids, e->position, e->id));
+	sr_null_read(&r->text, r->as.n_prompt, r->ids, n);
+	return &r->text;
+}
+
+static void check_numbers(struct request *r, const struct sched_event *e, int32_t n_top)
+{
+	const struct sr_null_text *before = read_to(r, e->position);
+
+	assert(e->logprob == sr_null_logprob(before, e->id));
 	assert(e->rank == 1 && e->n_top == n_top);
 	for (int32_t k = 0; k < n_top; k++) {
-		struct sr_top t = sr_null_top(r->ids, e->position, e->id, k, VOCAB);
+		struct sr_top t = sr_null_top(before, e->id, k, VOCAB);
 
 		assert(e->top[k].id == t.id && e->top[k].logprob == t.logprob);
 	}
@@ -153,7 +167,7 @@ static void check_token(struct request *r, const struct sched_event *e)
 
 	assert(e->position == r->n && e->position < r->n_prompt + r->max_tokens);
 	assert(!r->score || r->scored == r->n_prompt - 1);
-	assert(e->id == sr_null_next(&r->as, r->ids, r->n));
+	assert(e->id == sr_null_draw(&r->as, r->ids, read_to(r, r->n)));
 	check_numbers(r, e, r->n_top);
 	for (int32_t i = 0; i < r->as.n_list[SR_LIST_STOP]; i++)
 		stops |= (int32_t)r->stop[i] == e->id;
@@ -216,9 +230,26 @@ static void port_emit(void *ctx, void *who, const struct sched_event *e)
 /* ---- what happens --------------------------------------------------------------------------------- */
 
 /* Prompts begin like one of four texts, so that prefixes meet. */
-static void make_prompt(struct request *r)
+static void make_texts(void)
 {
-	int32_t text = between(0, 3), shared = between(0, 120), context = sim.cfg.context;
+	for (int32_t text = 0; text < TEXTS; text++)
+		for (int32_t i = 0; i < TEXT; i++)
+			sim_text[text][i] = (text * 31 + i * i * 7 + i) % VOCAB;
+}
+
+static void make_prompt(struct request *r, int32_t text, int32_t shared)
+{
+	if (shared > r->n_prompt)
+		shared = r->n_prompt;
+	memcpy(r->ids, sim_text[text], (size_t)shared * sizeof(r->ids[0]));
+	for (int32_t i = shared; i < r->n_prompt; i++)
+		r->ids[i] = (int32_t)below(VOCAB);
+	r->n = r->n_prompt;
+}
+
+static void make_length(struct request *r, int32_t shared)
+{
+	int32_t context = sim.cfg.context;
 
 	r->max_tokens = between(1, 40);
 	r->n_prompt = shared + between(1, 6);
@@ -230,51 +261,31 @@ static void make_prompt(struct request *r)
 	}
 	if (r->score && below(3) == 0)
 		r->max_tokens = 0;
-	for (int32_t i = 0; i < r->n_prompt; i++)
-		r->ids[i] = i < shared ? (text * 31 + i * i * 7 + i) % VOCAB : (int32_t)below(VOCAB);
-	r->n = r->n_prompt;
+}
+
+static void make_list(struct request *r, enum sr_list kind, uint32_t *word, int32_t n)
+{
+	r->as.list[kind] = word;
+	r->as.n_list[kind] = n;
+	for (int32_t i = 0; i < n; i++)
+		word[i] = below(VOCAB);
 }
 
 static void make_lists(struct request *r)
 {
-	struct sr_null_request *a = &r->as;
-
-	a->list[SR_LIST_STOP] = r->stop;
-	a->n_list[SR_LIST_STOP] = below(9) ? between(0, 3) : 40;
-	for (int i = 0; i < a->n_list[SR_LIST_STOP]; i++)
-		r->stop[i] = below(VOCAB);
-	a->list[SR_LIST_BIAS] = r->bias;
-	a->n_list[SR_LIST_BIAS] = below(4) ? 0 : 4;
-	for (int i = 0; i < 4; i++)
-		r->bias[i] = below(VOCAB);
-	a->list[SR_LIST_ALLOW] = r->allow;
-	a->n_list[SR_LIST_ALLOW] = below(8) ? 0 : 30;
-	for (int i = 0; i < 30; i++)
-		r->allow[i] = below(VOCAB);
-	a->list[SR_LIST_BAD] = r->bad; /* two sequences: one id, and two in a row */
-	a->n_list[SR_LIST_BAD] = below(8) ? 0 : 5;
-	memcpy(r->bad, (uint32_t[5]){ 1, below(VOCAB), 2, below(VOCAB), below(VOCAB) }, 20);
-	if (a->n_list[SR_LIST_BAD])
+	make_list(r, SR_LIST_STOP, r->stop, below(9) ? between(0, 3) : 40);
+	make_list(r, SR_LIST_BIAS, r->bias, below(4) ? 0 : 4);
+	make_list(r, SR_LIST_ALLOW, r->allow, below(8) ? 0 : 30);
+	make_list(r, SR_LIST_BAD, r->bad, below(8) ? 0 : 5);
+	if (r->as.n_list[SR_LIST_BAD]) { /* two sequences: one id, and two in a row */
+		r->bad[0] = 1;
+		r->bad[2] = 2;
 		r->history = true;
+	}
 }
 
-static int submit(struct client *c)
+static void make_rest(struct request *r)
 {
-	struct request *r = NULL;
-	uint64_t tenant;
-	int e;
-
-	tenant = c->habit == GATEWAY ? below(4) : c->tenant;
-	for (int i = 0; i < LIVE && !r; i++)
-		if (!c->r[i].live)
-			r = &c->r[i];
-	if (!r)
-		return -EAGAIN;
-	memset(r, 0, sizeof(*r));
-	r->user_data = sim.next_user_data++;
-	r->score = below(6) == 0;
-	r->history = below(4) == 0;
-	make_prompt(r);
 	make_lists(r);
 	r->as.vocab = VOCAB;
 	r->as.n_prompt = r->n_prompt;
@@ -285,6 +296,10 @@ static int submit(struct client *c)
 	r->n_top = below(5) ? 0 : between(0, 8);
 	r->n_prompt_top = below(5) ? 0 : between(0, 8);
 	r->deadline = below(20) ? 0 : sim.now + below(40000);
+}
+
+static int admit(struct client *c, uint64_t tenant, const struct request *r)
+{
 	struct sched_request q = {
 		.user_data = r->user_data, .prompt = r->ids, .n_prompt = r->n_prompt,
 		.max_tokens = r->max_tokens, .sampling = r->as.sampling,
@@ -293,17 +308,47 @@ static int submit(struct client *c)
 		.n_prompt_top = (uint8_t)r->n_prompt_top, .score = r->score,
 		.no_cache = below(16) == 0, .history = r->history,
 	};
+	int e;
+
 	memcpy(q.list, r->as.list, sizeof(q.list));
 	memcpy(q.n_list, r->as.n_list, sizeof(q.n_list));
+	e = sched_admit(sim.s, c, tenant, &q, sim.now);
+	if (e == 0 && r->live)
+		assert(sched_admit(sim.s, c, tenant, &q, sim.now) == -EEXIST);
+	return e;
+}
+
+/* Most look before they ask, as the daemon does; one in eight asks all the same. */
+static int submit(struct client *c)
+{
+	uint64_t tenant = c->habit == GATEWAY ? below(4) : c->tenant;
+	int32_t text = between(0, TEXTS - 1), shared = between(0, TEXT);
+	struct request *r = NULL;
+	bool full;
+	int e;
+
+	for (int i = 0; i < LIVE && !r; i++)
+		if (!c->r[i].live)
+			r = &c->r[i];
+	if (!r)
+		return -EAGAIN;
+	memset(r, 0, offsetof(struct request, ids));
+	r->user_data = sim.next_user_data++;
+	r->score = below(6) == 0;
+	r->history = below(4) == 0;
+	make_length(r, shared);
+	full = sched_full(sim.s, c, tenant, r->n_prompt);
+	if (full && below(8))
+		return -EAGAIN;
+	make_prompt(r, text, shared);
+	make_rest(r);
 	r->live = true;
 	c->n_live++;
-	e = sched_admit(sim.s, c, tenant, &q, sim.now);
-	assert(e == 0 || e == -EAGAIN);
+	e = admit(c, tenant, r);
+	assert(full ? e == -EAGAIN : e == 0 || e == -EAGAIN);
 	if (e) {
 		r->live = false;
 		c->n_live--;
-	} else if (r->live) {
-		assert(sched_admit(sim.s, c, tenant, &q, sim.now) == -EEXIST);
 	}
 	return e;
 }
@@ -529,7 +574,7 @@ static void play(uint64_t seed, int steps)
 {
 	int idle = 0;
 
-	seed_now = (sig_atomic_t)seed;
+	seed_now = seed;
 	sim_open(seed);
 	for (int n = 0; n < steps || sched_busy(sim.s); n++) {
 		int work;
@@ -557,8 +602,20 @@ static void play(uint64_t seed, int steps)
 	sim_close();
 }
 
+/* Whatever ends it in the middle of a seed, a time limit among it, says which. */
+static void say_seed(int sig)
+{
+	char text[64];
+	int n = snprintf(text, sizeof(text), "\nreplay with SLIPRING_SEED=%ju\n", (uintmax_t)seed_now);
+
+	(void)!write(STDERR_FILENO, text, (size_t)n);
+	signal(sig, SIG_DFL);
+	raise(sig);
+}
+
 static void test_seeds(void **state)
 {
+	static const int signals[] = { SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTERM };
 	const char *one = getenv("SLIPRING_SEED"), *many = getenv("SLIPRING_SEEDS");
 	const char *from = one ? one : getenv("SLIPRING_FIRST");
 	uint64_t first = from && *from ? strtoull(from, NULL, 10) : 1;
@@ -568,6 +625,9 @@ static void test_seeds(void **state)
 	double seconds;
 
 	(void)state;
+	make_texts();
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		signal(signals[i], say_seed); /* here: cmocka has its own outside of tests */
 	for (uint64_t seed = first; seed <= last; seed++) {
 		play(seed, STEPS);
 		tokens += sim.n_tokens;
@@ -742,20 +802,9 @@ static void test_company(void **state)
 	}
 }
 
-static void on_abort(int sig)
-{
-	char text[64];
-	int n = snprintf(text, sizeof(text), "\nreplay with SLIPRING_SEED=%d\n", (int)seed_now);
-
-	(void)!write(STDERR_FILENO, text, (size_t)n);
-	signal(sig, SIG_DFL);
-	raise(sig);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_seeds), cmocka_unit_test(test_company) };
 
-	signal(SIGABRT, on_abort);
 	return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
 }

@@ -38,15 +38,6 @@ static uint64_t cell(uint64_t prev, int32_t id, int32_t pos)
 	return mix(prev * 3 ^ mix((uint64_t)(uint32_t)id + 77) ^ (uint64_t)(uint32_t)pos << 32);
 }
 
-static uint64_t cells(const int32_t *ids, int32_t n)
-{
-	uint64_t c = 0;
-
-	for (int32_t i = 0; i < n; i++)
-		c = cell(c, ids[i], i);
-	return c;
-}
-
 static uint64_t fold(uint64_t h, const void *from, size_t n_words)
 {
 	const char *p = from;
@@ -176,24 +167,38 @@ static struct sr_top alternative(uint64_t c, int32_t id, int32_t k, int32_t voca
 				logf(ldexpf(1 - share(c, id), -k)) };
 }
 
-int32_t sr_null_next(const struct sr_null_request *q, const int32_t *ids, int32_t n)
+void sr_null_read(struct sr_null_text *t, int32_t n_prompt, const int32_t *ids, int32_t n)
 {
-	struct place p = { cells(ids, n), fold_asked(&q->sampling, q->list, q->n_list), n, &q->sampling,
-			   q->list, q->n_list, q->history ? ids : NULL, 0, q->vocab };
+	for (; t->n < n; t->n++) {
+		t->cell = cell(t->cell, ids[t->n], t->n);
+		t->seen += seen(ids[t->n], t->n >= n_prompt);
+	}
+}
 
-	for (int32_t i = 0; i < n; i++)
-		p.seen += seen(ids[i], i >= q->n_prompt);
+int32_t sr_null_draw(const struct sr_null_request *q, const int32_t *ids, const struct sr_null_text *t)
+{
+	const struct place p = { t->cell, fold_asked(&q->sampling, q->list, q->n_list), t->n, &q->sampling,
+				 q->list, q->n_list, q->history ? ids : NULL, t->seen, q->vocab };
+
 	return draw(&p);
 }
 
-float sr_null_logprob(const int32_t *ids, int32_t n, int32_t id)
+int32_t sr_null_next(const struct sr_null_request *q, const int32_t *ids, int32_t n)
 {
-	return logprob(cells(ids, n), id);
+	struct sr_null_text t = { 0 };
+
+	sr_null_read(&t, q->n_prompt, ids, n);
+	return sr_null_draw(q, ids, &t);
 }
 
-struct sr_top sr_null_top(const int32_t *ids, int32_t n, int32_t id, int32_t k, int32_t vocab)
+float sr_null_logprob(const struct sr_null_text *t, int32_t id)
 {
-	return alternative(cells(ids, n), id, k, vocab);
+	return logprob(t->cell, id);
+}
+
+struct sr_top sr_null_top(const struct sr_null_text *t, int32_t id, int32_t k, int32_t vocab)
+{
+	return alternative(t->cell, id, k, vocab);
 }
 
 /* ---- the device ---------------------------------------------------------------------------- */

@@ -42,10 +42,16 @@ struct sr_null_request {
  * above 0), in another field or in a list, it differs but by chance. */
 int32_t sr_null_next(const struct sr_null_request *q, const int32_t *ids, int32_t n);
 
-/* The log-probability of `id` in the place after ids[0 .. n), as token or scored; and the
- * k-th alternative there, k = 0 being the token itself. */
-float sr_null_logprob(const int32_t *ids, int32_t n, int32_t id);
-struct sr_top sr_null_top(const int32_t *ids, int32_t n, int32_t id, int32_t k, int32_t vocab);
+/* What the ids of a sequence so far amount to: begin with zeros, and read on as they come.  The
+ * token that follows is sr_null_next()'s. */
+struct sr_null_text { int32_t n; uint64_t cell, seen; };
+void sr_null_read(struct sr_null_text *t, int32_t n_prompt, const int32_t *ids, int32_t n);
+int32_t sr_null_draw(const struct sr_null_request *q, const int32_t *ids, const struct sr_null_text *t);
+
+/* The log-probability of `id` in the place after a text, as token or scored; and the k-th
+ * alternative there, k = 0 being the token itself. */
+float sr_null_logprob(const struct sr_null_text *t, int32_t id);
+struct sr_top sr_null_top(const struct sr_null_text *t, int32_t id, int32_t k, int32_t vocab);
 
 #ifdef __cplusplus
 }
