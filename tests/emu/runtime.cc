@@ -3,11 +3,12 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <deque>
 #include <map>
 
 struct emu_stream { std::deque<std::function<cudaError_t()>> queue; };
-struct emu_event { uint64_t asked, reached; emu_stream *stream; };
+struct emu_event { uint64_t asked, reached, at_ns; emu_stream *stream; };
 
 uint64_t emu_calls;
 int emu_allocations;
@@ -301,7 +302,14 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 	uint64_t turn = ++e->asked;
 
 	e->stream = s;
-	return emu_queue(s, [=] { e->reached = turn; return cudaSuccess; });
+	return emu_queue(s, [=] {
+		struct timespec t;
+
+		clock_gettime(CLOCK_MONOTONIC, &t);
+		e->at_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+		e->reached = turn;
+		return cudaSuccess;
+	});
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t e)
@@ -323,4 +331,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 	while (err == cudaSuccess && poison == cudaSuccess && e->reached != e->asked)
 		advance(e->stream);
 	return err != cudaSuccess ? err : poison;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+	cudaError_t err = call();
+
+	if (err == cudaSuccess && (from->reached != from->asked || to->reached != to->asked))
+		return cudaErrorNotReady;
+	*ms = (float)(int64_t)(to->at_ns - from->at_ns) * 1e-6f;
+	return err;
 }
