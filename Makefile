@@ -138,15 +138,30 @@ $(BUILD)/cuda/%.o: %.cu
 
 $(BUILD)/slipring-cuda.so: $(CUDA:%.cu=$(BUILD)/cuda/%.o) $(BUILD)/pic/kernels/forward.o $(BUILD)/pic/kernels/rope.o
 	$(call say,LINK)
-	$(Q)$(NVCC) -shared -cudart static -o $@ $^
+	$(Q)$(NVCC) -shared -cudart static -o $@ $^ -ldl
 -include $(CUDA:%.cu=$(BUILD)/cuda/%.d)
+
+# cuBLASLt is looked for at run time, with prototypes of our own; where NVIDIA's header is (in the toolkit, under
+# CUBLAS_HOME=, or beside the libraries of a Python environment) they are held to it.
+LT_DIRS := $(CUBLAS_HOME)/include $(dir $(NVCC))../include $(CUDA_HOME)/include \
+	$(VIRTUAL_ENV)/lib/python3*/site-packages/nvidia/cu13/include \
+	$(VIRTUAL_ENV)/lib/python3*/site-packages/nvidia/cublas/include
+LT_HEADER := $(firstword $(wildcard $(LT_DIRS:%=%/cublasLt.h)))
+.PHONY: lt-header
+lt-header:
+ifeq ($(LT_HEADER),)
+	@echo "SKIP cublasLt.h: not in the toolkit (CUBLAS_HOME= names another place); kernels/cuda/cublaslt.h is not held to it"
+else
+	$(Q)$(NVCC) -std=c++17 -I. -isystem $(dir $(LT_HEADER)) -c -o /dev/null tests/cuda/lt_abi.cc
+	@echo "kernels/cuda/cublaslt.h is as $(LT_HEADER)"
+endif
 
 .PHONY: cuda gpu-check
 ifeq ($(NVCC),)
 cuda gpu-check:
 	@echo "SKIP $@: no nvcc; install the CUDA toolkit (12.8 or later), or say NVCC= or CUDA_HOME="
 else
-cuda: $(BUILD)/slipring-cuda.so
+cuda: $(BUILD)/slipring-cuda.so lt-header
 gpu-check:
 	NVCC=$(NVCC) tools/gpu-check.sh $(BUILD)
 endif

@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "device.cuh"
+#include "lt.cuh"
 
 #define DEPTH 2
 #define LOOKS 64                     /* polls between questions to the driver */
@@ -164,6 +165,7 @@ static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 	d->work = (float *)cut(&c, R * V, sizeof(float));
 	d->count = (uint32_t *)cut(&c, R * V, sizeof(uint32_t));
 	lay_packed(b, &c, rows);
+	d->lt_work = d->use_lt ? cut(&c, LT_WORK, 1) : NULL;
 	b->lists = cut(&c, step_bytes(d, &b->lim), 1);
 	b->staging = cut(&c, loader_staging(), 1);
 	return c.at;
@@ -292,6 +294,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	b->d.kv_half = (size_t)BLOCK * (size_t)m->E;
 	b->d.kv_f8 = lim->kv_type == SR_KV_F8;
 	b->d.deterministic = lim->deterministic;
+	b->d.use_lt = !lim->deterministic && lim->tokens > 64 && lt_there();
 	b->kv_block = (size_t)m->L * (size_t)m->G * 2 * b->d.kv_half * (b->d.kv_f8 ? 1 : sizeof(bf16));
 	return net_load(&cuda_ops, &b->d, NULL, m, NULL, err, errlen);
 }
@@ -312,6 +315,7 @@ static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr
 		memset(out, 0, sizeof(*out));
 		out->weights = weights;
 		out->scratch = (int64_t)lay_scratch(b, NULL);
+		out->graphs += b->d.use_lt ? LT_OWN : 0;
 		out->slots = (int64_t)lay_slots(b, NULL);
 		out->per_block = (int64_t)b->kv_block;
 		out->pinned = (int64_t)(lay_pinned(b, NULL) + loader_pinned(8192));
@@ -398,6 +402,7 @@ static void close_backend(struct sr_backend *b)
 	d = &b->d;
 	if (d->stream)
 		cuda_ok(d, cudaStreamSynchronize(d->stream), "close");
+	lt_close(d);
 	weights_free(d);
 	net_free(&b->net);
 	if (b->host_kv)
@@ -441,6 +446,8 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 	}
 	if (!e)
 		e = load_weights(b, src, err, errlen);
+	if (!e && !lt_open(&b->d, &b->net, lim->tokens, (int32_t)logit_rows(b)))
+		e = refuse(-EIO, err, errlen, "GPU 0: %s", b->d.why);
 	if (e) {
 		close_backend(b);
 		return e;

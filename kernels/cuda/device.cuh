@@ -5,6 +5,7 @@
  *	weights.cu   weights from files to the device, which pack.cu brings into the form it holds
  *	rows.cu      embed, norms, activation: a block per row
  *	matmul.cu    products, on tensor cores; packed_few.cu, packed_many.cu of 4- and 8-bit weights
+ *	lt.cu        products of many rows by cuBLASLt, where that is to be had
  *	attend.cu    rope and KV store; attention of single tokens and of runs
  *	sample.cu    from logits to a token
  *
@@ -44,6 +45,8 @@ struct weight {
 	bf16  *mat;                  /* BF16: [n][k] */
 	float *vec;                  /* VECTOR: [k] */
 	float *bias;                 /* [n] or NULL */
+	bf16  *bias16;               /* the same, for cuBLASLt, where that is used */
+	struct lt_use *lt;           /* how cuBLASLt multiplies by it, or NULL (lt.cu) */
 	struct packed packed;        /* W4, W8 */
 };
 
@@ -116,6 +119,7 @@ struct dev {
 	cudaStream_t stream;
 	int32_t processors;
 	bool deterministic;          /* one kernel for any number of rows, tokens alone as runs of one */
+	bool use_lt;                 /* cuBLASLt for many rows */
 	int32_t capability;          /* 80, 89, 90, .. */
 	int32_t shared_bytes;        /* of a processor */
 	bool lost;                   /* a call has failed: all after it would */
@@ -135,6 +139,8 @@ struct dev {
 	float    *work;              /* [logit_rows][V] */
 	uint32_t *count;             /* [logit_rows][V], all zero between kernels */
 
+	struct lt *lt;               /* NULL: not used */
+	void *lt_work;               /* LT_WORK bytes */
 	float *few_part;             /* packed_part_bytes(): sums of parts of tiles */
 	uint32_t *arrived;           /* [arrived_n] of each tile, zero between kernels */
 	size_t arrived_n;

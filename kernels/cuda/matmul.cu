@@ -13,6 +13,7 @@
  * --enforce-deterministic there is only the one for 64 rows, as often as it takes.
  */
 #include "device.cuh"
+#include "lt.cuh"
 #include "product.cuh"
 #include "ptx.cuh"
 
@@ -177,36 +178,60 @@ template <class S> static void product(struct dev *d, enum place y, enum place x
 		is_f32(y), (const bf16 *)d->place[x], w->mat, w->bias, T, w->n, w->k), "matmul");
 }
 
-static void packed_product(struct dev *d, enum place y, enum place x, const struct weight *w, int T)
+static void dense_few(struct dev *d, enum place y, enum place x, const struct weight *w, int T)
+{
+	if (T <= 16 && !d->deterministic)
+		product<few16>(d, y, x, w, T);
+	else if (T <= 32 && !d->deterministic)
+		product<few32>(d, y, x, w, T);
+	else
+		product<few64>(d, y, x, w, T);
+}
+
+static void few(struct dev *d, enum place y, enum place x, const struct weight *w, int T)
 {
 	const bf16 *from = (const bf16 *)d->place[x];
 	unsigned char *to = (unsigned char *)d->place[y];
 	size_t row = (size_t)w->n * (is_f32(y) ? sizeof(float) : sizeof(bf16));
 
-	if (d->deterministic)
+	if (w->held == HELD_BF16)
+		dense_few(d, y, x, w, T);
+	else if (!d->deterministic)
+		packed_few(d, to, is_f32(y), from, w, T, T);
+	else
 		for (int t = 0; t < T; t += 64)
 			packed_few(d, to + (size_t)t * row, is_f32(y), from + (size_t)t * (size_t)w->k, w,
 				T - t < 64 ? T - t : 64, 64);
-	else if (T <= 64)
-		packed_few(d, to, is_f32(y), from, w, T, T);
-	else
-		packed_many(d, to, is_f32(y), from, w, T);
+}
+
+/* Who multiplies T rows by w: the one place where that is decided, by rows, form of the weights and GPU. */
+enum road { ROAD_FEW, ROAD_LT, ROAD_MANY };
+
+static enum road road(const struct dev *d, const struct weight *w, int T)
+{
+	if (T <= 64 || d->deterministic)
+		return ROAD_FEW;
+	if (lt_can(w, T))
+		return ROAD_LT;
+	return ROAD_MANY;
 }
 
 void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, int T)
 {
 	if (d->lost)
 		return;
-	if (w->held != HELD_BF16)
-		packed_product(d, y, x, w, T);
-	else if (d->deterministic)
-		product<few64>(d, y, x, w, T);
-	else if (T <= 16)
-		product<few16>(d, y, x, w, T);
-	else if (T <= 32)
-		product<few32>(d, y, x, w, T);
-	else if (T <= 64)
-		product<few64>(d, y, x, w, T);
-	else
-		product<many>(d, y, x, w, T);
+	switch (road(d, w, T)) {
+	case ROAD_FEW:
+		few(d, y, x, w, T);
+		break;
+	case ROAD_LT:
+		lt_matmul(d, d->place[y], d->place[x], w, T);
+		break;
+	case ROAD_MANY:
+		if (w->held == HELD_BF16)
+			product<many>(d, y, x, w, T);
+		else
+			packed_many(d, d->place[y], is_f32(y), (const bf16 *)d->place[x], w, T);
+		break;
+	}
 }

@@ -428,6 +428,8 @@ static int load(struct dev *d, struct weight *w, const struct sr_tensor *const *
 	}
 	if (has_bias)
 		w->bias = (float *)take_clear(d, (size_t)w->n * sizeof(float));
+	if (has_bias && d->use_lt)
+		w->bias16 = (bf16 *)take_clear(d, (size_t)w->n * sizeof(bf16));
 	if (d->lost)
 		return fail(-EIO, err, errlen, "%s", d->why);
 	for (int i = 0; i < n && !e; i++) {
@@ -437,6 +439,8 @@ static int load(struct dev *d, struct weight *w, const struct sr_tensor *const *
 			e = read_packed(d, part[i], w, row, err, errlen);
 		if (!e && has_bias && bias[i])
 			e = read_dense(d, bias[i], w->bias + row, true, err, errlen);
+		if (!e && has_bias && bias[i] && w->bias16)
+			e = read_dense(d, bias[i], w->bias16 + row, false, err, errlen);
 		row += part[i]->n;
 	}
 	return e;
@@ -463,7 +467,10 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
 	}
 	if (bytes)
 		return bytes;
-	bytes = weight_bytes(&shape) + (has_bias ? padded((size_t)shape.n * sizeof(float)) : 0);
+	bytes = weight_bytes(&shape);
+	if (has_bias)
+		bytes += padded((size_t)shape.n * sizeof(float)) +
+			(d->use_lt ? padded((size_t)shape.n * sizeof(bf16)) : 0);
 	if (!out)
 		return bytes;
 	w = (struct weight *)malloc(sizeof(*w));
