@@ -123,10 +123,10 @@ static bool lt_ok(struct dev *d, int status, const char *call)
 
 /* ---- shapes --------------------------------------------------------------------------- */
 
-/* Steps of 64 rows to 512, of 128 to 2,048, of 256 beyond: at most an eighth is for nothing from 512 on. */
+/* Steps of 64 rows to 1,024, of 128 to 2,048, of 256 beyond: at most an eighth is for nothing from 512 on. */
 int32_t lt_rows(int32_t T, int32_t most)
 {
-	int32_t step = T <= 512 ? 64 : T <= 2048 ? 128 : 256, up = (T + step - 1) / step * step;
+	int32_t step = T <= 1024 ? 64 : T <= 2048 ? 128 : 256, up = (T + step - 1) / step * step;
 
 	return up < most ? up : most;
 }
