@@ -6,6 +6,7 @@
 #include "bpe.h"
 
 #define SHORT_MAX 64             /* pieces so long are merged on the stack, by scanning */
+#define WINDOW    1024           /* of longer ones so much at a time */
 #define NO_RANK   INT32_MAX
 
 enum whole { WHOLE_UNKNOWN, WHOLE_YES, WHOLE_NO };
@@ -21,7 +22,8 @@ int bpe_create(struct bpe *b, const struct vocab *v, uint32_t n)
 	b->mask = size - 1;
 	b->slot = malloc(size * sizeof(*b->slot));
 	b->whole = calloc((size_t)v->n + 1, 1);
-	if (!b->slot || !b->whole)
+	b->side = calloc((size_t)v->n + 1, 1);
+	if (!b->slot || !b->whole || !b->side)
 		return -ENOMEM;
 	memset(b->slot, -1, size * sizeof(*b->slot));
 	return 0;
@@ -31,6 +33,7 @@ void bpe_free(struct bpe *b)
 {
 	free(b->slot);
 	free(b->whole);
+	free(b->side);
 }
 
 /* The slot of a pair, or the empty one where it belongs. */
@@ -70,8 +73,11 @@ int bpe_add(struct bpe *b, const char *left, size_t n_left, const char *right, s
 	if (l < 0 || r < 0 || id < 0)
 		return -EINVAL;
 	p = find(b, l, r);
-	if (p->rank < 0)              /* said twice: the first counts */
+	if (p->rank < 0) {            /* said twice: the first counts */
 		*p = (struct bpe_pair){ l, r, (int32_t)b->n, id };
+		b->side[l] = b->side[r] = 1;
+		b->unordered |= b->side[id];
+	}
 	b->n++;
 	return 0;
 }
@@ -105,6 +111,18 @@ static size_t merge_short(const struct bpe *b, int32_t *id, size_t n)
 /* Many symbols: a list of those alive, and a heap of pairs, rank above place.  A pair that a
  * merge has changed since is known by its rank, which is looked up again. */
 struct heap { uint64_t *v; size_t n; };
+struct link { int32_t id; uint32_t prev, next; };   /* next == n: the last one; id < 0: joined away */
+
+struct work {                    /* for a window of so many symbols, in one allocation */
+	size_t window;
+	struct heap heap;        /* [3 * window]: one pair per neighbours, two more per merge */
+	struct link *link;       /* [window] */
+	int32_t *symbol;         /* [window] not merged yet */
+	int32_t *id;             /* [window] what they are merged to, */
+	uint32_t *at;            /* [window + 1] and at which symbol each begins */
+	int32_t *seam;           /* [2 * window] the symbols at either side of a cut */
+	size_t n_seam;
+};
 
 static void heap_push(struct heap *h, int32_t rank, uint32_t at)
 {
@@ -133,8 +151,6 @@ static uint64_t heap_pop(struct heap *h)
 	return top;
 }
 
-struct link { int32_t id; uint32_t prev, next; };   /* next == n: the last one; id < 0: joined away */
-
 static void offer(const struct bpe *b, struct heap *h, const struct link *l, uint32_t at, uint32_t n)
 {
 	int32_t rank;
@@ -146,19 +162,24 @@ static void offer(const struct bpe *b, struct heap *h, const struct link *l, uin
 		heap_push(h, rank, at);
 }
 
-static size_t merge_long(const struct bpe *b, int32_t *id, size_t n_ids, struct link *l, struct heap *h)
+/* n symbols (a window at most) to tokens, which may take their place: how many.  at: NULL, or where
+ * each begins, and n behind the last. */
+static size_t merge_long(const struct bpe *b, struct work *w, const int32_t *symbol, size_t n_symbols,
+                         int32_t *id, uint32_t *at)
 {
-	uint32_t n = (uint32_t)n_ids, i, next;
+	uint32_t n = (uint32_t)n_symbols, i, next;
 	const struct bpe_pair *p;
+	struct link *l = w->link;
 	uint64_t top;
 	size_t k = 0;
 
+	w->heap.n = 0;
 	for (i = 0; i < n; i++)
-		l[i] = (struct link){ id[i], i - 1, i + 1 };
+		l[i] = (struct link){ symbol[i], i - 1, i + 1 };
 	for (i = 0; i < n; i++)
-		offer(b, h, l, i, n);
-	while (h->n) {
-		top = heap_pop(h);
+		offer(b, &w->heap, l, i, n);
+	while (w->heap.n) {
+		top = heap_pop(&w->heap);
 		i = (uint32_t)top;
 		if (l[i].id < 0 || l[i].next >= n)
 			continue;
@@ -171,12 +192,17 @@ static size_t merge_long(const struct bpe *b, int32_t *id, size_t n_ids, struct 
 		l[next].id = -1;
 		if (l[i].next < n)
 			l[l[i].next].prev = i;
-		offer(b, h, l, i, n);
+		offer(b, &w->heap, l, i, n);
 		if (i)
-			offer(b, h, l, l[i].prev, n);
+			offer(b, &w->heap, l, l[i].prev, n);
 	}
-	for (i = 0; i < n; i = l[i].next)
+	for (i = 0; i < n; i = l[i].next) {
+		if (at)
+			at[k] = i;
 		id[k++] = l[i].id;
+	}
+	if (at)
+		at[k] = n;
 	return k;
 }
 
@@ -190,28 +216,91 @@ static size_t to_bytes(const struct bpe *b, const char *s, size_t n, int32_t *id
 	return k;
 }
 
+static struct work *work_create(size_t window)
+{
+	struct work *w = malloc(sizeof(*w) + window * (3 * sizeof(*w->heap.v) + sizeof(*w->link) + 5 * 4) + 4);
+
+	if (!w)
+		return NULL;
+	w->window = window;
+	w->n_seam = 0;
+	w->heap.v = (void *)(w + 1);
+	w->link = (void *)(w->heap.v + 3 * window);
+	w->symbol = (void *)(w->link + window);
+	w->id = w->symbol + window;
+	w->seam = w->id + window;
+	w->at = (void *)(w->seam + 2 * window);
+	return w;
+}
+
+/* Do the token before the cut and the first one after it stay these two, if merged together? */
+static bool seam_holds(const struct bpe *b, struct work *w, int32_t before)
+{
+	size_t n = w->n_seam + w->at[1];
+
+	if (n > w->window)
+		return false;
+	memcpy(w->seam + w->n_seam, w->symbol, w->at[1] * sizeof(*w->seam));
+	return merge_long(b, w, w->seam, n, w->seam, NULL) == 2 && w->seam[0] == before && w->seam[1] == w->id[0];
+}
+
+/* The piece, a window at a time.  1: it has to be larger, and all that was put was wrong. */
+static int encode_windows(const struct bpe *b, const char *s, size_t n, struct bpe_out *o, struct work *w)
+{
+	int32_t before = -1;
+	size_t have = 0, i, k, m;
+
+	for (;;) {
+		while (n && have < w->window) {
+			size_t take = w->window - have < n ? w->window - have : n;
+
+			have += to_bytes(b, s, take, w->symbol + have);
+			s += take;
+			n -= take;
+		}
+		m = merge_long(b, w, w->symbol, have, w->id, w->at);
+		if (before >= 0 && m && !seam_holds(b, w, before))
+			return 1;
+		if (n && m < 2)
+			return 1;
+		for (k = m; n && k > 1 && w->at[k] > w->window - w->window / 4;)
+			k--;
+		for (i = 0; i < k; i++)
+			bpe_put(o, w->id[i]);
+		if (!n || bpe_over(o))
+			return 0;
+		before = w->id[k - 1];
+		w->n_seam = w->at[k] - w->at[k - 1];
+		memcpy(w->seam, w->symbol + w->at[k - 1], w->n_seam * sizeof(*w->seam));
+		have -= w->at[k];
+		memmove(w->symbol, w->symbol + w->at[k], have * sizeof(*w->symbol));
+	}
+}
+
+/* A piece is not merged as a whole, for it may have megabytes: only a window, of which the last quarter
+ * is left for the next one to do, since what comes after it may change it.  Whether that was enough is
+ * checked, not hoped.  If each merge comes after those that make its sides, merging is one pass over the
+ * text for each rank, and then: a piece of text between two ends of tokens gives the same tokens alone;
+ * and what two neighbours give apart they give together, unless the two tokens that meet there do not.
+ * (Take the first merge across the cut: all that it needs happens within those two.)  Where a seam does
+ * not hold the window was too small; one of the whole piece is always right. */
 static int encode_long(const struct bpe *b, const char *s, size_t n, struct bpe_out *o)
 {
-	int32_t *id = NULL;
-	struct link *l = NULL;
-	struct heap h = { NULL, 0 };
-	size_t i;
-	int rc = -ENOMEM;
+	size_t window = n < WINDOW || b->unordered ? n : WINDOW;
+	int64_t begin = o->n;
+	int rc = 1;
 
 	if (n >= INT32_MAX / 3)
 		return -E2BIG;
-	id = malloc(n * sizeof(*id));
-	l = malloc(n * sizeof(*l));
-	h.v = malloc(3 * n * sizeof(*h.v));   /* one pair per neighbours, two more per merge */
-	if (id && l && h.v) {
-		n = merge_long(b, id, to_bytes(b, s, n, id), l, &h);
-		for (i = 0; i < n; i++)
-			bpe_put(o, id[i]);
-		rc = 0;
+	for (; rc > 0; window = n / 4 > window ? window * 4 : n) {
+		struct work *w = work_create(window);
+
+		if (!w)
+			return -ENOMEM;
+		o->n = begin;
+		rc = encode_windows(b, s, n, o, w);
+		free(w);
 	}
-	free(id);
-	free(l);
-	free(h.v);
 	return rc;
 }
 
@@ -232,7 +321,7 @@ static bool is_whole(const struct bpe *b, int32_t token, const char *s, size_t n
 
 int bpe_encode(const struct bpe *b, const char *s, size_t n, struct bpe_out *o)
 {
-	int32_t id[SHORT_MAX], token = vocab_by_piece(b->v, s, n);
+	int32_t id[SHORT_MAX], token = n <= b->v->longest ? vocab_by_piece(b->v, s, n) : -1;
 	size_t i;
 
 	if (token >= 0 && (b->whole_first || is_whole(b, token, s, n))) {

@@ -21,6 +21,8 @@ struct bpe {
 	bool whole_first;            /* a piece that is a token is that token ("ignore_merges") */
 	uint8_t *whole;              /* [v->n] enum whole: what the merges make of a token's own bytes;
 	                                found out when first asked, the same by any thread */
+	uint8_t *side;               /* [v->n] 1: a merge so far has it on one of its sides */
+	bool unordered;              /* a merge makes what one before it has as a side: see encode_long */
 };
 
 /* Room for n merges over a sealed vocabulary.  0 or -ENOMEM. */
@@ -30,8 +32,11 @@ void bpe_free(struct bpe *b);
 /* The next merge in rank.  0; -EINVAL a side or the whole is no token. */
 int  bpe_add(struct bpe *b, const char *left, size_t n_left, const char *right, size_t n_right);
 
-/* Where ids go: the first cap of them are kept, all are counted. */
-struct bpe_out { int32_t *ids; size_t cap; int64_t n; };
+/* Where ids go: the first cap of them are kept, all are counted; once there are more than limit
+ * (0 = none), no more are looked for. */
+struct bpe_out { int32_t *ids; size_t cap; int64_t n, limit; };
+
+static inline bool bpe_over(const struct bpe_out *o) { return o->limit && o->n > o->limit; }
 
 static inline void bpe_put(struct bpe_out *o, int32_t id)
 {
@@ -40,8 +45,8 @@ static inline void bpe_put(struct bpe_out *o, int32_t id)
 	o->n++;
 }
 
-/* One piece to ids, in O(n log n).  A byte that the vocabulary lacks is left out, as in the
- * Hugging Face tokenizers.  0 or -ENOMEM. */
+/* One piece to ids, in O(n) and little memory (merges that are not in order: O(n log n)).  A byte that
+ * the vocabulary lacks is left out, as in the Hugging Face tokenizers.  0, -ENOMEM, -E2BIG. */
 int  bpe_encode(const struct bpe *b, const char *s, size_t n, struct bpe_out *o);
 
 #endif

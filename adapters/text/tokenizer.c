@@ -12,14 +12,13 @@
 struct encoder {
 	const struct sr_text *t;
 	struct bpe_out out;
-	int64_t limit;               /* 0 = none */
 	bool special;
 	struct pre_work work;
 };
 
 static int over(const struct encoder *e)
 {
-	return e->limit && e->out.n > e->limit ? OVER : 0;
+	return bpe_over(&e->out) ? OVER : 0;
 }
 
 static int one_piece(void *arg, const char *s, size_t n)
@@ -90,8 +89,8 @@ int64_t sr_text_encode(const struct sr_text *t, const char *s, size_t n, int fla
                        int32_t *ids, size_t cap, size_t limit)
 {
 	struct encoder e = {
-		.t = t, .out = { ids, ids ? cap : 0, 0 }, .special = flags & SR_TEXT_SPECIAL_PARSE,
-		.limit = limit > INT64_MAX / 2 ? 0 : (int64_t)limit,
+		.t = t, .special = flags & SR_TEXT_SPECIAL_PARSE,
+		.out = { ids, ids ? cap : 0, 0, limit > INT64_MAX / 2 ? 0 : (int64_t)limit },
 	};
 	char *repaired = NULL;
 	int rc;
@@ -107,5 +106,5 @@ int64_t sr_text_encode(const struct sr_text *t, const char *s, size_t n, int fla
 		pre_end(&e.work, &t->pre);
 	}
 	free(repaired);
-	return rc == OVER ? e.limit + 1 : rc ? rc : e.out.n;
+	return rc == OVER ? e.out.limit + 1 : rc ? rc : e.out.n;
 }
