@@ -34,10 +34,13 @@ static const struct { uint32_t type; const char *name; uint32_t block, bytes; } 
 	{  3, "Q4_1",   32, 20 },  {  6, "Q5_0",   32, 22 },  {  7, "Q5_1",   32,  24 },
 	{  8, "Q8_0",   32, 34 },  {  9, "Q8_1",   32, 36 },  { 10, "Q2_K",  256,  84 },
 	{ 11, "Q3_K",  256, 110 }, { 12, "Q4_K",  256, 144 }, { 13, "Q5_K",  256, 176 },
-	{ 14, "Q6_K",  256, 210 }, { 15, "Q8_K",  256, 292 }, { 20, "IQ4_NL", 32,  18 },
+	{ 14, "Q6_K",  256, 210 }, { 15, "Q8_K",  256, 292 }, { 16, "IQ2_XXS", 256, 66 },
+	{ 17, "IQ2_XS", 256, 74 }, { 18, "IQ3_XXS", 256, 98 }, { 19, "IQ1_S", 256, 50 },
+	{ 20, "IQ4_NL", 32,  18 }, { 21, "IQ3_S", 256, 110 }, { 22, "IQ2_S", 256,  82 },
 	{ 23, "IQ4_XS", 256, 136 }, { 24, "I8",     1,   1 }, { 25, "I16",     1,   2 },
 	{ 26, "I32",    1,   4 },  { 27, "I64",     1,   8 }, { 28, "F64",     1,   8 },
-	{ 30, "BF16",   1,   2 },  { 39, "MXFP4",  32,  17 },
+	{ 29, "IQ1_M", 256,  56 }, { 30, "BF16",    1,   2 }, { 34, "TQ1_0", 256,  54 },
+	{ 35, "TQ2_0", 256,  66 }, { 39, "MXFP4",  32,  17 }, { 40, "NVFP4",  64,  36 },
 };
 
 static int type_index(uint32_t type)
@@ -55,7 +58,7 @@ const char *gguf_type_name(uint32_t tensor_type)
 
 	if (i >= 0)
 		return types[i].name;
-	snprintf(other, sizeof(other), "type %" PRIu32, tensor_type);
+	snprintf(other, sizeof(other), "%" PRIu32, tensor_type);
 	return other;
 }
 
@@ -77,6 +80,9 @@ static int fail(struct reader *r, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(r->err, r->errlen, fmt, ap);
 	va_end(ap);
+	for (char *c = r->err; *c; c++)       /* names in the file may be anything; this goes to terminals */
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = '?';
 	return -EINVAL;
 }
 

@@ -64,7 +64,7 @@ int gguf_str(const struct gguf *g, const char *key, struct gguf_string *out);
 /* Walk an array of strings: *at starts as v->data; false at the end. */
 bool gguf_next_string(const struct gguf_value *v, const uint8_t **at, struct gguf_string *out);
 
-const char *gguf_type_name(uint32_t tensor_type);    /* "Q4_1", or "type 99" style unknown */
+const char *gguf_type_name(uint32_t tensor_type);    /* "Q4_1"; "99" of one without a name */
 
 /* A whole file mapped read-only, guarded against shrinking only by the caller's good luck:
  * open regular files only.  For adapters and tools.  gguf_read has no such hole: it reads the

@@ -22,7 +22,7 @@ void load_destroy(struct load *l);            /* waits for what is under way */
 /* After -EIO: which file, where, and why; else "". */
 const char *load_error(const struct load *l);
 
-/* Extents in these files are made up, two bytes a weight (core/model.h, model_dummy): small
+/* Extents in these files are made up, two bytes a weight (core/model.h, model_open_dummy): small
  * random bf16 numbers, always the same at the same offset; and bf16 ones. */
 enum { LOAD_RANDOM = -1, LOAD_ONES = -2 };
 

@@ -28,6 +28,9 @@ int model_fail(struct opening *o, int rc, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
+	for (char *c = what; *c; c++)         /* names in the file may be anything; this goes to terminals */
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = '?';
 	snprintf(o->err, o->errlen, "%s: %s", o->path, what);
 	return rc;
 }
@@ -54,7 +57,7 @@ const char *model_type_name(int32_t type)
 	for (int i = 0; i < MODEL_TYPES; i++)
 		if (model_types[i].type == type)
 			return model_types[i].name;
-	return type == SR_NONE ? "none" : "quantized";
+	return "none";
 }
 
 /* ---- the tensors of a model and their shapes ------------------------------------------------ */
@@ -509,36 +512,6 @@ int model_open(struct model **out, const char *path, char *err, size_t errlen)
 int model_open_dummy(struct model **out, const char *path, char *err, size_t errlen)
 {
 	return open_any(out, path, true, err, errlen);
-}
-
-int model_dummy(struct model **out, const struct sr_model *shape, char *err, size_t errlen)
-{
-	struct model *md = calloc(1, sizeof(*md));
-	struct opening o = { .md = md, .m = md ? &md->m : NULL, .path = "dummy", .dummy = true, .file.fd = -1,
-	                     .err = err, .errlen = errlen };
-	const struct sr_layer *l = shape->layer;
-	int rc;
-
-	*out = NULL;
-	if (!md)
-		return model_no_memory(&o);
-	if (shape->L < 1 || shape->L > LAYERS_MAX || shape->D < 1 || shape->H < 1 || shape->G < 1 ||
-	    shape->H % shape->G || shape->E < 2 || shape->F < 1 || shape->V < 1) {
-		rc = model_fail(&o, -EINVAL, "a size is zero, or %d heads are no multiple of %d", shape->H,
-		                shape->G);
-	} else {
-		md->m = *shape;
-		memset(&md->m.embed, 0, sizeof(md->m.embed));
-		memset(&md->m.norm, 0, sizeof(md->m.norm));
-		memset(&md->m.head, 0, sizeof(md->m.head));
-		md->m.layer = NULL;
-		o.has = (shape->head.type ? UNTIED : 0u) | (l && l->q_bias.type ? QKV_BIAS : 0u) |
-		        (l && l->o_bias.type ? O_BIAS : 0u) | (l && l->q_norm.type ? QK_NORM : 0u);
-		snprintf(md->format, sizeof(md->format), "dummy");
-		rc = model_take_tensors(&o);
-	}
-	finish(&o, rc, out);
-	return rc;
 }
 
 void model_close(struct model *md)

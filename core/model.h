@@ -32,15 +32,10 @@ struct model {
 int  model_open(struct model **out, const char *path, char *err, size_t errlen);
 void model_close(struct model *m);
 
-/* A model of random bf16 weights in the given shape, no files: extents lie in the files
- * MODEL_RANDOM and MODEL_ONES, which load.h makes up.  Of shape, the sizes, rope, eps and
- * scales count; head untied unless its type is SR_NONE; layer may be NULL, else the tensors
- * of layer[0] that are not SR_NONE say which of the optional ones there are. */
+/* --load-format dummy: the shape of the model at path (of a directory only the settings are
+ * read), random bf16 weights: extents lie in the files MODEL_RANDOM and MODEL_ONES, which load.h
+ * makes up. */
 enum { MODEL_RANDOM = -1, MODEL_ONES = -2 };
-int  model_dummy(struct model **out, const struct sr_model *shape, char *err, size_t errlen);
-
-/* --load-format dummy: the shape of the model at path (of a directory only config.json is
- * read), random weights. */
 int  model_open_dummy(struct model **out, const char *path, char *err, size_t errlen);
 
 /* "Q4_1", "BF16", .. of an enum sr_type. */

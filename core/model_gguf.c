@@ -1,6 +1,7 @@
 /* model_gguf.c - settings and tensors of a GGUF file, for model.c. */
 #include "model_impl.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -33,7 +34,8 @@ static int rope_from_factors(struct opening *o, const struct gguf_tensor *t, str
 	float got[512], plain[512], made[512], most = 1;
 	int n = r->dims / 2;
 
-	if (t->type != 0 || t->n_dims != 1 || t->dim[0] != (uint64_t)n || n > 512)
+	assert(n <= 512);                     /* model_sizes: heads are up to 1024 wide */
+	if (t->type != 0 || t->n_dims != 1 || t->dim[0] != (uint64_t)n)
 		return model_fail(o, -EINVAL, "tensor rope_freqs.weight at offset %" PRIu64 " is not F32 "
 		                  "[%d]", t->offset, n);
 	if (pread(o->file.fd, got, (size_t)n * 4, (off_t)t->offset) != n * 4)

@@ -39,21 +39,14 @@ int model_find_hf(struct opening *o, const char *name, struct found *f)
 	return f->type == SR_F8 ? model_find_f8(o, name, f) : 0;
 }
 
-static const char *text_of(const json_t *j, const char *key)
+/* The file as an object; NULL and *rc = -ENOENT, .. and a sentence.  Messages name it from now on. */
+static json_t *load_json(struct opening *o, const char *path, int *rc)
 {
-	return json_string_value(json_object_get(j, key));
-}
-
-/* dir/name as an object; NULL and *rc = -ENOENT, .. and a sentence. */
-static json_t *load_json(struct opening *o, const char *dir, const char *name, int *rc)
-{
-	static _Thread_local char path[4096 + 64];     /* stays: it is what messages name */
 	json_error_t why;
 	json_t *j;
 	char *text;
 	size_t n;
 
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
 	o->path = path;
 	*rc = safetensors_text(&text, &n, path, JSON_MAX, o->err, o->errlen);
 	if (*rc)
@@ -100,6 +93,32 @@ static int sub_int(struct opening *o, const json_t *obj, const char *of, const c
 	return 0;
 }
 
+/* true or false; what is not there or null stays. */
+static int hf_bool(struct opening *o, const char *key, bool *out)
+{
+	const json_t *j = json_object_get(o->config, key);
+
+	if (j && !json_is_null(j) && !json_is_boolean(j))
+		return model_fail(o, -EINVAL, "%s is neither true nor false", key);
+	if (json_is_boolean(j))
+		*out = json_is_true(j);
+	return 0;
+}
+
+/* Which kind of scaling: NULL, none. */
+static int rope_type(struct opening *o, const json_t *j, const char *of, const char **out)
+{
+	const char *key = json_object_get(j, "rope_type") ? "rope_type" : "type";
+	const json_t *type = json_object_get(j, key);
+
+	*out = json_string_value(type);
+	if (type && !json_is_null(type) && !*out)
+		return model_fail(o, -EINVAL, "%s.%s is no string", of, key);
+	if (*out && strcmp(*out, "default") == 0)
+		*out = NULL;
+	return 0;
+}
+
 /* rope_scaling {type or rope_type, ..}; since transformers 5 rope_parameters, theta in it. */
 static int hf_rope(struct opening *o)
 {
@@ -127,9 +146,8 @@ static int hf_rope(struct opening *o)
 	if (r->dims < 2)
 		return model_fail(o, -EINVAL, "partial_rotary_factor leaves no dimension of %d to rotate",
 		                  o->m->E);
-	type = text_of(j, "rope_type") ? text_of(j, "rope_type") : text_of(j, "type");
-	if (!type || strcmp(type, "default") == 0)
-		return 0;
+	if ((rc = rope_type(o, j, of, &type)) != 0 || !type)
+		return rc;
 	if (strcmp(type, "linear") == 0) {
 		r->kind = SR_ROPE_LINEAR;
 	} else if (strcmp(type, "llama3") == 0) {
@@ -161,13 +179,16 @@ static int hf_rope(struct opening *o)
 /* Settings that would compute something else than what we do. */
 static int hf_refuse(struct opening *o)
 {
-	const char *act = text_of(o->config, "hidden_act");
+	const json_t *act = json_object_get(o->config, "hidden_act");
+	bool bias = false;
+	int rc;
 
-	if (act && strcmp(act, "silu") != 0)
-		return model_fail(o, -ENOTSUP, "hidden_act %.40s is not supported; supported is silu", act);
-	if (json_is_true(json_object_get(o->config, "mlp_bias")))
-		return model_fail(o, -ENOTSUP, "mlp_bias true is not supported");
-	return 0;
+	if (act && (!json_is_string(act) || strcmp(json_string_value(act), "silu") != 0))
+		return model_fail(o, -ENOTSUP, "hidden_act %.40s is not supported; supported is silu",
+		                  json_is_string(act) ? json_string_value(act) : "(no string)");
+	if ((rc = hf_bool(o, "mlp_bias", &bias)) != 0)
+		return rc;
+	return bias ? model_fail(o, -ENOTSUP, "mlp_bias true is not supported") : 0;
 }
 
 static int hf_settings(struct opening *o)
@@ -176,9 +197,10 @@ static int hf_settings(struct opening *o)
 		{ "LlamaForCausalLM", UNTIED }, { "MistralForCausalLM", UNTIED },
 		{ "Qwen2ForCausalLM", UNTIED | QKV_BIAS }, { "Qwen3ForCausalLM", UNTIED | QK_NORM },
 	};
-	const json_t *list = json_object_get(o->config, "architectures"), *tied;
+	const json_t *list = json_object_get(o->config, "architectures");
 	const char *arch = json_string_value(json_array_get(list, 0));
 	const struct key vocab = { "", "vocab_size" };
+	bool tied = false, bias = false;
 	int rc, i;
 
 	for (i = 0; i < 4 && (!arch || strcmp(known[i].name, arch) != 0); i++)
@@ -192,30 +214,28 @@ static int hf_settings(struct opening *o)
 	    (rc = model_need(o, vocab, model_int(o, vocab, 1, 1 << 24, &o->m->V))) != 0 ||
 	    (rc = hf_refuse(o)) != 0 || (rc = model_quant_settings(o)) != 0)
 		return rc;
-	o->has = known[i].has;
-	tied = json_object_get(o->config, "tie_word_embeddings");
-	if (json_is_true(tied))
+	if ((rc = hf_bool(o, "tie_word_embeddings", &tied)) != 0 ||
+	    (rc = hf_bool(o, "attention_bias", &bias)) != 0)
+		return rc;
+	o->has = known[i].has | (bias ? QKV_BIAS | O_BIAS : 0u);
+	if (tied)
 		o->has &= ~(unsigned)UNTIED;
-	if (json_is_true(json_object_get(o->config, "attention_bias")))
-		o->has |= QKV_BIAS | O_BIAS;
 	return hf_rope(o);
 }
 
 /* Mistral attends to a window; Qwen only where use_sliding_window says so, from a layer up. */
 static int hf_window(struct opening *o)
 {
-	bool qwen = strncmp(o->m->arch, "Qwen", 4) == 0;
-	int32_t window = 0, first = 0;
-	int rc = model_int(o, (struct key){ "", "sliding_window" }, 0, 1 << 28, &window);
+	bool qwen = strncmp(o->m->arch, "Qwen", 4) == 0, used = strncmp(o->m->arch, "Mistral", 7) == 0;
+	int rc = qwen ? hf_bool(o, "use_sliding_window", &used) : 0;
 
-	if (rc < 0 || (qwen && !json_is_true(json_object_get(o->config, "use_sliding_window"))) ||
-	    strncmp(o->m->arch, "Llama", 5) == 0)
-		return rc < 0 ? rc : 0;
-	if (qwen && (rc = model_int(o, (struct key){ "", "max_window_layers" }, 0, LAYERS_MAX, &first)) < 0)
+	if (rc || !used)
 		return rc;
-	for (int32_t l = first; l < o->m->L; l++)
-		o->m->layer[l].window = window;
-	return 0;
+	if ((rc = model_int(o, (struct key){ "", "sliding_window" }, 0, 1 << 28, &o->window)) < 0)
+		return rc;
+	if (qwen)
+		rc = model_int(o, (struct key){ "", "max_window_layers" }, 0, LAYERS_MAX, &o->window_from);
+	return rc < 0 ? rc : 0;
 }
 
 /* eos_token_id: an id or a list of ids; 1: not there. */
@@ -254,26 +274,37 @@ static int open_weights(struct opening *o, const char *dir)
 	return 0;
 }
 
-int model_open_hf(struct opening *o, const char *dir)
+/* All that the two files of settings say. */
+static int read_settings(struct opening *o, const char *dir)
 {
+	char config[4096 + 64], path[4096 + 64];
 	json_t *generation;
 	int rc;
 
-	o->config = load_json(o, dir, "config.json", &rc);
-	if (!o->config || (rc = hf_settings(o)) != 0)
-		return rc;
-	generation = load_json(o, dir, "generation_config.json", &rc);
-	if (!generation && rc != -ENOENT)
-		return rc;
-	rc = generation ? hf_eos(o, generation) : 1;
-	json_decref(generation);
-	if (rc == 1)
-		rc = hf_eos(o, o->config);
-	if (rc < 0)
-		return rc;
+	snprintf(config, sizeof(config), "%s/config.json", dir);
+	o->config = load_json(o, config, &rc);
+	if (o->config && (rc = hf_settings(o)) == 0 && (rc = hf_window(o)) == 0) {
+		snprintf(path, sizeof(path), "%s/generation_config.json", dir);
+		generation = load_json(o, path, &rc);
+		if (generation)
+			rc = hf_eos(o, generation);
+		if (rc == 1 || rc == -ENOENT) {
+			o->path = config;
+			rc = hf_eos(o, o->config);
+		}
+		json_decref(generation);
+	}
 	o->path = dir;
-	if (!o->dummy && (rc = open_weights(o, dir)) != 0)
+	return rc < 0 ? rc : 0;
+}
+
+int model_open_hf(struct opening *o, const char *dir)
+{
+	int rc = read_settings(o, dir);
+
+	if (rc || (!o->dummy && (rc = open_weights(o, dir)) != 0) || (rc = model_take_tensors(o)) != 0)
 		return rc;
-	rc = model_take_tensors(o);
-	return rc ? rc : hf_window(o);
+	for (int32_t l = o->window_from; l < o->m->L; l++)
+		o->m->layer[l].window = o->window;
+	return 0;
 }

@@ -30,6 +30,7 @@ struct opening {
 	const struct gguf *g;          /* = file.g */
 	json_t *config;                /* Hugging Face */
 	struct safetensors_set *st;
+	int32_t window, window_from;   /* positions a layer looks back, 0 = all; from which layer up */
 	struct {
 		int32_t type;          /* SR_AWQ4 .. of its matrices; SR_NONE: they are not quantized */
 		int32_t group;         /* inputs to a scale, 0 = all */

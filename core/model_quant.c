@@ -16,6 +16,7 @@
  */
 #include "model_impl.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -53,11 +54,10 @@ static int check_bits(struct opening *o, const json_t *j, const char *key)
 static int get_group(struct opening *o, const json_t *j, bool channel)
 {
 	const json_t *size = json_object_get(j, "group_size");
-	json_int_t v = channel && json_is_null(size) ? -1 : json_integer_value(size);
+	bool whole = channel && (!size || json_is_null(size));
+	json_int_t v = whole ? -1 : json_integer_value(size);
 
-	if ((!size || json_is_null(size)) && channel)
-		v = -1;
-	else if (!json_is_integer(size))
+	if (!whole && !json_is_integer(size))
 		return model_fail(o, -EINVAL, "quantization_config: group_size is no integer");
 	if (v != -1 && (v < 32 || v > 1 << 16 || v % 32))
 		return model_fail(o, -ENOTSUP, "quantization_config: group_size is %" JSON_INTEGER_FORMAT
@@ -253,8 +253,8 @@ static int check_index(struct opening *o, const struct safetensor *t, int32_t fi
 		size_t n = (size_t)(k - at < 1024 ? k - at : 1024);
 
 		if (pread(fd, got, n * 4, (off_t)(t->offset + 4 * (uint64_t)at)) != (ssize_t)(n * 4))
-			rc = model_fail(o, -EIO, "tensor %s at offset %" PRIu64 " cannot be read", t->name,
-			                t->offset);
+			rc = model_fail(o, -EIO, "tensor %s at offset %" PRIu64 " cannot be read from %s",
+			                t->name, t->offset, o->md->file[file]);
 		for (size_t i = 0; i < n && !rc; i++)
 			if (got[i] != (at + (int32_t)i) / group)
 				rc = model_fail(o, -ENOTSUP, "tensor %s puts input %d into group %d: groups "
@@ -315,7 +315,8 @@ int model_find_quantized(struct opening *o, const char *name, struct found *f)
 	uint64_t n, k;
 	int32_t file;
 
-	if (!o->quant.type || len < 7 || len >= sizeof(stem) || strcmp(name + len - 7, ".weight") != 0)
+	assert(len > 7 && len < sizeof(stem));  /* it comes from model.c's table */
+	if (!o->quant.type || strcmp(name + len - 7, ".weight") != 0)
 		return 1;
 	snprintf(stem, sizeof(stem), "%.*s", (int)len - 6, name);
 	t = part(o, stem, p->data, &file);
@@ -325,8 +326,9 @@ int model_find_quantized(struct opening *o, const char *name, struct found *f)
 	f->group = o->quant.group;
 	f->type_name = t->dtype;
 	if (strcmp(t->dtype, "I32") != 0 || t->n_dims != 2 || t->dim[0] > 1 << 24 || t->dim[1] > 1 << 24)
-		return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " is no I32 matrix", t->name,
-		                  t->offset);
+		return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " is of type %s and has %" PRIu32
+		                  " dimensions; it must be an I32 matrix of at most %d by %d", t->name, t->offset,
+		                  t->dtype, t->n_dims, 1 << 24, 1 << 24);
 	n = t->dim[f->type == SR_CT4 ? 0 : 1] * (f->type == SR_AWQ4 ? 8 : 1);
 	k = t->dim[f->type == SR_CT4 ? 1 : 0] * (f->type == SR_AWQ4 ? 1 : 8);
 	if (!n || !k)
@@ -346,11 +348,12 @@ int model_find_f8(struct opening *o, const char *name, struct found *f)
 	const struct safetensor *t;
 	uint64_t n = f->dim[0], k = f->dim[1], bn, bk;
 	size_t len = strlen(name);
-	char stem[128];
 	int32_t file, unused;
+	char stem[128];
+	bool column;
 
-	if (f->n_dims != 2 || !n || !k || n > 1 << 24 || k > 1 << 24 || len < 7 || len >= sizeof(stem) ||
-	    strcmp(name + len - 7, ".weight") != 0)
+	assert(len > 7 && len < sizeof(stem));
+	if (f->n_dims != 2 || !n || !k || n > 1 << 24 || k > 1 << 24 || strcmp(name + len - 7, ".weight") != 0)
 		return model_fail(o, -ENOTSUP, "tensor %s is of type F8_E4M3, which is supported for matrices", name);
 	snprintf(stem, sizeof(stem), "%.*s", (int)len - 6, name);
 	part(o, stem, "input_scale", &unused);
@@ -364,10 +367,11 @@ int model_find_f8(struct opening *o, const char *name, struct found *f)
 		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; F16, BF16 and F32 are supported", t->name,
 		                  t->dtype);
 	f->scale = (struct sr_extent){ t->offset, t->bytes, file };
-	if (t->n_dims == 0 || (t->dim[0] == 1 && (t->n_dims == 1 || t->dim[1] == 1)))
+	column = t->n_dims == 1 || (t->n_dims == 2 && t->dim[1] == 1);
+	if (t->n_dims == 0 || (column && t->dim[0] == 1))
 		return 0;                          /* one for all */
 	f->group_n = 1;
-	if (t->dim[0] == n && (t->n_dims == 1 || (t->n_dims == 2 && t->dim[1] == 1)))
+	if (column && t->dim[0] == n)
 		return 0;                          /* one an output */
 	f->group_n = o->quant.group_n;
 	f->group = o->quant.group;

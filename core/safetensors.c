@@ -35,6 +35,9 @@ static int fail(const struct where *w, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(w->err, w->errlen, fmt, ap);
 	va_end(ap);
+	for (char *c = w->err; *c; c++)       /* names in the file may be anything; this goes to terminals */
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = '?';
 	return -EINVAL;
 }
 

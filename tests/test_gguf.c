@@ -1,4 +1,4 @@
-/* LINK: core/gguf.c */
+/* LINK: core/gguf.c -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
 /* test_gguf.c - the GGUF parser: one good file, and a table of lies about it. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +13,7 @@
 
 #include "core/gguf.h"
 #include "tests/gguf_write.h"
+#include "tests/nth_call.h"
 
 static struct bytes w;
 static char err[400];
@@ -89,7 +90,8 @@ static void test_good(void **state)
 	assert_int_equal(gguf_tensor(g, "two")->offset, g->data_offset + 224);
 	assert_null(gguf_tensor(g, "tw"));
 	assert_string_equal(gguf_type_name(3), "Q4_1");
-	assert_string_equal(gguf_type_name(99), "type 99");
+	assert_string_equal(gguf_type_name(34), "TQ1_0");
+	assert_string_equal(gguf_type_name(99), "99");
 	gguf_free(g);
 }
 
@@ -119,6 +121,11 @@ static void test_cut(void **state)
 /* ---- lies ------------------------------------------------------------------------------------- */
 
 #define NOTHING put_zeros(&w, 64)
+static void key_bell(void)     { put_head(&w, 3, 0, 1); put_key(&w, "k\a\033[2J\177", 13); NOTHING; }
+static void key_80(void)       { put_head(&w, 3, 0, 1); put_key(&w, "12345678901234567890123456789012345678901234567890"
+                                                               "123456789012345678901234567890 and more", 13);
+                                 NOTHING; }
+static void version_0(void)    { write_good(); w.b[4] = 0; }
 static void magic(void)        { write_good(); w.b[0] = 'g'; }
 static void version(void)      { write_good(); w.b[4] = 1; }
 static void big_endian(void)   { write_good(); memcpy(w.b + 4, "\0\0\0\3", 4); }
@@ -184,6 +191,29 @@ static void long_name(void)     { two("a",
                                       "12345678901234567890123456789012345678901234567890123456789012345",
                                       64); }
 
+static void same_overlap(void)  { two("ab", "abc", 32); }     /* one name is the other's beginning */
+static void names_twice(void)   { two("t", "t", 32); }        /* and overlap: the first thing wrong is said */
+static void values_twice(void)
+{
+	put_head(&w, 3, 2, 2);
+	put_kv_u32(&w, "k", 1);
+	put_kv_u32(&w, "k", 2);
+	put_tensor(&w, "t", 1, 16, 1, 0, 0);
+	put_tensor(&w, "t", 1, 16, 1, 0, 0);
+	put_pad(&w, 32);
+	put_zeros(&w, 256);
+}
+static void dims_wrap(void)
+{
+	put_head(&w, 3, 1, 0);
+	put_str(&w, "t");
+	put_u32(&w, 3);
+	put_u64(&w, 1ull << 29);              /* 2^29 * 2 * 2^33 = 2^63 */
+	put_u64(&w, 2);
+	put_u64(&w, 1ull << 33);
+	NOTHING;
+}
+
 static void alignment(uint32_t a)
 {
 	put_head(&w, 3, 0, 1);
@@ -200,6 +230,10 @@ static const struct { const char *name; void (*write)(void); const char *says; }
 	LIE(magic, "magic at offset 0"), LIE(version, "version at offset 4 is 1"), LIE(big_endian,
 	                                                                               "big endian"),
 	LIE(tensors_2_60, "tensor_count at offset 8"), LIE(values_2_60, "kv_count at offset 16"),
+	LIE(version_0, "version at offset 4 is 0; 2 and 3 are supported"),
+	LIE(key_bell, "value k??[2J? at offset"), LIE(key_80, "34567890 at offset"),
+	LIE(same_overlap, "overlaps that of"), LIE(dims_wrap, "dimension 2 is 8589934592"),
+	LIE(values_twice, "key k at offset 49 is there twice"), LIE(names_twice, "tensor t at offset 65 is there twice"),
 	LIE(values_max, "tensor_count at offset 8"), LIE(key_long, "key at offset 24 is"),
 	LIE(key_past_end, "key at offset 32 needs 1000 bytes, but the file ends at 96"),
 		LIE(key_empty, "is empty"),
@@ -232,6 +266,47 @@ static void test_lies(void **state)
 			fail_msg("%s: \"%s\" does not say \"%s\"", lies[i].name, err, lies[i].says);
 		assert_null(g);
 	}
+}
+
+/* Any integer type is an integer, any float a float; a negative one is no size. */
+static void test_value_types(void **state)
+{
+	static const uint8_t two[8] = { 2 }, minus[8] = { 255, 255, 255, 255, 255, 255, 255, 255 };
+	static const struct { uint32_t type; size_t n; const void *value; int as_u64; uint64_t u; } cases[] = {
+		{ GGUF_U8, 1, two, 0, 2 }, { GGUF_I8, 1, two, 0, 2 }, { GGUF_U16, 2, two, 0, 2 },
+		{ GGUF_I16, 2, two, 0, 2 }, { GGUF_U32, 4, two, 0, 2 }, { GGUF_I32, 4, two, 0, 2 },
+		{ GGUF_U64, 8, two, 0, 2 }, { GGUF_I64, 8, two, 0, 2 }, { GGUF_U8, 1, minus, 0, 255 },
+		{ GGUF_U64, 8, minus, 0, UINT64_MAX }, { GGUF_I8, 1, minus, -EINVAL, 0 },
+		{ GGUF_I16, 2, minus, -EINVAL, 0 }, { GGUF_I32, 4, minus, -EINVAL, 0 },
+		{ GGUF_I64, 8, minus, -EINVAL, 0 }, { GGUF_BOOL, 1, "\1", -EINVAL, 0 },
+		{ GGUF_F32, 4, two, -EINVAL, 0 }, { GGUF_F64, 8, two, -EINVAL, 0 },
+	};
+	struct gguf_string s;
+	struct gguf *g;
+	double d;
+	bool b;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		bool is_float = cases[i].type == GGUF_F32 || cases[i].type == GGUF_F64;
+		uint64_t u = 0;
+
+		put_head(&w, 3, 0, 1);
+		put_key(&w, "k", cases[i].type);
+		put(&w, cases[i].value, cases[i].n);
+		assert_int_equal(parse(&g, w.n, w.n), 0);
+		if (gguf_u64(g, "k", &u) != cases[i].as_u64 || u != cases[i].u)
+			fail_msg("case %zu: %llu", i, (unsigned long long)u);
+		assert_int_equal(gguf_f64(g, "k", &d), is_float ? 0 : -EINVAL);
+		assert_int_equal(gguf_bool(g, "k", &b), cases[i].type == GGUF_BOOL ? 0 : -EINVAL);
+		assert_int_equal(gguf_str(g, "k", &s), -EINVAL);
+		assert_int_equal(gguf_bool(g, "other", &b), -ENOENT);
+		gguf_free(g);
+	}
+	array(GGUF_U8, 3);                    /* no string at all, and no number */
+	assert_int_equal(parse(&g, w.n, w.n), 0);
+	assert_int_equal(gguf_u64(g, "k", &(uint64_t){ 0 }), -EINVAL);
+	gguf_free(g);
 }
 
 static void test_unknown_type(void **state)
@@ -295,12 +370,51 @@ static void test_large_head(void **state)
 	unlink(path);
 }
 
+/* Memory, descriptors, mappings and the disk may fail at any call: a sentence, and nothing is left. */
+static char calls_path[] = "/tmp/slipring-test-gguf-XXXXXX";
+
+static int map_it(char *why, size_t n)
+{
+	struct gguf_file f;
+	int rc = gguf_open(&f, calls_path, why, n);
+
+	if (rc == 0)
+		gguf_close(&f);
+	return rc;
+}
+
+static int read_it(char *why, size_t n)
+{
+	struct gguf_file f;
+	int rc = gguf_read(&f, calls_path, why, n);
+
+	if (rc == 0) {
+		assert_int_equal(f.g->n_values, 5);
+		gguf_close(&f);
+	}
+	return rc;
+}
+
+static void test_calls_that_fail(void **state)
+{
+	int fd = mkstemp(calls_path);
+
+	(void)state;
+	write_good();
+	assert_int_equal(write(fd, w.b, w.n), w.n);
+	close(fd);
+	nth_each(NTH_FAILS, map_it, calls_path);
+	for (enum nth how = NTH_FAILS; how <= NTH_ENDS; how++)
+		nth_each(how, read_it, calls_path);
+	unlink(calls_path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good), cmocka_unit_test(test_cut), cmocka_unit_test(test_lies),
-		cmocka_unit_test(test_unknown_type), cmocka_unit_test(test_files),
-			cmocka_unit_test(test_large_head),
+		cmocka_unit_test(test_value_types), cmocka_unit_test(test_unknown_type), cmocka_unit_test(test_files),
+		cmocka_unit_test(test_large_head), cmocka_unit_test(test_calls_that_fail),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

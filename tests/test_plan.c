@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/plan.h"
 
@@ -77,12 +78,24 @@ static void set_device(const char *name, int64_t total, int64_t avail)
 
 static int setup(void **state)
 {
-	struct sr_model shape = { .arch = "llama", .L = 2, .D = 64, .H = 4, .G = 2, .E = 16, .F = 128,
-	                          .V = 1000,
-	                          .context = 4096, .eps = 1e-5f };
+	static const char settings[] = "{\"architectures\": [\"LlamaForCausalLM\"], \"num_hidden_layers\": 2, "
+		"\"hidden_size\": 64, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+		"\"intermediate_size\": 128, \"vocab_size\": 1000, \"max_position_embeddings\": 4096, "
+		"\"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": true}";
+	char dir[] = "/tmp/slipring-test-plan-XXXXXX", path[60];
+	FILE *f;
+	int rc;
 
 	(void)state;
-	return model_dummy(&model, &shape, err, sizeof(err));
+	if (!mkdtemp(dir))
+		return -1;
+	snprintf(path, sizeof(path), "%s/config.json", dir);
+	if (!(f = fopen(path, "w")) || fputs(settings, f) < 0 || fclose(f) != 0)
+		return -1;
+	rc = model_open_dummy(&model, dir, err, sizeof(err));
+	unlink(path);
+	rmdir(dir);
+	return rc;
 }
 
 static int teardown(void **state)
