@@ -1,4 +1,4 @@
-/* LINK: kernels/forward.c kernels/rope.c kernels/cpu/[!b]*.c tests/drive.c tests/tiny.c tests/cuda/truth.c kernels/cuda/rows.cu kernels/cuda/matmul.cu kernels/cuda/lt.cu kernels/cuda/packed_few.cu kernels/cuda/packed_many.cu kernels/cuda/pack.cu kernels/cuda/attend.cu kernels/cuda/sample.cu kernels/cuda/step.cu kernels/cuda/weights.cu */
+/* LINK: kernels/forward.c kernels/rope.c kernels/cpu/[!b]*.c tests/drive.c tests/tiny.c tests/cuda/truth.c kernels/cuda/rows.cu kernels/cuda/matmul.cu kernels/cuda/hopper_many.cu kernels/cuda/lt.cu kernels/cuda/packed_few.cu kernels/cuda/packed_many.cu kernels/cuda/pack.cu kernels/cuda/attend.cu kernels/cuda/sample.cu kernels/cuda/step.cu kernels/cuda/weights.cu */
 /* test_cuda.cc - the CUDA back end without a GPU: its kernels and its door, unmodified, on the CPU
  * (tests/emu), against the CPU back end in plain C.  Verb by verb, then whole batches, with warps
  * and blocks forward and reversed; then every CUDA call failing in its turn.

@@ -165,6 +165,7 @@ static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 	d->work = (float *)cut(&c, R * V, sizeof(float));
 	d->count = (uint32_t *)cut(&c, R * V, sizeof(uint32_t));
 	lay_packed(b, &c, rows);
+	d->hopper_work = hopper_work_bytes(d) ? cut(&c, hopper_work_bytes(d), 1) : NULL;
 	d->lt_work = d->use_lt ? cut(&c, LT_WORK, 1) : NULL;
 	b->lists = cut(&c, step_bytes(d, &b->lim), 1);
 	b->staging = cut(&c, loader_staging(), 1);

@@ -5,6 +5,7 @@
  *	weights.cu   weights from files to the device, which pack.cu brings into the form it holds
  *	rows.cu      embed, norms, activation: a block per row
  *	matmul.cu    products, on tensor cores; packed_few.cu, packed_many.cu of 4- and 8-bit weights
+ *	hopper_many.cu  the same of many rows on sm_90a, with what that has of its own
  *	lt.cu        products of many rows by cuBLASLt, where that is to be had
  *	attend.cu    rope and KV store; attention of single tokens and of runs
  *	sample.cu    from logits to a token
@@ -144,6 +145,7 @@ struct dev {
 	float *few_part;             /* packed_part_bytes(): sums of parts of tiles */
 	uint32_t *arrived;           /* [arrived_n] of each tile, zero between kernels */
 	size_t arrived_n;
+	unsigned char *hopper_work;  /* hopper_work_bytes(), NULL: not used */
 	uint32_t *x8;                /* [tokens][widest / 4] in e4m3; NULL: not wanted */
 	float *x8_scale;             /* [tokens] */
 
@@ -197,6 +199,8 @@ bool pack_rows(struct dev *d, const struct piece *p, const unsigned char *data);
 /* Products of packed weights; T and rows at most 64 in the first, which works as it would for `rows`. */
 void packed_few(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows);
 void packed_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T);
+bool hopper_many(struct dev *d, void *y, bool f32, const void *x, const struct weight *w, int T); /* false: not it */
+size_t hopper_work_bytes(const struct dev *d);
 size_t packed_part_bytes(const struct dev *d);
 size_t packed_tiles(int32_t N);              /* at most */
 
@@ -218,6 +222,7 @@ void get(struct dev *, enum place, float *, int);
 bool matmul_prepare(struct dev *d);
 bool packed_few_prepare(struct dev *d);
 bool packed_many_prepare(struct dev *d);
+bool hopper_many_prepare(struct dev *d);
 bool attend_prepare(struct dev *d);
 bool attend_width(int32_t E);        /* is there a kernel for heads of this width? */
 

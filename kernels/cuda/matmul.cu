@@ -162,7 +162,7 @@ typedef shape<128, 128, 32, 2, 4, 1> many;
 
 bool matmul_prepare(struct dev *d)
 {
-	return packed_few_prepare(d) && packed_many_prepare(d) &&
+	return packed_few_prepare(d) && packed_many_prepare(d) && hopper_many_prepare(d) &&
 	       cuda_ok(d, allow_shared(matmul_kernel<few16>, few16::SHARED_BYTES), "matmul, 16 rows") &&
 	       cuda_ok(d, allow_shared(matmul_kernel<few32>, few32::SHARED_BYTES), "matmul, 32 rows") &&
 	       cuda_ok(d, allow_shared(matmul_kernel<few64>, few64::SHARED_BYTES), "matmul, 64 rows") &&
@@ -228,10 +228,10 @@ void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, i
 		lt_matmul(d, d->place[y], d->place[x], w, T);
 		break;
 	case ROAD_MANY:
-		if (w->held == HELD_BF16)
-			product<many>(d, y, x, w, T);
-		else
+		if (w->held != HELD_BF16)
 			packed_many(d, d->place[y], is_f32(y), (const bf16 *)d->place[x], w, T);
+		else if (!hopper_many(d, d->place[y], is_f32(y), d->place[x], w, T))
+			product<many>(d, y, x, w, T);
 		break;
 	}
 }

@@ -252,14 +252,15 @@ void packed_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct w
 	if (d->lost)
 		return;
 	if (w->held == HELD_W4) {
-		product<many<FORM_W4>>(d, a);
+		if (!hopper_many(d, y, f32, x, w, T))
+			product<many<FORM_W4>>(d, a);
 	} else if (!d->x8) {
 		product<many<FORM_W8>>(d, a);
 	} else {
 		cuda_ok(d, start(quantize_kernel, (unsigned)T, 128, 4 * sizeof(float), d->stream, x, w->k, d->x8,
 			d->x8_scale), "quantize activations");
 		a.x = (const unsigned char *)d->x8;
-		if (!d->lost)
+		if (!d->lost && !hopper_many(d, y, f32, d->x8, w, T))
 			product<many<FORM_W8A8>>(d, a);
 	}
 }

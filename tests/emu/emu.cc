@@ -100,6 +100,10 @@ static void begin(lane *l)
 	l->state = lane::RUN;
 	l->copies.clear();
 	l->groups.clear();
+	l->wgmmas.clear();
+	l->fragments.clear();
+	l->wgmma_groups = 0;
+	l->fenced = false;
 }
 
 /* ---- faults ------------------------------------------------------------------------------------------ */
@@ -125,10 +129,21 @@ void fault(const char *fmt, ...)
 
 /* ---- waiting ------------------------------------------------------------------------------------------ */
 
-void wait_block()
+void wait_barrier(unsigned barrier, unsigned expected, const char *at)
 {
-	self->state = lane::AT_BLOCK;
-	self->at = "__syncthreads";
+	self->state = lane::AT_BARRIER;
+	self->at = at;
+	self->barrier = barrier;
+	self->expected = expected;
+	leave();
+}
+
+void wait_phase(const uint64_t *mbarrier, unsigned parity)
+{
+	self->state = lane::AT_PHASE;
+	self->at = "mbarrier.try_wait";
+	self->phase = mbarrier;
+	self->parity = parity;
 	leave();
 }
 
@@ -167,11 +182,9 @@ static bool combine(lane *warp, unsigned first)
 	return true;
 }
 
-/* Runs a warp until all its lanes wait at the block's barrier or have ended. */
-static bool run_warp(lane *warp)
+/* Runs a warp until all its lanes wait for somebody else or have ended. */
+static void run_warp(lane *warp)
 {
-	bool moved = false;
-
 	for (bool more = true; more;) {
 		more = false;
 		for (unsigned i = 0; i < 32; i++) {
@@ -187,26 +200,59 @@ static bool run_warp(lane *warp)
 		for (unsigned i = 0; i < 32; i++)
 			if (warp[i].state == lane::AT_WARP)
 				more |= combine(warp, i);
-		moved |= more;
 	}
-	return moved;
 }
 
-static void release_block()
+/* Lets those go on for whom all are there that lane `first` waits for at a barrier.  False: not yet. */
+static bool release_barrier(const lane *first)
 {
-	unsigned waiting = 0, alive = 0;
+	unsigned waiting = 0, alive = 0, barrier = first->barrier, expected = first->expected;
 
 	for (unsigned i = 0; i < n_lanes; i++) {
+		bool here = lanes[i].state == lane::AT_BARRIER && lanes[i].barrier == barrier;
+
 		alive += lanes[i].state != lane::DONE;
-		waiting += lanes[i].state == lane::AT_BLOCK;
+		waiting += here;
+		if (here && lanes[i].expected != expected)
+			fault("barrier %u is of %u threads for one and of %u for another", barrier, expected,
+				lanes[i].expected);
 	}
-	for (unsigned i = 0; i < n_lanes && waiting < alive; i++)
-		if (lanes[i].state == lane::AT_WARP)
-			fault("deadlock in block %u %u %u: thread %u waits at %s, %u of %u at a barrier",
-				block_index.x, block_index.y, block_index.z, i, lanes[i].at, waiting, alive);
+	expected = expected ? expected : alive;
+	if (waiting > expected)
+		fault("%u threads wait at barrier %u, which is of %u", waiting, barrier, expected);
+	if (waiting < expected)
+		return false;
 	for (unsigned i = 0; i < n_lanes; i++)
-		if (lanes[i].state == lane::AT_BLOCK)
+		if (lanes[i].state == lane::AT_BARRIER && lanes[i].barrier == barrier)
 			lanes[i].state = lane::RUN;
+	return true;
+}
+
+/* Somebody can go on, or else a bulk copy lands, or else nobody ever will. */
+static void release()
+{
+	unsigned counts[lane::DONE + 1] = {};
+	const lane *stuck = NULL;
+	bool moved = false;
+
+	for (unsigned i = 0; i < n_lanes; i++) {
+		lane *l = &lanes[i];
+
+		if (l->state == lane::AT_BARRIER)
+			moved |= release_barrier(l);
+		if (l->state == lane::AT_PHASE && phase_over(l->phase, l->parity)) {
+			l->state = lane::RUN;
+			moved = true;
+		}
+		counts[l->state]++;
+		if (l->state == lane::AT_WARP || (!stuck && l->state != lane::DONE))
+			stuck = l;
+	}
+	if (!moved && stuck && !land_one())
+		fault("deadlock in block %u %u %u: thread %u waits at %s; of %u threads %u wait at a barrier, "
+			"%u at an mbarrier, %u for their warp", block_index.x, block_index.y, block_index.z,
+			(unsigned)(stuck - lanes), stuck->at, n_lanes - counts[lane::DONE],
+			counts[lane::AT_BARRIER], counts[lane::AT_PHASE], counts[lane::AT_WARP]);
 }
 
 static bool over()
@@ -223,13 +269,17 @@ static void run_block()
 
 	memset(pool, 0xff, pool_bytes);           /* NaN, as f32 and as bf16 */
 	memset(pool + pool_bytes, 0xa5, CANARY);
+	hopper_begin();
 	for (unsigned i = 0; i < n_lanes; i++)
 		begin(&lanes[i]);
 	while (!over()) {
 		for (unsigned w = 0; w < warps; w++)
 			run_warp(&lanes[32 * (emu_reversed ? warps - 1 - w : w)]);
-		release_block();
+		release();
 	}
+	for (unsigned i = 0; i < n_lanes; i++)
+		hopper_end(&lanes[i]);
+	hopper_end();
 	for (unsigned i = 0; i < CANARY; i++)
 		if (pool[pool_bytes + i] != 0xa5)
 			fault("block %u %u %u wrote %zu bytes past its %zu bytes of shared memory",
@@ -239,6 +289,11 @@ static void run_block()
 unsigned char *shared()
 {
 	return pool;
+}
+
+size_t shared_bytes()
+{
+	return pool_bytes;
 }
 
 bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread)

@@ -12,6 +12,13 @@
  *	divergence           a barrier or a shuffle that not everybody reaches
  *	overruns             of shared memory (canaries), of device memory (ASan, canaries)
  *	misalignment         of cp.async and ldmatrix
+ * and of Hopper's asynchronous instructions (hopper.cc), which come as late as they may:
+ *	bulk copies          land only when nobody else can go on, the oldest or (reversed) the newest first;
+ *	                     until then their target is NaN.  A barrier that is not initialized, is arrived at
+ *	                     too often, or waited for in vain, is a fault
+ *	wgmma                reads and adds up only in wgmma.wait_group; what was not waited for, has no fence,
+ *	                     or whose registers change before that, is a fault
+ *	fence.proxy.async    wgmma sees shared memory as bulk copies and the last such fence left it
  * Not found: bank conflicts, occupancy, the memory model, what a tensor core rounds otherwise.
  *
  * A fault stops the kernel; what it was is told by emu_fault().
@@ -40,18 +47,35 @@ enum { STACK = 64 << 10, SHARED_MAX = 227 << 10, THREADS_MAX = 1024 };
 
 struct copy { void *to; const void *from; };          /* of 16 bytes; from NULL: zeros */
 
+struct wgmma {                       /* one under way */
+	float *d;                    /* [n / 2] */
+	const uint32_t *a;           /* [4], or NULL: by its descriptor */
+	uint32_t a_was[4];
+	uint64_t a_desc, b_desc;
+	unsigned n, group;
+	bool e4m3, keep;             /* else bf16; adds to d */
+};
+struct fragment { const uint32_t *at; uint32_t was[4]; }; /* of A in registers, at the last fence */
+
 struct lane {
 	void *sp;                    /* where it stopped */
 	unsigned char *stack;
 	dim3 thread;
 	unsigned number, warp;       /* in its warp; of its warp */
-	enum { RUN, AT_WARP, AT_BLOCK, DONE } state;
+	enum { RUN, AT_WARP, AT_BARRIER, AT_PHASE, DONE } state;
 	const char *at;              /* the instruction it waits at */
+	unsigned barrier, expected;  /* AT_BARRIER: which; of how many threads, 0: all of the block */
+	const uint64_t *phase;       /* AT_PHASE: an mbarrier, and the parity of the phase that has to end */
+	unsigned parity;
 	unsigned mask;               /* the lanes that take part */
 	void *arg;                   /* its part in it, on its stack */
 	void (*combine)(lane *warp, unsigned mask);
 	std::vector<copy> copies;    /* begun and not waited for */
 	std::vector<size_t> groups;  /* copies in each committed group, oldest first */
+	std::vector<wgmma> wgmmas;   /* begun and not waited for */
+	std::vector<fragment> fragments;
+	unsigned wgmma_groups;       /* committed */
+	bool fenced;                 /* by wgmma.fence, since the last wait */
 	void *fake_stack;            /* the address sanitizer's */
 };
 
@@ -59,10 +83,19 @@ extern lane *self;                   /* running now */
 extern dim3 block_index, block_size, grid_size;
 
 unsigned char *shared();             /* of the block, as much as the launch asked for */
-void wait_block();
+size_t shared_bytes();
+void wait_barrier(unsigned barrier, unsigned expected, const char *at);
+void wait_phase(const uint64_t *mbarrier, unsigned parity);
 void wait_warp(const char *at, unsigned mask, void *arg, void (*combine)(lane *, unsigned));
 [[noreturn]] void fault(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread);
+
+/* hopper.cc, for the scheduler */
+void hopper_begin();                 /* a block */
+bool phase_over(const uint64_t *mbarrier, unsigned parity);
+bool land_one();                     /* carries out one bulk copy; false: none is under way */
+void hopper_end();                   /* a block; a fault if anything is still under way */
+void hopper_end(const lane *l);
 
 /* A warp-wide exchange of one value: lane i gets the value of lane from(i). */
 template <class T> struct shuffle { T value, result; unsigned from; };
@@ -96,6 +129,7 @@ template <class T> T exchange(const char *at, unsigned mask, T value, unsigned f
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
+#define __grid_constant__
 
 #define threadIdx (emu::self->thread)
 #define blockIdx  (emu::block_index)
@@ -103,12 +137,13 @@ template <class T> T exchange(const char *at, unsigned mask, T value, unsigned f
 #define gridDim   (emu::grid_size)
 
 struct float2 { float x, y; };
+struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 static inline float2 make_float2(float x, float y) { return { x, y }; }
 static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return { x, y, z, w }; }
 
-static inline void __syncthreads() { emu::wait_block(); }
+static inline void __syncthreads() { emu::wait_barrier(0, 0, "__syncthreads"); }
 static inline void __syncwarp(unsigned mask = ~0u) { emu::exchange<char>("__syncwarp", mask, 0,
 	emu::self->number); }
 
@@ -164,5 +199,30 @@ void emu_cp_async_wait(int left);
 void emu_ldmatrix_x4(uint32_t r[4], const void *row, bool transposed);
 void emu_mma_m16n8k16_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]);
 void emu_mma_m16n8k32_e4m3(float c[4], const uint32_t a[4], const uint32_t b[2]);
+
+/* ---- and hopper.cuh ------------------------------------------------------------------- */
+
+struct CUtensorMap {                 /* a matrix in device memory, and the box that one load brings */
+	const unsigned char *base;
+	uint64_t columns, rows, stride; /* in elements; bytes from row to row */
+	uint32_t element, box_columns, box_rows; /* bytes */
+};
+
+/* As the driver does: false, if a real one could not be made. */
+bool emu_tensor_map(CUtensorMap *map, uint32_t element, const void *base, uint64_t columns, uint64_t rows,
+	uint64_t stride, uint32_t box_columns, uint32_t box_rows);
+uint32_t emu_shared_address(const void *p);
+void emu_barrier(unsigned barrier, unsigned threads);
+void emu_mbarrier_init(uint64_t *bar, uint32_t count);
+void emu_mbarrier_arrive(uint64_t *bar, uint32_t expect_bytes);
+void emu_mbarrier_wait(const uint64_t *bar, uint32_t parity);
+void emu_fence_async();
+void emu_bulk_load(void *shared, const void *global, uint32_t bytes, uint64_t *bar);
+void emu_tensor_load(void *shared, const CUtensorMap *map, int32_t column, int32_t row, uint64_t *bar);
+void emu_wgmma_fence();
+void emu_wgmma_commit();
+void emu_wgmma_wait(int left);
+void emu_wgmma(float *d, unsigned n, const uint32_t *a, uint64_t a_desc, uint64_t b_desc, bool e4m3, bool keep);
+uint32_t emu_movmatrix_trans(uint32_t r);
 
 #endif

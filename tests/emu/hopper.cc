@@ -1,0 +1,400 @@
+/* hopper.cc - see emu.h: what sm_90a does asynchronously, by the PTX manual's sections on mbarrier, on
+ * cp.async.bulk and on wgmma.  Everything comes as late as a GPU may let it come.
+ *
+ * Threads and cp.async see shared memory as it is; bulk copies and wgmma through another view of it ("the
+ * async proxy"): bulk copies write both, wgmma reads the view, and fence.proxy.async brings it up to date.
+ */
+#include "tests/emu/emu.h"
+
+#include <deque>
+#include <utility>
+
+namespace emu {
+
+enum { WINDOW = 1024 };              /* where a block's shared memory begins in its own addresses */
+
+struct landing {                     /* a bulk copy under way */
+	unsigned char *to;
+	uint64_t *bar;
+	std::vector<unsigned char> bytes; /* filled in when it lands, from: */
+	const unsigned char *from;   /* a plain one */
+	CUtensorMap map;             /* or a box: a copy, as a kernel's parameters are constant memory */
+	int32_t column, row;
+	bool box;
+};
+
+static std::deque<landing> landings;
+static unsigned char view[SHARED_MAX];
+
+/* ---- mbarrier ------------------------------------------------------------------------- */
+
+/* Its 64 bits, as laid out here: a GPU does not tell. */
+struct mbarrier {
+	uint64_t phase : 1, count : 20, pending : 20;
+	int64_t bytes : 21;          /* expected and not yet there; less than 0: they were there first */
+	uint64_t valid : 2;          /* 1: 0 and 3 are memory that was never initialized */
+};
+
+static mbarrier load(const uint64_t *at)
+{
+	mbarrier b;
+
+	if (((uintptr_t)at & 7) || (const unsigned char *)at < shared() ||
+	    (const unsigned char *)(at + 1) > shared() + shared_bytes())
+		fault("an mbarrier at %p is misaligned or outside shared memory", (const void *)at);
+	memcpy(&b, at, sizeof(b));
+	if (b.valid != 1)
+		fault("an mbarrier is used that is not initialized, or overwritten");
+	return b;
+}
+
+static void store(uint64_t *at, mbarrier b)
+{
+	if (!b.pending && !b.bytes) {
+		b.phase ^= 1;
+		b.pending = b.count;
+	}
+	memcpy(at, &b, sizeof(b));
+}
+
+bool phase_over(const uint64_t *at, unsigned parity)
+{
+	return load(at).phase != parity;
+}
+
+/* ---- bulk copies ---------------------------------------------------------------------- */
+
+void hopper_begin()
+{
+	landings.clear();
+	memset(view, 0xff, shared_bytes());
+}
+
+void hopper_end()
+{
+	if (!landings.empty())
+		fault("block %u %u %u ended with %zu bulk copies under way", block_index.x, block_index.y,
+			block_index.z, landings.size());
+}
+
+static void write_both(unsigned char *to, const unsigned char *bytes, size_t n)
+{
+	memcpy(to, bytes, n);
+	memcpy(view + (to - shared()), bytes, n);
+}
+
+/* 16-byte chunk c of each 128-byte row r goes to chunk c ^ r % 8: by the bits of the address. */
+static uint32_t swizzled(uint32_t address)
+{
+	return address ^ (address >> 7 & 7) << 4;
+}
+
+static void land_box(const landing &l)
+{
+	uint32_t row_bytes = l.map.box_columns * l.map.element;
+
+	for (uint32_t r = 0; r < l.map.box_rows; r++) {
+		for (uint32_t c = 0; c < l.map.box_columns; c++) {
+			int64_t row = (int64_t)l.row + r, column = (int64_t)l.column + c;
+			uint32_t at = emu_shared_address(l.to) + r * row_bytes + c * l.map.element;
+			unsigned char v[2] = { 0, 0 };
+
+			if (row >= 0 && column >= 0 && row < (int64_t)l.map.rows && column < (int64_t)l.map.columns)
+				memcpy(v, l.map.base + (size_t)row * l.map.stride + (size_t)column * l.map.element,
+					l.map.element);
+			write_both(shared() + (swizzled(at) - WINDOW), v, l.map.element);
+		}
+	}
+}
+
+bool land_one()
+{
+	landing l;
+	mbarrier b;
+
+	if (landings.empty())
+		return false;
+	l = emu_reversed ? landings.back() : landings.front();
+	if (emu_reversed)
+		landings.pop_back();
+	else
+		landings.pop_front();
+	if (l.box)
+		land_box(l);
+	else
+		write_both(l.to, l.from, l.bytes.size());
+	b = load(l.bar);
+	b.bytes -= (int64_t)l.bytes.size();
+	store(l.bar, b);
+	return true;
+}
+
+static void take_off(landing l, size_t bytes, size_t alignment)
+{
+	load(l.bar);
+	if ((emu_shared_address(l.to) & (alignment - 1)) || l.to + bytes > shared() + shared_bytes())
+		fault("a bulk copy of %zu bytes to %u is misaligned or overruns", bytes, emu_shared_address(l.to));
+	l.bytes.assign(bytes, 0xff);
+	write_both(l.to, l.bytes.data(), bytes);
+	landings.push_back(std::move(l));
+}
+
+} // namespace emu
+
+using emu::fault;
+using emu::self;
+
+uint32_t emu_shared_address(const void *p)
+{
+	return (uint32_t)(static_cast<const unsigned char *>(p) - emu::shared()) + emu::WINDOW;
+}
+
+void emu_barrier(unsigned barrier, unsigned threads)
+{
+	if (barrier < 1 || barrier > 15 || !threads || threads % 32)
+		fault("bar.sync %u, %u is not a barrier of whole warps", barrier, threads);
+	emu::wait_barrier(barrier, threads, "bar.sync");
+}
+
+void emu_mbarrier_init(uint64_t *at, uint32_t count)
+{
+	emu::mbarrier b = { 0, count & 0xfffff, count & 0xfffff, 0, 1 };
+
+	memcpy(at, &b, sizeof(b));
+}
+
+void emu_mbarrier_arrive(uint64_t *at, uint32_t expect_bytes)
+{
+	emu::mbarrier b = emu::load(at);
+
+	if (!b.pending)
+		fault("an mbarrier of %u is arrived at once more in a phase", (unsigned)b.count);
+	b.bytes += expect_bytes;
+	b.pending--;
+	emu::store(at, b);
+}
+
+void emu_mbarrier_wait(const uint64_t *at, uint32_t parity)
+{
+	if (!emu::phase_over(at, parity & 1))
+		emu::wait_phase(at, parity & 1);
+}
+
+void emu_fence_async()
+{
+	memcpy(emu::view, emu::shared(), emu::shared_bytes());
+}
+
+void emu_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar)
+{
+	emu::landing l = {};
+
+	if (((uintptr_t)from | bytes) & 15)
+		fault("a bulk copy of %u bytes from %p is misaligned", bytes, from);
+	l.to = static_cast<unsigned char *>(to);
+	l.from = static_cast<const unsigned char *>(from);
+	l.bar = bar;
+	emu::take_off(l, bytes, 16);
+}
+
+bool emu_tensor_map(CUtensorMap *map, uint32_t element, const void *base, uint64_t columns, uint64_t rows,
+	uint64_t stride, uint32_t box_columns, uint32_t box_rows)
+{
+	if (((uintptr_t)base | stride | box_columns * element) & 15 || stride >= 1ull << 40 || !columns || !rows ||
+	    columns >> 32 || rows >> 32 || !box_columns || !box_rows || box_columns > 256 || box_rows > 256 ||
+	    box_columns * element > 128)
+		return false;
+	*map = { static_cast<const unsigned char *>(base), columns, rows, stride, element, box_columns, box_rows };
+	return true;
+}
+
+/* With swizzle: a box's rows are 128 bytes, and it begins where the pattern of 8 rows does. */
+void emu_tensor_load(void *to, const CUtensorMap *map, int32_t column, int32_t row, uint64_t *bar)
+{
+	emu::landing l = {};
+
+	if (map->box_columns * map->element != 128)
+		fault("rows of %u bytes are not emulated", map->box_columns * map->element);
+	l.to = static_cast<unsigned char *>(to);
+	l.bar = bar;
+	l.map = *map;
+	l.column = column;
+	l.row = row;
+	l.box = true;
+	emu::take_off(l, 128 * (size_t)map->box_rows, 1024);
+}
+
+/* ---- wgmma ---------------------------------------------------------------------------- */
+
+void emu::hopper_end(const lane *l)
+{
+	if (!l->wgmmas.empty())
+		fault("thread %u of warp %u ended with a wgmma that nobody waited for", l->number, l->warp);
+}
+
+/* What the registers of A hold now is what the next wgmma may read. */
+void emu_wgmma_fence()
+{
+	self->fenced = true;
+	for (emu::fragment &f : self->fragments)
+		memcpy(f.was, f.at, sizeof(f.was));
+}
+
+void emu_wgmma(float *d, unsigned n, const uint32_t *a, uint64_t a_desc, uint64_t b_desc, bool e4m3, bool keep)
+{
+	emu::wgmma w = { d, a, {}, a_desc, b_desc, n, self->wgmma_groups, e4m3, keep };
+	emu::fragment *known = NULL;
+
+	if (!self->fenced)
+		fault("a wgmma without a wgmma.fence after the last wait");
+	if (a) {
+		memcpy(w.a_was, a, sizeof(w.a_was));
+		for (emu::fragment &f : self->fragments)
+			if (f.at == a)
+				known = &f;
+		if (known && memcmp(known->was, a, sizeof(known->was)))
+			fault("registers of A changed after the last wgmma.fence");
+		if (!known)
+			self->fragments.push_back({ a, { a[0], a[1], a[2], a[3] } });
+	}
+	self->wgmmas.push_back(w);
+}
+
+void emu_wgmma_commit()
+{
+	self->wgmma_groups++;
+}
+
+static float value(const unsigned char *at, bool e4m3)
+{
+	static float table[256];
+	static bool made;
+	uint16_t half;
+
+	if (!e4m3) {
+		memcpy(&half, at, 2);
+		return __uint_as_float((uint32_t)half << 16);
+	}
+	for (int v = 0; v < 256 && !made; v++) {
+		int exponent = v >> 3 & 15, fraction = v & 7;
+		float f = exponent ? ldexpf((float)(8 + fraction), exponent - 10) : ldexpf((float)fraction, -9);
+
+		table[v] = (v & 0x7f) == 0x7f ? NAN : v & 0x80 ? -f : f;
+	}
+	made = true;
+	return table[*at];
+}
+
+/* 32 bytes of row `row` of an operand that runs along K, 128-byte swizzle; to 16 of bf16 or 32 of e4m3.
+ * Groups of 8 rows lie the descriptor's stride apart. */
+static void operand_row(uint64_t desc, unsigned row, bool e4m3, float *to, size_t pitch)
+{
+	uint32_t begin = (uint32_t)(desc & 0x3fff) << 4, stride = (uint32_t)(desc >> 32 & 0x3fff) << 4;
+	unsigned each = e4m3 ? 16 : 8;
+
+	if (desc >> 62 != 1 || (desc >> 49 & 7))
+		fault("a matrix descriptor of %llx is not emulated", (unsigned long long)desc);
+	for (unsigned c = 0; c < 2; c++) {
+		uint32_t at = emu::swizzled(begin + row / 8 * stride + row % 8 * 128 + 16 * c) - emu::WINDOW;
+
+		if (at + 16 > emu::shared_bytes())
+			fault("a matrix descriptor points outside shared memory");
+		for (unsigned i = 0; i < each; i++)
+			to[(c * each + i) * pitch] = value(emu::view + at + i * (e4m3 ? 1 : 2), e4m3);
+	}
+}
+
+/* A's rows of one warp, [16][k]: from shared memory, or of lanes 4g + t rows g, g + 8 and words t of both
+ * halves of K. */
+static void operand_a(emu::lane *warp, size_t q, float (&A)[16][32])
+{
+	for (unsigned i = 0; i < 32; i++) {
+		const emu::wgmma &w = warp[i].wgmmas[q];
+		unsigned each = w.e4m3 ? 4 : 2;
+
+		if (!w.a) {
+			if (i < 16)
+				operand_row(w.a_desc, 16 * (warp->warp % 4) + i, w.e4m3, A[i], 1);
+			continue;
+		}
+		if (memcmp(w.a, w.a_was, sizeof(w.a_was)))
+			fault("registers of A changed while a wgmma reads them");
+		for (unsigned j = 0; j < 4; j++)
+			for (unsigned h = 0; h < each; h++)
+				A[i / 4 + 8 * (j & 1)][4 * each * (j >> 1) + each * (i % 4) + h] =
+					value((const unsigned char *)&w.a_was[j] + h * (4 / each), w.e4m3);
+	}
+}
+
+/* The q-th wgmma under way, this warp's 16 of its 64 rows. */
+static void multiply(emu::lane *warp, size_t q)
+{
+	static float B[32][256], C[16][256];
+	const emu::wgmma &first = warp[0].wgmmas[q];
+	unsigned K = first.e4m3 ? 32 : 16, N = first.n;
+	float A[16][32];
+
+	for (unsigned i = 1; i < 32; i++) {
+		const emu::wgmma &w = warp[i].wgmmas[q];
+
+		if (w.a_desc != first.a_desc || w.b_desc != first.b_desc || w.n != N || w.keep != first.keep ||
+		    w.e4m3 != first.e4m3 || !w.a != !first.a || w.group != first.group)
+			fault("lanes of warp %u do not agree on a wgmma", warp->warp);
+	}
+	operand_a(warp, q, A);
+	for (unsigned n = 0; n < N; n++)
+		operand_row(first.b_desc, n, first.e4m3, &B[0][n], 256);
+	memset(C, 0, sizeof(C));
+	for (unsigned m = 0; m < 16; m++)
+		for (unsigned k = 0; k < K; k++)
+			for (unsigned n = 0; n < N; n++)
+				C[m][n] += A[m][k] * B[k][n];
+	for (unsigned i = 0; i < 32; i++) {
+		const emu::wgmma &w = warp[i].wgmmas[q];
+
+		for (unsigned j = 0; j < N / 2; j++) {
+			float sum = C[i / 4 + 8 * (j / 2 % 2)][j / 4 * 8 + i % 4 * 2 + j % 2];
+
+			w.d[j] = w.keep ? w.d[j] + sum : sum;
+		}
+	}
+}
+
+void emu_wgmma_wait(int left)
+{
+	emu::wait_warp("wgmma.wait_group", ~0u, &left, [](emu::lane *warp, unsigned) {
+		size_t n = warp->wgmmas.size(), done = 0;
+		unsigned may_stay = (unsigned)*static_cast<int *>(warp->arg);
+
+		for (unsigned i = 1; i < 32; i++)
+			if (warp[i].wgmmas.size() != n || warp[i].wgmma_groups != warp->wgmma_groups)
+				fault("lanes of warp %u do not agree on what wgmma is under way", warp->warp);
+		for (; done < n && warp->wgmmas[done].group + may_stay < warp->wgmma_groups; done++)
+			multiply(warp, done);
+		for (unsigned i = 0; i < 32; i++) {
+			warp[i].wgmmas.erase(warp[i].wgmmas.begin(), warp[i].wgmmas.begin() + (long)done);
+			warp[i].fenced = false;
+		}
+	});
+}
+
+/* An 8x8 matrix of 16 bits: lane i has elements 2 (i % 4) and the next of row i / 4, and gets those of the
+ * transposed one. */
+uint32_t emu_movmatrix_trans(uint32_t r)
+{
+	struct move { uint32_t from, to; } m = { r, 0 };
+
+	emu::wait_warp("movmatrix", ~0u, &m, [](emu::lane *w, unsigned) {
+		for (unsigned i = 0; i < 32; i++) {
+			move *me = static_cast<move *>(w[i].arg);
+
+			for (unsigned h = 0; h < 2; h++) {
+				unsigned row = 2 * (i % 4) + h, column = i / 4;
+				uint32_t from = static_cast<move *>(w[4 * row + column / 2].arg)->from;
+
+				me->to |= (from >> 16 * (column % 2) & 0xffff) << 16 * h;
+			}
+		}
+	});
+	return m.to;
+}

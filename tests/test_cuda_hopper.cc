@@ -1,0 +1,300 @@
+/* LINK: kernels/cuda/hopper_many.cu kernels/cuda/packed_many.cu */
+/* test_cuda_hopper.cc - products of many rows by Hopper's kernels, against sums in double.  Weights are packed here,
+ * by what packed.cuh says of their order. */
+extern "C" {
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+}
+#include <cstdio>
+#include <vector>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/packed.cuh"
+#include "tests/cuda/real.h"
+
+bool cuda_ok(struct dev *d, cudaError_t e, const char *what)
+{
+	if (e != cudaSuccess && !d->lost) {
+		d->lost = true;
+		snprintf(d->why, sizeof(d->why), "%s: %s", what, cudaGetErrorString(e));
+	}
+	return !d->lost;
+}
+
+static uint32_t dice(uint32_t *s)
+{
+	*s = *s * 1664525u + 1013904223u;
+	return *s >> 8;
+}
+
+static float unit(uint32_t *s)                 /* [-1, 1) */
+{
+	return (float)dice(s) / (1 << 23) - 1;
+}
+
+/* ---- memory --------------------------------------------------------------------------- */
+
+template <class T> struct memory {             /* of the device, NaN at first */
+	T *at;
+	size_t n;
+
+	memory(struct dev *d, size_t count) : n(count)
+	{
+		assert_int_equal(cudaMalloc((void **)&at, n * sizeof(T)), cudaSuccess);
+		assert_int_equal(cudaMemsetAsync(at, 0xff, n * sizeof(T), d->stream), cudaSuccess);
+	}
+	memory(struct dev *d, const std::vector<T> &from) : memory(d, from.size())
+	{
+		assert_int_equal(cudaMemcpyAsync(at, from.data(), n * sizeof(T), cudaMemcpyHostToDevice, d->stream),
+			cudaSuccess);
+		assert_int_equal(cudaStreamSynchronize(d->stream), cudaSuccess);
+	}
+	~memory() { cudaFree(at); }
+	std::vector<T> read(struct dev *d) const
+	{
+		std::vector<T> to(n);
+
+		cudaMemcpyAsync(to.data(), at, n * sizeof(T), cudaMemcpyDeviceToHost, d->stream);
+		if (cudaStreamSynchronize(d->stream) != cudaSuccess || d->lost)
+			fail_msg("%s; %s", d->why, emu_fault() ? emu_fault() : "");
+		return to;
+	}
+};
+
+/* ---- cases ---------------------------------------------------------------------------- */
+
+struct product {
+	const char *what;
+	enum held held;
+	int N, K, group;                       /* inputs of a group */
+	int T, processors;
+	bool f32, bias;
+};
+
+struct made {                                  /* a matrix: as it is held, and what it is worth */
+	std::vector<bf16> half;
+	std::vector<uint32_t> words, scale;
+	std::vector<float> value;              /* [N][K] */
+	struct weight w;
+};
+
+static uint32_t f16_bits(float f)              /* of normal numbers with 10 bits of fraction */
+{
+	uint32_t u;
+
+	memcpy(&u, &f, sizeof(u));
+	return f == 0 ? 0 : (u >> 16 & 0x8000) | ((u & 0x7fffffff) - (112u << 23)) >> 13;
+}
+
+static float short_unit(uint32_t *s)           /* 0.5 .. 1 in 1/1024 */
+{
+	return 0.5f + (float)(dice(s) % 512) / 1024;
+}
+
+static float e4m3_value(uint32_t v)
+{
+	int e = (int)(v >> 3 & 15);
+	float f = ldexpf((float)(v & 7) + (e ? 8 : 0), (e ? e : 1) - 10);
+
+	return v & 0x80 ? -f : f;
+}
+
+static void make(made *m, const product &p, uint32_t *seed)
+{
+	int width = (p.N + STRIP - 1) / STRIP * STRIP, each = p.held == HELD_W4 ? 1 : 2;
+	size_t N = (size_t)p.N, K = (size_t)p.K;
+
+	m->value.resize(N * K);
+	m->w.held = p.held;
+	m->w.n = p.N;
+	m->w.k = p.K;
+	if (p.held == HELD_BF16) {
+		m->half.resize(N * K);
+		for (size_t i = 0; i < N * K; i++) {
+			m->half[i] = bf16_of(unit(seed));
+			m->value[i] = f32_of(m->half[i]);
+		}
+		return;
+	}
+	m->words.resize((size_t)(width / STRIP) * (K / SLAB) * TILE_WORDS * (size_t)each);
+	m->scale.resize((K / (size_t)p.group) * (size_t)width);
+	m->w.packed = { NULL, NULL, p.N, p.K, width, p.group / SLAB };
+	for (int g = 0; g < p.K / p.group; g++) {
+		for (int n = 0; n < p.N; n++) {
+			float s = short_unit(seed), b = short_unit(seed) - 0.75f, v;
+			uint32_t word;
+
+			memcpy(&word, &s, sizeof(word));
+			m->scale[(size_t)(g * width + n)] = p.held == HELD_W4 ? f16_bits(s) | f16_bits(b) << 16 : word;
+			for (int k = g * p.group; k < (g + 1) * p.group; k++) {
+				uint32_t q = dice(seed) & (p.held == HELD_W4 ? 15 : 0xff);
+
+				if (p.held == HELD_W8) {
+					q = (q & 0x7f) == 0x7f ? 0x81 : q; /* a NaN */
+					m->words[packed_at<2>(n, k, p.K)] |= q << 8 * byte_of(k);
+					v = e4m3_value(q) * s;
+				} else {
+					m->words[packed_at<1>(n, k, p.K)] |= q << 4 * nibble_of(k);
+					v = f32_of(bf16_of(s * (float)((int)q - 8) + b)); /* as the kernel rounds it */
+				}
+				m->value[(size_t)n * K + (size_t)k] = v;
+			}
+		}
+	}
+}
+
+/* As the device does it to bf16 rows. */
+static void quantize(std::vector<float> &x, int T, int K)
+{
+	for (int t = 0; t < T; t++) {
+		float *row = &x[(size_t)t * (size_t)K], most = 0;
+
+		for (int k = 0; k < K; k++)
+			most = fmaxf(most, fabsf(row[k]));
+		for (int k = 0; k < K; k++)
+			row[k] = e4m3_value(e4m3_of(row[k] * (448 / most))) * (most / 448);
+	}
+}
+
+/* Every element of y within `bound` of its row's size; nothing is written beyond them. */
+static void compare(const product &p, const std::vector<float> &y, const std::vector<float> &x, const made &m,
+	const std::vector<float> &bias)
+{
+	size_t N = (size_t)p.N, K = (size_t)p.K;
+	double bound = p.f32 ? 1e-5 : 0.004;
+
+	for (size_t t = 0; t < (size_t)p.T; t++) {
+		std::vector<double> sum(N);
+		double size = 0;
+
+		for (size_t n = 0; n < N; n++) {
+			const float *w = &m.value[n * K], *r = &x[t * K];
+
+			sum[n] = p.bias ? bias[n] : 0;
+			for (size_t k = 0; k < K; k++)
+				sum[n] += (double)r[k] * (double)w[k];
+			size += sum[n] * sum[n];
+		}
+		size = sqrt(size / (double)N);
+		for (size_t n = 0; n < N; n++)
+			if (!(fabs(y[t * N + n] - sum[n]) <= bound * (fabs(sum[n]) + size)))
+				fail_msg("%s %dx%d, %d rows, %d processors%s: row %zu output %zu is %g, not %g", p.what,
+					p.N, p.K, p.T, p.processors, emu_reversed ? ", reversed" : "", t, n,
+					(double)y[t * N + n], sum[n]);
+	}
+	for (size_t i = (size_t)p.T * N; i < y.size(); i++)
+		if (y[i] == y[i])
+			fail_msg("%s %dx%d, %d rows: written %zu past the end", p.what, p.N, p.K, p.T, i - (size_t)p.T * N);
+}
+
+/* The device, as far as products know it. */
+static void set_up(struct dev *d, int processors)
+{
+	memset((void *)d, 0, sizeof(*d));
+	d->capability = 90;
+	d->processors = processors;
+	assert_int_equal(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), cudaSuccess);
+	assert_int_equal(cudaMalloc((void **)&d->hopper_work, hopper_work_bytes(d)), cudaSuccess);
+	assert_true(hopper_many_prepare(d) && packed_many_prepare(d));
+}
+
+static void tear_down(struct dev *d)
+{
+	assert_int_equal(cudaStreamSynchronize(d->stream), cudaSuccess);
+	assert_int_equal(cudaFree(d->hopper_work), cudaSuccess);
+	assert_int_equal(cudaStreamDestroy(d->stream), cudaSuccess);
+	assert_int_equal(emu_allocations, 0);
+}
+
+static std::vector<float> multiply(struct dev *d, const product &p, made *m, const std::vector<bf16> &half,
+	const std::vector<float> &bias)
+{
+	size_t T = (size_t)p.T, N = (size_t)p.N, K = (size_t)p.K, beyond = 300;
+	memory<bf16> x(d, half), mat(d, m->half);
+	memory<uint32_t> words(d, m->words), scale(d, m->scale), x8(d, T * K / 4 + 1);
+	memory<float> b(d, bias), x_scale(d, T), y(d, T * N + beyond);
+
+	m->w.mat = mat.at;
+	m->w.packed.words = words.at;
+	m->w.packed.scale = scale.at;
+	m->w.bias = p.bias ? b.at : NULL;
+	d->x8 = x8.at;
+	d->x8_scale = x_scale.at;
+	if (p.held == HELD_BF16)
+		assert_true(hopper_many(d, y.at, p.f32, x.at, &m->w, p.T));
+	else
+		packed_many(d, y.at, p.f32, x.at, &m->w, p.T);
+	if (p.f32)
+		return y.read(d);
+
+	std::vector<float> raw = y.read(d), wide(T * N + beyond);
+	const bf16 *at = (const bf16 *)raw.data();
+
+	for (size_t i = 0; i < wide.size(); i++)
+		wide[i] = f32_of(at[i]);
+	return wide;
+}
+
+static void run(const product &p, uint32_t *seed)
+{
+	struct dev d;
+	made m = {};
+	std::vector<bf16> half((size_t)(p.T * p.K));
+	std::vector<float> x(half.size()), bias((size_t)p.N);
+
+	set_up(&d, p.processors);
+	make(&m, p, seed);
+	for (size_t i = 0; i < x.size(); i++) {
+		half[i] = bf16_of(unit(seed) * (i % 37 == 5 ? 8.0f : 1.5f));
+		x[i] = f32_of(half[i]);
+	}
+	for (float &f : bias)
+		f = 3 * unit(seed);
+	std::vector<float> y = multiply(&d, p, &m, half, bias);
+
+	if (p.held == HELD_W8)
+		quantize(x, p.T, p.K);
+	compare(p, y, x, m, bias);
+	tear_down(&d);
+}
+
+static void test_products(void **)
+{
+	static const product cases[] = {
+		{ "bf16", HELD_BF16, 128, 64, 0, 65, 4, true, false },
+		{ "bf16", HELD_BF16, 200, 576, 0, 129, 4, false, true },
+		{ "bf16", HELD_BF16, 264, 1064, 0, 300, 4, true, true },
+		{ "bf16", HELD_BF16, 70, 328, 0, 200, 7, false, false },
+		{ "bf16", HELD_BF16, 600, 72, 0, 256, 3, true, false },
+		{ "bf16", HELD_BF16, 136, 2048, 0, 1, 8, true, false },
+		{ "w4", HELD_W4, 128, 64, 32, 65, 4, true, false },
+		{ "w4", HELD_W4, 200, 1056, 32, 129, 4, false, true },
+		{ "w4", HELD_W4, 264, 1056, 96, 300, 5, true, true },
+		{ "w4", HELD_W4, 72, 256, 128, 200, 7, false, false },
+		{ "w4", HELD_W4, 600, 96, 96, 256, 3, true, false },
+		{ "w8", HELD_W8, 128, 128, 128, 65, 4, true, false },
+		{ "w8", HELD_W8, 200, 1024, 128, 129, 4, false, true },
+		{ "w8", HELD_W8, 264, 1056, 1056, 300, 5, true, true },
+		{ "w8", HELD_W8, 72, 288, 288, 200, 7, false, false },
+		{ "w8, other kernel", HELD_W8, 72, 288, 96, 70, 7, true, false },
+	};
+	uint32_t seed = 7;
+
+	for (const product &p : cases) {
+		for (int r = 0; r < 2; r++) {
+			emu_reversed = r;
+			run(p, &seed);
+		}
+	}
+	emu_reversed = false;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_products) };
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
