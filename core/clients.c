@@ -451,6 +451,22 @@ bool clients_arm(struct clients *cl)
 /* The asks stay as they are: each costs one needless signal, fewer than taking them all back. */
 void clients_awake(struct clients *cl) { cl->sweep = true; }
 
+void clients_doing(struct clients *cl, struct empty *e, uint64_t now)
+{
+	bool pending = empty_pending(e);
+	uint64_t said[2], ns[2];
+
+	empty_listen(e);
+	for (int32_t i = 0; i < cl->n_open; i++) {
+		struct client *c = cl->open[i];
+
+		server_doing(c->conn, now, said);
+		empty_hear(e, &c->doing, now, said, ns);
+		c->row->preparing_ns += pending ? ns[EMPTY_PREPARING] : 0;
+		c->row->arriving_ns += pending ? ns[EMPTY_ARRIVING] : 0;
+	}
+}
+
 void clients_drain(struct clients *cl)
 {
 	if (cl->draining)

@@ -15,6 +15,7 @@
 #include "core/stats.h"
 
 struct clients;
+struct empty;
 
 /* A token with n alternatives takes 1 + ceil(max(0, n - HERE) / PER) records: sched_config. */
 enum { CLIENTS_TOPS_HERE = 4, CLIENTS_TOPS_PER = 6 };
@@ -67,6 +68,10 @@ void clients_flush(struct clients *cl);
  * is there, sleep.  clients_awake: back. */
 bool clients_arm(struct clients *cl);
 void clients_awake(struct clients *cl);
+
+/* Hear from each what it was doing since the last time (empty.h), and note it in its row if the
+ * time since was in part empty. */
+void clients_doing(struct clients *cl, struct empty *e, uint64_t now);
 
 /* Draining: accept nobody new, end new requests with -ECONNRESET at once. */
 void clients_drain(struct clients *cl);

@@ -8,6 +8,7 @@
 #define CLIENTS_IMPL_H
 
 #include "clients.h"
+#include "empty.h"
 #include "shmring/server.h"
 
 #define MS       1000000ull
@@ -51,6 +52,7 @@ struct client {
 	uint32_t need;                /* records that somebody waits for room for; 0 = nobody */
 	uint32_t stalled_left;        /* how far it had read */
 	uint64_t stalled_at;          /*  when that was first seen */
+	struct empty_client doing;    /* what its clocks said */
 	uint64_t bells_at;            /* begin of the window */
 	uint32_t bells;
 };

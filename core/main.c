@@ -29,6 +29,7 @@
 #include "clients.h"
 #include "config.h"
 #include "control.h"
+#include "empty.h"
 #include "idle.h"
 #include "io.h"
 #include "kernels/backend.h"
@@ -79,6 +80,8 @@ struct daemon {
 	struct io_watch done;         /* an eventfd, by which a device says that a batch is */
 	struct io_timer watchdog, report, minute;
 	uint64_t minute_at;           /* when the next minute is marked in the stats page */
+	struct empty empty;
+	struct { uint64_t at, empty_ns; } counted; /* by the last turn, not all of it in the page yet */
 	uint64_t watchdog_ns, alive_at_watchdog;
 	struct { uint64_t at, prompt, generated, queries, hits, preempted; bool active; } last;
 
@@ -398,6 +401,33 @@ static void on_watchdog(struct io_timer *t)
 
 _Static_assert(N_WHY <= STATS_AXIS && N_BOUND <= STATS_AXIS && N_KNOBS <= STATS_KNOBS, "room in the page");
 
+/* Both axes as they stand, all at once: who reads them finds that they add up, so what is not split
+ * yet is not shown yet.  A new stretch of `empty` begins a window, if the last one is long over. */
+static void show_axes(struct daemon *d, const struct sched_stats *s, bool at_once)
+{
+	bool pending = empty_pending(&d->empty);
+	struct stats_page *st = d->st;
+	uint64_t now = d->counted.at;
+
+	if (pending || s->why == WHY_EMPTY) {
+		bool due = empty_due(&d->empty, now, (int32_t)st->clients);
+
+		if (due || (pending && at_once)) {
+			uint64_t then = io_now(); /* not before a clock that we see started */
+
+			clients_doing(d->cl, &d->empty, then);
+			empty_split(&d->empty, then, st->empty_ns);
+		} else if (pending) {
+			return;
+		}
+	}
+	for (int i = 0; i < N_WHY; i++)
+		st->why_ns[i] = s->why_ns[i];
+	for (int i = 0; i < N_BOUND; i++)
+		st->bound_ns[i] = s->bound_ns[i];
+	st->accounted_ns = now;
+}
+
 static void counters(struct daemon *d, uint64_t now)
 {
 	struct sched_stats s;
@@ -405,13 +435,16 @@ static void counters(struct daemon *d, uint64_t now)
 	struct clients_stats c;
 	struct stats_page *st = d->st;
 
-	if (st->accounted_ns) {               /* as it was until this step */
-		st->running_ns += st->running * (now - st->accounted_ns);
-		st->waiting_ns += st->waiting * (now - st->accounted_ns);
+	if (d->counted.at) {                  /* as it was until this step */
+		st->running_ns += st->running * (now - d->counted.at);
+		st->waiting_ns += st->waiting * (now - d->counted.at);
 	}
 	sched_stats(d->s, &s);
-	st->empty_ns[st->running ? EMPTY_SERVED : st->clients ? EMPTY_SILENT : EMPTY_NOBODY] +=
-		s.why_ns[WHY_EMPTY] - st->why_ns[WHY_EMPTY];
+	empty_add(&d->empty, st->running ? EMPTY_SERVED : st->clients ? EMPTY_SILENT : EMPTY_NOBODY,
+	          s.why_ns[WHY_EMPTY] - d->counted.empty_ns);
+	d->counted.at = now;
+	d->counted.empty_ns = s.why_ns[WHY_EMPTY];
+	show_axes(d, &s, now >= d->minute_at);
 	kv_stats(d->kv, &k);
 	clients_stats(d->cl, &c);
 	st->running = (uint64_t)s.running;
@@ -435,11 +468,6 @@ static void counters(struct daemon *d, uint64_t now)
 	st->float_ops = s.float_ops;
 	st->bytes_moved = s.bytes;
 	st->bytes_copied = s.copied;
-	for (int i = 0; i < N_WHY; i++)
-		st->why_ns[i] = s.why_ns[i];
-	for (int i = 0; i < N_BOUND; i++)
-		st->bound_ns[i] = s.bound_ns[i];
-	st->accounted_ns = now;
 	if (s.steps != d->steps_seen) {
 		st->step[st->n_step++ % STATS_STEPS] = (struct stats_step){
 			.begin_ns = s.last.begin_ns, .rows = (uint32_t)s.last.rows,
@@ -571,13 +599,16 @@ static uint64_t sleep_until(struct daemon *d, int32_t flying, uint64_t now)
 {
 	if (flying >= 0 && (!d->ops->arm || d->ops->arm(d->b, flying, d->done.fd) < 0))
 		return now + d->idle.nap_ns;
-	return d->draining || (flying < 0 && sched_busy(d->s)) ? now + NAP_NS : 0;
+	if (d->draining || (flying < 0 && sched_busy(d->s)))
+		return now + NAP_NS;
+	return d->st->clients ? now + SECOND : 0; /* what they do meanwhile is to be seen in the page */
 }
 
 /* Nothing moved: look a little longer, then ask everybody for a signal, look once more, sleep. */
 static void idle(struct daemon *d, uint64_t now)
 {
 	int32_t flying = sched_flying(d->s);
+	struct sched_stats s;
 
 	if (!idle_enough(&d->idle, now, flying >= 0)) {
 		for (int i = 0; i < 16; i++)
@@ -585,6 +616,10 @@ static void idle(struct daemon *d, uint64_t now)
 		return;
 	}
 	if (clients_arm(d->cl)) {
+		if (flying < 0) {             /* the page is right while we sleep, and a window begins */
+			sched_stats(d->s, &s);
+			show_axes(d, &s, true);
+		}
 		d->st->syscalls_sleep++;
 		io_sleep(d->io, sleep_until(d, flying, now));
 	}

@@ -686,5 +686,6 @@ void sched_stats(const struct sched *s, struct sched_stats *out)
 {
 	*out = s->stats;
 	out->running = s->n_run;
+	out->why = s->why;
 	out->preempted = s->again.n;
 }

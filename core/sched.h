@@ -142,6 +142,7 @@ struct sched_stats {
 	uint64_t steps, rows, tokens, samples; /* steps: batches reaped that had rows */
 	uint64_t late, preemptions, finished, cached_tokens;
 	uint64_t why_ns[N_WHY], bound_ns[N_BOUND]; /* each sums to the time between steps */
+	enum sched_why why;                        /* what the time until the next step counts as */
 	uint64_t prefix_queries, prefix_hits;      /* tokens looked up in the prefix cache, found */
 	uint64_t prompt_computed;                  /* prompt tokens computed */
 	uint64_t held;                             /* steps that prompts waited for another to compute

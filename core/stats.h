@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define STATS_MAGIC   0x54535253u  /* "SRST" */
-#define STATS_VERSION 3u
+#define STATS_VERSION 4u
 #define STATS_BUCKETS 40
 #define STATS_STEPS   4096
 #define STATS_MINUTES 1440
@@ -43,9 +43,11 @@ struct stats_step {               /* one batch */
 	uint8_t  zero[6];
 };
 
-/* What `empty` was: nobody connected; clients, but nothing under way; or all that they asked for was
- * in the batch.  Together why_ns[WHY_EMPTY]. */
-enum stats_empty { EMPTY_NOBODY, EMPTY_SILENT, EMPTY_SERVED, N_EMPTY };
+/* What `empty` was, together why_ns[WHY_EMPTY].  As the daemon sees it: nobody connected; clients, but
+ * nothing under way; or all that they asked for was in the batch.  And before these what clients say
+ * they were at: preparing a request; or waiting for the rest of one (empty.h). */
+enum stats_empty { EMPTY_NOBODY, EMPTY_SILENT, EMPTY_SERVED, N_EMPTY_SEEN,
+                   EMPTY_TOKENIZING = N_EMPTY_SEEN, EMPTY_NETWORK, N_EMPTY };
 
 /* What the counters stood at, at some moment: two of them tell what happened between.  No
  * minute is lost by a loop that slept through it: the next mark has all of it. */
@@ -70,6 +72,7 @@ struct stats_client {
 	uint64_t requests, alone;     /* taken; of them those that found none of its own under way */
 	uint64_t prompt_tokens, tokens;
 	uint64_t held, full_since_ns; /* times its ring was full; since when it is, 0 = it is not */
+	uint64_t preparing_ns, arriving_ns; /* by its own word, in windows of empty.h that had `empty` */
 };
 
 struct stats_page {
@@ -125,6 +128,7 @@ struct stats_page {
  * are 1-2-5 x 10^k and end at the first bound >= max_model_len (readers cut there). */
 const double *stats_bounds(enum stats_hist h, int *n);
 const char *stats_name(enum stats_hist h);   /* vLLM's, without prefix "vllm:" */
+const char *stats_empty_name(enum stats_empty e); /* "tokenizing" */
 
 /* Writer. */
 int  stats_create(struct stats_page **out, const char *run_dir, char *err, size_t errlen);

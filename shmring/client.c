@@ -46,6 +46,7 @@ struct sr_conn {
 	uint32_t seen;                    /* requests.left that arena_left belongs to */
 	bool refused;                     /* the last submit said -EAGAIN, and fits when */
 	uint32_t blocker;                 /* this record has been left */
+	uint32_t doing[2];                /* requests, see sr_doing() */
 	uint64_t end[];                   /* [live] by place: arena_put after that request's span */
 };
 
@@ -602,6 +603,40 @@ int sr_wait(struct sr_conn *c, int what, int timeout_ms)
 		if (poll(&p, 1, until == UINT64_MAX ? -1 : (int)((until - now + 999999) / 1000000)) < 0)
 			return -errno;        /* EINTR is the caller's business */
 	}
+}
+
+/* The clock that runs: preparing goes before arriving. */
+static int clock_of(const struct sr_conn *c)
+{
+	return c->doing[SR_PREPARING] ? SR_PREPARING : c->doing[SR_ARRIVING] ? SR_ARRIVING : -1;
+}
+
+static void flip(struct sr_conn *c, int clock, uint64_t now)
+{
+	_Atomic uint64_t *word = &((struct sr_up *)(void *)c->up)->doing[clock];
+
+	atomic_store_explicit(word, sr_doing_flip(atomic_load_explicit(word, memory_order_relaxed), now),
+	                      memory_order_relaxed);
+}
+
+void sr_doing(struct sr_conn *c, int what, int by)
+{
+	int was = clock_of(c), is;
+	uint64_t now;
+	int64_t n;
+
+	if (what != SR_PREPARING && what != SR_ARRIVING)
+		return;
+	n = (int64_t)c->doing[what] + by;
+	c->doing[what] = n < 0 ? 0 : n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
+	is = clock_of(c);
+	if (is == was)
+		return;
+	now = now_ns();
+	if (was >= 0)
+		flip(c, was, now);
+	if (is >= 0)
+		flip(c, is, now);
 }
 
 int sr_ping(struct sr_conn *c, uint64_t *rtt_ns, int timeout_ms)

@@ -602,6 +602,14 @@ bool server_room(struct server_conn *c, uint32_t n)
 
 uint32_t server_left(const struct server_conn *c) { return c->tokens.left; }
 
+void server_doing(const struct server_conn *c, uint64_t now, uint64_t ns[2])
+{
+	const struct sr_up *up = (const void *)c->up.at;
+
+	for (int i = 0; i < 2; i++)
+		ns[i] = sr_doing_ns(atomic_load_explicit(&up->doing[i], memory_order_relaxed), now);
+}
+
 /* ---- sleep and wake -------------------------------------------------------------------------- */
 
 int server_wake(struct server_conn *c)

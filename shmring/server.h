@@ -98,6 +98,9 @@ uint32_t server_end(struct server_conn *c, uint64_t user_data, const struct sr_e
 bool     server_room(struct server_conn *c, uint32_t n);
 uint32_t server_left(const struct server_conn *c);
 
+/* What the client's two clocks (wire.h, Doing) tell at `now`: any value, it is the client's. */
+void     server_doing(const struct server_conn *c, uint64_t now, uint64_t ns[2]);
+
 /* ---- sleep and wake ------------------------------------------------------------------- */
 
 /* After sr_ring_fence(): signal the client if it sleeps for what was put or left since the

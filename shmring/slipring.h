@@ -199,6 +199,13 @@ int sr_wait(struct sr_conn *c, int what, int timeout_ms);
 int sr_arm(struct sr_conn *c, int what);
 int sr_fd(const struct sr_conn *c);
 
+/* What this client does for requests that it has not submitted yet: `by` more of them (or fewer,
+ * below 0) are being prepared (templates, tokenizing), or are arriving from somewhere.  For those
+ * who ask what the daemon waits for (slipring why); who never says so counts as silent.  Costs a
+ * look at the clock when the first begins or the last ends, no system call. */
+enum { SR_PREPARING, SR_ARRIVING };
+void sr_doing(struct sr_conn *c, int what, int by);
+
 /* Round trip to the daemon's loop and back, past everything queued; polls, so to measure. */
 int sr_ping(struct sr_conn *c, uint64_t *rtt_ns, int timeout_ms);
 

@@ -33,6 +33,14 @@
  * means that the peer has one unread.  Who sleeps: empties the socket, arms, fences, looks,
  * sleeps until it is readable; it never empties between looking and sleeping.  The byte
  * itself says nothing.  End of file is the peer's death.
+ *
+ * Doing.  Two clocks of the client, so that the daemon can tell what it waited for: for how long
+ * at least one request was being prepared; and for how long, none being so, one was arriving.
+ * A word is the sum of ends less the sum of begins, in even ns of CLOCK_MONOTONIC, and odd while
+ * it runs: one store starts or stops it, one load tells it at any moment.  Zero: says nothing.
+ *
+ * Version.  Raised when one side would misread the other.  Words that lay idle and mean nothing
+ * while they are zero do not raise it.
  */
 #ifndef SR_WIRE_H
 #define SR_WIRE_H
@@ -106,6 +114,7 @@ struct sr_wire_cancel {
 struct sr_up {                                /* start of up: words of the client */
 	struct sr_ring_prod requests, cancels;
 	struct sr_ring_cons tokens;
+	_Alignas(128) _Atomic uint64_t doing[2];  /* by SR_PREPARING, SR_ARRIVING */
 };
 struct sr_down {                              /* start of down: words of the daemon */
 	struct sr_ring_cons requests, cancels;
@@ -118,7 +127,7 @@ struct sr_down {                              /* start of down: words of the dae
 _Static_assert(sizeof(struct sr_record) == 64 && sizeof(struct sr_wire_cancel) == 64, "one line");
 _Static_assert(sizeof(struct sr_wire_request) == 256, "four lines");
 _Static_assert(offsetof(struct sr_wire_request, seed) == 64, "admission in the first");
-_Static_assert(sizeof(struct sr_up) == 4 * 128 && sizeof(struct sr_down) <= SR_PAGE, "a page");
+_Static_assert(sizeof(struct sr_up) == 5 * 128 && sizeof(struct sr_down) <= SR_PAGE, "a page");
 _Static_assert(sizeof(struct sr_hello) == 64 && sizeof(struct sr_welcome) == 32, "no holes");
 _Static_assert(sizeof(struct sr_pair) == 8 && sizeof(float) == 4, "spans are of 4-byte words");
 
@@ -150,6 +159,17 @@ static inline int64_t sr_wire_span(const struct sr_wire_request *q, uint32_t are
 static inline uint32_t sr_wire_records(uint32_t n_top)
 {
 	return 1 + (n_top <= SR_TOP_HERE ? 0 : (n_top - SR_TOP_HERE + SR_TOP_PER - 1) / SR_TOP_PER);
+}
+
+/* A word of `doing` after its clock was started, or stopped, at `now`; and what it tells then. */
+static inline uint64_t sr_doing_flip(uint64_t word, uint64_t now)
+{
+	return word & 1 ? word - 1 + (now & ~1ull) : (word - (now & ~1ull)) | 1;
+}
+
+static inline uint64_t sr_doing_ns(uint64_t word, uint64_t now)
+{
+	return word & 1 ? word - 1 + (now & ~1ull) : word;
 }
 
 /* Wake the peer.  0 if it will wake, else -errno: the connection is over.  EAGAIN: a byte

@@ -30,6 +30,7 @@
 static struct {
 	struct exchange *held[HELD];      /* /later and /stream wait here */
 	int n_held, n_handled, n_gone, n_done, last_status;
+	int arriving;                     /* requests of which we have a part */
 	size_t last_in;
 	char last_peer[64];
 } app;
@@ -97,6 +98,13 @@ static inline void app_done(void *ctx, const struct http_request *r, const char 
 	snprintf(app.last_peer, sizeof(app.last_peer), "%s", peer);
 }
 
+static inline void app_arriving(void *ctx, int by)
+{
+	(void)ctx;
+	app.arriving += by;
+	assert_true(app.arriving >= 0);
+}
+
 /* The app gives up what it holds (after server_abort and gone it holds nothing). */
 static inline struct exchange *take(int i)
 {
@@ -112,7 +120,7 @@ static struct io *io;
 static struct server *server;
 static struct sockaddr_in where;
 static int io_flags;
-static const struct conn_app toy = { NULL, app_head, app_handle, app_gone, app_done };
+static const struct conn_app toy = { NULL, app_head, app_handle, app_gone, app_done, app_arriving };
 
 static inline void turn(void)
 {
@@ -156,6 +164,7 @@ static inline void rig_close(void)
 {
 	server_destroy(server);
 	io_destroy(io);
+	assert_int_equal(app.arriving, 0);
 }
 
 static inline int client(void)

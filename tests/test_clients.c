@@ -1,4 +1,4 @@
-/* LINK: core/clients.c core/clients_conn.c core/record.c shmring/server.c shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/kv_check.c core/stats.c core/log.c core/config.c core/config_help.c core/config_run.c kernels/null/null.c tools/ping.c -luring -lhugetlbfs -lxxhash -ljansson -lyaml */
+/* LINK: core/clients.c core/clients_conn.c core/empty.c core/record.c shmring/server.c shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/kv_check.c core/stats.c core/log.c core/config.c core/config_help.c core/config_run.c kernels/null/null.c tools/ping.c -luring -lhugetlbfs -lxxhash -ljansson -lyaml */
 /* test_clients.c - what clients.c adds to the rings: the translation of each field, seeds, salts
  * and tenants, priorities, counting, draining, many idle clients; the example; slipring ping. */
 #include <math.h>
@@ -573,6 +573,77 @@ static void ends_are_logged_and_recorded(void **state)
 	assert_int_equal(daemon_end(&d), 0);
 }
 
+/* ---- what they do meanwhile ------------------------------------------------------------------ */
+
+static struct empty window;
+static uint64_t spent[N_EMPTY];       /* in the last window */
+
+/* All of the time since the last look counts as empty. */
+static void look_around(struct daemon *daemon)
+{
+	uint64_t now = io_now();
+
+	memset(spent, 0, sizeof(spent));
+	if (window.since)
+		empty_add(&window, EMPTY_SILENT, now - window.since);
+	clients_doing(daemon->cl, &window, now);
+	empty_split(&window, now, spent);
+}
+
+static void assert_all_is(enum stats_empty what)
+{
+	uint64_t all = 0;
+
+	daemon_call(&d, look_around);
+	for (int i = 0; i < N_EMPTY; i++)
+		all += spent[i];
+	assert_true(all > 0);
+	if (spent[what] < all - 2)            /* clocks count even ns */
+		fail_msg("%s: %ju of %ju ns", stats_empty_name(what), (uintmax_t)spent[what], (uintmax_t)all);
+}
+
+/* Each step begins a window in which nothing changes: no time is waited for, and none measured. */
+static void what_it_does_is_told(void **state)
+{
+	static const struct { int client, what, by; enum stats_empty now; } steps[] = {
+		{ 0, SR_PREPARING, 0, EMPTY_SILENT },
+		{ 0, SR_ARRIVING, 1, EMPTY_NETWORK },
+		{ 1, SR_ARRIVING, 2, EMPTY_NETWORK },
+		{ 0, SR_PREPARING, 1, EMPTY_TOKENIZING },
+		{ 0, SR_PREPARING, 1, EMPTY_TOKENIZING },
+		{ 0, SR_PREPARING, -1, EMPTY_TOKENIZING },
+		{ 0, SR_ARRIVING, -1, EMPTY_TOKENIZING },
+		{ 0, SR_PREPARING, -1, EMPTY_NETWORK },     /* the other's */
+		{ 1, SR_ARRIVING, -1, EMPTY_NETWORK },
+		{ 1, SR_ARRIVING, -1, EMPTY_SILENT },
+		{ 1, SR_ARRIVING, -5, EMPTY_SILENT },       /* never below none */
+		{ 1, 2, 1, EMPTY_SILENT },                  /* nothing there is */
+		{ 1, -1, 1, EMPTY_SILENT },
+		{ 1, SR_PREPARING, INT32_MAX, EMPTY_TOKENIZING },
+		{ 1, SR_PREPARING, INT32_MAX, EMPTY_TOKENIZING },
+		{ 1, SR_PREPARING, INT32_MAX, EMPTY_TOKENIZING },
+		{ 1, SR_PREPARING, INT32_MIN, EMPTY_TOKENIZING },
+		{ 1, SR_PREPARING, INT32_MIN, EMPTY_SILENT },
+	};
+	struct sr_conn *c[2] = { open_conn(), open_conn() };
+
+	(void)state;
+	memset(&window, 0, sizeof(window));
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		sr_doing(c[steps[i].client], steps[i].what, steps[i].by);
+		daemon_call(&d, look_around);
+		assert_all_is(steps[i].now);
+	}
+	for (int i = 0; i < 2; i++)           /* its row has it, too: both did both */
+		assert_true(d.stats->client[i].preparing_ns && d.stats->client[i].arriving_ns);
+	sr_close(c[0]);
+	sr_doing(c[1], SR_PREPARING, 1);
+	sr_close(c[1]);                       /* in the middle of it */
+	assert_true(daemon_settles(&d, 0));
+	daemon_call(&d, look_around);
+	assert_all_is(EMPTY_SILENT);
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -588,6 +659,7 @@ int main(void)
 		cmocka_unit_test(ends_are_logged_and_recorded),
 		cmocka_unit_test(idle_clients_are_still_seen),
 		cmocka_unit_test(its_row_tells_what_it_does),
+		CASE(what_it_does_is_told),
 		CASE(the_example_works),
 		CASE(ping_prints_round_trips),
 	};

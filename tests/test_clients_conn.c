@@ -1,4 +1,4 @@
-/* LINK: core/clients.c core/clients_conn.c core/clients_translate.c core/record.c shmring/server.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/kv_check.c core/stats.c core/log.c kernels/null/null.c -luring -lhugetlbfs -lxxhash -Wl,--wrap=accept4,--wrap=getsockopt,--wrap=io_watch_add,--wrap=calloc,--wrap=malloc,--wrap=recvmsg,--wrap=getrandom,--wrap=geteuid,--wrap=server_read,--wrap=sched_admit,--wrap=fcntl */
+/* LINK: core/clients.c core/empty.c core/clients_conn.c core/clients_translate.c core/record.c shmring/server.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/kv_check.c core/stats.c core/log.c kernels/null/null.c -luring -lhugetlbfs -lxxhash -Wl,--wrap=accept4,--wrap=getsockopt,--wrap=io_watch_add,--wrap=calloc,--wrap=malloc,--wrap=recvmsg,--wrap=getrandom,--wrap=geteuid,--wrap=server_read,--wrap=sched_admit,--wrap=fcntl */
 /* test_clients_conn.c - who comes and goes: wrong configurations, a table that is full, descriptors
  * and memory that run out, peers of every uid, deaths at awkward moments.  One thread: the daemon
  * turns when the test says so. */

@@ -541,6 +541,44 @@ static void test_drop_body(void **state)
 
 /* ---- all of it, on both loops --------------------------------------------------------------- */
 
+/* What arrives in parts is told from its first byte to its last, and once. */
+static void test_arriving(void **state)
+{
+	struct heard h = { 0 };
+	int a, b, c;
+
+	(void)state;
+	rig_open(NULL);
+	a = client();
+	b = client();
+	c = client();
+	SAY(a, G "\r\n");                     /* whole: nothing was waited for */
+	hear_text(&h, a, "GET /json");
+	assert_int_equal(app.arriving, 0);
+	SAY(a, "POST /ec");
+	UNTIL(app.arriving == 1);
+	SAY(b, P "Content-Length: 5\r\n\r\n");
+	SAY(c, P "Content-Length: 5\r\n\r\nhe");
+	UNTIL(app.arriving == 3);
+	SAY(a, "ho HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nh");
+	SAY(b, "hello" "POST /ec");           /* and a part of the next */
+	turns(20);
+	assert_int_equal(app.arriving, 3);
+	SAY(a, "o");
+	UNTIL(app.arriving == 2);
+	close(c);
+	UNTIL(app.arriving == 1);
+	close(a);
+	close(b);
+	UNTIL(app.arriving == 0);
+	b = client();
+	SAY(b, "POST /ec");
+	UNTIL(app.arriving == 1);
+	rig_close();                          /* with one that is still arriving */
+	close(b);
+	forget(&h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -550,6 +588,7 @@ int main(void)
 		cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_big_reply),
 		cmocka_unit_test(test_gone), cmocka_unit_test(test_answer_to_nobody),
 		cmocka_unit_test(test_linger), cmocka_unit_test(test_drop_body),
+		cmocka_unit_test(test_arriving),
 	};
 
 	return rig_run(tests, sizeof(tests) / sizeof(*tests));

@@ -31,6 +31,7 @@ static struct {
 	int n_out, n_cancel, cancel_full;
 	bool lost;
 	int fd;
+	int doing[2];                  /* as told since the last sr_open */
 } toy;
 
 static char connection;
@@ -40,6 +41,7 @@ int sr_open(struct sr_conn **out, const char *path, const struct sr_options *o)
 	assert_string_equal(path, "/toy");
 	assert_int_equal(o->size, sizeof(*o));
 	toy.opens++;
+	memset(toy.doing, 0, sizeof(toy.doing));
 	*out = (struct sr_conn *)&connection;
 	if (!toy.open_result)
 		toy.fd = eventfd(0, EFD_NONBLOCK);
@@ -71,6 +73,12 @@ int sr_submit(struct sr_conn *c, const struct sr_request *q, uint32_t *ticket)
 	toy.prompt[toy.n_user] = q->prompt[0];
 	toy.user[toy.n_user++] = q->user_data;
 	return 0;
+}
+
+void sr_doing(struct sr_conn *c, int what, int by)
+{
+	assert_ptr_equal(c, &connection);
+	toy.doing[what] += by;
 }
 
 int sr_cancel(struct sr_conn *c, uint32_t ticket)
@@ -184,6 +192,37 @@ static int submit(int32_t *first, struct owner *o, uint64_t *handle)
 }
 
 /* ---- the tests ---- */
+
+/* What is under way before the ring is told to whichever daemon is connected. */
+static void doing_is_told(void **state)
+{
+	static int32_t one = 1;
+	struct owner o = { 0 };
+	uint64_t h;
+
+	(void)state;
+	begin(-ECONNREFUSED);
+	engine_doing(e, SR_ARRIVING, 2);      /* nobody is there to hear it */
+	engine_doing(e, SR_PREPARING, 1);
+	toy.open_result = 0;
+	for (int i = 0; i < 200 && !engine_model(e); i++)
+		io_sleep(io, io_now() + 20 * MS);
+	assert_non_null(engine_model(e));
+	assert_true(toy.doing[SR_ARRIVING] == 2 && toy.doing[SR_PREPARING] == 1);
+	engine_doing(e, SR_ARRIVING, -1);
+	assert_true(toy.doing[SR_ARRIVING] == 1 && toy.doing[SR_PREPARING] == 1);
+	toy.room = 1;
+	assert_int_equal(submit(&one, &o, &h), 0);
+	toy.lost = true;
+	wake();
+	assert_int_equal(o.finish, -ECONNRESET);
+	toy.lost = false;
+	engine_doing(e, SR_PREPARING, -1);
+	for (int i = 0; i < 200 && !engine_model(e); i++)
+		io_sleep(io, io_now() + 20 * MS);
+	assert_true(toy.doing[SR_ARRIVING] == 1 && toy.doing[SR_PREPARING] == 0); /* the next one's word */
+	finish();
+}
 
 static void room_and_order(void **state)
 {
@@ -336,7 +375,7 @@ static void wrong_vocabulary(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(room_and_order), cmocka_unit_test(refused), cmocka_unit_test(cancelled),
+		cmocka_unit_test(room_and_order), cmocka_unit_test(doing_is_told), cmocka_unit_test(refused), cmocka_unit_test(cancelled),
 		cmocka_unit_test(lost), cmocka_unit_test(wrong_vocabulary),
 	};
 

@@ -1,8 +1,9 @@
-/* LINK: core/clients.c core/clients_conn.c core/record.c core/clients_translate.c shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/kv_check.c core/stats.c core/log.c shmring/server.c kernels/null/null.c -luring -lhugetlbfs -lxxhash */
+/* LINK: core/clients.c core/clients_conn.c core/empty.c core/record.c core/clients_translate.c shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/kv_check.c core/stats.c core/log.c shmring/server.c kernels/null/null.c -luring -lhugetlbfs -lxxhash */
 /* test_hostile.c - what a client may write, ask and refuse to read: the rules R1 to R9 of docs/trust.md,
  * each with its attack.  After each the daemon's invariants hold and its neighbour's answers are right. */
 #include <signal.h>
 
+#include "core/empty.h"
 #include "tests/daemon.h"
 #include "tests/evil.h"
 
@@ -397,6 +398,76 @@ static void R9_a_full_token_ring_stops_only_its_reader(void **state)
 	daemon_stop(&d);
 }
 
+/* ---- what it says it does -------------------------------------------------------------------- */
+
+static uint64_t parity;               /* bits that its words may not have */
+
+static SCRIBBLER void *scribble_clocks(void *arg)
+{
+	struct sr_up *up = (void *)((struct evil *)arg)->up;
+	uint32_t s = 3;
+
+	while (!stop) {
+		uint64_t k = (uint64_t)xorshift(&s) << 32 | xorshift(&s);
+
+		atomic_store(&up->doing[0], k & ~parity);
+		atomic_store(&up->doing[1], (k % 3 ? 0 - k : atomic_load(&up->doing[1]) - 2000000000) & ~parity);
+	}
+	return NULL;
+}
+
+static struct empty heard;
+static uint64_t split[N_EMPTY], given;
+
+static void hear(struct daemon *daemon)
+{
+	uint64_t now = io_now();
+
+	if (heard.since) {
+		empty_add(&heard, EMPTY_SILENT, now - heard.since);
+		given += now - heard.since;
+	}
+	clients_doing(daemon->cl, &heard, now);
+	empty_split(&heard, now, split);
+}
+
+/* Words of every kind in its clocks: each ns is given out once, and what another says is heard.  An odd
+ * word that stays a while is a clock that runs, and may be the truth; if there is none, nothing of it
+ * is believed, and the other counts as if it were alone. */
+static void clocks_that_lie(void **state)
+{
+	struct sr_conn *c;
+	struct evil e;
+	pthread_t t;
+
+	(void)state;
+	assert_int_equal(sr_open(&c, d.path, NULL), 0);
+	sr_doing(c, SR_ARRIVING, 1);
+	evil_open(&e, d.path, small);
+	for (parity = 0; parity < 2; parity++) {
+		uint64_t all = 0;
+
+		memset(&heard, 0, sizeof(heard));
+		memset(split, 0, sizeof(split));
+		given = 0;
+		stop = false;
+		pthread_create(&t, NULL, scribble_clocks, &e);
+		for (int i = 0; i < 2000; i++)
+			daemon_call(&d, hear);
+		stop = true;
+		pthread_join(t, NULL);
+		for (int i = 0; i < N_EMPTY; i++)
+			all += split[i];
+		assert_true(given > 0);
+		assert_int_equal(all, given);
+		assert_true(split[EMPTY_TOKENIZING] + split[EMPTY_NETWORK] >= given / 100 * 99);
+		assert_true(!parity || split[EMPTY_NETWORK] >= given / 100 * 99);
+	}
+	evil_close(&e);
+	sr_close(c);
+	neighbour_is_well();
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -423,6 +494,7 @@ int main(void)
 		CASE(R7_quotas),
 		CASE(R8_a_full_ring_does_not_shut_out_others),
 		cmocka_unit_test(R9_a_full_token_ring_stops_only_its_reader),
+		CASE(clocks_that_lie),
 	};
 
 	signal(SIGPIPE, SIG_IGN);

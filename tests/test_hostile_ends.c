@@ -1,4 +1,4 @@
-/* LINK: core/clients.c core/clients_conn.c core/record.c core/clients_translate.c shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/kv_check.c core/stats.c core/log.c kernels/null/null.c -luring -lhugetlbfs -lxxhash */
+/* LINK: core/clients.c core/clients_conn.c core/empty.c core/record.c core/clients_translate.c shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/kv_check.c core/stats.c core/log.c kernels/null/null.c -luring -lhugetlbfs -lxxhash */
 /* test_hostile_ends.c - clients and daemons that end at any moment, and memory and descriptors that are
  * taken away: the rules R10 to R14 of docs/trust.md, each with its attack. */
 #include <signal.h>

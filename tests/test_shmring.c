@@ -1,4 +1,4 @@
-/* LINK: core/clients.c core/clients_conn.c core/record.c core/clients_translate.c shmring/server.c shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/kv_check.c core/stats.c core/log.c kernels/null/null.c -luring -lhugetlbfs -lxxhash */
+/* LINK: core/clients.c core/clients_conn.c core/empty.c core/record.c core/clients_translate.c shmring/server.c shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/kv_check.c core/stats.c core/log.c kernels/null/null.c -luring -lhugetlbfs -lxxhash */
 /* test_shmring.c - the whole protocol: client.c against a daemon over the null device, whose
  * every token, log-probability and alternative is known from the ids alone. */
 #include <math.h>

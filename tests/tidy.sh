@@ -33,12 +33,13 @@ check 'kernels/cuda/*'       'kernels/([^/]*|cuda/.*)\.(h|cuh)'
 check 'kernels/null/*'       'kernels/([^/]*|null/.*)\.h'
 check 'core/kv*'             'core/kv(_impl)?\.h'
 check 'core/sched*'          'core/(kv|sched.*)\.h|kernels/backend\.h'
-check 'core/clients*'        "core/(clients|sched|io).*\.h|shmring/(server|slipring)\.h|$leaf"
+check 'core/clients*'        "core/(clients|sched|io|empty).*\.h|shmring/(server|slipring)\.h|$leaf"
 check 'core/model*'          'core/(model.*|gguf|safetensors)\.h|kernels/model\.h'
 check 'core/control.*'        "core/(control|sched)\.h|$leaf"
 check 'core/reload.*'        "core/(reload|control)\.h|$leaf"
 check 'core/load.*'          'core/(load|io)\.h|kernels/model\.h'
 check 'core/plan.*'          'core/(plan|config|model|knobs)\.h|kernels/(backend|model)\.h'
+check 'core/empty.*'         'core/(empty|stats)\.h'
 check 'core/idle.*'          'core/(idle|config)\.h'
 check 'core/main.c'          'core/.*\.h|kernels/backend\.h|kernels/null/null\.h'
 check 'core/locate.*'        'core/(locate|gguf)\.h'

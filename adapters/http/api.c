@@ -408,6 +408,8 @@ static void app_done(void *ctx, const struct http_request *r, const char *peer, 
 	         i < N_ROUTES ? routes[i].path : "(unknown)", status, bytes_out, (double)ns / 1e6, note);
 }
 
+static void app_arriving(void *ctx, int by) { engine_doing(((struct api *)ctx)->engine, SR_ARRIVING, by); }
+
 const struct conn_app *api_app(struct api *a) { return &a->app; }
 
 /* ---- life ---- */
@@ -554,7 +556,7 @@ int api_create(struct api **out, const struct api_config *c, struct io *io, char
 	a->shared = c->shared;
 	a->io = io;
 	a->app = (struct conn_app){ .ctx = a, .head = app_head, .handle = app_handle, .gone = app_gone,
-	                            .done = app_done };
+	                            .done = app_done, .arriving = app_arriving };
 	r = start(a, c->index, err, errlen);
 	if (r < 0) {
 		api_destroy(a);

@@ -118,11 +118,23 @@ static void in_free(struct conn *c)
 	buf_free(&c->in);
 }
 
+static void tell_arriving(struct conn *c, bool arriving)
+{
+	const struct conn_app *app = c->s->app;
+
+	if (arriving == c->arriving)
+		return;
+	c->arriving = arriving;
+	if (app->arriving)
+		app->arriving(app->ctx, arriving ? 1 : -1);
+}
+
 void conn_close(struct conn *c)
 {
 	struct server *s = c->s;
 
 	assert(c->open && !c->x.live);
+	tell_arriving(c, false);
 	s->n_quiet -= conn_quiet(c);
 	s->n_open--;
 	link_remove(&c->idle);
@@ -297,6 +309,7 @@ static void hand_over(struct conn *c, size_t body_n)
 	c->taken = c->head_n + body_n;
 	c->x.bytes_in -= c->in.n - c->taken;
 	c->x.live = true;
+	tell_arriving(c, false);
 	conn_enter(c, BUSY);
 	c->s->app->handle(c->s->app->ctx, &c->x, &c->x.r);
 }
@@ -460,6 +473,7 @@ void conn_settle(struct conn *c)
 
 	if (c->pumping || c->doomed)
 		return;                /* whoever pumps settles in the end */
+	tell_arriving(c, c->state == HEAD || c->state == BODY);
 	if (conn_reading(c) || c->state == LINGER)
 		events |= IO_IN;
 	if (conn_unsent(c))

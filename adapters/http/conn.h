@@ -38,6 +38,8 @@ struct conn_app {
 	 * address and port, or "unix".  note: what exchange_note said, or "". */
 	void (*done)(void *ctx, const struct http_request *r, const char *peer, const char *note, int status,
 	             uint64_t ns, size_t bytes_in, size_t bytes_out);
+	/* NULL, or told that we wait for the rest of one request more (by +1), or of one less (-1). */
+	void (*arriving)(void *ctx, int by);
 };
 
 #define CONN_BEHIND (256u * 1024)  /* a reader so far behind is cancelled */

@@ -48,6 +48,7 @@ struct conn {
 	struct tls *tls;                  /* or NULL */
 	enum conn_state state;
 	bool open, doomed, pumping, keep_alive;
+	bool arriving;                    /* a part of a request is here, and the app has been told */
 	bool half;                        /* the peer sends no more, and may still read its answer */
 	struct conn_link idle, todo;      /* self-linked when in no list */
 	uint64_t deadline;                /* of the state; 0 = none */

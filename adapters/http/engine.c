@@ -44,6 +44,7 @@ struct engine {
 	uint64_t since;              /* n_live > 0 */
 	bool wrong;
 	unsigned n_live, n_queued, n_cancel;
+	int doing[2];                /* SR_PREPARING, SR_ARRIVING: requests, told to whoever is connected */
 	uint64_t n_prompt;           /* of all slots */
 	struct slot *slot;
 	uint32_t n_slots, free, first, last; /* slots made; lists of FREE and of QUEUED */
@@ -218,6 +219,8 @@ static void connect_done(struct work *w)
 		return;
 	}
 	e->backoff = RETRY_MIN;
+	for (int i = 0; i < 2; i++)
+		sr_doing(e->conn, i, e->doing[i]);
 	log_info("connected to the daemon: context %u, vocabulary %u, %u requests at once",
 	         e->model.context, e->model.vocab, e->model.live);
 	run(e);
@@ -411,6 +414,14 @@ bool engine_wrong_model(const struct engine *e) { return e->wrong; }
 
 unsigned engine_live(const struct engine *e) { return e->n_live; }
 uint64_t engine_since(const struct engine *e) { return e->since; }
+
+void engine_doing(struct engine *e, int what, int by)
+{
+	e->doing[what] += by;
+	assert(e->doing[what] >= 0);
+	if (e->conn)
+		sr_doing(e->conn, what, by);
+}
 
 struct queue_load engine_load(const struct engine *e)
 {

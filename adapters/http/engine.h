@@ -47,6 +47,9 @@ uint64_t engine_since(const struct engine *e);   /* when they became more than n
 unsigned engine_room(const struct engine *e);    /* how many more may be submitted now */
 struct queue_load engine_load(const struct engine *e);
 
+/* `by` more requests, or fewer, are being prepared or arrive: sr_doing(), over all connections. */
+void engine_doing(struct engine *e, int what, int by);
+
 /* 0 and *handle; -EAGAIN the queue is full; -ECONNREFUSED away; or what sr_submit says. */
 int  engine_submit(struct engine *e, const struct sr_request *q, void *owner, uint64_t *handle);
 void engine_cancel(struct engine *e, uint64_t handle); /* its end will come */

@@ -373,10 +373,13 @@ static void work_done(struct work *w)
 {
 	struct request *r = (struct request *)w;
 
+	struct engine *e = r->api->engine;
+
 	r->preparing = false;
 	free(r->body);
 	r->body = NULL;
-	start(r);
+	start(r);                             /* and with that it may be gone */
+	engine_doing(e, SR_PREPARING, -1);
 }
 
 /* version-trace id-span id-flags: 2, 32, 16 and 2 hexadecimal digits (W3C Trace Context); not all 0. */
@@ -447,21 +450,25 @@ void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const 
 	} else if (h->body.n <= PREPARE_HERE) {
 		r->body = (char *)h->body.s;
 		r->body_n = h->body.n;
+		engine_doing(a->engine, SR_PREPARING, 1);
 		prepare(r);
 		r->body = NULL;
 		start(r);
+		engine_doing(a->engine, SR_PREPARING, -1);
 	} else {
 		/* The connection may go, and its buffer with it, while a worker reads. */
 		r->body = malloc(h->body.n);
 		r->body_n = h->body.n;
 		r->work = (struct work){ .run = work_run, .done = work_done, .bytes = h->body.n };
 		r->preparing = true;
+		engine_doing(a->engine, SR_PREPARING, 1);
 		if (r->body) {
 			memcpy(r->body, h->body.s, h->body.n);
 			exchange_drop_body(x);
 		}
 		if (!r->body || workers_give(a->workers, &r->work) < 0) {
 			r->preparing = false;
+			engine_doing(a->engine, SR_PREPARING, -1);
 			unavailable(r, "Too many long requests are waiting. Try again later.");
 		}
 	}

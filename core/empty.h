@@ -1,0 +1,58 @@
+/* empty.h - what the clients were doing while nothing more could be put into a batch.
+ *
+ * Each client keeps two clocks in memory that it shares with us (docs/wire.md): how long it has
+ * been preparing requests, and how long, with none to prepare, some were arriving.  They go on
+ * while we sleep.  The time is cut into windows; at the end of one that had time of `empty` the
+ * clocks are looked at, and that time is split as the window was:
+ *
+ *	tokenizing    some client was preparing a request
+ *	network       none was, but some client heard one arrive
+ *	the rest      what the daemon saw by itself: nobody connected, nothing under way, or all of it
+ *	              in the batch
+ *
+ * From shares of the window alone, t and n of each client, it cannot be known which of them fell
+ * together.  They are taken to be independent:
+ *
+ *	tokenizing = 1 - prod (1 - t)      tokenizing + network = 1 - prod (1 - t - n)
+ *
+ * which is exact for one client, and for any number that did the same all the window long; never
+ * less than what one of them says, nor more than all of them together.
+ *
+ * A window ends before each sleep and after it, else after some ms (empty_due): so a busy daemon
+ * looks at nobody, and one that is often empty at each client a hundred times a second, or less.
+ *
+ * What a client says is not to be trusted.  A clock that ran backwards, or faster than time, is not
+ * believed in that window; one that lies within that changes how the time of `empty` is split while
+ * it is connected, and nothing else: each ns is given out once (tests/test_empty.c).
+ */
+#ifndef EMPTY_H
+#define EMPTY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "stats.h"
+
+enum { EMPTY_PREPARING, EMPTY_ARRIVING };  /* a client's clocks, in the order of wire.h */
+struct empty_client { uint64_t ns[2]; };   /* what they told when last looked at */
+
+struct empty {
+	uint64_t since;               /* when the window began */
+	uint64_t seen[N_EMPTY_SEEN];  /* ns of it that were empty, as the daemon saw them */
+	double   silent, unprepared;  /* products over the clients looked at */
+};
+
+/* So much time was empty. */
+void empty_add(struct empty *e, enum stats_empty seen, uint64_t ns);
+bool empty_pending(const struct empty *e);            /* is there any in this window? */
+bool empty_due(const struct empty *e, uint64_t now, int32_t n_clients);
+
+/* The end of a window at `now`: listen, hear each client (`said`: what its clocks tell at `now`;
+ * `believed`: how much of the window it did each), then split: adds all that was pending to
+ * `out`, and begins the next window. */
+void empty_listen(struct empty *e);
+void empty_hear(struct empty *e, struct empty_client *c, uint64_t now, const uint64_t said[2],
+                uint64_t believed[2]);
+void empty_split(struct empty *e, uint64_t now, uint64_t out[N_EMPTY]);
+
+#endif
