@@ -198,7 +198,7 @@ $(BUILD)/emu/%.o: %.cc
 -include $(EMU:.o=.d) $(CUDA:%.cu=$(BUILD)/emu/%.d)
 
 define test_cc
-$(BUILD)/tests/$(1): $(BUILD)/emu/tests/$(1).o $(EMU) $(patsubst %,$(BUILD)/emu/%.o,$(basename $(filter %.cu,$(call link_of,tests/$(1).cc)))) \
+$(BUILD)/tests/$(1): $(BUILD)/emu/tests/$(1).o $(EMU) $(patsubst %,$(BUILD)/emu/%.o,$(basename $(wildcard $(filter %.cu,$(call link_of,tests/$(1).cc))))) \
 		$(patsubst %.c,$(BUILD)/%.o,$(wildcard $(filter %.c,$(call link_of,tests/$(1).cc))))
 	@mkdir -p $$(@D)
 	$$(call say,LINK)

@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-#define SR_BACKEND_VERSION 2
+#define SR_BACKEND_VERSION 3
 #define SR_LAST    (-1)    /* sr_row.token: the token this slot sampled last */
 #define SR_TOP_MAX 20      /* most alternatives of one result */
 
@@ -59,6 +59,7 @@ struct sr_limits {
 	int32_t logit_rows;    /* rows of f32 logits held at once; more are done in slices */
 	int32_t kv_type;       /* enum sr_kv_type */
 	int32_t deterministic; /* 1: sums that depend on the row alone, as the CPU's always do */
+	int32_t eager;         /* 1: no captured graphs, where there would be some */
 	int32_t threads;       /* of the worker team; 0 where there is none */
 	int32_t worked;        /* 1: core calls work(), its thread is the team's first */
 	int32_t rank, world;   /* 0, 1 = alone */

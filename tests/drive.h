@@ -14,7 +14,7 @@ struct drive {
 	char err[512];
 };
 
-/* Limits for small tests: 64 blocks, 33 slots, batches of 600 tokens. */
+/* Limits for small tests: 64 blocks, 33 slots, batches of 1100 tokens, no graphs. */
 struct sr_limits drive_limits(void);
 
 /* 0 or what open said. */

@@ -1,4 +1,4 @@
-/* LINK: kernels/forward.c kernels/rope.c kernels/cpu/[!b]*.c tests/drive.c tests/tiny.c tests/cuda/truth.c kernels/cuda/rows.cu kernels/cuda/matmul.cu kernels/cuda/hopper_many.cu kernels/cuda/lt.cu kernels/cuda/packed_few.cu kernels/cuda/packed_many.cu kernels/cuda/pack.cu kernels/cuda/attend.cu kernels/cuda/sample.cu kernels/cuda/step.cu kernels/cuda/weights.cu */
+/* LINK: kernels/forward.c kernels/rope.c kernels/cpu/[!b]*.c tests/drive.c tests/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
 /* test_cuda.cc - the CUDA back end without a GPU: its kernels and its door, unmodified, on the CPU
  * (tests/emu), against the CPU back end in plain C.  Verb by verb, then whole batches, with warps
  * and blocks forward and reversed; then every CUDA call failing in its turn.
@@ -70,14 +70,13 @@ static struct dev *gpu_dev(struct pair *p)
 static void gpu_slice(struct pair *p)
 {
 	struct sr_backend *b = p->gpu.b;
+	struct flight *f = &b->flight[0];
 	struct dev *d = &b->d;
 
-	d->step = &b->flight[0].step;
-	d->batch = p->gpu.batch;
-	step_fill(d->step, d->batch, d);
-	cudaMemcpyAsync(b->lists, d->step->bytes, d->step->used, cudaMemcpyHostToDevice, d->stream);
-	step_commands(d, b->lists);
-	angles(d, d->step->n_tokens);
+	step_fill(d, &f->batch, f->chain, f->next, f->signal);
+	step_begin(d);
+	step_end(d);
+	angles(d, d->step.n_tokens);
 	assert_int_equal(cudaStreamSynchronize(d->stream), cudaSuccess);
 }
 

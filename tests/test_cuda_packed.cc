@@ -1,4 +1,4 @@
-/* LINK: kernels/forward.c kernels/rope.c kernels/cpu/[!b]*.c tests/drive.c tests/tiny.c tests/cuda/truth.c kernels/cuda/rows.cu kernels/cuda/matmul.cu kernels/cuda/hopper_many.cu kernels/cuda/lt.cu kernels/cuda/packed_few.cu kernels/cuda/packed_many.cu kernels/cuda/pack.cu kernels/cuda/attend.cu kernels/cuda/sample.cu kernels/cuda/step.cu kernels/cuda/weights.cu */
+/* LINK: kernels/forward.c kernels/rope.c kernels/cpu/[!b]*.c tests/drive.c tests/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
 /* test_cuda_packed.cc - CUDA products of weights of 4 and 8 bits, as files have them, against the same sums
  * in double over the weights that the formats' descriptions make of them; and what is refused. */
 extern "C" {

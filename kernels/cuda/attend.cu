@@ -11,7 +11,7 @@
  * transposed by pairs, one mma makes the even elements of the output and another the odd ones.
  *
  *	attend_one   a single token: one warp's rows; the warps divide the positions.  Long sequences
- *	             are divided among blocks too (the list of struct work), then merge adds up.
+ *	             are divided among blocks too (the list of struct work); the last of them adds up.
  *	attend_run   tokens of a prompt: four warps' rows; the positions are shared by all.
  */
 #include "device.cuh"
@@ -50,7 +50,8 @@ void angles(struct dev *d, int T)
 		const struct sr_rope *r = &d->m->rope[i];
 
 		if (d->angle[i] && !d->lost)
-			cuda_ok(d, start(angles_kernel, T, 32, 0, d->stream, d->token, d->freq[i],
+			cuda_ok(d, start(angles_kernel, T, 32, 0, d->stream,
+				(const struct token *)d->list.token, d->freq[i],
 				r->dims / 2, r->kind == SR_ROPE_YARN ? r->magnitude : 1.0f, d->angle[i]), "angles");
 	}
 }
@@ -145,7 +146,7 @@ void rope_store(struct dev *d, int l, const struct sr_rope *rope, const struct w
 	struct rope_args a = {};
 
 	a.qkv = (bf16 *)d->place[P_QKV];
-	a.token = d->token;
+	a.token = d->list.token;
 	a.angle = d->angle[rope - m->rope];
 	a.dims = rope->dims;
 	a.by_pairs = rope->pairs;
@@ -177,6 +178,7 @@ struct attend_args {
 	const struct work *work;
 	const struct run *run;
 	float *part;
+	uint32_t *joined;
 	int32_t H, G, heads;         /* heads: query heads of a KV head */
 	const int32_t *table;
 	int32_t table_cap;
@@ -387,10 +389,10 @@ template <int E, bool F8> struct one_shape {
 	static const int WARPS = E <= 128 ? 4 : 2, STAGES = E * SIZE(F8) <= 128 ? 4 : 2;
 	static const size_t HALF = (size_t)16 * PITCH(E, F8), STAGE = 2 * HALF; /* K and V of 16 positions */
 	static const size_t RING = WARPS * STAGES * STAGE, SUMS = WARPS * 16 * (E + 2) * sizeof(float);
-	static const size_t SHARED_BYTES = RING > SUMS ? RING : SUMS;
+	static const size_t SHARED_BYTES = RING > SUMS + 16 ? RING : SUMS + 16;
 };
 
-/* The warps' results, in their order, to the output or to a part. */
+/* The warps' results, in their order, to the output or to this block's part. */
 template <int E, bool F8> static __device__ void join(struct rows16<E> &w, float *shared, const struct attend_args &a,
                                              const struct work &k, int g)
 {
@@ -424,17 +426,65 @@ template <int E, bool F8> static __device__ void join(struct rows16<E> &w, float
 			sum += f * row[E + 1];
 			o += f * row[e];
 		}
-		if (k.part < 0) {
+		if (k.pieces == 1) {
 			a.out[(size_t)k.t * (size_t)(a.H * E) + (size_t)(head * E + e)] = bf16_of(o / sum);
 			continue;
 		}
-		float *to = a.part + ((size_t)k.part * (size_t)a.H + (size_t)head) * ROW;
+		float *to = a.part + ((size_t)blockIdx.x * (size_t)a.H + (size_t)head) * ROW;
 
 		to[e] = o;
 		if (e == 0) {
 			to[E] = most;
 			to[E + 1] = sum;
 		}
+	}
+}
+
+/* True in all threads of the last block of a token's to have left its part; `word` in shared memory. */
+static __device__ bool last_to_join(uint32_t *joined, int32_t pieces, uint32_t *word)
+{
+	__threadfence();                     /* this thread's part is there .. */
+	__syncthreads();                     /* .. and that of the others */
+	if (threadIdx.x == 0) {
+		*word = atomicAdd(joined, 1u) + 1 == (uint32_t)pieces;
+		if (*word)
+			*joined = 0;
+	}
+	__syncthreads();
+	__threadfence();
+	return *word;
+}
+
+/* A token's parts, in their order, to the output: a warp per query head.  Volatile: other blocks wrote them. */
+template <int E> static __device__ void add_parts(const struct attend_args &a, const struct work &k, int g)
+{
+	const int EACH = (E + 31) / 32;
+	int lane = (int)threadIdx.x % 32;
+	size_t each = (size_t)a.H * (E + 2);
+
+	for (int r = (int)threadIdx.x / 32; r < a.heads; r += (int)blockDim.x / 32) {
+		const volatile float *part = a.part + (size_t)k.first * each + (size_t)((g * a.heads + r) * (E + 2));
+		bf16 *out = a.out + (size_t)k.t * (size_t)(a.H * E) + (size_t)((g * a.heads + r) * E);
+		float most = NONE, sum = 0, o[EACH] = {};
+
+		for (int32_t i = lane; i < k.pieces; i += 32)
+			most = fmaxf(most, part[(size_t)i * each + E]);
+		most = warp_max(most);
+#pragma unroll 4
+		for (int32_t i = 0; i < k.pieces; i++) {
+			const volatile float *p = part + (size_t)i * each;
+			float f = p[E] > NONE ? exp2f(p[E] - most) : 0;
+
+			sum += f * p[E + 1];
+#pragma unroll
+			for (int j = 0; j < EACH; j++)
+				if (E % 32 == 0 || lane < E)
+					o[j] += f * p[lane + 32 * j];
+		}
+#pragma unroll
+		for (int j = 0; j < EACH; j++)
+			if (E % 32 == 0 || lane < E)
+				out[lane + 32 * j] = bf16_of(o[j] / sum);
 	}
 }
 
@@ -448,12 +498,14 @@ attend_one(struct attend_args a)
 	SHARED(shared);
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
 	struct work k = a.work[blockIdx.x];
-	struct token token = a.token[k.t];
-	const int32_t *table = a.table + (size_t)token.slot * (size_t)a.table_cap;
 	unsigned char *ring = shared + warp * S::STAGES * S::STAGE;
+	const int32_t *table;
 	int32_t from = k.from, j0, steps;
 	struct rows16<E> w;
 
+	if (k.t < 0)
+		return;
+	table = a.table + (size_t)a.token[k.t].slot * (size_t)a.table_cap;
 	for (int h = 0; h < 2; h++)
 		begin_row<E, F8>(w, h, a, k.t, lane / 4 + 8 * h, a.heads, g);
 	if (w.low[0] > from)
@@ -490,34 +542,9 @@ attend_one(struct attend_args a)
 	end_rows<E>(w);
 	__syncthreads(); /* the ring becomes the sums */
 	join<E, F8>(w, (float *)shared, a, k, g);
-}
-
-/* grid: merges, query heads */
-static __global__ void merge_kernel(const struct merge *merge, const float *part, int32_t H, int32_t E,
-	bf16 *out)
-{
-	let_next_start();
-	wait_for_previous();
-	struct merge k = merge[blockIdx.x];
-	int head = (int)blockIdx.y;
-	size_t row = (size_t)(E + 2), each = (size_t)H * row;
-	const float *first = part + (size_t)k.part * each + (size_t)head * row;
-	float most = NONE;
-
-	for (int32_t i = 0; i < k.n; i++)
-		most = fmaxf(most, first[(size_t)i * each + (size_t)E]);
-	for (int32_t e = (int32_t)threadIdx.x; e < E; e += (int32_t)blockDim.x) {
-		float o = 0, sum = 0;
-
-		for (int32_t i = 0; i < k.n; i++) {
-			const float *p = first + (size_t)i * each;
-			float f = p[E] > NONE ? exp2f(p[E] - most) : 0;
-
-			o += f * p[e];
-			sum += f * p[E + 1];
-		}
-		out[(size_t)k.t * (size_t)(H * E) + (size_t)(head * E + e)] = bf16_of(o / sum);
-	}
+	if (k.pieces > 1 && last_to_join(a.joined + k.first * a.G + g, k.pieces,
+			(uint32_t *)(shared + S::SUMS)))
+		add_parts<E>(a, k, g);
 }
 
 /* ---- runs ----------------------------------------------------------------------------- */
@@ -562,12 +589,14 @@ attend_run(struct attend_args a)
 	unsigned char *ring = shared;
 	int lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
 	struct run k = a.run[blockIdx.x];
-	struct token first = a.token[k.t];
+	struct token first = a.token[k.t < 0 ? 0 : k.t];
 	const int32_t *table = a.table + (size_t)first.slot * (size_t)a.table_cap;
 	int32_t r0 = 16 * (int32_t)(threadIdx.x / 32), n_rows = k.n * a.heads;
 	int32_t to = first.position + k.n, from = 0, steps, warp_last;
 	struct rows16<E> w;
 
+	if (k.t < 0)
+		return;
 	for (int h = 0; h < 2; h++)
 		begin_row<E, F8>(w, h, a, k.t, r0 + lane / 4 + 8 * h, n_rows, g);
 	if (a.window && first.position >= a.window)
@@ -624,16 +653,12 @@ bool attend_prepare(struct dev *d)
 
 template <int E, bool F8> static void attend_as(struct dev *d, const struct attend_args &a)
 {
-	const struct step *s = d->step;
+	const struct step *s = &d->step;
 
 	if (s->n_works && !d->lost)
 		cuda_ok(d, start(attend_one<E, F8>, dim3((unsigned)s->n_works, (unsigned)a.G),
 			32 * one_shape<E, F8>::WARPS,
 			one_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, single tokens");
-	if (s->n_merges && !d->lost)
-		cuda_ok(d, start(merge_kernel, dim3((unsigned)s->n_merges, (unsigned)a.H),
-			E < 128 ? 32 : 128, 0, d->stream,
-			d->merge_list, (const float *)a.part, a.H, (int32_t)E, a.out), "attend, merge");
 	if (s->n_runs && !d->lost)
 		cuda_ok(d, start(attend_run<E, F8>, dim3((unsigned)s->n_runs, (unsigned)a.G), 32 * RUN_WARPS,
 			run_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, runs");
@@ -647,10 +672,11 @@ void attend(struct dev *d, int l, float scale, float cap, int window, int T)
 	(void)T;
 	a.qkv = (const bf16 *)d->place[P_QKV];
 	a.out = (bf16 *)d->place[P_A];
-	a.token = d->token;
-	a.work = d->work_list;
-	a.run = d->run_list;
+	a.token = d->list.token;
+	a.work = d->list.work;
+	a.run = d->list.run;
 	a.part = d->part;
+	a.joined = d->joined;
 	a.H = m->H;
 	a.G = m->G;
 	a.heads = m->H / m->G;

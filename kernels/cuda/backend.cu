@@ -1,10 +1,11 @@
 /* backend.cu - the door of the CUDA back end: device memory, batches, launch and poll.
  *
- *	launch   core's rows become lists (step.cu), one copy brings them to the device, then copies
- *	         between the tiers, commands and the forward pass are queued; last a word is written
- *	         to pinned memory, which poll() looks at
+ *	launch   copies between the tiers are queued, then the batch: its first kernel, which reads rows
+ *	         and commands (step.cu), the forward pass, its last, which writes a word to pinned
+ *	         memory; a step of single tokens all in one, as a graph (graph.cu)
  *	poll     reads that word, and asks the driver now and then: an error of the device poisons
  *	         its context for good, so the first one ends everything with -EIO
+ *	arm      wakes a thread that sleeps instead: a stream of its own waits for the batch's end
  *
  * Tokens leave through the batch itself: results and alternatives are written to pinned memory.
  */
@@ -15,22 +16,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "device.cuh"
 #include "lt.cuh"
 
-#define DEPTH 2
 #define LOOKS 64                     /* polls between questions to the driver */
 
 enum { IDLE, LAUNCHED, DONE };
 
 struct flight {                      /* a batch and its way */
 	struct sr_batch batch;
-	struct step step;
 	int state;
-	uint32_t turn;               /* what *done is when it is over */
-	volatile uint32_t *done;     /* pinned */
+	uint32_t turn;               /* what signal->done is when it is over */
+	struct signal *signal;       /* pinned, as these: */
+	int32_t *chain, *next;       /* [cmds] of step_fill() */
 	uint64_t launched_ns;
+	cudaEvent_t ended;           /* for arm() */
+	int armed_fd;                /* the eventfd that will hear of it; -1: none */
 };
 
 struct sr_backend {
@@ -38,16 +41,17 @@ struct sr_backend {
 	struct sr_model m;           /* a copy; m.layer is ours too */
 	struct sr_limits lim;
 	struct net net;
-	struct flight flight[DEPTH];
+	struct flight flight[FLIGHTS];
 	float    freq[2][128];       /* of rope, until their copy is done; a head is 256 wide at most */
-	uint32_t turn, looks;
+	int32_t null_block;          /* the same */
+	uint32_t looks;
+	cudaStream_t waiting;        /* for batches that somebody sleeps for */
 	bool said;                   /* that the device is lost */
 	uint64_t ended_ns;           /* of the batch that ended last */
 
 	unsigned char *weights, *scratch, *slots, *kv; /* device */
 	unsigned char *pinned, *host_kv;
 	unsigned char *staging;      /* in scratch: raw weights at open */
-	unsigned char *lists;        /* in scratch: of the batch being computed */
 	size_t kv_block;             /* bytes */
 };
 
@@ -140,6 +144,25 @@ static void lay_packed(struct sr_backend *b, struct cutter *c, size_t rows)
 	}
 }
 
+static void lay_lists(struct sr_backend *b, struct cutter *c)
+{
+	const struct sr_limits *l = &b->lim;
+	struct dev *d = &b->d;
+	struct lists *list = &d->list;
+	size_t rows = (size_t)l->rows, works = (size_t)most_works(d, l->rows);
+
+	list->token = (struct token *)cut(c, (size_t)l->tokens, sizeof(*list->token));
+	list->pick = (struct pick *)cut(c, rows + (size_t)l->scores, sizeof(*list->pick));
+	list->work = (struct work *)cut(c, works, sizeof(*list->work));
+	list->run = (struct run *)cut(c, (size_t)most_runs(d, l), sizeof(*list->run));
+	list->row = (struct sr_row *)cut(c, rows, sizeof(*list->row));
+	list->token_of = (int32_t *)cut(c, rows, sizeof(int32_t));
+	list->pick_of = (int32_t *)cut(c, rows, sizeof(int32_t));
+	d->part = (float *)cut(c, works * (size_t)b->m.H, (size_t)(b->m.E + 2) * sizeof(float));
+	d->joined = (uint32_t *)cut(c, works * (size_t)b->m.G, sizeof(uint32_t));
+	d->now = (struct now *)cut(c, 1, sizeof(*d->now));
+}
+
 static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 {
 	const struct sr_model *m = &b->m;
@@ -160,14 +183,12 @@ static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 		d->freq[i] = (float *)cut(&c, pairs, sizeof(float));
 		d->angle[i] = (float2 *)cut(&c, T * pairs, sizeof(float2));
 	}
-	d->part = (float *)cut(&c, (size_t)step_parts(d, &b->lim) * (size_t)m->H,
-		(size_t)(m->E + 2) * sizeof(float));
 	d->work = (float *)cut(&c, R * V, sizeof(float));
 	d->count = (uint32_t *)cut(&c, R * V, sizeof(uint32_t));
 	lay_packed(b, &c, rows);
 	d->hopper_work = hopper_work_bytes(d) ? cut(&c, hopper_work_bytes(d), 1) : NULL;
 	d->lt_work = d->use_lt ? cut(&c, LT_WORK, 1) : NULL;
-	b->lists = cut(&c, step_bytes(d, &b->lim), 1);
+	lay_lists(b, &c);
 	b->staging = cut(&c, loader_staging(), 1);
 	return c.at;
 }
@@ -202,16 +223,18 @@ static void lay_flight(struct sr_backend *b, struct flight *f, struct cutter *c)
 	a->mask = (uint32_t *)cut(c, (size_t)l->masks * (size_t)((b->m.V + 31) / 32), sizeof(*a->mask));
 	a->result = (struct sr_result *)cut(c, results, sizeof(*a->result));
 	a->top = (struct sr_top *)cut(c, results * SR_TOP_MAX, sizeof(*a->top));
-	f->step.bytes = cut(c, step_bytes(&b->d, l), 1);
-	f->done = (volatile uint32_t *)cut(c, 1, sizeof(uint32_t));
+	f->chain = (int32_t *)cut(c, (size_t)l->cmds, sizeof(*f->chain));
+	f->next = (int32_t *)cut(c, (size_t)l->cmds, sizeof(*f->next));
+	f->signal = (struct signal *)cut(c, 1, sizeof(*f->signal));
 }
 
 static size_t lay_pinned(struct sr_backend *b, unsigned char *base)
 {
 	struct cutter c = { base, 0 };
 
-	for (int i = 0; i < DEPTH; i++)
+	for (int i = 0; i < FLIGHTS; i++)
 		lay_flight(b, &b->flight[i], &c);
+	b->d.heads = (struct head *)cut(&c, FLIGHTS, sizeof(*b->d.heads));
 	return c.at;
 }
 
@@ -295,6 +318,10 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	b->d.kv_half = (size_t)BLOCK * (size_t)m->E;
 	b->d.kv_f8 = lim->kv_type == SR_KV_F8;
 	b->d.deterministic = lim->deterministic;
+	b->d.null_slot = lim->slots;
+	b->null_block = lim->n_blocks;
+	for (struct flight &f : b->flight)
+		f.armed_fd = -1;
 	b->d.use_lt = !lim->deterministic && lim->tokens > 64 && lt_there();
 	b->kv_block = (size_t)m->L * (size_t)m->G * 2 * b->d.kv_half * (b->d.kv_f8 ? 1 : sizeof(bf16));
 	return net_load(&cuda_ops, &b->d, NULL, m, NULL, err, errlen);
@@ -316,7 +343,7 @@ static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr
 		memset(out, 0, sizeof(*out));
 		out->weights = weights;
 		out->scratch = (int64_t)lay_scratch(b, NULL);
-		out->graphs += b->d.use_lt ? LT_OWN : 0;
+		out->graphs = graph_bytes(&b->d, lim) + (b->d.use_lt ? LT_OWN : 0);
 		out->slots = (int64_t)lay_slots(b, NULL);
 		out->per_block = (int64_t)b->kv_block;
 		out->pinned = (int64_t)(lay_pinned(b, NULL) + loader_pinned(8192));
@@ -341,6 +368,7 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	size_t host = (size_t)b->lim.n_host_blocks * b->kv_block;
 
 	if (!cuda_ok(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "a stream") ||
+	    !cuda_ok(d, cudaStreamCreateWithFlags(&b->waiting, cudaStreamNonBlocking), "a stream") ||
 	    !device_memory(d, &b->weights, weights, "memory for weights") ||
 	    !device_memory(d, &b->scratch, scratch, "memory for activations") ||
 	    !device_memory(d, &b->slots, slots, "memory for slots") ||
@@ -351,6 +379,9 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	    (host && !cuda_ok(d, cudaHostAlloc((void **)&b->host_kv, host, cudaHostAllocDefault),
 		"pinned memory for the host tier")))
 		return false;
+	for (struct flight &f : b->flight)
+		if (!cuda_ok(d, cudaEventCreateWithFlags(&f.ended, cudaEventDisableTiming), "an event"))
+			return false;
 	memset(b->pinned, 0, pinned);
 	lay_scratch(b, b->scratch);
 	lay_slots(b, b->slots);
@@ -359,6 +390,11 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	d->arena_end = d->arena + weights;
 	d->kv = b->kv;
 	return cuda_ok(d, cudaMemsetAsync(b->slots, 0, slots, d->stream), "clear the slots") &&
+	       cuda_ok(d, cudaMemcpyAsync(table_of(&d->slots, d->null_slot), &b->null_block, sizeof(b->null_block),
+			cudaMemcpyHostToDevice, d->stream), "the table of the null slot") &&
+	       cuda_ok(d, cudaMemsetAsync(d->now, 0, sizeof(*d->now), d->stream), "clear the count of batches") &&
+	       cuda_ok(d, cudaMemsetAsync(d->joined, 0, (size_t)most_works(d, b->lim.rows) * (size_t)b->m.G *
+			sizeof(uint32_t), d->stream), "clear counts of pieces") &&
 	       cuda_ok(d, cudaMemsetAsync(d->count, 0, logit_rows(b) * (size_t)b->m.V * sizeof(uint32_t),
 			d->stream), "clear counts") &&
 	       (!d->arrived || cuda_ok(d, cudaMemsetAsync(d->arrived, 0, d->arrived_n * sizeof(uint32_t),
@@ -401,8 +437,10 @@ static void close_backend(struct sr_backend *b)
 	if (!b)
 		return;
 	d = &b->d;
-	if (d->stream)
-		cuda_ok(d, cudaStreamSynchronize(d->stream), "close");
+	for (cudaStream_t stream : { d->stream, b->waiting })
+		if (stream)
+			cuda_ok(d, cudaStreamSynchronize(stream), "close");
+	graph_free(d);
 	lt_close(d);
 	weights_free(d);
 	net_free(&b->net);
@@ -413,11 +451,21 @@ static void close_backend(struct sr_backend *b)
 	for (unsigned char *p : { b->weights, b->scratch, b->slots, b->kv })
 		if (p)
 			cuda_ok(d, cudaFree(p), "close");
-	if (d->stream)
-		cuda_ok(d, cudaStreamDestroy(d->stream), "close");
+	for (const struct flight &f : b->flight)
+		if (f.ended)
+			cuda_ok(d, cudaEventDestroy(f.ended), "close");
+	for (cudaStream_t stream : { d->stream, b->waiting })
+		if (stream)
+			cuda_ok(d, cudaStreamDestroy(stream), "close");
 	free(d->tail);
 	free((void *)b->m.layer);
 	free(b);
+}
+
+static int device_error(const struct sr_backend *b, char *err, size_t errlen)
+{
+	return refuse(b->d.why_code == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, err, errlen, "GPU 0: %s",
+		b->d.why);
 }
 
 static int open_backend(struct sr_backend **out, const struct sr_model *m, const struct sr_source *src,
@@ -442,13 +490,13 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 	if (!e) {
 		memcpy(b->m.layer, m->layer, (size_t)m->L * sizeof(*m->layer));
 		if (!take_memory(b, (size_t)weights) || !send_frequencies(b))
-			e = refuse(b->d.why_code == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, err, errlen,
-				"GPU 0: %s", b->d.why);
+			e = device_error(b, err, errlen);
 	}
 	if (!e)
 		e = load_weights(b, src, err, errlen);
-	if (!e && !lt_open(&b->d, &b->net, lim->tokens, (int32_t)logit_rows(b)))
-		e = refuse(-EIO, err, errlen, "GPU 0: %s", b->d.why);
+	if (!e && (!lt_open(&b->d, &b->net, lim->tokens, (int32_t)logit_rows(b)) ||
+			(!lim->eager && !graph_capture(&b->d, lim))))
+		e = device_error(b, err, errlen);
 	if (e) {
 		close_backend(b);
 		return e;
@@ -458,14 +506,6 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 }
 
 /* ---- a batch -------------------------------------------------------------------------- */
-
-static __global__ void finish_kernel(volatile uint32_t *done, uint32_t turn)
-{
-	let_next_start();
-	wait_for_previous();
-	__threadfence_system();      /* the results are there before the word is */
-	*done = turn;
-}
 
 /* All out, then all in. */
 static void copy_blocks(struct sr_backend *b, const struct sr_batch *a)
@@ -486,7 +526,7 @@ static void copy_blocks(struct sr_backend *b, const struct sr_batch *a)
 
 static struct sr_batch *batch(struct sr_backend *b, int32_t i)
 {
-	assert(i >= 0 && i < DEPTH);
+	assert(i >= 0 && i < FLIGHTS);
 	return &b->flight[i].batch;
 }
 
@@ -499,31 +539,48 @@ static int lost(struct sr_backend *b)
 	return -EIO;
 }
 
+void batch_empty(struct sr_backend *b)
+{
+	struct flight *f = &b->flight[0];
+
+	step_fill(&b->d, &f->batch, f->chain, f->next, f->signal);
+}
+
+void batch_compute(struct sr_backend *b)
+{
+	struct dev *d = &b->d;
+
+	step_begin(d);
+	if (d->step.n_tokens && !d->lost) {
+		angles(d, d->step.n_tokens);
+		forward(&cuda_ops, d, &b->net, d->step.n_tokens, d->step.n_picks, (int)logit_rows(b), NULL, NULL);
+	}
+	step_end(d);
+}
+
 static int launch(struct sr_backend *b, int32_t i)
 {
 	struct flight *f = &b->flight[i];
 	struct dev *d = &b->d;
 
-	assert(i >= 0 && i < DEPTH && f->state != LAUNCHED);
+	assert(i >= 0 && i < FLIGHTS && f->state != LAUNCHED);
 	f->launched_ns = now_ns();
-	f->turn = ++b->turn;
-	d->step = &f->step;
-	d->batch = &f->batch;
-	step_fill(d->step, d->batch, d);
-	copy_blocks(b, d->batch);
-	if (d->step->used && !d->lost)
-		cuda_ok(d, cudaMemcpyAsync(b->lists, d->step->bytes, d->step->used, cudaMemcpyHostToDevice,
-			d->stream), "copy the lists");
-	step_commands(d, b->lists);
-	if (d->step->n_tokens && !d->lost) {
-		angles(d, d->step->n_tokens);
-		forward(&cuda_ops, d, &b->net, d->step->n_tokens, d->step->n_picks, (int)logit_rows(b),
-			NULL, NULL);
-	}
+	f->armed_fd = -1;
+	step_fill(d, &f->batch, f->chain, f->next, f->signal);
+	f->turn = d->turn;
+	copy_blocks(b, &f->batch);
+	if (!graph_launch(d, &f->batch))
+		batch_compute(b);
 	if (!d->lost)
-		cuda_ok(d, start(finish_kernel, 1, 32, 0, d->stream, f->done, f->turn), "finish");
+		cuda_ok(d, cudaEventRecord(f->ended, d->stream), "the end of a batch");
 	f->state = LAUNCHED;
 	return d->lost ? lost(b) : 0;
+}
+
+/* Results were written before the word was. */
+static bool has_ended(const struct flight *f)
+{
+	return __atomic_load_n(&f->signal->done, __ATOMIC_ACQUIRE) == f->turn;
 }
 
 static int poll_batch(struct sr_backend *b, int32_t i)
@@ -531,11 +588,10 @@ static int poll_batch(struct sr_backend *b, int32_t i)
 	struct flight *f = &b->flight[i];
 	cudaError_t e;
 
-	assert(i >= 0 && i < DEPTH);
+	assert(i >= 0 && i < FLIGHTS);
 	if (f->state != LAUNCHED)
 		return f->state == DONE;
-	if (*f->done == f->turn) {
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	if (has_ended(f)) {
 		f->state = DONE;
 		f->batch.begin_ns = f->launched_ns > b->ended_ns ? f->launched_ns : b->ended_ns;
 		f->batch.end_ns = b->ended_ns = now_ns();
@@ -547,6 +603,34 @@ static int poll_batch(struct sr_backend *b, int32_t i)
 			cuda_ok(&b->d, e, "compute");
 	}
 	return b->d.lost ? lost(b) : 0;
+}
+
+/* In a thread of the driver's; told of a lost device, too, unlike what cudaLaunchHostFunc queues. */
+static void CUDART_CB wake(cudaStream_t, cudaError_t, void *flight)
+{
+	const struct flight *f = (const struct flight *)flight;
+	uint64_t one = 1;
+
+	if (write(f->armed_fd, &one, sizeof(one)) < 0)
+		return;                      /* it is full: whoever reads it is awake */
+}
+
+/* In a stream of its own, so that it does not wait for the batch that was launched after this one. */
+static int arm(struct sr_backend *b, int32_t i, int fd)
+{
+	struct flight *f = &b->flight[i];
+	struct dev *d = &b->d;
+
+	assert(i >= 0 && i < FLIGHTS);
+	if (d->lost)
+		return -EIO;
+	if (f->armed_fd == fd)
+		return 0;
+	f->armed_fd = fd;
+	if (!cuda_ok(d, cudaStreamWaitEvent(b->waiting, f->ended, 0), "wait for a batch") ||
+	    !cuda_ok(d, cudaStreamAddCallback(b->waiting, wake, f, 0), "ask for a signal"))
+		return lost(b);
+	return 0;
 }
 
 /* ---- tests: a place to and from the host ---------------------------------------------- */
@@ -581,8 +665,9 @@ void get(struct dev *d, enum place p, float *to, int T)
 /* ---- the door ------------------------------------------------------------------------- */
 
 static const struct sr_backend_ops ops = {
-	SR_BACKEND_VERSION, DEPTH, "cuda", plan, open_backend, close_backend, batch, launch, poll_batch,
-	NULL, NULL, /* it works by itself, and core polls */
+	SR_BACKEND_VERSION, FLIGHTS, "cuda", plan, open_backend, close_backend, batch, launch, poll_batch,
+	NULL, /* it works by itself */
+	arm,
 };
 
 extern "C" __attribute__((visibility("default")))

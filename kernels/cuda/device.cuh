@@ -1,7 +1,8 @@
 /* device.cuh - what the files of the CUDA back end share.
  *
  *	backend.cu   the door: device memory, batches, launch and poll
- *	step.cu      a batch's rows as tokens, picks and attention work; commands on the device
+ *	graph.cu     steps of single tokens as graphs, captured at open
+ *	step.cu      the first and the last kernel of a batch: rows become lists, commands are carried out
  *	weights.cu   weights from files to the device, which pack.cu brings into the form it holds
  *	rows.cu      embed, norms, activation: a block per row
  *	matmul.cu    products, on tensor cores; packed_few.cu, packed_many.cu of 4- and 8-bit weights
@@ -53,30 +54,67 @@ struct weight {
 
 /* ---- a batch, as the kernels see it ------------------------------------------------------------ */
 
+#define FLIGHTS 2                      /* batches in flight */
+
+/* How the host sees it end; in pinned memory, one for each batch in flight. */
+struct signal {
+	uint32_t done;               /* the turn of the batch that ended last */
+	uint64_t begin_ns, end_ns;   /* its first and last kernel, by the device's own clock: what lies between
+	                                the end of one batch and the begin of the next, the device was idle */
+};
+
+/* A batch before it begins: what core filled, all of it in pinned memory. */
+struct head {
+	int32_t n_rows, n_chains;
+	const struct sr_row *row;
+	const int32_t *token;
+	const struct sr_cmd *cmd;
+	const uint32_t *word;
+	const int32_t *chain, *next; /* the first command of each slot; the next of the same slot, or -1 */
+	const uint32_t *mask;
+	struct sr_result *result;
+	struct sr_top *top;
+	struct signal *signal;
+};
+
+/* The batch being computed, on the device. */
+struct now {
+	uint32_t turn;               /* batches that have ended; the head is heads[turn % FLIGHTS] */
+	const uint32_t *mask;
+	struct sr_result *result;
+	struct sr_top *top;
+	struct signal *signal;
+};
+
 struct token { int32_t id, position, slot; };    /* id may be SR_LAST */
 struct pick {                        /* one result */
 	int32_t t;                   /* the token it comes from */
-	int32_t result;              /* where it goes */
+	int32_t result;              /* where it goes; -1: padding */
 	int32_t id;                  /* scored, or -1: drawn */
 	int32_t position;            /* of the scored or drawn token */
 	int32_t slot, mask;          /* -1: no mask */
 	int32_t n_top, rank;         /* rank: wanted */
 };
 struct work {                        /* one token's query against positions from .. to-1 */
-	int32_t t, from, to;
-	int32_t part;                /* where its partial result goes; -1: it is the whole */
+	int32_t t;                   /* -1: padding */
+	int32_t from, to;
+	int32_t first, pieces;       /* of this token: works first .. first + pieces - 1 */
 };
-struct merge { int32_t t, part, n; };            /* parts part .. part+n-1 of a token */
-struct run { int32_t t, n; };                    /* tokens t .. t+n-1 of one sequence */
+struct run { int32_t t, n; };        /* tokens t .. t+n-1 of one sequence; t -1: padding */
 
-/* The arrays of one batch lie packed in `bytes`, on the host and, copied, on the device. */
-struct step {
-	unsigned char *bytes;        /* pinned */
-	size_t used;
-	int32_t n_tokens, n_picks, n_works, n_merges, n_runs, n_chains;
-	size_t token, pick, work, merge, run; /* where each lies */
-	size_t chain, next;          /* the first command of each slot; the next of the same slot, or -1 */
+/* What begin_kernel makes of a head; at the same addresses for every batch, so that a graph knows them. */
+struct lists {
+	struct token *token;         /* [tokens] */
+	struct pick *pick;           /* [rows + scores] */
+	struct work *work;           /* [most_works] */
+	struct run *run;
+	struct sr_row *row;          /* [rows] a copy */
+	int32_t *token_of, *pick_of; /* [rows] the first of each row */
 };
+
+/* For how many of each the kernels are launched: as many as there are, or a graph's. */
+struct step { int32_t n_tokens, n_picks, n_works, n_runs, n_chains; };
+
 struct tail { uint32_t turn; int32_t cmd; };
 
 /* ---- a slot -------------------------------------------------------------------------------------- */
@@ -135,8 +173,8 @@ struct dev {
 	int32_t width[P_LOGITS + 1];
 	float *freq[2];              /* [dims / 2] of both rope settings */
 	float2 *angle[2];            /* [tokens][dims / 2] cos, sin; NULL: unused */
-	float *part;                 /* [parts][H][E + 2]: o, then max and sum */
-	int32_t parts_max;
+	float *part;                 /* [most_works][H][E + 2]: o, then max and sum */
+	uint32_t *joined;            /* [most_works][G] pieces of a token that are done, zero between kernels */
 	float    *work;              /* [logit_rows][V] */
 	uint32_t *count;             /* [logit_rows][V], all zero between kernels */
 
@@ -154,15 +192,14 @@ struct dev {
 	size_t kv_half;              /* elements of K of one block and head */
 
 	struct slots slots;
+	int32_t null_slot;           /* of padding; its table has the null block */
 	struct tail *tail;           /* [slots + 1] of the host, while commands are chained */
-	uint32_t turn;
-	struct step *step;           /* being launched */
-	const struct token *token;   /* its arrays on the device */
-	const struct pick *pick;
-	const struct work *work_list;
-	const struct merge *merge_list;
-	const struct run *run_list;
-	struct sr_batch *batch;
+	uint32_t turn;               /* batches launched */
+	struct head *heads;          /* [FLIGHTS] pinned */
+	struct now *now;
+	struct lists list;
+	struct step step;            /* being launched */
+	struct graphs *graphs;       /* NULL: none */
 };
 
 static inline __host__ __device__ size_t kv_at(size_t half, int32_t L, int32_t G, int32_t block, int l, int g)
@@ -174,10 +211,21 @@ static inline __host__ __device__ size_t kv_at(size_t half, int32_t L, int32_t G
 bool cuda_ok(struct dev *d, cudaError_t e, const char *what);
 
 /* step.cu */
-size_t step_bytes(const struct dev *d, const struct sr_limits *l);  /* at most */
-int32_t step_parts(const struct dev *d, const struct sr_limits *l); /* likewise */
-void step_fill(struct step *s, const struct sr_batch *b, struct dev *d);
-void step_commands(struct dev *d, const unsigned char *device_bytes);
+int32_t most_works(const struct dev *d, int32_t singles);            /* at most */
+int32_t most_runs(const struct dev *d, const struct sr_limits *l);
+void step_fill(struct dev *d, const struct sr_batch *b, int32_t *chain, int32_t *next, struct signal *s);
+void step_begin(struct dev *d);
+void step_end(struct dev *d);
+
+/* backend.cu */
+void batch_empty(struct sr_backend *b);      /* the next batch to be computed is one of padding only */
+void batch_compute(struct sr_backend *b);    /* from its first to its last kernel, as d->step says */
+
+/* graph.cu */
+int64_t graph_bytes(const struct dev *d, const struct sr_limits *l); /* what they may take, about */
+bool graph_capture(struct dev *d, const struct sr_limits *l);
+bool graph_launch(struct dev *d, const struct sr_batch *b);          /* false: there is none for this batch */
+void graph_free(struct dev *d);
 
 /* weights.cu */
 size_t loader_pinned(uint32_t slack);

@@ -41,6 +41,7 @@ inline bool start_early;             /* set at open: this GPU can; else every ke
 #ifdef CUDA_EMULATED
 static inline void wait_for_previous() { emu_wait_for_previous(); }
 static inline void let_next_start() {}
+static inline uint64_t device_ns() { return emu_globaltimer(); }
 #else
 static inline __device__ void wait_for_previous()
 {
@@ -55,9 +56,18 @@ static inline __device__ void let_next_start()
 	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+
+/* The device's clock: nanoseconds since some time, in steps of up to a microsecond. */
+static inline __device__ uint64_t device_ns()
+{
+	uint64_t t;
+
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+	return t;
+}
 #endif
 
-/* All kernels of the back end; in the emulation, as if every GPU could start them early. */
+/* All kernels of the back end are launched so; in the emulation, as if every GPU could start them early. */
 template <class... P, class... A>
 static inline cudaError_t start(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t s,
 	A... a)

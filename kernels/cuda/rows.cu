@@ -118,7 +118,7 @@ void embed(struct dev *d, const struct weight *table, float scale, int T)
 	struct table t = { table->held, table->mat, table->packed };
 
 	if (!d->lost)
-		cuda_ok(d, start(embed_kernel, T, THREADS, 0, d->stream, t, d->token, d->slots.slot, scale,
+		cuda_ok(d, start(embed_kernel, T, THREADS, 0, d->stream, t, d->list.token, d->slots.slot, scale,
 			(float *)d->place[P_X]), "embed");
 }
 
@@ -137,7 +137,7 @@ void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, int R)
 	if (!d->lost)
 		cuda_ok(d, start(pick_norm_kernel, R, THREADS, SCRATCH, d->stream,
 			(const float *)d->place[P_X],
-			d->pick + i0, w->vec, eps, d->m->D, (bf16 *)d->place[P_Y]), "pick_norm");
+			d->list.pick + i0, w->vec, eps, d->m->D, (bf16 *)d->place[P_Y]), "pick_norm");
 }
 
 void act_mul(struct dev *d, enum sr_act act, int T)

@@ -23,12 +23,10 @@ struct sample_args {
 	float *logits, *work;        /* [rows][V] */
 	uint32_t *count;             /* [rows][V], all zero */
 	const struct pick *pick;
+	const struct now *now;
 	struct slots slots;
-	const uint32_t *mask;
 	int32_t V;
 	float cap;
-	struct sr_result *result;
-	struct sr_top *top;
 };
 
 struct scratch {                     /* in shared memory */
@@ -465,12 +463,15 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 	SHARED(shared);
 	struct scratch *s = (struct scratch *)shared;
 	struct pick p = a.pick[blockIdx.x];
+	const struct now now = *a.now;
 	struct slot *slot = &a.slots.slot[p.slot];
 	float *x = a.logits + (size_t)blockIdx.x * (size_t)a.V;
 	struct sr_result r;
 	double logsum;
 	u64 most;
 
+	if (p.result < 0)
+		return;
 	if (a.cap > 0)
 		EACH(i, a.V)
 			x[i] = a.cap * tanhf(x[i] / a.cap);
@@ -478,13 +479,13 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 	most = largest(x, a.V, s);
 	logsum = log_sum(x, a.V, x[id_of(most)], s);
 	if (p.n_top)
-		alternatives(x, a.V, p.n_top, most, logsum, a.top + (size_t)p.result * SR_TOP_MAX, s);
+		alternatives(x, a.V, p.n_top, most, logsum, now.top + (size_t)p.result * SR_TOP_MAX, s);
 	r.id = p.id;
 	if (p.id < 0) {
 		struct query q = { x, a.work + (size_t)blockIdx.x * (size_t)a.V,
 			a.count + (size_t)blockIdx.x * (size_t)a.V,
 			slot, word_of(&a.slots, p.slot),
-			p.mask < 0 ? NULL : a.mask + (size_t)p.mask * (size_t)((a.V + 31) / 32),
+			p.mask < 0 ? NULL : now.mask + (size_t)p.mask * (size_t)((a.V + 31) / 32),
 			history_of(&a.slots, p.slot), a.V, p.position, s };
 
 		r.id = draw(&q, id_of(most));
@@ -494,7 +495,7 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 	__syncthreads(); /* all have read the slot */
 	if (threadIdx.x)
 		return;
-	a.result[p.result] = r;
+	now.result[p.result] = r;
 	if (p.id >= 0)
 		return;
 	slot->last = r.id;
@@ -509,13 +510,11 @@ void sample(struct dev *d, float cap, int i0, int R)
 	a.logits = (float *)d->place[P_LOGITS];
 	a.work = d->work;
 	a.count = d->count;
-	a.pick = d->pick + i0;
+	a.pick = d->list.pick + i0;
+	a.now = d->now;
 	a.slots = d->slots;
-	a.mask = d->batch->mask;
 	a.V = d->m->V;
 	a.cap = cap;
-	a.result = d->batch->result;
-	a.top = d->batch->top;
 	if (!d->lost)
 		cuda_ok(d, start(sample_kernel, R, THREADS, sizeof(struct scratch), d->stream, a), "sample");
 }

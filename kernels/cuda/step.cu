@@ -1,39 +1,40 @@
-/* step.cu - a batch, from core's rows to what the kernels want: tokens, picks, pieces of attention.
+/* step.cu - the first and the last kernel of a batch.
  *
- * The host writes these lists while the device still works on the batch before; they are packed, and
- * one copy brings them over.  What a slot keeps is changed on the device, by the batch's commands,
- * which it reads from pinned memory: a block for all commands of one slot, in their order.
+ *	host    counts core's rows, for grids; chains the commands of each slot; fills a head
+ *	begin   on the device: finds the head by counting batches, and makes of the rows, which it reads
+ *	        from pinned memory, what the kernels want: tokens, picks, pieces of attention.  Other
+ *	        blocks of it carry out the commands: what a slot keeps is changed there.
+ *	end     tells the host
+ *
+ * Nothing is copied for a batch, and no kernel is given what is true of one batch only: lists lie where
+ * they always do, what is in pinned memory is found through struct now.  So a graph that was captured
+ * once computes any batch that is no larger; its lists are filled up with padding:
+ *
+ *	token   id 0 at position 0 of the null slot, whose table has the null block: nobody reads what it stores
+ *	pick, work, run   are marked, and their blocks end at once
  */
 #include <assert.h>
 
 #include "device.cuh"
 
-#define COMMAND_THREADS 128
+#define THREADS 512
 #define LEAST_WORK 64                /* positions of one piece, at least */
 #define BLOCKS_EACH 4                /* of attention, per processor */
 
-/* ---- lists ---------------------------------------------------------------------------- */
+/* ---- on the host ---------------------------------------------------------------------- */
 
-static size_t place_list(size_t *at, size_t n, size_t size)
+/* Pieces of attention that fill the device. */
+static int32_t full_works(const struct dev *d)
 {
-	size_t here = *at;
+	int32_t n = d->processors * BLOCKS_EACH / d->m->G;
 
-	*at += (n * size + 15) / 16 * 16;
-	return here;
+	return n > 0 ? n : 1;
 }
 
-/* Most of each list, for a batch or for all of them. */
-struct counts { int32_t tokens, picks, singles, runs, cmds; };
-
-/* Pieces beyond one per token: as many as fill the device. */
-static int32_t most_works(int32_t singles, const struct dev *d)
+/* Pieces are no shorter than all positions / full_works: each token has one that may be. */
+int32_t most_works(const struct dev *d, int32_t singles)
 {
-	return 2 * singles + d->processors * BLOCKS_EACH / d->m->G + 1;
-}
-
-int32_t step_parts(const struct dev *d, const struct sr_limits *l)
-{
-	return most_works(l->rows, d);
+	return singles + full_works(d);
 }
 
 static int32_t run_tokens(const struct sr_model *m)
@@ -41,164 +42,80 @@ static int32_t run_tokens(const struct sr_model *m)
 	return TILE_ROWS / (m->H / m->G);
 }
 
-static void place_lists(struct step *s, const struct counts *c, const struct dev *d)
+int32_t most_runs(const struct dev *d, const struct sr_limits *l)
 {
-	size_t at = 0;
-
-	s->token = place_list(&at, (size_t)c->tokens, sizeof(struct token));
-	s->pick = place_list(&at, (size_t)c->picks, sizeof(struct pick));
-	s->work = place_list(&at, (size_t)most_works(c->singles, d), sizeof(struct work));
-	s->merge = place_list(&at, (size_t)c->singles, sizeof(struct merge));
-	s->run = place_list(&at, (size_t)(c->runs + c->tokens / run_tokens(d->m)), sizeof(struct run));
-	s->chain = place_list(&at, (size_t)c->cmds, sizeof(int32_t));
-	s->next = place_list(&at, (size_t)c->cmds, sizeof(int32_t));
-	s->used = at;
-}
-
-size_t step_bytes(const struct dev *d, const struct sr_limits *l)
-{
-	struct counts c = { l->tokens, l->rows + l->scores, l->rows, l->rows, l->cmds };
-	struct step s;
-
-	place_lists(&s, &c, d);
-	return s.used;
-}
-
-/* How many positions one piece of a single token's attention has: few enough to fill the device, and
- * the pieces fit their list, for there are at most rows + all / size of them. */
-static int32_t piece_size(const struct sr_batch *b, int32_t singles, const struct dev *d)
-{
-	int64_t all = 0, size, blocks = d->processors * BLOCKS_EACH / d->m->G;
-
-	for (int32_t i = 0; i < singles; i++)
-		all += b->row[i].first + 1;
-	blocks = blocks > 0 ? blocks : 1;
-	size = (all + blocks - 1) / blocks;
-	size = (size + LEAST_WORK - 1) / LEAST_WORK * LEAST_WORK;
-	return (int32_t)(size > LEAST_WORK ? size : LEAST_WORK);
-}
-
-static void add_picks(struct step *s, const struct sr_batch *b, const struct sr_row *r)
-{
-	struct pick *pick = (struct pick *)(s->bytes + s->pick);
-	struct pick p = {};
-
-	p.slot = r->slot;
-	p.mask = r->mask;
-	p.n_top = r->n_top;
-	p.rank = r->n_score > 0 || r->n_top > 0;
-	for (int32_t j = 0; j < r->n_score; j++) {
-		p.t = s->n_tokens + j;
-		p.position = r->first + j + 1;
-		p.id = b->token[r->token + j + 1];
-		p.result = r->result + j;
-		pick[s->n_picks++] = p;
-	}
-	if (r->sample) {
-		p.t = s->n_tokens + r->n - 1;
-		p.position = r->first + r->n;
-		p.id = -1;
-		p.result = r->result + r->n_score;
-		pick[s->n_picks++] = p;
-	}
-}
-
-static void add_single(struct step *s, int32_t upto, int32_t size, int32_t *n_parts)
-{
-	struct work *work = (struct work *)(s->bytes + s->work);
-	struct merge *merge = (struct merge *)(s->bytes + s->merge);
-	int32_t pieces = (upto + size - 1) / size;
-
-	if (pieces > 1)
-		merge[s->n_merges++] = (struct merge){ s->n_tokens, *n_parts, pieces };
-	for (int32_t i = 0; i < pieces; i++) {
-		int32_t to = (i + 1) * size < upto ? (i + 1) * size : upto;
-
-		work[s->n_works++] = (struct work){ s->n_tokens, i * size, to,
-			pieces > 1 ? (*n_parts)++ : -1 };
-	}
-}
-
-static void add_run(struct step *s, int32_t n, int32_t most)
-{
-	struct run *run = (struct run *)(s->bytes + s->run);
-
-	for (int32_t j = 0; j < n; j += most)
-		run[s->n_runs++] = (struct run){ s->n_tokens + j, n - j < most ? n - j : most };
+	return l->rows + l->tokens / run_tokens(d->m);
 }
 
 /* Chains the commands of each slot: `next` of the last is -1.  tail[slot]: its last command so far, and
  * the turn in which that was. */
-static void chain_commands(struct step *s, const struct sr_batch *b, struct dev *d)
+static int32_t chain_commands(struct dev *d, const struct sr_batch *b, int32_t *chain, int32_t *next)
 {
-	int32_t *first = (int32_t *)(s->bytes + s->chain), *next = (int32_t *)(s->bytes + s->next);
+	int32_t n = 0;
 
-	d->turn++;
 	for (int32_t i = 0; i < b->n_cmds; i++) {
 		struct tail *t = &d->tail[b->cmd[i].slot];
 
 		if (t->turn == d->turn)
 			next[t->cmd] = i;
 		else
-			first[s->n_chains++] = i;
+			chain[n++] = i;
 		*t = (struct tail){ d->turn, i };
 		next[i] = -1;
 	}
+	return n;
 }
 
-static struct counts count(const struct sr_batch *b, bool runs_only)
+static struct step count(const struct dev *d, const struct sr_batch *b)
 {
-	struct counts c = { 0, 0, 0, 0, b->n_cmds };
+	struct step s = {};
+	int32_t singles = 0, most = run_tokens(d->m);
 
 	for (int32_t i = 0; i < b->n_rows; i++) {
 		const struct sr_row *r = &b->row[i];
 
-		c.tokens += r->n;
-		c.picks += r->n_score + (r->sample != 0);
-		c.singles += r->n == 1 && !runs_only;
-		c.runs += r->n != 1 || runs_only;
-		assert(r->n != 1 || runs_only || c.singles == i + 1); /* they come first */
+		s.n_tokens += r->n;
+		s.n_picks += r->n_score + (r->sample != 0);
+		if (r->n == 1 && !d->deterministic) {
+			assert(singles == i); /* they come first */
+			singles++;
+		} else {
+			s.n_runs += (r->n + most - 1) / most;
+		}
 	}
-	return c;
+	s.n_works = singles ? most_works(d, singles) : 0;
+	return s;
 }
 
-void step_fill(struct step *s, const struct sr_batch *b, struct dev *d)
+/* The next batch is this one.  The head of its turn is free: the batch FLIGHTS before it has ended. */
+void step_fill(struct dev *d, const struct sr_batch *b, int32_t *chain, int32_t *next, struct signal *s)
 {
-	struct counts c = count(b, d->deterministic);
-	int32_t size = piece_size(b, c.singles, d), n_parts = 0;
-	struct token *token;
+	struct head *h = &d->heads[d->turn % FLIGHTS];
 
-	place_lists(s, &c, d);
-	s->n_tokens = s->n_picks = s->n_works = s->n_merges = s->n_runs = s->n_chains = 0;
-	token = (struct token *)(s->bytes + s->token);
-	for (int32_t i = 0; i < b->n_rows; i++) {
-		const struct sr_row *r = &b->row[i];
-
-		add_picks(s, b, r);
-		if (r->n == 1 && !d->deterministic)
-			add_single(s, r->first + 1, size, &n_parts);
-		else
-			add_run(s, r->n, run_tokens(d->m));
-		for (int32_t j = 0; j < r->n; j++)
-			token[s->n_tokens++] = (struct token){
-				r->token == SR_LAST ? SR_LAST : b->token[r->token + j],
-				r->first + j, r->slot };
-	}
-	chain_commands(s, b, d);
+	d->turn++;
+	d->step = count(d, b);
+	d->step.n_chains = chain_commands(d, b, chain, next);
+	*h = (struct head){ b->n_rows, d->step.n_chains, b->row, b->token, b->cmd, b->word, chain, next, b->mask,
+		b->result, b->top, s };
 }
 
-/* ---- commands on the device ----------------------------------------------------------- */
+/* ---- commands ------------------------------------------------------------------------- */
 
-struct command_args {
-	const int32_t *first, *next;
-	const struct sr_cmd *cmd;    /* pinned, as word */
-	const uint32_t *word;
+struct begin_args {
+	const struct head *head;
+	struct now *now;
 	struct slots slots;
+	struct lists list;
+	struct step upto;            /* what the lists are filled up to */
+	int32_t full_works, run_tokens, null_slot;
+	bool runs_only;
 };
+
+#define EACH(i, n) for (int32_t i = (int32_t)threadIdx.x; i < (n); i += THREADS)
 
 static __device__ void copy_words(uint32_t *to, const uint32_t *from, int32_t n)
 {
-	for (int32_t i = (int32_t)threadIdx.x; i < n; i += COMMAND_THREADS)
+	EACH(i, n)
 		to[i] = from[i];
 }
 
@@ -222,54 +139,237 @@ static __device__ void add_list(struct slot *s, uint32_t *word, const struct sr_
 	}
 }
 
-static __global__ void commands_kernel(struct command_args a)
+static __device__ void carry_out(const struct slots *slots, const struct sr_cmd &c, const uint32_t *word)
+{
+	struct slot *s = &slots->slot[c.slot];
+
+	switch (c.op) {
+	case SR_CMD_BEGIN:
+		begin_slot(s, word);
+		break;
+	case SR_CMD_LIST:
+		add_list(s, word_of(slots, c.slot), &c, word);
+		break;
+	case SR_CMD_HISTORY:
+		copy_words((uint32_t *)history_of(slots, c.slot), word, c.n);
+		if (threadIdx.x == 0) {
+			s->n_history = c.n;
+			s->n_prompt = c.a;
+			s->counted = 1;
+		}
+		break;
+	case SR_CMD_BLOCKS:
+		copy_words((uint32_t *)table_of(slots, c.slot) + c.a, word, c.n);
+		break;
+	}
+	__syncthreads(); /* the next command sees this one's */
+}
+
+/* ---- lists ---------------------------------------------------------------------------- */
+
+struct begin_scratch { uint64_t sum[THREADS / 32]; int32_t upto[THREADS / 32]; };
+
+/* The sum of v over the threads before this one; *all: over all of them is added to it. */
+static __device__ int32_t block_before(int32_t v, int32_t *all, struct begin_scratch *s)
+{
+	int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32, upto = v, before = *all;
+
+	for (int32_t by = 1; by < 32; by *= 2) {
+		int32_t more = __shfl_up_sync(FULL, upto, (unsigned)by);
+
+		upto += lane >= by ? more : 0;
+	}
+	__syncthreads(); /* who called before us has read */
+	if (lane == 31)
+		s->upto[warp] = upto;
+	__syncthreads();
+	for (int32_t i = 0; i < THREADS / 32; i++) {
+		before += i < warp ? s->upto[i] : 0;
+		*all += s->upto[i];
+	}
+	return before + upto - v;
+}
+
+/* How many positions one piece of a single token's attention has: few enough to fill the device. */
+static __device__ int32_t piece_size(uint64_t positions, int32_t full)
+{
+	uint64_t size = (positions + (uint64_t)full - 1) / (uint64_t)full;
+
+	size = (size + LEAST_WORK - 1) / LEAST_WORK * LEAST_WORK;
+	return (int32_t)(size > LEAST_WORK ? size : LEAST_WORK);
+}
+
+static __device__ bool single(const begin_args &a, const struct sr_row &r)
+{
+	return r.n == 1 && !a.runs_only;
+}
+
+/* The last row that begins at or before i. */
+static __device__ int32_t row_with(const int32_t *first, int32_t n_rows, int32_t i)
+{
+	int32_t low = 0, high = n_rows - 1;
+
+	while (low < high) {
+		int32_t mid = (low + high + 1) / 2;
+
+		if (first[mid] <= i)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	return low;
+}
+
+/* A row's pieces of attention: works or runs. */
+static __device__ void put_attention(const begin_args &a, const struct sr_row &r, int32_t t, int32_t size,
+	int32_t work, int32_t pieces, int32_t run)
+{
+	for (int32_t i = 0; i < pieces; i++)
+		a.list.work[work + i] = (struct work){ t, i * size, i + 1 < pieces ? (i + 1) * size : r.first + 1,
+			work, pieces };
+	if (!single(a, r))
+		for (int32_t j = 0; j < r.n; j += a.run_tokens)
+			a.list.run[run++] = (struct run){ t + j, r.n - j < a.run_tokens ? r.n - j : a.run_tokens };
+}
+
+/* Copies the rows, notes where each one's tokens and picks begin, and divides attention. */
+static __device__ void put_rows(const begin_args &a, const struct head &h, struct step *all,
+	struct begin_scratch *scratch)
+{
+	uint64_t positions = 0;
+	int32_t size;
+
+	EACH(i, h.n_rows) {
+		struct sr_row r = h.row[i];
+
+		a.list.row[i] = r;
+		positions += single(a, r) ? (uint64_t)r.first + 1 : 0;
+	}
+	size = piece_size(block_sum(positions, scratch->sum), a.full_works);
+	for (int32_t base = 0; base < h.n_rows; base += THREADS) {
+		int32_t i = base + (int32_t)threadIdx.x, pieces, runs, token, pick, work, run;
+		struct sr_row r = {};
+
+		if (i < h.n_rows)
+			r = a.list.row[i];   /* this thread wrote it */
+		pieces = single(a, r) ? (r.first + size) / size : 0;
+		runs = single(a, r) ? 0 : (r.n + a.run_tokens - 1) / a.run_tokens;
+		token = block_before(r.n, &all->n_tokens, scratch);
+		pick = block_before(r.n_score + (r.sample != 0), &all->n_picks, scratch);
+		work = block_before(pieces, &all->n_works, scratch);
+		run = block_before(runs, &all->n_runs, scratch);
+		if (i < h.n_rows) {
+			a.list.token_of[i] = token;
+			a.list.pick_of[i] = pick;
+			put_attention(a, r, token, size, work, pieces, run);
+		}
+	}
+	__syncthreads(); /* rows are there for all */
+}
+
+static __device__ void put_pick(const begin_args &a, const struct head &h, int32_t i)
+{
+	int32_t n = row_with(a.list.pick_of, h.n_rows, i), j = i - a.list.pick_of[n];
+	struct sr_row r = a.list.row[n];
+	struct pick p = {};
+	bool scored = j < r.n_score;
+
+	p.t = a.list.token_of[n] + (scored ? j : r.n - 1);
+	p.result = r.result + j;
+	p.id = scored ? h.token[r.token + j + 1] : -1;
+	p.position = r.first + (scored ? j + 1 : r.n);
+	p.slot = r.slot;
+	p.mask = r.mask;
+	p.n_top = r.n_top;
+	p.rank = r.n_score > 0 || r.n_top > 0;
+	a.list.pick[i] = p;
+}
+
+static __device__ void put_lists(const begin_args &a, const struct head &h, struct begin_scratch *scratch)
+{
+	struct step all = {};
+
+	put_rows(a, h, &all, scratch);
+	EACH(t, all.n_tokens) {
+		int32_t n = row_with(a.list.token_of, h.n_rows, t), j = t - a.list.token_of[n];
+		struct sr_row r = a.list.row[n];
+
+		a.list.token[t] = (struct token){ r.token == SR_LAST ? SR_LAST : h.token[r.token + j],
+			r.first + j, r.slot };
+	}
+	EACH(i, all.n_picks)
+		put_pick(a, h, i);
+	for (int32_t i = all.n_tokens + (int32_t)threadIdx.x; i < a.upto.n_tokens; i += THREADS)
+		a.list.token[i] = (struct token){ 0, 0, a.null_slot };
+	for (int32_t i = all.n_picks + (int32_t)threadIdx.x; i < a.upto.n_picks; i += THREADS)
+		a.list.pick[i] = (struct pick){ 0, -1, -1, 0, a.null_slot, -1, 0, 0 };
+	for (int32_t i = all.n_works + (int32_t)threadIdx.x; i < a.upto.n_works; i += THREADS)
+		a.list.work[i] = (struct work){ -1, 0, 0, 0, 0 };
+	for (int32_t i = all.n_runs + (int32_t)threadIdx.x; i < a.upto.n_runs; i += THREADS)
+		a.list.run[i] = (struct run){ -1, 0 };
+}
+
+/* ---- the kernels ---------------------------------------------------------------------- */
+
+/* Block 0 makes lists, which do not depend on what slots keep; the others carry out commands. */
+static __global__ void __launch_bounds__(THREADS) begin_kernel(struct begin_args a)
 {
 	let_next_start();
 	wait_for_previous();
-	for (int32_t i = a.first[blockIdx.x]; i >= 0; i = a.next[i]) {
-		struct sr_cmd c = a.cmd[i];
-		const uint32_t *word = a.word + c.data;
-		struct slot *s = &a.slots.slot[c.slot];
+	SHARED(shared);
+	struct head h = a.head[a.now->turn % FLIGHTS];
 
-		switch (c.op) {
-		case SR_CMD_BEGIN:
-			begin_slot(s, word);
-			break;
-		case SR_CMD_LIST:
-			add_list(s, word_of(&a.slots, c.slot), &c, word);
-			break;
-		case SR_CMD_HISTORY:
-			copy_words((uint32_t *)history_of(&a.slots, c.slot), word, c.n);
-			if (threadIdx.x == 0) {
-				s->n_history = c.n;
-				s->n_prompt = c.a;
-				s->counted = 1;
-			}
-			break;
-		case SR_CMD_BLOCKS:
-			copy_words((uint32_t *)table_of(&a.slots, c.slot) + c.a, word, c.n);
-			break;
+	if (blockIdx.x == 0) {
+		if (threadIdx.x == 0) {
+			h.signal->begin_ns = device_ns();
+			a.now->mask = h.mask;
+			a.now->result = h.result;
+			a.now->top = h.top;
+			a.now->signal = h.signal;
 		}
-		__syncthreads(); /* the next command sees this one's */
+		put_lists(a, h, (struct begin_scratch *)shared);
+		return;
 	}
+	for (int32_t i = (int32_t)blockIdx.x - 1; i < h.n_chains; i += (int32_t)gridDim.x - 1)
+		for (int32_t c = h.chain[i]; c >= 0; c = h.next[c]) {
+			struct sr_cmd cmd = h.cmd[c];
+
+			carry_out(&a.slots, cmd, h.word + cmd.data);
+		}
 }
 
-/* The lists are on the device at `bytes`: point the verbs there and carry the commands out. */
-void step_commands(struct dev *d, const unsigned char *bytes)
+static __global__ void end_kernel(struct now *now)
 {
-	const struct step *s = d->step;
-	struct command_args a = {};
+	let_next_start();
+	wait_for_previous();
+	if (threadIdx.x)
+		return;
+	now->signal->end_ns = device_ns();
+	now->turn++;
+	__threadfence_system();              /* all the rest is there before the word is */
+	*(volatile uint32_t *)&now->signal->done = now->turn;
+}
 
-	d->token = (const struct token *)(bytes + s->token);
-	d->pick = (const struct pick *)(bytes + s->pick);
-	d->work_list = (const struct work *)(bytes + s->work);
-	d->merge_list = (const struct merge *)(bytes + s->merge);
-	d->run_list = (const struct run *)(bytes + s->run);
-	a.first = (const int32_t *)(bytes + s->chain);
-	a.next = (const int32_t *)(bytes + s->next);
-	a.cmd = d->batch->cmd;
-	a.word = d->batch->word;
+void step_begin(struct dev *d)
+{
+	struct begin_args a = {};
+
+	a.head = d->heads;
+	a.now = d->now;
 	a.slots = d->slots;
-	if (s->n_chains && !d->lost)
-		cuda_ok(d, start(commands_kernel, s->n_chains, COMMAND_THREADS, 0, d->stream, a), "commands");
+	a.list = d->list;
+	a.upto = d->step;
+	a.full_works = full_works(d);
+	a.run_tokens = run_tokens(d->m);
+	a.null_slot = d->null_slot;
+	a.runs_only = d->deterministic;
+	if (!d->lost)
+		cuda_ok(d, start(begin_kernel, 1 + (unsigned)d->step.n_chains, THREADS, sizeof(struct begin_scratch),
+			d->stream, a), "begin a batch");
+}
+
+void step_end(struct dev *d)
+{
+	if (!d->lost)
+		cuda_ok(d, start(end_kernel, 1, 32, 0, d->stream, d->now), "end a batch");
 }

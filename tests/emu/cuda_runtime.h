@@ -4,6 +4,9 @@
  * waited for, and one operation for each question.  So memory that is written or freed too early,
  * or read before it is there, shows.  Device memory is NaN at first and has canaries at its end.
  *
+ * A stream that captures keeps its operations, with their arguments as they are then, in a graph, which
+ * can be launched again and again; whoever asks about it or takes memory meanwhile is refused, as by CUDA.
+ *
  * Every call is counted; emu_fail(n, e) makes the n-th from now fail with e.  An error of the kind
  * that poisons a context (a launch failure) is returned by every call after it.
  */
@@ -18,7 +21,7 @@ enum cudaError_t {
 	cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
 		cudaErrorInsufficientDriver = 35,
 	cudaErrorNoDevice = 100, cudaErrorECCUncorrectable = 214, cudaErrorNotReady = 600,
-	cudaErrorIllegalAddress = 700, cudaErrorLaunchFailure = 719,
+	cudaErrorIllegalAddress = 700, cudaErrorLaunchFailure = 719, cudaErrorStreamCaptureUnsupported = 900,
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDefault = 4 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
@@ -31,7 +34,11 @@ enum { cudaHostAllocDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0
 
 typedef struct emu_stream *cudaStream_t;
 typedef struct emu_event *cudaEvent_t;
-typedef void (*cudaHostFn_t)(void *);
+typedef struct emu_graph *cudaGraph_t;
+typedef struct emu_exec *cudaGraphExec_t;
+typedef void (*cudaStreamCallback_t)(cudaStream_t, cudaError_t, void *);
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+#define CUDART_CB
 
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaSetDevice(int device);
@@ -52,7 +59,16 @@ cudaError_t cudaStreamQuery(cudaStream_t s);
 cudaError_t cudaStreamSynchronize(cudaStream_t s);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind, cudaStream_t s);
 cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s);
-cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg);
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
+cudaError_t cudaStreamAddCallback(cudaStream_t s, cudaStreamCallback_t fn, void *arg, unsigned flags);
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t s);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t e);
@@ -72,6 +88,7 @@ cudaError_t emu_queue(cudaStream_t s, std::function<cudaError_t()> op);
 cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, bool early,
 	std::function<void()> thread);
 void emu_wait_for_previous();
+uint64_t emu_globaltimer();
 
 /* For tests. */
 extern uint64_t emu_calls;                  /* so far */

@@ -6,8 +6,18 @@
 #include <ctime>
 #include <deque>
 #include <map>
+#include <set>
 
-struct emu_stream { std::deque<std::function<cudaError_t()>> queue; };
+typedef std::function<cudaError_t()> operation;
+struct callback { cudaStreamCallback_t fn; void *arg; };
+
+struct emu_graph { std::vector<operation> op; };
+struct emu_exec { std::vector<operation> op; };
+struct emu_stream {
+	std::deque<operation> queue;
+	std::deque<callback> callbacks; /* those in the queue */
+	emu_graph *capture;          /* or NULL */
+};
 struct emu_event { uint64_t asked, reached, at_ns; emu_stream *stream; };
 
 uint64_t emu_calls;
@@ -20,8 +30,31 @@ static uint64_t fail_at;             /* the call that fails, or 0 */
 static cudaError_t fail_with;
 static cudaError_t poison;           /* what every call says from now on */
 static std::map<void *, size_t> memory;
+static std::set<emu_stream *> streams;
 
 enum { CANARY = 64 };
+
+static bool capturing()
+{
+	for (emu_stream *s : streams)
+		if (s->capture)
+			return true;
+	return false;
+}
+
+/* From now on every call says e; who waits for a callback is told. */
+static void poison_all(cudaError_t e)
+{
+	poison = e;
+	for (emu_stream *s : streams) {
+		while (!s->callbacks.empty()) {
+			callback c = s->callbacks.front();
+
+			s->callbacks.pop_front();
+			c.fn(s, e, c.arg);
+		}
+	}
+}
 
 static bool poisons(cudaError_t e)
 {
@@ -37,7 +70,7 @@ static cudaError_t call()
 	if (fail_at && emu_calls == fail_at) {
 		fail_at = 0;
 		if (poisons(fail_with))
-			poison = fail_with;
+			poison_all(fail_with);
 		return fail_with;
 	}
 	return cudaSuccess;
@@ -103,6 +136,7 @@ const char *cudaGetErrorName(cudaError_t e)
 	case cudaErrorNotReady: return "cudaErrorNotReady";
 	case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
 	case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+	case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
 	}
 	return "an unknown error";
 }
@@ -121,6 +155,8 @@ static cudaError_t take(void **p, size_t n)
 
 	if (e != cudaSuccess)
 		return e;
+	if (capturing())
+		return cudaErrorStreamCaptureUnsupported;
 	*p = aligned_alloc(256, padded + 256);
 	memset(*p, 0xff, n);
 	memset(static_cast<char *>(*p) + n, 0xa5, CANARY);
@@ -167,7 +203,9 @@ cudaError_t emu_queue(cudaStream_t s, std::function<cudaError_t()> op)
 {
 	cudaError_t e = call();
 
-	if (e == cudaSuccess)
+	if (e == cudaSuccess && s->capture)
+		s->capture->op.push_back(std::move(op));
+	else if (e == cudaSuccess)
 		s->queue.push_back(std::move(op));
 	return e;
 }
@@ -181,7 +219,7 @@ static void advance(emu_stream *s)
 	e = s->queue.front()();
 	s->queue.pop_front();
 	if (e != cudaSuccess)
-		poison = e;
+		poison_all(e);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
@@ -190,13 +228,16 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 
 	if (e != cudaSuccess)
 		return e;
-	*s = new emu_stream;
+	*s = new emu_stream();
+	streams.insert(*s);
 	emu_allocations++;
 	return e;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
+	streams.erase(s);
+	delete s->capture;
 	delete s;
 	emu_allocations--;
 	return call();
@@ -208,6 +249,8 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
 
 	if (e != cudaSuccess)
 		return e;
+	if (s->capture)
+		return cudaErrorStreamCaptureUnsupported;
 	advance(s);
 	if (poison != cudaSuccess)
 		return poison;
@@ -218,6 +261,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
 	cudaError_t e = call();
 
+	if (e == cudaSuccess && s->capture)
+		return cudaErrorStreamCaptureUnsupported;
 	while (e == cudaSuccess && poison == cudaSuccess && !s->queue.empty())
 		advance(s);
 	return e != cudaSuccess ? e : poison;
@@ -233,9 +278,17 @@ cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s)
 	return emu_queue(s, [=] { memset(p, byte, n); return cudaSuccess; });
 }
 
-cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg)
+cudaError_t cudaStreamAddCallback(cudaStream_t s, cudaStreamCallback_t fn, void *arg, unsigned)
 {
-	return emu_queue(s, [=] { fn(arg); return cudaSuccess; });
+	cudaError_t e = emu_queue(s, [=] {
+		s->callbacks.pop_front();
+		fn(s, cudaSuccess, arg);
+		return cudaSuccess;
+	});
+
+	if (e == cudaSuccess)
+		s->callbacks.push_back({ fn, arg });
+	return e;
 }
 
 cudaError_t emu_func_attribute(size_t value)
@@ -243,6 +296,14 @@ cudaError_t emu_func_attribute(size_t value)
 	cudaError_t e = call();
 
 	return e == cudaSuccess && value > emu::SHARED_MAX ? cudaErrorInvalidValue : e;
+}
+
+uint64_t emu_globaltimer()
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 static bool waited[emu::THREADS_MAX]; /* the threads of the block that runs */
@@ -275,6 +336,73 @@ cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, boo
 		fprintf(stderr, "emu: %s\n", emu_fault());
 		return cudaErrorLaunchFailure;
 	});
+}
+
+/* ---- graphs --------------------------------------------------------------------------- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode)
+{
+	cudaError_t e = call();
+
+	if (e == cudaSuccess)
+		s->capture = new emu_graph();
+	return e;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
+{
+	cudaError_t e = call();
+
+	if (!s->capture)
+		return e == cudaSuccess ? cudaErrorInvalidValue : e;
+	if (e == cudaSuccess) {
+		*graph = s->capture;
+		emu_allocations++;
+	} else {
+		delete s->capture;
+	}
+	s->capture = NULL;
+	return e;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+	delete graph;
+	emu_allocations--;
+	return call();
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+	cudaError_t e = call();
+
+	if (e != cudaSuccess)
+		return e;
+	*exec = new emu_exec{ graph->op };
+	emu_allocations++;
+	return e;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
+{
+	return call();
+}
+
+/* As if its operations were queued now. */
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
+{
+	cudaError_t e = call();
+
+	if (e == cudaSuccess)
+		s->queue.insert(s->queue.end(), exec->op.begin(), exec->op.end());
+	return e;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+	delete exec;
+	emu_allocations--;
+	return call();
 }
 
 /* ---- events --------------------------------------------------------------------------- */
@@ -341,4 +469,16 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 		return cudaErrorNotReady;
 	*ms = (float)(int64_t)(to->at_ns - from->at_ns) * 1e-6f;
 	return err;
+}
+
+/* Done by the other stream first, if need be. */
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
+{
+	uint64_t turn = e->asked;
+
+	return emu_queue(s, [=] {
+		while (poison == cudaSuccess && e->reached < turn)
+			advance(e->stream);
+		return poison;
+	});
 }

@@ -1,0 +1,146 @@
+/* graph.cu - steps of single tokens as CUDA graphs: one call instead of nine launches a layer, and less
+ * time between kernels.
+ *
+ * Captured at open() for some numbers of rows.  A batch takes the smallest that holds it; the rest of
+ * its rows are padding, which begin_kernel makes (step.cu).  What depends on the batch is in memory,
+ * at addresses that stay, so one graph serves all batches of its size, whatever their lengths are; grids
+ * are as large as they may have to be, and blocks without work end at once.  Replays allocate nothing.
+ *
+ * Sizes are also those at which products change kernels (16, 32, 64 rows), so a batch computes the same
+ * bits as without a graph.  Beyond MOST rows a step takes so long that its launches do not show: the
+ * host queues them while the device still works on the batch before.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "device.cuh"
+
+#define MOST 512                     /* rows */
+#define SIZES 64
+#define NODE_BYTES ((int64_t)24 << 10) /* of device memory, about: what others report of their graphs */
+#define COMMAND_BLOCKS 16            /* at most: chains of commands are few in a step that only decodes */
+#define SAY_NS 2000000000u           /* longer than that nobody waits without a word */
+
+struct graphs {
+	int32_t n, size[SIZES];
+	cudaGraphExec_t exec[SIZES];
+};
+
+/* 1, 2, 4, 8, then by 8 to 256, then by 32; the last is all rows. */
+static int32_t sizes(const struct sr_limits *l, int32_t *size)
+{
+	int32_t most = l->rows < MOST ? l->rows : MOST, n = 0;
+
+	for (int32_t s = 1; s < most; s += s < 8 ? s : s < 256 ? 8 : 32)
+		size[n++] = s;
+	size[n++] = most;
+	return n;
+}
+
+int64_t graph_bytes(const struct dev *d, const struct sr_limits *l)
+{
+	int32_t size[SIZES], n;
+	int64_t nodes = 0;
+
+	if (l->eager)
+		return 0;
+	n = sizes(l, size);
+	for (int32_t i = 0; i < n; i++)
+		nodes += 6 + 9 * d->m->L + 3 * (size[i] / (l->logit_rows > 1 ? l->logit_rows : 1) + 1);
+	return nodes * NODE_BYTES;
+}
+
+static struct step step_of(const struct dev *d, int32_t size)
+{
+	struct step s = {};
+
+	s.n_tokens = s.n_picks = size;
+	if (d->deterministic)
+		s.n_runs = size;
+	else
+		s.n_works = most_works(d, size);
+	s.n_chains = size < COMMAND_BLOCKS ? size : COMMAND_BLOCKS;
+	return s;
+}
+
+/* Once without a graph: what the driver loads when it is first used cannot be loaded while capturing, and
+ * an error shows here. */
+static bool rehearse(struct dev *d, int32_t size)
+{
+	batch_empty(d->b);
+	d->step = step_of(d, size);
+	batch_compute(d->b);
+	return cuda_ok(d, cudaStreamSynchronize(d->stream), "compute a step of padding");
+}
+
+static bool capture(struct dev *d, int32_t size, cudaGraphExec_t *out)
+{
+	cudaGraph_t graph = NULL;
+
+	if (!cuda_ok(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "capture a graph"))
+		return false;
+	d->step = step_of(d, size);
+	batch_compute(d->b);
+	cuda_ok(d, cudaStreamEndCapture(d->stream, &graph), "capture a graph"); /* after an error, too */
+	if (!d->lost && cuda_ok(d, cudaGraphInstantiate(out, graph, 0), "instantiate a graph"))
+		cuda_ok(d, cudaGraphUpload(*out, d->stream), "bring a graph to the device");
+	if (graph)
+		cuda_ok(d, cudaGraphDestroy(graph), "free a captured graph");
+	return !d->lost;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+bool graph_capture(struct dev *d, const struct sr_limits *l)
+{
+	struct graphs *g = (struct graphs *)calloc(1, sizeof(*g));
+	uint64_t said = now_ns();
+
+	if (!g)
+		return cuda_ok(d, cudaErrorMemoryAllocation, "a table of graphs");
+	d->graphs = g;
+	g->n = sizes(l, g->size);
+	for (int32_t i = 0; i < g->n; i++) {
+		if (!rehearse(d, g->size[i]) || !capture(d, g->size[i], &g->exec[i]))
+			return false;
+		if (now_ns() - said < SAY_NS)
+			continue;
+		said = now_ns();
+		fprintf(stderr, "slipring-cuda: %d of %d graphs are captured\n", i + 1, g->n);
+	}
+	return cuda_ok(d, cudaStreamSynchronize(d->stream), "bring graphs to the device");
+}
+
+bool graph_launch(struct dev *d, const struct sr_batch *b)
+{
+	const struct graphs *g = d->graphs;
+	const struct step *s = &d->step;
+	int32_t i = 0;
+
+	if (!g || d->lost || s->n_tokens != b->n_rows || s->n_picks < 1)
+		return false;
+	while (i < g->n && (g->size[i] < s->n_tokens || g->size[i] < s->n_picks))
+		i++;
+	if (i == g->n)
+		return false;
+	cuda_ok(d, cudaGraphLaunch(g->exec[i], d->stream), "launch a graph");
+	return true;
+}
+
+void graph_free(struct dev *d)
+{
+	struct graphs *g = d->graphs;
+
+	for (int32_t i = 0; g && i < g->n; i++)
+		if (g->exec[i])
+			cuda_ok(d, cudaGraphExecDestroy(g->exec[i]), "close");
+	free(g);
+	d->graphs = NULL;
+}
