@@ -91,7 +91,8 @@ void conn_free(struct client *c, bool stopping)
 	if (c->row != &cl->unseen)
 		stats_client_give(c->row);
 	if (c->open) {
-		sched_forget(cl->s, c);
+		if (c->n_live)                /* it looks at all that there are */
+			sched_forget(cl->s, c);
 		cl->stats.died += c->n_live > 0 && !stopping;
 		conn_cool(cl, c);
 		place(cl, cl->open[--cl->n_open], c->at_open);
