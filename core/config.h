@@ -38,6 +38,7 @@ struct config {
 	enum config_device device;
 	int      threads;                     /* 0 = as many as the affinity mask has */
 	bool     enforce_deterministic;       /* batch-invariant kernels; the CPU's are */
+	bool     enforce_eager;               /* no captured graphs */
 	enum config_run_mode run_mode;        /* how the daemon's thread waits: core/idle.h */
 	double   gpu_memory_utilization;      /* 0.92 */
 	bool     gpu_memory_utilization_given;

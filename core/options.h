@@ -221,7 +221,9 @@ static const struct option options[] = {
 	OPT("enforce-deterministic", YESNO, DEVICE, D_, enforce_deterministic, "false",
 	    .help = "answers do not depend on what else is computed, nor on how a prompt is cut: one kernel for "
 	            "each product and for attention, slower; on the CPU it is always so"),
-	TAKE("enforce-eager", YESNO, ACCEPT, DEVICE, "graphs are used where the device has them"),
+	OPT("enforce-eager", YESNO, DEVICE, D_, enforce_eager, "false",
+	    .help = "no CUDA graphs: each kernel is launched by itself; less memory, a longer step where it is short; "
+	            "elsewhere it changes nothing"),
 	TAKE("max-seq-len-to-capture", SIZE, ACCEPT, DEVICE, "graphs are used where the device has them"),
 	{ .name = "compilation-config", .also = "-cc -O", .kind = TEXT, .action = ACCEPT, .topic = DEVICE,
 	  .who = D_ | H_,

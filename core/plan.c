@@ -182,6 +182,7 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 	if ((rc = kv_type(p, &l->kv_type)) != 0 || (rc = batching(p, total, context)) != 0)
 		return rc;
 	l->deterministic = p->cfg->enforce_deterministic;
+	l->eager = p->cfg->enforce_eager;
 	p->out->context = context;
 	l->seq_blocks = (int32_t)(((int64_t)context + l->block_tokens - 1) / l->block_tokens);
 	size_batch(p, p->out->max_seqs, p->out->batch_tokens);
@@ -477,7 +478,8 @@ static void describe(struct planning *p)
 	say(o, "steps of up to %d tokens, logits of %d rows of %d\n", l->tokens, l->logit_rows, p->m->m.V);
 	if (n->graphs) {
 		say_bytes(o, "graphs", n->graphs);
-		say(o, "captured, an estimate\n");
+		say(o, l->eager ? "none; what libraries take: an estimate\n"
+		    : "captured, and what libraries take: an estimate (--enforce-eager: none)\n");
 	}
 	say_bytes(o, "slots", n->slots);
 	say(o, "up to %d sequences at a time\n", l->slots);
