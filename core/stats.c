@@ -48,11 +48,11 @@ const double *stats_bounds(enum stats_hist h, int *n)
 
 const char *stats_name(enum stats_hist h) { return hist[h].name; }
 
-const char *stats_empty_name(enum stats_empty e)
+const char *stats_empty_name(int empty)
 {
 	static const char *const name[N_EMPTY] = { "nobody", "silent", "served", "tokenizing", "network" };
 
-	return name[e];
+	return empty >= 0 && empty < N_EMPTY ? name[empty] : "?";
 }
 
 void stats_observe(struct stats_page *p, enum stats_hist h, double value)

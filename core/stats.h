@@ -128,7 +128,7 @@ struct stats_page {
  * are 1-2-5 x 10^k and end at the first bound >= max_model_len (readers cut there). */
 const double *stats_bounds(enum stats_hist h, int *n);
 const char *stats_name(enum stats_hist h);   /* vLLM's, without prefix "vllm:" */
-const char *stats_empty_name(enum stats_empty e); /* "tokenizing" */
+const char *stats_empty_name(int empty);      /* "tokenizing" */
 
 /* Writer. */
 int  stats_create(struct stats_page **out, const char *run_dir, char *err, size_t errlen);

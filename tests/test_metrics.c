@@ -136,6 +136,8 @@ static void from_the_page(void **state)
 	p.prompt_tokens = 100;
 	p.prompt_cached = 30;
 	p.ended[ENDED_LENGTH] = 7;
+	for (int i = 0; i < N_EMPTY; i++)
+		p.empty_ns[i] = (uint64_t)(i + 1) * 1000000000;
 	p.max_model_len = 50;
 	stats_observe(&p, HIST_TTFT, 0.25);
 	stats_observe(&p, HIST_TTFT, 1e9);
@@ -148,6 +150,9 @@ static void from_the_page(void **state)
 	assert_true(value(text, "vllm:num_requests_waiting{") == 2);
 	assert_true(value(text, "vllm:kv_cache_usage_perc{") == 0.25);
 	assert_true(value(text, "vllm:num_preemptions_total{") == 4);
+	assert_true(value(text, "slipring_empty_seconds_total{doing=\"nobody\"") == 1 + EMPTY_NOBODY);
+	assert_true(value(text, "slipring_empty_seconds_total{doing=\"tokenizing\"") == 1 + EMPTY_TOKENIZING);
+	assert_true(value(text, "slipring_empty_seconds_total{doing=\"network\"") == 1 + EMPTY_NETWORK);
 	assert_true(value(text, "vllm:prompt_tokens_by_source_total{engine=\"0\",model_name=\"smol\","
 	                  "source=\"local_compute\"}") == 70);
 	assert_true(value(text, "vllm:request_success_total{engine=\"0\",finished_reason=\"length\"") == 7);

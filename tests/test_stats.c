@@ -205,6 +205,8 @@ static void minute(uint64_t i)
 	page->accounted_ns = (1000 + 60 * i) * SECOND;
 	page->generation_tokens = 100 * i;
 	page->why_ns[WHY_SEQS] = 60 * i * SECOND;
+	for (int k = 0; k < N_EMPTY; k++)
+		page->empty_ns[k] = (uint64_t)(k + 1) * i;
 	page->ended[ENDED_STOP] = i;
 	page->ended[ENDED_ERROR] = i;
 	page->blocks_used = i % 7;
@@ -236,6 +238,8 @@ static void test_minutes(void **state)
 		assert_int_equal(m.at_ns, (1000 + 60 * (uint64_t)cases[c].want) * SECOND);
 		assert_int_equal(m.ended, 2 * cases[c].want);
 		assert_int_equal(m.why_ns[WHY_SEQS], 60 * (uint64_t)cases[c].want * SECOND);
+		for (int k = 0; k < N_EMPTY; k++)
+			assert_int_equal(m.empty_ns[k], (k + 1) * cases[c].want);
 	}
 }
 

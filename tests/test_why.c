@@ -132,9 +132,51 @@ static void test_silence(void **state)
 	assert_int_equal(v.largest, WHY_EMPTY);
 }
 
+/* What was not in the ring yet, if that was most of the time. */
+static void test_before_the_ring(void **state)
+{
+	static const struct {
+		double limit, tokenizing, network, silent, served; /* of 100 s: seqs, and the parts of empty */
+		int largest, empty;
+		double share, worth;                               /* -1: none */
+	} cases[] = {
+		{ 0, 80, 10, 10, 0, WHY_EMPTY, EMPTY_TOKENIZING, 0.8, 1 / 0.6 - 1 },
+		{ 0, 10, 80, 10, 0, WHY_EMPTY, EMPTY_NETWORK, 0.8, 1 / 0.6 - 1 },
+		{ 30, 60, 10, 0, 0, WHY_EMPTY, EMPTY_TOKENIZING, 0.6, 1 / 0.7 - 1 },
+		{ 60, 30, 10, 0, 0, WHY_SEQS, EMPTY_TOKENIZING, 0.6, 30 / 5.0 / (20 / 4.0) - 1 },
+		{ 0, 10, 10, 80, 0, WHY_EMPTY, EMPTY_SILENT, 1, -1 },
+		{ 4, 2, 0, 4, 90, WHY_EMPTY, EMPTY_SERVED, 0.96, 40 / 6.0 / (20 / 4.0) - 1 },
+		{ 8, 4, 0, 84, 4, WHY_SEQS, EMPTY_SILENT, 0.08, 40 / 6.0 / (20 / 4.0) - 1 },
+	};
+
+	(void)state;
+	memset(&page, 0, sizeof(page));
+	steps(900, 16, 8, 0, 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct figures f = { .seconds = 100, .why_all = 100, .bound_all = 100, .running = 20, .rows = 20,
+		                     .waiting = cases[i].limit > 10 ? 6 : 90 };
+		struct verdict v;
+
+		f.why_s[WHY_SEQS] = cases[i].limit;
+		f.why_s[WHY_EMPTY] = 100 - cases[i].limit;
+		f.empty_s[EMPTY_TOKENIZING] = cases[i].tokenizing;
+		f.empty_s[EMPTY_NETWORK] = cases[i].network;
+		f.empty_s[EMPTY_SILENT] = cases[i].silent;
+		f.empty_s[EMPTY_SERVED] = cases[i].served;
+		v = judged(&f);
+		assert_int_equal(v.largest, cases[i].largest);
+		assert_int_equal(v.empty, cases[i].empty);
+		assert_near(v.share, cases[i].share);
+		if (cases[i].worth < 0)
+			assert_true(isnan(v.worth) && !*v.no_worth);
+		else
+			assert_near(v.worth, cases[i].worth);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_tokens),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_tokens), cmocka_unit_test(test_before_the_ring),
 	                                    cmocka_unit_test(test_silence) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

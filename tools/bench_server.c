@@ -323,6 +323,7 @@ json_t *bench_server_result(const struct bench_server *s, const struct bench_run
 	json_object_set_new(j, "rows_per_step", real_or_null(r.f.rows));
 	json_object_set_new(j, "prefix_hit_rate", real_or_null(r.f.hit_rate));
 	json_object_set_new(j, "why_seconds", seconds_of(r.f.why_s, N_WHY, sched_why_name));
+	json_object_set_new(j, "empty_seconds", seconds_of(r.f.empty_s, N_EMPTY, stats_empty_name));
 	json_object_set_new(j, "bound_seconds", seconds_of(r.f.bound_s, N_BOUND, sched_bound_name));
 	json_object_set_new(j, "memory_bytes_per_s", json_real(r.bytes_s));
 	json_object_set_new(j, "ops_per_s", json_real(r.ops_s));

@@ -25,7 +25,8 @@ struct figures {
 uint64_t figures_clock(void);         /* CLOCK_MONOTONIC, ns: the page's clock */
 
 /* The counters now.  A daemon that sleeps counts its sleep when it wakes; here it is counted as
- * what it is, empty and idle.  One that is not alive does not sleep. */
+ * what it is, empty and idle; what its clients did meanwhile it will tell within a second.  One
+ * that is not alive does not sleep. */
 void figures_now(const struct stats_page *p, bool alive, struct stats_mark *out);
 
 /* What happened from a to b. */

@@ -78,7 +78,7 @@ static void look(struct look *l, const struct instance *in)
 	figures_now(&l->page, instance_alive(in), &l->mark);
 }
 
-static void remark(struct row *r, const struct stats_client *old, uint64_t now)
+static void remark(struct row *r, const struct stats_client *old, uint64_t now, double seconds)
 {
 	const struct stats_client *c = r->c;
 	uint64_t requests = c->requests - (old ? old->requests : 0), alone = c->alone - (old ? old->alone :
@@ -89,6 +89,10 @@ static void remark(struct row *r, const struct stats_client *old, uint64_t now)
 		         (double)(now - c->full_since_ns) / 1e9);
 	else if (old && c->held > old->held)
 		snprintf(r->remark, sizeof(r->remark), "reads slowly: its ring was full");
+	else if (old && (double)(c->preparing_ns - old->preparing_ns) > 0.5e9 * seconds)
+		snprintf(r->remark, sizeof(r->remark), "tokenizes, while nothing else waits");
+	else if (old && (double)(c->arriving_ns - old->arriving_ns) > 0.5e9 * seconds)
+		snprintf(r->remark, sizeof(r->remark), "waits for requests to arrive");
 	else if (requests >= 2 && alone == requests)
 		snprintf(r->remark, sizeof(r->remark), "one request at a time");
 	else if (!c->live && !requests)
@@ -123,7 +127,7 @@ static void clients(struct view *v)
 		r->generated_per_s = (double)(c->tokens - (o ? o->tokens : 0)) / s;
 		r->requests_per_s = (double)(c->requests - (o ? o->requests : 0)) / s;
 		figures_client(r->name, c->name);
-		remark(r, o, v->now->mark.at_ns);
+		remark(r, o, v->now->mark.at_ns, s);
 		v->n_rows++;
 	}
 	qsort(v->row, (size_t)v->n_rows, sizeof(v->row[0]), by_load);
@@ -190,6 +194,11 @@ static void say_axes(struct sheet *s, const struct figures *f)
 		snprintf(right, sizeof(right), "%-9s %s %5.1f %%", sched_bound_name(i), b, bound * 100);
 		sheet_add(s, false, "%-52s%s", left, i < N_BOUND ? right : "");
 	}
+	if (f->why_all > 0 && f->why_s[WHY_EMPTY] > 0)
+		sheet_add(s, false, "of empty  tokenizing %.1f %%, network %.1f %%, silent %.1f %%, served %.1f %%, "
+		          "nobody %.1f %%", f->empty_s[EMPTY_TOKENIZING] / f->why_all * 100,
+		          f->empty_s[EMPTY_NETWORK] / f->why_all * 100, f->empty_s[EMPTY_SILENT] / f->why_all * 100,
+		          f->empty_s[EMPTY_SERVED] / f->why_all * 100, f->empty_s[EMPTY_NOBODY] / f->why_all * 100);
 }
 
 static void say_clients(struct sheet *s, const struct view *v)
@@ -298,12 +307,13 @@ static json_t *json_clients(const struct view *v)
 		const struct stats_client *c = r->c;
 
 		json_array_append_new(all, json_pack("{s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:f, s:f, s:f, "
-		                                     "s:I, s:s}",
+		                                     "s:I, s:f, s:f, s:s}",
 			"name", r->name, "pid", (int)c->pid, "uid", (int)c->uid, "live", (int)c->live,
 			"unanswered", (int)c->unanswered, "requests", (json_int_t)c->requests,
 			"requests_alone", (json_int_t)c->alone, "requests_per_s", r->requests_per_s,
 			"prompt_tokens_per_s", r->prompt_per_s, "tokens_per_s", r->generated_per_s,
-			"ring_full", (json_int_t)c->held, "remark", r->remark));
+			"ring_full", (json_int_t)c->held, "preparing_s", (double)c->preparing_ns / 1e9,
+			"arriving_s", (double)c->arriving_ns / 1e9, "remark", r->remark));
 	}
 	return all;
 }
@@ -338,15 +348,17 @@ static int print_json(const struct view *v)
 {
 	const struct stats_page *p = &v->now->page;
 	const struct figures *f = &v->f;
-	json_t *why = json_object(), *bound = json_object(), *j;
+	json_t *why = json_object(), *bound = json_object(), *empty = json_object(), *j;
 	int e;
 
 	for (int i = 0; i < N_WHY; i++)
 		json_object_set_new(why, sched_why_name(i), json_real(f->why_s[i]));
 	for (int i = 0; i < N_BOUND; i++)
 		json_object_set_new(bound, sched_bound_name(i), json_real(f->bound_s[i]));
+	for (int i = 0; i < N_EMPTY; i++)
+		json_object_set_new(empty, stats_empty_name(i), json_real(f->empty_s[i]));
 	j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, "
-	              "s:I, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o}",
+	              "s:I, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}",
 	              "instance", v->in.name, "model", p->model, "device", p->device, "state", p->state,
 	              "pid", (int)p->pid, "alive", instance_alive(&v->in), "seconds", f->seconds,
 	              "running", (json_int_t)p->running, "waiting", (json_int_t)p->waiting,
@@ -358,6 +370,7 @@ static int print_json(const struct view *v)
 	              "prefix_hit_rate", number(f->hit_rate), "ttft_s", three(v->ttft), "itl_s",
 	              three(v->itl),
 	              "longest_turn_s", (double)p->cycle_max_ns / 1e9, "why_s", why, "bound_s", bound,
+	              "empty_s", empty,
 	              "gpus", json_gpus(v), "client", json_clients(v));
 	e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(9)) : -1;
 	putchar('\n');

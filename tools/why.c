@@ -34,6 +34,7 @@ struct chunks {                           /* of all steps: a + b * rows + c * (t
 
 struct verdict {
 	int largest;                      /* enum sched_why; WHY_EMPTY: nothing held anything back */
+	int empty;                        /* enum stats_empty: then, what most of that time was */
 	double share, bound_share[N_BOUND];
 	struct fit fit;
 	double rows_now, rows_then;       /* what worth compares; NAN: nothing to compare */
@@ -46,10 +47,7 @@ struct verdict {
 #define MEMORY "give the KV cache more memory: restart with a larger --kv-cache-memory-bytes or " \
 	"--gpu-memory-utilization"
 
-static const struct { int knob; const char *what, *turn, *more; } advice[N_WHY] = {
-	[WHY_EMPTY] = { -1,
-		"whatever was asked for was in the batch, or nothing was",
-		"nothing here: send more requests at a time", "" },
+static const struct advice { int knob; const char *what, *turn, *more; } advice[N_WHY] = {
 	[WHY_SEQS] = { KNOB_MAX_NUM_SEQS,
 		"max-num-seqs sequences were running and others waited",
 		"raise max-num-seqs",
@@ -76,6 +74,26 @@ static const struct { int knob; const char *what, *turn, *more; } advice[N_WHY] 
 	[WHY_PCIE] = { -1,
 		"KV blocks were on their way back from host memory",
 		"nothing yet: each step copies as much as its budget allows", "" },
+};
+
+/* The same for what `empty` was. */
+static const struct advice empty_advice[N_EMPTY] = {
+	[EMPTY_NOBODY] = { -1,
+		"nobody was connected",
+		"nothing to gain on this side: nothing was asked for", "" },
+	[EMPTY_SILENT] = { -1,
+		"clients were connected and had nothing under way",
+		"nothing to gain on this side: send more requests at a time", "" },
+	[EMPTY_SERVED] = { -1,
+		"whatever was asked for was in the batch",
+		"nothing to gain on this side: send more requests at a time", "" },
+	[EMPTY_TOKENIZING] = { -1,
+		"nothing waited but requests that were still being prepared (JSON, templates, tokenizing)",
+		"more processes to prepare them: restart with a larger --api-server-count, on cores of their own",
+		"whoever prepares requests itself: ahead of time, or in more threads" },
+	[EMPTY_NETWORK] = { -1,
+		"nothing waited but requests of which a part had not arrived",
+		"nothing to gain on this side: look at the senders, and at the network between", "" },
 };
 
 static const char *const bound_advice[N_BOUND] = {
@@ -266,6 +284,12 @@ static double without_row(const struct figures *f, double held)
 	return held > 0 && f->rows == f->rows && running > f->rows ? running - f->rows : 0;
 }
 
+/* Is it requests that were not asked for yet? */
+static bool before_the_ring(const struct verdict *v)
+{
+	return v->largest == WHY_EMPTY && (v->empty == EMPTY_TOKENIZING || v->empty == EMPTY_NETWORK);
+}
+
 static void worth_of(struct verdict *v, const struct stats_page *p, const struct figures *f, uint64_t from_ns)
 {
 	double held = f->why_all - f->why_s[WHY_EMPTY]; /* nobody waits in the rest of the time */
@@ -280,9 +304,11 @@ static void worth_of(struct verdict *v, const struct stats_page *p, const struct
 	case WHY_RING_OUT: case WHY_PCIE:
 		worth_of_rows(v, without_row(f, held), "hardly a sequence was without a row for it");
 		break;
-	case WHY_EMPTY:                           /* were twice as many asked for at a time */
-		if (f->empty_s[EMPTY_SERVED] > LITTLE * f->why_all)
-			worth_of_rows(v, v->fit.mean, "");
+	case WHY_EMPTY:
+		if (before_the_ring(v))           /* did it take half the time, and the rest as long as now */
+			v->worth = 1 / (1 - v->share / 2) - 1;
+		else if (f->empty_s[EMPTY_SERVED] > LITTLE * f->why_all)
+			worth_of_rows(v, v->fit.mean, ""); /* were twice as many asked for at a time */
 		break;
 	default:
 		break;
@@ -300,16 +326,19 @@ static void judge(struct verdict *v, const struct stats_page *p, const struct fi
 			v->largest = i;
 			v->share = f->why_s[i] / f->why_all;
 		}
-	if (v->share < LITTLE) {
+	for (int i = 0; i < N_EMPTY; i++)
+		if (f->empty_s[i] > f->empty_s[v->empty])
+			v->empty = i;
+	if (f->why_all > 0 && f->empty_s[v->empty] / f->why_all > v->share && v->empty >= N_EMPTY_SEEN) {
+		v->largest = WHY_EMPTY;           /* somebody waited, if not for us */
+		v->share = f->empty_s[v->empty] / f->why_all;
+	} else if (v->share < LITTLE) {
 		v->largest = WHY_EMPTY;
 		v->share = f->why_all > 0 ? f->why_s[WHY_EMPTY] / f->why_all : 0;
 	}
 	v->fit = fit_steps(p, from_ns);
 	worth_of(v, p, f, from_ns);
 }
-
-/* What the time was in which nothing more was asked for. */
-static const char *const empty_name[N_EMPTY] = { "nobody connected", "clients silent", "all asked for ran" };
 
 /* ---- in words ---------------------------------------------------------------------------- */
 
@@ -324,18 +353,6 @@ static void print_axis(const char *title, const double *s, double all, int n, co
 		figures_bar(bar, BAR, s[i] / all);
 		printf("  %-10s %s %5.1f %%  %.1f s\n", name(i), bar, s[i] / all * 100, s[i]);
 	}
-}
-
-static void print_empty(const struct figures *f)
-{
-	double all = f->empty_s[EMPTY_NOBODY] + f->empty_s[EMPTY_SILENT] + f->empty_s[EMPTY_SERVED];
-
-	if (all <= 0 || f->why_all <= 0)
-		return;
-	printf("  of empty:");
-	for (int i = 0; i < N_EMPTY; i++)
-		printf("%s %s %.1f %%", i ? "," : "", empty_name[i], f->empty_s[i] / f->why_all * 100);
-	putchar('\n');
 }
 
 static void print_knob(const struct stats_page *p, int k)
@@ -371,6 +388,10 @@ static void print_worth(const struct verdict *v)
 		       v->worth * 100, v->share * 100, v->step_then, v->step_now, v->chunks.n);
 		return;
 	}
+	if (before_the_ring(v)) {
+		printf("  worth:  at most %.0f %% more of everything, if that took half the time\n", v->worth * 100);
+		return;
+	}
 	printf("  worth:  about %.0f %% more tokens/s ", v->worth * 100);
 	if (v->largest == WHY_EMPTY)
 		printf("if twice as much were asked for at a time: ");
@@ -404,6 +425,7 @@ static void print_alone(const struct stats_page *p)
 
 static void print_words(const struct instance *in, const struct figures *f, const struct verdict *v)
 {
+	const struct advice *a = v->largest == WHY_EMPTY ? &empty_advice[v->empty] : &advice[v->largest];
 	const struct stats_page *p = in->page;
 	double idle = v->bound_share[BOUND_IDLE];
 	int most = BOUND_HOST;
@@ -417,14 +439,14 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 	       (unsigned long long)f->generated,
 	       (unsigned long long)f->steps);
 	print_axis("why no more rows were added", f->why_s, f->why_all, N_WHY, sched_why_name);
-	print_empty(f);
+	if (f->why_s[WHY_EMPTY] > 0)
+		print_axis("of empty", f->empty_s, f->why_all, N_EMPTY, stats_empty_name);
 	print_axis("what bound the time", f->bound_s, f->bound_all, N_BOUND, sched_bound_name);
 	printf("  on average %.1f running and %.1f waiting\n", f->running, f->waiting);
-	printf("\n%s, %.0f %% of the time: %s.\n", sched_why_name(v->largest), v->share * 100,
-	       advice[v->largest].what);
-	printf("  turn:   %s%s%s\n", advice[v->largest].turn, *advice[v->largest].more ? ";\n          " : "",
-	       advice[v->largest].more);
-	print_knob(p, advice[v->largest].knob);
+	printf("\n%s, %.0f %% of the time: %s.\n", before_the_ring(v) ? stats_empty_name(v->empty) :
+	       sched_why_name(v->largest), v->share * 100, a->what);
+	printf("  turn:   %s%s%s\n", a->turn, *a->more ? ";\n          " : "", a->more);
+	print_knob(p, a->knob);
 	print_worth(v);
 	if (v->largest == WHY_EMPTY)
 		print_alone(p);
@@ -447,15 +469,16 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 
 static int print_json(const struct instance *in, const struct figures *f, const struct verdict *v)
 {
-	json_t *why = json_object(), *bound = json_object(), *empty, *j;
-	int k = advice[v->largest].knob, e;
+	const struct advice *a = v->largest == WHY_EMPTY ? &empty_advice[v->empty] : &advice[v->largest];
+	json_t *why = json_object(), *bound = json_object(), *empty = json_object(), *j;
+	int k = a->knob, e;
 
 	for (int i = 0; i < N_WHY; i++)
 		json_object_set_new(why, sched_why_name(i), json_real(f->why_s[i]));
 	for (int i = 0; i < N_BOUND; i++)
 		json_object_set_new(bound, sched_bound_name(i), json_real(f->bound_s[i]));
-	empty = json_pack("{s:f, s:f, s:f}", "nobody", f->empty_s[EMPTY_NOBODY],
-	                  "silent", f->empty_s[EMPTY_SILENT], "served", f->empty_s[EMPTY_SERVED]);
+	for (int i = 0; i < N_EMPTY; i++)
+		json_object_set_new(empty, stats_empty_name(i), json_real(f->empty_s[i]));
 	j = json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:f, s:f, s:s, s:f, s:s, "
 	              "s:o, s:o, s:s}",
 	              "instance", in->name, "model", in->page->model, "device", in->page->device,
@@ -466,10 +489,12 @@ static int print_json(const struct instance *in, const struct figures *f, const 
 	              "why_s", why, "bound_s", bound, "empty_s", empty,
 	              "running", f->running, "waiting", f->waiting, "limit", sched_why_name(v->largest),
 	              "share", v->share,
-	              "turn", advice[v->largest].turn,
+	              "turn", a->turn,
 	              "knob", k < 0 ? json_null() : json_string(knob_info((enum knob)k)->name),
 	              "worth", isnan(v->worth) ? json_null() : json_real(v->worth), "no_worth", v->no_worth);
 	json_object_set_new(j, "step_ms_then", isnan(v->step_then) ? json_null() : json_real(v->step_then));
+	json_object_set_new(j, "empty", v->largest == WHY_EMPTY ? json_string(stats_empty_name(v->empty)) :
+	                    json_null());
 	json_object_set_new(j, "prefix_waits", json_integer((json_int_t)f->held));
 	e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(9)) : -1;
 	putchar('\n');

@@ -318,6 +318,11 @@ static void slipring(struct scrape *s, const struct api *a)
 		snprintf(extra, sizeof(extra), "limit=\"%s\"", sched_why_name(i));
 		sample(s, "slipring_limit_seconds_total", "", extra, (double)p->why_ns[i] / 1e9);
 	}
+	head(s, "slipring_empty_seconds_total", "counter", "Time of limit \"empty\" by what clients were doing.");
+	for (i = 0; i < N_EMPTY; i++) {
+		snprintf(extra, sizeof(extra), "doing=\"%s\"", stats_empty_name(i));
+		sample(s, "slipring_empty_seconds_total", "", extra, (double)p->empty_ns[i] / 1e9);
+	}
 	head(s, "slipring_bound_seconds_total", "counter", "Time by what bound the step.");
 	for (i = 0; i < N_BOUND; i++) {
 		snprintf(extra, sizeof(extra), "bound=\"%s\"", sched_bound_name(i));

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""What the daemon waited for while it had nothing to compute, over HTTP: long prompts that take time to
+tokenize, a sender that dribbles, a client that says nothing.  Each is at least nine tenths of `empty` while
+it goes on; the five parts add up to it; and why, top and /metrics say so."""
+import re, socket, subprocess, threading, time
+from harness import *
+
+
+def parsed(p, *args):
+    r = subprocess.run([os.path.join(BUILD, "slipring"), *map(str, args), "--json"], stdin=subprocess.DEVNULL,
+                       capture_output=True, text=True, timeout=60, env=p.env)
+    check(r.returncode == 0, f"slipring {args}: {r.stderr}")
+    return json.loads(r.stdout)
+
+
+def short(p):
+    p.post("/v1/completions", {"prompt": [1, 2, 3, 4], "max_tokens": 1})
+
+
+def why(p):
+    """Since start; a request first, so that the daemon has counted its sleep."""
+    short(p)
+    j = parsed(p, "why", "--since", "start")
+    check(abs(sum(j["empty_s"].values()) - j["why_s"]["empty"]) < 1e-6, f"the parts of empty add up: {j}")
+    check(abs(sum(j["why_s"].values()) - j["seconds"]) < 0.001 * j["seconds"], f"and all to the time: {j}")
+    return j
+
+
+def metrics(p):
+    got = {}
+    for line in p.ask("GET", "/metrics")[2].splitlines():
+        for name in ("slipring_empty_seconds_total", "slipring_limit_seconds_total"):
+            if line.startswith(name):
+                got[name, re.search('(limit|doing)="([^"]*)"', line)[2]] = float(line.split()[-1])
+    return got
+
+
+class Silent:
+    remark = "silent"
+
+    def one(self, i):
+        pass
+
+
+class Dribble:
+    """A request that arrives byte by byte."""
+    remark = "waits for requests to arrive"
+
+    def one(self, i):
+        body = json.dumps({"prompt": [1, 2, 3], "max_tokens": 1}).encode()
+        head = (f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n").encode()
+        with socket.create_connection(("127.0.0.1", self.p.port), timeout=30) as s:
+            for byte in head + body:
+                s.send(bytes([byte]))
+                self.begun.set()
+                self.stop.wait(0.1)
+            check(s.recv(4096).startswith(b"HTTP/1.1 200"), "what came slowly is answered")
+
+
+class Long:
+    """Prompts that take long to tokenize, several requests at a time."""
+    remark = "tokenizes, while nothing else waits"
+
+    def __init__(self):
+        text = " ".join(f"{i * 7919 % 10007:x} word" for i in range(600))
+        self.body = json.dumps({"prompt": [f"{i} {text}" for i in range(60)], "max_tokens": 1}).encode()
+
+    def one(self, i):
+        while not self.stop.is_set():
+            check(self.p.ask("POST", "/v1/completions", self.body)[0] == 200, "long prompts are answered")
+            self.begun.set()
+
+
+def remarked(p, remark):
+    return any(c["remark"] == remark for c in parsed(p, "top", "-i", "0.5")["client"])
+
+
+def shares(p, load, at_once):
+    """The parts of empty while it goes on, as shares of it."""
+    load.p, load.begun, load.stop, results = p, threading.Event(), threading.Event(), []
+    thread = threading.Thread(target=lambda: results.append(p.together(at_once, load.one)), daemon=True)
+    thread.start()
+    check(isinstance(load, Silent) or load.begun.wait(30), "the load has begun")
+    a, m = why(p), metrics(p)
+    time.sleep(2)
+    check(wait_for(lambda: remarked(p, load.remark), 5), f"top says of the client: {load.remark}")
+    b, n = why(p), metrics(p)
+    load.stop.set()
+    thread.join(60)
+    check(results == [[None] * at_once], f"and all went well: {results}")
+    empty = b["why_s"]["empty"] - a["why_s"]["empty"]
+    check(empty > 0.5, f"much of the time nothing could be added: {empty}")
+    for (name, part), v in n.items():
+        check(v >= m[name, part], f"a counter never goes back: {name} {part}")
+    parts = sum(v for (name, _), v in n.items() if name == "slipring_empty_seconds_total")
+    check(abs(parts - n["slipring_limit_seconds_total", "empty"]) < 1e-6, f"/metrics adds up, too: {n}")
+    return {k: (b["empty_s"][k] - a["empty_s"][k]) / empty for k in b["empty_s"]}
+
+
+def main():
+    need_model()
+    with Programs() as p:
+        p.daemon("--device", "null", "--null-step-us", 0)
+        p.adapter("--disable-access-log")
+        for load, at_once, part in ((Silent(), 1, "silent"), (Dribble(), 1, "network"), (Long(), 3, "tokenizing")):
+            s = shares(p, load, at_once)
+            check(s[part] >= 0.9, f"{part} is what it waited for: {s}")
+            print(f"{part}: {s[part] * 100:.1f} % of empty")
+    done()
+
+
+main()
