@@ -12,13 +12,16 @@ extern "C" {
 }
 #include <unistd.h>
 
+#include "tests/emu/lt.h"
+
 #define main bench_main
 #include "tests/cuda/bench.cc"
 #undef main
 
-/* Cells of a whole run: ceilings, then of each kind of weights products, decode, prompts ... */
-#define EACH  (4 + 4 + 3 + 8 + 3)
-#define CELLS (1 + 3 * EACH + 2 * 4 + 2 + 3 + 2)
+/* Cells of a whole run: ceilings; of each kind of weights products, decode, prompts; of two kinds their speed
+ * beside bf16's; of bf16 idle, sampling, attention. */
+#define EACH  (4 + 4 + 3 + 8 + 3 + 2)
+#define CELLS (1 + 3 * EACH + 2 * 4 + 2 + 1 + 3 + 2)
 
 static void run(int capability)
 {
@@ -31,7 +34,9 @@ static void run(int capability)
 
 	assert_true(fd >= 0);
 	emu_capability = capability;
+	emu_lt_library = "libcublasLt.so.13";
 	read_ceiling = 0;
+	memset(library_s, 0, sizeof(library_s));
 	assert_int_equal(bench_main(3, argv), 0);
 	emu_capability = 80;
 	rows = json_load_file(path, 0, &why);

@@ -1,25 +1,94 @@
 #!/bin/sh
-# Is the CUDA back end right on this GPU, and how fast?  tools/gpu-check.sh BUILD, by `make gpu-check`.
-# Builds for this GPU alone in BUILD/gpu-check, and ends after 8 minutes, whatever is left.  Its last
-# 30 lines are the result; BUILD/gpu-check/result.json has the same.  What failed is told before them.
+# Is the CUDA back end right on this GPU, and how fast?  By `make gpu-check`:
+#
+#	gpu-check.sh BUILD               builds for this GPU alone, in BUILD/gpu-check
+#	gpu-check.sh --built KIT [OUT]   runs what `make gpu-kit` has built elsewhere; results go to OUT
+#
+# It ends after 8 minutes, whatever is left.  Its last 30 lines are the result; result.json has the same,
+# table.txt each cell.  What failed is told before them.  The steps, each within its own limit:
 #
 #	instructions   what the emulation of tests/emu computes, against this GPU
 #	parity         every verb, sampling and whole batches of small models, against plain C
 #	packed         products of 4- and 8-bit weights, against sums in double
+#	hopper         products of many rows by the kernels that only a Hopper GPU can execute
 #	small          the benchmark with a small shape
 #	speed          against this GPU's own ceilings, the shape of Llama-3.1-8B, made-up weights
-#	answers        the default model's greedy answers, if it and the daemon are there
+#	rings          slipringd with that shape: first tokens over rings, pauses between steps
+#	peers          PyTorch's own kernels in the same run, if it is installed
+#	answers        the default model's greedy answers, if it and all programs are there
 #	memcheck       packed and small under compute-sanitizer, if it is installed
+#
+# Exit code 0: right, and no floor missed; 1: something is wrong; 2: right, but a floor is missed.
 set -u
-here=$(cd "$(dirname "$0")/.." && pwd)
-build=${1:-build}
-tests=$build/gpu-check/gpu/tests
-result=$build/gpu-check/result.json
-ends=$(($(date +%s) + 475))
-bad=0 verdicts='' checks=''
-out=$(mktemp)
-trap 'rm -f "$out" "$out.table" "$out.rows"' EXIT INT TERM
 
+# ---- steps that are more than one program: gpu-check.sh --step NAME .., with our variables --------------
+
+# What called us may be make: the builds here are their own.
+compile() { # target...
+	env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$here" -j "$(nproc)" BUILD="$bin" \
+		SM="-gencode=arch=compute_$sm,code=sm_$sm" "$@"
+}
+
+memcheck() {
+	"$sanitizer" --error-exitcode 9 "$tests/test_cuda_packed" &&
+		"$sanitizer" --error-exitcode 9 "$tests/cuda/bench" tiny
+}
+
+# A daemon with the benchmark's shape and weights that it makes up, and its client.
+rings() { # FILE TOKENS LIMIT_US ..: as rings.c takes them
+	run=$(mktemp -d)
+	mkdir "$run/model"
+	cat >"$run/model/config.json" <<-'EOF'
+	{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
+	 "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+	 "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256, "max_position_embeddings": 131072,
+	 "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "hidden_act": "silu", "tie_word_embeddings": false,
+	 "torch_dtype": "bfloat16"}
+	EOF
+	RUNTIME_DIRECTORY=$run "$daemon" "$run/model" --device "${GPU_CHECK_DEVICE:-cuda}" --load-format dummy \
+		--max-model-len 4096 --max-num-seqs 64 --max-num-batched-tokens 8192 >"$run/log" 2>&1 &
+	pid=$!
+	trap 'kill $pid 2>/dev/null; wait $pid; rm -rf "$run"' EXIT
+	trap 'exit 1' INT TERM
+	until grep -q 'Ready after' "$run/log"; do
+		if ! kill -0 $pid 2>/dev/null; then
+			tail -n 5 "$run/log"
+			grep -q 'cannot plan the memory' "$run/log" && echo "SKIP: this shape does not fit the card" && exit 0
+			exit 1
+		fi
+		sleep 1
+	done
+	"$tests/cuda/rings" "$run" "$@" && exit 0
+	tail -n 5 "$run/log"
+	exit 1
+}
+
+if [ "${1:-}" = --step ]; then
+	shift
+	"$@"
+	exit
+fi
+
+# ---- the run ---------------------------------------------------------------------------------------------
+
+here=$(cd "$(dirname "$0")/.." && pwd)
+again=$here/tools/gpu-check.sh
+ends=$(($(date +%s) + 475))
+bad=0 slow=0 verdicts='' checks='' watcher='' kit=''
+out=$(mktemp)
+trap 'kill $watcher 2>/dev/null; rm -f "$out" "$out".*' EXIT
+trap 'exit 1' INT TERM
+
+if [ "${1:-}" = --built ]; then
+	kit=yes
+	bin=$(cd "${2:?the folder that make gpu-kit has made}" && pwd) || exit 1
+	results=${3:-gpu-check}
+else
+	bin=$(realpath -m "${1:-build}")/gpu-check
+	results=$bin
+fi
+tests=$bin/gpu/tests
+daemon=$bin/slipringd
 if ! gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total,power.limit,compute_cap --format=csv,noheader); then
 	echo "SKIP gpu-check: no NVIDIA GPU answers here"
 	exit 0
@@ -27,23 +96,26 @@ fi
 gpu=$(echo "$gpu" | head -n 1)       # the back end uses the first
 sm=$(echo "${gpu##*, }" | tr -d .)
 [ "$sm" = 90 ] && sm=90a             # its own instructions
+sanitizer=$(command -v compute-sanitizer || ls "$(dirname "${NVCC:-nvcc}")/compute-sanitizer" 2>/dev/null)
+export here bin tests daemon sm sanitizer
 
 verdict() { # name verdict
 	verdicts="${verdicts:+$verdicts; }$1: $2"
 	checks="${checks:+$checks, }\"$1\": \"$2\""
 }
 
-room() { # seconds: so many, or what is left
-	left=$((ends - $(date +%s)))
+room() { # seconds reserve: so many, or what is left without the reserve
+	left=$((ends - $(date +%s) - $2))
 	[ "$1" -lt "$left" ] && echo "$1" || echo "$left"
 }
 
-step() { # name seconds command...
-	name=$1 limit=$(room "$2")
-	shift 2
+# The reserve is for steps that come later and are worth more.
+step() { # name seconds reserve command...
+	name=$1 limit=$(room "$2" "$3")
+	shift 3
 	if [ "$limit" -lt 5 ]; then
 		verdict "$name" "SKIP, no time left"
-		return 0
+		return 1
 	fi
 	echo "gpu-check: $name, at most $limit s"
 	timeout -k 5 "$limit" "$@" >"$out" 2>&1 </dev/null
@@ -60,53 +132,88 @@ step() { # name seconds command...
 	return 1
 }
 
-# What called us may be make: the builds here are their own.
-compile() { # target...
-	env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$here" -j "$(nproc)" BUILD="$(realpath -m "$build")/gpu-check" \
-		SM="-gencode=arch=compute_$sm,code=sm_$sm" "$@"
+speed() {
+	echo "before: $("$tests/cuda/watch")" >"$out.clocks"
+	"$tests/cuda/watch" load >"$out.load" 2>&1 &
+	watcher=$!
+	limit=$(room 150 60)             # it leaves out by itself what there is no time for
+	step speed "$((limit + 15))" 0 "$tests/cuda/bench" 8b "$out.speed" "$limit" && cat "$out" >"$out.table"
+	kill $watcher
+	wait $watcher 2>/dev/null
+	watcher=
+	sed 's/^\([^W]\)/under load: \1/' "$out.load" >>"$out.clocks"
+	echo "after: $("$tests/cuda/watch")" >>"$out.clocks"
 }
 
-memcheck() {
-	"$sanitizer" --error-exitcode 9 "$tests/test_cuda_packed" &&
-		"$sanitizer" --error-exitcode 9 "$tests/cuda/bench" tiny
+# What the benchmark found to be the least time of a prompt of so many tokens, in us; 0: it did not.
+least() {
+	[ -e "$out.speed" ] || { echo 0; return; }
+	sed -n "s/.*\"at\": \"$1 tokens\", \"work\": \"first token, in process\", \"kind\": \"bf16\", \"us\": \([0-9.e+]*\), \"part\": \([0-9.e+-]*\),.*/\1 \2/p" \
+		"$out.speed" | awk '{ printf "%.1f", $1 * $2 } END { if (!NR) print 0 }'
 }
 
-# timeout(1) runs programs, not functions of this shell.
-case ${2:-} in
-compile|memcheck) what=$2; shift 2; "$what" "$@"; exit ;;
-esac
-again=$here/tools/gpu-check.sh
+with_daemon() {
+	if [ ! -x "$daemon" ] && [ -z "$kit" ] && ! timeout "$(room 120 30)" "$again" --step compile cuda all >"$out" 2>&1; then
+		tail -n 3 "$out"
+		verdict rings "SKIP, the daemon cannot be built here"
+		return
+	fi
+	step rings 75 0 "$again" --step rings "$out.rings" 128 "$(least 128)" 2048 "$(least 2048)" && cat "$out" >>"$out.table"
+}
 
-mkdir -p "$build/gpu-check"
-: >"$out.table"
-if step build 240 "$again" "$build" compile gpu-tests; then
-	step instructions 60 "$tests/test_emu"
-	step parity 100 "$tests/test_cuda"
-	step packed 60 "$tests/test_cuda_packed"
-	step small 30 "$tests/cuda/bench" tiny
-	step speed 150 "$tests/cuda/bench" 8b "$out.rows" && cp "$out" "$out.table"
+peers() {
+	if ! python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+		verdict peers "SKIP, no PyTorch with CUDA here"
+	elif step peers 60 0 python3 "$here/tests/cuda/peers.py" --rows "$out.speed" --out "$out.peers"; then
+		cat "$out" >>"$out.table"
+	fi
+}
+
+answers() {
 	model=${XDG_CACHE_HOME:-$HOME/.cache}/slipring/models/SmolLM2-135M-Instruct.Q4_1.gguf
 	if [ ! -e "$model" ]; then
 		verdict answers "SKIP, the default model is not there"
-	elif [ "$(room 10)" -lt 10 ]; then
-		verdict answers "SKIP, no time left"
-	elif ! timeout "$(room 120)" "$again" "$build" compile cuda all >"$out" 2>&1; then
-		verdict answers "SKIP, the daemon cannot be built here"
+	elif [ ! -x "$bin/slipring-http" ] || [ ! -x "$bin/slipring" ]; then
+		verdict answers "SKIP, slipring-http is not built here"
 	else
-		step answers 60 python3 "$here/tests/cuda/answers.py" "$build/gpu-check"
+		step answers 60 0 python3 "$here/tests/cuda/answers.py" "$bin"
 	fi
-	sanitizer=$(command -v compute-sanitizer || ls "$(dirname "${NVCC:-nvcc}")/compute-sanitizer" 2>/dev/null)
-	export sanitizer
+}
+
+mkdir -p "$results" || exit 1
+: >"$out.table"
+: >"$out.clocks"
+if [ -n "$kit" ] || step build 240 180 "$again" --step compile gpu-tests; then
+	step instructions 60 180 "$tests/test_emu"
+	step parity 100 180 "$tests/test_cuda"
+	step packed 60 180 "$tests/test_cuda_packed"
+	step hopper 30 180 "$tests/test_cuda_hopper"
+	step small 30 180 "$tests/cuda/bench" tiny
+	speed
+	with_daemon
+	peers
+	answers
 	if [ -n "$sanitizer" ]; then
-		step memcheck 120 "$again" "$build" memcheck
+		step memcheck 120 0 "$again" --step memcheck
 	else
 		verdict memcheck "SKIP, compute-sanitizer is not installed"
 	fi
 fi
-[ -s "$out.rows" ] && tail -n 1 "$out.rows" | grep -q ']' || echo '[]' >"$out.rows"
-printf '{"gpu": "%s", "checks": {%s}, "rows": %s}\n' "$gpu" "$checks" "$(cat "$out.rows")" >"$result"
+cat "$out.speed" "$out.rings" "$out.peers" 2>/dev/null | grep '^	{.*}' | sed 's/,$//' >"$out.rows"
+awk -f "$here/tests/cuda/goals.awk" "$out.rows" >"$out.goals" || slow=1
+cp "$out.table" "$results/table.txt"
+printf '{"gpu": "%s", "checks": {%s}, "rows": [\n%s\n]}\n' "$gpu" "$checks" "$(sed '$!s/$/,/' "$out.rows")" \
+	>"$results/result.json"
+cat "$out.table"
+echo
 echo "$gpu"
-tail -n 26 "$out.table"
+cat "$out.clocks" "$out.goals"
 echo "$verdicts"
-[ "$bad" -eq 0 ] && echo "gpu-check: ok" || echo "gpu-check: FAILED"
-exit "$bad"
+if [ "$bad" -ne 0 ]; then
+	echo "gpu-check: FAILED"
+	exit 1
+elif [ "$slow" -ne 0 ]; then
+	echo "gpu-check: right, but below a floor"
+	exit 2
+fi
+echo "gpu-check: ok"

@@ -1,229 +1,44 @@
 /* bench.cc - how near the CUDA kernels come to what the device can do: `make gpu-check`.
  *
+ *	bench [8b|tiny] [FILE] [SECONDS]
+ *
  * Ceilings are measured first, in the same run: a read of all weights, and mma without memory.  The
  * models have the shape of Llama-3.1-8B and made-up weights in bf16, in 4 bits (AWQ, groups of 128) and
- * in FP8, which go through the loader as those of a file do.  What does not fit the card is named and
- * left out.  With "tiny" a small shape is run instead, to see that the program works: on the CPU, too
- * (tests/test_cuda_bench.cc).
+ * in FP8, which go through the loader as those of a file do.  What does not fit the card, or the time, is
+ * named and left out.  With "tiny" a small shape is run instead, to see that the program works: on the CPU,
+ * too (tests/test_cuda_bench.cc).
  *
  * A line of the table has up to four cells, each the time in microseconds and its limit as a part of
  * it: the least time that the bytes and operations of each kernel take at the ceilings, added up.
- * The same cells go to a file, one JSON object each.
+ * The same cells go to FILE, one JSON object each; tests/cuda/goals.awk holds them to the goals.
  */
+#include <algorithm>
 #include <inttypes.h>
 
 #include "kernels/cuda/backend.cu"
 #include "kernels/cuda/ptx.cuh"
+#include "tests/cuda/made_up.h"
+#include "tests/cuda/table.h"
 
-struct scale {                       /* what is measured */
-	int32_t L, D, H, G, E, F, V, group;
-	int32_t steps, repeats;
-	int32_t decode_n[4], decode_context[2];
-	int32_t few[4], many[3];     /* rows of products */
-	int32_t attend_n, attend_context[3], long_context, short_context, mixed_n;
-	int32_t prompt[3];
-	int32_t slots, tokens, blocks, seq_blocks, words;
-	int64_t spare;               /* bytes of the card that stay free */
-};
+#define RUNS   7                     /* of everything: the median counts */
+#define CELL_S 1.5                   /* seconds that one cell may take */
 
-static const struct scale llama_8b = {
-	32, 4096, 32, 8, 128, 14336, 128256, 128,
-	40, 32,
-	{ 1, 32, 128, 256 }, { 512, 2048 },
-	{ 1, 4, 16, 64 }, { 512, 2048, 8192 },
-	64, { 512, 2048, 8192 }, 131072, 4096, 32,
-	{ 128, 2048, 8192 },
-	256, 8192, 36000, 8256, 16384, (int64_t)1 << 30,
-};
-
-static const struct scale tiny = {
-	2, 64, 4, 2, 16, 96, 200, 32,
-	3, 1,
-	{ 1, 2, 3, 4 }, { 16, 48 },
-	{ 1, 4, 16, 64 }, { 65, 80, 130 },
-	4, { 16, 40, 70 }, 200, 20, 4,
-	{ 16, 33, 130 },
-	4, 256, 64, 64, 4096, 0,
-};
-
-static const struct kind { const char *name; int32_t type; } kinds[] = {
-	{ "bf16", SR_BF16 }, { "W4A16", SR_AWQ4 }, { "FP8", SR_F8 },
-};
-
-static const struct scale *sc;
-static const struct kind *kind;
 static struct sr_backend *b;
-static FILE *json;
+static double ends;                  /* when our time is over */
 static double read_ceiling, mma_ceiling, mma8_ceiling; /* bytes, operations a second */
+static double library_s[3];          /* of all layers' products in bf16 by cuBLASLt, of sc->prompt; 0: it is not here */
 
-/* ---- made-up weights ------------------------------------------------------------------ */
-
-enum made_of { BITS, BF16_SMALL, F16_SCALES, F32_ONES, E4M3_SMALL, F32_SCALES, MADE };
-
-static unsigned char pattern[MADE][(size_t)2 << 20]; /* the longest read */
-static struct { uint64_t tag; void *at; } reads[64];
-static unsigned n_reads;
-
-static void make_patterns()
-{
-	static const float one = 1, scale = 0.01f;
-	uint32_t seed = 1;
-
-	for (size_t i = 0; i < sizeof(pattern[0]); i += 2) {
-		unsigned char low, high;
-
-		seed = seed * 1664525u + 1013904223u;
-		low = (unsigned char)(seed >> 24);
-		high = (unsigned char)(seed >> 16);
-		pattern[BITS][i] = low, pattern[BITS][i + 1] = high;
-		pattern[BF16_SMALL][i] = low, pattern[BF16_SMALL][i + 1] = 0x3c | (high & 0x80); /* +-0.01 */
-		pattern[F16_SCALES][i] = low, pattern[F16_SCALES][i + 1] = 0x18;              /* 0.002 */
-		pattern[E4M3_SMALL][i] = low & 0xbf, pattern[E4M3_SMALL][i + 1] = high & 0xbf; /* below 2 */
-		memcpy(pattern[F32_ONES] + i, (const char *)&one + i % 4, 2);
-		memcpy(pattern[F32_SCALES] + i, (const char *)&scale + i % 4, 2);
-	}
-}
-
-/* An extent's file says what it is made of. */
-static int read_made_up(void *, const struct sr_extent *e, uint64_t, size_t n, void *buf, uint64_t tag)
-{
-	assert(n <= sizeof(pattern[0]));
-	if (n_reads == 64)
-		return -EAGAIN;
-	memcpy(buf, pattern[e->file], n);
-	reads[n_reads].tag = tag;
-	reads[n_reads++].at = buf;
-	return 0;
-}
-
-static int wait_made_up(void *, uint64_t *tag, void **at)
-{
-	*tag = reads[--n_reads].tag;
-	*at = reads[n_reads].at;
-	return 0;
-}
-
-static struct sr_extent made(enum made_of of, int64_t bytes)
-{
-	struct sr_extent e = { 0, (uint64_t)bytes, of };
-
-	return e;
-}
-
-static struct sr_tensor tensor(int32_t type, int64_t n, int64_t k)
-{
-	struct sr_tensor t = {};
-
-	t.name = "made up";
-	t.type = type;
-	t.n = (int32_t)n;
-	t.k = (int32_t)k;
-	switch (type) {
-	case SR_F32:
-		t.data = made(F32_ONES, n * k * 4);
-		break;
-	case SR_BF16:
-		t.data = made(BF16_SMALL, n * k * 2);
-		break;
-	case SR_AWQ4:
-		t.group = sc->group;
-		t.scale_type = SR_F16;
-		t.data = made(BITS, n * k / 2);
-		t.zero = made(BITS, k / t.group * n / 2);
-		t.scale = made(F16_SCALES, k / t.group * n * 2);
-		break;
-	case SR_F8:
-		t.group_n = 1;
-		t.scale_type = SR_F32;
-		t.data = made(E4M3_SMALL, n * k);
-		t.scale = made(F32_SCALES, n * 4);
-		break;
-	}
-	return t;
-}
-
-/* Llama's, with embeddings in bf16 as quantized checkpoints have them.  The caller frees layer. */
-static struct sr_model model()
-{
-	int32_t D = sc->D, Q = sc->H * sc->E, KV = sc->G * sc->E, F = sc->F, type = kind->type;
-	struct sr_model m = {};
-
-	m.L = sc->L, m.D = D, m.H = sc->H, m.G = sc->G, m.E = sc->E, m.F = F, m.V = sc->V;
-	m.eps = 1e-5f;
-	m.embed_scale = 1;
-	m.attn_scale = 1 / sqrtf((float)m.E);
-	m.rope[0].dims = m.E;
-	m.rope[0].theta = 500000;
-	m.rope[0].magnitude = 1;
-	m.layer = (struct sr_layer *)calloc((size_t)m.L, sizeof(*m.layer));
-	m.embed = m.head = tensor(SR_BF16, m.V, D);
-	m.norm = tensor(SR_F32, 1, D);
-	for (int32_t l = 0; m.layer && l < m.L; l++) {
-		struct sr_layer *y = &m.layer[l];
-
-		y->norm1 = y->norm2 = m.norm;
-		y->q = tensor(type, Q, D);
-		y->k = y->v = tensor(type, KV, D);
-		y->o = tensor(type, D, Q);
-		y->gate = y->up = tensor(type, F, D);
-		y->down = tensor(type, D, F);
-	}
-	return m;
-}
-
-/* ---- the table ------------------------------------------------------------------------ */
-
-static struct { char name[64], of[32], floors[32], goals[32]; double floor, goal; } line;
-
-static void line_begin(const char *name, const char *of)
-{
-	memset(&line, 0, sizeof(line));
-	snprintf(line.name, sizeof(line.name), "%s %s", kind->name, name);
-	snprintf(line.of, sizeof(line.of), "%s", of);
-	printf("%-38s", line.name);
-}
-
-static void json_begin(const char *at)
-{
-	fprintf(json, "%s\n\t{\"row\": \"%s\", \"at\": \"%s\"", ftell(json) > 2 ? "," : "", line.name, at);
-}
-
-/* " .75" once, and again only where the next cell's differs. */
-static void note_bound(char *to, size_t len, double bound, double *last)
-{
-	size_t n = strlen(to);
-
-	if (bound && bound != *last)
-		snprintf(to + n, len - n, " %.3g", bound);
-	*last = bound;
-}
-
-/* Floor and goal of `part`, or 0. */
-static void cell(const char *at, double seconds, double part, double floor, double goal)
-{
-	printf(" %8.0f %4.2f%c", seconds * 1e6, part, goal && part >= goal ? '+' : part < floor ? '-' : ' ');
-	note_bound(line.floors, sizeof(line.floors), floor, &line.floor);
-	note_bound(line.goals, sizeof(line.goals), goal, &line.goal);
-	json_begin(at);
-	fprintf(json, ", \"us\": %.9g, \"part\": %g, \"of\": \"%s\", \"floor\": %g, \"goal\": %g}", seconds * 1e6,
-		part, line.of, floor, goal);
-}
-
-static void cell_left_out(const char *at, const char *why)
-{
-	printf(" %8s %4s ", "-", "-");
-	json_begin(at);
-	fprintf(json, ", \"skipped\": \"%s\"}", why);
-}
-
-static void line_end()
-{
-	printf("  floor%s; goal%s\n", *line.floors ? line.floors : " -", *line.goals ? line.goals : " -");
-}
+/* ---- time ----------------------------------------------------------------------------- */
 
 static double now(void)
 {
 	return (double)now_ns() * 1e-9;
+}
+
+/* What there is no time left for is left out, and says so. */
+static const char *no_time(void)
+{
+	return now() > ends ? "no time left" : NULL;
 }
 
 static void stop_if_lost()
@@ -234,25 +49,39 @@ static void stop_if_lost()
 	exit(1);
 }
 
-/* Seconds of one call, the best of some runs of many. */
+static double median(double *t, int n)
+{
+	std::sort(t, t + n);
+	return t[n / 2];
+}
+
+/* Seconds of n calls, all queued at once. */
+template <class F> static double run_of(F call, int n)
+{
+	double t;
+
+	cudaStreamSynchronize(b->d.stream);
+	t = now();
+	for (int i = 0; i < n; i++)
+		call();
+	cuda_ok(&b->d, cudaStreamSynchronize(b->d.stream), "measure");
+	stop_if_lost();
+	return now() - t;
+}
+
+/* Seconds of one call: the median of RUNS runs of many, as many as CELL_S leaves room for. */
 template <class F> static double timed(F call)
 {
-	double best = 1e9;
+	double t[RUNS], one;
+	int n = sc->repeats;
 
-	call();
-	for (int run = 0; run < 3; run++) {
-		double t;
-
-		cudaStreamSynchronize(b->d.stream);
-		t = now();
-		for (int i = 0; i < sc->repeats; i++)
-			call();
-		cuda_ok(&b->d, cudaStreamSynchronize(b->d.stream), "measure");
-		t = (now() - t) / sc->repeats;
-		best = t < best ? t : best;
-	}
-	stop_if_lost();
-	return best;
+	run_of(call, 1);
+	one = run_of(call, 1);
+	if (one * n * RUNS > CELL_S)
+		n = one * RUNS < CELL_S ? (int)(CELL_S / RUNS / one) : 1;
+	for (double &run : t)
+		run = run_of(call, n) / n;
+	return median(t, RUNS);
 }
 
 /* ---- ceilings ------------------------------------------------------------------------- */
@@ -313,11 +142,27 @@ template <bool F8> static double mma_rate()
 	return (double)blocks * 4 * rounds * 8 * 2 * 16 * 8 * (F8 ? 32 : 16) / t;
 }
 
+/* Operations a second of the longest product of bf16 weights, ours or the library's; 0: it has none. */
+static double product_rate(bool library)
+{
+	const struct weight *w = b->net.layer[0].gu;
+	int T = sc->many[2];
+
+	if (library && !lt_can(w, T))
+		return 0;
+	return 2.0 * w->n * w->k * T / timed([&] {
+		if (library)
+			lt_matmul(&b->d, b->d.place[P_GU], b->d.place[P_Y], w, T);
+		else
+			matmul(&b->d, P_GU, P_Y, w, T);
+	});
+}
+
 static void ceilings()
 {
 	unsigned blocks = (unsigned)b->d.processors * 4, threads = sc->repeats < 2 ? 32 : 512;
 	size_t bytes = (size_t)(b->d.arena_end - b->d.arena);
-	double t;
+	double t, own, library;
 
 	t = timed([&] {
 		cuda_ok(&b->d, start(read_kernel, blocks, threads, 0, b->d.stream, (const uint4 *)b->d.arena,
@@ -326,12 +171,19 @@ static void ceilings()
 	read_ceiling = (double)bytes / t;
 	mma_ceiling = mma_rate<false>();
 	mma8_ceiling = b->d.capability >= 89 ? mma_rate<true>() : mma_ceiling;
-	printf("ceilings: reading %.2f GB %.0f GB/s; mma.sync bf16 %.1f, e4m3 %.1f Top/s; %d processors, sm_%d\n",
-		(double)bytes * 1e-9, read_ceiling * 1e-9, mma_ceiling * 1e-12, mma8_ceiling * 1e-12,
-		b->d.processors, b->d.capability);
+	own = product_rate(false);
+	library = product_rate(true);
+	printf("ceilings: reading %.2f GB %.0f GB/s; %d processors, sm_%d; bf16 Top/s: mma.sync without memory %.1f, "
+		"products of %d rows %.1f, by cuBLASLt %.1f; e4m3: mma.sync %.1f\n", (double)bytes * 1e-9,
+		read_ceiling * 1e-9, b->d.processors, b->d.capability, mma_ceiling * 1e-12, sc->many[2], own * 1e-12,
+		library * 1e-12, mma8_ceiling * 1e-12);
 	fprintf(json, "\n\t{\"row\": \"ceilings\", \"read_gb_s\": %.9g, \"mma_bf16_top_s\": %.9g, "
-		"\"mma_e4m3_top_s\": %.9g, \"processors\": %d, \"capability\": %d}", read_ceiling * 1e-9,
-		mma_ceiling * 1e-12, mma8_ceiling * 1e-12, b->d.processors, b->d.capability);
+		"\"mma_e4m3_top_s\": %.9g, \"product_bf16_top_s\": %.9g, \"cublaslt_bf16_top_s\": %.9g, "
+		"\"processors\": %d, \"capability\": %d}", read_ceiling * 1e-9, mma_ceiling * 1e-12,
+		mma8_ceiling * 1e-12, own * 1e-12, library * 1e-12, b->d.processors, b->d.capability);
+	/* mma.sync is not the best that a Hopper can do: a limit that is beaten is none */
+	mma_ceiling = std::max({ mma_ceiling, own, library });
+	mma8_ceiling = std::max(mma8_ceiling, mma_ceiling);
 	printf("%-38s cells: us, the limit's part of it (+ goal reached, - below the floor)\n", "");
 }
 
@@ -376,43 +228,56 @@ static double product(bool down, int T)
 	});
 }
 
-static void products()
+static double dense[4];              /* seconds of gate+up in bf16, of each of sc->few; 0: not measured */
+
+static void few_rows(bool down)
 {
-	static double dense[4];      /* gate+up in bf16, of each of sc->few; 0: not measured */
-	double t[4];
+	const struct weight *w = down ? b->net.layer[0].down : b->net.layer[0].gu;
+	bool f8 = kind->type == SR_F8, w4 = kind->type == SR_AWQ4;
+	double t[4] = {};
 	char at[32];
 
-	for (int down = 1; down >= 0; down--) { /* t stays gate+up's */
-		line_begin(down ? "down, 1/4/16/64 rows" : "gate+up, 1/4/16/64 rows", "the read stream");
-		for (int i = 0; i < 4; i++) {
-			const struct net_layer *y = &b->net.layer[0];
-			const struct weight *w = down ? y->down : y->gu;
-
-			t[i] = product(down, sc->few[i]);
-			snprintf(at, sizeof(at), "%d rows", sc->few[i]);
-			cell(at, t[i], weight_size(w) / read_ceiling / t[i], kind->type == SR_F8 ? 0 : 0.75,
-				kind->type == SR_F8 ? 0 : 0.9);
+	line_begin(kind->name, f8 ? "" : "few rows", down ? "down, 1/4/16/64 rows" : "gate+up, 1/4/16/64 rows",
+		"its limit");
+	for (int i = 0; i < 4; i++) {
+		snprintf(at, sizeof(at), "%s, %d rows", down ? "down" : "gate+up", sc->few[i]);
+		if (no_time()) {
+			cell_left_out(at, no_time());
+			continue;
 		}
-		line_end();
+		t[i] = product(down, sc->few[i]);
+		cell(at, t[i], product_limit(w, sc->few[i]) / t[i], f8 ? 0 : 0.75, f8 ? 0 : 0.9);
 	}
-	if (kind->type == SR_BF16)
+	line_end();
+	if (kind->type == SR_BF16 && !down)
 		memcpy(dense, t, sizeof(dense));
-	else if (dense[0]) {
-		bool w4 = kind->type == SR_AWQ4;
-
-		line_begin("gate+up, times bf16's speed", "bf16's time");
-		for (int i = 0; i < 4; i++) {
-			snprintf(at, sizeof(at), "%d rows", sc->few[i]);
+	if (kind->type == SR_BF16 || down)
+		return;
+	line_begin(kind->name, w4 ? "4 bits over bf16" : "", "gate+up, times bf16's speed", "bf16's time");
+	for (int i = 0; i < 4; i++) {
+		snprintf(at, sizeof(at), "gate+up, %d rows", sc->few[i]);
+		if (t[i] && dense[i])
 			cell(at, t[i], dense[i] / t[i], w4 && i < 3 ? 2.5 : 0, w4 ? i < 3 ? 3.4 : 2.5 : 0);
-		}
-		line_end();
+		else
+			cell_left_out(at, "one of the two was not measured");
 	}
-	line_begin("gate+up, 512/2k/8k rows; no peer", "mma.sync without memory");
-	for (int T : sc->many) {
-		double s = product(false, T);
+	line_end();
+}
 
-		snprintf(at, sizeof(at), "%d rows", T);
-		cell(at, s, product_limit(b->net.layer[0].gu, T) / s, 0, 0);
+static void many_rows()
+{
+	char at[32];
+
+	line_begin(kind->name, "", "gate+up, 512/2k/8k rows", "mma.sync without memory");
+	for (int T : sc->many) {
+		snprintf(at, sizeof(at), "gate+up, %d rows", T);
+		if (no_time()) {
+			cell_left_out(at, no_time());
+		} else {
+			double s = product(false, T);
+
+			cell(at, s, product_limit(b->net.layer[0].gu, T) / s, 0, 0);
+		}
 	}
 	line_end();
 }
@@ -482,17 +347,42 @@ static void add_row(struct sr_batch *a, int slot, int32_t first, int32_t n, int3
 	a->n_tokens += n;
 }
 
-/* Seconds of a decode step of n sequences at `context`, two batches in flight; 0: they do not fit. */
-static double decode(int n, int32_t context, bool random, double *host)
+struct pace {                        /* of steps, two batches in flight */
+	double step, host;           /* seconds: of one, and of the host's part of it */
+	double idle;                 /* share of the time that the device had nothing to do between them */
+};
+
+static cudaEvent_t before[64], after[64];
+
+/* Share of the time from the second step's begin to the last one's end that lay between two. */
+static double idle_share(int steps)
+{
+	double between = 0;
+	float ms, all;
+
+	cuda_ok(&b->d, cudaEventSynchronize(after[steps]), "an event");
+	for (int i = 2; i <= steps; i++) {
+		cuda_ok(&b->d, cudaEventElapsedTime(&ms, after[i - 1], before[i]), "an event");
+		between += ms;
+	}
+	cuda_ok(&b->d, cudaEventElapsedTime(&all, before[1], after[steps]), "an event");
+	stop_if_lost();
+	return between / all;
+}
+
+/* n sequences at `context`; watched: with events around each step.  NULL, or why not. */
+static const char *decode(int n, int32_t context, bool random, bool watched, struct pace *p)
 {
 	int32_t contexts[256], steps = sc->steps;
 	double t = 0;
 
 	for (int s = 0; s < n; s++)
 		contexts[s] = context;
+	if (no_time())
+		return no_time();
 	if (!begin_slots(contexts, n, random))
-		return 0;
-	*host = 0;
+		return "its KV does not fit this card";
+	*p = (struct pace){};
 	for (int i = 0; i <= steps; i++) {
 		struct sr_batch *a = batch(b, i % 2);
 		double begun;
@@ -501,9 +391,13 @@ static double decode(int n, int32_t context, bool random, double *host)
 		for (int s = 0; s < n; s++)
 			add_row(a, s, context - 1 + i, 1, i ? SR_LAST : 5);
 		begun = now();
+		if (watched)
+			cuda_ok(&b->d, cudaEventRecord(before[i], b->d.stream), "an event");
 		if (launch(b, i % 2))
 			stop_if_lost();
-		*host += (now() - begun) / (steps + 1);
+		if (watched)
+			cuda_ok(&b->d, cudaEventRecord(after[i], b->d.stream), "an event");
+		p->host += (now() - begun) / (steps + 1);
 		while (i && !poll_batch(b, (i - 1) % 2))
 			;
 		stop_if_lost();
@@ -514,7 +408,10 @@ static double decode(int n, int32_t context, bool random, double *host)
 	while (!poll_batch(b, steps % 2))
 		;
 	stop_if_lost();
-	return t / (steps - 1);
+	p->step = t / (steps - 1);
+	if (watched)
+		p->idle = idle_share(steps);
+	return NULL;
 }
 
 static double kv_bytes(int64_t positions)              /* of one layer */
@@ -527,137 +424,222 @@ static void decodes()
 	double floor = kind->type == SR_BF16 ? 0.75 : kind->type == SR_F8 ? 0.65 : 0.55;
 	double goal = kind->type == SR_BF16 ? 0.88 : kind->type == SR_F8 ? 0.82 : 0.72;
 	const struct weight *head = b->net.head ? b->net.head : b->net.embed;
-	double host = 0, step32 = 0, host32 = 0, most = 0;
 	char text[64];
 
 	for (int32_t context : sc->decode_context) {
 		snprintf(text, sizeof(text), "decode 1/32/128/256, at %d", context);
-		line_begin(text, "its limit");
+		line_begin(kind->name, "decode one", text, "its limit");
 		for (int i = 0; i < 4; i++) {
 			int32_t n = sc->decode_n[i];
-			double t = decode(n, context, false, &host);
 			double least = layers_limit(n) + product_limit(head, n) +
 				b->m.L * kv_bytes((int64_t)n * context) / read_ceiling;
+			const char *why;
+			struct pace p;
 
-			snprintf(text, sizeof(text), "%d sequences at %d", n, context);
-			if (t)
-				cell(text, t, least / t, i ? 0.65 : floor, i ? 0.8 : goal);
+			line.work = i ? "decode many" : "decode one";
+			snprintf(text, sizeof(text), "%d at %d", n, context);
+			why = decode(n, context, false, false, &p);
+			if (why)
+				cell_left_out(text, why);
 			else
-				cell_left_out(text, "its KV does not fit this card");
-			if (context == sc->decode_context[0] && i == 1)
-				step32 = t, host32 = host;
-			if (context == sc->decode_context[0] && i == 3)
-				most = t;
+				cell(text, p.step, least / p.step, i ? 0.65 : floor, i ? 0.8 : goal);
 		}
 		line_end();
 	}
-	if (kind->type != SR_BF16)
-		return;
-	line_begin("top-k 50 top-p .9, 256; host, 32", "a greedy step; a step");
-	if (most) {
-		double t = decode(sc->decode_n[3], sc->decode_context[0], true, &host);
+}
 
-		cell("a step that samples", t, most / t, 0.97, 0.99);
+static void idles()
+{
+	int32_t n = sc->decode_n[1];
+	const char *why;
+	struct pace p;
+	char at[64];
+
+	line_begin(kind->name, "device idle", "busy of 32 at 512; host's part", "the time of steps");
+	snprintf(at, sizeof(at), "%d at %d", n, sc->decode_context[0]);
+	why = decode(n, sc->decode_context[0], false, true, &p);
+	if (why) {
+		cell_left_out(at, why);
 	} else {
-		cell_left_out("a step that samples", "its KV does not fit this card");
+		cell(at, p.step, 1 - p.idle, 0.97, 0.995);
+		line.work = "";
+		cell("the host's part of a step", p.host, p.host / p.step, 0, 0);
 	}
-	if (step32)
-		cell("the host's part of a step", host32, host32 / step32, 0, 0);
+	line_end();
+}
+
+/* A step that samples beside a greedy one. */
+static void samplings()
+{
+	struct pace greedy, random;
+	const char *why;
+	char at[64];
+
+	line_begin(kind->name, "sampling", "top-k 50, top-p .9, 256 rows", "a greedy step");
+	snprintf(at, sizeof(at), "%d at %d", sc->decode_n[3], sc->decode_context[0]);
+	why = decode(sc->decode_n[3], sc->decode_context[0], false, false, &greedy);
+	if (!why)
+		why = decode(sc->decode_n[3], sc->decode_context[0], true, false, &random);
+	if (why)
+		cell_left_out(at, why);
+	else
+		cell(at, random.step, greedy.step / random.step, 0.97, 0.99);
 	line_end();
 }
 
 /* ---- attention ------------------------------------------------------------------------ */
 
-/* Seconds of one layer's attention of single tokens at these contexts; 0: they do not fit. */
-static double attention(const int32_t *context, int n)
+/* Seconds of one layer's attention of single tokens at these contexts; or why not. */
+static const char *attention(const int32_t *context, int n, double *t)
 {
 	struct sr_batch *a = batch(b, 0);
 	int l = 0;
 
+	if (no_time())
+		return no_time();
 	if (!begin_slots(context, n, false))
-		return 0;
+		return "its KV does not fit this card";
 	begin(a);
 	for (int s = 0; s < n; s++)
 		add_row(a, s, context[s] - 1, 1, 5);
 	launch_and_wait(0); /* its lists stay on the device */
-	return timed([&] { attend(&b->d, l++ % b->m.L, b->m.attn_scale, 0, 0, n); });
-}
-
-static void attention_cell(const char *at, const int32_t *context, int n, double floor, double goal)
-{
-	double t = attention(context, n);
-	int64_t positions = 0;
-
-	for (int s = 0; s < n; s++)
-		positions += context[s];
-	if (t)
-		cell(at, t, kv_bytes(positions) / read_ceiling / t, floor, goal);
-	else
-		cell_left_out(at, "its KV does not fit this card");
+	*t = timed([&] { attend(&b->d, l++ % b->m.L, b->m.attn_scale, 0, 0, n); });
+	return NULL;
 }
 
 static void attentions()
 {
 	static const double floors[] = { 0.45, 0.7, 0.85 }, goals[] = { 0.65, 0.85, 0.9 };
 	int32_t context[256], n = sc->mixed_n;
-	double mixed, even;
+	double t, even;
+	const char *why;
 	char at[64];
 
-	line_begin("KV, attend 64 at 512/2k/8k", "the read stream");
+	line_begin(kind->name, "attention", "KV, attend 64 at 512/2k/8k", "the read stream");
 	for (int i = 0; i < 3; i++) {
 		for (int s = 0; s < sc->attend_n; s++)
 			context[s] = sc->attend_context[i];
-		snprintf(at, sizeof(at), "%d at %d", sc->attend_n, sc->attend_context[i]);
-		attention_cell(at, context, sc->attend_n, floors[i], goals[i]);
+		snprintf(at, sizeof(at), "%d at %d", sc->attend_n, context[0]);
+		why = attention(context, sc->attend_n, &t);
+		if (why)
+			cell_left_out(at, why);
+		else
+			cell(at, t, kv_bytes((int64_t)sc->attend_n * context[0]) / read_ceiling / t, floors[i], goals[i]);
 	}
 	line_end();
-	line_begin("KV, 128k among 31 of 4k; even", "the even time of equal bytes");
-	for (int s = 0; s < n; s++)
-		context[s] = s == n / 2 ? sc->long_context : sc->short_context;
-	mixed = attention(context, n);
+	line_begin(kind->name, "one long among short", "KV, 128k among 31 of 4k; even", "even, equal bytes");
+	snprintf(at, sizeof(at), "%d among %d of %d", sc->long_context, n - 1, sc->short_context);
 	for (int s = 0; s < n; s++)
 		context[s] = (sc->long_context + (n - 1) * sc->short_context) / n;
-	even = attention(context, n);
-	if (mixed && even) {
-		cell("one long among short", mixed, even / mixed, 0, 1 / 1.2);
-		cell("even", even, 1, 0, 0);
+	why = attention(context, n, &even);
+	for (int s = 0; s < n; s++)
+		context[s] = s == n / 2 ? sc->long_context : sc->short_context;
+	if (!why)
+		why = attention(context, n, &t);
+	if (why) {
+		cell_left_out(at, why);
 	} else {
-		cell_left_out("one long among short", "its KV does not fit this card");
+		cell(at, t, even / t, 0, 1 / 1.2);
+		line.work = "";
+		cell("even", even, 1, 0, 0);
 	}
 	line_end();
 }
 
 /* ---- prompts -------------------------------------------------------------------------- */
 
-static void prefills()
+/* Seconds from launch to done, the median of as many as there is time for; or why not. */
+static const char *prompt(int32_t n, double *median_of)
 {
-	static const double floors[] = { 1 / 2.3, 1 / 1.5, 0 }, goals[] = { 1 / 1.3, 1 / 1.2, 0 };
+	double t[RUNS], begun = now();
+	int runs = 0;
+
+	if (no_time())
+		return no_time();
+	if (!begin_slots(&n, 1, false))
+		return "its KV does not fit this card";
+	while (runs < RUNS && (runs < 2 || now() - begun < CELL_S)) {
+		struct sr_batch *a = batch(b, 0);
+
+		begin(a);
+		add_row(a, 0, 0, n, 5);
+		t[runs] = now();
+		launch_and_wait(0);
+		t[runs] = now() - t[runs];
+		runs++;
+	}
+	*median_of = median(t, runs);
+	return NULL;
+}
+
+/* The four products of a layer by cuBLASLt, in bf16. */
+static void library_products()
+{
+	const struct net_layer *y = &b->net.layer[0];
+	const struct { const struct weight *w; enum place to, from; } each[] = {
+		{ y->qkv, P_QKV, P_Y }, { y->o, P_Z, P_A }, { y->gu, P_GU, P_Y }, { y->down, P_Z, P_ACT },
+	};
+
+	for (int i = 1; i < 3 && !no_time(); i++) {
+		int T = sc->prompt[i];
+		double t = 0;
+
+		for (const auto &e : each) {
+			if (!lt_can(e.w, T))
+				return;
+			t += timed([&] { lt_matmul(&b->d, b->d.place[e.to], b->d.place[e.from], e.w, T); });
+		}
+		library_s[i] = t * b->m.L;
+	}
+}
+
+static double prompt_attention(double n)                /* operations */
+{
+	return 2.0 * b->m.L * b->m.H * b->m.E * n * n;
+}
+
+/* Whole prompts beside their products at cuBLASLt's rate in bf16, attention at its best rate. */
+static void prompts_of_library(const double *t)
+{
 	char at[32];
 
-	line_begin("prompts of 128/2k/8k", "its limit");
-	for (int i = 0; i < 3; i++) {
-		int32_t n = sc->prompt[i];
-		double least = layers_limit(n) + 2.0 * b->m.L * b->m.H * b->m.E * n * n / mma_ceiling, best = 1e9;
+	line_begin(kind->name, "prefill", "prompts of 2k/8k by cuBLASLt", "its products in bf16");
+	for (int i = 1; i < 3; i++) {
+		double least = library_s[i] + prompt_attention(sc->prompt[i]) / mma_ceiling;
 
-		snprintf(at, sizeof(at), "%d tokens", n);
-		if (!begin_slots(&n, 1, false)) {
-			cell_left_out(at, "its KV does not fit this card");
-			continue;
-		}
-		for (int j = 0; j < 3; j++) {
-			struct sr_batch *a = batch(b, 0);
-			double t;
-
-			begin(a);
-			add_row(a, 0, 0, n, 5);
-			t = now();
-			launch_and_wait(0);
-			t = now() - t;
-			best = t < best ? t : best;
-		}
-		cell(at, best, least / best, floors[i], goals[i]);
+		snprintf(at, sizeof(at), "%d tokens", sc->prompt[i]);
+		if (!t[i])
+			cell_left_out(at, "the prompt was not measured");
+		else if (!library_s[i])
+			cell_left_out(at, "no cuBLASLt here");
+		else
+			cell(at, t[i], least / t[i], 0.8, 0.95);
 	}
 	line_end();
+}
+
+static void prompts()
+{
+	static const double floors[] = { 1 / 2.3, 1 / 1.5, 0 }, goals[] = { 1 / 1.3, 1 / 1.2, 0 };
+	const struct weight *head = b->net.head ? b->net.head : b->net.embed;
+	double t[3] = {};
+	char at[32];
+
+	line_begin(kind->name, "first token, in process", "prompts of 128/2k/8k", "its limit");
+	for (int i = 0; i < 3; i++) {
+		int32_t n = sc->prompt[i];
+		double least = layers_limit(n) + product_limit(head, 1) + prompt_attention(n) / mma_ceiling;
+		const char *why = prompt(n, &t[i]);
+
+		snprintf(at, sizeof(at), "%d tokens", n);
+		line.work = i < 2 ? "first token, in process" : "";
+		if (why)
+			cell_left_out(at, why);
+		else
+			cell(at, t[i], least / t[i], floors[i], goals[i]);
+	}
+	line_end();
+	prompts_of_library(t);
 }
 
 /* ---- all of it ------------------------------------------------------------------------ */
@@ -700,7 +682,9 @@ static int measure()
 		left = (need.avail - need.weights - need.scratch - need.slots - sc->spare) / need.per_block;
 		lim.n_blocks = left < 0 ? 0 : left < sc->blocks ? (int32_t)left : sc->blocks;
 		if (lim.n_blocks < sc->blocks / 64 + 1) {
-			printf("%s, 8B model: all rows SKIPPED, it does not fit this card\n", kind->name);
+			line_begin(kind->name, "", "8B model: all of it", "");
+			cell_left_out("all", "it does not fit this card");
+			line_end();
 			free(m.layer);
 			return 0;
 		}
@@ -716,11 +700,17 @@ static int measure()
 		fill(b->d.place[p], (size_t)sc->tokens * (size_t)b->d.width[p] * sizeof(bf16));
 	if (!read_ceiling)
 		ceilings();
-	products();
 	decodes();
-	if (kind->type == SR_BF16)
+	few_rows(true);
+	few_rows(false);
+	if (kind->type == SR_BF16) {
+		idles();
 		attentions();
-	prefills();
+		samplings();
+		library_products();
+	}
+	prompts();
+	many_rows();
 	close_backend(b);
 	return 1;
 }
@@ -735,11 +725,22 @@ int main(int argc, char **argv)
 		perror(argv[2]);
 		return 1;
 	}
+	ends = now() + (argc > 3 ? atof(argv[3]) : 3600);
 	make_patterns();
+	for (int i = 0; i <= sc->steps; i++)
+		if (cudaEventCreateWithFlags(&before[i], cudaEventDefault) != cudaSuccess ||
+		    cudaEventCreateWithFlags(&after[i], cudaEventDefault) != cudaSuccess) {
+			fprintf(stderr, "no events to measure by\n");
+			return 1;
+		}
 	fprintf(json, "[");
 	for (const struct kind &k : kinds) {
 		kind = &k;
 		e |= measure() < 0;
+	}
+	for (int i = 0; i <= sc->steps; i++) {
+		cudaEventDestroy(before[i]);
+		cudaEventDestroy(after[i]);
 	}
 	fprintf(json, "\n]\n");
 	e |= fclose(json) != 0;
