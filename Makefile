@@ -122,6 +122,7 @@ $(TESTS:%=$(BUILD)/tests/%): LDLIBS += -lcmocka
 #
 #	make cuda         build/slipring-cuda.so, if there is an nvcc (NVCC=, CUDA_HOME=)
 #	make gpu-check    on a machine with a GPU: is it right, and how fast
+#	make gpu-kit      build/gpu-kit: all that gpu-check needs, for a machine with a driver and no compiler
 #
 # Tests in C++ (tests/test_*.cc) run the same kernels on the CPU, by g++ and tests/emu: no nvcc needed.
 
@@ -131,14 +132,20 @@ NVFLAGS := -std=c++17 -O3 -lineinfo -I. -Xcompiler -fPIC,-fvisibility=hidden,-fn
 # 90a has instructions of its own; what comes after 120 compiles the last one's PTX.
 SM      := $(foreach a,80 89 90a 120,-gencode=arch=compute_$(a),code=sm_$(a)) -gencode=arch=compute_120,code=compute_120
 
+# Four GPUs' code with line numbers is long: a fifth so long where nvcc can press it (from 12.8 on).
+PRESS    = $(shell $(NVCC) --help | grep -q compress-mode && echo --compress-mode=size)
+
 $(BUILD)/cuda/%.o: %.cu
 	@mkdir -p $(@D)
 	$(call say,NVCC)
-	$(Q)$(NVCC) $(NVFLAGS) $(SM) -c -o $@ $<
+	$(Q)$(NVCC) $(NVFLAGS) $(PRESS) $(SM) -c -o $@ $<
 
-$(BUILD)/slipring-cuda.so: $(CUDA:%.cu=$(BUILD)/cuda/%.o) $(BUILD)/pic/kernels/forward.o $(BUILD)/pic/kernels/rope.o
+# What of it is plain C.
+CUDA_C  := kernels/forward.c kernels/rope.c kernels/cuda/xid.c
+
+$(BUILD)/slipring-cuda.so: $(CUDA:%.cu=$(BUILD)/cuda/%.o) $(CUDA_C:%.c=$(BUILD)/pic/%.o)
 	$(call say,LINK)
-	$(Q)$(NVCC) -shared -cudart static -o $@ $^ -ldl
+	$(Q)$(NVCC) -shared $(GPU_STATIC) -o $@ $^ -ldl
 -include $(CUDA:%.cu=$(BUILD)/cuda/%.d)
 
 # cuBLASLt is looked for at run time, with prototypes of our own; where NVIDIA's header is (in the toolkit, under
@@ -156,34 +163,60 @@ else
 	@echo "kernels/cuda/cublaslt.h is as $(LT_HEADER)"
 endif
 
-.PHONY: cuda gpu-check
+.PHONY: cuda gpu-check gpu-kit
 ifeq ($(NVCC),)
-cuda gpu-check:
+cuda gpu-check gpu-kit:
 	@echo "SKIP $@: no nvcc; install the CUDA toolkit (12.8 or later), or say NVCC= or CUDA_HOME="
 else
 cuda: $(BUILD)/slipring-cuda.so lt-header
 gpu-check:
 	NVCC=$(NVCC) tools/gpu-check.sh $(BUILD)
+gpu-kit: $(BUILD)/gpu-kit/gpu-check
 endif
 
 # The tests and the benchmark for a real GPU; they need nothing but nvcc and cc.
 GPU      := $(addprefix $(BUILD)/gpu/tests/,test_emu test_cuda test_cuda_packed cuda/bench)
 GPU_LINK := $(patsubst %.cu,$(BUILD)/cuda/%.o,$(filter-out %/backend.cu,$(CUDA))) $(patsubst %.c,$(BUILD)/%.o, \
-	$(wildcard kernels/forward.c kernels/rope.c kernels/cpu/[!b]*.c) tests/drive.c tests/tiny.c tests/cuda/truth.c)
+	$(CUDA_C) $(wildcard kernels/cpu/[!b]*.c) tests/drive.c tests/tiny.c tests/cuda/truth.c)
+GPU_C    := $(addprefix $(BUILD)/gpu/tests/cuda/,rings watch)
+GPU_STATIC := -cudart static -Xcompiler -static-libstdc++,-static-libgcc
 .PHONY: gpu-tests
-gpu-tests: $(GPU)
+gpu-tests: $(GPU) $(GPU_C)
 $(GPU:=.o): $(BUILD)/gpu/%.o: %.cc
 	@mkdir -p $(@D)
 	$(call say,NVCC)
-	$(Q)$(NVCC) $(NVFLAGS) $(SM) -Itests/cuda -x cu -c -o $@ $<
+	$(Q)$(NVCC) $(NVFLAGS) $(PRESS) $(SM) -Itests/cuda -x cu -c -o $@ $<
 $(filter-out %/test_emu,$(GPU)): $(GPU_LINK)
 $(GPU): %: %.o
 	$(call say,LINK)
-	$(Q)$(NVCC) -cudart static -o $@ $^ -lpthread
--include $(GPU:=.d)
+	$(Q)$(NVCC) $(GPU_STATIC) -o $@ $^ -lpthread -ldl
+$(BUILD)/gpu/tests/cuda/rings: $(patsubst %.c,$(BUILD)/%.o,tests/cuda/rings.c shmring/client.c core/stats.c)
+$(BUILD)/gpu/tests/cuda/watch: $(patsubst %.c,$(BUILD)/%.o,tests/cuda/watch.c tools/nvml.c)
+$(GPU_C):
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -ldl
+-include $(GPU:=.d) $(GPU_C:$(BUILD)/gpu/%=$(BUILD)/%.d)
+
+# The same, and a daemon, with nothing but libc and the driver to be found where it goes.
+$(BUILD)/gpu-kit/slipringd: $(patsubst %.c,$(BUILD)/%.o,$(slipringd_SRC))
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -s -static-libgcc -o $@ $^ -Wl,-Bstatic $(slipringd_LIBS) -Wl,-Bdynamic $(LDLIBS) -ldl
+$(BUILD)/gpu-kit/gpu-check: $(GPU) $(GPU_C) $(BUILD)/gpu-kit/slipringd $(BUILD)/slipring-cuda.so tools/gpu-check.sh \
+		$(wildcard tests/cuda/*.awk tests/cuda/*.py)
+	@mkdir -p $(@D)/tools $(@D)/tests/cuda $(@D)/gpu/tests/cuda
+	cp $(filter-out %/bench,$(GPU)) $(@D)/gpu/tests
+	cp $(BUILD)/gpu/tests/cuda/bench $(GPU_C) $(@D)/gpu/tests/cuda
+	cp $(BUILD)/slipring-cuda.so $(@D)
+	cp tools/gpu-check.sh $(@D)/tools
+	cp tests/cuda/goals.awk tests/cuda/*.py $(@D)/tests/cuda
+	printf '#!/bin/sh\nhere=$$(cd "$$(dirname "$$0")" && pwd)\nexec "$$here/tools/gpu-check.sh" --built "$$here" "$$@"\n' >$@
+	chmod +x $@
+	@du -sh $(@D)
 
 EMU_FLAGS := -std=gnu++17 -Wall -Wextra -Wno-unknown-pragmas -Itests/emu -I. -D_GNU_SOURCE -fno-strict-aliasing \
-	-pthread $(CFLAGS) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
+	-pthread -fPIC $(CFLAGS) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 EMU       := $(patsubst %.cc,$(BUILD)/emu/%.o,$(wildcard tests/emu/*.cc))
 CC_TESTS  := $(patsubst tests/%.cc,%,$(wildcard tests/test_*.cc))
 
@@ -196,6 +229,11 @@ $(BUILD)/emu/%.o: %.cc
 	$(call say,CXX)
 	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
 -include $(EMU:.o=.d) $(CUDA:%.cu=$(BUILD)/emu/%.d)
+
+# The back end in the emulation, where slipringd looks for it: tests/e2e_cuda.py.
+$(BUILD)/emu/slipring-cuda.so: $(CUDA:%.cu=$(BUILD)/emu/%.o) $(EMU) $(CUDA_C:%.c=$(BUILD)/pic/%.o)
+	$(call say,LINK)
+	$(Q)$(CXX) -shared $(LDFLAGS) -o $@ $^ $(LDLIBS) -ldl
 
 define test_cc
 $(BUILD)/tests/$(1): $(BUILD)/emu/tests/$(1).o $(EMU) $(patsubst %,$(BUILD)/emu/%.o,$(basename $(wildcard $(filter %.cu,$(call link_of,tests/$(1).cc))))) \
@@ -210,7 +248,7 @@ ifeq ($(shell command -v $(CXX)),)
 tests:
 	@echo "SKIP $(CC_TESTS): no $(CXX)"
 else
-tests: $(CC_TESTS:%=$(BUILD)/tests/%)
+tests: $(CC_TESTS:%=$(BUILD)/tests/%) $(BUILD)/emu/slipring-cuda.so
 endif
 
 # ---- what people call -------------------------------------------------------------------------

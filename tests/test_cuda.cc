@@ -1,4 +1,4 @@
-/* LINK: kernels/forward.c kernels/rope.c kernels/cpu/[!b]*.c tests/drive.c tests/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
+/* LINK: kernels/forward.c kernels/rope.c kernels/cuda/xid.c kernels/cpu/[!b]*.c tests/drive.c tests/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
 /* test_cuda.cc - the CUDA back end without a GPU: its kernels and its door, unmodified, on the CPU
  * (tests/emu), against the CPU back end in plain C.  Verb by verb, then whole batches, with warps
  * and blocks forward and reversed; then every CUDA call failing in its turn.

@@ -20,6 +20,7 @@
 
 #include "device.cuh"
 #include "lt.cuh"
+#include "xid.h"
 
 #define LOOKS 64                     /* polls between questions to the driver */
 
@@ -47,6 +48,7 @@ struct sr_backend {
 	uint32_t looks;
 	cudaStream_t waiting;        /* for batches that somebody sleeps for */
 	bool said;                   /* that the device is lost */
+	struct xid *xid;             /* or NULL */
 	uint64_t ended_ns;           /* of the batch that ended last */
 
 	unsigned char *weights, *scratch, *slots, *kv; /* device */
@@ -255,7 +257,8 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 	    !cuda_ok(d, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0), "ask GPU 0") ||
 	    !cuda_ok(d, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0), "ask GPU 0") ||
 	    !cuda_ok(d, cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, 0),
-		"ask GPU 0"))
+		"ask GPU 0") ||
+	    !cuda_ok(d, cudaDeviceGetPCIBusId(d->bus, sizeof(d->bus), 0), "ask GPU 0"))
 		return refuse(-ENODEV, err, errlen, "GPU 0 cannot be used: %s", d->why);
 	if (major < 8)
 		return refuse(-ENOTSUP, err, errlen,
@@ -457,6 +460,7 @@ static void close_backend(struct sr_backend *b)
 	for (cudaStream_t stream : { d->stream, b->waiting })
 		if (stream)
 			cuda_ok(d, cudaStreamDestroy(stream), "close");
+	xid_close(b->xid);
 	free(d->tail);
 	free((void *)b->m.layer);
 	free(b);
@@ -501,6 +505,7 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 		close_backend(b);
 		return e;
 	}
+	b->xid = xid_watch(b->d.bus);
 	*out = b;
 	return 0;
 }
@@ -533,7 +538,12 @@ static struct sr_batch *batch(struct sr_backend *b, int32_t i)
 static int lost(struct sr_backend *b)
 {
 	if (!b->said) {
-		fprintf(stderr, "slipring-cuda: GPU 0 is lost: %s\n", b->d.why);
+		int xid = xid_last(b->xid);
+		char number[64] = "";
+
+		if (xid)
+			snprintf(number, sizeof(number), "; Xid %d (NVIDIA lists what each means)", xid);
+		fprintf(stderr, "slipring-cuda: GPU 0 (%s) is lost: %s%s\n", b->d.bus, b->d.why, number);
 		b->said = true;
 	}
 	return -EIO;

@@ -161,6 +161,7 @@ struct dev {
 	bool use_lt;                 /* cuBLASLt for many rows */
 	int32_t capability;          /* 80, 89, 90, .. */
 	int32_t shared_bytes;        /* of a processor */
+	char bus[32];                /* PCI address */
 	bool lost;                   /* a call has failed: all after it would */
 	cudaError_t why_code;
 	char why[256];

@@ -9,6 +9,9 @@
  *
  * Every call is counted; emu_fail(n, e) makes the n-th from now fail with e.  An error of the kind
  * that poisons a context (a launch failure) is returned by every call after it.
+ *
+ * A program that has this as its slipring-cuda.so (tests/e2e_cuda.py) is told by its environment: EMU_DEVICES,
+ * so many; EMU_LOSE=FILE, once that file is there every call fails with an illegal address.
  */
 #ifndef EMU_CUDA_RUNTIME_H
 #define EMU_CUDA_RUNTIME_H
@@ -42,6 +45,7 @@ enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetPCIBusId(char *id, int n, int device);
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int device);
 cudaError_t cudaMemGetInfo(size_t *avail, size_t *total);
 cudaError_t cudaGetLastError();

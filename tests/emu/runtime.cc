@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <unistd.h>
 
 typedef std::function<cudaError_t()> operation;
 struct callback { cudaStreamCallback_t fn; void *arg; };
@@ -23,7 +24,7 @@ struct emu_event { uint64_t asked, reached, at_ns; emu_stream *stream; };
 uint64_t emu_calls;
 int emu_allocations;
 uint64_t emu_taken;
-int emu_devices = 1;
+int emu_devices = getenv("EMU_DEVICES") ? atoi(getenv("EMU_DEVICES")) : 1;
 int emu_capability = 80;
 
 static uint64_t fail_at;             /* the call that fails, or 0 */
@@ -64,7 +65,11 @@ static bool poisons(cudaError_t e)
 /* Every call begins here. */
 static cudaError_t call()
 {
+	static const char *const lose = getenv("EMU_LOSE");
+
 	emu_calls++;
+	if (lose && poison == cudaSuccess && access(lose, F_OK) == 0)
+		poison = cudaErrorIllegalAddress;
 	if (poison != cudaSuccess)
 		return poison;
 	if (fail_at && emu_calls == fail_at) {
@@ -101,6 +106,12 @@ cudaError_t cudaGetDeviceCount(int *n)
 
 cudaError_t cudaSetDevice(int)
 {
+	return call();
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *id, int n, int)
+{
+	snprintf(id, (size_t)n, "0000:00:00.0");
 	return call();
 }
 

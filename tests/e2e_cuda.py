@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""The daemon with the CUDA back end in the emulation (tests/emu) where it looks for slipring-cuda.so: a made-up
+model answers as on the CPU; a device that is lost ends every request and the daemon, with code 70 and the Xid;
+what cannot be used is refused with a sentence before READY."""
+import re, subprocess, threading
+import harness
+from harness import *
+
+EMULATED = os.path.join(BUILD, "emu/slipring-cuda.so")
+FLAGS = ("--load-format", "dummy", "--max-model-len", 256, "--kv-cache-memory-bytes", 4 << 20, "--max-num-seqs", 8)
+PROMPTS = [[7, 9, 33], list(range(40, 75)), [1] * 17, [255 - i for i in range(64)]]
+
+
+def make_model(path):
+    """A Llama of two layers, and a vocabulary of bytes."""
+    os.mkdir(path)
+    # GPT-2's names of bytes
+    own = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
+    name = {b: chr(b) for b in own}
+    for b in range(256):
+        name.setdefault(b, chr(256 + len(name) - len(own)))
+    with open(os.path.join(path, "config.json"), "w") as f:
+        json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
+                   "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                   "head_dim": 16, "vocab_size": 257, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+                   "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False, "eos_token_id": 256,
+                   "torch_dtype": "bfloat16"}, f)
+    with open(os.path.join(path, "tokenizer.json"), "w") as f:
+        json.dump({"version": "1.0", "added_tokens": [{"id": 256, "content": "<end>", "special": True}],
+                   "normalizer": None, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+                   "post_processor": None, "decoder": {"type": "ByteLevel"},
+                   "model": {"type": "BPE", "vocab": {name[b]: b for b in range(256)}, "merges": []}}, f)
+
+
+def answers(p):
+    """Greedy ids of each prompt, with the three likeliest at each place."""
+    def one(i):
+        c = p.post("/v1/completions", {"prompt": PROMPTS[i], "max_tokens": 8, "temperature": 0, "logprobs": 3,
+                                       "return_token_ids": True, "ignore_eos": True})["choices"][0]
+        return c["token_ids"], c["logprobs"]["token_logprobs"], [sorted(t.values())[::-1] for t in c["logprobs"]["top_logprobs"]]
+    return p.together(len(PROMPTS), one)
+
+
+def agree(gpu, cpu):
+    """Token by token, until two parted where the best two were nearly even."""
+    same = 0
+    for g, c in zip(gpu, cpu):
+        check(not isinstance(g, BaseException) and not isinstance(c, BaseException), f"answers: {g} {c}")
+        for i in range(8):
+            if g[0][i] != c[0][i]:
+                gap = c[2][i][0] - c[2][i][1]
+                check(gap < 0.05, f"another token than the CPU's, where its best two are {gap} apart: {g[0]} {c[0]}")
+                break
+            check(abs(g[1][i] - c[1][i]) < 0.05, f"log-probabilities: {g[1]} {c[1]}")
+            same += 1
+    check(same >= 16, f"most tokens are the CPU's: {same} of 32")
+
+
+def same_as_cpu(model):
+    said = {}
+    for device in ("cuda", "cpu"):
+        with Programs() as p:
+            p.serve(model, "--device", device, *FLAGS)
+            check(f"on {device}" in p.log("slipring"), f"it runs on {device}")
+            said[device] = answers(p)
+    agree(said["cuda"], said["cpu"])
+
+
+def lost(model, nvml):
+    lose = os.path.join(harness.BUILD, "lose")
+    env = {"EMU_LOSE": lose, "LD_LIBRARY_PATH": nvml or "", "FAKE_xid": "79"}
+    with Programs(env=env) as p:
+        d = p.daemon(model, "--device", "cuda", *FLAGS)
+        p.adapter("--model", model)
+        check(p.post("/v1/completions", {"prompt": [1, 2], "max_tokens": 2})["choices"], "it answers")
+        got = []
+
+        def endless(i):
+            got.append(p.ask("POST", "/v1/completions", {"prompt": [3 + i], "max_tokens": 200, "ignore_eos": True}))
+        threads = [threading.Thread(target=endless, args=(i,), daemon=True) for i in range(6)]
+        for t in threads:
+            t.start()
+        check(wait_for(lambda: re.search(r"^vllm:num_requests_running{.*} [1-9]", p.ask("GET", "/metrics")[2], re.M), 20),
+              "they run")
+        open(lose, "w").close()
+        check(wait_for(lambda: d.poll() is not None, 20), "the daemon ends")
+        check(d.returncode == 70, f"with 70: {d.returncode}")
+        for t in threads:
+            t.join(20)
+        check(len(got) == 6 and all(s >= 500 for s, _, _ in got), f"every request ends with an error: {[g[0] for g in got]}")
+        log = p.log("slipringd")
+        check("is lost: compute: cudaErrorIllegalAddress" in log, log)
+        check("Every request was ended" in log, "and says so")
+        if nvml:
+            check("Xid 79" in log, f"with the Xid: {log[-600:]}")
+    os.unlink(lose)
+
+
+def refused(env, words, *args, shell=None):
+    """slipringd must end before READY, with code 1 and these words."""
+    with Programs(env=env) as p:
+        argv = [os.path.join(harness.BUILD, "slipringd"), *map(str, args)]
+        if shell:
+            argv = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", shell + ' && exec "$@"', "sh", *argv]
+        r = subprocess.run(argv, env=p.env, capture_output=True, text=True, timeout=60)
+        check(r.returncode == 1 and words in r.stdout + r.stderr and "Ready after" not in r.stderr,
+              f"{args}: {r.returncode}, not {words!r}: {(r.stdout + r.stderr)[-600:]}")
+
+
+def refusals(model):
+    cuda = (model, "--device", "cuda", "--load-format", "dummy", "--max-model-len", 256)
+    refused({}, "Free memory on device cuda (0.94/1.00 GiB) on startup is less than desired GPU memory utilization "
+            "(0.97, 0.97 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
+            *cuda, "--gpu-memory-utilization", 0.97)
+    refused({}, "No available memory for the cache blocks", *cuda, "--gpu-memory-utilization", 0.02)
+    refused({"EMU_DEVICES": "0"}, "no GPU can be used", *cuda)
+    refused({}, "this type is not supported by the CUDA back end", *cuda, "--kv-cache-dtype", "int8")
+    refused({}, "--quantization awq, but this model's weights are", *cuda, "--quantization", "awq")
+
+
+def auto(model):
+    """Where there is a driver, --device auto takes the GPU or says why it cannot."""
+    driver = "mount -t tmpfs none /proc/driver && mkdir /proc/driver/nvidia"
+    works = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", driver], capture_output=True)
+    if works.returncode:
+        print("SKIP --device auto with a driver: no mount namespace to pretend one in")
+        return
+    args = (model, "--load-format", "dummy", "--max-model-len", 256)
+    refused({"EMU_DEVICES": "0"}, "no GPU can be used", *args, shell=driver)
+    so = os.path.join(harness.BUILD, "slipring-cuda.so")
+    os.rename(so, so + ".away")
+    refused({}, "this machine has an NVIDIA GPU that cannot be used: the CUDA back end is not installed", *args, shell=driver)
+    with open(so, "w") as f:
+        f.write("not a library")
+    refused({}, "this machine has an NVIDIA GPU that cannot be used: the CUDA back end cannot be loaded", *args, shell=driver)
+    os.rename(so + ".away", so)
+
+
+def main():
+    if not os.path.exists(EMULATED):
+        print("SKIP: no emulated back end is built (make tests)")
+        print("[  SKIPPED ] 1 test(s), listed below:")
+        return
+    with Programs() as here:
+        bin_dir, model, nvml = (os.path.join(here.dir, n) for n in ("bin", "model", "nvml"))
+        os.mkdir(bin_dir)
+        os.mkdir(nvml)
+        for f in [os.path.join(BUILD, n) for n in ("slipringd", "slipring-http", "slipring")] + [EMULATED]:
+            shutil.copy(f, bin_dir)
+        harness.BUILD = bin_dir
+        cc = shutil.which("cc")
+        if cc:
+            subprocess.run([cc, "-shared", "-fPIC", os.path.join(HERE, "cuda/nvml_fake.c"), "-o",
+                            os.path.join(nvml, "libnvidia-ml.so.1")], check=True, timeout=60)
+        make_model(model)
+        same_as_cpu(model)
+        lost(model, nvml if cc else None)
+        refusals(model)
+        auto(model)
+    done()
+
+
+main()
