@@ -175,7 +175,7 @@ gpu-kit: $(BUILD)/gpu-kit/gpu-check
 endif
 
 # The tests and the benchmark for a real GPU; they need nothing but nvcc and cc.
-GPU      := $(addprefix $(BUILD)/gpu/tests/,test_emu test_cuda test_cuda_packed cuda/bench)
+GPU      := $(addprefix $(BUILD)/gpu/tests/,test_emu test_cuda test_cuda_packed test_cuda_hopper cuda/bench)
 GPU_LINK := $(patsubst %.cu,$(BUILD)/cuda/%.o,$(filter-out %/backend.cu,$(CUDA))) $(patsubst %.c,$(BUILD)/%.o, \
 	$(CUDA_C) $(wildcard kernels/cpu/[!b]*.c) tests/drive.c tests/tiny.c tests/cuda/truth.c)
 GPU_C    := $(addprefix $(BUILD)/gpu/tests/cuda/,rings watch)

@@ -13,7 +13,7 @@ extern "C" {
 #include <vector>
 
 #include "kernels/cuda/backend.cu"
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/hopper.cuh"
 #include "tests/cuda/real.h"
 #include "tests/cuda/truth.h"
 
@@ -288,7 +288,8 @@ static void products(struct bench *b, bool small)
 			int32_t group = kind.group ? kind.group : kind.type == SR_Q4_K ? 256 : 32;
 			size_t used;
 
-			if (s.k % group || (small && (!w8 || s.n != 200)) || (s.k == 2048 && (group < 64 || w8)) ||
+			if (s.k % group || (small && s.n != 200) || (small && !w8 && b->d->capability < 90) ||
+			    (s.k == 2048 && (group < 64 || w8)) ||
 			    (s.n % 8 && kind.type != SR_Q4_1 && !w8))
 				continue;
 			struct sr_tensor t = make(b, &kind, s.n, s.k);
@@ -336,6 +337,23 @@ static void test_products_f8(void **)
 	}
 #endif
 	assert_non_null(b.d->x8);
+	products(&b, true);
+	tear_down(&b);
+}
+
+/* Hopper's kernels for many rows (test_cuda_hopper.cc has more of them). */
+static void test_products_hopper(void **)
+{
+	struct bench b;
+
+	set_up(&b, 90);
+#ifndef CUDA_EMULATED
+	if (!can_hopper(b.d->capability)) {
+		tear_down(&b);
+		skip();
+	}
+#endif
+	assert_non_null(b.d->hopper_work);
 	products(&b, true);
 	tear_down(&b);
 }
@@ -494,6 +512,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_products),
 		cmocka_unit_test(test_products_f8),
+		cmocka_unit_test(test_products_hopper),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_rows_alone),
 		cmocka_unit_test(test_refused),

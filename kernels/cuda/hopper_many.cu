@@ -26,7 +26,7 @@
  *            rounded to bf16 as in packed_many.cu, a slice at a time, while the other warpgroup multiplies:
  *            ptxas allows no register of an operand to be written while a wgmma is under way.
  * W8A8       likewise, and they need no change; x is quantized as there.  Its sums of a slice are added up in
- *            other registers, scaled, for tensor cores keep few digits of e4m3's.  Groups are multiples of 128.
+ *            other registers, scaled, for tensor cores keep few digits of e4m3's.  Groups are multiples of 128, or the whole row.
  *
  * Schedule   One block per processor.  Tiles for which all processors have work are done whole; those that are
  *            left are laid end to end and cut into equal stripes, so that all work to the end.  Parts of a tile
@@ -612,7 +612,7 @@ bool hopper_many(struct dev *d, void *y, bool f32, const void *x, const struct w
 {
 	struct many_args a = {};
 
-	if (!d->hopper_work || (w->held == HELD_W8 && w->packed.group % 4))
+	if (!d->hopper_work || (w->held == HELD_W8 && w->packed.group % w8a8_128::SLABS && w->packed.group * SLAB != w->k))
 		return false;
 	a.y = y;
 	a.f32 = f32;

@@ -160,6 +160,13 @@ void wait_warp(const char *at, unsigned mask, void *arg, void (*combine)(lane *,
 	leave();
 }
 
+void wait_late(const char *at)
+{
+	self->state = lane::LATE;
+	self->at = at;
+	leave();
+}
+
 /* Carries out the instruction that lane `first` waits at, if all of its lanes wait there. */
 static bool combine(lane *warp, unsigned first)
 {
@@ -228,7 +235,20 @@ static bool release_barrier(const lane *first)
 	return true;
 }
 
-/* Somebody can go on, or else a bulk copy lands, or else nobody ever will. */
+static bool release_late()
+{
+	bool moved = false;
+
+	for (unsigned i = 0; i < n_lanes; i++) {
+		if (lanes[i].state == lane::LATE) {
+			lanes[i].state = lane::RUN;
+			moved = true;
+		}
+	}
+	return moved;
+}
+
+/* Somebody can go on, or else what may come late comes, or else nobody ever will. */
 static void release()
 {
 	unsigned counts[lane::DONE + 1] = {};
@@ -248,11 +268,12 @@ static void release()
 		if (l->state == lane::AT_WARP || (!stuck && l->state != lane::DONE))
 			stuck = l;
 	}
-	if (!moved && stuck && !land_one())
-		fault("deadlock in block %u %u %u: thread %u waits at %s; of %u threads %u wait at a barrier, "
-			"%u at an mbarrier, %u for their warp", block_index.x, block_index.y, block_index.z,
-			(unsigned)(stuck - lanes), stuck->at, n_lanes - counts[lane::DONE],
-			counts[lane::AT_BARRIER], counts[lane::AT_PHASE], counts[lane::AT_WARP]);
+	if (moved || !stuck || (emu_reversed ? land_one() || release_late() : release_late() || land_one()))
+		return;
+	fault("deadlock in block %u %u %u: thread %u waits at %s; of %u threads %u wait at a barrier, %u at an "
+		"mbarrier, %u for their warp", block_index.x, block_index.y, block_index.z,
+		(unsigned)(stuck - lanes), stuck->at, n_lanes - counts[lane::DONE], counts[lane::AT_BARRIER],
+		counts[lane::AT_PHASE], counts[lane::AT_WARP]);
 }
 
 static bool over()

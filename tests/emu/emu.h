@@ -16,8 +16,8 @@
  *	bulk copies          land only when nobody else can go on, the oldest or (reversed) the newest first;
  *	                     until then their target is NaN.  A barrier that is not initialized, is arrived at
  *	                     too often, or waited for in vain, is a fault
- *	wgmma                reads and adds up only in wgmma.wait_group; what was not waited for, has no fence,
- *	                     or whose registers change before that, is a fault
+ *	wgmma                reads and adds up only in wgmma.wait_group, and when nobody else can go on; what was
+ *	                     not waited for, has no fence, or whose registers change before that, is a fault
  *	fence.proxy.async    wgmma sees shared memory as bulk copies and the last such fence left it
  * Not found: bank conflicts, occupancy, the memory model, what a tensor core rounds otherwise.
  *
@@ -62,7 +62,7 @@ struct lane {
 	unsigned char *stack;
 	dim3 thread;
 	unsigned number, warp;       /* in its warp; of its warp */
-	enum { RUN, AT_WARP, AT_BARRIER, AT_PHASE, DONE } state;
+	enum { RUN, AT_WARP, AT_BARRIER, AT_PHASE, LATE, DONE } state; /* LATE: until nobody else can go on */
 	const char *at;              /* the instruction it waits at */
 	unsigned barrier, expected;  /* AT_BARRIER: which; of how many threads, 0: all of the block */
 	const uint64_t *phase;       /* AT_PHASE: an mbarrier, and the parity of the phase that has to end */
@@ -86,6 +86,7 @@ unsigned char *shared();             /* of the block, as much as the launch aske
 size_t shared_bytes();
 void wait_barrier(unsigned barrier, unsigned expected, const char *at);
 void wait_phase(const uint64_t *mbarrier, unsigned parity);
+void wait_late(const char *at);
 void wait_warp(const char *at, unsigned mask, void *arg, void (*combine)(lane *, unsigned));
 [[noreturn]] void fault(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread);

@@ -362,6 +362,8 @@ static void multiply(emu::lane *warp, size_t q)
 
 void emu_wgmma_wait(int left)
 {
+	if (!self->wgmmas.empty() && self->wgmmas[0].group + (unsigned)left < self->wgmma_groups)
+		emu::wait_late("wgmma.wait_group");
 	emu::wait_warp("wgmma.wait_group", ~0u, &left, [](emu::lane *warp, unsigned) {
 		size_t n = warp->wgmmas.size(), done = 0;
 		unsigned may_stay = (unsigned)*static_cast<int *>(warp->arg);
