@@ -1,10 +1,12 @@
 /* locate.c - what a MODEL on the command line is.  See locate.h. */
 #include "locate.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +19,15 @@
 
 static bool join(char *out, size_t n, const char *a, const char *b)
 {
-	int len = snprintf(out, n, "%s/%s", a, b);
+	return (size_t)snprintf(out, n, "%s/%s", a, b) < n;
+}
 
-	return len > 0 && (size_t)len < n;
+/* A path that fits, since what it begins with was measured. */
+static void join_short(char *out, size_t n, const char *a, const char *b)
+{
+	bool fits = join(out, n, a, b);
+
+	assert(fits);
 }
 
 static bool is_dir(const char *path)
@@ -80,12 +88,13 @@ static bool is_id(const char *s)
 /* A directory: config.json makes it a model, else the one GGUF file in it does. */
 static int take_dir(struct located *out, const char *dir, char *err, size_t errlen)
 {
-	char path[4096], only[4096] = "";
+	char path[4096], only[4096];
 	struct dirent *e;
 	int n = 0;
 	DIR *d;
 
-	if (join(path, sizeof(path), dir, "config.json") && is_file(path)) {
+	join_short(path, sizeof(path), dir, "config.json");
+	if (is_file(path)) {
 		snprintf(out->path, sizeof(out->path), "%s", dir);
 		out->gguf = false;
 		return 0;
@@ -99,10 +108,9 @@ static int take_dir(struct located *out, const char *dir, char *err, size_t errl
 	while ((e = readdir(d)) != NULL) {
 		size_t len = strlen(e->d_name);
 
-		if (len > 5 && strcmp(e->d_name + len - 5, ".gguf") == 0 &&
-		    join(path, sizeof(path), dir, e->d_name)) {
+		if (len > 5 && strcmp(e->d_name + len - 5, ".gguf") == 0) {
 			n++;
-			snprintf(only, sizeof(only), "%s", path);
+			join_short(only, sizeof(only), dir, e->d_name);
 		}
 	}
 	closedir(d);
@@ -126,25 +134,28 @@ static int take_id(struct located *out, const char *id, char *err, size_t errlen
 	FILE *f;
 
 	if (!hub_dir(hub, sizeof(hub))) {
-		snprintf(err, errlen, "%s: neither HOME nor HF_HOME says where downloaded models are", id);
+		snprintf(err, errlen, "%s is no file or directory here, and neither HOME nor HF_HOME is a path of "
+		         "downloaded models", id);
 		return -ENOENT;
 	}
 	len = (size_t)snprintf(repo, sizeof(repo), "%s/models--", hub);
-	for (const char *s = id; *s && len + 3 < sizeof(repo); s++) {
+	assert(len + strlen(id) + 20 < sizeof(repo));   /* is_id: it is short, with one slash at most */
+	for (const char *s = id; *s; s++) {
 		if (*s == '/')
 			repo[len++] = '-';
 		repo[len++] = *s == '/' ? '-' : *s;
 	}
 	repo[len] = 0;
-	f = join(path, sizeof(path), repo, "refs/main") ? fopen(path, "re") : NULL;
+	join_short(path, sizeof(path), repo, "refs/main");
+	f = fopen(path, "re");
 	n = f ? fread(rev, 1, sizeof(rev) - 1, f) : 0;
 	if (f)
 		fclose(f);
 	rev[n] = 0;
 	rev[strcspn(rev, " \r\n")] = 0;
-	if (!*rev || strchr(rev, '/') || *rev == '.' ||
-	    (size_t)snprintf(path, sizeof(path), "%s/snapshots/%s", repo, rev) >= sizeof(path) ||
-	    !is_dir(path)) {
+	strcat(repo, "/snapshots");            /* what is asserted above leaves it room */
+	join_short(path, sizeof(path), repo, rev);
+	if (!*rev || strchr(rev, '/') || *rev == '.' || !is_dir(path)) {
 		snprintf(err, errlen, "%s is no file or directory here and is not in %s; to download it: hf "
 		         "download %s",
 		         id, hub, id);
@@ -158,8 +169,8 @@ static int take_default(struct located *out, char *err, size_t errlen)
 	char cache[3072];
 
 	if (!base_dir(cache, sizeof(cache), "XDG_CACHE_HOME", ".cache")) {
-		snprintf(err, errlen, "no MODEL given, and neither HOME nor XDG_CACHE_HOME says where the "
-		         "default one is");
+		snprintf(err, errlen, "no MODEL given, and neither HOME nor XDG_CACHE_HOME is a path to the "
+		         "default one");
 		return -ENOENT;
 	}
 	snprintf(out->path, sizeof(out->path), "%s/slipring/models/%s", cache, LOCATE_DEFAULT);
@@ -171,6 +182,20 @@ static int take_default(struct located *out, char *err, size_t errlen)
 	         "tools/fetch-model.sh",
 	         out->path);
 	return -ENOENT;
+}
+
+/* What is served if it has no other name: the path as it was given, of a long one its last part. */
+static void set_name(struct located *out, const char *model)
+{
+	const char *from = model, *end = model + strlen(model);
+
+	if (end - model >= (ptrdiff_t)sizeof(out->name)) {
+		while (end > model + 1 && end[-1] == '/')
+			end--;
+		for (from = end; from > model && from[-1] != '/'; from--)
+			;
+	}
+	snprintf(out->name, sizeof(out->name), "%.*s", (int)(end - from), from);
 }
 
 int locate_model(struct located *out, const char *model, char *err, size_t errlen)
@@ -185,8 +210,7 @@ int locate_model(struct located *out, const char *model, char *err, size_t errle
 		         strlen(model), sizeof(out->path) - 256);
 		return -ENAMETOOLONG;
 	}
-	snprintf(out->name, sizeof(out->name), "%.255s",
-	         strlen(model) < 256 ? model : strrchr(model, '/') + 1);
+	set_name(out, model);
 	if (stat(model, &st) == 0) {
 		if (S_ISDIR(st.st_mode))
 			return take_dir(out, model, err, errlen);
@@ -265,8 +289,10 @@ int locate_vocab_hash(const struct located *m, uint8_t out[32], char *err, size_
 		snprintf(path, sizeof(path), "%s/tokenizer.json", m->path);
 		rc = hash_file(md, path, err, errlen);
 	}
-	if (rc == 0 && EVP_DigestFinal_ex(md, out, NULL) != 1)
+	if (rc == 0 && EVP_DigestFinal_ex(md, out, NULL) != 1) {
+		snprintf(err, errlen, "%s: OpenSSL cannot make its SHA-256", m->path);
 		rc = -EIO;
+	}
 	EVP_MD_CTX_free(md);
 	return rc;
 }
