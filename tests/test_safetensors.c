@@ -1,4 +1,4 @@
-/* LINK: core/safetensors.c -ljansson */
+/* LINK: core/safetensors.c -ljansson -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
 /* test_safetensors.c - the safetensors parser, and directories of shards: good ones and lies. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/safetensors.h"
+#include "tests/nth_call.h"
 
 static char err[5000];
 
@@ -113,6 +114,12 @@ static const struct { const char *header; size_t data; const char *says; } lies[
 	{ T("\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]"), 0, "too large" },
 	{ T("\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]"), 0, "too large" },
 	{ T("\"dtype\":\"F4\",\"shape\":[1],\"data_offsets\":[0,0]"), 0, "no whole number of bytes" },
+	{ "{\"t\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "tensor t: is no object with dtype, shape and" },
+	{ T("\"dtype\":\"F32\",\"data_offsets\":[0,4]"), 4, "shape is no list" },
+	{ T("\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]"), 4, "shape[0] is no size" },
+	{ T("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":{}"), 4, "no pair" },
+	{ T("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]"), 4, "no pair" },
+	{ "{\"\\u001b[2J\\u007f\":1}", 0, "tensor ?[2J?: is no object" },           /* not to a terminal */
 	{ "{" A "}", 32, "the tensors end at 24 of the data, but the file holds 32" },
 	{ "{" B "}", 32, "tensor b: its data begins at 24" },
 	{ "{" A ",\"c\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[20,28]}}", 28,
@@ -129,6 +136,22 @@ static void test_lies(void **state)
 			fail_msg("%s: \"%s\" does not say \"%s\"", lies[i].header, err, lies[i].says);
 		assert_null(s);
 	}
+}
+
+static void test_long_name(void **state)
+{
+	static char header[1300];
+	struct safetensors *s;
+
+	(void)state;
+	for (int n = 1024; n <= 1025; n++) {
+		memset(header, 'n', sizeof(header));
+		memcpy(header, "{\"", 2);
+		strcpy(header + 2 + n, "\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}");
+		assert_int_equal(parse(&s, header, 4), n == 1024 ? 0 : -EINVAL);
+		safetensors_free(s);
+	}
+	assert_non_null(strstr(err, "nnn..: its name is longer than 1024 bytes"));
 }
 
 static void test_header_length(void **state)
@@ -174,6 +197,18 @@ static void put_shard(const char *name, const char *header, size_t data)
 	free(p);
 }
 
+/* Its header is said to be so long. */
+static void put_number(const char *name, uint64_t n)
+{
+	char path[200];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	assert_non_null(f = fopen(path, "r+"));
+	assert_int_equal(fwrite(&n, 8, 1, f), 1);
+	fclose(f);
+}
+
 static void drop(const char *name)
 {
 	char path[200];
@@ -208,6 +243,8 @@ static void test_shards(void **state)
 	drop("model.safetensors");
 }
 
+#define LONG "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789" \
+	"0123456789012345678901"
 static const struct { const char *index, *says; int rc; } bad_index[] = {
 	{ "{", "line 1, column 1", -EINVAL }, { "[]", "weight_map is missing", -EINVAL },
 	{ "{\"weight_map\":[]}", "weight_map is missing", -EINVAL },
@@ -226,6 +263,10 @@ static const struct { const char *index, *says; int rc; } bad_index[] = {
 	{ MAP("\"c\":\"zero.safetensors\""), "is no regular file", -EINVAL },
 	{ MAP("\"c\":\"short.safetensors\""), "the file has 3 bytes", -EINVAL },
 	{ MAP("\"c\":\"sparse.safetensors\""), "header at offset 8", -EINVAL },
+	{ MAP("\"c\":\"huge.safetensors\""), "length at offset 0 is 104857601; at most 104857600", -EINVAL },
+	{ MAP("\"c\":\"lie.safetensors\""), "header length at offset 0 is 99; at most 2 are possible", -EINVAL },
+	{ MAP("\"c\":\".c.safetensors\""), "weight_map.c is no name", -EINVAL },
+	{ MAP("\"c\":\"" LONG LONG "x.safetensors\""), "weight_map.c is no name", -EINVAL },
 };
 
 static void test_bad_index(void **state)
@@ -240,6 +281,12 @@ static void test_bad_index(void **state)
 	put_text("sparse.safetensors", "");
 	snprintf(path, sizeof(path), "%s/sparse.safetensors", dir);
 	assert_int_equal(truncate(path, 1ll << 40), 0);       /* a terabyte of nothing */
+	put_shard("lie.safetensors", "{}", 0);
+	put_number("lie.safetensors", 99);
+	put_shard("huge.safetensors", "{}", 0);
+	put_number("huge.safetensors", (100 << 20) + 1);
+	snprintf(path, sizeof(path), "%s/huge.safetensors", dir);
+	assert_int_equal(truncate(path, 200 << 20), 0);
 	snprintf(path, sizeof(path), "%s/fifo.safetensors", dir);
 	assert_int_equal(mkfifo(path, 0600), 0);
 	snprintf(path, sizeof(path), "%s/dir.safetensors", dir);
@@ -258,6 +305,65 @@ static void test_bad_index(void **state)
 	}
 }
 
+/* More files than any model has: a bound on what a stranger's index may make us open. */
+static void test_many_shards(void **state)
+{
+	static char index[4200 * 40];
+	struct safetensors_set *s;
+	char from[200], to[200];
+	int len = sprintf(index, "{\"weight_map\":{");
+
+	(void)state;
+	put_shard("0.safetensors", "{}", 0);
+	snprintf(from, sizeof(from), "%s/0.safetensors", dir);
+	for (int i = 0; i <= 4096; i++) {
+		snprintf(to, sizeof(to), "%s/n%d.safetensors", dir, i);
+		assert_int_equal(link(from, to), 0);
+		len += sprintf(index + len, "%s\"t%d\":\"n%d.safetensors\"", i ? "," : "", i, i);
+	}
+	strcpy(index + len, "}}");
+	put_text(INDEX, index);
+	assert_int_equal(safetensors_open(&s, dir, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "weight_map names more than 4096 files"));
+}
+
+/* Memory, descriptors and the disk may fail at any call: a sentence, and nothing is left behind. */
+static int open_it(char *why, size_t n)
+{
+	struct safetensors_set *s;
+	int rc = safetensors_open(&s, dir, why, n);
+
+	if (rc == 0) {
+		assert_int_equal(s->n, 2);
+		safetensors_close(s);
+	}
+	return rc;
+}
+
+static void test_calls_that_fail(void **state)
+{
+	(void)state;
+	put_text(INDEX, MAP("\"c\":\"2.safetensors\",\"a\":\"1.safetensors\",\"b\":\"1.safetensors\""));
+	for (enum nth how = NTH_FAILS; how <= NTH_ENDS; how++)
+		nth_each(how, open_it, dir);
+}
+
+static void test_text(void **state)
+{
+	char path[200], *text;
+	size_t n;
+
+	(void)state;
+	put_text("text", "abc");
+	snprintf(path, sizeof(path), "%s/text", dir);
+	assert_int_equal(safetensors_text(&text, &n, path, 3, err, sizeof(err)), 0);
+	assert_true(n == 3 && strcmp(text, "abc") == 0);
+	free(text);
+	assert_int_equal(safetensors_text(&text, &n, path, 2, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "/text: has 3 bytes; at most 2 are allowed"));
+	assert_null(text);
+}
+
 static int teardown(void **state)
 {
 	char command[200];
@@ -271,8 +377,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good), cmocka_unit_test(test_cut), cmocka_unit_test(test_lies),
-		cmocka_unit_test(test_header_length), cmocka_unit_test(test_shards),
-			cmocka_unit_test(test_bad_index),
+		cmocka_unit_test(test_long_name), cmocka_unit_test(test_header_length), cmocka_unit_test(test_shards),
+		cmocka_unit_test(test_bad_index), cmocka_unit_test(test_text), cmocka_unit_test(test_calls_that_fail),
+		cmocka_unit_test(test_many_shards),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, teardown);
