@@ -261,7 +261,7 @@ void io_watch_del(struct io *io, struct io_watch *w)
 /* A poll of slot `index`, armed in generation gen, is complete. */
 static int watch_done(struct io *io, uint32_t gen, uint32_t index, int32_t res)
 {
-	struct io_watch *w = index < io->n_slots ? io->slot[index].watch : NULL;
+	struct io_watch *w = io->slot[index].watch;
 	uint32_t events;
 
 	if (!w || (io->slot[index].gen & 0x3fffffff) != gen)
@@ -271,8 +271,7 @@ static int watch_done(struct io *io, uint32_t gen, uint32_t index, int32_t res)
 	if (events)
 		w->fn(w, events);
 	/* fn may have removed w, or freed it and let another take the slot. */
-	if (index < io->n_slots && io->slot[index].watch == w &&
-	    (io->slot[index].gen & 0x3fffffff) == gen)
+	if (io->slot[index].watch == w && (io->slot[index].gen & 0x3fffffff) == gen)
 		arm(io, w);
 	return events != 0;
 }
@@ -322,7 +321,7 @@ void io_timer_set(struct io *io, struct io_timer *t, uint64_t at)
 	assert(t->fn);
 	io_timer_del(io, t);
 	if (io->n_timers == io->heap_cap) {
-		uint32_t n = io->heap_cap ? io->heap_cap * 2 : 64;
+		uint32_t n = io->heap_cap * 2; /* not 0: io_create has a watch */
 		struct io_timer **h = realloc(io->heap, n * sizeof(struct io_timer *));
 
 		if (!h)
@@ -402,10 +401,8 @@ int io_read_start(struct io *io, struct io_read *r)
 
 static void read_done(struct io *io, uint32_t i, int64_t result)
 {
-	struct io_read *r = i < READS_MAX ? io->read[i] : NULL;
+	struct io_read *r = io->read[i];
 
-	if (!r)
-		return;
 	io->read[i] = NULL;
 	io->n_reads--;
 	r->fn(r, result);
@@ -416,7 +413,7 @@ static int reads_run(struct io *io)
 {
 	int n = 0;
 
-	for (uint32_t i = 0; !io->uring && io->n_reads && i < READS_MAX; i++) {
+	for (uint32_t i = 0; io->n_reads && i < READS_MAX; i++) {
 		struct io_read *r = io->read[i];
 		ssize_t got;
 

@@ -1,4 +1,4 @@
-/* LINK: core/io.c -luring */
+/* LINK: core/io.c -luring -Wl,--wrap=io_uring_queue_init_params,--wrap=epoll_create1 */
 /* The event loop, every case over io_uring (if the kernel lets us) and over epoll. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <liburing.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
@@ -214,6 +215,198 @@ static void test_reads(void **state)
 	free(buf);
 }
 
+/* Into memory that the kernel knows and memory that it does not; more at once than there is room for. */
+static void test_many_reads(void **state)
+{
+	enum { N = 64, EACH = 512 };
+	char path[] = "/tmp/slipring-io-XXXXXX", *known = aligned_alloc(4096, N * EACH), *unknown = malloc(N * EACH);
+	struct iovec iov[17] = { { known, N * EACH / 2 }, { known + N * EACH / 2, N * EACH / 2 } };
+	bool uring = strcmp(io_kind(*state), "io_uring") == 0;
+	struct seen s = { 0 };
+	struct io_read r[N + 1];
+	int fd = mkstemp(path), rc;
+
+	assert_true(fd >= 0);
+	unlink(path);
+	for (int i = 0; i < N * EACH; i++)
+		known[i] = (char)(i * 31 >> 3);
+	assert_int_equal(write(fd, known, N * EACH), N * EACH);
+	assert_int_equal(io_buffers(*state, iov, 17), -ENOTSUP);
+	rc = io_buffers(*state, iov, 2);
+	assert_true(uring ? rc == 0 || rc == -ENOMEM : rc == -ENOTSUP);   /* as much as RLIMIT_MEMLOCK lets us */
+	assert_true(io_buffers(*state, iov, 1) == rc);                    /* instead of the two */
+	for (int round = 0; round < 3; round++) {                         /* known, half of it, not any more */
+		memset(known, 0, N * EACH);
+		memset(unknown, 0, N * EACH);
+		s = (struct seen){ 0 };
+		for (int i = 0; i <= N; i++) {
+			r[i] = (struct io_read){ .fd = fd, .offset = (uint64_t)(i % N) * EACH,
+			                         .buf = (i % 2 ? known : unknown) + i % N * EACH, .n = EACH,
+			                         .fn = read_done, .ctx = &s };
+			assert_int_equal(io_read_start(*state, &r[i]), i < N ? 0 : -EAGAIN);
+		}
+		for (int i = 0; i < 1000 && s.n < N; i++)
+			io_sleep(*state, io_now() + 10 * MS);
+		assert_int_equal(s.n, N);
+		assert_int_equal(s.result, N * EACH);
+		for (int i = 0; i < N * EACH; i++)
+			assert_int_equal((i / EACH % 2 ? known : unknown)[i], (char)(i * 31 >> 3));
+		if (round == 1)
+			assert_int_equal(io_buffers(*state, NULL, 0), uring ? 0 : -ENOTSUP);
+	}
+	close(fd);
+	free(known);
+	free(unknown);
+}
+
+/* Hours, or for ever: a wake-up ends it. */
+static void test_long_sleeps(void **state)
+{
+	static const uint64_t hours[] = { 0, 2, 1ull << 21 };
+
+	for (size_t i = 0; i < sizeof(hours) / sizeof(hours[0]); i++) {
+		uint64_t start = io_now();
+		pthread_t t;
+
+		assert_int_equal(pthread_create(&t, NULL, waker, *state), 0);
+		io_sleep(*state, hours[i] ? start + hours[i] * 3600000 * MS : 0);
+		assert_true(io_now() - start < 5000 * MS);
+		pthread_join(t, NULL);
+		io_poll(*state);
+	}
+	io_sleep(*state, 1);                      /* long ago: not at all */
+}
+
+/* A descriptor that is none, or one that cannot be waited for, is told at once or in the callback. */
+static void test_bad_descriptors(void **state)
+{
+	bool uring = strcmp(io_kind(*state), "io_uring") == 0;
+	struct seen s = { 0 };
+	struct io_watch closed = { .fd = 1000, .events = IO_IN | IO_HUP, .fn = count, .ctx = &s };
+	struct io_watch other = { .events = IO_IN, .fn = count, .ctx = &s };
+	int fd[2];
+
+	assert_int_equal(io_watch_add(*state, &closed), uring ? 0 : -EBADF);
+	if (uring) {
+		io_sleep(*state, io_now() + 1000 * MS);
+		assert_true(s.n >= 1 && s.events == (IO_IN | IO_HUP));
+		io_watch_del(*state, &closed);
+	}
+	io_watch_del(*state, &closed);            /* it is not there: nothing to do */
+	assert_int_equal(pipe(fd), 0);            /* and its place is free for the next one */
+	other.fd = fd[0];
+	s = (struct seen){ 0 };
+	assert_int_equal(io_watch_add(*state, &other), 0);
+	io_watch_set(*state, &other, IO_IN);      /* as it was */
+	assert_int_equal(write(fd[1], "x", 1), 1);
+	io_sleep(*state, io_now() + 1000 * MS);
+	assert_true(s.n >= 1);
+	io_watch_del(*state, &other);
+	close(fd[0]);
+	close(fd[1]);
+}
+
+/* More timers, due at once, than a turn runs: the others come in the next. */
+static void test_many_timers(void **state)
+{
+	enum { N = 700 };
+	static struct tick k[N];
+	static int order[N];
+	int n = 0;
+
+	for (int i = 0; i < N; i++) {
+		k[i] = (struct tick){ { .fn = tick, .ctx = &k[i] }, order, &n, i };
+		io_timer_set(*state, &k[i].t, (uint64_t)i + 1);
+	}
+	assert_int_equal(io_poll(*state), 256);
+	assert_int_equal(n, 256);
+	for (int i = 0; i < 3; i++)
+		io_poll(*state);
+	assert_int_equal(n, N);
+	for (int i = 0; i < N; i++)
+		assert_int_equal(order[i], i);
+	io_timer_del(*state, &k[0].t);            /* it has run: nothing to do */
+}
+
+/* ---- kernels that are older, or forbid it --------------------------------------------------------- */
+
+/* What the kernel says to the first, second, .. attempt at a ring; 1: takes it, 2: and lacks EXT_ARG. */
+static const int *kernel;
+static int attempts;
+static bool no_epoll;
+
+int __real_io_uring_queue_init_params(unsigned n, struct io_uring *r, struct io_uring_params *p);
+int __wrap_io_uring_queue_init_params(unsigned n, struct io_uring *r, struct io_uring_params *p);
+int __wrap_io_uring_queue_init_params(unsigned n, struct io_uring *r, struct io_uring_params *p)
+{
+	int say = kernel ? kernel[attempts++] : 1, rc = say < 0 ? say : __real_io_uring_queue_init_params(n, r, p);
+
+	if (say == 2)
+		p->features &= ~IORING_FEAT_EXT_ARG;
+	return rc;
+}
+
+int __real_epoll_create1(int flags);
+int __wrap_epoll_create1(int flags);
+int __wrap_epoll_create1(int flags)
+{
+	if (!no_epoll)
+		return __real_epoll_create1(flags);
+	errno = EMFILE;
+	return -1;
+}
+
+static void test_kernels(void **state)
+{
+	static const struct { int say[3], n; const char *kind, *env; } cases[] = {
+		{ { 1 }, 1, "io_uring", NULL }, { { 1 }, 1, "io_uring", "1" },
+		{ { -EINVAL, 1 }, 2, "io_uring", NULL },           /* 5.19: no DEFER_TASKRUN */
+		{ { -EINVAL, -EINVAL, 1 }, 3, "io_uring", NULL },  /* older still */
+		{ { -EINVAL, -EINVAL, -EINVAL }, 3, "epoll", NULL },
+		{ { 2 }, 1, "epoll", NULL },                       /* before 5.11: no timeout with the wait */
+		{ { -EPERM }, 1, "epoll", NULL },                  /* kernel.io_uring_disabled, seccomp */
+		{ { -ENOSYS }, 1, "epoll", NULL },
+		{ { 1 }, 0, "epoll", "0" },                        /* IO_URING=0 */
+	};
+	struct io *io;
+
+	(void)state;
+	assert_int_equal(io_create(&io, 0), 0);
+	if (strcmp(io_kind(io), "io_uring") != 0) {
+		io_destroy(io);
+		print_message("SKIP: no io_uring here\n");
+		skip();
+	}
+	io_destroy(io);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct seen s = { 0 };
+		struct io_timer t = { .fn = NULL };
+		struct tick k = { .order = (int[1]){ 0 }, .n = &s.n };
+
+		kernel = cases[i].say;
+		attempts = 0;
+		if (cases[i].env)
+			setenv("IO_URING", cases[i].env, 1);
+		assert_int_equal(io_create(&io, 0), 0);
+		unsetenv("IO_URING");
+		kernel = NULL;
+		if (strcmp(io_kind(io), cases[i].kind) != 0 || attempts != cases[i].n)
+			fail_msg("case %zu: %s after %d attempts", i, io_kind(io), attempts);
+		t.fn = tick;                      /* and it works */
+		t.ctx = &k;
+		io_timer_set(io, &t, io_now() + MS);
+		for (int n = 0; n < 1000 && !s.n; n++)
+			io_sleep(io, 0);
+		assert_int_equal(s.n, 1);
+		io_destroy(io);
+	}
+	no_epoll = true;
+	assert_int_equal(io_create(&io, IO_EPOLL), -EMFILE);
+	assert_null(io);
+	no_epoll = false;
+	io_destroy(NULL);
+}
+
 static void on_signal(void *ctx, int sig) { *(int *)ctx = sig; }
 
 static void test_signals(void **state)
@@ -272,7 +465,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		BOTH(test_level_triggered), BOTH(test_change_of_interest), BOTH(test_remove_in_callback),
 		BOTH(test_timers_in_order), BOTH(test_wake_from_another_thread), BOTH(test_reads),
-		BOTH(test_signals), cmocka_unit_test(test_idle_poll_makes_no_system_call),
+		BOTH(test_many_reads), BOTH(test_long_sleeps), BOTH(test_bad_descriptors), BOTH(test_many_timers),
+		BOTH(test_signals), cmocka_unit_test(test_kernels), cmocka_unit_test(test_idle_poll_makes_no_system_call),
 	};
 
 	alarm(60);
