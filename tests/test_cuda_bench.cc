@@ -18,9 +18,9 @@ extern "C" {
 #include "tests/cuda/bench.cc"
 #undef main
 
-/* Cells of a whole run: ceilings; of each kind of weights products, decode, prompts; of two kinds their speed
+/* Cells of a whole run: ceilings; of each kind of weights products, decode, graphs, prompts; of two kinds their speed
  * beside bf16's; of bf16 idle, sampling, attention. */
-#define EACH  (4 + 4 + 3 + 8 + 3 + 2)
+#define EACH  (4 + 4 + 3 + 8 + 4 + 3 + 2)
 #define CELLS (1 + 3 * EACH + 2 * 4 + 2 + 1 + 3 + 2)
 
 static void run(int capability)

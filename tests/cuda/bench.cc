@@ -448,6 +448,34 @@ static void decodes()
 	}
 }
 
+/* What graphs are good for: short steps as they are, and with each kernel launched by itself. */
+static void graphs_off()
+{
+	struct graphs *const graphs = b->d.graphs;
+	char at[64];
+
+	line_begin(kind->name, "", "1, 32 at 512 by graphs; without", "the time without");
+	for (int i = 0; i < 2; i++) {
+		int32_t n = sc->decode_n[i];
+		struct pace with, without;
+		const char *why = graphs ? decode(n, sc->decode_context[0], false, false, &with) : "no graphs here";
+
+		b->d.graphs = NULL;
+		if (!why)
+			why = decode(n, sc->decode_context[0], false, false, &without);
+		b->d.graphs = graphs;
+		snprintf(at, sizeof(at), "%d at %d, graphs", n, sc->decode_context[0]);
+		if (why) {
+			cell_left_out(at, why);
+			continue;
+		}
+		cell(at, with.step, with.step / without.step, 0, 0);
+		snprintf(at, sizeof(at), "%d at %d, eager", n, sc->decode_context[0]);
+		cell(at, without.step, 1, 0, 0);
+	}
+	line_end();
+}
+
 static void idles()
 {
 	int32_t n = sc->decode_n[1];
@@ -701,6 +729,7 @@ static int measure()
 	if (!read_ceiling)
 		ceilings();
 	decodes();
+	graphs_off();
 	few_rows(true);
 	few_rows(false);
 	if (kind->type == SR_BF16) {
