@@ -124,8 +124,8 @@ static bool is_f8(const struct sr_tensor *t)
 	return t->type == SR_F8;
 }
 
-/* Work space of packed products, if there are any, for so many rows of x. */
-static void lay_packed(struct sr_backend *b, struct cutter *c, size_t rows)
+/* Work space of products, for so many rows of x. */
+static void lay_products(struct sr_backend *b, struct cutter *c, size_t rows)
 {
 	const struct sr_model *m = &b->m;
 	struct dev *d = &b->d;
@@ -135,11 +135,9 @@ static void lay_packed(struct sr_backend *b, struct cutter *c, size_t rows)
 		outputs = n > outputs ? n : outputs;
 	for (int32_t k : { m->H * m->E, m->F })
 		inputs = k > inputs ? k : inputs;
-	if (any_weight(m, weight_packed)) {
-		d->few_part = (float *)cut(c, packed_part_bytes(d), 1);
-		d->arrived_n = packed_tiles(outputs);
-		d->arrived = (uint32_t *)cut(c, d->arrived_n, sizeof(uint32_t));
-	}
+	d->few_part = (float *)cut(c, few_part_bytes(d), 1);
+	d->arrived_n = few_tiles(outputs);
+	d->arrived = (uint32_t *)cut(c, d->arrived_n, sizeof(uint32_t));
 	if (d->capability >= 89 && !d->deterministic && any_weight(m, is_f8)) {
 		d->x8 = (uint32_t *)cut(c, rows * (size_t)inputs, 1);
 		d->x8_scale = (float *)cut(c, rows, sizeof(float));
@@ -187,7 +185,7 @@ static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 	}
 	d->work = (float *)cut(&c, R * V, sizeof(float));
 	d->count = (uint32_t *)cut(&c, R * V, sizeof(uint32_t));
-	lay_packed(b, &c, rows);
+	lay_products(b, &c, rows);
 	d->hopper_work = hopper_work_bytes(d) ? cut(&c, hopper_work_bytes(d), 1) : NULL;
 	d->lt_work = d->use_lt ? cut(&c, LT_WORK, 1) : NULL;
 	lay_lists(b, &c);
@@ -400,8 +398,8 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 			sizeof(uint32_t), d->stream), "clear counts of pieces") &&
 	       cuda_ok(d, cudaMemsetAsync(d->count, 0, logit_rows(b) * (size_t)b->m.V * sizeof(uint32_t),
 			d->stream), "clear counts") &&
-	       (!d->arrived || cuda_ok(d, cudaMemsetAsync(d->arrived, 0, d->arrived_n * sizeof(uint32_t),
-			d->stream), "clear counts of tiles")) &&
+	       cuda_ok(d, cudaMemsetAsync(d->arrived, 0, d->arrived_n * sizeof(uint32_t), d->stream),
+			"clear counts of tiles") &&
 	       matmul_prepare(d) && attend_prepare(d);
 }
 

@@ -5,7 +5,8 @@
  *	step.cu      the first and the last kernel of a batch: rows become lists, commands are carried out
  *	weights.cu   weights from files to the device, which pack.cu brings into the form it holds
  *	rows.cu      embed, norms, activation: a block per row
- *	matmul.cu    products, on tensor cores; packed_few.cu, packed_many.cu of 4- and 8-bit weights
+ *	matmul.cu    products, on tensor cores: who does which, and many rows
+ *	few.cu       the same of up to 64 rows; packed_few.cu, packed_many.cu of 4- and 8-bit weights
  *	hopper_many.cu  the same of many rows on sm_90a, with what that has of its own
  *	lt.cu        products of many rows by cuBLASLt, where that is to be had
  *	attend.cu    rope and KV store; attention of single tokens and of runs
@@ -181,7 +182,7 @@ struct dev {
 
 	struct lt *lt;               /* NULL: not used */
 	void *lt_work;               /* LT_WORK bytes */
-	float *few_part;             /* packed_part_bytes(): sums of parts of tiles */
+	float *few_part;             /* few_part_bytes(): sums of parts of tiles */
 	uint32_t *arrived;           /* [arrived_n] of each tile, zero between kernels */
 	size_t arrived_n;
 	unsigned char *hopper_work;  /* hopper_work_bytes(), NULL: not used */
@@ -237,7 +238,6 @@ int  loader_finish(struct dev *d, char *err, size_t errlen); /* all has been rea
 int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
                    const struct sr_tensor *const *bias, int n, enum share how,
                    const struct sr_source *src, char *err, size_t errlen);
-bool weight_packed(const struct sr_tensor *t);              /* is it held in 4 or 8 bits? */
 void weights_free(struct dev *d);
 
 /* pack.cu */
@@ -245,13 +245,17 @@ struct piece;
 bool pack_layout(int32_t type, int32_t *weights, int32_t *bytes);   /* of a block; false: not known */
 bool pack_rows(struct dev *d, const struct piece *p, const unsigned char *data);
 
-/* Products of packed weights; T and rows at most 64 in the first, which works as it would for `rows`. */
+/* Products; T and rows of few at most 64, and they work as they would for `rows`. */
+#define FEW_ROWS 64
 void packed_few(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows);
 void packed_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T);
 bool hopper_many(struct dev *d, void *y, bool f32, const void *x, const struct weight *w, int T); /* false: not it */
 size_t hopper_work_bytes(const struct dev *d);
 size_t packed_part_bytes(const struct dev *d);
-size_t packed_tiles(int32_t N);              /* at most */
+void dense_few(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows);
+size_t few_part_bytes(const struct dev *d);  /* of any product of few rows */
+size_t few_tiles(int32_t N);                 /* likewise, at most */
+bool few_prepare(struct dev *d);
 
 /* The verbs. */
 void embed(struct dev *, const struct weight *, float, int);

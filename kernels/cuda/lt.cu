@@ -24,8 +24,6 @@
 #include "device.cuh"
 #include "lt.cuh"
 
-#define FEW 64                               /* rows that are not the library's */
-
 /* One shape: what all weights that have it share. */
 struct lt_shape {
 	struct lt_shape *next;
@@ -103,11 +101,11 @@ bool lt_there(void)
 	asked = true;
 	there = load(why, sizeof(why));
 	if (there)
-		fprintf(stderr, "slipring-cuda: products of more than %d rows by cuBLASLt %zu\n", FEW,
+		fprintf(stderr, "slipring-cuda: products of more than %d rows by cuBLASLt %zu\n", FEW_ROWS,
 			api.GetVersion());
 	else
 		fprintf(stderr, "slipring-cuda: no cuBLASLt (%s): products of more than %d rows by kernels of "
-			"slipring's own\n", why, FEW);
+			"slipring's own\n", why, FEW_ROWS);
 	return there;
 }
 
@@ -135,7 +133,7 @@ static bool create_rows(struct dev *d, struct lt_shape *s)
 {
 	int type = s->held == HELD_BF16 ? LT_R_16BF : LT_R_8F_E4M3, out = s->f32 ? LT_R_32F : LT_R_16BF;
 
-	for (int32_t T = FEW; T < s->rows_max; s->count++)
+	for (int32_t T = FEW_ROWS; T < s->rows_max; s->count++)
 		T = lt_rows(T + 1, s->rows_max);
 	s->rows = (struct lt_shape::lt_rows *)calloc((size_t)s->count, sizeof(*s->rows));
 	if (!s->rows)
@@ -143,7 +141,7 @@ static bool create_rows(struct dev *d, struct lt_shape *s)
 	if (!lt_ok(d, api.MatrixLayoutCreate(&s->a, type, (uint64_t)s->k, (uint64_t)s->n, s->k),
 		"cublasLtMatrixLayoutCreate"))
 		return false;
-	for (int32_t i = 0, T = FEW; i < s->count; i++) {
+	for (int32_t i = 0, T = FEW_ROWS; i < s->count; i++) {
 		struct lt_shape::lt_rows *r = &s->rows[i];
 
 		r->T = T = lt_rows(T + 1, s->rows_max);
@@ -234,7 +232,7 @@ static const struct lt_shape::lt_rows *rows_of(const struct weight *w, int32_t T
 {
 	const struct lt_shape *s = w->lt ? w->lt->shape : NULL;
 
-	for (int32_t i = 0; s && T > FEW && i < s->count; i++)
+	for (int32_t i = 0; s && T > FEW_ROWS && i < s->count; i++)
 		if (T <= s->rows[i].T)
 			return s->rows[i].there ? &s->rows[i] : NULL;
 	return NULL;
@@ -274,7 +272,7 @@ static bool add(struct dev *d, struct weight *w, enum place y, enum place x, int
 	struct lt_use *use;
 	bool fresh;
 
-	if (!w || w->lt || w->held != HELD_BF16 || rows_max <= FEW)
+	if (!w || w->lt || w->held != HELD_BF16 || rows_max <= FEW_ROWS)
 		return true;
 	use = (struct lt_use *)calloc(1, sizeof(*use));
 	if (!use)

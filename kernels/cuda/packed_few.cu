@@ -1,9 +1,7 @@
 /* packed_few.cu - y[T][N] = x[T][K] w[N][K]^T + bias for up to 64 rows, w of 4 or 8 bits (packed.cuh): as
  * fast as w can be read, if all goes well.
  *
- * Stripes  tiles of COLS outputs, each K long, are laid end to end and cut into as many equal stripes as
- *          there are blocks, so that all processors read to the end.  A block whose stripe holds a part of
- *          a tile leaves its sums in memory; the last to arrive at a tile adds its parts, in their order.
+ * Stripes  as in stripes.cuh; a unit is KWARPS slabs of a tile of COLS outputs.
  * Warps    NWARPS divide the outputs of a tile, KWARPS the inputs of what a block has of it.  A warp's
  *          weights come to its lanes through a ring in shared memory that only they see; x is shared.
  * Weights  are not scaled before they are multiplied.  W4: 128 + q is the bf16 0x4300 | q, so a pair takes
@@ -17,6 +15,7 @@
 #include "device.cuh"
 #include "packed.cuh"
 #include "product.cuh"
+#include "stripes.cuh"
 
 #define THREADS 256
 #define ONES 0x3f803f80u                     /* two of bf16 */
@@ -58,26 +57,17 @@ template <class S> static __device__ bool ends(const few_args &a, int32_t slab, 
 	return !S::HOLD || (slab + 1) % a.w.group == 0 || slab + 1 == end;
 }
 
-/* Begin copying step i of x, and of this warp's weights and scales. */
-template <class S> static __device__ void load(unsigned char *stage, const few_args &a, const struct span &k,
+/* Begin copying step i of this warp's weights and scales, which wait for no other kernel. */
+template <class S> static __device__ void load_w(unsigned char *stage, const few_args &a, const struct span &k,
 	int32_t i)
 {
-	const int CHUNKS = S::KWARPS * SLAB / 8; /* of 16 bytes, of a row of x */
-	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, c = (int)threadIdx.x % CHUNKS * 8;
-	int32_t at = k.from + c / SLAB * k.steps + i;
+	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	int32_t slab = k.from + warp % S::KWARPS * k.steps + i, strip = k.tile * S::NWARPS + warp / S::KWARPS;
 	int32_t end = k.from + (warp % S::KWARPS + 1) * k.steps, slabs = a.w.K / SLAB;
 	bool there = slab < k.to && strip < a.w.width / STRIP;
 	unsigned char *w = stage + S::X + (size_t)warp * S::W, *scale = stage + S::X + THREADS / 32 * S::W;
 	size_t tile = (size_t)strip * (size_t)slabs + (size_t)slab;
 
-#pragma unroll 1
-	for (int r = (int)threadIdx.x / CHUNKS; r < S::ROWS; r += THREADS / CHUNKS) {
-		bool row = r < a.T && at < k.to;
-
-		cp_async_16((bf16 *)stage + r * S::PITCH + c,
-			row ? a.x + (size_t)r * (size_t)a.w.K + at * SLAB + c % SLAB : a.x, row);
-	}
 #pragma unroll
 	for (int q = 0; q < 2 * S::WORDS; q++)
 		cp_async_16_once(w + q * 512 + lane * 16,
@@ -86,6 +76,23 @@ template <class S> static __device__ void load(unsigned char *stage, const few_a
 	if (there && ends<S>(a, slab, end < k.to ? end : k.to) && lane < STRIP / 4)
 		cp_async_16(scale + warp * S::SCALE + lane * 16,
 			a.w.scale + (size_t)(slab / a.w.group) * (size_t)a.w.width + strip * STRIP + lane * 4, true);
+}
+
+/* The same of x, which all warps read. */
+template <class S> static __device__ void load_x(unsigned char *stage, const few_args &a, const struct span &k,
+	int32_t i)
+{
+	const int CHUNKS = S::KWARPS * SLAB / 8; /* of 16 bytes, of a row of x */
+	int c = (int)threadIdx.x % CHUNKS * 8;
+	int32_t at = k.from + c / SLAB * k.steps + i;
+
+#pragma unroll 1
+	for (int r = (int)threadIdx.x / CHUNKS; r < S::ROWS; r += THREADS / CHUNKS) {
+		bool row = r < a.T && at < k.to;
+
+		cp_async_16((bf16 *)stage + r * S::PITCH + c,
+			row ? a.x + (size_t)r * (size_t)a.w.K + at * SLAB + c % SLAB : a.x, row);
+	}
 }
 
 /* ---- sums ----------------------------------------------------------------------------- */
@@ -205,21 +212,10 @@ template <class S> static __device__ void add_warps(const sums<S> &sum, float *t
 
 /* ---- stripes -------------------------------------------------------------------------- */
 
-/* Units are KWARPS slabs of a tile; all of them are divided among the blocks. */
-static __device__ uint32_t first_unit(uint32_t all, uint32_t block)
+/* Part i of a tile lies with its block. */
+template <class S> static __device__ float *part_of(const few_args &a, uint32_t block, bool first)
 {
-	return all * block / gridDim.x;
-}
-
-static __device__ uint32_t block_of(uint32_t all, uint32_t unit)
-{
-	return ((unit + 1) * gridDim.x - 1) / all;
-}
-
-/* Part i of a tile lies with its block: the second place if it is the tile's first. */
-template <class S> static __device__ float *part_at(const few_args &a, uint32_t block, bool first)
-{
-	return a.part + (size_t)(2 * block + first) * S::ROWS * S::COLS;
+	return part_at(a.part, (size_t)S::ROWS * S::COLS, block, first);
 }
 
 template <class S> static __device__ void put_tile(const few_args &a, int32_t tile, const float *sum, float *part)
@@ -238,21 +234,6 @@ template <class S> static __device__ void put_tile(const few_args &a, int32_t ti
 	}
 }
 
-/* Leaves this block's part of a tile; true in all threads of the last to do so. */
-static __device__ bool arrive(uint32_t *arrived, uint32_t parts, uint32_t *word)
-{
-	__threadfence();
-	__syncthreads(); /* all of the part is there */
-	if (threadIdx.x == 0) {
-		*word = atomicAdd(arrived, 1u) + 1 == parts;
-		if (*word)
-			*arrived = 0;
-	}
-	__syncthreads();
-	__threadfence();
-	return *word;
-}
-
 template <class S> static __device__ void add_parts(const few_args &a, int32_t tile, uint32_t first,
 	uint32_t last)
 {
@@ -264,7 +245,7 @@ template <class S> static __device__ void add_parts(const few_args &a, int32_t t
 		if (r >= a.T || c >= a.w.N)
 			continue;
 		for (uint32_t b = first; b <= last; b++)
-			sum += ((const volatile float *)part_at<S>(a, b, b == first))[i];
+			sum += ((const volatile float *)part_of<S>(a, b, b == first))[i];
 		put_one(a.y, a.f32, (size_t)r * (size_t)a.w.N + (size_t)c, sum + (a.bias ? a.bias[c] : 0));
 	}
 }
@@ -276,11 +257,14 @@ template <class S> static __device__ void multiply_span(const few_args &a, const
 	int32_t kwarp = (int32_t)threadIdx.x / 32 % S::KWARPS;
 	int32_t first = k.from + kwarp * k.steps, end = first + k.steps < k.to ? first + k.steps : k.to;
 
+	for (int32_t i = 0; i < S::STAGES - 1 && i < k.steps; i++)
+		load_w<S>(ring + i * S::STAGE, a, k, i);
+	wait_for_previous();             /* at once, but for a block's first span */
 #pragma unroll 1
 	for (int32_t i = 0; i < S::STAGES - 1; i++) {
 		if (i < k.steps)
-			load<S>(ring + i * S::STAGE, a, k, i);
-		cp_async_commit();
+			load_x<S>(ring + i * S::STAGE, a, k, i);
+		cp_async_commit();       /* the first group has all weights until here */
 	}
 #pragma unroll 1
 	for (int32_t i = 0; i < k.steps; i++) {
@@ -288,8 +272,10 @@ template <class S> static __device__ void multiply_span(const few_args &a, const
 
 		cp_async_wait<S::STAGES - 2>();
 		__syncthreads(); /* step i is there for all, and step i - 1 is read by all */
-		if (ahead < k.steps)
-			load<S>(ring + ahead % S::STAGES * S::STAGE, a, k, ahead);
+		if (ahead < k.steps) {
+			load_w<S>(ring + ahead % S::STAGES * S::STAGE, a, k, ahead);
+			load_x<S>(ring + ahead % S::STAGES * S::STAGE, a, k, ahead);
+		}
 		cp_async_commit();
 		if (first + i >= end)
 			continue;
@@ -300,7 +286,7 @@ template <class S> static __device__ void multiply_span(const few_args &a, const
 	add_warps<S>(sum, (float *)ring);
 }
 
-/* Units of a tile, and of all. */
+/* Units, KWARPS slabs of a tile: of a tile, and of all. */
 template <class S> static __device__ uint32_t units_of(const few_args &a)
 {
 	return (uint32_t)(a.w.K / SLAB + S::KWARPS - 1) / S::KWARPS;
@@ -309,15 +295,6 @@ template <class S> static __device__ uint32_t units_of(const few_args &a)
 template <class S> static __device__ uint32_t all_units(const few_args &a)
 {
 	return (uint32_t)(a.w.width + S::COLS - 1) / S::COLS * units_of<S>(a);
-}
-
-/* How many blocks have a part of a tile, the first of them. */
-template <class S> static __device__ uint32_t parts_of(const few_args &a, int32_t tile, uint32_t &first)
-{
-	uint32_t units = units_of<S>(a), all = all_units<S>(a);
-
-	first = block_of(all, (uint32_t)tile * units);
-	return block_of(all, (uint32_t)(tile + 1) * units - 1) - first + 1;
 }
 
 /* What this block has of the tile after k's, or of its first: false, nothing. */
@@ -341,22 +318,21 @@ template <class S> static __device__ bool next_span(const few_args &a, struct sp
 template <class S> static __global__ void __launch_bounds__(THREADS, S::BLOCKS)
 packed_few_kernel(struct few_args a)
 {
-	let_next_start();
-	wait_for_previous();
 	SHARED(shared);
 	float *tile_sums = (float *)shared;
 	uint32_t *word = (uint32_t *)(shared + S::SHARED_BYTES - 16);
 	struct span k;
 	uint32_t parts, first;
 
+	let_next_start();
 	for (k.tile = -1; next_span<S>(a, k); __syncthreads()) { /* the sums are read: the ring begins again */
 		multiply_span<S>(a, k, shared);
-		parts = parts_of<S>(a, k.tile, first);
+		parts = parts_of(all_units<S>(a), units_of<S>(a), (uint32_t)k.tile, first);
 		if (parts == 1) {
 			put_tile<S>(a, k.tile, tile_sums, NULL);
 			continue;
 		}
-		put_tile<S>(a, k.tile, tile_sums, part_at<S>(a, blockIdx.x, blockIdx.x == first));
+		put_tile<S>(a, k.tile, tile_sums, part_of<S>(a, blockIdx.x, blockIdx.x == first));
 		if (arrive(&a.arrived[k.tile], parts, word))
 			add_parts<S>(a, k.tile, first, first + parts - 1);
 	}
@@ -376,11 +352,6 @@ size_t packed_part_bytes(const struct dev *d)
 	size_t more_rows = (size_t)d->processors * 2 * few<64, 1>::SUMS;
 
 	return few_rows > more_rows ? few_rows : more_rows;
-}
-
-size_t packed_tiles(int32_t N)
-{
-	return ((size_t)N + 127) / 128;          /* of the narrower kind */
 }
 
 template <class S> static bool allow(struct dev *d)

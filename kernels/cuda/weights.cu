@@ -260,11 +260,6 @@ static bool scales_apart(const struct sr_tensor *t)
 	return is_apart(t->type) || t->type == SR_F8;
 }
 
-bool weight_packed(const struct sr_tensor *t)
-{
-	return t->type != SR_NONE && held_as(t) >= HELD_W4;
-}
-
 /* NULL, or what is wrong with a tensor whose scales lie apart from its weights. */
 static const char *check_apart(const struct sr_tensor *t)
 {
