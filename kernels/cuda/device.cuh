@@ -253,6 +253,7 @@ bool hopper_many(struct dev *d, void *y, bool f32, const void *x, const struct w
 size_t hopper_work_bytes(const struct dev *d);
 size_t packed_part_bytes(const struct dev *d);
 void dense_few(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows);
+void dense_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T);
 size_t few_part_bytes(const struct dev *d);  /* of any product of few rows */
 size_t few_tiles(int32_t N);                 /* likewise, at most */
 bool few_prepare(struct dev *d);

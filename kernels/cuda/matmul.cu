@@ -117,7 +117,7 @@ bool matmul_prepare(struct dev *d)
 	       cuda_ok(d, allow_shared(matmul_kernel, SHARED_BYTES), "matmul, many rows");
 }
 
-static void many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T)
+void dense_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T)
 {
 	dim3 grid((unsigned)(w->n + COLS - 1) / COLS, (unsigned)(T + ROWS - 1) / ROWS);
 
@@ -167,7 +167,7 @@ void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, i
 		if (w->held != HELD_BF16)
 			packed_many(d, to, is_f32(y), from, w, T);
 		else if (!hopper_many(d, to, is_f32(y), from, w, T))
-			many(d, to, is_f32(y), from, w, T);
+			dense_many(d, to, is_f32(y), from, w, T);
 		break;
 	}
 }
