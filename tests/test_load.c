@@ -1,4 +1,4 @@
-/* LINK: core/load.c core/io.c -luring */
+/* LINK: core/load.c core/io.c -luring -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread,--wrap=io_read_start,--wrap=preadv2 */
 /* test_load.c - reads of weights: every way, every alignment, and a file that shrinks. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/load.h"
+#include "tests/nth_call.h"
 
 #define BYTES (3u << 20)
 static char path[] = "/tmp/slipring-test-load-XXXXXX";
@@ -164,6 +165,163 @@ static void test_shrunk(void **state)
 	free(buf);
 }
 
+/* What the disk answers to the first read past the page cache, if not what it really does. */
+static struct { bool on; int64_t say; } disk;
+static bool cached = true;             /* RWF_NOWAIT finds it */
+static struct { struct io_read *r; struct io_timer t; struct io *io; } late;
+
+static void say_late(struct io_timer *t)
+{
+	(void)t;
+	if (disk.say > 0)                  /* it has brought so much */
+		memcpy(late.r->buf, truth + late.r->offset, (size_t)disk.say);
+	late.r->fn(late.r, disk.say);
+}
+
+int __real_io_read_start(struct io *io, struct io_read *r);
+int __wrap_io_read_start(struct io *io, struct io_read *r);
+int __wrap_io_read_start(struct io *io, struct io_read *r)
+{
+	if (!disk.on)
+		return __real_io_read_start(io, r);
+	disk.on = false;
+	if (disk.say == -ENOBUFS)
+		return -EAGAIN;            /* other people's reads fill the loop */
+	late.r = r;
+	late.t = (struct io_timer){ .fn = say_late };
+	io_timer_set(io, &late.t, 1);
+	return 0;
+}
+
+ssize_t __real_preadv2(int fd, const struct iovec *iov, int n, off_t o, int flags);
+ssize_t __wrap_preadv2(int fd, const struct iovec *iov, int n, off_t o, int flags);
+ssize_t __wrap_preadv2(int fd, const struct iovec *iov, int n, off_t o, int flags)
+{
+	errno = EAGAIN;
+	return cached ? __real_preadv2(fd, iov, n, o, flags) : -1;
+}
+
+/* A read past the page cache that comes in parts, or is not taken, is made in another way; one that the
+ * disk cannot make is an error that says where. */
+static void test_disks(void **state)
+{
+	static const struct { int64_t say; int rc; const char *says; } cases[] = {
+		{ 4096, 0, "" },                   /* the rest is asked for */
+		{ 8192, 0, "" }, { 1000, 0, "" },  /* in the middle of a block: the rest is read in the other way */
+		{ 100 << 10, 0, "" },
+		{ -EINVAL, 0, "" },                /* other blocks than ours */
+		{ -EINTR, 0, "" }, { -EAGAIN, 0, "" }, { -ENOBUFS, 0, "" },
+		{ -EIO, -EIO, "offset 8192: Input/output error" },
+		{ 0, -EIO, "offset 8192: the file ends here; it was longer when it was opened" },
+	};
+	char *file[] = { path }, err[512] = "", *buf = aligned_alloc(4096, 256 << 10);
+	const struct sr_extent e = { 8200, 100 << 10, 0 };
+	struct load *l;
+	struct io *io;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		const struct sr_source *src;
+		uint64_t tag;
+		void *at;
+		int rc;
+
+		memset(buf, 0, 256 << 10);
+		cached = false;
+		assert_int_equal(io_create(&io, 0), 0);
+		assert_int_equal(load_create(&l, io, file, 1, NULL, NULL, err, sizeof(err)), 0);
+		cached = true;
+		src = load_source(l);
+		if (!src->slack) {
+			print_message("SKIP: no O_DIRECT in /tmp\n");
+			skip();
+		}
+		disk.on = true;
+		disk.say = cases[i].say;
+		assert_int_equal(src->read(src->ctx, &e, 0, e.bytes, buf, 5), 0);
+		rc = src->wait(src->ctx, &tag, &at);
+		if (rc != cases[i].rc || !strstr(load_error(l), cases[i].says))
+			fail_msg("case %zu: %d \"%s\"", i, rc, load_error(l));
+		if (rc == 0)
+			assert_memory_equal(at, truth + 8200, 100 << 10);
+		else
+			assert_non_null(strstr(load_error(l), path));
+		load_destroy(l);
+		io_destroy(io);
+	}
+	free(buf);
+}
+
+/* Of several errors the first is told; and a load that is given up waits for what is under way. */
+static void test_first_error(void **state)
+{
+	char *file[] = { path }, err[512] = "", *buf = aligned_alloc(4096, 1 << 20);
+	const struct sr_extent first = { 4096, 100, 0 }, second = { 400000, 100, 0 };
+	const struct sr_source *src;
+	uint64_t tag;
+	struct load *l;
+	struct io *io;
+	void *at;
+
+	(void)state;
+	for (int given_up = 0; given_up < 2; given_up++) {
+		assert_int_equal(io_create(&io, 0), 0);
+		cached = given_up == 0;
+		assert_int_equal(load_create(&l, io, file, 1, NULL, NULL, err, sizeof(err)), 0);
+		cached = true;
+		src = load_source(l);
+		nth = (typeof(nth)){ .at = 1, .how = NTH_ENDS };
+		assert_int_equal(src->read(src->ctx, &first, 0, 100, buf, 1), 0);
+		nth = (typeof(nth)){ .at = 1, .how = NTH_FAILS };
+		assert_int_equal(src->read(src->ctx, &second, 0, 100, buf + (1 << 19), 2), 0);
+		nth.at = 0;
+		for (int i = 0; i < 2 && !given_up; i++)
+			assert_int_equal(src->wait(src->ctx, &tag, &at), -EIO);
+		if (!given_up)
+			assert_non_null(strstr(load_error(l), "offset 4096: the file ends here"));
+		load_destroy(l);
+		io_destroy(io);
+	}
+	free(buf);
+}
+
+static int read_it(char *why, size_t n)
+{
+	char *file[] = { path }, *buf = malloc(30000);
+	const struct sr_extent e = { 77, 20000, 0 };
+	const struct sr_source *src;
+	struct load *l = NULL;
+	struct io *io = NULL;
+	uint64_t tag;
+	void *at;
+	int rc = !buf ? -ENOMEM : io_create(&io, IO_EPOLL);
+
+	if (rc)
+		snprintf(why, n, "%s: not of the load", path);
+	else if ((rc = load_create(&l, io, file, 1, NULL, NULL, why, n)) == 0) {
+		src = load_source(l);
+		assert_int_equal(src->read(src->ctx, &e, 0, e.bytes, buf, 1), 0);
+		rc = src->wait(src->ctx, &tag, &at);
+		snprintf(why, n, "%s", load_error(l));
+		if (rc == 0)
+			assert_memory_equal(at, truth + 77, 20000);
+	} else if (rc == -ENOMEM) {
+		assert_non_null(strstr(why, "no memory to read 1 files of weights"));
+		snprintf(why, n, "%s", path);
+	}
+	load_destroy(l);
+	io_destroy(io);
+	free(buf);
+	return rc;
+}
+
+static void test_calls_that_fail(void **state)
+{
+	(void)state;
+	for (enum nth how = NTH_FAILS; how <= NTH_ENDS; how++)
+		nth_each(how, read_it, path);
+}
+
 static void test_made_up(void **state)
 {
 	const struct sr_extent ones = { 4, 64, LOAD_ONES }, noise = { 1000, 4096, LOAD_RANDOM };
@@ -221,7 +379,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ways), cmocka_unit_test(test_many), cmocka_unit_test(test_made_up),
-		cmocka_unit_test(test_refused), cmocka_unit_test(test_shrunk),
+		cmocka_unit_test(test_refused), cmocka_unit_test(test_disks), cmocka_unit_test(test_first_error),
+		cmocka_unit_test(test_calls_that_fail), cmocka_unit_test(test_shrunk),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
