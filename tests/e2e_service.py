@@ -2,7 +2,7 @@
 """What a service manager sees: READY, a reload, the watchdog, a stop that drains; a full queue; and what
 waiting costs in each run mode.  The null device is paced where time matters, so nothing here depends on
 how fast the machine computes."""
-import signal, socket, struct, subprocess, tempfile, threading
+import signal, socket, struct, subprocess, tempfile, threading, time
 from harness import *
 
 ASK = {"prompt": [504, 3575, 282, 4649, 314], "max_tokens": 8, "temperature": 0, "ignore_eos": True}
@@ -153,6 +153,49 @@ def reload():
     m.close()
 
 
+def same_answers():
+    """Every knob turned, and the file read again, over and over while requests run: no token is another."""
+    with Programs() as p:
+        config = os.path.join(p.dir, "s.yaml")
+
+        def write(seqs):
+            with open(config + ".new", "w") as f:
+                f.write(f"max-num-seqs: {seqs}\nmax-num-batched-tokens: 64\nmax-model-len: 512\n")
+            os.rename(config + ".new", config)
+        write(4)
+        d = p.daemon("--device", "null", "--null-step-us", 1000, "--config", config)
+        p.adapter("--disable-access-log")
+        ask = [{**ASK, "prompt": list(range(3, 40 + 9 * (i // 2))), "max_tokens": 20 + 10 * i, "temperature": i % 2,
+                "seed": i, "return_token_ids": True} for i in range(10)]
+        want = [p.post("/v1/completions", a)["choices"][0] for a in ask]
+        check(len({str(w["token_ids"]) for w in want}) == 10, "each is another")
+        turned, n = threading.Event(), [0] * 10
+
+        def one(i):
+            while not turned.is_set():
+                got = p.post("/v1/completions", ask[i])["choices"][0]
+                check(got == want[i], f"request {i}: {got} is not {want[i]}")
+                n[i] += 1
+        results = []
+        thread = threading.Thread(target=lambda: results.append(p.together(10, one)), daemon=True)
+        thread.start()
+        for turn in range(5):
+            for knob, value in (("max-num-seqs", 1 + turn), ("enable-prefix-caching", "false"), ("max-num-batched-tokens", 16),
+                                ("scheduling-policy", "priority"), ("long-prefill-token-threshold", 5 + turn),
+                                ("step-target-ms", 1.5), ("max-num-seqs", 8), ("enable-prefix-caching", "true")):
+                r = subprocess.run([os.path.join(BUILD, "slipring"), "set", knob, str(value)], env=p.env, timeout=20,
+                                   stdin=subprocess.DEVNULL, capture_output=True, text=True)
+                check(r.returncode == 0, f"set {knob} {value}: {r.stderr}")
+            write(5 + turn)
+            before = p.log("slipringd").count("Settings were read again")
+            d.send_signal(signal.SIGHUP)
+            check(wait_for(lambda: p.log("slipringd").count("Settings were read again") > before, 10), "read again")
+        check(wait_for(lambda: min(n) >= 3 or results, 60), f"requests ran all the while: {n}")
+        turned.set()
+        thread.join(60)
+        check(results == [[None] * 10], f"the same answers: {results}")
+
+
 def reload_of_both():
     """`slipring serve`: a reload is not the end, and READY follows each RELOADING that is passed on."""
     m = Manager()
@@ -192,8 +235,48 @@ def watchdog():
         m.forget()
         check(wait_for(lambda: m.fed(adapter) >= 5, 20), "the adapter is fed, for its loop turns")
         check(m.fed(d.pid) == 0, "the daemon is not")
+        check(p.ask("GET", "/health")[0] == 200, "as far as one can tell it is idle")
+        t = threading.Thread(target=lambda: p.post("/v1/completions", ASK), daemon=True)
+        t.start()
+        check(wait_for(lambda: p.ask("GET", "/health")[0] == 503, 20), "and it is not, once something is asked of it")
         d.send_signal(signal.SIGCONT)
         check(wait_for(lambda: m.fed(d.pid) >= 1, 10), "and again, once it goes on")
+        check(wait_for(lambda: p.ask("GET", "/health")[0] == 200, 10), "healthy, too")
+        t.join(30)
+        check(not t.is_alive(), "what was asked meanwhile is answered")
+    m.close()
+
+
+def watchdog_of_both():
+    """`slipring serve` under a manager that watches it alone: fed while both of its children are."""
+    m = Manager()
+    with Programs() as p:
+        p.env.update(NOTIFY_SOCKET=m.path, WATCHDOG_USEC="200000")
+        watched = os.path.join(p.dir, "watched")
+        with open(watched, "w") as f:
+            f.write(f'#!/bin/sh\nWATCHDOG_PID=$$ exec {os.path.join(BUILD, "slipring")} "$@"\n')
+        os.chmod(watched, 0o755)
+        s = p._listen(watched, p.run(watched, "serve", "--port", 0, "--ready-file", p._ready_file(), *SLOW))
+        check(m.wait("READY=1"), "READY")
+        children = {}
+        for pid in open(f"/proc/{s.pid}/task/{s.pid}/children").read().split():
+            children[open(f"/proc/{pid}/comm").read().strip()] = int(pid)
+        check(set(children) == {"slipringd", "slipring-http"}, f"two children: {children}")
+        check(wait_for(lambda: m.fed(s.pid) >= 5, 20), "fed")
+        for name, pid in children.items():
+            os.kill(pid, signal.SIGSTOP)
+            check(wait_for(lambda: open(f"/proc/{pid}/stat").read().split()[2] == "T", 5), "it is stopped")
+            time.sleep(0.1)                        # what it had said is on its way
+            m.forget()
+            time.sleep(1)
+            check(m.fed(s.pid) <= 1, f"not fed while {name} hangs: {m.said}")
+            os.kill(pid, signal.SIGCONT)
+            check(wait_for(lambda: m.fed(s.pid) >= 3, 20), "and again, once it goes on")
+        check(all(b == s.pid for b in m.by), "all of it is said by the one that is watched")
+        check(p.post("/v1/completions", ASK)["usage"]["completion_tokens"] == 8, "and it serves")
+        m.forget()
+        s.send_signal(signal.SIGTERM)
+        check(m.wait("STOPPING=1") and s.wait(30) == 0, "STOPPING, and it stops")
     m.close()
 
 
@@ -308,8 +391,10 @@ def main():
     need_model()
     run_modes()
     reload()
+    same_answers()
     reload_of_both()
     watchdog()
+    watchdog_of_both()
     drain()
     drain_to_the_limit()
     traces()

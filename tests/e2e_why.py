@@ -98,6 +98,24 @@ def shares(p, load, at_once):
     return {k: (b["empty_s"][k] - a["empty_s"][k]) / empty for k in b["empty_s"]}
 
 
+def who_does_not_read(p):
+    """A client of the rings that asks for more than its ring holds and takes none of it."""
+    os.environ["SLIPRING_LIB"] = BUILD
+    sys.path.insert(0, os.path.join(HERE, "..", "adapters", "python"))
+    import slipring
+    before = parsed(p, "why", "--since", "start")["why_s"]["ring_out"]
+    with slipring.open(p.socket, MODEL) as s:
+        s.generate([1, 2, 3], max_tokens=4000, ignore_eos=True)
+
+        def named():
+            rows = [c for c in parsed(p, "top", "-i", "0.2")["client"] if c["name"] == "python"]
+            return len(rows) == 1 and rows[0]["remark"].startswith("does not read: its ring is full for") and rows[0]
+        row = wait_for(named, 9)
+        check(row and row["pid"] == os.getpid() and row["live"] == 1, f"top names who does not read: {row}")
+        short(p)                                      # nobody else waits for it
+    check(parsed(p, "why", "--since", "start")["why_s"]["ring_out"] > before, "and why has the time")
+
+
 def main():
     need_model()
     with Programs() as p:
@@ -107,6 +125,7 @@ def main():
             s = shares(p, load, at_once)
             check(s[part] >= 0.9, f"{part} is what it waited for: {s}")
             print(f"{part}: {s[part] * 100:.1f} % of empty")
+        who_does_not_read(p)
     done()
 
 

@@ -2,7 +2,8 @@
  *
  * Both children get the arguments as they were given; each takes what concerns it.  They speak
  * sd_notify to us, so the adapter starts when the daemon is ready: the port opens when there is
- * something to answer.  A signal goes to both, which drain; when one ends, so does the other, and
+ * something to answer.  Their watchdogs are ours: we are fed when each that runs has been since we
+ * were last, so a manager that watches us sees it when either hangs.  A signal goes to both, which drain; when one ends, so does the other, and
  * we end with the code of the one that ended first.
  */
 #include <errno.h>
@@ -34,6 +35,8 @@ struct serve {
 	char notify[64];              /* our socket's abstract name, with its @ */
 	int notify_fd, signal_fd;
 	pid_t pid[N_CHILDREN];        /* 0 = not running */
+	bool watched;                 /* our manager wants to be told that we live */
+	bool fed[N_CHILDREN];         /* this child has said so since we last did */
 	bool stopping;
 	int code;                     /* of the child that ended first */
 };
@@ -41,7 +44,7 @@ struct serve {
 /* The programs lie beside this one; installed, slipringd may be found by PATH as well. */
 static void run_child(struct serve *s, int which, const sigset_t *mask)
 {
-	char path[PATH_MAX + 32];
+	char path[PATH_MAX + 32], self[16];
 	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
 	char *slash;
 
@@ -49,6 +52,11 @@ static void run_child(struct serve *s, int which, const sigset_t *mask)
 	prctl(PR_SET_PDEATHSIG, SIGTERM);     /* whatever becomes of us, they end */
 	sigprocmask(SIG_UNBLOCK, mask, NULL);
 	setenv("NOTIFY_SOCKET", s->notify, 1);
+	snprintf(self, sizeof(self), "%d", (int)getpid());
+	if (s->watched)
+		setenv("WATCHDOG_PID", self, 1);  /* it was us */
+	else
+		unsetenv("WATCHDOG_USEC");
 	s->argv[0] = (char *)(uintptr_t)program[which];
 	if (n > 0) {
 		path[n] = 0;
@@ -90,6 +98,16 @@ static void stop_all(struct serve *s)
 	pass_on(s, SIGTERM);
 }
 
+static void feed(struct serve *s, int which)
+{
+	s->fed[which] = true;
+	for (int i = 0; i < N_CHILDREN; i++)
+		if (s->pid[i] && !s->fed[i])
+			return;
+	memset(s->fed, 0, sizeof(s->fed));
+	notify_send("WATCHDOG=1");
+}
+
 /* A child's datagram: the daemon's READY starts the adapter; what else they say goes on to our own
  * manager, but READY and RELOADING are the adapter's to say. */
 static void on_notify(struct serve *s, const sigset_t *mask)
@@ -106,6 +124,12 @@ static void on_notify(struct serve *s, const sigset_t *mask)
 		return;
 	memcpy(&who, CMSG_DATA(c), sizeof(who));
 	text[n] = 0;
+	if (!who.pid || (who.pid != s->pid[DAEMON] && who.pid != s->pid[ADAPTER]))
+		return;
+	if (!strcmp(text, "WATCHDOG=1")) {
+		feed(s, who.pid == s->pid[ADAPTER] ? ADAPTER : DAEMON);
+		return;
+	}
 	if (who.pid == s->pid[DAEMON] && strstr(text, "READY=1") && !s->pid[ADAPTER] && !s->stopping) {
 		if (start(s, ADAPTER, mask) < 0) {
 			s->code = 1;
@@ -177,7 +201,7 @@ static int notify_listen(struct serve *s)
 
 int cmd_serve(int argc, char **argv)
 {
-	struct serve s = { .argc = argc, .argv = argv };
+	struct serve s = { .argc = argc, .argv = argv, .watched = notify_watchdog_ns() > 0 };
 	struct config cfg;
 	char err[1024];
 	sigset_t mask;
