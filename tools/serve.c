@@ -2,9 +2,9 @@
  *
  * Both children get the arguments as they were given; each takes what concerns it.  They speak
  * sd_notify to us, so the adapter starts when the daemon is ready: the port opens when there is
- * something to answer.  Their watchdogs are ours: we are fed when each that runs has been since we
- * were last, so a manager that watches us sees it when either hangs.  A signal goes to both, which drain; when one ends, so does the other, and
- * we end with the code of the one that ended first.
+ * something to answer.  Our manager's watchdog is fed when each that runs has been since we were
+ * last, so it sees when either hangs.  A signal goes to both, which drain; when one ends, so does
+ * the other, and we end with the code of the one that ended first.
  */
 #include <errno.h>
 #include <limits.h>
