@@ -49,8 +49,9 @@ template <class T> struct memory {             /* of the device, NaN at first */
 	}
 	memory(struct dev *d, const std::vector<T> &from) : memory(d, from.size())
 	{
-		assert_int_equal(cudaMemcpyAsync(at, from.data(), n * sizeof(T), cudaMemcpyHostToDevice, d->stream),
-			cudaSuccess);
+		if (n)
+			assert_int_equal(cudaMemcpyAsync(at, from.data(), n * sizeof(T), cudaMemcpyHostToDevice,
+				d->stream), cudaSuccess);
 		assert_int_equal(cudaStreamSynchronize(d->stream), cudaSuccess);
 	}
 	~memory() { cudaFree(at); }

@@ -143,12 +143,10 @@ static inline __device__ void fence_async()
 
 /* ---- copies --------------------------------------------------------------------------- */
 
-/* Multiples of 16 bytes at multiples of 16; of what nobody reads twice, so it leaves the L2 cache first. */
+/* Multiples of 16 bytes at multiples of 16. */
 static inline __device__ void bulk_load(void *shared, const void *global, uint32_t bytes, uint64_t *bar)
 {
-	asm volatile("{ .reg .b64 p; createpolicy.fractional.L2::evict_first.b64 p, 1.0;"
-		"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-		"[%0], [%1], %2, [%3], p; }"
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
 		:: "r"(shared_address(shared)), "l"(global), "r"(bytes), "r"(shared_address(bar)) : "memory");
 }
 
