@@ -243,7 +243,7 @@ static int listen_at(struct daemon *d)
 	if (fd >= 0)
 		return fd;
 	if (strlen(d->socket) >= sizeof(a.sun_path)) {
-		snprintf(d->err, sizeof(d->err), "%s: longer than the %zu bytes a socket's path may have; "
+		snprintf(d->err, sizeof(d->err), "%.200s: longer than the %zu bytes a socket's path may have; "
 		         "give a shorter --socket", d->socket, sizeof(a.sun_path) - 1);
 		return fail(d, "cannot listen");
 	}
@@ -252,7 +252,7 @@ static int listen_at(struct daemon *d)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	mask = umask(0117);                   /* srw-rw---- from the first moment */
 	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 128) < 0) {
-		snprintf(d->err, sizeof(d->err), "%s: %s", d->socket, strerror(errno));
+		snprintf(d->err, sizeof(d->err), "%s: %s", a.sun_path, strerror(errno));
 		umask(mask);
 		if (fd >= 0)
 			close(fd);
