@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -311,8 +312,7 @@ static int set(struct parsing *p, int i, const char *s, bool first)
 	double d = 0;
 	int rc = 0;
 
-	if (p->source < p->from[i])
-		return 0;
+	assert(p->source >= p->from[i]);   /* defaults, file, command line: in this order */
 	p->from[i] = (uint8_t)p->source;
 	if (o->action != SET)
 		return take_foreign(p, o, s);
@@ -439,6 +439,11 @@ static int read_document(struct yaml *y)
 	uint8_t seen[N_OPTIONS] = { 0 };
 	bool off;
 
+	for (const yaml_node_t *n = y->doc.nodes.start; n < y->doc.nodes.top; n++)
+		if (n->type == YAML_SCALAR_NODE && strlen((char *)n->data.scalar.value) != n->data.scalar.length) {
+			at_node(y, n);
+			return fail(y->p, "%.60s has a byte 0 in it", (char *)n->data.scalar.value);
+		}
 	if (!root || is_null(root))
 		return 0;                  /* nothing, or comments */
 	at_node(y, root);

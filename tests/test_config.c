@@ -102,12 +102,20 @@ static void test_forms(void **state)
 	good("--max-model-len -1 --no-enable-prefix-caching --enable-chunked-prefill=true --port=0");
 	assert_true(c.max_model_len == -1 && !c.enable_prefix_caching && c.port == 0);
 	config_free(&c);
+	good("--enable-lora=false --tool-call-parser None --tool-call-parser null --tool-call-parser= -cc.a=1");
+	config_free(&c);
+	good("--log-level debug --max-logprobs -1 --gpu-memory-utilization .5 --ssl-certfile c --ssl-keyfile k "
+	     "--ssl-ca-certs a - ");
+	assert_string_equal(c.model, "-");         /* a word like another */
+	assert_true(c.max_logprobs == 20 && c.gpu_memory_utilization == 0.5);
+	config_free(&c);
 	good("--port 1 --port 2 --api-key a --api-key b c");
 	assert_true(c.port == 2 && c.n_api_keys == 3);
 	assert_string_equal(c.api_key[2], "c");
 	config_free(&c);
 }
 
+#define EIGHTY "12345678901234567890123456789012345678901234567890123456789012345678901234567890"
 struct wrong { const char *line, *says; };
 static const struct wrong wrong[] = {
 	{ "--max-num-seq 5", "--max-num-seq is unknown; did you mean --max-num-seqs?" },
@@ -152,6 +160,19 @@ static const struct wrong wrong[] = {
 	{ "--config /tmp", "--config /tmp: is a directory" }, { "--config",
 	                                                        "--config needs the name of a file" },
 	{ "--api-key 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17", "api-key has more than 16 values" },
+	{ "--" EIGHTY "5678", "78 is unknown; --help all" }, { "--" EIGHTY "567890123456", ".. is unknown" },
+	{ "--model.part x", "model has no parts" }, { "--max-num-seqs 4KK", "is no number like" },
+	{ "--max-num-seqs -", "max-num-seqs - is no number like" }, { "--max-num-seqs 4.5x", "is no number like" },
+	{ "--enable-prefix-caching=enthusiastically", "is enthusiastically; true or false" },
+	{ "--gpu-memory-utilization=", "gpu-memory-utilization \"\" is no number" },
+	{ "--gpu-memory-utilization=~0.5", "is no number" }, { "--gpu-memory-utilization 0.5x", "is no number" },
+	{ "--gpu-memory-utilization inf", "is no number" }, { "--seed 1x", "seed 1x is no whole number" },
+	{ "--seed 99999999999999999999", "is no whole number" }, { "--port 99999999999999999999", "is no whole" },
+	{ "--port 80x", "port 80x is no whole number" }, { "--port x", "port x is no whole number" },
+	{ "--enable-lora=maybe", "enable-lora is maybe; true or false" },
+	{ "--cpu-offload-gb 0x", "--cpu-offload-gb 0x is not supported" },
+	{ "--ssl-certfile c", "go together; only --ssl-certfile is given" }, { "--api-key=", "a key is empty" },
+	{ "--config /proc/self/mem", "--config /proc/self/mem: Input/output error" }
 };
 
 static void test_wrong(void **state)
@@ -180,6 +201,8 @@ static const char *with(const char *text, const char *more)
 
 static void test_yaml(void **state)
 {
+	char line[100];
+
 	(void)state;
 	good(with("# comment\nmodel: org/name\nserved-model-name: [a, b]\nmax_num_seqs: 4k\nport: "
 	          "9000\nenable-prefix-caching: false\ncompilation-config:\n  mode: 3\nallowed-origins: "
@@ -199,7 +222,21 @@ static void test_yaml(void **state)
 	assert_string_equal(c.served_name[0], "z");
 	assert_string_equal(c.model, "y");
 	config_free(&c);
-	good(with("", ""));
+	for (size_t i = 0; i < 5; i++) {              /* nothing, in every spelling */
+		static const char *const nothing[] = { "", "~\n", "null\n", "# none\n", "---\n...\n" };
+
+		good(with(nothing[i], ""));
+		config_free(&c);
+	}
+	good(with("uds: ~\nmodel:\nssl-keyfile: None\ncompilation-config: {}\nno-enable-prefix-caching: true\n"
+	          "compilation-config.a: 1\ncompilation-config.b: 2\nhost: \"null\"\n", ""));
+	assert_true(!c.uds && !c.model && !c.ssl_keyfile && !c.enable_prefix_caching);
+	assert_string_equal(c.host, "null");         /* in quotes it is a word */
+	config_free(&c);
+	snprintf(line, sizeof(line), "--config=%s", yaml_path);
+	with("port: 7\n", "");
+	good(line);
+	assert_int_equal(c.port, 7);
 	config_free(&c);
 }
 
@@ -215,6 +252,13 @@ static const struct { const char *text, *says; } bad_yaml[] = {
 	{ "tensor-parallel-size: 2\n", ": line 1, column 23: --tensor-parallel-size 2 is not supported" },
 	{ "enable-prefix-caching: perhaps\n", "true or false are allowed" },
 	{ "speculative-config:\n  n: 1\n", "no speculation yet" }, { "\tport: 1\n", "line 1, column 1" },
+	{ "allowed-origins: [[a]]\n", "a list of plain words" }, { "allowed-origins: [\"a\\nb\"]\n", "plain words" },
+	{ "chat-template: {a: 1}\n", "chat-template takes one value" }, { "\"\": 1\n", "a key is the name of a flag" },
+	{ "no-enable-chunked-prefill: perhaps\n", "no-enable-chunked-prefill is perhaps; true or false" },
+	{ "api-key: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]\n", "api-key has more than 16" },
+	{ EIGHTY "1: 2\n", "67890.. is unknown" }, { "a: 1\n", "a is unknown" },
+	{ "port: \"80\\0x\"\n", ": line 1, column 7: 80 has a byte 0 in it" },
+	{ "\"port\\0x\": 80\n", ": line 1, column 1: port has a byte 0 in it" },
 	{ "a: *x\n", "line 1, column" }, { "allowed-origins: [\"a\\\"b\"]\n", "a list of plain words" },
 };
 
@@ -226,6 +270,30 @@ static void test_bad_yaml(void **state)
 		    !strstr(err_text, yaml_path))
 			fail_msg("%s: \"%s\" does not say \"%s\"", bad_yaml[i].text, err_text,
 			         bad_yaml[i].says);
+}
+
+/* Files that are too long: a megabyte of comments, a list that is one value of 4 KiB at most. */
+static void test_long_files(void **state)
+{
+	static const struct { const char *line; int n; const char *says; } cases[] = {
+		{ "# a comment of a line in a file that has many of them and nothing else\n", 20000, "longer than 1 MiB" },
+		{ "  - http://origin-of-a-page.example\n", 200, "allowed-origins is longer than 4096 bytes" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		FILE *f = fopen(yaml_path, "w");
+		char line[100];
+
+		fputs(i == 1 ? "allowed-origins:\n" : "", f);
+		for (int k = 0; k < cases[i].n; k++)
+			fputs(cases[i].line, f);
+		fclose(f);
+		snprintf(line, sizeof(line), "--config %s", yaml_path);
+		assert_int_equal(run(line), -EINVAL);
+		if (!strstr(err_text, cases[i].says))
+			fail_msg("\"%s\" does not say \"%s\"", err_text, cases[i].says);
+	}
 }
 
 /* ---- the rest ------------------------------------------------------------------------------------ */
@@ -242,7 +310,99 @@ static void test_keys(void **state)
 	assert_int_equal(c.n_api_keys, 1);
 	assert_string_equal(c.api_key[0], "a");
 	config_free(&c);
+	setenv("SLIPRING_API_KEY", "ours", 1);
+	good("");
+	assert_int_equal(c.n_api_keys, 2);
+	assert_string_equal(c.api_key[1], "ours");
+	config_free(&c);
+	setenv("VLLM_API_KEY", "", 1);               /* empty is not given */
+	good("");
+	assert_int_equal(c.n_api_keys, 1);
+	config_free(&c);
+	unsetenv("SLIPRING_API_KEY");
 	unsetenv("VLLM_API_KEY");
+}
+
+/* What a run writes to stdout or stderr. */
+static const char *written(int to, const char *line, enum config_for who, int rc)
+{
+	static char text[1 << 17];
+	FILE *f = tmpfile();
+	int kept = dup(to), got;
+	char words[200], *argv[20] = { (char *)(uintptr_t)"test" };
+	int argc = 1;
+	size_t n;
+
+	assert_true(f && kept >= 0);
+	snprintf(words, sizeof(words), "%s", line);
+	for (char *s = strtok(words, " "); s; s = strtok(NULL, " "))
+		argv[argc++] = s;
+	fflush(NULL);
+	dup2(fileno(f), to);
+	got = config_parse(&c, argc, argv, who, err_text, sizeof(err_text));
+	fflush(NULL);
+	dup2(kept, to);
+	close(kept);
+	assert_int_equal(got, rc);
+	rewind(f);
+	n = fread(text, 1, sizeof(text) - 1, f);
+	text[n] = 0;
+	fclose(f);
+	config_free(&c);
+	return text;
+}
+
+static void test_asked(void **state)
+{
+	static const struct { const char *line, *says; } cases[] = {
+		{ "--version", SLIPRING_VERSION "\n" }, { "m --port 1 --help", "usage: slipring" },
+		{ "-h", "usage: slipring" }, { "--help max-num-seqs", "--max-num-seqs N" },
+		{ "--help=memory", "--gpu-memory-utilization" }, { "--no-such-flag --help all", "--ssl-keyfile" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		const char *text = written(STDOUT_FILENO, cases[i].line, FOR_SERVE, 1);
+
+		if (!strstr(text, cases[i].says))
+			fail_msg("%s writes: %s", cases[i].line, text);
+	}
+	assert_string_equal(written(STDOUT_FILENO, "-- --help", FOR_SERVE, 0), "");     /* a MODEL of that name */
+}
+
+/* Each program is given all flags of vLLM's; the one whom a flag would concern warns, once. */
+static void test_warnings(void **state)
+{
+	static const struct { const char *line; enum config_for who; const char *says; } cases[] = {
+		{ "m --swap-space 4", FOR_DAEMON, "warning: --swap-space changes nothing: preempted requests" },
+		{ "m --swap-space 4", FOR_HTTP, NULL }, { "m --swap-space 4", FOR_SERVE, NULL },
+		{ "m --guided-decoding-backend x", FOR_HTTP, "warning: --guided-decoding-backend changes nothing: " },
+		{ "m --guided-decoding-backend x", FOR_DAEMON, NULL },
+		{ "m --h11-max-header-count 9", FOR_HTTP, "warning: --h11-max-header-count changes nothing: " },
+		{ "m --enable-ssl-refresh", FOR_HTTP, "warning: --enable-ssl-refresh changes nothing: " },
+		{ "m --enable-ssl-refresh", FOR_DAEMON, NULL },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		const char *text = written(STDERR_FILENO, cases[i].line, cases[i].who, 0);
+
+		if (cases[i].says ? strncmp(text, cases[i].says, strlen(cases[i].says)) != 0 : *text != 0)
+			fail_msg("case %zu, %s: %s", i, cases[i].line, text);
+	}
+}
+
+/* One name alone, as "slipring set" and reload look it up. */
+static void test_option(void **state)
+{
+	static const char longest[] = EIGHTY EIGHTY;
+
+	(void)state;
+	assert_string_equal(options[config_option("max_num_seqs", err_text, sizeof(err_text))].name, "max-num-seqs");
+	assert_int_equal(config_option("max-num-seq", err_text, sizeof(err_text)), -EINVAL);
+	assert_non_null(strstr(err_text, "max-num-seq is unknown; did you mean --max-num-seqs?"));
+	assert_int_equal(config_option(longest, err_text, sizeof(err_text)), -EINVAL);
+	assert_non_null(strstr(err_text, "is unknown; --help all"));
 }
 
 static void test_nearest(void **state)
@@ -529,6 +689,8 @@ int main(void)
 		cmocka_unit_test(test_run_dir_of_whom), cmocka_unit_test(test_run_dir_refused),
 		cmocka_unit_test(test_completion),
 		cmocka_unit_test(test_table), cmocka_unit_test(test_documented), cmocka_unit_test(test_differ),
+		cmocka_unit_test(test_long_files), cmocka_unit_test(test_asked), cmocka_unit_test(test_warnings),
+		cmocka_unit_test(test_option),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
