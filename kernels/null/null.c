@@ -20,6 +20,11 @@
 
 #define DEPTH_MAX 8
 #define SLICE_NS  1000000u    /* work() yields at least so often */
+#define AHEAD     4           /* rows whose memory is asked for before their turn: each in three parts, since
+                                 one says where the next is */
+
+/* GCC takes a function that only prefetches for one without effect, and leaves out the call. */
+#define ASKS static inline __attribute__((always_inline))
 
 /* ---- f --------------------------------------------------------------------------------------- */
 
@@ -137,9 +142,9 @@ static int32_t draw(const struct place *p)
 
 	if (p->ids)
 		h ^= p->seen * 11 + 1;
-	first = (int32_t)(mix(h + (uint64_t)(uint32_t)p->position) % (uint64_t)n);
+	first = (int32_t)((mix(h + (uint64_t)(uint32_t)p->position) >> 32) * (uint64_t)n >> 32);
 	for (int32_t k = 0; k < n; k++) {
-		int32_t i = (int32_t)(((int64_t)first + k) % n), id = n == p->vocab ? i : (int32_t)allow[i];
+		int32_t i = k < n - first ? first + k : first + k - n, id = n == p->vocab ? i : (int32_t)allow[i];
 
 		if (may_draw(p, id))
 			return id;
@@ -149,14 +154,9 @@ static int32_t draw(const struct place *p)
 
 /* The token has between 1/2 and 9/10, and the alternatives halve the rest, so a sum of
  * probabilities stays below 1 and rank 1 is true. */
-static float share(uint64_t c, int32_t id)
-{
-	return 0.5f + 0.4f * (float)(mix(c ^ (uint64_t)(uint32_t)id) % 1000) / 1000.0f;
-}
-
 static float logprob(uint64_t c, int32_t id)
 {
-	return logf(share(c, id));
+	return -0.69f + 0.58f * (float)(mix(c ^ (uint64_t)(uint32_t)id) >> 40) / (1 << 24);
 }
 
 static struct sr_top alternative(uint64_t c, int32_t id, int32_t k, int32_t vocab)
@@ -164,7 +164,7 @@ static struct sr_top alternative(uint64_t c, int32_t id, int32_t k, int32_t voca
 	if (k == 0)
 		return (struct sr_top){ id, logprob(c, id) };
 	return (struct sr_top){ (int32_t)(((int64_t)id + k) % vocab),
-				logf(ldexpf(1 - share(c, id), -k)) };
+				logf(ldexpf(1 - expf(logprob(c, id)), -k)) };
 }
 
 void sr_null_read(struct sr_null_text *t, int32_t n_prompt, const int32_t *ids, int32_t n)
@@ -203,18 +203,21 @@ struct sr_top sr_null_top(const struct sr_null_text *t, int32_t id, int32_t k, i
 
 /* ---- the device ---------------------------------------------------------------------------- */
 
-struct slot {
+struct slot {                     /* two lines of cache for a row of one token, and a third if it is told */
 	bool     live, has_last, told;
-	struct sr_sampling sampling;
-	uint64_t asked;           /* fold_asked() of it and the lists */
-	uint32_t *words;          /* [limits.words]: the lists, one after the other */
-	uint32_t *list[4];
-	int32_t  n_words, n_list[4];
-	int32_t *ids, n_ids;      /* [context], if told: the history */
-	uint64_t seen;            /* of ids */
-	int32_t *table, n_table;  /* [seq_blocks] */
 	int32_t  last;
+	int32_t *table, n_table;  /* [seq_blocks] */
+	int32_t  n_list[4];
+	uint64_t asked;           /* fold_asked() of sampling and lists */
+	uint32_t *list[4];
+	struct sr_sampling sampling;
+	uint64_t seen;            /* of ids */
+	int32_t *ids, n_ids;      /* [context], if told: the history */
+	int32_t  n_words;
+	uint32_t *words;          /* [limits.words]: the lists, one after the other */
 };
+
+struct kv_cell { uint64_t cell, round; }; /* of a token; in which round it was written */
 
 enum state { IDLE, LAUNCHED, DONE };
 
@@ -230,8 +233,9 @@ struct sr_backend {
 	uint64_t start[DEPTH_MAX];
 	uint32_t launched, executed;
 	struct slot *slot;            /* [slots] */
-	uint64_t *kv, *host_kv;       /* [n_blocks][block_tokens]: a cell per token */
-	uint64_t *written;            /* like kv: in which round */
+	int32_t  shift;               /* block_tokens is 1 << shift */
+	struct kv_cell *kv;           /* [n_blocks][block_tokens] */
+	uint64_t *host_kv;            /* [n_host_blocks][block_tokens] */
 	uint64_t round;
 };
 
@@ -264,10 +268,15 @@ static void run_copies(struct sr_backend *b, const struct sr_batch *t)
 			assert(c->host >= 0 && c->host < b->lim.n_host_blocks);
 			if (c->out != out)
 				continue;
-			uint64_t *device = b->kv + (size_t)c->device * B;
+			struct kv_cell *device = b->kv + (size_t)c->device * B;
 			uint64_t *host = b->host_kv + (size_t)c->host * B;
 
-			memcpy(out ? host : device, out ? device : host, B * sizeof(*device));
+			for (size_t k = 0; k < B; k++) {
+				if (out)
+					host[k] = device[k].cell;
+				else
+					device[k].cell = host[k];
+			}
 		}
 	}
 }
@@ -366,35 +375,63 @@ static int32_t sample(const struct sr_backend *b, struct slot *s, uint64_t c, in
 	return id;
 }
 
+/* Where position p of a slot's sequence lies. */
+static struct kv_cell *cell_at(const struct sr_backend *b, const struct slot *s, int32_t p)
+{
+	return &b->kv[((size_t)s->table[p >> b->shift] << b->shift) + (size_t)(p & (b->lim.block_tokens - 1))];
+}
+
 static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_row *r)
 {
-	const int32_t B = b->lim.block_tokens;
 	struct slot *s = &b->slot[r->slot];
 	int32_t n_given = r->n + (r->n_score == r->n), at = r->result;
 	uint64_t c = 0;
 
 	assert(s->live && r->n >= 1 && r->first >= 0 && r->n_score <= r->n);
-	assert((int64_t)r->first + r->n <= (int64_t)s->n_table * B);
+	assert((int64_t)r->first + r->n <= (int64_t)s->n_table << b->shift);
 	assert(r->token == SR_LAST ? r->n == 1 && s->has_last && !r->n_score :
 	       r->token >= 0 && r->token + n_given <= t->n_ids);
 	if (r->first > 0) {
-		size_t i = (size_t)s->table[(r->first - 1) / B] * (size_t)B + (size_t)((r->first - 1) % B);
+		const struct kv_cell *before = cell_at(b, s, r->first - 1);
 
-		assert(b->written[i] != b->round); /* no row reads what another of its batch writes */
-		c = b->kv[i];
+		assert(before->round != b->round); /* no row reads what another of its batch writes */
+		c = before->cell;
 	}
 	for (int32_t k = 0; k < r->n; k++) {
 		int32_t p = r->first + k, id = r->token == SR_LAST ? s->last : t->token[r->token + k];
-		size_t i = (size_t)s->table[p / B] * (size_t)B + (size_t)(p % B);
+		struct kv_cell *to = cell_at(b, s, p);
 
-		assert(b->written[i] != b->round);
-		b->written[i] = b->round;
-		b->kv[i] = c = cell(c, id, p);
+		assert(to->round != b->round);
+		c = cell(c, id, p);
+		*to = (struct kv_cell){ c, b->round };
 		if (k < r->n_score)
 			put_result(b, t, at++, c, t->token[r->token + k + 1], r->n_top);
 	}
 	if (r->sample)
 		put_result(b, t, at, c, sample(b, s, c, r->first + r->n), r->n_top);
+}
+
+/* Rows that come up soon: a slot, then where its table says, then the cell there. */
+ASKS void look_ahead(const struct sr_backend *b, const struct sr_batch *t, int32_t j, int32_t step)
+{
+	int32_t late = j + step * 3 * AHEAD, soon = j + step * 2 * AHEAD, next = j + step * AHEAD;
+
+	if (late >= 0 && late < t->n_rows) {
+		const char *slot = (const char *)&b->slot[t->row[late].slot];
+
+		__builtin_prefetch(slot, 1);
+		__builtin_prefetch(slot + 64, 1);
+	}
+	if (soon >= 0 && soon < t->n_rows) {
+		const struct sr_row *r = &t->row[soon];
+
+		__builtin_prefetch(&b->slot[r->slot].table[r->first >> b->shift]);
+	}
+	if (next >= 0 && next < t->n_rows) {
+		const struct sr_row *r = &t->row[next];
+
+		__builtin_prefetch(cell_at(b, &b->slot[r->slot], r->first), 1);
+	}
 }
 
 static void execute(struct sr_backend *b, int32_t i)
@@ -406,8 +443,12 @@ static void execute(struct sr_backend *b, int32_t i)
 	run_copies(b, t);
 	for (int32_t j = 0; j < t->n_cmds; j++)
 		run_cmd(b, t, &t->cmd[j]);
-	for (int32_t j = 0; j < t->n_rows; j++)
-		run_row(b, t, &t->row[backwards ? t->n_rows - 1 - j : j]);
+	for (int32_t k = 0; k < t->n_rows; k++) {
+		int32_t j = backwards ? t->n_rows - 1 - k : k;
+
+		look_ahead(b, t, j, backwards ? -1 : 1);
+		run_row(b, t, &t->row[j]);
+	}
 	t->begin_ns = b->start[i];
 	t->end_ns = b->ready[i];
 	t->compute_ns = (uint32_t)t->n_tokens;
@@ -436,7 +477,7 @@ static int null_plan(const struct sr_model *m, const struct sr_limits *lim, stru
 				       ((int64_t)lim->words + lim->tokens + lim->rows) * 4);
 	/* As much as bf16 K and V of this model, so that a plan is as for a real device; of
 	 * which 8 bytes a token are really taken. */
-	out->per_block = lim->block_tokens * (token > 8 ? token : 8);
+	out->per_block = lim->block_tokens * (token > 16 ? token : 16);
 	out->total = page * sysconf(_SC_PHYS_PAGES);
 	out->avail = page * sysconf(_SC_AVPHYS_PAGES);
 	return 0;
@@ -465,7 +506,6 @@ static void null_close(struct sr_backend *b)
 	free(b->slot);
 	free(b->kv);
 	free(b->host_kv);
-	free(b->written);
 	free(b);
 }
 
@@ -505,6 +545,7 @@ static int null_open(struct sr_backend **out, const struct sr_model *m, const st
 		goto full;
 	b->lim = *lim;
 	b->vocab = m->V;
+	b->shift = __builtin_ctz((unsigned)lim->block_tokens);
 	b->context = lim->seq_blocks * lim->block_tokens + 1; /* the last token needs no cell */
 	b->depth = setting.depth;
 	b->now = setting.now;
@@ -521,7 +562,6 @@ static int null_open(struct sr_backend **out, const struct sr_model *m, const st
 	}
 	b->kv = take(cells_n, sizeof(*b->kv), &ok);
 	b->host_kv = take(host_n, sizeof(*b->host_kv), &ok);
-	b->written = take(cells_n, sizeof(*b->written), &ok);
 	if (!ok)
 		goto full;
 	*out = b;
