@@ -90,6 +90,22 @@ static void observe(struct stats_page *p, enum stats_hist h, uint64_t from, uint
 	stats_observe(p, h, to > from ? (double)(to - from) / 1e9 : 0);
 }
 
+static void count_gaps(struct clients *cl)
+{
+	if (cl->n_gaps)
+		stats_observe_many(cl->cfg.stats, HIST_ITL, (double)cl->gap_ns / 1e9, cl->n_gaps);
+	cl->n_gaps = 0;
+}
+
+/* Those of one step are mostly the same, so they are counted together. */
+static void count_gap(struct clients *cl, uint64_t ns)
+{
+	if (cl->gap_ns != ns)
+		count_gaps(cl);
+	cl->gap_ns = ns;
+	cl->n_gaps++;
+}
+
 static void count_token(struct clients *cl, const struct live *q, const struct sched_event *e)
 {
 	struct stats_page *p = cl->cfg.stats;
@@ -98,7 +114,7 @@ static void count_token(struct clients *cl, const struct live *q, const struct s
 		return;
 	p->generation_tokens++;
 	if (q->n_tokens > 1) {
-		observe(p, HIST_ITL, q->last, cl->now);
+		count_gap(cl, cl->now - q->last);
 		return;
 	}
 	observe(p, HIST_TTFT, q->queued, cl->now);
@@ -422,6 +438,7 @@ void clients_flush(struct clients *cl)
 {
 	if (!cl->n_dirty)
 		return;
+	count_gaps(cl);
 	sr_ring_fence();                      /* F2, for all */
 	for (int32_t i = 0; i < cl->n_dirty; i++) {
 		struct client *c = cl->dirty[i];

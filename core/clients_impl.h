@@ -75,6 +75,7 @@ struct clients {
 	struct client **dirty;        /* [max] */
 	int32_t n_all, n_open, n_hot, n_dirty, n_gone, cold;
 
+	uint64_t gap_ns, n_gaps;      /* so many tokens came so long after the one before: not counted yet */
 	uint64_t key[2], n_seeds;     /* of seeds and salts */
 	uint32_t *stop, *bias, *allow, *bad; /* lists in the scheduler's form */
 };

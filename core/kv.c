@@ -599,6 +599,7 @@ static void publish_some(struct kv *kv, struct kv_table *const *t, const int32_t
 
 		if (!publishable(kv, t[j], n[j]))
 			continue;
+		__builtin_prefetch(&kv->block[t[j]->block[t[j]->published]], 1);
 		name = (const char *)name_of(kv, t[j]->block[t[j]->published]);
 		__builtin_prefetch(name, 1);
 		__builtin_prefetch(name + 64, 1);

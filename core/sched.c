@@ -87,11 +87,9 @@ static bool create_chunks(struct sched *s)
 	s->list_chunks = (int32_t)list;
 	s->n_chunk = (int32_t)(queue + start + list);
 	s->chunk = take(s->n_chunk, sizeof(*s->chunk), &ok);
-	for (int32_t i = s->n_chunk - 1; ok && i >= 0; i--) {
-		s->chunk[i].next = s->free_chunk;
-		s->free_chunk = &s->chunk[i];
-	}
-	s->n_free_chunk = s->n_chunk;
+	s->free_chunk = take(s->n_chunk, sizeof(*s->free_chunk), &ok);
+	for (int32_t i = s->n_chunk - 1; ok && i >= 0; i--)
+		s->free_chunk[s->n_free_chunk++] = &s->chunk[i];
 	return ok;
 }
 
@@ -110,7 +108,7 @@ static bool create_arrays(struct sched *s)
 	s->member = take(s->n_seq, sizeof(*s->member), &ok);
 	s->member_bucket = take(s->bucket_mask, sizeof(*s->member_bucket), &ok);
 	s->share = take((int64_t)s->cfg.tenants + s->n_seq, sizeof(*s->share), &ok);
-	s->table = take(lim->slots, sizeof(*s->table), &ok);
+	s->table = take_lines(lim->slots, sizeof(*s->table), &ok);
 	block = take((int64_t)lim->slots * lim->seq_blocks, sizeof(*block), &ok);
 	s->free_slot = take(lim->slots, sizeof(*s->free_slot), &ok);
 	s->taken = take(lim->slots, sizeof(*s->taken), &ok);
@@ -196,6 +194,7 @@ void sched_destroy(struct sched *s)
 	free(s->due);
 	free(s->due_at);
 	free(s->chunk);
+	free(s->free_chunk);
 	free(s);
 }
 
@@ -469,6 +468,7 @@ static void publish_answer(struct sched *s, struct seq *q, int32_t tokens, bool 
 		kv_publish(s->kv, t, tokens);
 		return;
 	}
+	__builtin_prefetch(t, 1);
 	s->due[s->n_due] = t;
 	s->due_at[s->n_due++] = tokens;
 }

@@ -149,7 +149,8 @@ struct sched {
 	int32_t *ended_slot, n_ended;
 	int32_t *run, n_run;     /* running, by rank */
 
-	struct kv_chunk *chunk, *free_chunk;
+	struct kv_chunk *chunk;  /* [n_chunk] */
+	struct kv_chunk **free_chunk;      /* a stack */
 	int32_t  n_chunk, n_free_chunk;
 	int32_t  start_chunks, start_used; /* for sequences that started; their quotas */
 	int32_t  list_chunks, list_used;   /* for lists */

@@ -430,26 +430,20 @@ void queue_deadline_off(struct sched *s, int32_t i)
 
 static struct kv_chunk *chunk_take(struct sched *s)
 {
-	struct kv_chunk *c = s->free_chunk;
+	struct kv_chunk *c;
 
-	assert(c);              /* the three parts add up to the pool */
-	s->free_chunk = c->next;
-	__builtin_prefetch(s->free_chunk);
-	s->n_free_chunk--;
+	assert(s->n_free_chunk);        /* the three parts add up to the pool */
+	c = s->free_chunk[--s->n_free_chunk];
+	if (s->n_free_chunk > AHEAD)
+		__builtin_prefetch(s->free_chunk[s->n_free_chunk - 1 - AHEAD], 1);
 	c->next = NULL;
 	return c;
 }
 
 static void chunks_free(struct sched *s, struct kv_chunk *first)
 {
-	while (first) {
-		struct kv_chunk *next = first->next;
-
-		first->next = s->free_chunk;
-		s->free_chunk = first;
-		s->n_free_chunk++;
-		first = next;
-	}
+	for (; first; first = first->next)
+		s->free_chunk[s->n_free_chunk++] = first;
 }
 
 /* Another chunk at the end. */

@@ -55,14 +55,20 @@ const char *stats_empty_name(int empty)
 	return empty >= 0 && empty < N_EMPTY ? name[empty] : "?";
 }
 
-void stats_observe(struct stats_page *p, enum stats_hist h, double value)
+/* The same value n times. */
+void stats_observe_many(struct stats_page *p, enum stats_hist h, double value, uint64_t n)
 {
 	int i = 0;
 
 	while (i < hist[h].n && value > hist[h].bound[i])
 		i++;
-	p->hist[h].count[i]++;
-	p->hist[h].sum += value;
+	p->hist[h].count[i] += n;
+	p->hist[h].sum += value * (double)n;
+}
+
+void stats_observe(struct stats_page *p, enum stats_hist h, double value)
+{
+	stats_observe_many(p, h, value, 1);
 }
 
 /* ---- marks and clients ------------------------------------------------------------------- */

@@ -133,6 +133,7 @@ const char *stats_empty_name(int empty);      /* "tokenizing" */
 /* Writer. */
 int  stats_create(struct stats_page **out, const char *run_dir, char *err, size_t errlen);
 void stats_observe(struct stats_page *p, enum stats_hist h, double value);
+void stats_observe_many(struct stats_page *p, enum stats_hist h, double value, uint64_t n);
 void stats_minute(struct stats_page *p);     /* mark now, and begin another minute */
 /* A row for a connection, its id set; NULL if all are taken.  Then back. */
 struct stats_client *stats_client_take(struct stats_page *p, const char name[32], uint32_t pid, uint32_t uid);

@@ -547,8 +547,11 @@ uint32_t server_reserve(struct server_conn *c, uint32_t least, uint32_t most)
 	int e;
 
 	assert(least >= 1 && least <= most);
-	server_room(c, most);                 /* look, if it is not known to be there */
 	n = sr_ring_room(&c->tokens);
+	if (n < most) {                       /* as far as was seen: look again */
+		server_room(c, most);
+		n = sr_ring_room(&c->tokens);
+	}
 	n = n < most ? n : most;
 	if (n < least || c->broken)
 		return 0;
@@ -559,25 +562,31 @@ uint32_t server_reserve(struct server_conn *c, uint32_t least, uint32_t most)
 
 void server_release(struct server_conn *c, uint32_t n) { sr_ring_unreserve(&c->tokens, n); }
 
+/* In place: wide reads of fields just written, as a copy makes them, wait for the writes to be over. */
 uint32_t server_token(struct server_conn *c, const struct sr_token *t)
 {
-	struct sr_record r = { .kind = (uint8_t)t->kind, .n_top = (uint8_t)t->n_top,
-	                       .user_data = t->user_data };
+	struct sr_record *r = sr_ring_begin(&c->tokens);
 	uint32_t have = t->n_top < SR_TOP_HERE ? t->n_top : SR_TOP_HERE, records = 1;
 
 	assert((t->kind == SR_TOKEN || t->kind == SR_PROMPT) && t->n_top <= SR_TOP_MAX);
-	r.u.token.id = t->id;
-	r.u.token.index = t->index;
-	r.u.token.logprob = t->logprob;
-	r.u.token.rank = t->rank;
-	memcpy(r.u.token.top, t->top, have * sizeof(t->top[0]));
-	sr_ring_put(&c->tokens, &r);
+	r->kind = (uint8_t)t->kind;
+	r->n_top = (uint8_t)t->n_top;
+	r->preempted = 0;
+	r->user_data = t->user_data;
+	r->u.token.id = t->id;
+	r->u.token.index = t->index;
+	r->u.token.logprob = t->logprob;
+	r->u.token.rank = t->rank;
+	memset(r->u.token.top, 0, sizeof(r->u.token.top));
+	if (have)
+		memcpy(r->u.token.top, t->top, have * sizeof(t->top[0]));
+	sr_ring_end(&c->tokens);
 	for (; have < t->n_top; records++) {
 		uint32_t n = t->n_top - have < SR_TOP_PER ? t->n_top - have : SR_TOP_PER;
+		struct sr_record more = { .kind = SR_TOP, .n_top = (uint8_t)n, .user_data = t->user_data };
 
-		r = (struct sr_record){ .kind = SR_TOP, .n_top = (uint8_t)n, .user_data = t->user_data };
-		memcpy(r.u.top, t->top + have, n * sizeof(t->top[0]));
-		sr_ring_put(&c->tokens, &r);
+		memcpy(more.u.top, t->top + have, n * sizeof(t->top[0]));
+		sr_ring_put(&c->tokens, &more);
 		have += n;
 	}
 	return records;
