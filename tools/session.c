@@ -257,8 +257,10 @@ int session_ask(struct session *s, const struct session_options *o, const char *
 		snprintf(err, errlen, "no memory");
 		return -ENOMEM;
 	}
+	sr_doing(s->conn, SR_PREPARING, 1);
 	n_ids = sr_text_encode(s->text, prompt, n, encode_flags, ids, context, context);
 	rc = n_ids < 0 ? (int)n_ids : submit(s, o, ids, (size_t)n_ids, &ticket, err, errlen);
+	sr_doing(s->conn, SR_PREPARING, -1);
 	if (n_ids < 0)
 		snprintf(err, errlen, "the prompt cannot be tokenized: %s", strerror((int)-n_ids));
 	free(ids);

@@ -15,6 +15,7 @@ carries any number of answers at once, and belongs to one thread.
 """
 import asyncio
 import collections
+import contextlib
 import ctypes as C
 import json
 import os
@@ -26,6 +27,7 @@ TOKEN, TOP, PROMPT, END = 1, 2, 3, 4
 STOP, LENGTH = 1, 2
 SEEDED, IGNORE_EOS = 1, 2
 WAIT_TOKENS, WAIT_ROOM = 1, 2
+PREPARING = 0
 SPECIAL_ADD, SPECIAL_PARSE = 1, 2
 SOCKET = "/run/slipring/slipring.sock"
 
@@ -114,7 +116,7 @@ _ring = _declare(_load("libslipring.so"), [
     ("sr_model", C.POINTER(ModelInfo), [_P]),
     ("sr_submit", _int, [_P, C.POINTER(Request), C.POINTER(C.c_uint32)]), ("sr_cancel", _int, [_P, C.c_uint32]),
     ("sr_next", _int, [_P, C.POINTER(Token)]), ("sr_wait", _int, [_P, _int, _int]),
-    ("sr_arm", _int, [_P, _int]), ("sr_fd", _int, [_P]),
+    ("sr_arm", _int, [_P, _int]), ("sr_fd", _int, [_P]), ("sr_doing", None, [_P, _int, _int]),
 ])
 _text = _declare(_load("libslipring-text.so"), [
     ("sr_text_open", _int, [C.POINTER(_P), C.c_char_p, C.c_char_p, _size]), ("sr_text_close", None, [_P]),
@@ -224,11 +226,23 @@ class Session:
         sampling: max_tokens (128), temperature, top_p, top_k, min_p, seed, presence, frequency,
         repetition, min_tokens, priority, ignore_eos, n_top.
         """
-        return Answer(self, prompt if isinstance(prompt, (list, tuple)) else self.encode(prompt), sampling)
+        with self._preparing():
+            ids = prompt if isinstance(prompt, (list, tuple)) else self.encode(prompt)
+            return Answer(self, ids, sampling)
 
     def chat(self, messages, template=None, **sampling):
         """Answer a conversation; template: further variables for the chat template."""
-        return Answer(self, self.encode(self.render(messages, **(template or {})), special=True), sampling)
+        with self._preparing():
+            return Answer(self, self.encode(self.render(messages, **(template or {})), special=True), sampling)
+
+    @contextlib.contextmanager
+    def _preparing(self):
+        """Let `slipring why` know what the daemon waits for."""
+        _ring.sr_doing(self._conn, PREPARING, 1)
+        try:
+            yield
+        finally:
+            _ring.sr_doing(self._conn, PREPARING, -1)
 
     def _submit(self, answer, ids, sampling):
         q = Request(size=C.sizeof(Request), user_data=self._next, n_prompt=len(ids),
