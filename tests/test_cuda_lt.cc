@@ -24,6 +24,8 @@ struct fixture {
 	struct dev *d;
 };
 
+static bool graphs;                    /* of fixtures that are opened */
+
 static int try_open(struct fixture *f, int32_t type, int32_t tokens, bool deterministic)
 {
 	struct sr_model shape = tiny_shape();
@@ -34,6 +36,9 @@ static int try_open(struct fixture *f, int32_t type, int32_t tokens, bool determ
 	lim.worked = 0;
 	lim.tokens = tokens;
 	lim.logit_rows = 100;
+	lim.eager = !graphs;
+	if (graphs)
+		lim.rows = lim.slots = lim.n_blocks = 80;
 	lim.deterministic = deterministic;
 	f->t = tiny_create(&shape, type, TINY_BIAS | TINY_UNTIED, 7);
 	e = drive_open(&f->gpu, sr_backend_get(SR_BACKEND_VERSION), &f->t->m, &f->t->src, &lim);
@@ -214,6 +219,41 @@ static void test_batches(void **)
 	tear_down(&f);
 }
 
+/* A step of 70 sequences is a captured graph of 72: of the library's products, too. */
+static void test_graphs(void **)
+{
+	float logprob[2][70];
+	struct fixture f;
+
+	graphs = true;
+	for (int i = 0; i < 2; i++) {
+		uint64_t before;
+
+		if (i)
+			set_up(&f, SR_BF16, 80);
+		else
+			assert_int_equal(try_open(&f, SR_BF16, 200, false), 0);
+		before = emu_lt_products;
+		emu_lt_in_step = i;
+		for (int s = 0; s < 70; s++) {
+			int32_t id = 31 * s % 200;
+
+			drive_begin(&f.gpu, s, NULL);
+			drive_range(&f.gpu, s, s, 1);
+			drive_row(&f.gpu, s, 0, &id, 1, 0, 1);
+		}
+		drive_step(&f.gpu);
+		assert_int_equal(emu_lt_products, before); /* they were captured at open */
+		for (int s = 0; s < 70; s++)
+			logprob[i][s] = f.gpu.batch->result[s].logprob;
+		tear_down(&f);
+	}
+	graphs = false;
+	for (int s = 0; s < 70; s++)
+		if (!(fabsf(logprob[0][s] - logprob[1][s]) <= 0.06f))
+			fail_msg("sequence %d: %g, by cuBLASLt %g", s, (double)logprob[0][s], (double)logprob[1][s]);
+}
+
 /* ---- when it is not used -------------------------------------------------------------- */
 
 static void test_not_used(void **)
@@ -368,6 +408,7 @@ int main(void)
 		cmocka_unit_test(test_products),
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_batches),
+		cmocka_unit_test(test_graphs),
 		cmocka_unit_test(test_not_used),
 		cmocka_unit_test(test_plan),
 		cmocka_unit_test(test_failures),

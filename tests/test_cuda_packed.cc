@@ -358,6 +358,70 @@ static void test_products_hopper(void **)
 	tear_down(&b);
 }
 
+/* Norms and activations that leave their rows in 8 bits give the products that a kernel of its own for it gives. */
+static void test_producers(void **)
+{
+	struct sr_model shape = tiny_shape();
+	struct sr_limits lim = drive_limits();
+	struct drive gpu;
+	struct tiny *t = tiny_create(&shape, SR_F8, TINY_UNTIED | TINY_POST_NORM, 3);
+	std::vector<float> x, out[2];
+
+#ifdef CUDA_EMULATED
+	emu_capability = 89;
+#endif
+	assert_int_equal(drive_open(&gpu, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim), 0);
+	struct dev *d = &gpu.b->d;
+	struct net_layer *y = &gpu.b->net.layer[1];
+
+	if (!d->x8) {
+		drive_close(&gpu);
+		tiny_destroy(t);
+		skip();
+	}
+	assert_true(y->norm1->feeds == y->qkv && y->norm2->feeds == y->gu && d->down_w8);
+	for (int i = 0; i < 70 * 2 * t->m.F; i++)
+		x.push_back(f32_of(bf16_of(sinf((float)i * 0.37f) * (i % 41 == 7 ? 9 : 1))));
+	for (int at = 0; at < 6; at++) {       /* which product; with its producer first, then apart */
+		bool apart = at % 2;
+		const struct weight *w = at / 2 == 0 ? y->qkv : at / 2 == 1 ? y->gu : y->down;
+		enum place to = at / 2 == 0 ? P_QKV : at / 2 == 1 ? P_GU : P_Z;
+#ifdef CUDA_EMULATED
+		uint64_t launches;
+#endif
+
+		emu_reversed = at % 3 == 1;
+		y->norm1->feeds = y->norm2->feeds = apart ? NULL : w;
+		d->down_w8 = !apart;
+		put(d, P_X, x.data(), 70);
+		put(d, P_Z, x.data() + 7, 70);
+		put(d, P_GU, x.data(), 70);
+#ifdef CUDA_EMULATED
+		launches = emu_launches;
+#endif
+		if (at / 2 == 2)
+			act_mul(d, SR_SILU, 70);
+		else
+			add_norm(d, at / 2 == 0, at / 2 ? y->post1 : NULL, at / 2 ? y->norm2 : y->norm1, 1e-5f, 70);
+		matmul(d, to, at / 2 == 2 ? P_ACT : P_Y, w, 70);
+		out[at % 2].assign(70 * (size_t)w->n, NAN);
+		get(d, to, out[at % 2].data(), 70);
+#ifdef CUDA_EMULATED
+		assert_int_equal(emu_launches - launches, apart ? 3 : 2);
+#endif
+		if (apart)
+			for (size_t i = 0; i < out[0].size(); i++)
+				assert_true(out[0][i] == out[1][i]);
+	}
+	emu_reversed = false;
+	drive_close(&gpu);
+	tiny_destroy(t);
+#ifdef CUDA_EMULATED
+	emu_capability = 80;
+#endif
+	assert_int_equal(emu_allocations, 0);
+}
+
 /* Three parts with groups of their own, a bias for two of them. */
 static void test_parts(void **)
 {
@@ -513,6 +577,7 @@ int main(void)
 		cmocka_unit_test(test_products),
 		cmocka_unit_test(test_products_f8),
 		cmocka_unit_test(test_products_hopper),
+		cmocka_unit_test(test_producers),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_rows_alone),
 		cmocka_unit_test(test_refused),

@@ -420,6 +420,19 @@ static bool send_frequencies(struct sr_backend *b)
 	return cuda_ok(&b->d, cudaStreamSynchronize(b->d.stream), "rope frequencies");
 }
 
+/* Who makes the activations of which product: in 8 bits, if that is how it reads them. */
+static void who_feeds(struct sr_backend *b)
+{
+	b->d.down_w8 = true;
+	for (int32_t l = 0; l < b->m.L; l++) {
+		struct net_layer *y = &b->net.layer[l];
+
+		y->norm1->feeds = y->qkv;
+		y->norm2->feeds = y->gu;
+		b->d.down_w8 &= y->down->held == HELD_W8;
+	}
+}
+
 static int load_weights(struct sr_backend *b, const struct sr_source *src, char *err, size_t errlen)
 {
 	int64_t n;
@@ -428,6 +441,8 @@ static int load_weights(struct sr_backend *b, const struct sr_source *src, char 
 	if (!loader_create(&b->d, src, b->staging, err, errlen))
 		return err[0] ? -EIO : refuse(-ENOMEM, err, errlen, "weights cannot be loaded: %s", b->d.why);
 	n = net_load(&cuda_ops, &b->d, &b->net, &b->m, src, err, errlen);
+	if (n >= 0)
+		who_feeds(b);
 	return n < 0 ? (int)n : loader_finish(&b->d, err, errlen);
 }
 

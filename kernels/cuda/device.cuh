@@ -49,6 +49,7 @@ struct weight {
 	float *vec;                  /* VECTOR: [k] */
 	float *bias;                 /* [n] or NULL */
 	bf16  *bias16;               /* the same, for cuBLASLt, where that is used */
+	const struct weight *feeds;  /* of a norm: the product that reads what it makes, or NULL */
 	struct lt_use *lt;           /* how cuBLASLt multiplies by it, or NULL (lt.cu) */
 	struct packed packed;        /* W4, W8 */
 };
@@ -188,6 +189,8 @@ struct dev {
 	unsigned char *hopper_work;  /* hopper_work_bytes(), NULL: not used */
 	uint32_t *x8;                /* [tokens][widest / 4] in e4m3; NULL: not wanted */
 	float *x8_scale;             /* [tokens] */
+	const void *x8_of;           /* the place whose rows its maker left in x8, not in itself; or NULL */
+	bool down_w8;                /* all layers' down in 8 bits */
 
 	unsigned char *kv;
 	bool kv_f8;                  /* e4m3, else bf16 */
@@ -279,6 +282,12 @@ bool packed_many_prepare(struct dev *d);
 bool hopper_many_prepare(struct dev *d);
 bool attend_prepare(struct dev *d);
 bool attend_width(int32_t E);        /* is there a kernel for heads of this width? */
+
+/* Shall who makes x for a product with w leave it in 8 bits, because nobody reads it otherwise? */
+static inline bool wants_x8(const struct dev *d, const struct weight *w, int T)
+{
+	return d->x8 && T > FEW_ROWS && w && w->held == HELD_W8;
+}
 
 static inline bool is_f32(enum place p)
 {

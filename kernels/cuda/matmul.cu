@@ -14,6 +14,8 @@
  * What a row's sum is depends on which kernel ran, so on T; not on the other rows.  With
  * --enforce-deterministic there are only those for 64 rows, as often as it takes.
  */
+#include <assert.h>
+
 #include "device.cuh"
 #include "lt.cuh"
 #include "product.cuh"
@@ -156,6 +158,7 @@ void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, i
 
 	if (d->lost)
 		return;
+	assert(d->x8_of != from || wants_x8(d, w, T));
 	switch (road(d, w, T)) {
 	case ROAD_FEW:
 		few(d, (unsigned char *)to, is_f32(y), from, w, T);

@@ -8,6 +8,7 @@
 #include "device.cuh"
 #include "packed.cuh"
 #include "product.cuh"
+#include "quantize.cuh"
 
 #define STAGES 4
 #define ROWS 128
@@ -195,34 +196,22 @@ template <class S> static __global__ void __launch_bounds__(THREADS) packed_many
 
 /* ---- x in 8 bits ---------------------------------------------------------------------- */
 
-/* A block per row: e4m3 and what to multiply it with.  Inputs of each 16 in the order of w's bytes. */
+/* Of attention, whose blocks do not have a whole row.  A block per row. */
 static __global__ void quantize_kernel(const bf16 *x, int32_t K, uint32_t *to, float *scale)
 {
 	let_next_start();
 	wait_for_previous();
 	SHARED(shared);
-	float *scratch = (float *)shared, most = 0, by;
-	int warps = (int)blockDim.x / 32;
 
 	x += (size_t)blockIdx.x * (size_t)K;
-	to += (size_t)blockIdx.x * (size_t)(K / 4);
-	for (int32_t i = (int32_t)threadIdx.x; i < K; i += (int32_t)blockDim.x)
-		most = fmaxf(most, fabsf(f32_of(x[i])));
-	most = warp_max(most);
-	if (threadIdx.x % 32 == 0)
-		scratch[threadIdx.x / 32] = most;
-	__syncthreads();
-	for (int i = 0; i < warps; i++)
-		most = fmaxf(most, scratch[i]);
-	by = most > 1e-30f ? 448 / most : 0;
-	for (int32_t i = (int32_t)threadIdx.x; i < K / 4; i += (int32_t)blockDim.x) {
-		const bf16 *from = x + i / 4 * 16 + i % 4 * 2;
+	quantize_row([=](int32_t i) { return f32_of(x[i]); }, K, to + (size_t)blockIdx.x * (size_t)(K / 4),
+		scale + blockIdx.x, (float *)shared);
+}
 
-		to[i] = e4m3_of(f32_of(from[0]) * by) | e4m3_of(f32_of(from[8]) * by) << 8 |
-			e4m3_of(f32_of(from[1]) * by) << 16 | e4m3_of(f32_of(from[9]) * by) << 24;
-	}
-	if (threadIdx.x == 0)
-		scale[blockIdx.x] = most / 448;
+static void quantize(struct dev *d, const bf16 *x, int32_t K, int T)
+{
+	cuda_ok(d, start(quantize_kernel, (unsigned)T, 128, 4 * sizeof(float), d->stream, x, K, d->x8, d->x8_scale),
+		"quantize activations");
 }
 
 /* ---- which ---------------------------------------------------------------------------- */
@@ -257,8 +246,9 @@ void packed_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct w
 	} else if (!d->x8) {
 		product<many<FORM_W8>>(d, a);
 	} else {
-		cuda_ok(d, start(quantize_kernel, (unsigned)T, 128, 4 * sizeof(float), d->stream, x, w->k, d->x8,
-			d->x8_scale), "quantize activations");
+		if (d->x8_of != x)
+			quantize(d, x, w->k, T);
+		d->x8_of = NULL;
 		a.x = (const unsigned char *)d->x8;
 		if (!d->lost && !hopper_many(d, y, f32, d->x8, w, T))
 			product<many<FORM_W8A8>>(d, a);

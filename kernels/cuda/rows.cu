@@ -1,6 +1,7 @@
 /* rows.cu - what is done to one row at a time: embedding, norms, activation.  A block per row. */
 #include "device.cuh"
 #include "packed.cuh"
+#include "quantize.cuh"
 
 #define THREADS 128
 
@@ -59,7 +60,7 @@ static __device__ void norm_row(const float *x, const float *pre, float eps, int
 
 /* Each thread adds, and then reads in the norm, the same elements: no barrier between. */
 static __global__ void add_norm_kernel(float *x, const float *z, const float *post, const float *pre,
-                                       float eps, int32_t D, bf16 *y)
+                                       float eps, int32_t D, bf16 *y, uint32_t *x8, float *x8_scale)
 {
 	let_next_start();
 	wait_for_previous();
@@ -75,8 +76,13 @@ static __global__ void add_norm_kernel(float *x, const float *z, const float *po
 		for (int32_t i = (int32_t)threadIdx.x; i < D; i += THREADS)
 			x[i] += post ? z[i] * scale * post[i] : z[i];
 	}
-	if (pre)
+	if (pre && x8) {
+		scale = rms_scale(x, D, eps, scratch); /* and a barrier: x is there for all */
+		quantize_row([=](int32_t i) { return f32_of(bf16_of(x[i] * scale * pre[i])); }, D, x8 + at / 4,
+			x8_scale + blockIdx.x, scratch);
+	} else if (pre) {
 		norm_row(x, pre, eps, D, y + at, scratch);
+	}
 }
 
 static __global__ void pick_norm_kernel(const float *x, const struct pick *pick, const float *pre,
@@ -109,6 +115,19 @@ static __global__ void act_mul_kernel(const bf16 *gu, int act, int32_t F, bf16 *
 		out[i] = bf16_of(activation(act, f32_of(gate[i])) * f32_of(gate[F + i]));
 }
 
+/* The same in 8 bits: a block has a whole row. */
+static __global__ void act_mul_x8_kernel(const bf16 *gu, int act, int32_t F, uint32_t *x8, float *x8_scale)
+{
+	let_next_start();
+	wait_for_previous();
+	SHARED(shared);
+	const bf16 *gate = gu + (size_t)blockIdx.x * 2 * (size_t)F;
+
+	quantize_row([=](int32_t i) {
+		return f32_of(bf16_of(activation(act, f32_of(gate[i])) * f32_of(gate[F + i])));
+	}, F, x8 + (size_t)blockIdx.x * (size_t)(F / 4), x8_scale + blockIdx.x, (float *)shared);
+}
+
 /* ---- the verbs -------------------------------------------------------------------------------------- */
 
 static const size_t SCRATCH = THREADS / 32 * sizeof(float);
@@ -125,11 +144,13 @@ void embed(struct dev *d, const struct weight *table, float scale, int T)
 void add_norm(struct dev *d, int first, const struct weight *post, const struct weight *pre, float eps, int T)
 {
 	const float *z = first ? NULL : (const float *)d->place[P_Z];
+	bool x8 = pre && wants_x8(d, pre->feeds, T);
 
+	d->x8_of = x8 ? d->place[P_Y] : NULL;
 	if (!d->lost)
 		cuda_ok(d, start(add_norm_kernel, T, THREADS, SCRATCH, d->stream, (float *)d->place[P_X], z,
 			post ? post->vec : NULL, pre ? pre->vec : NULL, eps, d->m->D,
-				(bf16 *)d->place[P_Y]), "add_norm");
+			(bf16 *)d->place[P_Y], x8 ? d->x8 : NULL, d->x8_scale), "add_norm");
 }
 
 void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, int R)
@@ -143,8 +164,13 @@ void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, int R)
 void act_mul(struct dev *d, enum sr_act act, int T)
 {
 	int32_t F = d->m->F;
+	bool x8 = d->down_w8 && d->x8 && T > FEW_ROWS;
 
-	if (!d->lost)
+	d->x8_of = x8 ? d->place[P_ACT] : NULL;
+	if (x8 && !d->lost)
+		cuda_ok(d, start(act_mul_x8_kernel, T, 2 * THREADS, 2 * SCRATCH, d->stream,
+			(const bf16 *)d->place[P_GU], (int)act, F, d->x8, d->x8_scale), "act_mul");
+	else if (!d->lost)
 		cuda_ok(d, start(act_mul_kernel, dim3((unsigned)T, (unsigned)(F + 1023) / 1024), THREADS, 0,
 			d->stream,
 			(const bf16 *)d->place[P_GU], (int)act, F, (bf16 *)d->place[P_ACT]), "act_mul");
