@@ -173,12 +173,7 @@ static int end_of(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-static int renew(void **state)
-{
-	(void)state;
-	memset(world, 0, sizeof(*world));
-	return 0;
-}
+static void renew(void) { memset(world, 0, sizeof(*world)); }
 
 /* ---- what it does not start with --------------------------------------------------------------- */
 
@@ -216,10 +211,23 @@ static void devices_that_cannot(void **state)
 	world->no_room = true;
 	assert_int_equal(end_of(home_start(&home, in_child, "0")), 1);
 	assert_true(says("cannot load the model: the device has no room"));
-	renew(NULL);
+	renew();
 	world->alone = true;
 	assert_int_equal(end_of(home_start_with(&home, in_child, "0", "--run-mode inline")), 1);
 	assert_true(says("--run-mode inline: the device \"null\" computes by itself; dedicated and waiting are possible"));
+}
+
+/* A GPU is asked for, and there is none, or nothing that could use it. */
+static void no_gpu(void **state)
+{
+	(void)state;
+	if (access("/dev/nvidiactl", F_OK) == 0) {
+		print_message("SKIP: here is one\n");
+		skip();
+	}
+	assert_int_equal(end_of(home_start_with(&home, in_child, "0", "--device cuda")), 1);
+	assert_true(says("ERROR --device: "));
+	assert_true(says("CUDA"));
 }
 
 static void no_model(void **state)
@@ -383,9 +391,23 @@ static void ready_a_life_and_a_report(void **state)
 	assert_true(strtod(strstr(at, "generation throughput: ") + 23, NULL) > 30);
 	assert_non_null(strstr(at, "Preemptions: "));
 	assert_non_null(strstr(at, "GPU KV cache usage: "));
+	for (int i = 0; i < 3; i++) {         /* the last of it, that there is nothing, and then no more */
+		static const int lines[] = { 2, 3, 3 };
+		int n = 0;
+
+		sr_close(c);
+		world->jump_ns += 11000000000;
+		c = home_connect(&home, 0, 0);
+		ask(c, 4, 0);                 /* no report is due any more when this has its end */
+		assert_true(ends(c, 1) < 0);
+		for (at = log_text(); (at = strstr(at, "Engine 000")) != NULL; at++)
+			n++;
+		assert_int_equal(n, lines[i]);
+	}
+	assert_non_null(strstr(log_text(), "Avg prompt throughput: 0."));
 	sr_close(c);
 	assert_int_equal(home_stop(pid), 0);
-	pid = home_start_with(&home, in_child, "0", "--disable-log-stats");
+	pid = home_start_with(&home, in_child, "0", "--disable-log-stats --step-target-ms 5000");
 	c = home_connect(&home, 0, 0);
 	world->jump_ns += 11000000000;
 	ask(c, 4, 1);
@@ -499,6 +521,7 @@ static void a_drain_has_an_end(void **state)
 		assert_int_equal(next(c, &t), SR_TOKEN);
 		assert_int_equal(kill(pid, SIGTERM), 0);
 		assert_true(says("Draining: 1 running, 0 waiting, at most 100 s"));
+		assert_int_equal(kill(pid, SIGHUP), 0); /* not any more */
 		for (int i = 0; i < 3; i++)           /* it goes on */
 			assert_int_equal(next(c, &t), SR_TOKEN);
 		if (way == 0)
@@ -509,8 +532,9 @@ static void a_drain_has_an_end(void **state)
 			world->jump_ns += 101000000000;
 		assert_true(ends(c, 1) < 0);
 		assert_int_equal(end_of(pid), 0);
+		assert_null(strstr(log_text(), "SIGHUP"));
 		sr_close(c);
-		renew(NULL);
+		renew();
 	}
 }
 
@@ -567,7 +591,9 @@ static void each_way_of_waiting_serves(void **state)
 static int setup(void **state)
 {
 	(void)state;
-	world = home_share(sizeof(*world));
+	if (!world)
+		world = home_share(sizeof(*world));
+	renew();
 	home_make(&home);
 	return 0;
 }
@@ -581,13 +607,13 @@ static int teardown(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup(f, renew)
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(refused_starts), T(devices_that_cannot), T(no_model), T(wrong_places), T(one_at_a_place),
+		T(refused_starts), T(devices_that_cannot), T(no_gpu), T(no_model), T(wrong_places), T(one_at_a_place),
 		T(groups_users_and_limits), T(a_socket_from_the_manager), T(ready_a_life_and_a_report), T(loading),
 		T(the_manager_is_told), T(a_drain_has_an_end), T(a_lost_device), T(each_way_of_waiting_serves),
 	};
 #undef T
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }
