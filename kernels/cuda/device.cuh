@@ -227,6 +227,7 @@ void batch_empty(struct sr_backend *b);      /* the next batch to be computed is
 void batch_compute(struct sr_backend *b);    /* from its first to its last kernel, as d->step says */
 
 /* graph.cu */
+int32_t graph_sizes(const struct sr_limits *l, int32_t *size);       /* how many; size[64]: rows, ascending */
 int64_t graph_bytes(const struct dev *d, const struct sr_limits *l); /* what they may take, about */
 bool graph_capture(struct dev *d, const struct sr_limits *l);
 bool graph_launch(struct dev *d, const struct sr_batch *b);          /* false: there is none for this batch */

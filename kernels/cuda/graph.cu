@@ -28,7 +28,7 @@ struct graphs {
 };
 
 /* 1, 2, 4, 8, then by 8 to 256, then by 32; the last is all rows. */
-static int32_t sizes(const struct sr_limits *l, int32_t *size)
+int32_t graph_sizes(const struct sr_limits *l, int32_t *size)
 {
 	int32_t most = l->rows < MOST ? l->rows : MOST, n = 0;
 
@@ -45,7 +45,7 @@ int64_t graph_bytes(const struct dev *d, const struct sr_limits *l)
 
 	if (l->eager)
 		return 0;
-	n = sizes(l, size);
+	n = graph_sizes(l, size);
 	for (int32_t i = 0; i < n; i++)
 		nodes += 6 + 9 * d->m->L + 3 * (size[i] / (l->logit_rows > 1 ? l->logit_rows : 1) + 1);
 	return nodes * NODE_BYTES;
@@ -106,7 +106,7 @@ bool graph_capture(struct dev *d, const struct sr_limits *l)
 	if (!g)
 		return cuda_ok(d, cudaErrorMemoryAllocation, "a table of graphs");
 	d->graphs = g;
-	g->n = sizes(l, g->size);
+	g->n = graph_sizes(l, g->size);
 	for (int32_t i = 0; i < g->n; i++) {
 		if (!rehearse(d, g->size[i]) || !capture(d, g->size[i], &g->exec[i]))
 			return false;

@@ -24,6 +24,7 @@ struct emu_event { uint64_t asked, reached, at_ns; emu_stream *stream; };
 uint64_t emu_calls;
 int emu_allocations;
 uint64_t emu_taken;
+uint64_t emu_graph_launches;
 int emu_devices = getenv("EMU_DEVICES") ? atoi(getenv("EMU_DEVICES")) : 1;
 int emu_capability = 80;
 
@@ -69,7 +70,7 @@ static cudaError_t call()
 
 	emu_calls++;
 	if (lose && poison == cudaSuccess && access(lose, F_OK) == 0)
-		poison = cudaErrorIllegalAddress;
+		poison_all(cudaErrorIllegalAddress);
 	if (poison != cudaSuccess)
 		return poison;
 	if (fail_at && emu_calls == fail_at) {
@@ -404,6 +405,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 {
 	cudaError_t e = call();
 
+	emu_graph_launches++;
 	if (e == cudaSuccess)
 		s->queue.insert(s->queue.end(), exec->op.begin(), exec->op.end());
 	return e;
