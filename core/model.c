@@ -96,6 +96,7 @@ static const struct spec layer[] = {          /* names after "blk.N." and "model
 #define N_WHOLE ((int)(sizeof(whole) / sizeof(*whole)))
 #define N_LAYER ((int)(sizeof(layer) / sizeof(*layer)))
 #define PARTS   6                  /* most tensors of a file that stand for one */
+#define KV_PARTS 3                 /* times as many may be a layer's scales of keys and values */
 
 static struct sr_tensor *tensor_at(void *base, const struct spec *s)
 {
@@ -264,7 +265,7 @@ int model_take_tensors(struct opening *o)
 	int rc = 0;
 
 	o->m->layer = calloc((size_t)o->m->L, sizeof(*o->m->layer));
-	o->taken = calloc((size_t)(N_WHOLE + o->m->L * N_LAYER) * PARTS, sizeof(*o->taken));
+	o->taken = calloc((size_t)(N_WHOLE + o->m->L * (N_LAYER + KV_PARTS)) * PARTS, sizeof(*o->taken));
 	if (!o->m->layer || !o->taken)
 		return model_no_memory(o);
 	for (int i = 0; i < N_WHOLE && !rc; i++)
@@ -272,6 +273,8 @@ int model_take_tensors(struct opening *o)
 	for (int32_t l = 0; l < o->m->L; l++)
 		for (int i = 0; i < N_LAYER && !rc; i++)
 			rc = take(o, &layer[i], l, tensor_at(&o->m->layer[l], &layer[i]));
+	for (int32_t l = 0; o->st && l < o->m->L && !rc; l++)
+		rc = model_kv_scales(o, l);
 	if (!rc && !o->dummy)
 		rc = check_leftovers(o);
 	describe(o);

@@ -22,6 +22,7 @@ struct model {
 	uint64_t weight_bytes;        /* as stored */
 	char    stored[64];           /* "Q4_1 (210), Q8_0 (1), F32 (61)": types and how many */
 	char    format[16];           /* "GGUF", "safetensors", "dummy" */
+	bool    kv_f8;                /* its files say that the KV cache is to be FP8 */
 	char    quantization[24];     /* as --quantization names it: "gguf", "awq", "gptq",
 	                                 "compressed-tensors"; "" = none */
 };

@@ -4,6 +4,7 @@
  *	model_gguf.c   settings and tensors of a GGUF file
  *	model_hf.c     settings and tensors of a Hugging Face directory
  *	model_quant.c  of one whose scales lie apart from its weights: AWQ, GPTQ, FP8, ..
+ *	model_kv.c     of an FP8 KV cache: its scales
  */
 #ifndef MODEL_IMPL_H
 #define MODEL_IMPL_H
@@ -92,5 +93,9 @@ int  model_quant_settings(struct opening *o);
 int  model_find_quantized(struct opening *o, const char *name, struct found *f);
 /* The scales of one in FP8, whose data and shape f has.  0, -errno. */
 int  model_find_f8(struct opening *o, const char *name, struct found *f);
+
+/* Layer l's scales of an FP8 KV cache, if there are any.  0 or -errno. */
+int  model_kv_scales(struct opening *o, int32_t l);
+int  model_kv_scheme(struct opening *o, const json_t *scheme);
 
 #endif

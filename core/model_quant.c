@@ -129,7 +129,7 @@ static int fp8(struct opening *o, const json_t *j)
 }
 
 /* compressed-tensors in e4m3: weights, and what else is quantized. */
-static int compressed_f8(struct opening *o, const json_t *j, const json_t *one, const json_t *weights)
+static int compressed_f8(struct opening *o, const json_t *one, const json_t *weights)
 {
 	const json_t *input = json_object_get(one, "input_activations");
 	const char *type = text_of(weights, "type"), *of_input = text_of(input, "type");
@@ -138,9 +138,9 @@ static int compressed_f8(struct opening *o, const json_t *j, const json_t *one, 
 		return model_fail(o, -ENOTSUP, "quantization_config: weights of type %.40s are not supported in "
 		                  "format float-quantized; supported is float with num_bits 8", type ? type : "(none)");
 	if ((is_there(one, "input_activations") && (!of_input || strcmp(of_input, "float") != 0)) ||
-	    is_there(one, "output_activations") || is_there(j, "kv_cache_scheme"))
-		return model_fail(o, -ENOTSUP, "quantization_config: input_activations other than float, quantized "
-		                  "output_activations and KV caches are not supported");
+	    is_there(one, "output_activations"))
+		return model_fail(o, -ENOTSUP, "quantization_config: input_activations other than float, and quantized "
+		                  "output_activations are not supported");
 	return get_blocks(o, weights, "block_structure");
 }
 
@@ -160,18 +160,19 @@ static int compressed(struct opening *o, const json_t *j)
 	if (json_object_size(groups) != 1 || !json_is_object(weights))
 		return model_fail(o, -ENOTSUP, "quantization_config: config_groups with other than one group "
 		                  "of weights are not supported");
+	if ((rc = model_kv_scheme(o, json_object_get(j, "kv_cache_scheme"))) != 0)
+		return rc;
 	if (strcmp(format, "float-quantized") == 0)
-		return compressed_f8(o, j, one, weights);
+		return compressed_f8(o, one, weights);
 	if ((rc = check_bits(o, weights, "num_bits")) != 0)
 		return rc;
 	if (!type || strcmp(type, "int") != 0 || !strategy || (!channel && strcmp(strategy, "group") != 0))
 		return model_fail(o, -ENOTSUP, "quantization_config: weights of type %.40s, strategy %.40s "
 		                  "are not supported; supported are int, by group or channel",
 		                  type ? type : "(none)", strategy ? strategy : "(none)");
-	if (is_there(one, "input_activations") || is_there(one, "output_activations") ||
-	    is_there(j, "kv_cache_scheme"))
-		return model_fail(o, -ENOTSUP, "quantization_config: quantized activations or KV caches are "
-		                  "not supported; quantized weights are");
+	if (is_there(one, "input_activations") || is_there(one, "output_activations"))
+		return model_fail(o, -ENOTSUP, "quantization_config: quantized activations are not supported; "
+		                  "quantized weights are");
 	o->quant.type = SR_CT4;
 	o->quant.zeros = json_is_false(json_object_get(weights, "symmetric"));
 	return get_group(o, weights, channel);

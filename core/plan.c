@@ -96,6 +96,10 @@ static int kv_type(struct planning *p, int32_t *out)
 		{ "int8", SR_KV_I8 },
 	};
 
+	if (p->m->kv_f8 && !p->cpu && strcmp(p->cfg->kv_cache_dtype, "auto") == 0) {
+		*out = SR_KV_F8;
+		return 0;
+	}
 	for (unsigned i = 0; i < sizeof(known) / sizeof(*known); i++)
 		if (strcmp(known[i].name, p->cfg->kv_cache_dtype) == 0) {
 			*out = known[i].type;

@@ -73,6 +73,7 @@ struct sr_layer {
 	struct sr_tensor post1, post2;                   /* gemma: before the residual add */
 	int32_t window;        /* attends to the last so many positions; 0 = all */
 	int32_t rope;          /* which of sr_model.rope */
+	float   k_scale, v_scale; /* of keys, values in an FP8 cache: what is stored times it; 0 = 1 */
 };
 
 struct sr_model {

@@ -1,4 +1,4 @@
-/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/gguf.c core/safetensors.c kernels/rope.c -ljansson -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
+/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/model_kv.c core/gguf.c core/safetensors.c kernels/rope.c -ljansson -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
 /* test_quant.c - directories of AWQ, GPTQ and compressed-tensors: what is read of them, and which are
  * refused, by the name of what is wrong.  (What their weights are worth: test_cpu.c.) */
 #include <setjmp.h>
@@ -29,6 +29,7 @@ static char err[5000];
 	"\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{" weights "}" more "}}"
 #define F8 "\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\""
 #define W8 "\"num_bits\":8,\"type\":\"float\",\"symmetric\":true"
+#define KV8 W8 ",\"strategy\":\"tensor\""
 #define F8GROUP(weights, more) "\"quant_method\":\"compressed-tensors\",\"format\":\"float-quantized\"," \
 	"\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{" weights "}" more "}}"
 #define W4A16 "\"num_bits\":4,\"type\":\"int\",\"symmetric\":false,\"strategy\":\"group\",\"group_size\":32"
@@ -366,13 +367,16 @@ static void test_settings(void **state)
 		{ GROUP0("\"num_bits\":4,\"type\":\"int\",\"strategy\":\"tensor\"", ""), -ENOTSUP,
 		  "weights of type int, strategy tensor are not supported; supported are int, by group or channel" },
 		{ GROUP0(W4A16, ",\"output_activations\":{\"num_bits\":8}"), -ENOTSUP, "quantized activations" },
-		{ GROUP0(W4A16, "") ",\"kv_cache_scheme\":{\"num_bits\":8}", -ENOTSUP, "or KV caches are not supported" },
+		{ GROUP0(W4A16, "") ",\"kv_cache_scheme\":{\"num_bits\":8}", -ENOTSUP, "this kv_cache_scheme is not supported" },
 		{ GROUP0(CHANNEL ",\"group_size\":\"all\"", ""), -EINVAL, "group_size is no integer" },
 		{ F8GROUP("\"num_bits\":8", ""), -ENOTSUP, "weights of type (none)" },
 		{ F8GROUP("\"num_bits\":4,\"type\":\"float\"", ""), -ENOTSUP, "supported is float with num_bits 8" },
 		{ F8GROUP(W8, ",\"input_activations\":{\"num_bits\":8}"), -ENOTSUP, "input_activations other than" },
-		{ F8GROUP(W8, ",\"output_activations\":{\"num_bits\":8}"), -ENOTSUP, "output_activations and KV" },
-		{ F8GROUP(W8, "") ",\"kv_cache_scheme\":{\"num_bits\":8}", -ENOTSUP, "KV caches are not supported" },
+		{ F8GROUP(W8, ",\"output_activations\":{\"num_bits\":8}"), -ENOTSUP, "output_activations are not" },
+		{ F8GROUP(W8, "") ",\"kv_cache_scheme\":{" KV8 ",\"dynamic\":true}", -ENOTSUP, "not dynamic" },
+		{ F8GROUP(W8, "") ",\"kv_cache_scheme\":{" W8 ",\"strategy\":\"channel\"}", -ENOTSUP, "strategy tensor" },
+		{ F8GROUP(W8, "") ",\"kv_cache_scheme\":{\"num_bits\":8,\"type\":\"int\",\"strategy\":\"tensor\"}", -ENOTSUP,
+		  "type float" },
 		{ F8 ",\"weight_block_size\":[0,128]", -ENOTSUP, "weight_block_size is no pair" },
 		{ F8 ",\"weight_block_size\":[65537,128]", -ENOTSUP, "weight_block_size is no pair" },
 		{ F8 ",\"weight_block_size\":[128,16]", -ENOTSUP, "weight_block_size is no pair" },

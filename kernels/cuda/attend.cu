@@ -70,9 +70,16 @@ struct rope_args {
 	int32_t table_cap;
 	unsigned char *kv;
 	bool f8;
+	float k_scale, v_scale;
 	size_t kv_half;
 	int32_t L, l;
 };
+
+/* Of an FP8 cache: what is stored times it is the value. */
+static float scale_or_1(const struct dev *d, float scale)
+{
+	return d->kv_f8 && scale > 0 ? scale : 1;
+}
 
 /* head[E], of one warp, normed and rotated into to[E]. */
 static __device__ void rope_head(const struct rope_args &a, const float2 *angle, const float *norm,
@@ -126,12 +133,13 @@ static __global__ void rope_store_kernel(struct rope_args a)
 		}
 		if (key || value) {
 			int g = (h - a.H) % a.G;
+			float scale = key ? a.k_scale : a.v_scale;
 			size_t to = kv_at(a.kv_half, a.L, a.G, block, a.l, g) +
 				(value ? a.kv_half : 0) + (size_t)(k.position % BLOCK * a.E);
 
 			for (int i = lane; i < a.E; i += 32) {
 				if (a.f8)
-					a.kv[to + (size_t)i] = (unsigned char)e4m3_of(f32_of(x[i]));
+					a.kv[to + (size_t)i] = (unsigned char)e4m3_of(f32_of(x[i]) / scale);
 				else
 					((bf16 *)a.kv)[to + (size_t)i] = x[i];
 			}
@@ -160,6 +168,8 @@ void rope_store(struct dev *d, int l, const struct sr_rope *rope, const struct w
 	a.table_cap = d->slots.table_cap;
 	a.kv = d->kv;
 	a.f8 = d->kv_f8;
+	a.k_scale = scale_or_1(d, m->layer[l].k_scale);
+	a.v_scale = scale_or_1(d, m->layer[l].v_scale);
 	a.kv_half = d->kv_half;
 	a.L = m->L;
 	a.l = l;
@@ -185,7 +195,8 @@ struct attend_args {
 	const unsigned char *kv;
 	size_t kv_half;
 	int32_t L, l;
-	float scale, cap;
+	float scale, cap;            /* k's own scale is in scale, */
+	float v_scale;               /* v's is for the output */
 	int32_t window;
 };
 
@@ -427,7 +438,7 @@ template <int E, bool F8> static __device__ void join(struct rows16<E> &w, float
 			o += f * row[e];
 		}
 		if (k.pieces == 1) {
-			a.out[(size_t)k.t * (size_t)(a.H * E) + (size_t)(head * E + e)] = bf16_of(o / sum);
+			a.out[(size_t)k.t * (size_t)(a.H * E) + (size_t)(head * E + e)] = bf16_of(o * a.v_scale / sum);
 			continue;
 		}
 		float *to = a.part + ((size_t)blockIdx.x * (size_t)a.H + (size_t)head) * ROW;
@@ -484,7 +495,7 @@ template <int E> static __device__ void add_parts(const struct attend_args &a, c
 #pragma unroll
 		for (int j = 0; j < EACH; j++)
 			if (E % 32 == 0 || lane < E)
-				out[lane + 32 * j] = bf16_of(o[j] / sum);
+				out[lane + 32 * j] = bf16_of(o[j] * a.v_scale / sum);
 	}
 }
 
@@ -568,8 +579,9 @@ template <int E, bool F8> static __device__ void put_rows(struct rows16<E> &w, c
 		if (w.high[h] < 0)
 			continue;
 		for (int n = 0; n < E / 8; n += 2) {
-			float a0 = w.o[n][2 * h] / w.sum[h], a1 = w.o[n][2 * h + 1] / w.sum[h];
-			float b0 = w.o[n + 1][2 * h] / w.sum[h], b1 = w.o[n + 1][2 * h + 1] / w.sum[h];
+			float per = a.v_scale / w.sum[h];
+			float a0 = w.o[n][2 * h] * per, a1 = w.o[n][2 * h + 1] * per;
+			float b0 = w.o[n + 1][2 * h] * per, b1 = w.o[n + 1][2 * h + 1] * per;
 
 			*(uint32_t *)(to + element<F8>(n, 0)) = bf16_pair(a0, F8 ? b0 : a1);
 			*(uint32_t *)(to + (F8 ? element<F8>(n, 1) : element<F8>(n + 1, 0))) =
@@ -686,7 +698,8 @@ void attend(struct dev *d, int l, float scale, float cap, int window, int T)
 	a.kv_half = d->kv_half;
 	a.L = m->L;
 	a.l = l;
-	a.scale = scale;
+	a.scale = scale * scale_or_1(d, m->layer[l].k_scale);
+	a.v_scale = scale_or_1(d, m->layer[l].v_scale);
 	a.cap = cap;
 	a.window = window;
 #define CALL(W) if (m->E == W) d->kv_f8 ? attend_as<W, true>(d, a) : attend_as<W, false>(d, a);

@@ -21,7 +21,8 @@
  *
  * Types    X, Z, LOGITS f32; Y, QKV, A, GU, ACT bf16; weights bf16 or packed (packed.cuh), vectors and
  *          biases f32.
- * KV       [block][L][G][K, V][BLOCK][E] bf16 or e4m3 (as it is, scale 1): what one head reads of a block is one run.
+ * KV       [block][L][G][K, V][BLOCK][E] bf16, or e4m3 with the layer's k_scale and v_scale: what one head reads of
+ *          a block is one run.
  */
 #ifndef CUDA_DEVICE_CUH
 #define CUDA_DEVICE_CUH
