@@ -153,7 +153,7 @@ static int next(struct sr_conn *c, struct sr_token *t)
 /* n answers: how the last one ended. */
 static int ends(struct sr_conn *c, int n)
 {
-	struct sr_token t;
+	struct sr_token t = { 0 };
 
 	while (n > 0) {
 		int kind = next(c, &t);
@@ -515,7 +515,7 @@ static void a_drain_has_an_end(void **state)
 	for (int way = 0; way < 3; way++) {
 		pid_t pid = home_start_with(&home, in_child, "2000", "--shutdown-timeout 100");
 		struct sr_conn *c = home_connect(&home, 0, 0);
-		struct sr_token t;
+		struct sr_token t = { 0 };
 
 		ask(c, 4, 3000);
 		assert_int_equal(next(c, &t), SR_TOKEN);
@@ -542,7 +542,7 @@ static void a_lost_device(void **state)
 {
 	pid_t pid = home_start(&home, in_child, "2000");
 	struct sr_conn *c = home_connect(&home, 0, 0);
-	struct sr_token t;
+	struct sr_token t = { 0 };
 
 	(void)state;
 	ask(c, 4, 3000);
