@@ -456,6 +456,7 @@ static void clocks_that_lie(void **state)
 			daemon_call(&d, hear);
 		stop = true;
 		pthread_join(t, NULL);
+		memset(((struct sr_up *)(void *)e.up)->doing, 0, 16); /* the next begins without a clock that runs */
 		for (int i = 0; i < N_EMPTY; i++)
 			all += split[i];
 		assert_true(given > 0);
