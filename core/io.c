@@ -366,7 +366,8 @@ int io_buffers(struct io *io, const struct iovec *iov, unsigned n)
 	}
 	if (n && (r = io_uring_register_buffers(&io->ring, iov, n)) < 0)
 		return r;             /* RLIMIT_MEMLOCK, mostly: plain reads do as well */
-	memcpy(io->reg, iov, n * sizeof(*iov));
+	for (unsigned i = 0; i < n; i++)
+		io->reg[i] = iov[i];
 	io->n_reg = n;
 	return 0;
 }
