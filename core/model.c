@@ -179,6 +179,7 @@ static int take(struct opening *o, const struct spec *s, int l, struct sr_tensor
 	t->data = f.data;
 	t->scale = f.scale;
 	t->zero = f.zero;
+	t->index = f.index;
 	t->group = f.group;
 	t->group_n = f.group_n;
 	t->scale_type = f.scale_type;

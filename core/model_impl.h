@@ -59,7 +59,7 @@ struct found {
 	const char *type_name;
 	uint32_t n_dims;
 	uint64_t dim[4];               /* slowest first */
-	struct sr_extent data, scale, zero;
+	struct sr_extent data, scale, zero, index;
 	int32_t group, group_n, scale_type; /* as struct sr_tensor has them */
 };
 

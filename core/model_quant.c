@@ -241,30 +241,53 @@ static int expect(struct opening *o, const char *stem, const char *name, const s
 	                  t->name, t->offset, t->n_dims, t->dim[0], t->dim[1], a, b);
 }
 
-/* Inputs must lie in the order of their groups: an index that says so is not needed. */
-static int check_index(struct opening *o, const struct safetensor *t, int32_t file, int32_t k, int32_t group)
+/* The group of each input.  Where they are in order it is not needed, and *out stays empty; out of order
+ * (desc_act, actorder) groups must still be of one size. */
+static int read_index(struct opening *o, const struct safetensor *t, const char *path, int fd, int32_t k, int32_t group,
+                      int32_t *members, bool *in_order)
 {
-	int fd = open(o->md->file[file], O_RDONLY | O_CLOEXEC), rc = 0;
 	int32_t got[1024];
 
-	if (strcmp(t->dtype, "I32") != 0 || t->n_dims != 1 || t->dim[0] != (uint64_t)k)
-		rc = model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " is not I32 [%d]", t->name,
-		                t->offset, k);
-	for (int32_t at = 0; at < k && !rc; at += 1024) {
-		size_t n = (size_t)(k - at < 1024 ? k - at : 1024);
+	for (int32_t at = 0; at < k; at += 1024) {
+		int32_t n = k - at < 1024 ? k - at : 1024;
 
-		if (pread(fd, got, n * 4, (off_t)(t->offset + 4 * (uint64_t)at)) != (ssize_t)(n * 4))
-			rc = model_fail(o, -EIO, "tensor %s at offset %" PRIu64 " cannot be read from %s",
-			                t->name, t->offset, o->md->file[file]);
-		for (size_t i = 0; i < n && !rc; i++)
-			if (got[i] != (at + (int32_t)i) / group)
-				rc = model_fail(o, -ENOTSUP, "tensor %s puts input %d into group %d: groups "
-				                "out "
-				                "of order (desc_act, actorder) are not supported", t->name,
-				                at + (int32_t)i, got[i]);
+		if (pread(fd, got, (size_t)n * 4, (off_t)(t->offset + 4 * (uint64_t)at)) != (ssize_t)n * 4)
+			return model_fail(o, -EIO, "tensor %s at offset %" PRIu64 " cannot be read from %s",
+			                  t->name, t->offset, path);
+		for (int32_t i = 0; i < n; i++) {
+			if (got[i] < 0 || got[i] >= k / group)
+				return model_fail(o, -EINVAL, "tensor %s puts input %d into group %d; there are %d",
+				                  t->name, at + i, got[i], k / group);
+			members[got[i]]++;
+			*in_order &= got[i] == (at + i) / group;
+		}
 	}
+	for (int32_t g = 0; g < k / group; g++)
+		if (members[g] != group)
+			return model_fail(o, -ENOTSUP, "tensor %s puts %d inputs into group %d; groups of one size, %d "
+			                  "here, are supported", t->name, members[g], g, group);
+	return 0;
+}
+
+static int find_index(struct opening *o, const struct safetensor *t, int32_t file, int32_t k, int32_t group,
+                      struct sr_extent *out)
+{
+	int32_t *members;
+	bool in_order = true;
+	int fd, rc;
+
+	if (strcmp(t->dtype, "I32") != 0 || t->n_dims != 1 || t->dim[0] != (uint64_t)k)
+		return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " is not I32 [%d]", t->name, t->offset, k);
+	members = calloc((size_t)(k / group), sizeof(*members));
+	if (!members)
+		return model_no_memory(o);
+	fd = open(o->md->file[file], O_RDONLY | O_CLOEXEC);
+	rc = read_index(o, t, o->md->file[file], fd, k, group, members, &in_order);
+	free(members);
 	if (fd >= 0)
 		close(fd);
+	if (!rc && !in_order)
+		*out = (struct sr_extent){ t->offset, t->bytes, file };
 	return rc;
 }
 
@@ -304,7 +327,7 @@ static int find_rest(struct opening *o, const char *stem, uint64_t n, uint64_t k
 		f->zero = (struct sr_extent){ t->offset, t->bytes, file };
 	}
 	t = part(o, stem, p->index, &file);
-	return t ? check_index(o, t, file, (int32_t)k, (int32_t)group) : 0;
+	return t ? find_index(o, t, file, (int32_t)k, (int32_t)group, &f->index) : 0;
 }
 
 int model_find_quantized(struct opening *o, const char *name, struct found *f)

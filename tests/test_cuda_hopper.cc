@@ -228,7 +228,7 @@ static std::vector<float> multiply(struct dev *d, const product &p, made *m, con
 	if (p.held == HELD_BF16)
 		assert_true(hopper_many(d, y.at, p.f32, x.at, &m->w, p.T));
 	else
-		packed_many(d, y.at, p.f32, x.at, &m->w, p.T);
+		packed_many(d, y.at, p.f32, x.at, &m->w, p.T, false);
 	if (p.f32)
 		return y.read(d);
 

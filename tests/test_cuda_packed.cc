@@ -235,11 +235,17 @@ static void compare(struct bench *b, const char *what, const struct weight *w, c
 		cudaSuccess);
 	float *out = (float *)(room + (T * K * 2 + 255) / 256 * 256);
 
+	const bf16 *from = (const bf16 *)room;
+
 	assert_int_equal(cudaMemsetAsync(out, 0xff, T * N * 4, b->d->stream), cudaSuccess);
+	if (w->order) {
+		b->d->ordered = (bf16 *)(out + T * N);
+		from = in_order(b->d, from, w, r->T);
+	}
 	if (r->many)
-		packed_many(b->d, out, true, (const bf16 *)room, w, r->T);
+		packed_many(b->d, out, true, from, w, r->T, false);
 	else
-		packed_few(b->d, out, true, (const bf16 *)room, w, r->T, r->rows);
+		packed_few(b->d, out, true, from, w, r->T, r->rows);
 	cudaMemcpyAsync(y.data(), out, T * N * 4, cudaMemcpyDeviceToHost, b->d->stream);
 	if (cudaStreamSynchronize(b->d->stream) != cudaSuccess || b->d->lost)
 		fail_msg("%s: %s; %s", what, b->d->why, emu_fault() ? emu_fault() : "");
@@ -379,7 +385,7 @@ static void test_producers(void **)
 		tiny_destroy(t);
 		skip();
 	}
-	assert_true(y->norm1->feeds == y->qkv && y->norm2->feeds == y->gu && d->down_w8);
+	assert_true(y->norm1->feeds == y->qkv && y->norm2->feeds == y->gu && y->gu->feeds == y->down);
 	for (int i = 0; i < 70 * 2 * t->m.F; i++)
 		x.push_back(f32_of(bf16_of(sinf((float)i * 0.37f) * (i % 41 == 7 ? 9 : 1))));
 	for (int at = 0; at < 6; at++) {       /* which product; with its producer first, then apart */
@@ -392,7 +398,7 @@ static void test_producers(void **)
 
 		emu_reversed = at % 3 == 1;
 		y->norm1->feeds = y->norm2->feeds = apart ? NULL : w;
-		d->down_w8 = !apart;
+		d->after = apart ? NULL : w;
 		put(d, P_X, x.data(), 70);
 		put(d, P_Z, x.data() + 7, 70);
 		put(d, P_GU, x.data(), 70);
@@ -469,6 +475,168 @@ static void test_parts(void **)
 	tear_down(&b);
 }
 
+/* ---- act-order ------------------------------------------------------------------------ */
+
+/* Groups of a tensor's inputs, in any order; and what its weights are then. */
+static void shuffle(struct bench *b, struct sr_tensor *t, std::vector<int32_t> &index)
+{
+	int32_t group = t->group ? t->group : t->k;
+
+	for (int32_t k = 0; k < t->k; k++)
+		index.push_back(k / group);
+	for (size_t k = index.size() - 1; k; k--)
+		std::swap(index[k], index[dice(&b->seed) % (k + 1)]);
+	t->index = more(b, index.size() * 4, false);
+	memcpy(b->t->bytes + t->index.offset, index.data(), index.size() * 4);
+}
+
+static std::vector<float> dense_of_index(const struct bench *b, const struct sr_tensor *t, const std::vector<int32_t> &index)
+{
+	size_t N = (size_t)t->n, K = (size_t)t->k, group = t->group ? (size_t)t->group : K, groups = K / group;
+	std::vector<float> w(N * K);
+	bool ct = t->type == SR_CT4;
+
+	for (size_t n = 0; n < N; n++) {
+		for (size_t k = 0; k < K; k++) {
+			size_t g = (size_t)index[k], at = ct ? n * groups + g : g * N + n;
+			const uint8_t *scale = b->t->bytes + t->scale.offset + 2 * at;
+			uint16_t half = (uint16_t)(scale[0] | scale[1] << 8);
+			size_t nibble = ct ? n * K + k : (k / 8 * N + n) * 8 + k % 8; /* of all, from the lowest */
+			size_t zero = ct ? (n / 8 * groups + g) * 8 + n % 8 : g * N + n;
+			int q = b->t->bytes[t->data.offset + nibble / 2] >> 4 * (nibble % 2) & 15, z = 8;
+
+			if (t->zero.bytes)
+				z = b->t->bytes[t->zero.offset + zero / 2] >> 4 * (zero % 2) & 15;
+			z += t->type == SR_GPTQ4;
+			w[n * K + k] = (t->scale_type == SR_F16 ? f32_of_f16(half) : f32_of(half)) * (float)(q - z);
+		}
+	}
+	return w;
+}
+
+static void test_act_order(void **)
+{
+	static const struct kind kinds[] = {
+		{ "gptq act-order 32", SR_GPTQ4, SR_F16, 32, 0, true },
+		{ "gptq v2 act-order 96", SR_GPTQ4_V2, SR_F16, 96, 0, true },
+		{ "ct act-order 64", SR_CT4, SR_BF16, 64, 0, true },
+	};
+	struct bench b;
+
+	set_up(&b, 80);
+	for (const struct kind &kind : kinds) {
+		struct sr_tensor t = make(&b, &kind, 200, 576), two = make(&b, &kind, 40, 576);
+		const struct sr_tensor *part[] = { &t, &two };
+		std::vector<int32_t> index;
+		std::vector<float> truth, rest;
+		size_t used;
+
+		shuffle(&b, &t, index);
+		two.index = t.index;
+		truth = dense_of_index(&b, &t, index);
+		rest = dense_of_index(&b, &two, index);
+		truth.insert(truth.end(), rest.begin(), rest.end());
+		struct weight *w = load_weight(&b, part, NULL, 2, &used);
+
+		assert_non_null(w->order);
+		for (bool reversed : { false, true }) {
+			struct run_case few_case = { 9, 9, false, 3e-4 }, many_case = { 70, 0, true, 0.003 };
+
+			emu_reversed = reversed;
+			compare(&b, kind.what, w, truth.data(), NULL, b.room + used, &few_case);
+			compare(&b, kind.what, w, truth.data(), NULL, b.room + used, &many_case);
+		}
+	}
+	tear_down(&b);
+}
+
+/* Refused while it is loaded: the order is in the file. */
+static void order_refused(struct bench *b, const char *say, const struct sr_tensor *const *part, int n)
+{
+	struct weight *w;
+	int64_t bytes = weight_add(b->d, NULL, part, NULL, n, BY_N, NULL, b->gpu.err, sizeof(b->gpu.err)), e;
+
+	assert_true(bytes > 0);
+	b->d->arena_at = b->d->arena = b->room;
+	b->d->arena_end = b->room + bytes;
+	e = weight_add(b->d, &w, part, NULL, n, BY_N, &b->t->src, b->gpu.err, sizeof(b->gpu.err));
+	if (e >= 0 || !strstr(b->gpu.err, say))
+		fail_msg("%d, \"%s\" does not say \"%s\"", (int)e, b->gpu.err, say);
+}
+
+static void test_orders_refused(void **)
+{
+	static const struct kind kind = { "gptq", SR_GPTQ4, SR_F16, 32, 0, true };
+	for (int what = 0; what < 4; what++) {
+		struct bench b;
+
+		set_up(&b, 80);
+		struct sr_tensor t = make(&b, &kind, 40, 96), two = make(&b, &kind, 40, 96);
+		const struct sr_tensor *part[] = { &t, &two };
+		std::vector<int32_t> index, other;
+
+		t.name = "first";
+		two.name = "second";
+		shuffle(&b, &t, index);
+		shuffle(&b, &two, other);
+		if (what) {                    /* a group too many, one that is negative, groups of other sizes */
+			int32_t bad = what == 1 ? 3 : what == 2 ? -1 : (index[50] + 1) % 3;
+
+			memcpy(b.t->bytes + t.index.offset + 200, &bad, 4);
+		}
+		order_refused(&b, what ? "tensor first: the groups of its inputs (act-order) must all be of one size" :
+			"tensor second has its inputs in another order (act-order) than first", part, 2);
+		tear_down(&b);
+	}
+}
+
+/* Norms and act_mul make rows in the order of the product after them: its bits are those after a kernel for it. */
+static void test_ordered_producers(void **)
+{
+	static const struct kind kind = { "gptq", SR_GPTQ4, SR_F16, 32, 0, true };
+	struct bench b;
+	size_t used;
+
+	set_up(&b, 80);
+	struct dev *d = b.d;
+	struct net_layer *y = &b.gpu.b->net.layer[1];
+
+	for (bool act : { false, true }) {
+		int32_t k = act ? b.t->m.F : b.t->m.D;
+		struct sr_tensor t = make(&b, &kind, 64, k);
+		const struct sr_tensor *part[] = { &t };
+		std::vector<int32_t> index;
+		std::vector<float> x, out[2];
+
+		shuffle(&b, &t, index);
+		struct weight *w = load_weight(&b, part, NULL, 1, &used);
+
+		d->ordered = (bf16 *)(b.room + used);
+		for (int32_t i = 0; i < 20 * 2 * b.t->m.F; i++)
+			x.push_back(f32_of(bf16_of(unit(&b.seed))));
+		for (bool apart : { false, true }) {
+			y->norm1->feeds = d->after = apart ? NULL : w;
+			emu_reversed = apart;
+			put(d, P_X, x.data(), 20);
+			put(d, P_GU, x.data(), 20);
+			if (act)
+				act_mul(d, SR_SILU, 20);
+			else
+				add_norm(d, 1, NULL, y->norm1, 1e-5f, 20);
+			assert_true(!d->made_for == apart);
+			matmul(d, P_Z, act ? P_ACT : P_Y, w, 20);
+			d->width[P_Z] = 64;
+			out[apart].assign(20 * 64, NAN);
+			get(d, P_Z, out[apart].data(), 20);
+			d->width[P_Z] = b.t->m.D;
+		}
+		for (size_t i = 0; i < out[0].size(); i++)
+			assert_true(out[0][i] == out[1][i] && out[0][i] != 0);
+	}
+	emu_reversed = false;
+	tear_down(&b);
+}
+
 /* What a row's sum is does not depend on the others, for one number of rows. */
 static void test_rows_alone(void **)
 {
@@ -532,6 +700,12 @@ static void test_refused(void **)
 	t.index.bytes = 96 * 4;
 	refused(&b, "act-order", &t, NULL);
 	t = good;
+	t.type = SR_GPTQ4;
+	t.index.bytes = 95 * 4;
+	refused(&b, "as long as its shape", &t, NULL);
+	t.index.bytes = 96 * 4;
+	refused(&b, "in another order", &t, &good);
+	t = good;
 	t.n = 60;
 	refused(&b, "multiple of 8", &t, NULL);
 	t = good;
@@ -579,6 +753,9 @@ int main(void)
 		cmocka_unit_test(test_products_hopper),
 		cmocka_unit_test(test_producers),
 		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_act_order),
+		cmocka_unit_test(test_orders_refused),
+		cmocka_unit_test(test_ordered_producers),
 		cmocka_unit_test(test_rows_alone),
 		cmocka_unit_test(test_refused),
 	};

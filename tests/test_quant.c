@@ -52,7 +52,8 @@ struct wrong {
 	const char *end;               /* NULL: nothing */
 	const char *dtype;             /* another type; "" = the tensor is not there */
 	int a, b;                      /* another shape */
-	int index;                     /* of g_idx: this input belongs to group 7 */
+	int index;                     /* of g_idx: this input belongs to group 7; -1: groups from the last to the
+	                                  first, -2: the first has 40 inputs */
 	const char *deep;              /* this shape, of `index` bytes */
 };
 
@@ -88,7 +89,8 @@ static void put_tensor(const struct wrong *w, const char *name, const char *dtyp
 	head_len += sprintf(head + head_len, ",\"data_offsets\":[%d,%d]}", data_len, data_len + (int)bytes);
 	if (n > 5 && strcmp(name + n - 5, "g_idx") == 0)
 		for (int i = 0; i < a; i++)
-			data[data_len / 4 + i] = w->index == i && i ? 7 : grouped ? i / grouped : 0;
+			data[data_len / 4 + i] = w->index == -1 ? (a - 1 - i) / grouped : w->index == -2 ? i >= 40
+				: w->index == i && i ? 7 : grouped ? i / grouped : 0;
 	data_len += ((int)bytes + 3) / 4 * 4;
 }
 
@@ -209,6 +211,25 @@ static void test_good(void **state)
 		assert_int_equal(y->up.type, SR_F16);      /* left out when it was quantized */
 		model_close(md);
 	}
+}
+
+/* Groups out of order: the index is the back end's to follow; where it is as without one it is none. */
+static void test_act_order(void **state)
+{
+	struct wrong wrong = { .index = -1 };
+	struct model *md;
+
+	(void)state;
+	put_weights(SR_GPTQ4, SR_F16, &wrong);
+	if (opened(&md, GPTQ) != 0)
+		fail_msg("%s", err);
+	assert_int_equal(md->m.layer[0].down.index.bytes, 64 * 4);
+	assert_int_equal(md->m.layer[0].q.index.bytes, 0);
+	model_close(md);
+	wrong.index = -2;
+	put_weights(SR_GPTQ4, SR_F16, &wrong);
+	assert_int_equal(opened(&md, GPTQ), -ENOTSUP);
+	assert_non_null(strstr(err, "down_proj.g_idx puts 40 inputs into group 0; groups of one size, 32 here"));
 }
 
 /* Groups of all sizes, zero points or none, and an index that is read in pieces. */
@@ -418,7 +439,7 @@ static void test_tensors(void **state)
 		  "no part of" },
 		{ SR_GPTQ4, { "q_proj.qweight", NULL, 4, 33, 0, NULL }, -ENOTSUP, "8 outputs to a word" },
 		{ SR_GPTQ4, { "q_proj.g_idx", NULL, 31, 0, 0, NULL }, -EINVAL, "q_proj.g_idx at offset" },
-		{ SR_GPTQ4, { "q_proj.g_idx", NULL, 0, 0, 9, NULL }, -ENOTSUP, "puts input 9 into group 7" },
+		{ SR_GPTQ4, { "q_proj.g_idx", NULL, 0, 0, 9, NULL }, -EINVAL, "puts input 9 into group 7; there are 1" },
 		{ SR_GPTQ4, { "+model.layers.0.self_attn.q_proj.bias", NULL, 0, 0, 0, NULL }, 0, "" },
 		{ SR_CT4, { "q_proj.weight_scale", "", 0, 0, 0, NULL }, -EINVAL, "q_proj.weight_scale is missing" },
 		{ SR_CT4, { "q_proj.weight_zero_point", NULL, 4, 2, 0, NULL }, -EINVAL, "make it [4][1]" },
@@ -491,7 +512,8 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good), cmocka_unit_test(test_groups), cmocka_unit_test(test_f8),
+		cmocka_unit_test(test_good), cmocka_unit_test(test_act_order), cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_f8),
 		cmocka_unit_test(test_settings), cmocka_unit_test(test_tensors), cmocka_unit_test(test_calls_that_fail),
 	};
 

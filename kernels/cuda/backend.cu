@@ -124,6 +124,11 @@ static bool is_f8(const struct sr_tensor *t)
 	return t->type == SR_F8;
 }
 
+static bool has_order(const struct sr_tensor *t)
+{
+	return t->index.bytes;
+}
+
 /* Work space of products, for so many rows of x. */
 static void lay_products(struct sr_backend *b, struct cutter *c, size_t rows)
 {
@@ -138,6 +143,7 @@ static void lay_products(struct sr_backend *b, struct cutter *c, size_t rows)
 	d->few_part = (float *)cut(c, few_part_bytes(d), 1);
 	d->arrived_n = few_tiles(outputs);
 	d->arrived = (uint32_t *)cut(c, d->arrived_n, sizeof(uint32_t));
+	d->ordered = any_weight(m, has_order) ? (bf16 *)cut(c, rows * (size_t)inputs, sizeof(bf16)) : NULL;
 	if (d->capability >= 89 && !d->deterministic && any_weight(m, is_f8)) {
 		d->x8 = (uint32_t *)cut(c, rows * (size_t)inputs, 1);
 		d->x8_scale = (float *)cut(c, rows, sizeof(float));
@@ -278,6 +284,9 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 		return refuse(-ENOTSUP, err, errlen,
 			"%d query heads, %d KV heads of width %d: the width must be 16, 32, 64, "
 			"96, 128 or 256, and 1 to 16 query heads share a KV head", m->H, m->G, m->E);
+	if (m->embed.index.bytes)
+		return refuse(-ENOTSUP, err, errlen, "tensor %s: embeddings with groups out of order (act-order) are "
+			"not supported by the CUDA back end", m->embed.name);
 	if (m->D % 8 || m->F % 8)
 		return refuse(-ENOTSUP, err, errlen,
 			"width %d, feed-forward %d: both must be multiples of 8", m->D, m->F);
@@ -420,16 +429,15 @@ static bool send_frequencies(struct sr_backend *b)
 	return cuda_ok(&b->d, cudaStreamSynchronize(b->d.stream), "rope frequencies");
 }
 
-/* Who makes the activations of which product: in 8 bits, if that is how it reads them. */
+/* Who makes the activations of which product: in 8 bits or in another order, if that is how it reads them. */
 static void who_feeds(struct sr_backend *b)
 {
-	b->d.down_w8 = true;
 	for (int32_t l = 0; l < b->m.L; l++) {
 		struct net_layer *y = &b->net.layer[l];
 
 		y->norm1->feeds = y->qkv;
 		y->norm2->feeds = y->gu;
-		b->d.down_w8 &= y->down->held == HELD_W8;
+		y->gu->feeds = y->down;
 	}
 }
 

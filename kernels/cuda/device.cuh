@@ -50,7 +50,10 @@ struct weight {
 	float *vec;                  /* VECTOR: [k] */
 	float *bias;                 /* [n] or NULL */
 	bf16  *bias16;               /* the same, for cuBLASLt, where that is used */
-	const struct weight *feeds;  /* of a norm: the product that reads what it makes, or NULL */
+	int32_t *order;              /* [k] act-order: packed input i is input order[i] of x; NULL: as they are */
+	int32_t *where;              /* [k] the inverse, for loading */
+	const struct weight *feeds;  /* of a norm, and of gate+up through act_mul: the product that reads what
+	                                it makes; or NULL */
 	struct lt_use *lt;           /* how cuBLASLt multiplies by it, or NULL (lt.cu) */
 	struct packed packed;        /* W4, W8 */
 };
@@ -190,8 +193,9 @@ struct dev {
 	unsigned char *hopper_work;  /* hopper_work_bytes(), NULL: not used */
 	uint32_t *x8;                /* [tokens][widest / 4] in e4m3; NULL: not wanted */
 	float *x8_scale;             /* [tokens] */
-	const void *x8_of;           /* the place whose rows its maker left in x8, not in itself; or NULL */
-	bool down_w8;                /* all layers' down in 8 bits */
+	const struct weight *made_for; /* x has been left as this one reads it, in 8 bits or its order; or NULL */
+	const struct weight *after;  /* what the product before this verb feeds: see struct weight */
+	bf16 *ordered;               /* [tokens][widest], x in a weight's order; NULL: no weight has one */
 
 	unsigned char *kv;
 	bool kv_f8;                  /* e4m3, else bf16 */
@@ -252,8 +256,10 @@ bool pack_rows(struct dev *d, const struct piece *p, const unsigned char *data);
 
 /* Products; T and rows of few at most 64, and they work as they would for `rows`. */
 #define FEW_ROWS 64
+const bf16 *in_order(struct dev *d, const bf16 *x, const struct weight *w, int T);
 void packed_few(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows);
-void packed_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T);
+/* made: x8 has x already. */
+void packed_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, bool made);
 bool hopper_many(struct dev *d, void *y, bool f32, const void *x, const struct weight *w, int T); /* false: not it */
 size_t hopper_work_bytes(const struct dev *d);
 size_t packed_part_bytes(const struct dev *d);

@@ -139,6 +139,29 @@ static void few(struct dev *d, unsigned char *y, bool f32, const bf16 *x, const 
 	}
 }
 
+/* ---- act-order ------------------------------------------------------------------------ */
+
+/* A block per row. */
+static __global__ void order_kernel(const bf16 *x, const int32_t *order, int32_t K, bf16 *to)
+{
+	let_next_start();
+	wait_for_previous();
+	x += (size_t)blockIdx.x * (size_t)K;
+	to += (size_t)blockIdx.x * (size_t)K;
+	for (int32_t i = (int32_t)threadIdx.x; i < K; i += (int32_t)blockDim.x)
+		to[i] = x[order[i]];
+}
+
+/* x as the inputs of w lie, for who did not make it so: attention.  Norms and act_mul do (rows.cu). */
+const bf16 *in_order(struct dev *d, const bf16 *x, const struct weight *w, int T)
+{
+	cuda_ok(d, start(order_kernel, (unsigned)T, 256, 0, d->stream, x, w->order, w->k, d->ordered),
+		"order activations");
+	return d->ordered;
+}
+
+/* ---- which ---------------------------------------------------------------------------- */
+
 /* Who multiplies T rows by w: the one place where that is decided, by rows, form of the weights and GPU. */
 enum road { ROAD_FEW, ROAD_LT, ROAD_MANY };
 
@@ -155,10 +178,15 @@ void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, i
 {
 	const bf16 *from = (const bf16 *)d->place[x];
 	void *to = d->place[y];
+	bool made = d->made_for == w;
 
 	if (d->lost)
 		return;
-	assert(d->x8_of != from || wants_x8(d, w, T));
+	assert(!d->made_for || made);
+	d->made_for = NULL;
+	d->after = w->feeds;
+	if (w->order && !made)
+		from = in_order(d, from, w, T);
 	switch (road(d, w, T)) {
 	case ROAD_FEW:
 		few(d, (unsigned char *)to, is_f32(y), from, w, T);
@@ -168,7 +196,7 @@ void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, i
 		break;
 	case ROAD_MANY:
 		if (w->held != HELD_BF16)
-			packed_many(d, to, is_f32(y), from, w, T);
+			packed_many(d, to, is_f32(y), from, w, T, made);
 		else if (!hopper_many(d, to, is_f32(y), from, w, T))
 			dense_many(d, to, is_f32(y), from, w, T);
 		break;

@@ -233,6 +233,27 @@ static __global__ void pack4_kernel(struct piece p, const uint8_t *data)
 			scale_of_row(p.type, data + (size_t)(n - p.first) * p.row_bytes, k / SLAB);
 }
 
+/* The same where groups are out of order: a thread for each word of the file, whose 8 inputs go where their groups
+ * are, into words that were cleared. */
+static __global__ void scatter4_kernel(struct piece p, const uint8_t *data)
+{
+	let_next_start();
+	wait_for_previous();
+	int64_t i = (int64_t)blockIdx.x * PACK_THREADS + threadIdx.x;
+	int32_t in_row = (int32_t)(p.row_bytes / 4), row = (int32_t)(i / in_row), word = (int32_t)(i % in_row);
+	int32_t n = p.type == SR_CT4 ? p.first + row : word, k = 8 * (p.type == SR_CT4 ? word : p.first + row);
+	uint32_t quants;
+
+	if (row >= p.rows)
+		return;
+	quants = word_at(data + (size_t)i * 4);
+	for (int j = 0; j < 8; j++) {
+		int32_t at = p.where[k + j];
+
+		atomicOr(&p.to.words[packed_at<1>(p.col + n, at, p.to.K)], (quants >> 4 * j & 15) << 4 * nibble_of(at));
+	}
+}
+
 /* ---- 8 bits --------------------------------------------------------------------------- */
 
 static __global__ void pack8_kernel(struct piece p, const uint8_t *data)
@@ -323,6 +344,11 @@ static bool pack_quants(struct dev *d, const struct piece *p, const uint8_t *dat
 	int64_t words = p->held == HELD_W4 ? (int64_t)a.n * (a.k / SLAB) * 4 : (int64_t)p->rows * (p->k / 16) * 4;
 	unsigned blocks = (unsigned)((words + PACK_THREADS - 1) / PACK_THREADS);
 
+	if (p->where) {
+		words = (int64_t)p->rows * (int64_t)(p->row_bytes / 4);
+		return cuda_ok(d, start(scatter4_kernel, (unsigned)((words + PACK_THREADS - 1) / PACK_THREADS),
+			PACK_THREADS, 0, d->stream, *p, data), "pack weights in their order");
+	}
 	return cuda_ok(d, start(p->held == HELD_W4 ? pack4_kernel : pack8_kernel, blocks, PACK_THREADS, 0,
 		d->stream, *p, data), "pack weights");
 }

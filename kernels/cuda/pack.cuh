@@ -19,6 +19,7 @@ struct piece {                       /* whole rows of one of a tensor's extents 
 	enum held held;              /* else */
 	struct packed to;
 	int32_t col;                 /* output of `to` that is the tensor's first */
+	const int32_t *where;        /* act-order: input k of the tensor is input where[k] of `to`; or NULL */
 };
 
 /* 4 bits, scales and zero points in extents of their own */

@@ -234,7 +234,7 @@ template <class S> static void product(struct dev *d, const struct many_args &a)
 		"matmul of packed weights");
 }
 
-void packed_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T)
+void packed_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, bool made)
 {
 	struct many_args a = { y, f32, (const unsigned char *)x, d->x8_scale, w->packed, w->bias, T };
 
@@ -246,9 +246,8 @@ void packed_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct w
 	} else if (!d->x8) {
 		product<many<FORM_W8>>(d, a);
 	} else {
-		if (d->x8_of != x)
+		if (!made)
 			quantize(d, x, w->k, T);
-		d->x8_of = NULL;
 		a.x = (const unsigned char *)d->x8;
 		if (!d->lost && !hopper_many(d, y, f32, d->x8, w, T))
 			product<many<FORM_W8A8>>(d, a);

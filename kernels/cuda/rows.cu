@@ -48,19 +48,23 @@ static __device__ float rms_scale(const float *x, int32_t n, float eps, float *s
 	return 1 / sqrtf(block_sum(sum, scratch) / (float)n + eps);
 }
 
-/* y = x / rms(x) * pre, as bf16. */
-static __device__ void norm_row(const float *x, const float *pre, float eps, int32_t D, bf16 *y,
+/* y = x / rms(x) * pre, as bf16; in the order of a weight, or NULL. */
+static __device__ void norm_row(const float *x, const float *pre, float eps, int32_t D, const int32_t *order, bf16 *y,
 	float *scratch)
 {
-	float scale = rms_scale(x, D, eps, scratch);
+	float scale = rms_scale(x, D, eps, scratch); /* and a barrier: x is there for all */
 
-	for (int32_t i = (int32_t)threadIdx.x; i < D; i += THREADS)
-		y[i] = bf16_of(x[i] * scale * pre[i]);
+	for (int32_t i = (int32_t)threadIdx.x; i < D; i += THREADS) {
+		int32_t from = order ? order[i] : i;
+
+		y[i] = bf16_of(x[from] * scale * pre[from]);
+	}
 }
 
-/* Each thread adds, and then reads in the norm, the same elements: no barrier between. */
+/* Each thread adds, and then squares in the norm, the same elements: no barrier between. */
 static __global__ void add_norm_kernel(float *x, const float *z, const float *post, const float *pre,
-                                       float eps, int32_t D, bf16 *y, uint32_t *x8, float *x8_scale)
+                                       float eps, int32_t D, const int32_t *order, bf16 *y, uint32_t *x8,
+                                       float *x8_scale)
 {
 	let_next_start();
 	wait_for_previous();
@@ -81,7 +85,7 @@ static __global__ void add_norm_kernel(float *x, const float *z, const float *po
 		quantize_row([=](int32_t i) { return f32_of(bf16_of(x[i] * scale * pre[i])); }, D, x8 + at / 4,
 			x8_scale + blockIdx.x, scratch);
 	} else if (pre) {
-		norm_row(x, pre, eps, D, y + at, scratch);
+		norm_row(x, pre, eps, D, order, y + at, scratch);
 	}
 }
 
@@ -92,8 +96,8 @@ static __global__ void pick_norm_kernel(const float *x, const struct pick *pick,
 	wait_for_previous();
 	SHARED(shared);
 
-	norm_row(x + (size_t)pick[blockIdx.x].t * (size_t)D, pre, eps, D, y + (size_t)blockIdx.x * (size_t)D,
-		(float *)shared);
+	norm_row(x + (size_t)pick[blockIdx.x].t * (size_t)D, pre, eps, D, NULL,
+		y + (size_t)blockIdx.x * (size_t)D, (float *)shared);
 }
 
 static __device__ float activation(int act, float x)
@@ -103,7 +107,7 @@ static __device__ float activation(int act, float x)
 	return x / 2 * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
 }
 
-static __global__ void act_mul_kernel(const bf16 *gu, int act, int32_t F, bf16 *out)
+static __global__ void act_mul_kernel(const bf16 *gu, int act, int32_t F, const int32_t *order, bf16 *out)
 {
 	let_next_start();
 	wait_for_previous();
@@ -111,8 +115,11 @@ static __global__ void act_mul_kernel(const bf16 *gu, int act, int32_t F, bf16 *
 
 	out += (size_t)blockIdx.x * (size_t)F;
 	for (int32_t i = (int32_t)(blockIdx.y * THREADS + threadIdx.x); i < F;
-	     i += (int32_t)(gridDim.y * THREADS))
-		out[i] = bf16_of(activation(act, f32_of(gate[i])) * f32_of(gate[F + i]));
+	     i += (int32_t)(gridDim.y * THREADS)) {
+		int32_t from = order ? order[i] : i;
+
+		out[i] = bf16_of(activation(act, f32_of(gate[from])) * f32_of(gate[F + from]));
+	}
 }
 
 /* The same in 8 bits: a block has a whole row. */
@@ -144,13 +151,14 @@ void embed(struct dev *d, const struct weight *table, float scale, int T)
 void add_norm(struct dev *d, int first, const struct weight *post, const struct weight *pre, float eps, int T)
 {
 	const float *z = first ? NULL : (const float *)d->place[P_Z];
-	bool x8 = pre && wants_x8(d, pre->feeds, T);
+	const struct weight *next = pre ? pre->feeds : NULL;
+	bool x8 = wants_x8(d, next, T);
 
-	d->x8_of = x8 ? d->place[P_Y] : NULL;
+	d->made_for = x8 || (next && next->order) ? next : NULL;
 	if (!d->lost)
 		cuda_ok(d, start(add_norm_kernel, T, THREADS, SCRATCH, d->stream, (float *)d->place[P_X], z,
 			post ? post->vec : NULL, pre ? pre->vec : NULL, eps, d->m->D,
-			(bf16 *)d->place[P_Y], x8 ? d->x8 : NULL, d->x8_scale), "add_norm");
+			next ? next->order : NULL, (bf16 *)d->place[P_Y], x8 ? d->x8 : NULL, d->x8_scale), "add_norm");
 }
 
 void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, int R)
@@ -164,14 +172,16 @@ void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, int R)
 void act_mul(struct dev *d, enum sr_act act, int T)
 {
 	int32_t F = d->m->F;
-	bool x8 = d->down_w8 && d->x8 && T > FEW_ROWS;
+	const struct weight *next = d->after;
+	bool x8 = wants_x8(d, next, T);
 
-	d->x8_of = x8 ? d->place[P_ACT] : NULL;
+	d->made_for = x8 || (next && next->order) ? next : NULL;
 	if (x8 && !d->lost)
 		cuda_ok(d, start(act_mul_x8_kernel, T, 2 * THREADS, 2 * SCRATCH, d->stream,
 			(const bf16 *)d->place[P_GU], (int)act, F, d->x8, d->x8_scale), "act_mul");
 	else if (!d->lost)
 		cuda_ok(d, start(act_mul_kernel, dim3((unsigned)T, (unsigned)(F + 1023) / 1024), THREADS, 0,
 			d->stream,
-			(const bf16 *)d->place[P_GU], (int)act, F, (bf16 *)d->place[P_ACT]), "act_mul");
+			(const bf16 *)d->place[P_GU], (int)act, F, next ? next->order : NULL,
+			(bf16 *)d->place[P_ACT]), "act_mul");
 }

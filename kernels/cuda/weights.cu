@@ -34,6 +34,7 @@ struct loader {
 	struct buffer buffer[BUFFERS];
 	int turn, n_reading;
 	int n_scales;                /* pieces of scales among those */
+	int32_t *order;              /* being copied, or NULL */
 };
 
 static int fail(int code, char *err, size_t errlen, const char *fmt, ...)
@@ -199,6 +200,91 @@ static int32_t data_rows(const struct sr_tensor *t, int32_t *step)
 	return gptq ? t->k / 8 : t->type == SR_AWQ4 ? t->k : t->n;
 }
 
+/* ---- act-order ------------------------------------------------------------------------ */
+
+/* A tensor's index, in a buffer that is next to be used: nothing else is being read then. */
+static const int32_t *read_index(struct dev *d, const struct sr_tensor *t)
+{
+	struct loader *ld = d->loader;
+	uint64_t tag;
+	void *at;
+
+	while (ld->n_reading)
+		if (forward_one(d))
+			return NULL;
+	if (!cuda_ok(d, cudaStreamSynchronize(d->stream), "copy weights") ||
+	    ld->src->read(ld->src->ctx, &t->index, 0, t->index.bytes, ld->buffer[ld->turn].host, 0) ||
+	    ld->src->wait(ld->src->ctx, &tag, &at))
+		return NULL;
+	return (const int32_t *)at;
+}
+
+/* where[k]: inputs sorted by group, in a group as they came.  False: groups are not all of one size. */
+static bool sort_inputs(const int32_t *index, int32_t k, int32_t group, int32_t *where)
+{
+	int32_t *next = (int32_t *)calloc((size_t)(k / group), sizeof(*next));
+	bool good = next;
+
+	for (int32_t i = 0; i < k && good; i++) {
+		int32_t g = index[i];
+
+		good = g >= 0 && g < k / group && next[g] < group;
+		if (good)
+			where[i] = g * group + next[g]++;
+	}
+	free(next);
+	return good;
+}
+
+/* The order of a weight's inputs, which all of its parts have.  where, order: [k], on the host. */
+static int find_order(struct dev *d, const struct sr_tensor *const *part, int n, int32_t *where, int32_t *order,
+	char *err, size_t errlen)
+{
+	int32_t k = part[0]->k;
+
+	for (int i = 0; i < n; i++) {
+		const int32_t *index = read_index(d, part[i]);
+		int32_t *to = i ? order : where;
+
+		if (!index)
+			return fail(-EIO, err, errlen, "tensor %s: the groups of its inputs cannot be read", part[i]->name);
+		if (!sort_inputs(index, k, part[i]->group ? part[i]->group : k, to))
+			return fail(-EINVAL, err, errlen, "tensor %s: the groups of its inputs (act-order) must all be "
+				"of one size", part[i]->name);
+		if (i && memcmp(where, order, (size_t)k * sizeof(*where)))
+			return fail(-ENOTSUP, err, errlen, "tensor %s has its inputs in another order (act-order) than "
+				"%s, with which it is computed together; the CUDA back end needs them alike",
+				part[i]->name, part[0]->name);
+	}
+	for (int32_t i = 0; i < k; i++)
+		order[where[i]] = i;
+	return 0;
+}
+
+static int load_order(struct dev *d, struct weight *w, const struct sr_tensor *const *part, int n, char *err,
+	size_t errlen)
+{
+	size_t bytes = (size_t)w->k * sizeof(int32_t);
+	int32_t *where = (int32_t *)malloc(2 * bytes), *order = where + w->k;
+	int e;
+
+	if (!where)
+		return fail(-ENOMEM, err, errlen, "no memory for the order of %d inputs", w->k);
+	d->loader->order = where;
+	e = find_order(d, part, n, where, order, err, errlen);
+	if (!e && !(cuda_ok(d, cudaMemcpyAsync(w->where, where, bytes, cudaMemcpyHostToDevice, d->stream), "copy an order") &&
+		    cuda_ok(d, cudaMemcpyAsync(w->order, order, bytes, cudaMemcpyHostToDevice, d->stream),
+			"copy an order") && cuda_ok(d, cudaStreamSynchronize(d->stream), "copy an order")))
+		e = fail(-EIO, err, errlen, "tensor %s: %s", part[0]->name, d->why);
+	if (!e) {
+		free(where);
+		d->loader->order = NULL;
+	}
+	return e;
+}
+
+/* ---- packed --------------------------------------------------------------------------- */
+
 /* Outputs col .. of a packed matrix. */
 static int read_packed(struct dev *d, const struct sr_tensor *t, const struct weight *w, int32_t col, char *err,
 	size_t errlen)
@@ -211,6 +297,7 @@ static int read_packed(struct dev *d, const struct sr_tensor *t, const struct we
 	p.held = w->held;
 	p.to = w->packed;
 	p.col = col;
+	p.where = w->where;
 	p.of = OF_SCALES;
 	if (t->scale.bytes)
 		e = read_rows(d, t, &t->scale, outputs ? (t->n + p.group_n - 1) / p.group_n : groups, 1, p, err,
@@ -270,8 +357,8 @@ static const char *check_apart(const struct sr_tensor *t)
 
 	if (n == 1)
 		return "vectors of its type are not supported";
-	if (t->index.bytes)
-		return "its inputs are grouped out of order (act-order), which is not supported";
+	if (t->index.bytes && (t->type == SR_AWQ4 || t->type == SR_F8))
+		return "inputs grouped out of order (act-order) are not supported for its type";
 	if (t->group < 0 || t->group_n < 0 || group < SLAB || group % SLAB || k % group)
 		return "its groups must be multiples of 32 inputs that divide them all";
 	if (n % 8 && t->type != SR_CT4 && t->type != SR_F8)
@@ -279,11 +366,12 @@ static const char *check_apart(const struct sr_tensor *t)
 	if (t->scale_type != SR_F16 && t->scale_type != SR_BF16 && t->scale_type != SR_F32)
 		return "its scales must be F16, BF16 or F32";
 	if (t->data.bytes != (t->type == SR_F8 ? n * k : n * k / 2) ||
+	    (t->index.bytes && t->index.bytes != k * sizeof(int32_t)) ||
 	    t->scale.bytes != groups * ((n + group_n - 1) / group_n) * scale_bytes(t->scale_type) ||
 	    (t->zero.bytes ? t->zero.bytes != groups * ((n + 7) / 8) * 4 : t->type != SR_CT4 && t->type != SR_F8))
 		return "its parts are not as long as its shape says";
 	rows = data_rows(t, &step);
-	if (t->data.bytes / (uint64_t)rows * (uint64_t)step > BUFFER || groups * 4 > BUFFER)
+	if (t->data.bytes / (uint64_t)rows * (uint64_t)step > BUFFER || groups * 4 > BUFFER || t->index.bytes > BUFFER)
 		return "its rows are too long";
 	return NULL;
 }
@@ -363,6 +451,10 @@ static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part
 					one->name);
 			w->held = HELD_BF16;
 		}
+		if (!part[i]->index.bytes != !part[0]->index.bytes)
+			return fail(-ENOTSUP, err, errlen, "tensor %s has its inputs in another order (act-order) than "
+				"%s, with which it is computed together; the CUDA back end needs them alike",
+				part[i]->name, part[0]->name);
 		w->n += part[i]->n;
 		group = divides_both(each, group);
 	}
@@ -421,12 +513,18 @@ static int load(struct dev *d, struct weight *w, const struct sr_tensor *const *
 		w->packed.words = (uint32_t *)take_clear(d, words_bytes(w));
 		w->packed.scale = (uint32_t *)take_clear(d, scales_bytes(w));
 	}
+	if (part[0]->index.bytes) {
+		w->where = (int32_t *)take(d, (size_t)w->k * sizeof(int32_t));
+		w->order = (int32_t *)take(d, (size_t)w->k * sizeof(int32_t));
+	}
 	if (has_bias)
 		w->bias = (float *)take_clear(d, (size_t)w->n * sizeof(float));
 	if (has_bias && d->use_lt)
 		w->bias16 = (bf16 *)take_clear(d, (size_t)w->n * sizeof(bf16));
 	if (d->lost)
 		return fail(-EIO, err, errlen, "%s", d->why);
+	if (w->order)
+		e = load_order(d, w, part, n, err, errlen);
 	for (int i = 0; i < n && !e; i++) {
 		if (w->held == HELD_BF16)
 			e = read_dense(d, part[i], w->mat + (size_t)row * (size_t)w->k, false, err, errlen);
@@ -462,7 +560,7 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
 	}
 	if (bytes)
 		return bytes;
-	bytes = weight_bytes(&shape);
+	bytes = weight_bytes(&shape) + (part[0]->index.bytes ? 2 * padded((size_t)shape.k * sizeof(int32_t)) : 0);
 	if (has_bias)
 		bytes += padded((size_t)shape.n * sizeof(float)) +
 			(d->use_lt ? padded((size_t)shape.n * sizeof(bf16)) : 0);
@@ -500,6 +598,8 @@ void weights_free(struct dev *d)
 			cuda_ok(d, cudaEventDestroy(ld->buffer[i].copied), "free an event");
 	if (ld && ld->pinned && !ld->n_reading)
 		cuda_ok(d, cudaFreeHost(ld->pinned), "free read buffers");
+	if (ld)
+		free(ld->order);
 	free(ld);
 	d->loader = NULL;
 }
