@@ -236,6 +236,7 @@ static void connect_start(struct io_timer *timer)
 		return;
 	}
 	t->e = e;
+	t->result = -ECONNABORTED;           /* the end may come before a worker does */
 	t->work = (struct work){ .run = connect_run, .done = connect_done };
 	snprintf(t->socket, sizeof(t->socket), "%s", e->c.socket);
 	memcpy(t->name, e->c.name, sizeof(t->name));
