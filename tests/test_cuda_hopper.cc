@@ -1,6 +1,6 @@
-/* LINK: kernels/cuda/hopper_many.cu kernels/cuda/packed_many.cu */
-/* test_cuda_hopper.cc - products of many rows by Hopper's kernels, against sums in double.  Weights are packed here,
- * by what packed.cuh says of their order. */
+/* LINK: kernels/cuda/hopper_many.cu kernels/cuda/hopper_attend.cu kernels/cuda/packed_many.cu */
+/* test_cuda_hopper.cc - products of many rows and attention of runs by Hopper's kernels, against sums in double.
+ * Weights are packed here, by what packed.cuh says of their order. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -302,9 +302,171 @@ static void test_products(void **)
 	emu_reversed = false;
 }
 
+/* ---- attention -------------------------------------------------------------------------- */
+
+struct prompt { int first, n; };               /* tokens at positions first .., those before are in the cache */
+struct attention {
+	int H, G, E, window;
+	float cap;
+	prompt prompts[3];
+};
+
+/* A cache whose blocks are dealt out in no order; what no prompt has stored is NaN. */
+struct cache {
+	const attention &c;
+	int L = 2, l = 1, blocks = 1, table_cap = 40;
+	std::vector<int32_t> table;
+	std::vector<bf16> kv;
+
+	size_t at(int slot, int position, int g, int value) const
+	{
+		size_t block = (size_t)table[(size_t)(slot * table_cap + position / BLOCK)];
+
+		return (((block * (size_t)L + (size_t)l) * (size_t)c.G + (size_t)g) * 2 + (size_t)value) *
+			(size_t)(BLOCK * c.E) + (size_t)(position % BLOCK * c.E);
+	}
+	cache(const attention &a, uint32_t *seed) : c(a), table((size_t)(3 * table_cap), 0)
+	{
+		for (int j = 0; j < table_cap; j++)
+			for (int slot = 0; slot < 3; slot++)
+				if (j * BLOCK < c.prompts[slot].first + c.prompts[slot].n)
+					table[(size_t)(slot * table_cap + j)] = blocks++;
+		kv.assign((size_t)(blocks * L * c.G * 2 * BLOCK * c.E), 0xffff);
+		for (int slot = 0; slot < 3; slot++)
+			for (int j = 0; j < c.prompts[slot].first + c.prompts[slot].n; j++)
+				for (int g = 0; g < 2 * c.G; g++)
+					for (int e = 0; e < c.E; e++)
+						kv[at(slot, j, g / 2, g % 2) + (size_t)e] = bf16_of(2 * unit(seed));
+	}
+};
+
+/* One head of one token, in double. */
+static std::vector<double> attended(const cache &k, const bf16 *q, int slot, int position, int g, float scale)
+{
+	const attention &c = k.c;
+	int low = c.window && position >= c.window ? position - c.window + 1 : 0;
+	std::vector<double> out((size_t)c.E), x((size_t)(position + 1));
+	double most = -INFINITY, sum = 0;
+
+	for (int j = low; j <= position; j++) {
+		for (int e = 0; e < c.E; e++)
+			x[(size_t)j] += (double)f32_of(q[e]) * (double)f32_of(k.kv[k.at(slot, j, g, 0) + (size_t)e]);
+		x[(size_t)j] *= scale;
+		if (c.cap > 0)
+			x[(size_t)j] = c.cap * tanh(x[(size_t)j] / c.cap);
+		most = fmax(most, x[(size_t)j]);
+	}
+	for (int j = low; j <= position; j++) {
+		double p = exp(x[(size_t)j] - most);
+
+		sum += p;
+		for (int e = 0; e < c.E; e++)
+			out[(size_t)e] += p * (double)f32_of(k.kv[k.at(slot, j, g, 1) + (size_t)e]);
+	}
+	for (double &o : out)
+		o /= sum;
+	return out;
+}
+
+static void attend_case(struct dev *d, const attention &c, uint32_t *seed)
+{
+	int heads = c.H / c.G, each = 1, width = (c.H + 2 * c.G) * c.E, T = 0;
+	struct sr_model m = {};
+	cache k(c, seed);
+	std::vector<struct token> tokens;
+	std::vector<struct run> runs;
+	const float scale = 0.3f / sqrtf((float)c.E / 16);
+
+	m.H = c.H;
+	m.G = c.G;
+	m.E = c.E;
+	m.L = k.L;
+	d->m = &m;
+	assert_true(hopper_attends(d) && hopper_attend_prepare(d));
+	each = hopper_attend_rows() / heads;
+	for (int slot = 0; slot < 3; slot++) {
+		const prompt &p = c.prompts[slot];
+
+		for (int i = 0; i < p.n; i += each)
+			runs.push_back({ (int32_t)tokens.size() + i, p.n - i < each ? p.n - i : each });
+		for (int i = 0; i < p.n; i++)
+			tokens.push_back({ 0, p.first + i, slot });
+	}
+	runs.push_back({ -1, 0 });             /* padding */
+	T = (int)tokens.size();
+	std::vector<bf16> qkv((size_t)(T * width));
+
+	for (bf16 &b : qkv)
+		b = bf16_of(2 * unit(seed));
+	memory<bf16> x(d, qkv), kv(d, k.kv), out(d, (size_t)(T * c.H * c.E) + 300);
+	memory<struct token> token(d, tokens);
+	memory<struct run> run(d, runs);
+	memory<int32_t> table(d, k.table);
+
+	d->place[P_QKV] = x.at;
+	d->place[P_A] = out.at;
+	d->list.token = token.at;
+	d->list.run = run.at;
+	d->step.n_runs = (int32_t)runs.size();
+	d->slots.table = table.at;
+	d->slots.table_cap = k.table_cap;
+	d->kv = (unsigned char *)kv.at;
+	d->kv_rows = (int64_t)k.blocks * k.L * c.G * 2 * BLOCK;
+	hopper_attend(d, k.l, scale, c.cap, c.window);
+	std::vector<bf16> y = out.read(d);
+
+	for (int t = 0; t < T; t++) {
+		for (int h = 0; h < c.H; h++) {
+			std::vector<double> want = attended(k, &qkv[(size_t)(t * width + h * c.E)], tokens[(size_t)t].slot,
+				tokens[(size_t)t].position, h / heads, scale);
+
+			for (int e = 0; e < c.E; e++) {
+				double got = f32_of(y[(size_t)((t * c.H + h) * c.E + e)]);
+
+				if (!(fabs(got - want[(size_t)e]) <= 0.004 * (1 + fabs(want[(size_t)e]))))
+					fail_msg("%d heads, %d of KV, width %d, window %d%s: token %d at %d, head %d, element %d "
+						"is %g, not %g", c.H, c.G, c.E, c.window, emu_reversed ? ", reversed" : "", t,
+						tokens[(size_t)t].position, h, e, got, want[(size_t)e]);
+			}
+		}
+	}
+	for (size_t i = (size_t)(T * c.H * c.E); i < y.size(); i++)
+		assert_int_equal(y[i], 0xffff);
+}
+
+static void test_attention(void **)
+{
+	static const attention cases[] = {
+		{ 4, 1, 64, 0, 0, { { 0, 1 }, { 0, 70 }, { 100, 30 } } },
+		{ 6, 2, 64, 50, 0, { { 300, 3 }, { 126, 5 }, { 0, 48 } } },
+		{ 2, 2, 128, 0, 0, { { 0, 140 }, { 17, 2 }, { 255, 1 } } },
+		{ 16, 1, 128, 200, 5, { { 400, 9 }, { 0, 16 }, { 127, 2 } } },
+	};
+	uint32_t seed = 3;
+
+#ifndef CUDA_EMULATED
+	int major = 0;
+
+	cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+	if (!can_hopper(10 * major))
+		skip();
+#endif
+	for (const attention &c : cases) {
+		for (int r = 0; r < 2; r++) {
+			struct dev d;
+
+			emu_reversed = r;
+			set_up(&d, 4);
+			attend_case(&d, c, &seed);
+			tear_down(&d);
+		}
+	}
+	emu_reversed = false;
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_products) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_products), cmocka_unit_test(test_attention) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

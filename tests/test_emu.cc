@@ -398,8 +398,9 @@ static void test_phases(void **)
 }
 
 /* c[64][N] = a[64][K] b[N][K]^T, a and b 128 bytes wide.  HOW a comes: by TMA; by the threads' own stores; in
- * registers; in registers, of e4m3.  Without the fence of what they stored, or of the registers; waiting too late. */
-enum how { A_TMA, A_STORED, A_REGISTERS, A_E4M3 };
+ * registers; in registers, of e4m3; in registers, and b is b[K][N].  Without the fence of what they stored, or of
+ * the registers; waiting too late. */
+enum how { A_TMA, A_STORED, A_REGISTERS, A_E4M3, A_AND_ROWS };
 enum { NO_ASYNC_FENCE = 1, NO_WGMMA_FENCE, NO_WGMMA_WAIT, EARLY_CHANGE, LATE_CHANGE };
 
 template <enum how HOW, int HALF_N> static __global__ void __launch_bounds__(128, 1)
@@ -425,7 +426,8 @@ wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ 
 		mbarrier_expect(bar, 2 * HALF_N * 128 + (HOW == A_TMA ? 64 * 128 : 0));
 		if (HOW == A_TMA)
 			tensor_load(shared, &a_map, 0, 0, bar);
-		tensor_load(sb, &b_map, 0, 0, bar);
+		for (int n = 0; n < (HOW == A_AND_ROWS ? HALF_N / 32 : 1); n++)
+			tensor_load(sb + n * 64 * 128, &b_map, 64 * n, 0, bar);
 	}
 	for (int i = (int)threadIdx.x; i < 64 * 32 && HOW == A_STORED; i += 128) {
 		int r = i / 32, w = i % 32;
@@ -450,6 +452,8 @@ wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ 
 
 			if constexpr (HOW == A_E4M3)
 				wgmma_e4m3(d, left[j], b, j > 0);
+			else if constexpr (HOW == A_AND_ROWS)
+				wgmma_bf16_rows(d, left[j], operand_rows(sb + j * 16 * 128, 64 * 128), j > 0);
 			else if constexpr (HOW == A_REGISTERS)
 				wgmma_bf16(d, left[j], b, j > 0);
 			else
@@ -476,6 +480,7 @@ wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ 
 template <enum how HOW, int HALF_N> static const char *wgmma(int without, float *off)
 {
 	const int N = 2 * HALF_N, K = HOW == A_E4M3 ? 128 : 64;
+	const bool rows = HOW == A_AND_ROWS;
 	uint32_t *a = both<uint32_t>(64 * 32), *b = both<uint32_t>(N * 32);
 	float *c = both<float>(64 * N);
 	const char *found;
@@ -495,14 +500,14 @@ template <enum how HOW, int HALF_N> static const char *wgmma(int without, float 
 	}
 	memset(c, 0xff, sizeof(*c) * 64 * N);
 	found = launched(1, 128, 8192 + N * 128 + 2048, wgmma_kernel<HOW, HALF_N>, map_of(HOW != A_E4M3, a, K, 64, 64),
-		map_of(HOW != A_E4M3, b, K, N, N), (const uint32_t *)a, c, without);
+		rows ? map_of(true, b, N, K, K) : map_of(HOW != A_E4M3, b, K, N, N), (const uint32_t *)a, c, without);
 	*off = 0;
 	for (int m = 0; m < 64 && !found; m++) {
 		for (int n = 0; n < N; n++) {
 			float want = 0;
 
 			for (int k = 0; k < K; k++)
-				want += value(a, m * K + k) * value(b, n * K + k);
+				want += value(a, m * K + k) * value(b, rows ? k * N + n : n * K + k);
 			if (*off == *off && !(fabsf(c[m * N + n] - want) <= *off)) /* a NaN stays */
 				*off = fabsf(c[m * N + n] - want);
 		}
@@ -524,6 +529,10 @@ static void test_wgmma(void **)
 	assert_null((wgmma<A_REGISTERS, 64>(0, &off)));
 	assert_float_equal(off, 0, 0);
 	assert_null((wgmma<A_REGISTERS, 128>(0, &off)));
+	assert_float_equal(off, 0, 0);
+	assert_null((wgmma<A_AND_ROWS, 32>(0, &off)));
+	assert_float_equal(off, 0, 0);
+	assert_null((wgmma<A_AND_ROWS, 64>(0, &off)));
 	assert_float_equal(off, 0, 0);
 	assert_null((wgmma<A_E4M3, 64>(0, &off)));
 	assert_float_equal(off, 0, 1);         /* a GPU keeps fewer digits */

@@ -12,7 +12,8 @@
  *
  *	attend_one   a single token: one warp's rows; the warps divide the positions.  Long sequences
  *	             are divided among blocks too (the list of struct work); the last of them adds up.
- *	attend_run   tokens of a prompt: four warps' rows; the positions are shared by all.
+ *	attend_run   tokens of a prompt: four warps' rows; the positions are shared by all.  On Hopper
+ *	             hopper_attend.cu does that, for heads it can.
  */
 #include "device.cuh"
 #include "ptx.cuh"
@@ -656,6 +657,8 @@ template <int E, bool F8> static bool allow(struct dev *d)
 
 bool attend_prepare(struct dev *d)
 {
+	if (!hopper_attend_prepare(d))
+		return false;
 #define ALLOW(W) if (d->m->E == W) \
 	return d->kv_f8 ? allow<W, true>(d) : allow<W, false>(d);
 	EACH_WIDTH(ALLOW)
@@ -671,7 +674,7 @@ template <int E, bool F8> static void attend_as(struct dev *d, const struct atte
 		cuda_ok(d, start(attend_one<E, F8>, dim3((unsigned)s->n_works, (unsigned)a.G),
 			32 * one_shape<E, F8>::WARPS,
 			one_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, single tokens");
-	if (s->n_runs && !d->lost)
+	if (s->n_runs && !d->lost && !hopper_attends(d))
 		cuda_ok(d, start(attend_run<E, F8>, dim3((unsigned)s->n_runs, (unsigned)a.G), 32 * RUN_WARPS,
 			run_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, runs");
 }
@@ -702,6 +705,8 @@ void attend(struct dev *d, int l, float scale, float cap, int window, int T)
 	a.v_scale = scale_or_1(d, m->layer[l].v_scale);
 	a.cap = cap;
 	a.window = window;
+	if (d->step.n_runs && !d->lost && hopper_attends(d))
+		hopper_attend(d, l, scale, cap, window);
 #define CALL(W) if (m->E == W) d->kv_f8 ? attend_as<W, true>(d, a) : attend_as<W, false>(d, a);
 	EACH_WIDTH(CALL)
 #undef CALL

@@ -399,6 +399,7 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	d->arena_at = d->arena = b->weights;
 	d->arena_end = d->arena + weights;
 	d->kv = b->kv;
+	d->kv_rows = ((int64_t)b->lim.n_blocks + 1) * b->m.L * b->m.G * 2 * BLOCK;
 	return cuda_ok(d, cudaMemsetAsync(b->slots, 0, slots, d->stream), "clear the slots") &&
 	       cuda_ok(d, cudaMemcpyAsync(table_of(&d->slots, d->null_slot), &b->null_block, sizeof(b->null_block),
 			cudaMemcpyHostToDevice, d->stream), "the table of the null slot") &&

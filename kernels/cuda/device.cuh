@@ -7,7 +7,7 @@
  *	rows.cu      embed, norms, activation: a block per row
  *	matmul.cu    products, on tensor cores: who does which, and many rows
  *	few.cu       the same of up to 64 rows; packed_few.cu, packed_many.cu of 4- and 8-bit weights
- *	hopper_many.cu  the same of many rows on sm_90a, with what that has of its own
+ *	hopper_many.cu, hopper_attend.cu  products of many rows, attention of runs, on sm_90a
  *	lt.cu        products of many rows by cuBLASLt, where that is to be had
  *	attend.cu    rope and KV store; attention of single tokens and of runs
  *	sample.cu    from logits to a token
@@ -200,6 +200,7 @@ struct dev {
 	unsigned char *kv;
 	bool kv_f8;                  /* e4m3, else bf16 */
 	size_t kv_half;              /* elements of K of one block and head */
+	int64_t kv_rows;             /* of a head's width, of all blocks, K and V */
 
 	struct slots slots;
 	int32_t null_slot;           /* of padding; its table has the null block */
@@ -260,6 +261,9 @@ const bf16 *in_order(struct dev *d, const bf16 *x, const struct weight *w, int T
 void packed_few(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows);
 /* made: x8 has x already. */
 void packed_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, bool made);
+bool hopper_attends(const struct dev *d);    /* the runs of this model's heads */
+int32_t hopper_attend_rows(void);            /* (token, query head) pairs in one piece of a run then */
+void hopper_attend(struct dev *d, int l, float scale, float cap, int window);
 bool hopper_many(struct dev *d, void *y, bool f32, const void *x, const struct weight *w, int T); /* false: not it */
 size_t hopper_work_bytes(const struct dev *d);
 size_t packed_part_bytes(const struct dev *d);
@@ -288,6 +292,7 @@ bool matmul_prepare(struct dev *d);
 bool packed_few_prepare(struct dev *d);
 bool packed_many_prepare(struct dev *d);
 bool hopper_many_prepare(struct dev *d);
+bool hopper_attend_prepare(struct dev *d);
 bool attend_prepare(struct dev *d);
 bool attend_width(int32_t E);        /* is there a kernel for heads of this width? */
 

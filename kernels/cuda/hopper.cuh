@@ -81,15 +81,19 @@ template <int LEFT> static inline void wgmma_wait() { emu_wgmma_wait(LEFT); }
 template <class T, int REGISTERS> static inline void keep_order(T (&)[REGISTERS]) {}
 template <int HALF_N> static inline void wgmma_bf16(float (&d)[HALF_N], uint64_t a, uint64_t b, bool keep)
 {
-	emu_wgmma(d, 2 * HALF_N, NULL, a, b, false, keep);
+	emu_wgmma(d, 2 * HALF_N, NULL, a, b, EMU_BF16, keep);
 }
 template <int HALF_N> static inline void wgmma_bf16(float (&d)[HALF_N], const uint32_t (&a)[4], uint64_t b, bool keep)
 {
-	emu_wgmma(d, 2 * HALF_N, a, 0, b, false, keep);
+	emu_wgmma(d, 2 * HALF_N, a, 0, b, EMU_BF16, keep);
+}
+template <int HALF_N> static inline void wgmma_bf16_rows(float (&d)[HALF_N], const uint32_t (&a)[4], uint64_t b, bool keep)
+{
+	emu_wgmma(d, 2 * HALF_N, a, 0, b, EMU_BF16_ROWS, keep);
 }
 template <int HALF_N> static inline void wgmma_e4m3(float (&d)[HALF_N], const uint32_t (&a)[4], uint64_t b, bool keep)
 {
-	emu_wgmma(d, 2 * HALF_N, a, 0, b, true, keep);
+	emu_wgmma(d, 2 * HALF_N, a, 0, b, EMU_E4M3, keep);
 }
 static inline uint32_t movmatrix_trans(uint32_t r) { return emu_movmatrix_trans(r); }
 
@@ -218,9 +222,9 @@ template <int REGISTERS> static inline __device__ void keep_order(uint32_t (&a)[
 #define D32(i)  D8(i), D8(i + 8), D8(i + 16), D8(i + 24)
 #define D64     D32(0), D32(32)
 #define D128    D64, D32(64), D32(96)
-#define S64     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
-		"%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-		"%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+#define S32     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+		"%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define S64     S32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
 		"%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define S128    S64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
 		"%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
@@ -259,6 +263,17 @@ template <int HALF_N> static inline __device__ void wgmma_bf16(float (&d)[HALF_N
 			", 0");
 }
 
+/* d[64][N] (+)= a[64][16] b[16][N]: b as its rows lie, for operand_rows(). */
+template <int HALF_N> static inline __device__ void wgmma_bf16_rows(float (&d)[HALF_N], const uint32_t (&a)[4],
+	uint64_t b, bool keep)
+{
+	static_assert(HALF_N == 32 || HALF_N == 64, "N is 64 or 128");
+	if constexpr (HALF_N == 32)
+		WGMMA_REGISTERS("m64n64k16.f32.bf16.bf16", S32, D32(0), "%32, %33, %34, %35", "%36", "%37", ", 1");
+	else
+		WGMMA_REGISTERS("m64n128k16.f32.bf16.bf16", S64, D64, "%64, %65, %66, %67", "%68", "%69", ", 1");
+}
+
 /* d[64][N] (+)= a[64][32] b[N][32]^T of e4m3, whose sums have few digits: add them up elsewhere soon. */
 template <int HALF_N> static inline __device__ void wgmma_e4m3(float (&d)[HALF_N], const uint32_t (&a)[4], uint64_t b,
 	bool keep)
@@ -281,7 +296,7 @@ static inline __device__ uint32_t movmatrix_trans(uint32_t r)
 /* A matrix of bf16 or, else, bytes in device memory, rows one after the other, and the box of it that a load brings:
  * so many rows, 128 bytes of each.  Made on the host, in less than a microsecond; the device reads it as a
  * kernel's parameter.  The driver's function, found at run time: nothing here is linked with libcuda. */
-static inline cudaError_t tensor_map(CUtensorMap *map, bool is_bf16, const void *base, int32_t columns, int32_t rows,
+static inline cudaError_t tensor_map(CUtensorMap *map, bool is_bf16, const void *base, int32_t columns, int64_t rows,
 	int32_t box_rows)
 {
 	uint64_t stride = (uint64_t)columns * (is_bf16 ? 2 : 1);
@@ -315,10 +330,42 @@ static inline __device__ uint64_t operand(const void *shared)
 	return (shared_address(shared) & 0x3ffff) >> 4 | unused | pattern | swizzle_128;
 }
 
+/* Of a right operand whose rows run along N, 64 elements of each row of K in 128 bytes; the next 64 of N are `next`
+ * bytes on. */
+static inline __device__ uint64_t operand_rows(const void *shared, int next)
+{
+	const uint64_t swizzle_128 = (uint64_t)1 << 62, pattern = (uint64_t)(PATTERN / 16) << 32;
+
+	return (shared_address(shared) & 0x3ffff) >> 4 | (uint64_t)(next / 16) << 16 | pattern | swizzle_128;
+}
+
 /* That operand, so many bytes further along K. */
 static inline __device__ uint64_t along(uint64_t operand, int bytes)
 {
 	return operand + (uint64_t)(bytes / 16);
+}
+
+/* Lane t of four has word i of row t; gets word t of row i, as if the four were a matrix. */
+static inline __device__ void transpose_four(uint32_t (&w)[4])
+{
+	int lane = (int)threadIdx.x;
+
+#pragma unroll
+	for (int x = 1; x <= 2; x++) {
+		bool odd = lane & x;
+
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			if (i & x)
+				continue;
+			uint32_t got = __shfl_xor_sync(FULL, odd ? w[i] : w[i + x], x);
+
+			if (odd)
+				w[i] = got;
+			else
+				w[i + x] = got;
+		}
+	}
 }
 
 #endif

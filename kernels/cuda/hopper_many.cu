@@ -402,29 +402,6 @@ template <class S> static __device__ bool add_parts(float (&sum)[S::SUMS], const
 
 /* ---- to y ----------------------------------------------------------------------------- */
 
-/* Lane t of four has word i of row t; gets word t of row i, as if the four were a matrix. */
-static __device__ void transpose(uint32_t (&w)[4])
-{
-	int lane = (int)threadIdx.x;
-
-#pragma unroll
-	for (int x = 1; x <= 2; x++) {
-		bool odd = lane & x;
-
-#pragma unroll
-		for (int i = 0; i < 4; i++) {
-			if (i & x)
-				continue;
-			uint32_t got = __shfl_xor_sync(FULL, odd ? w[i] : w[i + x], x);
-
-			if (odd)
-				w[i] = got;
-			else
-				w[i + x] = got;
-		}
-	}
-}
-
 /* bf16: two 8x8 blocks of tokens by the warp's 16 outputs; transposed, a lane has two outputs of a token in each of
  * four words, and after another transposition all 8 of one half: 16 bytes. */
 static __device__ void put_bf16(const float *sum, const many_args &a, int32_t output, int32_t token)
@@ -435,7 +412,7 @@ static __device__ void put_bf16(const float *sum, const many_args &a, int32_t ou
 #pragma unroll
 	for (int i = 0; i < 4; i++)
 		w[i] = movmatrix_trans(bf16_pair(sum[2 * i], sum[2 * i + 1]));
-	transpose(w);
+	transpose_four(w);
 	token += t / 2 * 8 + g;
 	output += t % 2 * 8;
 	if (token >= a.T || output >= a.N)

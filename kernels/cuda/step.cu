@@ -37,14 +37,14 @@ int32_t most_works(const struct dev *d, int32_t singles)
 	return singles + full_works(d);
 }
 
-static int32_t run_tokens(const struct sr_model *m)
+static int32_t run_tokens(const struct dev *d)
 {
-	return TILE_ROWS / (m->H / m->G);
+	return (hopper_attends(d) ? hopper_attend_rows() : TILE_ROWS) / (d->m->H / d->m->G);
 }
 
 int32_t most_runs(const struct dev *d, const struct sr_limits *l)
 {
-	return l->rows + l->tokens / run_tokens(d->m);
+	return l->rows + l->tokens / run_tokens(d);
 }
 
 /* Chains the commands of each slot: `next` of the last is -1.  tail[slot]: its last command so far, and
@@ -69,7 +69,7 @@ static int32_t chain_commands(struct dev *d, const struct sr_batch *b, int32_t *
 static struct step count(const struct dev *d, const struct sr_batch *b)
 {
 	struct step s = {};
-	int32_t singles = 0, most = run_tokens(d->m);
+	int32_t singles = 0, most = run_tokens(d);
 
 	for (int32_t i = 0; i < b->n_rows; i++) {
 		const struct sr_row *r = &b->row[i];
@@ -360,7 +360,7 @@ void step_begin(struct dev *d)
 	a.list = d->list;
 	a.upto = d->step;
 	a.full_works = full_works(d);
-	a.run_tokens = run_tokens(d->m);
+	a.run_tokens = run_tokens(d);
 	a.null_slot = d->null_slot;
 	a.runs_only = d->deterministic;
 	if (!d->lost)

@@ -53,7 +53,8 @@ struct wgmma {                       /* one under way */
 	uint32_t a_was[4];
 	uint64_t a_desc, b_desc;
 	unsigned n, group;
-	bool e4m3, keep;             /* else bf16; adds to d */
+	int kind;
+	bool keep;                   /* adds to d */
 };
 struct fragment { const uint32_t *at; uint32_t was[4]; }; /* of A in registers, at the last fence */
 
@@ -223,7 +224,8 @@ void emu_tensor_load(void *shared, const CUtensorMap *map, int32_t column, int32
 void emu_wgmma_fence();
 void emu_wgmma_commit();
 void emu_wgmma_wait(int left);
-void emu_wgmma(float *d, unsigned n, const uint32_t *a, uint64_t a_desc, uint64_t b_desc, bool e4m3, bool keep);
+enum { EMU_BF16, EMU_BF16_ROWS, EMU_E4M3 }; /* ROWS: b's run along N */
+void emu_wgmma(float *d, unsigned n, const uint32_t *a, uint64_t a_desc, uint64_t b_desc, int kind, bool keep);
 uint32_t emu_movmatrix_trans(uint32_t r);
 
 #endif

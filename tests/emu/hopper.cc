@@ -240,9 +240,9 @@ void emu_wgmma_fence()
 		memcpy(f.was, f.at, sizeof(f.was));
 }
 
-void emu_wgmma(float *d, unsigned n, const uint32_t *a, uint64_t a_desc, uint64_t b_desc, bool e4m3, bool keep)
+void emu_wgmma(float *d, unsigned n, const uint32_t *a, uint64_t a_desc, uint64_t b_desc, int kind, bool keep)
 {
-	emu::wgmma w = { d, a, {}, a_desc, b_desc, n, self->wgmma_groups, e4m3, keep };
+	emu::wgmma w = { d, a, {}, a_desc, b_desc, n, self->wgmma_groups, kind, keep };
 	emu::fragment *known = NULL;
 
 	if (!self->fenced)
@@ -285,23 +285,42 @@ static float value(const unsigned char *at, bool e4m3)
 	return table[*at];
 }
 
-/* 32 bytes of row `row` of an operand that runs along K, 128-byte swizzle; to 16 of bf16 or 32 of e4m3.
- * Groups of 8 rows lie the descriptor's stride apart. */
-static void operand_row(uint64_t desc, unsigned row, bool e4m3, float *to, size_t pitch)
+/* `bytes` of an operand, where the swizzle puts them. */
+static const unsigned char *operand_at(uint64_t desc, uint32_t at, uint32_t bytes)
 {
-	uint32_t begin = (uint32_t)(desc & 0x3fff) << 4, stride = (uint32_t)(desc >> 32 & 0x3fff) << 4;
-	unsigned each = e4m3 ? 16 : 8;
-
+	at = emu::swizzled(((uint32_t)(desc & 0x3fff) << 4) + at) - emu::WINDOW;
 	if (desc >> 62 != 1 || (desc >> 49 & 7))
 		fault("a matrix descriptor of %llx is not emulated", (unsigned long long)desc);
-	for (unsigned c = 0; c < 2; c++) {
-		uint32_t at = emu::swizzled(begin + row / 8 * stride + row % 8 * 128 + 16 * c) - emu::WINDOW;
+	if (at + bytes > emu::shared_bytes())
+		fault("a matrix descriptor points outside shared memory");
+	return emu::view + at;
+}
 
-		if (at + 16 > emu::shared_bytes())
-			fault("a matrix descriptor points outside shared memory");
+/* The descriptor's two strides: along N from 64 elements to the next, and from 8 rows to the next. */
+static uint32_t leading(uint64_t desc) { return (uint32_t)(desc >> 16 & 0x3fff) << 4; }
+static uint32_t stride(uint64_t desc) { return (uint32_t)(desc >> 32 & 0x3fff) << 4; }
+
+/* 32 bytes of row `row` of an operand that runs along K; to 16 of bf16 or 32 of e4m3. */
+static void operand_row(uint64_t desc, unsigned row, bool e4m3, float *to, size_t pitch)
+{
+	unsigned each = e4m3 ? 16 : 8;
+
+	for (unsigned c = 0; c < 2; c++) {
+		const unsigned char *at = operand_at(desc, row / 8 * stride(desc) + row % 8 * 128 + 16 * c, 16);
+
 		for (unsigned i = 0; i < each; i++)
-			to[(c * each + i) * pitch] = value(emu::view + at + i * (e4m3 ? 1 : 2), e4m3);
+			to[(c * each + i) * pitch] = value(at + i * (e4m3 ? 1 : 2), e4m3);
 	}
+}
+
+/* Row k of K of one whose rows run along N: 8 elements from n on. */
+static void operand_along_n(uint64_t desc, unsigned k, unsigned n, float *to)
+{
+	const unsigned char *at = operand_at(desc, n / 64 * leading(desc) + k / 8 * stride(desc) + k % 8 * 128 +
+		n % 64 * 2, 16);
+
+	for (unsigned i = 0; i < 8; i++)
+		to[i] = value(at + 2 * i, false);
 }
 
 /* A's rows of one warp, [16][k]: from shared memory, or of lanes 4g + t rows g, g + 8 and words t of both
@@ -310,11 +329,12 @@ static void operand_a(emu::lane *warp, size_t q, float (&A)[16][32])
 {
 	for (unsigned i = 0; i < 32; i++) {
 		const emu::wgmma &w = warp[i].wgmmas[q];
-		unsigned each = w.e4m3 ? 4 : 2;
+		bool e4m3 = w.kind == EMU_E4M3;
+		unsigned each = e4m3 ? 4 : 2;
 
 		if (!w.a) {
 			if (i < 16)
-				operand_row(w.a_desc, 16 * (warp->warp % 4) + i, w.e4m3, A[i], 1);
+				operand_row(w.a_desc, 16 * (warp->warp % 4) + i, e4m3, A[i], 1);
 			continue;
 		}
 		if (memcmp(w.a, w.a_was, sizeof(w.a_was)))
@@ -322,7 +342,7 @@ static void operand_a(emu::lane *warp, size_t q, float (&A)[16][32])
 		for (unsigned j = 0; j < 4; j++)
 			for (unsigned h = 0; h < each; h++)
 				A[i / 4 + 8 * (j & 1)][4 * each * (j >> 1) + each * (i % 4) + h] =
-					value((const unsigned char *)&w.a_was[j] + h * (4 / each), w.e4m3);
+					value((const unsigned char *)&w.a_was[j] + h * (4 / each), e4m3);
 	}
 }
 
@@ -331,19 +351,21 @@ static void multiply(emu::lane *warp, size_t q)
 {
 	static float B[32][256], C[16][256];
 	const emu::wgmma &first = warp[0].wgmmas[q];
-	unsigned K = first.e4m3 ? 32 : 16, N = first.n;
+	unsigned K = first.kind == EMU_E4M3 ? 32 : 16, N = first.n;
 	float A[16][32];
 
 	for (unsigned i = 1; i < 32; i++) {
 		const emu::wgmma &w = warp[i].wgmmas[q];
 
 		if (w.a_desc != first.a_desc || w.b_desc != first.b_desc || w.n != N || w.keep != first.keep ||
-		    w.e4m3 != first.e4m3 || !w.a != !first.a || w.group != first.group)
+		    w.kind != first.kind || !w.a != !first.a || w.group != first.group)
 			fault("lanes of warp %u do not agree on a wgmma", warp->warp);
 	}
 	operand_a(warp, q, A);
-	for (unsigned n = 0; n < N; n++)
-		operand_row(first.b_desc, n, first.e4m3, &B[0][n], 256);
+	for (unsigned n = 0; n < N && first.kind != EMU_BF16_ROWS; n++)
+		operand_row(first.b_desc, n, first.kind == EMU_E4M3, &B[0][n], 256);
+	for (unsigned i = 0; i < K * N / 8 && first.kind == EMU_BF16_ROWS; i++)
+		operand_along_n(first.b_desc, i % K, i / K * 8, &B[i % K][i / K * 8]);
 	memset(C, 0, sizeof(C));
 	for (unsigned m = 0; m < 16; m++)
 		for (unsigned k = 0; k < K; k++)

@@ -1,0 +1,424 @@
+/* hopper_attend.cu - attention of runs on sm_90a: wgmma, with K and V by TMA straight from the cache's blocks.  Heads of
+ * width 64 and 128 in bf16; attend.cu has all others, and single tokens.
+ *
+ * Rows       (token, head) pairs of one KV head, as in attend.cu, 128 to a block, 64 to a warpgroup: their Q stays in
+ *            registers, wgmma's left operand.  So do the scores S[64][128], which become P in bf16, the left
+ *            operand again, and the sums O[64][E]; the online softmax is FlashAttention's.  Of
+ *            FlashAttention-3 (arXiv 2407.08608) it has the roles: one warp loads, two warpgroups compute, each
+ *            one's softmax while the other multiplies.
+ * K, V       128 positions to a tile, which is 8 blocks of the cache.  The whole cache is one matrix to TMA,
+ *            [blocks * L * G * 2 * BLOCK][E], and a block of one head's K is a box of 16 rows of it (two, of 128
+ *            bytes, for heads of 128): lane i of the loading warp asks for block i of a tile.
+ *
+ *	           tile of K, and of V          e 0 .. 63   e 64 .. 127
+ *	   lane 0   positions  0 .. 15           2 KiB       2 KiB        S = Q K^T   E runs along both: operand()
+ *	   lane 1             16 .. 31           2 KiB       2 KiB        O += P V    positions are K's rows, E runs
+ *	    ..                                    ..          ..                      along N: operand_rows()
+ *	   lane 7            112 .. 127          2 KiB       2 KiB
+ *	                                        16 KiB, then 16 KiB
+ *
+ *            Beyond the last position anything may be in a block, and 0 times that may be NaN: of V, the last blocks
+ *            are copied by hand, with zeros.  Scores there are replaced, whatever they are.
+ * Ring       as in hopper_many.cu, K and V on their own, so that K's stage is free after the scores.
+ */
+#include "device.cuh"
+#include "hopper.cuh"
+
+#define LOADERS 128                          /* threads: registers are given to whole warpgroups */
+#define THREADS (LOADERS + 256)
+#define ROWS 128                             /* of a block */
+#define POSITIONS 128                        /* of a tile */
+#define BLOCKS (POSITIONS / BLOCK)           /* of the cache, of a tile */
+#define HALF (POSITIONS * 128)               /* bytes: 64 elements of each position */
+#define BOX (BLOCK * 128)
+
+#define LOG2_E 1.4426950408889634f
+#define NONE   (-INFINITY)
+
+template <int E> struct shape {
+	static const int HALVES = E / 64, STAGES = E == 64 ? 4 : 3;
+	static const size_t TILE = (size_t)HALVES * HALF, RING = 2 * STAGES * TILE;
+	static const size_t SHARED_BYTES = PATTERN + RING + 4 * STAGES * sizeof(uint64_t);
+};
+
+struct run_args {
+	CUtensorMap map;                         /* of the cache */
+	const bf16 *qkv, *kv;
+	bf16 *out;
+	const struct token *token;
+	const struct run *run;
+	const int32_t *table;
+	int32_t table_cap, L, l, G, H, heads, window;
+	float scale, cap;
+};
+
+#ifdef ON_HOPPER
+
+/* A block's work: rows of tokens t .. of a sequence, which attend to positions from .. to - 1. */
+struct piece {
+	int32_t t, rows, position;               /* of its first token */
+	int32_t from, to, tiles;
+	const int32_t *table;
+};
+
+template <int E> struct ring {
+	unsigned char *key, *value;
+	uint64_t *key_full, *key_empty, *value_full, *value_empty;
+
+	__device__ ring(unsigned char *shared)
+	{
+		key = shared + (-shared_address(shared) & (PATTERN - 1));
+		value = key + shape<E>::STAGES * shape<E>::TILE;
+		key_full = (uint64_t *)(key + shape<E>::RING);
+		key_empty = key_full + shape<E>::STAGES;
+		value_full = key_empty + shape<E>::STAGES;
+		value_empty = value_full + shape<E>::STAGES;
+	}
+};
+
+/* ---- K and V -------------------------------------------------------------------------- */
+
+/* Positions first .. of a tile of V that begins at j0, zeros from `to` on; as TMA would have swizzled them. */
+template <int E> static __device__ void copy_values(unsigned char *tile, const run_args &a, const piece &k, int32_t j0,
+	int first)
+{
+	const int chunks = E / 8;                /* of 16 bytes */
+	int lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
+
+	for (int i = first * chunks + lane; i < POSITIONS * chunks; i += 32) {
+		int r = i / chunks, c = i % chunks;
+		int32_t j = j0 + r;
+		uint4 v = make_uint4(0, 0, 0, 0);
+
+		if (j < k.to)
+			v = *(const uint4 *)(a.kv + kv_at(BLOCK * E, a.L, a.G, k.table[j / BLOCK], a.l, g) +
+				(size_t)((BLOCK + j % BLOCK) * E + c * 8));
+		*(uint4 *)(tile + c / 8 * HALF + r * 128 + (c % 8 ^ r % 8) * 16) = v;
+	}
+	fence_async();
+	__syncwarp();
+}
+
+/* This lane's block of K, or else V, if it is one of the tile's first n. */
+template <int E> static __device__ void load_block(unsigned char *tile, const run_args &a, const piece &k, int32_t j0,
+	bool value, int n, uint64_t *full)
+{
+	int lane = (int)threadIdx.x % 32;
+
+	if (lane == 0)
+		mbarrier_expect(full, (uint32_t)(n * shape<E>::HALVES * BOX));
+	__syncwarp();
+	if (lane >= n)
+		return;
+	int32_t row = (int32_t)(kv_at(BLOCK, a.L, a.G, k.table[j0 / BLOCK + lane], a.l, (int)blockIdx.y)) +
+		(value ? BLOCK : 0);
+
+	for (int h = 0; h < shape<E>::HALVES; h++)
+		tensor_load(tile + h * HALF + lane * BOX, &a.map, 64 * h, row, full);
+}
+
+/* One warp. */
+template <int E> static __device__ void load(const run_args &a, const piece &k, const ring<E> &r)
+{
+	typedef shape<E> S;
+	int stage = 0;
+	uint32_t phase = 0;
+
+	for (int32_t i = 0; i < k.tiles; i++) {
+		int32_t j0 = k.from + i * POSITIONS, left = k.to - j0 < POSITIONS ? k.to - j0 : POSITIONS;
+
+		mbarrier_wait(&r.key_empty[stage], phase ^ 1);
+		load_block<E>(r.key + stage * S::TILE, a, k, j0, false, (left + BLOCK - 1) / BLOCK,
+			&r.key_full[stage]);
+		mbarrier_wait(&r.value_empty[stage], phase ^ 1);
+		if (left < POSITIONS)
+			copy_values<E>(r.value + stage * S::TILE, a, k, j0, left / BLOCK * BLOCK);
+		load_block<E>(r.value + stage * S::TILE, a, k, j0, true, left / BLOCK, &r.value_full[stage]);
+		if (++stage == S::STAGES) {
+			stage = 0;
+			phase ^= 1;
+		}
+	}
+}
+
+/* ---- 64 rows -------------------------------------------------------------------------- */
+
+template <int E> struct rows64 {             /* of a lane: rows g and g + 8 of its warp */
+	uint32_t q[E / 16][4];
+	float o[E / 2];
+	float most[2], sum[2];
+	int32_t low[2], high[2];                 /* the positions that a row attends to */
+};
+
+static __device__ int32_t first_row()        /* of this warp */
+{
+	return (int32_t)(threadIdx.x - LOADERS) / 32 * 16;
+}
+
+template <int E> static __device__ void begin_rows(rows64<E> &w, const run_args &a, const piece &k)
+{
+	int lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
+
+#pragma unroll
+	for (int h = 0; h < 2; h++) {
+		int32_t r = first_row() + lane / 4 + 8 * h, n = r < k.rows ? r : 0, at = k.position + n / a.heads;
+		const bf16 *q = a.qkv + (size_t)(k.t + n / a.heads) * (size_t)((a.H + 2 * a.G) * E) +
+			(size_t)((g * a.heads + n % a.heads) * E + lane % 4 * 2);
+
+		w.most[h] = NONE;
+		w.sum[h] = 0;
+		w.high[h] = r < k.rows ? at : -1;
+		w.low[h] = a.window && at >= a.window ? at - a.window + 1 : 0;
+#pragma unroll
+		for (int i = 0; i < E / 16; i++) {
+			w.q[i][h] = *(const uint32_t *)(q + 16 * i);
+			w.q[i][h + 2] = *(const uint32_t *)(q + 16 * i + 8);
+		}
+	}
+#pragma unroll
+	for (int i = 0; i < E / 2; i++)
+		w.o[i] = 0;
+}
+
+template <int E> static __device__ void scores(float (&s)[POSITIONS / 2], rows64<E> &w, const unsigned char *key)
+{
+#pragma unroll
+	for (int i = 0; i < E / 16; i++)
+		keep_order(w.q[i]);
+	wgmma_fence();
+#pragma unroll
+	for (int i = 0; i < E / 16; i++)
+		wgmma_bf16(s, w.q[i], along(operand(key + i / 4 * HALF), i % 4 * 32), i > 0);
+	wgmma_commit();
+	wgmma_wait<0>();
+	keep_order(s);
+}
+
+/* Scores to probabilities, times 2^most; what there was before shrinks as `most` grows. */
+template <int E> static __device__ void softmax(float (&s)[POSITIONS / 2], rows64<E> &w, int32_t j0, float scale,
+	float cap)
+{
+	int column = (int)threadIdx.x % 4 * 2;
+
+#pragma unroll
+	for (int i = 0; i < POSITIONS / 2; i++)
+		s[i] = cap > 0 ? cap * tanhf(s[i] * scale / cap) * LOG2_E : s[i] * (scale * LOG2_E);
+#pragma unroll
+	for (int h = 0; h < 2; h++) {
+		float most = w.most[h], sum = 0, shrink;
+
+		if (j0 < w.low[h] || j0 + POSITIONS - 1 > w.high[h]) {
+#pragma unroll
+			for (int n = 0; n < POSITIONS / 4; n++) {
+				float &x = s[n / 2 * 4 + 2 * h + n % 2];
+				int32_t j = j0 + n / 2 * 8 + column + n % 2;
+
+				x = j >= w.low[h] && j <= w.high[h] ? x : NONE;
+			}
+		}
+#pragma unroll
+		for (int n = 0; n < POSITIONS / 4; n++)
+			most = fmaxf(most, s[n / 2 * 4 + 2 * h + n % 2]);
+		most = fmaxf(most, __shfl_xor_sync(FULL, most, 1));
+		most = fmaxf(most, __shfl_xor_sync(FULL, most, 2));
+		shrink = most > NONE ? exp2f(w.most[h] - most) : 1; /* nothing yet: -inf - -inf */
+#pragma unroll
+		for (int n = 0; n < POSITIONS / 4; n++) {
+			float &x = s[n / 2 * 4 + 2 * h + n % 2];
+
+			x = most > NONE ? exp2f(x - most) : 0;
+			sum += x;
+		}
+		w.most[h] = most;
+		w.sum[h] = w.sum[h] * shrink + sum; /* of this lane's columns: added up at the end */
+#pragma unroll
+		for (int n = 0; n < E / 4; n++)
+			w.o[n / 2 * 4 + 2 * h + n % 2] *= shrink;
+	}
+}
+
+template <int E> static __device__ void values(rows64<E> &w, uint32_t (&p)[POSITIONS / 16][4],
+	const unsigned char *value)
+{
+#pragma unroll
+	for (int i = 0; i < POSITIONS / 16; i++)
+		keep_order(p[i]);
+	keep_order(w.o);
+	wgmma_fence();
+#pragma unroll
+	for (int i = 0; i < POSITIONS / 16; i++)
+		wgmma_bf16_rows(w.o, p[i], operand_rows(value + i * BOX, HALF), true);
+	wgmma_commit();
+	wgmma_wait<0>();
+	keep_order(w.o);
+}
+
+static __device__ void release(uint64_t *empty)
+{
+	__syncwarp();
+	if (threadIdx.x % 32 == 0)
+		mbarrier_arrive(empty);
+}
+
+template <int E> static __device__ void put_rows(rows64<E> &w, const run_args &a, const piece &k)
+{
+	int t = (int)threadIdx.x % 4, g = (int)threadIdx.x % 32 / 4;
+
+#pragma unroll
+	for (int h = 0; h < 2; h++) {
+		int32_t r = first_row() + g + 8 * h;
+		bf16 *to = a.out + (size_t)(k.t + r / a.heads) * (size_t)(a.H * E) +
+			(size_t)(((int)blockIdx.y * a.heads + r % a.heads) * E);
+		float by = w.sum[h];
+
+		by += __shfl_xor_sync(FULL, by, 1);
+		by += __shfl_xor_sync(FULL, by, 2);
+#pragma unroll
+		for (int n = 0; n < E / 8; n += 4) { /* 4 of 8 columns: each lane all of one */
+			uint32_t word[4];
+
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				word[i] = bf16_pair(w.o[4 * (n + i) + 2 * h] / by, w.o[4 * (n + i) + 2 * h + 1] / by);
+			transpose_four(word);
+			if (r < k.rows)
+				*(uint4 *)(to + 8 * (n + t)) = make_uint4(word[0], word[1], word[2], word[3]);
+		}
+	}
+}
+
+template <int E> static __device__ void compute(const run_args &a, const piece &k, const ring<E> &r)
+{
+	typedef shape<E> S;
+	int32_t last = (int32_t)(threadIdx.x - LOADERS) / 128 * 64; /* of this warpgroup's rows, the last: its position */
+	int stage = 0;
+	uint32_t phase = 0;
+	rows64<E> w;
+
+	begin_rows<E>(w, a, k);
+	last = last < k.rows ? k.position + (last + 63 < k.rows ? last + 63 : k.rows - 1) / a.heads : -1;
+	for (int32_t i = 0; i < k.tiles; i++) {
+		int32_t j0 = k.from + i * POSITIONS;
+		bool seen = j0 <= last;          /* by any of its rows */
+		uint32_t p[POSITIONS / 16][4];
+		float s[POSITIONS / 2];
+
+		mbarrier_wait(&r.key_full[stage], phase);
+		if (seen)
+			scores<E>(s, w, r.key + stage * S::TILE);
+		release(&r.key_empty[stage]);
+		if (seen) {
+			softmax<E>(s, w, j0, a.scale, a.cap);
+#pragma unroll
+			for (int n = 0; n < POSITIONS / 4; n++)
+				p[n / 4][n % 4] = bf16_pair(s[2 * n], s[2 * n + 1]);
+		}
+		mbarrier_wait(&r.value_full[stage], phase);
+		if (seen)
+			values<E>(w, p, r.value + stage * S::TILE);
+		release(&r.value_empty[stage]);
+		if (++stage == S::STAGES) {
+			stage = 0;
+			phase ^= 1;
+		}
+	}
+	put_rows<E>(w, a, k);
+}
+
+static __device__ piece piece_of(const run_args &a)
+{
+	struct run run = a.run[gridDim.x - 1 - blockIdx.x]; /* the last of a prompt first: they take longest */
+	struct token first = a.token[run.t < 0 ? 0 : run.t];
+	piece k = { run.t, run.t < 0 ? 0 : run.n * a.heads, first.position, 0, first.position + run.n, 0,
+		a.table + (size_t)first.slot * (size_t)a.table_cap };
+
+	if (a.window && k.position >= a.window)
+		k.from = (k.position - a.window + 1) / BLOCK * BLOCK;
+	k.tiles = run.t < 0 ? 0 : (k.to - k.from + POSITIONS - 1) / POSITIONS;
+	return k;
+}
+
+#endif
+
+/* grid: runs, KV heads */
+template <int E> static __global__ void __launch_bounds__(THREADS, 1)
+hopper_attend_kernel(const __grid_constant__ struct run_args a)
+{
+	let_next_start();
+	wait_for_previous();
+#ifdef ON_HOPPER
+	SHARED(shared);
+	ring<E> r(shared);
+
+	if (threadIdx.x == 0) {
+		for (int s = 0; s < shape<E>::STAGES; s++) {
+			mbarrier_init(&r.key_full[s], 1);
+			mbarrier_init(&r.value_full[s], 1);
+			mbarrier_init(&r.key_empty[s], (THREADS - LOADERS) / 32);
+			mbarrier_init(&r.value_empty[s], (THREADS - LOADERS) / 32);
+		}
+		mbarrier_fence_init();
+	}
+	__syncthreads();
+	piece k = piece_of(a);
+
+	if (threadIdx.x < LOADERS) {
+		registers_down<40>();
+		if (threadIdx.x < 32)
+			load<E>(a, k, r);
+	} else {
+		registers_up<232>();
+		if (k.t >= 0)
+			compute<E>(a, k, r);
+	}
+#else
+	not_hopper();
+#endif
+}
+
+/* ---- which ---------------------------------------------------------------------------- */
+
+bool hopper_attends(const struct dev *d)
+{
+	return can_hopper(d->capability) && !d->deterministic && !d->kv_f8 && (d->m->E == 64 || d->m->E == 128);
+}
+
+int32_t hopper_attend_rows(void)
+{
+	return ROWS;
+}
+
+bool hopper_attend_prepare(struct dev *d)
+{
+	return !hopper_attends(d) || cuda_ok(d, d->m->E == 64 ?
+		allow_shared(hopper_attend_kernel<64>, shape<64>::SHARED_BYTES) :
+		allow_shared(hopper_attend_kernel<128>, shape<128>::SHARED_BYTES), "attend, runs on Hopper");
+}
+
+void hopper_attend(struct dev *d, int l, float scale, float cap, int window)
+{
+	const struct sr_model *m = d->m;
+	struct run_args a = {};
+	dim3 grid((unsigned)d->step.n_runs, (unsigned)m->G);
+
+	if (!cuda_ok(d, tensor_map(&a.map, true, d->kv, m->E, d->kv_rows, BLOCK), "describe the KV cache"))
+		return;
+	a.qkv = (const bf16 *)d->place[P_QKV];
+	a.kv = (const bf16 *)d->kv;
+	a.out = (bf16 *)d->place[P_A];
+	a.token = d->list.token;
+	a.run = d->list.run;
+	a.table = d->slots.table;
+	a.table_cap = d->slots.table_cap;
+	a.L = m->L;
+	a.l = l;
+	a.G = m->G;
+	a.H = m->H;
+	a.heads = m->H / m->G;
+	a.window = window;
+	a.scale = scale;
+	a.cap = cap;
+	cuda_ok(d, m->E == 64 ? start(hopper_attend_kernel<64>, grid, THREADS, shape<64>::SHARED_BYTES, d->stream, a) :
+		start(hopper_attend_kernel<128>, grid, THREADS, shape<128>::SHARED_BYTES, d->stream, a),
+		"attend, runs on Hopper");
+}
