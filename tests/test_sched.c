@@ -456,32 +456,44 @@ static void test_fair(void **state)
 	tear_down();
 }
 
-/* Short of blocks the youngest gives way, keeps its ids and comes back; no token changes. */
+/* Short of blocks the youngest gives way, keeps its ids and comes back; no token changes, and each
+ * time is counted. */
 static void test_preempt(void **state)
 {
-	struct sr_null_request as = { .sampling = { .top_p = 1, .repetition = 1 }, .n_prompt = 100,
-				      .vocab = VOCAB };
-	int32_t all[300];
+	static const struct { int32_t n_blocks; uint64_t n; } cases[] = { { 16, 2 }, { 24, 3 } };
 
 	(void)state;
-	set_up();
-	w.cfg.limits.n_blocks = w.cfg.limits.seq_blocks = 16;
-	w.cfg.context = 256;
-	assert_int_equal(try_open(), 0);
-	ask(0, 1, 100, 100);
-	ask(0, 2, 100, 100);
-	until_idle();
-	assert_int_equal(end_of(1)->preempted, 0);
-	assert_true(end_of(2)->preempted >= 1);
-	assert_true(end_of(2)->computed >= 200);
-	assert_int_equal(w.st.preemptions, end_of(2)->preempted);
-	memcpy(all, ids, 100 * sizeof(int32_t));
-	for (int i = 0, n = 100; i < w.n_heard; i++)
-		if (w.heard[i].e.user_data == 2) {
-			assert_int_equal(w.heard[i].e.id, sr_null_next(&as, all, n));
-			all[n++] = w.heard[i].e.id;
+	for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+		uint64_t youngest = cases[k].n, sum = 0;
+
+		set_up();
+		w.cfg.limits.n_blocks = cases[k].n_blocks;
+		w.cfg.limits.seq_blocks = 16;
+		w.cfg.context = 256;
+		assert_int_equal(try_open(), 0);
+		for (uint64_t u = 1; u <= youngest; u++)
+			ask(0, u, 100, 100);
+		until_idle();
+		assert_int_equal(end_of(1)->preempted, 0);
+		assert_true(end_of(youngest)->preempted >= 1);
+		assert_true(end_of(youngest)->computed >= 200);
+		for (uint64_t u = 1; u <= youngest; u++) {
+			struct sr_null_request as = { .sampling = { .top_p = 1, .repetition = 1 },
+						      .n_prompt = 100, .vocab = VOCAB };
+			int32_t all[300];
+
+			assert_true(u == 1 || end_of(u)->preempted >= end_of(u - 1)->preempted);
+			sum += (uint64_t)end_of(u)->preempted;
+			memcpy(all, ids, 100 * sizeof(int32_t));
+			for (int i = 0, n = 100; i < w.n_heard; i++)
+				if (w.heard[i].e.user_data == u) {
+					assert_int_equal(w.heard[i].e.id, sr_null_next(&as, all, n));
+					all[n++] = w.heard[i].e.id;
+				}
 		}
-	tear_down();
+		assert_int_equal(w.st.preemptions, sum);
+		tear_down();
+	}
 }
 
 /* One is admitted only with blocks for all its ids, so a long prompt does not thrash. */

@@ -1,6 +1,6 @@
 /* LINK: core/kv.c core/kv_check.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c kernels/null/null.c -lxxhash */
 /* test_sched_share.c - what requests owe each other: prefixes computed once, equal shares for the
- * clients of a tenant, places in the queue, cached blocks, and time.  All by numbers. */
+ * clients of a tenant, places in the queue, cached blocks, and time: of prompts and of copies.  All by numbers. */
 #include "tests/sched_world.h"
 
 /* ---- a prefix that is being computed ----------------------------------------------------------- */
@@ -76,11 +76,14 @@ static void test_follow_and_strangers(void **state)
 
 /* ---- shares ----------------------------------------------------------------------------------------- */
 
-/* Nine clients of one user: one has as many requests waiting as it can, eight have two each.  Each
- * gets a ninth of the tokens, whatever its requests look like. */
-static void test_clients(void **state)
+/* Nine clients, of one user or of nine: one has as many requests waiting as it can, eight have two
+ * each.  Each gets a ninth of the tokens, whatever its requests look like. */
+static void test_shares(void **state)
 {
-	static const struct { int32_t prompt, answer; } greedy[] = { { 20, 20 }, { 200, 10 }, { 10, 100 } };
+	static const struct { int32_t prompt, answer; bool tenants; } greedy[] = {
+		{ 20, 20, false }, { 200, 10, false }, { 10, 100, false },
+		{ 20, 20, true },  { 200, 10, true },  { 10, 100, true },
+	};
 
 	(void)state;
 	for (size_t k = 0; k < sizeof(greedy) / sizeof(greedy[0]); k++) {
@@ -88,17 +91,19 @@ static void test_clients(void **state)
 		int32_t live[9] = { 0 };
 
 		set_up();
+		w.cfg.tenants = 9;
 		w.cfg.limits.n_blocks = 400;
 		w.cfg.knobs.queue_tokens = 40000;
 		assert_int_equal(try_open(), 0);
 		for (int n = 0; n < 20000; n++) {
 			for (int c = 0; c < 9; c++) {
+				uint64_t tenant = greedy[k].tenants ? (uint64_t)c : 0;
 				struct sched_request q = request(0, c ? 24 : greedy[k].prompt,
 								 c ? 16 + c : greedy[k].answer);
 
-				while ((c == 0 || live[c] < 3) && !sched_full(w.s, &w.c[c], 0, q.n_prompt)) {
+				while ((c == 0 || live[c] < 3) && !sched_full(w.s, &w.c[c], tenant, q.n_prompt)) {
 					q.user_data = user_data++;
-					assert_int_equal(sched_admit(w.s, &w.c[c], 0, &q, w.now), 0);
+					assert_int_equal(sched_admit(w.s, &w.c[c], tenant, &q, w.now), 0);
 					live[c]++;
 				}
 			}
@@ -115,12 +120,14 @@ static void test_clients(void **state)
 			w.n_heard = 0;
 		}
 		sched_check(w.s);
+		assert_true(live[0] > 20);              /* it is greedy indeed */
 		for (int c = 0; c < 9; c++)
 			all += served[c];
 		for (int c = 1; c < 9; c++)
 			least = served[c] < least ? served[c] : least;
-		print_message("  beside one of %d + %d tokens: the least of eight gets %.1f %% of its share\n",
-			      greedy[k].prompt, greedy[k].answer, 900.0 * (double)least / (double)all);
+		print_message("  beside %s of %d + %d tokens: the least of eight gets %.1f %% of its share\n",
+			      greedy[k].tenants ? "a tenant" : "one", greedy[k].prompt, greedy[k].answer,
+			      900.0 * (double)least / (double)all);
 		assert_true(all > 100000);
 		assert_true(least * 9 * 10 >= all * 9);
 		tear_down();
@@ -323,13 +330,108 @@ static void test_delay(void **state)
 	}
 }
 
+/* A device of 2 ms a batch and 0.25 ms a block that is copied. */
+static uint64_t ready_at[8], last_ready;
+static int64_t n_copied;
+static int32_t most_copied;
+
+static int launch_with_copies(struct sr_backend *b, int32_t i)
+{
+	int32_t n = w.ops.batch(b, i)->n_copies;
+
+	last_ready = (last_ready > w.now ? last_ready : w.now) + 2000000 + (uint64_t)n * 250000;
+	ready_at[i] = last_ready;
+	n_copied += n;
+	most_copied = n > most_copied ? n : most_copied;
+	return sr_null_ops()->launch(b, i);
+}
+
+static int poll_with_copies(struct sr_backend *b, int32_t i)
+{
+	return w.now < ready_at[i] ? 0 : sr_null_ops()->poll(b, i);
+}
+
+/* Six streams, and prompts without end whose blocks are all on the host: what one batch copies is
+ * bounded, so a flood of copies delays a token by that, and not by a whole prompt's. */
+static void test_copies(void **state)
+{
+	static const struct { int32_t copies, depth; double most; } cases[] = {
+		{ 4,  1, 3 },
+		{ 4,  2, 3 },
+		{ 64, 1, 18 },                  /* no bound to speak of: what it would be */
+	};
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+		uint64_t last[8] = { 0 }, u = 100;
+		double most = 0;
+		int prompts = 0;
+
+		set_up();
+		w.cfg.limits.tokens = w.cfg.knobs.batch_tokens = w.cfg.knobs.chunk_max = 512;
+		w.cfg.limits.n_blocks = 200;
+		w.cfg.limits.n_host_blocks = 400;
+		w.cfg.limits.copies = w.cfg.knobs.copies = cases[k].copies;
+		sr_null_depth(cases[k].depth);
+		assert_int_equal(try_open(), 0);
+		w.ops.launch = launch_with_copies;
+		w.ops.poll = poll_with_copies;
+		last_ready = 0;
+		n_copied = most_copied = 0;
+		for (uint64_t i = 0; i < 6; i++)
+			ask(0, i, 10, 480);
+		for (bool over = false; !over; ) {
+			w.now += 20000;
+			assert_true(sched_step(w.s, w.now) >= 0);
+			for (int j = 0; j < w.n_heard; j++) {
+				const struct sched_event *e = &w.heard[j].e;
+
+				if (e->user_data < 6 && last[e->user_data]) {
+					double ms = (double)(w.now - last[e->user_data]) / 1e6;
+
+					most = ms > most ? ms : most;
+				}
+				if (e->user_data < 6)
+					last[e->user_data] = w.now;
+				else
+					prompts += e->finish != SCHED_MORE;
+				over |= e->finish != SCHED_MORE && e->user_data == 0;
+			}
+			w.n_heard = 0;
+			w.c[0].room = w.c[1].room = 100000;
+			sched_stats(w.s, &w.st);
+			if (w.st.running + w.st.waiting < 8 && last[0]) {
+				serve(1, u, (int)(u % 12), 400);
+				u++;
+			}
+		}
+		sched_check(w.s);
+		print_message("  %d copies a batch, depth %d: %d prompts, %jd copies; most between tokens %.1f ms\n",
+			      cases[k].copies, cases[k].depth, prompts, (intmax_t)n_copied, most);
+		assert_true(prompts > 20 && n_copied > 500 && most_copied <= cases[k].copies);
+		if (cases[k].copies < 10)
+			assert_true(most_copied == cases[k].copies && most <= cases[k].most + 0.1);
+		else
+			assert_true(most > 6 && most <= cases[k].most + 0.1);
+		for (int c = 0; c < 2; c++)
+			sched_forget(w.s, &w.c[c]);
+		for (int i = 0; sched_busy(w.s); i++) {
+			assert_true(i < 5000);
+			w.now += 1000000;
+			assert_true(sched_step(w.s, w.now) >= 0);
+		}
+		tear_down();
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_follow), cmocka_unit_test(test_follow_and_strangers),
-		cmocka_unit_test(test_clients), cmocka_unit_test(test_queue),
+		cmocka_unit_test(test_shares), cmocka_unit_test(test_queue),
 		cmocka_unit_test(test_first_chunk), cmocka_unit_test(test_floor),
 		cmocka_unit_test(test_floor_gives_way), cmocka_unit_test(test_delay),
+		cmocka_unit_test(test_copies),
 	};
 
 	return cmocka_run_group_tests_name("sched_share", tests, NULL, NULL);
