@@ -106,8 +106,10 @@ $(BUILD)/libslipring-text.so: $(patsubst %.c,$(BUILD)/pic/%.o,$(TEXT_LIB))
 # A test, fuzzer or benchmark names what it is linked with on its first line:
 #	/* LINK: core/kv.c kernels/cpu/ops.c -lxxhash */
 # (A file that includes a .c under test does not name that one.)  SLIPRINGD is all of the daemon but
-# core/main.c, for the tests that include it.
-link_of = $(subst SLIPRINGD,$(filter-out core/main.c,$(slipringd_SRC)) $(slipringd_LIBS),$(shell sed -n '1s,^/\* LINK:\(.*\)\*/$$,\1,p' $(1)))
+# core/main.c, for the tests that include it; SLIPRING_HTTP the same of the adapter.
+link_of = $(subst SLIPRINGD,$(filter-out core/main.c,$(slipringd_SRC)) $(slipringd_LIBS),$(subst \
+	SLIPRING_HTTP,$(filter-out adapters/http/main.c,$(slipring-http_SRC)) $(slipring-http_LIBS),$(shell \
+	sed -n '1s,^/\* LINK:\(.*\)\*/$$,\1,p' $(1))))
 define test
 $(BUILD)/tests/$(1): $(BUILD)/tests/$(1).o $(patsubst %.c,$(BUILD)/%.o,$(filter %.c,$(call link_of,tests/$(1).c)))
 	$$(call say,LD)
@@ -117,6 +119,7 @@ endef
 $(foreach t,$(TESTS) $(BENCHES),$(eval $(call test,$(t))))
 $(foreach t,$(FUZZERS),$(eval $(call test,$(t))))
 $(TESTS:%=$(BUILD)/tests/%): LDLIBS += -lcmocka
+$(BUILD)/tests/test_http_faults: | $(BUILD)/slipringd
 
 # ---- CUDA ---------------------------------------------------------------------------------------
 #
