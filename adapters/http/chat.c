@@ -1,6 +1,7 @@
 /* chat.c - messages to the text of a prompt: their shape, content parts joined or kept as the
  * template wants them, tool calls' arguments as objects, and the template run over it all.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -290,6 +291,10 @@ int ask_render(struct ask *a, const struct ask_limits *l, struct problem *p)
 				json_object_set(vars, key, v);
 	}
 	n = template_render(t, vars, NULL, &text, err, sizeof(err));
+	if (n == -ENOMEM) {
+		problem_memory(p);
+		goto out;
+	}
 	if (n < 0) {
 		problem_bad(p, NULL, "The chat template failed: %.500s", err);
 		goto out;

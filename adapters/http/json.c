@@ -108,7 +108,10 @@ int ask_json(json_t **out, const char *body, size_t n, struct problem *p)
 		return problem_field(p, "", "The request has no body: a JSON object is required.");
 	if (bounds(body, n, ASK_JSON_VALUES, &values, p) < 0)
 		return -1;
+	errno = 0;
 	*out = load(body, n, &e);
+	if (!*out && errno == ENOMEM)         /* jansson does not always say so */
+		return problem_memory(p);
 	if (!*out) {
 		snprintf(at, sizeof(at), "%d", e.position > 0 ? e.position : 0);
 		return problem_field(p, at, "The body is not valid JSON: %s (line %d, column %d).",

@@ -178,8 +178,10 @@ int process_run(const struct process_config *p)
 		me.started = io_now();
 		me.beat = (struct io_timer){ .fn = on_beat, .ctx = &me };
 		on_beat(&me.beat);
-	} else {
+	} else if (*err) {
 		log_error("%s", err);
+	} else {
+		log_error("The adapter cannot be started: %s.", strerror(-r));
 	}
 	while (r == 0 && (!me.stopping || drain(&me))) {
 		io_sleep(me.io, me.stopping ? io_now() + LOOK_NS : 0);

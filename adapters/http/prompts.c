@@ -112,6 +112,8 @@ static int add_word(struct ask *a, const struct ask_limits *l, const char *word,
 	memcpy(s + spaced, word, n);
 	k = sr_text_encode(l->text, s, n + spaced, SR_TEXT_SPECIAL_PARSE, ids, SR_LIST_MAX, SR_LIST_MAX);
 	free(s);
+	if (k == -ENOMEM)
+		return problem_memory(p);
 	if (k <= 0 && spaced)
 		return 0;
 	if (k <= 0)

@@ -6,8 +6,11 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include "core/log.h"
 
 #define THREADS_MAX 8
 #define TRIM_BYTES  (1u << 20)
@@ -94,8 +97,9 @@ static void on_ready(struct io_watch *watch, uint32_t events)
 	uint64_t n;
 
 	(void)events;
+	/* One that fails leaves it readable: we are called again. */
 	if (read(watch->fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
-		abort();
+		log_warn("the workers' eventfd cannot be read: %s", strerror(errno));
 	while ((w = come_back(p, &p->finished)))
 		w->done(w);
 }
