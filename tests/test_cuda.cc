@@ -939,6 +939,7 @@ static void test_errors(void **)
 	shape.L = 1;
 	shape.V = 40;
 	lim.worked = 0;
+	lim.tokens = lim.scores = 40;
 	t = tiny_create(&shape, SR_BF16, TINY_BIAS, 3);
 	assert_int_equal(try_all(t, &lim, why, sizeof(why)), 0);
 	calls = emu_calls - before;

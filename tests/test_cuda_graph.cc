@@ -223,6 +223,7 @@ static void fill_step(struct sr_batch *b, int n, int first, int32_t token)
 	for (int s = 0; s < n; s++) {
 		b->row[b->n_rows++] = (struct sr_row){ s, first, 1, token == SR_LAST ? SR_LAST : s, 0, s, -1, 1, 0, 0 };
 		b->token[b->n_ids++] = token + s;
+		b->result[s].id = -7;                    /* to be overwritten */
 	}
 	b->n_tokens = b->n_results = n;
 }
@@ -264,6 +265,8 @@ static void test_in_flight(void **)
 			if (i == 0)
 				continue;
 			assert_int_equal(wait_for(b, (i - 1) % 2), 1);
+			for (int s = 0; s < rows[i - 1]; s++)
+				assert_in_range(f->batch.result[s].id, 0, 199);
 			if (turn == 0)
 				memcpy(alone[i - 1], f->batch.result, sizeof(alone[0]));
 			else
@@ -342,6 +345,73 @@ static void test_arm(void **)
 }
 
 #ifdef CUDA_EMULATED
+
+/* ---- what bounds a batch -------------------------------------------------------------- */
+
+static double padded(double bytes)
+{
+	return ceil(bytes / 256) * 256;
+}
+
+/* Counts by loops of their own over layers, rows and positions; times at rates made up. */
+static void test_counts(void **)
+{
+	struct sr_model shape = tiny_shape();
+	struct sr_layer layers[2] = {};
+	struct sr_limits lim = limits(false);
+	double D, in_layer, macs = 0, bytes = 0;
+	int32_t text[41] = {};
+	const struct roof *r;
+	struct sr_batch *a;
+	struct tiny *t;
+	struct drive d;
+
+	layers[0].window = 20;
+	shape.layer = layers;
+	lim.kv_type = SR_KV_F8;
+	t = tiny_create(&shape, SR_BF16, TINY_UNTIED, 3);
+	emu_elapsed_ms = 0.5f;
+	open_one(&d, t, &lim);
+	emu_elapsed_ms = 0;
+	r = &d.b->d.roof;
+	a = d.batch;
+	D = shape.D;
+	in_layer = D * ((shape.H + 2 * shape.G) * shape.E + shape.H * shape.E + 3.0 * shape.F);
+	begin_slots(&d, 2);
+	drive_range(&d, 0, 0, 4);
+	drive_row(&d, 1, 3, text, 1, 0, 1);
+	drive_row(&d, 0, 20, text, 30, 5, 1);
+	a->copy[a->n_copies++] = (struct sr_copy){ 9, 0, 1 };
+	for (int l = 0; l < shape.L; l++) {
+		for (int row = 0; row < 2; row++) {
+			int first = a->row[row].first, end = first + a->row[row].n, low = end;
+
+			for (int p = first; p < end; p++) {
+				int from = layers[l].window && p >= layers[l].window ? p - layers[l].window + 1 : 0;
+
+				macs += 2.0 * (p - from + 1) * shape.H * shape.E;
+				low = from < low ? from : low;
+			}
+			bytes += 2.0 * (end - low) * shape.G * shape.E;
+		}
+		macs += 31 * in_layer;
+		bytes += padded(2 * D * (shape.H + 2 * shape.G) * shape.E) + padded(2 * D * shape.H * shape.E) +
+			padded(4 * D * shape.F) + padded(2 * D * shape.F) + 2 * padded(4 * D);
+	}
+	macs += 7 * D * shape.V;
+	bytes += padded(2 * D * shape.V);
+	drive_step(&d);
+	assert_true(a->float_ops == (uint64_t)(2 * macs) && a->int8_ops == 0);
+	assert_true(a->bytes == (uint64_t)bytes);
+	assert_true(a->copied == d.b->kv_block);
+	assert_int_equal(a->compute_ns, (uint32_t)(macs / r->macs_per_ns));
+	assert_true(fabs(a->memory_ns - (double)a->bytes / r->bytes_per_ns) <= 1);
+	assert_int_equal(a->copy_ns, (uint32_t)((double)d.b->kv_block / r->copied_per_ns));
+	assert_true(fabs(r->bytes_per_ns * 500001 - (double)(d.b->d.arena_end - d.b->d.arena)) < 1);
+	assert_true(fabs(r->copied_per_ns * 500001 - 4.0 * (double)d.b->kv_block) < 1);
+	drive_close(&d);
+	tiny_destroy(t);
+}
 
 /* ---- the emulation's graphs ----------------------------------------------------------- */
 
@@ -527,6 +597,7 @@ int main(void)
 		cmocka_unit_test(test_in_flight),
 		cmocka_unit_test(test_arm),
 #ifdef CUDA_EMULATED
+		cmocka_unit_test(test_counts),
 		cmocka_unit_test(test_replay),
 		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_errors),

@@ -334,6 +334,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 		f.armed_fd = -1;
 	b->d.use_lt = !lim->deterministic && lim->tokens > 64 && lt_there();
 	b->kv_block = (size_t)m->L * (size_t)m->G * 2 * b->d.kv_half * (b->d.kv_f8 ? 1 : sizeof(bf16));
+	b->d.kv_block = b->kv_block;
 	return net_load(&cuda_ops, &b->d, NULL, m, NULL, err, errlen);
 }
 
@@ -521,6 +522,7 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 	if (!e)
 		e = load_weights(b, src, err, errlen);
 	if (!e && (!lt_open(&b->d, &b->net, lim->tokens, (int32_t)logit_rows(b)) ||
+			!roof_measure(&b->d, &b->net, lim, b->host_kv) ||
 			(!lim->eager && !graph_capture(&b->d, lim))))
 		e = device_error(b, err, errlen);
 	if (e) {
@@ -600,6 +602,7 @@ static int launch(struct sr_backend *b, int32_t i)
 	f->armed_fd = -1;
 	step_fill(d, &f->batch, f->chain, f->next, f->signal);
 	f->turn = d->turn;
+	roof_count(d, &f->batch);
 	copy_blocks(b, &f->batch);
 	if (!graph_launch(d, &f->batch))
 		batch_compute(b);

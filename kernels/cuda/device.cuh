@@ -2,6 +2,7 @@
  *
  *	backend.cu   the door: device memory, batches, launch and poll
  *	graph.cu     steps of single tokens as graphs, captured at open
+ *	roof.cu      the least time that a batch takes, for statistics
  *	step.cu      the first and the last kernel of a batch: rows become lists, commands are carried out
  *	weights.cu   weights from files to the device, which pack.cu brings into the form it holds
  *	rows.cu      embed, norms, activation: a block per row
@@ -158,6 +159,14 @@ static inline __host__ __device__ uint32_t *word_of(const struct slots *s, int32
 
 /* ---- the device ------------------------------------------------------------------------------------ */
 
+/* The rates that this GPU reaches, and what a batch of the model costs at least (roof.cu). */
+struct roof {
+	double bytes_per_ns, macs_per_ns, copied_per_ns;
+	double token_macs, head_macs;    /* multiply-adds: of a token by the layers' weights, of a result */
+	double layer_bytes, head_bytes;
+	int32_t windows, window;         /* layers that attend to a window; the longest */
+};
+
 struct dev {
 	struct sr_backend *b;
 	const struct sr_model *m;
@@ -200,6 +209,8 @@ struct dev {
 	unsigned char *kv;
 	bool kv_f8;                  /* e4m3, else bf16 */
 	size_t kv_half;              /* elements of K of one block and head */
+	size_t kv_block;             /* bytes, of all layers */
+	struct roof roof;
 	int64_t kv_rows;             /* of a head's width, of all blocks, K and V */
 
 	struct slots slots;
@@ -232,6 +243,10 @@ void step_end(struct dev *d);
 void batch_empty(struct sr_backend *b);      /* the next batch to be computed is one of padding only */
 void batch_compute(struct sr_backend *b);    /* from its first to its last kernel, as d->step says */
 
+/* roof.cu */
+bool roof_measure(struct dev *d, const struct net *n, const struct sr_limits *l, unsigned char *host_kv);
+void roof_count(const struct dev *d, struct sr_batch *b);            /* fills its statistics */
+
 /* graph.cu */
 int32_t graph_sizes(const struct sr_limits *l, int32_t *size);       /* how many; size[64]: rows, ascending */
 int64_t graph_bytes(const struct dev *d, const struct sr_limits *l); /* what they may take, about */
@@ -248,6 +263,7 @@ int  loader_finish(struct dev *d, char *err, size_t errlen); /* all has been rea
 int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
                    const struct sr_tensor *const *bias, int n, enum share how,
                    const struct sr_source *src, char *err, size_t errlen);
+int64_t weight_bytes(const struct weight *w);               /* as held, without its bias */
 void weights_free(struct dev *d);
 
 /* pack.cu */

@@ -477,7 +477,7 @@ static size_t scales_bytes(const struct weight *w)
 	return (size_t)(w->k / SLAB / w->packed.group) * (size_t)w->packed.width * sizeof(uint32_t);
 }
 
-static int64_t weight_bytes(const struct weight *w)
+int64_t weight_bytes(const struct weight *w)
 {
 	switch (w->held) {
 	case HELD_VECTOR:

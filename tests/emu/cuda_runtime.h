@@ -99,6 +99,7 @@ extern uint64_t emu_calls;                  /* so far */
 extern int emu_allocations;                 /* not yet freed: memory, streams, events */
 extern uint64_t emu_taken;                  /* bytes of memory, so far */
 extern uint64_t emu_graph_launches;
+extern float emu_elapsed_ms;                /* what any two events are apart; 0: what they are */
 extern int emu_devices;                     /* 1 */
 extern int emu_capability;                  /* 80 */
 void emu_fail(uint64_t nth, cudaError_t e); /* the nth call from now; 0: none */

@@ -25,6 +25,7 @@ uint64_t emu_calls;
 int emu_allocations;
 uint64_t emu_taken;
 uint64_t emu_graph_launches;
+float emu_elapsed_ms;
 int emu_devices = getenv("EMU_DEVICES") ? atoi(getenv("EMU_DEVICES")) : 1;
 int emu_capability = 80;
 
@@ -480,7 +481,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 
 	if (err == cudaSuccess && (from->reached != from->asked || to->reached != to->asked))
 		return cudaErrorNotReady;
-	*ms = (float)(int64_t)(to->at_ns - from->at_ns) * 1e-6f;
+	*ms = emu_elapsed_ms > 0 ? emu_elapsed_ms : (float)(int64_t)(to->at_ns - from->at_ns) * 1e-6f;
 	return err;
 }
 

@@ -1,0 +1,177 @@
+/* roof.cu - what bounds a batch: the least time that its bytes, its operations and its copies take at the
+ * rates this GPU reaches.  The rates are measured once at open (some ms): of memory by reading weights, of
+ * the tensor cores by a product of the model's own with as many rows as fill them, whichever kernel that
+ * takes, of the bus by copying KV blocks.  Estimates, for statistics only: no result depends on them.
+ *
+ * Counted are a weight once per batch, and keys and values as often as attention has to read them.
+ */
+#include "device.cuh"
+
+#define READ_MAX   ((size_t)1 << 30)  /* bytes: more than caches hold, where there are as many */
+#define READ_BLOCKS 4                 /* per processor */
+#define READ_THREADS 512
+#define ROWS_MAX   1024
+#define TILE       128
+#define WAVES      2                  /* of tiles over all processors */
+#define COPY_MAX   ((size_t)16 << 20)
+
+static __global__ void __launch_bounds__(READ_THREADS) read_kernel(const uint4 *from, size_t n, unsigned *to)
+{
+	let_next_start();
+	wait_for_previous();
+	size_t step = (size_t)gridDim.x * blockDim.x, i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+	unsigned sum = 0;
+
+#pragma unroll 8
+	for (; i < n; i += step) {
+		uint4 v = from[i];
+
+		sum ^= v.x ^ v.y ^ v.z ^ v.w;
+	}
+	if (sum == 0xdeadbeef)               /* so that it is read */
+		*to = sum;
+}
+
+/* ---- rates ---------------------------------------------------------------------------- */
+
+struct clocks { cudaEvent_t from, to; };
+
+/* Nanoseconds of what `work` queues, once it has been done before. */
+template <class F> static double timed(struct dev *d, const struct clocks *c, const char *what, F work)
+{
+	float ms = 0;
+
+	for (int turn = 0; turn < 2; turn++) {
+		if (!d->lost)
+			cuda_ok(d, cudaEventRecord(c->from, d->stream), what);
+		if (!d->lost)
+			work();
+		if (!d->lost)
+			cuda_ok(d, cudaEventRecord(c->to, d->stream), what);
+		if (!d->lost)
+			cuda_ok(d, cudaEventSynchronize(c->to), what);
+	}
+	if (!d->lost)
+		cuda_ok(d, cudaEventElapsedTime(&ms, c->from, c->to), what);
+	return (double)ms * 1e6 + 1;
+}
+
+/* Rows for which a product of n outputs has WAVES tiles for each processor. */
+static int32_t many_rows(const struct dev *d, int32_t n, int32_t tokens)
+{
+	int32_t tiles = (n + TILE - 1) / TILE, rows = (WAVES * d->processors + tiles - 1) / tiles * TILE;
+
+	rows = rows < ROWS_MAX ? rows : ROWS_MAX;
+	return rows < tokens ? rows : tokens;
+}
+
+static void measure(struct dev *d, const struct net *n, const struct sr_limits *l, unsigned char *host,
+	const struct clocks *c)
+{
+	struct roof *r = &d->roof;
+	const struct weight *w = n->layer[0].gu;
+	size_t bytes = (size_t)(d->arena_end - d->arena), copy = (size_t)l->n_host_blocks * d->kv_block;
+	int32_t rows = many_rows(d, w->n, l->tokens);
+
+	bytes = bytes < READ_MAX ? bytes : READ_MAX;
+	copy = copy < COPY_MAX ? copy : COPY_MAX;
+	copy = copy < (size_t)l->n_blocks * d->kv_block ? copy : (size_t)l->n_blocks * d->kv_block;
+	r->bytes_per_ns = (double)bytes / timed(d, c, "measure the memory", [&] {
+		cuda_ok(d, start(read_kernel, (unsigned)(READ_BLOCKS * d->processors), READ_THREADS, 0, d->stream,
+			(const uint4 *)d->arena, bytes / sizeof(uint4), (unsigned *)d->work), "measure the memory");
+	});
+	if (!d->lost)                        /* small numbers: any bits might be NaN */
+		cuda_ok(d, cudaMemsetAsync(d->place[P_Y], 0x3c, (size_t)rows * (size_t)w->k * sizeof(bf16),
+			d->stream), "measure a product");
+	r->macs_per_ns = (double)rows * w->n * w->k / timed(d, c, "measure a product", [&] {
+		matmul(d, P_GU, P_Y, w, rows);
+	});
+	if (copy)
+		r->copied_per_ns = (double)copy / timed(d, c, "measure copies", [&] {
+			cuda_ok(d, cudaMemcpyAsync(host, d->kv, copy, cudaMemcpyDeviceToHost, d->stream),
+				"measure copies");
+		});
+}
+
+static void sizes(struct roof *r, const struct net *n)
+{
+	const struct sr_model *m = n->m;
+	struct weight *const *w;
+
+	for (int32_t l = 0; l < m->L; l++) {
+		const struct net_layer *y = &n->layer[l];
+		struct weight *const all[] = { y->norm1, y->qkv, y->qn, y->kn, y->o, y->post1, y->norm2, y->gu, y->down,
+			y->post2 };
+
+		for (w = all; w < all + sizeof(all) / sizeof(*all); w++)
+			r->layer_bytes += *w ? (double)weight_bytes(*w) : 0;
+		for (const struct weight *product : { y->qkv, y->o, y->gu, y->down })
+			r->token_macs += (double)product->n * product->k;
+		if (m->layer[l].window > 0) {
+			r->windows++;
+			r->window = m->layer[l].window > r->window ? m->layer[l].window : r->window;
+		}
+	}
+	r->head_bytes = (double)weight_bytes(n->head);
+	r->head_macs = (double)n->head->n * n->head->k;
+}
+
+bool roof_measure(struct dev *d, const struct net *n, const struct sr_limits *l, unsigned char *host)
+{
+	struct clocks c = {};
+
+	sizes(&d->roof, n);
+	if (cuda_ok(d, cudaEventCreateWithFlags(&c.from, cudaEventDefault), "an event") &&
+	    cuda_ok(d, cudaEventCreateWithFlags(&c.to, cudaEventDefault), "an event"))
+		measure(d, n, l, host, &c);
+	for (cudaEvent_t e : { c.from, c.to })
+		if (e)
+			cuda_ok(d, cudaEventDestroy(e), "free an event");
+	return !d->lost;
+}
+
+/* ---- a batch -------------------------------------------------------------------------- */
+
+static uint32_t least_ns(double amount, double per_ns)
+{
+	double ns = per_ns > 0 ? amount / per_ns : 0;
+
+	return ns < 4e9 ? (uint32_t)ns : 4000000000u;
+}
+
+/* How many positions the tokens of a row read, one after the other, in a layer. */
+static double read_by(const struct sr_row *r, int32_t window)
+{
+	double first = r->first, n = r->n, all = n * first + n * (n + 1) / 2, over;
+
+	if (!window || r->first + r->n <= window)
+		return all;
+	over = r->first >= window ? n : first + n - window;     /* tokens that see a whole window, */
+	n -= over;                                              /* and those before them */
+	return n * first + n * (n + 1) / 2 + over * window;
+}
+
+void roof_count(const struct dev *d, struct sr_batch *b)
+{
+	const struct roof *r = &d->roof;
+	const struct sr_model *m = d->m;
+	double full = m->L - r->windows, macs, bytes, position = 2.0 * m->G * m->E * (d->kv_f8 ? 1 : sizeof(bf16));
+	double seen = 0, read = 0;           /* positions in all layers: by each token; by each row, once */
+
+	for (int32_t i = 0; i < b->n_rows; i++) {
+		const struct sr_row *row = &b->row[i];
+		double last = (double)row->first + row->n, windowed = (double)row->n + r->window - 1;
+
+		seen += full * read_by(row, 0) + r->windows * read_by(row, r->window);
+		read += full * last + r->windows * (last < windowed ? last : windowed);
+	}
+	macs = d->step.n_tokens * r->token_macs + d->step.n_picks * r->head_macs + 2 * seen * m->H * m->E;
+	bytes = (b->n_rows ? r->layer_bytes : 0) + (d->step.n_picks ? r->head_bytes : 0) + read * position;
+	b->int8_ops = 0;
+	b->float_ops = (uint64_t)(2 * macs);
+	b->bytes = (uint64_t)bytes;
+	b->copied = (uint64_t)b->n_copies * d->kv_block;
+	b->compute_ns = least_ns(macs, r->macs_per_ns);
+	b->memory_ns = least_ns(bytes, r->bytes_per_ns);
+	b->copy_ns = least_ns((double)b->copied, r->copied_per_ns);
+}
