@@ -314,7 +314,7 @@ struct attention {
 /* A cache whose blocks are dealt out in no order; what no prompt has stored is NaN. */
 struct cache {
 	const attention &c;
-	int L = 2, l = 1, blocks = 1, table_cap = 40;
+	int L = 2, l = 1, blocks = 1, table_cap = 50;
 	std::vector<int32_t> table;
 	std::vector<bf16> kv;
 
@@ -437,9 +437,9 @@ static void attend_case(struct dev *d, const attention &c, uint32_t *seed)
 static void test_attention(void **)
 {
 	static const attention cases[] = {
-		{ 4, 1, 64, 0, 0, { { 0, 1 }, { 0, 70 }, { 100, 30 } } },
+		{ 4, 1, 64, 0, 0, { { 0, 1 }, { 0, 70 }, { 700, 30 } } },
 		{ 6, 2, 64, 50, 0, { { 300, 3 }, { 126, 5 }, { 0, 48 } } },
-		{ 2, 2, 128, 0, 0, { { 0, 140 }, { 17, 2 }, { 255, 1 } } },
+		{ 2, 2, 128, 0, 0, { { 0, 140 }, { 17, 2 }, { 639, 1 } } },
 		{ 16, 1, 128, 200, 5, { { 400, 9 }, { 0, 16 }, { 127, 2 } } },
 	};
 	uint32_t seed = 3;
