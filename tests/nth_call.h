@@ -72,24 +72,24 @@ static inline int nth_fds(void)
 
 /* act() with its first, second, .. call going wrong, until it makes no more.  A read that is made again
  * must not matter; whatever else happens is a sentence that names `about`, and leaves nothing open. */
-static inline void nth_each(enum nth how, int (*act)(char *err, size_t n), const char *about)
+static inline void nth_each(enum nth how, int (*act)(char *why, size_t n), const char *about)
 {
 	int fds = nth_fds(), n = 0;
 
 	for (;; n++) {
-		char err[5000] = "";
+		char why[5000] = "";
 		int rc;
 
 		nth = (typeof(nth)){ .at = n + 1, .how = how };
-		rc = act(err, sizeof(err));
+		rc = act(why, sizeof(why));
 		nth.at = 0;
 		assert_int_equal(nth_fds(), fds);
 		if (nth.seen <= n)
 			break;
 		if (how == NTH_INTERRUPTED || how == NTH_PART ? rc != 0 : rc >= 0)
-			fail_msg("call %d going wrong (%d): %d \"%s\"", n + 1, how, rc, err);
-		if (rc && (!strstr(err, about) || strstr(err, "Success") || strstr(err, "(null)")))
-			fail_msg("call %d going wrong (%d) says \"%s\"", n + 1, how, err);
+			fail_msg("call %d going wrong (%d): %d \"%s\"", n + 1, how, rc, why);
+		if (rc && (!strstr(why, about) || strstr(why, "Success") || strstr(why, "(null)")))
+			fail_msg("call %d going wrong (%d) says \"%s\"", n + 1, how, why);
 		if (how == NTH_ENDS)
 			assert_int_equal(rc, -EIO);
 	}

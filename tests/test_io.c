@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <liburing.h>
+#include <linux/io_uring.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
@@ -335,6 +335,7 @@ static const int *kernel;
 static int attempts;
 static bool no_epoll;
 
+struct io_uring;
 int __real_io_uring_queue_init_params(unsigned n, struct io_uring *r, struct io_uring_params *p);
 int __wrap_io_uring_queue_init_params(unsigned n, struct io_uring *r, struct io_uring_params *p);
 int __wrap_io_uring_queue_init_params(unsigned n, struct io_uring *r, struct io_uring_params *p)
