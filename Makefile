@@ -149,7 +149,7 @@ CUDA_C  := kernels/forward.c kernels/rope.c kernels/cuda/xid.c
 $(BUILD)/slipring-cuda.so: $(CUDA:%.cu=$(BUILD)/cuda/%.o) $(CUDA_C:%.c=$(BUILD)/pic/%.o)
 	$(call say,LINK)
 	$(Q)$(NVCC) -shared $(GPU_STATIC) -o $@ $^ -ldl
--include $(CUDA:%.cu=$(BUILD)/cuda/%.d)
+-include $(CUDA:%.cu=$(BUILD)/cuda/%.d) $(CUDA_C:%.c=$(BUILD)/pic/%.d)
 
 # cuBLASLt is looked for at run time, with prototypes of our own; where NVIDIA's header is (in the toolkit, under
 # CUBLAS_HOME=, or beside the libraries of a Python environment) they are held to it.
