@@ -22,7 +22,7 @@
 
 template <int ROWS_, int WORDS_> struct few {
 	static const int ROWS = ROWS_, WORDS = WORDS_, M = ROWS / 16, N = STRIP / 8;
-	static const int H = M < 4 ? 1 : 2;      /* of M at once: registers are short */
+	static const int H = M < 4 ? 1 : M;      /* of M at once; weights are expanded M / H times */
 	static const int NWARPS = ROWS == 64 ? 4 : 2, KWARPS = THREADS / 32 / NWARPS, COLS = STRIP * NWARPS;
 	static const bool HOLD = M == 1;         /* sums of a whole group fit the registers; else of a slab */
 	static const int BLOCKS = M <= 2 ? 2 : 1; /* of one processor */
