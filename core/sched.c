@@ -435,9 +435,15 @@ void sched_cancel(struct sched *s, void *who, uint64_t user_data)
 
 void sched_forget(struct sched *s, void *who)
 {
-	for (int32_t i = 0; i < s->n_seq; i++)
-		if (s->seq[i].state != SEQ_FREE && s->seq[i].who == who)
+	int32_t left = s->n_run + (int32_t)s->stats.waiting; /* in use; the first places are used first */
+
+	for (int32_t i = 0; left > 0; i++) {
+		if (s->seq[i].state == SEQ_FREE)
+			continue;
+		left--;
+		if (s->seq[i].who == who)
 			seq_close(s, i);
+	}
 }
 
 /* ---- results ------------------------------------------------------------------------------------------ */
