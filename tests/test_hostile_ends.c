@@ -207,15 +207,25 @@ static void R12_handshake(void **state)
 
 /* ---- R13: restart ---------------------------------------------------------------------------- */
 
+static int by_time(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+#define KILLED 200                    /* rounds, if many kills are asked for */
+
 static void R13_a_killed_daemon_is_seen(void **state)
 {
 	static const int32_t ids[4] = { 1, 2, 3, 4 };
 	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 4, .max_tokens = 900,
 		.flags = SR_IGNORE_EOS };
-	uint64_t epochs[5] = { 0 }, best[2] = { UINT64_MAX, UINT64_MAX }; /* asleep, polling */
+	uint64_t epochs[KILLED] = { 0 }, took[2][KILLED]; /* asleep, polling */
+	int rounds = getenv("SLIPRING_KILLS") ? KILLED : 6, n[2] = { 0 };
 
 	(void)state;
-	for (int round = 0; round < 5; round++) {
+	for (int round = 0; round < rounds; round++) {
 		struct sr_conn *c[8];
 		int ready[2], e;
 		uint64_t at, slowest = 0;
@@ -257,7 +267,7 @@ static void R13_a_killed_daemon_is_seen(void **state)
 			c[i % 8] = NULL;
 			told++;
 		}
-		best[round % 2] = slowest < best[round % 2] ? slowest : best[round % 2];
+		took[round % 2][n[round % 2]++] = slowest;
 		waitpid(pid, NULL, 0);
 		close(ready[0]);
 		close(ready[1]);
@@ -265,10 +275,17 @@ static void R13_a_killed_daemon_is_seen(void **state)
 		*strrchr(d.path, '/') = '\0';
 		rmdir(d.path);
 	}
-	/* Of the quickest round: we may have been kept from a core ourselves. */
-	print_message("R13: the last of eight clients was told within %.1f ms asleep, %.1f ms polling\n",
-	              (double)best[0] / 1e6, (double)best[1] / 1e6);
-	assert_true(best[0] < 100 * MS && best[1] < 100 * MS);
+	/* In the quickest round, of many in half of them: we may have been kept from a core ourselves. */
+	for (int k = 0; k < 2; k++) {
+		uint64_t *t = took[k], judged;
+
+		qsort(t, (size_t)n[k], sizeof(t[0]), by_time);
+		judged = rounds == KILLED ? t[n[k] / 2] : t[0];
+		print_message("R13: %d times the last of eight clients, %s, was told within %.1f ms, %.1f in the middle, "
+		              "%.1f at most\n", n[k], k ? "polling" : "asleep", (double)t[0] / 1e6,
+		              (double)t[n[k] / 2] / 1e6, (double)t[n[k] - 1] / 1e6);
+		assert_true(judged < 100 * MS);
+	}
 }
 
 /* ---- R14: memory taken away ------------------------------------------------------------------ */
