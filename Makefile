@@ -189,10 +189,13 @@ $(GPU:=.o): $(BUILD)/gpu/%.o: %.cc
 	@mkdir -p $(@D)
 	$(call say,NVCC)
 	$(Q)$(NVCC) $(NVFLAGS) $(PRESS) $(SM) -Itests/cuda -x cu -c -o $@ $<
-$(filter-out %/test_emu,$(GPU)): $(GPU_LINK)
+$(BUILD)/gpu/kernels.a: $(GPU_LINK)
+	$(call say,AR)
+	$(Q)rm -f $@ && ar rcs $@ $^
+$(filter-out %/test_emu,$(GPU)): $(BUILD)/gpu/kernels.a
 $(GPU): %: %.o
 	$(call say,LINK)
-	$(Q)$(NVCC) $(GPU_STATIC) -o $@ $^ -lpthread -ldl
+	$(Q)$(NVCC) $(GPU_STATIC) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lpthread -ldl
 $(BUILD)/gpu/tests/cuda/rings: $(patsubst %.c,$(BUILD)/%.o,tests/cuda/rings.c shmring/client.c core/stats.c)
 $(BUILD)/gpu/tests/cuda/watch: $(patsubst %.c,$(BUILD)/%.o,tests/cuda/watch.c tools/nvml.c)
 $(GPU_C):

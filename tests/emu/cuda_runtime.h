@@ -11,7 +11,8 @@
  * that poisons a context (a launch failure) is returned by every call after it.
  *
  * A program that has this as its slipring-cuda.so (tests/e2e_cuda.py) is told by its environment: EMU_DEVICES,
- * so many; EMU_LOSE=FILE, once that file is there every call fails with an illegal address.
+ * so many; EMU_AT_ONCE, work is done once a callback is asked for; EMU_LOSE=FILE, once that file is there every
+ * call fails with an illegal address.
  */
 #ifndef EMU_CUDA_RUNTIME_H
 #define EMU_CUDA_RUNTIME_H
