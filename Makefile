@@ -308,9 +308,14 @@ spin:
 sim: $(BUILD)/tests/test_sim
 	SLIPRING_FIRST=$(FIRST) SLIPRING_SEEDS=$(SEEDS) $<
 
-hostile: $(addprefix $(BUILD)/tests/test_,hostile hostile_ends bystander)
+# BYSTANDER=R2 measures beside that attack alone; FAULTS=: only some of the many calls that are alike.
+BYSTANDER ?= all
+FAULTS ?= 1
+hostile: $(addprefix $(BUILD)/tests/test_,hostile hostile_ends bystander faults http_faults)
 	$(BUILD)/tests/test_hostile
-	SLIPRING_BYSTANDER=1 $(BUILD)/tests/test_bystander
+	SLIPRING_BYSTANDER=$(BYSTANDER) $(BUILD)/tests/test_bystander
+	$(if $(FAULTS),SLIPRING_FAULTS=1) $(BUILD)/tests/test_faults
+	$(if $(FAULTS),SLIPRING_FAULTS=1) $(BUILD)/tests/test_http_faults
 	SLIPRING_KILLS=$(KILLS) $(BUILD)/tests/test_hostile_ends
 
 # All that has threads.  gcc warns that it does not model fences: docs/proof.md says what does.
