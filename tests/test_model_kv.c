@@ -1,4 +1,4 @@
-/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/model_kv.c core/gguf.c core/safetensors.c kernels/rope.c -ljansson */
+/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/model_kv.c core/gguf.c core/safetensors.c kernels/rope.c -ljansson -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
 /* test_model_kv.c - scales of an FP8 KV cache in a directory: under which names they are found, what they
  * are worth, and what of them is refused. */
 #include <setjmp.h>
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/model.h"
+#include "tests/nth_call.h"
 
 #define CONFIG "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":32,\"intermediate_size\":32," \
 	"\"num_hidden_layers\":2,\"num_attention_heads\":2,\"num_key_value_heads\":2,\"vocab_size\":32," \
@@ -142,6 +143,16 @@ static void test_refused(void **state)
 /* compressed-tensors says that the cache is to be FP8. */
 static void test_scheme(void **state)
 {
+#define SCHEME(bits, type, more) ",\"kv_cache_scheme\":{\"num_bits\":" bits ",\"type\":" type more "}"
+	static const char *const others[] = {
+		SCHEME("4", "\"float\"", ",\"strategy\":\"tensor\""), SCHEME("8", "\"int\"", ",\"strategy\":\"tensor\""),
+		SCHEME("8", "null", ",\"strategy\":\"tensor\""), SCHEME("8", "\"float\"", ""),
+		SCHEME("8", "\"float\"", ",\"strategy\":\"attn_head\""),
+		SCHEME("8", "\"float\"", ",\"strategy\":\"tensor\",\"dynamic\":true"),
+		SCHEME("8", "\"float\"", ",\"strategy\":\"tensor\",\"symmetric\":false"),
+		",\"kv_cache_scheme\":\"fp8\"",
+	};
+#undef SCHEME
 	static const struct scale none[1], two[3] = { { "k_scale", "F32", "1", 2 }, { "v_scale", "F32", "1", 4 } };
 	char config[1000];
 	struct model *md;
@@ -153,11 +164,40 @@ static void test_scheme(void **state)
 		fail_msg("%s", err);
 	assert_true(md->kv_f8 && md->m.layer[1].v_scale == 4);
 	model_close(md);
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+		snprintf(config, sizeof(config), GROUPS, others[i]);
+		assert_int_equal(opened(&md, two, config), -ENOTSUP);
+		if (!strstr(err, "this kv_cache_scheme is not supported; supported is num_bits 8, type float"))
+			fail_msg("%s: %s", others[i], err);
+	}
 	snprintf(config, sizeof(config), GROUPS, ",\"kv_cache_scheme\":null");
 	if (opened(&md, none, config))
 		fail_msg("%s", err);
 	assert_false(md->kv_f8);
 	model_close(md);
+}
+
+/* The file is read once more for each scale: that may fail, too. */
+static int open_it(char *why, size_t n)
+{
+	struct model *md;
+	int rc = model_open(&md, dir, why, n);
+
+	if (rc == 0)
+		model_close(md);
+	return rc;
+}
+
+static void test_calls_that_fail(void **state)
+{
+	static const struct scale two[3] = { { "k_scale", "F32", "1", 2 }, { "v_scale", "BF16", "1", 4 } };
+	struct model *md;
+
+	(void)state;
+	assert_int_equal(opened(&md, two, ""), 0);
+	model_close(md);
+	nth_each(NTH_FAILS, open_it, dir);
+	nth_each(NTH_ENDS, open_it, dir);
 }
 
 static int setup(void **state)
@@ -182,6 +222,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_names), cmocka_unit_test(test_refused), cmocka_unit_test(test_scheme),
+		cmocka_unit_test(test_calls_that_fail),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

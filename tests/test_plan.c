@@ -154,6 +154,43 @@ static void test_gpu(void **state)
 	assert_true(plan.max_seqs == 256 && plan.batch_tokens == 2048);
 	assert_true(plan.host_bytes + plan.kv_bytes <= (int64_t)(0.92 * 24 * GB));
 	assert_true(plan.host_bytes + plan.kv_bytes > (int64_t)(0.92 * 24 * GB) - MB);
+	set_device("cuda", 180 * GB, 179 * GB);
+	needs.graphs = 64 * MB;
+	good("");
+	assert_true(plan.max_seqs == 1024 && plan.batch_tokens == 16384);
+	assert_non_null(strstr(plan.text, "captured, and what libraries take"));
+	good("--enforce-eager");
+	assert_non_null(strstr(plan.text, "none; what libraries take"));
+	set_device("cuda", 24 * GB, 23 * GB);
+	model->kv_f8 = true;                      /* its files want an FP8 cache: this device has none */
+	assert_int_equal(make(""), -ENOTSUP);
+	good("--kv-cache-dtype bfloat16");
+	set_device("cpu", 16 * GB, 15 * GB);      /* nor has the CPU, which is not asked for one */
+	good("");
+	model->kv_f8 = false;
+}
+
+/* What follows from the model: rows of logits by its vocabulary, and what the plan says of its types. */
+static void test_of_the_model(void **state)
+{
+	static const struct { int32_t vocab, rows, type; const char *says; } cases[] = {
+		{ 1000, 64, SR_BF16, "computed in bfloat16 or wider" }, { 1 << 17, 32, SR_F32, "computed in float32" },
+		{ 1 << 24, 4, SR_Q4_1, "computed in 8-bit integers" },
+	};
+	const int32_t vocab = model->m.V, type = model->m.layer[0].q.type;
+
+	(void)state;
+	set_device("cpu", 16 * GB, 15 * GB);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		model->m.V = cases[i].vocab;
+		model->m.layer[0].q.type = cases[i].type;
+		good(i == 0 ? "--load-format hf" : i == 1 ? "--load-format safetensors" : "--load-format auto");
+		assert_int_equal(plan.limits.logit_rows, cases[i].rows);
+		if (!strstr(plan.text, cases[i].says))
+			fail_msg("case %zu: %s", i, plan.text);
+	}
+	model->m.V = vocab;
+	model->m.layer[0].q.type = type;
 }
 
 /* Blocks in host memory: beside the sum on a GPU, in it on the CPU; copies by bytes. */
@@ -242,6 +279,7 @@ static void test_ceilings(void **state)
 	per_slot = 4096;
 }
 
+#define SIXTY "000000000000000000000000000000000000000000000000000000000000"
 static const struct { const char *device; int64_t total,
                       avail; const char *line; int rc; const char *says; } bad[] = {
 	{ "cpu", 16 * GB, 15 * GB, "--max-model-len 5000", -EINVAL,
@@ -277,6 +315,8 @@ static const struct { const char *device; int64_t total,
 	{ "cpu", 16 * GB, 15 * GB, "--knob-ceiling max-num-seqs", -EINVAL, "it takes max-num-seqs=N" },
 	{ "cpu", 16 * GB, 15 * GB, "--knob-ceiling max-num-seqs=x", -EINVAL, "is a number of sequences" },
 	{ "cpu", 16 * GB, 15 * GB, "--knob-ceiling max-num-seqs=1000000", -EINVAL, "goes up to 65536" },
+	{ "cpu", 16 * GB, 15 * GB, "--knob-ceiling max-num-seqs=" SIXTY SIXTY SIXTY SIXTY SIXTY "1", -EINVAL,
+	  "--knob-ceiling: longer than 255 bytes" },
 	{ "cpu", 16 * GB, 15 * GB, "--quantization awq", -EINVAL, "--quantization awq, but this model's "
 	  "weights are BF16" },
 	{ "cpu", 16 * GB, 15 * GB, "--load-format gguf", -EINVAL, "--load-format gguf, but this model is "
@@ -344,7 +384,7 @@ static void test_named_length_fits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cpu), cmocka_unit_test(test_gpu), cmocka_unit_test(test_tier),
+		cmocka_unit_test(test_cpu), cmocka_unit_test(test_gpu), cmocka_unit_test(test_of_the_model), cmocka_unit_test(test_tier),
 		cmocka_unit_test(test_batching), cmocka_unit_test(test_ceilings),
 		cmocka_unit_test(test_bad), cmocka_unit_test(test_quantization), cmocka_unit_test(test_named_length_fits),
 	};
