@@ -344,9 +344,8 @@ static __device__ piece piece_of(const run_args &a)
 template <int E> static __global__ void __launch_bounds__(THREADS, 1)
 hopper_attend_kernel(const __grid_constant__ struct run_args a)
 {
-	let_next_start();
-	wait_for_previous();
 #ifdef ON_HOPPER
+	let_next_start();
 	SHARED(shared);
 	ring<E> r(shared);
 
@@ -360,6 +359,7 @@ hopper_attend_kernel(const __grid_constant__ struct run_args a)
 		mbarrier_fence_init();
 	}
 	__syncthreads();
+	wait_for_previous();
 	piece k = piece_of(a);
 
 	if (threadIdx.x < LOADERS) {

@@ -1,7 +1,7 @@
 /* kernel.cuh - what every kernel here needs: a launch, bf16, sums over a warp and a block.
  *
  * Kernels are compiled twice: by nvcc, and by g++ against tests/emu, which has a <cuda_runtime.h>
- * of its own that runs them on the CPU (CUDA_EMULATED).  Only this file and ptx.cuh know.
+ * of its own that runs them on the CPU (CUDA_EMULATED).  Only this file, ptx.cuh and hopper.cuh know.
  * Shared memory is always dynamic, so that the emulation can poison it and find overruns.
  */
 #ifndef CUDA_KERNEL_CUH
