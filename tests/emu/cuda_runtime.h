@@ -107,4 +107,8 @@ void emu_fail(uint64_t nth, cudaError_t e); /* the nth call from now; 0: none */
 void emu_recover();                         /* a fresh process: no poison, nothing queued */
 void emu_process_ends(void);          /* frees what is still allocated */
 
+/* From now on a kernel's first thread may, before somebody has waited, touch no memory of the runtime's but
+ * what `constant` lies in; all else is a fault.  NULL: no longer. */
+void emu_guard(const void *constant);
+
 #endif

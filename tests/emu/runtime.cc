@@ -6,7 +6,9 @@
 #include <ctime>
 #include <deque>
 #include <map>
+#include <csignal>
 #include <set>
+#include <sys/mman.h>
 #include <unistd.h>
 
 typedef std::function<cudaError_t()> operation;
@@ -35,7 +37,7 @@ static cudaError_t poison;           /* what every call says from now on */
 static std::map<void *, size_t> memory;
 static std::set<emu_stream *> streams;
 
-enum { CANARY = 64 };
+enum { CANARY = 64, PAGE = 4096 };
 
 static bool capturing()
 {
@@ -164,13 +166,13 @@ const char *cudaGetErrorString(cudaError_t e)
 static cudaError_t take(void **p, size_t n)
 {
 	cudaError_t e = call();
-	size_t padded = (n + 255) / 256 * 256;
+	size_t padded = (n + CANARY + PAGE - 1) / PAGE * PAGE;
 
 	if (e != cudaSuccess)
 		return e;
 	if (capturing())
 		return cudaErrorStreamCaptureUnsupported;
-	*p = aligned_alloc(256, padded + 256);
+	*p = aligned_alloc(PAGE, padded);
 	memset(*p, 0xff, n);
 	memset(static_cast<char *>(*p) + n, 0xa5, CANARY);
 	memory[*p] = n;
@@ -324,7 +326,64 @@ uint64_t emu_globaltimer()
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* ---- kernels -------------------------------------------------------------------------- */
+
 static bool waited[emu::THREADS_MAX]; /* the threads of the block that runs */
+static bool begun;                   /* some thread of the kernel has */
+static const char *constant;         /* emu_guard() */
+static bool closed;                  /* all other memory is */
+
+static void protect(int how)
+{
+	for (const auto &m : memory) {
+		const char *at = static_cast<const char *>(m.first);
+
+		if (constant < at || constant >= at + m.second)
+			mprotect(m.first, (m.second + CANARY + PAGE - 1) / PAGE * PAGE, how);
+	}
+	closed = how == PROT_NONE;
+}
+
+static void open_again()
+{
+	if (closed)
+		protect(PROT_READ | PROT_WRITE);
+}
+
+/* On the stack of the fiber that did it, which never comes back. */
+static void touched(int, siginfo_t *, void *)
+{
+	bool early = closed;
+
+	if (!early)
+		signal(SIGSEGV, SIG_DFL);    /* something else, and it will happen again */
+	open_again();
+	if (early && emu::self)
+		emu::fault("thread %u of block %u %u %u touches memory that may still be written: it has not waited "
+			"for the kernel before", 32 * emu::self->warp + emu::self->number, emu::block_index.x,
+			emu::block_index.y, emu::block_index.z);
+}
+
+void emu_guard(const void *where)
+{
+	struct sigaction a = {};
+
+	constant = static_cast<const char *>(where);
+	a.sa_sigaction = touched;
+	a.sa_flags = SA_SIGINFO | SA_NODEFER;
+	if (constant)
+		sigaction(SIGSEGV, &a, NULL);
+	else
+		signal(SIGSEGV, SIG_DFL);
+}
+
+/* A thread begins. */
+static void enter(bool early)
+{
+	if (!begun && constant && early)
+		protect(PROT_NONE);
+	begun = true;
+}
 
 static bool &mine()
 {
@@ -334,12 +393,14 @@ static bool &mine()
 void emu_wait_for_previous()
 {
 	mine() = true;
+	open_again();
 }
 
 cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, bool early,
 	std::function<void()> thread)
 {
 	auto whole = [=] {
+		enter(early);
 		mine() = !early;
 		thread();
 		if (!mine())
@@ -349,7 +410,12 @@ cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, boo
 	};
 
 	return emu_queue(s, [=] {
-		if (emu::run(grid, block, shared, whole))
+		bool fine;
+
+		begun = false;
+		fine = emu::run(grid, block, shared, whole);
+		open_again();
+		if (fine)
 			return cudaSuccess;
 		fprintf(stderr, "emu: %s\n", emu_fault());
 		return cudaErrorLaunchFailure;
