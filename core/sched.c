@@ -562,7 +562,7 @@ ASKS void look_ahead(const struct sched *s, const struct flight *f, int32_t j)
 		const struct seq *q = &s->seq[f->row[j + AHEAD].seq];
 
 		if (q->tail)
-			__builtin_prefetch(&q->tail->id[q->have % KV_CHUNK], 1);
+			__builtin_prefetch(&q->tail->id[(uint32_t)q->have % KV_CHUNK], 1);
 	}
 }
 

@@ -180,6 +180,7 @@ struct fill {
 	uint64_t now;
 	int32_t  budget;         /* new tokens this batch may have */
 	int32_t  n_decode, n_scores; /* rows of one drawn token; results that are scores */
+	bool     prompts;        /* somebody who runs may have some of his prompt to compute */
 	bool     timed;          /* budget is less than the knob for the sake of step_ns */
 	enum sched_why why;      /* WHY_EMPTY until something is held back */
 	int64_t  owed;           /* blocks that prompts already running have yet to take */
@@ -236,8 +237,8 @@ static inline void text_append(struct sched *s, struct seq *q, int32_t id)
 {
 	if (!q->head)
 		text_more(s, q);
-	q->tail->id[q->have++ % KV_CHUNK] = id;
-	if (q->have % KV_CHUNK == 0)
+	q->tail->id[(uint32_t)q->have++ % KV_CHUNK] = id;
+	if ((uint32_t)q->have % KV_CHUNK == 0)
 		text_more(s, q);
 }
 

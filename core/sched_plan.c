@@ -187,11 +187,13 @@ static bool block_for_token(struct sched *s, struct fill *x, struct seq *q)
 }
 
 /* The next row of the batch, of one token: its place is its number. */
-static void put_token(struct sched *s, struct fill *x, struct seq *q, int32_t row)
+static void put_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 {
+	struct seq *q = &s->seq[i];
+
 	x->b->row[row] = (struct sr_row){ .slot = q->slot, .first = q->planned, .n = 1, .token = SR_LAST,
 					  .result = row, .mask = -1, .sample = 1, .n_top = q->n_top };
-	x->f->row[row] = (struct flight_row){ (int32_t)(q - s->seq), q->gen };
+	x->f->row[row] = (struct flight_row){ i, q->gen };
 	q->filled = s->n_filled;
 	q->planned++;
 	q->known++;
@@ -199,8 +201,10 @@ static void put_token(struct sched *s, struct fill *x, struct seq *q, int32_t ro
 		queue_charge(s, q, 1);
 }
 
-static int plan_token(struct sched *s, struct fill *x, struct seq *q, int32_t row)
+static int plan_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 {
+	struct seq *q = &s->seq[i];
+
 	if (!s->port.reserve(s->port.ctx, q->who, q->cost, q->cost))
 		return WHY_RING_OUT;
 	if (q->planned == q->sent * s->cfg.limits.block_tokens && !block_for_token(s, x, q)) {
@@ -208,7 +212,7 @@ static int plan_token(struct sched *s, struct fill *x, struct seq *q, int32_t ro
 		return WHY_KV;
 	}
 	q->reserved += q->cost;
-	put_token(s, x, q, row);
+	put_token(s, x, i, row);
 	return PLANNED;
 }
 
@@ -236,17 +240,19 @@ static void plan_tokens(struct sched *s, struct fill *x)
 	int32_t n = 0;
 
 	for (int32_t j = 0; j < s->n_run; j++) { /* who gives way is the last of run[] */
-		struct seq *q = &s->seq[s->run[j]];
+		const struct seq *q = &s->seq[s->run[j]];
 		int why;
 
 		look_ahead(s, j);
+		x->prompts |= !q->drawn;
 		if (!q->drawn || q->known >= q->end)
 			continue;
 		if (n >= x->budget) {
 			hold_back(x, WHY_TOKENS);
+			x->prompts = true;      /* perhaps: the rest was not looked at */
 			break;
 		}
-		why = plan_token(s, x, q, n);
+		why = plan_token(s, x, s->run[j], n);
 		if (why == PLANNED)
 			n++;
 		else
@@ -416,7 +422,7 @@ static int plan_prompt(struct sched *s, struct fill *x, struct seq *q)
 
 static void plan_prompts(struct sched *s, struct fill *x)
 {
-	for (int32_t j = 0; j < s->n_run; ) {
+	for (int32_t j = 0; x->prompts && j < s->n_run; ) {
 		struct seq *q = &s->seq[s->run[j]];
 		int why;
 
