@@ -10,7 +10,7 @@
 #	instructions   what the emulation of tests/emu computes, against this GPU
 #	parity         every verb, sampling and whole batches of small models, against plain C
 #	packed         products of 4- and 8-bit weights, against sums in double
-#	hopper         products of many rows by the kernels that only a Hopper GPU can execute
+#	hopper         products of many rows and attention by the kernels that only a Hopper GPU can execute
 #	small          the benchmark with a small shape
 #	speed          against this GPU's own ceilings, the shape of Llama-3.1-8B, made-up weights
 #	rings          slipringd with that shape: first tokens over rings, pauses between steps
