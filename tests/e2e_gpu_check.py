@@ -78,6 +78,8 @@ def main():
         code, text, j = run(p, test_cuda="echo a wrong sum; exit 3")
         check(code == 1 and "parity: a wrong sum" in text and "parity: FAILED, exit 3" in text and "FAILED" in
               j["checks"]["parity"] and "decode of 1" in text, f"what is wrong is said, and the rest measured: {code} {text}")
+        code, text, j = run(p, test_cuda_hopper="echo 0 passed, 0 failed, 2 skipped")
+        check(code == 0 and "hopper: SKIP, nothing of it is for this GPU" in text, f"{code} {text}")
         code, text, j = run(p, bench="exit 7")
         check(code == 1 and "speed: FAILED" in text and j["rows"][0]["work"] == "first token", f"{code} {text}")
         code, text, j = run(p, slipringd="echo 'cannot plan the memory: too little'; exit 1")

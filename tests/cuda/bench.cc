@@ -20,7 +20,7 @@
 #include "tests/cuda/made_up.h"
 #include "tests/cuda/table.h"
 
-#define RUNS   7                     /* of everything: the median counts */
+#define RUNS   7                     /* most of sc->runs */
 #define CELL_S 1.5                   /* seconds that one cell may take */
 
 static struct sr_backend *b;
@@ -69,7 +69,7 @@ template <class F> static double run_of(F call, int n)
 	return now() - t;
 }
 
-/* Seconds of one call: the median of RUNS runs of many, as many as CELL_S leaves room for. */
+/* Seconds of one call: the median of some runs of many calls, as many as CELL_S leaves room for. */
 template <class F> static double timed(F call)
 {
 	double t[RUNS], one;
@@ -77,11 +77,11 @@ template <class F> static double timed(F call)
 
 	run_of(call, 1);
 	one = run_of(call, 1);
-	if (one * n * RUNS > CELL_S)
-		n = one * RUNS < CELL_S ? (int)(CELL_S / RUNS / one) : 1;
-	for (double &run : t)
-		run = run_of(call, n) / n;
-	return median(t, RUNS);
+	if (one * n * sc->runs > CELL_S)
+		n = one * sc->runs < CELL_S ? (int)(CELL_S / sc->runs / one) : 1;
+	for (int i = 0; i < sc->runs; i++)
+		t[i] = run_of(call, n) / n;
+	return median(t, sc->runs);
 }
 
 /* ---- ceilings ------------------------------------------------------------------------- */
@@ -586,7 +586,7 @@ static const char *prompt(int32_t n, double *median_of)
 		return no_time();
 	if (!begin_slots(&n, 1, false))
 		return "its KV does not fit this card";
-	while (runs < RUNS && (runs < 2 || now() - begun < CELL_S)) {
+	while (runs < sc->runs && (runs < 2 || now() - begun < CELL_S)) {
 		struct sr_batch *a = batch(b, 0);
 
 		begin(a);
@@ -759,7 +759,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i <= sc->steps; i++)
 		if (cudaEventCreateWithFlags(&before[i], cudaEventDefault) != cudaSuccess ||
 		    cudaEventCreateWithFlags(&after[i], cudaEventDefault) != cudaSuccess) {
-			fprintf(stderr, "no events to measure by\n");
+			fprintf(stderr, "no events to measure by: %s\n", cudaGetErrorString(cudaGetLastError()));
 			return 1;
 		}
 	fprintf(json, "[");

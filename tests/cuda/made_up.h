@@ -12,7 +12,7 @@
 
 struct scale {                       /* what is measured */
 	int32_t L, D, H, G, E, F, V, group;
-	int32_t steps, repeats;
+	int32_t steps, repeats, runs; /* of everything the median of so many runs counts */
 	int32_t decode_n[4], decode_context[2];
 	int32_t few[4], many[3];     /* rows of products */
 	int32_t attend_n, attend_context[3], long_context, short_context, mixed_n;
@@ -23,7 +23,7 @@ struct scale {                       /* what is measured */
 
 static const struct scale llama_8b = {
 	32, 4096, 32, 8, 128, 14336, 128256, 128,
-	40, 32,
+	40, 32, 7,
 	{ 1, 32, 128, 256 }, { 512, 2048 },
 	{ 1, 4, 16, 64 }, { 512, 2048, 8192 },
 	64, { 512, 2048, 8192 }, 131072, 4096, 32,
@@ -33,7 +33,7 @@ static const struct scale llama_8b = {
 
 static const struct scale tiny = {
 	2, 64, 4, 2, 16, 96, 200, 32,
-	3, 1,
+	3, 1, 1,
 	{ 1, 2, 3, 4 }, { 16, 48 },
 	{ 1, 4, 16, 64 }, { 65, 80, 130 },
 	4, { 16, 40, 70 }, 200, 20, 4,
