@@ -4,6 +4,7 @@
 #include "quantize_impl.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
