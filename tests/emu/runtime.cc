@@ -1,12 +1,13 @@
 /* runtime.cc - see cuda_runtime.h. */
 #include "tests/emu/cuda_runtime.h"
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <deque>
 #include <map>
-#include <csignal>
+#include <memory>
 #include <set>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,7 +22,11 @@ struct emu_stream {
 	std::deque<callback> callbacks; /* those in the queue */
 	emu_graph *capture;          /* or NULL */
 };
-struct emu_event { uint64_t asked, reached, at_ns; emu_stream *stream; };
+struct emu_event {
+	uint64_t asked, reached, at_ns;
+	emu_stream *stream;
+	std::shared_ptr<bool> there; /* it may be destroyed before it is reached */
+};
 
 uint64_t emu_calls;
 int emu_allocations;
@@ -499,6 +504,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
 	if (err != cudaSuccess)
 		return err;
 	*e = new emu_event();
+	(*e)->there = std::make_shared<bool>(true);
 	emu_allocations++;
 	return err;
 }
@@ -512,12 +518,15 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
+	std::weak_ptr<bool> there = e->there;
 	uint64_t turn = ++e->asked;
 
 	e->stream = s;
 	return emu_queue(s, [=] {
 		struct timespec t;
 
+		if (there.expired())
+			return cudaSuccess;
 		clock_gettime(CLOCK_MONOTONIC, &t);
 		e->at_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 		e->reached = turn;
@@ -559,10 +568,11 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 /* Done by the other stream first, if need be. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
+	std::weak_ptr<bool> there = e->there;
 	uint64_t turn = e->asked;
 
 	return emu_queue(s, [=] {
-		while (poison == cudaSuccess && e->reached < turn)
+		while (poison == cudaSuccess && !there.expired() && e->reached < turn)
 			advance(e->stream);
 		return poison;
 	});
