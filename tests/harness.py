@@ -88,8 +88,13 @@ class Programs:
         return p
 
     def adapter(self, *args):
-        return self._listen("slipring-http", self.run("slipring-http", "--port", 0, "--ready-file",
-                                                      self._ready_file(), *args))
+        p = self._listen("slipring-http", self.run("slipring-http", "--port", 0, "--ready-file",
+                                                   self._ready_file(), *args))
+        daemon = self.procs.get("slipringd")
+        if daemon and daemon.poll() is None and self.url.startswith("http://"):
+            # It serves after two seconds in any case; on a busy machine it has not found the daemon by then.
+            wait_for(lambda: self.ask("GET", "/health")[0] == 200, 20)
+        return p
 
     def serve(self, *args):
         return self._listen("slipring", self.run("slipring", "serve", "--port", 0, "--ready-file",

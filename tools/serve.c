@@ -108,9 +108,9 @@ static void feed(struct serve *s, int which)
 	notify_send("WATCHDOG=1");
 }
 
-/* A child's datagram: the daemon's READY starts the adapter; what else they say goes on to our own
- * manager, but READY and RELOADING are the adapter's to say. */
-static void on_notify(struct serve *s, const sigset_t *mask)
+/* A child's datagram, if there is one: the daemon's READY starts the adapter; what else they say goes
+ * on to our own manager, but READY and RELOADING are the adapter's to say. */
+static bool on_notify(struct serve *s, const sigset_t *mask)
 {
 	char text[512], control[CMSG_SPACE(sizeof(struct ucred))];
 	struct iovec iov = { text, sizeof(text) - 1 };
@@ -121,16 +121,14 @@ static void on_notify(struct serve *s, const sigset_t *mask)
 	struct ucred who = { 0 };
 
 	if (!c || c->cmsg_type != SCM_CREDENTIALS)
-		return;
+		return n > 0;
 	memcpy(&who, CMSG_DATA(c), sizeof(who));
 	text[n] = 0;
 	if (!who.pid || (who.pid != s->pid[DAEMON] && who.pid != s->pid[ADAPTER]))
-		return;
+		return true;
 	if (!strcmp(text, "WATCHDOG=1")) {
 		feed(s, who.pid == s->pid[ADAPTER] ? ADAPTER : DAEMON);
-		return;
-	}
-	if (who.pid == s->pid[DAEMON] && strstr(text, "READY=1") && !s->pid[ADAPTER] && !s->stopping) {
+	} else if (who.pid == s->pid[DAEMON] && strstr(text, "READY=1") && !s->pid[ADAPTER] && !s->stopping) {
 		if (start(s, ADAPTER, mask) < 0) {
 			s->code = 1;
 			stop_all(s);
@@ -140,14 +138,22 @@ static void on_notify(struct serve *s, const sigset_t *mask)
 	} else if (who.pid == s->pid[DAEMON] && !strstr(text, "READY=1") && !strstr(text, "RELOADING=1")) {
 		notify_send(text);
 	}
+	return true;
 }
 
-static void on_child(struct serve *s)
+static void hear(struct serve *s, const sigset_t *mask)
+{
+	for (int i = 0; i < 64 && on_notify(s, mask); i++) /* anybody can send, and is not to keep us */
+		;
+}
+
+static void on_child(struct serve *s, const sigset_t *mask)
 {
 	int status;
 	pid_t pid;
 
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		hear(s, mask);                    /* what it said before it ended, while we know its pid */
 		for (int i = 0; i < N_CHILDREN; i++) {
 			if (pid != s->pid[i])
 				continue;
@@ -160,6 +166,7 @@ static void on_child(struct serve *s)
 				          strsignal(WTERMSIG(status)));
 			stop_all(s);
 		}
+	}
 }
 
 static int supervise(struct serve *s, const sigset_t *mask)
@@ -170,11 +177,10 @@ static int supervise(struct serve *s, const sigset_t *mask)
 	while (s->pid[DAEMON] || s->pid[ADAPTER]) {
 		if (poll(p, 2, -1) < 0 && errno != EINTR)
 			return 1;
-		if (p[0].revents)
-			on_notify(s, mask);
+		hear(s, mask);
 		while (read(s->signal_fd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
 			if (si.ssi_signo == SIGCHLD)
-				on_child(s);
+				on_child(s, mask);
 			else if (si.ssi_signo == SIGHUP)
 				pass_on(s, SIGHUP);       /* a reload: each answers for itself */
 			else
