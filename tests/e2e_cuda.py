@@ -98,7 +98,7 @@ def lost(model, nvml):
             t.join(20)
         check(len(got) == 6 and all(s >= 500 for s in got), f"every request ends with an error: {got}")
         log = p.log("slipringd")
-        check("is lost: compute: cudaErrorIllegalAddress" in log, log)
+        check("is lost: " in log and "cudaErrorIllegalAddress" in log, log)
         check("Every request was ended" in log, "and says so")
         if nvml:
             check("Xid 79" in log, f"with the Xid: {log[-600:]}")
