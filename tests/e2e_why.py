@@ -82,20 +82,22 @@ def shares(p, load, at_once):
     thread = threading.Thread(target=lambda: results.append(p.together(at_once, load.one)), daemon=True)
     thread.start()
     check(isinstance(load, Silent) or load.begun.wait(30), "the load has begun")
-    a, m = why(p), metrics(p)
+    why(p)
+    m = metrics(p)
     time.sleep(2)
     check(wait_for(lambda: remarked(p, load.remark), 5), f"top says of the client: {load.remark}")
-    b, n = why(p), metrics(p)
+    why(p)
+    n = metrics(p)
     load.stop.set()
     thread.join(60)
     check(results == [[None] * at_once], f"and all went well: {results}")
-    empty = b["why_s"]["empty"] - a["why_s"]["empty"]
+    empty = n["slipring_limit_seconds_total", "empty"] - m["slipring_limit_seconds_total", "empty"]
     check(empty > 0.5, f"much of the time nothing could be added: {empty}")
     for (name, part), v in n.items():
         check(v >= m[name, part], f"a counter never goes back: {name} {part}")
     parts = sum(v for (name, _), v in n.items() if name == "slipring_empty_seconds_total")
     check(abs(parts - n["slipring_limit_seconds_total", "empty"]) < 1e-6, f"/metrics adds up, too: {n}")
-    return {k: (b["empty_s"][k] - a["empty_s"][k]) / empty for k in b["empty_s"]}
+    return {part: (v - m[name, part]) / empty for (name, part), v in n.items() if name == "slipring_empty_seconds_total"}
 
 
 def who_does_not_read(p):
