@@ -53,9 +53,9 @@ int  quantize_fail(struct quantize *z, int rc, const char *fmt, ...);
 int  quantize_no_memory(struct quantize *z);
 
 /* All of them 0, or -errno and a sentence in z->err. */
-int  quantize_rows(struct quantize *z, const struct sr_tensor *t, int32_t row, int32_t n, float *to); /* as floats */
+int  quantize_rows(struct quantize *z, const struct sr_tensor *t, int32_t row, int32_t n, float *to);
 int  quantize_copy(struct quantize *z, const struct sr_tensor *t, int to);
-int  quantize_check(struct quantize *z);      /* can all tensors be read, and is it a model that can be written? */
+int  quantize_check(struct quantize *z);      /* can all tensors be read, and such a model be written? */
 int  quantize_plan(struct quantize *z);       /* names and shapes into z->out */
 int  quantize_room(struct quantize *z);       /* for one layer; */
 void quantize_room_free(struct quantize *z);  /* given back */

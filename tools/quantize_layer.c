@@ -1,5 +1,5 @@
-/* quantize_layer.c - what slipring quantize writes, and one layer of it: read as floats, scales searched by what
- * a text shows, rounded, written.  See quantize_impl.h.
+/* quantize_layer.c - what slipring quantize writes, and one layer of it: read as floats, scales searched by
+ * what a text shows, rounded, written.  See quantize_impl.h.
  */
 #include "quantize_impl.h"
 
@@ -145,8 +145,8 @@ int quantize_check(struct quantize *z)
 	int rc = check_tensor(z, &m->embed);
 
 	if (m->embed_scale != 1 || m->logit_cap != 0 || m->layer[0].post1.type || m->rope[0].dims != m->E)
-		return quantize_fail(z, -ENOTSUP, "%s: quantize computes what Llama, Qwen2 and Qwen3 do, not what %s adds "
-		                     "to it", z->where.path, m->arch);
+		return quantize_fail(z, -ENOTSUP, "%s: quantize computes what Llama, Qwen2 and Qwen3 do, not what "
+		                     "%s adds to it", z->where.path, m->arch);
 	rc = rc ? rc : check_tensor(z, &m->norm);
 	rc = rc ? rc : check_tensor(z, &m->head);
 	for (int32_t l = 0; l < m->L && !rc; l++) {
