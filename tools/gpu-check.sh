@@ -55,8 +55,9 @@ rings() { # FILE TOKENS LIMIT_US ..: as rings.c takes them
 	until grep -q 'Ready after' "$run/log"; do
 		if ! kill -0 $pid 2>/dev/null; then
 			tail -n 5 "$run/log"
-			grep -q 'cannot plan the memory' "$run/log" && echo "SKIP: this shape does not fit the card" && exit 0
-			exit 1
+			grep -q 'cannot plan the memory: .*[Mm]emory' "$run/log" || exit 1
+			echo "SKIP: the daemon says: $(sed -n 's/.*cannot plan the memory: //p' "$run/log" | cut -c 1-120)"
+			exit 0
 		fi
 		sleep 1
 	done
