@@ -1,18 +1,20 @@
-/* hopper.cuh - the instructions of sm_90a alone, each wrapped once, as ptx.cuh does with those of sm_80: barriers
- * that count bytes (mbarrier), copies that one thread starts for all (TMA), products of a warpgroup (wgmma).
+/* hopper.cuh - the instructions of sm_90a alone, each wrapped once, as ptx.cuh does with those of sm_80:
+ * barriers that count bytes (mbarrier), copies that one thread starts for all (TMA), products of a warpgroup
+ * (wgmma).
  *
- * A kernel that uses them has a body only where ON_HOPPER is defined, and is launched only where can_hopper() says so.
+ * A kernel that uses them has a body only where ON_HOPPER is defined, and is launched only where can_hopper()
+ * says so.
  *
- * An mbarrier counts arrivals and bytes; when all that are due have come, a phase ends and the next begins.  A
- * waiter names the parity of the phase whose end it wants; of a fresh barrier phase 0 runs, and the phase before
- * it, of parity 1, is over.  So in a ring, turn n of a stage is phase n of its barriers:
+ * An mbarrier counts arrivals and bytes; when all that are due have come, a phase ends and the next begins.
+ * A waiter names the parity of the phase whose end it wants; of a fresh barrier phase 0 runs, and the phase
+ * before it, of parity 1, is over.  So in a ring, turn n of a stage is phase n of its barriers:
  *
  *	producer   wait(empty, ~n & 1)   expect(full, bytes)   loads that report to full
  *	consumer   wait(full, n & 1)     reads                 arrive(empty)
  *
- * Operands of wgmma lie in shared memory as TMA leaves them with its 128-byte swizzle: rows of 128 bytes along
- * K, 8 of them make a pattern of 1,024 bytes, which begins at a multiple of that.  16-byte chunk c of row r is at
- * place c ^ r % 8, so that the 8 rows which a tensor core reads at once are in all 32 banks:
+ * Operands of wgmma lie in shared memory as TMA leaves them with its 128-byte swizzle: rows of 128 bytes
+ * along K, 8 of them make a pattern of 1,024 bytes, which begins at a multiple of that.  16-byte chunk c of
+ * row r is at place c ^ r % 8, so that the 8 rows which a tensor core reads at once are in all 32 banks:
  *
  *	place    0   1   2   3   4   5   6   7
  *	row 0    c0  c1  c2  c3  c4  c5  c6  c7
@@ -20,7 +22,8 @@
  *	row 2    c2  c3  c0  c1  c6  c7  c4  c5
  *	  ..                                        row 8 is as row 0, 1,024 bytes on
  *
- * The hardware swizzles addresses (bits 4-6 by bits 7-9), so the next 32 bytes of K are a descriptor 32 bytes on.
+ * The hardware swizzles addresses (bits 4-6 by bits 7-9), so the next 32 bytes of K are a descriptor 32 bytes
+ * on.
  *
  * wgmma m64nNk16 (e4m3: k32) of warp w, lane 4g + t of the warpgroup:
  *
@@ -83,15 +86,18 @@ template <int HALF_N> static inline void wgmma_bf16(float (&d)[HALF_N], uint64_t
 {
 	emu_wgmma(d, 2 * HALF_N, NULL, a, b, EMU_BF16, keep);
 }
-template <int HALF_N> static inline void wgmma_bf16(float (&d)[HALF_N], const uint32_t (&a)[4], uint64_t b, bool keep)
+template <int HALF_N> static inline void wgmma_bf16(float (&d)[HALF_N], const uint32_t (&a)[4], uint64_t b,
+	bool keep)
 {
 	emu_wgmma(d, 2 * HALF_N, a, 0, b, EMU_BF16, keep);
 }
-template <int HALF_N> static inline void wgmma_bf16_rows(float (&d)[HALF_N], const uint32_t (&a)[4], uint64_t b, bool keep)
+template <int HALF_N> static inline void wgmma_bf16_rows(float (&d)[HALF_N], const uint32_t (&a)[4],
+	uint64_t b, bool keep)
 {
 	emu_wgmma(d, 2 * HALF_N, a, 0, b, EMU_BF16_ROWS, keep);
 }
-template <int HALF_N> static inline void wgmma_e4m3(float (&d)[HALF_N], const uint32_t (&a)[4], uint64_t b, bool keep)
+template <int HALF_N> static inline void wgmma_e4m3(float (&d)[HALF_N], const uint32_t (&a)[4], uint64_t b,
+	bool keep)
 {
 	emu_wgmma(d, 2 * HALF_N, a, 0, b, EMU_E4M3, keep);
 }
@@ -201,8 +207,8 @@ template <int LEFT> static inline __device__ void wgmma_wait()
 	asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(LEFT) : "memory");
 }
 
-/* The compiler moves nothing that writes or reads these registers over this: wgmma's sums after the wait for them,
- * and its left operand before the fence. */
+/* The compiler moves nothing that writes or reads these registers over this: wgmma's sums after the wait for
+ * them, and its left operand before the fence. */
 template <int REGISTERS> static inline __device__ void keep_order(float (&d)[REGISTERS])
 {
 #pragma unroll
@@ -242,7 +248,8 @@ template <int REGISTERS> static inline __device__ void keep_order(uint32_t (&a)[
 		: D : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)keep))
 
 /* d[64][N] (+)= a[64][16] b[N][16]^T of bf16, descriptors of both. */
-template <int HALF_N> static inline __device__ void wgmma_bf16(float (&d)[HALF_N], uint64_t a, uint64_t b, bool keep)
+template <int HALF_N> static inline __device__ void wgmma_bf16(float (&d)[HALF_N], uint64_t a, uint64_t b,
+	bool keep)
 {
 	static_assert(HALF_N == 64 || HALF_N == 128, "N is 128 or 256");
 	if constexpr (HALF_N == 64)
@@ -252,8 +259,8 @@ template <int HALF_N> static inline __device__ void wgmma_bf16(float (&d)[HALF_N
 }
 
 /* The same with a in registers. */
-template <int HALF_N> static inline __device__ void wgmma_bf16(float (&d)[HALF_N], const uint32_t (&a)[4], uint64_t b,
-	bool keep)
+template <int HALF_N> static inline __device__ void wgmma_bf16(float (&d)[HALF_N], const uint32_t (&a)[4],
+	uint64_t b, bool keep)
 {
 	static_assert(HALF_N == 64 || HALF_N == 128, "N is 128 or 256");
 	if constexpr (HALF_N == 64)
@@ -264,8 +271,8 @@ template <int HALF_N> static inline __device__ void wgmma_bf16(float (&d)[HALF_N
 }
 
 /* d[64][N] (+)= a[64][16] b[16][N]: b as its rows lie, for operand_rows(). */
-template <int HALF_N> static inline __device__ void wgmma_bf16_rows(float (&d)[HALF_N], const uint32_t (&a)[4],
-	uint64_t b, bool keep)
+template <int HALF_N> static inline __device__ void wgmma_bf16_rows(float (&d)[HALF_N],
+	const uint32_t (&a)[4], uint64_t b, bool keep)
 {
 	static_assert(HALF_N == 32 || HALF_N == 64, "N is 64 or 128");
 	if constexpr (HALF_N == 32)
@@ -275,8 +282,8 @@ template <int HALF_N> static inline __device__ void wgmma_bf16_rows(float (&d)[H
 }
 
 /* d[64][N] (+)= a[64][32] b[N][32]^T of e4m3, whose sums have few digits: add them up elsewhere soon. */
-template <int HALF_N> static inline __device__ void wgmma_e4m3(float (&d)[HALF_N], const uint32_t (&a)[4], uint64_t b,
-	bool keep)
+template <int HALF_N> static inline __device__ void wgmma_e4m3(float (&d)[HALF_N], const uint32_t (&a)[4],
+	uint64_t b, bool keep)
 {
 	static_assert(HALF_N == 64, "N is 128");
 	WGMMA_REGISTERS("m64n128k32.f32.e4m3.e4m3", S64, D64, "%64, %65, %66, %67", "%68", "%69", "");
@@ -293,11 +300,11 @@ static inline __device__ uint32_t movmatrix_trans(uint32_t r)
 
 #endif
 
-/* A matrix of bf16 or, else, bytes in device memory, rows one after the other, and the box of it that a load brings:
- * so many rows, 128 bytes of each.  Made on the host, in less than a microsecond; the device reads it as a
- * kernel's parameter.  The driver's function, found at run time: nothing here is linked with libcuda. */
-static inline cudaError_t tensor_map(CUtensorMap *map, bool is_bf16, const void *base, int32_t columns, int64_t rows,
-	int32_t box_rows)
+/* A matrix of bf16 or, else, bytes in device memory, rows one after the other, and the box of it that a load
+ * brings: so many rows, 128 bytes of each.  Made on the host without asking the device, which reads it
+ * as a kernel's parameter.  The driver's function, found at run time: nothing here is linked with libcuda. */
+static inline cudaError_t tensor_map(CUtensorMap *map, bool is_bf16, const void *base, int32_t columns,
+	int64_t rows, int32_t box_rows)
 {
 	uint64_t stride = (uint64_t)columns * (is_bf16 ? 2 : 1);
 	uint32_t box_columns = is_bf16 ? 64 : 128;
@@ -325,13 +332,14 @@ static inline cudaError_t tensor_map(CUtensorMap *map, bool is_bf16, const void 
 /* Of an operand at `shared`, swizzled, rows of 128 bytes and patterns one after the other. */
 static inline __device__ uint64_t operand(const void *shared)
 {
-	const uint64_t swizzle_128 = (uint64_t)1 << 62, pattern = (uint64_t)(PATTERN / 16) << 32, unused = 1 << 16;
+	const uint64_t swizzle_128 = (uint64_t)1 << 62, pattern = (uint64_t)(PATTERN / 16) << 32;
+	const uint64_t unused = 1 << 16;
 
 	return (shared_address(shared) & 0x3ffff) >> 4 | unused | pattern | swizzle_128;
 }
 
-/* Of a right operand whose rows run along N, 64 elements of each row of K in 128 bytes; the next 64 of N are `next`
- * bytes on. */
+/* Of a right operand whose rows run along N, 64 elements of each row of K in 128 bytes; the next 64 of N are
+ * `next` bytes on. */
 static inline __device__ uint64_t operand_rows(const void *shared, int next)
 {
 	const uint64_t swizzle_128 = (uint64_t)1 << 62, pattern = (uint64_t)(PATTERN / 16) << 32;

@@ -1,24 +1,24 @@
-/* hopper_attend.cu - attention of runs on sm_90a: wgmma, with K and V by TMA straight from the cache's blocks.  Heads of
- * width 64 and 128 in bf16; attend.cu has all others, and single tokens.
+/* hopper_attend.cu - attention of runs on sm_90a: wgmma, with K and V by TMA straight from the cache's
+ * blocks.  Heads of width 64 and 128 in bf16; attend.cu has all others, and single tokens.
  *
- * Rows       (token, head) pairs of one KV head, as in attend.cu, 128 to a block, 64 to a warpgroup: their Q stays in
- *            registers, wgmma's left operand.  So do the scores S[64][128], which become P in bf16, the left
- *            operand again, and the sums O[64][E]; the online softmax is FlashAttention's.  Of
- *            FlashAttention-3 (arXiv 2407.08608) it has the roles: one warp loads, two warpgroups compute, each
- *            one's softmax while the other multiplies.
+ * Rows       (token, head) pairs of one KV head, as in attend.cu, 128 to a block, 64 to a warpgroup: their Q
+ *            stays in registers, wgmma's left operand.  So do the scores S[64][128], which become P in bf16,
+ *            the left operand again, and the sums O[64][E]; the online softmax is FlashAttention's.  Of
+ *            FlashAttention-3 (arXiv 2407.08608) it has the roles: one warp loads, two warpgroups compute,
+ *            each one's softmax while the other multiplies.
  * K, V       128 positions to a tile, which is 8 blocks of the cache.  The whole cache is one matrix to TMA,
- *            [blocks * L * G * 2 * BLOCK][E], and a block of one head's K is a box of 16 rows of it (two, of 128
- *            bytes, for heads of 128): lane i of the loading warp asks for block i of a tile.
+ *            [blocks * L * G * 2 * BLOCK][E], and a block of one head's K is a box of 16 rows of it (two, of
+ *            128 bytes, for heads of 128): lane i of the loading warp asks for block i of a tile.
  *
  *	           tile of K, and of V          e 0 .. 63   e 64 .. 127
  *	   lane 0   positions  0 .. 15           2 KiB       2 KiB        S = Q K^T   E runs along both: operand()
- *	   lane 1             16 .. 31           2 KiB       2 KiB        O += P V    positions are K's rows, E runs
+ *	   lane 1             16 .. 31           2 KiB       2 KiB        O += P V    positions are rows, E runs
  *	    ..                                    ..          ..                      along N: operand_rows()
  *	   lane 7            112 .. 127          2 KiB       2 KiB
  *	                                        16 KiB, then 16 KiB
  *
- *            Beyond the last position anything may be in a block, and 0 times that may be NaN: of V, the last blocks
- *            are copied by hand, with zeros.  Scores there are replaced, whatever they are.
+ *            Beyond the last position anything may be in a block, and 0 times that may be NaN: of V, the last
+ *            blocks are copied by hand, with zeros.  Scores there are replaced, whatever they are.
  * Ring       as in hopper_many.cu, K and V on their own, so that K's stage is free after the scores.
  */
 #include "device.cuh"
@@ -78,9 +78,9 @@ template <int E> struct ring {
 
 /* ---- K and V -------------------------------------------------------------------------- */
 
-/* Positions first .. of a tile of V that begins at j0, zeros from `to` on; as TMA would have swizzled them. */
-template <int E> static __device__ void copy_values(unsigned char *tile, const run_args &a, const piece &k, int32_t j0,
-	int first)
+/* Positions first .. of a tile of V that begins at j0, zeros from `to` on; swizzled as TMA would have. */
+template <int E> static __device__ void copy_values(unsigned char *tile, const run_args &a, const piece &k,
+	int32_t j0, int first)
 {
 	const int chunks = E / 8;                /* of 16 bytes */
 	int lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
@@ -100,8 +100,8 @@ template <int E> static __device__ void copy_values(unsigned char *tile, const r
 }
 
 /* This lane's block of K, or else V, if it is one of the tile's first n. */
-template <int E> static __device__ void load_block(unsigned char *tile, const run_args &a, const piece &k, int32_t j0,
-	bool value, int n, uint64_t *full)
+template <int E> static __device__ void load_block(unsigned char *tile, const run_args &a, const piece &k,
+	int32_t j0, bool value, int n, uint64_t *full)
 {
 	int lane = (int)threadIdx.x % 32;
 
@@ -180,7 +180,8 @@ template <int E> static __device__ void begin_rows(rows64<E> &w, const run_args 
 		w.o[i] = 0;
 }
 
-template <int E> static __device__ void scores(float (&s)[POSITIONS / 2], rows64<E> &w, const unsigned char *key)
+template <int E> static __device__ void scores(float (&s)[POSITIONS / 2], rows64<E> &w,
+	const unsigned char *key)
 {
 #pragma unroll
 	for (int i = 0; i < E / 16; i++)
@@ -195,8 +196,8 @@ template <int E> static __device__ void scores(float (&s)[POSITIONS / 2], rows64
 }
 
 /* Scores to probabilities, times 2^most; what there was before shrinks as `most` grows. */
-template <int E> static __device__ void softmax(float (&s)[POSITIONS / 2], rows64<E> &w, int32_t j0, float scale,
-	float cap)
+template <int E> static __device__ void softmax(float (&s)[POSITIONS / 2], rows64<E> &w, int32_t j0,
+	float scale, float cap)
 {
 	int column = (int)threadIdx.x % 4 * 2;
 
@@ -290,7 +291,7 @@ template <int E> static __device__ void put_rows(rows64<E> &w, const run_args &a
 template <int E> static __device__ void compute(const run_args &a, const piece &k, const ring<E> &r)
 {
 	typedef shape<E> S;
-	int32_t last = (int32_t)(threadIdx.x - LOADERS) / 128 * 64; /* of this warpgroup's rows, the last: its position */
+	int32_t last = (int32_t)(threadIdx.x - LOADERS) / 128 * 64; /* row of this warpgroup, then its position */
 	int stage = 0;
 	uint32_t phase = 0;
 	rows64<E> w;
@@ -418,7 +419,8 @@ void hopper_attend(struct dev *d, int l, float scale, float cap, int window)
 	a.window = window;
 	a.scale = scale;
 	a.cap = cap;
-	cuda_ok(d, m->E == 64 ? start(hopper_attend_kernel<64>, grid, THREADS, shape<64>::SHARED_BYTES, d->stream, a) :
+	cuda_ok(d, m->E == 64 ?
+		start(hopper_attend_kernel<64>, grid, THREADS, shape<64>::SHARED_BYTES, d->stream, a) :
 		start(hopper_attend_kernel<128>, grid, THREADS, shape<128>::SHARED_BYTES, d->stream, a),
 		"attend, runs on Hopper");
 }

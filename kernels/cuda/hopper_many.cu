@@ -1,9 +1,9 @@
-/* hopper_many.cu - y[T][N] = x[T][K] w[N][K]^T + bias for many rows on sm_90a: wgmma fed by TMA, w of bf16, 4 or 8
- * bits.  matmul.cu and packed_many.cu ask here first, and have kernels for all GPUs.
+/* hopper_many.cu - y[T][N] = x[T][K] w[N][K]^T + bias for many rows on sm_90a: wgmma fed by TMA, w of bf16, 4
+ * or 8 bits.  matmul.cu and packed_many.cu ask here first, and have kernels for all GPUs.
  *
- * Operands   The weights are wgmma's left operand, 64 outputs to a warpgroup, and tokens its columns: so T fills
- *            tiles of 128 or 256 columns, and weights that are not bf16 can come from registers, which only the
- *            left operand may.
+ * Operands   The weights are wgmma's left operand, 64 outputs to a warpgroup, and tokens its columns: so T
+ *            fills tiles of 128 or 256 columns, and weights that are not bf16 can come from registers, which
+ *            only the left operand may.
  *
  *	                       tokens, 128 or 256
  *	             +------------------------------------+
@@ -20,17 +20,19 @@
  *
  *            Weights wait for no other kernel, so warp 0 fills the ring while the one before still runs.
  *
- * bf16       both operands from shared memory; one slice is multiplied while the next one's products are queued.
- * W4         a lane's words (packed.cuh) are its registers of wgmma's left operand, row g of fragment 2w and row
- *            g of fragment 2w + 1 for rows g and g + 8 of warp w: no order of Hopper's own is needed.  Scaled and
- *            rounded to bf16 as in packed_many.cu, a slice at a time, while the other warpgroup multiplies:
- *            ptxas allows no register of an operand to be written while a wgmma is under way.
+ * bf16       both operands from shared memory; one slice is multiplied while the next one's products are
+ *            queued.
+ * W4         a lane's words (packed.cuh) are its registers of wgmma's left operand, row g of fragment 2w and
+ *            row g of fragment 2w + 1 for rows g and g + 8 of warp w: no order of Hopper's own is needed.
+ *            Scaled and rounded to bf16 as in packed_many.cu, a slice at a time, while the other warpgroup
+ *            multiplies: ptxas allows no register of an operand to be written while a wgmma is under way.
  * W8A8       likewise, and they need no change; x is quantized as there.  Its sums of a slice are added up in
- *            other registers, scaled, for tensor cores keep few digits of e4m3's.  Groups are multiples of 128, or the whole row.
+ *            other registers, scaled, for tensor cores keep few digits of e4m3's.  Groups are multiples of
+ *            128, or the whole row.
  *
- * Schedule   One block per processor.  Tiles for which all processors have work are done whole; those that are
- *            left are laid end to end and cut into equal stripes, so that all work to the end.  Parts of a tile
- *            are added up by the last block to have one ready, in the order of K.
+ * Schedule   One block per processor.  Tiles for which all processors have work are done whole; those that
+ *            are left are laid end to end and cut into equal stripes, so that all work to the end.  Parts of
+ *            a tile are added up by the last block to have one ready, in the order of K.
  */
 #include "device.cuh"
 #include "hopper.cuh"
@@ -54,11 +56,13 @@ template <enum form F_, int TOKENS_> struct shape {
 	static const int TOKENS = TOKENS_, SUMS = TOKENS / 2;
 	static const int DEPTH = F == FORM_W8A8 ? 128 : 64, SLABS = DEPTH / SLAB;
 	static const int SCALES = F == FORM_BF16 ? 0 : F == FORM_W4 ? SLABS : 1; /* rows of them in a slice */
-	static const size_t X = (size_t)TOKENS * ROW, W = OUTPUTS * DEPTH * (F == FORM_BF16 ? 4 : F == FORM_W4 ? 1 : 2) / 2;
+	static const size_t X = (size_t)TOKENS * ROW;
+	static const size_t W = OUTPUTS * DEPTH * (F == FORM_BF16 ? 4 : F == FORM_W4 ? 1 : 2) / 2;
 	static const size_t SCALE = (size_t)SCALES * OUTPUTS * sizeof(uint32_t), STAGE = X + W + SCALE;
 	static const size_t ROOM = (SHARED_MOST - PATTERN - 256) / STAGE;
 	static const int STAGES = ROOM < 8 ? ROOM : 8;
-	static const size_t RING = STAGES * STAGE, SHARED_BYTES = PATTERN + RING + 2 * STAGES * sizeof(uint64_t) + 16;
+	static const size_t RING = STAGES * STAGE;
+	static const size_t SHARED_BYTES = PATTERN + RING + 2 * STAGES * sizeof(uint64_t) + 16;
 };
 
 struct many_args {
@@ -127,9 +131,10 @@ static __device__ span first_span(const many_args &a)
 	return { 0, 0, 0, block < a.whole ? block : block < a.stripes ? a.whole + stripe(a, block) : INT32_MAX };
 }
 
-/* A tile's first output and token.  BAND tiles of outputs by all tokens, then the next: what is read at one time,
- * by all processors, is about as many rows of w as of x, and stays in the L2 cache. */
-static __device__ void place_of(const many_args &a, int32_t tokens, int32_t tile, int32_t &output, int32_t &token)
+/* A tile's first output and token.  BAND tiles of outputs by all tokens, then the next: what is read at one
+ * time, by all processors, is about as many rows of w as of x, and stays in the L2 cache. */
+static __device__ void place_of(const many_args &a, int32_t tokens, int32_t tile, int32_t &output,
+	int32_t &token)
 {
 	int32_t band = tile / (BAND * a.columns) * BAND, wide = a.bands - band < BAND ? a.bands - band : BAND;
 	int32_t in = tile - band * a.columns;
@@ -167,8 +172,8 @@ template <class S> struct ring {
 };
 
 /* Slice i of w and its scales; strips and slabs that are not there are not read. */
-template <class S> static __device__ void load_w(const many_args &a, const ring<S> &r, const turn &t, int32_t output,
-	int32_t i)
+template <class S> static __device__ void load_w(const many_args &a, const ring<S> &r, const turn &t,
+	int32_t output, int32_t i)
 {
 	const uint32_t tile_bytes = TILE_WORDS * (S::F == FORM_W8A8 ? 2 : 1) * sizeof(uint32_t);
 	uint64_t *full = &r.full[t.stage];
@@ -185,8 +190,8 @@ template <class S> static __device__ void load_w(const many_args &a, const ring<
 		(uint32_t)(rows * strips * STRIP) * (uint32_t)sizeof(uint32_t));
 	for (int32_t s = 0; s < strips; s++)
 		bulk_load(to + s * S::SLABS * (int32_t)tile_bytes, (const unsigned char *)a.w.words +
-			((size_t)(output / STRIP + s) * (size_t)all + (size_t)slab) * tile_bytes, (uint32_t)n * tile_bytes,
-			full);
+			((size_t)(output / STRIP + s) * (size_t)all + (size_t)slab) * tile_bytes,
+			(uint32_t)n * tile_bytes, full);
 	for (int32_t s = 0; s < rows; s++)
 		bulk_load(scale + s * OUTPUTS * 4, a.w.scale + (size_t)((slab + s) / a.w.group) * (size_t)a.w.width +
 			(size_t)output, (uint32_t)(strips * STRIP) * (uint32_t)sizeof(uint32_t), full);
@@ -229,8 +234,8 @@ static __device__ int warpgroup()
 	return (int)threadIdx.x / 128 - PRODUCERS / 128;
 }
 
-template <class S> static __device__ void multiply_bf16(float (&sum)[S::SUMS], const many_args &, const ring<S> &r,
-	turn &t, const span &k)
+template <class S> static __device__ void multiply_bf16(float (&sum)[S::SUMS], const many_args &,
+	const ring<S> &r, turn &t, const span &k)
 {
 	int32_t before = 0;
 
@@ -269,8 +274,8 @@ static __device__ float2 scale_of(uint32_t word, bool there)
 	return make_float2(f.x, f.y - 136 * f.x);
 }
 
-template <class S> static __device__ void multiply_w4(float (&sum)[S::SUMS], const many_args &a, const ring<S> &r,
-	turn &t, const span &k)
+template <class S> static __device__ void multiply_w4(float (&sum)[S::SUMS], const many_args &a,
+	const ring<S> &r, turn &t, const span &k)
 {
 	int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
 	uint32_t left[2 * S::SLABS][4];
@@ -309,8 +314,8 @@ template <class S> static __device__ void multiply_w4(float (&sum)[S::SUMS], con
 	}
 }
 
-template <class S> static __device__ void multiply_w8a8(float (&sum)[S::SUMS], const many_args &a, const ring<S> &r,
-	turn &t, const span &k)
+template <class S> static __device__ void multiply_w8a8(float (&sum)[S::SUMS], const many_args &a,
+	const ring<S> &r, turn &t, const span &k)
 {
 	int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
 	float part[S::SUMS];
@@ -364,9 +369,9 @@ template <class S> static __device__ float *part_at(const many_args &a, int32_t 
 	return a.part + (size_t)(2 * block + second) * S::SUMS * CONSUMERS + (threadIdx.x - PRODUCERS);
 }
 
-/* Leaves this block's part; true in all consumers of the last block to do so, whose sums are the tile's then. */
-template <class S> static __device__ bool add_parts(float (&sum)[S::SUMS], const many_args &a, const ring<S> &r,
-	const span &k)
+/* Leaves this block's part; true in all consumers of the last block to do so: their sums are the tile's. */
+template <class S> static __device__ bool add_parts(float (&sum)[S::SUMS], const many_args &a,
+	const ring<S> &r, const span &k)
 {
 	int32_t unit = (k.tile - a.whole) * a.slices;
 	int32_t first = stripe_of(a, unit), last = stripe_of(a, unit + a.slices - 1);
@@ -402,8 +407,8 @@ template <class S> static __device__ bool add_parts(float (&sum)[S::SUMS], const
 
 /* ---- to y ----------------------------------------------------------------------------- */
 
-/* bf16: two 8x8 blocks of tokens by the warp's 16 outputs; transposed, a lane has two outputs of a token in each of
- * four words, and after another transposition all 8 of one half: 16 bytes. */
+/* bf16: two 8x8 blocks of tokens by the warp's 16 outputs; transposed, a lane has two outputs of a token in
+ * each of four words, and after another transposition all 8 of one half: 16 bytes. */
 static __device__ void put_bf16(const float *sum, const many_args &a, int32_t output, int32_t token)
 {
 	int t = (int)threadIdx.x % 4, g = (int)threadIdx.x % 32 / 4;
@@ -531,8 +536,8 @@ template <class S> static bool allow(struct dev *d)
 
 bool hopper_many_prepare(struct dev *d)
 {
-	return !d->hopper_work || (cuda_ok(d, cudaMemsetAsync(d->hopper_work, 0, (size_t)d->processors * sizeof(uint32_t),
-			d->stream), "clear counts of tiles") && allow<bf16_128>(d) && allow<bf16_256>(d) &&
+	return !d->hopper_work || (cuda_ok(d, cudaMemsetAsync(d->hopper_work, 0,
+			(size_t)d->processors * sizeof(uint32_t), d->stream), "clear counts of tiles") && allow<bf16_128>(d) && allow<bf16_256>(d) &&
 		allow<w4_128>(d) && allow<w4_256>(d) && allow<w8a8_128>(d));
 }
 
@@ -572,7 +577,8 @@ template <class S> static void launch(struct dev *d, struct many_args *a, const 
 {
 	int32_t blocks = schedule<S>(d, a);
 
-	if (cuda_ok(d, tensor_map(&a->x_map, S::F != FORM_W8A8, x, a->K, a->T, S::TOKENS), "describe activations") &&
+	if (cuda_ok(d, tensor_map(&a->x_map, S::F != FORM_W8A8, x, a->K, a->T, S::TOKENS),
+			"describe activations") &&
 	    (!w || cuda_ok(d, tensor_map(&a->w_map, true, w, a->K, a->N, OUTPUTS), "describe weights")))
 		cuda_ok(d, start(hopper_many_kernel<S>, (unsigned)blocks, THREADS, S::SHARED_BYTES, d->stream, *a),
 			"matmul on Hopper");
@@ -589,7 +595,8 @@ bool hopper_many(struct dev *d, void *y, bool f32, const void *x, const struct w
 {
 	struct many_args a = {};
 
-	if (!d->hopper_work || (w->held == HELD_W8 && w->packed.group % w8a8_128::SLABS && w->packed.group * SLAB != w->k))
+	if (!d->hopper_work || (w->held == HELD_W8 && w->packed.group % w8a8_128::SLABS &&
+			w->packed.group * SLAB != w->k))
 		return false;
 	a.y = y;
 	a.f32 = f32;
