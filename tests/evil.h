@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@ struct evil {
 	int fd, up_fd, down_fd;
 	struct sr_shape shape;
 	unsigned char *up, *down;
+	size_t up_len, down_len;      /* of the whole objects: huge pages are whole */
 	struct sr_ring requests, cancels, tokens;
 	_Atomic uint32_t n_ends;      /* another thread may look */
 	int32_t finish;               /* of the last END */
@@ -57,11 +59,25 @@ static inline bool evil_welcome(struct evil *e)
 
 static inline void evil_close(struct evil *e)
 {
-	munmap(e->up, SR_UP_BYTES(&e->shape));
-	munmap(e->down, SR_DOWN_BYTES(&e->shape));
+	munmap(e->up, e->up_len);
+	munmap(e->down, e->down_len);
 	close(e->up_fd);
 	close(e->down_fd);
 	close(e->fd);
+}
+
+static inline unsigned char *evil_object(int fd, int prot, size_t *len)
+{
+	struct stat st;
+	void *at;
+
+	if (fstat(fd, &st) < 0)
+		abort();
+	*len = (size_t)st.st_size;
+	at = mmap(NULL, *len, prot, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED)
+		abort();
+	return at;
 }
 
 /* Hello and welcome, both mapped: the daemon does not look at it yet. */
@@ -81,10 +97,8 @@ static inline bool evil_map(struct evil *e, const char *path, struct sr_shape wa
 		return false;
 	}
 	live = e->shape.live;
-	e->up = mmap(NULL, SR_UP_BYTES(&e->shape), PROT_READ | PROT_WRITE, MAP_SHARED, e->up_fd, 0);
-	e->down = mmap(NULL, SR_DOWN_BYTES(&e->shape), PROT_READ, MAP_SHARED, e->down_fd, 0);
-	if (e->up == MAP_FAILED || e->down == MAP_FAILED)
-		abort();
+	e->up = evil_object(e->up_fd, PROT_READ | PROT_WRITE, &e->up_len);
+	e->down = evil_object(e->down_fd, PROT_READ, &e->down_len);
 	up = (void *)e->up;
 	down = (void *)e->down;
 	sr_ring_init(&e->requests, true, &up->requests, &down->requests, e->up + SR_PAGE, live, 256);
