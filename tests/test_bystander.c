@@ -503,9 +503,11 @@ static bool compare(const struct attack *a, bool measure)
 	pin(core[1]);
 	ask(c, right);
 	beside(a, c, pid, measure, &r);
-	over = !measure ? r.p99[1] > r.p99[0] * 20 + 2e6 :
+	over = !r.pairs ? false : !measure ? r.p99[1] > r.p99[0] * 20 + 2e6 :
 	       r.pairs >= PAIRS && !a->load && (r.low > MOST || r.p50[1] > r.p50[0] * MOST);
-	if (measure || over)
+	if (!r.pairs)
+		print_message("SKIP %s: the machine was never quiet for a pair of windows\n", a->name);
+	else if (measure || over)
 		print_message("%-27s p50 %7.0f us, %6.2f of the control's; p99 %7.0f us, %6.2f (%.2f to %.2f); "
 		              "%3d pairs, %2d left out%s\n", a->name, r.p50[1], r.p50[1] / r.p50[0], r.p99[1],
 		              r.p99[1] / r.p99[0], r.low, r.high, r.pairs, r.left_out,
