@@ -4,6 +4,7 @@
 #	make demo       install what is missing, build, fetch the default model, ask a question
 #	make test       install what is missing, build, run every test that needs no GPU
 #	make check      the test suite alone: no set-up
+#	make test-cuda-emulated    of it, what runs the CUDA back end's kernels on the CPU
 #	make sanitize   the unit tests again, under AddressSanitizer and UBSan
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
 #	make spin, sim, hostile, tsan, soak, overload, coverage, bench-host, bench-ring      what docs/proof.md is about
@@ -51,7 +52,7 @@ TESTS   := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZERS := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
 BENCHES := $(patsubst tests/%.c,%,$(wildcard tests/bench_*.c))
 
-.PHONY: all demo test check sanitize fuzz bench install clean
+.PHONY: all demo test check test-cuda-emulated sanitize fuzz bench install clean
 all: $(addprefix $(BUILD)/,$(PROGRAMS) $(LIBRARIES))
 
 # Short lines; V=1 shows the commands.
@@ -276,6 +277,10 @@ tests: $(TESTS:%=$(BUILD)/tests/%)
 
 check: all tests
 	tests/run.sh $(BUILD)
+
+# Every kernel of the CUDA back end, on the CPU.
+test-cuda-emulated: all tests
+	tests/run.sh $(BUILD) $(CC_TESTS) e2e_cuda.py
 
 sanitize:
 	$(MAKE) BUILD=build/asan SAN=address,undefined all tests

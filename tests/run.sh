@@ -1,11 +1,12 @@
 #!/bin/sh
-# Run the test suite: tests/run.sh BUILD [unit|all]
+# Run the test suite: tests/run.sh BUILD [all|unit|NAME..]
 # Unit tests are build/tests/test_*, each a cmocka program; then the layout test and, with "all",
 # the tests against real processes (tests/e2e_*).  Every program has a time limit.  Skipped cases
 # say why.  The last line is "N passed, N failed, N skipped".
 set -u
 build=${1:-build}
 what=${2:-all}
+[ $# -eq 0 ] || shift
 here=$(dirname "$0")
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT INT TERM
@@ -42,15 +43,23 @@ run() { # name seconds command...
 	count "$name" $?
 }
 
-for t in "$build"/tests/test_*; do
-	case $t in *.o|*.d|*'*') continue ;; esac
-	run "$(basename "$t")" 120 "$t"
-done
-run tidy.sh 60 "$here/tidy.sh"
-if [ "$what" = all ]; then
-	for t in "$here"/e2e_*; do
-		[ -x "$t" ] && run "$(basename "$t")" 600 "$t" "$build"
+unit() { run "$(basename "$1")" 120 "$1"; }
+e2e() { run "$(basename "$1")" 600 "$1" "$build"; }
+
+case $what in
+all|unit)
+	for t in "$build"/tests/test_*; do
+		case $t in *.o|*.d|*'*') continue ;; esac
+		unit "$t"
 	done
-fi
+	run tidy.sh 60 "$here/tidy.sh"
+	for t in "$here"/e2e_*; do
+		[ "$what" = unit ] || [ ! -x "$t" ] || e2e "$t"
+	done ;;
+*)
+	for t in "$@"; do
+		case $t in e2e_*) e2e "$here/$t" ;; *) unit "$build/tests/$t" ;; esac
+	done ;;
+esac
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
