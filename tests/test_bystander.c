@@ -409,7 +409,7 @@ static bool look(struct window *w, void (*run)(void), struct sr_conn *c, pid_t d
 	kill(-pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	usleep(8000);                         /* it is buried */
-	assert_int_equal(sr_ping(c, &rtt, 5000), 0);
+	assert_int_equal(sr_ping(c, &rtt, 20000), 0);
 	return before == 0 && delay < DELAY_NS;
 }
 
