@@ -147,7 +147,7 @@ static const struct option options[] = {
 	OPT("kv-offloading-size", NUMBER, MEMORY, D_, kv_offloading_size, "0", RANGE(0, 1 << 20),
 	    .help = "GiB of host memory for cached blocks that leave the device; on the CPU for tests only"),
 	TAKE_AT("kv-offloading-backend", TEXT, MEMORY, "native", "there is one kind of host tier"),
-	TAKE("calculate-kv-scales", YESNO, ACCEPT, MEMORY, "scales are measured as tokens come"),
+	TAKE("calculate-kv-scales", YESNO, ACCEPT, MEMORY, "int8 measures scales as tokens come; fp8 takes the checkpoint's, else 1"),
 	TAKE("kv-cache-dtype-skip-layers", LIST, ACCEPT, MEMORY, "all layers are stored alike"),
 	TAKE("kv-sharing-fast-prefill", YESNO, ACCEPT, MEMORY, "no layer shares another's cache"),
 	TAKE("disable-hybrid-kv-cache-manager", YESNO, ACCEPT, MEMORY, "there is one manager"),
@@ -339,8 +339,7 @@ static const struct option options[] = {
 	OPT("ssl-cert-reqs", INT, TLS, H_, ssl_cert_reqs, "0", RANGE(0, 2),
 	    .help = "clients' certificates: 0 unasked, 1 optional, 2 required"),
 	TAKE_AT("ssl-ciphers", TEXT, TLS, "", "OpenSSL's defaults, TLS 1.2 up"),
-	TAKE("enable-ssl-refresh", YESNO, WARN, TLS,
-	    "restart the adapter to read certificates again; the daemon goes on"),
+	TAKE("enable-ssl-refresh", YESNO, WARN, TLS, "SIGHUP makes the adapter read certificates again"),
 
 	/* ---- logging ---- */
 	OPT("disable-log-stats", YESNO, LOGGING, D_ | H_, disable_log_stats, "false",
