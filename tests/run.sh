@@ -43,7 +43,7 @@ run() { # name seconds command...
 	count "$name" $?
 }
 
-unit() { run "$(basename "$1")" 120 "$1"; }
+unit() { run "$(basename "$1")" 300 "$1"; } # with sanitizers some take 50 on a quiet machine
 e2e() { run "$(basename "$1")" 600 "$1" "$build"; }
 
 case $what in
