@@ -121,7 +121,7 @@ static bool on_notify(struct serve *s, const sigset_t *mask)
 	struct ucred who = { 0 };
 
 	if (!c || c->cmsg_type != SCM_CREDENTIALS)
-		return n > 0;
+		return n >= 0;
 	memcpy(&who, CMSG_DATA(c), sizeof(who));
 	text[n] = 0;
 	if (!who.pid || (who.pid != s->pid[DAEMON] && who.pid != s->pid[ADAPTER]))
