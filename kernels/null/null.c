@@ -476,7 +476,7 @@ static int null_plan(const struct sr_model *m, const struct sr_limits *lim, stru
 	out->pinned = setting.depth * ((lim->rows + (int64_t)lim->scores) * per_result +
 				       ((int64_t)lim->words + lim->tokens + lim->rows) * 4);
 	/* As much as bf16 K and V of this model, so that a plan is as for a real device; of
-	 * which 8 bytes a token are really taken. */
+	 * which 16 bytes a token are really taken. */
 	out->per_block = lim->block_tokens * (token > 16 ? token : 16);
 	out->total = page * sysconf(_SC_PHYS_PAGES);
 	out->avail = page * sysconf(_SC_AVPHYS_PAGES);
