@@ -147,7 +147,7 @@ static void budgets(void **state)
 			fail_msg("%s: not -E2BIG: %s", cases[i], err);
 	}
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
-	assert_true(to.tv_sec - from.tv_sec < 8);
+	assert_true(to.tv_sec - from.tv_sec < 60); /* 3, and 7 with sanitizers */
 	json_decref(vars);
 }
 

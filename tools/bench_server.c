@@ -305,6 +305,10 @@ json_t *bench_server_result(const struct bench_server *s, const struct bench_run
 		return NULL;
 	if (ceilings_load(&c, why_not, sizeof(why_not)))
 		c = (struct ceilings){ 0 };
+	if (strcmp(s->page->device, "cuda") == 0) {
+		c = (struct ceilings){ 0 };
+		snprintf(why_not, sizeof(why_not), "what is measured is the processor's, not a GPU's");
+	}
 	r = reach(&s->mark[0], &s->mark[s->n - 1], &c);
 	if ((double)r.f.generated < 0.9 * seen || !r.f.generated)
 		return NULL;                  /* it was another server */
