@@ -34,7 +34,7 @@ struct flight {                      /* a batch and its way */
 	int32_t *chain, *next;       /* [cmds] of step_fill() */
 	uint64_t launched_ns;
 	cudaEvent_t ended;           /* for arm() */
-	int armed_fd;                /* the eventfd that will hear of it; -1: none */
+	int armed_fd;                /* the eventfd that will hear of it, by a thread of the driver's; -1: none */
 };
 
 struct sr_backend {
@@ -402,8 +402,8 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	d->kv = b->kv;
 	d->kv_rows = ((int64_t)b->lim.n_blocks + 1) * b->m.L * b->m.G * 2 * BLOCK;
 	return cuda_ok(d, cudaMemsetAsync(b->slots, 0, slots, d->stream), "clear the slots") &&
-	       cuda_ok(d, cudaMemcpyAsync(table_of(&d->slots, d->null_slot), &b->null_block, sizeof(b->null_block),
-			cudaMemcpyHostToDevice, d->stream), "the table of the null slot") &&
+	       cuda_ok(d, cudaMemcpyAsync(table_of(&d->slots, d->null_slot), &b->null_block,
+			sizeof(b->null_block), cudaMemcpyHostToDevice, d->stream), "the table of the null slot") &&
 	       cuda_ok(d, cudaMemsetAsync(d->now, 0, sizeof(*d->now), d->stream), "clear the count of batches") &&
 	       cuda_ok(d, cudaMemsetAsync(d->joined, 0, (size_t)most_works(d, b->lim.rows) * (size_t)b->m.G *
 			sizeof(uint32_t), d->stream), "clear counts of pieces") &&
@@ -599,7 +599,7 @@ static int launch(struct sr_backend *b, int32_t i)
 
 	assert(i >= 0 && i < FLIGHTS && f->state != LAUNCHED);
 	f->launched_ns = now_ns();
-	f->armed_fd = -1;
+	__atomic_store_n(&f->armed_fd, -1, __ATOMIC_RELAXED);
 	step_fill(d, &f->batch, f->chain, f->next, f->signal);
 	f->turn = d->turn;
 	roof_count(d, &f->batch);
@@ -646,8 +646,8 @@ static void CUDART_CB wake(cudaStream_t, cudaError_t, void *flight)
 	const struct flight *f = (const struct flight *)flight;
 	uint64_t one = 1;
 
-	if (write(f->armed_fd, &one, sizeof(one)) < 0)
-		return;                      /* it is full: whoever reads it is awake */
+	if (write(__atomic_load_n(&f->armed_fd, __ATOMIC_RELAXED), &one, sizeof(one)) < 0)
+		return;                      /* it is full, or -1, launched again: whoever reads it is awake */
 }
 
 /* In a stream of its own, so that it does not wait for the batch that was launched after this one. */
@@ -661,7 +661,7 @@ static int arm(struct sr_backend *b, int32_t i, int fd)
 		return -EIO;
 	if (f->armed_fd == fd)
 		return 0;
-	f->armed_fd = fd;
+	__atomic_store_n(&f->armed_fd, fd, __ATOMIC_RELAXED);
 	if (!cuda_ok(d, cudaStreamWaitEvent(b->waiting, f->ended, 0), "wait for a batch") ||
 	    !cuda_ok(d, cudaStreamAddCallback(b->waiting, wake, f, 0), "ask for a signal"))
 		return lost(b);
