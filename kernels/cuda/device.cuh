@@ -22,8 +22,8 @@
  *
  * Types    X, Z, LOGITS f32; Y, QKV, A, GU, ACT bf16; weights bf16 or packed (packed.cuh), vectors and
  *          biases f32.
- * KV       [block][L][G][K, V][BLOCK][E] bf16, or e4m3 with the layer's k_scale and v_scale: what one head reads of
- *          a block is one run.
+ * KV       [block][L][G][K, V][BLOCK][E] bf16, or e4m3 with the layer's k_scale and v_scale: what one head
+ *          reads of a block is one run.
  */
 #ifndef CUDA_DEVICE_CUH
 #define CUDA_DEVICE_CUH
@@ -183,7 +183,7 @@ struct dev {
 
 	unsigned char *arena, *arena_at, *arena_end; /* weights */
 	struct weight *weights;
-	struct loader *loader;       /* while opening */
+	struct loader *loader;       /* used while opening; weights_free() frees it */
 
 	void  *place[P_LOGITS + 1];
 	int32_t width[P_LOGITS + 1];
@@ -259,12 +259,12 @@ size_t loader_pinned(uint32_t slack);
 size_t loader_staging(void);
 bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *staging, char *err,
 	size_t errlen);
-int  loader_finish(struct dev *d, char *err, size_t errlen); /* all has been read; frees the loader */
+int  loader_finish(struct dev *d, char *err, size_t errlen); /* all has been read, and lies on the device */
 int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
                    const struct sr_tensor *const *bias, int n, enum share how,
                    const struct sr_source *src, char *err, size_t errlen);
 int64_t weight_bytes(const struct weight *w);               /* as held, without its bias */
-void weights_free(struct dev *d);
+void weights_free(struct dev *d);                           /* and the loader */
 
 /* pack.cu */
 struct piece;
@@ -280,7 +280,8 @@ void packed_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct w
 bool hopper_attends(const struct dev *d);    /* the runs of this model's heads */
 int32_t hopper_attend_rows(void);            /* (token, query head) pairs in one piece of a run then */
 void hopper_attend(struct dev *d, int l, float scale, float cap, int window);
-bool hopper_many(struct dev *d, void *y, bool f32, const void *x, const struct weight *w, int T); /* false: not it */
+/* false: not it */
+bool hopper_many(struct dev *d, void *y, bool f32, const void *x, const struct weight *w, int T);
 size_t hopper_work_bytes(const struct dev *d);
 size_t packed_part_bytes(const struct dev *d);
 void dense_few(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows);

@@ -33,9 +33,9 @@ typedef uint16_t bf16;               /* its bits */
  * Why this is a stream's order: a kernel is complete when all its threads have ended, so have waited, so
  * when the kernel before it is complete, and by the same reason all before that.  The kernel after the next
  * may be there early too, while the one before the last still runs: it only reads weights, which nobody
- * writes after open, until its own wait, when all of them are complete.  A thread that ended without the
- * wait would break the chain for all kernels after it, which is why one without work waits as well; the
- * emulation calls it a fault. */
+ * writes after open, until its own wait, when all of them are complete.  A kernel of which no thread waited
+ * would break the chain for all after it; that every thread waits, one without work as well, is the rule that
+ * leaves nothing to count, and the emulation calls a thread that ends without it a fault. */
 inline bool start_early;             /* set at open: this GPU can; else every kernel waits at its launch */
 
 #ifdef CUDA_EMULATED
