@@ -209,8 +209,8 @@ template <int E> struct rows16 {
 };
 
 /* Row r of the piece that begins with token t0 and has n_rows rows. */
-template <int E, bool F8> static __device__ void begin_row(struct rows16<E> &w, int h, const struct attend_args &a,
-                                                  int32_t t0, int32_t r, int32_t n_rows, int g)
+template <int E, bool F8> static __device__ void begin_row(struct rows16<E> &w, int h,
+	const struct attend_args &a, int32_t t0, int32_t r, int32_t n_rows, int g)
 {
 	int t = (int)threadIdx.x % 4;
 	bool there = r < n_rows;
@@ -245,8 +245,8 @@ static __device__ int row_of(bool in_order, int lane, int pitch)
 }
 
 /* s[16 rows][16 N positions] = q k^T */
-template <int E, bool F8, int N> static __device__ void scores(float (&s)[2 * N][4], const struct rows16<E> &w,
-	const unsigned char *key)
+template <int E, bool F8, int N> static __device__ void scores(float (&s)[2 * N][4],
+	const struct rows16<E> &w, const unsigned char *key)
 {
 	const unsigned char *row = key + row_of(F8, (int)threadIdx.x % 32, PITCH(E, F8));
 
@@ -377,7 +377,8 @@ template <int E> static __device__ void end_rows(struct rows16<E> &w)
 
 /* Begin copying `tokens` positions from j0 of K and V, zeros at and beyond `to`; with thread i of n. */
 template <int E, bool F8> static __device__ void load_kv(unsigned char *key, unsigned char *value,
-	const struct attend_args &a, const int32_t *table, int g, int32_t j0, int32_t to, int tokens, int i, int n)
+	const struct attend_args &a, const int32_t *table, int g, int32_t j0, int32_t to, int tokens, int i,
+	int n)
 {
 	const int chunks = E * SIZE(F8) / 16;
 
@@ -405,8 +406,8 @@ template <int E, bool F8> struct one_shape {
 };
 
 /* The warps' results, in their order, to the output or to this block's part. */
-template <int E, bool F8> static __device__ void join(struct rows16<E> &w, float *shared, const struct attend_args &a,
-                                             const struct work &k, int g)
+template <int E, bool F8> static __device__ void join(struct rows16<E> &w, float *shared,
+	const struct attend_args &a, const struct work &k, int g)
 {
 	typedef one_shape<E, F8> S;
 	const int ROW = E + 2;
@@ -467,7 +468,8 @@ static __device__ bool last_to_join(uint32_t *joined, int32_t pieces, uint32_t *
 	return *word;
 }
 
-/* A token's parts, in their order, to the output: a warp per query head.  Volatile: other blocks wrote them. */
+/* A token's parts, in their order, to the output: a warp per query head.  Volatile: other blocks wrote
+ * them. */
 template <int E> static __device__ void add_parts(const struct attend_args &a, const struct work &k, int g)
 {
 	const int EACH = (E + 31) / 32;

@@ -100,8 +100,8 @@ static void sizes(struct roof *r, const struct net *n)
 
 	for (int32_t l = 0; l < m->L; l++) {
 		const struct net_layer *y = &n->layer[l];
-		struct weight *const all[] = { y->norm1, y->qkv, y->qn, y->kn, y->o, y->post1, y->norm2, y->gu, y->down,
-			y->post2 };
+		struct weight *const all[] = { y->norm1, y->qkv, y->qn, y->kn, y->o, y->post1, y->norm2, y->gu,
+			y->down, y->post2 };
 
 		for (w = all; w < all + sizeof(all) / sizeof(*all); w++)
 			r->layer_bytes += *w ? (double)weight_bytes(*w) : 0;
@@ -155,7 +155,8 @@ void roof_count(const struct dev *d, struct sr_batch *b)
 {
 	const struct roof *r = &d->roof;
 	const struct sr_model *m = d->m;
-	double full = m->L - r->windows, macs, bytes, position = 2.0 * m->G * m->E * (d->kv_f8 ? 1 : sizeof(bf16));
+	double position = 2.0 * m->G * m->E * (d->kv_f8 ? 1 : sizeof(bf16));
+	double full = m->L - r->windows, macs, bytes;
 	double seen = 0, read = 0;           /* positions in all layers: by each token; by each row, once */
 
 	for (int32_t i = 0; i < b->n_rows; i++) {

@@ -49,8 +49,8 @@ static __device__ float rms_scale(const float *x, int32_t n, float eps, float *s
 }
 
 /* y = x / rms(x) * pre, as bf16; in the order of a weight, or NULL. */
-static __device__ void norm_row(const float *x, const float *pre, float eps, int32_t D, const int32_t *order, bf16 *y,
-	float *scratch)
+static __device__ void norm_row(const float *x, const float *pre, float eps, int32_t D, const int32_t *order,
+	bf16 *y, float *scratch)
 {
 	float scale = rms_scale(x, D, eps, scratch); /* and a barrier: x is there for all */
 
