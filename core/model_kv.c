@@ -1,9 +1,10 @@
 /* model_kv.c - the scales of an FP8 KV cache in a Hugging Face directory, for model.c: one for all keys of a
  * layer, one for all values; what is stored times it is the value.
  *
- * Names are those that vLLM's loader takes: beside the layer's attention, in it, or beside the projection that
- * makes keys or values; kv_scale, of old files, is for both; output_scale is compressed-tensors' old name.
- * Where one is missing it is as the other.  Scales of queries are for FP8 attention, which no back end has. */
+ * Names are those that vLLM's loader takes: beside the layer's attention, in it, or beside the projection
+ * that makes keys or values; kv_scale, of old files, is for both; output_scale is compressed-tensors' old
+ * name.  Where one is missing it is as the other.  Scales of queries are for FP8 attention, which no back
+ * end has. */
 #include "model_impl.h"
 
 #include <errno.h>
@@ -38,9 +39,9 @@ static int read_scale(struct opening *o, const struct safetensor *t, int32_t fil
 	for (uint32_t i = 0; i < t->n_dims && n == 1; i++)
 		n = t->dim[i];
 	if (n != 1 || (strcmp(t->dtype, "F32") && strcmp(t->dtype, "BF16")))
-		return model_fail(o, -ENOTSUP, "tensor %s at offset %" PRIu64 " is of type %s with %" PRIu64 " or more "
-		                  "elements; one F32 or BF16 for all keys or values of a layer is supported", t->name,
-		                  t->offset, t->dtype, n);
+		return model_fail(o, -ENOTSUP, "tensor %s at offset %" PRIu64 " is of type %s with %" PRIu64 " or "
+		                  "more elements; one F32 or BF16 for all keys or values of a layer is supported",
+		                  t->name, t->offset, t->dtype, n);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	got = fd < 0 ? -1 : t->bytes == 4 ? pread(fd, &bits, 4, (off_t)t->offset)
 	                                  : pread(fd, &half, 2, (off_t)t->offset);
@@ -53,8 +54,8 @@ static int read_scale(struct opening *o, const struct safetensor *t, int32_t fil
 	memcpy(out, &bits, 4);
 	if (isfinite(*out) && *out > 0)
 		return 0;
-	return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " is %g; a scale is above 0", t->name, t->offset,
-	                  (double)*out);
+	return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " is %g; a scale is above 0", t->name,
+	                  t->offset, (double)*out);
 }
 
 int model_kv_scales(struct opening *o, int32_t l)
@@ -99,8 +100,8 @@ int model_kv_scheme(struct opening *o, const json_t *scheme)
 	if (json_integer_value(json_object_get(scheme, "num_bits")) != 8 || !type || strcmp(type, "float") != 0 ||
 	    !strategy || strcmp(strategy, "tensor") != 0 || json_is_true(json_object_get(scheme, "dynamic")) ||
 	    json_is_false(json_object_get(scheme, "symmetric")))
-		return model_fail(o, -ENOTSUP, "quantization_config: this kv_cache_scheme is not supported; supported is "
-		                  "num_bits 8, type float, strategy tensor, symmetric, not dynamic");
+		return model_fail(o, -ENOTSUP, "quantization_config: this kv_cache_scheme is not supported; "
+		                  "supported is num_bits 8, type float, strategy tensor, symmetric, not dynamic");
 	o->md->kv_f8 = true;
 	return 0;
 }

@@ -274,7 +274,8 @@ static int set_ceilings(struct planning *p)
 	if (p->tokens_most && p->seqs_most > p->tokens_most)
 		return fail(p, -EINVAL, "--knob-ceiling %s: max-num-batched-tokens must be at least "
 		            "max-num-seqs: each sequence computes a token a step", p->cfg->knob_ceiling);
-	rc = make_room(p, KNOB_MAX_NUM_SEQS, o->max_seqs, p->seqs_most, p->tokens_most ? p->tokens_most : MOST_SEQS);
+	rc = make_room(p, KNOB_MAX_NUM_SEQS, o->max_seqs, p->seqs_most,
+	               p->tokens_most ? p->tokens_most : MOST_SEQS);
 	if (rc == 0)    /* no more than all of them could bring */
 		rc = make_room(p, KNOB_MAX_NUM_BATCHED_TOKENS, o->batch_tokens, p->tokens_most,
 		               min64((int64_t)o->limits.slots * o->context, MOST_TOKENS));
@@ -502,8 +503,8 @@ static void describe(struct planning *p)
 	    l->n_host_blocks && !o->on_host ? ", the host tier not counted" : "");
 	say(o, "steps begin with %d sequences (--max-num-seqs) and %d tokens (--max-num-batched-tokens)\n",
 	    o->max_seqs, o->batch_tokens);
-	say(o, "\"slipring set\" can raise them to %d and %d, at %.1f MiB of the sum (--knob-ceiling)\n", l->slots,
-	    l->tokens, (double)o->ceiling_bytes / MIB);
+	say(o, "\"slipring set\" can raise them to %d and %d, at %.1f MiB of the sum (--knob-ceiling)\n",
+	    l->slots, l->tokens, (double)o->ceiling_bytes / MIB);
 	say(o, "dtype %s: stored as %s, computed in %s with float32 sums\n", p->cfg->dtype, p->m->stored,
 	    !p->cpu ? "bfloat16" : quantized(p->m) ? "8-bit integers" : p->m->m.layer[0].q.type == SR_F32
 	    ? "float32" : "bfloat16 or wider");
