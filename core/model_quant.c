@@ -105,14 +105,15 @@ static int gptq(struct opening *o, const json_t *j)
 static int get_blocks(struct opening *o, const json_t *j, const char *key)
 {
 	const json_t *size = json_object_get(j, key);
-	json_int_t n = json_integer_value(json_array_get(size, 0)), k = json_integer_value(json_array_get(size, 1));
+	json_int_t n = json_integer_value(json_array_get(size, 0));
+	json_int_t k = json_integer_value(json_array_get(size, 1));
 
 	o->quant.type = SR_F8;
 	if (!size || json_is_null(size))
 		return 0;
 	if (json_array_size(size) != 2 || n < 1 || n > 1 << 16 || k < 32 || k > 1 << 16 || k % 32)
-		return model_fail(o, -ENOTSUP, "quantization_config: %s is no pair of outputs and inputs, the inputs a "
-		                  "multiple of 32", key);
+		return model_fail(o, -ENOTSUP, "quantization_config: %s is no pair of outputs and inputs, the inputs "
+		                  "a multiple of 32", key);
 	o->quant.group_n = (int32_t)n;
 	o->quant.group = (int32_t)k;
 	return 0;
@@ -136,11 +137,12 @@ static int compressed_f8(struct opening *o, const json_t *one, const json_t *wei
 
 	if (json_integer_value(json_object_get(weights, "num_bits")) != 8 || !type || strcmp(type, "float") != 0)
 		return model_fail(o, -ENOTSUP, "quantization_config: weights of type %.40s are not supported in "
-		                  "format float-quantized; supported is float with num_bits 8", type ? type : "(none)");
+		                  "format float-quantized; supported is float with num_bits 8",
+		                  type ? type : "(none)");
 	if ((is_there(one, "input_activations") && (!of_input || strcmp(of_input, "float") != 0)) ||
 	    is_there(one, "output_activations"))
-		return model_fail(o, -ENOTSUP, "quantization_config: input_activations other than float, and quantized "
-		                  "output_activations are not supported");
+		return model_fail(o, -ENOTSUP, "quantization_config: input_activations other than float, and "
+		                  "quantized output_activations are not supported");
 	return get_blocks(o, weights, "block_structure");
 }
 
@@ -243,8 +245,8 @@ static int expect(struct opening *o, const char *stem, const char *name, const s
 
 /* The group of each input.  Where they are in order it is not needed, and *out stays empty; out of order
  * (desc_act, actorder) groups must still be of one size. */
-static int read_index(struct opening *o, const struct safetensor *t, const char *path, int fd, int32_t k, int32_t group,
-                      int32_t *members, bool *in_order)
+static int read_index(struct opening *o, const struct safetensor *t, const char *path, int fd, int32_t k,
+                      int32_t group, int32_t *members, bool *in_order)
 {
 	int32_t got[1024];
 
@@ -277,7 +279,8 @@ static int find_index(struct opening *o, const struct safetensor *t, int32_t fil
 	int fd, rc;
 
 	if (strcmp(t->dtype, "I32") != 0 || t->n_dims != 1 || t->dim[0] != (uint64_t)k)
-		return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " is not I32 [%d]", t->name, t->offset, k);
+		return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " is not I32 [%d]", t->name,
+		                  t->offset, k);
 	members = calloc((size_t)(k / group), sizeof(*members));
 	if (!members)
 		return model_no_memory(o);
@@ -402,9 +405,9 @@ int model_find_f8(struct opening *o, const char *name, struct found *f)
 	bn = (uint64_t)f->group_n;
 	bk = (uint64_t)f->group;
 	if (!bn)
-		return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " has %" PRIu32 " dimensions, the first of "
-		                  "%" PRIu64 "; a scale for all or for each of %" PRIu64 " outputs is supported", t->name,
-		                  t->offset, t->n_dims, t->dim[0], n);
+		return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " has %" PRIu32 " dimensions, the first "
+		                  "of %" PRIu64 "; a scale for all or for each of %" PRIu64 " outputs is supported",
+		                  t->name, t->offset, t->n_dims, t->dim[0], n);
 	if (k % bk)
 		return model_fail(o, -ENOTSUP, "tensor %s has %" PRIu64 " inputs, which blocks of %" PRIu64
 		                  " do not divide", name, k, bk);
