@@ -18,8 +18,8 @@
 #	answers        the default model's greedy answers, if it and all programs are there
 #	memcheck       packed and small under compute-sanitizer, if it is installed
 #
-# Exit code 0: right, and no floor missed; 1: something is wrong; 2: right, but a floor is missed, or there was
-# no time for a step.
+# Exit code 0: right, and no floor missed; 1: something is wrong; 2: right, but a floor is missed, or there
+# was no time for a step.
 set -u
 
 # ---- steps that are more than one program: gpu-check.sh --step NAME .., with our variables --------------
@@ -56,7 +56,8 @@ rings() { # FILE TOKENS LIMIT_US ..: as rings.c takes them
 		if ! kill -0 $pid 2>/dev/null; then
 			tail -n 5 "$run/log"
 			grep -q 'cannot plan the memory: .*[Mm]emory' "$run/log" || exit 1
-			echo "SKIP: the daemon says: $(sed -n 's/.*cannot plan the memory: //p' "$run/log" | cut -c 1-120)"
+			why=$(sed -n 's/.*cannot plan the memory: //p' "$run/log" | cut -c 1-120)
+			echo "SKIP: the daemon says: $why"
 			exit 0
 		fi
 		sleep 1
@@ -77,9 +78,9 @@ fi
 here=$(cd "$(dirname "$0")/.." && pwd)
 again=$here/tools/gpu-check.sh
 ends=$(($(date +%s) + ${GPU_CHECK_SECONDS:-475}))
-bad=0 slow=0 late=0 verdicts='' checks='' watcher='' kit=''
+bad=0 slow=0 late=0 verdicts='' checks='' child='' watcher='' kit=''
 out=$(mktemp)
-trap 'kill $watcher 2>/dev/null; rm -f "$out" "$out".*' EXIT
+trap 'kill $child $watcher 2>/dev/null; rm -f "$out" "$out".*' EXIT
 trap 'exit 1' INT TERM
 
 if [ "${1:-}" = --built ]; then
@@ -92,7 +93,8 @@ else
 fi
 tests=$bin/gpu/tests
 daemon=$bin/slipringd
-if ! gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total,power.limit,compute_cap --format=csv,noheader); then
+what=name,driver_version,memory.total,power.limit,compute_cap
+if ! gpu=$(timeout -k 5 30 nvidia-smi --query-gpu=$what --format=csv,noheader); then
 	echo "SKIP gpu-check: no NVIDIA GPU answers here"
 	exit 0
 fi
@@ -122,8 +124,10 @@ step() { # name seconds reserve command...
 		return 1
 	fi
 	echo "gpu-check: $name, at most $limit s"
-	timeout -k 5 "$limit" "$@" >"$out" 2>&1 </dev/null
-	code=$?
+	timeout -k 5 "$limit" "$@" >"$out" 2>&1 </dev/null & # a shell that waits can be interrupted
+	child=$!
+	wait $child
+	code=$? child=''
 	if [ "$code" -eq 0 ]; then
 		why=$(grep -m 1 -o 'SKIP: .*' "$out" | tr -d '"\\')
 		tail -n 1 "$out" | grep -q '^0 passed, 0 failed' && why="SKIP, nothing of it is for this GPU"
@@ -137,36 +141,52 @@ step() { # name seconds reserve command...
 	return 1
 }
 
+# A driver that hangs hangs whoever asks it.
+clocks() { # words
+	echo "$1: $(timeout -k 5 10 "$tests/cuda/watch")" >>"$out.clocks"
+}
+
 speed() {
-	echo "before: $("$tests/cuda/watch")" >"$out.clocks"
-	"$tests/cuda/watch" load >"$out.load" 2>&1 &
+	clocks before
+	timeout -k 5 480 "$tests/cuda/watch" load >"$out.load" 2>&1 &
 	watcher=$!
 	limit=$(room 150 60)             # it leaves out by itself what there is no time for
 	step speed "$((limit + 15))" 0 "$tests/cuda/bench" 8b "$out.speed" "$limit" && cat "$out" >"$out.table"
 	{ kill $watcher; wait $watcher; } 2>/dev/null
 	watcher=
 	sed 's/^\([^W]\)/under load: \1/' "$out.load" >>"$out.clocks"
-	echo "after: $("$tests/cuda/watch")" >>"$out.clocks"
+	clocks after
 }
 
 # What the benchmark found to be the least time of a prompt of so many tokens, in us; 0: it did not.
 least() {
 	[ -e "$out.speed" ] || { echo 0; return; }
-	sed -n "s/.*\"at\": \"$1 tokens\", \"work\": \"first token, in process\", \"kind\": \"bf16\", \"us\": \([0-9.e+]*\), \"part\": \([0-9.e+-]*\),.*/\1 \2/p" \
-		"$out.speed" | awk '{ printf "%.1f", $1 * $2 } END { if (!NR) print 0 }'
+	cell="\"at\": \"$1 tokens\", \"work\": \"first token, in process\", \"kind\": \"bf16\""
+	sed -n "s/.*$cell, \"us\": \([0-9.e+]*\), \"part\": \([0-9.e+-]*\),.*/\1 \2/p" "$out.speed" |
+		awk '{ printf "%.1f", $1 * $2 } END { if (!NR) print 0 }'
 }
 
 with_daemon() {
-	if [ ! -x "$daemon" ] && [ -z "$kit" ] && ! timeout "$(room 120 30)" "$again" --step compile cuda all >"$out" 2>&1; then
-		tail -n 3 "$out"
-		verdict rings "SKIP, the daemon cannot be built here"
-		return
+	if [ ! -x "$daemon" ] && [ -z "$kit" ]; then
+		limit=$(room 120 30)
+		if [ "$limit" -lt 5 ]; then
+			verdict rings "SKIP, no time left"
+			late=1
+			return
+		fi
+		if ! timeout -k 5 "$limit" "$again" --step compile cuda all >"$out" 2>&1; then
+			tail -n 3 "$out"
+			verdict rings "SKIP, the daemon cannot be built here"
+			return
+		fi
 	fi
-	step rings 75 0 "$again" --step rings "$out.rings" 128 "$(least 128)" 2048 "$(least 2048)" && cat "$out" >>"$out.table"
+	step rings 75 0 "$again" --step rings "$out.rings" 128 "$(least 128)" 2048 "$(least 2048)" &&
+		cat "$out" >>"$out.table"
 }
 
 peers() {
-	if ! python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+	has_torch='import torch, sys; sys.exit(not torch.cuda.is_available())'
+	if ! timeout -k 5 60 python3 -c "$has_torch" 2>/dev/null; then
 		verdict peers "SKIP, no PyTorch with CUDA here"
 	elif step peers 60 0 python3 "$here/tests/cuda/peers.py" --rows "$out.speed" --out "$out.peers"; then
 		cat "$out" >>"$out.table"
