@@ -170,6 +170,7 @@ static inline __device__ void tensor_load(void *shared, const CUtensorMap *map, 
 		: "memory");
 }
 
+/* The first load need not wait for the map itself, a parameter of the kernel. */
 static inline __device__ void tensor_prefetch(const CUtensorMap *map)
 {
 	asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");

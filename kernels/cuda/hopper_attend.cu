@@ -358,6 +358,7 @@ hopper_attend_kernel(const __grid_constant__ struct run_args a)
 			mbarrier_init(&r.value_empty[s], (THREADS - LOADERS) / 32);
 		}
 		mbarrier_fence_init();
+		tensor_prefetch(&a.map);
 	}
 	__syncthreads();
 	wait_for_previous();

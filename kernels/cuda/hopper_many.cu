@@ -502,6 +502,9 @@ hopper_many_kernel(const __grid_constant__ struct many_args a)
 			mbarrier_init(&r.empty[s], CONSUMERS / 32);
 		}
 		mbarrier_fence_init();
+		tensor_prefetch(&a.x_map);
+		if (S::F == FORM_BF16)
+			tensor_prefetch(&a.w_map);
 	}
 	__syncthreads();
 	if (threadIdx.x < PRODUCERS) {
@@ -536,9 +539,13 @@ template <class S> static bool allow(struct dev *d)
 
 bool hopper_many_prepare(struct dev *d)
 {
-	return !d->hopper_work || (cuda_ok(d, cudaMemsetAsync(d->hopper_work, 0,
-			(size_t)d->processors * sizeof(uint32_t), d->stream), "clear counts of tiles") && allow<bf16_128>(d) && allow<bf16_256>(d) &&
-		allow<w4_128>(d) && allow<w4_256>(d) && allow<w8a8_128>(d));
+	size_t counts = (size_t)d->processors * sizeof(uint32_t);
+
+	if (!d->hopper_work)
+		return true;
+	return cuda_ok(d, cudaMemsetAsync(d->hopper_work, 0, counts, d->stream), "clear counts of tiles") &&
+	       allow<bf16_128>(d) && allow<bf16_256>(d) && allow<w4_128>(d) && allow<w4_256>(d) &&
+	       allow<w8a8_128>(d);
 }
 
 static size_t counts_bytes(const struct dev *d)
