@@ -1,5 +1,5 @@
-/* few.cu - y[T][N] = x[T][K] w[N][K]^T + bias for up to 64 rows, w of bf16: as fast as w can be read, if all goes
- * well.
+/* few.cu - y[T][N] = x[T][K] w[N][K]^T + bias for up to 64 rows, w of bf16: as fast as w can be read, if all
+ * goes well.
  *
  *	stage   COLS = 128 rows of w and ROWS of x, 64 inputs (128 bytes) of each:  w 16 KiB, x 2, 4 or 8 KiB
  *
@@ -11,14 +11,14 @@
  *	  x       |  ROWS rows  |
  *	          +-------------+
  *
- * In flight  three stages or more: 48 KiB of w for each block, and two blocks to a processor that has shared memory
- *            for them.  4.3 TB/s times 700 ns are 23 KiB for each of an H200's 132 processors.
- * Stripes    as in stripes.cuh; a unit is a stage.  The ring does not stop between tiles: the loads of the next
- *            tile are under way while this one's sums leave.
+ * In flight  three stages or more: 48 KiB of w for each block, and two blocks to a processor that has shared
+ *            memory for them.  4.3 TB/s times 700 ns are 23 KiB for each of an H200's 132 processors.
+ * Stripes    as in stripes.cuh; a unit is a stage.  The ring does not stop between tiles: the loads of the
+ *            next tile are under way while this one's sums leave.
  * Caches     w is read once and leaves the L2 cache first; x, which every block reads, stays.
  * Start      w waits for no other kernel: the ring is filled before wait_for_previous().
- * Warps      divide the outputs, 16 each; of 64 rows two divide the rows and four the outputs, 32 x 32 each, or
- *            shared memory could not keep up.  No two add to the same sum.
+ * Warps      divide the outputs, 16 each; of 64 rows two divide the rows and four the outputs, 32 x 32 each,
+ *            or shared memory could not keep up.  No two add to the same sum.
  *
  * What a row's sum is depends on which of the three kernels ran and on the number of processors, not on the
  * other rows.  With --enforce-deterministic there is only the one for 64 rows, as often as it takes.
@@ -142,8 +142,8 @@ template <class S> static __device__ void add_part(float (&sum)[S::M][S::N][4], 
 }
 
 /* What this block has of a tile is added up: to y, if it is all or the last of it.  Sums begin again. */
-template <class S> static __device__ void finish(const few_args &a, int32_t tile, uint32_t units, uint32_t all,
-	float (&sum)[S::M][S::N][4], uint32_t *word)
+template <class S> static __device__ void finish(const few_args &a, int32_t tile, uint32_t units,
+	uint32_t all, float (&sum)[S::M][S::N][4], uint32_t *word)
 {
 	const size_t each = (size_t)S::ROWS * COLS;
 	int warp = (int)threadIdx.x / 32;
@@ -211,7 +211,8 @@ template <class S> static int64_t blocks_of(const struct dev *d)
 
 size_t few_part_bytes(const struct dev *d)
 {
-	size_t dense = (size_t)d->processors * 2 * 2 * FEW_ROWS * COLS * sizeof(float), packed = packed_part_bytes(d);
+	size_t dense = (size_t)d->processors * 2 * 2 * FEW_ROWS * COLS * sizeof(float);
+	size_t packed = packed_part_bytes(d);
 
 	return dense > packed ? dense : packed;
 }
@@ -230,7 +231,8 @@ bool few_prepare(struct dev *d)
 
 template <class S> static void product(struct dev *d, const struct few_args &a)
 {
-	int64_t units = (int64_t)((a.N + COLS - 1) / COLS) * ((a.K + DEPTH - 1) / DEPTH), blocks = blocks_of<S>(d);
+	int64_t units = (int64_t)((a.N + COLS - 1) / COLS) * ((a.K + DEPTH - 1) / DEPTH);
+	int64_t blocks = blocks_of<S>(d);
 
 	cuda_ok(d, start(few_kernel<S>, (unsigned)(blocks < units ? blocks : units), THREADS, S::SHARED_BYTES,
 		d->stream, a), "matmul, few rows");

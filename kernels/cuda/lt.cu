@@ -175,7 +175,8 @@ static bool ask(struct dev *d, struct lt_shape *s, lt_matmul_desc desc)
 	return true;
 }
 
-static struct lt_shape *shape_of(struct dev *d, const struct weight *w, bool f32, int32_t rows_max, bool *fresh)
+static struct lt_shape *shape_of(struct dev *d, const struct weight *w, bool f32, int32_t rows_max,
+	bool *fresh)
 {
 	struct lt_shape *s;
 
@@ -207,7 +208,8 @@ static bool set(struct dev *d, lt_matmul_desc desc, int what, const void *value,
 /* What to do with a weight: all of it but places. */
 static bool describe(struct dev *d, lt_matmul_desc *desc, const struct weight *w, bool f32)
 {
-	int transposed = LT_OP_T, epilogue = LT_EPILOGUE_BIAS, type = f32 && w->held == HELD_BF16 ? LT_R_32F : LT_R_16BF;
+	int transposed = LT_OP_T, epilogue = LT_EPILOGUE_BIAS;
+	int type = f32 && w->held == HELD_BF16 ? LT_R_32F : LT_R_16BF;
 	const void *bias = type == LT_R_32F ? (const void *)w->bias : w->bias16;
 
 	return lt_ok(d, api.MatmulDescCreate(desc, LT_COMPUTE_32F, LT_R_32F), "cublasLtMatmulDescCreate") &&
@@ -224,8 +226,8 @@ static bool call(struct dev *d, const struct lt_use *use, const struct lt_shape:
 {
 	static const float one = 1, zero = 0;
 
-	return lt_ok(d, api.Matmul(d->lt->handle, use->desc, &one, w->mat, use->shape->a, x, r->b, &zero, y, r->d, y,
-		r->d, &r->algo, d->lt_work, LT_WORK, d->stream), "cublasLtMatmul");
+	return lt_ok(d, api.Matmul(d->lt->handle, use->desc, &one, w->mat, use->shape->a, x, r->b, &zero, y, r->d,
+		y, r->d, &r->algo, d->lt_work, LT_WORK, d->stream), "cublasLtMatmul");
 }
 
 static const struct lt_shape::lt_rows *rows_of(const struct weight *w, int32_t T)

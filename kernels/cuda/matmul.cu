@@ -1,5 +1,5 @@
-/* matmul.cu - y[T][N] = x[T][K] w[N][K]^T + bias: who multiplies how many rows; and, for many rows of bf16, the
- * kernel that every GPU has (mma.m16n8k16, bf16 in, f32 sums).
+/* matmul.cu - y[T][N] = x[T][K] w[N][K]^T + bias: who multiplies how many rows; and, for many rows of bf16,
+ * the kernel that every GPU has (mma.m16n8k16, bf16 in, f32 sums).
  *
  *	rows     weights     by
  *	<= 64    bf16        few.cu           bound by reading w once
@@ -74,14 +74,15 @@ static __device__ void multiply(float (&sum)[M][N8][4], const bf16 *x, const bf1
 }
 
 /* grid: tiles of columns, tiles of rows */
-static __global__ void __launch_bounds__(THREADS) matmul_kernel(void *y, bool f32, const bf16 *x, const bf16 *w,
-	const float *bias, int32_t T, int32_t N, int32_t K)
+static __global__ void __launch_bounds__(THREADS) matmul_kernel(void *y, bool f32, const bf16 *x,
+	const bf16 *w, const float *bias, int32_t T, int32_t N, int32_t K)
 {
 	let_next_start();
 	wait_for_previous();
 	SHARED(shared);
 	bf16 *ring = (bf16 *)shared;
-	int warp = (int)threadIdx.x / 32, m0 = warp % MWARPS * (ROWS / MWARPS), n0 = warp / MWARPS * (COLS / NWARPS);
+	int warp = (int)threadIdx.x / 32;
+	int m0 = warp % MWARPS * (ROWS / MWARPS), n0 = warp / MWARPS * (COLS / NWARPS);
 	int32_t row = (int32_t)blockIdx.y * ROWS, col = (int32_t)blockIdx.x * COLS;
 	int32_t slices = (K + DEPTH - 1) / DEPTH;
 	float sum[M][N8][4] = {};
@@ -111,7 +112,7 @@ static __global__ void __launch_bounds__(THREADS) matmul_kernel(void *y, bool f3
 	put_y(sum, y, f32, bias, row + m0, col + n0, T, N);
 }
 
-/* ---- which ------------------------------------------------------------------------------------------- */
+/* ---- many rows, few rows -------------------------------------------------------------- */
 
 bool matmul_prepare(struct dev *d)
 {
@@ -123,8 +124,8 @@ void dense_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct we
 {
 	dim3 grid((unsigned)(w->n + COLS - 1) / COLS, (unsigned)(T + ROWS - 1) / ROWS);
 
-	cuda_ok(d, start(matmul_kernel, grid, THREADS, SHARED_BYTES, d->stream, y, f32, x, w->mat, w->bias, T, w->n,
-		w->k), "matmul, many rows");
+	cuda_ok(d, start(matmul_kernel, grid, THREADS, SHARED_BYTES, d->stream, y, f32, x, w->mat, w->bias, T,
+		w->n, w->k), "matmul, many rows");
 }
 
 static void few(struct dev *d, unsigned char *y, bool f32, const bf16 *x, const struct weight *w, int T)

@@ -233,8 +233,8 @@ static __global__ void pack4_kernel(struct piece p, const uint8_t *data)
 			scale_of_row(p.type, data + (size_t)(n - p.first) * p.row_bytes, k / SLAB);
 }
 
-/* The same where groups are out of order: a thread for each word of the file, whose 8 inputs go where their groups
- * are, into words that were cleared. */
+/* The same where groups are out of order: a thread for each word of the file, whose 8 inputs go where their
+ * groups are, into words that were cleared. */
 static __global__ void scatter4_kernel(struct piece p, const uint8_t *data)
 {
 	let_next_start();
@@ -250,7 +250,8 @@ static __global__ void scatter4_kernel(struct piece p, const uint8_t *data)
 	for (int j = 0; j < 8; j++) {
 		int32_t at = p.where[k + j];
 
-		atomicOr(&p.to.words[packed_at<1>(p.col + n, at, p.to.K)], (quants >> 4 * j & 15) << 4 * nibble_of(at));
+		atomicOr(&p.to.words[packed_at<1>(p.col + n, at, p.to.K)],
+			(quants >> 4 * j & 15) << 4 * nibble_of(at));
 	}
 }
 

@@ -32,9 +32,9 @@ template <int WORDS> static inline __host__ __device__ int in_tile(int j, int i,
 template <int WORDS> static inline __host__ __device__ size_t packed_at(int32_t n, int32_t k, int32_t K)
 {
 	size_t tile = (size_t)(n / STRIP) * (size_t)(K / SLAB) + (size_t)(k / SLAB);
-	int lane = n % 8 * 4 + k % 8 / 2;
+	int lane = n % 8 * 4 + k % 8 / 2, word = WORDS == 2 ? k % 32 / 16 : 0;
 
-	return tile * TILE_WORDS * WORDS + (size_t)in_tile<WORDS>(n % STRIP / 8, WORDS == 2 ? k % 32 / 16 : 0, lane);
+	return tile * TILE_WORDS * WORDS + (size_t)in_tile<WORDS>(n % STRIP / 8, word, lane);
 }
 
 static inline __host__ __device__ int nibble_of(int32_t k)   /* in its word */

@@ -58,8 +58,8 @@ template <class S> static __device__ bool ends(const few_args &a, int32_t slab, 
 }
 
 /* Begin copying step i of this warp's weights and scales, which wait for no other kernel. */
-template <class S> static __device__ void load_w(unsigned char *stage, const few_args &a, const struct span &k,
-	int32_t i)
+template <class S> static __device__ void load_w(unsigned char *stage, const few_args &a,
+	const struct span &k, int32_t i)
 {
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	int32_t slab = k.from + warp % S::KWARPS * k.steps + i, strip = k.tile * S::NWARPS + warp / S::KWARPS;
@@ -79,8 +79,8 @@ template <class S> static __device__ void load_w(unsigned char *stage, const few
 }
 
 /* The same of x, which all warps read. */
-template <class S> static __device__ void load_x(unsigned char *stage, const few_args &a, const struct span &k,
-	int32_t i)
+template <class S> static __device__ void load_x(unsigned char *stage, const few_args &a,
+	const struct span &k, int32_t i)
 {
 	const int CHUNKS = S::KWARPS * SLAB / 8; /* of 16 bytes, of a row of x */
 	int c = (int)threadIdx.x % CHUNKS * 8;
@@ -142,7 +142,8 @@ template <class S> static __device__ void fold(sums<S> &sum, int m0, int n, int 
 }
 
 /* Rows m0 .. m0 + H - 1 of fragments times one slab of this warp. */
-template <class S> static __device__ void multiply(sums<S> &sum, const unsigned char *stage, int m0, bool over)
+template <class S> static __device__ void multiply(sums<S> &sum, const unsigned char *stage, int m0,
+	bool over)
 {
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	const bf16 *x = (const bf16 *)stage + (16 * m0 + lane % 16) * S::PITCH + warp % S::KWARPS * SLAB +
@@ -218,7 +219,8 @@ template <class S> static __device__ float *part_of(const few_args &a, uint32_t 
 	return part_at(a.part, (size_t)S::ROWS * S::COLS, block, first);
 }
 
-template <class S> static __device__ void put_tile(const few_args &a, int32_t tile, const float *sum, float *part)
+template <class S> static __device__ void put_tile(const few_args &a, int32_t tile, const float *sum,
+	float *part)
 {
 #pragma unroll 1
 	for (int32_t i = (int32_t)threadIdx.x; i < S::ROWS * S::COLS; i += THREADS) {
@@ -356,7 +358,8 @@ size_t packed_part_bytes(const struct dev *d)
 
 template <class S> static bool allow(struct dev *d)
 {
-	return cuda_ok(d, allow_shared(packed_few_kernel<S>, S::SHARED_BYTES), "matmul of packed weights, few rows");
+	return cuda_ok(d, allow_shared(packed_few_kernel<S>, S::SHARED_BYTES),
+		"matmul of packed weights, few rows");
 }
 
 bool packed_few_prepare(struct dev *d)

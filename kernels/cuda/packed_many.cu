@@ -107,8 +107,8 @@ template <class S> static __device__ void fold(float (&sum)[FM][FN][4], parts<S>
 }
 
 /* One slab: this warp's fragments of a tile, whose halves are two warps' columns. */
-template <class S> static __device__ void multiply(float (&sum)[FM][FN][4], parts<S> &p, const unsigned char *stage,
-	bool over)
+template <class S> static __device__ void multiply(float (&sum)[FM][FN][4], parts<S> &p,
+	const unsigned char *stage, bool over)
 {
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, column = warp / 2 * 32;
 	const unsigned char *x = stage + (warp % 2 * 64 + lane % 16) * S::PITCH + lane / 16 * 16;
@@ -157,7 +157,8 @@ template <class S> static __global__ void __launch_bounds__(THREADS) packed_many
 	wait_for_previous();
 	SHARED(shared);
 	int32_t slabs = a.w.K / SLAB, warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;
-	int32_t row = (int32_t)blockIdx.y * ROWS + warp % 2 * 64, col = (int32_t)blockIdx.x * COLS + warp / 2 * 32;
+	int32_t row = (int32_t)blockIdx.y * ROWS + warp % 2 * 64;
+	int32_t col = (int32_t)blockIdx.x * COLS + warp / 2 * 32;
 	float sum[FM][FN][4] = {};
 	parts<S> p = {};
 
@@ -210,8 +211,8 @@ static __global__ void quantize_kernel(const bf16 *x, int32_t K, uint32_t *to, f
 
 static void quantize(struct dev *d, const bf16 *x, int32_t K, int T)
 {
-	cuda_ok(d, start(quantize_kernel, (unsigned)T, 128, 4 * sizeof(float), d->stream, x, K, d->x8, d->x8_scale),
-		"quantize activations");
+	cuda_ok(d, start(quantize_kernel, (unsigned)T, 128, 4 * sizeof(float), d->stream, x, K, d->x8,
+		d->x8_scale), "quantize activations");
 }
 
 /* ---- which ---------------------------------------------------------------------------- */

@@ -7,7 +7,10 @@
 #ifdef CUDA_EMULATED
 
 static inline void cp_async_16(void *to, const void *from, bool wanted) { emu_cp_async_16(to, from, wanted); }
-static inline void cp_async_16_once(void *to, const void *from, bool wanted) { emu_cp_async_16(to, from, wanted); }
+static inline void cp_async_16_once(void *to, const void *from, bool wanted)
+{
+	emu_cp_async_16(to, from, wanted);
+}
 static inline void cp_async_commit() { emu_cp_async_commit(); }
 template <int LEFT> static inline void cp_async_wait() { emu_cp_async_wait(LEFT); }
 static inline void ldmatrix_x4(uint32_t (&r)[4], const void *row) { emu_ldmatrix_x4(r, row, false); }

@@ -1,5 +1,5 @@
-/* quantize.cuh - activations in 8 bits: a row becomes e4m3 and what to multiply it with, in the kernel that makes
- * it (rows.cu), or, of attention's, in one of its own (packed_many.cu).
+/* quantize.cuh - activations in 8 bits: a row becomes e4m3 and what to multiply it with, in the kernel that
+ * makes it (rows.cu), or, of attention's, in one of its own (packed_many.cu).
  *
  * Inputs of each 16 lie in the order of a packed matrix's bytes (packed.cuh): 0, 8, 1, 9 | 2, 10, 3, 11 | ..
  */
@@ -8,8 +8,8 @@
 
 #include "ptx.cuh"
 
-/* value(i): input i of this block's row, as bf16 would have it; called twice for each.  All threads of the block
- * call, with `scratch` of one float for each warp. */
+/* value(i): input i of this block's row, as bf16 would have it; called twice for each.  All threads of the
+ * block call, with `scratch` of one float for each warp. */
 template <class F> static inline __device__ void quantize_row(F value, int32_t K, uint32_t *to, float *scale,
 	float *scratch)
 {

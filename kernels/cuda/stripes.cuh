@@ -35,7 +35,8 @@ static inline __device__ uint32_t parts_of(uint32_t all, uint32_t units, uint32_
 	return block_of(all, (tile + 1) * units - 1) - first + 1;
 }
 
-/* Where a block's part of a tile lies, `each` floats long: the second of its places if it is the tile's first. */
+/* Where a block's part of a tile lies, `each` floats long: the second of its places if it is the tile's
+ * first. */
 static inline __device__ float *part_at(float *parts, size_t each, uint32_t block, bool first)
 {
 	return parts + (size_t)(2 * block + first) * each;

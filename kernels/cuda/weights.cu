@@ -237,8 +237,8 @@ static bool sort_inputs(const int32_t *index, int32_t k, int32_t group, int32_t 
 }
 
 /* The order of a weight's inputs, which all of its parts have.  where, order: [k], on the host. */
-static int find_order(struct dev *d, const struct sr_tensor *const *part, int n, int32_t *where, int32_t *order,
-	char *err, size_t errlen)
+static int find_order(struct dev *d, const struct sr_tensor *const *part, int n, int32_t *where,
+	int32_t *order, char *err, size_t errlen)
 {
 	int32_t k = part[0]->k;
 
@@ -247,7 +247,8 @@ static int find_order(struct dev *d, const struct sr_tensor *const *part, int n,
 		int32_t *to = i ? order : where;
 
 		if (!index)
-			return fail(-EIO, err, errlen, "tensor %s: the groups of its inputs cannot be read", part[i]->name);
+			return fail(-EIO, err, errlen, "tensor %s: the groups of its inputs cannot be read",
+				part[i]->name);
 		if (!sort_inputs(index, k, part[i]->group ? part[i]->group : k, to))
 			return fail(-EINVAL, err, errlen, "tensor %s: the groups of its inputs (act-order) must all be "
 				"of one size", part[i]->name);
@@ -272,9 +273,11 @@ static int load_order(struct dev *d, struct weight *w, const struct sr_tensor *c
 		return fail(-ENOMEM, err, errlen, "no memory for the order of %d inputs", w->k);
 	d->loader->order = where;
 	e = find_order(d, part, n, where, order, err, errlen);
-	if (!e && !(cuda_ok(d, cudaMemcpyAsync(w->where, where, bytes, cudaMemcpyHostToDevice, d->stream), "copy an order") &&
+	if (!e && !(cuda_ok(d, cudaMemcpyAsync(w->where, where, bytes, cudaMemcpyHostToDevice, d->stream),
+			"copy an order") &&
 		    cuda_ok(d, cudaMemcpyAsync(w->order, order, bytes, cudaMemcpyHostToDevice, d->stream),
-			"copy an order") && cuda_ok(d, cudaStreamSynchronize(d->stream), "copy an order")))
+			"copy an order") &&
+		    cuda_ok(d, cudaStreamSynchronize(d->stream), "copy an order")))
 		e = fail(-EIO, err, errlen, "tensor %s: %s", part[0]->name, d->why);
 	if (!e) {
 		free(where);
@@ -286,8 +289,8 @@ static int load_order(struct dev *d, struct weight *w, const struct sr_tensor *c
 /* ---- packed --------------------------------------------------------------------------- */
 
 /* Outputs col .. of a packed matrix. */
-static int read_packed(struct dev *d, const struct sr_tensor *t, const struct weight *w, int32_t col, char *err,
-	size_t errlen)
+static int read_packed(struct dev *d, const struct sr_tensor *t, const struct weight *w, int32_t col,
+	char *err, size_t errlen)
 {
 	struct piece p = piece_of_tensor(t);
 	bool outputs = t->type == SR_CT4 || t->type == SR_F8;
@@ -371,7 +374,8 @@ static const char *check_apart(const struct sr_tensor *t)
 	    (t->zero.bytes ? t->zero.bytes != groups * ((n + 7) / 8) * 4 : t->type != SR_CT4 && t->type != SR_F8))
 		return "its parts are not as long as its shape says";
 	rows = data_rows(t, &step);
-	if (t->data.bytes / (uint64_t)rows * (uint64_t)step > BUFFER || groups * 4 > BUFFER || t->index.bytes > BUFFER)
+	if (t->data.bytes / (uint64_t)rows * (uint64_t)step > BUFFER || groups * 4 > BUFFER ||
+	    t->index.bytes > BUFFER)
 		return "its rows are too long";
 	return NULL;
 }
@@ -428,7 +432,8 @@ static int32_t divides_both(int32_t a, int32_t b)
 }
 
 /* What the parts are held as, together. */
-static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part, int n, char *err, size_t errlen)
+static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part, int n, char *err,
+	size_t errlen)
 {
 	int32_t group = 0;
 
