@@ -22,7 +22,10 @@
 #define MIB (1024.0 * 1024.0)
 #define GIB (1024.0 * MIB)
 #define KV_DEFAULT   ((int64_t)512 << 20)     /* bytes, on the CPU */
-#define LOGITS_BYTES ((int64_t)16 << 20)      /* most held at once */
+#define LOGITS_BYTES ((int64_t)16 << 20)      /* most held at once, */
+#define LOGITS_ROWS  64
+#define GPU_LOGITS_BYTES ((int64_t)128 << 20) /* more on a GPU, which reads the head for each slice of rows */
+#define GPU_LOGITS_ROWS  256
 #define COPY_BYTES   ((int64_t)32 << 20)      /* between the tiers in one batch: about 1 ms of PCIe */
 #define LIST_WORDS   8192                     /* in a batch: all lists that one request may bring */
 #define ROW_WORDS    16                       /* and for each sequence that begins */
@@ -190,8 +193,9 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 	p->out->context = context;
 	l->seq_blocks = (int32_t)(((int64_t)context + l->block_tokens - 1) / l->block_tokens);
 	size_batch(p, p->out->max_seqs, p->out->batch_tokens);
-	logits = LOGITS_BYTES / (4 * (int64_t)p->m->m.V);
-	l->logit_rows = (int32_t)(logits < 4 ? 4 : logits > 64 ? 64 : logits);
+	logits = (p->cpu ? LOGITS_BYTES : GPU_LOGITS_BYTES) / (4 * (int64_t)p->m->m.V);
+	logits = min64(logits, p->cpu ? LOGITS_ROWS : GPU_LOGITS_ROWS);
+	l->logit_rows = (int32_t)(logits < 4 ? 4 : logits);
 	l->threads = p->cpu ? (p->cfg->threads ? p->cfg->threads : our_cores()) : 0;
 	return 0;
 }

@@ -173,16 +173,20 @@ static void test_gpu(void **state)
 /* What follows from the model: rows of logits by its vocabulary, and what the plan says of its types. */
 static void test_of_the_model(void **state)
 {
-	static const struct { int32_t vocab, rows, type; const char *says; } cases[] = {
-		{ 1000, 64, SR_BF16, "computed in bfloat16 or wider" }, { 1 << 17, 32, SR_F32, "computed in float32" },
-		{ 1 << 24, 4, SR_Q4_1, "computed in 8-bit integers" },
+	static const struct { int32_t vocab, rows, gpu_rows, type; const char *says; } cases[] = {
+		{ 1000, 64, 256, SR_BF16, "computed in bfloat16 or wider" },
+		{ 1 << 17, 32, 256, SR_F32, "computed in float32" },
+		{ 1 << 24, 4, 4, SR_Q4_1, "computed in 8-bit integers" },
 	};
 	const int32_t vocab = model->m.V, type = model->m.layer[0].q.type;
 
 	(void)state;
-	set_device("cpu", 16 * GB, 15 * GB);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		model->m.V = cases[i].vocab;
+		set_device("cuda", 24 * GB, 23 * GB);
+		good("");
+		assert_int_equal(plan.limits.logit_rows, cases[i].gpu_rows);
+		set_device("cpu", 16 * GB, 15 * GB);
 		model->m.layer[0].q.type = cases[i].type;
 		good(i == 0 ? "--load-format hf" : i == 1 ? "--load-format safetensors" : "--load-format auto");
 		assert_int_equal(plan.limits.logit_rows, cases[i].rows);
