@@ -95,8 +95,6 @@ static const struct spec layer[] = {          /* names after "blk.N." and "model
 #undef AT
 #define N_WHOLE ((int)(sizeof(whole) / sizeof(*whole)))
 #define N_LAYER ((int)(sizeof(layer) / sizeof(*layer)))
-#define PARTS   6                  /* most tensors of a file that stand for one */
-#define KV_PARTS 3                 /* times as many may be a layer's scales of keys and values */
 
 static struct sr_tensor *tensor_at(void *base, const struct spec *s)
 {

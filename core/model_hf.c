@@ -183,7 +183,7 @@ static int hf_refuse(struct opening *o)
 	bool bias = false;
 	int rc;
 
-	if (act && (!json_is_string(act) || strcmp(json_string_value(act), "silu") != 0))
+	if (act && !json_is_null(act) && (!json_is_string(act) || strcmp(json_string_value(act), "silu") != 0))
 		return model_fail(o, -ENOTSUP, "hidden_act %.40s is not supported; supported is silu",
 		                  json_is_string(act) ? json_string_value(act) : "(no string)");
 	if ((rc = hf_bool(o, "mlp_bias", &bias)) != 0)

@@ -16,6 +16,8 @@
 #include "safetensors.h"
 
 #define LAYERS_MAX 4096
+#define PARTS      6                 /* most tensors of a file that stand for one */
+#define KV_PARTS   3                 /* times as many may be a layer's scales of keys and values */
 
 /* What a model of a known architecture may have besides the usual; `needs` in the table. */
 enum { UNTIED = 1, QKV_BIAS = 2, O_BIAS = 4, QK_NORM = 8 };

@@ -25,6 +25,7 @@ static const struct { const char *name; int what; } names[] = {
 	{ "k_proj.output_scale", KEYS }, { "v_proj.output_scale", VALUES }, { "q_proj.output_scale", 0 },
 	{ "kv_scale", KEYS | VALUES },
 };
+_Static_assert(sizeof(names) / sizeof(*names) <= KV_PARTS * PARTS, "opening.taken has room for all of them");
 
 /* The one number of a tensor, from its file. */
 static int read_scale(struct opening *o, const struct safetensor *t, int32_t file, float *out)
