@@ -201,8 +201,9 @@ int sr_fd(const struct sr_conn *c);
 
 /* What this client does for requests that it has not submitted yet: `by` more of them (or fewer,
  * below 0) are being prepared (templates, tokenizing), or are arriving from somewhere.  For those
- * who ask what the daemon waits for (slipring why); who never says so counts as silent.  Costs a
- * look at the clock when the first begins or the last ends, no system call. */
+ * who ask what the daemon waits for (slipring why); who never says so counts as silent.  It is said of
+ * this connection: a new one knows of none.  Costs a look at the clock when the first begins or the
+ * last ends, no system call. */
 enum { SR_PREPARING, SR_ARRIVING };
 void sr_doing(struct sr_conn *c, int what, int by);
 

@@ -42,7 +42,10 @@ static void clocks(struct finding *f, const struct nvml_gpu *gpu, int n)
 
 	while (i < n && !(gpu[i].held_back > 0 && gpu[i].held_back & amiss))
 		i++;
-	if (i < n)
+	if (i < n && gpu[i].sm_mhz < 0)
+		machine_say(f, FINDING_HINT, "not held back", "nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE",
+		            "GPU %d is held back by %s", i, nvml_held_back(gpu[i].held_back, why, sizeof(why)));
+	else if (i < n)
 		machine_say(f, FINDING_HINT, "not held back", gpu[i].held_back & NVML_HOT ? "it is too hot: air, "
 		            "dust, fans" : "it gets too little power, or is too hot: cables, supply, air; "
 		            "nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE",
