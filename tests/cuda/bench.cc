@@ -26,7 +26,7 @@
 static struct sr_backend *b;
 static double ends;                  /* when our time is over */
 static double read_ceiling, mma_ceiling, mma8_ceiling; /* bytes, operations a second */
-static double library_s[3];          /* of all layers' products in bf16 by cuBLASLt, of sc->prompt; 0: it is not here */
+static double library_s[3];          /* of all layers' products by cuBLASLt in bf16, of sc->prompt; 0: none */
 
 /* ---- time ----------------------------------------------------------------------------- */
 
@@ -173,8 +173,8 @@ static void ceilings()
 	mma8_ceiling = b->d.capability >= 89 ? mma_rate<true>() : mma_ceiling;
 	own = product_rate(false);
 	library = product_rate(true);
-	printf("ceilings: reading %.2f GB %.0f GB/s; %d processors, sm_%d; bf16 Top/s: mma.sync without memory %.1f, "
-		"products of %d rows %.1f, by cuBLASLt %.1f; e4m3: mma.sync %.1f\n", (double)bytes * 1e-9,
+	printf("ceilings: reading %.2f GB %.0f GB/s; %d processors, sm_%d; bf16 Top/s: mma.sync without memory "
+		"%.1f, products of %d rows %.1f, by cuBLASLt %.1f; e4m3: mma.sync %.1f\n", (double)bytes * 1e-9,
 		read_ceiling * 1e-9, b->d.processors, b->d.capability, mma_ceiling * 1e-12, sc->many[2], own * 1e-12,
 		library * 1e-12, mma8_ceiling * 1e-12);
 	fprintf(json, "\n\t{\"row\": \"ceilings\", \"read_gb_s\": %.9g, \"mma_bf16_top_s\": %.9g, "

@@ -98,7 +98,8 @@ function bounds(id, of,    i, text, all, v) {
 }
 
 END {
-	printf "%-49s %-18s %-18s %-18s %s\n", "work: worst cell (of bf16, W4A16, FP8)", "measured", "floor", "goal", "verdict"
+	printf "%-49s %-18s %-18s %-18s %s\n", "work: worst cell (of bf16, W4A16, FP8)", "measured", "floor",
+		"goal", "verdict"
 	for (w = 1; w <= works; w++) {
 		id = order[w]
 		text = ""

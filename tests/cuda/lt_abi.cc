@@ -1,5 +1,5 @@
-/* lt_abi.cc - kernels/cuda/cublaslt.h against NVIDIA's <cublasLt.h>: compiled by "make cuda" where that header
- * is found, never linked. */
+/* lt_abi.cc - kernels/cuda/cublaslt.h against NVIDIA's <cublasLt.h>: compiled by "make cuda" where that
+ * header is found, never linked. */
 #include <cublasLt.h>
 #include <type_traits>
 
@@ -42,11 +42,15 @@ SAME(LT_SCALE_OUTER_VEC_32F, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
 
 static_assert(sizeof(struct lt_algo) == sizeof(cublasLtMatmulAlgo_t), "algo");
 static_assert(sizeof(struct lt_heuristic) == sizeof(cublasLtMatmulHeuristicResult_t), "heuristic");
-static_assert(offsetof(struct lt_heuristic, workspace) == offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize), "");
-static_assert(offsetof(struct lt_heuristic, status) == offsetof(cublasLtMatmulHeuristicResult_t, state), "");
-static_assert(offsetof(struct lt_heuristic, waves) == offsetof(cublasLtMatmulHeuristicResult_t, wavesCount), "");
+#define SAME_PLACE(ours, theirs) \
+	static_assert(offsetof(struct lt_heuristic, ours) == \
+		offsetof(cublasLtMatmulHeuristicResult_t, theirs), #ours)
+SAME_PLACE(workspace, workspaceSize);
+SAME_PLACE(status, state);
+SAME_PLACE(waves, wavesCount);
 
-/* Handles are pointers and enums ints: functions take as many arguments, each as wide and as much a pointer. */
+/* Handles are pointers and enums ints: functions take as many arguments, each as wide and as much a
+ * pointer. */
 template <class T> constexpr bool pointer = std::is_pointer<T>::value;
 template <class R, class... A, class S, class... B> constexpr bool alike(R (*)(A...), S (*)(B...))
 {

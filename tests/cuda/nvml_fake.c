@@ -33,7 +33,8 @@ static unsigned long long of(gpu g, const char *what, unsigned long long usual)
 	return v ? strtoull(v, NULL, 0) : usual;
 }
 
-#define NUMBER(call, what, usual) API call(gpu g, unsigned *v) { *v = (unsigned)of(g, what, usual); return fails(#call); }
+#define NUMBER(call, what, usual) \
+	API call(gpu g, unsigned *v) { *v = (unsigned)of(g, what, usual); return fails(#call); }
 #define NUMBER_OF(call, what, usual) \
 	API call(gpu g, int k, unsigned *v) { (void)k; *v = (unsigned)of(g, what, usual); return fails(#call); }
 
@@ -50,8 +51,17 @@ API nvmlDeviceGetHandleByPciBusId_v2(const char *id, gpu *g)
 	*g = (gpu)1L;
 	return fails("nvmlDeviceGetHandleByPciBusId_v2");
 }
-API nvmlSystemGetDriverVersion(char *s, unsigned n) { snprintf(s, n, "580"); return fails("nvmlSystemGetDriverVersion"); }
-API nvmlDeviceGetName(gpu g, char *s, unsigned n) { (void)g; snprintf(s, n, "G"); return fails("nvmlDeviceGetName"); }
+API nvmlSystemGetDriverVersion(char *s, unsigned n)
+{
+	snprintf(s, n, "580");
+	return fails("nvmlSystemGetDriverVersion");
+}
+API nvmlDeviceGetName(gpu g, char *s, unsigned n)
+{
+	(void)g;
+	snprintf(s, n, "G");
+	return fails("nvmlDeviceGetName");
+}
 API nvmlDeviceGetPciInfo_v3(gpu g, void *p)
 {
 	snprintf((char *)p + 36, 32, "00000000:0%d:00.0", g == (gpu)2L);

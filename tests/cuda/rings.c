@@ -118,8 +118,8 @@ static int first_token(uint32_t n, double limit_us)
 	if (limit_us > 0)
 		printf("; its limit %.0f us", limit_us);
 	printf("\n");
-	fprintf(out, "\t{\"row\": \"bf16 first token over rings\", \"at\": \"%u tokens\", \"work\": \"first token\", "
-		"\"kind\": \"bf16\", \"us\": %.9g, ", n, t[RUNS / 2] * 1e6);
+	fprintf(out, "\t{\"row\": \"bf16 first token over rings\", \"at\": \"%u tokens\", \"work\": "
+		"\"first token\", \"kind\": \"bf16\", \"us\": %.9g, ", n, t[RUNS / 2] * 1e6);
 	if (limit_us > 0)
 		fprintf(out, "\"part\": %.5g, \"of\": \"its limit\", \"floor\": %.5g, \"goal\": %.5g}\n",
 			limit_us / t[RUNS / 2] / 1e6, floor[many], goal[many]);

@@ -9,7 +9,11 @@
 #include <string.h>
 
 static FILE *json;
-static struct { char name[64], of[64], floors[32], goals[32]; const char *work, *kind; double floor, goal; } line;
+static struct {
+	char name[64], of[64], floors[32], goals[32];
+	const char *work, *kind;
+	double floor, goal;          /* of the last cell */
+} line;
 
 /* work: "" is no goal's. */
 static void line_begin(const char *of_kind, const char *work, const char *name, const char *of)

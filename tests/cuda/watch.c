@@ -84,8 +84,8 @@ static int under_load(void)
 		printf("%d MHz in the middle, least %d, of %d; ", mhz[clocks / 2], mhz[0], gpu->sm_mhz_most);
 	printf("at most %d W, %d C; at the power limit in %d of %d looks\n", watts, celsius, capped, n);
 	if (amiss)
-		printf("WARNING: clocks were held back by %s in %d of %d looks: this GPU can do more than these figures\n",
-			nvml_held_back(bits, why, sizeof(why)), amiss, n);
+		printf("WARNING: clocks were held back by %s in %d of %d looks: this GPU can do more than these "
+			"figures\n", nvml_held_back(bits, why, sizeof(why)), amiss, n);
 	return 0;
 }
 
