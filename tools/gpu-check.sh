@@ -225,7 +225,7 @@ if [ -n "$kit" ] || step build 240 180 "$again" --step compile gpu-tests; then
 	peers
 	answers
 	if [ -n "$sanitizer" ]; then
-		step memcheck 120 0 "$again" --step memcheck
+		step memcheck 480 0 "$again" --step memcheck # all that is left: it is slow, not wrong
 	else
 		verdict memcheck "SKIP, compute-sanitizer is not installed"
 	fi
