@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 static const char *prog = "slipring";
-static enum log_level most = LOG_INFO;
+static _Atomic enum log_level most = LOG_INFO; /* SIGHUP may change it beside threads that log */
 static int journal = -1;              /* -1: not looked yet */
 
 void log_open(const char *program)
