@@ -42,7 +42,7 @@ static void test_hf(void **state)
 	md = OPEN("\"architectures\":[\"MistralForCausalLM\"],\"sliding_window\":64," SIZES, NULL);
 	assert_int_equal(md->m.layer[0].window, 64);
 	model_close(md);
-	md = OPEN("\"architectures\":[\"MistralForCausalLM\"],\"sliding_window\":null," SIZES, NULL);
+	md = OPEN("\"architectures\":[\"MistralForCausalLM\"],\"sliding_window\":null,\"hidden_act\":null," SIZES, NULL);
 	assert_int_equal(md->m.layer[0].window, 0);
 	model_close(md);
 	md = OPEN(LLAMA "\"sliding_window\":64,", NULL);           /* Llama has none, whatever is said */
