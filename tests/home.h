@@ -19,6 +19,8 @@
 
 struct home { char dir[40], model[64], socket[64], log[64]; const char *run_mode; /* NULL: auto */ };
 
+static struct home home;              /* this program's */
+
 static inline void home_write(const char *dir, const char *name, const char *text)
 {
 	char path[128];
@@ -58,6 +60,21 @@ static inline void home_remove(struct home *h)
 
 	snprintf(command, sizeof(command), "rm -rf %s", h->dir);
 	assert_int_equal(system(command), 0);
+}
+
+/* For cmocka, where it is all that a group of tests needs. */
+static inline int home_setup(void **state)
+{
+	(void)state;
+	home_make(&home);
+	return 0;
+}
+
+static inline int home_teardown(void **state)
+{
+	(void)state;
+	home_remove(&home);
+	return 0;
 }
 
 /* Memory that the child and we share. */

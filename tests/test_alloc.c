@@ -41,7 +41,6 @@ int posix_memalign(void **out, size_t alignment, size_t n)
 #endif
 
 static _Atomic uint64_t *shared;
-static struct home home;
 
 static void in_child(void) { allocations = shared; }
 
@@ -115,23 +114,9 @@ static void nothing_is_allocated_for_a_request(void **state)
 	assert_int_equal(after - before, 0);
 }
 
-static int setup(void **state)
-{
-	(void)state;
-	home_make(&home);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	home_remove(&home);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(nothing_is_allocated_for_a_request) };
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, home_setup, home_teardown);
 }

@@ -33,7 +33,6 @@
 #define DELAY_NS 1000000              /* a quiet machine's daemon waits a tenth of it in a window */
 #define DRAWS    400                  /* of the bootstrap */
 
-static struct home home;
 static int core[2];                   /* the daemon's; everybody else's */
 
 /* ---- attackers: in a process of their own, until killed -------------------------------------- */
@@ -549,17 +548,10 @@ static int setup(void **state)
 	return 0;
 }
 
-static int teardown(void **state)
-{
-	(void)state;
-	home_remove(&home);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(a_bystander_is_served_as_before) };
 
 	signal(SIGPIPE, SIG_IGN);
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, setup, home_teardown);
 }

@@ -10,124 +10,22 @@
  *	SLIPRING_FAULTS=1    each one with AddressSanitizer, too
  */
 #include <fcntl.h>
-#include <liburing.h>
-#include <sys/eventfd.h>
 
 #include "tests/slipringd.h"
+#include "tests/one_fault.h"
 
-enum kind { MEMORY, MAPPING, OPEN, READ, SOCKET, URING, RANDOM, N_KINDS };
-static const char *const kind_name[] = { "allocation", "mapping", "open", "read", "socket call",
-	"io_uring call", "random bytes" };
+enum { N_OURS = THREAD };             /* the daemon makes no threads here, and no TLS */
 
-/* Shared with the child.  `on`: only between begin and end of what is tried. */
-static struct fault {
-	_Atomic int on, kind, at, seen[N_KINDS];
-	_Atomic bool hit, stop_at_ready;
-} *fault;
-static bool mine;                     /* in this process: the child's faults are not the test's */
-
-static bool fails(enum kind k)
-{
-	int n;
-
-	if (!mine || !fault || !fault->on)
-		return false;
-	n = ++fault->seen[k];
-	if (fault->kind != (int)k || fault->at != n)
-		return false;
-	fault->hit = true;
-	return true;
-}
-
-#define WRAP(k, error, value, type, name, args, pass) \
-	type __real_##name args; type __wrap_##name args; \
-	type __wrap_##name args \
-	{ \
-		if (fails(k)) { \
-			errno = error; \
-			return value; \
-		} \
-		return __real_##name pass; \
-	}
-
-WRAP(MEMORY, ENOMEM, NULL, void *, malloc, (size_t n), (n))
-WRAP(MEMORY, ENOMEM, NULL, void *, calloc, (size_t n, size_t size), (n, size))
-WRAP(MEMORY, ENOMEM, NULL, void *, realloc, (void *p, size_t n), (p, n))
 WRAP(MEMORY, ENOMEM, NULL, void *, aligned_alloc, (size_t a, size_t n), (a, n))
 WRAP(MEMORY, ENOMEM, ENOMEM, int, posix_memalign, (void **out, size_t a, size_t n), (out, a, n))
-WRAP(MAPPING, ENOMEM, MAP_FAILED, void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t o),
-     (at, n, prot, flags, fd, o))
 WRAP(MAPPING, EMFILE, -1, int, memfd_create, (const char *name, unsigned flags), (name, flags))
 WRAP(MAPPING, ENOSPC, -1, int, ftruncate, (int fd, off_t n), (fd, n))
-WRAP(OPEN, EMFILE, NULL, FILE *, fopen, (const char *path, const char *mode), (path, mode))
-WRAP(READ, EIO, -1, ssize_t, read, (int fd, void *to, size_t n), (fd, to, n))
 WRAP(READ, EIO, -1, ssize_t, pread, (int fd, void *to, size_t n, off_t o), (fd, to, n, o))
-WRAP(SOCKET, EMFILE, -1, int, socket, (int domain, int type, int protocol), (domain, type, protocol))
 WRAP(SOCKET, EADDRINUSE, -1, int, bind, (int fd, const struct sockaddr *a, socklen_t n), (fd, a, n))
 WRAP(SOCKET, EADDRINUSE, -1, int, listen, (int fd, int n), (fd, n))
-WRAP(SOCKET, ENOBUFS, -1, ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags))
-WRAP(SOCKET, ENOBUFS, -1, ssize_t, recvmsg, (int fd, struct msghdr *m, int flags), (fd, m, flags))
-WRAP(SOCKET, ENOBUFS, -1, ssize_t, send, (int fd, const void *m, size_t n, int flags), (fd, m, n, flags))
-WRAP(SOCKET, ENOBUFS, -1, ssize_t, recv, (int fd, void *m, size_t n, int flags), (fd, m, n, flags))
-WRAP(SOCKET, EMFILE, -1, int, accept4, (int fd, struct sockaddr *a, socklen_t *n, int flags),
-     (fd, a, n, flags))
-WRAP(SOCKET, EACCES, -1, int, getsockopt, (int fd, int level, int name, void *to, socklen_t *n),
-     (fd, level, name, to, n))
-WRAP(SOCKET, ECONNREFUSED, -1, int, connect, (int fd, const struct sockaddr *a, socklen_t n), (fd, a, n))
 WRAP(MAPPING, ENOMEM, -1, int, madvise, (void *at, size_t n, int advice), (at, n, advice))
-WRAP(OPEN, EMFILE, -1, int, eventfd, (unsigned n, int flags), (n, flags))
-WRAP(READ, EIO, -1, int, fstat, (int fd, struct stat *st), (fd, st))
-WRAP(RANDOM, EIO, -1, ssize_t, getrandom, (void *to, size_t n, unsigned flags), (to, n, flags))
-WRAP(URING, ENOMEM, -ENOMEM, int, io_uring_queue_init_params,
-     (unsigned n, struct io_uring *r, struct io_uring_params *p), (n, r, p))
-WRAP(URING, EBUSY, -EBUSY, int, io_uring_submit, (struct io_uring *r), (r))
-WRAP(URING, EBUSY, -EBUSY, int, io_uring_submit_and_wait_timeout, (struct io_uring *r,
-     struct io_uring_cqe **c, unsigned n, struct __kernel_timespec *t, sigset_t *m), (r, c, n, t, m))
 
-int __real_open(const char *path, int flags, mode_t mode);
-int __wrap_open(const char *path, int flags, mode_t mode);
-int __wrap_open(const char *path, int flags, mode_t mode)
-{
-	if (fails(OPEN)) {
-		errno = EMFILE;
-		return -1;
-	}
-	return __real_open(path, flags, mode);
-}
-
-/* The end of the start is what the daemon tells its service manager. */
-int __wrap_notify_sendf(const char *fmt, ...);
-int __wrap_notify_sendf(const char *fmt, ...)
-{
-	if (mine && fault && strncmp(fmt, "READY=1", 7) == 0) {
-		if (fault->stop_at_ready) {
-			fault->on = 0;
-			raise(SIGTERM);
-		}
-	}
-	return 0;
-}
-
-static struct home home;
 static int tried, harmless;
-
-static void not_mine(void) { mine = false; }
-
-/* What is called at exit (by gcov, by sanitizers) is not ours. */
-static void in_child(void)
-{
-	mine = true;
-	atexit(not_mine);
-}
-
-static void arm(enum kind k, int at, bool start)
-{
-	memset(fault, 0, sizeof(*fault));
-	fault->kind = (int)k;
-	fault->at = at;
-	fault->stop_at_ready = start;
-	fault->on = start;
-}
 
 /* Each; with AddressSanitizer, which is slow, of many only some, for the later ones are alike. */
 static int next(int at)
@@ -168,21 +66,13 @@ static void show_log(void)
 		fclose(f);
 }
 
-static int end_of(pid_t pid)
-{
-	int status;
-
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
 static void each_call_of_the_start_fails_once(void **state)
 {
 	int failed = 0;
 
 	(void)state;
 	tried = harmless = 0;
-	for (int k = 0; k < N_KINDS; k++)
+	for (int k = 0; k < N_OURS; k++)
 		for (int at = 1;; at = next(at)) {
 			int code;
 
@@ -250,7 +140,7 @@ static void each_call_of_a_connection_fails_once(void **state)
 	arm(MEMORY, 0, false);
 	pid = home_start(&home, in_child, "0");
 	sr_close(home_connect(&home, 0, 0));
-	for (int k = 0; k < N_KINDS; k++)
+	for (int k = 0; k < N_OURS; k++)
 		for (int at = 1; at < 40; at++) {
 			int e;
 
@@ -330,7 +220,7 @@ static void each_call_of_the_service_fails_once(void **state)
 	arm(MEMORY, 0, false);
 	pid = home_start(&home, in_child, "0");
 	c = home_connect(&home, 0, 0);
-	for (int k = 0; k < N_KINDS; k++)
+	for (int k = 0; k < N_OURS; k++)
 		for (int at = 1; at < 60; at = next(at)) {
 			int e;
 
@@ -365,7 +255,7 @@ static void each_call_of_the_stop_fails_once(void **state)
 {
 	(void)state;
 	tried = harmless = 0;
-	for (int k = 0; k < N_KINDS; k++)
+	for (int k = 0; k < N_OURS; k++)
 		for (int at = 1;; at = next(at)) {
 			struct sr_conn *c;
 			pid_t pid;
@@ -414,7 +304,7 @@ static void each_call_of_the_client_fails_once(void **state)
 	pid = home_start(&home, NULL, "0");
 	sr_close(home_connect(&home, 0, 0));
 	fds = open_fds();
-	for (int k = 0; k < N_KINDS; k++)
+	for (int k = 0; k < N_OURS; k++)
 		for (int at = 1;; at++) {
 			int e;
 
@@ -446,13 +336,6 @@ static int setup(void **state)
 	return 0;
 }
 
-static int teardown(void **state)
-{
-	(void)state;
-	home_remove(&home);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -463,5 +346,5 @@ int main(void)
 		cmocka_unit_test(each_call_of_the_client_fails_once),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, setup, home_teardown);
 }

@@ -13,12 +13,10 @@
  *	SLIPRING_FAULTS=1    each of them; otherwise of the many that are alike only some
  */
 #include <dirent.h>
-#include <liburing.h>
 #include <openssl/bio.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/un.h>
 
@@ -31,83 +29,23 @@ int slipring_http_main(int argc, char **argv);
 #include <pcre2.h>
 
 #include "shmring/slipring.h"
-#include "tests/home.h"
+#include "tests/one_fault.h"
 
-enum kind { MEMORY, MAPPING, OPEN, READ, SOCKET, EVENTS, RANDOM, THREAD, TLS, N_KINDS };
-static const char *const kind_name[] = { "allocation", "mapping", "open", "read", "socket call",
-	"call for events", "random bytes", "thread", "TLS call" };
-
-/* Shared with the child.  `on`: only between begin and end of what is tried. */
-static struct fault {
-	_Atomic int on, kind, at, seen[N_KINDS];
-	_Atomic bool hit, stop_at_ready, ready;
-} *fault;
-static bool mine;                     /* in this process: the child's faults are not the test's */
-
-static bool fails(enum kind k)
-{
-	int n;
-
-	if (!mine || !fault || !fault->on)
-		return false;
-	n = ++fault->seen[k];
-	if (fault->kind != (int)k || fault->at != n)
-		return false;
-	fault->hit = true;
-	return true;
-}
-
-#define WRAP(k, error, value, type, name, args, pass) \
-	type __real_##name args; type __wrap_##name args; \
-	type __wrap_##name args \
-	{ \
-		if (fails(k)) { \
-			errno = error; \
-			return value; \
-		} \
-		return __real_##name pass; \
-	}
-
-WRAP(MEMORY, ENOMEM, NULL, void *, malloc, (size_t n), (n))
-WRAP(MEMORY, ENOMEM, NULL, void *, calloc, (size_t n, size_t size), (n, size))
-WRAP(MEMORY, ENOMEM, NULL, void *, realloc, (void *p, size_t n), (p, n))
 WRAP(MEMORY, ENOMEM, NULL, char *, strdup, (const char *s), (s))
 WRAP(MEMORY, ENOMEM, NULL, char *, strndup, (const char *s, size_t n), (s, n))
 WRAP(MEMORY, ENOMEM, NULL, pcre2_match_data *, pcre2_match_data_create_8, (uint32_t n,
      pcre2_general_context *c), (n, c))
 WRAP(MEMORY, ENOMEM, NULL, pcre2_match_context *, pcre2_match_context_create_8, (pcre2_general_context *c), (c))
-WRAP(MAPPING, ENOMEM, MAP_FAILED, void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t o),
-     (at, n, prot, flags, fd, o))
-WRAP(OPEN, EMFILE, NULL, FILE *, fopen, (const char *path, const char *mode), (path, mode))
 WRAP(OPEN, EMFILE, NULL, DIR *, opendir, (const char *path), (path))
-WRAP(OPEN, EMFILE, -1, int, eventfd, (unsigned n, int flags), (n, flags))
 WRAP(OPEN, EMFILE, -1, int, signalfd, (int fd, const sigset_t *m, int flags), (fd, m, flags))
-WRAP(READ, EIO, -1, ssize_t, read, (int fd, void *to, size_t n), (fd, to, n))
 WRAP(READ, EIO, 0, size_t, fread, (void *to, size_t size, size_t n, FILE *f), (to, size, n, f))
-WRAP(READ, EIO, -1, int, fstat, (int fd, struct stat *st), (fd, st))
 WRAP(READ, EIO, -1, int, stat, (const char *path, struct stat *st), (path, st))
 WRAP(READ, EIO, -1, int, lstat, (const char *path, struct stat *st), (path, st))
-WRAP(SOCKET, EMFILE, -1, int, socket, (int domain, int type, int protocol), (domain, type, protocol))
 WRAP(SOCKET, EACCES, -1, int, bind, (int fd, const struct sockaddr *a, socklen_t n), (fd, a, n))
 WRAP(SOCKET, EACCES, -1, int, listen, (int fd, int n), (fd, n))
-WRAP(SOCKET, EMFILE, -1, int, accept4, (int fd, struct sockaddr *a, socklen_t *n, int flags),
-     (fd, a, n, flags))
-WRAP(SOCKET, ECONNREFUSED, -1, int, connect, (int fd, const struct sockaddr *a, socklen_t n), (fd, a, n))
-WRAP(SOCKET, ENOBUFS, -1, ssize_t, send, (int fd, const void *m, size_t n, int flags), (fd, m, n, flags))
-WRAP(SOCKET, ENOBUFS, -1, ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags))
-WRAP(SOCKET, ENOBUFS, -1, ssize_t, recv, (int fd, void *m, size_t n, int flags), (fd, m, n, flags))
-WRAP(SOCKET, ENOBUFS, -1, ssize_t, recvmsg, (int fd, struct msghdr *m, int flags), (fd, m, flags))
 WRAP(SOCKET, ENOBUFS, -1, int, getsockname, (int fd, struct sockaddr *a, socklen_t *n), (fd, a, n))
-WRAP(SOCKET, EACCES, -1, int, getsockopt, (int fd, int level, int name, void *to, socklen_t *n),
-     (fd, level, name, to, n))
 WRAP(EVENTS, EMFILE, -1, int, epoll_create1, (int flags), (flags))
 WRAP(EVENTS, ENOMEM, -1, int, epoll_ctl, (int e, int op, int fd, struct epoll_event *v), (e, op, fd, v))
-WRAP(EVENTS, ENOMEM, -ENOMEM, int, io_uring_queue_init_params,
-     (unsigned n, struct io_uring *r, struct io_uring_params *p), (n, r, p))
-WRAP(EVENTS, EBUSY, -EBUSY, int, io_uring_submit, (struct io_uring *r), (r))
-WRAP(EVENTS, EBUSY, -EBUSY, int, io_uring_submit_and_wait_timeout, (struct io_uring *r,
-     struct io_uring_cqe **c, unsigned n, struct __kernel_timespec *t, sigset_t *m), (r, c, n, t, m))
-WRAP(RANDOM, EIO, -1, ssize_t, getrandom, (void *to, size_t n, unsigned flags), (to, n, flags))
 WRAP(THREAD, EAGAIN, EAGAIN, int, pthread_create, (pthread_t *t, const pthread_attr_t *a,
      void *(*fn)(void *), void *arg), (t, a, fn, arg))
 WRAP(TLS, 0, NULL, SSL_CTX *, SSL_CTX_new, (const SSL_METHOD *m), (m))
@@ -115,17 +53,6 @@ WRAP(TLS, 0, 0, int, SSL_CTX_use_certificate_chain_file, (SSL_CTX *c, const char
 WRAP(TLS, 0, 0, int, SSL_CTX_use_PrivateKey_file, (SSL_CTX *c, const char *path, int type), (c, path, type))
 WRAP(TLS, 0, NULL, SSL *, SSL_new, (SSL_CTX *c), (c))
 WRAP(TLS, 0, NULL, BIO *, BIO_new, (const BIO_METHOD *m), (m))
-
-int __real_open(const char *path, int flags, mode_t mode);
-int __wrap_open(const char *path, int flags, mode_t mode);
-int __wrap_open(const char *path, int flags, mode_t mode)
-{
-	if (fails(OPEN)) {
-		errno = EMFILE;
-		return -1;
-	}
-	return __real_open(path, flags, mode);
-}
 
 pcre2_code *__real_pcre2_compile_8(PCRE2_SPTR s, size_t n, uint32_t o, int *e, size_t *at, pcre2_compile_context *c);
 pcre2_code *__wrap_pcre2_compile_8(PCRE2_SPTR s, size_t n, uint32_t o, int *e, size_t *at, pcre2_compile_context *c);
@@ -136,27 +63,10 @@ pcre2_code *__wrap_pcre2_compile_8(PCRE2_SPTR s, size_t n, uint32_t o, int *e, s
 	return fails(MEMORY) ? NULL : __real_pcre2_compile_8(s, n, o, e, at, c);
 }
 
-/* The end of the start is what it tells its service manager. */
-int __wrap_notify_sendf(const char *fmt, ...);
-int __wrap_notify_sendf(const char *fmt, ...)
-{
-	if (mine && strncmp(fmt, "READY=1", 7) == 0) {
-		fault->ready = true;
-		if (fault->stop_at_ready) {
-			fault->on = 0;
-			raise(SIGTERM);
-		}
-	}
-	return 0;
-}
-
 /* ---- the two programs ------------------------------------------------------------------------ */
 
-static struct home home;
 static char uds[80], http_log[80], cert[80], key[80];
 static int tried, harmless;
-
-static void not_mine(void) { mine = false; }
 
 static pid_t adapter_start(bool tls)
 {
@@ -174,26 +84,8 @@ static pid_t adapter_start(bool tls)
 		signal((int[]){ SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE }[i], SIG_DFL);
 	if (!freopen(http_log, "w", stderr))
 		_exit(99);
-	mine = true;
-	atexit(not_mine);                     /* what is called at exit (by gcov, by sanitizers) is not ours */
+	in_child();
 	exit(slipring_http_main(tls ? 11 : 7, argv));
-}
-
-static int end_of(pid_t pid)
-{
-	int status;
-
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
-static void arm(enum kind k, int at, bool start)
-{
-	memset(fault, 0, sizeof(*fault));
-	fault->kind = (int)k;
-	fault->at = at;
-	fault->stop_at_ready = start;
-	fault->on = start;
 }
 
 /* Each of the first, then, unless all are asked for, ever fewer: the later ones are alike. */

@@ -22,7 +22,6 @@ static struct world {
 	bool alone, signals, no_room;  /* the device computes by itself; can signal; cannot be opened */
 } *world;
 static bool mine;                      /* in this process */
-static struct home home;
 static int pty, manager;               /* a terminal, the service manager's socket */
 
 int __real_clock_gettime(clockid_t id, struct timespec *t);
@@ -603,16 +602,9 @@ static int setup(void **state)
 	return 0;
 }
 
-static int teardown(void **state)
-{
-	(void)state;
-	home_remove(&home);
-	return 0;
-}
-
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, home_teardown)
 	const struct CMUnitTest tests[] = {
 		T(refused_starts), T(devices_that_cannot), T(no_gpu), T(no_model), T(wrong_places), T(one_at_a_place),
 		T(groups_users_and_limits), T(a_socket_from_the_manager), T(ready_a_life_and_a_report), T(loading),

@@ -11,7 +11,6 @@
 #define TOKENS  10000                 /* in a window */
 #define WINDOWS 10
 
-static struct home home;
 static _Atomic uint64_t (*calls)[512];     /* of the daemon, of the client */
 
 /* The null device sleeps where another would compute. */
@@ -131,20 +130,6 @@ static void a_device_that_takes_its_time(void **state)
 	no_call_per_token("500");
 }
 
-static int setup(void **state)
-{
-	(void)state;
-	home_make(&home);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	home_remove(&home);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -152,5 +137,5 @@ int main(void)
 		cmocka_unit_test(a_device_that_takes_its_time),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, home_setup, home_teardown);
 }

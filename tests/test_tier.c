@@ -10,8 +10,6 @@ enum { PROMPTS = 6, LENGTH = 400, ANSWER = 24, BLOCKS = 64, BLOCK = 16 };
 
 struct said { int32_t id[ANSWER]; float logprob[ANSWER]; uint32_t cached; };
 
-static struct home home;
-
 static void ask(struct sr_conn *c, int prompt, struct said *out)
 {
 	static int32_t ids[LENGTH];
@@ -91,23 +89,9 @@ static void a_prefix_comes_back_from_the_host(void **state)
 	assert_true(copied >= 2 * (PROMPTS * whole - BLOCKS) * block);
 }
 
-static int setup(void **state)
-{
-	(void)state;
-	home_make(&home);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	home_remove(&home);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(a_prefix_comes_back_from_the_host) };
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, home_setup, home_teardown);
 }
