@@ -36,6 +36,19 @@ static float unit(uint32_t *s)                 /* [-1, 1) */
 	return (float)dice(s) / (1 << 23) - 1;
 }
 
+/* Is this a GPU that they run on?  The emulation plays one. */
+static bool on_hopper(void)
+{
+#ifdef CUDA_EMULATED
+	return true;
+#else
+	int major = 0;
+
+	cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+	return can_hopper(10 * major);
+#endif
+}
+
 /* ---- memory --------------------------------------------------------------------------- */
 
 template <class T> struct memory {             /* of the device, NaN at first */
@@ -286,13 +299,8 @@ static void test_products(void **)
 	};
 	uint32_t seed = 7;
 
-#ifndef CUDA_EMULATED
-	int major = 0;
-
-	cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
-	if (!can_hopper(10 * major))
+	if (!on_hopper())
 		skip();
-#endif
 	for (const product &p : cases) {
 		for (int r = 0; r < 2; r++) {
 			emu_reversed = r;
@@ -445,13 +453,8 @@ static void test_attention(void **)
 	};
 	uint32_t seed = 3;
 
-#ifndef CUDA_EMULATED
-	int major = 0;
-
-	cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
-	if (!can_hopper(10 * major))
+	if (!on_hopper())
 		skip();
-#endif
 	for (const attention &c : cases) {
 		for (int r = 0; r < 2; r++) {
 			struct dev d;
