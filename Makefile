@@ -7,7 +7,7 @@
 #	make test-cuda-emulated    of it, what runs the CUDA back end's kernels on the CPU
 #	make sanitize   the unit tests again, under AddressSanitizer and UBSan
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
-#	make spin, sim, hostile, tsan, soak, overload, coverage, bench-host, bench-ring      what docs/proof.md is about
+#	make spin, sim, hostile, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
 #	make bench      speed beside peers and the machine's own limits
 #	make install    PREFIX=/usr DESTDIR=
 #
@@ -306,7 +306,7 @@ SOAK_MINUTES ?= 1
 
 OVERLOAD_S ?= 30
 
-.PHONY: spin sim hostile tsan soak overload coverage bench-host bench-ring
+.PHONY: spin sim hostile tsan soak overload coverage mutants bench-host bench-ring
 spin:
 	tests/spin/run.sh $(BUILD)/spin
 
@@ -341,6 +341,11 @@ COVERED := $(addprefix test_,kv idle record reload sched sched_ends sched_share 
 coverage:
 	$(MAKE) BUILD=build/coverage CFLAGS="-O0 -g --coverage" LDFLAGS=--coverage $(COVERED:%=build/coverage/tests/%)
 	tests/coverage.py build/coverage $(COVERED)
+
+# Errors put into FILE, numbers FIRST and so on, N of them: do the tests notice?  SAN= tries survivors again.
+N ?= 60
+mutants:
+	tests/mutants.py $(BUILD) $(FILE) --first $(FIRST) --count $(N) $(if $(SAN),--san)
 
 bench-host bench-ring: bench-%: $(BUILD)/tests/bench_%
 	@mkdir -p $(BUILD)/bench

@@ -1,4 +1,4 @@
-/* LINK: core/kv.c core/kv_check.c -lxxhash */
+/* LINK: core/kv.c core/kv_check.c -lxxhash -Wl,--wrap=aligned_alloc */
 /* test_kv.c - the block manager alone: who owns which block after what. */
 #include <errno.h>
 #include <setjmp.h>
@@ -13,6 +13,15 @@
 #include "core/kv.h"
 
 #define B 16
+
+static bool no_memory;
+
+void *__real_aligned_alloc(size_t align, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n)
+{
+	return no_memory ? NULL : __real_aligned_alloc(align, n);
+}
 
 /* A sequence with its own chunks and table, and ids by a formula: text 0, 1, .. differ. */
 struct text {
@@ -99,6 +108,17 @@ static void test_create(void **state)
 			kv_check(kv);
 		kv_destroy(kv);
 	}
+}
+
+static void test_no_memory(void **state)
+{
+	struct kv *kv = NULL;
+
+	(void)state;
+	no_memory = true;
+	assert_int_equal(kv_create(&kv, &(struct kv_config){ 4, 0, B, 0, { 0 }, 0 }), -ENOMEM);
+	no_memory = false;
+	assert_null(kv);
 }
 
 static void test_grow(void **state)
@@ -304,9 +324,16 @@ static void test_no_copies(void **state)
 	assert_int_equal(kv_match(kv, &x.t, 65), 0);
 	assert_false(x.t.more);
 	launched(kv);
+	kv_begin(kv, 1);
+	assert_int_equal(kv_match(kv, &x.t, 65), 16);
+	assert_true(x.t.more);
+	launched(kv);
+	kv_release(kv, &x.t);
+	assert_false(x.t.more);                       /* who let go waits for nothing */
 	kv_begin(kv, 8);
+	text_make(&x, 0, 0);
 	assert_int_equal(kv_match(kv, &x.t, 65), 64);
-	assert_int_equal(copies_of(kv, 0), 4);
+	assert_int_equal(copies_of(kv, 0), 3);
 	launched(kv);
 	kv_release(kv, &x.t);
 	kv_destroy(kv);
@@ -368,6 +395,47 @@ static void test_demote(void **state)
 	assert_int_equal(kv_grow(kv, &x.t, 2 * B), 0);
 	assert_int_equal(copies_of(kv, 1), 0);
 	launched(kv);
+	kv_release(kv, &x.t);
+	kv_destroy(kv);
+}
+
+/* Each counter, after each of these in turn. */
+static void test_counters(void **state)
+{
+	enum { GROWN, MATCHED, MOVED, CAME_BACK, N };
+	static const struct kv_stats want[N] = {
+		[GROWN] =     { 2, 2, 0, 4, 0, .lookups = 0 },
+		[MATCHED] =   { 2, 2, 0, 4, 0, .lookups = 2, .hit_blocks = 2 },
+		[MOVED] =     { 0, 0, 4, 2, 2, .lookups = 2, .hit_blocks = 2, .evictions = 2, .copies_out = 2 },
+		[CAME_BACK] = { 2, 0, 2, 2, 2, .lookups = 3, .hit_blocks = 4, .host_hits = 2, .evictions = 2,
+				.copies_in = 2, .copies_out = 2 },
+	};
+	struct kv *kv;
+	struct kv_stats got[N];
+	struct text x;
+
+	(void)state;
+	assert_int_equal(kv_create(&kv, &(struct kv_config){ 4, 4, B, 8, { 7, 9 }, 0 }), 0); /* 0 owners are one */
+	leave_cached(kv, 0, 2 * B);
+	kv_stats(kv, &got[GROWN]);
+	assert_int_equal(found(kv, 0, 0, 2 * B + 1), 2 * B);
+	assert_int_equal(found(kv, 1, 0, 2 * B + 1), 0);
+	kv_stats(kv, &got[MATCHED]);
+	text_make(&x, 1, 0);
+	kv_begin(kv, 8);
+	assert_int_equal(kv_grow(kv, &x.t, 4 * B), 0);
+	launched(kv);
+	kv_stats(kv, &got[MOVED]);
+	kv_release(kv, &x.t);
+	text_make(&x, 0, 0);
+	kv_begin(kv, 8);
+	assert_int_equal(kv_match(kv, &x.t, 2 * B + 1), 2 * B);
+	launched(kv);
+	kv_stats(kv, &got[CAME_BACK]);
+	for (int i = 0; i < N; i++) {
+		assert_memory_equal(&got[i].n_free, &want[i].n_free, 5 * sizeof(int32_t));
+		assert_memory_equal(&got[i].lookups, &want[i].lookups, 6 * sizeof(uint64_t));
+	}
 	kv_release(kv, &x.t);
 	kv_destroy(kv);
 }
@@ -504,7 +572,8 @@ static void test_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_create), cmocka_unit_test(test_grow), cmocka_unit_test(test_match),
+		cmocka_unit_test(test_create), cmocka_unit_test(test_no_memory), cmocka_unit_test(test_grow),
+		cmocka_unit_test(test_match), cmocka_unit_test(test_counters),
 		cmocka_unit_test(test_only_full_blocks_are_shared), cmocka_unit_test(test_twice_published),
 		cmocka_unit_test(test_eviction_order), cmocka_unit_test(test_host_tier), cmocka_unit_test(test_half_out),
 		cmocka_unit_test(test_no_copies), cmocka_unit_test(test_pins), cmocka_unit_test(test_demote),

@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""Would the tests notice?  One small error at a time, and the tests must find it.
+
+    tests/mutants.py BUILD FILE [--first 1] [--count 60] [--seconds 0] [--san]
+    tests/mutants.py --check        a test of this program
+
+Every place in FILE's functions where one of OPERATORS fits is a mutant.  They are shuffled by a fixed
+rule, so that numbers FIRST .. FIRST+COUNT-1 are a sample and always the same ones.  Each is compiled in a
+copy of the tree (BUILD/mutants/FILE), by the commands that make would use, and run against the tests that
+TESTS names, until one fails, crashes or hangs.  A test whose objects came out the same is not run; a mutant
+for whom all came out the same is no mutant.  Survivors are printed.
+
+What was found is remembered in the copy until FILE changes; survivors are tried again, with --san under
+AddressSanitizer and UBSan.  So a run that was ended, or that --seconds ended, goes on where it was.  Exit 0, or 2 if the unchanged tree fails."""
+import argparse, hashlib, os, pathlib, random, re, resource, shlex, shutil, signal, subprocess, sys, time
+
+SCHED = ["kv", "sched", "sched_ends", "limits", "sim", "sched_share"]
+CLIENTS = ["clients", "clients_conn", "shmring", "hostile", "hostile_ends"]
+RINGS = ["ring", "server", "shmring", "client", "clients", "clients_conn", "hostile", "hostile_ends"]
+TESTS = {  # fast ones first
+    "core/kv.c": SCHED, "core/sched.c": SCHED[1:] + ["clients"], "core/sched_plan.c": SCHED[1:],
+    "core/sched_queue.c": SCHED[1:], "core/clients.c": CLIENTS, "core/clients_conn.c": CLIENTS,
+    "core/clients_translate.c": CLIENTS, "core/control.c": ["control"], "core/reload.c": ["reload"],
+    "core/stats.c": ["stats", "why", "queue", "metrics"], "shmring/server.c": RINGS[1:],
+    "shmring/client.c": RINGS[2:], "shmring/ring.h": RINGS,
+}
+ENV = {"SLIPRING_SEEDS": "200"}
+SLOWER, AT_LEAST_S = 10, 10  # a test hangs if it takes so many times as long, and so many seconds
+
+# What is changed, each a pattern with what comes instead.  " x " is a binary operator: docs/style.md.
+SWAPS = [(" < ", " <= "), (" <= ", " < "), (" > ", " >= "), (" >= ", " > "), (" == ", " != "), (" != ", " == "),
+         (" && ", " || "), (" || ", " && "), (" + ", " - "), (" - ", " + "), (" += ", " -= "), (" -= ", " += "),
+         (" * ", " / "), (" / ", " * "), (" % ", " / "), (" & ", " | "), (" | ", " & "),
+         (" << ", " >> "), (" >> ", " << "), ("++", "--"), ("--", "++"),
+         ("0", "1"), ("1", "0"), ("true", "false"), ("false", "true")]
+OPERATORS = [(re.compile((r"(?<![\w.])%s(?![\w.])" if a.isalnum() else "%s") % re.escape(a)), b) for a, b in SWAPS]
+OPERATORS += [(re.compile(r"!(?!=)"), ""),
+              (re.compile(r"\breturn (?!0;|NULL;|false;|NONE;)[^;]+;"), "return 0;"),
+              (re.compile(r"(?<=\bif )\("), "(0 && "), (re.compile(r"(?<=\bif )\("), "(1 || "),
+              (re.compile(r"(?<=\bwhile )\("), "(0 && ")]
+# A statement that is no declaration: it begins a line, or comes after a condition or a label.
+STATEMENT = re.compile(r"(?:(?<=[;{}\n:])|(?<=\belse)|(?<=\)))\s+(?!\w+ \w|(?:struct |const )?\w+ \*|return\b|if\b|for\b|"
+                       r"while\b|switch\b|else\b|do\b|case\b|default\b)(\w[^;{}]*;|goto \w+;|(?:\+\+|--|\*)[^;{}]*;)")
+COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'', re.S)
+DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
+SPARED = re.compile(r"\b(?:assert|_Static_assert|static_assert|log_\w+|__builtin_prefetch|__attribute__)\s*\(")
+FUNCTION = re.compile(r"^\{$.*?^\}", re.M | re.S)
+
+
+def closing(text, at):
+    """Where the parenthesis at text[at] is closed."""
+    depth = 0
+    for i in range(at, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[i], 0)
+        if depth == 0:
+            return i
+    return len(text)
+
+
+def code_of(source):
+    """The source with all that must not change made blank: every place stays where it is."""
+    blank = lambda m: re.sub(r"[^\n]", " ", m.group())
+    text = DIRECTIVE.sub(blank, COMMENT_OR_STRING.sub(blank, source))
+    for m in SPARED.finditer(text):
+        end = closing(text, m.end() - 1) + 1
+        text = text[:m.start()] + re.sub(r"[^\n]", " ", text[m.start():end]) + text[end:]
+    inside = [m.span() for m in FUNCTION.finditer(text)]
+    out = re.sub(r"[^\n]", " ", text)
+    for a, b in inside:
+        out = out[:a] + text[a:b] + out[b:]
+    return out
+
+
+def places(source):
+    """All mutants of a file, in order: (start, end, instead)."""
+    code, found = code_of(source), set()
+    for pattern, instead in OPERATORS:
+        for m in pattern.finditer(code):
+            if instead.startswith("("):  # a condition, as a whole
+                end = closing(code, m.start())
+                found.add((m.start(), end, instead + "(" + source[m.start() + 1:end] + ")"))
+            else:
+                found.add((m.start(), m.end(), instead))
+    for m in re.finditer(r"\bfor \(", code):  # its semicolons end no statement
+        end = closing(code, m.end() - 1)
+        code = code[:m.end()] + re.sub(r"[^\n]", " ", code[m.end():end]) + code[end:]
+    for m in STATEMENT.finditer(code):
+        found.add((m.start(1), m.end(1), ";"))
+    return sorted(found)
+
+
+def mutate(source, place):
+    start, end, instead = place
+    if "\n" not in instead:  # lines keep their numbers: assertions know them
+        instead += "\n" * (source.count("\n", start, end) - instead.count("\n"))
+    return source[:start] + instead + source[end:]
+
+
+def changed_line(source, place):
+    start, end, _ = place
+    first, last = source.rfind("\n", 0, start) + 1, source.find("\n", end)
+    after = mutate(source, place)
+    squeeze = lambda s: re.sub(r"\s+", " ", s).strip()
+    return (source.count("\n", 0, start) + 1, squeeze(source[first:last]),
+            squeeze(after[first:last + len(after) - len(source)]))
+
+
+def copy_tree(to):
+    """The files that git knows, as they are in the working tree; those that did not change stay, and their objects."""
+    for f in subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=True).stdout.split("\0"):
+        if f.startswith(("core/", "kernels/", "shmring/", "tests/", "tools/", "adapters/", "Makefile")) and os.path.isfile(f):
+            there = to / f
+            if not there.exists() or there.read_bytes() != pathlib.Path(f).read_bytes():
+                there.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(f, there)
+
+
+class Tree:
+    """The copy, built once, and the commands that build it again after FILE changed."""
+
+    def __init__(self, build, name, san):
+        self.name, self.path = name, build / "mutants" / name.replace("/", "_")
+        self.path.mkdir(parents=True, exist_ok=True)
+        copy_tree(self.path)
+        self.file = self.path / name
+        self.source = self.file.read_text()
+        self.build = "build/san" if san else "build"
+        self.make = ["make", "BUILD=" + self.build, "CFLAGS=-O2 -w"] + ["SAN=address,undefined"] * san
+        (self.path / "tmp").mkdir(exist_ok=True)
+        self.env = dict(os.environ, TMPDIR=str((self.path / "tmp").resolve()), MAKEFLAGS="", **ENV)
+        # In a namespace of its own a mutant finds nobody else to kill, and leaves nobody behind.
+        alone = ["unshare", "--pid", "--fork", "--kill-child"]
+        self.alone = alone if shutil.which("unshare") and not subprocess.run(alone + ["true"], capture_output=True).returncode else []
+
+        self.limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 1 << 30)]
+        self.limits += [] if san else [(resource.RLIMIT_DATA, 8 << 30)]  # a sanitizer maps more than there is
+
+    def limit(self):
+        os.setsid()
+        for what, most in self.limits:
+            resource.setrlimit(what, (most, most))
+
+    def sh(self, *cmd):
+        return subprocess.run(cmd, cwd=self.path, env=self.env, capture_output=True, text=True)
+
+    def start(self, tests):
+        """Build and run all once.  None, or what is wrong with the unchanged tree."""
+        r = self.sh(*self.make, f"-j{os.cpu_count()}", *[f"{self.build}/tests/test_{t}" for t in tests])
+        if r.returncode:
+            return "does not build:\n" + r.stderr[-2000:]
+        self.plan, self.seconds, self.object = {}, {}, {}
+        for t in tests:
+            lines = self.sh(*self.make, "V=1", "-n", "-W", self.name, f"{self.build}/tests/test_{t}").stdout.splitlines()
+            cmds = [(line, re.search(r" -o (\S+)", line).group(1)) for line in lines if " -o " in line]
+            self.plan[t] = [c for c in cmds if c[1].endswith(".o")], [c for c in cmds if not c[1].endswith(".o")]
+            for _, o in self.plan[t][0]:
+                self.object[o] = (self.path / o).read_bytes()
+            began = time.monotonic()
+            failed = self.run(t, 300)
+            self.seconds[t] = time.monotonic() - began
+            if failed:
+                return f"test_{t}: {failed}"
+        return None
+
+    def run(self, test, limit):
+        """None if it passed, else what it did."""
+        with open(self.path / "output", "wb") as out, open(self.path / "output", "rb") as heard:
+            p = subprocess.Popen(self.alone + [f"{self.build}/tests/test_{test}"], cwd=self.path, env=self.env, preexec_fn=self.limit,
+                                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+            end, said = time.monotonic() + limit, b""
+            while p.poll() is None and b"[  FAILED  ]" not in said and time.monotonic() < end:
+                time.sleep(0.005)
+                said = said[-12:] + heard.read()
+        rc = p.poll()
+        try:
+            os.killpg(p.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        p.wait()
+        return None if rc == 0 else "fails" if rc or time.monotonic() < end else "hangs"
+
+    def verdict(self, place, tests):
+        """By which test it is found; "survives", "same" (code) or "invalid"."""
+        self.file.write_text(mutate(self.source, place))
+        done, ran = {}, False
+        for t in tests:
+            objects, links = self.plan[t]
+            for cmd, o in objects:
+                if o not in done:
+                    if self.sh(*shlex.split(cmd)).returncode:
+                        return "invalid"
+                    done[o] = (self.path / o).read_bytes() == self.object[o]
+            if all(done[o] for _, o in objects):
+                continue
+            for cmd, _ in links:
+                if self.sh(*shlex.split(cmd)).returncode:
+                    return "invalid"
+            ran = True
+            if self.run(t, max(AT_LEAST_S, SLOWER * self.seconds[t])):
+                return "test_" + t
+        return "survives" if ran else "same"
+
+    def end(self):
+        self.file.write_text(self.source)
+
+
+def remembered(path):
+    return dict(line.split("\t") for line in path.read_text().splitlines()) if path.exists() else {}
+
+
+def check():
+    source = '''/* a < b; c(); */
+#define X(a) \\
+	(a < 0)
+static int one[1] = { 1 };
+int f(int a, int b)
+{
+	const char *s = "a < b && c();", c = '+'; // a + b;
+	assert(a < b && a != 0);
+	log_info("%d", a + 1);
+	if (a < b)
+		return a;
+	g(a, b);
+	for (a = 2; a < 9; a++)
+		b = 7;
+	return b;
+}
+'''
+    got = {(n, source[p[0]:p[1]], p[2]) for p in places(source) for n in [source.count("\n", 0, p[0]) + 1]}
+    want = {(10, " < ", " <= "), (10, "(a < b", "(0 && (a < b)"), (10, "(a < b", "(1 || (a < b)"),
+            (11, "return a;", "return 0;"), (12, "g(a, b);", ";"), (13, " < ", " <= "), (13, "++", "--"),
+            (14, "b = 7;", ";"), (15, "return b;", "return 0;")}
+    assert got == want, (got - want, want - got)
+    assert all(mutate(source, p).count("\n") == source.count("\n") for p in places(source))
+    print("ok: places and what they become")
+
+
+def main():
+    p = argparse.ArgumentParser(usage=__doc__)
+    p.add_argument("build", nargs="?"), p.add_argument("file", nargs="?", choices=sorted(TESTS))
+    p.add_argument("--first", type=int, default=1), p.add_argument("--count", type=int, default=60)
+    p.add_argument("--seconds", type=float, default=0), p.add_argument("--san", action="store_true")
+    p.add_argument("--check", action="store_true")
+    a = p.parse_args()
+    if a.check:
+        return check()
+    if not a.file:
+        p.error("FILE is one of " + ", ".join(sorted(TESTS)))
+    began, tests = time.monotonic(), TESTS[a.file]
+    tree = Tree(pathlib.Path(a.build), a.file, a.san)
+    wrong = tree.start(tests)
+    if wrong:
+        print("the unchanged tree: " + wrong)
+        return 2
+    all_places = places(tree.source)
+    order = list(range(len(all_places)))
+    random.Random(1).shuffle(order)
+    memory = tree.path / (hashlib.sha256(tree.source.encode()).hexdigest()[:16] + ".tsv")
+    known, count = remembered(memory), {}
+    last = min(a.first + a.count - 1, len(order))
+    try:
+        for number in range(a.first, last + 1):
+            if a.seconds and time.monotonic() - began > a.seconds:
+                print(f"ended by --seconds: number {number} is next")
+                break
+            place = all_places[order[number - 1]]
+            verdict = known.get(str(number), "survives")
+            if verdict == "survives":
+                verdict = tree.verdict(place, tests)
+                if a.san and verdict.startswith("test_"):
+                    verdict += " with sanitizers"
+                with open(memory, "a") as f:
+                    f.write(f"{number}\t{verdict}\n")
+            count[verdict] = count.get(verdict, 0) + 1
+            if verdict == "survives":
+                line, before, after = changed_line(tree.source, place)
+                print(f"{a.file}:{line}: number {number} survives\n\t- {before}\n\t+ {after}", flush=True)
+    finally:
+        tree.end()
+    mutants = sum(n for v, n in count.items() if v not in ("same", "invalid"))
+    by = ", ".join(f"{v} {n}" for v, n in sorted(count.items(), key=lambda x: -x[1]) if v.startswith("test_"))
+    print(f"{a.file}: {len(order)} places, {sum(count.values())} tried: {count.get('invalid', 0)} do not compile, "
+          f"{count.get('same', 0)} are the same code, {mutants} mutants: {mutants - count.get('survives', 0)} found, "
+          f"{count.get('survives', 0)} survive; {by}; {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
