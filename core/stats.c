@@ -192,7 +192,11 @@ int stats_create(struct stats_page **out, const char *run_dir, char *err, size_t
 	}
 	unlink(temp);
 	fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-	if (fd < 0 || ftruncate(fd, sizeof(*p)) < 0)
+	if (fd < 0)
+		goto fail;
+	while ((errno = posix_fallocate(fd, 0, sizeof(*p))) == EINTR)
+		continue;                     /* a hole for which there is no room would be SIGBUS, later */
+	if (errno)
 		goto fail;
 	p = mmap(NULL, sizeof(*p), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (p == MAP_FAILED)
@@ -213,15 +217,18 @@ int stats_create(struct stats_page **out, const char *run_dir, char *err, size_t
 		e = errno;
 		snprintf(err, errlen, "%s: cannot be made: %s", path, strerror(e));
 		munmap(p, sizeof(*p));
+		unlink(temp);
 		return -e;
 	}
 	*out = p;
 	return 0;
 fail:
 	e = errno;
-	snprintf(err, errlen, "%s: cannot be made: %s", temp, strerror(e));
-	if (fd >= 0)
+	snprintf(err, errlen, "%s: cannot be made, %zu KiB: %s", temp, sizeof(*p) >> 10, strerror(e));
+	if (fd >= 0) {
 		close(fd);
+		unlink(temp);
+	}
 	return -e;
 }
 
