@@ -121,7 +121,11 @@ static void sees_a_lie(void **state)
 			atomic_store(&t.cons.head, starts[k] - d);
 			assert_int_equal(sr_ring_look(&t.p), -EPROTO);
 		}
-		atomic_store(&t.cons.head, starts[k]);
+		for (uint32_t d = 0; d <= 8; d++) { /* the truth, to all that was put */
+			atomic_store(&t.cons.head, starts[k] + d);
+			assert_int_equal(sr_ring_look(&t.p), 0);
+			assert_int_equal(sr_ring_room(&t.p), d);
+		}
 		for (int i = 0; i < 8; i++)
 			assert_int_equal(sr_ring_take(&t.c, &r), 1);
 		*(uint32_t *)sr_ring_place(&t.c, t.c.mine) = sr_ring_seq(t.c.mine);
