@@ -363,6 +363,10 @@ static void test_pins(void **state)
 	kv_release(kv, &x.t);
 	kv_check(kv);
 	assert_int_equal(kv_available(kv), 2);
+	assert_int_equal(kv_match(kv, &x.t, 17), 16);   /* held again, it is no cached one that is pinned */
+	kv_check(kv);
+	assert_int_equal(kv_available(kv), 2);
+	kv_release(kv, &x.t);
 	assert_int_equal(kv_grow(kv, &y.t, 3 * B), -ENOSPC);
 	assert_int_equal(y.t.n, 0);
 	assert_int_equal(kv_grow(kv, &y.t, 2 * B), 0);

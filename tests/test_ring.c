@@ -92,6 +92,9 @@ static void wakes_who_asked(void **state)
 		assert_false(sr_ring_wanted(&t.p));
 		/* Room for 3 needs records 0, 1 and 2 left: it is 2 that stands in the way. */
 		assert_int_equal(sr_ring_blocker(&t.p, 3), starts[k] + 2);
+		t.p.reserved = 2;       /* what is promised takes room, too */
+		assert_int_equal(sr_ring_blocker(&t.p, 3), starts[k] + 4);
+		t.p.reserved = 0;
 		sr_ring_arm_room(&t.p, starts[k] + 2);
 		for (uint32_t i = 0; i < 8; i++) {
 			assert_int_equal(sr_ring_take(&t.c, &r), 1);
