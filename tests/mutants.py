@@ -10,8 +10,10 @@ copy of the tree (BUILD/mutants/FILE), by the commands that make would use, and 
 TESTS names, until one fails, crashes or hangs.  A test whose objects came out the same is not run; a mutant
 for whom all came out the same is no mutant.  Survivors are printed.
 
-What was found is remembered in the copy until FILE changes; survivors are tried again, with --san under
-AddressSanitizer and UBSan.  So a run that was ended, or that --seconds ended, goes on where it was.  Exit 0, or 2 if the unchanged tree fails."""
+What was found is remembered in the copy until FILE changes, and who survived until the tests do; with --san
+survivors are tried again under AddressSanitizer and UBSan.  So a run that was ended, or that --seconds ended,
+goes on where it was.
+Exit 0, or 2 if the unchanged tree fails."""
 import argparse, hashlib, os, pathlib, random, re, resource, shlex, shutil, signal, subprocess, sys, time
 
 SCHED = ["kv", "sched", "sched_ends", "limits", "sim", "sched_share"]
@@ -24,7 +26,7 @@ TESTS = {  # fast ones first
     "core/stats.c": ["stats", "why", "queue", "metrics"], "shmring/server.c": RINGS[1:],
     "shmring/client.c": RINGS[2:], "shmring/ring.h": RINGS,
 }
-ENV = {"SLIPRING_SEEDS": "200"}
+ENV = {"SLIPRING_SEEDS": "50"}
 SLOWER, AT_LEAST_S = 10, 10  # a test hangs if it takes so many times as long, and so many seconds
 
 # What is changed, each a pattern with what comes instead.  " x " is a binary operator: docs/style.md.
@@ -106,10 +108,12 @@ def changed_line(source, place):
 
 
 def copy_tree(to):
-    """The files that git knows, as they are in the working tree; those that did not change stay, and their objects."""
-    for f in subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=True).stdout.split("\0"):
-        if f.startswith(("core/", "kernels/", "shmring/", "tests/", "tools/", "adapters/", "Makefile")) and os.path.isfile(f):
-            there = to / f
+    """What git knows of the working tree.  What did not change stays, and so do its objects."""
+    rooms = ["Makefile", "core", "kernels", "shmring", "tests", "tools", "adapters"]
+    known = subprocess.run(["git", "ls-files", "-z"] + rooms, capture_output=True, text=True, check=True).stdout
+    for f in known.split("\0"):
+        there = to / f
+        if os.path.isfile(f):
             if not there.exists() or there.read_bytes() != pathlib.Path(f).read_bytes():
                 there.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(f, there)
@@ -129,8 +133,9 @@ class Tree:
         (self.path / "tmp").mkdir(exist_ok=True)
         self.env = dict(os.environ, TMPDIR=str((self.path / "tmp").resolve()), MAKEFLAGS="", **ENV)
         # In a namespace of its own a mutant finds nobody else to kill, and leaves nobody behind.
-        alone = ["unshare", "--pid", "--fork", "--kill-child"]
-        self.alone = alone if shutil.which("unshare") and not subprocess.run(alone + ["true"], capture_output=True).returncode else []
+        self.alone = ["unshare", "--pid", "--fork", "--kill-child"]
+        if not shutil.which("unshare") or self.sh(*self.alone, "true").returncode:
+            self.alone = []
 
         self.limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 1 << 30)]
         self.limits += [] if san else [(resource.RLIMIT_DATA, 8 << 30)]  # a sanitizer maps more than there is
@@ -165,8 +170,8 @@ class Tree:
     def run(self, test, limit):
         """None if it passed, else what it did."""
         with open(self.path / "output", "wb") as out, open(self.path / "output", "rb") as heard:
-            p = subprocess.Popen(self.alone + [f"{self.build}/tests/test_{test}"], cwd=self.path, env=self.env, preexec_fn=self.limit,
-                                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+            p = subprocess.Popen(self.alone + [f"{self.build}/tests/test_{test}"], cwd=self.path, env=self.env,
+                                 preexec_fn=self.limit, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
             end, said = time.monotonic() + limit, b""
             while p.poll() is None and b"[  FAILED  ]" not in said and time.monotonic() < end:
                 time.sleep(0.005)
@@ -257,6 +262,8 @@ def main():
     random.Random(1).shuffle(order)
     memory = tree.path / (hashlib.sha256(tree.source.encode()).hexdigest()[:16] + ".tsv")
     known, count = remembered(memory), {}
+    texts = "".join((tree.path / f"tests/test_{t}.c").read_text() for t in tests)
+    survives = "survives " + hashlib.sha256((texts + str(a.san)).encode()).hexdigest()[:16]
     last = min(a.first + a.count - 1, len(order))
     try:
         for number in range(a.first, last + 1):
@@ -265,12 +272,13 @@ def main():
                 break
             place = all_places[order[number - 1]]
             verdict = known.get(str(number), "survives")
-            if verdict == "survives":
+            if verdict.startswith("survives") and verdict != survives:
                 verdict = tree.verdict(place, tests)
                 if a.san and verdict.startswith("test_"):
                     verdict += " with sanitizers"
                 with open(memory, "a") as f:
-                    f.write(f"{number}\t{verdict}\n")
+                    f.write(f"{number}\t{survives if verdict == 'survives' else verdict}\n")
+            verdict = verdict.replace(survives, "survives")
             count[verdict] = count.get(verdict, 0) + 1
             if verdict == "survives":
                 line, before, after = changed_line(tree.source, place)

@@ -213,6 +213,40 @@ static void test_deadline(void **state)
 	}
 }
 
+/* Many, in all orders, some of them cancelled: each ends in the first step after its own. */
+static void test_deadlines(void **state)
+{
+	enum { N = 48 };
+	uint32_t seed = 1;
+
+	(void)state;
+	for (int round = 0; round < 40; round++) {
+		uint64_t at[N];
+
+		set_up();
+		w.cfg.limits.slots = w.cfg.knobs.max_seqs = 1;
+		assert_int_equal(try_open(), 0);
+		ask(0, N, 20, 400);                     /* the others wait for it */
+		for (uint64_t i = 0; i < N; i++) {
+			struct sched_request q = request(i, 20, 30);
+
+			seed = seed * 1664525 + 1013904223;
+			at[i] = q.deadline = w.now + 1000 * (1 + (seed >> 8) % 100);
+			assert_int_equal(admit(0, &q), 0);
+		}
+		for (int n = 0; n < 100; n++) {
+			seed = seed * 1664525 + 1013904223;
+			if (n % 4 == 0)
+				sched_cancel(w.s, &w.c[0], (seed >> 8) % N);
+			step();
+			for (uint64_t i = 0; i < N; i++)
+				assert_true(end_of(i) ? at[i] <= w.now || end_of(i)->finish == -ECANCELED : at[i] > w.now);
+		}
+		sched_forget(w.s, &w.c[0]);
+		tear_down();
+	}
+}
+
 static void test_device_lost(void **state)
 {
 	(void)state;
@@ -277,7 +311,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_prefix), cmocka_unit_test(test_score), cmocka_unit_test(test_stop),
 		cmocka_unit_test(test_stop_alone), cmocka_unit_test(test_cancel),
-		cmocka_unit_test(test_forget), cmocka_unit_test(test_deadline),
+		cmocka_unit_test(test_forget), cmocka_unit_test(test_deadline), cmocka_unit_test(test_deadlines),
 		cmocka_unit_test(test_device_lost), cmocka_unit_test(test_worked),
 	};
 

@@ -134,6 +134,75 @@ static void test_shares(void **state)
 	}
 }
 
+/* Who of these two began more of the requests first .. first + n - 1, in the order of their first tokens. */
+static int begun_by(int client, int first, int n)
+{
+	int begun = 0, his = 0;
+
+	for (int i = 0; i < w.n_heard; i++) {
+		const struct heard *h = &w.heard[i];
+
+		if (h->e.position != 20)         /* where each prompt here ends */
+			continue;
+		his += begun >= first && begun < first + n && h->who == &w.c[client];
+		begun++;
+	}
+	assert_true(begun >= first + n);
+	return his;
+}
+
+static void ask_many(int client, uint64_t tenant, int32_t priority, int n, int32_t answer)
+{
+	static uint64_t user_data;
+	struct sched_request q = request(0, 20, answer);
+
+	q.priority = priority;
+	for (; n > 0; n--) {
+		q.user_data = ++user_data;
+		assert_int_equal(sched_admit(w.s, &w.c[client], tenant, &q, w.now), 0);
+	}
+}
+
+/* What one computed while nobody else waited is no debt: once another comes, they take turns. */
+static void test_alone(void **state)
+{
+	(void)state;
+	for (uint64_t tenants = 0; tenants < 2; tenants++) { /* two clients of one user, or of two */
+		set_up();
+		assert_int_equal(try_open(), 0);
+		ask_many(0, 0, 0, 9, 100);
+		while (w.n_heard < 8 * 98)
+			step();
+		ask_many(0, 0, 0, 16, 10);
+		ask_many(1, tenants, 0, 16, 10);
+		until_idle();
+		assert_in_range(begun_by(1, 8, 16), 7, 9);
+		tear_down();
+	}
+}
+
+/* Nor is credit saved up: who waited for long, behind better priorities, does not shut out who comes later. */
+static void test_credit(void **state)
+{
+	(void)state;
+	set_up();
+	w.cfg.limits.slots = w.cfg.knobs.max_seqs = 1;
+	w.cfg.knobs.queue_requests = 200;
+	w.cfg.knobs.queue_tokens = 10000;
+	assert_int_equal(try_open(), 0);
+	ask_many(2, 0, 1, 16, 10);
+	for (int i = 0; i < 20; i++) {
+		ask_many(0, 0, 0, 1, 10);
+		ask_many(1, 0, 0, 1, 10);
+	}
+	for (step(); w.st.waiting > 16; )
+		step();
+	ask_many(3, 0, 1, 16, 10);
+	until_idle();
+	assert_in_range(begun_by(3, 40, 16), 6, 9);
+	tear_down();
+}
+
 /* 500 prompts at once fit the default queue, of one client alone; and then others still get in. */
 static void test_queue(void **state)
 {
@@ -190,6 +259,29 @@ static void test_first_chunk(void **state)
 		assert_int_equal(w.st.preemptions > 0, cases[i].first_chunk);
 		tear_down();
 	}
+}
+
+/* Room for the ids of two of the longest, one of them the first one's: fewer start than there are slots, and while
+ * the first one runs no other grows beyond the chunks it began with.  Each comes to its end. */
+static void test_ids(void **state)
+{
+	(void)state;
+	set_up();
+	w.cfg.text_tokens = 0;
+	assert_int_equal(try_open(), 0);
+	for (uint64_t i = 0; i < 8; i++)
+		ask(0, i, 20, 200);
+	step();
+	step();
+	assert_int_equal(w.st.running, 5);              /* 2 chunks each, of 20; 10 are kept for the first */
+	while (!end_of(0))
+		step();
+	for (uint64_t i = 1; i < 8; i++)
+		assert_in_range(tokens_of(i), i < 5 ? 44 : 0, i < 5 ? 46 : 0);
+	until_idle();
+	for (uint64_t i = 0; i < 8; i++)
+		assert_int_equal(tokens_of(i), 200);
+	tear_down();
 }
 
 static int32_t text_of(int text, int32_t i)
@@ -428,7 +520,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_follow), cmocka_unit_test(test_follow_and_strangers),
-		cmocka_unit_test(test_shares), cmocka_unit_test(test_queue),
+		cmocka_unit_test(test_shares), cmocka_unit_test(test_alone),
+		cmocka_unit_test(test_credit), cmocka_unit_test(test_queue), cmocka_unit_test(test_ids),
 		cmocka_unit_test(test_first_chunk), cmocka_unit_test(test_floor),
 		cmocka_unit_test(test_floor_gives_way), cmocka_unit_test(test_delay),
 		cmocka_unit_test(test_copies),
