@@ -41,19 +41,26 @@ static uint32_t dice(uint32_t n)
 
 struct table { struct vocab v; struct bpe b; };
 
+static void make_bytes(struct vocab *v)
+{
+	char s[8];
+
+	vocab_init(v);
+	for (int i = 0, more = 256; i < 256; i++) {
+		bool itself = (i >= '!' && i <= '~') || (i >= 0xa1 && i <= 0xac) || i >= 0xae;
+
+		assert_int_equal(vocab_set(v, i, s, utf8_put((uint32_t)(itself ? i : more++), s), 0), 0);
+	}
+}
+
 /* Merges of two tokens that there are, at random: each after those that make its sides; or, shuffled,
  * in any order. */
 static void make(struct table *t, bool shuffled)
 {
-	char token[LETTERS + MERGES][64], s[8];
+	char token[LETTERS + MERGES][64];
 	int pair[MERGES][2], n = 0;
 
-	vocab_init(&t->v);
-	for (int i = 0, more = 256; i < 256; i++) {
-		bool itself = (i >= '!' && i <= '~') || (i >= 0xa1 && i <= 0xac) || i >= 0xae;
-
-		assert_int_equal(vocab_set(&t->v, i, s, utf8_put((uint32_t)(itself ? i : more++), s), 0), 0);
-	}
+	make_bytes(&t->v);
 	for (int i = 0; i < LETTERS; i++)
 		snprintf(token[i], sizeof(token[i]), "%c", 'a' + i);
 	while (n < MERGES) {
@@ -255,6 +262,33 @@ static void no_further_than_the_limit(void **state)
 	munmap(s, n);
 }
 
+/* b and sixteen a are one token, but in twelve letters b and eight a are two: more than the limit, until the seam
+ * to what comes next is looked at. */
+static void a_limit_counts_only_what_is_sure(void **state)
+{
+	static const char *const pair[][2] = { { "a", "a" }, { "aa", "aa" }, { "aaaa", "aaaa" },
+		{ "aaaaaaaa", "aaaaaaaa" }, { "b", "aaaaaaaaaaaaaaaa" } };
+	struct bpe_out o = { NULL, 0, 0, 1 };
+	struct work *w = work_create(12);
+	struct table t;
+
+	(void)state;
+	make_bytes(&t.v);
+	for (int i = 0; i < 5; i++) {
+		char joined[40];
+
+		snprintf(joined, sizeof(joined), "%s%s", pair[i][0], pair[i][1]);
+		assert_int_equal(vocab_set(&t.v, 256 + i, joined, strlen(joined), 0), 0);
+	}
+	assert_int_equal(vocab_seal(&t.v), 0);
+	assert_int_equal(bpe_create(&t.b, &t.v, 5), 0);
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(bpe_add(&t.b, pair[i][0], strlen(pair[i][0]), pair[i][1], strlen(pair[i][1])), 0);
+	assert_int_equal(encode_windows(&t.b, "baaaaaaaaaaaaaaaa", 17, &o, w), 1);
+	free(w);
+	drop(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -262,6 +296,7 @@ int main(void)
 		cmocka_unit_test(same_ids_in_windows),
 		cmocka_unit_test(a_word_of_megabytes_costs_a_window),
 		cmocka_unit_test(no_further_than_the_limit),
+		cmocka_unit_test(a_limit_counts_only_what_is_sure),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

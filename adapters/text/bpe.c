@@ -244,11 +244,13 @@ static bool seam_holds(const struct bpe *b, struct work *w, int32_t before)
 	return merge_long(b, w, w->seam, n, w->seam, NULL) == 2 && w->seam[0] == before && w->seam[1] == w->id[0];
 }
 
-/* The piece, a window at a time.  1: it has to be larger, and all that was put was wrong. */
+/* The piece, a window at a time.  1: it has to be larger, and all that was put was wrong.  Over the limit one more
+ * window is merged, for the seam with it: else too many would be counted where a larger window finds fewer. */
 static int encode_windows(const struct bpe *b, const char *s, size_t n, struct bpe_out *o, struct work *w)
 {
 	int32_t before = -1;
 	size_t have = 0, i, k, m;
+	bool over = false;
 
 	for (;;) {
 		while (n && have < w->window) {
@@ -261,14 +263,17 @@ static int encode_windows(const struct bpe *b, const char *s, size_t n, struct b
 		m = merge_long(b, w, w->symbol, have, w->id, w->at);
 		if (before >= 0 && m && !seam_holds(b, w, before))
 			return 1;
+		if (over)
+			return 0;
 		if (n && m < 2)
 			return 1;
 		for (k = m; n && k > 1 && w->at[k] > w->window - w->window / 4;)
 			k--;
 		for (i = 0; i < k; i++)
 			bpe_put(o, w->id[i]);
-		if (!n || bpe_over(o))
+		if (!n)
 			return 0;
+		over = bpe_over(o);
 		before = w->id[k - 1];
 		w->n_seam = w->at[k] - w->at[k - 1];
 		memcpy(w->seam, w->symbol + w->at[k - 1], w->n_seam * sizeof(*w->seam));
