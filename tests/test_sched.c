@@ -31,7 +31,7 @@ static void test_create(void **state)
 		CASE(knobs.copies, 1, -EINVAL),          CASE(knobs.copies, -1, -EINVAL),
 		CASE(knobs.headroom, -1, -EINVAL),       CASE(knobs.headroom, 1, 0),
 		CASE(tops_here, -1, -EINVAL),            CASE(tops_here, 0, 0),
-		CASE(limits.seq_blocks, 31, -EINVAL),
+		CASE(limits.seq_blocks, 31, -EINVAL),    CASE(context, 513, 0), /* the last token needs no block */
 #undef CASE
 	};
 
@@ -41,6 +41,20 @@ static void test_create(void **state)
 		memcpy((char *)&w.cfg + cases[i].at, &cases[i].value, sizeof(int32_t));
 		if (try_open() != cases[i].want)
 			fail_msg("case %zu", i);
+		tear_down();
+	}
+}
+
+/* All blocks of the pool are the longest sequence's. */
+static void test_create_exact(void **state)
+{
+	(void)state;
+	for (int32_t context = 513; context <= 514; context++) {
+		set_up();
+		w.cfg.context = context;
+		w.cfg.limits.n_blocks = 32;
+		w.cfg.limits.seq_blocks = 40;
+		assert_int_equal(try_open(), context == 513 ? 0 : -EINVAL);
 		tear_down();
 	}
 }
@@ -190,6 +204,38 @@ static void test_admit(void **state)
 	tear_down();
 }
 
+/* A request whose lists fill a batch to the last word is taken and served, beside as many rows as there may be. */
+static void test_words_fit(void **state)
+{
+	static uint32_t list[100000];
+	static const struct { int32_t n, history, more, want; } cases[] = {
+		{ 500, 0, 0, 0 }, { 500, 0, -1, -E2BIG }, { 500, 1, 30, 0 }, { 500, 1, 29, -E2BIG },
+		{ 50000, 0, 0, 0 },                     /* the default pool for lists */
+		{ 66200, 0, 0, -E2BIG },                /* is 65536 words and 8 for each sequence */
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct sched_request q;
+
+		set_up();
+		w.cfg.limits.words = (int32_t)(sizeof(struct sr_sampling) / 4) + cases[i].n + w.cfg.limits.seq_blocks +
+				     w.cfg.limits.rows + cases[i].more;
+		assert_int_equal(try_open(), 0);
+		q = request(1, 20, 10);
+		q.history = cases[i].history;
+		q.list[SR_LIST_BIAS] = list;
+		q.n_list[SR_LIST_BIAS] = cases[i].n;
+		if (admit(0, &q) != cases[i].want)
+			fail_msg("case %zu", i);
+		for (uint64_t u = 2; u < 9; u++)
+			ask(0, u, 20, 10);
+		until_idle();
+		assert_int_equal(tokens_of(1), cases[i].want ? 0 : 10);
+		tear_down();
+	}
+}
+
 static void test_full(void **state)
 {
 	(void)state;
@@ -313,6 +359,7 @@ static void test_time_adds_up(void **state)
 
 	(void)state;
 	set_up();
+	w.now = 1ull << 40;                             /* no clock begins with our life */
 	sr_null_pace(3, 0.1);
 	assert_int_equal(try_open(), 0);
 	step();
@@ -330,7 +377,34 @@ static void test_time_adds_up(void **state)
 	assert_int_equal(bound, w.now - from);
 	assert_true(w.st.why_ns[WHY_TOKENS] > 0 && w.st.why_ns[WHY_EMPTY] > 0);
 	assert_true(w.st.bound_ns[BOUND_IDLE] > 0 && w.st.bound_ns[BOUND_HOST] > 0);
-	assert_true(w.st.last.device_ns >= 3000);
+	assert_true(w.st.last.device_ns >= 3000 && w.st.last.host_ns < 10000);
+	tear_down();
+}
+
+/* A device on which prompts cost nothing: they are not cut for the target's sake. */
+static void test_free_prompts(void **state)
+{
+	uint64_t seen;
+	int chunks = 0;
+
+	(void)state;
+	set_up();
+	w.cfg.limits.tokens = w.cfg.knobs.batch_tokens = w.cfg.knobs.chunk_max = 512;
+	sr_null_pace(2, 0);
+	w.cfg.knobs.step_ns = 10000;
+	assert_int_equal(try_open(), 0);
+	ask(0, 1, 10, 200);
+	while (tokens_of(1) < 20)
+		step();
+	for (uint64_t u = 2; u < 6; u++) {              /* the first are for learning */
+		ask(0, u, 400, 1);
+		for (chunks = 0; !end_of(u); ) {
+			seen = w.st.steps;
+			step();
+			chunks += w.st.steps > seen && w.st.last.tokens > 1;
+		}
+	}
+	assert_int_equal(chunks, 1);
 	tear_down();
 }
 
@@ -537,12 +611,12 @@ static void test_slow_reader(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_create), cmocka_unit_test(test_create_wide),
+		cmocka_unit_test(test_create), cmocka_unit_test(test_create_exact), cmocka_unit_test(test_create_wide),
 		cmocka_unit_test(test_no_memory), cmocka_unit_test(test_words),
 		cmocka_unit_test(test_set), cmocka_unit_test(test_admit),
-		cmocka_unit_test(test_full), cmocka_unit_test(test_one), cmocka_unit_test(test_chunks),
+		cmocka_unit_test(test_words_fit), cmocka_unit_test(test_full), cmocka_unit_test(test_one), cmocka_unit_test(test_chunks),
 		cmocka_unit_test(test_batch_tokens), cmocka_unit_test(test_max_seqs),
-		cmocka_unit_test(test_time_adds_up), cmocka_unit_test(test_step_time),
+		cmocka_unit_test(test_time_adds_up), cmocka_unit_test(test_free_prompts), cmocka_unit_test(test_step_time),
 		cmocka_unit_test(test_step_time_too_short), cmocka_unit_test(test_priority),
 		cmocka_unit_test(test_policy_changes),
 		cmocka_unit_test(test_fair), cmocka_unit_test(test_preempt),

@@ -37,6 +37,34 @@ static void test_prefix(void **state)
 	}
 }
 
+/* Answers are found again like prompts, as far as they were computed: all but the last token. */
+static void test_answers(void **state)
+{
+	static const struct { int32_t answer, cached; } cases[] = {
+		{ 11, 16 }, { 12, 16 }, { 13, 32 }, { 14, 32 }, { 28, 32 }, { 29, 48 }, { 30, 48 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct sched_request q;
+
+		set_up();
+		assert_int_equal(try_open(), 0);
+		q = request(1, 20, cases[i].answer);
+		q.no_cache = false;
+		assert_int_equal(admit(0, &q), 0);
+		until_idle();
+		q = request(2, 100, 2);
+		q.no_cache = false;
+		for (int k = 0; k < w.n_heard; k++)
+			ids[20 + k] = w.heard[k].e.id;
+		assert_int_equal(admit(0, &q), 0);
+		until_idle();
+		assert_int_equal(end_of(2)->cached, cases[i].cached);
+		tear_down();
+	}
+}
+
 static void test_score(void **state)
 {
 	static const struct { int32_t n_prompt, max_tokens, room, n_top; } cases[] = {
@@ -268,6 +296,38 @@ static void test_device_lost(void **state)
 	tear_down();
 }
 
+/* The device is told of each slot that is free, once, and at once. */
+static int32_t slot_ends[8];
+
+static int launch_with_ends(struct sr_backend *b, int32_t i)
+{
+	const struct sr_batch *t = w.ops.batch(b, i);
+
+	for (int32_t k = 0; k < t->n_cmds; k++)
+		slot_ends[t->cmd[k].slot] += t->cmd[k].op == SR_CMD_END;
+	return sr_null_ops()->launch(b, i);
+}
+
+static void test_slots_end(void **state)
+{
+	(void)state;
+	set_up();
+	memset(slot_ends, 0, sizeof(slot_ends));
+	assert_int_equal(try_open(), 0);
+	w.ops.launch = launch_with_ends;
+	for (int i = 0; i < 5; i++)
+		ask(0, (uint64_t)i, 20, 5 + i);
+	for (int i = 0; i < 30; i++) {
+		step();
+		if (i == 3)
+			sched_cancel(w.s, &w.c[0], 4);
+	}
+	assert_false(sched_busy(w.s));
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(slot_ends[i], i < 5);
+	tear_down();
+}
+
 /* ---- the inline device -------------------------------------------------------------------------- */
 
 static void yield_acts(void *ctx)
@@ -309,10 +369,11 @@ static void test_worked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_prefix), cmocka_unit_test(test_score), cmocka_unit_test(test_stop),
+		cmocka_unit_test(test_prefix), cmocka_unit_test(test_answers), cmocka_unit_test(test_score), cmocka_unit_test(test_stop),
 		cmocka_unit_test(test_stop_alone), cmocka_unit_test(test_cancel),
 		cmocka_unit_test(test_forget), cmocka_unit_test(test_deadline), cmocka_unit_test(test_deadlines),
-		cmocka_unit_test(test_device_lost), cmocka_unit_test(test_worked),
+		cmocka_unit_test(test_device_lost), cmocka_unit_test(test_slots_end),
+		cmocka_unit_test(test_worked),
 	};
 
 	return cmocka_run_group_tests_name("sched ends", tests, NULL, NULL);

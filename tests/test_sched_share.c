@@ -265,23 +265,31 @@ static void test_first_chunk(void **state)
  * the first one runs no other grows beyond the chunks it began with.  Each comes to its end. */
 static void test_ids(void **state)
 {
+	static const struct { int64_t text; int32_t running; } cases[] = {
+		{ 0, 5 },                               /* 2 chunks each, of 20; 10 are kept for the first */
+		{ 4000 + 6 * KV_CHUNK, 6 },             /* of 22: 2 for each slot and what is not the queue's */
+	};
+
 	(void)state;
-	set_up();
-	w.cfg.text_tokens = 0;
-	assert_int_equal(try_open(), 0);
-	for (uint64_t i = 0; i < 8; i++)
-		ask(0, i, 20, 200);
-	step();
-	step();
-	assert_int_equal(w.st.running, 5);              /* 2 chunks each, of 20; 10 are kept for the first */
-	while (!end_of(0))
+	for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+		set_up();
+		w.cfg.text_tokens = cases[k].text;
+		assert_int_equal(try_open(), 0);
+		for (uint64_t i = 0; i < 8; i++)
+			ask(0, i, 20, 200);
 		step();
-	for (uint64_t i = 1; i < 8; i++)
-		assert_in_range(tokens_of(i), i < 5 ? 44 : 0, i < 5 ? 46 : 0);
-	until_idle();
-	for (uint64_t i = 0; i < 8; i++)
-		assert_int_equal(tokens_of(i), 200);
-	tear_down();
+		step();
+		assert_int_equal(w.st.running, cases[k].running);
+		while (!end_of(0))
+			step();
+		for (uint64_t i = 1; i < 8; i++)
+			assert_in_range(tokens_of(i), i < (uint64_t)cases[k].running ? 44 : 0,
+					i < (uint64_t)cases[k].running ? 46 : 0);
+		until_idle();
+		for (uint64_t i = 0; i < 8; i++)
+			assert_int_equal(tokens_of(i), 200);
+		tear_down();
+	}
 }
 
 static int32_t text_of(int text, int32_t i)
