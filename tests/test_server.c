@@ -543,11 +543,17 @@ static void faults_elsewhere_are_not_ours(void **state)
 	sigaction(SIGBUS, NULL, &now);
 	assert_true(now.sa_sigaction != on_sigbus);
 
-	errno = 5;
-	on_sigbus(SIGBUS, &info, NULL);
-	assert_int_equal(c->poisoned, 1);
-	assert_int_equal(errno, 5);
-	assert_int_equal(c->up.at[SR_PAGE], 0);
+	for (int i = 0; i < 4; i++) {         /* in either of both objects, from its first byte to its last */
+		const struct object *o = i < 2 ? &c->up : &c->down;
+
+		info.si_addr = o->at + (i % 2 ? o->len - 1 : 0);
+		errno = 5;
+		c->poisoned = 0;
+		on_sigbus(SIGBUS, &info, NULL);
+		assert_int_equal(c->poisoned, 1);
+		assert_int_equal(errno, 5);
+		assert_int_equal(o->at[SR_PAGE], 0);
+	}
 }
 
 /* ---- tokens, sleep and wake ------------------------------------------------------------------ */
@@ -575,6 +581,42 @@ static void room_is_promised_once(void **state)
 	assert_int_equal(server_reserve(c, 1, 60), 0);
 	assert_int_equal(server_peek(c, &(struct server_request *){ NULL }), -EPROTO);
 	assert_true(server_ready(c, 0));
+}
+
+/* A token and its alternatives, in as many records as they need; what is not used is 0, whatever lay there. */
+static void tokens_as_they_lie(void **state)
+{
+	static const struct { uint32_t n_top, records; } t[] = { { 0, 1 }, { 1, 1 }, { 4, 1 }, { 5, 2 }, { 10, 2 }, { 11, 3 },
+		{ 20, 4 } };
+	struct sr_token token = { .user_data = 7, .kind = SR_PROMPT, .id = 5, .index = 3, .rank = 2, .logprob = -1 };
+	const struct sr_record *r = (void *)(c->down.at + SR_PAGE);
+	uint32_t at = 0;
+
+	(void)state;
+	memset(c->down.at + SR_PAGE, 0xee, 64 * sizeof(*r));
+	for (int k = 0; k < SR_TOP_MAX; k++)
+		token.top[k] = (struct sr_pair){ 100 + k, (float)-k };
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		token.n_top = t[i].n_top;
+		assert_int_equal(server_reserve(c, t[i].records, t[i].records), t[i].records);
+		assert_int_equal(server_token(c, &token), t[i].records);
+		assert_int_equal(c->tokens.reserved, 0);
+		for (uint32_t k = 0, n = 0; k < t[i].records; k++, at++) {
+			uint32_t here = k ? SR_TOP_PER : SR_TOP_HERE, left = t[i].n_top - n;
+			struct sr_record want = { .seq = sr_ring_seq(at), .kind = k ? SR_TOP : SR_PROMPT, .user_data = 7,
+				.n_top = (uint8_t)(k && left > here ? here : left) };
+
+			if (!k) {
+				want.u.token.id = 5;
+				want.u.token.index = 3;
+				want.u.token.rank = 2;
+				want.u.token.logprob = -1;
+			}
+			for (uint32_t j = 0; j < here && n < t[i].n_top; j++, n++)
+				(k ? want.u.top : want.u.token.top)[j] = token.top[n];
+			assert_memory_equal(&r[at], &want, sizeof(want));
+		}
+	}
 }
 
 static void what_is_worth_waking_for(void **state)
@@ -651,6 +693,7 @@ int main(void)
 		OPENED(a_fault_under_a_copy_is_noticed),
 		OPENED(faults_elsewhere_are_not_ours),
 		OPENED(room_is_promised_once),
+		OPENED(tokens_as_they_lie),
 		OPENED(what_is_worth_waking_for),
 		OPENED(signals_never_block),
 	};
