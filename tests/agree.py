@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 """Does `slipring bench serve` measure what `vllm bench serve` measures?  By hand, for it needs vLLM:
 
-    PEER_VLLM=/path/to/vllm PEER_TOKENIZER=DIR tests/agree.py BUILD [--rounds 7] [--prompts 100] [--rate 10]
+    PEER_VLLM=/path/to/vllm PEER_TOKENIZER=DIR tests/agree.py BUILD [--rounds 6] [--prompts 100] [--rate 10]
 
-Both take turns, round after round, with the same prompts, lengths and arrivals, against one adapter before the
-paced null device, at a load that leaves the machine mostly idle.  PEER_TOKENIZER is a Hugging Face directory
-of the default model, which names the adapter's vocabulary.  The table has the medians of the rounds; the exit
-code is 1 if throughput, TTFT or ITL differ by more than 3 %, and 2 without vLLM.
+Both take turns, round after round, with the same lengths and arrivals, against one adapter before the paced null
+device, at a load that leaves the machine mostly idle.  PEER_TOKENIZER is a Hugging Face directory of the default
+model, which names the adapter's vocabulary.  The table has the medians of the rounds; the exit code is 1 if
+throughput, TTFT or ITL differ by more than 3 %, and 2 without vLLM.
 
-TTFT and ITL are held at their medians.  vLLM's clock starts about a millisecond before the request is written as
-JSON, ours when it is ready, so the device is paced to a first token of some 70 ms, as a small GPU's would be; and
-the slowest of its client's requests are 60 % slower than ours, which moves the mean."""
-import argparse, json, os, statistics, subprocess, sys, tempfile
+Who goes first must not matter.  So the prefix cache is off, an uncounted run comes first (a scheduler that has
+measured no prompts yet cuts them short: four times the slowest TTFT), and the rounds are even in number.  What is
+left is each client's own time: its mean TTFT less what the server counted for the same requests, a row of its own.
+The device is paced to a first token of some 70 ms, as a small GPU's would be, so that this is small beside it."""
+import argparse, json, os, re, statistics, subprocess, sys, tempfile
 
 ap = argparse.ArgumentParser(usage=__doc__)
 ap.add_argument("build")
-ap.add_argument("--rounds", type=int, default=7)
+ap.add_argument("--rounds", type=int, default=6)
 ap.add_argument("--prompts", type=int, default=100)
 ap.add_argument("--rate", type=float, default=10)
 ap.add_argument("--step-us", type=int, default=40000)
@@ -24,6 +25,8 @@ VLLM, TOKENIZER = os.environ.get("PEER_VLLM"), os.environ.get("PEER_TOKENIZER")
 if not VLLM or not TOKENIZER:
     print("no peer: PEER_VLLM and PEER_TOKENIZER are not set")
     raise SystemExit(2)
+if args.rounds < 2 or args.rounds % 2:
+    ap.error("--rounds: an even number, so that each goes first as often as the other")
 sys.argv[1:] = [args.build]
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from harness import BUILD, MODEL, Programs, check, need_model      # noqa: E402  (reads BUILD from sys.argv)
@@ -33,6 +36,7 @@ ROWS = [("request_throughput", "Request throughput (req/s)", True),
         ("total_input_tokens", "Total input tokens", True),
         ("total_output_tokens", "Total generated tokens", True),
         ("mean_ttft_ms", "Mean TTFT (ms)", False),
+        ("own_ttft_ms", "of it the client's own", False),
         ("median_ttft_ms", "Median TTFT (ms)", True),
         ("mean_tpot_ms", "Mean TPOT (ms)", True),
         ("mean_itl_ms", "Mean ITL (ms)", True),
@@ -41,13 +45,22 @@ ROWS = [("request_throughput", "Request throughput (req/s)", True),
         ("p99_itl_ms", "P99 ITL (ms)", False)]
 
 
-def measure(tool, port, folder, tokenizer, round_):
+def counted(p):
+    """What the server counted so far of times to a first token: their sum in ms, and how many."""
+    text = p.ask("GET", "/metrics")[2]
+    total, n = (float(re.search(rf"^vllm:time_to_first_token_seconds_{k}\{{.*\}} (\S+)", text, re.M)[1])
+                for k in ("sum", "count"))
+    return 1000 * total, n
+
+
+def measure(tool, p, folder, tokenizer, round_):
     """One run of one tool: its result file, and the lines of its block."""
     name = os.path.join(folder, "result.json")
     if os.path.exists(name):
         os.unlink(name)
+    sum0, n0 = counted(p)
     out = subprocess.run(
-        [*tool, "bench", "serve", "--backend", "openai", "--base-url", f"http://127.0.0.1:{port}", "--model", "m",
+        [*tool, "bench", "serve", "--backend", "openai", "--base-url", f"http://127.0.0.1:{p.port}", "--model", "m",
          "--tokenizer", tokenizer, "--dataset-name", "random", "--random-input-len", "128", "--random-output-len",
          "64", "--random-range-ratio", "0.3", "--num-prompts", str(args.prompts), "--request-rate", str(args.rate),
          "--seed", str(round_), "--temperature", "0", "--save-result", "--result-dir", folder, "--result-filename",
@@ -57,6 +70,8 @@ def measure(tool, port, folder, tokenizer, round_):
     with open(name) as f:
         r = json.load(f)
     check(r["completed"] == args.prompts, f"all {args.prompts} requests succeed, not {r['completed']}")
+    sum1, n1 = counted(p)
+    r["own_ttft_ms"] = r["mean_ttft_ms"] - (sum1 - sum0) / (n1 - n0)
     return r, [line.split(":")[0] for line in out.stdout.splitlines() if ":" in line or "===" in line or "---" in line]
 
 
@@ -69,14 +84,16 @@ def block(lines):
 
 need_model()
 with Programs() as p, tempfile.TemporaryDirectory() as folder:
-    p.daemon("--device", "null", "--null-step-us", args.step_us, "--null-token-us", 20, "--model", MODEL)
+    p.daemon("--device", "null", "--null-step-us", args.step_us, "--null-token-us", 20, "--model", MODEL,
+             "--no-enable-prefix-caching")
     p.adapter("--model", MODEL, "--served-model-name", "m")
     tools = {"vllm": ([VLLM], TOKENIZER), "slipring": ([os.path.join(BUILD, "slipring")], MODEL)}
     got = {t: [] for t in tools}
+    measure(tools["slipring"][0], p, folder, MODEL, args.rounds)
     for i in range(args.rounds):
         blocks = {}
         for t in list(tools) if i % 2 == 0 else list(tools)[::-1]:
-            r, lines = measure(tools[t][0], p.port, folder, tools[t][1], i)
+            r, lines = measure(tools[t][0], p, folder, tools[t][1], i)
             got[t].append(r)
             blocks[t] = block(lines)
             print(f"round {i + 1} of {args.rounds}: {t}: TTFT {r['mean_ttft_ms']:.2f} ms, "

@@ -429,6 +429,7 @@ static int http_send(void *wire, size_t i)
 {
 	struct http *h = wire;
 	struct transfer *t = h->idle;
+	double start = bench_now();  /* as vLLM's: before the request is written */
 	char id[300];
 
 	if (t)
@@ -449,7 +450,7 @@ static int http_send(void *wire, size_t i)
 	curl_easy_setopt(t->easy, CURLOPT_POSTFIELDS, t->body);
 	curl_easy_setopt(t->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(t->body));
 	curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, t->headers);
-	t->a->start = t->a->last = bench_now();
+	t->a->start = t->a->last = start;
 	return curl_multi_add_handle(h->multi, t->easy) == CURLM_OK ? 0 : -EIO;
 }
 
