@@ -326,6 +326,10 @@ static void test_batch_tokens(void **state)
 	step_tokens(2, 116, WHY_TOKENS);                /* 100, and a whole block of the 28 left */
 	step_tokens(2, 1 + 84, WHY_EMPTY);
 	step_tokens(2, 2, WHY_EMPTY);
+	until_idle();
+	ask(0, 3, 128, 1);
+	step();
+	step_tokens(1, 128, WHY_EMPTY);                 /* it just fits: nothing held anything back */
 	tear_down();
 }
 
@@ -405,6 +409,26 @@ static void test_free_prompts(void **state)
 		}
 	}
 	assert_int_equal(chunks, 1);
+	tear_down();
+}
+
+/* The device waits for us between batches of the same work, not while there is none. */
+static void test_host_time(void **state)
+{
+	(void)state;
+	set_up();
+	w.now = 1ull << 40;
+	assert_int_equal(try_open(), 0);
+	for (uint64_t u = 1; u < 4; u++) {
+		ask(0, u, 20, 3);
+		step();
+		step();
+		assert_int_equal(w.st.last.host_ns, 0);
+		step();
+		assert_int_equal(w.st.last.host_ns, 1000); /* a step of ours */
+		until_idle();
+		w.now += 1000000;
+	}
 	tear_down();
 }
 
@@ -616,7 +640,7 @@ int main(void)
 		cmocka_unit_test(test_set), cmocka_unit_test(test_admit),
 		cmocka_unit_test(test_words_fit), cmocka_unit_test(test_full), cmocka_unit_test(test_one), cmocka_unit_test(test_chunks),
 		cmocka_unit_test(test_batch_tokens), cmocka_unit_test(test_max_seqs),
-		cmocka_unit_test(test_time_adds_up), cmocka_unit_test(test_free_prompts), cmocka_unit_test(test_step_time),
+		cmocka_unit_test(test_time_adds_up), cmocka_unit_test(test_host_time), cmocka_unit_test(test_free_prompts), cmocka_unit_test(test_step_time),
 		cmocka_unit_test(test_step_time_too_short), cmocka_unit_test(test_priority),
 		cmocka_unit_test(test_policy_changes),
 		cmocka_unit_test(test_fair), cmocka_unit_test(test_preempt),

@@ -17,14 +17,15 @@ static void test_follow(void **state)
 {
 	static const struct {
 		const char *name;
-		int32_t chunk_max, n;     /* so many ask the same 100 ids at once */
+		int32_t prompt, chunk_max, n; /* so many ask the same ids at once */
 		bool    no_cache, off;
 		int32_t computed, held;
 	} cases[] = {
-		{ "in one step",                128, 4, false, false, 100 + 3 * 4, 3 },
-		{ "in three chunks of a leader", 32, 2, false, false, 100 + 4,     3 },
-		{ "asked not to share",         128, 4, true,  false, 400,         0 },
-		{ "the cache is off",           128, 4, false, true,  400,         0 },
+		{ "in one step",                100, 128, 4, false, false, 100 + 3 * 4, 3 },
+		{ "in three chunks of a leader", 100, 32, 2, false, false, 100 + 4,     3 },
+		{ "whole blocks",                96, 128, 4, false, false, 96 + 3 * B,  3 }, /* the last is each one's own */
+		{ "asked not to share",         100, 128, 4, true,  false, 400,         0 },
+		{ "the cache is off",           100, 128, 4, false, true,  400,         0 },
 	};
 
 	(void)state;
@@ -35,10 +36,11 @@ static void test_follow(void **state)
 		w.cfg.knobs.no_prefix_cache = cases[i].off;
 		assert_int_equal(try_open(), 0);
 		for (int32_t k = 0; k < cases[i].n; k++)
-			ask_shared(k, (uint64_t)k, 100, 4, cases[i].no_cache);
+			ask_shared(k, (uint64_t)k, cases[i].prompt, 4, cases[i].no_cache);
 		until_idle();
 		print_message("  %s\n", cases[i].name);
 		assert_int_equal(w.st.prompt_computed, cases[i].computed);
+		assert_int_equal(w.st.prefix_hits, cases[i].n * cases[i].prompt - cases[i].computed);
 		assert_int_equal(w.st.held, cases[i].held);
 		for (int32_t k = 1; k < cases[i].n; k++)
 			for (int t = 0; t < 4; t++)
@@ -236,27 +238,54 @@ static void test_queue(void **state)
 
 /* ---- room ------------------------------------------------------------------------------------------- */
 
-/* Two prompts of 10 blocks in a pool of 16: the second waits, or is let in with its first chunk. */
+/* Who is let in beside a first prompt, into a pool: prompts of blocks that all must be there, or with first_chunk
+ * those of a chunk.  In the step in which one gives way nobody is let in. */
 static void test_first_chunk(void **state)
 {
-	static const struct { bool first_chunk; int32_t running; } cases[] = { { false, 1 }, { true, 2 } };
+	static const struct {
+		bool    first_chunk;
+		int32_t n_blocks, batch_tokens, chunk_max, first, steps, second, running;
+		bool    preempted;
+	} cases[] = {
+		{ false, 16, 128, 16, 160, 0, 160, 1, false }, /* 10 blocks each */
+		{ true,  16, 128, 16, 160, 0, 160, 2, true },
+		{ false, 16, 128, 128, 160, 4, 80, 2, true },  /* just what is left */
+		{ false, 16, 128, 128, 160, 4, 81, 1, false }, /* and one more */
+		{ false, 20, 128, 16, 160, 0, 160, 2, true },  /* what the first one still needs is not left */
+		{ false, 19, 128, 16, 160, 0, 160, 1, false },
+		{ true,  16, 64, 128, 215, 5, 160, 1, false }, /* a chunk is what the batch holds: 4 blocks of 2 left */
+		{ true,  16, 32, 128, 215, 9, 160, 2, true },
+	};
 
 	(void)state;
-	for (size_t i = 0; i < 2; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		uint64_t before = 0;
+
 		set_up();
-		w.cfg.limits.n_blocks = w.cfg.limits.seq_blocks = 16;
+		w.cfg.limits.n_blocks = cases[i].n_blocks;
+		w.cfg.limits.seq_blocks = 16;
 		w.cfg.context = 256;
-		w.cfg.knobs.chunk_max = 16;
+		w.cfg.knobs.batch_tokens = cases[i].batch_tokens;
+		w.cfg.knobs.chunk_max = cases[i].chunk_max;
 		w.cfg.knobs.first_chunk = cases[i].first_chunk;
 		assert_int_equal(try_open(), 0);
-		ask(0, 1, 160, 20);
-		ask(0, 2, 160, 20);
+		ask(0, 1, cases[i].first, 20);
+		for (int k = 0; k < cases[i].steps; k++)
+			step();
+		ask(0, 2, cases[i].second, 20);
 		step();
-		assert_int_equal(w.st.running, cases[i].running);
-		until_idle();
+		if (w.st.running != cases[i].running)
+			fail_msg("case %zu: %d run", i, w.st.running);
+		while (sched_busy(w.s)) {
+			step();
+			if (w.st.preemptions > before)
+				assert_true(w.st.preempted > 0);
+			before = w.st.preemptions;
+		}
 		assert_int_equal(tokens_of(1), 20);
 		assert_int_equal(tokens_of(2), 20);
-		assert_int_equal(w.st.preemptions > 0, cases[i].first_chunk);
+		if ((w.st.preemptions > 0) != cases[i].preempted)
+			fail_msg("case %zu: %ju preempted", i, (uintmax_t)w.st.preemptions);
 		tear_down();
 	}
 }
@@ -341,6 +370,25 @@ static void test_floor(void **state)
 		assert_int_equal(end_of(2)->cached, cases[k].cached);
 		tear_down();
 	}
+}
+
+/* Nor do those that run take a floor while they grow: the youngest of their tenant gives way instead. */
+static void test_floor_beside_growth(void **state)
+{
+	(void)state;
+	set_up();
+	assert_int_equal(try_open(), 0);
+	serve(0, 1, 0, 8 * B + 1);
+	until_idle();
+	for (uint64_t u = 10; u < 18; u++)
+		ask(1, u, 20, 200);                     /* 14 blocks each, of 64 */
+	until_idle();
+	assert_true(w.st.preemptions > 0);
+	assert_int_equal(end_of(10)->preempted, 0);
+	serve(0, 2, 0, 8 * B + 1);
+	until_idle();
+	assert_in_range(end_of(2)->cached, 6 * B, 8 * B); /* but for what the first of all needed */
+	tear_down();
 }
 
 /* Floors do not stand in the way of the first: one that needs every block there is gets them. */
@@ -531,7 +579,7 @@ int main(void)
 		cmocka_unit_test(test_shares), cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_credit), cmocka_unit_test(test_queue), cmocka_unit_test(test_ids),
 		cmocka_unit_test(test_first_chunk), cmocka_unit_test(test_floor),
-		cmocka_unit_test(test_floor_gives_way), cmocka_unit_test(test_delay),
+		cmocka_unit_test(test_floor_gives_way), cmocka_unit_test(test_floor_beside_growth), cmocka_unit_test(test_delay),
 		cmocka_unit_test(test_copies),
 	};
 

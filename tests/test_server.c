@@ -285,6 +285,22 @@ static void a_peer_that_left_before_the_welcome(void **state)
 	server_refuse(pair[0], -EUSERS);      /* nobody hears it */
 }
 
+/* One that cannot be opened, at whatever point, takes nothing away from another. */
+static void others_stay_guarded(void **state)
+{
+	static const struct { const char *name; int nth; } t[] = { { "memfd_create", 1 }, { "memfd_create", 2 },
+		{ "ftruncate", 1 }, { "mmap", 1 }, { "mmap", 2 }, { "calloc", 1 } };
+	struct server_conn *other;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		fail_next(t[i].name, t[i].nth, ENOMEM);
+		assert_int_equal(server_open(&other, sv, pair[0], &hello, false), -ENOMEM);
+		assert_int_equal(guards[0].at, (uintptr_t)c->up.at);
+		assert_int_equal(guards[1].at, (uintptr_t)c->down.at);
+	}
+}
+
 static void hellos(void **state)
 {
 	static const struct { const char *what; int is; struct sr_hello h; } t[] = {
@@ -687,6 +703,7 @@ int main(void)
 		CASE(a_peer_that_left_before_the_welcome),
 		CASE(hellos),
 		CASE(sizes_are_granted),
+		OPENED(others_stay_guarded),
 		OPENED(each_field_at_its_edges),
 		OPENED(each_list_at_its_edges),
 		OPENED(cancels_at_their_edges),
