@@ -11,7 +11,7 @@ bool empty_pending(const struct empty *e)
 {
 	uint64_t any = 0;
 
-	for (int i = 0; i < N_EMPTY_SEEN; i++)
+	for (int i = EMPTY_SEEN; i < N_EMPTY; i++)
 		any |= e->seen[i];
 	return any;
 }
@@ -51,7 +51,7 @@ void empty_hear(struct empty *e, struct empty_client *c, uint64_t now, const uin
 
 void empty_split(struct empty *e, uint64_t now, uint64_t out[N_EMPTY])
 {
-	for (int i = 0; i < N_EMPTY_SEEN; i++) {
+	for (int i = EMPTY_SEEN; i < N_EMPTY; i++) {
 		uint64_t ns = e->seen[i], rest;
 		uint64_t unprepared = (uint64_t)((double)ns * e->unprepared);
 

@@ -38,7 +38,7 @@ struct empty_client { uint64_t ns[2]; };   /* what they told when last looked at
 
 struct empty {
 	uint64_t since;               /* when the window began */
-	uint64_t seen[N_EMPTY_SEEN];  /* ns of it that were empty, as the daemon saw them */
+	uint64_t seen[N_EMPTY];       /* ns of it that were empty, as the daemon saw them: from EMPTY_SEEN on */
 	double   silent, unprepared;  /* products over the clients looked at */
 };
 

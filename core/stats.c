@@ -50,7 +50,7 @@ const char *stats_name(enum stats_hist h) { return hist[h].name; }
 
 const char *stats_empty_name(int empty)
 {
-	static const char *const name[N_EMPTY] = { "nobody", "silent", "served", "tokenizing", "network" };
+	static const char *const name[N_EMPTY] = { "tokenizing", "network", "silent", "served", "nobody" };
 
 	return empty >= 0 && empty < N_EMPTY ? name[empty] : "?";
 }

@@ -18,11 +18,11 @@
 #include <stdint.h>
 
 #define STATS_MAGIC   0x54535253u  /* "SRST" */
-#define STATS_VERSION 4u
+#define STATS_VERSION 5u
 #define STATS_BUCKETS 40
 #define STATS_STEPS   4096
 #define STATS_MINUTES 1440
-#define STATS_CLIENTS 256             /* rows; who comes when all are taken is not shown */
+#define STATS_CLIENTS 4096            /* rows: as many as --max-clients can be (tests/test_config.c) */
 #define STATS_AXIS    16              /* room for enum sched_why, sched_bound */
 #define STATS_KNOBS   8               /* room for enum knob */
 
@@ -43,11 +43,12 @@ struct stats_step {               /* one batch */
 	uint8_t  zero[6];
 };
 
-/* What `empty` was, together why_ns[WHY_EMPTY].  As the daemon sees it: nobody connected; clients, but
- * nothing under way; or all that they asked for was in the batch.  And before these what clients say
- * they were at: preparing a request; or waiting for the rest of one (empty.h). */
-enum stats_empty { EMPTY_NOBODY, EMPTY_SILENT, EMPTY_SERVED, N_EMPTY_SEEN,
-                   EMPTY_TOKENIZING = N_EMPTY_SEEN, EMPTY_NETWORK, N_EMPTY };
+/* What `empty` was, together why_ns[WHY_EMPTY]; in the order in which it is shown wherever it is.
+ * First what clients say they were at: preparing a request; or waiting for the rest of one (empty.h).
+ * Else what the daemon sees (from EMPTY_SEEN on): clients, but nothing under way; all that they asked
+ * for in the batch; or nobody connected. */
+enum stats_empty { EMPTY_TOKENIZING, EMPTY_NETWORK, EMPTY_SILENT, EMPTY_SERVED, EMPTY_NOBODY, N_EMPTY,
+                   EMPTY_SEEN = EMPTY_SILENT };
 
 /* What the counters stood at, at some moment: two of them tell what happened between.  No
  * minute is lost by a loop that slept through it: the next mark has all of it. */

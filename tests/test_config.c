@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "core/stats.h"
+
 static struct config c;
 static char err_text[2000];
 
@@ -89,6 +91,21 @@ static void test_scripts(void **state)
 	assert_true(c.max_num_seqs == 256 && c.enable_prefix_caching && c.port == 8000);
 	assert_string_equal(c.dtype, "half");
 	config_free(&c);
+}
+
+/* The stats page has a row for each. */
+static void test_clients(void **state)
+{
+	char line[64];
+
+	(void)state;
+	snprintf(line, sizeof(line), "--max-clients %d", STATS_CLIENTS);
+	good(line);
+	assert_int_equal(c.max_clients, STATS_CLIENTS);
+	config_free(&c);
+	snprintf(line, sizeof(line), "--max-clients %d", STATS_CLIENTS + 1);
+	assert_true(run(line) < 0);
+	assert_non_null(strstr(err_text, "1 to 4096 are allowed"));
 }
 
 static void test_forms(void **state)
@@ -690,7 +707,7 @@ int main(void)
 		cmocka_unit_test(test_completion),
 		cmocka_unit_test(test_table), cmocka_unit_test(test_documented), cmocka_unit_test(test_differ),
 		cmocka_unit_test(test_long_files), cmocka_unit_test(test_asked), cmocka_unit_test(test_warnings),
-		cmocka_unit_test(test_option),
+		cmocka_unit_test(test_option), cmocka_unit_test(test_clients),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

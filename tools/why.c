@@ -78,15 +78,6 @@ static const struct advice { int knob; const char *what, *turn, *more; } advice[
 
 /* The same for what `empty` was. */
 static const struct advice empty_advice[N_EMPTY] = {
-	[EMPTY_NOBODY] = { -1,
-		"nobody was connected",
-		"nothing to gain on this side: nothing was asked for", "" },
-	[EMPTY_SILENT] = { -1,
-		"clients were connected and had nothing under way",
-		"nothing to gain on this side: send more requests at a time", "" },
-	[EMPTY_SERVED] = { -1,
-		"whatever was asked for was in the batch",
-		"nothing to gain on this side: send more requests at a time", "" },
 	[EMPTY_TOKENIZING] = { -1,
 		"nothing waited but requests that were still being prepared (JSON, templates, tokenizing)",
 		"more processes to prepare them: restart with a larger --api-server-count, on cores of their own",
@@ -94,6 +85,15 @@ static const struct advice empty_advice[N_EMPTY] = {
 	[EMPTY_NETWORK] = { -1,
 		"nothing waited but requests of which a part had not arrived",
 		"nothing to gain on this side: look at the senders, and at the network between", "" },
+	[EMPTY_SILENT] = { -1,
+		"clients were connected and had nothing under way",
+		"nothing to gain on this side: send more requests at a time", "" },
+	[EMPTY_SERVED] = { -1,
+		"whatever was asked for was in the batch",
+		"nothing to gain on this side: send more requests at a time", "" },
+	[EMPTY_NOBODY] = { -1,
+		"nobody was connected",
+		"nothing to gain on this side: nothing was asked for", "" },
 };
 
 static const char *const bound_advice[N_BOUND] = {
@@ -317,8 +317,8 @@ static void worth_of(struct verdict *v, const struct stats_page *p, const struct
 
 static void judge(struct verdict *v, const struct stats_page *p, const struct figures *f, uint64_t from_ns)
 {
-	*v = (struct verdict){ .largest = WHY_EMPTY, .rows_now = NAN, .rows_then = NAN, .worth = NAN,
-	                       .step_now = NAN, .step_then = NAN };
+	*v = (struct verdict){ .largest = WHY_EMPTY, .empty = EMPTY_NOBODY, .rows_now = NAN, .rows_then = NAN,
+	                       .worth = NAN, .step_now = NAN, .step_then = NAN };
 	for (int i = 0; i < N_BOUND; i++)
 		v->bound_share[i] = f->bound_all > 0 ? f->bound_s[i] / f->bound_all : 0;
 	for (int i = 0; i < N_WHY; i++)
@@ -329,7 +329,7 @@ static void judge(struct verdict *v, const struct stats_page *p, const struct fi
 	for (int i = 0; i < N_EMPTY; i++)
 		if (f->empty_s[i] > f->empty_s[v->empty])
 			v->empty = i;
-	if (f->why_all > 0 && f->empty_s[v->empty] / f->why_all > v->share && v->empty >= N_EMPTY_SEEN) {
+	if (f->why_all > 0 && f->empty_s[v->empty] / f->why_all > v->share && v->empty < EMPTY_SEEN) {
 		v->largest = WHY_EMPTY;           /* somebody waited, if not for us */
 		v->share = f->empty_s[v->empty] / f->why_all;
 	} else if (v->share < LITTLE) {
