@@ -2,7 +2,7 @@
 """The operator's commands over a daemon at work (on the null device: a step takes 2 ms, and half a one for each row): what top and
 why see is what was made to happen, set does what it says while requests run, doctor tells a dead daemon
 from a live one, and a bundle holds no key."""
-import pty, select, signal, subprocess, tarfile, threading, time
+import ctypes, fcntl, pty, re, select, signal, struct, termios, subprocess, tarfile, threading, time
 from harness import *
 
 KEYS = ("sk-in-the-file", "sk-in-a-comment", "sk-on-the-command-line")
@@ -130,14 +130,51 @@ def one_at_a_time(p):
     check(0.9 <= idle <= 1.5, f"a sleeping daemon's time is counted as idle: {idle}")
 
 
-def on_a_terminal(p):
+class Options(ctypes.Structure):                  # struct sr_options
+    _fields_ = [(k, ctypes.c_uint32) for k in ("size", "spin_us", "live", "tokens", "arena")] + [
+        ("name", ctypes.c_char * 32)]
+
+
+def a_crowd(p):
+    """More connections than anybody wants to read of: the busiest are shown, the others added up; programs
+    get each."""
+    lib = ctypes.CDLL(os.path.join(BUILD, "libslipring.so"))
+    lib.sr_close.argtypes, lib.sr_close.restype = [ctypes.c_void_p], None
+    conns = []
+    for i in range(300):
+        c, o = ctypes.c_void_p(), Options(ctypes.sizeof(Options), 0, 4, 64, 4096, b"crowd")
+        check(lib.sr_open(ctypes.byref(c), p.socket.encode(), ctypes.byref(o)) == 0, f"connection {i} is let in")
+        conns.append(c)
+    with Load(p, 2):
+        top = parsed(p, "top", "-i", "0.5")
+        text = slipring(p, "top", "--once")[1].splitlines()
+        p.crowd_on_a_terminal = on_a_terminal(p, 24, 80)
+    check(top["clients"] == 301 == len(top["client"]) == len({c["pid"] for c in top["client"]}) + 299,
+          f"a row for each: {top['clients']}, {len(top['client'])}")
+    check(top["client"][0]["name"].startswith("slipring-http"), f"the busiest first: {top['client'][0]}")
+    head = next(i for i, line in enumerate(text) if line.startswith("client "))
+    shown, last = len(text) - head - 2, re.match(r"and (\d+) more, together +(\d+) +(\d+) +([\d.]+) +([\d.]+)$", text[-1])
+    check(last and shown >= 10 and int(last[1]) + shown == 301 and last[2] == "0", f"the others added up: {text[-3:]}")
+    check(b"more, together" in p.crowd_on_a_terminal, "and so on a terminal")
+    code, out, _ = slipring(p, "why")
+    check(code == 0 and "crowd" not in out, "why names nobody who asked for nothing")
+    check(re.search(r"^slipring_clients(\{.*\})? 301(\.0)?$", p.ask("GET", "/metrics")[2], re.M), "/metrics counts all")
+    for c in conns:
+        lib.sr_close(c)
+    check(wait_for(lambda: len(parsed(p, "top", "-i", "0.1")["client"]) == 1, 10), "and they go again")
+
+
+def on_a_terminal(p, rows, columns):
+    """What top writes on one of that size, until it is drawn and q is pressed; None: there is none to try on."""
     try:
         pid, fd = pty.fork()
     except OSError as e:
         print(f"SKIP: no terminal to try slipring top on: {e}")
-        return
+        return None
     if pid == 0:
-        os.execve(os.path.join(BUILD, "slipring"), ["slipring", "top", "-i", "0.2"], {**p.env, "TERM": "xterm"})
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        env = {k: v for k, v in p.env.items() if k not in ("LINES", "COLUMNS")}
+        os.execve(os.path.join(BUILD, "slipring"), ["slipring", "top", "-i", "0.2"], {**env, "TERM": "xterm"})
     seen, end, asked = b"", time.monotonic() + 10, False
     while time.monotonic() < end:
         if not select.select([fd], [], [], 0.2)[0]:
@@ -146,12 +183,25 @@ def on_a_terminal(p):
             seen += os.read(fd, 65536)
         except OSError:                           # it has ended
             break
-        if b"what bound the time" in seen and not asked:
+        if (b"more" in seen or b"pid" in seen) and not asked:
             asked = os.write(fd, b"q") == 1
+    if not asked:
+        os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     os.close(fd)
     check(asked and os.waitstatus_to_exitcode(status) == 0, f"top draws, and q ends it: {seen[-500:]}")
     check(b"\x1b[?1049l" in seen, "the terminal is given back as it was")
+    return seen
+
+
+def on_terminals(p):
+    """What does not fit is said, and what is too long for a line goes on in the next."""
+    for rows, columns, has, hasnt in ((50, 160, "prefix hits", "more below"), (24, 80, "tokens/s", "more below"),
+                                      (10, 40, "more below", "pid"), (3, 20, "more below", "pid"), (1, 12, "more", "top")):
+        seen = on_a_terminal(p, rows, columns)
+        if seen is None:
+            return
+        check(has.encode() in seen and hasnt.encode() not in seen, f"{rows} x {columns}: {seen}")
 
 
 def bundle(p):
@@ -202,12 +252,13 @@ def main():
             f.write(f"# api-key: {KEYS[1]}\nmax-num-seqs: 4   # few\napi-key:\n- {KEYS[0]}\n")
         d = p.daemon("--device", "null", "--null-step-us", 2000, "--null-token-us", 500,
                      "--config", config, "--api-key", KEYS[2],
-                     "--knob-ceiling", "max-num-seqs=6")
+                     "--knob-ceiling", "max-num-seqs=6", "--max-clients", 400)
         names_the_others(p)
         p.adapter("--disable-access-log", "--api-key", KEYS[2])
         limited_by_seqs(p)
         one_at_a_time(p)
-        on_a_terminal(p)
+        on_terminals(p)
+        a_crowd(p)
         bundle(p)
         killed(p, d)
     done()

@@ -12,16 +12,35 @@
 
 static SCREEN *screen;
 
+/* Where to break a text that is longer than width: at the last three spaces; 0: nowhere. */
+static int break_of(const char *text, int width)
+{
+	int at = 0;
+
+	for (int i = 1; i < width && text[i]; i++)
+		if (!strncmp(text + i, "   ", 3) && text[i - 1] != ' ')
+			at = i;
+	return at;
+}
+
 void sheet_add(struct sheet *s, bool bold, const char *fmt, ...)
 {
+	char text[SHEET_WIDTH], *rest = text;
 	va_list ap;
 
-	if (s->n == SHEET_LINES)
-		return;
 	va_start(ap, fmt);
-	vsnprintf(s->line[s->n], SHEET_WIDTH, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	s->bold[s->n++] = bold;
+	for (const char *indent = ""; s->n < SHEET_LINES; indent = "  ") {
+		int room = s->width - (int)strlen(indent);
+		int at = s->width && (int)strlen(rest) > room ? break_of(rest, room) : 0;
+
+		snprintf(s->line[s->n], SHEET_WIDTH, "%s%.*s", indent, at ? at : SHEET_WIDTH - 3, rest);
+		s->bold[s->n++] = bold;
+		if (!at)
+			return;
+		rest += at + strspn(rest + at, " ");
+	}
 }
 
 void sheet_print(const struct sheet *s, FILE *to)
@@ -46,17 +65,25 @@ bool screen_open(void)
 	return true;
 }
 
+void screen_size(struct sheet *s)
+{
+	s->rows = getmaxy(stdscr);
+	s->width = getmaxx(stdscr);
+}
+
 void screen_show(const struct sheet *s)
 {
-	int rows = getmaxy(stdscr), columns = getmaxx(stdscr);
+	int fit = s->n <= s->rows ? s->n : s->rows - 1;
 
 	erase();
-	for (int i = 0; i < s->n && i < rows; i++) {
+	for (int i = 0; i < fit; i++) {
 		if (s->bold[i])
 			attron(A_BOLD);
-		mvaddnstr(i, 0, s->line[i], columns);
+		mvaddnstr(i, 0, s->line[i], s->width);
 		attroff(A_BOLD);
 	}
+	if (fit < s->n)
+		mvprintw(fit, 0, "%.*s", s->width, "more below: a taller terminal, or --once, shows it");
 	refresh();
 }
 

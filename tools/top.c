@@ -19,7 +19,7 @@
 #include "nvml.h"
 #include "screen.h"
 
-#define BAR 24
+#define BAR 24                            /* characters; fewer on a narrow terminal */
 
 struct look {
 	struct stats_page page;
@@ -179,44 +179,6 @@ static void say_state(struct sheet *s, const struct view *v)
 		          p->state, age);
 }
 
-static void say_axes(struct sheet *s, const struct figures *f)
-{
-	char a[BAR + 1], b[BAR + 1], left[64], right[64];
-
-	sheet_add(s, true, "%-52s%s", "why no more rows were added", "what bound the time");
-	for (int i = 0; i < N_WHY; i++) {
-		double why = f->why_all > 0 ? f->why_s[i] / f->why_all : 0;
-		double bound = i < N_BOUND && f->bound_all > 0 ? f->bound_s[i] / f->bound_all : 0;
-
-		figures_bar(a, BAR, why);
-		figures_bar(b, BAR, bound);
-		snprintf(left, sizeof(left), "%-9s %s %5.1f %%", sched_why_name(i), a, why * 100);
-		snprintf(right, sizeof(right), "%-9s %s %5.1f %%", sched_bound_name(i), b, bound * 100);
-		sheet_add(s, false, "%-52s%s", left, i < N_BOUND ? right : "");
-	}
-	if (f->why_all > 0 && f->why_s[WHY_EMPTY] > 0)
-		sheet_add(s, false, "of empty  tokenizing %.1f %%, network %.1f %%, silent %.1f %%, served %.1f %%, "
-		          "nobody %.1f %%", f->empty_s[EMPTY_TOKENIZING] / f->why_all * 100,
-		          f->empty_s[EMPTY_NETWORK] / f->why_all * 100, f->empty_s[EMPTY_SILENT] / f->why_all * 100,
-		          f->empty_s[EMPTY_SERVED] / f->why_all * 100, f->empty_s[EMPTY_NOBODY] / f->why_all * 100);
-}
-
-static void say_clients(struct sheet *s, const struct view *v)
-{
-	sheet_add(s, true, "%-24s %8s %6s %6s %8s %10s %10s", "client", "pid", "uid", "live", "no token",
-	          "prompt/s", "tokens/s");
-	for (int i = 0; i < v->n_rows; i++) {
-		const struct row *r = &v->row[i];
-
-		sheet_add(s, false, "%-24.24s %8u %6u %6u %8u %10.1f %10.1f   %s", r->name, r->c->pid,
-		          r->c->uid,
-		          r->c->live, r->c->unanswered, r->prompt_per_s, r->generated_per_s, r->remark);
-	}
-	if (v->now->page.clients > (uint64_t)v->n_rows)
-		sheet_add(s, false, "and %llu more",
-		          (unsigned long long)(v->now->page.clients - (uint64_t)v->n_rows));
-}
-
 __attribute__((format(printf, 3, 4)))
 static void append(char *s, size_t n, const char *fmt, ...)
 {
@@ -226,6 +188,59 @@ static void append(char *s, size_t n, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(s + at, n - at, fmt, ap);
 	va_end(ap);
+}
+
+static void say_axes(struct sheet *s, const struct figures *f)
+{
+	char a[BAR + 1], b[BAR + 1], left[64], right[64], empty[SHEET_WIDTH] = "";
+	int bar = s->width && s->width < 2 * (BAR + 19) ? s->width / 2 - 19 : BAR, wide;
+
+	bar = bar < 1 ? 1 : bar;
+	wide = bar + (s->width && s->width < 96 ? 20 : 28);
+	sheet_add(s, true, "%-*s%s", wide, bar < 10 ? "no more rows: why" : "why no more rows were added",
+	          bar < 10 ? "bound by" : "what bound the time");
+	for (int i = 0; i < N_WHY; i++) {
+		double why = f->why_all > 0 ? f->why_s[i] / f->why_all : 0;
+		double bound = i < N_BOUND && f->bound_all > 0 ? f->bound_s[i] / f->bound_all : 0;
+
+		figures_bar(a, bar, why);
+		figures_bar(b, bar, bound);
+		snprintf(left, sizeof(left), "%-9s %s %5.1f %%", sched_why_name(i), a, why * 100);
+		snprintf(right, sizeof(right), "%-9s %s %5.1f %%", sched_bound_name(i), b, bound * 100);
+		sheet_add(s, false, "%-*s%s", i < N_BOUND ? wide : 0, left, i < N_BOUND ? right : "");
+	}
+	for (int i = 0; i < N_EMPTY; i++)     /* all of them: what comes and goes is hard to read */
+		append(empty, sizeof(empty), "   %s %.1f %%", stats_empty_name(i),
+		       f->why_all > 0 ? f->empty_s[i] / f->why_all * 100 : 0);
+	sheet_add(s, false, "of empty:%s", empty);
+}
+
+/* The busiest, as many as there is room for; the others added up. */
+static void say_clients(struct sheet *s, const struct view *v)
+{
+	int room = s->rows && s->rows < SHEET_LINES ? s->rows : SHEET_LINES, i;
+	unsigned live = 0, unanswered = 0;
+	double prompt = 0, generated = 0;
+	char rest[32];
+
+	sheet_add(s, true, "%-24s %8s %6s %6s %8s %10s %10s", "client", "pid", "uid", "live", "no token",
+	          "prompt/s", "tokens/s");
+	for (i = 0; i < v->n_rows && (s->n + (s->width ? 2 : 1) < room || i + 1 == v->n_rows); i++) {
+		const struct row *r = &v->row[i];
+
+		sheet_add(s, false, "%-24.24s %8u %6u %6u %8u %10.1f %10.1f%s%s", r->name, r->c->pid, r->c->uid, r->c->live,
+		          r->c->unanswered, r->prompt_per_s, r->generated_per_s, *r->remark ? "   " : "", r->remark);
+	}
+	if (i == v->n_rows)
+		return;
+	snprintf(rest, sizeof(rest), "and %d more, together", v->n_rows - i);
+	for (; i < v->n_rows; i++) {
+		live += v->row[i].c->live;
+		unanswered += v->row[i].c->unanswered;
+		prompt += v->row[i].prompt_per_s;
+		generated += v->row[i].generated_per_s;
+	}
+	sheet_add(s, false, "%-24s %8s %6s %6u %8u %10.1f %10.1f", rest, "", "", live, unanswered, prompt, generated);
 }
 
 /* What is not known is left out. */
@@ -393,6 +408,7 @@ static void watch(struct view *v, struct sheet *s, double seconds)
 
 	while (!ended && key != 'q' && key != 'Q' && key != -1) {
 		advance(v);
+		screen_size(s);
 		say(s, v);
 		screen_show(s);
 		key = screen_key((int)(seconds * 1e3));
