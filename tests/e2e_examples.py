@@ -20,6 +20,9 @@ def dashboard(p):
     check(len(set(ids)) == len(ids), "each panel has a number of its own")
     p.post("/v1/completions", {"model": "m", "prompt": "hi", "max_tokens": 8})
     text = p.ask("GET", "/metrics")[2]
+    parts = re.findall(r'^slipring_empty_seconds_total\{.*doing="([a-z]+)"', text, re.M)
+    asked = [m[1] for _, e in exprs if (m := re.search(r'slipring_empty_seconds.*doing="([a-z]+)"', e))]
+    check(parts == asked and len(parts) == 5, f"the parts of empty in their order: {parts}, {asked}")
     served = {m[1]: set(re.findall(r'([a-z_]+)="', m[2] or ""))
               for m in re.finditer(r"^([a-zA-Z0-9_:]+)(\{.*\})? ", text, re.M)}
     for title, e in exprs:

@@ -37,13 +37,16 @@ def how_far(p):
     check(s["generated_tokens"] == 1600 and not s["others_too"], f"its tokens are counted: {s['generated_tokens']}")
     for axis in ("why_seconds", "bound_seconds"):
         check(abs(sum(s[axis].values()) - s["seconds"]) < 0.02 + 0.02 * s["seconds"], f"{axis} add up to the time")
+    check(abs(sum(s["empty_seconds"].values()) - s["why_seconds"]["empty"]) < 0.02 * s["seconds"], "and the parts of empty to it")
     check(s["memory_bytes_per_s"] == 0 == s["ops_per_s"] and s["reached"]["memory"] is None,
           "the null device moves nothing")
     t = s["over_time"]
-    check(len(t["at"]) >= 3 and all(len(v) == len(t["at"]) for v in (*t["why"].values(), *t["bound"].values())),
+    check(len(t["at"]) >= 3 and all(len(v) == len(t["at"]) for v in (*t["why"].values(), *t["bound"].values(), *t["empty"].values())),
           "and its course over time")
     out, _ = command(p, "bench", "serve", *LOAD, "--num-prompts", 30, "--request-rate", 40)
     check("The limit was the load" in out, f"a load that leaves it idle: {out[-600:]}")
+    check(re.search("\n  of empty:  +((tokenizing|network|silent|served|nobody) [0-9]+ %(, )?)+\n", out),
+          f"and what empty was: {out[-600:]}")
 
 
 def another_server_is_not_judged_by_this_page(p):

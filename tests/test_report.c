@@ -1,4 +1,4 @@
-/* LINK: tools/report_page.c tools/report_draw.c tools/report_data.c tools/report_plot.c tools/compare.c tools/compare_stats.c tools/bench_arrival.c tools/bench_metrics.c tools/bench_save.c tools/bench_report.c -ljansson */
+/* LINK: tools/report_page.c tools/report_draw.c tools/report_data.c tools/report_plot.c tools/compare.c tools/compare_stats.c tools/bench_arrival.c tools/bench_metrics.c tools/bench_save.c tools/bench_report.c tools/figures.c core/stats.c -ljansson */
 /* test_report.c - `slipring report`: what it draws, what it refuses, and that no text from a file can
  * become more than text on the page. */
 #include <setjmp.h>
@@ -77,6 +77,10 @@ static json_t *result(const char *label, double slower)
 		json_array_append_new(starts, json_real(5 + 0.1 * i));
 		json_array_append_new(errors, json_string(i == 40 ? label : ""));
 	}
+	json_object_set_new(server, "empty_seconds", json_pack("{s:f, s:f, s:f, s:f, s:f}", "tokenizing", 0.6,
+		"network", 0.1, "silent", 0.3, "served", 0.0, "nobody", 0.0));
+	json_object_set_new(time, "empty", json_pack("{s:[f,f], s:[f,f], s:[f,f]}", "tokenizing", 0.6, 0.0, "network",
+		0.1, 0.0, "silent", 0.3, 0.0));
 	json_object_set_new(server, "over_time", time);
 	json_object_set_new(j, "slipring", json_pack("{s:i, s:o}", "format", 1, "server", server));
 	json_object_set_new(j, "ttfts", ttfts);
@@ -151,6 +155,32 @@ static void it_shows_what_was_measured(void **state)
 				fail_msg("case %zu: no \"%s\"", i, cases[i].has[k]);
 		assert_null(strstr(s, cases[i].hasnt));
 		assert_null(strstr(s, "nan"));
+		free(s);
+	}
+}
+
+/* `empty` is 1 of 4 s: its parts are of all four, in their order; and so they are of a result that has
+ * no course over time. */
+static void empty_is_split(void **state)
+{
+	static const char *const parts[] = { "Of empty", "tokenizing 15.0 %", "network 2.5 %", "silent 7.5 %",
+	                                     "What bound the time" };
+
+	(void)state;
+	for (int course = 1; course >= 0; course--) {
+		json_t *j = result("m", 1);
+		json_t *server = json_object_get(json_object_get(j, "slipring"), "server");
+		char *s, *at;
+
+		if (!course)
+			json_object_del(server, "over_time");
+		assert_int_equal(json_dump_file(j, in_dir("one.json"), 0), 0);
+		json_decref(j);
+		at = s = page_of("one.json", NULL);
+		for (size_t i = 0; i < N(parts); i++)
+			if (!(at = strstr(at, parts[i])))
+				fail_msg("%s a course: no \"%s\", or not there", course ? "with" : "without", parts[i]);
+		assert_null(strstr(s, "served 0"));
 		free(s);
 	}
 }
@@ -320,8 +350,8 @@ static void bad_files_are_named(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(it_shows_what_was_measured), cmocka_unit_test(csv_has_each_request),
-		cmocka_unit_test(a_bare_result_is_enough), cmocka_unit_test(texts_stay_texts),
+		cmocka_unit_test(it_shows_what_was_measured), cmocka_unit_test(empty_is_split),
+		cmocka_unit_test(csv_has_each_request), cmocka_unit_test(a_bare_result_is_enough), cmocka_unit_test(texts_stay_texts),
 		cmocka_unit_test(csv_begins_no_formula), cmocka_unit_test(numbers_are_short),
 		cmocka_unit_test(bad_files_are_named),
 	};

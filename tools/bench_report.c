@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "figures.h"
 
 #define WIDTH 50
 #define ERRORS 10
@@ -141,15 +142,24 @@ static void share(FILE *to, const char *label, const json_t *reached, const char
 		real(to, label, json_number_value(v) * 100);
 }
 
+static double sum_of(const json_t *seconds)
+{
+	double sum = 0;
+	const char *key;
+	json_t *v;
+
+	json_object_foreach((json_t *)(uintptr_t)seconds, key, v)
+		sum += json_number_value(v);
+	return sum;
+}
+
 /* The parts of the time, the largest first: "seqs 80 %, empty 20 %". */
 static void parts(FILE *to, const char *label, json_t *seconds)
 {
-	double sum = 0, last = INFINITY, most;
+	double sum = sum_of(seconds), last = INFINITY, most;
 	const char *key, *best;
 	json_t *v;
 
-	json_object_foreach(seconds, key, v)
-		sum += json_number_value(v);
 	fprintf(to, "%-40s ", label);
 	for (int n = 0;; n++, last = most) {
 		most = 0, best = NULL;
@@ -165,6 +175,19 @@ static void parts(FILE *to, const char *label, json_t *seconds)
 	fputc('\n', to);
 }
 
+/* What `empty` was, of the whole time. */
+static void parts_of_empty(FILE *to, const json_t *j)
+{
+	const json_t *seconds = json_object_get(j, "empty_seconds");
+	double empty_s[N_EMPTY];
+	char words[120];
+
+	for (int i = 0; i < N_EMPTY; i++)
+		empty_s[i] = json_number_value(json_object_get(seconds, stats_empty_name(i)));
+	if (*figures_empty(words, sizeof(words), empty_s, sum_of(json_object_get(j, "why_seconds"))))
+		fprintf(to, "%-40s %s\n", "  of empty:", words);
+}
+
 static void served(FILE *to, const json_t *j)
 {
 	const json_t *reached = json_object_get(j, "reached");
@@ -175,6 +198,7 @@ static void served(FILE *to, const json_t *j)
 	share(to, "Arithmetic reached (%):", reached, "arithmetic");
 	share(to, "PCIe reached (%):", reached, "pcie");
 	parts(to, "No more rows a step because of:", json_object_get(j, "why_seconds"));
+	parts_of_empty(to, j);
 	parts(to, "The time was bound by:", json_object_get(j, "bound_seconds"));
 	fprintf(to, "%s.\n", json_string_value(json_object_get(j, "says")));
 	if (unknown && json_number_value(json_object_get(j, "memory_bytes_per_s")) > 0)

@@ -177,9 +177,11 @@ static const char *judge(const struct reach *r, char *say, size_t n)
 	bool memory = r->memory >= NEAR, arithmetic = r->arithmetic >= NEAR;
 	double share, busy = f->seconds > 0 ? r->busy / f->seconds : 0;
 	int why = WHY_SEQS;
-	char of[200];
+	char of[200], parts[120], empty[140] = "";
 
 	amounts(of, sizeof(of), r);
+	if (*figures_empty(parts, sizeof(parts), f->empty_s, f->why_all))
+		snprintf(empty, sizeof(empty), " (of empty: %s)", parts);
 	for (int i = WHY_SEQS; i < N_WHY; i++)
 		if (f->why_s[i] > f->why_s[why])
 			why = i;
@@ -196,7 +198,7 @@ static const char *judge(const struct reach *r, char *say, size_t n)
 	}
 	if (busy < NEAR) {
 		snprintf(say, n, "The limit was the load: in %.0f %% of the time nothing was there to compute; "
-		         "in the rest it reached %s", (1 - busy) * 100, of);
+		         "in the rest it reached %s%s", (1 - busy) * 100, of, empty);
 		return "load";
 	}
 	if (f->bound_s[BOUND_HOST] > HELD * f->seconds) {
@@ -205,7 +207,7 @@ static const char *judge(const struct reach *r, char *say, size_t n)
 		return "host";
 	}
 	snprintf(say, n, "The limit was the load: no request had to wait, at %s; more at a time would share "
-	         "the same weights", of);
+	         "the same weights%s", of, empty);
 	return "load";
 }
 
@@ -247,21 +249,35 @@ static json_t *knobs_json(const struct stats_page *p)
 	return j;
 }
 
+/* A list for each value of an axis. */
+static json_t *lists(int n, const char *(*name)(int))
+{
+	json_t *j = json_object();
+
+	for (int i = 0; i < n; i++)
+		json_object_set_new(j, name(i), json_array());
+	return j;
+}
+
+static void add_seconds(json_t *lists, const double *s, int n, const char *(*name)(int))
+{
+	for (int i = 0; i < n; i++)
+		json_array_append_new(json_object_get(lists, name(i)), json_real(s[i]));
+}
+
 /* A list for each quantity, one value for each time between two marks. */
 static json_t *over_time(const struct bench_server *s, const struct ceilings *c)
 {
 	static const char *const name[] = { "at", "seconds", "output_per_s", "prompt_per_s", "running",
 	                                    "waiting", "memory", "arithmetic" };
-	json_t *j = json_object(), *why = json_object(), *bound = json_object(), *list[8], *w[N_WHY], *b[N_BOUND];
+	json_t *j = json_object(), *why = lists(N_WHY, sched_why_name), *list[8];
+	json_t *bound = lists(N_BOUND, sched_bound_name), *empty = lists(N_EMPTY, stats_empty_name);
 
 	for (int k = 0; k < 8; k++)
 		json_object_set_new(j, name[k], list[k] = json_array());
 	json_object_set_new(j, "why", why);
 	json_object_set_new(j, "bound", bound);
-	for (int k = 0; k < N_WHY; k++)
-		json_object_set_new(why, sched_why_name(k), w[k] = json_array());
-	for (int k = 0; k < N_BOUND; k++)
-		json_object_set_new(bound, sched_bound_name(k), b[k] = json_array());
+	json_object_set_new(j, "empty", empty);
 	for (size_t i = 1; i < s->n; i++) {
 		struct reach r = reach(&s->mark[i - 1], &s->mark[i], c);
 		double whole = r.f.seconds > 0 ? r.busy / r.f.seconds : 0; /* shares of all the time, here */
@@ -274,10 +290,9 @@ static json_t *over_time(const struct bench_server *s, const struct ceilings *c)
 		json_array_append_new(list[5], json_real(r.f.waiting));
 		json_array_append_new(list[6], real_or_null(r.memory * whole));
 		json_array_append_new(list[7], real_or_null(r.arithmetic * whole));
-		for (int k = 0; k < N_WHY; k++)
-			json_array_append_new(w[k], json_real(r.f.why_s[k]));
-		for (int k = 0; k < N_BOUND; k++)
-			json_array_append_new(b[k], json_real(r.f.bound_s[k]));
+		add_seconds(why, r.f.why_s, N_WHY, sched_why_name);
+		add_seconds(bound, r.f.bound_s, N_BOUND, sched_bound_name);
+		add_seconds(empty, r.f.empty_s, N_EMPTY, stats_empty_name);
 	}
 	return j;
 }

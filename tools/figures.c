@@ -96,6 +96,18 @@ void figures_bar(char *out, int n, double share)
 	out[n] = 0;
 }
 
+char *figures_empty(char *out, size_t n, const double empty_s[N_EMPTY], double all)
+{
+	size_t at = 0;
+
+	*out = 0;
+	for (int i = 0; i < N_EMPTY; i++)
+		if (all > 0 && empty_s[i] / all >= 0.005 && at < n)
+			at += (size_t)snprintf(out + at, n - at, "%s%s %.0f %%", at ? ", " : "",
+			                       stats_empty_name(i), empty_s[i] / all * 100);
+	return out;
+}
+
 void figures_client(char out[33], const char name[32])
 {
 	int n = 0;

@@ -40,6 +40,10 @@ double figures_percentile(enum stats_hist h, const struct stats_histogram *a,
 /* "####......" of n characters. */
 void figures_bar(char *out, int n, double share);
 
+/* "tokenizing 12 %, silent 3 %": what `empty` was, as shares of the whole time `all` in the order of
+ * enum stats_empty, without what is less than half a percent; "" if all is. */
+char *figures_empty(char *out, size_t n, const double empty_s[N_EMPTY], double all);
+
 /* Whatever a client calls itself, fit for a terminal. */
 void figures_client(char out[33], const char name[32]);
 

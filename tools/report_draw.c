@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/sched_limits.h"
+#include "core/stats.h"
 #include "report.h"
 
 #define CURVE  200               /* points of a distribution */
@@ -202,24 +203,47 @@ void report_draw_time(const struct report *p)
 
 static const int why_colour[N_WHY] = { -1, 0, 1, 2, 3, 4, 5, 6 };
 static const int bound_colour[N_BOUND] = { -1, 4, 1, 0, 6 };
+static const int empty_colour[N_EMPTY] = { 3, 4, 5, 0, -1 };
 
-struct axis { const char *key, *seconds, *title,
-             *label; int n; const char *(*name)(int); const int *colour; };
-static const struct axis axes[] = {
-	{ "why", "why_seconds", "Why no more rows", "what kept more requests out of a step", N_WHY,
-	 sched_why_name,
-	  why_colour },
-	{ "bound", "bound_seconds", "What bound the time", "what the device did",
-	  N_BOUND, sched_bound_name, bound_colour },
+struct axis {
+	const char *key, *seconds;   /* in the course over time; in all */
+	const char *title, *label;
+	int n;
+	const char *(*name)(int);
+	const int *colour;
+	const struct axis *whole;    /* the axis that is 100 %; NULL: this one */
 };
+static const struct axis why_axis = { "why", "why_seconds", "Why no more rows",
+	"what kept more requests out of a step", N_WHY, sched_why_name, why_colour, NULL };
+static const struct axis empty_axis = { "empty", "empty_seconds", "Of empty",
+	"what the clients did meanwhile", N_EMPTY, stats_empty_name, empty_colour, &why_axis };
+static const struct axis bound_axis = { "bound", "bound_seconds", "What bound the time",
+	"what the device did", N_BOUND, sched_bound_name, bound_colour, NULL };
 
-static double part(const json_t *seconds, const struct axis *a, int k)
+/* The share of value k in the whole of the run. */
+static double part(const json_t *server, const struct axis *a, int k)
 {
+	const struct axis *whole = a->whole ? a->whole : a;
+	const json_t *seconds = json_object_get(server, whole->seconds);
 	double sum = 0;
 
-	for (int i = 0; i < a->n; i++)
-		sum += json_number_value(json_object_get(seconds, a->name(i)));
+	for (int i = 0; i < whole->n; i++)
+		sum += json_number_value(json_object_get(seconds, whole->name(i)));
+	seconds = json_object_get(server, a->seconds);
 	return sum > 0 ? json_number_value(json_object_get(seconds, a->name(k))) / sum : 0;
+}
+
+/* The same of one moment in the course over time. */
+static double part_at(const json_t *time, const struct axis *a, int k, size_t i)
+{
+	const struct axis *whole = a->whole ? a->whole : a;
+	const json_t *lists = json_object_get(time, whole->key);
+	double sum = 0;
+
+	for (int m = 0; m < whole->n; m++)
+		sum += json_number_value(json_array_get(json_object_get(lists, whole->name(m)), i));
+	lists = json_object_get(time, a->key);
+	return sum > 0 ? json_number_value(json_array_get(json_object_get(lists, a->name(k)), i)) / sum : 0;
 }
 
 /* Those of an axis that were met at all.  malloc'ed; NULL: no memory, no legend. */
@@ -236,8 +260,7 @@ static char *limit_legend(const struct report_of *of, size_t points, const struc
 		double v = 0;
 
 		for (size_t i = 0; i < points; i++)
-			v = fmax(v, part(json_object_get(report_server(&of[i]), a->seconds), a, k));
-
+			v = fmax(v, part(report_server(&of[i]), a, k));
 		if (v < 0.0005)
 			continue;
 		fprintf(f, "<li class=\"%s\"><span>%s", plot_class(a->colour[k]), a->name(k));
@@ -253,9 +276,8 @@ static char *limit_legend(const struct report_of *of, size_t points, const struc
 /* One axis as bands that fill all of the time. */
 static void bands(const struct report *p, const struct report_of *of_one, const struct axis *a)
 {
-	const json_t *server = report_server(of_one), *time = json_object_get(server, "over_time"), *at =
-	        json_object_get(time, "at"),
-	             *width = json_object_get(time, "seconds"), *of = json_object_get(time, a->key);
+	const json_t *time = json_object_get(report_server(of_one), "over_time");
+	const json_t *at = json_object_get(time, "at"), *width = json_object_get(time, "seconds");
 	size_t n = json_array_size(at);
 	char *legend = limit_legend(of_one, 1, a);
 	double *x = calloc(n + 1, sizeof(*x)), *below = calloc(n + 1, sizeof(*below)), *above = calloc(n + 1,
@@ -275,12 +297,10 @@ static void bands(const struct report *p, const struct report_of *of_one, const 
 			bool any = false;
 
 			for (size_t i = 0; i < n; i++) {
-				double all = 0, v = json_number_value(json_array_get(json_object_get(of, a->name(k)), i));
+				double v = part_at(time, a, k, i);
 
-				for (int m = 0; m < a->n; m++)
-					all += json_number_value(json_array_get(json_object_get(of, a->name(m)), i));
 				any = any || v > 0;
-				above[i] = below[i] + (all > 0 ? v / all : 0);
+				above[i] = below[i] + v;
 			}
 			if (any)
 				plot_layer(&plot, x, below, above, n, a->colour[k], a->name(k));
@@ -294,11 +314,11 @@ static void bands(const struct report *p, const struct report_of *of_one, const 
 	free(legend);
 }
 
-/* A column for each point of a sweep. */
+/* A column for each point of a sweep, or for each run whose course is not known. */
 static void columns(const struct report *p, const struct axis *a)
 {
-	struct plot plot = { .f = p->f, .title = a->title, .y_label = a->label, .x_label =
-	                    "point, by its number below",
+	struct plot plot = { .f = p->f, .title = a->title, .y_label = a->label, 
+	                     .x_label = p->sweep ? "point, by its number below" : "run",
 	                     .x = { 0.4, (double)p->n + 0.6 }, .y = { 0, 1 }, .percent = true,
 	                     .say = "Shares of the time at each point, stacked" };
 	char tip[400], *legend = limit_legend(p->of, p->n, a);
@@ -306,11 +326,10 @@ static void columns(const struct report *p, const struct axis *a)
 	plot.legend = legend;
 	plot_begin(&plot);
 	for (size_t i = 0; i < p->n; i++) {
-		const json_t *seconds = json_object_get(report_server(&p->of[i]), a->seconds);
 		double x[2] = { (double)i + 0.62, (double)i + 1.38 }, below[1] = { 0 }, above[1];
 
-		for (int k = 0; seconds && k < a->n; k++) {
-			double v = part(seconds, a, k);
+		for (int k = 0; k < a->n; k++) {
+			double v = part(report_server(&p->of[i]), a, k);
 
 			above[0] = below[0] + v;
 			snprintf(tip, sizeof(tip), "%.300s: %s %.1f %%", p->of[i].name, a->name(k), v * 100);
@@ -357,44 +376,73 @@ static void reached(const struct report *p)
 	plot_end(&plot);
 }
 
+/* Is there anything of this axis?  Results of older versions do not split `empty`. */
+static bool met(const struct report *p, const struct axis *a)
+{
+	for (size_t i = 0; i < p->n; i++)
+		for (int k = 0; k < a->n; k++)
+			if (part(report_server(&p->of[i]), a, k) >= 0.0005)
+				return true;
+	return false;
+}
+
+/* The sentence of one of several runs. */
+static void say_limit(const struct report *p, size_t i)
+{
+	const json_t *server = report_server(&p->of[i]);
+
+	if (!server || p->n == 1 || p->sweep)
+		return;
+	fprintf(p->f, "<p><b>%c</b> ", 'A' + (int)(i % 26));
+	say(p, p->of[i].name);
+	fprintf(p->f, ": ");
+	say(p, report_field(server, "says"));
+	fprintf(p->f, ".</p>\n");
+}
+
+/* Each axis in the course of run i; or, where that is not known, as columns of all. */
+static void grid(const struct report *p, size_t i, bool course)
+{
+	static const struct axis *const axes[] = { &why_axis, &empty_axis, &bound_axis };
+
+	fprintf(p->f, "<div class=\"grid\">\n");
+	for (int k = 0; k < 3; k++) {
+		if (!met(p, axes[k]))
+			continue;
+		if (course)
+			bands(p, &p->of[i], axes[k]);
+		else
+			columns(p, axes[k]);
+	}
+	if (p->sweep && isfinite(report_reached(&p->of[0], "memory")))
+		reached(p);
+	fprintf(p->f, "</div>\n");
+}
+
 void report_draw_limits(const struct report *p)
 {
-	bool any = false;
+	bool any = false, course = !p->sweep;
 
-	for (size_t i = 0; i < p->n; i++)
-		any = any || report_server(&p->of[i]);
+	for (size_t i = 0; i < p->n; i++) {
+		const json_t *server = report_server(&p->of[i]), *time = json_object_get(server, "over_time");
+
+		any = any || server;
+		course = course && (!server || json_array_size(json_object_get(time, "at")) > 0);
+	}
 	if (!any)
 		return;
 	fprintf(p->f, "<h2>What limited it</h2><p>Each step of the scheduler ran into one limit on each of two "
-	        "axes, so "
-	        "each adds up to the whole time. empty and idle: nothing more was asked for; host: the device "
-	        "waited for the " "daemon.</p>\n");
-	if (p->sweep) {
-		fprintf(p->f, "<div class=\"grid\">\n");
-		columns(p, &axes[0]);
-		columns(p, &axes[1]);
-		if (isfinite(report_reached(&p->of[0], "memory")))
-			reached(p);
-		fprintf(p->f, "</div>\n");
-		return;
-	}
+	        "axes, so each adds up to the whole time. empty and idle: nothing more was asked for; host: the "
+	        "device waited for the daemon. What empty was is told by what the clients did: tokenizing, waiting "
+	        "for the network, silent with nothing under way, served with all they had asked for, or nobody "
+	        "connected.</p>\n");
 	for (size_t i = 0; i < p->n; i++) {
-		const json_t *server = report_server(&p->of[i]);
-
-		if (!server)
-			continue;
-		if (p->n > 1) {
-			fprintf(p->f, "<p><b>%c</b> ", 'A' + (int)(i % 26));
-			say(p, p->of[i].name);
-			fprintf(p->f, ": ");
-			say(p, report_field(server, "says"));
-			fprintf(p->f, ".</p>\n");
-		}
-		fprintf(p->f, "<div class=\"grid\">\n");
-		bands(p, &p->of[i], &axes[0]);
-		bands(p, &p->of[i], &axes[1]);
-		fprintf(p->f, "</div>\n");
+		say_limit(p, i);
+		if (course && report_server(&p->of[i]))
+			grid(p, i, true);
 	}
+	if (!course)
+		grid(p, 0, false);
 }
 
 /* ---- a sweep ----------------------------------------------------------------------------------- */

@@ -62,6 +62,7 @@ struct tune_trial {              /* a setting and its runs */
 	double seconds;              /* of the last run */
 	bool   cut;                  /* given up: it was surely worse than the best at that time */
 	double why[N_WHY];           /* shares of the last run's time, */
+	double empty[N_EMPTY];       /*  why[WHY_EMPTY] split, */
 	double hit_rate;             /*  and its prefix cache; NAN: off */
 	uint64_t preemptions;
 	size_t same, compared;       /* answers equal to the first run's, to the token; of so many */

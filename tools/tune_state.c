@@ -41,16 +41,18 @@ static bool setting_read(struct tune_setting *s, const json_t *j)
 
 static json_t *trial_json(const struct tune_trial *tr)
 {
-	json_t *runs = json_array(), *why = json_object(), *j;
+	json_t *runs = json_array(), *why = json_object(), *empty = json_object(), *j;
 
 	for (int i = 0; i < tr->n; i++)
 		json_array_append_new(runs, json_pack("{s:f, s:O?}", "score", tr->score[i], "result",
 		                                      tr->result[i]));
 	for (int i = 0; i < N_WHY; i++)
 		json_object_set_new(why, sched_why_name(i), json_real(tr->why[i]));
-	j = json_pack("{s:o, s:s, s:o, s:f, s:b, s:o, s:o, s:I, s:I, s:I}", "setting", setting_json(&tr->s),
+	for (int i = 0; i < N_EMPTY; i++)
+		json_object_set_new(empty, stats_empty_name(i), json_real(tr->empty[i]));
+	j = json_pack("{s:o, s:s, s:o, s:f, s:b, s:o, s:o, s:o, s:I, s:I, s:I}", "setting", setting_json(&tr->s),
 	              "flags", tr->flags, "runs", runs, "seconds", tr->seconds, "given_up", tr->cut,
-	              "limits", why, "hit_rate", isnan(tr->hit_rate) ? json_null() : json_real(tr->hit_rate),
+	              "limits", why, "empty", empty, "hit_rate", isnan(tr->hit_rate) ? json_null() : json_real(tr->hit_rate),
 	              "preemptions", (json_int_t)tr->preemptions, "answers_same", (json_int_t)tr->same,
 	              "answers", (json_int_t)tr->compared);
 	return j;
@@ -74,6 +76,8 @@ static bool trial_read(struct tune_trial *tr, const json_t *j)
 	tr->compared = (size_t)json_integer_value(json_object_get(j, "answers"));
 	for (int k = 0; k < N_WHY; k++)
 		tr->why[k] = json_number_value(json_object_get(json_object_get(j, "limits"), sched_why_name(k)));
+	for (int k = 0; k < N_EMPTY; k++)
+		tr->empty[k] = json_number_value(json_object_get(json_object_get(j, "empty"), stats_empty_name(k)));
 	json_array_foreach(runs, i, run) {
 		tr->score[tr->n] = json_number_value(json_object_get(run, "score"));
 		tr->result[tr->n] = json_incref(json_object_get(run, "result"));

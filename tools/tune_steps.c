@@ -229,7 +229,8 @@ static void limits(const struct tune *t)
 	tune_limits(b, words, sizeof(words));
 	printf("   %s%s", words, strcmp(words, "nothing") ? " of the time" : "");
 	if (b->why[WHY_EMPTY] >= MATTERS)
-		printf("; %.0f %% of it all that was asked for was running", b->why[WHY_EMPTY] * 100);
+		printf("; empty %.0f %%: %s", b->why[WHY_EMPTY] * 100,
+		       figures_empty(words, sizeof(words), b->empty, 1));
 	printf("\n");
 	if (t->o.goal == GOAL_THROUGHPUT && b->why[WHY_EMPTY] > 0.9)
 		printf("   The server keeps up with this traffic, so throughput is the traffic's own: %s, or tune "

@@ -143,6 +143,8 @@ static void keep_limits(struct tune *t, struct tune_trial *tr, const struct stat
 	figures_between(from, &to, &f);
 	for (int i = 0; i < N_WHY; i++)
 		tr->why[i] = f.why_all > 0 ? f.why_s[i] / f.why_all : 0;
+	for (int i = 0; i < N_EMPTY; i++)
+		tr->empty[i] = f.why_all > 0 ? f.empty_s[i] / f.why_all : 0;
 	tr->hit_rate = f.hit_rate;
 	tr->preemptions = f.preemptions;
 	t->disturbed |= f.ended > n_ended;
