@@ -133,6 +133,7 @@ static void test_changes(void **state)
 		{ "", NULL, "scheduling-policy: priority\n", BIT(POLICY), 1, "scheduling-policy", NULL },
 		{ "scheduling-policy: priority\n", NULL, "", BIT(POLICY), 0, "scheduling-policy", NULL },
 		{ "", NULL, "enable-prefix-caching: false\n", BIT(PREFIX_CACHING), 0, "enable-prefix-caching", NULL },
+		{ "enable-prefix-caching: false\n", NULL, "", BIT(PREFIX_CACHING), 1, "enable-prefix-caching", NULL },
 		{ "", NULL, "step-target-ms: 2.5\n", BIT(STEP_TARGET), 2500, "step-target-ms", NULL },
 		/* the command line wins over the file, again */
 		{ "", "--max-num-seqs=7", "max-num-seqs: 9\n", 0, 0, NULL, NULL },
@@ -213,6 +214,26 @@ static void test_by_hand(void **state)
 	end();
 }
 
+/* What needs a restart is said at each reading until there was one, or it is as before. */
+static void test_restart(void **state)
+{
+	static const struct { const char *text; bool restart; } again_and_again[] = {
+		{ "block-size: 32\n", true }, { "block-size: 32\n", true }, { "block-size: 32\nmax-num-seqs: 9\n", true },
+		{ "", false }, { "", false },
+	};
+	char err[300];
+
+	(void)state;
+	begin("", NULL);
+	for (size_t i = 0; i < sizeof(again_and_again) / sizeof(again_and_again[0]); i++) {
+		file(again_and_again[i].text);
+		assert_int_equal(again(err, sizeof(err)), 0);
+		if (!strstr(said, "need a restart: block-size\n") == again_and_again[i].restart)
+			fail_msg("reading %zu said: %s", i, said);
+	}
+	end();
+}
+
 /* Wrong in any way: nothing is changed, and the next right file still is. */
 static void test_wrong(void **state)
 {
@@ -258,7 +279,7 @@ static void test_wrong(void **state)
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-	const struct CMUnitTest tests[] = { T(test_changes), T(test_back), T(test_by_hand), T(test_wrong) };
+	const struct CMUnitTest tests[] = { T(test_changes), T(test_back), T(test_by_hand), T(test_restart), T(test_wrong) };
 #undef T
 
 	return cmocka_run_group_tests_name("reload", tests, NULL, NULL);

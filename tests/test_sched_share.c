@@ -251,6 +251,7 @@ static void test_first_chunk(void **state)
 		{ true,  16, 128, 16, 160, 0, 160, 2, true },
 		{ false, 16, 128, 128, 160, 4, 80, 2, true },  /* just what is left */
 		{ false, 16, 128, 128, 160, 4, 81, 1, false }, /* and one more */
+		{ false, 20, 128, 128, 160, 1, 160, 2, true }, /* all but the blocks of answers */
 		{ false, 20, 128, 16, 160, 0, 160, 2, true },  /* what the first one still needs is not left */
 		{ false, 19, 128, 16, 160, 0, 160, 1, false },
 		{ true,  16, 64, 128, 215, 5, 160, 1, false }, /* a chunk is what the batch holds: 4 blocks of 2 left */
@@ -279,7 +280,7 @@ static void test_first_chunk(void **state)
 		while (sched_busy(w.s)) {
 			step();
 			if (w.st.preemptions > before)
-				assert_true(w.st.preempted > 0);
+				assert_true(w.st.preempted > 0 && w.st.why == WHY_KV);
 			before = w.st.preemptions;
 		}
 		assert_int_equal(tokens_of(1), 20);

@@ -310,7 +310,8 @@ static void hellos(void **state)
 		{ "magic", -EPROTO, { .magic = 1, .version = SR_VERSION } },
 		{ "version", -EPROTO, { .magic = SR_MAGIC, .version = SR_VERSION + 1 } },
 		{ "reserved", -EPROTO, HELLO(.zero = { 1 }) },
-		{ "a line", -EPROTO, HELLO(.name = "a\nb") }, { "delete", -EPROTO, HELLO(.name = "a\x7f") },
+		{ "a line", -EPROTO, HELLO(.name = "a\nb") }, { "at once", -EPROTO, HELLO(.name = "\n") },
+		{ "delete", -EPROTO, HELLO(.name = "a\x7f") },
 		{ "beyond ASCII", -EPROTO, HELLO(.name = "\xc3\xa4") },
 		{ "no end", -EPROTO, HELLO(.name = "0123456789abcdef0123456789abcdef") },
 	};

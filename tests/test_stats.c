@@ -21,6 +21,8 @@
 #include "core/stats.h"
 #include "tools/figures.h"
 
+#define SECOND 1000000000ull
+
 static char dir[64], file[80];
 static struct stats_page *page;
 
@@ -51,6 +53,7 @@ static void test_open(void **state)
 {
 	const struct stats_page *p;
 	struct stat st;
+	uint64_t now = figures_clock();
 
 	(void)state;
 	page->running = 7;
@@ -59,10 +62,13 @@ static void test_open(void **state)
 	page->running = 8;                       /* the same memory */
 	assert_int_equal(p->running, 8);
 	assert_int_equal(p->pid, getpid());
-	assert_true(p->epoch != 0 && p->start_ns != 0);
+	assert_true(p->epoch != 0);
+	assert_true(p->start_ns <= now && p->start_ns > now - 60 * SECOND);
 	assert_int_equal(stat(file, &st), 0);
 	assert_int_equal(st.st_mode & 0022, 0);  /* others may read, never write */
+	assert_int_equal(st.st_size, sizeof(*page));
 	stats_close(p);
+	assert_int_equal(msync((void *)(uintptr_t)p, 1, MS_ASYNC), -1); /* it is not mapped any more */
 	stats_close(NULL);
 }
 
@@ -100,7 +106,14 @@ static void test_refused(void **state)
 	long_dir[sizeof(long_dir) - 1] = 0;
 	assert_int_equal(stats_open(&p, long_dir), -ENAMETOOLONG);
 	long_dir[4096 - strlen("/stats") - 1] = 0;       /* with stats it fits, with stats.new not */
+	*err = 0;
 	assert_int_equal(stats_create(&page, long_dir, err, sizeof(err)), -ENAMETOOLONG);
+	assert_non_null(strstr(err, "too long"));
+	memset(long_dir, '/', 4096 - strlen("/stats") - 1); /* the longest name there is; one more is no other's */
+	assert_int_equal(stats_open(&p, long_dir), -ENOENT);
+	long_dir[4096 - strlen("/stats") - 1] = '/';
+	long_dir[4096 - strlen("/stats")] = 0;
+	assert_int_equal(stats_open(&p, long_dir), -ENAMETOOLONG);
 	assert_int_equal(stats_create(&page, "/nowhere/at/all", err, sizeof(err)), -ENOENT);
 	assert_non_null(strstr(err, "/nowhere/at/all"));
 }
@@ -189,6 +202,7 @@ static void test_stale(void **state)
 	assert_false(stats_stale(q, dir));
 	assert_true(q->epoch != p->epoch);
 	stats_destroy(page, dir);
+	assert_int_equal(access(file, F_OK), -1);
 	assert_true(stats_stale(q, dir));                /* it stopped */
 	stats_close(q);
 	stats_close(p);
@@ -197,8 +211,6 @@ static void test_stale(void **state)
 }
 
 /* ---- minutes ----------------------------------------------------------------------------- */
-
-#define SECOND 1000000000ull
 
 static void minute(uint64_t i)
 {
@@ -311,6 +323,7 @@ static void test_clients(void **state)
 {
 	static const char name[32] = "one";
 	struct stats_client *c[STATS_CLIENTS + 1];
+	uint64_t before = figures_clock();
 
 	(void)state;
 	for (int i = 0; i <= STATS_CLIENTS; i++) {
@@ -318,6 +331,7 @@ static void test_clients(void **state)
 		assert_true((c[i] != NULL) == (i < STATS_CLIENTS));
 	}
 	assert_string_equal(c[5]->name, "one");
+	assert_true(c[5]->since_ns >= before && c[5]->since_ns <= figures_clock());
 	assert_int_equal(c[5]->id, 6);
 	c[5]->tokens = 99;
 	stats_client_give(c[5]);
@@ -347,6 +361,8 @@ static void test_observe(void **state)
 	stats_observe(page, HIST_ITL, bound[0]);         /* a bound is in its bucket */
 	stats_observe(page, HIST_ITL, bound[0] * 1.0001);
 	stats_observe(page, HIST_ITL, 1e9);
+	stats_observe_many(page, HIST_TTFT, 0.5, 3);
+	assert_true(page->hist[HIST_TTFT].sum == 1.5);
 	assert_int_equal(page->hist[HIST_ITL].count[0], 1);
 	assert_int_equal(page->hist[HIST_ITL].count[1], 1);
 	assert_int_equal(page->hist[HIST_ITL].count[n], 1);
