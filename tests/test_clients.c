@@ -275,6 +275,24 @@ static void strangers_are_not_urgent_nor_tenants(void **state)
 
 /* ---- counting, draining, crowds -------------------------------------------------------------- */
 
+/* Times of requests that came to a first token: where they went adds up. */
+static void times_add_up(const struct stats_page *p, double elapsed)
+{
+	const struct stats_histogram *h = p->hist;
+	const struct { double a, b; } same[] = {
+		{ h[HIST_PREFILL].sum + h[HIST_DECODE].sum, h[HIST_INFERENCE].sum },
+		{ h[HIST_QUEUE].sum + h[HIST_PREFILL].sum, h[HIST_TTFT].sum },
+		{ h[HIST_ITL].sum, h[HIST_DECODE].sum },
+	};
+
+	for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+		if (same[i].a < same[i].b - 1e-6 || same[i].a > same[i].b + 1e-6)
+			fail_msg("sum %zu: %g and %g s", i, same[i].a, same[i].b);
+	assert_true(h[HIST_INFERENCE].sum + h[HIST_QUEUE].sum <= h[HIST_E2E].sum + 1e-6);
+	assert_true(h[HIST_E2E].sum > 0 && h[HIST_E2E].sum < elapsed);
+	assert_true(h[HIST_TPOT].sum > 0 && h[HIST_TPOT].sum < h[HIST_DECODE].sum);
+}
+
 static void requests_are_counted(void **state)
 {
 	static const int32_t ids[20] = { 1, 2, 3 };
@@ -283,12 +301,16 @@ static void requests_are_counted(void **state)
 	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 20, .max_tokens = 10,
 		.flags = SR_IGNORE_EOS };
 	const struct stats_page *p = d.stats;
+	uint64_t began = io_now();
 	uint32_t ticket;
 	struct sr_token t = { 0 };
+	struct sr_record end;
 
 	(void)state;
 	for (int i = 0; i < 3; i++)
 		run(c, q, got);
+	q.max_tokens = 1;
+	run(c, q, got);
 	q.max_tokens = 900;
 	assert_int_equal(sr_submit(c, &q, &ticket), 0);
 	for (int i = 0; i < 3; i++)           /* enough to have a time per token */
@@ -297,23 +319,30 @@ static void requests_are_counted(void **state)
 	while (t.kind != SR_END)
 		next(c, &t);
 	q.flags = 0x100;
-	assert_int_equal(run(c, q, got).finish, -EINVAL);
+	assert_int_equal(sr_submit(c, &q, NULL), 0);
+	while (sr_poll(c, &end, 1) == 0)
+		assert_true(sr_wait(c, SR_WAIT_TOKENS, 2000) > 0);
+	assert_true(end.kind == SR_END && end.u.end.finish == -EINVAL && end.preempted == 0);
 	daemon_look(&d);
-	assert_int_equal(p->ended[ENDED_LENGTH] + p->ended[ENDED_ABORT], 4);
+	assert_int_equal(p->ended[ENDED_LENGTH] + p->ended[ENDED_ABORT], 5);
 	assert_int_equal(p->ended[ENDED_ERROR], 1);
-	assert_int_equal(p->prompt_tokens, 80);
-	assert_int_equal(p->prompt_cached, 48); /* the first block of three */
-	assert_int_equal(p->generation_tokens, 30 + t.end.n_tokens);
+	assert_int_equal(p->prompt_tokens, 100);
+	assert_int_equal(p->prompt_cached, 64); /* the first block of four */
+	assert_int_equal(p->generation_tokens, 31 + t.end.n_tokens);
 	for (enum stats_hist h = 0; h < N_HIST; h++) {
 		uint64_t n = 0;
 
 		for (int i = 0; i < STATS_BUCKETS; i++)
 			n += p->hist[h].count[i];
-		assert_int_equal(n, h == HIST_STEP_TOKENS ? 0 : h == HIST_ITL ? 27 + t.end.n_tokens - 1 : 4);
+		assert_int_equal(n, h == HIST_STEP_TOKENS ? 0 : h == HIST_ITL ? 27 + t.end.n_tokens - 1 :
+		                 h == HIST_TPOT ? 4 : 5);
 	}
-	assert_true(p->hist[HIST_PROMPT_TOKENS].sum == 80);
-	assert_true(p->hist[HIST_E2E].sum > 0);
-	assert_int_equal(d.cs.taken, 5);
+	assert_true(p->hist[HIST_PROMPT_TOKENS].sum == 100);
+	assert_true(p->hist[HIST_PREFILL_COMPUTED].sum == 100 - 64);
+	assert_true(p->hist[HIST_MAX_TOKENS].sum == 931);
+	assert_true(p->hist[HIST_GENERATION_TOKENS].sum == 31 + t.end.n_tokens);
+	times_add_up(p, (double)(io_now() - began) / 1e9);
+	assert_int_equal(d.cs.taken, 6);
 	assert_int_equal(d.cs.invalid, 1);
 	assert_int_equal(d.cs.accepted, 1);
 	sr_close(c);
@@ -348,10 +377,38 @@ static void draining_ends_what_is_new(void **state)
 	sr_close(c);
 }
 
+enum { N_CROWD = 300 };
+static struct sr_conn *crowd[N_CROWD];
+
+/* All are cold; whoever puts a request is found within as many turns as it takes to look at all, 64 in each.
+ * And a turn in which nobody wants anything is without work. */
+static void the_cold_are_reached(struct daemon *x)
+{
+	static const int32_t ids[] = { 1, 2, 3 };
+	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 3, .max_tokens = 3 };
+
+	for (int i = 0; i < N_CROWD; i += 23) {
+		uint64_t taken;
+		int turns = 0;
+
+		for (int k = 0; k < 400; k++)
+			clients_take(x->cl, io_now());
+		MUST(clients_take(x->cl, io_now()) == 0 && x->cl->n_hot <= i / 23 + 1); /* those with requests */
+		look_inside(x);
+		taken = x->cs.taken;
+		MUST(sr_submit(crowd[i], &q, NULL) == 0);
+		do {
+			clients_take(x->cl, io_now());
+			look_inside(x);
+		} while (x->cs.taken == taken && ++turns < N_CROWD / 64 + 2);
+		MUST(x->cs.taken == taken + 1);
+	}
+}
+
 static void idle_clients_are_still_seen(void **state)
 {
-	enum { N = 300 };
-	static struct sr_conn *c[N];
+	enum { N = N_CROWD };
+	struct sr_conn **c = crowd;
 	struct clients_config cfg = { .max = N, .live = 32, .tokens = 64, .arena = 4096 };
 	static const int32_t ids[] = { 1, 2, 3 };
 	struct sr_request q = { .prompt = ids, .n_prompt = 3, .max_tokens = 3 };
@@ -365,6 +422,13 @@ static void idle_clients_are_still_seen(void **state)
 	for (int i = 0; i < 20; i++)          /* keep the loop turning, so that the others get cold */
 		for (int k = 0; k < 100; k++)
 			assert_int_equal(sr_ping(c[0], &rtt, 2000), 0);
+	daemon_call(&d, the_cold_are_reached);
+	for (int i = 0; i < N; i += 23) {
+		struct sr_token t = { 0 };
+
+		while (t.kind != SR_END)
+			next(c[i], &t);
+	}
 	for (int i = N - 1; i >= 0; i -= 7)
 		run(c[i], q, got);
 	for (int i = 0; i < N; i++) {

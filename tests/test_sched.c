@@ -210,8 +210,8 @@ static void test_words_fit(void **state)
 	static uint32_t list[100000];
 	static const struct { int32_t n, history, more, want; } cases[] = {
 		{ 500, 0, 0, 0 }, { 500, 0, -1, -E2BIG }, { 500, 1, 30, 0 }, { 500, 1, 29, -E2BIG },
-		{ 50000, 0, 0, 0 },                     /* the default pool for lists */
-		{ 66200, 0, 0, -E2BIG },                /* is 65536 words and 8 for each sequence */
+		{ 66112, 0, 0, 0 },                     /* the default pool for lists: 65536 words and 8 for */
+		{ 66200, 0, 0, -E2BIG },                /* each of 72 sequences, and a chunk */
 	};
 
 	(void)state;
@@ -353,6 +353,15 @@ static void test_max_seqs(void **state)
 	assert_int_equal(sched_set(w.s, &w.cfg.knobs), 0);
 	step();
 	step_tokens(6, 3 + 12, WHY_EMPTY);
+	assert_int_equal(sched_set(w.s, &k), 0);
+	step();
+	ask(0, 6, 4, 20);
+	step();
+	assert_int_equal(w.st.why, WHY_SEQS);
+	sched_forget(w.s, &w.c[0]);
+	step();
+	step();
+	assert_int_equal(w.st.why, WHY_EMPTY);          /* whatever it was before */
 	tear_down();
 }
 
