@@ -48,19 +48,6 @@ static int fail(struct parsing *p, const char *fmt, ...)
 	return -EINVAL;
 }
 
-/* A copy that lives as long as the config. */
-static const char *keep(struct parsing *p, const char *s)
-{
-	struct owned *o = malloc(sizeof(*o) + strlen(s) + 1);
-
-	if (!o)
-		abort();               /* at start, a few bytes: there is nothing better to do */
-	strcpy(o->s, s);
-	o->next = p->c->owned;
-	p->c->owned = o;
-	return o->s;
-}
-
 void config_free(struct config *c)
 {
 	for (struct owned *o = c->owned, *next; o; o = next) {
@@ -355,6 +342,19 @@ static int set(struct parsing *p, int i, const char *s, bool first)
 	return 0;
 }
 
+/* set() of a text that will not stay: of a copy, which lives as long as the config. */
+static int set_copy(struct parsing *p, int i, const char *s, bool first)
+{
+	struct owned *o = malloc(sizeof(*o) + strlen(s) + 1);
+
+	if (!o)
+		return fail(p, "no memory for the value of %s", options[i].name);
+	strcpy(o->s, s);
+	o->next = p->c->owned;
+	p->c->owned = o;
+	return set(p, i, o->s, first);
+}
+
 /* ---- YAML ----------------------------------------------------------------------------------- */
 
 struct yaml { struct parsing *p; yaml_document_t doc; const char *file; };
@@ -393,7 +393,7 @@ static int set_json_list(struct yaml *y, int i, const yaml_node_t *list)
 			return fail(y->p, "%s is longer than %zu bytes", options[i].name, sizeof(text));
 	}
 	strcpy(text + len, "]");
-	return set(y->p, i, keep(y->p, text), true);
+	return set_copy(y->p, i, text, true);
 }
 
 static int set_node(struct yaml *y, int i, bool off, const yaml_node_t *n)
@@ -415,7 +415,7 @@ static int set_node(struct yaml *y, int i, bool off, const yaml_node_t *n)
 			at_node(y, one);
 			if (one->type != YAML_SCALAR_NODE)
 				return fail(y->p, "%s is a list of words", o->name);
-			rc = set(y->p, i, keep(y->p, (char *)one->data.scalar.value), it == first);
+			rc = set_copy(y->p, i, (char *)one->data.scalar.value, it == first);
 		}
 		return rc;
 	}
@@ -430,7 +430,7 @@ static int set_node(struct yaml *y, int i, bool off, const yaml_node_t *n)
 			            (char *)n->data.scalar.value);
 		return set(y->p, i, b ? "false" : "true", true);
 	}
-	return set(y->p, i, keep(y->p, (char *)n->data.scalar.value), true);
+	return set_copy(y->p, i, (char *)n->data.scalar.value, true);
 }
 
 static int read_document(struct yaml *y)
@@ -481,12 +481,14 @@ static int read_yaml(struct parsing *p, const char *file, const unsigned char *t
 	int rc;
 
 	if (!yaml_parser_initialize(&parser))
-		return fail(p, "%s: no memory to read it", file);
+		return fail(p, "%.500s: no memory to read it", file);
 	yaml_parser_set_input_string(&parser, text, n);
 	p->source = BY_FILE;
 	if (yaml_parser_load(&parser, &y.doc)) {
 		rc = read_document(&y);
 		yaml_document_delete(&y.doc);
+	} else if (parser.error == YAML_MEMORY_ERROR) {
+		rc = fail(p, "%.500s: no memory to read it", file);
 	} else {
 		snprintf(p->where, sizeof(p->where), "%.4000s: line %zu, column %zu: ", file,
 		         parser.problem_mark.line + 1,
