@@ -28,6 +28,7 @@
 #define CQ_ENTRIES   4096
 #define READS_MAX    64           /* reads under way */
 #define PER_TURN     256          /* completions handled by one io_poll */
+#define TIMERS_ALONE 512          /* more than there are watches */
 
 enum kind { KIND_WATCH, KIND_READ, KIND_NONE };
 
@@ -45,8 +46,8 @@ struct io {
 	struct slot *slot;
 	uint32_t n_slots, free_slot;  /* free_slot: index + 1 */
 
-	struct io_timer **heap;       /* by time, heap[0] first */
-	uint32_t n_timers, heap_cap;
+	struct io_timer **heap;       /* [n_slots + TIMERS_ALONE] by time, heap[0] first */
+	uint32_t n_timers;
 
 	struct io_read *read[READS_MAX];
 	uint32_t n_reads;
@@ -177,20 +178,18 @@ static int epoll_change(struct io *io, int op, struct io_watch *w)
 	return epoll_ctl(io->epfd, op, w->fd, &e) < 0 ? -errno : 0;
 }
 
-/* Room for timers comes with that for watches, for here somebody can be told that there is none:
- * whoever has a timer has a watch, too, but for a few. */
+/* Room for timers comes with that for watches, for here somebody can be told that there is none. */
 static int slot_take(struct io *io, uint32_t *index)
 {
 	if (!io->free_slot) {
 		uint32_t n = io->n_slots ? io->n_slots * 2 : 64;
-		struct io_timer **h = realloc(io->heap, (n + 64 < io->heap_cap ? io->heap_cap : n + 64) *
-		                                      sizeof(struct io_timer *));
-		struct slot *s = h ? realloc(io->slot, n * sizeof(*s)) : NULL;
+		struct io_timer **h = realloc(io->heap, (n + TIMERS_ALONE) * sizeof(struct io_timer *));
+		struct slot *s;
 
-		if (h) {
-			io->heap = h;
-			io->heap_cap = io->heap_cap < n + 64 ? n + 64 : io->heap_cap;
-		}
+		if (!h)
+			return -ENOMEM;
+		io->heap = h;
+		s = realloc(io->slot, n * sizeof(*s));
 		if (!s)
 			return -ENOMEM;
 		memset(s + io->n_slots, 0, (n - io->n_slots) * sizeof(*s));
@@ -320,15 +319,7 @@ void io_timer_set(struct io *io, struct io_timer *t, uint64_t at)
 {
 	assert(t->fn);
 	io_timer_del(io, t);
-	if (io->n_timers == io->heap_cap) {
-		uint32_t n = io->heap_cap * 2; /* not 0: io_create has a watch */
-		struct io_timer **h = realloc(io->heap, n * sizeof(struct io_timer *));
-
-		if (!h)
-			abort();          /* 8 bytes a timer, and no way to go on without it */
-		io->heap = h;
-		io->heap_cap = n;
-	}
+	assert(io->n_timers < io->n_slots + TIMERS_ALONE);
 	t->at = at;
 	io->n_timers++;
 	heap_move(io, io->n_timers - 1, t);

@@ -66,6 +66,7 @@ int  io_watch_add(struct io *io, struct io_watch *w);         /* 0, -errno */
 void io_watch_set(struct io *io, struct io_watch *w, uint32_t events);
 void io_watch_del(struct io *io, struct io_watch *w);         /* no callback after it */
 
+/* Cannot fail: room for timers is made with that for watches.  One for each watch, and 512 more. */
 void io_timer_set(struct io *io, struct io_timer *t, uint64_t at); /* again: moves it */
 void io_timer_del(struct io *io, struct io_timer *t);
 

@@ -309,7 +309,7 @@ static void test_bad_descriptors(void **state)
 /* More timers, due at once, than a turn runs: the others come in the next. */
 static void test_many_timers(void **state)
 {
-	enum { N = 700 };
+	enum { N = 500 };
 	static struct tick k[N];
 	static int order[N];
 	int n = 0;
