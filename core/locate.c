@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 #include "gguf.h"
@@ -274,13 +275,14 @@ static int hash_gguf(EVP_MD_CTX *md, const char *path, char *err, size_t errlen)
 
 int locate_vocab_hash(const struct located *m, uint8_t out[32], char *err, size_t errlen)
 {
-	EVP_MD_CTX *md = EVP_MD_CTX_new();
+	/* Without its tables, which it makes at the first call, OpenSSL 3.0 does not fail but crash. */
+	EVP_MD_CTX *md = OSSL_LIB_CTX_get0_global_default() ? EVP_MD_CTX_new() : NULL;
 	char path[4096 + 16];
 	int rc;
 
 	if (!md || EVP_DigestInit_ex(md, EVP_sha256(), NULL) != 1) {
 		EVP_MD_CTX_free(md);
-		snprintf(err, errlen, "SHA-256 is not available in this OpenSSL");
+		snprintf(err, errlen, "SHA-256 is not to be had of OpenSSL, for lack of memory or by its settings");
 		return -ENOTSUP;
 	}
 	if (m->gguf) {
