@@ -8,18 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/log.h"
 
 #define THREADS_MAX 8
 #define TRIM_BYTES  (1u << 20)
+#define RINGS       100           /* tries, a millisecond apart */
+#define AGAIN_NS    100000000u
 
 struct list { struct work *first, **end; };
 
 struct workers {
 	struct io *io;
 	struct io_watch ready;         /* the eventfd */
+	struct io_timer again;         /* after it could not be read */
 	pthread_mutex_t lock;          /* of all below */
 	pthread_cond_t more;
 	struct list todo, finished;
@@ -51,11 +55,20 @@ static struct work *list_take(struct list *l)
 	return w;
 }
 
+/* EAGAIN: it was rung 2^64 times and is heard.  Else the loop hears of it with the next one that is finished. */
+static void ring(const struct workers *p)
+{
+	const struct timespec moment = { .tv_nsec = 1000000 };
+	uint64_t one = 1;
+
+	for (int i = 0; i < RINGS && write(p->ready.fd, &one, sizeof(one)) < 0 && errno != EAGAIN; i++)
+		nanosleep(&moment, NULL);
+}
+
 static void *worker(void *arg)
 {
 	struct workers *p = arg;
 	struct work *w;
-	uint64_t one = 1;
 
 	pthread_mutex_lock(&p->lock);
 	for (;;) {
@@ -69,8 +82,7 @@ static void *worker(void *arg)
 			malloc_trim(0);
 		pthread_mutex_lock(&p->lock);
 		list_add(&p->finished, w);
-		if (write(p->ready.fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
-			abort();
+		ring(p);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return NULL;
@@ -97,11 +109,20 @@ static void on_ready(struct io_watch *watch, uint32_t events)
 	uint64_t n;
 
 	(void)events;
-	/* One that fails leaves it readable: we are called again. */
-	if (read(watch->fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
+	if (read(watch->fd, &n, sizeof(n)) < 0 && errno != EAGAIN) {
 		log_warn("the workers' eventfd cannot be read: %s", strerror(errno));
+		io_watch_set(p->io, watch, 0);    /* it stays readable: do not spin on it */
+		io_timer_set(p->io, &p->again, io_now() + AGAIN_NS);
+	}
 	while ((w = come_back(p, &p->finished)))
 		w->done(w);
+}
+
+static void on_again(struct io_timer *t)
+{
+	struct workers *p = t->ctx;
+
+	io_watch_set(p->io, &p->ready, IO_IN);
 }
 
 int workers_create(struct workers **out, struct io *io, int threads)
@@ -122,6 +143,7 @@ int workers_create(struct workers **out, struct io *io, int threads)
 	p->ready.events = IO_IN;
 	p->ready.fn = on_ready;
 	p->ready.ctx = p;
+	p->again = (struct io_timer){ .fn = on_again, .ctx = p };
 	if (p->ready.fd < 0) {
 		r = -errno;
 		free(p);
@@ -175,6 +197,7 @@ void workers_destroy(struct workers *p)
 		pthread_join(p->thread[i], NULL);
 	while ((w = come_back(p, &p->finished)) || (w = come_back(p, &p->todo)))
 		w->done(w);
+	io_timer_del(p->io, &p->again);
 	io_watch_del(p->io, &p->ready);
 	close(p->ready.fd);
 	pthread_mutex_destroy(&p->lock);
