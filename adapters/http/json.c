@@ -4,6 +4,7 @@
  * A NUL in a text is a character like others; where a word is expected, fields.c refuses it.
  */
 #include <errno.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,67 @@ static int bounds(const char *s, size_t n, size_t most, size_t *count, struct pr
 	return 0;
 }
 
+/* ---- without memory ----
+ *
+ * jansson (2.14) does not look whether its buffer for a word could grow: it goes on, finds no end of the word,
+ * and writes a client's bytes past a block.  So memory that is not to be had ends the reading at once, from
+ * within, and what the reading had taken is given back.  Each block of jansson's has its place in a list of its
+ * thread's before it, good only until the reading ends. */
+
+struct block { struct block *prev, *next; };
+_Static_assert(sizeof(struct block) % _Alignof(max_align_t) == 0, "what follows it is aligned, too");
+
+static _Thread_local struct { bool on; jmp_buf out; struct block all; } reading;
+
+void *ask_json_take(size_t n)
+{
+	struct block *b, *last = reading.all.prev;
+	size_t size;
+
+	b = __builtin_add_overflow(n, sizeof(*b), &size) ? NULL : malloc(size);
+	if (!b && reading.on)
+		longjmp(reading.out, 1);
+	if (!b)
+		return NULL;
+	if (reading.on) {
+		*b = (struct block){ last, &reading.all };
+		last->next = reading.all.prev = b;
+	}
+	return b + 1;
+}
+
+void ask_json_give(void *p)
+{
+	struct block *b = p ? (struct block *)p - 1 : NULL;
+
+	if (b && reading.on) {
+		b->prev->next = b->next;
+		b->next->prev = b->prev;
+	}
+	free(b);
+}
+
+static json_t *read_json(const char *s, size_t n, json_error_t *e)
+{
+	json_t *v;
+
+	reading.all = (struct block){ &reading.all, &reading.all };
+	if (setjmp(reading.out)) {
+		for (struct block *b = reading.all.next, *next; b != &reading.all; b = next) {
+			next = b->next;
+			free(b);
+		}
+		reading.on = false;
+		*e = (json_error_t){ .line = -1, .text = "no memory" };
+		errno = ENOMEM;
+		return NULL;
+	}
+	reading.on = true;
+	v = json_loadb(s, n, FLAGS, e);
+	reading.on = false;
+	return v;
+}
+
 /* JSON's integers have no end, jansson's have 64 bits.  A copy in which those that do not fit (the
  * maximum of a uint64 in a tool's schema) are written as reals; no field of ours may be so large. */
 static json_t *load_wide(const char *s, size_t n, json_error_t *e)
@@ -73,14 +135,14 @@ static json_t *load_wide(const char *s, size_t n, json_error_t *e)
 			*to++ = '0';
 		}
 	}
-	v = json_loadb(copy, (size_t)(to - copy), FLAGS, e);
+	v = read_json(copy, (size_t)(to - copy), e);
 	free(copy);
 	return v;
 }
 
 static json_t *load(const char *s, size_t n, json_error_t *e)
 {
-	json_t *v = json_loadb(s, n, FLAGS, e);
+	json_t *v = read_json(s, n, e);
 
 	return v || json_error_code(e) != json_error_numeric_overflow ? v : load_wide(s, n, e);
 }

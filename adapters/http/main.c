@@ -25,6 +25,7 @@
 #include "core/log.h"
 #include "core/notify.h"
 #include "listen.h"
+#include "openai.h"
 #include "process.h"
 
 #define SECOND    1000000000ull
@@ -254,6 +255,7 @@ int main(int argc, char **argv)
 	int r;
 
 	log_open("slipring-http");
+	json_set_alloc_funcs(ask_json_take, ask_json_give);
 	r = start(&p, argc, argv, err, sizeof(err));
 	if (r < 0)
 		log_error("%s", err);

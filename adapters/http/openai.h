@@ -110,6 +110,10 @@ void ask_free(struct ask *a);
 int  ask_json(json_t **out, const char *body, size_t n, struct problem *p);        /* json.c */
 /* JSON in a string of the body: NULL if it is none, or has more values than *left, which it lowers. */
 json_t *ask_json_within(const char *s, size_t n, size_t *left);
+/* For json_set_alloc_funcs, before anything of jansson is used: without them it may write past its blocks
+ * where it has no memory. */
+void *ask_json_take(size_t n);
+void ask_json_give(void *p);
 int  ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p);   /* sampling.c */
 int  ask_render(struct ask *a, const struct ask_limits *l, struct problem *p);     /* chat.c */
 int  ask_messages(struct ask *a, json_t *messages, struct problem *p);             /* chat.c: shape only */
