@@ -245,8 +245,10 @@ static void test_turn(void **state)
 		                                                   "up to 16" },
 		{ KNOB_MAX_NUM_SEQS, INT64_MIN, -ERANGE, "at least" },
 		{ KNOB_MAX_NUM_BATCHED_TOKENS, 7, -ERANGE, "at least max-num-seqs, which is 8" },
+		{ KNOB_MAX_NUM_BATCHED_TOKENS, 8, 0, "" },
 		{ KNOB_MAX_NUM_SEQS, 4, 0, "" }, { KNOB_MAX_NUM_BATCHED_TOKENS, 7, 0, "" },
 		{ KNOB_MAX_NUM_SEQS, 8, -ERANGE, "at most max-num-batched-tokens, which is 7" },
+		{ KNOB_MAX_NUM_SEQS, 7, 0, "" }, { KNOB_MAX_NUM_SEQS, 4, 0, "" },
 		{ KNOB_MAX_NUM_BATCHED_TOKENS, 65, -ERANGE, "--knob-ceiling max-num-batched-tokens=65" },
 		{ KNOB_LONG_PREFILL, 16, 0, "" }, { KNOB_LONG_PREFILL, 0, 0, "" },
 		{ KNOB_POLICY, 1, 0, "" }, { KNOB_POLICY, 2, -ERANGE, "priority" },
@@ -280,6 +282,11 @@ static void test_turn(void **state)
 	w.answer = -ERANGE;                              /* the scheduler has the last word */
 	assert_int_equal(ask(KNOB_MAX_NUM_SEQS, 2).result, -ERANGE);
 	assert_int_equal(w.page.knob[KNOB_MAX_NUM_SEQS], 4);
+	for (int i = 0, before = w.n_set; i < 3; i++) {  /* who connects and says nothing has asked for nothing */
+		close(dial());
+		assert_int_equal(ask(N_KNOBS, 1).result, -EINVAL);
+		assert_int_equal(w.n_set, before);
+	}
 }
 
 /* A step target that was given at start is shown as it was given. */
@@ -523,6 +530,7 @@ static void test_listen_fails(void **state)
 	char err[300];
 
 	(void)state;
+	control_destroy(NULL);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		control_destroy(w.c);
 		w.c = (void *)&w;
