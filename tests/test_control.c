@@ -262,7 +262,7 @@ static void test_turn(void **state)
 		int before = w.n_set;
 		struct control_answer a = ask(cases[i].k, cases[i].v);
 
-		if (a.result != cases[i].want || !strstr(a.say, cases[i].say))
+		if (a.result != cases[i].want || !strstr(a.say, cases[i].say) || a.knob != cases[i].k)
 			fail_msg("case %zu: %d %s", i, a.result, a.say);
 		assert_int_equal(w.n_set - before, a.result == 0);
 		if (a.result == 0) {
@@ -488,18 +488,19 @@ static void test_who(void **state)
 /* One call fails once: the peer is dropped without an answer or waits, and the next one is served. */
 static void test_faults(void **state)
 {
-	static const struct { const char *name; int error; bool waits; } cases[] = {
-		{ "accept4", EMFILE, true }, { "accept4", ENFILE, true }, { "accept4", ENOMEM, true },
-		{ "accept4", ENOBUFS, true }, { "accept4", ECONNABORTED, true }, { "accept4", EAGAIN, true },
-		{ "peercred", EINVAL, false }, { "io_watch_add", ENOMEM, false },
-		{ "recv", EAGAIN, true }, { "recv", EINTR, true }, { "recv", ECONNRESET, false },
-		{ "send", EPIPE, false },
+	static const struct { const char *name; int error; bool waits, rests; } cases[] = {
+		{ "accept4", EMFILE, true, true }, { "accept4", ENFILE, true, true }, { "accept4", ENOMEM, true, true },
+		{ "accept4", ENOBUFS, true, true }, { "accept4", ECONNABORTED, true, false },
+		{ "accept4", EAGAIN, true, false },
+		{ "peercred", EINVAL, false, false }, { "io_watch_add", ENOMEM, false, false },
+		{ "recv", EAGAIN, true, false }, { "recv", EINTR, true, false }, { "recv", ECONNRESET, false, false },
+		{ "send", EPIPE, false, false },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct control_ask q = { CONTROL_MAGIC, CONTROL_VERSION, KNOB_MAX_NUM_SEQS, 0, 3 };
-		uint64_t end = io_now() + 3000000000u;
+		uint64_t began = io_now(), end = began + 3000000000u;
 		struct control_answer a;
 		ssize_t n;
 		int fd = dial();
@@ -515,6 +516,8 @@ static void test_faults(void **state)
 		} while (n < 0 && errno == EAGAIN && io_now() < end);
 		if (cases[i].waits ? n != sizeof(a) : n > 0 || (n < 0 && errno == EAGAIN))
 			fail_msg("case %zu, %s: %zd", i, cases[i].name, n);
+		if (cases[i].rests)                      /* it does not spin on what stays readable */
+			assert_true(io_now() - began > 50000000);
 		close(fd);
 		assert_int_equal(ask(KNOB_MAX_NUM_SEQS, 4).result, 0);
 	}
@@ -528,8 +531,10 @@ static void test_listen_fails(void **state)
 		{ "io_watch_add", ENOMEM },
 	};
 	char err[300];
+	int first = dup(0), last;
 
 	(void)state;
+	close(first);
 	control_destroy(NULL);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		control_destroy(w.c);
@@ -538,6 +543,9 @@ static void test_listen_fails(void **state)
 		assert_int_equal(open_control(NULL, err, sizeof(err)), -cases[i].error);
 		assert_null(w.c);
 		assert_null(w.fault.name);
+		last = dup(0);
+		close(last);
+		assert_in_range(last, 0, first);         /* no descriptor is left */
 		assert_int_equal(open_control(NULL, err, sizeof(err)), 0);
 		assert_int_equal(ask(KNOB_MAX_NUM_SEQS, 4).result, 0);
 	}

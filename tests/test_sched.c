@@ -192,7 +192,12 @@ static void test_admit(void **state)
 	q.n_list[SR_LIST_BIAS] = 128;
 	assert_int_equal(admit(0, &q), 0);
 	q.user_data = 3;
-	assert_int_equal(admit(0, &q), -EAGAIN);        /* what is left is the others' */
+	assert_int_equal(admit(0, &q), -EAGAIN);        /* what is left is the others': half */
+	q.n_list[SR_LIST_BIAS] = 64;
+	assert_int_equal(admit(0, &q), 0);
+	q.user_data = 13;
+	assert_int_equal(admit(0, &q), -EAGAIN);
+	q.n_list[SR_LIST_BIAS] = 128;
 	assert_int_equal(admit(1, &q), 0);
 	w.c[2].room = 4;                                /* its end, and a token with 20 alternatives: 5 */
 	q = request(4, 10, 5);
