@@ -112,6 +112,7 @@ static bool create_arrays(struct sched *s)
 	block = take((int64_t)lim->slots * lim->seq_blocks, sizeof(*block), &ok);
 	s->free_slot = take(lim->slots, sizeof(*s->free_slot), &ok);
 	s->taken = take(lim->slots, sizeof(*s->taken), &ok);
+	s->filled = take(lim->slots, sizeof(*s->filled), &ok);
 	s->ended = take(lim->slots, sizeof(*s->ended), &ok);
 	s->ended_slot = take(lim->slots, sizeof(*s->ended_slot), &ok);
 	s->run = take(lim->slots, sizeof(*s->run), &ok);
@@ -188,6 +189,7 @@ void sched_destroy(struct sched *s)
 	free(s->table);
 	free(s->free_slot);
 	free(s->taken);
+	free(s->filled);
 	free(s->ended);
 	free(s->ended_slot);
 	free(s->run);
@@ -300,6 +302,7 @@ static int32_t seq_make(struct sched *s, int32_t member, const struct sched_requ
 		.priority = s->knobs.fcfs ? 0 : r->priority, .order = ++s->order,
 	};
 	memcpy(q->n_list, r->n_list, sizeof(q->n_list));
+	q->stops = q->n_list[SR_LIST_STOP] > 0;
 	list_store(s, q, r);
 	for (int32_t j = 0; j < r->n_prompt; j++)
 		text_append(s, q, r->prompt[j]);
@@ -485,7 +488,7 @@ static void reap_sample(struct sched *s, int32_t i, const struct sr_batch *b, in
 	struct seq *q = &s->seq[i];
 	int32_t id = b->result[result].id, position = q->have, finish = SCHED_MORE;
 
-	if (q->n_list[SR_LIST_STOP] && position >= q->sampling.min_position && list_stops(q, id))
+	if (q->stops && list_stops(q, id) && position >= q->sampling.min_position)
 		finish = SCHED_STOP;
 	else if (position + 1 == q->end)
 		finish = SCHED_LENGTH;
@@ -552,17 +555,15 @@ static uint32_t ns32(uint64_t from, uint64_t to)
 /* As in sched_plan.c: rows that come up soon. */
 ASKS void look_ahead(const struct sched *s, const struct flight *f, int32_t j)
 {
-	if (j + 2 * AHEAD < f->n) {
-		const char *later = (const char *)&s->seq[f->row[j + 2 * AHEAD].seq];
-
-		__builtin_prefetch(later, 1);
-		__builtin_prefetch(later + 64, 1);
-	}
+	if (j + 2 * AHEAD < f->n)
+		__builtin_prefetch(&s->seq[f->row[j + 2 * AHEAD].seq], 1);
 	if (j + AHEAD < f->n) {
 		const struct seq *q = &s->seq[f->row[j + AHEAD].seq];
 
 		if (q->tail)
 			__builtin_prefetch(&q->tail->id[(uint32_t)q->have % KV_CHUNK], 1);
+		if (q->stops)
+			__builtin_prefetch(q->n_list);
 	}
 }
 

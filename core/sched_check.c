@@ -18,7 +18,7 @@ static void check_seq(const struct sched *s, const struct seq *q, struct sums *s
 		n_chunks++;
 	assert(n_chunks == q->n_chunks && n_chunks == q->have / KV_CHUNK + 1);
 	assert(q->have >= q->n_prompt && q->have <= q->known && q->known <= q->end);
-	assert(q->reserved >= 0 && q->filled <= s->n_filled);
+	assert(q->reserved >= 0 && q->stops == (q->n_list[SR_LIST_STOP] > 0));
 	assert((q->deadline != 0) == (q->heap_at != NONE));
 	assert(queue_find(s, q->who, q->user_data) == (int32_t)(q - s->seq));
 	sum->chunks += n_chunks;
@@ -31,7 +31,7 @@ static void check_seq(const struct sched *s, const struct seq *q, struct sums *s
 	if (q->state == SEQ_RUNNING) {
 		const struct kv_table *t = &s->table[q->slot];
 
-		assert(q->started && s->taken[q->slot]);
+		assert(q->started && s->taken[q->slot] && s->filled[q->slot] <= s->n_filled);
 		assert(q->planned <= q->known && q->planned <= t->n * s->cfg.limits.block_tokens);
 		assert(t->published <= t->n && t->salt == q->salt);
 		sum->run++;

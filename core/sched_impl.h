@@ -27,10 +27,12 @@ enum seq_state { SEQ_FREE, SEQ_WAITING, SEQ_RUNNING };
 /* planned <= known, have <= known <= end.  A sequence decodes once `drawn`: its next input is
  * what the device sampled last, so its ids are no longer sent.
  *
- * What a decoding row reads and writes in every step comes first: two lines of cache. */
+ * What a decoding row reads and writes in every step is the first line of cache; what it looks at
+ * too, if it can be stopped by an id, the second. */
 struct seq {
-	void    *who;
+	_Alignas(64) void *who;
 	uint64_t user_data;
+	struct kv_chunk *tail;   /* of its ids; has room always */
 	int32_t  slot;           /* NONE unless running */
 	uint32_t gen;            /* raised when rows in flight are to be dropped */
 	int32_t  planned;        /* tokens whose K,V are computed or in flight */
@@ -40,24 +42,25 @@ struct seq {
 	int32_t  n_prompt;
 	int32_t  reserved;       /* records set aside, without the one for its end */
 	int32_t  sent;           /* blocks of its table that the device knows */
-	int32_t  scored;         /* prompt ids up to this place have their log-probability out */
-	uint8_t  n_top, n_prompt_top, cost, prompt_cost;
+	uint8_t  n_top, cost;    /* alternatives with each token; records that it takes */
 	bool     drawn;          /* a sample is planned or drawn since it got its slot */
-	bool     score, history, no_cache;
+	bool     stops;          /* some ids end it */
 
-	uint64_t filled;         /* the last batch that it has a row in, as sched.n_filled counts */
-	struct kv_chunk *head, *tail; /* its ids; the tail always has room */
+	int32_t  n_list[4];      /* words of its lists, by kind; */
+	struct kv_chunk *more;   /* they are here, or, if they are few, */
+	uint32_t word[LIST_WORDS];    /* here */
+	int32_t  n_words;        /* all of them */
+	struct sr_sampling sampling;
+
+	int32_t  scored;         /* prompt ids up to this place have their log-probability out */
+	uint8_t  n_prompt_top, prompt_cost;
+	bool     score, history, no_cache;
+	struct kv_chunk *head;   /* of its ids */
 	struct kv_chunk *cur;    /* where ids were read last, */
 	int32_t  cur_at;         /* and the place of its first */
 	int32_t  n_chunks;
 	int32_t  quota;          /* chunks it may come to hold without asking again, once started */
 	int32_t  tenant, member;
-	int32_t  n_list[4];      /* words of its lists, by kind; */
-	int32_t  n_words;        /* all of them, */
-
-	uint32_t word[LIST_WORDS];    /* which are here if they fit; */
-	struct kv_chunk *more;        /* else here */
-	struct sr_sampling sampling;
 
 	enum seq_state state;
 	bool     started;        /* was running once */
@@ -147,6 +150,7 @@ struct sched {
 	int32_t *free_slot, n_free_slot;
 	bool    *taken, *ended;  /* [slots]: has an owner; the device was not told of its end */
 	int32_t *ended_slot, n_ended;
+	uint64_t *filled;        /* [slots] the last batch with a row of it, as n_filled counts */
 	int32_t *run, n_run;     /* running, by rank */
 
 	struct kv_chunk *chunk;  /* [n_chunk] */
@@ -194,10 +198,10 @@ static inline int32_t quota_for(int32_t n)
 	return n / KV_CHUNK + 2;
 }
 
-/* Has it a row in the batch being filled? */
+/* Has q, which runs, a row in the batch being filled? */
 static inline bool in_fill(const struct sched *s, const struct seq *q)
 {
-	return q->filled == s->n_filled;
+	return s->filled[q->slot] == s->n_filled;
 }
 
 static inline bool ranks_before(const struct seq *a, const struct seq *b)
@@ -235,7 +239,7 @@ bool    list_stops(const struct seq *q, int32_t id);
 /* The tail has room always: a new one is taken when it is full, not when it is needed. */
 static inline void text_append(struct sched *s, struct seq *q, int32_t id)
 {
-	if (!q->head)
+	if (!q->tail)
 		text_more(s, q);
 	q->tail->id[(uint32_t)q->have++ % KV_CHUNK] = id;
 	if ((uint32_t)q->have % KV_CHUNK == 0)

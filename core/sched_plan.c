@@ -50,7 +50,8 @@ static void put_blocks(struct sched *s, struct fill *x, struct seq *q)
 
 	if (n == 0)
 		return;
-	memcpy(x->b->word + x->b->n_words, t->block + q->sent, (size_t)n * sizeof(uint32_t));
+	for (int32_t j = 0; j < n; j++)       /* one, mostly */
+		x->b->word[x->b->n_words + j] = (uint32_t)t->block[q->sent + j];
 	put_cmd(x, SR_CMD_BLOCKS, q->slot, q->sent, n);
 	q->sent = t->n;
 }
@@ -131,7 +132,7 @@ static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, i
 	b->n_rows++;
 	b->n_tokens += n;
 	b->n_results += n_score + sample;
-	q->filled = s->n_filled;
+	s->filled[q->slot] = s->n_filled;
 	q->planned += n;
 	q->known += sample;
 	q->drawn |= sample;
@@ -194,7 +195,7 @@ static void put_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 	x->b->row[row] = (struct sr_row){ .slot = q->slot, .first = q->planned, .n = 1, .token = SR_LAST,
 					  .result = row, .mask = -1, .sample = 1, .n_top = q->n_top };
 	x->f->row[row] = (struct flight_row){ i, q->gen };
-	q->filled = s->n_filled;
+	s->filled[q->slot] = s->n_filled;
 	q->planned++;
 	q->known++;
 	if (s->n_queued) /* tokens cost only while others wait */
@@ -219,12 +220,8 @@ static int plan_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 /* Rows that come up soon: what a step leaves of them in the nearest cache is little. */
 ASKS void look_ahead(const struct sched *s, int32_t j)
 {
-	if (j + 2 * AHEAD < s->n_run) {
-		const char *later = (const char *)&s->seq[s->run[j + 2 * AHEAD]];
-
-		__builtin_prefetch(later, 1);
-		__builtin_prefetch(later + 64, 1);
-	}
+	if (j + 2 * AHEAD < s->n_run)
+		__builtin_prefetch(&s->seq[s->run[j + 2 * AHEAD]], 1);
 	if (j + AHEAD < s->n_run) {
 		const struct seq *q = &s->seq[s->run[j + AHEAD]];
 

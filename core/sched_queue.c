@@ -451,7 +451,7 @@ void text_more(struct sched *s, struct seq *q)
 {
 	struct kv_chunk *c = chunk_take(s);
 
-	if (q->head)
+	if (q->tail)
 		q->tail->next = c;
 	else
 		q->head = c;
