@@ -171,14 +171,9 @@ static void log_end(const struct clients *cl, const struct client *c, const stru
 
 /* ---- the scheduler's port -------------------------------------------------------------------- */
 
-static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
+/* Somebody finds no room for `least` records. */
+static __attribute__((noinline)) void stall(struct clients *cl, struct client *c, uint32_t least)
 {
-	struct clients *cl = ctx;
-	struct client *c = who;
-	uint32_t n = server_reserve(c->conn, least, most);
-
-	if (n)
-		return n;
 	if (!c->need) {
 		c->stalled_at = cl->now;
 		c->stalled_left = server_left(c->conn);
@@ -187,7 +182,16 @@ static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most
 	}
 	if (!c->need || least < c->need)
 		c->need = least;
-	return 0;
+}
+
+static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
+{
+	struct client *c = who;
+	uint32_t n = server_reserve(c->conn, least, most);
+
+	if (!n)
+		stall(ctx, c, least);
+	return n;
 }
 
 static void port_release(void *ctx, void *who, uint32_t n)
@@ -203,21 +207,18 @@ static void soil(struct clients *cl, struct client *c)
 	c->dirty = true;
 }
 
+_Static_assert(sizeof(struct sr_top) == sizeof(struct sr_pair) &&
+               offsetof(struct sr_top, logprob) == offsetof(struct sr_pair, value), "an id and a float, both");
+
 static void put_token(struct clients *cl, struct client *c, struct live *q, const struct sched_event *e)
 {
 	bool scored = (uint32_t)e->position < q->n_prompt;
-	struct sr_token t;
 
-	t.user_data = q->user_data;
-	t.kind = scored ? SR_PROMPT : SR_TOKEN;
-	t.id = e->id;
-	t.index = scored ? (uint32_t)e->position : q->n_tokens;
-	t.rank = (uint32_t)e->rank;
-	t.logprob = e->logprob;
-	t.n_top = (uint32_t)e->n_top;
-	for (int32_t i = 0; i < e->n_top; i++)
-		t.top[i] = (struct sr_pair){ e->top[i].id, e->top[i].logprob };
-	server_token(c->conn, &t);
+	server_token(c->conn, &(struct server_token){
+		.user_data = q->user_data, .id = e->id, .index = scored ? (uint32_t)e->position : q->n_tokens,
+		.rank = (uint32_t)e->rank, .logprob = e->logprob, .kind = scored ? SR_PROMPT : SR_TOKEN,
+		.n_top = (uint32_t)e->n_top, .top = (const struct sr_pair *)(const void *)e->top,
+	});
 	if (scored)
 		return;
 	if (!q->n_tokens++) {
@@ -229,20 +230,11 @@ static void put_token(struct clients *cl, struct client *c, struct live *q, cons
 	q->last = cl->now;
 }
 
-static void port_emit(void *ctx, void *who, const struct sched_event *e)
+static __attribute__((noinline)) void put_end(struct clients *cl, struct client *c, struct live *q,
+                                              const struct sched_event *e)
 {
-	struct clients *cl = ctx;
-	struct client *c = who;
-	struct live *q = &c->live[e->user_data];
-	int32_t finish;
+	int32_t finish = e->finish == SCHED_STOP ? SR_STOP : e->finish == SCHED_LENGTH ? SR_LENGTH : e->finish;
 
-	assert(q->used);
-	soil(cl, c);
-	if (e->id >= 0)
-		put_token(cl, c, q, e);
-	if (e->finish == SCHED_MORE)
-		return;
-	finish = e->finish == SCHED_STOP ? SR_STOP : e->finish == SCHED_LENGTH ? SR_LENGTH : e->finish;
 	server_end(c->conn, q->user_data, &(struct sr_end){
 		.finish = finish, .n_tokens = q->n_tokens,
 		.computed = (uint32_t)e->computed, .cached = (uint32_t)e->cached,
@@ -253,6 +245,20 @@ static void port_emit(void *ctx, void *who, const struct sched_event *e)
 		record_end(cl->cfg.recorder, q->recorded, cl->now, q->n_tokens, e->finish);
 	log_end(cl, c, q, e->finish, e->scheduled);
 	live_drop(c, (int32_t)e->user_data);
+}
+
+static void port_emit(void *ctx, void *who, const struct sched_event *e)
+{
+	struct clients *cl = ctx;
+	struct client *c = who;
+	struct live *q = &c->live[e->user_data];
+
+	assert(q->used);
+	soil(cl, c);
+	if (e->id >= 0)
+		put_token(cl, c, q, e);
+	if (e->finish != SCHED_MORE)
+		put_end(cl, c, q, e);
 }
 
 void clients_port(struct clients *cl, struct sched_port *out)

@@ -118,15 +118,15 @@ static inline void sr_ring_unreserve(struct sr_ring *r, uint32_t n)
 }
 
 /* Producer: append one record in promised room.  Cannot fail: it reads nothing shared.  What is
- * between begin and end writes all of it but the first word. */
+ * between begin, which says where, and end writes all of it but the first word. */
 static inline void *sr_ring_begin(struct sr_ring *r)
 {
 	assert(r->reserved > 0);
 	return sr_ring_place(r, r->mine);
 }
-static inline void sr_ring_end(struct sr_ring *r)
+static inline void sr_ring_end(struct sr_ring *r, void *place)
 {
-	_Atomic uint32_t *seq = sr_ring_place(r, r->mine);
+	_Atomic uint32_t *seq = place;
 
 	atomic_store_explicit(seq, sr_ring_seq(r->mine), memory_order_release); /* R1 */
 	r->mine++;
@@ -139,7 +139,7 @@ static inline void sr_ring_put(struct sr_ring *r, const void *record)
 	unsigned char *place = sr_ring_begin(r);
 
 	memcpy(place + 4, (const unsigned char *)record + 4, r->size - 4);
-	sr_ring_end(r);
+	sr_ring_end(r, place);
 }
 
 /* Consumer: is the next record here? */

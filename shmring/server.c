@@ -543,16 +543,12 @@ void server_leave(struct server_conn *c)
 
 uint32_t server_reserve(struct server_conn *c, uint32_t least, uint32_t most)
 {
-	uint32_t n;
+	uint32_t n = most;
 	int e;
 
 	assert(least >= 1 && least <= most);
-	n = sr_ring_room(&c->tokens);
-	if (n < most) {                       /* as far as was seen: look again */
-		server_room(c, most);
+	if (sr_ring_room(&c->tokens) < most && !server_room(c, most)) /* as far as was seen: look again */
 		n = sr_ring_room(&c->tokens);
-	}
-	n = n < most ? n : most;
 	if (n < least || c->broken)
 		return 0;
 	e = sr_ring_reserve(&c->tokens, n);
@@ -562,11 +558,26 @@ uint32_t server_reserve(struct server_conn *c, uint32_t least, uint32_t most)
 
 void server_release(struct server_conn *c, uint32_t n) { sr_ring_unreserve(&c->tokens, n); }
 
+/* Alternatives that the token's own record has no place for. */
+static __attribute__((noinline)) uint32_t put_tops(struct server_conn *c, const struct server_token *t)
+{
+	uint32_t records = 0;
+
+	for (uint32_t have = SR_TOP_HERE; have < t->n_top; records++) {
+		uint32_t n = t->n_top - have < SR_TOP_PER ? t->n_top - have : SR_TOP_PER;
+		struct sr_record more = { .kind = SR_TOP, .n_top = (uint8_t)n, .user_data = t->user_data };
+
+		memcpy(more.u.top, t->top + have, n * sizeof(t->top[0]));
+		sr_ring_put(&c->tokens, &more);
+		have += n;
+	}
+	return records;
+}
+
 /* In place: wide reads of fields just written, as a copy makes them, wait for the writes to be over. */
-uint32_t server_token(struct server_conn *c, const struct sr_token *t)
+uint32_t server_token(struct server_conn *c, const struct server_token *t)
 {
 	struct sr_record *r = sr_ring_begin(&c->tokens);
-	uint32_t have = t->n_top < SR_TOP_HERE ? t->n_top : SR_TOP_HERE, records = 1;
 
 	assert((t->kind == SR_TOKEN || t->kind == SR_PROMPT) && t->n_top <= SR_TOP_MAX);
 	r->kind = (uint8_t)t->kind;
@@ -578,18 +589,10 @@ uint32_t server_token(struct server_conn *c, const struct sr_token *t)
 	r->u.token.logprob = t->logprob;
 	r->u.token.rank = t->rank;
 	memset(r->u.token.top, 0, sizeof(r->u.token.top));
-	if (have)
-		memcpy(r->u.token.top, t->top, have * sizeof(t->top[0]));
-	sr_ring_end(&c->tokens);
-	for (; have < t->n_top; records++) {
-		uint32_t n = t->n_top - have < SR_TOP_PER ? t->n_top - have : SR_TOP_PER;
-		struct sr_record more = { .kind = SR_TOP, .n_top = (uint8_t)n, .user_data = t->user_data };
-
-		memcpy(more.u.top, t->top + have, n * sizeof(t->top[0]));
-		sr_ring_put(&c->tokens, &more);
-		have += n;
-	}
-	return records;
+	if (t->n_top)
+		memcpy(r->u.token.top, t->top, sizeof(t->top[0]) * (t->n_top < SR_TOP_HERE ? t->n_top : SR_TOP_HERE));
+	sr_ring_end(&c->tokens, r);
+	return 1 + (t->n_top > SR_TOP_HERE ? put_tops(c, t) : 0);
 }
 
 uint32_t server_end(struct server_conn *c, uint64_t user_data, const struct sr_end *end,

@@ -90,7 +90,15 @@ uint32_t server_reserve(struct server_conn *c, uint32_t least, uint32_t most);
 void     server_release(struct server_conn *c, uint32_t n);
 
 /* Put a TOKEN or PROMPT and its TOPs, or an END, into promised room: how many records. */
-uint32_t server_token(struct server_conn *c, const struct sr_token *t);
+struct server_token {
+	uint64_t user_data;
+	int32_t  id;
+	uint32_t index, rank;
+	float    logprob;
+	uint32_t kind, n_top;
+	const struct sr_pair *top;    /* [n_top] */
+};
+uint32_t server_token(struct server_conn *c, const struct server_token *t);
 uint32_t server_end(struct server_conn *c, uint64_t user_data, const struct sr_end *end,
                     uint32_t preempted);
 

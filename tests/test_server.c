@@ -605,14 +605,16 @@ static void tokens_as_they_lie(void **state)
 {
 	static const struct { uint32_t n_top, records; } t[] = { { 0, 1 }, { 1, 1 }, { 4, 1 }, { 5, 2 }, { 10, 2 }, { 11, 3 },
 		{ 20, 4 } };
-	struct sr_token token = { .user_data = 7, .kind = SR_PROMPT, .id = 5, .index = 3, .rank = 2, .logprob = -1 };
+	struct sr_pair top[SR_TOP_MAX];
+	struct server_token token = { .user_data = 7, .kind = SR_PROMPT, .id = 5, .index = 3, .rank = 2, .logprob = -1,
+		.top = top };
 	const struct sr_record *r = (void *)(c->down.at + SR_PAGE);
 	uint32_t at = 0;
 
 	(void)state;
 	memset(c->down.at + SR_PAGE, 0xee, 64 * sizeof(*r));
 	for (int k = 0; k < SR_TOP_MAX; k++)
-		token.top[k] = (struct sr_pair){ 100 + k, (float)-k };
+		top[k] = (struct sr_pair){ 100 + k, (float)-k };
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
 		token.n_top = t[i].n_top;
 		assert_int_equal(server_reserve(c, t[i].records, t[i].records), t[i].records);
@@ -630,7 +632,7 @@ static void tokens_as_they_lie(void **state)
 				want.u.token.logprob = -1;
 			}
 			for (uint32_t j = 0; j < here && n < t[i].n_top; j++, n++)
-				(k ? want.u.top : want.u.token.top)[j] = token.top[n];
+				(k ? want.u.top : want.u.token.top)[j] = top[n];
 			assert_memory_equal(&r[at], &want, sizeof(want));
 		}
 	}
