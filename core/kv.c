@@ -27,6 +27,7 @@
 #define FLOORS       4        /* all floors together are one part in so many of a tier, */
 #define FLOOR_AGE    16       /* for owners heard of since so many times the tier was released */
 #define HUGE         ((size_t)2 << 20)
+#define USUAL        16       /* tokens of a block: where they are so many, their length is a constant */
 #define AHEAD_NAME   14       /* evictions ahead: names are asked for, */
 #define AHEAD_BUCKET 9        /* and where in the index they are, */
 #define AHEAD_CHAIN  4        /* and who is there, too */
@@ -199,8 +200,10 @@ static int32_t kept_of(const struct kv *kv, enum tier t, int32_t o)
 /* Pins are few (copies of one batch), so this walk is short. */
 static int32_t oldest_unpinned(const struct kv *kv, const struct cache *c)
 {
-	int32_t run = c->oldest, place = kv->run[run].first - 1, i;
+	int32_t run = c->oldest, place = kv->run[run].first, i = kv->run[run].block[place];
 
+	if (!kv->block[i].pinned)
+		return i;
 	do
 		i = run_next(kv, &run, &place);
 	while (i != NONE && kv->block[i].pinned);
@@ -241,23 +244,40 @@ static int32_t any_victim(const struct kv *kv, enum tier t)
 
 /* ---- the index ---------------------------------------------------------------------------- */
 
+/* The ids of a block; mostly so many as take no call. */
+static inline void copy_ids(const struct kv *kv, int32_t *to, const int32_t *from)
+{
+	if (kv->cfg.block_tokens == USUAL)
+		memcpy(to, from, USUAL * sizeof(*to));
+	else
+		memcpy(to, from, (size_t)kv->cfg.block_tokens * sizeof(*to));
+}
+
+struct named {
+	uint64_t secret, parent[2], salt;
+	int32_t  id[KV_CHUNK];
+};
+#define NAMED(ids) (offsetof(struct named, id) + (size_t)(ids) * sizeof(int32_t))
+
+/* By a constant length, so that nothing about it is decided while it is hashed. */
+static __attribute__((flatten)) XXH128_hash_t hash_usual(const struct named *in, uint64_t seed)
+{
+	return XXH3_128bits_withSeed(in, NAMED(USUAL), seed);
+}
+
 /* The name of the block that continues *t with these ids. */
 static struct key key_of(const struct kv *kv, const struct kv_table *t, const int32_t *id)
 {
-	struct {
-		uint64_t secret, parent[2], salt;
-		int32_t  id[KV_CHUNK];
-	} in;
-	size_t n = (size_t)kv->cfg.block_tokens;
+	struct named in;
 	XXH128_hash_t h;
 
 	in.secret = kv->cfg.key[0];
 	in.parent[0] = t->key[0];
 	in.parent[1] = t->key[1];
 	in.salt = t->salt;
-	memcpy(in.id, id, n * sizeof(in.id[0]));
-	h = XXH3_128bits_withSeed(&in, offsetof(__typeof__(in), id) + n * sizeof(in.id[0]),
-				  kv->cfg.key[1]);
+	copy_ids(kv, in.id, id);
+	h = kv->cfg.block_tokens == USUAL ? hash_usual(&in, kv->cfg.key[1]) :
+	    XXH3_128bits_withSeed(&in, NAMED(kv->cfg.block_tokens), kv->cfg.key[1]);
 	return (struct key){ { h.low64, h.high64 } };
 }
 
@@ -272,7 +292,7 @@ static void index_add(struct kv *kv, int32_t i, const struct key *key, const str
 	n->key = *key;
 	n->parent = *parent;
 	n->salt = salt;
-	memcpy(n->id, id, (size_t)kv->cfg.block_tokens * sizeof(*id));
+	copy_ids(kv, n->id, id);
 	n->chained = *head;
 	n->twin = NONE;
 	*head = i;
@@ -440,7 +460,7 @@ static int32_t device_take(struct kv *kv, int32_t owner, bool must)
 /* The ids of block number n of *t, which t->at points into. */
 static const int32_t *ids_at(const struct kv *kv, const struct kv_table *t, int32_t n)
 {
-	return t->at->id + (size_t)n * (size_t)kv->cfg.block_tokens % KV_CHUNK;
+	return t->at->id + ((n << kv->shift) & (KV_CHUNK - 1));
 }
 
 /* One more block of *t is in the index, under *key. */
@@ -449,7 +469,7 @@ static void advance(const struct kv *kv, struct kv_table *t, const struct key *k
 	t->key[0] = key->w[0];
 	t->key[1] = key->w[1];
 	t->published++;
-	if (t->published * kv->cfg.block_tokens % KV_CHUNK == 0)
+	if (((t->published << kv->shift) & (KV_CHUNK - 1)) == 0)
 		t->at = t->at->next;
 }
 
@@ -537,8 +557,7 @@ uint64_t kv_next(const struct kv *kv, const struct kv_table *t)
 
 int kv_grow(struct kv *kv, struct kv_table *t, int32_t n)
 {
-	const int32_t B = kv->cfg.block_tokens;
-	int32_t want = n / B + (n % B != 0);
+	int32_t want = (n >> kv->shift) + ((n & (kv->cfg.block_tokens - 1)) != 0);
 
 	if (want > t->cap)
 		return -E2BIG;
@@ -572,7 +591,7 @@ static void publish(struct kv *kv, struct kv_table *t, const struct key *key)
 
 static bool publishable(const struct kv *kv, const struct kv_table *t, int32_t n)
 {
-	return (t->published + 1) * kv->cfg.block_tokens <= n;
+	return t->published < n >> kv->shift;
 }
 
 void kv_publish(struct kv *kv, struct kv_table *t, int32_t n)
@@ -586,34 +605,38 @@ void kv_publish(struct kv *kv, struct kv_table *t, int32_t n)
 
 /* Each table needs a bucket, what is in it, and room for a name, all anywhere in memory: so all are
  * asked for before any is used. */
-static void publish_some(struct kv *kv, struct kv_table *const *t, const int32_t *n, int32_t count)
+static void publish_some(struct kv *kv, struct kv_table *const *tables, const int32_t *n, int32_t count)
 {
+	struct kv_table *t[AHEAD];
 	struct key key[AHEAD];
+	int32_t k = 0;
 
 	for (int32_t j = 0; j < count; j++) {
-		__builtin_prefetch(t[j]->block + t[j]->published);
-		__builtin_prefetch(ids_at(kv, t[j], t[j]->published));
-	}
-	for (int32_t j = 0; j < count; j++) {
-		const char *name;
-
-		if (!publishable(kv, t[j], n[j]))
+		if (!publishable(kv, tables[j], n[j]))
 			continue;
-		__builtin_prefetch(&kv->block[t[j]->block[t[j]->published]], 1);
-		name = (const char *)name_of(kv, t[j]->block[t[j]->published]);
+		t[k] = tables[j];
+		__builtin_prefetch(t[k]->block + t[k]->published);
+		__builtin_prefetch(ids_at(kv, t[k], t[k]->published));
+		k++;
+	}
+	for (int32_t j = 0; j < k; j++) {
+		int32_t i = t[j]->block[t[j]->published];
+		const char *name = (const char *)name_of(kv, i);
+
+		__builtin_prefetch(&kv->block[i], 1);
 		__builtin_prefetch(name, 1);
 		__builtin_prefetch(name + 64, 1);
 		key[j] = key_of(kv, t[j], ids_at(kv, t[j], t[j]->published));
 		__builtin_prefetch(bucket_of(kv, &key[j]), 1);
 	}
-	for (int32_t j = 0; j < count; j++)
-		if (publishable(kv, t[j], n[j]) && *bucket_of(kv, &key[j]) != NONE)
+	for (int32_t j = 0; j < k; j++)
+		if (*bucket_of(kv, &key[j]) != NONE)
 			__builtin_prefetch(name_of(kv, *bucket_of(kv, &key[j])));
-	for (int32_t j = 0; j < count; j++) {
-		if (publishable(kv, t[j], n[j]))
-			publish(kv, t[j], &key[j]);
-		kv_publish(kv, t[j], n[j]);
-	}
+	for (int32_t j = 0; j < k; j++)
+		publish(kv, t[j], &key[j]);
+	for (int32_t j = 0; j < count; j++)
+		if (publishable(kv, tables[j], n[j]))
+			kv_publish(kv, tables[j], n[j]);
 }
 
 void kv_publish_many(struct kv *kv, struct kv_table *const *t, const int32_t *n, int32_t count)
@@ -753,6 +776,7 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	madvise(kv, end, MADV_HUGEPAGE); /* many random reads at a time: half the time; if refused, so be it */
 	memset(kv, 0, at_run);           /* runs are written when they are first used: few ever are */
 	kv->cfg = *cfg;
+	kv->shift = __builtin_ctz((unsigned)cfg->block_tokens);
 	kv->block = (struct block *)((char *)kv + at_block);
 	kv->run = (struct run *)((char *)kv + at_run);
 	kv->name = (char *)kv + at_name;

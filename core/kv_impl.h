@@ -52,6 +52,7 @@ struct cache {
 
 struct kv {
 	struct kv_config cfg;
+	int32_t  shift;           /* block_tokens is 1 << shift: it divides KV_CHUNK */
 	struct block *block;      /* [n_blocks + n_host] */
 	char    *name;            /* likewise, of name_bytes each */
 	size_t   name_bytes;
