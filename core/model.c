@@ -49,7 +49,7 @@ const struct type model_types[MODEL_TYPES] = {
 	{ SR_Q3_K, "Q3_K", 11, NULL },  { SR_Q4_K, "Q4_K", 12, NULL },  { SR_Q5_K, "Q5_K", 13, NULL },
 	{ SR_Q6_K, "Q6_K", 14, NULL },  { SR_AWQ4, "AWQ",   -1, NULL }, { SR_GPTQ4, "GPTQ", -1, NULL },
 	{ SR_GPTQ4_V2, "GPTQ v2", -1, NULL }, { SR_CT4, "packed int4", -1, NULL },
-	{ SR_F8,   "FP8",  -1, "F8_E4M3" },
+	{ SR_F8,   "FP8",  -1, "F8_E4M3" }, { SR_IQ4_NL, "IQ4_NL", 20, NULL }, { SR_IQ4_XS, "IQ4_XS", 23, NULL },
 };
 
 const char *model_type_name(int32_t type)
@@ -128,7 +128,7 @@ static int check(struct opening *o, const struct spec *s, const char *name, cons
 	if (f->type == SR_NONE)
 		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; supported are F32, F16, BF16%s",
 		                  name, f->type_name,
-		                  o->g ? ", Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K" : "");
+		                  o->g ? ", Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS" : "");
 	if (s->n == ONE && f->type > SR_BF16)
 		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; a vector must be F32, F16 or BF16",
 		                  name, f->type_name);

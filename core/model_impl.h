@@ -46,7 +46,7 @@ struct opening {
 	size_t errlen;
 };
 
-#define MODEL_TYPES 18
+#define MODEL_TYPES 20
 struct type {
 	int32_t type;                  /* enum sr_type */
 	const char *name;

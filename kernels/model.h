@@ -25,6 +25,7 @@ enum sr_type {             /* as stored; what a back end holds is its own affair
 	SR_GPTQ4,              /* data [k/8][n], zero - 1, index [k] with act-order */
 	SR_GPTQ4_V2,           /* the same, zero as it is */
 	SR_CT4,                /* compressed-tensors: data [n][k/8], scale [n][k/group] */
+	SR_IQ4_NL, SR_IQ4_XS,  /* GGUF, 4 bits that name one of 16 uneven steps; 32, 256 to a block */
 };
 
 struct sr_extent { uint64_t offset, bytes; int32_t file; };

@@ -57,6 +57,7 @@ static const struct { int32_t type; const char *name; int16_t scales[2]; } store
 	{ SR_Q8_0, "Q8_0", { 0, -1 } },  { SR_Q4_0, "Q4_0", { 0, -1 } },  { SR_Q4_1, "Q4_1", { 0, 2 } },
 	{ SR_Q5_0, "Q5_0", { 0, -1 } },  { SR_Q5_1, "Q5_1", { 0, 2 } },   { SR_Q3_K, "Q3_K", { 108, -1 } },
 	{ SR_Q4_K, "Q4_K", { 0, 2 } },   { SR_Q5_K, "Q5_K", { 0, 2 } },   { SR_Q6_K, "Q6_K", { 208, -1 } },
+	{ SR_IQ4_NL, "IQ4_NL", { 0, -1 } }, { SR_IQ4_XS, "IQ4_XS", { 0, -1 } },
 };
 #define N_STORED (sizeof stored / sizeof *stored)
 
@@ -97,7 +98,7 @@ static void test_dequant(void **unused)
 	static const struct { int32_t type; double sum; } right[] = {
 		{ SR_Q8_0, -372 },    { SR_Q4_0, 106 },     { SR_Q4_1, 1855.5 },  { SR_Q5_0, 387 },
 		{ SR_Q5_1, 3708.5 },  { SR_Q3_K, 1204 },    { SR_Q4_K, 479723 },  { SR_Q5_K, 837714 },
-		{ SR_Q6_K, -38787 },
+		{ SR_Q6_K, -38787 },  { SR_IQ4_NL, 1798 },  { SR_IQ4_XS, -60745 },
 	};
 
 	(void)unused;
@@ -233,7 +234,7 @@ static void test_plain_matmul(void **unused)
 	}
 }
 
-/* An output read back from its block is the stored one, but for a K-quant's scales. */
+/* An output read back from its block is the stored one, but for scales of K-quants and IQ4_XS. */
 static void unpacks(const struct kern *kt)
 {
 	for (size_t s = 0; s < N_STORED; s++) {

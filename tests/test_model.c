@@ -131,7 +131,7 @@ static void test_bad_gguf(void **state)
 	BAD(-EINVAL, "blk.0.attn_q_norm.weight is missing", c.arch = "qwen3");
 	BAD(-EINVAL, "blk.1.attn_output.bias is missing", c.extra = "blk.0.attn_output.bias");
 	BAD(-ENOTSUP, "blk.0.attn_norm.weight is of type Q8_0; a vector must be F32", c.norm_type = 8);
-	BAD(-ENOTSUP, "blk.1.ffn_down.weight is of type IQ4_NL; supported", c.down_types[1] = 20);
+	BAD(-ENOTSUP, "blk.1.ffn_down.weight is of type MXFP4; supported", c.down_types[1] = 39);
 	BAD(-ENOTSUP, "blk.1.ffn_down.weight is of type 77; supported", c.down_types[1] = 77);
 	BAD(-ENOTSUP, "tensor blk.0.\?[2J is no part", c.extra = "blk.0.\033[2J"); /* not to a terminal */
 }

@@ -9,9 +9,9 @@
  * Sums    within one table each function has one order of summation, whatever T, the tile, the
  *         share or the chunk: outputs are lanes, K runs in one order.  So a row computed alone is
  *         bit-equal to the same row among 511 others.  Products of quantized weights of 32 to a
- *         scale are the same bits in every table (a K-quant's scales are rounded to f16 in some).
+ *         scale are the same bits in every table (but those of K-quants and IQ4_XS are rounded to f16 in some).
  * NaN     an activation that is not finite makes all outputs of its row so, and no other row's.
- * Widths  k is a multiple of 32 (of 256 for K-quants), E of 16.
+ * Widths  k is a multiple of 32 (of 256 for K-quants and IQ4_XS), E of 16.
  * Shapes  [slowest][..][fastest].
  */
 #ifndef KERN_H

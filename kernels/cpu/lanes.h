@@ -12,13 +12,13 @@
  *
  *	kind        scales, f16        quant      types                   bytes per unit
  *	LANES_4M    d[16] m[16]        q          Q4_1 Q4_K               64 + 256
- *	LANES_4     d[16] d'[16]       q + 8      Q4_0 (two groups)       64 + 2 * 256
- *	LANES_8     d[16] d'[16]       q + 128    Q8_0 Q5_0 (two groups)  64 + 2 * 512
+ *	LANES_4     d[16] d'[16]       q + 8      Q4_0                    64 + 2 * 256
+ *	LANES_8     d[16] d'[16]       q + 128    Q8_0 Q5_0 IQ4_NL IQ4_XS 64 + 2 * 512
  *	LANES_8M    d[16] m[16]        q          Q5_1 Q5_K               64 + 512
  *	LANES_8H    d0[16] d1[16]      q + 32     Q6_K Q3_K (d per half)  64 + 512
  *
- * The products of two scales that K-quants have are rounded to f16 here (relative error 2^-12,
- * none for subnormals); everything else is exact.
+ * LANES_4 and LANES_8 have two groups in a unit.  The products of two scales that K-quants and IQ4_XS
+ * have are rounded to f16 here (relative error 2^-12, none for subnormals); everything else is exact.
  *
  * Activations come in tiles of 8 rows; a shorter last tile leaves its other rows unused.
  *

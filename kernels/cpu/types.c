@@ -45,7 +45,7 @@ static const struct { int16_t weights, bytes; } layout[] = {
 	[SR_Q8_0] = { 32, 34 },    [SR_Q4_0] = { 32, 18 },    [SR_Q4_1] = { 32, 20 },
 	[SR_Q5_0] = { 32, 22 },    [SR_Q5_1] = { 32, 24 },
 	[SR_Q3_K] = { 256, 110 },  [SR_Q4_K] = { 256, 144 },  [SR_Q5_K] = { 256, 176 },
-	[SR_Q6_K] = { 256, 210 },
+	[SR_Q6_K] = { 256, 210 },  [SR_IQ4_NL] = { 32, 18 },  [SR_IQ4_XS] = { 256, 136 },
 };
 
 static bool known(int32_t type)
@@ -77,6 +77,16 @@ static void nibbles(const uint8_t *qs, int8_t *q)
 		q[i] = qs[i] & 15;
 		q[i + 16] = (int8_t)(qs[i] >> 4);
 	}
+}
+
+/* Nibbles of the IQ4 types name steps that lie closer to each other near 0. */
+static void steps(const uint8_t *qs, int8_t *q)
+{
+	static const int8_t step[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
+
+	nibbles(qs, q);
+	for (int i = 0; i < GROUP; i++)
+		q[i] = step[q[i]];
 }
 
 /* The fifth bits of Q5_0 and Q5_1: bit i belongs to weight i. */
@@ -147,6 +157,15 @@ static void q3_k(const uint8_t *b, int j, struct group *out)
 	}
 }
 
+/* f16 d, u16 with the two high bits of eight scales, their low ones in 4 bytes, eight times 16 bytes. */
+static void iq4_xs(const uint8_t *b, int j, struct group *out)
+{
+	int low = b[4 + j / 2] >> 4 * (j % 2) & 15, top = u16_at(b + 2) >> 2 * j & 3;
+
+	out->d[0] = out->d[1] = f16_at(b) * (float)((low | top << 4) - 32);
+	steps(b + 8 + 16 * j, out->q);
+}
+
 void types_group(int32_t type, const uint8_t *row, int32_t g, struct group *out)
 {
 	size_t per = (size_t)layout[type].weights / GROUP;
@@ -164,6 +183,9 @@ void types_group(int32_t type, const uint8_t *row, int32_t g, struct group *out)
 	case SR_Q3_K:
 		q3_k(b, j, out);
 		return;
+	case SR_IQ4_XS:
+		iq4_xs(b, j, out);
+		return;
 	}
 	out->d[0] = out->d[1] = f16_at(b);
 	switch (type) {
@@ -173,6 +195,9 @@ void types_group(int32_t type, const uint8_t *row, int32_t g, struct group *out)
 	case SR_Q4_0:
 		nibbles(b + 2, out->q);
 		shift(out->q, 8);
+		break;
+	case SR_IQ4_NL:
+		steps(b + 2, out->q);
 		break;
 	case SR_Q4_1:
 		nibbles(b + 4, out->q);
