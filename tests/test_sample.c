@@ -370,6 +370,30 @@ static void test_exp(void **state)
 }
 
 /* Models that make NaN and infinities are broken; we are not. */
+/* A penalty or a bias that leaves the floats lets nothing be drawn that is not allowed. */
+static void test_out_of_range(void **state)
+{
+	static const float x[8] = { 3, 1, 2, 4, 5, 10, 2, 9 };
+	static const int32_t allowed[] = { 5, 7 }, answer[] = { 5 };
+	static const struct { int32_t id; float add; } biases[] = { { 7, 3e38f }, { 7, 3e38f } };
+
+	(void)state;
+	for (int setting = 0; setting < 8; setting++) {
+		fresh(x, 8);
+		list(SR_LIST_ALLOW, 2, allowed);
+		if (setting % 2)
+			list(SR_LIST_BIAS, 4, biases);
+		said(1, 0, answer);
+		slot.s.repetition = 1e-38f;
+		slot.s.temperature = 0.7f;
+		slot.s.top_k = setting / 2 == 1 ? 3 : 0;
+		slot.s.top_p = setting / 2 == 2 ? 0.5f : 1;
+		slot.s.min_p = setting / 2 == 3 ? 0.5f : 0;
+		one();
+		assert_true(result.id == 5 || result.id == 7);
+	}
+}
+
 static void test_not_finite(void **state)
 {
 	static const float bad[][8] = {
@@ -415,6 +439,7 @@ int main(void)
 		cmocka_unit_test(test_seeds),
 		cmocka_unit_test(test_cuts),
 		cmocka_unit_test(test_exp),
+		cmocka_unit_test(test_out_of_range),
 		cmocka_unit_test(test_not_finite),
 	};
 

@@ -21,6 +21,7 @@
 
 #define EPS    1e-5f             /* a lower temperature is 0, as in vLLM */
 #define LOWEST (-9999.0f)        /* what vLLM prints for the log of nothing */
+#define LARGE  1e30f             /* stands for infinity and all above it: nothing computes inf - inf */
 #define SEEN_IN_PROMPT 0x80000000u
 
 /* ---- four floats at a time ------------------------------------------------------------------
@@ -148,10 +149,10 @@ static bool in_vocab(uint32_t id, int32_t vocab)
 }
 
 /* The whole vocabulary, four at a time.  NaN, and what may not be drawn, become minus infinity;
- * infinity a large number, so that nothing below computes inf - inf. */
+ * infinity LARGE. */
 static void copy_all(const float *x, int32_t n, float *w)
 {
-	const f4 none = f4_all(-INFINITY), large = f4_all(1e30f);
+	const f4 none = f4_all(-INFINITY), large = f4_all(LARGE);
 	int32_t i = 0;
 
 	for (; i + 4 <= n; i += 4) {
@@ -161,7 +162,7 @@ static void copy_all(const float *x, int32_t n, float *w)
 		f4_put(w + i, f4_pick(v < large, v, large));
 	}
 	for (; i < n; i++)
-		w[i] = x[i] > -INFINITY ? fminf(x[i], 1e30f) : -INFINITY;
+		w[i] = x[i] > -INFINITY ? fminf(x[i], LARGE) : -INFINITY;
 	for (; i % 4; i++)
 		w[i] = -INFINITY;
 }
@@ -179,7 +180,7 @@ static void copy_allowed(const struct sample_query *q, float *w)
 		for (; list; list = next_list(s, list, SR_LIST_ALLOW))
 			for (uint32_t j = 0; j < list[1]; j++)
 				if (in_vocab(list[2 + j], n) && q->logits[list[2 + j]] > -INFINITY)
-					w[list[2 + j]] = fminf(q->logits[list[2 + j]], 1e30f);
+					w[list[2 + j]] = fminf(q->logits[list[2 + j]], LARGE);
 	}
 	if (q->mask)
 		for (int32_t i = 0; i < n; i++)
@@ -218,6 +219,11 @@ static void ban_stops(const struct sample_query *q, float *w)
 				w[l[2 + j]] = -INFINITY;
 }
 
+static float bounded(float x)
+{
+	return x > LARGE ? LARGE : x;
+}
+
 static void add_bias(const struct sample_query *q, float *w)
 {
 	const struct slot *s = q->slot;
@@ -228,7 +234,7 @@ static void add_bias(const struct sample_query *q, float *w)
 
 			memcpy(&add, &l[3 + j], sizeof(add));
 			if (in_vocab(l[2 + j], q->vocab))
-				w[l[2 + j]] += add;
+				w[l[2 + j]] = bounded(w[l[2 + j]] + add);
 		}
 }
 
@@ -258,6 +264,7 @@ static void penalize(const struct sample_query *q, uint32_t *count, float *w)
 		w[id] = w[id] > 0 ? w[id] / s->s.repetition : w[id] * s->s.repetition;
 		if (n)
 			w[id] -= (float)n * s->s.frequency + s->s.presence;
+		w[id] = bounded(w[id]);
 	}
 }
 
