@@ -553,6 +553,16 @@ static void test_plan(void **state)
 		assert_int_equal(sr_cpu_ops()->plan(&m, &l, &need, err, sizeof(err)), -ENOTSUP);
 		assert_non_null(strstr(err, wrong[i].what));
 	}
+	shape = t->m;
+	shape.V = 1;
+	assert_int_equal(sr_cpu_ops()->plan(&shape, &lim, &need, err, sizeof(err)), -ENOTSUP);
+	assert_non_null(strstr(err, "a vocabulary of 1"));
+	t->m.layer[1].up.data.bytes -= 20; /* no file may say less than it holds, nor half a super-block */
+	assert_int_equal(sr_cpu_ops()->plan(&t->m, &lim, &need, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "tensor up is 96 x 64, which is not 3820 bytes"));
+	t->m.layer[1].up.type = SR_Q4_K;
+	assert_int_equal(sr_cpu_ops()->plan(&t->m, &lim, &need, err, sizeof(err)), -ENOTSUP);
+	assert_non_null(strstr(err, "of 256 for K-quants"));
 	t->m.layer[1].up.type = SR_AWQ4;
 	assert_int_equal(sr_cpu_ops()->plan(&t->m, &lim, &need, err, sizeof(err)), -ENOTSUP);
 	assert_non_null(strstr(err, "tensor up"));

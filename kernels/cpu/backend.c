@@ -201,6 +201,8 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 	if (m->L < 1 || m->G < 1 || m->H % m->G || m->E % 16 || m->E > 512)
 		return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d: the width must be "
 			"a multiple of 16 up to 512, the heads a multiple of the KV heads", m->H, m->G, m->E);
+	if (m->V < 2)                  /* a matrix of one row would be taken for a vector */
+		return refuse(-ENOTSUP, err, errlen, "a vocabulary of %d: there is nothing to choose from", m->V);
 	if (m->D % 32 || m->F % 32)
 		return refuse(-ENOTSUP, err, errlen, "width %d, feed-forward %d: both must be multiples of 32 "
 			"on the CPU", m->D, m->F);

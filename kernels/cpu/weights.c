@@ -18,6 +18,7 @@
 
 #include "cpu.h"
 #include "repack.h"
+#include "types.h"
 
 #define BUFFER ((size_t)1 << 19)       /* bytes read at once, if a piece is not larger */
 #define SET    12                      /* buffers in a set: one is packed while the others are read */
@@ -108,9 +109,12 @@ static int64_t add_vector(struct dev *d, struct weight *w, const struct sr_tenso
 	struct sr_backend *b = d->b;
 	size_t bytes = ((size_t)t->k * sizeof(float) + 63) & ~(size_t)63;
 
-	if (b->k->form(t->type) < 0)
+	if (b->k->form(t->type) < 0 || !types_bytes(t->type, t->k))
 		return fail(-ENOTSUP, err, errlen, "tensor %s: vectors of its type are not supported",
 			t->name);
+	if (t->data.bytes != types_bytes(t->type, t->k))
+		return fail(-EINVAL, err, errlen, "tensor %s has %d elements, which is not %llu bytes of its type",
+			t->name, t->k, (unsigned long long)t->data.bytes);
 	if (!w) {
 		b->dev[0].arena_size += bytes;
 		return (int64_t)bytes;
@@ -176,10 +180,13 @@ static int64_t check_matrix(const struct kern *k, const struct sr_tensor *t, cha
 
 	if (k->form(repack_type(t->type)) < 0)
 		return fail(-ENOTSUP, err, errlen, "tensor %s: matrices of its type are not supported on the "
-			"CPU; F32, F16, BF16, Q8_0, Q4_0 to Q5_1, Q3_K to Q6_K, AWQ and GPTQ are", t->name);
-	if (t->n < 1 || t->k < 1 || t->k % 32 || (!apart && t->data.bytes % (uint64_t)t->n))
+			"CPU; F32, F16, BF16, Q8_0, Q4_0 to Q5_1, Q3_K to Q6_K, IQ4_NL, IQ4_XS, AWQ and GPTQ are", t->name);
+	if (t->n < 1 || t->k < 1 || t->k % 32 || (!apart && !types_bytes(t->type, t->k)))
 		return fail(-ENOTSUP, err, errlen, "tensor %s is %d x %d: the inner size must be a multiple "
-			"of 32 on the CPU", t->name, t->n, t->k);
+			"of 32 on the CPU, of 256 for K-quants and IQ4_XS", t->name, t->n, t->k);
+	if (!apart && t->data.bytes != (uint64_t)t->n * types_bytes(t->type, t->k))
+		return fail(-EINVAL, err, errlen, "tensor %s is %d x %d, which is not %llu bytes of its type",
+			t->name, t->n, t->k, (unsigned long long)t->data.bytes);
 	if (why)
 		return fail(-ENOTSUP, err, errlen, "tensor %s is not supported on the CPU: %s", t->name, why);
 	return 0;
@@ -259,7 +266,8 @@ static int64_t add_bias(struct dev *d, struct weight *w, const struct sr_tensor 
 	for (int p = 0; p < n; p++) {
 		if (!bias[p])
 			continue;
-		if (bias[p]->k != t[p]->n || d->b->k->form(bias[p]->type) < 0)
+		if (bias[p]->k != t[p]->n || d->b->k->form(bias[p]->type) < 0 ||
+		    bias[p]->data.bytes != types_bytes(bias[p]->type, bias[p]->k))
 			return fail(-ENOTSUP, err, errlen, "tensor %s does not fit as a bias of %s",
 				bias[p]->name, t[p]->name);
 		bytes = add_read(d->b->loader, (struct piece){ .t = bias[p], .rows = 1,
