@@ -391,7 +391,10 @@ static int listen_at(struct control *c, char *err, size_t errlen)
 	}
 	c->listener = (struct io_watch){ .fd = fd, .events = IO_IN, .fn = on_listener, .ctx = c };
 	c->again = (struct io_timer){ .fn = on_again, .ctx = c };
-	return io_watch_add(c->io, &c->listener);
+	e = io_watch_add(c->io, &c->listener);
+	if (e < 0)
+		snprintf(err, errlen, "%.200s: cannot be listened to: %s", c->path, strerror(-e));
+	return e;
 }
 
 static int find_group(struct control *c, const char *name, char *err, size_t errlen)

@@ -267,6 +267,7 @@ static void test_turn(void **state)
 		assert_int_equal(w.n_set - before, a.result == 0);
 		if (a.result == 0) {
 			assert_int_equal(a.now, cases[i].v);
+			assert_int_equal(a.ceiling, w.page.knob_ceiling[cases[i].k]);
 			assert_int_equal(w.page.knob[cases[i].k], cases[i].v);
 		}
 	}
@@ -540,7 +541,9 @@ static void test_listen_fails(void **state)
 		control_destroy(w.c);
 		w.c = (void *)&w;
 		fail_next(cases[i].name, cases[i].error);
+		*err = 0;
 		assert_int_equal(open_control(NULL, err, sizeof(err)), -cases[i].error);
+		assert_true(*err);
 		assert_null(w.c);
 		assert_null(w.fault.name);
 		last = dup(0);
