@@ -363,6 +363,13 @@ static void test_max_seqs(void **state)
 	ask(0, 6, 4, 20);
 	step();
 	assert_int_equal(w.st.why, WHY_SEQS);
+	k.batch_tokens = 4;                             /* fewer than run: each in turn */
+	assert_int_equal(sched_set(w.s, &k), 0);
+	step();
+	step_tokens(4, 4, WHY_SEQS);
+	sched_cancel(w.s, &w.c[0], 6);
+	step();
+	step_tokens(4, 4, WHY_TOKENS);
 	sched_forget(w.s, &w.c[0]);
 	step();
 	step();
@@ -449,11 +456,14 @@ static void test_host_time(void **state)
 /* On a slow device a prompt leaves time to the others; alone it takes all it can. */
 static void test_step_time(void **state)
 {
+	struct sched_knobs k;
+
 	(void)state;
 	set_up();
 	sr_null_pace(1, 1);                             /* 1 us and 1 us a token */
 	w.cfg.knobs.step_ns = 40000;
 	assert_int_equal(try_open(), 0);
+	k = w.cfg.knobs;
 	ask(0, 1, 120, 200);
 	for (int i = 0; i < 300 && !tokens_of(1); i++)
 		step();
@@ -467,6 +477,16 @@ static void test_step_time(void **state)
 	}
 	assert_true(w.st.why_ns[WHY_STEP_TIME] > 0);
 	assert_true(tokens_of(2) == 1 && tokens_of(1) > 10);
+	until_idle();
+	k.step_ns = 10000;                              /* alone it may take five times as long, and no longer */
+	assert_int_equal(sched_set(w.s, &k), 0);
+	ask(0, 3, 128, 1);
+	step();
+	step();
+	while (w.st.last.tokens == 1 || !w.st.running)
+		step();
+	assert_in_range(w.st.last.tokens, B, 60);
+	until_idle();
 	tear_down();
 }
 
