@@ -188,9 +188,10 @@ void conn_linger(struct conn *c)
 	if (c->tls) {
 		tls_bye(c->tls);
 		if (conn_commit(c) < 0)
-			c->doomed = true;
+			conn_doom(c);
 	}
-	shutdown(c->watch.fd, SHUT_WR);
+	if (shutdown(c->watch.fd, SHUT_WR) < 0)
+		conn_doom(c);          /* the peer would hear of no end, and wait for it */
 	conn_enter(c, LINGER);
 }
 
