@@ -47,10 +47,10 @@ static int bounds(const char *s, size_t n, size_t most, size_t *count, struct pr
 
 /* ---- without memory ----
  *
- * jansson (2.14) does not look whether its buffer for a word could grow: it goes on, finds no end of the word,
- * and writes a client's bytes past a block.  So memory that is not to be had ends the reading at once, from
- * within, and what the reading had taken is given back.  Each block of jansson's has its place in a list of its
- * thread's before it, good only until the reading ends. */
+ * jansson (2.14) does not look whether its buffer for a word could grow: it goes on, finds no end of the
+ * word, and writes a client's bytes past a block.  So memory that is not to be had ends the reading at once,
+ * from within, and what the reading had taken is given back.  Each block of jansson's has its place in a
+ * list of its thread's before it, good only until the reading ends. */
 
 struct block { struct block *prev, *next; };
 _Static_assert(sizeof(struct block) % _Alignof(max_align_t) == 0, "what follows it is aligned, too");

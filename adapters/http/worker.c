@@ -55,7 +55,7 @@ static struct work *list_take(struct list *l)
 	return w;
 }
 
-/* EAGAIN: it was rung 2^64 times and is heard.  Else the loop hears of it with the next one that is finished. */
+/* EAGAIN: it was rung 2^64 times and is heard.  Else the loop hears of it with the next one finished. */
 static void ring(const struct workers *p)
 {
 	const struct timespec moment = { .tv_nsec = 1000000 };

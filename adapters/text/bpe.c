@@ -244,8 +244,8 @@ static bool seam_holds(const struct bpe *b, struct work *w, int32_t before)
 	return merge_long(b, w, w->seam, n, w->seam, NULL) == 2 && w->seam[0] == before && w->seam[1] == w->id[0];
 }
 
-/* The piece, a window at a time.  1: it has to be larger, and all that was put was wrong.  Over the limit one more
- * window is merged, for the seam with it: else too many would be counted where a larger window finds fewer. */
+/* The piece, a window at a time.  1: it has to be larger, and all that was put was wrong.  Over the limit one
+ * more window is merged, for the seam with it: a larger window might find fewer. */
 static int encode_windows(const struct bpe *b, const char *s, size_t n, struct bpe_out *o, struct work *w)
 {
 	int32_t before = -1;
