@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <limits.h>
+#include <netdb.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
@@ -205,6 +206,31 @@ static int notify_listen(struct serve *s)
 	return 0;
 }
 
+/* The adapter opens its port when the daemon is ready, which with a large model is minutes from now; that
+ * it is taken is said before.  Anything else that may be wrong with it is the adapter's to say. */
+static bool port_taken(const struct config *cfg, char *err, size_t errlen)
+{
+	const char *host = cfg->host && *cfg->host ? cfg->host : "127.0.0.1";
+	struct addrinfo hint = { .ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM }, *ai;
+	char port[16];
+	int fd, one = 1;
+	bool taken;
+
+	snprintf(port, sizeof(port), "%d", cfg->port);
+	if (cfg->uds || !cfg->port || getenv("LISTEN_FDS") || getaddrinfo(host, port, &hint, &ai))
+		return false;
+	fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	taken = fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) &&
+	        bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 && errno == EADDRINUSE;
+	if (fd >= 0)
+		close(fd);
+	freeaddrinfo(ai);
+	if (taken)
+		snprintf(err, errlen, "%s port %d is taken by another server; choose another --port, or 0 for any free "
+		         "one", host, cfg->port);
+	return taken;
+}
+
 int cmd_serve(int argc, char **argv)
 {
 	struct serve s = { .argc = argc, .argv = argv, .watched = notify_watchdog_ns() > 0 };
@@ -213,6 +239,10 @@ int cmd_serve(int argc, char **argv)
 	sigset_t mask;
 	int r = config_parse(&cfg, argc, argv, FOR_SERVE, err, sizeof(err));
 
+	if (!r && port_taken(&cfg, err, sizeof(err))) {
+		config_free(&cfg);
+		r = -EADDRINUSE;
+	}
 	if (r) {                              /* the children would say it too, twice and later */
 		if (r < 0)
 			fprintf(stderr, "slipring serve: %s\n", err);
