@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "adapters/text/slipring-text.h"
@@ -177,14 +178,24 @@ static int open_out(struct quantize *z)
 	return z->out ? quantize_plan(z) : quantize_no_memory(z);
 }
 
+#define LINE_S 5                          /* between two lines where a bar cannot be redrawn */
+
 static void progress(int32_t done, int32_t of)
 {
+	static struct timespec said;
+	struct timespec now;
 	int part = of ? 40 * done / of : 40;
 
-	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "\r[%.*s%*s] layer %d of %d%s", part,
-		        "########################################", 40 - part,
-		        "", done, of, done == of ? "\n" : "");
+	if (isatty(STDERR_FILENO)) {
+		fprintf(stderr, "\r[%.*s%*s] layer %d of %d%s", part, "########################################",
+		        40 - part, "", done, of, done == of ? "\n" : "");
+		return;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (done && now.tv_sec - said.tv_sec < LINE_S)
+		return;
+	fprintf(stderr, "layer %d of %d\n", done, of);
+	said = now;
 }
 
 static int run(struct quantize *z)
