@@ -54,7 +54,18 @@ def without_a_daemon(p):
     for c in ("top", "why", "set", "doctor"):
         code, out, err = slipring(p, c, "--help")
         check(code == 0 and "--instance" in out and "--json" in out, f"{c} --help teaches")
-        check(slipring(p, c, "--nonsense")[0] == 2, f"{c}: wrong usage")
+        code, out, err = slipring(p, c, "--nonsense")
+        check(code == 2 and not out and "--nonsense: " in err and f"slipring {c} --help" in err, f"{c}: wrong usage: {err}")
+    for args in (["top", "-i", "0"], ["why", "--since", "yesterday"], ["ping", "-n", "none"], ["ping", "--every"],
+                 ["doctor", "bogus"], ["setup", "--huge-pages", "x"], ["report", "-x"], ["compare", "-x"]):
+        code, out, err = slipring(p, *args)
+        check(code == 2 and not out and " ".join(args[1:]) in err and err.count("\n") == 1, f"{args}: which word it is: {err}")
+    code, _, err = slipring(p, "bench", "bogus")
+    check(code == 2 and 'there is no "bogus"' in err, f"bench: {err}")
+    code, _, err = slipring(p, "tune", "--max-concurency", "2")
+    check(code == 2 and "did you mean --max-concurrency?" in err and "slipring tune --help" in err, f"tune: {err}")
+    code, _, err = slipring(p, "generate", "--max-tokens", "x", "hi")
+    check(code == 2 and "from 1 to 1073741824\n" in err, f"limits are written out: {err}")
     for c in ("serve", "top", "bench", "tune"):
         check(slipring(p, "help", c) == slipring(p, c, "--help"), f"slipring help {c} is {c} --help")
     check("daemon" in slipring(p, "doctor")[1], "doctor looks at the machine without a daemon, too")
@@ -229,7 +240,37 @@ def bundle(p):
     for key in KEYS:
         check(key.encode() not in data, f"{key} is not in it")
     code, _, err = slipring(p, "doctor", "--bundle", tar)
-    check(code == 1 and "exists" in err, "nothing is written over")
+    check(code == 1 and "is not written over: name another file" in err, f"nothing is written over: {err}")
+    half = os.path.join(p.dir, "half.tar")
+    r = subprocess.run(["sh", "-c", f'ulimit -f 100; trap "" XFSZ; exec "$0" doctor --bundle {half}',
+                        os.path.join(BUILD, "slipring")], capture_output=True, text=True, env=p.env, timeout=60)
+    check(r.returncode == 1 and half in r.stderr and not os.path.exists(half), f"nor is half of one left: {r.stderr}")
+
+
+def drained(p):
+    """Who comes while it ends is told so."""
+    with Programs() as q:
+        d = q.daemon("--device", "null", "--null-step-us", 50000)
+        g = subprocess.Popen([os.path.join(BUILD, "slipring"), "generate", "--max-tokens", "100", "hello"],
+                             env=q.env, stdout=subprocess.PIPE, text=True)
+        check(wait_for(lambda: parsed(q, "top", "-i", "0.1")["running"], 10), "it is asked")
+        d.terminate()
+        check(wait_for(lambda: parsed(q, "top", "-i", "0.1")["state"] == "draining", 10), "it drains")
+        code, _, err = slipring(q, "ping")
+        check(code == 1 and "is draining" in err, f"ping: {err}")
+        check(g.communicate(timeout=30)[0] and g.returncode == 0 and d.wait(10) == 0, "what runs is answered to its end")
+        code, _, err = slipring(q, "ping")
+        check(code == 1 and "slipring serve starts one" in err, f"and then there is none: {err}")
+
+
+def taken(p):
+    """A port that is taken is said before a model is loaded."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        port = s.getsockname()[1]
+        code, out, err = slipring(p, "serve", "--instance", "other", "--port", port, "--device", "null")
+    check(code == 1 and f"port {port} is taken" in err and err.count("\n") == 1, f"at once: {err}")
 
 
 def killed(p, d):
@@ -260,6 +301,8 @@ def main():
         on_terminals(p)
         a_crowd(p)
         bundle(p)
+        drained(p)
+        taken(p)
         killed(p, d)
     done()
 

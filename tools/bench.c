@@ -386,6 +386,8 @@ int cmd_bench(int argc, char **argv)
 		json_decref(call.result);
 		return rc;
 	}
+	if (argc >= 2 && !help)
+		fprintf(stderr, "slipring bench: there is no \"%s\":\n", argv[1]);
 	fprintf(help ? stdout : stderr, "slipring bench serve [FLAGS]    measure a server\n"
 	        "slipring bench sweep [FLAGS]    the same over rates, concurrencies and settings\n"
 	        "Each lists its flags with --help.\n");

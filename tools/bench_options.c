@@ -160,7 +160,7 @@ static bool same(const char *given, size_t n, const char *name)
 	return true;
 }
 
-static int unknown(const char *word, char *err, size_t errlen)
+static int unknown(const char *word, const char *command, char *err, size_t errlen)
 {
 	const char *name[N_FLAGS], *near;
 	int n = 0;
@@ -169,8 +169,8 @@ static int unknown(const char *word, char *err, size_t errlen)
 		if (flags[i].help)
 			name[n++] = flags[i].name;
 	near = strncmp(word, "--", 2) ? NULL : config_nearest(word + 2, name, n);
-	snprintf(err, errlen, "there is no flag %s%s%s%s; see slipring bench serve --help", word,
-	         near ? ", did you mean --" : "", near ? near : "", near ? "?" : "");
+	snprintf(err, errlen, "there is no flag %s%s%s%s; see slipring %s --help", word,
+	         near ? ", did you mean --" : "", near ? near : "", near ? "?" : "", command);
 	return -EINVAL;
 }
 
@@ -180,7 +180,7 @@ static int number(const struct flag *f, const char *value, void *at, char *err, 
 	double v = strtod(value, &end);
 
 	if (end == value || *end || !(v >= f->low && v <= f->high) || (f->kind == COUNT && v != floor(v))) {
-		snprintf(err, errlen, "--%s %s: not a %snumber from %g to %g", f->name, value,
+		snprintf(err, errlen, "--%s %s: not a %snumber from %.12g to %.12g", f->name, value,
 		         f->kind == COUNT ? "whole " : "", f->low, f->high);
 		return -EINVAL;
 	}
@@ -401,7 +401,7 @@ int bench_options(struct bench_options *o, int argc, char **argv, char *err, siz
 			continue;
 		}
 		rc = f ? take(o, f, equals ? equals + 1 : NULL, argc, argv, &i, err, errlen) :
-		     unknown(word, err, errlen);
+		     unknown(word, !strcmp(argv[0], "tune") ? "tune" : "bench serve", err, errlen);
 		if (rc)
 			return rc;
 	}

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "session.h"
 #include "shmring/slipring.h"
 
 #define RECORDS 256              /* taken at once */
@@ -42,10 +43,8 @@ static int ring_open(void **wire, struct bench_run *r, char *err, size_t errlen)
 		o.live = (uint32_t)r->o->concurrency;
 	rc = g ? sr_open(&g->conn, r->socket, &o) : -ENOMEM;
 	if (rc < 0) {
-		snprintf(err, errlen, "%s: %s%s", r->socket, strerror(-rc), rc == -ENOENT || rc == -ECONNREFUSED ?
-		         "; no daemon listens there (slipring serve starts one)" : "");
 		free(g);
-		return rc;
+		return session_refused(r->socket, rc, err, errlen);
 	}
 	g->r = r;
 	*wire = g;

@@ -24,7 +24,7 @@ int bundle_open(struct bundle *b, const char *path, const char *dir)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600), e;
 
-	*b = (struct bundle){ .dir = dir };
+	*b = (struct bundle){ .dir = dir, .path = path };
 	if (fd >= 0 && (b->to = fdopen(fd, "w")))
 		return 0;
 	e = -errno;
@@ -62,5 +62,7 @@ int bundle_close(struct bundle *b)
 	put(b, zeros, sizeof(zeros));
 	if (fclose(b->to) && !b->error)
 		b->error = -errno;
+	if (b->error)
+		unlink(b->path);              /* half of one helps nobody */
 	return b->error;
 }

@@ -5,11 +5,11 @@
 #include <stddef.h>
 #include <stdio.h>
 
-struct bundle { FILE *to; const char *dir; int error; };
+struct bundle { FILE *to; const char *path, *dir; int error; };
 
 /* dir: the folder that all members lie in.  The file is made with mode 0600 and must not be there. */
 int  bundle_open(struct bundle *b, const char *path, const char *dir);
 void bundle_add(struct bundle *b, const char *name, const void *data, size_t n);
-int  bundle_close(struct bundle *b);  /* 0, or the first -errno */
+int  bundle_close(struct bundle *b);  /* 0; or the first -errno, and then there is no file */
 
 #endif

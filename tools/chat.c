@@ -102,6 +102,7 @@ static int await_daemon(struct chat *c, FILE *log, char *err, size_t errlen)
 			return rc;
 		if (waitpid(c->daemon, &status, WNOHANG) == c->daemon) {
 			c->daemon = 0;
+			fputc('\n', stderr);
 			show_log(log);
 			snprintf(err, errlen, "the daemon ended before it was ready");
 			return -ECHILD;

@@ -2,6 +2,8 @@
 #ifndef COMMANDS_H
 #define COMMANDS_H
 
+#include <stdio.h>
+
 int cmd_serve(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
@@ -18,5 +20,14 @@ int cmd_tune(int argc, char **argv);
 int cmd_record(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_setup(int argc, char **argv);
+
+/* Words first to last cannot be taken: a sentence, and the exit code of wrong usage. */
+static inline int command_wrong(const char *command, char **argv, int first, int last)
+{
+	fprintf(stderr, "slipring %s: %s%s%s: there is no such option, or its value is missing or not allowed; see "
+	        "slipring %s --help\n", command, argv[first], last > first ? " " : "", last > first ? argv[last] : "",
+	        command);
+	return 2;
+}
 
 #endif

@@ -474,7 +474,7 @@ int cmd_compare(int argc, char **argv)
 		} else if (n < 2 && argv[i][0] != '-') {
 			name[n++] = argv[i];
 		} else {
-			return usage(stderr);
+			return command_wrong("compare", argv, i, i);
 		}
 	}
 	if (n < 2)

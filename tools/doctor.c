@@ -432,7 +432,8 @@ static int make_bundle(const struct doctor *d)
 	free(json);
 	json_decref(j);
 	if (e < 0)
-		fprintf(stderr, "slipring doctor: %s: %s\n", d->bundle, strerror(-e));
+		fprintf(stderr, "slipring doctor: --bundle %s: %s\n", d->bundle, e == -EEXIST ?
+		        "is there already, and is not written over: name another file" : strerror(-e));
 	else
 		printf("%s: look through it before you send it (tar xf): versions, settings without keys, "
 		       "counters, what journalctl has%s\n", d->bundle, d->n_logs ? ", the logs you gave" : "");
@@ -486,14 +487,15 @@ int cmd_doctor(int argc, char **argv)
 {
 	static struct doctor d;
 	json_t *j;
-	int r;
+	int r, at;
 
 	d.in.name = "default";
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
 			return usage(stdout);
+		at = i;
 		if (!take(&d, argc, argv, &i))
-			return usage(stderr);
+			return command_wrong("doctor", argv, at, i);
 	}
 	if (!readable(&d))
 		return 1;

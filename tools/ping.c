@@ -18,11 +18,14 @@
 
 #include "commands.h"
 #include "core/config.h"
+#include "session.h"
 #include "shmring/slipring.h"
 
 #define COUNT      1000
+#define COUNT_WAKE 50                     /* with pauses */
 #define COUNT_MAX  1000000
 #define TIMEOUT_MS 1000
+#define LONG_MS    2000                   /* what takes longer is announced */
 
 struct summary { double min, median, p99; }; /* microseconds */
 
@@ -34,9 +37,9 @@ static int usage(FILE *to)
 	            "them, beside the wake-up of a process that sleeps on a socket.\n\n"
 	            "  --socket PATH    the daemon's socket (default: that of the instance)\n"
 	            "  --instance NAME  which daemon (default: \"default\")\n"
-	            "  -n COUNT         so many round trips, 1 to %d (default: %d)\n"
+	            "  -n COUNT         so many round trips, 1 to %d (default: %d; with --every %d)\n"
 	            "  --every MS       pause so long before each, 1 to 10000: what the first one after it pays\n"
-	            "  --json           one line for programs; times in microseconds\n", COUNT_MAX, COUNT);
+	            "  --json           one line for programs; times in microseconds\n", COUNT_MAX, COUNT, COUNT_WAKE);
 	return to == stdout ? 0 : 2;
 }
 
@@ -146,12 +149,16 @@ static int measure(const char *socket, uint64_t *ns, int n, long every_ms, struc
 	struct sr_options o = { .size = sizeof(o), .name = "slipring ping" };
 	struct sr_conn *c;
 	int e = sr_open(&c, socket, &o);
+	char err[4300];
 
 	if (e < 0) {
-		fprintf(stderr, "slipring ping: %s: %s%s\n", socket, strerror(-e), e == -ENOENT ||
-		        e == -ECONNREFUSED ? "; no daemon listens there (slipring serve starts one)" : "");
+		session_refused(socket, e, err, sizeof(err));
+		fprintf(stderr, "slipring ping: %s\n", err);
 		return e;
 	}
+	if (2 * n * every_ms > LONG_MS)       /* the daemon, then the bare wake-up */
+		fprintf(stderr, "slipring ping: %d pauses of %ld ms, twice: %.0f s; Ctrl-C ends it\n", n, every_ms,
+		        2e-3 * n * (double)every_ms);
 	for (int i = 0; i < n && e == 0; i++) {
 		if (every_ms)
 			pause_ms(every_ms);
@@ -190,9 +197,10 @@ int cmd_ping(int argc, char **argv)
 	char socket[4096];
 	uint64_t *ns;
 	bool json = false;
-	long n = COUNT, every = 0;
+	long n = 0, every = 0;
 
 	for (int i = 1; i < argc; i++) {
+		int at = i;
 		char *end = NULL;
 
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
@@ -210,12 +218,14 @@ int cmd_ping(int argc, char **argv)
 		         (every = strtol(argv[++i], &end, 10)) >= 1 && every <= 10000 && !*end)
 			;
 		else
-			return usage(stderr);
+			return command_wrong("ping", argv, at, i);
 	}
 	if (config_socket(&cfg, socket, sizeof(socket)) < 0) {
 		fprintf(stderr, "slipring ping: --instance %s: not a usable name\n", cfg.instance);
 		return 2;
 	}
+	if (!n)
+		n = every ? COUNT_WAKE : COUNT;
 	ns = calloc((size_t)n, sizeof(ns[0]));
 	if (!ns || measure(socket, ns, (int)n, every, &ring, &bare) < 0) {
 		free(ns);

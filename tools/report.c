@@ -143,8 +143,8 @@ int cmd_report(int argc, char **argv)
 		} else if (argv[i][0] != '-') {
 			name[n++] = argv[i];
 		} else {
-			n = 0;
-			break;
+			free(name);
+			return command_wrong("report", argv, i, i);
 		}
 	}
 	if (!n) {

@@ -164,7 +164,8 @@ static int put(const char *path, const struct text *t, const struct stat *st, ch
 	fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0) {
 		e = -errno;
-		return fail(e, err, errlen, temp, strerror(-e));
+		snprintf(err, errlen, "%s: cannot be written: %s", path, strerror(-e));
+		return e;
 	}
 	while (done < t->n && (n = write(fd, t->p + done, t->n - done)) > 0)
 		done += (size_t)n;

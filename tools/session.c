@@ -8,6 +8,7 @@
 
 #include "core/config.h"
 #include "core/locate.h"
+#include "core/stats.h"
 #include "session.h"
 
 #define WAIT_MS 100              /* how soon a cancel is seen */
@@ -65,7 +66,7 @@ int session_option(struct session_options *o, int argc, char **argv, int *i, cha
 		return 1;
 	}
 	if (!parse(value, numbers[k].low, numbers[k].high, numbers[k].whole, &d)) {
-		snprintf(err, errlen, "%s %s: not a %snumber from %g to %g", name, value,
+		snprintf(err, errlen, "%s %s: not a %snumber from %.12g to %.12g", name, value,
 		         numbers[k].whole ? "whole " : "", numbers[k].low, numbers[k].high);
 		return -EINVAL;
 	}
@@ -94,6 +95,36 @@ int session_socket(const struct session_options *o, char *out, size_t n, char *e
 	if (rc < 0)
 		snprintf(err, errlen, "--instance %s: not a usable name", cfg.instance);
 	return rc < 0 ? rc : 0;
+}
+
+/* Does the page beside this socket say that its daemon is about to end? */
+static bool draining(const char *socket)
+{
+	const char *slash = strrchr(socket, '/');
+	const struct stats_page *p;
+	char dir[4096];
+	bool yes;
+
+	if (!slash || snprintf(dir, sizeof(dir), "%.*s", (int)(slash - socket), socket) >= (int)sizeof(dir) ||
+	    stats_open(&p, dir) < 0)
+		return false;
+	yes = !strcmp(p->state, "draining") && (kill((pid_t)p->pid, 0) == 0 || errno == EPERM);
+	stats_close(p);
+	return yes;
+}
+
+int session_refused(const char *socket, int rc, char *err, size_t errlen)
+{
+	const char *hint = "";
+
+	if (rc == -EACCES)
+		hint = "; the daemon's user may connect, and members of its --socket-group";
+	else if ((rc == -ENOENT || rc == -ECONNREFUSED) && draining(socket))
+		hint = "; the daemon there is draining: it ends what runs, and takes nobody any more";
+	else if (rc == -ENOENT || rc == -ECONNREFUSED)
+		hint = "; no daemon listens there (slipring serve starts one)";
+	snprintf(err, errlen, "%s: %s%s", socket, strerror(-rc), hint);
+	return rc;
 }
 
 /* The text side of one candidate, if its vocabulary is the daemon's. */
@@ -127,11 +158,8 @@ int session_open(struct session *s, const struct session_options *o, char *err, 
 	if (rc)
 		return rc;
 	rc = sr_open(&s->conn, s->socket, &options);
-	if (rc < 0) {
-		snprintf(err, errlen, "%s: %s%s", s->socket, strerror(-rc), rc == -ENOENT || rc == -ECONNREFUSED ?
-		         "; no daemon listens there (slipring serve starts one)" : "");
-		return rc;
-	}
+	if (rc < 0)
+		return session_refused(s->socket, rc, err, errlen);
 	if (o->model) {
 		rc = try_model(s, o->model, err, errlen);
 	} else if (try_model(s, NULL, first, sizeof(first))) {

@@ -152,7 +152,7 @@ int cmd_set(int argc, char **argv)
 		else if (n < 2 && (argv[i][0] != '-' || n == 1 || knob_find(argv[i]) >= 0))
 			word[n++] = argv[i];
 		else
-			return usage(stderr);
+			return command_wrong("set", argv, i, i);
 	}
 	if (n == 1 || (n == 0 && file))
 		return usage(stderr);

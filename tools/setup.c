@@ -243,13 +243,14 @@ static int change(struct asked *a)
 int cmd_setup(int argc, char **argv)
 {
 	struct asked a = { .s = { .root = "" } };
-	int r;
+	int r, at;
 
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
 			return usage(stdout);
+		at = i;
 		if (!take(&a, argc, argv, &i))
-			return usage(stderr);
+			return command_wrong("setup", argv, at, i);
 	}
 	if (a.check + a.apply + a.undo != 1)
 		return usage(stderr);

@@ -426,6 +426,7 @@ int cmd_top(int argc, char **argv)
 	int r = 0;
 
 	for (int i = 1; i < argc; i++) {
+		int at = i;
 		char *end = NULL;
 
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
@@ -441,7 +442,7 @@ int cmd_top(int argc, char **argv)
 		         seconds <= 3600 && !*end)
 			;
 		else
-			return usage(stderr);
+			return command_wrong("top", argv, at, i);
 	}
 	if (instance_open(&v.in, "top", name) < 0)
 		return 1;

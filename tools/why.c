@@ -514,6 +514,8 @@ int cmd_why(int argc, char **argv)
 	int r = 0;
 
 	for (int i = 1; i < argc; i++) {
+		int at = i;
+
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
 			return usage(stdout);
 		if (!strcmp(argv[i], "--json"))
@@ -523,7 +525,7 @@ int cmd_why(int argc, char **argv)
 		else if (!strcmp(argv[i], "--since") && i + 1 < argc && !isnan(seconds = since(argv[++i])))
 			;
 		else
-			return usage(stderr);
+			return command_wrong("why", argv, at, i);
 	}
 	if (instance_open(&in, "why", name) < 0)
 		return 1;
