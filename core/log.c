@@ -1,22 +1,48 @@
 /* log.c - one line per event.  A line is built on the stack and written by one write(2), so
- * lines of several threads and processes do not mix. */
+ * lines of several threads and processes do not mix.
+ *
+ * Nobody waits for who reads the log: a line that does not fit is lost and counted, and the next one
+ * that fits is preceded by how many were.  To be sure of that we write to a pipe or terminal by a
+ * description of our own that does not block: the one we were given is shared with others, and where
+ * several write, room seen by poll(2) may be gone.  A socket's room is large against a line. */
 #include "log.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#define LINE_MAX_BYTES 2048
+
+_Static_assert(LINE_MAX_BYTES <= PIPE_BUF, "a pipe takes a line whole, or not at all");
+
 static const char *prog = "slipring";
+static int out = STDERR_FILENO;
+static _Atomic unsigned long lost;    /* lines, since the last one that was out */
+static _Atomic bool cut;              /* a terminal took a part of the last one */
 static _Atomic enum log_level most = LOG_INFO; /* SIGHUP may change it beside threads that log */
 static int journal = -1;              /* -1: not looked yet */
 
 void log_open(const char *program)
 {
+	struct stat st;
+	int own = -1;
+
 	prog = program;
 	journal = getenv("JOURNAL_STREAM") != NULL;
+	if (out != STDERR_FILENO)
+		close(out);
+	if (fstat(STDERR_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)))
+		own = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	out = own >= 0 ? own : STDERR_FILENO; /* another user's pipe: poll alone must do */
 }
 
 void log_level(enum log_level level) { most = level; }
@@ -34,29 +60,64 @@ void log_level_by_name(const char *name)
 			most = known[i].level;
 }
 
-void log_line(enum log_level level, const char *fmt, ...)
+/* What is before the text. */
+static size_t begin(char line[LINE_MAX_BYTES], enum log_level level)
 {
 	static const char *const word[] = { "ERROR", "WARN", "INFO", "DEBUG" };
 	static const int priority[] = { 3, 4, 6, 7 };
-	char line[2048];
+	struct timespec t;
+	struct tm tm;
+	size_t n;
+
+	if (journal > 0)
+		return (size_t)snprintf(line, LINE_MAX_BYTES, "<%d>", priority[level]);
+	clock_gettime(CLOCK_REALTIME, &t);
+	localtime_r(&t.tv_sec, &tm);
+	n = strftime(line, LINE_MAX_BYTES, "%Y-%m-%d %H:%M:%S", &tm);
+	return n + (size_t)snprintf(line + n, LINE_MAX_BYTES - n, ".%03ld %s[%d] %s ", t.tv_nsec / 1000000, prog,
+	                            (int)getpid(), word[level]);
+}
+
+/* False: there is no room for it now. */
+static bool put(const char *line, size_t n)
+{
+	struct pollfd p = { .fd = out, .events = POLLOUT };
+	ssize_t r;
+
+	if (poll(&p, 1, 0) == 0 || (cut && write(out, "\n", 1) != 1))
+		return false;
+	r = write(out, line, n);
+	cut = r > 0 && (size_t)r < n;
+	return r >= 0 || errno != EAGAIN;     /* another error: there is nowhere to say so */
+}
+
+/* All that were lost are spoken for. */
+static bool told(void)
+{
+	unsigned long n = lost ? atomic_exchange(&lost, 0) : 0;
+	char line[LINE_MAX_BYTES];
+	size_t at;
+
+	if (!n)
+		return true;
+	at = begin(line, LOG_WARN);
+	at += (size_t)snprintf(line + at, sizeof(line) - at, "%lu lines of this log are lost: nobody read it\n", n);
+	if (put(line, at))
+		return true;
+	lost += n;
+	return false;
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+	char line[LINE_MAX_BYTES];
 	size_t n;
 	int r;
 	va_list ap;
 
 	if (level > most)
 		return;
-	if (journal > 0) {
-		n = (size_t)snprintf(line, sizeof(line), "<%d>", priority[level]);
-	} else {
-		struct timespec t;
-		struct tm tm;
-
-		clock_gettime(CLOCK_REALTIME, &t);
-		localtime_r(&t.tv_sec, &tm);
-		n = strftime(line, sizeof(line), "%Y-%m-%d %H:%M:%S", &tm);
-		n += (size_t)snprintf(line + n, sizeof(line) - n, ".%03ld %s[%d] %s ",
-		                      t.tv_nsec / 1000000, prog, (int)getpid(), word[level]);
-	}
+	n = begin(line, level);
 	va_start(ap, fmt);
 	r = vsnprintf(line + n, sizeof(line) - n - 1, fmt, ap);
 	va_end(ap);
@@ -66,6 +127,6 @@ void log_line(enum log_level level, const char *fmt, ...)
 		if ((unsigned char)line[i] < ' ')
 			line[i] = ' ';
 	line[n++] = '\n';
-	if (write(STDERR_FILENO, line, n) < 0)
-		return;                       /* nowhere to say so */
+	if (!told() || !put(line, n))
+		lost++;
 }

@@ -7,11 +7,13 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pty.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -167,8 +169,10 @@ static size_t logged(char *out, size_t n, enum log_level level, const char *text
 
 	assert_int_equal(pipe2(p, O_NONBLOCK), 0);
 	dup2(p[1], STDERR_FILENO);
+	log_open("prog");
 	log_line(level, "%s", text);
 	dup2(old, STDERR_FILENO);
+	log_open("prog");
 	got = read(p[0], out, n - 1);
 	close(old);
 	close(p[0]);
@@ -206,12 +210,121 @@ static void test_log(void **state)
 	assert_non_null(strstr(got, "<6>xxx"));
 }
 
+/* What lies in it: whole lines, how many; and of how many it is said that they are lost. */
+static unsigned long lines_in(int fd, unsigned long *lost)
+{
+	static char text[1 << 20];
+	unsigned long lines = 0;
+	size_t n = 0;
+	ssize_t r;
+
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	while (n < sizeof(text) - 1 && (r = read(fd, text + n, sizeof(text) - 1 - n)) > 0)
+		n += (size_t)r;
+	text[n] = 0;
+	for (char *s = text, *end; (end = strchr(s, '\n')); s = end + 1) {
+		char *was;
+
+		*end = 0;
+		was = strstr(s, "WARN ");
+		if (was && strstr(was, " lines of this log are lost"))
+			*lost += strtoul(was + 5, NULL, 10);
+		else
+			lines++;
+	}
+	return lines;
+}
+
+/* Nobody reads what stderr is: no line waits for room, none is lost without being counted. */
+static void test_nobody_reads(void **state)
+{
+	enum { LINES = 20000, WRITERS = 4 };
+	enum kind { PIPE, FOREIGN_PIPE, SOCKET, TERMINAL, SEVERAL, N_KINDS };
+
+	(void)state;
+	set("JOURNAL_STREAM", NULL);
+	for (enum kind k = PIPE; k < N_KINDS; k++) {
+		int p[2], old = dup(STDERR_FILENO);
+		unsigned long lost = 0, here, writers = k == SEVERAL ? WRITERS : 1;
+
+		if (k == SOCKET)
+			assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, p), 0);
+		else if (k == TERMINAL)
+			assert_int_equal(openpty(&p[0], &p[1], NULL, NULL, NULL), 0);
+		else
+			assert_int_equal(pipe(p), 0);
+		if (k == FOREIGN_PIPE) {              /* opened for a file: it has none of its own to this */
+			FILE *f = tmpfile();
+
+			assert_non_null(f);
+			dup2(fileno(f), STDERR_FILENO);
+			fclose(f);
+			log_open("prog");
+		}
+		dup2(p[1], STDERR_FILENO);
+		if (k != FOREIGN_PIPE)
+			log_open("prog");
+		fflush(NULL);
+		for (unsigned long i = 0; i < writers; i++) {
+			pid_t pid = fork();
+
+			if (pid)
+				continue;
+			alarm(20);
+			for (int j = 0; j < LINES; j++)
+				log_line(LOG_INFO, "line %d of many", j);
+			_exit(0);
+		}
+		for (unsigned long i = 0; i < writers; i++) {
+			int status;
+
+			assert_true(wait(&status) > 0);
+			if (status)
+				fail_msg("kind %d: a writer waited for who does not read", k);
+		}
+		dup2(old, STDERR_FILENO);
+		log_open("prog");
+		here = lines_in(p[0], &lost);
+		assert_in_range(here + lost, 10, LINES * writers - 1);
+		close(old);
+		close(p[0]);
+		close(p[1]);
+	}
+}
+
+/* And there is room again: how many were lost is said once. */
+static void test_lost(void **state)
+{
+	int p[2], old = dup(STDERR_FILENO);
+	unsigned long lost = 0, here;
+
+	(void)state;
+	assert_int_equal(pipe(p), 0);
+	dup2(p[1], STDERR_FILENO);
+	log_open("prog");
+	for (int i = 0; i < 5000; i++)
+		log_line(LOG_INFO, "line %d", i);
+	here = lines_in(p[0], &lost);
+	assert_in_range(here, 10, 4999);
+	assert_int_equal(lost, 0);
+	log_line(LOG_INFO, "one more");
+	log_line(LOG_INFO, "and one");
+	dup2(old, STDERR_FILENO);
+	log_open("prog");
+	assert_int_equal(lines_in(p[0], &lost), 2);
+	assert_int_equal(here + lost, 5000);
+	close(old);
+	close(p[0]);
+	close(p[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_send), cmocka_unit_test(test_send_nowhere),
 			cmocka_unit_test(test_watchdog),
 		cmocka_unit_test(test_socket), cmocka_unit_test(test_log),
+		cmocka_unit_test(test_nobody_reads), cmocka_unit_test(test_lost),
 	};
 
 	return cmocka_run_group_tests_name("notify", tests, NULL, NULL);
