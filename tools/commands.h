@@ -24,9 +24,9 @@ int cmd_setup(int argc, char **argv);
 /* Words first to last cannot be taken: a sentence, and the exit code of wrong usage. */
 static inline int command_wrong(const char *command, char **argv, int first, int last)
 {
-	fprintf(stderr, "slipring %s: %s%s%s: there is no such option, or its value is missing or not allowed; see "
-	        "slipring %s --help\n", command, argv[first], last > first ? " " : "", last > first ? argv[last] : "",
-	        command);
+	fprintf(stderr, "slipring %s: %s%s%s: there is no such option, or its value is missing or not allowed; "
+	        "see slipring %s --help\n", command, argv[first], last > first ? " " : "",
+	        last > first ? argv[last] : "", command);
 	return 2;
 }
 

@@ -39,7 +39,8 @@ static int usage(FILE *to)
 	            "  --instance NAME  which daemon (default: \"default\")\n"
 	            "  -n COUNT         so many round trips, 1 to %d (default: %d; with --every %d)\n"
 	            "  --every MS       pause so long before each, 1 to 10000: what the first one after it pays\n"
-	            "  --json           one line for programs; times in microseconds\n", COUNT_MAX, COUNT, COUNT_WAKE);
+	            "  --json           one line for programs; times in microseconds\n", COUNT_MAX, COUNT,
+	        COUNT_WAKE);
 	return to == stdout ? 0 : 2;
 }
 

@@ -433,9 +433,9 @@ void report_draw_limits(const struct report *p)
 		return;
 	fprintf(p->f, "<h2>What limited it</h2><p>Each step of the scheduler ran into one limit on each of two "
 	        "axes, so each adds up to the whole time. empty and idle: nothing more was asked for; host: the "
-	        "device waited for the daemon. What empty was is told by what the clients did: tokenizing, waiting "
-	        "for the network, silent with nothing under way, served with all they had asked for, or nobody "
-	        "connected.</p>\n");
+	        "device waited for the daemon. What empty was is told by what the clients did: tokenizing, "
+	        "waiting for the network, silent with nothing under way, served with all they had asked for, or "
+	        "nobody connected.</p>\n");
 	for (size_t i = 0; i < p->n; i++) {
 		say_limit(p, i);
 		if (course && report_server(&p->of[i]))

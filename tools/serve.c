@@ -226,8 +226,8 @@ static bool port_taken(const struct config *cfg, char *err, size_t errlen)
 		close(fd);
 	freeaddrinfo(ai);
 	if (taken)
-		snprintf(err, errlen, "%s port %d is taken by another server; choose another --port, or 0 for any free "
-		         "one", host, cfg->port);
+		snprintf(err, errlen, "%s port %d is taken by another server; choose another --port, or 0 for any "
+		         "free one", host, cfg->port);
 	return taken;
 }
 

@@ -228,8 +228,9 @@ static void say_clients(struct sheet *s, const struct view *v)
 	for (i = 0; i < v->n_rows && (s->n + (s->width ? 2 : 1) < room || i + 1 == v->n_rows); i++) {
 		const struct row *r = &v->row[i];
 
-		sheet_add(s, false, "%-24.24s %8u %6u %6u %8u %10.1f %10.1f%s%s", r->name, r->c->pid, r->c->uid, r->c->live,
-		          r->c->unanswered, r->prompt_per_s, r->generated_per_s, *r->remark ? "   " : "", r->remark);
+		sheet_add(s, false, "%-24.24s %8u %6u %6u %8u %10.1f %10.1f%s%s", r->name, r->c->pid, r->c->uid,
+		          r->c->live, r->c->unanswered, r->prompt_per_s, r->generated_per_s,
+		          *r->remark ? "   " : "", r->remark);
 	}
 	if (i == v->n_rows)
 		return;

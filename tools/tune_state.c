@@ -52,7 +52,8 @@ static json_t *trial_json(const struct tune_trial *tr)
 		json_object_set_new(empty, stats_empty_name(i), json_real(tr->empty[i]));
 	j = json_pack("{s:o, s:s, s:o, s:f, s:b, s:o, s:o, s:o, s:I, s:I, s:I}", "setting", setting_json(&tr->s),
 	              "flags", tr->flags, "runs", runs, "seconds", tr->seconds, "given_up", tr->cut,
-	              "limits", why, "empty", empty, "hit_rate", isnan(tr->hit_rate) ? json_null() : json_real(tr->hit_rate),
+	              "limits", why, "empty", empty,
+	              "hit_rate", isnan(tr->hit_rate) ? json_null() : json_real(tr->hit_rate),
 	              "preemptions", (json_int_t)tr->preemptions, "answers_same", (json_int_t)tr->same,
 	              "answers", (json_int_t)tr->compared);
 	return j;
