@@ -458,7 +458,7 @@ void clients_flush(struct clients *cl)
 
 bool clients_arm(struct clients *cl)
 {
-	if (cl->n_gone || cl->n_dirty)
+	if (cl->n_gone || cl->n_dirty || !conn_rest(cl))
 		return false;
 	for (int32_t i = 0; i < cl->n_open; i++)
 		server_arm(cl->open[i]->conn, cl->open[i]->need);
@@ -561,9 +561,11 @@ void clients_destroy(struct clients *cl)
 {
 	if (!cl)
 		return;
+	cl->chores = NULL;
 	while (cl->n_all > 0)
 		conn_free(cl->all[cl->n_all - 1], true);
 	conn_deaf(cl);
+	io_timer_del(cl->io, &cl->nap);
 	server_destroy(cl->server);
 	free(cl->all);
 	free(cl->open);

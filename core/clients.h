@@ -34,6 +34,7 @@ struct clients_config {
 	uint8_t  vocab_hash[32];
 	uint64_t stall_ns;            /* a client with a full ring that reads nothing so long has its
 	                                 requests cancelled; 0 = never */
+	bool     works;               /* our thread is what computes: no time of it is spare */
 	struct recorder *recorder;    /* told of each request and its end; NULL = nobody is */
 	struct stats_page *stats;     /* where requests' times, tokens and ends are counted (not
 	                                 connections: clients_stats); may be NULL */
@@ -63,6 +64,11 @@ int  clients_take(struct clients *cl, uint64_t now);
 
 /* Publish what this turn emitted: one fence, then a signal to each client that sleeps. */
 void clients_flush(struct clients *cl);
+
+/* Once a turn, after clients_flush: what the kernel has to do for connections, memory for who comes
+ * and what who is gone had, is tens of us each.  One such chore at most, and while others are served
+ * only in the device's time, if it has enough.  Returns the work done. */
+int  clients_chores(struct clients *cl);
 
 /* Before the loop sleeps: ask every client for a signal, then look once more.  True: nothing
  * is there, sleep.  clients_awake: back. */

@@ -1,9 +1,19 @@
 /* clients_conn.c - who comes, who goes, who is looked at.
  *
- *	accept -> HELLO --hello--> MAPPING --mapped--> OPEN --end of file, death, a lie--> gone, buried
- *	               `--too many, wrong version--> refused   `--a second passed--> closed    in clients_take
- *
+ *	accept* -> HELLO --hello*--> MAPPING --mapped*--> OPEN --end of file, death, a lie--> gone, buried
+ *	               `--too many, wrong version--> refused*   `--a second passed--> closed*   in clients_take,
+ *	                                                                                       freed*
  * Callbacks of io only mark an open client as gone: its requests may be on the way somewhere.
+ *
+ * What has a star makes the kernel allocate, map, unmap or close: tens of us, in which nobody else is
+ * served.  These are chores.  They stand in a line, and clients_chores() does the first
+ *
+ *	while nothing was under way for some time;
+ *	else while a batch computes that will not be done before it;
+ *	else, for there may never be such a batch, after some ms, and so that all of them together take a
+ *	certain share of our time.
+ *
+ * Who waits for a chore is not listened to meanwhile.
  */
 #include "clients_impl.h"
 
@@ -25,8 +35,53 @@
 #define SIGNALS  16                   /* read from a socket at a time */
 #define BELLS    256                  /* so many in a window: then a client is not heard */
 #define BELLS_NS (10 * MS)            /* until the next (R7) */
-#define COMERS   16                   /* accepted at a time while nobody waits for tokens, else one, */
-#define COMER_NS (4 * MS)             /* and then none so long: each costs us its memory (R7) */
+#define COMER_NS (4 * MS)             /* after one was let in while others are served (R7) */
+#define CHORE_NS 150000u              /* a long one: memory for a small client takes 70 us */
+#define QUIET_NS 200000u              /* who asks again at once has asked by then */
+#define CHORE_MAY_WAIT (2 * MS)       /* for a batch that hides it; */
+#define CHORE_SHARE 16                /* then, this part of our time (R7) */
+
+/* ---- chores ---------------------------------------------------------------------------------- */
+
+static void chore_add(struct clients *cl, struct chore *k)
+{
+	if (k->since)
+		return;
+	k->since = io_now();
+	k->next = NULL;
+	*cl->last_chore = k;
+	cl->last_chore = &k->next;
+}
+
+static struct chore *chore_next(struct clients *cl)
+{
+	struct chore *k = cl->chores;
+
+	cl->chores = k->next;
+	if (!cl->chores)
+		cl->last_chore = &cl->chores;
+	k->since = 0;
+	return k;
+}
+
+static void hear(struct client *c) { io_watch_set(c->cl->io, &c->socket, IO_IN | IO_HUP); }
+
+/* What waits for it would be told to us again and again. */
+static void chore_for(struct client *c)
+{
+	chore_add(c->cl, &c->chore);
+	io_watch_set(c->cl->io, &c->socket, 0);
+}
+
+static bool chore_may(const struct clients *cl, uint64_t now)
+{
+	if (!sched_busy(cl->s))
+		return now - cl->busy_at >= QUIET_NS;
+	if (cl->cfg.works)
+		return now >= cl->chore_at;
+	return sched_spare(cl->s, now) >= CHORE_NS ||
+	       (now >= cl->chore_at && now - cl->chores->since >= CHORE_MAY_WAIT);
+}
 
 /* ---- who is where ---------------------------------------------------------------------------- */
 
@@ -56,13 +111,16 @@ void conn_cool(struct clients *cl, struct client *c)
 	place(cl, c, cl->n_hot);
 }
 
-/* To be buried by the next clients_take: here its requests may be on the way somewhere. */
+/* An open one is buried by the next clients_take: here its requests may be on the way somewhere. */
 void conn_lose(struct client *c, const char *why)
 {
 	if (c->gone)
 		return;
 	c->gone = true;
-	c->cl->n_gone++;
+	if (c->open)
+		c->cl->n_gone++;
+	else
+		chore_for(c);
 	log_debug("client %s (uid %u): %s", c->name, c->uid, why);
 }
 
@@ -83,28 +141,37 @@ void conn_lie(struct client *c, int e)
 
 /* ---- come and go ----------------------------------------------------------------------------- */
 
-/* Nothing of it stays: the scheduler forgets it, and watches have no callback any more. */
-void conn_free(struct client *c, bool stopping)
+/* Neither the scheduler nor a turn knows it any more. */
+static void leave(struct client *c, bool stopping)
 {
 	struct clients *cl = c->cl;
 
 	if (c->row != &cl->unseen)
 		stats_client_give(c->row);
-	if (c->open) {
-		if (c->n_live)                /* it looks at all that there are */
-			sched_forget(cl->s, c);
-		cl->stats.died += c->n_live > 0 && !stopping;
-		conn_cool(cl, c);
-		place(cl, cl->open[--cl->n_open], c->at_open);
-		cl->stats.connected--;
-	}
-	if (c->conn)
-		server_close(c->conn, stopping);
+	if (c->n_live)                        /* it looks at all that there are */
+		sched_forget(cl->s, c);
+	cl->stats.died += c->n_live > 0 && !stopping;
+	cl->stats.connected--;
+	cl->n_gone -= c->gone;
+	conn_cool(cl, c);
+	place(cl, cl->open[--cl->n_open], c->at_open);
+	c->open = false;
 	for (int32_t i = 0; c->dirty; i++) {
 		assert(i < cl->n_dirty);
 		if (cl->dirty[i] == c)
 			cl->dirty[i] = cl->dirty[--cl->n_dirty], c->dirty = false;
 	}
+}
+
+/* Nothing of it stays, and watches have no callback any more. */
+void conn_free(struct client *c, bool stopping)
+{
+	struct clients *cl = c->cl;
+
+	if (c->open)
+		leave(c, stopping);
+	if (c->conn)
+		server_close(c->conn, stopping);
 	io_timer_del(cl->io, &c->timer);
 	io_watch_del(cl->io, &c->socket);
 	if (c->pidfd >= 0) {
@@ -112,7 +179,6 @@ void conn_free(struct client *c, bool stopping)
 		close(c->pidfd);
 	}
 	close(c->fd);
-	cl->n_gone -= c->gone;
 	cl->all[c->at] = cl->all[--cl->n_all];
 	cl->all[c->at]->at = c->at;
 	free(c->live);
@@ -122,10 +188,15 @@ void conn_free(struct client *c, bool stopping)
 
 void conn_bury(struct clients *cl)
 {
-	for (int32_t i = cl->n_all - 1; cl->n_gone > 0; i--) {
+	for (int32_t i = cl->n_open - 1; cl->n_gone > 0; i--) {
+		struct client *c;
+
 		assert(i >= 0);
-		if (cl->all[i]->gone)
-			conn_free(cl->all[i], false);
+		c = cl->open[i];
+		if (!c->gone)
+			continue;
+		leave(c, false);
+		chore_add(cl, &c->chore);
 	}
 }
 
@@ -152,8 +223,10 @@ static void client_hello(struct client *c)
 	struct sr_hello h;
 	int e = server_hello(c->fd, &h);
 
-	if (e == -EAGAIN)
+	if (e == -EAGAIN) {
+		hear(c);
 		return;
+	}
 	if (!e)
 		e = c->refuse;
 	if (!e)
@@ -171,6 +244,7 @@ static void client_hello(struct client *c)
 		return;
 	}
 	memcpy(c->name, h.name, sizeof(c->name));
+	hear(c);
 }
 
 /* It has mapped what it was given, and says so by its first signal. */
@@ -179,8 +253,10 @@ static void client_mapped(struct client *c)
 	struct clients *cl = c->cl;
 	int e = server_drain(c->conn, 1);
 
-	if (e == 0)
+	if (e == 0) {
+		hear(c);
 		return;
+	}
 	if (e > 0)
 		e = server_begin(c->conn);
 	if (e < 0) {
@@ -197,6 +273,7 @@ static void client_mapped(struct client *c)
 	cl->stats.connected++;
 	place(cl, c, cl->n_open++);
 	conn_heat(cl, c);
+	hear(c);
 	log_debug("client %s (uid %u) connected", c->name, c->uid);
 }
 
@@ -228,22 +305,21 @@ static void on_socket(struct io_watch *w, uint32_t events)
 {
 	struct client *c = w->ctx;
 
-	if (c->gone)
-		return;
 	if (c->open && events & IO_HUP)
 		conn_lose(c, "closed");
 	else if (c->open)
 		client_bell(c);
-	else if (c->conn)
-		client_mapped(c);
 	else
-		client_hello(c);              /* end of file, too */
+		chore_for(c);                 /* hello, mapped, end of file: it shows then */
 }
 
 static void on_death(struct io_watch *w, uint32_t events)
 {
+	struct client *c = w->ctx;
+
 	(void)events;
-	conn_lose(w->ctx, "died");
+	conn_lose(c, "died");
+	io_watch_set(c->cl->io, w, 0);        /* it stays dead */
 }
 
 static void on_timer(struct io_timer *t)
@@ -251,11 +327,11 @@ static void on_timer(struct io_timer *t)
 	struct client *c = t->ctx;
 
 	if (c->open) {
-		io_watch_set(c->cl->io, &c->socket, IO_IN | IO_HUP);
+		hear(c);
 		return;
 	}
-	c->cl->stats.refused++;
-	conn_free(c, false);
+	c->cl->stats.refused += !c->gone;
+	conn_lose(c, "did not end its handshake");
 }
 
 /* Who is it, and may it stay? */
@@ -276,7 +352,7 @@ static int admit(struct clients *cl, struct client *c)
 		 * its end is seen by the socket alone. */
 		c->pidfd = (int)syscall(SYS_pidfd_open, cred.pid, 0);
 	for (int32_t i = 0; i < cl->n_all; i++)
-		same += cl->all[i]->uid == c->uid && !cl->all[i]->refuse;
+		same += cl->all[i]->uid == c->uid && !cl->all[i]->refuse && !cl->all[i]->gone;
 	return cl->n_all >= cl->cfg.max || same >= cl->cfg.max_per_uid ? -EUSERS : 0;
 }
 
@@ -290,7 +366,7 @@ static void client_new(struct clients *cl, int fd)
 		return;
 	}
 	*c = (struct client){ .cl = cl, .fd = fd, .pidfd = -1, .at = cl->n_all, .free = 0, .name = "?",
-	                       .row = &cl->unseen };
+	                       .row = &cl->unseen, .chore.client = c };
 	c->refuse = admit(cl, c);
 	c->socket = (struct io_watch){ .fd = fd, .events = IO_IN | IO_HUP, .fn = on_socket, .ctx = c };
 	c->death = (struct io_watch){ .fd = c->pidfd, .events = IO_IN, .fn = on_death, .ctx = c };
@@ -303,34 +379,13 @@ static void client_new(struct clients *cl, int fd)
 	}
 }
 
-/* The listener stays readable: it is not to be spun on. */
-static void rest(struct clients *cl, uint64_t ns)
-{
-	io_watch_set(cl->io, &cl->listener, 0);
-	io_timer_set(cl->io, &cl->again, io_now() + ns);
-}
-
 static void on_listener(struct io_watch *w, uint32_t events)
 {
 	struct clients *cl = w->ctx;
-	bool busy = sched_busy(cl->s);
 
 	(void)events;
-	for (int i = 0; i < (busy ? 1 : COMERS); i++) {
-		int fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-		if (fd >= 0) {
-			client_new(cl, fd);
-			continue;
-		}
-		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-			log_warn("no descriptors or memory for another client: waiting a moment");
-			rest(cl, 100 * MS);
-		}
-		return;
-	}
-	if (busy)
-		rest(cl, COMER_NS);
+	io_watch_set(cl->io, w, 0);
+	chore_add(cl, &cl->door);
 }
 
 static void on_again(struct io_timer *t)
@@ -340,10 +395,32 @@ static void on_again(struct io_timer *t)
 	io_watch_set(cl->io, &cl->listener, IO_IN);
 }
 
+static void let_in(struct clients *cl)
+{
+	int fd = accept4(cl->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	if (fd >= 0) {
+		client_new(cl, fd);
+	} else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+		log_warn("no descriptors or memory for another client: waiting a moment");
+		io_timer_set(cl->io, &cl->again, io_now() + 100 * MS);
+		return;
+	}
+	if (sched_busy(cl->s))
+		io_timer_set(cl->io, &cl->again, io_now() + COMER_NS);
+	else
+		io_watch_set(cl->io, &cl->listener, IO_IN);
+}
+
+/* A sleep that waits for the time for a chore needs no more than an end. */
+static void on_nap(struct io_timer *t) { (void)t; }
+
 int conn_listen(struct clients *cl, int fd)
 {
+	cl->last_chore = &cl->chores;
 	cl->listener = (struct io_watch){ .fd = fd, .events = IO_IN, .fn = on_listener, .ctx = cl };
 	cl->again = (struct io_timer){ .fn = on_again, .ctx = cl };
+	cl->nap = (struct io_timer){ .fn = on_nap };
 	return io_watch_add(cl->io, &cl->listener);
 }
 
@@ -355,4 +432,41 @@ void conn_deaf(struct clients *cl)
 	io_watch_del(cl->io, &cl->listener);
 	close(cl->listener.fd);
 	cl->listener.fd = -1;
+}
+
+/* ---- the line, once a turn ----------------------------------------------------------------------- */
+
+bool conn_rest(struct clients *cl)
+{
+	uint64_t now;
+
+	if (!cl->chores)
+		return true;
+	now = io_now();
+	if (chore_may(cl, now))
+		return false;
+	io_timer_set(cl->io, &cl->nap, now + QUIET_NS);
+	return true;
+}
+
+int clients_chores(struct clients *cl)
+{
+	uint64_t now;
+	struct client *c;
+
+	if (sched_busy(cl->s))
+		cl->busy_at = cl->now;
+	if (!cl->chores || !chore_may(cl, now = io_now()))
+		return 0;
+	c = chore_next(cl)->client;
+	if (!c)
+		let_in(cl);
+	else if (c->gone)
+		conn_free(c, false);
+	else if (c->conn)
+		client_mapped(c);
+	else
+		client_hello(c);
+	cl->chore_at = io_now() + (CHORE_SHARE - 1) * (io_now() - now);
+	return 1;
 }

@@ -26,6 +26,13 @@ struct live {                         /* a request that the scheduler has */
 	uint8_t  trace[16];           /* W3C trace id, for the log; zeros: none */
 };
 
+/* Something to do for a connection that can wait.  In a line, once at most. */
+struct chore {
+	struct chore *next;
+	struct client *client;        /* NULL: let one in */
+	uint64_t since;               /* when it came into the line; 0: it is not in it */
+};
+
 struct client {
 	struct clients *cl;
 	struct server_conn *conn;     /* NULL until the hello */
@@ -33,7 +40,8 @@ struct client {
 	int fd, pidfd;
 	uid_t uid;
 	bool trusted, gateway;        /* may be urgent and hold huge pages; may name tenants */
-	bool gone, dirty;             /* to be buried; to be woken */
+	bool gone, dirty;             /* to be buried, or that is done; to be woken */
+	struct chore chore;           /* for it */
 	int  refuse;                  /* the answer to its hello: 0 or -errno */
 	char name[32];
 	pid_t pid;
@@ -65,6 +73,10 @@ struct clients {
 	struct server *server;
 	struct io_watch listener;
 	struct io_timer again;        /* listen again, after descriptors had run out */
+	struct chore door;            /* somebody is at the listener */
+	struct chore *chores, **last_chore; /* the line, and where the next one goes */
+	struct io_timer nap;          /* until there may be time for a chore */
+	uint64_t busy_at, chore_at;   /* when requests were last under way; no chore before, unless it is free */
 	bool draining, sweep;         /* sweep: look at all next turn */
 	struct stats_client unseen;   /* the row of all that have none */
 	uint64_t now, turn, told_at;  /* told_at: when a lie was last logged */
@@ -73,7 +85,8 @@ struct clients {
 	struct client **all;          /* [max + REFUSALS] */
 	struct client **open;         /* [max]: those with work lately first, n_hot of them */
 	struct client **dirty;        /* [max] */
-	int32_t n_all, n_open, n_hot, n_dirty, n_gone, cold;
+	int32_t n_all, n_open, n_hot, n_dirty, cold;
+	int32_t n_gone;               /* of the open: to be buried */
 
 	uint64_t gap_ns, n_gaps;      /* so many tokens came so long after the one before: not counted yet */
 	uint64_t key[2], n_seeds;     /* of seeds and salts */
@@ -85,8 +98,9 @@ void conn_heat(struct clients *cl, struct client *c);  /* look at it every turn 
 void conn_cool(struct clients *cl, struct client *c);  /* look at it now and then */
 void conn_lose(struct client *c, const char *why);     /* to be buried by the next turn */
 void conn_lie(struct client *c, int e);                /* the same, for -EPROTO or -EFAULT */
-void conn_free(struct client *c, bool stopping);
-void conn_bury(struct clients *cl);
+void conn_free(struct client *c, bool stopping);       /* not while a chore for it is in the line */
+void conn_bury(struct clients *cl);                    /* nobody serves the gone any more */
+bool conn_rest(struct clients *cl);                    /* may the loop sleep?  True: if need be, not for long */
 int  conn_listen(struct clients *cl, int fd);          /* 0, -errno; fd is ours then */
 void conn_deaf(struct clients *cl);                    /* accept nobody any more */
 

@@ -58,6 +58,7 @@ struct daemon {
 	struct located where;
 	char run_dir[4096], socket[4096];
 	int  lock_fd;
+	struct { dev_t dev; ino_t ino; } bound; /* the file of our socket; ino 0: there is none of ours */
 	struct io *io;
 	struct stats_page *st;
 	struct model *model;
@@ -234,9 +235,39 @@ static int open_backend(struct daemon *d)
 	return r < 0 ? fail(d, "cannot load the model") : 0;
 }
 
+/* A socket that nobody listens on any more is replaced; whatever else is there is not ours: the lock is
+ * of the run directory, and --socket may be anywhere. */
+static int clear_stale(struct daemon *d, const struct sockaddr_un *a)
+{
+	struct stat st;
+	int fd, e;
+
+	if (lstat(a->sun_path, &st) < 0)
+		return 0;                     /* or bind says why not */
+	if (!S_ISSOCK(st.st_mode)) {
+		snprintf(d->err, sizeof(d->err), "%s: it exists and is no socket", a->sun_path);
+		return -EEXIST;
+	}
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	e = fd < 0 || connect(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 ? errno : 0;
+	if (fd >= 0)
+		close(fd);
+	if (e == ECONNREFUSED) {
+		unlink(a->sun_path);
+		return 0;
+	}
+	if (e == 0 || e == EAGAIN || e == EPROTOTYPE) /* its line may be full, or it speaks otherwise */
+		snprintf(d->err, sizeof(d->err), "%s: another server listens there; stop it, or give this one "
+		         "another --socket", a->sun_path);
+	else
+		snprintf(d->err, sizeof(d->err), "%s: %s", a->sun_path, strerror(e));
+	return -EADDRINUSE;
+}
+
 static int listen_at(struct daemon *d)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	struct stat st;
 	int fd = notify_socket("slipring");
 	mode_t mask;
 
@@ -248,7 +279,8 @@ static int listen_at(struct daemon *d)
 		return fail(d, "cannot listen");
 	}
 	strcpy(a.sun_path, d->socket);
-	unlink(d->socket);                    /* ours: we hold the lock */
+	if (clear_stale(d, &a) < 0)
+		return fail(d, "cannot listen");
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	mask = umask(0117);                   /* srw-rw---- from the first moment */
 	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 128) < 0) {
@@ -259,6 +291,10 @@ static int listen_at(struct daemon *d)
 		return fail(d, "cannot listen");
 	}
 	umask(mask);
+	if (lstat(a.sun_path, &st) == 0) {
+		d->bound.dev = st.st_dev;
+		d->bound.ino = st.st_ino;
+	}
 	if (d->cfg.socket_group) {
 		struct group *g = getgrnam(d->cfg.socket_group);
 
@@ -282,6 +318,7 @@ static int make_clients(struct daemon *d, int listen_fd)
 		.scope_tenant = d->cfg.prefix_cache_scope == SCOPE_TENANT,
 		.vocab = d->model->m.V, .context = d->plan.context,
 		.eos = d->model->eos, .n_eos = d->model->n_eos,
+		.works = d->idle.mode == RUN_INLINE,
 		.stall_ns = 10 * SECOND, .recorder = &d->recorder, .stats = d->st,
 	};
 	struct passwd *pw;
@@ -592,6 +629,7 @@ static void turn_inside(void *ctx)
 	io_poll(d->io);
 	if (clients_take(d->cl, now))
 		clients_flush(d->cl);
+	clients_chores(d->cl);
 }
 
 /* Until when may it sleep?  0: until a client, the device or a timer wakes it. */
@@ -640,6 +678,7 @@ static int loop(struct daemon *d)
 		r = sched_step(d->s, now);
 		counters(d, now);                 /* who has its end finds it counted */
 		clients_flush(d->cl);             /* tokens leave before the next batch is computed */
+		work += clients_chores(d->cl);
 		d->st->alive_ns = now;
 		if (r < 0) {
 			log_error("The device is lost (%s). Every request was ended; exiting with %d so that "
@@ -663,6 +702,8 @@ static int loop(struct daemon *d)
 
 static void stop(struct daemon *d)
 {
+	struct stat st;
+
 	if (d->cl)
 		clients_destroy(d->cl);           /* forgets everybody: the scheduler is empty after it */
 	control_destroy(d->control);
@@ -676,8 +717,8 @@ static void stop(struct daemon *d)
 	reload_destroy(&d->reload);
 	if (d->done.fd >= 0)
 		close(d->done.fd);
-	if (*d->socket && d->lock_fd >= 0 && notify_socket("slipring") < 0)
-		unlink(d->socket);
+	if (d->bound.ino && lstat(d->socket, &st) == 0 && st.st_dev == d->bound.dev && st.st_ino == d->bound.ino)
+		unlink(d->socket);            /* another's would not be ours */
 	config_free(&d->cfg);
 }
 

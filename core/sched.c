@@ -684,6 +684,18 @@ int32_t sched_flying(const struct sched *s)
 	return s->reaped == s->launched ? -1 : (int32_t)(s->reaped % (uint32_t)s->ops->depth);
 }
 
+uint64_t sched_spare(const struct sched *s, uint64_t now)
+{
+	const struct flight *f = &s->flight[s->reaped % (uint32_t)s->ops->depth];
+	uint64_t done;
+
+	if (s->reaped == s->launched)
+		return 0;
+	done = f->at > s->prev_end ? f->at : s->prev_end; /* it waited for the one before */
+	done += (uint64_t)((f->n_decode ? s->decode_ns : 0) + (f->n_tokens - f->n_decode) * s->prompt_ns);
+	return done > now ? done - now : 0;
+}
+
 bool sched_busy(const struct sched *s)
 {
 	return s->stats.waiting || s->n_run || s->reaped != s->launched;

@@ -190,6 +190,10 @@ int  sched_step(struct sched *s, uint64_t now);
 
 bool sched_busy(const struct sched *s); /* anything waiting, running or in flight? */
 int32_t sched_flying(const struct sched *s); /* the oldest batch in flight, by its number; -1: none */
+
+/* For how many ns more the device, as batches went so far, needs nothing of us: until the oldest
+ * batch in flight is done.  0: none is, it should be done, or such a batch was never seen. */
+uint64_t sched_spare(const struct sched *s, uint64_t now);
 void sched_stats(const struct sched *s, struct sched_stats *out);
 void sched_check(const struct sched *s); /* every slot, block, chunk, record has one owner */
 

@@ -117,6 +117,7 @@ struct tenant {
 struct flight_row { int32_t seq; uint32_t gen; };
 struct flight {
 	int32_t  n, n_tokens, n_decode;
+	uint64_t at;             /* when it was launched */
 	bool     pressed;        /* the device had or had just had work: a gap before it is ours */
 	enum sched_why why;
 	struct flight_row *row;  /* [limits.rows] */

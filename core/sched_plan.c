@@ -646,6 +646,7 @@ int plan_batch(struct sched *s, uint64_t now, bool after_batch)
 		x.f->n = b->n_rows;
 		x.f->n_tokens = b->n_tokens;
 		x.f->n_decode = x.n_decode;
+		x.f->at = now;
 		x.f->why = x.why;
 		x.f->pressed = after_batch || s->launched != s->reaped;
 		r = s->ops->launch(s->b, i);

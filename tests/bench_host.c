@@ -4,7 +4,7 @@
  *
  *	bench_host [FILE.jsonl]      exit 1 if a figure is below its floor
  *
- * CPU of a step: clients_take, sched_step and clients_flush, which is plan, launch, reap and the
+ * CPU of a step: clients_take, sched_step, clients_flush and clients_chores, which is plan, launch, reap and the
  * records in the clients' rings; the time inside the null device is taken off.  All rows have the
  * same length, so each takes a block in the same step, one step in BLOCK: those are medians by
  * themselves, weighted as often as they come.
@@ -125,6 +125,7 @@ static void turn(void)
 	clients_take(cl, now);
 	sched_step(s, now);
 	clients_flush(cl);
+	clients_chores(cl);
 }
 
 /* ---- clients ---------------------------------------------------------------------------------- */
@@ -211,6 +212,7 @@ static struct cost step_round(int rows, int conns)
 		clients_take(cl, now);
 		sched_step(s, now);
 		clients_flush(cl);
+		clients_chores(cl);
 		t = __rdtsc() - t - device_ticks;
 		sched_stats(s, &st);
 		MUST(st.running == rows && st.last.rows == rows);

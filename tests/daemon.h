@@ -144,6 +144,8 @@ static inline int daemon_turn(struct daemon *d)
 	if (!d->paused)
 		work += sched_step(d->s, now);
 	clients_flush(d->cl);
+	while (clients_chores(d->cl))
+		work++;
 	return work;
 }
 
