@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
 """The Python module against a live daemon: SLIPRING_SOCKET, SLIPRING_MODEL, SLIPRING_LIB."""
 import asyncio
+import ctypes
 import os
+import shutil
+import signal
+import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "adapters", "python"))
 import slipring
@@ -25,6 +30,33 @@ def refused(what, call, error):
     check(what, False)
 
 
+def layouts():
+    """Each field lies where the C compiler puts it."""
+    if not shutil.which("cc"):
+        print("SKIP: no cc to hold the structures to")
+        return
+    pairs = {"sr_options": slipring.Options, "sr_model_info": slipring.ModelInfo, "sr_pair": slipring.Pair,
+             "sr_request": slipring.Request, "sr_end": slipring.EndInfo, "sr_token": slipring.Token,
+             "sr_text_info": slipring.TextInfo, "sr_detok": slipring.Detok}
+    places = [(c, name) for c, s in pairs.items() for name, _ in s._fields_]
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+    with tempfile.TemporaryDirectory() as d:
+        with open(os.path.join(d, "a.c"), "w") as f:
+            f.write('#include <stddef.h>\n#include <stdio.h>\n#include "shmring/slipring.h"\n'
+                    '#include "adapters/text/slipring-text.h"\nint main(void)\n{\n')
+            f.writelines(f'printf("%zu\\n", offsetof(struct {c}, {name}));\n' for c, name in places)
+            f.writelines(f'printf("%zu\\n", sizeof(struct {c}));\n' for c in pairs)
+            f.write("return 0;\n}\n")
+        subprocess.run(["cc", "-I", root, "-o", os.path.join(d, "a"), os.path.join(d, "a.c")], check=True)
+        right = list(map(int, subprocess.run([os.path.join(d, "a")], capture_output=True, check=True).stdout.split()))
+    for (c, name), at in zip(places, right):
+        check(f"{c}.{name} at {at}", getattr(pairs[c], name).offset == at)
+    for (c, s), size in zip(pairs.items(), right[len(places):]):
+        # a request may be shorter: it says how long it is
+        check(f"{c} of {size} bytes", ctypes.sizeof(s) <= size if c == "sr_request" else ctypes.sizeof(s) == size)
+
+
+layouts()
 HELLO = [{"role": "user", "content": "Say hello."}]
 
 with slipring.open() as s:
@@ -62,6 +94,15 @@ with slipring.open() as s:
     refused("an unknown option", lambda: s.generate("x", nonsense=1), TypeError)
     refused("an empty prompt", lambda: s.generate([]), slipring.Error)
     refused("too long a prompt", lambda: s.generate([1] * (s.context + 1)), slipring.Error)
+    refused("an id beyond 32 bits is not another one", lambda: s.generate([(1 << 32) + 5]), OverflowError)
+    refused("nor in decode", lambda: s.decode([(1 << 32) + 5]), OverflowError)
+
+    rang = []
+    signal.signal(signal.SIGALRM, lambda *_: rang.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    text = s.generate("One", max_tokens=64, ignore_eos=True).text()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    check("signals in between are nothing", text.startswith(texts[0]) and rang)
 
     async def one(prompt):
         return "".join([piece async for piece in s.generate(prompt, max_tokens=16, ignore_eos=True)])
@@ -72,5 +113,25 @@ with slipring.open() as s:
     check("asyncio gives the same", asyncio.run(asyncio.wait_for(three(), 60)) == texts)
     check("and again in another loop", asyncio.run(asyncio.wait_for(one("One"), 60)) == texts[0])
 
+    left = s.generate("Count: 1 2 3", max_tokens=500, ignore_eos=True)
+
+for what, call in (("its answers", lambda: next(left)), ("its model", lambda: s.model), ("its text", lambda: s.encode("x")),
+                   ("chats", lambda: s.chat(HELLO)), ("cancels", left.cancel)):
+    refused(f"a closed session: {what}", call, slipring.Error)
+
+
+async def closed():
+    with slipring.open() as s:
+        answer = s.generate("One", max_tokens=500, ignore_eos=True)
+        asyncio.get_running_loop().call_later(0.05, s.close)
+        async for _ in answer:
+            pass
+
+refused("closed while an event loop waits", lambda: asyncio.run(asyncio.wait_for(closed(), 20)), slipring.Error)
+
+where = os.environ.pop("SLIPRING_SOCKET")
+if os.path.join(os.environ.get("RUNTIME_DIRECTORY", ""), "slipring.sock") == where:
+    with slipring.open() as s:
+        check("the daemon is found where slipring serve puts it", s.generate("One", max_tokens=4).text())
 refused("no daemon there", lambda: slipring.open("/nonexistent.sock"), slipring.Error)
 print(f"ok: {checks} checks")

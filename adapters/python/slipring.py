@@ -10,9 +10,10 @@
     async for text in s.generate(...): ...           # the same, in an event loop
 
 One module over libslipring.so and libslipring-text.so by ctypes; they are looked for in the
-directory SLIPRING_LIB, beside this file, in a build/ above it, and on the system.  A session
-carries any number of answers at once, and belongs to one thread.
+directory SLIPRING_LIB, beside this file, in a build/ or lib/ above it, and on the system.  A
+session carries any number of answers at once, and belongs to one thread.
 """
+import array
 import asyncio
 import collections
 import contextlib
@@ -20,6 +21,7 @@ import ctypes as C
 import json
 import os
 import pathlib
+from errno import EAGAIN, EBADF, ECONNREFUSED, EINTR, EINVAL, ENOENT
 
 __all__ = ["open", "Session", "Answer", "Error"]
 
@@ -29,7 +31,6 @@ SEEDED, IGNORE_EOS = 1, 2
 WAIT_TOKENS, WAIT_ROOM = 1, 2
 PREPARING = 0
 SPECIAL_ADD, SPECIAL_PARSE = 1, 2
-SOCKET = "/run/slipring/slipring.sock"
 
 
 class Error(OSError):
@@ -91,8 +92,8 @@ class Detok(C.Structure):
 
 
 def _load(name):
-    here = pathlib.Path(__file__).resolve().parent
-    places = [os.environ.get("SLIPRING_LIB"), here, here / "build", here.parent.parent / "build"]
+    here = pathlib.Path(__file__).resolve().parent   # adapters/python, or PREFIX/share/slipring/python
+    places = [os.environ.get("SLIPRING_LIB"), here, here.parent.parent / "build", here.parent.parent.parent / "lib"]
     for place in filter(None, places):
         path = pathlib.Path(place) / name
         if path.exists():
@@ -100,7 +101,7 @@ def _load(name):
     try:
         return C.CDLL(name + ".0")
     except OSError:
-        raise Error(2, f"{name} was not found: set SLIPRING_LIB to its directory") from None
+        raise Error(ENOENT, f"{name} was not found: set SLIPRING_LIB to its directory") from None
 
 
 def _declare(lib, table):
@@ -137,42 +138,57 @@ def _check(rc, what):
     return rc
 
 
+def _ids(ids):
+    """Ids for C; one that does not fit 32 bits is an OverflowError, not another id."""
+    a = array.array("i", ids)
+    return (C.c_int32 * len(a)).from_buffer(a) if a else (C.c_int32 * 1)()
+
+
 # ---- a session --------------------------------------------------------------------------------
 
 
 class Session:
     """A connection to the daemon and the text side of the model that it serves."""
 
-    def __init__(self, socket=None, model=None):
+    def __init__(self, socket=None, model=None, instance="default"):
         self._conn, self._text = _P(), _P()
         self._live, self._next = {}, 1
         self._loop, self._wakers = None, []
-        path = socket or os.environ.get("SLIPRING_SOCKET") or SOCKET
+        path = socket or os.environ.get("SLIPRING_SOCKET") or _socket_of(instance)
         options = Options(size=C.sizeof(Options), name=b"python")
-        _check(_ring.sr_open(C.byref(self._conn), os.fsencode(path), C.byref(options)), path)
+        rc = _ring.sr_open(C.byref(self._conn), os.fsencode(path), C.byref(options))
+        _check(rc, f"{path} (no daemon? slipring serve starts one)" if rc in (-ENOENT, -ECONNREFUSED) else path)
         try:
-            self._open_text(model or os.environ.get("SLIPRING_MODEL") or _default_model())
+            self._open_text(model or os.environ.get("SLIPRING_MODEL"))
         except BaseException:
             self.close()
             raise
 
+    def _open(self):
+        """The connection, or an Error: the libraries do not look what they are given."""
+        if not self._conn:
+            raise Error(EBADF, "the session is closed")
+        return self._conn
+
     def _open_text(self, model):
-        err = C.create_string_buffer(600)
+        """The tokenizer: of the model that is named, else the default one."""
+        model, err = model or _default_model(), C.create_string_buffer(600)
         rc = _text.sr_text_open(C.byref(self._text), os.fsencode(model), err, len(err))
         if rc < 0:
             raise Error(-rc, err.value.decode())
         self._info = _text.sr_text_info(self._text).contents
         if bytes(self._info.vocab_hash) != bytes(_ring.sr_model(self._conn).contents.vocab_hash):
-            raise Error(22, f"the daemon serves {self.model}, whose vocabulary is not that of {model}")
+            raise Error(EINVAL, f"the daemon serves {self.model}, whose vocabulary is not that of {model}: "
+                            "name its file or directory as model=, or in SLIPRING_MODEL")
         self._piece = C.create_string_buffer(_text.sr_text_longest(self._text) + 16)
 
     @property
     def model(self):
-        return _ring.sr_model(self._conn).contents.name.decode()
+        return _ring.sr_model(self._open()).contents.name.decode()
 
     @property
     def context(self):
-        return _ring.sr_model(self._conn).contents.context
+        return _ring.sr_model(self._open()).contents.context
 
     def close(self):
         if self._loop:
@@ -183,6 +199,7 @@ class Session:
         if self._text:
             _text.sr_text_close(self._text)
         self._conn, self._text = _P(), _P()
+        self._wake()                                  # who waits for an answer finds it closed
 
     def __enter__(self):
         return self
@@ -196,12 +213,14 @@ class Session:
         """Text to ids; with special, spellings of control tokens become those tokens."""
         raw = text.encode("utf-8", "replace") if isinstance(text, str) else bytes(text)
         flags = SPECIAL_PARSE if special else SPECIAL_ADD
+        self._open()
         ids = (C.c_int32 * (len(raw) + 8))()
         n = _check(_text.sr_text_encode(self._text, raw, len(raw), flags, ids, len(ids), 0), "encode")
         return list(ids[:n])
 
     def decode(self, ids, skip_special=True):
-        a = (C.c_int32 * len(ids))(*ids)
+        self._open()
+        a = _ids(ids)
         n = _check(_text.sr_text_decode(self._text, a, len(ids), skip_special, None, 0), "decode")
         out = C.create_string_buffer(n + 1)
         _text.sr_text_decode(self._text, a, len(ids), skip_special, out, n)
@@ -210,6 +229,7 @@ class Session:
     def render(self, messages, **context):
         """The prompt that the model's chat template makes of messages."""
         context = {"messages": messages, "add_generation_prompt": True, **context}
+        self._open()
         err, out = C.create_string_buffer(1200), _P()
         n = _text.sr_text_chat(self._text, None, json.dumps(context).encode(), C.byref(out), err, len(err))
         if n < 0:
@@ -238,15 +258,16 @@ class Session:
     @contextlib.contextmanager
     def _preparing(self):
         """Let `slipring why` know what the daemon waits for."""
-        _ring.sr_doing(self._conn, PREPARING, 1)
+        _ring.sr_doing(self._open(), PREPARING, 1)
         try:
             yield
         finally:
-            _ring.sr_doing(self._conn, PREPARING, -1)
+            if self._conn:
+                _ring.sr_doing(self._conn, PREPARING, -1)
 
     def _submit(self, answer, ids, sampling):
         q = Request(size=C.sizeof(Request), user_data=self._next, n_prompt=len(ids),
-                    prompt=(C.c_int32 * max(len(ids), 1))(*ids))
+                    prompt=_ids(ids))
         sampling = dict(sampling)
         q.max_tokens = sampling.pop("max_tokens", 128)
         if sampling.pop("ignore_eos", False):
@@ -264,8 +285,8 @@ class Session:
         if sampling:
             raise TypeError(f"unknown option {next(iter(sampling))!r}")
         ticket = C.c_uint32()
-        while (rc := _ring.sr_submit(self._conn, C.byref(q), C.byref(ticket))) == -11:
-            _check(_ring.sr_wait(self._conn, WAIT_ROOM, -1), "wait")
+        while (rc := _ring.sr_submit(self._open(), C.byref(q), C.byref(ticket))) == -EAGAIN:
+            self._sleep(WAIT_ROOM, -1)
         _check(rc, "submit")
         answer._key, answer._ticket = self._next, ticket.value
         self._live[self._next] = answer
@@ -275,16 +296,22 @@ class Session:
         """Hand what is in the ring to the answers; how many tokens that were."""
         n = 0
         token = Token()
-        while _check(_ring.sr_next(self._conn, C.byref(token)), "the daemon"):
+        while _check(_ring.sr_next(self._open(), C.byref(token)), "the daemon"):
             n += 1
             answer = self._live.get(token.user_data)
             if answer:
                 answer._put(token)
         return n
 
+    def _sleep(self, what, timeout_ms):
+        """A signal ends it, too: its handler has run by then, and whoever asked looks again."""
+        rc = _ring.sr_wait(self._open(), what, timeout_ms)
+        if rc != -EINTR:
+            _check(rc, "wait")
+
     def _wait(self):
         if not self._take():
-            _check(_ring.sr_wait(self._conn, WAIT_TOKENS, 1000), "wait")
+            self._sleep(WAIT_TOKENS, 1000)
             self._take()
 
     async def _wait_async(self):
@@ -360,7 +387,7 @@ class Answer:
 
     def cancel(self):
         if self.finish is None:
-            _ring.sr_cancel(self._session._conn, self._ticket)
+            _ring.sr_cancel(self._session._open(), self._ticket)
 
     def text(self):
         return "".join(self)
@@ -391,7 +418,18 @@ def _default_model():
     return os.path.join(cache, "slipring/models/SmolLM2-135M-Instruct.Q4_1.gguf")
 
 
-def open(socket=None, model=None):
-    """Connect.  socket: SLIPRING_SOCKET or the system's; model: a GGUF file or a Hugging Face
-    directory, for its tokenizer: SLIPRING_MODEL or the default model."""
-    return Session(socket, model)
+def _socket_of(instance):
+    """Where a daemon of this user listens (as core/config_run.c has it), else the system's."""
+    runtime, xdg = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0], os.environ.get("XDG_RUNTIME_DIR")
+    system, name = "/run/slipring", "" if instance == "default" else instance
+    own = runtime or (system if os.geteuid() == 0 else
+                      os.path.join(xdg, "slipring") if xdg else f"/tmp/slipring-{os.geteuid()}")
+    path = os.path.join(own, name, "slipring.sock")
+    return path if os.path.exists(path) else os.path.join(system, name, "slipring.sock")
+
+
+def open(socket=None, model=None, instance="default"):
+    """Connect.  socket: SLIPRING_SOCKET, or that of the instance, this user's or the system's;
+    model: a GGUF file or a Hugging Face directory, for its tokenizer: SLIPRING_MODEL or the default
+    model."""
+    return Session(socket, model, instance)
