@@ -376,6 +376,8 @@ install: all
 	ln -sf libslipring.so.0 $(DESTDIR)$(LIBDIR)/libslipring.so
 	ln -sf libslipring-text.so.0 $(DESTDIR)$(LIBDIR)/libslipring-text.so
 	install -m 644 $(BUILD)/libslipring.a $(DESTDIR)$(LIBDIR)
+	if [ -e $(BUILD)/slipring-cuda.so ]; then \
+		install -D -m 755 $(BUILD)/slipring-cuda.so $(DESTDIR)$(PREFIX)/lib/slipring/slipring-cuda.so; fi
 	install -m 644 shmring/slipring.h adapters/text/slipring-text.h $(DESTDIR)$(PREFIX)/include
 	printf '$(call pc,slipring,Ring client of the Slipring inference server)' > $(DESTDIR)$(LIBDIR)/pkgconfig/slipring.pc
 	printf '$(call pc,slipring-text,Tokenizer and chat templates for Slipring clients)' > $(DESTDIR)$(LIBDIR)/pkgconfig/slipring-text.pc

@@ -15,9 +15,6 @@
 #include "cpu/cpu.h"
 #include "null/null.h"
 
-#ifndef SLIPRING_LIBDIR
-#define SLIPRING_LIBDIR "/usr/lib/slipring"
-#endif
 #define CUDA_SO "slipring-cuda.so"
 
 static const struct sr_backend_ops *refuse(char *err, size_t errlen, const char *fmt, ...)
@@ -32,30 +29,31 @@ static const struct sr_backend_ops *refuse(char *err, size_t errlen, const char 
 	return NULL;
 }
 
-/* Beside the executable, as in a build directory; else where it is installed. */
+/* Beside the executable, as in a build directory; else as `make install` puts it, PREFIX/bin and
+ * PREFIX/lib/slipring, whatever PREFIX is. */
 static void cuda_path(char *path, size_t size)
 {
 	char exe[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
 	char *slash;
 
-	if (n > 0) {
-		exe[n] = 0;
-		slash = strrchr(exe, '/');
-		if (slash) {
-			*slash = 0;
-			if (snprintf(path, size, "%s/%s", exe, CUDA_SO) < (int)size && !access(path, F_OK))
-				return;
-		}
-	}
-	snprintf(path, size, "%s/%s", SLIPRING_LIBDIR, CUDA_SO);
+	exe[n > 0 ? n : 0] = 0;
+	slash = strrchr(exe, '/');
+	if (slash)
+		*slash = 0;
+	if (slash && snprintf(path, size, "%s/%s", exe, CUDA_SO) < (int)size && !access(path, F_OK))
+		return;
+	slash = strrchr(exe, '/');
+	if (slash)
+		*slash = 0;
+	snprintf(path, size, "%s/lib/slipring/%s", exe, CUDA_SO);
 }
 
 static const struct sr_backend_ops *cuda(char *err, size_t errlen)
 {
 	const struct sr_backend_ops *(*get)(uint32_t);
 	const struct sr_backend_ops *ops;
-	char path[PATH_MAX];
+	char path[PATH_MAX + 64];
 	void *so;
 
 	cuda_path(path, sizeof(path));

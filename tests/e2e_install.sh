@@ -38,6 +38,17 @@ flags=$(PKG_CONFIG_SYSROOT_DIR=$dir PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_
 check "a program builds against it" ${CC:-cc} "$dir/x.c" -o "$dir/x" $flags
 check "and runs" env LD_LIBRARY_PATH="$dir/usr/lib" "$dir/x"
 
+# The CUDA back end is looked for where it is installed, or would be.
+if [ -e "${XDG_CACHE_HOME:-$HOME/.cache}/slipring/models/SmolLM2-135M-Instruct.Q4_1.gguf" ]; then
+	mkdir -p "$dir/usr/lib/slipring"
+	echo "no object" >"$dir/usr/lib/slipring/slipring-cuda.so"
+	RUNTIME_DIRECTORY=$dir/run "$dir/usr/bin/slipringd" --device cuda >"$dir/cuda" 2>&1
+	check "a CUDA back end in lib/slipring is tried: $(cat "$dir/cuda")" \
+		grep -q "cannot be loaded: $dir/usr/lib/slipring/slipring-cuda.so" "$dir/cuda"
+else
+	echo "SKIP: no default model, where the CUDA back end is looked for is not asked"
+fi
+
 # Units: paths as they would be, but for the folder; man pages are not looked up.
 if command -v systemd-analyze >/dev/null 2>&1; then
 	mkdir "$dir/units"
