@@ -7,8 +7,9 @@ dir=$(mktemp -d)
 trap 'kill "$pid" 2>/dev/null || :; wait "$pid" 2>/dev/null || :; rm -rf "$dir"' EXIT
 trap 'exit 1' INT TERM
 
+export RUNTIME_DIRECTORY="$dir"
 echo "demo: starting slipring serve (log: $dir/log)"
-"$build/slipring" serve --instance "demo-$$" --port 0 --ready-file "$dir/url" 2>"$dir/log" &
+"$build/slipring" serve --port 0 --ready-file "$dir/url" 2>"$dir/log" &
 pid=$!
 i=0
 while [ ! -s "$dir/url" ]; do
@@ -49,4 +50,4 @@ print(f"\n\n  {n} tokens, first after {1e3 * (first - start):.1f} ms, then {(n -
 PY
 echo "demo: the same over the rings (slipring chat):"
 echo
-"$build/slipring" chat --instance "demo-$$" --max-tokens 100 --once "$question"
+"$build/slipring" chat --max-tokens 100 --once "$question"
