@@ -638,8 +638,17 @@ static int take_words(struct parsing *p, struct words *w)
 	return rc;
 }
 
-/* --help, --help WORD, --help=WORD, -h, --version: 1 if one is there. */
-static int asked(const struct words *w, enum config_for who)
+/* 1; or there is no help on that: -EINVAL, and the sentence. */
+static int helped(const struct parsing *p, const char *topic)
+{
+	if (!config_help(stdout, topic, p->who))
+		return 1;
+	config_option(topic + strspn(topic, "-"), p->err, p->errlen);
+	return -EINVAL;
+}
+
+/* --help, --help WORD, --help=WORD, -h, --version: 1 if one is there, or -EINVAL as above. */
+static int asked(const struct parsing *p, const struct words *w)
 {
 	for (int i = 1; i < w->argc && strcmp(w->argv[i], "--") != 0; i++) {
 		const char *a = w->argv[i];
@@ -648,14 +657,10 @@ static int asked(const struct words *w, enum config_for who)
 			printf("%s\n", SLIPRING_VERSION);
 			return 1;
 		}
-		if (strcmp(a, "-h") == 0 || strcmp(a, "--help") == 0) {
-			config_help(stdout, i + 1 < w->argc ? w->argv[i + 1] : NULL, who);
-			return 1;
-		}
-		if (strncmp(a, "--help=", 7) == 0) {
-			config_help(stdout, a + 7, who);
-			return 1;
-		}
+		if (strcmp(a, "-h") == 0 || strcmp(a, "--help") == 0)
+			return helped(p, i + 1 < w->argc ? w->argv[i + 1] : NULL);
+		if (strncmp(a, "--help=", 7) == 0)
+			return helped(p, a + 7);
 	}
 	return 0;
 }
@@ -763,8 +768,9 @@ int config_parse(struct config *c, int argc, char **argv, enum config_for who, c
 	int rc;
 
 	memset(c, 0, sizeof(*c));
-	if (asked(&w, who))
-		return 1;
+	rc = asked(&p, &w);
+	if (rc)
+		return rc;
 	rc = start(&p);
 	if (rc == 0)
 		rc = take_config(&p, &w);

@@ -120,7 +120,8 @@ void config_free(struct config *c);
 int  config_differ(const struct config *a, const struct config *b, enum config_for who,
                    const char **name, int most);
 
-/* topic: NULL = the list of topics with the commonest flags, "all", a topic, or a flag. */
+/* topic: NULL = the list of topics with the commonest flags, "all", a topic, or a flag.  -EINVAL: it is
+ * none of these, and nothing is written. */
 int  config_help(FILE *to, const char *topic, enum config_for who);
 
 /* Completion of flags for bash, for the command `program`. */

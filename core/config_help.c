@@ -106,8 +106,6 @@ int config_help(FILE *to, const char *topic, enum config_for who)
 	i = config_option(topic, err, sizeof(err));
 	if (i >= 0)
 		print_option(to, &options[i]);
-	else
-		fprintf(to, "%s\n", err);
 	return i >= 0 ? 0 : -EINVAL;
 }
 

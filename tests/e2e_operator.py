@@ -60,6 +60,9 @@ def without_a_daemon(p):
                  ["doctor", "bogus"], ["setup", "--huge-pages", "x"], ["report", "-x"], ["compare", "-x"]):
         code, out, err = slipring(p, *args)
         check(code == 2 and not out and " ".join(args[1:]) in err and err.count("\n") == 1, f"{args}: which word it is: {err}")
+    for args in (["serve", "--bogus"], ["serve", "--help", "bogus"], ["show", "--bogus"]):
+        code, out, err = slipring(p, *args)
+        check(code == 2 and not out and "bogus is unknown" in err, f"{args}: {err}")
     code, _, err = slipring(p, "bench", "bogus")
     check(code == 2 and 'there is no "bogus"' in err, f"bench: {err}")
     code, _, err = slipring(p, "tune", "--max-concurency", "2")

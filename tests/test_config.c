@@ -385,6 +385,8 @@ static void test_asked(void **state)
 			fail_msg("%s writes: %s", cases[i].line, text);
 	}
 	assert_string_equal(written(STDOUT_FILENO, "-- --help", FOR_SERVE, 0), "");     /* a MODEL of that name */
+	assert_string_equal(written(STDOUT_FILENO, "--help --max-num-seq", FOR_SERVE, -EINVAL), "");
+	assert_string_equal(err_text, "max-num-seq is unknown; did you mean --max-num-seqs?");
 }
 
 /* Each program is given all flags of vLLM's; the one whom a flag would concern warns, once. */
@@ -611,8 +613,9 @@ static void test_table(void **state)
 	help("memory", one, sizeof(one), 0);
 	help(NULL, one, sizeof(one), 0);
 	assert_non_null(strstr(one, "usage: slipring serve"));
+	*one = 0;
 	help("memori", one, sizeof(one), -EINVAL);
-	assert_non_null(strstr(one, "is unknown"));
+	assert_string_equal(one, "");
 }
 
 /* The page that says what becomes of each flag of vLLM's names them all. */

@@ -246,7 +246,7 @@ int cmd_serve(int argc, char **argv)
 	if (r) {                              /* the children would say it too, twice and later */
 		if (r < 0)
 			fprintf(stderr, "slipring serve: %s\n", err);
-		return r > 0 ? 0 : 1;
+		return r > 0 ? 0 : r == -EINVAL ? 2 : 1;
 	}
 	config_free(&cfg);
 	sigemptyset(&mask);

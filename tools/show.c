@@ -1,5 +1,6 @@
 /* show.c - slipring show: what is in a model, and what it needs on this machine.  Reads the
  * model's tables, not its weights. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,7 +217,7 @@ int cmd_show(int argc, char **argv)
 	if (rc < 0 || open_all(&s, err, sizeof(err)) < 0) {
 		fprintf(stderr, "slipring show: %s\n", err);
 		config_free(&s.cfg);
-		return 1;
+		return rc == -EINVAL ? 2 : 1;
 	}
 	if (s.json)
 		print_json(&s);

@@ -241,7 +241,8 @@ static void say_clients(struct sheet *s, const struct view *v)
 		prompt += v->row[i].prompt_per_s;
 		generated += v->row[i].generated_per_s;
 	}
-	sheet_add(s, false, "%-24s %8s %6s %6u %8u %10.1f %10.1f", rest, "", "", live, unanswered, prompt, generated);
+	sheet_add(s, false, "%-24s %8s %6s %6u %8u %10.1f %10.1f", rest, "", "", live, unanswered, prompt,
+	          generated);
 }
 
 /* What is not known is left out. */
