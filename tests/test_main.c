@@ -293,6 +293,43 @@ static void one_at_a_place(void **state)
 	assert_int_equal(access(home.socket, F_OK), -1);
 }
 
+/* A socket can be anywhere: one that is listened on is left alone, and so is what is no socket, or not ours. */
+static void one_at_a_socket(void **state)
+{
+	struct home second = home;
+	char flags[100];
+	struct sr_conn *c;
+	pid_t pid;
+
+	(void)state;
+	snprintf(place, sizeof(place), "%s/other", home.dir);
+	snprintf(second.log, sizeof(second.log), "%.30s/second", home.dir);
+	snprintf(second.socket, sizeof(second.socket), "%.30s/s", home.dir);
+	snprintf(flags, sizeof(flags), "--socket %s", second.socket);
+	pid = home_start_with(&home, in_child, "0", flags);
+	c = home_connect(&second, 0, 0);
+	assert_int_equal(end_of(home_start_with(&second, elsewhere, "0", flags)), 1);
+	ask(c, 5, 5);                         /* the first one is none the worse for it, */
+	assert_int_equal(ends(c, 1), SR_LENGTH);
+	sr_close(c);
+	sr_close(home_connect(&second, 0, 0)); /* and still found there */
+	kill(pid, SIGKILL);
+	assert_int_equal(end_of(pid), -SIGKILL);
+	home = second;
+	assert_true(says("cannot listen: ") && says("/s: another server listens there; stop it, or give this one "
+	                                            "another --socket"));
+	assert_int_equal(access(second.socket, F_OK), 0);
+	pid = home_start_with(&second, elsewhere, "0", flags); /* what it left behind is replaced */
+	sr_close(home_connect(&second, 0, 0));
+	unlink(second.socket);                /* and now it is somebody else's */
+	home_write(home.dir, "s", "");
+	assert_int_equal(home_stop(pid), 0);
+	assert_int_equal(access(second.socket, F_OK), 0);
+	assert_int_equal(end_of(home_start_with(&second, in_child, "0", flags)), 1);
+	assert_true(says("/s: it exists and is no socket"));
+	assert_int_equal(access(second.socket, F_OK), 0);
+}
+
 /* ---- whom it listens to, and how ----------------------------------------------------------------- */
 
 static struct rlimit most;
@@ -607,6 +644,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, home_teardown)
 	const struct CMUnitTest tests[] = {
 		T(refused_starts), T(devices_that_cannot), T(no_gpu), T(no_model), T(wrong_places), T(one_at_a_place),
+		T(one_at_a_socket),
 		T(groups_users_and_limits), T(a_socket_from_the_manager), T(ready_a_life_and_a_report), T(loading),
 		T(the_manager_is_told), T(a_drain_has_an_end), T(a_lost_device), T(each_way_of_waiting_serves),
 	};
