@@ -179,6 +179,7 @@ static void test_only_full_blocks_are_shared(void **state)
 	assert_int_equal(kv_grow(kv, &a.t, 40), 0);
 	kv_publish(kv, &a.t, 40);
 	assert_int_equal(a.t.published, 2);
+	assert_true(a.t.key[0] && a.t.key[1]);          /* the whole of the last one's name */
 	assert_int_equal(kv_match(kv, &b.t, 40), 32);
 	assert_int_equal(b.block[1], a.block[1]);
 	assert_int_equal(kv_grow(kv, &b.t, 40), 0);
@@ -444,6 +445,35 @@ static void test_counters(void **state)
 	kv_destroy(kv);
 }
 
+/* What is matched on the device is of use on the host, too: there it is not the next to go. */
+static void test_twins_age_together(void **state)
+{
+	struct kv *kv = make(8, 4, 8);
+	struct text x;
+
+	(void)state;
+	leave_cached(kv, 0, 2 * B);
+	leave_cached(kv, 1, 2 * B);
+	kv_begin(kv, 8);
+	assert_int_equal(kv_demote(kv, 8), 4);
+	launched(kv);
+	assert_int_equal(found(kv, 0, 0, 2 * B + 1), 2 * B);
+	leave_cached(kv, 2, 2 * B);
+	kv_begin(kv, 8);
+	assert_int_equal(kv_demote(kv, 8), 2);          /* in place of text 1 */
+	launched(kv);
+	text_make(&x, 9, 0);
+	kv_begin(kv, 0);
+	assert_int_equal(kv_grow(kv, &x.t, 8 * B), 0);  /* nobody is on the device any more */
+	launched(kv);
+	kv_release(kv, &x.t);
+	kv_begin(kv, 8);
+	assert_int_equal(found(kv, 1, 0, 2 * B + 1), 0);
+	assert_int_equal(found(kv, 0, 0, 2 * B + 1), 2 * B);
+	launched(kv);
+	kv_destroy(kv);
+}
+
 static void leave_cached_by(struct kv *kv, int32_t owner, int32_t text, int32_t n)
 {
 	struct text x;
@@ -581,6 +611,7 @@ int main(void)
 		cmocka_unit_test(test_only_full_blocks_are_shared), cmocka_unit_test(test_twice_published),
 		cmocka_unit_test(test_eviction_order), cmocka_unit_test(test_host_tier), cmocka_unit_test(test_half_out),
 		cmocka_unit_test(test_no_copies), cmocka_unit_test(test_pins), cmocka_unit_test(test_demote),
+		cmocka_unit_test(test_twins_age_together),
 		cmocka_unit_test(test_floors), cmocka_unit_test(test_floor_ends),
 		cmocka_unit_test(test_host_floors), cmocka_unit_test(test_many),
 	};
