@@ -283,11 +283,45 @@ static void test_client_certificates(void **state)
 
 /* ---- all of it, on both loops --------------------------------------------------------------- */
 
+/* Who asks for new keys again and again, with a byte of its body now and then, and reads no answer to it, is
+ * sent away: the answers are ours to keep. */
+static void test_key_updates(void **state)
+{
+	enum { AT_ONCE = 16, MOST = 200000 };  /* of so many the answers are 5 MB */
+	SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+	int fd, small = 4096, n = 0;
+	SSL *ssl;
+
+	(void)state;
+	rig_open_tls(0, 0);
+	SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
+	ssl = tls_client(ctx, &fd);
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+	assert_int_equal(tls(ssl, CONNECT, NULL, 0), 1);
+	tls_say(ssl, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
+	for (; n < MOST && server_connections(server); n += AT_ONCE) {
+		for (int i = 0; i < AT_ONCE; i++) {
+			SSL_key_update(ssl, SSL_KEY_UPDATE_REQUESTED);
+			while (SSL_do_handshake(ssl) != 1 && server_connections(server))
+				io_poll(io);
+		}
+		while (SSL_write(ssl, "x", 1) != 1 && server_connections(server))
+			io_poll(io);
+	}
+	assert_true(n < MOST);
+	assert_true(n > 1000);                /* not for a few */
+	SSL_free(ssl);
+	SSL_CTX_free(ctx);
+	close(fd);
+	rig_close_tls();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tls), cmocka_unit_test(test_tls_big),
-		cmocka_unit_test(test_tls_hostile), cmocka_unit_test(test_client_certificates),
+		cmocka_unit_test(test_tls_hostile), cmocka_unit_test(test_key_updates),
+		cmocka_unit_test(test_client_certificates),
 	};
 
 	return rig_run(tests, sizeof(tests) / sizeof(*tests));

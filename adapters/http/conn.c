@@ -265,6 +265,8 @@ static ssize_t receive(struct conn *c, char *buf, size_t cap)
 		r = conn_commit(c);         /* handshake, or the alert that says why it failed */
 		if (r < 0)
 			return r;
+		if (conn_unsent(c) > CONN_BEHIND)
+			return -ENOBUFS;    /* it asks for new keys and reads no answer */
 		if (n != -EAGAIN)
 			return n;
 		n = recv(c->watch.fd, c->s->scratch, SCRATCH, 0);
