@@ -297,7 +297,8 @@ static void times_add_up(const struct stats_page *p, double elapsed)
 static void requests_are_counted(void **state)
 {
 	static const int32_t ids[20] = { 1, 2, 3 };
-	struct sr_conn *c = open_conn();
+	struct sr_options small = { .size = sizeof(small), .tokens = 64 }; /* a long answer waits to be read */
+	struct sr_conn *c;
 	int32_t got[64];
 	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 20, .max_tokens = 10,
 		.flags = SR_IGNORE_EOS };
@@ -308,6 +309,7 @@ static void requests_are_counted(void **state)
 	struct sr_record end;
 
 	(void)state;
+	assert_int_equal(sr_open(&c, d.path, &small), 0);
 	for (int i = 0; i < 3; i++)
 		run(c, q, got);
 	q.max_tokens = 1;
@@ -325,7 +327,8 @@ static void requests_are_counted(void **state)
 		assert_true(sr_wait(c, SR_WAIT_TOKENS, 2000) > 0);
 	assert_true(end.kind == SR_END && end.u.end.finish == -EINVAL && end.preempted == 0);
 	daemon_look(&d);
-	assert_int_equal(p->ended[ENDED_LENGTH] + p->ended[ENDED_ABORT], 5);
+	assert_int_equal(p->ended[ENDED_LENGTH], 4);
+	assert_int_equal(p->ended[ENDED_ABORT], 1);
 	assert_int_equal(p->ended[ENDED_ERROR], 1);
 	assert_int_equal(p->prompt_tokens, 100);
 	assert_int_equal(p->prompt_cached, 64); /* the first block of four */
@@ -349,30 +352,32 @@ static void requests_are_counted(void **state)
 	sr_close(c);
 }
 
-/* Tokens of one step come after different times, if one of its clients had had no room for a while. */
+/* Tokens of one step come after different times, where there was room for some of them only in the one before. */
 static void gaps_are_each_ones_own(void **state)
 {
 	static const int32_t ids[20] = { 1, 2, 3 };
 	struct sr_options small = { .size = sizeof(small), .tokens = 64 };
-	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 20, .max_tokens = 200, .flags = SR_IGNORE_EOS };
+	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 20, .max_tokens = 100, .flags = SR_IGNORE_EOS };
 	uint64_t began = io_now();
-	struct sr_token t = { 0 };
-	struct sr_conn *slow, *c = open_conn();
-	int32_t got[900];
+	struct sr_record r[7];
+	struct sr_conn *c;
+	int ends = 0;
 
 	(void)state;
-	assert_int_equal(sr_open(&slow, d.path, &small), 0);
-	assert_int_equal(sr_submit(slow, &q, NULL), 0);
-	q.max_tokens = 900;
-	run(c, q, got);                       /* 64 places are full long before its end */
-	assert_int_equal(sr_submit(c, &q, NULL), 0);
-	while (t.kind != SR_END)
-		next(slow, &t);
-	for (t.kind = SR_TOKEN; t.kind != SR_END; )
-		next(c, &t);
+	assert_int_equal(sr_open(&c, d.path, &small), 0);
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(sr_submit(c, &q, NULL), 0);
+	for (int i = 0; ends < 8; i++) {
+		int n = sr_poll(c, r, i % 2 ? 3 : 7);
+
+		assert_true(n >= 0);
+		for (int k = 0; k < n; k++)
+			ends += r[k].kind == SR_END;
+		if (ends < 8)
+			assert_true(sr_wait(c, SR_WAIT_TOKENS, 2000) > 0);
+	}
 	daemon_look(&d);
-	times_add_up(d.stats, 2 * (double)(io_now() - began) / 1e9);
-	sr_close(slow);
+	times_add_up(d.stats, 8 * (double)(io_now() - began) / 1e9);
 	sr_close(c);
 }
 
@@ -417,7 +422,7 @@ static void the_cold_are_reached(struct daemon *x)
 
 	for (int i = 0; i < N_CROWD; i += 23) {
 		uint64_t taken;
-		int turns = 0;
+		int turns = 0, work;
 
 		for (int k = 0; k < 400; k++)
 			clients_take(x->cl, io_now());
@@ -426,10 +431,10 @@ static void the_cold_are_reached(struct daemon *x)
 		taken = x->cs.taken;
 		MUST(sr_submit(crowd[i], &q, NULL) == 0);
 		do {
-			clients_take(x->cl, io_now());
+			work = clients_take(x->cl, io_now());
 			look_inside(x);
 		} while (x->cs.taken == taken && ++turns < N_CROWD / 64 + 2);
-		MUST(x->cs.taken == taken + 1);
+		MUST(x->cs.taken == taken + 1 && work > 0);
 	}
 }
 
