@@ -108,8 +108,26 @@ bool chat_wants_parts(const char *source)
 	return false;
 }
 
+/* jansson frees a new value that it finds no memory to put somewhere.  So: v if its holder has it; else NULL,
+ * to which nothing more can be put, and *ok is false. */
+static json_t *put(json_t *holder, const char *key, json_t *v, bool *ok)
+{
+	bool put = json_object_set_new(holder, key, v) == 0;
+
+	*ok &= put;
+	return put ? v : NULL;
+}
+
+static json_t *add(json_t *list, json_t *v, bool *ok)
+{
+	bool added = json_array_append_new(list, v) == 0;
+
+	*ok &= added;
+	return added ? v : NULL;
+}
+
 /* Texts of the parts, joined by line feeds; or a list of {"type": "text", "text": ..}. */
-static json_t *content(json_t *v, bool parts, bool tool)
+static json_t *content(json_t *v, bool parts, bool tool, bool *ok)
 {
 	struct problem unused;
 	struct out text = { 0 };
@@ -132,44 +150,45 @@ static json_t *content(json_t *v, bool parts, bool tool)
 	}
 	list = json_array();
 	if (json_is_string(v))
-		json_array_append_new(list, json_pack("{s:s, s:O}", "type", "text", "text", v));
+		add(list, json_pack("{s:s, s:O}", "type", "text", "text", v), ok);
 	else if (json_is_array(v))
 		json_array_foreach(v, i, part) {
 			s = part_text(part, 0, i, &unused);
-			json_array_append_new(list, json_pack("{s:s, s:O}", "type", "text", "text", s));
+			add(list, json_pack("{s:s, s:O}", "type", "text", "text", s), ok);
 		}
 	return list;
 }
 
 /* Templates want arguments as an object; clients send the string that they were given. */
-static int calls(json_t *copy, json_t *list, size_t message, size_t *left, struct problem *p)
+static int calls(json_t *copy, json_t *list, size_t message, size_t *left, bool *ok, struct problem *p)
 {
-	json_t *call, *function, *v, *out = json_array(), *made;
+	json_t *call, *function, *v, *out = put(copy, "tool_calls", json_array(), ok), *made;
 	size_t i;
 
-	json_object_set_new(copy, "tool_calls", out);
 	json_array_foreach(list, i, call) {
-		made = json_copy(call);
-		json_array_append_new(out, made);
+		made = add(out, json_copy(call), ok);
 		function = json_object_get(call, "function");
 		v = json_object_get(function, "arguments");
 		if (!json_is_object(function) || !json_is_string(v))
 			continue;
-		function = json_copy(function);
-		json_object_set_new(made, "function", function);
+		function = put(made, "function", json_copy(function), ok);
+		errno = 0;
 		if (!json_string_length(v))
 			v = json_object();
 		else
 			v = ask_json_within(json_string_value(v), json_string_length(v), left);
+		if (!v && errno == ENOMEM)
+			return problem_memory(p);
 		if (!v)
 			return problem_bad(p, NULL, "messages[%zu].tool_calls[%zu].function.arguments is not "
 			                   "valid JSON.", message, i);
-		json_object_set_new(function, "arguments", v);
+		put(function, "arguments", v, ok);
 	}
 	return 0;
 }
 
-static int conversation(const struct ask *a, const struct ask_limits *l, json_t *to, struct problem *p)
+static int conversation(const struct ask *a, const struct ask_limits *l, json_t *to, bool *ok,
+                        struct problem *p)
 {
 	static const char *const kept[] = { "name", "tool_call_id", "reasoning", "tools" };
 	json_t *m, *v, *copy;
@@ -178,23 +197,22 @@ static int conversation(const struct ask *a, const struct ask_limits *l, json_t 
 
 	json_array_foreach(a->messages, i, m) {
 		role = json_string_value(json_object_get(m, "role"));
-		copy = json_object();
-		json_array_append_new(to, copy);
-		json_object_set(copy, "role", json_object_get(m, "role"));
-		json_object_set_new(copy, "content", content(json_object_get(m, "content"), l->chat_parts,
-		                                             !strcmp(role, "tool")));
+		copy = add(to, json_object(), ok);
+		put(copy, "role", json_incref(json_object_get(m, "role")), ok);
+		put(copy, "content", content(json_object_get(m, "content"), l->chat_parts, !strcmp(role, "tool"), ok),
+		    ok);
 		for (k = 0; k < sizeof(kept) / sizeof(kept[0]); k++)
 			if (field_given(m, kept[k]))
-				json_object_set(copy, kept[k], json_object_get(m, kept[k]));
+				put(copy, kept[k], json_incref(json_object_get(m, kept[k])), ok);
 		v = json_object_get(m, "reasoning");
 		if (!field_given(m, "reasoning"))
 			v = json_object_get(m, "reasoning_content");
 		if (v && !json_is_null(v)) {
-			json_object_set(copy, "reasoning", v);
-			json_object_set(copy, "reasoning_content", v);
+			put(copy, "reasoning", json_incref(v), ok);
+			put(copy, "reasoning_content", json_incref(v), ok);
 		}
 		v = json_object_get(m, "tool_calls");
-		if (json_is_array(v) && json_array_size(v) && calls(copy, v, i, &left, p) < 0)
+		if (json_is_array(v) && json_array_size(v) && calls(copy, v, i, &left, ok, p) < 0)
 			return -1;
 	}
 	return 0;
@@ -203,7 +221,7 @@ static int conversation(const struct ask *a, const struct ask_limits *l, json_t 
 /* The last message is to be continued: mark where it ends, and cut the text there. */
 #define MARK "SLIPRING_FINAL_MESSAGE_ENDS_HERE "
 
-static int mark_final(json_t *messages, struct problem *p)
+static int mark_final(json_t *messages, bool *ok, struct problem *p)
 {
 	json_t *last = json_array_get(messages, json_array_size(messages) - 1);
 	json_t *v = json_object_get(last, "content"), *holder = last;
@@ -220,9 +238,7 @@ static int mark_final(json_t *messages, struct problem *p)
 	}
 	out_bytes(&s, json_string_value(v), json_string_length(v));
 	out_str(&s, MARK);
-	if (s.failed)
-		return problem_memory(p);
-	json_object_set_new(holder, key, json_stringn(s.p, s.n));
+	put(holder, key, s.failed ? NULL : json_stringn(s.p, s.n), ok);
 	out_free(&s);
 	return 0;
 }
@@ -245,42 +261,47 @@ static int cut_final(char *text, size_t *n, struct problem *p)
 	return 0;
 }
 
-static void special_token(json_t *vars, const char *name, const struct sr_text *t, int32_t id)
+/* "" where there is none, or it is no text. */
+static void special_token(json_t *vars, const char *name, const struct sr_text *t, int32_t id, bool *ok)
 {
-	const char *s;
-	int n = id >= 0 ? sr_text_piece(t, id, &s, NULL) : -1;
+	const char *s = "";
+	int n = id >= 0 ? sr_text_piece(t, id, &s, NULL) : 0;
+	size_t size = n > 0 ? (size_t)n : 0, at = 0, k;
 
-	json_object_set_new(vars, name, n >= 0 ? json_stringn(s, (size_t)n) : json_string(""));
+	while (at < size && (k = utf8_length(s + at, size - at)))
+		at += k;
+	put(vars, name, json_stringn(s, at == size ? size : 0), ok);
 }
 
 int ask_render(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
 	const struct template *t = l->chat ? l->chat : text_template(l->text);
 	const struct sr_text_info *info = sr_text_info(l->text);
-	json_t *vars = json_object(), *messages = json_array();
+	bool ok = true;
+	json_t *vars = json_object(), *messages = put(vars, "messages", json_array(), &ok);
 	char err[512] = "";
 	char *text = NULL;
 	int64_t n = -1;
 	size_t len;
 	int r = -1;
 
-	json_object_set_new(vars, "messages", messages);
 	if (!t) {
 		problem_bad(p, NULL, "The model has no chat template: give one with --chat-template, or use "
 		            "/v1/completions.");
 		goto out;
 	}
-	if (conversation(a, l, messages, p) < 0 || (a->continue_final && mark_final(messages, p) < 0))
+	if (conversation(a, l, messages, &ok, p) < 0)
 		goto out;
-	special_token(vars, "bos_token", l->text, info->bos);
-	special_token(vars, "eos_token", l->text, info->eos);
-	json_object_set_new(vars, "add_generation_prompt", json_boolean(a->add_generation_prompt));
-	json_object_set(vars, "tools", a->tools ? a->tools : json_null());
-	json_object_set(vars, "documents", a->documents ? a->documents : json_null());
+	if (ok && a->continue_final && mark_final(messages, &ok, p) < 0)
+		goto out;
+	special_token(vars, "bos_token", l->text, info->bos, &ok);
+	special_token(vars, "eos_token", l->text, info->eos, &ok);
+	put(vars, "add_generation_prompt", json_boolean(a->add_generation_prompt), &ok);
+	put(vars, "tools", a->tools ? json_incref(a->tools) : json_null(), &ok);
+	put(vars, "documents", a->documents ? json_incref(a->documents) : json_null(), &ok);
 	if (a->reasoning_effort) {
-		json_object_set_new(vars, "reasoning_effort", json_string(a->reasoning_effort));
-		json_object_set_new(vars, "enable_thinking",
-		                    json_boolean(strcmp(a->reasoning_effort, "none")));
+		put(vars, "reasoning_effort", json_string(a->reasoning_effort), &ok);
+		put(vars, "enable_thinking", json_boolean(strcmp(a->reasoning_effort, "none")), &ok);
 	}
 	if (a->template_kwargs) {
 		json_t *v;
@@ -288,7 +309,11 @@ int ask_render(struct ask *a, const struct ask_limits *l, struct problem *p)
 
 		json_object_foreach(a->template_kwargs, key, v)
 			if (strcmp(key, "messages") && strcmp(key, "tools"))
-				json_object_set(vars, key, v);
+				put(vars, key, json_incref(v), &ok);
+	}
+	if (!ok) {
+		problem_memory(p);
+		goto out;
 	}
 	n = template_render(t, vars, NULL, &text, err, sizeof(err));
 	if (n == -ENOMEM) {
