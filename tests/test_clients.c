@@ -1,4 +1,4 @@
-/* LINK: core/clients.c core/clients_conn.c core/empty.c core/record.c shmring/server.c shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/kv_check.c core/stats.c core/log.c core/config.c core/config_help.c core/config_run.c kernels/null/null.c tools/ping.c -luring -lhugetlbfs -lxxhash -ljansson -lyaml */
+/* LINK: core/clients.c core/clients_conn.c core/empty.c core/record.c shmring/server.c shmring/client.c core/io.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c core/kv.c core/kv_check.c core/stats.c core/log.c core/config.c core/config_help.c core/config_run.c kernels/null/null.c tools/ping.c tools/instance.c -luring -lhugetlbfs -lxxhash -ljansson -lyaml */
 /* test_clients.c - what clients.c adds to the rings: the translation of each field, seeds, salts
  * and tenants, priorities, counting, draining, many idle clients; the example; slipring ping. */
 #include <math.h>

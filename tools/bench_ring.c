@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include "session.h"
+#include "instance.h"
 #include "shmring/slipring.h"
 
 #define RECORDS 256              /* taken at once */
@@ -44,7 +44,7 @@ static int ring_open(void **wire, struct bench_run *r, char *err, size_t errlen)
 	rc = g ? sr_open(&g->conn, r->socket, &o) : -ENOMEM;
 	if (rc < 0) {
 		free(g);
-		return session_refused(r->socket, rc, err, errlen);
+		return instance_refused(r->socket, rc, err, errlen);
 	}
 	g->r = r;
 	*wire = g;

@@ -98,3 +98,32 @@ bool instance_alive(const struct instance *in)
 	return __atomic_load_n(&in->page->epoch, __ATOMIC_ACQUIRE) &&
 	       (kill((pid_t)in->page->pid, 0) == 0 || errno == EPERM);
 }
+
+/* Does the page beside this socket say that its daemon is about to end? */
+static bool draining(const char *socket)
+{
+	const char *slash = strrchr(socket, '/');
+	struct instance in = { .name = "" };
+	bool yes;
+
+	if (!slash || snprintf(in.dir, sizeof(in.dir), "%.*s", (int)(slash - socket), socket) >=
+	    (int)sizeof(in.dir) || stats_open(&in.page, in.dir) < 0)
+		return false;
+	yes = !strcmp(in.page->state, "draining") && instance_alive(&in);
+	instance_close(&in);
+	return yes;
+}
+
+int instance_refused(const char *socket, int rc, char *err, size_t errlen)
+{
+	const char *hint = "";
+
+	if (rc == -EACCES)
+		hint = "; the daemon's user may connect, and members of its --socket-group";
+	else if ((rc == -ENOENT || rc == -ECONNREFUSED) && draining(socket))
+		hint = "; the daemon there is draining: it ends what runs, and takes nobody any more";
+	else if (rc == -ENOENT || rc == -ECONNREFUSED)
+		hint = "; no daemon listens there (slipring serve starts one)";
+	snprintf(err, errlen, "%s: %s%s", socket, strerror(-rc), hint);
+	return rc;
+}

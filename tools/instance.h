@@ -3,6 +3,7 @@
 #define INSTANCE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "core/stats.h"
 
@@ -22,5 +23,8 @@ bool instance_follow(struct instance *in);
 
 /* Is the process that wrote the page alive?  (A page outlives a daemon that was killed.) */
 bool instance_alive(const struct instance *in);
+
+/* The sentence for sr_open(socket) == rc < 0, with what to do; and rc again. */
+int  instance_refused(const char *socket, int rc, char *err, size_t errlen);
 
 #endif

@@ -18,7 +18,7 @@
 
 #include "commands.h"
 #include "core/config.h"
-#include "session.h"
+#include "instance.h"
 #include "shmring/slipring.h"
 
 #define COUNT      1000
@@ -153,7 +153,7 @@ static int measure(const char *socket, uint64_t *ns, int n, long every_ms, struc
 	char err[4300];
 
 	if (e < 0) {
-		session_refused(socket, e, err, sizeof(err));
+		instance_refused(socket, e, err, sizeof(err));
 		fprintf(stderr, "slipring ping: %s\n", err);
 		return e;
 	}

@@ -8,7 +8,8 @@
 
 #include "core/config.h"
 #include "core/locate.h"
-#include "core/stats.h"
+#include "figures.h"
+#include "instance.h"
 #include "session.h"
 
 #define WAIT_MS 100              /* how soon a cancel is seen */
@@ -97,36 +98,6 @@ int session_socket(const struct session_options *o, char *out, size_t n, char *e
 	return rc < 0 ? rc : 0;
 }
 
-/* Does the page beside this socket say that its daemon is about to end? */
-static bool draining(const char *socket)
-{
-	const char *slash = strrchr(socket, '/');
-	const struct stats_page *p;
-	char dir[4096];
-	bool yes;
-
-	if (!slash || snprintf(dir, sizeof(dir), "%.*s", (int)(slash - socket), socket) >= (int)sizeof(dir) ||
-	    stats_open(&p, dir) < 0)
-		return false;
-	yes = !strcmp(p->state, "draining") && (kill((pid_t)p->pid, 0) == 0 || errno == EPERM);
-	stats_close(p);
-	return yes;
-}
-
-int session_refused(const char *socket, int rc, char *err, size_t errlen)
-{
-	const char *hint = "";
-
-	if (rc == -EACCES)
-		hint = "; the daemon's user may connect, and members of its --socket-group";
-	else if ((rc == -ENOENT || rc == -ECONNREFUSED) && draining(socket))
-		hint = "; the daemon there is draining: it ends what runs, and takes nobody any more";
-	else if (rc == -ENOENT || rc == -ECONNREFUSED)
-		hint = "; no daemon listens there (slipring serve starts one)";
-	snprintf(err, errlen, "%s: %s%s", socket, strerror(-rc), hint);
-	return rc;
-}
-
 /* The text side of one candidate, if its vocabulary is the daemon's. */
 static int try_model(struct session *s, const char *model, char *err, size_t errlen)
 {
@@ -159,7 +130,7 @@ int session_open(struct session *s, const struct session_options *o, char *err, 
 		return rc;
 	rc = sr_open(&s->conn, s->socket, &options);
 	if (rc < 0)
-		return session_refused(s->socket, rc, err, errlen);
+		return instance_refused(s->socket, rc, err, errlen);
 	if (o->model) {
 		rc = try_model(s, o->model, err, errlen);
 	} else if (try_model(s, NULL, first, sizeof(first))) {
@@ -185,14 +156,6 @@ void session_close(struct session *s)
 	sr_text_close(s->text);
 	free(s->piece);
 	memset(s, 0, sizeof(*s));
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* Fill the request for a prompt of n ids, and send it. */
@@ -276,7 +239,7 @@ int session_ask(struct session *s, const struct session_options *o, const char *
 {
 	uint32_t context = sr_model(s->conn)->context, ticket;
 	int32_t *ids = malloc(((size_t)context + 1) * sizeof(*ids));
-	uint64_t begin = now_ns();
+	uint64_t begin = figures_clock();
 	struct sr_end end = { 0 };
 	int64_t n_ids;
 	int rc;

@@ -39,9 +39,6 @@ extern const char session_help[];
 /* Where the daemon of these options listens. */
 int session_socket(const struct session_options *o, char *out, size_t n, char *err, size_t errlen);
 
-/* The sentence for sr_open(socket) == rc < 0, and rc again. */
-int session_refused(const char *socket, int rc, char *err, size_t errlen);
-
 /* Connect, and open the text side of what is served there.  -ENOENT or -ECONNREFUSED: no
  * daemon; -EINVAL: the model named, or found, has another vocabulary. */
 int session_open(struct session *s, const struct session_options *o, char *err, size_t errlen);
