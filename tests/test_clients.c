@@ -563,13 +563,6 @@ static void its_row_tells_what_it_does(void **state)
 	assert_int_equal(daemon_end(&d), 0);
 }
 
-/* The real one is in session.c, which would bring the tokenizer along. */
-int session_refused(const char *socket, int rc, char *err, size_t errlen)
-{
-	snprintf(err, errlen, "%s: %s", socket, strerror(-rc));
-	return rc;
-}
-
 static void ping_prints_round_trips(void **state)
 {
 	char *good[] = { "ping", "--socket", d.path, "-n", "50", "--json", NULL };
