@@ -1,4 +1,4 @@
-/* LINK: core/stats.c tools/figures.c -Wl,--wrap=posix_fallocate,--wrap=mmap,--wrap=rename,--wrap=fstat,--wrap=getrandom */
+/* LINK: core/stats.c tools/figures.c -ljansson -Wl,--wrap=posix_fallocate,--wrap=mmap,--wrap=rename,--wrap=fstat,--wrap=getrandom */
 /* test_stats.c - the stats page: who may read it sees whole words, notices a page that is stale, and
  * gets from two looks what happened between them. */
 #include <setjmp.h>
@@ -461,13 +461,45 @@ static void test_text(void **state)
 	assert_string_equal(name, "a?[2Jb??c");
 }
 
+static void test_times(void **state)
+{
+	static const struct { const char *text; double s; } cases[] = {
+		{ "90", 90 }, { "90s", 90 }, { "1.5m", 90 }, { "2min", 120 }, { "24h", 86400 }, { "1d", 86400 },
+		{ "", NAN }, { "s", NAN }, { "0", NAN }, { "-5", NAN }, { "5x", NAN }, { "5 m", NAN }, { "nan", NAN },
+		{ "inf", NAN }, { "1e9", NAN },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		double s = figures_time(cases[i].text);
+
+		if (isnan(cases[i].s) ? !isnan(s) : s != cases[i].s)
+			fail_msg("%s: %g", cases[i].text, s);
+	}
+}
+
+/* The parts of empty in the order of the page; what is too little is not there. */
+static void test_empty_words(void **state)
+{
+	static const struct { double empty_s[N_EMPTY], all; const char *words; } cases[] = {
+		{ { 1, 2, 3, 4, 5 }, 20, "tokenizing 5 %, network 10 %, silent 15 %, served 20 %, nobody 25 %" },
+		{ { 0, 0.04, 3, 0, 0 }, 10, "silent 30 %" }, { { 0 }, 10, "" }, { { 1, 1, 1, 1, 1 }, 0, "" },
+	};
+	char s[120], few[12];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		assert_string_equal(figures_empty(s, sizeof(s), cases[i].empty_s, cases[i].all), cases[i].words);
+	assert_string_equal(figures_empty(few, sizeof(few), cases[0].empty_s, 20), "tokenizing ");
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		T(test_open), T(test_refused), T(test_fails), T(test_stale), T(test_minutes), T(test_peak), T(test_whole),
 		T(test_clients), T(test_observe), T(test_percentile), T(test_between), T(test_asleep),
-			T(test_text),
+			T(test_text), T(test_times), T(test_empty_words),
 	};
 #undef T
 

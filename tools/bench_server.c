@@ -218,15 +218,6 @@ static json_t *real_or_null(double v)
 	return isfinite(v) ? json_real(v) : json_null();
 }
 
-static json_t *seconds_of(const double *s, int n, const char *(*name)(int))
-{
-	json_t *j = json_object();
-
-	for (int i = 0; i < n; i++)
-		json_object_set_new(j, name(i), json_real(s[i]));
-	return j;
-}
-
 static json_t *ceilings_json(const struct ceilings *c, const char *why_not)
 {
 	if (!(c->bytes_s > 0))
@@ -341,9 +332,9 @@ json_t *bench_server_result(const struct bench_server *s, const struct bench_run
 		return NULL;
 	json_object_set_new(j, "rows_per_step", real_or_null(r.f.rows));
 	json_object_set_new(j, "prefix_hit_rate", real_or_null(r.f.hit_rate));
-	json_object_set_new(j, "why_seconds", seconds_of(r.f.why_s, N_WHY, sched_why_name));
-	json_object_set_new(j, "empty_seconds", seconds_of(r.f.empty_s, N_EMPTY, stats_empty_name));
-	json_object_set_new(j, "bound_seconds", seconds_of(r.f.bound_s, N_BOUND, sched_bound_name));
+	json_object_set_new(j, "why_seconds", figures_json(r.f.why_s, N_WHY, sched_why_name));
+	json_object_set_new(j, "empty_seconds", figures_json(r.f.empty_s, N_EMPTY, stats_empty_name));
+	json_object_set_new(j, "bound_seconds", figures_json(r.f.bound_s, N_BOUND, sched_bound_name));
 	json_object_set_new(j, "memory_bytes_per_s", json_real(r.bytes_s));
 	json_object_set_new(j, "ops_per_s", json_real(r.ops_s));
 	json_object_set_new(j, "pcie_bytes_per_s", json_real(r.copied_s));

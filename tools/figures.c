@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -96,6 +97,15 @@ void figures_bar(char *out, int n, double share)
 	out[n] = 0;
 }
 
+json_t *figures_json(const double *seconds, int n, const char *(*name)(int))
+{
+	json_t *j = json_object();
+
+	for (int i = 0; i < n; i++)
+		json_object_set_new(j, name(i), json_real(seconds[i]));
+	return j;
+}
+
 char *figures_empty(char *out, size_t n, const double empty_s[N_EMPTY], double all)
 {
 	size_t at = 0;
@@ -115,6 +125,19 @@ void figures_client(char out[33], const char name[32])
 	for (; n < 32 && name[n]; n++)
 		out[n] = name[n] >= ' ' && name[n] <= '~' ? name[n] : '?';
 	out[n] = 0;
+}
+
+double figures_time(const char *text)
+{
+	static const struct { const char *unit; double s; } units[] = { { "", 1 }, { "s", 1 }, { "m", 60 },
+		{ "min", 60 }, { "h", 3600 }, { "d", 86400 } };
+	char *end;
+	double v = strtod(text, &end);
+
+	for (size_t i = 0; end != text && i < sizeof(units) / sizeof(units[0]); i++)
+		if (!strcmp(end, units[i].unit) && v > 0 && v < 1e9)
+			return v * units[i].s;
+	return NAN;
 }
 
 void figures_ms(char *out, size_t n, double seconds)

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <jansson.h>
+
 #include "core/sched_limits.h"
 #include "core/stats.h"
 
@@ -40,12 +42,18 @@ double figures_percentile(enum stats_hist h, const struct stats_histogram *a,
 /* "####......" of n characters. */
 void figures_bar(char *out, int n, double share);
 
+/* {"empty": 1.5, "seqs": ..}: the n parts of an axis by their names. */
+json_t *figures_json(const double *seconds, int n, const char *(*name)(int));
+
 /* "tokenizing 12 %, silent 3 %": what `empty` was, as shares of the whole time `all` in the order of
  * enum stats_empty, without what is less than half a percent; "" if all is. */
 char *figures_empty(char *out, size_t n, const double empty_s[N_EMPTY], double all);
 
 /* Whatever a client calls itself, fit for a terminal. */
 void figures_client(char out[33], const char name[32]);
+
+/* Seconds of "90s", "5m", "24h", "1d", "90"; NAN: anything else. */
+double figures_time(const char *text);
 
 /* "3.2 ms", "-" for NAN; "4 d 3 h", "12 min", "3.4 s". */
 void figures_ms(char *out, size_t n, double seconds);

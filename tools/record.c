@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
@@ -22,6 +23,7 @@
 
 #include "commands.h"
 #include "core/knobs.h"
+#include "figures.h"
 #include "instance.h"
 #include "session.h"
 
@@ -249,23 +251,24 @@ static int to_file(const struct record_options *o, const struct instance *in, co
 
 /* ---- the command ------------------------------------------------------------------------------- */
 
-/* A number and one of these units; NAN if it is none. */
-static double with_unit(const char *text, const char *const *unit, const double *worth, int n)
+/* "64M", "100k", "100": how much that is; NAN of anything else. */
+static double size_of(const char *text)
 {
+	static const struct { const char *unit; double bytes; } units[] = { { "", 1 }, { "k", 1e3 },
+		{ "M", 1048576 }, { "G", 1073741824 } };
 	char *end;
 	double v = strtod(text, &end);
 
-	for (int i = 0; end != text && v > 0 && i < n; i++)
-		if (!strcmp(end, unit[i]))
-			return v * worth[i];
+	for (size_t i = 0; end != text && v > 0 && i < sizeof(units) / sizeof(units[0]); i++)
+		if (!strcmp(end, units[i].unit))
+			return v * units[i].bytes;
 	return NAN;
 }
 
 static int take(struct record_options *o, int argc, char **argv, char *err, size_t errlen)
 {
-	static const char *const times[] = { "", "s", "m", "h" }, *const sizes[] = { "", "k", "M", "G" };
-	static const double seconds[] = { 1, 1, 60, 3600 }, bytes[] = { 1, 1e3, 1048576, 1073741824 };
 	const char *a = argv[1];
+	struct stat st;
 
 	for (int i = 1; i < argc; i++) {
 		const char *v = i + 1 < argc ? argv[i + 1] : NULL;
@@ -281,11 +284,11 @@ static int take(struct record_options *o, int argc, char **argv, char *err, size
 		else if (text && v)
 			*text = argv[++i];
 		else if (!strcmp(a, "--for") && v)
-			n = o->seconds = with_unit(argv[++i], times, seconds, 4);
+			n = o->seconds = figures_time(argv[++i]);
 		else if (!strcmp(a, "--max-size") && v)
-			o->limits.bytes = (uint64_t)(n = with_unit(argv[++i], sizes, bytes, 4));
+			o->limits.bytes = (uint64_t)(n = size_of(argv[++i]));
 		else if (!strcmp(a, "--max-requests") && v)
-			o->limits.requests = (uint64_t)(n = with_unit(argv[++i], sizes, bytes, 1));
+			o->limits.requests = (uint64_t)(n = size_of(argv[++i]));
 		else if (a[0] != '-' && !o->file)
 			o->file = a;
 		else {
@@ -302,6 +305,10 @@ static int take(struct record_options *o, int argc, char **argv, char *err, size
 	if (!o->file) {
 		snprintf(err, errlen, "which FILE shall it be written to?  See slipring record --help");
 		return -EINVAL;
+	}
+	if (stat(o->file, &st) == 0 && S_ISDIR(st.st_mode)) {
+		snprintf(err, errlen, "%s is a directory: name a file in it", o->file);
+		return -EISDIR;
 	}
 	if (!o->force && access(o->file, F_OK) == 0) {
 		snprintf(err, errlen, "%s is there already; --force replaces it", o->file);

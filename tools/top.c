@@ -365,15 +365,11 @@ static int print_json(const struct view *v)
 {
 	const struct stats_page *p = &v->now->page;
 	const struct figures *f = &v->f;
-	json_t *why = json_object(), *bound = json_object(), *empty = json_object(), *j;
+	json_t *why = figures_json(f->why_s, N_WHY, sched_why_name);
+	json_t *bound = figures_json(f->bound_s, N_BOUND, sched_bound_name);
+	json_t *empty = figures_json(f->empty_s, N_EMPTY, stats_empty_name), *j;
 	int e;
 
-	for (int i = 0; i < N_WHY; i++)
-		json_object_set_new(why, sched_why_name(i), json_real(f->why_s[i]));
-	for (int i = 0; i < N_BOUND; i++)
-		json_object_set_new(bound, sched_bound_name(i), json_real(f->bound_s[i]));
-	for (int i = 0; i < N_EMPTY; i++)
-		json_object_set_new(empty, stats_empty_name(i), json_real(f->empty_s[i]));
 	j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, "
 	              "s:I, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}",
 	              "instance", v->in.name, "model", p->model, "device", p->device, "state", p->state,

@@ -38,11 +38,9 @@ static void help(void)
 
 static double seconds(const char *s)
 {
-	char *end;
-	double v = strtod(s, &end);
+	double v = figures_time(s);
 
-	v *= !strcmp(end, "h") ? 3600 : !strcmp(end, "m") ? 60 : !*end || !strcmp(end, "s") ? 1 : NAN;
-	return end != s && v >= 1 && v < 1e7 ? v : NAN;
+	return v >= 1 && v < 1e7 ? v : NAN;
 }
 
 static int refuse(char *err, size_t errlen, const char *flag, const char *value, const char *right)

@@ -41,15 +41,12 @@ static bool setting_read(struct tune_setting *s, const json_t *j)
 
 static json_t *trial_json(const struct tune_trial *tr)
 {
-	json_t *runs = json_array(), *why = json_object(), *empty = json_object(), *j;
+	json_t *runs = json_array(), *why = figures_json(tr->why, N_WHY, sched_why_name);
+	json_t *empty = figures_json(tr->empty, N_EMPTY, stats_empty_name), *j;
 
 	for (int i = 0; i < tr->n; i++)
 		json_array_append_new(runs, json_pack("{s:f, s:O?}", "score", tr->score[i], "result",
 		                                      tr->result[i]));
-	for (int i = 0; i < N_WHY; i++)
-		json_object_set_new(why, sched_why_name(i), json_real(tr->why[i]));
-	for (int i = 0; i < N_EMPTY; i++)
-		json_object_set_new(empty, stats_empty_name(i), json_real(tr->empty[i]));
 	j = json_pack("{s:o, s:s, s:o, s:f, s:b, s:o, s:o, s:o, s:I, s:I, s:I}", "setting", setting_json(&tr->s),
 	              "flags", tr->flags, "runs", runs, "seconds", tr->seconds, "given_up", tr->cut,
 	              "limits", why, "empty", empty,

@@ -127,20 +127,9 @@ static int usage(FILE *to)
 	return to == stdout ? 0 : 2;
 }
 
-/* Seconds of "90s", "5m", "24h", "1d", "90"; INFINITY of "start"; NAN of anything else. */
 static double since(const char *text)
 {
-	static const struct { const char *unit; double s; } units[] = { { "", 1 }, { "s", 1 }, { "m", 60 },
-		{ "min", 60 }, { "h", 3600 }, { "d", 86400 } };
-	char *end;
-	double v = strtod(text, &end);
-
-	if (!strcmp(text, "start"))
-		return INFINITY;
-	for (size_t i = 0; end != text && i < sizeof(units) / sizeof(units[0]); i++)
-		if (!strcmp(end, units[i].unit) && v > 0 && v < 1e9)
-			return v * units[i].s;
-	return NAN;
+	return strcmp(text, "start") ? figures_time(text) : INFINITY;
 }
 
 /* ---- what it would be worth -------------------------------------------------------------- */
@@ -470,15 +459,11 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 static int print_json(const struct instance *in, const struct figures *f, const struct verdict *v)
 {
 	const struct advice *a = v->largest == WHY_EMPTY ? &empty_advice[v->empty] : &advice[v->largest];
-	json_t *why = json_object(), *bound = json_object(), *empty = json_object(), *j;
+	json_t *why = figures_json(f->why_s, N_WHY, sched_why_name);
+	json_t *bound = figures_json(f->bound_s, N_BOUND, sched_bound_name);
+	json_t *empty = figures_json(f->empty_s, N_EMPTY, stats_empty_name), *j;
 	int k = a->knob, e;
 
-	for (int i = 0; i < N_WHY; i++)
-		json_object_set_new(why, sched_why_name(i), json_real(f->why_s[i]));
-	for (int i = 0; i < N_BOUND; i++)
-		json_object_set_new(bound, sched_bound_name(i), json_real(f->bound_s[i]));
-	for (int i = 0; i < N_EMPTY; i++)
-		json_object_set_new(empty, stats_empty_name(i), json_real(f->empty_s[i]));
 	j = json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:f, s:f, s:s, s:f, s:s, "
 	              "s:o, s:o, s:s}",
 	              "instance", in->name, "model", in->page->model, "device", in->page->device,
