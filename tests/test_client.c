@@ -325,12 +325,17 @@ static void options_and_paths(void **state)
 	struct sr_options none = { .size = 0 }, name = { .size = sizeof(name), .live = 5, .spin_us = 7 };
 	struct { struct sr_options o; uint64_t zero; } later = { .o.size = sizeof(later) }; /* a later one */
 	static const struct answer honest = { .w = GOOD };
+	struct rlimit files;
 	cpu_set_t all, one;
 	struct sr_conn *c;
 
 	(void)state;
 	assert_int_equal(sr_open(&c, NULL, NULL), -ENAMETOOLONG);
 	assert_int_equal(sr_open(&c, d.path, &none), -EINVAL);
+	getrlimit(RLIMIT_NOFILE, &files);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 0, files.rlim_max }), 0);
+	assert_int_equal(sr_open(&c, d.path, NULL), -EMFILE);
+	setrlimit(RLIMIT_NOFILE, &files);
 	memset(name.name, 'n', sizeof(name.name));
 	assert_int_equal(sr_open(&c, d.path, &name), -EINVAL);
 	name.name[5] = '\0';
