@@ -36,10 +36,11 @@ static int32_t *bucket_of(const struct client *c, uint32_t ticket)
 
 static int32_t live_put(struct client *c, const struct server_request *r, uint64_t now)
 {
-	int32_t i = c->free, *b = bucket_of(c, r->ticket);
+	int32_t i = c->free != NONE ? c->free : c->n_ever++, *b = bucket_of(c, r->ticket);
 	struct live *q = &c->live[i];
 
-	c->free = q->next;
+	if (i == c->free)
+		c->free = q->next;
 	*q = (struct live){ .user_data = r->q.user_data, .ticket = r->ticket, .next = *b, .used = true,
 	                    .n_prompt = r->q.n_prompt, .max_tokens = r->q.max_tokens, .queued = now };
 	memcpy(c->live[i].trace, r->q.trace_id, sizeof(c->live[i].trace));

@@ -24,6 +24,7 @@ struct clients_config {
 	int32_t  max;                 /* connections */
 	int32_t  max_per_uid;
 	uint32_t live, tokens, arena; /* most a connection is granted, see sr_shape */
+	size_t   stranger_bytes;      /* of memory shared with strangers, all together; 0 = any */
 	uint32_t take;                /* requests of one client per turn (R8) */
 	uid_t    gateway;             /* whose records may name a tenant; -1 = nobody but our own */
 	bool     scope_global, scope_tenant; /* --prefix-cache-scope; neither: by uid */

@@ -31,7 +31,7 @@
 #define SO_PEERPIDFD 77               /* Linux 6.5 */
 #endif
 
-#define HELLO_NS (1000 * MS)          /* from connect to mapped */
+#define HELLO_NS (1000 * MS)          /* for its hello, and until it has mapped */
 #define SIGNALS  16                   /* read from a socket at a time */
 #define BELLS    256                  /* so many in a window: then a client is not heard */
 #define BELLS_NS (10 * MS)            /* until the next (R7) */
@@ -64,13 +64,20 @@ static struct chore *chore_next(struct clients *cl)
 	return k;
 }
 
-static void hear(struct client *c) { io_watch_set(c->cl->io, &c->socket, IO_IN | IO_HUP); }
+/* It is its turn; until it is open, it has a second for each. */
+static void hear(struct client *c)
+{
+	io_watch_set(c->cl->io, &c->socket, IO_IN | IO_HUP);
+	if (c->stage != STAGE_OPEN)
+		io_timer_set(c->cl->io, &c->timer, io_now() + HELLO_NS);
+}
 
-/* What waits for it would be told to us again and again. */
+/* It is ours; what waits for it would be told to us again and again. */
 static void chore_for(struct client *c)
 {
 	chore_add(c->cl, &c->chore);
 	io_watch_set(c->cl->io, &c->socket, 0);
+	io_timer_del(c->cl->io, &c->timer);
 }
 
 static bool chore_may(const struct clients *cl, uint64_t now)
@@ -202,19 +209,58 @@ void conn_bury(struct clients *cl)
 
 static int live_make(struct client *c)
 {
-	int32_t n = (int32_t)server_shape(c->conn)->live;
+	uint32_t n = server_shape(c->conn)->live;
 
-	c->live = calloc((size_t)n, sizeof(c->live[0]));
-	c->bucket = malloc((size_t)n * sizeof(c->bucket[0]));
+	c->live = calloc(n, sizeof(c->live[0]));
+	c->bucket = malloc(n * sizeof(c->bucket[0]));
 	if (!c->live || !c->bucket)
 		return -ENOMEM;
-	for (int32_t i = 0; i < n; i++) {
-		c->live[i].next = i + 1 < n ? i + 1 : NONE;
-		c->bucket[i] = NONE;
-	}
-	c->shift = 32 - (uint32_t)__builtin_ctz((unsigned)n);
+	memset(c->bucket, 0xff, n * sizeof(c->bucket[0])); /* NONE */
+	c->free = NONE;
+	c->shift = 32 - (uint32_t)__builtin_ctz(n);
 	c->odd = (uint32_t)key_hash(c->cl->key, &(uint64_t){ c->cl->n_seeds++ }, 1) | 1;
 	return 0;
+}
+
+/* Strangers together have so many bytes, and one uid of them no more than eight times what it leaves. */
+static int afford(struct clients *cl, struct client *c)
+{
+	const struct sr_shape *s = server_shape(c->conn);
+	size_t all = 0, same = 0, need = SR_UP_BYTES(s) + SR_DOWN_BYTES(s) + s->live * sizeof(c->live[0]);
+
+	for (int32_t i = 0; i < cl->n_all; i++) {
+		const struct client *o = cl->all[i];
+
+		all += o->trusted ? 0 : o->bytes;
+		same += o->uid == c->uid ? o->bytes : 0;
+	}
+	if (!c->trusted && cl->cfg.stranger_bytes &&
+	    (need + all > cl->cfg.stranger_bytes || need + same > 8 * (cl->cfg.stranger_bytes - all - need)))
+		return -EUSERS;
+	c->bytes = need;
+	return 0;
+}
+
+/* It stops here: it may hear why. */
+static void turn_back(struct client *c, int error)
+{
+	if (error != -ECONNRESET)
+		server_refuse(c->fd, error);
+	c->cl->stats.refused++;
+	conn_free(c, false);
+}
+
+/* Its end will be told by the kernel, whoever holds its socket. */
+static int watch_death(struct clients *cl, struct client *c)
+{
+	socklen_t n = sizeof(c->pidfd);
+
+	if (getsockopt(c->fd, SOL_SOCKET, SO_PEERPIDFD, &c->pidfd, &n) < 0)
+		/* Before Linux 6.5.  The pid may have been given to another since it connected; then
+		 * its end is seen by the socket alone. */
+		c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
+	c->death.fd = c->pidfd;
+	return c->pidfd < 0 ? 0 : io_watch_add(cl->io, &c->death);
 }
 
 static void client_hello(struct client *c)
@@ -231,26 +277,40 @@ static void client_hello(struct client *c)
 		e = c->refuse;
 	if (!e)
 		e = server_open(&c->conn, cl->server, c->fd, &h, c->trusted);
-	if (!e && (e = live_make(c)) == 0)
-		e = server_welcome(c->conn);
+	if (!e)
+		e = afford(cl, c);
+	if (!e)
+		e = watch_death(cl, c);
 	if (e) {
-		if (c->conn)
-			server_close(c->conn, false);
-		c->conn = NULL;
-		if (e != -ECONNRESET)
-			server_refuse(c->fd, e);
-		cl->stats.refused++;
-		conn_free(c, false);
+		turn_back(c, e);
 		return;
 	}
 	memcpy(c->name, h.name, sizeof(c->name));
+	c->stage = STAGE_FILL;
+	chore_for(c);
+}
+
+static void client_fill(struct client *c)
+{
+	int e = server_fill(c->conn);
+
+	if (e > 0) {
+		chore_for(c);
+		return;
+	}
+	if (!e && (e = live_make(c)) == 0)
+		e = server_welcome(c->conn);
+	if (e) {
+		turn_back(c, e);
+		return;
+	}
+	c->stage = STAGE_MAP;
 	hear(c);
 }
 
 /* It has mapped what it was given, and says so by its first signal. */
 static void client_mapped(struct client *c)
 {
-	struct clients *cl = c->cl;
 	int e = server_drain(c->conn, 1);
 
 	if (e == 0) {
@@ -258,17 +318,33 @@ static void client_mapped(struct client *c)
 		return;
 	}
 	if (e > 0)
-		e = server_begin(c->conn);
+		e = server_seal(c->conn);
 	if (e < 0) {
-		cl->stats.refused++;
-		conn_free(c, false);
+		turn_back(c, -ECONNRESET);
 		return;
 	}
+	c->stage = STAGE_REFILL;
+	chore_for(c);
+}
+
+static void client_refill(struct client *c)
+{
+	struct clients *cl = c->cl;
+	int e = server_fill(c->conn);
+
+	if (e > 0) {
+		chore_for(c);
+		return;
+	}
+	if (e < 0 || server_begin(c->conn) < 0) {
+		turn_back(c, -ECONNRESET);
+		return;
+	}
+	c->stage = STAGE_OPEN;
 	c->open = true;
 	c->row = cl->cfg.stats ? stats_client_take(cl->cfg.stats, c->name, (uint32_t)c->pid, c->uid) : NULL;
 	if (!c->row)
 		c->row = &cl->unseen;
-	io_timer_del(cl->io, &c->timer);
 	cl->stats.accepted++;
 	cl->stats.connected++;
 	place(cl, c, cl->n_open++);
@@ -338,8 +414,8 @@ static void on_timer(struct io_timer *t)
 static int admit(struct clients *cl, struct client *c)
 {
 	struct ucred cred;
-	socklen_t len = sizeof(cred), n = sizeof(c->pidfd);
-	int32_t same = 0;
+	socklen_t len = sizeof(cred);
+	int32_t same = 0, all = 0;
 
 	if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
 		return -EACCES;
@@ -347,13 +423,16 @@ static int admit(struct clients *cl, struct client *c)
 	c->pid = cred.pid;
 	c->trusted = c->uid == cl->self || c->uid == 0 || c->uid == cl->cfg.gateway;
 	c->gateway = c->uid == cl->self || c->uid == cl->cfg.gateway;
-	if (getsockopt(c->fd, SOL_SOCKET, SO_PEERPIDFD, &c->pidfd, &n) < 0)
-		/* Before Linux 6.5.  The pid may have been given to another since it connected; then
-		 * its end is seen by the socket alone. */
-		c->pidfd = (int)syscall(SYS_pidfd_open, cred.pid, 0);
-	for (int32_t i = 0; i < cl->n_all; i++)
-		same += cl->all[i]->uid == c->uid && !cl->all[i]->refuse && !cl->all[i]->gone;
-	return cl->n_all >= cl->cfg.max || same >= cl->cfg.max_per_uid ? -EUSERS : 0;
+	for (int32_t i = 0; i < cl->n_all; i++) {
+		const struct client *o = cl->all[i];
+
+		all += !o->refuse && !o->gone;
+		same += !o->refuse && !o->gone && o->uid == c->uid;
+	}
+	if (all >= cl->cfg.max || same >= cl->cfg.max_per_uid)
+		return -EUSERS;
+	/* However many strangers there are, they leave some places for others and for us. */
+	return !c->trusted && same >= 8 * (cl->cfg.max - all) ? -EUSERS : 0;
 }
 
 static void client_new(struct clients *cl, int fd)
@@ -369,14 +448,15 @@ static void client_new(struct clients *cl, int fd)
 	                       .row = &cl->unseen, .chore.client = c };
 	c->refuse = admit(cl, c);
 	c->socket = (struct io_watch){ .fd = fd, .events = IO_IN | IO_HUP, .fn = on_socket, .ctx = c };
-	c->death = (struct io_watch){ .fd = c->pidfd, .events = IO_IN, .fn = on_death, .ctx = c };
+	c->death = (struct io_watch){ .fd = -1, .events = IO_IN, .fn = on_death, .ctx = c };
 	c->timer = (struct io_timer){ .fn = on_timer, .ctx = c };
 	cl->all[cl->n_all++] = c;
-	io_timer_set(cl->io, &c->timer, io_now() + HELLO_NS);
-	if (io_watch_add(cl->io, &c->socket) < 0 || (c->pidfd >= 0 && io_watch_add(cl->io, &c->death) < 0)) {
+	if (io_watch_add(cl->io, &c->socket) < 0) {
 		cl->stats.refused++;
 		conn_free(c, false);
+		return;
 	}
+	hear(c);
 }
 
 static void on_listener(struct io_watch *w, uint32_t events)
@@ -451,6 +531,8 @@ bool conn_rest(struct clients *cl)
 
 int clients_chores(struct clients *cl)
 {
+	static void (*const step[])(struct client *) = { [STAGE_HELLO] = client_hello, [STAGE_FILL] = client_fill,
+		[STAGE_MAP] = client_mapped, [STAGE_REFILL] = client_refill };
 	uint64_t now;
 	struct client *c;
 
@@ -463,10 +545,8 @@ int clients_chores(struct clients *cl)
 		let_in(cl);
 	else if (c->gone)
 		conn_free(c, false);
-	else if (c->conn)
-		client_mapped(c);
 	else
-		client_hello(c);
+		step[c->stage](c);
 	cl->chore_at = io_now() + (CHORE_SHARE - 1) * (io_now() - now);
 	return 1;
 }

@@ -33,10 +33,14 @@ struct chore {
 	uint64_t since;               /* when it came into the line; 0: it is not in it */
 };
 
+/* How far it has come: what it owes us, or what we still do for it. */
+enum stage { STAGE_HELLO, STAGE_FILL, STAGE_MAP, STAGE_REFILL, STAGE_OPEN };
+
 struct client {
 	struct clients *cl;
 	struct server_conn *conn;     /* NULL until the hello */
-	bool open;                    /* it has mapped its memory: in open[] */
+	enum stage stage;
+	bool open;                    /* in open[] */
 	int fd, pidfd;
 	uid_t uid;
 	bool trusted, gateway;        /* may be urgent and hold huge pages; may name tenants */
@@ -47,12 +51,13 @@ struct client {
 	pid_t pid;
 	struct stats_client *row;     /* what others see of it in the stats page, or cl->unseen */
 	struct io_watch socket, death;
-	struct io_timer timer;        /* HELLO: the deadline; OPEN: hear it again */
+	struct io_timer timer;        /* HELLO, MAP: the deadline; OPEN: hear it again */
+	size_t bytes;                 /* of the memory we share with it */
 	int32_t at, at_open;          /* places in all[], open[] */
 
 	struct live *live;            /* [live] */
 	int32_t *bucket;              /* [live]: by ticket */
-	int32_t  free, n_live;
+	int32_t  free, n_live, n_ever; /* free places: a list, and those from n_ever on */
 	uint32_t shift, odd;          /* of the hash: a client cannot choose what collides */
 
 	int64_t  credit;              /* prompt tokens it may hand in this turn */

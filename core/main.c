@@ -319,6 +319,7 @@ static int make_clients(struct daemon *d, int listen_fd)
 		.vocab = d->model->m.V, .context = d->plan.context,
 		.eos = d->model->eos, .n_eos = d->model->n_eos,
 		.works = d->idle.mode == RUN_INLINE,
+		.stranger_bytes = (size_t)sysconf(_SC_PHYS_PAGES) / 16 * (size_t)sysconf(_SC_PAGESIZE),
 		.stall_ns = 10 * SECOND, .recorder = &d->recorder, .stats = d->st,
 	};
 	struct passwd *pw;

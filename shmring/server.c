@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef MFD_NOEXEC_SEAL
@@ -27,6 +28,8 @@
 #endif
 
 #define LIVE_DEFAULT 64
+#define FILL_NS      60000u           /* of one server_fill(), and the last piece: a new page takes */
+#define FILL_PIECE   (4 * SR_PAGE)    /* 0.5 us, or 14 where a hypervisor has to find it first */
 #define FLAGS (SR_SEEDED | SR_IGNORE_EOS | SR_PROMPT_LOGPROBS | SR_NO_CACHE)
 
 struct server {
@@ -36,7 +39,9 @@ struct server {
 
 struct object {                               /* mapped memory that is shared with a client */
 	unsigned char *at;
-	size_t len;                           /* as mapped: whole pages of its kind */
+	size_t len, page;                     /* as mapped: whole pages of its kind */
+	size_t there;                         /* bytes whose pages are there */
+	int prot;
 	int fd;                               /* until it is passed over */
 	int guard;                            /* place in the SIGBUS table */
 };
@@ -91,12 +96,12 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
 	sigaction(sig, &sigbus_before, NULL); /* not ours: the fault comes again, as without us */
 }
 
-static int guard_add(const struct object *o, int prot, volatile sig_atomic_t *poisoned)
+static int guard_add(const struct object *o, volatile sig_atomic_t *poisoned)
 {
 	for (int i = 0; i < 2 * SERVER_CONNS_MAX; i++)
 		if (!atomic_load_explicit(&guards[i].at, memory_order_relaxed)) {
 			guards[i].len = o->len;
-			guards[i].prot = prot;
+			guards[i].prot = o->prot;
 			guards[i].poisoned = poisoned;
 			atomic_store_explicit(&guards[i].at, (uintptr_t)o->at, memory_order_release);
 			return i;
@@ -121,17 +126,22 @@ static int guard_install(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-/* A memfd of one kind, sealed and mapped with prot; all its pages are there, for a pool of
- * huge pages or a memory limit is found empty now or never (memfd_create and ftruncate
- * succeed on an empty pool: only touching tells). */
+/* A memfd of one kind, sealed and mapped with prot.  None of its pages is there yet. */
 static int object_make(struct object *o, size_t bytes, int prot, size_t huge)
 {
 	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0);
 	int seals = F_SEAL_SHRINK | F_SEAL_GROW;
-	int touch = prot & PROT_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-	size_t len = round_up(bytes, huge ? huge : SR_PAGE);
+	size_t page = huge ? huge : SR_PAGE, len = round_up(bytes, page);
 	void *at = MAP_FAILED;
 	int fd = memfd_create("slipring", flags | MFD_NOEXEC_SEAL), e;
 
@@ -143,15 +153,14 @@ static int object_make(struct object *o, size_t bytes, int prot, size_t huge)
 		return -errno;
 	if (ftruncate(fd, (off_t)len) == 0)
 		at = mmap(NULL, len, prot, MAP_SHARED, fd, 0);
-	if (at == MAP_FAILED || (madvise(at, len, touch) < 0 && errno != EINVAL) || /* before 5.14 */
-	    fcntl(fd, F_ADD_SEALS, seals) < 0) {
+	if (at == MAP_FAILED || fcntl(fd, F_ADD_SEALS, seals) < 0) {
 		e = -errno;
 		if (at != MAP_FAILED)
 			munmap(at, len);
 		close(fd);
 		return e;
 	}
-	*o = (struct object){ at, len, fd, -1 };
+	*o = (struct object){ .at = at, .len = len, .page = page, .prot = prot, .fd = fd, .guard = -1 };
 	return 0;
 }
 
@@ -166,6 +175,27 @@ static int object_open(struct object *o, size_t bytes, int prot, bool huge)
 	return object_make(o, bytes, prot, 0);
 }
 
+/* More of its pages, until some time has passed: 1 there are more, 0 all are there, -errno. */
+static int object_fill(struct object *o, uint64_t until)
+{
+	int touch = o->prot & PROT_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+
+	while (o->there < o->len) {
+		size_t left = o->len - o->there, n = o->page > FILL_PIECE ? o->page : FILL_PIECE;
+
+		n = n < left ? n : left;
+		if (madvise(o->at + o->there, n, touch) < 0) {
+			if (errno != EINVAL)
+				return -errno;
+			n = left;             /* before 5.14: they come when they are touched */
+		}
+		o->there += n;
+		if (now_ns() >= until)
+			break;
+	}
+	return o->there < o->len;
+}
+
 static void object_close(struct object *o)
 {
 	if (!o->at)
@@ -173,6 +203,7 @@ static void object_close(struct object *o)
 	if (o->guard >= 0)
 		atomic_store_explicit(&guards[o->guard].at, 0, memory_order_release);
 	munmap(o->at, o->len);
+	o->at = NULL;
 	if (o->fd >= 0)
 		close(o->fd);
 }
@@ -307,7 +338,7 @@ int server_welcome(struct server_conn *c)
 	return 0;
 }
 
-int server_begin(struct server_conn *c)
+int server_seal(struct server_conn *c)
 {
 	int fd = c->up.fd, e = 0;
 
@@ -315,12 +346,13 @@ int server_begin(struct server_conn *c)
 	 * hole, which would make us wait for memory in the middle of a turn. */
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
 		e = errno == EINVAL && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) == 0 ? 0 : -errno; /* before 5.1 */
-	if (!e && madvise(c->up.at, c->up.len, MADV_POPULATE_READ) < 0 && errno != EINVAL)
-		e = -EFAULT;                  /* holes from before that cannot be filled any more */
 	close(fd);
 	c->up.fd = -1;
-	return e ? e : sr_signal(c->fd);
+	c->up.there = 0;                      /* for holes from before */
+	return e;
 }
+
+int server_begin(struct server_conn *c) { return sr_signal(c->fd); }
 
 static void rings_init(struct server_conn *c)
 {
@@ -353,26 +385,53 @@ int server_open(struct server_conn **out, struct server *sv, int fd, const struc
 	c->sv = sv;
 	c->fd = fd;
 	c->shape = shape;
+	c->up.guard = c->down.guard = -1;
 	e = object_open(&c->up, SR_UP_BYTES(&shape), PROT_READ, trusted);
 	if (!e)
 		e = object_open(&c->down, SR_DOWN_BYTES(&shape), PROT_READ | PROT_WRITE, true);
-	if (!e) {
-		c->up.guard = guard_add(&c->up, PROT_READ, &c->poisoned);
-		c->down.guard = guard_add(&c->down, PROT_READ | PROT_WRITE, &c->poisoned);
-		e = c->up.guard < 0 || c->down.guard < 0 ? -EUSERS : 0;
-	}
 	if (e) {
 		server_close(c, false);
 		return e;
 	}
-	rings_init(c);
 	*out = c;
+	return 0;
+}
+
+/* A pool of huge pages is found empty now or never: memfd_create and ftruncate succeed on it. */
+static int fill(struct object *o, size_t bytes, uint64_t until)
+{
+	int e = object_fill(o, until);
+
+	if (e >= 0 || o->page == SR_PAGE)
+		return e;
+	object_close(o);
+	e = object_make(o, bytes, o->prot, 0);
+	return e < 0 ? e : 1;
+}
+
+int server_fill(struct server_conn *c)
+{
+	uint64_t until = now_ns() + FILL_NS;
+	int e;
+
+	if (c->down.guard >= 0)               /* again: nothing else may come into its place */
+		return object_fill(&c->up, until) < 0 ? -EFAULT : c->up.there < c->up.len;
+	e = fill(&c->up, SR_UP_BYTES(&c->shape), until);
+	if (!e)
+		e = fill(&c->down, SR_DOWN_BYTES(&c->shape), until);
+	if (e)
+		return e;
+	c->up.guard = guard_add(&c->up, &c->poisoned);
+	c->down.guard = guard_add(&c->down, &c->poisoned);
+	if (c->up.guard < 0 || c->down.guard < 0)
+		return -EUSERS;
+	rings_init(c);
 	return 0;
 }
 
 void server_close(struct server_conn *c, bool stopping)
 {
-	if (stopping)
+	if (stopping && c->down.guard >= 0)
 		atomic_store_explicit(&((struct sr_down *)(void *)c->down.at)->epoch, 0,
 		                      memory_order_release);
 	object_close(&c->up);

@@ -4,7 +4,7 @@
  *	struct server        what all connections share: the rules, the sizes, a buffer
  *	struct server_conn   one client: its two memory objects and three rings
  *
- *	server_hello -> server_open, server_welcome, server_begin, then
+ *	server_hello -> server_open, fill, server_welcome, [mapped] server_seal, fill, server_begin, then
  *	             -> server_refuse+-> server_cancel ..        each turn: cancels first,
  *	                             +-> server_peek, read, leave  then requests
  *	                             +-> server_reserve, token .., end
@@ -41,14 +41,19 @@ int  server_hello(int fd, struct sr_hello *out);
 /* Answer a hello with an error and nothing else. */
 void server_refuse(int fd, int error);
 
-/* Make, seal and map the memory: 0, -ENOMEM, -EMFILE, -EUSERS ...  trusted: a client that may
+/* Make, seal and map the memory: 0, -ENOMEM, -EMFILE ...  trusted: a client that may
  * hold huge pages which the daemon reads (see object_open() in server.c). */
 int  server_open(struct server_conn **out, struct server *sv, int fd, const struct sr_hello *h,
                  bool trusted);
 
-/* Pass it over: 0, -ECONNRESET.  Then, once its first signal says that it has mapped both, seal
- * what it writes and tell it so: 0, -EFAULT (it took pages away), -errno. */
+/* Have the kernel find pages for it, for some 0.1 ms: 1 call again, 0 all are there, -ENOMEM,
+ * -EUSERS; after server_seal -EFAULT: it took pages away. */
+int  server_fill(struct server_conn *c);
+
+/* Pass it over, filled: 0, -ECONNRESET.  Then, once its first signal says that it has mapped both,
+ * seal what it writes (0, -errno), fill what it had taken away before, and tell it so. */
 int  server_welcome(struct server_conn *c);
+int  server_seal(struct server_conn *c);
 int  server_begin(struct server_conn *c);
 
 /* stopping: tell the client that the daemon is going, not only this connection. */

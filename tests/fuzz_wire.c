@@ -37,7 +37,10 @@ static void open_once(void)
 	int pair[2], fds[2];
 
 	must(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0 && server_create(&sv, &cfg) == 0);
-	must(server_open(&conn, sv, pair[0], &h, false) == 0 && server_welcome(conn) == 0);
+	must(server_open(&conn, sv, pair[0], &h, false) == 0);
+	while (server_fill(conn) > 0)
+		;
+	must(server_welcome(conn) == 0);
 	must(recvmsg(pair[1], &msg, 0) == sizeof(w));
 	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fds));
 	up = mmap(NULL, conn->up.len, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);

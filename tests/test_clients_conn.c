@@ -304,7 +304,7 @@ static void whatever_runs_out_the_next_one_comes_in(void **state)
 {
 	static const struct { const char *name; int nth, is; } t[] = {
 		{ "calloc", 1, GONE },        /* its place */
-		{ "io_watch_add", 1, GONE }, { "io_watch_add", 2, GONE },
+		{ "io_watch_add", 1, GONE }, { "io_watch_add", 2, -ENOMEM },
 		{ "peercred", 1, -EACCES }, { "peerpidfd", 1, 0 }, /* before Linux 6.5 */
 		{ "calloc", 2, -ENOMEM },     /* its rings */
 		{ "calloc", 3, -ENOMEM }, { "malloc", 1, -ENOMEM }, /* its requests */

@@ -85,6 +85,30 @@ static int teardown(void **state)
 	return fault.name ? -1 : 0;           /* no fault was left over */
 }
 
+/* Open, with all pages there; closed again if that fails. */
+static int opens(struct server_conn **out, struct server *s, int fd, const struct sr_hello *h, bool trusted)
+{
+	int e = server_open(out, s, fd, h, trusted);
+
+	if (e)
+		return e;
+	while ((e = server_fill(*out)) > 0)
+		;
+	if (e)
+		server_close(*out, false);
+	return e;
+}
+
+/* What follows on the client's signal. */
+static int begins(struct server_conn *conn)
+{
+	int e = server_seal(conn);
+
+	while (!e && (e = server_fill(conn)) > 0)
+		e = 0;
+	return e ? e : server_begin(conn);
+}
+
 static int connected(void **state)
 {
 	struct sr_welcome w;
@@ -97,13 +121,13 @@ static int connected(void **state)
 	int fds[2];
 
 	setup(state);
-	assert_int_equal(server_open(&c, sv, pair[0], &hello, false), 0);
+	assert_int_equal(opens(&c, sv, pair[0], &hello, false), 0);
 	assert_int_equal(server_welcome(c), 0);
 	assert_int_equal(recvmsg(pair[1], &msg, MSG_CMSG_CLOEXEC), sizeof(w));
 	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fds));
 	up = mmap(NULL, c->up.len, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
 	assert_true(up != MAP_FAILED);
-	assert_int_equal(server_begin(c), 0);
+	assert_int_equal(begins(c), 0);
 	assert_int_equal(recv(pair[1], &(char){ 0 }, 1, 0), 1);
 	close(fds[0]);
 	close(fds[1]);
@@ -193,7 +217,7 @@ static void kernels_that_lack_something(void **state)
 		int e;
 
 		fail_next(t[i].name, t[i].nth, t[i].error);
-		e = server_open(&other, sv, pair[0], &hello, false);
+		e = opens(&other, sv, pair[0], &hello, false);
 		if (e != t[i].is || fault.name)
 			fail_msg("%s %d, errno %d: %d", t[i].name, t[i].nth, t[i].error, e);
 		if (!e)
@@ -211,7 +235,7 @@ static void without_huge_pages_small_ones_do(void **state)
 	(void)state;
 	assert_int_equal(server_create(&s, &cfg), 0);
 	fail_next("memfd_create", 1, ENOENT);
-	assert_int_equal(server_open(&other, s, pair[0], &big, true), 0);
+	assert_int_equal(opens(&other, s, pair[0], &big, true), 0);
 	assert_int_equal(server_shape(other)->live, 1024);
 	assert_int_equal(other->up.len, SR_UP_BYTES(&cfg.most));
 	server_close(other, true);
@@ -237,13 +261,13 @@ static void what_it_writes_is_sealed(void **state)
 		struct server_conn *other;
 		int fd, e;
 
-		assert_int_equal(server_open(&other, sv, pair[0], &hello, false), 0);
+		assert_int_equal(opens(&other, sv, pair[0], &hello, false), 0);
 		assert_int_equal(server_welcome(other), 0);
 		fd = dup(other->up.fd);
 		assert_int_equal(seals(fd), F_SEAL_SHRINK | F_SEAL_GROW);
 		if (t[i].name)
 			fail_next(t[i].name, t[i].nth, t[i].error);
-		e = server_begin(other);
+		e = begins(other);
 		assert_int_equal(e, t[i].is);
 		assert_null(fault.name);
 		if (t[i].seals >= 0)
@@ -264,7 +288,7 @@ static void the_table_of_ranges_is_full(void **state)
 			was[i] = guards[i].at;
 			guards[i].at = i < room ? 0 : 1;
 		}
-		assert_int_equal(server_open(&other, sv, pair[0], &hello, false), room < 2 ? -EUSERS : 0);
+		assert_int_equal(opens(&other, sv, pair[0], &hello, false), room < 2 ? -EUSERS : 0);
 		if (room == 2)
 			server_close(other, false);
 		for (int i = 0; i < 2 * SERVER_CONNS_MAX; i++)
@@ -279,7 +303,7 @@ static void a_peer_that_left_before_the_welcome(void **state)
 	(void)state;
 	close(pair[1]);
 	pair[1] = -1;
-	assert_int_equal(server_open(&other, sv, pair[0], &hello, false), 0);
+	assert_int_equal(opens(&other, sv, pair[0], &hello, false), 0);
 	assert_int_equal(server_welcome(other), -ECONNRESET);
 	server_close(other, false);
 	server_refuse(pair[0], -EUSERS);      /* nobody hears it */
@@ -295,7 +319,7 @@ static void others_stay_guarded(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
 		fail_next(t[i].name, t[i].nth, ENOMEM);
-		assert_int_equal(server_open(&other, sv, pair[0], &hello, false), -ENOMEM);
+		assert_int_equal(opens(&other, sv, pair[0], &hello, false), -ENOMEM);
 		assert_int_equal(guards[0].at, (uintptr_t)c->up.at);
 		assert_int_equal(guards[1].at, (uintptr_t)c->down.at);
 	}
