@@ -49,7 +49,7 @@ struct load {
 	struct job job[JOBS];
 	uint8_t  done[JOBS];           /* jobs that are done, a queue */
 	unsigned first_done, n_done, n_busy;
-	bool     registered;
+	bool     registered, stopped;
 	uint64_t bytes;
 	void   (*progress)(void *ctx, uint64_t bytes);
 	void    *ctx;
@@ -189,8 +189,9 @@ static int source_wait(void *ctx, uint64_t *tag, void **at)
 	int rc;
 
 	assert(l->n_busy > 0);
-	while (l->n_done == 0)
-		io_sleep(l->io, 0);
+	io_poll(l->io);                        /* signals are heard, too, where nothing need be waited for */
+	while (l->n_done == 0 || ((l->stopped || l->error[0]) && l->n_done < l->n_busy))
+		io_sleep(l->io, 0);            /* who hears of an end frees the buffers: all reads are over */
 	j = &l->job[l->done[l->first_done]];
 	l->first_done = (l->first_done + 1) % JOBS;
 	l->n_done--;
@@ -198,7 +199,7 @@ static int source_wait(void *ctx, uint64_t *tag, void **at)
 	j->busy = false;
 	*tag = j->tag;
 	*at = j->base + (j->want - j->n);      /* behind the block's part before it */
-	rc = j->failed ? -EIO : 0;
+	rc = j->failed || l->stopped ? -EIO : 0;
 	if (rc == 0)
 		l->bytes += j->n;
 	if (l->progress)
@@ -288,6 +289,8 @@ int load_create(struct load **out, struct io *io, char *const *file, int32_t n_f
 }
 
 const struct sr_source *load_source(struct load *l) { return &l->source; }
+
+void load_stop(struct load *l) { l->stopped = true; }
 
 const char *load_error(const struct load *l) { return l->error; }
 

@@ -17,6 +17,7 @@ int  load_create(struct load **out, struct io *io, char *const *file, int32_t n_
                  void (*progress)(void *ctx, uint64_t bytes), void *ctx,
                  char *err, size_t errlen);
 const struct sr_source *load_source(struct load *l);
+void load_stop(struct load *l);               /* from a callback of io: whoever waits gets -EIO */
 void load_destroy(struct load *l);            /* waits for what is under way */
 
 /* After -EIO: which file, where, and why; else "". */

@@ -86,7 +86,7 @@ struct daemon {
 	uint64_t watchdog_ns, alive_at_watchdog;
 	struct { uint64_t at, prompt, generated, queries, hits, preempted; bool active; } last;
 
-	struct { uint64_t total, next_ns; bool bar; int shown; } loading;
+	struct { struct load *load; uint64_t total, next_ns; bool bar; int percent, shown; } loading;
 	char err[1024];
 };
 
@@ -107,6 +107,7 @@ static void on_loaded(void *ctx, uint64_t bytes)
 	int percent = d->loading.total ? (int)(bytes * 100 / d->loading.total) : 100;
 
 	percent = percent > 100 ? 100 : percent;
+	d->loading.percent = percent;
 	if (d->loading.bar && percent != d->loading.shown) {
 		char bar[41];
 
@@ -131,10 +132,13 @@ static void on_signal(void *ctx, int sig)
 {
 	struct daemon *d = ctx;
 
-	if (sig == SIGHUP)
+	if (sig == SIGHUP) {
 		d->reload_wanted = true;
-	else
-		d->signals++;
+		return;
+	}
+	d->signals++;
+	if (d->loading.load)
+		load_stop(d->loading.load);
 }
 
 /* One daemon per run directory; the lock goes with the process. */
@@ -197,11 +201,22 @@ static int choose_mode(struct daemon *d)
 	return -errno;
 }
 
+/* SIGTERM before there is anything to drain. */
+static bool asked_to_stop(struct daemon *d)
+{
+	io_poll(d->io);
+	if (!d->signals)
+		return false;
+	notify_send("STOPPING=1\nSTATUS=Stopped while loading");
+	log_info("Asked to stop while loading: %d %% of the weights were read", d->loading.percent);
+	return true;
+}
+
+/* -ECANCELED: we were asked to stop. */
 static int open_backend(struct daemon *d)
 {
 	static const char *const name[] = { [DEVICE_AUTO] = NULL, [DEVICE_CPU] = "cpu",
 		[DEVICE_CUDA] = "cuda", [DEVICE_NULL] = "null" };
-	struct load *load;
 	bool dummy;
 	int r;
 
@@ -225,13 +240,17 @@ static int open_backend(struct daemon *d)
 	d->loading.total = d->model->weight_bytes;
 	d->loading.bar = isatty(STDERR_FILENO);
 	d->loading.next_ns = io_now() + 2 * SECOND;
-	if (load_create(&load, d->io, d->model->file, d->model->n_files, on_loaded, d, d->err,
+	if (load_create(&d->loading.load, d->io, d->model->file, d->model->n_files, on_loaded, d, d->err,
 	                sizeof(d->err)) < 0)
 		return fail(d, "cannot load the model");
-	r = d->ops->open(&d->b, &d->model->m, load_source(load), &d->plan.limits, d->err, sizeof(d->err));
-	if (r < 0 && *load_error(load))       /* it names file, offset and reason */
-		snprintf(d->err, sizeof(d->err), "%s", load_error(load));
-	load_destroy(load);
+	r = d->ops->open(&d->b, &d->model->m, load_source(d->loading.load), &d->plan.limits, d->err,
+	                 sizeof(d->err));
+	if (r < 0 && *load_error(d->loading.load)) /* it names file, offset and reason */
+		snprintf(d->err, sizeof(d->err), "%s", load_error(d->loading.load));
+	load_destroy(d->loading.load);
+	d->loading.load = NULL;
+	if (asked_to_stop(d))
+		return -ECANCELED;
 	return r < 0 ? fail(d, "cannot load the model") : 0;
 }
 
@@ -733,10 +752,11 @@ static void raise_limits(void)
 	}
 }
 
+/* -ECANCELED: we were asked to stop meanwhile; -1: it cannot be, and why not was said. */
 static int start(struct daemon *d)
 {
 	sigset_t m;
-	int fd;
+	int fd, r;
 
 	sigemptyset(&m);
 	sigaddset(&m, SIGTERM);
@@ -754,8 +774,9 @@ static int start(struct daemon *d)
 		snprintf(d->err, sizeof(d->err), "neither io_uring nor epoll can be used: %s", strerror(errno));
 		return fail(d, "cannot start");
 	}
-	if (open_backend(d) < 0 || (fd = listen_at(d)) < 0 || make_clients(d, fd) < 0 ||
-	    make_scheduler(d) < 0)
+	if ((r = open_backend(d)) < 0)
+		return r;
+	if ((fd = listen_at(d)) < 0 || make_clients(d, fd) < 0 || make_scheduler(d) < 0)
 		return -1;
 	describe(d);
 	start_timers(d);
@@ -775,8 +796,10 @@ int main(int argc, char **argv)
 	log_level_by_name(d.cfg.log_level);
 	d.reload = (struct reload){ .argc = argc, .argv = argv };
 	reload_create(&d.reload, &d.cfg);
-	r = start(&d) < 0 ? 1 : 0;
-	if (!r) {
+	r = start(&d);
+	if (r < 0) {
+		r = r != -ECANCELED;
+	} else {
 		snprintf(d.st->state, sizeof(d.st->state), "ready");
 		log_info("Ready after %.2f s: %s on %s, %s, socket %s", (double)(io_now() - began) / 1e9,
 		         d.st->model, d.ops->name, io_kind(d.io), d.socket);

@@ -315,6 +315,42 @@ static int read_it(char *why, size_t n)
 	return rc;
 }
 
+/* Who stops is told so at once, and nothing is written to the buffers any more. */
+static void test_stop(void **state)
+{
+	(void)state;
+	for (int way = 0; way < 2; way++) {
+		const size_t each = BYTES + 4 * 4096;
+		char *file[] = { path }, err[512] = "", *buf = malloc(16 * each), *same = malloc(16 * each);
+		struct sr_extent e = { 0, BYTES, 0 };
+		const struct sr_source *src;
+		struct load *l;
+		struct io *io;
+		uint64_t tag;
+		void *at;
+
+		assert_true(buf && same);
+		cached = way == 1;
+		assert_int_equal(io_create(&io, 0), 0);
+		assert_int_equal(load_create(&l, io, file, 1, NULL, NULL, err, sizeof(err)), 0);
+		src = load_source(l);
+		for (uint64_t i = 0; i < 16; i++)
+			assert_int_equal(src->read(src->ctx, &e, 0, BYTES, buf + i * each, i), 0);
+		assert_int_equal(src->wait(src->ctx, &tag, &at), 0);
+		load_stop(l);
+		assert_int_equal(src->wait(src->ctx, &tag, &at), -EIO);
+		assert_string_equal(load_error(l), "");
+		memset(buf, 0xa5, 16 * each);
+		memset(same, 0xa5, 16 * each);
+		load_destroy(l);
+		io_destroy(io);
+		assert_memory_equal(buf, same, 16 * each);
+		free(buf);
+		free(same);
+	}
+	cached = true;
+}
+
 static void test_calls_that_fail(void **state)
 {
 	(void)state;
@@ -380,7 +416,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ways), cmocka_unit_test(test_many), cmocka_unit_test(test_made_up),
 		cmocka_unit_test(test_refused), cmocka_unit_test(test_disks), cmocka_unit_test(test_first_error),
-		cmocka_unit_test(test_calls_that_fail), cmocka_unit_test(test_shrunk),
+		cmocka_unit_test(test_calls_that_fail), cmocka_unit_test(test_stop),
+		cmocka_unit_test(test_shrunk),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

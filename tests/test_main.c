@@ -19,7 +19,9 @@ static struct world {
 	_Atomic int64_t each_ns;       /* and by so much more each time it is read */
 	_Atomic bool lost;             /* the device */
 	_Atomic bool told;             /* by an eventfd, that a batch is done */
-	bool alone, signals, no_room;  /* the device computes by itself; can signal; cannot be opened */
+	_Atomic int read;              /* pieces of its weights, while it is opened slowly */
+	bool alone, signals, no_room;  /* the device computes by itself; can signal; cannot be opened, */
+	bool slow;                     /* or in half a minute */
 } *world;
 static bool mine;                      /* in this process */
 static int pty, manager;               /* a terminal, the service manager's socket */
@@ -65,6 +67,29 @@ static int open_nothing(struct sr_backend **out, const struct sr_model *m, const
 	return -ENOMEM;
 }
 
+/* Piece by piece; who stops reading is told why. */
+static int open_slowly(struct sr_backend **out, const struct sr_model *m, const struct sr_source *source,
+                       const struct sr_limits *l, char *err, size_t n)
+{
+	const struct sr_extent e = { 0, 4096, LOAD_RANDOM };
+	char piece[4096];
+	uint64_t tag;
+	void *at;
+
+	for (world->read = 0; world->read < 30000; world->read++) {
+		int r = source->read(source->ctx, &e, 0, sizeof(piece), piece, 0);
+
+		if (r == 0)
+			r = source->wait(source->ctx, &tag, &at);
+		if (r < 0) {
+			snprintf(err, n, "weights cannot be read");
+			return r;
+		}
+		usleep(1000);
+	}
+	return real->open(out, m, source, l, err, n);
+}
+
 const struct sr_backend_ops *__real_sr_backend_find(const char *name, char *err, size_t n);
 const struct sr_backend_ops *__wrap_sr_backend_find(const char *name, char *err, size_t n);
 const struct sr_backend_ops *__wrap_sr_backend_find(const char *name, char *err, size_t n)
@@ -78,7 +103,7 @@ const struct sr_backend_ops *__wrap_sr_backend_find(const char *name, char *err,
 	ops.poll = poll_or_lose;
 	ops.work = world->alone ? NULL : ops.work;
 	ops.arm = world->signals ? arm : ops.arm;
-	ops.open = world->no_room ? open_nothing : ops.open;
+	ops.open = world->no_room ? open_nothing : world->slow ? open_slowly : ops.open;
 	return &ops;
 }
 
@@ -579,6 +604,31 @@ static void a_drain_has_an_end(void **state)
 	}
 }
 
+/* SIGTERM while weights are read: it does not wait for the last of them. */
+static void a_stop_while_loading(void **state)
+{
+	static const int sig[] = { SIGTERM, SIGINT };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		pid_t pid;
+
+		world->slow = true;
+		pid = home_start(&home, in_child, "0");
+		for (int k = 0; k < 10000 && !world->read; k++)
+			usleep(1000);
+		assert_true(world->read > 0);
+		assert_int_equal(kill(pid, SIGHUP), 0);       /* of no account */
+		assert_int_equal(kill(pid, sig[i]), 0);
+		assert_int_equal(end_of(pid), 0);
+		assert_true(says("Asked to stop while loading: "));
+		assert_null(strstr(log_text(), "ERROR"));
+		assert_null(strstr(log_text(), "Ready"));
+		assert_int_equal(access(home.socket, F_OK), -1);
+		renew();
+	}
+}
+
 static void a_lost_device(void **state)
 {
 	pid_t pid = home_start(&home, in_child, "2000");
@@ -646,7 +696,7 @@ int main(void)
 		T(refused_starts), T(devices_that_cannot), T(no_gpu), T(no_model), T(wrong_places), T(one_at_a_place),
 		T(one_at_a_socket),
 		T(groups_users_and_limits), T(a_socket_from_the_manager), T(ready_a_life_and_a_report), T(loading),
-		T(the_manager_is_told), T(a_drain_has_an_end), T(a_lost_device), T(each_way_of_waiting_serves),
+		T(the_manager_is_told), T(a_drain_has_an_end), T(a_stop_while_loading), T(a_lost_device), T(each_way_of_waiting_serves),
 	};
 #undef T
 
