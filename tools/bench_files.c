@@ -131,8 +131,7 @@ static int load_sharegpt(struct reader *r)
 
 	if (!json_is_array(all)) {
 		if (all)
-			snprintf(r->err, r->errlen, "%s: a sharegpt dataset is a list of conversations",
-			         r->path);
+			snprintf(r->err, r->errlen, "%s: a sharegpt dataset is a list of conversations", r->path);
 		else if (e.line > 0)
 			snprintf(r->err, r->errlen, "%s: line %d: %s", r->path, e.line, e.text);
 		else

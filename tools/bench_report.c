@@ -68,8 +68,7 @@ static void section(FILE *to, const struct bench_metric *m, const struct bench_s
 	snprintf(label, sizeof(label), "Median %s (ms):", m->label);
 	real(to, label, s->median * 1000);
 	for (int i = 0; i < n_p; i++) {
-		snprintf(label, sizeof(label), "P%s %s (ms):", percent(number, sizeof(number), p[i]),
-		         m->label);
+		snprintf(label, sizeof(label), "P%s %s (ms):", percent(number, sizeof(number), p[i]), m->label);
 		real(to, label, s->p[i] * 1000);
 	}
 }
@@ -96,8 +95,7 @@ static void failures(FILE *to, const struct bench_run *r)
 		if (r->answer[i].state != BENCH_FAILED)
 			continue;
 		if (!k)
-			fprintf(to, "Failed requests during benchmark run detected (capping to %d):\n",
-			        ERRORS);
+			fprintf(to, "Failed requests during benchmark run detected (capping to %d):\n", ERRORS);
 		fprintf(to, "Error %d: %s\n", k++, r->answer[i].error);
 	}
 }

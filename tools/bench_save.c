@@ -285,8 +285,7 @@ int bench_baseline_path(const char *name, char *out, size_t n, char *err, size_t
 	int k;
 
 	if (!*name || strchr(name, '/') || name[0] == '.') {
-		snprintf(err, errlen, "\"%s\" is no name of a baseline: no slash in it, no dot before it",
-		         name);
+		snprintf(err, errlen, "\"%s\" is no name of a baseline: no slash in it, no dot before it", name);
 		return -EINVAL;
 	}
 	if (data && *data == '/')

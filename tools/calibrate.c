@@ -91,8 +91,7 @@ void calibrate_destroy(struct calibrate *c)
 
 /* y[rows][n] = x[rows][k] w^T + bias, rows of x and y `ld` apart. */
 static void multiply(struct calibrate *c, const struct matrix *w, const float *bias, const float *x,
-                     int32_t rows,
-                     float *y, size_t ld)
+                     int32_t rows, float *y, size_t ld)
 {
 	struct kern_rows in = { FORM_F32, w->k, rows, c->tiles, c->k->tile_bytes(FORM_F32, w->k) };
 
@@ -173,8 +172,7 @@ static void attention(struct calibrate *c, int32_t l, const struct layer *w)
 			float *k = q + (size_t)(m->H + g) * E;
 			uint8_t *to = c->kv + (size_t)(t / KERN_BLOCK) * stride + (size_t)g * 2 * c->half;
 
-			c->k->kv_store(SR_KV_BF16, m->E, t % KERN_BLOCK, k, k + (size_t)m->G * E, to,
-			               to + c->half);
+			c->k->kv_store(SR_KV_BF16, m->E, t % KERN_BLOCK, k, k + (size_t)m->G * E, to, to + c->half);
 		}
 	}
 	for (int32_t t = 0; t < c->T; t += QUERIES)
@@ -227,8 +225,7 @@ void calibrate_layer(struct calibrate *c, int32_t l, const struct layer *w, floa
 }
 
 void calibrate_head(struct calibrate *c, const struct matrix *head, int32_t first, const float *x,
-                    int32_t from,
-                    const int32_t *id, double *sum, double *hit)
+                    int32_t from, const int32_t *id, double *sum, double *hit)
 {
 	size_t D = (size_t)c->m->D, n = (size_t)head->n, wide = 2 * (size_t)c->m->F;
 	int32_t step = (int32_t)(n > wide * (size_t)c->T ? 1 : wide * (size_t)c->T / n);

@@ -237,8 +237,7 @@ int ceilings_save(const struct ceilings *c, char *err, size_t errlen)
 	}
 	json_decref(j);
 	if (rc)
-		snprintf(err, errlen, "%s cannot be written: %s", k > 0 ? file : "ceilings.json",
-		         strerror(-rc));
+		snprintf(err, errlen, "%s cannot be written: %s", k > 0 ? file : "ceilings.json", strerror(-rc));
 	return rc;
 }
 

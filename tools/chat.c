@@ -335,8 +335,7 @@ int cmd_chat(int argc, char **argv)
 			fprintf(stderr, "slipring chat: %s\n", err);
 		else
 			fprintf(stderr, "slipring chat: there is no option %s, or it needs a value; see "
-			                "slipring chat --help\n",
-			        argv[i]);
+			                "slipring chat --help\n", argv[i]);
 		return 2;
 	}
 	rc = run(&c, once);

@@ -95,8 +95,7 @@ static int check_run(const struct result *r, const json_t *run, char *err, size_
 	if (n && (json_array_size(json_object_get(run, "itls")) != n ||
 	          json_array_size(json_object_get(run, "output_lens")) != n)) {
 		snprintf(err, errlen,
-		         "%s: fields \"ttfts\", \"itls\" and \"output_lens\" have not the same length",
-		         r->path);
+		         "%s: fields \"ttfts\", \"itls\" and \"output_lens\" have not the same length", r->path);
 		return -EINVAL;
 	}
 	return 0;
@@ -467,8 +466,7 @@ int cmd_compare(int argc, char **argv)
 		} else if (!strcmp(argv[i], "--threshold") && i + 1 < argc) {
 			c.threshold = strtod(argv[++i], &end) / 100;
 			if (end == argv[i] || *end || !(c.threshold >= 0 && c.threshold <= 1)) {
-				fprintf(stderr, "slipring compare: --threshold %s: not a number from 0 to 100\n",
-				        argv[i]);
+				fprintf(stderr, "slipring compare: --threshold %s: not a number from 0 to 100\n", argv[i]);
 				return 2;
 			}
 		} else if (n < 2 && argv[i][0] != '-') {

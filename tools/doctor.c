@@ -127,8 +127,7 @@ static void look_at_daemon(struct doctor *d)
 	}
 	f = row(d, "daemon", FINDING_FINE, "", "");
 	snprintf(f->have, sizeof(f->have), "%.30s: pid %u, %.10s for %.20s, %.40s on %.20s", d->in.name,
-	         p->pid, p->state, age,
-	         p->model, p->device);
+	         p->pid, p->state, age, p->model, p->device);
 	if (p->busy_since_ns && now > alive && now - alive > SILENT_S * 1000000000ull) {
 		f = row(d, "its loop", FINDING_WRONG, "a turn, or a layer, every few ms", "it hangs with "
 		        "work under way: make a bundle, and a core dump (gcore), before it is restarted");
@@ -155,8 +154,7 @@ static int print_table(const struct doctor *d, FILE *to)
 		const struct finding *f = &d->found[i];
 
 		fprintf(to, "%-6s %-14s %-44s %s%s\n", level_name[f->level], f->what, f->have, *f->need ?
-		        "need: " : "",
-		        f->need);
+		        "need: " : "", f->need);
 		if (*f->how)
 			fprintf(to, "       %-14s -> %s\n", "", f->how);
 		count[f->level]++;
@@ -363,11 +361,9 @@ static void add_stats(struct bundle *b, const struct doctor *d)
 	figures_now(p, instance_alive(&d->in), &now);
 	figures_between(&zero, &now, &f);
 	fprintf(t.f, "%s: %s on %s, %s, pid %u, alive %d, ready for %.1f s\n", d->in.name, p->model,
-	        p->device, p->state,
-	        p->pid, instance_alive(&d->in), f.seconds);
+	        p->device, p->state, p->pid, instance_alive(&d->in), f.seconds);
 	fprintf(t.f, "running %llu, waiting %llu, clients %llu, KV blocks %llu of %llu of %llu tokens, %s\n",
-	        (unsigned long long)p->running, (unsigned long long)p->waiting,
-	        (unsigned long long)p->clients,
+	        (unsigned long long)p->running, (unsigned long long)p->waiting, (unsigned long long)p->clients,
 	        (unsigned long long)p->blocks_used, (unsigned long long)p->n_blocks,
 	        (unsigned long long)p->block_tokens, p->kv_dtype);
 	fprintf(t.f, "prompt tokens %llu, generated %llu, requests ended %llu, preemptions %llu, steps "

@@ -145,8 +145,7 @@ void figures_ms(char *out, size_t n, double seconds)
 	if (isnan(seconds))
 		snprintf(out, n, "-");
 	else
-		snprintf(out, n, seconds < 0.01 ? "%.2f ms" : seconds < 0.1 ? "%.1f ms" : "%.0f ms",
-		         seconds * 1e3);
+		snprintf(out, n, seconds < 0.01 ? "%.2f ms" : seconds < 0.1 ? "%.1f ms" : "%.0f ms", seconds * 1e3);
 }
 
 void figures_age(char *out, size_t n, double seconds)

@@ -61,8 +61,7 @@ int instance_open(struct instance *in, const char *command, const char *name)
 	if (r == 0)
 		return 0;
 	if (r == -ENOENT || r == -ENOTDIR) {
-		fprintf(stderr, "slipring %s: no daemon \"%s\" runs: %s/stats is not there\n", command,
-		        in->name,
+		fprintf(stderr, "slipring %s: no daemon \"%s\" runs: %s/stats is not there\n", command, in->name,
 		        in->dir);
 		say_others(in->name);
 	} else if (r == -EPROTO) {

@@ -125,8 +125,7 @@ static void cores(struct finding *f)
 	if (q > 0 && q < n)
 		machine_say(f, FINDING_HINT, "2, and no quota below them", "a quota stops all threads in the middle "
 		    "of a step: give a cpuset instead (CPUAffinity=, --cpuset-cpus)", "%d of %ld, quota of "
-		    "%.1f", n, all,
-		    q);
+		    "%.1f", n, all, q);
 	else
 		machine_say(f, n >= 2 ? FINDING_FINE : FINDING_HINT, "2: one for slipring-http", "give it more cores "
 		    "(CPUAffinity=, taskset, --cpuset-cpus)", "%d of %ld", n, all);
@@ -243,8 +242,7 @@ static void memlock(struct finding *f)
 	else
 		machine_say(f, r.rlim_cur >= 64 << 20 ? FINDING_FINE : FINDING_HINT, "64 MiB; unlimited with a GPU",
 		    "slipring setup --apply, for members of slipring who start it by hand; the unit has "
-		    "LimitMEMLOCK=infinity", "%llu KiB",
-		    (unsigned long long)r.rlim_cur >> 10);
+		    "LimitMEMLOCK=infinity", "%llu KiB", (unsigned long long)r.rlim_cur >> 10);
 }
 
 static void files(struct finding *f)
@@ -254,8 +252,7 @@ static void files(struct finding *f)
 	getrlimit(RLIMIT_NOFILE, &r);
 	machine_say(f, r.rlim_max >= 4096 ? FINDING_FINE : FINDING_HINT, "4096: one a connection",
 	    "LimitNOFILE=65536 in the unit, or ulimit -Hn", "%llu, at most %llu",
-	    (unsigned long long)r.rlim_cur,
-	    (unsigned long long)r.rlim_max);
+	    (unsigned long long)r.rlim_cur, (unsigned long long)r.rlim_max);
 }
 
 /* ---- devices ----------------------------------------------------------------------------- */

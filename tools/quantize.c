@@ -51,14 +51,12 @@ static int read_text(struct quantize *z)
 		z->T = z->T < z->m->context ? z->T : z->m->context;
 		if (z->T < 64)
 			rc = quantize_fail(z, -EINVAL, "%s: has %d tokens; scales need at least 64, and take up to %d",
-			          z->text,
-			          z->T, TOKENS);
+			          z->text, z->T, TOKENS);
 	}
 	for (int32_t i = 0; i < z->T && !rc; i++)
 		if (z->id[i] < 0 || z->id[i] >= z->m->V)
 			rc = quantize_fail(z, -EINVAL, "%s: its tokenizer gives id %d, but the model has %d",
-			          z->where.path,
-			          z->id[i], z->m->V);
+			          z->where.path, z->id[i], z->m->V);
 	sr_text_close(t);
 	free(s);
 	if (f)

@@ -169,8 +169,7 @@ static int32_t plain_type(const struct sr_tensor *t)
 static int add_plain(struct quantize *z, const char *name, const struct sr_tensor *t, int32_t type)
 {
 	return tensors_out_add(z->out, name, model_type_name(type), type == SR_F32 ? 4 : 2,
-	                       t->n == 1 ? t->k : t->n,
-	                       t->n == 1 ? 0 : t->k);
+	                       t->n == 1 ? t->k : t->n, t->n == 1 ? 0 : t->k);
 }
 
 static int add_matrix(struct quantize *z, const struct sr_tensor *t, int32_t l, int i)

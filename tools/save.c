@@ -145,8 +145,7 @@ static bool reads_back(const struct text *t, const char *key, const char *value)
 			    !same((const char *)k->data.scalar.value, key, k->data.scalar.length))
 				continue;
 			found++;
-			right += v->type == YAML_SCALAR_NODE && !strcmp((const char *)v->data.scalar.value,
-			        value);
+			right += v->type == YAML_SCALAR_NODE && !strcmp((const char *)v->data.scalar.value, value);
 		}
 	yaml_document_delete(&doc);
 	yaml_parser_delete(&parser);

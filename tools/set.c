@@ -46,8 +46,7 @@ static int list(const struct stats_page *p)
 
 		knob_format((enum knob)k, p->knob[k], now, sizeof(now));
 		knob_format((enum knob)k, p->knob_ceiling[k], most, sizeof(most));
-		printf("%-29s %10s %10s  %-9s  %s\n", i->name, now, i->words[0] ? "" : most, i->unit,
-		       i->what);
+		printf("%-29s %10s %10s  %-9s  %s\n", i->name, now, i->words[0] ? "" : most, i->unit, i->what);
 	}
 	return 0;
 }
@@ -65,8 +64,7 @@ static int list_json(const struct stats_page *p)
 		knob_format((enum knob)k, p->knob_ceiling[k], most, sizeof(most));
 		json_object_set_new(all, i->name, i->words[0] ?
 			json_pack("{s:s, s:[s, s]}", "now", now, "words", i->words[0], i->words[1]) :
-			json_pack("{s:f, s:f, s:s}", "now", atof(now), "ceiling", atof(most), "unit",
-			          i->unit));
+			json_pack("{s:f, s:f, s:s}", "now", atof(now), "ceiling", atof(most), "unit", i->unit));
 	}
 	e = json_dumpf(all, stdout, JSON_REAL_PRECISION(10));
 	putchar('\n');
@@ -110,8 +108,7 @@ static int change(struct instance *in, const char *knob, const char *text, const
 		near = config_nearest(knob, names, N_KNOBS);
 		fprintf(stderr, "slipring set: there is no knob \"%s\"%s%s%s; \"slipring set\" lists them.  "
 		        "Other settings need a restart\n", knob, near ? ", did you mean \"" : "", near ?
-		        near : "",
-		        near ? "\"?" : "");
+		        near : "", near ? "\"?" : "");
 		return 2;
 	}
 	if (knob_parse((enum knob)k, text, &value, err, sizeof(err)) < 0) {
@@ -159,8 +156,7 @@ int cmd_set(int argc, char **argv)
 	if (instance_open(&in, "set", name) < 0)
 		return 1;
 	if (!in.page->ready_ns) {
-		fprintf(stderr, "slipring set: %s is %s: its settings can be changed when it is ready\n",
-		        in.name,
+		fprintf(stderr, "slipring set: %s is %s: its settings can be changed when it is ready\n", in.name,
 		        in.page->state);
 		r = 1;
 	} else if (n == 0) {

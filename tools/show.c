@@ -41,11 +41,9 @@ static void each_tensor(const struct sr_model *m, void (*fn)(const struct sr_ten
 	fn(&m->embed, ctx);
 	for (int32_t l = 0; l < m->L; l++) {
 		const struct sr_layer *y = &m->layer[l];
-		const struct sr_tensor *t[] = { &y->norm1, &y->q, &y->k, &y->v, &y->q_bias, &y->k_bias,
-		                                &y->v_bias,
+		const struct sr_tensor *t[] = { &y->norm1, &y->q, &y->k, &y->v, &y->q_bias, &y->k_bias, &y->v_bias,
 		                                &y->q_norm, &y->k_norm, &y->o, &y->o_bias, &y->norm2,
-		                                &y->gate, &y->up,
-		                                &y->down };
+		                                &y->gate, &y->up, &y->down };
 
 		for (unsigned i = 0; i < sizeof(t) / sizeof(*t); i++)
 			fn(t[i], ctx);
@@ -70,8 +68,7 @@ static void list_tensor(const struct sr_tensor *t, void *ctx)
 		                                     "type",
 		                                     model_type_name(t->type), "shape", t->n, t->k, "bytes",
 		                                     (json_int_t)t->data.bytes, "offset",
-		                                     (json_int_t)t->data.offset, "file",
-		                                     t->data.file));
+		                                     (json_int_t)t->data.offset, "file", t->data.file));
 }
 
 static void count_weights(const struct sr_tensor *t, void *ctx)
@@ -115,8 +112,7 @@ static void print_text(struct show *s)
 	if (s->tensors)
 		each_tensor(m, print_tensor, NULL);
 	printf("%s%s%s", s->no_plan[0] ? "no memory plan here: " : "", s->no_plan[0] ? s->no_plan
-	       : s->plan.text,
-	       s->no_plan[0] ? "\n" : "");
+	       : s->plan.text, s->no_plan[0] ? "\n" : "");
 }
 
 static json_t *plan_json(const struct show *s)
@@ -160,10 +156,8 @@ static void print_json(struct show *s)
 	                "head_width", m->E, "vocabulary", m->V, "tied_embeddings", m->head.type == SR_NONE,
 	                "context", m->context, "eos", eos);
 	json_object_set_new(out, "rope", json_pack("{s:s, s:f, s:f, s:i, s:i}", "kind", rope_kinds[r->kind],
-	                                           "theta",
-	                                           (double)r->theta, "factor", (double)r->factor,
-	                                           "original_context",
-	                                           r->context, "dimensions", r->dims));
+	                                           "theta", (double)r->theta, "factor", (double)r->factor,
+	                                           "original_context", r->context, "dimensions", r->dims));
 	json_object_set_new(out, "plan", plan_json(s));
 	if (s->tensors) {
 		json_t *list = json_array();

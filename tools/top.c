@@ -174,8 +174,7 @@ static void say_state(struct sheet *s, const struct view *v)
 		sheet_add(s, true, "slipring top   %s   THE DAEMON (pid %u) IS GONE; what follows is the "
 		          "last it wrote", v->in.name, p->pid);
 	else
-		sheet_add(s, true, "slipring top   %s   %.80s on %s   %s for %s", v->in.name, p->model,
-		          p->device,
+		sheet_add(s, true, "slipring top   %s   %.80s on %s   %s for %s", v->in.name, p->model, p->device,
 		          p->state, age);
 }
 
@@ -292,8 +291,7 @@ static void say(struct sheet *s, const struct view *v)
 		figures_ms(t[i], sizeof(t[i]), v->ttft[i]);
 		figures_ms(t[3 + i], sizeof(t[3 + i]), v->itl[i]);
 	}
-	sheet_add(s, false, "TTFT p50 %s, p90 %s, p99 %s   ITL p50 %s, p90 %s, p99 %s", t[0], t[1], t[2],
-	          t[3],
+	sheet_add(s, false, "TTFT p50 %s, p90 %s, p99 %s   ITL p50 %s, p90 %s, p99 %s", t[0], t[1], t[2], t[3],
 	          t[4], t[5]);
 	figures_ms(t[0], sizeof(t[0]), (double)p->cycle_max_ns / 1e9);
 	sheet_add(s, false, "longest turn of the loop %s since start   refused %llu   died %llu", t[0],
@@ -380,8 +378,7 @@ static int print_json(const struct view *v)
 	              "clients", (json_int_t)p->clients, "prompt_tokens_per_s", f->prompt_per_s,
 	              "generated_tokens_per_s", f->generated_per_s, "requests_per_s", f->requests_per_s,
 	              "steps_per_s", f->steps_per_s, "preemptions", (json_int_t)f->preemptions,
-	              "prefix_hit_rate", number(f->hit_rate), "ttft_s", three(v->ttft), "itl_s",
-	              three(v->itl),
+	              "prefix_hit_rate", number(f->hit_rate), "ttft_s", three(v->ttft), "itl_s", three(v->itl),
 	              "longest_turn_s", (double)p->cycle_max_ns / 1e9, "why_s", why, "bound_s", bound,
 	              "empty_s", empty,
 	              "gpus", json_gpus(v), "client", json_clients(v));

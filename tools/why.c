@@ -355,8 +355,7 @@ static void print_knob(const struct stats_page *p, int k)
 	if (k == KNOB_STEP_TARGET && !p->knob[k])
 		printf("          slipring set %s VALUE     now: by device\n", knob_info((enum knob)k)->name);
 	else if (p->knob[k] < p->knob_ceiling[k])
-		printf("          slipring set %s VALUE     now %s, up to %s\n",
-		       knob_info((enum knob)k)->name, now,
+		printf("          slipring set %s VALUE     now %s, up to %s\n", knob_info((enum knob)k)->name, now,
 		       most);
 	else
 		printf("          it is at its ceiling, %s, already\n", now);
@@ -405,8 +404,7 @@ static void print_alone(const struct stats_page *p)
 		if (!c->id || c->requests < 10 || c->alone * 10 < c->requests * 9)
 			continue;
 		figures_client(name, c->name);
-		printf("%s %s (pid %u)", n++ ? "," : "  Clients that send one request at a time:", name,
-		       c->pid);
+		printf("%s %s (pid %u)", n++ ? "," : "  Clients that send one request at a time:", name, c->pid);
 	}
 	if (n)
 		putchar('\n');
@@ -425,8 +423,7 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 	       "steps\n\n",
 	       age, in->name, p->model, p->device, instance_alive(in) ? "" : ", which is GONE",
 	       (unsigned long long)f->ended, (unsigned long long)f->prompt_tokens,
-	       (unsigned long long)f->generated,
-	       (unsigned long long)f->steps);
+	       (unsigned long long)f->generated, (unsigned long long)f->steps);
 	print_axis("why no more rows were added", f->why_s, f->why_all, N_WHY, sched_why_name);
 	if (f->why_s[WHY_EMPTY] > 0)
 		print_axis("of empty", f->empty_s, f->why_all, N_EMPTY, stats_empty_name);
