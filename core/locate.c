@@ -179,9 +179,8 @@ static int take_default(struct located *out, char *err, size_t errlen)
 	out->gguf = true;
 	if (is_file(out->path))
 		return 0;
-	snprintf(err, errlen, "no MODEL given, and the default one is not at %s; to download it: "
-	         "tools/fetch-model.sh",
-	         out->path);
+	snprintf(err, errlen, "no MODEL given, and the default one is not at %s: name a MODEL, or download it by "
+	         "tools/fetch-model.sh of the source tree", out->path);
 	return -ENOENT;
 }
 

@@ -276,6 +276,14 @@ def taken(p):
     check(code == 1 and f"port {port} is taken" in err and err.count("\n") == 1, f"at once: {err}")
 
 
+def ping_takes_its_time(p):
+    """What takes long is announced, and -n has a smaller default then."""
+    code, out, err = slipring(p, "ping", "--every", 25)
+    check(code == 0 and out.startswith("50 round trips") and "50 pauses of 25 ms, twice: 2 s" in err, f"ping: {out}{err}")
+    code, out, err = slipring(p, "ping", "--every", 1, "-n", 10)
+    check(code == 0 and out.startswith("10 round trips") and not err, f"what is short is not: {out}{err}")
+
+
 def killed(p, d):
     check(slipring(p, "doctor")[0] == 0, "nothing is wrong")
     d.send_signal(signal.SIGKILL)
@@ -306,6 +314,7 @@ def main():
         bundle(p)
         drained(p)
         taken(p)
+        ping_takes_its_time(p)
         killed(p, d)
     done()
 

@@ -113,7 +113,7 @@ def trouble(p):
             ([], 2, "slipring record [--instance"), (["t.jsonl"], 2, "t.jsonl is there already; --force"),
             (["--for", "x", "a"], 2, "--for x: not a number"), (["--for", "-1", "a"], 2, "--for -1"),
             (["--max-size", "1Q", "a"], 2, "--max-size 1Q"), (["--nosuch", "a"], 2, "--nosuch is no flag"),
-            (["--for", "5s"], 2, "which FILE"), (["/nowhere/a"], 1, "/nowhere/a cannot be written: No such"),
+            (["--for", "5s"], 2, "which FILE"), (["--force", "."], 2, ". is a directory: name a file in it"), (["/nowhere/a"], 1, "/nowhere/a cannot be written: No such"),
             (["--instance", "nobody", "a"], 1, 'no daemon "nobody" runs')):
         _, err = end(begin(p, *args), None, code)
         check(sentence in err, f"{args}: {err}")

@@ -233,7 +233,7 @@ static void test_no_home(void **state)
 static void test_default(void **state)
 {
 	(void)state;
-	REFUSED(NULL, -ENOENT, "to download it: tools/fetch-model.sh");
+	REFUSED(NULL, -ENOENT, "name a MODEL, or download it by tools/fetch-model.sh");
 	put_file("home/.cache/slipring/models/" LOCATE_DEFAULT, "", 0);
 	FOUND(NULL, in("home/.cache/slipring/models/" LOCATE_DEFAULT), "SmolLM2-135M-Instruct.Q4_1", true);
 	FOUND("", in("home/.cache/slipring/models/" LOCATE_DEFAULT), "SmolLM2-135M-Instruct.Q4_1", true);
