@@ -451,7 +451,7 @@ void sched_forget(struct sched *s, void *who)
 
 /* ---- results ------------------------------------------------------------------------------------------ */
 
-static void emit_result(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result,
+HOT void emit_result(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result,
 			int32_t position, int32_t n_top, int32_t finish)
 {
 	const struct sr_result *o = &b->result[result];
@@ -482,10 +482,9 @@ static void publish_answer(struct sched *s, struct seq *q, int32_t tokens, bool 
 	s->due_at[s->n_due++] = tokens;
 }
 
-/* The sampled token of sequence i. */
-static void reap_sample(struct sched *s, int32_t i, const struct sr_batch *b, int32_t result)
+/* The sampled token of q. */
+HOT void reap_sample(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result)
 {
-	struct seq *q = &s->seq[i];
 	int32_t id = b->result[result].id, position = q->have, finish = SCHED_MORE;
 
 	if (q->stops && list_stops(q, id) && position >= q->sampling.min_position)
@@ -501,13 +500,12 @@ static void reap_sample(struct sched *s, int32_t i, const struct sr_batch *b, in
 	if ((position & (s->cfg.limits.block_tokens - 1)) == 0)
 		publish_answer(s, q, position, finish != SCHED_MORE);
 	if (finish != SCHED_MORE)
-		seq_close(s, i);
+		seq_close(s, (int32_t)(q - s->seq));
 }
 
-static void reap_row(struct sched *s, int32_t i, const struct sr_row *r, const struct sr_batch *b)
+/* The results of a row that is more than one drawn token. */
+static void reap_row(struct sched *s, struct seq *q, const struct sr_row *r, const struct sr_batch *b)
 {
-	struct seq *q = &s->seq[i];
-
 	for (int32_t j = 0; j < r->n_score; j++) {
 		q->scored = r->first + 1 + j;
 		q->reserved -= q->prompt_cost;
@@ -515,9 +513,9 @@ static void reap_row(struct sched *s, int32_t i, const struct sr_row *r, const s
 	}
 	if (r->sample) {
 		assert(r->first + r->n == q->have);
-		reap_sample(s, i, b, r->result + r->n_score);
+		reap_sample(s, q, b, r->result + r->n_score);
 	} else if (q->end == q->n_prompt && q->scored == q->n_prompt - 1) {
-		seq_finish(s, i, SCHED_LENGTH);
+		seq_finish(s, (int32_t)(q - s->seq), SCHED_LENGTH);
 	}
 }
 
@@ -604,15 +602,15 @@ static int reap(struct sched *s, uint32_t *host_ns)
 		s->stats.last.bound = (uint8_t)s->bound;
 	}
 	for (int32_t j = 0; j < f->n; j++) {
-		int32_t i = f->row[j].seq;
+		struct seq *q = &s->seq[f->row[j].seq];
 
 		look_ahead(s, f, j);
-		if (s->seq[i].gen != f->row[j].gen)
+		if (q->gen != f->row[j].gen)
 			s->stats.late++;
 		else if (j < f->n_decode)
-			reap_sample(s, i, b, j);
+			reap_sample(s, q, b, j);
 		else
-			reap_row(s, i, &b->row[j], b);
+			reap_row(s, q, &b->row[j], b);
 	}
 	kv_publish_many(s->kv, s->due, s->due_at, s->n_due);
 	s->n_due = 0;

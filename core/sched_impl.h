@@ -22,6 +22,9 @@
 /* GCC takes a function that only prefetches for one without effect, and leaves out the call. */
 #define ASKS static inline __attribute__((always_inline))
 
+/* What is done with each row of one token: without calls of our own. */
+#define HOT  static inline __attribute__((always_inline))
+
 enum seq_state { SEQ_FREE, SEQ_WAITING, SEQ_RUNNING };
 
 /* planned <= known, have <= known <= end.  A sequence decodes once `drawn`: its next input is
