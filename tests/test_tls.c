@@ -3,6 +3,7 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <signal.h>
 #include <time.h>
 
 #include "adapters/http/tls.h"
@@ -287,16 +288,21 @@ static void test_client_certificates(void **state)
  * sent away: the answers are ours to keep. */
 static void test_key_updates(void **state)
 {
-	enum { AT_ONCE = 16, MOST = 200000 };  /* of so many the answers are 5 MB */
+	enum { AT_ONCE = 16, MOST = 100000 };  /* the answers to so many are 2.7 MB */
 	SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
 	int fd, small = 4096, n = 0;
 	SSL *ssl;
 
 	(void)state;
+	signal(SIGPIPE, SIG_IGN);
 	rig_open_tls(0, 0);
 	SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
-	ssl = tls_client(ctx, &fd);
-	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)); /* before: it bounds what is offered */
+	assert_int_equal(connect(fd, (struct sockaddr *)&where, sizeof(where)), 0);
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	ssl = SSL_new(ctx);
+	SSL_set_fd(ssl, fd);
 	assert_int_equal(tls(ssl, CONNECT, NULL, 0), 1);
 	tls_say(ssl, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
 	for (; n < MOST && server_connections(server); n += AT_ONCE) {
@@ -304,6 +310,7 @@ static void test_key_updates(void **state)
 			SSL_key_update(ssl, SSL_KEY_UPDATE_REQUESTED);
 			while (SSL_do_handshake(ssl) != 1 && server_connections(server))
 				io_poll(io);
+			io_poll(io);          /* those that come together have one answer */
 		}
 		while (SSL_write(ssl, "x", 1) != 1 && server_connections(server))
 			io_poll(io);
