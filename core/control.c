@@ -17,7 +17,9 @@
 
 #define PLACES      8
 #define DEADLINE_NS 1000000000u       /* from connect to message */
-#define AGAIN_NS    100000000u
+#define REST_NS     10000000u         /* from one that comes to the next: dialling costs us more than it does
+                                         them, and whoever may enter the run directory may dial */
+#define AGAIN_NS    100000000u        /* the same, when descriptors have run out */
 #define GROUPS_MAX  256               /* of a peer that are looked at */
 #define STEP_MAX_US 4000000           /* the scheduler counts its target in 32 bits of ns */
 
@@ -41,7 +43,7 @@ struct control {
 	gid_t group;                  /* -1: none */
 	char group_name[64];
 	struct io_watch listener;
-	struct io_timer again;        /* listen again, after descriptors had run out */
+	struct io_timer again;        /* listen again */
 	struct peer peer[PLACES];
 	uint64_t told_at;             /* when a stranger was last logged */
 	char path[4096];
@@ -329,21 +331,11 @@ static bool welcome(struct control *c, int fd, struct ucred *who)
 	return false;
 }
 
-static void on_listener(struct io_watch *w, uint32_t events)
+static void let_in(struct control *c, int fd)
 {
-	struct control *c = w->ctx;
 	struct peer *p = c->peer;
 	struct ucred who;
-	int fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
-	(void)events;
-	if (fd < 0) {
-		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-			io_watch_set(c->io, w, 0); /* it stays readable: do not spin on it */
-			io_timer_set(c->io, &c->again, io_now() + AGAIN_NS);
-		}
-		return;
-	}
 	while (p < c->peer + PLACES && p->used)
 		p++;
 	if (!welcome(c, fd, &who) || p == c->peer + PLACES) {
@@ -356,6 +348,21 @@ static void on_listener(struct io_watch *w, uint32_t events)
 	io_timer_set(c->io, &p->timer, io_now() + DEADLINE_NS);
 	if (io_watch_add(c->io, &p->socket) < 0)
 		peer_close(p);
+}
+
+static void on_listener(struct io_watch *w, uint32_t events)
+{
+	struct control *c = w->ctx;
+	int fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	uint64_t rest = REST_NS;
+
+	(void)events;
+	if (fd >= 0)
+		let_in(c, fd);
+	else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+		rest = AGAIN_NS;              /* it stays readable: do not spin on it */
+	io_watch_set(c->io, w, 0);
+	io_timer_set(c->io, &c->again, io_now() + rest);
 }
 
 static void on_again(struct io_timer *t)

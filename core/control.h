@@ -4,8 +4,11 @@
  *	             <-answer-'
  *
  * Who may: the daemon's own user, root, and the members of one group; others are told so and
- * closed before they are read, so strangers take no place.  A connection has a second for its one
- * message.  Who asks for a recording (record.h) keeps the connection until it is over.  Belongs to the loop's thread; allocates nothing after control_create.
+ * closed before they are read, so strangers take no place; and one comes at a time, with a rest after
+ * each, so that dialling without end costs the daemon little.  A connection has a second for its one
+ * message.  Who asks for a recording (record.h) keeps the connection until it is over.
+ *
+ * Belongs to the loop's thread.  After control_create only a recording takes memory, and gives it back.
  */
 #ifndef CONTROL_H
 #define CONTROL_H
