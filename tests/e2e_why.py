@@ -118,6 +118,16 @@ def who_does_not_read(p):
     check(parsed(p, "why", "--since", "start")["why_s"]["ring_out"] > before, "and why has the time")
 
 
+def bench_says_so(p):
+    """A benchmark whose limit is the tokenizing says that, and what to turn."""
+    r = subprocess.run([os.path.join(BUILD, "slipring"), "bench", "serve", "--port", str(p.port), "--num-prompts", "100",
+                        "--random-input-len", "2000", "--random-output-len", "1", "--disable-tqdm"], env=p.env,
+                       capture_output=True, text=True, timeout=100)
+    check(r.returncode == 0 and re.search(r"\n  of empty: +tokenizing \d+ %", r.stdout), f"bench: {r.stdout[-900:]}{r.stderr}")
+    check(re.search(r"The limit was the load: .*\(of empty: tokenizing \d+ %.*; for tokenizing a larger --api-server-count",
+                    r.stdout), f"in its sentence, too: {r.stdout[-400:]}")
+
+
 def main():
     need_model()
     with Programs() as p:
@@ -127,6 +137,7 @@ def main():
             s = shares(p, load, at_once)
             check(s[part] >= 0.9, f"{part} is what it waited for: {s}")
             print(f"{part}: {s[part] * 100:.1f} % of empty")
+        bench_says_so(p)
         who_does_not_read(p)
     done()
 
