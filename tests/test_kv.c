@@ -445,6 +445,46 @@ static void test_counters(void **state)
 	kv_destroy(kv);
 }
 
+/* A tier of one block is one. */
+static void test_one_host_block(void **state)
+{
+	struct kv *kv = make(4, 1, 8);
+
+	(void)state;
+	leave_cached(kv, 0, 2 * B);
+	kv_begin(kv, 8);
+	assert_int_equal(kv_demote(kv, 8), 1);
+	launched(kv);
+	kv_destroy(kv);
+}
+
+/* The name of a block that is yet to be computed: the same for the same text, salt and place, else another. */
+static void test_next(void **state)
+{
+	static const struct { int32_t text; uint64_t salt; int32_t n; } cases[] = {
+		{ 0, 0, 0 }, { 1, 0, 0 }, { 0, 5, 0 }, { 0, 0, B }, { 0, 0, 2 * B }, { 0, 5, B },
+	};
+	enum { N = sizeof(cases) / sizeof(cases[0]) };
+	struct kv *kv = make(20, 0, 0);
+	uint64_t name[2][N];
+
+	(void)state;
+	for (int again = 0; again < 2; again++)
+		for (int i = 0; i < N; i++) {
+			struct text x;
+
+			text_make(&x, cases[i].text, cases[i].salt);
+			assert_int_equal(kv_grow(kv, &x.t, cases[i].n), 0);
+			kv_publish(kv, &x.t, cases[i].n);
+			name[again][i] = kv_next(kv, &x.t);
+			kv_release(kv, &x.t);
+			for (int k = 0; k < i; k++)
+				assert_true(name[again][k] != name[again][i]);
+		}
+	assert_memory_equal(name[0], name[1], sizeof(name[0]));
+	kv_destroy(kv);
+}
+
 /* What is matched on the device is of use on the host, too: there it is not the next to go. */
 static void test_twins_age_together(void **state)
 {
@@ -611,6 +651,7 @@ int main(void)
 		cmocka_unit_test(test_only_full_blocks_are_shared), cmocka_unit_test(test_twice_published),
 		cmocka_unit_test(test_eviction_order), cmocka_unit_test(test_host_tier), cmocka_unit_test(test_half_out),
 		cmocka_unit_test(test_no_copies), cmocka_unit_test(test_pins), cmocka_unit_test(test_demote),
+		cmocka_unit_test(test_one_host_block), cmocka_unit_test(test_next),
 		cmocka_unit_test(test_twins_age_together),
 		cmocka_unit_test(test_floors), cmocka_unit_test(test_floor_ends),
 		cmocka_unit_test(test_host_floors), cmocka_unit_test(test_many),
