@@ -360,6 +360,71 @@ static void test_same_bits(void **state)
 }
 
 /* Keys and values in int8: near to bf16 ones, not the same, and in about half the memory. */
+/* Sizes that fill no vector, tile, block or thread: the bits do not depend on company or threads, and
+ * what each table says is what plain C says, as near as its roundings let it. */
+static void test_odd_shapes(void **state)
+{
+	static const struct { int32_t D, H, G, E, F, V, dims, type; unsigned flags; int pairs, kv, window; } of[] = {
+		{ 96, 7, 1, 96, 160, 577, 34, SR_Q8_0, TINY_BIAS, 0, SR_KV_BF16, 0 },
+		{ 32, 2, 1, 16, 32, 3, 2, SR_F32, TINY_UNTIED, 1, SR_KV_BF16, 1 },
+		{ 160, 3, 3, 512, 96, 33, 70, SR_Q4_0, TINY_QK_NORM, 1, SR_KV_I8, 37 },
+		{ 224, 10, 5, 80, 288, 131, 78, SR_Q8_0, TINY_MIXED, 0, SR_KV_I8, 0 },
+		{ 64, 4, 2, 48, 224, 1001, 46, SR_BF16, TINY_POST_NORM, 0, SR_KV_BF16, 20 },
+	};
+	static const char *tables[] = { "plain", "avx2", "avx512vnni", "avx512" };
+	static const struct { int chunk, others, threads; } ways[] = { { 70, 0, 1 }, { 9, 5, 7 } };
+	struct answer plain, got[2];
+	int32_t blocks[8], kept[sizeof(text) / sizeof(*text)];
+
+	(void)state;
+	memcpy(kept, text, sizeof(text));
+	for (int b = 0; b < 8; b++)
+		blocks[b] = 40 - 3 * b;
+	for (size_t c = 0; c < sizeof(of) / sizeof(*of); c++) {
+		struct sr_model shape = tiny_shape();
+		struct sr_layer layers[2] = { { .window = of[c].window }, { .window = 0 } };
+		struct tiny *t;
+
+		shape.D = of[c].D, shape.H = of[c].H, shape.G = of[c].G, shape.E = of[c].E;
+		shape.F = of[c].F, shape.V = of[c].V;
+		shape.rope[0].dims = of[c].dims;
+		shape.rope[0].pairs = of[c].pairs;
+		shape.attn_scale = 1 / sqrtf((float)of[c].E);
+		shape.layer = layers;
+		t = tiny_create(&shape, of[c].type, of[c].flags, 11 + c);
+		for (size_t i = 0; i < sizeof(text) / sizeof(*text); i++)
+			text[i] = kept[i] % of[c].V;
+		for (size_t k = 0; k < sizeof(tables) / sizeof(*tables); k++) {
+			double diff = 0;
+
+			if (!kern_pick(tables[k]))
+				continue;
+			setenv("SLIPRING_CPU", tables[k], 1);
+			for (int w = 0; w < 2; w++) {
+				struct sr_limits lim = drive_limits();
+				struct drive d;
+
+				lim.kv_type = of[c].kv;
+				lim.threads = ways[w].threads;
+				d = opened(t, &lim);
+				answer_of(&d, 70, ways[w].chunk, ways[w].others, blocks, &got[w]);
+				drive_close(&d);
+			}
+			if (memcmp(&got[0], &got[1], sizeof(got[0])))
+				fail_msg("shape %zu, %s: other bits in company", c, tables[k]);
+			if (!k)
+				plain = got[0];
+			for (int i = 0; i < 69; i++)
+				diff += fabs(got[0].prompt[i].logprob - plain.prompt[i].logprob) / 69;
+			if (!(diff <= 0.15)) /* of small random models, whose every rounding is heard */
+				fail_msg("shape %zu, %s: %g from plain C", c, tables[k], diff);
+		}
+		tiny_destroy(t);
+	}
+	memcpy(text, kept, sizeof(text));
+	unsetenv("SLIPRING_CPU");
+}
+
 static void test_int8_cache(void **state)
 {
 	static const char *tables[] = { "plain", "avx2", "avx512vnni", "avx512" };
@@ -671,6 +736,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_reference),
 		cmocka_unit_test(test_same_bits),
+		cmocka_unit_test(test_odd_shapes),
 		cmocka_unit_test(test_int8_cache),
 		cmocka_unit_test(test_shared_prefix),
 		cmocka_unit_test(test_history),
