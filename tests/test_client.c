@@ -744,13 +744,14 @@ static void waits_are_bounded(void **state)
 	assert_int_equal(sr_ping(c, &rtt, 1000), 0);
 	d.down->pong = 99;
 	assert_int_equal(sr_ping(c, &rtt, 5), -ETIMEDOUT);
+	assert_int_equal(sr_ping(c, &rtt, 0), -ETIMEDOUT); /* one look */
 	sigaction(SIGUSR1, &sa, &before);
 	assert_int_equal(timer_create(CLOCK_MONOTONIC, &ev, &timer), 0);
 	assert_int_equal(timer_settime(timer, 0, &soon, NULL), 0);
 	assert_int_equal(sr_wait(c, SR_WAIT_TOKENS, 5000), -EINTR);
 	timer_delete(timer);
 	sigaction(SIGUSR1, &before, NULL);
-	d.down->pong = 4;
+	d.down->pong = 5;
 	assert_int_equal(sr_ping(c, &rtt, -1), 0);
 	d.down->cancels.wake_at = 1000;       /* it needs no signal, and is gone */
 	close(d.fd);
