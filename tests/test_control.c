@@ -368,6 +368,7 @@ static void test_nonsense(void **state)
 		assert_int_equal(send(fd, big, cases[i].n, 0), cases[i].n);
 		assert_int_equal(hear(fd, &a), sizeof(a));
 		assert_int_equal(a.result, cases[i].want);
+		assert_non_null(strstr(a.say, cases[i].want == -EPROTO ? "same version" : "no knob"));
 	}
 	assert_int_equal(w.n_set, 0);
 	close(dial());                                   /* one that leaves at once */
