@@ -157,7 +157,7 @@ static int ask(bool tls, const char *method, const char *path, const char *body,
 	return status;
 }
 
-#define PLAIN "\"max_tokens\":3,\"ignore_eos\":true"
+#define PLAIN "\"max_tokens\":3,\"ignore_eos\":true,\"return_token_ids\":true"
 #define CHAT  "\"messages\":[{\"role\":\"system\",\"content\":\"ab\"},{\"role\":\"user\",\"content\":\"ba\"}],"
 
 static char long_prompt[9000], long_text[9000];
@@ -182,9 +182,27 @@ static const struct { const char *what, *method, *path, *body; int leave_after, 
 };
 #define N_DAY ((int)(sizeof(day) / sizeof(day[0])))
 
+static int ids_of[N_DAY];             /* in the whole answer to each */
+
+/* How many ids of tokens the answer tells. */
+static int ids_told(void)
+{
+	int n = 0;
+
+	for (const char *s = answer; (s = strstr(s, "\"token_ids\":[")); )
+		for (s += 13; *s && *s != ']'; s++)
+			n += *s >= '0' && *s <= '9' && !(s[1] >= '0' && s[1] <= '9');
+	return n;
+}
+
+/* Its status; WAITED, too, for an answer that says it is well and has a hole. */
 static int ask_day(int i, bool tls)
 {
-	return ask(tls, day[i].method, day[i].path, day[i].body, day[i].leave_after);
+	int status = ask(tls, day[i].method, day[i].path, day[i].body, day[i].leave_after);
+
+	if (status == 200 && !day[i].leave_after && ids_of[i] && ids_told() != ids_of[i])
+		status = WAITED;
+	return status;
 }
 
 /* Within two seconds: it may have lost the daemon and find it again. */
@@ -307,9 +325,12 @@ static void fail_service(enum mode m, int all)
 	for (int i = 0; i < 10000 && !fault->ready; i++)
 		usleep(1000);
 	assert_true(well(tls));
-	for (int i = 0; i < N_DAY; i++)
+	for (int i = 0; i < N_DAY; i++) {
 		if (ask_day(i, tls) != day[i].status)
 			fail_msg("%s: not %d", day[i].what, day[i].status);
+		ids_of[i] = ids_told();
+	}
+	assert_true(ids_of[0] == 3 && ids_of[1] == 12 && ids_of[3] == 3);
 	fds = open_fds_of(pid);
 	for (int i = 0; i < N_DAY; i++) {
 		bool well_again = false;

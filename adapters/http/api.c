@@ -162,7 +162,7 @@ void api_problem(struct exchange *x, const struct problem *p, const char *extra)
 		n = (size_t)snprintf(lines, sizeof(lines), "retry-after: %d\r\n",
 		                     p->retry_after ? p->retry_after : 1);
 	snprintf(lines + n, sizeof(lines) - n, "%s", extra);
-	exchange_reply(x, p->status, JSON_TYPE, lines, o.p, o.n);
+	exchange_reply(x, p->status, JSON_TYPE, lines, o.p, o.failed ? 0 : o.n);
 	out_free(&o);
 }
 

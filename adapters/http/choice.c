@@ -85,6 +85,11 @@ void choice_free(struct choice *c)
 	out_free(&c->ids);
 }
 
+bool choice_lost(const struct choice *c)
+{
+	return c->text.failed || c->lps.bytes.failed || c->prompt_lps.bytes.failed || c->ids.failed;
+}
+
 /* Advance all stop strings over text[from..]; true when one is complete: text is cut. */
 static bool scan(struct choice *c, const struct stops *s, size_t from, bool heed)
 {

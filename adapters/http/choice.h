@@ -80,6 +80,8 @@ void choice_free(struct choice *c);
 /* A token's text, added.  True: a stop string is complete, c->finish says so. */
 bool choice_text(struct choice *c, const struct stops *s, const struct sr_text *t, int32_t id,
                  uint32_t min_tokens);
+/* A part of it found no memory: an answer from it would have a hole. */
+bool choice_lost(const struct choice *c);
 /* No more text: what was held back is given out. */
 void choice_flush(struct choice *c);
 

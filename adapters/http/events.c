@@ -278,6 +278,7 @@ void event_head(struct request *r)
 static void begin(struct request *r)
 {
 	out_reset(&r->event);
+	r->event.failed = r->head.failed;
 	PUT(&r->event, "data: ");
 	out_bytes(&r->event, r->head.p, r->head.n);
 }
@@ -441,6 +442,7 @@ void event_chunk(struct request *r, struct choice *c)
 	struct out *o = &r->event;
 
 	begin(r);
+	o->failed |= choice_lost(c);
 	if (r->kind == ASK_COMPLETION)
 		completion_chunk(r, c);
 	else
@@ -491,6 +493,7 @@ static void whole_completion(struct request *r, struct choice *c)
 	struct out *o = &r->event;
 	const struct prompt *q = &r->ask.prompt[c->prompt];
 
+	o->failed |= choice_lost(c);
 	out_fmt(o, "{\"index\":%d,\"text\":\"", c->index);
 	if (r->ask.echo)
 		echo_text(r, o, q);
@@ -514,6 +517,7 @@ static void whole_chat(struct request *r, struct choice *c)
 {
 	struct out *o = &r->event;
 
+	o->failed |= choice_lost(c);
 	out_fmt(o, "{\"index\":%d,\"message\":{\"role\":", c->index);
 	out_json_str(o, r->limits.response_role);
 	PUT(o, ",\"content\":\"");
@@ -549,6 +553,7 @@ void answer(struct request *r)
 	int i;
 
 	out_reset(o);
+	o->failed = r->head.failed;
 	out_bytes(o, r->head.p, r->head.n);
 	for (i = 0; i < r->n_choices; i++) {
 		if (i)

@@ -72,7 +72,13 @@ void request_gone(struct request *r)
 	release(r);
 }
 
-static void send_event(struct request *r)
+static const char no_memory[] = "data: {\"error\":{\"message\":\"The server is out of memory.\","
+	"\"type\":\"InternalServerError\",\"param\":null,\"code\":500}}\n\n";
+
+static void fail(struct request *r, const struct problem *p);
+
+/* The event; or `instead`, a text that needs no memory. */
+static void put_event(struct request *r, const char *instead)
 {
 	struct exchange *x = r->x;
 
@@ -85,19 +91,28 @@ static void send_event(struct request *r)
 		snprintf(extra, sizeof(extra), "x-accel-buffering: no\r\n%s", r->extra);
 		exchange_begin(x, 200, SSE_TYPE, extra);
 	}
-	if (r->event.failed)
-		r->event.n = 0;
-	if (r->x && r->event.n)
+	if (r->x && instead)
+		exchange_event(x, instead, strlen(instead));
+	else if (r->x && r->event.n)
 		exchange_event(x, r->event.p, r->event.n);
+}
+
+/* An event that found no memory is an error, not a hole in the answer. */
+static void send_event(struct request *r)
+{
+	if (r->event.failed) {
+		problem_memory(&r->problem);
+		fail(r, &r->problem);
+	} else {
+		put_event(r, NULL);
+	}
 }
 
 static void stream_ends(struct request *r)
 {
 	struct exchange *x;
 
-	out_reset(&r->event);
-	out_str(&r->event, "data: [DONE]\n\n");
-	send_event(r);
+	put_event(r, "data: [DONE]\n\n");
 	x = r->x;
 	over(r);
 	if (x) {
@@ -115,7 +130,7 @@ static void fail(struct request *r, const struct problem *p)
 		return;
 	if (r->begun) {
 		event_problem(r, p);
-		send_event(r);
+		put_event(r, r->event.failed ? no_memory : NULL);
 		if (!r->over)
 			stream_ends(r);
 		return;
