@@ -431,8 +431,8 @@ static int admit(struct clients *cl, struct client *c)
 	}
 	if (all >= cl->cfg.max || same >= cl->cfg.max_per_uid)
 		return -EUSERS;
-	/* However many strangers there are, they leave some places for others and for us. */
-	return !c->trusted && same >= 8 * (cl->cfg.max - all) ? -EUSERS : 0;
+	/* However many strangers there are, each uid leaves places for others, and all of them for us. */
+	return !c->trusted && same >= 8 * (cl->cfg.max - (cl->cfg.max + 15) / 16 - all) ? -EUSERS : 0;
 }
 
 static void client_new(struct clients *cl, int fd)

@@ -60,7 +60,7 @@ struct sr_shape {                             /* sizes granted, see sr_shape_ok(
 	uint32_t arena;                           /* bytes */
 };
 
-/* Handshake, on a SEQPACKET socket, within a second: hello up; welcome down with the
+/* Handshake, on a SEQPACKET socket, a second for each that comes up: hello up; welcome down with the
  * descriptors { up, down } if status is 0; a signal up, both are mapped; a signal down, it
  * begins.  After that signals as above. */
 struct sr_hello {

@@ -182,6 +182,28 @@ static void R7_connections_without_end(void)
 		join(&e, small);
 }
 
+/* As much memory as anybody is granted: 23 MiB to be made, and taken away again. */
+static void R7_large_connections(void)
+{
+	struct evil e;
+
+	for (;; evil_close(&e))
+		join(&e, (struct sr_shape){ 1u << 13, 1u << 16, 16u << 20 });
+}
+
+/* Long prompts, wrong in the last id: to be copied and looked through for nothing, one span for all. */
+static void R8_wrong_at_the_end(void)
+{
+	struct sr_wire_request q = { .n_prompt = 4000, .max_tokens = 1 };
+	struct evil e;
+
+	join(&e, (struct sr_shape){ 128, 4096, 65536 });
+	((int32_t *)evil_arena(&e))[q.n_prompt - 1] = -1;
+	for (;; evil_read(&e))
+		while (evil_put(&e, &q))
+			;
+}
+
 static void R9_reads_nothing(void)
 {
 	struct sr_wire_request q = { .n_prompt = 1, .max_tokens = 2000, .flags = SR_IGNORE_EOS };
@@ -293,6 +315,7 @@ static const struct attack {
 	A(R1_wild_indices, own_sockets), A(R2_R4_memory_that_changes, own_memory),
 	A(R3_R5_wrong_requests, own_memory), A(R6_cancels_of_others, own_memory),
 	A(R7_signals_without_end, own_signals), A(R7_connections_without_end, own_sockets),
+	A(R7_large_connections, own_sockets), A(R8_wrong_at_the_end, own_memory),
 	A(R9_reads_nothing, own_memory), A(R10_dies, one_who_lives), A(R11_descriptors, own_sockets),
 	A(R12_half_a_handshake, own_sockets), A(R14_zeros, own_memory),
 #define L(f) { #f, f, own_memory, true }

@@ -272,6 +272,50 @@ static void each_uid_has_its_share(void **state)
 	end();
 }
 
+/* Strangers, as many as they are, leave some places, and some of the memory that is theirs together. */
+static void strangers_leave_something(void **state)
+{
+	static const struct sr_shape small = { 32, 64, 4096 }; /* as in hello() */
+	const size_t unit = SR_UP_BYTES(&small) + SR_DOWN_BYTES(&small) + 32 * sizeof(struct live);
+	static const struct {
+		const char *what;
+		int32_t max;
+		double bytes;         /* in units; 0: any */
+		int first, second;    /* so many of one uid, then of another */
+	} t[] = {
+		{ "places", 16, 0, 14, 1 }, { "memory", 32, 10, 8, 1 }, { "both", 11, 10, 8, 1 },
+		{ "no memory", 32, 0.99, 0, 0 }, { "enough", 4, 1000, 3, 0 },
+	};
+	struct ucred who = { .pid = getpid() };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		struct clients_config cfg = { .max = t[i].max, .stranger_bytes = (size_t)(t[i].bytes * (double)unit) };
+		int fd[40], n = 0, got[3] = { 0 }, e = 0;
+
+		self = 500;
+		begin(&cfg);
+		peer = &who;
+		for (int k = 0; k < 3; k++) {
+			static const uid_t uid[] = { 1000, 1001, 500 };
+
+			who.uid = uid[k];
+			while ((e = comes(&fd[n++])) == 0 && got[k] < 20)
+				got[k]++;
+			assert_true(e == 0 || e == -EUSERS);
+		}
+		peer = NULL;
+		self = (uid_t)-1;
+		if (got[0] != t[i].first || got[1] != t[i].second)
+			fail_msg("%s: %d, then %d", t[i].what, got[0], got[1]);
+		assert_in_range(got[2], 1, 20); /* we find a place in any case */
+		while (n > 0)
+			close(fd[--n]);
+		turns(3);
+		end();
+	}
+}
+
 /* Who may be urgent and hold huge pages (trusted), who may name tenants (gateway). */
 static void peers_are_known_by_uid(void **state)
 {
@@ -539,6 +583,60 @@ static int32_t ends(int n)
 		turns(1);
 	}
 	return finish;
+}
+
+/* While somebody is served nobody is let in but in the time of a batch, or after a while. */
+static void chores_wait_for_their_time(void **state)
+{
+	static const struct { const char *what; double step_us; bool works; } t[] = {
+		{ "a batch that hides it", 3000, false }, { "none does", 20, false }, { "we compute", 3000, true },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		struct clients_config cfg = { .works = t[i].works };
+		int fd, done = 0;
+
+		sr_null_pace(t[i].step_us, 0);
+		begin(&cfg);
+		open_conn();
+		submit(1, 900, 0);
+		while (d.ss.steps < 3)
+			turns(1);             /* it is known how long they take */
+		fd = knock();
+		for (uint64_t begun = io_now(), took = 0, at = 0; done < 3;) {
+			uint64_t now = io_now(), since, spare;
+
+			assert_true(now - begun < 5000 * MS);
+			io_poll(d.io);
+			clients_take(d.cl, now);
+			sched_step(d.s, now);
+			clients_flush(d.cl);
+			spare = sched_spare(d.s, io_now());
+			since = d.cl->chores ? d.cl->chores->since : 0;
+			now = io_now();
+			assert_true(sched_busy(d.s));
+			if (!clients_chores(d.cl)) {
+				assert_int_equal(d.cl->n_all, 1 + (done > 0));
+				continue;
+			}
+			if (t[i].works)
+				assert_true(!at || now - at >= took); /* at least as long as it took, not at it */
+			else
+				assert_true(spare >= 100000 || io_now() - since >= 2 * MS);
+			took = io_now() - now;
+			at = now;
+			if (done++ == 0)
+				hello(fd);
+			assert_int_equal(d.cl->n_all, 2);
+		}
+		close(fd);
+		sr_close(conn);
+		d.paused = true;
+		daemon_unmake(&d);
+		daemon_clear(&d);
+	}
+	sr_null_pace(0, 0);
 }
 
 static void requests_without_a_page(void **state)
@@ -831,11 +929,13 @@ int main(void)
 		cmocka_unit_test(wrong_configurations),
 		cmocka_unit_test(a_full_table_says_so),
 		cmocka_unit_test(each_uid_has_its_share),
+		cmocka_unit_test(strangers_leave_something),
 		cmocka_unit_test(peers_are_known_by_uid),
 		CASE(whatever_runs_out_the_next_one_comes_in),
 		CASE(without_a_pidfd_the_socket_tells),
 		CASE(descriptors_run_out_and_come_back),
 		CASE(a_crowd_at_the_door),
+		cmocka_unit_test(chores_wait_for_their_time),
 		CASE(a_hello_has_a_second),
 		CASE(who_never_maps_is_not_looked_at),
 		CASE(draining_answers_who_is_at_the_door),
