@@ -21,7 +21,9 @@
 #include "core/log.h"
 
 #define CANCELS       64              /* of one client per turn (R7) */
-#define TOKENS        65536           /* prompt tokens a client earns per turn (R8) */
+#define RECORD_WORDS  ((uint32_t)(sizeof(struct sr_wire_request) / 4))
+#define WORDS         32768           /* of requests: what all may save up together (R8) */
+#define WORD_NS       8               /* that earn one: reading it takes an eighth of them, or so */
 #define COLD_TURNS    256             /* turns without work until a client is looked at less often */
 #define COLD_LEAST    64              /* but so many of the cold are looked at every turn */
 
@@ -271,6 +273,34 @@ void clients_attach(struct clients *cl, struct sched *s) { cl->s = s; }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+/* Reading costs time that is everybody's: words of records and of spans are copied and looked at, as
+ * they are or for nothing.  So they are paid for, out of a purse that fills with time: what WORD_NS
+ * earn is shared by those who had work lately, and saved up to WORDS in all.  Who asks for more than
+ * he saved may owe, if he owes nothing yet and the common purse, which fills likewise, is not in
+ * debt: so of long prompts one is read after the other, and short ones do not wait for them. */
+static void earn(struct purse *p, uint64_t now, uint32_t n)
+{
+	uint64_t words = now > p->at ? (now - p->at) / (WORD_NS * n) : 0;
+	int64_t most = WORDS / n;
+
+	if (p->words + (int64_t)words >= most)
+		*p = (struct purse){ most, now };
+	else
+		*p = (struct purse){ p->words + (int64_t)words, p->at + words * WORD_NS * n };
+}
+
+static bool can_pay(const struct clients *cl, const struct client *c, uint32_t words)
+{
+	return c->purse.words >= words || (c->purse.words >= 0 && cl->purse.words > 0);
+}
+
+static void pay(struct clients *cl, struct client *c, uint32_t words)
+{
+	if (c->purse.words < words)
+		cl->purse.words -= words;
+	c->purse.words -= words;
+}
+
 /* End a request that the scheduler never had.  False: there is no room for it now. */
 static bool turn_away(struct clients *cl, struct client *c, const struct server_request *r, int error)
 {
@@ -288,21 +318,41 @@ static bool turn_away(struct clients *cl, struct client *c, const struct server_
 	return true;
 }
 
+/* Its end may have come already: a score of one id has nothing to compute. */
+static void record_taken(struct clients *cl, struct client *c, int32_t i, const struct server_request *r,
+                         const struct sched_request *q)
+{
+	uint64_t number = record_request(cl->cfg.recorder, cl->now, q->salt, q->prompt, r->q.n_prompt,
+	                                 r->q.max_tokens);
+
+	if (c->live[i].used)
+		c->live[i].recorded = number;
+	else if (number)
+		record_end(cl->cfg.recorder, number, cl->now, 0, SCHED_LENGTH);
+}
+
 /* Deal with the request held: true if that is done, false to look again next turn. */
 static bool take_one(struct clients *cl, struct client *c, struct server_request *r)
 {
 	uint64_t tenant = key_tenant(cl, c, r->q.tenant);
+	bool unread = r->error || r->cancelled || cl->draining;
+	uint32_t words = RECORD_WORDS + (unread ? 0 : r->words);
 	struct sched_request q;
 	int32_t i;
 	int e;
 
 	if (c->need)                          /* no room for its end, or those before it */
 		return false;
-	if (r->error || r->cancelled || cl->draining)
-		return turn_away(cl, c, r, r->error ? r->error : r->cancelled ? -ECANCELED : -ECONNRESET);
-	if (c->n_live == (int32_t)server_shape(c->conn)->live ||
-	    sched_full(cl->s, c, tenant, (int32_t)r->q.n_prompt))
+	if (!unread && (c->n_live == (int32_t)server_shape(c->conn)->live ||
+	                sched_full(cl->s, c, tenant, (int32_t)r->q.n_prompt, words_of(cl, &r->q))))
 		return false;
+	if (!can_pay(cl, c, words)) {
+		cl->owed = true;
+		return false;
+	}
+	pay(cl, c, words);
+	if (unread)
+		return turn_away(cl, c, r, r->error ? r->error : r->cancelled ? -ECANCELED : -ECONNRESET);
 	e = server_read(c->conn);
 	if (e == -EFAULT) {
 		conn_lie(c, e);
@@ -319,25 +369,22 @@ static bool take_one(struct clients *cl, struct client *c, struct server_request
 	if (e)
 		return e != -EAGAIN && turn_away(cl, c, r, e);
 	if (cl->cfg.recorder)
-		c->live[i].recorded = record_request(cl->cfg.recorder, cl->now, q.salt, q.prompt, r->q.n_prompt,
-		                                     r->q.max_tokens);
+		record_taken(cl, c, i, r, &q);
 	c->row->requests++;
 	c->row->alone += c->n_live == 1;
 	c->row->prompt_tokens += r->q.n_prompt;
 	return true;
 }
 
-/* In turns: so many requests, and so many prompt tokens, the last of which may be in debt. */
+/* In turns: so many requests, and what can be paid for. */
 static int take_requests(struct clients *cl, struct client *c)
 {
 	struct server_request *r;
 	uint32_t n = 0;
 	int e = 0;
 
-	c->credit = c->credit < 0 ? c->credit + TOKENS : TOKENS;
-	while (n < cl->cfg.take && c->credit > 0 && (e = server_peek(c->conn, &r)) == 1 &&
-	       take_one(cl, c, r)) {
-		c->credit -= r->error ? 1 : r->q.n_prompt; /* a wrong one's length may be anything */
+	earn(&c->purse, cl->now, cl->n_hot > 1 ? (uint32_t)cl->n_hot : 1);
+	while (n < cl->cfg.take && (e = server_peek(c->conn, &r)) == 1 && take_one(cl, c, r)) {
 		server_leave(c->conn);
 		n++;
 	}
@@ -415,6 +462,8 @@ int clients_take(struct clients *cl, uint64_t now)
 
 	cl->now = now;
 	cl->turn++;
+	cl->owed = false;
+	earn(&cl->purse, now, 1);
 	if (cl->n_gone)
 		conn_bury(cl);
 	n = cl->n_hot;
@@ -459,7 +508,7 @@ void clients_flush(struct clients *cl)
 
 bool clients_arm(struct clients *cl)
 {
-	if (cl->n_gone || cl->n_dirty || !conn_rest(cl))
+	if (cl->n_gone || cl->n_dirty || cl->owed || !conn_rest(cl))
 		return false;
 	for (int32_t i = 0; i < cl->n_open; i++)
 		server_arm(cl->open[i]->conn, cl->open[i]->need);

@@ -36,6 +36,12 @@ struct chore {
 /* How far it has come: what it owes us, or what we still do for it. */
 enum stage { STAGE_HELLO, STAGE_FILL, STAGE_MAP, STAGE_REFILL, STAGE_OPEN };
 
+/* Words of requests that may be read, see clients.c. */
+struct purse {
+	int64_t  words;               /* below 0: owed */
+	uint64_t at;                  /* up to when time was turned into words */
+};
+
 struct client {
 	struct clients *cl;
 	struct server_conn *conn;     /* NULL until the hello */
@@ -60,7 +66,7 @@ struct client {
 	int32_t  free, n_live, n_ever; /* free places: a list, and those from n_ever on */
 	uint32_t shift, odd;          /* of the hash: a client cannot choose what collides */
 
-	int64_t  credit;              /* prompt tokens it may hand in this turn */
+	struct purse purse;           /* what it may hand in */
 	uint32_t idle;                /* turns without work */
 	uint32_t need;                /* records that somebody waits for room for; 0 = nobody */
 	uint32_t stalled_left;        /* how far it had read */
@@ -83,6 +89,8 @@ struct clients {
 	struct io_timer nap;          /* until there may be time for a chore */
 	uint64_t busy_at, chore_at;   /* when requests were last under way; no chore before, unless it is free */
 	bool draining, sweep;         /* sweep: look at all next turn */
+	bool owed;                    /* a request waits until it can be paid for: not to be slept over */
+	struct purse purse;           /* who asks for more than he has owes it to all */
 	struct stats_client unseen;   /* the row of all that have none */
 	uint64_t now, turn, told_at;  /* told_at: when a lie was last logged */
 	uid_t self;
@@ -112,6 +120,7 @@ void conn_deaf(struct clients *cl);                    /* accept nobody any more
 /* ---- clients_translate.c ---- */
 uint64_t key_hash(const uint64_t key[2], const uint64_t *word, int n);
 uint64_t key_tenant(const struct clients *cl, const struct client *c, uint64_t named);
+int32_t words_of(const struct clients *cl, const struct sr_wire_request *q); /* of its lists, before they are read */
 struct sched_request translate(struct clients *cl, const struct client *c,
                                const struct server_request *r, uint64_t tenant);
 

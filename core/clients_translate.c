@@ -57,6 +57,13 @@ static uint64_t seed_of(struct clients *cl, const struct sr_wire_request *q)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+/* As many as lists_of() makes. */
+int32_t words_of(const struct clients *cl, const struct sr_wire_request *q)
+{
+	return (q->flags & SR_IGNORE_EOS ? 0 : cl->cfg.n_eos) + (int32_t)(q->n_stop + q->n_more_stops +
+	       2 * q->n_bias + q->n_allowed + 2 * q->n_banned + q->n_bad_words);
+}
+
 /* Lists, as the back end wants them: words, each kind by itself. */
 static void lists_of(struct clients *cl, const struct server_request *r, struct sched_request *out)
 {

@@ -227,8 +227,18 @@ static int64_t to_share(int64_t mine, int64_t left)
 	return (SHARE * left - mine + SHARE) / (SHARE + 1);
 }
 
+/* The lists have a bounded pool of their own, which is shared like the queue.  What is larger than all
+ * of it is not to wait: sched_admit says so. */
+static bool lists_full(const struct sched *s, int32_t t, int32_t chunks)
+{
+	int32_t left = s->list_chunks - s->list_used;
+	int32_t mine = t == NONE ? 0 : s->tenant[t].list_chunks;
+
+	return chunks > 0 && chunks <= s->list_chunks && (chunks > left || (mine > 0 && mine + chunks > left));
+}
+
 /* A prompt longer than queue_tokens is taken when nothing else is queued. */
-bool sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt)
+bool sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt, int32_t n_words)
 {
 	int32_t t = queue_tenant(s, tenant), m;
 	int64_t places = s->knobs.queue_requests - s->n_queued - 1;
@@ -236,7 +246,7 @@ bool sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t
 	const struct tenant *me;
 	const struct member *part;
 
-	if (places < 0 || (tokens < 0 && s->n_queued > 0))
+	if (places < 0 || (tokens < 0 && s->n_queued > 0) || lists_full(s, t, list_chunks_for(n_words)))
 		return true;
 	if (t == NONE) {
 		for (t = 0; t < s->cfg.tenants; t++)
@@ -253,15 +263,6 @@ bool sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t
 	part = &s->member[m];
 	return part->line.n && (over(part->line.n, to_share(me->n, places)) ||
 				over(part->tokens, to_share(me->tokens, tokens)));
-}
-
-/* The lists have a bounded pool of their own, which is shared like the queue. */
-static bool lists_full(const struct sched *s, uint64_t tenant, int32_t chunks)
-{
-	int32_t t = queue_tenant(s, tenant), left = s->list_chunks - s->list_used;
-	int32_t mine = t == NONE ? 0 : s->tenant[t].list_chunks;
-
-	return chunks > 0 && (chunks > left || (mine > 0 && mine + chunks > left));
 }
 
 static bool fits_batch(const struct sched *s, const struct sched_request *r, int32_t n_words)
@@ -326,7 +327,7 @@ int sched_admit(struct sched *s, void *who, uint64_t tenant, const struct sched_
 		return -E2BIG;
 	if (queue_find(s, who, r->user_data) != NONE)
 		return -EEXIST;
-	if (sched_full(s, who, tenant, r->n_prompt) || lists_full(s, tenant, list_chunks_for((int32_t)n_words)) ||
+	if (sched_full(s, who, tenant, r->n_prompt, (int32_t)n_words) ||
 	    !s->port.reserve(s->port.ctx, who, 1 + most, 1 + most))
 		return -EAGAIN;
 	s->port.release(s->port.ctx, who, most);

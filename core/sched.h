@@ -168,8 +168,9 @@ int  sched_set(struct sched *s, const struct sched_knobs *k);
 /* Ask before taking a request out of a client's ring: what is not taken stays there, and
  * that is all the back-pressure there is.  A tenant that has something waiting may hold no
  * more of the queue than eight times what it leaves free, and a client in it likewise of what
- * its tenant may still take: so one alone can have nearly all, and cannot shut out another. */
-bool sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt);
+ * its tenant may still take: so one alone can have nearly all, and cannot shut out another.
+ * n_words: of its lists, which lie in a pool that is shared likewise. */
+bool sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt, int32_t n_words);
 
 /* 0; -EEXIST user_data is live for who; -EAGAIN full, or no record for its end; -E2BIG it
  * could never fit a batch's words (lists, and its ids where the device needs them); -EIO

@@ -445,7 +445,7 @@ const struct sr_shape *server_shape(const struct server_conn *c) { return &c->sh
 
 static bool within(float x, float least, float most) { return x >= least && x <= most; } /* not NaN */
 
-/* What can be said of a record without its span.  q is our copy. */
+/* What can be said of a record without its span, but where that lies.  q is our copy. */
 static bool request_true(const struct server_config *cfg, const struct sr_wire_request *q)
 {
 	uint32_t context = cfg->model.context;
@@ -539,6 +539,7 @@ int server_peek(struct server_conn *c, struct server_request **out)
 {
 	struct server_request *r = &c->req;
 	uint32_t place;
+	int64_t span;
 
 	if (c->poisoned || c->broken)
 		return c->poisoned ? -EFAULT : -EPROTO;
@@ -551,7 +552,9 @@ int server_peek(struct server_conn *c, struct server_request **out)
 			return -EFAULT;
 		c->held = true;
 		r->ticket = c->requests.mine - 1;
-		r->error = request_true(&c->sv->cfg, &r->q) ? 0 : -EINVAL;
+		span = sr_wire_span(&r->q, c->shape.arena);
+		r->words = span > 0 ? (uint32_t)(span / 4) : 0;
+		r->error = span >= 0 && request_true(&c->sv->cfg, &r->q) ? 0 : -EINVAL;
 	}
 	place = r->ticket & c->requests.mask;
 	r->cancelled = c->mark[place / 64] >> place % 64 & 1;
@@ -564,14 +567,11 @@ int server_read(struct server_conn *c)
 	struct server_request *r = &c->req;
 	const struct sr_wire_request *q = &r->q;
 	uint32_t vocab = c->sv->cfg.model.vocab;
-	int64_t n = sr_wire_span(q, c->shape.arena);
 	const int32_t *w = (const void *)c->sv->span;
+	size_t n = 4 * (size_t)r->words;
 
-	assert(c->held && !r->error);
-	if (n < 0)
-		return r->error = -EINVAL;
-	assert((size_t)n <= span_max(c->sv->cfg.model.context));
-	memcpy(c->sv->span, c->up.at + SR_OFF_ARENA(c->shape.live) + q->span, (size_t)n);
+	assert(c->held && !r->error && n <= span_max(c->sv->cfg.model.context));
+	memcpy(c->sv->span, c->up.at + SR_OFF_ARENA(c->shape.live) + q->span, n);
 	atomic_signal_fence(memory_order_seq_cst); /* the compiler reads it once */
 	if (c->poisoned)
 		return -EFAULT;

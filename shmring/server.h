@@ -69,6 +69,7 @@ struct server_request {
 	uint32_t ticket;
 	bool     cancelled;           /* its client has taken it back already */
 	int      error;               /* 0, or -EINVAL: end it so */
+	uint32_t words;               /* of its span: what server_read copies, and looks at */
 	const int32_t *prompt, *more_stops, *allowed, *banned, *bad_words;
 	const struct sr_pair *bias;
 };

@@ -46,7 +46,16 @@ WRAP(NULL, void *, malloc, (size_t n), (n))
 WRAP(-1, ssize_t, recvmsg, (int fd, struct msghdr *m, int flags), (fd, m, flags))
 WRAP(-1, ssize_t, getrandom, (void *to, size_t n, unsigned flags), (to, n, flags))
 WRAP(-1, int, fcntl, (int fd, int cmd, long arg), (fd, cmd, arg))
-WRAP(-EFAULT, int, server_read, (struct server_conn *c), (c))
+
+static int n_read;
+int __real_server_read(struct server_conn *c);
+int __wrap_server_read(struct server_conn *c);
+int __wrap_server_read(struct server_conn *c)
+{
+	n_read++;
+	return fails("server_read") ? -EFAULT : __real_server_read(c);
+}
+
 WRAP(-fault.error, int, sched_admit, (struct sched *s, void *who, uint64_t tenant,
      const struct sched_request *r, uint64_t now), (s, who, tenant, r, now))
 
@@ -662,17 +671,20 @@ static void requests_without_a_page(void **state)
 	end();
 }
 
-/* Lists of all requests under way share one store: who finds it full waits in the ring. */
+/* Lists of all requests under way share one store: who finds it full waits in the ring, and is not
+ * read again and again meanwhile. */
 static void a_full_store_of_lists_is_waited_for(void **state)
 {
 	(void)state;
 	open_conn();
 	d.paused = true;
+	n_read = 0;
 	for (int i = 0; i < 31; i++) {
 		submit(1, 2, SR_LIST_MAX);
 		turns(2);
 	}
 	assert_true(d.ss.waiting > 1 && d.ss.waiting < 31);
+	assert_int_equal(n_read, d.ss.waiting);
 	d.paused = false;
 	assert_int_equal(ends(31), SR_LENGTH);
 	sr_close(conn);
@@ -723,34 +735,146 @@ static void more_than_was_granted_waits(void **state)
 	turns(3);
 }
 
-/* In one turn so many requests of a client, and so many prompt tokens. */
+/* In one turn so many requests of a client. */
 static void a_turn_has_its_measure(void **state)
 {
-	static const struct { uint32_t take, n_prompt; int n, taken[3]; } t[] = {
-		{ 16, 1, 40, { 16, 32, 40 } }, { 1000, 1000, 100, { 66, 100, 100 } },
-	};
+	struct clients_config cfg = { .take = 16 };
 
 	(void)state;
 	wish_live = 128;
-	for (int i = 0; i < 2; i++) {
-		struct clients_config cfg = { .take = t[i].take };
+	begin(&cfg);
+	open_conn();
+	d.paused = true;
+	for (int k = 0; k < 40; k++)
+		submit(1, 1, 0);
+	for (int k = 1; k <= 3; k++) {
+		turns(1);
+		assert_int_equal(d.cs.taken, k < 3 ? 16 * k : 40);
+	}
+	d.paused = false;
+	ends(40);
+	sr_close(conn);
+	turns(3);
+	end();
+	wish_live = 32;
+}
 
+static uint64_t taken_at(uint64_t now)
+{
+	clients_take(d.cl, now);
+	look_inside(&d);
+	return d.cs.taken;
+}
+
+/* And so many words, 8 ns for each, whether they are right or wrong.  A request of 1000 ids has 1064:
+ * 30 are paid for out of 32,768, and another is owed for. */
+static void words_are_paid_for(void **state)
+{
+	struct clients_config cfg = { .take = 1000 };
+	uint64_t now;
+
+	(void)state;
+	wish_live = 128;
+	for (int wrong = 0; wrong < 2; wrong++) {
 		begin(&cfg);
 		open_conn();
 		d.paused = true;
-		for (int k = 0; k < t[i].n; k++)
-			submit(t[i].n_prompt, 1, 0);
-		for (int k = 0; k < 3; k++) {
-			turns(1);
-			assert_int_equal(d.cs.taken, t[i].taken[k]);
+		for (int k = 0; k < 100; k++) {
+			struct sr_wire_request *w;
+			int32_t *span;
+
+			submit(1000, 1, 0);
+			w = sr_ring_place(&conn->requests, conn->requests.mine - 1);
+			span = (void *)(conn->up + SR_OFF_ARENA(conn->model.live) + w->span);
+			span[999] = wrong ? VOCAB : 0;
 		}
+		now = io_now() + 1000 * MS;
+		for (int k = 0; k < 3; k++)
+			assert_int_equal(taken_at(now), 31);
+		assert_false(clients_arm(d.cl)); /* the rest is not to be slept over */
+		now += 8 * (31 * 1064 - 32768);
+		assert_int_equal(taken_at(now - 8), 31);
+		assert_int_equal(taken_at(now), 32);
+		assert_int_equal(taken_at(now + 8 * 1063), 32);
+		assert_int_equal(taken_at(now + 8 * 1064), 33);
+		assert_int_equal(d.cs.invalid, wrong ? 33 : 0);
 		d.paused = false;
-		ends(t[i].n);
+		ends(100);
 		sr_close(conn);
 		turns(3);
 		end();
 	}
 	wish_live = 32;
+}
+
+/* Sixteen share what one has alone, and it does not keep waiting one who asks for little. */
+static void words_are_shared(void **state)
+{
+	struct clients_config cfg = { .take = 1000 };
+	struct sr_conn *c[17];
+	uint64_t now;
+
+	(void)state;
+	begin(&cfg);
+	for (int i = 0; i < 17; i++) {
+		open_conn();
+		c[i] = conn;
+	}
+	d.paused = true;
+	for (int i = 0; i < 16; i++) {
+		conn = c[i];
+		for (int k = 0; k < 10; k++)
+			submit(1000, 1, 0);
+	}
+	for (int i = 0; i < d.cl->n_open; i++)
+		conn_heat(d.cl, d.cl->open[i]);
+	now = io_now() + 1000 * MS;
+	assert_int_equal(taken_at(now), 32);  /* one that each can pay for, and another that is owed */
+	for (int i = 0; i < d.cl->n_open; i++)
+		assert_true(d.cl->open[i]->n_live == 2 || d.cl->open[i]->n_live == 0);
+	assert_int_equal(taken_at(now), 32);
+	conn = c[16];
+	submit(1, 1, 0);
+	assert_int_equal(taken_at(now), 33);
+	d.paused = false;
+	for (int i = 0; i < 17; i++) {
+		conn = c[i];
+		ends(i < 16 ? 10 : 1);
+	}
+	for (int i = 0; i < 17; i++)
+		sr_close(c[i]);
+	turns(3);
+	end();
+}
+
+/* A score of one id has its end as soon as it is taken: in the recording, too. */
+static void a_recording_has_each_end(void **state)
+{
+	struct recorder rec = { 0 };
+	struct clients_config cfg = { .recorder = &rec };
+	struct sr_request q = { .size = sizeof(q), .prompt = ids, .flags = SR_PROMPT_LOGPROBS };
+	struct record_entry *e;
+	int fd;
+
+	(void)state;
+	begin(&cfg);
+	open_conn();
+	assert_int_equal(record_start(&rec, false, io_now(), &fd), 0);
+	close(fd);
+	for (q.n_prompt = 1; q.n_prompt <= 2; q.n_prompt++) {
+		assert_int_equal(sr_submit(conn, &q, NULL), 0);
+		assert_int_equal(ends(1), SR_LENGTH);
+	}
+	assert_int_equal(rec.page->n, 4);
+	e = (void *)rec.page->entry;
+	for (uint32_t i = 0; i < 4; i++, e = (void *)((unsigned char *)e + e->bytes)) {
+		assert_int_equal(e->kind, i % 2 ? RECORD_ANSWER : RECORD_REQUEST);
+		assert_int_equal(e->id, i / 2 + 1);
+	}
+	record_stop(&rec);
+	sr_close(conn);
+	turns(3);
+	end();
 }
 
 /* Who does not read is cancelled after a while, or never. */
@@ -945,6 +1069,9 @@ int main(void)
 		cmocka_unit_test(no_room_for_a_refusal),
 		CASE(more_than_was_granted_waits),
 		cmocka_unit_test(a_turn_has_its_measure),
+		cmocka_unit_test(words_are_paid_for),
+		cmocka_unit_test(words_are_shared),
+		cmocka_unit_test(a_recording_has_each_end),
 		cmocka_unit_test(stalling_has_an_end_if_one_is_set),
 		CASE(what_the_others_say_is_passed_on),
 		CASE(a_lie_behind_a_truth),

@@ -12,7 +12,7 @@ static void keep_waiting(int client, int n, int32_t n_prompt, int32_t max_tokens
 {
 	w.n_heard = 0;
 	w.c[client].room = 100000;
-	while (w.st.waiting < n && !sched_full(w.s, &w.c[client], (uint64_t)client, n_prompt)) {
+	while (w.st.waiting < n && !sched_full(w.s, &w.c[client], (uint64_t)client, n_prompt, 0)) {
 		ask(client, ++next_id, n_prompt, max_tokens);
 		sched_stats(w.s, &w.st);
 	}

@@ -249,22 +249,22 @@ static void test_full(void **state)
 	w.cfg.knobs.queue_tokens = 600;
 	w.cfg.tenants = 2;
 	assert_int_equal(try_open(), 0);
-	assert_false(sched_full(w.s, &w.c[0], 0, 5000));         /* longer than the queue: if it is empty */
+	assert_false(sched_full(w.s, &w.c[0], 0, 5000, 0));         /* longer than the queue: if it is empty */
 	ask(0, 1, 200, 1);
-	assert_false(sched_full(w.s, &w.c[0], 0, 347));
-	assert_true(sched_full(w.s, &w.c[0], 0, 348));           /* more than eight times what it leaves */
-	assert_false(sched_full(w.s, &w.c[2], 0, 375));          /* to others of its tenant, */
-	assert_true(sched_full(w.s, &w.c[2], 0, 376));           /* or the tenant to other tenants */
-	assert_false(sched_full(w.s, &w.c[1], 1, 400));
-	assert_true(sched_full(w.s, &w.c[1], 1, 401));
+	assert_false(sched_full(w.s, &w.c[0], 0, 347, 0));
+	assert_true(sched_full(w.s, &w.c[0], 0, 348, 0));           /* more than eight times what it leaves */
+	assert_false(sched_full(w.s, &w.c[2], 0, 375, 0));          /* to others of its tenant, */
+	assert_true(sched_full(w.s, &w.c[2], 0, 376, 0));           /* or the tenant to other tenants */
+	assert_false(sched_full(w.s, &w.c[1], 1, 400, 0));
+	assert_true(sched_full(w.s, &w.c[1], 1, 401, 0));
 	ask(1, 2, 10, 1);
-	assert_true(sched_full(w.s, &w.c[2], 2, 1));             /* no third tenant */
+	assert_true(sched_full(w.s, &w.c[2], 2, 1, 0));             /* no third tenant */
 	for (uint64_t u = 3; u <= 7; u++)
 		ask(0, u, 1, 1);
-	assert_true(sched_full(w.s, &w.c[0], 0, 1));             /* the last place is for a newcomer */
-	assert_true(sched_full(w.s, &w.c[1], 1, 1));
+	assert_true(sched_full(w.s, &w.c[0], 0, 1, 0));             /* the last place is for a newcomer */
+	assert_true(sched_full(w.s, &w.c[1], 1, 1, 0));
 	until_idle();
-	assert_false(sched_full(w.s, &w.c[2], 2, 1));            /* entries of tenants are given back */
+	assert_false(sched_full(w.s, &w.c[2], 2, 1, 0));            /* entries of tenants are given back */
 	tear_down();
 }
 
@@ -572,7 +572,7 @@ static void test_fair(void **state)
 	assert_int_equal(try_open(), 0);
 	for (int n = 0; n < 20000; n++) {
 		for (int c = 0; c < 2; c++)
-			while (!sched_full(w.s, &w.c[c], (uint64_t)c, prompt[c]))
+			while (!sched_full(w.s, &w.c[c], (uint64_t)c, prompt[c], 0))
 				ask(c, user_data++, prompt[c], answer[c]);
 		step();
 		for (int i = 0; i < w.n_heard; i++) {

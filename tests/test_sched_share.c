@@ -106,7 +106,7 @@ static void test_shares(void **state)
 				struct sched_request q = request(0, c ? 24 : greedy[k].prompt,
 								 c ? 16 + c : greedy[k].answer);
 
-				while ((c == 0 || live[c] < 3) && !sched_full(w.s, &w.c[c], tenant, q.n_prompt)) {
+				while ((c == 0 || live[c] < 3) && !sched_full(w.s, &w.c[c], tenant, q.n_prompt, 0)) {
 					q.user_data = user_data++;
 					assert_int_equal(sched_admit(w.s, &w.c[c], tenant, &q, w.now), 0);
 					live[c]++;
@@ -219,7 +219,7 @@ static void test_queue(void **state)
 	w.cfg.knobs.queue_tokens = 1 << 20;
 	w.cfg.text_tokens = 1 << 21;
 	assert_int_equal(try_open(), 0);
-	while (!sched_full(w.s, &w.c[0], 0, 500)) {
+	while (!sched_full(w.s, &w.c[0], 0, 500, 0)) {
 		struct sched_request q = request((uint64_t)n++, 500, 1);
 
 		assert_int_equal(sched_admit(w.s, &w.c[0], 0, &q, w.now), 0);
@@ -231,7 +231,7 @@ static void test_queue(void **state)
 		for (uint64_t u = 0; u < 3; u++, q.user_data++) {
 			uint64_t tenant = c < 5 ? 0 : (uint64_t)c % 2 + 1;
 
-			assert_false(sched_full(w.s, &w.c[c], tenant, 500));
+			assert_false(sched_full(w.s, &w.c[c], tenant, 500, 0));
 			assert_int_equal(sched_admit(w.s, &w.c[c], tenant, &q, w.now), 0);
 		}
 	}
@@ -338,7 +338,7 @@ static void serve(int client, uint64_t user_data, int text, int32_t n_prompt)
 	for (int32_t i = 0; i < n_prompt; i++)
 		ids[i] = text_of(text, i);
 	q.no_cache = false;
-	while (sched_full(w.s, &w.c[client], (uint64_t)client, n_prompt))
+	while (sched_full(w.s, &w.c[client], (uint64_t)client, n_prompt, 0))
 		step();
 	assert_int_equal(admit(client, &q), 0);
 }

@@ -337,7 +337,7 @@ static int submit(struct client *c)
 	r->score = below(6) == 0;
 	r->history = below(4) == 0;
 	make_length(r, shared);
-	full = sched_full(sim.s, c, tenant, r->n_prompt);
+	full = sched_full(sim.s, c, tenant, r->n_prompt, 0);
 	if (full && below(8))
 		return -EAGAIN;
 	make_prompt(r, text, shared);
