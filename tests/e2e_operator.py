@@ -284,6 +284,14 @@ def ping_takes_its_time(p):
     check(code == 0 and out.startswith("10 round trips") and not err, f"what is short is not: {out}{err}")
 
 
+def measured(p):
+    """It takes seconds, and says so; without a model to read it says that."""
+    env = {"XDG_CACHE_HOME": os.path.join(p.dir, "empty")}
+    code, out, err = slipring(p, "doctor", "--measure", env=env)
+    check(code == 0 and "some seconds" in err and re.search("^ok +ceilings ", out, re.M), f"measured: {out}{err}")
+    check(re.search("^hint +disk .*\n +-> ", out, re.M), f"and nothing to read: {out}")
+
+
 def killed(p, d):
     check(slipring(p, "doctor")[0] == 0, "nothing is wrong")
     d.send_signal(signal.SIGKILL)
@@ -315,6 +323,7 @@ def main():
         drained(p)
         taken(p)
         ping_takes_its_time(p)
+        measured(p)
         killed(p, d)
     done()
 

@@ -85,6 +85,8 @@ static void look_at_model(struct doctor *d)
 
 	snprintf(f->have, sizeof(f->have), "%.150s", r < 0 ? "not there" : where.name);
 	if (d->disk) {
+		fprintf(stderr, "slipring doctor: reading %s, then measuring memory and arithmetic: some seconds\n",
+		        d->measure ? d->measure : where.path);
 		machine_disk(&d->found[d->n++], d->measure ? d->measure : where.path);
 		ceilings_look(&d->found[d->n++]);
 	}
