@@ -214,7 +214,9 @@ static double bare_stream(void)
 		while (i % BATCH == 0 &&
 		       i + BATCH - atomic_load_explicit(&shared->back, memory_order_acquire) > CAP)
 			relax(&n);
-		memcpy((char *)r + 4, (char *)&e + 4, sizeof(e) - 4);
+		memcpy((char *)r + 4, (char *)&e + 4, 4); /* in the lengths of sr_ring_put() */
+		memcpy((char *)r + 8, (char *)&e + 8, 8);
+		memcpy((char *)r + 16, (char *)&e + 16, sizeof(e) - 16);
 		atomic_store_explicit((_Atomic uint32_t *)(void *)r, i + 1, memory_order_release);
 	}
 	while (atomic_load(&shared->back) != STREAM)
