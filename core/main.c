@@ -52,6 +52,8 @@
 #define NAP_NS  (2 * MS)          /* with work that cannot move (a reader is full), look so often */
 #define TENANTS 256               /* with requests under way; of more, what is cached is not told apart */
 #define EXIT_DEVICE_LOST 70
+#define SILENT_S     60           /* a device computes no layer: so long, */
+#define SILENT_TIMES 20           /* or so many times what the batch should take, and it counts as lost */
 
 struct daemon {
 	struct config cfg;
@@ -79,7 +81,9 @@ struct daemon {
 	uint64_t steps_seen;          /* batches already in the stats page */
 	struct idle idle;
 	struct io_watch done;         /* an eventfd, by which a device says that a batch is */
-	struct io_timer watchdog, report, minute;
+	struct io_timer watchdog, report, minute, pulse;
+	struct { uint64_t progress, device, seconds; bool told; } silent; /* since the device's last progress */
+	bool hangs;                   /* the device: no call of it need ever return */
 	uint64_t minute_at;           /* when the next minute is marked in the stats page */
 	struct empty empty;
 	struct { uint64_t at, empty_ns; } counted; /* by the last turn, not all of it in the page yet */
@@ -445,12 +449,41 @@ static void describe(struct daemon *d)
 
 /* ---- timers ------------------------------------------------------------------------------ */
 
-/* The watchdog is fed by progress: a turn of the loop, or a layer computed. */
+/* Each second: has the device computed anything?  Seconds in which we ourselves were stopped are not
+ * counted, for then this is called once.  Where we compute, a device that hangs stops this loop, and the
+ * service manager's watchdog ends it. */
+static void on_pulse(struct io_timer *t)
+{
+	struct daemon *d = t->ctx;
+	uint64_t device = d->ops->progress ? d->ops->progress(d->b) : 0;
+	uint64_t usual = SILENT_TIMES * sched_takes(d->s) / SECOND, most = usual > SILENT_S ? usual : SILENT_S;
+
+	if (d->idle.mode != RUN_INLINE)       /* there, turn_inside counts */
+		d->st->progress += device - d->silent.device;
+	if (sched_flying(d->s) < 0 || d->st->progress != d->silent.progress) {
+		if (d->silent.told)
+			log_info("The device goes on");
+		d->silent.seconds = d->silent.told = 0;
+	} else if (++d->silent.seconds >= most) {
+		log_error("The device has computed nothing for %llu s", (unsigned long long)d->silent.seconds);
+		d->hangs = true;
+	} else if (!d->silent.told && d->silent.seconds >= most / 4) {
+		log_warn("The device has computed nothing for %llu s, where %.3f s are usual for such a batch; after "
+		         "%llu s it counts as lost", (unsigned long long)d->silent.seconds,
+		         (double)sched_takes(d->s) / 1e9, (unsigned long long)most);
+		d->silent.told = true;
+	}
+	d->silent.device = device;
+	d->silent.progress = d->st->progress;
+	io_timer_set(d->io, t, io_now() + SECOND);
+}
+
+/* The watchdog is fed by turns of the loop, or layers where it computes; while the device may yet go on. */
 static void on_watchdog(struct io_timer *t)
 {
 	struct daemon *d = t->ctx;
 
-	if (d->st->alive_ns != d->alive_at_watchdog)
+	if (d->st->alive_ns != d->alive_at_watchdog && !d->hangs)
 		notify_send("WATCHDOG=1");
 	d->alive_at_watchdog = d->st->alive_ns;
 	io_timer_set(d->io, t, io_now() + d->watchdog_ns);
@@ -588,6 +621,8 @@ static void start_timers(struct daemon *d)
 	if (d->watchdog_ns)
 		io_timer_set(d->io, &d->watchdog, now + d->watchdog_ns);
 	d->minute = (struct io_timer){ .fn = on_minute, .ctx = d };
+	d->pulse = (struct io_timer){ .fn = on_pulse, .ctx = d };
+	io_timer_set(d->io, &d->pulse, now + SECOND);
 	d->report = (struct io_timer){ .fn = on_report, .ctx = d };
 	d->last.at = now;
 	if (!d->cfg.disable_log_stats)
@@ -695,7 +730,7 @@ static int loop(struct daemon *d)
 		if (d->reload_wanted)
 			reread(d);
 		work += clients_take(d->cl, now);
-		r = sched_step(d->s, now);
+		r = d->hangs ? sched_lose(d->s) : sched_step(d->s, now);
 		counters(d, now);                 /* who has its end finds it counted */
 		clients_flush(d->cl);             /* tokens leave before the next batch is computed */
 		work += clients_chores(d->cl);
@@ -729,9 +764,11 @@ static void stop(struct daemon *d)
 	control_destroy(d->control);
 	sched_destroy(d->s);
 	kv_destroy(d->kv);
-	if (d->b)
-		d->ops->close(d->b);
-	model_close(d->model);
+	if (!d->hangs) {                      /* else it may still be reading */
+		if (d->b)
+			d->ops->close(d->b);
+		model_close(d->model);
+	}
 	stats_destroy(d->st, d->run_dir);
 	io_destroy(d->io);
 	reload_destroy(&d->reload);
@@ -807,5 +844,7 @@ int main(int argc, char **argv)
 		r = loop(&d);
 	}
 	stop(&d);
+	if (d.hangs)
+		_exit(r);                         /* what its libraries do at exit may wait for it, too */
 	return r;
 }

@@ -645,7 +645,7 @@ static int expire(struct sched *s, uint64_t now)
 	return n;
 }
 
-static int lose(struct sched *s)
+int sched_lose(struct sched *s)
 {
 	s->lost = true;
 	for (int32_t i = 0; i < s->n_seq; i++)
@@ -665,7 +665,7 @@ int sched_step(struct sched *s, uint64_t now)
 		return -EIO;
 	reaped = reap(s, &host_ns);
 	if (reaped < 0)
-		return lose(s);
+		return sched_lose(s);
 	account(s, now, flying, host_ns);
 	work = reaped + expire(s, now);
 	if (s->launched - s->reaped == (uint32_t)s->ops->depth)
@@ -675,12 +675,21 @@ int sched_step(struct sched *s, uint64_t now)
 		return work;
 	}
 	planned = plan_batch(s, now, reaped > 0);
-	return planned < 0 ? lose(s) : work + planned;
+	return planned < 0 ? sched_lose(s) : work + planned;
 }
 
 int32_t sched_flying(const struct sched *s)
 {
 	return s->reaped == s->launched ? -1 : (int32_t)(s->reaped % (uint32_t)s->ops->depth);
+}
+
+uint64_t sched_takes(const struct sched *s)
+{
+	const struct flight *f = &s->flight[s->reaped % (uint32_t)s->ops->depth];
+
+	if (s->reaped == s->launched)
+		return 0;
+	return (uint64_t)((f->n_decode ? s->decode_ns : 0) + (f->n_tokens - f->n_decode) * s->prompt_ns);
 }
 
 uint64_t sched_spare(const struct sched *s, uint64_t now)
@@ -690,8 +699,7 @@ uint64_t sched_spare(const struct sched *s, uint64_t now)
 
 	if (s->reaped == s->launched)
 		return 0;
-	done = f->at > s->prev_end ? f->at : s->prev_end; /* it waited for the one before */
-	done += (uint64_t)((f->n_decode ? s->decode_ns : 0) + (f->n_tokens - f->n_decode) * s->prompt_ns);
+	done = (f->at > s->prev_end ? f->at : s->prev_end) + sched_takes(s); /* it waited for the one before */
 	return done > now ? done - now : 0;
 }
 

@@ -195,6 +195,13 @@ int32_t sched_flying(const struct sched *s); /* the oldest batch in flight, by i
 /* For how many ns more the device, as batches went so far, needs nothing of us: until the oldest
  * batch in flight is done.  0: none is, it should be done, or such a batch was never seen. */
 uint64_t sched_spare(const struct sched *s, uint64_t now);
+
+/* How long the oldest batch in flight takes, as batches went so far.  0: as above. */
+uint64_t sched_takes(const struct sched *s);
+
+/* The device is given up, whatever it says: every request gets its end.  -EIO, and so is every step
+ * from now on. */
+int  sched_lose(struct sched *s);
 void sched_stats(const struct sched *s, struct sched_stats *out);
 void sched_check(const struct sched *s); /* every slot, block, chunk, record has one owner */
 

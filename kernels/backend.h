@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-#define SR_BACKEND_VERSION 3
+#define SR_BACKEND_VERSION 4
 #define SR_LAST    (-1)    /* sr_row.token: the token this slot sampled last */
 #define SR_TOP_MAX 20      /* most alternatives of one result */
 
@@ -190,6 +190,10 @@ struct sr_backend_ops {
 
 	/* NULL, or: write 1 to eventfd fd when batch i is done, for a loop that sleeps. */
 	int (*arm)(struct sr_backend *b, int32_t i, int fd);
+
+	/* NULL, or: a number that grows while a batch is computed, with every layer at least, so
+	 * that a long batch can be told from one that hangs.  Any thread may ask. */
+	uint64_t (*progress)(const struct sr_backend *b);
 };
 
 /* The one symbol of slipring-<name>.so.  NULL: it does not speak this version. */

@@ -18,6 +18,8 @@ static struct world {
 	_Atomic int64_t jump_ns;       /* its monotonic clock is ahead of ours by so much, */
 	_Atomic int64_t each_ns;       /* and by so much more each time it is read */
 	_Atomic bool lost;             /* the device */
+	_Atomic int64_t hangs;         /* until jump_ns is this */
+	_Atomic int64_t computes;      /* until then it computes a layer a second, as it says */
 	_Atomic bool told;             /* by an eventfd, that a batch is done */
 	_Atomic int read;              /* pieces of its weights, while it is opened slowly */
 	bool alone, signals, no_room;  /* the device computes by itself; can signal; cannot be opened, */
@@ -43,7 +45,18 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *t)
 
 static const struct sr_backend_ops *real;
 
-static int poll_or_lose(struct sr_backend *b, int32_t i) { return world->lost ? -EIO : real->poll(b, i); }
+static int poll_or_lose(struct sr_backend *b, int32_t i)
+{
+	return world->lost ? -EIO : world->hangs > world->jump_ns ? 0 : real->poll(b, i);
+}
+
+static uint64_t layers(const struct sr_backend *b)
+{
+	const int64_t now = world->jump_ns, end = world->computes;
+
+	(void)b;
+	return (uint64_t)((now < end ? now : end) / 1000000000);
+}
 
 /* Tells at once: the loop asks, and arms it again. */
 static int arm(struct sr_backend *b, int32_t i, int fd)
@@ -101,6 +114,7 @@ const struct sr_backend_ops *__wrap_sr_backend_find(const char *name, char *err,
 		return NULL;
 	ops = *real;
 	ops.poll = poll_or_lose;
+	ops.progress = layers;
 	ops.work = world->alone ? NULL : ops.work;
 	ops.arm = world->signals ? arm : ops.arm;
 	ops.open = world->no_room ? open_nothing : world->slow ? open_slowly : ops.open;
@@ -646,6 +660,79 @@ static void a_lost_device(void **state)
 	sr_close(c);
 }
 
+/* A number of the log's, behind these words. */
+static double said(const char *words)
+{
+	const char *at = strstr(log_text(), words);
+
+	assert_non_null(at);
+	return strtod(at + strlen(words), NULL);
+}
+
+/* A batch that takes long is waited for while layers are computed, and 20 times as long as usual; then it is
+ * said, and in the end the device is lost.  Its clock is fast: 50 ms at each look. */
+static void a_device_that_hangs(void **state)
+{
+	static const char *const mode[] = { "--run-mode dedicated", "--run-mode waiting" };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct sr_token t = { 0 };
+		struct sr_conn *c;
+		int64_t then;
+		pid_t pid;
+
+		world->alone = true;
+		pid = home_start_with(&home, in_child, "2000", mode[i]);
+		c = home_connect(&home, 0, 0);
+		ask(c, 4, 3000);
+		ask(c, 4, 3000);
+		assert_int_equal(next(c, &t), SR_TOKEN);
+		then = world->jump_ns;
+		world->computes = then + 300000000000; /* for five minutes of its time */
+		world->hangs = INT64_MAX;
+		world->each_ns = 50000000;
+		assert_true(says("WARN The device has computed nothing for 15 s, where 0.0"));
+		assert_true(world->jump_ns >= then + 310000000000);
+		assert_true(said("usual for such a batch; after ") == 60);
+		assert_int_equal(ends(c, 2), -EIO);
+		assert_int_equal(end_of(pid), 70);
+		assert_true(says("ERROR The device has computed nothing for 60 s"));
+		assert_true(says("The device is lost (Input/output error). Every request was ended; exiting with 70"));
+		assert_int_equal(access(home.socket, F_OK), -1);
+		sr_close(c);
+		renew();
+	}
+}
+
+/* One whose batches take 5 s is given 100. */
+static void a_slow_device(void **state)
+{
+	struct sr_token t = { 0 };
+	struct sr_conn *c;
+	double limit;
+	pid_t pid;
+
+	(void)state;
+	world->alone = true;
+	world->each_ns = 10000000;
+	pid = home_start_with(&home, in_child, "5000000", "--run-mode dedicated");
+	c = home_connect(&home, 0, 0);
+	ask(c, 4, 3000);
+	for (int i = 0; i < 6; i++)
+		assert_int_equal(next(c, &t), SR_TOKEN);
+	assert_null(strstr(log_text(), "computed nothing"));
+	world->hangs = world->jump_ns + 60000000000;
+	assert_true(says("WARN The device has computed nothing for "));
+	limit = said("usual for such a batch; after ");
+	assert_true(limit > 80 && limit < 200);
+	assert_int_equal(next(c, &t), SR_TOKEN);
+	assert_true(says("INFO The device goes on"));
+	sr_close(c);
+	world->each_ns = 0;
+	assert_int_equal(home_stop(pid), 0);
+}
+
 /* ---- ways to wait ------------------------------------------------------------------------------- */
 
 static void each_way_of_waiting_serves(void **state)
@@ -696,7 +783,8 @@ int main(void)
 		T(refused_starts), T(devices_that_cannot), T(no_gpu), T(no_model), T(wrong_places), T(one_at_a_place),
 		T(one_at_a_socket),
 		T(groups_users_and_limits), T(a_socket_from_the_manager), T(ready_a_life_and_a_report), T(loading),
-		T(the_manager_is_told), T(a_drain_has_an_end), T(a_stop_while_loading), T(a_lost_device), T(each_way_of_waiting_serves),
+		T(the_manager_is_told), T(a_drain_has_an_end), T(a_stop_while_loading), T(a_lost_device),
+		T(a_device_that_hangs), T(a_slow_device), T(each_way_of_waiting_serves),
 	};
 #undef T
 

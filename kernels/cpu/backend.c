@@ -695,6 +695,11 @@ static int arm(struct sr_backend *b, int32_t i, int fd)
 	return 0;
 }
 
+static uint64_t progress(const struct sr_backend *b)
+{
+	return atomic_load_explicit(&b->breaths, memory_order_relaxed);
+}
+
 const struct sr_backend_ops *sr_cpu_ops(void)
 {
 	static const struct sr_backend_ops ops = {
@@ -709,6 +714,7 @@ const struct sr_backend_ops *sr_cpu_ops(void)
 		.poll = poll_batch,
 		.work = work,
 		.arm = arm,
+		.progress = progress,
 	};
 
 	return &ops;

@@ -152,6 +152,7 @@ struct sr_backend {
 	int      armed;              /* an eventfd that wants to know, or -1 */
 	void (*yield)(void *ctx);
 	void *yield_ctx;
+	_Atomic uint64_t breaths;    /* of thread 0, in all batches */
 	struct own *own;             /* the thread that computes when core does not */
 	struct toucher *toucher;     /* the thread that faults the KV pool in */
 };
@@ -161,7 +162,7 @@ const struct sr_backend_ops *sr_cpu_ops(void);
 /* ops.c */
 extern const struct ops cpu_ops;
 void ops_angles(struct dev *d);  /* cos and sin of the slice's positions, this thread's share */
-void ops_breathe(struct dev *d); /* yield if it is time; thread 0 does */
+void ops_breathe(struct dev *d); /* count it, and yield if it is time; thread 0 does */
 
 /* roof.c */
 void roof_measure(struct sr_backend *b);

@@ -78,7 +78,11 @@ void ops_breathe(struct dev *d)
 	struct timespec t;
 	uint64_t now;
 
-	if (d->i || !b->yield)
+	if (d->i)
+		return;
+	atomic_store_explicit(&b->breaths, atomic_load_explicit(&b->breaths, memory_order_relaxed) + 1,
+	                      memory_order_relaxed);
+	if (!b->yield)
 		return;
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
