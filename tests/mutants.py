@@ -12,8 +12,7 @@ for whom all came out the same is no mutant.  Survivors are printed.
 
 What was found is remembered in the copy until FILE changes, and who survived until the tests do; with --san
 survivors are tried again under AddressSanitizer and UBSan.  So a run that was ended, or that --seconds ended,
-goes on where it was.
-Exit 0, or 2 if the unchanged tree fails."""
+goes on where it was.  Exit 0, or 2 if the unchanged tree fails."""
 import argparse, hashlib, os, pathlib, random, re, resource, shlex, shutil, signal, subprocess, sys, time
 
 SCHED = ["kv", "sched", "sched_ends", "limits", "sim", "sched_share"]
@@ -136,7 +135,6 @@ class Tree:
         self.alone = ["unshare", "--pid", "--fork", "--kill-child"]
         if not shutil.which("unshare") or self.sh(*self.alone, "true").returncode:
             self.alone = []
-
         self.limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 1 << 30)]
         self.limits += [] if san else [(resource.RLIMIT_DATA, 8 << 30)]  # a sanitizer maps more than there is
 
