@@ -76,15 +76,16 @@ static uint64_t tag(enum kind k, uint32_t gen, uint32_t index)
 
 /* ---- io_uring ---------------------------------------------------------------------------- */
 
+/* Full: hand over what there is.  A kernel that is short of memory may take none of it; then nothing can
+ * be asked of it, and all we can do is to ask again. */
 static struct io_uring_sqe *sqe_get(struct io *io)
 {
-	struct io_uring_sqe *sqe = io_uring_get_sqe(&io->ring);
+	const struct timespec nap = { 0, 1000000 };
+	struct io_uring_sqe *sqe;
 
-	if (!sqe) {                   /* full: hand over what there is */
-		io_uring_submit(&io->ring);
-		sqe = io_uring_get_sqe(&io->ring);
-	}
-	assert(sqe);
+	while (!(sqe = io_uring_get_sqe(&io->ring)))
+		if (io_uring_submit(&io->ring) <= 0)
+			nanosleep(&nap, NULL);
 	return sqe;
 }
 

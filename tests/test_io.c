@@ -1,4 +1,4 @@
-/* LINK: core/io.c -luring -Wl,--wrap=io_uring_queue_init_params,--wrap=epoll_create1 */
+/* LINK: core/io.c -luring -Wl,--wrap=io_uring_queue_init_params,--wrap=epoll_create1,--wrap=io_uring_submit */
 /* The event loop, every case over io_uring (if the kernel lets us) and over epoll. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -347,6 +347,26 @@ int __wrap_io_uring_queue_init_params(unsigned n, struct io_uring *r, struct io_
 	return rc;
 }
 
+static void once(struct io_watch *w, uint32_t events)
+{
+	struct seen *s = w->ctx;
+
+	count(w, events);
+	io_watch_set(s->io, w, 0);
+}
+
+static int refusals;                   /* so many times it takes nothing */
+int __real_io_uring_submit(struct io_uring *r);
+int __wrap_io_uring_submit(struct io_uring *r);
+int __wrap_io_uring_submit(struct io_uring *r)
+{
+	if (refusals > 0) {
+		refusals--;
+		return -EAGAIN;
+	}
+	return __real_io_uring_submit(r);
+}
+
 int __real_epoll_create1(int flags);
 int __wrap_epoll_create1(int flags);
 int __wrap_epoll_create1(int flags)
@@ -454,6 +474,34 @@ static void test_idle_poll_makes_no_system_call(void **state)
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* More is to be asked of the kernel than there is a queue for, while it is short of memory: all of it is. */
+static void test_a_kernel_that_is_short(void **state)
+{
+	enum { N = 600 };
+	static struct io_watch w[N];
+	static struct seen s;
+	int fd[2];
+
+	s = (struct seen){ .io = *state };
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+	assert_int_equal(write(fd[1], "x", 1), 1);
+	refusals = 5;
+	for (int i = 0; i < N; i++) {
+		w[i] = (struct io_watch){ .fd = dup(fd[0]), .events = IO_IN, .fn = once, .ctx = &s };
+		assert_int_equal(io_watch_add(*state, &w[i]), 0);
+	}
+	for (int i = 0; i < 1000 && s.n < N; i++)
+		spin(*state, 1);
+	assert_int_equal(s.n, N);
+	for (int i = 0; i < N; i++) {
+		io_watch_del(*state, &w[i]);
+		close(w[i].fd);
+	}
+	refusals = 0;
+	close(fd[0]);
+	close(fd[1]);
+}
+
 static int uring(void **state) { return io_create((struct io **)state, 0); }
 static int epoll(void **state) { return io_create((struct io **)state, IO_EPOLL); }
 static int done(void **state) { io_destroy(*state); return 0; }
@@ -467,7 +515,8 @@ int main(void)
 		BOTH(test_level_triggered), BOTH(test_change_of_interest), BOTH(test_remove_in_callback),
 		BOTH(test_timers_in_order), BOTH(test_wake_from_another_thread), BOTH(test_reads),
 		BOTH(test_many_reads), BOTH(test_long_sleeps), BOTH(test_bad_descriptors), BOTH(test_many_timers),
-		BOTH(test_signals), cmocka_unit_test(test_kernels), cmocka_unit_test(test_idle_poll_makes_no_system_call),
+		BOTH(test_signals), BOTH(test_a_kernel_that_is_short),
+		cmocka_unit_test(test_kernels), cmocka_unit_test(test_idle_poll_makes_no_system_call),
 	};
 
 	alarm(60);
