@@ -80,13 +80,19 @@ static void chore_for(struct client *c)
 	io_timer_del(c->cl->io, &c->timer);
 }
 
+/* In ns, most of them: pages go away all at once, at 0.2 ns a byte. */
+static uint64_t chore_takes(const struct chore *k)
+{
+	return CHORE_NS + (k->client && k->client->gone ? k->client->bytes / 5 : 0);
+}
+
 static bool chore_may(const struct clients *cl, uint64_t now)
 {
 	if (!sched_busy(cl->s))
 		return now - cl->busy_at >= QUIET_NS;
 	if (cl->cfg.works)
 		return now >= cl->chore_at;
-	return sched_spare(cl->s, now) >= CHORE_NS ||
+	return sched_spare(cl->s, now) >= chore_takes(cl->chores) ||
 	       (now >= cl->chore_at && now - cl->chores->since >= CHORE_MAY_WAIT);
 }
 
