@@ -192,10 +192,15 @@ static struct cost step_round(int rows, int conns)
 	int n_plain = 0, n_block = 0;
 	uint64_t ends = 0, begin = now_ns(), tick = __rdtsc();
 	struct kv_stats was, is;
+	struct sched_stats st = { 0 };
 	double us;
 
 	for (int i = 0; i < rows; i++)
 		ask(conn[i % conns], STEPS + 400);
+	for (; st.waiting < rows; sched_stats(s, &st)) { /* all begin in one step: reading them takes several turns */
+		io_poll(io);
+		clients_take(cl, io_now());
+	}
 	for (int i = 0; i < 300; i++) {
 		turn();
 		for (int k = 0; k < conns; k++)
@@ -204,7 +209,6 @@ static struct cost step_round(int rows, int conns)
 	kv_stats(kv, &was);
 	for (int i = 0; i < STEPS; i++) {
 		uint64_t now = io_now(), t;
-		struct sched_stats st;
 
 		io_poll(io);
 		device_ticks = 0;
