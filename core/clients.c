@@ -174,12 +174,25 @@ static void log_end(const struct clients *cl, const struct client *c, const stru
 
 /* ---- the scheduler's port -------------------------------------------------------------------- */
 
+/* A stall lasts until the client has read as many records as it had requests then: a drop does not
+ * end it, and neither does the room that a drop makes. */
+static bool stall_goes_on(struct clients *cl, struct client *c)
+{
+	uint32_t left = server_left(c->conn);
+
+	if (c->stalled_at && left - c->stalled_left < c->stalled_live)
+		return true;
+	c->stalled_at = cl->now;
+	c->stalled_left = left;
+	c->stalled_live = c->n_live > 0 ? (uint32_t)c->n_live : 1;
+	return false;
+}
+
 /* Somebody finds no room for `least` records. */
 static __attribute__((noinline)) void stall(struct clients *cl, struct client *c, uint32_t least)
 {
 	if (!c->need) {
-		c->stalled_at = cl->now;
-		c->stalled_left = server_left(c->conn);
+		stall_goes_on(cl, c);
 		c->row->held++;
 		c->row->full_since_ns = cl->now;
 	}
@@ -413,21 +426,16 @@ static int take_cancels(struct clients *cl, struct client *c)
 /* Somebody found no room in its ring: is there now?  Or does it not read at all? */
 static int take_room(struct clients *cl, struct client *c)
 {
-	uint32_t left;
-
 	if (server_room(c->conn, c->need)) {
 		c->need = 0;
 		c->row->full_since_ns = 0;
 		return 1;
 	}
-	left = server_left(c->conn);
-	if (left != c->stalled_left) {
-		c->stalled_left = left;
-		c->stalled_at = cl->now;
-	} else if (cl->cfg.stall_ns && c->n_live && cl->now - c->stalled_at > cl->cfg.stall_ns) {
+	if (stall_goes_on(cl, c) && cl->cfg.stall_ns && c->n_live && cl->now - c->stalled_at > cl->cfg.stall_ns) {
 		log_debug("client %s (uid %u) does not read: its %d requests are cancelled", c->name, c->uid,
 		          c->n_live);
 		cl->stats.stalled++;
+		c->stalled_at = 0;
 		cancel_all(cl, c);
 		return 1;
 	}

@@ -69,7 +69,7 @@ struct client {
 	struct purse purse;           /* what it may hand in */
 	uint32_t idle;                /* turns without work */
 	uint32_t need;                /* records that somebody waits for room for; 0 = nobody */
-	uint32_t stalled_left;        /* how far it had read */
+	uint32_t stalled_left, stalled_live; /* how far it had read, and the requests it had, */
 	uint64_t stalled_at;          /*  when that was first seen */
 	struct empty_client doing;    /* what its clocks said */
 	uint64_t bells_at;            /* begin of the window */

@@ -16,6 +16,7 @@
 #define SMOOTH_FULL  64       /* less if it is slower, and of fewer prompt tokens than these */
 #define LIST_DEFAULT 65536    /* words, and some per sequence */
 #define LIST_PER_SEQ 8
+#define RING_NS      10000000u /* a full ring is suffered so long, while others want the place */
 #define SHARE        8        /* of what is left of the queue one may hold so many times as much */
 
 /* ---- create and destroy --------------------------------------------------------------------- */
@@ -108,6 +109,7 @@ static bool create_arrays(struct sched *s)
 	s->member = take(s->n_seq, sizeof(*s->member), &ok);
 	s->member_bucket = take(s->bucket_mask, sizeof(*s->member_bucket), &ok);
 	s->share = take((int64_t)s->cfg.tenants + s->n_seq, sizeof(*s->share), &ok);
+	s->dry = take(s->n_seq, sizeof(*s->dry), &ok);
 	s->table = take_lines(lim->slots, sizeof(*s->table), &ok);
 	block = take((int64_t)lim->slots * lim->seq_blocks, sizeof(*block), &ok);
 	s->free_slot = take(lim->slots, sizeof(*s->free_slot), &ok);
@@ -157,6 +159,8 @@ int sched_create(struct sched **out, const struct sched_config *cfg, struct kv *
 	s->ops = ops;
 	s->b = b;
 	s->port = *port;
+	if (!s->cfg.ring_ns)
+		s->cfg.ring_ns = RING_NS;
 	s->n_seq = cfg->limits.slots + cfg->knobs.queue_requests;
 	s->free_seq = s->free_member = s->again.first = s->again.last = NONE;
 	s->bound = BOUND_MEMORY;
@@ -186,6 +190,7 @@ void sched_destroy(struct sched *s)
 	free(s->member);
 	free(s->member_bucket);
 	free(s->share);
+	free(s->dry);
 	free(s->table);
 	free(s->free_slot);
 	free(s->taken);
@@ -427,6 +432,35 @@ void seq_preempt(struct sched *s, int32_t i)
 	text_started(s, q, quota_for(q->have));
 	s->stats.preemptions++;
 	queue_put(s, i);
+}
+
+/* Could it have another token, or scored id, now? */
+bool seq_has_room(const struct sched *s, const struct seq *q)
+{
+	uint32_t n = q->score && q->prompt_cost > q->cost ? q->prompt_cost : q->cost;
+
+	if (!s->port.reserve(s->port.ctx, q->who, n, n))
+		return false;
+	s->port.release(s->port.ctx, q->who, n);
+	return true;
+}
+
+/* Its reader has no room: back into the line of its client, with its ids, as if it had never started;
+ * and nobody of that client starts before there is room.  False: the queue has no place for it. */
+bool seq_park(struct sched *s, int32_t i)
+{
+	struct seq *q = &s->seq[i];
+
+	if (!queue_room(s, q->have))
+		return false;
+	if (q->state == SEQ_RUNNING)
+		seq_preempt(s, i);
+	queue_take(s, i);
+	s->start_used -= q->quota;
+	q->started = false;
+	queue_put(s, i);
+	queue_dry(s, q->member);
+	return true;
 }
 
 void sched_cancel(struct sched *s, void *who, uint64_t user_data)

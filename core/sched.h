@@ -30,8 +30,12 @@
  * it, so a late result is dropped (and drawn again, the same, after a preemption).  A
  * victim never has a row in the batch being filled: within a batch there is no order.
  *
+ * Whoever is held back by a full ring while others want slots or blocks gives way after a while, and
+ * nobody of that client is admitted before there is room in it: a bad reader stops itself alone.
+ *
  * No I/O, no clock, no allocation after sched_create: same calls, same answers.  A step
- * is O(running + moved), never O(waiting).
+ * is O(running + moved + clients whose ring is full), never O(waiting).  To be queued is O(1) in the
+ * order of priority, and in the worst order O(waiting of this client).
  */
 #ifndef SCHED_H
 #define SCHED_H
@@ -132,6 +136,7 @@ struct sched_config {
 	                             least two contexts; when short, sequences wait (WHY_KV) */
 	int64_t  list_words;      /* of lists held; 0 = 64 K and 8 per sequence.  Up to 16 words of
 	                             one request (its stop ids, mostly) are free */
+	uint32_t ring_ns;         /* who was held back by a full ring so long gives way to others; 0 = 10 ms */
 	int32_t  tops_here;       /* records a token costs with n alternatives: */
 	int32_t  tops_per_record; /*   1 + ceil(max(0, n - tops_here) / tops_per_record) */
 };

@@ -60,6 +60,25 @@ static int32_t check_line(const struct sched *s, const struct line *l, int32_t m
 	return n;
 }
 
+/* Members whose reader has no room: in no round. */
+static int32_t check_dry(const struct sched *s, int32_t t, int64_t *tokens)
+{
+	int32_t n = 0;
+
+	for (int32_t k = 0; k < s->n_dry; k++) {
+		const struct member *m = &s->member[s->dry[k]];
+		int64_t mine = 0;
+
+		assert(m->dry && m->live > 0);
+		if (m->tenant != t)
+			continue;
+		n += check_line(s, &m->line, s->dry[k], &mine);
+		assert(mine == m->tokens && m->live >= m->line.n);
+		*tokens += mine;
+	}
+	return n;
+}
+
 /* The members of one tenant who wait: its round has each once, with the priority of its head. */
 static int32_t check_members(const struct sched *s, int32_t t, int64_t *tokens)
 {
@@ -72,7 +91,7 @@ static int32_t check_members(const struct sched *s, int32_t t, int64_t *tokens)
 		int32_t priority = s->share[i].priority;
 		int64_t mine = 0;
 
-		assert(m->tenant == t && m->line.n > 0 && s->share[s->share[i].next].prev == i);
+		assert(m->tenant == t && m->line.n > 0 && !m->dry && s->share[s->share[i].next].prev == i);
 		assert(queue_member(s, m->who, t) == i - s->cfg.tenants);
 		assert(priority == s->seq[m->line.first].priority);
 		n += check_line(s, &m->line, i - s->cfg.tenants, &mine);
@@ -81,8 +100,9 @@ static int32_t check_members(const struct sched *s, int32_t t, int64_t *tokens)
 		best = priority < best ? priority : best;
 		sum += mine;
 	}
-	assert(n == x->n && sum == x->tokens && n_best == x->n_best);
-	assert(best == s->share[t].priority || !n);
+	assert(n_best == x->n_best && (best == s->share[t].priority || !n));
+	n += check_dry(s, t, &sum);
+	assert(n == x->n && sum == x->tokens);
 	*tokens += sum;
 	return n;
 }
@@ -99,13 +119,13 @@ static void check_tenants(const struct sched *s, const struct sums *sum)
 		if (!x->live)
 			continue;
 		n += check_members(s, j, &tokens);
-		in_round += x->n > 0;
+		in_round += x->round.n > 0;
 		live += x->live;
 	}
 	assert(n == s->n_queued && tokens == s->queued_tokens && in_round == s->round.n);
 	assert(live == sum->run + sum->waiting);
 	for (int32_t j = 0; j < s->round.n; j++, t = s->share[t].next)
-		assert(s->tenant[t].n > 0 && s->share[s->share[t].next].prev == t);
+		assert(s->tenant[t].round.n > 0 && s->share[s->share[t].next].prev == t);
 	n += check_line(s, &s->again, NONE, &tokens);
 	assert(n == s->stats.waiting && tokens == s->stats.waiting_tokens);
 }

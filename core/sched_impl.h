@@ -72,6 +72,8 @@ struct seq {
 	int32_t  priority;
 	int32_t  cached, computed, preempted;
 	int32_t  held;           /* steps it waited for others to compute its prefix */
+	uint64_t stuck_since, stuck_filled; /* its reader had no room, and it had no row since that one; */
+	uint64_t stuck_last;     /* the last batch that it was held back from */
 	int32_t  wait_for;       /* it did not fit: look again when so many blocks are there, */
 	uint64_t wait_since;     /* or more prompts were published than then */
 	int32_t  prev, next;     /* in a waiting line; next: in the free list */
@@ -100,8 +102,9 @@ struct share {
 struct member {
 	void    *who;
 	int32_t  tenant, live;   /* requests; 0: the entry is free */
-	struct line line;        /* those never started */
-	int64_t  tokens;         /* of their prompts */
+	struct line line;        /* those never started, and those that gave way to a full ring */
+	int64_t  tokens;         /* ids of these */
+	bool     dry;            /* no room in its ring: in dry[], out of its round */
 	int32_t  chained;        /* next in its bucket, or in the free list */
 };
 
@@ -109,8 +112,8 @@ struct tenant {
 	uint64_t id;
 	int32_t  live;           /* requests; 0: the entry may be given to another */
 	uint64_t left;           /* the longest gone gives way first */
-	int32_t  n;              /* never started, of all its members; */
-	int64_t  tokens;         /* of their prompts */
+	int32_t  n;              /* in the lines of all its members; */
+	int64_t  tokens;         /* ids of these */
 	int32_t  list_chunks;    /* held by its live requests */
 	struct round round;      /* of members who wait; */
 	int32_t  n_best;         /* of them with the tenant's priority */
@@ -146,8 +149,9 @@ struct sched {
 	int32_t *member_bucket;  /* [bucket_mask + 1]: by (who, tenant) */
 	struct share *share;     /* [cfg.tenants + n_seq] */
 	struct round round;      /* of tenants */
-	int32_t  n_queued;       /* waiting, never started; */
-	int64_t  queued_tokens;  /* their prompts */
+	int32_t *dry, n_dry;     /* members whose reader has no room; [n_seq] */
+	int32_t  n_queued;       /* in the lines of members; */
+	int64_t  queued_tokens;  /* their ids */
 	struct line again;       /* preempted ones, by rank */
 
 	struct kv_table *table;  /* [slots] */
@@ -166,7 +170,7 @@ struct sched {
 	struct flight flight[DEPTH_MAX];
 	struct kv_table **due;   /* [limits.rows]: answers that filled a block, while results are taken, */
 	int32_t *due_at, n_due;  /* and how many of their tokens are known and computed */
-	uint32_t launched, reaped;
+	uint64_t launched, reaped; /* they never wrap: any depth divides them */
 	enum sched_why why;
 	enum sched_bound bound;  /* of the batch reaped last */
 	uint64_t order;
@@ -175,6 +179,7 @@ struct sched {
 	struct { uint64_t name, batch; } lead[LEADS]; /* the next block of prompts in a batch, by name:
 	                            two in one place cost a prefix computed twice, no more */
 	uint64_t n_filled;       /* batches, or tries, so far */
+	bool     stuck;          /* somebody who runs may be held back by his reader's ring */
 	double   decode_ns;      /* a batch without prompts takes, */
 	double   prompt_ns;      /* and each prompt token more; smoothed, 0 = not known */
 	bool     lost;
@@ -222,6 +227,9 @@ void    queue_leave(struct sched *s, int32_t member);
 void    queue_charge(struct sched *s, const struct seq *q, int32_t n);
 void    queue_put(struct sched *s, int32_t i);
 void    queue_take(struct sched *s, int32_t i);
+bool    queue_room(const struct sched *s, int64_t n_ids);
+void    queue_dry(struct sched *s, int32_t member);
+void    queue_wet(struct sched *s, int32_t member);
 int32_t queue_head(struct sched *s);
 int32_t queue_find(const struct sched *s, const void *who, uint64_t user_data);
 void    queue_name(struct sched *s, int32_t i);
@@ -253,6 +261,8 @@ static inline void text_append(struct sched *s, struct seq *q, int32_t id)
 /* ---- sched.c ---- */
 void seq_finish(struct sched *s, int32_t i, int32_t finish);
 void seq_preempt(struct sched *s, int32_t i);
+bool seq_park(struct sched *s, int32_t i);
+bool seq_has_room(const struct sched *s, const struct seq *q);
 
 /* ---- sched_plan.c ---- */
 int  plan_batch(struct sched *s, uint64_t now, bool after_batch);

@@ -14,6 +14,7 @@
 #define ADMIT_CMDS     8     /* BEGIN, four LISTs, HISTORY, BLOCKS; and one to spare */
 #define DEMOTE_LOOK    64    /* cached blocks looked at for copying out ahead of need */
 #define PROBE_BLOCKS   8     /* of a prompt in one batch while its speed is not known */
+#define GIVE_UP        100   /* times ring_ns: then one ends that nobody can wait in the place of */
 #define ALONE          5     /* step times that the batch of a lone prompt may take */
 
 static int32_t blocks_for(const struct sched *s, int32_t n_tokens)
@@ -154,6 +155,72 @@ static int32_t room_for(const struct sched *s, const struct seq *q)
 	return n;
 }
 
+/* ---- full rings -------------------------------------------------------------------------------- */
+
+/* No record could be set aside for q. */
+static int ring_out(struct sched *s, const struct fill *x, struct seq *q)
+{
+	if (!q->stuck_since || q->stuck_filled != s->filled[q->slot]) {
+		q->stuck_since = x->now;
+		q->stuck_filled = s->filled[q->slot];
+	}
+	q->stuck_last = s->n_filled;
+	s->stuck = true;
+	return WHY_RING_OUT;
+}
+
+/* Whoever does not read stops himself alone: if somebody wants slots or blocks, rows held back by a
+ * full ring for some time leave theirs, and wait until there is room.  Who finds no place to wait,
+ * for the queue is full, ends after a while. */
+static void give_way(struct sched *s, struct fill *x)
+{
+	bool wanted = s->why == WHY_SEQS || s->why == WHY_KV || s->why == WHY_ORDER;
+
+	if (!s->stuck || !wanted)
+		return;
+	s->stuck = false;
+	for (int32_t j = s->n_run - 1; j >= 0; j--) {
+		int32_t i = s->run[j];
+		const struct seq *q = &s->seq[i];
+		uint64_t since = q->stuck_filled == s->filled[q->slot] ? q->stuck_since : 0;
+
+		if (!since)
+			continue;
+		s->stuck = true;
+		if (x->now - since < s->cfg.ring_ns || (q->stuck_last + 1 != s->n_filled && seq_has_room(s, q)))
+			continue;       /* what room there is now, an older one of its client may take */
+		if (seq_park(s, i))
+			x->moved++;
+		else if (x->now - since >= GIVE_UP * (uint64_t)s->cfg.ring_ns)
+			seq_finish(s, i, -ECANCELED);
+	}
+}
+
+/* Readers that have room again may be served. */
+static void serve_dry(struct sched *s)
+{
+	for (int32_t k = s->n_dry - 1; k >= 0; k--) {
+		const struct member *m = &s->member[s->dry[k]];
+
+		if (!m->line.n || seq_has_room(s, &s->seq[m->line.first]))
+			queue_wet(s, s->dry[k]);
+	}
+}
+
+/* Who is next, of those whose reader has room. */
+static int32_t next_served(struct sched *s)
+{
+	int32_t i;
+
+	while ((i = queue_head(s)) != NONE && !seq_has_room(s, &s->seq[i])) {
+		if (!s->seq[i].started)
+			queue_dry(s, s->seq[i].member);
+		else if (!seq_park(s, i))
+			break;
+	}
+	return i;
+}
+
 /* ---- those that decode ----------------------------------------------------------------------- */
 
 /* Room by preemption: the youngest goes back to waiting, unless it has a row already.  False:
@@ -207,7 +274,7 @@ static int plan_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 	struct seq *q = &s->seq[i];
 
 	if (!s->port.reserve(s->port.ctx, q->who, q->cost, q->cost))
-		return WHY_RING_OUT;
+		return ring_out(s, x, q);
 	if (q->planned == q->sent * s->cfg.limits.block_tokens && !block_for_token(s, x, q)) {
 		s->port.release(s->port.ctx, q->who, q->cost);
 		return WHY_KV;
@@ -386,7 +453,7 @@ static int plan_chunk(struct sched *s, struct fill *x, struct seq *q)
 	if (blocks_for(s, q->planned + c.n) - t->n > room_for(s, q))
 		return WHY_KV;
 	if (!reserve_chunk(s, q, &c))
-		return WHY_RING_OUT;
+		return ring_out(s, x, q);
 	r = kv_grow(s->kv, t, q->planned + c.n);
 	assert(r == 0);
 	put_blocks(s, x, q);
@@ -519,7 +586,7 @@ static void count_prefix(struct sched *s, struct seq *q)
 
 static int plan_admission(struct sched *s, struct fill *x)
 {
-	int32_t i = queue_head(s), j;
+	int32_t i = next_served(s), j;
 	struct seq *q;
 	int why, late;
 
@@ -537,6 +604,7 @@ static int plan_admission(struct sched *s, struct fill *x)
 	q->state = SEQ_RUNNING;
 	q->sent = 0;
 	q->wait_for = 0;
+	q->stuck_since = 0;
 	s->taken[q->slot] = true;
 	s->n_free_slot--;
 	for (j = s->n_run++; j > 0 && ranks_before(q, &s->seq[s->run[j - 1]]); j--)
@@ -563,6 +631,8 @@ static void plan_admissions(struct sched *s, struct fill *x)
 	} while (why == PLANNED);
 	if (why != WHY_EMPTY)
 		hold_back(x, why);
+	else if (s->n_dry && x->why == WHY_EMPTY)
+		x->why = WHY_RING_OUT;
 }
 
 /* ---- the batch ----------------------------------------------------------------------------------- */
@@ -624,13 +694,16 @@ int plan_batch(struct sched *s, uint64_t now, bool after_batch)
 	int32_t i = (int32_t)(s->launched % (uint32_t)s->ops->depth);
 	struct fill x = { .b = s->ops->batch(s->b, i), .f = &s->flight[i], .now = now,
 			  .budget = s->knobs.batch_tokens, .why = WHY_EMPTY };
-	uint64_t preemptions = s->stats.preemptions;
+	uint64_t preemptions;
 	struct sr_batch *b = x.b;
 	int r = 0;
 
 	b->n_copies = b->n_cmds = b->n_words = b->n_rows = b->n_results = b->n_ids = b->n_tokens = 0;
 	s->n_filled++;
 	kv_begin(s->kv, s->knobs.copies);
+	serve_dry(s);
+	give_way(s, &x);
+	preemptions = s->stats.preemptions;
 	plan_tokens(s, &x);
 	budget_time(s, &x);
 	plan_prompts(s, &x);

@@ -80,6 +80,16 @@ int32_t queue_member_join(struct sched *s, void *who, int32_t tenant)
 	return m;
 }
 
+static void dry_off(struct sched *s, int32_t m)
+{
+	int32_t k = 0;
+
+	while (s->dry[k] != m)
+		k++;
+	s->dry[k] = s->dry[--s->n_dry];
+	s->member[m].dry = false;
+}
+
 /* One less. */
 void queue_leave(struct sched *s, int32_t m)
 {
@@ -90,6 +100,8 @@ void queue_leave(struct sched *s, int32_t m)
 		t->left = s->order;
 	if (--s->member[m].live > 0)
 		return;
+	if (s->member[m].dry)
+		dry_off(s, m);
 	while (*at != m)
 		at = &s->member[*at].chained;
 	*at = s->member[m].chained;
@@ -190,11 +202,11 @@ static int32_t next_in(struct sched *s, struct round *r, int32_t priority)
 	return i;
 }
 
-/* By rank, looked for from the end: most come in order. */
+/* By rank: most come in order and are last, or come back and are first; else it is looked for. */
 static void line_put(struct sched *s, struct line *l, int32_t i)
 {
 	struct seq *q = &s->seq[i];
-	int32_t after = l->last;
+	int32_t after = l->n && ranks_before(q, &s->seq[l->first]) ? NONE : l->last;
 
 	while (after != NONE && ranks_before(q, &s->seq[after]))
 		after = s->seq[after].prev;
@@ -243,12 +255,17 @@ static void rank_tenant(struct sched *s, int32_t t)
 	s->share[t].priority = best;
 }
 
+static bool in_round(const struct sched *s, int32_t m)
+{
+	return s->member[m].line.n > 0 && !s->member[m].dry;
+}
+
 /* The line of member m changed; before, it was in its round or not, with this priority. */
 static void line_changed(struct sched *s, int32_t m, bool was_in, int32_t priority)
 {
 	int32_t t = s->member[m].tenant, i = s->cfg.tenants + m;
 	struct tenant *x = &s->tenant[t];
-	bool is_in = s->member[m].line.n > 0;
+	bool is_in = in_round(s, m);
 
 	if (is_in)
 		s->share[i].priority = s->seq[s->member[m].line.first].priority;
@@ -273,7 +290,7 @@ void queue_put(struct sched *s, int32_t i)
 	struct seq *q = &s->seq[i];
 	struct member *m = &s->member[q->member];
 	struct tenant *t = &s->tenant[q->tenant];
-	bool was_in = m->line.n > 0;
+	bool was_in = in_round(s, q->member);
 	int32_t priority = was_in ? s->seq[m->line.first].priority : 0;
 
 	q->state = SEQ_WAITING;
@@ -297,6 +314,7 @@ void queue_take(struct sched *s, int32_t i)
 	struct seq *q = &s->seq[i];
 	struct member *m = &s->member[q->member];
 	struct tenant *t = &s->tenant[q->tenant];
+	bool was_in = in_round(s, q->member);
 	int32_t priority;
 
 	s->stats.waiting--;
@@ -312,7 +330,33 @@ void queue_take(struct sched *s, int32_t i)
 	t->tokens -= q->have;
 	s->n_queued--;
 	s->queued_tokens -= q->have;
-	line_changed(s, q->member, true, priority);
+	line_changed(s, q->member, was_in, priority);
+}
+
+/* May so many ids more be queued?  Those of a request longer than all of it, if nothing else is. */
+bool queue_room(const struct sched *s, int64_t n_ids)
+{
+	return s->n_queued < s->knobs.queue_requests &&
+	       (s->queued_tokens + n_ids <= s->knobs.queue_tokens || s->n_queued == 0);
+}
+
+/* Nobody of member m is served before there is room in its ring: it keeps nobody else waiting. */
+void queue_dry(struct sched *s, int32_t m)
+{
+	bool was_in = in_round(s, m);
+	int32_t priority = was_in ? s->seq[s->member[m].line.first].priority : 0;
+
+	if (s->member[m].dry)
+		return;
+	s->member[m].dry = true;
+	s->dry[s->n_dry++] = m;
+	line_changed(s, m, was_in, priority);
+}
+
+void queue_wet(struct sched *s, int32_t m)
+{
+	dry_off(s, m);
+	line_changed(s, m, false, 0);
 }
 
 /* Who is next: a preempted one; else of the best priority, tenants in turn, and in a tenant its

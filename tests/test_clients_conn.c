@@ -901,6 +901,31 @@ static void stalling_has_an_end_if_one_is_set(void **state)
 	}
 }
 
+/* A record now and then is not reading: it does not keep three requests alive. */
+static void a_drip_is_a_stall(void **state)
+{
+	struct clients_config cfg = { .stall_ns = 20 * MS };
+	uint64_t until = io_now() + 5000 * MS;
+	struct sr_record r;
+
+	(void)state;
+	begin(&cfg);
+	open_conn();
+	for (int i = 0; i < 3; i++)
+		submit(1, 900, 0);
+	for (uint64_t next = 0; d.cs.stalled == 0; turns(1)) {
+		assert_true(io_now() < until);
+		if (io_now() >= next && d.ss.running > 0 && d.cl->all[0]->need) {
+			assert_int_equal(sr_poll(conn, &r, 1), 1);
+			next = io_now() + 15 * MS;
+		}
+	}
+	assert_int_equal(ends(3), -ECANCELED);
+	sr_close(conn);
+	turns(3);
+	end();
+}
+
 /* Its memory went while its prompt was read: it is dropped.  The scheduler says no: the request
  * ends so, or is offered again. */
 static void what_the_others_say_is_passed_on(void **state)
@@ -1073,6 +1098,7 @@ int main(void)
 		cmocka_unit_test(words_are_shared),
 		cmocka_unit_test(a_recording_has_each_end),
 		cmocka_unit_test(stalling_has_an_end_if_one_is_set),
+		cmocka_unit_test(a_drip_is_a_stall),
 		CASE(what_the_others_say_is_passed_on),
 		CASE(a_lie_behind_a_truth),
 		CASE(a_death_is_told_twice),

@@ -577,9 +577,43 @@ static void test_copies(void **state)
 	}
 }
 
+/* A reader that drips has all slots: those who wait for one get it, those of the reader wait until
+ * there is room, and lose nothing. */
+static void test_full_ring_gives_way(void **state)
+{
+	(void)state;
+	set_up();
+	w.cfg.ring_ns = 5000;
+	assert_int_equal(try_open(), 0);
+	w.c[0].room = 40;
+	for (uint64_t i = 0; i < 8; i++)
+		ask(0, i, 20, 100);
+	for (int i = 0; i < 40; i++)
+		step();
+	assert_int_equal(w.st.running, 8);      /* nobody wants their places */
+	assert_int_equal(w.st.why, WHY_RING_OUT);
+	for (uint64_t i = 100; i < 120; i++) {
+		ask(1, i, 20, 4);
+		for (int n = 0; !end_of(i); n++) {
+			w.c[0].room += n == 3;  /* a drop now and then */
+			assert_true(n < 20);
+			step();
+		}
+	}
+	assert_true(w.st.preempted == 0 && w.st.preemptions >= 8);
+	for (uint64_t i = 0; i < 8; i++)
+		assert_null(end_of(i));
+	w.c[0].room += 10000;
+	until_idle();
+	for (uint64_t i = 0; i < 8; i++)
+		assert_true(end_of(i) && end_of(i)->finish == SCHED_LENGTH && tokens_of(i) == 100);
+	tear_down();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_full_ring_gives_way),
 		cmocka_unit_test(test_follow), cmocka_unit_test(test_follow_and_strangers),
 		cmocka_unit_test(test_shares), cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_credit), cmocka_unit_test(test_queue), cmocka_unit_test(test_ids),

@@ -1,10 +1,11 @@
 /* LINK: core/kv.c core/kv_check.c core/sched.c core/sched_plan.c core/sched_queue.c core/sched_check.c kernels/null/null.c -lxxhash */
 /* test_sim.c - schedules made from a number.
  *
- * Each seed picks limits, knobs, a device and clients (quick, slow, greedy, cancelling, dying, and
- * one that speaks for several tenants), and then plays: requests of all kinds, deadlines, moved
+ * Each seed picks limits, knobs, a device and clients (quick, slow, greedy, cancelling, dying, one
+ * that hardly reads, and one that speaks for several tenants), and then plays: requests of all kinds, deadlines, moved
  * knobs.  After every step the invariants hold (sched_check, kv_check), every token is the one that
- * the ids before it ask for, every record was set aside, and nobody who waits is forgotten.
+ * the ids before it ask for, every record was set aside, nobody who waits is forgotten, and nobody
+ * waits for places that are held by full rings.
  *
  *	SLIPRING_SEEDS=N    so many seeds
  *	SLIPRING_FIRST=K    beginning with this one
@@ -40,6 +41,8 @@
 #define LIVE      16
 #define SEQS      64             /* as many as any seed has */
 #define OVERTAKEN 300            /* times one who waits may see a later one start; seen: 103 */
+#define RING_NS   20000
+#define HELD_NS   100000         /* a place wanted by others that a full ring holds; seen: 42,000 */
 #define TOPS_HERE 2
 #define TOPS_PER  4
 
@@ -53,7 +56,7 @@ struct request {
 	int32_t  ids[2 * PROMPT];      /* last: not cleared for a new one */
 };
 
-enum habit { QUICK, SLOW, GREEDY, CANCELLING, DYING, GATEWAY, N_HABITS };
+enum habit { QUICK, SLOW, GREEDY, CANCELLING, DYING, DRIPPING, GATEWAY, N_HABITS };
 
 struct client {
 	enum habit habit;
@@ -72,13 +75,13 @@ static struct sim {
 	const struct sr_backend_ops *ops;
 	bool     open;                  /* new requests may come */
 	int      load, slowness;
-	struct { uint64_t order; bool started; int32_t overtaken; } watch[SEQS];
+	struct { uint64_t order; bool started; int32_t overtaken; uint64_t held_since; } watch[SEQS];
 	uint64_t n_tokens, n_scored;
 } sim;
 
 static int32_t sim_text[TEXTS][TEXT];
 static uint64_t total_ends[5];          /* stop, length, cancelled, late, others */
-static struct { uint64_t late, preempted, cached, in, out, evicted, held, steps; int32_t overtaken; } total;
+static struct { uint64_t late, preempted, cached, in, out, evicted, held, steps, ring; int32_t overtaken; } total;
 static volatile uint64_t seed_now;
 
 static uint32_t below(uint32_t n)
@@ -448,6 +451,7 @@ static void make_config(void)
 	sim.cfg.tenants = 3;
 	sim.cfg.text_tokens = below(4) ? 20000 : 0;
 	sim.cfg.list_words = between(128, 1000);
+	sim.cfg.ring_ns = RING_NS;
 	sim.cfg.tops_here = TOPS_HERE;
 	sim.cfg.tops_per_record = TOPS_PER;
 	k->first_chunk = below(3) == 0;
@@ -479,6 +483,7 @@ static void sim_open(uint64_t seed)
 	assert(kv_create(&sim.kv, &kc) == 0);
 	assert(sim.ops->open(&sim.b, &model, NULL, &sim.cfg.limits, err, sizeof(err)) == 0);
 	assert(sched_create(&sim.s, &sim.cfg, sim.kv, sim.ops, sim.b, &port) == 0);
+	sim.s->launched = sim.s->reaped = (UINT32_MAX - below(500)) / 6 * 6; /* as after days */
 	for (int i = 0; i < CLIENTS; i++)
 		sim.client[i] = new_client((uint64_t)i % 5);
 }
@@ -534,6 +539,8 @@ static void read_rings(void)
 			c->used = 0;
 		else if (c->habit == SLOW)
 			c->used -= c->used > 0 && below(6) == 0;
+		else if (c->habit == DRIPPING)
+			c->used -= c->used > 0 && below(100) == 0;
 		else if (below((uint32_t)sim.slowness) == 0)
 			c->used -= between(0, c->used);
 	}
@@ -561,12 +568,38 @@ static void check_overtaking(void)
 		for (int32_t j = 0; j < s->n_seq; j++) {
 			const struct seq *p = &s->seq[j];
 
-			if (p->state == SEQ_WAITING && !p->started && p->order < q->order &&
+			if (s->member[p->member].dry)
+				sim.watch[j].overtaken = 0; /* its reader has no room: that is not the others' */
+			else if (p->state == SEQ_WAITING && !p->started && p->order < q->order &&
 			    p->priority <= q->priority && ++sim.watch[j].overtaken > total.overtaken) {
 				total.overtaken = sim.watch[j].overtaken;
 				assert(total.overtaken <= OVERTAKEN);
 			}
 		}
+	}
+}
+
+/* Who has slots or blocks that others want, no row for want of room in his ring, and a place to wait
+ * in: not for long. */
+static void check_rings(void)
+{
+	const struct sched *s = sim.s;
+	bool wanted = s->why == WHY_SEQS || s->why == WHY_KV || s->why == WHY_ORDER;
+
+	for (int32_t i = 0; i < s->n_seq; i++) {
+		const struct seq *q = &s->seq[i];
+		const struct client *c = q->who;
+		uint64_t *since = &sim.watch[i].held_since;
+
+		if (q->state != SEQ_RUNNING || !wanted || !q->stuck_since || q->stuck_filled != s->filled[q->slot] ||
+		    c->cap - c->used - c->reserved >= q->cost || !queue_room(s, q->have)) {
+			*since = 0;
+			continue;
+		}
+		*since = *since ? *since : sim.now;
+		if (sim.now - *since > total.ring)
+			total.ring = sim.now - *since;
+		assert(total.ring <= HELD_NS);
 	}
 }
 
@@ -594,9 +627,10 @@ static void play(uint64_t seed, int steps)
 		}
 		sched_check(sim.s);
 		check_overtaking();
+		check_rings();
 		total.steps++;
 		idle = work ? 0 : idle + 1;
-		assert(idle < 400);     /* stuck */
+		assert(idle < 4000);    /* stuck; those who drip take a while */
 		read_rings();
 	}
 	sim_close();
@@ -636,16 +670,16 @@ static void test_seeds(void **state)
 	seconds = (double)(clock() - began) / CLOCKS_PER_SEC;
 	printf("%ju seeds: %ju tokens and %ju scores as computed; ends: %ju stop, %ju length, %ju cancelled, "
 	       "%ju late; rows too late %ju, preemptions %ju, tokens cached %ju, prompts held %ju, copies in "
-	       "%ju, out %ju, evictions %ju, overtaken at most %d; %ju steps, %.0f checked a second\n", n,
+	       "%ju, out %ju, evictions %ju, overtaken at most %d, held by a full ring at most %ju ns; %ju steps, %.0f checked a second\n", n,
 	       tokens, scored, total_ends[0], total_ends[1], total_ends[2], total_ends[3], total.late,
 	       total.preempted, total.cached, total.held, total.in, total.out, total.evicted,
-	       total.overtaken, total.steps, (double)total.steps / seconds);
+	       total.overtaken, total.ring, total.steps, (double)total.steps / seconds);
 	if (n >= 100) { /* else nothing was tried */
 		for (int i = 0; i < 4; i++)
 			assert_true(total_ends[i] > 100);
 		assert_true(tokens > 1000 && scored > 1000 && total.late > 100 && total.preempted > 100);
 		assert_true(total.cached > 1000 && total.in > 100 && total.out > 100 && total.evicted > 100);
-		assert_true(total.held > 100 && total.overtaken > 3);
+		assert_true(total.held > 100 && total.overtaken > 3 && total.ring > RING_NS / 2);
 	}
 	assert_int_equal(total_ends[4], 0);
 }
