@@ -242,6 +242,15 @@ static bool lists_full(const struct sched *s, int32_t t, int32_t chunks)
 	return chunks > 0 && chunks <= s->list_chunks && (chunks > left || (mine > 0 && mine + chunks > left));
 }
 
+/* Tokens that nobody takes who has something queued: many floods together leave little of the queue,
+ * and yet room for one prompt of any length of somebody else. */
+static int64_t kept_for_long(const struct sched *s)
+{
+	int64_t half = s->knobs.queue_tokens / 2;
+
+	return s->cfg.context < half ? s->cfg.context : half;
+}
+
 /* A prompt longer than queue_tokens is taken when nothing else is queued. */
 bool sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt, int32_t n_words)
 {
@@ -260,6 +269,8 @@ bool sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t
 		return true;
 	}
 	me = &s->tenant[t];
+	if (me->n)
+		tokens -= kept_for_long(s);
 	if (me->n && (over(me->n, places) || over(me->tokens, tokens)))
 		return true;
 	m = queue_member(s, who, t);

@@ -174,6 +174,7 @@ int  sched_set(struct sched *s, const struct sched_knobs *k);
  * that is all the back-pressure there is.  A tenant that has something waiting may hold no
  * more of the queue than eight times what it leaves free, and a client in it likewise of what
  * its tenant may still take: so one alone can have nearly all, and cannot shut out another.
+ * Together they leave room for the longest prompt of one who has nothing queued, or half of the queue.
  * n_words: of its lists, which lie in a pool that is shared likewise. */
 bool sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt, int32_t n_words);
 

@@ -241,12 +241,36 @@ static void test_words_fit(void **state)
 	}
 }
 
+/* However many flood the queue: there is room for the longest prompt of another. */
+static void test_full_of_many(void **state)
+{
+	uint64_t u = 1;
+
+	(void)state;
+	set_up();
+	w.cfg.knobs.queue_requests = 1000;
+	w.cfg.tenants = 9;
+	assert_int_equal(try_open(), 0);
+	for (bool more = true; more; ) {
+		more = false;
+		for (int c = 0; c < 8; c++)
+			if (!sched_full(w.s, &w.c[c], (uint64_t)c, 20, 0)) {
+				ask(c, u++, 20, 1);
+				more = true;
+			}
+	}
+	assert_true(u > 100);
+	assert_false(sched_full(w.s, &w.c[8], 8, w.cfg.context, 0));
+	until_idle();
+	tear_down();
+}
+
 static void test_full(void **state)
 {
 	(void)state;
 	set_up();
 	w.cfg.knobs.queue_requests = 8;
-	w.cfg.knobs.queue_tokens = 600;
+	w.cfg.knobs.queue_tokens = 1112;                            /* 512 of them for newcomers */
 	w.cfg.tenants = 2;
 	assert_int_equal(try_open(), 0);
 	assert_false(sched_full(w.s, &w.c[0], 0, 5000, 0));         /* longer than the queue: if it is empty */
@@ -255,8 +279,8 @@ static void test_full(void **state)
 	assert_true(sched_full(w.s, &w.c[0], 0, 348, 0));           /* more than eight times what it leaves */
 	assert_false(sched_full(w.s, &w.c[2], 0, 375, 0));          /* to others of its tenant, */
 	assert_true(sched_full(w.s, &w.c[2], 0, 376, 0));           /* or the tenant to other tenants */
-	assert_false(sched_full(w.s, &w.c[1], 1, 400, 0));
-	assert_true(sched_full(w.s, &w.c[1], 1, 401, 0));
+	assert_false(sched_full(w.s, &w.c[1], 1, 912, 0));
+	assert_true(sched_full(w.s, &w.c[1], 1, 913, 0));
 	ask(1, 2, 10, 1);
 	assert_true(sched_full(w.s, &w.c[2], 2, 1, 0));             /* no third tenant */
 	for (uint64_t u = 3; u <= 7; u++)
@@ -672,7 +696,7 @@ int main(void)
 		cmocka_unit_test(test_create), cmocka_unit_test(test_create_exact), cmocka_unit_test(test_create_wide),
 		cmocka_unit_test(test_no_memory), cmocka_unit_test(test_words),
 		cmocka_unit_test(test_set), cmocka_unit_test(test_admit),
-		cmocka_unit_test(test_words_fit), cmocka_unit_test(test_full), cmocka_unit_test(test_one), cmocka_unit_test(test_chunks),
+		cmocka_unit_test(test_words_fit), cmocka_unit_test(test_full), cmocka_unit_test(test_full_of_many), cmocka_unit_test(test_one), cmocka_unit_test(test_chunks),
 		cmocka_unit_test(test_batch_tokens), cmocka_unit_test(test_max_seqs),
 		cmocka_unit_test(test_time_adds_up), cmocka_unit_test(test_host_time), cmocka_unit_test(test_free_prompts), cmocka_unit_test(test_step_time),
 		cmocka_unit_test(test_step_time_too_short), cmocka_unit_test(test_priority),
