@@ -317,7 +317,8 @@ static void strangers_leave_something(void **state)
 		self = (uid_t)-1;
 		if (got[0] != t[i].first || got[1] != t[i].second)
 			fail_msg("%s: %d, then %d", t[i].what, got[0], got[1]);
-		assert_in_range(got[2], 1, 20); /* we find a place in any case */
+		/* We find a place in any case, and all that are left. */
+		assert_int_equal(got[2], t[i].max - got[0] - got[1] < 20 ? t[i].max - got[0] - got[1] : 20);
 		while (n > 0)
 			close(fd[--n]);
 		turns(3);
@@ -439,6 +440,58 @@ static void a_crowd_at_the_door(void **state)
 	for (int i = 0; i < 40; i++)
 		close(fd[i]);
 	turns(3);
+	assert_int_equal(d.cl->n_all, 0);
+}
+
+/* Who signals more often than anybody could need is not heard until the window is over, however he goes. */
+static void who_rings_too_often_is_not_heard(void **state)
+{
+	static const struct { const char *what; int first, later; bool pause, heard; } t[] = {
+		{ "often", 200, 40, false, true }, { "too often", 200, 100, false, false },
+		{ "in two windows", 200, 200, true, true },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		struct client *c;
+		int fd;
+
+		assert_int_equal(comes(&fd), 0);
+		c = d.cl->all[0];
+		for (int k = 0; k < t[i].first + t[i].later; k++) {
+			if (k == t[i].first && t[i].pause)
+				usleep(12000);
+			assert_int_equal(sr_signal(fd), 0);
+			if (k % 8 == 7)
+				turns(1);
+		}
+		turns(4);
+		/* A slow machine's window may be over already: then he is heard, in any case. */
+		if (c->bells_at + 9 * MS > io_now() && c->socket.events != (t[i].heard ? IO_IN | IO_HUP : IO_HUP))
+			fail_msg("%s: listened to for %x", t[i].what, c->socket.events);
+		for (uint64_t until = io_now() + 5000 * MS; c->socket.events != (IO_IN | IO_HUP); turns(1))
+			assert_true(io_now() < until);
+		leaves(fd);
+		assert_int_equal(d.cl->n_all, 0);
+	}
+}
+
+/* His end comes while he is not heard. */
+static void one_not_heard_goes(void **state)
+{
+	int fd;
+
+	(void)state;
+	assert_int_equal(comes(&fd), 0);
+	for (int k = 0; k < 300; k++) {
+		assert_int_equal(sr_signal(fd), 0);
+		if (k % 8 == 7)
+			turns(1);
+	}
+	leaves(fd);
+	assert_int_equal(d.cs.connected, 0);
+	usleep(11000);
+	turns(2);                             /* when he were to be heard again */
 	assert_int_equal(d.cl->n_all, 0);
 }
 
@@ -1085,6 +1138,8 @@ int main(void)
 		CASE(descriptors_run_out_and_come_back),
 		CASE(a_crowd_at_the_door),
 		cmocka_unit_test(chores_wait_for_their_time),
+		CASE(who_rings_too_often_is_not_heard),
+		CASE(one_not_heard_goes),
 		CASE(a_hello_has_a_second),
 		CASE(who_never_maps_is_not_looked_at),
 		CASE(draining_answers_who_is_at_the_door),
