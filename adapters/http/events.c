@@ -392,6 +392,7 @@ static void echo_text(const struct request *r, struct out *o, const struct promp
 		sr_text_decode(r->limits.text, q->ids.id, q->ids.n, false, text.p, (size_t)n);
 		out_escaped(o, text.p, (size_t)n);
 	}
+	o->failed |= text.failed;
 	out_free(&text);
 }
 
