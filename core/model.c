@@ -128,7 +128,7 @@ static int check(struct opening *o, const struct spec *s, const char *name, cons
 	if (f->type == SR_NONE)
 		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; supported are F32, F16, BF16%s",
 		                  name, f->type_name,
-		                  o->g ? ", Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS" : "");
+		                  o->g ? ", Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q3_K to Q6_K, IQ4_NL, IQ4_XS" : "");
 	if (s->n == ONE && f->type > SR_BF16)
 		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; a vector must be F32, F16 or BF16",
 		                  name, f->type_name);
