@@ -65,7 +65,8 @@ static void live_drop(struct client *c, int32_t i)
 	c->live[i].used = false;
 	c->live[i].next = c->free;
 	c->free = i;
-	c->n_live--;
+	if (--c->n_live == 0)
+		c->stalled_at = 0;            /* whatever it did not read then */
 }
 
 static int32_t live_find(const struct client *c, uint32_t ticket)
@@ -360,7 +361,7 @@ static bool take_one(struct clients *cl, struct client *c, struct server_request
 	                sched_full(cl->s, c, tenant, (int32_t)r->q.n_prompt, words_of(cl, &r->q))))
 		return false;
 	if (!can_pay(cl, c, words)) {
-		cl->owed = true;
+		cl->owed = c->owes = true;
 		return false;
 	}
 	pay(cl, c, words);
@@ -396,6 +397,7 @@ static int take_requests(struct clients *cl, struct client *c)
 	uint32_t n = 0;
 	int e = 0;
 
+	c->owes = false;
 	earn(&c->purse, cl->now, cl->n_hot > 1 ? (uint32_t)cl->n_hot : 1);
 	while (n < cl->cfg.take && (e = server_peek(c->conn, &r)) == 1 && take_one(cl, c, r)) {
 		server_leave(c->conn);
@@ -455,7 +457,7 @@ static int serve(struct clients *cl, struct client *c)
 	if (work) {
 		soil(cl, c);                  /* it may sleep for what was left */
 		c->idle = 0;
-	} else if (c->n_live == 0 && !c->need) {
+	} else if (c->n_live == 0 && !c->need && !c->owes) {
 		c->idle++;
 	}
 	return work;
@@ -481,9 +483,12 @@ int clients_take(struct clients *cl, uint64_t now)
 	n = cl->sweep || n_cold <= COLD_LEAST ? n_cold : n_cold / 16 > COLD_LEAST ? n_cold / 16 : COLD_LEAST;
 	for (; n > 0; n--) {                  /* conn_heat() moves another cold one into its place */
 		struct client *c = cl->open[cl->n_hot + cl->cold++ % n_cold];
-		int did = serve(cl, c);
+		int did;
 
-		if (did) {
+		if (c->gone)                  /* it lied in this turn, and its place came up again */
+			continue;
+		did = serve(cl, c);
+		if (did || c->owes) {
 			conn_heat(cl, c);
 			if (--n_cold == 0)
 				break;
@@ -516,7 +521,7 @@ void clients_flush(struct clients *cl)
 
 bool clients_arm(struct clients *cl)
 {
-	if (cl->n_gone || cl->n_dirty || cl->owed || !conn_rest(cl))
+	if (cl->n_gone || cl->n_dirty || !conn_rest(cl))
 		return false;
 	for (int32_t i = 0; i < cl->n_open; i++)
 		server_arm(cl->open[i]->conn, cl->open[i]->need);
@@ -582,7 +587,7 @@ static int server_make(struct clients *cl)
 int clients_create(struct clients **out, const struct clients_config *cfg, struct io *io, int listen_fd)
 {
 	struct clients *cl = calloc(1, sizeof(*cl));
-	size_t max = (size_t)cfg->max + REFUSALS;
+	size_t max = 2 * (size_t)cfg->max + REFUSALS; /* those who stay, hear no, or are gone and not cleared up after */
 	int e;
 
 	if (!cl || cfg->max < 1 || cfg->max > SERVER_CONNS_MAX - REFUSALS || cfg->max_per_uid < 1 ||
@@ -596,6 +601,7 @@ int clients_create(struct clients **out, const struct clients_config *cfg, struc
 	cl->io = io;
 	cl->self = geteuid();
 	cl->listener.fd = listen_fd;
+	cl->n_places = (int32_t)max;
 	cl->all = calloc(max, sizeof(cl->all[0]));
 	cl->open = calloc(max, sizeof(cl->open[0]));
 	cl->dirty = calloc(max, sizeof(cl->dirty[0]));
@@ -619,7 +625,7 @@ void clients_destroy(struct clients *cl)
 {
 	if (!cl)
 		return;
-	cl->chores = NULL;
+	cl->line[0].first = cl->line[1].first = NULL;
 	while (cl->n_all > 0)
 		conn_free(cl->all[cl->n_all - 1], true);
 	conn_deaf(cl);

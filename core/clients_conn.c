@@ -6,14 +6,15 @@
  * Callbacks of io only mark an open client as gone: its requests may be on the way somewhere.
  *
  * What has a star makes the kernel allocate, map, unmap or close: tens of us, in which nobody else is
- * served.  These are chores.  They stand in a line, and clients_chores() does the first
+ * served.  These are chores.  They stand in two lines, ours and strangers', and clients_chores() does
+ * the first of one of them
  *
  *	while nothing was under way for some time;
  *	else while a batch computes that will not be done before it;
  *	else, for there may never be such a batch, after some ms, and so that all of them together take a
  *	certain share of our time.
  *
- * Who waits for a chore is not listened to meanwhile.
+ * Of who waits for a chore it is only heard that he left.
  */
 #include "clients_impl.h"
 
@@ -23,6 +24,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/log.h"
@@ -43,23 +45,54 @@
 
 /* ---- chores ---------------------------------------------------------------------------------- */
 
+static struct chores *line_of(struct clients *cl, const struct chore *k)
+{
+	return &cl->line[k->client && !k->client->trusted ? FOR_STRANGERS : FOR_US];
+}
+
 static void chore_add(struct clients *cl, struct chore *k)
 {
+	struct chores *l = line_of(cl, k);
+
 	if (k->since)
 		return;
 	k->since = io_now();
 	k->next = NULL;
-	*cl->last_chore = k;
-	cl->last_chore = &k->next;
+	*l->last = k;
+	l->last = &k->next;
 }
 
-static struct chore *chore_next(struct clients *cl)
+/* The rest of the one being done: first in its line, for half of ten is nobody's. */
+static void chore_more(struct client *c)
 {
-	struct chore *k = cl->chores;
+	struct chore *k = &c->chore;
+	struct chores *l = line_of(c->cl, k);
 
-	cl->chores = k->next;
-	if (!cl->chores)
-		cl->last_chore = &cl->chores;
+	k->since = c->cl->chore_since;
+	k->next = l->first;
+	l->first = k;
+	if (!k->next)
+		l->last = &k->next;
+}
+
+/* Ours and strangers' in turn: neither can keep the other waiting. */
+static struct chores *line_next(struct clients *cl)
+{
+	struct chores *l = &cl->line[cl->line_next];
+
+	return l->first ? l : &cl->line[!cl->line_next];
+}
+
+static struct chore *chore_take(struct clients *cl)
+{
+	struct chores *l = line_next(cl);
+	struct chore *k = l->first;
+
+	l->first = k->next;
+	if (!l->first)
+		l->last = &l->first;
+	cl->line_next = l == &cl->line[FOR_US];
+	cl->chore_since = k->since;
 	k->since = 0;
 	return k;
 }
@@ -72,11 +105,11 @@ static void hear(struct client *c)
 		io_timer_set(c->cl->io, &c->timer, io_now() + HELLO_NS);
 }
 
-/* It is ours; what waits for it would be told to us again and again. */
+/* It is ours; what waits for it would be told to us again and again, but that it left is told once. */
 static void chore_for(struct client *c)
 {
 	chore_add(c->cl, &c->chore);
-	io_watch_set(c->cl->io, &c->socket, 0);
+	io_watch_set(c->cl->io, &c->socket, c->gone ? 0 : IO_HUP);
 	io_timer_del(c->cl->io, &c->timer);
 }
 
@@ -86,14 +119,16 @@ static uint64_t chore_takes(const struct chore *k)
 	return CHORE_NS + (k->client && k->client->gone ? k->client->bytes / 5 : 0);
 }
 
-static bool chore_may(const struct clients *cl, uint64_t now)
+static bool chore_may(struct clients *cl, uint64_t now)
 {
+	const struct chore *k = line_next(cl)->first;
+
 	if (!sched_busy(cl->s))
 		return now - cl->busy_at >= QUIET_NS;
 	if (cl->cfg.works)
 		return now >= cl->chore_at;
-	return sched_spare(cl->s, now) >= chore_takes(cl->chores) ||
-	       (now >= cl->chore_at && now - cl->chores->since >= CHORE_MAY_WAIT);
+	return sched_spare(cl->s, now) >= chore_takes(k) ||
+	       (now >= cl->chore_at && now - k->since >= CHORE_MAY_WAIT);
 }
 
 /* ---- who is where ---------------------------------------------------------------------------- */
@@ -301,7 +336,7 @@ static void client_fill(struct client *c)
 	int e = server_fill(c->conn);
 
 	if (e > 0) {
-		chore_for(c);
+		chore_more(c);
 		return;
 	}
 	if (!e && (e = live_make(c)) == 0)
@@ -339,7 +374,7 @@ static void client_refill(struct client *c)
 	int e = server_fill(c->conn);
 
 	if (e > 0) {
-		chore_for(c);
+		chore_more(c);
 		return;
 	}
 	if (e < 0 || server_begin(c->conn) < 0) {
@@ -387,12 +422,15 @@ static void on_socket(struct io_watch *w, uint32_t events)
 {
 	struct client *c = w->ctx;
 
-	if (c->open && events & IO_HUP)
+	if (events & IO_HUP) {
+		c->cl->stats.refused += !c->open && !c->gone;
 		conn_lose(c, "closed");
-	else if (c->open)
+		io_watch_set(c->cl->io, w, 0);
+	} else if (c->open) {
 		client_bell(c);
-	else
-		chore_for(c);                 /* hello, mapped, end of file: it shows then */
+	} else {
+		chore_for(c);                 /* hello, or mapped */
+	}
 }
 
 static void on_death(struct io_watch *w, uint32_t events)
@@ -441,9 +479,18 @@ static int admit(struct clients *cl, struct client *c)
 	return !c->trusted && same >= 8 * (cl->cfg.max - (cl->cfg.max + 15) / 16 - all) ? -EUSERS : 0;
 }
 
+static bool crowded(const struct clients *cl)
+{
+	int32_t n = 0;
+
+	for (int32_t i = 0; i < cl->n_all; i++)
+		n += cl->all[i]->refuse && !cl->all[i]->gone;
+	return n > REFUSALS;
+}
+
 static void client_new(struct clients *cl, int fd)
 {
-	struct client *c = cl->n_all < cl->cfg.max + REFUSALS ? calloc(1, sizeof(*c)) : NULL;
+	struct client *c = cl->n_all < cl->n_places ? calloc(1, sizeof(*c)) : NULL;
 
 	if (!c) {
 		cl->stats.refused++;
@@ -457,7 +504,7 @@ static void client_new(struct clients *cl, int fd)
 	c->death = (struct io_watch){ .fd = -1, .events = IO_IN, .fn = on_death, .ctx = c };
 	c->timer = (struct io_timer){ .fn = on_timer, .ctx = c };
 	cl->all[cl->n_all++] = c;
-	if (io_watch_add(cl->io, &c->socket) < 0) {
+	if ((c->refuse && crowded(cl)) || io_watch_add(cl->io, &c->socket) < 0) {
 		cl->stats.refused++;
 		conn_free(c, false);
 		return;
@@ -483,8 +530,11 @@ static void on_again(struct io_timer *t)
 
 static void let_in(struct clients *cl)
 {
-	int fd = accept4(cl->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	int fd;
 
+	if (cl->listener.fd < 0)              /* deaf since */
+		return;
+	fd = accept4(cl->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	if (fd >= 0) {
 		client_new(cl, fd);
 	} else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
@@ -503,7 +553,8 @@ static void on_nap(struct io_timer *t) { (void)t; }
 
 int conn_listen(struct clients *cl, int fd)
 {
-	cl->last_chore = &cl->chores;
+	for (int i = 0; i < 2; i++)
+		cl->line[i].last = &cl->line[i].first;
 	cl->listener = (struct io_watch){ .fd = fd, .events = IO_IN, .fn = on_listener, .ctx = cl };
 	cl->again = (struct io_timer){ .fn = on_again, .ctx = cl };
 	cl->nap = (struct io_timer){ .fn = on_nap };
@@ -522,16 +573,25 @@ void conn_deaf(struct clients *cl)
 
 /* ---- the line, once a turn ----------------------------------------------------------------------- */
 
+static bool chores_left(const struct clients *cl) { return cl->line[0].first || cl->line[1].first; }
+
+/* How much of its core this thread had. */
+static uint64_t cpu_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000 * MS + (uint64_t)t.tv_nsec;
+}
+
 bool conn_rest(struct clients *cl)
 {
-	uint64_t now;
+	uint64_t now = io_now();
 
-	if (!cl->chores)
-		return true;
-	now = io_now();
-	if (chore_may(cl, now))
+	if (chores_left(cl) && chore_may(cl, now))
 		return false;
-	io_timer_set(cl->io, &cl->nap, now + QUIET_NS);
+	if (chores_left(cl) || cl->owed)
+		io_timer_set(cl->io, &cl->nap, now + QUIET_NS);
 	return true;
 }
 
@@ -539,20 +599,21 @@ int clients_chores(struct clients *cl)
 {
 	static void (*const step[])(struct client *) = { [STAGE_HELLO] = client_hello, [STAGE_FILL] = client_fill,
 		[STAGE_MAP] = client_mapped, [STAGE_REFILL] = client_refill };
-	uint64_t now;
+	uint64_t began;
 	struct client *c;
 
 	if (sched_busy(cl->s))
 		cl->busy_at = cl->now;
-	if (!cl->chores || !chore_may(cl, now = io_now()))
+	if (!chores_left(cl) || !chore_may(cl, io_now()))
 		return 0;
-	c = chore_next(cl)->client;
+	began = cpu_now();
+	c = chore_take(cl)->client;
 	if (!c)
 		let_in(cl);
 	else if (c->gone)
 		conn_free(c, false);
 	else
 		step[c->stage](c);
-	cl->chore_at = io_now() + (CHORE_SHARE - 1) * (io_now() - now);
+	cl->chore_at = io_now() + (CHORE_SHARE - 1) * (cpu_now() - began);
 	return 1;
 }

@@ -32,6 +32,8 @@ struct chore {
 	struct client *client;        /* NULL: let one in */
 	uint64_t since;               /* when it came into the line; 0: it is not in it */
 };
+struct chores { struct chore *first, **last; };
+enum { FOR_US, FOR_STRANGERS };       /* the lines, in turn; who lets in is in the first */
 
 /* How far it has come: what it owes us, or what we still do for it. */
 enum stage { STAGE_HELLO, STAGE_FILL, STAGE_MAP, STAGE_REFILL, STAGE_OPEN };
@@ -50,6 +52,7 @@ struct client {
 	int fd, pidfd;
 	uid_t uid;
 	bool trusted, gateway;        /* may be urgent and hold huge pages; may name tenants */
+	bool owes;                    /* it has a request that it cannot pay for yet */
 	bool gone, dirty;             /* to be buried, or that is done; to be woken */
 	struct chore chore;           /* for it */
 	int  refuse;                  /* the answer to its hello: 0 or -errno */
@@ -83,22 +86,24 @@ struct clients {
 	struct sched *s;
 	struct server *server;
 	struct io_watch listener;
-	struct io_timer again;        /* listen again, after descriptors had run out */
+	struct io_timer again;        /* listen again: after a comer, or when descriptors had run out */
 	struct chore door;            /* somebody is at the listener */
-	struct chore *chores, **last_chore; /* the line, and where the next one goes */
-	struct io_timer nap;          /* until there may be time for a chore */
+	struct chores line[2];
+	int line_next;                /* whose turn it is */
+	struct io_timer nap;          /* until there may be time for a chore, or a debt is paid */
 	uint64_t busy_at, chore_at;   /* when requests were last under way; no chore before, unless it is free */
+	uint64_t chore_since;         /* of the one being done */
 	bool draining, sweep;         /* sweep: look at all next turn */
-	bool owed;                    /* a request waits until it can be paid for: not to be slept over */
+	bool owed;                    /* a request waits until it can be paid for: not to be slept over for long */
 	struct purse purse;           /* who asks for more than he has owes it to all */
 	struct stats_client unseen;   /* the row of all that have none */
 	uint64_t now, turn, told_at;  /* told_at: when a lie was last logged */
 	uid_t self;
 
-	struct client **all;          /* [max + REFUSALS] */
+	struct client **all;          /* [n_places]: those who may stay, REFUSALS, and the gone */
 	struct client **open;         /* [max]: those with work lately first, n_hot of them */
 	struct client **dirty;        /* [max] */
-	int32_t n_all, n_open, n_hot, n_dirty, cold;
+	int32_t n_places, n_all, n_open, n_hot, n_dirty, cold;
 	int32_t n_gone;               /* of the open: to be buried */
 
 	uint64_t gap_ns, n_gaps;      /* so many tokens came so long after the one before: not counted yet */

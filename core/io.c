@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <liburing.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -77,15 +78,23 @@ static uint64_t tag(enum kind k, uint32_t gen, uint32_t index)
 /* ---- io_uring ---------------------------------------------------------------------------- */
 
 /* Full: hand over what there is.  A kernel that is short of memory may take none of it; then nothing can
- * be asked of it, and all we can do is to ask again. */
+ * be asked of it, and all we can do is to ask again.  Any other refusal lasts. */
 static struct io_uring_sqe *sqe_get(struct io *io)
 {
 	const struct timespec nap = { 0, 1000000 };
 	struct io_uring_sqe *sqe;
 
-	while (!(sqe = io_uring_get_sqe(&io->ring)))
-		if (io_uring_submit(&io->ring) <= 0)
+	while (!(sqe = io_uring_get_sqe(&io->ring))) {
+		int r = io_uring_submit(&io->ring);
+
+		if (r < 0 && r != -EAGAIN && r != -EBUSY && r != -ENOMEM && r != -EINTR) {
+			fprintf(stderr, "io_uring takes no more requests: %s; IO_URING=0 in the environment does without it\n",
+			        strerror(-r));
+			abort();
+		}
+		if (r <= 0)
 			nanosleep(&nap, NULL);
+	}
 	return sqe;
 }
 
@@ -165,9 +174,10 @@ static int ring_open(struct io *io)
 
 /* ---- watches ----------------------------------------------------------------------------- */
 
+/* epoll tells of a hang-up whether it was asked or not; who waits for nothing hears of it once. */
 static uint32_t epoll_mask(uint32_t events)
 {
-	return (events & IO_IN ? EPOLLIN : 0u) | (events & IO_OUT ? EPOLLOUT : 0u) |
+	return (events ? 0 : EPOLLONESHOT) | (events & IO_IN ? EPOLLIN : 0u) | (events & IO_OUT ? EPOLLOUT : 0u) |
 	       (events & IO_HUP ? EPOLLRDHUP : 0u);
 }
 
