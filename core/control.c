@@ -16,6 +16,7 @@
 #include "core/log.h"
 
 #define PLACES      8
+#define BACKLOG     128               /* dialled, not yet let in: one each REST_NS is */
 #define DEADLINE_NS 1000000000u       /* from connect to message */
 #define REST_NS     10000000u         /* from one that comes to the next: dialling costs us more than it does
                                          them, and whoever may enter the run directory may dial */
@@ -389,7 +390,7 @@ static int listen_at(struct control *c, char *err, size_t errlen)
 	unlink(c->path);                      /* ours: the run directory is locked */
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || chmod(c->path, 0666) < 0 ||
-	    listen(fd, PLACES) < 0) {
+	    listen(fd, BACKLOG) < 0) {
 		e = errno;
 		snprintf(err, errlen, "%.200s: %s", c->path, strerror(e));
 		if (fd >= 0)
