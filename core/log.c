@@ -1,5 +1,6 @@
-/* log.c - one line per event.  A line is built on the stack and written by one write(2), so
- * lines of several threads and processes do not mix.
+/* log.c - one line per event.  A line is built on the stack and is one write(2) by itself, so
+ * lines of several threads and processes do not mix.  Only a terminal may take a part of one: the next
+ * is then preceded by an end of line.
  *
  * Nobody waits for who reads the log: a line that does not fit is lost and counted, and the next one
  * that fits is preceded by how many were.  To be sure of that we write to a pipe or terminal by a

@@ -84,7 +84,7 @@ struct stats_page {
 	uint64_t accounted_ns;        /* and how far it is counted: a loop that sleeps counts later */
 	char     model[256], device[64], state[32]; /* state: loading, ready, draining */
 	uint64_t alive_ns;            /* last turn of the loop or layer computed, MONOTONIC */
-	uint64_t progress;            /* layers or batches computed since start */
+	uint64_t progress;            /* layers, as far as the device tells them, and batches, since start */
 	uint64_t busy_since_ns;       /* 0 = idle; else since when work was there without pause */
 
 	/* configuration, for cache_config_info and tools; the last two of the line as the knobs are now */
