@@ -355,14 +355,14 @@ static void once(struct io_watch *w, uint32_t events)
 	io_watch_set(s->io, w, 0);
 }
 
-static int refusals;                   /* so many times it takes nothing */
+static int refusals, refusal = EAGAIN; /* so many times it takes nothing, and says this */
 int __real_io_uring_submit(struct io_uring *r);
 int __wrap_io_uring_submit(struct io_uring *r);
 int __wrap_io_uring_submit(struct io_uring *r)
 {
 	if (refusals > 0) {
 		refusals--;
-		return -EAGAIN;
+		return -refusal;
 	}
 	return __real_io_uring_submit(r);
 }
@@ -502,6 +502,49 @@ static void test_a_kernel_that_is_short(void **state)
 	close(fd[1]);
 }
 
+/* A refusal that lasts is no shortage: it ends the process, with the reason. */
+static void test_a_kernel_that_refuses(void **state)
+{
+	static const int transient[] = { EAGAIN, EBUSY, ENOMEM, EINTR };
+	struct io_watch w = { .events = 0, .fn = once };
+	char text[200] = "";
+	int out[2], status;
+	pid_t pid;
+
+	if (strcmp(io_kind(*state), "io_uring")) {
+		print_message("SKIP: no io_uring here\n");
+		skip();
+	}
+	w.fd = 0;
+	assert_int_equal(io_watch_add(*state, &w), 0);
+	for (size_t i = 0; i < sizeof(transient) / sizeof(*transient); i++) {
+		refusal = transient[i];
+		refusals = 2;
+		for (int k = 0; k < 1000; k++) /* each asks for one thing, or two */
+			io_watch_set(*state, &w, k % 2 ? 0 : IO_HUP);
+		assert_int_equal(refusals, 0);
+	}
+	assert_int_equal(pipe(out), 0);
+	pid = fork();
+	if (pid == 0) {
+		signal(SIGABRT, SIG_DFL);
+		dup2(out[1], STDERR_FILENO);
+		refusal = EBADF;
+		refusals = 1;
+		for (int k = 0; k < 1000; k++)
+			io_watch_set(*state, &w, k % 2 ? 0 : IO_HUP);
+		_exit(1);
+	}
+	refusal = EAGAIN;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	assert_true(read(out[0], text, sizeof(text) - 1) > 0);
+	assert_non_null(strstr(text, "io_uring takes no more requests: Bad file descriptor"));
+	io_watch_del(*state, &w);
+	close(out[0]);
+	close(out[1]);
+}
+
 static int uring(void **state) { return io_create((struct io **)state, 0); }
 static int epoll(void **state) { return io_create((struct io **)state, IO_EPOLL); }
 static int done(void **state) { io_destroy(*state); return 0; }
@@ -516,6 +559,7 @@ int main(void)
 		BOTH(test_timers_in_order), BOTH(test_wake_from_another_thread), BOTH(test_reads),
 		BOTH(test_many_reads), BOTH(test_long_sleeps), BOTH(test_bad_descriptors), BOTH(test_many_timers),
 		BOTH(test_signals), BOTH(test_a_kernel_that_is_short),
+		cmocka_unit_test_setup_teardown(test_a_kernel_that_refuses, uring, done),
 		cmocka_unit_test(test_kernels), cmocka_unit_test(test_idle_poll_makes_no_system_call),
 	};
 
