@@ -83,7 +83,7 @@ struct daemon {
 	struct io_watch done;         /* an eventfd, by which a device says that a batch is */
 	struct io_timer watchdog, report, minute, pulse;
 	struct { uint64_t progress, device, seconds; bool told; } silent; /* since the device's last progress */
-	bool hangs;                   /* the device: no call of it need ever return */
+	bool hangs;                   /* the device, for all we know: no call of it need ever return */
 	uint64_t minute_at;           /* when the next minute is marked in the stats page */
 	struct empty empty;
 	struct { uint64_t at, empty_ns; } counted; /* by the last turn, not all of it in the page yet */
@@ -275,6 +275,8 @@ static int clear_stale(struct daemon *d, const struct sockaddr_un *a)
 	e = fd < 0 || connect(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 ? errno : 0;
 	if (fd >= 0)
 		close(fd);
+	if (e == ENOENT)
+		return 0;                     /* its server has just taken it away */
 	if (e == ECONNREFUSED) {
 		unlink(a->sun_path);
 		return 0;
@@ -282,6 +284,9 @@ static int clear_stale(struct daemon *d, const struct sockaddr_un *a)
 	if (e == 0 || e == EAGAIN || e == EPROTOTYPE) /* its line may be full, or it speaks otherwise */
 		snprintf(d->err, sizeof(d->err), "%s: another server listens there; stop it, or give this one "
 		         "another --socket", a->sun_path);
+	else if (e == EACCES)                 /* so it cannot be seen whether anybody listens */
+		snprintf(d->err, sizeof(d->err), "%s: a socket of uid %u that we may not connect to; if no server "
+		         "uses it, remove it, else give another --socket", a->sun_path, (unsigned)st.st_uid);
 	else
 		snprintf(d->err, sizeof(d->err), "%s: %s", a->sun_path, strerror(e));
 	return -EADDRINUSE;
@@ -449,9 +454,9 @@ static void describe(struct daemon *d)
 
 /* ---- timers ------------------------------------------------------------------------------ */
 
-/* Each second: has the device computed anything?  Seconds in which we ourselves were stopped are not
- * counted, for then this is called once.  Where we compute, a device that hangs stops this loop, and the
- * service manager's watchdog ends it. */
+/* Each second while something flies: has the device computed anything?  Seconds in which we ourselves were
+ * stopped are not counted, for then this is called once.  Where we compute, a device that hangs stops this
+ * loop, and the service manager's watchdog ends it. */
 static void on_pulse(struct io_timer *t)
 {
 	struct daemon *d = t->ctx;
@@ -475,7 +480,8 @@ static void on_pulse(struct io_timer *t)
 	}
 	d->silent.device = device;
 	d->silent.progress = d->st->progress;
-	io_timer_set(d->io, t, io_now() + SECOND);
+	if (sched_flying(d->s) >= 0)
+		io_timer_set(d->io, t, io_now() + SECOND);
 }
 
 /* The watchdog is fed by turns of the loop, or layers where it computes; while the device may yet go on. */
@@ -622,7 +628,6 @@ static void start_timers(struct daemon *d)
 		io_timer_set(d->io, &d->watchdog, now + d->watchdog_ns);
 	d->minute = (struct io_timer){ .fn = on_minute, .ctx = d };
 	d->pulse = (struct io_timer){ .fn = on_pulse, .ctx = d };
-	io_timer_set(d->io, &d->pulse, now + SECOND);
 	d->report = (struct io_timer){ .fn = on_report, .ctx = d };
 	d->last.at = now;
 	if (!d->cfg.disable_log_stats)
@@ -651,7 +656,11 @@ static bool drained(struct daemon *d, uint64_t now)
 		         d->cfg.shutdown_timeout);
 		clients_drain(d->cl);
 	}
-	return d->signals > 1 || now >= d->drain_until || !sched_busy(d->s);
+	if (sched_busy(d->s) && d->signals < 2 && now < d->drain_until)
+		return false;
+	if (d->idle.mode != RUN_INLINE && sched_flying(d->s) >= 0)
+		d->hangs = true;              /* cut off; to close the device would be to wait for its batch */
+	return true;
 }
 
 /* SIGHUP. */
@@ -725,7 +734,7 @@ static int loop(struct daemon *d)
 		uint64_t now = io_now();
 		int work = io_poll(d->io), r;
 
-		if (drained(d, now))
+		if (!d->hangs && drained(d, now))
 			return 0;
 		if (d->reload_wanted)
 			reread(d);
@@ -735,6 +744,8 @@ static int loop(struct daemon *d)
 		clients_flush(d->cl);             /* tokens leave before the next batch is computed */
 		work += clients_chores(d->cl);
 		d->st->alive_ns = now;
+		if (!d->pulse.index && sched_flying(d->s) >= 0)
+			io_timer_set(d->io, &d->pulse, now + SECOND);
 		if (r < 0) {
 			log_error("The device is lost (%s). Every request was ended; exiting with %d so that "
 			          "the service manager starts anew.", strerror(-r), EXIT_DEVICE_LOST);

@@ -1,4 +1,4 @@
-/* LINK: SLIPRINGD shmring/client.c -Wl,--wrap=clock_gettime,--wrap=sr_backend_find */
+/* LINK: SLIPRINGD shmring/client.c -Wl,--wrap=clock_gettime,--wrap=sr_backend_find,--wrap=connect */
 /* test_main.c - the daemon as its operator and service manager see it: what it refuses to start with, and
  * in which words; its reports, on a terminal and elsewhere; its ends; and what it can do without.
  *
@@ -24,6 +24,7 @@ static struct world {
 	_Atomic int read;              /* pieces of its weights, while it is opened slowly */
 	bool alone, signals, no_room;  /* the device computes by itself; can signal; cannot be opened, */
 	bool slow;                     /* or in half a minute */
+	int dials;                     /* fail with this errno; ENOENT: what it dialled is gone */
 } *world;
 static bool mine;                      /* in this process */
 static int pty, manager;               /* a terminal, the service manager's socket */
@@ -43,11 +44,31 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *t)
 	return r;
 }
 
+int __real_connect(int fd, const struct sockaddr *a, socklen_t n);
+int __wrap_connect(int fd, const struct sockaddr *a, socklen_t n);
+int __wrap_connect(int fd, const struct sockaddr *a, socklen_t n)
+{
+	if (!mine || !world->dials)
+		return __real_connect(fd, a, n);
+	if (world->dials == ENOENT)
+		assert_int_equal(unlink(((const struct sockaddr_un *)a)->sun_path), 0);
+	errno = world->dials;
+	return -1;
+}
+
 static const struct sr_backend_ops *real;
 
 static int poll_or_lose(struct sr_backend *b, int32_t i)
 {
 	return world->lost ? -EIO : world->hangs > world->jump_ns ? 0 : real->poll(b, i);
+}
+
+/* As a device is closed: when its batch is done. */
+static void close_after(struct sr_backend *b)
+{
+	while (world->hangs > world->jump_ns)
+		usleep(1000);
+	real->close(b);
 }
 
 static uint64_t layers(const struct sr_backend *b)
@@ -115,6 +136,7 @@ const struct sr_backend_ops *__wrap_sr_backend_find(const char *name, char *err,
 	ops = *real;
 	ops.poll = poll_or_lose;
 	ops.progress = layers;
+	ops.close = close_after;
 	ops.work = world->alone ? NULL : ops.work;
 	ops.arm = world->signals ? arm : ops.arm;
 	ops.open = world->no_room ? open_nothing : world->slow ? open_slowly : ops.open;
@@ -369,6 +391,32 @@ static void one_at_a_socket(void **state)
 	assert_int_equal(access(second.socket, F_OK), 0);
 }
 
+/* A socket that cannot be asked stays; one that goes meanwhile is no hindrance. */
+static void a_socket_not_to_be_asked(void **state)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	char flags[100], text[100];
+	pid_t pid;
+
+	(void)state;
+	snprintf(home.socket, sizeof(home.socket), "%.30s/s", home.dir);
+	snprintf(a.sun_path, sizeof(a.sun_path), "%.30s/s", home.dir);
+	snprintf(flags, sizeof(flags), "--socket %s", home.socket);
+	snprintf(text, sizeof(text), "/s: a socket of uid %u that we may not connect to; if no server uses it, remove it",
+	         (unsigned)geteuid());
+	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	close(fd);
+	world->dials = EACCES;
+	assert_int_equal(end_of(home_start_with(&home, in_child, "0", flags)), 1);
+	assert_true(says(text));
+	assert_int_equal(access(home.socket, F_OK), 0);
+	world->dials = ENOENT;
+	pid = home_start_with(&home, in_child, "0", flags);
+	sr_close(home_connect(&home, 0, 0));
+	assert_int_equal(home_stop(pid), 0);
+}
+
 /* ---- whom it listens to, and how ----------------------------------------------------------------- */
 
 static struct rlimit most;
@@ -618,6 +666,37 @@ static void a_drain_has_an_end(void **state)
 	}
 }
 
+/* SIGTERM while the device hangs, before it counts as lost: nobody waits for it. */
+static void a_drain_beside_a_hang_has_an_end(void **state)
+{
+	(void)state;
+	for (int way = 0; way < 2; way++) {
+		struct sr_token t = { 0 };
+		struct sr_conn *c;
+		pid_t pid;
+
+		world->alone = true;
+		pid = home_start_with(&home, in_child, "2000", "--run-mode dedicated --shutdown-timeout 100");
+		c = home_connect(&home, 0, 0);
+		ask(c, 4, 3000);
+		ask(c, 4, 3000);
+		assert_int_equal(next(c, &t), SR_TOKEN);
+		world->hangs = INT64_MAX;
+		assert_int_equal(kill(pid, SIGTERM), 0);
+		assert_true(says("Draining: "));
+		if (way == 0)
+			assert_int_equal(kill(pid, SIGTERM), 0);
+		else
+			world->jump_ns += 101000000000;
+		assert_true(ends(c, 2) < 0);
+		assert_int_equal(end_of(pid), 0);
+		assert_null(strstr(log_text(), "computed nothing"));
+		assert_int_equal(access(home.socket, F_OK), -1);
+		sr_close(c);
+		renew();
+	}
+}
+
 /* SIGTERM while weights are read: it does not wait for the last of them. */
 static void a_stop_while_loading(void **state)
 {
@@ -781,9 +860,10 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, home_teardown)
 	const struct CMUnitTest tests[] = {
 		T(refused_starts), T(devices_that_cannot), T(no_gpu), T(no_model), T(wrong_places), T(one_at_a_place),
-		T(one_at_a_socket),
+		T(one_at_a_socket), T(a_socket_not_to_be_asked),
 		T(groups_users_and_limits), T(a_socket_from_the_manager), T(ready_a_life_and_a_report), T(loading),
-		T(the_manager_is_told), T(a_drain_has_an_end), T(a_stop_while_loading), T(a_lost_device),
+		T(the_manager_is_told), T(a_drain_has_an_end), T(a_drain_beside_a_hang_has_an_end), T(a_stop_while_loading),
+		T(a_lost_device),
 		T(a_device_that_hangs), T(a_slow_device), T(each_way_of_waiting_serves),
 	};
 #undef T
