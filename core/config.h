@@ -130,8 +130,11 @@ void config_completion(FILE *to, const char *program, enum config_for who);
 /* Where an instance keeps its socket and its stats page: $RUNTIME_DIRECTORY/NAME,
  * /run/slipring/NAME for root, else $XDG_RUNTIME_DIR/slipring/NAME, else /tmp/slipring-UID/NAME
  * (made with 0700 and checked to be ours); NAME "default" adds no folder of its own.
- * 0, -ENAMETOOLONG, -EINVAL a bad name. */
+ * 0, -ENAMETOOLONG, -EINVAL a bad name.  find: for who does not make it, as the tools; and -EPERM if
+ * the one in /tmp is not ours, of which config_socket takes none either.  why: a clause for people. */
 int  config_run_dir(const char *instance, char *out, size_t n);
+int  config_find_run_dir(const char *instance, char *out, size_t n);
+const char *config_run_dir_why(int rc);
 int  config_make_run_dir(const char *dir, char *err, size_t errlen);
 int  config_socket(const struct config *c, char *out, size_t n);
 

@@ -8,6 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Where a user has it who has no runtime directory: in a folder where anybody may make it first. */
+static const char *in_tmp(char made[64])
+{
+	snprintf(made, 64, "/tmp/slipring-%u", (unsigned)geteuid());
+	return made;
+}
+
 int config_run_dir(const char *instance, char *out, size_t n)
 {
 	const char *base = getenv("RUNTIME_DIRECTORY"), *xdg = getenv("XDG_RUNTIME_DIR");
@@ -18,17 +25,44 @@ int config_run_dir(const char *instance, char *out, size_t n)
 	if (!plain && (!*instance || *instance == '.' || strlen(instance) > 48 ||
 	    instance[strspn(instance, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")]))
 		return -EINVAL;
-	snprintf(made, sizeof(made), "/tmp/slipring-%u", (unsigned)geteuid());
 	if (plain)
 		instance = "";
 	if (base && *base)
 		len = snprintf(out, n, "%.*s%s%s", (int)strcspn(base, ":"), base, plain ? "" : "/", instance);
 	else if (geteuid() == 0 || !xdg || !*xdg)
-		len = snprintf(out, n, "%s%s%s", geteuid() ? made : "/run/slipring", plain ? "" : "/",
+		len = snprintf(out, n, "%s%s%s", geteuid() ? in_tmp(made) : "/run/slipring", plain ? "" : "/",
 		               instance);
 	else
 		len = snprintf(out, n, "%s/slipring%s%s", xdg, plain ? "" : "/", instance);
 	return len < 0 || (size_t)len >= n ? -ENAMETOOLONG : 0;
+}
+
+static bool is_ours(const struct stat *st)
+{
+	return S_ISDIR(st->st_mode) && st->st_uid == geteuid() && !(st->st_mode & 022);
+}
+
+/* Who looks for a daemon must not find a stranger's, who would be told the prompts.  The folder is made
+ * if it is not there: what is ours in /tmp nobody else can put another in the place of. */
+int config_find_run_dir(const char *instance, char *out, size_t n)
+{
+	char made[64];
+	struct stat st;
+	int rc = config_run_dir(instance, out, n);
+	size_t len = strlen(in_tmp(made));
+
+	if (rc == 0 && strncmp(out, made, len) == 0 && (!out[len] || out[len] == '/') &&
+	    ((mkdir(made, 0700) < 0 && errno != EEXIST) || lstat(made, &st) < 0 || !is_ours(&st)))
+		rc = -EPERM;
+	return rc;
+}
+
+const char *config_run_dir_why(int rc)
+{
+	return rc == -EPERM ? "/tmp/slipring-UID, where its daemon would be, is not a directory of ours in which "
+	                      "nobody else may write; name another in RUNTIME_DIRECTORY" :
+	       rc == -ENAMETOOLONG ? "the path of its socket or its runtime directory is too long" :
+	       "not a usable name (letters, digits, - _ .)";
 }
 
 /* One folder of the way: made if need be; of others only if they cannot be written by strangers. */
@@ -43,7 +77,7 @@ static int make_one(const char *dir, bool last, char *err, size_t errlen)
 	} else if (last && (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode))) {
 		rc = -ENOTDIR;
 		snprintf(err, errlen, "%s is no directory", dir);
-	} else if (last && (st.st_uid != geteuid() || (st.st_mode & 022))) {
+	} else if (last && !is_ours(&st)) {
 		rc = -EPERM;
 		snprintf(err, errlen, "%s belongs to uid %u with mode %o: it must be ours, and nobody else "
 		         "may write there", dir,
@@ -54,7 +88,7 @@ static int make_one(const char *dir, bool last, char *err, size_t errlen)
 
 int config_make_run_dir(const char *dir, char *err, size_t errlen)
 {
-	char part[4096];
+	char part[4096], made[64];
 	int rc = 0;
 
 	if (strlen(dir) >= sizeof(part)) {
@@ -66,7 +100,7 @@ int config_make_run_dir(const char *dir, char *err, size_t errlen)
 		s += strspn(s, "/");
 		s += strcspn(s, "/");
 		snprintf(part, sizeof(part), "%.*s", (int)(s - dir), dir);
-		rc = make_one(part, !s[strspn(s, "/")], err, errlen);
+		rc = make_one(part, !s[strspn(s, "/")] || !strcmp(part, in_tmp(made)), err, errlen);
 	}
 	return rc;
 }
@@ -79,7 +113,7 @@ int config_socket(const struct config *c, char *out, size_t n)
 	if (c->socket) {
 		len = snprintf(out, n, "%s", c->socket);
 	} else {
-		if ((rc = config_run_dir(c->instance, dir, sizeof(dir))) != 0)
+		if ((rc = config_find_run_dir(c->instance, dir, sizeof(dir))) != 0)
 			return rc;
 		len = snprintf(out, n, "%s/slipring.sock", dir);
 	}

@@ -1,4 +1,4 @@
-/* LINK: core/config_help.c core/config_run.c -lyaml -Wl,--wrap=geteuid */
+/* LINK: core/config_help.c core/config_run.c -lyaml -Wl,--wrap=geteuid,--wrap=mkdir,--wrap=lstat */
 /* test_config.c - flags, YAML, help: what scripts give, what is set, what is said. */
 #include "core/config.c"               /* before cmocka, whose fail() is a macro */
 
@@ -518,6 +518,74 @@ static void test_run_dir_of_whom(void **state)
 		unsetenv("XDG_RUNTIME_DIR");
 }
 
+/* /tmp/slipring-77 as a case has it; everything else as it is. */
+static const struct in_tmp { mode_t mode; uid_t uid; } *there;
+
+int __real_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+	if (strcmp(path, "/tmp/slipring-77") != 0)
+		return __real_mkdir(path, mode);
+	assert_int_equal(mode, 0700);
+	errno = there->mode ? EEXIST : 0;
+	return there->mode ? -1 : 0;
+}
+
+int __real_lstat(const char *path, struct stat *st);
+int __wrap_lstat(const char *path, struct stat *st);
+int __wrap_lstat(const char *path, struct stat *st)
+{
+	if (strcmp(path, "/tmp/slipring-77") != 0)
+		return __real_lstat(path, st);
+	*st = (struct stat){ .st_mode = there->mode ? there->mode : S_IFDIR | 0700, .st_uid = there->uid };
+	return 0;
+}
+
+/* Anybody may have made the folder in /tmp: nobody looks for a daemon, nor for an instance's, in a
+ * stranger's; and neither does the daemon begin there. */
+static void test_run_dir_of_strangers(void **state)
+{
+	static const struct { struct in_tmp there; int want; } cases[] = {
+		{ { 0, 77 }, 0 },                                /* made now */
+		{ { S_IFDIR | 0700, 77 }, 0 },
+		{ { S_IFDIR | 0755, 77 }, 0 },
+		{ { S_IFDIR | 0700, 78 }, -EPERM },
+		{ { S_IFDIR | 0700, 0 }, -EPERM },
+		{ { S_IFDIR | 0770, 77 }, -EPERM },
+		{ { S_IFDIR | 0702, 77 }, -EPERM },
+		{ { S_IFLNK | 0777, 77 }, -EPERM },
+		{ { S_IFREG | 0600, 77 }, -EPERM },
+	};
+	static const char *const instance[] = { "default", "b" };
+	const char *was = getenv("XDG_RUNTIME_DIR");
+	char dir[200], kept[200], err[300];
+
+	(void)state;
+	snprintf(kept, sizeof(kept), "%s", was ? was : "");
+	unsetenv("RUNTIME_DIRECTORY");
+	unsetenv("XDG_RUNTIME_DIR");
+	self = 77 + 1;
+	for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+		struct config k = { .instance = instance[i % 2] };
+
+		there = &cases[i / 2].there;
+		assert_int_equal(config_find_run_dir(k.instance, dir, sizeof(dir)), cases[i / 2].want);
+		assert_int_equal(config_socket(&k, dir, sizeof(dir)), cases[i / 2].want);
+		if (cases[i / 2].want)
+			assert_true(config_make_run_dir(i % 2 ? "/tmp/slipring-77/b" : "/tmp/slipring-77", err,
+			                                sizeof(err)) < 0);
+	}
+	assert_non_null(strstr(config_run_dir_why(-EPERM), "nobody else may write"));
+	setenv("RUNTIME_DIRECTORY", "/run/a", 1);                /* and what is named is taken */
+	assert_int_equal(config_find_run_dir("b", dir, sizeof(dir)), 0);
+	assert_string_equal(dir, "/run/a/b");
+	self = 0;
+	unsetenv("RUNTIME_DIRECTORY");
+	if (was)
+		setenv("XDG_RUNTIME_DIR", kept, 1);
+}
+
 static void test_run_dir_refused(void **state)
 {
 	static char longest[5000];
@@ -706,7 +774,8 @@ int main(void)
 		cmocka_unit_test(test_defaults), cmocka_unit_test(test_scripts), cmocka_unit_test(test_forms),
 		cmocka_unit_test(test_wrong), cmocka_unit_test(test_yaml), cmocka_unit_test(test_bad_yaml),
 		cmocka_unit_test(test_keys), cmocka_unit_test(test_nearest), cmocka_unit_test(test_run_dir),
-		cmocka_unit_test(test_run_dir_of_whom), cmocka_unit_test(test_run_dir_refused),
+		cmocka_unit_test(test_run_dir_of_whom), cmocka_unit_test(test_run_dir_of_strangers),
+		cmocka_unit_test(test_run_dir_refused),
 		cmocka_unit_test(test_completion),
 		cmocka_unit_test(test_table), cmocka_unit_test(test_documented), cmocka_unit_test(test_differ),
 		cmocka_unit_test(test_long_files), cmocka_unit_test(test_asked), cmocka_unit_test(test_warnings),

@@ -97,6 +97,14 @@ with slipring.open() as s:
     refused("an id beyond 32 bits is not another one", lambda: s.generate([(1 << 32) + 5]), OverflowError)
     refused("nor in decode", lambda: s.decode([(1 << 32) + 5]), OverflowError)
 
+    ids = s.encode("One two")
+    check("ids are what can be iterated over",
+          s.decode(iter(ids)) == s.decode(tuple(ids)) == s.decode(memoryview(slipring.array.array("q", ids))) == s.decode(ids))
+    check("a range is ids", s.decode(range(300, 308)) == s.decode(list(range(300, 308))))
+    check("bytes in decode are ids, each of them", s.decode(bytes([5, 200, 0, 7])) == s.decode([5, 200, 0, 7]))
+    check("bytes as a prompt are text", s.generate(b"One", max_tokens=1).prompt_tokens == len(s.encode("One")))
+    check("a range as a prompt is ids", s.generate(range(300, 308), max_tokens=1).prompt_tokens == 8)
+
     rang = []
     signal.signal(signal.SIGALRM, lambda *_: rang.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
@@ -135,5 +143,25 @@ if os.path.join(os.environ.get("RUNTIME_DIRECTORY", ""), "slipring.sock") == whe
         check("the daemon is found where slipring serve puts it", s.generate("One", max_tokens=4).text())
 else:
     print("SKIP: RUNTIME_DIRECTORY is not where SLIPRING_SOCKET is, that the daemon is found there is not asked")
+with tempfile.TemporaryDirectory() as d:
+    for what, make, ok in (("none", lambda p: None, True), ("ours", lambda p: os.mkdir(p, 0o700), True),
+                           ("a writable one", lambda p: (os.mkdir(p), os.chmod(p, 0o777)), False),
+                           ("a link", lambda p: os.symlink(d, p), False), ("a file", lambda p: open(p, "w").close(), False)):
+        path = os.path.join(d, what)
+        make(path)
+        if ok:
+            slipring._make_ours(path)
+            check(f"{what}: there, and only ours", os.stat(path).st_mode & 0o777 == 0o700)
+        else:
+            refused(f"{what} is not ours", lambda: slipring._make_ours(path), slipring.Error)
+    if os.geteuid() == 0:
+        os.mkdir(path := os.path.join(d, "a stranger's"), 0o700)
+        os.chown(path, 65534, 65534)
+        refused("a stranger's is not ours", lambda: slipring._make_ours(path), slipring.Error)
+    else:
+        print("SKIP: a stranger's runtime directory: only root can make one")
+for name in ("../x", "", ".", "a/b", "x\n", "x" * 49):
+    refused(f"instance {name!r}", lambda: slipring.open(instance=name), slipring.Error)
+check("an instance's socket", slipring._socket_of("b-1").endswith("/b-1/slipring.sock"))
 refused("no daemon there", lambda: slipring.open("/nonexistent.sock"), slipring.Error)
 print(f"ok: {checks} checks")

@@ -55,7 +55,7 @@ struct bench_server *bench_server_open(const struct bench_options *o)
 		rc = snprintf(s->dir, sizeof(s->dir), "%.*s", (int)(slash - o->socket), o->socket) >=
 		     (int)sizeof(s->dir) ? -ENAMETOOLONG : 0;
 	else if (!o->socket)
-		rc = config_run_dir(o->instance ? o->instance : "default", s->dir, sizeof(s->dir));
+		rc = config_find_run_dir(o->instance ? o->instance : "default", s->dir, sizeof(s->dir));
 	if (rc < 0 || stats_open(&s->page, s->dir)) {
 		free(s);
 		return NULL;

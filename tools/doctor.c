@@ -497,8 +497,9 @@ int cmd_doctor(int argc, char **argv)
 	}
 	if (!readable(&d))
 		return 1;
-	if (config_run_dir(d.in.name, d.in.dir, sizeof(d.in.dir)) < 0) {
-		fprintf(stderr, "slipring doctor: --instance %s: not a usable name\n", d.in.name);
+	r = config_find_run_dir(d.in.name, d.in.dir, sizeof(d.in.dir));
+	if (r < 0) {
+		fprintf(stderr, "slipring doctor: --instance %s: %s\n", d.in.name, config_run_dir_why(r));
 		return 2;
 	}
 	d.why_not = stats_open(&d.in.page, d.in.dir);

@@ -14,7 +14,7 @@ static void say_if_there(const char *name, int *n)
 {
 	struct instance in = { .name = name };
 
-	if (config_run_dir(name, in.dir, sizeof(in.dir)) < 0 || stats_open(&in.page, in.dir) < 0)
+	if (config_find_run_dir(name, in.dir, sizeof(in.dir)) < 0 || stats_open(&in.page, in.dir) < 0)
 		return;
 	fprintf(stderr, "%s %s (%s%s)", (*n)++ ? "," : "  there is:", name, in.page->model,
 	        instance_alive(&in) ? "" : ", but its process is gone");
@@ -29,7 +29,7 @@ static void say_others(const char *but)
 	DIR *d;
 	int n = 0;
 
-	if (config_run_dir("default", base, sizeof(base)) < 0)
+	if (config_find_run_dir("default", base, sizeof(base)) < 0)
 		return;
 	if (strcmp(but, "default") != 0)
 		say_if_there("default", &n);
@@ -51,10 +51,10 @@ int instance_open(struct instance *in, const char *command, const char *name)
 	int r;
 
 	*in = (struct instance){ .name = name ? name : "default" };
-	r = config_run_dir(in->name, in->dir, sizeof(in->dir));
+	r = config_find_run_dir(in->name, in->dir, sizeof(in->dir));
 	if (r < 0) {
-		fprintf(stderr, "slipring %s: --instance %s: not a usable name (letters, digits, - _ .)\n",
-		        command, in->name);
+		fprintf(stderr, "slipring %s: --instance %s: %s\n", command, in->name,
+		        config_run_dir_why(r));
 		return r;
 	}
 	r = stats_open(&in->page, in->dir);

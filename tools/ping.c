@@ -199,6 +199,7 @@ int cmd_ping(int argc, char **argv)
 	uint64_t *ns;
 	bool json = false;
 	long n = 0, every = 0;
+	int rc;
 
 	for (int i = 1; i < argc; i++) {
 		int at = i;
@@ -221,8 +222,9 @@ int cmd_ping(int argc, char **argv)
 		else
 			return command_wrong("ping", argv, at, i);
 	}
-	if (config_socket(&cfg, socket, sizeof(socket)) < 0) {
-		fprintf(stderr, "slipring ping: --instance %s: not a usable name\n", cfg.instance);
+	rc = config_socket(&cfg, socket, sizeof(socket));
+	if (rc < 0) {
+		fprintf(stderr, "slipring ping: --instance %s: %s\n", cfg.instance, config_run_dir_why(rc));
 		return 2;
 	}
 	if (!n)

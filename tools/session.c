@@ -94,7 +94,7 @@ int session_socket(const struct session_options *o, char *out, size_t n, char *e
 	int rc = config_socket(&cfg, out, n);
 
 	if (rc < 0)
-		snprintf(err, errlen, "--instance %s: not a usable name", cfg.instance);
+		snprintf(err, errlen, "--instance %s: %s", cfg.instance, config_run_dir_why(rc));
 	return rc < 0 ? rc : 0;
 }
 

@@ -529,7 +529,7 @@ static int start(struct api *a, int index, char *err, size_t errlen)
 		return r;
 	r = config_socket(a->cfg, socket, sizeof(socket));
 	if (!r)
-		r = config_run_dir(a->cfg->instance, a->run_dir, sizeof(a->run_dir));
+		r = config_find_run_dir(a->cfg->instance, a->run_dir, sizeof(a->run_dir));
 	if (!r)
 		r = workers_create(&a->workers, a->io, 2);
 	if (!r) {

@@ -21,7 +21,9 @@ import ctypes as C
 import json
 import os
 import pathlib
-from errno import EAGAIN, EBADF, ECONNREFUSED, EINTR, EINVAL, ENOENT
+import re
+import stat
+from errno import EAGAIN, EBADF, ECONNREFUSED, EINTR, EINVAL, ENOENT, EPERM
 
 __all__ = ["open", "Session", "Answer", "Error"]
 
@@ -140,7 +142,7 @@ def _check(rc, what):
 
 def _ids(ids):
     """Ids for C; one that does not fit 32 bits is an OverflowError, not another id."""
-    a = array.array("i", ids)
+    a = array.array("i", list(ids))                  # of bytes, array would take the memory
     return (C.c_int32 * len(a)).from_buffer(a) if a else (C.c_int32 * 1)()
 
 
@@ -220,6 +222,7 @@ class Session:
 
     def decode(self, ids, skip_special=True):
         self._open()
+        ids = list(ids)
         a = _ids(ids)
         n = _check(_text.sr_text_decode(self._text, a, len(ids), skip_special, None, 0), "decode")
         out = C.create_string_buffer(n + 1)
@@ -247,7 +250,7 @@ class Session:
         repetition, min_tokens, priority, ignore_eos, n_top.
         """
         with self._preparing():
-            ids = prompt if isinstance(prompt, (list, tuple)) else self.encode(prompt)
+            ids = self.encode(prompt) if isinstance(prompt, (str, bytes, bytearray, memoryview)) else list(prompt)
             return Answer(self, ids, sampling)
 
     def chat(self, messages, template=None, **sampling):
@@ -419,17 +422,34 @@ def _default_model():
 
 
 def _socket_of(instance):
-    """Where a daemon of this user listens (as core/config_run.c has it), else the system's."""
-    runtime, xdg = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0], os.environ.get("XDG_RUNTIME_DIR")
-    system, name = "/run/slipring", "" if instance == "default" else instance
-    own = runtime or (system if os.geteuid() == 0 else
-                      os.path.join(xdg, "slipring") if xdg else f"/tmp/slipring-{os.geteuid()}")
-    path = os.path.join(own, name, "slipring.sock")
-    return path if os.path.exists(path) else os.path.join(system, name, "slipring.sock")
+    """Where the instance of this user listens, as core/config_run.c has it."""
+    if instance != "default" and not re.fullmatch(r"(?!\.)[A-Za-z0-9_.-]{1,48}", instance):
+        raise Error(EINVAL, f"instance {instance!r}: not a usable name (letters, digits, - _ .)")
+    runtime, xdg = os.environ.get("RUNTIME_DIRECTORY"), os.environ.get("XDG_RUNTIME_DIR")
+    uid = os.geteuid()
+    if runtime:
+        base = runtime.split(":")[0]
+    elif uid == 0 or xdg:
+        base = os.path.join(xdg, "slipring") if uid else "/run/slipring"
+    else:
+        base = f"/tmp/slipring-{uid}"
+        _make_ours(base)
+    return os.path.join(base, "" if instance == "default" else instance, "slipring.sock")
+
+
+def _make_ours(path):
+    """In /tmp anybody may be first, and would be told the prompts: what is there must be ours.  It is
+    made if it is not there, so that nobody can put another in its place later."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    st = os.lstat(path)
+    if not stat.S_ISDIR(st.st_mode) or st.st_uid != os.geteuid() or st.st_mode & 0o022:
+        raise Error(EPERM, f"{path} is not a directory of ours in which nobody else may write: name the "
+                           "daemon's in SLIPRING_SOCKET or RUNTIME_DIRECTORY")
 
 
 def open(socket=None, model=None, instance="default"):
-    """Connect.  socket: SLIPRING_SOCKET, or that of the instance, this user's or the system's;
-    model: a GGUF file or a Hugging Face directory, for its tokenizer: SLIPRING_MODEL or the default
-    model."""
+    """Connect.  socket: SLIPRING_SOCKET, or that of this user's instance (root's is the
+    system's); model: a GGUF file or a Hugging Face directory, for its tokenizer: SLIPRING_MODEL or the
+    default model."""
     return Session(socket, model, instance)
