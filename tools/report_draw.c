@@ -317,7 +317,7 @@ static void bands(const struct report *p, const struct report_of *of_one, const 
 /* A column for each point of a sweep, or for each run whose course is not known. */
 static void columns(const struct report *p, const struct axis *a)
 {
-	struct plot plot = { .f = p->f, .title = a->title, .y_label = a->label, 
+	struct plot plot = { .f = p->f, .title = a->title, .y_label = a->label,
 	                     .x_label = p->sweep ? "point, by its number below" : "run",
 	                     .x = { 0.4, (double)p->n + 0.6 }, .y = { 0, 1 }, .percent = true,
 	                     .say = "Shares of the time at each point, stacked" };
@@ -400,19 +400,26 @@ static void say_limit(const struct report *p, size_t i)
 	fprintf(p->f, ".</p>\n");
 }
 
-/* Each axis in the course of run i; or, where that is not known, as columns of all. */
+/* Each axis in the course of run i, or as a column of it where an older version did not write its
+ * course; or as columns of all. */
 static void grid(const struct report *p, size_t i, bool course)
 {
 	static const struct axis *const axes[] = { &why_axis, &empty_axis, &bound_axis };
+	const json_t *time = json_object_get(report_server(&p->of[i]), "over_time");
+	struct report shown = *p;
 
+	if (course) {
+		shown.of = &p->of[i];
+		shown.n = 1;
+	}
 	fprintf(p->f, "<div class=\"grid\">\n");
 	for (int k = 0; k < 3; k++) {
-		if (!met(p, axes[k]))
+		if (!met(&shown, axes[k]))
 			continue;
-		if (course)
+		if (course && json_object_get(time, axes[k]->key))
 			bands(p, &p->of[i], axes[k]);
 		else
-			columns(p, axes[k]);
+			columns(&shown, axes[k]);
 	}
 	if (p->sweep && isfinite(report_reached(&p->of[0], "memory")))
 		reached(p);
