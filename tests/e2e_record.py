@@ -112,7 +112,9 @@ def trouble(p):
     for args, code, sentence in (
             ([], 2, "slipring record [--instance"), (["t.jsonl"], 2, "t.jsonl is there already; --force"),
             (["--for", "x", "a"], 2, "--for x: not a number"), (["--for", "-1", "a"], 2, "--for -1"),
-            (["--max-size", "1Q", "a"], 2, "--max-size 1Q"), (["--nosuch", "a"], 2, "--nosuch is no flag"),
+            (["--max-size", "1Q", "a"], 2, "--max-size 1Q"),
+            *((["--max-requests", n, "a"], 2, f"--max-requests {n}: not a number")
+              for n in ("64M", "2.5", "1e3", "0x10", "0", "-1", "99999999999999999999")), (["--nosuch", "a"], 2, "--nosuch is no flag"),
             (["--for", "5s"], 2, "which FILE"), (["--force", "."], 2, ". is a directory: name a file in it"), (["/nowhere/a"], 1, "/nowhere/a cannot be written: No such"),
             (["--instance", "nobody", "a"], 1, 'no daemon "nobody" runs')):
         _, err = end(begin(p, *args), None, code)

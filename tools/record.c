@@ -265,6 +265,14 @@ static double size_of(const char *text)
 	return NAN;
 }
 
+/* A whole number; NAN of anything else. */
+static double count_of(const char *text)
+{
+	size_t digits = strspn(text, "0123456789");
+
+	return digits && !text[digits] ? strtod(text, NULL) : NAN;
+}
+
 static int take(struct record_options *o, int argc, char **argv, char *err, size_t errlen)
 {
 	const char *a = argv[1];
@@ -274,6 +282,7 @@ static int take(struct record_options *o, int argc, char **argv, char *err, size
 		const char *v = i + 1 < argc ? argv[i + 1] : NULL;
 		const char **text = !strcmp(argv[i], "--instance") ? &o->instance : !strcmp(argv[i], "--model") ?
 		                    &o->model : !strcmp(argv[i], "--socket") ? &o->socket : NULL;
+		uint64_t *limit = NULL;
 		double n = 1;
 
 		a = argv[i];
@@ -286,9 +295,9 @@ static int take(struct record_options *o, int argc, char **argv, char *err, size
 		else if (!strcmp(a, "--for") && v)
 			n = o->seconds = figures_time(argv[++i]);
 		else if (!strcmp(a, "--max-size") && v)
-			o->limits.bytes = (uint64_t)(n = size_of(argv[++i]));
+			n = size_of(argv[++i]), limit = &o->limits.bytes;
 		else if (!strcmp(a, "--max-requests") && v)
-			o->limits.requests = (uint64_t)(n = size_of(argv[++i]));
+			n = count_of(argv[++i]), limit = &o->limits.requests;
 		else if (a[0] != '-' && !o->file)
 			o->file = a;
 		else {
@@ -298,9 +307,11 @@ static int take(struct record_options *o, int argc, char **argv, char *err, size
 		}
 		if (!(n >= 1 && n < 1e15)) {
 			snprintf(err, errlen, "%s %s: not a number that makes sense there; 90s, 10m and 2h are times, "
-			         "64M and 1G sizes", a, v);
+			         "64M and 1G sizes, requests a whole number", a, v);
 			return -EINVAL;
 		}
+		if (limit)
+			*limit = (uint64_t)n;
 	}
 	if (!o->file) {
 		snprintf(err, errlen, "which FILE shall it be written to?  See slipring record --help");
