@@ -249,9 +249,11 @@ static void test_nobody_reads(void **state)
 
 		if (k == SOCKET)
 			assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, p), 0);
-		else if (k == TERMINAL)
-			assert_int_equal(openpty(&p[0], &p[1], NULL, NULL, NULL), 0);
-		else
+		else if (k == TERMINAL && openpty(&p[0], &p[1], NULL, NULL, NULL) != 0) {
+			print_message("SKIP: no terminal nobody reads: openpty: %s\n", strerror(errno));
+			close(old);
+			continue;
+		} else if (k != TERMINAL)
 			assert_int_equal(pipe(p), 0);
 		if (k == FOREIGN_PIPE) {              /* opened for a file: it has none of its own to this */
 			FILE *f = tmpfile();
