@@ -505,6 +505,48 @@ static void test_sampling(void **)
 	close_pair(&p);
 }
 
+/* Biases and penalties that leave the floats, and biases whose sum depends on their order: the CPU's
+ * draws, and of what is allowed. */
+static void test_out_of_range(void **)
+{
+	static const struct { uint32_t id; float add; } biases[] = {
+		{ 8, 3e38f }, { 7, 1e8f }, { 8, 3e38f }, { 7, -1e8f }, { 8, -3e38f }, { 7, 2 }, { 40, 3e38f },
+		{ 40, 3e38f }, { 41, 3e38f },
+	};
+	struct sr_model shape = tiny_shape();
+	struct pair p;
+
+	open_pair(&p, &shape, SR_BF16, 0, 3);
+	for (int setting = 0; setting < 20; setting++) {
+		struct sampling_case c = { "out of range", { 0, 0.7f, 1, 0, 0, 0, 0, 1e-38f, 0 }, SR_LIST_ALLOW, 4,
+			{ 7, 8, 40, 41 }, setting % 2 != 0, false, 0 };
+		int n_biases = setting / 2 % 2 ? 6 : 9;
+
+		if (setting / 4 == 1)
+			c.s.top_k = 2;
+		else if (setting / 4 == 2)
+			c.s.top_p = 0.5f;
+		else if (setting / 4 == 3)
+			c.s.min_p = 0.5f;
+		else if (setting / 4 == 4)
+			c.s.temperature = 0;
+		emu_reversed = setting / 4 % 2;
+		for (struct drive *d : { &p.cpu, &p.gpu }) {
+			begin_draws(d, &c);
+			for (int t = 0; t < DRAWS; t++)
+				drive_list(d, t, SR_LIST_BIAS, biases, 2 * n_biases);
+		}
+		same_draws(&p, &c, 0, 11 + (uint32_t)setting);
+		for (int t = 0; t < DRAWS; t++) {
+			int32_t id = p.gpu.batch->result[t].id;
+
+			assert_true(id == 7 || id == 8 || id == 40 || id == 41);
+		}
+	}
+	emu_reversed = false;
+	close_pair(&p);
+}
+
 /* Logits as a broken model makes them: never an id beyond the vocabulary, never a NaN. */
 static void test_broken_logits(void **)
 {
@@ -976,6 +1018,7 @@ int main(void)
 		cmocka_unit_test(test_verbs),
 		cmocka_unit_test(test_kv_f8),
 		cmocka_unit_test(test_sampling),
+		cmocka_unit_test(test_out_of_range),
 		cmocka_unit_test(test_broken_logits),
 		cmocka_unit_test(test_batches),
 		cmocka_unit_test(test_deterministic),

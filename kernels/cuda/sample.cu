@@ -14,6 +14,7 @@
 #define BINS    2048                 /* of the radix search: 11, 11 and 10 bits */
 #define EPS     1e-5f                /* a lower temperature is 0 */
 #define LOWEST  (-9999.0f)
+#define LARGE   1e30f                /* stands for infinity and all above it: nothing computes inf - inf */
 #define MASS    1099511627776.0f     /* 2^40: a vocabulary of 2^23 can be added up */
 #define SEEN_IN_PROMPT 0x80000000u
 
@@ -198,10 +199,10 @@ static __device__ bool in_vocab(uint32_t id, int32_t V)
 	return id < (uint32_t)V;
 }
 
-/* No NaN and no infinity but minus, so that nothing below computes inf - inf. */
+/* NaN becomes minus infinity, infinity LARGE. */
 static __device__ float tame(float x)
 {
-	return x > -INFINITY ? fminf(x, 1e30f) : -INFINITY;
+	return x > -INFINITY ? fminf(x, LARGE) : -INFINITY;
 }
 
 static __device__ void copy_allowed(const struct query *q)
@@ -256,12 +257,21 @@ static __device__ void ban_stops(const struct query *q)
 					q->w[l[2 + j]] = -INFINITY;
 }
 
+static __device__ float bounded(float x)
+{
+	return x > LARGE ? LARGE : x;
+}
+
+/* Every thread reads all and adds to ids of its own: an id's biases come in their order. */
 static __device__ void add_bias(const struct query *q)
 {
 	EACH_LIST(l, q, SR_LIST_BIAS)
-		EACH(j, (int32_t)l[1] / 2)
-			if (in_vocab(l[2 + 2 * j], q->V))
-				atomicAdd(&q->w[l[2 + 2 * j]], __uint_as_float(l[3 + 2 * j]));
+		for (uint32_t j = 0; j + 1 < l[1]; j += 2) {
+			uint32_t id = l[2 + j];
+
+			if (id % THREADS == threadIdx.x && in_vocab(id, q->V))
+				q->w[id] = bounded(q->w[id] + __uint_as_float(l[3 + j]));
+		}
 }
 
 static __device__ bool penalized(const struct slot *s)
@@ -289,7 +299,7 @@ static __device__ void penalize(const struct query *q)
 		if (!seen)
 			continue; /* another thread took it */
 		w = w > 0 ? w / s->s.repetition : w * s->s.repetition;
-		q->w[id] = n ? w - ((float)n * s->s.frequency + s->s.presence) : w;
+		q->w[id] = bounded(n ? w - ((float)n * s->s.frequency + s->s.presence) : w);
 	}
 	__syncthreads();
 }
