@@ -68,7 +68,7 @@ void clients_flush(struct clients *cl);
 
 /* Once a turn, after clients_flush: what the kernel has to do for connections, memory for who comes
  * and what who is gone had, is tens of us each.  One such chore at most, and while others are served
- * only in the device's time, if it has enough.  Returns the work done. */
+ * in the device's time, if it has enough, or in a sixteenth of ours.  Returns the work done. */
 int  clients_chores(struct clients *cl);
 
 /* Before the loop sleeps: ask every client for a signal, then look once more.  True: nothing
