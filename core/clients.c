@@ -587,7 +587,7 @@ static int server_make(struct clients *cl)
 int clients_create(struct clients **out, const struct clients_config *cfg, struct io *io, int listen_fd)
 {
 	struct clients *cl = calloc(1, sizeof(*cl));
-	size_t max = 2 * (size_t)cfg->max + REFUSALS; /* those who stay, hear no, or are gone and not cleared up after */
+	size_t max = 2 * (size_t)cfg->max + REFUSALS; /* who stays, hears no, or left something to clear up */
 	int e;
 
 	if (!cl || cfg->max < 1 || cfg->max > SERVER_CONNS_MAX - REFUSALS || cfg->max_per_uid < 1 ||

@@ -118,7 +118,7 @@ void conn_lose(struct client *c, const char *why);     /* to be buried by the ne
 void conn_lie(struct client *c, int e);                /* the same, for -EPROTO or -EFAULT */
 void conn_free(struct client *c, bool stopping);       /* not while a chore for it is in the line */
 void conn_bury(struct clients *cl);                    /* nobody serves the gone any more */
-bool conn_rest(struct clients *cl);                    /* may the loop sleep?  True: if need be, not for long */
+bool conn_rest(struct clients *cl);                    /* may the loop sleep?  True: maybe not for long */
 int  conn_listen(struct clients *cl, int fd);          /* 0, -errno; fd is ours then */
 void conn_deaf(struct clients *cl);                    /* accept nobody any more */
 
