@@ -369,7 +369,6 @@ static void test_exp(void **state)
 	assert_float_equal(exp_down(f4_all(0))[1], 1, 0);
 }
 
-/* Models that make NaN and infinities are broken; we are not. */
 /* A penalty or a bias that leaves the floats lets nothing be drawn that is not allowed. */
 static void test_out_of_range(void **state)
 {
@@ -394,6 +393,7 @@ static void test_out_of_range(void **state)
 	}
 }
 
+/* Models that make NaN and infinities are broken; we are not. */
 static void test_not_finite(void **state)
 {
 	static const float bad[][8] = {
