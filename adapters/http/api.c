@@ -530,8 +530,12 @@ static int start(struct api *a, int index, char *err, size_t errlen)
 	r = config_socket(a->cfg, socket, sizeof(socket));
 	if (!r)
 		r = config_find_run_dir(a->cfg->instance, a->run_dir, sizeof(a->run_dir));
-	if (!r)
-		r = workers_create(&a->workers, a->io, 2);
+	if (r < 0) {
+		snprintf(err, errlen, "The daemon cannot be looked for: --instance %s: %s.", a->cfg->instance,
+		         config_run_dir_why(r));
+		return r;
+	}
+	r = workers_create(&a->workers, a->io, 2);
 	if (!r) {
 		ec.socket = socket;
 		snprintf(ec.name, sizeof(ec.name), "slipring-http %d", index);
