@@ -101,8 +101,8 @@ struct clients {
 	uid_t self;
 
 	struct client **all;          /* [n_places]: those who may stay, REFUSALS, and the gone */
-	struct client **open;         /* [max]: those with work lately first, n_hot of them */
-	struct client **dirty;        /* [max] */
+	struct client **open;         /* [n_places]: those with work lately first, n_hot of them */
+	struct client **dirty;        /* [n_places] */
 	int32_t n_places, n_all, n_open, n_hot, n_dirty, cold;
 	int32_t n_gone;               /* of the open: to be buried */
 

@@ -18,7 +18,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "wire.h"
@@ -49,14 +48,6 @@ struct sr_conn {
 	uint32_t doing[2];                /* requests, see sr_doing() */
 	uint64_t end[];                   /* [live] by place: arena_put after that request's span */
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void relax(void)
 {
@@ -110,7 +101,7 @@ static ssize_t receive_until(int fd, struct msghdr *msg, uint64_t until)
 
 	for (;;) {
 		ssize_t n = recvmsg(fd, msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-		uint64_t now = now_ns();
+		uint64_t now = sr_now();
 
 		if (n >= 0 || errno != EAGAIN)
 			return n >= 0 ? n : -errno;
@@ -237,7 +228,7 @@ int sr_open(struct sr_conn **out, const char *socket_path, const struct sr_optio
 	fd = dial(socket_path);
 	if (fd < 0)
 		return fd;
-	until = now_ns() + HANDSHAKE_NS;
+	until = sr_now() + HANDSHAKE_NS;
 	/* A refusal may come before our hello is read: try to receive even if sending fails. */
 	e = send(fd, &h, sizeof(h), MSG_NOSIGNAL) == sizeof(h) ? 0 : -errno;
 	if (e == 0 || e == -EPIPE)
@@ -460,7 +451,7 @@ static int nothing(struct sr_conn *c)
 
 	if (++c->empty % CLOCK_EVERY)
 		return alive(c, false);
-	now = now_ns();
+	now = sr_now();
 	if (c->empty == CLOCK_EVERY)
 		c->silent = now;
 	if (now - c->silent < SILENCE_NS)
@@ -572,7 +563,7 @@ static int spin(struct sr_conn *c, int what, uint64_t until)
 
 		if (have)
 			return have;
-		if (turn % 16 == 15 && now_ns() >= until)
+		if (turn % 16 == 15 && sr_now() >= until)
 			return 0;
 		relax();
 	}
@@ -586,7 +577,7 @@ int sr_wait(struct sr_conn *c, int what, int timeout_ms)
 
 	if (have || !timeout_ms)
 		return have;
-	begin = now_ns();
+	begin = sr_now();
 	until = timeout_ms < 0 ? UINT64_MAX : begin + (uint64_t)timeout_ms * 1000000;
 	if (c->spin_ns) {
 		now = begin + c->spin_ns;
@@ -596,7 +587,7 @@ int sr_wait(struct sr_conn *c, int what, int timeout_ms)
 	for (;;) {
 		if ((have = sr_arm(c, what)) != 0)
 			return have;
-		now = now_ns();
+		now = sr_now();
 		if (now >= until)
 			return 0;
 		/* Round up: a millisecond less would spin at the end. */
@@ -632,7 +623,7 @@ void sr_doing(struct sr_conn *c, int what, int by)
 	is = clock_of(c);
 	if (is == was)
 		return;
-	now = now_ns();
+	now = sr_now();
 	if (was >= 0)
 		flip(c, was, now);
 	if (is >= 0)
@@ -648,19 +639,19 @@ int sr_ping(struct sr_conn *c, uint64_t *rtt_ns, int timeout_ms)
 
 	if (alive(c, false) < 0)
 		return -ECONNRESET;
-	begin = now_ns();
+	begin = sr_now();
 	until = timeout_ms < 0 ? UINT64_MAX : begin + (uint64_t)timeout_ms * 1000000;
 	e = cancel_put(c, &w);
 	for (unsigned turn = 1; !e; turn++) {
 		if (atomic_load_explicit(&down->pong, memory_order_acquire) == w.nonce) {
-			*rtt_ns = now_ns() - begin;
+			*rtt_ns = sr_now() - begin;
 			return 0;
 		}
 		relax();
 		if (turn % 256)
 			continue;
 		e = alive(c, turn % 65536 == 0);
-		if (!e && now_ns() >= until)
+		if (!e && sr_now() >= until)
 			e = -ETIMEDOUT;
 		sched_yield();                /* it may need this core to answer */
 	}

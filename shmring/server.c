@@ -17,7 +17,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #ifndef MFD_NOEXEC_SEAL
@@ -126,14 +125,6 @@ static int guard_install(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 /* A memfd of one kind, sealed and mapped with prot.  None of its pages is there yet. */
@@ -190,7 +181,7 @@ static int object_fill(struct object *o, uint64_t until)
 			n = left;             /* before 5.14: they come when they are touched */
 		}
 		o->there += n;
-		if (now_ns() >= until)
+		if (sr_now() >= until)
 			break;
 	}
 	return o->there < o->len;
@@ -411,7 +402,7 @@ static int fill(struct object *o, size_t bytes, uint64_t until)
 
 int server_fill(struct server_conn *c)
 {
-	uint64_t until = now_ns() + FILL_NS;
+	uint64_t until = sr_now() + FILL_NS;
 	int e;
 
 	if (c->down.guard >= 0)               /* again: nothing else may come into its place */

@@ -847,7 +847,11 @@ static void words_are_paid_for(void **state)
 		now = io_now() + 1000 * MS;
 		for (int k = 0; k < 3; k++)
 			assert_int_equal(taken_at(now), 31);
-		assert_false(clients_arm(d.cl)); /* the rest is not to be slept over */
+		assert_false(clients_arm(d.cl)); /* what was left is yet to be told */
+		clients_flush(d.cl);
+		assert_true(clients_arm(d.cl));  /* the rest is slept over, but not for long */
+		assert_int_not_equal(d.cl->nap.index, 0);
+		clients_awake(d.cl);
 		now += 8 * (31 * 1064 - 32768);
 		assert_int_equal(taken_at(now - 8), 31);
 		assert_int_equal(taken_at(now), 32);
