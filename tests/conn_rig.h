@@ -35,10 +35,11 @@ static struct {
 	char last_peer[64];
 } app;
 
-static inline int app_head(void *ctx, const struct http_request *r, char *body, size_t cap,
-                           char *extra, size_t extra_cap)
+static inline int app_head(void *ctx, struct exchange *x, const struct http_request *r, char *body,
+                           size_t cap, char *extra, size_t extra_cap)
 {
 	(void)ctx;
+	(void)x;
 	if (!http_is(r->path, "/secret"))
 		return 0;
 	snprintf(body, cap, "{\"error\":\"Unauthorized\"}");
@@ -84,9 +85,11 @@ static inline void app_gone(void *ctx, struct exchange *x)
 	app.n_gone++;
 }
 
-static inline void app_done(void *ctx, const struct http_request *r, const char *peer, const char *note,
+static inline void app_done(void *ctx, struct exchange *x, const char *peer, const char *note,
                             int status, uint64_t ns, size_t in, size_t out)
 {
+	const struct http_request *r = exchange_request(x);
+
 	(void)ctx;
 	(void)ns;
 	(void)out;

@@ -160,7 +160,7 @@ void conn_report(struct conn *c, int status)
 		return;
 	x->open = false;
 	if (app->done)
-		app->done(app->ctx, &x->r, c->peer, x->note ? x->note : "", status, io_now() - x->since,
+		app->done(app->ctx, x, c->peer, x->note ? x->note : "", status, io_now() - x->since,
 		          x->bytes_in, x->bytes_out);
 	free(x->note);
 	x->note = NULL;
@@ -354,7 +354,7 @@ static bool take_head(struct conn *c)
 	c->chunks = (struct http_chunks){ 0 };
 	c->keep_alive = r->keep_alive;
 	r->body = (struct http_str){ c->in.p + n, 0 };
-	n = app->head ? app->head(app->ctx, r, body, sizeof(body), extra, sizeof(extra)) : 0;
+	n = app->head ? app->head(app->ctx, &c->x, r, body, sizeof(body), extra, sizeof(extra)) : 0;
 	if (n) {
 		refuse_early(c, n, extra, body);
 	} else if (r->content_length > c->s->cfg.max_body) {

@@ -26,17 +26,19 @@ struct exchange;
 struct conn_app {
 	void *ctx;
 	/* The head is in, the body is not: 0 = go on, else answer at once with this status (the
-	 * app fills err with a JSON body): authentication, unknown path, method, body too large. */
-	int  (*head)(void *ctx, const struct http_request *r, char *body, size_t cap,
+	 * app fills body with JSON): authentication, unknown path, method, body too large.  What it
+	 * keeps in exchange_ctx is there until done. */
+	int  (*head)(void *ctx, struct exchange *x, const struct http_request *r, char *body, size_t cap,
 	             char *extra_headers, size_t extra_cap);
 	/* A whole request.  r and its body stay valid until the exchange ends. */
 	void (*handle)(void *ctx, struct exchange *x, const struct http_request *r);
 	/* The peer is gone, or was CONN_BEHIND bytes behind: cancel what runs for it. */
 	void (*gone)(void *ctx, struct exchange *x);
 	/* A request ended: for the access log and counters.  status 499: the peer left first.  Of a
-	 * request whose head was refused nothing is known: method and target are "-".  peer: its
+	 * request whose head is none nothing is known: head was not called, method and target are "-".
+	 * peer: its
 	 * address and port, or "unix".  note: what exchange_note said, or "". */
-	void (*done)(void *ctx, const struct http_request *r, const char *peer, const char *note, int status,
+	void (*done)(void *ctx, struct exchange *x, const char *peer, const char *note, int status,
 	             uint64_t ns, size_t bytes_in, size_t bytes_out);
 	/* NULL, or told that we wait for the rest of one request more (by +1), or of one less (-1). */
 	void (*arriving)(void *ctx, int by);

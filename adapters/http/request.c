@@ -63,8 +63,10 @@ static void over(struct request *r)
 		}
 }
 
-void request_gone(struct request *r)
+void request_gone(void *owner)
 {
+	struct request *r = owner;
+
 	hold(r);
 	if (!r->over)
 		shared_add(r->api->shared->gone, 1);
@@ -115,10 +117,8 @@ static void stream_ends(struct request *r)
 	put_event(r, "data: [DONE]\n\n");
 	x = r->x;
 	over(r);
-	if (x) {
-		exchange_set_ctx(x, NULL);
+	if (x)
 		exchange_end(x);
-	}
 }
 
 /* An error after the start of a stream is an event; before it, the answer. */
@@ -136,10 +136,8 @@ static void fail(struct request *r, const struct problem *p)
 		return;
 	}
 	over(r);
-	if (x) {
-		exchange_set_ctx(x, NULL);
+	if (x)
 		api_problem(x, p, r->extra);
-	}
 }
 
 static void unavailable(struct request *r, const char *why)
@@ -454,7 +452,7 @@ void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const 
 	a->requests = r;
 	a->n_requests++;
 	shared_add(a->shared->load, 1);
-	exchange_set_ctx(x, r);
+	asked_by(x, request_gone, r);
 	hold(r);
 	if (id)
 		snprintf(r->header_id, sizeof(r->header_id), "%.*s", (int)id->n, id->s);
@@ -575,7 +573,6 @@ static void choice_ends(struct request *r, struct choice *c)
 	}
 	x = r->x;
 	over(r);
-	exchange_set_ctx(x, NULL);
 	exchange_reply(x, 200, JSON_TYPE, r->extra, r->event.p, r->event.n);
 }
 

@@ -50,7 +50,7 @@ struct request {
 /* Takes an exchange: answers it sooner or later.  id: from a header, or NULL. */
 void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const struct http_str *id,
                    uint64_t tenant, const char *extra);
-void request_gone(struct request *r);
+void request_gone(void *owner);                             /* a struct request */
 /* What the engine tells of a choice. */
 void request_token(void *choice_owner, const struct sr_token *t);
 void request_end(void *choice_owner, int finish, const struct sr_token *t);

@@ -45,6 +45,16 @@ struct api {
 	unsigned n_requests;
 };
 
+/* What is known of a request from its head on until its answer has left: the exchange's ctx. */
+struct asked {
+	int route;                           /* index of routes.c; past the last: no such path */
+	bool preflight;                      /* CORS asks, no client of ours */
+	uint64_t tenant;                     /* of its key */
+	void (*gone)(void *owner);           /* NULL, or hears that the client left */
+	void *owner;
+	char lines[];                        /* header lines of the answer */
+};
+
 #define JSON_TYPE "application/json"
 #define PREPARE_HERE 4096                    /* bytes of body that are prepared on the loop */
 
@@ -56,13 +66,13 @@ void api_look(struct api *a);                /* at the daemon's stats page */
 
 /* tokenize.c */
 void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind, const char *extra);
-void tokenize_done(struct work *w);
-void tokenize_gone(struct work *w);
 /* metrics.c */
 void metrics_write(struct api *a, struct out *o);
 void metrics_request_done(struct api *a, int route, int status, uint64_t ns, size_t in, size_t out);
 void metrics_orca(struct api *a, bool json, char *line, size_t cap);
-/* api.c */
+/* routes.c */
+/* From now on `owner` answers x, and gone(owner) is called if the client leaves before that. */
+void asked_by(struct exchange *x, void (*gone)(void *owner), void *owner);
 const char *api_route_name(int route);       /* NULL past the last */
 const char *api_route_method(int route);
 bool api_route_counted(int route);

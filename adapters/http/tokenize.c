@@ -6,7 +6,7 @@
 #include "state.h"
 
 struct call {
-	struct work work;                    /* first, see app_gone */
+	struct work work;
 	struct api *api;
 	struct exchange *x;                  /* NULL: the peer is gone */
 	enum ask_kind kind;
@@ -87,12 +87,11 @@ static void run(struct work *w)
 	ask_free(&a);
 }
 
-void tokenize_done(struct work *w)
+static void done(struct work *w)
 {
 	struct call *c = (struct call *)w;
 
 	if (c->x) {
-		exchange_set_ctx(c->x, NULL);
 		if (c->problem.status)
 			api_problem(c->x, &c->problem, c->extra);
 		else
@@ -103,7 +102,7 @@ void tokenize_done(struct work *w)
 	free(c);
 }
 
-void tokenize_gone(struct work *w) { ((struct call *)w)->x = NULL; }
+static void gone(void *owner) { ((struct call *)owner)->x = NULL; }
 
 void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind, const char *extra)
 {
@@ -116,7 +115,7 @@ void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind, const
 		api_problem(x, &p, extra);
 		return;
 	}
-	c->work = (struct work){ .run = run, .done = tokenize_done, .bytes = h->body.n };
+	c->work = (struct work){ .run = run, .done = done, .bytes = h->body.n };
 	c->api = a;
 	c->x = x;
 	c->kind = kind;
@@ -126,20 +125,20 @@ void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind, const
 	c->body_n = h->body.n;
 	if (!c->body) {
 		problem_memory(&c->problem);
-		tokenize_done(&c->work);
+		done(&c->work);
 		return;
 	}
 	memcpy(c->body, h->body.s, h->body.n);
 	exchange_drop_body(x);
 	if (c->body_n <= PREPARE_HERE) {
 		run(&c->work);
-		tokenize_done(&c->work);
+		done(&c->work);
 		return;
 	}
-	exchange_set_ctx(x, c);
+	asked_by(x, gone, c);
 	if (workers_give(a->workers, &c->work) < 0) {
 		problem_set(&c->problem, 503, "ServiceUnavailableError", NULL,
 		            "Too many long requests are waiting. Try again later.");
-		tokenize_done(&c->work);
+		done(&c->work);
 	}
 }

@@ -1,0 +1,377 @@
+/* routes.c - which path means what; what is looked at in a head; status routes.
+ *
+ * A head is looked at once: its route, its key and its CORS lines are kept with the exchange
+ * (struct asked) until the answer has left.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/log.h"
+#include "request.h"
+#include "state.h"
+
+#define BODY_UNREAD 4096                     /* the most a route may be sent that reads none */
+
+enum { GET = 1, POST = 2 };
+
+static void get_health(struct api *a, struct exchange *x, const char *extra);
+static void get_version(struct api *a, struct exchange *x, const char *extra);
+static void get_load(struct api *a, struct exchange *x, const char *extra);
+static void get_models(struct api *a, struct exchange *x, const char *extra);
+static void get_metrics(struct api *a, struct exchange *x, const char *extra);
+static void no_scale_out(struct api *a, struct exchange *x, const char *extra);
+
+static const struct route {
+	const char *path;
+	int methods;
+	bool open, counted;                  /* needs no key; is in http_* metrics */
+	int kind;                            /* enum ask_kind of a JSON request, or -1: */
+	void (*fn)(struct api *a, struct exchange *x, const char *extra);
+} routes[] = {
+	{ "/v1/chat/completions", POST, false, true, ASK_CHAT, NULL },
+	{ "/v1/completions", POST, false, true, ASK_COMPLETION, NULL },
+	{ "/v1/models", GET, false, true, -1, get_models },
+	{ "/tokenize", POST, false, true, ASK_TOKENIZE, NULL },
+	{ "/detokenize", POST, false, true, ASK_DETOKENIZE, NULL },
+	{ "/health", GET, true, false, -1, get_health },
+	{ "/ping", GET | POST, true, false, -1, get_health },
+	{ "/load", GET, false, false, -1, get_load },
+	{ "/version", GET, true, false, -1, get_version },
+	{ "/metrics", GET, true, false, -1, get_metrics },
+	{ "/inference/v1/generate", POST, false, true, -1, no_scale_out },
+	{ "/v1/completions/render", POST, false, true, -1, no_scale_out },
+	{ "/v1/chat/completions/render", POST, false, true, -1, no_scale_out },
+};
+#define N_ROUTES ((int)(sizeof(routes) / sizeof(routes[0])))
+_Static_assert(sizeof(routes) / sizeof(routes[0]) < ROUTES_MAX, "the last one counts unknown paths");
+
+const char *api_route_name(int route)
+{
+	return route < N_ROUTES ? routes[route].path : route == N_ROUTES ? "none" : NULL;
+}
+
+const char *api_route_method(int route)
+{
+	return route < N_ROUTES && routes[route].methods & POST ? "POST" : "GET";
+}
+
+bool api_route_counted(int route) { return route >= N_ROUTES || routes[route].counted; }
+
+static int route_of(const struct api *a, const struct http_request *r)
+{
+	const char *root = a->cfg->root_path;
+	struct http_str path = r->path;
+	size_t n = root ? strlen(root) : 0;
+	int i;
+
+	while (n && root[n - 1] == '/')
+		n--;
+	if (n && path.n > n && !memcmp(path.s, root, n) && path.s[n] == '/') {
+		path.s += n;
+		path.n -= n;
+	}
+	for (i = 0; i < N_ROUTES; i++)
+		if (http_is(path, routes[i].path))
+			break;
+	return i;
+}
+
+static int method_of(const struct http_request *r)
+{
+	return http_is(r->method, "GET") ? GET : http_is(r->method, "POST") ? POST : 0;
+}
+
+/* ---- status routes ---- */
+
+static void reply_out(struct exchange *x, const char *type, const char *extra, struct out *o)
+{
+	struct problem p;
+
+	if (o->failed) {
+		problem_memory(&p);
+		api_problem(x, &p, extra);
+	} else {
+		exchange_reply(x, 200, type, extra, o->p, o->n);
+	}
+	out_free(o);
+}
+
+static void get_health(struct api *a, struct exchange *x, const char *extra)
+{
+	exchange_reply(x, api_healthy(a) ? 200 : 503, NULL, extra, "", 0);
+}
+
+static void get_version(struct api *a, struct exchange *x, const char *extra)
+{
+	static const char body[] = "{\"version\":\"" SLIPRING_VERSION "\"}";
+
+	(void)a;
+	exchange_reply(x, 200, JSON_TYPE, extra, body, sizeof(body) - 1);
+}
+
+static void get_load(struct api *a, struct exchange *x, const char *extra)
+{
+	int64_t load = a->cfg->enable_server_load_tracking ? shared_get(a->shared->load) : 0;
+	struct out o = { 0 };
+
+	out_fmt(&o, "{\"server_load\":%lld}", (long long)load);
+	reply_out(x, JSON_TYPE, extra, &o);
+}
+
+static void get_models(struct api *a, struct exchange *x, const char *extra)
+{
+	struct ask_limits l;
+	struct out o = { 0 };
+	long long now = time(NULL);
+	int i;
+
+	api_limits(a, &l);
+	if (!l.context && a->page)
+		l.context = (int64_t)a->page->max_model_len;
+	out_str(&o, "{\"object\":\"list\",\"data\":[");
+	for (i = 0; i < l.n_names; i++) {
+		out_str(&o, i ? ",{\"id\":" : "{\"id\":");
+		out_json_str(&o, l.names[i]);
+		out_fmt(&o, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"vllm\",\"root\":", now);
+		out_json_str(&o, a->model.name);
+		out_str(&o, ",\"parent\":null,\"max_model_len\":");
+		if (l.context)
+			out_int(&o, l.context);
+		else
+			out_str(&o, "null");
+		out_fmt(&o, ",\"permission\":[{\"id\":\"modelperm-%016llx\",\"object\":\"model_permission\","
+		        "\"created\":%lld,\"allow_create_engine\":false,\"allow_sampling\":true,"
+		        "\"allow_logprobs\":true,\"allow_search_indices\":false,\"allow_view\":true,"
+		        "\"allow_fine_tuning\":false,\"organization\":\"*\",\"group\":null,"
+		        "\"is_blocking\":false}]}",
+		        (unsigned long long)auth_hash(l.names[i], strlen(l.names[i])), now);
+	}
+	out_str(&o, "]}");
+	reply_out(x, JSON_TYPE, extra, &o);
+}
+
+static void get_metrics(struct api *a, struct exchange *x, const char *extra)
+{
+	struct out o = { 0 };
+
+	metrics_write(a, &o);
+	reply_out(x, "text/plain; version=1.0.0; charset=utf-8", extra, &o);
+}
+
+static void no_scale_out(struct api *a, struct exchange *x, const char *extra)
+{
+	struct problem p;
+
+	(void)a;
+	problem_set(&p, 403, "PermissionDeniedError", NULL, "Scale-out endpoints are disabled. Slipring does "
+	            "not have them: tokens go in and out over its rings.");
+	api_problem(x, &p, extra);
+}
+
+/* ---- a request from its head to its end ---- */
+
+/* The words of a refusal before the body is here.  Without a type they are those of vLLM's framework, and
+ * in its shape: it knows no such route. */
+static int refuse(const struct problem *p, char *body, size_t cap)
+{
+	struct out o = { 0 };
+
+	if (p->type)
+		problem_json(&o, p);
+	else
+		out_fmt(&o, "{\"detail\":\"%s\"}", p->message);
+	if (!o.failed)
+		snprintf(body, cap, "%.*s", (int)o.n, o.p);
+	out_free(&o);
+	return p->status;
+}
+
+/* Keeps what the head tells; NULL without memory. */
+static struct asked *keep(struct api *a, struct exchange *x, const struct http_request *r)
+{
+	struct asked *q;
+	char lines[1024];
+	bool preflight = cors_preflight(a->cors, r);
+
+	cors_headers(a->cors, r, preflight, lines, sizeof(lines));
+	q = malloc(sizeof(*q) + strlen(lines) + 1);
+	if (!q)
+		return NULL;
+	*q = (struct asked){ .route = route_of(a, r), .preflight = preflight };
+	strcpy(q->lines, lines);
+	exchange_set_ctx(x, q);
+	return q;
+}
+
+static void add_line(char *extra, size_t cap, const char *line)
+{
+	size_t n = strlen(extra);
+
+	snprintf(extra + n, cap - n, "%s", line);
+}
+
+/* 0, or *p says why it is refused; extra: lines of the refusal. */
+static int check_head(struct api *a, struct asked *q, const struct http_request *r, struct problem *p,
+                      char *extra, size_t cap)
+{
+	const struct route *route = q->route < N_ROUTES ? &routes[q->route] : NULL;
+
+	if ((q->preflight || (route && route->kind < 0)) &&
+	    (r->chunked || r->content_length > BODY_UNREAD))    /* without a key, it costs no memory */
+		return problem_set(p, 413, "BadRequestError", NULL, "This route takes no body.");
+	if (q->preflight)
+		return 0;
+	if (!(route && route->open) && !auth_check(a->auth, r, &q->tenant)) {
+		shared_add(a->shared->rejected_keys, 1);
+		add_line(extra, cap, "www-authenticate: Bearer\r\n");
+		return problem_set(p, 401, "AuthenticationError", NULL,
+		                   "Unauthorized: an API key is required as `Authorization: Bearer KEY`.");
+	}
+	if (!route)
+		return problem_set(p, 404, NULL, NULL, "Not Found");
+	if (!(route->methods & method_of(r))) {
+		add_line(extra, cap, route->methods == GET ? "allow: GET\r\n" :
+		         route->methods == POST ? "allow: POST\r\n" : "allow: GET, POST\r\n");
+		return problem_set(p, 405, NULL, NULL, "Method Not Allowed");
+	}
+	if (r->content_length > a->cfg->max_body_bytes && a->cfg->max_body_bytes > 0)
+		return problem_set(p, 413, "BadRequestError", NULL,
+		                   "The request body of %lld bytes is larger than the %lld that are allowed.",
+		                   (long long)r->content_length, (long long)a->cfg->max_body_bytes);
+	return 0;
+}
+
+static int app_head(void *ctx, struct exchange *x, const struct http_request *r, char *body, size_t cap,
+                    char *extra, size_t extra_cap)
+{
+	struct asked *q = keep(ctx, x, r);
+	struct problem p;
+
+	if (!q) {
+		problem_memory(&p);
+		return refuse(&p, body, cap);
+	}
+	snprintf(extra, extra_cap, "%s", q->lines);
+	return check_head(ctx, q, r, &p, extra, extra_cap) ? refuse(&p, body, cap) : 0;
+}
+
+/* An id that a client chose goes into headers and JSON: plain characters only. */
+static bool usable_id(const struct http_str *id)
+{
+	size_t i;
+
+	if (!id->n || id->n > ASK_ID_BYTES)
+		return false;
+	for (i = 0; i < id->n; i++)
+		if (id->s[i] <= 0x20 || id->s[i] >= 0x7f)
+			return false;
+	return true;
+}
+
+/* vLLM takes JSON only by its name, so that no web page's form can post to it. */
+static bool is_json(const struct http_request *r)
+{
+	const struct http_str *h = http_header(r, "content-type");
+	struct http_str type = h ? *h : (struct http_str){ "", 0 };
+	const char *end = memchr(type.s, ';', type.n);
+
+	if (end)
+		type.n = (size_t)(end - type.s);
+	while (type.n && (type.s[type.n - 1] == ' ' || type.s[type.n - 1] == '\t'))
+		type.n--;
+	return http_is_ci(type, "application/json");
+}
+
+static void json_request(struct api *a, struct exchange *x, const struct http_request *r,
+                         const struct route *route, const struct asked *q)
+{
+	const struct http_str *id = http_header(r, "x-request-id"), *orca;
+	char lines[1024];
+	struct problem p = { 0 };
+
+	snprintf(lines, sizeof(lines), "%s", q->lines);
+	if (!is_json(r))
+		problem_set(&p, 400, "Bad Request", NULL, "1 validation error:\n"
+		            "  Unsupported Media Type: Only 'application/json' is allowed");
+	else if (a->draining)
+		problem_set(&p, 503, "ServiceUnavailableError", NULL, "The server is shutting down.");
+	else if (id && !usable_id(id))
+		problem_bad(&p, "X-Request-Id", "X-Request-Id must be 1 to %d printable ASCII characters "
+		            "without spaces.", ASK_ID_BYTES);
+	if (p.status) {
+		api_problem(x, &p, lines);
+		return;
+	}
+	if (id && a->cfg->enable_request_id_headers)
+		snprintf(lines + strlen(lines), sizeof(lines) - strlen(lines), "x-request-id: %.*s\r\n",
+		         (int)id->n, id->s);
+	orca = http_header(r, "endpoint-load-metrics-format");
+	if (orca && (http_is_ci(*orca, "text") || http_is_ci(*orca, "json")))
+		metrics_orca(a, http_is_ci(*orca, "json"), lines + strlen(lines),
+		             sizeof(lines) - strlen(lines));
+	if (route->kind == ASK_CHAT || route->kind == ASK_COMPLETION)
+		request_start(a, x, (enum ask_kind)route->kind, id, q->tenant, lines);
+	else
+		tokenize_start(a, x, (enum ask_kind)route->kind, lines);
+}
+
+static void app_handle(void *ctx, struct exchange *x, const struct http_request *r)
+{
+	const struct asked *q = exchange_ctx(x);
+	struct api *a = ctx;
+
+	if (q->preflight)
+		exchange_reply(x, q->lines[0] ? 200 : 400, "text/plain; charset=utf-8", q->lines,
+		               q->lines[0] ? "OK" : "Disallowed CORS origin", q->lines[0] ? 2 : 22);
+	else if (routes[q->route].kind >= 0)
+		json_request(a, x, r, &routes[q->route], q);
+	else
+		routes[q->route].fn(a, x, q->lines);
+}
+
+void asked_by(struct exchange *x, void (*gone)(void *owner), void *owner)
+{
+	struct asked *q = exchange_ctx(x);
+
+	q->gone = gone;
+	q->owner = owner;
+}
+
+static void app_gone(void *ctx, struct exchange *x)
+{
+	const struct asked *q = exchange_ctx(x);
+
+	(void)ctx;
+	if (q->gone)
+		q->gone(q->owner);
+}
+
+static void app_done(void *ctx, struct exchange *x, const char *peer, const char *note, int status,
+                     uint64_t ns, size_t bytes_in, size_t bytes_out)
+{
+	const struct http_request *r = exchange_request(x);
+	struct asked *q = exchange_ctx(x);
+	struct api *a = ctx;
+	int i = q ? q->route : N_ROUTES;      /* NULL: the head was refused before anybody looked */
+
+	exchange_set_ctx(x, NULL);
+	free(q);
+	metrics_request_done(a, i, status, ns, bytes_in, bytes_out);
+	if (a->cfg->disable_access_log || (i < N_ROUTES && !routes[i].counted && status < 400))
+		return;
+	/* No path that a client chose: only the names of routes. */
+	log_info("%s - \"%s %s\" %d %zu bytes in %.1f ms%s", peer,
+	         method_of(r) == GET ? "GET" : method_of(r) == POST ? "POST" : "?",
+	         i < N_ROUTES ? routes[i].path : "(unknown)", status, bytes_out, (double)ns / 1e6, note);
+}
+
+static void app_arriving(void *ctx, int by) { engine_doing(((struct api *)ctx)->engine, SR_ARRIVING, by); }
+
+const struct conn_app *api_app(struct api *a)
+{
+	a->app = (struct conn_app){ .ctx = a, .head = app_head, .handle = app_handle, .gone = app_gone,
+	                            .done = app_done, .arriving = app_arriving };
+	return &a->app;
+}
