@@ -44,6 +44,16 @@ uint64_t auth_hash(const char *s, size_t n)
 	return h | 1;
 }
 
+/* Of a key without a name: the key itself, so to say.  The daemon hears half of a hash of its sum, from which
+ * nobody finds the key.  The byte 0 keeps it apart from every name. */
+static uint64_t nameless(const uint8_t sum[static 32])
+{
+	char s[4 + 32] = "key";
+
+	memcpy(s + 4, sum, 32);
+	return auth_hash(s, sizeof(s));
+}
+
 static int add(struct key **list, size_t *n, const char *key, size_t len, const char *name)
 {
 	struct key *k;
@@ -54,8 +64,9 @@ static int add(struct key **list, size_t *n, const char *key, size_t len, const 
 	if (!k)
 		return -ENOMEM;
 	*list = k;
-	sha256(key, len, k[*n].sum);
-	k[(*n)++].tenant = name ? auth_hash(name, strlen(name)) : 0;
+	k += (*n)++;
+	sha256(key, len, k->sum);
+	k->tenant = name ? auth_hash(name, strlen(name)) : nameless(k->sum);
 	return 0;
 }
 
@@ -105,7 +116,6 @@ static int read_file(const char *path, struct key **list, size_t *n, char *err, 
 
 int auth_create(struct auth **out, const struct config *c, char *err, size_t errlen)
 {
-	static const char *const env[] = { "VLLM_API_KEY", "SLIPRING_API_KEY" };
 	struct auth *a = calloc(1, sizeof(*a));
 	int i, r = a ? 0 : -ENOMEM;
 
@@ -116,9 +126,6 @@ int auth_create(struct auth **out, const struct config *c, char *err, size_t err
 	for (i = 0; !r && i < c->n_api_keys; i++)
 		if (c->api_key[i][0])
 			r = add(&a->key, &a->n, c->api_key[i], strlen(c->api_key[i]), NULL);
-	for (i = 0; !r && i < 2; i++)
-		if (getenv(env[i]) && getenv(env[i])[0])
-			r = add(&a->key, &a->n, getenv(env[i]), strlen(getenv(env[i])), NULL);
 	a->fixed = a->n;
 	if (r < 0)
 		snprintf(err, errlen, "out of memory");
@@ -170,23 +177,37 @@ void auth_free(struct auth *a)
 
 bool auth_needed(const struct auth *a) { return a->n > 0; }
 
-bool auth_check(const struct auth *a, const struct http_request *r, uint64_t *tenant)
+/* What follows "Bearer "; empty without it, or of another scheme: that may be for a proxy. */
+static struct http_str bearer(const struct http_request *r)
 {
 	const struct http_str *h = http_header(r, "authorization");
-	const char *s = h ? h->s : "";
-	size_t n = h ? h->n : 0, i;
-	uint8_t sum[32];
+	struct http_str s = h ? *h : (struct http_str){ "", 0 };
+
+	if (s.n < 7 || !http_is_ci((struct http_str){ s.s, 7 }, "bearer "))
+		return (struct http_str){ "", 0 };
+	for (s.s += 7, s.n -= 7; s.n && *s.s == ' '; s.s++, s.n--)
+		;
+	return s;
+}
+
+bool auth_check(const struct auth *a, const struct http_request *r, uint64_t *tenant)
+{
+	const struct http_str *x = http_header(r, "x-api-key");
+	struct http_str given = bearer(r);
+	uint8_t sum[32], other[32];
 	bool found = false;
+	size_t i;
 
 	*tenant = 0;
 	if (!a->n)
 		return true;
-	if (n < 7 || !http_is_ci((struct http_str){ s, 7 }, "bearer "))
-		n = 0;
+	if (!given.n && x)
+		given = *x;
+	sha256(given.s, given.n, sum);
+	if (x && x->n)                        /* two keys: of which of them would the request be? */
+		sha256(x->s, x->n, other);
 	else
-		for (s += 7, n -= 7; n && *s == ' '; s++, n--)
-			;
-	sha256(s, n, sum);
+		memcpy(other, sum, sizeof(other));
 	for (i = 0; i < a->n; i++) {
 		bool same = !CRYPTO_memcmp(sum, a->key[i].sum, sizeof(sum));
 
@@ -194,7 +215,7 @@ bool auth_check(const struct auth *a, const struct http_request *r, uint64_t *te
 			*tenant = a->key[i].tenant;
 		found |= same;
 	}
-	return found && n;
+	return found && given.n && !CRYPTO_memcmp(sum, other, sizeof(sum));
 }
 
 /* ---- CORS ---- */

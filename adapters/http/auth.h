@@ -16,14 +16,16 @@
 struct auth;
 struct cors;
 
-/* Keys of the flags, of VLLM_API_KEY and SLIPRING_API_KEY, of the file. */
+/* Keys of the flags or of the environment, as struct config has them, and of the file. */
 int  auth_create(struct auth **out, const struct config *c, char *err, size_t errlen);
 int  auth_reload(struct auth *a, char *err, size_t errlen);  /* the file; old keys on failure */
 void auth_free(struct auth *a);
 bool auth_needed(const struct auth *a);
 /* What stands for a name (of a tenant, a salt) in numbers: 0 only for nothing. */
 uint64_t auth_hash(const char *s, size_t n);
-/* The request's "Authorization: Bearer KEY"; *tenant = hash of the key's name. */
+/* Is the key good that the request gives as "Authorization: Bearer KEY" or as "x-api-key: KEY"?  If it gives
+ * both they must be the same.  *tenant: a hash of the key's name, or of the key if it has none; 0 where no
+ * key is set. */
 bool auth_check(const struct auth *a, const struct http_request *r, uint64_t *tenant);
 
 int  cors_create(struct cors **out, const struct config *c, char *err, size_t errlen); /* NULL = off */
