@@ -303,9 +303,17 @@ static int compare(const struct gguf_string *a, const struct gguf_string *b)
 
 	return c ? c : (a->n > b->n) - (a->n < b->n);
 }
+static int by_key(const void *a, const void *b)
+{
+	const struct gguf_value *const *x = a, *const *y = b;
+
+	return compare(&(*x)->key, &(*y)->key);
+}
 static int by_name(const void *a, const void *b)
 {
-	return compare(*(struct gguf_string *const *)a, *(struct gguf_string *const *)b);
+	const struct gguf_tensor *const *x = a, *const *y = b;
+
+	return compare(&(*x)->name, &(*y)->name);
 }
 static int by_offset(const void *a, const void *b)
 {
@@ -314,36 +322,45 @@ static int by_offset(const void *a, const void *b)
 	return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static int check_unique(struct reader *r, struct gguf *g)
+static int twice(struct reader *r, const char *what, const struct gguf_string *s)
 {
-	uint64_t most = g->n_tensors > g->n_values ? g->n_tensors : g->n_values, i;
-	const void **sorted = calloc(most + 1, sizeof(*sorted));
+	return fail(r, "%s %.*s at offset %" PRIu64 " is there twice", what, show(s), s->s,
+	            (uint64_t)((const uint8_t *)s->s - r->p));
+}
+
+/* The sorted tables, which find a name by bisection and show one that is there twice. */
+static int sort_names(struct reader *r, struct gguf *g)
+{
+	g->value_by_name = calloc(g->n_values + 1, sizeof(*g->value_by_name));
+	g->tensor_by_name = calloc(g->n_tensors + 1, sizeof(*g->tensor_by_name));
+	if (!g->value_by_name || !g->tensor_by_name)
+		return -ENOMEM;
+	for (uint64_t i = 0; i < g->n_values; i++)
+		g->value_by_name[i] = &g->value[i];
+	for (uint64_t i = 0; i < g->n_tensors; i++)
+		g->tensor_by_name[i] = &g->tensor[i];
+	qsort(g->value_by_name, g->n_values, sizeof(*g->value_by_name), by_key);
+	qsort(g->tensor_by_name, g->n_tensors, sizeof(*g->tensor_by_name), by_name);
+	for (uint64_t i = 1; i < g->n_values; i++)
+		if (by_key(&g->value_by_name[i - 1], &g->value_by_name[i]) == 0)
+			return twice(r, "key", &g->value_by_name[i]->key);
+	for (uint64_t i = 1; i < g->n_tensors; i++)
+		if (by_name(&g->tensor_by_name[i - 1], &g->tensor_by_name[i]) == 0)
+			return twice(r, "tensor", &g->tensor_by_name[i]->name);
+	return 0;
+}
+
+static int check_overlaps(struct reader *r, const struct gguf *g)
+{
+	const struct gguf_tensor **sorted = calloc(g->n_tensors + 1, sizeof(*sorted));
 	int rc = 0;
 
 	if (!sorted)
 		return -ENOMEM;
-	for (i = 0; i < g->n_values; i++)
-		sorted[i] = &g->value[i].key;
-	qsort(sorted, g->n_values, sizeof(*sorted), by_name);
-	for (i = 1; i < g->n_values && !rc; i++)
-		if (by_name(&sorted[i - 1], &sorted[i]) == 0) {
-			const struct gguf_string *s = sorted[i];
-			rc = fail(r, "key %.*s at offset %" PRIu64 " is there twice", show(s), s->s,
-			          (uint64_t)((const uint8_t *)s->s - r->p));
-		}
-	for (i = 0; i < g->n_tensors; i++)
-		sorted[i] = &g->tensor[i].name;
-	qsort(sorted, g->n_tensors, sizeof(*sorted), by_name);
-	for (i = 1; i < g->n_tensors && !rc; i++)
-		if (by_name(&sorted[i - 1], &sorted[i]) == 0) {
-			const struct gguf_string *s = sorted[i];
-			rc = fail(r, "tensor %.*s at offset %" PRIu64 " is there twice", show(s), s->s,
-			          (uint64_t)((const uint8_t *)s->s - r->p));
-		}
-	for (i = 0; i < g->n_tensors; i++)
+	for (uint64_t i = 0; i < g->n_tensors; i++)
 		sorted[i] = &g->tensor[i];
 	qsort(sorted, g->n_tensors, sizeof(*sorted), by_offset);
-	for (i = 1; i < g->n_tensors && !rc; i++) {
+	for (uint64_t i = 1; i < g->n_tensors && !rc; i++) {
 		const struct gguf_tensor *a = sorted[i - 1], *b = sorted[i];
 
 		if (a->bytes > b->offset - a->offset)
@@ -400,13 +417,16 @@ static int parse(struct reader *r, struct gguf *g)
 		rc = get_tensor(r, &g->tensor[i]);
 	if (rc)
 		return rc;
+	rc = sort_names(r, g);
+	if (rc)
+		return rc;
 	rc = gguf_u64(g, "general.alignment", &alignment);
 	if (rc == -EINVAL || alignment < 8 || alignment > 1 << 20 || alignment & (alignment - 1))
 		return fail(r, "value general.alignment is %" PRIu64 "; powers of two from 8 to 1048576 are "
 		            "allowed",
 		            alignment);
 	rc = place(r, g, alignment);
-	return rc ? rc : check_unique(r, g);
+	return rc ? rc : check_overlaps(r, g);
 }
 
 int gguf_parse(struct gguf **out, const void *p, size_t n, uint64_t file_bytes, char *err, size_t errlen)
@@ -436,32 +456,27 @@ void gguf_free(struct gguf *g)
 		return;
 	free(g->value);
 	free(g->tensor);
+	free(g->value_by_name);
+	free(g->tensor_by_name);
 	free(g);
 }
 
 /* ---- questions ------------------------------------------------------------------------------ */
 
-static bool is(const struct gguf_string *s, const char *name)
-{
-	size_t n = strlen(name);
-
-	return s->n == n && memcmp(s->s, name, n) == 0;
-}
-
 const struct gguf_value *gguf_find(const struct gguf *g, const char *key)
 {
-	for (uint64_t i = 0; i < g->n_values; i++)
-		if (is(&g->value[i].key, key))
-			return &g->value[i];
-	return NULL;
+	const struct gguf_value want = { .key = { key, strlen(key) } }, *w = &want;
+	const struct gguf_value **at = bsearch(&w, g->value_by_name, g->n_values, sizeof(w), by_key);
+
+	return at ? *at : NULL;
 }
 
 const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name)
 {
-	for (uint64_t i = 0; i < g->n_tensors; i++)
-		if (is(&g->tensor[i].name, name))
-			return &g->tensor[i];
-	return NULL;
+	const struct gguf_tensor want = { .name = { name, strlen(name) } }, *w = &want;
+	const struct gguf_tensor **at = bsearch(&w, g->tensor_by_name, g->n_tensors, sizeof(w), by_name);
+
+	return at ? *at : NULL;
 }
 
 int gguf_u64(const struct gguf *g, const char *key, uint64_t *out)

@@ -42,6 +42,8 @@ struct gguf {
 	uint64_t n_values, n_tensors;
 	struct gguf_value *value;
 	struct gguf_tensor *tensor;
+	const struct gguf_value **value_by_name;     /* [n_values], sorted by key */
+	const struct gguf_tensor **tensor_by_name;   /* [n_tensors], sorted by name */
 	uint64_t data_offset;      /* where tensor data begins */
 };
 
@@ -51,7 +53,8 @@ int  gguf_parse(struct gguf **out, const void *p, size_t n, uint64_t file_bytes,
                 char *err, size_t errlen);
 void gguf_free(struct gguf *g);
 
-const struct gguf_value *gguf_find(const struct gguf *g, const char *key);   /* or NULL */
+/* By bisection.  NULL: there is none. */
+const struct gguf_value *gguf_find(const struct gguf *g, const char *key);
 const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name);
 
 /* 0, -ENOENT no such key, -EINVAL another type or out of range (any integer type is taken

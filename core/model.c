@@ -181,7 +181,6 @@ static int take(struct opening *o, const struct spec *s, int l, struct sr_tensor
 	t->group = f.group;
 	t->group_n = f.group_n;
 	t->scale_type = f.scale_type;
-	o->taken[o->n_taken++] = t->name;
 	o->md->weight_bytes += f.data.bytes + f.scale.bytes + f.zero.bytes;
 	return 0;
 }
@@ -202,15 +201,9 @@ static bool harmless(struct opening *o, const char *name, size_t n)
 	       strcmp(name + n - 10, "_proj.bias") == 0;
 }
 
-static int by_name(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static int check_leftover(struct opening *o, const char *name)
 {
-	if (bsearch(&name, o->taken, (size_t)o->n_taken, sizeof(*o->taken), by_name) ||
-	    harmless(o, name, strlen(name)))
+	if (harmless(o, name, strlen(name)))
 		return 0;
 	return model_fail(o, -ENOTSUP, "tensor %.100s is no part of the %s architecture as Slipring knows it",
 	                  name, o->m->arch);
@@ -218,19 +211,18 @@ static int check_leftover(struct opening *o, const char *name)
 
 static int check_leftovers(struct opening *o)
 {
+	uint64_t n = o->g ? o->g->n_tensors : o->st->n_tensors;
 	int rc = 0;
 
-	qsort(o->taken, (size_t)o->n_taken, sizeof(*o->taken), by_name);
-	for (uint64_t t = 0; o->g && t < o->g->n_tensors && !rc; t++) {
-		const struct gguf_string *n = &o->g->tensor[t].name;
+	for (uint64_t t = 0; t < n && !rc; t++) {
 		char name[65];
 
-		snprintf(name, sizeof(name), "%.*s", (int)n->n, n->s);
-		rc = check_leftover(o, name);
+		if (o->taken[t])
+			continue;
+		if (o->g)
+			snprintf(name, sizeof(name), "%.*s", (int)o->g->tensor[t].name.n, o->g->tensor[t].name.s);
+		rc = check_leftover(o, o->g ? name : o->st->all[t].t->name);
 	}
-	for (int32_t i = 0; o->st && i < o->st->n; i++)
-		for (uint64_t t = 0; t < o->st->file[i].table->n && !rc; t++)
-			rc = check_leftover(o, o->st->file[i].table->tensor[t].name);
 	return rc;
 }
 
@@ -261,10 +253,11 @@ static void describe(struct opening *o)
 
 int model_take_tensors(struct opening *o)
 {
+	uint64_t n = o->g ? o->g->n_tensors : o->st ? o->st->n_tensors : 0;
 	int rc = 0;
 
 	o->m->layer = calloc((size_t)o->m->L, sizeof(*o->m->layer));
-	o->taken = calloc((size_t)(N_WHOLE + o->m->L * (N_LAYER + KV_PARTS)) * PARTS, sizeof(*o->taken));
+	o->taken = calloc(n + 1, sizeof(*o->taken));
 	if (!o->m->layer || !o->taken)
 		return model_no_memory(o);
 	for (int i = 0; i < N_WHOLE && !rc; i++)

@@ -16,6 +16,7 @@ int model_find_gguf(struct opening *o, const char *name, struct found *f)
 
 	if (!t)
 		return 1;
+	o->taken[t - o->g->tensor] = true;
 	f->type_name = gguf_type_name(t->type);
 	for (int i = 0; i < MODEL_TYPES; i++)
 		if ((int64_t)t->type == model_types[i].gguf)

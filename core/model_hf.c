@@ -13,12 +13,13 @@
 
 const struct safetensor *model_hf_tensor(struct opening *o, const char *name, int32_t *file)
 {
-	const struct safetensor *t = NULL;
+	const struct safetensors_at *at = safetensors_lookup(o->st, name);
 
-	for (*file = 0; *file < o->st->n; ++*file)
-		if ((t = safetensors_find(o->st->file[*file].table, name)) != NULL)
-			break;
-	return t;
+	if (!at)
+		return NULL;
+	o->taken[at - o->st->all] = true;
+	*file = at->file;
+	return at->t;
 }
 
 int model_find_hf(struct opening *o, const char *name, struct found *f)

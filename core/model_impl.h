@@ -16,8 +16,6 @@
 #include "safetensors.h"
 
 #define LAYERS_MAX 4096
-#define PARTS      6                 /* most tensors of a file that stand for one */
-#define KV_PARTS   3                 /* times as many may be a layer's scales of keys and values */
 
 /* What a model of a known architecture may have besides the usual; `needs` in the table. */
 enum { UNTIED = 1, QKV_BIAS = 2, O_BIAS = 4, QK_NORM = 8 };
@@ -40,8 +38,7 @@ struct opening {
 		int32_t group_n;       /* FP8 in blocks: outputs to a scale */
 		bool    zeros;         /* zero points are there; else all are 8 */
 	} quant;
-	const char **taken;            /* names of tensors that the table took, [n_taken] */
-	int32_t n_taken;
+	bool *taken;                   /* of g->tensor or st->all: the model's table took it */
 	char *err;
 	size_t errlen;
 };
@@ -87,6 +84,7 @@ int  model_open_gguf(struct opening *o);
 int  model_find_gguf(struct opening *o, const char *name, struct found *f); /* 0, 1 not there */
 int  model_open_hf(struct opening *o, const char *dir);
 int  model_find_hf(struct opening *o, const char *name, struct found *f);   /* 0, 1 not there, -errno */
+/* NULL: there is none.  What is there counts as taken. */
 const struct safetensor *model_hf_tensor(struct opening *o, const char *name, int32_t *file);
 
 /* quantization_config.  0 or -errno. */

@@ -25,7 +25,6 @@ static const struct { const char *name; int what; } names[] = {
 	{ "k_proj.output_scale", KEYS }, { "v_proj.output_scale", VALUES }, { "q_proj.output_scale", 0 },
 	{ "kv_scale", KEYS | VALUES },
 };
-_Static_assert(sizeof(names) / sizeof(*names) <= KV_PARTS * PARTS, "opening.taken has room for all of them");
 
 /* The one number of a tensor, from its file. */
 static int read_scale(struct opening *o, const struct safetensor *t, int32_t file, float *out)
@@ -73,10 +72,7 @@ int model_kv_scales(struct opening *o, int32_t l)
 
 		snprintf(name, sizeof(name), "model.layers.%d.self_attn.%s", l, names[i].name);
 		t = model_hf_tensor(o, name, &file);
-		if (!t)
-			continue;
-		o->taken[o->n_taken++] = t->name;
-		if (!names[i].what)
+		if (!t || !names[i].what)
 			continue;
 		rc = read_scale(o, t, file, &v);
 		if (rc)

@@ -214,17 +214,12 @@ static const struct parts *parts_of(int32_t type)
 	return type == SR_CT4 ? &ct : &others;
 }
 
-/* NULL: there is none.  What is there counts as taken. */
 static const struct safetensor *part(struct opening *o, const char *stem, const char *name, int32_t *file)
 {
 	char whole[160];
-	const struct safetensor *t;
 
 	snprintf(whole, sizeof(whole), "%s%s", stem, name);
-	t = model_hf_tensor(o, whole, file);
-	if (t)
-		o->taken[o->n_taken++] = t->name;
-	return t;
+	return model_hf_tensor(o, whole, file);
 }
 
 /* A part must be [a][b] of so many bytes an element. */

@@ -217,13 +217,6 @@ void safetensors_free(struct safetensors *s)
 	free(s);
 }
 
-const struct safetensor *safetensors_find(const struct safetensors *s, const char *name)
-{
-	struct safetensor key = { .name = (char *)(uintptr_t)name };
-
-	return s->n ? bsearch(&key, s->tensor, s->n, sizeof(key), by_name) : NULL;
-}
-
 /* ---- files ---------------------------------------------------------------------------------- */
 
 static int open_regular(const char *path, uint64_t *bytes, const struct where *w)
@@ -331,49 +324,84 @@ static bool plain_name(const char *s)
 	return n > 12 && n < 256 && *s != '.' && !strchr(s, '/') && strcmp(s + n - 12, ".safetensors") == 0;
 }
 
-/* The number of the shard called name, or -1. */
-static int32_t shard(const struct safetensors_set *s, const char *name)
+static const char *file_name(const struct safetensors_set *s, int32_t file)
 {
-	for (int32_t i = 0; i < s->n; i++)
-		if (strcmp(strrchr(s->file[i].path, '/') + 1, name) == 0)
-			return i;
-	return -1;
+	return strrchr(s->file[file].path, '/') + 1;
 }
 
+static int at_by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct safetensors_at *)a)->t->name, ((const struct safetensors_at *)b)->t->name);
+}
+
+const struct safetensors_at *safetensors_lookup(const struct safetensors_set *s, const char *name)
+{
+	const struct safetensor t = { .name = (char *)(uintptr_t)name };
+	const struct safetensors_at want = { &t, 0 };
+
+	return s->n_tensors ? bsearch(&want, s->all, s->n_tensors, sizeof(want), at_by_name) : NULL;
+}
+
+/* One table over all files; a name is in one of them. */
+static int merge(struct safetensors_set *s, const struct where *w)
+{
+	for (int32_t i = 0; i < s->n; i++)
+		s->n_tensors += s->file[i].table->n;
+	s->all = calloc(s->n_tensors + 1, sizeof(*s->all));
+	if (!s->all)
+		return -ENOMEM;
+	s->n_tensors = 0;
+	for (int32_t i = 0; i < s->n; i++)
+		for (uint64_t t = 0; t < s->file[i].table->n; t++)
+			s->all[s->n_tensors++] = (struct safetensors_at){ &s->file[i].table->tensor[t], i };
+	qsort(s->all, s->n_tensors, sizeof(*s->all), at_by_name);
+	for (uint64_t t = 1; t < s->n_tensors; t++)
+		if (at_by_name(&s->all[t - 1], &s->all[t]) == 0)
+			return fail(w, "%s: tensor %.200s is in %.200s too", s->file[s->all[t].file].path,
+			            s->all[t].t->name, file_name(s, s->all[t - 1].file));
+	return 0;
+}
+
+/* The files that weight_map names, each once. */
 static int add_shards(struct safetensors_set *s, const char *dir, const char *index, const json_t *map,
                       const struct where *w)
 {
-	const char *name, *last = "";
-	json_t *j;
-	int rc;
+	json_t *seen = json_object(), *j;
+	const char *name;
+	int rc = seen ? 0 : -ENOMEM;
 
 	json_object_foreach((json_t *)(uintptr_t)map, name, j) {
 		const char *file = json_string_value(j);
 
+		if (rc)
+			break;
 		if (!file || !plain_name(file))
-			return fail(w, "%s: weight_map.%.200s is no name of a .safetensors file in this "
-			            "directory", index, name);
-		if (strcmp(file, last) == 0 || shard(s, file) >= 0)
+			rc = fail(w, "%s: weight_map.%.200s is no name of a .safetensors file in this "
+			          "directory", index, name);
+		else if (json_object_get(seen, file))
 			continue;
-		if (s->n == FILES_MAX)
-			return fail(w, "%s: weight_map names more than %d files", index, FILES_MAX);
-		if ((rc = add_file(s, dir, file, w)) != 0)
-			return rc;
-		last = file;
+		else if (s->n == FILES_MAX)
+			rc = fail(w, "%s: weight_map names more than %d files", index, FILES_MAX);
+		else if ((rc = add_file(s, dir, file, w)) == 0 && json_object_set_new(seen, file, json_true()) < 0)
+			rc = -ENOMEM;
 	}
-	json_object_foreach((json_t *)(uintptr_t)map, name, j)
-		if (!safetensors_find(s->file[shard(s, json_string_value(j))].table, name))
-			return fail(w, "%s: weight_map.%.200s: there is no such tensor in %.200s", index,
-			            name,
+	json_decref(seen);
+	return rc;
+}
+
+/* What weight_map names lies where it says. */
+static int check_map(const struct safetensors_set *s, const char *index, const json_t *map, const struct where *w)
+{
+	const char *name;
+	json_t *j;
+
+	json_object_foreach((json_t *)(uintptr_t)map, name, j) {
+		const struct safetensors_at *at = safetensors_lookup(s, name);
+
+		if (!at || strcmp(file_name(s, at->file), json_string_value(j)) != 0)
+			return fail(w, "%s: weight_map.%.200s: there is no such tensor in %.200s", index, name,
 			            json_string_value(j));
-	for (int32_t i = 0; i < s->n; i++)
-		for (uint64_t t = 0; t < s->file[i].table->n; t++) {
-			j = json_object_get(map, s->file[i].table->tensor[t].name);
-			if (j && shard(s, json_string_value(j)) != i)
-				return fail(w, "%s: tensor %.200s is there too, but weight_map has it in "
-				            "%.200s", s->file[i].path,
-				            s->file[i].table->tensor[t].name, json_string_value(j));
-		}
+	}
 	return 0;
 }
 
@@ -397,8 +425,9 @@ static int open_index(struct safetensors_set *s, const char *dir, const struct w
 		return fail(w, "%s: line %d, column %d: %s", index, why.line, why.column, why.text);
 	if (!json_is_object(json_object_get(root, "weight_map")))
 		rc = fail(w, "%s: weight_map is missing or no object", index);
-	else
-		rc = add_shards(s, dir, index, json_object_get(root, "weight_map"), w);
+	else if ((rc = add_shards(s, dir, index, json_object_get(root, "weight_map"), w)) == 0 &&
+	         (rc = merge(s, w)) == 0)
+		rc = check_map(s, index, json_object_get(root, "weight_map"), w);
 	json_decref(root);
 	return rc;
 }
@@ -413,8 +442,10 @@ int safetensors_open(struct safetensors_set **out, const char *dir, char *err, s
 	*out = NULL;
 	if (s && (s->file = calloc(FILES_MAX, sizeof(*s->file))) != NULL) {
 		snprintf(one, sizeof(one), "%s/model.safetensors", dir);
-		rc = access(one, F_OK) == 0 ? add_file(s, dir, "model.safetensors",
-		                                       &w) : open_index(s, dir, &w);
+		if (access(one, F_OK) != 0)
+			rc = open_index(s, dir, &w);
+		else if ((rc = add_file(s, dir, "model.safetensors", &w)) == 0)
+			rc = merge(s, &w);
 	}
 	if (rc == -ENOMEM)
 		snprintf(err, errlen, "%s: no memory to open it", dir);
@@ -434,5 +465,6 @@ void safetensors_close(struct safetensors_set *s)
 		free(s->file[i].path);
 	}
 	free(s->file);
+	free(s->all);
 	free(s);
 }

@@ -26,7 +26,6 @@ struct safetensors {
 int  safetensors_parse(struct safetensors **out, const void *p, size_t n, uint64_t file_bytes,
                        char *err, size_t errlen);
 void safetensors_free(struct safetensors *s);
-const struct safetensor *safetensors_find(const struct safetensors *s, const char *name);
 
 /* The weights of a Hugging Face directory: model.safetensors, or the shards that
  * model.safetensors.index.json names.  Shards are regular files of the directory itself, or
@@ -34,9 +33,13 @@ const struct safetensor *safetensors_find(const struct safetensors *s, const cha
 struct safetensors_set {
 	int32_t n;
 	struct { char *path; struct safetensors *table; } *file;   /* [n] */
+	uint64_t n_tensors;           /* of all files */
+	struct safetensors_at { const struct safetensor *t; int32_t file; } *all; /* [n_tensors], by name */
 };
 int  safetensors_open(struct safetensors_set **out, const char *dir, char *err, size_t errlen);
 void safetensors_close(struct safetensors_set *s);
+/* The one called name, in whatever file; by bisection.  NULL: there is none. */
+const struct safetensors_at *safetensors_lookup(const struct safetensors_set *s, const char *name);
 
 /* A JSON file of at most `most` bytes as a NUL-terminated string (to be freed) of *n bytes. */
 int  safetensors_text(char **out, size_t *n, const char *path, size_t most, char *err, size_t errlen);

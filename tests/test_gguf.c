@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/gguf.h"
@@ -370,6 +371,45 @@ static void test_large_head(void **state)
 	unlink(path);
 }
 
+/* Names are found by bisection: one after the other, 200,000 of them would take a minute. */
+#define MANY 200000
+static void test_many_tensors(void **state)
+{
+	static const uint8_t entry[4 + 8 + 4 + 8] = { 1, 0, 0, 0, 1 };      /* one F32, at 0 */
+	uint8_t *head = malloc(MANY * (8 + 12 + sizeof(entry)) + 100), *p;
+	clock_t start;
+	struct gguf *g;
+
+	(void)state;
+	assert_non_null(head);
+	put_head(&w, 3, MANY, 0);
+	memcpy(head, w.b, w.n);
+	p = head + w.n;
+	for (uint64_t i = 0; i < MANY; i++) {
+		uint64_t at = 32 * i, n = (uint64_t)sprintf((char *)p + 8, "x.%ju", (uintmax_t)(i * 7919 % MANY));
+
+		memcpy(p, &n, 8);
+		memcpy(p + 8 + n, entry, sizeof(entry));
+		memcpy(p + 8 + n + 16, &at, 8);
+		p += 8 + n + sizeof(entry);
+	}
+	memset(p, 0, 32);
+	start = clock();
+	assert_int_equal(gguf_parse(&g, head, (size_t)(p - head) + 32, 1 << 30, err, sizeof(err)), 0);
+	for (uint64_t i = 0; i < MANY; i++) {
+		char name[20];
+
+		snprintf(name, sizeof(name), "x.%ju", (uintmax_t)(i * 7919 % MANY));
+		assert_ptr_equal(gguf_tensor(g, name), &g->tensor[i]);
+	}
+	assert_null(gguf_tensor(g, "x.200000"));
+	start = clock() - start;
+	gguf_free(g);
+	free(head);
+	if (start > 2 * CLOCKS_PER_SEC)
+		fail_msg("%d tensors took %.2f s", MANY, (double)start / CLOCKS_PER_SEC);
+}
+
 /* Memory, descriptors, mappings and the disk may fail at any call: a sentence, and nothing is left. */
 static char calls_path[] = "/tmp/slipring-test-gguf-XXXXXX";
 
@@ -414,7 +454,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good), cmocka_unit_test(test_cut), cmocka_unit_test(test_lies),
 		cmocka_unit_test(test_value_types), cmocka_unit_test(test_unknown_type), cmocka_unit_test(test_files),
-		cmocka_unit_test(test_large_head), cmocka_unit_test(test_calls_that_fail),
+		cmocka_unit_test(test_large_head), cmocka_unit_test(test_many_tensors),
+		cmocka_unit_test(test_calls_that_fail),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/safetensors.h"
@@ -45,6 +46,14 @@ static int parse(struct safetensors **s, const char *header, size_t data)
 #define B "\"b\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[24,32]}"
 #define GOOD "{" B ",\"__metadata__\":{\"format\":\"pt\"}," A "}"
 
+static const struct safetensor *find(const struct safetensors *s, const char *name)
+{
+	for (uint64_t i = 0; i < s->n; i++)
+		if (strcmp(s->tensor[i].name, name) == 0)
+			return &s->tensor[i];
+	return NULL;
+}
+
 static void test_good(void **state)
 {
 	const struct safetensor *t;
@@ -53,15 +62,15 @@ static void test_good(void **state)
 	(void)state;
 	assert_int_equal(parse(&s, GOOD, 32), 0);
 	assert_int_equal(s->n, 2);
-	t = safetensors_find(s, "a");
+	t = find(s, "a");
 	assert_true(t && t->n_dims == 2 && t->dim[0] == 2 && t->dim[1] == 3 && t->bytes == 24);
 	assert_int_equal(t->offset, 8 + strlen(GOOD));
-	t = safetensors_find(s, "b");
+	t = find(s, "b");
 	assert_true(t && strcmp(t->dtype, "BF16") == 0 && t->offset == 8 + strlen(GOOD) + 24);
-	assert_null(safetensors_find(s, "c"));
+	assert_null(find(s, "c"));
 	safetensors_free(s);
 	assert_int_equal(parse(&s, "{}", 0), 0);
-	assert_null(safetensors_find(s, "a"));
+	assert_null(find(s, "a"));
 	safetensors_free(s);
 	/* a scalar, and nothing at all */
 	assert_int_equal(parse(&s, "{\"x\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},"
@@ -234,11 +243,17 @@ static void test_shards(void **state)
 	put_text(INDEX, MAP("\"c\":\"2.safetensors\",\"a\":\"1.safetensors\",\"b\":\"1.safetensors\""));
 	assert_int_equal(safetensors_open(&s, dir, err, sizeof(err)), 0);
 	assert_int_equal(s->n, 2);
-	assert_non_null(safetensors_find(s->file[0].table, "c"));
+	assert_true(s->n_tensors == 3 && safetensors_lookup(s, "c")->file == 0);
+	assert_true(safetensors_lookup(s, "a")->file == 1 && safetensors_lookup(s, "b")->file == 1);
+	assert_string_equal(safetensors_lookup(s, "b")->t->name, "b");
+	assert_null(safetensors_lookup(s, "d"));
+	assert_null(safetensors_lookup(s, ""));
 	safetensors_close(s);
 	put_shard("model.safetensors", C, 4);         /* one file goes before an index */
 	assert_int_equal(safetensors_open(&s, dir, err, sizeof(err)), 0);
 	assert_int_equal(s->n, 1);
+	assert_non_null(safetensors_lookup(s, "c"));
+	assert_null(safetensors_lookup(s, "a"));
 	safetensors_close(s);
 	drop("model.safetensors");
 }
@@ -256,7 +271,7 @@ static const struct { const char *index, *says; int rc; } bad_index[] = {
 	{ MAP("\"c\":7"), "weight_map.c is no name", -EINVAL },
 	{ MAP("\"c\":\"3.safetensors\""), "3.safetensors", -ENOENT },
 	{ MAP("\"z\":\"2.safetensors\""), "no such tensor in 2.safetensors", -EINVAL },
-	{ MAP("\"a\":\"1.safetensors\",\"c\":\"4.safetensors\""), "but weight_map has it in 1.safetensors",
+	{ MAP("\"a\":\"1.safetensors\",\"c\":\"4.safetensors\""), "4.safetensors: tensor a is in 1.safetensors too",
 	  -EINVAL },
 	{ MAP("\"c\":\"fifo.safetensors\""), "is no regular file", -EINVAL },
 	{ MAP("\"c\":\"dir.safetensors\""), "is no regular file", -EINVAL },
@@ -327,6 +342,48 @@ static void test_many_shards(void **state)
 	assert_non_null(strstr(err, "weight_map names more than 4096 files"));
 }
 
+/* Many names in many files: no name is looked for file by file, or 100,000 names in 2,000 files take seconds. */
+#define MANY_FILES 2000
+#define MANY_NAMES 50                  /* in each file */
+static void test_many_names(void **state)
+{
+	static char index[MANY_FILES * MANY_NAMES * 36], header[MANY_NAMES * 64];
+	struct safetensors_set *s;
+	char name[40];
+	int len = sprintf(index, "{\"weight_map\":{");
+	clock_t start;
+
+	(void)state;
+	for (int f = 0; f < MANY_FILES; f++) {
+		int n = sprintf(header, "{");
+
+		for (int t = 0; t < MANY_NAMES; t++)
+			n += sprintf(header + n, "%s\"t%d.%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
+			             t ? "," : "", f, t);
+		strcpy(header + n, "}");
+		snprintf(name, sizeof(name), "m%d.safetensors", f);
+		put_shard(name, header, 0);
+	}
+	for (int t = 0; t < MANY_NAMES; t++)
+		for (int f = 0; f < MANY_FILES; f++)
+			len += sprintf(index + len, "%s\"t%d.%d\":\"m%d.safetensors\"", t || f ? "," : "", f, t, f);
+	strcpy(index + len, "}}");
+	put_text(INDEX, index);
+	start = clock();
+	assert_int_equal(safetensors_open(&s, dir, err, sizeof(err)), 0);
+	for (int f = 0; f < MANY_FILES; f++)
+		for (int t = 0; t < MANY_NAMES; t++) {
+			snprintf(name, sizeof(name), "t%d.%d", f, t);
+			assert_int_equal(safetensors_lookup(s, name)->file, f);
+		}
+	start = clock() - start;
+	assert_int_equal(s->n_tensors, MANY_FILES * MANY_NAMES);
+	safetensors_close(s);
+	if (start > 2 * CLOCKS_PER_SEC)
+		fail_msg("%d names in %d files took %.2f s", MANY_FILES * MANY_NAMES, MANY_FILES,
+		         (double)start / CLOCKS_PER_SEC);
+}
+
 /* Memory, descriptors and the disk may fail at any call: a sentence, and nothing is left behind. */
 static int open_it(char *why, size_t n)
 {
@@ -379,7 +436,7 @@ int main(void)
 		cmocka_unit_test(test_good), cmocka_unit_test(test_cut), cmocka_unit_test(test_lies),
 		cmocka_unit_test(test_long_name), cmocka_unit_test(test_header_length), cmocka_unit_test(test_shards),
 		cmocka_unit_test(test_bad_index), cmocka_unit_test(test_text), cmocka_unit_test(test_calls_that_fail),
-		cmocka_unit_test(test_many_shards),
+		cmocka_unit_test(test_many_shards), cmocka_unit_test(test_many_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, teardown);
