@@ -308,6 +308,7 @@ static void client_hello(struct client *c)
 {
 	struct clients *cl = c->cl;
 	struct sr_hello h;
+	uint32_t flags = (c->gateway ? SR_TENANTS_HEARD : 0) | (cl->cfg.scope_tenant ? SR_TENANTS_APART : 0);
 	int e = server_hello(c->fd, &h);
 
 	if (e == -EAGAIN) {
@@ -317,7 +318,7 @@ static void client_hello(struct client *c)
 	if (!e)
 		e = c->refuse;
 	if (!e)
-		e = server_open(&c->conn, cl->server, c->fd, &h, c->trusted);
+		e = server_open(&c->conn, cl->server, c->fd, &h, c->trusted, flags);
 	if (!e)
 		e = afford(cl, c);
 	if (!e)

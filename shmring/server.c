@@ -49,6 +49,7 @@ struct server_conn {
 	struct server *sv;
 	int fd;                               /* the caller's */
 	struct sr_shape shape;
+	uint32_t flags;                       /* of its model info */
 	struct object up, down;
 	struct sr_ring requests, cancels, tokens;
 	volatile sig_atomic_t poisoned;       /* set by the SIGBUS handler */
@@ -361,11 +362,12 @@ static void rings_init(struct server_conn *c)
 	down->model.live = live;
 	down->model.tokens = c->shape.tokens;
 	down->model.arena = c->shape.arena;
+	down->model.flags = c->flags;
 	atomic_store_explicit(&down->epoch, down->model.epoch, memory_order_release);
 }
 
 int server_open(struct server_conn **out, struct server *sv, int fd, const struct sr_hello *h,
-                bool trusted)
+                bool trusted, uint32_t flags)
 {
 	struct sr_shape shape = shape_of(&sv->cfg, &h->want);
 	struct server_conn *c = calloc(1, sizeof(*c) + 8 * (shape.live / 64 + 1));
@@ -376,6 +378,7 @@ int server_open(struct server_conn **out, struct server *sv, int fd, const struc
 	c->sv = sv;
 	c->fd = fd;
 	c->shape = shape;
+	c->flags = flags;
 	c->up.guard = c->down.guard = -1;
 	e = object_open(&c->up, SR_UP_BYTES(&shape), PROT_READ, trusted);
 	if (!e)

@@ -42,9 +42,9 @@ int  server_hello(int fd, struct sr_hello *out);
 void server_refuse(int fd, int error);
 
 /* Make, seal and map the memory: 0, -ENOMEM, -EMFILE ...  trusted: a client that may
- * hold huge pages which the daemon reads (see object_open() in server.c). */
+ * hold huge pages which the daemon reads (see object_open() in server.c).  flags: of its model info. */
 int  server_open(struct server_conn **out, struct server *sv, int fd, const struct sr_hello *h,
-                 bool trusted);
+                 bool trusted, uint32_t flags);
 
 /* Have the kernel find pages for it, for some 0.1 ms: 1 call again, 0 all are there, -ENOMEM,
  * -EUSERS; after server_seal -EFAULT: it took pages away. */

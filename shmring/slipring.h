@@ -62,6 +62,12 @@ struct sr_model_info {
 	uint32_t vocab;          /* token ids are 0 .. vocab-1 */
 	uint32_t context;        /* longest prompt + answer */
 	uint32_t live, tokens, arena; /* as in struct sr_options */
+	uint32_t flags;          /* SR_TENANTS_..; an older daemon sets none */
+};
+
+enum {                       /* flags of a connection */
+	SR_TENANTS_HEARD = 1,    /* sr_request.tenant counts: our uid is the daemon's or its gateway's */
+	SR_TENANTS_APART = 2,    /* cached prefixes are shared within a tenant (--prefix-cache-scope tenant) */
 };
 
 struct sr_pair {             /* a token with a bias, or with its log-probability */
@@ -104,7 +110,7 @@ struct sr_request {
 	const struct sr_pair *bias;                   /* added to these ids' logits */
 	uint32_t n_more_stops, n_allowed, n_banned, n_bias; /* 0 .. SR_LIST_MAX */
 	uint64_t cache_salt;     /* cached prefixes are shared only among equal salts */
-	uint64_t tenant;         /* whose work it is; heard only from a trusted gateway's uid */
+	uint64_t tenant;         /* whose work it is; 0 = our uid's; counts only with SR_TENANTS_HEARD */
 	uint8_t  trace_id[16], span_id[8]; /* W3C trace context; all zero = none */
 	const int32_t *bad_words; /* sequences the answer never completes, each its length, then */
 	uint32_t n_bad_words;    /* its ids; 0 .. SR_LIST_MAX words, the lengths among them */

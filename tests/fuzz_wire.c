@@ -37,7 +37,7 @@ static void open_once(void)
 	int pair[2], fds[2];
 
 	must(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0 && server_create(&sv, &cfg) == 0);
-	must(server_open(&conn, sv, pair[0], &h, false) == 0);
+	must(server_open(&conn, sv, pair[0], &h, false, 0) == 0);
 	while (server_fill(conn) > 0)
 		;
 	must(server_welcome(conn) == 0);

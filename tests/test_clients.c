@@ -205,8 +205,9 @@ static uint32_t cached(struct sr_conn *c, uint64_t salt, uint64_t tenant)
 	return run(c, q, got).cached;
 }
 
-/* As nobody: returns what cached() was there, through the exit code. */
-static int cached_as_nobody(uint64_t salt)
+/* As nobody: returns what cached() was there, through the exit code; 254 if it was told anything else about
+ * its tenants than `flags`. */
+static int cached_as_nobody(uint64_t salt, uint32_t flags)
 {
 	pid_t pid = fork();
 	int rc;
@@ -216,6 +217,8 @@ static int cached_as_nobody(uint64_t salt)
 
 		if (setgid(65534) || setuid(65534) || sr_open(&c, d.path, NULL) < 0)
 			_exit(255);
+		if (sr_model(c)->flags != flags)
+			_exit(254);
 		_exit((int)cached(c, salt, 7));
 	}
 	waitpid(pid, &rc, 0);
@@ -233,19 +236,21 @@ static void prefixes_are_shared_within_a_scope(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
 		struct clients_config cfg = { .scope_global = t[i].global, .scope_tenant = t[i].tenant };
+		uint32_t apart = t[i].tenant ? SR_TENANTS_APART : 0;
 		struct sr_conn *c;
 
 		daemon_start(&d, &cfg);
 		chmod(d.dir, 0755);
 		chmod(d.path, 0777);
 		c = open_conn();
+		assert_int_equal(sr_model(c)->flags, SR_TENANTS_HEARD | apart);
 		assert_int_equal(cached(c, 0, 7), 0);
 		assert_int_equal(cached(c, 0, 7), 96);
 		assert_int_equal(cached(c, 5, 7), 0); /* another salt shares nothing */
 		assert_int_equal(cached(c, 5, 7), 96);
 		assert_int_equal(cached(c, 0, 8), t[i].other_tenant);
 		if (geteuid() == 0)
-			assert_int_equal(cached_as_nobody(0), t[i].other_uid);
+			assert_int_equal(cached_as_nobody(0, apart), t[i].other_uid);
 		else
 			print_message("SKIP other uid: not root\n");
 		sr_close(c);

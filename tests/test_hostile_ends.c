@@ -353,8 +353,8 @@ static void R14_sigbus_is_survived(void **state)
 	guard_again();
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
 	assert_int_equal(server_create(&sv, &cfg), 0);
-	assert_int_equal(server_open(&c, sv, pair[0], &h, false), 0);
-	assert_int_equal(server_open(&other, sv, pair[0], &h, false), 0);
+	assert_int_equal(server_open(&c, sv, pair[0], &h, false, 0), 0);
+	assert_int_equal(server_open(&other, sv, pair[0], &h, false, 0), 0);
 	while (server_fill(c) > 0 || server_fill(other) > 0)
 		;
 	assert_int_equal(ftruncate(fd, (off_t)c->up.len), 0);

@@ -88,7 +88,7 @@ static int teardown(void **state)
 /* Open, with all pages there; closed again if that fails. */
 static int opens(struct server_conn **out, struct server *s, int fd, const struct sr_hello *h, bool trusted)
 {
-	int e = server_open(out, s, fd, h, trusted);
+	int e = server_open(out, s, fd, h, trusted, 0);
 
 	if (e)
 		return e;

@@ -50,7 +50,7 @@ class Options(C.Structure):
 class ModelInfo(C.Structure):
     _fields_ = [("name", C.c_char * 64), ("vocab_hash", C.c_uint8 * 32), ("epoch", C.c_uint64),
                 ("vocab", C.c_uint32), ("context", C.c_uint32), ("live", C.c_uint32),
-                ("tokens", C.c_uint32), ("arena", C.c_uint32)]
+                ("tokens", C.c_uint32), ("arena", C.c_uint32), ("flags", C.c_uint32)]
 
 
 class Pair(C.Structure):
