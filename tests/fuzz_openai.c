@@ -1,4 +1,4 @@
-/* LINK: adapters/http/openai.c adapters/http/sampling.c adapters/http/fields.c adapters/http/json.c adapters/http/problem.c adapters/http/out.c adapters/http/chat.c -ljansson */
+/* LINK: adapters/http/openai.c adapters/http/sampling.c adapters/http/fields.c adapters/http/json.c adapters/http/problem.c adapters/http/out.c adapters/http/number.c adapters/http/chat.c -ljansson */
 /* fuzz_openai.c - any bytes as the body of any JSON request: parsed or refused with a whole error,
  * never more.  The first byte picks the endpoint.  Prompts are not tokenized here: the tokenizer
  * has a fuzzer of its own.

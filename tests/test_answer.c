@@ -1,4 +1,4 @@
-/* LINK: adapters/http/openai.c adapters/http/sampling.c adapters/http/fields.c adapters/http/json.c adapters/http/problem.c adapters/http/out.c adapters/http/chat.c adapters/http/prompts.c adapters/http/choice.c adapters/http/events.c -ljansson */
+/* LINK: adapters/http/openai.c adapters/http/sampling.c adapters/http/fields.c adapters/http/json.c adapters/http/problem.c adapters/http/out.c adapters/http/number.c adapters/http/chat.c adapters/http/prompts.c adapters/http/choice.c adapters/http/events.c -ljansson */
 /* test_answer.c - the bytes of events and answers, as vLLM sends them; stop strings across token
  * boundaries. */
 #include "openai_rig.h"

@@ -1,4 +1,4 @@
-/* LINK: adapters/http/metrics.c adapters/http/out.c core/stats.c core/log.c core/knobs.c */
+/* LINK: adapters/http/metrics.c adapters/http/out.c adapters/http/number.c core/stats.c core/log.c core/knobs.c */
 /* test_metrics.c - /metrics as a scraper reads it: the format itself, what comes from the daemon's
  * page and what from the counters that all adapter processes share.
  */

@@ -1,4 +1,4 @@
-/* LINK: adapters/http/openai.c adapters/http/sampling.c adapters/http/fields.c adapters/http/json.c adapters/http/problem.c adapters/http/out.c adapters/http/chat.c adapters/http/prompts.c adapters/http/choice.c adapters/http/events.c -ljansson */
+/* LINK: adapters/http/openai.c adapters/http/sampling.c adapters/http/fields.c adapters/http/json.c adapters/http/problem.c adapters/http/out.c adapters/http/number.c adapters/http/chat.c adapters/http/prompts.c adapters/http/choice.c adapters/http/events.c -ljansson */
 /* test_openai.c - requests, as a table of what is refused with which words; what is accepted, and what of
  * it is kept. */
 #include "openai_rig.h"

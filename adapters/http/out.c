@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "number.h"
+
 void out_free(struct out *o)
 {
 	free(o->p);
@@ -144,6 +146,7 @@ static char escape(unsigned char c)
 
 void out_escaped(struct out *o, const char *s, size_t n)
 {
+	static const char hex[] = "0123456789abcdef";
 	size_t i = 0, from = 0, len;
 	char e;
 
@@ -158,7 +161,7 @@ void out_escaped(struct out *o, const char *s, size_t n)
 		if (!e)
 			out_str(o, "\xef\xbf\xbd");
 		else if (e == 'u')
-			out_fmt(o, "\\u%04x", (unsigned char)s[i]);
+			out_bytes(o, (char[]){ '\\', 'u', '0', '0', hex[s[i] >> 4], hex[s[i] & 15] }, 6);
 		else
 			out_bytes(o, (char[]){ '\\', e }, 2);
 		from = ++i;
@@ -183,21 +186,10 @@ void out_json_str(struct out *o, const char *s)
 
 void out_double(struct out *o, double v)
 {
-	char s[40];
-	int digits;
-
-	if (!isfinite(v)) {               /* JSON has none: what vLLM puts in their place */
+	if (!isfinite(v))                 /* JSON has none: what vLLM puts in their place */
 		out_str(o, isnan(v) ? "null" : v < 0 ? "-9999.0" : "9999.0");
-		return;
-	}
-	for (digits = 15; digits < 18; digits++) {
-		snprintf(s, sizeof(s), "%.*g", digits, v);
-		if (strtod(s, NULL) == v)
-			break;
-	}
-	out_str(o, s);
-	if (!strpbrk(s, ".e"))
-		out_str(o, ".0");
+	else if (out_room(o, NUMBER_MAX))
+		o->n += number_write(o->p + o->n, v);
 }
 
 void out_ids(struct out *o, const int32_t *id, size_t n)
