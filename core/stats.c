@@ -1,4 +1,4 @@
-/* stats.c - the stats page: made by the daemon, mapped by whoever may read it. */
+/* stats.c - the stats page: made by the daemon, copied by whoever may read it. */
 #include "stats.h"
 
 #include <errno.h>
@@ -244,51 +244,205 @@ void stats_destroy(struct stats_page *p, const char *run_dir)
 		unlink(path);
 }
 
-int stats_open(const struct stats_page **out, const char *run_dir)
+/* ---- a reader's copy ----------------------------------------------------------------------- */
+
+/* The file belongs to the daemon's user, who may cut it or write anything into it at any time.  So no
+ * reader maps it: pread says how much there is, where a mapping would raise SIGBUS.  Linux copies aligned
+ * words whole (tests/test_stats.c: test_words), so each is as the daemon stored it. */
+struct view {
+	struct stats_page page;       /* first: its address is what stats_open gives */
+	struct stats_page other;      /* the looks before and after, for word[] */
+	uint64_t word[STATS_MINUTES + STATS_CLIENTS];
+	uint64_t epoch;               /* of the daemon that wrote the file */
+	uid_t owner;
+	int fd;
+};
+
+#define HEAD offsetof(struct stats_page, step) /* all that queue limits and /metrics read, but the minutes */
+
+static struct view *view_of(const struct stats_page *p) { return (struct view *)(uintptr_t)p; }
+
+static int file_read(int fd, void *to, size_t n, size_t at)
+{
+	size_t done = 0;
+	ssize_t r = 1;
+
+	while (done < n && ((r = pread(fd, (char *)to + done, n - done, (off_t)(at + done))) > 0 ||
+	       (r < 0 && errno == EINTR)))
+		done += r > 0 ? (size_t)r : 0;
+	return done == n ? 0 : r < 0 ? -errno : -EPROTO; /* -EPROTO: it was cut */
+}
+
+static bool ours(const struct stats_page *p)
+{
+	return p->magic == STATS_MAGIC && p->version == STATS_VERSION && p->bytes == sizeof(*p);
+}
+
+/* Bytes of the character at s that can be shown; 0: a control character, or no UTF-8. */
+static size_t shown(const unsigned char *s)
+{
+	size_t n = *s < 0x80 ? 1 : *s < 0xe0 ? 2 : *s < 0xf0 ? 3 : 4;
+	unsigned char least = *s == 0xc2 || *s == 0xe0 ? 0xa0 : *s == 0xf0 ? 0x90 : 0x80; /* C1, overlong */
+	unsigned char most = *s == 0xed ? 0x9f : *s == 0xf4 ? 0x8f : 0xbf; /* surrogates, past the last */
+
+	if (n == 1)
+		return *s >= ' ' && *s != 0x7f;
+	if (*s < 0xc2 || *s > 0xf4 || s[1] < least || s[1] > most)
+		return 0;
+	for (size_t i = 2; i < n; i++)
+		if (s[i] < 0x80 || s[i] > 0xbf)
+			return 0;
+	return n;
+}
+
+/* A string of the page: it ends, and no byte of it acts on a terminal or breaks JSON.  True: it was so. */
+static bool clean(char *s, size_t n)
+{
+	bool was = true;
+	size_t wide;
+
+	s[n - 1] = 0;
+	for (; *s; s += wide ? wide : 1) {
+		wide = shown((const unsigned char *)s);
+		if (!wide) {
+			*s = '?';
+			was = false;
+		}
+	}
+	return was;
+}
+
+/* What was read, checked; after an error the page says that the daemon has stopped. */
+static int settle(struct view *v, int r)
+{
+	struct stats_page *p = &v->page;
+
+	if (r == 0 && !ours(p))
+		r = -EPROTO;
+	if (r < 0)
+		p->epoch = 0;
+	clean(p->model, sizeof(p->model));
+	clean(p->device, sizeof(p->device));
+	clean(p->state, sizeof(p->state));
+	clean(p->kv_dtype, sizeof(p->kv_dtype));
+	if (!clean(p->config_file, sizeof(p->config_file)))
+		*p->config_file = 0;          /* a path with a byte changed would be another file's */
+	return r;
+}
+
+static int read_words(struct view *v)
+{
+	int r = file_read(v->fd, &v->other, sizeof(v->other), 0);
+
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	return r;
+}
+
+/* A mark or a row is whole if its first word was the same before it was copied and after; else it is
+ * dropped. */
+int stats_read_all(const struct stats_page *page)
+{
+	struct view *v = view_of(page);
+	struct stats_page *p = &v->page, *o = &v->other;
+	uint64_t *word = v->word;
+	int r = read_words(v);
+
+	for (int i = 0; i < STATS_MINUTES; i++)
+		*word++ = o->minute[i].at_ns;
+	for (int i = 0; i < STATS_CLIENTS; i++)
+		*word++ = o->client[i].id;
+	if (r == 0)
+		r = file_read(v->fd, p, sizeof(*p), 0);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (r == 0)
+		r = read_words(v);
+	word = v->word;
+	for (int i = 0; i < STATS_MINUTES; i++, word++)
+		if (o->minute[i].at_ns != *word || p->minute[i].at_ns != *word)
+			p->minute[i].at_ns = 0;
+	for (int i = 0; i < STATS_CLIENTS; i++, word++)
+		if (o->client[i].id != *word || p->client[i].id != *word)
+			p->client[i].id = 0;
+	return settle(v, r);
+}
+
+int stats_read(const struct stats_page *page)
+{
+	struct view *v = view_of(page);
+	uint64_t minutes;
+	int r = file_read(v->fd, &minutes, sizeof(minutes), offsetof(struct stats_page, n_minute));
+
+	if (r == 0 && minutes != page->n_minute)
+		return stats_read_all(page);
+	return settle(v, r < 0 ? r : file_read(v->fd, &v->page, HEAD, 0));
+}
+
+/* The file of a run directory: a descriptor, or -errno. */
+static int file_open(const char *run_dir, struct stat *st)
 {
 	char path[4096];
-	struct stat st;
-	const struct stats_page *p;
-	int fd, r;
+	int fd, r = page_path(path, sizeof(path), run_dir, "stats");
 
-	*out = NULL;
-	if ((r = page_path(path, sizeof(path), run_dir, "stats")) < 0)
+	if (r < 0)
 		return r;
 	if ((fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) < 0)
 		return -errno;
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size < sizeof(*p)) {
-		close(fd);
-		return -EPROTO;
-	}
-	p = mmap(NULL, sizeof(*p), PROT_READ, MAP_SHARED, fd, 0);
-	r = p == MAP_FAILED ? -errno : 0;
+	if (fstat(fd, st) == 0 && S_ISREG(st->st_mode))
+		return fd;
 	close(fd);
-	if (r < 0)
+	return -EPROTO;
+}
+
+int stats_open(const struct stats_page **out, const char *run_dir)
+{
+	struct view *v;
+	struct stat st;
+	int fd = file_open(run_dir, &st), r;
+
+	*out = NULL;
+	if (fd < 0)
+		return fd;
+	v = mmap(NULL, sizeof(*v), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (v == MAP_FAILED) {
+		r = -errno;
+		close(fd);
 		return r;
-	if (p->magic != STATS_MAGIC || p->version != STATS_VERSION || p->bytes != sizeof(*p)) {
-		stats_close(p);
-		return -EPROTO;
 	}
-	*out = p;
+	v->fd = fd;
+	v->owner = st.st_uid;
+	if ((r = stats_read_all(&v->page)) < 0) {
+		stats_close(&v->page);
+		return r;
+	}
+	v->epoch = v->page.epoch;
+	*out = &v->page;
 	return 0;
 }
 
 bool stats_stale(const struct stats_page *p, const char *run_dir)
 {
-	const struct stats_page *now;
-	bool stale;
+	struct view *v = view_of(p);
+	struct { uint32_t magic, version, bytes, pid; uint64_t epoch; } now;
+	struct stat st;
+	int fd, r;
 
-	if (__atomic_load_n(&p->epoch, __ATOMIC_ACQUIRE) == 0)
+	_Static_assert(offsetof(struct stats_page, epoch) == offsetof(__typeof__(now), epoch), "the same head");
+	if (file_read(v->fd, &now, sizeof(now), 0) < 0 || now.epoch == 0)
 		return true;
-	if (stats_open(&now, run_dir) < 0)
+	if ((fd = file_open(run_dir, &st)) < 0)
 		return false;                 /* no newer one to change to */
-	stale = now->epoch != p->epoch;
-	stats_close(now);
-	return stale;
+	r = file_read(fd, &now, sizeof(now), 0);
+	close(fd);
+	return r == 0 && now.magic == STATS_MAGIC && now.version == STATS_VERSION && now.bytes == sizeof(*p) &&
+	       now.epoch != v->epoch;
 }
+
+uid_t stats_owner(const struct stats_page *p) { return view_of(p)->owner; }
 
 void stats_close(const struct stats_page *p)
 {
-	if (p)
-		munmap((void *)(uintptr_t)p, sizeof(*p));
+	if (!p)
+		return;
+	close(view_of(p)->fd);
+	munmap(view_of(p), sizeof(struct view));
 }

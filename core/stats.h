@@ -1,10 +1,10 @@
 /* stats.h - counters, histograms, the last steps, a day of minutes and who is connected, in a
- * shared page that anyone permitted can read without asking.
+ * page that anyone permitted can read without asking.
  *
- * The daemon alone writes (plain stores to aligned words, single writer); readers map the
- * file read-only and take what they see: each word is whole, words may be of different
- * moments.  File: <run dir>/stats, made anew at every start (write to a temporary name, then
- * rename), so a reader that sees another inode or epoch 0 reopens.
+ * The daemon alone writes (plain stores to aligned words, single writer).  A reader copies what it
+ * needs with pread: the daemon's user can cut the file, and that must not end a reader.  Each word is
+ * whole, words may be of different moments.  File: <run dir>/stats, made anew at every start (written
+ * under a temporary name, then renamed), so a reader that sees another epoch or 0 opens it again.
  *
  * Histograms count per bucket, not cumulatively; the last bucket is +Inf.  Bounds are vLLM's
  * with finer ones below, see stats.c.  Sums are in the unit of the histogram (seconds or
@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define STATS_MAGIC   0x54535253u  /* "SRST" */
 #define STATS_VERSION 5u
@@ -141,10 +142,16 @@ struct stats_client *stats_client_take(struct stats_page *p, const char name[32]
 void stats_client_give(struct stats_client *c);
 void stats_destroy(struct stats_page *p, const char *run_dir);
 
-/* Reader: maps <run dir>/stats, checks magic, version and size.  0, -ENOENT, -EPROTO. */
+/* Reader: a copy of <run dir>/stats in the reader's own memory, magic, version and size checked, its
+ * strings ended and fit to be shown.  It is as it was at the last stats_read.  0, -ENOENT, -EPROTO. */
 int  stats_open(const struct stats_page **out, const char *run_dir);
-bool stats_stale(const struct stats_page *p, const char *run_dir); /* reopen? */
 void stats_close(const struct stats_page *p);
+/* Again, of a page that stats_open gave: all but steps and clients (8 KB; minutes too if one was added);
+ * or all of it (1.3 MB, thrice).  0, or -errno: the file was cut or spoiled, and epoch is 0 here. */
+int  stats_read(const struct stats_page *p);
+int  stats_read_all(const struct stats_page *p);
+bool stats_stale(const struct stats_page *p, const char *run_dir); /* reopen? asks the files, not the copy */
+uid_t stats_owner(const struct stats_page *p); /* of the file: whose word all of it is */
 
 /* Reader: the counters as they stand; and the mark nearest to, but not after, the time since_ns, or
  * the oldest there is.  False: there is none (the daemon is not ready yet). */

@@ -508,6 +508,7 @@ static void ready_a_life_and_a_report(void **state)
 		ask(c, 300, 200);             /* two of them do not fit into 40 blocks of 16, one gives way */
 		ask(c, 300, 200);
 		assert_int_equal(ends(c, 2), SR_LENGTH);
+		assert_int_equal(stats_read(st), 0);
 	}
 	stats_close(st);
 	world->jump_ns += 11000000000;

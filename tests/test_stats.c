@@ -18,6 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <jansson.h>
+
 #include "core/stats.h"
 #include "tools/figures.h"
 
@@ -59,8 +61,11 @@ static void test_open(void **state)
 	page->running = 7;
 	assert_int_equal(stats_open(&p, dir), 0);
 	assert_int_equal(p->running, 7);
-	page->running = 8;                       /* the same memory */
+	page->running = 8;
+	assert_int_equal(p->running, 7);         /* a copy, until it is read again */
+	assert_int_equal(stats_read(p), 0);
 	assert_int_equal(p->running, 8);
+	assert_int_equal(stats_owner(p), geteuid());
 	assert_int_equal(p->pid, getpid());
 	assert_true(p->epoch != 0);
 	assert_true(p->start_ns <= now && p->start_ns > now - 60 * SECOND);
@@ -281,6 +286,8 @@ static void *writer(void *arg)
 		for (int k = 0; k < STATS_AXIS; k++)
 			page->why_ns[k] = page->bound_ns[k] = i;
 		stats_minute(page);
+		if (i % 64 == 0)                 /* a day's marks are not all written over within one look */
+			usleep(100);
 	}
 	return NULL;
 }
@@ -298,9 +305,11 @@ static void test_whole(void **state)
 	for (int i = 0; i < STATS_MINUTES; i++)
 		stats_minute(page);
 	assert_int_equal(stats_open(&p, dir), 0);
+	assert_true(stats_since(p, 0, &m));
 	stop = false;
 	assert_int_equal(pthread_create(&t, NULL, writer, NULL), 0);
 	while (got < 1000 && figures_clock() < end) {
+		assert_int_equal(stats_read(p), 0);
 		if (!stats_since(p, got % 2 ? UINT64_MAX : 0, &m))
 			continue;
 		if (m.generation_tokens == 0)            /* of before the writer began */
@@ -315,6 +324,142 @@ static void test_whole(void **state)
 	pthread_join(t, NULL);
 	stats_close(p);
 	assert_true(got > 10);
+}
+
+/* The kernel's copy gives words as they were stored, none of them half old and half new. */
+static void *flipper(void *arg)
+{
+	(void)arg;
+	for (uint64_t i = 0; !stop; i++) {
+		__atomic_store_n(&page->steps, i & 1 ? UINT64_MAX : 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&page->progress, i & 1 ? UINT64_MAX : 0, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void test_words(void **state)
+{
+	const struct stats_page *p;
+	uint64_t seen[2] = { 0, 0 };
+	pthread_t t;
+
+	(void)state;
+	assert_int_equal(stats_open(&p, dir), 0);
+	stop = false;
+	assert_int_equal(pthread_create(&t, NULL, flipper, NULL), 0);
+	for (int i = 0; i < 100000; i++) {
+		assert_int_equal(stats_read(p), 0);
+		assert_true(p->steps == 0 || p->steps == UINT64_MAX);
+		assert_true(p->progress == 0 || p->progress == UINT64_MAX);
+		seen[p->steps != 0]++;
+	}
+	stop = true;
+	pthread_join(t, NULL);
+	stats_close(p);
+	assert_true(seen[0] && seen[1]);
+}
+
+/* ---- an owner who lies --------------------------------------------------------------------------- */
+
+/* Its owner cuts the file under a reader at each length, and at each call. */
+static void test_cut(void **state)
+{
+	static const off_t cut[] = { 0, 1, 16, 4096, 8192, 500000, sizeof(*page) - 1 };
+	const struct stats_page *p, *q;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cut) / sizeof(cut[0]); i++) {
+		int r;
+
+		assert_int_equal(stats_open(&p, dir), 0);
+		assert_int_equal(truncate(file, cut[i]), 0);
+		assert_int_equal(stats_read_all(p), -EPROTO);
+		assert_int_equal(p->epoch, 0);           /* as if the daemon had stopped */
+		assert_int_equal(stats_open(&q, dir), -EPROTO);
+		r = stats_read(p);                       /* what it needs may still be there */
+		assert_true(r == 0 || r == -EPROTO);
+		if (cut[i] < 8)
+			assert_true(stats_stale(p, dir));
+		stats_close(p);
+		assert_int_equal(truncate(file, sizeof(*page)), 0); /* the writer's own mapping is whole again */
+		page->magic = STATS_MAGIC;
+		page->version = STATS_VERSION;
+		page->bytes = sizeof(*page);
+		page->epoch = 1;
+	}
+}
+
+static uint64_t seed = 88172645463325252u;
+
+static uint64_t chance(void)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	return seed ^= seed << 17;
+}
+
+/* Every byte at random: what comes of it is bounded, strings end and are UTF-8 that can be shown. */
+static void test_lies(void **state)
+{
+	const struct stats_page *p;
+	struct stats_mark m;
+	uint64_t *word = (uint64_t *)page;
+
+	(void)state;
+	for (int round = 0; round < 50; round++) {
+		const char *text[4];
+
+		for (size_t i = 2; i < sizeof(*page) / 8; i++)
+			word[i] = chance();
+		page->n_minute = round % 2 ? UINT64_MAX : page->n_minute % 3000;
+		assert_int_equal(stats_open(&p, dir), 0);
+		text[0] = p->model, text[1] = p->device, text[2] = p->state, text[3] = p->kv_dtype;
+		assert_true(strlen(p->model) < sizeof(p->model) && strlen(p->device) < sizeof(p->device));
+		assert_true(strlen(p->state) < sizeof(p->state) && strlen(p->kv_dtype) < sizeof(p->kv_dtype));
+		assert_true(strlen(p->config_file) < sizeof(p->config_file));
+		for (int i = 0; i < 4; i++) {
+			json_t *j = json_string(text[i]);        /* NULL if it is no UTF-8 */
+
+			assert_non_null(j);
+			json_decref(j);
+			for (const char *s = text[i]; *s; s++) {
+				assert_true((unsigned char)*s >= ' ' && *s != 0x7f);
+				assert_false(*s == (char)0xc2 && (unsigned char)s[1] < 0xa0); /* C1 */
+			}
+		}
+		stats_since(p, chance(), &m);
+		stats_since(p, 0, &m);
+		stats_now(p, &m);
+		stats_close(p);
+	}
+}
+
+static void test_strings(void **state)
+{
+	static const struct { const char *raw, *shown; } cases[] = {
+		{ "модель 模型 \xf0\x9f\x98\x80", "модель 模型 \xf0\x9f\x98\x80" }, { "a\033[2Jb\x7f", "a?[2Jb?" },
+		{ "\xc2\x9b" "2J", "??2J" }, { "\xc2\xa0", "\xc2\xa0" }, { "\xff\xc0\x80", "???" },
+		{ "\xe0\x80\x80", "???" }, { "\xed\xa0\x80", "???" }, { "\xf4\x90\x80\x80", "????" },
+		{ "\xf4\x8f\xbf\xbf", "\xf4\x8f\xbf\xbf" }, { "\xe4\xb8", "??" }, { "\n", "?" },
+		{ "\xf0\x80\x80\x80", "????" }, { "\xe0\xa0\x80", "\xe0\xa0\x80" },
+	};
+	const struct stats_page *p;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		strcpy(page->model, cases[i].raw);
+		strcpy(page->config_file, cases[i].raw);
+		assert_int_equal(stats_open(&p, dir), 0);
+		assert_string_equal(p->model, cases[i].shown);
+		assert_string_equal(p->config_file, strcmp(cases[i].raw, cases[i].shown) ? "" : cases[i].raw);
+		stats_close(p);
+	}
+	memset(page->device, 'x', sizeof(page->device));  /* without an end */
+	memset(page->state, 0xe4, sizeof(page->state));
+	assert_int_equal(stats_open(&p, dir), 0);
+	assert_int_equal(strlen(p->device), sizeof(p->device) - 1);
+	assert_int_equal(strspn(p->state, "?"), sizeof(p->state) - 1);
+	stats_close(p);
 }
 
 /* ---- clients ----------------------------------------------------------------------------- */
@@ -497,7 +642,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		T(test_open), T(test_refused), T(test_fails), T(test_stale), T(test_minutes), T(test_peak), T(test_whole),
+		T(test_open), T(test_refused), T(test_fails), T(test_stale), T(test_minutes), T(test_peak), T(test_whole), T(test_words),
+		T(test_cut), T(test_lies), T(test_strings),
 		T(test_clients), T(test_observe), T(test_percentile), T(test_between), T(test_asleep),
 			T(test_text), T(test_times), T(test_empty_words),
 	};

@@ -84,6 +84,7 @@ static void mark(struct bench_server *s)
 {
 	struct stats_mark m;
 
+	stats_read(s->page);
 	figures_now(s->page, true, &m);
 	if (s->n && m.at_ns <= s->mark[s->n - 1].at_ns)
 		return;                       /* a long step: the page is as it was */

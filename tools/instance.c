@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -94,8 +95,9 @@ bool instance_follow(struct instance *in)
 
 bool instance_alive(const struct instance *in)
 {
-	return __atomic_load_n(&in->page->epoch, __ATOMIC_ACQUIRE) &&
-	       (kill((pid_t)in->page->pid, 0) == 0 || errno == EPERM);
+	uint32_t pid = in->page->pid;
+
+	return in->page->epoch && pid && pid <= INT_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
 }
 
 /* Does the page beside this socket say that its daemon is about to end? */

@@ -10,10 +10,10 @@
 struct instance {
 	const char *name;             /* --instance; "default" */
 	char dir[4096];               /* its run directory */
-	const struct stats_page *page;
+	const struct stats_page *page; /* a copy: stats_read brings it up to date */
 };
 
-/* Map the page of the instance `name`.  0; else -errno, and a message on stderr that says what to do:
+/* Open the page of the instance `name`.  0; else -errno, and a message on stderr that says what to do:
  * how one is started, which ones there are. */
 int  instance_open(struct instance *in, const char *command, const char *name);
 void instance_close(struct instance *in);

@@ -71,10 +71,8 @@ static int usage(FILE *to)
 
 static void look(struct look *l, const struct instance *in)
 {
+	stats_read_all(in->page);
 	memcpy(&l->page, in->page, sizeof(l->page));
-	for (int i = 0; i < STATS_CLIENTS; i++)   /* a row that changed hands meanwhile is of two clients */
-		if (l->page.client[i].id != __atomic_load_n(&in->page->client[i].id, __ATOMIC_ACQUIRE))
-			l->page.client[i].id = 0;
 	figures_now(&l->page, instance_alive(in), &l->mark);
 }
 

@@ -200,11 +200,12 @@ static int put_back(struct tune *t, const json_t *j, char *err, size_t errlen)
 	    !setting_read(&was, json_object_get(j, "start")) ||
 	    !setting_read(&turned, json_object_get(j, "turned")))
 		return 0;
+	stats_read(t->in.page);
 	for (int k = 0; k < N_KNOBS; k++)
 		same &= t->in.page->knob[k] == turned.knob[k];
 	if (!same || !memcmp(&was, &turned, sizeof(was)))
 		return 0;
-	for (int round = 0; round < N_KNOBS; round++)
+	for (int round = 0; round < N_KNOBS; round++, stats_read(t->in.page))
 		for (int k = 0; k < N_KNOBS; k++)
 			if (t->in.page->knob[k] != was.knob[k])
 				turn(&t->in, (enum knob)k, was.knob[k], &a, err, errlen);

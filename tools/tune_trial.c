@@ -71,6 +71,7 @@ int tune_turn(struct tune *t, const struct tune_setting *s, char *err, size_t er
 		return r;
 	for (int round = 0; round < N_KNOBS && left; round++) {
 		left = 0;
+		stats_read(t->in.page);
 		for (int k = 0; k < N_KNOBS; k++)
 			if (t->in.page->knob[k] != s->knob[k] &&
 			    (r = turn(&t->in, (enum knob)k, s->knob[k], &a, err, errlen)) < 0) {
@@ -130,7 +131,7 @@ static void wait_quiet(const struct tune *t)
 	double until = bench_now() + QUIET_S;
 	struct timespec nap = { 0, 1000000 };
 
-	while ((t->in.page->running || t->in.page->waiting) && bench_now() < until)
+	while (stats_read(t->in.page) == 0 && (t->in.page->running || t->in.page->waiting) && bench_now() < until)
 		nanosleep(&nap, NULL);
 }
 
@@ -139,6 +140,7 @@ static void keep_limits(struct tune *t, struct tune_trial *tr, const struct stat
 	struct stats_mark to;
 	struct figures f;
 
+	stats_read(t->in.page);
 	figures_now(t->in.page, true, &to);
 	figures_between(from, &to, &f);
 	for (int i = 0; i < N_WHY; i++)

@@ -73,6 +73,7 @@ int turn_all(const struct instance *in, const int64_t want[N_KNOBS], char *err, 
 
 	for (int round = 0; round < N_KNOBS; round++) {
 		rc = 0;
+		stats_read(in->page);
 		for (int k = 0; k < N_KNOBS; k++)
 			if (in->page->knob[k] != want[k] && (e = turn(in, (enum knob)k, want[k], &a, err, errlen)) < 0)
 				rc = e;

@@ -24,7 +24,7 @@ void api_look(struct api *a)
 {
 	uint64_t progress;
 
-	if (a->page && stats_stale(a->page, a->run_dir)) {
+	if (a->page && (stats_read(a->page) < 0 || stats_stale(a->page, a->run_dir))) {
 		stats_close(a->page);
 		a->page = NULL;
 	}

@@ -301,6 +301,8 @@ static bool queue_refuses(struct request *r)
 
 	for (int64_t i = 0; i < r->ask.n_prompts; i++)
 		tokens += r->ask.prompt[i].ids.n * (uint64_t)r->ask.n;
+	if (a->page)
+		stats_read(a->page);
 	limit = queue_check(a->cfg, a->page, &load, (uint64_t)(r->ask.n * r->ask.n_prompts), tokens);
 	if (limit == QUEUE_ROOM)
 		return false;

@@ -156,15 +156,15 @@ static bool idle_of(const struct stats_page *p, uint64_t from, double *idle, int
 
 static int together(const struct stats_page *p)
 {
-	uint64_t from = p->n_step;
 	double idle;
-	int e = 0, steps;
+	int e = stats_read_all(p), steps;
+	uint64_t from = p->n_step;
 
 	for (int i = 0; i < TOGETHER && !e; i++)
 		e = submit(CONTEXT, ANSWER, (uint64_t)i);
 	if (!e)
 		e = await(TOGETHER, NULL);
-	if (e)
+	if (e || (e = stats_read_all(p)) < 0)
 		return fail("32 together", e);
 	fprintf(out, "\t{\"row\": \"bf16 slipringd, busy of 32 at 512\", \"at\": \"32 at 512\", \"work\": "
 		"\"device idle, daemon\", \"kind\": \"bf16\", ");

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""A stats page whose owner lies: cut short, or full of random bytes, under every program that reads it.
+The daemon's user can write anything there; that may cost a reader an error, never its life."""
+import random, subprocess
+from harness import *
+
+random.seed(int(os.environ.get("SEED", "20")))
+HEAD = 16                    # magic, version, bytes; of another version it would be refused at once
+READERS = (["top", "--once", "-i", "0.1"], ["top", "--once", "--json", "-i", "0.1"], ["why"], ["why", "--json", "--since", "1d"],
+           ["set"], ["set", "--json"], ["set", "max-num-seqs", "4", "--save"], ["doctor"], ["doctor", "--json"],
+           ["ping", "-n", "1"], ["generate", "--max-tokens", "1", "x"], ["tune", "--dry-run"],
+           ["bench", "serve", "--num-prompts", "1", "--transport", "ring"])
+
+
+def slipring(p, *args):
+    return subprocess.run([os.path.join(BUILD, "slipring"), *args], stdin=subprocess.DEVNULL, capture_output=True,
+                          env=p.env, timeout=60)
+
+
+def lives(adapter, p, what):
+    """The adapter answers, whatever the page is."""
+    for path in ("/health", "/metrics", "/v1/models", "/load"):
+        status, _, text = p.ask("GET", path)
+        check(status in (200, 503), f"{what}: {path} is answered: {status} {text[:200]}")
+    check(adapter.poll() is None, f"{what}: the adapter lives: {adapter.poll()}")
+
+
+def cut():
+    """Shorter and shorter, under an adapter and its watch, which looks once a second."""
+    with Programs() as p:
+        p.daemon("--device", "null")
+        a = p.adapter("--device", "null")
+        page = os.path.join(p.dir, "stats")
+        p.procs["slipringd"].send_signal(signal.SIGSTOP)      # its own mapping would fault
+        for size in (1000000, 5000, 4096, 100, 0):
+            os.truncate(page, size)
+            lives(a, p, f"{size} bytes")
+            time.sleep(1.1)
+            lives(a, p, f"{size} bytes, a second later")
+        check(p.ask("GET", "/health")[0] == 503, "and says that the daemon is not well")
+        for args in READERS:
+            r = slipring(p, *args)
+            check(r.returncode >= 0, f"{args} does not end by a signal: {r.returncode}")
+        p.procs["slipringd"].kill()
+        p.procs["slipringd"].wait()
+        p.daemon("--device", "null")
+        check(wait_for(lambda: p.ask("GET", "/health")[0] == 200, 20), "the next daemon is found")
+
+
+def garbage(real, pid, round):
+    """A page as the daemon left it, and what its owner makes of it: everything, or some fields."""
+    b = bytearray(real)
+    if round % 3 == 0:
+        b[HEAD:] = random.randbytes(len(b) - HEAD)
+    for _ in range(4 ** (round % 6)):
+        at = random.randrange(HEAD, len(b) - 8) if round % 2 else random.randrange(HEAD, 8000)
+        b[at:at + 8] = random.choice((b"\xff" * 8, b"\x7f" * 8, b"\x1b[2J\x9b\xc2\x9b\n", random.randbytes(8),
+                                      b"\x00\x00\x00\x00\x00\x00\xf8\x7f"))
+    if round % 3 != 1:
+        b[HEAD - 4:HEAD] = pid.to_bytes(4, "little")          # as one that is alive
+    return bytes(b)
+
+
+def random_bytes(rounds):
+    with Programs() as p:
+        p.daemon("--device", "null")
+        a = p.adapter("--device", "null")
+        page = os.path.join(p.dir, "stats")
+        p.post("/v1/completions", {"prompt": [5, 6, 7], "max_tokens": 4})
+        p.procs["slipringd"].kill()                           # its page stays, and nobody repairs it
+        p.procs["slipringd"].wait()
+        with open(page, "rb") as f:
+            real = f.read()
+        for round in range(rounds):
+            with open(page, "r+b") as f:
+                f.write(garbage(real, os.getpid(), round))
+            lives(a, p, f"round {round}")
+            for args in random.sample(READERS, 4) + [["doctor", "--bundle", os.path.join(p.dir, f"{round}.tar")]]:
+                r = slipring(p, *args)
+                check(r.returncode >= 0, f"round {round}: {args} does not end by a signal: {r.returncode}")
+                check(args[-1] == "--json" or not set(range(32)) - {9, 10} & set(r.stdout + r.stderr),
+                      f"round {round}: {args} prints no control character: {r.stdout[:300]} {r.stderr[:300]}")
+
+
+need_model()
+cut()
+random_bytes(int(os.environ.get("ROUNDS", "24")))
+done()
