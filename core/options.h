@@ -177,7 +177,8 @@ static const struct option options[] = {
 	    .help = "--no-..: every prompt must fit one step, so "
 	            "--max-num-batched-tokens must be at least --max-model-len"),
 	OPT("scheduling-policy", TEXT, SCHED, D_ | H_, scheduling_policy, "fcfs", .choices = "fcfs priority",
-	    .help = "priority: lower numbers first, then by arrival"),
+	    .help = "priority: lower numbers first, then by arrival; over HTTP below 0 only by a key with a "
+	            "lower min-priority in --api-key-file"),
 	OPT("step-target-ms", NUMBER, SCHED, D_, step_target_ms, "0", RANGE(0, 60000),
 	    .help = "prompt chunks shrink so that a step takes about so long; 0: by device, 50 on the CPU"),
 	OPT("max-num-queued-reqs", SIZE, SCHED, D_ | H_, max_num_queued_reqs, "4096", RANGE(1, 1 << 24),
@@ -249,7 +250,7 @@ static const struct option options[] = {
 	    .help = "requests must carry one of them; without the flag, "
 	            "VLLM_API_KEY and SLIPRING_API_KEY count"),
 	OPT("api-key-file", TEXT, SERVER, H_, api_key_file, NULL,
-	    .help = "lines of a key and, if you like, its owner's name; read again on SIGHUP"),
+	    .help = "lines of a key, if you like its owner's name, and min-priority=N; read again on SIGHUP"),
 	OPT("api-server-count", INT, SERVER, H_, api_server_count, "1", RANGE(1, 64),
 	    .help = "processes that answer HTTP"),
 	OPT("max-connections", INT, SERVER, H_, max_connections, "4096", RANGE(1, 1 << 20),

@@ -130,7 +130,8 @@ _Static_assert(sizeof(struct sr_wire_request) == 256, "four lines");
 _Static_assert(offsetof(struct sr_wire_request, seed) == 64, "admission in the first");
 _Static_assert(sizeof(struct sr_up) == 5 * 128 && sizeof(struct sr_down) <= SR_PAGE, "a page");
 _Static_assert(sizeof(struct sr_hello) == 64 && sizeof(struct sr_welcome) == 32, "no holes");
-_Static_assert(offsetof(struct sr_model_info, flags) == 124 && sizeof(struct sr_model_info) == 128, "no holes");
+_Static_assert(offsetof(struct sr_model_info, flags) == 124, "in what were idle bytes");
+_Static_assert(sizeof(struct sr_model_info) == 128, "no holes");
 _Static_assert(sizeof(struct sr_pair) == 8 && sizeof(float) == 4, "spans are of 4-byte words");
 
 /* Powers of two and whole pages; both sides check.  Cancels have 2 * live places: for each

@@ -34,8 +34,11 @@ static void write_keys(const char *text)
 static bool let_in(const struct auth *a, const char *authorization, uint64_t *tenant)
 {
 	struct http_request r = asking("authorization", authorization);
+	struct auth_right right;
+	bool in = auth_check(a, &r, &right);
 
-	return auth_check(a, &r, tenant);
+	*tenant = right.tenant;
+	return in;
 }
 
 static void keys(void **state)
@@ -50,6 +53,7 @@ static void keys(void **state)
 	struct config c = { .api_key = { "one", "two", "" }, .n_api_keys = 3, .api_key_file = file };
 	struct http_request nothing = { .n_headers = 0 };
 	uint64_t tenant, alice, filed, one;
+	struct auth_right right;
 	char err[256] = "";
 	struct auth *a;
 	size_t i;
@@ -62,7 +66,7 @@ static void keys(void **state)
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		if (let_in(a, cases[i].given, &tenant) != cases[i].in)
 			fail_msg("\"%s\": %d", cases[i].given, !cases[i].in);
-	assert_false(auth_check(a, &nothing, &tenant));
+	assert_false(auth_check(a, &nothing, &right));
 
 	/* keys of one name are one tenant; a key without a name is one of its own, and no name is it */
 	assert_true(let_in(a, "Bearer named", &alice) && alice);
@@ -92,8 +96,9 @@ static void two_headers(void **state)
 		{ "Basic one", "wrong", false }, { "", "", false },
 	};
 	struct config c = { .api_key = { "one", "two" }, .n_api_keys = 2 };
+	struct auth_right right;
 	struct http_request r;
-	uint64_t tenant, one;
+	uint64_t one;
 	char err[256] = "";
 	struct auth *a;
 
@@ -104,12 +109,52 @@ static void two_headers(void **state)
 		r = asking("x-api-key", cases[i].x_api_key);
 		if (cases[i].authorization)
 			r.header[r.n_headers++] = asking("authorization", cases[i].authorization).header[0];
-		if (auth_check(a, &r, &tenant) != cases[i].in)
+		if (auth_check(a, &r, &right) != cases[i].in)
 			fail_msg("case %zu", i);
 		if (cases[i].in && strcmp(cases[i].x_api_key, "two"))
-			assert_int_equal(tenant, one);
+			assert_int_equal(right.tenant, one);
 	}
 	auth_free(a);
+}
+
+/* The third word, with and without the second. */
+static void priorities(void **state)
+{
+	static const struct { const char *key; int32_t floor; bool as_alice; } cases[] = {
+		{ "Bearer plain", 0, false }, { "Bearer named", 0, true }, { "Bearer urgent", -10, true },
+		{ "Bearer alone", -3, false }, { "Bearer most", INT32_MIN, false }, { "Bearer zero", 0, true },
+	};
+	struct config c = { .api_key_file = file };
+	struct auth_right right;
+	char err[256] = "";
+	struct auth *a;
+
+	(void)state;
+	write_keys("plain\nnamed alice\nurgent alice min-priority=-10\nalone min-priority=-3\n"
+	           "most bob min-priority=-2147483648\nzero alice min-priority=0\n");
+	if (auth_create(&a, &c, err, sizeof(err)))
+		fail_msg("%s", err);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct http_request r = asking("authorization", cases[i].key);
+
+		assert_true(auth_check(a, &r, &right));
+		assert_int_equal(right.min_priority, cases[i].floor);
+		assert_int_equal(right.tenant == auth_hash("alice", 5), cases[i].as_alice);
+	}
+	auth_free(a);
+}
+
+/* What the adapter salts with where the daemon does not hear tenants. */
+static void salts(void **state)
+{
+	uint64_t a = auth_hash("a", 1), b = auth_hash("b", 1), s = auth_hash("s", 1);
+
+	(void)state;
+	assert_true(auth_salt(0, 0) == 0 && auth_salt(0, s) == s);
+	assert_true(auth_salt(a, 0) && auth_salt(a, 0) == auth_salt(a, 0));
+	assert_true(auth_salt(a, 0) != auth_salt(b, 0) && auth_salt(a, s) != auth_salt(b, s));
+	assert_true(auth_salt(a, s) != auth_salt(a, 0) && auth_salt(a, s) != s);
+	assert_true(auth_salt(a, b) != auth_salt(b, a));
 }
 
 static void wrong_files(void **state)
@@ -117,7 +162,12 @@ static void wrong_files(void **state)
 	static char longest[5000];
 	static const struct { const char *text, *says; } cases[] = {
 		{ "", "holds no key" }, { "# only words\n\n", "holds no key" },
-		{ "good\nkey name more\n", "line 2" }, { longest, "line 1: longer" },
+		{ "good\nkey name more\n", "line 2" }, { "key name min-priority\n", "line 1" },
+		{ "key a=b\n", "line 1" }, { "key name max-priority=1\n", "line 1" },
+		{ "key min-priority=-1 name\n", "line 1" }, { "key name min-priority=1\n", "from -2147483648 to 0" },
+		{ "key min-priority=\n", "line 1" }, { "key min-priority=-1x\n", "line 1" },
+		{ "good\nkey min-priority=-2147483649\n", "line 2" },
+		{ "key min-priority=-1 min-priority=-2\n", "given once" }, { longest, "line 1: longer" },
 	};
 	struct config c = { .api_key_file = file };
 	uint64_t tenant;
@@ -202,7 +252,8 @@ static void cross_origin(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keys), cmocka_unit_test(two_headers), cmocka_unit_test(wrong_files), cmocka_unit_test(cross_origin),
+		cmocka_unit_test(keys), cmocka_unit_test(two_headers), cmocka_unit_test(priorities), cmocka_unit_test(salts),
+		cmocka_unit_test(wrong_files), cmocka_unit_test(cross_origin),
 	};
 	int failed;
 

@@ -417,10 +417,41 @@ static void deep_and_many(void **state)
 	free(s);
 }
 
+/* How low a priority may be is a matter of the key; without --scheduling-policy priority there is none. */
+static void priorities(void **state)
+{
+	static const struct { int64_t floor, asked; bool on; const char *says; } cases[] = {
+		{ 0, 0, true, NULL }, { 0, 5, true, NULL }, { 0, -1, true, "priority must be at least 0, got -1" },
+		{ -10, -10, true, NULL }, { -10, -11, true, "priority must be at least -10, got -11" },
+		{ INT32_MIN, INT32_MIN, true, NULL }, { INT32_MIN, (int64_t)INT32_MIN - 1, true, "32 bits" },
+		{ 0, INT32_MAX, true, NULL }, { -10, -5, false, "not enabled" }, { 0, 0, false, NULL },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct ask_limits l = limits();
+		struct problem p = { 0 };
+		struct ask a;
+		char body[100];
+		int e;
+
+		l.priorities = cases[i].on;
+		l.min_priority = cases[i].floor;
+		snprintf(body, sizeof(body), "{" P ",\"priority\":%lld}", (long long)cases[i].asked);
+		e = ask_parse(&a, ASK_COMPLETION, body, strlen(body), &l, &p);
+		if (!!e != !!cases[i].says || (e && (p.status != 400 || strcmp(p.param, "priority") ||
+		                                     !strstr(p.message, cases[i].says))))
+			fail_msg("case %zu: %d %s", i, e, p.message);
+		if (!e)
+			assert_int_equal(a.priority, cases[i].asked);
+		ask_free(&a);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(refused), cmocka_unit_test(accepted), cmocka_unit_test(bad_words),
+		cmocka_unit_test(refused), cmocka_unit_test(accepted), cmocka_unit_test(priorities), cmocka_unit_test(bad_words),
 		cmocka_unit_test(chats), cmocka_unit_test(deep_and_many), cmocka_unit_test(wide_integers),
 		cmocka_unit_test(arguments_bomb), cmocka_unit_test(slim),
 	};

@@ -221,6 +221,7 @@ static int start(struct api *a, int index, char *err, size_t errlen)
 	r = workers_create(&a->workers, a->io, 2);
 	if (!r) {
 		ec.socket = socket;
+		ec.tenants = auth_needed(a->auth);
 		snprintf(ec.name, sizeof(ec.name), "slipring-http %d", index);
 		memcpy(ec.vocab_hash, sr_text_info(a->text)->vocab_hash, sizeof(ec.vocab_hash));
 		r = engine_create(&a->engine, a->io, a->workers, &ec);

@@ -13,7 +13,7 @@
 #define KEYS_MAX  65536
 #define LINE_MAX_ 4096
 
-struct key { uint8_t sum[32]; uint64_t tenant; };
+struct key { uint8_t sum[32]; struct auth_right right; };
 
 struct auth {
 	const struct config *cfg;
@@ -54,7 +54,18 @@ static uint64_t nameless(const uint8_t sum[static 32])
 	return auth_hash(s, sizeof(s));
 }
 
-static int add(struct key **list, size_t *n, const char *key, size_t len, const char *name)
+uint64_t auth_salt(uint64_t tenant, uint64_t salt)
+{
+	char s[8 + 2 * 8] = "salt";
+
+	if (!tenant)
+		return salt;
+	memcpy(s + 8, &tenant, 8);
+	memcpy(s + 16, &salt, 8);
+	return auth_hash(s, sizeof(s));
+}
+
+static int add(struct key **list, size_t *n, const char *key, const char *name, int32_t min_priority)
 {
 	struct key *k;
 
@@ -65,15 +76,47 @@ static int add(struct key **list, size_t *n, const char *key, size_t len, const 
 		return -ENOMEM;
 	*list = k;
 	k += (*n)++;
-	sha256(key, len, k->sum);
-	k->tenant = name ? auth_hash(name, strlen(name)) : nameless(k->sum);
+	sha256(key, strlen(key), k->sum);
+	k->right.tenant = name ? auth_hash(name, strlen(name)) : nameless(k->sum);
+	k->right.min_priority = min_priority;
+	return 0;
+}
+
+/* What follows the key on its line: [name] [min-priority=N].  0, or -EINVAL and why. */
+static int read_words(char **save, const char **name, int32_t *min_priority, const char **why)
+{
+	static const char option[] = "min-priority=";
+	bool given = false;
+	char *w, *end;
+
+	*name = NULL;
+	*min_priority = 0;
+	*why = "\"key [name] [min-priority=N]\" is expected";
+	while ((w = strtok_r(NULL, " \t\r\n", save))) {
+		if (strncmp(w, option, sizeof(option) - 1) == 0) {
+			long long n = strtoll(w + sizeof(option) - 1, &end, 10);
+
+			if (given || end == w + sizeof(option) - 1 || *end || n > 0 || n < INT32_MIN) {
+				*why = "min-priority is given once, as a whole number from -2147483648 to 0";
+				return -EINVAL;
+			}
+			*min_priority = (int32_t)n;
+			given = true;
+		} else if (*name || given || strchr(w, '=')) {   /* a name with = would hide a slip in an option */
+			return -EINVAL;
+		} else {
+			*name = w;
+		}
+	}
 	return 0;
 }
 
 static int read_file(const char *path, struct key **list, size_t *n, char *err, size_t errlen)
 {
 	FILE *f = fopen(path, "re");
-	char line[LINE_MAX_], *key, *name, *save;
+	char line[LINE_MAX_], *key, *save;
+	const char *name, *why;
+	int32_t min_priority;
 	int number = 0, r = 0;
 
 	if (!f) {
@@ -92,14 +135,12 @@ static int read_file(const char *path, struct key **list, size_t *n, char *err, 
 		key = strtok_r(line, " \t\r\n", &save);
 		if (!key || key[0] == '#')
 			continue;
-		name = strtok_r(NULL, " \t\r\n", &save);
-		if (name && strtok_r(NULL, " \t\r\n", &save)) {
-			snprintf(err, errlen, "--api-key-file %s, line %d: \"key\" or \"key name\" "
-			         "expected, not three words", path, number);
-			r = -EINVAL;
+		r = read_words(&save, &name, &min_priority, &why);
+		if (r < 0) {
+			snprintf(err, errlen, "--api-key-file %s, line %d: %s", path, number, why);
 			break;
 		}
-		r = add(list, n, key, strlen(key), name);
+		r = add(list, n, key, name, min_priority);
 		if (r == -E2BIG)
 			snprintf(err, errlen, "--api-key-file %s: more than %d keys", path, KEYS_MAX);
 		else if (r < 0)
@@ -125,7 +166,7 @@ int auth_create(struct auth **out, const struct config *c, char *err, size_t err
 	a->cfg = c;
 	for (i = 0; !r && i < c->n_api_keys; i++)
 		if (c->api_key[i][0])
-			r = add(&a->key, &a->n, c->api_key[i], strlen(c->api_key[i]), NULL);
+			r = add(&a->key, &a->n, c->api_key[i], NULL, 0);
 	a->fixed = a->n;
 	if (r < 0)
 		snprintf(err, errlen, "out of memory");
@@ -190,7 +231,7 @@ static struct http_str bearer(const struct http_request *r)
 	return s;
 }
 
-bool auth_check(const struct auth *a, const struct http_request *r, uint64_t *tenant)
+bool auth_check(const struct auth *a, const struct http_request *r, struct auth_right *right)
 {
 	const struct http_str *x = http_header(r, "x-api-key");
 	struct http_str given = bearer(r);
@@ -198,7 +239,7 @@ bool auth_check(const struct auth *a, const struct http_request *r, uint64_t *te
 	bool found = false;
 	size_t i;
 
-	*tenant = 0;
+	*right = (struct auth_right){ 0 };
 	if (!a->n)
 		return true;
 	if (!given.n && x)
@@ -212,7 +253,7 @@ bool auth_check(const struct auth *a, const struct http_request *r, uint64_t *te
 		bool same = !CRYPTO_memcmp(sum, a->key[i].sum, sizeof(sum));
 
 		if (same)
-			*tenant = a->key[i].tenant;
+			*right = a->key[i].right;
 		found |= same;
 	}
 	return found && given.n && !CRYPTO_memcmp(sum, other, sizeof(sum));

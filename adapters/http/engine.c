@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/log.h"
 #include "worker.h"
@@ -180,6 +181,13 @@ static void retry_later(struct engine *e)
 	e->backoff = e->backoff * 2 > RETRY_MAX ? RETRY_MAX : e->backoff * 2;
 }
 
+static void warn_unheard(const struct engine *e)
+{
+	if (e->c.tenants && !(e->model.flags & SR_TENANTS_HEARD))
+		log_warn("the daemon does not hear which API key a request has, so all keys together get one turn: "
+		         "start it with --gateway-user and the name of our user (uid %u)", (unsigned)geteuid());
+}
+
 static void connect_done(struct work *w)
 {
 	struct connect *t = (struct connect *)w;
@@ -223,6 +231,7 @@ static void connect_done(struct work *w)
 		sr_doing(e->conn, i, e->doing[i]);
 	log_info("connected to the daemon: context %u, vocabulary %u, %u requests at once",
 	         e->model.context, e->model.vocab, e->model.live);
+	warn_unheard(e);
 	run(e);
 }
 

@@ -29,6 +29,7 @@ struct engine_config {
 	const char *socket;
 	char name[32];               /* for slipring top */
 	uint8_t vocab_hash[32];      /* of our tokenizer: the daemon's must be the same */
+	bool tenants;                /* requests name tenants: log it if the daemon does not hear them */
 	/* A whole token, or prompt token, of an owner; its end: enum sr_finish or -errno.  Both may
 	 * call anything here. */
 	void (*token)(void *owner, const struct sr_token *t);

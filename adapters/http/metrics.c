@@ -295,6 +295,7 @@ static void slipring(struct scrape *s, const struct api *a)
 {
 	static const struct stats_page none;
 	const struct stats_page *p = s->p ? s->p : &none;
+	const struct sr_model_info *m = engine_model(a->engine);
 	char extra[64];
 	int i;
 
@@ -341,6 +342,8 @@ static void slipring(struct scrape *s, const struct api *a)
 	    (double)shared_get(a->shared->gone));
 	one(s, "slipring_http_unauthorized_total", "counter", "Requests without a valid API key.",
 	    (double)shared_get(a->shared->rejected_keys));
+	one(s, "slipring_http_tenants_heard", "gauge", "1: the daemon hears which API key a request "
+	    "has; 0: it does not (--gateway-user), or is away.", m && m->flags & SR_TENANTS_HEARD ? 1 : 0);
 	one(s, "slipring_http_prepare_seconds_total", "counter", "Time spent reading, rendering and "
 	    "tokenizing.",
 	    (double)shared_get(a->shared->tokenize_ns) / 1e9);

@@ -46,6 +46,7 @@ struct ask_limits {
 	int64_t context;              /* 0 = not known yet */
 	int     max_logprobs;
 	bool    priorities;           /* --scheduling-policy priority */
+	int64_t min_priority;         /* of the request's key, 0 or below */
 	bool    force_usage, tokens_as_ids;
 	int     stream_interval;
 	const char *const *names;     /* served names */

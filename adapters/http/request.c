@@ -197,7 +197,7 @@ static void fill(const struct request *r, struct sr_request *q)
 		.allowed = a->allowed.id, .n_allowed = a->allowed.n,
 		.bias = a->bias, .n_bias = a->n_bias,
 		.bad_words = a->bad.id, .n_bad_words = a->bad.n,
-		.cache_salt = r->salt, .tenant = r->tenant,
+		.cache_salt = r->salt, .tenant = r->right.tenant,
 	};
 	if (a->stop_ids.n <= SR_STOP_MAX) {
 		q->n_stop = a->stop_ids.n;
@@ -317,6 +317,19 @@ static bool queue_refuses(struct request *r)
 	return true;
 }
 
+/* Whom cached prefixes are shared with.  Where the daemon is to keep tenants apart and does not hear ours,
+ * the salt does it. */
+static uint64_t salt_of(const struct request *r)
+{
+	const struct sr_model_info *m = engine_model(r->api->engine);
+	const char *given = r->ask.cache_salt;
+	uint64_t salt = given ? auth_hash(given, strlen(given)) : 0;
+
+	if (m && m->flags & SR_TENANTS_APART && !(m->flags & SR_TENANTS_HEARD))
+		salt = auth_salt(r->right.tenant, salt);
+	return salt;
+}
+
 static void launch(struct request *r)
 {
 	struct sr_request common;
@@ -345,8 +358,7 @@ static void launch(struct request *r)
 		c->prompt = i / (int)r->ask.n;
 		c->max_tokens = (uint32_t)ask_room(&r->ask, &r->limits, r->ask.prompt[c->prompt].ids.n);
 	}
-	if (r->ask.cache_salt)
-		r->salt = auth_hash(r->ask.cache_salt, strlen(r->ask.cache_salt));
+	r->salt = salt_of(r);
 	name_request(r);
 	event_head(r);
 	count(r);
@@ -426,11 +438,12 @@ static void trace_of(struct request *r, const struct http_request *h)
 }
 
 void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const struct http_str *id,
-                   uint64_t tenant, const char *extra)
+                   const struct auth_right *right, const char *extra)
 {
 	const struct http_request *h = exchange_request(x);
 	struct request *r = calloc(1, sizeof(*r));
 	struct problem p;
+	bool known;
 
 	if (!r) {
 		problem_memory(&p);
@@ -440,7 +453,7 @@ void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const 
 	r->api = a;
 	r->x = x;
 	r->kind = kind;
-	r->tenant = tenant;
+	r->right = *right;
 	r->created = time(NULL);
 	r->model = a->name[0];
 	r->fingerprint = a->fingerprint;
@@ -458,7 +471,9 @@ void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const 
 	hold(r);
 	if (id)
 		snprintf(r->header_id, sizeof(r->header_id), "%.*s", (int)id->n, id->s);
-	if (!api_limits(a, &r->limits) || !engine_model(a->engine)) {
+	known = api_limits(a, &r->limits);
+	r->limits.min_priority = right->min_priority;
+	if (!known || !engine_model(a->engine)) {
 		unavailable(r, engine_wrong_model(a->engine) ?
 		            "The model server serves another model than this endpoint." :
 		            "The model server is not available. Try again later.");

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "auth.h"
 #include "choice.h"
 #include "conn.h"
 #include "openai.h"
@@ -36,7 +37,8 @@ struct request {
 	struct stops stops;
 	struct choice *choice;         /* [n_choices] */
 	int n_choices, n_ended;
-	uint64_t tenant, salt;
+	struct auth_right right;       /* of its key */
+	uint64_t salt;
 	uint8_t trace_id[16], span_id[8];
 	int64_t created;
 	char header_id[ASK_ID_BYTES + 1]; /* X-Request-Id, or "" */
@@ -49,7 +51,7 @@ struct request {
 
 /* Takes an exchange: answers it sooner or later.  id: from a header, or NULL. */
 void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const struct http_str *id,
-                   uint64_t tenant, const char *extra);
+                   const struct auth_right *right, const char *extra);
 void request_gone(void *owner);                             /* a struct request */
 /* What the engine tells of a choice. */
 void request_token(void *choice_owner, const struct sr_token *t);

@@ -223,11 +223,12 @@ static int check_head(struct api *a, struct asked *q, const struct http_request 
 		return problem_set(p, 413, "BadRequestError", NULL, "This route takes no body.");
 	if (q->preflight)
 		return 0;
-	if (!(route && route->open) && !auth_check(a->auth, r, &q->tenant)) {
+	if (!(route && route->open) && !auth_check(a->auth, r, &q->right)) {
 		shared_add(a->shared->rejected_keys, 1);
 		add_line(extra, cap, "www-authenticate: Bearer\r\n");
 		return problem_set(p, 401, "AuthenticationError", NULL,
-		                   "Unauthorized: an API key is required as `Authorization: Bearer KEY`.");
+		                   "Unauthorized: an API key is required, as `Authorization: Bearer KEY` or as "
+		                   "`x-api-key: KEY`; if both are given, they must be the same.");
 	}
 	if (!route)
 		return problem_set(p, 404, NULL, NULL, "Not Found");
@@ -312,7 +313,7 @@ static void json_request(struct api *a, struct exchange *x, const struct http_re
 		metrics_orca(a, http_is_ci(*orca, "json"), lines + strlen(lines),
 		             sizeof(lines) - strlen(lines));
 	if (route->kind == ASK_CHAT || route->kind == ASK_COMPLETION)
-		request_start(a, x, (enum ask_kind)route->kind, id, q->tenant, lines);
+		request_start(a, x, (enum ask_kind)route->kind, id, &q->right, lines);
 	else
 		tokenize_start(a, x, (enum ask_kind)route->kind, lines);
 }

@@ -344,5 +344,9 @@ int ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p)
 	if (a->priority > INT32_MAX || a->priority < INT32_MIN)
 		return problem_bad(p, "priority", "priority must fit in 32 bits, got %s.",
 		                   whole(a->priority).s);
+	if (a->priority < l->min_priority)
+		return problem_bad(p, "priority", "priority must be at least %lld, got %s: lower ones go first, and "
+		                   "need an API key with a lower min-priority (--api-key-file).",
+		                   (long long)l->min_priority, whole(a->priority).s);
 	return 0;
 }

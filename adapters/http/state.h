@@ -49,7 +49,7 @@ struct api {
 struct asked {
 	int route;                           /* index of routes.c; past the last: no such path */
 	bool preflight;                      /* CORS asks, no client of ours */
-	uint64_t tenant;                     /* of its key */
+	struct auth_right right;             /* of its key */
 	void (*gone)(void *owner);           /* NULL, or hears that the client left */
 	void *owner;
 	char lines[];                        /* header lines of the answer */
