@@ -29,8 +29,8 @@ static const struct sr_backend_ops *refuse(char *err, size_t errlen, const char 
 	return NULL;
 }
 
-/* Beside the executable, as in a build directory; else as `make install` puts it, PREFIX/bin and
- * PREFIX/lib/slipring, whatever PREFIX is. */
+/* Beside the executable, as in a build directory; else where `make install` puts it:
+ * PREFIX/lib/slipring for an executable in PREFIX/bin. */
 static void cuda_path(char *path, size_t size)
 {
 	char exe[PATH_MAX];
@@ -66,7 +66,7 @@ static const struct sr_backend_ops *cuda(char *err, size_t errlen)
 	*(void **)&get = dlsym(so, "sr_backend_get");
 	ops = get ? get(SR_BACKEND_VERSION) : NULL;
 	if (ops)
-		return ops; /* stays open: its code runs until the process ends */
+		return ops; /* never closed: its code runs until the process ends */
 	dlclose(so);
 	return refuse(err, errlen, "%s is of another version than this program (which speaks %d): "
 		"install both from one package", path, SR_BACKEND_VERSION);

@@ -3,17 +3,17 @@
  *
  * A back end owns the weights, the KV memory (on the device, and pinned on the host for
  * the second tier), the state of `slots` sequences, and `depth` batches in pinned memory.
- * State changes by commands; a row then says only what is new.  A batch acts as if, in
- * this order:
+ * Commands change a slot's state; a row says only what is new.  The result of a batch is as
+ * if it did, in this order:
  *
- *	copies   all KV blocks out to the host tier, then all in   (each group in any order)
- *	commands in order                                          (no two slots depend)
+ *	copies   all KV blocks to the host tier, then all back     (each group in any order)
+ *	commands in order                                          (slots do not depend on each other)
  *	rows     in any order: no row reads what another row of its batch writes
  *
  *	batch:   filled by core -> launch() -> read by device -> poll() == 1 -> read by core
  *
- * Launch order is execution order, whatever streams or threads are used: core gives a
- * block or a slot to its next owner while an older batch still writes it.
+ * Launch order is execution order, whatever streams or threads are used.  Core relies on it:
+ * it gives a block or a slot to its next owner while an older batch still writes it.
  *
  * A batch holds indices and no addresses, so one of several ranks can be given the same
  * bytes.  C11 and C++17 (nvcc): no _Atomic, designated initialisers, flexible arrays.
@@ -39,9 +39,9 @@ struct sr_backend;
 
 enum sr_kv_type { SR_KV_BF16, SR_KV_F16, SR_KV_F8, SR_KV_I8 };
 
-/* Ceilings, agreed once; knobs move below them and nothing is allocated later.  A back
- * end keeps one slot and one block more, for the padding rows of captured graphs; ids
- * that core uses are 0 .. slots-1 and 0 .. n_blocks-1. */
+/* Ceilings, fixed at open: knobs move below them, and nothing is allocated later.  A back end
+ * keeps one slot and one block more, for the padding rows of captured graphs.  Core uses ids
+ * 0 .. slots-1 and 0 .. n_blocks-1. */
 struct sr_limits {
 	int32_t block_tokens;  /* 16 */
 	int32_t n_blocks;      /* KV blocks on the device */
@@ -67,7 +67,7 @@ struct sr_limits {
 };
 
 /* Bytes, before anything is opened.  core/plan.c prints the sum with its reasons and
- * picks n_blocks; open() then takes what was planned or fails, it does not bargain. */
+ * picks n_blocks; open() then takes what was planned or fails. */
 struct sr_need {
 	int64_t weights;       /* as this back end will hold them */
 	int64_t scratch;       /* activations and logits at these limits */
@@ -75,7 +75,7 @@ struct sr_need {
 	int64_t slots;         /* state of all slots: tables, counts, lists */
 	int64_t per_block;     /* one KV block, all layers, scales included; on either tier */
 	int64_t pinned;        /* host: batches and bounce buffers, without the host tier */
-	int64_t avail, total;  /* of the device now; the CPU's: what the cgroup has left, has */
+	int64_t avail, total;  /* device memory: free now, and in all; on the CPU the control group's */
 };
 
 struct sr_copy {           /* host blocks are numbered from 0, in their own tier */
@@ -86,12 +86,12 @@ struct sr_copy {           /* host blocks are numbered from 0, in their own tier
 /* What a slot keeps.  The arguments of a command lie at word[data]. */
 enum sr_op {
 	SR_CMD_BEGIN,          /* forget everything of this slot; word: struct sr_sampling */
-	SR_CMD_LIST,           /* a = enum sr_list; n words; a second of one kind adds to it */
-	SR_CMD_HISTORY,        /* n token ids, the first a of them the prompt's: sent only if
-	                          penalties or bad words need it, and again after a preemption;
-	                          what the slot samples later the device counts itself */
+	SR_CMD_LIST,           /* a = enum sr_list; n words; a second list of a kind is appended */
+	SR_CMD_HISTORY,        /* n token ids, of which the first a are the prompt; sent only if
+	                          penalties or bad words need it, and again after a preemption.
+	                          The device itself counts what the slot samples later */
 	SR_CMD_BLOCKS,         /* table[a .. a+n) = n block ids */
-	SR_CMD_END,            /* the slot is free; BEGIN without END before it is right too */
+	SR_CMD_END,            /* the slot is free; a BEGIN needs no END before it */
 };
 enum sr_list {
 	SR_LIST_STOP,          /* n ids that may not be drawn before min_position */
@@ -111,16 +111,16 @@ struct sr_sampling {       /* raw logits -> penalties, bias, masks -> temperatur
 	int32_t  min_position; /* the first position a stop id may take */
 };
 
-/* One sequence in a batch: `n` new tokens at positions first .. first+n-1, one when it
- * decodes, a run when it prefills.  Rows of one token come first.  K,V of 0 .. first-1
+/* One sequence in a batch: `n` new tokens at positions first .. first+n-1, 1 when it
+ * decodes, more when it prefills.  Rows of one token come first.  K,V of 0 .. first-1
  * are in the blocks of the slot's table, which is long enough for first+n. */
 struct sr_row {            /* 32 bytes */
 	int32_t slot;
 	int32_t first;
 	int32_t n;
 	int32_t token;         /* its ids are token[token ..], or SR_LAST (n is 1) */
-	int32_t n_score;       /* score ids first+1 .. first+n_score; n_score == n: one id more
-	                          than n is given, only to be compared with */
+	int32_t n_score;       /* score the ids at first+1 .. first+n_score; if n_score == n, one
+	                          id more than n is given, only to be scored */
 	int32_t result;        /* its results: result[result ..], n_score, then 1 if it samples */
 	int32_t mask;          /* -1, or mask[mask]: a 0 bit may not be drawn */
 	uint8_t sample;        /* 1: draw the token of position first+n; it stays as SR_LAST */
@@ -151,10 +151,10 @@ struct sr_batch {
 	struct sr_result *result;  /* [rows + scores] */
 	struct sr_top    *top;     /* [rows + scores][SR_TOP_MAX], most likely first */
 	uint64_t begin_ns, end_ns; /* when the device worked on it */
-	uint32_t compute_ns, memory_ns, copy_ns; /* least time its operations, its bytes, its
-	                              copies take at the measured roofs: the largest bound it */
-	uint64_t int8_ops, float_ops; /* that least: a multiply-add is two operations, */
-	uint64_t bytes, copied;    /* bytes of device memory, and between the tiers; 0: not counted */
+	uint32_t compute_ns, memory_ns, copy_ns; /* least time that its operations, bytes and copies
+	                              take at the measured roofs; the largest of them bound it */
+	uint64_t int8_ops, float_ops; /* at least; a multiply-add is two operations; 0: not counted */
+	uint64_t bytes, copied;    /* of device memory, and between the tiers; 0: not counted */
 };
 
 struct sr_backend_ops {
@@ -162,8 +162,8 @@ struct sr_backend_ops {
 	int32_t     depth;         /* batches in flight: CPU 1, CUDA 2, null any */
 	const char *name;
 
-	/* What open() would take.  0, -ENODEV, -ENOTSUP (a shape or type it cannot do); then
-	 * err holds one line for the operator. */
+	/* What open() would take.  0, or -ENODEV, -ENOTSUP (a shape or type it cannot compute)
+	 * and one line for the operator in err. */
 	int (*plan)(const struct sr_model *m, const struct sr_limits *lim,
 	            struct sr_need *out, char *err, size_t errlen);
 
@@ -183,20 +183,20 @@ struct sr_backend_ops {
 	int (*poll)(struct sr_backend *b, int32_t i);
 
 	/* NULL where the device runs by itself.  If opened as `worked`: compute what is launched
-	 * on this thread and its team, calling yield(ctx) at layer boundaries, every few ms at
-	 * most; when it returns, poll() is 1 or -EIO.  yield may admit and cancel; it may not
-	 * step, launch or poll. */
+	 * on this thread and its team, and call yield(ctx) between layers, at least every few ms.
+	 * When it returns, poll() is 1 or -EIO.  yield may admit and cancel; it may not step,
+	 * launch or poll. */
 	void (*work)(struct sr_backend *b, void (*yield)(void *ctx), void *ctx);
 
 	/* NULL, or: write 1 to eventfd fd when batch i is done, for a loop that sleeps. */
 	int (*arm)(struct sr_backend *b, int32_t i, int fd);
 
-	/* NULL, or: a number that grows while a batch is computed, with every layer at least, so
-	 * that a long batch can be told from one that hangs.  Any thread may ask. */
+	/* NULL, or: a number that grows with every layer of a batch, so that a long batch can be
+	 * told from one that hangs.  Any thread may call it. */
 	uint64_t (*progress)(const struct sr_backend *b);
 };
 
-/* The one symbol of slipring-<name>.so.  NULL: it does not speak this version. */
+/* The one symbol of slipring-<name>.so.  NULL: it does not have this version. */
 const struct sr_backend_ops *sr_backend_get(uint32_t version);
 
 /* By name, or the best one present for NULL; NULL and one line in err if there is none. */

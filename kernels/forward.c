@@ -1,20 +1,20 @@
-/* forward.c - the transformer: llama, mistral, qwen2, qwen3, gemma2, gemma3.  What a model
- * lacks is NULL or 0, so the only decisions here are which layer and which slice.
- * docs/model.md has the formulas. */
+/* forward.c - the transformer, written once for all families.  What a model lacks is NULL or
+ * 0, so the only decisions here are which layer and which slice.  docs/model.md has the
+ * formulas. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "ops.h"
 
-/* One weight of a network being loaded, or only counted. */
+/* A network that is being loaded, or only counted. */
 struct load {
 	const struct ops *op;
 	struct dev *d;
 	const struct sr_source *src;
 	char *err;
 	size_t errlen;
-	int64_t bytes;          /* so far, or -errno: then the rest is skipped */
+	int64_t bytes;          /* so far; or -errno, and the rest is skipped */
 };
 
 static void stack(struct load *ld, struct weight **out, const struct sr_tensor *const *part,
@@ -92,7 +92,7 @@ void forward(const struct ops *op, struct dev *d, const struct net *n, int T, in
              int logit_rows, void (*yield)(void *ctx), void *ctx)
 {
 	const struct sr_model *m = n->m;
-	const struct weight *post = NULL; /* norm of what the sublayer before left in Z */
+	const struct weight *post = NULL; /* the norm of what the previous sublayer left in Z */
 
 	op->embed(d, n->embed, m->embed_scale, T);
 	for (int l = 0; l < m->L; l++) {

@@ -1,5 +1,5 @@
-/* ops.h - the verbs a transformer is made of.  forward.c is the only caller of those
- * that compute; kernels/cpu and kernels/cuda each provide every one of them.
+/* ops.h - the verbs of a transformer.  forward.c is the only caller of those that compute;
+ * kernels/cpu and kernels/cuda each provide all of them.
  *
  * Places   activations live in named places of the back end, in its own type (bf16, f32,
  *          int8 beside its scales): a producer writes the form its consumer reads.
@@ -31,8 +31,8 @@ enum place { P_X, P_Y, P_Z, P_QKV, P_A, P_GU, P_ACT, P_LOGITS };
 enum share { BY_N, BY_K, WHOLE }; /* how ranks divide a weight */
 
 struct ops {
-	/* n tensors stacked along N, each with a bias or NULL.  Returns the bytes it holds, or
-	 * -ENOTSUP, -ENOMEM, -EIO and a line in err; with out == NULL it only counts. */
+	/* n tensors stacked along N, each with a bias or NULL.  Returns the bytes held, or
+	 * -ENOTSUP, -ENOMEM, -EIO and a line in err.  With out == NULL it only counts. */
 	int64_t (*weight)(struct dev *, struct weight **out, const struct sr_tensor *const *part,
 	                  const struct sr_tensor *const *bias, int n, enum share how,
 	                  const struct sr_source *src, char *err, size_t errlen);
@@ -51,8 +51,8 @@ struct ops {
 	/* Sum a place over the ranks; nothing to do when alone */
 	void (*reduce)(struct dev *, enum place, int T);
 
-	/* Norm (unless NULL) and rotate q and k of QKV in place, by position; write k and v
-	 * into the cache of layer l, as the slots' tables say */
+	/* Norm (unless NULL) and rotate q and k of QKV in place, by position; then store k and v
+	 * in the blocks of layer l that the slots' tables name */
 	void (*rope_store)(struct dev *, int l, const struct sr_rope *, const struct weight *qn,
 	                   const struct weight *kn, float eps, int T);
 
@@ -65,8 +65,8 @@ struct ops {
 	/* Y[i] = X/rms(X)*w of the row that result i of the batch comes from, i in [i0, i0+R) */
 	void (*pick_norm)(struct dev *, const struct weight *w, float eps, int i0, int R);
 
-	/* Results [i0, i0+R): cap, log-probabilities, ranks, alternatives; draw where a row
-	 * samples, keep it by slot and in the counts */
+	/* Results [i0, i0+R): cap, log-probabilities, ranks, alternatives.  Where a row samples,
+	 * draw a token; the slot and its counts keep it */
 	void (*sample)(struct dev *, float cap, int i0, int R);
 
 	/* Tests only: rows of a place as f32, both ways */

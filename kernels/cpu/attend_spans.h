@@ -1,4 +1,4 @@
-/* attend_spans.h - how the spans of a tile are walked and joined: one order for every instruction set.
+/* attend_spans.h - walks the spans of a tile and joins them, in one order for every instruction set.
  *
  * Included once by each avx*_attend.c, after its struct tile and what works on it in its own vectors:
  * begin_row(), begin_span(), walk_bf16(), walk_i8(), end_span(), end_row().  Any thread, no state.
@@ -31,7 +31,7 @@ static void all_spans(int32_t kv_type, int32_t rows, struct tile *t)
 		end_row(t, r, first < last);
 }
 
-/* The one span that is asked for. */
+/* Only the span that the call names. */
 static void one_span(int32_t kv_type, int32_t rows, struct tile *t, float *part)
 {
 	const int32_t begin = t->a->span * KERN_SPAN, end = begin + KERN_SPAN - 1;

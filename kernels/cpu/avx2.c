@@ -1,5 +1,5 @@
-/* avx2.c - the table for machines with AVX2, FMA and F16C, and its vector verbs.  A vector's sums are
- * made in eight lanes, added up at the end.
+/* avx2.c - the table for machines with AVX2, FMA and F16C, and its vector verbs.  A sum over a vector
+ * is kept in eight lanes, which are added at the end.
  */
 #include "avx2.h"
 

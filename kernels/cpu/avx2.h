@@ -7,8 +7,8 @@
 
 #include "kern.h"
 
-/* The tile functions take their shape as constant arguments: they must be inlined, and loops over
- * the shape unrolled, for the sums to live in registers. */
+/* The tile functions take their shape as constant arguments.  They must be inlined, and loops over
+ * the shape unrolled, so that the sums stay in registers. */
 #define INLINE static inline __attribute__((always_inline))
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
@@ -16,7 +16,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Sixteen registers hold the sums of four rows. */
+/* There are sixteen registers: enough for the sums of four rows. */
 #define AVX2_ROWS 4
 
 /* Run f(rows, ...) with a constant first argument. */
@@ -44,8 +44,8 @@ static inline __m256i load256(const void *p)
 	return _mm256_load_si256((const __m256i *)p);
 }
 
-/* Elements i .. i + 7 of n; those past the end are 0, or not written.  Masks are for ends only: AMD's
- * masked stores are slow. */
+/* Elements i .. i + 7 of n; those past the end read as 0 and are not written.  Masks are used at the
+ * end only, because masked stores are slow on AMD. */
 static inline __m256i upto256(int32_t i, int32_t n)
 {
 	return _mm256_cmpgt_epi32(_mm256_set1_epi32(n - i), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -80,8 +80,8 @@ static inline float max256(__m256 v)
 	return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
-/* exp(x), 2 ulp; outside of -87.3 .. 88 what it is there; a NaN stays one (min and max return their
- * second argument then).  x = n ln2 + r, |r| <= ln2 / 2, ln2 in two parts; the polynomial is that of
+/* exp(x) to 2 ulp; x is clamped to -87.3 .. 88.  NaN stays NaN, because min and max then return their
+ * second argument.  x = n ln2 + r, |r| <= ln2 / 2, ln2 in two parts; the polynomial is that of
  * Moshier's Cephes library. */
 static inline __m256 exp256(__m256 x)
 {

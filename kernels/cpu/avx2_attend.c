@@ -1,6 +1,6 @@
-/* avx2_attend.c - attention over paged K and V, for AVX2 with FMA.  Layouts: kvblock.h; the walk
- * is that of avx512_attend.c, in tiles of four rows, with queries and weights in f32 over bf16 K and V
- * and in 16-bit integers (vpmaddwd) over int8 ones.
+/* avx2_attend.c - attention over paged K and V, for AVX2 with FMA.  Layouts: kvblock.h.  It
+ * walks as avx512_attend.c does, in tiles of four rows.  Queries and weights are f32 for bf16 K and V,
+ * and 16-bit integers (vpmaddwd) for int8 ones.
  */
 #include <assert.h>
 #include <math.h>
@@ -17,12 +17,12 @@ struct tile {
 	int32_t from[ROWS], to[ROWS];  /* positions a row reads */
 	const float *q[ROWS];          /* [E] */
 	uint32_t *pairs;               /* [ROWS][E/2] q as pairs of int16 */
-	float q_scale[ROWS];           /* of those */
+	float q_scale[ROWS];           /* of the pairs */
 	float *sum;                    /* [ROWS][E] of weight * v, of this span */
 	float max[ROWS];
 	__m256 total[ROWS];            /* of weights, by lane */
 	float *older;                  /* [ROWS][kern_part(E)] of the spans before it */
-	float *part;                   /* one row's, when it is joined to those */
+	float *part;                   /* one row's, before it is joined to older */
 	float *out[ROWS];
 
 	/* of the unit at hand */
@@ -30,7 +30,7 @@ struct tile {
 	const uint8_t *block[UNIT_BLOCKS];
 	float weight[ROWS][UNIT] __attribute__((aligned(64))); /* scores before */
 	uint32_t weight_pairs[ROWS][UNIT / 2] __attribute__((aligned(64))); /* of int16 */
-	float w_scale[ROWS];           /* of those */
+	float w_scale[ROWS];           /* of the pairs */
 	float shrink[ROWS];            /* what older sums are multiplied with */
 };
 
@@ -107,7 +107,7 @@ INLINE void score_block_i8(const int rows, struct tile *t, int32_t b)
 				_mm256_mul_ps(_mm256_set1_ps(t->q_scale[r]), _mm256_load_ps(scale + 8 * h))));
 }
 
-/* All ones in the lanes whose positions, from p on, row r reads. */
+/* All ones in the lanes, from position p on, that row r reads. */
 static inline __m256 reads(const struct tile *t, int r, int32_t p)
 {
 	__m256i at = _mm256_add_epi32(_mm256_set1_epi32(p), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -123,7 +123,7 @@ static inline __m256i to_int16(__m256 a, __m256 b)
 	return _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b)), 0xd8);
 }
 
-/* Weights of a unit, times the scales of the tokens' V, as 16-bit integers relative to the largest. */
+/* The weights of a unit times the scales of its V, as 16-bit integers relative to the largest. */
 static inline void weigh_int(struct tile *t, int r)
 {
 	__m256 most = _mm256_setzero_ps(), by;
@@ -247,13 +247,13 @@ INLINE void value_line_i8(const int rows, struct tile *t, int32_t e)
 
 static void begin_span(struct tile *t, int r)
 {
-	t->max[r] = -1e30f;                       /* finite: less itself it is 0 */
+	t->max[r] = -1e30f;                       /* finite, so that max - max is 0 */
 	t->total[r] = _mm256_setzero_ps();
 	for (int32_t e = 0; e < t->a->E; e += 8)
 		_mm256_store_ps(&t->sum[(size_t)r * (size_t)t->a->E + (size_t)e], _mm256_setzero_ps());
 }
 
-/* What row r's span came to, as kern_join() wants it. */
+/* Row r's sums over the span, in the form of kern_join(). */
 static void end_span(const struct tile *t, int r, float *part)
 {
 	part[0] = t->max[r];
@@ -290,7 +290,7 @@ static __attribute__((noinline)) void walk_i8(int32_t rows, struct tile *t, int3
 	FOR_ROWS(rows, walk, SR_KV_I8, t, from, to)
 }
 
-/* A query that is not finite makes its scale, and so its result, a NaN. */
+/* A query that is not finite gets a scale of NaN, and so a result of NaN. */
 static float query_i16(const float *q, int32_t E, uint32_t *to)
 {
 	__m256 most = _mm256_setzero_ps(), bad = most, by;

@@ -1,14 +1,14 @@
 /* avx2_matmul.c - matrix products for AVX2 with FMA.  Layouts: lanes.h.
  *
  * A tile is 1..4 rows by 8 outputs (quantized weights) or 16 (float ones); it walks K once, from the
- * first input to the last, with its sums in registers.
+ * first input to the last, and keeps its sums in registers.
  *
- * There is no VNNI: vpmaddubsw multiplies u8 with s8 and adds neighbours to i16, saturating.  The
- * bounds that keep it exact, activations being at most 127:
+ * There is no VNNI: vpmaddubsw multiplies u8 with s8 and adds neighbours to i16, saturating.  With
+ * activations of at most 127 these bounds keep it exact:
  *
  *	4 bits       15 * 127 * 2 * 8 steps = 30480: a group's eight steps fit i16
  *	up to 63     63 * 127 * 2 * 2 steps = 32004: two steps fit
- *	8 bits       |w| <= 128 as u8, its sign moved to the activation: 128 * 127 * 2 = 32512: one fits
+ *	8 bits       |w| <= 128 as u8, its sign moved to the activation: 128 * 127 * 2 = 32512: one step fits
  */
 #include "avx2.h"
 #include "lanes.h"
@@ -18,7 +18,7 @@ struct tile {
 	size_t w_bytes;               /* of one */
 	const uint8_t *x;             /* the activation tile */
 	int32_t first;                /* row of it that is the tile's first */
-	int32_t k, cols;              /* cols: of this block that exist */
+	int32_t k, cols;              /* cols: real columns of this block */
 	const float *bias;            /* of this block, or NULL */
 	float *y;                     /* row `first`, first column of the block */
 	size_t ld;
@@ -94,7 +94,7 @@ INLINE void sum6(const int rows, __m256i *sum, const uint8_t *quants, const stru
 	}
 }
 
-/* Integer sums of a group of eight-bit quants, their offset of 128 gone. */
+/* Integer sums of a group of eight-bit quants, without their offset of 128. */
 INLINE void sum8(const int rows, __m256i *sum, const uint8_t *quants, const struct lanes_group *x, int first)
 {
 	UNROLL
@@ -114,7 +114,7 @@ INLINE void sum8(const int rows, __m256i *sum, const uint8_t *quants, const stru
 	}
 }
 
-/* acc += scale of weights * scale of activations * sum, as every table does it */
+/* acc += scale of weights * scale of activations * sum, as in every table */
 INLINE void scale_add(const int rows, __m256 *acc, const __m256i *sum, __m256 d, const struct lanes_group *x,
                       int first)
 {
@@ -168,7 +168,7 @@ INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t 
 
 INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct tile *t)
 {
-	const int per = lanes_unit_groups(kind), wide = rows <= 2 ? 2 : 1; /* halves side by side */
+	const int per = lanes_unit_groups(kind), wide = rows <= 2 ? 2 : 1; /* halves at a time */
 
 	for (int half = 0; half < 2; half += wide) {
 		const struct lanes_group *x = (const struct lanes_group *)(const void *)t->x;
@@ -252,7 +252,7 @@ INLINE void f32_tile(const int rows, const enum lanes_kind kind, const struct ti
 	}
 }
 
-/* One row by two column blocks: a row waits for memory, and two runs of it come faster than one. */
+/* One row by two column blocks: it waits for memory, and two streams are faster than one. */
 INLINE void f32_pair(const enum lanes_kind kind, const struct tile *t)
 {
 	const size_t line = kind == LANES_F32 ? 128 : 64;
@@ -315,7 +315,7 @@ static tile_fn *const tiles[] = {
 	[LANES_4] = tile_4, [LANES_8] = tile_8, [LANES_8M] = tile_8m, [LANES_8H] = tile_8h,
 };
 
-/* Columns outside, rows inside: the weights of a block stay in L1, the activations stream from L2. */
+/* Columns in the outer loop, rows in the inner one: weights stay in L1, activations stream from L2. */
 void avx2_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blocks, int32_t n_cols,
                  const struct kern_rows *x, const float *bias, float *y, size_t ld, const uint8_t *next)
 {

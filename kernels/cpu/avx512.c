@@ -1,6 +1,6 @@
 /* avx512.c - the tables for machines with AVX-512 F, BW, VL, DQ, VNNI, with BF16 (Zen 4, Cooper Lake and
  * later) and without (Cascade Lake, Ice Lake), and their vector verbs.
- * A vector's sums are made in sixteen lanes, added up at the end.
+ * A sum over a vector is kept in sixteen lanes, which are added at the end.
  */
 #include "avx512.h"
 
@@ -16,8 +16,8 @@ static int form_vnni(int32_t type)
 	return lanes_kind(type) == LANES_NONE ? -1 : types_quantized(type) ? FORM_I8 : FORM_F32;
 }
 
-/* Float weights multiply with f32, but bf16 ones with bf16: twice the speed, and what rounding the
- * activations adds is less than what it cost to round the weights. */
+/* bf16 weights multiply with bf16 activations, other float weights with f32.  That is twice as fast, and
+ * rounding the activations loses less than rounding the weights did. */
 static int form(int32_t type)
 {
 	return lanes_kind(type) == LANES_BF16 ? FORM_BF16 : form_vnni(type);
@@ -156,7 +156,7 @@ static void logits(const float *x, int32_t n, float *max, int32_t *arg, double *
 	*logsum = log(_mm512_reduce_add_pd(_mm512_add_pd(sum, more))) + (double)*max;
 }
 
-/* Over bf16 K and V without those instructions the AVX2 loops are right; over int8 ones VNNI is used. */
+/* Without bf16 instructions, bf16 K and V use the AVX2 loops; int8 K and V use VNNI. */
 static size_t attend_scratch_vnni(int32_t n, int32_t heads, int32_t E)
 {
 	size_t a = avx512_attend_scratch(n, heads, E), b = avx2_table.attend_scratch(n, heads, E);

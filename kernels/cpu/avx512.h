@@ -7,8 +7,8 @@
 
 #include "kern.h"
 
-/* The tile functions take their shape as constant arguments: they must be inlined, and loops over
- * the shape unrolled, for the accumulators to live in registers. */
+/* The tile functions take their shape as constant arguments.  They must be inlined, and loops over
+ * the shape unrolled, so that the sums stay in registers. */
 #define INLINE static inline __attribute__((always_inline))
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
@@ -29,8 +29,8 @@
 	case 8: f(8, __VA_ARGS__); break;            \
 	}
 
-/* exp(x), 2 ulp; below -87.3 what it is there; a NaN stays one (min and max return their second
- * argument then).  x = n ln2 + r, |r| <= ln2 / 2, ln2 in two parts; the polynomial is that of
+/* exp(x) to 2 ulp; x is clamped to -87.3 .. 88.7.  NaN stays NaN, because min and max then return
+ * their second argument.  x = n ln2 + r, |r| <= ln2 / 2, ln2 in two parts; the polynomial is that of
  * Moshier's Cephes library. */
 static inline __m512 exp512(__m512 x)
 {

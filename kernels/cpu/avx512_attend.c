@@ -2,11 +2,11 @@
  *
  * A row is one head of one query.  A tile of 1..8 rows walks the positions that any of them reads, in
  * units of 64 tokens from position 0: scores of a unit, the running maximum and the weights, then
- * the values.  To a row, a token that it does not read has a weight of exactly 0, and a unit of such
- * tokens multiplies its sums by exactly 1: so a row's result does not depend on the tile it is in.
+ * the values.  A token that a row does not read has a weight of exactly 0 in that row, and a unit of such
+ * tokens multiplies the row's sums by exactly 1.  So a row's result does not depend on its tile.
  *
- * Over bf16 K and V, queries and weights are rounded to bf16 for vdpbf16ps; over int8 ones to 16-bit
- * integers, queries by a scale per row, weights (times the scales of the tokens' V) by one per row and
+ * For bf16 K and V, queries and weights are rounded to bf16 (vdpbf16ps).  For int8 ones they become
+ * 16-bit integers: queries with a scale per row, weights (times the scales of V) with one per row and
  * unit.  Scores, maximum, total and sums are f32.
  */
 #include <assert.h>
@@ -28,7 +28,7 @@ struct tile {
 	float max[ROWS];
 	__m512 total[ROWS];            /* of weights, by lane */
 	float *older;                  /* [ROWS][kern_part(E)] of the spans before it */
-	float *part;                   /* one row's, when it is joined to those */
+	float *part;                   /* one row's, before it is joined to older */
 	float *out[ROWS];
 
 	/* of the unit at hand */
@@ -56,7 +56,7 @@ INLINE __m512i line_at(const int kv, const uint8_t *half, size_t line)
 		(half + KV_SCALES + 32 * line)));
 }
 
-/* sum + a.b, of pairs; sums of integers are kept as such. */
+/* sum + a.b over pairs; sums of integers stay integers. */
 INLINE __m512 add_pairs(const int kv, __m512 sum, __m512i a, uint32_t b)
 {
 	__m512i all = _mm512_set1_epi32((int32_t)b);
@@ -108,7 +108,7 @@ INLINE void score_blocks(const int rows, const int kv, const int n, struct tile 
 
 INLINE void scores(const int rows, const int kv, struct tile *t)
 {
-	const int wide = rows <= 4 ? 4 : 2;      /* blocks side by side: enough sums to hide latency */
+	const int wide = rows <= 4 ? 4 : 2;      /* blocks at a time: enough independent sums to hide latency */
 	int32_t b = 0;
 
 	for (; b + wide <= t->blocks; b += wide)
@@ -119,7 +119,7 @@ INLINE void scores(const int rows, const int kv, struct tile *t)
 
 /* ---- weights -------------------------------------------------------------------------------- */
 
-/* Which of the sixteen positions from p on row r reads. */
+/* The mask of the sixteen positions from p on that row r reads. */
 static inline __mmask16 reads(const struct tile *t, int r, int32_t p)
 {
 	int32_t skip = t->from[r] - p, count = t->to[r] - p + 1;
@@ -129,7 +129,7 @@ static inline __mmask16 reads(const struct tile *t, int r, int32_t p)
 	return (__mmask16)(upto & ~low);
 }
 
-/* Weights of a unit, times the scales of the tokens' V, as 16-bit integers relative to the largest. */
+/* The weights of a unit times the scales of its V, as 16-bit integers relative to the largest. */
 static inline void weigh_int(struct tile *t, int r, __m512 *w)
 {
 	__m512 most = _mm512_setzero_ps(), by;
@@ -239,13 +239,13 @@ INLINE void values(const int rows, const int kv, struct tile *t)
 
 static void begin_span(struct tile *t, int r)
 {
-	t->max[r] = -1e30f;                       /* finite: less itself it is 0 */
+	t->max[r] = -1e30f;                       /* finite, so that max - max is 0 */
 	t->total[r] = _mm512_setzero_ps();
 	for (int32_t e = 0; e < t->a->E; e += 16)
 		_mm512_store_ps(&t->sum[(size_t)r * (size_t)t->a->E + (size_t)e], _mm512_setzero_ps());
 }
 
-/* What row r's span came to, as kern_join() wants it. */
+/* Row r's sums over the span, in the form of kern_join(). */
 static void end_span(const struct tile *t, int r, float *part)
 {
 	part[0] = t->max[r];
@@ -286,7 +286,7 @@ static void query_bf16(const float *q, int32_t E, uint32_t *to)
 		_mm256_store_si256((__m256i *)(void *)(to + e / 2), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(q + e)));
 }
 
-/* A query that is not finite makes its scale, and so its result, a NaN. */
+/* A query that is not finite gets a scale of NaN, and so a result of NaN. */
 static float query_i16(const float *q, int32_t E, uint32_t *to)
 {
 	__m512i most = _mm512_setzero_si512();

@@ -1,11 +1,11 @@
 /* avx512_matmul.c - matrix products for AVX-512 with VNNI and BF16.  Layouts: lanes.h.
  *
  * A tile is 1..8 rows by one column block (two for float weights); it walks K once, from the first
- * input to the last, with its sums in registers.  How many rows a tile has changes which sums are
- * side by side, never how one is made.
+ * input to the last, and keeps its sums in registers.  The number of rows in a tile decides which sums
+ * are computed together, never the order of one sum.
  *
- * Of what the loops do only the products, fma and mul share the one 512-bit slot per clock of a
- * Zen 4; unpacking nibbles, converting and loading go beside them.  A group of 32 inputs costs a row
+ * On Zen 4 the products, fma and mul share one 512-bit slot per clock; unpacking nibbles, converting
+ * and loading use others.  A group of 32 inputs costs a row
  * 8 vpdpbusd, a mul and 1 (no minimum) or 2 fma: 8 of 11 slots are products.
  */
 #include "avx512.h"
@@ -18,11 +18,11 @@ struct tile {
 	const uint8_t *x;             /* the activation tile */
 	int32_t k;
 	const uint8_t *fetch;         /* what to prefetch, this tile's part of it, or NULL */
-	int32_t fetch_lines;          /* so many lines of 64 bytes per step through K */
+	int32_t fetch_lines;          /* lines of 64 bytes to fetch per step through K */
 	const float *bias;            /* of these columns, or NULL */
 	float *y;
 	size_t ld;
-	__mmask16 last;               /* which columns of the last block of the tile exist */
+	__mmask16 last;               /* the real columns of the tile's last block */
 };
 
 INLINE void store(const int rows, const int cols, const struct tile *t, __m512 (*acc)[2])
@@ -57,7 +57,7 @@ INLINE __m512i four(const struct lanes_group *x, int r, int j)
 	return _mm512_set1_epi32(v);
 }
 
-/* What the integer sums begin with: the quants' offset, taken out. */
+/* The start of the integer sums: minus the quants' offset. */
 INLINE __m512i start(const enum lanes_kind kind, const int32_t *minus_sum, int r)
 {
 	const int bits = lanes_offset_bits(kind);
@@ -259,7 +259,7 @@ INLINE void bf16_tile(const int rows, const int cols, const struct tile *t)
 
 /* ---- the table's verb ----------------------------------------------------------------------- */
 
-#define FETCHERS 4              /* most row tiles that share in fetching the next column block */
+#define FETCHERS 4              /* most row tiles that divide the prefetch of the next column block */
 
 typedef void tile_fn(int32_t rows, const struct tile *t);
 
@@ -283,7 +283,7 @@ TILE(tile_bf16_2, bf16_tile, 2)
 TILE(tile_bf16_f32_1, f32_tile, 1, LANES_BF16)
 TILE(tile_bf16_f32_2, f32_tile, 2, LANES_BF16)
 
-/* Where there are no instructions for bf16: its weights with activations of f32. */
+/* Without bf16 instructions: bf16 weights with f32 activations. */
 static tile_fn *const bf16_with_f32[] = { tile_bf16_f32_1, tile_bf16_f32_2 };
 
 /* [kind][column blocks - 1] */
@@ -298,7 +298,7 @@ static tile_fn *const tiles[][2] = {
 	[LANES_8H]   = { tile_8h },
 };
 
-/* Bytes of weights that a tile of one column block takes in one step through K. */
+/* Bytes of weights that a tile of one column block reads in one step through K. */
 static size_t step_bytes(enum lanes_kind kind)
 {
 	switch (kind) {
@@ -309,10 +309,10 @@ static size_t step_bytes(enum lanes_kind kind)
 	}
 }
 
-/* Columns outside, rows inside: the weights of a tile stay in L1 while the activations stream from
- * L2.  Meanwhile the next column block is fetched, in equal parts by the first row tiles: all at once
- * it would ask for more than memory gives while one tile is multiplied, and for nothing after.  With
- * so few rows that memory is the limit the machine's own prefetching is better left alone. */
+/* Columns in the outer loop, rows in the inner one: the weights of a tile stay in L1 while the
+ * activations stream from L2.  Meanwhile the first row tiles prefetch the next column block, in equal
+ * parts: one tile alone would ask for more than memory delivers in its time, the others for nothing.
+ * With few rows memory is the limit, and the machine's own prefetcher does better alone. */
 void avx512_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blocks, int32_t n_cols,
                    const struct kern_rows *x, const float *bias, float *y, size_t ld, const uint8_t *next)
 {

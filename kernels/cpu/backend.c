@@ -1,7 +1,7 @@
 /* backend.c - the door of the CPU back end: memory, commands, and batches cut into slices.
  *
- * If opened as `worked`, the thread that calls work() is the team's first and yields now and
- * then; else a thread of our own is.  One batch at a time.
+ * If opened as `worked`, the thread that calls work() is the team's first, and yields between
+ * layers; else a thread of this back end is.  One batch at a time.
  */
 #include <assert.h>
 #include <errno.h>
@@ -26,14 +26,14 @@
 
 enum { BATCH_IDLE, BATCH_LAUNCHED, BATCH_DONE };
 
-/* Who computes when core does not: waits for launches. */
+/* The thread that computes if core's does not: it waits for launches. */
 struct own {
 	pthread_t thread;
 	sem_t launched;
 	_Atomic bool stop;
 };
 
-/* Faults the KV pool in while we already serve; see touch(). */
+/* Faults in the KV pool while requests are already served; see touch(). */
 struct toucher {
 	pthread_t thread;
 	_Atomic bool stop;
@@ -61,7 +61,7 @@ static int refuse(int code, char *err, size_t errlen, const char *fmt, ...)
 
 /* ---- the memory, laid out ------------------------------------------------------------------- */
 
-/* Cuts pieces off a region; with base NULL it only counts. */
+/* Hands out pieces of a region; with base NULL it only counts. */
 struct cutter { uint8_t *base; size_t at; };
 
 static void *cut(struct cutter *c, size_t n, size_t size)
@@ -113,7 +113,7 @@ static void lay_thread(struct sr_backend *b, struct dev *d, struct cutter *c)
 	d->sample.group = cut(c, V / SAMPLE_GROUP + 1, sizeof(float));
 }
 
-/* Activations and logits.  The second time, with base, after weights are counted. */
+/* Activations and logits.  Called twice: to count, and with base after weights are counted. */
 static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 {
 	const struct sr_model *m = &b->m;
@@ -149,7 +149,7 @@ static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 	return c.at;
 }
 
-/* Lists come with a head of two words each. */
+/* Each list has a head of two words. */
 static size_t slot_words(const struct sr_backend *b)
 {
 	return (size_t)b->lim.words + 256;
@@ -201,7 +201,7 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 	if (m->L < 1 || m->G < 1 || m->H % m->G || m->E % 16 || m->E > 512)
 		return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d: the width must be "
 			"a multiple of 16 up to 512, the heads a multiple of the KV heads", m->H, m->G, m->E);
-	if (m->V < 2)                  /* a matrix of one row would be taken for a vector */
+	if (m->V < 2)                  /* a matrix of one row would look like a vector */
 		return refuse(-ENOTSUP, err, errlen, "a vocabulary of %d: there is nothing to choose from", m->V);
 	if (m->D % 32 || m->F % 32)
 		return refuse(-ENOTSUP, err, errlen, "width %d, feed-forward %d: both must be multiples of 32 "
@@ -215,7 +215,7 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 	return 0;
 }
 
-/* All that can be known before memory is taken: sizes in b, arenas counted in b->dev. */
+/* All that is known before memory is taken: sizes in b, arenas counted in b->dev. */
 static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const struct sr_limits *lim,
                        char *err, size_t errlen)
 {
@@ -267,10 +267,10 @@ static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr
 
 /* ---- open and close ------------------------------------------------------------------------------ */
 
-/* Fresh memory costs 0.1 to 2 ms a MiB where a hypervisor has to find it: seconds for a large pool.
- * So the pool is not waited for.  A thread that runs only when nothing else wants a core faults
- * it in block by block, from the end that is used first; a request that is faster pays for its
- * own pages.  Some seconds after start the resident size is what it will stay. */
+/* Fresh memory costs 0.1 to 2 ms a MiB under a hypervisor: seconds for a large pool.  So the start
+ * does not wait for it.  A thread of idle priority faults the pool in block by block, from the end
+ * that is used first; a request that comes sooner pays for its own pages.  Some seconds after the
+ * start the resident size stays as it is. */
 static void *touch(void *arg)
 {
 	struct sr_backend *b = arg;
@@ -279,7 +279,7 @@ static void *touch(void *arg)
 	(void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &(struct sched_param){ 0 });
 	for (size_t at = 0; at < b->kv_size && !atomic_load(&b->toucher->stop); at += step)
 		if (madvise(b->kv + at, b->kv_size - at < step ? b->kv_size - at : step, MADV_POPULATE_WRITE))
-			break; /* an older kernel: pages come when they are used */
+			break; /* an older kernel: pages are faulted in when used */
 	return NULL;
 }
 
@@ -341,7 +341,7 @@ static void *own_main(void *arg)
 	struct sr_backend *b = arg;
 
 	for (;;) {
-		/* a step is often followed by the next: look a while before sleeping */
+		/* the next step often follows at once: poll before sleeping */
 		for (uint64_t until = now_ns() + 50000; now_ns() < until; )
 			if (!sem_trywait(&b->own->launched))
 				goto work;
@@ -360,11 +360,11 @@ static int start_threads(struct sr_backend *b, char *err, size_t errlen)
 	int e = 0;
 
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the caller's */
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* the caller's thread takes signals */
 	b->toucher = calloc(1, sizeof(*b->toucher));
 	if (b->toucher && pthread_create(&b->toucher->thread, NULL, touch, b)) {
 		free(b->toucher);
-		b->toucher = NULL; /* no harm: pages come when they are used */
+		b->toucher = NULL; /* harmless: pages are faulted in when used */
 	}
 	if (!b->lim.worked) {
 		b->own = calloc(1, sizeof(*b->own));
@@ -513,7 +513,7 @@ static void do_command(struct sr_backend *b, const struct sr_cmd *c)
 		}
 		break;
 	case SR_CMD_END:
-		break; /* BEGIN forgets */
+		break; /* BEGIN clears the slot */
 	default:
 		assert(!"a command that exists");
 	}
@@ -521,7 +521,7 @@ static void do_command(struct sr_backend *b, const struct sr_cmd *c)
 
 /* ---- slices ------------------------------------------------------------------------------------------ */
 
-struct cursor { int32_t row, done; }; /* rows before it, and tokens of it, are computed */
+struct cursor { int32_t row, done; }; /* computed so far: all rows before `row`, and `done` tokens of it */
 
 static void add_picks(struct slice *s, const struct sr_batch *b, int32_t row, int32_t from, int32_t n)
 {
@@ -543,7 +543,7 @@ static void add_picks(struct slice *s, const struct sr_batch *b, int32_t row, in
 	}
 }
 
-/* Tokens t .. t+n-1, the first at position `from`, in pieces that end at multiples of `step`. */
+/* Cut tokens t .. t+n-1, the first at position `from`, where positions are multiples of `step`. */
 static int32_t cut_run(struct item *out, int32_t t, int32_t n, int32_t from, int32_t step)
 {
 	int32_t pieces = 0;
@@ -612,7 +612,7 @@ static void finish(struct sr_backend *b)
 	atomic_store_explicit(&b->state, BATCH_DONE, memory_order_release);
 	pthread_mutex_unlock(&b->lock);
 	if (fd >= 0 && write(fd, &one, sizeof(one)) < 0)
-		return; /* a full eventfd is readable already */
+		return; /* a full eventfd is already readable */
 }
 
 static uint32_t least_ns(double amount, double per_ns)

@@ -1,21 +1,21 @@
 /* cpu.h - what the files of the CPU back end share.
  *
  *	backend.c   the door: memory, batches, commands; cuts a batch into slices
- *	ops.c       the verbs over a slice, each thread its share
- *	weights.c   reads and packs weights, in the order in which threads will stream them
+ *	ops.c       the verbs over a slice, a share for each thread
+ *	weights.c   reads weights and packs them in the order in which threads stream them
  *	sample.c    from one row of logits to a token
  *	team.c      threads and barriers
  *	memory.c    mappings, and how much memory is left
  *	roof.c      the least time a batch can take
  *	kern.h      inner loops, one table per instruction set
  *
- * Threads  every thread of the team runs forward() over its own struct dev; verbs divide the
- *          work by thread number and meet at barriers (enter() in ops.c says when).
- * Slices   a batch is computed SLICE tokens at a time, whatever its size: activations stay in
- *          the caches and their memory does not grow with the limits.  No result depends on
- *          where slices or chunks begin, because every sum is over one row alone.
+ * Threads  every thread of the team runs forward() over its own struct dev.  Verbs divide the
+ *          work by thread number and meet at barriers; enter() in ops.c says when.
+ * Slices   a batch is computed SLICE tokens at a time, so activations stay in the caches and
+ *          their memory does not grow with the limits.  No result depends on where slices or
+ *          chunks begin, because every sum is over one row alone.
  * Solo     with few rows (one activation tile) every thread computes all rows of the row-wise
- *          verbs for itself, in its own X, Y and tiles: cheaper than meeting.
+ *          verbs in its own X, Y and tiles.  That costs less than a barrier.
  */
 #ifndef CPU_H
 #define CPU_H
@@ -45,16 +45,16 @@ struct part {
 };
 
 struct weight {
-	struct weight *next;         /* all of them, to free */
+	struct weight *next;         /* the list of all weights, to free them */
 	int32_t n, k, n_parts;
 	unsigned forms;              /* bit per form that its parts multiply with */
 	float *vec;                  /* a vector: [k]; then there are no parts */
 	float *bias;                 /* [n] or NULL */
 	struct part part[PARTS];
-	uint8_t **share;             /* [threads][PARTS] blocks block_from(..) of thread and part */
+	uint8_t **share;             /* [threads][PARTS] where a thread's blocks of a part begin */
 };
 
-/* Blocks of a part are dealt out in runs: thread i of n has [block_from(i), block_from(i+1)). */
+/* Each thread has a run of a part's blocks: thread i has [block_from(i), block_from(i+1)). */
 static inline int32_t block_from(int32_t n_blocks, int i, int threads)
 {
 	return (int32_t)((int64_t)n_blocks * i / threads);
@@ -78,22 +78,23 @@ struct pick  {                                 /* one result */
 
 struct slice {
 	int32_t n_tokens, n_items, n_stores, n_picks;
-	bool    single;              /* one token of each sequence: nobody reads what another stores */
+	bool    single;              /* one token of each sequence: no thread reads what another stores */
 	struct token token[SLICE];
 	struct item  item[SLICE];    /* of attention, cheap ones first */
-	struct item  store[SLICE];   /* tokens of one KV block: one thread stores them, for they
-	                                share words there */
+	struct item  store[SLICE];   /* tokens of one KV block; one thread stores them all, because
+	                                they share words there */
 	struct pick  pick[2 * SLICE];
 };
 
-/* What a thread has of its own. */
+/* One thread's own state. */
 struct dev {
 	struct sr_backend *b;
 	int32_t  i;                  /* its number */
-	unsigned reads, writes;      /* places touched by others' shares since the last barrier */
+	unsigned reads, writes;      /* bits of places that other threads' shares touched since the
+	                                last barrier */
 	uint64_t breathed;           /* when thread 0 last yielded, ns */
 	uint8_t *arena, *arena_end;  /* packed weights */
-	size_t   arena_size;         /* as counted before it is taken; then as mapped */
+	size_t   arena_size;         /* counted at first, then as mapped */
 	float   *x, *y;              /* [SOLO][D] solo forms of X and Y */
 	uint8_t *tiles[N_FORMS];     /* one tile each, solo */
 	float   *attend;             /* scratch of kern.attend */
@@ -103,15 +104,15 @@ struct dev {
 
 enum { P_TILES = P_LOGITS + 1, P_ANGLES, N_PLACES };
 
-/* What the machine reaches, and what the model needs; see roof.c. */
+/* The machine's rates, and what the model costs; see roof.c. */
 struct roof {
 	double bytes_per_ns, macs_per_ns; /* 0: not measured */
 	double token_macs;           /* of all layers, without attention */
-	double int8_share;           /* of them, by weights that multiply as bytes */
+	double int8_share;           /* the part of them that multiplies as int8 */
 	double layer_bytes, head_bytes; /* of weights */
 };
 
-/* What a batch costs at least; a multiply-add (mac) is two operations. */
+/* The least that a batch costs; a multiply-add (mac) is two operations. */
 struct cost { double int8_macs, float_macs, bytes; };
 
 struct sr_backend {
@@ -120,8 +121,8 @@ struct sr_backend {
 	struct sr_limits  lim;
 	struct net        net;
 	struct team      *team;
-	int32_t           n_threads; /* made; weights are dealt out to so many */
-	int32_t           n_active;  /* that compute this slice: the first ones */
+	int32_t           n_threads; /* created; each has a share of the weights */
+	int32_t           n_active;  /* the first n_active compute this slice */
 	struct dev       *dev;       /* [n_threads] */
 	struct weight    *weights;
 	struct loader    *loader;    /* while opening */
@@ -135,7 +136,7 @@ struct sr_backend {
 	struct slice *slice;
 	float   *parts;              /* [max_split][n_spans][H][kern_part(E)] attention, span by span */
 	int32_t  max_split, n_spans; /* most items cut by spans; spans of the longest sequence */
-	unsigned made_forms;         /* forms any weight wants */
+	unsigned made_forms;         /* bit per form that some weight multiplies with */
 
 	/* KV: [n_blocks + 1 + n_host_blocks][L][G][K, V] */
 	uint8_t *kv;
@@ -146,14 +147,14 @@ struct sr_backend {
 	struct sr_batch batch;
 	struct roof roof;
 	struct cost cost;            /* of the batch so far */
-	struct memory *memory;       /* everything mapped, to give back */
+	struct memory *memory;       /* all mappings, to unmap them */
 	_Atomic int state;           /* of the batch: BATCH_* */
 	pthread_mutex_t lock;        /* of armed, and of state becoming BATCH_DONE */
-	int      armed;              /* an eventfd that wants to know, or -1 */
+	int      armed;              /* the eventfd to signal, or -1 */
 	void (*yield)(void *ctx);
 	void *yield_ctx;
-	_Atomic uint64_t breaths;    /* of thread 0, in all batches */
-	struct own *own;             /* the thread that computes when core does not */
+	_Atomic uint64_t breaths;    /* times that thread 0 could yield, over all batches */
+	struct own *own;             /* the thread that computes if core's thread does not */
 	struct toucher *toucher;     /* the thread that faults the KV pool in */
 };
 
@@ -162,13 +163,13 @@ const struct sr_backend_ops *sr_cpu_ops(void);
 /* ops.c */
 extern const struct ops cpu_ops;
 void ops_angles(struct dev *d);  /* cos and sin of the slice's positions, this thread's share */
-void ops_breathe(struct dev *d); /* count it, and yield if it is time; thread 0 does */
+void ops_breathe(struct dev *d); /* thread 0: count it, and yield if it is time */
 
 /* roof.c */
 void roof_measure(struct sr_backend *b);
 void roof_add(const struct sr_backend *b, const struct slice *s, struct cost *c);
 
-/* weights.c.  Counting: with a dev whose arena_size are sums, out == NULL. */
+/* weights.c.  With out == NULL it only counts, into the arena_size of each dev. */
 int64_t weights_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
                     const struct sr_tensor *const *bias, int n, enum share how,
                     const struct sr_source *src, char *err, size_t errlen);

@@ -1,16 +1,16 @@
 /* kern.h - the inner loops of the CPU back end: pure functions over raw memory.  No threads, no
- * state, no slots; backend.c and ops.c cut the work and call these, one share per thread.
+ * state, no slots: backend.c and ops.c divide the work and call these, a share per thread.
  *
- * There is one table per instruction set (plain C is the truth, then AVX2+FMA, AVX-512 with VNNI, the
- * same with BF16); kern_pick() takes the best the machine has at start (SLIPRING_CPU=plain|avx2|
- * avx512vnni|avx512 in the environment overrides it, for tests).  Each table packs for itself: data
- * packed by one is read by that one alone.
+ * There is one table per instruction set: plain C is the truth, then AVX2+FMA, AVX-512 with VNNI, the
+ * same with BF16.  kern_pick() takes the best that the machine has, at start; SLIPRING_CPU=plain|avx2|
+ * avx512vnni|avx512 in the environment overrides it, for tests.  Only the table that packed data can
+ * read it.
  *
  * Sums    within one table each function has one order of summation, whatever T, the tile, the
  *         share or the chunk: outputs are lanes, K runs in one order.  So a row computed alone is
- *         bit-equal to the same row among 511 others.  Products of quantized weights of 32 to a
- *         scale are the same bits in every table (but those of K-quants and IQ4_XS are rounded to f16 in some).
- * NaN     an activation that is not finite makes all outputs of its row so, and no other row's.
+ *         bit-equal to the same row among 511 others.  Products of weights with 32 to a scale are
+ *         bit-equal in every table; those of K-quants and IQ4_XS are rounded to f16 in some.
+ * NaN     an activation that is not finite makes all outputs of its row not finite, and of no other.
  * Widths  k is a multiple of 32 (of 256 for K-quants and IQ4_XS), E of 16.
  * Shapes  [slowest][..][fastest].
  */
@@ -25,14 +25,14 @@
 #define KERN_COLS  16             /* outputs of a column block: matrices are packed [n/16].. */
 #define KERN_TILE  8              /* rows of an activation tile */
 #define KERN_BLOCK 16             /* tokens of a KV block */
-#define KERN_SPAN  512            /* positions that attention sums up before it adds them to older ones */
+#define KERN_SPAN  512            /* positions that attention sums before it adds them to older spans */
 
 /* The form of activations that a weight type multiplies with. */
 enum kern_form { FORM_F32, FORM_BF16, FORM_I8, N_FORMS };
 
 /* Activations of `rows` rows of k, in one form; tiles of KERN_TILE rows, the last one shorter.
- * What lies inside a tile is the table's own affair.  Tiles are independent of each other, so
- * threads may each make some of them. */
+ * Each table has its own layout within a tile.  Tiles are independent, so threads can make
+ * different ones at a time. */
 struct kern_rows {
 	enum kern_form form;
 	int32_t k, rows;
@@ -49,16 +49,16 @@ struct kern_attend {
 	int32_t  heads;               /* query heads per KV head, H / G */
 	int32_t  E;                   /* head width, a multiple of 16 */
 	int32_t  first;               /* position of query 0; its K,V are already stored */
-	int32_t  window;              /* last so many positions; 0 = all */
+	int32_t  window;              /* reads the last `window` positions; 0 = all */
 	float    scale, cap;          /* on q.k; cap*tanh(x/cap), 0 = none */
 	const int32_t *table;         /* block ids of the sequence */
 	const uint8_t *kv;            /* the pool: block b begins at kv + b * block_stride */
 	size_t   block_stride;        /* bytes */
 	size_t   k_off, v_off;        /* bytes from a block's start to K and V of this layer and head */
 	float   *scratch;             /* kern.attend_scratch(n, heads, E) floats, 64-byte aligned */
-	/* NULL, or: only positions of span `span` are read, those from span * KERN_SPAN on, and out is
-	 * left alone; row by row (head h of query t is row t * heads + h) what they come to lies in
-	 * part + row * ld_part, kern_part(E) floats each, for kern_join(). */
+	/* NULL, or: read only span `span`, the KERN_SPAN positions from span * KERN_SPAN on, and do
+	 * not write out.  Head h of query t is row t * heads + h; its sums go to part + row * ld_part,
+	 * kern_part(E) floats each, for kern_join(). */
 	float   *part;
 	size_t   ld_part;
 	int32_t  span;
@@ -71,8 +71,8 @@ static inline size_t kern_part(int32_t E)
 	return 16 + (size_t)E;
 }
 
-/* older += part, the spans that follow.  All tables add spans by this, from the first to the last, so
- * that who computed them does not matter. */
+/* older += part, where part is of the spans that follow.  All tables add spans by this function, from
+ * the first to the last: so it does not matter which thread computed them. */
 void kern_join(float *older, const float *part, int32_t E);
 
 struct kern {
@@ -94,8 +94,8 @@ struct kern {
 	/* Make tiles [tile0, tile1) of dst from f32 rows (row t at x + t * ld). */
 	void (*make_rows)(struct kern_rows *dst, const float *x, size_t ld, int32_t tile0, int32_t tile1);
 	/* y[t][c] for all rows of x and the outputs of n_blocks packed blocks, of which n_cols are
-	 * real (the last block may be short); y points at the first of them, row t at y + t * ld.
-	 * bias: n_cols floats added, or NULL.  next: what this thread will read after it (prefetch), or NULL. */
+	 * real (the last block may be short).  y points at the first output, row t at y + t * ld.
+	 * bias: n_cols floats, or NULL.  next: what this thread reads afterwards, to prefetch, or NULL. */
 	void (*matmul)(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blocks, int32_t n_cols,
 	               const struct kern_rows *x, const float *bias, float *y, size_t ld,
 	               const uint8_t *next);
@@ -106,9 +106,9 @@ struct kern {
 	/* Bytes of K (or of V) of one block, layer and head: KERN_BLOCK tokens of E.  A multiple of 64.
 	 * kv_type: enum sr_kv_type; 0 = not supported. */
 	size_t (*kv_bytes)(int32_t kv_type, int32_t E);
-	/* Store one token's k[E], v[E] at place `at` (0 .. 15) of a block's K and V areas; what is not
-	 * finite is made so.  The pool must begin zeroed (or with what was stored before): then a masked
-	 * token, whoever wrote it, adds exactly nothing. */
+	/* Store one token's k[E], v[E] at place `at` (0 .. 15) of a block's K and V areas, values that
+	 * are not finite as finite ones.  The pool must begin zeroed: then a masked token adds exactly
+	 * 0, whatever is stored there. */
 	void (*kv_store)(int32_t kv_type, int32_t E, int32_t at, const float *k, const float *v,
 	                 uint8_t *k_area, uint8_t *v_area);
 	size_t (*attend_scratch)(int32_t n, int32_t heads, int32_t E);

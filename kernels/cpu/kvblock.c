@@ -1,9 +1,9 @@
-/* kvblock.c - writing a token into a KV block (see kvblock.h), and adding spans of attention up. */
+/* kvblock.c - stores a token in a KV block (see kvblock.h), and adds up spans of attention. */
 #include "kvblock.h"
 
 #include <math.h>
 
-/* What is stored instead of x: finite. */
+/* The finite bf16 that is stored for x. */
 static uint16_t stored(float f)
 {
 	uint16_t h = bf16_of_f32(f), mag = h & 0x7fff;

@@ -3,7 +3,7 @@
  *
  *	SR_KV_BF16
  *	K  [E/2][16 tokens][2]   a line of 64 bytes holds elements 2i, 2i+1 of sixteen keys, so one
- *	                         vdpbf16ps adds two terms to sixteen scores
+ *	                         vdpbf16ps adds two products to sixteen scores
  *	V  [8 token pairs][E][2] a line holds sixteen elements of tokens 2j, 2j+1, so one vdpbf16ps
  *	                         adds two tokens to sixteen elements of the output
  *
@@ -12,9 +12,8 @@
  *	16-bit integers, with queries and weights of 16 bits (vpdpwssd, vpmaddwd): sums of integers are
  *	exact, and E * 127 * 32767 fits 32 bits up to E = 512.
  *
- * Only finite numbers are stored (a NaN as 0, an infinity as the largest bf16), and the pool
- * begins zeroed: so a masked token's weight of zero makes its term zero, whatever was stored there
- * and by whom.
+ * Only finite numbers are stored (NaN as 0, infinity as the largest bf16), and the pool begins
+ * zeroed.  So a masked token, whose weight is 0, adds exactly 0, whatever is stored there.
  */
 #ifndef KVBLOCK_H
 #define KVBLOCK_H
@@ -27,8 +26,7 @@
 #include "types.h"
 
 /* Attention walks the positions in units of this many tokens, counted from position 0; the running
- * maximum moves once per unit.  That makes the sum over a query's tokens independent of who is
- * computed beside it. */
+ * maximum changes once per unit.  So a query's sum does not depend on what is computed beside it. */
 #define UNIT_BLOCKS 4
 #define UNIT        (UNIT_BLOCKS * KERN_BLOCK)
 
@@ -49,7 +47,7 @@ static inline float kv_scale(const uint8_t *area, int32_t token)
 	return ((const float *)(const void *)area)[token];
 }
 
-/* What is stored at place `at`, as kv_k_at() and kv_v_at() say, of a token. */
+/* The value of a token at place `at`, which kv_k_at() or kv_v_at() gave. */
 static inline float kv_value(int32_t kv_type, const uint8_t *area, size_t at, int32_t token)
 {
 	if (kv_type == SR_KV_I8)

@@ -1,5 +1,5 @@
-/* lanes.c - packing for the vector tables (see lanes.h).  Compiled for AVX2: only called through a
- * table that the machine can run.
+/* lanes.c - packing for the vector tables (see lanes.h).  It is compiled for AVX2, so it may only be
+ * called through a table that the machine can run.
  */
 #include "lanes.h"
 
@@ -66,7 +66,7 @@ size_t lanes_block_bytes(int32_t type, int32_t k)
 	}
 }
 
-/* One group of one output into its lane; `scales` and `quants` are the unit's and the group's. */
+/* One group of one output into its lane; `scales` is the unit's, `quants` the group's. */
 static void pack_group(enum lanes_kind kind, const struct group *w, int c, int in_unit,
                        uint16_t *scales, uint8_t *quants)
 {
@@ -89,8 +89,8 @@ static void pack_group(enum lanes_kind kind, const struct group *w, int c, int i
 	}
 }
 
-/* Q4_1, Q4_0 and Q8_0 lie in files as they do here, but for where each dword goes and the offset of
- * Q8_0: what pack_group gives, many times faster, so that a start waits for the disk. */
+/* Files hold Q4_1, Q4_0 and Q8_0 as lanes do, except for the place of each dword and the offset of Q8_0.
+ * The result is pack_group's, many times faster, so that a start waits for the disk alone. */
 static void pack_straight(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst)
 {
 	enum lanes_kind kind = lanes_kind(type);
@@ -139,7 +139,7 @@ static void pack_quantized(int32_t type, int32_t k, const uint8_t *const src[KER
 			struct group w;
 
 			if (!src[c])
-				continue;         /* zeros already: a scale of 0 makes any quant 0 */
+				continue;         /* already zero: with a scale of 0 every weight is 0 */
 			types_group(type, src[c], g, &w);
 			pack_group(kind, &w, c, g % per, (uint16_t *)(void *)unit, quants);
 		}
@@ -199,7 +199,7 @@ void lanes_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], ui
 	}
 }
 
-/* The group back as it was, up to what pack_group rounded. */
+/* The inverse of pack_group, up to its rounding. */
 static void unpack_group(enum lanes_kind kind, const uint16_t *scales, const uint8_t *quants, int c,
                          int in_unit, float *dst)
 {
@@ -273,7 +273,7 @@ static inline __m256i to_pairs(const float *x)
 }
 
 /* One tile of FORM_F32 or FORM_BF16: eight dwords of eight rows at a time.  Rows past the last
- * repeat it; nobody reads them. */
+ * are copies of it and are never read. */
 static void tile_float(enum kern_form form, int32_t k, const float *x, size_t ld, int32_t rows, uint8_t *dst)
 {
 	int32_t step = form == FORM_BF16 ? 16 : 8;
@@ -310,7 +310,7 @@ static inline uint32_t max8(__m256i v)
 	return (uint32_t)_mm_cvtsi128_si32(s);
 }
 
-/* 32 floats of row r to int8; a row that is not finite is caught by its scale. */
+/* 32 floats of row r to int8; if one is not finite, the scale becomes NaN. */
 static inline void quantize(const float *x, struct lanes_group *dst, int r)
 {
 	const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
@@ -333,7 +333,7 @@ static inline void quantize(const float *x, struct lanes_group *dst, int r)
 	dst->scaled_sum[r] = dst->scale[r] * (float)sum;
 	dst->minus_sum[r] = -sum;
 	dst->minus_first[r] = -first;
-	/* packs work in halves of a register: put the dwords back in order */
+	/* packs works on halves of a register: restore the order of the dwords */
 	q[0] = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
 	q[0] = _mm256_permutevar8x32_epi32(q[0], _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 	_mm256_store_si256((__m256i *)(void *)dst->q[r], q[0]);
@@ -344,7 +344,7 @@ static void tile_i8(int32_t k, const float *x, size_t ld, int32_t rows, struct l
 	for (int32_t r = 0; r < rows; r++)
 		for (int32_t g = 0; g < k / GROUP; g++)
 			quantize(x + (size_t)r * ld + (size_t)g * GROUP, &dst[g], r);
-	if (k / GROUP % 2)                        /* the second half of a unit that has none */
+	if (k / GROUP % 2)                        /* a unit without a second group */
 		memset(&dst[k / GROUP], 0, sizeof *dst);
 }
 
@@ -365,7 +365,7 @@ void lanes_make_rows(struct kern_rows *dst, const float *x, size_t ld, int32_t t
 
 /* ---- K and V -------------------------------------------------------------------------------- */
 
-/* Not finite becomes so, as in kvblock.c: a NaN 0, an infinity the largest bf16. */
+/* As kvblock.c stores it: NaN becomes 0, infinity the largest bf16. */
 static inline __m256 bounded(__m256 x)
 {
 	const __m256 largest = _mm256_castsi256_ps(_mm256_set1_epi32(0x7f7f0000));

@@ -1,7 +1,7 @@
 /* lanes.h - the order in which the vector tables (avx2, avx512) hold matrices and activations.  Both
  * use the same bytes, so the packing is here once.
  *
- * A column block is 16 outputs, one to a lane; K runs in one order behind it.
+ * A column block is 16 outputs, one to a lane; its inputs follow in one order.
  *
  *	F32        [k][16] f32                     F16   [k][16] f16
  *	BF16       [k/2][16][2] bf16: a line holds inputs 2i, 2i+1 of sixteen outputs
@@ -17,8 +17,8 @@
  *	LANES_8M    d[16] m[16]        q          Q5_1 Q5_K               64 + 512
  *	LANES_8H    d0[16] d1[16]      q + 32     Q6_K Q3_K (d per half)  64 + 512
  *
- * LANES_4 and LANES_8 have two groups in a unit.  The products of two scales that K-quants and IQ4_XS
- * have are rounded to f16 here (relative error 2^-12, none for subnormals); everything else is exact.
+ * LANES_4 and LANES_8 have two groups in a unit.  K-quants and IQ4_XS have products of two scales; these
+ * are rounded to f16 here (relative error 2^-12, none for subnormals).  Everything else is exact.
  *
  * Activations come in tiles of 8 rows; a shorter last tile leaves its other rows unused.
  *
@@ -40,8 +40,8 @@ enum lanes_kind { LANES_NONE, LANES_F32, LANES_F16, LANES_BF16,
 struct lanes_group {
 	int8_t  q[KERN_TILE][GROUP];
 	float   scale[KERN_TILE];
-	float   scaled_sum[KERN_TILE];    /* scale * sum of q: what a minimum is multiplied with */
-	int32_t minus_sum[KERN_TILE];     /* takes a quant's offset out of an integer sum */
+	float   scaled_sum[KERN_TILE];    /* scale * sum of q: the factor of a group's minimum */
+	int32_t minus_sum[KERN_TILE];     /* removes the quants' offset from an integer sum */
 	int32_t minus_first[KERN_TILE];   /* the same over q[0..15] */
 };
 
@@ -63,7 +63,7 @@ static inline size_t lanes_unit_bytes(enum lanes_kind kind)
 	return LANES_SCALES + (size_t)lanes_unit_groups(kind) * lanes_quants(kind);
 }
 
-/* log2 of what was added to a quant to make it unsigned; 0: nothing. */
+/* log2 of the offset that makes a quant unsigned; 0: no offset. */
 static inline int lanes_offset_bits(enum lanes_kind kind)
 {
 	return kind == LANES_4 ? 3 : kind == LANES_8 ? 7 : kind == LANES_8H ? 5 : 0;
@@ -76,11 +76,11 @@ void   lanes_unpack(int32_t type, int32_t k, const uint8_t *block, int32_t c, fl
 size_t lanes_tile_bytes(enum kern_form form, int32_t k);
 void   lanes_make_rows(struct kern_rows *dst, const float *x, size_t ld, int32_t tile0, int32_t tile1);
 
-/* kvblock_store(), bf16 in vectors; the same bytes. */
+/* As kvblock_store(), the same bytes, with vectors for bf16. */
 void   lanes_kv_store(int32_t kv_type, int32_t E, int32_t at, const float *k, const float *v,
                       uint8_t *k_area, uint8_t *v_area);
 
-/* The tables that use these; only for pick.c, which knows whether the machine can. */
+/* The tables that use these.  Only pick.c refers to them: it tests what the machine can run. */
 extern const struct kern avx2_table, avx512vnni_table, avx512_table;
 
 #endif

@@ -26,7 +26,7 @@ void *memory_map(struct memory **list, size_t size)
 	all = size + HUGE_PAGE;
 	if (!m)
 		return NULL;
-	/* NORESERVE: what was planned is counted already, and slots are rarely used to the brim */
+	/* NORESERVE: the plan has counted it already, and slots are rarely filled */
 	p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED) {
 		free(m);
@@ -111,8 +111,8 @@ static void tighten(const char *dir, bool v2, int64_t *avail, int64_t *total)
 		*avail = limit - used + cache > 0 ? limit - used + cache : 0;
 }
 
-/* Every group from ours up to the root may set a limit.  In a container the path may be that of
- * another namespace: then only the mounted root exists, and that is ours. */
+/* Every group from ours up to the root may set a limit.  In a container the path may belong to
+ * another namespace: then only the mounted root exists, and it is our group. */
 static void walk_up(const char *root, char *path, bool v2, int64_t *avail, int64_t *total)
 {
 	char dir[PATH_MAX];

@@ -1,15 +1,15 @@
 /* ops.c - the verbs of ops.h over one slice, on every thread of the team at once.
  *
- * How the work is cut:
- *	rows       embed, add_norm, pick_norm, making tiles: runs of whole tiles, always the same
- *	           runs, so a thread's rows stay its own; with few rows everybody does all (solo)
- *	columns    matmul and act_mul: the blocks that lie in a thread's arena; gate and up of a
- *	           column are the same thread's
- *	items      attention: taken one by one, the costly first; dealt out, by query heads or by spans
- *	           of positions, if there are few
+ * How the work is divided:
+ *	rows       embed, add_norm, pick_norm, making tiles: a run of whole tiles per thread, always
+ *	           the same, so a thread's rows stay its own; with few rows each thread does all (solo)
+ *	columns    matmul and act_mul: the blocks in a thread's arena; the gate and the up of one
+ *	           column belong to the same thread
+ *	items      attention: threads take items one by one, the costly first; few items are cut by
+ *	           query heads or by spans of positions
  *
- * A thread waits for the others only where it is about to read what their shares wrote, or to
- * write what they may still read: enter() decides, the same on every thread.
+ * A thread waits for the others only before it reads what their shares wrote, or writes what they
+ * may still read.  enter() decides that, in the same way on every thread.
  */
 #include <assert.h>
 #include <math.h>
@@ -18,8 +18,8 @@
 
 #include "cpu.h"
 
-#define BREATH_NS 1000000u      /* thread 0 looks up from its work at least so often */
-#define CHUNK_OPS 100000000.0   /* multiply-adds between looks: 0.5 to 5 ms */
+#define BREATH_NS 1000000u      /* thread 0 yields at least this often */
+#define CHUNK_OPS 100000000.0   /* multiply-adds between yields: 0.5 to 5 ms */
 
 static unsigned bit(int place)
 {
@@ -48,7 +48,7 @@ static struct run deal(int32_t n, const struct dev *d)
 	return (struct run){ block_from(n, d->i, d->b->n_active), block_from(n, d->i + 1, d->b->n_active) };
 }
 
-/* This thread's rows of T: all, if solo. */
+/* This thread's rows of T; all of them if solo. */
 static struct run own_rows(const struct dev *d, int32_t T)
 {
 	struct run r = deal((T + KERN_TILE - 1) / KERN_TILE, d);
@@ -60,7 +60,7 @@ static struct run own_rows(const struct dev *d, int32_t T)
 	return r;
 }
 
-/* Where row t of a place lies for this thread; T: rows of the verb that asks. */
+/* Row t of a place, for this thread; T is the number of rows of the verb. */
 static float *row_of(struct dev *d, enum place p, int32_t t, int32_t T)
 {
 	float *base = d->b->place[p];
@@ -137,7 +137,7 @@ static void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, 
 	const struct slice *s = d->b->slice;
 	struct run r = own_rows(d, R);
 
-	if (s->n_tokens > SOLO) /* X is divided among the threads, and by other rows than these */
+	if (s->n_tokens > SOLO) /* X is divided among the threads by other rows than these */
 		meet(d);
 	for (int32_t i = r.from; i < r.to; i++)
 		d->b->k->norm(row_of(d, P_X, s->pick[i0 + i].t, s->n_tokens), w->vec, eps, d->b->m.D,
@@ -160,7 +160,7 @@ static void make_tiles(struct dev *d, enum place x, const struct weight *w, int 
 
 	if (solo)
 		r = (struct run){ 0, 1 };
-	/* Y is written by the rows' own threads; others are written by columns or items */
+	/* each row of Y is written by the thread that reads it; other places by columns or items */
 	enter(d, x == P_Y ? 0 : bit(x), solo ? 0 : bit(P_TILES));
 	for (int f = 0; f < N_FORMS; f++) {
 		struct kern_rows to = tiles_of(d, (enum kern_form)f, w->k, T);
@@ -172,8 +172,7 @@ static void make_tiles(struct dev *d, enum place x, const struct weight *w, int 
 		enter(d, bit(P_TILES), 0);
 }
 
-/* Blocks [from, to) of one part, which lie one after the other, in chunks after which thread 0 may
- * look up. */
+/* Blocks [from, to) of one part, contiguous in memory, in chunks after which thread 0 may yield. */
 static void multiply_run(struct dev *d, const struct weight *w, const struct part *q, struct run r,
                          const uint8_t *at, enum place y, int T)
 {
@@ -194,7 +193,7 @@ static void multiply_run(struct dev *d, const struct weight *w, const struct par
 	}
 }
 
-/* This thread's blocks of one part: its own arena's, and those of threads that rest. */
+/* This thread's blocks of one part: those in its own arena, and those of threads that rest. */
 static void multiply(struct dev *d, const struct weight *w, int p, enum place y, int T)
 {
 	const struct part *q = &w->part[p];
@@ -214,7 +213,7 @@ static void matmul(struct dev *d, enum place y, enum place x, const struct weigh
 {
 	assert(y != P_X && y != P_Y && w->n_parts);
 	make_tiles(d, x, w, T);
-	enter(d, 0, y == P_GU ? 0 : bit(y)); /* GU stays with the thread that made it */
+	enter(d, 0, y == P_GU ? 0 : bit(y)); /* a thread reads only the GU that it wrote */
 	for (int p = 0; p < w->n_parts; p++)
 		multiply(d, w, p, y, T);
 }
@@ -235,7 +234,7 @@ static void act_mul(struct dev *d, enum sr_act act, int T)
 
 static void reduce(struct dev *d, enum place p, int T)
 {
-	(void)d, (void)p, (void)T; /* the CPU is always alone */
+	(void)d, (void)p, (void)T; /* the CPU is always one rank */
 }
 
 /* ---- positions, cache, attention ------------------------------------------------------------------- */
@@ -255,7 +254,7 @@ void ops_angles(struct dev *d)
 			float *cs = b->angle[which] + (size_t)t * (size_t)rope->dims;
 
 			for (int32_t i = 0; i < rope->dims / 2; i++) {
-				/* in double to here: a float has no digits left at position 100,000 */
+				/* in double up to here: at position 100,000 a float has too few digits */
 				double turn = (double)b->slice->token[t].position * (double)b->freq[which][i];
 				float rest = (float)remainder(turn, 6.283185307179586);
 				float size = rope->kind == SR_ROPE_YARN ? rope->magnitude : 1;
@@ -268,8 +267,8 @@ void ops_angles(struct dev *d)
 	}
 }
 
-/* Few sequences of one token each: the same (token, KV head) pairs go to the same threads in
- * rope_store and attend, which then need not meet in between. */
+/* Few sequences of one token each: a (token, KV head) pair goes to the same thread in rope_store and
+ * in attend, so no barrier is needed between them. */
 static bool paired(const struct dev *d)
 {
 	const struct slice *s = d->b->slice;
@@ -331,10 +330,10 @@ static void rope_store(struct dev *d, int l, const struct sr_rope *rope, const s
 			rope_store_one(d, l, rope, qn, kn, eps, t, i % G);
 	}
 	if (!paired(d))
-		d->writes |= bit(P_QKV); /* by other shares than those that read it next */
+		d->writes |= bit(P_QKV); /* divided otherwise than what reads it next */
 }
 
-/* Queries of one item against one KV head: query heads h0 .. h1-1 of it. */
+/* The queries of one item for one KV head: its query heads h0 .. h1-1. */
 static struct kern_attend question(struct dev *d, int l, const struct item *it, int32_t g, int32_t h0, int32_t h1,
                                    const struct asked *how)
 {
@@ -363,7 +362,7 @@ static void attend_item(struct dev *d, int l, const struct item *it, int32_t g, 
 	ops_breathe(d);
 }
 
-/* Enough to balance: taken one by one, the costly first. */
+/* Many items: threads take them one by one, the costly first. */
 static void attend_taken(struct dev *d, int l, const struct asked *how)
 {
 	const struct slice *s = d->b->slice;
@@ -376,7 +375,7 @@ static void attend_taken(struct dev *d, int l, const struct asked *how)
 	}
 }
 
-/* Too few: by query heads, though their K and V are then read twice. */
+/* Few items: threads divide the query heads, although K and V are then read twice. */
 static void attend_heads(struct dev *d, int l, const struct asked *how)
 {
 	const struct slice *s = d->b->slice;
@@ -408,8 +407,7 @@ static float *part_of(const struct dev *d, int32_t item, int32_t span, int32_t h
 	                  kern_part(b->m.E);
 }
 
-/* Too few, but of one token each and far into their sequences: each thread some spans of some KV heads,
- * then each some heads of the sums. */
+/* Few, long decodes: threads take spans of positions, then merge the partial sums per head. */
 static void attend_spans(struct dev *d, int l, const struct asked *how, int32_t n_units)
 {
 	const struct slice *s = d->b->slice;
@@ -449,7 +447,7 @@ static void attend_spans(struct dev *d, int l, const struct asked *how, int32_t 
 	}
 }
 
-/* Spans times KV heads to read, if that is how to cut the work; else 0. */
+/* The number of (span, KV head) units if attention is to be divided by spans, else 0. */
 static int32_t span_units(const struct dev *d, int32_t window)
 {
 	const struct slice *s = d->b->slice;
@@ -519,7 +517,7 @@ static void sample_results(struct dev *d, float cap, int i0, int R)
 {
 	struct sr_backend *b = d->b;
 
-	meet(d); /* the logits are there, and team_take starts at 0 */
+	meet(d); /* the logits are complete, and team_take starts at 0 */
 	d->reads |= bit(P_LOGITS);
 	for (int32_t i = team_take(b->team); i < R; i = team_take(b->team)) {
 		float *x = row_of(d, P_LOGITS, i, R);

@@ -1,5 +1,5 @@
 /* pick.c - which table of inner loops to use: the best the machine has, or the one that is named.
- * The questions are asked here because the tables' own files are compiled for their machines only.
+ * CPU features are tested here, because the tables' files are compiled for their own machines only.
  */
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@ const struct kern *kern_avx2(void)
 {
 	bool can = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 
-	/* F16C, which clang 14 cannot ask for, is older than AVX2 */
+	/* every CPU with AVX2 has F16C, which clang 14 cannot test for */
 	return can ? &avx2_table : NULL;
 }
 

@@ -1,9 +1,9 @@
-/* plain.c - every inner loop in plain C: the truth that the other tables are held to.
+/* plain.c - every inner loop in plain C: the truth to which tests hold the other tables.
  *
- * Matrices lie as stored, row behind row, and are read through types.h.  Quantized weights
- * multiply with activations quantized to int8 in groups of 32, as in the fast tables; their
- * integer sums are exact and the float steps below are the same ones in the same order, so for
- * these types every table gives the same bits.  The other types multiply with f32.
+ * Matrices are kept as stored, row by row, and are read through types.h.  Quantized weights
+ * multiply with activations quantized to int8 in groups of 32, as in the fast tables.  Their
+ * integer sums are exact, and the float steps are the same in the same order, so for these
+ * types every table gives the same bits.  The other types multiply with f32.
  *
  * Activations of one tile: FORM_F32 [8][k] floats; FORM_I8 [8] of int8 q[k], float scale[k/32],
  * float scale * sum[k/32].
@@ -61,7 +61,7 @@ static size_t tile_bytes(enum kern_form f, int32_t k)
 	return align64(KERN_TILE * row_bytes(f, k));
 }
 
-/* One row as int8: the largest of a group becomes 127. */
+/* One row as int8: the largest magnitude of a group becomes 127. */
 static void quantize(int32_t k, const float *x, uint8_t *row)
 {
 	int8_t *q = (int8_t *)row;
@@ -98,7 +98,7 @@ static void make_rows(struct kern_rows *dst, const float *x, size_t ld, int32_t 
 	}
 }
 
-/* acc plus the terms of one group of weights. */
+/* acc plus the products of one group of weights. */
 static float add_i8(float acc, const struct group *w, bool halves, int32_t g, int32_t k, const uint8_t *row)
 {
 	const int8_t *q = (const int8_t *)row + g * GROUP;

@@ -1,4 +1,4 @@
-/* repack.c - see repack.h.  Called at load, by whichever thread is free; pure. */
+/* repack.c - see repack.h.  Pure functions, called at load by any thread. */
 #include "repack.h"
 
 #include <string.h>
@@ -62,7 +62,7 @@ const char *repack_refuses(const struct sr_tensor *t)
 	return NULL;
 }
 
-/* Where output c lies among the eight of its word. */
+/* The place of output c among the eight in its word. */
 static int32_t place(int32_t type, int32_t c)
 {
 	static const uint8_t awq[8] = { 0, 4, 1, 5, 2, 6, 3, 7 };

@@ -1,9 +1,9 @@
-/* repack.h - matrices whose scales and zero points lie apart (AWQ, GPTQ, compressed-tensors) as rows
- * of Q4_1, which every table of inner loops knows.
+/* repack.h - turns matrices with separate scales and zero points (AWQ, GPTQ, compressed-tensors) into
+ * rows of Q4_1, which every table of inner loops can multiply.
  *
  * With scale s and zero point z of a group, w = (q - z) s = s q + m where m = -z s.  Q4_1 holds s and m
- * as f16: s is exact (those files have f16; bf16 is, down to 2^-14), m rounds by at most 2^-11 of
- * itself, which is less than a hundredth of a step of q.
+ * as f16.  s is exact: the files hold f16, or bf16, which is exact down to 2^-14.  m is rounded by at
+ * most 2^-11 of itself, less than a hundredth of a step of q.
  */
 #ifndef REPACK_H
 #define REPACK_H
@@ -14,12 +14,12 @@
 
 struct sr_tensor;
 
-/* A whole tensor in memory, as its files have it. */
+/* A whole tensor in memory, as its files store it. */
 struct apart { const uint8_t *data, *scale, *zero; };   /* zero NULL: all 8 */
 
 bool    repack_needed(int32_t type);
-int32_t repack_type(int32_t type);    /* what is held instead: SR_Q4_1, or the type itself */
-/* NULL, or what about its shape is not supported. */
+int32_t repack_type(int32_t type);    /* the type it is held as: SR_Q4_1, or the type itself */
+/* NULL, or which part of its shape is not supported. */
 const char *repack_refuses(const struct sr_tensor *t);
 
 /* Outputs first .. first+n-1 to rows [n][repack_row_bytes(k)]. */

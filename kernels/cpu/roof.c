@@ -1,6 +1,6 @@
-/* roof.c - what bounds a batch: the least time that its bytes and its operations would take at the
- * rates this machine reaches, measured once at open (some ms).  Estimates, for statistics only:
- * no result depends on them.
+/* roof.c - what bounds a batch: the least time that its bytes and its operations take at this
+ * machine's rates.  The rates are measured once, at open, in some ms.  They are estimates for
+ * statistics; no result depends on them.
  */
 #include <string.h>
 #include <time.h>
@@ -12,7 +12,7 @@
 struct probe {
 	struct sr_backend *b;
 	const struct weight *w;        /* multiplied, from the caches */
-	_Atomic uint64_t sum;          /* of what was read, so that it is */
+	_Atomic uint64_t sum;          /* of what was read, so that the compiler keeps the reads */
 };
 
 static uint64_t now_ns(void)
@@ -44,7 +44,7 @@ static void read_arena(void *ctx, int i)
 	atomic_fetch_add(&p->sum, sum);
 }
 
-/* One tile against the thread's blocks of the first part, as long as that part is. */
+/* One tile times the thread's blocks of the first part. */
 static void multiply(void *ctx, int i)
 {
 	struct probe *p = ctx;
@@ -55,7 +55,7 @@ static void multiply(void *ctx, int i)
 	struct kern_rows x = { .form = q->form, .k = p->w->k, .rows = KERN_TILE, .data = d->tiles[q->form],
 		.tile_bytes = p->b->k->tile_bytes(q->form, p->w->k) };
 
-	for (int32_t j = 0; j < n; j++) /* one block at a time fits the first cache, as in a prompt */
+	for (int32_t j = 0; j < n; j++) /* one block at a time fits L1, as it does in a prompt */
 		for (int turn = 0; turn < 4; turn++)
 			p->b->k->matmul(q->type, p->w->k, p->w->share[i * PARTS] + (size_t)j * q->block_bytes,
 				1, KERN_COLS, &x, NULL, d->sample.work, KERN_COLS, NULL);
@@ -76,7 +76,7 @@ static double best_ns(struct probe *p, void (*fn)(void *ctx, int i))
 	return best;
 }
 
-/* Of all multiply-adds by weights of layers, those in whole numbers. */
+/* The part of the layers' multiply-adds that is int8. */
 static double int8_share(const struct sr_backend *b)
 {
 	double macs[N_FORMS] = { 0 }, all = 0;
@@ -113,7 +113,7 @@ void roof_measure(struct sr_backend *b)
 		b->roof.layer_bytes -= b->roof.head_bytes;
 }
 
-/* Add what one slice costs at least. */
+/* Add the least cost of one slice. */
 void roof_add(const struct sr_backend *b, const struct slice *s, struct cost *c)
 {
 	const struct sr_model *m = &b->m;

@@ -1,17 +1,17 @@
 /* sample.c - from one row of logits to a token, in the order of vLLM's sampler (V1):
  *
  *	log-probabilities, rank and alternatives    from the raw logits
- *	mask, allowed ids, bad words                what may be drawn at all
- *	stop ids before min_position                may not
+ *	mask, allowed ids, bad words                only the rest may be drawn
+ *	stop ids before min_position                may not be drawn
  *	bias                                        added
- *	repetition, frequency, presence             of what is there already
- *	temperature 0: the largest, and done
+ *	repetition, frequency, presence             penalties for ids in the history
+ *	temperature 0: the largest, done
  *	temperature, min_p, top_k, top_p            then one draw by inverse CDF
  *
- * A greedy request without extras costs one pass over the logits.  The cuts sort nothing:
- * a radix search finds the smallest probability that stays.  Among equals the lower id wins
- * everywhere.  NaN counts as minus infinity; if nothing may be drawn, the largest raw logit
- * is.  Log-probabilities are finite: at least LOWEST.
+ * A greedy request without extras costs one pass over the logits.  The cuts do not sort:
+ * a radix search finds the smallest probability that stays.  Among equals the lower id always
+ * wins.  NaN counts as minus infinity.  If no id may be drawn, the largest raw logit is drawn.
+ * Log-probabilities are finite: at least LOWEST.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,13 +19,13 @@
 
 #include "sample.h"
 
-#define EPS    1e-5f             /* a lower temperature is 0, as in vLLM */
+#define EPS    1e-5f             /* a lower temperature counts as 0, as in vLLM */
 #define LOWEST (-9999.0f)        /* what vLLM prints for the log of nothing */
-#define LARGE  1e30f             /* stands for infinity and all above it: nothing computes inf - inf */
+#define LARGE  1e30f             /* stands for anything larger, infinity too: so inf - inf never happens */
 #define SEEN_IN_PROMPT 0x80000000u
 
 /* ---- four floats at a time ------------------------------------------------------------------
- * Plain vectors of the compiler and not of an instruction set: a draw is the same everywhere. */
+ * The compiler's vectors, not an instruction set's: a draw is the same on every machine. */
 
 typedef float   f4 __attribute__((vector_size(16)));
 typedef int32_t i4 __attribute__((vector_size(16)));
@@ -86,7 +86,7 @@ static float logprob(float x, double logsum)
 	return lp > LOWEST ? (float)fmin(lp, 0) : LOWEST; /* NaN: LOWEST */
 }
 
-/* 1 + how many come before id: larger ones, and equal ones with a lower id. */
+/* 1 + the number of ids before this one: larger logits, and equal ones with a lower id. */
 static int32_t rank(const float *x, int32_t n, int32_t id)
 {
 	float v = x[id];
@@ -99,7 +99,7 @@ static int32_t rank(const float *x, int32_t n, int32_t id)
 	return before;
 }
 
-/* The n_top largest, by insertion: after the first few ids hardly any gets in. */
+/* The n_top largest, by insertion: after the first few ids few are inserted. */
 static void alternatives(const float *x, int32_t n, int n_top, double logsum, struct sr_top *top)
 {
 	float value[SR_TOP_MAX];
@@ -123,7 +123,7 @@ static void alternatives(const float *x, int32_t n, int n_top, double logsum, st
 		value[at] = x[i];
 		top[at].id = i;
 	}
-	for (int j = have; j < n_top; j++) { /* fewer numbers than asked for: all else is NaN */
+	for (int j = have; j < n_top; j++) { /* fewer numbers than n_top: the rest is NaN */
 		value[j] = -INFINITY;
 		top[j].id = j;
 	}
@@ -148,8 +148,8 @@ static bool in_vocab(uint32_t id, int32_t vocab)
 	return id < (uint32_t)vocab;
 }
 
-/* The whole vocabulary, four at a time.  NaN, and what may not be drawn, become minus infinity;
- * infinity LARGE. */
+/* The whole vocabulary, four at a time.  NaN and ids that may not be drawn become minus infinity,
+ * infinity becomes LARGE. */
 static void copy_all(const float *x, int32_t n, float *w)
 {
 	const f4 none = f4_all(-INFINITY), large = f4_all(LARGE);
@@ -188,7 +188,7 @@ static void copy_allowed(const struct sample_query *q, float *w)
 				w[i] = -INFINITY;
 }
 
-/* A sequence is never completed: its last id is banned when the answer ends with the rest. */
+/* A bad sequence is never completed: its last id is banned while the answer ends with the others. */
 static void ban_words(const struct sample_query *q, float *w)
 {
 	const struct slot *s = q->slot;
@@ -243,7 +243,7 @@ static bool penalized(const struct slot *s)
 	return s->counted && (s->s.repetition != 1 || s->s.frequency != 0 || s->s.presence != 0);
 }
 
-/* Counts the history into `count`, then takes each id in it once and leaves the count zero. */
+/* Count the history into `count`, then visit each of its ids once and leave the counts zero. */
 static void penalize(const struct sample_query *q, uint32_t *count, float *w)
 {
 	const struct slot *s = q->slot;
@@ -296,10 +296,10 @@ static f4 exp_down(f4 x)
 	return (f4)(((i4)p + ((i4)t << 23)) & keep); /* t's low bits are the integer */
 }
 
-/* What can still be drawn: p[i] of token id[i], ids rising; id NULL: i itself. */
+/* The ids that can still be drawn: p[i] is of token id[i], ids ascend; id NULL: token i. */
 struct left { float *p; int32_t *id; int32_t n; };
 
-/* Keep what is larger than `value`, and the first `ties` that equal it. */
+/* Keep what is larger than `value`, and the first `ties` that are equal to it. */
 static void keep(struct left *c, int32_t *ids, float value, int32_t ties)
 {
 	const f4 least = f4_all(value);
@@ -319,7 +319,7 @@ static void keep(struct left *c, int32_t *ids, float value, int32_t ties)
 	c->n = m;
 }
 
-/* Where a cut falls: what is larger than `value` stays, and the first `ties` that equal it. */
+/* A cut keeps what is larger than `value`, and the first `ties` that are equal to it. */
 struct cut { float value; int32_t ties; };
 
 /* The largest p[] whose sum reaches `target`, or, if !mass, the `target` largest.  A radix
@@ -329,7 +329,7 @@ static struct cut find_cut(const float *p, int32_t n, double target, bool mass)
 	static const int shift[3] = { 21, 10, 0 }, bits[3] = { 11, 11, 10 };
 	struct cut c = { 0, 1 };
 	uint32_t prefix = 0;
-	double above = 0, each, ties; /* above: of those larger than the prefix's range */
+	double above = 0, each, ties; /* above: the sum of what is larger than the prefix's range */
 
 	for (int level = 0; level < 3; level++) {
 		uint32_t n_bins = 1u << bits[level], up = (uint32_t)(shift[level] + bits[level]);
@@ -354,8 +354,8 @@ static struct cut find_cut(const float *p, int32_t n, double target, bool mass)
 	return c;
 }
 
-/* Only the k-th largest can be the cut, and the k-th largest of the groups' largest is not above
- * it: that leaves few to look at. */
+/* The cut is the k-th largest, and the k-th largest group maximum is not above it: so most values
+ * need not be looked at. */
 static void keep_top_k(struct left *c, struct sample_scratch *t, int32_t k)
 {
 	int32_t groups = 0;
@@ -379,7 +379,7 @@ static void keep_top_k(struct left *c, struct sample_scratch *t, int32_t k)
 	}
 }
 
-/* Sums of chunks and of all, in one order. */
+/* The sums of the chunks and their total, in one order. */
 static double sum_chunks(const struct left *c, double *chunk)
 {
 	double total = 0;
@@ -398,7 +398,7 @@ static double sum_chunks(const struct left *c, double *chunk)
 	return total;
 }
 
-/* All but the least likely whose sum is at most 1 - top_p.  An element below the mean of that sum
+/* Keep all but the least likely ones whose sum is at most 1 - top_p.  An element below the mean of that sum
  * is surely among them. */
 static double keep_top_p(struct left *c, struct sample_scratch *t, double total, float top_p)
 {
@@ -419,7 +419,7 @@ static int32_t invert(const struct left *c, const double *chunk, double left)
 		left -= chunk[i / SAMPLE_CHUNK];
 		i += SAMPLE_CHUNK;
 	}
-	for (; i < c->n && !(at > left); i++) { /* into the next chunk, if rounding says so */
+	for (; i < c->n && !(at > left); i++) { /* on into the next chunk if rounding left a rest */
 		at += c->p[i];
 		if (c->p[i] > 0)
 			last = i;
@@ -489,8 +489,8 @@ static int32_t draw(const struct sample_query *q, struct sample_scratch *t, int3
 
 /* ---- the door ------------------------------------------------------------------------------- */
 
-/* kern.logits has no rule for NaN and infinities; models that make them are broken, but must
- * not break us.  So when its answer is not finite, do it slowly. */
+/* kern.logits has no rule for NaN and infinity.  A model that makes them is broken, but must not
+ * break the server: if the result is not finite, compute it slowly. */
 static double careful_logsum(const float *x, int32_t n, int32_t *arg)
 {
 	double sum = 0;

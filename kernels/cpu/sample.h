@@ -9,8 +9,8 @@
 #include "kernels/backend.h"
 #include "kern.h"
 
-/* What a slot keeps between batches.  Lists lie one after the other as they came:
- * word[0] = enum sr_list, word[1] = n, n words; and again. */
+/* What a slot keeps between batches.  Its lists are concatenated in order of arrival, each as
+ * enum sr_list, n, n words. */
 struct slot {
 	struct sr_sampling s;
 	int32_t   last;              /* the token drawn last */

@@ -14,40 +14,40 @@
 
 #include "team.h"
 
-/* How long a wait spins before it sleeps.  Longer than what the shares of one verb differ by,
- * shorter than what the wake-up of an idle core costs (20 to 40 us) by not much. */
+/* How long a wait spins before it sleeps.  It is longer than the shares of one verb differ, and about
+ * as long as an idle core takes to wake up (20 to 40 us). */
 #define SPIN_NS 40000
 #define SPIN_LOOK 64             /* turns between looks at the clock */
 
-/* A wait that went to sleep is no unequal share but a thread that lost its core: to a stranger, by 3 to
- * 4 ms in general, or to another of us, by as long as that one computes and spins, at every barrier.  If
- * such waits took more of the last WINDOW_NS of work than a thread less would cost, the next jobs
- * do with a thread less, first for REST_NS, then twice as long each time it is late again, until all
- * have been in time for PROVEN_NS. */
+/* If a wait went to sleep, the cause is not an unequal share: a thread lost its core.  It lost it to
+ * another process, usually for 3 to 4 ms, or to another thread of ours, for as long as that one computes
+ * and spins, at every barrier.  If such waits took more of the last WINDOW_NS than one thread less would
+ * cost, the next jobs have one thread less, for REST_NS at first.  The rest doubles each time the thread
+ * is late again, until all have been in time for PROVEN_NS. */
 #define LATE_MIN_NS  2500000u
 #define WINDOW_NS   24000000u
 #define REST_NS     16000000u
 #define REST_MAX_NS 128000000u
 #define PROVEN_NS   48000000u
 
-struct word {                    /* something to wait for; each on its own line */
+struct word {                    /* a value to wait for, on a cache line of its own */
 	_Alignas(64) _Atomic uint32_t value;
 	_Atomic uint32_t sleepers;
 };
 
-/* How many threads fit; thread 0's alone.  Times in ns. */
+/* How many threads fit; only thread 0 touches it.  Times in ns. */
 struct fit {
 	int n;                       /* now */
-	uint64_t worked, late;       /* lately, with n: in jobs, and thereof waiting for late ones */
+	uint64_t worked, late;       /* in this window: in jobs, and of that waiting for late threads */
 	uint64_t proven;             /* in jobs since n last changed */
-	uint64_t rest, until;        /* how long to do without one more, and till when */
+	uint64_t rest, until;        /* how long to leave out a thread, and until when */
 };
 
 struct team {
 	struct word gate;            /* counts barriers passed */
 	_Alignas(64) _Atomic uint32_t arrived;
 	_Alignas(64) _Atomic int32_t next;
-	_Alignas(64) _Atomic uint64_t late; /* ns that threads of this job waited for late ones, summed */
+	_Alignas(64) _Atomic uint64_t late; /* ns that threads of this job waited for late threads, summed */
 	_Alignas(64) int n;          /* threads made */
 	int now;                     /* of this job */
 	int stop;
@@ -58,7 +58,7 @@ struct team {
 };
 
 struct member {
-	struct word job;             /* counts this thread's jobs; a change starts one */
+	struct word job;             /* number of this thread's jobs; a change starts one */
 	struct team *team;
 	pthread_t thread;
 	int i;
@@ -79,7 +79,7 @@ static void relax(void)
 #endif
 }
 
-/* Wait until w is no longer `old`.  Returns how long that took, ns, if it took a sleep; else 0. */
+/* Wait until w is no longer `old`.  Returns the ns it took if it slept, else 0. */
 static uint64_t word_wait(struct word *w, uint32_t old)
 {
 	uint64_t until = 0;
@@ -115,7 +115,7 @@ static void word_bump(struct word *w)
 
 void team_barrier(struct team *t)
 {
-	uint32_t all = (uint32_t)t->now; /* looked at before we arrive: the next job may change it after */
+	uint32_t all = (uint32_t)t->now; /* read before we arrive: afterwards the next job may change it */
 	uint32_t gate;
 	uint64_t late;
 
@@ -147,13 +147,13 @@ int team_fit(struct team *t)
 	struct fit *f = &t->fit;
 
 	if (f->n < t->n && now_ns() >= f->until) {
-		f->n++;              /* try whether one more fits again */
+		f->n++;              /* try one thread more again */
 		f->worked = f->late = f->proven = 0;
 	}
 	return f->n;
 }
 
-/* A job of f->n threads took so long. */
+/* A job of f->n threads took `took` ns. */
 static void fit_learn(struct team *t, uint64_t took)
 {
 	struct fit *f = &t->fit;
@@ -207,7 +207,7 @@ static void *member_main(void *arg)
 {
 	struct member *m = arg;
 	struct team *t = m->team;
-	uint32_t seen = 0; /* jobs, as the team was when it was made */
+	uint32_t seen = 0; /* jobs so far: none when the team was made */
 
 	for (;;) {
 		word_wait(&m->job, seen);
@@ -235,7 +235,7 @@ int team_create(struct team **out, int n)
 		return -ENOMEM;
 	}
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the caller's */
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* the caller's thread takes signals */
 	for (int i = 1; i < n; i++) {
 		struct member *m = &t->member[i];
 

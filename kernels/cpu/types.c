@@ -1,5 +1,5 @@
-/* types.c - stored weights, group by group (see types.h).  Pure functions; called at load, by the
- * plain table and for embedding rows, so clarity goes before speed.
+/* types.c - stored weights, group by group (see types.h).  Pure functions.  They run at load, in the
+ * plain table and for embedding rows, so they are written for clarity, not speed.
  */
 #include "types.h"
 
@@ -79,7 +79,7 @@ static void nibbles(const uint8_t *qs, int8_t *q)
 	}
 }
 
-/* Nibbles of the IQ4 types name steps that lie closer to each other near 0. */
+/* Nibbles of the IQ4 types index 16 steps that lie closer together near 0. */
 static void steps(const uint8_t *qs, int8_t *q)
 {
 	static const int8_t step[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
@@ -89,7 +89,7 @@ static void steps(const uint8_t *qs, int8_t *q)
 		q[i] = step[q[i]];
 }
 
-/* The fifth bits of Q5_0 and Q5_1: bit i belongs to weight i. */
+/* The fifth bits of Q5_0 and Q5_1: bit i is weight i's. */
 static void fifth(const uint8_t *qh, int8_t *q)
 {
 	for (int i = 0; i < GROUP; i++)

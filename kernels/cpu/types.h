@@ -1,5 +1,5 @@
-/* types.h - how weights are stored in files, seen as rows: what every table packs from and the
- * embedding lookup reads.  Layouts of the GGUF types: ggml's description of its block formats.
+/* types.h - how files store weights, row by row.  Every table packs from it, and the embedding
+ * lookup reads it.  Source for the GGUF types: ggml's description of its block formats.
  */
 #ifndef TYPES_H
 #define TYPES_H
@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define GROUP 32                  /* weights to a scale, whatever the stored type calls a block */
+#define GROUP 32                  /* weights to a scale, whatever the stored type's block is */
 
 /* 32 consecutive weights of a quantized row: w[i] = d[i / 16] * q[i] + m. */
 struct group {
@@ -54,8 +54,8 @@ static inline uint16_t bf16_of_f32(float f)
 	return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-/* How 32 activations become int8: what to multiply them with, and the scale that undoes it, from the
- * bits of the largest magnitude.  One that is not finite makes the scale a NaN, and so the result. */
+/* How 32 activations become int8: returns the factor, and in *scale its inverse, from the bits of the
+ * largest magnitude.  A value that is not finite makes the scale NaN, and so the result. */
 static inline float types_scale(uint32_t most_bits, float *scale)
 {
 	float most = f32_of_bits(most_bits);

@@ -1,12 +1,12 @@
 /* weights.c - weights from files into the order in which the threads stream them.
  *
- * Each thread has one arena: its column blocks of every matrix, in the order of use, so that
- * what it reads in one step is one run of memory (huge pages, prefetch across matrices).
- * Adding a weight only says where its pieces will lie; weights_load then reads all pieces,
- * many at a time, and the team packs one set of buffers while the others are being read.
+ * Each thread has one arena: its column blocks of every matrix, in the order of use.  So what it
+ * reads in one step is one run of memory (huge pages, prefetch across matrices).
+ * Adding a weight only decides where its pieces will lie.  weights_load then reads all pieces,
+ * many at a time; the team packs one set of buffers while the others are being read.
  *
- * A matrix whose scales lie apart (see repack.h) cannot be packed piece by piece: all of it is
- * read into a stage, and each share is packed from there; two stages take turns.
+ * A matrix with separate scales (see repack.h) cannot be packed piece by piece.  All of it is read
+ * into a stage, and each share is packed from there; two stages alternate.
  */
 #include <assert.h>
 #include <errno.h>
@@ -37,24 +37,24 @@ struct buffer { struct piece piece; uint8_t *at, *data; };
 
 struct list { struct piece *piece; size_t n, cap; };
 
-enum { DATA, SCALE, ZERO, N_APART };   /* what a tensor of scales apart has */
+enum { DATA, SCALE, ZERO, N_APART };   /* the arrays of a tensor with separate scales */
 struct stage {
 	const struct piece *piece;     /* the shares of one tensor, [n] */
 	int n, open;                   /* open: reads under way */
-	uint8_t *buffer[N_APART], *at[N_APART]; /* where to read to; where it lies */
+	uint8_t *buffer[N_APART], *at[N_APART]; /* where to read to; where the first byte came to lie */
 };
 
 struct loader {
 	struct list list, apart;
 	size_t largest, largest_apart[N_APART], largest_rows;
-	uint8_t *mem, *rows;           /* rows: [threads][largest_rows], 16 of a piece of apart */
+	uint8_t *mem, *rows;           /* rows: [threads][largest_rows], 16 repacked rows */
 	struct set {
 		struct buffer buffer[SET];
 		int n, open;           /* buffers in use; of those, reads under way */
 	} set[SETS];
 	struct stage stage[2];
 	struct sr_backend *b;
-	struct set *packing;           /* what the team works on */
+	struct set *packing;           /* what the team packs now */
 	struct stage *repacking;       /* or the stage */
 };
 
@@ -155,7 +155,7 @@ static const struct sr_extent *extent(const struct sr_tensor *t, int what)
 	return what == DATA ? &t->data : what == SCALE ? &t->scale : &t->zero;
 }
 
-/* Thread i's blocks of a part that is packed from a stage. */
+/* Thread i's blocks of a part that is packed out of a stage. */
 static int add_share(struct loader *ld, const struct sr_tensor *t, const struct part *p,
                      int32_t from, int32_t to, uint8_t *dst)
 {
@@ -286,7 +286,7 @@ int64_t weights_add(struct dev *d, struct weight **out, const struct sr_tensor *
 	struct weight *w = NULL;
 	int64_t bytes, more;
 
-	(void)how; /* the CPU is always alone */
+	(void)how; /* the CPU is always one rank */
 	(void)src; /* weights_load reads */
 	assert(n >= 1 && n <= PARTS);
 	if (out) {
@@ -355,7 +355,7 @@ static void pack_set(void *ctx, int thread)
 	}
 }
 
-/* One read of any set is done; a tag is the number of its buffer. */
+/* Wait for one read of any set; its tag is the number of its buffer. */
 static int wait_one(struct loader *ld, const struct sr_source *src)
 {
 	uint64_t tag;
@@ -377,7 +377,7 @@ static bool any_open(const struct loader *ld)
 	return false;
 }
 
-/* Start reading as many pieces as there are buffers, *from and on. */
+/* Start reading pieces from *from on, as many as there are buffers. */
 static int start_set(struct loader *ld, const struct sr_source *src, struct set *s, size_t *from)
 {
 	s->n = s->open = 0;
@@ -433,7 +433,7 @@ static int start_stage(struct loader *ld, const struct sr_source *src, struct st
 		s->at[i] = NULL;
 		if (e->bytes)
 			rc = src->read(src->ctx, e, 0, e->bytes, s->buffer[i], (uint64_t)i);
-		if (rc)                /* three reads at a time are always possible */
+		if (rc)                /* three reads can always be under way */
 			return rc;
 		s->open += e->bytes > 0;
 	}
@@ -512,7 +512,7 @@ void weights_loader_destroy(struct loader *ld)
 	free(ld);
 }
 
-/* Room for reads: the sets of buffers, then the two stages. */
+/* Memory for reads: the sets of buffers, then the two stages. */
 static int take_buffers(struct loader *ld, const struct sr_source *src, size_t *all)
 {
 	size_t each = (ld->largest + src->slack + 4095) & ~(size_t)4095, apart[N_APART];
@@ -551,7 +551,7 @@ int weights_load(struct sr_backend *b, const struct sr_source *src, char *err, s
 		e = load_all(ld, src);
 	if (!e)
 		e = load_apart(ld, src);
-	if (e) /* reads may still be under way into ld->mem: it stays mapped, the start has failed */
+	if (e) /* the start has failed; ld->mem stays mapped, since reads into it may be under way */
 		return (int)fail(e, err, errlen, "the weights cannot be read: %s", strerror(-e));
 	munmap(ld->mem, all);
 	return 0;
