@@ -137,9 +137,9 @@ static const struct option options[] = {
 	            "twice the tokens on the CPU, a scale for each token and head"),
 	OPT("enable-prefix-caching", YESNO, MEMORY, D_ | H_, enable_prefix_caching, "true", COMMON,
 	    .help = "prompts that begin alike share KV blocks"),
-	OPT("prefix-cache-scope", WORD, MEMORY, D_, prefix_cache_scope, "uid", .choices = "uid tenant global",
-	    .help = "who may share: programs of one user of this "
-	            "machine; holders of one API key; everybody"),
+	OPT("prefix-cache-scope", WORD, MEMORY, D_, prefix_cache_scope, "tenant", .choices = "uid tenant global",
+	    .help = "who may share cached prefixes: uid: programs of one user of this machine; tenant: the same, and "
+	            "over HTTP only holders of one API key; global: everybody"),
 	TAKE("prefix-caching-hash-algo", TEXT, ACCEPT, MEMORY,
 	    "blocks are found by keyed 128-bit XXH3, and their tokens compared"),
 	TAKE("swap-space", NUMBER, WARN, MEMORY, "preempted requests are computed again, nothing is swapped"),

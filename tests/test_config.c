@@ -50,7 +50,7 @@ static void test_defaults(void **state)
 	assert_string_equal(c.host, "127.0.0.1");
 	assert_string_equal(c.dtype, "auto");
 	assert_string_equal(c.scheduling_policy, "fcfs");
-	assert_true(c.device == DEVICE_AUTO && c.prefix_cache_scope == SCOPE_UID && c.shutdown_timeout == 30);
+	assert_true(c.device == DEVICE_AUTO && c.prefix_cache_scope == SCOPE_TENANT && c.shutdown_timeout == 30);
 	assert_null(c.allowed_origins);
 	config_free(&c);
 }
