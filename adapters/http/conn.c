@@ -17,7 +17,9 @@
  * for nobody; while SENDING all is computed, and who has said all may still listen).
  *
  * Memory: struct conn for an idle connection; `in` grows while a request is read and lives until
- * it is answered, or until the app drops the body; `out` holds what the socket did not take.
+ * it is answered, or until the app drops the body; `out` holds what the socket did not take.  Of an answer
+ * that is pulled (exchange_pull, exchange_give) that is a slice: conn_todo asks for the next when it
+ * has gone, for PULL_NS a turn and all connections.
  *
  * Who frees: only conn_lose and conn_close end a connection, and only the loop's callbacks (event,
  * deadline, todo) and server_* call them.  What an exchange_* call finds broken is marked doomed
@@ -58,6 +60,7 @@ void conn_start(struct conn *c, struct server *s, int fd, const struct sockaddr_
 	write_peer(c->peer, peer);
 	c->x.live = c->x.open = false;
 	c->x.status = 0;
+	c->x.more = NULL;
 	c->x.conn = c;
 	c->s = s;
 	c->watch = (struct io_watch){ .fd = fd, .events = IO_IN | IO_HUP, .fn = on_event, .ctx = c };
@@ -115,7 +118,8 @@ void conn_enter(struct conn *c, enum conn_state state)
 static void in_free(struct conn *c)
 {
 	c->s->held -= (int64_t)c->in.cap;
-	buf_free(&c->in);
+	free(c->in.p);
+	c->in = (struct conn_buf){ 0 };
 }
 
 static void tell_arriving(struct conn *c, bool arriving)
@@ -144,8 +148,7 @@ void conn_close(struct conn *c)
 	close(c->watch.fd);
 	tls_destroy(c->tls);
 	in_free(c);
-	buf_free(&c->out);
-	buf_free(&c->plain);
+	conn_forget(c);
 	c->open = false;
 	c->x.ctx = s->spare;
 	s->spare = c;
@@ -210,9 +213,8 @@ void conn_finish(struct conn *c)
 	c->in.n = rest;
 	if (!rest)
 		in_free(c);
-	buf_free(&c->out);
-	buf_free(&c->plain);
-	c->out_at = c->out_end = c->seen = 0;
+	conn_forget(c);
+	c->seen = 0;
 	c->half = false;               /* the next read tells */
 	conn_enter(c, IDLE);
 	if (!c->pumping && (rest || (c->tls && tls_unread(c->tls))))
@@ -289,6 +291,7 @@ static void exchange_new(struct conn *c)
 	x->bytes_out = 0;
 	x->status = 0;
 	x->begun = false;
+	x->more = NULL;
 	x->open = true;
 }
 
@@ -308,6 +311,11 @@ static void refuse_unread(struct conn *c, int status, const char *why)
 
 static void hand_over(struct conn *c, size_t body_n)
 {
+	if (body_n && c->s->unread > c->s->cfg.max_unread) {  /* GET is small: whoever looks is told */
+		c->taken = c->head_n + body_n;
+		conn_refuse(c, 503, "The server holds too many answers that are not read; try again.");
+		return;
+	}
 	c->x.r.body = (struct http_str){ c->in.p + c->head_n, body_n };
 	c->taken = c->head_n + body_n;
 	c->x.bytes_in -= c->in.n - c->taken;
@@ -476,6 +484,8 @@ void conn_settle(struct conn *c)
 
 	if (c->pumping || c->doomed)
 		return;                /* whoever pumps settles in the end */
+	if (conn_wants(c))
+		conn_soon(c);
 	tell_arriving(c, c->state == HEAD || c->state == BODY);
 	if (conn_reading(c) || c->state == LINGER)
 		events |= IO_IN;
@@ -534,7 +544,7 @@ static void look_again(struct conn *c, uint64_t now)
 
 	if (conn_flush(c) < 0)
 		c->doomed = true;
-	else if (!conn_unsent(c))
+	else if (!conn_unsent(c) && !c->x.more)
 		conn_finish(c);
 	c->nap = conn_unsent(c) < before ? NAP_MIN : c->nap < NAP_MAX ? c->nap * 2 : NAP_MAX;
 	c->look_at = now + c->nap;
@@ -555,7 +565,7 @@ static void on_event(struct io_watch *w, uint32_t events)
 		c->doomed = events & IO_HUP;
 		break;
 	case SENDING:
-		if (!conn_unsent(c))
+		if (!conn_unsent(c) && !c->x.more)
 			conn_finish(c);
 		else if (events & IO_HUP)
 			half_closed(c);
@@ -597,6 +607,7 @@ static void on_deadline(struct io_timer *t)
 void conn_todo(struct io_timer *t)
 {
 	struct server *s = t->ctx;
+	uint64_t pull_until = io_now() + PULL_NS;
 	struct conn_link now;
 
 	link_init(&now);
@@ -606,6 +617,8 @@ void conn_todo(struct io_timer *t)
 		struct conn *c = conn_of(now.next, offsetof(struct conn, todo));
 
 		link_remove(&c->todo);
+		if (conn_wants(c) && io_now() < pull_until)  /* else in the next turn */
+			c->x.more(c->x.owner);
 		if (!c->doomed && conn_reading(c)) {
 			pump(c);
 			if (c->tls && !c->doomed && conn_reading(c))

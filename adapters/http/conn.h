@@ -45,12 +45,14 @@ struct conn_app {
 };
 
 #define CONN_BEHIND (256u * 1024)  /* a reader so far behind is cancelled */
+#define CONN_SLICE  (64u * 1024)   /* of a long answer: about as much is made in one turn */
 
 struct server_config {
 	int      max_connections;      /* 0 = 4096 */
 	int64_t  max_body;             /* 0 = 64 MiB; a larger one is refused with 413 */
 	bool     closed;               /* accepts nobody before server_open: they wait in the kernel */
 	int64_t  max_held;             /* all requests being read or served; 0 = 1 GiB; then 503 */
+	int64_t  max_unread;           /* all answers that were not sent yet; 0 = 256 MiB; then 503 */
 	uint64_t head_ns, body_ns, idle_ns, send_ns, linger_ns; /* deadlines of the states; 0 = default */
 	const char *certfile, *keyfile, *cafile; int cert_reqs; /* TLS, or NULL */
 };
@@ -83,10 +85,24 @@ void exchange_drop_body(struct exchange *x);
 void exchange_reply(struct exchange *x, int status, const char *content_type, const char *extra,
                     const void *body, size_t n);
 
+/* The same with a body from malloc(), which is the exchange's from now on and freed: a long one is sent
+ * piece by piece, never copied whole. */
+void exchange_give(struct exchange *x, int status, const char *content_type, const char *extra,
+                   char *body, size_t n);
+
 /* A streamed answer: begin queues the head (it leaves with the first event, in one send), event
  * sends one whole event (framing is added here), end finishes. */
 void exchange_begin(struct exchange *x, int status, const char *content_type, const char *extra);
 void exchange_event(struct exchange *x, const void *data, size_t n);
 void exchange_end(struct exchange *x);
+
+/* After begin, for what is too long for one turn of the loop: from now on more(owner) is called by the
+ * loop, once a turn at most and whenever next to nothing is unsent, until the exchange ends or more is NULL.
+ * It sends about CONN_SLICE bytes.  computed: nothing works for this answer any more, so a client that
+ * shuts its side still gets the rest. */
+void exchange_pull(struct exchange *x, void (*more)(void *owner), void *owner, bool computed);
+/* The rest of a begun answer cannot be sent: resets the connection, so that no client takes what it has for
+ * the whole. */
+void exchange_cut(struct exchange *x);
 
 #endif

@@ -18,6 +18,8 @@
 #define ACCEPTS       64             /* connections accepted per turn */
 #define SEND_BUFFER   (256 * 1024)   /* SO_SNDBUF: a reader that is behind must be noticed */
 #define SCRATCH       (64u * 1024)
+#define PULL_BELOW    (16u * 1024)   /* unsent bytes of an answer of which more is wanted */
+#define PULL_NS       (SECOND / 1000) /* what all connections together may spend on more in one turn */
 #define NAP_MIN       (SECOND / 1000)
 #define NAP_MAX       (SECOND / 10)
 #define NOTE_MAX      320            /* bytes */
@@ -39,6 +41,8 @@ struct exchange {
 	bool open;                        /* its head was read, its end is not yet reported */
 	bool live;                        /* the app has it */
 	bool begun;                       /* a streamed answer is under way */
+	void (*more)(void *owner);        /* makes the next slice of it; NULL = none is wanted */
+	void *owner;
 };
 
 struct conn {
@@ -67,6 +71,8 @@ struct conn {
 	size_t moved;                     /* bytes that went since send_by was set */
 	uint64_t look_at, nap;            /* half: when to try to send again; how long that was put off */
 	struct conn_buf plain;            /* with TLS: an answer before encryption */
+	struct conn_buf given;            /* an answer's body that is sent in slices: up to given_at in out */
+	size_t given_at;
 	char peer[PEER_TEXT];             /* "127.0.0.1:40000", for the access log */
 	struct exchange x;
 };
@@ -85,6 +91,7 @@ struct server {
 	int n_fresh;                      /* conn[n_fresh..] were never used */
 	int n_open, n_quiet;              /* n_quiet: IDLE or HANDSHAKE */
 	int64_t held;                     /* bytes of all `in` */
+	int64_t unread;                   /* and of all `out`, `plain` and `given` */
 	struct conn_link idle, todo;      /* idle: longest first */
 	char *scratch;                    /* [SCRATCH] ciphertext, or bytes nobody wants */
 };
@@ -125,10 +132,10 @@ static inline size_t conn_unsent(const struct conn *c)
 	return c->out_end - c->out_at;
 }
 
-static inline void buf_free(struct conn_buf *b)
+/* More of its answer can be made, and next to nothing of it is unsent. */
+static inline bool conn_wants(const struct conn *c)
 {
-	free(b->p);
-	*b = (struct conn_buf){ 0 };
+	return c->x.more && !c->doomed && conn_unsent(c) < PULL_BELOW;
 }
 
 /* The connection whose link `l` is, `offset` bytes into it. */
@@ -157,6 +164,7 @@ void conn_close(struct conn *c);
 bool conn_put(struct conn *c, const void *data, size_t n);  /* nothing leaves before commit */
 int  conn_commit(struct conn *c);      /* encrypt, flush.  0, -errno: it is broken */
 int  conn_flush(struct conn *c);       /* as much as the socket takes */
+void conn_forget(struct conn *c);      /* whatever is unsent, and its memory */
 void conn_reply(struct conn *c, int status, const char *content_type, const char *extra,
                 const void *body, size_t n);
 void conn_refuse(struct conn *c, int status, const char *why); /* our own, in the API's shape */

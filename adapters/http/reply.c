@@ -14,7 +14,7 @@
 #include "conn_impl.h"
 #include "core/log.h"
 
-static bool buf_reserve(struct conn_buf *b, size_t more)
+static bool buf_reserve(struct conn *c, struct conn_buf *b, size_t more)
 {
 	size_t cap = b->cap ? b->cap : 512;
 	char *p;
@@ -26,9 +26,25 @@ static bool buf_reserve(struct conn_buf *b, size_t more)
 	p = realloc(b->p, cap);
 	if (!p)
 		return false;
+	c->s->unread += (int64_t)(cap - b->cap);
 	b->p = p;
 	b->cap = cap;
 	return true;
+}
+
+static void buf_free(struct conn *c, struct conn_buf *b)
+{
+	c->s->unread -= (int64_t)b->cap;
+	free(b->p);
+	*b = (struct conn_buf){ 0 };
+}
+
+void conn_forget(struct conn *c)
+{
+	buf_free(c, &c->out);
+	buf_free(c, &c->plain);
+	buf_free(c, &c->given);
+	c->out_at = c->out_end = c->given_at = 0;
 }
 
 /* Moves what TLS made to `out`. */
@@ -38,7 +54,7 @@ static int encrypted(struct conn *c)
 
 	if (!n)
 		return 0;
-	if (!buf_reserve(&c->out, n))
+	if (!buf_reserve(c, &c->out, n))
 		return -ENOMEM;
 	c->out.n += tls_take(c->tls, c->out.p + c->out.n, n);
 	return 0;
@@ -83,7 +99,7 @@ bool conn_put(struct conn *c, const void *data, size_t n)
 		c->out_end -= c->out_at;
 		c->out_at = 0;
 	}
-	if (!buf_reserve(b, n))
+	if (!buf_reserve(c, b, n))
 		return false;
 	if (n)
 		memcpy(b->p + b->n, data, n);
@@ -133,6 +149,7 @@ static bool put_head(struct conn *c, int status, const char *content_type, int64
 static void answered(struct conn *c)
 {
 	c->x.live = false;
+	c->x.more = NULL;
 	if (c->doomed || conn_commit(c) < 0)
 		conn_doom(c);
 	else if (!conn_unsent(c))
@@ -178,6 +195,62 @@ void conn_refuse(struct conn *c, int status, const char *why)
 	conn_reply(c, status, "application/json", status == 503 ? "Retry-After: 1\r\n" : NULL, body, n);
 }
 
+/* The next slice of a body that was given. */
+static void give_more(void *owner)
+{
+	struct conn *c = owner;
+	size_t rest = c->given.n - c->given_at, n = rest < CONN_SLICE ? rest : CONN_SLICE;
+
+	if (!conn_put(c, c->given.p + c->given_at, n)) {
+		conn_doom(c);
+		return;
+	}
+	c->given_at += n;
+	if (n == rest) {
+		buf_free(c, &c->given);
+		answered(c);
+	} else if (conn_commit(c) < 0) {
+		conn_doom(c);
+	}
+}
+
+void exchange_give(struct exchange *x, int status, const char *content_type, const char *extra,
+                   char *body, size_t n)
+{
+	struct conn *c = x->conn;
+
+	assert(x->live && !x->begun);
+	if (n <= CONN_SLICE) {
+		exchange_reply(x, status, content_type, extra, body, n);
+		free(body);
+		return;
+	}
+	if (c->s->unread + (int64_t)n > c->s->cfg.max_unread) {
+		free(body);
+		conn_refuse(c, 503, "The server holds too many answers that are not read; try again.");
+		conn_settle(c);
+		return;
+	}
+	if (c->s->draining)
+		c->keep_alive = false;
+	x->live = false;
+	c->given = (struct conn_buf){ body, n, n };
+	c->given_at = 0;
+	c->s->unread += (int64_t)n;
+	if (!put_head(c, status, content_type, (int64_t)n, extra)) {
+		conn_doom(c);
+	} else if (!wants_body(c)) {
+		buf_free(c, &c->given);
+		answered(c);
+	} else {
+		x->more = give_more;
+		x->owner = c;
+		conn_enter(c, SENDING);
+		give_more(c);
+	}
+	conn_settle(c);
+}
+
 void *exchange_ctx(struct exchange *x) { return x->ctx; }
 void exchange_set_ctx(struct exchange *x, void *ctx) { x->ctx = ctx; }
 
@@ -217,7 +290,7 @@ void exchange_event(struct exchange *x, const void *data, size_t n)
 	assert(x->live && x->begun);
 	if (c->doomed || !n || !wants_body(c))
 		return;
-	if (conn_unsent(c) > CONN_BEHIND) {
+	if (conn_unsent(c) > CONN_BEHIND || (conn_unsent(c) && c->s->unread > c->s->cfg.max_unread)) {
 		conn_doom(c);
 		return;
 	}
@@ -243,6 +316,31 @@ void exchange_end(struct exchange *x)
 		c->doomed = true;
 	answered(c);
 	conn_settle(c);
+}
+
+void exchange_pull(struct exchange *x, void (*more)(void *owner), void *owner, bool computed)
+{
+	struct conn *c = x->conn;
+
+	assert(x->live && x->begun);
+	x->more = more;
+	x->owner = owner;
+	if (computed && c->state == BUSY)
+		conn_enter(c, SENDING);
+	conn_settle(c);
+}
+
+void exchange_cut(struct exchange *x)
+{
+	const struct linger none = { .l_onoff = 1 };
+	struct conn *c = x->conn;
+
+	assert(x->live && x->begun);
+	setsockopt(c->watch.fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+	x->live = false;
+	x->more = NULL;
+	x->status = 500;
+	conn_doom(c);
 }
 
 void exchange_drop_body(struct exchange *x)

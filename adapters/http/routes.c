@@ -93,7 +93,8 @@ static void reply_out(struct exchange *x, const char *type, const char *extra, s
 		problem_memory(&p);
 		api_problem(x, &p, extra);
 	} else {
-		exchange_reply(x, 200, type, extra, o->p, o->n);
+		exchange_give(x, 200, type, extra, o->p, o->n);
+		o->p = NULL;
 	}
 	out_free(o);
 }

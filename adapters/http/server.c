@@ -136,6 +136,7 @@ static void defaults(struct server_config *c)
 	c->max_held = c->max_held > 0 ? c->max_held : 1 << 30;
 	if (c->max_held < 2 * (c->max_body + HTTP_HEAD))
 		c->max_held = 2 * (c->max_body + HTTP_HEAD);  /* one such body must pass, doubling */
+	c->max_unread = c->max_unread > 0 ? c->max_unread : 256 << 20;
 	c->head_ns = c->head_ns ? c->head_ns : 10 * SECOND;
 	c->body_ns = c->body_ns ? c->body_ns : 60 * SECOND;
 	c->idle_ns = c->idle_ns ? c->idle_ns : 65 * SECOND;
@@ -245,6 +246,10 @@ void server_abort(struct server *s, const char *event, size_t n)
 
 		if (!c->open || !x->live)
 			continue;
+		if (x->more) {         /* in the middle of something: nothing else fits in */
+			conn_lose(c);
+			continue;
+		}
 		if (x->begun)
 			exchange_event(x, event, n);
 		s->app->gone(s->app->ctx, x);

@@ -91,11 +91,11 @@ static void done(struct work *w)
 {
 	struct call *c = (struct call *)w;
 
-	if (c->x) {
-		if (c->problem.status)
-			api_problem(c->x, &c->problem, c->extra);
-		else
-			exchange_reply(c->x, 200, JSON_TYPE, c->extra, c->out.p, c->out.n);
+	if (c->x && c->problem.status) {
+		api_problem(c->x, &c->problem, c->extra);
+	} else if (c->x) {
+		exchange_give(c->x, 200, JSON_TYPE, c->extra, c->out.p, c->out.n);
+		c->out.p = NULL;
 	}
 	out_free(&c->out);
 	free(c->body);
