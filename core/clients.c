@@ -175,8 +175,8 @@ static void log_end(const struct clients *cl, const struct client *c, const stru
 
 /* ---- the scheduler's port -------------------------------------------------------------------- */
 
-/* A stall lasts until the client has read as many records as it had requests then: a drop does not
- * end it, and neither does the room that a drop makes. */
+/* A stall ends when the client has read one record for each request it had when the stall began;
+ * room made by cancelling does not count. */
 static bool stall_goes_on(struct clients *cl, struct client *c)
 {
 	uint32_t left = server_left(c->conn);
@@ -287,11 +287,11 @@ void clients_attach(struct clients *cl, struct sched *s) { cl->s = s; }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Reading costs time that is everybody's: words of records and of spans are copied and looked at, as
- * they are or for nothing.  So they are paid for, out of a purse that fills with time: what WORD_NS
- * earn is shared by those who had work lately, and saved up to WORDS in all.  Who asks for more than
- * he saved may owe, if he owes nothing yet and the common purse, which fills likewise, is not in
- * debt: so of long prompts one is read after the other, and short ones do not wait for them. */
+/* Copying requests costs the loop's time, whether they are right or wrong.  So each client has a token
+ * bucket of words (its purse), refilled by time: one word per WORD_NS, divided among the clients that
+ * had work lately, at most WORDS in all.  A client may overdraw its bucket once while the common bucket,
+ * refilled likewise, is not in debt.  So long prompts are read one after the other, and short ones do
+ * not wait for them. */
 static void earn(struct purse *p, uint64_t now, uint32_t n)
 {
 	uint64_t words = now > p->at ? (now - p->at) / (WORD_NS * n) : 0;

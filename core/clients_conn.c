@@ -14,7 +14,7 @@
  *	else, for there may never be such a batch, after some ms, and so that all of them together take a
  *	certain share of our time.
  *
- * Of who waits for a chore it is only heard that he left.
+ * While a client waits for its chore, only its hang-up is watched.
  */
 #include "clients_impl.h"
 
@@ -33,15 +33,15 @@
 #define SO_PEERPIDFD 77               /* Linux 6.5 */
 #endif
 
-#define HELLO_NS (1000 * MS)          /* for its hello, and until it has mapped */
+#define HELLO_NS (1000 * MS)          /* a client's time for its hello, and again until it has mapped */
 #define SIGNALS  16                   /* read from a socket at a time */
-#define BELLS    256                  /* so many in a window: then a client is not heard */
-#define BELLS_NS (10 * MS)            /* until the next (R7) */
-#define COMER_NS (4 * MS)             /* after one was let in while others are served (R7) */
+#define BELLS    256                  /* most signals of a client that are heard in a window (R7) */
+#define BELLS_NS (10 * MS)            /* length of that window */
+#define COMER_NS (4 * MS)             /* between two clients let in while others are served (R7) */
 #define CHORE_NS 150000u              /* a long one: memory for a small client takes 70 us */
-#define QUIET_NS 200000u              /* who asks again at once has asked by then */
-#define CHORE_MAY_WAIT (2 * MS)       /* for a batch that hides it; */
-#define CHORE_SHARE 16                /* then, this part of our time (R7) */
+#define QUIET_NS 200000u              /* after this long without work no follow-up is coming: chores run */
+#define CHORE_MAY_WAIT (2 * MS)       /* how long a chore waits for a batch that hides it */
+#define CHORE_SHARE 16                /* then chores get one part in 16 of the thread's time (R7) */
 
 /* ---- chores ---------------------------------------------------------------------------------- */
 
@@ -62,7 +62,7 @@ static void chore_add(struct clients *cl, struct chore *k)
 	l->last = &k->next;
 }
 
-/* The rest of the one being done: first in its line, for half of ten is nobody's. */
+/* Continue this client first: one finished handshake is worth more than ten half done. */
 static void chore_more(struct client *c)
 {
 	struct chore *k = &c->chore;
@@ -97,7 +97,7 @@ static struct chore *chore_take(struct clients *cl)
 	return k;
 }
 
-/* It is its turn; until it is open, it has a second for each. */
+/* Its chore is done: listen to it again.  Until it is open, it has a second for each step. */
 static void hear(struct client *c)
 {
 	io_watch_set(c->cl->io, &c->socket, IO_IN | IO_HUP);
@@ -105,7 +105,7 @@ static void hear(struct client *c)
 		io_timer_set(c->cl->io, &c->timer, io_now() + HELLO_NS);
 }
 
-/* It is ours; what waits for it would be told to us again and again, but that it left is told once. */
+/* Queue its chore.  Until then poll only for hang-up, because input would fire on every turn. */
 static void chore_for(struct client *c)
 {
 	chore_add(c->cl, &c->chore);
@@ -189,7 +189,7 @@ void conn_lie(struct client *c, int e)
 
 /* ---- come and go ----------------------------------------------------------------------------- */
 
-/* Neither the scheduler nor a turn knows it any more. */
+/* Detach the client from the scheduler and from the lists that a turn visits. */
 static void leave(struct client *c, bool stopping)
 {
 	struct clients *cl = c->cl;
@@ -263,7 +263,7 @@ static int live_make(struct client *c)
 	return 0;
 }
 
-/* Strangers together have so many bytes, and one uid of them no more than eight times what it leaves. */
+/* Untrusted clients share stranger_bytes; one uid may hold at most 8 times what is still free. */
 static int afford(struct clients *cl, struct client *c)
 {
 	const struct sr_shape *s = server_shape(c->conn);

@@ -15,15 +15,15 @@
  *
  *	tokenizing = 1 - prod (1 - t)      tokenizing + network = 1 - prod (1 - t - n)
  *
- * which is exact for one client, and for any number that did the same all the window long; never
- * less than what one of them says, nor more than all of them together.
+ * which is exact for one client, and for any number of clients that did the same during the whole window.
+ * It is never less than what one of them reports, nor more than the sum of all.
  *
- * A window ends before each sleep and after it, else after some ms (empty_due): so a busy daemon
- * looks at nobody, and one that is often empty at each client a hundred times a second, or less.
+ * A window ends before each sleep and after it, else after some ms (empty_due).  So a busy daemon reads
+ * no client's clocks, and one that is often empty reads each client's at most a hundred times a second.
  *
- * What a client says is not to be trusted.  A clock that ran backwards, or faster than time, is not
- * believed in that window; one that lies within that changes how the time of `empty` is split while
- * it is connected, and nothing else: each ns is given out once (tests/test_empty.c).
+ * A client's clocks are not trusted.  An impossible clock, which ran backwards or faster than time, is
+ * ignored in that window.  A plausible lie only shifts how the time of `empty` is split while the client
+ * is connected: each ns is attributed once (tests/test_empty.c).
  */
 #ifndef EMPTY_H
 #define EMPTY_H

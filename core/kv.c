@@ -6,10 +6,10 @@
  * first, or held by tables (`refs`).  Independent of that, a published block is in the index, a
  * hash table of chains through `chained`.
  *
- * Memory far away costs more than all the work here, so most of what is laid out is laid out for
- * asking ahead.  Of a block, taking and giving it up touches a dozen bytes, and only publishing and
- * matching its name.  Cached ones are listed in runs of consecutive releases instead of one by one:
- * so who will be evicted soon is known without looking at who is evicted now.
+ * Cache misses cost more than all else here, so the layout serves prefetching.  Growing and releasing
+ * touch a dozen bytes of a block; only publishing and matching touch its name.  Cached blocks are
+ * listed in runs of consecutive releases, not one by one.  So the next evictions are known without
+ * reading the block that is evicted now.
  *
  * The structures are in kv_impl.h.  Belongs to the scheduler's thread.
  */
@@ -24,16 +24,16 @@
 #define XXH_INLINE_ALL        /* a call for 100 bytes costs as much as hashing them */
 #include <xxhash.h>
 
-#define FLOORS       4        /* all floors together are one part in so many of a tier, */
-#define FLOOR_AGE    16       /* for owners heard of since so many times the tier was released */
+#define FLOORS       4        /* all floors together are one part in 4 of a tier */
+#define FLOOR_AGE    16       /* an owner keeps its floor until 16 times the tier was released */
 #define HUGE         ((size_t)2 << 20)
-#define USUAL        16       /* tokens of a block: where they are so many, their length is a constant */
-#define AHEAD_NAME   14       /* evictions ahead: names are asked for, */
-#define AHEAD_BUCKET 9        /* and where in the index they are, */
-#define AHEAD_CHAIN  4        /* and who is there, too */
-#define AHEAD        16        /* tables whose memory kv_publish_many asks for before it is needed */
+#define USUAL        16       /* usual tokens of a block: for these the length is a constant */
+#define AHEAD_NAME   14       /* evictions ahead at which a name is prefetched, */
+#define AHEAD_BUCKET 9        /* its bucket in the index, */
+#define AHEAD_CHAIN  4        /* and the bucket's first entry */
+#define AHEAD        16        /* tables that kv_publish_many prefetches ahead */
 
-/* GCC takes a function that only prefetches for one without effect, and leaves out the call. */
+/* GCC removes calls to functions that only prefetch: force inlining. */
 #define ASKS static inline __attribute__((always_inline))
 
 static int32_t tier_size(const struct kv *kv, enum tier t)
@@ -165,8 +165,8 @@ static uint64_t when_of(const struct kv *kv, int32_t i)
 	return kv->run[kv->block[i].run].when + kv->block[i].place;
 }
 
-/* The block that was released next after the one at this place, or, if `place` is -1, first; NONE.
- * The place becomes its. */
+/* The next cached block after (*run, *place); advances both.  Place -1: before the run's first.  NONE:
+ * there is no other. */
 static int32_t run_next(const struct kv *kv, int32_t *run, int32_t *place)
 {
 	for (; *run != NONE; *run = kv->run[*run].next, *place = -1)
@@ -244,7 +244,7 @@ static int32_t any_victim(const struct kv *kv, enum tier t)
 
 /* ---- the index ---------------------------------------------------------------------------- */
 
-/* The ids of a block; mostly so many as take no call. */
+/* Copy a block's ids; the constant length lets the compiler inline the copy. */
 static inline void copy_ids(const struct kv *kv, int32_t *to, const int32_t *from)
 {
 	if (kv->cfg.block_tokens == USUAL)

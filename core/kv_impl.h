@@ -17,24 +17,24 @@ struct key { uint64_t w[2]; };
 
 struct block {
 	int32_t  refs;            /* tables that hold it */
-	int32_t  run;             /* if cached: which, */
-	uint8_t  place;           /* and where in it */
+	int32_t  run;             /* if cached: the run that lists it */
+	uint8_t  place;           /* and its place in that run */
 	bool     free;            /* on the stack */
 	bool     cached;
 	bool     indexed;         /* published */
 	bool     pinned;          /* a copy of the batch being filled uses it */
 };
 
-/* Cached blocks of one owner, released one right after the other. */
+/* Cached blocks of one owner, from consecutive releases. */
 struct run {
 	int32_t  prev, next;      /* in its owner's list, by time; next: in the free list */
-	uint64_t when;            /* the first was released: kv->clock[tier] then; each later one one later */
+	uint64_t when;            /* release time of the first block, by kv->clock[tier]; block i: when + i */
 	int16_t  used, first;     /* places; the first that is still cached */
-	int16_t  left, owner;     /* still cached; whose they are, who let go of them last */
+	int16_t  left, owner;     /* blocks still cached; the owner that released them last */
 	int32_t  block[RUN];      /* NONE: no longer cached */
 };
 
-/* What it is called, if it is published. */
+/* A published block's name in the index. */
 struct name {
 	struct key key, parent;
 	uint64_t salt;

@@ -49,11 +49,11 @@
 #define MS      1000000ull
 #define SECOND  (1000 * MS)
 #define MINUTE  (60 * SECOND)
-#define NAP_NS  (2 * MS)          /* with work that cannot move (a reader is full), look so often */
-#define TENANTS 256               /* with requests under way; of more, what is cached is not told apart */
+#define NAP_NS  (2 * MS)          /* how often to look when work cannot move (a ring is full) */
+#define TENANTS 256               /* tenants with an entry of their own; of more, entries are handed on */
 #define EXIT_DEVICE_LOST 70
-#define SILENT_S     60           /* a device computes no layer: so long, */
-#define SILENT_TIMES 20           /* or so many times what the batch should take, and it counts as lost */
+#define SILENT_S     60           /* the device is lost after 60 s without progress, or after 20 */
+#define SILENT_TIMES 20           /* times the batch's expected time if that is longer */
 
 struct daemon {
 	struct config cfg;
@@ -83,7 +83,7 @@ struct daemon {
 	struct io_watch done;         /* an eventfd, by which a device says that a batch is */
 	struct io_timer watchdog, report, minute, pulse;
 	struct { uint64_t progress, device, seconds; bool told; } silent; /* since the device's last progress */
-	bool hangs;                   /* the device, for all we know: no call of it need ever return */
+	bool hangs;                   /* the device is presumed hung: a call into it may never return */
 	uint64_t minute_at;           /* when the next minute is marked in the stats page */
 	struct empty empty;
 	struct { uint64_t at, empty_ns; } counted; /* by the last turn, not all of it in the page yet */
@@ -497,8 +497,8 @@ static void on_watchdog(struct io_timer *t)
 
 _Static_assert(N_WHY <= STATS_AXIS && N_BOUND <= STATS_AXIS && N_KNOBS <= STATS_KNOBS, "room in the page");
 
-/* Both axes as they stand, all at once: who reads them finds that they add up, so what is not split
- * yet is not shown yet.  A new stretch of `empty` begins a window, if the last one is long over. */
+/* Publish both axes together, so that readers see them add up; time that is not attributed yet is held
+ * back.  A new stretch of `empty` begins a window if the last one ended long ago. */
 static void show_axes(struct daemon *d, const struct sched_stats *s, bool at_once)
 {
 	bool pending = empty_pending(&d->empty);

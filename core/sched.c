@@ -12,12 +12,12 @@
 
 #include "core/sched_impl.h"
 
-#define SMOOTH       0.2      /* weight of a new measurement of time, */
-#define SMOOTH_FULL  64       /* less if it is slower, and of fewer prompt tokens than these */
+#define SMOOTH       0.2      /* weight of a new measurement of time; less if it is slower and */
+#define SMOOTH_FULL  64       /* comes from fewer prompt tokens than this */
 #define LIST_DEFAULT 65536    /* words, and some per sequence */
 #define LIST_PER_SEQ 8
-#define RING_NS      10000000u /* a full ring is suffered so long, while others want the place */
-#define SHARE        8        /* of what is left of the queue one may hold so many times as much */
+#define RING_NS      10000000u /* how long a row may be blocked by a full ring while others wait */
+#define SHARE        8        /* a tenant may queue this many times what it leaves free */
 
 /* ---- create and destroy --------------------------------------------------------------------- */
 

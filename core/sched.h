@@ -170,12 +170,12 @@ void sched_destroy(struct sched *s);
 /* 0, or -ERANGE: above its ceiling, or below 1 where that is the least. */
 int  sched_set(struct sched *s, const struct sched_knobs *k);
 
-/* Ask before taking a request out of a client's ring: what is not taken stays there, and
- * that is all the back-pressure there is.  A tenant that has something waiting may hold no
- * more of the queue than eight times what it leaves free, and a client in it likewise of what
- * its tenant may still take: so one alone can have nearly all, and cannot shut out another.
- * Together they leave room for the longest prompt of one who has nothing queued, or half of the queue.
- * n_words: of its lists, which lie in a pool that is shared likewise. */
+/* Call this before taking a request out of a client's ring: what is not taken stays there, and
+ * that is the only back-pressure.  A tenant may queue up to 8 times what it leaves free (8/9 of the
+ * queue when alone), and each of its clients up to 8 times what the tenant has left.  So no tenant
+ * can shut out another.  Together they leave room for the longest prompt of a tenant that has
+ * nothing queued, or half of the queue.
+ * n_words: of the request's lists, whose pool is shared by the same rule. */
 bool sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt, int32_t n_words);
 
 /* 0; -EEXIST user_data is live for who; -EAGAIN full, or no record for its end; -E2BIG it

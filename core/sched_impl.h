@@ -14,15 +14,15 @@
 
 #define NONE       (-1)
 #define DEPTH_MAX  8
-#define LIST_WORDS 16        /* lists up to here lie in the sequence itself */
+#define LIST_WORDS 16        /* lists of up to this many words lie in the sequence itself */
 #define LEADS      256       /* a power of two */
-#define AHEAD      6         /* rows whose memory is asked for before their turn; twice as many where
-                                what is asked for leads to more */
+#define AHEAD      6         /* rows that are prefetched ahead; twice as many where a first
+                                prefetch finds the address of a second */
 
-/* GCC takes a function that only prefetches for one without effect, and leaves out the call. */
+/* GCC removes calls to functions that only prefetch: force inlining. */
 #define ASKS static inline __attribute__((always_inline))
 
-/* What is done with each row of one token: without calls of our own. */
+/* For what runs once per decoding row. */
 #define HOT  static inline __attribute__((always_inline))
 
 enum seq_state { SEQ_FREE, SEQ_WAITING, SEQ_RUNNING };
@@ -30,8 +30,8 @@ enum seq_state { SEQ_FREE, SEQ_WAITING, SEQ_RUNNING };
 /* planned <= known, have <= known <= end.  A sequence decodes once `drawn`: its next input is
  * what the device sampled last, so its ids are no longer sent.
  *
- * What a decoding row reads and writes in every step is the first line of cache; what it looks at
- * too, if it can be stopped by an id, the second. */
+ * Cache line 1: all that a decoding row reads and writes in each step.  Line 2: read only if stop ids
+ * exist. */
 struct seq {
 	_Alignas(64) void *who;
 	uint64_t user_data;

@@ -169,9 +169,9 @@ static int ring_out(struct sched *s, const struct fill *x, struct seq *q)
 	return WHY_RING_OUT;
 }
 
-/* Whoever does not read stops himself alone: if somebody wants slots or blocks, rows held back by a
- * full ring for some time leave theirs, and wait until there is room.  Who finds no place to wait,
- * for the queue is full, ends after a while. */
+/* A client that does not read stops only itself.  Rows blocked by a full ring for ring_ns give up slot
+ * and blocks if others want them, and wait until the ring has room.  If the queue is full too, they
+ * end later. */
 static void give_way(struct sched *s, struct fill *x)
 {
 	bool wanted = s->why == WHY_SEQS || s->why == WHY_KV || s->why == WHY_ORDER;

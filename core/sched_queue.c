@@ -20,8 +20,8 @@ int32_t queue_tenant(const struct sched *s, uint64_t id)
 	return NONE;
 }
 
-/* Its entry, which it finds again if it was away (what is cached is counted for it by this number),
- * or that of whoever is gone longest; NONE if there is none. */
+/* The tenant's entry: its old one if still free (cached blocks are counted by this number), else the
+ * free one unused longest.  NONE: all are live. */
 int32_t queue_tenant_join(struct sched *s, uint64_t id)
 {
 	int32_t t = queue_tenant(s, id);
@@ -136,7 +136,7 @@ static void round_leave(struct sched *s, struct round *r, int32_t i)
 	r->n--;
 }
 
-/* What i earned in the rounds since it was looked at: a quantum each, and no more than one kept. */
+/* Credit i with a quantum per round since the last call, capped at one quantum. */
 static int64_t settle(struct sched *s, const struct round *r, int32_t i)
 {
 	struct share *me = &s->share[i];

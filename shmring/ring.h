@@ -133,8 +133,8 @@ static inline void sr_ring_end(struct sr_ring *r, void *place)
 	r->reserved--;
 }
 
-/* Producer: the same, copied from `record`; in these lengths, since a read that crosses the bounds of
- * what was just written waits until that has reached the cache. */
+/* Producer: the same, copied from `record`.  It is copied in the sizes in which the caller wrote it, so
+ * that stores forward to the loads. */
 static inline void sr_ring_put(struct sr_ring *r, const void *record)
 {
 	const unsigned char *from = record;

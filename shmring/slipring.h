@@ -196,24 +196,24 @@ int sr_poll(struct sr_conn *c, struct sr_record *out, unsigned max);
 int sr_next(struct sr_conn *c, struct sr_token *t);
 int sr_gather(struct sr_token *t, const struct sr_record *r);
 
-/* Sleep until something asked for is there: those flags, or 0 after timeout_ms (-1 = no
- * limit); -EINTR a signal came.  ROOM: the request last refused with -EAGAIN would fit now.
- * For an event loop: sr_arm() says what is there, or 0 and sr_fd() becomes readable when it
- * comes; never read it. */
+/* Sleep until one of the events in `what` happened.  Returns those flags, 0 after timeout_ms (-1 = no
+ * limit), or -EINTR if a signal came.  ROOM: the request last refused with -EAGAIN would fit now.
+ * For an event loop: sr_arm() returns the flags, or 0, and then sr_fd() becomes readable when an
+ * event happens.  Never read from it. */
 enum { SR_WAIT_TOKENS = 1, SR_WAIT_ROOM = 2 };
 int sr_wait(struct sr_conn *c, int what, int timeout_ms);
 int sr_arm(struct sr_conn *c, int what);
 int sr_fd(const struct sr_conn *c);
 
-/* What this client does for requests that it has not submitted yet: `by` more of them (or fewer,
- * below 0) are being prepared (templates, tokenizing), or are arriving from somewhere.  For those
- * who ask what the daemon waits for (slipring why); who never says so counts as silent.  It is said of
- * this connection: a new one knows of none.  Costs a look at the clock when the first begins or the
- * last ends, no system call. */
+/* Report what this client does for requests that it has not submitted yet: `by` more of them (fewer, if
+ * below 0) are being prepared (templates, tokenizing), or are arriving over a network.  `slipring why`
+ * shows it; a client that never reports counts as silent.  The counts belong to the connection: report
+ * again after reconnecting.  It reads the clock when the first begins or the last ends, and makes no
+ * system call. */
 enum { SR_PREPARING, SR_ARRIVING };
 void sr_doing(struct sr_conn *c, int what, int by);
 
-/* Round trip to the daemon's loop and back, past everything queued; polls, so to measure. */
+/* The round trip to the daemon's loop and back, ahead of all that is queued.  It polls: for measuring. */
 int sr_ping(struct sr_conn *c, uint64_t *rtt_ns, int timeout_ms);
 
 #pragma GCC visibility pop

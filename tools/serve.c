@@ -1,10 +1,10 @@
 /* serve.c - slipring serve: daemon and adapter in the foreground, as one service.
  *
- * Both children get the arguments as they were given; each takes what concerns it.  They speak
- * sd_notify to us, so the adapter starts when the daemon is ready: the port opens when there is
- * something to answer.  Our manager's watchdog is fed when each that runs has been since we were
- * last, so it sees when either hangs.  A signal goes to both, which drain; when one ends, so does
- * the other, and we end with the code of the one that ended first.
+ * Both children get all arguments; each reads those that concern it.  They report to us by
+ * sd_notify, so the adapter starts when the daemon is ready, and the port opens when requests can be
+ * answered.  We pass a watchdog ping on once every child has sent one since the last, so the
+ * manager sees when either hangs.  A signal goes to both, and they drain.  When one ends, so does the
+ * other, and we end with the code of the one that ended first.
  */
 #include <errno.h>
 #include <limits.h>

@@ -40,7 +40,7 @@ static void request_free(struct request *r)
 	free(r);
 }
 
-/* Sending may tell us that the peer is gone: nobody frees what is in use up the stack. */
+/* Sending may end the request: hold it until the outermost caller returns. */
 static void hold(struct request *r) { r->depth++; }
 
 static void release(struct request *r)

@@ -313,7 +313,7 @@ bool hopper_attend_prepare(struct dev *d);
 bool attend_prepare(struct dev *d);
 bool attend_width(int32_t E);        /* is there a kernel for heads of this width? */
 
-/* Shall who makes x for a product with w leave it in 8 bits, because nobody reads it otherwise? */
+/* True if the producer of x should write FP8 at once, because only the product with w reads x. */
 static inline bool wants_x8(const struct dev *d, const struct weight *w, int T)
 {
 	return d->x8 && T > FEW_ROWS && w && w->held == HELD_W8;
