@@ -2,31 +2,41 @@
 """Would the tests notice?  One small error at a time, and the tests must find it.
 
     tests/mutants.py BUILD FILE [--first 1] [--count 60] [--seconds 0] [--san]
+    tests/mutants.py BUILD ROOM [--count 60] ..   the first COUNT of each file of a folder; fails below FLOOR
     tests/mutants.py --check        a test of this program
 
-Every place in FILE's functions where one of OPERATORS fits is a mutant.  They are shuffled by a fixed
-rule, so that numbers FIRST .. FIRST+COUNT-1 are a sample and always the same ones.  Each is compiled in a
-copy of the tree (BUILD/mutants/FILE), by the commands that make would use, and run against the tests that
-TESTS names, until one fails, crashes or hangs.  A test whose objects came out the same is not run; a mutant
-for whom all came out the same is no mutant.  Survivors are printed.
+Every place in FILE's functions where one of OPERATORS fits is a mutant.  They are sorted by a hash of the
+changed line, so that numbers FIRST .. FIRST+COUNT-1 are a sample, and mostly the same one after the file
+changed elsewhere.  Each is compiled in a copy of the tree (BUILD/mutants/ROOM), by the commands that make would
+use, and run against the file's tests, fast ones first, until one fails, crashes or hangs.  Its tests are those
+that TESTS names, else the unit tests that link or include it, and what E2E adds.  A test whose objects came out
+the same is not run; a mutant for whom all came out the same is no mutant.  Survivors are printed.  Those that
+tests/mutants.same lists, as printed and with a reason, have the same effect as the original: they do not count.
 
 What was found is remembered in the copy until FILE changes, and who survived until the tests do; with --san
 survivors are tried again under AddressSanitizer and UBSan.  So a run that was ended, or that --seconds ended,
-goes on where it was.  Exit 0, or 2 if the unchanged tree fails."""
-import argparse, hashlib, os, pathlib, random, re, resource, shlex, shutil, signal, subprocess, sys, time
+goes on where it was.  Exit 0; 1 if a room's tests find less than FLOOR of the others; 2 if the unchanged tree fails."""
+import argparse, fcntl, glob, hashlib, os, pathlib, re, resource, shlex, shutil, signal, subprocess, sys, time
 
 SCHED = ["kv", "sched", "sched_ends", "limits", "sim", "sched_share"]
 CLIENTS = ["clients", "clients_conn", "shmring", "hostile", "hostile_ends"]
 RINGS = ["ring", "server", "shmring", "client", "clients", "clients_conn", "hostile", "hostile_ends"]
-TESTS = {  # fast ones first
+TESTS = {
     "core/kv.c": SCHED, "core/sched.c": SCHED[1:] + ["clients"], "core/sched_plan.c": SCHED[1:],
     "core/sched_queue.c": SCHED[1:], "core/clients.c": CLIENTS, "core/clients_conn.c": CLIENTS,
     "core/clients_translate.c": CLIENTS, "core/control.c": ["control"], "core/reload.c": ["reload"],
     "core/stats.c": ["stats", "why", "queue", "metrics"], "shmring/server.c": RINGS[1:],
     "shmring/client.c": RINGS[2:], "shmring/ring.h": RINGS,
 }
+# What only tests against real processes look at.
+E2E = {f"adapters/http/{f}.c": ["e2e_conformance.py", "e2e_adapter.py"]
+       for f in ["api", "defaults", "listen", "main", "process", "request", "routes", "tokenize"]}
+# Links all of the text library, but looks at it only in passing, and is slow.
+NOT_OF = {"adapters/text": {"quantize"}}
+PROGRAM = {"adapters/http": "slipring-http", "adapters/text": "slipring-http", "tools": "slipring"}
 ENV = {"SLIPRING_SEEDS": "50"}
-SLOWER, AT_LEAST_S = 10, 10  # a test hangs if it takes so many times as long, and so many seconds
+FLOOR = 0.9
+SLOWER, SLOWER_E2E, AT_LEAST_S = 10, 4, 10  # a test hangs if it takes so many times as long, and so many seconds
 
 # What is changed, each a pattern with what comes instead.  " x " is a binary operator: docs/style.md.
 SWAPS = [(" < ", " <= "), (" <= ", " < "), (" > ", " >= "), (" >= ", " > "), (" == ", " != "), (" != ", " == "),
@@ -106,6 +116,19 @@ def changed_line(source, place):
             squeeze(after[first:last + len(after) - len(source)]))
 
 
+def tests_of(file):
+    """The tests that look at a file: test_X as X, or the name of a test against real processes."""
+    if file in TESTS:
+        return TESTS[file]
+    out = []
+    for test in sorted(glob.glob("tests/test_*.c")):
+        text = pathlib.Path(test).read_text()
+        link = text.partition("\n")[0]
+        if file in link.split() or f'#include "{file}"' in text:
+            out.append(test[len("tests/test_"):-2])
+    return [t for t in out if t not in NOT_OF.get(os.path.dirname(file), ())] + E2E.get(file, [])
+
+
 def copy_tree(to):
     """What git knows of the working tree.  What did not change stays, and so do its objects."""
     rooms = ["Makefile", "core", "kernels", "shmring", "tests", "tools", "adapters"]
@@ -119,20 +142,23 @@ def copy_tree(to):
 
 
 class Tree:
-    """The copy, built once, and the commands that build it again after FILE changed."""
+    """The copy of a room, and the commands that build it again after one of its files changed."""
 
-    def __init__(self, build, name, san):
-        self.name, self.path = name, build / "mutants" / name.replace("/", "_")
+    def __init__(self, build, room, san):
+        self.room, self.path, self.seconds = room, build / "mutants" / room.replace("/", "_"), {}
         self.path.mkdir(parents=True, exist_ok=True)
+        self.lock = open(self.path / "lock", "w")
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            sys.exit(f"{self.path} is in use by another run")
         copy_tree(self.path)
-        self.file = self.path / name
-        self.source = self.file.read_text()
         self.build = "build/san" if san else "build"
         self.make = ["make", "BUILD=" + self.build, "CFLAGS=-O2 -w"] + ["SAN=address,undefined"] * san
         (self.path / "tmp").mkdir(exist_ok=True)
         self.env = dict(os.environ, TMPDIR=str((self.path / "tmp").resolve()), MAKEFLAGS="", **ENV)
         # In a namespace of its own a mutant finds nobody else to kill, and leaves nobody behind.
-        self.alone = ["unshare", "--pid", "--fork", "--kill-child"]
+        self.alone = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
         if not shutil.which("unshare") or self.sh(*self.alone, "true").returncode:
             self.alone = []
         self.limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 1 << 30)]
@@ -146,29 +172,37 @@ class Tree:
     def sh(self, *cmd):
         return subprocess.run(cmd, cwd=self.path, env=self.env, capture_output=True, text=True)
 
-    def start(self, tests):
+    def target(self, test):
+        return f"{self.build}/" + (PROGRAM[self.room] if test.startswith("e2e_") else f"tests/test_{test}")
+
+    def start(self, name, tests):
         """Build and run all once.  None, or what is wrong with the unchanged tree."""
-        r = self.sh(*self.make, f"-j{os.cpu_count()}", *[f"{self.build}/tests/test_{t}" for t in tests])
+        self.file = self.path / name
+        self.source = self.file.read_text()
+        r = self.sh(*self.make, f"-j{os.cpu_count()}", *[self.target(t) for t in tests],
+                    *["all"] * any(t.startswith("e2e_") for t in tests))
         if r.returncode:
             return "does not build:\n" + r.stderr[-2000:]
-        self.plan, self.seconds, self.object = {}, {}, {}
+        self.plan, self.object = {}, {}
         for t in tests:
-            lines = self.sh(*self.make, "V=1", "-n", "-W", self.name, f"{self.build}/tests/test_{t}").stdout.splitlines()
+            lines = self.sh(*self.make, "V=1", "-n", "-W", name, self.target(t)).stdout.splitlines()
             cmds = [(line, re.search(r" -o (\S+)", line).group(1)) for line in lines if " -o " in line]
             self.plan[t] = [c for c in cmds if c[1].endswith(".o")], [c for c in cmds if not c[1].endswith(".o")]
             for _, o in self.plan[t][0]:
                 self.object[o] = (self.path / o).read_bytes()
-            began = time.monotonic()
-            failed = self.run(t, 300)
-            self.seconds[t] = time.monotonic() - began
-            if failed:
-                return f"test_{t}: {failed}"
+            if t not in self.seconds:
+                began = time.monotonic()
+                failed = self.run(t, 300)
+                self.seconds[t] = time.monotonic() - began
+                if failed:
+                    return f"{t}: {failed}\n" + (self.path / "output").read_text(errors="replace")[-2000:]
         return None
 
     def run(self, test, limit):
         """None if it passed, else what it did."""
         with open(self.path / "output", "wb") as out, open(self.path / "output", "rb") as heard:
-            p = subprocess.Popen(self.alone + [f"{self.build}/tests/test_{test}"], cwd=self.path, env=self.env,
+            cmd = [f"tests/{test}", self.build] if test.startswith("e2e_") else [self.target(test)]
+            p = subprocess.Popen(self.alone + cmd, cwd=self.path, env=self.env,
                                  preexec_fn=self.limit, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
             end, said = time.monotonic() + limit, b""
             while p.poll() is None and b"[  FAILED  ]" not in said and time.monotonic() < end:
@@ -186,7 +220,7 @@ class Tree:
         """By which test it is found; "survives", "same" (code) or "invalid"."""
         self.file.write_text(mutate(self.source, place))
         done, ran = {}, False
-        for t in tests:
+        for t in sorted(tests, key=self.seconds.get):
             objects, links = self.plan[t]
             for cmd, o in objects:
                 if o not in done:
@@ -199,8 +233,9 @@ class Tree:
                 if self.sh(*shlex.split(cmd)).returncode:
                     return "invalid"
             ran = True
-            if self.run(t, max(AT_LEAST_S, SLOWER * self.seconds[t])):
-                return "test_" + t
+            slower = SLOWER_E2E if t.startswith("e2e_") else SLOWER
+            if self.run(t, max(AT_LEAST_S, slower * self.seconds[t])):
+                return "by " + t
         return "survives" if ran else "same"
 
     def end(self):
@@ -209,6 +244,22 @@ class Tree:
 
 def remembered(path):
     return dict(line.split("\t") for line in path.read_text().splitlines()) if path.exists() else {}
+
+
+def judged(path):
+    """The mutants, as (file, before, after), of which a reader found that they change nothing that matters."""
+    text = path.read_text() if path.exists() else ""
+    return set(re.findall(r"^(\S+): .*\n\t- (.*)\n\t\+ (.*)$", text, re.M))
+
+
+def ordered(source):
+    """The mutants of a file, with their lines, in the order in which they are tried."""
+    out, seen = [], {}
+    for p in places(source):
+        line, before, after = changed_line(source, p)
+        n = seen[before, after] = seen.get((before, after), 0) + 1
+        out.append((hashlib.sha256(f"{before}\n{after}\n{n}".encode()).hexdigest(), p, line, before, after))
+    return sorted(out)
 
 
 def check():
@@ -235,60 +286,78 @@ int f(int a, int b)
             (14, "b = 7;", ";"), (15, "return b;", "return 0;")}
     assert got == want, (got - want, want - got)
     assert all(mutate(source, p).count("\n") == source.count("\n") for p in places(source))
-    print("ok: places and what they become")
+    before, after = ordered(source), ordered(source.replace("int f", "int e(void)\n{\n\treturn 0;\n}\nint f"))
+    assert [m[3:] for m in after if m in before or m[3] != "return 0;"] == [m[3:] for m in before]
+    print("ok: places, what they become, and in which order")
+
+
+def try_file(tree, name, a, same, end):
+    """Tries mutants of one file and prints who survives: how many were (found, left), or None."""
+    began, tests = time.monotonic(), tests_of(name)
+    wrong = tree.start(name, tests)
+    if wrong:
+        print(f"{name}: the unchanged tree: {wrong}")
+        return None
+    mutants, count = ordered(tree.source), {}
+    memory = tree.path / (name.replace("/", "_") + "-" + hashlib.sha256(tree.source.encode()).hexdigest()[:16] + ".tsv")
+    known = remembered(memory)
+    texts = "".join((tree.path / (f"tests/{t}" if t.startswith("e2e_") else f"tests/test_{t}.c")).read_text() for t in tests)
+    survives = "survives " + hashlib.sha256((texts + str(a.san)).encode()).hexdigest()[:16]
+    try:
+        for number in range(a.first, min(a.first + a.count - 1, len(mutants)) + 1):
+            if time.monotonic() > end:
+                print(f"{name}: ended by --seconds: number {number} is next")
+                break
+            key, place, line, before, after = mutants[number - 1]
+            verdict = known.get(key, "survives")
+            if (name, before, after) in same:
+                verdict = "judged"
+            elif verdict.startswith("survives") and verdict != survives:
+                verdict = tree.verdict(place, tests)
+                if a.san and verdict.startswith("by "):
+                    verdict += " with sanitizers"
+                with open(memory, "a") as f:
+                    f.write(f"{key}\t{survives if verdict == 'survives' else verdict}\n")
+            verdict = verdict.replace(survives, "survives")
+            count[verdict] = count.get(verdict, 0) + 1
+            if verdict == "survives":
+                print(f"{name}:{line}: number {number} survives\n\t- {before}\n\t+ {after}", flush=True)
+    finally:
+        tree.end()
+    found, left = sum(n for v, n in count.items() if v.startswith("by ")), count.get("survives", 0)
+    by = ", ".join(f"{v} {n}" for v, n in sorted(count.items(), key=lambda x: -x[1]) if v.startswith("by "))
+    print(f"{name}: {len(mutants)} places, {sum(count.values())} tried: {count.get('invalid', 0)} do not compile, "
+          f"{count.get('same', 0)} are the same code, {found + left + count.get('judged', 0)} mutants: {found} found, "
+          f"{count.get('judged', 0)} the same in effect, {left} left; {by}; {time.monotonic() - began:.0f} s", flush=True)
+    return found, left
 
 
 def main():
     p = argparse.ArgumentParser(usage=__doc__)
-    p.add_argument("build", nargs="?"), p.add_argument("file", nargs="?", choices=sorted(TESTS))
+    p.add_argument("build", nargs="?"), p.add_argument("file", nargs="?")
     p.add_argument("--first", type=int, default=1), p.add_argument("--count", type=int, default=60)
     p.add_argument("--seconds", type=float, default=0), p.add_argument("--san", action="store_true")
     p.add_argument("--check", action="store_true")
     a = p.parse_args()
     if a.check:
         return check()
-    if not a.file:
-        p.error("FILE is one of " + ", ".join(sorted(TESTS)))
-    began, tests = time.monotonic(), TESTS[a.file]
-    tree = Tree(pathlib.Path(a.build), a.file, a.san)
-    wrong = tree.start(tests)
-    if wrong:
-        print("the unchanged tree: " + wrong)
+    name = (a.file or "").rstrip("/")
+    room = os.path.isdir(name)
+    files = sorted(glob.glob(name + "/*.c"), key=os.path.getsize) if room else [name]
+    tested = [f for f in files if os.path.isfile(f) and tests_of(f)]
+    if not tested:
+        p.error("FILE is a source file that a test links, or a folder of such files")
+    if len(tested) < len(files):
+        print("no test of " + ", ".join(sorted(set(files) - set(tested))))
+    tree = Tree(pathlib.Path(a.build), name if room else os.path.dirname(name), a.san)
+    same, end = judged(pathlib.Path("tests/mutants.same")), time.monotonic() + (a.seconds or 1e9)
+    results = [try_file(tree, f, a, same, end) for f in tested]
+    if None in results:
         return 2
-    all_places = places(tree.source)
-    order = list(range(len(all_places)))
-    random.Random(1).shuffle(order)
-    memory = tree.path / (hashlib.sha256(tree.source.encode()).hexdigest()[:16] + ".tsv")
-    known, count = remembered(memory), {}
-    texts = "".join((tree.path / f"tests/test_{t}.c").read_text() for t in tests)
-    survives = "survives " + hashlib.sha256((texts + str(a.san)).encode()).hexdigest()[:16]
-    last = min(a.first + a.count - 1, len(order))
-    try:
-        for number in range(a.first, last + 1):
-            if a.seconds and time.monotonic() - began > a.seconds:
-                print(f"ended by --seconds: number {number} is next")
-                break
-            place = all_places[order[number - 1]]
-            verdict = known.get(str(number), "survives")
-            if verdict.startswith("survives") and verdict != survives:
-                verdict = tree.verdict(place, tests)
-                if a.san and verdict.startswith("test_"):
-                    verdict += " with sanitizers"
-                with open(memory, "a") as f:
-                    f.write(f"{number}\t{survives if verdict == 'survives' else verdict}\n")
-            verdict = verdict.replace(survives, "survives")
-            count[verdict] = count.get(verdict, 0) + 1
-            if verdict == "survives":
-                line, before, after = changed_line(tree.source, place)
-                print(f"{a.file}:{line}: number {number} survives\n\t- {before}\n\t+ {after}", flush=True)
-    finally:
-        tree.end()
-    mutants = sum(n for v, n in count.items() if v not in ("same", "invalid"))
-    by = ", ".join(f"{v} {n}" for v, n in sorted(count.items(), key=lambda x: -x[1]) if v.startswith("test_"))
-    print(f"{a.file}: {len(order)} places, {sum(count.values())} tried: {count.get('invalid', 0)} do not compile, "
-          f"{count.get('same', 0)} are the same code, {mutants} mutants: {mutants - count.get('survives', 0)} found, "
-          f"{count.get('survives', 0)} survive; {by}; {time.monotonic() - began:.0f} s")
-    return 0
+    found, left = map(sum, zip(*results))
+    if room:
+        print(f"{name}: {len(tested)} files: {found} found of {found + left}, at least {FLOOR:.0%} are wanted")
+    return 1 if room and found < FLOOR * (found + left) else 0
 
 
 if __name__ == "__main__":
