@@ -30,7 +30,7 @@ endif
 
 # ---- what is made of what -------------------------------------------------------------------
 
-LEAVES  := $(wildcard core/config*.c) $(addprefix core/,io.c gguf.c safetensors.c locate.c stats.c notify.c log.c knobs.c)
+LEAVES  := $(wildcard core/config*.c) $(addprefix core/,io.c gguf.c safetensors.c locate.c stats.c notify.c log.c knobs.c fresh.c)
 KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c kernels/null/*.c)
 TEXT    := $(wildcard adapters/text/*.c)
 CLIENT  := shmring/client.c

@@ -82,7 +82,26 @@ def random_bytes(rounds):
                       f"round {round}: {args} prints no control character: {r.stdout[:300]} {r.stderr[:300]}")
 
 
+def linked():
+    """A link where a file is made that is renamed later, put there by somebody who may write in the folder."""
+    with Programs() as p:
+        p.daemon("--device", "null")
+        victim, ready = os.path.join(p.dir, "victim"), os.path.join(p.dir, "ready")
+        with open(victim, "w") as f:
+            f.write("untouched")
+        a = subprocess.Popen(["sh", "-c", f'ln -s {victim} {ready}.$$; exec "$0" --port 0 --device null --ready-file {ready}',
+                              os.path.join(BUILD, "slipring-http")], env=p.env, stderr=subprocess.DEVNULL)
+        p.procs["sh"] = a
+        check(wait_for(lambda: os.path.exists(ready), 30), "it is ready")
+        with open(victim) as f, open(ready) as g:
+            check(f.read() == "untouched" and g.read().startswith("http://127.0.0.1:"), "its own file, no other")
+        a.terminate()
+        a.wait(10)
+        del p.procs["sh"]
+
+
 need_model()
+linked()
 cut()
 random_bytes(int(os.environ.get("ROUNDS", "24")))
 done()

@@ -1,4 +1,4 @@
-/* LINK: tools/bench_arrival.c tools/bench_data.c tools/bench_files.c tools/bench_sse.c tools/bench_metrics.c tools/bench_report.c tools/bench_save.c tools/bench_options.c tools/figures.c core/stats.c core/config.c core/config_help.c core/config_run.c -ljansson -lyaml */
+/* LINK: tools/bench_arrival.c tools/bench_data.c tools/bench_files.c tools/bench_sse.c tools/bench_metrics.c tools/bench_report.c tools/bench_save.c core/fresh.c tools/bench_options.c tools/figures.c core/stats.c core/config.c core/config_help.c core/config_run.c -ljansson -lyaml */
 /* test_bench.c - `slipring bench serve` without a server: draws that are numpy's and Python's, the
  * stream's events on torn buffers, percentiles by hand, flags, datasets, and the printed block.
  *

@@ -1,4 +1,4 @@
-/* LINK: tools/compare.c tools/compare_stats.c tools/bench_arrival.c tools/bench_metrics.c tools/bench_save.c tools/bench_report.c tools/figures.c core/stats.c -ljansson */
+/* LINK: tools/compare.c tools/compare_stats.c tools/bench_arrival.c tools/bench_metrics.c tools/bench_save.c core/fresh.c tools/bench_report.c tools/figures.c core/stats.c -ljansson */
 /* test_compare.c - `slipring compare` on made-up results: what counts as a change, and as a file. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* LINK: tools/report_page.c tools/report_draw.c tools/report_data.c tools/report_plot.c tools/compare.c tools/compare_stats.c tools/bench_arrival.c tools/bench_metrics.c tools/bench_save.c tools/bench_report.c tools/figures.c core/stats.c -ljansson */
+/* LINK: tools/report_page.c tools/report_draw.c tools/report_data.c tools/report_plot.c tools/compare.c tools/compare_stats.c tools/bench_arrival.c tools/bench_metrics.c tools/bench_save.c core/fresh.c tools/bench_report.c tools/figures.c core/stats.c -ljansson */
 /* test_report.c - `slipring report`: what it draws, what it refuses, and that no text from a file can
  * become more than text on the page. */
 #include <setjmp.h>
@@ -354,13 +354,37 @@ static void bad_files_are_named(void **state)
 	closedir(d);
 }
 
+/* Links put beside the page, by somebody who may write in its folder, are not written through. */
+static void links_beside_are_not_followed(void **state)
+{
+	static const char *const names[] = { "linked.html", "linked.csv" };
+	char name[200], err[600], *file, was[40] = "";
+	FILE *f;
+
+	(void)state;
+	put("victim", "untouched");
+	put_result("one.json", "m", 1);
+	for (size_t i = 0; i < N(names); i++) {
+		snprintf(name, sizeof(name), "%s/%s.%ld", dir, names[i], (long)getpid());
+		assert_int_equal(symlink("victim", name), 0);
+	}
+	file = strdup(in_dir("one.json"));
+	assert_int_equal(report_files(in_dir("linked.html"), &file, 1, err, sizeof(err)), 0);
+	free(file);
+	f = fopen(in_dir("victim"), "r");
+	assert_non_null(f);
+	assert_non_null(fgets(was, sizeof(was), f));
+	fclose(f);
+	assert_string_equal(was, "untouched");
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_shows_what_was_measured), cmocka_unit_test(empty_is_split),
 		cmocka_unit_test(csv_has_each_request), cmocka_unit_test(a_bare_result_is_enough), cmocka_unit_test(texts_stay_texts),
 		cmocka_unit_test(csv_begins_no_formula), cmocka_unit_test(numbers_are_short),
-		cmocka_unit_test(bad_files_are_named),
+		cmocka_unit_test(bad_files_are_named), cmocka_unit_test(links_beside_are_not_followed),
 	};
 	char clean[200];
 	int rc;

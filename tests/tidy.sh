@@ -8,7 +8,7 @@ breach() { echo "tidy: $*"; bad=$((bad + 1)); }
 
 # allowed FILES "regex of our own headers they may include", by path from the root or by name
 # within the room.  Headers of the file's own room are always allowed unless "strict" is given.
-leaf='core/(config|io|gguf|safetensors|stats|notify|log|locate|knobs|record|sched_limits)\.h'
+leaf='core/(config|io|gguf|safetensors|stats|notify|log|locate|knobs|record|fresh|sched_limits)\.h'
 check() { # pattern allowed-regex
 	for f in $(git ls-files ":(glob)$1" 2>/dev/null | grep -E '\.(c|h|cu|cuh)$'); do
 		room=$(dirname "$f")
@@ -43,7 +43,7 @@ check 'core/empty.*'         'core/(empty|stats)\.h'
 check 'core/idle.*'          'core/(idle|config)\.h'
 check 'core/main.c'          'core/.*\.h|kernels/backend\.h|kernels/null/null\.h'
 check 'core/locate.*'        'core/(locate|gguf)\.h'
-for l in config options io gguf safetensors stats notify log knobs record; do
+for l in config options io gguf safetensors stats notify log knobs record fresh; do
 	check "core/$l.*"        "core/($l|options|config)\.h"
 done
 check 'core/config_*'        'core/(config|options)\.h'

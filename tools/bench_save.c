@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "core/fresh.h"
 
 static json_t *text_or_null(const char *s)
 {
@@ -211,28 +212,20 @@ static int copy_old(FILE *to, const char *path)
 
 int bench_write(const char *path, const json_t *j, bool append, char *err, size_t errlen)
 {
-	char beside[PATH_MAX + 32];
-	FILE *f = NULL;
+	struct fresh w = { .f = NULL };
 	int rc = make_dirs(path);
 
-	snprintf(beside, sizeof(beside), "%s.%ld", path, (long)getpid());
-	if (!rc && !(f = fopen(beside, "w")))
-		rc = -errno;
+	if (!rc)
+		rc = fresh_open(&w, AT_FDCWD, path, 0666);
 	if (!rc && append)
-		rc = copy_old(f, path);
-	if (!rc && json_dumpf(j, f, 0))
+		rc = copy_old(w.f, path);
+	if (!rc && json_dumpf(j, w.f, 0))
 		rc = -EIO;
-	if (f && (fflush(f) || fsync(fileno(f)) || ferror(f)) && !rc)
-		rc = -errno;
-	if (f)
-		fclose(f);
-	if (!rc && rename(beside, path))
-		rc = -errno;
-	if (rc) {
-		if (f)
-			unlink(beside);
+	if (!rc)
+		rc = fresh_done(&w);
+	fresh_drop(&w);
+	if (rc)
 		snprintf(err, errlen, "%s cannot be written: %s", path, strerror(-rc));
-	}
 	return rc;
 }
 

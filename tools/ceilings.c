@@ -3,6 +3,7 @@
  * A virtual machine's memory is shared with strangers and moves: the best of several rounds is
  * what the hardware can do, not what it always does. */
 #include "ceilings.h"
+#include "core/fresh.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -214,7 +215,8 @@ int ceilings_load(struct ceilings *c, char *err, size_t errlen)
 
 int ceilings_save(const struct ceilings *c, char *err, size_t errlen)
 {
-	char file[PATH_MAX], beside[PATH_MAX + 32];
+	struct fresh w;
+	char file[PATH_MAX];
 	json_t *j = json_pack("{s:i, s:s, s:i, s:s, s:f, s:f, s:f, s:f}", "format", FORMAT, "processor",
 		c->cpu, "cores", c->cores, "date", c->date, "memory_bytes_per_s", c->bytes_s,
 		"int8_ops_per_s", c->int8_s, "float_ops_per_s", c->float_s, "pcie_bytes_per_s", c->pcie_s);
@@ -228,12 +230,12 @@ int ceilings_save(const struct ceilings *c, char *err, size_t errlen)
 		}
 		mkdir(file, 0777);            /* what fails here, fails below with its reason */
 		snprintf(file + k, sizeof(file) - (size_t)k, "/ceilings.json");
-		snprintf(beside, sizeof(beside), "%s.%ld", file, (long)getpid());
-		errno = EIO;
-		if (json_dump_file(j, beside, JSON_INDENT(1)) || rename(beside, file)) {
-			rc = -errno;
-			unlink(beside);
-		}
+		rc = fresh_open(&w, AT_FDCWD, file, 0666);
+		if (!rc && json_dumpf(j, w.f, JSON_INDENT(1)))
+			rc = -EIO;
+		if (!rc)
+			rc = fresh_done(&w);
+		fresh_drop(&w);
 	}
 	json_decref(j);
 	if (rc)

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "core/fresh.h"
 #include "core/knobs.h"
 #include "figures.h"
 #include "instance.h"
@@ -195,29 +196,25 @@ static int to_file(const struct record_options *o, const struct instance *in, co
 {
 	struct trace_count count = { 0 };
 	struct trace *trace = NULL;
-	char beside[PATH_MAX];
+	struct fresh w;
 	const char *why = "";
 	struct tape tape;
-	int memory, conn, fd, rc;
+	int memory, conn, rc = fresh_open(&w, AT_FDCWD, o->file, 0600);
 	uint64_t lost;
-	FILE *f;
 
-	if ((size_t)snprintf(beside, sizeof(beside), "%s.%ld", o->file, (long)getpid()) >= sizeof(beside) ||
-	    (fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) < 0) {
-		snprintf(err, errlen, "%s cannot be written: %s", o->file, strerror(errno));
-		return -errno;
+	if (rc < 0) {
+		snprintf(err, errlen, "%s cannot be written: %s", o->file, strerror(-rc));
+		return rc;
 	}
-	f = fdopen(fd, "w");
 	conn = begin(in, o->texts, &memory, err, errlen);
 	if (conn < 0) {
-		fclose(f);
-		unlink(beside);
+		fresh_drop(&w);
 		return conn;
 	}
 	rc = tape_open(&tape, memory);
 	close(memory);
 	if (!rc)
-		rc = trace_create(&trace, f, text, tape.page->start_ns, &o->limits);
+		rc = trace_create(&trace, w.f, text, tape.page->start_ns, &o->limits);
 	if (!rc) {
 		fprintf(stderr, "slipring record: recording %s (%s) for %.0f s; Ctrl-C ends it\n", in->name,
 		        in->page->model, o->seconds);
@@ -229,20 +226,17 @@ static int to_file(const struct record_options *o, const struct instance *in, co
 	lost = tape.lost;
 	trace_free(trace);
 	tape_close(&tape);
-	if (fflush(f) || fsync(fileno(f)))
-		rc = rc ? rc : -errno;
-	fclose(f);
 	if (!rc && !count.requests) {
 		snprintf(err, errlen, "nothing was recorded: no request came and ended (%s)", why);
-		unlink(beside);
+		fresh_drop(&w);
 		return -ENODATA;
 	}
-	if (!rc && rename(beside, o->file))
-		rc = -errno;
+	if (!rc)
+		rc = fresh_done(&w);
+	fresh_drop(&w);
 	if (rc) {
 		snprintf(err, errlen, "%s: %s", o->file, rc == -EPROTO ? "the daemon's memory is of another version" :
 		         strerror(-rc));
-		unlink(beside);
 		return rc;
 	}
 	tell(o, &count, lost, why);

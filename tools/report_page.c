@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/config.h"
+#include "core/fresh.h"
 #include "report.h"
 #include "report_style.h"
 
@@ -328,33 +329,13 @@ static void page(const struct report *p)
 	fprintf(p->f, "</main></body></html>\n");
 }
 
-/* Open a file beside its place. */
-static FILE *open_beside(const char *path, char *beside, size_t n)
-{
-	if ((size_t)snprintf(beside, n, "%s.%ld", path, (long)getpid()) >= n) {
-		errno = ENAMETOOLONG;
-		return NULL;
-	}
-	return fopen(beside, "we");
-}
-
-static int close_whole(FILE *f)
-{
-	int rc = fflush(f) || ferror(f) ? -EIO : 0;
-
-	return fclose(f) || rc ? -EIO : 0;
-}
-
-static int write_both(const struct report *p, FILE *html, FILE *csv)
+static void write_both(const struct report *p, FILE *html, FILE *csv)
 {
 	struct report q = *p;
-	int rc;
 
 	q.f = html;
 	page(&q);
 	report_csv(csv, p->of, p->n);
-	rc = close_whole(html);
-	return close_whole(csv) || rc ? -EIO : 0;
 }
 
 int report_write(const char *path, const struct report_of *of, size_t n, const json_t *comparison,
@@ -362,28 +343,23 @@ int report_write(const char *path, const struct report_of *of, size_t n, const j
 {
 	struct report p = { .of = of, .n = n, .comparison = comparison, .sweep = of[0].point != NULL,
 	                  .data = calloc(n, sizeof(*p.data)) };
-	char csv[PATH_MAX], beside[2][PATH_MAX + 32];
+	struct fresh w[2] = { { .f = NULL }, { .f = NULL } };
+	char csv[PATH_MAX];
 	size_t len = strlen(path), stem = len > 5 && !strcmp(path + len - 5, ".html") ? len - 5 : len;
-	FILE *f[2] = { NULL, NULL };
 	int rc = p.data && snprintf(csv, sizeof(csv), "%.*s.csv", (int)stem, path) < (int)sizeof(csv) ? 0 :
 	        -ENOMEM;
 
 	for (size_t i = 0; !rc && i < n; i++)
 		rc = report_data(&p.data[i], &of[i]);
 	for (int k = 0; !rc && k < 2; k++)
-		if (!(f[k] = open_beside(k ? csv : path, beside[k], sizeof(beside[k]))))
-			rc = -errno;
+		rc = fresh_open(&w[k], AT_FDCWD, k ? csv : path, 0666);
 	if (!rc)
-		rc = write_both(&p, f[0], f[1]);
-	else
-		for (int k = 0; k < 2; k++)
-			if (f[k])
-				fclose(f[k]);
-	if (!rc && (rename(beside[0], path) || rename(beside[1], csv)))
-		rc = -errno;
-	for (int k = 0; rc && k < 2; k++)
-		if (f[k])
-			unlink(beside[k]);
+		write_both(&p, w[0].f, w[1].f);
+	for (int k = 0; k < 2; k++) {
+		if (!rc)
+			rc = fresh_done(&w[k]);
+		fresh_drop(&w[k]);
+	}
 	for (size_t i = 0; p.data && i < n; i++)
 		report_data_free(&p.data[i]);
 	free(p.data);

@@ -13,6 +13,8 @@
 
 #include <yaml.h>
 
+#include "core/fresh.h"
+
 #define LONGEST (1 << 20)                 /* as config.c */
 
 struct text { char *p; size_t n; };
@@ -154,31 +156,24 @@ static bool reads_back(const struct text *t, const char *key, const char *value)
 
 static int put(const char *path, const struct text *t, const struct stat *st, char *err, size_t errlen)
 {
-	char temp[PATH_MAX + 16];
-	size_t done = 0;
-	ssize_t n = 0;
-	int fd, e;
+	struct fresh w;
+	int e = fresh_open(&w, AT_FDCWD, path, 0600);
 
-	snprintf(temp, sizeof(temp), "%s.new-%d", path, (int)getpid());
-	fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0) {
-		e = -errno;
+	if (e < 0) {
 		snprintf(err, errlen, "%s: cannot be written: %s", path, strerror(-e));
 		return e;
 	}
-	while (done < t->n && (n = write(fd, t->p + done, t->n - done)) > 0)
-		done += (size_t)n;
+	errno = 0;
 	/* The owner first: chown takes away bits of the mode. */
-	if (done < t->n || ((st->st_uid != geteuid() || st->st_gid != getegid()) && st->st_uid != (uid_t)-1 &&
-	    fchown(fd, st->st_uid, st->st_gid) < 0) || fchmod(fd, st->st_mode & 07777) < 0 || fsync(fd) < 0 ||
-	    rename(temp, path) < 0) {
+	if (fwrite(t->p, 1, t->n, w.f) != t->n ||
+	    ((st->st_uid != geteuid() || st->st_gid != getegid()) && st->st_uid != (uid_t)-1 &&
+	     fchown(fileno(w.f), st->st_uid, st->st_gid) < 0) || fchmod(fileno(w.f), st->st_mode & 07777) < 0) {
 		e = errno ? -errno : -EIO;
-		close(fd);
-		unlink(temp);
-		return fail(e, err, errlen, path, strerror(-e));
+		fresh_drop(&w);
+	} else {
+		e = fresh_done(&w);
 	}
-	close(fd);
-	return 0;
+	return e < 0 ? fail(e, err, errlen, path, strerror(-e)) : 0;
 }
 
 int save_key(const char *path, const char *key, const char *value, char *err, size_t errlen)

@@ -77,7 +77,8 @@ int tensors_out_begin(struct tensors_out *o)
 	memset(head + 8, ' ', padded);
 	memcpy(head + 8, text, n);
 	o->data = 8 + padded;
-	o->fd = open(o->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	unlink(o->part);               /* of a run that was killed */
+	o->fd = open(o->part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 	if (o->fd < 0 || ftruncate(o->fd, (off_t)(o->data + o->all)) < 0)
 		rc = -errno;
 	else if (pwrite(o->fd, head, o->data, 0) != (ssize_t)o->data)

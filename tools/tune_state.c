@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/fresh.h"
 #include "tune.h"
 
 /* ---- settings and trials as JSON --------------------------------------------------------------- */
@@ -122,24 +123,16 @@ int tune_from_json(struct tune *t, const json_t *j)
 
 int tune_write_json(const char *path, const json_t *j, char *err, size_t errlen)
 {
-	char beside[PATH_MAX + 32];
-	FILE *f;
-	int fd, rc = 0;
+	struct fresh w;
+	int rc = fresh_open(&w, AT_FDCWD, path, 0644);
 
-	snprintf(beside, sizeof(beside), "%s.%ld", path, (long)getpid());
-	fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	f = fd < 0 ? NULL : fdopen(fd, "w");
-	if (!f || json_dumpf(j, f, JSON_INDENT(1)) || fflush(f) || fsync(fd))
-		rc = errno ? -errno : -EIO;
-	if (f)
-		fclose(f);
-	if (!rc && rename(beside, path))
-		rc = -errno;
-	if (rc) {
-		if (fd >= 0)
-			unlink(beside);
+	if (!rc && json_dumpf(j, w.f, JSON_INDENT(1)))
+		rc = -EIO;
+	if (!rc)
+		rc = fresh_done(&w);
+	fresh_drop(&w);
+	if (rc)
 		snprintf(err, errlen, "%s cannot be written: %s", path, strerror(-rc));
-	}
 	return rc;
 }
 

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/fresh.h"
 #include "save.h"
 #include "tune.h"
 
@@ -55,89 +56,83 @@ static const char *changed(const struct tune *t, int i, char *key, size_t n_key,
 	return NULL;
 }
 
+static int cannot(const char *path, int rc, char *err, size_t errlen)
+{
+	if (rc)
+		snprintf(err, errlen, "%s cannot be written: %s", path, strerror(-rc));
+	return rc;
+}
+
 /* Words of a YAML value are safe as they are: numbers, true, false, fcfs, priority. */
 static int write_yaml(const struct tune *t, const char *gain, char *err, size_t errlen)
 {
-	char path[PATH_MAX], beside[PATH_MAX + 32], key[64], value[64], copy[4096];
-	FILE *from = *t->in.page->config_file ? fopen(t->in.page->config_file, "r") : NULL, *to;
+	char path[PATH_MAX], key[64], value[64], copy[4096];
+	FILE *from = *t->in.page->config_file ? fopen(t->in.page->config_file, "r") : NULL;
+	struct fresh w;
 	size_t n;
-	int rc = 0;
+	int rc;
 
 	path_of(t, "slipring.yaml", path, sizeof(path));
-	snprintf(beside, sizeof(beside), "%s.%ld", path, (long)getpid());
-	to = fopen(beside, "w");
-	if (to && !from)
-		fprintf(to, "# Found by slipring tune: %s.  Add these lines to the daemon's settings.\n", gain);
-	while (to && from && (n = fread(copy, 1, sizeof(copy), from)) > 0)
-		fwrite(copy, 1, n, to);
+	rc = fresh_open(&w, AT_FDCWD, path, 0666);
+	if (!rc && !from)
+		fprintf(w.f, "# Found by slipring tune: %s.  Add these lines to the daemon's settings.\n", gain);
+	while (!rc && from && (n = fread(copy, 1, sizeof(copy), from)) > 0)
+		fwrite(copy, 1, n, w.f);
 	if (from)
 		fclose(from);
-	if (!to || fclose(to)) {
-		rc = -errno;
-		snprintf(err, errlen, "%s cannot be written: %s", path, strerror(-rc));
-	}
+	if (!rc && (fflush(w.f) || ferror(w.f)))
+		rc = -EIO;
 	for (int i = 0; !rc && changed(t, i, key, sizeof(key), value, sizeof(value)); i++)
-		rc = save_key(beside, key, value, err, errlen);
-	if (!rc && rename(beside, path)) {
-		rc = -errno;
-		snprintf(err, errlen, "%s cannot be written: %s", path, strerror(-rc));
-	}
-	if (rc)
-		unlink(beside);
-	return rc;
+		if ((rc = save_key(w.beside, key, value, err, errlen)) < 0) {
+			fresh_drop(&w);
+			return rc;
+		}
+	if (!rc)
+		rc = fresh_done(&w);
+	fresh_drop(&w);
+	return cannot(path, rc, err, errlen);
 }
 
 static int write_dropin(const struct tune *t, const char *gain, char *err, size_t errlen)
 {
 	bool named = strcmp(t->in.name, "default") != 0 && !t->o.server;
-	char path[PATH_MAX], beside[PATH_MAX + 32], key[64], value[64];
-	FILE *f;
+	char path[PATH_MAX], key[64], value[64];
+	struct fresh w;
 	int rc;
 
 	path_of(t, "tune.conf", path, sizeof(path));
-	snprintf(beside, sizeof(beside), "%s.%ld", path, (long)getpid());
-	f = fopen(beside, "w");
-	if (f) {
-		fprintf(f, "# Found by slipring tune: %s.\n"
-		           "# Put it into /etc/systemd/system/slipring%s%s.service.d/, then:\n"
-		           "#   systemctl daemon-reload && systemctl restart slipring%s%s\n[Service]\nExecStart=\n"
-		           "ExecStart=/usr/bin/slipringd --config %s%s", gain, named ? "@" : "",
-		        named ? t->in.name : "", named ? "@" : "", named ? t->in.name : "",
-		        *t->in.page->config_file ? t->in.page->config_file : named ? "/etc/slipring/%i.yaml" :
-		        "/etc/slipring/slipring.yaml", named ? " --instance %i" : "");
-		for (int i = 0; changed(t, i, key, sizeof(key), value, sizeof(value)); i++)
-			fprintf(f, " --%s=%s", key, value);
-		fputc('\n', f);
-	}
-	rc = !f || fclose(f) || rename(beside, path) ? -errno : 0;
-	if (rc) {
-		unlink(beside);
-		snprintf(err, errlen, "%s cannot be written: %s", path, strerror(-rc));
-	}
-	return rc;
+	if ((rc = fresh_open(&w, AT_FDCWD, path, 0666)) < 0)
+		return cannot(path, rc, err, errlen);
+	fprintf(w.f, "# Found by slipring tune: %s.\n"
+	             "# Put it into /etc/systemd/system/slipring%s%s.service.d/, then:\n"
+	             "#   systemctl daemon-reload && systemctl restart slipring%s%s\n[Service]\nExecStart=\n"
+	             "ExecStart=/usr/bin/slipringd --config %s%s", gain, named ? "@" : "",
+	        named ? t->in.name : "", named ? "@" : "", named ? t->in.name : "",
+	        *t->in.page->config_file ? t->in.page->config_file : named ? "/etc/slipring/%i.yaml" :
+	        "/etc/slipring/slipring.yaml", named ? " --instance %i" : "");
+	for (int i = 0; changed(t, i, key, sizeof(key), value, sizeof(value)); i++)
+		fprintf(w.f, " --%s=%s", key, value);
+	fputc('\n', w.f);
+	return cannot(path, fresh_done(&w), err, errlen);
 }
 
 /* The last runs of a setting, as bench serve --append-result writes them. */
 static int write_runs(const struct tune *t, const char *name, const struct tune_trial *tr, int n, char *err,
                       size_t errlen)
 {
-	char path[PATH_MAX], beside[PATH_MAX + 32];
-	int rc = 0;
-	FILE *f;
+	char path[PATH_MAX];
+	struct fresh w;
+	int rc;
 
 	path_of(t, name, path, sizeof(path));
-	snprintf(beside, sizeof(beside), "%s.%ld", path, (long)getpid());
-	f = fopen(beside, "w");
-	for (int i = n < tr->n ? tr->n - n : 0; f && !rc && i < tr->n; i++)
-		if (json_dumpf(tr->result[i], f, 0) || fputc('\n', f) == EOF)
+	rc = fresh_open(&w, AT_FDCWD, path, 0666);
+	for (int i = n < tr->n ? tr->n - n : 0; !rc && i < tr->n; i++)
+		if (json_dumpf(tr->result[i], w.f, 0) || fputc('\n', w.f) == EOF)
 			rc = -EIO;
-	if (!f || fclose(f) || (!rc && rename(beside, path)))
-		rc = -errno;
-	if (rc) {
-		unlink(beside);
-		snprintf(err, errlen, "%s cannot be written: %s", path, strerror(-rc));
-	}
-	return rc;
+	if (!rc)
+		rc = fresh_done(&w);
+	fresh_drop(&w);
+	return cannot(path, rc, err, errlen);
 }
 
 int tune_write(const struct tune *t, int verdict, char *err, size_t errlen)

@@ -20,6 +20,7 @@
 
 #include "api.h"
 #include "core/config.h"
+#include "core/fresh.h"
 #include "core/io.h"
 #include "core/locate.h"
 #include "core/log.h"
@@ -50,14 +51,15 @@ struct parent {
 /* Written beside it and renamed: whoever sees the file sees all of it. */
 static void write_ready_file(const char *path, const char *url)
 {
-	char tmp[4096];
-	FILE *f;
+	struct fresh w;
+	int e = fresh_open(&w, AT_FDCWD, path, 0666);
 
-	if (snprintf(tmp, sizeof(tmp), "%s.%d", path, (int)getpid()) >= (int)sizeof(tmp))
-		return;
-	f = fopen(tmp, "we");
-	if (!f || fprintf(f, "%s\n", url) < 0 || fclose(f) || rename(tmp, path) < 0)
-		log_error("--ready-file %s: %s", path, strerror(errno));
+	if (!e) {
+		fprintf(w.f, "%s\n", url);
+		e = fresh_done(&w);
+	}
+	if (e)
+		log_error("--ready-file %s: %s", path, strerror(-e));
 }
 
 static void announce(void *ctx)
