@@ -84,6 +84,8 @@ struct config {
 	const char *ssl_keyfile, *ssl_certfile, *ssl_ca_certs;
 	int      ssl_cert_reqs;
 	const char *root_path;
+	const char *allowed_hosts[CONFIG_LIST]; /* what Host may be where no key is set; "*" = anything */
+	int      n_allowed_hosts;
 	const char *allowed_origins, *allowed_methods, *allowed_headers; /* JSON lists; off unless given */
 	bool     allow_credentials;
 	int      api_server_count;            /* 1 */

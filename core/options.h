@@ -258,6 +258,9 @@ static const struct option options[] = {
 	OPT("max-body-bytes", SIZE, SERVER, H_, max_body_bytes, "64M", RANGE(1024, 1 << 30),
 	    .help = "longer requests are answered 413"),
 	OPT("root-path", TEXT, SERVER, H_, root_path, "", .help = "the path a proxy puts before ours"),
+	OPT("allowed-hosts", LIST, SERVER, H_, allowed_hosts, NULL,
+	    .help = "without API keys, names that Host may have besides localhost, IP addresses, this machine's "
+	            "name and --host; * for any; others are answered 421"),
 	OPT("allowed-origins", TEXT, SERVER, H_, allowed_origins, NULL,
 	    .help = "a JSON list; CORS is off unless it is given"),
 	OPT("allowed-methods", TEXT, SERVER, H_, allowed_methods, "[\"*\"]", .help = "a JSON list, for CORS"),

@@ -10,11 +10,11 @@ ASK = {"prompt": "x", "max_tokens": 2, "ignore_eos": True}
 
 # What is sent, the status of the answer (of the last one), and whether the connection is closed.
 BODY = b'{"prompt":[1],"max_tokens":1}'
-POST = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 HOSTILE = [
-    (b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n", 200, False),
+    (b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n", 200, False),
     (b"GET /version HTTP/1.0\r\n\r\n", 200, True),
-    (b"GET http://a/version HTTP/1.1\r\nHost: a\r\n\r\n", 200, False),
+    (b"GET http://localhost/version HTTP/1.1\r\nHost: localhost\r\n\r\n", 200, False),
     (POST + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY, 200, False),
     (POST + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY), 200, False),
     (POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(b"1\r\n%c\r\n" % c for c in BODY) + b"0\r\n\r\n",
@@ -27,19 +27,19 @@ HOSTILE = [
     (POST + b"Transfer-Encoding: xchunked\r\n\r\n", 501, True),
     (POST + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", 400, True),
     (b"GET /version HTTP/1.1\nHost: a\n\n", 400, True),
-    (b"GET /version HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\n\r\n", 400, True),
+    (b"GET /version HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n", 400, True),
     (b"GET /version HTTP/1.1\r\nHost : a\r\n\r\n", 400, True),
-    (b"GET /version HTTP/1.1\r\nHost: a\r\nX: \0\r\n\r\n", 400, True),
+    (b"GET /version HTTP/1.1\r\nHost: localhost\r\nX: \0\r\n\r\n", 400, True),
     (b"GET /version HTTP/1.1\r\n\r\n", 400, True),
     (b"GET /version\r\n", 400, True),
     (b"GET /" + b"a" * 20000, 414, True),
-    (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 100, 431, True),
+    (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 100, 431, True),
     (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, True),
-    (b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n", 501, True),
-    (b"FOO /version HTTP/1.1\r\nHost: a\r\n\r\n", 405, False),
-    (b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n", 404, False),
+    (b"CONNECT a:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 501, True),
+    (b"FOO /version HTTP/1.1\r\nHost: localhost\r\n\r\n", 405, False),
+    (b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", 404, False),
     (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, True),
-    (b"GET /version HTTP/1.1\r\nHost: a\r\nX-Request-Id: a\rb\r\n\r\n", 400, True),
+    (b"GET /version HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: a\rb\r\n\r\n", 400, True),
 ]
 
 
@@ -116,7 +116,7 @@ def several(p):
 
     def health():
         with trust.wrap_socket(socket.create_connection(("127.0.0.1", p.port), 5), server_hostname="127.0.0.1") as s:
-            s.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             return s.recv(100)[9:12] == b"200"
 
     def children():
@@ -124,7 +124,7 @@ def several(p):
             return [int(c) for c in f.read().split()]
     check(len(children()) == 2 and all(health() for _ in range(8)), "two processes answer")
     s = socket.create_connection(("127.0.0.1", p.port), 5)
-    s.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+    s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     s.settimeout(5)
     check(not s.recv(100).startswith(b"HTTP"), "no plain HTTP on a TLS port, and it ends")
     s.close()
@@ -145,7 +145,7 @@ def unix(p):
         s = socket.socket(socket.AF_UNIX)
         try:
             s.connect(path)
-            s.sendall(b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n")
+            s.sendall(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n")
             return s.recv(100)[9:12] == b"200"
         except OSError:
             return False

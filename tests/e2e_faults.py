@@ -51,7 +51,7 @@ def readers_that_leave():
         d = p.daemon()
         p.adapter()
         body = json.dumps({**ASK, "max_tokens": 3000, "stream": True}).encode()
-        head = (f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = (f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 f"Content-Length: {len(body)}\r\n\r\n").encode()
         for i in range(20):
             s = socket.create_connection(("127.0.0.1", p.port))

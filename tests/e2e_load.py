@@ -13,7 +13,7 @@ async def one(port, body, gate):
     async with gate:
         r, w = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
         data = json.dumps(body).encode()
-        w.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        w.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
                 b"Content-Length: %d\r\n\r\n" % len(data) + data)
         text = (await r.read()).decode()
         w.close()

@@ -48,7 +48,7 @@ class Dribble:
 
     def one(self, i):
         body = json.dumps({"prompt": [1, 2, 3], "max_tokens": 1}).encode()
-        head = (f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        head = (f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 f"Content-Length: {len(body)}\r\n\r\n").encode()
         with socket.create_connection(("127.0.0.1", self.p.port), timeout=30) as s:
             for byte in head + body:

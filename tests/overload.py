@@ -69,7 +69,7 @@ async def http_one(port, tally, due):
         r, w = await asyncio.open_connection("127.0.0.1", port)
         body = json.dumps({"prompt": [random.randrange(3, 9000) for _ in range(8)], "max_tokens": TOKENS,
                            "ignore_eos": True, "temperature": 0}).encode()
-        w.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        w.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
                 b"Content-Length: %d\r\n\r\n" % len(body) + body)
         head, _, text = (await asyncio.wait_for(r.read(), 60)).partition(b"\r\n\r\n")
         w.close()

@@ -1,7 +1,5 @@
-/* LINK: adapters/http/auth.c adapters/http/http.c -ljansson -lcrypto */
-/* test_auth.c - which keys are let in, from where they come, and what a new key file changes;
- * which headers cross-origin requests are answered with.
- */
+/* LINK: adapters/http/auth.c adapters/http/http.c -lcrypto */
+/* test_auth.c - which keys are let in, from where they come, and what a new key file changes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -200,60 +198,11 @@ static void wrong_files(void **state)
 	auth_free(a);
 }
 
-static void cross_origin(void **state)
-{
-	static const struct { const char *origins; bool credentials; const char *origin, *lines; } cases[] = {
-		{ "[\"*\"]", false, "https://a", "access-control-allow-origin: *\r\n" },
-		{ "*", false, "https://a", "access-control-allow-origin: *\r\n" },
-		{ "[\"*\"]", true, "https://a", "access-control-allow-origin: https://a\r\nvary: Origin\r\n"
-		  "access-control-allow-credentials: true\r\n" },
-		{ "[\"https://a\",\"https://b\"]", false, "https://b",
-		  "access-control-allow-origin: https://b\r\nvary: Origin\r\n" },
-		{ "[\"https://a\"]", false, "https://a.evil", "" },
-		{ "[\"https://a\"]", true, "https://", "" },
-	};
-	static const char *const wrong[] = { "[1]", "[\"a\\r\\nSet-Cookie: x\"]", "{}", "[" };
-	struct http_request r;
-	struct cors *c;
-	char err[256], lines[1024];
-	size_t i;
-
-	(void)state;
-	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		char *origins = strdup(cases[i].origins);
-		struct config cfg = { .allowed_origins = origins, .allow_credentials = cases[i].credentials };
-
-		assert_int_equal(cors_create(&c, &cfg, err, sizeof(err)), 0);
-		r = asking("origin", cases[i].origin);
-		cors_headers(c, &r, false, lines, sizeof(lines));
-		assert_string_equal(lines, cases[i].lines);
-		assert_false(cors_preflight(c, &r));
-		r.header[r.n_headers++] = (struct http_header){ { "access-control-request-method", 29 },
-		                                                { "POST", 4 } };
-		assert_true(cors_preflight(c, &r));
-		cors_headers(c, &r, true, lines, sizeof(lines));
-		assert_true(!!strstr(lines, "access-control-allow-methods: GET, POST, OPTIONS") ==
-		            !!cases[i].lines[0]);
-		cors_headers(c, &r, true, lines, 60);  /* no room: no half of a line */
-		assert_true(!lines[0] || !strcmp(lines + strlen(lines) - 2, "\r\n"));
-		cors_free(c);
-		free(origins);
-	}
-	for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		char *origins = strdup(wrong[i]);
-		struct config cfg = { .allowed_origins = origins };
-
-		assert_true(cors_create(&c, &cfg, err, sizeof(err)) < 0);
-		assert_non_null(strstr(err, "--allowed-origins"));
-		free(origins);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(keys), cmocka_unit_test(two_headers), cmocka_unit_test(priorities), cmocka_unit_test(salts),
-		cmocka_unit_test(wrong_files), cmocka_unit_test(cross_origin),
+		cmocka_unit_test(wrong_files),
 	};
 	int failed;
 

@@ -133,7 +133,7 @@ static int ask(bool tls, const char *method, const char *path, const char *body,
 	int status = CLOSED, have = 0, n;
 	struct peer p;
 
-	n = snprintf(text, sizeof(answer), "%s %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+	n = snprintf(text, sizeof(answer), "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 	             "Connection: close\r\nContent-Length: %zu\r\n\r\n%s", method, path, strlen(body), body);
 	errno = 0;
 	if (peer_open(&p, tls) && (p.ssl ? SSL_write(p.ssl, text, n) : (int)send(p.fd, text, (size_t)n,

@@ -208,6 +208,8 @@ static int start(struct api *a, int index, char *err, size_t errlen)
 		r = auth_create(&a->auth, a->cfg, err, errlen);
 	if (!r)
 		r = cors_create(&a->cors, a->cfg, err, errlen);
+	if (!r)
+		r = hosts_create(&a->hosts, a->cfg, auth_needed(a->auth), err, errlen);
 	if (r < 0)
 		return r;
 	r = config_socket(a->cfg, socket, sizeof(socket));
@@ -279,6 +281,7 @@ void api_destroy(struct api *a)
 		stats_close(a->page);
 	if (a->io)
 		io_timer_del(a->io, &a->watch);
+	hosts_free(a->hosts);
 	cors_free(a->cors);
 	auth_free(a->auth);
 	template_free(a->chat);

@@ -1,4 +1,4 @@
-/* auth.h - API keys and CORS.
+/* auth.h - API keys.
  *
  * Only SHA-256 sums of keys are kept, and a given key's sum is compared with all of them,
  * whichever fits: the time taken tells nothing.  A key file has lines
@@ -15,7 +15,6 @@
 #include "http.h"
 
 struct auth;
-struct cors;
 
 /* Keys of the flags or of the environment, as struct config has them, and of the file. */
 int  auth_create(struct auth **out, const struct config *c, char *err, size_t errlen);
@@ -35,12 +34,5 @@ struct auth_right {
 /* Is the key good that the request gives as "Authorization: Bearer KEY" or as "x-api-key: KEY"?  If it gives
  * both they must be the same. */
 bool auth_check(const struct auth *a, const struct http_request *r, struct auth_right *right);
-
-int  cors_create(struct cors **out, const struct config *c, char *err, size_t errlen); /* NULL = off */
-void cors_free(struct cors *c);
-/* Header lines for the answer to r; preflight: to an OPTIONS.  "" if the origin is not allowed. */
-void cors_headers(const struct cors *c, const struct http_request *r, bool preflight,
-                  char *lines, size_t cap);
-bool cors_preflight(const struct cors *c, const struct http_request *r);
 
 #endif

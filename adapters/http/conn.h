@@ -74,6 +74,7 @@ int  server_reload_tls(struct server *s, char *err, size_t errlen); /* failing l
 void *exchange_ctx(struct exchange *x);
 void  exchange_set_ctx(struct exchange *x, void *ctx);
 const struct http_request *exchange_request(struct exchange *x);
+const char *exchange_peer(const struct exchange *x);  /* as done() has it */
 
 /* For whoever follows one request through the logs: copied, cut where it is long. */
 void  exchange_note(struct exchange *x, const char *note);

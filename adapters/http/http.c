@@ -124,6 +124,7 @@ static int parse_target(struct http_request *r, struct http_error *e)
 	host = span(s + scheme, n - scheme, HOST);
 	if (!host || (scheme + host < n && s[scheme + host] != '/' && s[scheme + host] != '?'))
 		return refuse(e, 400, "The URL in the request line has no proper host.");
+	r->authority = (struct http_str){ s + scheme, host };
 	return split_target(r, s + scheme + host, n - scheme - host, e);
 }
 
@@ -342,6 +343,7 @@ void http_moved(struct http_request *r, const char *from, size_t n, const char *
 {
 	moved(&r->method, from, n, to);
 	moved(&r->target, from, n, to);
+	moved(&r->authority, from, n, to);
 	moved(&r->path, from, n, to);
 	moved(&r->query, from, n, to);
 	moved(&r->body, from, n, to);
@@ -455,7 +457,7 @@ const char *http_reason(int status)
 		{ 405, "Method Not Allowed" }, { 408, "Request Timeout" }, { 411, "Length Required" },
 		{ 413, "Request Entity Too Large" }, { 414, "Request-URI Too Long" },
 		{ 415, "Unsupported Media Type" }, { 417, "Expectation Failed" },
-		{ 422, "Unprocessable Entity" }, { 429, "Too Many Requests" },
+		{ 421, "Misdirected Request" }, { 422, "Unprocessable Entity" }, { 429, "Too Many Requests" },
 		{ 431, "Request Header Fields Too Large" }, { 499, "Client Closed Request" },
 		{ 500, "Internal Server Error" }, { 501, "Not Implemented" }, { 502, "Bad Gateway" },
 		{ 503, "Service Unavailable" }, { 504, "Gateway Timeout" },

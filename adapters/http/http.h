@@ -22,6 +22,7 @@ struct http_header { struct http_str name, value; };   /* name in lower case, va
 
 struct http_request {
 	struct http_str method, target;   /* target as sent */
+	struct http_str authority;        /* host and port of a target that is a URL, else empty */
 	struct http_str path, query;      /* path still percent-encoded */
 	int minor;                        /* HTTP/1.minor: 0 or 1 */
 	bool keep_alive, expect_continue, chunked;

@@ -260,6 +260,7 @@ void exchange_note(struct exchange *x, const char *note)
 	x->note = strndup(note, NOTE_MAX);    /* none without memory */
 }
 const struct http_request *exchange_request(struct exchange *x) { return &x->r; }
+const char *exchange_peer(const struct exchange *x) { return x->conn->peer; }
 
 void exchange_reply(struct exchange *x, int status, const char *content_type, const char *extra,
                     const void *body, size_t n)

@@ -213,6 +213,17 @@ static void add_line(char *extra, size_t cap, const char *line)
 	snprintf(extra + n, cap - n, "%s", line);
 }
 
+/* 0, or *p says why it is refused.  No browser reaches a Unix socket. */
+static int check_host(const struct api *a, const struct exchange *x, const struct http_request *r,
+                      struct problem *p)
+{
+	if (hosts_allow(a->hosts, r) || !strcmp(exchange_peer(x), "unix"))
+		return 0;
+	return problem_set(p, 421, "MisdirectedRequestError", NULL,
+	                   "Host is neither localhost, an IP address, nor a name of this server's that it "
+	                   "knows: --allowed-hosts NAME adds one, and with an API key any is served.");
+}
+
 /* 0, or *p says why it is refused; extra: lines of the refusal. */
 static int check_head(struct api *a, struct asked *q, const struct http_request *r, struct problem *p,
                       char *extra, size_t cap)
@@ -256,7 +267,9 @@ static int app_head(void *ctx, struct exchange *x, const struct http_request *r,
 		return refuse(&p, body, cap);
 	}
 	snprintf(extra, extra_cap, "%s", q->lines);
-	return check_head(ctx, q, r, &p, extra, extra_cap) ? refuse(&p, body, cap) : 0;
+	if (check_host(ctx, x, r, &p) || check_head(ctx, q, r, &p, extra, extra_cap))
+		return refuse(&p, body, cap);
+	return 0;
 }
 
 /* An id that a client chose goes into headers and JSON: plain characters only. */

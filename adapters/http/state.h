@@ -12,6 +12,7 @@
 #include "core/stats.h"
 #include "engine.h"
 #include "openai.h"
+#include "origin.h"
 #include "shared.h"
 #include "worker.h"
 
@@ -34,7 +35,8 @@ struct api {
 	struct workers *workers;
 	struct engine *engine;
 	struct auth *auth;
-	struct cors *cors;                   /* NULL = off */
+	struct hosts *hosts;                 /* NULL = any Host */
+	struct cors *cors;
 
 	char run_dir[256];
 	const struct stats_page *page;       /* the daemon's, or NULL */
