@@ -336,7 +336,7 @@ soak: all
 	tests/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))
 
 COVERED := $(addprefix test_,kv idle record reload sched sched_ends sched_share limits sim ring shmring client server clients clients_conn \
-	hostile hostile_ends faults main alloc syscalls config control empty gguf io load locate model model_hf model_kv \
+	hostile hostile_ends faults main alloc syscalls config control empty gguf io load locate model model_hf model_keys model_kv \
 	notify plan quant safetensors stats)
 coverage:
 	$(MAKE) BUILD=build/coverage CFLAGS="-O0 -g --coverage" LDFLAGS=--coverage $(COVERED:%=build/coverage/tests/%)

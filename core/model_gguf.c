@@ -50,7 +50,9 @@ static int rope_from_factors(struct opening *o, const struct gguf_tensor *t, str
 			most = got[i];
 	if (most == 1)
 		return 0;
-	r->kind = SR_ROPE_PLAIN;
+	if (r->kind != SR_ROPE_PLAIN)
+		return model_fail(o, -ENOTSUP, "tensor rope_freqs.weight and rope.scaling.type both scale, which is "
+		                  "not supported");
 	sr_rope_freq(r, plain);
 	r->kind = SR_ROPE_LLAMA3;
 	r->factor = most;
@@ -66,42 +68,130 @@ static int rope_from_factors(struct opening *o, const struct gguf_tensor *t, str
 	return 0;
 }
 
+static int get_float(struct opening *o, const char *key, double min, double max, float *out)
+{
+	int rc = model_float(o, (struct key){ key, "" }, min, max, out);
+
+	return rc < 0 ? rc : 0;
+}
+
+/* As llama.cpp computes it: magnitude 1 + ln(factor) / 10, times attn_factor.  It does not use
+ * yarn_attn_factor, into which its converter puts what Hugging Face calls attention_factor, the magnitude
+ * itself: so this must say the same. */
+static int rope_yarn(struct opening *o, struct sr_rope *r)
+{
+	float ext = 1, times = 1, whole = 0;
+	int rc;
+
+	r->kind = SR_ROPE_YARN;
+	r->low = 1;
+	r->high = 32;
+	if ((rc = get_float(o, "rope.scaling.yarn_beta_slow", 1e-3, 1e3, &r->low)) != 0 ||
+	    (rc = get_float(o, "rope.scaling.yarn_beta_fast", 1e-3, 1e3, &r->high)) != 0 ||
+	    (rc = get_float(o, "rope.scaling.yarn_ext_factor", -1e3, 1e3, &ext)) != 0 ||
+	    (rc = get_float(o, "rope.scaling.yarn_attn_factor", 1e-3, 1e3, &whole)) != 0 ||
+	    (rc = get_float(o, "rope.scaling.attn_factor", 1e-3, 1e3, &times)) != 0)
+		return rc;
+	if (r->high < r->low)
+		return model_fail(o, -EINVAL, "%s.rope.scaling.yarn_beta_fast must not be below yarn_beta_slow",
+		                  o->m->arch);
+	if (ext >= 0 && ext != 1)          /* below 0: not set */
+		return model_fail(o, -ENOTSUP, "%s.rope.scaling.yarn_ext_factor is %g, which is not supported; 1 is",
+		                  o->m->arch, (double)ext);
+	r->magnitude = (1 + 0.1f * logf(r->factor)) * times;
+	if (whole > 0 && fabsf(whole - r->magnitude) > 1e-3f * r->magnitude)
+		return model_fail(o, -ENOTSUP, "%s.rope.scaling.yarn_attn_factor is %g, but a factor of %g with "
+		                  "attn_factor %g makes %g; one of them must go", o->m->arch, (double)whole,
+		                  (double)r->factor, (double)times, (double)r->magnitude);
+	return 0;
+}
+
+/* The settings of yarn that would work without it. */
+static int no_yarn(struct opening *o)
+{
+	static const struct { const char *key; float none; } without[] = {
+		{ "rope.scaling.attn_factor", 1 }, { "rope.scaling.yarn_attn_factor", 1 },
+		{ "rope.scaling.yarn_ext_factor", 0 },
+	};
+
+	for (int i = 0; i < 3; i++) {
+		float v = without[i].none;
+		int rc = get_float(o, without[i].key, -1e3, 1e3, &v);
+
+		if (rc)
+			return rc;
+		if (v != without[i].none && !(i == 2 && v < 0))
+			return model_fail(o, -ENOTSUP, "%s.%s is %g without rope.scaling.type yarn, which is not "
+			                  "supported; %g is", o->m->arch, without[i].key, (double)v,
+			                  (double)without[i].none);
+	}
+	return 0;
+}
+
+/* linear where it is not said, as llama.cpp has it. */
+static int rope_kind(struct opening *o, struct sr_rope *r)
+{
+	struct gguf_string type = { "linear", 6 };
+	char name[96];
+
+	snprintf(name, sizeof(name), "%s.rope.scaling.type", o->m->arch);
+	if (gguf_str(o->g, name, &type) == -EINVAL)
+		return model_fail(o, -EINVAL, "%s is no string", name);
+	if (type.n == 4 && memcmp(type.s, "yarn", 4) == 0)
+		return rope_yarn(o, r);
+	if (type.n == 6 && memcmp(type.s, "linear", 6) == 0)
+		r->kind = r->factor == 1 ? SR_ROPE_PLAIN : SR_ROPE_LINEAR;
+	else if (type.n != 4 || memcmp(type.s, "none", 4) != 0)
+		return model_fail(o, -ENOTSUP, "%s is %.*s; supported are none, linear, yarn", name,
+		                  (int)(type.n < 40 ? type.n : 40), type.s);
+	return no_yarn(o);
+}
+
 static int gguf_rope(struct opening *o)
 {
 	const struct gguf_tensor *factors = gguf_tensor(o->g, "rope_freqs.weight");
+	const struct key scaled = { "rope.scaling.factor", "" }, old_scaled = { "rope.scale_linear", "" };
 	struct sr_rope *r = &o->m->rope[0];
-	struct gguf_string type = { "none", 4 };
-	char name[96];
 	int rc;
 
 	*r = (struct sr_rope){ .dims = o->m->E, .context = o->m->context,
 	                       .pairs = strcmp(o->m->arch, "llama") == 0,
 	                       .theta = 10000, .factor = 1, .magnitude = 1 };
 	if ((rc = model_int(o, (struct key){ "rope.dimension_count", "" }, 2, o->m->E, &r->dims)) < 0 ||
-	    (rc = model_float(o, (struct key){ "rope.freq_base", "" }, 2, 1e12, &r->theta)) < 0 ||
-	    (rc = model_float(o, (struct key){ "rope.scaling.factor", "" }, 1, 4096, &r->factor)) < 0 ||
+	    (rc = get_float(o, "rope.freq_base", 2, 1e12, &r->theta)) < 0 ||
+	    (rc = model_float(o, scaled, 1, 4096, &r->factor)) < 0 ||
+	    (rc == 1 && (rc = model_float(o, old_scaled, 1, 4096, &r->factor)) < 0) ||
 	    (rc = model_int(o, (struct key){ "rope.scaling.original_context_length", "" }, 1, 1 << 28,
 	                    &r->context)) < 0)
 		return rc;
 	if (r->dims % 2)
 		return model_fail(o, -EINVAL, "%s.rope.dimension_count is %d; it must be even", o->m->arch,
 		                  r->dims);
-	snprintf(name, sizeof(name), "%s.rope.scaling.type", o->m->arch);
-	if (gguf_str(o->g, name, &type) == -EINVAL)
-		return model_fail(o, -EINVAL, "%s is no string", name);
-	if (type.n == 6 && memcmp(type.s, "linear", 6) == 0) {
-		r->kind = SR_ROPE_LINEAR;
-	} else if (type.n == 4 && memcmp(type.s, "yarn", 4) == 0) {
-		r->kind = SR_ROPE_YARN;
-		r->low = 1;
-		r->high = 32;
-		r->magnitude = 1 + 0.1f * logf(r->factor);
-	} else if (type.n != 4 || memcmp(type.s, "none", 4) != 0) {
-		return model_fail(o, -ENOTSUP, "%s is %.*s; supported are none, linear, yarn", name,
-		                  (int)(type.n < 40 ? type.n : 40), type.s);
-	}
 	/* A GGUF's context_length is what scaling already reaches. */
-	return factors && r->kind == SR_ROPE_PLAIN ? rope_from_factors(o, factors, r) : 0;
+	rc = rope_kind(o, r);
+	return !rc && factors ? rope_from_factors(o, factors, r) : rc;
+}
+
+/* What every file of these architectures has as we compute it, and what a file may say it is. */
+static int gguf_attention(struct opening *o)
+{
+	float scale = 0;
+	int32_t window = 0;
+	int rc = get_float(o, "attention.scale", 0, 1e3, &scale);
+
+	if (rc)
+		return rc;
+	if (scale != 0 && fabsf(scale - o->m->attn_scale) > 1e-4f * o->m->attn_scale)
+		return model_fail(o, -ENOTSUP, "%s.attention.scale is %g, which is not supported; %g, for heads %d wide, "
+		                  "is", o->m->arch, (double)scale, (double)o->m->attn_scale, o->m->E);
+	rc = model_int(o, (struct key){ "attention.sliding_window", "" }, 0, INT32_MAX, &window);
+	if (rc < 0)
+		return rc;
+	if (window && window < o->m->context)
+		return model_fail(o, -ENOTSUP, "%s.attention.sliding_window is %d of a context of %d: windows are not "
+		                  "read from a GGUF of this architecture, and no other program computes them",
+		                  o->m->arch, window, o->m->context);
+	return 0;
 }
 
 static int gguf_settings(struct opening *o)
@@ -123,13 +213,14 @@ static int gguf_settings(struct opening *o)
 		                  "qwen3", o->m->arch);
 	if (gguf_str(o->g, "general.name", &s) == 0)
 		model_set_name(o->m->name, sizeof(o->m->name), s.s, s.n);
-	if ((rc = model_sizes(o)) != 0)
-		return rc;
-	if ((rc = model_int(o, (struct key){ "expert_count", "" }, 0, INT32_MAX, &experts)) < 0)
+	if ((rc = model_sizes(o)) != 0 ||
+	    (rc = model_int(o, (struct key){ "expert_count", "" }, 0, INT32_MAX, &experts)) < 0)
 		return rc;
 	if (experts)
 		return model_fail(o, -ENOTSUP, "%s.expert_count is %d: mixtures of experts are not supported",
 		                  o->m->arch, experts);
+	if ((rc = model_check_gguf(o)) != 0 || (rc = gguf_attention(o)) != 0)
+		return rc;
 	if (!embed || embed->n_dims != 2 || embed->dim[1] > 1 << 24)
 		return model_fail(o, -EINVAL, "tensor token_embd.weight is missing or no matrix of at most "
 		                  "%d rows", 1 << 24);

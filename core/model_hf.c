@@ -121,59 +121,124 @@ static int rope_type(struct opening *o, const json_t *j, const char *of, const c
 }
 
 /* rope_scaling {type or rope_type, ..}; since transformers 5 rope_parameters, theta in it. */
-static int hf_rope(struct opening *o)
+static int rope_object(struct opening *o, const json_t **out, const char **of)
 {
-	struct sr_rope *r = &o->m->rope[0];
-	const char *of = "rope_parameters", *type;
-	const json_t *j = json_object_get(o->config, of);
-	float part = 1, magnitude = 0;
+	static const char *const names[] = { "rope_scaling", "rope_parameters" };
+	const json_t *given[2];
+
+	for (int i = 0; i < 2; i++) {
+		given[i] = json_object_get(o->config, names[i]);
+		if (given[i] && !json_is_null(given[i]) && !json_is_object(given[i]))
+			return model_fail(o, -EINVAL, "%s is no object", names[i]);
+		if (!json_object_size(given[i]))
+			given[i] = NULL;
+	}
+	if (given[0] && given[1] && !json_equal(given[0], given[1]))
+		return model_fail(o, -EINVAL, "rope_scaling and rope_parameters say different things; one of them, or "
+		                  "both alike, would be right");
+	*of = names[!given[0]];
+	*out = given[!given[0]];
+	return *out ? model_check_rope(o, *of, *out) : 0;
+}
+
+static int rope_llama3(struct opening *o, const json_t *j, const char *of, struct sr_rope *r)
+{
+	int rc;
+
+	r->kind = SR_ROPE_LLAMA3;
+	r->low = 1;
+	r->high = 4;
+	if ((rc = sub_float(o, j, of, "low_freq_factor", 1e-3, 1e3, &r->low)) != 0 ||
+	    (rc = sub_float(o, j, of, "high_freq_factor", 1e-3, 1e3, &r->high)) != 0)
+		return rc;
+	if (r->high <= r->low)
+		return model_fail(o, -EINVAL, "%s.high_freq_factor must be above low_freq_factor", of);
+	return 0;
+}
+
+/* What grows with the logarithm of the factor. */
+static float mscale_of(float factor, float by)
+{
+	return factor > 1 ? 1 + 0.1f * by * logf(factor) : 1;
+}
+
+/* As transformers reads it (_compute_yarn_parameters).  attn_factor is that of YaRN's own code, and vLLM's:
+ * it multiplies; attention_factor is the whole. */
+static int rope_yarn(struct opening *o, const json_t *j, const char *of, struct sr_rope *r)
+{
+	const json_t *truncate = json_object_get(j, "truncate"), *factor = json_object_get(j, "factor");
+	float whole = 0, times = 1, mscale = 0, all = 0;
+	int rc;
+
+	r->kind = SR_ROPE_YARN;
+	r->low = 1;
+	r->high = 32;
+	if ((rc = sub_float(o, j, of, "beta_slow", 1e-3, 1e3, &r->low)) != 0 ||
+	    (rc = sub_float(o, j, of, "beta_fast", 1e-3, 1e3, &r->high)) != 0 ||
+	    (rc = sub_float(o, j, of, "attention_factor", 1e-3, 1e3, &whole)) != 0 ||
+	    (rc = sub_float(o, j, of, "attn_factor", 1e-3, 1e3, &times)) != 0 ||
+	    (rc = sub_float(o, j, of, "mscale", 0, 1e3, &mscale)) != 0 ||
+	    (rc = sub_float(o, j, of, "mscale_all_dim", 0, 1e3, &all)) != 0)
+		return rc;
+	if (r->high < r->low)
+		return model_fail(o, -EINVAL, "%s.beta_fast must not be below beta_slow", of);
+	if (truncate && !json_is_null(truncate) && !json_is_boolean(truncate))
+		return model_fail(o, -EINVAL, "%s.truncate is neither true nor false", of);
+	r->exact = json_is_false(truncate);
+	if (!factor || json_is_null(factor)) {     /* then it is how far the context was stretched */
+		r->factor = (float)o->m->context / (float)r->context;
+		if (!(r->factor > 1 && r->factor <= 4096))
+			return model_fail(o, -EINVAL, "%s.factor is missing, and max_position_embeddings over "
+			                  "original_max_position_embeddings is %g; above 1 to 4096 would be one", of,
+			                  (double)r->factor);
+	}
+	r->magnitude = mscale > 0 && all > 0 ? mscale_of(r->factor, mscale) / mscale_of(r->factor, all)
+	                                     : mscale_of(r->factor, 1);
+	r->magnitude = whole > 0 ? whole : r->magnitude * times;
+	return 0;
+}
+
+/* What all kinds share: the width that turns, theta, the factor, the context before scaling. */
+static int rope_common(struct opening *o, const json_t *j, const char *of, struct sr_rope *r)
+{
 	int rc;
 
 	*r = (struct sr_rope){ .dims = o->m->E, .context = o->m->context, .theta = 10000, .factor = 1,
 	                       .magnitude = 1 };
-	if (!json_is_object(j)) {
-		of = "rope_scaling";
-		j = json_object_get(o->config, of);
-	}
-	if (j && !json_is_null(j) && !json_is_object(j))
-		return model_fail(o, -EINVAL, "%s is no object", of);
 	if ((rc = model_float(o, (struct key){ "", "rope_theta" }, 2, 1e12, &r->theta)) < 0 ||
-	    (rc = model_float(o, (struct key){ "", "partial_rotary_factor" }, 0.01, 1, &part)) < 0 ||
 	    (rc = sub_float(o, j, of, "rope_theta", 2, 1e12, &r->theta)) != 0 ||
 	    (rc = sub_float(o, j, of, "factor", 1, 4096, &r->factor)) != 0 ||
 	    (rc = sub_int(o, j, of, "original_max_position_embeddings", 1 << 28, &r->context)) != 0)
 		return rc;
-	r->dims = (int32_t)((float)o->m->E * part) & ~1;
-	if (r->dims < 2)
-		return model_fail(o, -EINVAL, "partial_rotary_factor leaves no dimension of %d to rotate",
-		                  o->m->E);
-	if ((rc = rope_type(o, j, of, &type)) != 0 || !type)
+	/* Where both are there, transformers prefers the outer one. */
+	rc = model_int(o, (struct key){ "", "original_max_position_embeddings" }, 1, 1 << 28, &r->context);
+	return rc < 0 ? rc : 0;
+}
+
+static int hf_rope(struct opening *o)
+{
+	struct sr_rope *r = &o->m->rope[0];
+	const char *of = "", *type = NULL;
+	const json_t *j = NULL;
+	int rc;
+
+	if ((rc = rope_object(o, &j, &of)) != 0 || (rc = rope_common(o, j, of, r)) != 0 ||
+	    (rc = rope_type(o, j, of, &type)) != 0 || !type)
 		return rc;
 	if (strcmp(type, "linear") == 0) {
 		r->kind = SR_ROPE_LINEAR;
 	} else if (strcmp(type, "llama3") == 0) {
-		r->kind = SR_ROPE_LLAMA3;
-		r->low = 1;
-		r->high = 4;
-		if ((rc = sub_float(o, j, of, "low_freq_factor", 1e-3, 1e3, &r->low)) != 0 ||
-		    (rc = sub_float(o, j, of, "high_freq_factor", 1e-3, 1e3, &r->high)) != 0)
-			return rc;
-		if (r->high <= r->low)
-			return model_fail(o, -EINVAL, "%s.high_freq_factor must be above low_freq_factor",
-			                  of);
+		rc = rope_llama3(o, j, of, r);
 	} else if (strcmp(type, "yarn") == 0) {
-		r->kind = SR_ROPE_YARN;
-		r->low = 1;
-		r->high = 32;
-		if ((rc = sub_float(o, j, of, "beta_slow", 1e-3, 1e3, &r->low)) != 0 ||
-		    (rc = sub_float(o, j, of, "beta_fast", 1e-3, 1e3, &r->high)) != 0 ||
-		    (rc = sub_float(o, j, of, "attention_factor", 1e-3, 1e3, &magnitude)) != 0)
-			return rc;
-		r->magnitude = magnitude > 0 ? magnitude : 1 + 0.1f * logf(r->factor);
+		rc = rope_yarn(o, j, of, r);
 	} else {
 		return model_fail(o, -ENOTSUP, "%s.rope_type %.40s is not supported; supported are default, "
 		                  "linear, llama3, yarn", of, type);
 	}
+	if (rc)
+		return rc;
+	if (r->kind != SR_ROPE_YARN && !json_is_number(json_object_get(j, "factor")))
+		return model_fail(o, -EINVAL, "%s.factor is missing", of);
 	return model_scale_context(o, r);
 }
 
@@ -192,51 +257,110 @@ static int hf_refuse(struct opening *o)
 	return bias ? model_fail(o, -ENOTSUP, "mlp_bias true is not supported") : 0;
 }
 
-static int hf_settings(struct opening *o)
+enum family { LLAMA, MISTRAL, QWEN2, QWEN3, FAMILIES };
+static const struct { const char *name, *type; unsigned has; } families[FAMILIES] = {
+	{ "LlamaForCausalLM", "llama", UNTIED }, { "MistralForCausalLM", "mistral", UNTIED },
+	{ "Qwen2ForCausalLM", "qwen2", UNTIED | QKV_BIAS }, { "Qwen3ForCausalLM", "qwen3", UNTIED | QK_NORM },
+};
+
+/* By the name of its class.  transformers goes by model_type, vLLM by architectures: they must agree. */
+static int hf_family(struct opening *o, int *family)
 {
-	static const struct { const char *name; unsigned has; } known[] = {
-		{ "LlamaForCausalLM", UNTIED }, { "MistralForCausalLM", UNTIED },
-		{ "Qwen2ForCausalLM", UNTIED | QKV_BIAS }, { "Qwen3ForCausalLM", UNTIED | QK_NORM },
-	};
 	const json_t *list = json_object_get(o->config, "architectures");
 	const char *arch = json_string_value(json_array_get(list, 0));
-	const struct key vocab = { "", "vocab_size" };
-	bool tied = false, bias = false;
-	int rc, i;
+	const char *type = json_string_value(json_object_get(o->config, "model_type"));
+	int i;
 
-	for (i = 0; i < 4 && (!arch || strcmp(known[i].name, arch) != 0); i++)
+	for (i = 0; i < FAMILIES && (!arch || strcmp(families[i].name, arch) != 0); i++)
 		;
-	if (i == 4)
+	if (i == FAMILIES)
 		return model_fail(o, -ENOTSUP, "architectures[0] %.60s is not supported; supported are "
 		                  "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM",
 		                  arch ? arch : "(none)");
+	if (type && strcmp(type, families[i].type) != 0)
+		return model_fail(o, -ENOTSUP, "model_type is %.60s, but architectures[0] is %s; %s would be right",
+		                  type, arch, families[i].type);
 	model_set_name(o->m->arch, sizeof(o->m->arch), arch, strlen(arch));
-	if ((rc = model_sizes(o)) != 0 ||
+	*family = i;
+	return 0;
+}
+
+static int hf_settings(struct opening *o, int *family)
+{
+	const struct key vocab = { "", "vocab_size" };
+	bool tied = false, bias = false;
+	int rc;
+
+	if ((rc = hf_family(o, family)) != 0 || (rc = model_sizes(o)) != 0 ||
 	    (rc = model_need(o, vocab, model_int(o, vocab, 1, 1 << 24, &o->m->V))) != 0 ||
-	    (rc = hf_refuse(o)) != 0 || (rc = model_quant_settings(o)) != 0)
+	    (rc = hf_refuse(o)) != 0 || (rc = model_check_config(o)) != 0 ||
+	    (rc = model_quant_settings(o)) != 0)
 		return rc;
 	if ((rc = hf_bool(o, "tie_word_embeddings", &tied)) != 0 ||
 	    (rc = hf_bool(o, "attention_bias", &bias)) != 0)
 		return rc;
-	o->has = known[i].has | (bias ? QKV_BIAS | O_BIAS : 0u);
+	o->has = families[*family].has | (bias && *family != QWEN2 ? QKV_BIAS | O_BIAS : 0u);
 	if (tied)
 		o->has &= ~(unsigned)UNTIED;
 	return hf_rope(o);
 }
 
-/* Mistral attends to a window; Qwen only where use_sliding_window says so, from a layer up. */
-static int hf_window(struct opening *o)
-{
-	bool qwen = strncmp(o->m->arch, "Qwen", 4) == 0, used = strncmp(o->m->arch, "Mistral", 7) == 0;
-	int rc = qwen ? hf_bool(o, "use_sliding_window", &used) : 0;
+/* ---- windows ------------------------------------------------------------------------------------ */
 
-	if (rc || !used)
+static bool is_sliding(const json_t *types, int32_t l)
+{
+	return strcmp(json_string_value(json_array_get(types, (size_t)l)), "sliding_attention") == 0;
+}
+
+/* layer_types: a kind of attention for each layer.  NULL: it is not there. */
+static int get_types(struct opening *o, const json_t **types, int *sliding)
+{
+	*types = json_object_get(o->config, "layer_types");
+	if (json_is_null(*types))
+		*types = NULL;
+	if (*types && json_array_size(*types) != (size_t)o->m->L)
+		return model_fail(o, -EINVAL, "layer_types is no list of %d names, one a layer", o->m->L);
+	for (int32_t l = 0; *types && l < o->m->L; l++) {
+		const char *type = json_string_value(json_array_get(*types, (size_t)l));
+
+		if (!type || (strcmp(type, "sliding_attention") != 0 && strcmp(type, "full_attention") != 0))
+			return model_fail(o, -ENOTSUP, "layer_types[%d] is %.40s; supported are full_attention, "
+			                  "sliding_attention", l, type ? type : "no string");
+		*sliding += is_sliding(*types, l);
+	}
+	return 0;
+}
+
+/* As transformers' classes do.  Llama has no window, whatever is said.  Mistral has one in all layers, of 4096
+ * if it is not said.  Qwen has one if use_sliding_window says so, in the layers that layer_types names, else
+ * from max_window_layers up. */
+static int hf_window(struct opening *o, int family)
+{
+	bool qwen = family == QWEN2 || family == QWEN3, used = family == MISTRAL;
+	int sliding = 0, rc;
+
+	if ((rc = get_types(o, &o->layer_types, &sliding)) != 0 ||
+	    (qwen && (rc = hf_bool(o, "use_sliding_window", &used)) != 0))
 		return rc;
-	if ((rc = model_int(o, (struct key){ "", "sliding_window" }, 0, 1 << 28, &o->window)) < 0)
-		return rc;
-	if (qwen)
+	if (used && !json_is_null(json_object_get(o->config, "sliding_window"))) {
+		o->window = 4096;
+		if ((rc = model_int(o, (struct key){ "", "sliding_window" }, 0, 1 << 28, &o->window)) < 0)
+			return rc;
+	}
+	if (qwen && used) {
+		o->window_from = 28;
 		rc = model_int(o, (struct key){ "", "max_window_layers" }, 0, LAYERS_MAX, &o->window_from);
-	return rc < 0 ? rc : 0;
+		if (rc < 0)
+			return rc;
+	}
+	if (sliding && !o->window)
+		return model_fail(o, -ENOTSUP, "layer_types has sliding_attention, but %s", qwen
+		                  ? "use_sliding_window or sliding_window says that there is no window"
+		                  : "this model has no window; full_attention would be right");
+	if (o->layer_types && family == MISTRAL && o->window && sliding < o->m->L)
+		return model_fail(o, -ENOTSUP, "layer_types has full_attention, but sliding_window is %d, which is for "
+		                  "all layers; null would be right", o->window);
+	return 0;
 }
 
 /* eos_token_id: an id or a list of ids; 1: not there. */
@@ -280,11 +404,11 @@ static int read_settings(struct opening *o, const char *dir)
 {
 	char config[4096 + 64], path[4096 + 64];
 	json_t *generation;
-	int rc;
+	int rc, family = 0;
 
 	snprintf(config, sizeof(config), "%s/config.json", dir);
 	o->config = load_json(o, config, &rc);
-	if (o->config && (rc = hf_settings(o)) == 0 && (rc = hf_window(o)) == 0) {
+	if (o->config && (rc = hf_settings(o, &family)) == 0 && (rc = hf_window(o, family)) == 0) {
 		snprintf(path, sizeof(path), "%s/generation_config.json", dir);
 		generation = load_json(o, path, &rc);
 		if (generation)
@@ -305,7 +429,8 @@ int model_open_hf(struct opening *o, const char *dir)
 
 	if (rc || (!o->dummy && (rc = open_weights(o, dir)) != 0) || (rc = model_take_tensors(o)) != 0)
 		return rc;
-	for (int32_t l = o->window_from; l < o->m->L; l++)
-		o->m->layer[l].window = o->window;
+	for (int32_t l = 0; l < o->m->L; l++)
+		if (o->layer_types ? is_sliding(o->layer_types, l) : l >= o->window_from)
+			o->m->layer[l].window = o->window;
 	return 0;
 }

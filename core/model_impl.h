@@ -5,6 +5,7 @@
  *	model_hf.c     settings and tensors of a Hugging Face directory
  *	model_quant.c  of one whose scales lie apart from its weights: AWQ, GPTQ, FP8, ..
  *	model_kv.c     of an FP8 KV cache: its scales
+ *	model_keys.c   which settings are read, and which are refused
  */
 #ifndef MODEL_IMPL_H
 #define MODEL_IMPL_H
@@ -31,7 +32,8 @@ struct opening {
 	const struct gguf *g;          /* = file.g */
 	json_t *config;                /* Hugging Face */
 	struct safetensors_set *st;
-	int32_t window, window_from;   /* positions a layer looks back, 0 = all; from which layer up */
+	int32_t window, window_from;   /* positions a layer looks back, 0 = all; from which layer up, */
+	const json_t *layer_types;     /* unless this list says which */
 	struct {
 		int32_t type;          /* SR_AWQ4 .. of its matrices; SR_NONE: they are not quantized */
 		int32_t group;         /* inputs to a scale, 0 = all */
@@ -86,6 +88,12 @@ int  model_open_hf(struct opening *o, const char *dir);
 int  model_find_hf(struct opening *o, const char *name, struct found *f);   /* 0, 1 not there, -errno */
 /* NULL: there is none.  What is there counts as taken. */
 const struct safetensor *model_hf_tensor(struct opening *o, const char *name, int32_t *file);
+
+/* Settings that would compute something else than what is computed here: 0, or -ENOTSUP and its name. */
+int  model_check_config(struct opening *o);                    /* config.json, but for its objects */
+int  model_check_rope(struct opening *o, const char *of, const json_t *obj);
+int  model_check_quant(struct opening *o, const json_t *obj);
+int  model_check_gguf(struct opening *o);
 
 /* quantization_config.  0 or -errno. */
 int  model_quant_settings(struct opening *o);

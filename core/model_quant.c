@@ -192,10 +192,13 @@ int model_quant_settings(struct opening *o)
 	if (!j || json_is_null(j))
 		return 0;
 	for (unsigned i = 0; method && i < sizeof(known) / sizeof(*known); i++) {
+		int rc;
+
 		if (strcmp(known[i].method, method) != 0)
 			continue;
+		rc = model_check_quant(o, j);
 		snprintf(o->md->quantization, sizeof(o->md->quantization), "%s", method);
-		return known[i].read(o, j);
+		return rc ? rc : known[i].read(o, j);
 	}
 	return model_fail(o, -ENOTSUP, "quantization_config.quant_method %.40s is not supported; supported "
 	                  "are awq, gptq and compressed-tensors of 4 bits, fp8", method ? method : "(none)");

@@ -63,6 +63,7 @@ struct sr_rope {
 	float   theta, factor;
 	float   low, high;     /* llama3: low/high_freq_factor; yarn: beta_slow/beta_fast */
 	float   magnitude;     /* yarn: on cos and sin; else 1 */
+	int32_t exact;         /* yarn: 1: where the ramp begins and ends is not rounded to whole pairs */
 };
 
 enum sr_act { SR_SILU, SR_GELU_TANH };

@@ -3,7 +3,8 @@
  * Pair i of a head turns by position * freq[i].  Plain: RoFormer (arXiv 2104.09864); linear:
  * positions divided by the factor (arXiv 2306.15595); llama3: long waves divided, short ones
  * kept, those between blended (the Llama 3.1 reference code); yarn: the same by rotations
- * over the trained context, blended by pair (arXiv 2309.00071, section 3.2).
+ * over the trained context, blended by pair (arXiv 2309.00071, section 3.2), between ends rounded to whole
+ * pairs, or (transformers' truncate false) not.
  */
 #include <math.h>
 
@@ -32,9 +33,13 @@ static double pair_of(const struct sr_rope *r, double turns)
 
 static double yarn(const struct sr_rope *r, int i, double f)
 {
-	double from = floor(pair_of(r, r->high)), to = ceil(pair_of(r, r->low));
+	double from = pair_of(r, r->high), to = pair_of(r, r->low);
 	double ramp;
 
+	if (!r->exact) {
+		from = floor(from);
+		to = ceil(to);
+	}
 	if (from < 0)
 		from = 0;
 	if (to > r->dims - 1)

@@ -1,4 +1,4 @@
-/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/model_kv.c core/gguf.c core/safetensors.c kernels/rope.c -ljansson */
+/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/model_kv.c core/model_keys.c core/gguf.c core/safetensors.c kernels/rope.c -ljansson */
 /* fuzz_model.c - a GGUF file, or a config.json, of any bytes is a model whose tensors lie in its
  * file, or a sentence. */
 #include <stdint.h>

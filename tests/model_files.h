@@ -46,6 +46,7 @@ struct gguf_case {
 	int64_t i;
 	double d;
 	const char *s;                 /* NULL: it is not there */
+	struct { const char *key; float v; } floats[4]; /* settings more */
 };
 static const struct gguf_case usual = { .arch = "llama", .layers = 2, .heads = 4, .heads_kv = 2,
                                         .context = 128,
@@ -105,6 +106,9 @@ static inline void put_other(const struct gguf_case *c)
 	case GGUF_F32:
 		put(&settings, &f, 4);
 		break;
+	case GGUF_BOOL:
+		put(&settings, &c->i, 1);
+		break;
 	case GGUF_F64:
 		put(&settings, &c->d, 8);
 		break;
@@ -153,6 +157,8 @@ static inline void put_settings(const struct gguf_case *c)
 	F32(K("rope.scaling.factor"), c->scaling ? 4 : 1);
 	if (c->key && !met)
 		put_other(c);
+	for (int i = 0; i < 4 && c->floats[i].key; i++, n_settings++)
+		put_kv_f32(&settings, c->floats[i].key, c->floats[i].v);
 #undef K
 #undef F32
 #undef U32

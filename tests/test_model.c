@@ -1,4 +1,4 @@
-/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/model_kv.c core/gguf.c core/safetensors.c kernels/rope.c -ljansson -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
+/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/model_kv.c core/model_keys.c core/gguf.c core/safetensors.c kernels/rope.c -ljansson -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
 /* test_model.c - models in GGUF, and what holds of both kinds: what is read out of them, and what is
  * refused, in which words. */
 #include "tests/model_files.h"

@@ -1,4 +1,4 @@
-/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/model_kv.c core/gguf.c core/safetensors.c kernels/rope.c -ljansson */
+/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/model_kv.c core/model_keys.c core/gguf.c core/safetensors.c kernels/rope.c -ljansson */
 /* test_model_hf.c - models in Hugging Face directories: what is read out of config.json and the tables of
  * weights, and what is refused, in which words.  (Quantized ones: test_quant.c.) */
 #include "tests/model_files.h"
@@ -90,10 +90,6 @@ static void test_hf_rope(void **state)
 	r = &md->m.rope[0];
 	assert_true(r->magnitude == 1.5f && r->low == 2 && r->high == 16 && md->m.context == 512);
 	model_close(md);
-	md = OPEN(SCALING("\"type\":\"linear\",\"factor\":null") "\"partial_rotary_factor\":0.5,", NULL);
-	r = &md->m.rope[0];
-	assert_true(r->kind == SR_ROPE_LINEAR && r->factor == 1 && r->dims == 4);
-	model_close(md);
 	md = OPEN(LLAMA "\"rope_scaling\":null,\"rope_theta\":null,", NULL);
 	assert_true(md->m.rope[0].kind == SR_ROPE_PLAIN && md->m.rope[0].theta == 10000);
 	model_close(md);
@@ -156,10 +152,8 @@ static void test_bad_hf(void **state)
 	BAD_HF(-EINVAL, "hidden_size is missing", LLAMA "\"hidden_size\":null,", NULL);
 	BAD_HF(-EINVAL, "num_key_value_heads is no integer", LLAMA "\"num_key_value_heads\":\"2\",", NULL);
 	BAD_HF(-EINVAL, "rms_norm_eps is no number", LLAMA "\"rms_norm_eps\":\"1e-5\",", NULL);
-	BAD_HF(-EINVAL, "partial_rotary_factor is 0; 0.01 to 1", LLAMA "\"partial_rotary_factor\":0,", NULL);
-	BAD_HF(-EINVAL, "partial_rotary_factor leaves no dimension of 8", LLAMA "\"partial_rotary_factor\":0.1,",
-	       NULL);
-	
+	BAD_HF(-EINVAL, "rope_scaling.factor is missing", SCALING("\"type\":\"linear\",\"factor\":null"), NULL);
+	BAD_HF(-EINVAL, "rope_scaling.factor is missing", SCALING("\"type\":\"llama3\""), NULL);
 	BAD_HF(-EINVAL, "rope_scaling is no object", LLAMA "\"rope_scaling\":3,", NULL);
 	BAD_HF(-ENOTSUP, "rope_scaling.rope_type longrope", SCALING("\"rope_type\":\"longrope\""), NULL);
 	BAD_HF(-EINVAL, "rope_scaling.factor is no number from 1",

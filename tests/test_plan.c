@@ -1,4 +1,4 @@
-/* LINK: core/plan.c core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/model_kv.c core/gguf.c core/safetensors.c core/config.c core/config_help.c core/config_run.c core/knobs.c kernels/rope.c -ljansson -lyaml */
+/* LINK: core/plan.c core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/model_kv.c core/model_keys.c core/gguf.c core/safetensors.c core/config.c core/config_help.c core/config_run.c core/knobs.c kernels/rope.c -ljansson -lyaml */
 /* test_plan.c - the memory plan on a made-up device: what fits, and what is said if it does not. */
 #include <setjmp.h>
 #include <stdarg.h>

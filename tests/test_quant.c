@@ -1,4 +1,4 @@
-/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/model_kv.c core/gguf.c core/safetensors.c kernels/rope.c -ljansson -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
+/* LINK: core/model.c core/model_gguf.c core/model_hf.c core/model_quant.c core/model_kv.c core/model_keys.c core/gguf.c core/safetensors.c kernels/rope.c -ljansson -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
 /* test_quant.c - directories of AWQ, GPTQ and compressed-tensors: what is read of them, and which are
  * refused, by the name of what is wrong.  (What their weights are worth: test_cpu.c.) */
 #include <setjmp.h>

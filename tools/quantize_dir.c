@@ -134,9 +134,9 @@ static json_t *scaling_of(const struct sr_rope *r)
 		                 "low_freq_factor", number(r->low), "high_freq_factor", number(r->high),
 		                 "original_max_position_embeddings", r->context);
 	case SR_ROPE_YARN:
-		return json_pack("{s:s, s:o, s:o, s:o, s:i}", "rope_type", "yarn", "factor", number(r->factor),
-		                 "beta_slow", number(r->low), "beta_fast", number(r->high),
-		                 "original_max_position_embeddings", r->context);
+		return json_pack("{s:s, s:o, s:o, s:o, s:o, s:i}", "rope_type", "yarn", "factor", number(r->factor),
+		                 "beta_slow", number(r->low), "beta_fast", number(r->high), "attention_factor",
+		                 json_real((double)r->magnitude), "original_max_position_embeddings", r->context);
 	}
 	return json_null();
 }

@@ -76,6 +76,19 @@ static void count_weights(const struct sr_tensor *t, void *ctx)
 	*(double *)ctx += t->type == SR_NONE ? 0 : (double)t->n * t->k;
 }
 
+/* Layers that attend to a window, and its length. */
+static int32_t windowed(const struct sr_model *m, int32_t *window)
+{
+	int32_t n = 0;
+
+	for (int32_t l = 0; l < m->L; l++)
+		if (m->layer[l].window) {
+			*window = m->layer[l].window;
+			n++;
+		}
+	return n;
+}
+
 /* ---- the two forms ------------------------------------------------------------------------ */
 
 static void print_text(struct show *s)
@@ -83,6 +96,7 @@ static void print_text(struct show *s)
 	const struct model *md = s->model;
 	const struct sr_model *m = &md->m;
 	const struct sr_rope *r = &m->rope[0];
+	int32_t window = 0;
 	double n = 0;
 
 	each_tensor(m, count_weights, &n);
@@ -97,11 +111,14 @@ static void print_text(struct show *s)
 	printf("  heads         %d for queries, %d for keys and values, of width %d\n", m->H, m->G, m->E);
 	printf("  vocabulary    %d, embeddings %s\n", m->V, m->head.type == SR_NONE ? "tied" : "untied");
 	printf("  context       %d\n", m->context);
-	if (m->layer[m->L - 1].window)
-		printf("  window        %d\n", m->layer[m->L - 1].window);
+	if (windowed(m, &window))
+		printf("  window        %d, in %d of %d layers\n", window, windowed(m, &window), m->L);
 	printf("  rope          %s, theta %g, %d dimensions", rope_kinds[r->kind], (double)r->theta, r->dims);
 	if (r->kind != SR_ROPE_PLAIN)
 		printf(", factor %g beyond %d", (double)r->factor, r->context);
+	if (r->kind == SR_ROPE_YARN)
+		printf(", beta %g to %g, magnitude %g%s", (double)r->low, (double)r->high, (double)r->magnitude,
+		       r->exact ? ", not truncated" : "");
 	printf("\n  eos           ");
 	for (int i = 0; i < md->n_eos; i++)
 		printf("%s%d", i ? ", " : "", md->eos[i]);
@@ -140,6 +157,7 @@ static void print_json(struct show *s)
 	const struct sr_model *m = &md->m;
 	const struct sr_rope *r = &m->rope[0];
 	json_t *eos = json_array(), *files = json_array(), *out;
+	int32_t window = 0;
 	double n = 0;
 
 	each_tensor(m, count_weights, &n);
@@ -155,9 +173,12 @@ static void print_json(struct show *s)
 	                "layers", m->L, "width", m->D, "feed_forward", m->F, "heads", m->H, "kv_heads", m->G,
 	                "head_width", m->E, "vocabulary", m->V, "tied_embeddings", m->head.type == SR_NONE,
 	                "context", m->context, "eos", eos);
-	json_object_set_new(out, "rope", json_pack("{s:s, s:f, s:f, s:i, s:i}", "kind", rope_kinds[r->kind],
+	json_object_set_new(out, "rope", json_pack("{s:s, s:f, s:f, s:i, s:i, s:f}", "kind", rope_kinds[r->kind],
 	                                           "theta", (double)r->theta, "factor", (double)r->factor,
-	                                           "original_context", r->context, "dimensions", r->dims));
+	                                           "original_context", r->context, "dimensions", r->dims,
+	                                           "magnitude", (double)r->magnitude));
+	json_object_set_new(out, "window_layers", json_integer(windowed(m, &window)));
+	json_object_set_new(out, "window", json_integer(window));
 	json_object_set_new(out, "plan", plan_json(s));
 	if (s->tensors) {
 		json_t *list = json_array();
