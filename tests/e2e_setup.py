@@ -65,7 +65,7 @@ def there_and_back(users):
         unit = text(root, "etc/systemd/system/slipring.service")
         check(f"ExecStart={TREE}/build/slipringd " in unit and "/usr/bin/" not in unit, "units start what lies beside us")
         check(os.path.isdir(os.path.join(root, "var/lib/slipring/models")), "a folder for models")
-        record = json.loads(text(root, "var/lib/slipring/setup.json"))
+        record = json.loads(text(root, "var/lib/slipring-setup/setup.json"))
         check({"kind": "value", "path": "/proc/sys/vm/nr_hugepages", "before": "0", "after": "8"} in record, f"{record}")
         done = everything(root)
         code, out, _ = setup(root, "--apply", "--huge-pages", "8")
@@ -120,8 +120,8 @@ def wrong():
     check(code == 0 and "--undo" in out, "help teaches")
     with tempfile.TemporaryDirectory(prefix="slipring-test-") as root:
         machine(root)
-        os.makedirs(os.path.join(root, "var/lib/slipring"))
-        with open(os.path.join(root, "var/lib/slipring/setup.json"), "w") as f:
+        os.makedirs(os.path.join(root, "var/lib/slipring-setup"))
+        with open(os.path.join(root, "var/lib/slipring-setup/setup.json"), "w") as f:
             f.write("[{\n")
         code, _, err = setup(root, "--undo")
         check(code == 1 and "setup.json: line" in err, f"a broken record: {err}")
@@ -133,10 +133,153 @@ def wrong():
         check(r.returncode == 1 and "sudo slipring setup --apply" in r.stderr, f"without root: {r.stderr}")
 
 
+EVIL = "evil::0:0::/root:/bin/sh\n"
+OTHER = 65534                                                 # as the daemon's user: one that is not root
+
+
+def by_another(what):
+    """Do it as another user, in a process of its own."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setgid(OTHER)
+            os.setuid(OTHER)
+            what()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def write(path, what):
+    with open(path, "w") as f:
+        f.write(what if isinstance(what, str) else json.dumps(what))
+
+
+class Owned:
+    """A machine whose /var/lib/slipring belongs to another user, as systemd makes it; /etc/victim is root's."""
+
+    def __enter__(self):
+        self.tmp = tempfile.TemporaryDirectory(prefix="slipring-test-")
+        self.root = self.tmp.name
+        os.chmod(self.root, 0o755)
+        machine(self.root)
+        write(self.path("etc/victim"), "untouched\n")
+        os.makedirs(self.path("var/lib/slipring"))
+        if os.geteuid() == 0:
+            os.chown(self.path("var/lib/slipring"), OTHER, OTHER)
+        return self
+
+    def __exit__(self, *_):
+        self.tmp.cleanup()
+
+    def path(self, name):
+        return os.path.join(self.root, name)
+
+    def untouched(self, why):
+        check(text(self.root, "etc/victim") == "untouched", f"{why}: /etc/victim")
+        check(text(self.root, "etc/passwd").startswith("root:x:"), f"{why}: /etc/passwd")
+
+
+def a_file_written():
+    """The daemon's user writes a record in its own folder: the file named there would get its text."""
+    with Owned() as m:
+        entry = {"kind": "file", "path": "/etc/passwd", "before": EVIL, "after": text(m.root, "etc/passwd") + "\n"}
+        check(by_another(lambda: write(m.path("var/lib/slipring/setup.json"), [entry])), "it can write there")
+        code, out, err = setup(m.root, "--undo")
+        m.untouched(f"{code} {out} {err}")
+        check(code == 1 and "is not read" in err and "slipring-setup" in err, f"a sentence says so: {code} {err}")
+
+
+def a_file_removed():
+    with Owned() as m:
+        entry = {"kind": "file", "path": "/etc/victim", "before": None, "after": "untouched\n"}
+        check(by_another(lambda: write(m.path("var/lib/slipring/setup.json"), [entry])), "it can write there")
+        code, out, err = setup(m.root, "--undo")
+        check(os.path.exists(m.path("etc/victim")), f"{code} {out} {err}")
+        m.untouched("undo")
+
+
+def a_link_followed():
+    """It puts links where the record, and what stands beside it, are made."""
+    for names in (["setup.json.new"], ["setup.json.new", "setup.json", "models"]):
+        with Owned() as m:
+            for name in names:
+                check(by_another(lambda: os.symlink(m.path("etc/victim"), m.path("var/lib/slipring/" + name))), "it can link there")
+            for name in ("etc/sysctl.d", "var/lib/slipring-setup"):   # here it cannot
+                check(not by_another(lambda: os.makedirs(m.path(name))), f"not in {name}")
+            code, out, err = setup(m.root, "--apply", "--huge-pages", "8")
+            m.untouched(f"{code} {out} {err}")
+            check(os.stat(m.path("var/lib/slipring-setup")).st_mode & 0o777 == 0o700, "its folder is root's alone")
+            check(os.stat(m.path("var/lib/slipring-setup/setup.json")).st_mode & 0o777 == 0o600, "and it")
+            code, out, err = setup(m.root, "--undo")
+            m.untouched(f"{code} {out} {err}")
+
+
+def a_record_of_anothers():
+    """In the right place, but not root's alone: not believed, whoever it was, and nothing is changed."""
+    def chown(m):
+        os.chown(m.path("var/lib/slipring-setup/setup.json"), OTHER, OTHER)
+
+    def writable(m):
+        os.chmod(m.path("var/lib/slipring-setup/setup.json"), 0o666)
+
+    def folder(m):
+        os.chown(m.path("var/lib/slipring-setup"), OTHER, OTHER)
+
+    def folder_writable(m):
+        os.chmod(m.path("var/lib/slipring-setup"), 0o777)
+
+    def folder_alone(m):
+        os.unlink(m.path("var/lib/slipring-setup/setup.json"))
+        os.chmod(m.path("var/lib/slipring-setup"), 0o777)
+
+    def link(m):
+        os.rename(m.path("var/lib/slipring-setup/setup.json"), m.path("var/lib/slipring/mine"))
+        os.symlink(m.path("var/lib/slipring/mine"), m.path("var/lib/slipring-setup/setup.json"))
+
+    for spoil in (chown, writable, folder, folder_writable, folder_alone, link):
+        with Owned() as m:
+            setup(m.root, "--apply", "--huge-pages", "8")
+            write(m.path("proc/sys/vm/nr_hugepages"), "7\n")     # something to do for --apply
+            spoil(m)
+            before = everything(m.root)
+            for args in (["--undo"], ["--apply", "--huge-pages", "8"]):
+                code, out, err = setup(m.root, *args)
+                check(code == 1 and not out and ("not believed" in err or "link" in err), f"{spoil.__name__}: {code} {out} {err}")
+                check(everything(m.root) == before, f"{spoil.__name__}: nothing is changed")
+
+
+def a_record_that_lies():
+    """Root's own file, with what setup cannot have made: refused by number, and nothing before it is undone."""
+    good = {"kind": "value", "path": "/proc/sys/vm/nr_hugepages", "before": "3", "after": "0"}
+    f = {"kind": "file", "path": SYSCTL.join(["/", ""]), "before": None, "after": "x"}
+    lies = ({**f, "path": "/etc/victim", "after": "untouched\n"}, {**f, "path": "/etc/sysctl.d/../victim"}, {**f, "path": SYSCTL},
+            {**f, "path": "/etc/systemd/system/other.service"}, {**f, "path": "/etc/systemd/system/"}, {**f, "kind": "files"},
+            {**f, "before": 5}, {**f, "after": None}, {**f, "after": "x" * 20000}, {**f, "more": 1}, {"kind": "file", "path": f["path"]},
+            {**good, "path": "/proc/sys/kernel/core_pattern"}, {**good, "before": "|/tmp/x"}, {**good, "before": ""},
+            {**good, "before": "9" * 30}, {**good, "after": "3\n4"}, {**good, "before": None}, {**good, "kind": "file"},
+            {"kind": "user", "path": "root"}, {"kind": "user", "path": "--help"}, {"kind": "user", "path": "slipring", "before": "-r"},
+            {"kind": "dir", "path": "/etc"}, {"kind": "dir", "path": "/var/lib/slipring"}, {"kind": "dir", "path": 1}, {}, [], "x", None)
+    for lie in lies:
+        with Owned() as m:
+            os.mkdir(m.path("var/lib/slipring-setup"), 0o700)
+            write(m.path("var/lib/slipring-setup/setup.json"), [good, lie, good])
+            before = everything(m.root)
+            for args in (["--undo"], ["--undo", "--dry-run"], ["--apply"]):
+                code, out, err = setup(m.root, *args)
+                check(code == 1 and "entry 2 is nothing that slipring setup makes" in err and not out, f"{lie}: {code} {out} {err}")
+                check(everything(m.root) == before, f"{lie}: nothing is changed")
+            m.untouched(f"{lie}")
+
+
 def main():
     users = os.geteuid() == 0 and shutil.which("useradd") and shutil.which("userdel")
     if not users:
         print("SKIP users: only root with useradd can make any, even below a folder")
+        print("[  SKIPPED ] 1 test(s), listed below:")
     os.chmod(TREE, 0o755)
     os.mkdir(os.path.join(TREE, "build"))
     shutil.copy(os.path.join(BUILD, "slipring"), os.path.join(TREE, "build/slipring"))
@@ -144,6 +287,15 @@ def main():
     there_and_back(users)
     what_others_changed()
     wrong()
+    if os.geteuid() == 0:
+        a_file_written()
+        a_file_removed()
+        a_link_followed()
+        a_record_of_anothers()
+    else:
+        print("SKIP records of another user: only root can make some")
+        print("[  SKIPPED ] 4 test(s), listed below:")
+    a_record_that_lies()
     done()
 
 

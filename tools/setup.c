@@ -1,8 +1,10 @@
 /* setup.c - slipring setup: make this machine fit to serve, say what was changed, take it back.
  *
- * What it changed is written down after every step, in /var/lib/slipring/setup.json, so that an undo
- * knows of it even if the rest failed. */
+ * What it changed is written down after every step, in a folder that only root may enter, so that an undo
+ * knows of it even if the rest failed.  An undo as root does what stands there; so the record is believed
+ * only if nobody else can have written it, and each entry only if setup itself can have made it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +15,12 @@
 #include <jansson.h>
 
 #include "commands.h"
+#include "core/fresh.h"
 #include "setup.h"
 
-#define RECORD "/var/lib/slipring/setup.json"
+#define FOLDER "/var/lib/slipring-setup"
+#define RECORD FOLDER "/setup.json"
+#define OLD    "/var/lib/slipring/setup.json" /* up to 0.1.0: in a folder of the daemon's user */
 
 struct asked { bool check, apply, undo, dry; struct setup s; };
 
@@ -65,48 +70,116 @@ static int check(const struct setup *s)
 
 /* ---- the record -------------------------------------------------------------------------- */
 
-static json_t *record_read(const char *path, char *err, size_t n)
+static int refused(const char *root, const char *name, const struct stat *st, char *err, size_t n)
 {
-	json_error_t e;
-	json_t *j;
-
-	if (access(path, F_OK) < 0)
-		return json_array();
-	j = json_load_file(path, 0, &e);
-	if (json_is_array(j))
-		return j;
-	json_decref(j);
-	snprintf(err, n, "%s: line %d: %s; it says what was changed here, and an undo needs it", path, e.line,
-	         j ? "no list" : e.text);
-	return NULL;
+	snprintf(err, n, "%s%s: it is not believed, and nothing was changed: it has to be root's, and nobody else may "
+	         "write it (it belongs to uid %u, its mode is %03o)", root, name, (unsigned)st->st_uid,
+	         st->st_mode & 0777u);
+	return -EPERM;
 }
 
-/* All of it or none: beside it, then renamed. */
-static int record_write(const char *path, const json_t *j)
+/* Open it, if only root and we can have written it.  -ENOENT: there is none; else a sentence. */
+static int record_open(const char *root, char *err, size_t n)
 {
-	char tmp[PATH_MAX + 8], dir[PATH_MAX];
+	const char *leaf;
+	struct stat st;
+	int dir = place_dir(root, RECORD, false, &leaf), fd;
 
-	for (size_t i = 1; i < strlen(path); i++)
-		if (path[i] == '/') {
-			snprintf(dir, sizeof(dir), "%.*s", (int)i, path);
-			if (mkdir(dir, 0755) < 0 && errno != EEXIST)
-				return -errno;
-		}
-	if (json_array_size(j) == 0)
-		return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
-	snprintf(tmp, sizeof(tmp), "%s.new", path);
-	if (json_dump_file(j, tmp, JSON_INDENT(1)) < 0 || rename(tmp, path) < 0) {
-		int e = errno ? -errno : -EIO;
-
-		unlink(tmp);
-		return e;
+	if (dir >= 0 && fstat(dir, &st) == 0 && !place_ours(&st)) {
+		close(dir);
+		return refused(root, FOLDER, &st, err, n);
 	}
-	return 0;
+	fd = dir < 0 ? dir : openat(dir, leaf, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (dir >= 0) {
+		fd = fd < 0 ? -errno : fd;
+		close(dir);
+	}
+	if (fd < 0) {
+		snprintf(err, n, "%s" RECORD ": %s%s", root, fd == -ELOOP ? "it is a link, which is not followed" :
+		         strerror(-fd), fd == -EACCES ? "; only root may read it" : "");
+		return fd;
+	}
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && place_ours(&st))
+		return fd;
+	close(fd);
+	return refused(root, RECORD, &st, err, n);
+}
+
+/* The list of what was changed, each entry known; NULL and a sentence. */
+static json_t *record_read(const char *root, char *err, size_t n)
+{
+	int fd = record_open(root, err, n);
+	json_error_t e;
+	const json_t *one;
+	json_t *j;
+	size_t i;
+
+	if (fd == -ENOENT)
+		return json_array();
+	if (fd < 0)
+		return NULL;
+	j = json_loadfd(fd, 0, &e);
+	close(fd);
+	if (!json_is_array(j)) {
+		snprintf(err, n, "%s" RECORD ": line %d: %s; it says what was changed here, and an undo needs it", root,
+		         e.line, j ? "no list" : e.text);
+		json_decref(j);
+		return NULL;
+	}
+	json_array_foreach(j, i, one)
+		if (!step_known(one)) {
+			snprintf(err, n, "%s" RECORD ": entry %zu is nothing that slipring setup makes; it is not "
+			         "believed, and nothing was changed", root, i + 1);
+			json_decref(j);
+			return NULL;
+		}
+	return j;
+}
+
+/* All of it or none. */
+static int record_write(const char *root, const json_t *j)
+{
+	const char *leaf;
+	struct fresh w;
+	int dir, e;
+
+	if (json_array_size(j) == 0) {
+		e = place_remove(root, RECORD, false);
+		place_remove(root, FOLDER, true);
+		return e == -ENOENT ? 0 : e;
+	}
+	if ((e = place_mkdir(root, FOLDER, 0700)) < 0)
+		return e;
+	if ((dir = place_dir(root, RECORD, false, &leaf)) < 0)
+		return dir;
+	e = fresh_open(&w, dir, leaf, 0600);
+	if (!e && json_dumpf(j, w.f, JSON_INDENT(1)) < 0)
+		e = -EIO;
+	if (!e)
+		e = fresh_done(&w);
+	fresh_drop(&w);
+	close(dir);
+	return e;
+}
+
+/* A record of an older version: true if there is one, and it was said. */
+static bool record_old(const char *root)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s" OLD, root);
+	if (lstat(path, &st) < 0)
+		return false;
+	fprintf(stderr, "slipring setup: %s is not read: an older version kept its record there, where the "
+	        "daemon's user can write.  Read it; if it says what was done here, root moves it: install -D -m "
+	        "600 %s %s" RECORD " && rm %s\n", path, path, root, path);
+	return true;
 }
 
 /* ---- apply and undo ---------------------------------------------------------------------- */
 
-static int apply_one(struct asked *a, struct step *t, json_t *record, const char *path)
+static int apply_one(struct asked *a, struct step *t, json_t *record)
 {
 	char err[400] = "", was[80];
 	json_t *undo = NULL;
@@ -126,8 +199,9 @@ static int apply_one(struct asked *a, struct step *t, json_t *record, const char
 	if (t->kind == STEP_VALUE && strcmp(t->have, t->text))
 		printf("        the kernel gave %s of %s; after a boot, with memory in one piece, it gives all\n",
 		       t->have, t->text);
-	if (!undo || json_array_append_new(record, undo) < 0 || (e = record_write(path, record)) < 0) {
-		printf("FAILED  %s cannot be written (%s): an undo will not know of this\n", path, strerror(-e));
+	if (!undo || json_array_append_new(record, undo) < 0 || (e = record_write(a->s.root, record)) < 0) {
+		printf("FAILED  %s" RECORD " cannot be written (%s): an undo will not know of this\n", a->s.root,
+		       strerror(-e));
 		return e < 0 ? e : -ENOMEM;
 	}
 	return 0;
@@ -138,7 +212,7 @@ static bool manager_runs(const struct setup *s)
 	return !*s->root && access("/run/systemd/system", F_OK) == 0;
 }
 
-static int apply(struct asked *a, json_t *record, const char *path)
+static int apply(struct asked *a, json_t *record)
 {
 	int n = 0, failed = 0;
 	bool units = false;
@@ -149,7 +223,7 @@ static int apply(struct asked *a, json_t *record, const char *path)
 		if (t->good)
 			continue;
 		n++;
-		failed += apply_one(a, t, record, path) < 0;
+		failed += apply_one(a, t, record) < 0;
 		units |= !strcmp(t->what, "unit");
 	}
 	if (!n)
@@ -162,12 +236,12 @@ static int apply(struct asked *a, json_t *record, const char *path)
 	return failed ? 1 : 0;
 }
 
-static int undo(const struct asked *a, json_t *record, const char *path)
+static int undo(const struct asked *a, json_t *record)
 {
 	int failed = 0;
 
 	if (!json_array_size(record))
-		printf("nothing to take back: %s is not there\n", path);
+		printf("nothing to take back: %s" RECORD " is not there\n", a->s.root);
 	for (size_t i = json_array_size(record); i-- > 0; ) {
 		const json_t *one = json_array_get(record, i);
 		char say[PATH_MAX + 200] = "";
@@ -184,7 +258,7 @@ static int undo(const struct asked *a, json_t *record, const char *path)
 			continue;
 		}
 		json_array_remove(record, i);
-		if (record_write(path, record) < 0)
+		if (record_write(a->s.root, record) < 0)
 			failed++;
 	}
 	return failed ? 1 : 0;
@@ -220,8 +294,9 @@ static bool take(struct asked *a, int argc, char **argv, int *i)
 
 static int change(struct asked *a)
 {
-	char path[PATH_MAX], err[PATH_MAX + 300];
+	char err[PATH_MAX + 400];
 	json_t *record;
+	bool old;
 	int r;
 
 	if (geteuid() != 0 && !*a->s.root && !a->dry) {
@@ -229,13 +304,13 @@ static int change(struct asked *a)
 		        "(--dry-run says what it would do)\n", a->undo ? "--undo" : "--apply");
 		return 1;
 	}
-	snprintf(path, sizeof(path), "%s" RECORD, a->s.root);
-	record = record_read(path, err, sizeof(err));
+	record = a->apply && a->dry ? json_array() : record_read(a->s.root, err, sizeof(err));
 	if (!record) {
 		fprintf(stderr, "slipring setup: %s\n", err);
 		return 1;
 	}
-	r = a->undo ? undo(a, record, path) : apply(a, record, path);
+	old = record_old(a->s.root);
+	r = !a->undo ? apply(a, record) : old && !json_array_size(record) ? 1 : undo(a, record);
 	json_decref(record);
 	return r;
 }

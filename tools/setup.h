@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/stat.h>
 
 #include <jansson.h>
 
@@ -41,8 +42,22 @@ void setup_free(struct setup *s);
 /* Make it so.  0 and what was before in *undo (a new object), or -errno and one sentence. */
 int  step_apply(const struct setup *s, struct step *t, json_t **undo, char *err, size_t errlen);
 
-/* Take one back, as step_apply described it: 1 it is as before, 0 left alone, because it is not as we
+/* Can step_apply have made this entry?  The kinds, paths and names are those of setup_look, and no others. */
+bool step_known(const json_t *undo);
+
+/* Take one back that is known, as step_apply described it: 1 it is as before, 0 left alone, because it is not as we
  * had left it (say tells), or -errno and one sentence. */
 int  step_undo(const struct setup *s, const json_t *undo, char *say, size_t n);
+
+/* setup_place.c: files below a root folder; paths from there.  0 or -errno. */
+#define PLACE_TEXT 16384              /* the longest text and its end */
+bool  place_ours(const struct stat *st); /* only root and we can write it */
+/* The folder that holds path, as a descriptor; *leaf: the last name of path.  make: what is missing. */
+int   place_dir(const char *root, const char *path, bool make, const char **leaf);
+char *place_read(const char *root, const char *path);
+/* value: a file of /proc or /sys, as it stands; else a new file in its place. */
+int   place_write(const char *root, const char *path, const char *text, bool value);
+int   place_mkdir(const char *root, const char *path, mode_t mode);
+int   place_remove(const char *root, const char *path, bool folder);
 
 #endif

@@ -5,7 +5,6 @@
 #include "setup.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
 #include <pwd.h>
@@ -17,10 +16,42 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define TEXT_MOST 16384
 #define PAGE_BYTES (2l << 20)
 #define PAGES_DEFAULT 128             /* the rings of seven adapters, or of a hundred other programs */
 #define HEAD "# Written by slipring setup --apply; --undo removes it.\n"
+
+/* ---- which there are: all that is ever made or taken back ----------------------------------- */
+
+static const struct kept {            /* a value, and the file that brings it back at the next boot */
+	const char *what, *path;
+	const char *value;            /* NULL: so many pages */
+	const char *words[4];         /* what the kernel can say there; none: a number */
+	const char *file, *line, *why;
+} kept[] = {
+	{ "huge pages", "/proc/sys/vm/nr_hugepages", NULL, { NULL }, "/etc/sysctl.d/60-slipring-hugepages.conf",
+	  "vm.nr_hugepages = ", "rings of trusted clients lie in them: fewer TLB misses" },
+	{ "THP", "/sys/kernel/mm/transparent_hugepage/enabled", "madvise", { "always", "madvise", "never" },
+	  "/etc/tmpfiles.d/slipring-thp.conf", "w /sys/kernel/mm/transparent_hugepage/enabled - - - - ",
+	  "weights in huge pages: decoding is 15 % faster" },
+	{ "io_uring", "/proc/sys/kernel/io_uring_disabled", "0", { "0", "1", "2" },
+	  "/etc/sysctl.d/60-slipring-io_uring.conf", "kernel.io_uring_disabled = ",
+	  "the daemon's way to the kernel; epoll takes more calls" },
+};
+
+static const struct { enum step_kind kind; const char *what, *path, *text, *why; } once[] = {
+	{ STEP_USER, "user", "slipring", "", "the daemon's own" },
+	{ STEP_USER, "user", "slipring-http", "slipring", "the adapter's own, which may use the rings" },
+	{ STEP_FILE, "locked memory", "/etc/security/limits.d/60-slipring.conf",
+	  HEAD "@slipring - memlock unlimited\n", "rings and GPU buffers of members who start it by hand" },
+	{ STEP_DIR, "folder", "/etc/slipring", "", "settings" },
+	{ STEP_DIR, "folder", "/var/lib/slipring/models", "", "models" },
+};
+
+#define UNITS "/etc/systemd/system/"
+static const char *const unit[] = { "slipring.service", "slipring@.service", "slipring-ring.socket",
+                                    "slipring-http.service", "slipring-http.socket" };
+
+#define N(a) (sizeof(a) / sizeof((a)[0]))
 
 /* ---- files ------------------------------------------------------------------------------- */
 
@@ -28,59 +59,6 @@ static const char *below(const struct setup *s, const char *path, char *out, siz
 {
 	snprintf(out, n, "%s%s", s->root, path);
 	return out;
-}
-
-/* A small file as text; NULL: it cannot be read. */
-static char *read_text(const char *path)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	char *buf = fd < 0 ? NULL : calloc(1, TEXT_MOST);
-	ssize_t n = buf ? read(fd, buf, TEXT_MOST - 1) : -1;
-
-	if (fd >= 0)
-		close(fd);
-	if (n >= 0)
-		return buf;
-	free(buf);
-	return NULL;
-}
-
-/* Written beside it and renamed, but into /proc and /sys, where that cannot be. */
-static int write_text(const char *path, const char *text, bool in_place)
-{
-	char tmp[PATH_MAX];
-	size_t len = strlen(text);
-	int fd, e = 0;
-
-	snprintf(tmp, sizeof(tmp), in_place ? "%s" : "%s.new", path);
-	fd = open(tmp, O_WRONLY | O_CLOEXEC | O_TRUNC | (in_place ? 0 : O_CREAT), 0644);
-	if (fd < 0)
-		return -errno;
-	if (write(fd, text, len) != (ssize_t)len)
-		e = errno ? -errno : -EIO;
-	if (!in_place && fchmod(fd, 0644) < 0 && !e)
-		e = -errno;
-	if (close(fd) < 0 && !e)
-		e = -errno;
-	if (!e && !in_place && rename(tmp, path) < 0)
-		e = -errno;
-	if (e && !in_place)
-		unlink(tmp);
-	return e;
-}
-
-static int make_dirs(const char *path)
-{
-	char part[PATH_MAX];
-
-	for (const char *s = path; *s; ) {
-		s += strspn(s, "/");
-		s += strcspn(s, "/");
-		snprintf(part, sizeof(part), "%.*s", (int)(s - path), path);
-		if (mkdir(part, 0755) < 0 && errno != EEXIST)
-			return -errno;
-	}
-	return 0;
 }
 
 /* The word in force: of "always [madvise] never" the one in brackets, else the first. */
@@ -123,10 +101,9 @@ static void look(const struct setup *s, struct step *t)
 	char path[PATH_MAX], *text = NULL;
 	struct stat st;
 
-	below(s, t->path, path, sizeof(path));
 	switch (t->kind) {
 	case STEP_VALUE:
-		text = read_text(path);
+		text = place_read(s->root, t->path);
 		t->absent = !text;
 		word_of(text ? text : "", t->have, sizeof(t->have));
 		if (t->absent)
@@ -134,11 +111,12 @@ static void look(const struct setup *s, struct step *t)
 		t->good = t->absent || value_good(t->path, t->have, t->text);
 		break;
 	case STEP_FILE:
-		text = read_text(path);
+		text = place_read(s->root, t->path);
 		t->good = text && !strcmp(text, t->text);
 		snprintf(t->have, sizeof(t->have), "%s", t->good ? "there" : text ? "another text" : "not there");
 		break;
 	case STEP_DIR:
+		below(s, t->path, path, sizeof(path));
 		t->good = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 		snprintf(t->have, sizeof(t->have), "%s", t->good ? "there" : "not there");
 		break;
@@ -168,18 +146,17 @@ static struct step *add(struct setup *s, enum step_kind kind, const char *what, 
 
 /* A value, and the file that brings it back at the next boot: only if it was not so before us, for
  * somebody else may keep it otherwise. */
-static int add_kept(struct setup *s, const char *what, const char *path, const char *value,
-                    const char *file, const char *line, const char *why)
+static int add_kept(struct setup *s, const struct kept *k, const char *value)
 {
-	struct step *t = add(s, STEP_VALUE, what, path, value, why);
+	struct step *t = add(s, STEP_VALUE, k->what, k->path, value, k->why);
 	char text[400], at[PATH_MAX];
 
 	if (!t)
 		return -ENOMEM;
-	if (t->absent || (t->good && access(below(s, file, at, sizeof(at)), F_OK) < 0))
+	if (t->absent || (t->good && access(below(s, k->file, at, sizeof(at)), F_OK) < 0))
 		return 0;
-	snprintf(text, sizeof(text), HEAD "%s%s\n", line, value);
-	return add(s, STEP_FILE, what, file, text, "so it is after the next boot, too") ? 0 : -ENOMEM;
+	snprintf(text, sizeof(text), HEAD "%s%s\n", k->line, value);
+	return add(s, STEP_FILE, k->what, k->file, text, "so it is after the next boot, too") ? 0 : -ENOMEM;
 }
 
 static long pages_wanted(const struct setup *s)
@@ -193,8 +170,6 @@ static long pages_wanted(const struct setup *s)
  * of a tree in somebody's home, which the units do not see (ProtectHome=). */
 static int add_units(struct setup *s)
 {
-	static const char *const unit[] = { "slipring.service", "slipring@.service", "slipring-ring.socket",
-	                                    "slipring-http.service", "slipring-http.socket" };
 	static const char *const home[] = { "/usr/lib/systemd/system", "/usr/local/lib/systemd/system",
 	                                    "/lib/systemd/system" };
 	char exe[PATH_MAX] = "", at[PATH_MAX + 64], path[PATH_MAX + 64], bin[PATH_MAX];
@@ -208,19 +183,19 @@ static int add_units(struct setup *s)
 	snprintf(bin, sizeof(bin), "%s", n > 0 ? dirname(exe) : "");
 	if (!strncmp(bin, "/home/", 6) || !strncmp(bin, "/root/", 6))
 		return 0;
-	for (size_t i = 0; i < sizeof(unit) / sizeof(unit[0]); i++) {
-		char *text, out[TEXT_MOST] = "", *from, *to;
+	for (size_t i = 0; i < N(unit); i++) {
+		char *text, out[PLACE_TEXT] = "", *from, *to;
 		size_t len = 0;
 
 		snprintf(at, sizeof(at), "%s/../systemd/%s", bin, unit[i]);
-		if (!(text = read_text(at)))
+		if (!(text = place_read("", at)))
 			return 0;             /* neither installed nor in its tree: make install does it */
 		for (from = text; (to = strstr(from, "/usr/bin/")) && len < sizeof(out); from = to + 9)
 			len += (size_t)snprintf(out + len, sizeof(out) - len, "%.*s%s/", (int)(to - from), from, bin);
 		if (len < sizeof(out))
 			snprintf(out + len, sizeof(out) - len, "%s", from);
 		free(text);
-		snprintf(path, sizeof(path), "/etc/systemd/system/%s", unit[i]);
+		snprintf(path, sizeof(path), UNITS "%s", unit[i]);
 		if (!add(s, STEP_FILE, "unit", path, out, "so that systemd starts, watches and stops it"))
 			return -ENOMEM;
 	}
@@ -230,32 +205,13 @@ static int add_units(struct setup *s)
 int setup_look(struct setup *s)
 {
 	char pages[24];
-	const struct { const char *what, *path, *value, *file, *line, *why; } kept[] = {
-		{ "huge pages", "/proc/sys/vm/nr_hugepages", pages, "/etc/sysctl.d/60-slipring-hugepages.conf",
-		  "vm.nr_hugepages = ", "rings of trusted clients lie in them: fewer TLB misses" },
-		{ "THP", "/sys/kernel/mm/transparent_hugepage/enabled", "madvise",
-		  "/etc/tmpfiles.d/slipring-thp.conf", "w /sys/kernel/mm/transparent_hugepage/enabled - - - - ",
-		  "weights in huge pages: decoding is 15 % faster" },
-		{ "io_uring", "/proc/sys/kernel/io_uring_disabled", "0",
-		  "/etc/sysctl.d/60-slipring-io_uring.conf", "kernel.io_uring_disabled = ",
-		  "the daemon's way to the kernel; epoll takes more calls" },
-	};
-	static const struct { enum step_kind kind; const char *what, *path, *text, *why; } once[] = {
-		{ STEP_USER, "user", "slipring", "", "the daemon's own" },
-		{ STEP_USER, "user", "slipring-http", "slipring", "the adapter's own, which may use the rings" },
-		{ STEP_FILE, "locked memory", "/etc/security/limits.d/60-slipring.conf",
-		  HEAD "@slipring - memlock unlimited\n", "rings and GPU buffers of members who start it by hand" },
-		{ STEP_DIR, "folder", "/etc/slipring", "", "settings" },
-		{ STEP_DIR, "folder", "/var/lib/slipring/models", "", "models" },
-	};
 
 	snprintf(pages, sizeof(pages), "%ld", pages_wanted(s));
 	s->n = 0;
-	for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
-		if (add_kept(s, kept[i].what, kept[i].path, kept[i].value, kept[i].file, kept[i].line,
-		             kept[i].why) < 0)
+	for (size_t i = 0; i < N(kept); i++)
+		if (add_kept(s, &kept[i], kept[i].value ? kept[i].value : pages) < 0)
 			return -ENOMEM;
-	for (size_t i = 0; i < sizeof(once) / sizeof(once[0]); i++)
+	for (size_t i = 0; i < N(once); i++)
 		if (!add(s, once[i].kind, once[i].what, once[i].path, once[i].text, once[i].why))
 			return -ENOMEM;
 	return add_units(s);
@@ -307,16 +263,16 @@ static int user_apply(const struct setup *s, const struct step *t, char *err, si
 	return r ? -EIO : 0;
 }
 
-static int value_apply(struct step *t, const char *path, char *err, size_t errlen)
+static int value_apply(const struct setup *s, struct step *t, char *err, size_t errlen)
 {
 	char *now;
-	int e = write_text(path, t->text, true);
+	int e = place_write(s->root, t->path, t->text, true);
 
 	if (e) {
-		snprintf(err, errlen, "%s: %s", path, strerror(-e));
+		snprintf(err, errlen, "%s%s: %s", s->root, t->path, strerror(-e));
 		return e;
 	}
-	now = read_text(path);
+	now = place_read(s->root, t->path);
 	word_of(now ? now : "", t->have, sizeof(t->have));
 	free(now);
 	return 0;
@@ -324,14 +280,13 @@ static int value_apply(struct step *t, const char *path, char *err, size_t errle
 
 int step_apply(const struct setup *s, struct step *t, json_t **undo, char *err, size_t errlen)
 {
-	char path[PATH_MAX], was[80], dir[PATH_MAX], *old = NULL;
+	char was[80], *old = NULL;
 	int e = 0;
 
-	below(s, t->path, path, sizeof(path));
 	snprintf(was, sizeof(was), "%s", t->have);
 	switch (t->kind) {
 	case STEP_VALUE:
-		e = value_apply(t, path, err, errlen);
+		e = value_apply(s, t, err, errlen);
 		*undo = e ? NULL : json_pack("{s:s, s:s, s:s, s:s}", "kind", "value", "path", t->path, "before", was,
 		                             "after", t->have);
 		return e;
@@ -340,22 +295,19 @@ int step_apply(const struct setup *s, struct step *t, json_t **undo, char *err, 
 		*undo = e ? NULL : json_pack("{s:s, s:s}", "kind", "user", "path", t->path);
 		return e;
 	case STEP_DIR:
-		e = make_dirs(path);
+		e = place_mkdir(s->root, t->path, 0755);
 		*undo = e ? NULL : json_pack("{s:s, s:s}", "kind", "dir", "path", t->path);
 		break;
 	case STEP_FILE:
-		old = read_text(path);
-		snprintf(dir, sizeof(dir), "%s", path);
-		e = make_dirs(dirname(dir));
-		if (!e)
-			e = write_text(path, t->text, false);
+		old = place_read(s->root, t->path);
+		e = place_write(s->root, t->path, t->text, false);
 		*undo = e ? NULL : json_pack("{s:s, s:s, s:s?, s:s}", "kind", "file", "path", t->path, "before", old,
 		                             "after", t->text);
 		free(old);
 		break;
 	}
 	if (e)
-		snprintf(err, errlen, "%s: %s", path, strerror(-e));
+		snprintf(err, errlen, "%s%s: %s", s->root, t->path, strerror(-e));
 	return e;
 }
 
@@ -379,14 +331,69 @@ static int user_undo(const struct setup *s, const char *name, char *say, size_t 
 	return r ? -EIO : 1;
 }
 
-static int dir_undo(const char *path, char *say, size_t n)
+static int dir_undo(const struct setup *s, const char *path, char *say, size_t n)
 {
-	if (rmdir(path) == 0) {
-		snprintf(say, n, "%s removed", path);
+	int e = place_remove(s->root, path, true);
+
+	if (e == 0) {
+		snprintf(say, n, "%s%s removed", s->root, path);
 		return 1;
 	}
-	snprintf(say, n, "%s stays: %s", path, strerror(errno));
+	snprintf(say, n, "%s%s stays: %s", s->root, path, strerror(-e));
 	return 0;
+}
+
+/* Is it a word that was, or can be, in this file of the kernel's? */
+static bool value_known(const struct kept *k, const char *word)
+{
+	if (!k->words[0])
+		return *word && strlen(word) <= 19 && word[strspn(word, "0123456789")] == 0;
+	for (size_t i = 0; i < N(k->words) && k->words[i]; i++)
+		if (!strcmp(k->words[i], word))
+			return true;
+	return false;
+}
+
+static bool file_known(const char *path)
+{
+	for (size_t i = 0; i < N(kept); i++)
+		if (!strcmp(path, kept[i].file))
+			return true;
+	for (size_t i = 0; i < N(unit); i++)
+		if (!strncmp(path, UNITS, strlen(UNITS)) && !strcmp(path + strlen(UNITS), unit[i]))
+			return true;
+	for (size_t i = 0; i < N(once); i++)
+		if (once[i].kind == STEP_FILE && !strcmp(path, once[i].path))
+			return true;
+	return false;
+}
+
+static bool once_known(enum step_kind kind, const char *path)
+{
+	for (size_t i = 0; i < N(once); i++)
+		if (once[i].kind == kind && !strcmp(path, once[i].path))
+			return true;
+	return false;
+}
+
+bool step_known(const json_t *undo)
+{
+	const char *kind = json_string_value(json_object_get(undo, "kind"));
+	const char *path = json_string_value(json_object_get(undo, "path"));
+	const json_t *was = json_object_get(undo, "before"), *is = json_object_get(undo, "after");
+	const char *before = json_string_value(was), *after = json_string_value(is);
+
+	if (!kind || !path || json_object_size(undo) != (size_t)(2 + !!was + !!is))
+		return false;
+	if (!strcmp(kind, "user") || !strcmp(kind, "dir"))
+		return !was && !is && once_known(*kind == 'u' ? STEP_USER : STEP_DIR, path);
+	if (!strcmp(kind, "file"))
+		return after && (before || json_is_null(was)) && strlen(after) < PLACE_TEXT &&
+		       (!before || strlen(before) < PLACE_TEXT) && file_known(path);
+	for (size_t i = 0; i < N(kept) && !strcmp(kind, "value"); i++)
+		if (!strcmp(path, kept[i].path))
+			return before && after && value_known(&kept[i], before) && value_known(&kept[i], after);
+	return false;
 }
 
 int step_undo(const struct setup *s, const json_t *undo, char *say, size_t n)
@@ -395,30 +402,29 @@ int step_undo(const struct setup *s, const json_t *undo, char *say, size_t n)
 	const char *name = json_string_value(json_object_get(undo, "path"));
 	const char *before = json_string_value(json_object_get(undo, "before")); /* NULL: it was not there */
 	const char *after = json_string_value(json_object_get(undo, "after"));
-	char path[PATH_MAX], word[80], *now;
+	char word[80], *now;
 	bool value;
 	int e;
 
-	if (!kind || !name) {
-		snprintf(say, n, "an entry of the record cannot be read");
+	if (!step_known(undo)) {
+		snprintf(say, n, "this is nothing that slipring setup makes");
 		return -EINVAL;
 	}
-	below(s, name, path, sizeof(path));
 	if (!strcmp(kind, "user"))
 		return user_undo(s, name, say, n);
 	if (!strcmp(kind, "dir"))
-		return dir_undo(path, say, n);
+		return dir_undo(s, name, say, n);
 	value = !strcmp(kind, "value");
-	now = read_text(path);
+	now = place_read(s->root, name);
 	word_of(now ? now : "", word, sizeof(word));
-	if (!now || !after || strcmp(value ? word : now, after)) {
-		snprintf(say, n, "%s stays: it is not as we had left it", path);
+	if (!now || strcmp(value ? word : now, after)) {
+		snprintf(say, n, "%s%s stays: it is not as we had left it", s->root, name);
 		free(now);
 		return 0;
 	}
 	free(now);
-	e = before ? write_text(path, before, value) : unlink(path) < 0 ? -errno : 0;
-	snprintf(say, n, "%s%s%s", path, e ? ": " : before ? " is as before" : " removed",
+	e = before ? place_write(s->root, name, before, value) : place_remove(s->root, name, false);
+	snprintf(say, n, "%s%s%s%s", s->root, name, e ? ": " : before ? " is as before" : " removed",
 	         e ? strerror(-e) : "");
 	return e ? e : 1;
 }
