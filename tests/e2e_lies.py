@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A stats page whose owner lies: cut short, or full of random bytes, under every program that reads it.
 The daemon's user can write anything there; that may cost a reader an error, never its life."""
-import random, subprocess
+import random, subprocess, tarfile
 from harness import *
 
 random.seed(int(os.environ.get("SEED", "20")))
@@ -100,7 +100,34 @@ def linked():
         del p.procs["sh"]
 
 
+def paths_of_anothers_page():
+    """A page of a user who is neither root nor the caller names files and a process: they are left alone."""
+    with Programs() as p:
+        config, page = os.path.join(p.dir, "settings.yaml"), os.path.join(p.dir, "stats")
+        with open(config, "w") as f:
+            f.write("max-num-seqs: 8\n")
+        p.daemon("--device", "null", "--config", config)
+        for owner, believed in ((65534, False), (0, True)):
+            os.chown(page, owner, owner)
+            r = slipring(p, "set", "max-num-seqs", "4" if believed else "6", "--save")
+            with open(config) as f:
+                saved = f.read()
+            check((r.returncode == 0) == believed and saved == f"max-num-seqs: {4 if believed else 8}\n", f"{r} {saved}")
+            check(believed or b"uid 65534" in r.stderr and b"--save=FILE" in r.stderr, f"a sentence says why: {r.stderr}")
+            tar = os.path.join(p.dir, f"{owner}.tar")
+            check(slipring(p, "doctor", "--bundle", tar).returncode == 0, "a bundle")
+            with tarfile.open(tar) as t:
+                names = {os.path.basename(m.name) for m in t.getmembers()}
+            mine = {"config.yaml", "cmdline.txt", "status.txt", "limits.txt", "cgroup.txt"}
+            check(names & (mine | {"no-config.txt"}) == (mine if believed else {"no-config.txt"}), f"{owner}: {names}")
+
+
 need_model()
+if os.geteuid() == 0:
+    paths_of_anothers_page()
+else:
+    print("SKIP pages of another user: only root can make some")
+    print("[  SKIPPED ] 1 test(s), listed below:")
 linked()
 cut()
 random_bytes(int(os.environ.get("ROUNDS", "24")))

@@ -199,10 +199,10 @@ static void text_add(struct text *t, struct bundle *b, const char *name)
 }
 
 /* The last part of a file, as it is. */
-static void add_file(struct bundle *b, const char *name, const char *path)
+static void add_file(struct bundle *b, const char *name, int dir, const char *path)
 {
 	char *buf = malloc(LOG_MOST);
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
 	size_t n = 0;
 	ssize_t got;
@@ -256,16 +256,14 @@ static bool is_secret(const char *name)
 }
 
 /* The command line of the daemon, values of secret flags taken out. */
-static void add_cmdline(struct bundle *b, unsigned pid)
+static void add_cmdline(struct bundle *b, int proc)
 {
-	char path[64], buf[65536];
+	char buf[65536];
 	struct text t;
 	ssize_t n;
 	bool secret = false;
-	int fd;
+	int fd = openat(proc, "cmdline", O_RDONLY | O_CLOEXEC);
 
-	snprintf(path, sizeof(path), "/proc/%u/cmdline", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
 	n = fd < 0 ? 0 : read(fd, buf, sizeof(buf) - 1);
 	if (fd >= 0)
 		close(fd);
@@ -344,8 +342,8 @@ static void add_versions(struct bundle *b)
 	        __VERSION__, u.sysname, u.release, u.version, u.machine, when, JANSSON_VERSION,
 	        yaml_get_version_string());
 	text_add(&t, b, "versions.txt");
-	add_file(b, "os-release.txt", "/etc/os-release");
-	add_file(b, "meminfo.txt", "/proc/meminfo");
+	add_file(b, "os-release.txt", AT_FDCWD, "/etc/os-release");
+	add_file(b, "meminfo.txt", AT_FDCWD, "/proc/meminfo");
 }
 
 /* The page for our tools, and what it says in words. */
@@ -384,22 +382,37 @@ static void add_stats(struct bundle *b, const struct doctor *d)
 	text_add(&t, b, "stats.txt");
 }
 
-static void add_process(struct bundle *b, unsigned pid)
+/* The process that the page names, if it is of the page's owner: who wrote the page could name any. */
+static void add_process(struct bundle *b, const struct stats_page *p)
 {
 	static const char *const files[] = { "status", "limits", "cgroup" };
-	char path[64], name[32];
+	char path[64], name[32], status[4096] = "";
+	const char *uid;
+	int proc, fd;
 
-	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-		snprintf(path, sizeof(path), "/proc/%u/%s", pid, files[i]);
-		snprintf(name, sizeof(name), "%s.txt", files[i]);
-		add_file(b, name, path);
+	snprintf(path, sizeof(path), "/proc/%u", p->pid);
+	proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fd = proc < 0 ? -1 : openat(proc, "status", O_RDONLY | O_CLOEXEC);
+	if (fd >= 0 && read(fd, status, sizeof(status) - 1) < 0)
+		*status = 0;
+	uid = strstr(status, "\nUid:\t");
+	if (uid && strtoul(uid + 6, NULL, 10) == stats_owner(p)) {
+		for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+			snprintf(name, sizeof(name), "%s.txt", files[i]);
+			add_file(b, name, proc, files[i]);
+		}
+		add_cmdline(b, proc);
 	}
-	add_cmdline(b, pid);
+	if (fd >= 0)
+		close(fd);
+	if (proc >= 0)
+		close(proc);
 }
 
 static int make_bundle(const struct doctor *d)
 {
-	const char *config = d->config ? d->config : d->in.page ? d->in.page->config_file : "";
+	char why[6000] = "";
+	const char *config = d->config || !d->in.page ? d->config : instance_config(&d->in, why, sizeof(why));
 	json_t *j = table_json(d);
 	char *json = json_dumps(j, JSON_INDENT(1)), name[32];
 	struct bundle b;
@@ -414,16 +427,18 @@ static int make_bundle(const struct doctor *d)
 		}
 		if (json)
 			bundle_add(&b, "doctor.json", json, strlen(json));
-		if (*config)
+		if (config)
 			add_config(&b, config);
+		else if (*why)
+			bundle_add(&b, "no-config.txt", why, strlen(why));
 		if (d->in.page) {
 			add_stats(&b, d);
-			add_process(&b, d->in.page->pid);
+			add_process(&b, d->in.page);
 		}
 		add_journal(&b, d->in.name);
 		for (int i = 0; i < d->n_logs; i++) {
 			snprintf(name, sizeof(name), "log-%d.txt", i + 1);
-			add_file(&b, name, d->log[i]);
+			add_file(&b, name, AT_FDCWD, d->log[i]);
 		}
 		e = bundle_close(&b);
 	}

@@ -100,6 +100,19 @@ bool instance_alive(const struct instance *in)
 	return in->page->epoch && pid && pid <= INT_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
 }
 
+const char *instance_config(const struct instance *in, char *why, size_t n)
+{
+	uid_t owner = stats_owner(in->page);
+
+	*why = 0;
+	if (!*in->page->config_file)
+		snprintf(why, n, "the daemon was started without --config");
+	else if (owner != 0 && owner != geteuid())
+		snprintf(why, n, "%s/stats names %s, but that page is uid %u's, who is neither you nor root and "
+		         "could name any file", in->dir, in->page->config_file, (unsigned)owner);
+	return *why ? NULL : in->page->config_file;
+}
+
 /* Does the page beside this socket say that its daemon is about to end? */
 static bool draining(const char *socket)
 {

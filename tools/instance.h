@@ -24,6 +24,10 @@ bool instance_follow(struct instance *in);
 /* Is the process that wrote the page alive?  (A page outlives a daemon that was killed.) */
 bool instance_alive(const struct instance *in);
 
+/* The settings file that the page names, as the daemon was started with it (--config).  Whoever wrote the
+ * page chose that path, so it is given only if that is root or the caller.  NULL and a sentence. */
+const char *instance_config(const struct instance *in, char *why, size_t n);
+
 /* The sentence for sr_open(socket) == rc < 0, with what to do; and rc again. */
 int  instance_refused(const char *socket, int rc, char *err, size_t errlen);
 

@@ -76,13 +76,12 @@ static int list_json(const struct stats_page *p)
 
 static int save(const struct instance *in, enum knob k, int64_t value, const char *file)
 {
-	char text[32], err[600];
+	char text[32], err[6000];
 
 	if (!*file)
-		file = in->page->config_file;
-	if (!*file) {
-		fprintf(stderr, "slipring set: not saved: the daemon was started without --config; say which "
-		        "file: --save=FILE\n");
+		file = instance_config(in, err, sizeof(err));
+	if (!file) {
+		fprintf(stderr, "slipring set: not saved: %s; say which file: --save=FILE\n", err);
 		return 1;
 	}
 	knob_format(k, value, text, sizeof(text));

@@ -72,9 +72,9 @@ static int check(const struct setup *s)
 
 static int refused(const char *root, const char *name, const struct stat *st, char *err, size_t n)
 {
-	snprintf(err, n, "%s%s: it is not believed, and nothing was changed: it has to be root's, and nobody else may "
-	         "write it (it belongs to uid %u, its mode is %03o)", root, name, (unsigned)st->st_uid,
-	         st->st_mode & 0777u);
+	snprintf(err, n, "%s%s: it is not believed, and nothing was changed: it has to be root's, and nobody "
+	         "else may write it (it belongs to uid %u, its mode is %03o)", root, name,
+	         (unsigned)st->st_uid, st->st_mode & 0777u);
 	return -EPERM;
 }
 
@@ -121,8 +121,8 @@ static json_t *record_read(const char *root, char *err, size_t n)
 	j = json_loadfd(fd, 0, &e);
 	close(fd);
 	if (!json_is_array(j)) {
-		snprintf(err, n, "%s" RECORD ": line %d: %s; it says what was changed here, and an undo needs it", root,
-		         e.line, j ? "no list" : e.text);
+		snprintf(err, n, "%s" RECORD ": line %d: %s; it says what was changed here, and an undo needs it",
+		         root, e.line, j ? "no list" : e.text);
 		json_decref(j);
 		return NULL;
 	}

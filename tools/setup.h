@@ -42,11 +42,11 @@ void setup_free(struct setup *s);
 /* Make it so.  0 and what was before in *undo (a new object), or -errno and one sentence. */
 int  step_apply(const struct setup *s, struct step *t, json_t **undo, char *err, size_t errlen);
 
-/* Can step_apply have made this entry?  The kinds, paths and names are those of setup_look, and no others. */
+/* Can step_apply have made this entry?  Kinds, paths and names are those of setup_look, and no others. */
 bool step_known(const json_t *undo);
 
-/* Take one back that is known, as step_apply described it: 1 it is as before, 0 left alone, because it is not as we
- * had left it (say tells), or -errno and one sentence. */
+/* Take one back that is known, as step_apply described it: 1 it is as before, 0 left alone, because it is
+ * not as we had left it (say tells), or -errno and one sentence. */
 int  step_undo(const struct setup *s, const json_t *undo, char *say, size_t n);
 
 /* setup_place.c: files below a root folder; paths from there.  0 or -errno. */

@@ -67,7 +67,8 @@ static int cannot(const char *path, int rc, char *err, size_t errlen)
 static int write_yaml(const struct tune *t, const char *gain, char *err, size_t errlen)
 {
 	char path[PATH_MAX], key[64], value[64], copy[4096];
-	FILE *from = *t->in.page->config_file ? fopen(t->in.page->config_file, "r") : NULL;
+	const char *config = instance_config(&t->in, copy, sizeof(copy));
+	FILE *from = config ? fopen(config, "r") : NULL;
 	struct fresh w;
 	size_t n;
 	int rc;
@@ -96,7 +97,8 @@ static int write_yaml(const struct tune *t, const char *gain, char *err, size_t 
 static int write_dropin(const struct tune *t, const char *gain, char *err, size_t errlen)
 {
 	bool named = strcmp(t->in.name, "default") != 0 && !t->o.server;
-	char path[PATH_MAX], key[64], value[64];
+	char path[PATH_MAX], key[64], value[64], why[600];
+	const char *config = instance_config(&t->in, why, sizeof(why));
 	struct fresh w;
 	int rc;
 
@@ -108,7 +110,7 @@ static int write_dropin(const struct tune *t, const char *gain, char *err, size_
 	             "#   systemctl daemon-reload && systemctl restart slipring%s%s\n[Service]\nExecStart=\n"
 	             "ExecStart=/usr/bin/slipringd --config %s%s", gain, named ? "@" : "",
 	        named ? t->in.name : "", named ? "@" : "", named ? t->in.name : "",
-	        *t->in.page->config_file ? t->in.page->config_file : named ? "/etc/slipring/%i.yaml" :
+	        config ? config : named ? "/etc/slipring/%i.yaml" :
 	        "/etc/slipring/slipring.yaml", named ? " --instance %i" : "");
 	for (int i = 0; changed(t, i, key, sizeof(key), value, sizeof(value)); i++)
 		fprintf(w.f, " --%s=%s", key, value);
