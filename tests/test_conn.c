@@ -216,6 +216,33 @@ static void test_pipeline(void **state)
 	rig_close();
 }
 
+/* Of many pipelined requests one is served in a turn: whoever comes next does not wait for all of them. */
+static void test_turns(void **state)
+{
+	enum { N = 200 };
+	static char all[N * sizeof(NEXT)];
+	struct heard h = { 0 };
+	int a, b;
+
+	(void)state;
+	rig_open(NULL);
+	a = client();
+	b = client();
+	UNTIL(server_connections(server) == 2);
+	for (int i = 0; i < N; i++)
+		strcat(all, NEXT);
+	say(a, all, strlen(all));
+	SAY(b, G "\r\n");
+	hear_text(&h, b, "GET /json");
+	assert_true(app.n_handled <= 8);
+	forget(&h);
+	shutdown(a, SHUT_WR);                  /* what it has said all the same is answered */
+	UNTIL(app.n_handled == N + 1);
+	close(a);
+	close(b);
+	rig_close();
+}
+
 /* A pipelined request waits for the one before it, and is not lost when that one is streamed. */
 static void test_order(void **state)
 {
@@ -583,7 +610,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cases), cmocka_unit_test(test_head), cmocka_unit_test(test_random),
-		cmocka_unit_test(test_pipeline), cmocka_unit_test(test_order),
+		cmocka_unit_test(test_pipeline), cmocka_unit_test(test_order), cmocka_unit_test(test_turns),
 		cmocka_unit_test(test_one_send_per_event), cmocka_unit_test(test_many_streams),
 		cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_big_reply),
 		cmocka_unit_test(test_gone), cmocka_unit_test(test_answer_to_nobody),

@@ -411,24 +411,21 @@ static bool take_body(struct conn *c)
 	return true;
 }
 
-/* Serves what is in the buffer. */
+/* Serves what is in the buffer: one request.  The next one waits until others had their turn. */
 static void pump(struct conn *c)
 {
-	int turns = 0;
-	bool more = true;
+	bool more = true, begun = false;
 
 	c->pumping = true;
 	if (c->state == HANDSHAKE && c->in.n)
 		conn_enter(c, IDLE);   /* there is text, so it is over */
 	while (more && !c->doomed && conn_reading(c) && c->in.n) {
-		if (c->state == BODY) {
-			more = take_body(c);
-		} else if (turns++ < PER_TURN) {
-			more = take_head(c);
-		} else {
+		if (c->state == IDLE && begun) {
 			conn_soon(c);
 			break;
 		}
+		begun = true;
+		more = c->state == BODY ? take_body(c) : take_head(c);
 	}
 	c->pumping = false;
 }
@@ -438,7 +435,7 @@ void conn_read(struct conn *c)
 {
 	int turns;
 
-	for (turns = 0; turns < PER_TURN && conn_reading(c) && !c->doomed; turns++) {
+	for (turns = 0; turns < PER_TURN && conn_reading(c) && !conn_waiting(c) && !c->doomed; turns++) {
 		ssize_t n = in_grow(c);
 		size_t room = c->in.cap - c->in.n;
 
@@ -493,6 +490,8 @@ void conn_settle(struct conn *c)
 		events |= IO_OUT;
 	else
 		c->send_by = 0;
+	if (conn_waiting(c))
+		events = 0;            /* that it left can wait, too: its requests come first */
 	if (c->half)
 		events = 0;            /* io_uring reports a half-close again and again: the timer looks */
 	if (c->send_by && (!at || c->send_by < at))
@@ -609,11 +608,12 @@ void conn_todo(struct io_timer *t)
 	struct server *s = t->ctx;
 	uint64_t pull_until = io_now() + PULL_NS;
 	struct conn_link now;
+	uint64_t end = io_now() + TODO_NS;
 
 	link_init(&now);
 	while (s->todo.next != &s->todo)
 		link_append(&now, s->todo.next);
-	while (now.next != &now) {
+	while (now.next != &now && io_now() < end) {
 		struct conn *c = conn_of(now.next, offsetof(struct conn, todo));
 
 		link_remove(&c->todo);
@@ -626,4 +626,11 @@ void conn_todo(struct io_timer *t)
 		}
 		conn_settle_or_bury(c);
 	}
+	if (now.next == &now)
+		return;
+	while (s->todo.next != &s->todo)       /* who came meanwhile is behind those that are left */
+		link_append(&now, s->todo.next);
+	while (now.next != &now)
+		link_append(&s->todo, now.next);
+	io_timer_set(s->io, &s->todo_timer, io_now());
 }

@@ -14,7 +14,8 @@
 #define IN_FIRST      2048u          /* bytes of the first read buffer; most requests fit */
 #define PROGRESS      (64u * 1024)   /* bytes of body that earn another body_ns */
 #define TAKEN         (16u * 1024)   /* bytes taken of an answer that earn another send_ns */
-#define PER_TURN      16             /* pipelined requests, and reads of one connection, per turn */
+#define PER_TURN      16             /* reads of one connection per turn; requests are served one a turn */
+#define TODO_NS       (SECOND / 1000) /* for pipelined requests of all connections in a turn */
 #define ACCEPTS       64             /* connections accepted per turn */
 #define SEND_BUFFER   (256 * 1024)   /* SO_SNDBUF: a reader that is behind must be noticed */
 #define SCRATCH       (64u * 1024)
@@ -125,6 +126,12 @@ static inline bool conn_quiet(const struct conn *c)
 static inline bool conn_reading(const struct conn *c)
 {
 	return c->state <= BODY;
+}
+
+/* Requests lie in `in`, and are served when it is this connection's turn: nothing is read until then. */
+static inline bool conn_waiting(const struct conn *c)
+{
+	return c->state == IDLE && c->in.n && c->todo.next != &c->todo;
 }
 
 static inline size_t conn_unsent(const struct conn *c)
