@@ -1,4 +1,4 @@
-/* LINK: adapters/http/http.c adapters/http/conn.c adapters/http/reply.c adapters/http/server.c adapters/http/tls.c core/io.c core/log.c -luring -lssl -lcrypto */
+/* LINK: adapters/http/http.c adapters/http/conn.c adapters/http/reply.c adapters/http/server.c adapters/http/places.c adapters/http/tls.c core/io.c core/log.c -luring -lssl -lcrypto */
 /* test_conn.c - connections against a toy app: hostile requests over real sockets, pipelining,
  * streams, slow readers, disconnects in every state.
  */
@@ -56,6 +56,14 @@ static const struct { const char *name, *bytes, *answers; bool lives; const char
 	  "401 200", true, "GET /next" },
 	{ "refused, chunked", "POST /secret HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 	  "0\r\n\r\n" NEXT, "401", false, NULL },
+	{ "body unwanted, here (whole)", "POST /skip HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello" NEXT,
+	  "200 200", true, "GET /next" },
+	{ "body unwanted, late", "POST /skip HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n", "200", false,
+	  "POST /skip" },
+	{ "body unwanted, 100-continue", "POST /skip HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n"
+	  "Content-Length: 5\r\n\r\n", "200", false, "POST /skip" },
+	{ "body unwanted, chunked", "POST /skip HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+	  "200", false, "POST /skip" },
 	{ "body too large", P "Content-Length: 100001\r\n\r\n", "413", false, "max-body-bytes" },
 	{ "body absurd", P "Content-Length: 999999999999999999\r\n\r\n", "413", false, NULL },
 	{ "body too large, 100-continue", P "Expect: 100-continue\r\nContent-Length: 100001\r\n\r\n", "413",

@@ -1,4 +1,4 @@
-/* LINK: adapters/http/http.c adapters/http/conn.c adapters/http/reply.c adapters/http/server.c adapters/http/tls.c core/io.c core/log.c -luring -lssl -lcrypto */
+/* LINK: adapters/http/http.c adapters/http/conn.c adapters/http/reply.c adapters/http/server.c adapters/http/places.c adapters/http/tls.c core/io.c core/log.c -luring -lssl -lcrypto */
 /* test_conn_long.c - answers too long for one turn of the loop: made slice by slice as the client reads,
  * never held whole, and nobody who leaves, sleeps or shuts a side is an exception.
  */

@@ -1,4 +1,4 @@
-/* LINK: adapters/http/http.c adapters/http/conn.c adapters/http/reply.c adapters/http/server.c adapters/http/tls.c core/io.c core/log.c -luring -lssl -lcrypto */
+/* LINK: adapters/http/http.c adapters/http/conn.c adapters/http/reply.c adapters/http/server.c adapters/http/places.c adapters/http/tls.c core/io.c core/log.c -luring -lssl -lcrypto */
 /* test_tls.c - TLS over real sockets, with OpenSSL as the client. */
 #include <openssl/pem.h>
 #include <openssl/ssl.h>

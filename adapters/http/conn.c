@@ -19,7 +19,7 @@
  * Memory: struct conn for an idle connection; `in` grows while a request is read and lives until
  * it is answered, or until the app drops the body; `out` holds what the socket did not take.  Of an answer
  * that is pulled (exchange_pull, exchange_give) that is a slice: conn_todo asks for the next when it
- * has gone, for PULL_NS a turn and all connections.
+ * has gone, for TODO_NS a turn and all connections.
  *
  * Who frees: only conn_lose and conn_close end a connection, and only the loop's callbacks (event,
  * deadline, todo) and server_* call them.  What an exchange_* call finds broken is marked doomed
@@ -65,7 +65,6 @@ void conn_start(struct conn *c, struct server *s, int fd, const struct sockaddr_
 	c->s = s;
 	c->watch = (struct io_watch){ .fd = fd, .events = IO_IN | IO_HUP, .fn = on_event, .ctx = c };
 	c->timer = (struct io_timer){ .fn = on_deadline, .ctx = c };
-	link_init(&c->idle);
 	link_init(&c->todo);
 	if (s->tls)
 		c->tls = tls_create(s->tls);
@@ -80,8 +79,10 @@ void conn_start(struct conn *c, struct server *s, int fd, const struct sockaddr_
 	c->state = HANDSHAKE;
 	s->n_open++;
 	s->n_quiet++;
+	place_open(c, peer);
 	conn_enter(c, s->tls ? HANDSHAKE : IDLE);
-	conn_settle(c);
+	conn_read(c);                  /* what came with it: who is next may need its place */
+	conn_settle_or_bury(c);
 }
 
 void conn_soon(struct conn *c)
@@ -108,9 +109,7 @@ void conn_enter(struct conn *c, enum conn_state state)
 	c->state = state;
 	c->s->n_quiet += conn_quiet(c);
 	c->deadline = state == BUSY || state == SENDING ? 0 : io_now() + limit[state];
-	link_remove(&c->idle);
-	if (state == IDLE)
-		link_append(&c->s->idle, &c->idle);
+	place_enter(c);
 }
 
 /* ---- the end of an exchange, of a connection ------------------------------------------------ */
@@ -141,7 +140,7 @@ void conn_close(struct conn *c)
 	tell_arriving(c, false);
 	s->n_quiet -= conn_quiet(c);
 	s->n_open--;
-	link_remove(&c->idle);
+	place_leave(c);
 	link_remove(&c->todo);
 	io_watch_del(s->io, &c->watch);
 	io_timer_del(s->io, &c->timer);
@@ -338,6 +337,21 @@ static void refuse_early(struct conn *c, int status, const char *extra, const ch
 	conn_reply(c, status, "application/json", *extra ? extra : NULL, body, strlen(body));
 }
 
+void exchange_skip_body(struct exchange *x) { x->conn->skip = true; }
+
+/* The app does not want the body: what of it is here is skipped, the rest is not waited for. */
+static void hand_over_head(struct conn *c)
+{
+	const struct http_request *r = &c->x.r;
+	size_t length = r->content_length > 0 ? (size_t)r->content_length : 0, here = c->in.n - c->head_n;
+
+	if (r->chunked || length > here) {
+		c->keep_alive = false;
+		length = here;
+	}
+	hand_over(c, length);
+}
+
 /* true = went on, false = more bytes are needed. */
 static bool take_head(struct conn *c)
 {
@@ -362,9 +376,13 @@ static bool take_head(struct conn *c)
 	c->chunks = (struct http_chunks){ 0 };
 	c->keep_alive = r->keep_alive;
 	r->body = (struct http_str){ c->in.p + n, 0 };
+	c->skip = false;
+	place_trust(c, false);
 	n = app->head ? app->head(app->ctx, &c->x, r, body, sizeof(body), extra, sizeof(extra)) : 0;
 	if (n) {
 		refuse_early(c, n, extra, body);
+	} else if (c->skip) {
+		hand_over_head(c);
 	} else if (r->content_length > c->s->cfg.max_body) {
 		conn_refuse(c, 413, "The request body is larger than --max-body-bytes.");
 	} else if (!r->chunked && r->content_length <= 0) {
@@ -606,9 +624,8 @@ static void on_deadline(struct io_timer *t)
 void conn_todo(struct io_timer *t)
 {
 	struct server *s = t->ctx;
-	uint64_t pull_until = io_now() + PULL_NS;
-	struct conn_link now;
 	uint64_t end = io_now() + TODO_NS;
+	struct conn_link now;
 
 	link_init(&now);
 	while (s->todo.next != &s->todo)
@@ -617,7 +634,7 @@ void conn_todo(struct io_timer *t)
 		struct conn *c = conn_of(now.next, offsetof(struct conn, todo));
 
 		link_remove(&c->todo);
-		if (conn_wants(c) && io_now() < pull_until)  /* else in the next turn */
+		if (conn_wants(c))
 			c->x.more(c->x.owner);
 		if (!c->doomed && conn_reading(c)) {
 			pump(c);

@@ -76,6 +76,11 @@ void  exchange_set_ctx(struct exchange *x, void *ctx);
 const struct http_request *exchange_request(struct exchange *x);
 const char *exchange_peer(const struct exchange *x);  /* as done() has it */
 
+/* In head alone.  trust: the request shows a valid key; until its next head the connection keeps its place
+ * when room is made for others (see places.c).  skip_body: the app reads no body; it is not waited for. */
+void  exchange_trust(struct exchange *x);
+void  exchange_skip_body(struct exchange *x);
+
 /* For whoever follows one request through the logs: copied, cut where it is long. */
 void  exchange_note(struct exchange *x, const char *note);
 

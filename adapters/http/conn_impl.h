@@ -1,5 +1,5 @@
-/* conn_impl.h - what conn.c (one connection), reply.c (what it sends) and server.c (all of
- * them) share.  Private to these three.
+/* conn_impl.h - what conn.c (one connection), reply.c (what it sends), server.c (all of them) and
+ * places.c (who of them must go) share.  Private to these four.
  */
 #ifndef CONN_IMPL_H
 #define CONN_IMPL_H
@@ -15,18 +15,22 @@
 #define PROGRESS      (64u * 1024)   /* bytes of body that earn another body_ns */
 #define TAKEN         (16u * 1024)   /* bytes taken of an answer that earn another send_ns */
 #define PER_TURN      16             /* reads of one connection per turn; requests are served one a turn */
-#define TODO_NS       (SECOND / 1000) /* for pipelined requests of all connections in a turn */
+#define TODO_NS       (SECOND / 1000) /* what more() and pipelined requests of all may take in one turn */
 #define ACCEPTS       64             /* connections accepted per turn */
 #define SEND_BUFFER   (256 * 1024)   /* SO_SNDBUF: a reader that is behind must be noticed */
 #define SCRATCH       (64u * 1024)
 #define PULL_BELOW    (16u * 1024)   /* unsent bytes of an answer of which more is wanted */
-#define PULL_NS       (SECOND / 1000) /* what all connections together may spend on more in one turn */
 #define NAP_MIN       (SECOND / 1000)
 #define NAP_MAX       (SECOND / 10)
 #define NOTE_MAX      320            /* bytes */
 #define PEER_TEXT     56             /* "[" an IPv6 address "]:65535" */
 
 enum conn_state { HANDSHAKE, IDLE, HEAD, BODY, BUSY, SENDING, LINGER };
+
+/* Connections that may be ended to make room, by the order in which they go.  See places.c. */
+enum place {
+	PLACE_LINGER, PLACE_HANDSHAKE, PLACE_HEAD, PLACE_BODY, PLACE_IDLE, PLACE_SENDING, PLACE_KEPT, N_PLACES
+};
 
 struct conn_link { struct conn_link *prev, *next; };
 struct conn_buf { char *p; size_t n, cap; };
@@ -55,7 +59,11 @@ struct conn {
 	bool open, doomed, pumping, keep_alive;
 	bool arriving;                    /* a part of a request is here, and the app has been told */
 	bool half;                        /* the peer sends no more, and may still read its answer */
-	struct conn_link idle, todo;      /* self-linked when in no list */
+	bool trusted;                     /* its last head showed a valid key */
+	bool skip;                        /* the app does not want this request's body */
+	struct conn_link place, todo;     /* self-linked when in no list */
+	int address;                      /* index into held_by, or -1 */
+	uint64_t entered;                 /* when it came to its state */
 	uint64_t deadline;                /* of the state; 0 = none */
 	uint64_t send_by;                 /* of the bytes in out; 0 = none */
 	uint64_t armed;                   /* what timer is set to; 0 = not set */
@@ -93,7 +101,12 @@ struct server {
 	int n_open, n_quiet;              /* n_quiet: IDLE or HANDSHAKE */
 	int64_t held;                     /* bytes of all `in` */
 	int64_t unread;                   /* and of all `out`, `plain` and `given` */
-	struct conn_link idle, todo;      /* idle: longest first */
+	struct conn_link todo;
+	struct conn_link place[N_PLACES]; /* oldest first */
+	int n_stranger;                   /* open and not trusted */
+	int *held_by, n_addresses;        /* of these, how many have an address: [n_addresses], a power of 2 */
+	uint64_t secret;                  /* key of the hash of addresses */
+	uint64_t n_ended, tell_at;        /* ended to make room; when the log may tell of it again */
 	char *scratch;                    /* [SCRATCH] ciphertext, or bytes nobody wants */
 };
 
@@ -166,6 +179,15 @@ void conn_finish(struct conn *c);      /* all was sent: the next request, or the
 void conn_linger(struct conn *c);
 void conn_lose(struct conn *c);        /* over, whatever it was doing; the loop's callbacks only */
 void conn_close(struct conn *c);
+
+/* places.c */
+int  places_create(struct server *s);
+struct conn *place_take(struct server *s, const struct sockaddr_storage *from);
+bool place_make(struct server *s);     /* ends one connection; false: there is none that may be ended */
+void place_open(struct conn *c, const struct sockaddr_storage *peer);
+void place_enter(struct conn *c);      /* its state, or whether it is trusted, has changed */
+void place_trust(struct conn *c, bool trusted);
+void place_leave(struct conn *c);
 
 /* reply.c */
 bool conn_put(struct conn *c, const void *data, size_t n);  /* nothing leaves before commit */

@@ -225,17 +225,25 @@ static int check_host(const struct api *a, const struct exchange *x, const struc
 }
 
 /* 0, or *p says why it is refused; extra: lines of the refusal. */
-static int check_head(struct api *a, struct asked *q, const struct http_request *r, struct problem *p,
+static int check_head(struct api *a, struct exchange *x, const struct http_request *r, struct problem *p,
                       char *extra, size_t cap)
 {
+	struct asked *q = exchange_ctx(x);
 	const struct route *route = q->route < N_ROUTES ? &routes[q->route] : NULL;
+	bool open, valid;
 
 	if ((q->preflight || (route && route->kind < 0)) &&
-	    (r->chunked || r->content_length > BODY_UNREAD))    /* without a key, it costs no memory */
+	    (r->chunked || r->content_length > BODY_UNREAD))    /* read and thrown away without a key */
 		return problem_set(p, 413, "BadRequestError", NULL, "This route takes no body.");
+	if (q->preflight || (route && route->kind < 0))
+		exchange_skip_body(x);
 	if (q->preflight)
 		return 0;
-	if (!(route && route->open) && !auth_check(a->auth, r, &q->right)) {
+	open = route && route->open && !http_header(r, "authorization") && !http_header(r, "x-api-key");
+	valid = !open && auth_check(a->auth, r, &q->right);
+	if (valid && auth_needed(a->auth))
+		exchange_trust(x);
+	if (!valid && !(route && route->open)) {
 		shared_add(a->shared->rejected_keys, 1);
 		add_line(extra, cap, "www-authenticate: Bearer\r\n");
 		return problem_set(p, 401, "AuthenticationError", NULL,
@@ -267,7 +275,7 @@ static int app_head(void *ctx, struct exchange *x, const struct http_request *r,
 		return refuse(&p, body, cap);
 	}
 	snprintf(extra, extra_cap, "%s", q->lines);
-	if (check_host(ctx, x, r, &p) || check_head(ctx, q, r, &p, extra, extra_cap))
+	if (check_host(ctx, x, r, &p) || check_head(ctx, x, r, &p, extra, extra_cap))
 		return refuse(&p, body, cap);
 	return 0;
 }

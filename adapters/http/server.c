@@ -12,23 +12,6 @@
 #include "conn_impl.h"
 #include "core/log.h"
 
-static struct conn *conn_take(struct server *s)
-{
-	struct conn *c;
-
-	if (!s->spare && s->n_fresh == s->cfg.max_connections && s->idle.next != &s->idle) {
-		c = conn_of(s->idle.next, offsetof(struct conn, idle));
-		if (!c->in.n && !c->x.live)  /* idle longest: it makes room */
-			conn_close(c);
-	}
-	c = s->spare;
-	if (c)
-		s->spare = c->x.ctx;
-	else if (s->n_fresh < s->cfg.max_connections)
-		c = &s->conn[s->n_fresh++];
-	return c;
-}
-
 /* Best effort: whoever is turned away gets no buffer and no second chance. */
 static void turn_away(int fd)
 {
@@ -47,7 +30,7 @@ static void turn_away(int fd)
 
 static void conn_open(struct server *s, int fd, const struct sockaddr_storage *peer)
 {
-	struct conn *c = conn_take(s);
+	struct conn *c = place_take(s, peer);
 
 	if (!c) {
 		if (s->tls)
@@ -67,8 +50,9 @@ static void on_accept_again(struct io_timer *t)
 	server_open(s);
 }
 
-/* No descriptors: give up the spare one to tell one client, and rest if there is none. */
-static void no_descriptors(struct server *s)
+/* No descriptors: true if a connection has given up its own.  Else give up the spare one to tell one client,
+ * and rest if there is none. */
+static bool no_descriptors(struct server *s)
 {
 	int fd;
 
@@ -76,6 +60,8 @@ static void no_descriptors(struct server *s)
 		log_warn("out of file descriptors with %d connections: raise LimitNOFILE (ulimit -n) or lower "
 		         "--max-connections", s->n_open);
 	s->warned = true;
+	if (place_make(s))
+		return true;
 	io_timer_set(s->io, &s->accept_timer, io_now() + SECOND / 10);
 	if (s->reserve_fd >= 0) {
 		close(s->reserve_fd);
@@ -86,6 +72,7 @@ static void no_descriptors(struct server *s)
 	s->reserve_fd = eventfd(0, EFD_CLOEXEC);
 	if (s->reserve_fd < 0)
 		io_watch_del(s->io, &s->listen);
+	return false;
 }
 
 static void accept_some(struct server *s, int most)
@@ -98,8 +85,8 @@ static void accept_some(struct server *s, int most)
 		if (fd >= 0) {
 			conn_open(s, fd, &peer);
 		} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-			no_descriptors(s);
-			return;
+			if (!no_descriptors(s))
+				return;
 		} else if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO) {
 			return;
 		}
@@ -165,7 +152,6 @@ int server_create(struct server **out, struct io *io, int listen_fd,
 	s->app = app;
 	s->cfg = *cfg;
 	defaults(&s->cfg);
-	link_init(&s->idle);
 	link_init(&s->todo);
 	s->todo_timer = (struct io_timer){ .fn = conn_todo, .ctx = s };
 	s->accept_timer = (struct io_timer){ .fn = on_accept_again, .ctx = s };
@@ -174,7 +160,7 @@ int server_create(struct server **out, struct io *io, int listen_fd,
 	s->conn = calloc((size_t)s->cfg.max_connections, sizeof(*s->conn)); /* touched when used */
 	s->scratch = malloc(SCRATCH);
 	snprintf(err, errlen, "The HTTP server: out of memory.");
-	if (!s->conn || !s->scratch)
+	if (!s->conn || !s->scratch || places_create(s) < 0)
 		goto fail;
 	if (cfg->certfile) {
 		r = tls_context_create(&s->tls, cfg->certfile, cfg->keyfile, cfg->cafile, cfg->cert_reqs,
@@ -276,6 +262,7 @@ void server_destroy(struct server *s)
 		close(s->reserve_fd);
 	tls_context_destroy(s->tls);
 	free(s->scratch);
+	free(s->held_by);
 	free(s->conn);
 	free(s);
 }
