@@ -285,6 +285,7 @@ void api_destroy(struct api *a)
 	cors_free(a->cors);
 	auth_free(a->auth);
 	template_free(a->chat);
+	out_free(&a->metrics);
 	sr_text_close(a->text);
 	free(a);
 }

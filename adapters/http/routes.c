@@ -12,6 +12,7 @@
 #include "request.h"
 #include "state.h"
 
+#define METRICS_NS  100000000u               /* as old may a page of metrics be */
 #define BODY_UNREAD 4096                     /* the most a route may be sent that reads none */
 
 enum { GET = 1, POST = 2 };
@@ -153,12 +154,20 @@ static void get_models(struct api *a, struct exchange *x, const char *extra)
 	reply_out(x, JSON_TYPE, extra, &o);
 }
 
+/* The page is written ten times a second at most, however often it is asked for. */
 static void get_metrics(struct api *a, struct exchange *x, const char *extra)
 {
-	struct out o = { 0 };
+	uint64_t now = io_now();
+	struct out copy = { 0 };
 
-	metrics_write(a, &o);
-	reply_out(x, "text/plain; version=1.0.0; charset=utf-8", extra, &o);
+	if (!a->metrics.n || now >= a->metrics_at + METRICS_NS) {
+		out_reset(&a->metrics);
+		metrics_write(a, &a->metrics);
+		a->metrics_at = now;
+	}
+	out_bytes(&copy, a->metrics.p, a->metrics.n);
+	copy.failed |= a->metrics.failed;
+	reply_out(x, "text/plain; version=1.0.0; charset=utf-8", extra, &copy);
 }
 
 static void no_scale_out(struct api *a, struct exchange *x, const char *extra)

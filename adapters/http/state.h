@@ -42,6 +42,8 @@ struct api {
 	const struct stats_page *page;       /* the daemon's, or NULL */
 	uint64_t progress, progress_at;      /* when it was last seen to change */
 	struct io_timer watch;               /* looks once a second */
+	struct out metrics;                  /* the page as it was written last */
+	uint64_t metrics_at;                 /* and when */
 
 	struct request *requests;            /* all alive */
 	unsigned n_requests;
