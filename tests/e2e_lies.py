@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A stats page whose owner lies: cut short, or full of random bytes, under every program that reads it.
 The daemon's user can write anything there; that may cost a reader an error, never its life."""
-import random, subprocess, tarfile
+import pty, random, subprocess, tarfile
 from harness import *
 
 random.seed(int(os.environ.get("SEED", "20")))
@@ -122,7 +122,43 @@ def paths_of_anothers_page():
             check(names & (mine | {"no-config.txt"}) == (mine if believed else {"no-config.txt"}), f"{owner}: {names}")
 
 
+def on_a_terminal(p, *args):
+    """What a program writes to a terminal."""
+    master, slave = pty.openpty()
+    r = subprocess.Popen([os.path.join(BUILD, "slipring"), *args], stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, env=p.env)
+    os.close(slave)
+    seen = b""
+    try:
+        while True:
+            seen += os.read(master, 65536)
+    except OSError:                                           # the other end is closed
+        pass
+    os.close(master)
+    check(r.wait(60) >= 0, f"{args}: {r.returncode}")
+    return seen
+
+
+def answers_on_terminals():
+    """The null device says any token there is; some are control characters.  A terminal does not get them."""
+    with Programs() as p:
+        p.daemon("--device", "null")
+        args = ["--max-tokens", "8000", "--ignore-eos"]
+        for command in (["generate", *args, "hello"], ["chat", *args, "--once", "hello"]):
+            plain = slipring(p, *command)
+            check(plain.returncode == 0, f"{command}: {plain.stderr}")
+            wild = {b for b in plain.stdout if b < 32 or b == 127} - {9, 10}
+            check(len(wild) > 3, f"{command}: in a pipe it is as it was: {wild}")
+            seen = on_a_terminal(p, *command)
+            left = seen.replace(b"\r\n", b"\n").replace(b"\t", b"")
+            check(not {b for b in left if b < 32 or b == 127} - {10}, f"{command}: {set(left)}")
+            check(b"\xc2\x9b" not in left and b"^" in left and len(left) > 20000, f"{command}: {len(left)}")
+        # what the user's own words, a server or a file say is shown the same way
+        seen = on_a_terminal(p, "generate", "--no-such\x1b]0;title\x07\x9b")
+        check(b"^[]0;title^G" in seen and b"\x1b" not in seen and b"\x07" not in seen, f"{seen}")
+
+
 need_model()
+answers_on_terminals()
 if os.geteuid() == 0:
     paths_of_anothers_page()
 else:

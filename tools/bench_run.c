@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "visible.h"
 
 #define BAR_S   0.2              /* between two looks of the bar */
 #define LINE_S  10.0             /* and of a plain line */
@@ -90,13 +91,14 @@ static void bar(const struct bench_run *r, double now, bool last)
 {
 	double s = now - r->begin;
 	int full = (int)(r->n_done * 30 / r->load->n);
+	FILE *to = visible_raw(stderr);
 
 	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "\r[%.*s%*s] ", full, "##############################", 30 - full, "");
-	fprintf(stderr, "%zu of %zu requests, %.1f req/s, %.0f tok/s, %zu under way, %zu failed", r->n_done,
+		fprintf(to, "\r[%.*s%*s] ", full, "##############################", 30 - full, "");
+	fprintf(to, "%zu of %zu requests, %.1f req/s, %.0f tok/s, %zu under way, %zu failed", r->n_done,
 	        r->load->n, (double)r->n_done / s, (double)r->n_tokens / s, r->n_live, r->n_failed);
-	fputs(!isatty(STDERR_FILENO) ? "\n" : last ? "\033[K\n" : "\033[K", stderr);
-	fflush(stderr);
+	fputs(!isatty(STDERR_FILENO) ? "\n" : last ? "\033[K\n" : "\033[K", to);
+	fflush(to);
 }
 
 /* ---- the loop ---------------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@
 #include "commands.h"
 #include "quantize_dir.h"
 #include "quantize_impl.h"
+#include "visible.h"
 
 #define TOKENS   4096              /* of the text: scales by the first half, what is lost by the second */
 #define TEXT_MAX (1u << 20)
@@ -185,7 +186,7 @@ static void progress(int32_t done, int32_t of)
 	int part = of ? 40 * done / of : 40;
 
 	if (isatty(STDERR_FILENO)) {
-		fprintf(stderr, "\r[%.*s%*s] layer %d of %d%s", part, "########################################",
+		fprintf(visible_raw(stderr), "\r[%.*s%*s] layer %d of %d%s", part, "########################################",
 		        40 - part, "", done, of, done == of ? "\n" : "");
 		return;
 	}

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "visible.h"
+
 static SCREEN *screen;
 
 /* Where to break a text that is longer than width: at the last three spaces; 0: nowhere. */
@@ -56,7 +58,7 @@ bool screen_open(void)
 	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO) || !term || !strcmp(term, "dumb"))
 		return false;
 	setlocale(LC_CTYPE, "");
-	if (!(screen = newterm(NULL, stdout, stdin)))
+	if (!(screen = newterm(NULL, visible_raw(stdout), stdin)))
 		return false;
 	cbreak();
 	noecho();

@@ -6,6 +6,7 @@
 #include "commands.h"
 #include "core/config.h"
 #include "core/log.h"
+#include "visible.h"
 
 static const struct { const char *name; int (*run)(int, char **); const char *what; } command[] = {
 	{ "serve",    cmd_serve,    "serve a model: daemon and OpenAI server in the foreground" },
@@ -45,6 +46,7 @@ int main(int argc, char **argv)
 	static char help[] = "--help";
 
 	log_open("slipring");
+	visible_start();
 	if (argc < 2)
 		return usage(stderr);
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
