@@ -1,4 +1,4 @@
-/* LINK: adapters/http/engine.c core/io.c core/log.c -luring */
+/* LINK: adapters/http/engine.c adapters/http/tenants.c core/io.c core/log.c -luring */
 /* test_engine.c - the adapter's side of the ring, with a toy in the daemon's place: what waits when
  * there is no room and in which order it goes, what is cancelled and dropped, and that each request
  * ends exactly once when the daemon goes away, and the connection comes back.
@@ -134,7 +134,7 @@ static void on_end(void *o, int finish, const struct sr_token *t)
 {
 	struct owner *w = o;
 
-	assert_true((t == NULL) == (finish < 0));
+	assert_true((t == NULL) == (finish < 0 && finish != -ECANCELED));
 	w->ends++;
 	w->finish = finish;
 }
@@ -142,15 +142,18 @@ static void on_end(void *o, int finish, const struct sr_token *t)
 static struct io *io;
 static struct engine *e;
 
+static uint32_t granted = 64;
+
 static void begin(int open_result)
 {
 	const struct engine_config c = { .socket = "/toy", .name = "test", .token = on_token,
-	                                 .end = on_end, .preempted = on_preempted };
+	                                 .end = on_end, .preempted = on_preempted,
+	                                 .max_requests = 90, .max_tokens = 45 };
 
 	memset(&toy, 0, sizeof(toy));
 	toy.open_result = open_result;
 	toy.model.context = 100;
-	toy.model.live = 64;
+	toy.model.live = granted;
 	preempted_sum = 0;
 	assert_int_equal(io_create(&io, 0), 0);
 	assert_int_equal(engine_create(&e, io, NULL, &c), 0);
@@ -184,11 +187,24 @@ static void put(uint64_t user, int kind, int n)
 	toy.out[toy.n_out++] = r;
 }
 
-static int submit(int32_t *first, struct owner *o, uint64_t *handle)
+static int submit_of(uint64_t tenant, int32_t *first, struct owner *o, uint64_t *handle)
 {
-	const struct sr_request q = { .size = sizeof(q), .prompt = first, .n_prompt = *first != 0 };
+	const struct sr_request q = { .size = sizeof(q), .prompt = first, .n_prompt = *first != 0, .tenant = tenant };
 
 	return engine_submit(e, &q, o, handle);
+}
+
+static int submit(int32_t *first, struct owner *o, uint64_t *handle)
+{
+	return submit_of(0, first, o, handle);
+}
+
+static void turn_away(int i)
+{
+	struct sr_record r = { .kind = SR_END, .user_data = toy.user[i] };
+
+	r.u.end.finish = -EAGAIN;
+	toy.out[toy.n_out++] = r;
 }
 
 /* ---- the tests ---- */
@@ -239,7 +255,7 @@ static void room_and_order(void **state)
 	for (i = 0; i < 5; i++)
 		assert_int_equal(submit(&id[i], &o[i], &h[i]), 0);
 	assert_int_equal(engine_live(e), 2);
-	assert_int_equal(engine_room(e), ENGINE_QUEUE - 3);
+	assert_int_equal(engine_room(e, 0), ENGINE_LIVE + ENGINE_QUEUE - 5);
 
 	engine_drop(e, h[3]);                  /* it waited: it is never submitted, and hears nothing */
 	put(toy.user[0], SR_TOKEN, 0);
@@ -261,6 +277,117 @@ static void room_and_order(void **state)
 	put(~0ull, SR_END, 0);
 	wake();
 	assert_int_equal(o[0].tokens, 1);
+	finish();
+}
+
+/* Those of one tenant that came first do not hold back the others'. */
+static void tenants_in_turn(void **state)
+{
+	static const struct { uint64_t tenant; int32_t id; } asked[] = {
+		{ 1, 11 }, { 1, 12 }, { 1, 13 }, { 1, 14 }, { 2, 21 }, { 2, 22 }, { 3, 31 },
+	};
+	static const int32_t want[] = { 11, 21, 31, 12, 22, 13, 14 };
+	struct owner o = { 0 };
+	uint64_t h;
+
+	(void)state;
+	begin(0);
+	for (size_t i = 0; i < 7; i++)
+		assert_int_equal(submit_of(asked[i].tenant, (int32_t *)&asked[i].id, &o, &h), 0);
+	for (int i = 0; i < 7; i++) {                  /* room for one at a time, or for all: the same */
+		toy.room = i < 3 ? 1 : 9;
+		wake();
+	}
+	assert_int_equal(toy.n_user, 7);
+	for (int i = 0; i < 7; i++)
+		assert_int_equal(toy.prompt[i], want[i]);
+	finish();
+}
+
+/* One with many has eight ninths of the places in the daemon, and of those here; then others' go by. */
+static void shares_of_places(void **state)
+{
+	static int32_t one = 1, two = 2;
+	struct owner o = { 0 };
+	struct queue_load l;
+	uint64_t h;
+
+	(void)state;
+	granted = 18;
+	begin(0);
+	granted = 64;
+	toy.room = 60;
+	for (int i = 0; i < 30; i++)
+		assert_int_equal(submit_of(1, &one, &o, &h), 0);
+	wake();
+	assert_int_equal(engine_live(e), 16);
+	assert_int_equal(submit_of(2, &two, &o, &h), 0);
+	wake();
+	assert_int_equal(engine_live(e), 17);
+	assert_int_equal(toy.prompt[16], 2);
+
+	put(toy.user[0], SR_END, 0);                   /* the place that came free is for others, */
+	wake();
+	assert_int_equal(engine_live(e), 16);          /* until two are */
+	put(toy.user[16], SR_END, 0);
+	wake();
+	assert_int_equal(engine_live(e), 16);
+
+	while (submit_of(1, &one, &o, &h) == 0)
+		;
+	l = engine_load(e, 1);
+	assert_int_equal(l.mine, (ENGINE_LIVE + ENGINE_QUEUE) * 8 / 9);
+	assert_int_equal(l.requests, 80);              /* as many as its share of 90, and */
+	assert_int_equal(l.tokens, 40);                /* of 45: who came while nobody waited has not taken it */
+	assert_int_equal(l.tenants, 1);
+	assert_int_equal(engine_room(e, 1), 0);
+	assert_in_range(engine_room(e, 2), 1000, 1020);
+	assert_int_equal(submit_of(2, &two, &o, &h), 0);
+	l = engine_load(e, 2);
+	assert_true(l.mine == 1 && l.mine_tokens == 1 && l.requests == 81 && l.tenants == 2);
+	finish();
+}
+
+/* The daemon has as much of a tenant as it may: what it sends back goes again, in order, when something of
+ * the tenant began, or 10 ms later; nobody hears of it, and others' requests go meanwhile. */
+static void turned_away(void **state)
+{
+	static int32_t id[] = { 1, 2, 3, 4, 9 };
+	struct owner o[5] = { { 0 } };
+	uint64_t h[5];
+
+	(void)state;
+	begin(0);
+	toy.room = 40;
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(submit_of(1, &id[i], &o[i], &h[i]), 0);
+	turn_away(0);
+	turn_away(2);
+	turn_away(3);
+	assert_int_equal(eventfd_write(toy.fd, 1), 0);
+	io_sleep(io, io_now());
+	assert_int_equal(engine_live(e), 1);
+	assert_int_equal(submit_of(2, &id[4], &o[4], &h[4]), 0);
+	put(toy.user[1], SR_TOKEN, 0);
+	wake();
+	assert_int_equal(toy.n_user, 7);
+	assert_true((toy.prompt[4] == 9) + (toy.prompt[4] == 1) == 1);
+	assert_int_equal(toy.prompt[4] == 9 ? toy.prompt[5] : toy.prompt[4], 1);
+	assert_int_equal(toy.prompt[6] == 9 ? toy.prompt[5] : toy.prompt[6], 3);
+	for (uint64_t end = io_now() + 1000 * MS; toy.n_user < 8 && io_now() < end;)
+		io_sleep(io, io_now() + 5 * MS);         /* after one that began two, then one each 10 ms */
+	assert_true(toy.n_user == 8 && toy.prompt[7] == 4);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(o[i].ends, 0);
+
+	engine_cancel(e, h[3]);                          /* the cancel was too late; and one that nobody */
+	engine_drop(e, h[0]);                            /*  waits for any more */
+	turn_away(7);
+	turn_away(toy.prompt[4] == 1 ? 4 : 5);
+	wake();
+	assert_true(o[3].ends == 1 && o[3].finish == -ECANCELED && o[0].ends == 0);
+	assert_int_equal(toy.n_user, 8);
+	assert_int_equal(engine_live(e), 3);
 	finish();
 }
 
@@ -335,7 +462,7 @@ static void lost(void **state)
 	for (i = 0; i < 3; i++)
 		assert_true(o[i].ends == 1 && o[i].finish == -ECONNRESET);
 	assert_int_equal(submit(&id[0], &o[0], &h), -ECONNREFUSED);
-	assert_int_equal(engine_room(e), 0);
+	assert_int_equal(engine_room(e, 0), 0);
 	for (end = io_now() + 400 * MS; io_now() < end;)
 		io_sleep(io, end);
 	assert_in_range(toy.opens, 3, 6);      /* 50 ms, 100, 200: not in a hurry */
@@ -375,8 +502,9 @@ static void wrong_vocabulary(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(room_and_order), cmocka_unit_test(doing_is_told), cmocka_unit_test(refused), cmocka_unit_test(cancelled),
-		cmocka_unit_test(lost), cmocka_unit_test(wrong_vocabulary),
+		cmocka_unit_test(room_and_order), cmocka_unit_test(tenants_in_turn), cmocka_unit_test(shares_of_places),
+		cmocka_unit_test(turned_away), cmocka_unit_test(doing_is_told), cmocka_unit_test(refused),
+		cmocka_unit_test(cancelled), cmocka_unit_test(lost), cmocka_unit_test(wrong_vocabulary),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

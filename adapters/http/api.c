@@ -199,7 +199,9 @@ static int open_model(struct api *a, char *err, size_t errlen)
 static int start(struct api *a, int index, char *err, size_t errlen)
 {
 	struct engine_config ec = { .token = request_token, .end = request_end,
-	                            .preempted = on_preempted, .ctx = a };
+	                            .preempted = on_preempted, .ctx = a,
+	                            .max_requests = (uint64_t)a->cfg->max_num_queued_reqs,
+	                            .max_tokens = (uint64_t)a->cfg->max_num_queued_tokens };
 	char socket[256];
 	int r;
 

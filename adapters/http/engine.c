@@ -11,12 +11,15 @@
 #include <unistd.h>
 
 #include "core/log.h"
+#include "tenants.h"
 #include "worker.h"
 
 #define PER_POLL   64
 #define PER_TURN   16            /* polls before the sockets get their turn */
 #define RETRY_MIN  (50 * 1000000ull)
 #define RETRY_MAX  (2000 * 1000000ull)
+#define PROBE_NS   (10 * 1000000ull)
+#define HELD_MAX   (ENGINE_LIVE + ENGINE_QUEUE)
 
 enum state { FREE, QUEUED, LIVE };
 
@@ -25,10 +28,20 @@ struct slot {
 	uint32_t gen;                /* in the upper half of user_data and of handles */
 	uint32_t ticket;             /* LIVE */
 	bool cancel;                 /* wanted, but the cancel ring was full */
-	uint32_t n_prompt;           /* until its first token */
+	bool cancelled;              /* it was wanted, at any time */
+	bool waits;                  /* no token has come */
+	uint32_t n_prompt;
 	void *owner;                 /* NULL = dropped */
-	struct sr_request *q;        /* QUEUED: a copy, with its pointers */
-	uint32_t next, prev;         /* QUEUED: neighbours in the queue; FREE: next free one */
+	struct tenant *tenant;
+	struct kept *kept;           /* QUEUED, and LIVE if the daemon may turn it away */
+	uint32_t next;               /* FREE: next free one */
+};
+
+/* A request as it was submitted, with its pointers, in its tenant's line or to be put there again. */
+struct kept {
+	struct waiter waiter;        /* first */
+	uint32_t slot;
+	struct sr_request q;
 };
 
 #define NONE UINT32_MAX
@@ -40,15 +53,19 @@ struct engine {
 	struct sr_conn *conn;        /* NULL = away */
 	struct sr_model_info model;
 	struct io_watch watch;
-	struct io_timer again, retry;
+	struct io_timer again, retry, probe;
 	uint64_t backoff;
 	uint64_t since;              /* n_live > 0 */
-	bool wrong;
-	unsigned n_live, n_queued, n_cancel;
+	bool wrong, probing;         /* probing: the timer is set */
+	bool full;                   /* the ring had no room for who was next */
+	unsigned n_live, n_cancel;
 	int doing[2];                /* SR_PREPARING, SR_ARRIVING: requests, told to whoever is connected */
-	uint64_t n_prompt;           /* of all slots */
+	struct tenants tenants;      /* hold requests */
+	uint64_t n_waits;            /* requests without a token; */
+	uint64_t waits, tokens;      /* these and their prompts, but of each tenant its share at most */
+	unsigned n_wait;             /* tenants that have some */
 	struct slot *slot;
-	uint32_t n_slots, free, first, last; /* slots made; lists of FREE and of QUEUED */
+	uint32_t n_slots, free;      /* slots made; a list of FREE */
 	struct connect *attempt;
 	struct sr_token token;       /* being put together from its records */
 };
@@ -98,64 +115,77 @@ static uint32_t slot_take(struct engine *e)
 	i = e->free;
 	e->free = e->slot[i].next;
 	e->slot[i].gen++;
-	e->slot[i].cancel = false;
 	return i;
 }
 
-/* Its prompt has been dealt with. */
+/* `by` more requests of t wait for their first token, with so many prompt tokens, or fewer. */
+static void count(struct engine *e, struct tenant *t, int by, uint64_t prompt)
+{
+	uint64_t most = tenant_most(t->id, e->c.max_requests), most_tokens = tenant_most(t->id, e->c.max_tokens);
+
+	e->waits -= t->waits < most ? t->waits : most;
+	e->tokens -= t->tokens < most_tokens ? t->tokens : most_tokens;
+	e->n_wait -= t->waits > 0;
+	e->n_waits += (uint64_t)by;
+	t->waits += (uint64_t)by;
+	t->tokens += by > 0 ? prompt : -prompt;
+	e->n_wait += t->waits > 0;
+	e->waits += t->waits < most ? t->waits : most;
+	e->tokens += t->tokens < most_tokens ? t->tokens : most_tokens;
+}
+
+/* Its first token, or its end, has come: it has left the daemon's queue, and makes room there for
+ * two of its tenant, one more than it took. */
 static void begun(struct engine *e, struct slot *s)
 {
-	e->n_prompt -= s->n_prompt;
-	s->n_prompt = 0;
+	if (!s->waits)
+		return;
+	s->waits = false;
+	count(e, s->tenant, -1, s->n_prompt);
+	if (s->state == LIVE && s->tenant->credit < ENGINE_LIVE)
+		s->tenant->credit += 2;
+}
+
+/* No longer in the daemon. */
+static void unlive(struct engine *e, struct slot *s)
+{
+	e->n_live--;
+	s->tenant->live--;
+	if (s->cancel)
+		e->n_cancel--;
+	s->cancel = false;
 }
 
 static void slot_free(struct engine *e, uint32_t i)
 {
 	struct slot *s = &e->slot[i];
 
-	if (s->state == LIVE)
-		e->n_live--;
-	if (s->cancel)
-		e->n_cancel--;
-	s->cancel = false;
 	begun(e, s);
-	s->state = FREE;
-	s->owner = NULL;
-	s->next = e->free;
+	if (s->state == LIVE)
+		unlive(e, s);
+	if (s->state == QUEUED)
+		tenants_take(&e->tenants, &s->kept->waiter);
+	free(s->kept);
+	tenants_release(&e->tenants, s->tenant, 0);
+	*s = (struct slot){ .gen = s->gen, .next = e->free };
 	e->free = i;
 }
 
-static void queue_add(struct engine *e, uint32_t i)
+/* Into its tenant's line. */
+static void enqueue(struct engine *e, uint32_t i)
 {
 	struct slot *s = &e->slot[i];
 
 	s->state = QUEUED;
-	s->next = NONE;
-	s->prev = e->last;
-	if (e->last == NONE)
-		e->first = i;
-	else
-		e->slot[e->last].next = i;
-	e->last = i;
-	e->n_queued++;
+	tenants_put(&e->tenants, s->tenant, &s->kept->waiter);
 }
 
-static void queue_del(struct engine *e, uint32_t i)
+static bool keep(struct slot *s, uint32_t i, const struct sr_request *q)
 {
-	struct slot *s = &e->slot[i];
-
-	assert(s->state == QUEUED);
-	if (s->prev == NONE)
-		e->first = s->next;
-	else
-		e->slot[s->prev].next = s->next;
-	if (s->next == NONE)
-		e->last = s->prev;
-	else
-		e->slot[s->next].prev = s->prev;
-	free(s->q);
-	s->q = NULL;
-	e->n_queued--;
+	s->kept = malloc(sizeof(*s->kept));
+	if (s->kept)
+		*s->kept = (struct kept){ .waiter.cost = 1, .slot = i, .q = *q };
+	return s->kept;
 }
 
 /* ---- connection ---- */
@@ -266,16 +296,16 @@ static void lost(struct engine *e)
 	if (!conn)
 		return;
 	log_warn("the daemon is gone: %u requests end, new ones get 503 until it is back",
-	         e->n_live + e->n_queued);
+	         (unsigned)e->tenants.n);
 	e->conn = NULL;                      /* first: owners may submit again, and are refused */
 	io_watch_del(e->io, &e->watch);
 	io_timer_del(e->io, &e->again);
+	io_timer_del(e->io, &e->probe);
+	e->probing = false;
 	sr_close(conn);
 	for (i = 0; i < n; i++) {
 		if (e->slot[i].state == FREE)
 			continue;
-		if (e->slot[i].state == QUEUED)
-			queue_del(e, i);
 		owner = e->slot[i].owner;
 		slot_free(e, i);
 		if (owner)
@@ -290,37 +320,52 @@ static void lost(struct engine *e)
 static int try_submit(struct engine *e, uint32_t i, const struct sr_request *q)
 {
 	struct sr_request copy = *q;
+	struct slot *s = &e->slot[i];
 	int r;
 
 	copy.user_data = handle_of(e, i);
-	r = sr_submit(e->conn, &copy, &e->slot[i].ticket);
+	r = sr_submit(e->conn, &copy, &s->ticket);
+	e->full = r == -EAGAIN || r == -EBUSY;
 	if (r < 0)
 		return r;
-	e->slot[i].state = LIVE;
+	s->state = LIVE;
+	s->tenant->live++;
+	s->tenant->credit -= s->tenant->credit > 0;
 	if (!e->n_live++)
 		e->since = io_now();
 	return 0;
 }
 
-/* Those that wait for room, oldest first. */
+/* Of the places in the daemon each tenant leaves some to others; and who was turned away there waits
+ * until something of its own leaves the queue. */
+static bool may_go(void *ctx, const struct tenant *t)
+{
+	const struct engine *e = ctx;
+	uint64_t left = e->model.live > e->n_live ? e->model.live - e->n_live - 1 : 0;
+
+	return !(t->tight && !t->credit) && !tenant_over(t->id, t->live, left);
+}
+
+/* Those that wait, tenants in turn. */
 static void pump(struct engine *e)
 {
-	void *owner;
+	struct waiter *w;
 	uint32_t i;
+	void *owner;
 	int r;
 
-	while (e->conn && (i = e->first) != NONE) {
-		r = try_submit(e, i, e->slot[i].q);
-		if (r == -EAGAIN || r == -EBUSY)
-			break;
+	e->full = false;
+	while (e->conn && (w = tenants_next(&e->tenants, may_go, e))) {
+		i = ((struct kept *)w)->slot;
+		r = try_submit(e, i, &e->slot[i].kept->q);
+		if (e->full)
+			return;
 		if (r == -ECONNRESET) {
 			lost(e);
 			return;
 		}
-		e->slot[i].state = QUEUED;   /* for queue_del, whatever try_submit made of it */
-		queue_del(e, i);
 		if (!r) {
-			e->slot[i].state = LIVE;
+			tenants_served(&e->tenants, w);
 			continue;
 		}
 		owner = e->slot[i].owner;
@@ -330,20 +375,54 @@ static void pump(struct engine *e)
 	}
 }
 
+/* The daemon holds as much of this tenant as it may: its request goes back to its place in the line. */
+static void turned_away(struct engine *e, uint32_t i)
+{
+	struct slot *s = &e->slot[i];
+
+	unlive(e, s);
+	enqueue(e, i);
+	s->tenant->tight = true;
+	s->tenant->credit = 0;
+	if (!e->probing)
+		io_timer_set(e->io, &e->probe, io_now() + PROBE_NS);
+	e->probing = true;
+}
+
+/* What fills a tenant's share may be another connection's, so nothing of ours needs to leave the queue
+ * before there is room: one request of each asks. */
+static void on_probe(struct io_timer *timer)
+{
+	struct engine *e = timer->ctx;
+	struct tenant *t = e->tenants.turn;
+
+	e->probing = false;
+	for (unsigned i = 0; i < e->tenants.n_round; i++, t = t->next)
+		if (t->tight && !t->credit) {
+			t->credit = 1;
+			e->probing = true;
+		}
+	if (e->probing)
+		io_timer_set(e->io, timer, io_now() + PROBE_NS);
+	run(e);
+}
+
 static void cancel_slot(struct engine *e, struct slot *s)
 {
 	bool wanted = sr_cancel(e->conn, s->ticket) == -EAGAIN;
 
 	e->n_cancel += wanted - s->cancel;
 	s->cancel = wanted;
+	s->cancelled = true;
 }
 
 static void dispatch(struct engine *e, const struct sr_token *t, unsigned preempted)
 {
 	struct slot *s = slot_of(e, t->user_data);
+	int finish = t->end.finish;
 	void *owner;
 
-	if (!s)
+	if (!s || s->state != LIVE)
 		return;
 	owner = s->owner;
 	if (t->kind != SR_END) {
@@ -352,10 +431,14 @@ static void dispatch(struct engine *e, const struct sr_token *t, unsigned preemp
 			e->c.token(owner, t);
 		return;
 	}
+	if (finish == -EAGAIN && s->kept && owner && !s->cancelled) {
+		turned_away(e, (uint32_t)t->user_data);
+		return;
+	}
 	slot_free(e, (uint32_t)t->user_data);
 	e->c.preempted(e->c.ctx, preempted);
 	if (owner)
-		e->c.end(owner, t->end.finish, t);
+		e->c.end(owner, finish == -EAGAIN ? -ECANCELED : finish, t);
 }
 
 /* What the ring holds, up to a turn's worth: 0 it is empty, 1 there may be more, or -errno. */
@@ -406,8 +489,7 @@ static void run(struct engine *e)
 			return;
 		}
 		/* Room is of no use while as many live as are granted: an END will tell. */
-		r = sr_arm(e->conn, SR_WAIT_TOKENS | (e->first != NONE && e->n_live < e->model.live ?
-		                                      SR_WAIT_ROOM : 0));
+		r = sr_arm(e->conn, SR_WAIT_TOKENS | (e->full && e->n_live < e->model.live ? SR_WAIT_ROOM : 0));
 		if (r < 0)
 			break;
 		if (!r)
@@ -433,45 +515,63 @@ void engine_doing(struct engine *e, int what, int by)
 		sr_doing(e->conn, what, by);
 }
 
-struct queue_load engine_load(const struct engine *e)
+struct queue_load engine_load(const struct engine *e, uint64_t tenant)
 {
-	return (struct queue_load){ (uint64_t)e->n_live + e->n_queued, e->n_prompt };
+	const struct tenant *t = tenants_find(&e->tenants, tenant);
+
+	return (struct queue_load){ .tenant = tenant, .requests = e->tenants.n - e->n_waits + e->waits,
+	                            .tokens = e->tokens, .mine = t ? t->waits : 0,
+	                            .mine_tokens = t ? t->tokens : 0, .tenants = e->n_wait };
 }
 
-unsigned engine_room(const struct engine *e)
+/* So many that with each of them the tenant is not over its share. */
+unsigned engine_room(const struct engine *e, uint64_t tenant)
 {
-	return e->conn ? ENGINE_QUEUE - e->n_queued : 0;
+	const struct tenant *t = tenants_find(&e->tenants, tenant);
+	uint64_t left = HELD_MAX - e->tenants.n, mine = t ? t->n : 0, may = TENANT_SHARE * left + 1;
+
+	if (!e->conn || !tenant)
+		return e->conn ? (unsigned)left : 0;
+	return may > mine ? (unsigned)((may - mine) / (TENANT_SHARE + 1)) : 0;
 }
 
 int engine_submit(struct engine *e, const struct sr_request *q, void *owner, uint64_t *handle)
 {
+	struct slot *s;
 	uint32_t i;
 	int r = -EAGAIN;
 
 	if (!e->conn)
 		return -ECONNREFUSED;
-	if (e->n_queued >= ENGINE_QUEUE)
+	if (!engine_room(e, q->tenant))
 		return -EAGAIN;
 	i = slot_take(e);
 	if (i == NONE)
 		return -ENOMEM;
-	e->slot[i].owner = owner;
-	e->slot[i].n_prompt = q->n_prompt;
-	e->n_prompt += q->n_prompt;
-	if (e->first == NONE)
+	s = &e->slot[i];
+	*handle = handle_of(e, i);
+	s->tenant = tenants_hold(&e->tenants, q->tenant, 0);
+	if (!s->tenant) {
+		s->next = e->free;
+		e->free = i;
+		return -ENOMEM;
+	}
+	s->owner = owner;
+	s->n_prompt = q->n_prompt;
+	s->waits = true;
+	count(e, s->tenant, 1, q->n_prompt);
+	if (q->tenant && !keep(s, i, q))         /* the daemon may turn it away */
+		r = -ENOMEM;
+	if (r == -EAGAIN && !e->tenants.n_waiting && may_go(e, s->tenant))
 		r = try_submit(e, i, q);
 	if (r == -EAGAIN || r == -EBUSY) {
-		e->slot[i].q = malloc(sizeof(*q));
-		if (e->slot[i].q) {
-			*e->slot[i].q = *q;
-			queue_add(e, i);
-			io_timer_set(e->io, &e->again, io_now()); /* arms for room */
+		r = -ENOMEM;
+		if (s->kept || keep(s, i, q)) {
+			enqueue(e, i);
+			io_timer_set(e->io, &e->again, io_now()); /* its turn, or arms for room */
 			r = 0;
-		} else {
-			r = -ENOMEM;
 		}
 	}
-	*handle = handle_of(e, i);
 	if (r < 0)
 		slot_free(e, i);
 	if (r == -ECONNRESET)
@@ -494,12 +594,10 @@ void engine_drop(struct engine *e, uint64_t handle)
 	if (!s)
 		return;
 	s->owner = NULL;
-	if (s->state == QUEUED) {
-		queue_del(e, (uint32_t)handle);
+	if (s->state == QUEUED)
 		slot_free(e, (uint32_t)handle);
-	} else {
+	else
 		engine_cancel(e, handle);
-	}
 }
 
 int engine_create(struct engine **out, struct io *io, struct workers *w, const struct engine_config *c)
@@ -518,10 +616,12 @@ int engine_create(struct engine **out, struct io *io, struct workers *w, const s
 	}
 	e->io = io;
 	e->workers = w;
-	e->free = e->first = e->last = NONE;
+	e->free = NONE;
+	e->tenants.quantum = 1;              /* a place costs the same whatever is in it */
 	e->backoff = RETRY_MIN;
 	e->again = (struct io_timer){ .fn = on_again, .ctx = e };
 	e->retry = (struct io_timer){ .fn = connect_start, .ctx = e };
+	e->probe = (struct io_timer){ .fn = on_probe, .ctx = e };
 	connect_start(&e->retry);
 	return 0;
 }
@@ -536,12 +636,14 @@ void engine_destroy(struct engine *e)
 		e->attempt->e = NULL;
 	io_timer_del(e->io, &e->again);
 	io_timer_del(e->io, &e->retry);
+	io_timer_del(e->io, &e->probe);
 	if (e->conn) {
 		io_watch_del(e->io, &e->watch);
 		sr_close(e->conn);
 	}
 	for (i = 0; i < e->n_slots; i++)
-		free(e->slot[i].q);
+		if (e->slot[i].state != FREE)
+			slot_free(e, i);
 	free(e->slot);
 	free((char *)e->c.socket);
 	free(e);

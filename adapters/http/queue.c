@@ -6,6 +6,8 @@
  */
 #include "queue.h"
 
+#include "tenants.h"
+
 #define MINUTE_NS 60000000000ull
 #define SOON_NS   10000000000ull /* after its start nothing has ended yet */
 #define LONGEST   60             /* seconds: some clients ignore more */
@@ -23,16 +25,28 @@ static uint64_t waiting(const struct stats_page *page, const struct queue_load *
 	return page->waiting ? most(n, beyond(l->requests, page->running)) : n;
 }
 
+/* Tokens that are left to a prompt of somebody else, however long: as in core/sched.c. */
+static uint64_t kept_for_long(const struct config *c, const struct stats_page *page)
+{
+	uint64_t half = (uint64_t)c->max_num_queued_tokens / 2;
+
+	return page->max_model_len < half ? page->max_model_len : half;
+}
+
 enum queue_limit queue_check(const struct config *c, const struct stats_page *page,
                              const struct queue_load *l, uint64_t n, uint64_t tokens)
 {
-	uint64_t waits = waiting(page, l);
+	uint64_t waits = waiting(page, l), left = beyond((uint64_t)c->max_num_queued_reqs, waits);
+	uint64_t left_tokens = beyond((uint64_t)c->max_num_queued_tokens, l->tokens);
 
 	if (!waits)
 		return QUEUE_ROOM;
-	if (waits + n > (uint64_t)c->max_num_queued_reqs)
+	if (n > left || (l->mine && tenant_over(l->tenant, l->mine + n - 1, left - n)))
 		return QUEUE_REQS;
-	return l->tokens + tokens > (uint64_t)c->max_num_queued_tokens ? QUEUE_TOKENS : QUEUE_ROOM;
+	if (tokens > left_tokens || (l->mine && tenant_over(l->tenant, l->mine_tokens + tokens,
+	                             beyond(left_tokens - tokens, kept_for_long(c, page)))))
+		return QUEUE_TOKENS;
+	return QUEUE_ROOM;
 }
 
 int queue_retry_after(const struct stats_page *page, const struct queue_load *l)
@@ -48,6 +62,6 @@ int queue_retry_after(const struct stats_page *page, const struct queue_load *l)
 	if (now.ended <= then.ended)
 		return now.at_ns - then.at_ns > SOON_NS ? LONGEST : 1;
 	seconds = (double)(now.at_ns - then.at_ns) / 1e9 / (double)(now.ended - then.ended);
-	seconds *= (double)waiting(page, l) / 8;
+	seconds *= l->tenant && l->mine ? (double)l->mine * l->tenants / 8 : (double)waiting(page, l) / 8;
 	return seconds < 1 ? 1 : seconds > LONGEST ? LONGEST : (int)(seconds + 0.5);
 }

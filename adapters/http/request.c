@@ -294,7 +294,7 @@ static void name_request(struct request *r)
 static bool queue_refuses(struct request *r)
 {
 	const struct api *a = r->api;
-	const struct queue_load load = engine_load(a->engine);
+	const struct queue_load load = engine_load(a->engine, r->right.tenant);
 	enum queue_limit limit;
 	uint64_t tokens = 0;
 	struct problem p;
@@ -344,7 +344,7 @@ static void launch(struct request *r)
 	}
 	if (queue_refuses(r))
 		return;
-	if (engine_room(r->api->engine) < (unsigned)(r->ask.n * r->ask.n_prompts)) {
+	if (engine_room(r->api->engine, r->right.tenant) < (unsigned)(r->ask.n * r->ask.n_prompts)) {
 		refused(r, engine_model(r->api->engine) ? -EAGAIN : -ECONNREFUSED);
 		return;
 	}
