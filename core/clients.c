@@ -315,7 +315,7 @@ static void pay(struct clients *cl, struct client *c, uint32_t words)
 	c->purse.words -= words;
 }
 
-/* End a request that the scheduler never had.  False: there is no room for it now. */
+/* End a request that the scheduler never had.  False: there is no room for its end now. */
 static bool turn_away(struct clients *cl, struct client *c, const struct server_request *r, int error)
 {
 	struct stats_page *p = cl->cfg.stats;
@@ -325,6 +325,8 @@ static bool turn_away(struct clients *cl, struct client *c, const struct server_
 	if (!port_reserve(cl, c, 1, 1))
 		return false;
 	server_end(c->conn, r->q.user_data, &(struct sr_end){ .finish = error, .queued = cl->now }, 0);
+	if (error == -EAGAIN)                 /* it comes again: it has not ended for whoever asked */
+		return true;
 	log_end(cl, c, &refused, error, 0);
 	cl->stats.invalid += error == -EINVAL;
 	if (p)
@@ -350,6 +352,7 @@ static bool take_one(struct clients *cl, struct client *c, struct server_request
 {
 	uint64_t tenant = key_tenant(cl, c, r->q.tenant);
 	bool unread = r->error || r->cancelled || cl->draining;
+	enum sched_room room = SCHED_ROOM;
 	uint32_t words = RECORD_WORDS + (unread ? 0 : r->words);
 	struct sched_request q;
 	int32_t i;
@@ -357,16 +360,24 @@ static bool take_one(struct clients *cl, struct client *c, struct server_request
 
 	if (c->need)                          /* no room for its end, or those before it */
 		return false;
-	if (!unread && (c->n_live == (int32_t)server_shape(c->conn)->live ||
-	                sched_full(cl->s, c, tenant, (int32_t)r->q.n_prompt, words_of(cl, &r->q))))
+	if (!unread && c->n_live == (int32_t)server_shape(c->conn)->live)
 		return false;
+	if (!unread)
+		room = sched_full(cl->s, c, tenant, (int32_t)r->q.n_prompt, words_of(cl, &r->q));
+	if (room == SCHED_OVER && tenant != c->uid) {
+		words = RECORD_WORDS;         /* those of others stand behind it */
+		unread = true;
+	} else if (room) {
+		return false;
+	}
 	if (!can_pay(cl, c, words)) {
 		cl->owed = c->owes = true;
 		return false;
 	}
 	pay(cl, c, words);
 	if (unread)
-		return turn_away(cl, c, r, r->error ? r->error : r->cancelled ? -ECANCELED : -ECONNRESET);
+		return turn_away(cl, c, r, r->error ? r->error : r->cancelled ? -ECANCELED :
+		                 room ? -EAGAIN : -ECONNRESET);
 	e = server_read(c->conn);
 	if (e == -EFAULT) {
 		conn_lie(c, e);

@@ -234,12 +234,14 @@ static int64_t to_share(int64_t mine, int64_t left)
 
 /* The lists have a bounded pool of their own, which is shared like the queue.  What is larger than all
  * of it is not to wait: sched_admit says so. */
-static bool lists_full(const struct sched *s, int32_t t, int32_t chunks)
+static enum sched_room lists_full(const struct sched *s, int32_t t, int32_t chunks)
 {
 	int32_t left = s->list_chunks - s->list_used;
 	int32_t mine = t == NONE ? 0 : s->tenant[t].list_chunks;
 
-	return chunks > 0 && chunks <= s->list_chunks && (chunks > left || (mine > 0 && mine + chunks > left));
+	if (chunks <= 0 || chunks > s->list_chunks)
+		return SCHED_ROOM;
+	return mine > 0 && mine + chunks > left ? SCHED_OVER : chunks > left ? SCHED_FULL : SCHED_ROOM;
 }
 
 /* Tokens that nobody takes who has something queued: many floods together leave little of the queue,
@@ -252,33 +254,34 @@ static int64_t kept_for_long(const struct sched *s)
 }
 
 /* A prompt longer than queue_tokens is taken when nothing else is queued. */
-bool sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt, int32_t n_words)
+enum sched_room sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt,
+			   int32_t n_words)
 {
 	int32_t t = queue_tenant(s, tenant), m;
+	enum sched_room lists = lists_full(s, t, list_chunks_for(n_words));
 	int64_t places = s->knobs.queue_requests - s->n_queued - 1;
 	int64_t tokens = s->knobs.queue_tokens - s->queued_tokens - n_prompt;
 	const struct tenant *me;
 	const struct member *part;
 
-	if (places < 0 || (tokens < 0 && s->n_queued > 0) || lists_full(s, t, list_chunks_for(n_words)))
-		return true;
 	if (t == NONE) {
-		for (t = 0; t < s->cfg.tenants; t++)
-			if (!s->tenant[t].live)
-				return false;
-		return true;
+		for (t = 0; t < s->cfg.tenants && s->tenant[t].live; t++)
+			;
+		return places < 0 || (tokens < 0 && s->n_queued > 0) || t == s->cfg.tenants ? SCHED_FULL : lists;
 	}
 	me = &s->tenant[t];
+	if (me->n && (over(me->n, places) || over(me->tokens, tokens - kept_for_long(s))))
+		return SCHED_OVER;
+	if (places < 0 || (tokens < 0 && s->n_queued > 0))
+		return SCHED_FULL;
 	if (me->n)
 		tokens -= kept_for_long(s);
-	if (me->n && (over(me->n, places) || over(me->tokens, tokens)))
-		return true;
 	m = queue_member(s, who, t);
-	if (m == NONE)
-		return false;
+	if (lists || m == NONE)
+		return lists;
 	part = &s->member[m];
 	return part->line.n && (over(part->line.n, to_share(me->n, places)) ||
-				over(part->tokens, to_share(me->tokens, tokens)));
+				over(part->tokens, to_share(me->tokens, tokens))) ? SCHED_OVER : SCHED_ROOM;
 }
 
 static bool fits_batch(const struct sched *s, const struct sched_request *r, int32_t n_words)

@@ -175,8 +175,12 @@ int  sched_set(struct sched *s, const struct sched_knobs *k);
  * queue when alone), and each of its clients up to 8 times what the tenant has left.  So no tenant
  * can shut out another.  Together they leave room for the longest prompt of a tenant that has
  * nothing queued, or half of the queue.
+ * SCHED_OVER: the tenant or client has its share, others may have room.  SCHED_FULL: there is no room
+ * for anybody's request of this size, or no entry for one more tenant, until others leave.
  * n_words: of the request's lists, whose pool is shared by the same rule. */
-bool sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt, int32_t n_words);
+enum sched_room { SCHED_ROOM, SCHED_FULL, SCHED_OVER };
+enum sched_room sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt,
+                           int32_t n_words);
 
 /* 0; -EEXIST user_data is live for who; -EAGAIN full, or no record for its end; -E2BIG it
  * could never fit a batch's words (lists, and its ids where the device needs them); -EIO

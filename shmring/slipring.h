@@ -128,7 +128,9 @@ enum sr_kind { SR_TOKEN = 1, SR_TOP = 2, SR_PROMPT = 3, SR_END = 4 };
 struct sr_end {
 	int32_t  finish;         /* enum sr_finish, or -ECANCELED, -ETIME, -EINVAL, -EIO, -ENOSPC (more
 	                            KV cache than there is), -E2BIG (lists that no batch can hold),
-	                            -ECONNRESET (the daemon is stopping) */
+	                            -ECONNRESET (the daemon is stopping); -EAGAIN, only if it named a
+	                            tenant: that tenant has its share of the queue.  Send it again
+	                            once one of that tenant's has got a token or its end */
 	uint32_t n_tokens;       /* in the answer */
 	uint32_t computed;       /* prompt tokens that were computed, again after preemption */
 	uint32_t cached;         /* prompt tokens that needed no computing */

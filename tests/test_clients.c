@@ -258,6 +258,64 @@ static void prefixes_are_shared_within_a_scope(void **state)
 	}
 }
 
+static void submit_of(struct sr_conn *c, uint64_t tenant, int n)
+{
+	static const int32_t ids[] = { 1, 2, 3 };
+	const struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 3, .max_tokens = 1,
+	                              .tenant = tenant, .user_data = tenant };
+
+	while (n-- > 0)
+		assert_int_equal(sr_submit(c, &q, NULL), 0);
+}
+
+/* How many come back, all of this tenant; nothing else is there. */
+static int turned_away(struct sr_conn *c, uint64_t tenant)
+{
+	struct sr_token t = { 0 };
+	int n = 0;
+
+	for (int quiet = 0; quiet < 20; quiet++) {
+		for (; sr_next(c, &t) == 1; n++, quiet = 0)
+			assert_true(t.kind == SR_END && t.end.finish == -EAGAIN && t.user_data == tenant);
+		usleep(1000);
+	}
+	return n;
+}
+
+/* What a gateway sends of a tenant that has its share of the queue comes back, and those of others that stand
+ * behind it in the ring are taken.  Who speaks for itself waits in its ring, as ever. */
+static void a_full_tenant_is_turned_away(void **state)
+{
+	const struct sr_options o = { .size = sizeof(o), .live = 400 };
+	struct sr_conn *c = NULL;
+	int n;
+
+	(void)state;
+	assert_int_equal(sr_open(&c, d.path, &o), 0);
+	d.paused = true;
+	submit_of(c, 7, 250);
+	submit_of(c, 8, 2);
+	n = turned_away(c, 7);
+	daemon_look(&d);
+	assert_int_equal(d.ss.waiting, 250 - n + 2);
+	assert_in_range(250 - n, 256 * 78 / 100, 256 * 80 / 100); /* one client of one tenant */
+	submit_of(c, 0, 60);
+	submit_of(c, 8, 1);
+	assert_int_equal(turned_away(c, 0), 0);
+	daemon_look(&d);
+	assert_in_range(d.ss.waiting, 250 - n + 2 + 10, 250 - n + 2 + 59);
+	d.paused = false;
+	for (int i = 250 - n + 2 + 60 + 1; i > 0; i--) {
+		struct sr_token t = { 0 };
+
+		do
+			next(c, &t);
+		while (t.kind != SR_END);
+		assert_int_equal(t.end.finish, SR_LENGTH);
+	}
+	sr_close(c);
+}
+
 static void strangers_are_not_urgent_nor_tenants(void **state)
 {
 	struct clients cl = { .key = { 1, 2 }, .cfg = { .n_eos = 0 } };
@@ -761,6 +819,7 @@ int main(void)
 		CASE(a_stop_id_ends_the_answer),
 		CASE(without_a_seed_draws_differ),
 		cmocka_unit_test(prefixes_are_shared_within_a_scope),
+		cmocka_unit_test_setup_teardown(a_full_tenant_is_turned_away, setup, teardown),
 		cmocka_unit_test(strangers_are_not_urgent_nor_tenants),
 		CASE(requests_are_counted),
 		CASE(gaps_are_each_ones_own),
