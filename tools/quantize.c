@@ -186,8 +186,8 @@ static void progress(int32_t done, int32_t of)
 	int part = of ? 40 * done / of : 40;
 
 	if (isatty(STDERR_FILENO)) {
-		fprintf(visible_raw(stderr), "\r[%.*s%*s] layer %d of %d%s", part, "########################################",
-		        40 - part, "", done, of, done == of ? "\n" : "");
+		fprintf(visible_raw(stderr), "\r[%.*s%*s] layer %d of %d%s", part,
+		        "########################################", 40 - part, "", done, of, done == of ? "\n" : "");
 		return;
 	}
 	clock_gettime(CLOCK_MONOTONIC, &now);
