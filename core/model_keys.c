@@ -59,8 +59,8 @@ static const struct rule config_rules[] = {
 	{ "sliding_window", READ }, { "use_sliding_window", READ }, { "max_window_layers", READ },
 	{ "layer_types", READ }, { "quantization_config", READ }, { "eos_token_id", READ },
 	{ "partial_rotary_factor", "1" },     /* vLLM rotates a part, transformers all, or fails */
-	{ "rope_interleaved", "false" }, { "hidden_activation", "silu" },
-	{ "activation_function", "silu" }, { "is_causal", "true" }, { "is_encoder_decoder", "false" },
+	{ "rope_interleaved", "false" }, { "hidden_activation", "silu|swiglu" },
+	{ "activation_function", "silu|swiglu" }, { "activation", "silu|swiglu" }, { "is_causal", "true" }, { "is_encoder_decoder", "false" },
 	{ "add_cross_attention", "false" }, { "text_config", "null" },
 	{ "attention_multiplier", "null" },   /* 1 is no default: it stands for 1 / sqrt(head_dim) */
 	{ "num_experts", "0" }, { "num_local_experts", "0" }, { "n_routed_experts", "0" },
@@ -74,6 +74,7 @@ static const struct rule config_rules[] = {
  * others it may be about what is computed. */
 static const char *const harmless_words[] = {
 	"dropout", "pdrop", "implementation", "flash", "init", "loss", "token_id", "output_", "_dtype",
+	"efficient", "sdpa",
 };
 static const char *const telling_words[] = {
 	"multiplier", "scale", "scaling", "scalar", "softcap", "rope", "rotary", "yarn", "alibi", "window",
@@ -177,6 +178,10 @@ static const struct rule quant_rules[] = {
 	{ "tokenizer", ANY }, { "backend", ANY }, { "do_fuse", ANY }, { "fuse_max_seq_len", ANY },
 	{ "modules_to_fuse", ANY }, { "quantization_status", ANY }, { "global_compression_ratio", ANY },
 	{ "act_group_aware", ANY }, { "hyb_act", ANY }, { "offload_to_disk", ANY }, { "quantizer", ANY },
+	{ "model_seqlen", ANY }, { "method", "gptq|awq" }, { "autoround_version", ANY }, { "iters", ANY },
+	{ "nsamples", ANY }, { "seqlen", ANY }, { "lr", ANY }, { "minmax_lr", ANY }, { "low_gpu_mem_usage", ANY },
+	{ "enable_quanted_input", ANY }, { "enable_minmax_tuning", ANY }, { "gradient_accumulate_steps", ANY },
+	{ "not_use_best_mse", ANY }, { "train_bs", ANY }, { "to_quant_block_names", ANY }, { "data_type", "int" },
 };
 
 static int check_inside(struct opening *o, const char *of, const json_t *obj, const struct rule *rules, size_t n)

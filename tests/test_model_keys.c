@@ -59,7 +59,7 @@ static const struct { int families; const char *settings, *says; } config_keys[]
 	{ ALL, "\"is_causal\":true", NULL }, { ALL, "\"is_causal\":false", "is_causal is false" },
 	{ ALL, "\"is_encoder_decoder\":true", "is_encoder_decoder is true" },
 	{ ALL, "\"add_cross_attention\":true", "add_cross_attention is true" },
-	{ ALL, "\"hidden_activation\":\"silu\",\"activation_function\":\"silu\"", NULL },
+	{ ALL, "\"hidden_activation\":\"silu\",\"activation_function\":\"silu\",\"activation\":\"swiglu\"", NULL },
 	{ ALL, "\"hidden_activation\":\"gelu\"", "hidden_activation is \"gelu\"" },
 	{ ALL, "\"activation_function\":7", "activation_function is 7" },
 	{ ALL, "\"num_experts\":0,\"num_local_experts\":null", NULL },
@@ -93,7 +93,7 @@ static const struct { int families; const char *settings, *says; } config_keys[]
 	       "\"pretraining_tp\":2,\"bos_token_id\":1,\"pad_token_id\":2,\"unsloth_version\":\"2025.1\","
 	       "\"unsloth_fixed\":true,\"auto_map\":{\"AutoConfig\":\"x.Y\"},\"task_specific_params\":{\"a\":1}", NULL },
 	{ ALL, "\"attn_implementation\":\"eager\",\"_attn_implementation_autoset\":true,\"use_flash_attn\":true,"
-	       "\"attn_pdrop\":0.1,\"resid_pdrop\":0.1,\"output_attentions\":true,\"temperature\":0.7,"
+	       "\"attn_pdrop\":0.1,\"resid_pdrop\":0.1,\"use_memory_efficient_attention\":true,\"output_attentions\":true,\"temperature\":0.7,"
 	       "\"layer_norm_eps\":1e-5,\"attn_bias\":true,\"max_sequence_length\":2048,\"is_llama_config\":true,"
 	       "\"num_logits_to_keep\":1,\"rope_scaling\":null,\"rope_parameters\":{},\"quantization_config\":null", NULL },
 	/* of windows */
