@@ -1,4 +1,4 @@
-/* LINK: adapters/text/template.c adapters/text/template_lex.c adapters/text/template_parse.c adapters/text/template_value.c adapters/text/template_print.c adapters/text/template_strings.c adapters/text/template_eval.c adapters/text/template_filters.c adapters/text/template_methods.c adapters/text/utf8.c -ljansson -lutf8proc */
+/* LINK: adapters/text/template.c adapters/text/template_lex.c adapters/text/template_parse.c adapters/text/template_value.c adapters/text/template_print.c adapters/text/template_strings.c adapters/text/template_eval.c adapters/text/template_check.c adapters/text/template_filters.c adapters/text/template_format.c adapters/text/template_methods.c adapters/text/utf8.c -ljansson -lutf8proc */
 /* fuzz_template.c - any bytes as a chat template, rendered over a small conversation. */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* LINK: adapters/text/template.c adapters/text/template_lex.c adapters/text/template_parse.c adapters/text/template_value.c adapters/text/template_print.c adapters/text/template_strings.c adapters/text/template_eval.c adapters/text/template_filters.c adapters/text/template_methods.c adapters/text/utf8.c -ljansson -lutf8proc */
+/* LINK: adapters/text/template.c adapters/text/template_lex.c adapters/text/template_parse.c adapters/text/template_value.c adapters/text/template_print.c adapters/text/template_strings.c adapters/text/template_eval.c adapters/text/template_check.c adapters/text/template_filters.c adapters/text/template_format.c adapters/text/template_methods.c adapters/text/utf8.c -ljansson -lutf8proc */
 /* test_template.c - chat templates against what Jinja2 makes of them (tests/data/
  * text_templates.json, written by make_text_templates.py), and against the budgets.
  */
@@ -133,6 +133,13 @@ static void budgets(void **state)
 		"{% set ns = namespace(x=1) %}{% for i in range(100000) %}{% set ns.x = ns.x | tojson | tojson %}{% endfor %}",
 		"{{ 'a' | indent(999999999) }}",
 		"{% for i in range(100000) %}{{ range(100000) | sort | length }}{% endfor %}",
+		"{% for i in range(100000) %}{{ '%10000d' % 1 }}{{ '{:10000}'.format(1) }}{% endfor %}",
+		"{% set ns = namespace(x='a') %}{% for i in range(100) %}{% set ns.x = '%s%s' % (ns.x, ns.x) %}{% endfor %}",
+		"{% set ns = namespace(x='a') %}{% for i in range(100) %}{% set ns.x = '{0}{0}'.format(ns.x) %}{% endfor %}",
+		"{% set ns = namespace(x='<' | e) %}{% for i in range(100) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+		"{{ ('{0:10000}' * 100000).format(1) }}",
+		"{% macro m() %}{% call m() %}{% endcall %}{% endmacro %}{{ m() }}",
+		"{% macro m() %}{{ caller() }}{% endmacro %}{% for i in range(100000) %}{% call m() %}x{% endcall %}{% endfor %}",
 	};
 	struct template_budget b = { .steps = 400000, .output = 1 << 20 };
 	json_t *vars = json_object();
@@ -151,13 +158,100 @@ static void budgets(void **state)
 	json_decref(vars);
 }
 
+/* Each does more than 1,000 things, and takes so little memory and output that only the steps can end it.  With
+ * enough of them it ends well, so nothing but their number was wrong. */
+static void steps(void **state)
+{
+	static const char *const cases[] = {
+		"{% for a in range(2000) %}{% endfor %}",
+		"{% for a in range(400) %}{{ a and a and a and a }}{% endfor %}",
+		"{{ 3000 in range(2500) | list }}",
+		"{{ range(900) | sort | first }}",
+		"{{ range(500) | map('string') | select('string') | list | length }}",
+		"{{ ('a ' * 1500).split() | length }}",
+		"{{ ('a' * 1500) | list | length }}",
+		"{{ ('%%' * 1500) % () }}",
+		"{{ ('x{0}' * 700).format(1) | length }}",
+		"{{ (('%9000s' * 2) % (1, 2)) | length }}",
+		"{{ 1 ** 2 ** 40 + 2 ** 0 }}{% for a in range(600) %}{{ a }}{% endfor %}",
+	};
+	struct template_budget few = { .steps = 1000 }, many = { .steps = 1000000 };
+	json_t *vars = json_object();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char *out = NULL, err[256] = "";
+
+		if (run(cases[i], vars, &few, &out, err, sizeof(err)) != -E2BIG || !strstr(err, "too many steps"))
+			fail_msg("%s: not stopped by its steps: %s", cases[i], err);
+		if (run(cases[i], vars, &many, &out, err, sizeof(err)) < 0)
+			fail_msg("%s: %s", cases[i], err);
+		free(out);
+	}
+	json_decref(vars);
+}
+
+/* Does a template look at the tools it is given?  What it sets itself, or names alike, is not what it is given. */
+static void inputs(void **state)
+{
+	static const struct { const char *source; bool tools, documents; } cases[] = {
+		{ "", false, false },
+		{ "{{ messages[0].content }}", false, false },
+		{ "{{ tools }}", true, false },
+		{ "{% if tools %}x{% endif %}", true, false },
+		{ "{{ 1 if tools is defined }}", true, false },
+		{ "{% for d in documents %}{{ d.tools }}{% endfor %}", false, true },
+		{ "{{ messages[0].tools }}{{ messages[0]['tools'] }}{{ 'tools' }}{{ f(tools=1) }}", false, false },
+		{ "{# tools #}{% raw %}{{ tools }}{% endraw %}", false, false },
+		{ "{% for m in messages if no %}{% if no %}{{ x | tojson(tools) }}{% endif %}{% endfor %}", true, false },
+		{ "{{ messages[tools:] }}{{ {1: documents} }}", true, true },
+		{ "{% set tools = none %}{{ tools }}", false, false },
+		{ "{% set tools = tools or [] %}", true, false },
+		{ "{{ tools }}{% set tools = none %}", true, false },
+		{ "{% if x %}{% set tools = none %}{% endif %}{{ tools }}", true, false },
+		{ "{% if x %}{% set tools = none %}{{ tools }}{% endif %}", false, false },
+		{ "{% for tools in x %}{{ tools }}{% endfor %}", false, false },
+		{ "{% for tools in x if tools %}{% else %}{{ tools }}{% endfor %}", true, false },
+		{ "{% for x in tools %}{% endfor %}", true, false },
+		{ "{% macro m(tools) %}{{ tools }}{% endmacro %}{{ m(1) }}", false, false },
+		{ "{% macro m(tools) %}{{ tools }}{% endmacro %}{{ m(tools) }}", true, false },
+		{ "{% macro m() %}{{ tools }}{% endmacro %}", true, false },
+		{ "{% macro m(a=tools) %}{% endmacro %}", true, false },
+		{ "{% macro tools() %}{% endmacro %}{{ tools() }}", false, false },
+		{ "{% with tools = 1 %}{{ tools }}{% endwith %}", false, false },
+		{ "{% with a = tools %}{% endwith %}", true, false },
+		{ "{% set x %}{{ tools }}{% endset %}", true, false },
+		{ "{% set x | default(tools) %}{% endset %}", true, false },
+		{ "{% filter default(tools) %}{% endfilter %}", true, false },
+		{ "{% call(tools) m() %}{{ tools }}{% endcall %}", false, false },
+		{ "{% call m() %}{{ tools }}{% endcall %}", true, false },
+		{ "{% set ns = namespace() %}{% set ns.tools = 1 %}{{ ns.tools }}", false, false },
+		{ "{% set tools.x = 1 %}", true, false },
+		{ "{% generation %}{{ documents }}{% endgeneration %}", false, true },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct template *t;
+		char err[256] = "";
+
+		if (template_compile(&t, cases[i].source, strlen(cases[i].source), err, sizeof(err)))
+			fail_msg("%s: %s", cases[i].source, err);
+		if (template_reads(t, "tools") != cases[i].tools || template_reads(t, "documents") != cases[i].documents)
+			fail_msg("%s: reads tools %d, documents %d", cases[i].source, template_reads(t, "tools"),
+			         template_reads(t, "documents"));
+		assert_true(template_reads(t, "enable_thinking"));
+		template_free(t);
+	}
+}
+
 /* Sources that nest deeply or are long: an error or not, but no crash and no long wait. */
 static void hostile_sources(void **state)
 {
 	static const struct { const char *open, *middle, *close; } cases[] = {
 		{ "(", "1", ")" }, { "[", "", "]" }, { "{1:", "1", "}" }, { "not ", "1", "" }, { "-", "1", "" },
 		{ "a.", "b", "" }, { "1+", "1", "" }, { "a|e|", "e", "" }, { "a if ", "b", "" }, { "f(", "", ")" },
-		{ "1 if 1 else ", "1", "" }, { "a[", "1", "]" }, { "'a' ", "'b'", "" }, { "a is ", "none", "" },
+		{ "1 if 1 else ", "1", "" }, { "a and ", "b", "" }, { "{", "", "}" }, { "a[", "1", "]" }, { "'a' ", "'b'", "" }, { "a is ", "none", "" },
 	};
 	json_t *vars = json_object();
 	size_t n = 50000, k;
@@ -188,6 +282,8 @@ int main(void)
 		cmocka_unit_test(whole_templates),
 		cmocka_unit_test(messages),
 		cmocka_unit_test(budgets),
+		cmocka_unit_test(steps),
+		cmocka_unit_test(inputs),
 		cmocka_unit_test(hostile_sources),
 	};
 

@@ -85,6 +85,7 @@ static int compile(struct template *t, const char *source, size_t n)
 	if (setjmp(t->mem.failed))
 		return t->mem.rc;
 	t->body = template_parse(&t->mem, template_lex(&t->mem, source, n));
+	t->reads = template_check(&t->mem, t->body);
 	return 0;
 }
 
@@ -114,6 +115,14 @@ int template_compile(struct template **out, const char *source, size_t n, char *
 	}
 	*out = t;
 	return 0;
+}
+
+bool template_reads(const struct template *t, const char *input)
+{
+	for (unsigned i = 0; template_inputs[i]; i++)
+		if (!strcmp(template_inputs[i], input))
+			return t->reads >> i & 1;
+	return true;
 }
 
 void template_free(struct template *t)

@@ -5,6 +5,7 @@
 #define TEMPLATE_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,6 +15,10 @@ struct template_budget { uint64_t steps; uint32_t depth; size_t output; }; /* 0 
 
 int  template_compile(struct template **out, const char *source, size_t n, char *err, size_t errlen);
 void template_free(struct template *t);
+
+/* May the template look at what the caller gives as "tools" or "documents"?  False: no branch or macro of
+ * it does, so what is given would vanish.  Of any other name: true. */
+bool template_reads(const struct template *t, const char *input);
 
 /* vars: an object; bos_token and eos_token belong into it. */
 int64_t template_render(const struct template *t, json_t *vars, const struct template_budget *b,

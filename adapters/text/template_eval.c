@@ -137,7 +137,7 @@ static struct value repeat(struct render *r, struct value v, int64_t times)
 		text_put(&t, STR(""));
 		while (times--)
 			text_put(&t, v.u.s);
-		return v_str((struct str){ t.s, t.n });
+		return v_like(v, (struct str){ t.s, t.n });
 	}
 	if (__builtin_mul_overflow(v.u.list->n, (size_t)times, &n))
 		fail(r, "a list too long");
@@ -154,9 +154,9 @@ static struct value join_two(struct render *r, struct value a, struct value b)
 	struct value out;
 
 	if (a.t == V_STR) {
-		text_put(&t, a.u.s);
-		text_put(&t, b.u.s);
-		return v_str((struct str){ t.s, t.n });
+		text_put(&t, a.markup || b.markup ? str_escape(r, a) : a.u.s);
+		text_put(&t, a.markup || b.markup ? str_escape(r, b) : b.u.s);
+		return v_like(a.markup ? a : b, (struct str){ t.s, t.n });
 	}
 	out = v_list(r, a.u.list->n + b.u.list->n);
 	out.t = a.t;
@@ -183,6 +183,8 @@ static struct value binary(struct render *r, int op, struct value a, struct valu
 	}
 	if (op == '+' && a.t == b.t && sequence(a))
 		return join_two(r, a, b);
+	if (op == '%' && a.t == V_STR)
+		return str_percent(r, a, b);
 	if (op == '*' && sequence(a) && b.t == V_INT)
 		return repeat(r, a, b.u.i);
 	if (op == '*' && sequence(b) && a.t == V_INT)
@@ -332,8 +334,8 @@ static struct value call_macro(struct render *r, const struct macro *m, struct a
 	const struct node *p = m->node->list;
 	struct scope *outer = r->scope, *scope = job_alloc(&r->mem, sizeof(*scope));
 	struct str name = m->node->s;
-	struct value v, *given;
-	size_t i = 0, used = 0;
+	struct value v, *given = arg(a, a->n, "caller");
+	size_t i = 0, used = given != NULL;
 	char key[128];
 
 	if (a->n > m->node->n_list)
@@ -341,6 +343,8 @@ static struct value call_macro(struct render *r, const struct macro *m, struct a
 		     m->node->n_list);
 	scope->outer = m->scope;
 	r->scope = scope;
+	if (given)                               /* by a call block */
+		bind(r, STR("caller"), *given);
 	for (; p; p = p->next, i++) {
 		if (p->s.n >= sizeof(key))
 			fail(r, "the name of a parameter is longer than %zu bytes", sizeof(key) - 1);
@@ -442,6 +446,9 @@ static struct value with_args(struct render *r, const struct node *n)
 	struct args a = arguments(r, n);
 
 	r->line = n->line;
+	if (n->kind != N_CALL && !n->filter && !n->test)
+		fail(r, "there is no %s named '%.*s'", n->kind == N_FILTER ? "filter" : "test",
+		     n->s.n > 60 ? 60 : (int)n->s.n, n->s.s);
 	if (n->kind == N_CALL)
 		return call_value(r, v, &a);
 	if (n->kind == N_FILTER)
@@ -609,12 +616,15 @@ static struct value filters(struct render *r, const struct node *f, struct value
 	enter(r);
 	v = filters(r, f->a, v);
 	a = arguments(r, f);
+	if (!f->filter)
+		fail(r, "there is no filter named '%.*s'", f->s.n > 60 ? 60 : (int)f->s.n, f->s.s);
 	v = filter_call(r, f->filter, v, &a);
 	leave(r);
 	return v;
 }
 
-static void exec_set_block(struct render *r, const struct node *n)
+/* What the body of a set or filter block becomes. */
+static struct value block_value(struct render *r, const struct node *n)
 {
 	struct scope *outer = r->scope, *scope = job_alloc(&r->mem, sizeof(*scope));
 	struct value v;
@@ -623,7 +633,47 @@ static void exec_set_block(struct render *r, const struct node *n)
 	r->scope = scope;
 	v = captured(r, n->b);
 	r->scope = outer;
-	assign(r, n->list, filters(r, n->a, v));
+	return filters(r, n->a, v);
+}
+
+/* The call that the block names, with the block as a macro. */
+static struct value call_block(struct render *r, const struct node *n)
+{
+	struct macro *m = job_alloc(&r->mem, sizeof(*m));
+	struct value f = eval(r, n->a->a);
+	struct args a = arguments(r, n->a), more = { .n = a.n, .v = a.v, .n_named = a.n_named + 1 };
+
+	*m = (struct macro){ n, r->scope };
+	more.named = job_alloc(&r->mem, more.n_named * sizeof(*more.named));
+	if (a.n_named)
+		memcpy(more.named, a.named, a.n_named * sizeof(*more.named));
+	more.named[a.n_named].name = STR("caller");
+	more.named[a.n_named].v = (struct value){ .t = V_MACRO, .u.macro = m };
+	return call_value(r, f, &more);
+}
+
+static void exec_with(struct render *r, const struct node *n)
+{
+	struct scope *outer = r->scope, *scope = job_alloc(&r->mem, sizeof(*scope));
+	struct value v;
+
+	scope->outer = outer;
+	for (const struct node *k = n->list; k; k = k->next) {
+		v = eval(r, k->a);               /* none of the names is seen yet */
+		r->scope = scope;
+		bind(r, k->s, v);
+		r->scope = outer;
+	}
+	r->scope = scope;
+	template_exec(r, n->b);
+	r->scope = outer;
+}
+
+static void put_value(struct render *r, struct value v)
+{
+	struct str s = to_str(r, v);
+
+	out_put(r, s.s, s.n);
 }
 
 static void exec_scope(struct render *r, const struct node *n)
@@ -646,16 +696,13 @@ static void exec_macro(struct render *r, const struct node *n)
 
 static void exec_one(struct render *r, const struct node *n)
 {
-	struct str s;
-
 	r->line = n->line;
 	switch (n->kind) {
 	case N_DATA:
 		out_put(r, n->s.s, n->s.n);
 		break;
 	case N_OUT:
-		s = to_str(r, eval(r, n->a));
-		out_put(r, s.s, s.n);
+		put_value(r, eval(r, n->a));
 		break;
 	case N_IF:
 		exec_if(r, n);
@@ -667,7 +714,16 @@ static void exec_one(struct render *r, const struct node *n)
 		unpack(r, n, eval(r, n->a));
 		break;
 	case N_SET_BLOCK:
-		exec_set_block(r, n);
+		assign(r, n->list, block_value(r, n));
+		break;
+	case N_FILTER_BLOCK:
+		put_value(r, block_value(r, n));
+		break;
+	case N_CALL_BLOCK:
+		put_value(r, call_block(r, n));
+		break;
+	case N_WITH:
+		exec_with(r, n);
 		break;
 	case N_MACRO:
 		exec_macro(r, n);

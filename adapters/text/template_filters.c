@@ -59,26 +59,26 @@ static struct value f_trim(struct render *r, struct value v, struct args *a)
 	struct value *chars = arg(a, 0, "chars");
 
 	if (chars && chars->t == V_STR)
-		return v_str(str_strip(to_str(r, v), chars->u.s, false, 3));
-	return v_str(str_strip(to_str(r, v), STR(""), true, 3));
+		return v_like(v, str_strip(to_str(r, v), chars->u.s, false, 3));
+	return v_like(v, str_strip(to_str(r, v), STR(""), true, 3));
 }
 
 static struct value f_upper(struct render *r, struct value v, struct args *a)
 {
 	(void)a;
-	return v_str(str_case(r, to_str(r, v), 'u'));
+	return v_like(v, str_case(r, to_str(r, v), 'u'));
 }
 
 static struct value f_lower(struct render *r, struct value v, struct args *a)
 {
 	(void)a;
-	return v_str(str_case(r, to_str(r, v), 'l'));
+	return v_like(v, str_case(r, to_str(r, v), 'l'));
 }
 
 static struct value f_capitalize(struct render *r, struct value v, struct args *a)
 {
 	(void)a;
-	return v_str(str_case(r, to_str(r, v), 'c'));
+	return v_like(v, str_case(r, to_str(r, v), 'c'));
 }
 
 static struct value f_title(struct render *r, struct value v, struct args *a)
@@ -90,7 +90,7 @@ static struct value f_title(struct render *r, struct value v, struct args *a)
 static struct value f_string(struct render *r, struct value v, struct args *a)
 {
 	(void)a;
-	return v_str(to_str(r, v));
+	return v_like(v, to_str(r, v));
 }
 
 static struct value f_replace(struct render *r, struct value v, struct args *a)
@@ -105,20 +105,43 @@ static struct value f_tojson(struct render *r, struct value v, struct args *a)
 	return v_str(to_json(r, v, a));
 }
 
+static struct value markup(struct str s)
+{
+	return (struct value){ .t = V_STR, .markup = true, .u.s = s };
+}
+
 static struct value f_escape(struct render *r, struct value v, struct args *a)
 {
-	static const char from[] = "&<>'\"", *const to[] = { "&amp;", "&lt;", "&gt;", "&#39;", "&#34;" };
-	struct str s = to_str(r, v);
-	struct text t = { .r = r };
-	const char *p;
-
 	(void)a;
-	text_put(&t, STR(""));
-	for (size_t i = 0; i < s.n; i++) {
-		p = s.s[i] ? strchr(from, s.s[i]) : NULL;
-		text_put(&t, p ? (struct str){ to[p - from], strlen(to[p - from]) } : (struct str){ s.s + i, 1 });
+	return markup(str_escape(r, v));
+}
+
+static struct value f_forceescape(struct render *r, struct value v, struct args *a)
+{
+	(void)a;
+	return markup(str_escape(r, v_str(to_str(r, v))));
+}
+
+static struct value f_safe(struct render *r, struct value v, struct args *a)
+{
+	(void)a;
+	return markup(to_str(r, v));
+}
+
+/* "%s and %s" | format(a, b), or with names: "%(x)s" | format(x=a). */
+static struct value f_format(struct render *r, struct value v, struct args *a)
+{
+	struct list all = { a->n, a->v };
+	struct value args = { .t = V_TUPLE, .u.list = &all };
+
+	if (a->n && a->n_named)
+		fail(r, "format takes arguments by place or by name, not both");
+	if (a->n_named) {
+		args = v_dict(r);
+		for (size_t i = 0; i < a->n_named; i++)
+			dict_set(r, args.u.dict, v_str(a->named[i].name), a->named[i].v);
 	}
-	return v_str((struct str){ t.s, t.n });
+	return str_percent(r, v_like(v, to_str(r, v)), args);
 }
 
 static struct value f_indent(struct render *r, struct value v, struct args *a)
@@ -155,7 +178,7 @@ static struct value f_indent(struct render *r, struct value v, struct args *a)
 		if (blank && truth(*blank))
 			text_put(&t, pad);
 	}
-	return v_str((struct str){ t.s, t.n });
+	return v_like(v, (struct str){ t.s, t.n });
 }
 
 static struct value f_wordcount(struct render *r, struct value v, struct args *a)
@@ -278,7 +301,12 @@ static struct value f_list(struct render *r, struct value v, struct args *a)
 
 static struct value f_first(struct render *r, struct value v, struct args *a)
 {
-	struct list *l = to_list(r, v);
+	struct list *l = v.t == V_ITER ? v.u.list : to_list(r, v);
+
+	if (v.t == V_ITER && l->n) {             /* takes one of it */
+		l->n--;
+		return *l->v++;
+	}
 
 	(void)a;
 	return l->n ? l->v[0] : v_undefined(r, "No first item, sequence was empty.");
@@ -286,9 +314,11 @@ static struct value f_first(struct render *r, struct value v, struct args *a)
 
 static struct value f_last(struct render *r, struct value v, struct args *a)
 {
-	struct list *l = to_list(r, v);
+	struct list *l = v.t == V_ITER ? NULL : to_list(r, v);
 
 	(void)a;
+	if (!l)
+		fail(r, "'%s' object is not reversible", type_name(v));
 	return l->n ? l->v[l->n - 1] : v_undefined(r, "No last item, sequence was empty.");
 }
 
@@ -314,7 +344,7 @@ static struct value f_items(struct render *r, struct value v, struct args *a)
 
 	(void)a;
 	if (v.t == V_UNDEFINED)
-		return v_list(r, 0);
+		return v_iter(v_list(r, 0).u.list);
 	if (v.t != V_DICT)
 		fail(r, "Can only get item pairs from a mapping.");
 	out = v_list(r, v.u.dict->n);
@@ -325,16 +355,18 @@ static struct value f_items(struct render *r, struct value v, struct args *a)
 		pair.u.list->v[1] = v.u.dict->p[i].v;
 		out.u.list->v[i] = pair;
 	}
-	return out;
+	return v_iter(out.u.list);
 }
 
 static struct value f_reverse(struct render *r, struct value v, struct args *a)
 {
+	struct value out;
+
 	if (v.t == V_STR)
 		return get_slice(r, v, v_none(), v_none(), v_int(-1));
 	(void)a;
-	v = list_of(to_list(r, v));
-	return get_slice(r, v, v_none(), v_none(), v_int(-1));
+	out = get_slice(r, list_of(to_list(r, v)), v_none(), v_none(), v_int(-1));
+	return v.t == V_ITER ? out : v_iter(out.u.list);
 }
 
 static struct value sort_key(struct render *r, struct value v, struct value *attribute, bool cased)
@@ -410,7 +442,7 @@ static struct value f_unique(struct render *r, struct value v, struct args *a)
 		out.u.list->v[k++] = l->v[i];
 	}
 	out.u.list->n = k;
-	return out;
+	return v_iter(out.u.list);
 }
 
 static struct value extreme(struct render *r, struct value v, struct args *a, int sign)
@@ -470,22 +502,21 @@ static struct value f_default(struct render *r, struct value v, struct args *a)
 	return otherwise ? *otherwise : v_str(STR(""));
 }
 
-static struct value f_same(struct render *r, struct value v, struct args *a)
-{
-	(void)r;
-	(void)a;
-	return v;
-}
-
 static struct value f_attr(struct render *r, struct value v, struct args *a)
 {
 	return get_attr(r, v, to_str(r, must(r, a, 0, "name")));
 }
 
+/* What map, select and their kin go through: nothing, if v is false (none, too). */
+static struct list *if_any(struct render *r, struct value v)
+{
+	return truth(v) ? to_list(r, v) : v_list(r, 0).u.list;
+}
+
 /* map(attribute='x', default=y) or map('filter', arguments..) */
 static struct value f_map(struct render *r, struct value v, struct args *a)
 {
-	struct list *l = to_list(r, v);
+	struct list *l = if_any(r, v);
 	struct value out = v_list(r, l->n), name, item;
 	struct value *attribute = a->n ? NULL : arg(a, 0, "attribute"), *otherwise = arg(a, 1, "default");
 	struct args rest = *a;
@@ -510,13 +541,13 @@ static struct value f_map(struct render *r, struct value v, struct args *a)
 		}
 		out.u.list->v[i] = item;
 	}
-	return out;
+	return v_iter(out.u.list);
 }
 
 /* select, reject: [test, arguments..]; selectattr, rejectattr: attribute, [test, arguments..] */
 static struct value chosen(struct render *r, struct value v, struct args *a, bool attr, bool keep)
 {
-	struct list *l = to_list(r, v);
+	struct list *l = if_any(r, v);
 	struct value out = v_list(r, l->n), item;
 	struct args rest = *a;
 	const struct test *t = NULL;
@@ -543,7 +574,7 @@ static struct value chosen(struct render *r, struct value v, struct args *a, boo
 			out.u.list->v[k++] = l->v[i];
 	}
 	out.u.list->n = k;
-	return out;
+	return v_iter(out.u.list);
 }
 
 static struct value f_select(struct render *r, struct value v, struct args *a)
@@ -569,11 +600,12 @@ static struct value f_rejectattr(struct render *r, struct value v, struct args *
 static const struct filter filters[] = {
 	{ "abs", f_abs }, { "attr", f_attr }, { "capitalize", f_capitalize }, { "count", f_length },
 	{ "d", f_default }, { "default", f_default }, { "dictsort", f_dictsort }, { "e", f_escape },
-	{ "escape", f_escape }, { "first", f_first }, { "float", f_float }, { "indent", f_indent },
+	{ "escape", f_escape }, { "first", f_first }, { "float", f_float },
+	{ "forceescape", f_forceescape }, { "format", f_format }, { "indent", f_indent },
 	{ "int", f_int }, { "items", f_items }, { "join", f_join }, { "last", f_last },
 	{ "length", f_length }, { "list", f_list }, { "lower", f_lower }, { "map", f_map },
 	{ "max", f_max }, { "min", f_min }, { "reject", f_reject }, { "rejectattr", f_rejectattr },
-	{ "replace", f_replace }, { "reverse", f_reverse }, { "round", f_round }, { "safe", f_same },
+	{ "replace", f_replace }, { "reverse", f_reverse }, { "round", f_round }, { "safe", f_safe },
 	{ "select", f_select }, { "selectattr", f_selectattr }, { "sort", f_sort }, { "string", f_string },
 	{ "sum", f_sum }, { "title", f_title }, { "tojson", f_tojson }, { "trim", f_trim },
 	{ "unique", f_unique }, { "upper", f_upper }, { "wordcount", f_wordcount },
@@ -635,7 +667,8 @@ TEST(number, v.t == V_INT || v.t == V_FLOAT || v.t == V_BOOL)
 TEST(integer, v.t == V_INT)
 TEST(float, v.t == V_FLOAT)
 TEST(sequence, v.t == V_STR || v.t == V_LIST || v.t == V_TUPLE || v.t == V_DICT || v.t == V_UNDEFINED)
-TEST(iterable, v.t == V_STR || v.t == V_LIST || v.t == V_TUPLE || v.t == V_DICT || v.t == V_UNDEFINED)
+TEST(iterable, v.t == V_STR || v.t == V_LIST || v.t == V_TUPLE || v.t == V_DICT || v.t == V_UNDEFINED ||
+     v.t == V_ITER)
 TEST(callable, v.t == V_MACRO || v.t == V_METHOD || v.t == V_GLOBAL)
 TEST(odd, whole(r, v) % 2 != 0)
 TEST(even, whole(r, v) % 2 == 0)
@@ -647,6 +680,8 @@ TEST(le, order(r, v, must(r, a, 0, "other")) <= 0)
 TEST(gt, order(r, v, must(r, a, 0, "other")) > 0)
 TEST(ge, order(r, v, must(r, a, 0, "other")) >= 0)
 TEST(in, contains(r, must(r, a, 0, "seq"), v))
+TEST(filter, v.t == V_STR && filter_find(v.u.s))
+TEST(test, v.t == V_STR && test_find(v.u.s))
 TEST(upper, same_case(r, v, 'u', 'l'))
 TEST(lower, same_case(r, v, 'l', 'u'))
 
@@ -660,11 +695,13 @@ static bool t_sameas(struct render *r, struct value v, struct args *a)
 static const struct test tests[] = {
 	{ "boolean", t_boolean }, { "callable", t_callable }, { "defined", t_defined },
 	{ "divisibleby", t_divisibleby }, { "eq", t_eq }, { "equalto", t_eq }, { "even", t_even },
-	{ "false", t_false }, { "float", t_float }, { "ge", t_ge }, { "greaterthan", t_gt }, { "gt", t_gt },
+	{ "false", t_false }, { "filter", t_filter },
+	{ "float", t_float }, { "ge", t_ge }, { "greaterthan", t_gt }, { "gt", t_gt },
 	{ "in", t_in }, { "integer", t_integer }, { "iterable", t_iterable }, { "le", t_le },
 	{ "lessthan", t_lt }, { "lower", t_lower }, { "lt", t_lt }, { "mapping", t_mapping }, { "ne", t_ne },
 	{ "none", t_none }, { "number", t_number }, { "odd", t_odd }, { "sameas", t_sameas },
-	{ "sequence", t_sequence }, { "string", t_string }, { "true", t_true }, { "undefined", t_undefined },
+	{ "sequence", t_sequence }, { "string", t_string },
+	{ "test", t_test }, { "true", t_true }, { "undefined", t_undefined },
 	{ "upper", t_upper },
 	{ "==", t_eq }, { "!=", t_ne }, { "<", t_lt }, { "<=", t_le }, { ">", t_gt }, { ">=", t_ge },
 };

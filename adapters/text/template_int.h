@@ -64,16 +64,17 @@ struct token *template_lex(struct job *j, const char *source, size_t n);
 /* ---- values ---------------------------------------------------------------------------------- */
 
 enum type { V_UNDEFINED, V_NONE, V_BOOL, V_INT, V_FLOAT, V_STR, V_LIST, V_TUPLE, V_DICT, V_NAMESPACE,
-            V_MACRO, V_METHOD, V_GLOBAL, V_LOOP };
+            V_MACRO, V_METHOD, V_GLOBAL, V_LOOP, V_ITER };
 
 struct value {
 	enum type t;
+	bool markup;                         /* a STR that is HTML already: what is added to it gets escaped */
 	union {
 		bool b;
 		int64_t i;
 		double f;
 		struct str s;                /* STR; UNDEFINED: what is undefined, as a sentence */
-		struct list *list;
+		struct list *list;           /* LIST, TUPLE, ITER: what is not taken of it yet */
 		struct dict *dict;           /* DICT, NAMESPACE */
 		struct macro *macro;
 		struct bound *bound;
@@ -93,7 +94,8 @@ enum node_kind {
 	N_CONST, N_NAME, N_LIST, N_TUPLE, N_DICT, N_ATTR, N_ITEM, N_SLICE, N_CALL, N_KEYWORD, N_FILTER,
 	N_TEST, N_NOT, N_NEG, N_POS, N_AND, N_OR, N_BINARY, N_COMPARE, N_IF_ELSE,
 	/* statements */
-	N_DATA, N_OUT, N_IF, N_FOR, N_SET, N_SET_BLOCK, N_MACRO, N_SCOPE, N_BREAK, N_CONTINUE
+	N_DATA, N_OUT, N_IF, N_FOR, N_SET, N_SET_BLOCK, N_FILTER_BLOCK, N_MACRO, N_CALL_BLOCK, N_WITH,
+	N_SCOPE, N_BREAK, N_CONTINUE
 };
 
 struct node {
@@ -102,7 +104,7 @@ struct node {
 	uint32_t line;
 	struct str s;                /* NAME, ATTR, KEYWORD, DATA, SET.., MACRO, FILTER, TEST */
 	struct value v;              /* CONST */
-	const struct filter *filter;
+	const struct filter *filter; /* NULL: there is none of that name, and to run it is an error */
 	const struct test *test;
 	struct node *a, *b, *c, *d;  /* operands; see template_parse.c */
 	struct node *list;           /* items, arguments, bodies: linked by next */
@@ -113,9 +115,15 @@ struct node {
 struct template {
 	struct job mem;
 	struct node *body;
+	unsigned reads;              /* bits of template_check() */
 };
 
 struct node *template_parse(struct job *j, const struct token *t); /* up to T_END */
+
+/* template_check.c: fails for a filter or test that nobody knows, where Jinja2 does so when it compiles.
+ * Returns a bit for each of template_inputs that is read from what the caller gives. */
+extern const char *const template_inputs[];          /* up to NULL */
+unsigned template_check(struct job *j, const struct node *body);
 
 /* ---- a rendering ----------------------------------------------------------------------------- */
 
@@ -162,6 +170,8 @@ struct value *arg(struct args *a, size_t i, const char *name);
 
 /* template_value.c */
 struct value v_str(struct str s);
+struct value v_like(struct value v, struct str s);   /* markup if v is */
+struct value v_iter(struct list *l);
 struct value v_int(int64_t i);
 struct value v_bool(bool b);
 struct value v_none(void);
@@ -184,24 +194,32 @@ void dict_set(struct render *r, struct dict *d, struct value key, struct value v
 struct value v_dict(struct render *r);
 size_t str_length(struct str s);                     /* in characters */
 
+/* template_format.c */
+struct value str_percent(struct render *r, struct value format, struct value args);  /* format % args */
+struct value str_format(struct render *r, struct value format, struct args *a);      /* format.format(..) */
+
 /* template_print.c */
+struct str to_repr(struct render *r, struct value v);
+struct str float_repr(struct render *r, double f);
 struct str to_str(struct render *r, struct value v); /* as Python's str() */
 struct str to_json(struct render *r, struct value v, struct args *a);
 /* A string that grows in arena memory. */
 struct text { struct render *r; char *s; size_t n, cap; };
 void text_put(struct text *t, struct str s);
 void text_char(struct text *t, uint32_t cp);
+void text_pad(struct text *t, uint32_t cp, int64_t times);
 
 /* template_strings.c */
 bool py_space(uint32_t cp);
 struct str str_strip(struct str s, struct str chars, bool any_space, int sides); /* 1 left, 2 right */
 struct str str_case(struct render *r, struct str s, char how); /* u l t(itle) c(apitalize) w(ord title) */
+struct str str_escape(struct render *r, struct value v);  /* for HTML, unless it is markup */
 struct str str_replace(struct render *r, struct str s, struct str from, struct str to, int64_t most);
 struct list *str_split(struct render *r, struct str s, const struct str *sep, int64_t most, bool right);
 struct list *str_lines(struct render *r, struct str s);
 struct list *str_chars(struct render *r, struct str s);
 
-/* Found when compiling, so that a wrong name is an error before anything is rendered. */
+/* NULL: there is none. */
 const struct filter *filter_find(struct str name);
 const struct test *test_find(struct str name);
 const struct global *global_find(struct str name);

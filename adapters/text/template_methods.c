@@ -172,6 +172,8 @@ static struct value s_replace(struct render *r, struct value self, struct args *
 {
 	struct str from = string_arg(r, a, 0, "old"), to = string_arg(r, a, 1, "new");
 
+	if (self.markup)
+		to = str_escape(r, *arg(a, 1, "new"));
 	return v_str(str_replace(r, self.u.s, from, to, int_arg(r, a, 2, "count", -1)));
 }
 
@@ -240,7 +242,7 @@ static struct value s_join(struct render *r, struct value self, struct args *a)
 			fail(r, "sequence item %zu: expected str instance, %s found", i, type_name(l->v[i]));
 		if (i)
 			text_put(&t, self.u.s);
-		text_put(&t, l->v[i].u.s);
+		text_put(&t, self.markup ? str_escape(r, l->v[i]) : l->v[i].u.s);
 	}
 	return v_str((struct str){ t.s, t.n });
 }
@@ -318,7 +320,7 @@ static struct value d_get(struct render *r, struct value self, struct args *a)
 
 static struct value d_items(struct render *r, struct value self, struct args *a)
 {
-	return filter_call(r, filter_find(STR("items")), self, a);
+	return list_value(to_list(r, filter_call(r, filter_find(STR("items")), self, a)));
 }
 
 static struct value d_keys(struct render *r, struct value self, struct args *a)
@@ -367,7 +369,7 @@ static const struct method methods[] = {
 	{ V_STR, "capitalize", s_capitalize }, { V_STR, "replace", s_replace }, { V_STR, "find", s_find },
 	{ V_STR, "rfind", s_rfind }, { V_STR, "index", s_index }, { V_STR, "count", s_count },
 	{ V_STR, "join", s_join }, { V_STR, "isdigit", s_isdigit }, { V_STR, "isspace", s_isspace },
-	{ V_STR, "format", NULL }, { V_STR, "encode", NULL },
+	{ V_STR, "format", str_format }, { V_STR, "encode", NULL },
 	{ V_LIST, "index", l_index }, { V_LIST, "count", l_count }, { V_LIST, "copy", same },
 	{ V_LIST, "append", NULL }, { V_LIST, "extend", NULL }, { V_LIST, "insert", NULL },
 	{ V_LIST, "pop", NULL }, { V_LIST, "remove", NULL }, { V_LIST, "reverse", NULL },
@@ -390,9 +392,16 @@ const struct method *method_find(struct value self, struct str name)
 
 struct value method_call(struct render *r, const struct method *m, struct value self, struct args *a)
 {
+	struct value v;
+
 	if (!m->call)
 		fail(r, "%s.%s() is not allowed in a chat template", type_name(self), m->name);
-	return m->call(r, self, a);
+	v = m->call(r, self, a);
+	if (self.t == V_STR && self.markup && v.t == V_LIST)
+		for (size_t i = 0; i < v.u.list->n; i++)
+			v.u.list->v[i].markup = true;
+	v.markup = self.t == V_STR && self.markup && v.t == V_STR;
+	return v;
 }
 
 /* ---- functions ------------------------------------------------------------------------------- */

@@ -4,7 +4,10 @@
  *	N_FOR       list targets (op: more than one, to be unpacked), a what, d filter, b body, c else
  *	N_SET       list targets (N_NAME, or N_ATTR of a namespace), a value
  *	N_SET_BLOCK list one target, b body, a: the last N_FILTER to apply, or NULL
+ *	N_FILTER_BLOCK  b body, a: the last N_FILTER to apply
  *	N_MACRO     s name, list parameters (N_NAME, a default), b body
+ *	N_CALL_BLOCK    a the N_CALL to make with a macro named caller: list parameters, b body
+ *	N_WITH      list of names to set (N_KEYWORD), b body
  *	N_CALL      a what, list arguments (N_KEYWORD: s name, a value); N_FILTER, N_TEST alike
  *	N_ITEM      a what, b key or N_SLICE (a from, b to, c step, each may be NULL)
  *	N_IF_ELSE   a condition, b value, c otherwise (may be NULL)
@@ -328,8 +331,6 @@ static struct node *filter(struct parser *p, struct node *a)
 	n->a = a;
 	n->s = want_name(p, "the name of a filter");
 	n->filter = filter_find(n->s);
-	if (!n->filter)
-		template_fail(p->j, -EINVAL, n->line, "there is no filter named '%.*s'", (int)n->s.n, n->s.s);
 	if (take_op(p, '('))
 		arguments(p, n);
 	return n;
@@ -344,8 +345,6 @@ static struct node *test(struct parser *p, struct node *a)
 	n->op = take_name(p, "not");
 	n->s = want_name(p, "the name of a test");
 	n->test = test_find(n->s);
-	if (!n->test)
-		template_fail(p->j, -EINVAL, n->line, "there is no test named '%.*s'", (int)n->s.n, n->s.s);
 	t = p->t;
 	if (take_op(p, '(')) {
 		arguments(p, n);
@@ -625,15 +624,12 @@ static struct node *set(struct parser *p)
 	return n;
 }
 
-static struct node *macro(struct parser *p)
+/* What a macro gets, behind an opened parenthesis. */
+static void parameters(struct parser *p, struct node *n)
 {
-	static const char *const ends[] = { "endmacro", NULL };
-	struct node *n = node(p, N_MACRO), *param;
 	struct list_end l = { NULL, NULL, 0 };
-	int loops = p->loops;
+	struct node *param;
 
-	n->s = want_name(p, "the name of a macro");
-	want_op(p, '(');
 	while (!take_op(p, ')')) {
 		if (l.n)
 			want_op(p, ',');
@@ -645,10 +641,79 @@ static struct node *macro(struct parser *p)
 	}
 	n->list = l.first;
 	n->n_list = l.n;
+}
+
+/* The body of a macro: a loop around it is not its own. */
+static struct node *macro_body(struct parser *p, struct node *n, const char *const *ends)
+{
+	int loops = p->loops;
+
 	close_tag(p);
 	p->loops = 0;
 	n->b = body(p, ends);
 	p->loops = loops;
+	end_tag(p);
+	return n;
+}
+
+static struct node *macro(struct parser *p)
+{
+	static const char *const ends[] = { "endmacro", NULL };
+	struct node *n = node(p, N_MACRO);
+
+	n->s = want_name(p, "the name of a macro");
+	want_op(p, '(');
+	parameters(p, n);
+	return macro_body(p, n, ends);
+}
+
+static struct node *call_block(struct parser *p)
+{
+	static const char *const ends[] = { "endcall", NULL };
+	struct node *n = node(p, N_CALL_BLOCK);
+
+	n->s = STR("caller");
+	if (take_op(p, '('))
+		parameters(p, n);
+	n->a = postfix(p, primary(p));
+	if (n->a->kind != N_CALL)
+		unexpected(p, "the call of a macro before this,");
+	return macro_body(p, n, ends);
+}
+
+static struct node *filter_block(struct parser *p)
+{
+	static const char *const ends[] = { "endfilter", NULL };
+	struct node *n = node(p, N_FILTER_BLOCK);
+
+	do
+		n->a = filter(p, n->a);
+	while (take_op(p, '|'));
+	close_tag(p);
+	n->b = body(p, ends);
+	end_tag(p);
+	return n;
+}
+
+static struct node *with(struct parser *p)
+{
+	static const char *const ends[] = { "endwith", NULL };
+	struct node *n = node(p, N_WITH), *v;
+	struct list_end l = { NULL, NULL, 0 };
+
+	while (p->t->kind != T_CLOSE_BLOCK) {
+		if (l.n)
+			want_op(p, ',');
+		v = node(p, N_KEYWORD);
+		v->s = want_name(p, "a name to set");
+		want_op(p, '=');
+		v->a = expression(p);
+		append(&l, v);
+	}
+	n->list = l.first;
+	n->n_list = l.n;
+	close_tag(p);
+	n->b = body(p, ends);
 	end_tag(p);
 	return n;
 }
@@ -690,6 +755,12 @@ static struct node *statement(struct parser *p)
 		n = set(p);
 	else if (str_is(s, "macro"))
 		n = macro(p);
+	else if (str_is(s, "call"))
+		n = call_block(p);
+	else if (str_is(s, "filter"))
+		n = filter_block(p);
+	else if (str_is(s, "with"))
+		n = with(p);
 	else if (str_is(s, "generation"))
 		n = scope(p);
 	else if (str_is(s, "break"))

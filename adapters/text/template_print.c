@@ -40,6 +40,13 @@ void text_char(struct text *t, uint32_t cp)
 	text_put(t, (struct str){ c, utf8_put(cp, c) });
 }
 
+void text_pad(struct text *t, uint32_t cp, int64_t times)
+{
+	spend(t->r, times > 0 ? (uint64_t)times / 8 : 0);
+	while (times-- > 0)
+		text_char(t, cp);
+}
+
 static void text_fmt(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 static void text_fmt(struct text *t, const char *fmt, ...)
@@ -195,9 +202,13 @@ static void put_str(struct text *t, struct value v, bool quoted)
 		put_float(t, v.u.f, false);
 		break;
 	case V_STR:
+		if (quoted && v.markup)
+			text_put(t, STR("Markup("));
 		if (quoted)
 			put_repr(t, v.u.s);
-		else
+		if (quoted && v.markup)
+			text_char(t, ')');
+		if (!quoted)
 			text_put(t, v.u.s);
 		break;
 	case V_LIST:
@@ -211,6 +222,22 @@ static void put_str(struct text *t, struct value v, bool quoted)
 		text_fmt(t, "<%s>", type_name(v));
 	}
 	leave(t->r);
+}
+
+struct str to_repr(struct render *r, struct value v)
+{
+	struct text t = { .r = r };
+
+	put_str(&t, v, true);
+	return (struct str){ t.s, t.n };
+}
+
+struct str float_repr(struct render *r, double f)
+{
+	struct text t = { .r = r };
+
+	put_float(&t, f, false);
+	return (struct str){ t.s, t.n };
 }
 
 struct str to_str(struct render *r, struct value v)

@@ -81,6 +81,23 @@ struct str str_case(struct render *r, struct str s, char how)
 	return (struct str){ t.s, t.n };
 }
 
+struct str str_escape(struct render *r, struct value v)
+{
+	static const char from[] = "&<>'\"", *const to[] = { "&amp;", "&lt;", "&gt;", "&#39;", "&#34;" };
+	struct str s = to_str(r, v);
+	struct text t = { .r = r };
+	const char *p;
+
+	if (v.t == V_STR && v.markup)
+		return s;
+	text_put(&t, STR(""));
+	for (size_t i = 0; i < s.n; i++) {
+		p = s.s[i] ? strchr(from, s.s[i]) : NULL;
+		text_put(&t, p ? (struct str){ to[p - from], strlen(to[p - from]) } : (struct str){ s.s + i, 1 });
+	}
+	return (struct str){ t.s, t.n };
+}
+
 struct str str_replace(struct render *r, struct str s, struct str from, struct str to, int64_t most)
 {
 	struct text t = { .r = r };

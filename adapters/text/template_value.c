@@ -18,6 +18,16 @@ struct value v_str(struct str s)
 	return (struct value){ .t = V_STR, .u.s = s };
 }
 
+struct value v_like(struct value v, struct str s)
+{
+	return (struct value){ .t = V_STR, .markup = v.t == V_STR && v.markup, .u.s = s };
+}
+
+struct value v_iter(struct list *l)
+{
+	return (struct value){ .t = V_ITER, .u.list = l };
+}
+
 struct value v_int(int64_t i)
 {
 	return (struct value){ .t = V_INT, .u.i = i };
@@ -212,10 +222,10 @@ const char *type_name(struct value v)
 		[V_UNDEFINED] = "Undefined", [V_NONE] = "NoneType", [V_BOOL] = "bool", [V_INT] = "int",
 		[V_FLOAT] = "float", [V_STR] = "str", [V_LIST] = "list", [V_TUPLE] = "tuple", [V_DICT] = "dict",
 		[V_NAMESPACE] = "Namespace", [V_MACRO] = "Macro", [V_METHOD] = "method",
-		[V_GLOBAL] = "function", [V_LOOP] = "LoopContext",
+		[V_GLOBAL] = "function", [V_LOOP] = "LoopContext", [V_ITER] = "generator",
 	};
 
-	return names[v.t];
+	return v.t == V_STR && v.markup ? "Markup" : names[v.t];
 }
 
 bool truth(struct value v)
@@ -340,6 +350,13 @@ bool contains(struct render *r, struct value in, struct value item)
 				return true;
 		}
 		return false;
+	case V_ITER:                             /* taken up to the one that is equal */
+		while (in.u.list->n) {
+			in.u.list->n--;
+			if (equal(r, *in.u.list->v++, item))
+				return true;
+		}
+		return false;
 	case V_UNDEFINED:
 		return false;
 	default:
@@ -377,6 +394,11 @@ struct list *to_list(struct render *r, struct value v)
 	case V_LIST:
 	case V_TUPLE:
 		return v.u.list;
+	case V_ITER:                             /* taken to its end: it gives nothing any more */
+		out = v_list(r, 0);
+		*out.u.list = *v.u.list;
+		v.u.list->n = 0;
+		return out.u.list;
 	case V_DICT:
 		out = v_list(r, v.u.dict->n);
 		for (size_t i = 0; i < v.u.dict->n; i++)
@@ -466,7 +488,7 @@ struct value get_slice(struct render *r, struct value v, struct value from, stru
 		size_t i = offset(v.u.s, (size_t)(a < n ? a : n)), j = b > a ? offset(v.u.s, (size_t)b) : i;
 
 		spend(r, v.u.s.n / 64);
-		return v_str((struct str){ v.u.s.s + i, j - i });
+		return v_like(v, (struct str){ v.u.s.s + i, j - i });
 	}
 	l = v.t == V_STR ? str_chars(r, v.u.s) : v.u.list;
 	n = d > 0 ? b > a ? (b - a + d - 1) / d : 0 : a > b ? (a - b - d - 1) / -d : 0;
@@ -480,5 +502,5 @@ struct value get_slice(struct render *r, struct value v, struct value from, stru
 	text_put(&t, STR(""));
 	for (size_t i = 0; i < k; i++)
 		text_put(&t, out.u.list->v[i].u.s);
-	return v_str((struct str){ t.s, t.n });
+	return v_like(v, (struct str){ t.s, t.n });
 }

@@ -6,6 +6,7 @@ up as transformers does for chat templates.  Needs jinja2 (3.1).
 """
 import json
 import sys
+import time
 
 import jinja2
 from jinja2.ext import Extension, loopcontrols
@@ -35,6 +36,7 @@ def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)
 env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
 env.filters["tojson"] = tojson
 env.globals["raise_exception"] = raise_exception
+env.globals["strftime_now"] = lambda f: time.strftime(f)
 
 V = {
     "s": "Hello, World", "u": "Grüße, 世界 👋", "n": 7, "f": 2.5, "yes": True, "no": False, "nil": None,
@@ -114,6 +116,47 @@ small = [
     "{{ missing.x }}", "{{ missing() }}", "{{ 1 + 'a' }}", "{{ 'a' + 1 }}", "{{ missing + 'x' }}", "{{ raise_exception('No way: ' ~ n) }}", "{{ s | nosuch }}", "{{ s is nosuch }}", "{% if %}", "{% for x in %}{% endfor %}", "{{ 1 / 0 }}", "{{ 1 +", "{% endif %}", "{% if yes %}", "{{ 'a }}",
     "{{ l.append(1) }}", "{{ d.update({}) }}", "{% set d.a = 1 %}", "{% nosuch %}", "{{ n | length }}", "{{ n() }}", "{{ 1 < 'a' }}", "{% for x in n %}{% endfor %}", "{{ d[[]] }}", "{{ ) }}", "{{ a b }}", "{% set %}", "{{ missing | tojson }}", "{{ 5 in 'abc' }}", "{{ m(1 }}", "{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "{% break %}", "{{ d | items(1 }}",
     "{# open", "{{ s.nosuch() }}", "{% for a, b in [1] %}{% endfor %}", "{% for a, b in [(1, 2, 3)] %}{% endfor %}", "{{ ''.split('') }}", "{{ [].index(1) }}", "{{ {[]: 1} }}", "{{ d.a.b.c }}",
+]
+
+# What is unknown fails where it is reached; in a loop, macro or block it does so when compiled.
+small += [
+    "{% if no %}{{ s | nosuch }}{% else %}ok{% endif %}", "{% if no %}{{ s is nosuch }}{% elif no and s | nosuch %}x{% endif %}ok", "{{ (s | nosuch) if no else 'ok' }}{{ 'ok' if yes else s is nosuch }}",
+    "{% for x in l %}{% if no %}{{ x | nosuch(1) }}{% endif %}{{ x }}{% endfor %}", "{% if no %}{% for x in l | nosuch %}{% endfor %}{% set y = s | nosuch %}{% endif %}ok", "{% if no %}{{ nosuch(s) }}{{ s.nosuch() }}{% endif %}ok",
+    "{% if no %}{{ l | map('nosuch') | list }}{{ l | select('nosuch') | list }}{% endif %}ok", "{% for x in l %}{{ x | tojson if yes else x | nosuch }}{% endfor %}", "{% if no %}{% else %}{% if no %}{% elif no %}{{ 1 is nosuch }}{% endif %}{% endif %}ok",
+    "{% if yes %}{{ s | nosuch }}{% endif %}", "{% if s | nosuch %}{% endif %}", "{{ 1 if s is nosuch }}", "{% if no %}{% for x in l %}{{ x | nosuch }}{% endfor %}{% endif %}", "{% for x in e %}{{ x | nosuch }}{% endfor %}", "{% if no %}{% macro m() %}{{ s | nosuch }}{% endmacro %}{% endif %}",
+    "{% if no %}{% set x %}{{ s is nosuch }}{% endset %}{% endif %}", "{% if no %}{% set x | nosuch %}{% endset %}{% endif %}", "{{ no and s | nosuch }}", "{% if no %}{% for x in l if x is nosuch %}{% endfor %}{% endif %}", "{% if no %}{% filter nosuch %}{% endfilter %}{% endif %}",
+    "{% macro m(a=s | nosuch) %}{% endmacro %}", "{% with x = s | nosuch %}{% endwith %}", "{{ l | map('nosuch') | list }}", "{{ 'upper' is filter }}{{ 'nosuch' is filter }}{{ 'odd' is test }}{{ 'upper2' is test }}{{ 5 is test }}",
+    # what is false gives nothing; what is chosen comes once
+    "{{ nil | selectattr('a') | list }}{{ no | rejectattr('a') | list }}{{ nil | select | list }}{{ 0 | reject('odd') | list }}{{ nil | map('upper') | list }}{{ no | map(attribute='a') | list }}{{ '' | select | list }}{{ missing | selectattr('x', 'defined') | list }}",
+    "{% for x in nil | selectattr('a') %}{{ x }}{% else %}none{% endfor %}", "{% for x in n | select %}{% endfor %}", "{{ nil | list }}", "{{ nil | sort }}", "{{ nil | join }}", "{{ nil | first }}", "{{ nil | items | list }}", "{{ nil | length }}", "{{ nil | max }}", "{{ no | unique | list }}",
+    "{% if e | select %}always{% endif %}{% if objs | selectattr('role', 'eq', 'nobody') %} a generator is true{% endif %}{% if objs | selectattr('role', 'eq', 'nobody') | list %} not so{% endif %}",
+    "{% set g = l | select %}{{ g | list }}{{ g | list }}", "{% set g = l | map('string') %}{{ g | first }}{{ g | first }}{{ '9' in g }}{{ g | list }}", "{% set g = l | select %}{{ 3 in g }}{{ g | list }}{% for x in g %}x{% else %}gone{% endfor %}",
+    "{{ (l | select)[0] }}|{{ (l | select).x }}|{{ (l | select) is iterable }}{{ (l | select) is sequence }}{{ (l | select) is string }}{{ (l | select) is mapping }}", "{{ l | select | length }}", "{{ l | select | tojson }}", "{{ (l | select) + [1] }}", "{{ l | map('string') | last }}",
+    "{{ l | reverse | length }}", "{{ l | select | reverse }}{{ l | reverse | first }}{{ l | unique | join('-') }}{{ d | items | map('first') | join }}{{ l | select | sort }}", "{% for x in l | select %}{{ loop.index }}/{{ loop.length }}{{ loop.last }} {% endfor %}", "{{ (l | map('string')) == (l | map('string')) }}",
+    # text that is HTML
+    "{{ html | safe + html }}|{{ html + html | safe }}|{{ html | safe ~ html }}|{{ html | safe + html | safe }}|{{ html | e + '<' }}|{{ html | e | e }}|{{ html | e | forceescape }}", "{{ html | safe + 5 }}", "{{ 5 | safe + '<' }}{{ nil | safe }}{{ missing | safe }}|{{ nil | e + '&' }}",
+    "{{ (html | safe).replace('x', '<') }}{{ (html | safe).upper() + '<' }}{{ (html | safe) | trim + '<' }}{{ (html | safe) | upper + '<' }}{{ (html | safe) | string + '<' }}{{ (html | safe) | capitalize + '<' }}{{ (html | safe) | indent + '<' }}",
+    "{{ (html | safe) | replace('x', '<') + '<' }}{{ (html | safe) | tojson + '<' }}{{ (html | safe) | title + '<' }}{{ [html | safe] | join + '<' }}{{ (html | safe) | first + '<' }}{{ (html | safe) | list }}", "{{ (html | safe)[0] + '<' }}{{ (html | safe)[1:3] + '<' }}{{ (html | safe)[::-1] + '<' }}{{ (html | safe) * 2 + '<' }}{{ ['<' | safe] }}",
+    "{{ (html | safe).split("+'"\'"'+")[0] + '<' }}{{ (',' | safe).join(['<', '>' | safe]) + '<' }}{{ ','.join(['<' | safe]) + '<' }}{{ ('<' | safe) == '<' }}{{ '<' in (html | safe) }}{{ {'<': 1}['<' | safe] }}", "{% set x %}<{% endset %}{{ x + '<' }}{% macro m() %}<{% endmacro %}{{ m() + '<' }}{% filter e %}<{% endfilter %}",
+    "{{ ('<%s>' | safe) % '<' }}{{ ('<%s %r>' | safe) | format('<' | safe, '<') }}{{ ('<{}>' | safe).format('<') }}{{ '<{}>'.format('<' | safe) + '<' }}{{ ('<%d>' | safe) % 5 }}",
+    # % and format
+    "{{ '%s %s' % (1, 'b') }} {{ '%s' % nil }} {{ '%s' % l }} {{ '%(a)s-%(b)r' % d }} {{ 'a%%b' % () }} {{ '%s' % missing }}| {{ 'plain' | format }} {{ '%s, %s!' | format('Hello', 'you') }} {{ '%(x)s' | format(x=1) }} {{ 'x' % d }} {{ '%s' | format(d) }}",
+    "{{ '%d %i %5d|%-5d|%05d|%+d|% d|%x|%X|%#x|%o|%#o' % (3, 4, 5, 6, 7, 8, 9, 255, 255, 255, 8, 8) }} {{ '%d' % 2.9 }} {{ '%d' % true }} {{ '%x' % -255 }} {{ '%05d' % -42 }} {{ '%ld' % 3 }}",
+    "{{ '%f %.2f %8.3f|%-8.1f|%08.2f|%e %.1e %g %G %g' % (1.5, 2.345, 3.14159, 2.25, -1.5, 12345.678, 0.00012, 1e10, 1e-10, 3) }} {{ '%.0f' % 2.5 }} {{ '%+.1f' % 1 }} {{ '%#.0f' % 3 }} {{ '%5.1f%%' % 12.34 }}",
+    "{{ '%5s|%-5s|%.2s|%5.1s|%r|%c|%c|%*d|%-*d|%.*f' % ('a', 'b', 'abc', 'xyz', 'q', 'z', 233, 4, 5, 4, 6, 1, 2.55) }} {{ '%05s' % 'a' }} {{ '%s' % u }} {{ '%.3s' % u }} {{ '%4s' % '世' }}",
+    "{{ '%s %s' % 'a' }}", "{{ '%s' % ('a', 'b') }}", "{{ 'a' % 1 }}", "{{ '%d' % 'a' }}", "{{ '%x' % 1.5 }}", "{{ '%q' % 1 }}", "{{ '%' % 1 }}", "{{ '%(a' % d }}", "{{ '%(zz)s' % d }}", "{{ '%(a)s' % 1 }}", "{{ '%c' % 'ab' }}", "{{ '%s' | format(1, x=2) }}", "{{ 5 % 'a' }}", "{{ '%99999999999d' % 1 }}",
+    "{{ '{} {}'.format(1, 'b') }} {{ '{1}{0}{1}'.format('a', 'b') }} {{ '{a} {b!r}'.format(a=1, b='c') }} {{ '{{}} {{{}}}'.format(5) }} {{ '{0[a]} {0.b} {0[c][0]} {1[1]}'.format(d, l) }} {{ '{}'.format(nil) }} {{ '{}'.format(l) }} {{ '{}'.format(missing) }}| {{ ''.format() }}|{{ '{:}'.format(5) }}",
+    "{{ '{:>5}|{:<5}|{:^5}|{:*^7}|{:5}|{:.2}|{:é>3}|{:>{}}|{:{w}.{p}f}'.format('a', 'b', 'c', 'd', 'e', 'fgh', 'i', 'j', 4, 2.345, w=7, p=1) }}", "{{ '{:5}|{:<5}|{:^5}|{:05}|{:+}|{: }|{:=+6}|{:,}|{:_}|{:010,}|{:x}|{:#X}|{:o}|{:b}|{:_b}|{:d}'.format(1, 2, 3, -4, 5, 6, 7, 1234567, 1234567, 1234, 255, 255, 8, 5, 255, true) }} {{ '{:>4}'.format(true) }}{{ '{}'.format(true) }}",
+    "{{ '{:.2f}|{:8.1f}|{:<8.1f}|{:08.2f}|{:e}|{:g}|{:%}|{:.1%}|{:,.2f}|{:f}|{:10}|{}|{:+.0f}'.format(2.345, 1.25, 1.25, -1.5, 12345.6, 0.0001, 0.5, 0.256, 1234567.891, 3, 1.5, 1e22, 7) }}", "{{ '{0.__class__}'.format(1) }}|{{ '{0.a}{0[zz]}'.format(d) }}|{{ '{0.__class__.__mro__}'.format(1) }}",
+    "{{ '{0}'.format() }}", "{{ '{'.format(1) }}", "{{ '}'.format(1) }}", "{{ '{:d}'.format('a') }}", "{{ '{:5}'.format(nil) }}", "{{ '{:5}'.format(l) }}", "{{ '{} {1}'.format(1, 2) }}", "{{ '{a}'.format(1) }}", "{{ '{:.2d}'.format(1) }}", "{{ '{:x}'.format(1.5) }}", "{{ '{!x}'.format(1) }}", "{{ '{:=5}'.format('a') }}",
+    "{{ '{:{:{}}}'.format(1, 2, 3) }}", "{{ '{:5q}'.format(1) }}", "{{ '{0[}'.format(d) }}", "{{ '{0.}'.format(d) }}", "{{ '{:,x}'.format(5) }}",
+    # blocks
+    "{% filter upper %}a{{ s }}{% set z = 1 %}{% endfilter %}{{ z }}|{% filter trim | upper | replace('A', 'b') %} a {% endfilter %}", "{% macro m(x) %}[{{ caller(x) }}{{ caller(x + 1) }}]{% endmacro %}{% call(y) m(3) %}<{{ y }}{{ s }}>{% endcall %}",
+    "{% macro m(x=1) %}{{ x }}({{ caller() }}){% endmacro %}{% call m() %}in{% endcall %}{% call m(x=2) %}{% for i in l %}{{ i }}{% endfor %}{% endcall %}", "{% macro m() %}{{ 'called' if caller is defined else 'alone' }}{% if caller %}{{ caller() }}{% endif %}{% endmacro %}{{ m() }}{% call m() %}!{% endcall %}", "{% call nosuch() %}{% endcall %}", "{% call s %}{% endcall %}",
+    "{% with a = 1, b = n %}{{ a }}{{ b }}{% set s = 'inner' %}{{ s }}{% endwith %}{{ a }}|{{ s }}", "{% with %}{% set q = 1 %}{{ q }}{% endwith %}{{ q == 1 }}", "{% set a = 1 %}{% with a = 2, b = a %}{{ a }}{{ b }}{% endwith %}{{ a }}", "{% filter %}{% endfilter %}", "{% with a %}{% endwith %}", "{% filter upper %}",
+    "{% for a, b in d.items() %}{{ loop.index }}{{ a }}{% endfor %}{% for a in d.keys() %}{{ a }}{% endfor %}", "{{ 1 < n <= 7 != 8 }}{{ 1 in l in [true] }}{{ not 1 in l }}{{ 'a' 'b' ~ 1 + 2 }}",
+    "{%- set x -%}  padded  {%- endset -%}[{{ x }}]", "a {%+ if yes +%} b {%+ endif +%} c\n{%+ set x = 1 +%}\nd", "  {#+ kept +#}\nx", "{% set x = [] %}{% set y = x + [1] + [2, 3] %}{{ y }}{{ y[-1:] }}{{ y | length }}", "{{ {'a': 1, 'b': {'c': []}} | tojson(indent=2, separators=(',', ': '), sort_keys=true, ensure_ascii=true) }}",
+    "{{ strftime_now('%Y') == strftime_now('%Y') }}", "{{ namespace(a=1).a }}{% set q = namespace() %}{% set q.x = 1 %}{% set q.y = q.x + 1 %}{{ q.y }}{{ q.z }}|",
 ]
 
 # In the manner of the templates that models ship; written for this test.
@@ -389,6 +432,49 @@ type {{ tool.function.name }} = ({{ render_type(tool.function.parameters) }}) =>
 {% for m in messages %}{% generation %}{{ m.role | title }}: {{ m.content if m.content is string else m.content | map(attribute='text') | join(' ') }}
 {% endgeneration %}{% endfor %}"""
 
+parsed = """{%- set roles = messages | map(attribute='role') | list %}
+{%- set first = messages | selectattr('role', 'equalto', 'system') | first %}
+{{- bos_token ~ (first.content | trim if first is defined else 'Be useful.') ~ '\\n' }}
+{%- for tool in tools | selectattr('type', 'eq', 'function') %}
+    {{- '%d. %s: %s\\n' | format(loop.index, tool.function.name, tool.function.description or '-') }}
+    {%- for name, p in tool.function.parameters.properties | dictsort %}
+        {{- '   {:<8}{}\\n'.format(name + ':', p.type | default('one of ' ~ p.enum | join('/'))) }}
+    {%- endfor %}
+{%- endfor %}
+{%- for m in messages if m.role != 'system' %}
+    {%- if m.role == 'tool' %}
+        {%- if m.content is string and m.as_json %}
+            {%- set content = m.content | from_json %}
+        {%- else %}
+            {%- set content = m.content %}
+        {%- endif %}
+        {{- '<result>{0}</result>'.format(content) }}
+    {%- elif m.tool_calls %}
+        {%- for c in m.tool_calls %}
+            {{- '<call {name}>'.format(name=c.function.name) ~ (c.function.arguments | tojson(separators=(',', ':'), sort_keys=true)) ~ '</call>' }}
+        {%- endfor %}
+    {%- else %}
+        {{- '<%s>%s</%s>' % (m.role, m.content if m.content is string else m.content | map(attribute='text') | join, m.role) }}
+    {%- endif %}
+{%- endfor %}
+{{- '<assistant>' if add_generation_prompt }}
+{{- '<think></think>' if enable_thinking is defined and not enable_thinking }}"""
+marked = """{%- macro block(name) %}
+<{{ name }}>{{ caller(name) | trim }}</{{ name }}>
+{% endmacro %}
+{%- for m in messages %}
+    {%- call(tag) block(m.role) %}
+        {% filter replace('\\n', ' ') %}{{ m.content | string }}{% endfilter %}
+        {{ '(' ~ tag ~ ')' }}
+    {%- endcall %}
+{%- endfor %}
+{%- with names = tools | map(attribute='function') | map(attribute='name') | list %}
+    {%- if names %}
+        {{- 'Tools: '|safe + names | join(', ') + ' <' ~ (names | length) ~ '>' }}
+        {{- '<li>'|safe + tools[0].function.description }}
+    {%- endif %}
+{%- endwith %}"""
+
 tool = {"type": "function", "function": {"name": "get_weather", "description": "Weather of a \"place\"", "parameters": {
     "type": "object", "properties": {"place": {"type": "string", "description": "Zürich & co"}, "days": {"type": "array", "items": {"type": "integer"}},
     "unit": {"enum": ["c", "f"]}}, "required": ["place"]}}}
@@ -421,9 +507,9 @@ def case(name, template, v):
 
 json.dump({"vars": V,
            "small": [{k: x for k, x in case("", t, V).items() if k in ("template", "out", "error")} for t in small],
-           "templates": {"smol": smol, "chatml": chatml, "thinking": thinking, "headers": headers, "inst": inst, "typed": typed},
+           "templates": {"smol": smol, "chatml": chatml, "thinking": thinking, "headers": headers, "inst": inst, "typed": typed, "parsed": parsed, "marked": marked},
            "chats": chats,
            "rendered": {n: [{k: x for k, x in case(n, t, c).items() if k in ("out", "error")} for c in chats]
-                        for n, t in dict(smol=smol, chatml=chatml, thinking=thinking, headers=headers, inst=inst, typed=typed).items()}},
+                        for n, t in dict(smol=smol, chatml=chatml, thinking=thinking, headers=headers, inst=inst, typed=typed, parsed=parsed, marked=marked).items()}},
           sys.stdout, ensure_ascii=True, indent=0)
 print()
