@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static const struct sr_text_info info = { .vocab = 1000, .bos = -1, .eos = 2 };
+static const struct sr_text_info info = { .vocab = 1000, .bos = -1, .eos = 2, .chat_template = "" };
 
 const struct sr_text_info *sr_text_info(const struct sr_text *t) { (void)t; return &info; }
 int sr_text_piece(const struct sr_text *t, int32_t id, const char **out, bool *special)
@@ -25,12 +25,12 @@ int sr_text_piece(const struct sr_text *t, int32_t id, const char **out, bool *s
 	*out = "x";
 	return 1;
 }
-const struct template *text_template(const struct sr_text *t) { (void)t; return (const void *)&info; }
-int64_t template_render(const struct template *t, json_t *vars, const struct template_budget *b,
-                        char **out, char *err, size_t errlen)
+int64_t text_chat(const struct sr_text *t, const struct text_chat *how, json_t *vars, const char **unread,
+                  char **out, char *err, size_t errlen)
 {
 	(void)t;
-	(void)b;
+	(void)how;
+	*unread = NULL;
 	(void)err;
 	(void)errlen;
 	*out = json_dumps(vars, 0);           /* walks all that a template could see */

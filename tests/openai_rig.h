@@ -28,7 +28,8 @@
 /* ---- the toy ---- */
 
 static char bytes[256];           /* filled by toy_begin */
-static const struct sr_text_info info = { .vocab = VOCAB, .bos = -1, .eos = EOS, .stop = { EOS, 258 }, .n_stop = 2 };
+static const struct sr_text_info info = { .vocab = VOCAB, .bos = -1, .eos = EOS, .stop = { EOS, 258 }, .n_stop = 2,
+                                         .chat_template = "" };
 static struct sr_text *const toy = (struct sr_text *)bytes;
 
 const struct sr_text_info *sr_text_info(const struct sr_text *t) { (void)t; return &info; }
@@ -81,17 +82,19 @@ int sr_detok_push(struct sr_detok *d, const struct sr_text *t, int32_t id, char 
 	return d->skip_special && id == EOS ? 0 : (int)sr_text_decode(t, &id, 1, false, out, cap);
 }
 
-/* The toy's template: "role:content;" for each message, then ">" if an answer is to follow. */
-const struct template *text_template(const struct sr_text *t) { return (const void *)t; }
-int64_t template_render(const struct template *t, json_t *vars, const struct template_budget *b,
-                        char **out, char *err, size_t errlen)
+/* The toy's template: "role:content;" for each message, then ">" if an answer is to follow.  It reads documents,
+ * no tools. */
+int64_t text_chat(const struct sr_text *t, const struct text_chat *how, json_t *vars, const char **unread,
+                  char **out, char *err, size_t errlen)
 {
 	struct out o = { 0 };
 	json_t *m;
 	size_t i;
 
 	(void)t;
-	(void)b;
+	*unread = json_object_get(vars, "tools") && !how->tools_optional ? "tools" : NULL;
+	if (*unread)
+		return -22;
 	json_array_foreach(json_object_get(vars, "messages"), i, m) {
 		json_t *c = json_object_get(m, "content");
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Chat templates that are in use, rendered by Jinja2 and by libslipring-text: the same bytes, or refused by both.
+"""Chat templates that are in use, rendered by Jinja2 and by libslipring-text: the same bytes, or refused by
+both.  Tools and documents that a template does not read, by Jinja2's own analysis, are refused by us, by name.
 
     tests/templates.py BUILD [FOLDER]
 
@@ -102,7 +103,7 @@ def jinja(folder):
     except ImportError:
         pip("install", "--target", os.path.join(folder, "python"), JINJA)
         sys.path.insert(0, os.path.join(folder, "python"))
-    import jinja2
+    import jinja2, jinja2.meta
     from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -132,10 +133,16 @@ def jinja(folder):
 
     def render(source, chat):
         try:
-            return compiled(source).render(**json.loads(json.dumps(chat))), None
+            return compiled(source).render(**json.loads(json.dumps({"tools": None, "documents": None, **chat}))), None
         except Exception as e:
             return None, f"{type(e).__name__}: {e}"
-    return render
+
+    def reads(source, name):
+        try:
+            return name in jinja2.meta.find_undeclared_variables(env.parse(source))
+        except jinja2.TemplateError:
+            return True
+    return render, reads
 
 
 def ours(folder):
@@ -163,14 +170,20 @@ def ours(folder):
     return render
 
 
-def shown(s, at):
-    return repr(s[max(0, at - 60):at + 60])
+def difference(want, error, got, failed):
+    """None, or where two renderings part."""
+    if want == got:
+        return None
+    if error or failed:
+        return f"Jinja2 refuses: {error}" if error else f"refused: {failed}"
+    at = len(os.path.commonprefix([want, got]))
+    return f"at {at}\n    Jinja2 {want[max(0, at - 60):at + 60]!r}\n    ours   {got[max(0, at - 60):at + 60]!r}"
 
 
 def main():
-    counts, bad = {"the same bytes": 0, "refused by both": 0}, []
+    counts, bad = {"the same bytes": 0, "refused by both": 0, "with what is not read, refused": 0}, []
     with tempfile.TemporaryDirectory(prefix="slipring-templates-") as folder:
-        theirs, mine = jinja(folder), ours(folder)
+        (theirs, reads), mine = jinja(folder), ours(folder)
         if len(sys.argv) > 2:
             sources = {os.path.basename(p): open(p, encoding="utf-8", newline="").read()
                        for p in glob.glob(os.path.join(sys.argv[2], "**", "*.jinja"), recursive=True)}
@@ -178,13 +191,19 @@ def main():
             sources = fetched(folder)
         for name, source in sorted(sources.items()):
             for title, chat in CHATS.items():
-                (want, error), (got, failed) = theirs(source, chat), mine(source, chat)
-                if want == got:
+                unread = [x for x in ("tools", "documents") if chat.get(x) and not reads(source, x)]
+                if unread:
+                    got, failed = mine(source, chat)
+                    counts["with what is not read, refused"] += 1
+                    if not failed or f"does not use `{unread[0]}`" not in failed:
+                        bad.append(f"{name}, {title}: {unread[0]} are not read, and not refused: {failed}")
+                    chat = {k: v for k, v in chat.items() if k not in unread}
+                want, error = theirs(source, chat)
+                d = difference(want, error, *mine(source, chat))
+                if d:
+                    bad.append(f"{name}, {title}: {d}")
+                else:
                     counts["refused by both" if want is None else "the same bytes"] += 1
-                    continue
-                at = next((i for i, (x, y) in enumerate(zip(want or "", got or "")) if x != y), min(len(want or ""), len(got or "")))
-                bad.append(f"{name}, {title}: " + (f"Jinja2 refuses: {error}" if error else f"refused: {failed}" if failed else
-                           f"at {at}\n    Jinja2 {shown(want, at)}\n    ours   {shown(got, at)}"))
     for line in bad:
         print(line)
     print(f"{len(sources)} templates, {len(CHATS)} chats each: " +

@@ -144,6 +144,9 @@ static const struct refusal {
 	{ ASK_CHAT, "{" M ",\"response_format\":\"text\"}", 400, FIELD, "body.response_format", "an object" },
 	{ ASK_CHAT, "{" M ",\"tool_choice\":\"auto\"}", 400, BAD, "tool_choice", "`tools` must be set" },
 	{ ASK_CHAT, "{" M ",\"tools\":[]}", 400, BAD, "tools", "must not be an empty array" },
+	{ ASK_CHAT, "{" M ",\"tools\":[{\"function\":{\"name\":\"f\"}}]}", 400, BAD, "tools", "does not use `tools`" },
+	{ ASK_TOKENIZE, "{" M ",\"tools\":[{\"function\":{\"name\":\"f\"}}],\"tool_choice\":\"auto\"}", 400, BAD,
+	  "tools", "does not use `tools`" },
 	{ ASK_CHAT, "{" M ",\"tools\":[{\"type\":\"function\"}]}", 400, FIELD, "body.tools.0.function", "tools[0]" },
 	{ ASK_CHAT, "{" M ",\"tools\":[{\"function\":{\"name\":\"f\"}}],\"tool_choice\":\"required\"}", 400, BAD,
 	  "tool_choice", "cannot be enforced" },
@@ -276,6 +279,8 @@ static void chats(void **state)
 		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":\"One, \"}],\"continue_final_message\":true,"
 		  "\"add_generation_prompt\":false}", "assistant:One, " },
 		{ "{\"messages\":[{\"role\":\"king\",\"content\":\"x\"}]}", "king:x;>" },
+		{ "{" M ",\"tools\":[{\"function\":{\"name\":\"f\"}}],\"tool_choice\":\"none\"}", "user:hi;>" },
+		{ "{" M ",\"chat_template_kwargs\":{\"nobody_reads\":1}}", "user:hi;>" },
 	};
 	struct ask a;
 	size_t i;
@@ -393,6 +398,41 @@ static void slim(void **state)
 	ask_free(&a);
 }
 
+/* 128 levels are read, of the body and of a call's arguments, 129 are not; and it is we who say so. */
+static void deepest(void **state)
+{
+	static const struct { enum ask_kind kind; const char *before, *after; int levels; const char *message; } cases[] = {
+		{ ASK_COMPLETION, "{\"prompt\":\"x\",\"y\":", "}", 127, NULL },
+		{ ASK_COMPLETION, "{\"prompt\":\"x\",\"y\":", "}", 128, "nested deeper than 128 levels (at byte 145)" },
+		{ ASK_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
+		  "\"arguments\":\"", "\"}}]}]}", 128, NULL },
+		{ ASK_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
+		  "\"arguments\":\"", "\"}}]}]}", 129, "arguments is not valid JSON" },
+	};
+	const struct ask_limits l = limits();
+	struct problem p;
+	struct ask a;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char s[600] = "";
+		int r, k;
+
+		strcpy(s, cases[i].before);
+		for (k = 0; k < cases[i].levels; k++)
+			strcat(s, "[");
+		for (k = 0; k < cases[i].levels; k++)
+			strcat(s, "]");
+		strcat(s, cases[i].after);
+		r = ask_parse(&a, cases[i].kind, s, strlen(s), &l, &p);
+		if (!r)
+			r = ask_prompts(&a, &l, &p);
+		if (r != (cases[i].message ? -1 : 0) || (r && !strstr(p.message, cases[i].message)))
+			fail_msg("case %zu: %s", i, r ? p.message : "taken");
+		ask_free(&a);
+	}
+}
+
 static void deep_and_many(void **state)
 {
 	const struct ask_limits l = limits();
@@ -452,7 +492,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(refused), cmocka_unit_test(accepted), cmocka_unit_test(priorities), cmocka_unit_test(bad_words),
-		cmocka_unit_test(chats), cmocka_unit_test(deep_and_many), cmocka_unit_test(wide_integers),
+		cmocka_unit_test(chats), cmocka_unit_test(deepest), cmocka_unit_test(deep_and_many), cmocka_unit_test(wide_integers),
 		cmocka_unit_test(arguments_bomb), cmocka_unit_test(slim),
 	};
 

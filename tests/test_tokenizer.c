@@ -308,12 +308,42 @@ static void refusals(void **state)
 	assert_int_equal(sr_text_open(&t, "/nonexistent/model", err, sizeof(err)), -ENOENT);
 }
 
+/* What a chat is given reaches the model, or is refused by name. */
+static void chat_inputs(const struct sr_text *t)
+{
+	static const struct { const char *own, *context, *want, *refused; } cases[] = {
+		{ NULL, "{\"messages\": [], \"tools\": [1, 2]}", "T2", NULL },           /* by the template tool_use */
+		{ NULL, "{\"messages\": [{\"content\": \"x\"}], \"tools\": []}", "<|x|>x<pad>", NULL },
+		{ NULL, "{\"messages\": [{\"content\": \"x\"}], \"tools\": null, \"documents\": false}", "<|x|>x<pad>", NULL },
+		{ NULL, "{\"messages\": [], \"documents\": [{}]}", NULL, "`documents`" },
+		{ "x", "{\"tools\": [1]}", NULL, "`tools`" },
+		{ "{% set tools = 1 %}{{ tools }}", "{\"tools\": [1]}", NULL, "`tools`" },
+		{ "{% if tools %}{{ documents | length }}{% endif %}", "{\"tools\": [1], \"documents\": [{}]}", "1", NULL },
+		{ "{{ tools is none }}{{ documents is none }}{{ bos_token }}", "{}", "TrueTrue<|x|>", NULL },
+		{ "{{ bos_token }}", "{\"bos_token\": \"B\", \"nobody_reads\": 1}", "B", NULL },
+	};
+	char *out, err[256];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		int64_t n = sr_text_chat(t, cases[i].own, cases[i].context, &out, err, sizeof(err));
+
+		if (cases[i].refused) {
+			if (n != -EINVAL || !strstr(err, cases[i].refused))
+				fail_msg("%s: %lld, %s", cases[i].context, (long long)n, n < 0 ? err : out);
+			continue;
+		}
+		if (n < 0 || strcmp(out, cases[i].want))
+			fail_msg("%s: %s", cases[i].context, n < 0 ? err : out);
+		free(out);
+	}
+}
+
 /* The files beside tokenizer.json. */
 static void directory(void **state)
 {
 	json_t *config = json_pack("{s:s, s:{s:s}, s:f, s:[{s:s,s:s},{s:s,s:s}]}", "bos_token", "<|x|>", "eos_token",
 		"content", "<pad>", "model_max_length", 1e30, "chat_template",
-		"name", "tool_use", "template", "T", "name", "default", "template", "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}");
+		"name", "tool_use", "template", "T{{ tools | length }}", "name", "default", "template", "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}");
 	json_t *gen = json_pack("{s:[i,i]}", "eos_token_id", 3, SPECIAL + 2), *model = json_pack("{s:i,s:i}", "eos_token_id", 5, "vocab_size", 512);
 	const struct sr_text_info *in;
 	struct sr_text *t;
@@ -334,6 +364,7 @@ static void directory(void **state)
 	assert_string_equal(out, "<|x|>hi<pad>");
 	free(out);
 	assert_int_equal(sr_text_chat(t, "{{ nope", "{}", &out, err, sizeof(err)), -EINVAL);
+	chat_inputs(t);
 	assert_int_equal(sr_text_chat(t, NULL, "[]", &out, err, sizeof(err)), -EINVAL);
 	sr_text_close(t);
 	json_decref(config);

@@ -261,22 +261,10 @@ static int cut_final(char *text, size_t *n, struct problem *p)
 	return 0;
 }
 
-/* "" where there is none, or it is no text. */
-static void special_token(json_t *vars, const char *name, const struct sr_text *t, int32_t id, bool *ok)
-{
-	const char *s = "";
-	int n = id >= 0 ? sr_text_piece(t, id, &s, NULL) : 0;
-	size_t size = n > 0 ? (size_t)n : 0, at = 0, k;
-
-	while (at < size && (k = utf8_length(s + at, size - at)))
-		at += k;
-	put(vars, name, json_stringn(s, at == size ? size : 0), ok);
-}
-
 int ask_render(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
-	const struct template *t = l->chat ? l->chat : text_template(l->text);
-	const struct sr_text_info *info = sr_text_info(l->text);
+	const struct text_chat how = { .own = l->chat, .tools_optional = a->no_tool_call };
+	const char *unread;
 	bool ok = true;
 	json_t *vars = json_object(), *messages = put(vars, "messages", json_array(), &ok);
 	char err[512] = "";
@@ -285,7 +273,7 @@ int ask_render(struct ask *a, const struct ask_limits *l, struct problem *p)
 	size_t len;
 	int r = -1;
 
-	if (!t) {
+	if (!l->chat && !sr_text_info(l->text)->chat_template) {
 		problem_bad(p, NULL, "The model has no chat template: give one with --chat-template, or use "
 		            "/v1/completions.");
 		goto out;
@@ -294,11 +282,11 @@ int ask_render(struct ask *a, const struct ask_limits *l, struct problem *p)
 		goto out;
 	if (ok && a->continue_final && mark_final(messages, &ok, p) < 0)
 		goto out;
-	special_token(vars, "bos_token", l->text, info->bos, &ok);
-	special_token(vars, "eos_token", l->text, info->eos, &ok);
 	put(vars, "add_generation_prompt", json_boolean(a->add_generation_prompt), &ok);
-	put(vars, "tools", a->tools ? json_incref(a->tools) : json_null(), &ok);
-	put(vars, "documents", a->documents ? json_incref(a->documents) : json_null(), &ok);
+	if (a->tools)
+		put(vars, "tools", json_incref(a->tools), &ok);
+	if (a->documents)
+		put(vars, "documents", json_incref(a->documents), &ok);
 	if (a->reasoning_effort) {
 		put(vars, "reasoning_effort", json_string(a->reasoning_effort), &ok);
 		put(vars, "enable_thinking", json_boolean(strcmp(a->reasoning_effort, "none")), &ok);
@@ -315,9 +303,14 @@ int ask_render(struct ask *a, const struct ask_limits *l, struct problem *p)
 		problem_memory(p);
 		goto out;
 	}
-	n = template_render(t, vars, NULL, &text, err, sizeof(err));
+	n = text_chat(l->text, &how, vars, &unread, &text, err, sizeof(err));
 	if (n == -ENOMEM) {
 		problem_memory(p);
+		goto out;
+	}
+	if (n < 0 && unread) {
+		problem_bad(p, unread, "The chat template does not use `%s`: the model would not see them. Leave "
+		            "`%s` out, or serve a model or a --chat-template that uses them.", unread, unread);
 		goto out;
 	}
 	if (n < 0) {

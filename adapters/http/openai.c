@@ -256,7 +256,8 @@ static int tools(struct ask *a, struct problem *p)
 	if (!choice || json_is_null(choice))
 		return 0;
 	s = json_string_value(choice);
-	if (s && !strcmp(s, "none"))
+	a->no_tool_call = s && !strcmp(s, "none");
+	if (a->no_tool_call)
 		return 0;
 	if (!a->tools)
 		return problem_value(p, "tool_choice", NULL, "When using `tool_choice`, `tools` must be "

@@ -72,6 +72,7 @@ struct ask {
 	struct prompt *prompt;        /* [n_prompts]; chat, tokenize: one */
 	int     n_prompts;
 	json_t *messages, *tools, *documents, *template_kwargs;
+	bool    no_tool_call;         /* tool_choice "none" */
 	const char *chat_template, *reasoning_effort;
 	json_t *last_content;         /* chat with echo: the string to repeat, or NULL */
 

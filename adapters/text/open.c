@@ -21,12 +21,10 @@ void text_add_stop(struct sr_text *t, int32_t id)
 }
 
 /* A template that does not compile is no reason not to serve completions: sr_text_chat says why. */
-static void compile_template(struct sr_text *t)
+static void compile_template(struct chat_template *c)
 {
-	if (t->chat_template)
-		template_compile(&t->template, t->chat_template, strlen(t->chat_template),
-		                 t->template_error, sizeof(t->template_error));
-	t->info.chat_template = t->chat_template;
+	if (c->source)
+		template_compile(&c->compiled, c->source, strlen(c->source), c->error, sizeof(c->error));
 }
 
 int sr_text_open(struct sr_text **out, const char *path, char *err, size_t errlen)
@@ -63,7 +61,9 @@ int sr_text_open(struct sr_text **out, const char *path, char *err, size_t errle
 	}
 	added_seal(&t->before);
 	added_seal(&t->after);
-	compile_template(t);
+	compile_template(&t->chat);
+	compile_template(&t->with_tools);
+	t->info.chat_template = t->chat.source;
 	*out = t;
 	return 0;
 }
@@ -72,8 +72,10 @@ void sr_text_close(struct sr_text *t)
 {
 	if (!t)
 		return;
-	template_free(t->template);
-	free(t->chat_template);
+	template_free(t->chat.compiled);
+	template_free(t->with_tools.compiled);
+	free(t->chat.source);
+	free(t->with_tools.source);
 	pre_free(&t->pre);
 	added_free(&t->before);
 	added_free(&t->after);

@@ -202,9 +202,18 @@ static int read_kind(struct sr_text *t, const struct gguf *g, char *err, size_t 
 	return 0;
 }
 
+static int read_template(struct chat_template *c, const struct gguf *g, const char *key)
+{
+	struct gguf_string s;
+
+	if (gguf_str(g, key, &s))
+		return 0;
+	c->source = strndup(s.s, s.n);
+	return c->source ? 0 : -ENOMEM;
+}
+
 static int read_all(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
 {
-	struct gguf_string chat;
 	int rc = read_kind(t, g, err, errlen);
 
 	if (!rc)
@@ -216,11 +225,9 @@ static int read_all(struct sr_text *t, const struct gguf *g, char *err, size_t e
 	if (rc)
 		return rc;
 	t->bpe.whole_first = t->pre.whole_first;
-	if (gguf_str(g, "tokenizer.chat_template", &chat) == 0) {
-		t->chat_template = strndup(chat.s, chat.n);
-		if (!t->chat_template)
-			rc = -ENOMEM;
-	}
+	rc = read_template(&t->chat, g, "tokenizer.chat_template");
+	if (!rc)
+		rc = read_template(&t->with_tools, g, "tokenizer.chat_template.tool_use");
 	if (!rc)
 		rc = read_added(t);
 	if (rc)

@@ -325,18 +325,18 @@ static int32_t token_named(const struct sr_text *t, const json_t *v)
 	return json_is_string(s) ? vocab_by_spelling(&t->vocab, json_string_value(s), json_string_length(s)) : -1;
 }
 
-/* chat_template is the source, or a list of {name, template}: the one named default. */
-static const char *default_template(const json_t *v)
+/* chat_template is the source, or a list of {name, template}: "default", "tool_use" for chats with tools. */
+static const char *template_named(const json_t *v, const char *wanted)
 {
 	const char *name;
 	json_t *item;
 	size_t i;
 
 	if (json_is_string(v))
-		return json_string_value(v);
+		return strcmp(wanted, "default") ? NULL : json_string_value(v);
 	json_array_foreach(v, i, item) {
 		name = json_string_value(json_object_get(item, "name"));
-		if (name && !strcmp(name, "default"))
+		if (name && !strcmp(name, wanted))
 			return json_string_value(json_object_get(item, "template"));
 	}
 	return NULL;
@@ -364,15 +364,15 @@ static int read_template_file(const struct job *j)
 	if (!s)
 		return refuse(j, -ENOMEM, "chat_template.jinja", "no memory", NULL);
 	s[n] = 0;
-	free(j->t->chat_template);
-	j->t->chat_template = s;
+	free(j->t->chat.source);
+	j->t->chat.source = s;
 	return 0;
 }
 
 static int read_tokenizer_config(const struct job *j)
 {
 	struct sr_text *t = j->t;
-	const char *chat;
+	const char *chat, *with_tools;
 	json_t *root;
 	/* model_max_length is often 10^30 */
 	int rc = load(j, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &root);
@@ -381,8 +381,10 @@ static int read_tokenizer_config(const struct job *j)
 		return rc;
 	t->info.bos = token_named(t, json_object_get(root, "bos_token"));
 	t->info.eos = token_named(t, json_object_get(root, "eos_token"));
-	chat = default_template(json_object_get(root, "chat_template"));
-	t->chat_template = chat ? strdup(chat) : NULL;
+	chat = template_named(json_object_get(root, "chat_template"), "default");
+	with_tools = template_named(json_object_get(root, "chat_template"), "tool_use");
+	t->chat.source = chat ? strdup(chat) : NULL;
+	t->with_tools.source = with_tools ? strdup(with_tools) : NULL;
 	/* the post processor says it for all but old files of Llama's */
 	if (!t->n_prefix && t->info.bos >= 0 && is_true(root, "add_bos_token"))
 		t->prefix[t->n_prefix++] = t->info.bos;

@@ -70,7 +70,8 @@ size_t sr_text_longest(const struct sr_text *t); /* bytes of text that one piece
 
 /* Render a chat.  context: a JSON object with "messages" and whatever else the template may
  * use ("tools", "add_generation_prompt", ..).  tmpl NULL = the model's.  *out is malloc'ed,
- * NUL-terminated; returns its length.  -EINVAL a template or message error, -E2BIG over the
+ * NUL-terminated; returns its length.  -EINVAL a template or message error, or tools or documents
+ * that the template does not read, so that the model would not see them; -E2BIG over the
  * budget of steps, depth or output; one sentence in err. */
 int64_t sr_text_chat(const struct sr_text *t, const char *tmpl, const char *context,
                      char **out, char *err, size_t errlen);

@@ -423,7 +423,8 @@ static struct spec parse_spec(struct render *r, struct str text)
 
 _Noreturn static void unknown_code(struct render *r, struct str text, const char *type)
 {
-	fail(r, "Unknown format code '%.*s' for object of type '%s'", text.n > 60 ? 60 : (int)text.n, text.s, type);
+	fail(r, "Unknown format code '%.*s' for object of type '%s'", text.n > 60 ? 60 : (int)text.n, text.s,
+	     type);
 }
 
 static void put_spec(struct text *t, struct value v, struct str text)

@@ -122,7 +122,6 @@ struct node *template_parse(struct job *j, const struct token *t); /* up to T_EN
 
 /* template_check.c: fails for a filter or test that nobody knows, where Jinja2 does so when it compiles.
  * Returns a bit for each of template_inputs that is read from what the caller gives. */
-extern const char *const template_inputs[];          /* up to NULL */
 unsigned template_check(struct job *j, const struct node *body);
 
 /* ---- a rendering ----------------------------------------------------------------------------- */

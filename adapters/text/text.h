@@ -21,14 +21,16 @@ struct sr_text {
 	struct added after;          /* and in what the normalizer made of it */
 	int32_t prefix[TEXT_EDGE], suffix[TEXT_EDGE];
 	int n_prefix, n_suffix;
-	char *chat_template;
+	struct chat_template {
+		char *source;        /* or NULL */
+		struct template *compiled;   /* or NULL */
+		char error[256];     /* why it is not */
+	} chat, with_tools;          /* with_tools: the one named tool_use, if there is one */
 	char pre_name[64];
-	struct template *template;   /* compiled chat_template, or NULL */
-	char template_error[256];    /* why it is not */
 };
 
 /* From a GGUF's metadata, or from a directory's tokenizer.json and the files beside it.  Fill
- * all but template and vocab_hash. */
+ * all but what is compiled and vocab_hash. */
 int open_gguf(struct sr_text *t, const char *path, char *err, size_t errlen);
 int open_json(struct sr_text *t, const char *dir, char *err, size_t errlen);
 
