@@ -103,7 +103,7 @@ static void hosts(void **state)
 static void anything(void **state)
 {
 	struct config star = { .allowed_hosts = { "a.example", "*" }, .n_allowed_hosts = 2 };
-	static const char *const wrong[] = { "http://a.example", "a.example:80", "*.example", "a,b", "", "[::1]", "a b" };
+	static const char *const wrong[] = { "http://a.example", "a.example:80", "*.example", "a,b", "", "[::1]", "a b", "a." };
 	char err[400] = "";
 	struct hosts *h;
 

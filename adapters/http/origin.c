@@ -30,7 +30,7 @@ int hosts_create(struct hosts **out, const struct config *c, bool keyed, char *e
 
 		if (!strcmp(name, "*")) {
 			any = true;
-		} else if (!*name || strpbrk(name, "*:/,[] ")) {
+		} else if (!*name || strpbrk(name, "*:/,[] ") || name[strlen(name) - 1] == '.') {
 			snprintf(err, errlen, "--allowed-hosts %.200s: a name as in chat.example.org is expected, "
 			         "without a scheme or a port, or *; several have spaces between them", name);
 			return -EINVAL;
