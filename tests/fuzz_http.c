@@ -1,12 +1,16 @@
-/* LINK: adapters/http/http.c */
+/* LINK: adapters/http/http.c adapters/http/origin.c core/log.c -ljansson */
 /* fuzz_http.c - the HTTP parser on any bytes: no crash, the same outcome whole and in pieces, and
- * what it calls legal really is: fields inside the buffer, one Host, no controls, no two lengths.
+ * what it calls legal really is: fields inside the buffer, one Host, no controls, no two lengths; and a Host
+ * that is served without a key is an address or localhost.
  * The first byte says where to cut and whether a chunked body is meant.
  */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 #include "adapters/http/http.h"
+#include "adapters/http/origin.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -23,12 +27,47 @@ static void inside(struct http_str s, const char *buf, size_t n)
 		check((uint8_t)s.s[i] >= 0x20 || s.s[i] == '\t');
 }
 
+/* An address in brackets, digits and dots, or a name that ends with localhost; then perhaps a port. */
+static void check_host(struct http_str s)
+{
+	size_t n = 0, digits = 0;
+	char self[256] = "";
+
+	if (!s.n || s.s[0] == '[')
+		return;
+	for (; n < s.n && s.s[n] != ':'; n++)
+		digits += s.s[n] == '.' || (s.s[n] >= '0' && s.s[n] <= '9');
+	for (size_t i = n + 1; i < s.n; i++)
+		check(s.s[i] >= '0' && s.s[i] <= '9');
+	if (digits == n)
+		return;
+	n -= s.s[n - 1] == '.';
+	gethostname(self, sizeof(self) - 1);
+	check(http_is_ci((struct http_str){ s.s, n }, self) ||
+	      (n >= 9 && !strncasecmp(s.s + n - 9, "localhost", 9) && (n == 9 || s.s[n - 10] == '.')));
+}
+
+static void check_hosts(const struct http_request *r)
+{
+	static const struct config none = { .port = 8000 };
+	static struct hosts *hosts;
+	const struct http_str *host = http_header(r, "host");
+
+	check(hosts || (!hosts_create(&hosts, &none, false, NULL, 0) && hosts));
+	if (!hosts_allow(hosts, r))
+		return;
+	if (host)
+		check_host(*host);
+	check_host(r->authority);
+}
+
 static void check_head(const struct http_request *r, const char *buf, size_t n)
 {
 	int hosts = 0, lengths = 0, codings = 0;
 
 	inside(r->method, buf, n);
 	inside(r->target, buf, n);
+	inside(r->authority, buf, n);
 	inside(r->path, buf, n);
 	inside(r->query, buf, n);
 	check(r->path.n && r->n_headers <= HTTP_HEADERS && (r->minor == 0 || r->minor == 1));
@@ -39,6 +78,7 @@ static void check_head(const struct http_request *r, const char *buf, size_t n)
 		lengths += http_is(r->header[i].name, "content-length");
 		codings += http_is(r->header[i].name, "transfer-encoding");
 	}
+	check_hosts(r);
 	check(hosts <= 1 && (hosts == 1 || r->minor == 0));
 	check(lengths + codings <= 1 && lengths == (r->content_length >= 0) && codings == r->chunked);
 }
