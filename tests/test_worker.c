@@ -1,5 +1,5 @@
-/* LINK: adapters/http/worker.c core/io.c core/log.c -luring */
-/* test_worker.c - work goes to threads in order and comes back on the loop, each piece once,
+/* LINK: adapters/http/worker.c adapters/http/tenants.c core/io.c core/log.c -luring */
+/* test_worker.c - work goes to threads, tenants in turn, and comes back on the loop, each piece once,
  * within the bounds, whatever is under way when it all ends.
  */
 #include <setjmp.h>
@@ -52,7 +52,7 @@ static struct piece piece(int number, size_t bytes, bool wait)
 	                       .wait = wait };
 }
 
-static void begin(struct io **io, struct workers **w, int threads)
+static void begin(struct io **io, struct workers **w)
 {
 	loop_thread = pthread_self();
 	atomic_store(&started, 0);
@@ -60,7 +60,7 @@ static void begin(struct io **io, struct workers **w, int threads)
 	atomic_store(&gate, false);
 	came_back = 0;
 	assert_int_equal(io_create(io, 0), 0);
-	assert_int_equal(workers_create(w, *io, threads), 0);
+	assert_int_equal(workers_create(w, *io), 0);
 }
 
 static void until_back(struct io *io, int n)
@@ -80,9 +80,10 @@ static void in_order(void **state)
 	int i;
 
 	(void)state;
-	begin(&io, &w, 1);
+	begin(&io, &w);
 	for (i = 0; i < 1000; i++) {
 		p[i] = piece(i, 10, false);
+		p[i].work.text = true;             /* these have one thread */
 		assert_int_equal(workers_give(w, &p[i].work), 0);
 	}
 	until_back(io, 1000);
@@ -103,7 +104,7 @@ static void bounds(void **state)
 	int i;
 
 	(void)state;
-	begin(&io, &w, 2);
+	begin(&io, &w);
 	for (i = 0; i < WORKERS_MAX; i++) {
 		p[i] = piece(i, 0, true);
 		assert_int_equal(workers_give(w, &p[i].work), 0);
@@ -116,8 +117,8 @@ static void bounds(void **state)
 	until_back(io, WORKERS_MAX + 1);
 
 	atomic_store(&gate, false);
-	huge[0] = piece(0, WORKERS_BYTES + 1, true);   /* alone it may: it was taken in already */
-	huge[1] = piece(1, 1, true);
+	huge[0] = piece(0, 2 * WORKERS_BYTES + 1, true);   /* alone it may: it was taken in already */
+	huge[1] = piece(1, WORK_LONG, true);
 	huge[2] = piece(2, WORKERS_BYTES, true);
 	assert_int_equal(workers_give(w, &huge[0].work), 0);
 	assert_int_equal(workers_give(w, &huge[1].work), -EAGAIN);
@@ -139,14 +140,14 @@ static void ended(void **state)
 	int i;
 
 	(void)state;
-	begin(&io, &w, 2);
+	begin(&io, &w);
 	for (i = 0; i < 50; i++) {
-		p[i] = piece(i, 1, i < 2);
+		p[i] = piece(i, 1, i < 3);
 		assert_int_equal(workers_give(w, &p[i].work), 0);
 	}
-	while (atomic_load(&started) < 2 && io_now() < end)
+	while (atomic_load(&started) < 3 && io_now() < end)
 		;
-	assert_int_equal(atomic_load(&started), 2);
+	assert_int_equal(atomic_load(&started), 3);
 	atomic_store(&gate, true);
 	workers_destroy(w);
 	assert_int_equal(came_back, 50);
@@ -155,10 +156,120 @@ static void ended(void **state)
 	io_destroy(io);
 }
 
+static void give(struct workers *w, struct piece *p, int number, uint64_t tenant, size_t bytes, bool text, bool wait)
+{
+	*p = piece(number, bytes, wait);
+	p->work.tenant = tenant;
+	p->work.text = text;
+	assert_int_equal(workers_give(w, &p->work), 0);
+}
+
+static void until_started(int n)
+{
+	uint64_t end = io_now() + 5000 * MS;
+
+	while (atomic_load(&started) < n && io_now() < end)
+		;
+	assert_int_equal(atomic_load(&started), n);
+}
+
+/* Long prompts and texts, as many as there may be: a short prompt waits for none of them, nor a long one for
+ * texts. */
+static void short_ones_wait_for_no_long_one(void **state)
+{
+	static struct piece text[30], prompt[20], one, longer;
+	struct workers *w;
+	struct io *io;
+
+	(void)state;
+	begin(&io, &w);
+	for (int i = 0; i < 30; i++)
+		give(w, &text[i], 1000 + i, 1, 1 << 20, true, true);
+	give(w, &longer, 1, 2, 1 << 20, false, false);
+	until_back(io, 1);
+	for (int i = 0; i < 20; i++)
+		give(w, &prompt[i], 2000 + i, 1, 4 << 20, false, true);
+	give(w, &one, 2, 2, 10000, false, false);
+	until_back(io, 2);
+	assert_true(order[0] == 1 && order[1] == 2);
+	atomic_store(&gate, true);
+	until_back(io, 52);
+	workers_destroy(w);
+	io_destroy(io);
+}
+
+/* One tenant has texts of 1 MiB, one of 256 KiB, one a single one: the same bytes each, in turn. */
+static void tenants_take_turns(void **state)
+{
+	static struct piece p[15], first;
+	struct workers *w;
+	struct io *io;
+	int n = 0;
+
+	(void)state;
+	begin(&io, &w);
+	give(w, &first, 99, 4, 1, true, true);
+	until_started(1);
+	for (int i = 0; i < 6; i++)
+		give(w, &p[n++], i, 1, 1 << 20, true, false);
+	for (int i = 10; i < 18; i++)
+		give(w, &p[n++], i, 2, 256 << 10, true, false);
+	give(w, &p[n++], 21, 3, 1000, true, false);
+	atomic_store(&gate, true);
+	until_back(io, 16);
+	for (int i = 0, long_ones = 0, others = 0; i < 15; i++) {
+		long_ones += order[1 + i] < 10;
+		others += order[1 + i] >= 10 && order[1 + i] < 20;
+		if (others < 8)                   /* never more than one of 1 MiB ahead */
+			assert_in_range(4 * long_ones + 4 - others, 0, 8);
+		if (order[1 + i] == 21)
+			assert_true(i < 6);
+	}
+	workers_destroy(w);
+	io_destroy(io);
+}
+
+/* A tenant leaves room to others: works and bytes. */
+static void tenants_have_shares(void **state)
+{
+	static struct piece p[WORKERS_MAX + 4];
+	struct workers *w;
+	struct io *io;
+	int n = 0, m;
+
+	(void)state;
+	begin(&io, &w);
+	for (;; n++) {
+		p[n] = piece(n, 10, true);
+		p[n].work.tenant = 1;
+		if (workers_give(w, &p[n].work))
+			break;
+	}
+	assert_int_equal(n, WORKERS_MAX * 8 / 9);
+	give(w, &p[n], n, 2, 10, false, true);
+	m = ++n;
+	for (;; n++) {
+		p[n] = piece(n, 1 << 20, true);
+		p[n].work.tenant = 1;
+		p[n].work.text = true;
+		if (workers_give(w, &p[n].work))
+			break;
+	}
+	assert_int_equal(n - m, 64 * 8 / 9);
+	give(w, &p[n], n, 2, 1 << 20, true, true);
+	n++;
+	atomic_store(&gate, true);
+	until_back(io, n);
+	workers_destroy(w);
+	io_destroy(io);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(in_order), cmocka_unit_test(bounds), cmocka_unit_test(ended),
+		cmocka_unit_test(in_order), cmocka_unit_test(short_ones_wait_for_no_long_one),
+		cmocka_unit_test(tenants_take_turns), cmocka_unit_test(tenants_have_shares), cmocka_unit_test(bounds),
+		cmocka_unit_test(ended),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

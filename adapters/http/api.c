@@ -222,7 +222,7 @@ static int start(struct api *a, int index, char *err, size_t errlen)
 		         config_run_dir_why(r));
 		return r;
 	}
-	r = workers_create(&a->workers, a->io, 2);
+	r = workers_create(&a->workers, a->io);
 	if (!r) {
 		ec.socket = socket;
 		ec.tenants = auth_needed(a->auth);

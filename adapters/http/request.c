@@ -489,7 +489,8 @@ void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const 
 		/* The connection may go, and its buffer with it, while a worker reads. */
 		r->body = malloc(h->body.n);
 		r->body_n = h->body.n;
-		r->work = (struct work){ .run = work_run, .done = work_done, .bytes = h->body.n };
+		r->work = (struct work){ .run = work_run, .done = work_done, .bytes = h->body.n,
+		                          .tenant = right->tenant };
 		r->preparing = true;
 		engine_doing(a->engine, SR_PREPARING, 1);
 		if (r->body) {

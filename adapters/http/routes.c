@@ -346,7 +346,7 @@ static void json_request(struct api *a, struct exchange *x, const struct http_re
 	if (route->kind == ASK_CHAT || route->kind == ASK_COMPLETION)
 		request_start(a, x, (enum ask_kind)route->kind, id, &q->right, lines);
 	else
-		tokenize_start(a, x, (enum ask_kind)route->kind, lines);
+		tokenize_start(a, x, (enum ask_kind)route->kind, q->right.tenant, lines);
 }
 
 static void app_handle(void *ctx, struct exchange *x, const struct http_request *r)

@@ -104,7 +104,8 @@ static void done(struct work *w)
 
 static void gone(void *owner) { ((struct call *)owner)->x = NULL; }
 
-void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind, const char *extra)
+void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind, uint64_t tenant,
+                    const char *extra)
 {
 	const struct http_request *h = exchange_request(x);
 	struct call *c = calloc(1, sizeof(*c));
@@ -115,7 +116,8 @@ void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind, const
 		api_problem(x, &p, extra);
 		return;
 	}
-	c->work = (struct work){ .run = run, .done = done, .bytes = h->body.n };
+	c->work = (struct work){ .run = run, .done = done, .bytes = h->body.n, .tenant = tenant,
+	                          .text = true };
 	c->api = a;
 	c->x = x;
 	c->kind = kind;

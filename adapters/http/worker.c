@@ -1,4 +1,4 @@
-/* worker.c - see worker.h.  One lock, two lists, an eventfd towards the loop. */
+/* worker.c - see worker.h.  One lock, three lines, a list of what is done, an eventfd to the loop. */
 #include "worker.h"
 
 #include <errno.h>
@@ -13,24 +13,36 @@
 
 #include "core/log.h"
 
-#define THREADS_MAX 8
+#define THREADS     4
 #define TRIM_BYTES  (1u << 20)
 #define RINGS       100           /* tries, a millisecond apart */
 #define AGAIN_NS    100000000u
 
 struct list { struct work *first, **end; };
 
+/* Which lines a thread serves, in this order. */
+static const enum work_line serves[THREADS][2] = {
+	{ WORK_SHORT, WORK_SHORT }, { WORK_LONGER, WORK_SHORT }, { WORK_LONGER, WORK_SHORT }, { WORK_TEXT, WORK_TEXT },
+};
+
+struct thread {
+	struct workers *workers;
+	const enum work_line *serves;  /* [2] */
+	pthread_t id;
+	pthread_cond_t more;
+	bool idle;
+};
+
 struct workers {
 	struct io *io;
 	struct io_watch ready;         /* the eventfd */
 	struct io_timer again;         /* after it could not be read */
 	pthread_mutex_t lock;          /* of all below */
-	pthread_cond_t more;
-	struct list todo, finished;
-	size_t n_todo, bytes;          /* given and not come back */
+	struct tenants line[WORK_LINES]; /* hold what was given and has not come back */
+	struct list finished;
 	bool stop;
 	int n_threads;
-	pthread_t thread[THREADS_MAX];
+	struct thread thread[THREADS];
 };
 
 static void list_init(struct list *l)
@@ -65,15 +77,36 @@ static void ring(const struct workers *p)
 		nanosleep(&moment, NULL);
 }
 
+/* Out of a line, by turns; NULL: nothing waits in it. */
+static struct work *line_take(struct tenants *line)
+{
+	struct waiter *w = tenants_next(line, NULL, NULL);
+
+	if (w)
+		tenants_served(line, w);
+	return (struct work *)w;
+}
+
+static struct work *next_work(struct workers *p, const struct thread *t)
+{
+	struct work *w = line_take(&p->line[t->serves[0]]);
+
+	return w ? w : line_take(&p->line[t->serves[1]]);
+}
+
 static void *worker(void *arg)
 {
-	struct workers *p = arg;
+	struct thread *t = arg;
+	struct workers *p = t->workers;
 	struct work *w;
 
 	pthread_mutex_lock(&p->lock);
 	for (;;) {
-		while (!(w = p->stop ? NULL : list_take(&p->todo)) && !p->stop)
-			pthread_cond_wait(&p->more, &p->lock);
+		while (!(w = p->stop ? NULL : next_work(p, t)) && !p->stop) {
+			t->idle = true;
+			pthread_cond_wait(&t->more, &p->lock);
+		}
+		t->idle = false;
 		if (!w)
 			break;
 		pthread_mutex_unlock(&p->lock);
@@ -88,16 +121,17 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-static struct work *come_back(struct workers *p, struct list *from)
+/* One that is done; at the end, with_rest, also one that nobody began. */
+static struct work *come_back(struct workers *p, bool with_rest)
 {
 	struct work *w;
 
 	pthread_mutex_lock(&p->lock);
-	w = list_take(from);
-	if (w) {
-		p->n_todo--;
-		p->bytes -= w->bytes;
-	}
+	w = list_take(&p->finished);
+	for (int i = 0; !w && with_rest && i < WORK_LINES; i++)
+		w = line_take(&p->line[i]);
+	if (w)
+		tenants_release(&p->line[w->line], w->waiter.tenant, w->bytes);
 	pthread_mutex_unlock(&p->lock);
 	return w;
 }
@@ -114,7 +148,7 @@ static void on_ready(struct io_watch *watch, uint32_t events)
 		io_watch_set(p->io, watch, 0);    /* it stays readable: do not spin on it */
 		io_timer_set(p->io, &p->again, io_now() + AGAIN_NS);
 	}
-	while ((w = come_back(p, &p->finished)))
+	while ((w = come_back(p, false)))
 		w->done(w);
 }
 
@@ -125,20 +159,38 @@ static void on_again(struct io_timer *t)
 	io_watch_set(p->io, &p->ready, IO_IN);
 }
 
-int workers_create(struct workers **out, struct io *io, int threads)
+static int start_threads(struct workers *p)
+{
+	sigset_t all, old;
+	int r = 0;
+
+	sigfillset(&all);                     /* signals belong to the loop's thread */
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	while (!r && p->n_threads < THREADS) {
+		struct thread *t = &p->thread[p->n_threads];
+
+		*t = (struct thread){ .workers = p, .serves = serves[p->n_threads] };
+		pthread_cond_init(&t->more, NULL);
+		r = -pthread_create(&t->id, NULL, worker, t);
+		p->n_threads += !r;
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return r;
+}
+
+int workers_create(struct workers **out, struct io *io)
 {
 	struct workers *p = calloc(1, sizeof(*p));
-	sigset_t all, old;
 	int r;
 
 	*out = NULL;
 	if (!p)
 		return -ENOMEM;
 	p->io = io;
-	list_init(&p->todo);
 	list_init(&p->finished);
+	for (int i = 0; i < WORK_LINES; i++)
+		p->line[i].quantum = WORK_LONG;
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_cond_init(&p->more, NULL);
 	p->ready.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	p->ready.events = IO_IN;
 	p->ready.fn = on_ready;
@@ -150,13 +202,8 @@ int workers_create(struct workers **out, struct io *io, int threads)
 		return r;
 	}
 	r = io_watch_add(io, &p->ready);
-	sigfillset(&all);                     /* signals belong to the loop's thread */
-	pthread_sigmask(SIG_BLOCK, &all, &old);
-	while (!r && p->n_threads < threads && p->n_threads < THREADS_MAX) {
-		r = -pthread_create(&p->thread[p->n_threads], NULL, worker, p);
-		p->n_threads += !r;
-	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (!r)
+		r = start_threads(p);
 	if (r < 0) {
 		workers_destroy(p);
 		return r;
@@ -165,18 +212,44 @@ int workers_create(struct workers **out, struct io *io, int threads)
 	return 0;
 }
 
+/* May the tenant give so much more? */
+static bool has_room(const struct tenants *line, uint64_t tenant, uint64_t bytes, uint64_t most)
+{
+	const struct tenant *t = tenants_find(line, tenant);
+
+	if (!line->n)                         /* alone it may: it was taken in already */
+		return true;
+	if (line->n >= WORKERS_MAX || line->size + bytes > most)
+		return false;
+	return !t || !(tenant_over(tenant, t->n, WORKERS_MAX - line->n - 1) ||
+	               tenant_over(tenant, t->size + bytes, most - line->size - bytes));
+}
+
 int workers_give(struct workers *p, struct work *w)
 {
-	int r = 0;
+	struct tenants *line;
+	struct tenant *t;
+	int r = -EAGAIN;
 
+	w->line = w->text ? WORK_TEXT : w->bytes < WORK_LONG ? WORK_SHORT : WORK_LONGER;
+	line = &p->line[w->line];
 	pthread_mutex_lock(&p->lock);
-	if (p->n_todo >= WORKERS_MAX || (p->n_todo && p->bytes + w->bytes > WORKERS_BYTES)) {
-		r = -EAGAIN;
-	} else {
-		p->n_todo++;
-		p->bytes += w->bytes;
-		list_add(&p->todo, w);
-		pthread_cond_signal(&p->more);
+	if (has_room(line, w->tenant, w->bytes, w->line == WORK_LONGER ? 2 * WORKERS_BYTES : WORKERS_BYTES)) {
+		t = tenants_hold(line, w->tenant, w->bytes);
+		r = t ? 0 : -ENOMEM;
+	}
+	if (!r) {
+		w->waiter = (struct waiter){ .cost = w->bytes };
+		tenants_put(line, t, &w->waiter);
+		for (int i = 0; i < p->n_threads; i++) {
+			struct thread *one = &p->thread[i];
+
+			if (one->idle && (one->serves[0] == w->line || one->serves[1] == w->line)) {
+				one->idle = false;    /* the next work is another's */
+				pthread_cond_signal(&one->more);
+				break;
+			}
+		}
 	}
 	pthread_mutex_unlock(&p->lock);
 	return r;
@@ -191,16 +264,18 @@ void workers_destroy(struct workers *p)
 		return;
 	pthread_mutex_lock(&p->lock);
 	p->stop = true;
-	pthread_cond_broadcast(&p->more);
+	for (i = 0; i < p->n_threads; i++)
+		pthread_cond_signal(&p->thread[i].more);
 	pthread_mutex_unlock(&p->lock);
 	for (i = 0; i < p->n_threads; i++)
-		pthread_join(p->thread[i], NULL);
-	while ((w = come_back(p, &p->finished)) || (w = come_back(p, &p->todo)))
+		pthread_join(p->thread[i].id, NULL);
+	while ((w = come_back(p, true)))
 		w->done(w);
 	io_timer_del(p->io, &p->again);
 	io_watch_del(p->io, &p->ready);
 	close(p->ready.fd);
 	pthread_mutex_destroy(&p->lock);
-	pthread_cond_destroy(&p->more);
+	for (i = 0; i < p->n_threads; i++)
+		pthread_cond_destroy(&p->thread[i].more);
 	free(p);
 }
