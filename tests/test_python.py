@@ -87,6 +87,41 @@ with slipring.open() as s:
     long.text()
     check("a cancelled answer ends early", long.finish not in ("stop", "length") and long.n_tokens < 500)
 
+    class Full:
+        """The ring of cancels, full for so many calls: what sr_cancel says then is no end of the matter."""
+        def __init__(self, calls):
+            self.calls, self.real = calls, slipring._ring.sr_cancel
+
+        def __call__(self, *args):
+            self.calls -= 1
+            return -slipring.EAGAIN if self.calls >= 0 else self.real(*args)
+
+        def __enter__(self):
+            slipring._ring.sr_cancel = self
+            return self
+
+        def __exit__(self, *_):
+            slipring._ring.sr_cancel = self.real
+
+    with Full(3) as full:
+        long = s.generate("Count: 1 2 3", max_tokens=500, ignore_eos=True)
+        long.cancel()
+        long.text()
+        check("a cancel that finds its ring full is kept", long.finish not in ("stop", "length") and long.n_tokens < 500)
+        check("until it is taken, and no longer", full.calls == -1 and not s._cancels)
+
+    async def cancelled():
+        long = s.generate("Count: 1 2 3", max_tokens=500, ignore_eos=True)
+        long.cancel()
+        async for _ in long:
+            pass
+        return long
+
+    with Full(3) as full:
+        long = asyncio.run(asyncio.wait_for(cancelled(), 60))
+        check("nor is it lost in an event loop", long.finish not in ("stop", "length") and long.n_tokens < 500)
+        check("there, too, until it is taken", full.calls == -1 and not s._cancels)
+
     both = [s.generate(p, max_tokens=16, ignore_eos=True) for p in ("One", "Two", "Three")]
     texts = [b.text() for b in both]
     check("answers at once are those alone", texts == [s.generate(p, max_tokens=16, ignore_eos=True).text() for p in ("One", "Two", "Three")])

@@ -31,6 +31,7 @@ TOKEN, TOP, PROMPT, END = 1, 2, 3, 4
 STOP, LENGTH = 1, 2
 SEEDED, IGNORE_EOS = 1, 2
 WAIT_TOKENS, WAIT_ROOM = 1, 2
+RETRY_MS = 10                                             # a cancel that found its ring full
 PREPARING = 0
 SPECIAL_ADD, SPECIAL_PARSE = 1, 2
 
@@ -155,6 +156,7 @@ class Session:
     def __init__(self, socket=None, model=None, instance="default"):
         self._conn, self._text = _P(), _P()
         self._live, self._next = {}, 1
+        self._cancels = set()                             # answers whose cancel found its ring full
         self._loop, self._wakers = None, []
         path = socket or os.environ.get("SLIPRING_SOCKET") or _socket_of(instance)
         options = Options(size=C.sizeof(Options), name=b"python")
@@ -299,6 +301,8 @@ class Session:
         """Hand what is in the ring to the answers; how many tokens that were."""
         n = 0
         token = Token()
+        for answer in list(self._cancels):
+            answer.cancel()
         while _check(_ring.sr_next(self._open(), C.byref(token)), "the daemon"):
             n += 1
             answer = self._live.get(token.user_data)
@@ -314,7 +318,7 @@ class Session:
 
     def _wait(self):
         if not self._take():
-            self._sleep(WAIT_TOKENS, 1000)
+            self._sleep(WAIT_TOKENS, RETRY_MS if self._cancels else 1000)
             self._take()
 
     async def _wait_async(self):
@@ -329,6 +333,8 @@ class Session:
             self._loop = loop
         waker = loop.create_future()
         self._wakers.append(waker)
+        if self._cancels:
+            loop.call_later(RETRY_MS / 1000, self._readable)
         if _check(_ring.sr_arm(self._conn, WAIT_TOKENS), "arm"):
             self._readable()
         await waker
@@ -375,6 +381,7 @@ class Answer:
             self.finish = {STOP: "stop", LENGTH: "length"}.get(finish) or os.strerror(-finish)
             self.end = EndInfo.from_buffer_copy(token.end)
             del s._live[self._key]
+            s._cancels.discard(self)
         else:
             return
         if n > 0:
@@ -389,8 +396,12 @@ class Answer:
         return self.end.cached if self.end else 0
 
     def cancel(self):
-        if self.finish is None:
-            _ring.sr_cancel(self._session._open(), self._ticket)
+        """End it early.  If the ring of cancels is full, it is tried again as tokens are taken."""
+        s = self._session
+        if self.finish is None and _ring.sr_cancel(s._open(), self._ticket) == -EAGAIN:
+            s._cancels.add(self)
+        else:
+            s._cancels.discard(self)
 
     def text(self):
         return "".join(self)
