@@ -9,7 +9,7 @@ set -eu
 build="gcc make pkg-config libc6-dev liburing-dev libhugetlbfs-dev libjansson-dev libssl-dev
 libpcre2-dev libutf8proc-dev libyaml-dev libxxhash-dev libcurl4-openssl-dev libncurses-dev
 ca-certificates python3 python3-pip"
-tests="libcmocka-dev openssl g++"
+tests="libcmocka-dev openssl g++ chromium"
 fuzz="clang libclang-rt-dev"
 
 case "${1:-build}" in
@@ -25,8 +25,10 @@ if ! command -v dpkg-query >/dev/null 2>&1; then
 fi
 missing=
 for p in $want; do
-	# python3 and pip may come from elsewhere than Debian's packages
+	# python3, pip and a browser may come from elsewhere than Debian's packages
 	case $p in
+	chromium)    command -v chromium-browser >/dev/null 2>&1 && continue # the page of slipring report is drawn by it
+		     command -v google-chrome >/dev/null 2>&1 && continue ;;
 	python3)     command -v python3 >/dev/null 2>&1 && continue ;;
 	python3-pip) python3 -m pip --version >/dev/null 2>&1 && continue ;;
 	libclang-rt-dev) ls "$(clang -print-runtime-dir 2>/dev/null)"/libclang_rt.fuzzer* >/dev/null 2>&1 && continue ;;
