@@ -354,7 +354,8 @@ static int merge(struct safetensors_set *s, const struct where *w)
 	for (int32_t i = 0; i < s->n; i++)
 		for (uint64_t t = 0; t < s->file[i].table->n; t++)
 			s->all[s->n_tensors++] = (struct safetensors_at){ &s->file[i].table->tensor[t], i };
-	qsort(s->all, s->n_tensors, sizeof(*s->all), at_by_name);
+	if (s->n > 1)                          /* one file's are in order */
+		qsort(s->all, s->n_tensors, sizeof(*s->all), at_by_name);
 	for (uint64_t t = 1; t < s->n_tensors; t++)
 		if (at_by_name(&s->all[t - 1], &s->all[t]) == 0)
 			return fail(w, "%s: tensor %.200s is in %.200s too", s->file[s->all[t].file].path,
