@@ -43,8 +43,8 @@ uint64_t auth_hash(const char *s, size_t n)
 	return h | 1;
 }
 
-/* Of a key without a name: the key itself, so to say.  The daemon hears half of a hash of its sum, from which
- * nobody finds the key.  The byte 0 keeps it apart from every name. */
+/* The tenant of a key without a name: 8 bytes of a hash of its sum, from which the daemon cannot find the
+ * key.  The byte 0 keeps it apart from every name. */
 static uint64_t nameless(const uint8_t sum[static 32])
 {
 	char s[4 + 32] = "key";
