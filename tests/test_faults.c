@@ -10,6 +10,8 @@
  *	SLIPRING_FAULTS=1    each of them; otherwise of the many that are alike only some
  */
 #include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include "tests/slipringd.h"
 #include "tests/one_fault.h"

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <pwd.h>
+#include <sys/un.h>
 #include <time.h>
 
 #include "tests/slipringd.h"

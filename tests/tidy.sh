@@ -42,6 +42,10 @@ check 'core/plan.*'          'core/(plan|config|model|knobs)\.h|kernels/(backend
 check 'core/empty.*'         'core/(empty|stats)\.h'
 check 'core/idle.*'          'core/(idle|config)\.h'
 check 'core/main.c'          'core/.*\.h|kernels/backend\.h|kernels/null/null\.h'
+check 'core/loop.*'          'core/(loop|clients|health|idle|meters|reload|sched)\.h|kernels/backend\.h|'"$leaf"
+check 'core/health.*'        'core/(health|sched)\.h|kernels/backend\.h|'"$leaf"
+check 'core/meters.*'        'core/(meters|clients|empty|kv|sched)\.h|'"$leaf"
+check 'core/listen.*'        'core/(listen|notify)\.h'
 check 'core/locate.*'        'core/(locate|gguf)\.h'
 for l in config options io gguf safetensors stats notify log knobs record fresh; do
 	check "core/$l.*"        "core/($l|options|config)\.h"

@@ -1,0 +1,65 @@
+/* health.c - see health.h. */
+#include "health.h"
+
+#include "log.h"
+#include "notify.h"
+
+#define SECOND       1000000000ull
+#define SILENT_S     60           /* the device is lost after 60 s without progress, or after 20 */
+#define SILENT_TIMES 20           /* times the batch's expected time if that is longer */
+
+/* Once a second while a batch is under way.  Seconds in which this process was stopped do not count, because
+ * this is then called once.  Where the loop's thread computes, a device that hangs stops the loop, and the
+ * service manager's watchdog ends the process. */
+static void on_pulse(struct io_timer *t)
+{
+	struct health *h = t->ctx;
+	uint64_t device = h->ops->progress ? h->ops->progress(h->b) : 0;
+	uint64_t usual = SILENT_TIMES * sched_takes(h->s) / SECOND, most = usual > SILENT_S ? usual : SILENT_S;
+
+	if (!h->works)
+		h->st->progress += device - h->device;
+	if (sched_flying(h->s) < 0 || h->st->progress != h->progress) {
+		if (h->told)
+			log_info("The device goes on");
+		h->seconds = h->told = 0;
+	} else if (++h->seconds >= most) {
+		log_error("The device has computed nothing for %llu s", (unsigned long long)h->seconds);
+		h->hangs = true;
+	} else if (!h->told && h->seconds >= most / 4) {
+		log_warn("The device has computed nothing for %llu s, where %.3f s are usual for such a batch; after "
+		         "%llu s it counts as lost", (unsigned long long)h->seconds,
+		         (double)sched_takes(h->s) / 1e9, (unsigned long long)most);
+		h->told = true;
+	}
+	h->device = device;
+	h->progress = h->st->progress;
+	if (sched_flying(h->s) >= 0)
+		io_timer_set(h->io, t, io_now() + SECOND);
+}
+
+/* Ping the manager if the loop turned, or layers were computed, since the last ping. */
+static void on_watchdog(struct io_timer *t)
+{
+	struct health *h = t->ctx;
+
+	if (h->st->alive_ns != h->alive_at_watchdog && !h->hangs)
+		notify_send("WATCHDOG=1");
+	h->alive_at_watchdog = h->st->alive_ns;
+	io_timer_set(h->io, t, io_now() + h->watchdog_ns);
+}
+
+void health_start(struct health *h)
+{
+	h->pulse = (struct io_timer){ .fn = on_pulse, .ctx = h };
+	h->watchdog = (struct io_timer){ .fn = on_watchdog, .ctx = h };
+	h->watchdog_ns = notify_watchdog_ns();
+	if (h->watchdog_ns)
+		io_timer_set(h->io, &h->watchdog, io_now() + h->watchdog_ns);
+}
+
+void health_look(struct health *h, uint64_t now)
+{
+	if (!h->pulse.index && sched_flying(h->s) >= 0)
+		io_timer_set(h->io, &h->pulse, now + SECOND);
+}

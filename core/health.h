@@ -1,0 +1,34 @@
+/* health.h - is the device making progress, and the service manager's watchdog.  The loop's thread. */
+#ifndef HEALTH_H
+#define HEALTH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "io.h"
+#include "kernels/backend.h"
+#include "sched.h"
+#include "stats.h"
+
+struct health {
+	/* set before health_start */
+	struct io *io;
+	struct stats_page *st;
+	const struct sr_backend_ops *ops;
+	struct sr_backend *b;
+	struct sched *s;
+	bool works;                   /* the loop's thread computes, and counts progress itself */
+
+	bool hangs;                   /* the device is presumed hung: a call into it may never return */
+	struct io_timer pulse, watchdog;
+	uint64_t progress, device;    /* the page's and the device's count at the last pulse */
+	uint64_t seconds;             /* without progress */
+	bool told;                    /* a warning of that is in the log */
+	uint64_t watchdog_ns;         /* between two pings; 0: the manager wants none */
+	uint64_t alive_at_watchdog;
+};
+
+void health_start(struct health *h);
+void health_look(struct health *h, uint64_t now);   /* once a turn: watch a batch that is under way */
+
+#endif

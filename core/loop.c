@@ -1,0 +1,138 @@
+/* loop.c - see loop.h. */
+#include "loop.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "log.h"
+#include "notify.h"
+
+#define MS      1000000ull
+#define SECOND  (1000 * MS)
+#define NAP_NS  (2 * MS)          /* how often to look when work cannot move (a ring is full) */
+
+static void ready(const struct loop *l)
+{
+	notify_sendf("READY=1\nSTATUS=Serving %s on %s", l->st->model, l->ops->name);
+}
+
+/* SIGTERM: no new clients; requests may finish until the limit; a second signal ends them now. */
+static bool drained(struct loop *l, uint64_t now)
+{
+	if (!l->signals)
+		return false;
+	if (!l->draining) {
+		l->draining = true;
+		l->drain_until = now + (uint64_t)(l->shutdown_timeout * 1e9);
+		snprintf(l->st->state, sizeof(l->st->state), "draining");
+		notify_send("STOPPING=1\nSTATUS=Draining");
+		log_info("Draining: %llu running, %llu waiting, at most %.0f s",
+		         (unsigned long long)l->st->running, (unsigned long long)l->st->waiting,
+		         l->shutdown_timeout);
+		clients_drain(l->cl);
+	}
+	if (sched_busy(l->s) && l->signals < 2 && now < l->drain_until)
+		return false;
+	if (l->idle.mode != RUN_INLINE && sched_flying(l->s) >= 0)
+		l->health.hangs = true;              /* cut off: closing the device would wait for its batch */
+	return true;
+}
+
+/* SIGHUP. */
+static void reread(struct loop *l)
+{
+	const struct config *c = &l->reload.seen;
+	char err[1024];
+
+	l->reload_wanted = false;
+	if (l->draining)
+		return;
+	notify_reloading();
+	if (reload_now(&l->reload, err, sizeof(err)) < 0)
+		log_error("SIGHUP: the old settings stay: %s", err);
+	l->shutdown_timeout = c->shutdown_timeout;
+	log_level_by_name(c->log_level);
+	meters_report(&l->meters, !c->disable_log_stats);
+	ready(l);
+}
+
+/* Called by the back end between layers: handle deaths, cancels and admissions, and show progress. */
+static void turn_inside(void *ctx)
+{
+	struct loop *l = ctx;
+	uint64_t now = io_now();
+
+	l->st->alive_ns = now;
+	l->st->progress++;
+	io_poll(l->io);
+	if (clients_take(l->cl, now))
+		clients_flush(l->cl);
+	clients_chores(l->cl);
+}
+
+/* The time at which a sleep ends; 0: a client, the device or a timer will wake it. */
+static uint64_t sleep_until(struct loop *l, int32_t flying, uint64_t now)
+{
+	if (flying >= 0 && (!l->ops->arm || l->ops->arm(l->b, flying, l->done.fd) < 0))
+		return now + l->idle.nap_ns;
+	if (l->draining || (flying < 0 && sched_busy(l->s)))
+		return now + NAP_NS;
+	return l->st->clients ? now + SECOND : 0; /* the page shows what clients do meanwhile */
+}
+
+/* Nothing moved: poll a little longer, then ask every client for a signal, look once more, sleep. */
+static void idle(struct loop *l, uint64_t now)
+{
+	int32_t flying = sched_flying(l->s);
+
+	if (!idle_enough(&l->idle, now, flying >= 0)) {
+		for (int i = 0; i < 16; i++)
+			__builtin_ia32_pause();
+		return;
+	}
+	if (clients_arm(l->cl)) {
+		if (flying < 0)
+			meters_sleep(&l->meters);
+		l->st->syscalls_sleep++;
+		io_sleep(l->io, sleep_until(l, flying, now));
+	}
+	clients_awake(l->cl);
+}
+
+int loop_run(struct loop *l)
+{
+	ready(l);
+	for (;;) {
+		uint64_t now = io_now();
+		int work = io_poll(l->io), r;
+
+		if (!l->health.hangs && drained(l, now))
+			return 0;
+		if (l->reload_wanted)
+			reread(l);
+		work += clients_take(l->cl, now);
+		r = l->health.hangs ? sched_lose(l->s) : sched_step(l->s, now);
+		meters_count(&l->meters, now);    /* a client that has its end finds it counted */
+		clients_flush(l->cl);             /* tokens leave before the next batch is computed */
+		work += clients_chores(l->cl);
+		l->st->alive_ns = now;
+		health_look(&l->health, now);
+		if (r < 0) {
+			log_error("The device is lost (%s). Every request was ended; exiting with %d so that "
+			          "the service manager starts anew.", strerror(-r), EXIT_DEVICE_LOST);
+			return EXIT_DEVICE_LOST;
+		}
+		work += r;
+		l->st->busy_since_ns = !sched_busy(l->s) ? 0 : l->st->busy_since_ns ? l->st->busy_since_ns : now;
+		if (l->idle.mode == RUN_INLINE)
+			l->ops->work(l->b, turn_inside, l);
+		if (work) {
+			l->idle.since = 0;
+			now = io_now() - now;
+			if (now > l->st->cycle_max_ns)
+				l->st->cycle_max_ns = now;
+		} else {
+			idle(l, now);
+		}
+	}
+}
