@@ -149,14 +149,14 @@ static void reap(struct parent *p)
 
 static void look_after(struct parent *p, const sigset_t *mask)
 {
-	uint64_t now = io_now();
 	int ready = 0, alive = 0;
 
 	for (int i = 0; i < p->at.n; i++) {
-		uint64_t quiet = now - atomic_load(&p->beat[i].alive_ns);
+		uint64_t quiet;
 
-		if (!p->pid[i] && !p->stopping && now - p->born[i] > (p->young > 1 ? SECOND : 0))
+		if (!p->pid[i] && !p->stopping && io_now() - p->born[i] > (p->young > 1 ? SECOND : 0))
 			start_child(p, i, mask);
+		quiet = io_now() - atomic_load(&p->beat[i].alive_ns);  /* of who was just started: none */
 		if (p->pid[i] && (int64_t)quiet > (int64_t)HUNG_NS) {
 			log_error("adapter process %d (pid %d) hangs; it is killed", i, (int)p->pid[i]);
 			kill(p->pid[i], SIGKILL);
