@@ -137,6 +137,7 @@ static const struct head_case heads[] = {
 	CASE("Content-Length 2^64-1", 400, P "Content-Length: 18446744073709551615\r\n\r\n"),
 	CASE("Content-Length, 19 digits", 400, P "Content-Length: 0000000000000000005\r\n\r\n"),
 	CASE("both", 400, P "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"),
+	CASE("both, zero", 400, P "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n"),
 	CASE("both, other order", 400, P "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n"),
 	CASE("xchunked", 501, P "Transfer-Encoding: xchunked\r\n\r\n"),
 	CASE("gzip, chunked", 501, P "Transfer-Encoding: gzip, chunked\r\n\r\n"),
