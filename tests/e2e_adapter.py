@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """slipring-http as a process: hostile bytes on the real thing, life without a daemon, draining,
 several processes, TLS, a Unix socket.  The daemon's device is null, so nothing waits for numbers."""
-import os, signal, socket, ssl, subprocess, sys, threading, time
+import json, os, signal, socket, ssl, subprocess, sys, threading, time
 
 from harness import BUILD, Programs, check, done, need_model, wait_for
 
@@ -73,7 +73,50 @@ def hostile(p):
     check(p.post("/v1/completions", ASK)["usage"]["completion_tokens"] == 2, "and it serves")
 
 
+def routes(p):
+    name = json.loads(p.ask("GET", "/v1/models")[2])["data"][0]["id"]
+    for path in ("/health", "/ping", "/live", "/v1/health", "/version", "/metrics", "/v1/models", "/v1/models/" + name):
+        get, head = p.ask("GET", path), p.ask("HEAD", path)
+        check((get[0], head[0], head[2]) == (200, 200, ""), f"GET and HEAD {path}: {get[0]} {head[0]} {head[2][:99]}")
+        if path != "/metrics":
+            check(get[1]["Content-Length"] == head[1]["Content-Length"] == str(len(get[2])), f"length of {path}")
+    status, headers, _ = p.ask("HEAD", "/v1/completions")
+    check((status, headers["Allow"]) == (405, "POST"), "HEAD is no POST")
+    for path, status in (("vendor/a%20model", 200), ("vendor%2Fa%20model", 200), ("vendor", 404), ("", 404)):
+        got = p.ask("GET", "/v1/models/" + path)
+        check(got[0] == status and (status == 404 or json.loads(got[2])["id"] == "vendor/a model"), f"{path}: {got}")
+    check("error" in json.loads(p.ask("GET", "/v1/models/nobody")[2]), "an unknown model is an error object")
+    for method, path in (("POST", "/v1/responses"), ("POST", "/v1/messages"), ("POST", "/v1/messages/count_tokens"),
+                         ("POST", "/v1/embeddings"), ("POST", "/v1/rerank"), ("POST", "/v1/audio/transcriptions"),
+                         ("POST", "/api/chat"), ("GET", "/api/tags"), ("GET", "/props"), ("GET", "/slots"),
+                         ("POST", "/infill"), ("GET", "/tokenizer_info")):
+        status, _, text = p.ask(method, path)
+        e = json.loads(text).get("error", {})
+        check(status == 404 and set(e) == {"message", "type", "param", "code"} and "/" in e["message"], f"{path}: {text}")
+    check(p.ask("GET", "/nothing")[2] == '{"detail":"Not Found"}', "a path that nobody has is refused as vLLM does")
+    got = p.ask("POST", "/v1/completions", ASK, headers={"Content-Encoding": "gzip"})
+    check(got[0] == 415 and "compressed" in got[2], f"a compressed body: {got}")
+    check(p.ask("POST", "/v1/completions", ASK, headers={"Content-Encoding": "identity"})[0] == 200, "identity")
+
+    def tokens(role):
+        return p.post("/tokenize", {"messages": [{"role": role, "content": "Be brief."}, {"role": "user", "content": "a"}]})
+    check(tokens("developer") == tokens("system") != tokens("tool"), "a developer is the system to an older template")
+    for path in ("/health", "/v1/models", "/nothing"):
+        a, b = (p.ask("GET", path)[1]["X-Request-Id"] for _ in range(2))
+        check(a and b and a != b and len(a) == 32, f"each answer of {path} has an id of its own: {a} {b}")
+    got = p.ask("POST", "/v1/completions", ASK, headers={"X-Request-Id": "mine"})
+    check(got[1]["X-Request-Id"] == "mine" and '"cmpl-mine' in got[2], f"the client's own id: {got}")
+    s = socket.create_connection(("127.0.0.1", p.port), 5)
+    s.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\nGET /metrics HTTP/1.1\r\nHost: localhost\r\n"
+              b"Connection: close\r\n\r\n")
+    pages = b"".join(iter(lambda: s.recv(65536), b"")).split(b"HTTP/1.1 200 OK\r\n")[1:]
+    s.close()
+    pages = [x.partition(b"\r\n\r\n")[2] for x in pages]
+    check(len(pages) == 2 and pages[0] == pages[1], "two scrapes in a moment get one page")
+
+
 def without_daemon(p):
+    check(p.ask("GET", "/live")[0] == 200, "alive without a daemon")
     check(p.ask("GET", "/health")[0] == 503, "not healthy without a daemon")
     status, headers, _ = p.ask("POST", "/v1/completions", ASK)
     check(status == 503 and headers["Retry-After"], "503 with Retry-After without a daemon")
@@ -185,9 +228,10 @@ def wrong(p):
 def main():
     need_model()
     with Programs() as p:
-        a = p.adapter()
+        a = p.adapter("--enable-request-id-headers", "--served-model-name", "SmolLM2", "vendor/a model")
         without_daemon(p)
         hostile(p)
+        routes(p)
         drain(p, a)
         several(p)
         unix(p)

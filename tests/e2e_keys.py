@@ -11,9 +11,12 @@ ROUTES = {  # path: methods, needs a key, body of a POST, status with a right ke
     "/v1/chat/completions": ("POST", True, {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}, 200),
     "/v1/completions": ("POST", True, TEXT, 200),
     "/v1/models": ("GET", True, None, 200),
+    "/v1/models/{model}": ("GET", True, None, 404),       # asked for a model that is not there
     "/tokenize": ("POST", True, {"prompt": "a"}, 200),
     "/detokenize": ("POST", True, {"tokens": [1]}, 200),
     "/health": ("GET", False, None, 200),
+    "/v1/health": ("GET", False, None, 200),
+    "/live": ("GET", False, None, 200),
     "/ping": ("GET POST", False, None, 200),
     "/load": ("GET", True, None, 200),
     "/version": ("GET", False, None, 200),
@@ -96,12 +99,12 @@ def expected(path, method, let_in):
         return 401
     if path not in ROUTES:
         return 404
-    return status if method in methods.split() else 405
+    return status if method.replace("HEAD", "GET") in methods.split() else 405
 
 
 def one_request(p, path, method, headers, let_in, what):
     body = ROUTES[path][2] if path in ROUTES and method == "POST" else None
-    status, got, text = p.ask(method, path, body, headers)
+    status, got, text = p.ask(method, path.replace("{model}", "nobody"), body, headers)
     want = expected(path, method, let_in)
     check(status == want, f"{what}: {method} {path} with {headers}: {status}, not {want}: {text[:200]}")
     if status == 401:
@@ -111,7 +114,7 @@ def one_request(p, path, method, headers, let_in, what):
 
 def every_route_and_method(p):
     """The matrix.  A path that is not there is not told from one that is without a key."""
-    paths = [*ROUTES, "/nothing", "/v1/models/x"]
+    paths = [*ROUTES, "/nothing"]
     for what, (args, env) in ways(p).items():
         with Adapter(p, *args, env=env):
             for path in paths:
@@ -330,7 +333,7 @@ def hosts(p):
             check(by_host(p, host)[0] == 200, f"Host {host} is ours")
         for host in foreign:
             for path in ROUTES:
-                status, text = by_host(p, host, path)
+                status, text = by_host(p, host, path.replace("{model}", "nobody"))
                 check(status == 421 and "--allowed-hosts" in text, f"Host {host}: {path}: {status} {text[-300:]}")
         check(by_host(p, "localhost", "http://evil.example/version")[0] == 421, "nor as the host of a URL")
         check(by_host(p, None, "http://evil.example/version")[0] == 421, "of HTTP/1.0 too")

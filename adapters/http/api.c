@@ -156,6 +156,7 @@ static int chat_template(struct api *a, char *err, size_t errlen)
 
 		a->limits.chat_parts = format && !strcmp(format, "openai") ? true :
 			format && !strcmp(format, "string") ? false : chat_wants_parts(source);
+		a->limits.chat_developer = strstr(source, "developer");
 	}
 	a->limits.chat = a->chat;
 	free(text);

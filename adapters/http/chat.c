@@ -198,7 +198,9 @@ static int conversation(const struct ask *a, const struct ask_limits *l, json_t 
 	json_array_foreach(a->messages, i, m) {
 		role = json_string_value(json_object_get(m, "role"));
 		copy = add(to, json_object(), ok);
-		put(copy, "role", json_incref(json_object_get(m, "role")), ok);
+		/* OpenAI's newer name for system: most templates know only the older one. */
+		put(copy, "role", !strcmp(role, "developer") && !l->chat_developer ? json_string("system") :
+		    json_incref(json_object_get(m, "role")), ok);
 		put(copy, "content", content(json_object_get(m, "content"), l->chat_parts, !strcmp(role, "tool"), ok),
 		    ok);
 		for (k = 0; k < sizeof(kept) / sizeof(kept[0]); k++)

@@ -274,18 +274,21 @@ static int tools(struct ask *a, struct problem *p)
 
 static int model(const struct ask *a, const struct ask_limits *l, struct problem *p)
 {
+	return a->model && a->model[0] ? ask_model_known(a->model, l, p) : 0;
+}
+
+int ask_model_known(const char *name, const struct ask_limits *l, struct problem *p)
+{
 	struct out list = { 0 };
 	int i;
 
-	if (!a->model || !a->model[0])
-		return 0;
 	for (i = 0; i < l->n_names; i++)
-		if (!strcmp(a->model, l->names[i]))
+		if (!strcmp(name, l->names[i]))
 			return 0;
 	for (i = 0; i < l->n_names; i++)
 		out_fmt(&list, "%s%s", i ? ", " : "", l->names[i]);
 	problem_set(p, 404, "NotFoundError", "model", "The model `%.200s` does not exist. Valid aliases: "
-	            "%.*s.", a->model, (int)(list.n < 400 ? list.n : 400), list.p ? list.p : "");
+	            "%.*s.", name, (int)(list.n < 400 ? list.n : 400), list.p ? list.p : "");
 	out_free(&list);
 	return -1;
 }

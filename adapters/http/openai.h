@@ -41,6 +41,7 @@ struct ask_limits {
 	const struct sr_text *text;
 	const struct template *chat;  /* --chat-template, or NULL: the model's */
 	bool    chat_parts;           /* the template reads content as a list of parts */
+	bool    chat_developer;       /* it names the role developer; else that is sent to it as system */
 	const char *response_role;
 	int32_t vocab;
 	int64_t context;              /* 0 = not known yet */
@@ -117,6 +118,7 @@ json_t *ask_json_within(const char *s, size_t n, size_t *left);
 void *ask_json_take(size_t n);
 void ask_json_give(void *p);
 int  ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p);   /* sampling.c */
+int  ask_model_known(const char *name, const struct ask_limits *l, struct problem *p); /* 0, -1: 404 */
 int  ask_render(struct ask *a, const struct ask_limits *l, struct problem *p);     /* chat.c */
 int  ask_messages(struct ask *a, json_t *messages, struct problem *p);             /* chat.c: shape only */
 bool chat_wants_parts(const char *template_source);                                /* chat.c */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #include "core/log.h"
@@ -18,15 +19,17 @@
 enum { GET = 1, POST = 2 };
 
 static void get_health(struct api *a, struct exchange *x, const char *extra);
+static void get_live(struct api *a, struct exchange *x, const char *extra);
 static void get_version(struct api *a, struct exchange *x, const char *extra);
 static void get_load(struct api *a, struct exchange *x, const char *extra);
 static void get_models(struct api *a, struct exchange *x, const char *extra);
+static void get_model(struct api *a, struct exchange *x, const char *extra);
 static void get_metrics(struct api *a, struct exchange *x, const char *extra);
 static void no_scale_out(struct api *a, struct exchange *x, const char *extra);
 
 static const struct route {
-	const char *path;
-	int methods;
+	const char *path;                    /* what is in braces at its end stands for any name */
+	int methods;                         /* GET: HEAD, too */
 	bool open, counted;                  /* needs no key; is in http_* metrics */
 	int kind;                            /* enum ask_kind of a JSON request, or -1: */
 	void (*fn)(struct api *a, struct exchange *x, const char *extra);
@@ -34,9 +37,12 @@ static const struct route {
 	{ "/v1/chat/completions", POST, false, true, ASK_CHAT, NULL },
 	{ "/v1/completions", POST, false, true, ASK_COMPLETION, NULL },
 	{ "/v1/models", GET, false, true, -1, get_models },
+	{ "/v1/models/{model}", GET, false, true, -1, get_model },
 	{ "/tokenize", POST, false, true, ASK_TOKENIZE, NULL },
 	{ "/detokenize", POST, false, true, ASK_DETOKENIZE, NULL },
 	{ "/health", GET, true, false, -1, get_health },
+	{ "/v1/health", GET, true, false, -1, get_health },
+	{ "/live", GET, true, false, -1, get_live },
 	{ "/ping", GET | POST, true, false, -1, get_health },
 	{ "/load", GET, false, false, -1, get_load },
 	{ "/version", GET, true, false, -1, get_version },
@@ -47,6 +53,38 @@ static const struct route {
 };
 #define N_ROUTES ((int)(sizeof(routes) / sizeof(routes[0])))
 _Static_assert(sizeof(routes) / sizeof(routes[0]) < ROUTES_MAX, "the last one counts unknown paths");
+
+/* What clients of other servers ask for; nothing is said of a path that none of them has. */
+static const struct { const char *path, *instead; } elsewhere[] = {  /* one that ends with / begins others */
+	{ "/v1/responses", "POST /v1/chat/completions answers chats here; point the client at that API." },
+	{ "/v1/responses/", "POST /v1/chat/completions answers chats here; point the client at that API." },
+	{ "/v1/messages", "POST /v1/chat/completions answers chats here, in OpenAI's form." },
+	{ "/v1/messages/", "POST /tokenize counts the tokens of a chat here." },
+	{ "/v1/embeddings", "This server generates text: /v1/chat/completions and /v1/completions." },
+	{ "/v1/rerank", "This server generates text: /v1/chat/completions and /v1/completions." },
+	{ "/v2/rerank", "This server generates text: /v1/chat/completions and /v1/completions." },
+	{ "/rerank", "This server generates text: /v1/chat/completions and /v1/completions." },
+	{ "/score", "This server generates text: /v1/chat/completions and /v1/completions." },
+	{ "/v1/score", "This server generates text: /v1/chat/completions and /v1/completions." },
+	{ "/pooling", "This server generates text: /v1/chat/completions and /v1/completions." },
+	{ "/classify", "This server generates text: /v1/chat/completions and /v1/completions." },
+	{ "/v1/moderations", "This server generates text: /v1/chat/completions and /v1/completions." },
+	{ "/v1/audio/", "This server reads and writes text: /v1/chat/completions and /v1/completions." },
+	{ "/v1/images/", "This server reads and writes text: /v1/chat/completions and /v1/completions." },
+	{ "/v1/realtime", "This server reads and writes text: /v1/chat/completions and /v1/completions." },
+	{ "/v1/files", "Nothing is stored here: send each request to /v1/chat/completions or /v1/completions." },
+	{ "/v1/batches", "Send each request to /v1/chat/completions or /v1/completions; they are batched." },
+	{ "/v1/load_lora_adapter", "Adapters of models (LoRA) are not served." },
+	{ "/v1/unload_lora_adapter", "Adapters of models (LoRA) are not served." },
+	{ "/invocations", "POST /v1/chat/completions and /v1/completions answer requests here." },
+	{ "/tokenizer_info", "POST /tokenize and /detokenize use the model's tokenizer." },
+	{ "/api/", "This is not Ollama's API but OpenAI's: /v1/chat/completions, /v1/completions, /v1/models." },
+	{ "/completion", "POST /v1/completions completes a prompt here, in OpenAI's form." },
+	{ "/infill", "POST /v1/completions completes a prompt here; what follows it (suffix) is not read." },
+	{ "/props", "GET /v1/models names the model and its context; GET /metrics has counters." },
+	{ "/slots", "GET /metrics tells what runs and waits." },
+	{ "/apply-template", "POST /tokenize with messages and return_token_strs shows what the model reads." },
+};
 
 const char *api_route_name(int route)
 {
@@ -60,12 +98,17 @@ const char *api_route_method(int route)
 
 bool api_route_counted(int route) { return route >= N_ROUTES || routes[route].counted; }
 
-static int route_of(const struct api *a, const struct http_request *r)
+static bool begins(struct http_str s, const char *with, size_t n)
+{
+	return s.n >= n && !memcmp(s.s, with, n);
+}
+
+/* The path below --root-path. */
+static struct http_str path_of(const struct api *a, const struct http_request *r)
 {
 	const char *root = a->cfg->root_path;
 	struct http_str path = r->path;
 	size_t n = root ? strlen(root) : 0;
-	int i;
 
 	while (n && root[n - 1] == '/')
 		n--;
@@ -73,15 +116,42 @@ static int route_of(const struct api *a, const struct http_request *r)
 		path.s += n;
 		path.n -= n;
 	}
-	for (i = 0; i < N_ROUTES; i++)
-		if (http_is(path, routes[i].path))
+	return path;
+}
+
+static int route_of(const struct api *a, const struct http_request *r)
+{
+	struct http_str path = path_of(a, r);
+	int i;
+
+	for (i = 0; i < N_ROUTES; i++) {
+		size_t n = strcspn(routes[i].path, "{");
+
+		if (routes[i].path[n] ? path.n > n && begins(path, routes[i].path, n) :
+		    http_is(path, routes[i].path))
 			break;
+	}
 	return i;
+}
+
+/* Why there is no such route, or NULL. */
+static const char *instead_of(struct http_str path)
+{
+	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++) {
+		size_t n = strlen(elsewhere[i].path);
+
+		if (elsewhere[i].path[n - 1] == '/' ? begins(path, elsewhere[i].path, n) :
+		    http_is(path, elsewhere[i].path))
+			return elsewhere[i].instead;
+	}
+	return NULL;
 }
 
 static int method_of(const struct http_request *r)
 {
-	return http_is(r->method, "GET") ? GET : http_is(r->method, "POST") ? POST : 0;
+	if (http_is(r->method, "POST"))
+		return POST;
+	return http_is(r->method, "GET") || http_is(r->method, "HEAD") ? GET : 0;
 }
 
 /* ---- status routes ---- */
@@ -105,6 +175,13 @@ static void get_health(struct api *a, struct exchange *x, const char *extra)
 	exchange_reply(x, api_healthy(a) ? 200 : 503, NULL, extra, "", 0);
 }
 
+/* The process turns: no word of the daemon.  Who restarts it while the daemon is away only does harm. */
+static void get_live(struct api *a, struct exchange *x, const char *extra)
+{
+	(void)a;
+	exchange_reply(x, 200, NULL, extra, "", 0);
+}
+
 static void get_version(struct api *a, struct exchange *x, const char *extra)
 {
 	static const char body[] = "{\"version\":\"" SLIPRING_VERSION "\"}";
@@ -122,35 +199,70 @@ static void get_load(struct api *a, struct exchange *x, const char *extra)
 	reply_out(x, JSON_TYPE, extra, &o);
 }
 
+static void write_model(const struct api *a, struct out *o, const struct ask_limits *l, const char *name)
+{
+	int64_t context = l->context ? l->context : a->page ? (int64_t)a->page->max_model_len : 0;
+	long long now = time(NULL);
+
+	out_str(o, "{\"id\":");
+	out_json_str(o, name);
+	out_fmt(o, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"vllm\",\"root\":", now);
+	out_json_str(o, a->model.name);
+	out_str(o, ",\"parent\":null,\"max_model_len\":");
+	if (context)
+		out_int(o, context);
+	else
+		out_str(o, "null");
+	out_fmt(o, ",\"permission\":[{\"id\":\"modelperm-%016llx\",\"object\":\"model_permission\","
+	        "\"created\":%lld,\"allow_create_engine\":false,\"allow_sampling\":true,"
+	        "\"allow_logprobs\":true,\"allow_search_indices\":false,\"allow_view\":true,"
+	        "\"allow_fine_tuning\":false,\"organization\":\"*\",\"group\":null,"
+	        "\"is_blocking\":false}]}",
+	        (unsigned long long)auth_hash(name, strlen(name)), now);
+}
+
 static void get_models(struct api *a, struct exchange *x, const char *extra)
 {
 	struct ask_limits l;
 	struct out o = { 0 };
-	long long now = time(NULL);
-	int i;
 
 	api_limits(a, &l);
-	if (!l.context && a->page)
-		l.context = (int64_t)a->page->max_model_len;
 	out_str(&o, "{\"object\":\"list\",\"data\":[");
-	for (i = 0; i < l.n_names; i++) {
-		out_str(&o, i ? ",{\"id\":" : "{\"id\":");
-		out_json_str(&o, l.names[i]);
-		out_fmt(&o, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"vllm\",\"root\":", now);
-		out_json_str(&o, a->model.name);
-		out_str(&o, ",\"parent\":null,\"max_model_len\":");
-		if (l.context)
-			out_int(&o, l.context);
-		else
-			out_str(&o, "null");
-		out_fmt(&o, ",\"permission\":[{\"id\":\"modelperm-%016llx\",\"object\":\"model_permission\","
-		        "\"created\":%lld,\"allow_create_engine\":false,\"allow_sampling\":true,"
-		        "\"allow_logprobs\":true,\"allow_search_indices\":false,\"allow_view\":true,"
-		        "\"allow_fine_tuning\":false,\"organization\":\"*\",\"group\":null,"
-		        "\"is_blocking\":false}]}",
-		        (unsigned long long)auth_hash(l.names[i], strlen(l.names[i])), now);
+	for (int i = 0; i < l.n_names; i++) {
+		if (i)
+			out_str(&o, ",");
+		write_model(a, &o, &l, l.names[i]);
 	}
 	out_str(&o, "]}");
+	reply_out(x, JSON_TYPE, extra, &o);
+}
+
+/* The rest of the path: a served name, which may hold slashes, as it is or with % and two digits. */
+static void get_model(struct api *a, struct exchange *x, const char *extra)
+{
+	struct http_str s = path_of(a, exchange_request(x));
+	char name[512], byte[3] = "";
+	struct ask_limits l;
+	struct problem p;
+	struct out o = { 0 };
+	size_t n = 0;
+
+	for (size_t i = strlen("/v1/models/"); i < s.n && n < sizeof(name) - 1; i++) {
+		name[n] = s.s[i];
+		if (s.s[i] == '%') {           /* the parser saw to it that two digits follow, and not 00 */
+			memcpy(byte, s.s + i + 1, 2);
+			name[n] = (char)strtol(byte, NULL, 16);
+			i += 2;
+		}
+		n++;
+	}
+	name[n] = 0;
+	api_limits(a, &l);
+	if (ask_model_known(name, &l, &p) < 0) {
+		api_problem(x, &p, extra);
+		return;
+	}
+	write_model(a, &o, &l, name);
 	reply_out(x, JSON_TYPE, extra, &o);
 }
 
@@ -198,18 +310,50 @@ static int refuse(const struct problem *p, char *body, size_t cap)
 	return p->status;
 }
 
+/* An id that a client chose goes into headers and JSON: plain characters only. */
+static bool usable_id(const struct http_str *id)
+{
+	size_t i;
+
+	if (!id->n || id->n > ASK_ID_BYTES)
+		return false;
+	for (i = 0; i < id->n; i++)
+		if (id->s[i] <= 0x20 || id->s[i] >= 0x7f)
+			return false;
+	return true;
+}
+
+/* --enable-request-id-headers: the client's own id, or one that is made. */
+static void add_id(const struct http_request *r, char *lines, size_t cap)
+{
+	const struct http_str *id = http_header(r, "x-request-id");
+	size_t n = strlen(lines);
+	uint64_t made[2];
+
+	if (id && usable_id(id)) {
+		snprintf(lines + n, cap - n, "x-request-id: %.*s\r\n", (int)id->n, id->s);
+		return;
+	}
+	if (getrandom(made, sizeof(made), 0) == sizeof(made))
+		snprintf(lines + n, cap - n, "x-request-id: %016llx%016llx\r\n", (unsigned long long)made[0],
+		         (unsigned long long)made[1]);
+}
+
 /* Keeps what the head tells; NULL without memory. */
 static struct asked *keep(struct api *a, struct exchange *x, const struct http_request *r)
 {
 	struct asked *q;
 	char lines[1024];
-	bool preflight = cors_preflight(a->cors, r);
+	bool preflight = cors_preflight(a->cors, r), allowed;
 
 	cors_headers(a->cors, r, preflight, lines, sizeof(lines));
+	allowed = lines[0];
+	if (a->cfg->enable_request_id_headers)
+		add_id(r, lines, sizeof(lines));
 	q = malloc(sizeof(*q) + strlen(lines) + 1);
 	if (!q)
 		return NULL;
-	*q = (struct asked){ .route = route_of(a, r), .preflight = preflight };
+	*q = (struct asked){ .route = route_of(a, r), .preflight = preflight, .allowed = allowed };
 	strcpy(q->lines, lines);
 	exchange_set_ctx(x, q);
 	return q;
@@ -239,6 +383,8 @@ static int check_head(struct api *a, struct exchange *x, const struct http_reque
 {
 	struct asked *q = exchange_ctx(x);
 	const struct route *route = q->route < N_ROUTES ? &routes[q->route] : NULL;
+	const char *instead = route ? NULL : instead_of(path_of(a, r));
+	const struct http_str *coding = http_header(r, "content-encoding");
 	bool open, valid;
 
 	if ((q->preflight || (route && route->kind < 0)) &&
@@ -260,12 +406,17 @@ static int check_head(struct api *a, struct exchange *x, const struct http_reque
 		                   "`x-api-key: KEY`; if both are given, they must be the same.");
 	}
 	if (!route)
-		return problem_set(p, 404, NULL, NULL, "Not Found");
+		return instead ? problem_set(p, 404, "NotFoundError", NULL, "There is no such route here. %s",
+		                             instead) :
+		                 problem_set(p, 404, NULL, NULL, "Not Found");
 	if (!(route->methods & method_of(r))) {
-		add_line(extra, cap, route->methods == GET ? "allow: GET\r\n" :
-		         route->methods == POST ? "allow: POST\r\n" : "allow: GET, POST\r\n");
+		add_line(extra, cap, route->methods == GET ? "allow: GET, HEAD\r\n" :
+		         route->methods == POST ? "allow: POST\r\n" : "allow: GET, HEAD, POST\r\n");
 		return problem_set(p, 405, NULL, NULL, "Method Not Allowed");
 	}
+	if (route->kind >= 0 && coding && coding->n && !http_is_ci(*coding, "identity"))
+		return problem_set(p, 415, "UnsupportedMediaTypeError", NULL,
+		                   "Content-Encoding is not understood: send the JSON as it is, not compressed.");
 	if (r->content_length > a->cfg->max_body_bytes && a->cfg->max_body_bytes > 0)
 		return problem_set(p, 413, "BadRequestError", NULL,
 		                   "The request body of %lld bytes is larger than the %lld that are allowed.",
@@ -287,19 +438,6 @@ static int app_head(void *ctx, struct exchange *x, const struct http_request *r,
 	if (check_host(ctx, x, r, &p) || check_head(ctx, x, r, &p, extra, extra_cap))
 		return refuse(&p, body, cap);
 	return 0;
-}
-
-/* An id that a client chose goes into headers and JSON: plain characters only. */
-static bool usable_id(const struct http_str *id)
-{
-	size_t i;
-
-	if (!id->n || id->n > ASK_ID_BYTES)
-		return false;
-	for (i = 0; i < id->n; i++)
-		if (id->s[i] <= 0x20 || id->s[i] >= 0x7f)
-			return false;
-	return true;
 }
 
 /* vLLM takes JSON only by its name, so that no web page's form can post to it. */
@@ -336,9 +474,6 @@ static void json_request(struct api *a, struct exchange *x, const struct http_re
 		api_problem(x, &p, lines);
 		return;
 	}
-	if (id && a->cfg->enable_request_id_headers)
-		snprintf(lines + strlen(lines), sizeof(lines) - strlen(lines), "x-request-id: %.*s\r\n",
-		         (int)id->n, id->s);
 	orca = http_header(r, "endpoint-load-metrics-format");
 	if (orca && (http_is_ci(*orca, "text") || http_is_ci(*orca, "json")))
 		metrics_orca(a, http_is_ci(*orca, "json"), lines + strlen(lines),
@@ -355,8 +490,8 @@ static void app_handle(void *ctx, struct exchange *x, const struct http_request 
 	struct api *a = ctx;
 
 	if (q->preflight)
-		exchange_reply(x, q->lines[0] ? 200 : 400, "text/plain; charset=utf-8", q->lines,
-		               q->lines[0] ? "OK" : "Disallowed CORS origin", q->lines[0] ? 2 : 22);
+		exchange_reply(x, q->allowed ? 200 : 400, "text/plain; charset=utf-8", q->lines,
+		               q->allowed ? "OK" : "Disallowed CORS origin", q->allowed ? 2 : 22);
 	else if (routes[q->route].kind >= 0)
 		json_request(a, x, r, &routes[q->route], q);
 	else
@@ -395,7 +530,7 @@ static void app_done(void *ctx, struct exchange *x, const char *peer, const char
 		return;
 	/* No path that a client chose: only the names of routes. */
 	log_info("%s - \"%s %s\" %d %zu bytes in %.1f ms%s", peer,
-	         method_of(r) == GET ? "GET" : method_of(r) == POST ? "POST" : "?",
+	         http_is(r->method, "HEAD") ? "HEAD" : method_of(r) == GET ? "GET" : method_of(r) == POST ? "POST" : "?",
 	         i < N_ROUTES ? routes[i].path : "(unknown)", status, bytes_out, (double)ns / 1e6, note);
 }
 

@@ -52,7 +52,7 @@ struct api {
 /* What is known of a request from its head on until its answer has left: the exchange's ctx. */
 struct asked {
 	int route;                           /* index of routes.c; past the last: no such path */
-	bool preflight;                      /* CORS asks, no client of ours */
+	bool preflight, allowed;             /* CORS asks, no client of ours; and may */
 	struct auth_right right;             /* of its key */
 	void (*gone)(void *owner);           /* NULL, or hears that the client left */
 	void *owner;
