@@ -7,7 +7,7 @@
 #	make test-cuda-emulated    of it, what runs the CUDA back end's kernels on the CPU
 #	make sanitize   the unit tests again, under AddressSanitizer and UBSan
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
-#	make spin, sim, hostile, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
+#	make spin, sim, hostile, templates, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
 #	make bench      speed beside peers and the machine's own limits
 #	make install    PREFIX=/usr DESTDIR=
 #
