@@ -17,6 +17,7 @@
 #define LIST_DEFAULT 65536    /* words, and some per sequence */
 #define LIST_PER_SEQ 8
 #define RING_NS      10000000u /* how long a row may be blocked by a full ring while others wait */
+#define AGE_NS       5000000000u /* who has waited so long may have a place by age */
 #define SHARE        8        /* a tenant may queue this many times what it leaves free */
 
 /* ---- create and destroy --------------------------------------------------------------------- */
@@ -161,6 +162,9 @@ int sched_create(struct sched **out, const struct sched_config *cfg, struct kv *
 	s->port = *port;
 	if (!s->cfg.ring_ns)
 		s->cfg.ring_ns = RING_NS;
+	if (!s->cfg.age_ns)
+		s->cfg.age_ns = AGE_NS;
+	s->aged_head = NONE;
 	s->n_seq = cfg->limits.slots + cfg->knobs.queue_requests;
 	s->free_seq = s->free_member = s->again.first = s->again.last = NONE;
 	s->bound = BOUND_MEMORY;
@@ -304,7 +308,8 @@ static void check_request(const struct sched *s, const struct sched_request *r)
 }
 
 /* A fresh sequence made of *r; everything is copied. */
-static int32_t seq_make(struct sched *s, int32_t member, const struct sched_request *r, int32_t n_words)
+static int32_t seq_make(struct sched *s, int32_t member, const struct sched_request *r, int32_t n_words,
+			uint64_t now)
 {
 	int32_t i = s->free_seq;
 	struct seq *q = &s->seq[i];
@@ -320,6 +325,7 @@ static int32_t seq_make(struct sched *s, int32_t member, const struct sched_requ
 		.score = r->score, .history = r->history, .no_cache = r->no_cache,
 		.sampling = r->sampling, .n_words = n_words, .salt = r->salt, .deadline = r->deadline,
 		.priority = s->knobs.fcfs ? 0 : r->priority, .order = ++s->order,
+		.since = now,
 	};
 	memcpy(q->n_list, r->n_list, sizeof(q->n_list));
 	q->stops = q->n_list[SR_LIST_STOP] > 0;
@@ -336,7 +342,6 @@ int sched_admit(struct sched *s, void *who, uint64_t tenant, const struct sched_
 	int64_t n_words = 0;
 	int32_t t, i;
 
-	(void)now;
 	check_request(s, r);
 	for (int kind = 0; kind < 4; kind++)
 		n_words += r->n_list[kind];
@@ -351,7 +356,7 @@ int sched_admit(struct sched *s, void *who, uint64_t tenant, const struct sched_
 		return -EAGAIN;
 	s->port.release(s->port.ctx, who, most);
 	t = queue_tenant_join(s, tenant);
-	i = seq_make(s, queue_member_join(s, who, t), r, (int32_t)n_words);
+	i = seq_make(s, queue_member_join(s, who, t), r, (int32_t)n_words, now);
 	queue_name(s, i);
 	queue_put(s, i);
 	if (r->deadline)

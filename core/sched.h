@@ -18,7 +18,8 @@
  *	prompt  running ones, oldest first, in chunks: whole blocks but for the last chunk; none
  *	        for one whose next block another row of this batch computes: it takes it from
  *	        the cache in the next
- *	admit   preempted ones first, then by priority, then tenants in turn (deficit round
+ *	admit   preempted ones first, then by priority (but one place of eight by age, to who
+ *	        waited for long behind better ones), then tenants in turn (deficit round
  *	        robin; tokens are charged when planned, while another waits), each tenant's
  *	        clients likewise, each client's in order of arrival; only with blocks for all
  *	        its tokens, without those kept for other tenants; nothing in a step that
@@ -136,6 +137,7 @@ struct sched_config {
 	                             least two contexts; when short, sequences wait (WHY_KV) */
 	int64_t  list_words;      /* of lists held; 0 = 64 K and 8 per sequence.  Up to 16 words of
 	                             one request (its stop ids, mostly) are free */
+	uint64_t age_ns;          /* who has waited so long may have the next place that goes by age; 0 = 5 s */
 	uint32_t ring_ns;         /* who was held back by a full ring so long gives way to others; 0 = 10 ms */
 	int32_t  tops_here;       /* records a token costs with n alternatives: */
 	int32_t  tops_per_record; /*   1 + ceil(max(0, n - tops_here) / tops_per_record) */

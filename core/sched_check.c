@@ -60,6 +60,19 @@ static int32_t check_line(const struct sched *s, const struct line *l, int32_t m
 	return n;
 }
 
+/* The same ones by arrival. */
+static void check_age(const struct sched *s, const struct member *m)
+{
+	int32_t n = 0, before = NONE;
+
+	for (int32_t i = m->by_age.first; i != NONE; before = i, i = s->seq[i].newer, n++) {
+		assert(s->seq[i].member == m - s->member && s->seq[i].older == before && !s->seq[i].started);
+		assert(s->seq[i].state == SEQ_WAITING);
+		assert(before == NONE || s->seq[before].order < s->seq[i].order);
+	}
+	assert(n == m->line.n && n == m->by_age.n && m->by_age.last == before);
+}
+
 /* Members whose reader has no room: in no round. */
 static int32_t check_dry(const struct sched *s, int32_t t, int64_t *tokens)
 {
@@ -73,6 +86,7 @@ static int32_t check_dry(const struct sched *s, int32_t t, int64_t *tokens)
 		if (m->tenant != t)
 			continue;
 		n += check_line(s, &m->line, s->dry[k], &mine);
+		check_age(s, m);
 		assert(mine == m->tokens && m->live >= m->line.n);
 		*tokens += mine;
 	}
@@ -95,6 +109,7 @@ static int32_t check_members(const struct sched *s, int32_t t, int64_t *tokens)
 		assert(queue_member(s, m->who, t) == i - s->cfg.tenants);
 		assert(priority == s->seq[m->line.first].priority);
 		n += check_line(s, &m->line, i - s->cfg.tenants, &mine);
+		check_age(s, m);
 		assert(mine == m->tokens && m->live >= m->line.n);
 		n_best = priority < best ? 1 : n_best + (priority == best);
 		best = priority < best ? priority : best;

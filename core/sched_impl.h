@@ -16,6 +16,7 @@
 #define DEPTH_MAX  8
 #define LIST_WORDS 16        /* lists of up to this many words lie in the sequence itself */
 #define LEADS      256       /* a power of two */
+#define AGED_EVERY 8         /* one place of so many goes by age */
 #define AHEAD      6         /* rows that are prefetched ahead; twice as many where a first
                                 prefetch finds the address of a second */
 
@@ -77,6 +78,8 @@ struct seq {
 	int32_t  wait_for;       /* it did not fit: look again when so many blocks are there, */
 	uint64_t wait_since;     /* or more prompts were published than then */
 	int32_t  prev, next;     /* in a waiting line; next: in the free list */
+	int32_t  older, newer;   /* in its member's line by arrival, */
+	uint64_t since;          /* which was then */
 	int32_t  chained;        /* next in its bucket of names */
 	int32_t  heap_at;        /* place among the deadlines, or NONE */
 	uint64_t salt;
@@ -96,6 +99,7 @@ struct share {
 	uint64_t at;             /* when so many rounds had passed */
 	int32_t  priority;       /* the best of those who wait here */
 	int32_t  prev, next;     /* in the round, if anybody does */
+	uint64_t aged;           /* the last place that it got by age, as s->n_aged counts */
 };
 
 /* What one client has under one tenant. */
@@ -103,6 +107,7 @@ struct member {
 	void    *who;
 	int32_t  tenant, live;   /* requests; 0: the entry is free */
 	struct line line;        /* those never started, and those that gave way to a full ring */
+	struct line by_age;      /* the same, by arrival */
 	int64_t  tokens;         /* ids of these */
 	bool     dry;            /* no room in its ring: in dry[], out of its round */
 	int32_t  chained;        /* next in its bucket, or in the free list */
@@ -153,6 +158,9 @@ struct sched {
 	int32_t  n_queued;       /* in the lines of members; */
 	int64_t  queued_tokens;  /* their ids */
 	struct line again;       /* preempted ones, by rank */
+	int32_t  aged_head;      /* whom queue_head() chose by age, else NONE */
+	int32_t  n_by_rank;      /* places given since the last by age; up to AGED_EVERY */
+	uint64_t n_aged;         /* places given by age */
 
 	struct kv_table *table;  /* [slots] */
 	int32_t *free_slot, n_free_slot;
@@ -230,7 +238,8 @@ void    queue_take(struct sched *s, int32_t i);
 bool    queue_room(const struct sched *s, int64_t n_ids);
 void    queue_dry(struct sched *s, int32_t member);
 void    queue_wet(struct sched *s, int32_t member);
-int32_t queue_head(struct sched *s);
+int32_t queue_head(struct sched *s, uint64_t now);
+void    queue_admitted(struct sched *s, int32_t i);
 int32_t queue_find(const struct sched *s, const void *who, uint64_t user_data);
 void    queue_name(struct sched *s, int32_t i);
 void    queue_unname(struct sched *s, int32_t i);

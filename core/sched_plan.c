@@ -208,11 +208,11 @@ static void serve_dry(struct sched *s)
 }
 
 /* Who is next, of those whose reader has room. */
-static int32_t next_served(struct sched *s)
+static int32_t next_served(struct sched *s, uint64_t now)
 {
 	int32_t i;
 
-	while ((i = queue_head(s)) != NONE && !seq_has_room(s, &s->seq[i])) {
+	while ((i = queue_head(s, now)) != NONE && !seq_has_room(s, &s->seq[i])) {
 		if (!s->seq[i].started)
 			queue_dry(s, s->seq[i].member);
 		else if (!seq_park(s, i))
@@ -586,7 +586,7 @@ static void count_prefix(struct sched *s, struct seq *q)
 
 static int plan_admission(struct sched *s, struct fill *x)
 {
-	int32_t i = next_served(s), j;
+	int32_t i = next_served(s, x->now), j;
 	struct seq *q;
 	int why, late;
 
@@ -599,6 +599,7 @@ static int plan_admission(struct sched *s, struct fill *x)
 	late = take_blocks(s, x, q);
 	if (late == WHY_ORDER)
 		return late;
+	queue_admitted(s, i);
 	queue_take(s, i);
 	text_started(s, q, quota_for(q->have));
 	q->state = SEQ_RUNNING;

@@ -71,7 +71,8 @@ int32_t queue_member_join(struct sched *s, void *who, int32_t tenant)
 		m = s->free_member;     /* there are as many as sequences */
 		s->free_member = s->member[m].chained;
 		s->member[m] = (struct member){ .who = who, .tenant = tenant,
-						.line = { NONE, NONE, 0 }, .chained = *head };
+						.line = { NONE, NONE, 0 }, .by_age = { NONE, NONE, 0 },
+						.chained = *head };
 		s->share[s->cfg.tenants + m] = (struct share){ .at = s->tenant[tenant].round.passed };
 		*head = m;
 	}
@@ -238,6 +239,30 @@ static void line_take(struct sched *s, struct line *l, int32_t i)
 	l->n--;
 }
 
+/* By arrival: most come in order and are last, those that gave way to a full ring come back among the first. */
+static void age_put(struct sched *s, struct line *l, int32_t i)
+{
+	struct seq *q = &s->seq[i];
+	int32_t after = l->n && q->order < s->seq[l->first].order ? NONE : l->last;
+
+	while (after != NONE && q->order < s->seq[after].order)
+		after = s->seq[after].older;
+	q->older = after;
+	q->newer = after != NONE ? s->seq[after].newer : l->first;
+	*(q->older != NONE ? &s->seq[q->older].newer : &l->first) = i;
+	*(q->newer != NONE ? &s->seq[q->newer].older : &l->last) = i;
+	l->n++;
+}
+
+static void age_take(struct sched *s, struct line *l, int32_t i)
+{
+	const struct seq *q = &s->seq[i];
+
+	*(q->older != NONE ? &s->seq[q->older].newer : &l->first) = q->newer;
+	*(q->newer != NONE ? &s->seq[q->newer].older : &l->last) = q->older;
+	l->n--;
+}
+
 /* The best priority of a tenant's members, counted anew. */
 static void rank_tenant(struct sched *s, int32_t t)
 {
@@ -301,6 +326,7 @@ void queue_put(struct sched *s, int32_t i)
 		return;
 	}
 	line_put(s, &m->line, i);
+	age_put(s, &m->by_age, i);
 	m->tokens += q->have;
 	t->n++;
 	t->tokens += q->have;
@@ -325,6 +351,7 @@ void queue_take(struct sched *s, int32_t i)
 	}
 	priority = s->seq[m->line.first].priority;
 	line_take(s, &m->line, i);
+	age_take(s, &m->by_age, i);
 	m->tokens -= q->have;
 	t->n--;
 	t->tokens -= q->have;
@@ -359,12 +386,58 @@ void queue_wet(struct sched *s, int32_t m)
 	line_changed(s, m, false, 0);
 }
 
+/* Who has waited for long in this tenant, behind better priorities than its own: of the member that got a
+ * place by age longest ago, its first to come. */
+static int32_t aged_of(const struct sched *s, const struct tenant *x, int32_t priority, uint64_t now)
+{
+	int32_t i = x->round.turn, best = NONE;
+
+	for (int32_t j = 0; j < x->round.n; j++, i = s->share[i].next) {
+		const struct seq *q = &s->seq[s->member[i - s->cfg.tenants].by_age.first];
+
+		if (q->priority > priority && now - q->since >= s->cfg.age_ns && now > q->since &&
+		    (best == NONE || s->share[i].aged < s->share[best].aged))
+			best = i;
+	}
+	return best == NONE ? NONE : s->member[best - s->cfg.tenants].by_age.first;
+}
+
+/* The same among tenants. */
+static int32_t aged(const struct sched *s, int32_t priority, uint64_t now)
+{
+	int32_t t = s->round.turn, head = NONE, i;
+
+	for (int32_t j = 0; j < s->round.n; j++, t = s->share[t].next)
+		if ((head == NONE || s->share[t].aged < s->share[s->seq[head].tenant].aged) &&
+		    (i = aged_of(s, &s->tenant[t], priority, now)) != NONE)
+			head = i;
+	return head;
+}
+
+/* It got its place: one of AGED_EVERY goes by age. */
+void queue_admitted(struct sched *s, int32_t i)
+{
+	const struct seq *q = &s->seq[i];
+
+	if (q->started)
+		return;
+	if (i == s->aged_head) {
+		s->n_by_rank = 0;
+		s->share[q->tenant].aged = s->share[s->cfg.tenants + q->member].aged = ++s->n_aged;
+	} else if (s->n_by_rank < AGED_EVERY) {
+		s->n_by_rank++;
+	}
+	s->aged_head = NONE;
+}
+
 /* Who is next: a preempted one; else of the best priority, tenants in turn, and in a tenant its
- * clients. */
-int32_t queue_head(struct sched *s)
+ * clients; but one place of AGED_EVERY goes to who has waited for long, so that no priority can keep
+ * another out for ever. */
+int32_t queue_head(struct sched *s, uint64_t now)
 {
 	int32_t priority = INT32_MAX, i = s->round.turn;
 
+	s->aged_head = NONE;
 	if (s->again.first != NONE)
 		return s->again.first;
 	if (s->round.n == 0)
@@ -372,6 +445,10 @@ int32_t queue_head(struct sched *s)
 	for (int32_t j = 0; j < s->round.n; j++, i = s->share[i].next)
 		if (s->share[i].priority < priority)
 			priority = s->share[i].priority;
+	if (s->n_by_rank >= AGED_EVERY - 1)
+		s->aged_head = aged(s, priority, now);
+	if (s->aged_head != NONE)
+		return s->aged_head;
 	i = next_in(s, &s->round, priority);
 	i = next_in(s, &s->tenant[i].round, priority);
 	return s->member[i - s->cfg.tenants].line.first;

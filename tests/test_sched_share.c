@@ -208,6 +208,60 @@ static void test_credit(void **state)
 	tear_down();
 }
 
+/* Beside one who keeps the queue full with a better priority, others are served all the same: one place of eight
+ * goes to who waited for long, tenants in turn.  Each case: who asks with the worse priority. */
+static void test_ageing(void **state)
+{
+	static const struct {
+		const char *name;
+		bool fcfs;
+		uint64_t tenant;
+		int32_t priority, each;        /* so many at a time */
+		int low, high;
+	} cases[] = {
+		{ "another tenant",            false, 1, 0,     1,  11, 16 }, /* each after 20 us, of a place a us */
+		{ "the same one",              false, 0, 0,     1,  11, 16 },
+		{ "with a backlog",            false, 1, 0,     20, 30, 36 },
+		{ "of the same priority",      false, 1, -1000, 20, 120, 160 }, /* equal: tenants share */
+		{ "no priorities",             true,  1, 0,     20, 120, 160 },
+	};
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+		uint64_t user_data = 1;
+		int32_t live[2] = { 0 };
+		int served[2] = { 0 };
+
+		set_up();
+		w.cfg.limits.slots = w.cfg.knobs.max_seqs = 1;
+		w.cfg.knobs.fcfs = cases[k].fcfs;
+		w.cfg.age_ns = 20000;
+		assert_int_equal(try_open(), 0);
+		while (served[0] + served[1] < 300) {
+			for (int c = 0; c < 2; c++)
+				for (int32_t most = c ? cases[k].each : 20; live[c] < most; live[c]++) {
+					struct sched_request q = request(user_data++, 20, 1);
+
+					q.priority = c ? cases[k].priority : -1000;
+					assert_int_equal(sched_admit(w.s, &w.c[c], c ? cases[k].tenant : 0, &q,
+								     w.now), 0);
+				}
+			step();
+			for (int i = 0; i < w.n_heard; i++) {
+				int c = (int)(w.heard[i].who - w.c);
+
+				served[c] += w.heard[i].e.finish != SCHED_MORE;
+				live[c] -= w.heard[i].e.finish != SCHED_MORE;
+				w.c[c].room = 100000;
+			}
+			w.n_heard = 0;
+		}
+		print_message("  %s: %d of 300\n", cases[k].name, served[1]);
+		assert_in_range(served[1], cases[k].low, cases[k].high);
+		tear_down();
+	}
+}
+
 /* 500 prompts at once fit the default queue, of one client alone; and then others still get in. */
 static void test_queue(void **state)
 {
@@ -616,7 +670,7 @@ int main(void)
 		cmocka_unit_test(test_full_ring_gives_way),
 		cmocka_unit_test(test_follow), cmocka_unit_test(test_follow_and_strangers),
 		cmocka_unit_test(test_shares), cmocka_unit_test(test_alone),
-		cmocka_unit_test(test_credit), cmocka_unit_test(test_queue), cmocka_unit_test(test_ids),
+		cmocka_unit_test(test_credit), cmocka_unit_test(test_ageing), cmocka_unit_test(test_queue), cmocka_unit_test(test_ids),
 		cmocka_unit_test(test_first_chunk), cmocka_unit_test(test_floor),
 		cmocka_unit_test(test_floor_gives_way), cmocka_unit_test(test_floor_beside_growth), cmocka_unit_test(test_delay),
 		cmocka_unit_test(test_copies),
