@@ -25,6 +25,7 @@ static struct request *begin(enum ask_kind kind, const char *body)
 		r->choice[i].prompt = i / (int)r->ask.n;
 	}
 	assert_int_equal(stops_init(&r->stops, &r->ask), 0);
+	r->scored = calloc((size_t)r->ask.n_prompts, sizeof(*r->scored));
 	event_head(r);
 	return r;
 }
@@ -36,6 +37,9 @@ static void finish(struct request *r)
 	for (i = 0; i < r->n_choices; i++)
 		choice_free(&r->choice[i]);
 	free(r->choice);
+	for (i = 0; i < r->ask.n_prompts; i++)
+		out_free(&r->scored[i].lps.bytes);
+	free(r->scored);
 	stops_free(&r->stops);
 	ask_free(&r->ask);
 	out_free(&r->head);
@@ -56,6 +60,28 @@ static bool push(struct request *r, struct choice *c, int32_t id, float logprob)
 	return choice_text(c, &r->stops, toy, id, (uint32_t)r->ask.min_tokens);
 }
 
+/* The event that was begun, all slices of it: in r->event. */
+static void write_all(struct request *r)
+{
+	struct out all = { 0 };
+	bool last;
+
+	do {
+		last = event_write(r);
+		assert_false(r->event.failed);
+		out_bytes(&all, r->event.p, r->event.n);
+	} while (!last);
+	out_free(&r->event);
+	r->event = all;
+}
+
+static void event_is(struct request *r, const char *want)
+{
+	write_all(r);
+	out_bytes(&r->event, "", 1);
+	assert_string_equal(r->event.p, want);
+}
+
 static void bytes_are(struct request *r, const char *want)
 {
 	out_bytes(&r->event, "", 1);
@@ -74,13 +100,13 @@ static void completion_stream(void **state)
 	(void)state;
 	push(r, c, '"', 0);
 	event_chunk(r, c);
-	bytes_are(r, "data: " HEAD "{\"index\":0,\"text\":\"\\\"\",\"logprobs\":null,\"finish_reason\":null,"
+	event_is(r, "data: " HEAD "{\"index\":0,\"text\":\"\\\"\",\"logprobs\":null,\"finish_reason\":null,"
 	          "\"stop_reason\":null,\"prompt_token_ids\":null,\"token_ids\":null}]}\n\n");
 	push(r, c, AB, 0);
 	c->ended = true;
 	c->finish = LENGTH;
 	event_chunk(r, c);
-	bytes_are(r, "data: " HEAD "{\"index\":0,\"text\":\"ab\",\"logprobs\":null,\"finish_reason\":\"length\","
+	event_is(r, "data: " HEAD "{\"index\":0,\"text\":\"ab\",\"logprobs\":null,\"finish_reason\":\"length\","
 	          "\"stop_reason\":null,\"prompt_token_ids\":null,\"token_ids\":null}],"
 	          "\"system_fingerprint\":\"f\"}\n\n");
 	finish(r);
@@ -98,11 +124,11 @@ static void completion_stream_usage(void **state)
 	c->finish = STOPPED;
 	c->stop_id = 9;
 	event_chunk(r, c);
-	bytes_are(r, "data: " HEAD "{\"index\":0,\"text\":\"q\",\"logprobs\":null,\"finish_reason\":\"stop\","
+	event_is(r, "data: " HEAD "{\"index\":0,\"text\":\"q\",\"logprobs\":null,\"finish_reason\":\"stop\","
 	          "\"stop_reason\":9,\"prompt_token_ids\":[120],\"token_ids\":[113]}],"
 	          "\"usage\":{\"prompt_tokens\":1,\"total_tokens\":2,\"completion_tokens\":1}}\n\n");
 	event_usage(r);
-	bytes_are(r, "data: " HEAD "],\"usage\":{\"prompt_tokens\":1,\"total_tokens\":2,\"completion_tokens\":1},"
+	event_is(r, "data: " HEAD "],\"usage\":{\"prompt_tokens\":1,\"total_tokens\":2,\"completion_tokens\":1},"
 	          "\"system_fingerprint\":\"f\"}\n\n");
 	finish(r);
 }
@@ -115,18 +141,18 @@ static void completion_echo_logprobs(void **state)
 	                      .n_top = 1, .n_here = 1, .top = { { 'w', -0.83677738904953f } } };
 
 	(void)state;
-	lps_add_plain(&c->prompt_lps, 'x');
-	lps_add(&c->prompt_lps, &t);
+	lps_add_plain(&r->scored->lps, 'x');
+	lps_add(&r->scored->lps, &t);
 	push(r, c, AB, -0.26282957196235657f);
 	event_chunk(r, c);
-	bytes_are(r, "data: " HEAD "{\"index\":0,\"text\":\"xyab\",\"logprobs\":{\"text_offset\":[0,1,2],"
+	event_is(r, "data: " HEAD "{\"index\":0,\"text\":\"xyab\",\"logprobs\":{\"text_offset\":[0,1,2],"
 	          "\"token_logprobs\":[null,-11.586777687072754,-0.26282957196235657],"
 	          "\"tokens\":[\"x\",\"y\",\"ab\"],\"top_logprobs\":[null,"
 	          "{\"y\":-11.586777687072754,\"w\":-0.83677738904953},{\"ab\":-0.26282957196235657,\"z\":-2.5}]},"
 	          "\"finish_reason\":null,\"stop_reason\":null,\"prompt_token_ids\":[120,121],\"token_ids\":null}]}\n\n");
 	push(r, c, 'q', -INFINITY);
 	event_chunk(r, c);
-	bytes_are(r, "data: " HEAD "{\"index\":0,\"text\":\"q\",\"logprobs\":{\"text_offset\":[4],"
+	event_is(r, "data: " HEAD "{\"index\":0,\"text\":\"q\",\"logprobs\":{\"text_offset\":[4],"
 	          "\"token_logprobs\":[-9999.0],\"tokens\":[\"q\"],\"top_logprobs\":[{\"q\":-9999.0,\"z\":-2.5}]},"
 	          "\"finish_reason\":null,\"stop_reason\":null,\"prompt_token_ids\":null,\"token_ids\":null}]}\n\n");
 	finish(r);
@@ -139,17 +165,17 @@ static void chat_stream(void **state)
 
 	(void)state;
 	event_role(r, 0);
-	bytes_are(r, "data: " CHAT "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+	event_is(r, "data: " CHAT "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
 	          "\"finish_reason\":null}],\"prompt_token_ids\":null,\"prompt_text\":null}\n\n");
 	push(r, c, 'L', -1.906170129776001f);
 	event_chunk(r, c);
-	bytes_are(r, "data: " CHAT "{\"index\":0,\"delta\":{\"content\":\"L\"},\"logprobs\":{\"content\":[{\"token\":\"L\","
+	event_is(r, "data: " CHAT "{\"index\":0,\"delta\":{\"content\":\"L\"},\"logprobs\":{\"content\":[{\"token\":\"L\","
 	          "\"logprob\":-1.906170129776001,\"bytes\":[76],\"top_logprobs\":[{\"token\":\"L\","
 	          "\"logprob\":-1.906170129776001,\"bytes\":[76]}]}]},\"finish_reason\":null,\"token_ids\":null}]}\n\n");
 	c->ended = true;
 	c->finish = LENGTH;
 	event_chunk(r, c);
-	bytes_are(r, "data: " CHAT "{\"index\":0,\"delta\":{\"content\":\"\"},\"logprobs\":null,"
+	event_is(r, "data: " CHAT "{\"index\":0,\"delta\":{\"content\":\"\"},\"logprobs\":null,"
 	          "\"finish_reason\":\"length\",\"stop_reason\":null,\"token_ids\":null}],"
 	          "\"system_fingerprint\":\"f\"}\n\n");
 	finish(r);
@@ -166,7 +192,7 @@ static void whole_chat(void **state)
 	c->finish = STOPPED;
 	choice_flush(c);
 	answer(r);
-	bytes_are(r, "{\"id\":\"id\",\"object\":\"chat.completion\",\"created\":7,\"model\":\"m\",\"choices\":[{\"index\":0,"
+	event_is(r, "{\"id\":\"id\",\"object\":\"chat.completion\",\"created\":7,\"model\":\"m\",\"choices\":[{\"index\":0,"
 	          "\"message\":{\"role\":\"assistant\",\"content\":\"L\",\"refusal\":null,\"annotations\":null,"
 	          "\"audio\":null,\"function_call\":null,\"reasoning\":null},\"logprobs\":null,"
 	          "\"finish_reason\":\"stop\",\"stop_reason\":null,\"token_ids\":null,\"routed_experts\":null}],"
@@ -227,6 +253,7 @@ static void stop_strings(void **state)
 			found = push(r, c, (unsigned char)cases[i].pushed[k], 0);
 			snprintf(given + strlen(given), sizeof(given) - strlen(given), "%.*s", (int)c->ready, c->text.p);
 			event_chunk(r, c);
+			write_all(r);
 		}
 		assert_string_equal(given, cases[i].text);
 		assert_int_equal(found, cases[i].found != NULL);
@@ -284,13 +311,164 @@ static void json_bytes(void **state)
 	assert_int_equal(utf8_count("a\xc3\xa9\xff", 4), 3);
 }
 
+/* ---- long answers ---- */
+
+/* What is kept of a token comes back as it was, also values that are in no order. */
+static void scores_come_back(void **state)
+{
+	static const float value[] = { -0.5f, -0.5f, -1e-30f, -INFINITY, 3.5f, -9999.0f, 0, -0.0f, INFINITY };
+	static const int32_t id[] = { 0, 49151, 49152, 0x3effff, 0x3f0000, INT32_MAX, -1, 7, 8 };
+	struct sr_token t = { .id = INT32_MAX, .rank = UINT32_MAX, .logprob = -7.25f, .n_top = 9, .n_here = 9 };
+	struct lps l = { 0 };
+	struct lp p;
+	size_t at = 0;
+	int i;
+
+	(void)state;
+	for (i = 0; i < 9; i++)
+		t.top[i] = (struct sr_pair){ id[i], value[i] };
+	lps_add_plain(&l, 5);
+	lps_add(&l, &t);
+	lps_add_plain(&l, 6);
+	assert_true(lps_next(&l, l.bytes.n, &at, &p));
+	assert_int_equal(p.id, 5);
+	assert_int_equal(p.rank, 0);
+	assert_true(lps_next(&l, l.bytes.n, &at, &p));
+	assert_int_equal(p.id, INT32_MAX);
+	assert_true(p.rank == UINT32_MAX && p.logprob == -7.25f);
+	assert_int_equal(p.n_top, 9);
+	for (i = 0; i < 9; i++) {
+		assert_int_equal(p.top[i].id, id[i]);
+		assert_memory_equal(&p.top[i].value, &value[i], sizeof(float));
+	}
+	assert_true(lps_next(&l, l.bytes.n, &at, &p));
+	assert_int_equal(p.id, 6);
+	assert_false(lps_next(&l, l.bytes.n, &at, &p));
+	out_free(&l.bytes);
+}
+
+#define LONG "{\"prompt\":[[65,66,67],[68,69]],\"n\":2,\"echo\":true,\"logprobs\":5,\"prompt_logprobs\":5," \
+	"\"return_token_ids\":false"
+#define POSITIONS 20000
+
+/* Prompts of POSITIONS tokens, with five alternatives each. */
+static void lengthen(struct request *r)
+{
+	struct sr_token t = { .logprob = -0.1f, .rank = 2, .n_top = 5, .n_here = 5 };
+	int i, k;
+
+	for (i = 0; i < r->ask.n_prompts; i++) {
+		struct prompt *q = &r->ask.prompt[i];
+
+		free(q->ids.id);
+		q->ids.n = POSITIONS;
+		q->ids.id = calloc(POSITIONS, sizeof(*q->ids.id));
+		for (k = 0; k < POSITIONS; k++)
+			q->ids.id[k] = 'a' + k % 20;
+		lps_add_plain(&r->scored[i].lps, q->ids.id[0]);
+		for (k = 1; k < POSITIONS; k++) {
+			t.id = q->ids.id[k];
+			for (int e = 0; e < 5; e++)
+				t.top[e] = (struct sr_pair){ 'A' + e, -1.0f / 3 * (float)(e + 1) };
+			lps_add(&r->scored[i].lps, &t);
+		}
+	}
+}
+
+static json_t *in_slices(struct request *r, size_t skip)
+{
+	struct out all = { 0 };
+	json_t *v;
+	bool last;
+	int n = 0;
+
+	do {
+		last = event_write(r);
+		assert_false(r->event.failed);
+		assert_in_range(r->event.n, 1, CONN_SLICE + 16 * 1024);
+		out_bytes(&all, r->event.p, r->event.n);
+		n++;
+	} while (!last);
+	assert_in_range(n, 10, 1000);
+	v = json_loadb(all.p + skip, all.n - skip, 0, NULL);
+	assert_non_null(v);
+	out_free(&all);
+	return v;
+}
+
+static void has_all(const json_t *choice, size_t extra)
+{
+	static const char *const list[] = { "text_offset", "token_logprobs", "tokens", "top_logprobs" };
+	size_t i;
+
+	for (i = 0; i < 4; i++)
+		assert_int_equal(json_array_size(json_object_get(json_object_get(choice, "logprobs"), list[i])),
+		                 POSITIONS + extra);
+	assert_int_equal(json_string_length(json_object_get(choice, "text")), POSITIONS + extra);
+}
+
+/* An answer of megabytes exists 64 KiB at a time, and what has been written of it is freed. */
+static void long_answer(void **state)
+{
+	struct request *r = begin(ASK_COMPLETION, LONG "}");
+	json_t *v, *list;
+	size_t i;
+
+	(void)state;
+	lengthen(r);
+	for (i = 0; i < 4; i++) {
+		push(r, &r->choice[i], 'q', -1);
+		r->choice[i].finish = LENGTH;
+	}
+	answer(r);
+	v = in_slices(r, 0);
+	list = json_object_get(v, "choices");
+	assert_int_equal(json_array_size(list), 4);
+	for (i = 0; i < 4; i++) {
+		has_all(json_array_get(list, i), 1);
+		assert_int_equal(json_array_size(json_object_get(json_array_get(list, i), "prompt_logprobs")),
+		                 POSITIONS);
+		assert_null(r->choice[i].lps.bytes.p);
+	}
+	assert_null(r->scored[0].lps.bytes.p);
+	json_decref(v);
+	finish(r);
+}
+
+/* So does one long event; what comes while it leaves is in the next one. */
+static void long_event(void **state)
+{
+	struct request *r = begin(ASK_COMPLETION, "{\"prompt\":[65,66],\"stream\":true,\"echo\":true,"
+	                           "\"logprobs\":5}");
+	struct choice *c = r->choice;
+	json_t *v;
+
+	(void)state;
+	lengthen(r);
+	push(r, c, 'q', -1);
+	event_chunk(r, c);
+	v = in_slices(r, 6);
+	has_all(json_array_get(json_object_get(v, "choices"), 0), 1);
+	json_decref(v);
+	push(r, c, 'x', -1);
+	event_chunk(r, c);
+	push(r, c, 'y', -1);
+	write_all(r);
+	assert_non_null(strstr(r->event.p, "\"text\":\"x\""));
+	event_chunk(r, c);
+	write_all(r);
+	assert_non_null(strstr(r->event.p, "\"text\":\"y\""));
+	finish(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(completion_stream), cmocka_unit_test(completion_stream_usage),
 		cmocka_unit_test(completion_echo_logprobs), cmocka_unit_test(chat_stream),
 		cmocka_unit_test(whole_chat), cmocka_unit_test(errors), cmocka_unit_test(stop_strings),
-		cmocka_unit_test(stop_after_min_tokens), cmocka_unit_test(json_bytes),
+		cmocka_unit_test(stop_after_min_tokens), cmocka_unit_test(json_bytes), cmocka_unit_test(scores_come_back), cmocka_unit_test(long_answer),
+		cmocka_unit_test(long_event),
 	};
 
 	toy_begin();

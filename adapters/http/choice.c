@@ -37,38 +37,132 @@ int stops_init(struct stops *s, const struct ask *a)
 
 void stops_free(struct stops *s) { free(s->memory); }
 
-void lps_add(struct lps *l, const struct sr_token *t)
+/* ---- log-probabilities ----
+ *
+ *	rank  id  [logprob  n_top  id value  id step  id step ..]     [..] only if rank > 0
+ *
+ * Alternatives come in order of their values, and the next value is near: what is stored is the step to it,
+ * in units of the last place, so any float comes back as it was, if need be in five bytes.
+ */
+
+static uint8_t *put_uint(uint8_t *p, uint32_t v)      /* seven bits a byte, lowest first */
 {
-	struct lp head = { .id = t->id, .logprob = t->logprob, .rank = t->rank, .n_top = t->n_here };
-
-	out_bytes(&l->bytes, &head, sizeof(head));
-	out_bytes(&l->bytes, t->top, head.n_top * sizeof(*t->top));
-	l->n++;
-}
-
-void lps_add_plain(struct lps *l, int32_t id)
-{
-	struct lp head = { .id = id };
-
-	out_bytes(&l->bytes, &head, sizeof(head));
-	l->n++;
-}
-
-const struct lp *lps_next(const struct lps *l, size_t *at)
-{
-	const struct lp *p;
-
-	if (*at + sizeof(*p) > l->bytes.n)
-		return NULL;
-	p = (const struct lp *)(const void *)(l->bytes.p + *at);
-	*at += sizeof(*p) + p->n_top * sizeof(*p->top);
+	for (; v > 127; v >>= 7)
+		*p++ = (uint8_t)(v | 128);
+	*p++ = (uint8_t)v;
 	return p;
 }
 
-void lps_reset(struct lps *l)
+static const uint8_t *get_uint(const uint8_t *p, uint32_t *v)
 {
-	out_reset(&l->bytes);
-	l->n = 0;
+	int shift = 0;
+
+	*v = 0;
+	do
+		*v |= (uint32_t)(*p & 127) << shift;
+	while (shift += 7, *p++ & 128);
+	return p;
+}
+
+/* Two bytes below 49,152, three up to 4,128,767, else five. */
+static uint8_t *put_id(uint8_t *p, int32_t id)
+{
+	uint32_t v = (uint32_t)id;
+
+	if (v < 0xc000) {
+		*p++ = (uint8_t)(v >> 8);
+	} else if (v < 0x3f0000) {
+		*p++ = (uint8_t)(0xc0 | v >> 16);
+		*p++ = (uint8_t)(v >> 8);
+	} else {
+		*p++ = 0xff;
+		*p++ = (uint8_t)(v >> 24);
+		*p++ = (uint8_t)(v >> 16);
+		*p++ = (uint8_t)(v >> 8);
+	}
+	*p++ = (uint8_t)v;
+	return p;
+}
+
+static const uint8_t *get_id(const uint8_t *p, int32_t *id)
+{
+	uint32_t v = *p++;
+	int more = v < 0xc0 ? 1 : v < 0xff ? 2 : 4;
+
+	v = v < 0xc0 ? v : v & 0x3f;
+	while (more--)
+		v = v << 8 | *p++;
+	*id = (int32_t)v;
+	return p;
+}
+
+/* Floats in order of their values as integers in the same order. */
+static uint32_t order(float f)
+{
+	uint32_t u;
+
+	memcpy(&u, &f, sizeof(u));
+	return u >> 31 ? ~u : u | 1u << 31;
+}
+
+static float of_order(uint32_t u)
+{
+	float f;
+
+	u = u >> 31 ? u & ~(1u << 31) : ~u;
+	memcpy(&f, &u, sizeof(f));
+	return f;
+}
+
+#define LP_LONGEST (5 + 5 + 4 + 1 + 10 * SR_TOP_MAX)
+
+size_t lps_bytes(uint32_t n_top) { return 8 + 6 * n_top; }
+
+void lps_add(struct lps *l, const struct sr_token *t)
+{
+	uint8_t *p, *from;
+	uint32_t before = 0, i;
+
+	if (!out_room(&l->bytes, LP_LONGEST))
+		return;
+	from = (uint8_t *)l->bytes.p + l->bytes.n;
+	p = put_id(put_uint(from, t->rank), t->id);
+	if (t->rank) {
+		memcpy(p, &t->logprob, 4);
+		p[4] = (uint8_t)t->n_here;
+		p += 5;
+		for (i = 0; i < t->n_here; i++) {
+			p = put_uint(put_id(p, t->top[i].id), before - order(t->top[i].value));
+			before = order(t->top[i].value);
+		}
+	}
+	l->bytes.n += (size_t)(p - from);
+}
+
+void lps_add_plain(struct lps *l, int32_t id) { lps_add(l, &(struct sr_token){ .id = id }); }
+
+bool lps_next(const struct lps *l, size_t end, size_t *at, struct lp *p)
+{
+	const uint8_t *from = (const uint8_t *)l->bytes.p + *at, *b;
+	uint32_t value = 0, step, i;
+
+	if (*at >= end)
+		return false;
+	p->n_top = 0;
+	p->logprob = 0;
+	b = get_id(get_uint(from, &p->rank), &p->id);
+	if (p->rank) {
+		memcpy(&p->logprob, b, 4);
+		p->n_top = b[4];
+		b += 5;
+		for (i = 0; i < p->n_top; i++) {
+			b = get_uint(get_id(b, &p->top[i].id), &step);
+			value -= step;
+			p->top[i].value = of_order(value);
+		}
+	}
+	*at += (size_t)(b - from);
+	return true;
 }
 
 void choice_init(struct choice *c, bool skip_special)
@@ -81,13 +175,12 @@ void choice_free(struct choice *c)
 {
 	out_free(&c->text);
 	out_free(&c->lps.bytes);
-	out_free(&c->prompt_lps.bytes);
 	out_free(&c->ids);
 }
 
 bool choice_lost(const struct choice *c)
 {
-	return c->text.failed || c->lps.bytes.failed || c->prompt_lps.bytes.failed || c->ids.failed;
+	return c->text.failed || c->lps.bytes.failed || c->ids.failed;
 }
 
 /* Advance all stop strings over text[from..]; true when one is complete: text is cut. */

@@ -29,20 +29,23 @@ struct stops {
 int  stops_init(struct stops *s, const struct ask *a);   /* 0, -ENOMEM */
 void stops_free(struct stops *s);
 
-/* Tokens with what is known of each: struct lp and its n_top pairs, one after the other. */
-struct lp {
+/* Tokens with what is known of each, packed: some 8 bytes, and 5 for each alternative. */
+struct lps { struct out bytes; };
+
+struct lp {                            /* one of them */
 	int32_t  id;
 	float    logprob;
 	uint32_t rank;                 /* 0 = no log-probability (the first prompt token) */
 	uint32_t n_top;
-	struct sr_pair top[];
+	struct sr_pair top[SR_TOP_MAX];
 };
-struct lps { struct out bytes; uint32_t n; };
 
 void lps_add(struct lps *l, const struct sr_token *t);
 void lps_add_plain(struct lps *l, int32_t id);
-const struct lp *lps_next(const struct lps *l, size_t *at); /* at = 0 first; NULL = no more */
-void lps_reset(struct lps *l);
+/* The one at byte *at, which goes to the next; false at `end`.  *at = 0 is the first. */
+bool lps_next(const struct lps *l, size_t end, size_t *at, struct lp *p);
+/* The most bytes that one with so many alternatives takes, but for odd values. */
+size_t lps_bytes(uint32_t n_top);
 
 enum choice_finish { RUNNING, STOPPED, LENGTH, FAILED };
 
@@ -52,7 +55,9 @@ struct choice {
 	struct request *request;       /* whose it is */
 	int index, prompt;             /* in the answer; of the request's prompts */
 	uint64_t handle;               /* engine.h; valid while `live` */
-	bool live, echoed, told;       /* in the engine; prompt given out; role chunk sent */
+	bool live, echoed;             /* in the engine; prompt given out */
+	bool due;                      /* in the request's list of those with something to tell */
+	struct choice *next_due;
 	enum choice_finish finish;
 	bool ended;                    /* nothing more comes: finish is in the answer */
 	int32_t  stop_id;              /* of a stop_token_id that ended it, or -1 */
@@ -66,7 +71,7 @@ struct choice {
 	struct out text;               /* streaming: not given out yet; else all */
 	size_t   ready;                /* bytes of text that may be given out */
 	struct lps lps;                /* streaming: not given out yet */
-	struct lps prompt_lps;
+	size_t   held;                 /* bytes of lps that the api knows of */
 	struct out ids;                /* int32_t[] not given out yet, for return_token_ids */
 	uint32_t waiting;              /* tokens in them: for stream_interval */
 	uint32_t offset;               /* text_offset of the next token, in characters */

@@ -1,5 +1,9 @@
 /* events.c - the bytes of answers: SSE chunks and whole bodies, key by key in vLLM's order,
  * with the nulls that it leaves in.  Written straight into r->event, no tree.
+ *
+ * An event is a list of parts.  Each part is a function that writes a piece of a few KiB and says whether the
+ * part is whole; r->pen keeps the place.  So event_write() can stop after any piece and go on in a later turn
+ * of the loop: of a long answer no more than a slice exists.  Short and long answers take the same way.
  */
 #include <math.h>
 #include <string.h>
@@ -7,6 +11,9 @@
 #include "request.h"
 
 #define PUT(o, literal) out_bytes(o, literal, sizeof(literal) - 1)
+#define PIECES 4096                  /* the most in one slice: some are long to make and short */
+#define TEXT_PIECE 4096              /* bytes of text */
+#define IDS_PIECE  512
 
 const char *finish_name(enum choice_finish f)
 {
@@ -18,32 +25,123 @@ const char *finish_name(enum choice_finish f)
 	}
 }
 
-/* Members that are null unless they were asked for. */
-static void token_ids(const struct request *r, struct out *o, const struct choice *c)
+/* ---- pieces of texts and lists ---- */
+
+/* A string without its quotes. */
+static bool text_piece(struct request *r, const char *s, size_t n)
 {
-	PUT(o, ",\"token_ids\":");
-	if (r->ask.return_token_ids)
-		out_ids(o, (const int32_t *)(const void *)c->ids.p, c->ids.n / sizeof(int32_t));
-	else
-		PUT(o, "null");
+	size_t from = r->pen.at, left = n - from, take = left, back;
+
+	if (left > TEXT_PIECE) {
+		take = TEXT_PIECE;
+		for (back = 1; back < 4; back++)  /* no character is cut */
+			if (utf8_length(s + from + take - back, left - take + back) > back) {
+				take -= back;
+				break;
+			}
+	}
+	if (take)
+		out_escaped(&r->event, s + from, take);
+	r->pen.at += take;
+	return take == left;
 }
 
-static void prompt_ids(struct out *o, const struct prompt *q, bool wanted)
+/* ,"name":[1,2,3] or null */
+static bool ids_piece(struct request *r, const char *name, const int32_t *id, size_t n, bool wanted)
 {
-	PUT(o, ",\"prompt_token_ids\":");
-	if (wanted)
-		out_ids(o, q->ids.id, q->ids.n);
-	else
-		PUT(o, "null");
+	struct out *o = &r->event;
+	size_t end = r->pen.at + IDS_PIECE < n ? r->pen.at + IDS_PIECE : n;
+
+	if (!r->pen.at) {
+		out_str(o, name);
+		out_str(o, wanted ? "[" : "null");
+	}
+	if (!wanted)
+		return true;
+	for (; r->pen.at < end; r->pen.at++) {
+		if (r->pen.at)
+			PUT(o, ",");
+		out_int(o, id[r->pen.at]);
+	}
+	if (end < n)
+		return false;
+	PUT(o, "]");
+	return true;
 }
 
-static void prompt_text(const struct request *r, struct out *o, const struct prompt *q)
+static const struct prompt *prompt_of(const struct request *r)
 {
-	PUT(o, ",\"prompt_text\":");
-	if (r->ask.return_prompt_text)
-		out_json(o, q->text, q->n_text);
-	else
-		PUT(o, "null");
+	return &r->ask.prompt[r->pen.c ? r->pen.c->prompt : 0];
+}
+
+static bool token_ids(struct request *r)
+{
+	const struct choice *c = r->pen.c;
+
+	return ids_piece(r, ",\"token_ids\":", (const int32_t *)(const void *)c->ids.p,
+	                 r->pen.n_ids / sizeof(int32_t), r->ask.return_token_ids);
+}
+
+static bool prompt_ids(struct request *r)
+{
+	const struct prompt *q = prompt_of(r);
+
+	return ids_piece(r, ",\"prompt_token_ids\":", q->ids.id, q->ids.n,
+	                 (r->pen.with_prompt && r->ask.stream) || (r->pen.first && r->ask.return_token_ids));
+}
+
+static bool prompt_text(struct request *r)
+{
+	const struct prompt *q = prompt_of(r);
+
+	if (!r->pen.at)
+		out_str(&r->event, r->ask.return_prompt_text ? ",\"prompt_text\":\"" : ",\"prompt_text\":null");
+	if (!r->ask.return_prompt_text)
+		return true;
+	if (!text_piece(r, q->text, q->n_text))
+		return false;
+	PUT(&r->event, "\"");
+	return true;
+}
+
+/* The prompt's text, as echo gives it back: what was sent, or its ids turned to text. */
+static bool echo_text(struct request *r)
+{
+	const struct prompt *q = prompt_of(r);
+	const size_t longest = sr_text_longest(r->limits.text) + 16;
+	struct out text = { 0 };
+	size_t end;
+	int n;
+
+	if (!r->pen.with_prompt || r->ask.return_token_ids)
+		return true;
+	if (q->text)
+		return text_piece(r, q->text, q->n_text);
+	if (!r->pen.at)
+		sr_detok_init(&r->pen.detok, false);
+	end = r->pen.at + IDS_PIECE < q->ids.n ? r->pen.at + IDS_PIECE : q->ids.n;
+	for (; r->pen.at < end && out_room(&text, longest); r->pen.at++) {
+		n = sr_detok_push(&r->pen.detok, r->limits.text, q->ids.id[r->pen.at], text.p + text.n, longest);
+		text.n += n > 0 ? (size_t)n : 0;
+	}
+	if (r->pen.at == q->ids.n && out_room(&text, longest)) {
+		n = sr_detok_flush(&r->pen.detok, text.p + text.n, longest);
+		text.n += n > 0 ? (size_t)n : 0;
+	}
+	out_escaped(&r->event, text.p, text.n);
+	r->event.failed |= text.failed;
+	out_free(&text);
+	return r->pen.at == q->ids.n;
+}
+
+static bool answer_text(struct request *r) { return text_piece(r, r->pen.c->text.p, r->pen.n_text); }
+
+/* Chat with echo: the content that the answer continues. */
+static bool last_content(struct request *r)
+{
+	const json_t *s = r->ask.last_content;
+
+	return text_piece(r, json_string_value(s), json_string_length(s));
 }
 
 /* ---- log-probabilities ---- */
@@ -63,7 +161,9 @@ static void token_name(const struct request *r, struct out *o, int32_t id)
 	size_t n;
 
 	if (r->ask.tokens_as_ids) {
-		out_fmt(o, "\"token_id:%d\"", id);
+		PUT(o, "\"token_id:");
+		out_int(o, id);
+		PUT(o, "\"");
 		return;
 	}
 	s = piece(r, id, &n);
@@ -72,102 +172,134 @@ static void token_name(const struct request *r, struct out *o, int32_t id)
 
 static double logprob(float v) { return isnan(v) || v < -9999.0f ? -9999.0 : (double)v; }
 
-/* The token itself, then its alternatives without it, most likely first: which = 0 .. */
-static bool entry(const struct lp *p, uint32_t which, struct sr_pair *out)
+/* The token itself, then its alternatives without it, most likely first: how many. */
+static int entries(const struct lp *p, struct sr_pair e[SR_TOP_MAX + 1])
 {
-	uint32_t i;
+	int n = 1;
 
-	if (!which) {
-		*out = (struct sr_pair){ p->id, p->logprob };
-		return true;
-	}
-	for (i = 0; i < p->n_top; i++)
-		if (p->top[i].id != p->id && !--which) {
-			*out = p->top[i];
-			return true;
-		}
-	return false;
+	e[0] = (struct sr_pair){ p->id, p->logprob };
+	for (uint32_t i = 0; i < p->n_top; i++)
+		if (p->top[i].id != p->id)
+			e[n++] = p->top[i];
+	return n;
 }
 
-static bool same_name(const struct request *r, int32_t a, int32_t b)
-{
-	size_t n, m;
-	const char *s, *t;
+struct name { const char *s; size_t n; };
 
-	if (r->ask.tokens_as_ids)
-		return a == b;
-	s = piece(r, a, &n);
-	t = piece(r, b, &m);
-	return n == m && !memcmp(s, t, n);
+static bool same_name(const struct request *r, const struct sr_pair *a, const struct name *s,
+                      const struct sr_pair *b, const struct name *t)
+{
+	return r->ask.tokens_as_ids ? a->id == b->id : s->n == t->n && !memcmp(s->s, t->s, s->n);
 }
 
 /* {"token":logprob,..} with at most n + 1 of them.  Of several with one name, the best. */
-static void named(const struct request *r, struct out *o, const struct lp *p, int64_t n)
+static void named(const struct request *r, struct out *o, const struct lp *p, int64_t most)
 {
-	struct sr_pair e, other;
-	uint32_t i, k;
-	bool first = true, seen;
+	struct sr_pair e[SR_TOP_MAX + 1];
+	struct name name[SR_TOP_MAX + 1];
+	int i, k, n = entries(p, e);
 
+	n = n <= most ? n : (int)most + 1;
+	for (i = 0; i < n; i++)
+		name[i].s = piece(r, e[i].id, &name[i].n);
 	PUT(o, "{");
-	for (i = 0; i <= n && entry(p, i, &e); i++) {
-		for (k = 0, seen = false; k < i && !seen; k++)
-			seen = entry(p, k, &other) && same_name(r, e.id, other.id);
-		if (seen)
+	for (i = 0; i < n; i++) {
+		for (k = 0; k < i && !same_name(r, &e[i], &name[i], &e[k], &name[k]); k++)
+			;
+		if (k < i)
 			continue;
-		for (k = i + 1; k <= n && entry(p, k, &other); k++)
-			if (other.value > e.value && same_name(r, e.id, other.id))
-				e.value = other.value;
-		if (!first)
+		for (k = i + 1; k < n; k++)
+			if (e[k].value > e[i].value && same_name(r, &e[i], &name[i], &e[k], &name[k]))
+				e[i].value = e[k].value;
+		if (i)
 			PUT(o, ",");
-		first = false;
-		token_name(r, o, e.id);
+		token_name(r, o, e[i].id);
 		PUT(o, ":");
-		out_double(o, logprob(e.value));
+		out_double(o, logprob(e[i].value));
 	}
 	PUT(o, "}");
 }
 
-/* Completions: four arrays over prompt (may be NULL) and answer. */
-static void completion_logprobs(struct request *r, struct out *o, struct choice *c,
-                                const struct lps *prompt, const struct lps *tokens)
+/* The next token of prompt, if that is to be there, and answer: false after the last. */
+static bool next_scored(struct request *r, struct lp *p)
 {
-	const struct lps *list[] = { prompt, tokens };
-	const char *const name[] = { "{\"text_offset\":[", "],\"token_logprobs\":[", "],\"tokens\":[",
-		"],\"top_logprobs\":[" };
-	const struct lp *p;
-	size_t at, n;
-	uint32_t offset = c->offset;
-	bool first;
-	int what, i;
+	struct pen *k = &r->pen;
+	const struct lps *prompt = k->with_prompt ? &r->scored[k->c->prompt].lps : NULL;
 
-	for (what = 0; what < 4; what++) {
-		out_str(o, name[what]);
-		for (i = 0, first = true; i < 2; i++)
-			for (at = 0; list[i] && (p = lps_next(list[i], &at)); first = false) {
-				if (!first)
-					PUT(o, ",");
-				if (what == 0) {
-					const char *s = piece(r, p->id, &n);
-					char id[32];
-
-					out_int(o, offset);
-					offset += r->ask.tokens_as_ids ?
-						(uint32_t)snprintf(id, sizeof(id), "token_id:%d", p->id) :
-						(uint32_t)utf8_count(s, n);
-				} else if (what == 2) {
-					token_name(r, o, p->id);
-				} else if (!p->rank) {
-					PUT(o, "null");
-				} else if (what == 1) {
-					out_double(o, logprob(p->logprob));
-				} else {
-					named(r, o, p, r->ask.logprobs);
-				}
-			}
-	}
-	PUT(o, "]}");
-	c->offset = offset;
+	if (!k->in_answer && prompt && lps_next(prompt, prompt->bytes.n, &k->at, p))
+		return true;
+	if (!k->in_answer)
+		k->at = 0;
+	k->in_answer = true;
+	return lps_next(&k->c->lps, k->n_lps, &k->at, p);
 }
+
+static void offset_of(struct request *r, const struct lp *p)
+{
+	char id[32];
+	const char *s;
+	size_t n;
+
+	out_int(&r->event, r->pen.offset);
+	if (r->ask.tokens_as_ids) {
+		r->pen.offset += (uint32_t)snprintf(id, sizeof(id), "token_id:%d", p->id);
+	} else {
+		s = piece(r, p->id, &n);
+		r->pen.offset += (uint32_t)utf8_count(s, n);
+	}
+}
+
+static void name_of(struct request *r, const struct lp *p) { token_name(r, &r->event, p->id); }
+
+static void score_of(struct request *r, const struct lp *p)
+{
+	if (p->rank)
+		out_double(&r->event, logprob(p->logprob));
+	else
+		PUT(&r->event, "null");
+}
+
+static void names_of(struct request *r, const struct lp *p)
+{
+	if (p->rank)
+		named(r, &r->event, p, r->ask.logprobs);
+	else
+		PUT(&r->event, "null");
+}
+
+/* Completions: four arrays over prompt and answer, each a part; this is one token of one. */
+static bool array_piece(struct request *r, const char *name, void (*put)(struct request *, const struct lp *))
+{
+	struct lp p;
+
+	if (r->ask.logprobs == ASK_NONE)
+		return true;
+	if (!r->pen.some)
+		out_str(&r->event, name);
+	if (!next_scored(r, &p)) {
+		PUT(&r->event, "]");
+		return true;
+	}
+	if (r->pen.some)
+		PUT(&r->event, ",");
+	r->pen.some = true;
+	put(r, &p);
+	return false;
+}
+
+static bool offsets(struct request *r)
+{
+	if (!r->pen.some)
+		r->pen.offset = r->pen.c->offset;
+	if (!array_piece(r, "{\"text_offset\":[", offset_of))
+		return false;
+	r->pen.c->offset = r->pen.offset;
+	return true;
+}
+
+static bool scores(struct request *r) { return array_piece(r, ",\"token_logprobs\":[", score_of); }
+static bool tokens(struct request *r) { return array_piece(r, ",\"tokens\":[", name_of); }
+static bool tops(struct request *r) { return array_piece(r, ",\"top_logprobs\":[", names_of); }
 
 static void chat_entry(const struct request *r, struct out *o, struct sr_pair e)
 {
@@ -187,71 +319,93 @@ static void chat_entry(const struct request *r, struct out *o, struct sr_pair e)
 	PUT(o, "]");
 }
 
-static void chat_logprobs(const struct request *r, struct out *o, const struct lps *tokens)
+static bool chat_logprobs(struct request *r)
 {
-	const struct lp *p;
-	struct sr_pair e;
-	size_t at = 0;
-	uint32_t i;
-	bool first = true;
+	struct out *o = &r->event;
+	struct pen *k = &r->pen;
+	struct sr_pair e[SR_TOP_MAX + 1];
+	struct lp p;
+	int n, i;
 
-	PUT(o, "{\"content\":[");
-	while ((p = lps_next(tokens, &at))) {
-		if (!first)
-			PUT(o, ",");
-		first = false;
-		chat_entry(r, o, (struct sr_pair){ p->id, p->logprob });
-		PUT(o, ",\"top_logprobs\":[");
-		for (i = 0; i < r->ask.logprobs && entry(p, i, &e); i++) {
-			if (i)
-				PUT(o, ",");
-			chat_entry(r, o, e);
-			PUT(o, "}");
-		}
+	if (r->ask.logprobs == ASK_NONE || (r->ask.stream && !k->n_lps)) {
+		PUT(o, "null");
+		return true;
+	}
+	if (!k->some)
+		PUT(o, "{\"content\":[");
+	if (!lps_next(&k->c->lps, k->n_lps, &k->at, &p)) {
 		PUT(o, "]}");
+		return true;
+	}
+	if (k->some)
+		PUT(o, ",");
+	k->some = true;
+	n = entries(&p, e);
+	chat_entry(r, o, e[0]);
+	PUT(o, ",\"top_logprobs\":[");
+	for (i = 0; i < n && i < r->ask.logprobs; i++) {
+		if (i)
+			PUT(o, ",");
+		chat_entry(r, o, e[i]);
+		PUT(o, "}");
 	}
 	PUT(o, "]}");
+	return false;
+}
+
+static void ranked(struct request *r, struct sr_pair e, uint32_t rank)
+{
+	struct out *o = &r->event;
+	const char *s;
+	size_t n;
+
+	PUT(o, "\"");
+	out_int(o, e.id);
+	PUT(o, "\":{\"logprob\":");
+	out_double(o, logprob(e.value));
+	PUT(o, ",\"rank\":");
+	out_int(o, rank);
+	PUT(o, ",\"decoded_token\":");
+	s = piece(r, e.id, &n);
+	out_json(o, s, n);
+	PUT(o, "}");
 }
 
 /* [null,{"3575":{"logprob":..,"rank":..,"decoded_token":".."},..},..] */
-static void prompt_logprobs(const struct request *r, struct out *o, const struct lps *prompt)
+static bool prompt_logprobs(struct request *r)
 {
-	const struct lp *p;
-	const char *s;
-	size_t at = 0, n;
-	uint32_t i, rank;
-	int32_t id;
-	bool first = true;
+	struct out *o = &r->event;
+	struct pen *k = &r->pen;
+	const struct lps *l;
+	struct lp p;
 
-	PUT(o, ",\"prompt_logprobs\":");
 	if (r->ask.prompt_logprobs == ASK_NONE) {
+		PUT(o, ",\"prompt_logprobs\":null");
+		return true;
+	}
+	l = &r->scored[k->c ? k->c->prompt : 0].lps;
+	if (!k->some)
+		PUT(o, ",\"prompt_logprobs\":[");
+	if (!lps_next(l, l->bytes.n, &k->at, &p)) {
+		PUT(o, "]");
+		return true;
+	}
+	if (k->some)
+		PUT(o, ",");
+	k->some = true;
+	if (!p.rank) {
 		PUT(o, "null");
-		return;
+		return false;
 	}
-	PUT(o, "[");
-	for (; (p = lps_next(prompt, &at)); first = false) {
-		if (!first)
+	PUT(o, "{");
+	ranked(r, (struct sr_pair){ p.id, p.logprob }, p.rank);
+	for (uint32_t i = 0; i < p.n_top; i++)
+		if (p.top[i].id != p.id) {
 			PUT(o, ",");
-		if (!p->rank) {
-			PUT(o, "null");
-			continue;
+			ranked(r, p.top[i], i + 1);
 		}
-		PUT(o, "{");
-		for (i = 0; i <= p->n_top; i++) {
-			id = i ? p->top[i - 1].id : p->id;
-			rank = i ? i : p->rank;
-			if (i && id == p->id)
-				continue;
-			out_fmt(o, "%s\"%d\":{\"logprob\":", i ? "," : "", id);
-			out_double(o, logprob(i ? p->top[i - 1].value : p->logprob));
-			s = piece(r, id, &n);
-			out_fmt(o, ",\"rank\":%u,\"decoded_token\":", rank);
-			out_json(o, s, n);
-			PUT(o, "}");
-		}
-		PUT(o, "}");
-	}
-	PUT(o, "]");
+	PUT(o, "}");
+	return false;
 }
 
 /* ---- parts that chunks and bodies share ---- */
@@ -275,22 +429,13 @@ void event_head(struct request *r)
 	PUT(o, ",\"choices\":[");
 }
 
-static void begin(struct request *r)
+static bool head(struct request *r)
 {
-	out_reset(&r->event);
-	r->event.failed = r->head.failed;
-	PUT(&r->event, "data: ");
+	if (r->ask.stream)
+		PUT(&r->event, "data: ");
 	out_bytes(&r->event, r->head.p, r->head.n);
-}
-
-static void stop_reason(struct out *o, const struct choice *c)
-{
-	if (c->stop_string)
-		out_json(o, c->stop_string, c->stop_string_len);
-	else if (c->stop_id >= 0)
-		out_int(o, c->stop_id);
-	else
-		PUT(o, "null");
+	r->event.failed |= r->head.failed;
+	return true;
 }
 
 /* Prompt tokens are counted once per prompt, however many answers it has. */
@@ -348,128 +493,127 @@ static void running_usage(struct request *r, int64_t prompt, int64_t completion)
 	PUT(&r->event, "}");
 }
 
+static bool text_opens(struct request *r)
+{
+	struct out *o = &r->event;
+
+	r->event.failed |= choice_lost(r->pen.c) || (r->scored && r->scored[r->pen.c->prompt].lps.bytes.failed);
+	PUT(o, "{\"index\":");
+	out_int(o, r->pen.c->index);
+	if (r->kind == ASK_COMPLETION) {
+		PUT(o, ",\"text\":\"");
+	} else if (r->ask.stream) {
+		PUT(o, ",\"delta\":{\"content\":\"");
+	} else {
+		PUT(o, ",\"message\":{\"role\":");
+		out_json_str(o, r->limits.response_role);
+		PUT(o, ",\"content\":\"");
+	}
+	return true;
+}
+
+static bool text_closes(struct request *r)
+{
+	struct out *o = &r->event;
+
+	if (r->kind == ASK_COMPLETION)
+		out_str(o, r->ask.logprobs == ASK_NONE ? "\",\"logprobs\":null" : "\",\"logprobs\":");
+	else if (r->ask.stream)
+		PUT(o, "\"},\"logprobs\":");
+	else
+		PUT(o, "\",\"refusal\":null,\"annotations\":null,\"audio\":null,\"function_call\":null,"
+		    "\"reasoning\":null},\"logprobs\":");
+	return true;
+}
+
+/* finish_reason and stop_reason */
+static bool reasons(struct request *r)
+{
+	const struct choice *c = r->pen.c;
+	struct out *o = &r->event;
+
+	if (r->kind == ASK_COMPLETION && r->ask.logprobs != ASK_NONE)
+		PUT(o, "}");
+	PUT(o, ",\"finish_reason\":");
+	out_json_str(o, r->pen.ended ? finish_name(c->finish) : NULL);
+	if (r->kind == ASK_CHAT && r->ask.stream && !r->pen.ended)
+		return true;
+	PUT(o, ",\"stop_reason\":");
+	if (!r->pen.ended)
+		PUT(o, "null");
+	else if (c->stop_string)
+		out_json(o, c->stop_string, c->stop_string_len);
+	else if (c->stop_id >= 0)
+		out_int(o, c->stop_id);
+	else
+		PUT(o, "null");
+	return true;
+}
+
 /* ---- streams ---- */
 
-void event_role(struct request *r, int index)
+/* What has been given out goes; what came meanwhile, or is held back, moves to the front. */
+static void drop_front(struct out *o, size_t n)
+{
+	if (n && n < o->n)
+		memmove(o->p, o->p + n, o->n - n);
+	o->n -= n;
+}
+
+static bool chunk_closes(struct request *r)
+{
+	struct pen *k = &r->pen;
+	struct choice *c = k->c;
+
+	PUT(&r->event, "}]");
+	running_usage(r, prompt_of(r)->ids.n, k->n_counted);
+	if (k->ended && !r->ask.include_usage) {
+		PUT(&r->event, ",\"system_fingerprint\":");
+		out_json_str(&r->event, r->fingerprint);
+	}
+	PUT(&r->event, "}\n\n");
+	drop_front(&c->text, k->n_text);
+	c->ready -= k->n_text;
+	drop_front(&c->lps.bytes, k->n_lps);
+	drop_front(&c->ids, k->n_ids);
+	return true;
+}
+
+static bool role(struct request *r)
 {
 	struct out *o = &r->event;
-	const struct prompt *q = &r->ask.prompt[0];
 
-	begin(r);
-	out_fmt(o, "{\"index\":%d,\"delta\":{\"role\":", index);
+	out_fmt(o, "{\"index\":%d,\"delta\":{\"role\":", r->pen.index);
 	out_json_str(o, r->limits.response_role);
 	PUT(o, ",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]");
-	running_usage(r, q->ids.n, 0);
-	prompt_ids(o, q, r->ask.return_token_ids);
-	prompt_text(r, o, q);
-	PUT(o, "}\n\n");
+	running_usage(r, r->ask.prompt[0].ids.n, 0);
+	return true;
 }
 
-void event_echo(struct request *r, int index)
+static bool event_closes(struct request *r)
 {
-	begin(r);
-	out_fmt(&r->event, "{\"index\":%d,\"delta\":{\"content\":", index);
-	out_json(&r->event, json_string_value(r->ask.last_content), json_string_length(r->ask.last_content));
-	PUT(&r->event, "},\"logprobs\":null,\"finish_reason\":null}]");
+	PUT(&r->event, "}\n\n");
+	return true;
+}
+
+static bool repeat_opens(struct request *r)
+{
+	out_fmt(&r->event, "{\"index\":%d,\"delta\":{\"content\":\"", r->pen.index);
+	return true;
+}
+
+static bool repeat_closes(struct request *r)
+{
+	PUT(&r->event, "\"},\"logprobs\":null,\"finish_reason\":null}]");
 	running_usage(r, r->ask.prompt[0].ids.n, 0);
 	PUT(&r->event, "}\n\n");
+	return true;
 }
 
-/* The prompt's text, as echo gives it back: what was sent, or its ids turned to text. */
-static void echo_text(const struct request *r, struct out *o, const struct prompt *q)
-{
-	struct out text = { 0 };
-	int64_t n;
-
-	if (r->ask.return_token_ids)
-		return;
-	if (q->text) {
-		out_escaped(o, q->text, q->n_text);
-		return;
-	}
-	n = sr_text_decode(r->limits.text, q->ids.id, q->ids.n, false, NULL, 0);
-	if (n > 0 && out_room(&text, (size_t)n)) {
-		sr_text_decode(r->limits.text, q->ids.id, q->ids.n, false, text.p, (size_t)n);
-		out_escaped(o, text.p, (size_t)n);
-	}
-	o->failed |= text.failed;
-	out_free(&text);
-}
-
-static void completion_chunk(struct request *r, struct choice *c)
-{
-	struct out *o = &r->event;
-	const struct prompt *q = &r->ask.prompt[c->prompt];
-	bool first = !c->echoed, with_prompt = first && r->ask.echo;
-
-	c->echoed = true;
-	out_fmt(o, "{\"index\":%d,\"text\":\"", c->index);
-	if (with_prompt)
-		echo_text(r, o, q);
-	out_escaped(o, c->text.p, c->ready);
-	PUT(o, "\",\"logprobs\":");
-	if (r->ask.logprobs != ASK_NONE)
-		completion_logprobs(r, o, c, with_prompt ? &c->prompt_lps : NULL, &c->lps);
-	else
-		PUT(o, "null");
-	PUT(o, ",\"finish_reason\":");
-	out_json_str(o, c->ended ? finish_name(c->finish) : NULL);
-	PUT(o, ",\"stop_reason\":");
-	stop_reason(o, c);
-	prompt_ids(o, q, with_prompt || (first && r->ask.return_token_ids));
-}
-
-static void chat_chunk(struct request *r, struct choice *c)
+static bool all_usage(struct request *r)
 {
 	struct out *o = &r->event;
 
-	out_fmt(o, "{\"index\":%d,\"delta\":{\"content\":", c->index);
-	out_json(o, c->text.p, c->ready);
-	PUT(o, "},\"logprobs\":");
-	if (r->ask.logprobs != ASK_NONE && c->lps.n)
-		chat_logprobs(r, o, &c->lps);
-	else
-		PUT(o, "null");
-	PUT(o, ",\"finish_reason\":");
-	out_json_str(o, c->ended ? finish_name(c->finish) : NULL);
-	if (c->ended) {
-		PUT(o, ",\"stop_reason\":");
-		stop_reason(o, c);
-	}
-}
-
-void event_chunk(struct request *r, struct choice *c)
-{
-	struct out *o = &r->event;
-
-	begin(r);
-	o->failed |= choice_lost(c);
-	if (r->kind == ASK_COMPLETION)
-		completion_chunk(r, c);
-	else
-		chat_chunk(r, c);
-	token_ids(r, o, c);
-	PUT(o, "}]");
-	running_usage(r, r->ask.prompt[c->prompt].ids.n, counted(r, c));
-	if (c->ended && !r->ask.include_usage) {
-		PUT(o, ",\"system_fingerprint\":");
-		out_json_str(o, r->fingerprint);
-	}
-	PUT(o, "}\n\n");
-	if (c->ready)                         /* what is held back moves to the front */
-		memmove(c->text.p, c->text.p + c->ready, c->text.n - c->ready);
-	c->text.n -= c->ready;
-	c->ready = 0;
-	c->waiting = 0;
-	lps_reset(&c->lps);
-	out_reset(&c->ids);
-}
-
-void event_usage(struct request *r)
-{
-	struct out *o = &r->event;
-
-	begin(r);
 	PUT(o, "],");
 	usage(r, prompt_tokens(r), all_completion(r));
 	if (r->details)
@@ -477,6 +621,40 @@ void event_usage(struct request *r)
 	PUT(o, "},\"system_fingerprint\":");
 	out_json_str(o, r->fingerprint);
 	PUT(o, "}\n\n");
+	return true;
+}
+
+static event_part *const role_event[] = { head, role, prompt_ids, prompt_text, event_closes, NULL };
+static event_part *const repeat_event[] = { head, repeat_opens, last_content, repeat_closes, NULL };
+static event_part *const usage_event[] = { head, all_usage, NULL };
+static event_part *const completion_chunk[] = { head, text_opens, echo_text, answer_text, text_closes,
+	offsets, scores, tokens, tops, reasons, prompt_ids, token_ids, chunk_closes, NULL };
+static event_part *const chat_chunk[] = { head, text_opens, answer_text, text_closes, chat_logprobs, reasons,
+	token_ids, chunk_closes, NULL };
+
+void event_role(struct request *r, int index)
+{
+	r->pen = (struct pen){ .part = role_event, .index = index, .first = true };
+}
+
+void event_echo(struct request *r, int index)
+{
+	r->pen = (struct pen){ .part = repeat_event, .index = index };
+}
+
+void event_usage(struct request *r) { r->pen = (struct pen){ .part = usage_event }; }
+
+void event_chunk(struct request *r, struct choice *c)
+{
+	bool first = !c->echoed;
+
+	r->pen = (struct pen){
+		.part = r->kind == ASK_COMPLETION ? completion_chunk : chat_chunk, .c = c,
+		.first = first, .with_prompt = first && r->ask.echo && r->kind == ASK_COMPLETION, .ended = c->ended,
+		.n_text = c->ready, .n_lps = c->lps.bytes.n, .n_ids = c->ids.n, .n_counted = counted(r, c),
+	};
+	c->echoed = true;
+	c->waiting = 0;
 }
 
 void event_problem(struct request *r, const struct problem *p)
@@ -489,81 +667,39 @@ void event_problem(struct request *r, const struct problem *p)
 
 /* ---- whole answers ---- */
 
-static void whole_completion(struct request *r, struct choice *c)
+static void on_choice(struct request *r, struct choice *c)
 {
-	struct out *o = &r->event;
-	const struct prompt *q = &r->ask.prompt[c->prompt];
+	struct pen *k = &r->pen;
 
-	o->failed |= choice_lost(c);
-	out_fmt(o, "{\"index\":%d,\"text\":\"", c->index);
-	if (r->ask.echo)
-		echo_text(r, o, q);
-	out_escaped(o, c->text.p, c->text.n);
-	PUT(o, "\",\"logprobs\":");
-	if (r->ask.logprobs != ASK_NONE)
-		completion_logprobs(r, o, c, r->ask.echo ? &c->prompt_lps : NULL, &c->lps);
-	else
-		PUT(o, "null");
-	PUT(o, ",\"finish_reason\":");
-	out_json_str(o, finish_name(c->finish));
-	PUT(o, ",\"stop_reason\":");
-	stop_reason(o, c);
-	token_ids(r, o, c);
-	prompt_logprobs(r, o, &c->prompt_lps);
-	prompt_ids(o, q, r->ask.return_token_ids);
-	PUT(o, ",\"routed_experts\":null}");
+	*k = (struct pen){
+		.part = k->part, .next_choice = k->next_choice, .c = c, .first = true,
+		.with_prompt = r->ask.echo && r->kind == ASK_COMPLETION, .ended = true,
+		.n_text = c->text.n, .n_lps = c->lps.bytes.n, .n_ids = c->ids.n,
+	};
 }
 
-static void whole_chat(struct request *r, struct choice *c)
+/* The next one, or on to the end of the answer; and what has been written goes. */
+static bool choice_closes(struct request *r)
 {
-	struct out *o = &r->event;
+	struct choice *c = r->pen.c;
 
-	o->failed |= choice_lost(c);
-	out_fmt(o, "{\"index\":%d,\"message\":{\"role\":", c->index);
-	out_json_str(o, r->limits.response_role);
-	PUT(o, ",\"content\":\"");
-	out_escaped(o, json_string_value(r->ask.last_content), json_string_length(r->ask.last_content));
-	out_escaped(o, c->text.p, c->text.n);
-	PUT(o, "\",\"refusal\":null,\"annotations\":null,\"audio\":null,\"function_call\":null,"
-	    "\"reasoning\":null},\"logprobs\":");
-	if (r->ask.logprobs != ASK_NONE)
-		chat_logprobs(r, o, &c->lps);
-	else
-		PUT(o, "null");
-	PUT(o, ",\"finish_reason\":");
-	out_json_str(o, finish_name(c->finish));
-	PUT(o, ",\"stop_reason\":");
-	stop_reason(o, c);
-	token_ids(r, o, c);
-	PUT(o, ",\"routed_experts\":null}");
+	PUT(&r->event, ",\"routed_experts\":null}");
+	choice_free(c);
+	if (r->scored && r->kind == ASK_COMPLETION && (c->index + 1) % (int)r->ask.n == 0)
+		out_free(&r->scored[c->prompt].lps.bytes);
+	r->pen.c = NULL;
+	if (c->index + 1 == r->n_choices)
+		return true;
+	PUT(&r->event, ",");
+	r->pen.part = r->pen.next_choice;
+	on_choice(r, c + 1);
+	return false;
 }
 
-static void chat_prompt(struct request *r)
+static bool answer_usage(struct request *r)
 {
 	struct out *o = &r->event;
-	const struct prompt *q = &r->ask.prompt[0];
 
-	prompt_logprobs(r, o, &r->choice[0].prompt_lps);
-	prompt_ids(o, q, r->ask.return_token_ids);
-	prompt_text(r, o, q);
-}
-
-void answer(struct request *r)
-{
-	struct out *o = &r->event;
-	int i;
-
-	out_reset(o);
-	o->failed = r->head.failed;
-	out_bytes(o, r->head.p, r->head.n);
-	for (i = 0; i < r->n_choices; i++) {
-		if (i)
-			PUT(o, ",");
-		if (r->kind == ASK_COMPLETION)
-			whole_completion(r, &r->choice[i]);
-		else
-			whole_chat(r, &r->choice[i]);
-	}
 	PUT(o, "],\"service_tier\":null,\"system_fingerprint\":");
 	out_json_str(o, r->fingerprint);
 	PUT(o, ",");
@@ -574,7 +710,39 @@ void answer(struct request *r)
 	else
 		PUT(o, ",\"prompt_tokens_details\":null");
 	PUT(o, ",\"completion_tokens_details\":null}");
-	if (r->kind == ASK_CHAT)
-		chat_prompt(r);
-	PUT(o, ",\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null}");
+	return true;
+}
+
+static bool answer_closes(struct request *r)
+{
+	PUT(&r->event, ",\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null}");
+	return true;
+}
+
+static event_part *const completion[] = { head, text_opens, echo_text, answer_text, text_closes, offsets,
+	scores, tokens, tops, reasons, token_ids, prompt_logprobs, prompt_ids, choice_closes, answer_usage,
+	answer_closes, NULL };
+static event_part *const chat[] = { head, text_opens, last_content, answer_text, text_closes, chat_logprobs,
+	reasons, token_ids, choice_closes, answer_usage, prompt_logprobs, prompt_ids, prompt_text,
+	answer_closes, NULL };
+
+void answer(struct request *r)
+{
+	r->pen.part = r->kind == ASK_COMPLETION ? completion : chat;
+	r->pen.next_choice = r->pen.part + 1;
+	on_choice(r, r->choice);
+}
+
+bool event_write(struct request *r)
+{
+	struct pen *k = &r->pen;
+
+	out_reset(&r->event);
+	for (int i = 0; *k->part && i < PIECES && r->event.n < CONN_SLICE && !r->event.failed; i++)
+		if ((*k->part)(r)) {
+			k->part++;
+			k->at = 0;
+			k->some = k->in_answer = false;
+		}
+	return !*k->part;
 }

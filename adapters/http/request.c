@@ -13,7 +13,9 @@
 #include "state.h"
 
 #define NOTE_BYTES (ASK_ID_BYTES + 64)
-#define SSE_TYPE "text/event-stream; charset=utf-8"
+#define SCORES_MAX (256ll << 20)       /* bytes of log-probabilities that all requests hold */
+
+static void account(struct request *r, int64_t by);
 
 /* ---- life ---- */
 
@@ -27,6 +29,10 @@ static void request_free(struct request *r)
 		choice_free(&r->choice[i]);
 	}
 	free(r->choice);
+	for (i = 0; r->scored && i < r->ask.n_prompts; i++)
+		out_free(&r->scored[i].lps.bytes);
+	free(r->scored);
+	account(r, -r->held);
 	stops_free(&r->stops);
 	ask_free(&r->ask);
 	free(r->body);
@@ -41,16 +47,16 @@ static void request_free(struct request *r)
 }
 
 /* Sending may end the request: hold it until the outermost caller returns. */
-static void hold(struct request *r) { r->depth++; }
+void request_hold(struct request *r) { r->depth++; }
 
-static void release(struct request *r)
+void request_release(struct request *r)
 {
 	if (!--r->depth && r->over && !r->preparing)
 		request_free(r);
 }
 
 /* No more is to be said: the ring's part ends too. */
-static void over(struct request *r)
+void request_over(struct request *r)
 {
 	int i;
 
@@ -67,86 +73,52 @@ void request_gone(void *owner)
 {
 	struct request *r = owner;
 
-	hold(r);
+	request_hold(r);
 	if (!r->over)
 		shared_add(r->api->shared->gone, 1);
-	over(r);
-	release(r);
+	request_over(r);
+	request_release(r);
 }
 
-static const char no_memory[] = "data: {\"error\":{\"message\":\"The server is out of memory.\","
-	"\"type\":\"InternalServerError\",\"param\":null,\"code\":500}}\n\n";
+/* ---- log-probabilities held ---- */
 
-static void fail(struct request *r, const struct problem *p);
-
-/* The event; or `instead`, a text that needs no memory. */
-static void put_event(struct request *r, const char *instead)
+static void account(struct request *r, int64_t by)
 {
-	struct exchange *x = r->x;
+	r->held += by;
+	r->api->scores += by;
+}
 
-	if (!x)
-		return;
-	if (!r->begun) {
-		char extra[sizeof(r->extra) + 64];
+void request_account(struct request *r, struct choice *c)
+{
+	account(r, (int64_t)c->lps.bytes.n - (int64_t)c->held);
+	c->held = c->lps.bytes.n;
+}
 
-		r->begun = true;
-		snprintf(extra, sizeof(extra), "x-accel-buffering: no\r\n%s", r->extra);
-		exchange_begin(x, 200, SSE_TYPE, extra);
+static const char too_many_scores[] =
+	"The server holds too many log-probabilities of other answers. Try again later.";
+
+/* Room for what is known of its prompts is taken before they are computed.  True if there is none. */
+static bool scores_refused(struct request *r)
+{
+	int64_t n = 0;
+	int i;
+
+	if (r->ask.prompt_logprobs == ASK_NONE)
+		return false;
+	for (i = 0; i < r->ask.n_prompts; i++)
+		n += (int64_t)r->ask.prompt[i].ids.n * (int64_t)lps_bytes((uint32_t)r->ask.prompt_logprobs);
+	if (r->api->scores && r->api->scores + n > SCORES_MAX) {
+		request_unavailable(r, too_many_scores);
+		return true;
 	}
-	if (r->x && instead)
-		exchange_event(x, instead, strlen(instead));
-	else if (r->x && r->event.n)
-		exchange_event(x, r->event.p, r->event.n);
-}
-
-/* An event that found no memory is an error, not a hole in the answer. */
-static void send_event(struct request *r)
-{
-	if (r->event.failed) {
+	r->scored = calloc((size_t)r->ask.n_prompts, sizeof(*r->scored));
+	if (!r->scored) {
 		problem_memory(&r->problem);
-		fail(r, &r->problem);
-	} else {
-		put_event(r, NULL);
+		request_fail(r, &r->problem);
+		return true;
 	}
-}
-
-static void stream_ends(struct request *r)
-{
-	struct exchange *x;
-
-	put_event(r, "data: [DONE]\n\n");
-	x = r->x;
-	over(r);
-	if (x)
-		exchange_end(x);
-}
-
-/* An error after the start of a stream is an event; before it, the answer. */
-static void fail(struct request *r, const struct problem *p)
-{
-	struct exchange *x = r->x;
-
-	if (r->over)
-		return;
-	if (r->begun) {
-		event_problem(r, p);
-		put_event(r, r->event.failed ? no_memory : NULL);
-		if (!r->over)
-			stream_ends(r);
-		return;
-	}
-	over(r);
-	if (x)
-		api_problem(x, p, r->extra);
-}
-
-static void unavailable(struct request *r, const char *why)
-{
-	struct problem p;
-
-	shared_add(r->api->shared->rejected_requests, 1);
-	problem_set(&p, 503, "ServiceUnavailableError", NULL, "%s", why);
-	fail(r, &p);
+	account(r, n);
+	return false;
 }
 
 /* ---- before the ring ---- */
@@ -211,6 +183,12 @@ static void fill(const struct request *r, struct sr_request *q)
 	memcpy(q->span_id, r->span_id, sizeof(q->span_id));
 }
 
+/* Of the answers to one prompt the first tells what is known of the prompt. */
+static bool scores_prompt(const struct request *r, const struct choice *c)
+{
+	return r->scored && c->index % (int)r->ask.n == 0;
+}
+
 static int submit(struct request *r, struct choice *c, const struct sr_request *common)
 {
 	const struct prompt *q = &r->ask.prompt[c->prompt];
@@ -224,8 +202,10 @@ static int submit(struct request *r, struct choice *c, const struct sr_request *
 		s.seed = (uint64_t)r->ask.seed + (uint64_t)(c->index % (int)r->ask.n);
 	if (s.min_tokens > s.max_tokens)
 		s.min_tokens = s.max_tokens;
-	if (r->ask.prompt_logprobs != ASK_NONE)
-		lps_add_plain(&c->prompt_lps, q->ids.id[0]);
+	if (!scores_prompt(r, c)) {
+		s.flags &= ~(uint32_t)SR_PROMPT_LOGPROBS;
+		s.n_prompt_top = 0;
+	}
 	e = engine_submit(r->api->engine, &s, c, &c->handle);
 	c->live = !e;
 	return e;
@@ -238,9 +218,9 @@ static void refused(struct request *r, int e)
 	if (e == -EMSGSIZE || e == -EINVAL) {
 		problem_bad(&p, NULL, e == -EMSGSIZE ? "The request is larger than the daemon's rings take." :
 		            "The daemon refused the request as invalid.");
-		fail(r, &p);
+		request_fail(r, &p);
 	} else {
-		unavailable(r, e == -EAGAIN ? "Too many requests are waiting. Try again later." :
+		request_unavailable(r, e == -EAGAIN ? "Too many requests are waiting. Try again later." :
 		            "The model server is not available. Try again later.");
 	}
 }
@@ -248,8 +228,7 @@ static void refused(struct request *r, int e)
 /* Nothing can end an empty answer but its end: with one prompt token there is nothing to score. */
 static bool nothing_to_do(const struct request *r, const struct choice *c)
 {
-	return c->max_tokens == 0 && (r->ask.prompt_logprobs == ASK_NONE ||
-	                              r->ask.prompt[c->prompt].ids.n < 2);
+	return c->max_tokens == 0 && (!scores_prompt(r, c) || r->ask.prompt[c->prompt].ids.n < 2);
 }
 
 static void count(struct request *r)
@@ -313,7 +292,7 @@ static bool queue_refuses(struct request *r)
 	problem_set(&p, 503, "ServiceUnavailableError", NULL, "Too many requests are waiting (%s). Try again "
 	            "later.", limit == QUEUE_REQS ? "--max-num-queued-reqs" : "--max-num-queued-tokens");
 	p.retry_after = queue_retry_after(a->page, &load);
-	fail(r, &p);
+	request_fail(r, &p);
 	return true;
 }
 
@@ -336,13 +315,14 @@ static void launch(struct request *r)
 	int i, e = 0;
 
 	r->n_choices = 0;
+	r->due_end = &r->due;
 	r->choice = calloc((size_t)(r->ask.n * r->ask.n_prompts), sizeof(*r->choice));
 	if (!r->choice || stops_init(&r->stops, &r->ask) < 0) {
 		problem_memory(&r->problem);
-		fail(r, &r->problem);
+		request_fail(r, &r->problem);
 		return;
 	}
-	if (queue_refuses(r))
+	if (queue_refuses(r) || scores_refused(r))
 		return;
 	if (engine_room(r->api->engine, r->right.tenant) < (unsigned)(r->ask.n * r->ask.n_prompts)) {
 		refused(r, engine_model(r->api->engine) ? -EAGAIN : -ECONNREFUSED);
@@ -366,12 +346,10 @@ static void launch(struct request *r)
 	for (i = 0; i < r->n_choices && !e; i++) {
 		struct choice *c = &r->choice[i];
 
-		if (nothing_to_do(r, c)) {
-			if (r->ask.prompt_logprobs != ASK_NONE)
-				lps_add_plain(&c->prompt_lps, r->ask.prompt[c->prompt].ids.id[0]);
-			continue;
-		}
-		e = submit(r, c, &common);
+		if (scores_prompt(r, c))
+			lps_add_plain(&r->scored[c->prompt].lps, r->ask.prompt[c->prompt].ids.id[0]);
+		if (!nothing_to_do(r, c))
+			e = submit(r, c, &common);
 	}
 	if (e < 0) {
 		refused(r, e);
@@ -384,14 +362,14 @@ static void launch(struct request *r)
 
 static void start(struct request *r)
 {
-	hold(r);
+	request_hold(r);
 	if (!r->over) {
 		if (r->problem.status)
-			fail(r, &r->problem);
+			request_fail(r, &r->problem);
 		else
 			launch(r);
 	}
-	release(r);
+	request_release(r);
 }
 
 static void work_run(struct work *w) { prepare((struct request *)w); }
@@ -468,13 +446,13 @@ void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const 
 	a->n_requests++;
 	shared_add(a->shared->load, 1);
 	asked_by(x, request_gone, r);
-	hold(r);
+	request_hold(r);
 	if (id)
 		snprintf(r->header_id, sizeof(r->header_id), "%.*s", (int)id->n, id->s);
 	known = api_limits(a, &r->limits);
 	r->limits.min_priority = right->min_priority;
 	if (!known || !engine_model(a->engine)) {
-		unavailable(r, engine_wrong_model(a->engine) ?
+		request_unavailable(r, engine_wrong_model(a->engine) ?
 		            "The model server serves another model than this endpoint." :
 		            "The model server is not available. Try again later.");
 	} else if (h->body.n <= PREPARE_HERE) {
@@ -500,10 +478,10 @@ void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const 
 		if (!r->body || workers_give(a->workers, &r->work) < 0) {
 			r->preparing = false;
 			engine_doing(a->engine, SR_PREPARING, -1);
-			unavailable(r, "Too many long requests are waiting. Try again later.");
+			request_unavailable(r, "Too many long requests are waiting. Try again later.");
 		}
 	}
-	release(r);
+	request_release(r);
 }
 
 /* ---- from the ring ---- */
@@ -529,69 +507,51 @@ static bool is_stop(const struct request *r, const struct choice *c, int32_t id,
 /* Text, ids and log-probability of a token go into the choice. */
 static bool take(struct request *r, struct choice *c, const struct sr_token *t, bool as_text)
 {
-	if (r->ask.logprobs != ASK_NONE)
+	if (r->ask.logprobs != ASK_NONE) {
 		lps_add(&c->lps, t);
+		request_account(r, c);
+	}
 	if (r->ask.return_token_ids)
 		out_bytes(&c->ids, &t->id, sizeof(t->id));
 	c->waiting++;
 	return as_text && choice_text(c, &r->stops, r->limits.text, t->id, (uint32_t)r->ask.min_tokens);
 }
 
-static void roles(struct request *r)
+/* With echo its first event has what is known of the prompt: has that come? */
+static bool may_tell(const struct request *r, const struct choice *c)
 {
-	int i;
-
-	if (r->kind != ASK_CHAT || r->choice[0].told)
-		return;
-	r->choice[0].told = true;
-	for (i = 0; i < r->n_choices && !r->over; i++) {
-		event_role(r, i);
-		send_event(r);
-	}
-	for (i = 0; i < r->n_choices && !r->over && r->ask.last_content; i++) {
-		event_echo(r, i);
-		send_event(r);
-	}
+	return c->echoed || !r->ask.echo || !r->scored || r->scored[c->prompt].whole;
 }
 
 static void chunk(struct request *r, struct choice *c)
 {
-	if (!r->ask.stream || r->over)
+	if (r->ask.stream && !r->over && may_tell(r, c))
+		request_tell(r, c);
+}
+
+/* All of a prompt's log-probabilities are there: the other answers to it may have waited. */
+static void scored(struct request *r, const struct choice *first)
+{
+	struct choice *c;
+	int i;
+
+	if (!scores_prompt(r, first) || r->scored[first->prompt].whole)
 		return;
-	roles(r);
-	if (r->over)
-		return;
-	event_chunk(r, c);
-	send_event(r);
+	r->scored[first->prompt].whole = true;
+	for (i = 1; i < r->ask.n && !r->over; i++) {
+		c = &r->choice[first->index + i];
+		if (c->ended || c->waiting)
+			chunk(r, c);
+	}
 }
 
 static void choice_ends(struct request *r, struct choice *c)
 {
-	struct exchange *x;
-
 	c->ended = true;
 	r->n_ended++;
 	chunk(r, c);
-	if (r->over || r->n_ended < r->n_choices)
-		return;
-	if (r->ask.stream) {
-		if (r->ask.include_usage) {
-			event_usage(r);
-			send_event(r);
-		}
-		if (!r->over)
-			stream_ends(r);
-		return;
-	}
-	answer(r);
-	if (r->event.failed) {
-		problem_memory(&r->problem);
-		fail(r, &r->problem);
-		return;
-	}
-	x = r->x;
-	over(r);
-	exchange_reply(x, 200, JSON_TYPE, r->extra, r->event.p, r->event.n);
+	if (!r->ask.stream && !r->over && r->n_ended == r->n_choices)
+		request_answer(r);
 }
 
 /* Keeping a token that ends the answer until its END comes puts finish_reason on its chunk. */
@@ -607,9 +567,13 @@ static void token(struct request *r, struct choice *c, const struct sr_token *t)
 	bool matched;
 
 	if (t->kind == SR_PROMPT) {
-		lps_add(&c->prompt_lps, t);
+		if (scores_prompt(r, c))
+			lps_add(&r->scored[c->prompt].lps, t);
 		return;
 	}
+	scored(r, c);
+	if (r->over)
+		return;
 	if (c->ended || c->finish == STOPPED)         /* a stop string was complete: the rest is void */
 		return;
 	if (c->has_last) {                            /* we guessed wrong: it was not the last */
@@ -622,6 +586,10 @@ static void token(struct request *r, struct choice *c, const struct sr_token *t)
 		return;
 	}
 	matched = take(r, c, t, true);
+	if (c->held && r->api->scores > SCORES_MAX) {
+		request_unavailable(r, too_many_scores);
+		return;
+	}
 	if (matched) {
 		if (r->details) {                     /* what was cached, its END tells */
 			engine_cancel(r->api->engine, c->handle);
@@ -643,10 +611,10 @@ void request_token(void *owner, const struct sr_token *t)
 	struct choice *c = owner;
 	struct request *r = c->request;
 
-	hold(r);
+	request_hold(r);
 	if (!r->over)
 		token(r, c, t);
-	release(r);
+	request_release(r);
 }
 
 static void failed(struct request *r, int finish)
@@ -655,7 +623,7 @@ static void failed(struct request *r, int finish)
 
 	switch (finish) {
 	case -ECONNRESET:
-		unavailable(r, "The model server stopped while it worked on this request. Try again later.");
+		request_unavailable(r, "The model server stopped while it worked on this request. Try again later.");
 		return;
 	case -ENOSPC:
 		problem_set(&p, 503, "ServiceUnavailableError", NULL, "The request needs more KV cache than "
@@ -677,7 +645,7 @@ static void failed(struct request *r, int finish)
 	default:
 		problem_set(&p, 500, "InternalServerError", NULL, "The model server failed on this request.");
 	}
-	fail(r, &p);
+	request_fail(r, &p);
 }
 
 static void end(struct request *r, struct choice *c, int finish, const struct sr_token *t)
@@ -694,6 +662,9 @@ static void end(struct request *r, struct choice *c, int finish, const struct sr
 		failed(r, finish);
 		return;
 	}
+	scored(r, c);
+	if (r->over)
+		return;
 	if (c->has_last) {
 		is_stop(r, c, c->last.id, &stop_id);
 		c->has_last = false;
@@ -714,8 +685,8 @@ void request_end(void *owner, int finish, const struct sr_token *t)
 	struct request *r = c->request;
 
 	c->live = false;
-	hold(r);
+	request_hold(r);
 	if (!r->over && !c->ended)
 		end(r, c, finish, t);
-	release(r);
+	request_release(r);
 }

@@ -47,6 +47,7 @@ struct api {
 
 	struct request *requests;            /* all alive */
 	unsigned n_requests;
+	int64_t scores;                      /* bytes of log-probabilities that requests hold */
 };
 
 /* What is known of a request from its head on until its answer has left: the exchange's ctx. */

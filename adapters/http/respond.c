@@ -1,0 +1,223 @@
+/* respond.c - what a request sends, and when: the events of a stream as tokens come, a whole answer at its
+ * end, an error in place of either.
+ *
+ * An event or an answer longer than CONN_SLICE leaves in slices: one now, the next when the loop asks for it
+ * (exchange_pull).  Tokens that come meanwhile are kept in their choice; its next event has them.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "request.h"
+#include "state.h"
+
+#define SSE_TYPE "text/event-stream; charset=utf-8"
+#define SCRATCH_KEPT (16u * 1024)      /* of r->event, between events */
+
+static const char no_memory[] = "data: {\"error\":{\"message\":\"The server is out of memory.\","
+	"\"type\":\"InternalServerError\",\"param\":null,\"code\":500}}\n\n";
+
+/* ---- ends ---- */
+
+/* The event; or `instead`, a text that needs no memory. */
+static void put_event(struct request *r, const char *instead)
+{
+	struct exchange *x = r->x;
+
+	if (!x)
+		return;
+	if (!r->begun) {
+		char extra[sizeof(r->extra) + 64];
+
+		r->begun = true;
+		snprintf(extra, sizeof(extra), "x-accel-buffering: no\r\n%s", r->extra);
+		exchange_begin(x, 200, SSE_TYPE, extra);
+	}
+	if (instead)
+		exchange_event(x, instead, strlen(instead));
+	else if (r->event.n)
+		exchange_event(x, r->event.p, r->event.n);
+}
+
+static void stream_ends(struct request *r)
+{
+	struct exchange *x = r->x;
+
+	put_event(r, "data: [DONE]\n\n");
+	request_over(r);
+	if (x)
+		exchange_end(x);
+}
+
+/* An error after the start of a stream is an event, after the one under way; before it, the answer. */
+void request_fail(struct request *r, const struct problem *p)
+{
+	struct exchange *x = r->x;
+	int i;
+
+	if (r->over || r->failing)
+		return;
+	if (r->partial) {
+		r->problem = *p;
+		r->failing = true;
+		for (i = 0; i < r->n_choices; i++)
+			if (r->choice[i].live) {
+				r->choice[i].live = false;
+				engine_drop(r->api->engine, r->choice[i].handle);
+			}
+	} else if (r->begun) {
+		event_problem(r, p);
+		put_event(r, r->event.failed ? no_memory : NULL);
+		stream_ends(r);
+	} else {
+		request_over(r);
+		if (x)
+			api_problem(x, p, r->extra);
+	}
+}
+
+void request_unavailable(struct request *r, const char *why)
+{
+	struct problem p;
+
+	shared_add(r->api->shared->rejected_requests, 1);
+	problem_set(&p, 503, "ServiceUnavailableError", NULL, "%s", why);
+	request_fail(r, &p);
+}
+
+/* A slice that found no memory is an error, not a hole in the answer. */
+static void slice_lost(struct request *r)
+{
+	struct exchange *x = r->x;
+
+	if (r->begun && (r->partial || !r->ask.stream)) {  /* in the middle: nothing can be told */
+		request_over(r);
+		if (x)
+			exchange_cut(x);
+		return;
+	}
+	problem_memory(&r->problem);
+	request_fail(r, &r->problem);
+}
+
+/* ---- streams ---- */
+
+/* What is to be told next; false: nothing for now. */
+static bool next_event(struct request *r)
+{
+	struct choice *c = r->due;
+	bool chat = r->kind == ASK_CHAT && (c || r->n_told);
+
+	if (chat && r->n_told < r->n_choices) {
+		event_role(r, r->n_told++);
+	} else if (chat && r->ask.last_content && r->n_repeated < r->n_choices) {
+		event_echo(r, r->n_repeated++);
+	} else if (c) {
+		c->due = false;
+		r->due = c->next_due;
+		if (!r->due)
+			r->due_end = &r->due;
+		event_chunk(r, c);
+	} else if (r->n_ended == r->n_choices && r->ask.include_usage && !r->usage_told) {
+		r->usage_told = true;
+		event_usage(r);
+	} else {
+		return false;
+	}
+	return true;
+}
+
+static void more(void *owner);
+
+/* All that there is to tell, up to a slice. */
+static void stream(struct request *r)
+{
+	size_t sent = 0;
+
+	while (sent < CONN_SLICE && (r->writing || next_event(r))) {
+		r->writing = !event_write(r);
+		if (r->event.failed) {
+			slice_lost(r);
+			return;
+		}
+		sent += r->event.n;
+		put_event(r, NULL);
+		r->partial = r->writing;
+		if (!r->writing && r->pen.c)
+			request_account(r, r->pen.c);
+		if (!r->writing && r->failing) {
+			r->failing = false;
+			request_fail(r, &r->problem);
+			return;
+		}
+	}
+	if (r->event.cap > SCRATCH_KEPT)
+		out_free(&r->event);
+	r->writing = r->writing || next_event(r);
+	if (!r->writing && r->n_ended == r->n_choices) {
+		stream_ends(r);
+	} else if (r->x && (r->writing || r->pulled)) {
+		r->pulled = r->writing;
+		exchange_pull(r->x, r->writing ? more : NULL, r, r->n_ended == r->n_choices);
+	}
+}
+
+void request_tell(struct request *r, struct choice *c)
+{
+	if (!c->due) {
+		c->due = true;
+		c->next_due = NULL;
+		*r->due_end = c;
+		r->due_end = &c->next_due;
+	}
+	if (!r->pulled)
+		stream(r);
+}
+
+/* ---- whole answers ---- */
+
+/* One that fits into a slice has a Content-Length. */
+static void whole(struct request *r)
+{
+	struct exchange *x = r->x;
+	bool last = event_write(r);
+
+	if (r->event.failed) {
+		slice_lost(r);
+		return;
+	}
+	if (last && !r->begun) {
+		request_over(r);
+		exchange_reply(x, 200, JSON_TYPE, r->extra, r->event.p, r->event.n);
+		return;
+	}
+	if (!r->begun) {
+		r->begun = true;
+		exchange_begin(x, 200, JSON_TYPE, r->extra);
+	}
+	exchange_event(x, r->event.p, r->event.n);
+	out_free(&r->event);
+	if (last) {
+		request_over(r);
+		exchange_end(x);
+	} else {
+		exchange_pull(x, more, r, true);
+	}
+}
+
+void request_answer(struct request *r)
+{
+	answer(r);
+	whole(r);
+}
+
+static void more(void *owner)
+{
+	struct request *r = owner;
+
+	request_hold(r);
+	if (!r->over && r->ask.stream)
+		stream(r);
+	else if (!r->over)
+		whole(r);
+	request_release(r);
+}
