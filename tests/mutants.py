@@ -31,6 +31,14 @@ TESTS = {
 # What only tests against real processes look at.
 E2E = {f"adapters/http/{f}.c": ["e2e_conformance.py", "e2e_adapter.py"]
        for f in ["api", "defaults", "listen", "main", "process", "request", "routes", "tokenize"]}
+E2E |= {f"tools/{f}.c": tests for fs, tests in (
+    ("bench bench_http bench_ring bench_run bench_server sweep ceilings peak", ["e2e_report.py", "e2e_bench.py"]),
+    ("bundle doctor machine set show top screen turn slipring", ["e2e_operator.py"]),
+    ("instance", ["e2e_lies.py", "e2e_operator.py"]), ("chat generate session", ["e2e_lies.py"]),
+    ("machine_gpu nvml", ["e2e_gpu.py"]), ("record", ["e2e_record.py"]), ("serve", ["e2e_service.py"]),
+    ("setup setup_steps setup_place", ["e2e_setup.py"]),
+    ("tune tune_judge tune_options tune_server tune_state tune_steps tune_trial tune_write", ["e2e_tune.py"]),
+) for f in fs.split()}
 # Links all of the text library, but looks at it only in passing, and is slow.
 NOT_OF = {"adapters/text": {"quantize"}}
 PROGRAM = {"adapters/http": "slipring-http", "adapters/text": "slipring-http", "tools": "slipring"}
@@ -131,7 +139,7 @@ def tests_of(file):
 
 def copy_tree(to):
     """What git knows of the working tree.  What did not change stays, and so do its objects."""
-    rooms = ["Makefile", "core", "kernels", "shmring", "tests", "tools", "adapters"]
+    rooms = ["Makefile", "core", "kernels", "shmring", "tests", "tools", "adapters", "systemd"]
     known = subprocess.run(["git", "ls-files", "-z"] + rooms, capture_output=True, text=True, check=True).stdout
     for f in known.split("\0"):
         there = to / f

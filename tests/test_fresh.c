@@ -1,4 +1,4 @@
-/* LINK: core/fresh.c tools/bench_save.c tools/bench_report.c tools/bench_arrival.c tools/bench_metrics.c tools/figures.c core/stats.c tools/save.c -ljansson -lyaml -Wl,--wrap=fsync,--wrap=renameat,--wrap=getrandom */
+/* LINK: core/fresh.c tools/bench_save.c tools/bench_report.c tools/bench_arrival.c tools/bench_metrics.c tools/figures.c core/stats.c tools/save.c -ljansson -lyaml -Wl,--wrap=fsync,--wrap=renameat,--wrap=getrandom,--wrap=fdopen */
 /* test_fresh.c - a file that takes its place when it is whole: a link put beside it is not followed, what
  * fails leaves all as it was. */
 #include <setjmp.h>
@@ -8,9 +8,11 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,6 +37,17 @@ static int same_names;                   /* as often the same name is drawn */
 
 WRAP(int, fsync, (int fd), (fd))
 WRAP(int, renameat, (int a, const char *from, int b, const char *to), (a, from, b, to))
+
+FILE *__real_fdopen(int fd, const char *mode);
+FILE *__wrap_fdopen(int fd, const char *mode);
+
+FILE *__wrap_fdopen(int fd, const char *mode)
+{
+	if (!fault || strcmp(fault, "fdopen"))
+		return __real_fdopen(fd, mode);
+	errno = ENOMEM;
+	return NULL;
+}
 
 ssize_t __real_getrandom(void *to, size_t n, unsigned flags);
 ssize_t __wrap_getrandom(void *to, size_t n, unsigned flags);
@@ -157,10 +170,13 @@ static void follows_no_link(void **state)
 static void what_fails(void **state)
 {
 	static const char *const calls[] = { "fsync", "renameat" };
+	struct rlimit was, none = { .rlim_cur = 4, .rlim_max = RLIM_INFINITY };
 	char long_path[PATH_MAX + 10];
+	int first = dup(0), last;
 	struct fresh w;
 
 	(void)state;
+	close(first);
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		assert_int_equal(fresh_open(&w, AT_FDCWD, path, 0666), 0);
 		fputs("new", w.f);
@@ -171,17 +187,41 @@ static void what_fails(void **state)
 		assert_string_equal(text_of(path), "old");
 		assert_int_equal(files(), 2);
 	}
+	assert_int_equal(fresh_open(&w, AT_FDCWD, path, 0666), 0);
+	fputs("never", w.f);
+	fresh_drop(&w);
 	fault = "getrandom";
 	assert_int_equal(fresh_open(&w, AT_FDCWD, path, 0666), -EIO);
+	fault = "fdopen";
+	assert_int_equal(fresh_open(&w, AT_FDCWD, path, 0666), -ENOMEM);
+	assert_null(w.f);
 	fault = NULL;
+	signal(SIGXFSZ, SIG_IGN);
+	getrlimit(RLIMIT_FSIZE, &was);
+	none.rlim_max = was.rlim_max;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+	assert_int_equal(fresh_open(&w, AT_FDCWD, path, 0666), 0);
+	fputs("longer than the disk", w.f);
+	assert_int_equal(fresh_done(&w), -EFBIG);
+	assert_int_equal(fresh_open(&w, AT_FDCWD, path, 0666), 0);
+	fputs("longer than the disk", w.f);
+	assert_int_equal(fflush(w.f), EOF);      /* an error that was met before is not forgotten */
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	assert_true(fresh_done(&w) < 0);
+	assert_string_equal(text_of(path), "old");
 	memset(long_path, 'x', sizeof(long_path) - 1);
 	long_path[sizeof(long_path) - 1] = 0;
+	assert_int_equal(fresh_open(&w, AT_FDCWD, long_path, 0666), -ENAMETOOLONG);
+	long_path[PATH_MAX] = 0;                 /* one byte too long for its end */
 	assert_int_equal(fresh_open(&w, AT_FDCWD, long_path, 0666), -ENAMETOOLONG);
 	long_path[PATH_MAX - 5] = 0;             /* it fits, the name beside it does not */
 	assert_int_equal(fresh_open(&w, AT_FDCWD, long_path, 0666), -ENAMETOOLONG);
 	assert_int_equal(fresh_open(&w, AT_FDCWD, "/nowhere/at/all", 0666), -ENOENT);
 	assert_null(w.f);
 	assert_int_equal(files(), 2);
+	last = dup(0);
+	close(last);
+	assert_int_equal(first, last);           /* no descriptor is left */
 }
 
 /* Those who write files, each with a link put where it was once opened. */
