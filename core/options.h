@@ -354,6 +354,10 @@ static const struct option options[] = {
 	OPT("disable-uvicorn-access-log", YESNO, LOGGING, H_, disable_access_log, "false",
 	    .also = "--disable-access-log",
 	    .help = "no line per request"),
+	OPT("metrics-port", INT, LOGGING, H_, metrics_port, "0", RANGE(0, 65535),
+	    .help = "/metrics is on this port, with /health and /live, and not on the main one; 0: on the main one"),
+	OPT("metrics-key", TEXT, LOGGING, H_, metrics_key, NULL,
+	    .help = "/metrics asks for this key, which opens nothing else"),
 	OPT("metrics-old-names", YESNO, LOGGING, H_, metrics_old_names, "false",
 	    .help = "also the four names that vLLM has dropped "
 	            "(gpu_cache_usage_perc, ..), for older dashboards"),

@@ -207,6 +207,27 @@ def unix(p):
     check(a.wait(15) == 0 and not os.path.exists(path), "and removed at the end")
 
 
+def metrics_port(p):
+    """A port of its own, a key of its own: nothing else is on it, and it is nowhere else."""
+    free = socket.create_server(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+    free.close()
+    for count in (1, 2):
+        a = p.adapter("--metrics-port", port, "--metrics-key", "mk", "--api-key", "k", "--api-server-count", count)
+        main, mk = p.port, {"Authorization": "Bearer mk"}
+        status, _, text = p.ask("GET", "/metrics", headers=mk)
+        check(status == 404 and "--metrics-port" in text, f"/metrics on the main port: {status} {text}")
+        check(p.ask("POST", "/v1/completions", ASK, headers=mk)[0] == 401, "the key of metrics opens nothing else")
+        p.port = port
+        for headers, status in (({}, 401), ({"Authorization": "Bearer k"}, 401), (mk, 200), ({"x-api-key": "mk"}, 200)):
+            check(p.ask("GET", "/metrics", headers=headers)[0] == status, f"/metrics with {headers}: not {status}")
+        check([p.ask("GET", x)[0] for x in ("/health", "/live")] == [200, 200], "probes")
+        check(p.ask("POST", "/v1/completions", ASK, headers={"Authorization": "Bearer k"})[0] == 404, "no completions")
+        p.port = main
+        a.send_signal(signal.SIGTERM)
+        check(a.wait(15) == 0, f"ends with 0, not {a.returncode}")
+
+
 def wrong(p):
     busy = socket.create_server(("127.0.0.1", 0))
     taken = str(busy.getsockname()[1])
@@ -233,6 +254,7 @@ def main():
         hostile(p)
         routes(p)
         drain(p, a)
+        metrics_port(p)
         several(p)
         unix(p)
         wrong(p)

@@ -239,7 +239,7 @@ static void add_journal(struct bundle *b, const char *instance)
 
 static bool is_secret(const char *name)
 {
-	static const char *const secret[] = { "api-key", "hf-token", "password", "secret" };
+	static const char *const secret[] = { "api-key", "metrics-key", "hf-token", "password", "secret" };
 	char s[64];
 	size_t n = 0;
 

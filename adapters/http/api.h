@@ -36,6 +36,7 @@ void api_shared_destroy(struct api_shared *s);
 /* 0, or -errno and one sentence: the tokenizer, the chat template or the key file are wrong. */
 int  api_create(struct api **out, const struct api_config *c, struct io *io, char *err, size_t errlen);
 const struct conn_app *api_app(struct api *a);
+const struct conn_app *api_metrics_app(struct api *a);  /* for --metrics-port */
 void api_drain(struct api *a);          /* answer nothing new but status routes; /health says 503 */
 bool api_idle(const struct api *a);     /* no request under way */
 int  api_reload(struct api *a, char *err, size_t errlen); /* a bad key file leaves the old keys */

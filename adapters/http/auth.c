@@ -230,6 +230,19 @@ static struct http_str bearer(const struct http_request *r)
 	return s;
 }
 
+bool auth_shows(const struct http_request *r, const char *key)
+{
+	const struct http_str *x = http_header(r, "x-api-key");
+	struct http_str given = bearer(r);
+	uint8_t sum[32], right[32];
+
+	if (!given.n && x)
+		given = *x;
+	sha256(given.s, given.n, sum);
+	sha256(key, strlen(key), right);
+	return given.n && !CRYPTO_memcmp(sum, right, sizeof(sum));
+}
+
 bool auth_check(const struct auth *a, const struct http_request *r, struct auth_right *right)
 {
 	const struct http_str *x = http_header(r, "x-api-key");

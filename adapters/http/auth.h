@@ -34,5 +34,7 @@ struct auth_right {
 /* Is the key good that the request gives as "Authorization: Bearer KEY" or as "x-api-key: KEY"?  If it gives
  * both they must be the same. */
 bool auth_check(const struct auth *a, const struct http_request *r, struct auth_right *right);
+/* Is it this very key that the request gives, in either way? */
+bool auth_shows(const struct http_request *r, const char *key);
 
 #endif

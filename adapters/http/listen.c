@@ -232,6 +232,25 @@ int listen_open(struct listening *l, const struct config *cfg, int n, char *err,
 	return r;
 }
 
+int listen_metrics(struct listening *l, const struct config *cfg, int n, char *err, size_t errlen)
+{
+	struct config own = *cfg;
+	char why[512];
+	int r;
+
+	*l = (struct listening){ .n = 0 };
+	if (!cfg->metrics_port)
+		return 0;
+	own.port = cfg->metrics_port;
+	own.uds = NULL;
+	r = open_own(l, &own, n, why, sizeof(why));
+	if (r < 0)
+		snprintf(err, errlen, "--metrics-port %d: %s", cfg->metrics_port, why);
+	else
+		write_url(l, &own);
+	return r;
+}
+
 void listen_close(struct listening *l)
 {
 	while (l->n)

@@ -18,6 +18,8 @@ struct listening {
 /* In this order: a socket "http" of the service manager, --uds, --host and --port.  n processes.
  * 0, or -errno and one sentence. */
 int  listen_open(struct listening *l, const struct config *cfg, int n, char *err, size_t errlen);
+/* --metrics-port, on the address of --host; nothing if it is 0. */
+int  listen_metrics(struct listening *l, const struct config *cfg, int n, char *err, size_t errlen);
 void listen_close(struct listening *l);
 
 #endif

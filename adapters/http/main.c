@@ -37,7 +37,7 @@
 struct parent {
 	struct config cfg;
 	struct located model;
-	struct listening at;
+	struct listening at, metrics;     /* metrics: none, or as many as at */
 	struct api_shared *shared;
 	struct process_beat *beat;        /* [at.n] */
 	pid_t pid[LISTEN_MAX];            /* 0 = not running */
@@ -67,6 +67,8 @@ static void announce(void *ctx)
 	struct parent *p = ctx;
 
 	log_info("serving %s on %s", p->model.name, p->at.url);
+	if (p->cfg.metrics_port)
+		log_info("metrics on %s", p->metrics.url);
 	notify_sendf("READY=1\nSTATUS=serving %.200s on %.200s", p->model.name, p->at.url);
 	if (p->cfg.ready_file)
 		write_ready_file(p->cfg.ready_file, p->at.url);
@@ -86,6 +88,7 @@ static void run_child(struct parent *p, int i, pid_t parent, const sigset_t *mas
 	const struct process_config pc = {
 		.cfg = &p->cfg, .model = &p->model, .shared = p->shared, .beat = &p->beat[i],
 		.index = i, .listen_fd = dup(p->at.fd[i]), .beat_ns = SECOND,
+		.metrics_fd = p->metrics.n ? dup(p->metrics.fd[i]) : -1,
 	};
 
 	setpgid(0, 0);                    /* Ctrl-C goes to the parent, who passes it on */
@@ -95,6 +98,7 @@ static void run_child(struct parent *p, int i, pid_t parent, const sigset_t *mas
 	unsetenv("NOTIFY_SOCKET");        /* the parent speaks for all */
 	p->at.unlink = NULL;              /* and removes the socket */
 	listen_close(&p->at);
+	listen_close(&p->metrics);
 	sigprocmask(SIG_UNBLOCK, mask, NULL);
 	exit(process_run(&pc));
 }
@@ -227,6 +231,8 @@ static int start(struct parent *p, int argc, char **argv, char *err, size_t errl
 	r = locate_model(&p->model, p->cfg.model, err, errlen);
 	if (r == 0)
 		r = listen_open(&p->at, &p->cfg, p->cfg.api_server_count, err, errlen);
+	if (r == 0)
+		r = listen_metrics(&p->metrics, &p->cfg, p->at.n, err, errlen);
 	if (r < 0)
 		return r;
 	p->shared = api_shared_create();
@@ -242,11 +248,12 @@ static int run_alone(struct parent *p)
 {
 	const struct process_config pc = {
 		.cfg = &p->cfg, .model = &p->model, .shared = p->shared, .beat = p->beat,
-		.listen_fd = p->at.fd[0], .on_ready = announce, .on_beat = feed_watchdog,
+		.listen_fd = p->at.fd[0], .metrics_fd = p->metrics.n ? p->metrics.fd[0] : -1,
+		.on_ready = announce, .on_beat = feed_watchdog,
 		.beat_ns = notify_watchdog_ns() ? notify_watchdog_ns() : SECOND, .ctx = p,
 	};
 
-	p->at.n = 0;                      /* the process owns it now */
+	p->at.n = p->metrics.n = 0;       /* the process owns them now */
 	return process_run(&pc);
 }
 
@@ -267,6 +274,7 @@ int main(int argc, char **argv)
 	if (p.cfg.ready_file && unlink(p.cfg.ready_file) < 0 && errno != ENOENT)
 		log_warn("--ready-file %s: %s", p.cfg.ready_file, strerror(errno));
 	listen_close(&p.at);
+	listen_close(&p.metrics);
 	api_shared_destroy(p.shared);
 	config_free(&p.cfg);
 	return r;

@@ -24,6 +24,7 @@
 #define SECOND    1000000000ull
 #define LOOK_NS   (SECOND / 20)   /* while draining: is it over?  while starting: is the daemon there? */
 #define READY_NS  (2 * SECOND)    /* without the daemon we are ready after this: to say 503 */
+#define METRICS_CONNECTIONS 64    /* of --metrics-port */
 #define SAME_NS   (SECOND / 2)    /* two signals within it are one: a terminal or a service manager
                                      may send it to us and to our parent, who passes it on */
 #define LINGER_NS (6 * SECOND)    /* for the last bytes to leave, conn.c's lingering included */
@@ -36,7 +37,7 @@ struct process {
 	const struct process_config *p;
 	struct io *io;
 	struct api *api;
-	struct server *server;
+	struct server *server, *metrics;  /* metrics: of --metrics-port, or NULL */
 	struct io_timer beat;
 	bool ready, stopping, closing;
 	uint64_t started;
@@ -69,7 +70,8 @@ static void on_reload(struct process *me)
 	notify_reloading();
 	if (api_reload(me->api, err, sizeof(err)) < 0)
 		log_error("the old API keys stay: %s", err);
-	else if (server_reload_tls(me->server, err, sizeof(err)) < 0)
+	else if (server_reload_tls(me->server, err, sizeof(err)) < 0 ||
+	         (me->metrics && server_reload_tls(me->metrics, err, sizeof(err)) < 0))
 		log_error("the old certificate stays: %s", err);
 	else
 		log_info("API keys and certificates were read again");
@@ -122,13 +124,15 @@ static bool drain(struct process *me)
 			log_warn("ending what still runs: --shutdown-timeout is over, or a second signal came");
 		server_abort(me->server, aborted, sizeof(aborted) - 1);
 		server_drain(me->server);
+		if (me->metrics)
+			server_drain(me->metrics);
 		me->closing = true;
 		me->end_at = now + LINGER_NS;
 	}
 	return !me->closing || (!server_idle(me->server) && now < me->end_at);
 }
 
-static int start(struct process *me, const struct conn_app **app, char *err, size_t errlen)
+static int start(struct process *me, char *err, size_t errlen)
 {
 	const struct process_config *p = me->p;
 	const struct config *cfg = p->cfg;
@@ -139,6 +143,7 @@ static int start(struct process *me, const struct conn_app **app, char *err, siz
 		.certfile = cfg->ssl_certfile, .keyfile = cfg->ssl_keyfile,
 		.cafile = cfg->ssl_ca_certs, .cert_reqs = cfg->ssl_cert_reqs,
 	};
+	struct server_config mc;
 	sigset_t mask;
 	int r = io_create(&me->io, 0);
 
@@ -160,19 +165,23 @@ static int start(struct process *me, const struct conn_app **app, char *err, siz
 		close(p->listen_fd);
 		return r;
 	}
-	*app = api_app(me->api);
-	return server_create(&me->server, me->io, p->listen_fd, &sc, *app, err, errlen);
+	r = server_create(&me->server, me->io, p->listen_fd, &sc, api_app(me->api), err, errlen);
+	if (r < 0 || p->metrics_fd < 0)
+		return r;
+	mc = sc;
+	mc.closed = false;                 /* how it starts can be watched */
+	mc.max_connections = METRICS_CONNECTIONS;
+	return server_create(&me->metrics, me->io, p->metrics_fd, &mc, api_metrics_app(me->api), err, errlen);
 }
 
 int process_run(const struct process_config *p)
 {
 	struct process me = { .p = p };
-	const struct conn_app *app;
 	char err[512] = "";
 	int r;
 
 	signal(SIGPIPE, SIG_IGN);
-	r = start(&me, &app, err, sizeof(err));
+	r = start(&me, err, sizeof(err));
 	if (r == 0) {
 		atomic_store(&p->beat->alive_ns, io_now());
 		me.started = io_now();
@@ -189,6 +198,8 @@ int process_run(const struct process_config *p)
 	}
 	if (me.server)
 		server_destroy(me.server);
+	if (me.metrics)
+		server_destroy(me.metrics);
 	if (me.api)
 		api_destroy(me.api);
 	if (me.io)

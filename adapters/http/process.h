@@ -21,6 +21,7 @@ struct process_config {
 	struct api_shared *shared;
 	struct process_beat *beat;
 	int index, listen_fd;             /* owns listen_fd */
+	int metrics_fd;                   /* and this one; -1 = none */
 	/* Called once when it answers, and from then on every beat_ns: for the service manager. */
 	void (*on_ready)(void *ctx);
 	void (*on_beat)(void *ctx);

@@ -154,6 +154,12 @@ static int method_of(const struct http_request *r)
 	return http_is(r->method, "GET") || http_is(r->method, "HEAD") ? GET : 0;
 }
 
+static const char *method_name(const struct http_request *r)  /* for the log: never a client's own */
+{
+	return http_is(r->method, "HEAD") ? "HEAD" : method_of(r) == GET ? "GET" :
+	       method_of(r) == POST ? "POST" : "?";
+}
+
 /* ---- status routes ---- */
 
 static void reply_out(struct exchange *x, const char *type, const char *extra, struct out *o)
@@ -398,6 +404,16 @@ static int check_head(struct api *a, struct exchange *x, const struct http_reque
 	valid = !open && auth_check(a->auth, r, &q->right);
 	if (valid && auth_needed(a->auth))
 		exchange_trust(x);
+	if (route && route->fn == get_metrics && a->cfg->metrics_key) {
+		if (auth_shows(r, a->cfg->metrics_key)) {
+			exchange_trust(x);
+			return 0;
+		}
+		add_line(extra, cap, "www-authenticate: Bearer\r\n");
+		return problem_set(p, 401, "AuthenticationError", NULL,
+		                   "Unauthorized: the key of --metrics-key is required, as `Authorization: Bearer "
+		                   "KEY` or as `x-api-key: KEY`.");
+	}
 	if (!valid && !(route && route->open)) {
 		shared_add(a->shared->rejected_keys, 1);
 		add_line(extra, cap, "www-authenticate: Bearer\r\n");
@@ -424,10 +440,25 @@ static int check_head(struct api *a, struct exchange *x, const struct http_reque
 	return 0;
 }
 
-static int app_head(void *ctx, struct exchange *x, const struct http_request *r, char *body, size_t cap,
-                    char *extra, size_t extra_cap)
+/* 0, or *p says that this port has not this route.  With --metrics-port each has its own. */
+static int check_port(const struct api *a, const struct asked *q, bool metrics, struct problem *p)
 {
-	struct asked *q = keep(ctx, x, r);
+	void (*fn)(struct api *, struct exchange *, const char *) = NULL;
+
+	if (q->route < N_ROUTES)
+		fn = routes[q->route].fn;
+
+	if (metrics && fn != get_metrics && fn != get_health && fn != get_live)
+		return problem_set(p, 404, "NotFoundError", NULL, "This port has /metrics, /health and /live alone.");
+	if (!metrics && fn == get_metrics && a->cfg->metrics_port)
+		return problem_set(p, 404, "NotFoundError", NULL, "/metrics is on the port of --metrics-port.");
+	return 0;
+}
+
+static int look(struct api *a, bool metrics, struct exchange *x, const struct http_request *r, char *body,
+                size_t cap, char *extra, size_t extra_cap)
+{
+	struct asked *q = keep(a, x, r);
 	struct problem p;
 
 	if (!q) {
@@ -435,9 +466,22 @@ static int app_head(void *ctx, struct exchange *x, const struct http_request *r,
 		return refuse(&p, body, cap);
 	}
 	snprintf(extra, extra_cap, "%s", q->lines);
-	if (check_host(ctx, x, r, &p) || check_head(ctx, x, r, &p, extra, extra_cap))
+	if (check_host(a, x, r, &p) || check_port(a, q, metrics, &p) ||
+	    check_head(a, x, r, &p, extra, extra_cap))
 		return refuse(&p, body, cap);
 	return 0;
+}
+
+static int app_head(void *ctx, struct exchange *x, const struct http_request *r, char *body, size_t cap,
+                    char *extra, size_t extra_cap)
+{
+	return look(ctx, false, x, r, body, cap, extra, extra_cap);
+}
+
+static int metrics_head(void *ctx, struct exchange *x, const struct http_request *r, char *body, size_t cap,
+                        char *extra, size_t extra_cap)
+{
+	return look(ctx, true, x, r, body, cap, extra, extra_cap);
 }
 
 /* vLLM takes JSON only by its name, so that no web page's form can post to it. */
@@ -529,8 +573,7 @@ static void app_done(void *ctx, struct exchange *x, const char *peer, const char
 	if (a->cfg->disable_access_log || (i < N_ROUTES && !routes[i].counted && status < 400))
 		return;
 	/* No path that a client chose: only the names of routes. */
-	log_info("%s - \"%s %s\" %d %zu bytes in %.1f ms%s", peer,
-	         http_is(r->method, "HEAD") ? "HEAD" : method_of(r) == GET ? "GET" : method_of(r) == POST ? "POST" : "?",
+	log_info("%s - \"%s %s\" %d %zu bytes in %.1f ms%s", peer, method_name(r),
 	         i < N_ROUTES ? routes[i].path : "(unknown)", status, bytes_out, (double)ns / 1e6, note);
 }
 
@@ -541,4 +584,11 @@ const struct conn_app *api_app(struct api *a)
 	a->app = (struct conn_app){ .ctx = a, .head = app_head, .handle = app_handle, .gone = app_gone,
 	                            .done = app_done, .arriving = app_arriving };
 	return &a->app;
+}
+
+const struct conn_app *api_metrics_app(struct api *a)
+{
+	a->metrics_app = *api_app(a);
+	a->metrics_app.head = metrics_head;
+	return &a->metrics_app;
 }

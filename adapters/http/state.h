@@ -23,7 +23,7 @@ struct api {
 	struct located model;
 	struct io *io;
 	struct api_shared *shared;
-	struct conn_app app;
+	struct conn_app app, metrics_app;    /* of the main port, of --metrics-port */
 	bool draining;
 
 	struct sr_text *text;
