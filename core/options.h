@@ -254,7 +254,7 @@ static const struct option options[] = {
 	OPT("api-server-count", INT, SERVER, H_, api_server_count, "1", RANGE(1, 64),
 	    .help = "processes that answer HTTP"),
 	OPT("max-connections", INT, SERVER, H_, max_connections, "4096", RANGE(1, 1 << 20),
-	    .help = "more wait to be accepted"),
+	    .help = "beyond it, one that showed no valid key is closed for each that comes"),
 	OPT("max-body-bytes", SIZE, SERVER, H_, max_body_bytes, "64M", RANGE(1024, 1 << 30),
 	    .help = "longer requests are answered 413"),
 	OPT("root-path", TEXT, SERVER, H_, root_path, "", .help = "the path a proxy puts before ours"),
