@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -137,6 +138,46 @@ static void what_is_missing(void **state)
 	holds("/fifo", NULL);                    /* nor is it waited for */
 }
 
+/* Whatever fails, no descriptor is left. */
+static void nothing_is_left(void **state)
+{
+	static const char *const paths[] = { "/real/file", "/real", "/open/link/file", "/no/where", "/closed/link/none",
+	                                     "/closed/leaf", "/real/file/below", "/empty" };
+	char name[NAME_MAX + 20], file[200];
+	int first = dup(0), last;
+
+	(void)state;
+	close(first);
+	put("empty", "");
+	holds("/empty", "");
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+		free(place_read(root, paths[i]));
+		free(place_read("/no/root", paths[i]));
+		place_write(root, paths[i], "x", true);
+		place_write(root, paths[i], "x", false);
+		place_mkdir(root, paths[i], 0700);
+		place_remove(root, paths[i], true);
+		place_remove(root, paths[i], false);
+	}
+	memset(name, 'n', sizeof(name));
+	name[0] = '/';
+	strcpy(name + NAME_MAX + 1, "/file");     /* the longest name there is */
+	assert_int_equal(place_write(root, name, "x", false), 0);
+	holds(name, "x");
+	strcpy(name + NAME_MAX + 1, "n/file");
+	assert_int_equal(place_write(root, name, "x", false), -ENAMETOOLONG);
+	assert_int_equal(place_write("/no/root", "/file", "x", false), -ENOENT);
+	snprintf(file, sizeof(file), "%s/empty", root);
+	put("empty", "");
+	assert_int_equal(place_write(file, "/file", "x", false), -ENOTDIR); /* the root is no folder */
+	assert_int_equal(place_mkdir(root, "/empty/more", 0700), -ENOTDIR);
+	assert_true(place_mkdir("/proc", "/self/none", 0700) < 0); /* where nothing can be made */
+	assert_int_equal(place_write("/dev", "/full", "x", true), -ENOSPC);
+	last = dup(0);
+	close(last);
+	assert_int_equal(first, last);
+}
+
 static void who_may_write(void **state)
 {
 	static const struct { mode_t mode; bool root, ours; } cases[] = {
@@ -188,7 +229,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		T(links_on_the_way), T(links_at_the_end), T(what_is_missing), T(who_may_write), T(there_and_back),
+		T(links_on_the_way), T(links_at_the_end), T(what_is_missing), T(nothing_is_left), T(who_may_write), T(there_and_back),
 	};
 #undef T
 

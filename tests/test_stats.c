@@ -1,4 +1,4 @@
-/* LINK: core/stats.c tools/figures.c -ljansson -Wl,--wrap=posix_fallocate,--wrap=mmap,--wrap=rename,--wrap=fstat,--wrap=getrandom */
+/* LINK: core/stats.c tools/figures.c -ljansson -Wl,--wrap=posix_fallocate,--wrap=mmap,--wrap=rename,--wrap=fstat,--wrap=getrandom,--wrap=pread */
 /* test_stats.c - the stats page: who may read it sees whole words, notices a page that is stale, and
  * gets from two looks what happened between them. */
 #include <setjmp.h>
@@ -146,6 +146,22 @@ WRAP(MAP_FAILED, void *, mmap, (void *at, size_t n, int prot, int flags, int fd,
 WRAP(-1, int, rename, (const char *from, const char *to), (from, to))
 WRAP(-1, int, fstat, (int fd, struct stat *st), (fd, st))
 WRAP(-1, ssize_t, getrandom, (void *to, size_t n, unsigned flags), (to, n, flags))
+
+static int reads, change_at;              /* calls of pread; before which one a row changes hands */
+
+ssize_t __real_pread(int fd, void *to, size_t n, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at);
+
+ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at)
+{
+	if (++reads == change_at) {
+		page->client[1].id = 77;
+		page->client[STATS_CLIENTS - 1].id = 78;
+		page->minute[1].at_ns = 77;
+		page->minute[STATS_MINUTES - 1].at_ns = 78;
+	}
+	return __real_pread(fd, to, n, at);
+}
 
 /* The page that is there stays the one that is read; no descriptor is left. */
 static void test_fails(void **state)
@@ -357,6 +373,37 @@ static void test_words(void **state)
 	pthread_join(t, NULL);
 	stats_close(p);
 	assert_true(seen[0] && seen[1]);
+}
+
+/* A row or a mark that changes between the look before, the copy and the look after is dropped; others stay. */
+static void test_changes_hands(void **state)
+{
+	const struct stats_page *p;
+
+	(void)state;
+	assert_int_equal(stats_open(&p, dir), 0);
+	for (int at = 0; at <= 4; at++) {         /* three reads: the change before the fourth is too late to see */
+		bool gone = at == 2 || at == 3;
+
+		for (int i = 0; i < STATS_CLIENTS; i++)
+			page->client[i].id = (uint64_t)i + 1000;
+		for (int i = 0; i < STATS_MINUTES; i++)
+			page->minute[i].at_ns = (uint64_t)i + 1000;
+		reads = 0;
+		change_at = at;
+		assert_int_equal(stats_read_all(p), 0);
+		assert_int_equal(reads, 3);
+		assert_int_equal(p->client[1].id, gone ? 0 : at == 1 ? 77 : 1001);
+		assert_int_equal(p->client[STATS_CLIENTS - 1].id, gone ? 0 : at == 1 ? 78 : STATS_CLIENTS + 999);
+		assert_int_equal(p->minute[1].at_ns, gone ? 0 : at == 1 ? 77 : 1001);
+		assert_int_equal(p->minute[STATS_MINUTES - 1].at_ns, gone ? 0 : at == 1 ? 78 : STATS_MINUTES + 999);
+		for (int i = 2; i < STATS_CLIENTS - 1; i++)
+			assert_int_equal(p->client[i].id, i + 1000);
+		for (int i = 2; i < STATS_MINUTES - 1; i++)
+			assert_int_equal(p->minute[i].at_ns, i + 1000);
+	}
+	change_at = 0;
+	stats_close(p);
 }
 
 /* ---- an owner who lies --------------------------------------------------------------------------- */
@@ -642,7 +689,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		T(test_open), T(test_refused), T(test_fails), T(test_stale), T(test_minutes), T(test_peak), T(test_whole), T(test_words),
+		T(test_open), T(test_refused), T(test_fails), T(test_stale), T(test_minutes), T(test_peak), T(test_whole), T(test_words), T(test_changes_hands),
 		T(test_cut), T(test_lies), T(test_strings),
 		T(test_clients), T(test_observe), T(test_percentile), T(test_between), T(test_asleep),
 			T(test_text), T(test_times), T(test_empty_words),
