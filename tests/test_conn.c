@@ -237,6 +237,7 @@ static void test_turns(void **state)
 	a = client();
 	b = client();
 	UNTIL(server_connections(server) == 2);
+	all[0] = 0;
 	for (int i = 0; i < N; i++)
 		strcat(all, NEXT);
 	say(a, all, strlen(all));
