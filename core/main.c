@@ -277,7 +277,8 @@ static int make_scheduler(struct daemon *d)
 			.queue_requests = (int32_t)d->cfg.max_num_queued_reqs,
 			.queue_tokens = d->cfg.max_num_queued_tokens,
 			.first_chunk = !d->cfg.scheduler_reserve_full_isl,
-			.copies = l->copies, .quantum = 512,
+			.copies = l->copies,
+			.quantum = 32, /* less than a request: who has few waiting has a turn of one, as others */
 			.no_prefix_cache = !d->cfg.enable_prefix_caching,
 			.fcfs = strcmp(d->cfg.scheduling_policy, "priority") != 0,
 			.step_ns = (uint32_t)(d->cfg.step_target_ms < 4000 ? d->cfg.step_target_ms * 1e6 : 4e9),

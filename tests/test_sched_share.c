@@ -85,9 +85,10 @@ static void test_follow_and_strangers(void **state)
  * each.  Each gets a ninth of the tokens, whatever its requests look like. */
 static void test_shares(void **state)
 {
-	static const struct { int32_t prompt, answer; bool tenants; } greedy[] = {
-		{ 20, 20, false }, { 200, 10, false }, { 10, 100, false },
-		{ 20, 20, true },  { 200, 10, true },  { 10, 100, true },
+	static const struct { int32_t prompt, answer; bool tenants, gateway; } greedy[] = {
+		{ 20, 20, false, false }, { 200, 10, false, false }, { 10, 100, false, false },
+		{ 20, 20, true, false },  { 200, 10, true, false },  { 10, 100, true, false },
+		{ 20, 20, true, true }, { 200, 10, true, true }, { 10, 100, true, true }, /* of one client */
 	};
 
 	(void)state;
@@ -106,9 +107,11 @@ static void test_shares(void **state)
 				struct sched_request q = request(0, c ? 24 : greedy[k].prompt,
 								 c ? 16 + c : greedy[k].answer);
 
-				while ((c == 0 || live[c] < 3) && !sched_full(w.s, &w.c[c], tenant, q.n_prompt, 0)) {
-					q.user_data = user_data++;
-					assert_int_equal(sched_admit(w.s, &w.c[c], tenant, &q, w.now), 0);
+				struct client *who = &w.c[greedy[k].gateway ? 0 : c];
+
+				while ((c == 0 || live[c] < 3) && !sched_full(w.s, who, tenant, q.n_prompt, 0)) {
+					q.user_data = user_data++ * 16 + (uint64_t)c;
+					assert_int_equal(sched_admit(w.s, who, tenant, &q, w.now), 0);
 					live[c]++;
 				}
 			}
@@ -116,11 +119,11 @@ static void test_shares(void **state)
 			assert_true(sched_step(w.s, w.now) >= 0);
 			for (int i = 0; i < w.n_heard; i++) {
 				const struct sched_event *e = &w.heard[i].e;
-				int64_t c = w.heard[i].who - w.c;
+				int c = (int)(e->user_data % 16);
 
 				served[c] += 1 + (e->finish ? (uint64_t)e->computed : 0);
 				live[c] -= e->finish != SCHED_MORE;
-				w.c[c].room = 100000;
+				w.heard[i].who->room = 100000;
 			}
 			w.n_heard = 0;
 		}
@@ -131,7 +134,7 @@ static void test_shares(void **state)
 		for (int c = 1; c < 9; c++)
 			least = served[c] < least ? served[c] : least;
 		print_message("  beside %s of %d + %d tokens: the least of eight gets %.1f %% of its share\n",
-			      greedy[k].tenants ? "a tenant" : "one", greedy[k].prompt, greedy[k].answer,
+			      greedy[k].gateway ? "a gateway's tenant" : greedy[k].tenants ? "a tenant" : "one", greedy[k].prompt, greedy[k].answer,
 			      900.0 * (double)least / (double)all);
 		assert_true(all > 100000);
 		assert_true(least * 9 * 10 >= all * 9);

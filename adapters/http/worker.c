@@ -22,7 +22,8 @@ struct list { struct work *first, **end; };
 
 /* Which lines a thread serves, in this order. */
 static const enum work_line serves[THREADS][2] = {
-	{ WORK_SHORT, WORK_SHORT }, { WORK_LONGER, WORK_SHORT }, { WORK_LONGER, WORK_SHORT }, { WORK_TEXT, WORK_TEXT },
+	{ WORK_SHORT, WORK_SHORT }, { WORK_LONGER, WORK_SHORT }, { WORK_LONGER, WORK_SHORT },
+	{ WORK_TEXT, WORK_TEXT },
 };
 
 struct thread {
