@@ -1,13 +1,13 @@
 /* client.c - a client's side of a connection: all of slipring.h.
  *
- *	sr_submit   span into the arena, record into the request ring, a signal if the daemon
- *	            sleeps
- *	sr_poll     records out of the token ring
- *	sr_wait     spin a little, then sleep on the socket
+ *	sr_submit   writes the span into the arena and the record into the request ring, and signals
+ *	            the daemon if it sleeps
+ *	sr_poll     takes records out of the token ring
+ *	sr_wait     spins for a short time, then sleeps on the socket
  *
- * A connection belongs to one thread at a time; there are no others here.  The daemon may
- * die at any instruction, or lie: what it wrote is checked where it is read, so that the
- * worst is a call that says -EPROTO or -ECONNRESET.
+ * A connection belongs to one thread at a time, and this file starts no threads.  The daemon may
+ * die at any instruction, or lie.  Everything it wrote is checked where it is read, so the worst
+ * result is a call that returns -EPROTO or -ECONNRESET.
  */
 #include "slipring.h"
 
@@ -23,29 +23,29 @@
 #include "wire.h"
 
 #define HANDSHAKE_NS 1000000000ull
-#define SPIN_US      50           /* of sr_wait(), unless the options say otherwise */
-#define CLOCK_EVERY 16                        /* empty polls, until the clock is read */
-#define SILENCE_NS  20000000ull               /* then the kernel is asked if the daemon lives */
-#define SEALS        (F_SEAL_SHRINK | F_SEAL_GROW) /* for good: no seal is ever taken off */
+#define SPIN_US      50           /* of sr_wait(), unless the options set it */
+#define CLOCK_EVERY 16                        /* empty polls between two readings of the clock */
+#define SILENCE_NS  20000000ull               /* a silence this long: ask the kernel if the daemon lives */
+#define SEALS        (F_SEAL_SHRINK | F_SEAL_GROW) /* permanent: a seal cannot be removed */
 
 struct sr_conn {
 	int fd;
 	unsigned char *up, *down;
 	size_t up_len, down_len;
 	struct sr_ring requests, cancels, tokens;
-	struct sr_model_info model;       /* our copy */
+	struct sr_model_info model;       /* our private copy */
 	uint64_t spin_ns, nonce;
 	uint32_t live;                    /* submitted, END not yet read */
-	uint32_t empty;                   /* polls in a row that found nothing */
-	uint64_t silent;                  /* since when, or when the kernel was last asked */
+	uint32_t empty;                   /* polls in a row that found no record */
+	uint64_t silent;                  /* when the silence began, or when the kernel was last asked */
 	bool over;                        /* the daemon is gone */
 
-	/* The arena in bytes since the beginning: spans lie in [left, put), at offset % size. */
+	/* The arena, in bytes since the start: spans lie in [left, put), at offset % size. */
 	uint64_t arena_left, arena_put;
-	uint32_t seen;                    /* requests.left that arena_left belongs to */
-	bool refused;                     /* the last submit said -EAGAIN, and fits when */
-	uint32_t blocker;                 /* this record has been left */
-	uint32_t doing[2];                /* requests, see sr_doing() */
+	uint32_t seen;                    /* the requests.left for which arena_left was computed */
+	bool refused;                     /* the last submit returned -EAGAIN */
+	uint32_t blocker;                 /* the refused request fits once the daemon has left this record */
+	uint32_t doing[2];                /* counts of requests, see sr_doing() */
 	uint64_t end[];                   /* [live] by place: arena_put after that request's span */
 };
 
@@ -58,7 +58,7 @@ static void relax(void)
 #endif
 }
 
-/* Copy a versioned struct of the caller: what it lacks is zero, what we lack must be. */
+/* Copy a caller's versioned struct: fields it lacks become zero; fields we lack must be zero. */
 static int versioned(void *to, size_t have, const void *from, uint32_t size)
 {
 	if (size < sizeof(uint32_t))
@@ -85,7 +85,7 @@ static int dial(const char *path)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof(second)); /* connect heeds it */
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof(second)); /* connect() obeys it, too */
 	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
 		e = errno == EAGAIN ? -ETIMEDOUT : -errno;
 		close(fd);
@@ -94,7 +94,7 @@ static int dial(const char *path)
 	return fd;
 }
 
-/* recvmsg, in what is left of the handshake's second. */
+/* recvmsg() within what is left of the handshake's second. */
 static ssize_t receive_until(int fd, struct msghdr *msg, uint64_t until)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -111,7 +111,7 @@ static ssize_t receive_until(int fd, struct msghdr *msg, uint64_t until)
 	}
 }
 
-/* The welcome, and as many descriptors as came, at most two. */
+/* Receive the welcome and its descriptors, at most two. */
 static int receive(int fd, struct sr_welcome *w, int fds[2], uint64_t until)
 {
 	union {
@@ -127,7 +127,7 @@ static int receive(int fd, struct sr_welcome *w, int fds[2], uint64_t until)
 
 	if (n < 0)
 		return (int)n;
-	cm = CMSG_FIRSTHDR(&msg);         /* of descriptors: we asked the kernel for nothing else */
+	cm = CMSG_FIRSTHDR(&msg);         /* it holds descriptors: no other ancillary data was enabled */
 	if (cm) {
 		got = (int)((cm->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 		memcpy(fds, CMSG_DATA(cm), (size_t)got * sizeof(int));
@@ -142,10 +142,10 @@ static int receive(int fd, struct sr_welcome *w, int fds[2], uint64_t until)
 	return got == 2 && sr_shape_ok(&w->shape) ? 0 : -EPROTO;
 }
 
-/* Map an object of at least so many bytes; sealed, so that nobody can cut it under us. */
+/* Map an object of at least `bytes` bytes.  It must be sealed, so that nobody can shrink it. */
 static int map(int fd, size_t bytes, int prot, unsigned char **at, size_t *len)
 {
-	int seals = fcntl(fd, F_GET_SEALS); /* -1, which has every bit, of what is no memfd */
+	int seals = fcntl(fd, F_GET_SEALS); /* -1 if it is no memfd: then every bit is set */
 	struct stat st;
 	void *p;
 
@@ -153,7 +153,7 @@ static int map(int fd, size_t bytes, int prot, unsigned char **at, size_t *len)
 		return -errno;
 	if (seals < 0 || (seals & SEALS) != SEALS || (size_t)st.st_size < bytes)
 		return -EPROTO;
-	p = mmap(NULL, (size_t)st.st_size, prot, MAP_SHARED, fd, 0); /* all: huge pages are whole */
+	p = mmap(NULL, (size_t)st.st_size, prot, MAP_SHARED, fd, 0); /* all of it: huge pages map only whole */
 	if (p == MAP_FAILED)
 		return -errno;
 	madvise(p, bytes, prot & PROT_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
@@ -190,7 +190,7 @@ static int attach(struct sr_conn *c, const struct sr_welcome *w, const int fds[2
 	return 0;
 }
 
-/* Both are mapped: say so, and wait until the daemon has sealed what we write and looks at it. */
+/* Signal that both are mapped.  Wait until the daemon has sealed what we write and watches it. */
 static int announce(int fd, uint64_t until)
 {
 	char byte;
@@ -202,7 +202,7 @@ static int announce(int fd, uint64_t until)
 	return n > 0 ? 0 : n < 0 ? (int)n : -ECONNRESET;
 }
 
-/* Spinning takes a core from whoever is to answer, if there is only one. */
+/* With a single core, spinning takes the core that the daemon needs to answer. */
 static bool alone(void)
 {
 	cpu_set_t set;
@@ -229,7 +229,7 @@ int sr_open(struct sr_conn **out, const char *socket_path, const struct sr_optio
 	if (fd < 0)
 		return fd;
 	until = sr_now() + HANDSHAKE_NS;
-	/* A refusal may come before our hello is read: try to receive even if sending fails. */
+	/* A refusal may come before the daemon reads our hello: try to receive even if sending fails. */
 	e = send(fd, &h, sizeof(h), MSG_NOSIGNAL) == sizeof(h) ? 0 : -errno;
 	if (e == 0 || e == -EPIPE)
 		e = receive(fd, &w, fds, until);
@@ -275,8 +275,8 @@ int sr_fd(const struct sr_conn *c) { return c->fd; }
 
 /* ---- is it still there? ---------------------------------------------------------------------- */
 
-/* A daemon that stops says so in its epoch; one that is killed closes the socket.  Either comes
- * after all that it put, so who hears of the end looks into the ring once more (acquire). */
+/* A daemon that stops clears its epoch; one that is killed closes the socket.  Both come after its
+ * last record, so a caller that sees the end looks into the ring once more (acquire). */
 static int alive(struct sr_conn *c, bool ask_kernel)
 {
 	const struct sr_down *down = (const void *)c->down;
@@ -284,12 +284,12 @@ static int alive(struct sr_conn *c, bool ask_kernel)
 
 	if (!c->over && atomic_load_explicit(&down->epoch, memory_order_acquire) != c->model.epoch)
 		c->over = true;
-	if (!c->over && ask_kernel)       /* its end shows behind unread signals, too */
+	if (!c->over && ask_kernel)       /* POLLRDHUP shows even behind unread signals */
 		c->over = poll(&p, 1, 0) > 0;
 	return c->over ? -ECONNRESET : 0;
 }
 
-/* One fence, then a signal for each ring that the daemon sleeps on. */
+/* One fence, then one signal if the daemon sleeps on any ring. */
 static int wake(struct sr_conn *c)
 {
 	bool sleeps;
@@ -305,7 +305,7 @@ static int wake(struct sr_conn *c)
 
 /* ---- submit and cancel ----------------------------------------------------------------------- */
 
-/* Bytes of the span; 0 if a list is wrong. */
+/* Size of the span in bytes; 0 if a list is wrong. */
 static uint64_t span_bytes(const struct sr_request *q)
 {
 	const struct { const void *list; uint32_t n; } part[] = {
@@ -321,8 +321,8 @@ static uint64_t span_bytes(const struct sr_request *q)
 }
 
 /* Find room for n bytes in the arena: *at is where the span goes, in bytes since the
- * beginning.  -EAGAIN: when the record c->blocker has been left, there is room.  Kept: spans
- * of records left .. mine-1 lie in [arena_left, arena_put), at most an arena apart. */
+ * start.  -EAGAIN: there is room once the daemon has left record c->blocker.  Invariant: the spans
+ * of records left .. mine-1 lie in [arena_left, arena_put), which is at most one arena long. */
 static int arena_find(struct sr_conn *c, uint64_t n, uint64_t *at)
 {
 	struct sr_ring *r = &c->requests;
@@ -334,7 +334,7 @@ static int arena_find(struct sr_conn *c, uint64_t n, uint64_t *at)
 		c->arena_left = c->end[(r->left - 1) & r->mask];
 		c->seen = r->left;
 	}
-	if (r->left == r->mine)           /* none is out: start at 0, so the whole arena fits */
+	if (r->left == r->mine)           /* no span is in use: start at 0, so the whole arena fits */
 		c->arena_left = put = c->arena_put = (put + size - 1) / size * size;
 	if (put % size + n > size)        /* a span never wraps */
 		put += size - put % size;
@@ -342,7 +342,7 @@ static int arena_find(struct sr_conn *c, uint64_t n, uint64_t *at)
 	*at = put;
 	if (need - c->arena_left <= size)
 		return 0;
-	c->blocker = r->left;             /* the first whose end leaves enough, at worst the last */
+	c->blocker = r->left;             /* the first record whose end frees enough; at worst the last */
 	while (c->blocker + 1 != r->mine && need - c->end[c->blocker & r->mask] > size)
 		c->blocker++;
 	return -EAGAIN;
@@ -394,7 +394,7 @@ int sr_submit(struct sr_conn *c, const struct sr_request *request, uint32_t *tic
 
 	if (e < 0)
 		return e;
-	/* What does not fit the wire is refused here; the rest is the daemon's to judge. */
+	/* Only what does not fit the wire is refused here; the daemon judges the rest. */
 	bytes = span_bytes(&q);
 	if (!bytes || !q.prompt || !q.n_prompt || q.n_stop > SR_STOP_MAX || q.n_top > SR_TOP_MAX ||
 	    q.n_prompt_top > SR_TOP_MAX || q.zero)
@@ -420,7 +420,7 @@ int sr_submit(struct sr_conn *c, const struct sr_request *request, uint32_t *tic
 	c->live++;
 	if (ticket)
 		*ticket = index;
-	wake(c);                          /* if it is gone, the next call says so: this one is put */
+	wake(c);                          /* it is put: if the daemon is gone, the next call reports it */
 	return 0;
 }
 
@@ -443,8 +443,8 @@ int sr_cancel(struct sr_conn *c, uint32_t ticket)
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* Nothing was there: say so, or that nothing will come.  The kernel is asked only after a
- * silence, so that a client that polls while tokens come makes no system call for them. */
+/* No record was there: return 0, or the error if none will come.  The kernel is asked only after
+ * a silence, so a client that polls while tokens come makes no system call for them. */
 static int nothing(struct sr_conn *c)
 {
 	uint64_t now;
@@ -470,7 +470,7 @@ int sr_poll(struct sr_conn *c, struct sr_record *out, unsigned max)
 	do {
 		while (n < max && sr_ring_take(&c->tokens, &out[n]) == 1)
 			c->live -= out[n++].kind == SR_END && c->live > 0;
-	} while (!n && (e = nothing(c)) < 0 && sr_ring_ready(&c->tokens)); /* put before the end */
+	} while (!n && (e = nothing(c)) < 0 && sr_ring_ready(&c->tokens)); /* records put before the end */
 	if (!n)
 		return e;
 	c->empty = 0;
@@ -524,7 +524,7 @@ int sr_next(struct sr_conn *c, struct sr_token *t)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-/* What of `what` is there now: flags, or -errno. */
+/* Which events of `what` have happened: flags, or -errno. */
 static int look(struct sr_conn *c, int what)
 {
 	int have = 0;
@@ -534,7 +534,7 @@ static int look(struct sr_conn *c, int what)
 	if (what & SR_WAIT_ROOM) {
 		if (sr_ring_look(&c->requests) < 0)
 			return -EPROTO;
-		/* The blocker is a record put, so it is less than a ring behind. */
+		/* The blocker is a record already put, so it is less than a ring behind. */
 		if (!c->refused || c->requests.left - c->blocker - 1 <= c->requests.mask)
 			have |= SR_WAIT_ROOM;
 	}
@@ -543,7 +543,7 @@ static int look(struct sr_conn *c, int what)
 	return what & SR_WAIT_TOKENS && sr_ring_ready(&c->tokens) ? SR_WAIT_TOKENS : -ECONNRESET;
 }
 
-/* Order (wire.h, Signals): empty the socket, arm, fence F1, look; then the caller sleeps. */
+/* Order (wire.h, Signals): empty the socket, arm, fence F1, look.  After that the caller sleeps. */
 int sr_arm(struct sr_conn *c, int what)
 {
 	if (sr_drain(c->fd, 64) < 0)
@@ -590,13 +590,13 @@ int sr_wait(struct sr_conn *c, int what, int timeout_ms)
 		now = sr_now();
 		if (now >= until)
 			return 0;
-		/* Round up: a millisecond less would spin at the end. */
+		/* Round up: rounded down, the last part of a millisecond would be spent spinning. */
 		if (poll(&p, 1, until == UINT64_MAX ? -1 : (int)((until - now + 999999) / 1000000)) < 0)
-			return -errno;        /* EINTR is the caller's business */
+			return -errno;        /* EINTR goes to the caller */
 	}
 }
 
-/* The clock that runs: preparing goes before arriving. */
+/* The clock that should run: preparing comes before arriving. */
 static int clock_of(const struct sr_conn *c)
 {
 	return c->doing[SR_PREPARING] ? SR_PREPARING : c->doing[SR_ARRIVING] ? SR_ARRIVING : -1;
@@ -653,7 +653,7 @@ int sr_ping(struct sr_conn *c, uint64_t *rtt_ns, int timeout_ms)
 		e = alive(c, turn % 65536 == 0);
 		if (!e && sr_now() >= until)
 			e = -ETIMEDOUT;
-		sched_yield();                /* it may need this core to answer */
+		sched_yield();                /* the daemon may need this core to answer */
 	}
 	return e;
 }

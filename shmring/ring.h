@@ -1,24 +1,24 @@
 /* ring.h - one producer, one consumer, fixed-size records, shared memory.
  *
- * Indices count records since the beginning and wrap at 2^32; record i lies at place
- * i & mask.  head .. tail-1 are waiting, mask + 1 at most.
+ * Indices count records since the start and wrap at 2^32; record i lies at place i & mask.
+ * Records head .. tail-1 are waiting, at most mask + 1 of them.
  *
  *	         head              tail   tail+reserved
  *	          v                 v          v
  *	  [ free | waiting, in order | promised | free ]
  *
- * There is no shared tail.  The first word of a record is its seq, 2 i + 1 once record i
- * is published: who polls for the next record touches that record's line and no other.
+ * There is no shared tail.  The first word of a record is its seq, which is 2 i + 1 once record i
+ * is published.  So a consumer that polls for the next record touches only that record's line.
  * A seq is odd, so fresh or punched (zero) memory is never a record.  Whatever a producer
- * writes, no more can be here than there are places.
+ * writes, no more records can wait than there are places.
  *
- * Each shared word lies in memory of the side that writes it: records and room_at of the
- * producer, head and wake_at of the consumer.  Each side keeps its own index privately
- * and only writes it out, so a peer that scribbles can stall or confuse its own ring and
- * nothing else; where its words are read, see PEER.
+ * Each shared word lies in memory of the side that writes it.  The producer writes records and
+ * room_at; the consumer writes head and wake_at.  Each side keeps its own index in private memory
+ * and only writes it out.  So a side that scribbles can stall or confuse its own ring and nothing
+ * else.  "PEER" marks the places that read the other side's words.
  *
- *	producer   reserve, put, put ..   fence (F2)   wanted -> signal the peer
- *	consumer   take, take .., done    fence (F2)   freed  -> signal the peer
+ *	producer   reserve, put, put ..   fence (F2)   wanted -> signal the consumer
+ *	consumer   take, take .., done    fence (F2)   freed  -> signal the producer
  *	consumer before it sleeps: arm,   fence (F1)   ready
  *	producer before it sleeps: arm_room, fence (F1)  look or reserve again
  *
@@ -26,12 +26,12 @@
  *   R1 -> A1   the consumer sees the bytes of a record once it sees its seq
  *   R2 -> A2   the producer reuses a place (and the arena behind it) only after the
  *              consumer has left it
- *   F1 <> F2   no wake-up is lost.  The sleeper asks for index i, F1, then looks for i.
- *              The mover passes i, maybe with others, F2, then reads the ask.  All seq_cst
- *              fences have one order.  F1 first: the mover reads i (a later ask: it is
- *              awake already), and i is in [told, upto), for told moves only when the ask
- *              is read: it signals.  F2 first: the sleeper sees i passed, stays awake.
- *              A stale ask costs one needless signal in 2^32 records.
+ *   F1 <> F2   no wake-up is lost.  The sleeper asks for index i, does F1, then looks for i.
+ *              The mover passes i and perhaps others, does F2, then reads the ask.  All seq_cst
+ *              fences have one order.  If F1 is first, the mover reads i, or a later ask: then
+ *              the sleeper is already awake.  i is in [told, upto), because told moves only when
+ *              the ask is read; so the mover signals.  If F2 is first, the sleeper sees that i is
+ *              passed and stays awake.  A stale ask costs one needless signal in 2^32 records.
  */
 #ifndef SR_RING_H
 #define SR_RING_H
@@ -46,26 +46,26 @@
 
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "shared between processes");
 
-/* In shared memory, each in a pair of lines of its own: an ask, read with every publication
- * but written only before sleep, stays in its reader's cache. */
+/* In shared memory, each in its own pair of cache lines.  An ask is read at each publication but
+ * written only before sleep, so it stays in its reader's cache. */
 struct sr_ring_prod {                         /* written by the producer alone */
-	_Alignas(128) _Atomic uint32_t room_at;   /* signal me when head passes it */
+	_Alignas(128) _Atomic uint32_t room_at;   /* signal the producer when head passes it */
 };
 struct sr_ring_cons {                         /* written by the consumer alone */
-	_Alignas(128) _Atomic uint32_t head;      /* all before it have been left */
-	_Alignas(128) _Atomic uint32_t wake_at;   /* signal me when it is published */
+	_Alignas(128) _Atomic uint32_t head;      /* all records before it have been left */
+	_Alignas(128) _Atomic uint32_t wake_at;   /* signal the consumer when this record is published */
 };
 
 struct sr_ring {                              /* in private memory, one per side */
 	_Atomic uint32_t *head;                   /* the consumer's */
-	_Atomic uint32_t *ask, *asked;            /* room_at and wake_at: own one, peer's one */
+	_Atomic uint32_t *ask, *asked;            /* room_at and wake_at: this side's, the other side's */
 	unsigned char *records;                   /* [mask + 1][size] in shared memory */
-	uint32_t mask;                            /* capacity - 1, a power of two less one */
+	uint32_t mask;                            /* capacity - 1; the capacity is a power of two */
 	uint32_t size;                            /* of a record: a multiple of 64 bytes */
-	uint32_t mine;                            /* next to put, or next to take */
+	uint32_t mine;                            /* index of the next record to put or to take */
 	uint32_t left;                            /* head, as last seen or last published */
-	uint32_t told;                            /* up to here the peer's ask has been read */
-	uint32_t reserved;                        /* producer: room promised, not yet used */
+	uint32_t told;                            /* the other side's ask has been read up to here */
+	uint32_t reserved;                        /* producer: room promised and not yet used */
 };
 
 static inline void sr_ring_init(struct sr_ring *r, bool producer, struct sr_ring_prod *p,
@@ -81,13 +81,13 @@ static inline void *sr_ring_place(const struct sr_ring *r, uint32_t i)
 	return r->records + (size_t)(i & r->mask) * r->size;
 }
 
-/* Producer: room neither filled nor promised, as far as is known. */
+/* Producer: room that is neither filled nor promised, by the last head read. */
 static inline uint32_t sr_ring_room(const struct sr_ring *r)
 {
 	return r->mask + 1 - (r->mine - r->left) - r->reserved;
 }
 
-/* Producer: see how far the consumer is.  0, or -EPROTO a wild head. */
+/* Producer: read the consumer's head.  0, or -EPROTO if the head is impossible. */
 static inline int sr_ring_look(struct sr_ring *r)
 {
 	uint32_t head = atomic_load_explicit(r->head, memory_order_acquire); /* A2 */
@@ -98,8 +98,8 @@ static inline int sr_ring_look(struct sr_ring *r)
 	return 0;
 }
 
-/* Producer: promise room for n records.  0, -EAGAIN not now, -EPROTO.  Kept: mine - left +
- * reserved <= capacity; left only grows, so a promise holds whatever the consumer does. */
+/* Producer: promise room for n records.  0, -EAGAIN not now, -EPROTO.  Invariant: mine - left +
+ * reserved <= capacity.  left only grows, so a promise holds whatever the consumer does. */
 static inline int sr_ring_reserve(struct sr_ring *r, uint32_t n)
 {
 	if (sr_ring_room(r) < n && sr_ring_look(r) < 0)
@@ -117,8 +117,8 @@ static inline void sr_ring_unreserve(struct sr_ring *r, uint32_t n)
 	r->reserved -= n;
 }
 
-/* Producer: append one record in promised room.  Cannot fail: it reads nothing shared.  What is
- * between begin, which says where, and end writes all of it but the first word. */
+/* Producer: append one record in promised room.  It cannot fail, because it reads nothing shared.
+ * Begin returns the place; the caller writes all of it except the first word; end publishes it. */
 static inline void *sr_ring_begin(struct sr_ring *r)
 {
 	assert(r->reserved > 0);
@@ -133,8 +133,8 @@ static inline void sr_ring_end(struct sr_ring *r, void *place)
 	r->reserved--;
 }
 
-/* Producer: the same, copied from `record`.  It is copied in the sizes in which the caller wrote it, so
- * that stores forward to the loads. */
+/* Producer: the same, copied from `record`.  The copy uses the field sizes with which the caller
+ * wrote, so that store forwarding works. */
 static inline void sr_ring_put(struct sr_ring *r, const void *record)
 {
 	const unsigned char *from = record;
@@ -158,23 +158,23 @@ static inline bool sr_ring_ready(const struct sr_ring *r)
 }
 
 /* Consumer: copy the next record out.  1 taken, 0 none, -EPROTO too many since the last
- * done.  Check the copy, never the place. */
+ * done.  Check the copy, never the shared place. */
 static inline int sr_ring_take(struct sr_ring *r, void *record)
 {
 	if (!sr_ring_ready(r))
 		return 0;
-	if (r->mine - r->left > r->mask)          /* PEER: put into a place not yet left */
+	if (r->mine - r->left > r->mask)          /* PEER: the producer put into a place not yet left */
 		return -EPROTO;
-	if (r->size == 64)                        /* a copy of known length takes no call */
+	if (r->size == 64)                        /* a constant length makes the copy inline */
 		memcpy(record, sr_ring_place(r, r->mine), 64);
 	else
 		memcpy(record, sr_ring_place(r, r->mine), r->size);
-	atomic_signal_fence(memory_order_seq_cst); /* PEER: the compiler reads it once */
+	atomic_signal_fence(memory_order_seq_cst); /* PEER: the compiler reads the place once */
 	r->mine++;
 	return 1;
 }
 
-/* Consumer: leave all that was taken, with whatever it points to. */
+/* Consumer: leave all records taken, and the arena they point to. */
 static inline void sr_ring_done(struct sr_ring *r)
 {
 	if (r->left != r->mine)
@@ -184,12 +184,12 @@ static inline void sr_ring_done(struct sr_ring *r)
 /* Consumer, before sleep: ask for the next record. */
 static inline void sr_ring_arm(struct sr_ring *r)
 {
-	assert(r->left == r->mine);               /* nobody sleeps on places it has not left */
+	assert(r->left == r->mine);               /* a sleeper has left all that it took */
 	atomic_store_explicit(r->ask, r->mine, memory_order_relaxed);
 }
 
-/* Producer, before sleep: ask for record i to be left; and the i that stands in the way of
- * n more records: reserve(n) says -EAGAIN exactly until it is left. */
+/* Producer, before sleep: ask for record i to be left.  sr_ring_blocker: the i that blocks n more
+ * records.  reserve(n) returns -EAGAIN exactly until it is left. */
 static inline void sr_ring_arm_room(struct sr_ring *r, uint32_t i)
 {
 	atomic_store_explicit(r->ask, i, memory_order_relaxed);
@@ -204,13 +204,13 @@ static inline void sr_ring_fence(void) { atomic_thread_fence(memory_order_seq_cs
 static inline bool sr_ring_passed(struct sr_ring *r, uint32_t upto)
 {
 	uint32_t at = atomic_load_explicit(r->asked, memory_order_relaxed);
-	bool hit = at - r->told < upto - r->told; /* PEER: a wild ask costs a signal at most */
+	bool hit = at - r->told < upto - r->told; /* PEER: a wild ask costs one signal at most */
 
 	r->told = upto;
 	return hit;
 }
 
-/* After fence: does the peer sleep for what was put, or left, since the last call? */
+/* After the fence: does the other side sleep for records put, or left, since the last call? */
 static inline bool sr_ring_wanted(struct sr_ring *r) { return sr_ring_passed(r, r->mine); }
 static inline bool sr_ring_freed(struct sr_ring *r) { return sr_ring_passed(r, r->left); }
 #endif

@@ -1,14 +1,14 @@
 /* server.c - the daemon's side of a connection: memory, handshake, requests, tokens.
  *
- * THE TRUST BOUNDARY.  `up` belongs to the client: it may change at any instant, be zero at
- * any place (a punched hole) and, of huge pages, raise SIGBUS.  So, without exception:
+ * THE TRUST BOUNDARY.  `up` belongs to the client.  It may change at any instant and be zero at
+ * any place (a punched hole); huge pages of it may raise SIGBUS.  So, without exception:
  *
  *   1. a record or span is copied out once, and only the copy is checked and used;
  *   2. every index we own is kept in private memory and only written out (ring.h);
- *   3. after each copy `poisoned` is looked at, for a fault may have put zeros under it;
- *   4. sizes come from what was granted (private), never from shared memory.
+ *   3. after each copy `poisoned` is checked, because a fault may have put zeros under it;
+ *   4. sizes come from the grant (private), never from shared memory.
  *
- * `down` is sealed against the client's writing, punching and resizing.
+ * `down` is sealed: the client cannot write, punch or resize it.
  */
 #include "server.h"
 
@@ -27,45 +27,45 @@
 #endif
 
 #define LIVE_DEFAULT 64
-#define FILL_NS      60000u           /* of one server_fill(), and the last piece: a new page takes */
-#define FILL_PIECE   (4 * SR_PAGE)    /* 0.5 us, or 14 where a hypervisor has to find it first */
+#define FILL_NS      60000u           /* time of one server_fill(); then it finishes one last piece */
+#define FILL_PIECE   (4 * SR_PAGE)    /* a new page takes 0.5 us, or 14 us if the hypervisor must find it */
 #define FLAGS (SR_SEEDED | SR_IGNORE_EOS | SR_PROMPT_LOGPROBS | SR_NO_CACHE)
 
 struct server {
 	struct server_config cfg;
-	unsigned char *span;                  /* [span_max()]: the one being checked */
+	unsigned char *span;                  /* [span_max()]: private copy of the span being checked */
 };
 
-struct object {                               /* mapped memory that is shared with a client */
+struct object {                               /* mapped memory shared with one client */
 	unsigned char *at;
-	size_t len, page;                     /* as mapped: whole pages of its kind */
-	size_t there;                         /* bytes whose pages are there */
+	size_t len, page;                     /* as mapped: whole pages of size `page` */
+	size_t there;                         /* bytes whose pages are allocated */
 	int prot;
-	int fd;                               /* until it is passed over */
+	int fd;                               /* until it is sent */
 	int guard;                            /* place in the SIGBUS table */
 };
 
 struct server_conn {
 	struct server *sv;
-	int fd;                               /* the caller's */
+	int fd;                               /* belongs to the caller */
 	struct sr_shape shape;
-	uint32_t flags;                       /* of its model info */
+	uint32_t flags;                       /* for its model info */
 	struct object up, down;
 	struct sr_ring requests, cancels, tokens;
 	volatile sig_atomic_t poisoned;       /* set by the SIGBUS handler */
-	bool broken;                          /* its head of the token ring was wild */
-	bool held;                            /* req is taken and not left */
+	bool broken;                          /* the client wrote an impossible head of the token ring */
+	bool held;                            /* req is taken and not yet left */
 	struct server_request req;
-	uint64_t mark[];                      /* [live / 64 + 1]: cancelled before it was taken */
+	uint64_t mark[];                      /* [live / 64 + 1]: bit set if cancelled before it was taken */
 };
 
 /* ---- SIGBUS ----------------------------------------------------------------------------
  *
- * A client that punches a hole into huge pages and uses up the pool makes us fault on our
- * own mapping, in spite of all seals.  The handler finds the range, puts zero pages over
+ * A client that punches a hole into huge pages and uses up the pool makes the daemon fault on its
+ * own mapping, in spite of all seals.  The handler finds the range, maps zero pages over
  * the whole object, and marks the connection; the copy that faulted goes on with zeros.
- * The table is fixed because a handler can take no lock.  It is written by the loop's
- * thread, which is also the one that touches the ranges. */
+ * The table has a fixed size because a handler can take no lock.  The loop's thread writes it,
+ * and the same thread touches the ranges. */
 static struct guard {
 	_Atomic uintptr_t at;                 /* 0: free */
 	size_t len;
@@ -93,7 +93,7 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
 		errno = e;
 		return;
 	}
-	sigaction(sig, &sigbus_before, NULL); /* not ours: the fault comes again, as without us */
+	sigaction(sig, &sigbus_before, NULL); /* not our memory: the old handler gets the fault when it repeats */
 }
 
 static int guard_add(const struct object *o, volatile sig_atomic_t *poisoned)
@@ -128,7 +128,7 @@ static int guard_install(void)
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-/* A memfd of one kind, sealed and mapped with prot.  None of its pages is there yet. */
+/* Make a memfd with one page size, seal it and map it with prot.  No page is allocated yet. */
 static int object_make(struct object *o, size_t bytes, int prot, size_t huge)
 {
 	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0);
@@ -137,7 +137,7 @@ static int object_make(struct object *o, size_t bytes, int prot, size_t huge)
 	void *at = MAP_FAILED;
 	int fd = memfd_create("slipring", flags | MFD_NOEXEC_SEAL), e;
 
-	if (prot & PROT_WRITE)        /* ours; the mapping made before it stays writable */
+	if (prot & PROT_WRITE)        /* written by the daemon alone; the mapping above stays writable */
 		seals |= F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 	if (fd < 0 && errno == EINVAL)
 		fd = memfd_create("slipring", flags);
@@ -156,8 +156,8 @@ static int object_make(struct object *o, size_t bytes, int prot, size_t huge)
 	return 0;
 }
 
-/* Huge pages where they are not mostly wasted and there are some, else pages of 4 KiB.  What
- * a stranger can write must not be of huge pages: it could empty our pool through it. */
+/* Huge pages if they exist and are at least half used, else pages of 4 KiB.  Memory that an
+ * untrusted client writes never has huge pages: the client could empty our pool through it. */
 static int object_open(struct object *o, size_t bytes, int prot, bool huge)
 {
 	long page = huge ? gethugepagesize() : 0;
@@ -167,7 +167,7 @@ static int object_open(struct object *o, size_t bytes, int prot, bool huge)
 	return object_make(o, bytes, prot, 0);
 }
 
-/* More of its pages, until some time has passed: 1 there are more, 0 all are there, -errno. */
+/* Allocate more of its pages until time `until`: 1 there are more, 0 all are there, -errno. */
 static int object_fill(struct object *o, uint64_t until)
 {
 	int touch = o->prot & PROT_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
@@ -179,7 +179,7 @@ static int object_fill(struct object *o, uint64_t until)
 		if (madvise(o->at + o->there, n, touch) < 0) {
 			if (errno != EINVAL)
 				return -errno;
-			n = left;             /* before 5.14: they come when they are touched */
+			n = left;             /* Linux before 5.14: pages come when they are touched */
 		}
 		o->there += n;
 		if (sr_now() >= until)
@@ -202,7 +202,7 @@ static void object_close(struct object *o)
 
 /* ---- the rules ------------------------------------------------------------------------------- */
 
-/* Bytes of the longest span that check_request() lets through. */
+/* Bytes of the longest span that check_request() accepts. */
 static size_t span_max(uint32_t context)
 {
 	return 4 * ((size_t)context + 4 * SR_LIST_MAX) + sizeof(struct sr_pair) * SR_LIST_MAX;
@@ -237,7 +237,7 @@ void server_destroy(struct server *sv)
 	free(sv);
 }
 
-/* want, or a default, between least and most, rounded up to a power of two as both are. */
+/* The wish, or the default, between least and most, rounded up to a power of two like both limits. */
 static uint32_t grant(uint32_t want, uint32_t preset, uint32_t least, uint32_t most)
 {
 	uint32_t n = want ? want : preset;
@@ -289,7 +289,7 @@ int server_hello(int fd, struct sr_hello *h)
 
 	if (n < 0)
 		return errno == EAGAIN ? -EAGAIN : -ECONNRESET;
-	/* No room was given for descriptors: the kernel has closed them, and says MSG_CTRUNC. */
+	/* No room was given for descriptors: the kernel has closed them and set MSG_CTRUNC. */
 	if (n != sizeof(*h) || msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
 		return -ECONNRESET;
 	if (h->magic != SR_MAGIC || h->version != SR_VERSION ||
@@ -302,10 +302,10 @@ void server_refuse(int fd, int error)
 {
 	struct sr_welcome w = { .magic = SR_MAGIC, .version = SR_VERSION, .status = error };
 
-	send(fd, &w, sizeof(w), MSG_DONTWAIT | MSG_NOSIGNAL); /* if it has no room, it is no client */
+	send(fd, &w, sizeof(w), MSG_DONTWAIT | MSG_NOSIGNAL); /* an answer that does not fit is dropped */
 }
 
-/* The two descriptors, in one message. */
+/* Send the two descriptors in one message. */
 int server_welcome(struct server_conn *c)
 {
 	struct sr_welcome w = { SR_MAGIC, SR_VERSION, 0, c->shape, c->sv->cfg.model.epoch };
@@ -326,7 +326,7 @@ int server_welcome(struct server_conn *c)
 	if (sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof(w))
 		return -ECONNRESET;
 	close(c->down.fd);
-	c->down.fd = -1;              /* up's is needed for its last seal */
+	c->down.fd = -1;              /* up.fd stays open for its last seal */
 	return 0;
 }
 
@@ -334,13 +334,13 @@ int server_seal(struct server_conn *c)
 {
 	int fd = c->up.fd, e = 0;
 
-	/* From now on nobody makes another writable mapping of it, writes to the file, or punches a
-	 * hole, which would make us wait for memory in the middle of a turn. */
+	/* From now on nobody can map it writable again, write to the file, or punch a hole.  A hole
+ * would make the daemon wait for memory in the middle of a turn. */
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
-		e = errno == EINVAL && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) == 0 ? 0 : -errno; /* before 5.1 */
+		e = errno == EINVAL && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) == 0 ? 0 : -errno; /* Linux before 5.1 */
 	close(fd);
 	c->up.fd = -1;
-	c->up.there = 0;                      /* for holes from before */
+	c->up.there = 0;                      /* holes punched earlier must be filled again */
 	return e;
 }
 
@@ -391,7 +391,7 @@ int server_open(struct server_conn **out, struct server *sv, int fd, const struc
 	return 0;
 }
 
-/* A pool of huge pages is found empty now or never: memfd_create and ftruncate succeed on it. */
+/* An empty pool of huge pages shows only here, because memfd_create() and ftruncate() succeed on it. */
 static int fill(struct object *o, size_t bytes, uint64_t until)
 {
 	int e = object_fill(o, until);
@@ -408,7 +408,7 @@ int server_fill(struct server_conn *c)
 	uint64_t until = sr_now() + FILL_NS;
 	int e;
 
-	if (c->down.guard >= 0)               /* again: nothing else may come into its place */
+	if (c->down.guard >= 0)               /* second fill, after the seal: no other object may replace it */
 		return object_fill(&c->up, until) < 0 ? -EFAULT : c->up.there < c->up.len;
 	e = fill(&c->up, SR_UP_BYTES(&c->shape), until);
 	if (!e)
@@ -439,7 +439,7 @@ const struct sr_shape *server_shape(const struct server_conn *c) { return &c->sh
 
 static bool within(float x, float least, float most) { return x >= least && x <= most; } /* not NaN */
 
-/* What can be said of a record without its span, but where that lies.  q is our copy. */
+/* Check all of a record that needs no span, except the span's place.  q is our copy. */
 static bool request_true(const struct server_config *cfg, const struct sr_wire_request *q)
 {
 	uint32_t context = cfg->model.context;
@@ -474,7 +474,7 @@ static bool ids_true(const int32_t *id, uint32_t n, uint32_t vocab)
 {
 	uint32_t most = 0;
 
-	for (uint32_t i = 0; i < n; i++) /* without a branch: prompts are long */
+	for (uint32_t i = 0; i < n; i++) /* no branch, because prompts are long */
 		most = (uint32_t)id[i] > most ? (uint32_t)id[i] : most;
 	return most < vocab;
 }
@@ -487,7 +487,7 @@ static bool bias_true(const struct sr_pair *p, uint32_t n, uint32_t vocab)
 	return true;
 }
 
-/* Sequences, each its length, then its ids: they fill the n words exactly. */
+/* Sequences: each is a length and its ids.  They must fill the n words exactly. */
 static bool sequences_true(const int32_t *w, uint32_t n, uint32_t vocab)
 {
 	for (uint32_t i = 0, len; i < n; i += 1 + len) {
@@ -501,7 +501,7 @@ static bool sequences_true(const int32_t *w, uint32_t n, uint32_t vocab)
 int server_cancel(struct server_conn *c, uint32_t *ticket)
 {
 	struct sr_wire_cancel w;
-	uint32_t first = c->requests.mine - c->held; /* the first request not yet dealt with */
+	uint32_t first = c->requests.mine - c->held; /* the first request not yet handled */
 	int e = c->poisoned ? -EFAULT : sr_ring_take(&c->cancels, &w);
 
 	if (e <= 0)
@@ -519,7 +519,7 @@ int server_cancel(struct server_conn *c, uint32_t *ticket)
 	}
 	if (w.op != SR_OP_CANCEL || w.nonce)
 		return -EPROTO;
-	if (w.ticket - first < c->shape.live) { /* not taken yet: at most it marks its own future */
+	if (w.ticket - first < c->shape.live) { /* not taken: a false ticket marks only its own requests */
 		uint32_t place = w.ticket & c->requests.mask;
 
 		c->mark[place / 64] |= 1ull << place % 64;
@@ -566,7 +566,7 @@ int server_read(struct server_conn *c)
 
 	assert(c->held && !r->error && n <= span_max(c->sv->cfg.model.context));
 	memcpy(c->sv->span, c->up.at + SR_OFF_ARENA(c->shape.live) + q->span, n);
-	atomic_signal_fence(memory_order_seq_cst); /* the compiler reads it once */
+	atomic_signal_fence(memory_order_seq_cst); /* the compiler reads the span once */
 	if (c->poisoned)
 		return -EFAULT;
 	r->prompt = w;
@@ -600,18 +600,18 @@ uint32_t server_reserve(struct server_conn *c, uint32_t least, uint32_t most)
 	int e;
 
 	assert(least >= 1 && least <= most);
-	if (sr_ring_room(&c->tokens) < most && !server_room(c, most)) /* as far as was seen: look again */
+	if (sr_ring_room(&c->tokens) < most && !server_room(c, most)) /* the last head read is too old: reread */
 		n = sr_ring_room(&c->tokens);
 	if (n < least || c->broken)
 		return 0;
 	e = sr_ring_reserve(&c->tokens, n);
-	assert(e == 0);                       /* what room says is there stays there */
+	assert(e == 0);                       /* room only grows */
 	return n;
 }
 
 void server_release(struct server_conn *c, uint32_t n) { sr_ring_unreserve(&c->tokens, n); }
 
-/* Alternatives that the token's own record has no place for. */
+/* Put the alternatives that do not fit into the token's own record. */
 static __attribute__((noinline)) uint32_t put_tops(struct server_conn *c, const struct server_token *t)
 {
 	uint32_t records = 0;
@@ -627,7 +627,7 @@ static __attribute__((noinline)) uint32_t put_tops(struct server_conn *c, const 
 	return records;
 }
 
-/* In place: wide reads of fields just written, as a copy makes them, wait for the writes to be over. */
+/* Written in place: a copy reads fields just written with wider loads, which defeats store forwarding. */
 uint32_t server_token(struct server_conn *c, const struct server_token *t)
 {
 	struct sr_record *r = sr_ring_begin(&c->tokens);
@@ -681,7 +681,7 @@ int server_wake(struct server_conn *c)
 {
 	bool sleeps = sr_ring_wanted(&c->tokens);
 
-	sleeps |= sr_ring_freed(&c->requests); /* each must be asked: it moves what was told */
+	sleeps |= sr_ring_freed(&c->requests); /* no short circuit: each call moves that ring's `told` */
 	sleeps |= sr_ring_freed(&c->cancels);
 	return sleeps ? sr_signal(c->fd) : 0;
 }

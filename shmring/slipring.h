@@ -1,7 +1,7 @@
-/* slipring.h - all a client of Slipring needs.
+/* slipring.h - all that a client of Slipring needs.
  *
- * A connection is memory shared with the daemon: one part the client writes (requests,
- * cancels, prompts), one it can only read (tokens).  After sr_open(), sending a prompt and
+ * A connection is memory shared with the daemon.  The client writes one part (requests,
+ * cancels, prompts) and can only read the other (tokens).  After sr_open(), sending a prompt and
  * reading its answer takes no system call.
  *
  *	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = len,
@@ -22,8 +22,8 @@
  * Threads  a connection belongs to one thread at a time: open one per thread.
  * Text     none.  Prompts and answers are token ids; see adapters/text.
  * Restart  when the daemon stops, restarts or drops us, the tokens in the ring can still
- *          be read; then every call says -ECONNRESET, for good (an empty sr_poll() looks
- *          now and then).  Requests without their SR_END are lost: open and submit anew.
+ *          be read.  After them every call returns -ECONNRESET for good; an empty sr_poll()
+ *          checks at intervals.  Requests without their SR_END are lost: open and submit anew.
  */
 #ifndef SLIPRING_H
 #define SLIPRING_H
@@ -33,21 +33,21 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#pragma GCC visibility push(default) /* all that the shared library exports */
+#pragma GCC visibility push(default) /* everything the shared library exports */
 
 #define SR_SOCKET   "/run/slipring/slipring.sock"
 #define SR_STOP_MAX 8        /* stop ids inside a request; more go into more_stops */
 #define SR_LIST_MAX 1024     /* entries in each list of a request */
 #define SR_TOP_MAX  20       /* alternatives per position */
-#define SR_TOP_HERE 4        /* of them in the TOKEN or PROMPT record itself, */
-#define SR_TOP_PER  6        /* and in each TOP record after it */
+#define SR_TOP_HERE 4        /* alternatives in the TOKEN or PROMPT record itself */
+#define SR_TOP_PER  6        /* alternatives in each TOP record after it */
 
 struct sr_conn;
 
 /* Zero means default.  Sizes are rounded up and cut to what the daemon allows. */
 struct sr_options {
 	uint32_t size;           /* sizeof(struct sr_options), see struct sr_request */
-	uint32_t spin_us;        /* sr_wait() polls so long, then sleeps */
+	uint32_t spin_us;        /* sr_wait() polls this long, then sleeps */
 	uint32_t live;           /* requests under way at once: places in the request ring */
 	uint32_t tokens;         /* records in the token ring */
 	uint32_t arena;          /* bytes for prompts and lists not yet taken */
@@ -58,7 +58,7 @@ struct sr_options {
 struct sr_model_info {
 	char     name[64];       /* NUL-terminated */
 	uint8_t  vocab_hash[32]; /* SHA-256 of the vocabulary: check it before you trust ids */
-	uint64_t epoch;          /* another after every start of the daemon */
+	uint64_t epoch;          /* differs after every start of the daemon */
 	uint32_t vocab;          /* token ids are 0 .. vocab-1 */
 	uint32_t context;        /* longest prompt + answer */
 	uint32_t live, tokens, arena; /* as in struct sr_options */
@@ -82,72 +82,72 @@ enum {                       /* flags of a request; unknown ones are -EINVAL */
 	SR_NO_CACHE = 8,         /* compute the prompt even if a prefix of it is cached */
 };
 
-/* Zero means off or default: a prompt and max_tokens alone ask for greedy decoding.  New
- * fields go to the end; beyond size they are zero; what the library lacks must be (-E2BIG). */
+/* Zero means off or default: a prompt and max_tokens alone ask for greedy decoding.  New fields
+ * are appended.  Fields beyond `size` count as zero; fields the library lacks must be zero (-E2BIG). */
 struct sr_request {
 	uint32_t size;           /* sizeof(struct sr_request) */
 	uint32_t flags;
-	uint64_t user_data;      /* comes back in every record; the daemon never looks at it */
+	uint64_t user_data;      /* comes back in every record; the daemon never reads it */
 	const int32_t *prompt;   /* [n_prompt] token ids */
 	uint32_t n_prompt;       /* 1 .. context */
 	uint32_t max_tokens;     /* 1 .. context-n_prompt; 0 only with SR_PROMPT_LOGPROBS */
-	uint32_t min_tokens;     /* no end-of-sequence or stop id before so many */
-	int32_t  priority;       /* lower goes first; 0 = as everybody; below it only for the daemon's
-	                            own uid and the gateway's, else it counts as 0 */
-	uint64_t deadline;       /* 0 = none; past it the request ends with -ETIME */
-	float    temperature;    /* 0 = always the most likely token */
+	uint32_t min_tokens;     /* no end-of-sequence or stop id before this many tokens */
+	int32_t  priority;       /* lower goes first; 0 = normal.  Values below 0 need the daemon's
+	                            own uid or the gateway's, else they count as 0 */
+	uint64_t deadline;       /* 0 = none; after it the request ends with -ETIME */
+	float    temperature;    /* 0 = greedy: always the most likely token */
 	float    top_p, min_p;   /* (0, 1], [0, 1]; 0 = off */
 	uint32_t top_k;          /* 0 = off */
-	float    presence;       /* [-2, 2] subtracted from each token already in the answer, */
-	float    frequency;      /* [-2, 2] times how often it is there */
-	float    repetition;     /* (0, ..) divides or multiplies tokens seen; 0 or 1 = off */
+	float    presence;       /* [-2, 2] subtracted once from each token already in the answer */
+	float    frequency;      /* [-2, 2] subtracted once for each time that the token occurs there */
+	float    repetition;     /* > 0: divides or multiplies the logits of tokens seen; 0 or 1 = off */
 	uint32_t n_top;          /* 0 .. SR_TOP_MAX alternatives with each token */
-	uint64_t seed;           /* of the draws of this request alone; needs SR_SEEDED */
-	uint32_t n_prompt_top;   /* the same with each prompt token; needs SR_PROMPT_LOGPROBS */
+	uint64_t seed;           /* for the draws of this request alone; needs SR_SEEDED */
+	uint32_t n_prompt_top;   /* alternatives with each prompt token; needs SR_PROMPT_LOGPROBS */
 	uint32_t n_stop;         /* ids in stop[]; any of them ends the answer */
 	int32_t  stop[SR_STOP_MAX];
 	const int32_t *more_stops, *allowed, *banned; /* ids; NULL = none */
 	const struct sr_pair *bias;                   /* added to these ids' logits */
 	uint32_t n_more_stops, n_allowed, n_banned, n_bias; /* 0 .. SR_LIST_MAX */
-	uint64_t cache_salt;     /* cached prefixes are shared only among equal salts */
-	uint64_t tenant;         /* whose work it is; 0 = our uid's; counts only with SR_TENANTS_HEARD */
+	uint64_t cache_salt;     /* cached prefixes are shared only between equal salts */
+	uint64_t tenant;         /* the work's owner; 0 = our uid's tenant; needs SR_TENANTS_HEARD */
 	uint8_t  trace_id[16], span_id[8]; /* W3C trace context; all zero = none */
-	const int32_t *bad_words; /* sequences the answer never completes, each its length, then */
-	uint32_t n_bad_words;    /* its ids; 0 .. SR_LIST_MAX words, the lengths among them */
-	uint32_t zero;           /* 0 */
+	const int32_t *bad_words; /* sequences the answer never completes: each is its length and its ids */
+	uint32_t n_bad_words;    /* words in bad_words, lengths included; 0 .. SR_LIST_MAX */
+	uint32_t zero;           /* must be 0 */
 };
 
-/* Why a request ended: end-of-sequence or a stop id (the last token's), or max_tokens
- * reached; a failure is a -errno instead. */
+/* Why a request ended: SR_STOP an end-of-sequence or stop id (the last token's id), SR_LENGTH
+ * max_tokens reached.  A failure is a -errno instead. */
 enum sr_finish { SR_STOP = 1, SR_LENGTH = 2 };
 
-/* The token ring as it is, a cache line per record.  A request that sr_submit() took yields
- * PROMPT* TOKEN* END: exactly one END, each PROMPT and TOKEN at once followed by its TOPs. */
+/* The token ring as it is, one cache line per record.  A request that sr_submit() accepted yields
+ * PROMPT* TOKEN* END: exactly one END, and each PROMPT and TOKEN directly followed by its TOPs. */
 enum sr_kind { SR_TOKEN = 1, SR_TOP = 2, SR_PROMPT = 3, SR_END = 4 };
 
 struct sr_end {
 	int32_t  finish;         /* enum sr_finish, or -ECANCELED, -ETIME, -EINVAL, -EIO, -ENOSPC (more
 	                            KV cache than there is), -E2BIG (lists that no batch can hold),
-	                            -ECONNRESET (the daemon is stopping); -EAGAIN, only if it named a
+	                            -ECONNRESET (the daemon is stopping).  -EAGAIN, only if it named a
 	                            tenant: that tenant has its share of the queue.  Send it again
-	                            once one of that tenant's has got a token or its end */
+	                            once a request of that tenant gets a token or its end */
 	uint32_t n_tokens;       /* in the answer */
-	uint32_t computed;       /* prompt tokens that were computed, again after preemption */
-	uint32_t cached;         /* prompt tokens that needed no computing */
-	uint64_t queued, scheduled; /* when taken from the ring; when first planned; */
+	uint32_t computed;       /* prompt tokens computed; counted again after a preemption */
+	uint32_t cached;         /* prompt tokens found in the cache */
+	uint64_t queued, scheduled; /* when taken from the ring; when first planned */
 	uint64_t first, last;    /* when its first and last token were put; 0 = never */
 };
 
 struct sr_record {
-	uint32_t seq;            /* the ring's own, see ring.h */
+	uint32_t seq;            /* the ring's own word, see ring.h */
 	uint8_t  kind;           /* enum sr_kind */
 	uint8_t  n_top;          /* TOKEN, PROMPT: all alternatives, most likely first; TOP: those here */
-	uint16_t preempted;      /* END: how often it had to go back to waiting */
+	uint16_t preempted;      /* END: how often it was preempted */
 	uint64_t user_data;
 	union {
 		struct {
 			int32_t  id;
-			uint32_t index;  /* TOKEN: 0 = first of the answer; PROMPT: place in the prompt */
+			uint32_t index;  /* TOKEN: 0 = first of the answer; PROMPT: position in the prompt */
 			float    logprob;/* natural log, before temperature and truncation */
 			uint32_t rank;   /* 1 = the most likely */
 			struct sr_pair top[SR_TOP_HERE];
@@ -157,20 +157,20 @@ struct sr_record {
 	} u;
 };
 
-/* The same made easy: one struct per token, whatever number of records it took. */
+/* Simpler than records: one struct per token, however many records it takes. */
 struct sr_token {
 	uint64_t user_data;
 	uint32_t kind;           /* SR_TOKEN, SR_PROMPT or SR_END */
 	int32_t  id;             /* -1 in an SR_END */
 	uint32_t index, rank;
 	float    logprob;
-	uint32_t n_top, n_here;  /* alternatives, and how many of them have come: all, if whole */
+	uint32_t n_top, n_here;  /* alternatives, and how many have arrived: all of them, once it is whole */
 	struct sr_pair top[SR_TOP_MAX];
 	struct sr_end end;       /* in an SR_END */
 };
 
-/* Connect: receives the shared memory over the socket and maps it.  o may be NULL.
- * -ENOENT or -ECONNREFUSED no daemon, -EACCES not permitted, -EPROTO other
+/* Connect: receive the shared memory over the socket and map it.  o may be NULL.
+ * -ENOENT or -ECONNREFUSED no daemon, -EACCES not permitted, -EPROTO another
  * version, -EUSERS no free connection, -ETIMEDOUT no answer within a second. */
 int sr_open(struct sr_conn **out, const char *socket_path, const struct sr_options *o);
 
@@ -179,22 +179,22 @@ const struct sr_model_info *sr_model(const struct sr_conn *c);
 /* Disconnect.  Live requests are cancelled.  NULL is allowed. */
 void sr_close(struct sr_conn *c);
 
-/* Send a request; *ticket (may be NULL) names it for sr_cancel().  -EAGAIN ring or arena
- * full (SR_WAIT_ROOM), -EBUSY as many live as granted (read tokens until an SR_END),
+/* Send a request; *ticket (ticket may be NULL) names it for sr_cancel().  -EAGAIN ring or arena
+ * full (SR_WAIT_ROOM), -EBUSY the granted number is live (read tokens until an SR_END),
  * -EMSGSIZE longer than context or arena, -EINVAL a field is out of range. */
 int sr_submit(struct sr_conn *c, const struct sr_request *q, uint32_t *ticket);
 
-/* Ask a request to end early: SR_END comes, -ECANCELED unless it ended by itself first; one
- * not begun is never computed.  Overtakes submits.  -EAGAIN if cancelled over and over. */
+/* End a request early.  Its SR_END comes, with -ECANCELED unless it ended by itself first.  A
+ * request not begun is never computed.  Overtakes submits.  -EAGAIN if the ring of cancels is full. */
 int sr_cancel(struct sr_conn *c, uint32_t ticket);
 
-/* Take up to max records; how many.  Never blocks.  Who does not read gets no more tokens:
- * nothing is ever dropped. */
+/* Take up to max records; returns how many.  Never blocks.  A client that does not read gets no
+ * more tokens; nothing is ever dropped. */
 int sr_poll(struct sr_conn *c, struct sr_record *out, unsigned max);
 
-/* One whole token: 1, or 0 if none is complete.  Use this or sr_poll(), not both.
- * sr_gather() is its inside: adds a record to *t, zero at first; 1 when *t is whole (the next
- * record starts it anew), 0 when TOPs are to follow, -EPROTO out of order. */
+/* Take one whole token: 1, or 0 if none is complete.  Use this or sr_poll(), not both.
+ * sr_gather() does its work: it adds a record to *t, which is zero at first.  1: *t is whole, and the
+ * next record starts a new token; 0: TOPs are to follow; -EPROTO: records out of order. */
 int sr_next(struct sr_conn *c, struct sr_token *t);
 int sr_gather(struct sr_token *t, const struct sr_record *r);
 
@@ -215,7 +215,7 @@ int sr_fd(const struct sr_conn *c);
 enum { SR_PREPARING, SR_ARRIVING };
 void sr_doing(struct sr_conn *c, int what, int by);
 
-/* The round trip to the daemon's loop and back, ahead of all that is queued.  It polls: for measuring. */
+/* Time a round trip to the daemon's loop, ahead of all queued work.  It polls: for measuring only. */
 int sr_ping(struct sr_conn *c, uint64_t *rtt_ns, int timeout_ms);
 
 #pragma GCC visibility pop

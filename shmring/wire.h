@@ -8,39 +8,39 @@
  *	       [ sr_down, a page ][ tokens ]          mapped it
  *
  * Every shared word lies in the object of the side that writes it.  up may hold anything
- * at any time.  Holes cannot be punched once it is sealed; where the kernel is too old for
- * that (5.1), there may be zeros anywhere, and of huge pages SIGBUS (server.c maps zeros
- * there and drops the client).
+ * at any time.  Holes cannot be punched once it is sealed.  Kernels before 5.1 lack that seal:
+ * there may be zeros anywhere, and huge pages may raise SIGBUS (server.c then maps zeros
+ * and drops the client).
  *
- * Arena.  A byte ring.  A request has one span in it, whose parts follow each other:
+ * Arena.  A byte ring.  Each request has one span in it, with its parts in this order:
  *
  *	prompt[n_prompt] more_stops[] allowed[] banned[] bad_words[] int32, bias[n_bias] sr_pair
  *
- * A span never wraps: the client skips to 0 where the end is too near, and starts at 0 when
- * none is out, so any span up to the whole arena fits.  The daemon copies it before it
- * leaves the request's record: when head passes record i, the spans of i and all before
+ * A span never wraps.  The client skips to 0 if the span does not fit before the end, and starts at 0
+ * if no span is in use; so any span up to the whole arena fits.  The daemon copies a span before it
+ * leaves the request's record.  When head passes record i, the spans of i and of all before it
  * are free.  The client keeps their ends in an array of its own, by place.
  *
- * Cancels.  A ring of its own, drained every turn, before requests and even when none can
- * be admitted.  A ticket is the request's index in its ring: unique, and it tells whether
+ * Cancels.  A ring of its own, drained every turn, before requests and even when no request can
+ * be admitted.  A ticket is the request's index in its ring: it is unique, and it shows whether
  * that record is taken yet.  If not, the daemon marks the place, in private memory, and
- * ends it unplanned when its turn comes.
+ * ends the request unplanned when its turn comes.
  *
- * Room.  The daemon takes a request only with a record reserved for its END, held until
- * then, and reserves sr_wire_records() more for each position a row may yield.
+ * Room.  The daemon takes a request only with a record reserved for its END, held until the
+ * end.  It reserves sr_wire_records() more for each position a row may yield.
  *
- * Signals.  One byte by send(2) on the connection's socket, either way.  Full (EAGAIN)
- * means that the peer has one unread.  Who sleeps: empties the socket, arms, fences, looks,
- * sleeps until it is readable; it never empties between looking and sleeping.  The byte
- * itself says nothing.  End of file is the peer's death.
+ * Signals.  One byte by send(2) on the connection's socket, either way.  A full socket (EAGAIN)
+ * means that the receiver has a byte unread.  A side that sleeps empties the socket, arms, fences,
+ * looks, and sleeps until the socket is readable; it never empties between looking and sleeping.
+ * The byte has no meaning of its own.  End of file means that the other side is gone.
  *
- * Doing.  Two clocks of the client, so that the daemon can tell what it waited for: for how long
- * at least one request was being prepared; and for how long, none being so, one was arriving.
- * A word is the sum of ends less the sum of begins, in even ns of CLOCK_MONOTONIC, and odd while
- * it runs: one store starts or stops it, one load tells it at any moment.  Zero: says nothing.
+ * Doing.  Two clocks of the client, which show the daemon what it waited for.  The first runs while
+ * at least one request is being prepared; the second while none is, but one is arriving.  A word is
+ * the sum of ends less the sum of begins, in even ns of CLOCK_MONOTONIC, and odd while the clock
+ * runs.  One store starts or stops it; one load reads it at any moment.  Zero: no report.
  *
- * Version.  Raised when one side would misread the other.  Words that lay idle and mean nothing
- * while they are zero do not raise it.
+ * Version.  Raised when one side would misread the other.  A formerly unused word whose zero means
+ * nothing does not raise it.
  */
 #ifndef SR_WIRE_H
 #define SR_WIRE_H
@@ -56,14 +56,14 @@
 #define SR_PAGE    ((size_t)4096)             /* before the first record of up and down */
 
 struct sr_shape {                             /* sizes granted, see sr_shape_ok() */
-	uint32_t live;                            /* requests under way = places for requests */
+	uint32_t live;                            /* requests under way = places in the request ring */
 	uint32_t tokens;                          /* places for tokens */
 	uint32_t arena;                           /* bytes */
 };
 
-/* Handshake, on a SEQPACKET socket, a second for each that comes up: hello up; welcome down with the
- * descriptors { up, down } if status is 0; a signal up, both are mapped; a signal down, it
- * begins.  After that signals as above. */
+/* Handshake, on a SEQPACKET socket, one second for each message to the daemon: hello to the daemon;
+ * welcome to the client, with the descriptors { up, down } if status is 0; a signal to the daemon: both
+ * are mapped; a signal to the client: it may begin.  After that, signals as above. */
 struct sr_hello {
 	uint32_t magic, version;
 	struct sr_shape want;                     /* 0 = default */
@@ -77,8 +77,8 @@ struct sr_welcome {
 	uint64_t epoch;
 };
 
-/* A request: 4 lines, for a place is then a shift away and 80 bytes are left to grow into;
- * requests are few.  The first line holds what admission decides on. */
+/* A request: 4 lines, so that a place is a shift away and 80 bytes are left to grow into.
+ * Requests are few.  The first line holds what admission needs. */
 struct sr_wire_request {
 	uint32_t seq;
 	uint32_t flags;
@@ -99,7 +99,7 @@ struct sr_wire_request {
 	uint8_t  zero[80];
 };
 
-/* A cancel: 1 line.  Ping rides here too, since this ring never waits. */
+/* A cancel: 1 line.  Pings use this ring too, because it never waits. */
 enum { SR_OP_CANCEL = 1, SR_OP_PING = 2 };
 struct sr_wire_cancel {
 	uint32_t seq;
@@ -110,14 +110,14 @@ struct sr_wire_cancel {
 	uint8_t  zero[40];
 };
 
-/* Tokens: struct sr_record, 1 line; a token with 4 alternatives, or an END, just fits. */
+/* Tokens: struct sr_record, 1 line.  A token with 4 alternatives, or an END, just fits. */
 
-struct sr_up {                                /* start of up: words of the client */
+struct sr_up {                                /* start of up: words that the client writes */
 	struct sr_ring_prod requests, cancels;
 	struct sr_ring_cons tokens;
 	_Alignas(128) _Atomic uint64_t doing[2];  /* by SR_PREPARING, SR_ARRIVING */
 };
-struct sr_down {                              /* start of down: words of the daemon */
+struct sr_down {                              /* start of down: words that the daemon writes */
 	struct sr_ring_cons requests, cancels;
 	struct sr_ring_prod tokens;
 	_Alignas(128) _Atomic uint64_t pong;
@@ -134,8 +134,8 @@ _Static_assert(offsetof(struct sr_model_info, flags) == 124, "in what were idle 
 _Static_assert(sizeof(struct sr_model_info) == 128, "no holes");
 _Static_assert(sizeof(struct sr_pair) == 8 && sizeof(float) == 4, "spans are of 4-byte words");
 
-/* Powers of two and whole pages; both sides check.  Cancels have 2 * live places: for each
- * live request and as many just ended.  Tokens: an END for each, as much again to stream. */
+/* Powers of two and whole pages; both sides check.  Cancels have 2 * live places: one for each
+ * live request and one for each just ended.  Tokens: an END for each, and as many again to stream. */
 static inline bool sr_shape_ok(const struct sr_shape *s)
 {
 	return s->live >= 32 && s->live <= 1u << 14 && !(s->live & (s->live - 1)) &&
@@ -149,7 +149,7 @@ static inline bool sr_shape_ok(const struct sr_shape *s)
 #define SR_UP_BYTES(s)       (SR_OFF_ARENA((s)->live) + (s)->arena)
 #define SR_DOWN_BYTES(s)     (SR_PAGE + (s)->tokens * sizeof(struct sr_record))
 
-/* Bytes of a request's span, or -1 if it does not lie in the arena.  Call it on the copy. */
+/* Bytes of a request's span, or -1 if it does not lie in the arena.  Call it on the private copy. */
 static inline int64_t sr_wire_span(const struct sr_wire_request *q, uint32_t arena)
 {
 	uint64_t n = 4 * ((uint64_t)q->n_prompt + q->n_more_stops + q->n_allowed + q->n_banned +
@@ -158,13 +158,13 @@ static inline int64_t sr_wire_span(const struct sr_wire_request *q, uint32_t are
 	return q->span % 4 || q->span > arena || n > arena - q->span ? -1 : (int64_t)n;
 }
 
-/* Records that one position with n_top alternatives takes: 20 take 4. */
+/* Records for one position with n_top alternatives: 20 alternatives take 4. */
 static inline uint32_t sr_wire_records(uint32_t n_top)
 {
 	return 1 + (n_top <= SR_TOP_HERE ? 0 : (n_top - SR_TOP_HERE + SR_TOP_PER - 1) / SR_TOP_PER);
 }
 
-/* In ns of CLOCK_MONOTONIC, which is the same for both sides. */
+/* In ns of CLOCK_MONOTONIC, which both sides share. */
 static inline uint64_t sr_now(void)
 {
 	struct timespec t;
@@ -173,7 +173,7 @@ static inline uint64_t sr_now(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* A word of `doing` after its clock was started, or stopped, at `now`; and what it tells then. */
+/* A word of `doing` after its clock starts or stops at `now`; and the time it shows at `now`. */
 static inline uint64_t sr_doing_flip(uint64_t word, uint64_t now)
 {
 	return word & 1 ? word - 1 + (now & ~1ull) : (word - (now & ~1ull)) | 1;
@@ -184,15 +184,15 @@ static inline uint64_t sr_doing_ns(uint64_t word, uint64_t now)
 	return word & 1 ? word - 1 + (now & ~1ull) : word;
 }
 
-/* Wake the peer.  0 if it will wake, else -errno: the connection is over.  EAGAIN: a byte
- * is unread, so it wakes, or is being read: then it looks after our F2 and finds all. */
+/* Wake the other side.  0 if it will wake, else -errno: the connection is over.  EAGAIN: a byte is
+ * unread, so it wakes; or it is being read, and then the look after our F2 finds everything. */
 static inline int sr_signal(int fd)
 {
 	return send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 || errno == EAGAIN ? 0 : -errno;
 }
 
-/* Empty the socket: how many signals there were, or -ECONNRESET.  At most max, for a peer may
- * flood; with more it stays readable. */
+/* Empty the socket: returns the number of signals, or -ECONNRESET.  Reads at most max, because the
+ * other side may flood; a socket with more stays readable. */
 static inline int sr_drain(int fd, unsigned max)
 {
 	char byte;
