@@ -1,10 +1,10 @@
 /* kv.c - who owns which block of the KV cache, on which tier.  See kv.h for the states.
  *
  * Device blocks are numbered 0 .. n-1 and host blocks n .. n+host-1 in one array, so a list,
- * the index and a twin need only a number.  A block is in exactly one place: on its tier's
- * stack of free ones, in its owner's list of cached blocks on that tier, least recently released
- * first, or held by tables (`refs`).  Independent of that, a published block is in the index, a
- * hash table of chains through `chained`.
+ * the index and a twin need only a number.  A block is in exactly one of three places: on its
+ * tier's stack of free blocks; in its owner's list of cached blocks on that tier, least recently
+ * released first; or held by tables (`refs`).  Independent of that, a published block is in the
+ * index, a hash table with chains through `chained`.
  *
  * Cache misses cost more than all else here, so the layout serves prefetching.  Growing and releasing
  * touch a dozen bytes of a block; only publishing and matching touch its name.  Cached blocks are
@@ -21,16 +21,16 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define XXH_INLINE_ALL        /* a call for 100 bytes costs as much as hashing them */
+#define XXH_INLINE_ALL        /* inlined: a call costs as much as hashing 100 bytes */
 #include <xxhash.h>
 
 #define FLOORS       4        /* all floors together are one part in 4 of a tier */
 #define FLOOR_AGE    16       /* an owner keeps its floor until 16 times the tier was released */
 #define HUGE         ((size_t)2 << 20)
 #define USUAL        16       /* usual tokens of a block: for these the length is a constant */
-#define AHEAD_NAME   14       /* evictions ahead at which a name is prefetched, */
-#define AHEAD_BUCKET 9        /* its bucket in the index, */
-#define AHEAD_CHAIN  4        /* and the bucket's first entry */
+#define AHEAD_NAME   14       /* a name is prefetched 14 evictions ahead */
+#define AHEAD_BUCKET 9        /* its bucket in the index 9 evictions ahead */
+#define AHEAD_CHAIN  4        /* the bucket's first entry 4 evictions ahead */
 #define AHEAD        16        /* tables that kv_publish_many prefetches ahead */
 
 /* GCC removes calls to functions that only prefetch: force inlining. */
@@ -72,7 +72,7 @@ static int32_t run_take(struct kv *kv)
 	return r;
 }
 
-/* The run to add to: the newest, if nobody else released anything since and it has room. */
+/* The run to add to: the newest, if it has room and no other owner has released anything since. */
 static struct run *run_to_add(struct kv *kv, enum tier t, int32_t owner)
 {
 	struct cache *c = &kv->cache[t][owner];
@@ -176,7 +176,7 @@ static int32_t run_next(const struct kv *kv, int32_t *run, int32_t *place)
 	return NONE;
 }
 
-/* When owner o, who has something cached, last released what still is. */
+/* When owner o last released a block that is still cached; o has at least one. */
 static uint64_t newest_of(const struct kv *kv, enum tier t, int32_t o)
 {
 	const struct run *r = &kv->run[kv->cache[t][o].newest];
@@ -187,7 +187,7 @@ static uint64_t newest_of(const struct kv *kv, enum tier t, int32_t o)
 	return r->when + (uint64_t)k;
 }
 
-/* Blocks of owner o that others may not take. */
+/* Cached blocks of owner o that other owners may not evict. */
 static int32_t kept_of(const struct kv *kv, enum tier t, int32_t o)
 {
 	int32_t size = tier_size(kv, t), floor = size / FLOORS / kv->n_active[t], n = kv->cache[t][o].n;
@@ -228,7 +228,7 @@ static int32_t victim(const struct kv *kv, enum tier t, int32_t owner)
 	return best;
 }
 
-/* The same if floors must give way. */
+/* The same without floors. */
 static int32_t any_victim(const struct kv *kv, enum tier t)
 {
 	int32_t best = NONE;
@@ -259,7 +259,7 @@ struct named {
 };
 #define NAMED(ids) (offsetof(struct named, id) + (size_t)(ids) * sizeof(int32_t))
 
-/* By a constant length, so that nothing about it is decided while it is hashed. */
+/* A constant length leaves no branch on it in the hash. */
 static __attribute__((flatten)) XXH128_hash_t hash_usual(const struct named *in, uint64_t seed)
 {
 	return XXH3_128bits_withSeed(in, NAMED(USUAL), seed);
@@ -316,8 +316,8 @@ static void index_remove(struct kv *kv, int32_t i)
 		name_of(kv, n->twin)->twin = NONE;
 }
 
-/* The indexed blocks, by tier, that continue *t with these ids, whose key is *key; NONE.  The hash
- * alone is never believed. */
+/* Find the indexed blocks, one by tier, that continue *t with these ids, whose key is *key; NONE.
+ * The hash alone is never trusted. */
 static void index_find(const struct kv *kv, const struct kv_table *t, const int32_t *id,
 		       const struct key *key, int32_t found[2])
 {
@@ -365,7 +365,7 @@ static void copy_put(struct kv *kv, int32_t device, int32_t host, bool out)
 	}
 }
 
-/* A host block for `owner` to write to: a free one, else one evicted; NONE if none may be. */
+/* A host block for `owner` to write to: a free one, else an evicted one; NONE if there is neither. */
 static int32_t host_take(struct kv *kv, int32_t owner)
 {
 	int32_t i = free_take(kv, HOST);
@@ -380,7 +380,7 @@ static int32_t host_take(struct kv *kv, int32_t owner)
 	return i;
 }
 
-/* Put a copy of cached device block i onto the host tier, if that is useful and possible. */
+/* Copy cached device block i to the host tier, if that is useful and possible. */
 static bool copy_out(struct kv *kv, int32_t i)
 {
 	int32_t host, owner = owner_of(kv, i);
@@ -396,7 +396,7 @@ static bool copy_out(struct kv *kv, int32_t i)
 	return true;
 }
 
-/* The block `by` places behind i in its run or the next; NONE if there is none, or no more. */
+/* The block `by` places behind i in its run or the next run.  NONE: there is none, or it is gone. */
 static int32_t behind(const struct kv *kv, int32_t i, int32_t by)
 {
 	const struct run *r = &kv->run[kv->block[i].run];
@@ -411,8 +411,8 @@ static int32_t behind(const struct kv *kv, int32_t i, int32_t by)
 	return place < r->used ? r->block[place] : NONE;
 }
 
-/* Block i is evicted, and those behind it soon will be: what that touches is asked for now.  Where a
- * block is in the index is known from its name, so that comes some evictions later. */
+/* Block i is evicted, and the blocks behind it will be soon: prefetch what that will touch.  A
+ * name gives the bucket, so the bucket is prefetched some evictions after the name. */
 ASKS void look_ahead(const struct kv *kv, int32_t i)
 {
 	int32_t next = behind(kv, i, AHEAD_CHAIN), soon = behind(kv, i, AHEAD_BUCKET);
@@ -434,8 +434,8 @@ ASKS void look_ahead(const struct kv *kv, int32_t i)
 	}
 }
 
-/* A device block that nobody else knows: free, else a cached one, evicted; `must`: from
- * below the floors of others, if there is none above. */
+/* A device block that is in no table and not in the index: a free one, else a cached one, evicted.
+ * `must`: if no block is above the floors, take one from below them. */
 static int32_t device_take(struct kv *kv, int32_t owner, bool must)
 {
 	int32_t i = free_take(kv, DEVICE);
@@ -457,13 +457,13 @@ static int32_t device_take(struct kv *kv, int32_t owner, bool must)
 
 /* ---- matching and publishing --------------------------------------------------------------- */
 
-/* The ids of block number n of *t, which t->at points into. */
+/* The ids of block number n of *t; t->at points to their chunk. */
 static const int32_t *ids_at(const struct kv *kv, const struct kv_table *t, int32_t n)
 {
 	return t->at->id + ((n << kv->shift) & (KV_CHUNK - 1));
 }
 
-/* One more block of *t is in the index, under *key. */
+/* *t has one more block in the index, under *key. */
 static void advance(const struct kv *kv, struct kv_table *t, const struct key *key)
 {
 	t->key[0] = key->w[0];
@@ -473,7 +473,7 @@ static void advance(const struct kv *kv, struct kv_table *t, const struct key *k
 		t->at = t->at->next;
 }
 
-/* Make a host block the newest of its tier: it was of use. */
+/* Make a host block the newest of its tier, because it was used. */
 static void host_touch(struct kv *kv, int32_t host)
 {
 	int32_t owner = owner_of(kv, host);
@@ -482,7 +482,7 @@ static void host_touch(struct kv *kv, int32_t host)
 	cached_add(kv, host, owner);
 }
 
-/* Copy host block `host` in.  NONE if not in this batch; *later tells whether in another. */
+/* Copy host block `host` in.  NONE: not in this batch; *later reports whether a later one may do it. */
 static int32_t copy_in(struct kv *kv, int32_t host, int32_t owner, bool *later)
 {
 	int32_t i;
@@ -490,11 +490,11 @@ static int32_t copy_in(struct kv *kv, int32_t host, int32_t owner, bool *later)
 	*later = kv->budget > 0;
 	if (kv->block[host].pinned || kv->left <= 0)
 		return NONE;
-	kv->block[host].pinned = true;      /* not the room for what is evicted for it */
+	kv->block[host].pinned = true;      /* its own eviction must not take this block's room */
 	i = device_take(kv, owner, false);
 	kv->block[host].pinned = false;
 	if (i == NONE) {
-		*later = false;             /* no device block: that is kv_grow's affair */
+		*later = false;             /* no device block: kv_grow deals with that */
 		return NONE;
 	}
 	if (kv->left <= 0) {                /* the eviction took the last copy */
@@ -573,13 +573,13 @@ int kv_grow(struct kv *kv, struct kv_table *t, int32_t n)
 	return 0;
 }
 
-/* The next block of *t, which is full, is to be found by *key from now on. */
+/* Publish the next block of *t, which is full, under *key. */
 static void publish(struct kv *kv, struct kv_table *t, const struct key *key)
 {
 	const int32_t *id = ids_at(kv, t, t->published);
 	int32_t i = t->block[t->published], found[2];
 
-	/* Somebody may have published the same meanwhile: then ours stays private. */
+	/* If another table published the same block meanwhile, ours stays private. */
 	index_find(kv, t, id, key, found);
 	if (found[DEVICE] == NONE) {
 		index_add(kv, i, key, (const struct key *)t->key, t->salt, id);
@@ -603,8 +603,8 @@ void kv_publish(struct kv *kv, struct kv_table *t, int32_t n)
 	}
 }
 
-/* Each table needs a bucket, what is in it, and room for a name, all anywhere in memory: so all are
- * asked for before any is used. */
+/* Each table needs a bucket, its entry, and room for a name, anywhere in memory.  So all of them
+ * are prefetched before any is used. */
 static void publish_some(struct kv *kv, struct kv_table *const *tables, const int32_t *n, int32_t count)
 {
 	struct kv_table *t[AHEAD];
@@ -773,8 +773,8 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	kv = aligned_alloc(HUGE, (end + HUGE - 1) / HUGE * HUGE);
 	if (!kv)
 		return -ENOMEM;
-	madvise(kv, end, MADV_HUGEPAGE); /* many random reads at a time: half the time; if refused, so be it */
-	memset(kv, 0, at_run);           /* runs are written when they are first used: few ever are */
+	madvise(kv, end, MADV_HUGEPAGE); /* halves the time of many random reads; works without, too */
+	memset(kv, 0, at_run);           /* runs are written at first use, and few are ever used */
 	kv->cfg = *cfg;
 	kv->shift = __builtin_ctz((unsigned)cfg->block_tokens);
 	kv->block = (struct block *)((char *)kv + at_block);

@@ -1,7 +1,7 @@
 /* kv.h - who owns which block of the KV cache, on which tier.
  *
- * Bookkeeping only: block ids, never memory, which is the back end's.  The scheduler
- * alone calls this, from one thread; nothing here can block, log, allocate (after
+ * Bookkeeping only: it handles block ids, never memory, which belongs to the back end.  The
+ * scheduler alone calls it, from one thread.  No call here can block, log, allocate (after
  * kv_create) or fail for any reason but "full".
  *
  *	          kv_grow            kv_release, never published
@@ -13,18 +13,18 @@
  *	     evicted, least recently released first         <------------------------------
  *	                                                     copy in (kv_match)
  *
- * Copies ride in the batch being filled: between kv_begin and kv_launched both their
- * host block and, for a copy in, the device block are pinned (nobody else's source,
- * target or victim).  The device block of a copy out may be given away at once, and a
- * block copied in may be read by rows of the same batch: the back end does all copies
- * out, then all in, then rows; and batches in launch order.
+ * Copies are part of the batch being filled.  From kv_begin to kv_launched, their host block and,
+ * for a copy in, the device block are pinned: they are no other copy's source, target or victim.
+ * The device block of a copy out may be given away at once, and rows of the same batch may read
+ * a block copied in.  The back end does all copies out, then all in, then rows; and it runs
+ * batches in launch order.
  *
- * Floors.  A cached block belongs to the owner of the table that let go of it last.  Each
- * owner keeps its newest ones, up to a floor, from what others evict: a quarter of the tier,
- * divided among those who have anything cached.  That ends for an owner of whom nothing was
- * released while the whole tier was, 16 times over: nobody is remembered for ever.  Floors
- * rule who is evicted, never whether: kv_grow goes below them if nothing else is left, so
- * whoever asks should have left kv_kept() out of kv_available() if it can wait.
+ * Floors.  A cached block belongs to the owner of the table that released it last.  Other owners'
+ * evictions leave each owner its newest cached blocks, up to a floor.  The floors are a quarter of
+ * the tier, divided equally among the owners that have anything cached.  An owner loses its floor if
+ * it released nothing while the whole tier was released 16 times over, so no floor lasts for ever.
+ * Floors decide whose block is evicted, never whether one is.  kv_grow goes below them if nothing
+ * else is left.  So a caller that can wait should subtract kv_kept() from kv_available().
  *
  * Invariants (kv_check asserts them all):
  *   1. free + cached + held == n on the device; free + cached == n on the host.
@@ -32,10 +32,10 @@
  *      So blocks are shared without copy-on-write.
  *   3. A published block has key = H(parent's key, salt of the first, its ids); a match
  *      compares parent key (128 bits, keyed per boot), salt and ids.  Keys, not block
- *      numbers, name a parent: it may leave, come back, or live on the other tier.
+ *      numbers, name a parent: it may leave, come back, or be on the other tier.
  *   4. At most one indexed block per key and tier.  A chain is released tail first, so
  *      it is evicted tail first.
- *   5. Nothing is pinned outside kv_begin .. kv_launched.
+ *   5. Outside kv_begin .. kv_launched no block is pinned.
  */
 #ifndef KV_H
 #define KV_H
@@ -45,8 +45,8 @@
 
 struct kv;
 
-/* The ids of a sequence, in pooled chunks that it owns: all full but the last, which
- * always has room (so `at` below always has somewhere to point). */
+/* The ids of a sequence, in pooled chunks that it owns.  All are full but the last, which
+ * always has room, so that `at` below always has a place to point to. */
 #define KV_CHUNK 64           /* a multiple of block_tokens */
 struct kv_chunk {
 	struct kv_chunk *next;
@@ -59,14 +59,14 @@ struct kv_table {
 	int32_t *block;       /* [cap] */
 	int32_t  cap;
 	int32_t  n;           /* blocks held, one reference on each */
-	int32_t  published;   /* the first this many are in the index, they or a twin */
-	bool     more;        /* kv_match stopped for want of copies: try in the next batch.
-	                         Never set in a batch that may carry none: nobody waits for 0 */
-	int32_t  owner;       /* whose cache its blocks will be: 0 .. n_owners-1 */
+	int32_t  published;   /* this many blocks from the start, or their twins, are in the index */
+	bool     more;        /* kv_match stopped because copies ran out: try in the next batch.
+	                         Never set in a batch without copies, so nothing waits for 0 */
+	int32_t  owner;       /* the owner of its blocks in the cache: 0 .. n_owners-1 */
 	uint64_t salt;        /* prefixes match only within one salt */
 	uint64_t key[2];      /* of block[published - 1] */
-	const struct kv_chunk *at; /* where the ids of block[published] are or will be; the
-	                              sequence's first chunk to begin with */
+	const struct kv_chunk *at; /* where the ids of block[published] are or will be; at the
+	                              start, the sequence's first chunk */
 };
 
 struct kv_config {
@@ -87,49 +87,49 @@ struct kv_stats {
 int  kv_create(struct kv **out, const struct kv_config *cfg);
 void kv_destroy(struct kv *kv); /* asserts that nothing is held */
 
-/* A batch is being filled; it may carry so many copies (a byte budget / bytes per block).
- * At most half of them go out by eviction, so that sequences waiting for copies in are
- * not starved; kv_demote may use what is left. */
+/* Begin to fill a batch that may carry `copies` copies (a byte budget / bytes per block).
+ * Evictions may use at most half of them for copies out, so that sequences waiting for copies in
+ * are not starved; kv_demote may use what is left. */
 void kv_begin(struct kv *kv, int32_t copies);
 
-/* Extend *t by the published blocks that continue it, device first, else copied in.  *t
- * must hold exactly its published, computed blocks (none, at first): so it can be called
- * again in a later batch, to go on after t->more or to use what others published since.
- * n tokens are known.  Returns the tokens covered: a multiple of block_tokens and less
- * than n, so there is always one token left to compute. */
+/* Extend *t by the published blocks that continue it: those on the device, else copied in.
+ * *t must hold exactly its published, computed blocks (none, at first).  So a later batch can call
+ * it again, after t->more or to use blocks published since.  n tokens are known.  Returns
+ * the tokens covered: a multiple of block_tokens that is less than n, so at least one token
+ * is left to compute. */
 int32_t kv_match(struct kv *kv, struct kv_table *t, int32_t n);
 
-/* The name (64 bits of it) of the full block that continues the published ones of *t, whose
- * ids must be known.  Two tables with the same are about to compute the same. */
+/* The name (64 bits of it) of the full block that continues the published ones of *t.  Its ids
+ * must be known.  Two tables with the same name are about to compute the same block. */
 uint64_t kv_next(const struct kv *kv, const struct kv_table *t);
 
-/* Make *t long enough for n tokens.  Cached blocks are evicted, those without a twin on
- * the host tier copied out while the batch has copies left, else lost.  All or nothing:
- * 0, or -ENOSPC and *t is as before.  -E2BIG if t->cap is too small. */
+/* Make *t long enough for n tokens.  Cached blocks are evicted.  Those without a twin on the
+ * host tier are copied out while the batch has copies left; after that they are lost.  All or
+ * nothing: 0, or -ENOSPC and *t is unchanged.  -E2BIG if t->cap is too small. */
 int  kv_grow(struct kv *kv, struct kv_table *t, int32_t n);
 
 /* The first n tokens of *t are in launched batches: publish the full blocks among them.
- * Not before launch: rows of one batch must not read each other. */
+ * Never before launch, because rows of one batch must not read each other. */
 void kv_publish(struct kv *kv, struct kv_table *t, int32_t n);
 
-/* The same for several tables: their memory is asked for ahead of its use, which is most of the
- * cost where many sequences fill a block in the same step. */
+/* The same for several tables.  It prefetches their memory, which is most of the cost when many
+ * sequences fill a block in the same step. */
 void kv_publish_many(struct kv *kv, struct kv_table *const *t, const int32_t *n, int32_t count);
 
-/* Drop every reference of *t and empty it, even if launched rows still write there. */
+/* Drop every reference of *t and empty it, even if launched rows still write to its blocks. */
 void kv_release(struct kv *kv, struct kv_table *t);
 
-/* Spend copies left on copying out, ahead of need, the cached blocks that would be
- * evicted next; they stay on the device too.  Only blocks that are published, cached,
- * without twin and not pinned move.  Host room is made oldest first.  Returns copies. */
+/* Copy out, ahead of need, the cached blocks that would be evicted next, with the copies that
+ * are left.  They stay on the device too.  Only blocks that are published, cached, without a twin
+ * and not pinned are copied.  Host room is made oldest first.  Returns the number of copies. */
 int32_t kv_demote(struct kv *kv, int32_t look);
 
-/* The copies of the batch being filled, and the end of filling: it is launched. */
+/* kv_copies: the copies of the batch being filled.  kv_launched: the batch is launched. */
 int32_t kv_copies(const struct kv *kv, const struct kv_copy **out);
 void    kv_launched(struct kv *kv);
 
-int32_t kv_available(const struct kv *kv); /* blocks kv_grow could hand out now; */
-int32_t kv_kept(const struct kv *kv, int32_t owner); /* of them, kept by floors from this owner */
+int32_t kv_available(const struct kv *kv); /* blocks that kv_grow could give now */
+int32_t kv_kept(const struct kv *kv, int32_t owner); /* of those, blocks that floors keep from this owner */
 void    kv_stats(const struct kv *kv, struct kv_stats *out);
 
 /* Assert the invariants above.  O(blocks); tests call it after every step. */

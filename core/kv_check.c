@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-/* What owner o has cached: blocks. */
+/* Owner o's cached blocks, checked and counted. */
 static int32_t check_cache(const struct kv *kv, enum tier t, int32_t o, int32_t *pinned)
 {
 	const struct cache *c = &kv->cache[t][o];
@@ -63,7 +63,7 @@ static void check_block(const struct kv *kv, int32_t i)
 	assert(!b->pinned || kv->n_copies > 0);
 }
 
-/* Block i is in the index, at its place, and nobody behind it in the chain is the same on its tier. */
+/* Block i is at its place in the index, and no later block of the chain has its key on its tier. */
 static void check_name(const struct kv *kv, int32_t i, const int32_t *bucket)
 {
 	const struct name *n = name_of(kv, i);
@@ -94,7 +94,7 @@ void kv_check(const struct kv *kv)
 	for (uint32_t k = 0; k <= kv->mask; k++)
 		for (int32_t i = kv->bucket[k]; i != NONE; i = name_of(kv, i)->chained, n_chained++)
 			check_name(kv, i, &kv->bucket[k]);
-	assert(n_chained == n_indexed); /* so each is in the index, once */
+	assert(n_chained == n_indexed); /* so each is in the index exactly once */
 	assert(n_free[DEVICE] == kv->n_free[DEVICE] && n_free[HOST] == kv->n_free[HOST]);
 	assert(kv->n_free[DEVICE] + kv->n_cached[DEVICE] + held == kv->cfg.n_blocks);
 	assert(kv->n_free[HOST] + kv->n_cached[HOST] == kv->cfg.n_host);

@@ -19,7 +19,7 @@ struct block {
 	int32_t  refs;            /* tables that hold it */
 	int32_t  run;             /* if cached: the run that lists it */
 	uint8_t  place;           /* and its place in that run */
-	bool     free;            /* on the stack */
+	bool     free;            /* on the stack of free blocks */
 	bool     cached;
 	bool     indexed;         /* published */
 	bool     pinned;          /* a copy of the batch being filled uses it */
@@ -27,9 +27,9 @@ struct block {
 
 /* Cached blocks of one owner, from consecutive releases. */
 struct run {
-	int32_t  prev, next;      /* in its owner's list, by time; next: in the free list */
+	int32_t  prev, next;      /* in its owner's list, by time; `next` also links the free list */
 	uint64_t when;            /* release time of the first block, by kv->clock[tier]; block i: when + i */
-	int16_t  used, first;     /* places; the first that is still cached */
+	int16_t  used, first;     /* places used; the first place that is still cached */
 	int16_t  left, owner;     /* blocks still cached; the owner that released them last */
 	int32_t  block[RUN];      /* NONE: no longer cached */
 };
@@ -54,7 +54,7 @@ struct kv {
 	struct kv_config cfg;
 	int32_t  shift;           /* block_tokens is 1 << shift: it divides KV_CHUNK */
 	struct block *block;      /* [n_blocks + n_host] */
-	char    *name;            /* likewise, of name_bytes each */
+	char    *name;            /* [n_blocks + n_host], of name_bytes each */
 	size_t   name_bytes;
 	int32_t *bucket;          /* [mask + 1], the first of each chain */
 	uint32_t mask;
@@ -62,14 +62,14 @@ struct kv {
 	struct cache *cache[2];   /* [n_owners] */
 	int32_t *active[2], n_active[2];         /* owners with anything cached, in no order */
 	int32_t  n_cached[2];
-	struct run *run;          /* as many as blocks */
-	int32_t  free_run, new_run; /* those given back; from here on none was used yet */
+	struct run *run;          /* [n_blocks + n_host] */
+	int32_t  free_run, new_run; /* list of free runs; runs from new_run on were never used */
 	uint64_t clock[2];        /* blocks released into the cache so far */
 	int32_t  n_pinned;        /* cached device blocks that are pinned */
 	struct kv_copy *copy;     /* [cfg.copies], of the batch being filled */
 	int32_t  n_copies;
-	int32_t  budget;          /* copies this batch may carry; */
-	int32_t  left, left_out;  /* not yet used; of these, evictions may use */
+	int32_t  budget;          /* copies this batch may carry */
+	int32_t  left, left_out;  /* copies not yet used; how many of them evictions may use */
 	struct kv_stats stats;
 };
 
