@@ -1,5 +1,5 @@
-/* sched.c - which sequences compute what, next: requests in, one step, results out.  See
- * sched.h for the rules and sched_impl.h for who does which part of them.
+/* sched.c - decides which sequences compute what, next: requests in, one step, results out.
+ * sched.h has the rules; sched_impl.h lists the files that apply them.
  *
  * Belongs to the loop's thread.  Everything is allocated in sched_create.
  */
@@ -12,13 +12,13 @@
 
 #include "core/sched_impl.h"
 
-#define SMOOTH       0.2      /* weight of a new measurement of time; less if it is slower and */
-#define SMOOTH_FULL  64       /* comes from fewer prompt tokens than this */
-#define LIST_DEFAULT 65536    /* words, and some per sequence */
+#define SMOOTH       0.2      /* weight of a new time measurement; less if it is slower and */
+#define SMOOTH_FULL  64       /* from fewer prompt tokens than this */
+#define LIST_DEFAULT 65536    /* words, plus LIST_PER_SEQ for each sequence */
 #define LIST_PER_SEQ 8
 #define RING_NS      10000000u /* how long a row may be blocked by a full ring while others wait */
-#define AGE_NS       5000000000u /* who has waited so long may have a place by age */
-#define SHARE        8        /* a tenant may queue this many times what it leaves free */
+#define AGE_NS       5000000000u /* a request that has waited this long may get a place by age */
+#define SHARE        8        /* a tenant may queue 8 times what it leaves free */
 
 /* ---- create and destroy --------------------------------------------------------------------- */
 
@@ -59,7 +59,7 @@ static void *take(int64_t n, size_t size, bool *ok)
 	return p;
 }
 
-/* The same, on a line of cache. */
+/* The same, aligned to cache lines. */
 static void *take_lines(int64_t n, size_t size, bool *ok)
 {
 	size_t bytes = ((size_t)n * size + 63) & ~(size_t)63;
@@ -223,21 +223,21 @@ int sched_set(struct sched *s, const struct sched_knobs *k)
 
 /* ---- requests come ----------------------------------------------------------------------------- */
 
-/* Has one who holds `mine` of the queue more than its share, of which `left` is free?  SHARE times as
- * much as is left to others: alone one can have nearly all of it, and many leave room for a newcomer. */
+/* Is `mine`, its part of the queue, more than its share, with `left` free?  The share is SHARE times
+ * what stays free.  So a lone tenant can have nearly all, and many leave room for a newcomer. */
 static bool over(int64_t mine, int64_t left)
 {
 	return mine > SHARE * left;
 }
 
-/* How much more it may take until it has; rounded up. */
+/* How much more it may take until it is over its share; rounded up. */
 static int64_t to_share(int64_t mine, int64_t left)
 {
 	return (SHARE * left - mine + SHARE) / (SHARE + 1);
 }
 
-/* The lists have a bounded pool of their own, which is shared like the queue.  What is larger than all
- * of it is not to wait: sched_admit says so. */
+/* The lists have a bounded pool of their own, shared like the queue.  A request larger than the
+ * whole pool does not wait: sched_admit refuses it. */
 static enum sched_room lists_full(const struct sched *s, int32_t t, int32_t chunks)
 {
 	int32_t left = s->list_chunks - s->list_used;
@@ -248,8 +248,8 @@ static enum sched_room lists_full(const struct sched *s, int32_t t, int32_t chun
 	return mine > 0 && mine + chunks > left ? SCHED_OVER : chunks > left ? SCHED_FULL : SCHED_ROOM;
 }
 
-/* Tokens that nobody takes who has something queued: many floods together leave little of the queue,
- * and yet room for one prompt of any length of somebody else. */
+/* Tokens that no tenant with queued requests may take.  Many floods together leave little of the
+ * queue, yet room for one prompt of any length from another tenant. */
 static int64_t kept_for_long(const struct sched *s)
 {
 	int64_t half = s->knobs.queue_tokens / 2;
@@ -257,7 +257,7 @@ static int64_t kept_for_long(const struct sched *s)
 	return s->cfg.context < half ? s->cfg.context : half;
 }
 
-/* A prompt longer than queue_tokens is taken when nothing else is queued. */
+/* A prompt longer than queue_tokens is taken if the queue is empty. */
 enum sched_room sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt,
 			   int32_t n_words)
 {
@@ -307,7 +307,7 @@ static void check_request(const struct sched *s, const struct sched_request *r)
 		assert(r->prompt[i] >= 0 && r->prompt[i] < s->cfg.vocab);
 }
 
-/* A fresh sequence made of *r; everything is copied. */
+/* A new sequence from *r; everything is copied. */
 static int32_t seq_make(struct sched *s, int32_t member, const struct sched_request *r, int32_t n_words,
 			uint64_t now)
 {
@@ -361,14 +361,14 @@ int sched_admit(struct sched *s, void *who, uint64_t tenant, const struct sched_
 	queue_put(s, i);
 	if (r->deadline)
 		queue_deadline(s, i);
-	if (r->max_tokens == 0 && r->n_prompt == 1) /* nothing to score, nothing to sample */
+	if (r->max_tokens == 0 && r->n_prompt == 1) /* nothing to score or sample */
 		seq_finish(s, i, SCHED_LENGTH);
 	return 0;
 }
 
 /* ---- sequences end --------------------------------------------------------------------------------- */
 
-/* Slot and blocks up; what is in flight for it will be dropped. */
+/* Give up slot and blocks; results in flight for it will be dropped. */
 static void seq_leave(struct sched *s, int32_t i)
 {
 	struct seq *q = &s->seq[i];
@@ -396,7 +396,7 @@ static void release_records(struct sched *s, struct seq *q)
 	q->reserved = 0;
 }
 
-/* Forget it.  Calls no port. */
+/* Free the sequence.  Calls no port. */
 static void seq_close(struct sched *s, int32_t i)
 {
 	struct seq *q = &s->seq[i];
@@ -424,7 +424,7 @@ static void summary_of(const struct seq *q, struct sched_event *e)
 	e->preempted = q->preempted;
 }
 
-/* End it without a token. */
+/* End it without another token. */
 void seq_finish(struct sched *s, int32_t i, int32_t finish)
 {
 	struct seq *q = &s->seq[i];
@@ -436,7 +436,7 @@ void seq_finish(struct sched *s, int32_t i, int32_t finish)
 	seq_close(s, i);
 }
 
-/* Back to waiting, with its ids; they are computed again, or found in the cache. */
+/* Back to waiting, with its ids.  They are computed again, or found in the cache. */
 void seq_preempt(struct sched *s, int32_t i)
 {
 	struct seq *q = &s->seq[i];
@@ -453,7 +453,7 @@ void seq_preempt(struct sched *s, int32_t i)
 	queue_put(s, i);
 }
 
-/* Could it have another token, or scored id, now? */
+/* Does its ring have room for its next token or scored id now? */
 bool seq_has_room(const struct sched *s, const struct seq *q)
 {
 	uint32_t n = q->score && q->prompt_cost > q->cost ? q->prompt_cost : q->cost;
@@ -464,8 +464,8 @@ bool seq_has_room(const struct sched *s, const struct seq *q)
 	return true;
 }
 
-/* Its reader has no room: back into the line of its client, with its ids, as if it had never started;
- * and nobody of that client starts before there is room.  False: the queue has no place for it. */
+/* Its client's ring is full: put it back into its member's line, with its ids, as if it had never
+ * started.  The member starts nothing before its ring has room.  False: the queue has no place. */
 bool seq_park(struct sched *s, int32_t i)
 {
 	struct seq *q = &s->seq[i];
@@ -492,7 +492,7 @@ void sched_cancel(struct sched *s, void *who, uint64_t user_data)
 
 void sched_forget(struct sched *s, void *who)
 {
-	int32_t left = s->n_run + (int32_t)s->stats.waiting; /* in use; the first places are used first */
+	int32_t left = s->n_run + (int32_t)s->stats.waiting; /* sequences in use; low places are used first */
 
 	for (int32_t i = 0; left > 0; i++) {
 		if (s->seq[i].state == SEQ_FREE)
@@ -519,7 +519,7 @@ HOT void emit_result(struct sched *s, struct seq *q, const struct sr_batch *b, i
 	s->port.emit(s->port.ctx, q->who, &e);
 }
 
-/* A block of an answer is full: it is published now if that was the last token, else with those of
+/* A block of an answer is full.  After the last token it is published now, else together with
  * others at the end of the batch. */
 static void publish_answer(struct sched *s, struct seq *q, int32_t tokens, bool now)
 {
@@ -536,7 +536,7 @@ static void publish_answer(struct sched *s, struct seq *q, int32_t tokens, bool 
 	s->due_at[s->n_due++] = tokens;
 }
 
-/* The sampled token of q. */
+/* Take the sampled token of q. */
 HOT void reap_sample(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result)
 {
 	int32_t id = b->result[result].id, position = q->have, finish = SCHED_MORE;
@@ -557,7 +557,7 @@ HOT void reap_sample(struct sched *s, struct seq *q, const struct sr_batch *b, i
 		seq_close(s, (int32_t)(q - s->seq));
 }
 
-/* The results of a row that is more than one drawn token. */
+/* Take the results of a row that is not just one sampled token. */
 static void reap_row(struct sched *s, struct seq *q, const struct sr_row *r, const struct sr_batch *b)
 {
 	for (int32_t j = 0; j < r->n_score; j++) {
@@ -573,7 +573,7 @@ static void reap_row(struct sched *s, struct seq *q, const struct sr_row *r, con
 	}
 }
 
-/* How long a batch takes without prompts, and each prompt token. */
+/* Measure the time of a batch without prompts, and of each prompt token. */
 static void measure(struct sched *s, const struct flight *f, const struct sr_batch *b)
 {
 	int32_t n_prompt = f->n_tokens - f->n_decode;
@@ -583,7 +583,7 @@ static void measure(struct sched *s, const struct flight *f, const struct sr_bat
 		to = &s->prompt_ns;
 		x = ns - (f->n_decode ? s->decode_ns : 0);
 		x = (x > ns / 10 ? x : ns / 10) / n_prompt;
-		if (n_prompt < SMOOTH_FULL && x > *to) /* what any batch costs falls on few tokens */
+		if (n_prompt < SMOOTH_FULL && x > *to) /* a batch's fixed cost falls on few tokens */
 			weight = SMOOTH * n_prompt / SMOOTH_FULL;
 	} else {
 		to = &s->decode_ns;
@@ -604,7 +604,7 @@ static uint32_t ns32(uint64_t from, uint64_t to)
 	return to <= from ? 0 : to - from > UINT32_MAX ? UINT32_MAX : (uint32_t)(to - from);
 }
 
-/* As in sched_plan.c: rows that come up soon. */
+/* As in sched_plan.c: prefetch the next rows. */
 ASKS void look_ahead(const struct sched *s, const struct flight *f, int32_t j)
 {
 	if (j + 2 * AHEAD < f->n)
@@ -619,8 +619,8 @@ ASKS void look_ahead(const struct sched *s, const struct flight *f, int32_t j)
 	}
 }
 
-/* Take the results of the oldest batch: 1, 0 it is not done, -EIO.  *host_ns: how long the
- * device had waited for us before it. */
+/* Take the results of the oldest batch: 1, 0 it is not done, -EIO.  *host_ns: how long the device
+ * had waited for the host before it. */
 static int reap(struct sched *s, uint32_t *host_ns)
 {
 	int32_t slot = (int32_t)(s->reaped % (uint32_t)s->ops->depth);
@@ -673,7 +673,7 @@ static int reap(struct sched *s, uint32_t *host_ns)
 
 /* ---- one step ------------------------------------------------------------------------------------------ */
 
-/* The time since the last step, on both axes. */
+/* Add the time since the last step to both axes. */
 static void account(struct sched *s, uint64_t now, bool flying, uint32_t host_ns)
 {
 	uint64_t dt = s->last_step && now > s->last_step ? now - s->last_step : 0;
@@ -752,7 +752,7 @@ uint64_t sched_spare(const struct sched *s, uint64_t now)
 
 	if (s->reaped == s->launched)
 		return 0;
-	done = (f->at > s->prev_end ? f->at : s->prev_end) + sched_takes(s); /* it waited for the one before */
+	done = (f->at > s->prev_end ? f->at : s->prev_end) + sched_takes(s); /* after the batch before it */
 	return done > now ? done - now : 0;
 }
 

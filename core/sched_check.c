@@ -60,7 +60,7 @@ static int32_t check_line(const struct sched *s, const struct line *l, int32_t m
 	return n;
 }
 
-/* The same ones by arrival. */
+/* The same sequences by arrival. */
 static void check_age(const struct sched *s, const struct member *m)
 {
 	int32_t n = 0, before = NONE;
@@ -73,7 +73,7 @@ static void check_age(const struct sched *s, const struct member *m)
 	assert(n == m->line.n && n == m->by_age.n && m->by_age.last == before);
 }
 
-/* Members whose reader has no room: in no round. */
+/* Members whose ring has no room are in no round. */
 static int32_t check_dry(const struct sched *s, int32_t t, int64_t *tokens)
 {
 	int32_t n = 0;
@@ -93,7 +93,7 @@ static int32_t check_dry(const struct sched *s, int32_t t, int64_t *tokens)
 	return n;
 }
 
-/* The members of one tenant who wait: its round has each once, with the priority of its head. */
+/* A tenant's round has each waiting member once, with the priority of its first sequence. */
 static int32_t check_members(const struct sched *s, int32_t t, int64_t *tokens)
 {
 	const struct tenant *x = &s->tenant[t];
@@ -175,6 +175,6 @@ void sched_check(const struct sched *s)
 	assert(taken == s->n_run && taken + s->n_free_slot == s->cfg.limits.slots);
 	check_tenants(s, &sum);
 	kv_stats(s->kv, &k);
-	assert(sum.blocks >= k.n_held); /* more: some blocks are shared */
+	assert(sum.blocks >= k.n_held); /* greater if some blocks are shared */
 	kv_check(s->kv);
 }

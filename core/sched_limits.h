@@ -1,10 +1,10 @@
-/* sched_limits.h - what a step can run into, on two axes; and the words for it that users meet, in
+/* sched_limits.h - what limits a step, on two axes; and the words for it that users see in
  * metrics, top and why.  A leaf.
  */
 #ifndef SCHED_LIMITS_H
 #define SCHED_LIMITS_H
 
-/* Why a step added no more rows, and what bound the time since the step before. */
+/* Why a step added no more rows; what bound the time since the step before. */
 enum sched_why   { WHY_EMPTY, WHY_SEQS, WHY_TOKENS, WHY_KV, WHY_RING_OUT, WHY_ORDER,
                    WHY_STEP_TIME, WHY_PCIE, N_WHY };
 enum sched_bound { BOUND_IDLE, BOUND_HOST, BOUND_COMPUTE, BOUND_MEMORY, BOUND_PCIE, N_BOUND };

@@ -1,5 +1,5 @@
-/* sched_plan.c - what goes into the next batch: one token for each that decodes, then chunks
- * of prompts, then whoever can be admitted; see the order in sched.h.
+/* sched_plan.c - fills the next batch: one token for each decoding sequence, then chunks of
+ * prompts, then admissions; sched.h has the order.
  *
  * Functions that may hold a sequence back return PLANNED or the enum sched_why that did it.
  */
@@ -11,10 +11,10 @@
 
 #define PLANNED        (-1)
 #define SAMPLING_WORDS ((int32_t)(sizeof(struct sr_sampling) / sizeof(uint32_t)))
-#define ADMIT_CMDS     8     /* BEGIN, four LISTs, HISTORY, BLOCKS; and one to spare */
-#define DEMOTE_LOOK    64    /* cached blocks looked at for copying out ahead of need */
-#define PROBE_BLOCKS   8     /* of a prompt in one batch while its speed is not known */
-#define GIVE_UP        100   /* times ring_ns: then one ends that nobody can wait in the place of */
+#define ADMIT_CMDS     8     /* BEGIN, four LISTs, HISTORY, BLOCKS; and one spare */
+#define DEMOTE_LOOK    64    /* cached blocks that kv_demote looks at */
+#define PROBE_BLOCKS   8     /* of a prompt in one batch while its speed is unknown */
+#define GIVE_UP        100   /* times ring_ns: then a blocked sequence that the queue cannot take ends */
 #define ALONE          5     /* step times that the batch of a lone prompt may take */
 
 static int32_t blocks_for(const struct sched *s, int32_t n_tokens)
@@ -22,8 +22,8 @@ static int32_t blocks_for(const struct sched *s, int32_t n_tokens)
 	return (n_tokens + s->cfg.limits.block_tokens - 1) / s->cfg.limits.block_tokens;
 }
 
-/* How far K,V must be computed before q samples, or, if it samples nothing, ends: the last
- * id of a prompt is then only compared with. */
+/* How far K,V must be computed before q samples.  If q samples nothing, before it ends: the last
+ * id of a prompt is then only scored, not computed. */
 static int32_t goal_of(const struct seq *q)
 {
 	return q->end == q->n_prompt ? q->n_prompt - 1 : q->known;
@@ -51,7 +51,7 @@ static void put_blocks(struct sched *s, struct fill *x, struct seq *q)
 
 	if (n == 0)
 		return;
-	for (int32_t j = 0; j < n; j++)       /* one, mostly */
+	for (int32_t j = 0; j < n; j++)       /* n is mostly 1 */
 		x->b->word[x->b->n_words + j] = (uint32_t)t->block[q->sent + j];
 	put_cmd(x, SR_CMD_BLOCKS, q->slot, q->sent, n);
 	q->sent = t->n;
@@ -77,9 +77,9 @@ static void put_begin(struct fill *x, struct seq *q)
 	}
 }
 
-/* Rows of a batch cannot read what others of it compute, but those of the next can.  So a prompt
- * whose next block is computed by a row of this batch waits for it: one step, after which it has at
- * least that block for nothing.  No more often than its prompt has blocks. */
+/* Rows of a batch cannot read what its other rows compute, but rows of the next batch can.  So a
+ * prompt waits one step if a row of this batch computes its next block; then it takes that block from
+ * the cache.  It waits at most as many times as its prompt has blocks. */
 static void lead(struct sched *s, const struct seq *q)
 {
 	const struct kv_table *t = &s->table[q->slot];
@@ -108,7 +108,7 @@ static bool follows(struct sched *s, struct seq *q)
 	return true;
 }
 
-/* q computes n tokens from `planned` on, scores n_score of them, and samples or not. */
+/* q computes n tokens from `planned` on, scores n_score of them, and samples or does not. */
 static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, int32_t n_score,
 		    bool sample)
 {
@@ -137,14 +137,14 @@ static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, i
 	q->planned += n;
 	q->known += sample;
 	q->drawn |= sample;
-	if (s->n_queued) /* tokens cost only while others wait */
+	if (s->n_queued) /* tokens are charged only while others wait */
 		queue_charge(s, q, n);
 }
 
 /* ---- room ------------------------------------------------------------------------------------------ */
 
-/* Blocks there are for q, which runs.  It leaves alone what floors keep for other tenants, as long
- * as its own tenant has one running that can give way; but the first of all may take everything. */
+/* Blocks that q, which is running, may take.  Floors of other tenants are respected while its own
+ * tenant has a younger sequence that can give way; the first running one may take everything. */
 static int32_t room_for(const struct sched *s, const struct seq *q)
 {
 	const struct seq *youngest = &s->seq[s->run[s->n_run - 1]];
@@ -157,7 +157,7 @@ static int32_t room_for(const struct sched *s, const struct seq *q)
 
 /* ---- full rings -------------------------------------------------------------------------------- */
 
-/* No record could be set aside for q. */
+/* No record could be set aside for q: note since when. */
 static int ring_out(struct sched *s, const struct fill *x, struct seq *q)
 {
 	if (!q->stuck_since || q->stuck_filled != s->filled[q->slot]) {
@@ -169,9 +169,9 @@ static int ring_out(struct sched *s, const struct fill *x, struct seq *q)
 	return WHY_RING_OUT;
 }
 
-/* A client that does not read stops only itself.  Rows blocked by a full ring for ring_ns give up slot
- * and blocks if others want them, and wait until the ring has room.  If the queue is full too, they
- * end later. */
+/* A client that does not read stops only itself.  Rows blocked by a full ring for ring_ns give up
+ * slot and blocks if others want them, and wait until the ring has room.  If the queue is full too,
+ * they end after GIVE_UP * ring_ns. */
 static void give_way(struct sched *s, struct fill *x)
 {
 	bool wanted = s->why == WHY_SEQS || s->why == WHY_KV || s->why == WHY_ORDER;
@@ -188,7 +188,7 @@ static void give_way(struct sched *s, struct fill *x)
 			continue;
 		s->stuck = true;
 		if (x->now - since < s->cfg.ring_ns || (q->stuck_last + 1 != s->n_filled && seq_has_room(s, q)))
-			continue;       /* what room there is now, an older one of its client may take */
+			continue;       /* an older sequence of its client may use the room there is now */
 		if (seq_park(s, i))
 			x->moved++;
 		else if (x->now - since >= GIVE_UP * (uint64_t)s->cfg.ring_ns)
@@ -196,7 +196,7 @@ static void give_way(struct sched *s, struct fill *x)
 	}
 }
 
-/* Readers that have room again may be served. */
+/* Members whose ring has room again return to their round. */
 static void serve_dry(struct sched *s)
 {
 	for (int32_t k = s->n_dry - 1; k >= 0; k--) {
@@ -207,7 +207,7 @@ static void serve_dry(struct sched *s)
 	}
 }
 
-/* Who is next, of those whose reader has room. */
+/* The next sequence whose client has room in its ring. */
 static int32_t next_served(struct sched *s, uint64_t now)
 {
 	int32_t i;
@@ -223,8 +223,8 @@ static int32_t next_served(struct sched *s, uint64_t now)
 
 /* ---- those that decode ----------------------------------------------------------------------- */
 
-/* Room by preemption: the youngest goes back to waiting, unless it has a row already.  False:
- * no room was made, or q itself was the youngest. */
+/* Make room by preemption: the youngest goes back to waiting, unless it has a row already.
+ * False: no room was made, or q itself was the youngest. */
 static bool preempt_youngest(struct sched *s, struct fill *x, const struct seq *q)
 {
 	int32_t v = s->run[s->n_run - 1];
@@ -237,7 +237,7 @@ static bool preempt_youngest(struct sched *s, struct fill *x, const struct seq *
 	return other;
 }
 
-/* A block for the next token of q, if it needs one. */
+/* Take a block for the next token of q, if it needs one. */
 static bool block_for_token(struct sched *s, struct fill *x, struct seq *q)
 {
 	struct kv_table *t = &s->table[q->slot];
@@ -254,7 +254,7 @@ static bool block_for_token(struct sched *s, struct fill *x, struct seq *q)
 	return true;
 }
 
-/* The next row of the batch, of one token: its place is its number. */
+/* Put the next row of the batch, of one token: row, token and result have the same number. */
 static void put_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 {
 	struct seq *q = &s->seq[i];
@@ -265,7 +265,7 @@ static void put_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 	s->filled[q->slot] = s->n_filled;
 	q->planned++;
 	q->known++;
-	if (s->n_queued) /* tokens cost only while others wait */
+	if (s->n_queued) /* tokens are charged only while others wait */
 		queue_charge(s, q, 1);
 }
 
@@ -284,7 +284,7 @@ static int plan_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 	return PLANNED;
 }
 
-/* Rows that come up soon: what a step leaves of them in the nearest cache is little. */
+/* Prefetch the next rows: little of them stays in the nearest cache between steps. */
 ASKS void look_ahead(const struct sched *s, int32_t j)
 {
 	if (j + 2 * AHEAD < s->n_run)
@@ -303,7 +303,7 @@ static void plan_tokens(struct sched *s, struct fill *x)
 {
 	int32_t n = 0;
 
-	for (int32_t j = 0; j < s->n_run; j++) { /* who gives way is the last of run[] */
+	for (int32_t j = 0; j < s->n_run; j++) { /* victims are last in run[] */
 		const struct seq *q = &s->seq[s->run[j]];
 		int why;
 
@@ -313,7 +313,7 @@ static void plan_tokens(struct sched *s, struct fill *x)
 			continue;
 		if (n >= x->budget) {
 			hold_back(x, WHY_TOKENS);
-			x->prompts = true;      /* perhaps: the rest was not looked at */
+			x->prompts = true;      /* possibly: the others were not looked at */
 			break;
 		}
 		why = plan_token(s, x, s->run[j], n);
@@ -327,9 +327,9 @@ static void plan_tokens(struct sched *s, struct fill *x)
 
 /* ---- prompts -------------------------------------------------------------------------------------- */
 
-/* On a slow device a long prompt makes all others wait for the batch it is in: then it gets
- * what is left of step_ns, and a block at least.  Alone it gets ALONE times as much, for whoever
- * comes meanwhile waits for the batch that is under way. */
+/* On a slow device a long prompt delays everything else in its batch.  So it gets what is left of
+ * step_ns, and at least a block.  A lone prompt gets ALONE times as much, because a request that
+ * arrives meanwhile has to wait only for that batch. */
 static void budget_time(struct sched *s, struct fill *x)
 {
 	const int32_t B = s->cfg.limits.block_tokens;
@@ -353,7 +353,7 @@ static void budget_time(struct sched *s, struct fill *x)
 	}
 }
 
-/* May blocks that others computed be taken?  Only while all of q's own are published, too. */
+/* May q take blocks that others computed?  Only while all its own blocks are published, too. */
 static bool may_match(const struct sched *s, const struct seq *q)
 {
 	const struct kv_table *t = &s->table[q->slot];
@@ -363,7 +363,7 @@ static bool may_match(const struct sched *s, const struct seq *q)
 	       q->planned + 1 < q->known;
 }
 
-/* False: the rest of a prefix is to be copied in with a later batch. */
+/* False: the rest of the prefix must be copied in with a later batch. */
 static bool match(struct sched *s, struct seq *q)
 {
 	struct kv_table *t = &s->table[q->slot];
@@ -381,10 +381,10 @@ static bool match(struct sched *s, struct seq *q)
 struct chunk {
 	int32_t n, n_score;
 	bool    sample;
-	bool    cut;             /* the budget ended it */
+	bool    cut;             /* the budget cut it short */
 };
 
-/* What of q's prompt fits the budget: whole blocks but for the last chunk.  n == 0: nothing. */
+/* The part of q's prompt that fits the budget: whole blocks but for the last chunk.  n == 0: nothing. */
 static struct chunk chunk_of(const struct sched *s, const struct fill *x, const struct seq *q)
 {
 	const int32_t B = s->cfg.limits.block_tokens;
@@ -402,7 +402,7 @@ static struct chunk chunk_of(const struct sched *s, const struct fill *x, const 
 	}
 	if (n <= 0)
 		return (struct chunk){ 0 };
-	if (q->score && q->planned < q->scored) { /* computed again: its scores are out */
+	if (q->score && q->planned < q->scored) { /* after a preemption: these scores are already sent */
 		if (n > q->scored - q->planned)
 			n = q->scored - q->planned;
 	} else if (q->score && q->planned < q->n_prompt - 1) {
@@ -417,7 +417,7 @@ static struct chunk chunk_of(const struct sched *s, const struct fill *x, const 
 	return (struct chunk){ n, n_score, q->end > q->n_prompt && q->planned + n == q->known, cut };
 }
 
-/* Set records aside for what c yields; a scored chunk is cut to those there are. */
+/* Set records aside for what c yields; a scored chunk is cut to the records there are. */
 static bool reserve_chunk(struct sched *s, struct seq *q, struct chunk *c)
 {
 	uint32_t want = (uint32_t)(c->n_score * q->prompt_cost + c->sample * q->cost), got;
@@ -479,7 +479,7 @@ static int plan_prompt(struct sched *s, struct fill *x, struct seq *q)
 		if (!match(s, q))
 			return WHY_PCIE;
 		if (follows(s, q))
-			return PLANNED; /* by another's row; no limit holds it back */
+			return PLANNED; /* another row computes it: no limit holds it back */
 	}
 	return plan_chunk(s, x, q);
 }
@@ -508,7 +508,7 @@ static void plan_prompts(struct sched *s, struct fill *x)
 
 /* ---- admission --------------------------------------------------------------------------------- */
 
-/* Blocks for q that are not spoken for: by prompts that run, and by floors of other tenants. */
+/* Available blocks for q, less those that running prompts need and that other tenants' floors keep. */
 static int64_t unowed(const struct sched *s, const struct fill *x, const struct seq *q)
 {
 	int64_t owed = s->knobs.first_chunk ? 0 : x->owed;
@@ -516,7 +516,7 @@ static int64_t unowed(const struct sched *s, const struct fill *x, const struct 
 	return (int64_t)kv_available(s->kv) - kv_kept(s->kv, q->tenant) - owed - s->knobs.headroom;
 }
 
-/* Anything but blocks that keeps q out; q is the head of the line. */
+/* Check all but the blocks; q is first in line. */
 static int may_admit(const struct sched *s, const struct fill *x, const struct seq *q)
 {
 	const struct sr_limits *lim = &s->cfg.limits;
@@ -537,9 +537,9 @@ static int may_admit(const struct sched *s, const struct fill *x, const struct s
 	return unowed(s, x, q) < q->wait_for && q->wait_since == s->n_published ? WHY_ORDER : PLANNED;
 }
 
-/* Give q the slot and the blocks of its prefix.  If blocks for the rest of its ids (or the knob's
- * first chunk of them) are not there it gets nothing, and notes when it is worth while to look its
- * prefix up again. */
+/* Give q the slot and the blocks of its prefix.  If there are no blocks for the rest of its ids (or
+ * the knob's first chunk of them), it gets nothing.  Then it notes when looking up its prefix again
+ * is worth while. */
 static int take_blocks(struct sched *s, struct fill *x, struct seq *q)
 {
 	struct kv_table *t;
@@ -638,7 +638,7 @@ static void plan_admissions(struct sched *s, struct fill *x)
 
 /* ---- the batch ----------------------------------------------------------------------------------- */
 
-/* Slots that lost their owner and found no other in this batch. */
+/* END for slots that lost their owner and got no other in this batch. */
 static void plan_ends(struct sched *s, struct fill *x)
 {
 	for (int32_t k = 0; k < s->n_ended; k++) {
@@ -661,8 +661,8 @@ static void plan_copies(struct sched *s, struct fill *x)
 		x->b->copy[j] = (struct sr_copy){ c[j].device, c[j].host, c[j].out };
 }
 
-/* The batch is launched: full blocks of prompts in it may be found from now on.  (Those of
- * answers when their ids are known.) */
+/* The batch is launched: full prompt blocks in it may be matched from now on.  (Blocks of answers
+ * are published when their ids are known.) */
 static void publish(struct sched *s, const struct fill *x)
 {
 	const int32_t B = s->cfg.limits.block_tokens;

@@ -1,9 +1,9 @@
-/* sched_queue.c - who waits, and what is kept for whom: tenants and their clients, lines and turns,
- * deadlines, names, and the pool of ids and lists.
+/* sched_queue.c - waiting: tenants and their clients, lines and turns, deadlines, names, and the pool
+ * of ids and lists.
  *
- * The pool's chunks are counted in three parts, so that none can run dry by another's fault:
- * the queue's (bounded by queue_tokens and queue_requests), that of sequences which started
- * (text_may_start, text_may_grow) and the lists' (sched_admit).
+ * The pool's chunks are counted in three parts, so that no part can use up another: the queue's
+ * (bounded by queue_tokens and queue_requests), that of started sequences (text_may_start,
+ * text_may_grow) and the lists' (sched_admit).
  */
 #include <assert.h>
 #include <string.h>
@@ -45,7 +45,7 @@ int32_t queue_tenant_join(struct sched *s, uint64_t id)
 	return t;
 }
 
-/* Where the members of client `who` are looked for. */
+/* The hash bucket of client `who` under this tenant. */
 static int32_t *member_bucket(const struct sched *s, const void *who, int32_t tenant)
 {
 	uint64_t x = ((uint64_t)(uintptr_t)who * 31 + (uint64_t)(uint32_t)tenant) * 0x9e3779b97f4a7c15u;
@@ -62,13 +62,13 @@ int32_t queue_member(const struct sched *s, const void *who, int32_t tenant)
 	return m;
 }
 
-/* One more live request of this client and tenant. */
+/* Count one more live request of this client and tenant. */
 int32_t queue_member_join(struct sched *s, void *who, int32_t tenant)
 {
 	int32_t m = queue_member(s, who, tenant), *head = member_bucket(s, who, tenant);
 
 	if (m == NONE) {
-		m = s->free_member;     /* there are as many as sequences */
+		m = s->free_member;     /* never NONE: there is one entry per sequence */
 		s->free_member = s->member[m].chained;
 		s->member[m] = (struct member){ .who = who, .tenant = tenant,
 						.line = { NONE, NONE, 0 }, .by_age = { NONE, NONE, 0 },
@@ -91,7 +91,7 @@ static void dry_off(struct sched *s, int32_t m)
 	s->member[m].dry = false;
 }
 
-/* One less. */
+/* Count one live request less. */
 void queue_leave(struct sched *s, int32_t m)
 {
 	struct tenant *t = &s->tenant[s->member[m].tenant];
@@ -149,7 +149,7 @@ static int64_t settle(struct sched *s, const struct round *r, int32_t i)
 	return me->deficit;
 }
 
-/* n tokens are planned for q: its tenant pays while another waits, its client likewise. */
+/* Charge n planned tokens: q's tenant pays while another tenant waits, its client likewise. */
 void queue_charge(struct sched *s, const struct seq *q, int32_t n)
 {
 	struct round *mine = &s->tenant[q->tenant].round;
@@ -165,8 +165,8 @@ void queue_charge(struct sched *s, const struct seq *q, int32_t n)
 	}
 }
 
-/* The first from the one whose turn it is that waits with this priority and owes nothing; NONE,
- * and in *rounds how many must pass until one owes nothing. */
+/* From the current turn on, the first with this priority that owes nothing; else NONE, and in
+ * *rounds the number of rounds until one owes nothing. */
 static int32_t spender(struct sched *s, const struct round *r, int32_t priority, int64_t *rounds)
 {
 	int32_t i = r->turn;
@@ -187,7 +187,7 @@ static int32_t spender(struct sched *s, const struct round *r, int32_t priority,
 	return NONE;
 }
 
-/* Whose turn it is.  Rounds in which nobody could spend are passed at once. */
+/* Whose turn it is.  Rounds in which no share can spend are skipped at once. */
 static int32_t next_in(struct sched *s, struct round *r, int32_t priority)
 {
 	int64_t rounds;
@@ -203,7 +203,7 @@ static int32_t next_in(struct sched *s, struct round *r, int32_t priority)
 	return i;
 }
 
-/* By rank: most come in order and are last, or come back and are first; else it is looked for. */
+/* By rank.  Most come in order and go last, or come back and go first; the others are searched for. */
 static void line_put(struct sched *s, struct line *l, int32_t i)
 {
 	struct seq *q = &s->seq[i];
@@ -239,7 +239,7 @@ static void line_take(struct sched *s, struct line *l, int32_t i)
 	l->n--;
 }
 
-/* By arrival: most come in order and are last, those that gave way to a full ring come back among the first. */
+/* By arrival.  Most come in order and go last; parked sequences come back among the first. */
 static void age_put(struct sched *s, struct line *l, int32_t i)
 {
 	struct seq *q = &s->seq[i];
@@ -263,7 +263,7 @@ static void age_take(struct sched *s, struct line *l, int32_t i)
 	l->n--;
 }
 
-/* The best priority of a tenant's members, counted anew. */
+/* Recompute the best priority of a tenant's members. */
 static void rank_tenant(struct sched *s, int32_t t)
 {
 	struct tenant *x = &s->tenant[t];
@@ -285,7 +285,7 @@ static bool in_round(const struct sched *s, int32_t m)
 	return s->member[m].line.n > 0 && !s->member[m].dry;
 }
 
-/* The line of member m changed; before, it was in its round or not, with this priority. */
+/* Update after member m's line changed; was_in, priority: its state in the round before. */
 static void line_changed(struct sched *s, int32_t m, bool was_in, int32_t priority)
 {
 	int32_t t = s->member[m].tenant, i = s->cfg.tenants + m;
@@ -360,14 +360,14 @@ void queue_take(struct sched *s, int32_t i)
 	line_changed(s, q->member, was_in, priority);
 }
 
-/* May so many ids more be queued?  Those of a request longer than all of it, if nothing else is. */
+/* Is there room for n_ids more ids?  A request longer than queue_tokens needs an empty queue. */
 bool queue_room(const struct sched *s, int64_t n_ids)
 {
 	return s->n_queued < s->knobs.queue_requests &&
 	       (s->queued_tokens + n_ids <= s->knobs.queue_tokens || s->n_queued == 0);
 }
 
-/* Nobody of member m is served before there is room in its ring: it keeps nobody else waiting. */
+/* Take member m out of its round until its ring has room, so that it delays no other client. */
 void queue_dry(struct sched *s, int32_t m)
 {
 	bool was_in = in_round(s, m);
@@ -386,8 +386,8 @@ void queue_wet(struct sched *s, int32_t m)
 	line_changed(s, m, false, 0);
 }
 
-/* Who has waited for long in this tenant, behind better priorities than its own: of the member that got a
- * place by age longest ago, its first to come. */
+/* Of this tenant's requests that waited long behind better priorities: choose the member whose last
+ * place by age is the oldest, and its first request. */
 static int32_t aged_of(const struct sched *s, const struct tenant *x, int32_t priority, uint64_t now)
 {
 	int32_t i = x->round.turn, best = NONE;
@@ -402,7 +402,7 @@ static int32_t aged_of(const struct sched *s, const struct tenant *x, int32_t pr
 	return best == NONE ? NONE : s->member[best - s->cfg.tenants].by_age.first;
 }
 
-/* The same among tenants. */
+/* The same among all tenants. */
 static int32_t aged(const struct sched *s, int32_t priority, uint64_t now)
 {
 	int32_t t = s->round.turn, head = NONE, i;
@@ -414,7 +414,7 @@ static int32_t aged(const struct sched *s, int32_t priority, uint64_t now)
 	return head;
 }
 
-/* It got its place: one of AGED_EVERY goes by age. */
+/* The sequence got its place: count it, because one of AGED_EVERY goes by age. */
 void queue_admitted(struct sched *s, int32_t i)
 {
 	const struct seq *q = &s->seq[i];
@@ -430,9 +430,8 @@ void queue_admitted(struct sched *s, int32_t i)
 	s->aged_head = NONE;
 }
 
-/* Who is next: a preempted one; else of the best priority, tenants in turn, and in a tenant its
- * clients; but one place of AGED_EVERY goes to who has waited for long, so that no priority can keep
- * another out for ever. */
+/* Which sequence is next?  A preempted one; else one of the best priority, with tenants in turn, and
+ * within a tenant its clients.  One place of AGED_EVERY goes by age, so no priority can starve another. */
 int32_t queue_head(struct sched *s, uint64_t now)
 {
 	int32_t priority = INT32_MAX, i = s->round.turn;
@@ -553,7 +552,7 @@ static struct kv_chunk *chunk_take(struct sched *s)
 {
 	struct kv_chunk *c;
 
-	assert(s->n_free_chunk);        /* the three parts add up to the pool */
+	assert(s->n_free_chunk);        /* cannot run out: the three parts add up to the pool */
 	c = s->free_chunk[--s->n_free_chunk];
 	if (s->n_free_chunk > AHEAD)
 		__builtin_prefetch(s->free_chunk[s->n_free_chunk - 1 - AHEAD], 1);
@@ -567,7 +566,7 @@ static void chunks_free(struct sched *s, struct kv_chunk *first)
 		s->free_chunk[s->n_free_chunk++] = first;
 }
 
-/* Another chunk at the end. */
+/* Append another chunk. */
 void text_more(struct sched *s, struct seq *q)
 {
 	struct kv_chunk *c = chunk_take(s);
@@ -580,7 +579,7 @@ void text_more(struct sched *s, struct seq *q)
 	q->n_chunks++;
 }
 
-/* Ids from .. from+n-1.  Reads go forward, mostly, so the chunk of the last one is kept. */
+/* Read ids from .. from+n-1.  Reads mostly go forward, so the last chunk read is remembered. */
 void text_read(struct seq *q, int32_t from, int32_t n, int32_t *out)
 {
 	if (!q->cur || from < q->cur_at) {
@@ -617,8 +616,8 @@ void text_free(struct sched *s, struct seq *q)
 	q->n_chunks = 0;
 }
 
-/* What the first of the running ones may need is never given to others: so it can go on to
- * its end, and then the next is the first. */
+/* What the first running sequence may need is never given to others.  So it can finish, and then
+ * the next one is the first. */
 static int32_t kept_for_first(const struct sched *s)
 {
 	return quota_for(s->cfg.context);
@@ -630,7 +629,7 @@ bool text_may_start(const struct sched *s, const struct seq *q)
 	       s->start_used + quota_for(q->have) + kept_for_first(s) <= s->start_chunks;
 }
 
-/* Asked once a chunk, before q decodes into a new one. */
+/* Called once a chunk, before q decodes into a new one. */
 bool text_may_grow(struct sched *s, struct seq *q)
 {
 	int32_t quota = quota_for(q->planned);
@@ -653,7 +652,7 @@ void text_started(struct sched *s, struct seq *q, int32_t quota)
 
 /* ---- lists ---------------------------------------------------------------------------------------------- */
 
-/* Chunks for so many words of lists; few lie in the sequence. */
+/* Chunks for n_words words of lists; a few words lie in the sequence itself. */
 int32_t list_chunks_for(int32_t n_words)
 {
 	return n_words <= LIST_WORDS ? 0 : (n_words + KV_CHUNK - 1) / KV_CHUNK;
@@ -681,7 +680,7 @@ void list_store(struct sched *s, struct seq *q, const struct sched_request *r)
 	s->tenant[q->tenant].list_chunks += chunks;
 }
 
-/* Words from .. from+n-1 of all lists, which lie one after the other. */
+/* Read words from .. from+n-1 of all lists, which lie one after the other. */
 void list_read(const struct seq *q, int32_t from, int32_t n, uint32_t *out)
 {
 	const struct kv_chunk *c = q->more;
@@ -702,7 +701,7 @@ void list_read(const struct seq *q, int32_t from, int32_t n, uint32_t *out)
 	}
 }
 
-/* Is id one of the stop ids, which are the first words? */
+/* Is id a stop id?  Those are the first words. */
 bool list_stops(const struct seq *q, int32_t id)
 {
 	const struct kv_chunk *c = q->more;
