@@ -124,16 +124,16 @@ def changed_line(source, place):
             squeeze(after[first:last + len(after) - len(source)]))
 
 
-def tests_of(file):
-    """The tests that look at a file: test_X as X, or the name of a test against real processes."""
+def tests_of(file, tree):
+    """The tests that look at a file of a tree: test_X as X, or the name of a test against real processes."""
     if file in TESTS:
         return TESTS[file]
     out = []
-    for test in sorted(glob.glob("tests/test_*.c")):
-        text = pathlib.Path(test).read_text()
+    for test in sorted(tree.glob("tests/test_*.c")):
+        text = test.read_text()
         link = text.partition("\n")[0]
         if file in link.split() or f'#include "{file}"' in text:
-            out.append(test[len("tests/test_"):-2])
+            out.append(test.stem[len("test_"):])
     return [t for t in out if t not in NOT_OF.get(os.path.dirname(file), ())] + E2E.get(file, [])
 
 
@@ -301,7 +301,7 @@ int f(int a, int b)
 
 def try_file(tree, name, a, same, end):
     """Tries mutants of one file and prints who survives: how many were (found, left), or None."""
-    began, tests = time.monotonic(), tests_of(name)
+    began, tests = time.monotonic(), tests_of(name, tree.path)
     wrong = tree.start(name, tests)
     if wrong:
         print(f"{name}: the unchanged tree: {wrong}")
@@ -352,17 +352,17 @@ def main():
     name = (a.file or "").rstrip("/")
     room = os.path.isdir(name)
     files = sorted(glob.glob(name + "/*.c"), key=os.path.getsize) if room else [name]
-    tested = [f for f in files if os.path.isfile(f) and tests_of(f)]
-    if not tested:
-        p.error("FILE is a source file that a test links, or a folder of such files")
-    if len(tested) < len(files):
-        print("no test of " + ", ".join(sorted(set(files) - set(tested))))
+    if not files or not all(os.path.isfile(f) for f in files):
+        p.error("FILE is a source file, or a folder of such files")
     tree = Tree(pathlib.Path(a.build), name if room else os.path.dirname(name), a.san)
+    tested = [f for f in files if tests_of(f, tree.path)]
+    if len(tested) < len(files):
+        print("no test links " + ", ".join(sorted(set(files) - set(tested))))
     same, end = judged(pathlib.Path("tests/mutants.same")), time.monotonic() + (a.seconds or 1e9)
     results = [try_file(tree, f, a, same, end) for f in tested]
     if None in results:
         return 2
-    found, left = map(sum, zip(*results))
+    found, left = map(sum, zip(*results, (0, 0)))
     if room:
         print(f"{name}: {len(tested)} files: {found} found of {found + left}, at least {FLOOR:.0%} are wanted")
     return 1 if room and found < FLOOR * (found + left) else 0
