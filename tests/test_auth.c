@@ -1,10 +1,11 @@
-/* LINK: adapters/http/auth.c adapters/http/http.c -lcrypto */
+/* LINK: adapters/http/auth.c adapters/http/http.c -lcrypto -Wl,--wrap=calloc,--wrap=malloc,--wrap=realloc */
 /* test_auth.c - which keys are let in, from where they come, and what a new key file changes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,15 @@
 #include "adapters/http/auth.h"
 
 static char file[64];
+static int fails, calls;               /* the allocation that fails, from 1; how many there were */
+
+#define FAILS(name, args, pass) \
+	void *__real_##name args; void *__wrap_##name args; \
+	void *__wrap_##name args { return ++calls == fails ? NULL : __real_##name pass; }
+
+FAILS(calloc, (size_t n, size_t size), (n, size))
+FAILS(malloc, (size_t n), (n))
+FAILS(realloc, (void *p, size_t n), (p, n))
 
 static struct http_request asking(const char *name, const char *value)
 {
@@ -198,11 +208,54 @@ static void wrong_files(void **state)
 	auth_free(a);
 }
 
+/* Each allocation fails once: a sentence, no keys that are half of a list, the old ones stay. */
+static void no_memory(void **state)
+{
+	struct config c = { .api_key = { "one", "two" }, .n_api_keys = 2, .api_key_file = file };
+	uint64_t tenant;
+	char err[256];
+	struct auth *a;
+	int n;
+
+	(void)state;
+	write_keys("filed\nalso alice\n");
+	for (n = 1;; n++) {
+		err[0] = 0;
+		calls = 0, fails = n;
+		if (!auth_create(&a, &c, err, sizeof(err)))
+			break;
+		fails = 0;
+		assert_null(a);
+		assert_true(n == 1 || strstr(err, "memory"));
+	}
+	assert_int_equal(n, 7);                /* itself, two keys, the list, two keys of the file */
+	write_keys("fresh\n");
+	for (n = 1; n < 3; n++) {
+		calls = 0, fails = n;
+		assert_int_equal(auth_reload(a, err, sizeof(err)), -ENOMEM);
+		fails = 0;
+		assert_non_null(strstr(err, "no memory"));
+		assert_true(let_in(a, "Bearer filed", &tenant) && !let_in(a, "Bearer fresh", &tenant));
+	}
+	auth_free(a);
+}
+
+/* 0 stands for no tenant and for no salt: no name has it, whatever its sum. */
+static void never_none(void **state)
+{
+	char name[8];
+
+	(void)state;
+	assert_int_equal(auth_hash("", 0), 0);
+	for (int i = 0; i < 64; i++)
+		assert_true(auth_hash(name, (size_t)sprintf(name, "%d", i)) & 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(keys), cmocka_unit_test(two_headers), cmocka_unit_test(priorities), cmocka_unit_test(salts),
-		cmocka_unit_test(wrong_files),
+		cmocka_unit_test(wrong_files), cmocka_unit_test(no_memory), cmocka_unit_test(never_none),
 	};
 	int failed;
 
