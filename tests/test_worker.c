@@ -1,4 +1,4 @@
-/* LINK: adapters/http/worker.c adapters/http/tenants.c core/io.c core/log.c -luring */
+/* LINK: adapters/http/worker.c adapters/http/tenants.c core/io.c core/log.c -luring -Wl,--wrap=calloc,--wrap=read,--wrap=pthread_create */
 /* test_worker.c - work goes to threads, tenants in turn, and comes back on the loop, each piece once,
  * within the bounds, whatever is under way when it all ends.
  */
@@ -10,10 +10,40 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "adapters/http/worker.h"
 
 #define MS 1000000ull
+
+static bool no_memory, no_reading;
+static int threads_left = 99, reads;  /* how many threads may begin; reads that failed */
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return no_memory ? NULL : __real_calloc(n, size);
+}
+
+ssize_t __real_read(int fd, void *to, size_t n);
+ssize_t __wrap_read(int fd, void *to, size_t n);
+ssize_t __wrap_read(int fd, void *to, size_t n)
+{
+	if (!no_reading)
+		return __real_read(fd, to, n);
+	reads++;
+	errno = EIO;
+	return -1;
+}
+
+typedef void *thread_fn(void *);
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, thread_fn *fn, void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, thread_fn *fn, void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, thread_fn *fn, void *arg)
+{
+	return threads_left-- > 0 ? __real_pthread_create(t, a, fn, arg) : EAGAIN;
+}
 
 static pthread_t loop_thread;
 static atomic_int started, ran;
@@ -126,6 +156,16 @@ static void bounds(void **state)
 	until_back(io, WORKERS_MAX + 2);
 	assert_int_equal(workers_give(w, &huge[2].work), 0);
 	until_back(io, WORKERS_MAX + 3);
+
+	atomic_store(&gate, false);            /* beside another there is room for the rest, not for more */
+	huge[0] = piece(0, 2 * WORKERS_BYTES - WORK_LONG, true);
+	huge[1] = piece(1, WORK_LONG + 1, true);
+	huge[2] = piece(2, WORK_LONG, true);
+	assert_int_equal(workers_give(w, &huge[0].work), 0);
+	assert_int_equal(workers_give(w, &huge[1].work), -EAGAIN);
+	assert_int_equal(workers_give(w, &huge[2].work), 0);
+	atomic_store(&gate, true);
+	until_back(io, WORKERS_MAX + 5);
 	workers_destroy(w);
 	io_destroy(io);
 }
@@ -264,12 +304,58 @@ static void tenants_have_shares(void **state)
 	io_destroy(io);
 }
 
+/* An eventfd that cannot be read: work comes back all the same, and the loop does not spin until it can. */
+static void unreadable(void **state)
+{
+	struct piece p[2] = { piece(0, 1, false), piece(1, 1, false) };
+	struct workers *w;
+	struct io *io;
+	uint64_t end;
+
+	(void)state;
+	begin(&io, &w);
+	assert_int_equal(workers_give(w, &p[0].work), 0);
+	no_reading = true;
+	until_back(io, 1);
+	for (end = io_now() + 50 * MS; io_now() < end;)
+		io_sleep(io, end);
+	no_reading = false;
+	assert_in_range(reads, 1, 3);
+	assert_int_equal(workers_give(w, &p[1].work), 0);
+	until_back(io, 2);                     /* the watch is set again after 100 ms */
+	workers_destroy(w);
+	io_destroy(io);
+}
+
+/* What is missing at the start is told, and nothing is left of a half start. */
+static void half_started(void **state)
+{
+	struct workers *w;
+	struct io *io;
+
+	(void)state;
+	assert_int_equal(io_create(&io, 0), 0);
+	no_memory = true;
+	assert_int_equal(workers_create(&w, io), -ENOMEM);
+	no_memory = false;
+	assert_null(w);
+	for (int n = 0; n < 3; n++) {          /* there is one for each line at least */
+		threads_left = n;
+		assert_int_equal(workers_create(&w, io), -EAGAIN);
+		assert_null(w);
+	}
+	threads_left = 99;
+	assert_int_equal(workers_create(&w, io), 0);
+	workers_destroy(w);
+	io_destroy(io);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(in_order), cmocka_unit_test(short_ones_wait_for_no_long_one),
 		cmocka_unit_test(tenants_take_turns), cmocka_unit_test(tenants_have_shares), cmocka_unit_test(bounds),
-		cmocka_unit_test(ended),
+		cmocka_unit_test(ended), cmocka_unit_test(unreadable), cmocka_unit_test(half_started),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
