@@ -367,6 +367,39 @@ def origins(p):
         check("""--allowed-origins '["https://page.example"]'""" in said, "it names the flag")
 
 
+def allowed_origins(p):
+    page, other = {"Origin": "https://page.example"}, {"Origin": "https://other.example"}
+    asking = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-api-key"}
+    with Adapter(p, "--allowed-origins", '["https://page.example"]', "--api-key", "ka"):
+        status, headers, text = p.ask("OPTIONS", "/v1/completions", headers={**page, **asking})
+        check((status, text) == (200, "OK") and headers["access-control-allow-origin"] == "https://page.example",
+              f"a preflight needs no key: {status} {text}")
+        status, headers, text = p.ask("OPTIONS", "/v1/completions", headers={**other, **asking})
+        check((status, text) == (400, "Disallowed CORS origin"), f"a preflight of another: {status} {text}")
+        check("access-control-allow-origin" not in headers, "no line for it")
+        for key, status in (({}, 401), (of_x("ka"), 200)):
+            r = p.ask("POST", "/v1/completions", TEXT, {**page, **key})
+            check(r[0] == status and r[1]["access-control-allow-origin"] == "https://page.example", f"the page reads a {r[0]}")
+            r = p.ask("POST", "/v1/completions", TEXT, {**other, **key})
+            check(r[0] == status and "access-control-allow-origin" not in r[1], f"another page does not read a {r[0]}")
+
+
+def below_a_root(p):
+    with Adapter(p, "--root-path", "/a/b//", "--enable-request-id-headers"):
+        for path, status in (("/version", 200), ("/a/b/version", 200), ("/a/version", 404), ("/a/bversion", 404),
+                             ("/a/b", 404), ("/a/b/", 404), ("/a/b//version", 404)):
+            check(p.ask("GET", path)[0] == status, f"--root-path: {path}")
+        for n, status in ((1, 200), (256, 200), (257, 400)):
+            r = p.ask("POST", "/a/b/v1/completions", TEXT, {"X-Request-Id": "i" * n})
+            check(r[0] == status and (status != 200 or r[1]["x-request-id"] == "i" * n), f"an id of {n}: {r[0]}")
+        for bad in ("a b", "a\x7f", "a\xe9"):
+            check(p.ask("POST", "/v1/completions", TEXT, {"X-Request-Id": bad})[0] == 400, f"the id {bad!r}")
+        p.ask("GET", "/health")
+        check('"GET /health" 200' not in p.log("slipring-http"), "a probe that succeeds is not logged")
+        p.ask("POST", "/health", TEXT)
+        check(wait_for(lambda: '"POST /health" 405' in p.log("slipring-http"), 5), "one that fails is")
+
+
 def main():
     need_model()
     the_list_is_whole()
@@ -377,6 +410,8 @@ def main():
         whose_prefixes(p)
         hosts(p)
         origins(p)
+        allowed_origins(p)
+        below_a_root(p)
     for scope in ("uid", "global"):
         with Programs() as p:
             p.daemon("--device", "null", "--prefix-cache-scope", scope)

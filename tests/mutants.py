@@ -39,6 +39,8 @@ E2E |= {f"tools/{f}.c": tests for fs, tests in (
     ("setup setup_steps setup_place", ["e2e_setup.py"]),
     ("tune tune_judge tune_options tune_server tune_state tune_steps tune_trial tune_write", ["e2e_tune.py"]),
 ) for f in fs.split()}
+for f in ["api", "routes"]:
+    E2E[f"adapters/http/{f}.c"].append("e2e_keys.py")
 # Links all of the text library, but looks at it only in passing, and is slow.
 NOT_OF = {"adapters/text": {"quantize"}}
 PROGRAM = {"adapters/http": "slipring-http", "adapters/text": "slipring-http", "tools": "slipring"}
