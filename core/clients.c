@@ -1,10 +1,10 @@
-/* clients.c - what clients ask for, and what they get.
+/* clients.c - takes what clients ask for, and gives them what they get.
  *
- * Everything that arrives from a client has passed server.c, which copies and checks; here are
- * the rules that need more than one record to be seen: quotas, turns, slow readers.
+ * Everything that arrives from a client has passed server.c, which copies and checks.  This file has
+ * the rules that need more than one record: quotas, turns, slow readers.
  *
  * The scheduler knows a request by `who` = struct client and user_data = its place in live[],
- * which is ours; the client's own user_data may be anything, also the same for all.
+ * which we choose.  The client's own user_data may be anything, even the same for all requests.
  *
  * All of it belongs to the loop's thread.
  */
@@ -20,12 +20,12 @@
 
 #include "core/log.h"
 
-#define CANCELS       64              /* of one client per turn (R7) */
+#define CANCELS       64              /* most cancels of one client per turn (R7) */
 #define RECORD_WORDS  ((uint32_t)(sizeof(struct sr_wire_request) / 4))
-#define WORDS         32768           /* of requests: what all may save up together (R8) */
-#define WORD_NS       8               /* that earn one: reading it takes an eighth of them, or so */
-#define COLD_TURNS    256             /* turns without work until a client is looked at less often */
-#define COLD_LEAST    64              /* but so many of the cold are looked at every turn */
+#define WORDS         32768           /* words of requests: most that all clients may save up together (R8) */
+#define WORD_NS       8               /* ns per word earned; reading a word takes about 1/8 of it */
+#define COLD_TURNS    256             /* turns without work until a client is cold: visited less often */
+#define COLD_LEAST    64              /* least number of cold clients visited per turn */
 
 _Static_assert(CLIENTS_TOPS_HERE == SR_TOP_HERE && CLIENTS_TOPS_PER == SR_TOP_PER, "one cost");
 
@@ -66,7 +66,7 @@ static void live_drop(struct client *c, int32_t i)
 	c->live[i].next = c->free;
 	c->free = i;
 	if (--c->n_live == 0)
-		c->stalled_at = 0;            /* whatever it did not read then */
+		c->stalled_at = 0;            /* records it did not read by then no longer count */
 }
 
 static int32_t live_find(const struct client *c, uint32_t ticket)
@@ -80,7 +80,7 @@ static int32_t live_find(const struct client *c, uint32_t ticket)
 
 static void cancel_all(struct clients *cl, struct client *c)
 {
-	for (uint32_t i = 0; c->n_live > 0; i++) { /* each cancelled ends at once */
+	for (uint32_t i = 0; c->n_live > 0; i++) { /* each cancel ends its request at once */
 		assert(i < server_shape(c->conn)->live);
 		if (c->live[i].used)
 			sched_cancel(cl->s, c, i);
@@ -101,7 +101,7 @@ static void count_gaps(struct clients *cl)
 	cl->n_gaps = 0;
 }
 
-/* Those of one step are mostly the same, so they are counted together. */
+/* The gaps of one step are mostly equal, so equal gaps are counted together. */
 static void count_gap(struct clients *cl, uint64_t ns)
 {
 	if (cl->gap_ns != ns)
@@ -155,7 +155,7 @@ static void count_end(struct clients *cl, const struct live *q, const struct sch
 		stats_observe(p, HIST_TPOT, (double)(q->last - q->first) / 1e9 / (q->n_tokens - 1));
 }
 
-/* At --log-level debug, by the id that the adapter's access log has, too.  No prompt, no token. */
+/* Logged at --log-level debug, by the trace id of the adapter's access log.  No prompt, no token. */
 static void log_end(const struct clients *cl, const struct client *c, const struct live *q, int finish,
                     uint64_t scheduled)
 {
@@ -189,7 +189,7 @@ static bool stall_goes_on(struct clients *cl, struct client *c)
 	return false;
 }
 
-/* Somebody finds no room for `least` records. */
+/* A row or an end found no room for `least` records in this client's ring. */
 static __attribute__((noinline)) void stall(struct clients *cl, struct client *c, uint32_t least)
 {
 	if (!c->need) {
@@ -315,7 +315,7 @@ static void pay(struct clients *cl, struct client *c, uint32_t words)
 	c->purse.words -= words;
 }
 
-/* End a request that the scheduler never had.  False: there is no room for its end now. */
+/* End a request that the scheduler never had.  False: the ring has no room for the end now. */
 static bool turn_away(struct clients *cl, struct client *c, const struct server_request *r, int error)
 {
 	struct stats_page *p = cl->cfg.stats;
@@ -325,7 +325,7 @@ static bool turn_away(struct clients *cl, struct client *c, const struct server_
 	if (!port_reserve(cl, c, 1, 1))
 		return false;
 	server_end(c->conn, r->q.user_data, &(struct sr_end){ .finish = error, .queued = cl->now }, 0);
-	if (error == -EAGAIN)                 /* it comes again: it has not ended for whoever asked */
+	if (error == -EAGAIN)                 /* it is submitted again: for its own client it has not ended */
 		return true;
 	log_end(cl, c, &refused, error, 0);
 	cl->stats.invalid += error == -EINVAL;
@@ -334,7 +334,7 @@ static bool turn_away(struct clients *cl, struct client *c, const struct server_
 	return true;
 }
 
-/* Its end may have come already: a score of one id has nothing to compute. */
+/* The request may have ended already: a score of one id computes nothing. */
 static void record_taken(struct clients *cl, struct client *c, int32_t i, const struct server_request *r,
                          const struct sched_request *q)
 {
@@ -347,7 +347,7 @@ static void record_taken(struct clients *cl, struct client *c, int32_t i, const 
 		record_end(cl->cfg.recorder, number, cl->now, 0, SCHED_LENGTH);
 }
 
-/* Deal with the request held: true if that is done, false to look again next turn. */
+/* Handle the held request: true if that is done, false to try again next turn. */
 static bool take_one(struct clients *cl, struct client *c, struct server_request *r)
 {
 	uint64_t tenant = key_tenant(cl, c, r->q.tenant);
@@ -358,14 +358,14 @@ static bool take_one(struct clients *cl, struct client *c, struct server_request
 	int32_t i;
 	int e;
 
-	if (c->need)                          /* no room for its end, or those before it */
+	if (c->need)                          /* no room for its end, or for records before it */
 		return false;
 	if (!unread && c->n_live == (int32_t)server_shape(c->conn)->live)
 		return false;
 	if (!unread)
 		room = sched_full(cl->s, c, tenant, (int32_t)r->q.n_prompt, words_of(cl, &r->q));
 	if (room == SCHED_OVER && tenant != c->uid) {
-		words = RECORD_WORDS;         /* those of others stand behind it */
+		words = RECORD_WORDS;         /* requests of other tenants wait behind it in the same ring */
 		unread = true;
 	} else if (room) {
 		return false;
@@ -401,7 +401,7 @@ static bool take_one(struct clients *cl, struct client *c, struct server_request
 	return true;
 }
 
-/* In turns: so many requests, and what can be paid for. */
+/* Take at most cfg.take requests in a turn, as far as the token bucket pays for them. */
 static int take_requests(struct clients *cl, struct client *c)
 {
 	struct server_request *r;
@@ -436,7 +436,7 @@ static int take_cancels(struct clients *cl, struct client *c)
 	return n;
 }
 
-/* Somebody found no room in its ring: is there now?  Or does it not read at all? */
+/* The ring had no room: has it room now?  Or does the client not read at all? */
 static int take_room(struct clients *cl, struct client *c)
 {
 	if (server_room(c->conn, c->need)) {
@@ -459,14 +459,14 @@ static int serve(struct clients *cl, struct client *c)
 {
 	int work = 0;
 
-	assert(!c->gone);                     /* the gone are buried before anybody is served */
+	assert(!c->gone);                     /* gone clients were removed before this */
 	if (c->need)
 		work += take_room(cl, c);
 	work += take_cancels(cl, c);
 	if (!c->gone)
 		work += take_requests(cl, c);
 	if (work) {
-		soil(cl, c);                  /* it may sleep for what was left */
+		soil(cl, c);                  /* it may sleep for room in its request ring */
 		c->idle = 0;
 	} else if (c->n_live == 0 && !c->need && !c->owes) {
 		c->idle++;
@@ -488,15 +488,15 @@ int clients_take(struct clients *cl, uint64_t now)
 	if (cl->n_gone)
 		conn_bury(cl);
 	n = cl->n_hot;
-	for (int32_t i = 0; i < n; i++)       /* another is first in every turn */
+	for (int32_t i = 0; i < n; i++)       /* start at another client in each turn */
 		work += serve(cl, cl->open[(i + (int32_t)(cl->turn % (uint32_t)n)) % n]);
 	n_cold = cl->n_open - n;
 	n = cl->sweep || n_cold <= COLD_LEAST ? n_cold : n_cold / 16 > COLD_LEAST ? n_cold / 16 : COLD_LEAST;
-	for (; n > 0; n--) {                  /* conn_heat() moves another cold one into its place */
+	for (; n > 0; n--) {                  /* conn_heat() puts another cold client in its place */
 		struct client *c = cl->open[cl->n_hot + cl->cold++ % n_cold];
 		int did;
 
-		if (c->gone)                  /* it lied in this turn, and its place came up again */
+		if (c->gone)                  /* it broke the protocol in this turn, and its place came up again */
 			continue;
 		did = serve(cl, c);
 		if (did || c->owes) {
@@ -519,7 +519,7 @@ void clients_flush(struct clients *cl)
 	if (!cl->n_dirty)
 		return;
 	count_gaps(cl);
-	sr_ring_fence();                      /* F2, for all */
+	sr_ring_fence();                      /* F2, for all clients */
 	for (int32_t i = 0; i < cl->n_dirty; i++) {
 		struct client *c = cl->dirty[i];
 
@@ -536,7 +536,7 @@ bool clients_arm(struct clients *cl)
 		return false;
 	for (int32_t i = 0; i < cl->n_open; i++)
 		server_arm(cl->open[i]->conn, cl->open[i]->need);
-	sr_ring_fence();                      /* F1, for all */
+	sr_ring_fence();                      /* F1, for all clients */
 	for (int32_t i = 0; i < cl->n_open; i++)
 		if (server_ready(cl->open[i]->conn, cl->open[i]->need)) {
 			conn_heat(cl, cl->open[i]);
@@ -545,7 +545,7 @@ bool clients_arm(struct clients *cl)
 	return true;
 }
 
-/* The asks stay as they are: each costs one needless signal, fewer than taking them all back. */
+/* Asks stay armed: each costs one needless signal, less work than to disarm them all. */
 void clients_awake(struct clients *cl) { cl->sweep = true; }
 
 void clients_doing(struct clients *cl, struct empty *e, uint64_t now)
@@ -587,7 +587,7 @@ static int server_make(struct clients *cl)
 	if (getrandom(cl->key, sizeof(cl->key), 0) != sizeof(cl->key) ||
 	    getrandom(&s.model.epoch, sizeof(s.model.epoch), 0) != sizeof(s.model.epoch))
 		return -EIO;
-	s.model.epoch |= 1;                   /* 0 says that the daemon is gone */
+	s.model.epoch |= 1;                   /* 0 would mean that the daemon is gone */
 	s.model.vocab = (uint32_t)cfg->vocab;
 	s.model.context = (uint32_t)cfg->context;
 	memcpy(s.model.name, cfg->model_name, sizeof(s.model.name) - 1);
@@ -598,7 +598,7 @@ static int server_make(struct clients *cl)
 int clients_create(struct clients **out, const struct clients_config *cfg, struct io *io, int listen_fd)
 {
 	struct clients *cl = calloc(1, sizeof(*cl));
-	size_t max = 2 * (size_t)cfg->max + REFUSALS; /* who stays, hears no, or left something to clear up */
+	size_t max = 2 * (size_t)cfg->max + REFUSALS; /* staying, refused, or not yet cleared up */
 	int e;
 
 	if (!cl || cfg->max < 1 || cfg->max > SERVER_CONNS_MAX - REFUSALS || cfg->max_per_uid < 1 ||

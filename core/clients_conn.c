@@ -1,18 +1,18 @@
-/* clients_conn.c - who comes, who goes, who is looked at.
+/* clients_conn.c - which clients come and go, and which are visited in a turn.
  *
- *	accept* -> HELLO --hello*--> MAPPING --mapped*--> OPEN --end of file, death, a lie--> gone, buried
- *	               `--too many, wrong version--> refused*   `--a second passed--> closed*   in clients_take,
- *	                                                                                       freed*
- * Callbacks of io only mark an open client as gone: its requests may be on the way somewhere.
+ *	accept* -> HELLO --hello*--> MAPPING --mapped*--> OPEN --end of file, death, a lie--> gone, then
+ *	               `--too many, wrong version--> refused*   `--a second passed--> closed*   removed by
+ *	                                                                     clients_take and freed*
+ * Callbacks of io only mark an open client as gone: its requests may be in use further up the stack.
  *
- * What has a star makes the kernel allocate, map, unmap or close: tens of us, in which nobody else is
- * served.  These are chores.  They stand in two lines, ours and strangers', and clients_chores() does
- * the first of one of them
+ * At each star the kernel allocates, maps, unmaps or closes.  That takes tens of us, in which no client
+ * is served.  These steps are chores.  They wait in two lines, one for trusted clients and one for
+ * untrusted ones.  clients_chores() does the first chore of one line
  *
- *	while nothing was under way for some time;
- *	else while a batch computes that will not be done before it;
- *	else, for there may never be such a batch, after some ms, and so that all of them together take a
- *	certain share of our time.
+ *	if no request was under way for QUIET_NS;
+ *	or while a batch computes that will take longer than the chore;
+ *	or after CHORE_MAY_WAIT, because such a batch may never come.  Then all chores together get
+ *	1/CHORE_SHARE of this thread's time.
  *
  * While a client waits for its chore, only its hang-up is watched.
  */
@@ -34,14 +34,14 @@
 #endif
 
 #define HELLO_NS (1000 * MS)          /* a client's time for its hello, and again until it has mapped */
-#define SIGNALS  16                   /* read from a socket at a time */
-#define BELLS    256                  /* most signals of a client that are heard in a window (R7) */
+#define SIGNALS  16                   /* most signals read from a socket at a time */
+#define BELLS    256                  /* most signals of a client that are read in a window (R7) */
 #define BELLS_NS (10 * MS)            /* length of that window */
-#define COMER_NS (4 * MS)             /* between two clients let in while others are served (R7) */
-#define CHORE_NS 150000u              /* a long one: memory for a small client takes 70 us */
-#define QUIET_NS 200000u              /* after this long without work no follow-up is coming: chores run */
+#define COMER_NS (4 * MS)             /* pause after each accepted client while requests are under way (R7) */
+#define CHORE_NS 150000u              /* estimate of a long chore: memory for a small client takes 70 us */
+#define QUIET_NS 200000u              /* no request for this long: no follow-up comes, so chores may run */
 #define CHORE_MAY_WAIT (2 * MS)       /* how long a chore waits for a batch that hides it */
-#define CHORE_SHARE 16                /* then chores get one part in 16 of the thread's time (R7) */
+#define CHORE_SHARE 16                /* then chores get 1/16 of the thread's time (R7) */
 
 /* ---- chores ---------------------------------------------------------------------------------- */
 
@@ -75,7 +75,7 @@ static void chore_more(struct client *c)
 		l->last = &k->next;
 }
 
-/* Ours and strangers' in turn: neither can keep the other waiting. */
+/* The two lines take turns, so neither delays the other. */
 static struct chores *line_next(struct clients *cl)
 {
 	struct chores *l = &cl->line[cl->line_next];
@@ -113,7 +113,7 @@ static void chore_for(struct client *c)
 	io_timer_del(c->cl->io, &c->timer);
 }
 
-/* In ns, most of them: pages go away all at once, at 0.2 ns a byte. */
+/* Estimated ns.  Freeing takes longer: all pages go at once, at 0.2 ns a byte. */
 static uint64_t chore_takes(const struct chore *k)
 {
 	return CHORE_NS + (k->client && k->client->gone ? k->client->bytes / 5 : 0);
@@ -131,7 +131,7 @@ static bool chore_may(struct clients *cl, uint64_t now)
 	       (now >= cl->chore_at && now - k->since >= CHORE_MAY_WAIT);
 }
 
-/* ---- who is where ---------------------------------------------------------------------------- */
+/* ---- places in the lists --------------------------------------------------------------------- */
 
 static void place(struct clients *cl, struct client *c, int32_t at)
 {
@@ -139,7 +139,7 @@ static void place(struct clients *cl, struct client *c, int32_t at)
 	c->at_open = at;
 }
 
-/* Look at it every turn. */
+/* Visit the client in every turn. */
 void conn_heat(struct clients *cl, struct client *c)
 {
 	c->idle = 0;
@@ -159,7 +159,7 @@ void conn_cool(struct clients *cl, struct client *c)
 	place(cl, c, cl->n_hot);
 }
 
-/* An open one is buried by the next clients_take: here its requests may be on the way somewhere. */
+/* The next clients_take removes an open client: its requests may be in use further up the stack. */
 void conn_lose(struct client *c, const char *why)
 {
 	if (c->gone)
@@ -180,7 +180,7 @@ void conn_lie(struct client *c, int e)
 	if (c->gone)
 		return;
 	cl->stats.poisoned++;
-	if (cl->now - cl->told_at > 1000 * MS) { /* it may come again and again */
+	if (cl->now - cl->told_at > 1000 * MS) { /* at most one line a second: it may reconnect and repeat */
 		log_warn("client %s (uid %u) dropped: it %s", c->name, c->uid, what);
 		cl->told_at = cl->now;
 	}
@@ -196,7 +196,7 @@ static void leave(struct client *c, bool stopping)
 
 	if (c->row != &cl->unseen)
 		stats_client_give(c->row);
-	if (c->n_live)                        /* it looks at all that there are */
+	if (c->n_live)                        /* sched_forget() walks all sequences */
 		sched_forget(cl->s, c);
 	cl->stats.died += c->n_live > 0 && !stopping;
 	cl->stats.connected--;
@@ -211,7 +211,7 @@ static void leave(struct client *c, bool stopping)
 	}
 }
 
-/* Nothing of it stays, and watches have no callback any more. */
+/* Free everything of it; its watches get no more callbacks. */
 void conn_free(struct client *c, bool stopping)
 {
 	struct clients *cl = c->cl;
@@ -282,7 +282,7 @@ static int afford(struct clients *cl, struct client *c)
 	return 0;
 }
 
-/* It stops here: it may hear why. */
+/* Refuse the client and free it. */
 static void turn_back(struct client *c, int error)
 {
 	if (error != -ECONNRESET)
@@ -291,14 +291,14 @@ static void turn_back(struct client *c, int error)
 	conn_free(c, false);
 }
 
-/* Its end will be told by the kernel, whoever holds its socket. */
+/* The kernel reports the process's end, even if another process holds the socket. */
 static int watch_death(struct clients *cl, struct client *c)
 {
 	socklen_t n = sizeof(c->pidfd);
 
 	if (getsockopt(c->fd, SOL_SOCKET, SO_PEERPIDFD, &c->pidfd, &n) < 0)
-		/* Before Linux 6.5.  The pid may have been given to another since it connected; then
-		 * its end is seen by the socket alone. */
+		/* Before Linux 6.5.  The pid may belong to another process since it connected; then
+		 * only the socket reports its end. */
 		c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
 	c->death.fd = c->pidfd;
 	return c->pidfd < 0 ? 0 : io_watch_add(cl->io, &c->death);
@@ -350,7 +350,7 @@ static void client_fill(struct client *c)
 	hear(c);
 }
 
-/* It has mapped what it was given, and says so by its first signal. */
+/* The client's first signal reports that it has mapped both objects. */
 static void client_mapped(struct client *c)
 {
 	int e = server_drain(c->conn, 1);
@@ -395,8 +395,8 @@ static void client_refill(struct client *c)
 	log_debug("client %s (uid %u) connected", c->name, c->uid);
 }
 
-/* A signal says nothing but "look at me".  Who sends more than anybody could need is not heard
- * until the window is over: it makes only itself wait. */
+/* A signal means only "look at me".  A client that sends more than BELLS in a window is not read
+ * until the window is over: it delays only itself. */
 static void client_bell(struct client *c)
 {
 	struct clients *cl = c->cl;
@@ -430,7 +430,7 @@ static void on_socket(struct io_watch *w, uint32_t events)
 	} else if (c->open) {
 		client_bell(c);
 	} else {
-		chore_for(c);                 /* hello, or mapped */
+		chore_for(c);                 /* its hello, or its signal that it has mapped */
 	}
 }
 
@@ -440,7 +440,7 @@ static void on_death(struct io_watch *w, uint32_t events)
 
 	(void)events;
 	conn_lose(c, "died");
-	io_watch_set(c->cl->io, w, 0);        /* it stays dead */
+	io_watch_set(c->cl->io, w, 0);        /* a dead process stays readable */
 }
 
 static void on_timer(struct io_timer *t)
@@ -455,7 +455,7 @@ static void on_timer(struct io_timer *t)
 	conn_lose(c, "did not end its handshake");
 }
 
-/* Who is it, and may it stay? */
+/* Get its credentials, and decide if it may stay. */
 static int admit(struct clients *cl, struct client *c)
 {
 	struct ucred cred;
@@ -476,7 +476,7 @@ static int admit(struct clients *cl, struct client *c)
 	}
 	if (all >= cl->cfg.max || same >= cl->cfg.max_per_uid)
 		return -EUSERS;
-	/* However many strangers there are, each uid leaves places for others, and all of them for us. */
+	/* Each untrusted uid leaves places for others, and all of them leave 1/16 for trusted clients. */
 	return !c->trusted && same >= 8 * (cl->cfg.max - (cl->cfg.max + 15) / 16 - all) ? -EUSERS : 0;
 }
 
@@ -533,7 +533,7 @@ static void let_in(struct clients *cl)
 {
 	int fd;
 
-	if (cl->listener.fd < 0)              /* deaf since */
+	if (cl->listener.fd < 0)              /* closed meanwhile */
 		return;
 	fd = accept4(cl->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	if (fd >= 0) {
@@ -549,7 +549,7 @@ static void let_in(struct clients *cl)
 		io_watch_set(cl->io, &cl->listener, IO_IN);
 }
 
-/* A sleep that waits for the time for a chore needs no more than an end. */
+/* The timer only has to end the sleep, so that chores get their time. */
 static void on_nap(struct io_timer *t) { (void)t; }
 
 int conn_listen(struct clients *cl, int fd)
@@ -576,7 +576,7 @@ void conn_deaf(struct clients *cl)
 
 static bool chores_left(const struct clients *cl) { return cl->line[0].first || cl->line[1].first; }
 
-/* How much of its core this thread had. */
+/* CPU time of this thread. */
 static uint64_t cpu_now(void)
 {
 	struct timespec t;

@@ -1,5 +1,5 @@
-/* clients_translate.c - a request of the wire, checked by server.c, as one of the scheduler; and
- * what nobody outside may foretell: seeds, salts, names of tenants. */
+/* clients_translate.c - turns a request of the wire, checked by server.c, into one of the scheduler.
+ * Makes what no outsider may predict: seeds, salts, names of tenants. */
 #include "clients_impl.h"
 
 #include <string.h>
@@ -34,7 +34,7 @@ uint64_t key_hash(const uint64_t key[2], const uint64_t *word, int n)
 	return a ^ b ^ c ^ d;
 }
 
-/* Whom a cached prefix is shared with: nobody can make another's salt without the key. */
+/* The salt decides who shares a cached prefix; without the key it cannot be forged. */
 static uint64_t salt_of(const struct clients *cl, const struct client *c, uint64_t tenant, uint64_t salt)
 {
 	uint64_t by_uid[] = { 0, c->uid, salt }, by_tenant[] = { 1, tenant, salt }, global[] = { 2, 0, salt };
@@ -42,7 +42,7 @@ static uint64_t salt_of(const struct clients *cl, const struct client *c, uint64
 	return key_hash(cl->key, cl->cfg.scope_global ? global : cl->cfg.scope_tenant ? by_tenant : by_uid, 3);
 }
 
-/* A tenant that a gateway names is never one of the machine's users. */
+/* A tenant named by a gateway never equals a uid of the machine. */
 uint64_t key_tenant(const struct clients *cl, const struct client *c, uint64_t named)
 {
 	uint64_t word[2] = { c->uid, named };
@@ -57,14 +57,14 @@ static uint64_t seed_of(struct clients *cl, const struct sr_wire_request *q)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* As many as lists_of() makes. */
+/* The number of words that lists_of() makes. */
 int32_t words_of(const struct clients *cl, const struct sr_wire_request *q)
 {
 	return (q->flags & SR_IGNORE_EOS ? 0 : cl->cfg.n_eos) + (int32_t)(q->n_stop + q->n_more_stops +
 	       2 * q->n_bias + q->n_allowed + 2 * q->n_banned + q->n_bad_words);
 }
 
-/* Lists, as the back end wants them: words, each kind by itself. */
+/* Lists in the back end's form: words, each kind by itself. */
 static void lists_of(struct clients *cl, const struct server_request *r, struct sched_request *out)
 {
 	const struct sr_wire_request *q = &r->q;
@@ -80,7 +80,7 @@ static void lists_of(struct clients *cl, const struct server_request *r, struct 
 	out->list[SR_LIST_STOP] = cl->stop;
 	out->n_list[SR_LIST_STOP] = n;
 
-	memcpy(cl->bias, r->bias, q->n_bias * sizeof(r->bias[0])); /* id, f32: the same words */
+	memcpy(cl->bias, r->bias, q->n_bias * sizeof(r->bias[0])); /* both are id and f32: the same words */
 	out->list[SR_LIST_BIAS] = cl->bias;
 	out->n_list[SR_LIST_BIAS] = 2 * (int32_t)q->n_bias;
 
@@ -88,7 +88,7 @@ static void lists_of(struct clients *cl, const struct server_request *r, struct 
 	out->list[SR_LIST_ALLOW] = cl->allow;
 	out->n_list[SR_LIST_ALLOW] = (int32_t)q->n_allowed;
 
-	for (n = 0; n < 2 * (int32_t)q->n_banned; n += 2) { /* a sequence of length 1 */
+	for (n = 0; n < 2 * (int32_t)q->n_banned; n += 2) { /* each is a sequence of length 1 */
 		cl->bad[n] = 1;
 		cl->bad[n + 1] = (uint32_t)r->banned[n / 2];
 	}
@@ -97,7 +97,7 @@ static void lists_of(struct clients *cl, const struct server_request *r, struct 
 	out->n_list[SR_LIST_BAD] = n + (int32_t)q->n_bad_words;
 }
 
-/* Does the device need to know what was said before: penalties, or a bad word of several ids? */
+/* Does the device need earlier ids: for penalties, or for a bad word of several ids? */
 static bool looks_back(const struct server_request *r)
 {
 	const struct sr_wire_request *q = &r->q;
