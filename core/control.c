@@ -1,4 +1,4 @@
-/* control.c - who asks to turn a knob, whether it may be turned so far, and turning it. */
+/* control.c - checks who asks to turn a knob and whether the value is allowed, and turns it. */
 #include "control.h"
 
 #include <errno.h>
@@ -16,28 +16,28 @@
 #include "core/log.h"
 
 #define PLACES      8
-#define BACKLOG     128               /* dialled, not yet let in: one each REST_NS is */
-#define DEADLINE_NS 1000000000u       /* from connect to message */
-#define REST_NS     10000000u         /* from one that comes to the next: dialling costs us more than it does
-                                         them, and whoever may enter the run directory may dial */
-#define AGAIN_NS    100000000u        /* the same, when descriptors have run out */
-#define GROUPS_MAX  256               /* of a peer that are looked at */
-#define STEP_MAX_US 4000000           /* the scheduler counts its target in 32 bits of ns */
+#define BACKLOG     128               /* connected and not yet accepted; one is accepted per REST_NS */
+#define DEADLINE_NS 1000000000u       /* from accept to message */
+#define REST_NS     10000000u         /* pause after each accepted client: accepting costs more than
+	                                 connecting, and anyone in the run directory may connect */
+#define AGAIN_NS    100000000u        /* the same pause when descriptors have run out */
+#define GROUPS_MAX  256               /* most groups of a client that are checked */
+#define STEP_MAX_US 4000000           /* the scheduler's target is 32 bits of ns */
 
 struct peer {
 	struct control *c;
 	struct io_watch socket;
 	struct io_timer timer;
 	struct ucred who;
-	bool used, records;           /* records: its end ends the recording */
+	bool used, records;           /* records: closing it ends the recording */
 };
 
 struct control {
 	struct io *io;
 	struct sched *s;
-	struct sched_knobs knobs;     /* as they are now */
+	struct sched_knobs knobs;     /* current values */
 	int64_t ceiling[N_KNOBS];
-	int64_t step_target_us;       /* as asked: 0 = by device */
+	int64_t step_target_us;       /* as requested: 0 = chosen by device */
 	uint32_t step_default_ns;
 	struct recorder *recorder;
 	struct stats_page *stats;
@@ -46,7 +46,7 @@ struct control {
 	struct io_watch listener;
 	struct io_timer again;        /* listen again */
 	struct peer peer[PLACES];
-	uint64_t told_at;             /* when a stranger was last logged */
+	uint64_t told_at;             /* when a refused client was last logged */
 	char path[4096];
 };
 
@@ -90,7 +90,7 @@ static void show(const struct control *c)
 	c->stats->max_batch_tokens = (uint64_t)c->knobs.batch_tokens;
 }
 
-/* Is v in the knob's own range?  0, or -ERANGE and the sentence. */
+/* Is v in the knob's own range?  0, or -ERANGE and one sentence. */
 static int in_range(const struct control *c, enum knob k, int64_t v, char *say, size_t n)
 {
 	const struct knob_info *i = knob_info(k);
@@ -109,7 +109,7 @@ static int in_range(const struct control *c, enum knob k, int64_t v, char *say, 
 	return -ERANGE;
 }
 
-/* May it be v, beside the others as they are?  The same. */
+/* May knob k be v, with the other knobs as they are?  0, or -ERANGE and one sentence. */
 static int allowed(const struct control *c, enum knob k, int64_t v, char *say, size_t n)
 {
 	if (in_range(c, k, v, say, n) < 0)
@@ -183,7 +183,7 @@ int control_set(struct control *c, const int64_t value[N_KNOBS], unsigned which,
 	return 0;
 }
 
-/* ---- peers ------------------------------------------------------------------------------- */
+/* ---- clients of the socket --------------------------------------------------------------- */
 
 static void peer_close(struct peer *p)
 {
@@ -202,10 +202,10 @@ static void answer(int fd, struct control_answer *a)
 	a->magic = CONTROL_MAGIC;
 	a->version = CONTROL_VERSION;
 	if (send(fd, a, sizeof(*a), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-		return;                       /* it has gone: what was set is set, and logged */
+		return;                       /* it is gone: the change stays, and is logged */
 }
 
-/* Memory that only we can write, to somebody who may see it; the connection stays. */
+/* Send it memory that only the daemon can write, if it may see it; the connection stays. */
 static bool record(struct peer *p, int64_t what, struct control_answer *a)
 {
 	char control[CMSG_SPACE(sizeof(int))] = { 0 };
@@ -236,7 +236,7 @@ static bool record(struct peer *p, int64_t what, struct control_answer *a)
 	a->version = CONTROL_VERSION;
 	p->records = true;
 	if (sendmsg(p->socket.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-		a->result = -errno;           /* it has gone */
+		a->result = -errno;           /* it is gone */
 	close(fd);
 	if (a->result < 0)
 		return false;
@@ -292,14 +292,14 @@ static bool in_group(int fd, gid_t primary, gid_t group)
 	if (primary == group)
 		return true;
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, g, &len) < 0)
-		return false;                 /* it is in more groups than anybody needs */
+		return false;                 /* it is in more than GROUPS_MAX groups */
 	for (size_t i = 0; i < len / sizeof(g[0]); i++)
 		if (g[i] == group)
 			return true;
 	return false;
 }
 
-/* Strangers hear why at once; they wait for no place and hold none. */
+/* A client without the right gets the reason at once and takes no place. */
 static bool welcome(struct control *c, int fd, struct ucred *who)
 {
 	struct control_answer a = { .result = -EPERM };
@@ -319,7 +319,7 @@ static bool welcome(struct control *c, int fd, struct ucred *who)
 		snprintf(a.say, sizeof(a.say), "uid %u may not change settings or record: only uid %u and root may; "
 		         "slipringd --operator-group NAME lets a group do it", (unsigned)who->uid,
 		         (unsigned)geteuid());
-	/* Its message must not lie unread when we close: the kernel would tell it "reset" instead. */
+	/* Read its message before closing, else the kernel would report a reset to it instead of the answer. */
 	shutdown(fd, SHUT_RD);
 	while (recv(fd, unread, sizeof(unread), MSG_DONTWAIT) > 0)
 		;
@@ -361,7 +361,7 @@ static void on_listener(struct io_watch *w, uint32_t events)
 	if (fd >= 0)
 		let_in(c, fd);
 	else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-		rest = AGAIN_NS;              /* it stays readable: do not spin on it */
+		rest = AGAIN_NS;              /* the listener stays readable: do not spin on it */
 	io_watch_set(c->io, w, 0);
 	io_timer_set(c->io, &c->again, io_now() + rest);
 }
@@ -375,7 +375,7 @@ static void on_again(struct io_timer *t)
 
 /* ---- create and destroy ------------------------------------------------------------------ */
 
-/* Anybody who may enter the run directory may connect: who asks is looked at, not the mode. */
+/* Anyone who may enter the run directory may connect: credentials decide, not the file mode. */
 static int listen_at(struct control *c, char *err, size_t errlen)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -387,7 +387,7 @@ static int listen_at(struct control *c, char *err, size_t errlen)
 		return -ENAMETOOLONG;
 	}
 	strcpy(a.sun_path, c->path);
-	unlink(c->path);                      /* ours: the run directory is locked */
+	unlink(c->path);                      /* it is ours: the run directory is locked */
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || chmod(c->path, 0666) < 0 ||
 	    listen(fd, BACKLOG) < 0) {

@@ -1,9 +1,9 @@
 /* empty.c - see empty.h.  The loop's thread. */
 #include "empty.h"
 
-#define WINDOW_NS     10000000u   /* as long as this, */
-#define PER_CLIENT_NS 100000u     /* and this for each client: to look at one costs some 100 ns */
-#define SLACK_NS      1000000u    /* a client may look at the clock after us, and be seen */
+#define WINDOW_NS     10000000u   /* length of a window, */
+#define PER_CLIENT_NS 100000u     /* plus this for each client: reading one costs about 100 ns */
+#define SLACK_NS      1000000u    /* a client may read the clock after we did */
 
 void empty_add(struct empty *e, enum stats_empty seen, uint64_t ns) { e->seen[seen] += ns; }
 
@@ -23,10 +23,10 @@ bool empty_due(const struct empty *e, uint64_t now, int32_t n_clients)
 
 void empty_listen(struct empty *e) { e->silent = e->unprepared = 1; }
 
-/* ns of the window that a clock says it ran; 0 if that cannot be. */
+/* ns of the window for which a clock claims to have run; 0 if the claim is impossible. */
 static uint64_t ran(uint64_t before, uint64_t said, uint64_t window)
 {
-	uint64_t ns = said - before;          /* of one that ran backwards: beyond any window */
+	uint64_t ns = said - before;          /* a clock that ran backwards gives more than any window */
 
 	return ns < window ? ns : ns - window <= SLACK_NS ? window : 0;
 }
@@ -44,7 +44,7 @@ void empty_hear(struct empty *e, struct empty_client *c, uint64_t now, const uin
 	believed[EMPTY_PREPARING] = preparing;
 	believed[EMPTY_ARRIVING] = arriving;
 	if (!(preparing + arriving))
-		return;                       /* most of them; and a window of no length has none */
+		return;                       /* most clients; always so in a window of length 0 */
 	e->unprepared *= (double)(window - preparing) / (double)window;
 	e->silent *= (double)(window - preparing - arriving) / (double)window;
 }

@@ -1,17 +1,17 @@
 /* empty.h - what the clients were doing while nothing more could be put into a batch.
  *
- * Each client keeps two clocks in memory that it shares with us (docs/wire.md): how long it has
- * been preparing requests, and how long, with none to prepare, some were arriving.  They go on
- * while we sleep.  The time is cut into windows; at the end of one that had time of `empty` the
- * clocks are looked at, and that time is split as the window was:
+ * Each client keeps two clocks in memory that it shares with the daemon (docs/wire.md).  One shows how
+ * long it has been preparing requests; the other how long, with none to prepare, some were arriving.
+ * They run on while the daemon sleeps.  Time is cut into windows.  At the end of a window with time of
+ * `empty` the clocks are read, and that time is split in proportion:
  *
  *	tokenizing    some client was preparing a request
- *	network       none was, but some client heard one arrive
- *	the rest      what the daemon saw by itself: nobody connected, nothing under way, or all of it
+ *	network       none was, but a request was arriving at some client
+ *	the rest      what the daemon itself saw: no client connected, nothing under way, or everything
  *	              in the batch
  *
- * From shares of the window alone, t and n of each client, it cannot be known which of them fell
- * together.  They are taken to be independent:
+ * The clocks give only t and n, each client's shares of the window, not which of them overlapped.
+ * They are taken to be independent:
  *
  *	tokenizing = 1 - prod (1 - t)      tokenizing + network = 1 - prod (1 - t - n)
  *
@@ -34,22 +34,22 @@
 #include "stats.h"
 
 enum { EMPTY_PREPARING, EMPTY_ARRIVING };  /* a client's clocks, in the order of wire.h */
-struct empty_client { uint64_t ns[2]; };   /* what they told when last looked at */
+struct empty_client { uint64_t ns[2]; };   /* their values when last read */
 
 struct empty {
-	uint64_t since;               /* when the window began */
-	uint64_t seen[N_EMPTY];       /* ns of it that were empty, as the daemon saw them: from EMPTY_SEEN on */
-	double   silent, unprepared;  /* products over the clients looked at */
+	uint64_t since;               /* start of the window */
+	uint64_t seen[N_EMPTY];       /* empty ns of the window, by what the daemon saw: from EMPTY_SEEN on */
+	double   silent, unprepared;  /* products over the clients read */
 };
 
-/* So much time was empty. */
+/* Count ns of empty time. */
 void empty_add(struct empty *e, enum stats_empty seen, uint64_t ns);
 bool empty_pending(const struct empty *e);            /* is there any in this window? */
 bool empty_due(const struct empty *e, uint64_t now, int32_t n_clients);
 
-/* The end of a window at `now`: listen, hear each client (`said`: what its clocks tell at `now`;
- * `believed`: how much of the window it did each), then split: adds all that was pending to
- * `out`, and begins the next window. */
+/* End of a window at `now`.  First listen, then hear each client (`said`: its clocks at `now`;
+ * `believed`: the ns of the window accepted for each), then split.  Split adds all pending time to
+ * `out` and begins the next window. */
 void empty_listen(struct empty *e);
 void empty_hear(struct empty *e, struct empty_client *c, uint64_t now, const uint64_t said[2],
                 uint64_t believed[2]);

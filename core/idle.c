@@ -1,12 +1,12 @@
-/* idle.c - see idle.h.  What was measured stands in docs/speed.md. */
+/* idle.c - see idle.h.  docs/speed.md has the measurements. */
 #include "idle.h"
 
 #include <errno.h>
 #include <stdio.h>
 
-#define SPIN_NS       50000u      /* a client that answers at once finds us awake */
-#define SPIN_SPARE_NS 500000u     /* with a core to spare: one that thinks a little, too */
-#define FLIGHT_NS     10000000u   /* a device slower than that is slept for: a wake-up costs 0.5 % of it */
+#define SPIN_NS       50000u      /* a client that answers at once finds the thread awake */
+#define SPIN_SPARE_NS 500000u     /* with a core to spare, so does a client that answers after a while */
+#define FLIGHT_NS     10000000u   /* the thread sleeps for slower batches: a wake-up costs 0.5 % of this */
 #define NAP_NS        50000u
 
 int idle_choose(struct idle *i, enum config_run_mode asked, const struct idle_place *p, char *say,

@@ -15,9 +15,9 @@
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
-#define MOST (RECORD_ROOM / 4)       /* an entry that is larger would push out too many others */
+#define MOST (RECORD_ROOM / 4)       /* largest entry: a larger one would overwrite too many others */
 
-/* Memory that only we write: the seal leaves the mapping made before it as it is. */
+/* The memory is written by the daemon alone; the seal does not affect the mapping made before it. */
 int record_start(struct recorder *r, bool ids, uint64_t now, int *fd)
 {
 	int f, e;
@@ -65,8 +65,8 @@ static void put(struct record_page *p, uint64_t at, const void *from, size_t n)
 	memcpy(p->entry, (const char *)from + first, n - first);
 }
 
-/* The writer of a sequence lock whose number is `claimed`: said before the first byte is written
- * (the release fence), as the reader looks at it after its last (its acquire fence). */
+/* Writer side of a sequence lock whose number is `claimed`.  It is stored before the first byte is
+ * written (release fence); the reader checks it after its last byte (acquire fence). */
 static uint64_t claim(struct record_page *p, struct record_entry *e)
 {
 	uint64_t at = p->put;
@@ -103,7 +103,7 @@ uint64_t record_request(struct recorder *r, uint64_t now, uint64_t salt, const i
 	for (uint32_t i = 0; i < e.n_hashes; i++, at += sizeof(hash)) {
 		uint32_t from = i * RECORD_CHUNK, n = n_prompt - from < RECORD_CHUNK ? n_prompt - from : RECORD_CHUNK;
 
-		/* the seed is secret, and each hash holds all before it */
+		/* The seed is secret, and each hash covers all before it. */
 		hash = XXH3_64bits_withSeed(prompt + from, n * sizeof(*prompt), r->key ^ hash);
 		put(r->page, at, &hash, sizeof(hash));
 	}
