@@ -1,10 +1,10 @@
-/* io.c - the event loop: io_uring where it may be used, epoll where it is forbidden.
+/* io.c - the event loop: io_uring, or epoll where io_uring is forbidden.
  *
  *	caller's struct     slot (index, generation)      kernel
  *	io_watch  <-------> slot[index].watch  <--------- completion: (generation, index, kind)
  *
- * A completion names its slot and the generation it was armed in; a watch that is changed or
- * removed raises the generation, so a completion that was already on its way is recognised and
+ * A completion names its slot and the generation in which it was armed.  A change or removal of a watch
+ * raises the generation, so a completion that was already on its way is recognised and
  * dropped.  Slots are reused, never freed: the table grows with the number of connections.
  *
  * io_uring polls are one-shot and armed again after the callback, which makes them
@@ -25,11 +25,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RING_ENTRIES 256          /* queued between two submissions; more are submitted early */
+#define RING_ENTRIES 256          /* entries per submission; a full queue is submitted early */
 #define CQ_ENTRIES   4096
-#define READS_MAX    64           /* reads under way */
-#define PER_TURN     256          /* completions handled by one io_poll */
-#define TIMERS_ALONE 512          /* more than there are watches */
+#define READS_MAX    64           /* most reads under way */
+#define PER_TURN     256          /* most completions handled by one io_poll */
+#define TIMERS_ALONE 512          /* timers beyond one per watch */
 
 enum kind { KIND_WATCH, KIND_READ, KIND_NONE };
 
@@ -47,7 +47,7 @@ struct io {
 	struct slot *slot;
 	uint32_t n_slots, free_slot;  /* free_slot: index + 1 */
 
-	struct io_timer **heap;       /* [n_slots + TIMERS_ALONE] by time, heap[0] first */
+	struct io_timer **heap;       /* [n_slots + TIMERS_ALONE], a heap by time: heap[0] is first */
 	uint32_t n_timers;
 
 	struct io_read *read[READS_MAX];
@@ -77,8 +77,8 @@ static uint64_t tag(enum kind k, uint32_t gen, uint32_t index)
 
 /* ---- io_uring ---------------------------------------------------------------------------- */
 
-/* Full: hand over what there is.  A kernel that is short of memory may take none of it; then nothing can
- * be asked of it, and all we can do is to ask again.  Any other refusal lasts. */
+/* Queue full: submit it.  A kernel short of memory may take nothing of it.  Then nothing else can be
+ * queued, so try again.  Any other refusal is permanent. */
 static struct io_uring_sqe *sqe_get(struct io *io)
 {
 	const struct timespec nap = { 0, 1000000 };
@@ -104,7 +104,7 @@ static unsigned poll_mask(uint32_t events)
 	       (events & IO_HUP ? POLLRDHUP : 0u);
 }
 
-/* What the kernel saw, in the words of what was asked: an error is news for whoever waits. */
+/* The kernel's events in IO_* terms: an error counts as every event that was asked for. */
 static uint32_t seen_events(uint32_t wanted, uint32_t revents)
 {
 	uint32_t e = 0;
@@ -132,7 +132,7 @@ static void arm(struct io *io, struct io_watch *w)
 	w->armed = 1;
 }
 
-/* After this no completion of the old arming reaches the watch. */
+/* After this, no completion of the old arming reaches the watch. */
 static void disarm(struct io *io, struct io_watch *w)
 {
 	struct slot *s = &io->slot[w->index];
@@ -147,7 +147,7 @@ static void disarm(struct io *io, struct io_watch *w)
 	s->gen++;
 }
 
-/* Best first: the flags of 6.1 that keep completion work in our own thread, then none. */
+/* Try the flags of Linux 6.1 that keep completion work in our own thread, then no flags. */
 static int ring_open(struct io *io)
 {
 	static const unsigned flags[] = {
@@ -164,7 +164,7 @@ static int ring_open(struct io *io)
 		r = io_uring_queue_init_params(RING_ENTRIES, &io->ring, &p);
 		if (r == 0 && !(p.features & IORING_FEAT_EXT_ARG)) {
 			io_uring_queue_exit(&io->ring);
-			r = -ENOSYS;      /* no timeout with the wait: epoll does it better */
+			r = -ENOSYS;      /* no timeout with the wait: epoll is better */
 		}
 		if (r == 0 || r != -EINVAL)
 			break;
@@ -174,7 +174,7 @@ static int ring_open(struct io *io)
 
 /* ---- watches ----------------------------------------------------------------------------- */
 
-/* epoll tells of a hang-up whether it was asked or not; who waits for nothing hears of it once. */
+/* epoll reports a hang-up even if not asked; EPOLLONESHOT limits that to once if no event is wanted. */
 static uint32_t epoll_mask(uint32_t events)
 {
 	return (events ? 0 : EPOLLONESHOT) | (events & IO_IN ? EPOLLIN : 0u) | (events & IO_OUT ? EPOLLOUT : 0u) |
@@ -189,7 +189,7 @@ static int epoll_change(struct io *io, int op, struct io_watch *w)
 	return epoll_ctl(io->epfd, op, w->fd, &e) < 0 ? -errno : 0;
 }
 
-/* Room for timers comes with that for watches, for here somebody can be told that there is none. */
+/* Room for timers grows here too, because io_timer_set() has no way to report failure. */
 static int slot_take(struct io *io, uint32_t *index)
 {
 	if (!io->free_slot) {
@@ -268,7 +268,7 @@ void io_watch_del(struct io *io, struct io_watch *w)
 	w->added = false;
 }
 
-/* A poll of slot `index`, armed in generation gen, is complete. */
+/* A poll of slot `index`, armed in generation gen, has completed. */
 static int watch_done(struct io *io, uint32_t gen, uint32_t index, int32_t res)
 {
 	struct io_watch *w = io->slot[index].watch;
@@ -280,7 +280,7 @@ static int watch_done(struct io *io, uint32_t gen, uint32_t index, int32_t res)
 	events = seen_events(w->events, res < 0 ? POLLERR : (uint32_t)res);
 	if (events)
 		w->fn(w, events);
-	/* fn may have removed w, or freed it and let another take the slot. */
+	/* fn may have removed w, or freed it, and another watch may have the slot. */
 	if (io->slot[index].watch == w && (io->slot[index].gen & 0x3fffffff) == gen)
 		arm(io, w);
 	return events != 0;
@@ -367,7 +367,7 @@ int io_buffers(struct io *io, const struct iovec *iov, unsigned n)
 		io->n_reg = 0;
 	}
 	if (n && (r = io_uring_register_buffers(&io->ring, iov, n)) < 0)
-		return r;             /* RLIMIT_MEMLOCK, mostly: plain reads do as well */
+		return r;             /* mostly RLIMIT_MEMLOCK; plain reads work, too */
 	for (unsigned i = 0; i < n; i++)
 		io->reg[i] = iov[i];
 	io->n_reg = n;
@@ -411,7 +411,7 @@ static void read_done(struct io *io, uint32_t i, int64_t result)
 	r->fn(r, result);
 }
 
-/* Without io_uring the reads that were started are made here, one after the other. */
+/* Without io_uring, the reads that were started are made here, one after the other. */
 static int reads_run(struct io *io)
 {
 	int n = 0;
@@ -496,7 +496,7 @@ int io_sleep(struct io *io, uint64_t until)
 
 		io_uring_submit_and_wait_timeout(&io->ring, &cqe, 1, until ? &ts : NULL, NULL);
 	} else if (wait && !io->n_reads) {
-		/* Up to a millisecond late: epoll_wait counts in whole ones. */
+		/* Rounded up, so up to a millisecond late: epoll_wait() counts in whole milliseconds. */
 		int ms = !until ? -1 : wait > 3600000000000u ? 3600000 : (int)((wait + 999999) / 1000000);
 		int n;
 
@@ -518,7 +518,7 @@ static void on_wake(struct io_watch *w, uint32_t events)
 
 	(void)events;
 	if (read(w->fd, &n, sizeof(n)) < 0)
-		return;               /* somebody read it before: nothing to do */
+		return;               /* already read: nothing to do */
 }
 
 void io_wake(struct io *io)
@@ -526,7 +526,7 @@ void io_wake(struct io *io)
 	uint64_t one = 1;
 
 	if (write(io->wake.fd, &one, sizeof(one)) < 0)
-		return;               /* EAGAIN: 2^64 wake-ups are pending, it wakes */
+		return;               /* EAGAIN: 2^64 wake-ups are pending, so it wakes */
 }
 
 static void on_signal(struct io_watch *w, uint32_t events)

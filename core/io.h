@@ -1,16 +1,16 @@
 /* io.h - one event loop over io_uring, or epoll where io_uring is forbidden.
  *
  * The only file that includes <liburing.h>.  A loop belongs to one thread; only io_wake may
- * be called from others.  Callbacks run inside io_poll and io_sleep and may call anything
- * here, also remove or free the thing that called them.  Structs io_watch, io_timer and
- * io_read are embedded in their owner, zeroed by it, and must stay where they are while
- * added.
+ * be called from others.  Callbacks run inside io_poll and io_sleep.  They may call anything
+ * here, and may remove or free the watch or timer that called them.  Structs io_watch, io_timer
+ * and io_read are embedded in their owner, which zeroes them and must not move them while they
+ * are added.
  *
  * Watches are level-triggered readiness: io_uring POLL_ADD re-armed after each callback,
  * EPOLLIN and so on with epoll.  Times are ns of CLOCK_MONOTONIC (io_now).
  *
- * io_poll makes no system call unless something is to be submitted or the kernel has said
- * that something is there: it may be called on every turn of a busy loop.
+ * io_poll makes no system call unless there is something to submit or the kernel has reported an
+ * event, so a busy loop may call it on every turn.
  */
 #ifndef IO_H
 #define IO_H
@@ -23,11 +23,11 @@
 
 struct io;
 
-enum { IO_IN = 1, IO_OUT = 2, IO_HUP = 4 };  /* HUP: peer closed or shut its side (RDHUP), or
+enum { IO_IN = 1, IO_OUT = 2, IO_HUP = 4 };  /* HUP: the other side closed or shut down (RDHUP), or
                                                 error; reported only if asked for */
 struct io_watch {
 	int fd;
-	uint32_t events;                      /* IO_* wanted; change by io_watch_set */
+	uint32_t events;                      /* IO_* wanted; change it with io_watch_set */
 	void (*fn)(struct io_watch *w, uint32_t events);
 	void *ctx;                            /* the owner's */
 	/* private */
@@ -43,7 +43,7 @@ struct io_timer {
 	uint32_t index;                       /* place in the heap + 1; 0 = not set */
 };
 
-/* One read of a file, any number at a time.  Done: fn(r, bytes or -errno). */
+/* One read of a file; many may be under way.  When done: fn(r, bytes or -errno). */
 struct io_read {
 	int fd;
 	uint64_t offset;
@@ -55,8 +55,8 @@ struct io_read {
 	uint32_t index;
 };
 
-enum { IO_EPOLL = 1 };                       /* force the fallback (tests, IO_URING=0 in the
-                                                environment does the same) */
+enum { IO_EPOLL = 1 };                       /* force the fallback (for tests; IO_URING=0 in
+                                                the environment does the same) */
 int  io_create(struct io **out, int flags);  /* 0, -errno */
 void io_destroy(struct io *io);
 const char *io_kind(const struct io *io);    /* "io_uring" or "epoll" */
@@ -66,21 +66,21 @@ int  io_watch_add(struct io *io, struct io_watch *w);         /* 0, -errno */
 void io_watch_set(struct io *io, struct io_watch *w, uint32_t events);
 void io_watch_del(struct io *io, struct io_watch *w);         /* no callback after it */
 
-/* Cannot fail: room for timers is made with that for watches.  One for each watch, and 512 more. */
-void io_timer_set(struct io *io, struct io_timer *t, uint64_t at); /* again: moves it */
+/* Cannot fail: io_watch_add makes room for the timers, one for each watch and 512 more. */
+void io_timer_set(struct io *io, struct io_timer *t, uint64_t at); /* moves it if already set */
 void io_timer_del(struct io *io, struct io_timer *t);
 
-/* Signals of the mask are blocked in the calling thread (call before threads start) and
- * delivered to fn in the loop. */
+/* Block the signals of the mask in the calling thread (call before threads start) and
+ * deliver them to fn in the loop. */
 int io_signals(struct io *io, const sigset_t *mask, void (*fn)(void *ctx, int sig), void *ctx);
 
-/* Register buffers for io_read_start (at most 1 GiB each); optional, failure is harmless. */
+/* Register buffers for io_read_start (at most 1 GiB each).  Optional; failure is harmless. */
 int io_buffers(struct io *io, const struct iovec *iov, unsigned n);
 int io_read_start(struct io *io, struct io_read *r);          /* 0, -EAGAIN too many, -errno */
 
-int  io_poll(struct io *io);                 /* run what is ready; callbacks run */
-int  io_sleep(struct io *io, uint64_t until);/* the same, but first wait for something, at
+int  io_poll(struct io *io);                 /* run the callbacks of what is ready */
+int  io_sleep(struct io *io, uint64_t until);/* the same, but first wait for an event, at
                                                 most until the time `until` (0 = no limit) */
-void io_wake(struct io *io);                 /* any thread: io_sleep returns soon */
+void io_wake(struct io *io);                 /* from any thread: io_sleep returns soon */
 
 #endif

@@ -1,15 +1,15 @@
-/* load.c - weights from files into the buffers of a back end.  See load.h.
+/* load.c - reads weights from files into the buffers of a back end.  See load.h.
  *
- *	read()   takes a job.  A file in the page cache: copied at once (11-14 GB/s here, against 5
- *	         through a ring).  Else O_DIRECT by io.h, many at a time, straight from the disk
- *	         into the buffer, past the page cache; given to the kernel at once, since the
- *	         caller packs other buffers before it waits.
- *	wait()   hands out done jobs; while there are none, sleeps in the loop.
+ *	read()   takes a job.  A file in the page cache is copied at once (11-14 GB/s here, against 5
+ *	         through a ring).  Other files are read with O_DIRECT by io.h, many reads at a time,
+ *	         from the disk into the buffer, past the page cache.  Reads are submitted at once,
+ *	         because the caller packs other buffers before it waits.
+ *	wait()   returns done jobs; while there are none, it sleeps in the loop.
  *
- * O_DIRECT wants offset, address and length in whole blocks: a read begins up to a block early
- * and ends up to a block late, into a buffer that is `slack` longer than asked.  A short read
- * goes on where it stopped; one that brings nothing means that the file has shrunk.  Nothing is
- * mapped, so a file that changes under us costs an error, never a signal.
+ * O_DIRECT needs offset, address and length in whole blocks.  So a read begins up to a block early
+ * and ends up to a block late, in a buffer that is `slack` longer than asked.  A short read
+ * continues where it stopped.  A read of 0 bytes means that the file has shrunk.  Nothing is
+ * mapped, so a file that changes during the load costs an error, never a signal.
  */
 #include "load.h"
 
@@ -27,17 +27,17 @@
 #define BLOCK   4096u              /* of O_DIRECT: offset, address, length */
 #define JOBS    32
 #define PIECE   (1u << 29)         /* most bytes of one io_read */
-#define PROBES  64                 /* places of a file looked for in the page cache */
+#define PROBES  64                 /* places of a file probed for the page cache */
 
-struct file { const char *path; int fd, direct; }; /* direct -1: read it buffered */
+struct file { const char *path; int fd, direct; }; /* direct -1: buffered reads */
 
 struct job {
 	struct load *load;
 	struct io_read read;
 	const struct file *file;
-	uint64_t tag, n;               /* bytes asked for */
-	uint64_t start, got, want;     /* of the file: first byte, bytes there, bytes that suffice */
-	char    *base;                 /* where byte `start` goes */
+	uint64_t tag, n;               /* bytes requested */
+	uint64_t start, got, want;     /* in the file: first byte; bytes read; bytes needed */
+	char    *base;                 /* address of byte `start` */
 	bool     busy, failed;
 };
 
@@ -47,7 +47,7 @@ struct load {
 	struct file *file;
 	int32_t  n_files;
 	struct job job[JOBS];
-	uint8_t  done[JOBS];           /* jobs that are done, a queue */
+	uint8_t  done[JOBS];           /* queue of done jobs */
 	unsigned first_done, n_done, n_busy;
 	bool     registered, stopped;
 	uint64_t bytes;
@@ -84,7 +84,7 @@ static uint64_t noise(uint64_t i)         /* splitmix64 */
 	return i ^ i >> 31;
 }
 
-/* Bytes from .. from+n of a file that is not there.  Random: sign, 2^-7 to 2^-5, 7 more bits. */
+/* Fill in bytes from .. from+n of a made-up file.  Random: sign, 2^-7 to 2^-5, 7 more bits. */
 static void make_up(int32_t file, uint64_t from, char *to, uint64_t n)
 {
 	for (uint64_t at = from; at < from + n; ) {
@@ -127,7 +127,7 @@ static void on_read(struct io_read *r, int64_t result)
 	if (j->got >= j->want)
 		finish(j);
 	else if (result == -EINVAL || (result > 0 && result % BLOCK))
-		read_buffered(j);          /* this file system wants other blocks, or its end is near */
+		read_buffered(j);          /* the file system needs other blocks, or its end is near */
 	else if (result <= 0 && result != -EINTR && result != -EAGAIN)
 		failed(j, result);
 	else
@@ -142,7 +142,7 @@ static void start_direct(struct job *j)
 	                            .buf = j->base + j->got,
 	                            .n = n < PIECE ? n : PIECE, .fn = on_read, .ctx = j };
 	if (io_read_start(j->load->io, &j->read) != 0)
-		read_buffered(j);          /* the loop is full of other people's reads */
+		read_buffered(j);          /* other reads fill the loop */
 }
 
 /* ---- the source ----------------------------------------------------------------------------- */
@@ -189,16 +189,16 @@ static int source_wait(void *ctx, uint64_t *tag, void **at)
 	int rc;
 
 	assert(l->n_busy > 0);
-	io_poll(l->io);                        /* signals are heard, too, where nothing need be waited for */
+	io_poll(l->io);                        /* handle signals even if no job must be waited for */
 	while (l->n_done == 0 || ((l->stopped || l->error[0]) && l->n_done < l->n_busy))
-		io_sleep(l->io, 0);            /* who hears of an end frees the buffers: all reads are over */
+		io_sleep(l->io, 0);            /* after an error the caller frees the buffers: end all reads */
 	j = &l->job[l->done[l->first_done]];
 	l->first_done = (l->first_done + 1) % JOBS;
 	l->n_done--;
 	l->n_busy--;
 	j->busy = false;
 	*tag = j->tag;
-	*at = j->base + (j->want - j->n);      /* behind the block's part before it */
+	*at = j->base + (j->want - j->n);      /* behind the start of its first block */
 	rc = j->failed || l->stopped ? -EIO : 0;
 	if (rc == 0)
 		l->bytes += j->n;
@@ -220,13 +220,13 @@ static int source_arena(void *ctx, void *base, size_t bytes)
 		iov[n].iov_base = (char *)base + at;
 		iov[n].iov_len = bytes - at < 1u << 30 ? bytes - at : 1u << 30;
 	}
-	l->registered = n && io_buffers(l->io, iov, n) == 0;   /* harmless if not: plain reads */
+	l->registered = n && io_buffers(l->io, iov, n) == 0;   /* on failure, plain reads */
 	return 0;
 }
 
 /* ---- create --------------------------------------------------------------------------------- */
 
-/* Are (nearly) all of so many places in the page cache?  Then the disk need not be asked. */
+/* Are nearly all of PROBES places in the page cache?  Then no disk reads are needed. */
 static bool is_cached(int fd, uint64_t bytes)
 {
 	int here = 0;
@@ -255,7 +255,7 @@ static int open_file(struct file *f, const char *path, char *err, size_t errlen)
 	if (rc)
 		snprintf(err, errlen, "%s: %s", path, rc == -EINVAL ? "is no regular file" : strerror(-rc));
 	else if (!is_cached(f->fd, (uint64_t)st.st_size))
-		f->direct = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT); /* -1: cannot be had */
+		f->direct = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT); /* -1: not supported */
 	return rc;
 }
 
@@ -298,7 +298,7 @@ void load_destroy(struct load *l)
 {
 	if (!l)
 		return;
-	while (l->n_busy > l->n_done)          /* a read that is under way writes into our structs */
+	while (l->n_busy > l->n_done)          /* a read under way writes into our structs */
 		io_sleep(l->io, 0);
 	if (l->registered)
 		io_buffers(l->io, &(struct iovec){ 0 }, 0);

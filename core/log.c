@@ -1,11 +1,11 @@
-/* log.c - one line per event.  A line is built on the stack and is one write(2) by itself, so
- * lines of several threads and processes do not mix.  Only a terminal may take a part of one: the next
- * is then preceded by an end of line.
+/* log.c - one line per event.  A line is built on the stack and written by one write(2), so
+ * lines of several threads and processes do not mix.  Only a terminal may take part of a line; then
+ * the next line starts with an end of line.
  *
- * Nobody waits for who reads the log: a line that does not fit is lost and counted, and the next one
- * that fits is preceded by how many were.  To be sure of that we write to a pipe or terminal by a
- * description of our own that does not block: the one we were given is shared with others, and where
- * several write, room seen by poll(2) may be gone.  A socket's room is large against a line. */
+ * No thread waits for the reader of the log.  A line that does not fit is lost and counted, and the
+ * next line that fits follows a line with the count.  For that, a pipe or terminal is reopened as a
+ * non-blocking description of our own.  The inherited description is shared, and with several writers
+ * the room that poll(2) reports may be gone.  A socket has room for many lines. */
 #include "log.h"
 
 #include <errno.h>
@@ -27,10 +27,10 @@ _Static_assert(LINE_MAX_BYTES <= PIPE_BUF, "a pipe takes a line whole, or not at
 
 static const char *prog = "slipring";
 static int out = STDERR_FILENO;
-static _Atomic unsigned long lost;    /* lines, since the last one that was out */
-static _Atomic bool cut;              /* a terminal took a part of the last one */
-static _Atomic enum log_level most = LOG_INFO; /* SIGHUP may change it beside threads that log */
-static int journal = -1;              /* -1: not looked yet */
+static _Atomic unsigned long lost;    /* lines lost since the last line that was written */
+static _Atomic bool cut;              /* a terminal took only part of the last line */
+static _Atomic enum log_level most = LOG_INFO; /* SIGHUP may change it while other threads log */
+static int journal = -1;              /* -1: not known yet */
 
 void log_open(const char *program)
 {
@@ -43,7 +43,7 @@ void log_open(const char *program)
 		close(out);
 	if (fstat(STDERR_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)))
 		own = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	out = own >= 0 ? own : STDERR_FILENO; /* another user's pipe: poll alone must do */
+	out = own >= 0 ? own : STDERR_FILENO; /* another user's pipe cannot be reopened: rely on poll alone */
 }
 
 void log_level(enum log_level level) { most = level; }
@@ -61,7 +61,7 @@ void log_level_by_name(const char *name)
 			most = known[i].level;
 }
 
-/* What is before the text. */
+/* Write what stands before the text. */
 static size_t begin(char line[LINE_MAX_BYTES], enum log_level level)
 {
 	static const char *const word[] = { "ERROR", "WARN", "INFO", "DEBUG" };
@@ -79,7 +79,7 @@ static size_t begin(char line[LINE_MAX_BYTES], enum log_level level)
 	                            (int)getpid(), word[level]);
 }
 
-/* False: there is no room for it now. */
+/* False: there is no room now. */
 static bool put(const char *line, size_t n)
 {
 	struct pollfd p = { .fd = out, .events = POLLOUT };
@@ -89,10 +89,10 @@ static bool put(const char *line, size_t n)
 		return false;
 	r = write(out, line, n);
 	cut = r > 0 && (size_t)r < n;
-	return r >= 0 || errno != EAGAIN;     /* another error: there is nowhere to say so */
+	return r >= 0 || errno != EAGAIN;     /* other errors cannot be reported anywhere */
 }
 
-/* All that were lost are spoken for. */
+/* Report the lost lines.  True: none are left to report. */
 static bool told(void)
 {
 	unsigned long n = lost ? atomic_exchange(&lost, 0) : 0;
@@ -124,7 +124,7 @@ void log_line(enum log_level level, const char *fmt, ...)
 	va_end(ap);
 	if (r > 0)
 		n += (size_t)r < sizeof(line) - n - 1 ? (size_t)r : sizeof(line) - n - 2;
-	for (size_t i = 0; i < n; i++)        /* one event, one line, whatever is in it */
+	for (size_t i = 0; i < n; i++)        /* control characters become spaces: one event, one line */
 		if ((unsigned char)line[i] < ' ')
 			line[i] = ' ';
 	line[n++] = '\n';

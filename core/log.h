@@ -2,8 +2,8 @@
  *
  * Under systemd (JOURNAL_STREAM) lines carry <N> priorities and no time; otherwise
  * "2026-01-31 12:00:00.123 slipringd[pid] INFO text".  No prompt, no token, no path that a
- * client chose is ever logged.  Any thread may call; a line is one write(2), and never waits: what
- * nobody reads is lost, and how many lines were is said as soon as there is room again.
+ * client chose is ever logged.  Any thread may call.  A line is one write(2) that never waits.  Lines
+ * that nobody reads are lost, and their number is logged as soon as there is room again.
  */
 #ifndef LOG_H
 #define LOG_H
@@ -12,11 +12,11 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* For what stderr is now.  The name is kept by pointer; before it: "slipring". */
+/* Look at what stderr is now.  The pointer to the name is kept; before the call: "slipring". */
 void log_open(const char *program);
 void log_level(enum log_level most);         /* LOG_INFO at start */
-bool log_shows(enum log_level level);        /* for those whose words are much work */
-void log_level_by_name(const char *name);    /* of --log-level; NULL or another: no change */
+bool log_shows(enum log_level level);        /* for callers whose text costs much work */
+void log_level_by_name(const char *name);    /* a value of --log-level; NULL or unknown: no change */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)

@@ -56,7 +56,7 @@ int notify_reloading(void)
 	                    (long long)t.tv_sec * 1000000 + t.tv_nsec / 1000);
 }
 
-/* A whole number from the environment; 0 if there is none or it is wrong. */
+/* A whole number from the environment; 0 if it is missing or invalid. */
 static unsigned long long env_number(const char *name)
 {
 	const char *s = getenv(name);

@@ -1,12 +1,12 @@
-/* plan.c - how much memory goes where, decided once at start.
+/* plan.c - decides once, at start, how much memory goes where.
  *
- *	sizes that configuration and model fix      -> sr_limits without blocks
+ *	sizes fixed by configuration and model      -> sr_limits without blocks
  *	room above them, so that knobs can be raised -> sr_limits' slots, rows and tokens
  *	the back end's needs at these limits        -> weights, activations, slots, ..
- *	what is given to us, less those needs       -> bytes of KV cache -> blocks
+ *	memory available, less those needs          -> bytes of KV cache -> blocks
  *	blocks against --max-model-len              -> fits, or a sentence with what would
  *
- * Sentences are vLLM's where vLLM has one: scripts and people look for them.
+ * Sentences are vLLM's where vLLM has one, because scripts and people look for them.
  */
 #include "plan.h"
 
@@ -22,27 +22,27 @@
 #define MIB (1024.0 * 1024.0)
 #define GIB (1024.0 * MIB)
 #define KV_DEFAULT   ((int64_t)512 << 20)     /* bytes, on the CPU */
-#define LOGITS_BYTES ((int64_t)16 << 20)      /* most held at once, */
+#define LOGITS_BYTES ((int64_t)16 << 20)      /* most held at once */
 #define LOGITS_ROWS  64
-#define GPU_LOGITS_BYTES ((int64_t)128 << 20) /* more on a GPU, which reads the head for each slice of rows */
+#define GPU_LOGITS_BYTES ((int64_t)128 << 20) /* more on a GPU: each slice of rows reads the whole head */
 #define GPU_LOGITS_ROWS  256
 #define COPY_BYTES   ((int64_t)32 << 20)      /* between the tiers in one batch: about 1 ms of PCIe */
-#define LIST_WORDS   8192                     /* in a batch: all lists that one request may bring */
-#define ROW_WORDS    16                       /* and for each sequence that begins */
-#define RAISE        4                        /* without --knob-ceiling knobs can be raised so many times, */
-#define SEQS_ROOM    256                      /* or up to these, */
+#define LIST_WORDS   8192                     /* in a batch: all lists of one request */
+#define ROW_WORDS    16                       /* plus this for each sequence that begins */
+#define RAISE        4                        /* without --knob-ceiling, knobs can be raised to 4 times */
+#define SEQS_ROOM    256                      /* or to 256 sequences and TOKENS_ROOM tokens */
 #define TOKENS_ROOM  8192
-#define MOST_SEQS    65536                    /* as the flags take */
+#define MOST_SEQS    65536                    /* limits of the flags */
 #define MOST_TOKENS  (1 << 20)
-#define ROOM_SHARE   200                      /* if each costs one part in so many of all memory at most */
+#define ROOM_SHARE   200                      /* if the room for each costs at most 1/200 of all memory */
 
 struct planning {
 	struct plan *out;
 	const struct config *cfg;
 	const struct model *m;
 	const struct sr_backend_ops *ops;
-	bool cpu;                      /* default KV and meaning of the share are the CPU's */
-	bool roomy;                    /* knobs may be raised even if nobody asked for it */
+	bool cpu;                      /* use the CPU's default KV size and meaning of the share */
+	bool roomy;                    /* make room for raising knobs even without --knob-ceiling */
 	int64_t seqs_most, tokens_most; /* --knob-ceiling; 0 = not given */
 	char *err;
 	size_t errlen;
@@ -115,7 +115,7 @@ static int kv_type(struct planning *p, int32_t *out)
 
 /* ---- limits --------------------------------------------------------------------------------- */
 
-/* Defaults by device, as vLLM's server has them. */
+/* Defaults by device, as in vLLM's server. */
 static void batch_defaults(const struct planning *p, int64_t total, int64_t *tokens, int64_t *seqs)
 {
 	*tokens = 2048;
@@ -159,7 +159,7 @@ static int batching(struct planning *p, int64_t total, int32_t context)
 	return 0;
 }
 
-/* All that grows with the two. */
+/* Set all limits that grow with sequences and tokens. */
 static void size_batch(struct planning *p, int32_t seqs, int32_t tokens)
 {
 	struct sr_limits *l = &p->out->limits;
@@ -178,7 +178,7 @@ static int32_t our_cores(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-/* All limits but n_blocks. */
+/* Set all limits but n_blocks. */
 static int set_limits(struct planning *p, int64_t total, int32_t context)
 {
 	struct sr_limits *l = &p->out->limits;
@@ -244,7 +244,7 @@ static int parse_ceilings(struct planning *p)
 	return 0;
 }
 
-/* Room for one knob above what it begins with: as asked, else some if it is cheap. */
+/* Make room for a knob above its initial value: as much as asked, else some if it is cheap. */
 static int make_room(struct planning *p, enum knob k, int64_t begin, int64_t asked, int64_t most)
 {
 	const struct sr_limits was = p->out->limits;
@@ -280,7 +280,7 @@ static int set_ceilings(struct planning *p)
 		            "max-num-seqs: each sequence computes a token a step", p->cfg->knob_ceiling);
 	rc = make_room(p, KNOB_MAX_NUM_SEQS, o->max_seqs, p->seqs_most,
 	               p->tokens_most ? p->tokens_most : MOST_SEQS);
-	if (rc == 0)    /* no more than all of them could bring */
+	if (rc == 0)    /* not more tokens than all sequences together have */
 		rc = make_room(p, KNOB_MAX_NUM_BATCHED_TOKENS, o->batch_tokens, p->tokens_most,
 		               min64((int64_t)o->limits.slots * o->context, MOST_TOKENS));
 	o->ceiling_bytes = sum_needs(&o->need) - begin;
@@ -319,7 +319,7 @@ static int64_t kv_budget(struct planning *p)
 	            (double)n->total / GIB);
 }
 
-/* Blocks out of bytes; the back end keeps one more for itself. */
+/* Turn bytes into blocks; the back end keeps one more for itself. */
 static int set_blocks(struct planning *p, int64_t bytes)
 {
 	int64_t n = bytes / p->out->need.per_block - 1;
@@ -334,7 +334,7 @@ static int set_blocks(struct planning *p, int64_t bytes)
 	return 0;
 }
 
-/* The host tier, and how many of its blocks one batch may move. */
+/* Size the host tier and the number of blocks one batch may move. */
 static int set_tier(struct planning *p)
 {
 	struct sr_limits *l = &p->out->limits;
@@ -351,7 +351,7 @@ static int set_tier(struct planning *p)
 	return ask(p);
 }
 
-/* Needs, budget and blocks for this context. */
+/* Compute needs, budget and blocks for this context. */
 static int try_context(struct planning *p, int32_t context)
 {
 	int64_t total = p->out->need.total, bytes;
@@ -380,7 +380,7 @@ static int too_long(struct planning *p)
 	            ((int64_t)l->seq_blocks + 1) * p->out->need.per_block);
 }
 
-/* All we take of the device's memory; the CPU's is the host's, too. */
+/* All memory we take on the device; the host tier counts if the device computes in host memory. */
 static int64_t ours(const struct plan *o)
 {
 	return o->host_bytes + o->kv_bytes + (o->on_host ? o->tier_bytes : 0);
@@ -403,7 +403,7 @@ static int fit_once(struct planning *p)
 	    (rc = try_context(p, context)) != 0)
 		return rc;
 	blocks = p->out->limits.n_blocks;
-	if (largest && p->out->limits.seq_blocks > blocks) {   /* a shorter one needs less besides */
+	if (largest && p->out->limits.seq_blocks > blocks) {   /* a shorter context needs less of the rest, too */
 		rc = try_context(p, (int32_t)min64(of_model, blocks * p->out->limits.block_tokens));
 		if (rc)
 			return rc;
@@ -420,7 +420,7 @@ static int fit_once(struct planning *p)
 	return 0;
 }
 
-/* Room that nobody asked for keeps no model from being served. */
+/* If room for knobs does not fit, plan again without it. */
 static int fit(struct planning *p)
 {
 	int rc;

@@ -11,19 +11,19 @@
 #include "kernels/backend.h"
 
 struct plan {
-	struct sr_limits limits;      /* to open the back end with: its slots and tokens are what the */
-	int32_t max_seqs, batch_tokens; /* knobs, which begin here, can go up to */
-	int64_t ceiling_bytes;        /* what that costs, in the needs below */
-	struct sr_need   need;        /* what it will take */
+	struct sr_limits limits;      /* for opening the back end; ceilings of the two knobs */
+	int32_t max_seqs, batch_tokens; /* initial values of the knobs */
+	int64_t ceiling_bytes;        /* part of `need` that the ceilings cost */
+	struct sr_need   need;        /* what the back end will take */
 	int32_t context;              /* max_model_len, as decided */
-	int64_t kv_bytes, host_bytes; /* KV pool; everything of ours besides, but */
-	int64_t tier_bytes;           /* the blocks in host memory */
+	int64_t kv_bytes, host_bytes; /* KV pool; everything else of ours, without */
+	int64_t tier_bytes;           /* the KV blocks in host memory */
 	bool    on_host;              /* the device computes in host memory */
 	double  full_seqs;            /* sequences of max_model_len that fit the KV pool */
-	char    text[2048];           /* the sum, a line each, for the log and slipring show */
+	char    text[2048];           /* the sum, one item a line, for the log and slipring show */
 };
 
-/* 0, or -ENOMEM / -EINVAL and one sentence that names the value which would fit. */
+/* 0, or -ENOMEM / -EINVAL and one sentence that names a value which would fit. */
 int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
               const struct sr_backend_ops *ops, char *err, size_t errlen);
 

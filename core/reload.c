@@ -1,4 +1,4 @@
-/* reload.c - see reload.h.  The only time that the daemon allocates after READY, and not for a request. */
+/* reload.c - see reload.h.  Besides recordings, the only code that allocates after READY. */
 #include "reload.h"
 
 #include <errno.h>
@@ -8,14 +8,14 @@
 #include "knobs.h"
 #include "log.h"
 
-#define MOST 64                       /* flags that are another: more are not named */
+#define MOST 64                       /* most names of differing flags */
 
-/* Besides the knobs. */
+/* Flags that can change, besides the knobs. */
 static const char *const others[] = { "shutdown-timeout", "disable-log-stats", "uvicorn-log-level" };
 
 static bool can_change(const struct reload *r, const struct config *next, const char *name)
 {
-	/* Taken out of the file: what the device's default would be was planned only if it was at start. */
+	/* Removed from the file: the device's default was planned only if the flag was absent at start. */
 	if (knob_find(name) == KNOB_MAX_NUM_SEQS && !next->max_num_seqs)
 		return !r->started->max_num_seqs;
 	if (knob_find(name) == KNOB_MAX_NUM_BATCHED_TOKENS && !next->max_num_batched_tokens)
@@ -40,7 +40,7 @@ static int64_t value_of(const struct reload *r, const struct config *c, enum kno
 	return 0;
 }
 
-/* The names that can change, or those that cannot, by commas. */
+/* The names that can change, or those that cannot, separated by commas. */
 static const char *list(const struct reload *r, const struct config *next, const char *const *name, int n,
                         bool can, char *out, size_t size)
 {
@@ -90,7 +90,7 @@ void reload_create(struct reload *r, const struct config *started)
 {
 	r->started = started;
 	r->seen = *started;
-	r->seen.owned = NULL;         /* the texts are the first one's */
+	r->seen.owned = NULL;         /* the texts belong to `started` */
 }
 
 void reload_destroy(struct reload *r)
