@@ -1,9 +1,9 @@
-/* config.c - flags, YAML and environment into struct config, by the table in options.h.
+/* config.c - reads flags, YAML and environment into struct config, by the table in options.h.
  *
- *	defaults < --config FILE.yaml < command line;  VLLM_API_KEY where no key is given
+ *	defaults < --config FILE.yaml < command line;  VLLM_API_KEY if no key is given
  *
- * Every value goes through set(): one place that checks kinds, ranges and choices, whoever
- * asks.  Strings point into argv, or into memory that config_free releases.
+ * Every value goes through set(), the one place that checks kinds, ranges and choices.
+ * Strings point into argv, or into memory that config_free releases.
  */
 #include "config.h"
 
@@ -59,7 +59,7 @@ void config_free(struct config *c)
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-/* The i-th word of a list by spaces, or its length 0. */
+/* The i-th word of a list separated by spaces; returns its length, 0 if there is none. */
 static size_t word(const char *list, int i, const char **at)
 {
 	size_t n = 0;
@@ -91,7 +91,7 @@ static int option_index(const char *name)
 	return -1;
 }
 
-/* Number of changes (put in, leave out, replace, swap neighbours) from a to b, up to `most`. */
+/* Number of edits (insert, delete, replace, swap neighbours) from a to b, up to `most`. */
 static int distance(const char *a, const char *b, int most)
 {
 	int n = (int)strlen(a), m = (int)strlen(b), row[3][81];
@@ -137,12 +137,12 @@ const char *config_nearest(const char *wrong, const char *const *name, int n)
 	return nearest ? nearest : begins;
 }
 
-/* Of a flag or key, - and _ alike: its option and whether it is turned off by "no-". */
+/* The option of a flag or key (- equals _), and whether "no-" turns it off. */
 static int find(struct parsing *p, const char *given, const char *shown, bool *off)
 {
 	const char *name[N_OPTIONS], *near;
 	char flat[96];
-	size_t n = strcspn(given, ".");    /* compilation-config.mode: part of a JSON value */
+	size_t n = strcspn(given, ".");    /* compilation-config.mode is a part of a JSON value */
 	int i;
 
 	*off = false;
@@ -172,7 +172,7 @@ static int find(struct parsing *p, const char *given, const char *shown, bool *o
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-/* 4096, 4k = 4000, 25.6k = 25600, 4K = 4096; k m g t, K M G T.  0, or -EINVAL and why. */
+/* 4096, 4k = 4000, 25.6k = 25600, 4K = 4096; k m g t, K M G T.  0, or -EINVAL and the reason. */
 static int parse_size(const char *s, int64_t *out, const char **why)
 {
 	static const char decimal[] = "kmgt", binary[] = "KMGT";
@@ -215,7 +215,7 @@ static int parse_yesno(const char *s, bool *out)
 	return *out || word_index(no, low) >= 0 ? 0 : -EINVAL;
 }
 
-/* A value as a number of its kind, in range.  Of kinds that are numbers. */
+/* Read a value of a numeric kind as a number, and check its range. */
 static int parse_number(struct parsing *p, const struct option *o, const char *s, bool check, double *d,
                         int64_t *i)
 {
@@ -251,7 +251,7 @@ static int parse_number(struct parsing *p, const struct option *o, const char *s
 	return 0;
 }
 
-/* Is s one of the values that a flag of vLLM is taken at? */
+/* Is s one of the values that are accepted for a flag of vLLM? */
 static bool taken(const struct option *o, const char *s)
 {
 	bool b;
@@ -260,7 +260,7 @@ static bool taken(const struct option *o, const char *s)
 		return parse_yesno(s, &b) == 0 && !b;
 	if (word_index(o->value, s) >= 0)
 		return true;
-	if (o->kind == SIZE || o->kind == NUMBER)      /* 0.0 is 0 */
+	if (o->kind == SIZE || o->kind == NUMBER)      /* 0.0 equals 0 */
 		for (const char *at = o->value; *at; ) {
 			char *end;
 
@@ -290,7 +290,7 @@ static int take_foreign(struct parsing *p, const struct option *o, const char *s
 	return 0;
 }
 
-/* The value s of option i; `first` of a list, or the only one. */
+/* Set option i to s.  `first`: the only value, or the first of a list. */
 static int set(struct parsing *p, int i, const char *s, bool first)
 {
 	const struct option *o = &options[i];
@@ -299,7 +299,7 @@ static int set(struct parsing *p, int i, const char *s, bool first)
 	double d = 0;
 	int rc = 0;
 
-	assert(p->source >= p->from[i]);   /* defaults, file, command line: in this order */
+	assert(p->source >= p->from[i]);   /* sources come in this order: defaults, file, command line */
 	p->from[i] = (uint8_t)p->source;
 	if (o->action != SET)
 		return take_foreign(p, o, s);
@@ -342,7 +342,7 @@ static int set(struct parsing *p, int i, const char *s, bool first)
 	return 0;
 }
 
-/* set() of a text that will not stay: of a copy, which lives as long as the config. */
+/* set() with a copy of s, for a text that does not last; the copy lives as long as the config. */
 static int set_copy(struct parsing *p, int i, const char *s, bool first)
 {
 	struct owned *o = malloc(sizeof(*o) + strlen(s) + 1);
@@ -373,7 +373,7 @@ static bool is_null(const yaml_node_t *n)
 	       (!*s || !strcmp(s, "~") || !strcmp(s, "null") || !strcmp(s, "None"));
 }
 
-/* [a, b] where a flag takes a JSON list in one string. */
+/* A YAML list [a, b] for a flag that takes a JSON list in one string. */
 static int set_json_list(struct yaml *y, int i, const yaml_node_t *list)
 {
 	char text[4096] = "[";
@@ -445,7 +445,7 @@ static int read_document(struct yaml *y)
 			return fail(y->p, "%.60s has a byte 0 in it", (char *)n->data.scalar.value);
 		}
 	if (!root || is_null(root))
-		return 0;                  /* nothing, or comments */
+		return 0;                  /* empty, or comments only */
 	at_node(y, root);
 	if (root->type != YAML_MAPPING_NODE)
 		return fail(y->p, "the file is no list of \"flag: value\" lines");
@@ -473,7 +473,7 @@ static int read_document(struct yaml *y)
 	return 0;
 }
 
-/* Text of a YAML file; also what the fuzzer calls. */
+/* Parse the text of a YAML file; the fuzzer calls this, too. */
 static int read_yaml(struct parsing *p, const char *file, const unsigned char *text, size_t n)
 {
 	struct yaml y = { .p = p, .file = file };
@@ -533,13 +533,13 @@ static int read_config_file(struct parsing *p, const char *path)
 
 struct words { int argc; char **argv; int at; };
 
-/* A word that is a value: no flag, or a negative number. */
+/* Is the word a value: not a flag, or a negative number? */
 static bool is_value(const char *s)
 {
 	return s[0] != '-' || !s[1] || isdigit((unsigned char)s[1]) || s[1] == '.';
 }
 
-/* -q awq, -tp 2, -tp=2, -O3, -O.mode=3: short spellings stand in `also`. */
+/* -q awq, -tp 2, -tp=2, -O3, -O.mode=3: `also` in the table has the short spellings. */
 static int find_short(struct parsing *p, const char *w, const char **value)
 {
 	size_t n = strcspn(w, "=."), len;
@@ -557,7 +557,7 @@ static int find_short(struct parsing *p, const char *w, const char **value)
 	return fail(p, "%.60s is unknown; --help all lists what there is", w);
 }
 
-/* One flag at w->at, which is moved past it and its values. */
+/* Take one flag at w->at; moves w->at past it and its values. */
 static int take_flag(struct parsing *p, struct words *w)
 {
 	const char *arg = w->argv[w->at++], *value = NULL;
@@ -581,7 +581,7 @@ static int take_flag(struct parsing *p, struct words *w)
 		return i;
 	if (options[i].kind == YESNO) {
 		if (!value && w->at < w->argc && word_index("true false True False", w->argv[w->at]) >= 0)
-			value = w->argv[w->at++];      /* as old scripts write it */
+			value = w->argv[w->at++];      /* "--flag true", as in old scripts */
 		if (value && parse_yesno(value, &b) != 0)
 			return fail(p, "--%s is %.60s; true or false are allowed", options[i].name, value);
 		return set(p, i, (value ? b : true) != off ? "true" : "false", true);
@@ -596,7 +596,7 @@ static int take_flag(struct parsing *p, struct words *w)
 	return rc;
 }
 
-/* --config FILE comes first, wherever it stands: the other words win over it. */
+/* --config FILE is read first, wherever it stands, because the other words override it. */
 static int take_config(struct parsing *p, struct words *w)
 {
 	int rc = 0;
@@ -638,7 +638,7 @@ static int take_words(struct parsing *p, struct words *w)
 	return rc;
 }
 
-/* 1; or there is no help on that: -EINVAL, and the sentence. */
+/* 1; or -EINVAL and one sentence: there is no help on that topic. */
 static int helped(const struct parsing *p, const char *topic)
 {
 	if (!config_help(stdout, topic, p->who))
@@ -647,7 +647,7 @@ static int helped(const struct parsing *p, const char *topic)
 	return -EINVAL;
 }
 
-/* --help, --help WORD, --help=WORD, -h, --version: 1 if one is there, or -EINVAL as above. */
+/* --help, --help WORD, --help=WORD, -h, --version: 1 if one was given, or -EINVAL as above. */
 static int asked(const struct parsing *p, const struct words *w)
 {
 	for (int i = 1; i < w->argc && strcmp(w->argv[i], "--") != 0; i++) {
@@ -679,7 +679,7 @@ static void take_environment(struct parsing *p)
 	}
 }
 
-/* What no value can be wrong about alone. */
+/* Check what concerns several values together. */
 static int check(struct parsing *p)
 {
 	const struct config *c = p->c;
@@ -778,7 +778,7 @@ int config_parse(struct config *c, int argc, char **argv, enum config_for who, c
 		rc = take_words(&p, &w);
 	if (rc == 0) {
 		take_environment(&p);
-		if (c->max_logprobs < 0)       /* vLLM's "as many as there are" */
+		if (c->max_logprobs < 0)       /* vLLM's value for "no limit" */
 			c->max_logprobs = 20;
 		c->gpu_memory_utilization_given =
 			p.from[option_index("gpu-memory-utilization")] != BY_DEFAULT;

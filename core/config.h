@@ -1,11 +1,11 @@
 /* config.h - every setting of the daemon, the adapter and `slipring serve` in one struct, and
  * the one table of options from which parsing, --help, man pages and completion come.
  *
- * Names are vLLM's where vLLM has the thing.  - and _ inside a flag are the same; booleans have
- * --x and --no-x; --x=V and --x V; integers take k m g t (powers of 1000, decimals allowed) and
- * K M G T (of 1024) where marked.  --config FILE.yaml: keys are flag names, the command line
- * wins.  Flags of vLLM that mean nothing here are accepted at their default or harmless values
- * and refused by name otherwise.  Unknown: -EINVAL and "did you mean --y?".
+ * Names are vLLM's where vLLM has the same setting.  - and _ inside a flag are equal.  Booleans have
+ * --x and --no-x; other flags --x=V and --x V.  Where marked, integers take k m g t (powers of 1000,
+ * decimals allowed) and K M G T (of 1024).  --config FILE.yaml: keys are flag names, and the command
+ * line overrides them.  Flags of vLLM without meaning here are accepted at their default or harmless
+ * values, and otherwise refused by name.  Unknown: -EINVAL and "did you mean --y?".
  */
 #ifndef CONFIG_H
 #define CONFIG_H
@@ -23,21 +23,21 @@ enum config_run_mode { RUN_AUTO, RUN_DEDICATED, RUN_INLINE, RUN_WAITING };
 
 struct config {
 	/* model */
-	const char *model;                    /* as given; NULL = the default one */
+	const char *model;                    /* as given; NULL = the default model */
 	const char *served_name[CONFIG_LIST]; /* --served-model-name a b */
 	int      n_served_names;
 	int64_t  max_model_len;               /* 0 = the model's, -1 = auto */
 	const char *dtype;                    /* auto half float16 bfloat16 float float32 */
-	const char *quantization;             /* NULL = as the model says */
+	const char *quantization;             /* NULL = by the model's files */
 	const char *load_format;              /* auto safetensors gguf dummy */
-	const char *generation_config;        /* auto, vllm, or a folder */
+	const char *generation_config;        /* auto, vllm, or a directory */
 	const char *tokenizer;                /* NULL = the model's */
 	uint64_t seed;
 
 	/* device and memory */
 	enum config_device device;
-	int      threads;                     /* 0 = as many as the affinity mask has */
-	bool     enforce_deterministic;       /* batch-invariant kernels; the CPU's are */
+	int      threads;                     /* 0 = the number of CPUs in the affinity mask */
+	bool     enforce_deterministic;       /* batch-invariant kernels; the CPU's always are */
 	bool     enforce_eager;               /* no captured graphs */
 	enum config_run_mode run_mode;        /* how the daemon's thread waits: core/idle.h */
 	double   gpu_memory_utilization;      /* 0.92 */
@@ -54,7 +54,7 @@ struct config {
 	/* scheduler */
 	int64_t  max_num_seqs;                /* 0 = by device: CPU 128 */
 	int64_t  max_num_batched_tokens;      /* 0 = by device: CPU 2048 */
-	const char *knob_ceiling;             /* how far the two can be raised; NULL = as far as is cheap */
+	const char *knob_ceiling;             /* how far these two can be raised; NULL = as far as is cheap */
 	int64_t  long_prefill_token_threshold;/* 0 = off */
 	bool     enable_chunked_prefill;      /* true; false needs batched tokens >= max_model_len */
 	const char *scheduling_policy;        /* fcfs, priority */
@@ -66,9 +66,9 @@ struct config {
 	const char *instance;                 /* "default" */
 	const char *socket;                   /* NULL = <run dir>/slipring.sock */
 	const char *socket_group;             /* NULL = unchanged */
-	const char *operator_group;           /* may use slipring set; NULL = our own uid and root only */
+	const char *operator_group;           /* group that may use slipring set; NULL = our uid and root only */
 	int      max_clients;
-	const char *gateway_user;             /* whose records may name tenants; NULL = our own uid */
+	const char *gateway_user;             /* user whose requests may name tenants; NULL = our own uid */
 	double   shutdown_timeout;            /* seconds of draining, 30 */
 	bool     disable_log_stats;
 	const char *log_level;                /* --uvicorn-log-level / --log-level: debug info .. */
@@ -77,14 +77,14 @@ struct config {
 	const char *host;                     /* 127.0.0.1 */
 	int      port;                        /* 8000; 0 = any, printed */
 	const char *uds;
-	const char *ready_file;               /* the URL is written to it when READY */
-	const char *api_key[CONFIG_LIST];     /* and VLLM_API_KEY, SLIPRING_API_KEY */
+	const char *ready_file;               /* file to which the URL is written when READY */
+	const char *api_key[CONFIG_LIST];     /* and VLLM_API_KEY or SLIPRING_API_KEY */
 	int      n_api_keys;
-	const char *api_key_file;             /* lines: key [name]; reread on SIGHUP */
+	const char *api_key_file;             /* one "key [name]" a line; reread on SIGHUP */
 	const char *ssl_keyfile, *ssl_certfile, *ssl_ca_certs;
 	int      ssl_cert_reqs;
 	const char *root_path;
-	const char *allowed_hosts[CONFIG_LIST]; /* what Host may be where no key is set; "*" = anything */
+	const char *allowed_hosts[CONFIG_LIST]; /* accepted Host values if no key is set; "*" = any */
 	int      n_allowed_hosts;
 	const char *allowed_origins, *allowed_methods, *allowed_headers; /* JSON lists; off unless given */
 	bool     allow_credentials;
@@ -100,49 +100,49 @@ struct config {
 	         enable_server_load_tracking, enable_force_include_usage, enable_request_id_headers,
 	         disable_access_log, metrics_old_names;
 	int      metrics_port;                /* 0 = /metrics is on the main port */
-	const char *metrics_key;              /* /metrics asks for it; NULL = open */
+	const char *metrics_key;              /* key that /metrics requires; NULL = open */
 
-	const char *config_file;              /* --config, the last of them; NULL = none */
+	const char *config_file;              /* the last --config; NULL = none */
 
-	/* private: what the parser allocated; config_free releases it */
+	/* private: memory that the parser allocated; config_free releases it */
 	void *owned;
 };
 
 enum config_for { FOR_DAEMON = 1, FOR_HTTP = 2, FOR_SERVE = 4 };
 
 /* argv[0] is skipped; the first word that is no flag is MODEL.  0; 1 = --help or --version was
- * printed and the program should exit with 0; -EINVAL and one sentence in err.  Flags of the
- * other programs are checked too, so that all can be given the same words or the same file;
- * a flag that is taken but does nothing draws a line on stderr from the program it concerns
- * (FOR_SERVE is silent: its two children speak). */
+ * printed and the program should exit with 0; -EINVAL and one sentence in err.  Flags of the other
+ * programs are checked, too, so all programs can be given the same words or the same file.  If a flag
+ * is accepted but does nothing, its program prints a line on stderr (FOR_SERVE prints none, because
+ * its two children do). */
 int  config_parse(struct config *c, int argc, char **argv, enum config_for who,
                   char *err, size_t errlen);
 void config_free(struct config *c);
 
-/* The flags of one program whose values differ, by their names, in the table's order: how many, at
- * most `most`. */
+/* The names of one program's flags whose values differ, in the table's order.  Returns how many,
+ * at most `most`. */
 int  config_differ(const struct config *a, const struct config *b, enum config_for who,
                    const char **name, int most);
 
-/* topic: NULL = the list of topics with the commonest flags, "all", a topic, or a flag.  -EINVAL: it is
- * none of these, and nothing is written. */
+/* topic: NULL = the list of topics with the most used flags, "all", a topic, or a flag.  -EINVAL:
+ * it is none of these, and nothing is written. */
 int  config_help(FILE *to, const char *topic, enum config_for who);
 
-/* Completion of flags for bash, for the command `program`. */
+/* Bash completion of flags, for the command `program`. */
 void config_completion(FILE *to, const char *program, enum config_for who);
 
-/* Where an instance keeps its socket and its stats page: $RUNTIME_DIRECTORY/NAME,
+/* The directory of an instance's socket and stats page: $RUNTIME_DIRECTORY/NAME,
  * /run/slipring/NAME for root, else $XDG_RUNTIME_DIR/slipring/NAME, else /tmp/slipring-UID/NAME
- * (made with 0700 and checked to be ours); NAME "default" adds no folder of its own.
- * 0, -ENAMETOOLONG, -EINVAL a bad name.  find: for who does not make it, as the tools; and -EPERM if
- * the one in /tmp is not ours, of which config_socket takes none either.  why: a clause for people. */
+ * (made with 0700 and checked to be ours).  NAME "default" adds no directory of its own.
+ * 0, -ENAMETOOLONG, -EINVAL a bad name.  find: for programs that only look, such as the tools; also
+ * -EPERM if the one in /tmp is not ours, which config_socket refuses, too.  why: a clause for users. */
 int  config_run_dir(const char *instance, char *out, size_t n);
 int  config_find_run_dir(const char *instance, char *out, size_t n);
 const char *config_run_dir_why(int rc);
 int  config_make_run_dir(const char *dir, char *err, size_t errlen);
 int  config_socket(const struct config *c, char *out, size_t n);
 
-/* The nearest of n names to a wrong one, or NULL: for "did you mean". */
+/* The nearest of n names to a misspelt one, or NULL: for "did you mean". */
 const char *config_nearest(const char *wrong, const char *const *name, int n);
 
 #endif

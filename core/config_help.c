@@ -1,4 +1,4 @@
-/* config_help.c - the table of options as help for people and as completion for bash. */
+/* config_help.c - prints the table of options as help, and as completion for bash. */
 #include "config.h"
 
 #include <ctype.h>

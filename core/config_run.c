@@ -1,5 +1,5 @@
-/* config_run.c - where an instance keeps its socket and its stats page: one rule for the daemon and
- * all who look for it. */
+/* config_run.c - the directory of an instance's socket and stats page: one rule for the daemon and for
+ * all programs that look for it. */
 #include "config.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Where a user has it who has no runtime directory: in a folder where anybody may make it first. */
+/* The directory of a user without a runtime directory.  It is in /tmp, so another user may make it first. */
 static const char *in_tmp(char made[64])
 {
 	snprintf(made, 64, "/tmp/slipring-%u", (unsigned)geteuid());
@@ -42,8 +42,8 @@ static bool is_ours(const struct stat *st)
 	return S_ISDIR(st->st_mode) && st->st_uid == geteuid() && !(st->st_mode & 022);
 }
 
-/* Who looks for a daemon must not find a stranger's, who would be told the prompts.  The folder is made
- * if it is not there: what is ours in /tmp nobody else can put another in the place of. */
+/* A program that looks for a daemon must not find another user's, which would then get the prompts.
+ * The directory is made if it is missing: in /tmp, no other user can then replace it. */
 int config_find_run_dir(const char *instance, char *out, size_t n)
 {
 	char made[64];
@@ -65,7 +65,7 @@ const char *config_run_dir_why(int rc)
 	       "not a usable name (letters, digits, - _ .)";
 }
 
-/* One folder of the way: made if need be; of others only if they cannot be written by strangers. */
+/* Make one directory of the path, if missing.  The last must be ours and writable by us alone. */
 static int make_one(const char *dir, bool last, char *err, size_t errlen)
 {
 	struct stat st;

@@ -1,4 +1,4 @@
-/* gguf.c - the table of a GGUF file.  Pure: (pointer, length) in, table out; one pass, no
+/* gguf.c - parses the table of a GGUF file.  Pure: (pointer, length) in, table out; one pass, no
  * recursion, memory in proportion to the bytes given.  See gguf.h.
  *
  * The head of a file, little endian throughout:
@@ -24,11 +24,11 @@
 
 #define KEY_MAX 65535          /* bytes, by the specification */
 #define NAME_MAX_BYTES 64      /* of a tensor, by the specification */
-#define VALUE_MIN (8 + 4 + 1)  /* bytes of the smallest value and tensor entry: a bound on counts */
+#define VALUE_MIN (8 + 4 + 1)  /* bytes of the smallest value or tensor entry: bounds the counts */
 #define TENSOR_MIN (8 + 4 + 8 + 4 + 8)
 
-/* ggml's tensor types: weights per block and bytes per block.  Types that are not here are
- * listed by gguf_parse with bytes == 0 and refused by whoever wants to read them. */
+/* ggml's tensor types: weights per block and bytes per block.  gguf_parse lists types that are not
+ * here with bytes == 0; the code that reads weights refuses them. */
 static const struct { uint32_t type; const char *name; uint32_t block, bytes; } types[] = {
 	{  0, "F32",    1,   4 },  {  1, "F16",    1,   2 },  {  2, "Q4_0",   32,  18 },
 	{  3, "Q4_1",   32, 20 },  {  6, "Q5_0",   32, 22 },  {  7, "Q5_1",   32,  24 },
@@ -66,7 +66,7 @@ const char *gguf_type_name(uint32_t tensor_type)
 
 struct reader {
 	const uint8_t *p;
-	uint64_t at, n;            /* bytes read, bytes here */
+	uint64_t at, n;            /* bytes parsed, bytes in memory */
 	uint64_t file;             /* bytes in the file */
 	char  *err;
 	size_t errlen;
@@ -80,13 +80,13 @@ static int fail(struct reader *r, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(r->err, r->errlen, fmt, ap);
 	va_end(ap);
-	for (char *c = r->err; *c; c++)       /* names in the file may be anything; this goes to terminals */
+	for (char *c = r->err; *c; c++)       /* a file's names may hold anything, and messages go to terminals */
 		if ((unsigned char)*c < ' ' || *c == 0x7f)
 			*c = '?';
 	return -EINVAL;
 }
 
-/* n more bytes of `what`: 0; -E2BIG they are in the file but not here; -EINVAL they are not. */
+/* Require n more bytes of `what`: 0; -E2BIG in the file but not in memory; -EINVAL not in the file. */
 static int need(struct reader *r, uint64_t n, const char *what)
 {
 	if (n <= r->n - r->at)
@@ -149,19 +149,19 @@ static int get_string(struct reader *r, struct gguf_string *s, uint64_t max, con
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-static unsigned value_bytes(uint32_t type)   /* 0: a string, an array or no type */
+static unsigned value_bytes(uint32_t type)   /* 0: a string, an array or an unknown type */
 {
 	static const uint8_t bytes[] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
 
 	return type < sizeof(bytes) ? bytes[type] : 0;
 }
 
-static int show(const struct gguf_string *s)  /* of a name, for %.*s */
+static int show(const struct gguf_string *s)  /* length of a name, for %.*s */
 {
 	return s->n < 80 ? (int)s->n : 80;
 }
 
-/* The items of v: r->at is at the first. */
+/* Read the items of v; r->at is at the first. */
 static int get_items(struct reader *r, struct gguf_value *v)
 {
 	uint32_t type = v->type == GGUF_ARRAY ? v->item : v->type;
@@ -264,7 +264,7 @@ static int get_tensor(struct reader *r, struct gguf_tensor *t)
 	return 0;
 }
 
-/* Offsets become absolute; each must be aligned and the data inside the file. */
+/* Make offsets absolute.  Each must be aligned, and its data inside the file. */
 static int place(struct reader *r, struct gguf *g, uint64_t alignment)
 {
 	uint64_t pad = (alignment - r->at % alignment) % alignment;
@@ -328,7 +328,7 @@ static int twice(struct reader *r, const char *what, const struct gguf_string *s
 	            (uint64_t)((const uint8_t *)s->s - r->p));
 }
 
-/* The sorted tables, which find a name by bisection and show one that is there twice. */
+/* Sort the tables: names are found by bisection, and duplicates show. */
 static int sort_names(struct reader *r, struct gguf *g)
 {
 	g->value_by_name = calloc(g->n_values + 1, sizeof(*g->value_by_name));
@@ -400,7 +400,7 @@ static int parse_counts(struct reader *r, struct gguf *g)
 		return fail(r, "kv_count at offset 16 is %" PRIu64 ", more than %" PRIu64 " bytes can hold",
 		            g->n_values, r->file);
 	if (g->n_tensors > (r->n - r->at) / TENSOR_MIN || g->n_values > (r->n - r->at) / VALUE_MIN)
-		return -E2BIG;         /* memory in proportion to what is here, not to a claim */
+		return -E2BIG;         /* memory in proportion to the bytes in memory, not to the file's claim */
 	g->value = calloc(g->n_values + 1, sizeof(*g->value));
 	g->tensor = calloc(g->n_tensors + 1, sizeof(*g->tensor));
 	return g->value && g->tensor ? 0 : -ENOMEM;
@@ -567,7 +567,7 @@ static int open_regular(struct gguf_file *f, const char *path, char *err, size_t
 	int rc = 0;
 
 	memset(f, 0, sizeof(*f));
-	f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  /* a FIFO must not make us wait */
+	f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  /* O_NONBLOCK: a FIFO must not block us */
 	if (f->fd < 0 || fstat(f->fd, &st) < 0) {
 		rc = -errno;
 		snprintf(err, errlen, "%s: %s", path, strerror(-rc));
@@ -605,7 +605,7 @@ out:
 	return rc;
 }
 
-/* Bytes [*have, want) of the file into base: grown first. */
+/* Grow base, and read bytes [*have, want) of the file into it. */
 static int read_more(struct gguf_file *f, uint64_t *have, uint64_t want, char *why, size_t whylen)
 {
 	uint8_t *p = realloc((void *)(uintptr_t)f->base, want);

@@ -1,4 +1,4 @@
-/* gguf.h - the table of a GGUF file (version 2 and 3), from bytes in memory.
+/* gguf.h - the table of a GGUF file (versions 2 and 3), from bytes in memory.
  *
  * Source: the GGUF specification in ggml's docs/gguf.md.  Nothing is copied: keys, strings
  * and arrays point into the bytes, which must outlive the table.  All arithmetic is checked;
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum gguf_type {               /* of values */
+enum gguf_type {               /* types of values */
 	GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
 	GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64
 };
@@ -30,10 +30,10 @@ struct gguf_value {
 struct gguf_tensor {
 	struct gguf_string name;
 	uint32_t n_dims;           /* 1 .. 4 */
-	uint64_t dim[4];           /* fastest first, as in the file; unused ones are 1 */
+	uint64_t dim[4];           /* innermost first, as in the file; unused ones are 1 */
 	uint32_t type;             /* ggml's number: 0 F32, 1 F16, 2 Q4_0, 3 Q4_1, 8 Q8_0, 30 BF16 .. */
 	uint64_t offset;           /* in the file, absolute */
-	uint64_t bytes;            /* 0 if the type is unknown to us */
+	uint64_t bytes;            /* 0 if the type is not known here */
 	uint64_t at;               /* offset of its entry, for messages */
 };
 
@@ -44,21 +44,21 @@ struct gguf {
 	struct gguf_tensor *tensor;
 	const struct gguf_value **value_by_name;     /* [n_values], sorted by key */
 	const struct gguf_tensor **tensor_by_name;   /* [n_tensors], sorted by name */
-	uint64_t data_offset;      /* where tensor data begins */
+	uint64_t data_offset;      /* where the tensor data begins */
 };
 
-/* Parse the head of a file of file_bytes, of which the first n are at p (n may be less when
- * only the head was mapped: -E2BIG then says that more is needed).  0, -EINVAL, -ENOMEM. */
+/* Parse the head of a file of file_bytes, of which the first n are at p.  n may be smaller if
+ * only the head was read: -E2BIG then means that more is needed.  0, -EINVAL, -ENOMEM. */
 int  gguf_parse(struct gguf **out, const void *p, size_t n, uint64_t file_bytes,
                 char *err, size_t errlen);
 void gguf_free(struct gguf *g);
 
-/* By bisection.  NULL: there is none. */
+/* By bisection.  NULL: not found. */
 const struct gguf_value *gguf_find(const struct gguf *g, const char *key);
 const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name);
 
-/* 0, -ENOENT no such key, -EINVAL another type or out of range (any integer type is taken
- * for an integer, any float for a float). */
+/* 0, -ENOENT no such key, -EINVAL another type or out of range (any integer type counts as
+ * an integer, any float type as a float). */
 int gguf_u64(const struct gguf *g, const char *key, uint64_t *out);
 int gguf_f64(const struct gguf *g, const char *key, double *out);
 int gguf_bool(const struct gguf *g, const char *key, bool *out);
@@ -67,11 +67,11 @@ int gguf_str(const struct gguf *g, const char *key, struct gguf_string *out);
 /* Walk an array of strings: *at starts as v->data; false at the end. */
 bool gguf_next_string(const struct gguf_value *v, const uint8_t **at, struct gguf_string *out);
 
-const char *gguf_type_name(uint32_t tensor_type);    /* "Q4_1"; "99" of one without a name */
+const char *gguf_type_name(uint32_t tensor_type);    /* "Q4_1"; "99" if the type has no name */
 
-/* A whole file mapped read-only, guarded against shrinking only by the caller's good luck:
- * open regular files only.  For adapters and tools.  gguf_read has no such hole: it reads the
- * head into memory, as much as the table needs; the daemon uses it, and io.h for the weights. */
+/* gguf_open maps a whole file read-only.  If the file shrinks, access raises SIGBUS: open regular
+ * files only.  For adapters and tools.  gguf_read is safe: it reads as much of the head as the table
+ * needs into memory.  The daemon uses it, and io.h for the weights. */
 struct gguf_file { struct gguf *g; const uint8_t *base; uint64_t bytes; int fd; bool mapped; };
 int  gguf_open(struct gguf_file *f, const char *path, char *err, size_t errlen);
 int  gguf_read(struct gguf_file *f, const char *path, char *err, size_t errlen);

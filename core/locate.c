@@ -1,4 +1,4 @@
-/* locate.c - what a MODEL on the command line is.  See locate.h. */
+/* locate.c - finds out what a MODEL on the command line is.  See locate.h. */
 #include "locate.h"
 
 #include <assert.h>
@@ -23,7 +23,7 @@ static bool join(char *out, size_t n, const char *a, const char *b)
 	return (size_t)snprintf(out, n, "%s/%s", a, b) < n;
 }
 
-/* A path that fits, since what it begins with was measured. */
+/* Join a path that fits, because the caller has checked the length of its first part. */
 static void join_short(char *out, size_t n, const char *a, const char *b)
 {
 	bool fits = join(out, n, a, b);
@@ -45,7 +45,7 @@ static bool is_file(const char *path)
 	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* $VAR, unless it is unset or empty: then $HOME/below. */
+/* $VAR, or $HOME/below if it is unset or empty. */
 static bool base_dir(char *out, size_t n, const char *var, const char *below)
 {
 	const char *v = getenv(var), *home = getenv("HOME");
@@ -55,7 +55,7 @@ static bool base_dir(char *out, size_t n, const char *var, const char *below)
 	return home && *home && join(out, n, home, below);
 }
 
-/* Where downloaded Hugging Face repositories lie. */
+/* The directory of downloaded Hugging Face repositories. */
 static bool hub_dir(char *out, size_t n)
 {
 	const char *hub = getenv("HF_HUB_CACHE"), *home = getenv("HF_HOME");
@@ -69,7 +69,7 @@ static bool hub_dir(char *out, size_t n)
 	       join(out, n, cache, "huggingface/hub");
 }
 
-/* name or org/name, of the characters that a repository may have. */
+/* Is s "name" or "org/name", in the characters that a repository may have? */
 static bool is_id(const char *s)
 {
 	int slashes = 0;
@@ -86,7 +86,7 @@ static bool is_id(const char *s)
 	return true;
 }
 
-/* A directory: config.json makes it a model, else the one GGUF file in it does. */
+/* A directory is a model if it has config.json, else by its single GGUF file. */
 static int take_dir(struct located *out, const char *dir, char *err, size_t errlen)
 {
 	char path[4096], only[4096];
@@ -127,7 +127,7 @@ static int take_dir(struct located *out, const char *dir, char *err, size_t errl
 	return -EINVAL;
 }
 
-/* An id: hub/models--org--name/snapshots/<what refs/main says>. */
+/* An id: hub/models--org--name/snapshots/<content of refs/main>. */
 static int take_id(struct located *out, const char *id, char *err, size_t errlen)
 {
 	char hub[3072], repo[3500], path[4096], rev[128];
@@ -140,7 +140,7 @@ static int take_id(struct located *out, const char *id, char *err, size_t errlen
 		return -ENOENT;
 	}
 	len = (size_t)snprintf(repo, sizeof(repo), "%s/models--", hub);
-	assert(len + strlen(id) + 20 < sizeof(repo));   /* is_id: it is short, with one slash at most */
+	assert(len + strlen(id) + 20 < sizeof(repo));   /* is_id: it is short, with at most one slash */
 	for (const char *s = id; *s; s++) {
 		if (*s == '/')
 			repo[len++] = '-';
@@ -154,7 +154,7 @@ static int take_id(struct located *out, const char *id, char *err, size_t errlen
 		fclose(f);
 	rev[n] = 0;
 	rev[strcspn(rev, " \r\n")] = 0;
-	strcat(repo, "/snapshots");            /* what is asserted above leaves it room */
+	strcat(repo, "/snapshots");            /* the assert above leaves room for it */
 	join_short(path, sizeof(path), repo, rev);
 	if (!*rev || strchr(rev, '/') || *rev == '.' || !is_dir(path)) {
 		snprintf(err, errlen, "%s is no file or directory here and is not in %s; to download it: hf "
@@ -184,7 +184,7 @@ static int take_default(struct located *out, char *err, size_t errlen)
 	return -ENOENT;
 }
 
-/* What is served if it has no other name: the path as it was given, of a long one its last part. */
+/* The name that is served by default: the path as given, or the last part of a long path. */
 static void set_name(struct located *out, const char *model)
 {
 	const char *from = model, *end = model + strlen(model);
@@ -274,7 +274,7 @@ static int hash_gguf(EVP_MD_CTX *md, const char *path, char *err, size_t errlen)
 
 int locate_vocab_hash(const struct located *m, uint8_t out[32], char *err, size_t errlen)
 {
-	/* Without its tables, which it makes at the first call, OpenSSL 3.0 does not fail but crash. */
+	/* OpenSSL 3.0 makes its tables at the first call, and crashes if it has no memory for them. */
 	EVP_MD_CTX *md = OSSL_LIB_CTX_get0_global_default() ? EVP_MD_CTX_new() : NULL;
 	char path[4096 + 16];
 	int rc;

@@ -18,18 +18,18 @@
 #define LOCATE_DEFAULT "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 struct located {
-	char path[4096];              /* the file or the directory */
-	char name[256];               /* what users call it: the id or path as given, else the
+	char path[4096];              /* of the file or directory */
+	char name[256];               /* name for users: the id or path as given, else the
 	                                 default's file name without .gguf */
 	bool gguf;                    /* else a Hugging Face directory */
 };
 
-/* 0, or -errno and one sentence in err that names the command which downloads it. */
+/* 0, or -errno and one sentence in err that names the command to download the model. */
 int locate_model(struct located *out, const char *model, char *err, size_t errlen);
 
-/* SHA-256 of the vocabulary, by which client and daemon know that they mean the same ids:
- * of the raw bytes of tokenizer.ggml.tokens in a GGUF, of tokenizer.json in a directory (of
- * nothing if there is none). */
+/* SHA-256 of the vocabulary, by which client and daemon check that they mean the same ids.  It
+ * covers the raw bytes of tokenizer.ggml.tokens in a GGUF, or of tokenizer.json in a directory (no
+ * bytes if there is none). */
 int locate_vocab_hash(const struct located *m, uint8_t out[32], char *err, size_t errlen);
 
 #endif

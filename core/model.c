@@ -1,11 +1,11 @@
-/* model.c - open a model: read its settings, then find and check every tensor by one table
- * that knows its two names (GGUF's and Hugging Face's) and its shape.
+/* model.c - opens a model: reads its settings, then finds and checks every tensor by one table
+ * that has its two names (GGUF's and Hugging Face's) and its shape.
  *
  *	settings   GGUF key values, or config.json        -> sizes, rope, features of struct opening
  *	tensors    each line of `whole` and `layer`        -> lookup, check type and shape, extent
  *	leftovers  a tensor that no line took is refused: ignoring it would compute something else
  *
- * Weights are not read here.  Files are read by pread into memory of our own: a file that
+ * Weights are not read here.  Files are read by pread into our own memory, so a file that
  * shrinks is an error, never a signal.
  */
 #include "model_impl.h"
@@ -28,7 +28,7 @@ int model_fail(struct opening *o, int rc, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
-	for (char *c = what; *c; c++)         /* names in the file may be anything; this goes to terminals */
+	for (char *c = what; *c; c++)         /* a file's names may hold anything, and messages go to terminals */
 		if ((unsigned char)*c < ' ' || *c == 0x7f)
 			*c = '?';
 	snprintf(o->err, o->errlen, "%s: %s", o->path, what);
@@ -108,7 +108,7 @@ static int32_t size_of(const struct sr_model *m, uint8_t size)
 	return of[size];
 }
 
-/* bf16 from nowhere: norms are ones, everything else small random numbers. */
+/* Make up a bf16 tensor: norms are ones, everything else small random numbers. */
 static int find_dummy(struct opening *o, const struct spec *s, struct found *f)
 {
 	uint64_t n = (uint64_t)size_of(o->m, s->n), k = (uint64_t)size_of(o->m, s->k);
@@ -144,7 +144,7 @@ static int check(struct opening *o, const struct spec *s, const char *name, cons
 	                  f->n_dims, f->dim[0], f->dim[1], n, k);
 }
 
-/* Layer l, or -1: the tensor of line s goes to *t. */
+/* Find the tensor of line s, for layer l or the whole model (-1), and put it into *t. */
 static int take(struct opening *o, const struct spec *s, int l, struct sr_tensor *t)
 {
 	const char *own = o->config ? s->hf : s->gguf;
@@ -185,8 +185,8 @@ static int take(struct opening *o, const struct spec *s, int l, struct sr_tensor
 	return 0;
 }
 
-/* Tensors that carry nothing, or nothing that the settings do not say.  Some writers of GPTQ give every
- * matrix a bias, of zeros where the architecture has none; vLLM skips those too. */
+/* Tensors without meaning, or that only repeat the settings.  Some writers of GPTQ give every matrix a
+ * bias, with zeros where the architecture has none; vLLM skips those, too. */
 static bool harmless(struct opening *o, const char *name, size_t n)
 {
 	static const char *const ends[] = { "rope_freqs.weight", "rotary_emb.inv_freq", "lm_head.weight" };
@@ -228,7 +228,7 @@ static int check_leftovers(struct opening *o)
 
 static int cmp_count(const void *a, const void *b) { return ((const int *)b)[1] - ((const int *)a)[1]; }
 
-/* "Q4_1 (210), F32 (61), Q8_0 (1)" */
+/* Make a text such as "Q4_1 (210), F32 (61), Q8_0 (1)". */
 static void describe(struct opening *o)
 {
 	int count[MODEL_TYPES][2], at = 0, n = 0;
@@ -349,7 +349,7 @@ int model_need(struct opening *o, struct key k, int rc)
 	return rc == 1 ? model_fail(o, -EINVAL, "%s is missing", key_name(o, k, buf, sizeof(buf))) : rc;
 }
 
-/* Sizes: required ones first, then those with a default. */
+/* Read the sizes: required ones first, then those with a default. */
 int model_sizes(struct opening *o)
 {
 #define AT(size) offsetof(struct sr_model, size)
@@ -415,7 +415,7 @@ void model_set_name(char *out, size_t n, const char *s, size_t len)
 	out[at] = 0;
 }
 
-/* An id that ends an answer; once each. */
+/* Add an id that ends an answer, unless it is there already. */
 int model_add_eos(struct opening *o, const char *where, int64_t id)
 {
 	struct model *md = o->md;
@@ -432,7 +432,7 @@ int model_add_eos(struct opening *o, const char *where, int64_t id)
 	return 0;
 }
 
-/* The context that scaling reaches, as vLLM derives it. */
+/* Set the context that scaling reaches, by vLLM's rule. */
 int model_scale_context(struct opening *o, const struct sr_rope *r)
 {
 	double c = (double)(r->kind == SR_ROPE_YARN ? r->context : o->m->context) * (double)r->factor;
@@ -460,7 +460,7 @@ static void finish(struct opening *o, int rc, struct model **out)
 		*out = o->md;
 }
 
-/* The last part of the path, without .gguf: the name of a model that has none inside. */
+/* Name a model without a name inside by the last part of its path, without .gguf. */
 static void name_by_path(struct model *md, const char *path)
 {
 	size_t n = strlen(path);

@@ -1,4 +1,4 @@
-/* model.h - open a model on disk, check every tensor against its shape, and describe it to
+/* model.h - opens a model on disk, checks every tensor against its shape, and describes it to
  * the back ends (struct sr_model).  Weights are not read here: load.h does that.
  */
 #ifndef CORE_MODEL_H
@@ -14,32 +14,32 @@
 
 struct model {
 	struct sr_model m;            /* shapes, tensors, extents by file number */
-	char  **file;                 /* [n_files] paths of what extents point into */
+	char  **file;                 /* [n_files] paths of the files that extents name */
 	int32_t n_files;
 	int32_t eos[MODEL_EOS_MAX];   /* ids that end an answer: tokenizer.ggml.eos_token_id and
 	                                 eot, or generation_config.json, else config.json */
 	int32_t n_eos;
 	uint64_t weight_bytes;        /* as stored */
-	char    stored[64];           /* "Q4_1 (210), Q8_0 (1), F32 (61)": types and how many */
+	char    stored[64];           /* "Q4_1 (210), Q8_0 (1), F32 (61)": types and counts */
 	char    format[16];           /* "GGUF", "safetensors", "dummy" */
-	bool    kv_f8;                /* its files say that the KV cache is to be FP8 */
+	bool    kv_f8;                /* its files ask for an FP8 KV cache */
 	char    quantization[24];     /* as --quantization names it: "gguf", "awq", "gptq",
 	                                 "compressed-tensors"; "" = none */
 };
 
 /* path: a GGUF file or a Hugging Face directory.  0, or -errno and one sentence that names
- * file, field and offset.  -ENOTSUP: an architecture or type that is not supported, by name,
- * with the list of those that are. */
+ * file, field and offset.  -ENOTSUP: an architecture or type that is not supported; the sentence names
+ * it and lists those that are. */
 int  model_open(struct model **out, const char *path, char *err, size_t errlen);
 void model_close(struct model *m);
 
-/* --load-format dummy: the shape of the model at path (of a directory only the settings are
- * read), random bf16 weights: extents lie in the files MODEL_RANDOM and MODEL_ONES, which load.h
- * makes up. */
+/* --load-format dummy: the shape of the model at path with random bf16 weights (of a directory only
+ * the settings are read).  Extents lie in the files MODEL_RANDOM and MODEL_ONES, which load.h makes
+ * up. */
 enum { MODEL_RANDOM = -1, MODEL_ONES = -2 };
 int  model_open_dummy(struct model **out, const char *path, char *err, size_t errlen);
 
-/* "Q4_1", "BF16", .. of an enum sr_type. */
+/* The name of an enum sr_type: "Q4_1", "BF16", .. */
 const char *model_type_name(int32_t type);
 
 #endif

@@ -1,4 +1,4 @@
-/* model_gguf.c - settings and tensors of a GGUF file, for model.c. */
+/* model_gguf.c - reads settings and tensors of a GGUF file, for model.c. */
 #include "model_impl.h"
 
 #include <assert.h>
@@ -28,14 +28,14 @@ int model_find_gguf(struct opening *o, const char *name, struct found *f)
 	return 0;
 }
 
-/* Llama 3's scaling comes as factors per frequency: find the formula's parameters that made
+/* A GGUF has Llama 3's scaling as factors per frequency.  Find the parameters of the formula that made
  * them, so that there is one kind of rope.  Source: convert_hf_to_gguf.py, Llama 3.1. */
 static int rope_from_factors(struct opening *o, const struct gguf_tensor *t, struct sr_rope *r)
 {
 	float got[512], plain[512], made[512], most = 1;
 	int n = r->dims / 2;
 
-	assert(n <= 512);                     /* model_sizes: heads are up to 1024 wide */
+	assert(n <= 512);                     /* model_sizes: heads are at most 1024 wide */
 	if (t->type != 0 || t->n_dims != 1 || t->dim[0] != (uint64_t)n)
 		return model_fail(o, -EINVAL, "tensor rope_freqs.weight at offset %" PRIu64 " is not F32 "
 		                  "[%d]", t->offset, n);
@@ -75,9 +75,9 @@ static int get_float(struct opening *o, const char *key, double min, double max,
 	return rc < 0 ? rc : 0;
 }
 
-/* As llama.cpp computes it: magnitude 1 + ln(factor) / 10, times attn_factor.  It does not use
- * yarn_attn_factor, into which its converter puts what Hugging Face calls attention_factor, the magnitude
- * itself: so this must say the same. */
+/* As llama.cpp computes it: magnitude = (1 + ln(factor) / 10) * attn_factor.  llama.cpp ignores
+ * yarn_attn_factor, where its converter puts Hugging Face's attention_factor, the magnitude itself.  So
+ * a yarn_attn_factor must have the same value. */
 static int rope_yarn(struct opening *o, struct sr_rope *r)
 {
 	float ext = 1, times = 1, whole = 0;
@@ -106,7 +106,7 @@ static int rope_yarn(struct opening *o, struct sr_rope *r)
 	return 0;
 }
 
-/* The settings of yarn that would work without it. */
+/* Refuse settings of yarn that would have an effect without it. */
 static int no_yarn(struct opening *o)
 {
 	static const struct { const char *key; float none; } without[] = {
@@ -128,7 +128,7 @@ static int no_yarn(struct opening *o)
 	return 0;
 }
 
-/* linear where it is not said, as llama.cpp has it. */
+/* The type is linear if it is missing, as in llama.cpp. */
 static int rope_kind(struct opening *o, struct sr_rope *r)
 {
 	struct gguf_string type = { "linear", 6 };
@@ -167,12 +167,12 @@ static int gguf_rope(struct opening *o)
 	if (r->dims % 2)
 		return model_fail(o, -EINVAL, "%s.rope.dimension_count is %d; it must be even", o->m->arch,
 		                  r->dims);
-	/* A GGUF's context_length is what scaling already reaches. */
+	/* A GGUF's context_length is the context after scaling. */
 	rc = rope_kind(o, r);
 	return !rc && factors ? rope_from_factors(o, factors, r) : rc;
 }
 
-/* What every file of these architectures has as we compute it, and what a file may say it is. */
+/* Check settings that must have the value that is computed here. */
 static int gguf_attention(struct opening *o)
 {
 	float scale = 0;

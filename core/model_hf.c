@@ -1,4 +1,4 @@
-/* model_hf.c - settings and tensors of a Hugging Face directory, for model.c: config.json,
+/* model_hf.c - reads settings and tensors of a Hugging Face directory, for model.c: config.json,
  * generation_config.json, and the tables of its safetensors files. */
 #include "model_impl.h"
 
@@ -40,7 +40,7 @@ int model_find_hf(struct opening *o, const char *name, struct found *f)
 	return f->type == SR_F8 ? model_find_f8(o, name, f) : 0;
 }
 
-/* The file as an object; NULL and *rc = -ENOENT, .. and a sentence.  Messages name it from now on. */
+/* Load the file as an object; NULL, and *rc = -ENOENT, .. and a sentence.  Messages name it from now on. */
 static json_t *load_json(struct opening *o, const char *path, int *rc)
 {
 	json_error_t why;
@@ -65,7 +65,7 @@ static json_t *load_json(struct opening *o, const char *path, int *rc)
 	return j;
 }
 
-/* A number of an object that is not the whole of config.json; what is not there stays. */
+/* Read a number of an object inside config.json; if it is missing, *out is unchanged. */
 static int sub_float(struct opening *o, const json_t *obj, const char *of, const char *key, double min,
                      double max,
                      float *out)
@@ -94,7 +94,7 @@ static int sub_int(struct opening *o, const json_t *obj, const char *of, const c
 	return 0;
 }
 
-/* true or false; what is not there or null stays. */
+/* Read true or false; if it is missing or null, *out is unchanged. */
 static int hf_bool(struct opening *o, const char *key, bool *out)
 {
 	const json_t *j = json_object_get(o->config, key);
@@ -106,7 +106,7 @@ static int hf_bool(struct opening *o, const char *key, bool *out)
 	return 0;
 }
 
-/* Which kind of scaling: NULL, none. */
+/* The kind of scaling.  NULL: none. */
 static int rope_type(struct opening *o, const json_t *j, const char *of, const char **out)
 {
 	const char *key = json_object_get(j, "rope_type") ? "rope_type" : "type";
@@ -120,7 +120,7 @@ static int rope_type(struct opening *o, const json_t *j, const char *of, const c
 	return 0;
 }
 
-/* rope_scaling {type or rope_type, ..}; since transformers 5 rope_parameters, theta in it. */
+/* Find rope_scaling {type or rope_type, ..}; since transformers 5 rope_parameters, with theta in it. */
 static int rope_object(struct opening *o, const json_t **out, const char **of)
 {
 	static const char *const names[] = { "rope_scaling", "rope_parameters" };
@@ -156,14 +156,14 @@ static int rope_llama3(struct opening *o, const json_t *j, const char *of, struc
 	return 0;
 }
 
-/* What grows with the logarithm of the factor. */
+/* The magnitude that grows with the logarithm of the factor. */
 static float mscale_of(float factor, float by)
 {
 	return factor > 1 ? 1 + 0.1f * by * logf(factor) : 1;
 }
 
-/* As transformers reads it (_compute_yarn_parameters).  attn_factor is that of YaRN's own code, and vLLM's:
- * it multiplies; attention_factor is the whole. */
+/* As transformers reads it (_compute_yarn_parameters).  attn_factor, of YaRN's own code and of vLLM, is
+ * multiplied; attention_factor replaces the magnitude. */
 static int rope_yarn(struct opening *o, const json_t *j, const char *of, struct sr_rope *r)
 {
 	const json_t *truncate = json_object_get(j, "truncate"), *factor = json_object_get(j, "factor");
@@ -185,7 +185,7 @@ static int rope_yarn(struct opening *o, const json_t *j, const char *of, struct 
 	if (truncate && !json_is_null(truncate) && !json_is_boolean(truncate))
 		return model_fail(o, -EINVAL, "%s.truncate is neither true nor false", of);
 	r->exact = json_is_false(truncate);
-	if (!factor || json_is_null(factor)) {     /* then it is how far the context was stretched */
+	if (!factor || json_is_null(factor)) {     /* then it is the ratio of the contexts */
 		r->factor = (float)o->m->context / (float)r->context;
 		if (!(r->factor > 1 && r->factor <= 4096))
 			return model_fail(o, -EINVAL, "%s.factor is missing, and max_position_embeddings over "
@@ -198,7 +198,7 @@ static int rope_yarn(struct opening *o, const json_t *j, const char *of, struct 
 	return 0;
 }
 
-/* What all kinds share: the width that turns, theta, the factor, the context before scaling. */
+/* Read what all kinds share: the rotated width, theta, the factor, the context before scaling. */
 static int rope_common(struct opening *o, const json_t *j, const char *of, struct sr_rope *r)
 {
 	int rc;
@@ -210,7 +210,7 @@ static int rope_common(struct opening *o, const json_t *j, const char *of, struc
 	    (rc = sub_float(o, j, of, "factor", 1, 4096, &r->factor)) != 0 ||
 	    (rc = sub_int(o, j, of, "original_max_position_embeddings", 1 << 28, &r->context)) != 0)
 		return rc;
-	/* Where both are there, transformers prefers the outer one. */
+	/* If both are there, transformers prefers the outer one. */
 	rc = model_int(o, (struct key){ "", "original_max_position_embeddings" }, 1, 1 << 28, &r->context);
 	return rc < 0 ? rc : 0;
 }
@@ -242,7 +242,7 @@ static int hf_rope(struct opening *o)
 	return model_scale_context(o, r);
 }
 
-/* Settings that would compute something else than what we do. */
+/* Refuse settings with which something else would be computed. */
 static int hf_refuse(struct opening *o)
 {
 	const json_t *act = json_object_get(o->config, "hidden_act");
@@ -263,7 +263,7 @@ static const struct { const char *name, *type; unsigned has; } families[FAMILIES
 	{ "Qwen2ForCausalLM", "qwen2", UNTIED | QKV_BIAS }, { "Qwen3ForCausalLM", "qwen3", UNTIED | QK_NORM },
 };
 
-/* By the name of its class.  transformers goes by model_type, vLLM by architectures: they must agree. */
+/* Find the family by class name.  transformers uses model_type, vLLM architectures: they must agree. */
 static int hf_family(struct opening *o, int *family)
 {
 	const json_t *list = json_object_get(o->config, "architectures");
@@ -312,7 +312,7 @@ static bool is_sliding(const json_t *types, int32_t l)
 	return strcmp(json_string_value(json_array_get(types, (size_t)l)), "sliding_attention") == 0;
 }
 
-/* layer_types: a kind of attention for each layer.  NULL: it is not there. */
+/* Read layer_types: the kind of attention of each layer.  NULL: it is missing. */
 static int get_types(struct opening *o, const json_t **types, int *sliding)
 {
 	*types = json_object_get(o->config, "layer_types");
@@ -331,9 +331,9 @@ static int get_types(struct opening *o, const json_t **types, int *sliding)
 	return 0;
 }
 
-/* As transformers' classes do.  Llama has no window, whatever is said.  Mistral has one in all layers, of 4096
- * if it is not said.  Qwen has one if use_sliding_window says so, in the layers that layer_types names, else
- * from max_window_layers up. */
+/* As in transformers' classes.  Llama never has a window.  Mistral has one in all layers, of 4096 if
+ * the size is missing.  Qwen has one if use_sliding_window is true: in the layers that layer_types names,
+ * else from max_window_layers up. */
 static int hf_window(struct opening *o, int family)
 {
 	bool qwen = family == QWEN2 || family == QWEN3, used = family == MISTRAL;
@@ -363,7 +363,7 @@ static int hf_window(struct opening *o, int family)
 	return 0;
 }
 
-/* eos_token_id: an id or a list of ids; 1: not there. */
+/* Read eos_token_id: an id or a list of ids.  1: it is missing. */
 static int hf_eos(struct opening *o, const json_t *from)
 {
 	const json_t *j = json_object_get(from, "eos_token_id");
@@ -399,7 +399,7 @@ static int open_weights(struct opening *o, const char *dir)
 	return 0;
 }
 
-/* All that the two files of settings say. */
+/* Read both files of settings. */
 static int read_settings(struct opening *o, const char *dir)
 {
 	char config[4096 + 64], path[4096 + 64];

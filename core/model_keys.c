@@ -1,9 +1,9 @@
 /* model_keys.c - which settings of a model's files are read, which must have the one value that is computed
- * here, and which change nothing.  A setting that may change the numbers and is none of these is refused by
- * its name: ignored, it would compute something else silently.  docs/model.md says it for people.
+ * here, and which change nothing.  Any other setting that may change the numbers is refused by name,
+ * because ignoring it would silently compute something else.  docs/model.md describes this for users.
  *
- * Settings that only bring tensors of their own (biases, norms of queries, experts) need no line here: a
- * tensor that the model's table does not take is refused in model.c.
+ * Settings that only bring tensors of their own (biases, norms of queries, experts) need no line here.
+ * model.c refuses any tensor that the model's table does not take.
  */
 #include "model_impl.h"
 
@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* value: READ, by the reader itself; ANY, for none changes an answer; or the one that it must be, or several
- * with | between them.  null and what is empty may always be there. */
+/* value: READ: the reader handles it; ANY: no value changes an answer; otherwise the value it must have,
+ * or several separated by |.  null and empty values are always allowed. */
 static const char READ[] = "read", ANY[] = "any";
 struct rule { const char *key, *value; };
 
@@ -32,7 +32,7 @@ static const struct rule *rule_of(const struct rule *rules, size_t n, const char
 	return NULL;
 }
 
-/* Is `text`, or a number of this value, one of those in `list`? */
+/* Is `text`, or this number if text is NULL, in the list? */
 static bool among(const char *list, const char *text, double number)
 {
 	for (const char *at = list; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
@@ -58,20 +58,20 @@ static const struct rule config_rules[] = {
 	{ "rope_scaling", READ }, { "rope_parameters", READ }, { "original_max_position_embeddings", READ },
 	{ "sliding_window", READ }, { "use_sliding_window", READ }, { "max_window_layers", READ },
 	{ "layer_types", READ }, { "quantization_config", READ }, { "eos_token_id", READ },
-	{ "partial_rotary_factor", "1" },     /* vLLM rotates a part, transformers all, or fails */
+	{ "partial_rotary_factor", "1" },     /* vLLM rotates a part; transformers rotates all or fails */
 	{ "rope_interleaved", "false" }, { "hidden_activation", "silu|swiglu" },
 	{ "activation_function", "silu|swiglu" }, { "activation", "silu|swiglu" }, { "is_causal", "true" }, { "is_encoder_decoder", "false" },
 	{ "add_cross_attention", "false" }, { "text_config", "null" },
-	{ "attention_multiplier", "null" },   /* 1 is no default: it stands for 1 / sqrt(head_dim) */
+	{ "attention_multiplier", "null" },   /* 1 is no default: it replaces 1 / sqrt(head_dim) */
 	{ "num_experts", "0" }, { "num_local_experts", "0" }, { "n_routed_experts", "0" },
-	/* Names that look like a setting, and are none of these architectures. */
+	/* Names that look like settings, but these architectures have none such. */
 	{ "temperature", ANY }, { "layer_norm_eps", ANY }, { "layer_norm_epsilon", ANY }, { "norm_eps", ANY },
 	{ "attn_bias", ANY }, { "chunk_size_feed_forward", ANY }, { "logits_to_keep", ANY },
 	{ "num_logits_to_keep", ANY },
 };
 
-/* A name with one of the first is about training, generation or how a program computes; with one of the
- * others it may be about what is computed. */
+/* A name with one of the first words is about training, generation or how a program computes.  A name
+ * with one of the others may be about what is computed. */
 static const char *const harmless_words[] = {
 	"dropout", "pdrop", "implementation", "flash", "init", "loss", "token_id", "output_", "_dtype",
 	"efficient", "sdpa",
@@ -91,14 +91,14 @@ static bool has_word(const char *key, const char *const *words, size_t n)
 	return false;
 }
 
-/* null, false and what is empty say that there is no such thing. */
+/* null, false and empty values mean that the feature is absent. */
 static bool says_nothing(const json_t *j)
 {
 	return !j || json_is_null(j) || json_is_false(j) || (json_is_string(j) && !*json_string_value(j)) ||
 	       (json_is_array(j) && !json_array_size(j)) || (json_is_object(j) && !json_object_size(j));
 }
 
-/* 0 is a cap or a window that there is not; 1 multiplies. */
+/* 0 means no cap or no window; 1 is neutral as a factor. */
 static bool is_neutral(const char *key, const json_t *j)
 {
 	double v = json_number_value(j);
@@ -107,7 +107,7 @@ static bool is_neutral(const char *key, const json_t *j)
 	       (json_is_number(j) && (v == 0 || (v == 1 && (strstr(key, "multiplier") || strstr(key, "scal")))));
 }
 
-/* An object is known by its format. */
+/* An object is compared by its format. */
 static bool is_one_of(const json_t *j, const char *list)
 {
 	const char *text = json_is_true(j) ? "true" : json_is_false(j) ? "false" : json_string_value(
@@ -150,7 +150,7 @@ int model_check_config(struct opening *o)
 	return 0;
 }
 
-/* ---- objects inside of it, where every name is known ------------------------------------------ */
+/* ---- objects inside of it, where every name must be known ------------------------------------- */
 
 static const struct rule rope_rules[] = {
 	{ "rope_type", READ }, { "type", READ }, { "rope_theta", READ }, { "factor", READ },
@@ -166,7 +166,7 @@ static const struct rule quant_rules[] = {
 	{ "fmt", READ }, { "format", READ }, { "config_groups", READ }, { "kv_cache_scheme", READ },
 	{ "is_marlin_format", "false" }, { "pack_dtype", "int32" }, { "transform_config", "null" },
 	{ "activation_scheme", "dynamic|static" }, { "sparsity_config", "dense" },
-	/* Which modules are quantized, and with act-order or not, their tensors tell. */
+	/* The tensors show which modules are quantized, and whether with act-order. */
 	{ "desc_act", ANY }, { "sym", ANY }, { "lm_head", ANY }, { "ignore", ANY }, { "ignored_layers", ANY },
 	{ "modules_to_not_convert", ANY }, { "modules_in_block_to_quantize", ANY }, { "static_groups", ANY },
 	/* How the weights were found, and how other programs compute with them. */
@@ -235,7 +235,7 @@ static const struct rule gguf_rules[] = {                /* after "llama." */
 	{ "tensor_data_layout", ANY }, { "attention.layer_norm_epsilon", ANY },
 };
 
-/* For messages, and to compare: a string or a boolean as text, with "" for a number, whose value is *v. */
+/* For messages and comparison: a string or boolean as text; a number as "" and its value in *v. */
 static void text_of(const struct gguf *g, const struct gguf_value *value, char *text, size_t n, double *v)
 {
 	char key[200];

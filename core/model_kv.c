@@ -1,10 +1,10 @@
-/* model_kv.c - the scales of an FP8 KV cache in a Hugging Face directory, for model.c: one for all keys of a
- * layer, one for all values; what is stored times it is the value.
+/* model_kv.c - finds the scales of an FP8 KV cache in a Hugging Face directory, for model.c.  A layer has one
+ * for all keys and one for all values; a value is what is stored times its scale.
  *
- * Names are those that vLLM's loader takes: beside the layer's attention, in it, or beside the projection
- * that makes keys or values; kv_scale, of old files, is for both; output_scale is compressed-tensors' old
- * name.  Where one is missing it is as the other.  Scales of queries are for FP8 attention, which no back
- * end has. */
+ * Names are those that vLLM's loader accepts: beside the layer's attention, inside it, or beside the
+ * projection that makes keys or values.  kv_scale, in old files, is for both; output_scale is
+ * compressed-tensors' old name.  If one scale is missing, it equals the other.  Scales of queries are for
+ * FP8 attention, which no back end has. */
 #include "model_impl.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static const struct { const char *name; int what; } names[] = {
 	{ "kv_scale", KEYS | VALUES },
 };
 
-/* The one number of a tensor, from its file. */
+/* Read the single number of a tensor from its file. */
 static int read_scale(struct opening *o, const struct safetensor *t, int32_t file, float *out)
 {
 	const char *path = o->st->file[file].path;
@@ -86,7 +86,7 @@ int model_kv_scales(struct opening *o, int32_t l)
 	return 0;
 }
 
-/* quantization_config.kv_cache_scheme: then the cache is to be FP8, if nobody says otherwise. */
+/* quantization_config.kv_cache_scheme: the KV cache is FP8 unless a flag overrides it. */
 int model_kv_scheme(struct opening *o, const json_t *scheme)
 {
 	const char *type = json_string_value(json_object_get(scheme, "type"));

@@ -1,5 +1,5 @@
-/* model_quant.c - directories of 4- and 8-bit weights whose scales lie apart, for model_hf.c: what
- * quantization_config says of them, and which tensors stand for one matrix.
+/* model_quant.c - directories of 4- and 8-bit weights with separate scales, for model_hf.c: what
+ * quantization_config says about them, and which tensors make up one matrix.
  *
  *	awq                 qweight [k][n/8]        qzeros [k/group][n/8]  scales [k/group][n]
  *	gptq                qweight [k/8][n]        qzeros [k/group][n/8]  scales [k/group][n]  g_idx [k]
@@ -9,10 +9,10 @@
  *	fp8                 weight [n][k] in e4m3, weight_scale [1], or weight_scale_inv [n/128][k/128]
  *	  and compressed-tensors in e4m3: weight_scale [1], [n][1] or [n/128][k/128]
  *
- * FP8 activations are quantized token by token, if at all: a file's input_scale is not used.
- * Whether a matrix is quantized its tensors tell: modules that were left out (ignore,
- * modules_to_not_convert) have a plain weight.  Sources: the writers of these files, AutoAWQ, AutoGPTQ
- * and llm-compressor.
+ * FP8 activations are quantized token by token, if at all; a file's input_scale is not used.
+ * The tensors show whether a matrix is quantized: modules that were left out (ignore,
+ * modules_to_not_convert) have a plain weight.  Sources: the programs that write these files, AutoAWQ,
+ * AutoGPTQ and llm-compressor.
  */
 #include "model_impl.h"
 
@@ -50,7 +50,7 @@ static int check_bits(struct opening *o, const json_t *j, const char *key)
 	                  key);
 }
 
-/* -1 (and null, if it may be): one group is the whole of a row. */
+/* Read group_size; -1 (or null, if `channel`): one group is a whole row. */
 static int get_group(struct opening *o, const json_t *j, bool channel)
 {
 	const json_t *size = json_object_get(j, "group_size");
@@ -101,7 +101,7 @@ static int gptq(struct opening *o, const json_t *j)
 	return get_group(o, j, false);
 }
 
-/* Outputs and inputs to a scale, if it is said. */
+/* Read the outputs and inputs per scale, if given. */
 static int get_blocks(struct opening *o, const json_t *j, const char *key)
 {
 	const json_t *size = json_object_get(j, key);
@@ -129,7 +129,7 @@ static int fp8(struct opening *o, const json_t *j)
 	return get_blocks(o, j, "weight_block_size");
 }
 
-/* compressed-tensors in e4m3: weights, and what else is quantized. */
+/* compressed-tensors in e4m3: check the weights and what else is quantized. */
 static int compressed_f8(struct opening *o, const json_t *one, const json_t *weights)
 {
 	const json_t *input = json_object_get(one, "input_activations");
@@ -225,7 +225,7 @@ static const struct safetensor *part(struct opening *o, const char *stem, const 
 	return model_hf_tensor(o, whole, file);
 }
 
-/* A part must be [a][b] of so many bytes an element. */
+/* A part must be [a][b] of this dtype. */
 static int expect(struct opening *o, const char *stem, const char *name, const struct safetensor *t,
                   const char *dtype, uint64_t a, uint64_t b)
 {
@@ -241,8 +241,8 @@ static int expect(struct opening *o, const char *stem, const char *name, const s
 	                  t->name, t->offset, t->n_dims, t->dim[0], t->dim[1], a, b);
 }
 
-/* The group of each input.  Where they are in order it is not needed, and *out stays empty; out of order
- * (desc_act, actorder) groups must still be of one size. */
+/* Read the group of each input.  If groups are in order, *out stays empty, because no index is needed.
+ * Out of order (desc_act, actorder), groups must still have one size. */
 static int read_index(struct opening *o, const struct safetensor *t, const char *path, int fd, int32_t k,
                       int32_t group, int32_t *members, bool *in_order)
 {
@@ -298,7 +298,7 @@ static int scale_type(const char *dtype)
 	     : strcmp(dtype, "F32") == 0 ? SR_F32 : SR_NONE;
 }
 
-/* Fills f with all but the data, whose shape says that it is n x k. */
+/* Fill f except for the data, whose shape gives n x k. */
 static int find_rest(struct opening *o, const char *stem, uint64_t n, uint64_t k, struct found *f)
 {
 	const struct parts *p = parts_of(f->type);
@@ -340,7 +340,7 @@ int model_find_quantized(struct opening *o, const char *name, struct found *f)
 	uint64_t n, k;
 	int32_t file;
 
-	assert(len > 7 && len < sizeof(stem));  /* it comes from model.c's table */
+	assert(len > 7 && len < sizeof(stem));  /* name is from model.c's table */
 	if (!o->quant.type || strcmp(name + len - 7, ".weight") != 0)
 		return 1;
 	snprintf(stem, sizeof(stem), "%.*s", (int)len - 6, name);
@@ -367,7 +367,7 @@ int model_find_quantized(struct opening *o, const char *name, struct found *f)
 	return find_rest(o, stem, n, k, f);
 }
 
-/* The scales of a matrix in e4m3, whose shape says what each is for. */
+/* Find the scales of a matrix in e4m3; their shape shows what each is for. */
 int model_find_f8(struct opening *o, const char *name, struct found *f)
 {
 	const struct safetensor *t;
@@ -394,10 +394,10 @@ int model_find_f8(struct opening *o, const char *name, struct found *f)
 	f->scale = (struct sr_extent){ t->offset, t->bytes, file };
 	column = t->n_dims == 1 || (t->n_dims == 2 && t->dim[1] == 1);
 	if (t->n_dims == 0 || (column && t->dim[0] == 1))
-		return 0;                          /* one for all */
+		return 0;                          /* one for the matrix */
 	f->group_n = 1;
 	if (column && t->dim[0] == n)
-		return 0;                          /* one an output */
+		return 0;                          /* one per output */
 	f->group_n = o->quant.group_n;
 	f->group = o->quant.group;
 	bn = (uint64_t)f->group_n;

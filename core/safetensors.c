@@ -36,13 +36,13 @@ static int fail(const struct where *w, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(w->err, w->errlen, fmt, ap);
 	va_end(ap);
-	for (char *c = w->err; *c; c++)       /* names in the file may be anything; this goes to terminals */
+	for (char *c = w->err; *c; c++)       /* a file's names may hold anything, and messages go to terminals */
 		if ((unsigned char)*c < ' ' || *c == 0x7f)
 			*c = '?';
 	return -EINVAL;
 }
 
-/* A JSON integer that is not negative. */
+/* Read a JSON integer that is not negative. */
 static int get_u64(const json_t *j, uint64_t *out)
 {
 	if (!json_is_integer(j) || json_integer_value(j) < 0)
@@ -116,7 +116,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct safetensor *)a)->name, ((const struct safetensor *)b)->name);
 }
 
-/* Together the tensors are the data: no holes, no overlaps. */
+/* The tensors must tile the data: no holes, no overlaps. */
 static int check_tiling(struct safetensors *s, uint64_t data_bytes, const struct where *w)
 {
 	uint64_t at = 0;
@@ -221,7 +221,7 @@ void safetensors_free(struct safetensors *s)
 
 static int open_regular(const char *path, uint64_t *bytes, const struct where *w)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc;   /* a FIFO must not make us wait */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc;   /* a FIFO must not block us */
 	struct stat st;
 
 	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
@@ -280,7 +280,7 @@ int safetensors_text(char **out, size_t *n, const char *path, size_t most, char 
 	return rc;
 }
 
-/* Adds dir/name to the set. */
+/* Add dir/name to the set. */
 static int add_file(struct safetensors_set *s, const char *dir, const char *name, const struct where *w)
 {
 	char path[4096 + 256], why[300] = "";
@@ -288,7 +288,7 @@ static int add_file(struct safetensors_set *s, const char *dir, const char *name
 	uint8_t *head = NULL, first[8];
 	int fd, rc;
 
-	assert(strlen(dir) < 4096 && strlen(name) < 256); /* a file in it was there; plain_name */
+	assert(strlen(dir) < 4096 && strlen(name) < 256); /* a file in dir was opened; name is a plain_name */
 	snprintf(path, sizeof(path), "%s/%s", dir, name);
 	fd = open_regular(path, &bytes, w);
 	if (fd < 0)
@@ -298,7 +298,7 @@ static int add_file(struct safetensors_set *s, const char *dir, const char *name
 		for (int i = 7; i >= 0; i--)
 			header = header << 8 | first[i];
 		if (header > HEADER_MAX || header > bytes - 8)
-			header = 0;        /* the parser says what is wrong with it */
+			header = 0;        /* the parser reports what is wrong with it */
 		head = malloc(8 + header);
 		rc = head ? read_all(fd, head, 0, 8 + header, path, w) : -ENOMEM;
 	}
@@ -316,7 +316,7 @@ static int add_file(struct safetensors_set *s, const char *dir, const char *name
 	return s->file[s->n - 1].path ? 0 : -ENOMEM;
 }
 
-/* A name in the directory: no path leads out of it. */
+/* A plain file name: no path leads out of the directory. */
 static bool plain_name(const char *s)
 {
 	size_t n = strlen(s);
@@ -342,7 +342,7 @@ const struct safetensors_at *safetensors_lookup(const struct safetensors_set *s,
 	return s->n_tensors ? bsearch(&want, s->all, s->n_tensors, sizeof(want), at_by_name) : NULL;
 }
 
-/* One table over all files; a name is in one of them. */
+/* Merge the tables of all files; a name may be in one of them only. */
 static int merge(struct safetensors_set *s, const struct where *w)
 {
 	for (int32_t i = 0; i < s->n; i++)
@@ -354,7 +354,7 @@ static int merge(struct safetensors_set *s, const struct where *w)
 	for (int32_t i = 0; i < s->n; i++)
 		for (uint64_t t = 0; t < s->file[i].table->n; t++)
 			s->all[s->n_tensors++] = (struct safetensors_at){ &s->file[i].table->tensor[t], i };
-	if (s->n > 1)                          /* one file's are in order */
+	if (s->n > 1)                          /* one file's tensors are already sorted */
 		qsort(s->all, s->n_tensors, sizeof(*s->all), at_by_name);
 	for (uint64_t t = 1; t < s->n_tensors; t++)
 		if (at_by_name(&s->all[t - 1], &s->all[t]) == 0)
@@ -363,7 +363,7 @@ static int merge(struct safetensors_set *s, const struct where *w)
 	return 0;
 }
 
-/* The files that weight_map names, each once. */
+/* Add the files that weight_map names, each once. */
 static int add_shards(struct safetensors_set *s, const char *dir, const char *index, const json_t *map,
                       const struct where *w)
 {
@@ -390,7 +390,7 @@ static int add_shards(struct safetensors_set *s, const char *dir, const char *in
 	return rc;
 }
 
-/* What weight_map names lies where it says. */
+/* Check that each tensor of weight_map is in the file that it names. */
 static int check_map(const struct safetensors_set *s, const char *index, const json_t *map, const struct where *w)
 {
 	const char *name;
