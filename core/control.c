@@ -1,4 +1,4 @@
-/* control.c - checks who asks to turn a knob and whether the value is allowed, and turns it. */
+/* control.c - checks the client's rights and the new value, and turns the knob. */
 #include "control.h"
 
 #include <errno.h>

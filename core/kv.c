@@ -1,4 +1,4 @@
-/* kv.c - who owns which block of the KV cache, on which tier.  See kv.h for the states.
+/* kv.c - which owner has which block of the KV cache, on which tier.  See kv.h for the states.
  *
  * Device blocks are numbered 0 .. n-1 and host blocks n .. n+host-1 in one array, so a list,
  * the index and a twin need only a number.  A block is in exactly one of three places: on its

@@ -1,4 +1,4 @@
-/* kv.h - who owns which block of the KV cache, on which tier.
+/* kv.h - which owner has which block of the KV cache, on which tier.
  *
  * Bookkeeping only: it handles block ids, never memory, which belongs to the back end.  The
  * scheduler alone calls it, from one thread.  No call here can block, log, allocate (after

@@ -1,4 +1,4 @@
-/* stats.c - the stats page: made by the daemon, copied by whoever may read it. */
+/* stats.c - the stats page: the daemon makes it, and permitted readers copy it. */
 #include "stats.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* vLLM's bounds, with finer ones below where a fast engine would fall into the first. */
+/* vLLM's bounds, with finer ones below, because a fast engine's values would all fall into the first. */
 static const double ttft[] = { .0001, .00025, .0005, .001, .005, .01, .02, .04, .06, .08, .1, .25, .5,
 	.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560 };
 static const double itl[] = { .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .075, .1, .15,
@@ -55,7 +55,7 @@ const char *stats_empty_name(int empty)
 	return empty >= 0 && empty < N_EMPTY ? name[empty] : "?";
 }
 
-/* The same value n times. */
+/* Count the same value n times. */
 void stats_observe_many(struct stats_page *p, enum stats_hist h, double value, uint64_t n)
 {
 	int i = 0;
@@ -94,7 +94,7 @@ void stats_now(const struct stats_page *p, struct stats_mark *m)
 	memcpy(m->empty_ns, p->empty_ns, sizeof(m->empty_ns));
 }
 
-/* Word by word, each whole: the other side may be at it. */
+/* Copy word by word, each word whole, because the other side may write or read meanwhile. */
 static void copy_words(void *to, const void *from, size_t bytes)
 {
 	for (size_t i = 0; i < bytes / sizeof(uint64_t); i++)
@@ -102,7 +102,7 @@ static void copy_words(void *to, const void *from, size_t bytes)
 		                 __atomic_load_n((const uint64_t *)from + i, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 }
 
-/* Whoever reads the mark meanwhile sees at_ns change, and looks elsewhere. */
+/* A reader of the mark that is being replaced sees at_ns change, and uses another mark. */
 void stats_minute(struct stats_page *p)
 {
 	struct stats_mark *to = &p->minute[p->n_minute % STATS_MINUTES], m;
@@ -136,7 +136,7 @@ bool stats_since(const struct stats_page *p, uint64_t since_ns, struct stats_mar
 
 	for (uint64_t i = n; i-- > oldest; ) {
 		if (!mark_read(p, i, &m))
-			continue;             /* the oldest, being written over */
+			continue;             /* the oldest mark, being replaced */
 		*out = m;
 		found = true;
 		if (m.at_ns <= since_ns)
@@ -195,7 +195,7 @@ int stats_create(struct stats_page **out, const char *run_dir, char *err, size_t
 	if (fd < 0)
 		goto fail;
 	while ((errno = posix_fallocate(fd, 0, sizeof(*p))) == EINTR)
-		continue;                     /* a hole for which there is no room would be SIGBUS, later */
+		continue;                     /* a hole now would be SIGBUS later, when the disk is full */
 	if (errno)
 		goto fail;
 	p = mmap(NULL, sizeof(*p), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
@@ -212,7 +212,7 @@ int stats_create(struct stats_page **out, const char *run_dir, char *err, size_t
 	p->start_ns = (uint64_t)mono.tv_sec * 1000000000u + (uint64_t)mono.tv_nsec;
 	if (getrandom(&p->epoch, sizeof(p->epoch), 0) < 0)
 		p->epoch = p->start_ns ^ p->pid;
-	p->epoch |= 1;                        /* never 0 */
+	p->epoch |= 1;                        /* 0 means stopped */
 	if (rename(temp, path) < 0) {
 		e = errno;
 		snprintf(err, errlen, "%s: cannot be made: %s", path, strerror(e));
@@ -246,19 +246,19 @@ void stats_destroy(struct stats_page *p, const char *run_dir)
 
 /* ---- a reader's copy ----------------------------------------------------------------------- */
 
-/* The file belongs to the daemon's user, who may cut it or write anything into it at any time.  So no
- * reader maps it: pread says how much there is, where a mapping would raise SIGBUS.  Linux copies aligned
- * words whole (tests/test_stats.c: test_words), so each is as the daemon stored it. */
+/* The file belongs to the daemon's user, who may shrink it or write anything into it at any time.  So no
+ * reader maps it: pread returns fewer bytes where a mapping would raise SIGBUS.  Linux copies aligned
+ * words whole (tests/test_stats.c: test_words), so each word is as the daemon stored it. */
 struct view {
-	struct stats_page page;       /* first: its address is what stats_open gives */
-	struct stats_page other;      /* the looks before and after, for word[] */
+	struct stats_page page;       /* first, because stats_open returns its address */
+	struct stats_page other;      /* copies made before and after, for word[] */
 	uint64_t word[STATS_MINUTES + STATS_CLIENTS];
 	uint64_t epoch;               /* of the daemon that wrote the file */
 	uid_t owner;
 	int fd;
 };
 
-#define HEAD offsetof(struct stats_page, step) /* all that queue limits and /metrics read, but the minutes */
+#define HEAD offsetof(struct stats_page, step) /* what queue limits and /metrics read, but minutes */
 
 static struct view *view_of(const struct stats_page *p) { return (struct view *)(uintptr_t)p; }
 
@@ -270,7 +270,7 @@ static int file_read(int fd, void *to, size_t n, size_t at)
 	while (done < n && ((r = pread(fd, (char *)to + done, n - done, (off_t)(at + done))) > 0 ||
 	       (r < 0 && errno == EINTR)))
 		done += r > 0 ? (size_t)r : 0;
-	return done == n ? 0 : r < 0 ? -errno : -EPROTO; /* -EPROTO: it was cut */
+	return done == n ? 0 : r < 0 ? -errno : -EPROTO; /* -EPROTO: it was cut short */
 }
 
 static bool ours(const struct stats_page *p)
@@ -278,12 +278,12 @@ static bool ours(const struct stats_page *p)
 	return p->magic == STATS_MAGIC && p->version == STATS_VERSION && p->bytes == sizeof(*p);
 }
 
-/* Bytes of the character at s that can be shown; 0: a control character, or no UTF-8. */
+/* Bytes of the character at s if it can be displayed; 0: a control character, or invalid UTF-8. */
 static size_t shown(const unsigned char *s)
 {
 	size_t n = *s < 0x80 ? 1 : *s < 0xe0 ? 2 : *s < 0xf0 ? 3 : 4;
 	unsigned char least = *s == 0xc2 || *s == 0xe0 ? 0xa0 : *s == 0xf0 ? 0x90 : 0x80; /* C1, overlong */
-	unsigned char most = *s == 0xed ? 0x9f : *s == 0xf4 ? 0x8f : 0xbf; /* surrogates, past the last */
+	unsigned char most = *s == 0xed ? 0x9f : *s == 0xf4 ? 0x8f : 0xbf; /* surrogates, beyond the last */
 
 	if (n == 1)
 		return *s >= ' ' && *s != 0x7f;
@@ -295,7 +295,7 @@ static size_t shown(const unsigned char *s)
 	return n;
 }
 
-/* A string of the page: it ends, and no byte of it acts on a terminal or breaks JSON.  True: it was so. */
+/* Terminate a string, and replace bytes that control a terminal or break JSON.  True: there were none. */
 static bool clean(char *s, size_t n)
 {
 	bool was = true;
@@ -312,7 +312,7 @@ static bool clean(char *s, size_t n)
 	return was;
 }
 
-/* What was read, checked; after an error the page says that the daemon has stopped. */
+/* Check what was read; after an error, epoch is 0: the page shows a stopped daemon. */
 static int settle(struct view *v, int r)
 {
 	struct stats_page *p = &v->page;
@@ -326,7 +326,7 @@ static int settle(struct view *v, int r)
 	clean(p->state, sizeof(p->state));
 	clean(p->kv_dtype, sizeof(p->kv_dtype));
 	if (!clean(p->config_file, sizeof(p->config_file)))
-		*p->config_file = 0;          /* a path with a byte changed would be another file's */
+		*p->config_file = 0;          /* with a byte replaced, the path would name another file */
 	return r;
 }
 
@@ -338,7 +338,7 @@ static int read_words(struct view *v)
 	return r;
 }
 
-/* A mark or a row is whole if its first word was the same before it was copied and after; else it is
+/* A mark or a row is whole if its first word was the same before and after it was copied.  Others are
  * dropped. */
 int stats_read_all(const struct stats_page *page)
 {
@@ -377,7 +377,7 @@ int stats_read(const struct stats_page *page)
 	return settle(v, r < 0 ? r : file_read(v->fd, &v->page, HEAD, 0));
 }
 
-/* The file of a run directory: a descriptor, or -errno. */
+/* Open the file of a run directory: a descriptor, or -errno. */
 static int file_open(const char *run_dir, struct stat *st)
 {
 	char path[4096];
@@ -430,7 +430,7 @@ bool stats_stale(const struct stats_page *p, const char *run_dir)
 	if (file_read(v->fd, &now, sizeof(now), 0) < 0 || now.epoch == 0)
 		return true;
 	if ((fd = file_open(run_dir, &st)) < 0)
-		return false;                 /* no newer one to change to */
+		return false;                 /* there is no newer file to change to */
 	r = file_read(fd, &now, sizeof(now), 0);
 	close(fd);
 	return r == 0 && now.magic == STATS_MAGIC && now.version == STATS_VERSION && now.bytes == sizeof(*p) &&
