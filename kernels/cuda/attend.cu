@@ -1,24 +1,25 @@
 /* attend.cu - positions, the KV cache and attention.
  *
- * A query head's queries and the H / G heads that share its KV head are rows of one matrix, so K and
- * V are read once for all of them: row r of a piece is token r / heads, head r % heads.  Sixteen rows
- * are a warp's: Q stays in registers, K and V come through shared memory, scores and the running
- * maximum and sum stay in registers (the online softmax of arXiv 1805.02867, laid out as in
- * FlashAttention-2, arXiv 2307.08691).  Exponents are to base 2.
+ * The queries of the H / G heads that share a KV head are rows of one matrix, so K and V are read once
+ * for all of them: row r of a piece is token r / heads, head r % heads.  A warp has sixteen rows.
+ * Q stays in registers; K and V come through shared memory; scores and the running maximum and sum stay
+ * in registers (the online softmax of arXiv 1805.02867, laid out as in FlashAttention-2, arXiv
+ * 2307.08691).  Exponents are to base 2.
  *
- * In a cache of e4m3 (F8) a word that a lane loads is four elements, which become two pairs of bf16:
- * bytes 0, 2 and 1, 3.  For scores, Q's elements are taken in the same order; of V, whose bytes are
- * transposed by pairs, one mma makes the even elements of the output and another the odd ones.
+ * In a cache of e4m3 (F8) a lane loads words of four elements.  A word becomes two pairs of bf16: bytes
+ * 0, 2 and 1, 3.  For scores, Q's elements are taken in the same order.  V's bytes are transposed by
+ * pairs: one mma makes the even elements of the output and another the odd ones.
  *
- *	attend_one   a single token: one warp's rows; the warps divide the positions.  Long sequences
- *	             are divided among blocks too (the list of struct work); the last of them adds up.
- *	attend_run   tokens of a prompt: four warps' rows; the positions are shared by all.  On Hopper
- *	             hopper_attend.cu does that, for heads it can.
+ *	attend_one   a single token: the rows of one warp; all warps of a block divide the positions.  Long
+ *	             sequences are divided among blocks too (the list of struct work); the last block to
+ *	             finish adds up the parts.
+ *	attend_run   tokens of a prompt: the rows of four warps, which share all positions.  On Hopper
+ *	             hopper_attend.cu does it for the head widths that it supports.
  */
 #include "device.cuh"
 #include "ptx.cuh"
 
-/* What a position of K or V is in memory, and in a tile in shared memory: bytes. */
+/* Bytes of one position of K or V: in memory, and with padding in a tile in shared memory. */
 #define SIZE(F8)     ((F8) ? 1 : (int)sizeof(bf16))
 #define PITCH(E, F8) ((E) * SIZE(F8) + 16)
 
@@ -36,7 +37,7 @@ static __global__ void angles_kernel(const struct token *token, const float *fre
 	let_next_start();
 	wait_for_previous();
 	for (int32_t i = (int32_t)threadIdx.x; i < pairs; i += (int32_t)blockDim.x) {
-		/* in double to here: a float has no digits left at position 100,000 */
+		/* double up to here: float has no digits left at position 100,000 */
 		double turn = (double)token[blockIdx.x].position * (double)freq[i];
 		float rest = (float)remainder(turn, 6.283185307179586), c, s;
 
@@ -76,13 +77,13 @@ struct rope_args {
 	int32_t L, l;
 };
 
-/* Of an FP8 cache: what is stored times it is the value. */
+/* The scale of an FP8 cache: stored element * scale = value. */
 static float scale_or_1(const struct dev *d, float scale)
 {
 	return d->kv_f8 && scale > 0 ? scale : 1;
 }
 
-/* head[E], of one warp, normed and rotated into to[E]. */
+/* One warp normalizes and rotates head[E] into to[E]. */
 static __device__ void rope_head(const struct rope_args &a, const float2 *angle, const float *norm,
 	float *head, bf16 *to)
 {
@@ -180,7 +181,7 @@ void rope_store(struct dev *d, int l, const struct sr_rope *rope, const struct w
 			d->stream, a), "rope_store");
 }
 
-/* ---- attention: what a warp does ------------------------------------------------------ */
+/* ---- attention: the work of a warp ---------------------------------------------------- */
 
 struct attend_args {
 	const bf16 *qkv;
@@ -190,25 +191,25 @@ struct attend_args {
 	const struct run *run;
 	float *part;
 	uint32_t *joined;
-	int32_t H, G, heads;         /* heads: query heads of a KV head */
+	int32_t H, G, heads;         /* heads: query heads per KV head */
 	const int32_t *table;
 	int32_t table_cap;
 	const unsigned char *kv;
 	size_t kv_half;
 	int32_t L, l;
-	float scale, cap;            /* k's own scale is in scale, */
-	float v_scale;               /* v's is for the output */
+	float scale, cap;            /* includes the scale of K */
+	float v_scale;               /* applied to the output */
 	int32_t window;
 };
 
-/* Sixteen rows: lane i has rows i / 4 and i / 4 + 8; h says which. */
+/* Sixteen rows: lane i has rows i / 4 and i / 4 + 8, with h = 0 and 1. */
 template <int E> struct rows16 {
 	uint32_t q[E / 16][4];
 	float o[E / 8][4], most[2], sum[2];
 	int32_t low[2], high[2];     /* positions that the row reads; high < low: no row */
 };
 
-/* Row r of the piece that begins with token t0 and has n_rows rows. */
+/* Row r of the piece that starts at token t0 and has n_rows rows. */
 template <int E, bool F8> static __device__ void begin_row(struct rows16<E> &w, int h,
 	const struct attend_args &a, int32_t t0, int32_t r, int32_t n_rows, int g)
 {
@@ -236,8 +237,9 @@ template <int E, bool F8> static __device__ void begin_row(struct rows16<E> &w, 
 		w.o[n][2 * h] = w.o[n][2 * h + 1] = 0;
 }
 
-/* Where lane i finds its row of four 8x8 matrices of 16 bits: positions 0-7, 8-15, of 16 bytes and of the
- * next 16; or, of K in bf16, that of the transposed: 8 positions' 32 bytes, then the next 8. */
+/* The row that lane i addresses for four 8x8 matrices of 16 bits.  In order: positions 0-7 and 8-15 of the
+ * first 16 bytes, then of the next 16.  For the transpose of bf16 K: 8 positions' 32 bytes, then the next 8
+ * positions. */
 static __device__ int row_of(bool in_order, int lane, int pitch)
 {
 	return in_order ? lane % 16 * pitch + lane / 16 * 16
@@ -264,7 +266,7 @@ template <int E, bool F8, int N> static __device__ void scores(float (&s)[2 * N]
 			}
 			ldmatrix_x4(f, row + 16 * b * PITCH(E, F8) + 16 * k);
 #pragma unroll
-			for (int i = 0; i < 4; i++) { /* of a width of 16, f[2] and f[3] are padding */
+			for (int i = 0; i < 4; i++) { /* at a width of 16, f[2] and f[3] are padding */
 				uint32_t even, odd;
 
 				if (k + i / 2 >= E / 16)
@@ -304,7 +306,7 @@ template <int E, bool F8> static __device__ void values(struct rows16<E> &w, con
 	}
 }
 
-/* Which element of the head w.o[n][j] of a lane is; j is 0 or 1. */
+/* The element of the head that w.o[n][j] of a lane holds; j is 0 or 1. */
 template <bool F8> static __device__ int element(int n, int j)
 {
 	int t = (int)threadIdx.x % 4;
@@ -312,7 +314,7 @@ template <bool F8> static __device__ int element(int n, int j)
 	return F8 ? n / 2 * 16 + 4 * t + 2 * j + n % 2 : 8 * n + 2 * t + j;
 }
 
-/* N blocks of 16 positions, the first at j0, from shared memory. */
+/* Attends to N blocks of 16 positions in shared memory; the first starts at j0. */
 template <int E, bool F8, int N> static __device__ void flash(struct rows16<E> &w, const unsigned char *key,
 	const unsigned char *value, int32_t j0, float scale, float cap)
 {
@@ -339,7 +341,7 @@ template <int E, bool F8, int N> static __device__ void flash(struct rows16<E> &
 			}
 		most = fmaxf(most, __shfl_xor_sync(FULL, most, 1));
 		most = fmaxf(most, __shfl_xor_sync(FULL, most, 2));
-		shrink = most > NONE ? exp2f(w.most[h] - most) : 1; /* nothing yet: -inf - -inf */
+		shrink = most > NONE ? exp2f(w.most[h] - most) : 1; /* NONE so far: avoids -inf - -inf */
 #pragma unroll
 		for (int n = 0; n < 2 * N; n++)
 #pragma unroll
@@ -350,7 +352,7 @@ template <int E, bool F8, int N> static __device__ void flash(struct rows16<E> &
 				sum += p;
 			}
 		w.most[h] = most;
-		w.sum[h] = w.sum[h] * shrink + sum; /* of this lane's columns: added up at the end */
+		w.sum[h] = w.sum[h] * shrink + sum; /* of this lane's columns; lanes are added at the end */
 #pragma unroll
 		for (int n = 0; n < E / 8; n++) {
 			w.o[n][2 * h] *= shrink;
@@ -375,7 +377,7 @@ template <int E> static __device__ void end_rows(struct rows16<E> &w)
 	}
 }
 
-/* Begin copying `tokens` positions from j0 of K and V, zeros at and beyond `to`; with thread i of n. */
+/* Thread i of n starts to copy `tokens` positions of K and V from j0 on, with zeros from `to` on. */
 template <int E, bool F8> static __device__ void load_kv(unsigned char *key, unsigned char *value,
 	const struct attend_args &a, const int32_t *table, int g, int32_t j0, int32_t to, int tokens, int i,
 	int n)
@@ -405,7 +407,7 @@ template <int E, bool F8> struct one_shape {
 	static const size_t SHARED_BYTES = RING > SUMS + 16 ? RING : SUMS + 16;
 };
 
-/* The warps' results, in their order, to the output or to this block's part. */
+/* Adds the warps' results, in order of warps, into the output or into this block's part. */
 template <int E, bool F8> static __device__ void join(struct rows16<E> &w, float *shared,
 	const struct attend_args &a, const struct work &k, int g)
 {
@@ -453,11 +455,11 @@ template <int E, bool F8> static __device__ void join(struct rows16<E> &w, float
 	}
 }
 
-/* True in all threads of the last block of a token's to have left its part; `word` in shared memory. */
+/* True in all threads of the last block of a token to store its part; `word` is in shared memory. */
 static __device__ bool last_to_join(uint32_t *joined, int32_t pieces, uint32_t *word)
 {
-	__threadfence();                     /* this thread's part is there .. */
-	__syncthreads();                     /* .. and that of the others */
+	__threadfence();                     /* this thread's part is visible to other blocks */
+	__syncthreads();                     /* and so are the parts of all threads of the block */
 	if (threadIdx.x == 0) {
 		*word = atomicAdd(joined, 1u) + 1 == (uint32_t)pieces;
 		if (*word)
@@ -468,8 +470,8 @@ static __device__ bool last_to_join(uint32_t *joined, int32_t pieces, uint32_t *
 	return *word;
 }
 
-/* A token's parts, in their order, to the output: a warp per query head.  Volatile: other blocks wrote
- * them. */
+/* Adds a token's parts, in their order, into the output; a warp per query head.  Volatile, because other
+ * blocks wrote them. */
 template <int E> static __device__ void add_parts(const struct attend_args &a, const struct work &k, int g)
 {
 	const int EACH = (E + 31) / 32;
@@ -523,7 +525,7 @@ attend_one(struct attend_args a)
 	for (int h = 0; h < 2; h++)
 		begin_row<E, F8>(w, h, a, k.t, lane / 4 + 8 * h, a.heads, g);
 	if (w.low[0] > from)
-		from = w.low[0];          /* the window, the same for all rows */
+		from = w.low[0];          /* start of the window, the same for all rows */
 	j0 = from / 16 * 16 + 16 * warp;
 	steps = j0 < k.to ? (k.to - j0 + 16 * S::WARPS - 1) / (16 * S::WARPS) : 0;
 	for (int h = 0; h < 2; h++) {
@@ -543,7 +545,7 @@ attend_one(struct attend_args a)
 		int32_t ahead = i + S::STAGES - 1;
 
 		cp_async_wait<S::STAGES - 2>();
-		__syncwarp(); /* what other lanes copied is there, and stage i - 1 is read */
+		__syncwarp(); /* copies of other lanes are visible, and stage i - 1 is free */
 		if (ahead < steps) {
 			unsigned char *to = ring + ahead % S::STAGES * S::STAGE;
 
@@ -554,7 +556,7 @@ attend_one(struct attend_args a)
 		flash<E, F8, 1>(w, at, at + S::HALF, j0 + i * 16 * S::WARPS, a.scale, a.cap);
 	}
 	end_rows<E>(w);
-	__syncthreads(); /* the ring becomes the sums */
+	__syncthreads(); /* the ring's memory is reused for the sums */
 	join<E, F8>(w, (float *)shared, a, k, g);
 	if (k.pieces > 1 && last_to_join(a.joined + k.first * a.G + g, k.pieces,
 			(uint32_t *)(shared + S::SUMS)))
@@ -617,7 +619,8 @@ attend_run(struct attend_args a)
 	if (a.window && first.position >= a.window)
 		from = (first.position - a.window + 1) / S::TOKENS * S::TOKENS;
 	steps = (to - from + S::TOKENS - 1) / S::TOKENS;
-	warp_last = r0 < n_rows ? first.position + (r0 + 15) / a.heads : -1; /* or beyond: masked */
+	warp_last = r0 < n_rows ? first.position + (r0 + 15) / a.heads : -1; /* of 16 rows; rows that do not
+	                                                                        exist are masked */
 	load_kv<E, F8>(ring, ring + S::HALF, a, table, g, from, to, S::TOKENS, (int)threadIdx.x,
 		32 * RUN_WARPS);
 	cp_async_commit();
@@ -627,7 +630,7 @@ attend_run(struct attend_args a)
 		int32_t j0 = from + i * S::TOKENS;
 
 		cp_async_wait<0>();
-		__syncthreads(); /* tile i is there for all, and tile i - 1 is read by all */
+		__syncthreads(); /* tile i is visible to all warps, and tile i - 1 is free */
 		if (i + 1 < steps)
 			load_kv<E, F8>(next, next + S::HALF, a, table, g, j0 + S::TOKENS, to,
 				S::TOKENS, (int)threadIdx.x, 32 * RUN_WARPS);
@@ -639,7 +642,7 @@ attend_run(struct attend_args a)
 	put_rows<E, F8>(w, a, k.t, r0, g);
 }
 
-/* ---- the verb ------------------------------------------------------------------------- */
+/* ---- the operation -------------------------------------------------------------------- */
 
 #define EACH_WIDTH(DO) DO(16) DO(32) DO(64) DO(96) DO(128) DO(256)
 

@@ -1,11 +1,11 @@
-/* backend.cu - the door of the CUDA back end: device memory, batches, launch and poll.
+/* backend.cu - the back end's interface: device memory, batches, launch and poll.
  *
- *	launch   copies between the tiers are queued, then the batch: its first kernel, which reads rows
- *	         and commands (step.cu), the forward pass, its last, which writes a word to pinned
- *	         memory; a step of single tokens all in one, as a graph (graph.cu)
- *	poll     reads that word, and asks the driver now and then: an error of the device poisons
- *	         its context for good, so the first one ends everything with -EIO
- *	arm      wakes a thread that sleeps instead: a stream of its own waits for the batch's end
+ *	launch   queues copies between the tiers, then the batch: the first kernel, which reads rows and
+ *	         commands (step.cu), the forward pass, and the last kernel, which writes a word to pinned
+ *	         memory.  A step of single tokens is launched as one graph (graph.cu).
+ *	poll     reads that word, and queries the driver every LOOKS polls.  A device error makes its
+ *	         context unusable for good, so the first one fails everything with -EIO.
+ *	arm      wakes a thread that sleeps: a separate stream waits for the end of the batch
  *
  * Tokens leave through the batch itself: results and alternatives are written to pinned memory.
  */
@@ -22,38 +22,39 @@
 #include "lt.cuh"
 #include "xid.h"
 
-#define LOOKS 64                     /* polls between questions to the driver */
+#define LOOKS 64                     /* polls between two queries to the driver */
 
 enum { IDLE, LAUNCHED, DONE };
 
-struct flight {                      /* a batch and its way */
+struct flight {                      /* a batch in flight */
 	struct sr_batch batch;
 	int state;
-	uint32_t turn;               /* what signal->done is when it is over */
-	struct signal *signal;       /* pinned, as these: */
-	int32_t *chain, *next;       /* [cmds] of step_fill() */
+	uint32_t turn;               /* value of signal->done when it has ended */
+	struct signal *signal;       /* pinned, as are chain and next */
+	int32_t *chain, *next;       /* [cmds] from step_fill() */
 	uint64_t launched_ns;
 	cudaEvent_t ended;           /* for arm() */
-	int armed_fd;                /* the eventfd that will hear of it, by a thread of the driver's; -1: none */
+	int armed_fd;                /* eventfd that a driver thread writes at the end; -1: none */
 };
 
 struct sr_backend {
 	struct dev d;
-	struct sr_model m;           /* a copy; m.layer is ours too */
+	struct sr_model m;           /* a copy; m.layer is a copy too */
 	struct sr_limits lim;
 	struct net net;
 	struct flight flight[FLIGHTS];
-	float    freq[2][128];       /* of rope, until their copy is done; a head is 256 wide at most */
-	int32_t null_block;          /* the same */
+	float    freq[2][128];       /* of rope; kept until the copy to the device is done; a head is at most
+	                                256 wide */
+	int32_t null_block;          /* kept until its copy is done */
 	uint32_t looks;
-	cudaStream_t waiting;        /* for batches that somebody sleeps for */
-	bool said;                   /* that the device is lost */
+	cudaStream_t waiting;        /* waits for the end of batches that are armed */
+	bool said;                   /* the loss of the device was reported */
 	struct xid *xid;             /* or NULL */
-	uint64_t ended_ns;           /* of the batch that ended last */
+	uint64_t ended_ns;           /* end of the batch that ended last */
 
 	unsigned char *weights, *scratch, *slots, *kv; /* device */
 	unsigned char *pinned, *host_kv;
-	unsigned char *staging;      /* in scratch: raw weights at open */
+	unsigned char *staging;      /* in scratch: raw weights during open */
 	size_t kv_block;             /* bytes */
 };
 
@@ -88,9 +89,9 @@ bool cuda_ok(struct dev *d, cudaError_t e, const char *what)
 	return !d->lost;
 }
 
-/* ---- memory, laid out ----------------------------------------------------------------- */
+/* ---- memory layout -------------------------------------------------------------------- */
 
-/* Cuts pieces off a region; with base NULL it only counts. */
+/* Cuts pieces off a region; with base NULL it only counts bytes. */
 struct cutter { unsigned char *base; size_t at; };
 
 static unsigned char *cut(struct cutter *c, size_t n, size_t size)
@@ -129,7 +130,7 @@ static bool has_order(const struct sr_tensor *t)
 	return t->index.bytes;
 }
 
-/* Work space of products, for so many rows of x. */
+/* Work space of products with up to that many rows of x. */
 static void lay_products(struct sr_backend *b, struct cutter *c, size_t rows)
 {
 	const struct sr_model *m = &b->m;
@@ -207,7 +208,7 @@ static size_t lay_slots(struct sr_backend *b, unsigned char *base)
 
 	s->table_cap = b->lim.seq_blocks;
 	s->history_cap = b->lim.seq_blocks * b->lim.block_tokens + 1;
-	s->word_cap = b->lim.words + 256; /* lists come with a head of two words each */
+	s->word_cap = b->lim.words + 256; /* each list has a header of two words */
 	s->slot = (struct slot *)cut(&c, n, sizeof(struct slot));
 	s->table = (int32_t *)cut(&c, n * (size_t)s->table_cap, sizeof(int32_t));
 	s->history = (int32_t *)cut(&c, n * (size_t)s->history_cap, sizeof(int32_t));
@@ -309,7 +310,7 @@ static const struct ops cuda_ops = {
 	weight_add, embed, add_norm, matmul, alone, rope_store, attend, act_mul, pick_norm, sample, put, get,
 };
 
-/* All that can be known before memory is taken: the bytes of weights, or -errno. */
+/* Everything known before memory is allocated: returns the bytes of weights, or -errno. */
 static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const struct sr_limits *lim,
                        char *err, size_t errlen)
 {
@@ -414,7 +415,7 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	       matmul_prepare(d) && attend_prepare(d);
 }
 
-/* From memory that stays: after an error nobody knows whether the copy is done. */
+/* Copies from memory that stays allocated: after an error nothing tells whether the copy is done. */
 static bool send_frequencies(struct sr_backend *b)
 {
 	for (int i = 0; i < 2; i++) {
@@ -431,7 +432,8 @@ static bool send_frequencies(struct sr_backend *b)
 	return cuda_ok(&b->d, cudaStreamSynchronize(b->d.stream), "rope frequencies");
 }
 
-/* Who makes the activations of which product: in 8 bits or in another order, if that is how it reads them. */
+/* Notes which operation makes the activations of which product, if that product reads them in 8 bits or in
+ * another order. */
 static void who_feeds(struct sr_backend *b)
 {
 	for (int32_t l = 0; l < b->m.L; l++) {
@@ -536,7 +538,7 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 
 /* ---- a batch -------------------------------------------------------------------------- */
 
-/* All out, then all in. */
+/* All copies out, then all copies in. */
 static void copy_blocks(struct sr_backend *b, const struct sr_batch *a)
 {
 	for (int out = 1; out >= 0; out--) {
@@ -612,7 +614,7 @@ static int launch(struct sr_backend *b, int32_t i)
 	return d->lost ? lost(b) : 0;
 }
 
-/* Results were written before the word was. */
+/* Results are written before the word. */
 static bool has_ended(const struct flight *f)
 {
 	return __atomic_load_n(&f->signal->done, __ATOMIC_ACQUIRE) == f->turn;
@@ -640,17 +642,18 @@ static int poll_batch(struct sr_backend *b, int32_t i)
 	return b->d.lost ? lost(b) : 0;
 }
 
-/* In a thread of the driver's; told of a lost device, too, unlike what cudaLaunchHostFunc queues. */
+/* Runs in a driver thread.  It is called for a lost device too, unlike a function of cudaLaunchHostFunc. */
 static void CUDART_CB wake(cudaStream_t, cudaError_t, void *flight)
 {
 	const struct flight *f = (const struct flight *)flight;
 	uint64_t one = 1;
 
 	if (write(__atomic_load_n(&f->armed_fd, __ATOMIC_RELAXED), &one, sizeof(one)) < 0)
-		return;                      /* it is full, or -1, launched again: whoever reads it is awake */
+		return;                      /* eventfd full, or -1 because the batch was launched again: its
+		                                reader is awake */
 }
 
-/* In a stream of its own, so that it does not wait for the batch that was launched after this one. */
+/* Uses a separate stream, so that it does not wait for a batch launched after this one. */
 static int arm(struct sr_backend *b, int32_t i, int fd)
 {
 	struct flight *f = &b->flight[i];
@@ -668,7 +671,7 @@ static int arm(struct sr_backend *b, int32_t i, int fd)
 	return 0;
 }
 
-/* ---- tests: a place to and from the host ---------------------------------------------- */
+/* ---- tests: copy from and to the host ------------------------------------------------- */
 
 void put(struct dev *d, enum place p, const float *from, int T)
 {
@@ -697,13 +700,13 @@ void get(struct dev *d, enum place p, float *to, int T)
 	free(half);
 }
 
-/* ---- the door ------------------------------------------------------------------------- */
+/* ---- the table of operations ---------------------------------------------------------- */
 
 static const struct sr_backend_ops ops = {
 	SR_BACKEND_VERSION, FLIGHTS, "cuda", plan, open_backend, close_backend, batch, launch, poll_batch,
-	NULL, /* it works by itself */
+	NULL, /* the device works without calls */
 	arm,
-	NULL, /* a batch is over in well under a second */
+	NULL, /* a batch ends in well under a second */
 };
 
 extern "C" __attribute__((visibility("default")))

@@ -1,8 +1,8 @@
-/* cublaslt.h - what kernels/cuda/lt.cu needs of cuBLASLt's interface, in our own words.
+/* cublaslt.h - the part of cuBLASLt's interface that kernels/cuda/lt.cu uses, declared here.
  *
- * NVIDIA's header is not part of every toolkit, and the library is only looked for at run time: with
- * prototypes of our own a build can use it wherever it will be found.  Its numbers are part of its binary
- * interface; tests/cuda/lt_abi.cc holds each to NVIDIA's header, where there is one ("make cuda" says).
+ * NVIDIA's header is not part of every toolkit, and the library is looked up only at run time.  With its
+ * own prototypes a build can use the library wherever it is found.  The numbers are part of its binary
+ * interface.  Where NVIDIA's header exists, tests/cuda/lt_abi.cc compares each ("make cuda" reports it).
  */
 #ifndef CUDA_CUBLASLT_H
 #define CUDA_CUBLASLT_H
@@ -16,11 +16,11 @@ typedef struct lt_desc *lt_matmul_desc;
 typedef struct lt_layout *lt_matrix_layout;
 typedef struct lt_pref *lt_preference;
 
-struct lt_algo { uint64_t data[8]; };          /* belongs to one version of the library */
+struct lt_algo { uint64_t data[8]; };          /* valid for one version of the library */
 struct lt_heuristic {
 	struct lt_algo algo;
-	size_t workspace;                      /* bytes that it needs */
-	int status;                            /* LT_SUCCESS: the rest holds */
+	size_t workspace;                      /* bytes it needs */
+	int status;                            /* LT_SUCCESS: the other fields are valid */
 	float waves;
 	int reserved[4];
 };
@@ -31,14 +31,14 @@ enum { LT_R_32F = 0, LT_R_16BF = 14, LT_R_8F_E4M3 = 28 };         /* cudaDataTyp
 enum { LT_COMPUTE_32F = 68 };
 enum { LT_OP_N = 0, LT_OP_T = 1 };
 enum { LT_EPILOGUE_DEFAULT = 1, LT_EPILOGUE_BIAS = 4 };
-enum { LT_SCALE_OUTER_VEC_32F = 3 };           /* of A: one for each row of D; of B: for each column */
+enum { LT_SCALE_OUTER_VEC_32F = 3 };           /* one scale per row of D for A, one per column for B */
 enum { LT_DESC_TRANSA = 3, LT_DESC_EPILOGUE = 7, LT_DESC_BIAS_POINTER = 8, LT_DESC_A_SCALE_POINTER = 17,
 	LT_DESC_B_SCALE_POINTER = 18, LT_DESC_BIAS_DATA_TYPE = 26, LT_DESC_A_SCALE_MODE = 31,
 	LT_DESC_B_SCALE_MODE = 32 };
 enum { LT_PREF_MAX_WORKSPACE_BYTES = 1, LT_PREF_ALIGN_A = 5, LT_PREF_ALIGN_B = 6, LT_PREF_ALIGN_C = 7,
 	LT_PREF_ALIGN_D = 8 };
 
-/* X(name, result, arguments): cublasLt<name>, all of them since 11.4. */
+/* X(name, result, arguments): cublasLt<name>; all exist since 11.4. */
 #define LT_FUNCTIONS(X) \
 	X(GetVersion, size_t, (void)) \
 	X(GetStatusName, const char *, (int)) \
