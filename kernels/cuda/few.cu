@@ -1,5 +1,5 @@
-/* few.cu - y[T][N] = x[T][K] w[N][K]^T + bias for up to 64 rows, w of bf16: as fast as w can be read, if all
- * goes well.
+/* few.cu - y[T][N] = x[T][K] w[N][K]^T + bias for up to 64 rows and bf16 w.  The aim is the time that
+ * reading w takes.
  *
  *	stage   COLS = 128 rows of w and ROWS of x, 64 inputs (128 bytes) of each:  w 16 KiB, x 2, 4 or 8 KiB
  *
@@ -11,17 +11,18 @@
  *	  x       |  ROWS rows  |
  *	          +-------------+
  *
- * In flight  three stages or more: 48 KiB of w for each block, and two blocks to a processor that has shared
- *            memory for them.  4.3 TB/s times 700 ns are 23 KiB for each of an H200's 132 processors.
- * Stripes    as in stripes.cuh; a unit is a stage.  The ring does not stop between tiles: the loads of the
- *            next tile are under way while this one's sums leave.
- * Caches     w is read once and leaves the L2 cache first; x, which every block reads, stays.
- * Start      w waits for no other kernel: the ring is filled before wait_for_previous().
- * Warps      divide the outputs, 16 each; of 64 rows two divide the rows and four the outputs, 32 x 32 each,
- *            or shared memory could not keep up.  No two add to the same sum.
+ * In flight  three stages or more: 48 KiB of w per block, and two blocks per multiprocessor if its shared
+ *            memory suffices.  4.3 TB/s times 700 ns is 23 KiB for each of an H200's 132
+ *            multiprocessors.
+ * Stripes    as in stripes.cuh; a unit is a stage.  The pipeline does not stall between tiles: the loads
+ *            of the next tile are in flight while the sums of this one are stored.
+ * Caches     w is read once and evicted first from L2; x, which every block reads, stays.
+ * Start      w depends on no other kernel, so the ring is filled before wait_for_previous().
+ * Warps      divide the outputs, 16 each.  With 64 rows two divide the rows and four the outputs, 32 x 32
+ *            each, because shared memory could not keep up otherwise.  No two add to the same sum.
  *
- * What a row's sum is depends on which of the three kernels ran and on the number of processors, not on the
- * other rows.  With --enforce-deterministic there is only the one for 64 rows, as often as it takes.
+ * A row's sum depends on which of the three kernels ran and on the number of multiprocessors, not on the
+ * other rows.  With --enforce-deterministic only the kernel for 64 rows runs, once per 64 rows.
  */
 #include "device.cuh"
 #include "product.cuh"
@@ -31,12 +32,12 @@
 #define THREADS 256
 #define COLS 128                             /* outputs of a tile */
 #define DEPTH 64                             /* inputs of a stage */
-#define PIECES (DEPTH / 8)                   /* of 16 bytes, of a row of a stage */
+#define PIECES (DEPTH / 8)                   /* 16-byte pieces per row of a stage */
 
 template <int ROWS_> struct few {
 	static const int ROWS = ROWS_, MWARPS = ROWS == 64 ? 2 : 1, NWARPS = THREADS / 32 / MWARPS;
-	static const int M = ROWS / MWARPS / 16, N = COLS / NWARPS / 8;  /* fragments of a warp */
-	static const int STAGES = ROWS == 16 ? 5 : 4;                    /* 99 KiB is all that some have */
+	static const int M = ROWS / MWARPS / 16, N = COLS / NWARPS / 8;  /* fragments per warp */
+	static const int STAGES = ROWS == 16 ? 5 : 4;                    /* 99 KiB is the limit on some GPUs */
 	static const size_t W = (size_t)COLS * DEPTH, STAGE = W + (size_t)ROWS * DEPTH; /* elements */
 	static const size_t SHARED_BYTES = STAGES * STAGE * sizeof(bf16) + 16;
 };
@@ -48,10 +49,10 @@ struct few_args {
 	const float *bias;
 	int32_t T, N, K;
 	float *part;                         /* [blocks][2][ROWS * COLS] */
-	uint32_t *arrived;                   /* [tiles], zero between kernels */
+	uint32_t *arrived;                   /* [tiles]; zero between kernels */
 };
 
-/* A place in the row of units: a tile, and a slice of DEPTH inputs of it. */
+/* A position in the sequence of units: a tile, and a slice of DEPTH of its inputs. */
 struct cursor { int32_t tile, slice; };
 
 static __device__ int32_t slices_of(const few_args &a)
@@ -99,7 +100,7 @@ template <class S> static __device__ void load_x(bf16 *to, const few_args &a, st
 	}
 }
 
-/* One stage: this warp's fragments += x w^T. */
+/* One stage: the fragments of this warp += x w^T. */
 template <class S> static __device__ void multiply(float (&sum)[S::M][S::N][4], bf16 *stage)
 {
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
@@ -111,10 +112,10 @@ template <class S> static __device__ void multiply(float (&sum)[S::M][S::N][4], 
 		uint32_t a[S::M][4], b[S::N / 2][4];
 
 #pragma unroll
-		for (int m = 0; m < S::M; m++) /* matrices: rows 0-7, rows 8-15, the same of the next 8 k */
+		for (int m = 0; m < S::M; m++) /* matrices: rows 0-7, rows 8-15, then both for the next 8 k */
 			ldmatrix_x4(a[m], place(stage + S::W, row + 16 * m, k + lane / 16));
 #pragma unroll
-		for (int n = 0; n < S::N / 2; n++) /* columns 0-7, their next 8 k; columns 8-15, likewise */
+		for (int n = 0; n < S::N / 2; n++) /* columns 0-7, the same at the next 8 k; then columns 8-15 */
 			ldmatrix_x4(b[n], place(stage, col + 16 * n, k + lane / 8 % 2));
 #pragma unroll
 		for (int m = 0; m < S::M; m++)
@@ -124,9 +125,9 @@ template <class S> static __device__ void multiply(float (&sum)[S::M][S::N][4], 
 	}
 }
 
-/* ---- sums of a tile leave ------------------------------------------------------------- */
+/* ---- storing the sums of a tile ------------------------------------------------------- */
 
-/* Sums of this thread in a part: [fragments * 4][THREADS]. */
+/* The sums of this thread in a part: [fragments * 4][THREADS]. */
 template <class S> static __device__ void put_part(const float (&sum)[S::M][S::N][4], float *part)
 {
 #pragma unroll
@@ -141,7 +142,8 @@ template <class S> static __device__ void add_part(float (&sum)[S::M][S::N][4], 
 		sum[i / 4 / S::N][i / 4 % S::N][i % 4] += part[i * THREADS + (int)threadIdx.x];
 }
 
-/* What this block has of a tile is added up: to y, if it is all or the last of it.  Sums begin again. */
+/* Finishes this block's share of a tile.  Stores y if the share is the whole tile or the last to arrive,
+ * else a part.  Resets the sums. */
 template <class S> static __device__ void finish(const few_args &a, int32_t tile, uint32_t units,
 	uint32_t all, float (&sum)[S::M][S::N][4], uint32_t *word)
 {
@@ -181,13 +183,13 @@ template <class S> static __global__ void __launch_bounds__(THREADS, 2) few_kern
 	for (int32_t i = 0; i < S::STAGES - 1; i++, advance(x_ahead, slices)) {
 		if (i < count)
 			load_x<S>(ring + i * S::STAGE + S::W, a, x_ahead);
-		cp_async_commit(); /* the first group has all of w until here */
+		cp_async_commit(); /* the first group has all loads of w so far */
 	}
 	for (int32_t i = 0; i < count; i++, advance(at, slices)) {
 		int32_t next = i + S::STAGES - 1;
 
 		cp_async_wait<S::STAGES - 2>();
-		__syncthreads(); /* stage i is there for all, and stage i - 1 is read by all */
+		__syncthreads(); /* stage i is visible to all warps, and stage i - 1 is free */
 		if (next < count) {
 			bf16 *to = ring + next % S::STAGES * S::STAGE;
 
@@ -202,7 +204,7 @@ template <class S> static __global__ void __launch_bounds__(THREADS, 2) few_kern
 	}
 }
 
-/* ---- which ---------------------------------------------------------------------------- */
+/* ---- choice of kernel ----------------------------------------------------------------- */
 
 template <class S> static int64_t blocks_of(const struct dev *d)
 {
@@ -219,7 +221,7 @@ size_t few_part_bytes(const struct dev *d)
 
 size_t few_tiles(int32_t N)
 {
-	return ((size_t)N + COLS - 1) / COLS;    /* packed tiles are as wide, or wider */
+	return ((size_t)N + COLS - 1) / COLS;    /* packed tiles are at least as wide */
 }
 
 bool few_prepare(struct dev *d)

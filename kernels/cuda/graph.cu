@@ -1,14 +1,14 @@
 /* graph.cu - steps of single tokens as CUDA graphs: one call instead of nine launches a layer, and less
  * time between kernels.
  *
- * Captured at open() for some numbers of rows.  A batch takes the smallest that holds it; the rest of
- * its rows are padding, which begin_kernel makes (step.cu).  What depends on the batch is in memory,
- * at addresses that stay, so one graph serves all batches of its size, whatever their lengths are; grids
- * are as large as they may have to be, and blocks without work end at once.  Replays allocate nothing.
+ * open() captures graphs for some numbers of rows.  A batch uses the smallest that holds it; begin_kernel
+ * (step.cu) fills the rest of the rows with padding.  Everything that depends on the batch is in memory at
+ * fixed addresses, so one graph serves all batches of its size, whatever their lengths.  Grids have the
+ * largest size that they may need; blocks without work end at once.  Replays allocate nothing.
  *
- * Sizes are also those at which products change kernels (16, 32, 64 rows), so a batch computes the same
- * bits as without a graph.  Beyond MOST rows a step takes so long that its launches do not show: the
- * host queues them while the device still works on the batch before.
+ * The sizes at which products change kernels (16, 32, 64 rows) are graph sizes too, so a batch computes the
+ * same bits as without a graph.  Beyond MOST rows the launches are hidden: the host queues them while the
+ * device still works on the batch before.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,16 +18,16 @@
 
 #define MOST 512                     /* rows */
 #define SIZES 64
-#define NODE_BYTES ((int64_t)24 << 10) /* of device memory, about: what others report of their graphs */
-#define COMMAND_BLOCKS 16            /* at most: chains of commands are few in a step that only decodes */
-#define SAY_NS 2000000000u           /* longer than that nobody waits without a word */
+#define NODE_BYTES ((int64_t)24 << 10) /* device memory per node, estimated from what others report */
+#define COMMAND_BLOCKS 16            /* at most; a step that only decodes has few chains of commands */
+#define SAY_NS 2000000000u           /* open reports its progress this often */
 
 struct graphs {
 	int32_t n, size[SIZES];
 	cudaGraphExec_t exec[SIZES];
 };
 
-/* 1, 2, 4, 8, then by 8 to 256, then by 32; the last is all rows. */
+/* 1, 2, 4, 8, then multiples of 8 to 256, then of 32; the last is all rows. */
 int32_t graph_sizes(const struct sr_limits *l, int32_t *size)
 {
 	int32_t most = l->rows < MOST ? l->rows : MOST, n = 0;
@@ -64,8 +64,8 @@ static struct step step_of(const struct dev *d, int32_t size)
 	return s;
 }
 
-/* Once without a graph: what the driver loads when it is first used cannot be loaded while capturing, and
- * an error shows here. */
+/* Runs the step once without a graph.  The driver loads code at first use, which it cannot do during a
+ * capture; errors also show here. */
 static bool rehearse(struct dev *d, int32_t size)
 {
 	batch_empty(d->b);
@@ -82,7 +82,8 @@ static bool capture(struct dev *d, int32_t size, cudaGraphExec_t *out)
 		return false;
 	d->step = step_of(d, size);
 	batch_compute(d->b);
-	cuda_ok(d, cudaStreamEndCapture(d->stream, &graph), "capture a graph"); /* after an error, too */
+	cuda_ok(d, cudaStreamEndCapture(d->stream, &graph), "capture a graph"); /* ends the capture after an
+	                                                                           error, too */
 	if (!d->lost && cuda_ok(d, cudaGraphInstantiate(out, graph, 0), "instantiate a graph"))
 		cuda_ok(d, cudaGraphUpload(*out, d->stream), "bring a graph to the device");
 	if (graph)

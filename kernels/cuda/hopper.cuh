@@ -1,36 +1,36 @@
-/* hopper.cuh - the instructions of sm_90a alone, each wrapped once, as ptx.cuh does with those of sm_80:
+/* hopper.cuh - the instructions that only sm_90a has, each wrapped once; ptx.cuh does so for sm_80:
  * barriers that count bytes (mbarrier), copies that one thread starts for all (TMA), products of a warpgroup
  * (wgmma).
  *
- * A kernel that uses them has a body only where ON_HOPPER is defined, and is launched only where can_hopper()
- * says so.
+ * A kernel that uses them has a body only if ON_HOPPER is defined, and is launched only if can_hopper()
+ * is true.
  *
- * An mbarrier counts arrivals and bytes; when all that are due have come, a phase ends and the next begins.
- * A waiter names the parity of the phase whose end it wants; of a fresh barrier phase 0 runs, and the phase
- * before it, of parity 1, is over.  So in a ring, turn n of a stage is phase n of its barriers:
+ * An mbarrier counts arrivals and bytes; when all that it expects have come, the next phase begins.
+ * A waiter passes the parity of the phase whose end it waits for.  A new barrier is in phase 0, and the phase
+ * before it, of parity 1, counts as complete.  So in a ring, turn n of a stage is phase n of its barriers:
  *
- *	producer   wait(empty, ~n & 1)   expect(full, bytes)   loads that report to full
+ *	producer   wait(empty, ~n & 1)   expect(full, bytes)   loads that complete on full
  *	consumer   wait(full, n & 1)     reads                 arrive(empty)
  *
- * Operands of wgmma lie in shared memory as TMA leaves them with its 128-byte swizzle: rows of 128 bytes
- * along K, 8 of them make a pattern of 1,024 bytes, which begins at a multiple of that.  16-byte chunk c of
- * row r is at place c ^ r % 8, so that the 8 rows which a tensor core reads at once are in all 32 banks:
+ * Operands of wgmma lie in shared memory in TMA's 128-byte swizzle: rows of 128 bytes along K.  Eight rows
+ * make a pattern of 1,024 bytes, aligned to 1,024 bytes.  16-byte chunk c of
+ * row r is at place c ^ r % 8, so that the 8 rows that a tensor core reads at once use all 32 banks:
  *
  *	place    0   1   2   3   4   5   6   7
  *	row 0    c0  c1  c2  c3  c4  c5  c6  c7
  *	row 1    c1  c0  c3  c2  c5  c4  c7  c6
  *	row 2    c2  c3  c0  c1  c6  c7  c4  c5
- *	  ..                                        row 8 is as row 0, 1,024 bytes on
+ *	  ..                                        row 8 is like row 0, at 1,024 bytes
  *
- * The hardware swizzles addresses (bits 4-6 by bits 7-9), so the next 32 bytes of K are a descriptor 32 bytes
- * on.
+ * The hardware swizzles addresses (bits 4-6 by bits 7-9).  So the descriptor of the next 32 bytes of K is the
+ * same plus 32 bytes.
  *
  * wgmma m64nNk16 (e4m3: k32) of warp w, lane 4g + t of the warpgroup:
  *
  *	d[4j + 0, 1]   row 16w + g,     columns 8j + 2t and the next       j = 0 .. N / 8 - 1
  *	d[4j + 2, 3]   row 16w + g + 8, the same columns
  *	a[0], a[1]     rows 16w + g and 16w + g + 8, bytes 4t .. 4t + 3 of the first 16 of K
- *	a[2], a[3]     the same of the other 16
+ *	a[2], a[3]     the same rows, the other 16 bytes
  */
 #ifndef CUDA_HOPPER_CUH
 #define CUDA_HOPPER_CUH
@@ -41,7 +41,7 @@
 #define ON_HOPPER 1
 #endif
 
-/* Of a kernel's body elsewhere. */
+/* The body of a kernel on other GPUs: traps. */
 static inline __device__ void not_hopper()
 {
 #if !defined(CUDA_EMULATED)
@@ -54,7 +54,7 @@ static inline bool can_hopper(int32_t capability)
 	return capability >= 90 && capability < 100;
 }
 
-/* What a launch's shared memory is short of 1,024 bytes' alignment, at most. */
+/* Alignment of tiles, and the most bytes that aligning a launch's shared memory to it costs. */
 #define PATTERN 1024
 
 #ifdef CUDA_EMULATED
@@ -107,7 +107,7 @@ static inline uint32_t movmatrix_trans(uint32_t r) { return emu_movmatrix_trans(
 
 #include <cuda.h>
 
-/* Of so many threads of the block, whole warps; 0 is __syncthreads'. */
+/* A barrier of `threads` threads of the block, whole warps; id 0 is that of __syncthreads(). */
 static inline __device__ void barrier_sync(int id, int threads)
 {
 	asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
@@ -120,7 +120,7 @@ static inline __device__ void mbarrier_init(uint64_t *bar, uint32_t n)
 	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(bar)), "r"(n) : "memory");
 }
 
-/* After the inits, before the barrier that tells of them: copies see them too. */
+/* Goes after the inits and before the barrier that publishes them: makes them visible to copies too. */
 static inline __device__ void mbarrier_fence_init()
 {
 	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -131,7 +131,7 @@ static inline __device__ void mbarrier_arrive(uint64_t *bar)
 	asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(bar)) : "memory");
 }
 
-/* Arrives, and so many bytes more are due. */
+/* Arrives, and expects `bytes` more bytes. */
 static inline __device__ void mbarrier_expect(uint64_t *bar, uint32_t bytes)
 {
 	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -145,7 +145,7 @@ static inline __device__ void mbarrier_wait(uint64_t *bar, uint32_t parity)
 		"@!p bra again; }" :: "r"(shared_address(bar)), "r"(parity & 1) : "memory");
 }
 
-/* What this thread wrote to shared memory, bulk copies and wgmma see. */
+/* Makes this thread's writes to shared memory visible to bulk copies and wgmma. */
 static inline __device__ void fence_async()
 {
 	asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -153,14 +153,14 @@ static inline __device__ void fence_async()
 
 /* ---- copies --------------------------------------------------------------------------- */
 
-/* Multiples of 16 bytes at multiples of 16. */
+/* Sizes and addresses are multiples of 16 bytes. */
 static inline __device__ void bulk_load(void *shared, const void *global, uint32_t bytes, uint64_t *bar)
 {
 	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
 		:: "r"(shared_address(shared)), "l"(global), "r"(bytes), "r"(shared_address(bar)) : "memory");
 }
 
-/* The map's box from that element on; zeros beyond the matrix, and they count. */
+/* Loads the map's box at that element.  Zeros fill places beyond the matrix, and count as bytes. */
 static inline __device__ void tensor_load(void *shared, const CUtensorMap *map, int32_t column, int32_t row,
 	uint64_t *bar)
 {
@@ -170,7 +170,7 @@ static inline __device__ void tensor_load(void *shared, const CUtensorMap *map, 
 		: "memory");
 }
 
-/* The first load need not wait for the map itself, a parameter of the kernel. */
+/* Prefetches the map, a parameter of the kernel, so that the first load need not wait for it. */
 static inline __device__ void tensor_prefetch(const CUtensorMap *map)
 {
 	asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
@@ -178,7 +178,7 @@ static inline __device__ void tensor_prefetch(const CUtensorMap *map)
 
 /* ---- registers ------------------------------------------------------------------------ */
 
-/* Of each thread of this warpgroup, from here on: all four warps call it. */
+/* Sets the registers of each thread of this warpgroup from here on; all four warps call it. */
 template <int N> static inline __device__ void registers_up()
 {
 	asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N));
@@ -191,7 +191,7 @@ template <int N> static inline __device__ void registers_down()
 
 /* ---- wgmma ---------------------------------------------------------------------------- */
 
-/* Before the first one, and after registers of theirs have been written or read otherwise. */
+/* Goes before the first wgmma, and after any other access to the registers of wgmma. */
 static inline __device__ void wgmma_fence()
 {
 	asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -202,14 +202,14 @@ static inline __device__ void wgmma_commit()
 	asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Until at most LEFT groups of this warpgroup are under way. */
+/* Waits until at most LEFT groups of this warpgroup are in flight. */
 template <int LEFT> static inline __device__ void wgmma_wait()
 {
 	asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(LEFT) : "memory");
 }
 
-/* The compiler moves nothing that writes or reads these registers over this: wgmma's sums after the wait for
- * them, and its left operand before the fence. */
+/* The compiler moves no access to these registers across this: reads of wgmma's sums stay after the wait,
+ * and writes of its left operand stay before the fence. */
 template <int REGISTERS> static inline __device__ void keep_order(float (&d)[REGISTERS])
 {
 #pragma unroll
@@ -238,7 +238,7 @@ template <int REGISTERS> static inline __device__ void keep_order(uint32_t (&a)[
 		"%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
 		"%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-/* SHAPE's sums are S and D; then come A and B, then whether to keep what is in d, each as %operand. */
+/* S and D: SHAPE's sums.  Then A and B, then whether to keep the old value of d, each as %operand. */
 #define WGMMA_SHARED(SHAPE, S, D, a_, b_, k_) \
 	asm volatile("{ .reg .pred p; setp.ne.b32 p, " k_ ", 0;" \
 		"wgmma.mma_async.sync.aligned." SHAPE " {" S "}, " a_ ", " b_ ", p, 1, 1, 0, 0; }" \
@@ -248,7 +248,7 @@ template <int REGISTERS> static inline __device__ void keep_order(uint32_t (&a)[
 		"wgmma.mma_async.sync.aligned." SHAPE " {" S "}, {" a_ "}, " b_ ", p, 1, 1" last "; }" \
 		: D : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)keep))
 
-/* d[64][N] (+)= a[64][16] b[N][16]^T of bf16, descriptors of both. */
+/* d[64][N] (+)= a[64][16] b[N][16]^T of bf16; a and b are descriptors. */
 template <int HALF_N> static inline __device__ void wgmma_bf16(float (&d)[HALF_N], uint64_t a, uint64_t b,
 	bool keep)
 {
@@ -271,7 +271,7 @@ template <int HALF_N> static inline __device__ void wgmma_bf16(float (&d)[HALF_N
 			", 0");
 }
 
-/* d[64][N] (+)= a[64][16] b[16][N]: b as its rows lie, for operand_rows(). */
+/* d[64][N] (+)= a[64][16] b[16][N]: b by rows, with a descriptor from operand_rows(). */
 template <int HALF_N> static inline __device__ void wgmma_bf16_rows(float (&d)[HALF_N],
 	const uint32_t (&a)[4], uint64_t b, bool keep)
 {
@@ -282,7 +282,7 @@ template <int HALF_N> static inline __device__ void wgmma_bf16_rows(float (&d)[H
 		WGMMA_REGISTERS("m64n128k16.f32.bf16.bf16", S64, D64, "%64, %65, %66, %67", "%68", "%69", ", 1");
 }
 
-/* d[64][N] (+)= a[64][32] b[N][32]^T of e4m3, whose sums have few digits: add them up elsewhere soon. */
+/* d[64][N] (+)= a[64][32] b[N][32]^T of e4m3.  Its sums have few digits: add them to others soon. */
 template <int HALF_N> static inline __device__ void wgmma_e4m3(float (&d)[HALF_N], const uint32_t (&a)[4],
 	uint64_t b, bool keep)
 {
@@ -290,7 +290,7 @@ template <int HALF_N> static inline __device__ void wgmma_e4m3(float (&d)[HALF_N
 	WGMMA_REGISTERS("m64n128k32.f32.e4m3.e4m3", S64, D64, "%64, %65, %66, %67", "%68", "%69", "");
 }
 
-/* 8x8 of 16 bits, transposed: lane 4g + t has and gets elements 2t and the next of row g. */
+/* Transposes 8x8 elements of 16 bits: lane 4g + t gives and gets elements 2t and 2t + 1 of row g. */
 static inline __device__ uint32_t movmatrix_trans(uint32_t r)
 {
 	uint32_t to;
@@ -301,9 +301,10 @@ static inline __device__ uint32_t movmatrix_trans(uint32_t r)
 
 #endif
 
-/* A matrix of bf16 or, else, bytes in device memory, rows one after the other, and the box of it that a load
- * brings: so many rows, 128 bytes of each.  Made on the host without asking the device, which reads it
- * as a kernel's parameter.  The driver's function, found at run time: nothing here is linked with libcuda. */
+/* Makes the map of a matrix in device memory, rows contiguous, of bf16 or else bytes.  A load brings a box
+ * of `box_rows` rows, 128 bytes each.  The host makes it without a call to the device, which reads it as a
+ * kernel parameter.  The driver's function is looked up at run time, because nothing here links with
+ * libcuda. */
 static inline cudaError_t tensor_map(CUtensorMap *map, bool is_bf16, const void *base, int32_t columns,
 	int64_t rows, int32_t box_rows)
 {
@@ -330,7 +331,7 @@ static inline cudaError_t tensor_map(CUtensorMap *map, bool is_bf16, const void 
 #endif
 }
 
-/* Of an operand at `shared`, swizzled, rows of 128 bytes and patterns one after the other. */
+/* The descriptor of an operand at `shared`: swizzled, rows of 128 bytes, patterns contiguous. */
 static inline __device__ uint64_t operand(const void *shared)
 {
 	const uint64_t swizzle_128 = (uint64_t)1 << 62, pattern = (uint64_t)(PATTERN / 16) << 32;
@@ -339,8 +340,8 @@ static inline __device__ uint64_t operand(const void *shared)
 	return (shared_address(shared) & 0x3ffff) >> 4 | unused | pattern | swizzle_128;
 }
 
-/* Of a right operand whose rows run along N, 64 elements of each row of K in 128 bytes; the next 64 of N are
- * `next` bytes on. */
+/* The descriptor of a right operand whose rows run along N: 64 elements of each row of K in 128 bytes.  The
+ * next 64 of N are `next` bytes further. */
 static inline __device__ uint64_t operand_rows(const void *shared, int next)
 {
 	const uint64_t swizzle_128 = (uint64_t)1 << 62, pattern = (uint64_t)(PATTERN / 16) << 32;
@@ -348,13 +349,13 @@ static inline __device__ uint64_t operand_rows(const void *shared, int next)
 	return (shared_address(shared) & 0x3ffff) >> 4 | (uint64_t)(next / 16) << 16 | pattern | swizzle_128;
 }
 
-/* That operand, so many bytes further along K. */
+/* The descriptor `bytes` further along K. */
 static inline __device__ uint64_t along(uint64_t operand, int bytes)
 {
 	return operand + (uint64_t)(bytes / 16);
 }
 
-/* Lane t of four has word i of row t; gets word t of row i, as if the four were a matrix. */
+/* Transposes words among four lanes: lane t has word i of row t and gets word t of row i. */
 static inline __device__ void transpose_four(uint32_t (&w)[4])
 {
 	int lane = (int)threadIdx.x;

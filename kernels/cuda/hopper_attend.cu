@@ -1,14 +1,15 @@
-/* hopper_attend.cu - attention of runs on sm_90a: wgmma, with K and V by TMA straight from the cache's
- * blocks.  Heads of width 64 and 128 in bf16; attend.cu has all others, and single tokens.
+/* hopper_attend.cu - attention of runs on sm_90a: wgmma, with K and V loaded by TMA straight from the
+ * cache's blocks.  It handles heads of width 64 and 128 in bf16; attend.cu handles all others, and single
+ * tokens.
  *
- * Rows       (token, head) pairs of one KV head, as in attend.cu, 128 to a block, 64 to a warpgroup: their Q
- *            stays in registers, wgmma's left operand.  So do the scores S[64][128], which become P in bf16,
- *            the left operand again, and the sums O[64][E]; the online softmax is FlashAttention's.  Of
- *            FlashAttention-3 (arXiv 2407.08608) it has the roles: one warp loads, two warpgroups compute,
- *            each one's softmax while the other multiplies.
- * K, V       128 positions to a tile, which is 8 blocks of the cache.  The whole cache is one matrix to TMA,
- *            [blocks * L * G * 2 * BLOCK][E], and a block of one head's K is a box of 16 rows of it (two, of
- *            128 bytes, for heads of 128): lane i of the loading warp asks for block i of a tile.
+ * Rows       (token, head) pairs of one KV head, as in attend.cu: 128 per block, 64 per warpgroup.  Their Q
+ *            stays in registers as wgmma's left operand.  So do the scores S[64][128], which become P in
+ *            bf16, again a left operand, and the sums O[64][E].  The online softmax is FlashAttention's.
+ *            The roles are those of FlashAttention-3 (arXiv 2407.08608): one warp loads and two warpgroups
+ *            compute; one does its softmax while the other multiplies.
+ * K, V       A tile has 128 positions, which are 8 blocks of the cache.  TMA treats the whole cache as one
+ *            matrix, [blocks * L * G * 2 * BLOCK][E].  A block of one head's K is a box of 16 of its rows;
+ *            heads of 128 need two boxes, of 128 bytes each row.  Lane i of the loading warp loads block i.
  *
  *	           tile of K, and of V          e 0 .. 63   e 64 .. 127
  *	   lane 0   positions  0 .. 15           2 KiB       2 KiB        S = Q K^T   E runs along both: operand()
@@ -17,18 +18,18 @@
  *	   lane 7            112 .. 127          2 KiB       2 KiB
  *	                                        16 KiB, then 16 KiB
  *
- *            Beyond the last position anything may be in a block, and 0 times that may be NaN: of V, the last
- *            blocks are copied by hand, with zeros.  Scores there are replaced, whatever they are.
- * Ring       as in hopper_many.cu, K and V on their own, so that K's stage is free after the scores.
+ *            Beyond the last position a block holds arbitrary data, and 0 times that may be NaN.  So the last
+ *            blocks of V are copied by threads, with zeros.  Scores there are overwritten in any case.
+ * Ring       As in hopper_many.cu.  K and V have separate barriers: K's stage is free after the scores.
  */
 #include "device.cuh"
 #include "hopper.cuh"
 
-#define LOADERS 128                          /* threads: registers are given to whole warpgroups */
+#define LOADERS 128                          /* threads: setmaxnreg works on whole warpgroups */
 #define THREADS (LOADERS + 256)
-#define ROWS 128                             /* of a block */
-#define POSITIONS 128                        /* of a tile */
-#define BLOCKS (POSITIONS / BLOCK)           /* of the cache, of a tile */
+#define ROWS 128                             /* per block */
+#define POSITIONS 128                        /* per tile */
+#define BLOCKS (POSITIONS / BLOCK)           /* blocks of the cache per tile */
 #define HALF (POSITIONS * 128)               /* bytes: 64 elements of each position */
 #define BOX (BLOCK * 128)
 
@@ -54,9 +55,9 @@ struct run_args {
 
 #ifdef ON_HOPPER
 
-/* A block's work: rows of tokens t .. of a sequence, which attend to positions from .. to - 1. */
+/* The work of a block: rows of tokens t .. of a sequence, which attend to positions from .. to - 1. */
 struct piece {
-	int32_t t, rows, position;               /* of its first token */
+	int32_t t, rows, position;               /* position: of token t */
 	int32_t from, to, tiles;
 	const int32_t *table;
 };
@@ -78,7 +79,7 @@ template <int E> struct ring {
 
 /* ---- K and V -------------------------------------------------------------------------- */
 
-/* Positions first .. of a tile of V that begins at j0, zeros from `to` on; swizzled as TMA would have. */
+/* Copies positions first .. of the tile of V at j0, with zeros from `to` on, swizzled like TMA does it. */
 template <int E> static __device__ void copy_values(unsigned char *tile, const run_args &a, const piece &k,
 	int32_t j0, int first)
 {
@@ -99,7 +100,7 @@ template <int E> static __device__ void copy_values(unsigned char *tile, const r
 	__syncwarp();
 }
 
-/* This lane's block of K, or else V, if it is one of the tile's first n. */
+/* Loads this lane's block of K, or else of V, if it is one of the tile's first n. */
 template <int E> static __device__ void load_block(unsigned char *tile, const run_args &a, const piece &k,
 	int32_t j0, bool value, int n, uint64_t *full)
 {
@@ -117,7 +118,7 @@ template <int E> static __device__ void load_block(unsigned char *tile, const ru
 		tensor_load(tile + h * HALF + lane * BOX, &a.map, 64 * h, row, full);
 }
 
-/* One warp. */
+/* Run by one warp. */
 template <int E> static __device__ void load(const run_args &a, const piece &k, const ring<E> &r)
 {
 	typedef shape<E> S;
@@ -143,7 +144,7 @@ template <int E> static __device__ void load(const run_args &a, const piece &k, 
 
 /* ---- 64 rows -------------------------------------------------------------------------- */
 
-template <int E> struct rows64 {             /* of a lane: rows g and g + 8 of its warp */
+template <int E> struct rows64 {             /* in a lane: rows g and g + 8 of its warp */
 	uint32_t q[E / 16][4];
 	float o[E / 2];
 	float most[2], sum[2];
@@ -195,7 +196,7 @@ template <int E> static __device__ void scores(float (&s)[POSITIONS / 2], rows64
 	keep_order(s);
 }
 
-/* Scores to probabilities, times 2^most; what there was before shrinks as `most` grows. */
+/* Turns scores into probabilities relative to 2^most.  Earlier sums are scaled down as `most` grows. */
 template <int E> static __device__ void softmax(float (&s)[POSITIONS / 2], rows64<E> &w, int32_t j0,
 	float scale, float cap)
 {
@@ -222,7 +223,7 @@ template <int E> static __device__ void softmax(float (&s)[POSITIONS / 2], rows6
 			most = fmaxf(most, s[n / 2 * 4 + 2 * h + n % 2]);
 		most = fmaxf(most, __shfl_xor_sync(FULL, most, 1));
 		most = fmaxf(most, __shfl_xor_sync(FULL, most, 2));
-		shrink = most > NONE ? exp2f(w.most[h] - most) : 1; /* nothing yet: -inf - -inf */
+		shrink = most > NONE ? exp2f(w.most[h] - most) : 1; /* NONE so far: avoids -inf - -inf */
 #pragma unroll
 		for (int n = 0; n < POSITIONS / 4; n++) {
 			float &x = s[n / 2 * 4 + 2 * h + n % 2];
@@ -231,7 +232,7 @@ template <int E> static __device__ void softmax(float (&s)[POSITIONS / 2], rows6
 			sum += x;
 		}
 		w.most[h] = most;
-		w.sum[h] = w.sum[h] * shrink + sum; /* of this lane's columns: added up at the end */
+		w.sum[h] = w.sum[h] * shrink + sum; /* of this lane's columns; lanes are added at the end */
 #pragma unroll
 		for (int n = 0; n < E / 4; n++)
 			w.o[n / 2 * 4 + 2 * h + n % 2] *= shrink;
@@ -275,7 +276,7 @@ template <int E> static __device__ void put_rows(rows64<E> &w, const run_args &a
 		by += __shfl_xor_sync(FULL, by, 1);
 		by += __shfl_xor_sync(FULL, by, 2);
 #pragma unroll
-		for (int n = 0; n < E / 8; n += 4) { /* 4 of 8 columns: each lane all of one */
+		for (int n = 0; n < E / 8; n += 4) { /* 4 groups of 8 columns; each lane stores one group */
 			uint32_t word[4];
 
 #pragma unroll
@@ -291,7 +292,8 @@ template <int E> static __device__ void put_rows(rows64<E> &w, const run_args &a
 template <int E> static __device__ void compute(const run_args &a, const piece &k, const ring<E> &r)
 {
 	typedef shape<E> S;
-	int32_t last = (int32_t)(threadIdx.x - LOADERS) / 128 * 64; /* row of this warpgroup, then its position */
+	int32_t last = (int32_t)(threadIdx.x - LOADERS) / 128 * 64; /* first row of this warpgroup, then its
+	                                                               last position */
 	int stage = 0;
 	uint32_t phase = 0;
 	rows64<E> w;
@@ -300,7 +302,7 @@ template <int E> static __device__ void compute(const run_args &a, const piece &
 	last = last < k.rows ? k.position + (last + 63 < k.rows ? last + 63 : k.rows - 1) / a.heads : -1;
 	for (int32_t i = 0; i < k.tiles; i++) {
 		int32_t j0 = k.from + i * POSITIONS;
-		bool seen = j0 <= last;          /* by any of its rows */
+		bool seen = j0 <= last;          /* some row attends to this tile */
 		uint32_t p[POSITIONS / 16][4];
 		float s[POSITIONS / 2];
 
@@ -328,7 +330,8 @@ template <int E> static __device__ void compute(const run_args &a, const piece &
 
 static __device__ piece piece_of(const run_args &a)
 {
-	struct run run = a.run[gridDim.x - 1 - blockIdx.x]; /* the last of a prompt first: they take longest */
+	struct run run = a.run[gridDim.x - 1 - blockIdx.x]; /* end of the prompt first, because it takes
+	                                                       longest */
 	struct token first = a.token[run.t < 0 ? 0 : run.t];
 	piece k = { run.t, run.t < 0 ? 0 : run.n * a.heads, first.position, 0, first.position + run.n, 0,
 		a.table + (size_t)first.slot * (size_t)a.table_cap };
@@ -378,7 +381,7 @@ hopper_attend_kernel(const __grid_constant__ struct run_args a)
 #endif
 }
 
-/* ---- which ---------------------------------------------------------------------------- */
+/* ---- choice of kernel ----------------------------------------------------------------- */
 
 bool hopper_attends(const struct dev *d)
 {

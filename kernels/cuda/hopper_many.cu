@@ -1,52 +1,52 @@
 /* hopper_many.cu - y[T][N] = x[T][K] w[N][K]^T + bias for many rows on sm_90a: wgmma fed by TMA, w of bf16, 4
- * or 8 bits.  matmul.cu and packed_many.cu ask here first, and have kernels for all GPUs.
+ * or 8 bits.  matmul.cu and packed_many.cu try it first; they have kernels for all GPUs.
  *
- * Operands   The weights are wgmma's left operand, 64 outputs to a warpgroup, and tokens its columns: so T
- *            fills tiles of 128 or 256 columns, and weights that are not bf16 can come from registers, which
- *            only the left operand may.
+ * Operands   The weights are wgmma's left operand, 64 outputs per warpgroup, and tokens its columns.  So T
+ *            fills tiles of 128 or 256 columns.  Only the left operand may come from registers, as weights of
+ *            4 and 8 bits do.
  *
  *	                       tokens, 128 or 256
  *	             +------------------------------------+
  *	   outputs   | warpgroup 1: 64 outputs            |   a tile of y, transposed: its sums are in
- *	     128     +------------------------------------+   registers, TOKENS / 2 of a thread
+ *	     128     +------------------------------------+   registers, TOKENS / 2 per thread
  *	             | warpgroup 2: the next 64           |
  *	             +------------------------------------+
  *
  * Ring       Slices of 128 bytes of x along K (64 of bf16, 128 of e4m3), each with its weights and scales.
  *
- *	warp 0     w, scales --TMA--> +---------+---------+---------+--       full: w, x are there
+ *	warp 0     w, scales --TMA--> +---------+---------+---------+--       full: w and x are loaded
  *	warp 1     x ---------TMA---> | stage 0 | stage 1 | stage 2 | ..      empty: all 8 warps have read it
  *	warps 4-11             <----- +---------+---------+---------+--
  *
- *            Weights wait for no other kernel, so warp 0 fills the ring while the one before still runs.
+ *            Weights depend on no other kernel, so warp 0 fills the ring while the previous one still runs.
  *
- * bf16       both operands from shared memory; one slice is multiplied while the next one's products are
- *            queued.
- * W4         a lane's words (packed.cuh) are its registers of wgmma's left operand, row g of fragment 2w and
- *            row g of fragment 2w + 1 for rows g and g + 8 of warp w: no order of Hopper's own is needed.
- *            Scaled and rounded to bf16 as in packed_many.cu, a slice at a time, while the other warpgroup
- *            multiplies: ptxas allows no register of an operand to be written while a wgmma is under way.
- * W8A8       likewise, and they need no change; x is quantized as there.  Its sums of a slice are added up in
- *            other registers, scaled, for tensor cores keep few digits of e4m3's.  Groups are multiples of
- *            128, or the whole row.
+ * bf16       Both operands come from shared memory.  One slice is multiplied while the products of the next
+ *            one are queued.
+ * W4         A lane's words (packed.cuh) are its registers of wgmma's left operand: row g of fragments 2w and
+ *            2w + 1 becomes rows g and g + 8 of warp w.  So Hopper needs no layout of its own.  A slice at a
+ *            time is scaled and rounded to bf16 as in packed_many.cu, while the other warpgroup multiplies:
+ *            ptxas allows no write to an operand's register while a wgmma is in flight.
+ * W8A8       The same layout, without a conversion; x is quantized as in packed_many.cu.  The sums of a slice
+ *            are scaled and added in other registers, because tensor cores keep few digits for e4m3.  Groups
+ *            are multiples of 128, or the whole row.
  *
- * Schedule   One block per processor.  Tiles for which all processors have work are done whole; those that
- *            are left are laid end to end and cut into equal stripes, so that all work to the end.  Parts of
- *            a tile are added up by the last block to have one ready, in the order of K.
+ * Schedule   One block per multiprocessor.  Tiles are computed whole while every multiprocessor gets one.
+ *            The remaining tiles are laid end to end and cut into equal stripes, so that all finish together.
+ *            The last block to finish a part of a tile adds up its parts, in the order of K.
  */
 #include "device.cuh"
 #include "hopper.cuh"
 #include "packed.cuh"
 #include "product.cuh"
 
-#define PRODUCERS 128                        /* threads: registers are given to whole warpgroups */
+#define PRODUCERS 128                        /* threads: setmaxnreg works on whole warpgroups */
 #define CONSUMERS 256
 #define THREADS (PRODUCERS + CONSUMERS)
 #define OUTPUTS 128
 #define ROW 128                              /* bytes of x in a slice */
-#define BAND 16                              /* tiles of outputs that processors do side by side */
-#define PARTS 4                              /* of a tile, about: the last block reads them all */
-#define THIN 4                               /* slices that a part has at least */
+#define BAND 16                              /* tiles of outputs computed at the same time */
+#define PARTS 4                              /* most parts per tile, because its last block reads all */
+#define THIN 4                               /* least slices of a part */
 #define SHARED_MOST ((size_t)227 << 10)
 
 enum form { FORM_BF16, FORM_W4, FORM_W8A8 };
@@ -55,7 +55,7 @@ template <enum form F_, int TOKENS_> struct shape {
 	static const enum form F = F_;
 	static const int TOKENS = TOKENS_, SUMS = TOKENS / 2;
 	static const int DEPTH = F == FORM_W8A8 ? 128 : 64, SLABS = DEPTH / SLAB;
-	static const int SCALES = F == FORM_BF16 ? 0 : F == FORM_W4 ? SLABS : 1; /* rows of them in a slice */
+	static const int SCALES = F == FORM_BF16 ? 0 : F == FORM_W4 ? SLABS : 1; /* rows of scales per slice */
 	static const size_t X = (size_t)TOKENS * ROW;
 	static const size_t W = OUTPUTS * DEPTH * (F == FORM_BF16 ? 4 : F == FORM_W4 ? 1 : 2) / 2;
 	static const size_t SCALE = (size_t)SCALES * OUTPUTS * sizeof(uint32_t), STAGE = X + W + SCALE;
@@ -66,26 +66,26 @@ template <enum form F_, int TOKENS_> struct shape {
 };
 
 struct many_args {
-	CUtensorMap x_map, w_map;                /* w_map: bf16 */
+	CUtensorMap x_map, w_map;                /* w_map: bf16 only */
 	void *y;
 	bool f32;
-	struct packed w;                         /* the others */
-	const float *bias, *x_scale;             /* [N]; [T], W8A8 */
+	struct packed w;                         /* the other types */
+	const float *bias, *x_scale;             /* bias[N]; x_scale[T] for W8A8 */
 	int32_t T, N, K;
-	int32_t bands, columns, slices;          /* tiles of outputs; of tokens; slices of K */
-	int32_t whole, stripes;                  /* tiles done whole; blocks that divide the rest */
-	uint32_t *arrived;                       /* [tiles of the rest], zero between kernels */
+	int32_t bands, columns, slices;          /* tiles of outputs; tiles of tokens; slices of K */
+	int32_t whole, stripes;                  /* tiles computed whole; blocks that share the rest */
+	uint32_t *arrived;                       /* [tiles of the rest]; zero between kernels */
 	float *part;                             /* [stripes][2][SUMS][CONSUMERS] */
 };
 
-/* Slices from .. to-1 of a tile; `next`: the tile or the unit of work where the block goes on. */
+/* Slices from .. to-1 of a tile; `next`: the tile or the unit of work where the block continues. */
 struct span { int32_t tile, from, to, next; };
 
 #ifdef ON_HOPPER
 
-/* ---- who does what -------------------------------------------------------------------- */
+/* ---- division of the work ------------------------------------------------------------- */
 
-/* Work is counted in slices of the tiles that are not done whole.  Stripe b begins at: */
+/* A unit is one slice of a tile that is not computed whole.  Stripe b begins at: */
 static __device__ int32_t stripe(const many_args &a, int32_t b)
 {
 	int64_t units = (int64_t)(a.bands * a.columns - a.whole) * a.slices;
@@ -93,7 +93,7 @@ static __device__ int32_t stripe(const many_args &a, int32_t b)
 	return (int32_t)(units * b / a.stripes);
 }
 
-/* In which stripe unit u is. */
+/* The stripe that has unit u. */
 static __device__ int32_t stripe_of(const many_args &a, int32_t u)
 {
 	int64_t units = (int64_t)(a.bands * a.columns - a.whole) * a.slices;
@@ -101,7 +101,7 @@ static __device__ int32_t stripe_of(const many_args &a, int32_t u)
 	return (int32_t)(((int64_t)(u + 1) * a.stripes - 1) / units);
 }
 
-/* The block's work, piece by piece: every role goes through the same.  False: no more. */
+/* Steps through the work of the block, in the same order in every role.  False: no more work. */
 static __device__ bool next_span(const many_args &a, span &k)
 {
 	int32_t end, block = (int32_t)blockIdx.x;
@@ -114,7 +114,7 @@ static __device__ bool next_span(const many_args &a, span &k)
 	}
 	if (block >= a.stripes)
 		return false;
-	end = a.whole + stripe(a, block + 1);    /* from here on `next` is whole plus a unit */
+	end = a.whole + stripe(a, block + 1);    /* from here on `next` is whole + unit */
 	if (k.next >= end)
 		return false;
 	k.tile = a.whole + (k.next - a.whole) / a.slices;
@@ -131,8 +131,8 @@ static __device__ span first_span(const many_args &a)
 	return { 0, 0, 0, block < a.whole ? block : block < a.stripes ? a.whole + stripe(a, block) : INT32_MAX };
 }
 
-/* A tile's first output and token.  BAND tiles of outputs by all tokens, then the next: what is read at one
- * time, by all processors, is about as many rows of w as of x, and stays in the L2 cache. */
+/* The first output and token of a tile.  The order is BAND tiles of outputs by all tokens, then the next
+ * band.  So at any time the processors read about as many rows of w as of x, which fit in L2. */
 static __device__ void place_of(const many_args &a, int32_t tokens, int32_t tile, int32_t &output,
 	int32_t &token)
 {
@@ -158,7 +158,7 @@ template <class S> static __device__ void step(turn &t)
 template <class S> struct ring {
 	unsigned char *x, *w, *scale;
 	uint64_t *full, *empty;
-	uint32_t *word;                          /* for all consumers */
+	uint32_t *word;                          /* shared by all consumers */
 
 	__device__ ring(unsigned char *shared)
 	{
@@ -171,7 +171,7 @@ template <class S> struct ring {
 	}
 };
 
-/* Slice i of w and its scales; strips and slabs that are not there are not read. */
+/* Loads slice i of w and its scales, without strips and slabs that do not exist. */
 template <class S> static __device__ void load_w(const many_args &a, const ring<S> &r, const turn &t,
 	int32_t output, int32_t i)
 {
@@ -197,7 +197,7 @@ template <class S> static __device__ void load_w(const many_args &a, const ring<
 			(size_t)output, (uint32_t)(strips * STRIP) * (uint32_t)sizeof(uint32_t), full);
 }
 
-/* One thread brings all the weights, another all of x. */
+/* One thread loads all weights, another all of x. */
 template <class S> static __device__ void produce(const many_args &a, const ring<S> &r, bool weights)
 {
 	turn t = { 0, 0 };
@@ -219,7 +219,7 @@ template <class S> static __device__ void produce(const many_args &a, const ring
 	}
 }
 
-/* This warp needs that stage no more. */
+/* This warp has read that stage. */
 template <class S> static __device__ void release(const ring<S> &r, int32_t stage)
 {
 	__syncwarp();
@@ -249,7 +249,7 @@ template <class S> static __device__ void multiply_bf16(float (&sum)[S::SUMS], c
 		for (int j = 0; j < S::DEPTH / 16; j++)
 			wgmma_bf16(sum, along(w, 32 * j), along(x, 32 * j), i > k.from || j > 0);
 		wgmma_commit();
-		wgmma_wait<1>();                 /* the slice before has been read */
+		wgmma_wait<1>();                 /* the previous slice is read */
 		if (i > k.from)
 			release<S>(r, before);
 		before = t.stage;
@@ -290,7 +290,7 @@ template <class S> static __device__ void multiply_w4(float (&sum)[S::SUMS], con
 		mbarrier_wait(&r.full[t.stage], t.phase);
 #pragma unroll
 		for (int s = 0; s < S::SLABS; s++) {
-			bool there = (i * S::SLABS + s) * SLAB < a.w.K; /* else x is zero, and so are these */
+			bool there = (i * S::SLABS + s) * SLAB < a.w.K; /* else x is 0, so these are set to 0 */
 			uint2 words = *(const uint2 *)(w + s * TILE_WORDS);
 			float2 f = scale_of(scale[s * OUTPUTS], there), f8 = scale_of(scale[s * OUTPUTS + 8], there);
 
@@ -308,7 +308,7 @@ template <class S> static __device__ void multiply_w4(float (&sum)[S::SUMS], con
 		for (int j = 0; j < 2 * S::SLABS; j++)
 			wgmma_bf16(sum, left[j], along(x, 32 * j), i > k.from || j > 0);
 		wgmma_commit();
-		wgmma_wait<0>();                 /* the other warpgroup's products run on */
+		wgmma_wait<0>();                 /* the other warpgroup's products continue */
 		release<S>(r, t.stage);
 		step<S>(t);
 	}
@@ -335,7 +335,7 @@ template <class S> static __device__ void multiply_w8a8(float (&sum)[S::SUMS], c
 		mbarrier_wait(&r.full[t.stage], t.phase);
 #pragma unroll
 		for (int s = 0; s < S::SLABS; s++) {
-			bool there = (i * S::SLABS + s) * SLAB < a.w.K; /* else x is zero, and these must not be NaN */
+			bool there = (i * S::SLABS + s) * SLAB < a.w.K; /* else x is 0, and these must not be NaN */
 			uint4 words = *(const uint4 *)(w + s * 2 * TILE_WORDS);
 
 			left[s][0] = there ? words.x : 0;
@@ -364,12 +364,14 @@ template <class S> static __device__ void multiply_w8a8(float (&sum)[S::SUMS], c
 
 template <class S> static __device__ float *part_at(const many_args &a, int32_t block, int32_t tile)
 {
-	int32_t second = tile - a.whole != stripe(a, block) / a.slices; /* a stripe has parts of two at most */
+	int32_t second = tile - a.whole != stripe(a, block) / a.slices; /* 0 or 1: a stripe has parts of at
+	                                                                   most two tiles */
 
 	return a.part + (size_t)(2 * block + second) * S::SUMS * CONSUMERS + (threadIdx.x - PRODUCERS);
 }
 
-/* Leaves this block's part; true in all consumers of the last block to do so: their sums are the tile's. */
+/* Stores the part of this block.  Returns true in all consumers of the last block to do so, whose sums are
+ * then those of the tile. */
 template <class S> static __device__ bool add_parts(float (&sum)[S::SUMS], const many_args &a,
 	const ring<S> &r, const span &k)
 {
@@ -405,10 +407,10 @@ template <class S> static __device__ bool add_parts(float (&sum)[S::SUMS], const
 	return true;
 }
 
-/* ---- to y ----------------------------------------------------------------------------- */
+/* ---- storing y ------------------------------------------------------------------------ */
 
-/* bf16: two 8x8 blocks of tokens by the warp's 16 outputs; transposed, a lane has two outputs of a token in
- * each of four words, and after another transposition all 8 of one half: 16 bytes. */
+/* bf16: two 8x8 blocks of tokens by the 16 outputs of the warp.  Once transposed, each of a lane's four
+ * words has two outputs of a token.  Transposed again, a lane has all 8 outputs of one half: 16 bytes. */
 static __device__ void put_bf16(const float *sum, const many_args &a, int32_t output, int32_t token)
 {
 	int t = (int)threadIdx.x % 4, g = (int)threadIdx.x % 32 / 4;
@@ -487,7 +489,7 @@ template <class S> static __device__ void consume(const many_args &a, const ring
 
 #endif
 
-/* grid: as many blocks as schedule() says */
+/* grid: the number of blocks from schedule() */
 template <class S> static __global__ void __launch_bounds__(THREADS, 1)
 hopper_many_kernel(const __grid_constant__ struct many_args a)
 {
@@ -511,7 +513,7 @@ hopper_many_kernel(const __grid_constant__ struct many_args a)
 		registers_down<40>();
 		if (threadIdx.x == 0)
 			produce<S>(a, r, true);
-		wait_for_previous();             /* only weights are read before */
+		wait_for_previous();             /* only weights are read before it */
 		if (threadIdx.x == 32)
 			produce<S>(a, r, false);
 	} else {
@@ -524,7 +526,7 @@ hopper_many_kernel(const __grid_constant__ struct many_args a)
 #endif
 }
 
-/* ---- which ---------------------------------------------------------------------------- */
+/* ---- choice of kernel ----------------------------------------------------------------- */
 
 typedef shape<FORM_BF16, 128> bf16_128;
 typedef shape<FORM_BF16, 256> bf16_256;
@@ -560,7 +562,7 @@ size_t hopper_work_bytes(const struct dev *d)
 	return counts_bytes(d) + (size_t)d->processors * 2 * bf16_256::SUMS * CONSUMERS * sizeof(float);
 }
 
-/* Which tiles are done whole, and how many blocks share the rest; returns how many there are. */
+/* Decides which tiles are computed whole and how many blocks share the rest; returns the number of blocks. */
 template <class S> static int32_t schedule(const struct dev *d, struct many_args *a)
 {
 	int32_t tiles, rest, units;
@@ -570,7 +572,7 @@ template <class S> static int32_t schedule(const struct dev *d, struct many_args
 	a->slices = (a->K + S::DEPTH - 1) / S::DEPTH;
 	tiles = a->bands * a->columns;
 	rest = tiles % d->processors;
-	if (rest * 10 > d->processors * 9)       /* nearly all have work: parts would cost more */
+	if (rest * 10 > d->processors * 9)       /* above 90% parts would cost more than they save */
 		rest = 0;
 	a->whole = tiles - rest;
 	units = rest * a->slices;
@@ -591,13 +593,13 @@ template <class S> static void launch(struct dev *d, struct many_args *a, const 
 			"matmul on Hopper");
 }
 
-/* Are tiles of 256 tokens better?  They read less of w for each, but the last may be emptier. */
+/* Are tiles of 256 tokens better?  They read less of w per token, but the last one may be emptier. */
 static bool wide(int32_t T)
 {
 	return (T + 255) / 256 * (256 + OUTPUTS / 2) <= (T + 127) / 128 * (128 + OUTPUTS / 2);
 }
 
-/* x in bf16, or, of weights in 8 bits, in e4m3 with d->x8_scale.  False: not here. */
+/* x is in bf16, or for weights of 8 bits in e4m3 with d->x8_scale.  False: it cannot do this product. */
 bool hopper_many(struct dev *d, void *y, bool f32, const void *x, const struct weight *w, int T)
 {
 	struct many_args a = {};

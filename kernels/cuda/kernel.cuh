@@ -1,8 +1,8 @@
-/* kernel.cuh - what every kernel here needs: a launch, bf16, sums over a warp and a block.
+/* kernel.cuh - launches, bf16, sums over a warp and a block, for every kernel.
  *
- * Kernels are compiled twice: by nvcc, and by g++ against tests/emu, which has a <cuda_runtime.h>
- * of its own that runs them on the CPU (CUDA_EMULATED).  Only this file, ptx.cuh and hopper.cuh know.
- * Shared memory is always dynamic, so that the emulation can poison it and find overruns.
+ * Kernels are compiled twice: by nvcc, and by g++ against tests/emu, whose <cuda_runtime.h> runs
+ * them on the CPU (CUDA_EMULATED).  Only this file, ptx.cuh and hopper.cuh depend on that.
+ * Shared memory is always dynamic, so that the emulation can poison it and detect overruns.
  */
 #ifndef CUDA_KERNEL_CUH
 #define CUDA_KERNEL_CUH
@@ -21,22 +21,22 @@
 
 typedef uint16_t bf16;               /* its bits */
 
-/* Programmatic dependent launch (sm_90 and later): a kernel's blocks may come to the processors as soon as
- * all blocks of the one before it have called let_next_start() or ended, so that they are there, with what
- * they need of weights on its way, when its last block ends.
+/* Programmatic dependent launch (sm_90 and later).  Blocks of a kernel may start as soon as all blocks of
+ * the previous kernel have called let_next_start() or ended.  So when its last block ends, they are
+ * already resident and their prefetch of weights is in flight.
  *
- *	wait_for_previous()   the kernel before this one is complete, and what it wrote can be read.  Every
- *	                      thread of every kernel calls it, whether there is work for it or not, and before
- *	                      that touches nothing but weights, its arguments, registers and shared memory.
- *	let_next_start()      at any time; what is written after it is there for the next all the same.
+ *	wait_for_previous()   Returns when the previous kernel is complete and its writes are visible.  Every
+ *	                      thread of every kernel calls it, even one without work.  Before it, a thread
+ *	                      accesses only weights, its arguments, registers and shared memory.
+ *	let_next_start()      May be called at any time; later writes are visible to the next kernel, too.
  *
- * Why this is a stream's order: a kernel is complete when all its threads have ended, so have waited, so
- * when the kernel before it is complete, and by the same reason all before that.  The kernel after the next
- * may be there early too, while the one before the last still runs: it only reads weights, which nobody
- * writes after open, until its own wait, when all of them are complete.  A kernel of which no thread waited
- * would break the chain for all after it; that every thread waits, one without work as well, is the rule that
- * leaves nothing to count, and the emulation calls a thread that ends without it a fault. */
-inline bool start_early;             /* set at open: this GPU can; else every kernel waits at its launch */
+ * This keeps stream order.  A kernel is complete when all its threads have ended, so all of them have waited,
+ * so the previous kernel is complete, and by induction all before it.  The kernel after the next may start
+ * while the kernel before the last still runs: until its own wait it only reads weights, which nothing writes
+ * after open.  A kernel in which no thread waits would break the chain for all after it.  Because every
+ * thread waits, nothing has to be counted; in the emulation a thread that ends without it is a fault. */
+inline bool start_early;             /* set at open: the GPU supports it; else each kernel waits at its
+                                        launch */
 
 #ifdef CUDA_EMULATED
 static inline void wait_for_previous() { emu_wait_for_previous(); }
@@ -57,7 +57,7 @@ static inline __device__ void let_next_start()
 #endif
 }
 
-/* The device's clock: nanoseconds since some time, in steps of up to a microsecond. */
+/* The device's clock in nanoseconds since an arbitrary time, in steps of up to 1 us. */
 static inline __device__ uint64_t device_ns()
 {
 	uint64_t t;
@@ -67,7 +67,7 @@ static inline __device__ uint64_t device_ns()
 }
 #endif
 
-/* All kernels of the back end are launched so; in the emulation, as if every GPU could start them early. */
+/* Launches every kernel of the back end; in the emulation all GPUs support an early start. */
 template <class... P, class... A>
 static inline cudaError_t start(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t s,
 	A... a)
@@ -104,7 +104,7 @@ static inline __host__ __device__ float f32_of(bf16 b)
 	return f;
 }
 
-/* To nearest, even; a NaN stays one. */
+/* Rounds to nearest even; NaN stays NaN. */
 static inline __host__ __device__ bf16 bf16_of(float f)
 {
 	uint32_t u;
@@ -141,13 +141,14 @@ static inline __device__ float warp_max(float v)
 	return v;
 }
 
-/* Of all threads, to all.  `scratch`: one T per warp.  All threads of the block call it. */
+/* Every thread gets the sum over all threads.  `scratch`: one T per warp.  All threads of the block
+ * call it. */
 template <class T> static inline __device__ T block_sum(T v, T *scratch)
 {
 	int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32;
 
 	v = warp_sum(v);
-	__syncthreads(); /* who called before us may still read */
+	__syncthreads(); /* the previous call may still read scratch */
 	if (threadIdx.x % 32 == 0)
 		scratch[warp] = v;
 	__syncthreads();

@@ -1,19 +1,20 @@
-/* lt.cu - products of many rows by cuBLASLt, where the library is found.
+/* lt.cu - products of many rows by cuBLASLt, if the library is found.
  *
- * It is opened at run time (it is 500 MB long and need not be there) and asked for everything at open: which
- * kernel for which shape, each kernel once executed, so that its code is on the device.  A step only calls
- * cublasLtMatmul(), which takes no memory and does not wait, and may be captured in a graph.
+ * The library is 500 MB and optional, so it is opened at run time.  open() asks it for a kernel for each
+ * shape, and executes each kernel once, so that its code is on the device.  A step only calls
+ * cublasLtMatmul(), which allocates nothing, does not wait, and may be captured in a graph.
  *
- *	y[T][n] = x[T][k] w[n][k]^T, row by row, is to the library, which goes column by column,
+ * The library's matrices are in column order.  So y[T][n] = x[T][k] w[n][k]^T, in row order, becomes
  *
  *	D (n x T, ld n)  =  A^T (A: k x n, ld k)  B (k x T, ld k)
  *
- * Rows     heuristics choose for one T, and the kernel chosen may need more work space for another.  So T
- *          is rounded up to one of the numbers in lt_rows(), and rows that nobody reads are computed:
- *          whatever lies there, a row's sums are of that row alone.
- * Bias     in the epilogue, in D's type: bf16 for bf16, so weights that go this way keep a second copy.
- * Failure  without the library, or a kernel for a shape, our own are used, and it is said.  A library that
- *          is there and fails is an error: its sentence names the call, and SLIPRING_CUBLASLT=off.
+ * Rows     Heuristics choose for one T, and the chosen kernel may need more work space for another.  So T is
+ *          rounded up to one of the numbers in lt_rows(), and unused rows are computed too.  Their content
+ *          does not matter, because a row's sums depend on that row alone.
+ * Bias     In the epilogue, in D's type.  For a D of bf16 that is bf16, so such weights keep a second copy.
+ * Failure  Without the library, or without a kernel for a shape, the back end reports that and uses its own
+ *          kernels.  A library that exists and fails is an error, which names the call and
+ *          SLIPRING_CUBLASLT=off.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -24,13 +25,13 @@
 #include "device.cuh"
 #include "lt.cuh"
 
-/* One shape: what all weights that have it share. */
+/* One shape: the state shared by all weights that have it. */
 struct lt_shape {
 	struct lt_shape *next;
 	int32_t n, k, rows_max;
 	enum held held;
 	bool f32, bias;
-	int32_t count;                       /* numbers of rows */
+	int32_t count;                       /* of numbers of rows */
 	lt_matrix_layout a;
 	struct lt_rows {
 		int32_t T;
@@ -56,7 +57,7 @@ struct lt {
 /* ---- the library ---------------------------------------------------------------------- */
 
 static struct lt_api api;
-static bool asked, there;                    /* whether there is one */
+static bool asked, there;                    /* tried to load; it is loaded */
 
 static void *open_library(const char *named)
 {
@@ -68,7 +69,7 @@ static void *open_library(const char *named)
 	return lib;
 }
 
-/* Once per process; it stays open.  SLIPRING_CUBLASLT: off, or the library's path. */
+/* Runs once per process; the library stays open.  SLIPRING_CUBLASLT: off, or the library's path. */
 static bool load(char *why, size_t size)
 {
 	const char *named = getenv("SLIPRING_CUBLASLT"), *missing = NULL;
@@ -121,7 +122,8 @@ static bool lt_ok(struct dev *d, int status, const char *call)
 
 /* ---- shapes --------------------------------------------------------------------------- */
 
-/* Steps of 64 rows to 1,024, of 128 to 2,048, of 256 beyond: at most an eighth is for nothing from 512 on. */
+/* Steps of 64 rows up to 1,024, of 128 up to 2,048, then of 256.  From 512 rows on, at most 1/8 is
+ * padding. */
 int32_t lt_rows(int32_t T, int32_t most)
 {
 	int32_t step = T <= 1024 ? 64 : T <= 2048 ? 128 : 256, up = (T + step - 1) / step * step;
@@ -154,7 +156,7 @@ static bool create_rows(struct dev *d, struct lt_shape *s)
 	return true;
 }
 
-/* The library's choice for each number of rows. */
+/* Asks the library for its choice for each number of rows. */
 static bool ask(struct dev *d, struct lt_shape *s, lt_matmul_desc desc)
 {
 	for (int32_t i = 0; i < s->count; i++) {
@@ -205,7 +207,7 @@ static bool set(struct dev *d, lt_matmul_desc desc, int what, const void *value,
 	return lt_ok(d, api.MatmulDescSetAttribute(desc, what, value, size), "cublasLtMatmulDescSetAttribute");
 }
 
-/* What to do with a weight: all of it but places. */
+/* Describes the product with a weight, without addresses. */
 static bool describe(struct dev *d, lt_matmul_desc *desc, const struct weight *w, bool f32)
 {
 	int transposed = LT_OP_T, epilogue = LT_EPILOGUE_BIAS;
@@ -253,7 +255,7 @@ void lt_matmul(struct dev *d, void *y, const void *x, const struct weight *w, in
 
 /* ---- open and close ------------------------------------------------------------------- */
 
-/* Each kernel once: its code comes to the device now, not in a step. */
+/* Runs each kernel once, so that its code is loaded now and not in a step. */
 static bool warm(struct dev *d, const struct weight *w, void *y, const void *x)
 {
 	const struct lt_shape *s = w->lt->shape;
@@ -290,7 +292,7 @@ static bool add(struct dev *d, struct weight *w, enum place y, enum place x, int
 static bool prefer(struct dev *d)
 {
 	uint64_t work = LT_WORK;
-	uint32_t align = 16;                 /* rows of x, w and y are aligned as their lengths are, at least */
+	uint32_t align = 16;                 /* rows of x, w and y are at least as aligned as their lengths */
 	bool ok = lt_ok(d, api.MatmulPreferenceCreate(&d->lt->preference), "cublasLtMatmulPreferenceCreate") &&
 		lt_ok(d, api.MatmulPreferenceSetAttribute(d->lt->preference, LT_PREF_MAX_WORKSPACE_BYTES, &work,
 			sizeof(work)), "cublasLtMatmulPreferenceSetAttribute");

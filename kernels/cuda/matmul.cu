@@ -1,18 +1,18 @@
-/* matmul.cu - y[T][N] = x[T][K] w[N][K]^T + bias: who multiplies how many rows; and, for many rows of bf16,
- * the kernel that every GPU has (mma.m16n8k16, bf16 in, f32 sums).
+/* matmul.cu - y[T][N] = x[T][K] w[N][K]^T + bias: which kernel does it; and the
+ * kernel for many rows of bf16 that runs on every GPU (mma.m16n8k16, bf16 in, f32 sums).
  *
  *	rows     weights     by
  *	<= 64    bf16        few.cu           bound by reading w once
- *	<= 64    4, 8 bits   packed_few.cu    likewise
- *	more     bf16        lt.cu            cuBLASLt, where it is; else hopper_many.cu on sm_90a, else here
+ *	<= 64    4, 8 bits   packed_few.cu    the same
+ *	more     bf16        lt.cu            cuBLASLt if found; else hopper_many.cu on sm_90a; else here
  *	more     4, 8 bits   packed_many.cu   or hopper_many.cu on sm_90a
  *
- * A block makes a tile of ROWS x COLS of y.  Slices of DEPTH along K come through a ring of STAGES
- * in shared memory, by asynchronous copies; rows there are 16 bytes longer than their data, which
- * puts the 8 rows that one ldmatrix reads into different banks.
+ * A block computes a tile of ROWS x COLS of y.  Asynchronous copies bring slices of DEPTH along K into a
+ * ring of STAGES in shared memory.  Rows there are 16 bytes longer than their data, so the 8 rows that
+ * one ldmatrix reads are in different banks.
  *
- * What a row's sum is depends on which kernel ran, so on T; not on the other rows.  With
- * --enforce-deterministic there are only those for 64 rows, as often as it takes.
+ * A row's sum depends on which kernel ran, so on T, but not on the other rows.  With
+ * --enforce-deterministic only the kernels for 64 rows run, once per 64 rows.
  */
 #include <assert.h>
 
@@ -27,15 +27,15 @@
 #define COLS 128
 #define DEPTH 32
 #define PITCH (DEPTH + 8)
-#define MWARPS 2                             /* over the tile: MWARPS x NWARPS */
+#define MWARPS 2                             /* warps per tile: MWARPS x NWARPS */
 #define NWARPS 4
 #define THREADS (32 * MWARPS * NWARPS)
-#define M (ROWS / MWARPS / 16)               /* fragments of a warp */
+#define M (ROWS / MWARPS / 16)               /* fragments per warp */
 #define N8 (COLS / NWARPS / 8)
 #define STAGE ((ROWS + COLS) * PITCH)        /* elements */
 #define SHARED_BYTES (STAGES * STAGE * sizeof(bf16))
 
-/* Begin copying rows row .. row+count of a matrix, columns k .. k+DEPTH; zeros beyond its ends. */
+/* Starts to copy rows row .. row+count of a matrix, columns k .. k+DEPTH, with zeros beyond its ends. */
 static __device__ void load(bf16 *to, const bf16 *from, int32_t row, int32_t count, int32_t rows, int32_t k,
 	int32_t K)
 {
@@ -49,7 +49,7 @@ static __device__ void load(bf16 *to, const bf16 *from, int32_t row, int32_t cou
 	}
 }
 
-/* One slice: this warp's fragments += x w^T. */
+/* One slice: the fragments of this warp += x w^T. */
 static __device__ void multiply(float (&sum)[M][N8][4], const bf16 *x, const bf16 *w, int m0, int n0)
 {
 	int lane = (int)threadIdx.x % 32;
@@ -60,10 +60,10 @@ static __device__ void multiply(float (&sum)[M][N8][4], const bf16 *x, const bf1
 		uint32_t a[M][4], b[N8 / 2][4];
 
 #pragma unroll
-		for (int m = 0; m < M; m++) /* matrices: rows 0-7, rows 8-15, the same of the next 8 k */
+		for (int m = 0; m < M; m++) /* matrices: rows 0-7, rows 8-15, then both for the next 8 k */
 			ldmatrix_x4(a[m], x_row + 16 * m * PITCH + k);
 #pragma unroll
-		for (int n = 0; n < N8 / 2; n++) /* columns 0-7, their next 8 k; columns 8-15, likewise */
+		for (int n = 0; n < N8 / 2; n++) /* columns 0-7, the same at the next 8 k; then columns 8-15 */
 			ldmatrix_x4(b[n], w_row + 16 * n * PITCH + k);
 #pragma unroll
 		for (int m = 0; m < M; m++)
@@ -99,7 +99,7 @@ static __global__ void __launch_bounds__(THREADS) matmul_kernel(void *y, bool f3
 		int32_t ahead = s + STAGES - 1;
 
 		cp_async_wait<STAGES - 2>();
-		__syncthreads(); /* slice s is there for all, and slice s - 1 is read by all */
+		__syncthreads(); /* slice s is visible to all warps, and slice s - 1 is free */
 		if (ahead < slices) {
 			bf16 *to = ring + ahead % STAGES * STAGE;
 
@@ -132,7 +132,7 @@ static void few(struct dev *d, unsigned char *y, bool f32, const bf16 *x, const 
 {
 	size_t row = (size_t)w->n * (f32 ? sizeof(float) : sizeof(bf16));
 
-	for (int t = 0; t < T; t += FEW_ROWS) {      /* once, but for --enforce-deterministic */
+	for (int t = 0; t < T; t += FEW_ROWS) {      /* once, except with --enforce-deterministic */
 		int rows = T - t < FEW_ROWS ? T - t : FEW_ROWS, as = d->deterministic ? FEW_ROWS : rows;
 
 		(w->held == HELD_BF16 ? dense_few : packed_few)(d, y + (size_t)t * row, f32,
@@ -142,7 +142,7 @@ static void few(struct dev *d, unsigned char *y, bool f32, const bf16 *x, const 
 
 /* ---- act-order ------------------------------------------------------------------------ */
 
-/* A block per row. */
+/* One block per row. */
 static __global__ void order_kernel(const bf16 *x, const int32_t *order, int32_t K, bf16 *to)
 {
 	let_next_start();
@@ -153,7 +153,8 @@ static __global__ void order_kernel(const bf16 *x, const int32_t *order, int32_t
 		to[i] = x[order[i]];
 }
 
-/* x as the inputs of w lie, for who did not make it so: attention.  Norms and act_mul do (rows.cu). */
+/* x in the order of w's inputs, if its producer did not write it so: attention.  Norms and act_mul do
+ * (rows.cu). */
 const bf16 *in_order(struct dev *d, const bf16 *x, const struct weight *w, int T)
 {
 	cuda_ok(d, start(order_kernel, (unsigned)T, 256, 0, d->stream, x, w->order, w->k, d->ordered),
@@ -161,9 +162,9 @@ const bf16 *in_order(struct dev *d, const bf16 *x, const struct weight *w, int T
 	return d->ordered;
 }
 
-/* ---- which ---------------------------------------------------------------------------- */
+/* ---- choice of kernel ----------------------------------------------------------------- */
 
-/* Who multiplies T rows by w: the one place where that is decided, by rows, form of the weights and GPU. */
+/* The kernel that multiplies T rows by w.  It is decided only here, by rows, form of the weights and GPU. */
 enum road { ROAD_FEW, ROAD_LT, ROAD_MANY };
 
 static enum road road(const struct dev *d, const struct weight *w, int T)

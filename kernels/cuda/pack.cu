@@ -1,14 +1,14 @@
-/* pack.cu - pieces of files, on the device, into the form in which weights are held: bf16 matrices, f32
- * vectors, and 4- and 8-bit matrices as packed.cuh has them.  At load only, so clarity goes before speed.
+/* pack.cu - converts pieces of files, on the device, into the stored form of weights: bf16 matrices, f32
+ * vectors, and 4- and 8-bit matrices (packed.cuh).  It runs only at load, so it is simple rather than fast.
  */
 #include "pack.cuh"
 #include "packed.cuh"
 
 #define PACK_THREADS 256
 
-/* ---- stored types: docs of ggml's block formats --------------------------------------- */
+/* ---- stored types: see ggml's documentation of its block formats ---------------------- */
 
-/* Weights to a block, and its bytes. */
+/* Weights per block, and bytes per block. */
 bool pack_layout(int32_t type, int32_t *weights, int32_t *bytes)
 {
 	static const struct { int32_t type, weights, bytes; } known[] = {
@@ -37,7 +37,7 @@ static __device__ float f16_at(const uint8_t *p)
 	return f32_of_f16(u16_at(p));
 }
 
-static __device__ int nibble(const uint8_t *q, int i) /* of 32: the low ones first */
+static __device__ int nibble(const uint8_t *q, int i) /* of 32: the first 16 are the low nibbles */
 {
 	return i < 16 ? q[i] & 15 : q[i - 16] >> 4;
 }
@@ -155,13 +155,13 @@ static __device__ uint32_t word_at(const uint8_t *p)
 	return u16_at(p) | u16_at(p + 2) << 16;
 }
 
-/* Where output n is among the eight of its word. */
+/* The position of output n among the eight of its word. */
 static __device__ int eighth(int32_t type, int32_t n)
 {
 	return type == SR_AWQ4 ? n % 8 / 2 + n % 2 * 4 : n % 8;
 }
 
-/* Quant of output n and input k, both of the tensor. */
+/* The quant of output n and input k, both numbered as in the tensor. */
 static __device__ uint32_t quant_at(const struct piece &p, const uint8_t *data, int32_t n, int32_t k)
 {
 	const uint8_t *row = data + (size_t)(n - p.first) * p.row_bytes;
@@ -181,7 +181,7 @@ static __device__ uint32_t quant_at(const struct piece &p, const uint8_t *data, 
 	return (uint32_t)k_nibble(row + (size_t)(k / 256) * 144 + 16, k % 256 / 32, k % 32);
 }
 
-/* s and b of 32 weights in a row of GGUF, w = s (q - 8) + b. */
+/* s and b of 32 weights in a row of a GGUF tensor: w = s (q - 8) + b. */
 static __device__ uint32_t scale_of_row(int32_t type, const uint8_t *row, int32_t slab)
 {
 	const uint8_t *b = row + (size_t)slab * (type == SR_Q4_0 ? 18 : 20);
@@ -198,7 +198,7 @@ static __device__ uint32_t scale_of_row(int32_t type, const uint8_t *row, int32_
 	return f16_of(s) | f16_of(8 * s - m) << 16;
 }
 
-/* Outputs and inputs of a piece of quants. */
+/* The outputs and inputs of a piece of quants. */
 struct area { int32_t n0, n, k0, k; };
 
 static __host__ __device__ struct area area_of(const struct piece &p)
@@ -210,7 +210,7 @@ static __host__ __device__ struct area area_of(const struct piece &p)
 	return { p.first, p.rows, 0, p.k };
 }
 
-/* A thread for each word: output, slab, lane's quarter. */
+/* One thread per word: output, slab, lane's quarter. */
 static __global__ void pack4_kernel(struct piece p, const uint8_t *data)
 {
 	let_next_start();
@@ -233,8 +233,8 @@ static __global__ void pack4_kernel(struct piece p, const uint8_t *data)
 			scale_of_row(p.type, data + (size_t)(n - p.first) * p.row_bytes, k / SLAB);
 }
 
-/* The same where groups are out of order: a thread for each word of the file, whose 8 inputs go where their
- * groups are, into words that were cleared. */
+/* The same if groups are out of order.  One thread per word of the file; its 8 inputs go to the places of
+ * their groups, in words that were cleared. */
 static __global__ void scatter4_kernel(struct piece p, const uint8_t *data)
 {
 	let_next_start();
@@ -283,7 +283,7 @@ static __device__ float scale_at(int32_t type, const uint8_t *data, size_t i)
 		__uint_as_float(u16_at(data + 2 * i) << 16);
 }
 
-/* A word of scales of `to` for output n, and each of its groups that lie in group g of the tensor. */
+/* Calls f for the word of scales of `to` for output n, and each of its groups in group g of the tensor. */
 template <class F> static __device__ void each_group(const struct piece &p, int32_t n, int32_t g, F change)
 {
 	int32_t slabs = p.group / SLAB / p.to.group;
@@ -292,7 +292,7 @@ template <class F> static __device__ void each_group(const struct piece &p, int3
 		change(&p.to.scale[(size_t)(g * slabs + i) * (size_t)p.to.width + (size_t)(p.col + n)]);
 }
 
-/* grid: rows of the piece; threads: what is in a row.  Rows are outputs, or groups of inputs. */
+/* grid: rows of the piece; threads: elements of a row.  Rows are outputs or groups of inputs. */
 static __global__ void scales_kernel(struct piece p, const uint8_t *data)
 {
 	let_next_start();
@@ -311,8 +311,8 @@ static __global__ void scales_kernel(struct piece p, const uint8_t *data)
 	}
 }
 
-/* b = s (8 - z), beside the s that is there.  Rows: AWQ, GPTQ groups of [n / 8]; CT eight outputs of
- * [groups]. */
+/* b = s (8 - z), stored beside the s that is already there.  Rows: for AWQ and GPTQ, groups of [n / 8]; for
+ * CT, eight outputs of [groups]. */
 static __global__ void zeros_kernel(struct piece p, const uint8_t *data)
 {
 	let_next_start();
@@ -337,7 +337,7 @@ static __global__ void zeros_kernel(struct piece p, const uint8_t *data)
 	}
 }
 
-/* ---- which ---------------------------------------------------------------------------- */
+/* ---- choice of kernel ----------------------------------------------------------------- */
 
 static bool pack_quants(struct dev *d, const struct piece *p, const uint8_t *data)
 {
@@ -354,7 +354,7 @@ static bool pack_quants(struct dev *d, const struct piece *p, const uint8_t *dat
 		d->stream, *p, data), "pack weights");
 }
 
-/* Queued; false: the device is lost. */
+/* Queues the conversion.  False: the device is lost. */
 bool pack_rows(struct dev *d, const struct piece *p, const unsigned char *data)
 {
 	int32_t weights = 1, bytes = 1;

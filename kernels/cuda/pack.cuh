@@ -1,4 +1,5 @@
-/* pack.cuh - a piece of a file, and what becomes of it: between weights.cu, which reads, and pack.cu. */
+/* pack.cuh - a piece of a file and its destination: the interface between weights.cu, which reads, and
+ * pack.cu. */
 #ifndef CUDA_PACK_CUH
 #define CUDA_PACK_CUH
 
@@ -6,23 +7,23 @@
 
 enum piece_of { OF_DENSE, OF_QUANTS, OF_SCALES, OF_ZEROS };
 
-struct piece {                       /* whole rows of one of a tensor's extents */
+struct piece {                       /* whole rows of one extent of a tensor */
 	enum piece_of of;
 	int32_t type, scale_type;    /* enum sr_type */
 	int32_t n, k;                /* of the tensor */
-	int32_t group, group_n;      /* inputs, outputs to a scale */
-	int32_t first, rows;         /* as the extent has them: outputs, inputs, groups .. */
+	int32_t group, group_n;      /* inputs and outputs per scale */
+	int32_t first, rows;         /* in the extent's unit: outputs, inputs, groups .. */
 	size_t row_bytes;
 	float add;
-	void *dense;                 /* OF_DENSE: row `first` of it goes here */
-	bool f32;                    /* and as this, else bf16 */
-	enum held held;              /* else */
+	void *dense;                 /* OF_DENSE: destination of row `first` */
+	bool f32;                    /* OF_DENSE: write f32, else bf16 */
+	enum held held;              /* other forms: the stored form */
 	struct packed to;
-	int32_t col;                 /* output of `to` that is the tensor's first */
+	int32_t col;                 /* output of `to` that is output 0 of the tensor */
 	const int32_t *where;        /* act-order: input k of the tensor is input where[k] of `to`; or NULL */
 };
 
-/* 4 bits, scales and zero points in extents of their own */
+/* Types of 4 bits whose scales and zero points are in separate extents. */
 static inline __host__ __device__ bool is_apart(int32_t type)
 {
 	return type == SR_AWQ4 || type == SR_GPTQ4 || type == SR_GPTQ4_V2 || type == SR_CT4;

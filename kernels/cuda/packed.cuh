@@ -1,15 +1,15 @@
-/* packed.cuh - how matrices of 4 and of 8 bits lie on the device: in the order in which the lanes of a
- * warp feed them to mma, so that a lane's 16 bytes of one load are what it needs next.
+/* packed.cuh - the layout of 4- and 8-bit matrices on the device.  It is the order in which the lanes of a
+ * warp feed them to mma, so the 16 bytes of one load are what the lane multiplies next.
  *
  *	matrix   [strips of 64 outputs][slabs of 32 inputs] tiles, each a strip times a slab
  *	tile     8 fragments of 8 outputs, WORDS words for each of 32 lanes; lane 4g + t has output g and
- *	         inputs 2t, 2t+1, 8+2t, 9+2t, and 16 more than those
- *	W4       one word: nibbles 0 .. 3 are inputs 2t, 8+2t, 16+2t, 24+2t; nibbles 4 .. 7 the next of each
- *	W8       two words of e4m3: bytes are inputs 2t, 8+2t, 2t+1, 9+2t; the second word's 16 more
- *	scale    [groups][strips * 64] a word for each output.  W4: s, b in f16, w = s (q - 8) + b;
- *	         W8: f32.  A group is some slabs.
+ *	         inputs 2t, 2t+1, 8+2t, 9+2t, and the same plus 16
+ *	W4       one word: nibbles 0 .. 3 are inputs 2t, 8+2t, 16+2t, 24+2t; nibbles 4 .. 7 are each plus 1
+ *	W8       two words of e4m3: bytes are inputs 2t, 8+2t, 2t+1, 9+2t; in the second word plus 16
+ *	scale    [groups][strips * 64], one word per output.  W4: s, b in f16, w = s (q - 8) + b;
+ *	         W8: f32.  A group is a whole number of slabs.
  *
- * Outputs that only fill the last strip are zero, and so are their scales.
+ * Outputs that pad the last strip are zero, and so are their scales.
  */
 #ifndef CUDA_PACKED_CUH
 #define CUDA_PACKED_CUH
@@ -20,7 +20,7 @@
 #define SLAB  32
 #define TILE_WORDS (STRIP * SLAB / 8)        /* times WORDS */
 
-/* Word i (of WORDS) of fragment j of a tile, as lane `lane` has it. */
+/* The index in a tile of word i (of WORDS) of fragment j, in lane `lane`. */
 template <int WORDS> static inline __host__ __device__ int in_tile(int j, int i, int lane)
 {
 	int at = j * WORDS + i;
@@ -28,7 +28,7 @@ template <int WORDS> static inline __host__ __device__ int in_tile(int j, int i,
 	return at / 4 * 128 + lane * 4 + at % 4;
 }
 
-/* Where the word with output n and input k lies; t is k's place in its lane's quarter. */
+/* The index of the word with output n and input k; t is the place of k in its lane's quarter. */
 template <int WORDS> static inline __host__ __device__ size_t packed_at(int32_t n, int32_t k, int32_t K)
 {
 	size_t tile = (size_t)(n / STRIP) * (size_t)(K / SLAB) + (size_t)(k / SLAB);
@@ -37,7 +37,7 @@ template <int WORDS> static inline __host__ __device__ size_t packed_at(int32_t 
 	return tile * TILE_WORDS * WORDS + (size_t)in_tile<WORDS>(n % STRIP / 8, word, lane);
 }
 
-static inline __host__ __device__ int nibble_of(int32_t k)   /* in its word */
+static inline __host__ __device__ int nibble_of(int32_t k)   /* nibble of input k in its word */
 {
 	return k % 32 / 8 + 4 * (k % 2);
 }
@@ -61,7 +61,7 @@ static inline __host__ __device__ float f32_of_f16(uint32_t h)
 	return f;
 }
 
-/* Of a scale's word. */
+/* Unpacks a word of scales. */
 static inline __device__ float2 f32_of_f16_pair(uint32_t word)
 {
 #if defined(__CUDA_ARCH__)

@@ -1,16 +1,16 @@
-/* packed_few.cu - y[T][N] = x[T][K] w[N][K]^T + bias for up to 64 rows, w of 4 or 8 bits (packed.cuh): as
- * fast as w can be read, if all goes well.
+/* packed_few.cu - y[T][N] = x[T][K] w[N][K]^T + bias for up to 64 rows, w of 4 or 8 bits (packed.cuh).  The
+ * aim is the time that reading w takes.
  *
- * Stripes  as in stripes.cuh; a unit is KWARPS slabs of a tile of COLS outputs.
- * Warps    NWARPS divide the outputs of a tile, KWARPS the inputs of what a block has of it.  A warp's
- *          weights come to its lanes through a ring in shared memory that only they see; x is shared.
- * Weights  are not scaled before they are multiplied.  W4: 128 + q is the bf16 0x4300 | q, so a pair takes
- *          a shift and one logic operation; sum (128 + q) x, and sum x, which an mma by ones makes, are
- *          scaled at the end of a group, in f32: w = s (q - 8) + b is multiplied without being rounded.
- *          W8: e4m3 becomes bf16, exactly, and x stays what it is.  Marlin (arXiv 2408.11743) has this
- *          order of weights and these stripes.
+ * Stripes  As in stripes.cuh; a unit is KWARPS slabs of a tile of COLS outputs.
+ * Warps    NWARPS divide the outputs of a tile; KWARPS divide the inputs of the block's part of it.  The
+ *          weights of a warp come through a ring in shared memory of its own; x is shared.
+ * Weights  They are not scaled before the product.  W4: 128 + q is the bf16 0x4300 | q, so a pair takes a
+ *          shift and one logic operation.  The sums of (128 + q) x and of x, which an mma by ones makes, are
+ *          scaled in f32 at the end of a group: so w = s (q - 8) + b is never rounded.  W8: e4m3 is
+ *          converted to bf16 exactly, and x is not changed.  The order of weights and the stripes are those
+ *          of Marlin (arXiv 2408.11743).
  *
- * A row's sum depends on which kernel ran and on the number of processors, not on the other rows.
+ * A row's sum depends on which kernel ran and on the number of multiprocessors, not on the other rows.
  */
 #include "device.cuh"
 #include "packed.cuh"
@@ -18,19 +18,20 @@
 #include "stripes.cuh"
 
 #define THREADS 256
-#define ONES 0x3f803f80u                     /* two of bf16 */
+#define ONES 0x3f803f80u                     /* two bf16 */
 
 template <int ROWS_, int WORDS_> struct few {
 	static const int ROWS = ROWS_, WORDS = WORDS_, M = ROWS / 16, N = STRIP / 8;
-	static const int H = M < 4 ? 1 : M;      /* of M at once; weights are expanded M / H times */
+	static const int H = M < 4 ? 1 : M;      /* fragments of M at a time; weights are expanded M / H times */
 	static const int NWARPS = ROWS == 64 ? 4 : 2, KWARPS = THREADS / 32 / NWARPS, COLS = STRIP * NWARPS;
-	static const bool HOLD = M == 1;         /* sums of a whole group fit the registers; else of a slab */
-	static const int BLOCKS = M <= 2 ? 2 : 1; /* of one processor */
+	static const bool HOLD = M == 1;         /* the sums of a whole group fit in registers; else those of a
+	                                            slab */
+	static const int BLOCKS = M <= 2 ? 2 : 1; /* per multiprocessor */
 	static const int PITCH = KWARPS * SLAB + 8;
 	static const size_t X = (size_t)ROWS * PITCH * sizeof(bf16);
 	static const size_t W = (size_t)WORDS * TILE_WORDS * sizeof(uint32_t), SCALE = STRIP * sizeof(uint32_t);
 	static const size_t STAGE = X + NWARPS * KWARPS * (W + SCALE), SUMS = (size_t)ROWS * COLS * sizeof(float);
-	static const int STAGES = 4 * STAGE <= 96 << 10 ? 4 : 3; /* 99 KiB is all that some have */
+	static const int STAGES = 4 * STAGE <= 96 << 10 ? 4 : 3; /* 99 KiB is the limit on some GPUs */
 	static const size_t RING = STAGES * STAGE;
 	static const size_t SHARED_BYTES = (RING > SUMS ? RING : SUMS) + 16;
 };
@@ -43,10 +44,10 @@ struct few_args {
 	const float *bias;
 	int32_t T;
 	float *part;                             /* [blocks][2][ROWS][COLS] */
-	uint32_t *arrived;                       /* [tiles], zero between kernels */
+	uint32_t *arrived;                       /* [tiles]; zero between kernels */
 };
 
-/* What a block has of a tile: slabs from .. to-1, `steps` for each of its KWARPS. */
+/* The part of a tile that a block computes: slabs from .. to-1, `steps` for each of its KWARPS. */
 struct span { int32_t tile, from, to, steps; };
 
 /* ---- the ring ------------------------------------------------------------------------- */
@@ -57,7 +58,7 @@ template <class S> static __device__ bool ends(const few_args &a, int32_t slab, 
 	return !S::HOLD || (slab + 1) % a.w.group == 0 || slab + 1 == end;
 }
 
-/* Begin copying step i of this warp's weights and scales, which wait for no other kernel. */
+/* Starts to copy step i of this warp's weights and scales, which depend on no other kernel. */
 template <class S> static __device__ void load_w(unsigned char *stage, const few_args &a,
 	const struct span &k, int32_t i)
 {
@@ -78,11 +79,11 @@ template <class S> static __device__ void load_w(unsigned char *stage, const few
 			a.w.scale + (size_t)(slab / a.w.group) * (size_t)a.w.width + strip * STRIP + lane * 4, true);
 }
 
-/* The same of x, which all warps read. */
+/* The same for x, which all warps read. */
 template <class S> static __device__ void load_x(unsigned char *stage, const few_args &a,
 	const struct span &k, int32_t i)
 {
-	const int CHUNKS = S::KWARPS * SLAB / 8; /* of 16 bytes, of a row of x */
+	const int CHUNKS = S::KWARPS * SLAB / 8; /* of 16 bytes, per row of x */
 	int c = (int)threadIdx.x % CHUNKS * 8;
 	int32_t at = k.from + c / SLAB * k.steps + i;
 
@@ -99,11 +100,11 @@ template <class S> static __device__ void load_x(unsigned char *stage, const few
 
 template <class S> struct sums {
 	float all[S::M][S::N][4];                /* scaled */
-	float part[S::H][S::HOLD ? S::N : 1][4]; /* of this group, to be scaled */
-	float x[S::H][4];                        /* W4: sums of x of this group, in every column */
+	float part[S::H][S::HOLD ? S::N : 1][4]; /* of this group, not yet scaled */
+	float x[S::H][4];                        /* W4: sums of x over this group, in every column */
 };
 
-/* One fragment's weights as bf16: b[0], b[1] for the first 16 inputs, b[2], b[3] for the others. */
+/* The weights of one fragment as bf16: b[0], b[1] for the first 16 inputs, b[2], b[3] for the others. */
 template <class S> static __device__ void expand(const uint32_t *word, uint32_t (&b)[4])
 {
 	if (S::WORDS == 1) {
@@ -116,7 +117,7 @@ template <class S> static __device__ void expand(const uint32_t *word, uint32_t 
 	}
 }
 
-/* all += part, scaled, of fragments n of rows from m0; part[..][at] begins again. */
+/* all += part, scaled, for fragments n of rows from m0; part[..][at] is reset. */
 template <class S> static __device__ void fold(sums<S> &sum, int m0, int n, int at, const uint32_t *scale)
 {
 	int t = (int)threadIdx.x % 4;
@@ -187,14 +188,14 @@ template <class S> static __device__ void multiply(sums<S> &sum, const unsigned 
 			sum.x[m][j] = over ? 0 : sum.x[m][j];
 }
 
-/* The warps that divided K add up in shared memory, in their order. */
+/* The warps that divide K add their sums in shared memory, in order of warps. */
 template <class S> static __device__ void add_warps(const sums<S> &sum, float *tile)
 {
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 
 	tile += lane / 4 * S::COLS + warp / S::KWARPS * STRIP + lane % 4 * 2;
 	for (int k = 0; k < S::KWARPS; k++) {
-		__syncthreads(); /* the ring is read, and k - 1 has added */
+		__syncthreads(); /* the ring is free, and warp k - 1 has added */
 		if (warp % S::KWARPS != k)
 			continue;
 #pragma unroll
@@ -213,7 +214,7 @@ template <class S> static __device__ void add_warps(const sums<S> &sum, float *t
 
 /* ---- stripes -------------------------------------------------------------------------- */
 
-/* Part i of a tile lies with its block. */
+/* The address of part i of a tile, which its block stores. */
 template <class S> static __device__ float *part_of(const few_args &a, uint32_t block, bool first)
 {
 	return part_at(a.part, (size_t)S::ROWS * S::COLS, block, first);
@@ -261,19 +262,19 @@ template <class S> static __device__ void multiply_span(const few_args &a, const
 
 	for (int32_t i = 0; i < S::STAGES - 1 && i < k.steps; i++)
 		load_w<S>(ring + i * S::STAGE, a, k, i);
-	wait_for_previous();             /* at once, but for a block's first span */
+	wait_for_previous();             /* returns at once, except in a block's first span */
 #pragma unroll 1
 	for (int32_t i = 0; i < S::STAGES - 1; i++) {
 		if (i < k.steps)
 			load_x<S>(ring + i * S::STAGE, a, k, i);
-		cp_async_commit();       /* the first group has all weights until here */
+		cp_async_commit();       /* the first group has all loads of weights so far */
 	}
 #pragma unroll 1
 	for (int32_t i = 0; i < k.steps; i++) {
 		int32_t ahead = i + S::STAGES - 1;
 
 		cp_async_wait<S::STAGES - 2>();
-		__syncthreads(); /* step i is there for all, and step i - 1 is read by all */
+		__syncthreads(); /* step i is visible to all warps, and step i - 1 is free */
 		if (ahead < k.steps) {
 			load_w<S>(ring + ahead % S::STAGES * S::STAGE, a, k, ahead);
 			load_x<S>(ring + ahead % S::STAGES * S::STAGE, a, k, ahead);
@@ -288,7 +289,7 @@ template <class S> static __device__ void multiply_span(const few_args &a, const
 	add_warps<S>(sum, (float *)ring);
 }
 
-/* Units, KWARPS slabs of a tile: of a tile, and of all. */
+/* Units (KWARPS slabs of a tile): per tile, then in all. */
 template <class S> static __device__ uint32_t units_of(const few_args &a)
 {
 	return (uint32_t)(a.w.K / SLAB + S::KWARPS - 1) / S::KWARPS;
@@ -299,7 +300,7 @@ template <class S> static __device__ uint32_t all_units(const few_args &a)
 	return (uint32_t)(a.w.width + S::COLS - 1) / S::COLS * units_of<S>(a);
 }
 
-/* What this block has of the tile after k's, or of its first: false, nothing. */
+/* The part of this block in the tile after k's, or in its first tile.  False: none. */
 template <class S> static __device__ bool next_span(const few_args &a, struct span &k)
 {
 	uint32_t units = units_of<S>(a), all = all_units<S>(a), from = first_unit(all, blockIdx.x);
@@ -327,7 +328,7 @@ packed_few_kernel(struct few_args a)
 	uint32_t parts, first;
 
 	let_next_start();
-	for (k.tile = -1; next_span<S>(a, k); __syncthreads()) { /* the sums are read: the ring begins again */
+	for (k.tile = -1; next_span<S>(a, k); __syncthreads()) { /* the sums are read: the ring can be reused */
 		multiply_span<S>(a, k, shared);
 		parts = parts_of(all_units<S>(a), units_of<S>(a), (uint32_t)k.tile, first);
 		if (parts == 1) {
@@ -340,9 +341,9 @@ packed_few_kernel(struct few_args a)
 	}
 }
 
-/* ---- which ---------------------------------------------------------------------------- */
+/* ---- choice of kernel ----------------------------------------------------------------- */
 
-/* As many as all processors have room for. */
+/* The number of blocks that fit on all multiprocessors. */
 template <class S> static int32_t blocks_of(const struct dev *d)
 {
 	return d->processors * (d->shared_bytes >= (int32_t)(2 * (S::SHARED_BYTES + 1024)) ? S::BLOCKS : 1);
@@ -390,7 +391,7 @@ template <int WORDS> static void pick(struct dev *d, struct few_args &a, int32_t
 		product<few<64, WORDS>>(d, a);
 }
 
-/* Rows T of x to y, as the kernel for `rows` of them does it; T and rows are 64 at most. */
+/* Multiplies T rows of x with the kernel for `rows` rows; both are at most 64. */
 void packed_few(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows)
 {
 	struct few_args a = { y, f32, x, w->packed, w->bias, T, d->few_part, d->arrived };
