@@ -1,9 +1,10 @@
-/* packed_many.cu - y[T][FN] = x[T][K] w[FN][K]^T + bias for many rows, w of 4 or 8 bits (packed.cuh): bound
- * by arithmetic.  Tiles of 128 x 128, slab by slab through a ring of STAGES in shared memory.
+/* packed_many.cu - y[T][FN] = x[T][K] w[FN][K]^T + bias for many rows, w of 4 or 8 bits (packed.cuh).  It is
+ * bound by arithmetic.  Tiles of 128 x 128 are computed slab by slab from a ring of STAGES in shared memory.
  *
- *	W4, W8   weights are scaled and rounded to bf16 in registers, as if they had been so at load
- *	W8A8     sm_89 and later: x is quantized too, to e4m3 with a scale for each row; sums of a group go
- *	         to other registers before they are scaled, for tensor cores keep few digits of e4m3's
+ *	W4, W8   weights are scaled and rounded to bf16 in registers, as if that had been done at load
+ *	W8A8     sm_89 and later: x is quantized too, to e4m3 with a scale per row.  The sums of a group are
+ *	         kept in separate registers until they are scaled, because tensor cores keep few digits for
+ *	         e4m3
  */
 #include "device.cuh"
 #include "packed.cuh"
@@ -14,7 +15,7 @@
 #define ROWS 128
 #define COLS 128
 #define THREADS 256
-#define FM 4                                 /* fragments of a warp: 64 rows, 32 columns */
+#define FM 4                                 /* fragments per warp: 64 rows, 32 columns */
 #define FN 4
 
 enum form { FORM_W4, FORM_W8, FORM_W8A8 };
@@ -68,13 +69,13 @@ template <class S> static __device__ void load(unsigned char *stage, const many_
 	}
 }
 
-/* x * s + b of a pair of bf16, rounded. */
+/* x * s + b for a pair of bf16, rounded */
 static __device__ uint32_t scaled(uint32_t pair, float s, float b)
 {
 	return bf16_pair(__uint_as_float(pair << 16) * s + b, __uint_as_float(pair & 0xffff0000) * s + b);
 }
 
-/* A fragment's weights as bf16: b[0], b[1] for the first 16 inputs, b[2], b[3] for the others. */
+/* The weights of one fragment as bf16: b[0], b[1] for the first 16 inputs, b[2], b[3] for the others. */
 template <class S> static __device__ void expand(const uint32_t *word, uint32_t scale, uint32_t (&b)[4])
 {
 	if (S::F == FORM_W4) {
@@ -106,7 +107,7 @@ template <class S> static __device__ void fold(float (&sum)[FM][FN][4], parts<S>
 	}
 }
 
-/* One slab: this warp's fragments of a tile, whose halves are two warps' columns. */
+/* One slab: the fragments of this warp in a tile, whose halves are the columns of two warps. */
 template <class S> static __device__ void multiply(float (&sum)[FM][FN][4], parts<S> &p,
 	const unsigned char *stage, bool over)
 {
@@ -171,11 +172,11 @@ template <class S> static __global__ void __launch_bounds__(THREADS) packed_many
 		int32_t ahead = s + STAGES - 1;
 
 		cp_async_wait<STAGES - 2>();
-		__syncthreads(); /* slab s is there for all, and slab s - 1 is read by all */
+		__syncthreads(); /* slab s is visible to all warps, and slab s - 1 is free */
 		if (ahead < slabs)
 			load<S>(shared + ahead % STAGES * S::STAGE, a, ahead);
 		cp_async_commit();
-		/* at least every 128 inputs, of which sums in e4m3's few digits are still good */
+		/* at least every 128 inputs: so far sums are accurate enough in the few digits of e4m3 */
 		multiply<S>(sum, p, shared + s % STAGES * S::STAGE,
 			(s + 1) % a.w.group == 0 || s % 4 == 3 || s + 1 == slabs);
 	}
@@ -197,7 +198,7 @@ template <class S> static __global__ void __launch_bounds__(THREADS) packed_many
 
 /* ---- x in 8 bits ---------------------------------------------------------------------- */
 
-/* Of attention, whose blocks do not have a whole row.  A block per row. */
+/* For the output of attention, whose blocks do not have a whole row.  One block per row. */
 static __global__ void quantize_kernel(const bf16 *x, int32_t K, uint32_t *to, float *scale)
 {
 	let_next_start();
@@ -215,7 +216,7 @@ static void quantize(struct dev *d, const bf16 *x, int32_t K, int T)
 		d->x8_scale), "quantize activations");
 }
 
-/* ---- which ---------------------------------------------------------------------------- */
+/* ---- choice of kernel ----------------------------------------------------------------- */
 
 template <class S> static bool allow(struct dev *d)
 {

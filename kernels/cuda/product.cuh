@@ -1,4 +1,4 @@
-/* product.cuh - how sums of a product leave the registers that mma made them in. */
+/* product.cuh - how the sums of a product are stored from the registers of mma. */
 #ifndef CUDA_PRODUCT_CUH
 #define CUDA_PRODUCT_CUH
 
@@ -12,7 +12,7 @@ static inline __device__ void put_one(void *y, bool f32, size_t at, float v)
 		((bf16 *)y)[at] = bf16_of(v);
 }
 
-/* M x N fragments of a warp, from row and col, to y[T][width]. */
+/* Stores M x N fragments of a warp, starting at row and col, to y[T][width]. */
 template <int M, int N> static inline __device__ void put_y(float (&sum)[M][N][4], void *y, bool f32,
 	const float *bias, int32_t row, int32_t col, int32_t T, int32_t width)
 {

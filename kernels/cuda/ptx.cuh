@@ -1,4 +1,4 @@
-/* ptx.cuh - the instructions that CUDA C++ has no word for, each wrapped once; sm_80 and later. */
+/* ptx.cuh - the instructions that CUDA C++ does not have, each wrapped once; for sm_80 and later. */
 #ifndef CUDA_PTX_CUH
 #define CUDA_PTX_CUH
 
@@ -40,14 +40,14 @@ static inline __device__ uint32_t shared_address(const void *p)
 	return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* 16 bytes; zeros if not wanted, then `global` need only be an address. */
+/* Copies 16 bytes.  If not wanted, stores zeros; then `global` need only be a valid address. */
 static inline __device__ void cp_async_16(void *shared, const void *global, bool wanted)
 {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
 		:: "r"(shared_address(shared)), "l"(global), "r"(wanted ? 16 : 0) : "memory");
 }
 
-/* The same for what nobody reads twice: it leaves the L2 cache first. */
+/* The same for data that is read once: it is evicted first from L2. */
 static inline __device__ void cp_async_16_once(void *shared, const void *global, bool wanted)
 {
 	asm volatile("{ .reg .b64 p; createpolicy.fractional.L2::evict_first.b64 p, 1.0;"
@@ -60,13 +60,13 @@ static inline __device__ void cp_async_commit()
 	asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Until at most LEFT groups of this thread are under way. */
+/* Waits until at most LEFT groups of this thread are in flight. */
 template <int LEFT> static inline __device__ void cp_async_wait()
 {
 	asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory");
 }
 
-/* Four 8x8 matrices of 16 bits; lane i gives the address of row i % 8 of matrix i / 8. */
+/* Loads four 8x8 matrices of 16 bits; lane i gives the address of row i % 8 of matrix i / 8. */
 static inline __device__ void ldmatrix_x4(uint32_t (&r)[4], const void *row)
 {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -88,7 +88,7 @@ static inline __device__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], ui
 		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* c[16][8] += a[16][32] b[32][8] of e4m3; sm_89 and later, its callers see to that. */
+/* c[16][8] += a[16][32] b[32][8] of e4m3; sm_89 and later, which the callers check. */
 static inline __device__ void mma_e4m3(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
@@ -101,7 +101,7 @@ static inline __device__ void mma_e4m3(float (&c)[4], const uint32_t (&a)[4], ui
 #endif
 }
 
-/* Two products; sm_80 has no mul.bf16x2, but an fma, to which -0 adds nothing. */
+/* Two products.  sm_80 has no mul.bf16x2, but an fma, to which adding -0 changes nothing. */
 static inline __device__ uint32_t mul_bf16_pair(uint32_t a, uint32_t b)
 {
 	uint32_t r;
@@ -114,8 +114,8 @@ static inline __device__ uint32_t mul_bf16_pair(uint32_t a, uint32_t b)
 
 /* ---- e4m3: sign, 4 bits of exponent, 3 of fraction; no infinities ------------------------------ */
 
-/* Bytes 0 and 2 of a word, then 1 and 3, exactly, as pairs of bf16: their bits at the top of a bf16 with
- * an exponent too small by 120. */
+/* Converts bytes 0 and 2 of a word, then 1 and 3, to pairs of bf16, exactly.  Their bits go to the top of a
+ * bf16, whose exponent is then too small by 120. */
 static inline __device__ void bf16_of_e4m3(uint32_t word, uint32_t &even, uint32_t &odd)
 {
 	const uint32_t by = 0x7b807b80;  /* 2^120 */
@@ -125,7 +125,7 @@ static inline __device__ void bf16_of_e4m3(uint32_t word, uint32_t &even, uint32
 	even = mul_bf16_pair((word & 0x80008000) | (word & 0x7f007f00) >> 4, by);
 }
 
-/* To nearest, even; beyond 448 is 448.  A NaN stays one, until it is read as 480. */
+/* Rounds to nearest even; beyond 448 it returns 448.  NaN stays NaN here, but is read back as 480. */
 static inline __host__ __device__ uint32_t e4m3_of(float f)
 {
 	uint32_t u, sign;

@@ -1,15 +1,15 @@
-/* quantize.cuh - activations in 8 bits: a row becomes e4m3 and what to multiply it with, in the kernel that
- * makes it (rows.cu), or, of attention's, in one of its own (packed_many.cu).
+/* quantize.cuh - activations in 8 bits.  The kernel that makes a row also turns it into e4m3 and a scale
+ * (rows.cu); for attention a separate kernel does so (packed_many.cu).
  *
- * Inputs of each 16 lie in the order of a packed matrix's bytes (packed.cuh): 0, 8, 1, 9 | 2, 10, 3, 11 | ..
+ * Each 16 inputs are in the order of a packed matrix's bytes (packed.cuh): 0, 8, 1, 9 | 2, 10, 3, 11 | ..
  */
 #ifndef CUDA_QUANTIZE_CUH
 #define CUDA_QUANTIZE_CUH
 
 #include "ptx.cuh"
 
-/* value(i): input i of this block's row, as bf16 would have it; called twice for each.  All threads of the
- * block call, with `scratch` of one float for each warp. */
+/* value(i): input i of this block's row, rounded to bf16; it is called twice for each.  All threads of the
+ * block call this; `scratch` has one float per warp. */
 template <class F> static inline __device__ void quantize_row(F value, int32_t K, uint32_t *to, float *scale,
 	float *scratch)
 {
@@ -18,7 +18,7 @@ template <class F> static inline __device__ void quantize_row(F value, int32_t K
 	for (int32_t i = (int32_t)threadIdx.x; i < K; i += (int32_t)blockDim.x)
 		most = fmaxf(most, fabsf(value(i)));
 	most = warp_max(most);
-	__syncthreads(); /* who used scratch before us may still read */
+	__syncthreads(); /* the previous user of scratch may still read it */
 	if (threadIdx.x % 32 == 0)
 		scratch[threadIdx.x / 32] = most;
 	__syncthreads();

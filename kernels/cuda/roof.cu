@@ -1,18 +1,18 @@
-/* roof.cu - what bounds a batch: the least time that its bytes, its operations and its copies take at the
- * rates this GPU reaches.  The rates are measured once at open (some ms): of memory by reading weights, of
- * the tensor cores by a product of the model's own with as many rows as fill them, whichever kernel that
- * takes, of the bus by copying KV blocks.  Estimates, for statistics only: no result depends on them.
+/* roof.cu - what bounds a batch: the least time for its bytes, its operations and its copies at the rates
+ * that this GPU reaches.  open() measures the rates once, in some ms: memory by reading weights, tensor cores
+ * by one of the model's products with enough rows to fill them, by whichever kernel does it, and the bus by
+ * copying KV blocks.  They are estimates for statistics only: no result depends on them.
  *
- * Counted are a weight once per batch, and keys and values as often as attention has to read them.
+ * Weights count once per batch, keys and values as often as attention has to read them.
  */
 #include "device.cuh"
 
-#define READ_MAX   ((size_t)1 << 30)  /* bytes: more than caches hold, where there are as many */
-#define READ_BLOCKS 4                 /* per processor */
+#define READ_MAX   ((size_t)1 << 30)  /* bytes: more than caches hold, if the weights are that large */
+#define READ_BLOCKS 4                 /* per multiprocessor */
 #define READ_THREADS 512
 #define ROWS_MAX   1024
 #define TILE       128
-#define WAVES      2                  /* of tiles over all processors */
+#define WAVES      2                  /* of tiles over all multiprocessors */
 #define COPY_MAX   ((size_t)16 << 20)
 
 static __global__ void __launch_bounds__(READ_THREADS) read_kernel(const uint4 *from, size_t n, unsigned *to)
@@ -28,7 +28,7 @@ static __global__ void __launch_bounds__(READ_THREADS) read_kernel(const uint4 *
 
 		sum ^= v.x ^ v.y ^ v.z ^ v.w;
 	}
-	if (sum == 0xdeadbeef)               /* so that it is read */
+	if (sum == 0xdeadbeef)               /* keeps the compiler from removing the reads */
 		*to = sum;
 }
 
@@ -36,7 +36,7 @@ static __global__ void __launch_bounds__(READ_THREADS) read_kernel(const uint4 *
 
 struct clocks { cudaEvent_t from, to; };
 
-/* Nanoseconds of what `work` queues, once it has been done before. */
+/* Nanoseconds that the work queued by `work` takes, after one run to warm up. */
 template <class F> static double timed(struct dev *d, const struct clocks *c, const char *what, F work)
 {
 	float ms = 0;
@@ -56,7 +56,7 @@ template <class F> static double timed(struct dev *d, const struct clocks *c, co
 	return (double)ms * 1e6 + 1;
 }
 
-/* Rows for which a product of n outputs has WAVES tiles for each processor. */
+/* Rows at which a product with n outputs has WAVES tiles per multiprocessor. */
 static int32_t many_rows(const struct dev *d, int32_t n, int32_t tokens)
 {
 	int32_t tiles = (n + TILE - 1) / TILE, rows = (WAVES * d->processors + tiles - 1) / tiles * TILE;
@@ -80,7 +80,7 @@ static void measure(struct dev *d, const struct net *n, const struct sr_limits *
 		cuda_ok(d, start(read_kernel, (unsigned)(READ_BLOCKS * d->processors), READ_THREADS, 0, d->stream,
 			(const uint4 *)d->arena, bytes / sizeof(uint4), (unsigned *)d->work), "measure the memory");
 	});
-	if (!d->lost)                        /* small numbers: any bits might be NaN */
+	if (!d->lost)                        /* small numbers, because arbitrary bits might be NaN */
 		cuda_ok(d, cudaMemsetAsync(d->place[P_Y], 0x3c, (size_t)rows * (size_t)w->k * sizeof(bf16),
 			d->stream), "measure a product");
 	r->macs_per_ns = (double)rows * w->n * w->k / timed(d, c, "measure a product", [&] {
@@ -139,15 +139,15 @@ static uint32_t least_ns(double amount, double per_ns)
 	return ns < 4e9 ? (uint32_t)ns : 4000000000u;
 }
 
-/* How many positions the tokens of a row read, one after the other, in a layer. */
+/* The positions that all tokens of a row read in a layer, summed over the tokens. */
 static double read_by(const struct sr_row *r, int32_t window)
 {
 	double first = r->first, n = r->n, all = n * first + n * (n + 1) / 2, over;
 
 	if (!window || r->first + r->n <= window)
 		return all;
-	over = r->first >= window ? n : first + n - window;     /* tokens that see a whole window, */
-	n -= over;                                              /* and those before them */
+	over = r->first >= window ? n : first + n - window;     /* tokens that see a whole window */
+	n -= over;                                              /* tokens that see less */
 	return n * first + n * (n + 1) / 2 + over * window;
 }
 
@@ -157,7 +157,8 @@ void roof_count(const struct dev *d, struct sr_batch *b)
 	const struct sr_model *m = d->m;
 	double position = 2.0 * m->G * m->E * (d->kv_f8 ? 1 : sizeof(bf16));
 	double full = m->L - r->windows, macs, bytes;
-	double seen = 0, read = 0;           /* positions in all layers: by each token; by each row, once */
+	double seen = 0, read = 0;           /* positions in all layers: seen counts them per token, read once
+	                                        per row */
 
 	for (int32_t i = 0; i < b->n_rows; i++) {
 		const struct sr_row *row = &b->row[i];

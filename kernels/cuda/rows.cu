@@ -1,4 +1,4 @@
-/* rows.cu - what is done to one row at a time: embedding, norms, activation.  A block per row. */
+/* rows.cu - operations on one row at a time: embedding, norms, activation.  One block per row. */
 #include "device.cuh"
 #include "packed.cuh"
 #include "quantize.cuh"
@@ -7,7 +7,7 @@
 
 struct table { enum held held; const bf16 *mat; struct packed packed; };
 
-/* Element i of a row: output n, input i of what is also the head. */
+/* Element i of a row: output n, input i of a table that is also the head. */
 static __device__ float table_at(const struct table &t, int32_t n, int32_t i)
 {
 	const struct packed &p = t.packed;
@@ -38,7 +38,7 @@ static __global__ void embed_kernel(struct table table, const struct token *toke
 		x[i] = table_at(table, id, i) * scale;
 }
 
-/* 1 / rms of a row that all threads of the block see. */
+/* 1 / rms of a row that is visible to all threads of the block. */
 static __device__ float rms_scale(const float *x, int32_t n, float eps, float *scratch)
 {
 	float sum = 0;
@@ -48,11 +48,11 @@ static __device__ float rms_scale(const float *x, int32_t n, float eps, float *s
 	return 1 / sqrtf(block_sum(sum, scratch) / (float)n + eps);
 }
 
-/* y = x / rms(x) * pre, as bf16; in the order of a weight, or NULL. */
+/* y = x / rms(x) * pre, as bf16, in the order of a weight; order NULL: as it is. */
 static __device__ void norm_row(const float *x, const float *pre, float eps, int32_t D, const int32_t *order,
 	bf16 *y, float *scratch)
 {
-	float scale = rms_scale(x, D, eps, scratch); /* and a barrier: x is there for all */
+	float scale = rms_scale(x, D, eps, scratch); /* its barriers make x visible to all threads */
 
 	for (int32_t i = (int32_t)threadIdx.x; i < D; i += THREADS) {
 		int32_t from = order ? order[i] : i;
@@ -61,7 +61,7 @@ static __device__ void norm_row(const float *x, const float *pre, float eps, int
 	}
 }
 
-/* Each thread adds, and then squares in the norm, the same elements: no barrier between. */
+/* A thread adds the same elements that it squares in the norm, so no barrier is needed between. */
 static __global__ void add_norm_kernel(float *x, const float *z, const float *post, const float *pre,
                                        float eps, int32_t D, const int32_t *order, bf16 *y, uint32_t *x8,
                                        float *x8_scale)
@@ -81,7 +81,7 @@ static __global__ void add_norm_kernel(float *x, const float *z, const float *po
 			x[i] += post ? z[i] * scale * post[i] : z[i];
 	}
 	if (pre && x8) {
-		scale = rms_scale(x, D, eps, scratch); /* and a barrier: x is there for all */
+		scale = rms_scale(x, D, eps, scratch); /* its barriers make x visible to all threads */
 		quantize_row([=](int32_t i) { return f32_of(bf16_of(x[i] * scale * pre[i])); }, D, x8 + at / 4,
 			x8_scale + blockIdx.x, scratch);
 	} else if (pre) {
@@ -122,7 +122,7 @@ static __global__ void act_mul_kernel(const bf16 *gu, int act, int32_t F, const 
 	}
 }
 
-/* The same in 8 bits: a block has a whole row. */
+/* The same in 8 bits; a block has a whole row. */
 static __global__ void act_mul_x8_kernel(const bf16 *gu, int act, int32_t F, uint32_t *x8, float *x8_scale)
 {
 	let_next_start();
@@ -135,7 +135,7 @@ static __global__ void act_mul_x8_kernel(const bf16 *gu, int act, int32_t F, uin
 	}, F, x8 + (size_t)blockIdx.x * (size_t)(F / 4), x8_scale + blockIdx.x, (float *)shared);
 }
 
-/* ---- the verbs -------------------------------------------------------------------------------------- */
+/* ---- the operations --------------------------------------------------------------------------------- */
 
 static const size_t SCRATCH = THREADS / 32 * sizeof(float);
 

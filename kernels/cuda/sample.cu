@@ -1,28 +1,29 @@
-/* sample.cu - from logits to a token, in the order that docs/model.md states ("Choosing a token").
+/* sample.cu - from logits to a token, in the order of docs/model.md ("Choosing a token").
  *
- * A block per result.  Nothing is sorted: a cut is found by a radix search over the bits of the
- * probabilities, and a draw, or the last of equals that stays, by dividing the vocabulary among the
- * warps again and again until one id is left.
+ * One block per result.  Nothing is sorted.  A radix search over the bits of the probabilities finds a
+ * cut.  A draw, or the last of equal ids that stays, is found by dividing the vocabulary among the warps
+ * repeatedly until one id is left.
  *
- * Probabilities are added up as integers (MASS to one): the same sums in any order, so a draw is a
- * function of logits, settings and position alone, and the same on every GPU.
+ * Probabilities are added as integers (1.0 is MASS), so sums are the same in any order.  Thus a draw
+ * depends only on logits, settings and position, and is the same on every GPU.
  */
 #include "device.cuh"
 
 #define THREADS 512
 #define WARPS   (THREADS / 32)
 #define BINS    2048                 /* of the radix search: 11, 11 and 10 bits */
-#define EPS     1e-5f                /* a lower temperature is 0 */
+#define EPS     1e-5f                /* a lower temperature counts as 0 */
 #define LOWEST  (-9999.0f)
-#define LARGE   1e30f                /* stands for infinity and all above it: nothing computes inf - inf */
-#define MASS    1099511627776.0f     /* 2^40: a vocabulary of 2^23 can be added up */
+#define LARGE   1e30f                /* replaces infinity and anything larger, so that nothing computes inf
+                                        - inf */
+#define MASS    1099511627776.0f     /* 2^40: sums over a vocabulary of 2^23 fit u64 */
 #define SEEN_IN_PROMPT 0x80000000u
 
 typedef unsigned long long u64;
 
 struct sample_args {
 	float *logits, *work;        /* [rows][V] */
-	uint32_t *count;             /* [rows][V], all zero */
+	uint32_t *count;             /* [rows][V], all zero between kernels */
 	const struct pick *pick;
 	const struct now *now;
 	struct slots slots;
@@ -37,10 +38,10 @@ struct scratch {                     /* in shared memory */
 	u64 found[2];
 };
 
-/* One block's query. */
+/* The query of one block. */
 struct query {
 	const float *x;              /* raw logits */
-	float *w;                    /* what may be drawn: logits, then probabilities */
+	float *w;                    /* candidates: logits, then probabilities */
 	uint32_t *count;
 	const struct slot *slot;
 	const uint32_t *word, *mask;
@@ -53,7 +54,7 @@ struct query {
 
 /* ---- reductions ----------------------------------------------------------------------- */
 
-/* Orders floats, NaN lowest, equal ones by lower id first. */
+/* A key in the order of floats: NaN is lowest, and of equal floats the lower id is higher. */
 static __device__ u64 key_of(float x, int32_t id)
 {
 	uint32_t u = __float_as_uint(x == 0 ? 0 : x);
@@ -98,14 +99,14 @@ template <class F> static __device__ int32_t locate(int32_t n, u64 target, struc
 		for (int32_t i = a + lane; i < b; i += 32)
 			sum += weight(i);
 		sum = warp_sum(sum);
-		__syncthreads(); /* the sums before are read */
+		__syncthreads(); /* the previous sums are read */
 		if (lane == 0)
 			s->warp[warp] = sum;
 		__syncthreads();
 		while (chosen < WARPS - 1 && target >= s->warp[chosen])
 			target -= s->warp[chosen++];
 		if (chosen * step >= n)
-			chosen = (n - 1) / step; /* the target was beyond all */
+			chosen = (n - 1) / step; /* the target was beyond the total */
 		from += chosen * step;
 		n = n - chosen * step < step ? n - chosen * step : step;
 	}
@@ -160,7 +161,7 @@ static __device__ void alternatives(const float *x, int32_t n, int32_t n_top, u6
 	u64 last = first;
 
 	for (int32_t j = 0; j < n_top; j++) {
-		bool number = last >> 32;  /* fewer numbers than asked for: all else is NaN */
+		bool number = last >> 32;  /* false: only NaN is left */
 
 		if (threadIdx.x == 0) {
 			top[j].id = number ? id_of(last) : j;
@@ -179,7 +180,7 @@ static __device__ void alternatives(const float *x, int32_t n, int32_t n_top, u6
 	}
 }
 
-/* ---- what may be drawn ---------------------------------------------------------------- */
+/* ---- candidates ----------------------------------------------------------------------- */
 
 static __device__ const uint32_t *next_list(const struct query *q, const uint32_t *at, uint32_t kind)
 {
@@ -199,7 +200,7 @@ static __device__ bool in_vocab(uint32_t id, int32_t V)
 	return id < (uint32_t)V;
 }
 
-/* NaN becomes minus infinity, infinity LARGE. */
+/* Maps NaN to minus infinity, infinity to LARGE. */
 static __device__ float tame(float x)
 {
 	return x > -INFINITY ? fminf(x, LARGE) : -INFINITY;
@@ -224,8 +225,8 @@ static __device__ void copy_allowed(const struct query *q)
 	__syncthreads();
 }
 
-/* A sequence is never completed: its last id is banned when the answer ends with the rest.  Where one
- * sequence begins is known only from the one before, so one thread reads them. */
+/* Prevents the end of a bad sequence: bans its last id if the answer ends with the ids before it.  One
+ * thread reads the list, because each sequence starts where the previous one ends. */
 static __device__ void ban_words(const struct query *q)
 {
 	uint32_t n_answer = (uint32_t)(q->slot->n_history - q->slot->n_prompt);
@@ -262,7 +263,8 @@ static __device__ float bounded(float x)
 	return x > LARGE ? LARGE : x;
 }
 
-/* Every thread reads all and adds to ids of its own: an id's biases come in their order. */
+/* Every thread reads the whole list and adds to its own ids, so the biases of an id are added in list
+ * order. */
 static __device__ void add_bias(const struct query *q)
 {
 	EACH_LIST(l, q, SR_LIST_BIAS)
@@ -279,7 +281,7 @@ static __device__ bool penalized(const struct slot *s)
 	return s->counted && (s->s.repetition != 1 || s->s.frequency != 0 || s->s.presence != 0);
 }
 
-/* Counts the history, then takes each id in it once and leaves the counts zero. */
+/* Counts the history.  Then handles each of its ids once, and resets the counts to zero. */
 static __device__ void penalize(const struct query *q)
 {
 	const struct slot *s = q->slot;
@@ -297,7 +299,7 @@ static __device__ void penalize(const struct query *q)
 		float w = q->w[id];
 
 		if (!seen)
-			continue; /* another thread took it */
+			continue; /* another thread handled it */
 		w = w > 0 ? w / s->s.repetition : w * s->s.repetition;
 		q->w[id] = bounded(n ? w - ((float)n * s->s.frequency + s->s.presence) : w);
 	}
@@ -318,16 +320,17 @@ static __device__ u64 mass(float p)
 	return (u64)(p * MASS);
 }
 
-/* From the top, the bin in which the sum reaches `target`; *above: the sum of those over it. */
+/* Searches from the top for the bin in which the sum reaches `target`; *above: the sum of the bins over
+ * it. */
 static __device__ uint32_t find_bin(struct scratch *s, uint32_t n_bins, u64 target, u64 *above)
 {
-	__syncthreads(); /* the bins are full */
+	__syncthreads(); /* all threads have added to the bins */
 	if (threadIdx.x < 32) {
 		uint32_t lane = threadIdx.x, each = n_bins / 32;
-		uint32_t top = n_bins - lane * each; /* lane 0 has the top */
+		uint32_t top = n_bins - lane * each; /* lane 0 has the top bins */
 		u64 sum = 0, over = *above, upto;
 
-		for (uint32_t i = 0; i < each; i++) /* turned by lane: no two in one bank */
+		for (uint32_t i = 0; i < each; i++) /* rotated by lane to avoid bank conflicts */
 			sum += s->bin[top - 1 - (i + lane) % each];
 		upto = sum;
 		for (int by = 1; by < 32; by *= 2) {
@@ -350,8 +353,8 @@ static __device__ uint32_t find_bin(struct scratch *s, uint32_t n_bins, u64 targ
 	return (uint32_t)s->found[0];
 }
 
-/* Keep the largest p[] whose sum reaches `target`, or, if !by_mass, the `target` largest; the rest
- * becomes 0.  Of equals the lower ids stay.  0 < target <= the sum of all. */
+/* Keeps the largest p[] whose sum reaches `target`, or if !by_mass the `target` largest.  The others become
+ * 0.  Of equals, lower ids stay.  0 < target <= the sum of all. */
 static __device__ void cut(const struct query *q, u64 target, bool by_mass)
 {
 	struct scratch *s = q->s;
@@ -362,7 +365,7 @@ static __device__ void cut(const struct query *q, u64 target, bool by_mass)
 
 	for (int level = 0; level < 3; level++) {
 		uint32_t shift = level == 0 ? 21 : level == 1 ? 10 : 0, n_bins = level == 2 ? 1024 : 2048;
-		uint32_t up = level == 0 ? 31 : level == 1 ? 21 : 10; /* a probability has no sign */
+		uint32_t up = level == 0 ? 31 : level == 1 ? 21 : 10; /* the sign bit of a probability is 0 */
 
 		__syncthreads();
 		EACH(i, (int32_t)n_bins)
@@ -414,7 +417,7 @@ static __device__ int32_t draw_random(const struct query *q, float max)
 	float scale = 1 / s->temperature, *w = q->w;
 	u64 left = 0, total;
 
-	EACH(i, q->V) { /* now the largest is 1 */
+	EACH(i, q->V) { /* the largest is now 1 */
 		float p = expf((w[i] - max) * scale);
 
 		w[i] = p >= s->min_p ? p : 0;
@@ -460,7 +463,7 @@ static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
 		return raw_arg;
 	if (greedy)
 		return id_of(most);
-	__syncthreads(); /* all have read the maximum, which is overwritten now */
+	__syncthreads(); /* all threads have read the maximum, which is overwritten next */
 	return draw_random(q, max);
 }
 
@@ -502,7 +505,7 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 	}
 	r.logprob = logprob(x[r.id], logsum);
 	r.rank = !p.rank ? 0 : r.id == id_of(most) ? 1 : rank_of(x, a.V, r.id, s);
-	__syncthreads(); /* all have read the slot */
+	__syncthreads(); /* all threads have read the slot */
 	if (threadIdx.x)
 		return;
 	now.result[p.result] = r;

@@ -1,16 +1,16 @@
 /* step.cu - the first and the last kernel of a batch.
  *
  *	host    counts core's rows, for grids; chains the commands of each slot; fills a head
- *	begin   on the device: finds the head by counting batches, and makes of the rows, which it reads
- *	        from pinned memory, what the kernels want: tokens, picks, pieces of attention.  Other
- *	        blocks of it carry out the commands: what a slot keeps is changed there.
+ *	begin   on the device: finds the head by the count of batches.  It reads the rows from pinned memory
+ *	        and makes the lists of the other kernels: tokens, picks, pieces of attention.  Other blocks
+ *	        of it execute the commands, which change the state of slots.
  *	end     tells the host
  *
- * Nothing is copied for a batch, and no kernel is given what is true of one batch only: lists lie where
- * they always do, what is in pinned memory is found through struct now.  So a graph that was captured
- * once computes any batch that is no larger; its lists are filled up with padding:
+ * Nothing is copied per batch, and no kernel argument depends on the batch: lists have fixed addresses, and
+ * struct now leads to what is in pinned memory.  So a graph that was captured once computes any batch that
+ * is no larger.  Padding fills its lists:
  *
- *	token   id 0 at position 0 of the null slot, whose table has the null block: nobody reads what it stores
+ *	token   id 0 at position 0 of the null slot, whose table has the null block: its K and V are never read
  *	pick, work, run   are marked, and their blocks end at once
  */
 #include <assert.h>
@@ -18,12 +18,12 @@
 #include "device.cuh"
 
 #define THREADS 512
-#define LEAST_WORK 64                /* positions of one piece, at least */
-#define BLOCKS_EACH 4                /* of attention, per processor */
+#define LEAST_WORK 64                /* least positions in a piece */
+#define BLOCKS_EACH 4                /* of attention, per multiprocessor */
 
 /* ---- on the host ---------------------------------------------------------------------- */
 
-/* Pieces of attention that fill the device. */
+/* The number of attention pieces that fill the device. */
 static int32_t full_works(const struct dev *d)
 {
 	int32_t n = d->processors * BLOCKS_EACH / d->m->G;
@@ -31,7 +31,7 @@ static int32_t full_works(const struct dev *d)
 	return n > 0 ? n : 1;
 }
 
-/* Pieces are no shorter than all positions / full_works: each token has one that may be. */
+/* An upper bound: a piece has at least all positions / full_works, except the last piece of each token. */
 int32_t most_works(const struct dev *d, int32_t singles)
 {
 	return singles + full_works(d);
@@ -47,8 +47,8 @@ int32_t most_runs(const struct dev *d, const struct sr_limits *l)
 	return l->rows + l->tokens / run_tokens(d);
 }
 
-/* Chains the commands of each slot: `next` of the last is -1.  tail[slot]: its last command so far, and
- * the turn in which that was. */
+/* Chains the commands of each slot; `next` of the last is -1.  tail[slot]: the slot's last command so far
+ * and its turn. */
 static int32_t chain_commands(struct dev *d, const struct sr_batch *b, int32_t *chain, int32_t *next)
 {
 	int32_t n = 0;
@@ -77,7 +77,7 @@ static struct step count(const struct dev *d, const struct sr_batch *b)
 		s.n_tokens += r->n;
 		s.n_picks += r->n_score + (r->sample != 0);
 		if (r->n == 1 && !d->deterministic) {
-			assert(singles == i); /* they come first */
+			assert(singles == i); /* they come first in a batch */
 			singles++;
 		} else {
 			s.n_runs += (r->n + most - 1) / most;
@@ -87,7 +87,7 @@ static struct step count(const struct dev *d, const struct sr_batch *b)
 	return s;
 }
 
-/* The next batch is this one.  The head of its turn is free: the batch FLIGHTS before it has ended. */
+/* Makes b the next batch.  The head of its turn is free, because the batch FLIGHTS before it has ended. */
 void step_fill(struct dev *d, const struct sr_batch *b, int32_t *chain, int32_t *next, struct signal *s)
 {
 	struct head *h = &d->heads[d->turn % FLIGHTS];
@@ -106,7 +106,7 @@ struct begin_args {
 	struct now *now;
 	struct slots slots;
 	struct lists list;
-	struct step upto;            /* what the lists are filled up to */
+	struct step upto;            /* lists are padded to these counts */
 	int32_t full_works, run_tokens, null_slot;
 	bool runs_only;
 };
@@ -131,7 +131,7 @@ static __device__ void add_list(struct slot *s, uint32_t *word, const struct sr_
 	int32_t at = s->n_words;
 
 	copy_words(word + at + 2, from, c->n);
-	__syncthreads(); /* all have read n_words */
+	__syncthreads(); /* all threads have read n_words */
 	if (threadIdx.x == 0) {
 		word[at] = (uint32_t)c->a;
 		word[at + 1] = (uint32_t)c->n;
@@ -162,14 +162,14 @@ static __device__ void carry_out(const struct slots *slots, const struct sr_cmd 
 		copy_words((uint32_t *)table_of(slots, c.slot) + c.a, word, c.n);
 		break;
 	}
-	__syncthreads(); /* the next command sees this one's */
+	__syncthreads(); /* makes this command visible to the next */
 }
 
 /* ---- lists ---------------------------------------------------------------------------- */
 
 struct begin_scratch { uint64_t sum[THREADS / 32]; int32_t upto[THREADS / 32]; };
 
-/* The sum of v over the threads before this one; *all: over all of them is added to it. */
+/* Returns *all plus the sum of v over the threads before this one; adds the sum over all threads to *all. */
 static __device__ int32_t block_before(int32_t v, int32_t *all, struct begin_scratch *s)
 {
 	int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32, upto = v, before = *all;
@@ -179,7 +179,7 @@ static __device__ int32_t block_before(int32_t v, int32_t *all, struct begin_scr
 
 		upto += lane >= by ? more : 0;
 	}
-	__syncthreads(); /* who called before us has read */
+	__syncthreads(); /* the previous call has read s */
 	if (lane == 31)
 		s->upto[warp] = upto;
 	__syncthreads();
@@ -190,7 +190,7 @@ static __device__ int32_t block_before(int32_t v, int32_t *all, struct begin_scr
 	return before + upto - v;
 }
 
-/* How many positions one piece of a single token's attention has: few enough to fill the device. */
+/* Positions per piece of a single token's attention: about full_works pieces in all, to fill the device. */
 static __device__ int32_t piece_size(uint64_t positions, int32_t full)
 {
 	uint64_t size = (positions + (uint64_t)full - 1) / (uint64_t)full;
@@ -204,7 +204,7 @@ static __device__ bool single(const begin_args &a, const struct sr_row &r)
 	return r.n == 1 && !a.runs_only;
 }
 
-/* The last row that begins at or before i. */
+/* The last row that starts at or before i. */
 static __device__ int32_t row_with(const int32_t *first, int32_t n_rows, int32_t i)
 {
 	int32_t low = 0, high = n_rows - 1;
@@ -220,7 +220,7 @@ static __device__ int32_t row_with(const int32_t *first, int32_t n_rows, int32_t
 	return low;
 }
 
-/* A row's pieces of attention: works or runs. */
+/* Lists the pieces of attention of a row: works or runs. */
 static __device__ void put_attention(const begin_args &a, const struct sr_row &r, int32_t t, int32_t size,
 	int32_t work, int32_t pieces, int32_t run)
 {
@@ -232,7 +232,7 @@ static __device__ void put_attention(const begin_args &a, const struct sr_row &r
 			a.list.run[run++] = (struct run){ t + j, r.n - j < a.run_tokens ? r.n - j : a.run_tokens };
 }
 
-/* Copies the rows, notes where each one's tokens and picks begin, and divides attention. */
+/* Copies the rows, records the first token and pick of each, and divides the attention. */
 static __device__ void put_rows(const begin_args &a, const struct head &h, struct step *all,
 	struct begin_scratch *scratch)
 {
@@ -251,7 +251,7 @@ static __device__ void put_rows(const begin_args &a, const struct head &h, struc
 		struct sr_row r = {};
 
 		if (i < h.n_rows)
-			r = a.list.row[i];   /* this thread wrote it */
+			r = a.list.row[i];   /* written by this thread */
 		pieces = single(a, r) ? (r.first + size) / size : 0;
 		runs = single(a, r) ? 0 : (r.n + a.run_tokens - 1) / a.run_tokens;
 		token = block_before(r.n, &all->n_tokens, scratch);
@@ -264,7 +264,7 @@ static __device__ void put_rows(const begin_args &a, const struct head &h, struc
 			put_attention(a, r, token, size, work, pieces, run);
 		}
 	}
-	__syncthreads(); /* rows are there for all */
+	__syncthreads(); /* makes the rows visible to all threads */
 }
 
 static __device__ void put_pick(const begin_args &a, const struct head &h, int32_t i)
@@ -311,7 +311,7 @@ static __device__ void put_lists(const begin_args &a, const struct head &h, stru
 
 /* ---- the kernels ---------------------------------------------------------------------- */
 
-/* Block 0 makes lists, which do not depend on what slots keep; the others carry out commands. */
+/* Block 0 makes the lists, which do not depend on the state of slots.  The others execute commands. */
 static __global__ void __launch_bounds__(THREADS) begin_kernel(struct begin_args a)
 {
 	let_next_start();
@@ -346,7 +346,7 @@ static __global__ void end_kernel(struct now *now)
 		return;
 	now->signal->end_ns = device_ns();
 	now->turn++;
-	__threadfence_system();              /* all the rest is there before the word is */
+	__threadfence_system();              /* all other writes are visible before the word */
 	*(volatile uint32_t *)&now->signal->done = now->turn;
 }
 

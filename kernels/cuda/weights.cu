@@ -1,12 +1,12 @@
-/* weights.cu - weights from files to the device.
+/* weights.cu - loads weights from files to the device.
  *
- * Reads go into pinned buffers, many at a time; a finished one is copied to the device and brought
- * into its form there (pack.cu), while the next are being read.
+ * Up to BUFFERS reads into pinned buffers are in flight.  A finished one is copied to the device and
+ * converted to its stored form there (pack.cu), while the next are read.
  *
  *	vectors                                          f32
- *	Q4_0, Q4_1, Q4_K, AWQ, GPTQ, compressed-tensors  4 bits, a scale and a shift to a group
- *	F8                                               8 bits, a scale to a group
- *	all others, and what is fused with them          bf16
+ *	Q4_0, Q4_1, Q4_K, AWQ, GPTQ, compressed-tensors  4 bits, with a scale and a shift per group
+ *	F8                                               8 bits, with a scale per group
+ *	all others, and tensors fused with them          bf16
  */
 #include <assert.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "packed.cuh"
 
 #define BUFFERS 8
-#define BUFFER  ((size_t)2 << 20)    /* bytes read at once, at most */
+#define BUFFER  ((size_t)2 << 20)    /* most bytes per read */
 
 struct buffer {
 	struct piece piece;
@@ -33,8 +33,8 @@ struct loader {
 	unsigned char *pinned;
 	struct buffer buffer[BUFFERS];
 	int turn, n_reading;
-	int n_scales;                /* pieces of scales among those */
-	int32_t *order;              /* being copied, or NULL */
+	int n_scales;                /* reads in flight that are pieces of scales */
+	int32_t *order;              /* host copy, until it is on the device; or NULL */
 };
 
 static int fail(int code, char *err, size_t errlen, const char *fmt, ...)
@@ -90,7 +90,7 @@ bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *st
 	return true;
 }
 
-/* One read is done: on to the device with it.  0 or -errno. */
+/* Takes one finished read and queues its copy and conversion.  Returns 0 or -errno. */
 static int forward_one(struct dev *d)
 {
 	struct loader *ld = d->loader;
@@ -144,7 +144,7 @@ static int read_piece(struct dev *d, const struct sr_extent *of, const struct pi
 	return 0;
 }
 
-/* A whole extent of so many rows, as many at a time as a buffer holds; `step` rows belong together. */
+/* Reads a whole extent of `all` rows, as many at a time as a buffer holds; `step` rows stay together. */
 static int read_rows(struct dev *d, const struct sr_tensor *t, const struct sr_extent *of, int32_t all,
 	int32_t step, struct piece p, char *err, size_t errlen)
 {
@@ -152,7 +152,7 @@ static int read_rows(struct dev *d, const struct sr_tensor *t, const struct sr_e
 	size_t each = (size_t)t->k * (p.f32 ? sizeof(float) : sizeof(bf16)), most;
 
 	p.row_bytes = of->bytes / (size_t)all;
-	most = BUFFER / p.row_bytes < 65535 ? BUFFER / p.row_bytes : 65535; /* of a grid's rows, too */
+	most = BUFFER / p.row_bytes < 65535 ? BUFFER / p.row_bytes : 65535; /* a limit of grids, too */
 	most = most / (size_t)step * (size_t)step;
 	for (p.first = 0; p.first < all; p.first += p.rows) {
 		int e;
@@ -181,7 +181,7 @@ static struct piece piece_of_tensor(const struct sr_tensor *t)
 	return p;
 }
 
-/* To [n][k] at `to`. */
+/* Reads a tensor to [n][k] at `to`. */
 static int read_dense(struct dev *d, const struct sr_tensor *t, void *to, bool f32, char *err, size_t errlen)
 {
 	struct piece p = piece_of_tensor(t);
@@ -191,7 +191,7 @@ static int read_dense(struct dev *d, const struct sr_tensor *t, void *to, bool f
 	return read_rows(d, t, &t->data, t->n, 1, p, err, errlen);
 }
 
-/* How many rows the data of a tensor of this type has, and how many of them belong together. */
+/* The number of rows in the data of a tensor of this type; *step: rows that stay together. */
 static int32_t data_rows(const struct sr_tensor *t, int32_t *step)
 {
 	bool gptq = t->type == SR_GPTQ4 || t->type == SR_GPTQ4_V2;
@@ -202,7 +202,7 @@ static int32_t data_rows(const struct sr_tensor *t, int32_t *step)
 
 /* ---- act-order ------------------------------------------------------------------------ */
 
-/* A tensor's index, in a buffer that is next to be used: nothing else is being read then. */
+/* Reads the index of a tensor into the next buffer; no other read is in flight then. */
 static const int32_t *read_index(struct dev *d, const struct sr_tensor *t)
 {
 	struct loader *ld = d->loader;
@@ -219,7 +219,7 @@ static const int32_t *read_index(struct dev *d, const struct sr_tensor *t)
 	return (const int32_t *)at;
 }
 
-/* where[k]: inputs sorted by group, in a group as they came.  False: groups are not all of one size. */
+/* where[k]: inputs sorted by group, stable within a group.  False: groups differ in size. */
 static bool sort_inputs(const int32_t *index, int32_t k, int32_t group, int32_t *where)
 {
 	int32_t *next = (int32_t *)calloc((size_t)(k / group), sizeof(*next));
@@ -236,7 +236,7 @@ static bool sort_inputs(const int32_t *index, int32_t k, int32_t group, int32_t 
 	return good;
 }
 
-/* The order of a weight's inputs, which all of its parts have.  where, order: [k], on the host. */
+/* The order of a weight's inputs, which all its parts must share.  where, order: [k], on the host. */
 static int find_order(struct dev *d, const struct sr_tensor *const *part, int n, int32_t *where,
 	int32_t *order, char *err, size_t errlen)
 {
@@ -288,7 +288,7 @@ static int load_order(struct dev *d, struct weight *w, const struct sr_tensor *c
 
 /* ---- packed --------------------------------------------------------------------------- */
 
-/* Outputs col .. of a packed matrix. */
+/* Reads a tensor to outputs col .. of a packed matrix. */
 static int read_packed(struct dev *d, const struct sr_tensor *t, const struct weight *w, int32_t col,
 	char *err, size_t errlen)
 {
@@ -308,7 +308,7 @@ static int read_packed(struct dev *d, const struct sr_tensor *t, const struct we
 	p.of = OF_QUANTS;
 	if (!e)
 		e = read_rows(d, t, &t->data, rows, step, p, err, errlen);
-	while (t->zero.bytes && d->loader->n_scales && !e) /* reads end in any order; zeros want scales */
+	while (t->zero.bytes && d->loader->n_scales && !e) /* zeros need the scales, and reads end in any order */
 		if ((e = forward_one(d)))
 			fail(e, err, errlen, "tensor %s cannot be read: %s", t->name, d->lost ? d->why : strerror(-e));
 	p.of = OF_ZEROS;
@@ -350,7 +350,7 @@ static bool scales_apart(const struct sr_tensor *t)
 	return is_apart(t->type) || t->type == SR_F8;
 }
 
-/* NULL, or what is wrong with a tensor whose scales lie apart from its weights. */
+/* Returns NULL, or what is wrong with a tensor whose scales are apart from its weights. */
 static const char *check_apart(const struct sr_tensor *t)
 {
 	uint64_t n = (uint64_t)t->n, k = (uint64_t)t->k, group = t->group ? (uint64_t)t->group : k;
@@ -419,7 +419,7 @@ static int64_t padded(size_t bytes)
 	return (int64_t)((bytes + 255) / 256 * 256);
 }
 
-/* The greatest; of a and 0, a. */
+/* The greatest common divisor; of a and 0 it is a. */
 static int32_t divides_both(int32_t a, int32_t b)
 {
 	while (b) {
@@ -431,7 +431,7 @@ static int32_t divides_both(int32_t a, int32_t b)
 	return a;
 }
 
-/* What the parts are held as, together. */
+/* Finds one stored form for all parts together. */
 static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part, int n, char *err,
 	size_t errlen)
 {
@@ -494,7 +494,7 @@ int64_t weight_bytes(const struct weight *w)
 	}
 }
 
-/* Cleared: a bias has parts without one, a last strip outputs that are not there. */
+/* Cleared, because a bias may have parts without values, and a last strip has outputs that do not exist. */
 static void *take_clear(struct dev *d, size_t bytes)
 {
 	void *at = take(d, bytes);
@@ -552,8 +552,8 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
 	bool has_bias = false;
 	int64_t bytes = check_parts(&shape, part, n, err, errlen);
 
-	(void)how; /* always alone */
-	(void)src; /* the loader has it */
+	(void)how; /* these weights are always read alone */
+	(void)src; /* the loader has src */
 	for (int i = 0; i < n && !bytes; i++) {
 		if (!bias || !bias[i])
 			continue;
@@ -583,7 +583,7 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
 	return e ? e : bytes;
 }
 
-/* Of the loader, and the descriptions of weights. */
+/* Frees the loader and the descriptions of weights. */
 void weights_free(struct dev *d)
 {
 	struct loader *ld = d->loader;
@@ -591,7 +591,7 @@ void weights_free(struct dev *d)
 	void *at;
 
 	while (ld && ld->n_reading && !ld->src->wait(ld->src->ctx, &tag, &at))
-		ld->n_reading--; /* of a load that failed: nobody may write to the buffers any more */
+		ld->n_reading--; /* after a failed load: no read may write to the buffers any more */
 	while (d->weights) {
 		struct weight *w = d->weights;
 

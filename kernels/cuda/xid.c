@@ -1,12 +1,13 @@
-/* xid.c - see xid.h.  NVML's event calls, by their documented prototypes. */
+/* xid.c - see xid.h.  Calls NVML's event functions by their documented prototypes. */
 #include "xid.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
 
 #define XID_EVENT  0x8ull              /* nvmlEventTypeXidCriticalError */
-#define PATIENCE   200u                /* ms: the driver tells us about when it tells CUDA */
-#define MOST       64                  /* events taken at once: a GPU that dies may send many */
+#define PATIENCE   200u                /* ms: the driver sends the event at about the time of the CUDA
+                                          error */
+#define MOST       64                  /* events read at once: a failing GPU may send many */
 
 struct event { void *device; unsigned long long type, data; unsigned instance, compute_instance; };
 

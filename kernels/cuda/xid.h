@@ -1,5 +1,6 @@
-/* xid.h - the driver's number for what befell a GPU, by which NVIDIA's list says whether it was the program,
- * the driver or the hardware.  From NVML, which is opened at run time; without it there is none. */
+/* xid.h - the driver's number (Xid) for a GPU error.  NVIDIA's list tells from it whether the program, the
+ * driver or the hardware failed.  It comes from NVML, which is opened at run time; without NVML there is
+ * none. */
 #ifndef CUDA_XID_H
 #define CUDA_XID_H
 
@@ -9,13 +10,13 @@ extern "C" {
 
 struct xid;
 
-/* From now on, of the GPU with this PCI address.  NULL: it cannot be watched. */
+/* Watches the GPU with this PCI address from now on.  NULL: it cannot be watched. */
 struct xid *xid_watch(const char *bus);
 
-/* The last that came, after a wait of a moment if none has yet; 0: none, or w is NULL. */
+/* Returns the last Xid.  If there is none yet it waits up to 200 ms.  0: none, or w is NULL. */
 int xid_last(struct xid *w);
 
-void xid_close(struct xid *w);       /* NULL is allowed */
+void xid_close(struct xid *w);       /* w may be NULL */
 
 #ifdef __cplusplus
 }

@@ -1,9 +1,9 @@
 /* null.c - the device without weights.  See null.h.
  *
- * A slot keeps what its commands said; the KV cache is one 64-bit cell per token.  Batches are
- * executed in launch order on whatever thread asks: poll(), once their time has passed, or
- * work(), which waits for it.  What core may not do is asserted here, so that a test of the
- * scheduler needs no other witness.
+ * A slot keeps the content of its commands; the KV cache is one 64-bit cell per token.  Batches are
+ * executed in launch order on the calling thread: by poll(), once their time has passed, or by
+ * work(), which waits for it.  The limits on core are asserted here, so that a test of the
+ * scheduler needs no further checks.
  */
 #include "kernels/null/null.h"
 
@@ -19,11 +19,11 @@
 #include "kernels/model.h"
 
 #define DEPTH_MAX 8
-#define SLICE_NS  1000000u    /* work() yields at least so often */
-#define AHEAD     4           /* rows whose memory is asked for before their turn: each in three parts, since
-                                 one says where the next is */
+#define SLICE_NS  1000000u    /* longest time before work() yields */
+#define AHEAD     4           /* rows between the steps of a prefetch; it takes three, because each address
+                                 is in the data of the one before */
 
-/* GCC takes a function that only prefetches for one without effect, and leaves out the call. */
+/* GCC assumes that a function that only prefetches has no effect, and drops the call. */
 #define ASKS static inline __attribute__((always_inline))
 
 /* ---- f --------------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static uint64_t fold(uint64_t h, const void *from, size_t n_words)
 	return h;
 }
 
-/* As with a real device, a greedy answer does not depend on the seed. */
+/* As on a real device, a greedy answer does not depend on the seed. */
 static uint64_t fold_sampling(const struct sr_sampling *s)
 {
 	struct sr_sampling f = *s;
@@ -81,21 +81,21 @@ static uint64_t fold_asked(const struct sr_sampling *s, const uint32_t *const li
 	return fold_sampling(s) ^ fold_lists(list, n_list) * 7;
 }
 
-/* Penalties count each token seen, apart in prompt and answer, in any order. */
+/* Penalties count each token, separately in prompt and answer, in any order. */
 static uint64_t seen(int32_t id, bool answer)
 {
 	return mix((uint64_t)(uint32_t)id + (answer ? 1u << 31 : 0) + 5);
 }
 
-struct place {                /* where a token is to be drawn */
-	uint64_t cell;        /* of the token before */
+struct place {                /* the place of the token to draw */
+	uint64_t cell;        /* of the token before it */
 	uint64_t asked;       /* settings and lists, folded */
 	int32_t  position;
 	const struct sr_sampling *sampling;
 	const uint32_t *const *list;
 	const int32_t *n_list;
-	const int32_t *ids;   /* [position], or NULL if not told */
-	uint64_t seen;        /* sum over them, if told */
+	const int32_t *ids;   /* [position], or NULL without a history */
+	uint64_t seen;        /* sum over ids, if there is a history */
 	int32_t  vocab;
 };
 
@@ -152,8 +152,8 @@ static int32_t draw(const struct place *p)
 	return n == p->vocab ? first : (int32_t)allow[first]; /* all are forbidden: take any */
 }
 
-/* The token has between 1/2 and 9/10, and the alternatives halve the rest, so a sum of
- * probabilities stays below 1 and rank 1 is true. */
+/* The token has between 1/2 and 9/10, and each alternative half of the rest.  So a sum of probabilities
+ * stays below 1, and the token's rank of 1 is correct. */
 static float logprob(uint64_t c, int32_t id)
 {
 	return -0.69f + 0.58f * (float)(mix(c ^ (uint64_t)(uint32_t)id) >> 40) / (1 << 24);
@@ -203,7 +203,7 @@ struct sr_top sr_null_top(const struct sr_null_text *t, int32_t id, int32_t k, i
 
 /* ---- the device ---------------------------------------------------------------------------- */
 
-struct slot {                     /* two lines of cache for a row of one token, and a third if it is told */
+struct slot {                     /* two cache lines for a row of one token, a third with a history (told) */
 	bool     live, has_last, told;
 	int32_t  last;
 	int32_t *table, n_table;  /* [seq_blocks] */
@@ -211,13 +211,13 @@ struct slot {                     /* two lines of cache for a row of one token, 
 	uint64_t asked;           /* fold_asked() of sampling and lists */
 	uint32_t *list[4];
 	struct sr_sampling sampling;
-	uint64_t seen;            /* of ids */
-	int32_t *ids, n_ids;      /* [context], if told: the history */
+	uint64_t seen;            /* sum over ids */
+	int32_t *ids, n_ids;      /* [context], the history, if told */
 	int32_t  n_words;
-	uint32_t *words;          /* [limits.words]: the lists, one after the other */
+	uint32_t *words;          /* [limits.words]: the lists, contiguous */
 };
 
-struct kv_cell { uint64_t cell, round; }; /* of a token; in which round it was written */
+struct kv_cell { uint64_t cell, round; }; /* of one token; the round that wrote it */
 
 enum state { IDLE, LAUNCHED, DONE };
 
@@ -229,7 +229,7 @@ struct sr_backend {
 	double   step_ns, token_ns;
 	struct sr_batch batch[DEPTH_MAX];
 	enum state state[DEPTH_MAX];
-	uint64_t ready[DEPTH_MAX];    /* when it may be done */
+	uint64_t ready[DEPTH_MAX];    /* when it may end */
 	uint64_t start[DEPTH_MAX];
 	uint32_t launched, executed;
 	struct slot *slot;            /* [slots] */
@@ -259,7 +259,7 @@ static void run_copies(struct sr_backend *b, const struct sr_batch *t)
 {
 	const size_t B = (size_t)b->lim.block_tokens;
 
-	/* All out, then all in; each group backwards, since its order must not matter. */
+	/* All copies out, then all in.  Each group runs backwards, because its order must not matter. */
 	for (int out = 1; out >= 0; out--) {
 		for (int32_t j = t->n_copies - 1; j >= 0; j--) {
 			const struct sr_copy *c = &t->copy[j];
@@ -293,8 +293,8 @@ static void slot_begin(struct slot *s, const uint32_t *w)
 	s->asked = fold_asked(&s->sampling, (const uint32_t *const *)s->list, s->n_list);
 }
 
-/* One list after the other, each kind in one piece as a second of the same kind is not sent
- * by core; it would be right all the same, if next to the first. */
+/* Lists are contiguous, each kind in one piece.  Core sends one list of each kind; a second one must follow
+ * the first of its kind directly. */
 static void slot_list(const struct sr_backend *b, struct slot *s, const struct sr_cmd *c,
 		      const uint32_t *w)
 {
@@ -375,7 +375,7 @@ static int32_t sample(const struct sr_backend *b, struct slot *s, uint64_t c, in
 	return id;
 }
 
-/* Where position p of a slot's sequence lies. */
+/* The cell of position p of a slot's sequence. */
 static struct kv_cell *cell_at(const struct sr_backend *b, const struct slot *s, int32_t p)
 {
 	return &b->kv[((size_t)s->table[p >> b->shift] << b->shift) + (size_t)(p & (b->lim.block_tokens - 1))];
@@ -394,7 +394,7 @@ static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_ro
 	if (r->first > 0) {
 		const struct kv_cell *before = cell_at(b, s, r->first - 1);
 
-		assert(before->round != b->round); /* no row reads what another of its batch writes */
+		assert(before->round != b->round); /* no row reads what another row of its batch writes */
 		c = before->cell;
 	}
 	for (int32_t k = 0; k < r->n; k++) {
@@ -411,7 +411,7 @@ static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_ro
 		put_result(b, t, at, c, sample(b, s, c, r->first + r->n), r->n_top);
 }
 
-/* Rows that come up soon: a slot, then where its table says, then the cell there. */
+/* Prefetches for rows that come soon: the slot, then its table entry, then the cell. */
 ASKS void look_ahead(const struct sr_backend *b, const struct sr_batch *t, int32_t j, int32_t step)
 {
 	int32_t late = j + step * 3 * AHEAD, soon = j + step * 2 * AHEAD, next = j + step * AHEAD;
@@ -437,7 +437,7 @@ ASKS void look_ahead(const struct sr_backend *b, const struct sr_batch *t, int32
 static void execute(struct sr_backend *b, int32_t i)
 {
 	struct sr_batch *t = &b->batch[i];
-	bool backwards = b->round++ & 1; /* no order among rows */
+	bool backwards = b->round++ & 1; /* rows have no order */
 
 	assert(b->state[i] == LAUNCHED && (uint32_t)i == b->executed % (uint32_t)b->depth);
 	run_copies(b, t);
@@ -458,7 +458,7 @@ static void execute(struct sr_backend *b, int32_t i)
 	b->executed++;
 }
 
-/* ---- the door -------------------------------------------------------------------------------- */
+/* ---- the table of operations ----------------------------------------------------------------- */
 
 static int null_plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out,
 		     char *err, size_t errlen)
@@ -475,8 +475,8 @@ static int null_plan(const struct sr_model *m, const struct sr_limits *lim, stru
 				   (int64_t)lim->seq_blocks * lim->block_tokens * 4);
 	out->pinned = setting.depth * ((lim->rows + (int64_t)lim->scores) * per_result +
 				       ((int64_t)lim->words + lim->tokens + lim->rows) * 4);
-	/* As much as bf16 K and V of this model, so that a plan is as for a real device; of
-	 * which 16 bytes a token are really taken. */
+	/* The size of bf16 K and V of this model, so that a plan is like that of a real device.  Only 16 bytes
+	 * per token are allocated. */
 	out->per_block = lim->block_tokens * (token > 16 ? token : 16);
 	out->total = page * sysconf(_SC_PHYS_PAGES);
 	out->avail = page * sysconf(_SC_AVPHYS_PAGES);
