@@ -1,9 +1,9 @@
 /* attend.cu - positions, the KV cache and attention.
  *
  * The queries of the H / G heads that share a KV head are rows of one matrix, so K and V are read once
- * for all of them: row r of a piece is token r / heads, head r % heads.  A warp has sixteen rows.
+ * for all of them.  Row r of a piece is token r / heads, head r % heads.  A warp has sixteen rows.
  * Q stays in registers; K and V come through shared memory; scores and the running maximum and sum stay
- * in registers (the online softmax of arXiv 1805.02867, laid out as in FlashAttention-2, arXiv
+ * in registers.  This is the online softmax of arXiv 1805.02867 in the layout of FlashAttention-2 (arXiv
  * 2307.08691).  Exponents are to base 2.
  *
  * In a cache of e4m3 (F8) a lane loads words of four elements.  A word becomes two pairs of bf16: bytes

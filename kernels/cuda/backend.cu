@@ -130,7 +130,7 @@ static bool has_order(const struct sr_tensor *t)
 	return t->index.bytes;
 }
 
-/* Work space of products with up to that many rows of x. */
+/* Work space for products of up to `rows` rows of x. */
 static void lay_products(struct sr_backend *b, struct cutter *c, size_t rows)
 {
 	const struct sr_model *m = &b->m;
@@ -415,7 +415,7 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	       matmul_prepare(d) && attend_prepare(d);
 }
 
-/* Copies from memory that stays allocated: after an error nothing tells whether the copy is done. */
+/* Copies from memory that stays allocated: after an error it is unknown whether the copy is done. */
 static bool send_frequencies(struct sr_backend *b)
 {
 	for (int i = 0; i < 2; i++) {
@@ -432,8 +432,8 @@ static bool send_frequencies(struct sr_backend *b)
 	return cuda_ok(&b->d, cudaStreamSynchronize(b->d.stream), "rope frequencies");
 }
 
-/* Notes which operation makes the activations of which product, if that product reads them in 8 bits or in
- * another order. */
+/* Records the product that reads an operation's output.  The operation then writes it in 8 bits or in the
+ * order of that product, if it reads them so. */
 static void who_feeds(struct sr_backend *b)
 {
 	for (int32_t l = 0; l < b->m.L; l++) {
@@ -649,8 +649,7 @@ static void CUDART_CB wake(cudaStream_t, cudaError_t, void *flight)
 	uint64_t one = 1;
 
 	if (write(__atomic_load_n(&f->armed_fd, __ATOMIC_RELAXED), &one, sizeof(one)) < 0)
-		return;                      /* eventfd full, or -1 because the batch was launched again: its
-		                                reader is awake */
+		return;                      /* full, or -1 after another launch: its reader is awake */
 }
 
 /* Uses a separate stream, so that it does not wait for a batch launched after this one. */

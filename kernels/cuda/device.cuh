@@ -63,11 +63,11 @@ struct weight {
 
 #define FLIGHTS 2                      /* batches in flight */
 
-/* Tells the host that a batch has ended; in pinned memory, one for each batch in flight. */
+/* Signals the host that a batch has ended; in pinned memory, one for each batch in flight. */
 struct signal {
 	uint32_t done;               /* turn of the batch that ended last */
-	uint64_t begin_ns, end_ns;   /* of its first and last kernel, by the device's clock; from the end of
-	                                one batch to the begin of the next the device is idle */
+	uint64_t begin_ns, end_ns;   /* of its first and last kernel, by the device's clock; between the end
+	                                of a batch and the start of the next the device is idle */
 };
 
 /* A batch before it begins: the data from core, all in pinned memory. */

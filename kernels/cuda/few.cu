@@ -12,7 +12,7 @@
  *	          +-------------+
  *
  * In flight  three stages or more: 48 KiB of w per block, and two blocks per multiprocessor if its shared
- *            memory suffices.  4.3 TB/s times 700 ns is 23 KiB for each of an H200's 132
+ *            memory suffices.  For an H200, 4.3 TB/s times 700 ns is 23 KiB for each of its 132
  *            multiprocessors.
  * Stripes    as in stripes.cuh; a unit is a stage.  The pipeline does not stall between tiles: the loads
  *            of the next tile are in flight while the sums of this one are stored.

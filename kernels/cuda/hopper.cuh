@@ -1,6 +1,6 @@
-/* hopper.cuh - the instructions that only sm_90a has, each wrapped once; ptx.cuh does so for sm_80:
- * barriers that count bytes (mbarrier), copies that one thread starts for all (TMA), products of a warpgroup
- * (wgmma).
+/* hopper.cuh - the instructions that only sm_90a has, each wrapped once; ptx.cuh wraps those of sm_80.
+ * They are barriers that count bytes (mbarrier), copies that one thread starts for all (TMA), and products of
+ * a warpgroup (wgmma).
  *
  * A kernel that uses them has a body only if ON_HOPPER is defined, and is launched only if can_hopper()
  * is true.
@@ -13,8 +13,8 @@
  *	consumer   wait(full, n & 1)     reads                 arrive(empty)
  *
  * Operands of wgmma lie in shared memory in TMA's 128-byte swizzle: rows of 128 bytes along K.  Eight rows
- * make a pattern of 1,024 bytes, aligned to 1,024 bytes.  16-byte chunk c of
- * row r is at place c ^ r % 8, so that the 8 rows that a tensor core reads at once use all 32 banks:
+ * make a pattern of 1,024 bytes, aligned to 1,024 bytes.  The 16-byte chunk c of row r is at place
+ * c ^ r % 8, so that the 8 rows that a tensor core reads at once use all 32 banks:
  *
  *	place    0   1   2   3   4   5   6   7
  *	row 0    c0  c1  c2  c3  c4  c5  c6  c7

@@ -79,7 +79,7 @@ template <int E> struct ring {
 
 /* ---- K and V -------------------------------------------------------------------------- */
 
-/* Copies positions first .. of the tile of V at j0, with zeros from `to` on, swizzled like TMA does it. */
+/* Copies positions first .. of the tile of V at j0, with zeros from `to` on, swizzled as by TMA. */
 template <int E> static __device__ void copy_values(unsigned char *tile, const run_args &a, const piece &k,
 	int32_t j0, int first)
 {

@@ -23,8 +23,8 @@
  * bf16       Both operands come from shared memory.  One slice is multiplied while the products of the next
  *            one are queued.
  * W4         A lane's words (packed.cuh) are its registers of wgmma's left operand: row g of fragments 2w and
- *            2w + 1 becomes rows g and g + 8 of warp w.  So Hopper needs no layout of its own.  A slice at a
- *            time is scaled and rounded to bf16 as in packed_many.cu, while the other warpgroup multiplies:
+ *            2w + 1 becomes rows g and g + 8 of warp w.  So Hopper needs no separate layout.  A slice at a
+ *            time is scaled and rounded to bf16 as in packed_many.cu, while the other warpgroup multiplies.
  *            ptxas allows no write to an operand's register while a wgmma is in flight.
  * W8A8       The same layout, without a conversion; x is quantized as in packed_many.cu.  The sums of a slice
  *            are scaled and added in other registers, because tensor cores keep few digits for e4m3.  Groups
@@ -132,7 +132,7 @@ static __device__ span first_span(const many_args &a)
 }
 
 /* The first output and token of a tile.  The order is BAND tiles of outputs by all tokens, then the next
- * band.  So at any time the processors read about as many rows of w as of x, which fit in L2. */
+ * band.  So at any time the multiprocessors read about as many rows of w as of x, which fit in L2. */
 static __device__ void place_of(const many_args &a, int32_t tokens, int32_t tile, int32_t &output,
 	int32_t &token)
 {

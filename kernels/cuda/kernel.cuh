@@ -30,11 +30,11 @@ typedef uint16_t bf16;               /* its bits */
  *	                      accesses only weights, its arguments, registers and shared memory.
  *	let_next_start()      May be called at any time; later writes are visible to the next kernel, too.
  *
- * This keeps stream order.  A kernel is complete when all its threads have ended, so all of them have waited,
+ * This keeps stream order.  A kernel is complete when all its threads have ended.  Each of them has waited,
  * so the previous kernel is complete, and by induction all before it.  The kernel after the next may start
- * while the kernel before the last still runs: until its own wait it only reads weights, which nothing writes
- * after open.  A kernel in which no thread waits would break the chain for all after it.  Because every
- * thread waits, nothing has to be counted; in the emulation a thread that ends without it is a fault. */
+ * while the kernel before the last still runs.  Until its own wait it only reads weights, which nothing
+ * writes after open.  A kernel in which no thread waits would break the chain for all after it.  Because
+ * every thread waits, nothing has to be counted; the emulation reports a thread that ends without it. */
 inline bool start_early;             /* set at open: the GPU supports it; else each kernel waits at its
                                         launch */
 

@@ -15,7 +15,7 @@ bool lt_there(void);
 bool lt_open(struct dev *d, const struct net *n, int32_t tokens, int32_t logit_rows);
 void lt_close(struct dev *d);
 
-/* lt_can: is there a kernel for T rows?  If so, lt_matmul computes y[T][n] = x[T][k] w^T + bias.  Up to
+/* lt_can: does a kernel for T rows exist?  If so, lt_matmul computes y[T][n] = x[T][k] w^T + bias.  Up to
  * lt_rows() rows of y are written, and of x read. */
 bool lt_can(const struct weight *w, int32_t T);
 void lt_matmul(struct dev *d, void *y, const void *x, const struct weight *w, int32_t T);

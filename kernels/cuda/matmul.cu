@@ -1,5 +1,5 @@
-/* matmul.cu - y[T][N] = x[T][K] w[N][K]^T + bias: which kernel does it; and the
- * kernel for many rows of bf16 that runs on every GPU (mma.m16n8k16, bf16 in, f32 sums).
+/* matmul.cu - y[T][N] = x[T][K] w[N][K]^T + bias: the choice of kernel, and the kernel for many
+ * rows of bf16 on every GPU (mma.m16n8k16, bf16 in, f32 sums).
  *
  *	rows     weights     by
  *	<= 64    bf16        few.cu           bound by reading w once

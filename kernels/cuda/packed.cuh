@@ -1,5 +1,5 @@
 /* packed.cuh - the layout of 4- and 8-bit matrices on the device.  It is the order in which the lanes of a
- * warp feed them to mma, so the 16 bytes of one load are what the lane multiplies next.
+ * warp feed them to mma: the 16 bytes of one load are what the lane multiplies next.
  *
  *	matrix   [strips of 64 outputs][slabs of 32 inputs] tiles, each a strip times a slab
  *	tile     8 fragments of 8 outputs, WORDS words for each of 32 lanes; lane 4g + t has output g and

@@ -3,10 +3,10 @@
  *
  * Stripes  As in stripes.cuh; a unit is KWARPS slabs of a tile of COLS outputs.
  * Warps    NWARPS divide the outputs of a tile; KWARPS divide the inputs of the block's part of it.  The
- *          weights of a warp come through a ring in shared memory of its own; x is shared.
+ *          weights of a warp come through its own ring in shared memory; x is shared.
  * Weights  They are not scaled before the product.  W4: 128 + q is the bf16 0x4300 | q, so a pair takes a
  *          shift and one logic operation.  The sums of (128 + q) x and of x, which an mma by ones makes, are
- *          scaled in f32 at the end of a group: so w = s (q - 8) + b is never rounded.  W8: e4m3 is
+ *          scaled in f32 at the end of a group.  So w = s (q - 8) + b is never rounded.  W8: e4m3 is
  *          converted to bf16 exactly, and x is not changed.  The order of weights and the stripes are those
  *          of Marlin (arXiv 2408.11743).
  *

@@ -1,7 +1,8 @@
 /* roof.cu - what bounds a batch: the least time for its bytes, its operations and its copies at the rates
- * that this GPU reaches.  open() measures the rates once, in some ms: memory by reading weights, tensor cores
- * by one of the model's products with enough rows to fill them, by whichever kernel does it, and the bus by
- * copying KV blocks.  They are estimates for statistics only: no result depends on them.
+ * that this GPU reaches.  open() measures the rates once, in some ms.  For memory it reads weights; for the
+ * bus it copies KV blocks.  For tensor cores it runs one of the model's products, with enough rows to fill
+ * them and the kernel that would do it.  The rates are estimates for statistics only: no result depends on
+ * them.
  *
  * Weights count once per batch, keys and values as often as attention has to read them.
  */

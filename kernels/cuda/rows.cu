@@ -48,7 +48,7 @@ static __device__ float rms_scale(const float *x, int32_t n, float eps, float *s
 	return 1 / sqrtf(block_sum(sum, scratch) / (float)n + eps);
 }
 
-/* y = x / rms(x) * pre, as bf16, in the order of a weight; order NULL: as it is. */
+/* y = x / rms(x) * pre, as bf16, in the order of a weight; NULL: original order. */
 static __device__ void norm_row(const float *x, const float *pre, float eps, int32_t D, const int32_t *order,
 	bf16 *y, float *scratch)
 {

@@ -4,9 +4,9 @@
  *	begin   on the device: finds the head by the count of batches.  It reads the rows from pinned memory
  *	        and makes the lists of the other kernels: tokens, picks, pieces of attention.  Other blocks
  *	        of it execute the commands, which change the state of slots.
- *	end     tells the host
+ *	end     signals the host
  *
- * Nothing is copied per batch, and no kernel argument depends on the batch: lists have fixed addresses, and
+ * Nothing is copied per batch, and no kernel argument depends on the batch.  Lists have fixed addresses, and
  * struct now leads to what is in pinned memory.  So a graph that was captured once computes any batch that
  * is no larger.  Padding fills its lists:
  *

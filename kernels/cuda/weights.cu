@@ -552,7 +552,7 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
 	bool has_bias = false;
 	int64_t bytes = check_parts(&shape, part, n, err, errlen);
 
-	(void)how; /* these weights are always read alone */
+	(void)how; /* one rank only: no weight is divided */
 	(void)src; /* the loader has src */
 	for (int i = 0; i < n && !bytes; i++) {
 		if (!bias || !bias[i])

@@ -1,6 +1,6 @@
-/* xid.h - the driver's number (Xid) for a GPU error.  NVIDIA's list tells from it whether the program, the
- * driver or the hardware failed.  It comes from NVML, which is opened at run time; without NVML there is
- * none. */
+/* xid.h - the driver's number (Xid) for a GPU error.  NVIDIA's list says for each whether the program, the
+ * driver or the hardware failed.  It comes from NVML, opened at run
+ * time; without NVML it is 0. */
 #ifndef CUDA_XID_H
 #define CUDA_XID_H
 

@@ -203,7 +203,7 @@ struct sr_top sr_null_top(const struct sr_null_text *t, int32_t id, int32_t k, i
 
 /* ---- the device ---------------------------------------------------------------------------- */
 
-struct slot {                     /* two cache lines for a row of one token, a third with a history (told) */
+struct slot {                     /* two cache lines for a row of one token, a third with a history */
 	bool     live, has_last, told;
 	int32_t  last;
 	int32_t *table, n_table;  /* [seq_blocks] */
@@ -212,7 +212,7 @@ struct slot {                     /* two cache lines for a row of one token, a t
 	uint32_t *list[4];
 	struct sr_sampling sampling;
 	uint64_t seen;            /* sum over ids */
-	int32_t *ids, n_ids;      /* [context], the history, if told */
+	int32_t *ids, n_ids;      /* [context], the history, if it was sent (told) */
 	int32_t  n_words;
 	uint32_t *words;          /* [limits.words]: the lists, contiguous */
 };
