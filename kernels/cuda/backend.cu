@@ -433,7 +433,7 @@ static bool send_frequencies(struct sr_backend *b)
 }
 
 /* Records the product that reads an operation's output.  The operation then writes it in 8 bits or in the
- * order of that product, if it reads them so. */
+ * order of that product, if the product reads it so. */
 static void who_feeds(struct sr_backend *b)
 {
 	for (int32_t l = 0; l < b->m.L; l++) {

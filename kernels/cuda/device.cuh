@@ -129,7 +129,7 @@ struct tail { uint32_t turn; int32_t cmd; };
 struct slot {
 	struct sr_sampling s;
 	int32_t last;                /* the token drawn last */
-	int32_t counted;             /* a history was sent: keep counting */
+	int32_t counted;             /* a history was sent: append drawn tokens to it */
 	int32_t n_prompt, n_history, n_words;
 };
 
@@ -262,7 +262,7 @@ size_t loader_pinned(uint32_t slack);
 size_t loader_staging(void);
 bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *staging, char *err,
 	size_t errlen);
-int  loader_finish(struct dev *d, char *err, size_t errlen); /* after the last read; waits until all lies
+int  loader_finish(struct dev *d, char *err, size_t errlen); /* after the last read; waits until all is
                                                                 on the device */
 int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
                    const struct sr_tensor *const *bias, int n, enum share how,

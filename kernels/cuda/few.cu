@@ -37,7 +37,7 @@
 template <int ROWS_> struct few {
 	static const int ROWS = ROWS_, MWARPS = ROWS == 64 ? 2 : 1, NWARPS = THREADS / 32 / MWARPS;
 	static const int M = ROWS / MWARPS / 16, N = COLS / NWARPS / 8;  /* fragments per warp */
-	static const int STAGES = ROWS == 16 ? 5 : 4;                    /* 99 KiB is the limit on some GPUs */
+	static const int STAGES = ROWS == 16 ? 5 : 4;                    /* some GPUs have 99 KiB */
 	static const size_t W = (size_t)COLS * DEPTH, STAGE = W + (size_t)ROWS * DEPTH; /* elements */
 	static const size_t SHARED_BYTES = STAGES * STAGE * sizeof(bf16) + 16;
 };

@@ -20,7 +20,7 @@
 #define SIZES 64
 #define NODE_BYTES ((int64_t)24 << 10) /* device memory per node, estimated from what others report */
 #define COMMAND_BLOCKS 16            /* at most; a step that only decodes has few chains of commands */
-#define SAY_NS 2000000000u           /* open reports its progress this often */
+#define SAY_NS 2000000000u           /* ns between two progress lines of open() */
 
 struct graphs {
 	int32_t n, size[SIZES];

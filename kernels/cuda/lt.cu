@@ -31,7 +31,7 @@ struct lt_shape {
 	int32_t n, k, rows_max;
 	enum held held;
 	bool f32, bias;
-	int32_t count;                       /* of numbers of rows */
+	int32_t count;                       /* entries in rows */
 	lt_matrix_layout a;
 	struct lt_rows {
 		int32_t T;

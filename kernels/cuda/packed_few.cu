@@ -31,7 +31,7 @@ template <int ROWS_, int WORDS_> struct few {
 	static const size_t X = (size_t)ROWS * PITCH * sizeof(bf16);
 	static const size_t W = (size_t)WORDS * TILE_WORDS * sizeof(uint32_t), SCALE = STRIP * sizeof(uint32_t);
 	static const size_t STAGE = X + NWARPS * KWARPS * (W + SCALE), SUMS = (size_t)ROWS * COLS * sizeof(float);
-	static const int STAGES = 4 * STAGE <= 96 << 10 ? 4 : 3; /* 99 KiB is the limit on some GPUs */
+	static const int STAGES = 4 * STAGE <= 96 << 10 ? 4 : 3; /* some GPUs have 99 KiB */
 	static const size_t RING = STAGES * STAGE;
 	static const size_t SHARED_BYTES = (RING > SUMS ? RING : SUMS) + 16;
 };

@@ -1,7 +1,7 @@
 /* sample.cu - from logits to a token, in the order of docs/model.md ("Choosing a token").
  *
  * One block per result.  Nothing is sorted.  A radix search over the bits of the probabilities finds a
- * cut.  A draw, or the last of equal ids that stays, is found by dividing the vocabulary among the warps
+ * cut.  A draw, or the last of equal ones that stays, is found by dividing the vocabulary among the warps
  * repeatedly until one id is left.
  *
  * Probabilities are added as integers (1.0 is MASS), so sums are the same in any order.  Thus a draw
@@ -54,7 +54,7 @@ struct query {
 
 /* ---- reductions ----------------------------------------------------------------------- */
 
-/* A key in the order of floats: NaN is lowest, and of equal floats the lower id is higher. */
+/* A key in the order of floats: NaN is lowest, and of equal floats the lower id has the higher key. */
 static __device__ u64 key_of(float x, int32_t id)
 {
 	uint32_t u = __float_as_uint(x == 0 ? 0 : x);
