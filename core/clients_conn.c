@@ -41,7 +41,7 @@
 #define CHORE_NS 150000u              /* estimate of a long chore: memory for a small client takes 70 us */
 #define QUIET_NS 200000u              /* no request for this long: no follow-up comes, so chores may run */
 #define CHORE_MAY_WAIT (2 * MS)       /* how long a chore waits for a batch that hides it */
-#define CHORE_SHARE 16                /* then chores get 1/16 of the thread's time (R7) */
+#define CHORE_SHARE 16                /* after CHORE_MAY_WAIT, chores get 1/16 of the thread's time (R7) */
 
 /* ---- chores ---------------------------------------------------------------------------------- */
 

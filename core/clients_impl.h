@@ -91,7 +91,7 @@ struct clients {
 	struct chores line[2];
 	int line_next;                /* the line whose turn it is */
 	struct io_timer nap;          /* ends a sleep when a chore or a debt may be due */
-	uint64_t busy_at, chore_at;   /* last turn with requests under way; next chore while there are */
+	uint64_t busy_at, chore_at;   /* last turn with requests under way; earliest next chore if busy */
 	uint64_t chore_since;         /* `since` of the chore being done */
 	bool draining, sweep;         /* sweep: visit all clients next turn */
 	bool owed;                    /* a request waits for its token bucket: do not sleep for long */

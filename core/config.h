@@ -1,5 +1,5 @@
-/* config.h - every setting of the daemon, the adapter and `slipring serve` in one struct, and
- * the one table of options from which parsing, --help, man pages and completion come.
+/* config.h - every setting of the daemon, the adapter and `slipring serve`, in one struct.  Parsing,
+ * --help, man pages and completion all come from one table of options.
  *
  * Names are vLLM's where vLLM has the same setting.  - and _ inside a flag are equal.  Booleans have
  * --x and --no-x; other flags --x=V and --x V.  Where marked, integers take k m g t (powers of 1000,
@@ -54,7 +54,7 @@ struct config {
 	/* scheduler */
 	int64_t  max_num_seqs;                /* 0 = by device: CPU 128 */
 	int64_t  max_num_batched_tokens;      /* 0 = by device: CPU 2048 */
-	const char *knob_ceiling;             /* how far these two can be raised; NULL = as far as is cheap */
+	const char *knob_ceiling;             /* how far the two above can be raised; NULL = as far as is cheap */
 	int64_t  long_prefill_token_threshold;/* 0 = off */
 	bool     enable_chunked_prefill;      /* true; false needs batched tokens >= max_model_len */
 	const char *scheduling_policy;        /* fcfs, priority */
@@ -78,7 +78,7 @@ struct config {
 	int      port;                        /* 8000; 0 = any, printed */
 	const char *uds;
 	const char *ready_file;               /* file to which the URL is written when READY */
-	const char *api_key[CONFIG_LIST];     /* and VLLM_API_KEY or SLIPRING_API_KEY */
+	const char *api_key[CONFIG_LIST];     /* default: VLLM_API_KEY and SLIPRING_API_KEY */
 	int      n_api_keys;
 	const char *api_key_file;             /* one "key [name]" a line; reread on SIGHUP */
 	const char *ssl_keyfile, *ssl_certfile, *ssl_ca_certs;

@@ -1,8 +1,8 @@
 /* empty.c - see empty.h.  The loop's thread. */
 #include "empty.h"
 
-#define WINDOW_NS     10000000u   /* length of a window, */
-#define PER_CLIENT_NS 100000u     /* plus this for each client: reading one costs about 100 ns */
+#define WINDOW_NS     10000000u   /* length of a window without clients */
+#define PER_CLIENT_NS 100000u     /* added for each client, because reading one costs about 100 ns */
 #define SLACK_NS      1000000u    /* a client may read the clock after we did */
 
 void empty_add(struct empty *e, enum stats_empty seen, uint64_t ns) { e->seen[seen] += ns; }

@@ -9,8 +9,8 @@
  * Watches are level-triggered readiness: io_uring POLL_ADD re-armed after each callback,
  * EPOLLIN and so on with epoll.  Times are ns of CLOCK_MONOTONIC (io_now).
  *
- * io_poll makes no system call unless there is something to submit or the kernel has reported an
- * event, so a busy loop may call it on every turn.
+ * io_poll makes a system call only if there is something to submit or the kernel has reported an
+ * event.  So a busy loop may call it on every turn.
  */
 #ifndef IO_H
 #define IO_H

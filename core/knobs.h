@@ -1,8 +1,8 @@
 /* knobs.h - what may change while the daemon runs: names, units and words of the knobs, and the
  * message by which `slipring set` asks for it.  A leaf: daemon, tools and tests read the same table.
  *
- * A knob's value is a whole number in its own unit (microseconds for the step target, because a
- * millisecond is too coarse for a fast device).  The value of a knob with words is the word's index.
+ * A knob's value is a whole number in its own unit.  The step target's is microseconds, because a
+ * millisecond is too coarse for a fast device.  The value of a knob with words is the word's index.
  * The stats page (stats.h) has each knob's value and ceiling, in this order.
  *
  * One message on a SEQPACKET socket, <run dir>/control, and one answer; then it is closed.  Both

@@ -18,7 +18,7 @@ struct key { uint64_t w[2]; };
 struct block {
 	int32_t  refs;            /* tables that hold it */
 	int32_t  run;             /* if cached: the run that lists it */
-	uint8_t  place;           /* and its place in that run */
+	uint8_t  place;           /* if cached: its place in that run */
 	bool     free;            /* on the stack of free blocks */
 	bool     cached;
 	bool     indexed;         /* published */

@@ -33,7 +33,7 @@ struct opening {
 	json_t *config;                /* Hugging Face */
 	struct safetensors_set *st;
 	int32_t window, window_from;   /* positions a layer looks back, 0 = all; first layer with a window */
-	const json_t *layer_types;     /* or, if not NULL, the list that says which layers have it */
+	const json_t *layer_types;     /* if not NULL: the list of layers that have the window */
 	struct {
 		int32_t type;          /* SR_AWQ4 .. of its matrices; SR_NONE: not quantized */
 		int32_t group;         /* inputs per scale, 0 = all */

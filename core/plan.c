@@ -27,14 +27,14 @@
 #define GPU_LOGITS_BYTES ((int64_t)128 << 20) /* more on a GPU: each slice of rows reads the whole head */
 #define GPU_LOGITS_ROWS  256
 #define COPY_BYTES   ((int64_t)32 << 20)      /* between the tiers in one batch: about 1 ms of PCIe */
-#define LIST_WORDS   8192                     /* in a batch: all lists of one request */
-#define ROW_WORDS    16                       /* plus this for each sequence that begins */
+#define LIST_WORDS   8192                     /* in a batch: words of all lists of one request */
+#define ROW_WORDS    16                       /* in a batch: words for each sequence that begins */
 #define RAISE        4                        /* without --knob-ceiling, knobs can be raised to 4 times */
-#define SEQS_ROOM    256                      /* or to 256 sequences and TOKENS_ROOM tokens */
+#define SEQS_ROOM    256                      /* or to this, if that is more; likewise TOKENS_ROOM */
 #define TOKENS_ROOM  8192
 #define MOST_SEQS    65536                    /* limits of the flags */
 #define MOST_TOKENS  (1 << 20)
-#define ROOM_SHARE   200                      /* if the room for each costs at most 1/200 of all memory */
+#define ROOM_SHARE   200                      /* unasked room for a knob costs at most 1/200 of all memory */
 
 struct planning {
 	struct plan *out;

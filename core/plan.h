@@ -16,8 +16,8 @@ struct plan {
 	int64_t ceiling_bytes;        /* part of `need` that the ceilings cost */
 	struct sr_need   need;        /* what the back end will take */
 	int32_t context;              /* max_model_len, as decided */
-	int64_t kv_bytes, host_bytes; /* KV pool; everything else of ours, without */
-	int64_t tier_bytes;           /* the KV blocks in host memory */
+	int64_t kv_bytes, host_bytes; /* KV pool; everything else of ours but tier_bytes */
+	int64_t tier_bytes;           /* KV blocks in host memory */
 	bool    on_host;              /* the device computes in host memory */
 	double  full_seqs;            /* sequences of max_model_len that fit the KV pool */
 	char    text[2048];           /* the sum, one item a line, for the log and slipring show */

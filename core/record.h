@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CONTROL_RECORD 0x100u        /* as control_ask.knob: begin; its value: */
+#define CONTROL_RECORD 0x100u        /* as control_ask.knob: begin; value: RECORD_IDS or 0 */
 enum { RECORD_IDS = 1 };
 
 #define RECORD_MAGIC   0x43525253u   /* "SRRC" */

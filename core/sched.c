@@ -12,8 +12,8 @@
 
 #include "core/sched_impl.h"
 
-#define SMOOTH       0.2      /* weight of a new time measurement; less if it is slower and */
-#define SMOOTH_FULL  64       /* from fewer prompt tokens than this */
+#define SMOOTH       0.2      /* weight of a new time measurement */
+#define SMOOTH_FULL  64       /* slower measurements from fewer prompt tokens weigh less */
 #define LIST_DEFAULT 65536    /* words, plus LIST_PER_SEQ for each sequence */
 #define LIST_PER_SEQ 8
 #define RING_NS      10000000u /* how long a row may be blocked by a full ring while others wait */

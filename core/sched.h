@@ -139,8 +139,8 @@ struct sched_config {
 	                             one request (its stop ids, mostly) are free */
 	uint64_t age_ns;          /* a request that waited this long may get the next place by age; 0 = 5 s */
 	uint32_t ring_ns;         /* a row that a full ring blocks this long gives way; 0 = 10 ms */
-	int32_t  tops_here;       /* A token with n alternatives takes this many records: */
-	int32_t  tops_per_record; /* 1 + ceil(max(0, n - tops_here) / tops_per_record) */
+	int32_t  tops_here;       /* alternatives in a token's own record */
+	int32_t  tops_per_record; /* n alternatives take 1 + ceil(max(0, n - tops_here) / this) records */
 };
 
 struct sched_stats {

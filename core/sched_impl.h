@@ -73,10 +73,10 @@ struct seq {
 	int32_t  priority;
 	int32_t  cached, computed, preempted;
 	int32_t  held;           /* batches skipped while another row computed its prefix */
-	uint64_t stuck_since, stuck_filled; /* since when its ring is full; s->filled then */
+	uint64_t stuck_since, stuck_filled; /* since when its ring is full; its slot's `filled` then */
 	uint64_t stuck_last;     /* the last batch it was held back from */
 	int32_t  wait_for;       /* it did not fit: retry when this many blocks are available */
-	uint64_t wait_since;     /* or when n_published differs from this */
+	uint64_t wait_since;     /* it did not fit: retry when n_published differs from this */
 	int32_t  prev, next;     /* in a waiting line; `next` also links the free list */
 	int32_t  older, newer;   /* in its member's line by arrival */
 	uint64_t since;          /* time of arrival */
@@ -177,7 +177,7 @@ struct sched {
 
 	struct flight flight[DEPTH_MAX];
 	struct kv_table **due;   /* [limits.rows]: tables of answers that just filled a block */
-	int32_t *due_at, n_due;  /* and how many tokens of each are known and computed */
+	int32_t *due_at, n_due;  /* their tokens that are known and computed; length of the list */
 	uint64_t launched, reaped; /* they never wrap, so any depth works as divisor */
 	enum sched_why why;
 	enum sched_bound bound;  /* of the batch reaped last */

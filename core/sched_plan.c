@@ -143,8 +143,8 @@ static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, i
 
 /* ---- room ------------------------------------------------------------------------------------------ */
 
-/* Blocks that q, which is running, may take.  Floors of other tenants are respected while its own
- * tenant has a younger sequence that can give way; the first running one may take everything. */
+/* Blocks that q, which is running, may take.  Floors of other tenants are respected if the youngest
+ * running sequence, which gives way, is of q's tenant.  The first running one may take everything. */
 static int32_t room_for(const struct sched *s, const struct seq *q)
 {
 	const struct seq *youngest = &s->seq[s->run[s->n_run - 1]];
@@ -254,7 +254,7 @@ static bool block_for_token(struct sched *s, struct fill *x, struct seq *q)
 	return true;
 }
 
-/* Put the next row of the batch, of one token: row, token and result have the same number. */
+/* Put the next row of the batch, of one token: the row and its result have the same number. */
 static void put_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 {
 	struct seq *q = &s->seq[i];

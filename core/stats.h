@@ -1,5 +1,5 @@
-/* stats.h - counters, histograms, the last steps, a day of minutes and the connected clients, in a
- * page that anyone with permission can read without asking the daemon.
+/* stats.h - counters, histograms, the last steps, a day of minutes and the connected clients.  They are
+ * in a page that anyone with permission can read without asking the daemon.
  *
  * The daemon alone writes (plain stores to aligned words, single writer).  A reader copies what it
  * needs with pread, because the daemon's user can shrink the file, and that must not end a reader.  Each

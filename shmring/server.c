@@ -61,9 +61,9 @@ struct server_conn {
 
 /* ---- SIGBUS ----------------------------------------------------------------------------
  *
- * A client that punches a hole into huge pages and uses up the pool makes the daemon fault on its
- * own mapping, in spite of all seals.  The handler finds the range, maps zero pages over
- * the whole object, and marks the connection; the copy that faulted goes on with zeros.
+ * A client can punch a hole into huge pages and use up the pool.  Then the daemon faults on its own
+ * mapping, in spite of all seals.  The handler finds the range, maps zero pages over the whole
+ * object, and marks the connection; the copy that faulted goes on with zeros.
  * The table has a fixed size because a handler can take no lock.  The loop's thread writes it,
  * and the same thread touches the ranges. */
 static struct guard {
