@@ -50,7 +50,7 @@ struct clients_stats {
 	uint64_t stalled;             /* times a slow reader's requests were cancelled */
 };
 
-/* listen_fd: a listening SEQPACKET socket, which passes to `out`.  0, -EINVAL, -ENOMEM, -errno. */
+/* listen_fd: a listening SEQPACKET socket, owned by *out from now on.  0, -EINVAL, -ENOMEM, -errno. */
 int  clients_create(struct clients **out, const struct clients_config *cfg, struct io *io,
                     int listen_fd);
 void clients_destroy(struct clients *cl);

@@ -39,8 +39,8 @@
  * the sum of ends less the sum of begins, in even ns of CLOCK_MONOTONIC, and odd while the clock
  * runs.  One store starts or stops it; one load reads it at any moment.  Zero: no report.
  *
- * Version.  Raised when one side would misread the other.  A formerly unused word whose zero means
- * nothing does not raise it.
+ * Version.  Raised when one side would misread the other.  A new use of an idle word does not raise
+ * it, if 0 in that word means nothing.
  */
 #ifndef SR_WIRE_H
 #define SR_WIRE_H
