@@ -388,8 +388,10 @@ static int read_tokenizer_config(const struct job *j)
 	/* the post processor says it for all but old files of Llama's */
 	if (!t->n_prefix && t->info.bos >= 0 && is_true(root, "add_bos_token"))
 		t->prefix[t->n_prefix++] = t->info.bos;
+	if ((chat && !t->chat.source) || (with_tools && !t->with_tools.source))
+		rc = refuse(j, -ENOMEM, "tokenizer_config.json", "no memory for its chat templates", NULL);
 	json_decref(root);
-	return 0;
+	return rc < 0 ? rc : 0;
 }
 
 /* eos_token_id of config.json or generation_config.json: a number or a list. */
