@@ -1,4 +1,4 @@
-/* LINK: adapters/http/engine.c adapters/http/tenants.c core/io.c core/log.c -luring */
+/* LINK: adapters/http/engine.c adapters/http/tenants.c core/io.c core/log.c -luring -Wl,--wrap=realloc */
 /* test_engine.c - the adapter's side of the ring, with a toy in the daemon's place: what waits when
  * there is no room and in which order it goes, what is cancelled and dropped, and that each request
  * ends exactly once when the daemon goes away, and the connection comes back.
@@ -17,6 +17,15 @@
 #include "adapters/http/worker.h"
 
 #define MS 1000000ull
+
+static bool no_memory;
+
+void *__real_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n)
+{
+	return no_memory ? NULL : __real_realloc(p, n);
+}
 
 /* ---- the toy daemon ---- */
 
@@ -391,6 +400,29 @@ static void turned_away(void **state)
 	finish();
 }
 
+/* No memory for a place: it is told, nothing counts it, and the next one is served. */
+static void no_place(void **state)
+{
+	static int32_t one = 1;
+	struct owner o = { 0 };
+	struct queue_load l;
+	uint64_t h;
+
+	(void)state;
+	begin(0);
+	toy.room = 1;
+	no_memory = true;
+	assert_int_equal(submit_of(5, &one, &o, &h), -ENOMEM);
+	no_memory = false;
+	l = engine_load(e, 5);
+	assert_true(!l.requests && !l.tokens && !l.mine && !l.mine_tokens && !l.tenants);
+	assert_int_equal(submit_of(5, &one, &o, &h), 0);
+	assert_int_equal(engine_live(e), 1);
+	l = engine_load(e, 6);                 /* nobody has heard of 6 */
+	assert_true(!l.mine && !l.mine_tokens);
+	finish();
+}
+
 /* An invalid one is refused at once, or, if it had to wait, by its end. */
 static void refused(void **state)
 {
@@ -503,7 +535,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(room_and_order), cmocka_unit_test(tenants_in_turn), cmocka_unit_test(shares_of_places),
-		cmocka_unit_test(turned_away), cmocka_unit_test(doing_is_told), cmocka_unit_test(refused),
+		cmocka_unit_test(turned_away), cmocka_unit_test(doing_is_told), cmocka_unit_test(no_place), cmocka_unit_test(refused),
 		cmocka_unit_test(cancelled), cmocka_unit_test(lost), cmocka_unit_test(wrong_vocabulary),
 	};
 
