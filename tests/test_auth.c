@@ -205,6 +205,7 @@ static void wrong_files(void **state)
 	assert_int_equal(auth_create(&a, &c, err, sizeof(err)), 0);
 	assert_false(auth_needed(a));
 	assert_true(let_in(a, "Bearer anything", &tenant) && !tenant);
+	assert_int_equal(auth_reload(a, err, sizeof(err)), 0);
 	auth_free(a);
 }
 

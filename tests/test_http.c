@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "adapters/http/http.h"
 
@@ -471,6 +473,26 @@ static void test_write(void **state)
 	assert_int_equal(http_write_head(buf, 20, &one, 200, NULL, 0, NULL, true), -ENOSPC);
 }
 
+/* The date is now, and of the next second in the next. */
+static void test_date(void **state)
+{
+	static const struct http_request one = { .minor = 1 };
+	char buf[512];
+	struct tm tm;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		time_t from = time(NULL), said;
+
+		http_write_head(buf, sizeof(buf), &one, 204, NULL, 0, NULL, true);
+		memset(&tm, 0, sizeof(tm));
+		assert_non_null(strptime(strstr(buf, "Date: "), "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &tm));
+		said = timegm(&tm);
+		assert_in_range(said, from - 1, time(NULL));
+		usleep(i ? 0 : 1100000);
+	}
+}
+
 static void test_no_splitting(void **state)
 {
 	static const struct http_request one = { .minor = 1 };
@@ -492,7 +514,7 @@ int main(void)
 		cmocka_unit_test(test_heads), cmocka_unit_test(test_fields), cmocka_unit_test(test_headers),
 		cmocka_unit_test(test_sizes), cmocka_unit_test(test_linear), cmocka_unit_test(test_moved),
 		cmocka_unit_test(test_chunks), cmocka_unit_test(test_chunk_bulk), cmocka_unit_test(test_write),
-		cmocka_unit_test(test_no_splitting),
+		cmocka_unit_test(test_date), cmocka_unit_test(test_no_splitting),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
