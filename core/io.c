@@ -55,6 +55,8 @@ struct io {
 	struct iovec reg[16];         /* registered buffers */
 	unsigned n_reg;
 
+	uint64_t woke;
+
 	struct io_watch wake, signals;
 	void (*on_signal)(void *ctx, int sig);
 	void *signal_ctx;
@@ -456,6 +458,8 @@ static int epoll_reap(struct io *io, int timeout_ms)
 	struct epoll_event e[64];
 	int n = 0, got = epoll_wait(io->epfd, e, 64, timeout_ms);
 
+	if (timeout_ms)
+		io->woke = io_now();
 	for (int i = 0; i < got; i++)     /* EPOLL* and POLL* are the same bits */
 		n += watch_done(io, (uint32_t)(e[i].data.u64 >> 32) & 0x3fffffff,
 		                (uint32_t)e[i].data.u64, (int32_t)e[i].events);
@@ -481,10 +485,13 @@ int io_poll(struct io *io)
 	return n;
 }
 
+uint64_t io_woke(const struct io *io) { return io->woke; }
+
 int io_sleep(struct io *io, uint64_t until)
 {
 	uint64_t now = io_now(), wait = UINT64_MAX;
 
+	io->woke = now;
 	if (io->n_timers)
 		until = !until || io->heap[0]->at < until ? io->heap[0]->at : until;
 	if (until)
@@ -495,6 +502,7 @@ int io_sleep(struct io *io, uint64_t until)
 		struct io_uring_cqe *cqe;
 
 		io_uring_submit_and_wait_timeout(&io->ring, &cqe, 1, until ? &ts : NULL, NULL);
+		io->woke = io_now();
 	} else if (wait && !io->n_reads) {
 		/* Rounded up, so up to a millisecond late: epoll_wait() counts in whole milliseconds. */
 		int ms = !until ? -1 : wait > 3600000000000u ? 3600000 : (int)((wait + 999999) / 1000000);

@@ -81,6 +81,7 @@ int io_read_start(struct io *io, struct io_read *r);          /* 0, -EAGAIN too 
 int  io_poll(struct io *io);                 /* run the callbacks of what is ready */
 int  io_sleep(struct io *io, uint64_t until);/* the same, but first wait for an event, at
                                                 most until the time `until` (0 = no limit) */
+uint64_t io_woke(const struct io *io);       /* when the last io_sleep ended its wait */
 void io_wake(struct io *io);                 /* from any thread: io_sleep returns soon */
 
 #endif

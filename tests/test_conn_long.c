@@ -360,12 +360,50 @@ static void test_unread(void **state)
 	rig_close();
 }
 
+/* Who does not read keeps nobody else from being served: after a second it is ended, longest behind first. */
+static void test_unread_makes_room(void **state)
+{
+	const struct server_config cfg = { .max_unread = 12u << 20 };
+	static const char post[] = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+	struct heard h = { 0 };
+	uint64_t until;
+	int fd[3];
+
+	(void)state;
+	rig_open(&cfg);
+	for (int i = 0; i < 2; i++) {          /* 4 MiB each, in buffers of 8 */
+		fd[i] = client();
+		SAY(fd[i], "GET /big HTTP/1.1\r\nHost: a\r\n\r\n");
+		UNTIL(app.n_handled == i + 1);
+		for (until = io_now() + 50 * MS; io_now() < until;)
+			turn();
+	}
+	fd[2] = client();
+	SAY(fd[2], post);
+	hear_text(&h, fd[2], "503");           /* they may yet read */
+	forget(&h);
+	close(fd[2]);
+	for (until = io_now() + 1100 * MS; io_now() < until;)
+		turn();
+	fd[2] = client();
+	SAY(fd[2], post);
+	hear_text(&h, fd[2], "\r\n\r\nhi");
+	forget(&h);
+	assert_int_equal(server_connections(server), 2);
+	SAY(fd[1], post);                      /* the first was behind longest: the second lives */
+	assert_int_equal(recv(fd[1], (char[1]){ 0 }, 1, 0), 1);
+	for (int i = 0; i < 3; i++)
+		close(fd[i]);
+	rig_close();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pull), cmocka_unit_test(test_pull_http_1_0), cmocka_unit_test(test_pull_many),
 		cmocka_unit_test(test_pull_gone), cmocka_unit_test(test_pull_half_close), cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_give), cmocka_unit_test(test_unread),
+		cmocka_unit_test(test_unread_makes_room),
 	};
 
 	return rig_run(tests, sizeof(tests) / sizeof(*tests));

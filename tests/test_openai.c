@@ -488,12 +488,53 @@ static void priorities(void **state)
 	}
 }
 
+/* Prompt tokens, times 1 + alternatives, times answers are bounded: a few KB could ask for gigabytes. */
+static void scores_of_one_request(void **state)
+{
+	static const struct { int tokens; const char *fields; bool right; } cases[] = {
+		{ 780, "\"n\":1024,\"prompt_logprobs\":20", true },         /* 16,773,120 of 16,777,216 */
+		{ 781, "\"n\":1024,\"prompt_logprobs\":20", false },
+		{ 781, "\"n\":1024,\"echo\":true,\"logprobs\":20", false },
+		{ 781, "\"n\":1024,\"logprobs\":20,\"echo\":false", true },
+		{ 8000, "\"n\":1024,\"echo\":true", true },
+		{ 8000, "\"n\":1,\"prompt_logprobs\":20", true },
+	};
+	struct ask_limits l = limits();
+	static char body[64 * 1024];
+
+	(void)state;
+	l.context = 10000;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		int n = snprintf(body, sizeof(body), "{%s,\"prompt\":[1", cases[i].fields);
+		struct problem p;
+		struct ask a;
+		int r;
+
+		for (int k = 1; k < cases[i].tokens; k++)
+			n += snprintf(body + n, sizeof(body) - (size_t)n, ",1");
+		n += snprintf(body + n, sizeof(body) - (size_t)n, "]}");
+		r = ask_parse(&a, ASK_COMPLETION, body, (size_t)n, &l, &p);
+		r = r < 0 ? r : ask_prompts(&a, &l, &p);
+		if (r == 0 && !cases[i].right)
+			fail_msg("case %zu is let through", i);
+		if (r < 0 && cases[i].right)
+			fail_msg("case %zu: %s", i, p.message);
+		if (r < 0) {
+			assert_int_equal(p.status, 400);
+			assert_non_null(strstr(p.message, "16794624 log-probabilities"));
+			assert_non_null(strstr(p.message, "781 tokens, times 1 + 20"));
+			assert_non_null(strstr(p.message, "1024 answers (n). At most 16777216"));
+		}
+		ask_free(&a);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(refused), cmocka_unit_test(accepted), cmocka_unit_test(priorities), cmocka_unit_test(bad_words),
 		cmocka_unit_test(chats), cmocka_unit_test(deepest), cmocka_unit_test(deep_and_many), cmocka_unit_test(wide_integers),
-		cmocka_unit_test(arguments_bomb), cmocka_unit_test(slim),
+		cmocka_unit_test(arguments_bomb), cmocka_unit_test(scores_of_one_request), cmocka_unit_test(slim),
 	};
 
 	toy_begin();

@@ -310,7 +310,7 @@ static void refuse_unread(struct conn *c, int status, const char *why)
 
 static void hand_over(struct conn *c, size_t body_n)
 {
-	if (body_n && c->s->unread > c->s->cfg.max_unread) {  /* GET is small: whoever looks is told */
+	if (body_n && !conn_room(c->s, 0, PATIENCE)) {  /* GET is small: whoever looks is told */
 		c->taken = c->head_n + body_n;
 		conn_refuse(c, 503, "The server holds too many answers that are not read; try again.");
 		return;

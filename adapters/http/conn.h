@@ -84,6 +84,9 @@ void  exchange_skip_body(struct exchange *x);
 /* For whoever follows one request through the logs: copied, cut where it is long. */
 void  exchange_note(struct exchange *x, const char *note);
 
+/* How long the client has taken nothing of what lies ready for it, ns; 0: it is not behind. */
+uint64_t exchange_behind(const struct exchange *x);
+
 /* The app has read the body and needs it no more: its memory is given back. */
 void exchange_drop_body(struct exchange *x);
 

@@ -20,6 +20,8 @@
 #define SEND_BUFFER   (256 * 1024)   /* SO_SNDBUF: a reader that is behind must be noticed */
 #define SCRATCH       (64u * 1024)
 #define PULL_BELOW    (16u * 1024)   /* unsent bytes of an answer of which more is wanted */
+#define PATIENCE      SECOND         /* so long may a client that is behind keep others from being served */
+#define ROOM_NS       (SECOND / 100)
 #define NAP_MIN       (SECOND / 1000)
 #define NAP_MAX       (SECOND / 10)
 #define NOTE_MAX      320            /* bytes */
@@ -101,6 +103,7 @@ struct server {
 	int n_open, n_quiet;              /* n_quiet: IDLE or HANDSHAKE */
 	int64_t held;                     /* bytes of all `in` */
 	int64_t unread;                   /* and of all `out`, `plain` and `given` */
+	uint64_t room_at;                 /* nobody is behind: not looked for again before this */
 	struct conn_link todo;
 	struct conn_link place[N_PLACES]; /* oldest first */
 	int n_stranger;                   /* open and not trusted */
@@ -194,6 +197,7 @@ bool conn_put(struct conn *c, const void *data, size_t n);  /* nothing leaves be
 int  conn_commit(struct conn *c);      /* encrypt, flush.  0, -errno: it is broken */
 int  conn_flush(struct conn *c);       /* as much as the socket takes */
 void conn_forget(struct conn *c);      /* whatever is unsent, and its memory */
+bool conn_room(struct server *s, size_t n, uint64_t patience); /* is there any for n unread bytes more? */
 void conn_reply(struct conn *c, int status, const char *content_type, const char *extra,
                 const void *body, size_t n);
 void conn_refuse(struct conn *c, int status, const char *why); /* our own, in the API's shape */

@@ -15,7 +15,7 @@
 #include "worker.h"
 
 #define PER_POLL   64
-#define PER_TURN   16            /* polls before the sockets get their turn */
+#define TURN_NS    1000000u      /* of taking tokens, then the sockets get their turn */
 #define RETRY_MIN  (50 * 1000000ull)
 #define RETRY_MAX  (2000 * 1000000ull)
 #define PROBE_NS   (10 * 1000000ull)
@@ -57,6 +57,7 @@ struct engine {
 	uint64_t backoff;
 	uint64_t since;              /* n_live > 0 */
 	bool wrong, probing;         /* probing: the timer is set */
+	bool behind;                 /* the ring was not empty after a turn */
 	bool full;                   /* the ring had no room for who was next */
 	unsigned n_live, n_cancel;
 	int doing[2];                /* SR_PREPARING, SR_ARRIVING: requests, told to whoever is connected */
@@ -445,9 +446,10 @@ static void dispatch(struct engine *e, const struct sr_token *t, unsigned preemp
 static int take(struct engine *e)
 {
 	struct sr_record r[PER_POLL];
-	int turn, n, i, g;
+	uint64_t end = io_now() + TURN_NS;
+	int n, i, g;
 
-	for (turn = 0; turn < PER_TURN; turn++) {
+	do {
 		n = sr_poll(e->conn, r, PER_POLL);
 		if (n <= 0)
 			return n;
@@ -458,7 +460,7 @@ static int take(struct engine *e)
 			if (g)
 				dispatch(e, &e->token, r[i].preempted);
 		}
-	}
+	} while (io_now() < end);
 	return 1;
 }
 
@@ -480,6 +482,7 @@ static void run(struct engine *e)
 		r = take(e);
 		if (r < 0)
 			break;
+		e->behind = r > 0;
 		cancel_again(e);
 		pump(e);
 		if (!e->conn)
@@ -500,6 +503,8 @@ static void run(struct engine *e)
 }
 
 static void on_again(struct io_timer *t) { run(t->ctx); }
+
+bool engine_behind(const struct engine *e) { return e->conn && e->behind; }
 
 const struct sr_model_info *engine_model(const struct engine *e) { return e->conn ? &e->model : NULL; }
 bool engine_wrong_model(const struct engine *e) { return e->wrong; }

@@ -54,6 +54,7 @@ bool engine_wrong_model(const struct engine *e); /* it is there, and serves othe
 unsigned engine_live(const struct engine *e);     /* requests that the daemon has */
 uint64_t engine_since(const struct engine *e);   /* when they became more than none */
 unsigned engine_room(const struct engine *e, uint64_t tenant); /* how many more it may submit now */
+bool engine_behind(const struct engine *e);  /* the daemon has made more than a turn of ours takes */
 struct queue_load engine_load(const struct engine *e, uint64_t tenant);
 
 /* `by` more requests, or fewer, are being prepared or arrive: sr_doing(), over all connections. */

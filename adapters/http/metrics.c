@@ -334,6 +334,8 @@ static void slipring(struct scrape *s, const struct api *a)
 	for (i = 0; i < N_KNOBS; i++)
 		if (!knob_info((enum knob)i)->words[0])
 			knob(s, "slipring_knob_ceiling", (enum knob)i, p->knob_ceiling[i]);
+	one(s, "slipring_http_turn_max_seconds", "gauge", "Longest turn of an adapter's loop: nobody else is "
+	    "served for as long.", (double)shared_get(a->shared->turn_max_ns) / 1e9);
 	one(s, "slipring_http_load", "gauge", "Completions under way in all adapters.",
 	    (double)shared_get(a->shared->load));
 	one(s, "slipring_http_gone_total", "counter", "Peers that left before their answer was whole.",

@@ -23,6 +23,7 @@ struct template;
 #define ASK_STOP_BYTES 65536    /* all of them together */
 #define ASK_PROMPTS    1024     /* prompts in one request */
 #define ASK_CHOICES    1024     /* prompts times n (vLLM: n up to 16384) */
+#define ASK_SCORES     (16ll << 20) /* prompt tokens, times 1 + prompt_logprobs, times n */
 #define ASK_BAD_WORDS  128
 #define ASK_JSON_DEPTH 128
 #define ASK_JSON_VALUES (2u << 20) /* numbers, strings, ..: bounds what a body may cost in memory */

@@ -178,6 +178,7 @@ int process_run(const struct process_config *p)
 {
 	struct process me = { .p = p };
 	char err[512] = "";
+	uint64_t now;
 	int r;
 
 	signal(SIGPIPE, SIG_IGN);
@@ -194,7 +195,10 @@ int process_run(const struct process_config *p)
 	}
 	while (r == 0 && (!me.stopping || drain(&me))) {
 		io_sleep(me.io, me.stopping ? io_now() + LOOK_NS : 0);
-		atomic_store_explicit(&p->beat->alive_ns, io_now(), memory_order_relaxed);
+		now = io_now();
+		atomic_store_explicit(&p->beat->alive_ns, now, memory_order_relaxed);
+		if (me.ready)
+			shared_most(&p->shared->turn_max_ns, now - io_woke(me.io));
 	}
 	if (me.server)
 		server_destroy(me.server);

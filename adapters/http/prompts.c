@@ -164,6 +164,25 @@ static int bad_words(struct ask *a, const struct ask_limits *l, struct problem *
 	return 0;
 }
 
+/* A request of a few KB may ask for gigabytes by this. */
+static int check_scores(const struct ask *a, struct problem *p)
+{
+	int64_t tokens = 0, each = 1 + a->prompt_logprobs, all;
+	int i;
+
+	if (a->prompt_logprobs == ASK_NONE)
+		return 0;
+	for (i = 0; i < a->n_prompts; i++)
+		tokens += a->prompt[i].ids.n;
+	all = tokens * each * a->n;
+	if (all <= ASK_SCORES)
+		return 0;
+	return problem_bad(p, "prompt_logprobs", "The answer would have %lld log-probabilities of prompt tokens: "
+	                   "%lld tokens, times 1 + %lld alternatives (prompt_logprobs, or logprobs with echo), "
+	                   "times %lld answers (n). At most %lld are given in one request.", (long long)all,
+	                   (long long)tokens, (long long)each - 1, (long long)a->n, (long long)ASK_SCORES);
+}
+
 int ask_prompts(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
 	int i;
@@ -196,7 +215,7 @@ int ask_prompts(struct ask *a, const struct ask_limits *l, struct problem *p)
 			                   "max_tokens=%lld, got %lld.", (long long)ask_room(a, l,
 			                                                q->ids.n), (long long)a->min_tokens);
 	}
-	return bad_words(a, l, p);
+	return check_scores(a, p) < 0 ? -1 : bad_words(a, l, p);
 }
 
 int64_t ask_room(const struct ask *a, const struct ask_limits *l, uint32_t n_prompt)

@@ -47,6 +47,40 @@ void conn_forget(struct conn *c)
 	c->out_at = c->out_end = c->given_at = 0;
 }
 
+static uint64_t behind(const struct conn *c, uint64_t now)
+{
+	uint64_t since = c->send_by - c->s->cfg.send_ns;
+
+	return c->send_by && now > since ? now - since : 0;
+}
+
+uint64_t exchange_behind(const struct exchange *x) { return behind(x->conn, io_now()); }
+
+/* Where there is none, connections are ended that have been behind for longer than `patience`, longest first:
+ * a client that does not read keeps nobody else from being served. */
+bool conn_room(struct server *s, size_t n, uint64_t patience)
+{
+	uint64_t now = io_now(), most;
+	struct conn *c, *worst;
+
+	while (s->unread + (int64_t)n > s->cfg.max_unread) {
+		worst = NULL;
+		most = patience;
+		for (c = s->conn; now >= s->room_at && c < s->conn + s->n_fresh; c++)
+			if (c->open && !c->doomed && behind(c, now) > most) {
+				worst = c;
+				most = behind(c, now);
+			}
+		if (!worst) {
+			s->room_at = now >= s->room_at ? now + ROOM_NS : s->room_at;
+			return false;
+		}
+		conn_forget(worst);
+		conn_doom(worst);
+	}
+	return true;
+}
+
 /* Moves what TLS made to `out`. */
 static int encrypted(struct conn *c)
 {
@@ -225,7 +259,7 @@ void exchange_give(struct exchange *x, int status, const char *content_type, con
 		free(body);
 		return;
 	}
-	if (c->s->unread + (int64_t)n > c->s->cfg.max_unread) {
+	if (!conn_room(c->s, n, PATIENCE)) {
 		free(body);
 		conn_refuse(c, 503, "The server holds too many answers that are not read; try again.");
 		conn_settle(c);
@@ -291,10 +325,10 @@ void exchange_event(struct exchange *x, const void *data, size_t n)
 	assert(x->live && x->begun);
 	if (c->doomed || !n || !wants_body(c))
 		return;
-	if (conn_unsent(c) > CONN_BEHIND || (conn_unsent(c) && c->s->unread > c->s->cfg.max_unread)) {
+	if (conn_unsent(c) > CONN_BEHIND || (conn_unsent(c) && !conn_room(c->s, 0, 0)))
 		conn_doom(c);
+	if (c->doomed)
 		return;
-	}
 	if (x->r.minor == 1) {
 		int len = snprintf(size, sizeof(size), "%zx\r\n", n);
 

@@ -11,8 +11,10 @@
 #include <time.h>
 
 #include "state.h"
+#include "tenants.h"
 
 #define NOTE_BYTES (ASK_ID_BYTES + 64)
+#define PATIENCE_NS 1000000000u
 #define SCORES_MAX (256ll << 20)       /* bytes of log-probabilities that all requests hold */
 
 static void account(struct request *r, int64_t by);
@@ -94,20 +96,51 @@ void request_account(struct request *r, struct choice *c)
 	c->held = c->lps.bytes.n;
 }
 
+/* Is there room for so many bytes more?  Where there is none, answers are ended whose clients have read
+ * nothing for a second, longest first: a client that does not read keeps nobody else from being served. */
+static bool scores_room(struct api *a, int64_t n)
+{
+	struct request *r, *worst;
+	uint64_t most, behind;
+
+	while (a->scores && a->scores + n > SCORES_MAX) {
+		worst = NULL;
+		most = PATIENCE_NS;
+		for (r = a->requests; r; r = r->next) {
+			behind = r->held && !r->over && r->begun ? exchange_behind(r->x) : 0;
+			if (behind > most) {
+				most = behind;
+				worst = r;
+			}
+		}
+		if (!worst)
+			return false;
+		request_hold(worst);
+		request_cut(worst);
+		request_release(worst);
+	}
+	return true;
+}
+
 static const char too_many_scores[] =
 	"The server holds too many log-probabilities of other answers. Try again later.";
 
 /* Room for what is known of its prompts is taken before they are computed.  True if there is none. */
 static bool scores_refused(struct request *r)
 {
-	int64_t n = 0;
+	const struct request *o;
+	int64_t n = 0, mine = 0;
 	int i;
 
 	if (r->ask.prompt_logprobs == ASK_NONE)
 		return false;
 	for (i = 0; i < r->ask.n_prompts; i++)
 		n += (int64_t)r->ask.prompt[i].ids.n * (int64_t)lps_bytes((uint32_t)r->ask.prompt_logprobs);
-	if (r->api->scores && r->api->scores + n > SCORES_MAX) {
+	for (o = r->api->requests; o; o = o->next)
+		mine += o->right.tenant == r->right.tenant ? o->held : 0;
+	if (!scores_room(r->api, n) ||
+	    (mine && tenant_over(r->right.tenant, (uint64_t)(mine + n),
+	                         (uint64_t)(SCORES_MAX - r->api->scores - n)))) {
 		request_unavailable(r, too_many_scores);
 		return true;
 	}
@@ -586,10 +619,10 @@ static void token(struct request *r, struct choice *c, const struct sr_token *t)
 		return;
 	}
 	matched = take(r, c, t, true);
-	if (c->held && r->api->scores > SCORES_MAX) {
+	if (c->held && !scores_room(r->api, 0))
 		request_unavailable(r, too_many_scores);
+	if (r->over)
 		return;
-	}
 	if (matched) {
 		if (r->details) {                     /* what was cached, its END tells */
 			engine_cancel(r->api->engine, c->handle);

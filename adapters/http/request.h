@@ -55,6 +55,7 @@ struct request {
 	bool preparing, begun, over;
 	bool writing, partial;         /* pen has an event; a part of it has been sent */
 	bool pulled, failing;          /* the loop asks for more; after that event `problem` is told */
+	int yielded;                   /* turns in which it sent no slice, for the ring was full */
 	int depth;                     /* > 0: in use up the stack, free later */
 
 	struct stops stops;
@@ -93,6 +94,7 @@ void request_over(struct request *r);                       /* no more is to be 
 void request_account(struct request *r, struct choice *c);  /* its log-probabilities became more or fewer */
 
 /* respond.c: what leaves, and when. */
+void request_cut(struct request *r);                        /* one that has begun: the rest is not sent */
 void request_fail(struct request *r, const struct problem *p);
 void request_unavailable(struct request *r, const char *why);
 void request_tell(struct request *r, struct choice *c);     /* a stream: c has something to tell */

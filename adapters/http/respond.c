@@ -84,15 +84,20 @@ void request_unavailable(struct request *r, const char *why)
 	request_fail(r, &p);
 }
 
-/* A slice that found no memory is an error, not a hole in the answer. */
-static void slice_lost(struct request *r)
+void request_cut(struct request *r)
 {
 	struct exchange *x = r->x;
 
+	request_over(r);
+	if (x)
+		exchange_cut(x);
+}
+
+/* A slice that found no memory is an error, not a hole in the answer. */
+static void slice_lost(struct request *r)
+{
 	if (r->begun && (r->partial || !r->ask.stream)) {  /* in the middle: nothing can be told */
-		request_over(r);
-		if (x)
-			exchange_cut(x);
+		request_cut(r);
 		return;
 	}
 	problem_memory(&r->problem);
@@ -210,10 +215,14 @@ void request_answer(struct request *r)
 	whole(r);
 }
 
+/* What the ring holds goes first, for tokens of others wait in it; but every eighth turn is for slices. */
 static void more(void *owner)
 {
 	struct request *r = owner;
 
+	if (engine_behind(r->api->engine) && ++r->yielded < 8)
+		return;
+	r->yielded = 0;
 	request_hold(r);
 	if (!r->over && r->ask.stream)
 		stream(r);

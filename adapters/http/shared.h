@@ -28,10 +28,20 @@ struct api_shared {
 	_Atomic uint64_t rejected_keys;      /* 401 */
 	_Atomic uint64_t gone;               /* peers that left before their answer was whole */
 	_Atomic int64_t  load;               /* completions under way */
+	_Atomic uint64_t turn_max_ns;        /* longest turn of a process's loop */
 	_Atomic uint64_t tokenize_ns, prepared; /* time spent preparing requests; how many */
 };
 
 #define shared_add(counter, v) atomic_fetch_add_explicit(&(counter), (v), memory_order_relaxed)
 #define shared_get(counter) atomic_load_explicit(&(counter), memory_order_relaxed)
+
+static inline void shared_most(_Atomic uint64_t *counter, uint64_t v)
+{
+	uint64_t old = shared_get(*counter);
+
+	while (v > old && !atomic_compare_exchange_weak_explicit(counter, &old, v, memory_order_relaxed,
+	                                                         memory_order_relaxed))
+		;
+}
 
 #endif
