@@ -192,6 +192,38 @@ def large_answers(p, beside):
                      {503} if body.get("n") == 1024 else ())
 
 
+def large_answer_by_other_ways(p):
+    """The connection lives on after chunks; HTTP/1.0 gets the same bytes without; who leaves leaves nothing."""
+    body = json.dumps({**SCORED, "prompt": LONG, "seed": 1})
+    c = http.client.HTTPConnection("127.0.0.1", p.port, timeout=60)
+    same = []
+    for _ in range(2):
+        c.request("POST", TEXT, body, {"Content-Type": "application/json", "X-Request-Id": "same"})
+        r = c.getresponse()
+        check(r.status == 200 and r.getheader("Transfer-Encoding") == "chunked", "a large answer comes in chunks")
+        same.append(json.loads(r.read()))
+        same[-1].pop("created")
+    check(same[0] == same[1] and len(same[0]["choices"][0]["prompt_logprobs"]) > 3500, "both are whole and the same")
+    c.close()
+    s = socket.create_connection(("127.0.0.1", p.port), 60)
+    s.sendall((f"POST {TEXT} HTTP/1.0\r\nHost: localhost\r\nX-Request-Id: same\r\nContent-Type: application/json\r\n"
+               f"Content-Length: {len(body)}\r\n\r\n{body}").encode())
+    head, _, rest = b"".join(iter(lambda: s.recv(1 << 20), b"")).partition(b"\r\n\r\n")
+    check(b" 200 " in head and b"chunked" not in head.lower(), "HTTP/1.0 gets no chunks")
+    old = json.loads(rest)
+    old.pop("created")
+    check(old == same[0], "and the same answer")
+    s.close()
+    before = rss(p.procs["slipring-http"].pid)[1]
+    for _ in range(20):
+        c = http.client.HTTPConnection("127.0.0.1", p.port, timeout=60)
+        c.request("POST", TEXT, json.dumps({**SCORED, "prompt": [LONG] * 8}), {"Content-Type": "application/json"})
+        check(len(c.getresponse().read(1 << 20)) == 1 << 20, "a large answer begins")
+        c.close()
+    check(wait_for(lambda: rss(p.procs["slipring-http"].pid)[1] - before < 24 << 20, 10),
+          "20 that were left in the middle hold nothing")
+
+
 def unread_answers(p):
     """Answers that nobody reads hold what is known of their prompts: more of them than there is room for, and
     somebody else is served all the same."""
@@ -248,6 +280,7 @@ def main():
         after = rss(p.procs["slipring-http"].pid)[1]
         print(f"memory {before >> 20} -> {after >> 20} MiB")
         check(after - before < 256 << 20, f"memory comes back: {before >> 20} -> {after >> 20} MiB")
+        large_answer_by_other_ways(p)
         large_requests(p)
         unread_answers(p)
         turn = re.search(r"^slipring_http_turn_max_seconds(?:{[^}]*})? (\S+)", p.ask("GET", "/metrics")[2], re.M)
