@@ -45,7 +45,7 @@ void stops_free(struct stops *s) { free(s->memory); }
  * in units of the last place, so any float comes back as it was, if need be in five bytes.
  */
 
-static uint8_t *put_uint(uint8_t *p, uint32_t v)      /* seven bits a byte, lowest first */
+static uint8_t *put_uint(uint8_t *p, uint32_t v)      /* 7 bits per byte, lowest first */
 {
 	for (; v > 127; v >>= 7)
 		*p++ = (uint8_t)(v | 128);
@@ -64,7 +64,7 @@ static const uint8_t *get_uint(const uint8_t *p, uint32_t *v)
 	return p;
 }
 
-/* Two bytes below 49,152, three up to 4,128,767, else five. */
+/* 2 bytes for ids below 49,152, 3 up to 4,128,767, else 5. */
 static uint8_t *put_id(uint8_t *p, int32_t id)
 {
 	uint32_t v = (uint32_t)id;
@@ -96,7 +96,7 @@ static const uint8_t *get_id(const uint8_t *p, int32_t *id)
 	return p;
 }
 
-/* Floats in order of their values as integers in the same order. */
+/* Map floats to integers that have the same order. */
 static uint32_t order(float f)
 {
 	uint32_t u;
@@ -183,7 +183,7 @@ bool choice_lost(const struct choice *c)
 	return c->text.failed || c->lps.bytes.failed || c->ids.failed;
 }
 
-/* Advance all stop strings over text[from..]; true when one is complete: text is cut. */
+/* Advance all stop strings over text[from..].  True: one is complete, and the text is cut there. */
 static bool scan(struct choice *c, const struct stops *s, size_t from, bool heed)
 {
 	size_t at;

@@ -1,8 +1,8 @@
-/* choice.h - one answer on its way: tokens in, text out, with stop strings found across token
- * boundaries and log-probabilities kept until they are written.
+/* choice.h - one answer under way: tokens in, text out.  It finds stop strings across token boundaries,
+ * and keeps log-probabilities until they are written.
  *
- * No text is given out that might still be the beginning of a stop string: what is held back
- * is exactly the longest end of the text that begins one.  Each byte is looked at once.
+ * It holds back text that may still become a stop string: exactly the longest end of the text that
+ * is the beginning of one.  It reads each byte once.
  */
 #ifndef CHOICE_H
 #define CHOICE_H
@@ -16,7 +16,7 @@
 #include "out.h"
 #include "shmring/slipring.h"
 
-/* The stop strings of a request, made ready once: failure functions of Knuth, Morris, Pratt. */
+/* The stop strings of a request, prepared once: failure functions of Knuth, Morris and Pratt. */
 struct stops {
 	int n;
 	const char *s[ASK_STOPS];
@@ -29,10 +29,10 @@ struct stops {
 int  stops_init(struct stops *s, const struct ask *a);   /* 0, -ENOMEM */
 void stops_free(struct stops *s);
 
-/* Tokens with what is known of each, packed: some 8 bytes, and 5 for each alternative. */
+/* Tokens with their log-probabilities, packed: about 8 bytes each, and 5 for each alternative. */
 struct lps { struct out bytes; };
 
-struct lp {                            /* one of them */
+struct lp {                            /* one of them, unpacked */
 	int32_t  id;
 	float    logprob;
 	uint32_t rank;                 /* 0 = no log-probability (the first prompt token) */
@@ -42,9 +42,9 @@ struct lp {                            /* one of them */
 
 void lps_add(struct lps *l, const struct sr_token *t);
 void lps_add_plain(struct lps *l, int32_t id);
-/* The one at byte *at, which goes to the next; false at `end`.  *at = 0 is the first. */
+/* Unpack the entry at byte *at and advance *at to the next; false at `end`.  *at = 0: the first. */
 bool lps_next(const struct lps *l, size_t end, size_t *at, struct lp *p);
-/* The most bytes that one with so many alternatives takes, but for odd values. */
+/* The most bytes that an entry with n_top alternatives takes, except for odd values. */
 size_t lps_bytes(uint32_t n_top);
 
 enum choice_finish { RUNNING, STOPPED, LENGTH, FAILED };
@@ -52,42 +52,42 @@ enum choice_finish { RUNNING, STOPPED, LENGTH, FAILED };
 struct request;
 
 struct choice {
-	struct request *request;       /* whose it is */
-	int index, prompt;             /* in the answer; of the request's prompts */
+	struct request *request;       /* the request it answers */
+	int index, prompt;             /* its index in the answer; its prompt's among the request's */
 	uint64_t handle;               /* engine.h; valid while `live` */
-	bool live, echoed;             /* in the engine; prompt given out */
-	bool due;                      /* in the request's list of those with something to tell */
+	bool live, echoed;             /* the engine has it; its prompt was written */
+	bool due;                      /* in the request's list of choices with something to write */
 	struct choice *next_due;
 	enum choice_finish finish;
-	bool ended;                    /* nothing more comes: finish is in the answer */
-	int32_t  stop_id;              /* of a stop_token_id that ended it, or -1 */
-	const char *stop_string;       /* that ended it, or NULL */
+	bool ended;                    /* nothing more follows: finish was written */
+	int32_t  stop_id;              /* the stop_token_id that ended it, or -1 */
+	const char *stop_string;       /* the stop string that ended it, or NULL */
 	size_t   stop_string_len;
 
 	uint32_t n_tokens, max_tokens;
 	uint32_t cached;
 	struct sr_detok detok;
-	uint32_t state[ASK_STOPS];     /* how much of each stop string the text ends with */
-	struct out text;               /* streaming: not given out yet; else all */
-	size_t   ready;                /* bytes of text that may be given out */
-	struct lps lps;                /* streaming: not given out yet */
-	size_t   held;                 /* bytes of lps that the api knows of */
-	struct out ids;                /* int32_t[] not given out yet, for return_token_ids */
-	uint32_t waiting;              /* tokens in them: for stream_interval */
+	uint32_t state[ASK_STOPS];     /* bytes of each stop string that the text ends with */
+	struct out text;               /* streaming: not written yet; else all of it */
+	size_t   ready;                /* bytes of text that may be written */
+	struct lps lps;                /* streaming: not written yet */
+	size_t   held;                 /* bytes of lps that api.scores counts */
+	struct out ids;                /* int32_t[] not written yet, for return_token_ids */
+	uint32_t waiting;              /* tokens not written yet, for stream_interval */
 	uint32_t offset;               /* text_offset of the next token, in characters */
-	struct sr_token last;          /* a token that ends the answer, kept for the END after it */
+	struct sr_token last;          /* a token that ends the answer, kept until its END comes */
 	bool has_last;
 };
 
 void choice_init(struct choice *c, bool skip_special);
 void choice_free(struct choice *c);
 
-/* A token's text, added.  True: a stop string is complete, c->finish says so. */
+/* Add a token's text.  True: a stop string is complete, and c->finish is set. */
 bool choice_text(struct choice *c, const struct stops *s, const struct sr_text *t, int32_t id,
                  uint32_t min_tokens);
-/* A part of it found no memory: an answer from it would have a hole. */
+/* An allocation failed: its answer would have a hole. */
 bool choice_lost(const struct choice *c);
-/* No more text: what was held back is given out. */
+/* The text is complete: release what was held back. */
 void choice_flush(struct choice *c);
 
 #endif

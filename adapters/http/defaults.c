@@ -1,5 +1,5 @@
-/* defaults.c - generation_config.json of a Hugging Face directory: what a request that says
- * nothing is sampled with, as vLLM's --generation-config.
+/* defaults.c - reads generation_config.json of a Hugging Face directory: the sampling parameters for
+ * requests that give none, as with vLLM's --generation-config.
  */
 #include <errno.h>
 #include <jansson.h>

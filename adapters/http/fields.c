@@ -162,7 +162,7 @@ int field_ids(json_t *v, const char *name, int64_t below, struct ask_ids *out, s
 			                     "token_id(s) [%lld] in %s contain out-of-vocab token ids. "
 			                     "Vocabulary size: %lld", (long long)id, name, (long long)below);
 		}
-		/* What does not fit can be no token: -1 is caught where ids are looked at. */
+		/* An id out of range is no token: the checks of ids refuse -1. */
 		out->id[i] = id < 0 || id > INT32_MAX ? -1 : (int32_t)id;
 	}
 	out->n = (uint32_t)n;

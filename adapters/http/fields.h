@@ -1,5 +1,5 @@
-/* fields.h - fields of a JSON object, converted as vLLM's schema does: a number may come as a
- * string of digits, a bool as 0, 1, "true" ..; what does not fit is a problem_field.
+/* fields.h - fields of a JSON object, converted as vLLM's schema does: a number may be a string of
+ * digits, a bool may be 0, 1, "true" ..; any other type is a problem_field.
  */
 #ifndef FIELDS_H
 #define FIELDS_H
@@ -15,8 +15,8 @@ enum field_kind { FIELD_BOOL, FIELD_INT, FIELD_DOUBLE, FIELD_STRING };
 struct field {
 	const char *name;
 	enum field_kind kind;
-	bool nullable;           /* null is as if it were not there */
-	uint8_t in;              /* bit set of enum ask_kind */
+	bool nullable;           /* null counts as absent */
+	uint8_t in;              /* bit set of enum ask_kind: the requests that have it */
 	size_t at;               /* offsetof(struct ask, ..) */
 };
 
@@ -28,8 +28,8 @@ int  field_double(json_t *v, double *out);
 int  field_bool(json_t *v, bool *out);
 const char *field_type(json_t *v);          /* "a string", for messages */
 
-/* A list of integers; each in [0, below), or any int32 where below is 0. */
+/* A list of integers: each in [0, below), or any int32 if below is 0. */
 int  field_ids(json_t *v, const char *name, int64_t below, struct ask_ids *out, struct problem *p);
-bool field_given(json_t *object, const char *name); /* there and not null */
+bool field_given(json_t *object, const char *name); /* present and not null */
 
 #endif

@@ -1,9 +1,9 @@
 /* http.c - HTTP/1.1, bytes only.  Pure functions of their arguments: no I/O, no allocation, no
  * state but the date of the current second.
  *
- * Line by line: http_parse_head looks at each new byte for the end of the line and refuses
- * controls on the way; a whole line goes to request_line() or header_line(); the empty one to
- * head_done(), which checks what only the whole head can tell.
+ * Line by line: http_parse_head searches each new byte for the end of the line and refuses control
+ * characters on the way.  A whole line goes to request_line() or header_line().  The empty line goes to
+ * head_done(), which makes the checks that need the whole head.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,8 +13,8 @@
 
 #include "http.h"
 
-/* What a byte may be part of, as a sum.  RFC 9110 5.6.2 token; RFC 3986 pchar, "/", "?" and "%" for
- * targets; reg-name, IP literals and port for hosts. */
+/* Per byte, a bit set of what it may be part of.  Tokens: RFC 9110 5.6.2.  Targets: RFC 3986 pchar, "/",
+ * "?" and "%".  Hosts: reg-name, IP literals and port. */
 enum { TOKEN = 1, TARGET = 2, HOST = 4, HEX = 8 };
 
 static const uint8_t class[256] = {
@@ -31,7 +31,7 @@ static bool is(char c, int what)
 	return class[(uint8_t)c] & what;
 }
 
-static bool control(char c)  /* but tab */
+static bool control(char c)  /* a control character other than tab */
 {
 	return ((uint8_t)c < 0x20 && c != '\t') || c == 0x7f;
 }
@@ -76,7 +76,7 @@ const struct http_str *http_header(const struct http_request *r, const char *low
 
 /* ---- the request line --------------------------------------------------------------------- */
 
-/* Path and query of "/path?query", checked byte by byte. */
+/* Split "/path?query" into path and query, and check each byte. */
 static int split_target(struct http_request *r, const char *s, size_t n, struct http_error *e)
 {
 	const char *q;
@@ -94,7 +94,7 @@ static int split_target(struct http_request *r, const char *s, size_t n, struct 
 	q = memchr(s, '?', n);
 	r->path = (struct http_str){ s, q ? (size_t)(q - s) : n };
 	r->query = q ? (struct http_str){ q + 1, n - r->path.n - 1 } : (struct http_str){ s + n, 0 };
-	if (!r->path.n)  /* "http://host" and "http://host?query" mean its root */
+	if (!r->path.n)  /* "http://host" and "http://host?query" mean the root path */
 		r->path = (struct http_str){ "/", 1 };
 	return 0;
 }
@@ -161,7 +161,7 @@ static int content_length(struct http_request *r, struct http_str v, struct http
 
 	if (r->content_length >= 0)
 		return refuse(e, 400, "Content-Length is given twice.");
-	if (!v.n || v.n > 18)  /* 18 digits: no overflow, and more than anybody has */
+	if (!v.n || v.n > 18)  /* 18 digits: cannot overflow, and no real body is longer */
 		return refuse(e, 400, "Content-Length is not a number of 1 to 18 digits.");
 	for (size_t i = 0; i < v.n; i++) {
 		if (v.s[i] < '0' || v.s[i] > '9')
@@ -274,13 +274,13 @@ static int head_done(struct http_request *r, struct http_error *e)
 	return 0;
 }
 
-/* 1 = the head is whole. */
+/* 1 = the head is complete. */
 static int take_line(struct http_request *r, char *s, size_t n, struct http_error *e)
 {
 	if (!r->started) {
 		if (!n && r->blank)
 			return refuse(e, 400, "Empty lines stand where a request should.");
-		if (!n) {  /* RFC 9112 2.2: one CRLF left over from an old client's POST */
+		if (!n) {  /* RFC 9112 2.2: old clients send one CRLF after a POST */
 			r->blank = true;
 			return 0;
 		}
@@ -355,11 +355,11 @@ void http_moved(struct http_request *r, const char *from, size_t n, const char *
 
 /* ---- chunked bodies ----------------------------------------------------------------------- */
 
-#define LINE_BYTES 4096  /* of extensions and trailers in one body, all together */
+#define LINE_BYTES 4096  /* the most bytes of extensions and trailers in one body, in total */
 
 enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, NAME, VALUE, VALUE_LF, LAST_LF };
 
-/* One byte of what frames the data. */
+/* One byte of the chunk framing. */
 static int chunk_byte(struct http_chunks *c, char b, struct http_error *e)
 {
 	switch (c->state) {
@@ -494,7 +494,7 @@ static bool plain(const char *s)
 	return true;
 }
 
-/* "name: value\r\n", any number of times, and nothing else. */
+/* Is s "name: value\r\n", 0 or more times, and nothing else? */
 static bool header_lines(const char *s)
 {
 	while (*s) {
@@ -524,7 +524,7 @@ int http_write_head(char *buf, size_t cap, const struct http_request *r, int sta
 	else if (length < 0 && r->minor == 1)
 		snprintf(framing, sizeof(framing), "Transfer-Encoding: chunked\r\n");
 	else if (length < 0)
-		keep_alive = false;  /* 1.0: the end of the connection is the end of the body */
+		keep_alive = false;  /* HTTP/1.0: closing the connection ends the body */
 	n = snprintf(buf, cap, "HTTP/1.1 %d %s\r\nDate: %s\r\n%s%s%s%s%s%s\r\n", status,
 	             http_reason(status), date(), content_type ? "Content-Type: " : "",
 	             content_type ? content_type : "", content_type ? "\r\n" : "", framing,

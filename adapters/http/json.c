@@ -1,7 +1,7 @@
-/* json.c - bytes of a body to a JSON tree, within bounds of depth and count that are checked
- * before any memory is spent: a body of 64 MB may otherwise become a tree of gigabytes.
- * Refused besides what is not JSON: duplicate keys, lone surrogates, wrong UTF-8, NUL in a key.
- * A NUL in a text is a character like others; where a word is expected, fields.c refuses it.
+/* json.c - parses a body into a JSON tree.  Depth and number of values are checked before anything is
+ * allocated: without these bounds a body of 64 MB could become a tree of gigabytes.
+ * It also refuses duplicate keys, lone surrogates, invalid UTF-8, and NUL in a key.
+ * NUL is allowed in a text; where a field expects a word, fields.c refuses it.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 
 #define FLAGS (JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL)
 
-/* One look at each byte: brackets and commas outside of strings.  How many values there are. */
+/* Count the values in one pass, by the brackets and commas outside of strings. */
 static int bounds(const char *s, size_t n, size_t most, size_t *count, struct problem *p)
 {
 	size_t i, values = 1;
@@ -106,11 +106,11 @@ static json_t *read_json(const char *s, size_t n, json_error_t *e)
 	return v;
 }
 
-/* JSON's integers have no end, jansson's have 64 bits.  A copy in which those that do not fit (the
- * maximum of a uint64 in a tool's schema) are written as reals; no field of ours may be so large. */
+/* JSON's integers are unbounded, jansson's have 64 bits.  Parse a copy in which larger ones are written
+ * as reals, for example the maximum of a uint64 in a tool's schema.  No field here allows such values. */
 static json_t *load_wide(const char *s, size_t n, json_error_t *e)
 {
-	char *copy = malloc(n + n / 8 + 4), *to = copy, *end;  /* 2 more for 19 digits and a comma */
+	char *copy = malloc(n + n / 8 + 4), *to = copy, *end;  /* a number of 19 digits and a comma gets 2 more */
 	bool quoted = false;
 	json_t *v;
 
@@ -129,7 +129,7 @@ static json_t *load_wide(const char *s, size_t n, json_error_t *e)
 		while (i < n && s[i] && strchr("+-.eE0123456789", s[i]))
 			*to++ = s[i++];
 		errno = 0;
-		*to = 0;                      /* so that strtoll ends with the number */
+		*to = 0;                      /* so that strtoll stops at the end of the number */
 		if (i - from >= 19 && (strtoll(to - (i - from), &end, 10), errno == ERANGE) && end == to) {
 			*to++ = 'e';
 			*to++ = '0';
@@ -172,7 +172,7 @@ int ask_json(json_t **out, const char *body, size_t n, struct problem *p)
 		return -1;
 	errno = 0;
 	*out = load(body, n, &e);
-	if (!*out && errno == ENOMEM)         /* jansson does not always say so */
+	if (!*out && errno == ENOMEM)         /* jansson does not always report it */
 		return problem_memory(p);
 	if (!*out) {
 		snprintf(at, sizeof(at), "%d", e.position > 0 ? e.position : 0);

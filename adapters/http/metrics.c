@@ -1,8 +1,8 @@
 /* metrics.c - /metrics: Prometheus' text format, from the daemon's stats page and the adapters'
- * shared counters; what a scrape sees does not depend on the adapter that answers it.
+ * shared counters.  Every adapter process gives the same answer.
  *
- * Names and labels are vLLM's.  Names that cannot count anything here (multi-modal caches, a
- * connector's cache, estimated FLOPs) are there with 0, so that dashboards and rules find them.
+ * Names and labels are vLLM's.  Names that count nothing here (multi-modal caches, a connector's
+ * cache, estimated FLOPs) are present with 0, so that dashboards and rules find them.
  */
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +22,8 @@ struct scrape {
 	const struct stats_page *p;      /* NULL: the daemon is away */
 };
 
-/* While the daemon is away.  Not const: zeros in .bss weigh nothing, in .rodata a third of a megabyte. */
+/* Stands in while the daemon is away.  Not const: in .rodata it would add a third of a megabyte to the
+ * file, in .bss nothing. */
 static struct stats_page none;
 
 static void head(struct scrape *s, const char *name, const char *type, const char *help)
@@ -68,7 +69,7 @@ static void one(struct scrape *s, const char *name, const char *type, const char
 	sample(s, name, "", NULL, v);
 }
 
-/* Buckets as they lie, per bucket; written cumulatively, as the format wants. */
+/* The counts are per bucket; the format wants them cumulative. */
 static void histogram(struct scrape *s, const char *name, const char *help, const double *bound, int n,
                       const uint64_t *count, double sum)
 {
@@ -123,7 +124,7 @@ static void hist(struct scrape *s, enum stats_hist h, const char *name)
 	int n, i, all;
 	const double *bound = stats_bounds(h, &all);
 
-	for (n = 0; n < all; n++)             /* token counts end at max_model_len */
+	for (n = 0; n < all; n++)             /* no token count is above max_model_len */
 		if (of_tokens(h) && s->p && n && bound[n - 1] >= (double)s->p->max_model_len)
 			break;
 	for (i = n + 1; i <= all && i < STATS_BUCKETS; i++)
@@ -234,7 +235,7 @@ static void histograms(struct scrape *s, const struct api *a)
 
 	for (h = 0; h < N_HIST; h++)
 		hist(s, (enum stats_hist)h, NULL);
-	/* Of the answers of one request the longest; we count each, which differs only with n above 1. */
+	/* vLLM counts a request's longest answer.  We count each answer: it differs only if n is above 1. */
 	hist(s, HIST_GENERATION_TOKENS, "request_max_num_generation_tokens");
 	copy_counts(n, a->shared->params_n, 6);
 	histogram(s, "vllm:request_params_n", "Histogram of the n request parameter.", n_bound, 5, n,
@@ -264,7 +265,7 @@ static void cache_config(struct scrape *s, const struct api *a)
 	        (unsigned long long)p->n_host_blocks, (unsigned long long)p->n_blocks);
 }
 
-/* Names that vLLM has dropped and dashboards still read. */
+/* Names that vLLM has dropped but dashboards still read. */
 static void old_names(struct scrape *s)
 {
 	const struct stats_page *p = s->p ? s->p : &none;
@@ -467,7 +468,7 @@ static void http(struct scrape *s, const struct api *a)
 	durations(s, a);
 }
 
-/* This adapter process, as Prometheus' client libraries have it. */
+/* This adapter process, with the names of Prometheus' client libraries. */
 static void process(struct scrape *s)
 {
 	struct rusage u;
@@ -526,5 +527,5 @@ void metrics_orca(struct api *a, bool json, char *line, size_t cap)
 		n = snprintf(line, cap, "endpoint-load-metrics: TEXT named_metrics.kv_cache_usage_perc=%.4f, "
 		             "named_metrics.num_requests_waiting=%.1f\r\n", used, waiting);
 	if ((size_t)n >= cap)
-		line[0] = 0;                  /* half a line would spoil the head */
+		line[0] = 0;                  /* half a line would break the head */
 }

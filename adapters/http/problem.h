@@ -1,4 +1,4 @@
-/* problem.h - why a request is refused, in the words and the shape of vLLM's errors:
+/* problem.h - why a request is refused, with the wording and the shape of vLLM's errors:
  *	{"error":{"message":..,"type":..,"param":..,"code":<status>}}
  */
 #ifndef PROBLEM_H
@@ -17,9 +17,9 @@ struct problem {
 };
 
 /* Each sets *p and returns -1, so that a check can be `return bad(..)`.
- * problem_bad: a value or a combination (vLLM's own checks).  With a param, vLLM appends
- * " (parameter=NAME, value=V)"; problem_value does, value may be NULL.
- * problem_field: the JSON does not fit the schema; param is "body.field". */
+ * problem_bad: a wrong value or combination (vLLM's own checks).
+ * problem_value: the same with " (parameter=NAME, value=V)" appended, as vLLM does; value may be NULL.
+ * problem_field: the JSON does not match the schema; param is "body.field". */
 int problem_bad(struct problem *p, const char *param, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 int problem_value(struct problem *p, const char *param, const char *value, const char *fmt, ...)
@@ -31,7 +31,7 @@ int problem_set(struct problem *p, int status, const char *type, const char *par
 int problem_memory(struct problem *p);
 
 void problem_json(struct out *o, const struct problem *p);
-/* Inside a stream vLLM writes the same with json.dumps' spaces. */
+/* The same inside a stream, where vLLM writes it with the spaces of json.dumps. */
 void problem_event(struct out *o, const struct problem *p);
 
 #endif

@@ -1,5 +1,5 @@
-/* prompts.c - ask_prompts: a checked request's prompts as token ids, within the context; and
- * its bad words.  The expensive half of a request: long ones run on a worker thread.
+/* prompts.c - ask_prompts: turns the prompts and bad words of a checked request into token ids and checks
+ * that they fit the context.  This is the expensive half of a request: long ones run on a worker thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@ static int too_long(const struct ask_limits *l, uint32_t n, struct problem *p)
 	                     (long long)l->context, n == l->context + 1 ? "at least " : "", n);
 }
 
-/* Ids of a text.  Where nothing is cut from the left, no more is tokenized than the context
- * holds and one. */
+/* Tokenize a prompt.  Unless ids are cut from the left, it stops one token past the context: that is
+ * enough to refuse the prompt. */
 static int encode(const struct ask *a, const struct ask_limits *l, struct prompt *q, struct problem *p)
 {
 	int flags = SR_TEXT_SPECIAL_PARSE | (a->add_special ? SR_TEXT_SPECIAL_ADD : 0);
@@ -30,7 +30,7 @@ static int encode(const struct ask *a, const struct ask_limits *l, struct prompt
 	size_t cap = q->n_text / 3 + 64;
 	int64_t n;
 
-	/* What cannot fit, even if normalizing makes it four times shorter, costs no time. */
+	/* Refuse at once what cannot fit, even if normalizing makes it four times shorter. */
 	if (!all && a->truncate == ASK_NONE && q->n_text / 4 / sr_text_longest(l->text) > (size_t)l->context)
 		return too_long(l, (uint32_t)l->context + 1, p);
 	if (all && q->n_text > ASK_TEXT_BYTES)
@@ -51,7 +51,7 @@ static int encode(const struct ask *a, const struct ask_limits *l, struct prompt
 				            strerror((int)-n));
 		if ((size_t)n <= cap)
 			break;
-		cap = (size_t)n;              /* its second run is the last: now it fits */
+		cap = (size_t)n;              /* the second run is the last, because the ids now fit */
 	}
 	q->ids.n = (uint32_t)n;
 	return 0;
@@ -95,8 +95,8 @@ static int check_ids(const struct ask *a, const struct ask_limits *l, const stru
 	return 0;
 }
 
-/* Adds one spelling of a word; with a space in front only if that gives another word of the
- * same length, as vLLM does. */
+/* Adds one spelling of a word.  The one with a space in front is added only if it has as many tokens and
+ * another first one, as in vLLM. */
 static int add_word(struct ask *a, const struct ask_limits *l, const char *word, size_t n, bool spaced,
                     int *count, struct problem *p)
 {
@@ -119,7 +119,7 @@ static int add_word(struct ask *a, const struct ask_limits *l, const char *word,
 	if (k <= 0)
 		return problem_value(p, "bad_words", NULL, "bad_words entries must tokenize to at least "
 		                     "one token.");
-	if (spaced) {                         /* the bare spelling lies right before */
+	if (spaced) {                         /* the spelling without the space is the last entry */
 		for (last = 0; last + 1 + (uint32_t)a->bad.id[last] < from;)
 			last += 1 + (uint32_t)a->bad.id[last];
 		if (a->bad.id[last] != k || a->bad.id[last + 1] == ids[0])

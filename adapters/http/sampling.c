@@ -1,5 +1,5 @@
-/* sampling.c - ask_sampling: the numbers that steer sampling, in vLLM's ranges and words, with
- * the defaults of generation_config.json put in where the request says nothing.
+/* sampling.c - ask_sampling: checks the sampling parameters, with vLLM's ranges and messages.  A parameter
+ * that the request does not give takes its default from generation_config.json.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static int numbers(struct ask *a, struct problem *p)
 		                   whole(a->top_k).s);
 	if (!(a->min_p >= 0 && a->min_p <= 1))
 		return problem_bad(p, NULL, "min_p must be in [0, 1], got %s.", number(a->min_p).s);
-	/* Floats on the wire: what vanishes or overflows there must not become "off" by accident. */
+	/* These become floats on the wire: underflow or overflow there must not turn them off. */
 	if ((float)a->repetition == 0 || a->repetition > 1e6)
 		return problem_bad(p, NULL, "repetition_penalty must be at most 1000000, and not vanish in "
 		                   "single precision, got %s.", number(a->repetition).s);
@@ -117,7 +117,7 @@ static int lengths(struct ask *a, const struct ask_limits *l, struct problem *p)
 	return 0;
 }
 
-/* How many alternatives; -1 asks for the whole vocabulary. */
+/* Check a number of alternatives; -1 asks for the whole vocabulary. */
 static int alternatives(int64_t *v, const char *what, const char *param, const struct ask_limits *l,
                         struct problem *p)
 {
@@ -130,8 +130,8 @@ static int alternatives(int64_t *v, const char *what, const char *param, const s
 	                     "max allowed: %d", what, whole(wanted).s, max);
 }
 
-/* What ends an answer is said by the text's side, too: a GGUF file's end of sequence may not be the end
- * of a turn.  (vLLM takes the ids of generation_config.json as stop_token_ids in the same way.) */
+/* Add the stop ids of the text side, because a GGUF file's end of sequence may not be its end of turn.
+ * (vLLM adds the ids of generation_config.json to stop_token_ids in the same way.) */
 static int ends_of_turn(struct ask *a, const struct sr_text_info *info, struct problem *p)
 {
 	int32_t *ids = realloc(a->stop_ids.id, (a->stop_ids.n + (size_t)info->n_stop + 1) * sizeof(*ids));
@@ -320,7 +320,7 @@ int ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p)
 	if (numbers(a, p) < 0)
 		return -1;
 	if (a->temperature > 0 && a->temperature < 0.01)
-		a->temperature = 0.01;            /* vLLM does; below it logits overflow */
+		a->temperature = 0.01;            /* as vLLM does: below it logits overflow */
 	if (a->temperature == 0) {
 		a->top_p = 1;
 		a->top_k = 0;

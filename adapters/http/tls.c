@@ -21,7 +21,7 @@ static int complain(char *err, size_t errlen, const char *what, const char *file
 	return -EINVAL;
 }
 
-/* A client that insists on something else than HTTP/1.1, say only h2, is told so at once. */
+/* A client that does not offer HTTP/1.1, only h2 for example, gets an alert at once. */
 static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *outlen,
                            const unsigned char *in, unsigned int inlen, void *arg)
 {
@@ -35,7 +35,7 @@ static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *o
 	return r == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-/* A key with a passphrase would ask on the terminal; nobody is there. */
+/* OpenSSL would ask for a key's passphrase on the terminal; a server has none. */
 static int no_passphrase(char *buf, int size, int rwflag, void *arg)
 {
 	(void)buf;
@@ -97,8 +97,8 @@ int tls_context_create(struct tls_context **out, const char *certfile, const cha
 	SSL_CTX_set_min_proto_version(c->ctx, TLS1_2_VERSION);
 	SSL_CTX_set_options(c->ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET |
 	                            SSL_OP_CIPHER_SERVER_PREFERENCE);
-	/* Resumption spares a signature per connection, nothing beside a prompt; without it a
-	 * restart or another adapter process is never in the way, and nothing is kept. */
+	/* No resumption.  It saves one signature per connection, which is negligible beside a prompt.
+	 * Without it there is no state to keep or to share with other adapter processes. */
 	SSL_CTX_set_num_tickets(c->ctx, 0);
 	SSL_CTX_set_session_cache_mode(c->ctx, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_mode(c->ctx, SSL_MODE_RELEASE_BUFFERS);
@@ -117,7 +117,7 @@ void tls_context_destroy(struct tls_context *c)
 {
 	if (!c)
 		return;
-	SSL_CTX_free(c->ctx);  /* counted: each SSL holds it too */
+	SSL_CTX_free(c->ctx);  /* reference counted: each SSL holds one */
 	free(c);
 }
 
@@ -180,7 +180,7 @@ int tls_write(struct tls *t, const void *data, size_t n)
 	int r;
 
 	ERR_clear_error();
-	r = SSL_write_ex(t->ssl, data, n, &written);  /* a memory BIO takes everything */
+	r = SSL_write_ex(t->ssl, data, n, &written);  /* a memory BIO accepts all bytes */
 	ERR_clear_error();
 	return r == 1 && written == n ? 0 : -EPROTO;
 }
