@@ -1,5 +1,5 @@
 /* auth.c - see auth.h. */
-#define OPENSSL_SUPPRESS_DEPRECATED    /* SHA256_Init and its like: see sha256() */
+#define OPENSSL_SUPPRESS_DEPRECATED    /* SHA256_Init and others: see sha256() */
 #include "auth.h"
 
 #include <errno.h>
@@ -17,11 +17,11 @@ struct key { uint8_t sum[32]; struct auth_right right; };
 struct auth {
 	const struct config *cfg;
 	struct key *key;
-	size_t n, fixed;              /* the first `fixed` are not of the file */
+	size_t n, fixed;              /* the first `fixed` are not from the file */
 };
 
-/* The newer ways to it allocate.  This one cannot fail: a sum that was not made would be another one's, left
- * on the stack. */
+/* The newer functions allocate, so they can fail; these cannot.  After a failure `sum` would hold what was
+ * on the stack before: another key's sum. */
 static void sha256(const char *s, size_t n, uint8_t sum[static 32])
 {
 	SHA256_CTX c;
@@ -43,8 +43,8 @@ uint64_t auth_hash(const char *s, size_t n)
 	return h | 1;
 }
 
-/* The tenant of a key without a name: 8 bytes of a hash of its sum, from which the daemon cannot find the
- * key.  The byte 0 keeps it apart from every name. */
+/* The tenant of a key without a name: 8 bytes of a hash of its sum.  The daemon cannot compute the key from
+ * it.  The byte 0 makes it differ from the hash of any name. */
 static uint64_t nameless(const uint8_t sum[static 32])
 {
 	char s[4 + 32] = "key";
@@ -81,7 +81,7 @@ static int add(struct key **list, size_t *n, const char *key, const char *name, 
 	return 0;
 }
 
-/* What follows the key on its line: [name] [min-priority=N].  0, or -EINVAL and why. */
+/* Read what follows the key on its line: [name] [min-priority=N].  0, or -EINVAL and the reason. */
 static int read_words(char **save, const char **name, int32_t *min_priority, const char **why)
 {
 	static const char option[] = "min-priority=";
@@ -101,7 +101,7 @@ static int read_words(char **save, const char **name, int32_t *min_priority, con
 			}
 			*min_priority = (int32_t)n;
 			given = true;
-		} else if (*name || given || strchr(w, '=')) {   /* a name with = would hide a slip in an option */
+		} else if (*name || given || strchr(w, '=')) {   /* a mistyped option must not pass as a name */
 			return -EINVAL;
 		} else {
 			*name = w;
@@ -217,7 +217,7 @@ void auth_free(struct auth *a)
 
 bool auth_needed(const struct auth *a) { return a->n > 0; }
 
-/* What follows "Bearer "; empty without it, or of another scheme: that may be for a proxy. */
+/* The text after "Bearer ".  Empty if there is none, or for another scheme, which may be for a proxy. */
 static struct http_str bearer(const struct http_request *r)
 {
 	const struct http_str *h = http_header(r, "authorization");
@@ -257,7 +257,7 @@ bool auth_check(const struct auth *a, const struct http_request *r, struct auth_
 	if (!given.n && x)
 		given = *x;
 	sha256(given.s, given.n, sum);
-	if (x && x->n)                        /* two keys: of which of them would the request be? */
+	if (x && x->n)                        /* two different keys: it is unclear whose request this is */
 		sha256(x->s, x->n, other);
 	else
 		memcpy(other, sum, sizeof(other));

@@ -1,8 +1,7 @@
 /* auth.h - API keys.
  *
- * Only SHA-256 sums of keys are kept, and a given key's sum is compared with all of them,
- * whichever fits: the time taken tells nothing.  A key file has lines
- * "key [name] [min-priority=N]", # comments.
+ * It keeps only SHA-256 sums of keys.  It compares the sum of a request's key with all of them, even after
+ * a match, so the time reveals nothing.  Lines of a key file: "key [name] [min-priority=N]", # comments.
  */
 #ifndef AUTH_H
 #define AUTH_H
@@ -16,25 +15,25 @@
 
 struct auth;
 
-/* Keys of the flags or of the environment, as struct config has them, and of the file. */
+/* Takes the keys of flags and environment from struct config, and reads those of the file. */
 int  auth_create(struct auth **out, const struct config *c, char *err, size_t errlen);
-int  auth_reload(struct auth *a, char *err, size_t errlen);  /* the file; old keys on failure */
+int  auth_reload(struct auth *a, char *err, size_t errlen);  /* the key file; on failure the old keys stay */
 void auth_free(struct auth *a);
 bool auth_needed(const struct auth *a);
-/* What stands for a name (of a tenant, a salt) in numbers: 0 only for nothing. */
+/* The number that stands for the name of a tenant or for a salt; 0 only for an empty one. */
 uint64_t auth_hash(const char *s, size_t n);
-/* A salt that no other tenant's request can have; of tenant 0 the salt itself. */
+/* A salt that no other tenant's request can have; for tenant 0 the salt itself. */
 uint64_t auth_salt(uint64_t tenant, uint64_t salt);
-/* What a request may by its key.  Zero: where no key is set. */
+/* What a request may do by its key.  All zero if no key is configured. */
 struct auth_right {
 	uint64_t tenant;              /* a hash of the key's name, or of the key if it has none */
-	int32_t min_priority;         /* the lowest that it may ask for, 0 or below */
+	int32_t min_priority;         /* the lowest priority value it may ask for, 0 or below */
 };
 
-/* Is the key good that the request gives as "Authorization: Bearer KEY" or as "x-api-key: KEY"?  If it gives
- * both they must be the same. */
+/* Is the key of the request valid?  It is "Authorization: Bearer KEY" or "x-api-key: KEY"; if it has both,
+ * they must be equal. */
 bool auth_check(const struct auth *a, const struct http_request *r, struct auth_right *right);
-/* Is it this very key that the request gives, in either way? */
+/* Does the request give exactly this key, in either header? */
 bool auth_shows(const struct http_request *r, const char *key);
 
 #endif

@@ -1,5 +1,5 @@
-/* conn.c - one connection: its states, what it reads, its end.  What it sends is in reply.c, all
- * connections together are in server.c.  One thread, the loop's.
+/* conn.c - one connection: its states, what it reads, its end.  reply.c has what it sends, server.c
+ * all connections together.  One thread, the loop's.
  *
  *	            bytes                 head                body
  *	HANDSHAKE -> IDLE -------> HEAD --------> BODY ---------------> BUSY (the app has it)
@@ -11,19 +11,19 @@
  *	                          LINGER (our side is shut; read and forget, so that no RST
  *	                                  overtakes the answer) -> closed
  *
- * Requests of one connection are served one after the other: while one is BUSY or SENDING
- * nothing is read, the peer's further bytes wait in the kernel, and only its going away is
- * watched for (while BUSY a half-close counts as going: waiting for a write to fail would compute
- * for nobody; while SENDING all is computed, and who has said all may still listen).
+ * The requests of one connection are served one after the other.  While one is BUSY or SENDING,
+ * nothing is read: further bytes wait in the kernel, and the loop watches only for the client's close.
+ * While BUSY a half-close counts as a close: to wait for a failing write would compute an answer that
+ * nobody reads.  While SENDING all is computed, and a client that shut its side may still read.
  *
- * Memory: struct conn for an idle connection; `in` grows while a request is read and lives until
- * it is answered, or until the app drops the body; `out` holds what the socket did not take.  Of an answer
- * that is pulled (exchange_pull, exchange_give) that is a slice: conn_todo asks for the next when it
- * has gone, for TODO_NS a turn and all connections.
+ * Memory: struct conn for an idle connection.  `in` grows while a request is read, and lives until the
+ * request is answered or the app drops the body.  `out` holds what the socket did not accept.  For an
+ * answer that is pulled (exchange_pull, exchange_give) that is one slice.  When it is sent, conn_todo asks
+ * for the next, for at most TODO_NS per turn over all connections.
  *
- * Who frees: only conn_lose and conn_close end a connection, and only the loop's callbacks (event,
- * deadline, todo) and server_* call them.  What an exchange_* call finds broken is marked doomed
- * and buried by conn_todo, so the app is never called back from inside its own call.
+ * Only conn_lose and conn_close end a connection, and only the loop's callbacks (event, deadline,
+ * todo) and server_* call them.  An exchange_* call that finds the connection broken only marks it doomed.
+ * conn_todo ends it, so the app is never called back from inside its own call.
  */
 #include <arpa/inet.h>
 #include <assert.h>
@@ -81,7 +81,7 @@ void conn_start(struct conn *c, struct server *s, int fd, const struct sockaddr_
 	s->n_quiet++;
 	place_open(c, peer);
 	conn_enter(c, s->tls ? HANDSHAKE : IDLE);
-	conn_read(c);                  /* what came with it: who is next may need its place */
+	conn_read(c);                  /* at once: a key shown now protects its place from the next client */
 	conn_settle_or_bury(c);
 }
 
@@ -168,7 +168,7 @@ void conn_report(struct conn *c, int status)
 	x->note = NULL;
 }
 
-/* The connection is over, whatever it was doing.  The loop's callbacks only. */
+/* End the connection in any state.  Only the loop's callbacks may call it. */
 void conn_lose(struct conn *c)
 {
 	struct exchange *x = &c->x;
@@ -193,11 +193,11 @@ void conn_linger(struct conn *c)
 			conn_doom(c);
 	}
 	if (shutdown(c->watch.fd, SHUT_WR) < 0)
-		conn_doom(c);          /* the peer would hear of no end, and wait for it */
+		conn_doom(c);          /* else the client would wait for an end that never comes */
 	conn_enter(c, LINGER);
 }
 
-/* All was sent: the next request, or the end. */
+/* All was sent: go on with the next request, or close. */
 void conn_finish(struct conn *c)
 {
 	size_t rest = c->in.n - c->taken;
@@ -214,7 +214,7 @@ void conn_finish(struct conn *c)
 		in_free(c);
 	conn_forget(c);
 	c->seen = 0;
-	c->half = false;               /* the next read tells */
+	c->half = false;               /* the next read finds it again */
 	conn_enter(c, IDLE);
 	if (!c->pumping && (rest || (c->tls && tls_unread(c->tls))))
 		conn_soon(c);
@@ -222,18 +222,18 @@ void conn_finish(struct conn *c)
 
 /* ---- in ----------------------------------------------------------------------------------- */
 
-/* Room to read into.  0, -ENOBUFS: all requests together hold too much. */
+/* Make room to read into.  0, or -ENOBUFS: all requests together hold too much. */
 static int in_grow(struct conn *c)
 {
 	size_t need = c->in.n + 1, cap = c->in.cap ? c->in.cap * 2 : IN_FIRST;
 	char *p;
 
 	if (c->state == BODY && c->x.r.chunked)
-		need = c->in.n + 512;  /* frames of tiny chunks in few reads */
+		need = c->in.n + 512;  /* read the framing of tiny chunks in few calls */
 	if (c->in.cap >= need)
 		return 0;
 	if (c->state == BODY && !c->x.r.chunked && cap > c->head_n + (size_t)c->x.r.content_length)
-		cap = c->head_n + (size_t)c->x.r.content_length;  /* larger than now: the body lacks bytes */
+		cap = c->head_n + (size_t)c->x.r.content_length;  /* larger than now: body bytes are missing */
 	if (c->s->held + (int64_t)(cap - c->in.cap) > c->s->cfg.max_held)
 		return -ENOBUFS;
 	p = malloc(cap);
@@ -249,7 +249,7 @@ static int in_grow(struct conn *c)
 	return 0;
 }
 
-/* Plain bytes from the peer: > 0, 0 it closed, -EAGAIN none now, -errno. */
+/* Plain bytes from the client: > 0, 0 it closed, -EAGAIN none now, -errno. */
 static ssize_t receive(struct conn *c, char *buf, size_t cap)
 {
 	for (int i = 0; i < PER_TURN; i++) {
@@ -263,11 +263,11 @@ static ssize_t receive(struct conn *c, char *buf, size_t cap)
 			return n < 0 ? -errno : n;
 		}
 		n = tls_read(c->tls, buf, cap);
-		r = conn_commit(c);         /* handshake, or the alert that says why it failed */
+		r = conn_commit(c);         /* sends the handshake, or the alert with the reason of its failure */
 		if (r < 0)
 			return r;
 		if (conn_unsent(c) > CONN_BEHIND)
-			return -ENOBUFS;    /* it asks for new keys and reads no answer */
+			return -ENOBUFS;    /* it requests new TLS keys and reads no answers */
 		if (n != -EAGAIN)
 			return n;
 		n = recv(c->watch.fd, c->s->scratch, SCRATCH, 0);
@@ -276,10 +276,10 @@ static ssize_t receive(struct conn *c, char *buf, size_t cap)
 		if (tls_put(c->tls, c->s->scratch, (size_t)n) < 0)
 			return -ENOMEM;
 	}
-	return -EAGAIN;                /* many records and no text: others first */
+	return -EAGAIN;                /* many records without text: serve the others first */
 }
 
-/* Before a request is known: answers that need one find an empty one. */
+/* Before a head is parsed: an answer sent now finds an empty request. */
 static void exchange_new(struct conn *c)
 {
 	struct exchange *x = &c->x;
@@ -310,7 +310,7 @@ static void refuse_unread(struct conn *c, int status, const char *why)
 
 static void hand_over(struct conn *c, size_t body_n)
 {
-	if (body_n && !conn_room(c->s, 0, PATIENCE)) {  /* GET is small: whoever looks is told */
+	if (body_n && !conn_room(c->s, 0, PATIENCE)) {  /* a GET, without a body, gets its small answer */
 		c->taken = c->head_n + body_n;
 		conn_refuse(c, 503, "The server holds too many answers that are not read; try again.");
 		return;
@@ -324,7 +324,7 @@ static void hand_over(struct conn *c, size_t body_n)
 	c->s->app->handle(c->s->app->ctx, &c->x, &c->x.r);
 }
 
-/* The app does not want this request.  The connection survives if all of it is here. */
+/* The app refuses this request.  The connection stays open if all of the request is here. */
 static void refuse_early(struct conn *c, int status, const char *extra, const char *body)
 {
 	const struct http_request *r = &c->x.r;
@@ -339,7 +339,7 @@ static void refuse_early(struct conn *c, int status, const char *extra, const ch
 
 void exchange_skip_body(struct exchange *x) { x->conn->skip = true; }
 
-/* The app does not want the body: what of it is here is skipped, the rest is not waited for. */
+/* The app does not want the body: skip what is here, and do not wait for the rest. */
 static void hand_over_head(struct conn *c)
 {
 	const struct http_request *r = &c->x.r;
@@ -352,7 +352,7 @@ static void hand_over_head(struct conn *c)
 	hand_over(c, length);
 }
 
-/* true = went on, false = more bytes are needed. */
+/* true = it went on; false = it needs more bytes. */
 static bool take_head(struct conn *c)
 {
 	const struct conn_app *app = c->s->app;
@@ -429,14 +429,14 @@ static bool take_body(struct conn *c)
 	return true;
 }
 
-/* Serves what is in the buffer: one request.  The next one waits until others had their turn. */
+/* Serve one request from the buffer.  The next one waits until other connections had their turn. */
 static void pump(struct conn *c)
 {
 	bool more = true, begun = false;
 
 	c->pumping = true;
 	if (c->state == HANDSHAKE && c->in.n)
-		conn_enter(c, IDLE);   /* there is text, so it is over */
+		conn_enter(c, IDLE);   /* there is text, so the handshake is complete */
 	while (more && !c->doomed && conn_reading(c) && c->in.n) {
 		if (c->state == IDLE && begun) {
 			conn_soon(c);
@@ -448,7 +448,7 @@ static void pump(struct conn *c)
 	c->pumping = false;
 }
 
-/* Reads and serves until there is no more, or something else is to be done. */
+/* Read and serve until there is no more to read, or the connection's state changes. */
 void conn_read(struct conn *c)
 {
 	int turns;
@@ -470,12 +470,12 @@ void conn_read(struct conn *c)
 			c->x.bytes_in += (size_t)n;
 			pump(c);
 			if (!c->tls && (size_t)n < room)
-				break;         /* the socket is empty: no need to ask it */
+				break;         /* the socket is empty: save a read that finds nothing */
 			continue;
 		}
 		if (n == -EAGAIN)
 			break;
-		if (n == -EPROTO && !c->doomed) {  /* the alert is on its way */
+		if (n == -EPROTO && !c->doomed) {  /* first send the alert */
 			conn_linger(c);
 			return;
 		}
@@ -484,7 +484,7 @@ void conn_read(struct conn *c)
 	if (c->state == HANDSHAKE && tls_established(c->tls))
 		conn_enter(c, IDLE);
 	if (turns == PER_TURN && c->tls && conn_reading(c))
-		conn_soon(c);          /* what lies in TLS, the loop does not see */
+		conn_soon(c);          /* the loop does not see bytes that TLS holds */
 	if (c->state == IDLE && !c->in.n)
 		in_free(c);
 }
@@ -498,7 +498,7 @@ void conn_settle(struct conn *c)
 	uint32_t events = IO_HUP;
 
 	if (c->pumping || c->doomed)
-		return;                /* whoever pumps settles in the end */
+		return;                /* the caller of pump() settles at its end */
 	if (conn_wants(c))
 		conn_soon(c);
 	tell_arriving(c, c->state == HEAD || c->state == BODY);
@@ -509,9 +509,9 @@ void conn_settle(struct conn *c)
 	else
 		c->send_by = 0;
 	if (conn_waiting(c))
-		events = 0;            /* that it left can wait, too: its requests come first */
+		events = 0;            /* a close can wait: the requests that lie here come first */
 	if (c->half)
-		events = 0;            /* io_uring reports a half-close again and again: the timer looks */
+		events = 0;            /* io_uring reports a half-close repeatedly: the timer looks instead */
 	if (c->send_by && (!at || c->send_by < at))
 		at = c->send_by;
 	if (c->half && (!at || c->look_at < at))
@@ -546,8 +546,8 @@ static void discard(struct conn *c)
 	}
 }
 
-/* The peer sends no more, while its answer is on the way.  Or it is gone: then sending fails, or
- * send_by ends it. */
+/* The client sends no more while its answer is being sent.  If it is gone, sending fails or send_by
+ * ends the connection. */
 static void half_closed(struct conn *c)
 {
 	c->half = true;
@@ -645,7 +645,7 @@ void conn_todo(struct io_timer *t)
 	}
 	if (now.next == &now)
 		return;
-	while (s->todo.next != &s->todo)       /* who came meanwhile is behind those that are left */
+	while (s->todo.next != &s->todo)       /* connections added meanwhile come after those that are left */
 		link_append(&now, s->todo.next);
 	while (now.next != &now)
 		link_append(&s->todo, now.next);

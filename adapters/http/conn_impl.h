@@ -1,5 +1,5 @@
-/* conn_impl.h - what conn.c (one connection), reply.c (what it sends), server.c (all of them) and
- * places.c (who of them must go) share.  Private to these four.
+/* conn_impl.h - what conn.c (one connection), reply.c (what it sends), server.c (all connections) and
+ * places.c (which one is ended to make room) share.  Private to these four.
  */
 #ifndef CONN_IMPL_H
 #define CONN_IMPL_H
@@ -12,15 +12,15 @@
 
 #define SECOND        1000000000ull
 #define IN_FIRST      2048u          /* bytes of the first read buffer; most requests fit */
-#define PROGRESS      (64u * 1024)   /* bytes of body that earn another body_ns */
-#define TAKEN         (16u * 1024)   /* bytes taken of an answer that earn another send_ns */
-#define PER_TURN      16             /* reads of one connection per turn; requests are served one a turn */
-#define TODO_NS       (SECOND / 1000) /* what more() and pipelined requests of all may take in one turn */
+#define PROGRESS      (64u * 1024)   /* bytes of body that extend its deadline by body_ns */
+#define TAKEN         (16u * 1024)   /* bytes sent of an answer that extend its deadline by send_ns */
+#define PER_TURN      16             /* reads of one connection per turn; one request is served per turn */
+#define TODO_NS       (SECOND / 1000) /* for more() and pipelined requests, per turn, all connections */
 #define ACCEPTS       64             /* connections accepted per turn */
-#define SEND_BUFFER   (256 * 1024)   /* SO_SNDBUF: a reader that is behind must be noticed */
+#define SEND_BUFFER   (256 * 1024)   /* SO_SNDBUF: small enough to notice a client that is behind */
 #define SCRATCH       (64u * 1024)
-#define PULL_BELOW    (16u * 1024)   /* unsent bytes of an answer of which more is wanted */
-#define PATIENCE      SECOND         /* so long may a client that is behind keep others from being served */
+#define PULL_BELOW    (16u * 1024)   /* with fewer unsent bytes than this, more() is called */
+#define PATIENCE      SECOND         /* how long a client that is behind may keep others from being served */
 #define ROOM_NS       (SECOND / 100)
 #define NAP_MIN       (SECOND / 1000)
 #define NAP_MAX       (SECOND / 10)
@@ -29,7 +29,7 @@
 
 enum conn_state { HANDSHAKE, IDLE, HEAD, BODY, BUSY, SENDING, LINGER };
 
-/* Connections that may be ended to make room, by the order in which they go.  See places.c. */
+/* Connections that may be ended to make room, in the order in which they are ended.  See places.c. */
 enum place {
 	PLACE_LINGER, PLACE_HANDSHAKE, PLACE_HEAD, PLACE_BODY, PLACE_IDLE, PLACE_SENDING, PLACE_KEPT, N_PLACES
 };
@@ -42,13 +42,13 @@ struct exchange {
 	void *ctx;                        /* the app's */
 	char *note;                       /* for done(), or NULL */
 	struct http_request r;
-	uint64_t since;                   /* when its head was whole */
+	uint64_t since;                   /* when its head was complete */
 	size_t bytes_in, bytes_out;
 	int status;                       /* of the answer; 0 = none yet */
 	bool open;                        /* its head was read, its end is not yet reported */
 	bool live;                        /* the app has it */
 	bool begun;                       /* a streamed answer is under way */
-	void (*more)(void *owner);        /* makes the next slice of it; NULL = none is wanted */
+	void (*more)(void *owner);        /* makes the answer's next slice; NULL = not pulled */
 	void *owner;
 };
 
@@ -59,13 +59,13 @@ struct conn {
 	struct tls *tls;                  /* or NULL */
 	enum conn_state state;
 	bool open, doomed, pumping, keep_alive;
-	bool arriving;                    /* a part of a request is here, and the app has been told */
-	bool half;                        /* the peer sends no more, and may still read its answer */
-	bool trusted;                     /* its last head showed a valid key */
+	bool arriving;                    /* part of a request is here, and the app's arriving() counts it */
+	bool half;                        /* the client sends no more, but may still read its answer */
+	bool trusted;                     /* its last head had a valid key */
 	bool skip;                        /* the app does not want this request's body */
 	struct conn_link place, todo;     /* self-linked when in no list */
 	int address;                      /* index into held_by, or -1 */
-	uint64_t entered;                 /* when it came to its state */
+	uint64_t entered;                 /* when it entered its state */
 	uint64_t deadline;                /* of the state; 0 = none */
 	uint64_t send_by;                 /* of the bytes in out; 0 = none */
 	uint64_t armed;                   /* what timer is set to; 0 = not set */
@@ -74,15 +74,15 @@ struct conn {
 	size_t seen;                      /* http_parse_head's */
 	size_t head_n, body_n;            /* bytes of each */
 	size_t taken;                     /* bytes of `in` that belong to this request */
-	size_t mark;                      /* bytes_in when the body's deadline was last set */
+	size_t mark;                      /* bytes_in at the time the body's deadline was last set */
 	struct http_chunks chunks;
 
-	struct conn_buf out;              /* what goes to the socket: sent up to out_at, to be sent */
-	size_t out_at, out_end;           /* up to out_end; behind it a head waits for its event */
-	size_t moved;                     /* bytes that went since send_by was set */
-	uint64_t look_at, nap;            /* half: when to try to send again; how long that was put off */
+	struct conn_buf out;              /* for the socket: sent up to out_at */
+	size_t out_at, out_end;           /* to be sent up to out_end; after it, a head waits for its event */
+	size_t moved;                     /* bytes sent since send_by was set */
+	uint64_t look_at, nap;            /* half: when to try to send again; the wait before that */
 	struct conn_buf plain;            /* with TLS: an answer before encryption */
-	struct conn_buf given;            /* an answer's body that is sent in slices: up to given_at in out */
+	struct conn_buf given;            /* an answer's body, sent in slices; copied to out up to given_at */
 	size_t given_at;
 	char peer[PEER_TEXT];             /* "127.0.0.1:40000", for the access log */
 	struct exchange x;
@@ -95,22 +95,22 @@ struct server {
 	struct tls_context *tls;
 	struct io_watch listen;
 	struct io_timer todo_timer, accept_timer;
-	int reserve_fd;                   /* given up to tell a client that there are no more */
+	int reserve_fd;                   /* closed to accept one more client and refuse it with an answer */
 	bool draining, warned;
 	struct conn *conn;                /* [max_connections] */
 	struct conn *spare;               /* chain through x.ctx */
 	int n_fresh;                      /* conn[n_fresh..] were never used */
 	int n_open, n_quiet;              /* n_quiet: IDLE or HANDSHAKE */
-	int64_t held;                     /* bytes of all `in` */
-	int64_t unread;                   /* and of all `out`, `plain` and `given` */
-	uint64_t room_at;                 /* nobody is behind: not looked for again before this */
+	int64_t held;                     /* bytes of all connections' `in` */
+	int64_t unread;                   /* bytes of all their `out`, `plain` and `given` */
+	uint64_t room_at;                 /* no client is behind: do not look again before this time */
 	struct conn_link todo;
 	struct conn_link place[N_PLACES]; /* oldest first */
 	int n_stranger;                   /* open and not trusted */
-	int *held_by, n_addresses;        /* of these, how many have an address: [n_addresses], a power of 2 */
+	int *held_by, n_addresses;        /* how many of these each address has: [n_addresses], a power of 2 */
 	uint64_t secret;                  /* key of the hash of addresses */
-	uint64_t n_ended, tell_at;        /* ended to make room; when the log may tell of it again */
-	char *scratch;                    /* [SCRATCH] ciphertext, or bytes nobody wants */
+	uint64_t n_ended, tell_at;        /* ended to make room; when the log may report it again */
+	char *scratch;                    /* [SCRATCH] ciphertext, or bytes to discard */
 };
 
 static inline void link_init(struct conn_link *l)
@@ -144,7 +144,7 @@ static inline bool conn_reading(const struct conn *c)
 	return c->state <= BODY;
 }
 
-/* Requests lie in `in`, and are served when it is this connection's turn: nothing is read until then. */
+/* `in` holds requests that wait for this connection's turn: until then nothing is read. */
 static inline bool conn_waiting(const struct conn *c)
 {
 	return c->state == IDLE && c->in.n && c->todo.next != &c->todo;
@@ -155,13 +155,13 @@ static inline size_t conn_unsent(const struct conn *c)
 	return c->out_end - c->out_at;
 }
 
-/* More of its answer can be made, and next to nothing of it is unsent. */
+/* More of its answer can be made, and fewer than PULL_BELOW bytes are unsent. */
 static inline bool conn_wants(const struct conn *c)
 {
 	return c->x.more && !c->doomed && conn_unsent(c) < PULL_BELOW;
 }
 
-/* The connection whose link `l` is, `offset` bytes into it. */
+/* The connection that has the link `l` at `offset` bytes. */
 static inline struct conn *conn_of(struct conn_link *l, size_t offset)
 {
 	return (struct conn *)(void *)((char *)l - offset);
@@ -171,35 +171,35 @@ static inline struct conn *conn_of(struct conn_link *l, size_t offset)
 /* Owns fd; may fail and close it. */
 void conn_start(struct conn *c, struct server *s, int fd, const struct sockaddr_storage *peer);
 void conn_enter(struct conn *c, enum conn_state state);
-void conn_soon(struct conn *c);        /* conn_todo shall look at it */
-void conn_doom(struct conn *c);        /* conn_todo shall bury it */
-void conn_todo(struct io_timer *t);    /* of the server */
+void conn_soon(struct conn *c);        /* have conn_todo look at it */
+void conn_doom(struct conn *c);        /* have conn_todo end it */
+void conn_todo(struct io_timer *t);    /* the server's timer callback */
 void conn_settle(struct conn *c);      /* tell the loop what it waits for now */
 void conn_settle_or_bury(struct conn *c);
-void conn_read(struct conn *c);        /* read and serve until there is no more */
+void conn_read(struct conn *c);        /* read and serve until there is no more to read */
 void conn_report(struct conn *c, int status);
-void conn_finish(struct conn *c);      /* all was sent: the next request, or the end */
+void conn_finish(struct conn *c);      /* all was sent: next request, or close */
 void conn_linger(struct conn *c);
-void conn_lose(struct conn *c);        /* over, whatever it was doing; the loop's callbacks only */
+void conn_lose(struct conn *c);        /* end it in any state; only from the loop's callbacks */
 void conn_close(struct conn *c);
 
 /* places.c */
 int  places_create(struct server *s);
 struct conn *place_take(struct server *s, const struct sockaddr_storage *from);
-bool place_make(struct server *s);     /* ends one connection; false: there is none that may be ended */
+bool place_make(struct server *s);     /* ends one connection; false: none may be ended */
 void place_open(struct conn *c, const struct sockaddr_storage *peer);
-void place_enter(struct conn *c);      /* its state, or whether it is trusted, has changed */
+void place_enter(struct conn *c);      /* its state or its trust has changed */
 void place_trust(struct conn *c, bool trusted);
 void place_leave(struct conn *c);
 
 /* reply.c */
-bool conn_put(struct conn *c, const void *data, size_t n);  /* nothing leaves before commit */
-int  conn_commit(struct conn *c);      /* encrypt, flush.  0, -errno: it is broken */
-int  conn_flush(struct conn *c);       /* as much as the socket takes */
-void conn_forget(struct conn *c);      /* whatever is unsent, and its memory */
-bool conn_room(struct server *s, size_t n, uint64_t patience); /* is there any for n unread bytes more? */
+bool conn_put(struct conn *c, const void *data, size_t n);  /* nothing is sent before commit */
+int  conn_commit(struct conn *c);      /* encrypt and flush.  0; -errno: the connection is broken */
+int  conn_flush(struct conn *c);       /* send what the socket accepts */
+void conn_forget(struct conn *c);      /* drop what is unsent, and free its memory */
+bool conn_room(struct server *s, size_t n, uint64_t patience); /* is there room for n more unread bytes? */
 void conn_reply(struct conn *c, int status, const char *content_type, const char *extra,
                 const void *body, size_t n);
-void conn_refuse(struct conn *c, int status, const char *why); /* our own, in the API's shape */
+void conn_refuse(struct conn *c, int status, const char *why); /* a refusal of our own, in the API's shape */
 
 #endif

@@ -1,4 +1,4 @@
-/* listen.c - the sockets on which the adapter waits for clients.  See listen.h. */
+/* listen.c - opens the sockets on which the adapter listens.  See listen.h. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static int complain(char *err, size_t errlen, const char *what, const char *wher
 	return -code;
 }
 
-/* What a client would type. */
+/* Write the URL that a user types to reach it. */
 static void write_url(struct listening *l, const struct config *cfg)
 {
 	struct sockaddr_storage a = { 0 };
@@ -64,7 +64,7 @@ static int inherited(struct listening *l, int fd, int n, char *err, size_t errle
 	return 0;
 }
 
-/* A socket file that nobody listens on any more is ours to replace; anything else is not. */
+/* Remove a socket file on which no process listens any more.  Any other file stays, and is an error. */
 static int clear_stale(const struct sockaddr_un *a, char *err, size_t errlen)
 {
 	struct stat st;
@@ -114,7 +114,7 @@ static int open_unix(struct listening *l, const char *path, int n, char *err, si
 	return inherited(l, fd, n, err, errlen);
 }
 
-/* shared: others bind the same port, the kernel spreads connections over them. */
+/* shared: other sockets bind the same port too, and the kernel spreads connections over them. */
 static int open_tcp(const struct addrinfo *ai, bool shared)
 {
 	int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1, r;
@@ -144,8 +144,8 @@ static void set_port(struct addrinfo *ai, int fd)
 		((struct sockaddr_in *)(void *)ai->ai_addr)->sin_port = ((struct sockaddr_in *)&a)->sin_port;
 }
 
-/* The first socket without SO_REUSEPORT: it alone notices that somebody else has the port, which
- * n sharing ones would silently share with a second server of the same user. */
+/* The first bind is without SO_REUSEPORT: only so does it fail if another server has the port.  With it,
+ * n sockets would silently share the port with a second server of the same user. */
 static int open_address(struct listening *l, struct addrinfo *ai, int n)
 {
 	int fd = open_tcp(ai, false);
@@ -198,8 +198,8 @@ static int open_host(struct listening *l, const struct config *cfg, int n, char 
 	return r;
 }
 
-/* An address that is in use is asked for again for a second: the kernel takes apart the io_uring of a
- * process that was killed, and with it its listening socket, a moment after the process is gone. */
+/* If the address is in use, try again for one second.  After a process is killed, the kernel frees its
+ * io_uring, and with it its listening socket, a moment later. */
 static int open_own(struct listening *l, const struct config *cfg, int n, char *err, size_t errlen)
 {
 	const struct timespec moment = { 0, 50000000 };

@@ -1,10 +1,10 @@
 /* main.c - slipring-http: the OpenAI API in front of a Slipring daemon.
  *
- * One process serves; with --api-server-count N, N children do, each with its own socket on the
- * same port, and this one starts them, restarts the dead and the hung, and passes signals on.
- * The sockets are opened here, once, so that a port never closes while a child is restarted.
+ * One process serves.  With --api-server-count N, N children do, each with its own socket on the same
+ * port.  This process starts them, restarts those that died or hang, and passes signals on.
+ * It opens the sockets once, so that a port never closes while a child is restarted.
  *
- * Exit codes: 0 asked to stop; 1 could not start or the children keep dying; 2 wrong arguments.
+ * Exit codes: 0 stopped by a signal; 1 could not start or the children keep dying; 2 wrong arguments.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,8 +30,8 @@
 #include "process.h"
 
 #define SECOND    1000000000ull
-#define HUNG_NS   (30 * SECOND)   /* without a turn of its loop, a child is ended */
-#define YOUNG_NS  (5 * SECOND)    /* a child that dies younger counts against us */
+#define HUNG_NS   (30 * SECOND)   /* a child whose loop makes no turn for this long is killed */
+#define YOUNG_NS  (5 * SECOND)    /* a child that dies younger than this adds to `young` */
 #define YOUNG_MAX 5
 
 struct parent {
@@ -42,13 +42,13 @@ struct parent {
 	struct process_beat *beat;        /* [at.n] */
 	pid_t pid[LISTEN_MAX];            /* 0 = not running */
 	uint64_t born[LISTEN_MAX];
-	int young;                        /* deaths in a row before YOUNG_NS */
+	int young;                        /* consecutive deaths of children younger than YOUNG_NS */
 	bool announced, stopping, failed;
 };
 
 /* ---- telling the world -------------------------------------------------------------------- */
 
-/* Written beside it and renamed: whoever sees the file sees all of it. */
+/* Write a temporary file and rename it, so that a reader sees all of it or no file. */
 static void write_ready_file(const char *path, const char *url)
 {
 	struct fresh w;
@@ -91,12 +91,12 @@ static void run_child(struct parent *p, int i, pid_t parent, const sigset_t *mas
 		.metrics_fd = p->metrics.n ? dup(p->metrics.fd[i]) : -1,
 	};
 
-	setpgid(0, 0);                    /* Ctrl-C goes to the parent, who passes it on */
+	setpgid(0, 0);                    /* Ctrl-C goes only to the parent, which passes it on */
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)
 		_exit(0);
-	unsetenv("NOTIFY_SOCKET");        /* the parent speaks for all */
-	p->at.unlink = NULL;              /* and removes the socket */
+	unsetenv("NOTIFY_SOCKET");        /* the parent notifies for all */
+	p->at.unlink = NULL;              /* and it removes the socket */
 	listen_close(&p->at);
 	listen_close(&p->metrics);
 	sigprocmask(SIG_UNBLOCK, mask, NULL);
@@ -142,7 +142,7 @@ static void reap(struct parent *p)
 			          WIFSIGNALED(status) ? "signal" : "code",
 			          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 			p->young = io_now() - p->born[i] < YOUNG_NS ? p->young + 1 : 0;
-			/* Before the first READY it is our configuration, after it perhaps bad luck. */
+			/* Before the first READY the cause is likely the configuration; later it may be chance. */
 			if (!p->announced || p->young >= YOUNG_MAX) {
 				p->failed = p->stopping = true;
 				signal_children(p, SIGTERM);
@@ -160,7 +160,7 @@ static void look_after(struct parent *p, const sigset_t *mask)
 
 		if (!p->pid[i] && !p->stopping && io_now() - p->born[i] > (p->young > 1 ? SECOND : 0))
 			start_child(p, i, mask);
-		quiet = io_now() - atomic_load(&p->beat[i].alive_ns);  /* of who was just started: none */
+		quiet = io_now() - atomic_load(&p->beat[i].alive_ns);  /* of a child that was just started: 0 */
 		if (p->pid[i] && (int64_t)quiet > (int64_t)HUNG_NS) {
 			log_error("adapter process %d (pid %d) hangs; it is killed", i, (int)p->pid[i]);
 			kill(p->pid[i], SIGKILL);
@@ -253,7 +253,7 @@ static int run_alone(struct parent *p)
 		.beat_ns = notify_watchdog_ns() ? notify_watchdog_ns() : SECOND, .ctx = p,
 	};
 
-	p->at.n = p->metrics.n = 0;       /* the process owns them now */
+	p->at.n = p->metrics.n = 0;       /* process_run owns them now */
 	return process_run(&pc);
 }
 

@@ -16,7 +16,7 @@
 
 struct hosts {
 	const struct config *cfg;
-	char self[256];               /* this machine's name, "" if it has none */
+	char self[256];               /* this machine's host name, "" if it has none */
 };
 
 int hosts_create(struct hosts **out, const struct config *c, bool keyed, char *err, size_t errlen)
@@ -51,7 +51,7 @@ int hosts_create(struct hosts **out, const struct config *c, bool keyed, char *e
 
 void hosts_free(struct hosts *h) { free(h); }
 
-/* The name in "name", "name:80", "[::1]:80", without one dot at its end; its length is 0 if it is no host. */
+/* The host in "name", "name:80" or "[::1]:80", without one dot at its end.  Length 0: this is no host. */
 static struct http_str name_of(struct http_str s, bool *bracketed)
 {
 	const char *end = memchr(s.s, ':', s.n);
@@ -97,7 +97,7 @@ static bool known(const struct hosts *h, struct http_str s)
 	const size_t n = sizeof(below) - 1;
 	bool bracketed;
 
-	if (!s.n)                             /* HTTP/1.0 may have none */
+	if (!s.n)                             /* HTTP/1.0 requests may have no Host */
 		return true;
 	s = name_of(s, &bracketed);
 	if (!s.n)
@@ -125,18 +125,18 @@ bool hosts_allow(const struct hosts *h, const struct http_request *r)
 
 /* ---- CORS ---- */
 
-#define TOLD         16           /* origins that the log names */
+#define TOLD         16           /* the log names at most this many origins */
 #define ORIGIN_BYTES 128
 
 struct cors {
 	bool on, any, credentials;
 	json_t *origins;
 	char methods[256], headers[512];
-	uint64_t told[TOLD];          /* hashes of origins */
+	uint64_t told[TOLD];          /* hashes of the origins logged so far */
 	int n_told;
 };
 
-/* A JSON list of strings, or one string; joined by ", ". */
+/* Read a JSON list of strings, or one string, and join them by ", ". */
 static int words(const char *flag, const char *text, const char *otherwise, json_t **list,
                  char *joined, size_t cap, char *err, size_t errlen)
 {
@@ -145,7 +145,7 @@ static int words(const char *flag, const char *text, const char *otherwise, json
 
 	if (!text)
 		v = json_pack("[s]", otherwise);
-	if (!v && text[0] != '[')             /* a bare word, as shells make of ["*"] */
+	if (!v && text[0] != '[')             /* a bare word: a shell strips the quotes of ["*"] */
 		v = json_pack("[s]", text);
 	if (json_is_string(v))
 		v = json_pack("[o]", v);
@@ -219,7 +219,7 @@ bool cors_preflight(const struct cors *c, const struct http_request *r)
 	       http_header(r, "access-control-request-method");
 }
 
-/* A page from here: "http://localhost:8000" where Host is "localhost:8000". */
+/* Does the page come from this server?  "http://localhost:8000" if Host is "localhost:8000". */
 static bool own(const struct http_request *r, struct http_str origin)
 {
 	const struct http_str *host = http_header(r, "host");
@@ -246,7 +246,7 @@ static bool plain(struct http_str s)
 	return s.n && s.n <= ORIGIN_BYTES;
 }
 
-/* A page that cannot read its answer shows no reason to whoever runs this server: the log does. */
+/* The page cannot read the answer, so it cannot show the operator why: the log does. */
 static void tell(struct cors *c, const struct http_request *r, struct http_str origin)
 {
 	uint64_t h = fnv1a(origin);
@@ -286,7 +286,7 @@ void cors_headers(struct cors *c, const struct http_request *r, bool preflight, 
 		tell(c, r, *origin);
 	if (!allowed || origin->n > 512)
 		return;
-	/* Credentials forbid "*" (Fetch standard, 3.2.5): the origin is then named. */
+	/* "*" is not valid with credentials (Fetch standard, 3.2.5): then name the origin. */
 	if (c->any && !c->credentials)
 		n = (size_t)snprintf(lines, cap, "access-control-allow-origin: *\r\n");
 	else
@@ -307,6 +307,6 @@ void cors_headers(struct cors *c, const struct http_request *r, bool preflight, 
 	else
 		n += (size_t)snprintf(lines + n, cap - n, "%.*s\r\n", (int)asked->n, asked->s);
 out:
-	if (n >= cap)                         /* too long to be right: none at all */
+	if (n >= cap)                         /* implausibly long: send none of the lines */
 		lines[0] = 0;
 }

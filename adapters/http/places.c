@@ -1,19 +1,19 @@
-/* places.c - who holds the places for connections, and who gives one up when they are all taken.
+/* places.c - the places for connections, and which connection is ended when all of them are taken.
  *
- * A connection is trusted while the last head it sent showed a valid key (exchange_trust).  A newcomer has
- * shown none yet.  When it finds no free place, one is made by ending
+ * A connection is trusted while the last head it sent had a valid key (exchange_trust).  A new connection
+ * has sent no key yet.  If it finds no free place, one of these is ended, the first that exists:
  *
- *	1. of those without a key that are in the same state for GRACE_NS or longer the oldest, by state:
- *	   lingering, shaking hands, sending a head, sending a body, idle, not reading an answer
- *	2. where all of these are younger: the oldest of them
- *	3. an idle one with a key: the one that is idle longest
+ *	1. the oldest connection without a key that has been in its state for GRACE_NS or longer, by state:
+ *	   lingering, in its handshake, sending a head, sending a body, idle, not reading an answer
+ *	2. if all of these are younger: the oldest of them
+ *	3. the connection with a key that has been idle longest
  *
- * One that the app is working for is never ended.  Idle ones with a key come first instead of last while
- * those without hold less than a ninth of the places: newcomers need a moment to show a key.
+ * A connection that the app works for is never ended.  Rule 3 comes first while connections without a key
+ * hold less than a ninth of the places, because a new connection needs a moment to send its key.
  *
- * Without a key one address holds at most eight ninths of all places: as many as eight times what it leaves
- * to others.  Its next newcomer takes the place of one of its own.  Addresses are counted by a keyed hash:
- * two that collide share their share.
+ * The connections of one address without a key hold at most 8/9 of all places: 8 times what they leave to
+ * others.  The next one from there takes the place of one of them.  Addresses are counted by a keyed hash:
+ * two that collide have one limit together.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -25,16 +25,16 @@
 #include "core/log.h"
 
 #define GRACE_NS (SECOND / 2)
-#define SAY_NS   (10 * SECOND)     /* the log tells of it so often */
+#define SAY_NS   (10 * SECOND)     /* the least time between two lines of the log about it */
 
-static uint64_t mix(uint64_t h)   /* the finish of SplitMix64 */
+static uint64_t mix(uint64_t h)   /* the finalizer of SplitMix64 */
 {
 	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
 	h = (h ^ h >> 27) * 0x94d049bb133111ebu;
 	return h ^ h >> 31;
 }
 
-/* Of IPv6 the first 64 bits: one client has all the others. */
+/* Only the first 64 bits of an IPv6 address count, because one client can use all addresses behind them. */
 static int address_of(const struct server *s, const struct sockaddr_storage *a)
 {
 	const struct sockaddr_in *v4 = (const struct sockaddr_in *)a;
@@ -49,7 +49,7 @@ static int address_of(const struct server *s, const struct sockaddr_storage *a)
 	} else if (a->ss_family == AF_INET6) {
 		memcpy(&n, v6->sin6_addr.s6_addr, sizeof(n));
 	} else {
-		return -1;             /* a Unix socket: its clients have no address */
+		return -1;             /* a Unix socket has no client addresses */
 	}
 	return (int)(mix(mix(n ^ s->secret) ^ word) & (s->n_addresses - 1));
 }
@@ -118,7 +118,7 @@ static struct conn *oldest(struct server *s, int list, int address)
 	return NULL;
 }
 
-/* Of those without a key, of one address or (-1) of any. */
+/* The connection without a key to end, of one address or (-1) of any; NULL: there is none. */
 static struct conn *stranger(struct server *s, int address)
 {
 	uint64_t old = io_now() - GRACE_NS;
@@ -161,7 +161,7 @@ bool place_make(struct server *s)
 	return end(s, c ? c : kept);
 }
 
-/* A place for a client with this address, or NULL: then nobody may be ended for it. */
+/* A place for a client with this address.  NULL: no connection may be ended for it. */
 struct conn *place_take(struct server *s, const struct sockaddr_storage *from)
 {
 	int address = address_of(s, from), most = s->cfg.max_connections - s->cfg.max_connections / 9;

@@ -1,9 +1,9 @@
-/* process.c - one adapter process.  One thread here; the API has workers of its own.
+/* process.c - one adapter process.  One thread here; the API has its own workers.
  *
- *	SIGTERM, SIGINT   nothing new is served (503), /health says so; what runs may finish within
- *	                  --shutdown-timeout, then ends with an error event; then the end
- *	the same again    that end at once
- *	SIGHUP            API keys and certificates are read again; wrong ones leave the old
+ *	SIGTERM, SIGINT   new requests and /health get 503; running ones may finish within
+ *	                  --shutdown-timeout, then they end with an error event; then it exits
+ *	the same again    it ends them and exits at once
+ *	SIGHUP            reads API keys and certificates again; keeps the old ones if the new are wrong
  */
 #include <errno.h>
 #include <signal.h>
@@ -22,12 +22,12 @@
 #include "state.h"
 
 #define SECOND    1000000000ull
-#define LOOK_NS   (SECOND / 20)   /* while draining: is it over?  while starting: is the daemon there? */
-#define READY_NS  (2 * SECOND)    /* without the daemon we are ready after this: to say 503 */
-#define METRICS_CONNECTIONS 64    /* of --metrics-port */
-#define SAME_NS   (SECOND / 2)    /* two signals within it are one: a terminal or a service manager
-                                     may send it to us and to our parent, who passes it on */
-#define LINGER_NS (6 * SECOND)    /* for the last bytes to leave, conn.c's lingering included */
+#define LOOK_NS   (SECOND / 20)   /* period of checks: for the end of a drain; at the start, for the daemon */
+#define READY_NS  (2 * SECOND)    /* ready after this even without the daemon, to answer 503 */
+#define METRICS_CONNECTIONS 64    /* the most connections of --metrics-port */
+#define SAME_NS   (SECOND / 2)    /* two signals within this time count as one: a terminal or a service
+                                     manager may signal us and our parent, which passes it on */
+#define LINGER_NS (6 * SECOND)    /* time to send the last bytes, including conn.c's lingering */
 
 static const char aborted[] =
 	"data: {\"error\":{\"message\":\"The server is shutting down.\","
@@ -86,8 +86,8 @@ static void on_signal(void *ctx, int sig)
 		on_stop(ctx);
 }
 
-/* READY means that a request is served, unless the daemon is not even there.  Who connects before
- * that waits in the kernel's queue: no 503 only because we have just been started. */
+/* READY means that requests are served, unless the daemon is absent.  A client that connects earlier
+ * waits in the kernel's queue, so it gets no 503 only because this process has just started. */
 static void look_ready(struct process *me)
 {
 	int r;
@@ -114,7 +114,7 @@ static void on_beat(struct io_timer *t)
 	io_timer_set(me->io, t, io_now() + (me->ready ? me->p->beat_ns : LOOK_NS / 5));
 }
 
-/* false = all is over. */
+/* false = the drain is complete. */
 static bool drain(struct process *me)
 {
 	uint64_t now = io_now();
@@ -169,7 +169,7 @@ static int start(struct process *me, char *err, size_t errlen)
 	if (r < 0 || p->metrics_fd < 0)
 		return r;
 	mc = sc;
-	mc.closed = false;                 /* how it starts can be watched */
+	mc.closed = false;                 /* metrics are served during the start, too */
 	mc.max_connections = METRICS_CONNECTIONS;
 	return server_create(&me->metrics, me->io, p->metrics_fd, &mc, api_metrics_app(me->api), err, errlen);
 }

@@ -1,4 +1,4 @@
-/* process.h - one adapter process: loop, API and connections, from start to drained. */
+/* process.h - one adapter process: loop, API and connections, from its start until it is drained. */
 #ifndef PROCESS_H
 #define PROCESS_H
 
@@ -9,10 +9,10 @@ struct api_shared;
 struct config;
 struct located;
 
-/* How the process is doing, in memory shared with its parent (the only reader). */
+/* The state of the process, in memory shared with its parent, the only reader. */
 struct process_beat {
 	_Atomic uint64_t alive_ns;        /* last turn of the loop, CLOCK_MONOTONIC */
-	_Atomic uint32_t ready;           /* 1 = answers */
+	_Atomic uint32_t ready;           /* 1 = it serves requests */
 };
 
 struct process_config {
@@ -20,16 +20,17 @@ struct process_config {
 	const struct located *model;
 	struct api_shared *shared;
 	struct process_beat *beat;
-	int index, listen_fd;             /* owns listen_fd */
-	int metrics_fd;                   /* and this one; -1 = none */
-	/* Called once when it answers, and from then on every beat_ns: for the service manager. */
+	int index, listen_fd;             /* the process owns listen_fd */
+	int metrics_fd;                   /* and owns metrics_fd; -1 = none */
+	/* For the service manager: on_ready is called once, when it serves requests, then on_beat every
+	 * beat_ns. */
 	void (*on_ready)(void *ctx);
 	void (*on_beat)(void *ctx);
 	uint64_t beat_ns;
 	void *ctx;
 };
 
-/* Until SIGTERM or SIGINT and everything is drained.  The exit code. */
+/* Runs until SIGTERM or SIGINT and until it is drained.  Returns the exit code. */
 int process_run(const struct process_config *p);
 
 #endif

@@ -1,4 +1,4 @@
-/* server.c - all connections: listening, accepting, turning away, draining, shutting down. */
+/* server.c - all connections: listening, accepting, refusing, draining, shutting down. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,7 +12,7 @@
 #include "conn_impl.h"
 #include "core/log.h"
 
-/* Best effort: whoever is turned away gets no buffer and no second chance. */
+/* Best effort: a refused client gets no buffer, and sending is tried only once. */
 static void turn_away(int fd)
 {
 	static const char body[] = "{\"error\":{\"message\":\"The server has no more connections.\","
@@ -50,8 +50,8 @@ static void on_accept_again(struct io_timer *t)
 	server_open(s);
 }
 
-/* No descriptors: true if a connection has given up its own.  Else give up the spare one to tell one client,
- * and rest if there is none. */
+/* No descriptor is free.  True: a connection was ended to free one.  Else use the reserve to refuse one
+ * client with an answer; if the reserve cannot be opened again, stop accepting until the timer. */
 static bool no_descriptors(struct server *s)
 {
 	int fd;
@@ -103,7 +103,7 @@ static void socket_options(int fd, const struct server_config *cfg)
 {
 	const struct { int level, name, value; } option[] = {  /* accepted sockets inherit them */
 		{ IPPROTO_TCP, TCP_NODELAY, 1 },
-		{ SOL_SOCKET, SO_KEEPALIVE, 1 },       /* a peer that vanished without FIN */
+		{ SOL_SOCKET, SO_KEEPALIVE, 1 },       /* finds clients that vanished without FIN */
 		{ IPPROTO_TCP, TCP_KEEPIDLE, 30 },
 		{ IPPROTO_TCP, TCP_KEEPINTVL, 10 },
 		{ IPPROTO_TCP, TCP_KEEPCNT, 3 },
@@ -111,7 +111,7 @@ static void socket_options(int fd, const struct server_config *cfg)
 		{ SOL_SOCKET, SO_SNDBUF, SEND_BUFFER },
 	};
 
-	/* A Unix socket has none of TCP's; nothing here is needed for being right. */
+	/* Errors do not matter: a Unix socket has no TCP options, and correctness needs none of them. */
 	for (size_t i = 0; i < sizeof(option) / sizeof(*option); i++)
 		setsockopt(fd, option[i].level, option[i].name, &option[i].value, sizeof(int));
 }
@@ -122,7 +122,7 @@ static void defaults(struct server_config *c)
 	c->max_body = c->max_body > 0 ? c->max_body : 64 << 20;
 	c->max_held = c->max_held > 0 ? c->max_held : 1 << 30;
 	if (c->max_held < 2 * (c->max_body + HTTP_HEAD))
-		c->max_held = 2 * (c->max_body + HTTP_HEAD);  /* one such body must pass, doubling */
+		c->max_held = 2 * (c->max_body + HTTP_HEAD);  /* room for the largest body while its buffer doubles */
 	c->max_unread = c->max_unread > 0 ? c->max_unread : 256 << 20;
 	c->head_ns = c->head_ns ? c->head_ns : 10 * SECOND;
 	c->body_ns = c->body_ns ? c->body_ns : 60 * SECOND;
@@ -157,7 +157,7 @@ int server_create(struct server **out, struct io *io, int listen_fd,
 	s->accept_timer = (struct io_timer){ .fn = on_accept_again, .ctx = s };
 	s->listen = (struct io_watch){ .fd = listen_fd, .events = IO_IN, .fn = on_accept, .ctx = s };
 	s->reserve_fd = eventfd(0, EFD_CLOEXEC);
-	s->conn = calloc((size_t)s->cfg.max_connections, sizeof(*s->conn)); /* touched when used */
+	s->conn = calloc((size_t)s->cfg.max_connections, sizeof(*s->conn)); /* pages are touched on first use */
 	s->scratch = malloc(SCRATCH);
 	snprintf(err, errlen, "The HTTP server: out of memory.");
 	if (!s->conn || !s->scratch || places_create(s) < 0)
@@ -201,7 +201,7 @@ void server_drain(struct server *s)
 	if (s->draining)
 		return;
 	s->draining = true;
-	accept_some(s, s->cfg.max_connections);  /* who already got in is answered */
+	accept_some(s, s->cfg.max_connections);  /* connections already in the backlog get an answer */
 	io_watch_del(s->io, &s->listen);
 	io_timer_del(s->io, &s->accept_timer);
 	close(s->listen.fd);
@@ -212,7 +212,7 @@ void server_drain(struct server *s)
 		if (!c->open || !conn_quiet(c) || c->in.n)
 			continue;
 		if (c->state == IDLE)
-			conn_read(c);  /* a request may lie in the socket */
+			conn_read(c);  /* the socket may hold a request */
 		if (conn_quiet(c) && !c->in.n)
 			c->doomed = true;
 		conn_settle_or_bury(c);
@@ -232,7 +232,7 @@ void server_abort(struct server *s, const char *event, size_t n)
 
 		if (!c->open || !x->live)
 			continue;
-		if (x->more) {         /* in the middle of something: nothing else fits in */
+		if (x->more) {         /* in the middle of an answer: an event does not fit there */
 			conn_lose(c);
 			continue;
 		}
