@@ -12,7 +12,8 @@
 
 #include "adapters/text/detokenize.c"
 
-/* 256 tokens of one byte, one special token (256), one of a whole word (257). */
+/* 256 tokens of one byte, a special one (256), a whole word (257), one with two bytes that are no characters
+ * (258), and one row more than there are tokens (259). */
 static struct sr_text *bytes(void)
 {
 	struct sr_text *t = calloc(1, sizeof(*t));
@@ -27,8 +28,9 @@ static struct sr_text *bytes(void)
 	}
 	assert_int_equal(vocab_set(&t->vocab, 256, "<|end|>", 7, VOCAB_ADDED | VOCAB_SPECIAL), 0);
 	assert_int_equal(vocab_set(&t->vocab, 257, "\xc4\xa0world", 7, 0), 0);
+	assert_int_equal(vocab_set(&t->vocab, 258, "a\xc3\xbf" "b\xc3\xbf" "c", 7, 0), 0);
 	assert_int_equal(vocab_seal(&t->vocab), 0);
-	t->info.vocab = t->vocab.n;
+	t->info.vocab = t->vocab.n + 1;
 	return t;
 }
 
@@ -96,7 +98,14 @@ static void special_and_errors(void **state)
 	memset(out, 'z', sizeof(out));
 	assert_int_equal(sr_text_decode(t, ids, 4, false, out, 3), 15);    /* says what there is, writes what fits */
 	assert_memory_equal(out, "hi z", 4);
-	assert_int_equal(sr_text_decode(t, (int32_t[]){ 258 }, 1, false, out, 3), -EINVAL);
+	assert_int_equal(sr_text_decode(t, (int32_t[]){ 260 }, 1, false, out, 3), -EINVAL);
+	assert_int_equal(sr_text_decode(t, (int32_t[]){ 258, 259, 'z' }, 3, false, out, sizeof(out)), 10);
+	assert_memory_equal(out, "a" BAD "b" BAD "cz", 10);
+	sr_detok_init(&d, true);
+	assert_int_equal(sr_detok_push(&d, t, 256, out, sizeof(out)), 0);
+	assert_int_equal(sr_detok_push(&d, t, 259, out, sizeof(out)), 0);
+	assert_int_equal(sr_detok_push(&d, t, 258, out, sizeof(out)), 9);
+	assert_memory_equal(out, "a" BAD "b" BAD "c", 9);
 	sr_detok_init(&d, false);
 	assert_int_equal(sr_detok_push(&d, t, 256, out, sizeof(out)), 7);
 	assert_int_equal(sr_detok_push(&d, t, -1, out, sizeof(out)), -EINVAL);

@@ -60,7 +60,7 @@ static int make_dir(void **state)
 	    "\"add_prefix_space\": false}, \"decoder\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", "
 	    "\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2, \"\xc3\x83\": 3, \"\xc2\xa9\": 5}, \"merges\": [\"a b\"]}, \"added_tokens\": "
 	    "[{\"id\": 4, \"content\": \"<x>\", \"special\": true}]}");
-	put("tokenizer_config.json", "{\"bos_token\": \"<x>\", \"chat_template\": "
+	put("tokenizer_config.json", "{\"bos_token\": \"a\", \"chat_template\": "
 	    "\"{{ bos_token }}{% for m in messages %}{{ m.content | trim }}{% endfor %}\"}");
 	return 0;
 }
@@ -97,8 +97,8 @@ static void opening(void **state)
 			sr_text_close(t);
 		} else {
 			assert_int_equal(sr_text_chat(t, NULL, "{\"messages\": [{\"content\": \" b\"}]}", &out, why,
-			                              sizeof(why)), 4);
-			assert_string_equal(out, "<x>b");
+			                              sizeof(why)), 2);
+			assert_string_equal(out, "ab");
 			free(out);
 			sr_text_close(t);
 		}
@@ -128,6 +128,9 @@ static void working(void **state)
 	}
 	assert_int_equal(n_ids, 5);                /* e and its mark are one character of two bytes */
 	assert_memory_equal(ids, ((int32_t[]){ 2, 0, 3, 5, 4 }), sizeof(*ids) * 5);
+	calls = 0, fails = 1;                  /* what is not UTF-8 is repaired in memory of its own */
+	assert_int_equal(sr_text_encode(t, "ab\xff", 3, 0, ids, 16, 0), -ENOMEM);
+	fails = 0;
 	for (int n = 1; n_chat < 0; n++) {
 		char *out = NULL;
 
@@ -139,11 +142,13 @@ static void working(void **state)
 			assert_int_equal(n_chat, -ENOMEM);
 			assert_non_null(strstr(err, "memory"));
 		} else {
-			assert_string_equal(out, "<x>abb");
+			assert_string_equal(out, "aabb");
+			assert_string_equal(err, "");
 			free(out);
 		}
 		assert_true(n > 1 || n_chat < 0);
 	}
+	assert_int_equal(sr_text_chat(t, "{{ nope", chat, &(char *){ NULL }, err, sizeof(err)), -EINVAL); /* not by its own */
 	sr_text_close(t);
 }
 

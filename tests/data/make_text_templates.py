@@ -77,6 +77,11 @@ small = [
     "{{ s.startswith('Hell') }} {{ s.endswith('ld') }} {{ s.startswith(('x', 'H')) }} {{ s.endswith('x') }} {{ s.startswith('') }}",
     "{{ s.replace('l', 'L') }} {{ s.replace('l', 'L', 1) }} {{ 'abc'.replace('', '-') }} {{ s.find('World') }} {{ s.find('x') }} {{ u.find('世') }} {{ s.rfind('o') }} {{ s.count('l') }} {{ 'aaa'.count('aa') }}",
     "{{ multi.splitlines() }} {{ 'a\\r\\nb\\n'.splitlines() }} {{ ', '.join(ls) }} {{ '12'.isdigit() }} {{ ''.isdigit() }} {{ ' '.isspace() }} {{ 'abc'.removeprefix('a') }} {{ 'abc'.removesuffix('c') }} {{ s.index('W') }}",
+    "{{ [1, 2,] }} {{ {'a': 1, 'b': 2,} }} {{ {'a': 1,} | length }} {{ {'a': [1,], 'b': {},}['a'] }}",
+    "{{ 'x' if {} else 'y' }} {{ 'x' if {'a': 1} else 'y' }} {{ 'x' if [] else 'y' }} {{ 'x' if [0] else 'y' }}",
+    "{{ '\\xaf\\xfa\\x0A' }} {{ 'abc'.rfind('') }} {{ 'éabcabc'.rfind('bc') }} {{ 'abc'.rfind('x') }} {{ 'abc'.find('') }}",
+    "{{ 'abc'.index('x') }}", "{{ 'a,b,'.split(',') }} {{ ',a'.split(',') }} {{ 'a--b--'.split('--', 1) }}",
+    "{{ 'abc'.rindex('x') }}",
     # filters
     "[{{ sp | trim }}][{{ 'xax' | trim('x') }}][{{ missing | trim }}][{{ nil | trim }}]", "{{ s | upper }} {{ s | lower }} {{ 'hello world-foo (bar' | title }} {{ 'hELLO' | capitalize }}",
     "{{ d | tojson }} {{ q | tojson }} {{ u | tojson }} {{ [1.0, 1e22, true, none] | tojson }} {{ html | tojson }} {{ e | tojson }} {{ {} | tojson }}",
