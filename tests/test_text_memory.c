@@ -152,6 +152,27 @@ static void working(void **state)
 	sr_text_close(t);
 }
 
+/* What an open one says of itself; last, without tokenizer_config.json. */
+static void says_what_it_is(void **state)
+{
+	static const uint8_t none[sizeof(((struct sr_text_info *)0)->vocab_hash)];
+	struct sr_text *t;
+	char path[128], err[256], *out;
+
+	(void)state;
+	assert_int_equal(sr_text_open(&t, dir, err, sizeof(err)), 0);
+	assert_int_equal(sr_text_info(t)->bos, 0);
+	assert_memory_not_equal(sr_text_info(t)->vocab_hash, none, sizeof(none));
+	sr_text_close(t);
+	snprintf(path, sizeof(path), "%s/tokenizer_config.json", dir);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(sr_text_open(&t, dir, err, sizeof(err)), 0);
+	assert_true(sr_text_info(t)->bos == -1 && sr_text_info(t)->eos == -1 && !sr_text_info(t)->n_stop);
+	assert_int_equal(sr_text_chat(t, NULL, "{}", &out, err, sizeof(err)), -EINVAL);
+	assert_string_equal(err, "the model has no chat template");
+	sr_text_close(t);
+}
+
 /* The form itself: characters that become four, and more marks than the first memory holds. */
 static void normal_form(void **state)
 {
@@ -186,6 +207,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(opening), cmocka_unit_test(working), cmocka_unit_test(normal_form),
+		cmocka_unit_test(says_what_it_is),
 	};
 
 	return cmocka_run_group_tests(tests, make_dir, drop_dir);
