@@ -1,4 +1,4 @@
-/* api.c - the daemon's health; refusals; start and end of the api.  Which path means what: routes.c. */
+/* api.c - the daemon's health; refusals; start and end of the api.  The paths are in routes.c. */
 #include "api.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "request.h"
 #include "state.h"
 
-#define STUCK_NS (5 * 1000000000ull)         /* without progress while there is work */
+#define STUCK_NS (5 * 1000000000ull)         /* unhealthy after this time with work but no progress */
 #define LOOK_NS  1000000000ull
 
 /* ---- the daemon ---- */
@@ -47,7 +47,7 @@ static void on_watch(struct io_timer *t)
 	io_timer_set(a->io, t, io_now() + LOOK_NS);
 }
 
-/* True while the daemon is there, ready, and either idle or getting on with its work. */
+/* True while the daemon is there, ready, and either idle or making progress. */
 bool api_healthy(struct api *a)
 {
 	uint64_t now = io_now(), since;
@@ -61,7 +61,7 @@ bool api_healthy(struct api *a)
 		return true;
 	if (a->progress_at > since)
 		since = a->progress_at;
-	if (engine_since(a->engine) > since)  /* what we sent may not be seen as work yet */
+	if (engine_since(a->engine) > since)  /* the page may not count yet what we sent */
 		since = engine_since(a->engine);
 	return now < since + STUCK_NS;
 }
@@ -273,10 +273,10 @@ void api_destroy(struct api *a)
 		bool later = r->preparing;
 
 		request_gone(r);
-		if (later)                    /* a worker has it: its end comes below */
+		if (later)                    /* a worker has it: it ends below */
 			break;
 	}
-	workers_destroy(a->workers);          /* what is under way comes back, and ends */
+	workers_destroy(a->workers);          /* works under way come back and end */
 	while (a->requests)
 		request_gone(a->requests);
 	engine_destroy(a->engine);

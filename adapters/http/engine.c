@@ -1,5 +1,5 @@
-/* engine.c - see engine.h.  The loop's thread only, but for sr_open, which may wait a second
- * for a daemon that is busy and runs on a worker.
+/* engine.c - see engine.h.  The loop's thread only, except sr_open, which runs on a worker because
+ * it may wait one second for a busy daemon.
  */
 #include "engine.h"
 
@@ -15,7 +15,7 @@
 #include "worker.h"
 
 #define PER_POLL   64
-#define TURN_NS    1000000u      /* of taking tokens, then the sockets get their turn */
+#define TURN_NS    1000000u      /* time to take tokens before the loop serves its sockets */
 #define RETRY_MIN  (50 * 1000000ull)
 #define RETRY_MAX  (2000 * 1000000ull)
 #define PROBE_NS   (10 * 1000000ull)
@@ -27,17 +27,17 @@ struct slot {
 	enum state state;
 	uint32_t gen;                /* in the upper half of user_data and of handles */
 	uint32_t ticket;             /* LIVE */
-	bool cancel;                 /* wanted, but the cancel ring was full */
-	bool cancelled;              /* it was wanted, at any time */
-	bool waits;                  /* no token has come */
+	bool cancel;                 /* a cancel is still to be sent: the cancel ring was full */
+	bool cancelled;              /* the owner has cancelled it */
+	bool waits;                  /* waits for its first token */
 	uint32_t n_prompt;
-	void *owner;                 /* NULL = dropped */
+	void *owner;                 /* NULL = the owner dropped it */
 	struct tenant *tenant;
-	struct kept *kept;           /* QUEUED, and LIVE if the daemon may turn it away */
-	uint32_t next;               /* FREE: next free one */
+	struct kept *kept;           /* while QUEUED, and while LIVE if the daemon may refuse it */
+	uint32_t next;               /* FREE: the next free slot */
 };
 
-/* A request as it was submitted, with its pointers, in its tenant's line or to be put there again. */
+/* A request as submitted, with its pointers.  It is in its tenant's queue, or may return there. */
 struct kept {
 	struct waiter waiter;        /* first */
 	uint32_t slot;
@@ -50,31 +50,31 @@ struct engine {
 	struct engine_config c;
 	struct io *io;
 	struct workers *workers;
-	struct sr_conn *conn;        /* NULL = away */
+	struct sr_conn *conn;        /* NULL = the daemon is away */
 	struct sr_model_info model;
 	struct io_watch watch;
 	struct io_timer again, retry, probe;
 	uint64_t backoff;
-	uint64_t since;              /* n_live > 0 */
-	bool wrong, probing;         /* probing: the timer is set */
+	uint64_t since;              /* when n_live last rose from 0 */
+	bool wrong, probing;         /* wrong: other vocabulary; probing: the timer `probe` is set */
 	bool behind;                 /* the ring was not empty after a turn */
-	bool full;                   /* the ring had no room for who was next */
+	bool full;                   /* the ring had no room for the next request */
 	unsigned n_live, n_cancel;
-	int doing[2];                /* SR_PREPARING, SR_ARRIVING: requests, told to whoever is connected */
+	int doing[2];                /* requests in SR_PREPARING and SR_ARRIVING, reported on each connect */
 	struct tenants tenants;      /* hold requests */
-	uint64_t n_waits;            /* requests without a token; */
-	uint64_t waits, tokens;      /* these and their prompts, but of each tenant its share at most */
-	unsigned n_wait;             /* tenants that have some */
+	uint64_t n_waits;            /* requests without a token */
+	uint64_t waits, tokens;      /* these, and their prompt tokens; of each tenant at most its share */
+	unsigned n_wait;             /* tenants that have such requests */
 	struct slot *slot;
-	uint32_t n_slots, free;      /* slots made; a list of FREE */
+	uint32_t n_slots, free;      /* slots allocated; first of the FREE list */
 	struct connect *attempt;
-	struct sr_token token;       /* being put together from its records */
+	struct sr_token token;       /* being assembled from its records */
 };
 
-/* One sr_open on a worker.  Outlives the engine if that goes first. */
+/* One sr_open on a worker.  It may outlive the engine. */
 struct connect {
 	struct work work;
-	struct engine *e;            /* looked at on the loop's thread only; NULL = gone */
+	struct engine *e;            /* used on the loop's thread only; NULL = destroyed */
 	char socket[128], name[32];
 	struct sr_conn *conn;
 	int result;
@@ -119,7 +119,7 @@ static uint32_t slot_take(struct engine *e)
 	return i;
 }
 
-/* `by` more requests of t wait for their first token, with so many prompt tokens, or fewer. */
+/* One request of t with `prompt` tokens begins (by 1) or ends (by -1) its wait for a first token. */
 static void count(struct engine *e, struct tenant *t, int by, uint64_t prompt)
 {
 	uint64_t most = tenant_most(t->id, e->c.max_requests), most_tokens = tenant_most(t->id, e->c.max_tokens);
@@ -135,8 +135,8 @@ static void count(struct engine *e, struct tenant *t, int by, uint64_t prompt)
 	e->tokens += t->tokens < most_tokens ? t->tokens : most_tokens;
 }
 
-/* Its first token, or its end, has come: it has left the daemon's queue, and makes room there for
- * two of its tenant, one more than it took. */
+/* Its first token or its end came, so it has left the daemon's queue.  Its tenant may now submit two
+ * requests, one more than the place it took. */
 static void begun(struct engine *e, struct slot *s)
 {
 	if (!s->waits)
@@ -147,7 +147,7 @@ static void begun(struct engine *e, struct slot *s)
 		s->tenant->credit += 2;
 }
 
-/* No longer in the daemon. */
+/* The daemon no longer has it. */
 static void unlive(struct engine *e, struct slot *s)
 {
 	e->n_live--;
@@ -172,7 +172,7 @@ static void slot_free(struct engine *e, uint32_t i)
 	e->free = i;
 }
 
-/* Into its tenant's line. */
+/* Put it into its tenant's queue. */
 static void enqueue(struct engine *e, uint32_t i)
 {
 	struct slot *s = &e->slot[i];
@@ -276,11 +276,11 @@ static void connect_start(struct io_timer *timer)
 		return;
 	}
 	t->e = e;
-	t->result = -ECONNABORTED;           /* the end may come before a worker does */
+	t->result = -ECONNABORTED;           /* stays if it comes back before a worker ran it */
 	t->work = (struct work){ .run = connect_run, .done = connect_done };
 	snprintf(t->socket, sizeof(t->socket), "%s", e->c.socket);
 	memcpy(t->name, e->c.name, sizeof(t->name));
-	e->attempt = t;                      /* first: it may be over when workers_give returns */
+	e->attempt = t;                      /* first: it may be done when workers_give returns */
 	if (workers_give(e->workers, &t->work) < 0) {
 		e->attempt = NULL;
 		free(t);
@@ -298,7 +298,7 @@ static void lost(struct engine *e)
 		return;
 	log_warn("the daemon is gone: %u requests end, new ones get 503 until it is back",
 	         (unsigned)e->tenants.n);
-	e->conn = NULL;                      /* first: owners may submit again, and are refused */
+	e->conn = NULL;                      /* first: owners that submit again must be refused */
 	io_watch_del(e->io, &e->watch);
 	io_timer_del(e->io, &e->again);
 	io_timer_del(e->io, &e->probe);
@@ -337,8 +337,8 @@ static int try_submit(struct engine *e, uint32_t i, const struct sr_request *q)
 	return 0;
 }
 
-/* Of the places in the daemon each tenant leaves some to others; and who was turned away there waits
- * until something of its own leaves the queue. */
+/* Each tenant leaves some places in the daemon to others.  A tenant that the daemon refused waits until
+ * one of its requests leaves the daemon's queue. */
 static bool may_go(void *ctx, const struct tenant *t)
 {
 	const struct engine *e = ctx;
@@ -347,7 +347,7 @@ static bool may_go(void *ctx, const struct tenant *t)
 	return !(t->tight && !t->credit) && !tenant_over(t->id, t->live, left);
 }
 
-/* Those that wait, tenants in turn. */
+/* Submit what waits, with the tenants in turn. */
 static void pump(struct engine *e)
 {
 	struct waiter *w;
@@ -376,7 +376,7 @@ static void pump(struct engine *e)
 	}
 }
 
-/* The daemon holds as much of this tenant as it may: its request goes back to its place in the line. */
+/* The daemon refused it: the tenant's share is full.  The request returns to its place in the queue. */
 static void turned_away(struct engine *e, uint32_t i)
 {
 	struct slot *s = &e->slot[i];
@@ -390,8 +390,8 @@ static void turned_away(struct engine *e, uint32_t i)
 	e->probing = true;
 }
 
-/* What fills a tenant's share may be another connection's, so nothing of ours needs to leave the queue
- * before there is room: one request of each asks. */
+/* Other connections may fill a tenant's share, so it can get room although none of our requests leaves
+ * the daemon's queue.  Hence one request of each such tenant tries again. */
 static void on_probe(struct io_timer *timer)
 {
 	struct engine *e = timer->ctx;
@@ -442,7 +442,7 @@ static void dispatch(struct engine *e, const struct sr_token *t, unsigned preemp
 		e->c.end(owner, finish == -EAGAIN ? -ECANCELED : finish, t);
 }
 
-/* What the ring holds, up to a turn's worth: 0 it is empty, 1 there may be more, or -errno. */
+/* Take what the ring holds, at most one turn's worth.  0: it is empty; 1: there may be more; or -errno. */
 static int take(struct engine *e)
 {
 	struct sr_record r[PER_POLL];
@@ -473,7 +473,7 @@ static void cancel_again(struct engine *e)
 			cancel_slot(e, &e->slot[i]);
 }
 
-/* Everything that is there; then arm, look once more, and sleep on sr_fd. */
+/* Take all there is, then arm, look once more, and sleep on sr_fd. */
 static void run(struct engine *e)
 {
 	int r = 0;
@@ -491,7 +491,7 @@ static void run(struct engine *e)
 			io_timer_set(e->io, &e->again, io_now());
 			return;
 		}
-		/* Room is of no use while as many live as are granted: an END will tell. */
+		/* With all granted requests live, room in the ring is of no use: an END wakes us. */
 		r = sr_arm(e->conn, SR_WAIT_TOKENS | (e->full && e->n_live < e->model.live ? SR_WAIT_ROOM : 0));
 		if (r < 0)
 			break;
@@ -529,7 +529,7 @@ struct queue_load engine_load(const struct engine *e, uint64_t tenant)
 	                            .mine_tokens = t ? t->tokens : 0, .tenants = e->n_wait };
 }
 
-/* So many that with each of them the tenant is not over its share. */
+/* How many more the tenant can hold, each of them within its share. */
 unsigned engine_room(const struct engine *e, uint64_t tenant)
 {
 	const struct tenant *t = tenants_find(&e->tenants, tenant);
@@ -565,7 +565,7 @@ int engine_submit(struct engine *e, const struct sr_request *q, void *owner, uin
 	s->n_prompt = q->n_prompt;
 	s->waits = true;
 	count(e, s->tenant, 1, q->n_prompt);
-	if (q->tenant && !keep(s, i, q))         /* the daemon may turn it away */
+	if (q->tenant && !keep(s, i, q))         /* the daemon may refuse it */
 		r = -ENOMEM;
 	if (r == -EAGAIN && !e->tenants.n_waiting && may_go(e, s->tenant))
 		r = try_submit(e, i, q);
@@ -573,14 +573,14 @@ int engine_submit(struct engine *e, const struct sr_request *q, void *owner, uin
 		r = -ENOMEM;
 		if (s->kept || keep(s, i, q)) {
 			enqueue(e, i);
-			io_timer_set(e->io, &e->again, io_now()); /* its turn, or arms for room */
+			io_timer_set(e->io, &e->again, io_now()); /* submits it in turn, or arms for room */
 			r = 0;
 		}
 	}
 	if (r < 0)
 		slot_free(e, i);
 	if (r == -ECONNRESET)
-		io_timer_set(e->io, &e->again, io_now());         /* not from inside a caller */
+		io_timer_set(e->io, &e->again, io_now());         /* later, not inside the caller */
 	return r;
 }
 
@@ -622,7 +622,7 @@ int engine_create(struct engine **out, struct io *io, struct workers *w, const s
 	e->io = io;
 	e->workers = w;
 	e->free = NONE;
-	e->tenants.quantum = 1;              /* a place costs the same whatever is in it */
+	e->tenants.quantum = 1;              /* every request costs 1, whatever its size */
 	e->backoff = RETRY_MIN;
 	e->again = (struct io_timer){ .fn = on_again, .ctx = e };
 	e->retry = (struct io_timer){ .fn = connect_start, .ctx = e };

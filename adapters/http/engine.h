@@ -5,16 +5,16 @@
  *	   ▲  timer, 50 ms .. 2 s            │                        timer set
  *	   └── failed, or other vocabulary ──┘
  *
- * What the ring has no room for waits here, a line for each tenant, served in turn (tenants.h).  A
- * tenant leaves some of the places in the daemon, and of those here, to others: so beside one with
- * thousands of requests another's goes to the daemon at once, whose scheduler is fair.
+ * Requests that find no room in the ring wait here, in one queue per tenant, served in turn (tenants.h).
+ * Each tenant leaves some places, in the daemon and here, to others.  So if one tenant has thousands of
+ * requests, another's request still goes to the daemon at once, whose scheduler is fair.
  *
- * A request that ends with -EAGAIN was turned away because the daemon holds as much of its tenant as
- * it may (wire.md).  It goes back to its place in the line, and is submitted again when something of
- * its tenant has left the daemon's queue, or 10 ms later.
+ * The daemon ends a request with -EAGAIN to refuse it: its tenant's share there is full (wire.md).  The
+ * request returns to its place in the queue.  It is submitted again when a request of its tenant has left
+ * the daemon's queue, or 10 ms later.
  *
  * Between submit and end() (or engine_drop) everything that the sr_request points to must
- * stay: it may still be waiting.
+ * stay, because the request may still wait here.
  */
 #ifndef ENGINE_H
 #define ENGINE_H
@@ -29,41 +29,42 @@
 struct engine;
 struct workers;
 
-#define ENGINE_LIVE  2048      /* requests under way in the daemon, if it grants them */
-#define ENGINE_QUEUE 8192      /* and waiting here */
+#define ENGINE_LIVE  2048      /* the most requests in the daemon, if it grants them */
+#define ENGINE_QUEUE 8192      /* the most requests that wait here */
 
 struct engine_config {
 	const char *socket;
-	char name[32];               /* for slipring top */
+	char name[32];               /* shown by slipring top */
 	uint8_t vocab_hash[32];      /* of our tokenizer: the daemon's must be the same */
-	bool tenants;                /* requests name tenants: log it if the daemon does not hear them */
-	uint64_t max_requests, max_tokens; /* that may wait, see queue.h */
-	/* A whole token, or prompt token, of an owner; its end: enum sr_finish or -errno.  Both may
-	 * call anything here. */
+	bool tenants;                /* requests name tenants: log it if the daemon ignores them */
+	uint64_t max_requests, max_tokens; /* limits on what waits, see queue.h */
+	/* token: a complete token or prompt token of an owner.  end: finish is an enum sr_finish or
+	 * -errno.  Both may call any function of this header. */
 	void (*token)(void *owner, const struct sr_token *t);
 	void (*end)(void *owner, int finish, const struct sr_token *t); /* t NULL: connection lost */
-	void (*preempted)(void *ctx, unsigned times);       /* of every request that ended */
+	void (*preempted)(void *ctx, unsigned times);       /* for every request that ended */
 	void *ctx;
 };
 
 int  engine_create(struct engine **out, struct io *io, struct workers *w, const struct engine_config *c);
-void engine_destroy(struct engine *e);    /* after workers_destroy; owners get no end */
+void engine_destroy(struct engine *e);    /* after workers_destroy; calls no end() */
 
 const struct sr_model_info *engine_model(const struct engine *e); /* NULL while away */
-bool engine_wrong_model(const struct engine *e); /* it is there, and serves other ids */
+bool engine_wrong_model(const struct engine *e); /* a daemon is there, but has another vocabulary */
 unsigned engine_live(const struct engine *e);     /* requests that the daemon has */
-uint64_t engine_since(const struct engine *e);   /* when they became more than none */
-unsigned engine_room(const struct engine *e, uint64_t tenant); /* how many more it may submit now */
-bool engine_behind(const struct engine *e);  /* the daemon has made more than a turn of ours takes */
+uint64_t engine_since(const struct engine *e);   /* when engine_live last rose from 0 */
+unsigned engine_room(const struct engine *e, uint64_t tenant); /* requests it may still submit */
+bool engine_behind(const struct engine *e);  /* one turn could not take all that the daemon has made */
 struct queue_load engine_load(const struct engine *e, uint64_t tenant);
 
-/* `by` more requests, or fewer, are being prepared or arrive: sr_doing(), over all connections. */
+/* Add `by` (may be negative) to the requests being prepared or arriving.  Kept across reconnects; reported
+ * by sr_doing(). */
 void engine_doing(struct engine *e, int what, int by);
 
-/* 0 and *handle; -EAGAIN the queue, or its tenant's share of it, is full; -ECONNREFUSED away; or what
- * sr_submit says. */
+/* 0 and *handle; -EAGAIN: the queue or the tenant's share of it is full; -ECONNREFUSED: the daemon is away;
+ * or an error of sr_submit. */
 int  engine_submit(struct engine *e, const struct sr_request *q, void *owner, uint64_t *handle);
-void engine_cancel(struct engine *e, uint64_t handle); /* its end will come */
-void engine_drop(struct engine *e, uint64_t handle);   /* the same, and owner hears no more */
+void engine_cancel(struct engine *e, uint64_t handle); /* end() still follows */
+void engine_drop(struct engine *e, uint64_t handle);   /* cancel; no more calls for owner */
 
 #endif

@@ -1,16 +1,16 @@
 /* queue.c - see queue.h.
  *
- * What waits is in three places: in the scheduler (the page tells), in our ring and in our own queue.
- * Whatever the scheduler has room for starts at once, so a burst that finds it idle does not wait,
- * though its counters do not know that yet.
+ * Requests wait in three places: in the scheduler (see its stats page), in our ring, and in our queue.
+ * What the scheduler has room for starts at once, so a burst that finds it idle does not wait, although
+ * the page's counters do not show that yet.
  */
 #include "queue.h"
 
 #include "tenants.h"
 
 #define MINUTE_NS 60000000000ull
-#define SOON_NS   10000000000ull /* after its start nothing has ended yet */
-#define LONGEST   60             /* seconds: some clients ignore more */
+#define SOON_NS   10000000000ull /* just after its start no request may have ended yet */
+#define LONGEST   60             /* seconds: some clients ignore a longer Retry-After */
 
 static uint64_t beyond(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -25,7 +25,7 @@ static uint64_t waiting(const struct stats_page *page, const struct queue_load *
 	return page->waiting ? most(n, beyond(l->requests, page->running)) : n;
 }
 
-/* Tokens that are left to a prompt of somebody else, however long: as in core/sched.c. */
+/* Tokens kept free for another tenant's longest prompt, as in core/sched.c. */
 static uint64_t kept_for_long(const struct config *c, const struct stats_page *page)
 {
 	uint64_t half = (uint64_t)c->max_num_queued_tokens / 2;

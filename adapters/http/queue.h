@@ -1,4 +1,4 @@
-/* queue.h - may more requests wait, and if not, when is it worth while to come back? */
+/* queue.h - whether more requests may wait, and if not, after how long a client should retry. */
 #ifndef HTTP_QUEUE_H
 #define HTTP_QUEUE_H
 
@@ -9,25 +9,26 @@
 
 enum queue_limit { QUEUE_ROOM, QUEUE_REQS, QUEUE_TOKENS };
 
-/* What this adapter has asked for and not got: answers that have not ended, and prompt tokens of
- * those that have not begun.  Of each tenant no more waiting ones count than its share: who got more in
- * while nobody waited has not taken it from others. */
+/* This adapter's open requests: answers that have not ended, and the prompt tokens of those without a
+ * first token.  Of each tenant's waiting requests at most its share counts: what it queued above that,
+ * while no other waited, is not held against others. */
 struct queue_load {
 	uint64_t requests, tokens;         /* of all tenants */
-	uint64_t tenant, mine, mine_tokens; /* of this one: those that have not begun */
-	unsigned tenants;                  /* with some that have not begun */
+	uint64_t tenant, mine, mine_tokens; /* mine: this tenant's, without a first token */
+	unsigned tenants;                  /* with requests that have no first token */
 };
 
-/* Which of --max-num-queued-reqs and -tokens n more requests with so many prompt tokens would pass.
- * They hold for all tenants together; and one that has something waiting may hold eight times what it
- * leaves, of tokens without the longest prompt of another, so it is the one refused and others are
- * not.  Nobody is refused while nobody waits.  page: the daemon's, or NULL. */
+/* Which of --max-num-queued-reqs and -tokens would n more requests with `tokens` prompt tokens exceed?
+ * Both limit all tenants together.  A tenant with waiting requests may also hold at most 8 times what it
+ * leaves to others; of tokens, what it leaves is counted without room for another's longest prompt.  So
+ * that tenant is refused, not the others.  While nothing waits, none is refused.  page: the daemon's, or
+ * NULL. */
 enum queue_limit queue_check(const struct config *c, const struct stats_page *page,
                              const struct queue_load *l, uint64_t n, uint64_t tokens);
 
-/* Seconds until an eighth of the tenant's own that wait will have been served, or of all if none does,
- * at the rate of the last minute, of which each tenant that waits has an equal part; 1 .. 60, and 1 if
- * nothing is known. */
+/* Seconds until 1/8 of the tenant's waiting requests will have been served, or of all requests if it has
+ * none waiting.  The rate is that of the last minute, split equally among the tenants that wait.
+ * 1 .. 60, and 1 if no rate is known. */
 int queue_retry_after(const struct stats_page *page, const struct queue_load *l);
 
 #endif

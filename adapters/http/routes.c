@@ -1,7 +1,7 @@
-/* routes.c - which path means what; what is looked at in a head; status routes.
+/* routes.c - the table of paths; the checks of a head; the status routes.
  *
- * A head is looked at once: its route, its key and its CORS lines are kept with the exchange
- * (struct asked) until the answer has left.
+ * A head is checked once: its route, its key's rights and its CORS lines stay with the exchange
+ * (struct asked) until the answer has been sent.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 #include "request.h"
 #include "state.h"
 
-#define METRICS_NS  100000000u               /* as old may a page of metrics be */
-#define BODY_UNREAD 4096                     /* the most a route may be sent that reads none */
+#define METRICS_NS  100000000u               /* the oldest page of metrics that is sent */
+#define BODY_UNREAD 4096                     /* the largest body that a route accepts if it reads none */
 
 enum { GET = 1, POST = 2 };
 
@@ -28,9 +28,9 @@ static void get_metrics(struct api *a, struct exchange *x, const char *extra);
 static void no_scale_out(struct api *a, struct exchange *x, const char *extra);
 
 static const struct route {
-	const char *path;                    /* what is in braces at its end stands for any name */
-	int methods;                         /* GET: HEAD, too */
-	bool open, counted;                  /* needs no key; is in http_* metrics */
+	const char *path;                    /* a part in braces at its end stands for any name */
+	int methods;                         /* GET includes HEAD */
+	bool open, counted;                  /* needs no key; counts in http_* metrics */
 	int kind;                            /* enum ask_kind of a JSON request, or -1: */
 	void (*fn)(struct api *a, struct exchange *x, const char *extra);
 } routes[] = {
@@ -54,8 +54,8 @@ static const struct route {
 #define N_ROUTES ((int)(sizeof(routes) / sizeof(routes[0])))
 _Static_assert(sizeof(routes) / sizeof(routes[0]) < ROUTES_MAX, "the last one counts unknown paths");
 
-/* What clients of other servers ask for; nothing is said of a path that none of them has. */
-static const struct { const char *path, *instead; } elsewhere[] = {  /* one that ends with / begins others */
+/* Paths that other servers have, and the hint for each; any other unknown path gets no hint. */
+static const struct { const char *path, *instead; } elsewhere[] = {  /* with / at its end: a prefix */
 	{ "/v1/responses", "POST /v1/chat/completions answers chats here; point the client at that API." },
 	{ "/v1/responses/", "POST /v1/chat/completions answers chats here; point the client at that API." },
 	{ "/v1/messages", "POST /v1/chat/completions answers chats here, in OpenAI's form." },
@@ -134,7 +134,7 @@ static int route_of(const struct api *a, const struct http_request *r)
 	return i;
 }
 
-/* Why there is no such route, or NULL. */
+/* The hint for an unknown path, or NULL. */
 static const char *instead_of(struct http_str path)
 {
 	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++) {
@@ -154,7 +154,7 @@ static int method_of(const struct http_request *r)
 	return http_is(r->method, "GET") || http_is(r->method, "HEAD") ? GET : 0;
 }
 
-static const char *method_name(const struct http_request *r)  /* for the log: never a client's own */
+static const char *method_name(const struct http_request *r)  /* for the log: never text from a client */
 {
 	return http_is(r->method, "HEAD") ? "HEAD" : method_of(r) == GET ? "GET" :
 	       method_of(r) == POST ? "POST" : "?";
@@ -181,7 +181,7 @@ static void get_health(struct api *a, struct exchange *x, const char *extra)
 	exchange_reply(x, api_healthy(a) ? 200 : 503, NULL, extra, "", 0);
 }
 
-/* The process turns: no word of the daemon.  Who restarts it while the daemon is away only does harm. */
+/* Reports only that the adapter runs, not the daemon: a restart while the daemon is away does only harm. */
 static void get_live(struct api *a, struct exchange *x, const char *extra)
 {
 	(void)a;
@@ -243,7 +243,7 @@ static void get_models(struct api *a, struct exchange *x, const char *extra)
 	reply_out(x, JSON_TYPE, extra, &o);
 }
 
-/* The rest of the path: a served name, which may hold slashes, as it is or with % and two digits. */
+/* The rest of the path is a served name, possibly with slashes, plain or percent-encoded. */
 static void get_model(struct api *a, struct exchange *x, const char *extra)
 {
 	struct http_str s = path_of(a, exchange_request(x));
@@ -255,7 +255,7 @@ static void get_model(struct api *a, struct exchange *x, const char *extra)
 
 	for (size_t i = strlen("/v1/models/"); i < s.n && n < sizeof(name) - 1; i++) {
 		name[n] = s.s[i];
-		if (s.s[i] == '%') {           /* the parser saw to it that two digits follow, and not 00 */
+		if (s.s[i] == '%') {           /* the parser has checked that two digits follow, not 00 */
 			memcpy(byte, s.s + i + 1, 2);
 			name[n] = (char)strtol(byte, NULL, 16);
 			i += 2;
@@ -272,7 +272,7 @@ static void get_model(struct api *a, struct exchange *x, const char *extra)
 	reply_out(x, JSON_TYPE, extra, &o);
 }
 
-/* The page is written ten times a second at most, however often it is asked for. */
+/* The page is written at most ten times a second, however often it is requested. */
 static void get_metrics(struct api *a, struct exchange *x, const char *extra)
 {
 	uint64_t now = io_now();
@@ -300,8 +300,8 @@ static void no_scale_out(struct api *a, struct exchange *x, const char *extra)
 
 /* ---- a request from its head to its end ---- */
 
-/* The words of a refusal before the body is here.  Without a type they are those of vLLM's framework, and
- * in its shape: it knows no such route. */
+/* Write the body of a refusal before the request's body is here.  Without a type it has the wording and
+ * the shape of vLLM's web framework, which answers for routes that vLLM does not have. */
 static int refuse(const struct problem *p, char *body, size_t cap)
 {
 	struct out o = { 0 };
@@ -316,7 +316,7 @@ static int refuse(const struct problem *p, char *body, size_t cap)
 	return p->status;
 }
 
-/* An id that a client chose goes into headers and JSON: plain characters only. */
+/* A client's id goes into headers and JSON, so only plain characters are allowed. */
 static bool usable_id(const struct http_str *id)
 {
 	size_t i;
@@ -329,7 +329,7 @@ static bool usable_id(const struct http_str *id)
 	return true;
 }
 
-/* --enable-request-id-headers: the client's own id, or one that is made. */
+/* --enable-request-id-headers: send the client's own id, or a new one. */
 static void add_id(const struct http_request *r, char *lines, size_t cap)
 {
 	const struct http_str *id = http_header(r, "x-request-id");
@@ -345,7 +345,7 @@ static void add_id(const struct http_request *r, char *lines, size_t cap)
 		         (unsigned long long)made[1]);
 }
 
-/* Keeps what the head tells; NULL without memory. */
+/* Keep what the head contains; NULL: no memory. */
 static struct asked *keep(struct api *a, struct exchange *x, const struct http_request *r)
 {
 	struct asked *q;
@@ -372,7 +372,7 @@ static void add_line(char *extra, size_t cap, const char *line)
 	snprintf(extra + n, cap - n, "%s", line);
 }
 
-/* 0, or *p says why it is refused.  No browser reaches a Unix socket. */
+/* 0, or refused and *p has the reason.  A Unix socket is exempt, because no browser reaches it. */
 static int check_host(const struct api *a, const struct exchange *x, const struct http_request *r,
                       struct problem *p)
 {
@@ -383,7 +383,7 @@ static int check_host(const struct api *a, const struct exchange *x, const struc
 	                   "knows: --allowed-hosts NAME adds one, and with an API key any is served.");
 }
 
-/* 0, or *p says why it is refused; extra: lines of the refusal. */
+/* 0, or refused and *p has the reason; extra: header lines of the refusal. */
 static int check_head(struct api *a, struct exchange *x, const struct http_request *r, struct problem *p,
                       char *extra, size_t cap)
 {
@@ -394,7 +394,7 @@ static int check_head(struct api *a, struct exchange *x, const struct http_reque
 	bool open, valid;
 
 	if ((q->preflight || (route && route->kind < 0)) &&
-	    (r->chunked || r->content_length > BODY_UNREAD))    /* read and thrown away without a key */
+	    (r->chunked || r->content_length > BODY_UNREAD))    /* such a body is read and discarded */
 		return problem_set(p, 413, "BadRequestError", NULL, "This route takes no body.");
 	if (q->preflight || (route && route->kind < 0))
 		exchange_skip_body(x);
@@ -440,7 +440,7 @@ static int check_head(struct api *a, struct exchange *x, const struct http_reque
 	return 0;
 }
 
-/* 0, or *p says that this port has not this route.  With --metrics-port each has its own. */
+/* 0, or *p reports that this port does not have this route.  With --metrics-port each port has its own. */
 static int check_port(const struct api *a, const struct asked *q, bool metrics, struct problem *p)
 {
 	void (*fn)(struct api *, struct exchange *, const char *) = NULL;
@@ -484,7 +484,7 @@ static int metrics_head(void *ctx, struct exchange *x, const struct http_request
 	return look(ctx, true, x, r, body, cap, extra, extra_cap);
 }
 
-/* vLLM takes JSON only by its name, so that no web page's form can post to it. */
+/* Like vLLM, accept only JSON's media type, so that no form of a web page can post here. */
 static bool is_json(const struct http_request *r)
 {
 	const struct http_str *h = http_header(r, "content-type");
@@ -565,14 +565,14 @@ static void app_done(void *ctx, struct exchange *x, const char *peer, const char
 	const struct http_request *r = exchange_request(x);
 	struct asked *q = exchange_ctx(x);
 	struct api *a = ctx;
-	int i = q ? q->route : N_ROUTES;      /* NULL: the head was refused before anybody looked */
+	int i = q ? q->route : N_ROUTES;      /* NULL: refused before head() was called */
 
 	exchange_set_ctx(x, NULL);
 	free(q);
 	metrics_request_done(a, i, status, ns, bytes_in, bytes_out);
 	if (a->cfg->disable_access_log || (i < N_ROUTES && !routes[i].counted && status < 400))
 		return;
-	/* No path that a client chose: only the names of routes. */
+	/* Log no path that a client chose, only the names of routes. */
 	log_info("%s - \"%s %s\" %d %zu bytes in %.1f ms%s", peer, method_name(r),
 	         i < N_ROUTES ? routes[i].path : "(unknown)", status, bytes_out, (double)ns / 1e6, note);
 }

@@ -1,7 +1,7 @@
-/* shared.h - counters of all adapter processes of an instance, in memory made before the fork.
+/* shared.h - counters of all adapter processes of an instance, in memory allocated before the fork.
  *
- * Every process adds with relaxed atomics; whoever is asked for /metrics reads them all, so the
- * answer is the same whichever process gives it.  Sums of seconds are kept in nanoseconds.
+ * Every process adds with relaxed atomics.  A process that answers /metrics reads all of them, so every
+ * process gives the same answer.  Sums of seconds are kept in nanoseconds.
  */
 #ifndef SHARED_H
 #define SHARED_H
@@ -23,10 +23,10 @@ struct api_shared {
 	_Atomic uint64_t duration[22], duration_ns; /* all routes, fine buckets; see metrics.c */
 	_Atomic uint64_t params_n[6], params_n_sum;
 	_Atomic uint64_t preemptions[8], preemptions_sum;
-	_Atomic uint64_t rejected_requests;  /* 503: the daemon is away or the queue full; */
-	_Atomic uint64_t rejected_tokens;    /* of tokens */
+	_Atomic uint64_t rejected_requests;  /* 503: the daemon is away, or the queue is full of requests */
+	_Atomic uint64_t rejected_tokens;    /* 503: the queue is full of tokens */
 	_Atomic uint64_t rejected_keys;      /* 401 */
-	_Atomic uint64_t gone;               /* peers that left before their answer was whole */
+	_Atomic uint64_t gone;               /* clients that left before their answer was complete */
 	_Atomic int64_t  load;               /* completions under way */
 	_Atomic uint64_t turn_max_ns;        /* longest turn of a process's loop */
 	_Atomic uint64_t tokenize_ns, prepared; /* time spent preparing requests; how many */

@@ -6,7 +6,7 @@
 
 #define BUCKETS (sizeof(((struct tenants *)0)->bucket) / sizeof(struct tenant *))
 
-/* Ids are sums of keys or names: nobody outside chooses what collides. */
+/* Ids are hashes of keys or names, so no client can choose ids that collide. */
 static size_t bucket_of(uint64_t id) { return (id * 0x9e3779b97f4a7c15u >> 32) % BUCKETS; }
 
 const struct tenant *tenants_find(const struct tenants *ts, uint64_t id)
@@ -61,7 +61,7 @@ static void round_join(struct tenants *ts, struct tenant *t)
 		ts->turn = t->prev = t->next = t;
 		return;
 	}
-	t->next = ts->turn;                    /* last of the round */
+	t->next = ts->turn;                    /* at the end of the round */
 	t->prev = ts->turn->prev;
 	t->prev->next = t;
 	t->next->prev = t;
@@ -84,7 +84,7 @@ void tenants_put(struct tenants *ts, struct tenant *t, struct waiter *w)
 	if (!w->order)
 		w->order = ++ts->order;
 	w->tenant = t;
-	if (after && after->order > w->order)  /* it comes back: its place is near the front */
+	if (after && after->order > w->order)  /* it returns: its place is near the front */
 		for (after = NULL; (after ? after->next : t->first)->order < w->order;)
 			after = after ? after->next : t->first;
 	if (!t->first)
@@ -107,8 +107,8 @@ void tenants_take(struct tenants *ts, struct waiter *w)
 		round_leave(ts, t);
 }
 
-/* From the one whose turn it is: the first that may go and can pay.  NULL, and in *rounds how many
- * quanta somebody who may go lacks. */
+/* The first tenant, from ts->turn on, that may go and can pay.  NULL if there is none; *rounds is then
+ * the least number of quanta that one of them lacks, or UINT64_MAX if none may go. */
 static struct tenant *payer(struct tenants *ts, bool (*may)(void *ctx, const struct tenant *t), void *ctx,
                             uint64_t *rounds)
 {
@@ -134,7 +134,7 @@ struct waiter *tenants_next(struct tenants *ts, bool (*may)(void *ctx, const str
 
 	if (!t && rounds == UINT64_MAX)
 		return NULL;
-	if (!t) {                              /* rounds in which nobody could pay are passed at once */
+	if (!t) {                              /* skip the rounds in which no tenant could pay */
 		t = ts->turn;
 		for (unsigned i = 0; i < ts->n_round; i++, t = t->next)
 			if (!may || may(ctx, t))
@@ -152,5 +152,5 @@ void tenants_served(struct tenants *ts, struct waiter *w)
 	t->deficit -= w->cost;
 	tenants_take(ts, w);
 	if (ts->turn == t && t->first && t->first->cost > t->deficit)
-		ts->turn = t->next;            /* else it would be first in the next round, too */
+		ts->turn = t->next;            /* else it would also be first in the next round */
 }

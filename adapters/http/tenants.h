@@ -1,9 +1,9 @@
-/* tenants.h - who holds what, and whose turn it is: a line for each tenant, deficit round robin
- * among those who wait.  For the engine (requests) and the workers (works); each has its own.
+/* tenants.h - counts what each tenant holds, and queues what waits: one queue per tenant, deficit round
+ * robin among the tenants that wait.  The engine (requests) and the workers (works) each have their own.
  *
- * A tenant has an entry while it holds something, so there are never more entries than things held,
- * and those are bounded by who keeps them.  Tenant 0 is whoever needs no key; then it is alone, and no
- * share is kept for others.
+ * A tenant has an entry while it holds something.  So there are never more entries than things held,
+ * and the engine and the workers bound those.  Tenant 0 stands for all clients if no key is required; it
+ * is then the only tenant, and no share is kept for others.
  */
 #ifndef HTTP_TENANTS_H
 #define HTTP_TENANTS_H
@@ -14,45 +14,45 @@
 
 struct tenant;
 
-struct waiter {                        /* first in what waits */
+struct waiter {                        /* the first member of what waits */
 	struct waiter *prev, *next;
 	struct tenant *tenant;
-	uint64_t order;                /* of arrival; 0: not yet given.  Lines are sorted by it */
-	uint64_t cost;                 /* out of the quantum */
+	uint64_t order;                /* of arrival; 0: not yet set.  Queues are sorted by it */
+	uint64_t cost;                 /* what serving it takes from the deficit */
 };
 
 struct tenant {
 	uint64_t id;
-	uint64_t n, size;              /* it holds so many things, waiting or not, of this size together */
-	struct waiter *first, *last;   /* its line; not empty: it is in the round */
+	uint64_t n, size;              /* number and total size of the things it holds, waiting or not */
+	struct waiter *first, *last;   /* its queue; while not empty, it is in the round */
 	uint64_t deficit;
 	struct tenant *prev, *next;    /* in the round */
-	struct tenant *chained;        /* in its bucket */
+	struct tenant *chained;        /* the next in its bucket */
 
-	/* engine.c's alone: */
-	uint64_t waits, tokens;        /* requests without a first token, and their prompts */
+	/* only for engine.c: */
+	uint64_t waits, tokens;        /* requests without a first token, and their prompt tokens */
 	unsigned live;                 /* requests that the daemon has */
-	unsigned credit;               /* may be submitted while tight: */
-	bool tight;                    /* the daemon has turned one away */
+	unsigned credit;               /* requests it may submit while tight */
+	bool tight;                    /* the daemon has refused one */
 };
 
 struct tenants {
-	uint64_t quantum;              /* set this; the rest begins as zeros */
+	uint64_t quantum;              /* set this; all else starts as 0 */
 	struct tenant *bucket[1024];
-	struct tenant *turn;           /* whose it is, in the round */
+	struct tenant *turn;           /* the tenant in the round whose turn it is */
 	unsigned n_round;              /* tenants who wait */
-	uint64_t n, size, n_waiting;   /* of all tenants: held, and in lines */
+	uint64_t n, size, n_waiting;   /* of all tenants: held, its size; in queues */
 	uint64_t order;
 };
 
-/* One holds eight times as much as it leaves to others, and no more: as in the daemon (core/sched.c). */
+/* A tenant holds at most 8 times what it leaves to others, as in the daemon (core/sched.c). */
 #define TENANT_SHARE 8
 static inline bool tenant_over(uint64_t id, uint64_t mine, uint64_t left)
 {
 	return id && mine > TENANT_SHARE * left;
 }
 
-/* The most of so much that one may come to hold, if others hold nothing. */
+/* The most of `all` that one tenant may hold if the others hold nothing. */
 static inline uint64_t tenant_most(uint64_t id, uint64_t all)
 {
 	return id ? all / (TENANT_SHARE + 1) * TENANT_SHARE + all % (TENANT_SHARE + 1) : UINT64_MAX;
@@ -60,15 +60,16 @@ static inline uint64_t tenant_most(uint64_t id, uint64_t all)
 
 const struct tenant *tenants_find(const struct tenants *ts, uint64_t id); /* NULL: it holds nothing */
 
-/* One more thing of this size, or one less.  NULL: no memory.  release() after its waiter has left. */
+/* Count one more thing of this size, or one fewer.  NULL: no memory.  Call tenants_release() after its
+ * waiter has left the queue. */
 struct tenant *tenants_hold(struct tenants *ts, uint64_t id, uint64_t size);
 void tenants_release(struct tenants *ts, struct tenant *t, uint64_t size);
 
-void tenants_put(struct tenants *ts, struct tenant *t, struct waiter *w);   /* into its line */
+void tenants_put(struct tenants *ts, struct tenant *t, struct waiter *w);   /* into its queue */
 void tenants_take(struct tenants *ts, struct waiter *w);                    /* out of it */
 
-/* Who is next, of the tenants that may go (NULL: all): first in its line.  It stays there, and next,
- * until served() takes it out and lets its tenant pay.  NULL: nobody. */
+/* The next waiter, of the tenants for which may() is true (may NULL: all).  It stays next until
+ * tenants_served() takes it out and charges its tenant.  NULL: there is none. */
 struct waiter *tenants_next(struct tenants *ts, bool (*may)(void *ctx, const struct tenant *t), void *ctx);
 void tenants_served(struct tenants *ts, struct waiter *w);
 

@@ -8,7 +8,7 @@
 struct call {
 	struct work work;
 	struct api *api;
-	struct exchange *x;                  /* NULL: the peer is gone */
+	struct exchange *x;                  /* NULL: the client is gone */
 	enum ask_kind kind;
 	struct ask_limits limits;
 	struct problem problem;

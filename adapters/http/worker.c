@@ -1,4 +1,4 @@
-/* worker.c - see worker.h.  One lock, three lines, a list of what is done, an eventfd to the loop. */
+/* worker.c - see worker.h.  One lock, three queues, a list of finished works, an eventfd to the loop. */
 #include "worker.h"
 
 #include <errno.h>
@@ -15,12 +15,12 @@
 
 #define THREADS     4
 #define TRIM_BYTES  (1u << 20)
-#define RINGS       100           /* tries, a millisecond apart */
+#define RINGS       100           /* attempts, 1 ms apart */
 #define AGAIN_NS    100000000u
 
 struct list { struct work *first, **end; };
 
-/* Which lines a thread serves, in this order. */
+/* The queues that each thread serves, in this order. */
 static const enum work_line serves[THREADS][2] = {
 	{ WORK_SHORT, WORK_SHORT }, { WORK_LONGER, WORK_SHORT }, { WORK_LONGER, WORK_SHORT },
 	{ WORK_TEXT, WORK_TEXT },
@@ -37,9 +37,9 @@ struct thread {
 struct workers {
 	struct io *io;
 	struct io_watch ready;         /* the eventfd */
-	struct io_timer again;         /* after it could not be read */
-	pthread_mutex_t lock;          /* of all below */
-	struct tenants line[WORK_LINES]; /* hold what was given and has not come back */
+	struct io_timer again;         /* after a failed read of the eventfd */
+	pthread_mutex_t lock;          /* guards all below */
+	struct tenants line[WORK_LINES]; /* hold works from workers_give() until they come back */
 	struct list finished;
 	bool stop;
 	int n_threads;
@@ -68,7 +68,8 @@ static struct work *list_take(struct list *l)
 	return w;
 }
 
-/* EAGAIN: it was rung 2^64 times and is heard.  Else the loop hears of it with the next one finished. */
+/* EAGAIN: the counter is full, so the loop is woken anyway.  If all attempts fail, the next finished work
+ * wakes the loop. */
 static void ring(const struct workers *p)
 {
 	const struct timespec moment = { .tv_nsec = 1000000 };
@@ -78,7 +79,7 @@ static void ring(const struct workers *p)
 		nanosleep(&moment, NULL);
 }
 
-/* Out of a line, by turns; NULL: nothing waits in it. */
+/* Take the next work from a queue, tenants in turn; NULL: it is empty. */
 static struct work *line_take(struct tenants *line)
 {
 	struct waiter *w = tenants_next(line, NULL, NULL);
@@ -112,7 +113,7 @@ static void *worker(void *arg)
 			break;
 		pthread_mutex_unlock(&p->lock);
 		w->run(w);
-		if (w->bytes > TRIM_BYTES)    /* a tree of JSON lay all over this thread's heap */
+		if (w->bytes > TRIM_BYTES)    /* a JSON tree was spread over this thread's heap */
 			malloc_trim(0);
 		pthread_mutex_lock(&p->lock);
 		list_add(&p->finished, w);
@@ -122,7 +123,7 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-/* One that is done; at the end, with_rest, also one that nobody began. */
+/* Take a finished work; with_rest, when all ends, also one that no thread began. */
 static struct work *come_back(struct workers *p, bool with_rest)
 {
 	struct work *w;
@@ -146,7 +147,7 @@ static void on_ready(struct io_watch *watch, uint32_t events)
 	(void)events;
 	if (read(watch->fd, &n, sizeof(n)) < 0 && errno != EAGAIN) {
 		log_warn("the workers' eventfd cannot be read: %s", strerror(errno));
-		io_watch_set(p->io, watch, 0);    /* it stays readable: do not spin on it */
+		io_watch_set(p->io, watch, 0);    /* it stays readable: stop watching, so as not to spin */
 		io_timer_set(p->io, &p->again, io_now() + AGAIN_NS);
 	}
 	while ((w = come_back(p, false)))
@@ -213,12 +214,12 @@ int workers_create(struct workers **out, struct io *io)
 	return 0;
 }
 
-/* May the tenant give so much more? */
+/* May the tenant give a work of this many bytes? */
 static bool has_room(const struct tenants *line, uint64_t tenant, uint64_t bytes, uint64_t most)
 {
 	const struct tenant *t = tenants_find(line, tenant);
 
-	if (!line->n)                         /* alone it may: it was taken in already */
+	if (!line->n)                         /* always into an empty queue: its memory is in use already */
 		return true;
 	if (line->n >= WORKERS_MAX || line->size + bytes > most)
 		return false;
@@ -246,7 +247,7 @@ int workers_give(struct workers *p, struct work *w)
 			struct thread *one = &p->thread[i];
 
 			if (one->idle && (one->serves[0] == w->line || one->serves[1] == w->line)) {
-				one->idle = false;    /* the next work is another's */
+				one->idle = false;    /* the next work goes to another thread */
 				pthread_cond_signal(&one->more);
 				break;
 			}

@@ -1,10 +1,10 @@
-/* worker.h - a few threads for what would hold up the event loop: long prompts to tokenize, and
- * connecting to the daemon.  What is done comes back on the loop.
+/* worker.h - a few threads for work that would block the event loop: tokenizing long prompts, and
+ * connecting to the daemon.  Finished works come back on the loop.
  *
- * Three lines, each with threads of its own: prompts below WORK_LONG bytes, longer ones, and texts
- * (/tokenize, /detokenize).  The threads for long prompts help with short ones when no long one waits.
- * In a line tenants are served in turn, by bytes, and each in order.  So a short prompt waits for no
- * long one, no prompt for a text, and no tenant for what others have piled up.
+ * Three queues, each with its own threads: prompts below WORK_LONG bytes, longer prompts, and texts
+ * (/tokenize, /detokenize).  The threads for long prompts also run short ones when no long one waits.
+ * In a queue tenants are served in turn, by bytes, and each tenant's works in order.  So a short prompt
+ * never waits for a long one, nor a prompt for a text, nor a tenant for another's backlog.
  */
 #ifndef WORKER_H
 #define WORKER_H
@@ -22,21 +22,21 @@ enum work_line { WORK_SHORT, WORK_LONGER, WORK_TEXT, WORK_LINES };
 struct work {
 	struct waiter waiter;          /* first */
 	uint64_t tenant;
-	bool text;                     /* not a prompt */
-	enum work_line line;           /* as workers_give() chose it */
+	bool text;                     /* of /tokenize or /detokenize, not a prompt */
+	enum work_line line;           /* set by workers_give() */
 	void (*run)(struct work *w);   /* on a worker thread: touches only what the work owns */
 	void (*done)(struct work *w);  /* on the loop's thread, once, also at workers_destroy */
-	size_t bytes;                  /* what it holds, for the bound */
+	size_t bytes;                  /* memory it holds, for the bound */
 	struct work *next;
 };
 
 int  workers_create(struct workers **out, struct io *io);
-/* -EAGAIN: its line holds WORKERS_MAX works or its bytes, or the tenant more than its share of them. */
+/* 0, or -EAGAIN: its queue is full (WORKERS_MAX works, or its bytes), or the tenant's share of it is. */
 int  workers_give(struct workers *p, struct work *w);
 void workers_destroy(struct workers *p);   /* waits for what is running */
 
 #define WORKERS_MAX   1024
-#define WORKERS_BYTES (64u << 20)      /* in a line; of longer prompts twice as much */
+#define WORKERS_BYTES (64u << 20)      /* the most in a queue; twice that for longer prompts */
 #define WORK_LONG     (64u << 10)
 
 #endif
