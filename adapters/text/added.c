@@ -42,7 +42,7 @@ void added_free(struct added *a)
 	free(a->token);
 }
 
-/* The longest token that s begins with: narrow the sorted range by one byte after the other. */
+/* The longest token that s begins with: narrow the sorted range byte by byte. */
 static const struct added_token *longest(const struct added *a, const char *s, size_t n, bool special)
 {
 	const struct added_token *best = NULL;
@@ -52,7 +52,7 @@ static const struct added_token *longest(const struct added *a, const char *s, s
 		uint8_t c;
 		uint32_t l, h;
 
-		/* those of exactly k bytes sort first, and are a match */
+		/* tokens of exactly k bytes sort first and match */
 		for (; lo < hi && a->token[lo].n == k; lo++)
 			if (k && (special || !a->token[lo].special))
 				best = &a->token[lo];

@@ -1,5 +1,5 @@
-/* added.h - tokens that are found in text by their spelling before anything else happens:
- * the control tokens of a chat, and words added to a vocabulary after training.
+/* added.h - tokens that are found in text by their spelling, before any other step: the control
+ * tokens of a chat, and words added to a vocabulary after training.
  */
 #ifndef ADDED_H
 #define ADDED_H
@@ -12,8 +12,8 @@ struct added_token {
 	const char *s;               /* not owned */
 	uint32_t n;
 	int32_t id;
-	bool special;                /* only where the caller allows it */
-	bool lstrip, rstrip;         /* takes the white space on that side with it */
+	bool special;                /* found only if the caller allows it */
+	bool lstrip, rstrip;         /* includes the white space on that side */
 };
 
 struct added {
@@ -27,7 +27,7 @@ void added_seal(struct added *a);
 void added_free(struct added *a);
 
 /* The first token in s at or after byte `at`, the longest if several begin there; NULL: none.
- * [*from, *to) is what it takes. */
+ * It covers the bytes [*from, *to). */
 const struct added_token *added_find(const struct added *a, const char *s, size_t n, size_t at,
                                      bool special, size_t *from, size_t *to);
 

@@ -5,8 +5,8 @@
 
 #include "bpe.h"
 
-#define SHORT_MAX 64             /* pieces so long are merged on the stack, by scanning */
-#define WINDOW    1024           /* of longer ones so much at a time */
+#define SHORT_MAX 64             /* bytes: pieces up to here are merged on the stack, by scanning */
+#define WINDOW    1024           /* symbols of a longer piece that are merged at a time */
 #define NO_RANK   INT32_MAX
 
 enum whole { WHOLE_UNKNOWN, WHOLE_YES, WHOLE_NO };
@@ -36,7 +36,7 @@ void bpe_free(struct bpe *b)
 	free(b->side);
 }
 
-/* The slot of a pair, or the empty one where it belongs. */
+/* The slot of a pair, or the empty slot where it belongs. */
 static struct bpe_pair *find(const struct bpe *b, int32_t left, int32_t right)
 {
 	uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9e3779b97f4a7c15u;
@@ -73,7 +73,7 @@ int bpe_add(struct bpe *b, const char *left, size_t n_left, const char *right, s
 	if (l < 0 || r < 0 || id < 0)
 		return -EINVAL;
 	p = find(b, l, r);
-	if (p->rank < 0) {            /* said twice: the first counts */
+	if (p->rank < 0) {            /* of a repeated merge the first counts */
 		*p = (struct bpe_pair){ l, r, (int32_t)b->n, id };
 		b->side[l] = b->side[r] = 1;
 		b->unordered |= b->side[id];
@@ -82,7 +82,7 @@ int bpe_add(struct bpe *b, const char *left, size_t n_left, const char *right, s
 	return 0;
 }
 
-/* Few symbols: look at all ranks for the lowest, join, close the gap. */
+/* Few symbols: scan for the lowest rank, join the pair, close the gap. */
 static size_t merge_short(const struct bpe *b, int32_t *id, size_t n)
 {
 	int32_t rank[SHORT_MAX];
@@ -108,19 +108,19 @@ static size_t merge_short(const struct bpe *b, int32_t *id, size_t n)
 	return n;
 }
 
-/* Many symbols: a list of those alive, and a heap of pairs, rank above place.  A pair that a
- * merge has changed since is known by its rank, which is looked up again. */
+/* Many symbols: a linked list of them, and a heap of pairs by rank, then by place.  A merge leaves
+ * stale pairs in the heap; they are recognized because the rank looked up again differs. */
 struct heap { uint64_t *v; size_t n; };
-struct link { int32_t id; uint32_t prev, next; };   /* next == n: the last one; id < 0: joined away */
+struct link { int32_t id; uint32_t prev, next; };   /* next == n: the last one; id < 0: merged into another */
 
-struct work {                    /* for a window of so many symbols, in one allocation */
+struct work {                    /* for a window of `window` symbols, in one allocation */
 	size_t window;
-	struct heap heap;        /* [3 * window]: one pair per neighbours, two more per merge */
+	struct heap heap;        /* [3 * window]: a pair for each two neighbours, two more per merge */
 	struct link *link;       /* [window] */
 	int32_t *symbol;         /* [window] not merged yet */
-	int32_t *id;             /* [window] what they are merged to, */
-	uint32_t *at;            /* [window + 1] and at which symbol each begins */
-	int32_t *seam;           /* [2 * window] the symbols at either side of a cut */
+	int32_t *id;             /* [window] the tokens they are merged to */
+	uint32_t *at;            /* [window + 1] the symbol at which each token begins */
+	int32_t *seam;           /* [2 * window] the symbols on both sides of a cut */
 	size_t n_seam;
 };
 
@@ -162,8 +162,8 @@ static void offer(const struct bpe *b, struct heap *h, const struct link *l, uin
 		heap_push(h, rank, at);
 }
 
-/* n symbols (a window at most) to tokens, which may take their place: how many.  at: NULL, or where
- * each begins, and n behind the last. */
+/* Merge n symbols (at most a window) to tokens in id[], which may be symbol[]; returns their number.
+ * at: NULL, or it gets the symbol at which each token begins, and n after the last. */
 static size_t merge_long(const struct bpe *b, struct work *w, const int32_t *symbol, size_t n_symbols,
                          int32_t *id, uint32_t *at)
 {
@@ -233,7 +233,8 @@ static struct work *work_create(size_t window)
 	return w;
 }
 
-/* Do the token before the cut and the first one after it stay these two, if merged together? */
+/* Merge the symbols of the last token before the cut and of the first one after it together: is the
+ * result the same two tokens? */
 static bool seam_holds(const struct bpe *b, struct work *w, int32_t before)
 {
 	size_t n = w->n_seam + w->at[1];
@@ -244,8 +245,8 @@ static bool seam_holds(const struct bpe *b, struct work *w, int32_t before)
 	return merge_long(b, w, w->seam, n, w->seam, NULL) == 2 && w->seam[0] == before && w->seam[1] == w->id[0];
 }
 
-/* The piece, a window at a time.  1: it has to be larger, and all that was put was wrong.  Over the limit one
- * more window is merged, for the seam with it: a larger window might find fewer. */
+/* Encode the piece, a window at a time.  1: the window must be larger, and what was put may be wrong.  When
+ * the ids pass the limit, one more window is merged to check its seam: a larger window may give fewer ids. */
 static int encode_windows(const struct bpe *b, const char *s, size_t n, struct bpe_out *o, struct work *w)
 {
 	int32_t before = -1;
@@ -282,13 +283,14 @@ static int encode_windows(const struct bpe *b, const char *s, size_t n, struct b
 	}
 }
 
-/* A piece is not merged as a whole, for it may have megabytes: only a window, of which the last quarter
- * is left for the next one to do, since what comes after it may change it.  Whether that was enough is
- * checked, not hoped.  If each merge comes after those that make its sides, merging is one pass over the
- * text for each rank, and then: a piece of text between two ends of tokens gives the same tokens alone;
- * and what two neighbours give apart they give together, unless the two tokens that meet there do not.
- * (Take the first merge across the cut: all that it needs happens within those two.)  Where a seam does
- * not hold the window was too small; one of the whole piece is always right. */
+/* A piece may have megabytes, so it is merged by windows.  The last quarter of a window is merged again
+ * with the next one, because what follows may change it.  Each seam between windows is then checked.
+ *
+ * If each merge comes after those that make its sides, merging is one pass over the text per rank.  Then
+ * text between two token boundaries gives the same tokens when it is encoded alone.  And two neighbouring
+ * texts give the same tokens together as apart, unless the two tokens that meet there do not.  (Proof:
+ * all that the first merge across the cut needs happens within those two.)  If a seam does not hold, the
+ * window was too small; a window of the whole piece is always right. */
 static int encode_long(const struct bpe *b, const char *s, size_t n, struct bpe_out *o)
 {
 	size_t window = n < WINDOW || b->unordered ? n : WINDOW;
@@ -309,7 +311,7 @@ static int encode_long(const struct bpe *b, const char *s, size_t n, struct bpe_
 	return rc;
 }
 
-/* Do the merges make this token of its own bytes?  Nearly always; then no merging is needed. */
+/* Do the merges make this token from its own bytes?  Nearly always yes; then no merging is needed. */
 static bool is_whole(const struct bpe *b, int32_t token, const char *s, size_t n)
 {
 	int32_t id[SHORT_MAX];

@@ -1,7 +1,7 @@
 /* bpe.h - byte pair encoding: the merges of a vocabulary, and their use on one piece of text.
  *
- * A piece starts as its bytes; then, again and again, the neighbours whose pair has the lowest
- * rank are joined, the leftmost first.  Source: Sennrich et al. 2016, on bytes as in GPT-2.
+ * A piece starts as its bytes.  Then the two neighbours whose pair has the lowest rank are joined, the
+ * leftmost first, until no pair has a rank.  Source: Sennrich et al. 2016, on bytes as in GPT-2.
  */
 #ifndef BPE_H
 #define BPE_H
@@ -18,22 +18,22 @@ struct bpe {
 	const struct vocab *v;
 	struct bpe_pair *slot;       /* [mask + 1], open addressing */
 	uint32_t mask, n;
-	bool whole_first;            /* a piece that is a token is that token ("ignore_merges") */
+	bool whole_first;            /* a piece that spells a token becomes it ("ignore_merges") */
 	uint8_t *whole;              /* [v->n] enum whole: what the merges make of a token's own bytes;
-	                                found out when first asked, the same by any thread */
-	uint8_t *side;               /* [v->n] 1: a merge so far has it on one of its sides */
-	bool unordered;              /* a merge makes what one before it has as a side: see encode_long */
+	                                computed on first use, with the same result in any thread */
+	uint8_t *side;               /* [v->n] 1: a merge added so far has it as a side */
+	bool unordered;              /* a merge makes a token that an earlier one needs: see encode_long */
 };
 
 /* Room for n merges over a sealed vocabulary.  0 or -ENOMEM. */
 int  bpe_create(struct bpe *b, const struct vocab *v, uint32_t n);
 void bpe_free(struct bpe *b);
 
-/* The next merge in rank.  0; -EINVAL a side or the whole is no token. */
+/* Add the merge with the next rank.  0; -EINVAL: a side or the result is no token. */
 int  bpe_add(struct bpe *b, const char *left, size_t n_left, const char *right, size_t n_right);
 
-/* Where ids go: the first cap of them are kept, all are counted; once there are more than limit
- * (0 = none), no more are looked for. */
+/* The output: the first cap ids are stored, all are counted.  Encoding stops once there are more than
+ * limit ids (0 = no limit). */
 struct bpe_out { int32_t *ids; size_t cap; int64_t n, limit; };
 
 static inline bool bpe_over(const struct bpe_out *o) { return o->limit && o->n > o->limit; }
@@ -45,8 +45,8 @@ static inline void bpe_put(struct bpe_out *o, int32_t id)
 	o->n++;
 }
 
-/* One piece to ids, in O(n) and little memory (merges that are not in order: O(n log n)).  A byte that
- * the vocabulary lacks is left out, as in the Hugging Face tokenizers.  0, -ENOMEM, -E2BIG. */
+/* Encode one piece, in O(n) time and little memory (O(n log n) if the merges are not in order).  A byte
+ * that the vocabulary lacks is omitted, as in the Hugging Face tokenizers.  0, -ENOMEM, -E2BIG. */
 int  bpe_encode(const struct bpe *b, const char *s, size_t n, struct bpe_out *o);
 
 #endif

@@ -1,4 +1,4 @@
-/* chat.c - a chat, as JSON, to the text that the model was trained on. */
+/* chat.c - renders a chat, given as JSON, to the text format that the model was trained on. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "text.h"
 #include "utf8.h"
 
-/* Null, false and what is empty: a template takes it for nothing. */
+/* False for null, false and empty values: a template treats them as absent. */
 static bool given(const json_t *v)
 {
 	if (json_is_array(v) || json_is_object(v))
@@ -14,7 +14,7 @@ static bool given(const json_t *v)
 	return v && !json_is_null(v) && !json_is_false(v);
 }
 
-/* A special token as text; "" where there is none, or it is no text. */
+/* A special token as text; "" if there is none or it is not valid text. */
 static json_t *token(const struct sr_text *t, int32_t id)
 {
 	const char *s = "";

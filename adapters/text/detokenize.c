@@ -1,7 +1,7 @@
-/* detokenize.c - ids to text, whole or one at a time.
+/* detokenize.c - ids to text, all at once or one at a time.
  *
- * Pieces are bytes; a character may lie across several.  Streaming holds back at most the
- * three bytes that may still become one, so its output, concatenated, is that of the whole.
+ * Pieces are bytes; a character may span several.  Streaming holds back only the bytes that may still
+ * become a character, at most 3.  So its output, concatenated, equals that of all ids at once.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -62,14 +62,14 @@ static void put(struct sink *o, const char *s, size_t n)
 	o->n += n;
 }
 
-/* What is held and then s: characters go out, a last unfinished one is held. */
+/* Write the characters of the held bytes and then s; hold a last unfinished one. */
 static void push(struct sr_detok *d, const char *s, size_t n, struct sink *o)
 {
 	size_t i = 0, run;
 	uint32_t cp;
 	unsigned k;
 
-	while (d->n_held) {              /* byte by byte until the held character is decided */
+	while (d->n_held) {              /* byte by byte until the held one is complete or bad */
 		if (i == n)
 			return;
 		d->held[d->n_held] = (uint8_t)s[i];
@@ -77,7 +77,7 @@ static void push(struct sr_detok *d, const char *s, size_t n, struct sink *o)
 		if (cp == UTF8_PARTIAL) {
 			d->n_held++;
 			i++;
-		} else if (cp == UTF8_BAD) {     /* what was held was wrong; s[i] starts anew */
+		} else if (cp == UTF8_BAD) {     /* the held bytes were bad; s[i] starts anew */
 			put(o, "\xef\xbf\xbd", 3);
 			d->n_held = 0;
 		} else {

@@ -1,5 +1,5 @@
-/* normalize.c - see normalize.h.  utf8proc knows the characters; the reordering of combining
- * marks is our own, because utf8proc's takes quadratic time in a run of them. */
+/* normalize.c - see normalize.h.  utf8proc has the character data.  The reordering of combining marks
+ * is our own, because utf8proc's takes quadratic time in a run of them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <utf8proc.h>
@@ -16,7 +16,7 @@ static int by_class(const void *x, const void *y)
 	return a->class != b->class ? a->class - b->class : a->at - b->at;
 }
 
-/* Canonical order: within each run of marks by class, those of one class as they stood. */
+/* Canonical order: sort each run of marks by class; marks of one class keep their order. */
 static int reorder(int32_t *cp, size_t n)
 {
 	struct mark *run = NULL;
@@ -50,7 +50,7 @@ static int reorder(int32_t *cp, size_t n)
 	return 0;
 }
 
-/* Below U+0300 nothing combines and nothing decomposes for good. */
+/* Below U+0300 no character combines, and every decomposition is composed again. */
 static int already(const char *s, size_t n)
 {
 	for (size_t i = 0; i < n; i++)

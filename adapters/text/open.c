@@ -20,7 +20,7 @@ void text_add_stop(struct sr_text *t, int32_t id)
 	in->stop[in->n_stop++] = id;
 }
 
-/* A template that does not compile is no reason not to serve completions: sr_text_chat says why. */
+/* A template that does not compile must not prevent completions: sr_text_chat reports the error. */
 static void compile_template(struct chat_template *c)
 {
 	if (c->source)

@@ -114,7 +114,7 @@ static int read_merges(struct sr_text *t, const struct gguf *g, char *err, size_
 	return 0;
 }
 
-/* An id under key, or -1. */
+/* Read the id under a key; -1 if there is none. */
 static int read_id(const struct sr_text *t, const struct gguf *g, const char *key, int32_t *out,
                    char *err, size_t errlen)
 {
@@ -197,7 +197,7 @@ static int read_kind(struct sr_text *t, const struct gguf *g, char *err, size_t 
 	if (rc)
 		return rc;
 	snprintf(t->pre_name, sizeof(t->pre_name), "%.*s", (int)pre.n, pre.s);
-	/* no key says so, but Qwen's tokenizers are the ones with a normalizer */
+	/* GGUF has no key for a normalizer; among these, Qwen's tokenizers have one */
 	t->nfc = !strcmp(t->pre_name, "qwen2") || !strcmp(t->pre_name, "deepseek-r1-qwen");
 	return 0;
 }

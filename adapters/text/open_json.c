@@ -1,8 +1,8 @@
-/* open_json.c - a tokenizer from a Hugging Face directory: tokenizer.json, and beside it
- * tokenizer_config.json, chat_template.jinja, generation_config.json, config.json.
+/* open_json.c - a tokenizer from a Hugging Face directory: tokenizer.json, with tokenizer_config.json,
+ * chat_template.jinja, generation_config.json and config.json beside it.
  *
- * What a tokenizer.json asks for and we do not have is refused by its name: ids that are
- * nearly right are wrong.
+ * A feature of tokenizer.json that is not implemented is refused, and the error names it: ids that are
+ * almost right are wrong.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -32,7 +32,7 @@ static int refuse(const struct job *j, int rc, const char *file, const char *wha
 
 #define TOKENIZER "tokenizer.json"
 
-/* A file of the directory: 1 and its JSON object, 0 there is none, or an error. */
+/* Load a file of the directory.  1 and its JSON object; 0: there is no such file; or an error. */
 static int load(const struct job *j, const char *file, size_t flags, json_t **out)
 {
 	char path[4352];
@@ -235,7 +235,7 @@ static int read_model(const struct job *j, const json_t *model, const json_t *ad
 	                                             "end_of_word_suffix" };
 	int rc;
 
-	/* files of before 2020 name no type; only BPE has merges */
+	/* files from before 2020 have no type; only BPE has merges */
 	if (!json_is_object(model) || (json_object_get(model, "type") && strcmp(type_of(model), "BPE")))
 		return refuse(j, -ENOTSUP, TOKENIZER, "model", type_of(model));
 	for (size_t i = 0; i < sizeof(must_be_empty) / sizeof(*must_be_empty); i++) {
@@ -254,7 +254,7 @@ static int read_model(const struct job *j, const json_t *model, const json_t *ad
 	return rc ? rc : read_merges(j, model);
 }
 
-/* Which ids TemplateProcessing puts before and after a single text. */
+/* Read which ids TemplateProcessing puts before and after a single text. */
 static int read_post(const struct job *j, const json_t *p)
 {
 	const json_t *single = json_object_get(p, "single"), *table = json_object_get(p, "special_tokens");
@@ -317,7 +317,7 @@ static int read_tokenizer(const struct job *j, const json_t *root)
 
 /* ---- the files beside it -------------------------------------------------------------------- */
 
-/* A token by its text, written as "x" or {"content": "x"}; -1 if there is none. */
+/* The id of a token, given as "x" or {"content": "x"}; -1 if there is none. */
 static int32_t token_named(const struct sr_text *t, const json_t *v)
 {
 	const json_t *s = json_is_object(v) ? json_object_get(v, "content") : v;
@@ -325,7 +325,8 @@ static int32_t token_named(const struct sr_text *t, const json_t *v)
 	return json_is_string(s) ? vocab_by_spelling(&t->vocab, json_string_value(s), json_string_length(s)) : -1;
 }
 
-/* chat_template is the source, or a list of {name, template}: "default", "tool_use" for chats with tools. */
+/* chat_template is the source itself, or a list of {name, template}: "default", and "tool_use" for chats
+ * with tools. */
 static const char *template_named(const json_t *v, const char *wanted)
 {
 	const char *name;
@@ -374,7 +375,7 @@ static int read_tokenizer_config(const struct job *j)
 	struct sr_text *t = j->t;
 	const char *chat, *with_tools;
 	json_t *root;
-	/* model_max_length is often 10^30 */
+	/* as reals, because model_max_length is often 10^30 */
 	int rc = load(j, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &root);
 
 	if (rc <= 0)
@@ -385,7 +386,7 @@ static int read_tokenizer_config(const struct job *j)
 	with_tools = template_named(json_object_get(root, "chat_template"), "tool_use");
 	t->chat.source = chat ? strdup(chat) : NULL;
 	t->with_tools.source = with_tools ? strdup(with_tools) : NULL;
-	/* the post processor says it for all but old files of Llama's */
+	/* the post-processor has it, except in old files of Llama */
 	if (!t->n_prefix && t->info.bos >= 0 && is_true(root, "add_bos_token"))
 		t->prefix[t->n_prefix++] = t->info.bos;
 	if ((chat && !t->chat.source) || (with_tools && !t->with_tools.source))
@@ -394,7 +395,7 @@ static int read_tokenizer_config(const struct job *j)
 	return rc < 0 ? rc : 0;
 }
 
-/* eos_token_id of config.json or generation_config.json: a number or a list. */
+/* Read eos_token_id of config.json or generation_config.json: a number or a list. */
 static int read_stops(const struct job *j, const char *file)
 {
 	struct sr_text *t = j->t;

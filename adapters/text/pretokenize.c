@@ -1,6 +1,6 @@
-/* pretokenize.c - see pretokenize.h.  The expressions are those that the models' own
- * tokenizer.json files carry, run by PCRE2's JIT; a match limit scaled to the length of the
- * text keeps one that a hostile file brings from running for ever.
+/* pretokenize.c - see pretokenize.h.  The expressions are those of the models' own tokenizer.json
+ * files, run by PCRE2's JIT.  A match limit, proportional to the length of the text, stops an expression
+ * from a hostile file that would run forever.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #define RE_MAX 4096
 
 #define GPT2  "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-/* cl100k and those after it: contractions in any case, so many digits at once */
+/* cl100k and later ones: contractions in either case; `digits` matches the digits of one piece */
 #define CL100K(digits) \
 	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits \
 	"| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
@@ -27,9 +27,9 @@ static const struct family {
 	const char *re[2];
 	bool whole_first, add_bos;
 } families[] = {
-	/* smollm: the reference reading of such a GGUF file (transformers') is GPT-2's pattern.
-	 * Its authors cut digits off first, which differs only where two or more white spaces
-	 * stand before a number; a tokenizer.json that says so is followed. */
+	/* smollm: for such a GGUF file the reference, transformers, uses GPT-2's pattern.  Its authors
+	 * split off digits first, which differs only if two or more white-space characters precede a
+	 * number.  A tokenizer.json that does so is followed. */
 	{ "gpt-2 gpt2 default smollm mpt olmo jais phi-2", { GPT2 }, false, false },
 	{ "starcoder refact command-r codeshell exaone", { DIGIT, GPT2 }, false, false },
 	{ "llama-bpe llama3 llama-v3 falcon3", { LLAMA3 }, true, true },
@@ -37,8 +37,8 @@ static const struct family {
 	{ "qwen2 deepseek-r1-qwen stablelm2", { QWEN2 }, false, false },
 };
 
-/* \s in PCRE2 takes U+180E for white space, Unicode since 6.3 and Oniguruma do not: spell the
- * set out.  ("\S" inside a class is left as it is.) */
+/* PCRE2's \s matches U+180E, which is no white space in Oniguruma, nor in Unicode since 6.3: replace \s
+ * by the explicit set.  ("\S" inside a class stays as it is.) */
 static int spell_spaces(const char *re, size_t n, char *out, size_t cap)
 {
 	static const char set[] = "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"
@@ -99,7 +99,7 @@ int pre_add(struct pre *p, const char *re, size_t n, bool literal, bool drop, ch
 		snprintf(err, errlen, "pre_tokenizer pattern '%.*s': %s at %zu", n > 200 ? 200 : (int)n, re, why, at);
 		return -ENOTSUP;
 	}
-	pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);   /* where there is no JIT, it is interpreted */
+	pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);   /* without a JIT it is interpreted */
 	p->step[p->n++] = (struct pre_step){ code, drop };
 	return 0;
 }
@@ -214,7 +214,7 @@ static int cut(const struct pre *p, struct pre_work *w, int step, const char *s,
 			return -E2BIG;
 		from = range[0];
 		to = range[1];
-		if (to == from) {        /* nothing found, here: look on behind the next character */
+		if (to == from) {        /* an empty match: go on after the next character */
 			at = from + (from < n ? char_len(s + from) : 1);
 			continue;
 		}

@@ -1,4 +1,4 @@
-/* tokenizer.c - text to ids: added tokens first, then normal form, pieces, merges. */
+/* tokenizer.c - text to ids: added tokens first, then the normal form, pieces, merges. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "text.h"
 #include "utf8.h"
 
-#define OVER 1                   /* more ids than the limit: stop looking */
+#define OVER 1                   /* more ids than the limit: stop */
 
 struct encoder {
 	const struct sr_text *t;
@@ -34,7 +34,7 @@ static int plain(struct encoder *e, const char *s, size_t n)
 	return n ? pre_cut(&e->t->pre, &e->work, s, n, one_piece, e) : 0;
 }
 
-/* Text between added tokens: find those of one set, hand the rest to next. */
+/* Find the added tokens of one set, and pass the text between them to next. */
 static int around(struct encoder *e, const struct added *set, const char *s, size_t n,
                   int (*next)(struct encoder *e, const char *s, size_t n))
 {

@@ -7,7 +7,7 @@
 unsigned utf8_next(const char *p, size_t n, uint32_t *cp)
 {
 	const uint8_t *s = (const uint8_t *)p;
-	uint8_t low = 0x80, high = 0xbf;    /* what the second byte may be */
+	uint8_t low = 0x80, high = 0xbf;    /* the range of the second byte */
 	unsigned len, i;
 	uint32_t c;
 
@@ -106,7 +106,7 @@ char *utf8_repair(const char *s, size_t n, size_t *out_n)
 
 	if (n > SIZE_MAX / 3 - 1)
 		return NULL;
-	p = out = malloc(3 * n + 1);    /* the worst: every byte becomes U+FFFD */
+	p = out = malloc(3 * n + 1);    /* worst case: every byte becomes U+FFFD */
 	if (!out)
 		return NULL;
 	while (i < n) {

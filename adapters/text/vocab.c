@@ -30,8 +30,8 @@ static uint32_t hash(const char *s, size_t n)
 	return (uint32_t)(mix(h) >> 16);
 }
 
-/* GPT-2's table: the printable Latin-1 characters stand for themselves, the other 68 bytes
- * are U+0100 and up, in order.  Returns the byte, or -1. */
+/* GPT-2's table: printable Latin-1 characters stand for themselves; the other 68 bytes are
+ * U+0100 and up, in order.  Returns the byte, or -1. */
 static int byte_of(uint32_t cp)
 {
 	if ((cp >= '!' && cp <= '~') || (cp >= 0xa1 && cp <= 0xac) || (cp >= 0xae && cp <= 0xff))
@@ -174,11 +174,11 @@ static void map_put(struct vocab *v, struct vocab_map *m, const struct vocab_spa
 	const char *s = v->chars + span[id].at;
 	uint32_t i;
 
-	if (map_find(v, m, span, s, span[id].n, &i) < 0)    /* spelled twice: the first id */
+	if (map_find(v, m, span, s, span[id].n, &i) < 0)    /* the first id stays if the text is repeated */
 		m->slot[i] = (struct vocab_slot){ hash(s, span[id].n), id };
 }
 
-/* The bytes that a spelling stands for; false if it is not written in the byte alphabet. */
+/* The bytes that a spelling stands for; false if it has a character outside the byte alphabet. */
 static bool to_bytes(const char *s, size_t n, char *out, size_t *out_n)
 {
 	uint32_t cp;

@@ -1,8 +1,8 @@
-/* vocab.h - the tokens of a model: how each is spelled, which bytes it stands for, and both
- * ways back to its id.
+/* vocab.h - the tokens of a model: the spelling of each, the bytes (its piece) it stands for, and the
+ * maps from both back to its id.
  *
  * Byte-level vocabularies spell a byte as a printable character (GPT-2's table: 'A' is A, a
- * space is U+0120), so a spelling is text although the piece may be half a character.
+ * space is U+0120).  So a spelling is text, although the piece may be half a character.
  */
 #ifndef VOCAB_H
 #define VOCAB_H
@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum {                       /* kinds of a token, a set */
-	VOCAB_ADDED = 1,         /* found in text by its spelling, before any merging */
+enum {                       /* kinds of a token: a bit set */
+	VOCAB_ADDED = 1,         /* found in text by its spelling, before merging */
 	VOCAB_SPECIAL = 2,       /* control: never made from a user's text, skipped in answers */
 	VOCAB_RAW = 4,           /* not byte-level: the piece is the spelling itself */
 	VOCAB_THERE = 8,         /* the id is in use */
@@ -29,22 +29,22 @@ struct vocab {
 	struct vocab_span *piece;    /* [cap] */
 	char *chars;
 	size_t n_chars, chars_cap;
-	size_t longest;              /* bytes of text that one piece may give */
+	size_t longest;              /* the most bytes of text that one piece gives */
 	struct vocab_map by_spelling, by_piece;
-	int32_t byte[256];           /* the token of one byte; -1 = the vocabulary lacks it */
+	int32_t byte[256];           /* the token of each byte; -1 = the vocabulary has none */
 };
 
 void vocab_init(struct vocab *v);
 void vocab_free(struct vocab *v);
 
-/* Say what an id is; again for the same id replaces its kind.  0, -EINVAL (an id that is
- * spelled twice in different ways, negative or above 2^24, too long), -ENOMEM. */
+/* Define an id; a second call for it replaces its kind.  0, -ENOMEM, or -EINVAL: the id is negative or
+ * above 2^24, it has another spelling already, or the spelling is too long. */
 int  vocab_set(struct vocab *v, int64_t id, const char *spelling, size_t n, unsigned kind);
 
-/* After the last vocab_set: pieces and maps.  0 or -ENOMEM. */
+/* Build pieces and maps, after the last vocab_set.  0 or -ENOMEM. */
 int  vocab_seal(struct vocab *v);
 
 int32_t vocab_by_spelling(const struct vocab *v, const char *s, size_t n); /* or -1 */
-int32_t vocab_by_piece(const struct vocab *v, const char *s, size_t n);    /* ordinary ones; or -1 */
+int32_t vocab_by_piece(const struct vocab *v, const char *s, size_t n);    /* of ordinary tokens; or -1 */
 
 #endif
