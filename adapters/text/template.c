@@ -1,4 +1,4 @@
-/* template.c - compile and render: memory, budgets, and the place that errors come back to. */
+/* template.c - compiles and renders templates: memory, budgets, and where errors return to. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

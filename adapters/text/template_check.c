@@ -1,9 +1,9 @@
-/* template_check.c - what is known of a template before it runs: names of filters and tests that nobody
- * has, and which of the caller's inputs it looks at.
+/* template_check.c - checks a template before it runs: it finds unknown filters and tests, and which of the
+ * caller's inputs the template reads.
  *
- * Jinja2 forgives an unknown filter where it may never be reached: in the branches and the condition of an
- * if, but not in a loop, macro or block within it, which is a frame of its own.  A filter that Jinja2 has
- * and we do not is an error only when it is reached, too, wherever it stands.
+ * Jinja2 accepts an unknown filter where it may never be reached: in the branches and the condition of an
+ * if.  In a loop, macro or block inside an if, which is a frame of its own, it does not.  A filter that
+ * Jinja2 has and we do not is an error only when it is reached, wherever it is.
  */
 #include <errno.h>
 
@@ -14,7 +14,7 @@ const char *const template_inputs[] = { "tools", "documents", NULL };
 static const char *const only_jinja2[] = { "batch", "center", "filesizeformat", "groupby", "pprint", "random",
 	"slice", "striptags", "truncate", "urlencode", "urlize", "wordwrap", "xmlattr", "escaped", NULL };
 
-/* Bits of inputs: hidden are those that the template has set to something of its own by now. */
+/* Sets of inputs are bits.  `hidden` are the inputs that the template itself has set so far. */
 struct check { struct job *j; unsigned reads; };
 
 static unsigned bit(struct str name)
@@ -33,7 +33,7 @@ static void walk_list(struct check *c, const struct node *n, unsigned *hidden, b
 		walk(c, n, hidden, branch);
 }
 
-/* A body that sees what is set around it and sets nothing there. */
+/* Check a body that sees what is set around it, but sets nothing there. */
 static void inside(struct check *c, const struct node *body, unsigned hidden, bool branch)
 {
 	walk_list(c, body, &hidden, branch);
@@ -50,7 +50,8 @@ static void known(struct check *c, const struct node *n)
 	              n->kind == N_FILTER ? "filter" : "test", n->s.n > 60 ? 60 : (int)n->s.n, n->s.s);
 }
 
-/* Long chains ("1 + 1 + ..", "x if a if b ..", elifs) are followed, not entered: they are not bounded. */
+/* Long chains ("1 + 1 + ..", "x if a if b ..", elifs) are walked in a loop, because recursion would not be
+ * bounded. */
 static void expression(struct check *c, const struct node *n, unsigned *hidden, bool branch)
 {
 	const struct node *next;
@@ -84,7 +85,7 @@ static void macro(struct check *c, const struct node *n, unsigned hidden)
 	walk_list(c, n->b, &hidden, false);
 }
 
-/* Targets of set and for; ns.x is set in what ns is. */
+/* The targets of set and for.  For ns.x, ns itself is read. */
 static unsigned targets(struct check *c, const struct node *n, unsigned *hidden)
 {
 	unsigned set = 0;

@@ -1,4 +1,4 @@
-/* template_eval.c - run the nodes of a template. */
+/* template_eval.c - runs the nodes of a template. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -95,7 +95,7 @@ static struct value ints(struct render *r, int op, int64_t a, int64_t b)
 			fail(r, "division by zero");
 		if (op == '/')
 			return v_float((double)a / (double)b);
-		if (b == -1) {                   /* the one quotient that can overflow */
+		if (b == -1) {                   /* the only divisor whose quotient can overflow */
 			over = op != '%' && __builtin_sub_overflow(0, a, &x);
 		} else if (op == '%') {
 			x = a % b;
@@ -239,7 +239,7 @@ static struct value loop_attr(struct render *r, struct loop *l, struct str name)
 	if (str_is(name, "length"))
 		return v_int(n);
 	if (str_is(name, "depth") || str_is(name, "depth0"))
-		return v_int(str_is(name, "depth"));   /* only recursive loops are deeper */
+		return v_int(str_is(name, "depth"));   /* depth0 is 0: only recursive loops are deeper */
 	if (str_is(name, "previtem"))
 		return i ? l->items->v[i - 1] : v_undefined(r, "there is no previous item");
 	if (str_is(name, "nextitem"))
@@ -315,7 +315,7 @@ static struct args arguments(struct render *r, const struct node *call)
 	return a;
 }
 
-/* What body writes, as a string. */
+/* The output of a body, as a string. */
 static struct value captured(struct render *r, const struct node *body)
 {
 	size_t from = r->n_out, n;
@@ -537,7 +537,7 @@ static void unpack(struct render *r, const struct node *n, struct value v)
 		assign(r, t, l->v[i++]);
 }
 
-/* The items that the loop's own condition lets through. */
+/* The items that pass the loop's own condition. */
 static struct list *filtered(struct render *r, const struct node *n, struct list *all)
 {
 	struct value out;
@@ -566,7 +566,7 @@ static void exec_for(struct render *r, const struct node *n)
 
 	loop->items = l;
 	for (size_t i = 0; i < l->n; i++) {
-		/* on the heap, since a macro made in it may outlive it */
+		/* allocated, because a macro defined in it may outlive it */
 		struct scope *scope = job_alloc(&r->mem, sizeof(*scope));
 
 		spend(r, 1);
@@ -595,7 +595,7 @@ static void exec_for(struct render *r, const struct node *n)
 
 static void exec_if(struct render *r, const struct node *n)
 {
-	for (;; n = n->d) {                      /* an elif is in d, the else of the last one in c */
+	for (;; n = n->d) {                      /* d is the next elif, c of the last one the else */
 		if (truth(eval(r, n->a))) {
 			template_exec(r, n->b);
 			return;
@@ -606,7 +606,7 @@ static void exec_if(struct render *r, const struct node *n)
 	template_exec(r, n->c);
 }
 
-/* "{% set x | trim | upper %}": the innermost filter first. */
+/* "{% set x | trim | upper %}": apply the innermost filter first. */
 static struct value filters(struct render *r, const struct node *f, struct value v)
 {
 	struct args a;
@@ -623,7 +623,7 @@ static struct value filters(struct render *r, const struct node *f, struct value
 	return v;
 }
 
-/* What the body of a set or filter block becomes. */
+/* The value of the body of a set or filter block. */
 static struct value block_value(struct render *r, const struct node *n)
 {
 	struct scope *outer = r->scope, *scope = job_alloc(&r->mem, sizeof(*scope));
@@ -636,7 +636,7 @@ static struct value block_value(struct render *r, const struct node *n)
 	return filters(r, n->a, v);
 }
 
-/* The call that the block names, with the block as a macro. */
+/* Make the call that the block names, with the block's body as the macro `caller`. */
 static struct value call_block(struct render *r, const struct node *n)
 {
 	struct macro *m = job_alloc(&r->mem, sizeof(*m));
@@ -659,7 +659,7 @@ static void exec_with(struct render *r, const struct node *n)
 
 	scope->outer = outer;
 	for (const struct node *k = n->list; k; k = k->next) {
-		v = eval(r, k->a);               /* none of the names is seen yet */
+		v = eval(r, k->a);               /* evaluated where none of the names is set yet */
 		r->scope = scope;
 		bind(r, k->s, v);
 		r->scope = outer;

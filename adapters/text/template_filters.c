@@ -1,7 +1,7 @@
-/* template_filters.c - what stands behind "|" and behind "is".
+/* template_filters.c - filters (after "|") and tests (after "is").
  *
- * Each is a row of a table; what a filter does with a missing or undefined value is as in
- * Jinja2, whose texts of errors are kept where users know them.
+ * Each is a row of a table.  A filter treats missing and undefined values as in Jinja2, and keeps those of
+ * its error messages that users know.
  */
 #include <ctype.h>
 #include <math.h>
@@ -32,7 +32,7 @@ static int64_t integer(struct render *r, const struct value *v, int64_t otherwis
 	return v->t == V_INT ? v->u.i : v->u.b;
 }
 
-/* "a.b" or "0" or an integer, step by step; a missing part is undefined and so is the rest. */
+/* Follow "a.b" or "0" or an integer, part by part.  If a part is missing, the result is undefined. */
 static struct value dotted(struct render *r, struct value v, struct value path)
 {
 	struct list *parts;
@@ -128,7 +128,7 @@ static struct value f_safe(struct render *r, struct value v, struct args *a)
 	return markup(to_str(r, v));
 }
 
-/* "%s and %s" | format(a, b), or with names: "%(x)s" | format(x=a). */
+/* "%s and %s" | format(a, b), or by name: "%(x)s" | format(x=a). */
 static struct value f_format(struct render *r, struct value v, struct args *a)
 {
 	struct list all = { a->n, a->v };
@@ -189,7 +189,7 @@ static struct value f_wordcount(struct render *r, struct value v, struct args *a
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* A number at the start of a string that is nothing else. */
+/* A string that is a number and nothing else. */
 static bool parse_number(struct render *r, struct value v, double *out)
 {
 	struct str s;
@@ -303,7 +303,7 @@ static struct value f_first(struct render *r, struct value v, struct args *a)
 {
 	struct list *l = v.t == V_ITER ? v.u.list : to_list(r, v);
 
-	if (v.t == V_ITER && l->n) {             /* takes one of it */
+	if (v.t == V_ITER && l->n) {             /* consumes one item */
 		l->n--;
 		return *l->v++;
 	}
@@ -378,7 +378,7 @@ static struct value sort_key(struct render *r, struct value v, struct value *att
 
 struct keyed { struct value key, v; };
 
-/* Stable, by merging; v is sorted, tmp is as long. */
+/* A stable merge sort of v; tmp has the same length. */
 static void merge_sort(struct render *r, struct keyed *v, struct keyed *tmp, size_t n, bool down)
 {
 	size_t half = n / 2, i = 0, j = half, k = 0;
@@ -507,7 +507,7 @@ static struct value f_attr(struct render *r, struct value v, struct args *a)
 	return get_attr(r, v, to_str(r, must(r, a, 0, "name")));
 }
 
-/* What map, select and their kin go through: nothing, if v is false (none, too). */
+/* The items for map, select and similar filters; none if v is false, also for none. */
 static struct list *if_any(struct render *r, struct value v)
 {
 	return truth(v) ? to_list(r, v) : v_list(r, 0).u.list;

@@ -1,7 +1,7 @@
 /* template_format.c - Python's two ways to format: "%5.2f" % x, and "{0:>5}".format(x).
  *
- * Widths and precisions are bounded, and what pads is paid for in steps.  Names inside "{a.b[c]}" are looked
- * up as "a.b[c]" in an expression is, so nothing can be reached that an expression does not reach.
+ * Widths and precisions are bounded, and padding costs steps.  Names inside "{a.b[c]}" are looked up as in
+ * the expression "a.b[c]", so they reach nothing that an expression cannot reach.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include "template_int.h"
 #include "utf8.h"
 
-#define WIDE 10000               /* characters of a width, digits of a precision */
+#define WIDE 10000               /* the most characters of a width, or digits of a precision */
 
 struct spec {
 	uint32_t fill;
@@ -61,13 +61,13 @@ static struct str digits_of(struct render *r, uint64_t v, unsigned base, bool up
 	return (struct str){ s + i, 71 - i };
 }
 
-/* How long n digits are with what parts their groups. */
+/* The length of n digits with their group separators. */
 static int64_t grouped(const struct spec *s, int64_t n, int64_t every)
 {
 	return n + (s->group && n ? (n - 1) / every : 0);
 }
 
-/* Sign, prefix and digits, the first n of them in groups, in the width. */
+/* Put sign, prefix and digits, padded to the width; the first n digits are in groups. */
 static void put_number(struct text *t, const struct spec *s, bool negative, struct str prefix,
                        struct str digits, int64_t n)
 {
@@ -104,7 +104,7 @@ static size_t decimals(struct str s)
 	return n;
 }
 
-/* As C's printf has it, which is how Python has it. */
+/* Format as C's printf does; Python gives the same. */
 static size_t put_c(char *buf, size_t room, const struct spec *s, int precision, double d)
 {
 	char type = s->type == '%' ? 'f' : s->type;
@@ -152,7 +152,7 @@ static void put_int(struct text *t, const struct spec *s, int64_t i)
 	put_number(t, s, i < 0, prefix, digits, (int64_t)digits.n);
 }
 
-/* A string in its width; precision is the most characters of it. */
+/* Put a string padded to the width; precision is the most characters of it. */
 static void put_text(struct text *t, const struct spec *s, struct str v)
 {
 	int64_t n = 0, pad, left;
@@ -181,7 +181,7 @@ static struct value next_arg(struct percent *p)
 	return tuple ? p->args.u.list->v[p->used++] : (p->used++, p->args);
 }
 
-/* "(name)", and what of the arguments it means. */
+/* Read "(name)" and return the argument that it names. */
 static struct value named_arg(struct percent *p)
 {
 	size_t from = ++p->c.at;
@@ -326,7 +326,7 @@ struct braces { struct cursor c; struct args *args; int64_t next; bool counted, 
 
 static void put_braces(struct braces *b, struct text *t, bool markup, int nested);
 
-/* "0", "name" or nothing: which argument. */
+/* The argument for "0", "name" or nothing. */
 static struct value field_arg(struct braces *b, struct str name)
 {
 	struct render *r = b->c.r;
@@ -354,7 +354,7 @@ static struct value field_arg(struct braces *b, struct str name)
 	return b->args->v[i];
 }
 
-/* "a.b[c]" up to "!", ":" or "}". */
+/* The value of "a.b[c]", which ends at "!", ":" or "}". */
 static struct value field(struct braces *b)
 {
 	struct cursor *c = &b->c;
@@ -459,7 +459,7 @@ static void put_spec(struct text *t, struct value v, struct str text)
 	put_int(t, &s, v.t == V_INT ? v.u.i : v.u.b);
 }
 
-/* From behind "{" to behind "}". */
+/* One replacement field, from after "{" to after "}". */
 static void replacement(struct braces *b, struct text *t, bool markup, int nested)
 {
 	struct cursor *c = &b->c;

@@ -1,9 +1,9 @@
-/* template_int.h - the inside of the template engine: nodes, values, memory, errors.
+/* template_int.h - the internals of the template engine: nodes, values, memory, errors.
  *
  * A template is compiled once (lex, parse: linear) into nodes that are never written again.
  * A rendering has its own memory, freed as a whole at its end, and its own budget.  Errors
- * do not return: template_fail() leaves by longjmp for the one setjmp in template.c, so the
- * code between reads as the grammar does.  Nothing in between owns anything but arena memory.
+ * do not return: template_fail() jumps to the one setjmp in template.c, so the code between reads like
+ * the grammar.  That code owns nothing but arena memory.
  */
 #ifndef TEMPLATE_INT_H
 #define TEMPLATE_INT_H
@@ -38,7 +38,7 @@ struct job {
 void *job_alloc(struct job *j, size_t n);            /* zeroed; fails with -ENOMEM or -E2BIG */
 void  job_free(struct job *j);
 
-/* One sentence, "line 7: ..."; line 0: none. */
+/* Fail with one sentence, "line 7: ..."; line 0: without a line. */
 _Noreturn void template_fail(struct job *j, int rc, uint32_t line, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
@@ -58,7 +58,7 @@ struct token {
 	double f;
 };
 
-/* The whole source; the last token is T_END. */
+/* The tokens of the whole source; the last one is T_END. */
 struct token *template_lex(struct job *j, const char *source, size_t n);
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -68,13 +68,13 @@ enum type { V_UNDEFINED, V_NONE, V_BOOL, V_INT, V_FLOAT, V_STR, V_LIST, V_TUPLE,
 
 struct value {
 	enum type t;
-	bool markup;                         /* a STR that is HTML already: what is added to it gets escaped */
+	bool markup;                         /* a STR that is HTML already: what is appended to it is escaped */
 	union {
 		bool b;
 		int64_t i;
 		double f;
-		struct str s;                /* STR; UNDEFINED: what is undefined, as a sentence */
-		struct list *list;           /* LIST, TUPLE, ITER: what is not taken of it yet */
+		struct str s;                /* STR; for UNDEFINED a sentence that says what is undefined */
+		struct list *list;           /* LIST, TUPLE; for ITER the items not consumed yet */
 		struct dict *dict;           /* DICT, NAMESPACE */
 		struct macro *macro;
 		struct bound *bound;
@@ -104,9 +104,9 @@ struct node {
 	uint32_t line;
 	struct str s;                /* NAME, ATTR, KEYWORD, DATA, SET.., MACRO, FILTER, TEST */
 	struct value v;              /* CONST */
-	const struct filter *filter; /* NULL: there is none of that name, and to run it is an error */
+	const struct filter *filter; /* NULL: no filter has that name, and running it is an error */
 	const struct test *test;
-	struct node *a, *b, *c, *d;  /* operands; see template_parse.c */
+	struct node *a, *b, *c, *d;  /* operands: see template_parse.c */
 	struct node *list;           /* items, arguments, bodies: linked by next */
 	struct node *next;
 	size_t n_list;
@@ -120,8 +120,8 @@ struct template {
 
 struct node *template_parse(struct job *j, const struct token *t); /* up to T_END */
 
-/* template_check.c: fails for a filter or test that nobody knows, where Jinja2 does so when it compiles.
- * Returns a bit for each of template_inputs that is read from what the caller gives. */
+/* template_check.c: fails for an unknown filter or test where Jinja2 fails when it compiles.  Returns
+ * a bit for each of template_inputs that the template reads from the caller. */
 unsigned template_check(struct job *j, const struct node *body);
 
 /* ---- a rendering ----------------------------------------------------------------------------- */
@@ -135,14 +135,14 @@ struct bound { struct value self; const struct method *method; };
 struct loop {
 	const struct list *items;
 	size_t i;
-	bool seen;                   /* changed(): was called before, with */
+	bool seen;                   /* changed() was called before; `last` was its argument */
 	struct value last;
 };
 
 struct render {
 	struct job mem;
 	uint64_t steps;
-	uint32_t depth, line;        /* line: of the statement or call under way, for messages */
+	uint32_t depth, line;        /* line: of the current statement or call, for messages */
 	char *out;                   /* malloc'ed */
 	size_t n_out, out_cap, out_max;
 	struct scope *scope;
@@ -158,13 +158,13 @@ struct args {
 
 _Noreturn void fail(struct render *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void spend(struct render *r, uint64_t steps);
-void enter(struct render *r);                        /* and leave: one level deeper */
+void enter(struct render *r);                        /* one level deeper; leave() goes back */
 static inline void leave(struct render *r) { r->depth++; }
 void out_put(struct render *r, const char *s, size_t n);
 
 void template_exec(struct render *r, const struct node *body);
 struct value call_value(struct render *r, struct value f, struct args *a);
-/* The argument at place i or named; NULL if it was not given. */
+/* The argument at position i or by name; NULL if it was not given. */
 struct value *arg(struct args *a, size_t i, const char *name);
 
 /* template_value.c */
@@ -175,12 +175,12 @@ struct value v_int(int64_t i);
 struct value v_bool(bool b);
 struct value v_none(void);
 struct value v_undefined(struct render *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-struct value v_list(struct render *r, size_t n);     /* n places, to be filled */
+struct value v_list(struct render *r, size_t n);     /* n items, to be filled in */
 struct value v_from_json(struct render *r, const json_t *j);
 const char *type_name(struct value v);
 bool truth(struct value v);
 bool equal(struct render *r, struct value a, struct value b);
-int  order(struct render *r, struct value a, struct value b);  /* <0 0 >0, or fails */
+int  order(struct render *r, struct value a, struct value b);  /* < 0, 0, > 0, or fails */
 bool contains(struct render *r, struct value in, struct value item);
 bool number(struct value v, double *out);
 struct list *to_list(struct render *r, struct value v);
@@ -212,7 +212,7 @@ void text_pad(struct text *t, uint32_t cp, int64_t times);
 bool py_space(uint32_t cp);
 struct str str_strip(struct str s, struct str chars, bool any_space, int sides); /* 1 left, 2 right */
 struct str str_case(struct render *r, struct str s, char how); /* u l t(itle) c(apitalize) w(ord title) */
-struct str str_escape(struct render *r, struct value v);  /* for HTML, unless it is markup */
+struct str str_escape(struct render *r, struct value v);  /* for HTML, unless v is markup */
 struct str str_replace(struct render *r, struct str s, struct str from, struct str to, int64_t most);
 struct list *str_split(struct render *r, struct str s, const struct str *sep, int64_t most, bool right);
 struct list *str_lines(struct render *r, struct str s);

@@ -1,8 +1,8 @@
-/* template_lex.c - template source to tokens, white space control included.
+/* template_lex.c - template source to tokens, with white-space control.
  *
- * As Jinja2 does with trim_blocks and lstrip_blocks: the newline after a block or comment is
- * dropped, and the blanks before one that begins its line; "-" drops all white space on its
- * side, "+" none; one newline at the end of the source is dropped.
+ * As Jinja2 does with trim_blocks and lstrip_blocks, it drops the newline after a block or comment, and
+ * the blanks before one that is the first in its line.  "-" drops all white space on its side, "+" none.
+ * One newline at the end of the source is dropped.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ static struct token *add(struct lexer *x, enum token_kind kind)
 
 /* ---- text between the brackets --------------------------------------------------------------- */
 
-/* Text that a tag follows: sign is the character after the tag's bracket. */
+/* Add the text before a tag; sign is the character after the tag's bracket. */
 static void add_data(struct lexer *x, size_t from, size_t to, char sign, bool is_block)
 {
 	size_t k, end = to;
@@ -79,7 +79,7 @@ static void add_data(struct lexer *x, size_t from, size_t to, char sign, bool is
 		add(x, T_DATA)->s = (struct str){ x->s + from, end - from };
 }
 
-/* Behind a closing bracket of blocks and comments: at "%}" or "#}", with its sign before it. */
+/* Skip the closing bracket "%}" or "#}" of a block or comment; sign is the character before it. */
 static void close_block(struct lexer *x, char sign)
 {
 	skip(x, 2);
@@ -102,7 +102,7 @@ static void comment(struct lexer *x)
 	close_block(x, x->s[x->at - 1]);
 }
 
-/* "{% name %}" here?  Its length up to the closing bracket, which *close is the sign of. */
+/* Is "{% name %}" here?  Returns its length up to the closing bracket, or 0; *close: the bracket's sign. */
 static size_t lone_tag(const struct lexer *x, const char *name, char *close)
 {
 	size_t i = x->at + 2, n = strlen(name);
@@ -162,8 +162,8 @@ static int hex(char c)
 	       c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* One escape, at the character after the backslash (Python's rules); the bytes it used, or 0:
- * it is none and the backslash stays. */
+/* Decode one escape by Python's rules; s is after the backslash.  Returns the bytes used, or 0 if it is no
+ * escape and the backslash stays. */
 static size_t escape(const char *s, size_t n, char *out, unsigned *out_n)
 {
 	static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";
@@ -229,7 +229,7 @@ static void numeral(struct lexer *x, bool after_dot)
 	size_t k = 0, i = x->at;
 	struct token *t = add(x, T_INT);
 
-	for (; i < x->n && k < sizeof(buf) - 2; i++) {  /* an exponent takes two: its letter and sign */
+	for (; i < x->n && k < sizeof(buf) - 2; i++) {  /* an exponent adds two: its letter and its sign */
 		char c = x->s[i];
 
 		if (c == '_' && i + 1 < x->n && digit(x->s[i + 1]))
@@ -276,7 +276,7 @@ static int operator(struct lexer *x, int *nested)
 	return c;
 }
 
-/* From behind the opening bracket to behind the closing one. */
+/* Read a tag, from after its opening bracket to after the closing one. */
 static void inside(struct lexer *x, bool is_block)
 {
 	const char *close = is_block ? "%}" : "}}";
@@ -325,7 +325,7 @@ static void inside(struct lexer *x, bool is_block)
 	}
 }
 
-/* Newlines of any kind become \n; the last one goes. */
+/* Newlines of any kind become \n; the last one is dropped. */
 static void normalize(struct lexer *x, const char *source, size_t n)
 {
 	char *s = job_alloc(x->j, n + 1);

@@ -1,6 +1,6 @@
-/* template_methods.c - what can be called: methods of strings, lists, dictionaries and loops,
- * and the functions that transformers puts beside Jinja2's.  Methods that would change a value
- * are there by name only, as in Jinja2's immutable sandbox.
+/* template_methods.c - what a template can call: methods of strings, lists, dictionaries and loops,
+ * and the functions that transformers adds to Jinja2's.  Methods that would change a value have only a
+ * name here and are refused, as in Jinja2's immutable sandbox.
  */
 #include <errno.h>
 #include <string.h>
@@ -247,7 +247,7 @@ static struct value s_join(struct render *r, struct value self, struct args *a)
 	return v_str((struct str){ t.s, t.n });
 }
 
-/* isdigit, isspace and the like: not empty, and every character is one. */
+/* isdigit, isspace and similar: the string is not empty, and is() holds for each character. */
 static bool every(struct str s, bool (*is)(uint32_t cp))
 {
 	uint32_t cp;
@@ -447,7 +447,7 @@ static struct value g_namespace(struct render *r, struct args *a)
 	return v;
 }
 
-/* The template's own refusal is for whoever sent the messages: as it is, without a line. */
+/* The template's own error is meant for the client that sent the messages: unchanged, without a line. */
 static struct value g_raise(struct render *r, struct args *a)
 {
 	struct value *v = arg(a, 0, "message");

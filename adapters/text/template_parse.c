@@ -21,9 +21,9 @@
 
 struct parser {
 	struct job *j;
-	const struct token *t;       /* the next one */
+	const struct token *t;       /* the next token */
 	int depth;
-	int loops;                   /* loops around here, for break and continue */
+	int loops;                   /* loops around this place, for break and continue */
 };
 
 struct list_end { struct node *first, **last; size_t n; };
@@ -120,7 +120,7 @@ static struct str want_name(struct parser *p, const char *what)
 
 /* ---- expressions ----------------------------------------------------------------------------- */
 
-/* Arguments behind an opened parenthesis. */
+/* Arguments, after the opening parenthesis. */
 static void arguments(struct parser *p, struct node *call)
 {
 	struct list_end l = { NULL, NULL, 0 };
@@ -189,7 +189,7 @@ static struct node *items_until(struct parser *p, enum node_kind kind, int close
 	return n;
 }
 
-/* "a" or "a, b"; behind "(" also nothing at all.  item() parses one. */
+/* "a" or "a, b"; after "(" it may be empty.  item() parses one item. */
 static struct node *tuple(struct parser *p, struct node *(*item)(struct parser *p), bool may_be_empty)
 {
 	struct node *n = node(p, N_TUPLE);
@@ -262,7 +262,7 @@ static struct node *primary(struct parser *p)
 	unexpected(p, "an expression");
 }
 
-/* What stands between "[" and "]". */
+/* What is between "[" and "]". */
 static struct node *subscript(struct parser *p)
 {
 	struct node *slice = node(p, N_SLICE), **part[] = { &slice->a, &slice->b, &slice->c };
@@ -428,7 +428,7 @@ static int comparison(struct parser *p)
 	return 0;
 }
 
-/* a < b < c: list holds the operands behind the first, each with its operator. */
+/* a < b < c: list holds the operands after the first, each with its operator. */
 static struct node *compare(struct parser *p)
 {
 	struct node *a = binary(p, 0), *n;
@@ -519,7 +519,7 @@ static void close_tag(struct parser *p)
 	p->t++;
 }
 
-/* "{% endx %}": the opening bracket and the name were looked at by body(). */
+/* "{% endx %}": body() has already checked the opening bracket and the name. */
 static void end_tag(struct parser *p)
 {
 	p->t += 2;
@@ -552,7 +552,7 @@ static struct node *conditional(struct parser *p)
 	return first;
 }
 
-/* "a" or "a, b" or "(a, b)", names to be set; ns.a too where attrs are allowed. */
+/* Names to set: "a", "a, b" or "(a, b)"; also ns.a if attrs is true. */
 static void targets(struct parser *p, struct node *n, bool attrs)
 {
 	struct list_end l = { NULL, NULL, 0 };
@@ -624,7 +624,7 @@ static struct node *set(struct parser *p)
 	return n;
 }
 
-/* What a macro gets, behind an opened parenthesis. */
+/* The parameters of a macro, after the opening parenthesis. */
 static void parameters(struct parser *p, struct node *n)
 {
 	struct list_end l = { NULL, NULL, 0 };
@@ -643,7 +643,7 @@ static void parameters(struct parser *p, struct node *n)
 	n->n_list = l.n;
 }
 
-/* The body of a macro: a loop around it is not its own. */
+/* The body of a macro, in which break and continue do not see a loop around the macro. */
 static struct node *macro_body(struct parser *p, struct node *n, const char *const *ends)
 {
 	int loops = p->loops;
@@ -774,7 +774,7 @@ static struct node *statement(struct parser *p)
 	return n;
 }
 
-/* Statements up to a tag named in ends (NULL: the end of the template), which is left there. */
+/* Statements up to a tag named in ends (NULL: up to the end of the template); does not consume that tag. */
 static struct node *body(struct parser *p, const char *const *ends)
 {
 	struct list_end l = { NULL, NULL, 0 };

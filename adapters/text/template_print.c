@@ -60,7 +60,7 @@ static void text_fmt(struct text *t, const char *fmt, ...)
 	text_put(t, (struct str){ buf, strlen(buf) });
 }
 
-/* The shortest digits that read back as the same number, written as Python writes them. */
+/* The shortest digits that parse to the same number, written as Python writes them. */
 static void put_float(struct text *t, double f, bool json)
 {
 	char buf[40], *e;
@@ -108,7 +108,7 @@ static bool printable(uint32_t cp)
 	}
 }
 
-/* A string in quotes as Python's repr has it. */
+/* A string in quotes, as Python's repr() writes it. */
 static void put_repr(struct text *t, struct str s)
 {
 	char quote = s.n && memchr(s.s, '\'', s.n) && !memchr(s.s, '"', s.n) ? '"' : '\'';
@@ -269,7 +269,7 @@ static const struct dict *by_key(struct render *r, const struct dict *d)
 	struct dict *out = job_alloc(&r->mem, sizeof(*out));
 
 	out->p = job_alloc(&r->mem, d->n * sizeof(*out->p));
-	for (; out->n < d->n; out->n++) {        /* few keys: by insertion */
+	for (; out->n < d->n; out->n++) {        /* insertion sort: there are few keys */
 		size_t i = out->n;
 
 		for (; i && order(r, out->p[i - 1].k, d->p[out->n].k) > 0; i--) {

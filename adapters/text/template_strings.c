@@ -1,11 +1,11 @@
-/* template_strings.c - what Python's strings can do, on UTF-8. */
+/* template_strings.c - the methods of Python's strings, on UTF-8. */
 #include <string.h>
 #include <utf8proc.h>
 
 #include "template_int.h"
 #include "utf8.h"
 
-/* str.isspace(): White_Space and the four information separators. */
+/* str.isspace(): Unicode's White_Space and the four information separators. */
 bool py_space(uint32_t cp)
 {
 	return utf8_space(cp) || (cp >= 0x1c && cp <= 0x1f);
@@ -55,8 +55,8 @@ static bool cased(uint32_t cp)
 	return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
 }
 
-/* how: u(pper), l(ower), c(apitalize), t(itle of Python: after what is no letter), w(ords: the
- * filter "title": after blanks, "-", "(", "{", "[", "<"). */
+/* how: u(pper), l(ower), c(apitalize), t(itle as in Python: a capital after each non-letter), w(ords as in
+ * the filter "title": a capital after blanks, "-", "(", "{", "[", "<"). */
 struct str str_case(struct render *r, struct str s, char how)
 {
 	struct text t = { .r = r };
@@ -114,7 +114,7 @@ struct str str_replace(struct render *r, struct str s, struct str from, struct s
 			text_put(&t, to);
 			s.n -= (size_t)(p - s.s) + from.n;
 			s.s = p + from.n;
-		} else {                         /* before each character, and at the end */
+		} else {                         /* once before each character, and once at the end */
 			size_t len = utf8_next(s.s, s.n, &cp);
 
 			text_put(&t, to);
@@ -154,7 +154,7 @@ static struct list *parts_list(struct parts *p)
 	return l;
 }
 
-/* The first of sep in s, or the last one. */
+/* The first sep in s, or the last one. */
 static const char *find(struct str s, struct str sep, bool last)
 {
 	if (!last)

@@ -1,5 +1,5 @@
-/* template_value.c - the values of a rendering: what they are equal to, what lies in them.
- * (How they are printed is in template_print.c.)  As Python has it, for what a chat template can tell apart.
+/* template_value.c - the values of a rendering: equality, order, contents.  (template_print.c prints them.)
+ * They act as in Python, as far as a chat template can see a difference.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -71,7 +71,7 @@ struct value v_list(struct render *r, size_t n)
 
 /* ---- dictionaries ---------------------------------------------------------------------------- */
 
-#define FEW 8                    /* so many pairs are searched one by one */
+#define FEW 8                    /* up to 8 pairs are searched one by one */
 
 bool number(struct value v, double *out)
 {
@@ -185,7 +185,7 @@ struct value v_from_json(struct render *r, const json_t *j)
 	switch (json_typeof(j)) {
 	case JSON_OBJECT:
 		v = v_dict(r);
-		/* jansson's macro wants a table that is not const; it is not written */
+		/* jansson's macro needs a non-const table, but does not write to it */
 		json_object_keylen_foreach((json_t *)(uintptr_t)j, key, n, item)
 			dict_set(r, v.u.dict, v_str((struct str){ key, n }), v_from_json(r, item));
 		break;
@@ -293,7 +293,7 @@ bool equal(struct render *r, struct value a, struct value b)
 	case V_NONE:
 		return true;
 	default:
-		return a.u.dict == b.u.dict;     /* the same thing */
+		return a.u.dict == b.u.dict;     /* equal only to itself */
 	}
 }
 
@@ -312,7 +312,7 @@ int order(struct render *r, struct value a, struct value b)
 	if (a.t == V_STR && b.t == V_STR) {
 		n = a.u.s.n < b.u.s.n ? a.u.s.n : b.u.s.n;
 		spend(r, n / 64);
-		d = n ? memcmp(a.u.s.s, b.u.s.s, n) : 0;   /* UTF-8 sorts as its code points do */
+		d = n ? memcmp(a.u.s.s, b.u.s.s, n) : 0;   /* UTF-8 sorts like its code points */
 		return d ? d : (a.u.s.n > b.u.s.n) - (a.u.s.n < b.u.s.n);
 	}
 	if (a.t != b.t || (a.t != V_LIST && a.t != V_TUPLE))
@@ -350,7 +350,7 @@ bool contains(struct render *r, struct value in, struct value item)
 				return true;
 		}
 		return false;
-	case V_ITER:                             /* taken up to the one that is equal */
+	case V_ITER:                             /* consumed up to the item that is equal */
 		while (in.u.list->n) {
 			in.u.list->n--;
 			if (equal(r, *in.u.list->v++, item))
@@ -394,7 +394,7 @@ struct list *to_list(struct render *r, struct value v)
 	case V_LIST:
 	case V_TUPLE:
 		return v.u.list;
-	case V_ITER:                             /* taken to its end: it gives nothing any more */
+	case V_ITER:                             /* consumed: it gives no more items */
 		out = v_list(r, 0);
 		*out.u.list = *v.u.list;
 		v.u.list->n = 0;
@@ -484,7 +484,7 @@ struct value get_slice(struct render *r, struct value v, struct value from, stru
 		a = a >= n ? n - 1 : a;
 		b = b < -1 ? -1 : b;
 	}
-	if (v.t == V_STR && d == 1) {            /* without making a list of it */
+	if (v.t == V_STR && d == 1) {            /* without a list of its characters */
 		size_t i = offset(v.u.s, (size_t)(a < n ? a : n)), j = b > a ? offset(v.u.s, (size_t)b) : i;
 
 		spend(r, v.u.s.n / 64);
