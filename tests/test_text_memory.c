@@ -149,6 +149,18 @@ static void working(void **state)
 		assert_true(n > 1 || n_chat < 0);
 	}
 	assert_int_equal(sr_text_chat(t, "{{ nope", chat, &(char *){ NULL }, err, sizeof(err)), -EINVAL); /* not by its own */
+	assert_int_equal(sr_text_chat(t, "\xff", chat, &(char *){ NULL }, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "is not UTF-8"));
+	n_chat = -1;
+	for (int n = 1; n_chat < 0; n++) {
+		char *out = NULL;
+
+		calls = 0, fails = n;
+		n_chat = sr_text_chat(t, "{{ 1 }}", chat, &out, err, sizeof(err));
+		fails = 0;
+		assert_int_equal(n_chat, out ? 1 : -ENOMEM);
+		free(out);
+	}
 	sr_text_close(t);
 }
 

@@ -267,6 +267,8 @@ static void long_pieces(void **state)
 	sr_text_close(t);
 }
 
+#define SPLIT "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": \"Isolated\"}"
+
 /* What a tokenizer.json may ask for, and what is refused by name. */
 static void refusals(void **state)
 {
@@ -279,6 +281,8 @@ static void refusals(void **state)
 		  "\"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", \"use_regex\": false}]}", "(a", -ENOTSUP },
 		{ "pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"},"
 		  "\"behavior\": \"MergedWithNext\"}, {\"type\": \"ByteLevel\"}]}", "MergedWithNext", -ENOTSUP },
+		{ "pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": [" SPLIT ", " SPLIT ", " SPLIT ", " SPLIT ", " SPLIT ", "
+		  SPLIT ", " SPLIT ", " SPLIT ", " SPLIT ", {\"type\": \"ByteLevel\", \"use_regex\": false}]}", "more than", -ENOTSUP },
 		{ "decoder", "{\"type\": \"WordPiece\"}", "WordPiece", -ENOTSUP },
 		{ "post_processor", "{\"type\": \"BertProcessing\"}", "BertProcessing", -ENOTSUP },
 		{ "model.type", "\"Unigram\"", "Unigram", -ENOTSUP },

@@ -80,7 +80,7 @@ small = [
     "{{ [1, 2,] }} {{ {'a': 1, 'b': 2,} }} {{ {'a': 1,} | length }} {{ {'a': [1,], 'b': {},}['a'] }}",
     "{{ 'x' if {} else 'y' }} {{ 'x' if {'a': 1} else 'y' }} {{ 'x' if [] else 'y' }} {{ 'x' if [0] else 'y' }}",
     "{{ '\\xaf\\xfa\\x0A' }} {{ 'abc'.rfind('') }} {{ 'éabcabc'.rfind('bc') }} {{ 'abc'.rfind('x') }} {{ 'abc'.find('') }}",
-    "{{ 'abc'.index('x') }}", "{{ 'a,b,'.split(',') }} {{ ',a'.split(',') }} {{ 'a--b--'.split('--', 1) }}",
+    "{{ 'abc'.index('x') }}", "{{ 'a,b,'.split(',') }} {{ ',a'.split(',') }} {{ 'a--b--'.split('--', 1) }} {{ 'a,b,'.rsplit(',', 1) }}",
     "{{ 'abc'.rindex('x') }}",
     # filters
     "[{{ sp | trim }}][{{ 'xax' | trim('x') }}][{{ missing | trim }}][{{ nil | trim }}]", "{{ s | upper }} {{ s | lower }} {{ 'hello world-foo (bar' | title }} {{ 'hELLO' | capitalize }}",
