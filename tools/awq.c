@@ -10,7 +10,7 @@
 #include "kernels/cpu/types.h"
 
 #define ALPHAS  21                 /* 0, 0.05, .. 1 */
-#define SAMPLES 256                /* outputs of a matrix that the search looks at */
+#define SAMPLES 256                /* outputs of a matrix that the search uses */
 
 int awq_create(struct awq *a, int32_t n, int32_t k, int32_t group)
 {
@@ -36,12 +36,12 @@ void awq_destroy(struct awq *a)
 
 struct grid { uint16_t scale; uint8_t zero; float s, z; };
 
-/* Sixteen steps from lo to hi, of which one is exactly 0. */
+/* 16 values from lo to hi, one of them exactly 0. */
 static struct grid grid_of(float lo, float hi)
 {
 	struct grid g = { .scale = f16_of_f32((hi - lo) / 15) };
 
-	if (!(g.scale & 0x7fff))       /* all zeros, or next to it */
+	if (!(g.scale & 0x7fff))       /* all zeros, or almost */
 		g.scale = 1;
 	else if (g.scale > 0x6c00)     /* 4096: readers hold 15 s in f16 too */
 		g.scale = 0x6c00;
@@ -51,7 +51,7 @@ static struct grid grid_of(float lo, float hi)
 	return g;
 }
 
-/* Squared error of w[n] on the grid, each weighted by its worth; q unless NULL. */
+/* The squared error of w[n] on the grid, weighted by worth; fills q unless it is NULL. */
 static double round_on(const struct grid *g, const float *w, const double *worth, int32_t n, uint8_t *q)
 {
 	float inverse = 1 / g->s, middle = g->z + 0.5f;
@@ -77,7 +77,8 @@ static void range(const float *w, int32_t n, float *lo, float *hi)
 	}
 }
 
-/* A narrower range costs the few at its ends and gains for all others: the best of some. */
+/* A narrower range loses precision for the few values at its ends and gains it for all others: try several
+ * and take the best. */
 static struct grid best_grid(const float *w, const double *worth, int32_t n)
 {
 	static const float parts[] = { 1, 0.95f, 0.9f, 0.85f, 0.8f, 0.75f, 0.7f, 0.65f, 0.6f, 0.55f };
@@ -123,7 +124,7 @@ double awq_round(struct awq *a, struct matrix *m, const double *worth)
 
 /* ---- in files ------------------------------------------------------------------------------- */
 
-/* The output whose nibble i of a word is. */
+/* The output that nibble i of a word belongs to. */
 static const uint8_t order[8] = { 0, 2, 4, 6, 1, 3, 5, 7 };
 
 void awq_pack(const struct awq *a, uint32_t *qweight, uint32_t *qzeros, uint16_t *scales)
@@ -167,7 +168,7 @@ void awq_scale_outputs(struct matrix *m, const float *s)
 			m->w[i * (size_t)m->k + j] /= s[i];
 }
 
-/* s = mean(|x|)^alpha, with the largest as far above 1 as the least is below. */
+/* s = mean(|x|)^alpha, normalized so that the largest times the smallest is 1. */
 static void scales_of(const struct moments *x, double alpha, float *s)
 {
 	double least = INFINITY, most = 0;
@@ -183,7 +184,7 @@ static void scales_of(const struct moments *x, double alpha, float *s)
 		s[j] = fminf(fmaxf(s[j] / (float)sqrt(least * most), 1e-3f), 1e3f);
 }
 
-/* What rounding m so scaled changes of its outputs, if inputs were independent. */
+/* The error in the outputs of m, scaled by s and rounded, if its inputs were independent. */
 static double cost_of(const struct matrix *m, int32_t group, const float *s, const double *worth, float *row)
 {
 	int32_t step = m->n > SAMPLES ? m->n / SAMPLES : 1;

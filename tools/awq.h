@@ -1,9 +1,9 @@
-/* awq.h - matrices as AWQ keeps them: 4 bits, a scale and a zero point for each output and group of
- * inputs, w = (q - zero) * scale.
+/* awq.h - matrices in AWQ's format: 4 bits per weight, a scale and a zero point for each output and group
+ * of inputs, w = (q - zero) * scale.
  *
- * What the paper adds to plain rounding (arXiv 2306.00978): inputs whose activations are large are worth
- * more digits.  Input j of a matrix is multiplied by s[j] before rounding, and whatever feeds it
- * divides by s[j], so that the model stays the same; s = mean(|x|)^alpha, alpha by search.
+ * What the paper adds to plain rounding (arXiv 2306.00978): inputs with large activations get more
+ * precision.  Input j of a matrix is multiplied by s[j] before rounding, and the layer before it divides
+ * by s[j], so that the model stays the same.  s = mean(|x|)^alpha; a search finds alpha.
  */
 #ifndef AWQ_H
 #define AWQ_H
@@ -12,7 +12,7 @@
 
 struct matrix { int32_t n, k; float *w; };   /* [n][k] */
 
-/* What was seen of the inputs of a matrix, summed over `rows`. */
+/* Statistics of the inputs of a matrix, summed over `rows`. */
 struct moments {
 	int32_t k;
 	int64_t rows;
@@ -30,14 +30,15 @@ struct awq {
 int  awq_create(struct awq *a, int32_t n, int32_t k, int32_t group);
 void awq_destroy(struct awq *a);
 
-/* Round m into a; m becomes what a says.  worth: [k] weight of an error at each input, NULL = all
- * alike.  Returns the error as a fraction of m, both as root mean squares. */
+/* Round m into a; m gets the rounded values.  worth: [k] weight of an error at each input, NULL = all
+ * equal.  Returns the error as a fraction of m, both as root mean squares. */
 double awq_round(struct awq *a, struct matrix *m, const double *worth);
 
-/* As in files: qweight [k][n/8], qzeros [k/group][n/8], scales [k/group][n]. */
+/* Pack as in files: qweight [k][n/8], qzeros [k/group][n/8], scales [k/group][n]. */
 void awq_pack(const struct awq *a, uint32_t *qweight, uint32_t *qzeros, uint16_t *scales);
 
-/* The scales s[k] by which rounding n matrices of the same inputs x costs least; returns alpha. */
+/* Find the scales s[k] with the least error when n matrices with the same inputs x are rounded; returns
+ * alpha. */
 double awq_search(const struct matrix *const *m, int n, int32_t group, const struct moments *x, float *s);
 
 /* w[.][j] *= s[j]; w[j][.] /= s[j] */

@@ -1,4 +1,4 @@
-/* bench.c - slipring bench: find the model and its tokenizer, draw the prompts, run, report. */
+/* bench.c - slipring bench: finds the model and its tokenizer, draws the prompts, runs, reports. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 #include "report.h"
 #include "session.h"
 
-#define RETRY_S 1.0              /* between two looks at a server that is not ready */
+#define RETRY_S 1.0              /* between two checks of a server that is not ready */
 
 static volatile sig_atomic_t interrupted;
 
@@ -30,11 +30,11 @@ struct bench {
 	struct bench_load load;
 	double *at;
 	struct session session;      /* ring: connection for the model's name, and its tokenizer */
-	struct sr_text *text;        /* tokenizer, or NULL; the session's, or ours */
+	struct sr_text *text;        /* tokenizer, or NULL; owned by the session or by us */
 	bool own_text;
 	char base[PATH_MAX], url[PATH_MAX + 256];
 	char model[512];             /* name in requests */
-	char root[PATH_MAX];         /* what it is, for the tokenizer and the file */
+	char root[PATH_MAX];         /* the model's root, for the tokenizer and the file */
 	char tokenizer[PATH_MAX];
 	char prefix[32];
 };
@@ -100,7 +100,7 @@ static int open_http(struct bench *b, char *err, size_t errlen)
 	snprintf(b->tokenizer, sizeof(b->tokenizer), "%s", o->tokenizer ? o->tokenizer : b->root);
 	rc = locate_model(&where, b->tokenizer, err, errlen);
 	if (rc && !o->tokenizer && !locate_model(&where, NULL, err, errlen) && !strcmp(where.name, b->root))
-		rc = 0;                       /* the default model, by the name it is served under */
+		rc = 0;                       /* the default model, by its served name */
 	if (!rc)
 		rc = sr_text_open(&b->text, where.path, err, errlen);
 	b->own_text = !rc;
@@ -174,7 +174,7 @@ static struct bench_run new_run(struct bench *b, const struct bench_load *load, 
 	                           .salt = b->call->salt, .say = b->call->say };
 }
 
-/* The first prompt n times, all at once: 0, or why the first failed. */
+/* Send the first prompt n times at once.  0, or an error and why the first one failed. */
 static int rehearse(struct bench *b, size_t n, char *err, size_t errlen)
 {
 	struct bench_load load = { .prompt = calloc(n, sizeof(*load.prompt)), .n = n };
@@ -311,7 +311,7 @@ static int measure(struct bench *b, char *err, size_t errlen)
 	r.bar = !b->o.quiet;
 	r.server = bench_server_open(&b->o);
 	rc = bench_run(&r, err, errlen);
-	if (rc && r.n_done && report(b, &r, why, sizeof(why)))    /* what was measured before the end */
+	if (rc && r.n_done && report(b, &r, why, sizeof(why)))    /* what was measured before the failure */
 		fprintf(stderr, "slipring bench: %s\n", why);
 	if (!rc)
 		rc = report(b, &r, err, errlen);
@@ -320,7 +320,7 @@ static int measure(struct bench *b, char *err, size_t errlen)
 	return rc;
 }
 
-/* Everything that can be found wrong before the first request. */
+/* Find every error that can be found before the first request. */
 static int check_early(const struct bench_options *o, char *err, size_t errlen)
 {
 	struct bench_run none = { .o = o, .load = &(struct bench_load){ 0 } };

@@ -1,5 +1,5 @@
-/* bundle.c - POSIX.1-1988 ustar, as pax(1) describes it: a header of 512 bytes, the data, zeros up to
- * the next 512; two blocks of zeros at the end. */
+/* bundle.c - POSIX.1-1988 ustar, as pax(1) describes it: a header of 512 bytes, the data, zeros up to the
+ * next multiple of 512; two blocks of zeros at the end. */
 #include "bundle.h"
 
 #include <errno.h>
@@ -63,6 +63,6 @@ int bundle_close(struct bundle *b)
 	if (fclose(b->to) && !b->error)
 		b->error = -errno;
 	if (b->error)
-		unlink(b->path);              /* half of one helps nobody */
+		unlink(b->path);              /* half a file is of no use */
 	return b->error;
 }

@@ -9,7 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/kern.h"
 
-#define QUERIES 16                 /* of one call of attend */
+#define QUERIES 16                 /* the most queries of one call of attend */
 
 struct calibrate {
 	const struct kern *k;
@@ -230,7 +230,7 @@ void calibrate_head(struct calibrate *c, const struct matrix *head, int32_t firs
 	size_t D = (size_t)c->m->D, n = (size_t)head->n, wide = 2 * (size_t)c->m->F;
 	int32_t step = (int32_t)(n > wide * (size_t)c->T ? 1 : wide * (size_t)c->T / n);
 
-	for (int32_t t0 = from; t0 < c->T - 1; t0 += step) {     /* logits lie where gate and up did */
+	for (int32_t t0 = from; t0 < c->T - 1; t0 += step) {     /* logits use the memory of gate and up */
 		int32_t rows = c->T - 1 - t0 < step ? c->T - 1 - t0 : step;
 
 		multiply(c, head, NULL, x + (size_t)t0 * D, rows, c->gu, n);

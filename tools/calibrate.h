@@ -1,6 +1,6 @@
-/* calibrate.h - the transformer over one text, a layer at a time, in f32: what a matrix's inputs look
- * like, and how well the model predicts.  For `slipring quantize`, which never has more than one layer
- * in memory; the verbs are those of kernels/cpu/kern.h.
+/* calibrate.h - runs the transformer over one text, a layer at a time, in f32.  It measures the inputs of
+ * each matrix, and how well the model predicts.  For `slipring quantize`, which never has more than one
+ * layer in memory.  The verbs are those of kernels/cpu/kern.h.
  */
 #ifndef CALIBRATE_H
 #define CALIBRATE_H
@@ -25,13 +25,13 @@ struct calibrate;
 int  calibrate_create(struct calibrate **out, const struct sr_model *m, int32_t T);
 void calibrate_destroy(struct calibrate *c);
 
-/* x [T][D] through layer l; what its matrices read in the first half of the positions is added to
- * in[N_INPUTS], unless NULL.  (By the second half the result is judged.) */
+/* Pass x [T][D] through layer l.  The inputs of its matrices at the first half of the positions are added
+ * to in[N_INPUTS], unless it is NULL.  (The second half serves to judge the result.) */
 void calibrate_layer(struct calibrate *c, int32_t l, const struct layer *w, float *x, struct moments *in);
 
-/* Logits of rows from .. T-2 for a part of the vocabulary, head [n][D], n <= 2 F, from id `first`: per row,
- * their log-sum-exp is joined into sum[T], and the logit of id[t + 1], if among them, goes to
- * hit[T].  x: after the last norm.  sum begins as minus infinity. */
+/* Logits of rows from .. T-2 for a part of the vocabulary: head [n][D], n <= 2 F, starting at id `first`.
+ * For each row their log-sum-exp is merged into sum[T], and the logit of id[t + 1], if it is among them, is
+ * stored in hit[T].  x: after the last norm.  sum starts as minus infinity. */
 void calibrate_head(struct calibrate *c, const struct matrix *head, int32_t first, const float *x,
                     int32_t from,
                     const int32_t *id, double *sum, double *hit);

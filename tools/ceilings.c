@@ -1,7 +1,7 @@
 /* ceilings.c - all cores at once read memory and multiply; the best round is the machine's ceiling.
  *
- * A virtual machine's memory is shared with strangers and moves: the best of several rounds is
- * what the hardware can do, not what it always does. */
+ * A virtual machine shares its memory bandwidth with other guests, so results vary.  The best of several
+ * rounds is what the hardware can do, not what it always does. */
 #include "ceilings.h"
 #include "core/fresh.h"
 
@@ -83,7 +83,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* The best round's sum over all cores, per second. */
+/* The sum over all cores in the best round, per second. */
 static double best(const struct worker *w, int n, enum peak what)
 {
 	double most = 0;
@@ -98,7 +98,7 @@ static double best(const struct worker *w, int n, enum peak what)
 	return most;
 }
 
-/* Nobody begins before all are there: who cannot be, ends it for all. */
+/* No thread begins before all have started; if one cannot start, all end. */
 static int run(struct worker *w, int n)
 {
 	int made = 0, e = 0;
@@ -228,7 +228,7 @@ int ceilings_save(const struct ceilings *c, char *err, size_t errlen)
 			mkdir(file, 0777);
 			*slash = '/';
 		}
-		mkdir(file, 0777);            /* what fails here, fails below with its reason */
+		mkdir(file, 0777);            /* a failure here shows below, with its reason */
 		snprintf(file + k, sizeof(file) - (size_t)k, "/ceilings.json");
 		rc = fresh_open(&w, AT_FDCWD, file, 0666);
 		if (!rc && json_dumpf(j, w.f, JSON_INDENT(1)))

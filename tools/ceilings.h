@@ -1,5 +1,5 @@
-/* ceilings.h - what this machine's hardware can do at most, measured once by `slipring doctor
- * --measure` and kept in a file, so that a benchmark can say how far from it a run was. */
+/* ceilings.h - the most that this machine's hardware can do.  `slipring doctor --measure` measures it
+ * once and keeps it in a file, so that a benchmark can report how far from it a run was. */
 #ifndef CEILINGS_H
 #define CEILINGS_H
 
@@ -10,14 +10,14 @@
 
 struct ceilings {
 	char   cpu[100];              /* the processor's name, as measured */
-	int    cores;                 /* all at once, those this process may use */
+	int    cores;                 /* those that this process may use; measured all at once */
 	double bytes_s;               /* reading memory past the caches */
 	double int8_s, float_s;       /* operations of products of bytes, of floats; 0: unknown */
 	double pcie_s;                /* bytes between host and device; 0: no device measured */
 	char   date[32];
 };
 
-/* Best of some rounds; takes about two seconds of all cores.  0, or -ENOTSUP, -ENOMEM and a sentence. */
+/* The best of several rounds; takes about 2 s on all cores.  0, or -ENOTSUP, -ENOMEM and a sentence. */
 int  ceilings_measure(struct ceilings *c, char *err, size_t errlen);
 
 /* $XDG_CACHE_HOME/slipring/ceilings.json.  Load: 0, -ENOENT, or -EINVAL and a sentence that names file
@@ -25,7 +25,7 @@ int  ceilings_measure(struct ceilings *c, char *err, size_t errlen);
 int  ceilings_load(struct ceilings *c, char *err, size_t errlen);
 int  ceilings_save(const struct ceilings *c, char *err, size_t errlen);
 
-/* Measure, keep, and make a row of the table of it. */
+/* Measure, save the result, and make a row of the table from it. */
 void ceilings_look(struct finding *out);
 
 #endif

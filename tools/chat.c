@@ -1,6 +1,6 @@
 /* chat.c - slipring chat: a conversation in the terminal, over the rings.
  *
- * Attaches to a running daemon; where none listens it starts one for itself, which ends with it.
+ * It attaches to a running daemon.  If none listens, it starts its own, which ends with it.
  */
 #include <errno.h>
 #include <limits.h>
@@ -18,8 +18,8 @@
 #include "commands.h"
 #include "session.h"
 
-#define MAX_TOKENS 1024          /* of an answer, unless the user says otherwise */
-#define START_S 120              /* a daemon of our own must be ready by then */
+#define MAX_TOKENS 1024          /* of an answer, by default */
+#define START_S 120              /* our own daemon must be ready within this time */
 
 static volatile sig_atomic_t interrupted;
 
@@ -90,7 +90,7 @@ static void show_log(FILE *log)
 		fputs(line, stderr);
 }
 
-/* Until it takes connections; it says on its log why if it does not. */
+/* Wait until the daemon accepts connections.  If it fails, the reason is in its log. */
 static int await_daemon(struct chat *c, FILE *log, char *err, size_t errlen)
 {
 	struct timespec pause = { .tv_nsec = 20000000 };
@@ -164,7 +164,7 @@ static void print(void *arg, const char *s, size_t n)
 	if (cap != c->answer_cap) {
 		p = realloc(c->answer, cap);
 		if (!p)
-			return;              /* it was printed; only the memory of it is short */
+			return;              /* it was printed; it is only missing from the history */
 		c->answer = p;
 		c->answer_cap = cap;
 	}
@@ -229,7 +229,7 @@ static int turn(struct chat *c, const char *text, size_t n)
 	return a.finish > 0 || a.finish == -ECANCELED ? 0 : a.finish;
 }
 
-/* A line that begins with "/": true if the conversation is over. */
+/* Run a line that begins with "/".  True: the conversation is over. */
 static bool command(struct chat *c, char *line, char **system)
 {
 	if (!strcmp(line, "/quit") || !strcmp(line, "/exit"))

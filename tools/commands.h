@@ -1,4 +1,4 @@
-/* commands.h - the subcommands of slipring; each in the file of its name. */
+/* commands.h - the subcommands of slipring; each is in the file of its name. */
 #ifndef COMMANDS_H
 #define COMMANDS_H
 
@@ -21,7 +21,7 @@ int cmd_record(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_setup(int argc, char **argv);
 
-/* Words first to last cannot be taken: a sentence, and the exit code of wrong usage. */
+/* The words first to last are not valid: print a sentence, and return the exit code of wrong usage. */
 static inline int command_wrong(const char *command, char **argv, int first, int last)
 {
 	fprintf(stderr, "slipring %s: %s%s%s: there is no such option, or its value is missing or not allowed; "

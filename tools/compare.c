@@ -1,8 +1,8 @@
 /* compare.c - slipring compare: what changed from one benchmark to another, beyond noise.
  *
  * Reads the files of `slipring bench serve` and of `vllm bench serve`.  A change counts if its
- * interval leaves out "none" and it is larger than a threshold; the intervals are widened so that
- * all rows together are wrong in one comparison of twenty.
+ * interval excludes "no change" and it is larger than a threshold.  The intervals are widened so that
+ * at most 1 comparison in 20 has a wrong row.
  */
 #include <errno.h>
 #include <math.h>
@@ -16,8 +16,8 @@
 
 #define THRESHOLD 2.0            /* per cent */
 #define ALPHA     0.05
-#define WIDE      1.25           /* an interval up to this ratio still says "same" */
-#define TOO_WIDE  10             /* and one beyond this says nothing */
+#define WIDE      1.25           /* an interval up to this ratio may still count as "same" */
+#define TOO_WIDE  10             /* an interval above this ratio shows nothing */
 
 enum verdict { SAME, BETTER, WORSE, UNKNOWN };
 static const char *const verdict_word[] = { "same", "better", "worse", "cannot tell" };
@@ -51,9 +51,9 @@ struct comparison {
 	double threshold;            /* ratio above 1 */
 	bool paired;
 	struct row row[N_MEASURES];
-	int n, known;                /* rows; of them with an interval */
+	int n, known;                /* rows; rows with an interval */
 	double failed_a, failed_b;   /* share of the requests */
-	json_t *differs;             /* sentences: what was not the same */
+	json_t *differs;             /* sentences: what differs between the two setups */
 	enum verdict verdict;
 };
 
@@ -275,7 +275,7 @@ static void compare(struct comparison *c)
 	for (int i = 0; i < c->n; i++) {
 		struct row *r = &c->row[i];
 
-		/* as many chances to be wrong as there are intervals (Bonferroni) */
+		/* divide alpha by the number of intervals (Bonferroni) */
 		r->change = change_of(c, r, ALPHA / (c->known ? c->known : 1));
 		r->verdict = judge(c, r);
 		better += r->verdict == BETTER;
@@ -318,7 +318,7 @@ static void print_row(const struct row *r)
 	       percent(r->change.ratio), interval, verdict_word[r->verdict]);
 }
 
-/* Of the label, without its unit. */
+/* The length of the label without its unit. */
 static int name_length(const struct row *r)
 {
 	return (int)(strrchr(r->m->label, '(') - r->m->label) - 1;

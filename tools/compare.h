@@ -1,5 +1,5 @@
-/* compare.h - what the two files of `slipring compare` share: results, and estimates with their
- * uncertainty.  One thread. */
+/* compare.h - what the two files of `slipring compare` share: results, and estimates with
+ * their uncertainty.  One thread. */
 #ifndef COMPARE_H
 #define COMPARE_H
 
@@ -14,7 +14,7 @@
 struct estimate {
 	double value;                /* NAN = not in the file */
 	double spread;               /* standard error of log(value); NAN = unknown */
-	double freedom;              /* degrees of freedom behind the spread */
+	double freedom;              /* degrees of freedom of the spread */
 };
 
 enum quantity { PER_SECOND, TOKENS_PER_SECOND, GOOD_PER_SECOND, LATENCY };
@@ -41,10 +41,10 @@ struct result {
 int  compare_read(struct result *r, const char *name, char *err, size_t errlen);
 void compare_free(struct result *r);
 
-/* All of `slipring compare`, with its defaults, as the object that --json prints; NULL: no memory. */
+/* The whole comparison, with the default options, as the object that --json prints; NULL: no memory. */
 json_t *compare_results(const struct result *a, const struct result *b);
 
-/* The quantity in r: from its repeats if there are some, else from the single requests, else from
+/* The quantity in r: from its repeated runs if there are any, else from the single requests, else from
  * mean and standard deviation. */
 struct estimate compare_estimate(const struct result *r, const struct measure *m);
 
@@ -54,7 +54,7 @@ struct change compare_change(const struct estimate *a, const struct estimate *b,
 /* Throughput of two single, detailed runs. */
 struct change compare_windows(const struct result *a, const struct result *b, const struct measure *m,
                               double alpha);
-/* The same from runs that were made in turns, each against its neighbour. */
+/* The same from runs made in turns, each compared with its neighbour. */
 struct change compare_paired(const struct result *a, const struct result *b, const struct measure *m,
                              double alpha);
 bool   compare_in_turns(const struct result *a, const struct result *b);
