@@ -1,9 +1,9 @@
 /* bench_arrival.c - random numbers, and when each request is to be sent.
  *
- * The generators are those behind numpy and Python's random, to the bit: with the same seed the
- * same requests arrive at the same moments as under `vllm bench serve`, and two tools can be
- * compared in turns.  Sources: O'Neill 2014 (PCG), Matsumoto and Nishimura 1998 (MT19937), Lemire
- * 2019 (bounded integers), Marsaglia and Tsang 2000, Ahrens and Dieter 1974 (gamma).
+ * The generators are exactly those of numpy and Python's random.  With the same seed the same requests
+ * arrive at the same moments as under `vllm bench serve`, so two tools can be compared in turns.
+ * Sources: O'Neill 2014 (PCG), Matsumoto and Nishimura 1998 (MT19937), Lemire 2019 (bounded integers),
+ * Marsaglia and Tsang 2000, Ahrens and Dieter 1974 (gamma).
  */
 #include <errno.h>
 #include <math.h>
@@ -89,7 +89,7 @@ uint64_t pcg_below(struct pcg *g, uint64_t n)
 	uint64_t m;
 
 	if (n <= 1)
-		return 0;                     /* draws nothing, as numpy */
+		return 0;                     /* draws nothing, as in numpy */
 	if (n > UINT32_MAX)
 		return pcg_next64(g) % n;
 	m = (uint64_t)pcg_next32(g) * bound;
@@ -182,7 +182,7 @@ static double exponential(struct twister *t)
 	return -log(1.0 - twister_real(t));
 }
 
-/* The polar method gives two at a time. */
+/* The polar method gives two values at a time. */
 static double gauss(struct twister *t)
 {
 	double x, y, r;
@@ -276,7 +276,7 @@ int bench_arrivals(double *at, const struct bench_load *l, const struct bench_op
 			sum += (isinf(o->burstiness) ? 1 : twister_gamma(&t, o->burstiness) / o->burstiness) / rate;
 		at[i] = sum;
 	}
-	/* the sum of so many draws misses n / rate by a per cent or two, which would be throughput */
+	/* the sum of n draws misses n / rate by 1 or 2 %, which would distort the throughput */
 	if (!o->ramp && sum > 0)
 		for (size_t i = 0; i < l->n; i++)
 			at[i] *= (double)l->n / o->rate / sum;

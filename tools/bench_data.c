@@ -1,8 +1,8 @@
-/* bench_data.c - prompts that are drawn: random, prefix_repetition; and the list of prompts.
+/* bench_data.c - generated prompts: random, prefix_repetition; and the list of prompts.
  *
- * A random prompt is ids, and must survive being sent as text: ids are decoded, encoded again and
- * cut or filled up until the count is exact, as in vLLM's benchmark.  Over the rings, and with
- * --prompt-token-ids, the ids themselves are sent.
+ * A random prompt is made of ids, and must keep its count when it is sent as text.  Its ids are decoded,
+ * encoded again, and cut or filled up until the count is exact, as in vLLM's benchmark.  Over the rings,
+ * and with --prompt-token-ids, the ids themselves are sent.
  */
 #include <errno.h>
 #include <math.h>
@@ -106,7 +106,8 @@ static int ranges(const char *s, double *in, double *out, char *err, size_t errl
 	return 0;
 }
 
-/* n draws from ceil and floor of mean (1 -+ ratio), all of one kind before the next, as vLLM. */
+/* n draws between floor(mean (1 - ratio)) and ceil(mean (1 + ratio)).  All of one kind are drawn before the
+ * next kind, as in vLLM. */
 static uint32_t *lengths(struct pcg *rng, size_t n, int64_t mean, double ratio, int64_t least)
 {
 	int64_t low = (int64_t)floor((double)mean * (1 - ratio));
@@ -122,7 +123,7 @@ static uint32_t *lengths(struct pcg *rng, size_t n, int64_t mean, double ratio, 
 	return v;
 }
 
-/* Every id that is not special, in order. */
+/* All ids that are not special, in order. */
 static int32_t *allowed_ids(const struct sr_text *text, uint32_t *n)
 {
 	int32_t vocab = sr_text_info(text)->vocab, *ids = malloc((size_t)vocab * sizeof(*ids));
@@ -229,7 +230,7 @@ static int random_ids(struct bench_prompt *p, struct drawing *d, uint32_t n)
 	return ids ? bench_exact(p, d->text, ids, n, n, &d->rng) : -ENOMEM;
 }
 
-/* A prompt of the prefix's ids and new ones. */
+/* Make a prompt of the prefix's ids and new ones. */
 static int repeat_prefix(struct drawing *d, struct bench_load *l, uint32_t n_suffix, uint32_t n_out)
 {
 	struct bench_prompt p;

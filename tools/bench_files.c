@@ -1,5 +1,5 @@
-/* bench_files.c - prompts that are read: sharegpt (one JSON list), custom and timed_trace (a JSON
- * object per line).  A line that is not what it should be is named, with what it should be.
+/* bench_files.c - prompts read from files: sharegpt (one JSON list), custom and timed_trace (one JSON
+ * object per line).  An error names the wrong line and what it should be.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "bench.h"
 
-#define MAX_TOKENS (1 << 24)     /* a length above is a mistake */
+#define MAX_TOKENS (1 << 24)     /* a greater length is a mistake */
 
 struct reader {
 	struct bench_load *l;
@@ -27,7 +27,7 @@ static int wrong(const struct reader *r, const char *what, const char *field, co
 	return -EINVAL;
 }
 
-/* ids of p->text, counted and, where they will be sent, kept. */
+/* Tokenize p->text: count its ids, and keep them if they will be sent. */
 static int tokenize(struct bench_prompt *p, const struct sr_text *text)
 {
 	int64_t n;
@@ -72,7 +72,7 @@ static void shuffle(json_t **v, size_t n, uint64_t seed)
 	}
 }
 
-/* Repeat prompts at random until there are as many as were asked for. */
+/* Repeat random prompts until there are as many as --num-prompts. */
 static int oversample(struct reader *r)
 {
 	size_t n = r->l->n, want = (size_t)r->o->n_prompts;
@@ -157,7 +157,7 @@ static int load_sharegpt(struct reader *r)
 
 /* ---- lines of JSON ----------------------------------------------------------------------------- */
 
-/* All lines as objects; *out is malloc'ed. */
+/* Read all lines as objects; *out is malloc'ed. */
 static int read_lines(struct reader *r, json_t ***out, size_t *n)
 {
 	FILE *f = fopen(r->path, "r");
@@ -215,7 +215,7 @@ static int count_of(struct reader *r, const json_t *entry, const char *field, js
 	return 0;
 }
 
-/* The prompt as one message of a user, by the model's own template. */
+/* Render the prompt as one message of a user, with the model's own template. */
 static int render(struct reader *r, struct bench_prompt *p, const json_t *prompt)
 {
 	json_t *kwargs = r->o->template_kwargs ? json_loads(r->o->template_kwargs, 0, NULL) : NULL;
@@ -255,7 +255,7 @@ static int custom_entry(struct reader *r, const json_t *entry)
 		p.max_tokens = (uint32_t)fixed;
 	else if ((rc = count_of(r, entry, "output_tokens", 1, &p.max_tokens)))
 		return rc;
-	/* chat back ends render the conversation themselves */
+	/* chat back ends render the conversation on the server */
 	rc = r->text && !r->o->no_template && !bench_chat(r->o) && sr_text_info(r->text)->chat_template ?
 	     render(r, &p, prompt) : own_text(&p, prompt);
 	if (!rc)
@@ -275,7 +275,7 @@ static uint64_t fold(uint64_t h, uint64_t v)
 	return h ^ h >> 29;
 }
 
-/* Each hash stands for a chunk of tokens that is the same wherever the hash is. */
+/* Each hash stands for a chunk of tokens: equal hashes give equal chunks. */
 static int expand(struct reader *r, struct bench_prompt *p, const json_t *hashes, uint32_t n)
 {
 	uint32_t chunk = (uint32_t)r->o->trace_chunk, vocab = (uint32_t)sr_text_info(r->text)->vocab;

@@ -1,8 +1,8 @@
 /* bench_http.c - the HTTP wire: libcurl's multi interface, driven by its sockets.
  *
- * curl says which sockets it wants to hear of and when it wants to be called; one epoll waits for
- * all of them, so a thousand idle streams cost nothing while one speaks.  Everything that arrives
- * in one read has one time: the moment it was read.
+ * curl names the sockets to watch and the time of its next call.  One epoll waits for all of them, so a
+ * thousand idle streams cost nothing while one is active.  All bytes of one read get the same time: the
+ * moment they were read.
  */
 #include <errno.h>
 #include <math.h>
@@ -18,8 +18,8 @@
 #include "bench.h"
 
 #define EVENTS     64
-#define REPLY_MAX  (64 << 20)    /* of bench_fetch */
-#define TIMEOUT_S  (6 * 60 * 60) /* of one request, as vLLM's client */
+#define REPLY_MAX  (64 << 20)    /* the most bytes of an answer to bench_fetch */
+#define TIMEOUT_S  (6 * 60 * 60) /* of one request, as in vLLM's client */
 
 struct transfer {
 	CURL *easy;
@@ -28,10 +28,10 @@ struct transfer {
 	struct curl_slist *headers;
 	char *body;
 	struct sse sse;
-	double now;                  /* when the bytes in hand were read */
-	bool counted;                /* the server said how many tokens there were */
+	double now;                  /* when the current bytes were read */
+	bool counted;                /* the server reported its token counts */
 	int broken;                  /* -errno of the stream's scanner */
-	char note[512];              /* beginning of an answer that is no stream; message of an error event */
+	char note[512];              /* start of an answer that is no stream, or message of an error event */
 	size_t n_note;
 	struct transfer *next;
 };
@@ -40,8 +40,8 @@ struct http {
 	struct bench_run *r;
 	CURLM *multi;
 	int epoll;
-	double timer;                /* when curl wants to be called; INFINITY = need not be */
-	char *frame;                 /* of request bodies: all but prompt and length */
+	double timer;                /* when to call curl; INFINITY = no timeout */
+	char *frame;                 /* of request bodies: all except prompt and length */
 	struct transfer *idle;
 	struct transfer **every;     /* [n_every] for the end */
 	size_t n_every, cap_every;
@@ -55,8 +55,8 @@ static void put_real(json_t *j, const char *name, double v)
 		json_object_set_new(j, name, json_real(v));
 }
 
-/* Everything in a request that is the same in all of them.  Prompt and length are put before it,
- * so that a field of --extra-body, which comes later, is the one that counts. */
+/* The part that all requests have in common.  Prompt and length come before it, so that a field of
+ * --extra-body, which comes later, overrides them. */
 static char *make_frame(const struct bench_run *r, char *err, size_t errlen)
 {
 	const struct bench_options *o = r->o;
@@ -305,7 +305,7 @@ static void finish(struct transfer *t, CURLcode rc)
 
 		a->n_output = n > 0 ? (uint32_t)n : 0;
 	} else if (!t->counted) {
-		a->n_output = 1;              /* as vLLM without a tokenizer */
+		a->n_output = 1;              /* as in vLLM without a tokenizer */
 	}
 	bench_done(r, a, *why ? why : NULL);
 }
@@ -429,7 +429,7 @@ static int http_send(void *wire, size_t i)
 {
 	struct http *h = wire;
 	struct transfer *t = h->idle;
-	double start = bench_now();  /* as vLLM's: before the request is written */
+	double start = bench_now();  /* as in vLLM: before the request is written */
 	char id[300];
 
 	if (t)
@@ -485,7 +485,7 @@ static int http_turn(void *wire, double until)
 	struct timespec ts = { 0, 0 };
 	int n, running;
 
-	/* ppoll, for epoll_wait counts in milliseconds */
+	/* ppoll, because epoll_wait's timeout is in milliseconds */
 	if (wait > 0) {
 		ts.tv_sec = (time_t)wait;
 		ts.tv_nsec = (long)((wait - (double)ts.tv_sec) * 1e9);
