@@ -12,12 +12,12 @@
 #define KEYS_MAX  65536
 #define LINE_MAX_ 4096
 
-struct key { uint8_t sum[32]; struct auth_right right; };
+struct key { uint8_t sum[32]; struct auth_right right; uint32_t order; };
 
 struct auth {
 	const struct config *cfg;
 	struct key *key;
-	size_t n, fixed;              /* the first `fixed` are not from the file */
+	size_t n, fixed;              /* the first `fixed` are not from the file; both parts are sorted */
 };
 
 /* The newer functions allocate, so they can fail; these cannot.  After a failure `sum` would hold what was
@@ -78,7 +78,31 @@ static int add(struct key **list, size_t *n, const char *key, const char *name, 
 	sha256(key, strlen(key), k->sum);
 	k->right.tenant = name ? auth_hash(name, strlen(name)) : nameless(k->sum);
 	k->right.min_priority = min_priority;
+	k->order = (uint32_t)*n;
 	return 0;
+}
+
+static int by_sum(const void *a, const void *b)
+{
+	const struct key *k = a, *l = b;
+	int d = memcmp(k->sum, l->sum, sizeof(k->sum));
+
+	return d ? d : (k->order < l->order) - (k->order > l->order);
+}
+
+/* The key with this sum, of several the last that was given; NULL: none of these n. */
+static const struct key *find(const struct key *k, size_t n, const uint8_t sum[static 32])
+{
+	size_t low = 0, high = n, mid;
+
+	while (low < high) {
+		mid = low + (high - low) / 2;
+		if (memcmp(k[mid].sum, sum, 32) < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < n && !memcmp(k[low].sum, sum, 32) ? &k[low] : NULL;
 }
 
 /* Read what follows the key on its line: [name] [min-priority=N].  0, or -EINVAL and the reason. */
@@ -167,6 +191,8 @@ int auth_create(struct auth **out, const struct config *c, char *err, size_t err
 		if (c->api_key[i][0])
 			r = add(&a->key, &a->n, c->api_key[i], NULL, 0);
 	a->fixed = a->n;
+	if (a->n)
+		qsort(a->key, a->n, sizeof(*a->key), by_sum);
 	if (r < 0)
 		snprintf(err, errlen, "out of memory");
 	else if (c->api_key_file)
@@ -202,6 +228,7 @@ int auth_reload(struct auth *a, char *err, size_t errlen)
 		free(list);
 		return r;
 	}
+	qsort(list + a->fixed, n - a->fixed, sizeof(*list), by_sum);
 	free(a->key);
 	a->key = list;
 	a->n = n;
@@ -248,8 +275,7 @@ bool auth_check(const struct auth *a, const struct http_request *r, struct auth_
 	const struct http_str *x = http_header(r, "x-api-key");
 	struct http_str given = bearer(r);
 	uint8_t sum[32], other[32];
-	bool found = false;
-	size_t i;
+	const struct key *k;
 
 	*right = (struct auth_right){ 0 };
 	if (!a->n)
@@ -261,12 +287,10 @@ bool auth_check(const struct auth *a, const struct http_request *r, struct auth_
 		sha256(x->s, x->n, other);
 	else
 		memcpy(other, sum, sizeof(other));
-	for (i = 0; i < a->n; i++) {
-		bool same = !CRYPTO_memcmp(sum, a->key[i].sum, sizeof(sum));
-
-		if (same)
-			*right = a->key[i].right;
-		found |= same;
-	}
-	return found && given.n && !CRYPTO_memcmp(sum, other, sizeof(sum));
+	k = find(a->key + a->fixed, a->n - a->fixed, sum);
+	if (!k)
+		k = find(a->key, a->fixed, sum);
+	if (k)
+		*right = k->right;
+	return k && given.n && !CRYPTO_memcmp(sum, other, sizeof(sum));
 }

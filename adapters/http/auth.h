@@ -1,7 +1,8 @@
 /* auth.h - API keys.
  *
- * It keeps only SHA-256 sums of keys.  It compares the sum of a request's key with all of them, even after
- * a match, so the time reveals nothing.  Lines of a key file: "key [name] [min-priority=N]", # comments.
+ * It keeps only SHA-256 sums of keys, sorted, and bisects them for the sum of a request's key.  The time may
+ * reveal something of the sums, and nothing of the keys.  Lines of a key file:
+ * "key [name] [min-priority=N]", # comments.
  */
 #ifndef AUTH_H
 #define AUTH_H
