@@ -3,6 +3,7 @@
 #include "conn_rig.h"
 
 #define GRACE 500                          /* ms; of places.c */
+#define SLOW  5000                         /* and this */
 #define KEYED "GET /json HTTP/1.1\r\nHost: a\r\nX-Key: yes\r\n\r\n"
 #define LATER "GET /later HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -163,11 +164,42 @@ static void a_share_for_each_address(void **state)
 	rig_close();
 }
 
+/* A client with a key that does not go on makes room in the end, and the one that waits longest is first. */
+static void the_slow_give_way(void **state)
+{
+	enum { PLACES = 3 };
+	const struct server_config cfg = { .max_connections = PLACES };
+	struct heard h = { 0 };
+	int slow[PLACES], fd;
+
+	(void)state;
+	rig_open(&cfg);
+	for (int i = 0; i < PLACES; i++) {
+		slow[i] = from(1, i == 1 ? P "X-Key: yes\r\nContent-Length: 5\r\n\r\nhe" : KEYED "GET /");
+		turns(5);
+	}
+	fd = from(1, KEYED);
+	hear_end(&h, fd);
+	assert_int_equal(strncmp(h.p, "HTTP/1.1 503 ", 13), 0);
+	forget(&h);
+	close(fd);
+	turns(SLOW + 20);
+	fd = from(1, KEYED);
+	hear_text(&h, fd, "GET /json");
+	assert_true(ended(slow[0]) && !ended(slow[1]) && !ended(slow[2]));
+	forget(&h);
+	close(fd);
+	for (int i = 0; i < PLACES; i++)
+		close(slow[i]);
+	UNTIL(server_connections(server) == 0);
+	rig_close();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_order), cmocka_unit_test(the_young_stay), cmocka_unit_test(the_trusted_stay),
-		cmocka_unit_test(a_share_for_each_address),
+		cmocka_unit_test(a_share_for_each_address), cmocka_unit_test(the_slow_give_way),
 	};
 
 	return rig_run(tests, sizeof(tests) / sizeof(*tests));

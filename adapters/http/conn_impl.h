@@ -31,7 +31,8 @@ enum conn_state { HANDSHAKE, IDLE, HEAD, BODY, BUSY, SENDING, LINGER };
 
 /* Connections that may be ended to make room, in the order in which they are ended.  See places.c. */
 enum place {
-	PLACE_LINGER, PLACE_HANDSHAKE, PLACE_HEAD, PLACE_BODY, PLACE_IDLE, PLACE_SENDING, PLACE_KEPT, N_PLACES
+	PLACE_LINGER, PLACE_HANDSHAKE, PLACE_HEAD, PLACE_BODY, PLACE_IDLE, PLACE_SENDING, PLACE_KEPT, PLACE_SLOW,
+	N_PLACES
 };
 
 struct conn_link { struct conn_link *prev, *next; };

@@ -7,6 +7,8 @@
  *	   lingering, in its handshake, sending a head, sending a body, idle, not reading an answer
  *	2. if all of these are younger: the oldest of them
  *	3. the connection with a key that has been idle longest
+ *	4. the connection with a key that has been sending a head or a body, or not reading its answer, longest:
+ *	   if for SLOW_NS or longer
  *
  * A connection that the app works for is never ended.  Rule 3 comes first while connections without a key
  * hold less than a ninth of the places, because a new connection needs a moment to send its key.
@@ -25,6 +27,7 @@
 #include "core/log.h"
 
 #define GRACE_NS (SECOND / 2)
+#define SLOW_NS  (5 * SECOND)
 #define SAY_NS   (10 * SECOND)     /* the least time between two lines of the log about it */
 
 static uint64_t mix(uint64_t h)   /* the finalizer of SplitMix64 */
@@ -72,7 +75,7 @@ static struct conn_link *list_of(struct conn *c)
 	int i = by_state[c->state];
 
 	if (c->trusted && c->state != LINGER)
-		i = c->state == IDLE ? PLACE_KEPT : -1;
+		i = c->state == IDLE ? PLACE_KEPT : i < 0 ? -1 : PLACE_SLOW;
 	else if (c->x.live)
 		i = -1;
 	return i < 0 ? NULL : &c->s->place[i];
@@ -154,10 +157,12 @@ static bool end(struct server *s, struct conn *c)
 
 bool place_make(struct server *s)
 {
-	struct conn *kept = oldest(s, PLACE_KEPT, -1), *c = NULL;
+	struct conn *kept = oldest(s, PLACE_KEPT, -1), *slow = oldest(s, PLACE_SLOW, -1), *c = NULL;
 
 	if (!kept || s->n_stranger > s->cfg.max_connections / 9)
 		c = stranger(s, -1);
+	if (!c && !kept && slow && slow->entered + SLOW_NS <= io_now())
+		c = slow;
 	return end(s, c ? c : kept);
 }
 
