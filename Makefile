@@ -30,27 +30,32 @@ endif
 
 # ---- what is made of what -------------------------------------------------------------------
 
-LEAVES  := $(wildcard core/config*.c) $(addprefix core/,io.c gguf.c safetensors.c locate.c stats.c notify.c log.c knobs.c fresh.c)
+# Every .c file below a folder, two levels deep at most.
+below   = $(wildcard $(addsuffix /*.c,$(1)) $(addsuffix /*/*.c,$(1)))
+
+GROUND  := $(filter-out %/record.c,$(wildcard core/instance/*.c)) $(addprefix core/models/,gguf.c safetensors.c locate.c)
 KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c kernels/null/*.c)
-TEXT    := $(wildcard adapters/text/*.c)
+MODELS  := $(filter-out %/load.c %/locate.c,$(wildcard core/models/*.c))
+TEXT    := $(call below,adapters/text)
 CLIENT  := shmring/client.c
 
-slipringd_SRC     := $(wildcard core/*.c) shmring/server.c $(KERNELS)
+slipringd_SRC     := $(call below,core) shmring/server.c $(KERNELS)
 slipringd_LIBS    := -luring -lhugetlbfs -ljansson -lyaml -lxxhash -lcrypto
-slipring-http_SRC := $(wildcard adapters/http/*.c) $(TEXT) $(CLIENT) $(LEAVES)
+slipring-http_SRC := $(call below,adapters/http) $(TEXT) $(CLIENT) $(GROUND)
 slipring-http_LIBS := -luring -ljansson -lyaml -lssl -lcrypto -lpcre2-8 -lutf8proc
-slipring_SRC      := $(wildcard tools/*.c) $(TEXT) $(CLIENT) $(LEAVES) $(wildcard core/model*.c) core/plan.c $(KERNELS)
+slipring_SRC      := $(call below,tools) $(TEXT) $(CLIENT) $(sort $(GROUND) $(MODELS)) core/plan.c $(KERNELS)
 slipring_LIBS     := -lncursesw -luring -ljansson -lyaml -lcrypto -lpcre2-8 -lutf8proc -lcurl
 
-# A program is built once its main() is there, so that every commit builds.
-PROGRAMS := $(if $(wildcard core/main.c),slipringd) $(if $(wildcard adapters/http/main.c),slipring-http) \
-	$(if $(wildcard tools/slipring.c),slipring)
-LIBRARIES := $(if $(wildcard shmring/client.c),libslipring.so libslipring.a) \
-	$(if $(wildcard adapters/text/tokenizer.c),libslipring-text.so)
+PROGRAMS  := slipringd slipring-http slipring
+LIBRARIES := libslipring.so libslipring.a libslipring-text.so
 
-TESTS   := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
-FUZZERS := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
-BENCHES := $(patsubst tests/%.c,%,$(wildcard tests/bench_*.c))
+# Tests, fuzzers and benchmarks lie in a tree like their subjects'; the programs lie flat in BUILD/tests.
+TEST_SRC := $(sort $(shell find tests -name 'test_*.c' -o -name 'fuzz_*.c' -o -name 'bench_*.c' -o -name 'test_*.cc'))
+TESTS    := $(basename $(notdir $(filter %.c,$(foreach s,$(TEST_SRC),$(if $(filter test_%,$(notdir $(s))),$(s))))))
+FUZZERS  := $(basename $(notdir $(foreach s,$(TEST_SRC),$(if $(filter fuzz_%,$(notdir $(s))),$(s)))))
+BENCHES  := $(basename $(notdir $(foreach s,$(TEST_SRC),$(if $(filter bench_%,$(notdir $(s))),$(s)))))
+CC_TESTS := $(basename $(notdir $(filter %.cc,$(TEST_SRC))))
+source_of = $(filter %/$(1).c %/$(1).cc,$(TEST_SRC))
 
 .PHONY: all demo test check test-cuda-emulated sanitize fuzz bench install clean
 all: $(addprefix $(BUILD)/,$(PROGRAMS) $(LIBRARIES))
@@ -68,21 +73,21 @@ endif
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(ALL_CFLAGS) $(FLAGS_$(basename $(notdir $<))) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) $(FLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/pic/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(ALL_CFLAGS) $(FLAGS_$(basename $(notdir $<))) -fPIC -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) $(FLAGS) -fPIC -MMD -MP -c -o $@ $<
 
 # Inner loops: each instruction set has its flags; sums must not be contracted or reordered.
-FLAGS_plain  := -O3 -ffp-contract=off
-FLAGS_types  := -O3 -ffp-contract=off
-FLAGS_AVX2   := -O3 -ffp-contract=off -mavx2 -mfma -mf16c
-FLAGS_AVX512 := $(FLAGS_AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 \
-	-mprefer-vector-width=512
-$(foreach f,lanes avx2 avx2_matmul avx2_attend,$(eval FLAGS_$(f) := $(FLAGS_AVX2)))
-$(foreach f,avx512 avx512_matmul avx512_attend,$(eval FLAGS_$(f) := $(FLAGS_AVX512)))
+EXACT  := -O3 -ffp-contract=off
+AVX2   := $(EXACT) -mavx2 -mfma -mf16c
+AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mprefer-vector-width=512
+objects = $(foreach d,$(BUILD) $(BUILD)/pic,$(patsubst %,$(d)/kernels/cpu/%.o,$(1)))
+$(call objects,plain types): FLAGS := $(EXACT)
+$(call objects,lanes avx2 avx2_matmul avx2_attend): FLAGS := $(AVX2)
+$(call objects,avx512 avx512_matmul avx512_attend): FLAGS := $(AVX512)
 
 define program
 $(BUILD)/$(1): $(patsubst %.c,$(BUILD)/%.o,$($(1)_SRC))
@@ -98,27 +103,47 @@ $(BUILD)/libslipring.so: $(BUILD)/pic/shmring/client.o
 $(BUILD)/libslipring.a: $(BUILD)/shmring/client.o
 	$(call say,AR)
 	$(Q)ar rcs $@ $^
-TEXT_LIB := $(TEXT) core/gguf.c core/locate.c
+TEXT_LIB := $(TEXT) core/models/gguf.c core/models/locate.c
 $(BUILD)/libslipring-text.so: $(patsubst %.c,$(BUILD)/pic/%.o,$(TEXT_LIB))
 	$(call say,LD)
 	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,libslipring-text.so.0 -o $@ $^ -ljansson -lpcre2-8 -lutf8proc -lcrypto $(LDLIBS)
 -include $(patsubst %.c,$(BUILD)/pic/%.d,$(CLIENT) $(TEXT_LIB))
 
-# A test, fuzzer or benchmark names what it is linked with on its first line:
-#	/* LINK: core/kv.c kernels/cpu/ops.c -lxxhash */
-# (A file that includes a .c under test does not name that one.)  SLIPRINGD is all of the daemon but
-# core/main.c, for the tests that include it; SLIPRING_HTTP the same of the adapter.
-link_of = $(subst SLIPRINGD,$(filter-out core/main.c,$(slipringd_SRC)) $(slipringd_LIBS),$(subst \
-	SLIPRING_HTTP,$(filter-out adapters/http/main.c,$(slipring-http_SRC)) $(slipring-http_LIBS),$(shell \
-	sed -n '1s,^/\* LINK:\(.*\)\*/$$,\1,p' $(1))))
+# A test, fuzzer or benchmark names what it is linked with on its first line: files, groups, libraries.
+#	/* LINK: @sched core/instance/io.c -lxxhash */
+# Groups, without what the test or a rig of it includes as a .c file:
+GROUP_kv        := $(wildcard core/kv/*.c)
+GROUP_sched     := $(GROUP_kv) $(wildcard core/sched/*.c)
+GROUP_clients   := $(wildcard core/clients/*.c)
+GROUP_models    := $(MODELS)
+GROUP_config    := $(wildcard core/instance/config*.c)
+GROUP_inner     := $(patsubst %,kernels/cpu/%.c,types kvblock lanes plain pick avx2 avx2_matmul avx2_attend \
+	avx512 avx512_matmul avx512_attend)
+GROUP_cpu       := kernels/forward.c kernels/rope.c $(wildcard kernels/cpu/*.c)
+GROUP_template  := $(wildcard adapters/text/template/*.c) adapters/text/unicode/utf8.c
+GROUP_text      := $(TEXT_LIB)
+GROUP_ask       := $(patsubst %,adapters/http/json/%.c,openai sampling fields json problem chat out)
+GROUP_daemon    := $(GROUP_clients) $(GROUP_sched) shmring/server.c $(patsubst %,core/instance/%.c,io log record stats) \
+	kernels/null/null.c
+GROUP_net       := $(patsubst %,adapters/http/net/%.c,http conn reply server places tls)
+GROUP_slipringd := $(filter-out core/main.c,$(slipringd_SRC)) $(slipringd_LIBS)
+GROUP_http      := $(filter-out adapters/http/main.c,$(slipring-http_SRC)) $(slipring-http_LIBS)
+
+included_c = $(shell sed -n 's,^\#include "\([^"]*\.c\)".*,\1,p' $(1))
+rigs_of    = $(wildcard $(shell sed -n 's,^\#include "\(tests/rig/[^"]*\.h\)".*,\1,p' $(1)))
+words_of   = $(foreach w,$(shell sed -n '1s,^/\* LINK:\(.*\)\*/$$,\1,p' $(1)),$(if $(filter @%,$(w)),$(GROUP_$(w:@%=%)),$(w)))
+unsorted   = $(filter-out $(call included_c,$(1) $(call rigs_of,$(1))),$(call words_of,$(1)))
+link_of    = $(sort $(filter %.c,$(unsorted))) $(filter-out %.c,$(unsorted))
+# test: name, source, what it is linked with
 define test
-$(BUILD)/tests/$(1): $(BUILD)/tests/$(1).o $(patsubst %.c,$(BUILD)/%.o,$(filter %.c,$(call link_of,tests/$(1).c)))
+$(BUILD)/tests/$(1): $(BUILD)/$(2:.c=.o) $(patsubst %.c,$(BUILD)/%.o,$(filter %.c,$(3)))
+	@mkdir -p $$(@D)
 	$$(call say,LD)
-	$$(Q)$$(CC) $$(LDFLAGS) $$(if $$(filter fuzz_%,$(1)),$$(FUZZ_LD)) -o $$@ $$^ $(filter-out %.c,$(call link_of,tests/$(1).c)) $$(LDLIBS)
--include $(BUILD)/tests/$(1).d $(patsubst %.c,$(BUILD)/%.d,$(filter %.c,$(call link_of,tests/$(1).c)))
+	$$(Q)$$(CC) $$(LDFLAGS) $$(if $$(filter fuzz_%,$(1)),$$(FUZZ_LD)) -o $$@ $$^ $(filter-out %.c,$(3)) $$(LDLIBS)
+-include $(BUILD)/$(2:.c=.d) $(patsubst %.c,$(BUILD)/%.d,$(filter %.c,$(3)))
 endef
-$(foreach t,$(TESTS) $(BENCHES),$(eval $(call test,$(t))))
-$(foreach t,$(FUZZERS),$(eval $(call test,$(t))))
+make_test = $(eval $(call test,$(1),$(call source_of,$(1)),$(call link_of,$(call source_of,$(1)))))
+$(foreach t,$(TESTS) $(BENCHES) $(FUZZERS),$(call make_test,$(t)))
 $(TESTS:%=$(BUILD)/tests/%): LDLIBS += -lcmocka
 $(BUILD)/tests/test_http_faults: | $(BUILD)/slipringd
 
@@ -179,14 +204,18 @@ gpu-kit: $(BUILD)/gpu-kit/gpu-check
 endif
 
 # The tests and the benchmark for a real GPU; they need nothing but nvcc and cc.
-GPU      := $(addprefix $(BUILD)/gpu/tests/,test_emu test_cuda test_cuda_packed test_cuda_hopper cuda/bench)
+GPU_TESTS := test_emu test_cuda test_cuda_packed test_cuda_hopper
+GPU      := $(addprefix $(BUILD)/gpu/tests/,$(GPU_TESTS) cuda/bench)
 GPU_LINK := $(patsubst %.cu,$(BUILD)/cuda/%.o,$(filter-out %/backend.cu,$(CUDA))) $(patsubst %.c,$(BUILD)/%.o, \
-	$(CUDA_C) $(wildcard kernels/cpu/[!b]*.c) tests/drive.c tests/tiny.c tests/cuda/truth.c)
+	$(CUDA_C) $(wildcard kernels/cpu/[!b]*.c) tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c)
 GPU_C    := $(addprefix $(BUILD)/gpu/tests/cuda/,rings watch)
 GPU_STATIC := -cudart static -Xcompiler -static-libstdc++,-static-libgcc
 .PHONY: gpu-tests
 gpu-tests: $(GPU) $(GPU_C)
-$(GPU:=.o): $(BUILD)/gpu/%.o: %.cc
+gpu_object = $(BUILD)/gpu/$(basename $(call source_of,$(1))).o
+$(foreach g,$(GPU_TESTS),$(eval $(BUILD)/gpu/tests/$(g): $(call gpu_object,$(g))))
+$(BUILD)/gpu/tests/cuda/bench: $(BUILD)/gpu/tests/cuda/bench.o
+$(BUILD)/gpu/tests/%.o: tests/%.cc
 	@mkdir -p $(@D)
 	$(call say,NVCC)
 	$(Q)$(NVCC) $(NVFLAGS) $(PRESS) $(SM) -Itests/cuda -x cu -c -o $@ $<
@@ -194,16 +223,17 @@ $(BUILD)/gpu/kernels.a: $(GPU_LINK)
 	$(call say,AR)
 	$(Q)rm -f $@ && ar rcs $@ $^
 $(filter-out %/test_emu,$(GPU)): $(BUILD)/gpu/kernels.a
-$(GPU): %: %.o
+$(GPU):
+	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(NVCC) $(GPU_STATIC) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lpthread -ldl
-$(BUILD)/gpu/tests/cuda/rings: $(patsubst %.c,$(BUILD)/%.o,tests/cuda/rings.c shmring/client.c core/stats.c)
-$(BUILD)/gpu/tests/cuda/watch: $(patsubst %.c,$(BUILD)/%.o,tests/cuda/watch.c tools/nvml.c)
+$(BUILD)/gpu/tests/cuda/rings: $(patsubst %.c,$(BUILD)/%.o,tests/cuda/rings.c shmring/client.c core/instance/stats.c)
+$(BUILD)/gpu/tests/cuda/watch: $(patsubst %.c,$(BUILD)/%.o,tests/cuda/watch.c tools/machine/nvml.c)
 $(GPU_C):
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -ldl
--include $(GPU:=.d) $(GPU_C:$(BUILD)/gpu/%=$(BUILD)/%.d)
+-include $(foreach g,$(GPU_TESTS),$(patsubst %.o,%.d,$(call gpu_object,$(g)))) $(BUILD)/gpu/tests/cuda/bench.d $(GPU_C:$(BUILD)/gpu/%=$(BUILD)/%.d)
 
 # The same, and a daemon, with nothing but libc and the driver to be found where it goes.
 $(BUILD)/gpu-kit/slipringd: $(patsubst %.c,$(BUILD)/%.o,$(slipringd_SRC))
@@ -225,7 +255,6 @@ $(BUILD)/gpu-kit/gpu-check: $(GPU) $(GPU_C) $(BUILD)/gpu-kit/slipringd $(BUILD)/
 EMU_FLAGS := -std=gnu++17 -Wall -Wextra -Wno-unknown-pragmas -Itests/emu -I. -D_GNU_SOURCE -fno-strict-aliasing \
 	-pthread -fPIC $(CFLAGS) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 EMU       := $(patsubst %.cc,$(BUILD)/emu/%.o,$(wildcard tests/emu/*.cc))
-CC_TESTS  := $(patsubst tests/%.cc,%,$(wildcard tests/test_*.cc))
 
 $(BUILD)/emu/%.o: %.cu
 	@mkdir -p $(@D)
@@ -237,20 +266,20 @@ $(BUILD)/emu/%.o: %.cc
 	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
 -include $(EMU:.o=.d) $(CUDA:%.cu=$(BUILD)/emu/%.d)
 
-# The back end in the emulation, where slipringd looks for it: tests/e2e_cuda.py.
+# The back end in the emulation, where slipringd looks for it: tests/e2e/e2e_cuda.py.
 $(BUILD)/emu/slipring-cuda.so: $(CUDA:%.cu=$(BUILD)/emu/%.o) $(EMU) $(CUDA_C:%.c=$(BUILD)/pic/%.o)
 	$(call say,LINK)
 	$(Q)$(CXX) -shared $(LDFLAGS) -o $@ $^ $(LDLIBS) -ldl
 
 define test_cc
-$(BUILD)/tests/$(1): $(BUILD)/emu/tests/$(1).o $(EMU) $(patsubst %,$(BUILD)/emu/%.o,$(basename $(wildcard $(filter %.cu,$(call link_of,tests/$(1).cc))))) \
-		$(patsubst %.c,$(BUILD)/%.o,$(wildcard $(filter %.c,$(call link_of,tests/$(1).cc))))
+$(BUILD)/tests/$(1): $(BUILD)/emu/$(2:.cc=.o) $(EMU) $(patsubst %.cu,$(BUILD)/emu/%.o,$(wildcard $(filter %.cu,$(3)))) \
+		$(patsubst %.c,$(BUILD)/%.o,$(wildcard $(filter %.c,$(3))))
 	@mkdir -p $$(@D)
 	$$(call say,LINK)
-	$$(Q)$$(CXX) $$(LDFLAGS) -o $$@ $$^ $(filter-out %.c %.cu,$(call link_of,tests/$(1).cc)) $$(LDLIBS) -lcmocka
--include $(BUILD)/emu/tests/$(1).d $(patsubst %.c,$(BUILD)/%.d,$(wildcard $(filter %.c,$(call link_of,tests/$(1).cc))))
+	$$(Q)$$(CXX) $$(LDFLAGS) -o $$@ $$^ $(filter-out %.c %.cu,$(3)) $$(LDLIBS) -lcmocka
+-include $(BUILD)/emu/$(2:.cc=.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard $(filter %.c,$(3))))
 endef
-$(foreach t,$(CC_TESTS),$(eval $(call test_cc,$(t))))
+$(foreach t,$(CC_TESTS),$(eval $(call test_cc,$(t),$(call source_of,$(t)),$(call words_of,$(call source_of,$(t))))))
 ifeq ($(shell command -v $(CXX)),)
 tests:
 	@echo "SKIP $(CC_TESTS): no $(CXX)"
@@ -292,10 +321,10 @@ fuzz:
 	$(MAKE) BUILD=build/fuzz CC=clang SAN=fuzzer-no-link,address,undefined FUZZ_LD=-fsanitize=fuzzer $(FUZZERS:%=build/fuzz/tests/%)
 	tests/fuzz.sh build/fuzz $(FUZZ_SECONDS)
 
-# PEER_LLAMA_BIN, PEER_VLLM: see tests/bench.py.  ROWS=decode16,http PAIRS=3 BENCH_ARGS=--even-if-noisy
+# PEER_LLAMA_BIN, PEER_VLLM: see tests/bench/bench.py.  ROWS=decode16,http PAIRS=3 BENCH_ARGS=--even-if-noisy
 PAIRS ?= 7
 bench: all $(BUILD)/tests/bench_cpu
-	python3 tests/bench.py $(BUILD) --pairs $(PAIRS) --rows "$(ROWS)" $(BENCH_ARGS)
+	python3 tests/bench/bench.py $(BUILD) --pairs $(PAIRS) --rows "$(ROWS)" $(BENCH_ARGS)
 
 # ---- proof: docs/proof.md -----------------------------------------------------------------------
 
@@ -330,14 +359,14 @@ tsan:
 	@for t in $(THREADED); do echo "== $$t"; timeout 300 build/tsan/tests/$$t || exit 1; done
 
 overload: all
-	tests/overload.py $(BUILD) $(OVERLOAD_S)
+	tests/e2e/overload.py $(BUILD) $(OVERLOAD_S)
 
 # Downloads a source package of 37 MB: not part of the tests.  TEMPLATES= names a folder of *.jinja instead.
 templates: $(BUILD)/libslipring-text.so
 	tests/templates.py $(BUILD) $(TEMPLATES)
 
 soak: all
-	tests/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))
+	tests/e2e/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))
 
 COVERED := $(addprefix test_,kv idle record reload sched sched_ends sched_share limits sim ring shmring client server clients clients_conn \
 	hostile hostile_ends faults main alloc syscalls config control empty gguf io load locate model model_hf model_keys model_kv \
@@ -351,6 +380,11 @@ coverage:
 N ?= $(if $(ROOM),10,60)
 mutants:
 	tests/mutants.py $(BUILD) $(or $(FILE),$(ROOM)) --first $(FIRST) --count $(N) $(if $(SAN),--san)
+
+# What each test is linked with, for tests/mutants.py.
+.PHONY: linked
+linked:
+	@$(foreach t,$(TESTS),echo $(t) $(filter %.c,$(call link_of,$(call source_of,$(t))));)
 
 bench-host bench-ring: bench-%: $(BUILD)/tests/bench_%
 	@mkdir -p $(BUILD)/bench

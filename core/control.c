@@ -12,8 +12,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "core/knobs.h"
-#include "core/log.h"
+#include "core/instance/knobs.h"
+#include "core/instance/log.h"
 
 #define PLACES      8
 #define BACKLOG     128               /* connected and not yet accepted; one is accepted per REST_NS */

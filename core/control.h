@@ -13,11 +13,11 @@
 #ifndef CONTROL_H
 #define CONTROL_H
 
-#include "core/io.h"
-#include "core/knobs.h"
-#include "core/record.h"
-#include "core/sched.h"
-#include "core/stats.h"
+#include "core/instance/io.h"
+#include "core/instance/knobs.h"
+#include "core/instance/record.h"
+#include "core/sched/sched.h"
+#include "core/instance/stats.h"
 
 struct control;
 

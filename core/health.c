@@ -1,8 +1,8 @@
 /* health.c - see health.h. */
 #include "health.h"
 
-#include "log.h"
-#include "notify.h"
+#include "core/instance/log.h"
+#include "core/instance/notify.h"
 
 #define SECOND       1000000000ull
 #define SILENT_S     60           /* the device is lost after 60 s without progress, or after 20 */

@@ -5,10 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "io.h"
+#include "core/instance/io.h"
 #include "kernels/backend.h"
-#include "sched.h"
-#include "stats.h"
+#include "core/sched/sched.h"
+#include "core/instance/stats.h"
 
 struct health {
 	/* set before health_start */

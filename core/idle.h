@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config.h"
+#include "core/instance/config.h"
 
 struct idle {
 	enum config_run_mode mode;

@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "notify.h"
+#include "core/instance/notify.h"
 
 /* Remove a socket file on which no server listens.  Any other file stays: --socket may name any path, and the
  * daemon's lock is that of its run directory. */

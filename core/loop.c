@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "log.h"
-#include "notify.h"
+#include "core/instance/log.h"
+#include "core/instance/notify.h"
 
 #define MS      1000000ull
 #define SECOND  (1000 * MS)

@@ -11,15 +11,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "clients.h"
+#include "core/clients/clients.h"
 #include "health.h"
 #include "idle.h"
-#include "io.h"
+#include "core/instance/io.h"
 #include "kernels/backend.h"
 #include "meters.h"
 #include "reload.h"
-#include "sched.h"
-#include "stats.h"
+#include "core/sched/sched.h"
+#include "core/instance/stats.h"
 
 #define EXIT_DEVICE_LOST 70
 

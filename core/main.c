@@ -22,24 +22,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "clients.h"
-#include "config.h"
+#include "core/clients/clients.h"
+#include "core/instance/config.h"
 #include "control.h"
-#include "io.h"
+#include "core/instance/io.h"
 #include "kernels/backend.h"
 #include "kernels/null/null.h"
-#include "knobs.h"
-#include "kv.h"
+#include "core/instance/knobs.h"
+#include "core/kv/kv.h"
 #include "listen.h"
-#include "load.h"
-#include "locate.h"
-#include "log.h"
+#include "core/models/load.h"
+#include "core/models/locate.h"
+#include "core/instance/log.h"
 #include "loop.h"
-#include "model.h"
-#include "notify.h"
+#include "core/models/model.h"
+#include "core/instance/notify.h"
 #include "plan.h"
-#include "sched.h"
-#include "stats.h"
+#include "core/sched/sched.h"
+#include "core/instance/stats.h"
 
 #define MS      1000000ull
 #define SECOND  (1000 * MS)

@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 
-#include "knobs.h"
-#include "log.h"
+#include "core/instance/knobs.h"
+#include "core/instance/log.h"
 
 #define SECOND  1000000000ull
 #define MINUTE  (60 * SECOND)

@@ -6,12 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "clients.h"
-#include "empty.h"
-#include "io.h"
-#include "kv.h"
-#include "sched.h"
-#include "stats.h"
+#include "core/clients/clients.h"
+#include "core/clients/empty.h"
+#include "core/instance/io.h"
+#include "core/kv/kv.h"
+#include "core/sched/sched.h"
+#include "core/instance/stats.h"
 
 struct meters {
 	/* set before meters_start */

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/knobs.h"
+#include "core/instance/knobs.h"
 
 #define MIB (1024.0 * 1024.0)
 #define GIB (1024.0 * MIB)

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/config.h"
-#include "core/model.h"
+#include "core/instance/config.h"
+#include "core/models/model.h"
 #include "kernels/backend.h"
 
 struct plan {

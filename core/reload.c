@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "knobs.h"
-#include "log.h"
+#include "core/instance/knobs.h"
+#include "core/instance/log.h"
 
 #define MOST 64                       /* most names of differing flags */
 

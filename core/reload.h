@@ -2,7 +2,7 @@
 #ifndef RELOAD_H
 #define RELOAD_H
 
-#include "config.h"
+#include "core/instance/config.h"
 #include "control.h"
 
 struct reload {

@@ -1,6 +1,6 @@
 /* model.h - a model as read from its files and checked: shapes, and where bytes lie.
  *
- * core/model.c fills it; nothing is resident yet.  A matrix is [n][k]: n outputs, k
+ * core/models/open.c fills it; nothing is resident yet.  A matrix is [n][k]: n outputs, k
  * inputs.  A fused matrix of a checkpoint (qkv, gate_up) becomes several tensors with
  * extents into it.  Sources of formulas: the papers of YaRN (arXiv 2309.00071) and the
  * reference code of each architecture.

@@ -10,7 +10,7 @@
  * Order    calls are queued and run in order; none blocks and none fails.  A lost device
  *          is reported by sr_backend_ops.poll.
  * Sums     on the CPU one fixed order per verb, whatever T and the chunking are.
- * Truth    kernels/cpu/ops.c.  tests/test_parity.c holds every other version to it.
+ * Truth    kernels/cpu/ops.c.  tests/kernels/test_parity.c holds every other version to it.
  */
 #ifndef SR_OPS_H
 #define SR_OPS_H

@@ -16,16 +16,16 @@ tests/mutants.same lists, as printed and with a reason, have the same effect as 
 What was found is remembered in the copy until FILE changes, and who survived until the tests do; with --san
 survivors are tried again under AddressSanitizer and UBSan.  So a run that was ended, or that --seconds ended,
 goes on where it was.  Exit 0; 1 if a room's tests find less than FLOOR of the others; 2 if the unchanged tree fails."""
-import argparse, fcntl, glob, hashlib, os, pathlib, re, resource, shlex, shutil, signal, subprocess, sys, time
+import argparse, functools, fcntl, glob, hashlib, os, pathlib, re, resource, shlex, shutil, signal, subprocess, sys, time
 
 SCHED = ["kv", "sched", "sched_ends", "limits", "sim", "sched_share"]
 CLIENTS = ["clients", "clients_conn", "shmring", "hostile", "hostile_ends"]
 RINGS = ["ring", "server", "shmring", "client", "clients", "clients_conn", "hostile", "hostile_ends"]
 TESTS = {
-    "core/kv.c": SCHED, "core/sched.c": SCHED[1:] + ["clients"], "core/sched_plan.c": SCHED[1:],
-    "core/sched_queue.c": SCHED[1:], "core/clients.c": CLIENTS, "core/clients_conn.c": CLIENTS,
-    "core/clients_translate.c": CLIENTS, "core/control.c": ["control"], "core/reload.c": ["reload"],
-    "core/stats.c": ["stats", "why", "queue", "metrics"], "shmring/server.c": RINGS[1:],
+    "core/kv/kv.c": SCHED, "core/sched/sched.c": SCHED[1:] + ["clients"], "core/sched/fill.c": SCHED[1:],
+    "core/sched/queue.c": SCHED[1:], "core/clients/serve.c": CLIENTS, "core/clients/accept.c": CLIENTS,
+    "core/clients/translate.c": CLIENTS, "core/control.c": ["control"], "core/reload.c": ["reload"],
+    "core/instance/stats.c": ["stats", "why", "queue", "metrics"], "shmring/server.c": RINGS[1:],
     "shmring/client.c": RINGS[2:], "shmring/ring.h": RINGS,
 }
 # What only tests against real processes look at.
@@ -130,13 +130,27 @@ def tests_of(file, tree):
     """The tests that look at a file of a tree: test_X as X, or the name of a test against real processes."""
     if file in TESTS:
         return TESTS[file]
-    out = []
-    for test in sorted(tree.glob("tests/test_*.c")):
-        text = test.read_text()
-        link = text.partition("\n")[0]
-        if file in link.split() or f'#include "{file}"' in text:
-            out.append(test.stem[len("test_"):])
-    return [t for t in out if t not in NOT_OF.get(os.path.dirname(file), ())] + E2E.get(file, [])
+    out = [t for t, files in sorted(linked(tree).items())
+           if file in files or f'#include "{file}"' in source_of(t, tree).read_text()]
+    room = room_of(file)
+    return [t for t in out if t not in NOT_OF.get(room, ())] + E2E.get(f"{room}/{os.path.basename(file)}", [])
+
+
+def room_of(file):
+    """tools, adapters/http, core/kv: what E2E, PROGRAM and NOT_OF speak of."""
+    parts = os.path.dirname(file).split("/")
+    return "/".join(parts[:1 if parts[0] == "tools" else 2])
+
+
+@functools.cache
+def linked(tree):
+    """What each test is linked with, as the makefile has it."""
+    lines = subprocess.run(["make", "-s", "linked"], cwd=tree, capture_output=True, text=True, check=True).stdout.splitlines()
+    return {line.split()[0][len("test_"):]: line.split()[1:] for line in lines}
+
+
+def source_of(test, tree):
+    return next((tree / "tests").rglob(f"test_{test}.c"))
 
 
 def copy_tree(to):
@@ -183,7 +197,7 @@ class Tree:
         return subprocess.run(cmd, cwd=self.path, env=self.env, capture_output=True, text=True)
 
     def target(self, test):
-        return f"{self.build}/" + (PROGRAM[self.room] if test.startswith("e2e_") else f"tests/test_{test}")
+        return f"{self.build}/" + (PROGRAM[room_of(self.room + "/")] if test.startswith("e2e_") else f"tests/test_{test}")
 
     def start(self, name, tests):
         """Build and run all once.  None, or what is wrong with the unchanged tree."""
@@ -211,7 +225,7 @@ class Tree:
     def run(self, test, limit):
         """None if it passed, else what it did."""
         with open(self.path / "output", "wb") as out, open(self.path / "output", "rb") as heard:
-            cmd = [f"tests/{test}", self.build] if test.startswith("e2e_") else [self.target(test)]
+            cmd = [f"tests/e2e/{test}", self.build] if test.startswith("e2e_") else [self.target(test)]
             p = subprocess.Popen(self.alone + cmd, cwd=self.path, env=self.env,
                                  preexec_fn=self.limit, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
             end, said = time.monotonic() + limit, b""
@@ -311,7 +325,7 @@ def try_file(tree, name, a, same, end):
     mutants, count = ordered(tree.source), {}
     memory = tree.path / (name.replace("/", "_") + "-" + hashlib.sha256(tree.source.encode()).hexdigest()[:16] + ".tsv")
     known = remembered(memory)
-    texts = "".join((tree.path / (f"tests/{t}" if t.startswith("e2e_") else f"tests/test_{t}.c")).read_text() for t in tests)
+    texts = "".join((tree.path / "tests/e2e" / t if t.startswith("e2e_") else source_of(t, tree.path)).read_text() for t in tests)
     survives = "survives " + hashlib.sha256((texts + str(a.san)).encode()).hexdigest()[:16]
     try:
         for number in range(a.first, min(a.first + a.count - 1, len(mutants)) + 1):
@@ -353,7 +367,7 @@ def main():
         return check()
     name = (a.file or "").rstrip("/")
     room = os.path.isdir(name)
-    files = sorted(glob.glob(name + "/*.c"), key=os.path.getsize) if room else [name]
+    files = sorted(glob.glob(name + "/**/*.c", recursive=True), key=os.path.getsize) if room else [name]
     if not files or not all(os.path.isfile(f) for f in files):
         p.error("FILE is a source file, or a folder of such files")
     tree = Tree(pathlib.Path(a.build), name if room else os.path.dirname(name), a.san)

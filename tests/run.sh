@@ -1,7 +1,7 @@
 #!/bin/sh
 # Run the test suite: tests/run.sh BUILD [all|unit|NAME..]
 # Unit tests are build/tests/test_*, each a cmocka program; then the layout test and, with "all",
-# the tests against real processes (tests/e2e_*).  Every program has a time limit.  What is skipped
+# the tests against real processes (tests/e2e/e2e_*).  Every program has a time limit.  What is skipped
 # says why on a line that begins with SKIP, and is counted: a program's skips are what cmocka counts
 # or those lines, whichever is more (a case may do both).  The last line is "N passed, N failed, N
 # skipped".
@@ -57,12 +57,12 @@ all|unit)
 		unit "$t"
 	done
 	run tidy.sh 60 "$here/tidy.sh"
-	for t in "$here"/e2e_*; do
+	for t in "$here"/e2e/e2e_*; do
 		[ "$what" = unit ] || e2e "$t"
 	done ;;
 *)
 	for t in "$@"; do
-		case $t in e2e_*) e2e "$here/$t" ;; *) unit "$build/tests/$t" ;; esac
+		case $t in e2e_*) e2e "$here/e2e/$t" ;; *) unit "$build/tests/$t" ;; esac
 	done ;;
 esac
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -1,59 +1,64 @@
 #!/bin/sh
-# The layout: who may include whom (docs/architecture.md), one home for each library, no strays.
+# The layout: who may include whom (the table in docs/architecture.md), one home for each library, no strays.
 # Prints every breach and ends with "ok: N checks", or fails.
 cd "$(dirname "$0")/.." || exit 1
 bad=0 n=0
 
 breach() { echo "tidy: $*"; bad=$((bad + 1)); }
 
-# allowed FILES "regex of our own headers they may include", by path from the root or by name
-# within the room.
-leaf='core/(config|io|gguf|safetensors|stats|notify|log|locate|knobs|record|fresh|sched_limits)\.h'
-check() { # pattern allowed-regex
-	for f in $(git ls-files ":(glob)$1" 2>/dev/null | grep -E '\.(c|h|cu|cuh)$'); do
-		room=$(dirname "$f")
-		for inc in $(sed -n 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*"\([^"]*\)".*/\1/p' "$f"); do
-			n=$((n + 1))
-			path=$inc
-			[ -f "$room/$inc" ] && path=$room/$inc
-			[ -f "$path" ] || { breach "$f includes $inc, which is not in the tree"; continue; }
-			echo "$path" | grep -Eq "^($2)$" || breach "$f may not include $path"
-		done
-	done
-}
-
-text='adapters/text/.*\.h'
-check 'shmring/*'            'shmring/.*\.h'
-check 'kernels/forward.*'    'kernels/(forward|ops|model)\.h'
-check 'kernels/*.h'          'kernels/[^/]*\.h'
-check 'kernels/backend.c'    'kernels/.*\.h'
-check 'kernels/rope.c'       'kernels/[^/]*\.h'
-check 'kernels/cpu/*'        'kernels/([^/]*|cpu/.*)\.h'
-check 'kernels/cuda/*'       'kernels/([^/]*|cuda/.*)\.(h|cuh)'
-check 'kernels/null/*'       'kernels/([^/]*|null/.*)\.h'
-check 'core/kv*'             'core/kv(_impl)?\.h'
-check 'core/sched*'          'core/(kv|sched.*)\.h|kernels/backend\.h'
-check 'core/clients*'        "core/(clients|sched|io|empty).*\.h|shmring/(server|slipring)\.h|$leaf"
-check 'core/model*'          'core/(model.*|gguf|safetensors)\.h|kernels/model\.h'
-check 'core/control.*'        "core/(control|sched)\.h|$leaf"
-check 'core/reload.*'        "core/(reload|control)\.h|$leaf"
-check 'core/load.*'          'core/(load|io)\.h|kernels/model\.h'
-check 'core/plan.*'          'core/(plan|config|model|knobs)\.h|kernels/(backend|model)\.h'
-check 'core/empty.*'         'core/(empty|stats)\.h'
-check 'core/idle.*'          'core/(idle|config)\.h'
-check 'core/main.c'          'core/.*\.h|kernels/backend\.h|kernels/null/null\.h'
-check 'core/loop.*'          'core/(loop|clients|health|idle|meters|reload|sched)\.h|kernels/backend\.h|'"$leaf"
-check 'core/health.*'        'core/(health|sched)\.h|kernels/backend\.h|'"$leaf"
-check 'core/meters.*'        'core/(meters|clients|empty|kv|sched)\.h|'"$leaf"
-check 'core/listen.*'        'core/(listen|notify)\.h'
-check 'core/locate.*'        'core/(locate|gguf)\.h'
-for l in config options io gguf safetensors stats notify log knobs record fresh; do
-	check "core/$l.*"        "core/($l|options|config)\.h"
-done
-check 'core/config_*'        'core/(config|options)\.h'
-check 'adapters/text/*'      "$text|$leaf"
-check 'adapters/http/*'      "adapters/http/.*\.h|$text|shmring/slipring\.h|$leaf"
-check 'tools/*'              "tools/.*\.h|$text|shmring/slipring\.h|$leaf|core/(model|plan)\.h|kernels/.*\.h"
+# Who may include whom: rows of "| `files`, .. | `headers`, .. |" in docs/architecture.md.  The last row
+# that names a file counts.  * is one name, ** any path, {a,b} a choice.  A file may always include headers of
+# its own folder; a header named impl.h only those.
+table=$(mktemp)
+edges=$(mktemp)
+trap 'rm -f "$table" "$edges"' EXIT
+sed -n '/^### Who may include whom/,/^##/p' docs/architecture.md | grep '^| `' |
+awk -F' *[|] *' '
+	function regexes(cell,    s, out) {
+		out = ""
+		while (match(cell, /`[^`]*`/)) {
+			s = substr(cell, RSTART + 1, RLENGTH - 2)
+			cell = substr(cell, RSTART + RLENGTH)
+			gsub(/\./, "\\.", s)
+			gsub(/\*\*/, "\001", s)
+			gsub(/\*/, "[^/]*", s)
+			gsub(/\001/, ".*", s)
+			gsub(/{/, "(", s); gsub(/}/, ")", s); gsub(/,/, "|", s)
+			out = out (out == "" ? "" : "|") s
+		}
+		return "^(" out ")$"
+	}
+	{ print regexes($2) "\t" regexes($3) }' >"$table"
+git ls-files core kernels shmring adapters tools tests | grep -E '\.(c|h|cu|cuh|cc)$' | while read -r f; do
+	[ -f "$f" ] || continue
+	sed -n "s,^[[:space:]]*#[[:space:]]*include[[:space:]]*\"\([^\"]*\)\".*,$f \1,p" "$f"
+done | while read -r f inc; do
+	room=${f%/*}
+	[ -f "$room/$inc" ] && inc=$room/$inc
+	[ -f "$inc" ] || case $f in tests/*) continue ;; esac  # tests/cuda and tests/emu are on the path
+	echo "$f $inc"
+done >"$edges"
+n=$((n + $(wc -l <"$edges")))
+missing=$(awk -F'\t' '
+	function folder(p) { sub(/\/[^\/]*$/, "", p); return p }
+	NR == FNR { files[++rows] = $1; may[rows] = $2; next }
+	{
+		split($0, e, " ")
+		if (e[1] ~ /^tests\// || folder(e[1]) == folder(e[2]))
+			next
+		if (e[2] ~ /\/impl\.h$/) { print e[1] " includes " e[2] ", which never leaves its folder"; next }
+		found = 0
+		for (i = rows; i > 0 && !found; i--)
+			if (e[1] ~ files[i]) {
+				found = 1
+				if (e[2] !~ may[i])
+					print e[1] " may not include " e[2]
+			}
+		if (!found)
+			print e[1] " is in no row of the table in docs/architecture.md"
+	}' "$table" "$edges")
+[ -z "$missing" ] || { echo "$missing" | sed 's/^/tidy: /'; bad=$((bad + 1)); }
+[ "$(wc -l <"$table")" -ge 10 ] || breach "docs/architecture.md has no table of who may include whom"
 
 # One home for each: the kernel's ring, the wire.
 one_home() { # what pattern files-allowed-regex
@@ -61,9 +66,9 @@ one_home() { # what pattern files-allowed-regex
 	git grep -lE "$2" -- '*.c' '*.h' | grep -vE "^($3)$" | while read -r f; do echo "$f"; done |
 	while read -r f; do echo "tidy: $1 belongs to $3, not to $f"; done
 }
-strays=$(one_home '<liburing.h>' '#include <liburing' 'core/io\.c'
+strays=$(one_home '<liburing.h>' '#include <liburing' 'core/instance/io\.c'
          one_home 'the wire' '#include "(shmring/)?wire\.h"' 'shmring/(client|server)\.[ch]|tests/.*'
-         one_home 'TLS' '#include <openssl/ssl\.h>' 'adapters/http/tls\.[ch]|tests/.*')
+         one_home 'TLS' '#include <openssl/ssl\.h>' 'adapters/http/net/tls\.[ch]|tests/.*')
 [ -z "$strays" ] || { echo "$strays"; bad=$((bad + 1)); }
 
 # The top level, and no room without a job.
@@ -85,20 +90,14 @@ for f in $(git ls-files adapters shmring tools | grep -E '\.(c|h)$'); do
 	[ -z "$long" ] || breach "$f:$long is longer than 110 columns"
 done
 
-# The README names every file (as `name.c`, `name.[ch]` or a pattern), in some room.
-names=$(sed -n '/^## How it all fits together/,/^## Documents/p' README.md | grep -o '`[^` ]*`' | tr -d '`')
-named() {
-	for pat in $names; do
-		case $1 in $pat|*/$pat) return 0 ;; esac
-	done
-	return 1
-}
-set -f
-for f in $(git ls-files core kernels shmring adapters tools | grep -E '\.(c|h|cu|cuh|py|sh)$'); do
+# docs/architecture.md says of every folder what is in it; a folder of more than 35 files is a pile.
+for d in $(git ls-files core kernels shmring adapters tools | sed -n 's,/[^/]*$,,p' | sort -u); do
 	n=$((n + 1))
-	named "$f" || breach "README.md (How it all fits together) does not name $f"
+	grep -q "^| \`$d\` |" docs/architecture.md || grep -q "\`${d##*/}/\`" docs/architecture.md ||
+		breach "docs/architecture.md does not say what is in $d"
+	files=$(git ls-files "$d" | grep -c "^$d/[^/]*$")
+	[ "$files" -le 35 ] || breach "$d has $files files: more than 35"
 done
-set +f
 
 # Nothing big.
 for f in $(git ls-files); do

@@ -8,8 +8,8 @@
 
 #include <jansson.h>
 
-#include "core/sched_limits.h"
-#include "core/stats.h"
+#include "core/instance/limits.h"
+#include "core/instance/stats.h"
 
 struct figures {
 	double seconds;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/config.h"
+#include "core/instance/config.h"
 
 static void say_if_there(const char *name, int *n)
 {

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/stats.h"
+#include "core/instance/stats.h"
 
 struct instance {
 	const char *name;             /* --instance; "default" */

@@ -17,7 +17,7 @@
 #include <jansson.h>
 
 #include "commands.h"
-#include "core/config.h"
+#include "core/instance/config.h"
 #include "instance.h"
 #include "shmring/slipring.h"
 

@@ -13,7 +13,7 @@
 
 #include <yaml.h>
 
-#include "core/fresh.h"
+#include "core/instance/fresh.h"
 
 #define LONGEST (1 << 20)                 /* as config.c */
 

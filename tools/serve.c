@@ -23,9 +23,9 @@
 #include <unistd.h>
 
 #include "commands.h"
-#include "core/config.h"
-#include "core/log.h"
-#include "core/notify.h"
+#include "core/instance/config.h"
+#include "core/instance/log.h"
+#include "core/instance/notify.h"
 
 enum { DAEMON, ADAPTER, N_CHILDREN };
 static const char *const program[N_CHILDREN] = { "slipringd", "slipring-http" };

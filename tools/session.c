@@ -6,8 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/config.h"
-#include "core/locate.h"
+#include "core/instance/config.h"
+#include "core/models/locate.h"
 #include "figures.h"
 #include "instance.h"
 #include "session.h"

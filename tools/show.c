@@ -8,9 +8,9 @@
 #include <jansson.h>
 
 #include "commands.h"
-#include "core/config.h"
-#include "core/locate.h"
-#include "core/model.h"
+#include "core/instance/config.h"
+#include "core/models/locate.h"
+#include "core/models/model.h"
 #include "core/plan.h"
 #include "kernels/backend.h"
 

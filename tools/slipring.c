@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "commands.h"
-#include "core/config.h"
-#include "core/log.h"
+#include "core/instance/config.h"
+#include "core/instance/log.h"
 #include "visible.h"
 
 static const struct { const char *name; int (*run)(int, char **); const char *what; } command[] = {

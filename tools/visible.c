@@ -6,7 +6,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "adapters/text/utf8.h"
+#include "adapters/text/unicode/utf8.h"
 
 #define PIECE 1024
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "adapters/text/slipring-text.h"
-#include "adapters/text/template.h"
-#include "core/log.h"
+#include "adapters/text/template/template.h"
+#include "core/instance/log.h"
 #include "request.h"
 #include "state.h"
 

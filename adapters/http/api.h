@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "conn.h"
+#include "adapters/http/net/conn.h"
 
 struct api;
 struct api_shared;      /* counters of all adapter processes of this instance, see shared.h */

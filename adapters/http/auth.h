@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/config.h"
-#include "http.h"
+#include "core/instance/config.h"
+#include "adapters/http/net/http.h"
 
 struct auth;
 

@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 #include "adapters/text/slipring-text.h"
-#include "openai.h"
-#include "out.h"
+#include "adapters/http/json/openai.h"
+#include "adapters/http/json/out.h"
 #include "shmring/slipring.h"
 
 /* The stop strings of a request, prepared once: failure functions of Knuth, Morris and Pratt. */

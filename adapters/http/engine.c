@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/log.h"
+#include "core/instance/log.h"
 #include "tenants.h"
 #include "worker.h"
 

@@ -22,7 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/io.h"
+#include "core/instance/io.h"
 #include "queue.h"
 #include "shmring/slipring.h"
 

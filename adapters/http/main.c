@@ -19,14 +19,14 @@
 #include <unistd.h>
 
 #include "api.h"
-#include "core/config.h"
-#include "core/fresh.h"
-#include "core/io.h"
-#include "core/locate.h"
-#include "core/log.h"
-#include "core/notify.h"
-#include "listen.h"
-#include "openai.h"
+#include "core/instance/config.h"
+#include "core/instance/fresh.h"
+#include "core/instance/io.h"
+#include "core/models/locate.h"
+#include "core/instance/log.h"
+#include "core/instance/notify.h"
+#include "adapters/http/net/listen.h"
+#include "adapters/http/json/openai.h"
 #include "process.h"
 
 #define SECOND    1000000000ull

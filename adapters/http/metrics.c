@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/knobs.h"
-#include "core/sched_limits.h"
-#include "out.h"
+#include "core/instance/knobs.h"
+#include "core/instance/limits.h"
+#include "adapters/http/json/out.h"
 #include "state.h"
 
 struct scrape {

@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "core/log.h"
+#include "core/instance/log.h"
 
 /* ---- Host ---- */
 

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/config.h"
-#include "http.h"
+#include "core/instance/config.h"
+#include "adapters/http/net/http.h"
 
 struct hosts;
 struct cors;

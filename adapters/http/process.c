@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include "api.h"
-#include "conn.h"
-#include "core/config.h"
-#include "core/io.h"
-#include "core/log.h"
-#include "core/notify.h"
+#include "adapters/http/net/conn.h"
+#include "core/instance/config.h"
+#include "core/instance/io.h"
+#include "core/instance/log.h"
+#include "core/instance/notify.h"
 #include "process.h"
 #include "state.h"
 

@@ -25,7 +25,7 @@ static uint64_t waiting(const struct stats_page *page, const struct queue_load *
 	return page->waiting ? most(n, beyond(l->requests, page->running)) : n;
 }
 
-/* Tokens kept free for another tenant's longest prompt, as in core/sched.c. */
+/* Tokens kept free for another tenant's longest prompt, as in core/sched/sched.c. */
 static uint64_t kept_for_long(const struct config *c, const struct stats_page *page)
 {
 	uint64_t half = (uint64_t)c->max_num_queued_tokens / 2;

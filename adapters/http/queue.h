@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-#include "core/config.h"
-#include "core/stats.h"
+#include "core/instance/config.h"
+#include "core/instance/stats.h"
 
 enum queue_limit { QUEUE_ROOM, QUEUE_REQS, QUEUE_TOKENS };
 

@@ -14,8 +14,8 @@
 
 #include "auth.h"
 #include "choice.h"
-#include "conn.h"
-#include "openai.h"
+#include "adapters/http/net/conn.h"
+#include "adapters/http/json/openai.h"
 #include "worker.h"
 
 struct api;

@@ -9,7 +9,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "core/log.h"
+#include "core/instance/log.h"
 #include "request.h"
 #include "state.h"
 

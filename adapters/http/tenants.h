@@ -45,7 +45,7 @@ struct tenants {
 	uint64_t order;
 };
 
-/* A tenant holds at most 8 times what it leaves to others, as in the daemon (core/sched.c). */
+/* A tenant holds at most 8 times what it leaves to others, as in the daemon (core/sched/sched.c). */
 #define TENANT_SHARE 8
 static inline bool tenant_over(uint64_t id, uint64_t mine, uint64_t left)
 {

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/log.h"
+#include "core/instance/log.h"
 
 #define THREADS     4
 #define TRIM_BYTES  (1u << 20)

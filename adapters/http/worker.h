@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/io.h"
+#include "core/instance/io.h"
 #include "tenants.h"
 
 struct workers;

@@ -433,7 +433,7 @@ def _default_model():
 
 
 def _socket_of(instance):
-    """Where the instance of this user listens, as core/config_run.c has it."""
+    """Where the instance of this user listens, as core/instance/config_run.c has it."""
     if instance != "default" and not re.fullmatch(r"(?!\.)[A-Za-z0-9_.-]{1,48}", instance):
         raise Error(EINVAL, f"instance {instance!r}: not a usable name (letters, digits, - _ .)")
     runtime, xdg = os.environ.get("RUNTIME_DIRECTORY"), os.environ.get("XDG_RUNTIME_DIR")

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "added.h"
-#include "utf8.h"
+#include "adapters/text/unicode/utf8.h"
 
 int added_put(struct added *a, const struct added_token *t)
 {

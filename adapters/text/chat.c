@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "text.h"
-#include "utf8.h"
+#include "adapters/text/unicode/utf8.h"
 
 /* False for null, false and empty values: a template treats them as absent. */
 static bool given(const json_t *v)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "text.h"
-#include "utf8.h"
+#include "adapters/text/unicode/utf8.h"
 
 int sr_text_piece(const struct sr_text *t, int32_t id, const char **out, bool *special)
 {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/locate.h"
+#include "core/models/locate.h"
 #include "text.h"
 
 void text_add_stop(struct sr_text *t, int32_t id)

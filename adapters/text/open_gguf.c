@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/gguf.h"
+#include "core/models/gguf.h"
 #include "text.h"
 
 enum { TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4 };   /* of tokenizer.ggml.token_type */

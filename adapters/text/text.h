@@ -6,7 +6,7 @@
 #include "bpe.h"
 #include "pretokenize.h"
 #include "slipring-text.h"
-#include "template.h"
+#include "adapters/text/template/template.h"
 #include "vocab.h"
 
 #define TEXT_EDGE 4                  /* the most special ids at either end of a text */

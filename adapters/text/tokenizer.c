@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "normalize.h"
+#include "adapters/text/unicode/normalize.h"
 #include "text.h"
-#include "utf8.h"
+#include "adapters/text/unicode/utf8.h"
 
 #define OVER 1                   /* more ids than the limit: stop */
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "utf8.h"
+#include "adapters/text/unicode/utf8.h"
 #include "vocab.h"
 
 #define ID_MAX (1 << 24)       /* the largest vocabularies have 2^18 tokens */

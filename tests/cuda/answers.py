@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The default model's greedy answers on a GPU: tests/cuda/answers.py BUILD [DEVICE], by tools/gpu-check.sh.
-Held to the same reference as the CPU's (tests/e2e_answers.py): how often the first token agrees, and its
+Held to the same reference as the CPU's (tests/e2e/e2e_answers.py): how often the first token agrees, and its
 log-probability; bf16 sums may part two answers later, at a near tie."""
 import json, os, sys
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e"))
 from harness import HERE, Programs, check, done, need_model      # noqa: E402
 
 need_model()

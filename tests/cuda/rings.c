@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/stats.h"
+#include "core/instance/stats.h"
 #include "shmring/slipring.h"
 
 #define RUNS      7

@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-#include "tests/drive.h"
-#include "tests/tiny.h"
+#include "tests/rig/drive.h"
+#include "tests/rig/tiny.h"
 
 extern const struct ops cpu_ops;           /* the verbs; of truth_dev() */
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tools/nvml.h"
+#include "tools/machine/nvml.h"
 
 #define LOOKS 3000                    /* ten minutes */
 

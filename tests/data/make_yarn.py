@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Print the cases of tests/test_model_keys.c: what transformers makes of rope_scaling of type yarn, for heads 16 wide,
+"""Print the cases of tests/core/models/test_model_keys.c: what transformers makes of rope_scaling of type yarn, for heads 16 wide,
 theta 10000 and max_position_embeddings 8192.  Its _compute_yarn_parameters is run with numpy in place of torch.
 The numbers in the test are those of transformers 5.23.0.
 

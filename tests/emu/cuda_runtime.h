@@ -10,7 +10,7 @@
  * Every call is counted; emu_fail(n, e) makes the n-th from now fail with e.  An error of the kind
  * that poisons a context (a launch failure) is returned by every call after it.
  *
- * A program that has this as its slipring-cuda.so (tests/e2e_cuda.py) is told by its environment: EMU_DEVICES,
+ * A program that has this as its slipring-cuda.so (tests/e2e/e2e_cuda.py) is told by its environment: EMU_DEVICES,
  * so many; EMU_AT_ONCE, work is done once a callback is asked for; EMU_LOSE=FILE, once that file is there every
  * call fails with an illegal address.
  */

@@ -1,0 +1,161 @@
+/* stats.h - counters, histograms, the last steps, a day of minutes and the connected clients.  They are
+ * in a page that anyone with permission can read without asking the daemon.
+ *
+ * The daemon alone writes (plain stores to aligned words, single writer).  A reader copies what it
+ * needs with pread, because the daemon's user can shrink the file, and that must not end a reader.  Each
+ * word is whole; words may be from different moments.  File: <run dir>/stats, made anew at every start
+ * (under a temporary name, then renamed).  A reader that sees another epoch or 0 opens it again.
+ *
+ * Histograms count per bucket, not cumulatively; the last bucket is +Inf.  Bounds are vLLM's
+ * with finer ones below, see stats.c.  Sums are in the unit of the histogram (seconds or
+ * tokens).
+ */
+#ifndef STATS_H
+#define STATS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define STATS_MAGIC   0x54535253u  /* "SRST" */
+#define STATS_VERSION 5u
+#define STATS_BUCKETS 40
+#define STATS_STEPS   4096
+#define STATS_MINUTES 1440
+#define STATS_CLIENTS 4096            /* rows: the most that --max-clients allows (tests/core/instance/test_config.c) */
+#define STATS_AXIS    16              /* room for enum sched_why, sched_bound */
+#define STATS_KNOBS   8               /* room for enum knob */
+
+enum stats_hist {
+	HIST_TTFT, HIST_ITL, HIST_TPOT, HIST_E2E, HIST_QUEUE, HIST_INFERENCE, HIST_PREFILL,
+	HIST_DECODE, HIST_PROMPT_TOKENS, HIST_GENERATION_TOKENS, HIST_MAX_TOKENS,
+	HIST_PREFILL_COMPUTED, HIST_STEP_TOKENS, N_HIST
+};
+struct stats_histogram { uint64_t count[STATS_BUCKETS]; double sum; };
+
+enum stats_end { ENDED_STOP, ENDED_LENGTH, ENDED_ABORT, ENDED_ERROR, N_ENDED };
+
+struct stats_step {               /* one batch */
+	uint64_t begin_ns;
+	uint32_t rows, tokens;
+	uint32_t host_ns, device_ns;
+	uint8_t  why, bound;          /* enum sched_why, sched_bound */
+	uint8_t  zero[6];
+};
+
+/* How the time of `empty` is split; the sum is why_ns[WHY_EMPTY].  Tools show it in this order.
+ * First what clients report: preparing a request, or receiving one (empty.h).  Then, from EMPTY_SEEN
+ * on, what the daemon sees: clients connected but nothing under way; all their requests in the batch;
+ * or no client connected. */
+enum stats_empty { EMPTY_TOKENIZING, EMPTY_NETWORK, EMPTY_SILENT, EMPTY_SERVED, EMPTY_NOBODY, N_EMPTY,
+                   EMPTY_SEEN = EMPTY_SILENT };
+
+/* The counters at one moment; two marks show what happened between them.  If the loop sleeps
+ * through a minute, the next mark has all of it. */
+struct stats_mark {
+	uint64_t at_ns;               /* MONOTONIC; 0: empty, or being written */
+	uint64_t prompt_tokens, prompt_cached, prompt_computed, generation_tokens;
+	uint64_t prefix_queries, prefix_hits;
+	uint64_t ended, steps, rows, step_tokens, preemptions, held;
+	uint64_t int8_ops, float_ops, bytes_moved, bytes_copied;
+	uint64_t running_ns, waiting_ns; /* integrals over time: divided by the time, they give averages */
+	uint64_t why_ns[STATS_AXIS], bound_ns[STATS_AXIS], empty_ns[N_EMPTY];
+	uint32_t running, waiting, clients; /* at that moment */
+	uint32_t blocks_peak;         /* most in use since the previous mark */
+};
+
+struct stats_client {
+	uint64_t id;                  /* number of the connection, from 1; 0: the row is free */
+	uint64_t since_ns;
+	uint32_t pid, uid;
+	char     name[32];            /* the client's own name: any bytes */
+	uint32_t live, unanswered;    /* requests under way; those without a token yet */
+	uint64_t requests, alone;     /* requests taken; those that came while none of its own was under way */
+	uint64_t prompt_tokens, tokens;
+	uint64_t held, full_since_ns; /* times its ring was full; since when it is full, 0 = it is not */
+	uint64_t preparing_ns, arriving_ns; /* as the client reports, in windows of empty.h with `empty` time */
+};
+
+struct stats_page {
+	uint32_t magic, version, bytes, pid;
+	uint64_t epoch;               /* 0 once the daemon has stopped cleanly */
+	uint64_t start_ns, start_unix;/* CLOCK_MONOTONIC ns; seconds since 1970 */
+	uint64_t ready_ns;            /* start of the time on both axes; 0 = not yet ready */
+	uint64_t accounted_ns;        /* end of the time counted so far; a sleeping loop counts it later */
+	char     model[256], device[64], state[32]; /* state: loading, ready, draining */
+	uint64_t alive_ns;            /* last turn of the loop or layer computed, MONOTONIC */
+	uint64_t progress;            /* layers (if the device reports them) and batches since start */
+	uint64_t busy_since_ns;       /* 0 = idle; else since when there has been work without pause */
+
+	/* configuration, for cache_config_info and tools; max_num_seqs, max_batch_tokens: current knobs */
+	uint64_t block_tokens, n_blocks, n_host_blocks, max_model_len, max_num_seqs, max_batch_tokens;
+	uint64_t weights_bytes, kv_bytes;
+	double   gpu_memory_utilization;
+	uint32_t prefix_caching;
+	char     kv_dtype[16];
+	char     config_file[1024];   /* --config, as an absolute path; "" = none */
+	int64_t  knob[STATS_KNOBS], knob_ceiling[STATS_KNOBS]; /* by enum knob, see knobs.h */
+
+	/* gauges */
+	uint64_t running, waiting, blocks_used, clients;
+	uint32_t blocks_peak;         /* since the last minute's mark */
+
+	/* counters */
+	uint64_t steps, rows, step_tokens; /* batches done; rows and new tokens, counted when planned */
+	/* least work of these batches: operations (a multiply-add is two) on bytes and on floats;
+	 * bytes of device memory, and between the tiers.  0: not counted by this device. */
+	uint64_t int8_ops, float_ops, bytes_moved, bytes_copied;
+	uint64_t preemptions, prompt_tokens, prompt_cached, prompt_computed, generation_tokens;
+	uint64_t prefix_queries, prefix_hits;          /* tokens */
+	uint64_t held;                /* times a prompt skipped a batch because another row computed its prefix */
+	uint64_t ended[N_ENDED];
+	uint64_t refused, invalid, died, accepted;
+	uint64_t running_ns, waiting_ns;               /* sequences times ns */
+	uint64_t why_ns[STATS_AXIS], bound_ns[STATS_AXIS]; /* by enum sched_why, sched_bound */
+	uint64_t empty_ns[N_EMPTY];                    /* why_ns[WHY_EMPTY], split */
+	uint64_t syscalls_sleep, cycle_max_ns;
+
+	struct stats_histogram hist[N_HIST];
+	uint64_t n_step;              /* step i lies at step[i % STATS_STEPS] */
+	struct stats_step step[STATS_STEPS];
+
+	uint64_t n_minute;            /* mark i lies at minute[i % STATS_MINUTES]; the first is made at READY */
+	struct stats_mark minute[STATS_MINUTES];
+	uint64_t n_client;            /* connections so far */
+	struct stats_client client[STATS_CLIENTS];
+};
+
+/* Upper bounds of a histogram's buckets without +Inf; *n is their number.  Bounds of the token
+ * histograms are 1-2-5 x 10^k and end at the first bound >= max_model_len (readers cut there). */
+const double *stats_bounds(enum stats_hist h, int *n);
+const char *stats_name(enum stats_hist h);   /* vLLM's name, without the prefix "vllm:" */
+const char *stats_empty_name(int empty);      /* "tokenizing" */
+
+/* Writer. */
+int  stats_create(struct stats_page **out, const char *run_dir, char *err, size_t errlen);
+void stats_observe(struct stats_page *p, enum stats_hist h, double value);
+void stats_observe_many(struct stats_page *p, enum stats_hist h, double value, uint64_t n);
+void stats_minute(struct stats_page *p);     /* mark now, and begin another minute */
+/* Take a row for a connection and set its id; NULL if all are taken.  Then give it back. */
+struct stats_client *stats_client_take(struct stats_page *p, const char name[32], uint32_t pid, uint32_t uid);
+void stats_client_give(struct stats_client *c);
+void stats_destroy(struct stats_page *p, const char *run_dir);
+
+/* Reader: a copy of <run dir>/stats in the reader's own memory.  Magic, version and size are checked;
+ * strings are terminated and safe to display.  It shows the last stats_read.  0, -ENOENT, -EPROTO. */
+int  stats_open(const struct stats_page **out, const char *run_dir);
+void stats_close(const struct stats_page *p);
+/* Read again a page that stats_open returned: all but steps and clients (8 KB; minutes, too, if one was
+ * added); or all of it (1.3 MB, three times).  0, or -errno: the file is cut or invalid, and epoch is 0. */
+int  stats_read(const struct stats_page *p);
+int  stats_read_all(const struct stats_page *p);
+bool stats_stale(const struct stats_page *p, const char *run_dir); /* reopen?  Checks files, not the copy */
+uid_t stats_owner(const struct stats_page *p); /* owner of the file, who can write all of it */
+
+/* Reader: the counters now; and the latest mark not after the time since_ns, or else the oldest
+ * mark.  False: there is none (the daemon is not ready yet). */
+void stats_now(const struct stats_page *p, struct stats_mark *out);
+bool stats_since(const struct stats_page *p, uint64_t since_ns, struct stats_mark *out);
+
+#endif

@@ -1,0 +1,279 @@
+/* models/from_gguf.c - reads settings and tensors of a GGUF file, for models/open.c. */
+#include "impl.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int model_find_gguf(struct opening *o, const char *name, struct found *f)
+{
+	const struct gguf_tensor *t = gguf_tensor(o->g, name);
+
+	if (!t)
+		return 1;
+	o->taken[t - o->g->tensor] = true;
+	f->type_name = gguf_type_name(t->type);
+	for (int i = 0; i < MODEL_TYPES; i++)
+		if ((int64_t)t->type == model_types[i].gguf)
+			f->type = model_types[i].type;
+	f->n_dims = t->n_dims;
+	for (uint32_t d = 0; d < t->n_dims; d++)
+		f->dim[d] = t->dim[t->n_dims - 1 - d];
+	f->data = (struct sr_extent){ t->offset, t->bytes, 0 };
+	return 0;
+}
+
+/* A GGUF has Llama 3's scaling as factors per frequency.  Find the parameters of the formula that made
+ * them, so that there is one kind of rope.  Source: convert_hf_to_gguf.py, Llama 3.1. */
+static int rope_from_factors(struct opening *o, const struct gguf_tensor *t, struct sr_rope *r)
+{
+	float got[512], plain[512], made[512], most = 1;
+	int n = r->dims / 2;
+
+	assert(n <= 512);                     /* model_sizes: heads are at most 1024 wide */
+	if (t->type != 0 || t->n_dims != 1 || t->dim[0] != (uint64_t)n)
+		return model_fail(o, -EINVAL, "tensor rope_freqs.weight at offset %" PRIu64 " is not F32 "
+		                  "[%d]", t->offset, n);
+	if (pread(o->file.fd, got, (size_t)n * 4, (off_t)t->offset) != n * 4)
+		return model_fail(o, -EIO, "tensor rope_freqs.weight at offset %" PRIu64 " cannot be read",
+		                  t->offset);
+	for (int i = 0; i < n; i++)
+		if (!(got[i] >= 1 && got[i] <= 1024))
+			return model_fail(o, -EINVAL, "rope_freqs.weight[%d] is %g; 1 to 1024 are allowed", i,
+			                  (double)got[i]);
+		else if (got[i] > most)
+			most = got[i];
+	if (most == 1)
+		return 0;
+	if (r->kind != SR_ROPE_PLAIN)
+		return model_fail(o, -ENOTSUP, "tensor rope_freqs.weight and rope.scaling.type both scale, which is "
+		                  "not supported");
+	sr_rope_freq(r, plain);
+	r->kind = SR_ROPE_LLAMA3;
+	r->factor = most;
+	r->low = 1;
+	r->high = 4;
+	r->context = 8192;
+	sr_rope_freq(r, made);
+	for (int i = 0; i < n; i++)
+		if (fabsf(plain[i] / got[i] - made[i]) > 1e-3f * made[i])
+			return model_fail(o, -ENOTSUP, "rope_freqs.weight[%d] is %g, which Llama 3's "
+			                  "scaling by %g "
+			                  "does not give", i, (double)got[i], (double)most);
+	return 0;
+}
+
+static int get_float(struct opening *o, const char *key, double min, double max, float *out)
+{
+	int rc = model_float(o, (struct key){ key, "" }, min, max, out);
+
+	return rc < 0 ? rc : 0;
+}
+
+/* As llama.cpp computes it: magnitude = (1 + ln(factor) / 10) * attn_factor.  llama.cpp ignores
+ * yarn_attn_factor, where its converter puts Hugging Face's attention_factor, the magnitude itself.  So
+ * a yarn_attn_factor must have the same value. */
+static int rope_yarn(struct opening *o, struct sr_rope *r)
+{
+	float ext = 1, times = 1, whole = 0;
+	int rc;
+
+	r->kind = SR_ROPE_YARN;
+	r->low = 1;
+	r->high = 32;
+	if ((rc = get_float(o, "rope.scaling.yarn_beta_slow", 1e-3, 1e3, &r->low)) != 0 ||
+	    (rc = get_float(o, "rope.scaling.yarn_beta_fast", 1e-3, 1e3, &r->high)) != 0 ||
+	    (rc = get_float(o, "rope.scaling.yarn_ext_factor", -1e3, 1e3, &ext)) != 0 ||
+	    (rc = get_float(o, "rope.scaling.yarn_attn_factor", 1e-3, 1e3, &whole)) != 0 ||
+	    (rc = get_float(o, "rope.scaling.attn_factor", 1e-3, 1e3, &times)) != 0)
+		return rc;
+	if (r->high < r->low)
+		return model_fail(o, -EINVAL, "%s.rope.scaling.yarn_beta_fast must not be below yarn_beta_slow",
+		                  o->m->arch);
+	if (ext >= 0 && ext != 1)          /* below 0: not set */
+		return model_fail(o, -ENOTSUP, "%s.rope.scaling.yarn_ext_factor is %g, which is not supported; 1 is",
+		                  o->m->arch, (double)ext);
+	r->magnitude = (1 + 0.1f * logf(r->factor)) * times;
+	if (whole > 0 && fabsf(whole - r->magnitude) > 1e-3f * r->magnitude)
+		return model_fail(o, -ENOTSUP, "%s.rope.scaling.yarn_attn_factor is %g, but a factor of %g with "
+		                  "attn_factor %g makes %g; one of them must go", o->m->arch, (double)whole,
+		                  (double)r->factor, (double)times, (double)r->magnitude);
+	return 0;
+}
+
+/* Refuse settings of yarn that would have an effect without it. */
+static int no_yarn(struct opening *o)
+{
+	static const struct { const char *key; float none; } without[] = {
+		{ "rope.scaling.attn_factor", 1 }, { "rope.scaling.yarn_attn_factor", 1 },
+		{ "rope.scaling.yarn_ext_factor", 0 },
+	};
+
+	for (int i = 0; i < 3; i++) {
+		float v = without[i].none;
+		int rc = get_float(o, without[i].key, -1e3, 1e3, &v);
+
+		if (rc)
+			return rc;
+		if (v != without[i].none && !(i == 2 && v < 0))
+			return model_fail(o, -ENOTSUP, "%s.%s is %g without rope.scaling.type yarn, which is not "
+			                  "supported; %g is", o->m->arch, without[i].key, (double)v,
+			                  (double)without[i].none);
+	}
+	return 0;
+}
+
+/* The type is linear if it is missing, as in llama.cpp. */
+static int rope_kind(struct opening *o, struct sr_rope *r)
+{
+	struct gguf_string type = { "linear", 6 };
+	char name[96];
+
+	snprintf(name, sizeof(name), "%s.rope.scaling.type", o->m->arch);
+	if (gguf_str(o->g, name, &type) == -EINVAL)
+		return model_fail(o, -EINVAL, "%s is no string", name);
+	if (type.n == 4 && memcmp(type.s, "yarn", 4) == 0)
+		return rope_yarn(o, r);
+	if (type.n == 6 && memcmp(type.s, "linear", 6) == 0)
+		r->kind = r->factor == 1 ? SR_ROPE_PLAIN : SR_ROPE_LINEAR;
+	else if (type.n != 4 || memcmp(type.s, "none", 4) != 0)
+		return model_fail(o, -ENOTSUP, "%s is %.*s; supported are none, linear, yarn", name,
+		                  (int)(type.n < 40 ? type.n : 40), type.s);
+	return no_yarn(o);
+}
+
+static int gguf_rope(struct opening *o)
+{
+	const struct gguf_tensor *factors = gguf_tensor(o->g, "rope_freqs.weight");
+	const struct key scaled = { "rope.scaling.factor", "" }, old_scaled = { "rope.scale_linear", "" };
+	struct sr_rope *r = &o->m->rope[0];
+	int rc;
+
+	*r = (struct sr_rope){ .dims = o->m->E, .context = o->m->context,
+	                       .pairs = strcmp(o->m->arch, "llama") == 0,
+	                       .theta = 10000, .factor = 1, .magnitude = 1 };
+	if ((rc = model_int(o, (struct key){ "rope.dimension_count", "" }, 2, o->m->E, &r->dims)) < 0 ||
+	    (rc = get_float(o, "rope.freq_base", 2, 1e12, &r->theta)) < 0 ||
+	    (rc = model_float(o, scaled, 1, 4096, &r->factor)) < 0 ||
+	    (rc == 1 && (rc = model_float(o, old_scaled, 1, 4096, &r->factor)) < 0) ||
+	    (rc = model_int(o, (struct key){ "rope.scaling.original_context_length", "" }, 1, 1 << 28,
+	                    &r->context)) < 0)
+		return rc;
+	if (r->dims % 2)
+		return model_fail(o, -EINVAL, "%s.rope.dimension_count is %d; it must be even", o->m->arch,
+		                  r->dims);
+	/* A GGUF's context_length is the context after scaling. */
+	rc = rope_kind(o, r);
+	return !rc && factors ? rope_from_factors(o, factors, r) : rc;
+}
+
+/* Check settings that must have the value that is computed here. */
+static int gguf_attention(struct opening *o)
+{
+	float scale = 0;
+	int32_t window = 0;
+	int rc = get_float(o, "attention.scale", 0, 1e3, &scale);
+
+	if (rc)
+		return rc;
+	if (scale != 0 && fabsf(scale - o->m->attn_scale) > 1e-4f * o->m->attn_scale)
+		return model_fail(o, -ENOTSUP, "%s.attention.scale is %g, which is not supported; %g, for heads %d wide, "
+		                  "is", o->m->arch, (double)scale, (double)o->m->attn_scale, o->m->E);
+	rc = model_int(o, (struct key){ "attention.sliding_window", "" }, 0, INT32_MAX, &window);
+	if (rc < 0)
+		return rc;
+	if (window && window < o->m->context)
+		return model_fail(o, -ENOTSUP, "%s.attention.sliding_window is %d of a context of %d: windows are not "
+		                  "read from a GGUF of this architecture, and no other program computes them",
+		                  o->m->arch, window, o->m->context);
+	return 0;
+}
+
+static int gguf_settings(struct opening *o)
+{
+	static const char *const known[] = { "llama", "qwen2", "qwen3" };
+	const struct gguf_tensor *embed = gguf_tensor(o->g, "token_embd.weight");
+	struct gguf_string s;
+	int32_t experts = 0;
+	int rc, i;
+
+	if (gguf_str(o->g, "general.architecture", &s) != 0)
+		return model_fail(o, -EINVAL, "general.architecture is missing or no string");
+	model_set_name(o->m->arch, sizeof(o->m->arch), s.s, s.n);
+	for (i = 0; i < 3 && strcmp(known[i], o->m->arch) != 0; i++)
+		;
+	if (i == 3)
+		return model_fail(o, -ENOTSUP, "architecture %s is not supported; supported are llama, "
+		                  "qwen2, "
+		                  "qwen3", o->m->arch);
+	if (gguf_str(o->g, "general.name", &s) == 0)
+		model_set_name(o->m->name, sizeof(o->m->name), s.s, s.n);
+	if ((rc = model_sizes(o)) != 0 ||
+	    (rc = model_int(o, (struct key){ "expert_count", "" }, 0, INT32_MAX, &experts)) < 0)
+		return rc;
+	if (experts)
+		return model_fail(o, -ENOTSUP, "%s.expert_count is %d: mixtures of experts are not supported",
+		                  o->m->arch, experts);
+	if ((rc = model_check_gguf(o)) != 0 || (rc = gguf_attention(o)) != 0)
+		return rc;
+	if (!embed || embed->n_dims != 2 || embed->dim[1] > 1 << 24)
+		return model_fail(o, -EINVAL, "tensor token_embd.weight is missing or no matrix of at most "
+		                  "%d rows", 1 << 24);
+	o->m->V = (int32_t)embed->dim[1];
+	if (gguf_tensor(o->g, "output.weight"))
+		o->has |= UNTIED;
+	if (i == 1 || gguf_tensor(o->g, "blk.0.attn_q.bias"))
+		o->has |= QKV_BIAS;
+	if (gguf_tensor(o->g, "blk.0.attn_output.bias"))
+		o->has |= O_BIAS;
+	if (i == 2)
+		o->has |= QK_NORM;
+	return 0;
+}
+
+static int gguf_eos(struct opening *o)
+{
+	static const char *const keys[] = { "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+	                                    "tokenizer.ggml.eom_token_id" };
+	const struct gguf_value *tokens = gguf_find(o->g, "tokenizer.ggml.tokens");
+	uint64_t id;
+
+	for (int i = 0; i < 3; i++) {
+		int rc = gguf_u64(o->g, keys[i], &id);
+
+		if (rc == -ENOENT)
+			continue;
+		if (rc == -EINVAL)
+			return model_fail(o, -EINVAL, "%s is no integer from 0 up", keys[i]);
+		if ((rc = model_add_eos(o, keys[i], id > INT32_MAX ? -1 : (int64_t)id)) != 0)
+			return rc;
+	}
+	if (tokens && tokens->n > (uint64_t)o->m->V)
+		return model_fail(o, -EINVAL, "tokenizer.ggml.tokens has %" PRIu64 " tokens, but "
+		                  "token_embd.weight "
+		                  "only %d rows", tokens->n, o->m->V);
+	return 0;
+}
+
+int model_open_gguf(struct opening *o)
+{
+	int rc = gguf_read(&o->file, o->path, o->err, o->errlen);
+
+	if (rc)
+		return rc;
+	o->g = o->file.g;
+	snprintf(o->md->format, sizeof(o->md->format), "GGUF");
+	snprintf(o->md->quantization, sizeof(o->md->quantization), "gguf");
+	o->md->file = calloc(1, sizeof(char *));
+	if (!o->md->file || !(o->md->file[0] = strdup(o->path)))
+		return model_no_memory(o);
+	o->md->n_files = 1;
+	if ((rc = gguf_settings(o)) != 0 || (rc = gguf_rope(o)) != 0 || (rc = gguf_eos(o)) != 0)
+		return rc;
+	return model_take_tensors(o);
+}

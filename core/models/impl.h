@@ -1,0 +1,109 @@
+/* models/impl.h - a model while it is being opened, for core/model*.c alone:
+ *
+ *	models/open.c        the table of tensors, their names and shapes; made-up models
+ *	models/from_gguf.c   settings and tensors of a GGUF file
+ *	models/from_hf.c     settings and tensors of a Hugging Face directory
+ *	models/quant.c  quantized tensors with separate scales: AWQ, GPTQ, FP8, ..
+ *	models/kv_scales.c     the scales of an FP8 KV cache
+ *	models/keys.c   which settings are read, and which are refused
+ */
+#ifndef MODEL_IMPL_H
+#define MODEL_IMPL_H
+
+#include <jansson.h>
+
+#include "gguf.h"
+#include "model.h"
+#include "safetensors.h"
+
+#define LAYERS_MAX 4096
+
+/* What a model of a known architecture may have in addition; `needs` in the table. */
+enum { UNTIED = 1, QKV_BIAS = 2, O_BIAS = 4, QK_NORM = 8 };
+
+struct opening {
+	struct model *md;
+	struct sr_model *m;            /* = &md->m */
+	const char *path;              /* the file that messages name */
+	unsigned has;                  /* UNTIED | .. */
+	bool dummy;                    /* no weight files: MODEL_RANDOM, MODEL_ONES */
+	uint64_t made;                 /* dummy: bytes of weights made up so far */
+	struct gguf_file file;         /* GGUF */
+	const struct gguf *g;          /* = file.g */
+	json_t *config;                /* Hugging Face */
+	struct safetensors_set *st;
+	int32_t window, window_from;   /* positions a layer looks back, 0 = all; first layer with a window */
+	const json_t *layer_types;     /* if not NULL: the list of layers that have the window */
+	struct {
+		int32_t type;          /* SR_AWQ4 .. of its matrices; SR_NONE: not quantized */
+		int32_t group;         /* inputs per scale, 0 = all */
+		int32_t group_n;       /* FP8 in blocks: outputs per scale */
+		bool    zeros;         /* the files have zero points; else all are 8 */
+	} quant;
+	bool *taken;                   /* per entry of g->tensor or st->all: the model's table took it */
+	char *err;
+	size_t errlen;
+};
+
+#define MODEL_TYPES 20
+struct type {
+	int32_t type;                  /* enum sr_type */
+	const char *name;
+	int32_t gguf;                  /* ggml's number; -1 = none */
+	const char *hf;                /* dtype in safetensors; NULL = none */
+};
+extern const struct type model_types[MODEL_TYPES];
+
+/* A tensor as it is in its file. */
+struct found {
+	int32_t type;                  /* enum sr_type; SR_NONE: unknown */
+	const char *type_name;
+	uint32_t n_dims;
+	uint64_t dim[4];               /* outermost first */
+	struct sr_extent data, scale, zero, index;
+	int32_t group, group_n, scale_type; /* as in struct sr_tensor */
+};
+
+/* A setting's two names: after "llama." in a GGUF, and in config.json. */
+struct key { const char *gguf, *hf; };
+
+/* Returns rc. */
+__attribute__((format(printf, 3, 4)))
+int  model_fail(struct opening *o, int rc, const char *fmt, ...);
+int  model_no_memory(struct opening *o);
+
+/* 0; 1 it is missing and *out is unchanged; -EINVAL. */
+int  model_int(struct opening *o, struct key k, int64_t min, int64_t max, int32_t *out);
+int  model_float(struct opening *o, struct key k, double min, double max, float *out);
+int  model_need(struct opening *o, struct key k, int rc);      /* makes missing (1) an error */
+int  model_sizes(struct opening *o);                           /* all but V */
+void model_set_name(char *out, size_t n, const char *s, size_t len);
+int  model_add_eos(struct opening *o, const char *where, int64_t id);
+int  model_scale_context(struct opening *o, const struct sr_rope *r);
+int  model_take_tensors(struct opening *o);
+
+int  model_open_gguf(struct opening *o);
+int  model_find_gguf(struct opening *o, const char *name, struct found *f); /* 0, 1 missing */
+int  model_open_hf(struct opening *o, const char *dir);
+int  model_find_hf(struct opening *o, const char *name, struct found *f);   /* 0, 1 missing, -errno */
+/* NULL: missing.  A tensor that is found counts as taken. */
+const struct safetensor *model_hf_tensor(struct opening *o, const char *name, int32_t *file);
+
+/* Refuse settings with which something else would be computed: 0, or -ENOTSUP and the setting's name. */
+int  model_check_config(struct opening *o);                    /* config.json, without its objects */
+int  model_check_rope(struct opening *o, const char *of, const json_t *obj);
+int  model_check_quant(struct opening *o, const json_t *obj);
+int  model_check_gguf(struct opening *o);
+
+/* Reads quantization_config.  0 or -errno. */
+int  model_quant_settings(struct opening *o);
+/* Finds the tensors that make up the matrix `name`.  0, 1 missing, -errno. */
+int  model_find_quantized(struct opening *o, const char *name, struct found *f);
+/* Finds the scales of an FP8 matrix; f has its data and shape.  0, -errno. */
+int  model_find_f8(struct opening *o, const char *name, struct found *f);
+
+/* Reads layer l's scales of an FP8 KV cache, if there are any.  0 or -errno. */
+int  model_kv_scales(struct opening *o, int32_t l);
+int  model_kv_scheme(struct opening *o, const json_t *scheme);
+
+#endif

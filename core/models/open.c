@@ -1,0 +1,525 @@
+/* models/open.c - opens a model: reads its settings, then finds and checks every tensor by one table
+ * that has its two names (GGUF's and Hugging Face's) and its shape.
+ *
+ *	settings   GGUF key values, or config.json        -> sizes, rope, features of struct opening
+ *	tensors    each line of `whole` and `layer`        -> lookup, check type and shape, extent
+ *	leftovers  a tensor that no line took is refused: ignoring it would compute something else
+ *
+ * Weights are not read here.  Files are read by pread into our own memory, so a file that
+ * shrinks is an error, never a signal.
+ */
+#include "impl.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+int model_fail(struct opening *o, int rc, const char *fmt, ...)
+{
+	char what[400];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	for (char *c = what; *c; c++)         /* a file's names may hold anything, and messages go to terminals */
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = '?';
+	snprintf(o->err, o->errlen, "%s: %s", o->path, what);
+	return rc;
+}
+
+int model_no_memory(struct opening *o)
+{
+	return model_fail(o, -ENOMEM, "no memory to open it");
+}
+
+/* ---- types ---------------------------------------------------------------------------------- */
+
+const struct type model_types[MODEL_TYPES] = {
+	{ SR_F32,  "F32",   0, "F32" }, { SR_F16,  "F16",   1, "F16" }, { SR_BF16, "BF16", 30, "BF16" },
+	{ SR_Q8_0, "Q8_0",  8, NULL },  { SR_Q4_0, "Q4_0",  2, NULL },  { SR_Q4_1, "Q4_1",  3, NULL },
+	{ SR_Q5_0, "Q5_0",  6, NULL },  { SR_Q5_1, "Q5_1",  7, NULL },  { SR_Q2_K, "Q2_K", 10, NULL },
+	{ SR_Q3_K, "Q3_K", 11, NULL },  { SR_Q4_K, "Q4_K", 12, NULL },  { SR_Q5_K, "Q5_K", 13, NULL },
+	{ SR_Q6_K, "Q6_K", 14, NULL },  { SR_AWQ4, "AWQ",   -1, NULL }, { SR_GPTQ4, "GPTQ", -1, NULL },
+	{ SR_GPTQ4_V2, "GPTQ v2", -1, NULL }, { SR_CT4, "packed int4", -1, NULL },
+	{ SR_F8,   "FP8",  -1, "F8_E4M3" }, { SR_IQ4_NL, "IQ4_NL", 20, NULL }, { SR_IQ4_XS, "IQ4_XS", 23, NULL },
+};
+
+const char *model_type_name(int32_t type)
+{
+	for (int i = 0; i < MODEL_TYPES; i++)
+		if (model_types[i].type == type)
+			return model_types[i].name;
+	return "none";
+}
+
+/* ---- the tensors of a model and their shapes ------------------------------------------------ */
+
+enum size { ONE, sD, sQ, sKV, sE, sF, sV };   /* Q = H E, KV = G E */
+
+struct spec { const char *gguf, *hf; size_t at; uint8_t n, k; unsigned needs; };
+
+#define AT(field) offsetof(struct sr_model, field)
+static const struct spec whole[] = {
+	{ "token_embd.weight",  "model.embed_tokens.weight", AT(embed), sV,  sD, 0 },
+	{ "output_norm.weight", "model.norm.weight",         AT(norm),  ONE, sD, 0 },
+	{ "output.weight",      "lm_head.weight",            AT(head),  sV,  sD, UNTIED },
+};
+#undef AT
+
+#define AT(field) offsetof(struct sr_layer, field)
+static const struct spec layer[] = {          /* names after "blk.N." and "model.layers.N." */
+	{ "attn_norm.weight",   "input_layernorm.weight",          AT(norm1), ONE, sD,  0 },
+	{ "attn_q.weight",      "self_attn.q_proj.weight",         AT(q),      sQ, sD,  0 },
+	{ "attn_k.weight",      "self_attn.k_proj.weight",         AT(k),     sKV, sD,  0 },
+	{ "attn_v.weight",      "self_attn.v_proj.weight",         AT(v),     sKV, sD,  0 },
+	{ "attn_output.weight", "self_attn.o_proj.weight",         AT(o),      sD, sQ,  0 },
+	{ "ffn_norm.weight",    "post_attention_layernorm.weight", AT(norm2), ONE, sD,  0 },
+	{ "ffn_gate.weight",    "mlp.gate_proj.weight",            AT(gate),   sF, sD,  0 },
+	{ "ffn_up.weight",      "mlp.up_proj.weight",              AT(up),     sF, sD,  0 },
+	{ "ffn_down.weight",    "mlp.down_proj.weight",            AT(down),   sD, sF,  0 },
+	{ "attn_q.bias",        "self_attn.q_proj.bias",           AT(q_bias), ONE, sQ,  QKV_BIAS },
+	{ "attn_k.bias",        "self_attn.k_proj.bias",           AT(k_bias), ONE, sKV, QKV_BIAS },
+	{ "attn_v.bias",        "self_attn.v_proj.bias",           AT(v_bias), ONE, sKV, QKV_BIAS },
+	{ "attn_output.bias",   "self_attn.o_proj.bias",           AT(o_bias), ONE, sD,  O_BIAS },
+	{ "attn_q_norm.weight", "self_attn.q_norm.weight",         AT(q_norm), ONE, sE,  QK_NORM },
+	{ "attn_k_norm.weight", "self_attn.k_norm.weight",         AT(k_norm), ONE, sE,  QK_NORM },
+};
+#undef AT
+#define N_WHOLE ((int)(sizeof(whole) / sizeof(*whole)))
+#define N_LAYER ((int)(sizeof(layer) / sizeof(*layer)))
+
+static struct sr_tensor *tensor_at(void *base, const struct spec *s)
+{
+	return (struct sr_tensor *)((char *)base + s->at);
+}
+
+static int32_t size_of(const struct sr_model *m, uint8_t size)
+{
+	const int32_t of[] = { 1, m->D, m->H * m->E, m->G * m->E, m->E, m->F, m->V };
+
+	return of[size];
+}
+
+/* Make up a bf16 tensor: norms are ones, everything else small random numbers. */
+static int find_dummy(struct opening *o, const struct spec *s, struct found *f)
+{
+	uint64_t n = (uint64_t)size_of(o->m, s->n), k = (uint64_t)size_of(o->m, s->k);
+	bool norm = strstr(s->gguf, "norm") != NULL;
+
+	*f = (struct found){ .type = SR_BF16, .type_name = "BF16", .n_dims = s->n == ONE ? 1 : 2,
+	                     .dim = { s->n == ONE ? k : n, k } };
+	f->data = (struct sr_extent){ o->made, n * k * 2, norm ? MODEL_ONES : MODEL_RANDOM };
+	o->made += n * k * 2;
+	return 0;
+}
+
+static int check(struct opening *o, const struct spec *s, const char *name, const struct found *f)
+{
+	int32_t n = size_of(o->m, s->n), k = size_of(o->m, s->k);
+
+	if (f->type == SR_NONE)
+		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; supported are F32, F16, BF16%s",
+		                  name, f->type_name,
+		                  o->g ? ", Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q3_K to Q6_K, IQ4_NL, IQ4_XS" : "");
+	if (s->n == ONE && f->type > SR_BF16)
+		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; a vector must be F32, F16 or BF16",
+		                  name, f->type_name);
+	if (s->n == ONE ? f->n_dims == 1 && f->dim[0] == (uint64_t)k
+	                : f->n_dims == 2 && f->dim[0] == (uint64_t)n && f->dim[1] == (uint64_t)k)
+		return 0;
+	if (s->n == ONE)
+		return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " has %" PRIu32 " dimensions, "
+		                  "the first of %" PRIu64 "; the settings of this model make it [%d]", name,
+		                  f->data.offset, f->n_dims, f->dim[0], k);
+	return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " has %" PRIu32 " dimensions, [%" PRIu64
+	                  "][%" PRIu64 "]; the settings of this model make it [%d][%d]", name, f->data.offset,
+	                  f->n_dims, f->dim[0], f->dim[1], n, k);
+}
+
+/* Find the tensor of line s, for layer l or the whole model (-1), and put it into *t. */
+static int take(struct opening *o, const struct spec *s, int l, struct sr_tensor *t)
+{
+	const char *own = o->config ? s->hf : s->gguf;
+	struct found f = { .type = SR_NONE };
+	char name[128];
+	int rc;
+
+	if (s->needs && !(o->has & s->needs))
+		return 0;
+	if (l < 0)
+		snprintf(name, sizeof(name), "%s", own);
+	else
+		snprintf(name, sizeof(name), o->config ? "model.layers.%d.%s" : "blk.%d.%s", l, own);
+	rc = o->dummy ? find_dummy(o, s, &f)
+	   : o->g     ? model_find_gguf(o, name, &f)
+	              : model_find_hf(o, name, &f);
+	if (rc == 1)
+		return model_fail(o, -EINVAL, "tensor %s is missing", name);
+	if (rc)
+		return rc;
+	rc = check(o, s, name, &f);
+	if (rc)
+		return rc;
+	t->name = strdup(name);
+	if (!t->name)
+		return model_no_memory(o);
+	t->type = f.type;
+	t->n = size_of(o->m, s->n);
+	t->k = size_of(o->m, s->k);
+	t->data = f.data;
+	t->scale = f.scale;
+	t->zero = f.zero;
+	t->index = f.index;
+	t->group = f.group;
+	t->group_n = f.group_n;
+	t->scale_type = f.scale_type;
+	o->md->weight_bytes += f.data.bytes + f.scale.bytes + f.zero.bytes;
+	return 0;
+}
+
+/* Tensors without meaning, or that only repeat the settings.  Some writers of GPTQ give every matrix a
+ * bias, with zeros where the architecture has none; vLLM skips those, too. */
+static bool harmless(struct opening *o, const char *name, size_t n)
+{
+	static const char *const ends[] = { "rope_freqs.weight", "rotary_emb.inv_freq", "lm_head.weight" };
+
+	for (int i = 0; i < 3; i++) {
+		size_t len = strlen(ends[i]);
+
+		if (n >= len && memcmp(name + n - len, ends[i], len) == 0)
+			return i < 2 || !(o->has & UNTIED);
+	}
+	return (o->quant.type == SR_GPTQ4 || o->quant.type == SR_GPTQ4_V2) && n > 10 &&
+	       strcmp(name + n - 10, "_proj.bias") == 0;
+}
+
+static int check_leftover(struct opening *o, const char *name)
+{
+	if (harmless(o, name, strlen(name)))
+		return 0;
+	return model_fail(o, -ENOTSUP, "tensor %.100s is no part of the %s architecture as Slipring knows it",
+	                  name, o->m->arch);
+}
+
+static int check_leftovers(struct opening *o)
+{
+	uint64_t n = o->g ? o->g->n_tensors : o->st->n_tensors;
+	int rc = 0;
+
+	for (uint64_t t = 0; t < n && !rc; t++) {
+		char name[65];
+
+		if (o->taken[t])
+			continue;
+		if (o->g)
+			snprintf(name, sizeof(name), "%.*s", (int)o->g->tensor[t].name.n, o->g->tensor[t].name.s);
+		rc = check_leftover(o, o->g ? name : o->st->all[t].t->name);
+	}
+	return rc;
+}
+
+static int cmp_count(const void *a, const void *b) { return ((const int *)b)[1] - ((const int *)a)[1]; }
+
+/* Make a text such as "Q4_1 (210), F32 (61), Q8_0 (1)". */
+static void describe(struct opening *o)
+{
+	int count[MODEL_TYPES][2], at = 0, n = 0;
+	size_t len = 0;
+
+	for (int i = 0; i < MODEL_TYPES; i++)
+		count[i][0] = i, count[i][1] = 0;
+	for (int32_t l = -1; l < o->m->L; l++)
+		for (int i = 0; i < (l < 0 ? N_WHOLE : N_LAYER); i++) {
+			const struct sr_tensor *t = l < 0 ? tensor_at(o->m, &whole[i])
+			                                  : tensor_at(&o->m->layer[l], &layer[i]);
+
+			for (at = 0; at < MODEL_TYPES; at++)
+				if (t->type != SR_NONE && model_types[at].type == t->type)
+					count[at][1]++;
+		}
+	qsort(count, MODEL_TYPES, sizeof(count[0]), cmp_count);
+	for (n = 0; n < MODEL_TYPES && count[n][1] && len < sizeof(o->md->stored); n++)
+		len += (size_t)snprintf(o->md->stored + len, sizeof(o->md->stored) - len, "%s%s (%d)", n
+		                        ? ", " : "", model_types[count[n][0]].name, count[n][1]);
+}
+
+int model_take_tensors(struct opening *o)
+{
+	uint64_t n = o->g ? o->g->n_tensors : o->st ? o->st->n_tensors : 0;
+	int rc = 0;
+
+	o->m->layer = calloc((size_t)o->m->L, sizeof(*o->m->layer));
+	o->taken = calloc(n + 1, sizeof(*o->taken));
+	if (!o->m->layer || !o->taken)
+		return model_no_memory(o);
+	for (int i = 0; i < N_WHOLE && !rc; i++)
+		rc = take(o, &whole[i], -1, tensor_at(o->m, &whole[i]));
+	for (int32_t l = 0; l < o->m->L; l++)
+		for (int i = 0; i < N_LAYER && !rc; i++)
+			rc = take(o, &layer[i], l, tensor_at(&o->m->layer[l], &layer[i]));
+	for (int32_t l = 0; o->st && l < o->m->L && !rc; l++)
+		rc = model_kv_scales(o, l);
+	if (!rc && !o->dummy)
+		rc = check_leftovers(o);
+	describe(o);
+	return rc;
+}
+
+/* ---- settings, from either kind of file ----------------------------------------------------- */
+
+static const char *key_name(struct opening *o, struct key k, char *buf, size_t n)
+{
+	if (o->config)
+		return k.hf;
+	snprintf(buf, n, "%s.%s", o->m->arch, k.gguf);
+	return buf;
+}
+
+int model_int(struct opening *o, struct key k, int64_t min, int64_t max, int32_t *out)
+{
+	char buf[96];
+	const char *name = key_name(o, k, buf, sizeof(buf));
+	int64_t v = 0;
+
+	if (o->config) {
+		const json_t *j = json_object_get(o->config, name);
+
+		if (!j || json_is_null(j))
+			return 1;
+		if (!json_is_integer(j))
+			return model_fail(o, -EINVAL, "%s is no integer", name);
+		v = json_integer_value(j);
+	} else {
+		uint64_t u = 0;
+		int rc = gguf_u64(o->g, name, &u);
+
+		if (rc == -ENOENT)
+			return 1;
+		if (rc)
+			return model_fail(o, -EINVAL, "%s is no integer from 0 up", name);
+		v = u > INT64_MAX ? INT64_MAX : (int64_t)u;
+	}
+	if (v < min || v > max)
+		return model_fail(o, -EINVAL, "%s is %" PRId64 "; %" PRId64 " to %" PRId64 " are allowed",
+		                  name, v, min, max);
+	*out = (int32_t)v;
+	return 0;
+}
+
+int model_float(struct opening *o, struct key k, double min, double max, float *out)
+{
+	char buf[96];
+	const char *name = key_name(o, k, buf, sizeof(buf));
+	double v = 0;
+
+	if (o->config) {
+		const json_t *j = json_object_get(o->config, name);
+
+		if (!j || json_is_null(j))
+			return 1;
+		if (!json_is_number(j))
+			return model_fail(o, -EINVAL, "%s is no number", name);
+		v = json_number_value(j);
+	} else {
+		int rc = gguf_f64(o->g, name, &v);
+
+		if (rc == -ENOENT)
+			return 1;
+		if (rc)
+			return model_fail(o, -EINVAL, "%s is no finite float", name);
+	}
+	if (!(v >= min && v <= max))
+		return model_fail(o, -EINVAL, "%s is %g; %g to %g are allowed", name, v, min, max);
+	*out = (float)v;
+	return 0;
+}
+
+int model_need(struct opening *o, struct key k, int rc)
+{
+	char buf[96];
+
+	return rc == 1 ? model_fail(o, -EINVAL, "%s is missing", key_name(o, k, buf, sizeof(buf))) : rc;
+}
+
+/* Read the sizes: required ones first, then those with a default. */
+int model_sizes(struct opening *o)
+{
+#define AT(size) offsetof(struct sr_model, size)
+	static const struct { struct key key; size_t at; int64_t max; } field[] = {
+		{ { "block_count", "num_hidden_layers" },            AT(L), LAYERS_MAX },
+		{ { "embedding_length", "hidden_size" },             AT(D), 1 << 17 },
+		{ { "attention.head_count", "num_attention_heads" }, AT(H), 1 << 12 },
+		{ { "feed_forward_length", "intermediate_size" },    AT(F), 1 << 19 },
+		{ { "context_length", "max_position_embeddings" },   AT(context), 1 << 28 },
+	};
+#undef AT
+	const struct key heads_kv = { "attention.head_count_kv", "num_key_value_heads" };
+	const struct key width = { "attention.key_length", "head_dim" };
+	const struct key width_v = { "attention.value_length", "v_head_dim" };
+	const struct key eps = { "attention.layer_norm_rms_epsilon", "rms_norm_eps" };
+	struct sr_model *m = o->m;
+	int32_t ev;
+	int rc;
+
+	for (unsigned i = 0; i < sizeof(field) / sizeof(*field); i++) {
+		rc = model_int(o, field[i].key, 1, field[i].max, (int32_t *)((char *)m + field[i].at));
+		if ((rc = model_need(o, field[i].key, rc)) != 0)
+			return rc;
+	}
+	m->G = m->H;
+	if ((rc = model_int(o, heads_kv, 1, 1 << 12, &m->G)) < 0)
+		return rc;
+	if (m->H % m->G)
+		return model_fail(o, -EINVAL, "%d attention heads are no multiple of %d key-value heads",
+		                  m->H, m->G);
+	if ((rc = model_int(o, width, 1, 1 << 12, &m->E)) < 0)
+		return rc;
+	if (rc == 1) {
+		if (m->D % m->H)
+			return model_fail(o, -EINVAL, "a width of %d is no multiple of %d attention heads, "
+			                  "and no "
+			                  "head width is given", m->D, m->H);
+		m->E = m->D / m->H;
+	}
+	ev = m->E;
+	if ((rc = model_int(o, width_v, 1, 1 << 12, &ev)) < 0)
+		return rc;
+	if (ev != m->E)
+		return model_fail(o, -ENOTSUP, "heads of values are %d wide and heads of keys %d: different "
+		                  "widths "
+		                  "are not supported", ev, m->E);
+	if (m->E % 2 || m->E > 1024)
+		return model_fail(o, -EINVAL, "heads are %d wide; even widths up to 1024 are possible", m->E);
+	if ((rc = model_need(o, eps, model_float(o, eps, 1e-12, 0.1, &m->eps))) != 0)
+		return rc;
+	m->attn_scale = 1 / sqrtf((float)m->E);
+	m->embed_scale = 1;
+	m->act = SR_SILU;
+	return 0;
+}
+
+void model_set_name(char *out, size_t n, const char *s, size_t len)
+{
+	size_t at = 0;
+
+	for (size_t i = 0; i < len && at + 1 < n; i++)
+		out[at++] = isprint((unsigned char)s[i]) ? s[i] : '?';
+	out[at] = 0;
+}
+
+/* Add an id that ends an answer, unless it is there already. */
+int model_add_eos(struct opening *o, const char *where, int64_t id)
+{
+	struct model *md = o->md;
+
+	if (id < 0 || id >= md->m.V)
+		return model_fail(o, -EINVAL, "%s is %" PRId64 "; token ids are 0 to %d", where, id,
+		                  md->m.V - 1);
+	for (int i = 0; i < md->n_eos; i++)
+		if (md->eos[i] == id)
+			return 0;
+	if (md->n_eos == MODEL_EOS_MAX)
+		return model_fail(o, -EINVAL, "%s has more than %d ids", where, MODEL_EOS_MAX);
+	md->eos[md->n_eos++] = (int32_t)id;
+	return 0;
+}
+
+/* Set the context that scaling reaches, by vLLM's rule. */
+int model_scale_context(struct opening *o, const struct sr_rope *r)
+{
+	double c = (double)(r->kind == SR_ROPE_YARN ? r->context : o->m->context) * (double)r->factor;
+
+	if (r->kind != SR_ROPE_LINEAR && r->kind != SR_ROPE_YARN)
+		return 0;
+	if (!(c >= 1 && c <= 1 << 28))
+		return model_fail(o, -EINVAL, "rope scaling by %g makes a context of %.0f; up to %d are "
+		                  "possible", (double)r->factor, c, 1 << 28);
+	o->m->context = (int32_t)c;
+	return 0;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+static void finish(struct opening *o, int rc, struct model **out)
+{
+	gguf_close(&o->file);
+	json_decref(o->config);
+	safetensors_close(o->st);
+	free(o->taken);
+	if (rc)
+		model_close(o->md);
+	else
+		*out = o->md;
+}
+
+/* Name a model without a name inside by the last part of its path, without .gguf. */
+static void name_by_path(struct model *md, const char *path)
+{
+	size_t n = strlen(path);
+	const char *from;
+
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	for (from = path + n; from > path && from[-1] != '/'; from--)
+		;
+	n -= (size_t)(from - path);
+	if (n > 5 && memcmp(from + n - 5, ".gguf", 5) == 0)
+		n -= 5;
+	model_set_name(md->m.name, sizeof(md->m.name), from, n);
+}
+
+static int open_any(struct model **out, const char *path, bool dummy, char *err, size_t errlen)
+{
+	struct model *md = calloc(1, sizeof(*md));
+	struct opening o = { .md = md, .m = md ? &md->m : NULL, .path = path, .dummy = dummy, .file.fd = -1,
+	                     .err = err, .errlen = errlen };
+	struct stat st;
+	int rc;
+
+	*out = NULL;
+	if (!md)
+		rc = model_no_memory(&o);
+	else if (stat(path, &st) < 0)
+		rc = model_fail(&o, -errno, "%s", strerror(errno));
+	else
+		rc = S_ISDIR(st.st_mode) ? model_open_hf(&o, path) : model_open_gguf(&o);
+	if (rc == 0 && !md->m.name[0])
+		name_by_path(md, path);
+	if (rc == 0 && dummy)
+		snprintf(md->format, sizeof(md->format), "dummy");
+	finish(&o, rc, out);
+	return rc;
+}
+
+int model_open(struct model **out, const char *path, char *err, size_t errlen)
+{
+	return open_any(out, path, false, err, errlen);
+}
+
+int model_open_dummy(struct model **out, const char *path, char *err, size_t errlen)
+{
+	return open_any(out, path, true, err, errlen);
+}
+
+void model_close(struct model *md)
+{
+	if (!md)
+		return;
+	for (int32_t l = -1; l < md->m.L; l++)
+		for (int i = 0; i < (l < 0 ? N_WHOLE : md->m.layer ? N_LAYER : 0); i++)
+			free((void *)(uintptr_t)(l < 0 ? tensor_at(&md->m, &whole[i])
+			                               : tensor_at(&md->m.layer[l], &layer[i]))->name);
+	free(md->m.layer);
+	for (int32_t i = 0; i < md->n_files; i++)
+		free(md->file[i]);
+	free(md->file);
+	free(md);
+}

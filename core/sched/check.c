@@ -1,0 +1,180 @@
+/* sched/check.c - the scheduler's invariants: every slot, block, chunk and record has exactly
+ * one owner.  Tests call sched_check() after every step; it is O(everything).
+ */
+#include <assert.h>
+
+#include "core/sched/impl.h"
+
+struct sums {
+	int32_t run, waiting, chunks, quota, list_chunks, deadlines;
+	int64_t waiting_tokens, blocks;
+};
+
+static void check_seq(const struct sched *s, const struct seq *q, struct sums *sum)
+{
+	int32_t n_chunks = 0;
+
+	for (const struct kv_chunk *c = q->head; c; c = c->next)
+		n_chunks++;
+	assert(n_chunks == q->n_chunks && n_chunks == q->have / KV_CHUNK + 1);
+	assert(q->have >= q->n_prompt && q->have <= q->known && q->known <= q->end);
+	assert(q->reserved >= 0 && q->stops == (q->n_list[SR_LIST_STOP] > 0));
+	assert((q->deadline != 0) == (q->heap_at != NONE));
+	assert(queue_find(s, q->who, q->user_data) == (int32_t)(q - s->seq));
+	sum->chunks += n_chunks;
+	sum->list_chunks += list_chunks_for(q->n_words);
+	sum->deadlines += q->deadline != 0;
+	if (q->started) {
+		assert(n_chunks <= q->quota);
+		sum->quota += q->quota;
+	}
+	if (q->state == SEQ_RUNNING) {
+		const struct kv_table *t = &s->table[q->slot];
+
+		assert(q->started && s->taken[q->slot] && s->filled[q->slot] <= s->n_filled);
+		assert(q->planned <= q->known && q->planned <= t->n * s->cfg.limits.block_tokens);
+		assert(t->published <= t->n && t->salt == q->salt);
+		sum->run++;
+		sum->blocks += t->n;
+	} else {
+		assert(q->slot == NONE && q->planned == 0 && !q->drawn && q->reserved == 0);
+		assert(q->known == q->have);
+		sum->waiting++;
+		sum->waiting_tokens += q->have;
+	}
+}
+
+static int32_t check_line(const struct sched *s, const struct line *l, int32_t member, int64_t *tokens)
+{
+	int32_t n = 0, before = NONE;
+
+	for (int32_t i = l->first; i != NONE; before = i, i = s->seq[i].next, n++) {
+		const struct seq *q = &s->seq[i];
+
+		assert(q->state == SEQ_WAITING && q->prev == before);
+		assert(q->started == (member == NONE) && (member == NONE || q->member == member));
+		assert(before == NONE || ranks_before(&s->seq[before], q));
+		*tokens += q->have;
+	}
+	assert(n == l->n && l->last == before);
+	return n;
+}
+
+/* The same sequences by arrival. */
+static void check_age(const struct sched *s, const struct member *m)
+{
+	int32_t n = 0, before = NONE;
+
+	for (int32_t i = m->by_age.first; i != NONE; before = i, i = s->seq[i].newer, n++) {
+		assert(s->seq[i].member == m - s->member && s->seq[i].older == before && !s->seq[i].started);
+		assert(s->seq[i].state == SEQ_WAITING);
+		assert(before == NONE || s->seq[before].order < s->seq[i].order);
+	}
+	assert(n == m->line.n && n == m->by_age.n && m->by_age.last == before);
+}
+
+/* Members whose ring has no room are in no round. */
+static int32_t check_dry(const struct sched *s, int32_t t, int64_t *tokens)
+{
+	int32_t n = 0;
+
+	for (int32_t k = 0; k < s->n_dry; k++) {
+		const struct member *m = &s->member[s->dry[k]];
+		int64_t mine = 0;
+
+		assert(m->dry && m->live > 0);
+		if (m->tenant != t)
+			continue;
+		n += check_line(s, &m->line, s->dry[k], &mine);
+		check_age(s, m);
+		assert(mine == m->tokens && m->live >= m->line.n);
+		*tokens += mine;
+	}
+	return n;
+}
+
+/* A tenant's round has each waiting member once, with the priority of its first sequence. */
+static int32_t check_members(const struct sched *s, int32_t t, int64_t *tokens)
+{
+	const struct tenant *x = &s->tenant[t];
+	int32_t n = 0, i = x->round.turn, best = INT32_MAX, n_best = 0;
+	int64_t sum = 0;
+
+	for (int32_t j = 0; j < x->round.n; j++, i = s->share[i].next) {
+		const struct member *m = &s->member[i - s->cfg.tenants];
+		int32_t priority = s->share[i].priority;
+		int64_t mine = 0;
+
+		assert(m->tenant == t && m->line.n > 0 && !m->dry && s->share[s->share[i].next].prev == i);
+		assert(queue_member(s, m->who, t) == i - s->cfg.tenants);
+		assert(priority == s->seq[m->line.first].priority);
+		n += check_line(s, &m->line, i - s->cfg.tenants, &mine);
+		check_age(s, m);
+		assert(mine == m->tokens && m->live >= m->line.n);
+		n_best = priority < best ? 1 : n_best + (priority == best);
+		best = priority < best ? priority : best;
+		sum += mine;
+	}
+	assert(n_best == x->n_best && (best == s->share[t].priority || !n));
+	n += check_dry(s, t, &sum);
+	assert(n == x->n && sum == x->tokens);
+	*tokens += sum;
+	return n;
+}
+
+static void check_tenants(const struct sched *s, const struct sums *sum)
+{
+	int32_t n = 0, in_round = 0, t = s->round.turn, live = 0;
+	int64_t tokens = 0;
+
+	for (int32_t j = 0; j < s->cfg.tenants; j++) {
+		const struct tenant *x = &s->tenant[j];
+
+		assert(x->live >= 0);
+		if (!x->live)
+			continue;
+		n += check_members(s, j, &tokens);
+		in_round += x->round.n > 0;
+		live += x->live;
+	}
+	assert(n == s->n_queued && tokens == s->queued_tokens && in_round == s->round.n);
+	assert(live == sum->run + sum->waiting);
+	for (int32_t j = 0; j < s->round.n; j++, t = s->share[t].next)
+		assert(s->tenant[t].round.n > 0 && s->share[s->share[t].next].prev == t);
+	n += check_line(s, &s->again, NONE, &tokens);
+	assert(n == s->stats.waiting && tokens == s->stats.waiting_tokens);
+}
+
+void sched_check(const struct sched *s)
+{
+	struct sums sum = { 0 };
+	struct kv_stats k;
+	int32_t taken = 0;
+
+	for (int32_t i = 0; i < s->n_seq; i++)
+		if (s->seq[i].state != SEQ_FREE)
+			check_seq(s, &s->seq[i], &sum);
+	assert(sum.run == s->n_run && sum.waiting == s->stats.waiting);
+	assert(sum.waiting_tokens == s->stats.waiting_tokens);
+	assert(sum.chunks + sum.list_chunks + s->n_free_chunk == s->n_chunk);
+	assert(sum.list_chunks == s->list_used && s->list_used <= s->list_chunks);
+	assert(sum.quota == s->start_used && s->start_used <= s->start_chunks);
+	assert(sum.deadlines == s->n_heap);
+	for (int32_t j = 0; j < s->n_run; j++) {
+		assert(s->seq[s->run[j]].state == SEQ_RUNNING);
+		assert(j == 0 || ranks_before(&s->seq[s->run[j - 1]], &s->seq[s->run[j]]));
+	}
+	for (int32_t j = 0; j < s->n_heap; j++) {
+		assert(s->seq[s->heap[j]].heap_at == j);
+		assert(j == 0 || s->seq[s->heap[(j - 1) / 2]].deadline <= s->seq[s->heap[j]].deadline);
+	}
+	for (int32_t slot = 0; slot < s->cfg.limits.slots; slot++) {
+		taken += s->taken[slot];
+		assert(s->taken[slot] || s->table[slot].n == 0);
+	}
+	assert(taken == s->n_run && taken + s->n_free_slot == s->cfg.limits.slots);
+	check_tenants(s, &sum);
+	kv_stats(s->kv, &k);
+	assert(sum.blocks >= k.n_held); /* greater if some blocks are shared */
+	kv_check(s->kv);
+}

@@ -1,0 +1,735 @@
+/* sched/fill.c - fills the next batch: one token for each decoding sequence, then chunks of
+ * prompts, then admissions; sched.h has the order.
+ *
+ * Functions that may hold a sequence back return PLANNED or the enum sched_why that did it.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "core/sched/impl.h"
+
+#define PLANNED        (-1)
+#define SAMPLING_WORDS ((int32_t)(sizeof(struct sr_sampling) / sizeof(uint32_t)))
+#define ADMIT_CMDS     8     /* BEGIN, four LISTs, HISTORY, BLOCKS; and one spare */
+#define DEMOTE_LOOK    64    /* cached blocks that kv_demote looks at */
+#define PROBE_BLOCKS   8     /* of a prompt in one batch while its speed is unknown */
+#define GIVE_UP        100   /* times ring_ns: then a blocked sequence that the queue cannot take ends */
+#define ALONE          5     /* step times that the batch of a lone prompt may take */
+
+static int32_t blocks_for(const struct sched *s, int32_t n_tokens)
+{
+	return (n_tokens + s->cfg.limits.block_tokens - 1) / s->cfg.limits.block_tokens;
+}
+
+/* How far K,V must be computed before q samples.  If q samples nothing, before it ends: the last
+ * id of a prompt is then only scored, not computed. */
+static int32_t goal_of(const struct seq *q)
+{
+	return q->end == q->n_prompt ? q->n_prompt - 1 : q->known;
+}
+
+static void hold_back(struct fill *x, int why)
+{
+	x->why = why == WHY_TOKENS && x->timed ? WHY_STEP_TIME : (enum sched_why)why;
+}
+
+/* ---- writing the batch ------------------------------------------------------------------------- */
+
+static void put_cmd(struct fill *x, enum sr_op op, int32_t slot, int32_t a, int32_t n)
+{
+	struct sr_batch *b = x->b;
+
+	b->cmd[b->n_cmds++] = (struct sr_cmd){ (int32_t)op, slot, a, n, (uint32_t)b->n_words };
+	b->n_words += n;
+}
+
+static void put_blocks(struct sched *s, struct fill *x, struct seq *q)
+{
+	const struct kv_table *t = &s->table[q->slot];
+	int32_t n = t->n - q->sent;
+
+	if (n == 0)
+		return;
+	for (int32_t j = 0; j < n; j++)       /* n is mostly 1 */
+		x->b->word[x->b->n_words + j] = (uint32_t)t->block[q->sent + j];
+	put_cmd(x, SR_CMD_BLOCKS, q->slot, q->sent, n);
+	q->sent = t->n;
+}
+
+static void put_begin(struct fill *x, struct seq *q)
+{
+	struct sr_batch *b = x->b;
+	int32_t at = 0;
+
+	memcpy(b->word + b->n_words, &q->sampling, sizeof(q->sampling));
+	put_cmd(x, SR_CMD_BEGIN, q->slot, 0, SAMPLING_WORDS);
+	for (int kind = 0; kind < 4; kind++) {
+		if (!q->n_list[kind])
+			continue;
+		list_read(q, at, q->n_list[kind], b->word + b->n_words);
+		put_cmd(x, SR_CMD_LIST, q->slot, kind, q->n_list[kind]);
+		at += q->n_list[kind];
+	}
+	if (q->history) {
+		text_read(q, 0, q->have, (int32_t *)(b->word + b->n_words));
+		put_cmd(x, SR_CMD_HISTORY, q->slot, q->n_prompt, q->have);
+	}
+}
+
+/* Rows of a batch cannot read what its other rows compute, but rows of the next batch can.  So a
+ * prompt waits one step if a row of this batch computes its next block; then it takes that block from
+ * the cache.  It waits at most as many times as its prompt has blocks. */
+static void lead(struct sched *s, const struct seq *q)
+{
+	const struct kv_table *t = &s->table[q->slot];
+	uint64_t name;
+
+	if (s->knobs.no_prefix_cache || (t->published + 1) * s->cfg.limits.block_tokens > q->planned)
+		return;
+	name = kv_next(s->kv, t);
+	s->lead[name % LEADS].name = name;
+	s->lead[name % LEADS].batch = s->n_filled;
+}
+
+static bool follows(struct sched *s, struct seq *q)
+{
+	const struct kv_table *t = &s->table[q->slot];
+	uint64_t name;
+
+	if ((t->n + 1) * s->cfg.limits.block_tokens >= q->known ||
+	    q->held >= q->known / s->cfg.limits.block_tokens)
+		return false;
+	name = kv_next(s->kv, t);
+	if (s->lead[name % LEADS].batch != s->n_filled || s->lead[name % LEADS].name != name)
+		return false;
+	q->held++;
+	s->stats.held++;
+	return true;
+}
+
+/* q computes n tokens from `planned` on, scores n_score of them, and samples or does not. */
+static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, int32_t n_score,
+		    bool sample)
+{
+	struct sr_batch *b = x->b;
+	struct sr_row *r = &b->row[b->n_rows];
+	struct flight_row *f = &x->f->row[b->n_rows];
+
+	*r = (struct sr_row){ .slot = q->slot, .first = q->planned, .n = n, .token = SR_LAST,
+			      .n_score = n_score, .result = b->n_results, .mask = -1,
+			      .sample = sample, .n_top = q->n_top };
+	if (!q->drawn) {
+		int32_t n_ids = n + (n_score == n);
+
+		text_read(q, q->planned, n_ids, b->token + b->n_ids);
+		r->token = b->n_ids;
+		b->n_ids += n_ids;
+		if (n_score && (!sample || q->n_prompt_top > q->n_top))
+			r->n_top = q->n_prompt_top;
+	}
+	f->seq = (int32_t)(q - s->seq);
+	f->gen = q->gen;
+	b->n_rows++;
+	b->n_tokens += n;
+	b->n_results += n_score + sample;
+	s->filled[q->slot] = s->n_filled;
+	q->planned += n;
+	q->known += sample;
+	q->drawn |= sample;
+	if (s->n_queued) /* tokens are charged only while others wait */
+		queue_charge(s, q, n);
+}
+
+/* ---- room ------------------------------------------------------------------------------------------ */
+
+/* Blocks that q, which is running, may take.  Floors of other tenants are respected if the youngest
+ * running sequence, which gives way, is of q's tenant.  The first running one may take everything. */
+static int32_t room_for(const struct sched *s, const struct seq *q)
+{
+	const struct seq *youngest = &s->seq[s->run[s->n_run - 1]];
+	int32_t n = kv_available(s->kv);
+
+	if (q != &s->seq[s->run[0]] && youngest->tenant == q->tenant)
+		n -= kv_kept(s->kv, q->tenant);
+	return n;
+}
+
+/* ---- full rings -------------------------------------------------------------------------------- */
+
+/* No record could be set aside for q: note since when. */
+static int ring_out(struct sched *s, const struct fill *x, struct seq *q)
+{
+	if (!q->stuck_since || q->stuck_filled != s->filled[q->slot]) {
+		q->stuck_since = x->now;
+		q->stuck_filled = s->filled[q->slot];
+	}
+	q->stuck_last = s->n_filled;
+	s->stuck = true;
+	return WHY_RING_OUT;
+}
+
+/* A client that does not read stops only itself.  Rows blocked by a full ring for ring_ns give up
+ * slot and blocks if others want them, and wait until the ring has room.  If the queue is full too,
+ * they end after GIVE_UP * ring_ns. */
+static void give_way(struct sched *s, struct fill *x)
+{
+	bool wanted = s->why == WHY_SEQS || s->why == WHY_KV || s->why == WHY_ORDER;
+
+	if (!s->stuck || !wanted)
+		return;
+	s->stuck = false;
+	for (int32_t j = s->n_run - 1; j >= 0; j--) {
+		int32_t i = s->run[j];
+		const struct seq *q = &s->seq[i];
+		uint64_t since = q->stuck_filled == s->filled[q->slot] ? q->stuck_since : 0;
+
+		if (!since)
+			continue;
+		s->stuck = true;
+		if (x->now - since < s->cfg.ring_ns || (q->stuck_last + 1 != s->n_filled && seq_has_room(s, q)))
+			continue;       /* an older sequence of its client may use the room there is now */
+		if (seq_park(s, i))
+			x->moved++;
+		else if (x->now - since >= GIVE_UP * (uint64_t)s->cfg.ring_ns)
+			seq_finish(s, i, -ECANCELED);
+	}
+}
+
+/* Members whose ring has room again return to their round. */
+static void serve_dry(struct sched *s)
+{
+	for (int32_t k = s->n_dry - 1; k >= 0; k--) {
+		const struct member *m = &s->member[s->dry[k]];
+
+		if (!m->line.n || seq_has_room(s, &s->seq[m->line.first]))
+			queue_wet(s, s->dry[k]);
+	}
+}
+
+/* The next sequence whose client has room in its ring. */
+static int32_t next_served(struct sched *s, uint64_t now)
+{
+	int32_t i;
+
+	while ((i = queue_head(s, now)) != NONE && !seq_has_room(s, &s->seq[i])) {
+		if (!s->seq[i].started)
+			queue_dry(s, s->seq[i].member);
+		else if (!seq_park(s, i))
+			break;
+	}
+	return i;
+}
+
+/* ---- those that decode ----------------------------------------------------------------------- */
+
+/* Make room by preemption: the youngest goes back to waiting, unless it has a row already.
+ * False: no room was made, or q itself was the youngest. */
+static bool preempt_youngest(struct sched *s, struct fill *x, const struct seq *q)
+{
+	int32_t v = s->run[s->n_run - 1];
+	bool other = &s->seq[v] != q;
+
+	if (in_fill(s, &s->seq[v]))
+		return false;
+	seq_preempt(s, v);
+	x->moved++;
+	return other;
+}
+
+/* Take a block for the next token of q, if it needs one. */
+static bool block_for_token(struct sched *s, struct fill *x, struct seq *q)
+{
+	struct kv_table *t = &s->table[q->slot];
+	int r;
+
+	if (!text_may_grow(s, q))
+		return false;
+	while (room_for(s, q) < 1)
+		if (!preempt_youngest(s, x, q))
+			return false;
+	r = kv_grow(s->kv, t, q->planned + 1);
+	assert(r == 0);
+	put_blocks(s, x, q);
+	return true;
+}
+
+/* Put the next row of the batch, of one token: the row and its result have the same number. */
+static void put_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
+{
+	struct seq *q = &s->seq[i];
+
+	x->b->row[row] = (struct sr_row){ .slot = q->slot, .first = q->planned, .n = 1, .token = SR_LAST,
+					  .result = row, .mask = -1, .sample = 1, .n_top = q->n_top };
+	x->f->row[row] = (struct flight_row){ i, q->gen };
+	s->filled[q->slot] = s->n_filled;
+	q->planned++;
+	q->known++;
+	if (s->n_queued) /* tokens are charged only while others wait */
+		queue_charge(s, q, 1);
+}
+
+static int plan_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
+{
+	struct seq *q = &s->seq[i];
+
+	if (!s->port.reserve(s->port.ctx, q->who, q->cost, q->cost))
+		return ring_out(s, x, q);
+	if (q->planned == q->sent * s->cfg.limits.block_tokens && !block_for_token(s, x, q)) {
+		s->port.release(s->port.ctx, q->who, q->cost);
+		return WHY_KV;
+	}
+	q->reserved += q->cost;
+	put_token(s, x, i, row);
+	return PLANNED;
+}
+
+/* Prefetch the next rows: little of them stays in the nearest cache between steps. */
+ASKS void look_ahead(const struct sched *s, int32_t j)
+{
+	if (j + 2 * AHEAD < s->n_run)
+		__builtin_prefetch(&s->seq[s->run[j + 2 * AHEAD]], 1);
+	if (j + AHEAD < s->n_run) {
+		const struct seq *q = &s->seq[s->run[j + AHEAD]];
+
+		if (q->planned == q->sent * s->cfg.limits.block_tokens) {
+			__builtin_prefetch(&s->table[q->slot], 1);
+			__builtin_prefetch(s->table[0].block + (int64_t)q->slot * s->cfg.limits.seq_blocks + q->sent, 1);
+		}
+	}
+}
+
+static void plan_tokens(struct sched *s, struct fill *x)
+{
+	int32_t n = 0;
+
+	for (int32_t j = 0; j < s->n_run; j++) { /* victims are last in run[] */
+		const struct seq *q = &s->seq[s->run[j]];
+		int why;
+
+		look_ahead(s, j);
+		x->prompts |= !q->drawn;
+		if (!q->drawn || q->known >= q->end)
+			continue;
+		if (n >= x->budget) {
+			hold_back(x, WHY_TOKENS);
+			x->prompts = true;      /* possibly: the others were not looked at */
+			break;
+		}
+		why = plan_token(s, x, s->run[j], n);
+		if (why == PLANNED)
+			n++;
+		else
+			hold_back(x, why);
+	}
+	x->n_decode = x->b->n_rows = x->b->n_tokens = x->b->n_results = n;
+}
+
+/* ---- prompts -------------------------------------------------------------------------------------- */
+
+/* On a slow device a long prompt delays everything else in its batch.  So it gets what is left of
+ * step_ns, and at least a block.  A lone prompt gets ALONE times as much, because a request that
+ * arrives meanwhile has to wait only for that batch. */
+static void budget_time(struct sched *s, struct fill *x)
+{
+	const int32_t B = s->cfg.limits.block_tokens;
+	double left = s->knobs.step_ns, n = (double)PROBE_BLOCKS * B;
+
+	bool alone = s->n_run + s->stats.waiting < 2;
+
+	if (!s->knobs.step_ns || (alone && s->prompt_ns <= 0))
+		return;
+	if (alone)
+		left *= ALONE;
+	if (x->n_decode)
+		left -= s->decode_ns;
+	if (s->prompt_ns > 0)
+		n = left / s->prompt_ns;
+	if (n < B)
+		n = B;
+	if (x->b->n_tokens + n < x->budget) {
+		x->budget = x->b->n_tokens + (int32_t)n;
+		x->timed = true;
+	}
+}
+
+/* May q take blocks that others computed?  Only while all its own blocks are published, too. */
+static bool may_match(const struct sched *s, const struct seq *q)
+{
+	const struct kv_table *t = &s->table[q->slot];
+
+	return !s->knobs.no_prefix_cache && !q->score && !q->no_cache && !q->drawn &&
+	       t->n == t->published && q->planned == t->n * s->cfg.limits.block_tokens &&
+	       q->planned + 1 < q->known;
+}
+
+/* False: the rest of the prefix must be copied in with a later batch. */
+static bool match(struct sched *s, struct seq *q)
+{
+	struct kv_table *t = &s->table[q->slot];
+	int32_t found = kv_match(s->kv, t, q->known) - q->planned;
+
+	q->planned += found;
+	s->stats.cached_tokens += (uint64_t)found;
+	if (!q->preempted)
+		q->cached += found;
+	if (!q->preempted && q->looked_up)
+		s->stats.prefix_hits += (uint64_t)found;
+	return !t->more;
+}
+
+struct chunk {
+	int32_t n, n_score;
+	bool    sample;
+	bool    cut;             /* the budget cut it short */
+};
+
+/* The part of q's prompt that fits the budget: whole blocks but for the last chunk.  n == 0: nothing. */
+static struct chunk chunk_of(const struct sched *s, const struct fill *x, const struct seq *q)
+{
+	const int32_t B = s->cfg.limits.block_tokens;
+	int32_t missing = goal_of(q) - q->planned, n = x->budget - x->b->n_tokens, n_score = 0;
+	bool cut = n < missing && n <= s->knobs.chunk_max;
+
+	if (n > s->knobs.chunk_max)
+		n = s->knobs.chunk_max;
+	if (n < missing) {
+		int32_t whole = (q->planned + n) / B * B - q->planned;
+
+		n = whole > 0 ? whole : n;
+	} else {
+		n = missing;
+	}
+	if (n <= 0)
+		return (struct chunk){ 0 };
+	if (q->score && q->planned < q->scored) { /* after a preemption: these scores are already sent */
+		if (n > q->scored - q->planned)
+			n = q->scored - q->planned;
+	} else if (q->score && q->planned < q->n_prompt - 1) {
+		int32_t room = s->cfg.limits.scores - x->n_scores;
+
+		n_score = q->n_prompt - 1 - q->planned;
+		if (n_score > n)
+			n_score = n;
+		if (n_score > room)
+			n = n_score = room;
+	}
+	return (struct chunk){ n, n_score, q->end > q->n_prompt && q->planned + n == q->known, cut };
+}
+
+/* Set records aside for what c yields; a scored chunk is cut to the records there are. */
+static bool reserve_chunk(struct sched *s, struct seq *q, struct chunk *c)
+{
+	uint32_t want = (uint32_t)(c->n_score * q->prompt_cost + c->sample * q->cost), got;
+
+	if (!want)
+		return true;
+	got = s->port.reserve(s->port.ctx, q->who, c->n_score ? q->prompt_cost : want, want);
+	if (!got)
+		return false;
+	if (got < want) {
+		int32_t n = (int32_t)got / q->prompt_cost;
+
+		if (n < c->n_score)
+			c->n_score = n;
+		c->n = c->n_score;
+		c->sample = false;
+		want = (uint32_t)(c->n_score * q->prompt_cost);
+		if (got > want)
+			s->port.release(s->port.ctx, q->who, got - want);
+	}
+	q->reserved += (int32_t)want;
+	return true;
+}
+
+static int plan_chunk(struct sched *s, struct fill *x, struct seq *q)
+{
+	struct kv_table *t = &s->table[q->slot];
+	struct chunk c = chunk_of(s, x, q);
+	int r;
+
+	if (c.n <= 0 || x->b->n_words + t->cap - q->sent > s->cfg.limits.words)
+		return WHY_TOKENS;
+	if (blocks_for(s, q->planned + c.n) - t->n > room_for(s, q))
+		return WHY_KV;
+	if (!reserve_chunk(s, q, &c))
+		return ring_out(s, x, q);
+	r = kv_grow(s->kv, t, q->planned + c.n);
+	assert(r == 0);
+	put_blocks(s, x, q);
+	if (!q->scheduled)
+		q->scheduled = x->now;
+	if (q->planned < q->n_prompt) {
+		int32_t end = q->planned + c.n < q->n_prompt ? q->planned + c.n : q->n_prompt;
+
+		q->computed += end - q->planned;
+		s->stats.prompt_computed += (uint64_t)(end - q->planned);
+	}
+	x->n_scores += c.n_score;
+	put_row(s, x, q, c.n, c.n_score, c.sample);
+	lead(s, q);
+	if (c.cut)
+		hold_back(x, WHY_TOKENS);
+	return PLANNED;
+}
+
+static int plan_prompt(struct sched *s, struct fill *x, struct seq *q)
+{
+	if (may_match(s, q)) {
+		if (!match(s, q))
+			return WHY_PCIE;
+		if (follows(s, q))
+			return PLANNED; /* another row computes it: no limit holds it back */
+	}
+	return plan_chunk(s, x, q);
+}
+
+static void plan_prompts(struct sched *s, struct fill *x)
+{
+	for (int32_t j = 0; x->prompts && j < s->n_run; ) {
+		struct seq *q = &s->seq[s->run[j]];
+		int why;
+
+		if (q->drawn || q->planned >= goal_of(q)) {
+			j++;
+			continue;
+		}
+		while ((why = plan_prompt(s, x, q)) == WHY_KV && preempt_youngest(s, x, q))
+			;
+		if (why != PLANNED)
+			hold_back(x, why);
+		if (q->state != SEQ_RUNNING)
+			continue;
+		if (!q->drawn)
+			x->owed += blocks_for(s, q->known) - s->table[q->slot].n;
+		j++;
+	}
+}
+
+/* ---- admission --------------------------------------------------------------------------------- */
+
+/* Available blocks for q, less those that running prompts need and that other tenants' floors keep. */
+static int64_t unowed(const struct sched *s, const struct fill *x, const struct seq *q)
+{
+	int64_t owed = s->knobs.first_chunk ? 0 : x->owed;
+
+	return (int64_t)kv_available(s->kv) - kv_kept(s->kv, q->tenant) - owed - s->knobs.headroom;
+}
+
+/* Check all but the blocks; q is first in line. */
+static int may_admit(const struct sched *s, const struct fill *x, const struct seq *q)
+{
+	const struct sr_limits *lim = &s->cfg.limits;
+	const struct sr_batch *b = x->b;
+	int64_t words = (int64_t)SAMPLING_WORDS + q->n_words + (q->history ? q->have : 0) + lim->seq_blocks;
+
+	if (s->n_run >= s->knobs.max_seqs || !s->n_free_slot || b->n_rows >= lim->rows)
+		return WHY_SEQS;
+	if (b->n_tokens >= x->budget || b->n_words + words > lim->words ||
+	    b->n_cmds + ADMIT_CMDS + lim->slots > lim->cmds)
+		return WHY_TOKENS;
+	if (!text_may_start(s, q))
+		return WHY_KV;
+	if (s->n_run == 0)
+		return PLANNED;
+	if (unowed(s, x, q) < 1)
+		return WHY_KV;
+	return unowed(s, x, q) < q->wait_for && q->wait_since == s->n_published ? WHY_ORDER : PLANNED;
+}
+
+/* Give q the slot and the blocks of its prefix.  If there are no blocks for the rest of its ids (or
+ * the knob's first chunk of them), it gets nothing.  Then it notes when looking up its prefix again
+ * is worth while. */
+static int take_blocks(struct sched *s, struct fill *x, struct seq *q)
+{
+	struct kv_table *t;
+	int why = PLANNED;
+	int64_t lacking, need = q->have;
+
+	q->slot = s->free_slot[s->n_free_slot - 1];
+	t = &s->table[q->slot];
+	t->salt = q->salt;
+	t->owner = q->tenant;
+	t->at = q->head;
+	q->planned = 0;
+	if (may_match(s, q)) {
+		t->more = false;
+		q->planned = kv_match(s->kv, t, q->known);
+		if (t->more)
+			why = WHY_PCIE;
+	}
+	if (s->knobs.first_chunk && need > (int64_t)q->planned + s->knobs.chunk_max)
+		need = q->planned + s->knobs.chunk_max;
+	if (s->knobs.first_chunk && need > (int64_t)q->planned + x->budget - x->b->n_tokens)
+		need = q->planned + x->budget - x->b->n_tokens;
+	lacking = blocks_for(s, (int32_t)need) - t->n - unowed(s, x, q);
+	if (s->n_run == 0 || lacking <= 0)
+		return why;
+	kv_release(s->kv, t);
+	q->wait_for = (int32_t)(unowed(s, x, q) + lacking);
+	q->wait_since = s->n_published;
+	q->slot = NONE;
+	q->planned = 0;
+	return WHY_ORDER;
+}
+
+static void count_prefix(struct sched *s, struct seq *q)
+{
+	s->stats.cached_tokens += (uint64_t)q->planned;
+	if (q->preempted || s->knobs.no_prefix_cache || q->score || q->no_cache)
+		return;
+	q->looked_up = true;
+	s->stats.prefix_queries += (uint64_t)q->n_prompt;
+	s->stats.prefix_hits += (uint64_t)q->planned;
+	q->cached = q->planned;
+}
+
+static int plan_admission(struct sched *s, struct fill *x)
+{
+	int32_t i = next_served(s, x->now), j;
+	struct seq *q;
+	int why, late;
+
+	if (i == NONE)
+		return WHY_EMPTY;
+	q = &s->seq[i];
+	why = may_admit(s, x, q);
+	if (why != PLANNED)
+		return why;
+	late = take_blocks(s, x, q);
+	if (late == WHY_ORDER)
+		return late;
+	queue_admitted(s, i);
+	queue_take(s, i);
+	text_started(s, q, quota_for(q->have));
+	q->state = SEQ_RUNNING;
+	q->sent = 0;
+	q->wait_for = 0;
+	q->stuck_since = 0;
+	s->taken[q->slot] = true;
+	s->n_free_slot--;
+	for (j = s->n_run++; j > 0 && ranks_before(q, &s->seq[s->run[j - 1]]); j--)
+		s->run[j] = s->run[j - 1];
+	s->run[j] = i;
+	x->moved++;
+	count_prefix(s, q);
+	put_begin(x, q);
+	if (late == PLANNED && !(may_match(s, q) && follows(s, q)))
+		late = plan_chunk(s, x, q);
+	if (!q->drawn)
+		x->owed += blocks_for(s, q->known) - s->table[q->slot].n;
+	if (late != PLANNED)
+		hold_back(x, late);
+	return PLANNED;
+}
+
+static void plan_admissions(struct sched *s, struct fill *x)
+{
+	int why;
+
+	do {
+		why = plan_admission(s, x);
+	} while (why == PLANNED);
+	if (why != WHY_EMPTY)
+		hold_back(x, why);
+	else if (s->n_dry && x->why == WHY_EMPTY)
+		x->why = WHY_RING_OUT;
+}
+
+/* ---- the batch ----------------------------------------------------------------------------------- */
+
+/* END for slots that lost their owner and got no other in this batch. */
+static void plan_ends(struct sched *s, struct fill *x)
+{
+	for (int32_t k = 0; k < s->n_ended; k++) {
+		int32_t slot = s->ended_slot[k];
+
+		s->ended[slot] = false;
+		if (!s->taken[slot])
+			put_cmd(x, SR_CMD_END, slot, 0, 0);
+	}
+	s->n_ended = 0;
+}
+
+static void plan_copies(struct sched *s, struct fill *x)
+{
+	const struct kv_copy *c;
+
+	kv_demote(s->kv, DEMOTE_LOOK);
+	x->b->n_copies = kv_copies(s->kv, &c);
+	for (int32_t j = 0; j < x->b->n_copies; j++)
+		x->b->copy[j] = (struct sr_copy){ c[j].device, c[j].host, c[j].out };
+}
+
+/* The batch is launched: full prompt blocks in it may be matched from now on.  (Blocks of answers
+ * are published when their ids are known.) */
+static void publish(struct sched *s, const struct fill *x)
+{
+	const int32_t B = s->cfg.limits.block_tokens;
+
+	if (s->knobs.no_prefix_cache)
+		return;
+	for (int32_t j = x->n_decode; j < x->b->n_rows; j++) {
+		struct seq *q = &s->seq[x->f->row[j].seq];
+		struct kv_table *t = &s->table[q->slot];
+
+		if ((t->published + 1) * B <= q->planned) {
+			kv_publish(s->kv, t, q->planned);
+			s->n_published++;
+		}
+	}
+}
+
+static void check_limits(const struct sched *s, const struct sr_batch *b)
+{
+	const struct sr_limits *lim = &s->cfg.limits;
+
+	assert(b->n_rows <= lim->rows && b->n_tokens <= lim->tokens && b->n_copies <= lim->copies);
+	assert(b->n_cmds <= lim->cmds && b->n_words <= lim->words);
+	assert(b->n_ids <= lim->tokens + lim->rows && b->n_results <= lim->rows + lim->scores);
+}
+
+/* Fill the next batch and launch it.  Returns the work done, or -EIO. */
+int plan_batch(struct sched *s, uint64_t now, bool after_batch)
+{
+	int32_t i = (int32_t)(s->launched % (uint32_t)s->ops->depth);
+	struct fill x = { .b = s->ops->batch(s->b, i), .f = &s->flight[i], .now = now,
+			  .budget = s->knobs.batch_tokens, .why = WHY_EMPTY };
+	uint64_t preemptions;
+	struct sr_batch *b = x.b;
+	int r = 0;
+
+	b->n_copies = b->n_cmds = b->n_words = b->n_rows = b->n_results = b->n_ids = b->n_tokens = 0;
+	s->n_filled++;
+	kv_begin(s->kv, s->knobs.copies);
+	serve_dry(s);
+	give_way(s, &x);
+	preemptions = s->stats.preemptions;
+	plan_tokens(s, &x);
+	budget_time(s, &x);
+	plan_prompts(s, &x);
+	if (s->stats.preemptions == preemptions)
+		plan_admissions(s, &x);
+	else
+		x.why = WHY_KV;
+	plan_ends(s, &x);
+	plan_copies(s, &x);
+	check_limits(s, b);
+	s->why = x.why;
+	if (b->n_rows || b->n_cmds || b->n_copies) {
+		x.f->n = b->n_rows;
+		x.f->n_tokens = b->n_tokens;
+		x.f->n_decode = x.n_decode;
+		x.f->at = now;
+		x.f->why = x.why;
+		x.f->pressed = after_batch || s->launched != s->reaped;
+		r = s->ops->launch(s->b, i);
+		s->launched += r == 0;
+		x.moved++;
+	}
+	kv_launched(s->kv);
+	publish(s, &x);
+	s->stats.rows += (uint64_t)b->n_rows;
+	s->stats.tokens += (uint64_t)b->n_tokens;
+	return r < 0 ? -EIO : x.moved;
+}

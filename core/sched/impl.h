@@ -1,0 +1,281 @@
+/* sched/impl.h - the scheduler's own structures, for core/sched*.c alone:
+ *
+ *	sched.c        create, admit, cancel, one step, results
+ *	sched/fill.c   what goes into the next batch
+ *	sched/queue.c  waiting: tenants, order, deadlines, names; the ids and lists held
+ *	sched/check.c  the invariants
+ *
+ * Sequences are numbers into seq[]; NONE is no sequence.
+ */
+#ifndef SCHED_IMPL_H
+#define SCHED_IMPL_H
+
+#include "core/sched/sched.h"
+
+#define NONE       (-1)
+#define DEPTH_MAX  8
+#define LIST_WORDS 16        /* lists of up to this many words lie in the sequence itself */
+#define LEADS      256       /* a power of two */
+#define AGED_EVERY 8         /* one place of 8 goes by age */
+#define AHEAD      6         /* rows that are prefetched ahead; twice as many where a first
+                                prefetch finds the address of a second */
+
+/* GCC removes calls to functions that only prefetch: force inlining. */
+#define ASKS static inline __attribute__((always_inline))
+
+/* For code that runs once per decoding row. */
+#define HOT  static inline __attribute__((always_inline))
+
+enum seq_state { SEQ_FREE, SEQ_WAITING, SEQ_RUNNING };
+
+/* planned <= known, have <= known <= end.  A sequence decodes once `drawn`: its next input is
+ * what the device sampled last, so its ids are no longer sent.
+ *
+ * Cache line 1: all that a decoding row reads and writes in each step.  Line 2 is read only if the
+ * sequence has stop ids. */
+struct seq {
+	_Alignas(64) void *who;
+	uint64_t user_data;
+	struct kv_chunk *tail;   /* last chunk of its ids; always has room */
+	int32_t  slot;           /* NONE unless running */
+	uint32_t gen;            /* raised to drop rows in flight */
+	int32_t  planned;        /* tokens whose K,V are computed or in flight */
+	int32_t  have;           /* ids held */
+	int32_t  known;          /* have, plus a placeholder for each sample in flight */
+	int32_t  end;            /* n_prompt + max_tokens */
+	int32_t  n_prompt;
+	int32_t  reserved;       /* records set aside, without the one for the end */
+	int32_t  sent;           /* blocks of its table that the device knows */
+	uint8_t  n_top, cost;    /* alternatives with each token; records a token takes */
+	bool     drawn;          /* a sample is planned or drawn since it got its slot */
+	bool     stops;          /* it has stop ids */
+
+	int32_t  n_list[4];      /* words of its lists, by kind */
+	struct kv_chunk *more;   /* the words, if more than LIST_WORDS */
+	uint32_t word[LIST_WORDS];    /* the words, if few */
+	int32_t  n_words;        /* sum of n_list */
+	struct sr_sampling sampling;
+
+	int32_t  scored;         /* prompt ids before this place have had their log-probability sent */
+	uint8_t  n_prompt_top, prompt_cost;
+	bool     score, history, no_cache;
+	struct kv_chunk *head;   /* first chunk of its ids */
+	struct kv_chunk *cur;    /* chunk that was read last */
+	int32_t  cur_at;         /* position of that chunk's first id */
+	int32_t  n_chunks;
+	int32_t  quota;          /* once started: chunks it may hold without asking again */
+	int32_t  tenant, member;
+
+	enum seq_state state;
+	bool     started;        /* it has run before */
+	bool     looked_up;      /* its prompt is counted in prefix_queries */
+	uint64_t order, deadline, scheduled;
+	int32_t  priority;
+	int32_t  cached, computed, preempted;
+	int32_t  held;           /* batches skipped while another row computed its prefix */
+	uint64_t stuck_since, stuck_filled; /* since when its ring is full; its slot's `filled` then */
+	uint64_t stuck_last;     /* the last batch it was held back from */
+	int32_t  wait_for;       /* it did not fit: retry when this many blocks are available */
+	uint64_t wait_since;     /* it did not fit: retry when n_published differs from this */
+	int32_t  prev, next;     /* in a waiting line; `next` also links the free list */
+	int32_t  older, newer;   /* in its member's line by arrival */
+	uint64_t since;          /* time of arrival */
+	int32_t  chained;        /* next in its bucket of names */
+	int32_t  heap_at;        /* place in the deadline heap, or NONE */
+	uint64_t salt;
+};
+
+/* A line of waiting sequences, first to last. */
+struct line { int32_t first, last, n; };
+
+/* Deficit round robin among the waiting; see sched/queue.c.  A share is a place in a round: a
+ * tenant's among all tenants (share[t]), a client's within its tenant (share[tenants + m]). */
+struct round {
+	int32_t  turn, n;
+	uint64_t passed;         /* rounds completed */
+};
+struct share {
+	int64_t  deficit;        /* tokens it may still plan in its turn; below 0: it owes */
+	uint64_t at;             /* `passed` of the round when last settled */
+	int32_t  priority;       /* the best priority waiting here */
+	int32_t  prev, next;     /* in the round, while something waits */
+	uint64_t aged;           /* s->n_aged at its last place by age */
+};
+
+/* A member is one client under one tenant. */
+struct member {
+	void    *who;
+	int32_t  tenant, live;   /* live requests; 0: the entry is free */
+	struct line line;        /* sequences never started, or parked because of a full ring */
+	struct line by_age;      /* the same, by arrival */
+	int64_t  tokens;         /* ids of the sequences in the line */
+	bool     dry;            /* its ring is full: in dry[], not in its round */
+	int32_t  chained;        /* next in its bucket, or in the free list */
+};
+
+struct tenant {
+	uint64_t id;
+	int32_t  live;           /* live requests; 0: the entry may be given to another tenant */
+	uint64_t left;           /* when it became free: the oldest is reused first */
+	int32_t  n;              /* sequences in its members' lines */
+	int64_t  tokens;         /* ids of those sequences */
+	int32_t  list_chunks;    /* held by its live requests */
+	struct round round;      /* of members that wait */
+	int32_t  n_best;         /* members in the round with the tenant's priority */
+};
+
+/* A batch in flight: the sequence and generation of each row at launch. */
+struct flight_row { int32_t seq; uint32_t gen; };
+struct flight {
+	int32_t  n, n_tokens, n_decode;
+	uint64_t at;             /* when it was launched */
+	bool     pressed;        /* the device had work until then: a gap before this batch counts as host time */
+	enum sched_why why;
+	struct flight_row *row;  /* [limits.rows] */
+};
+
+struct sched {
+	struct sched_config cfg;
+	struct sched_knobs knobs;
+	struct kv *kv;
+	const struct sr_backend_ops *ops;
+	struct sr_backend *b;
+	struct sched_port port;
+
+	struct seq *seq;         /* [n_seq] */
+	int32_t  n_seq, free_seq;
+	int32_t *bucket;         /* [bucket_mask + 1]: sequences by (who, user_data) */
+	uint32_t bucket_mask;
+	int32_t *heap, n_heap;   /* sequences with a deadline, the nearest first */
+
+	struct tenant *tenant;   /* [cfg.tenants] */
+	struct member *member;   /* [n_seq] */
+	int32_t  free_member;
+	int32_t *member_bucket;  /* [bucket_mask + 1]: by (who, tenant) */
+	struct share *share;     /* [cfg.tenants + n_seq] */
+	struct round round;      /* of tenants */
+	int32_t *dry, n_dry;     /* members whose ring is full; [n_seq] */
+	int32_t  n_queued;       /* sequences in the members' lines */
+	int64_t  queued_tokens;  /* ids of those sequences */
+	struct line again;       /* preempted sequences, by rank */
+	int32_t  aged_head;      /* the sequence queue_head() chose by age, else NONE */
+	int32_t  n_by_rank;      /* places given since the last one by age; up to AGED_EVERY */
+	uint64_t n_aged;         /* places given by age */
+
+	struct kv_table *table;  /* [slots] */
+	int32_t *free_slot, n_free_slot;
+	bool    *taken, *ended;  /* [slots]: has an owner; END is not yet sent to the device */
+	int32_t *ended_slot, n_ended;
+	uint64_t *filled;        /* [slots] n_filled of the last batch with a row for the slot */
+	int32_t *run, n_run;     /* running sequences, by rank */
+
+	struct kv_chunk *chunk;  /* [n_chunk] */
+	struct kv_chunk **free_chunk;      /* a stack */
+	int32_t  n_chunk, n_free_chunk;
+	int32_t  start_chunks, start_used; /* chunks for started sequences; sum of their quotas */
+	int32_t  list_chunks, list_used;   /* chunks for lists; in use */
+
+	struct flight flight[DEPTH_MAX];
+	struct kv_table **due;   /* [limits.rows]: tables of answers that just filled a block */
+	int32_t *due_at, n_due;  /* their tokens that are known and computed; length of the list */
+	uint64_t launched, reaped; /* they never wrap, so any depth works as divisor */
+	enum sched_why why;
+	enum sched_bound bound;  /* of the batch reaped last */
+	uint64_t order;
+	uint64_t n_published;    /* times that prompt blocks were published */
+	uint64_t last_step, prev_end;
+	struct { uint64_t name, batch; } lead[LEADS]; /* next blocks that prompts in this batch compute, by
+	                            name.  A collision costs one prefix computed twice */
+	uint64_t n_filled;       /* batches filled or tried so far */
+	bool     stuck;          /* a running sequence may be held back by a full ring */
+	double   decode_ns;      /* time of a batch without prompts */
+	double   prompt_ns;      /* time added by each prompt token; smoothed, 0 = not known */
+	bool     lost;
+	struct sched_stats stats;
+};
+
+/* State of one fill. */
+struct fill {
+	struct sr_batch *b;
+	struct flight *f;
+	uint64_t now;
+	int32_t  budget;         /* new tokens this batch may have */
+	int32_t  n_decode, n_scores; /* rows of one sampled token; results that are scores */
+	bool     prompts;        /* a running sequence may have prompt tokens to compute */
+	bool     timed;          /* step_ns made the budget smaller than the knob */
+	enum sched_why why;      /* WHY_EMPTY until a sequence is held back */
+	int64_t  owed;           /* blocks that running prompts still need */
+	int      moved;          /* sequences admitted or preempted */
+};
+
+/* Chunks that a started sequence with n tokens may hold: those for its tokens, the room at the
+ * tail, and one more, so that decoding asks only once a chunk. */
+static inline int32_t quota_for(int32_t n)
+{
+	return n / KV_CHUNK + 2;
+}
+
+/* Does q, which is running, have a row in the batch being filled? */
+static inline bool in_fill(const struct sched *s, const struct seq *q)
+{
+	return s->filled[q->slot] == s->n_filled;
+}
+
+static inline bool ranks_before(const struct seq *a, const struct seq *b)
+{
+	return a->priority != b->priority ? a->priority < b->priority : a->order < b->order;
+}
+
+/* ---- sched/queue.c ---- */
+int32_t queue_tenant(const struct sched *s, uint64_t id);
+int32_t queue_tenant_join(struct sched *s, uint64_t id);
+int32_t queue_member(const struct sched *s, const void *who, int32_t tenant);
+int32_t queue_member_join(struct sched *s, void *who, int32_t tenant);
+void    queue_leave(struct sched *s, int32_t member);
+void    queue_charge(struct sched *s, const struct seq *q, int32_t n);
+void    queue_put(struct sched *s, int32_t i);
+void    queue_take(struct sched *s, int32_t i);
+bool    queue_room(const struct sched *s, int64_t n_ids);
+void    queue_dry(struct sched *s, int32_t member);
+void    queue_wet(struct sched *s, int32_t member);
+int32_t queue_head(struct sched *s, uint64_t now);
+void    queue_admitted(struct sched *s, int32_t i);
+int32_t queue_find(const struct sched *s, const void *who, uint64_t user_data);
+void    queue_name(struct sched *s, int32_t i);
+void    queue_unname(struct sched *s, int32_t i);
+void    queue_deadline(struct sched *s, int32_t i);
+void    queue_deadline_off(struct sched *s, int32_t i);
+
+int32_t list_chunks_for(int32_t n_words);
+void    text_more(struct sched *s, struct seq *q);
+void    text_read(struct seq *q, int32_t from, int32_t n, int32_t *out);
+void    text_free(struct sched *s, struct seq *q);
+bool    text_may_start(const struct sched *s, const struct seq *q);
+bool    text_may_grow(struct sched *s, struct seq *q);
+void    text_started(struct sched *s, struct seq *q, int32_t quota);
+void    list_store(struct sched *s, struct seq *q, const struct sched_request *r);
+void    list_read(const struct seq *q, int32_t from, int32_t n, uint32_t *out);
+bool    list_stops(const struct seq *q, int32_t id);
+
+/* The tail always has room: a new chunk is taken when the tail is full, not when it is needed. */
+static inline void text_append(struct sched *s, struct seq *q, int32_t id)
+{
+	if (!q->tail)
+		text_more(s, q);
+	q->tail->id[(uint32_t)q->have++ % KV_CHUNK] = id;
+	if ((uint32_t)q->have % KV_CHUNK == 0)
+		text_more(s, q);
+}
+
+/* ---- sched.c ---- */
+void seq_finish(struct sched *s, int32_t i, int32_t finish);
+void seq_preempt(struct sched *s, int32_t i);
+bool seq_park(struct sched *s, int32_t i);
+bool seq_has_room(const struct sched *s, const struct seq *q);
+
+/* ---- sched/fill.c ---- */
+int  plan_batch(struct sched *s, uint64_t now, bool after_batch);
+
+/* ---- sched/check.c: sched_check() ---- */
+
+#endif

@@ -1,0 +1,723 @@
+/* sched/queue.c - waiting: tenants and their clients, lines and turns, deadlines, names, and the pool
+ * of ids and lists.
+ *
+ * The pool's chunks are counted in three parts, so that no part can use up another: the queue's
+ * (bounded by queue_tokens and queue_requests), that of started sequences (text_may_start,
+ * text_may_grow) and the lists' (sched_admit).
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "core/sched/impl.h"
+
+/* ---- tenants, and the lines they wait in ------------------------------------------------------ */
+
+int32_t queue_tenant(const struct sched *s, uint64_t id)
+{
+	for (int32_t t = 0; t < s->cfg.tenants; t++)
+		if (s->tenant[t].live && s->tenant[t].id == id)
+			return t;
+	return NONE;
+}
+
+/* The tenant's entry: its old one if still free (cached blocks are counted by this number), else the
+ * free one unused longest.  NONE: all are live. */
+int32_t queue_tenant_join(struct sched *s, uint64_t id)
+{
+	int32_t t = queue_tenant(s, id);
+
+	if (t != NONE)
+		return t;
+	for (int32_t j = 0; j < s->cfg.tenants; j++) {
+		const struct tenant *x = &s->tenant[j];
+
+		if (!x->live && x->id == id && x->left) {
+			t = j;
+			break;
+		}
+		if (!x->live && (t == NONE || x->left < s->tenant[t].left))
+			t = j;
+	}
+	if (t != NONE) {
+		s->tenant[t] = (struct tenant){ .id = id };
+		s->share[t] = (struct share){ .at = s->round.passed };
+	}
+	return t;
+}
+
+/* The hash bucket of client `who` under this tenant. */
+static int32_t *member_bucket(const struct sched *s, const void *who, int32_t tenant)
+{
+	uint64_t x = ((uint64_t)(uintptr_t)who * 31 + (uint64_t)(uint32_t)tenant) * 0x9e3779b97f4a7c15u;
+
+	return &s->member_bucket[(uint32_t)(x >> 32) & s->bucket_mask];
+}
+
+int32_t queue_member(const struct sched *s, const void *who, int32_t tenant)
+{
+	int32_t m = *member_bucket(s, who, tenant);
+
+	while (m != NONE && (s->member[m].who != who || s->member[m].tenant != tenant))
+		m = s->member[m].chained;
+	return m;
+}
+
+/* Count one more live request of this client and tenant. */
+int32_t queue_member_join(struct sched *s, void *who, int32_t tenant)
+{
+	int32_t m = queue_member(s, who, tenant), *head = member_bucket(s, who, tenant);
+
+	if (m == NONE) {
+		m = s->free_member;     /* never NONE: there is one entry per sequence */
+		s->free_member = s->member[m].chained;
+		s->member[m] = (struct member){ .who = who, .tenant = tenant,
+						.line = { NONE, NONE, 0 }, .by_age = { NONE, NONE, 0 },
+						.chained = *head };
+		s->share[s->cfg.tenants + m] = (struct share){ .at = s->tenant[tenant].round.passed };
+		*head = m;
+	}
+	s->member[m].live++;
+	s->tenant[tenant].live++;
+	return m;
+}
+
+static void dry_off(struct sched *s, int32_t m)
+{
+	int32_t k = 0;
+
+	while (s->dry[k] != m)
+		k++;
+	s->dry[k] = s->dry[--s->n_dry];
+	s->member[m].dry = false;
+}
+
+/* Count one live request less. */
+void queue_leave(struct sched *s, int32_t m)
+{
+	struct tenant *t = &s->tenant[s->member[m].tenant];
+	int32_t *at = member_bucket(s, s->member[m].who, s->member[m].tenant);
+
+	if (--t->live == 0)
+		t->left = s->order;
+	if (--s->member[m].live > 0)
+		return;
+	if (s->member[m].dry)
+		dry_off(s, m);
+	while (*at != m)
+		at = &s->member[*at].chained;
+	*at = s->member[m].chained;
+	s->member[m].chained = s->free_member;
+	s->free_member = m;
+}
+
+/* ---- rounds: deficit round robin --------------------------------------------------------------- */
+
+static void round_join(struct sched *s, struct round *r, int32_t i)
+{
+	struct share *me = &s->share[i];
+
+	if (r->n++ == 0) {
+		r->turn = me->prev = me->next = i;
+		return;
+	}
+	me->next = r->turn;     /* last of the round */
+	me->prev = s->share[r->turn].prev;
+	s->share[me->prev].next = i;
+	s->share[me->next].prev = i;
+}
+
+static void round_leave(struct sched *s, struct round *r, int32_t i)
+{
+	struct share *me = &s->share[i];
+
+	s->share[me->prev].next = me->next;
+	s->share[me->next].prev = me->prev;
+	if (r->turn == i)
+		r->turn = me->next;
+	r->n--;
+}
+
+/* Credit i with a quantum per round since the last call, capped at one quantum. */
+static int64_t settle(struct sched *s, const struct round *r, int32_t i)
+{
+	struct share *me = &s->share[i];
+
+	me->deficit += (int64_t)(r->passed - me->at) * s->knobs.quantum;
+	me->at = r->passed;
+	if (me->deficit > s->knobs.quantum)
+		me->deficit = s->knobs.quantum;
+	return me->deficit;
+}
+
+/* Charge n planned tokens: q's tenant pays while another tenant waits, its client likewise. */
+void queue_charge(struct sched *s, const struct seq *q, int32_t n)
+{
+	struct round *mine = &s->tenant[q->tenant].round;
+	int32_t m = s->cfg.tenants + q->member;
+
+	if (s->round.n > (mine->n > 0)) {
+		settle(s, &s->round, q->tenant);
+		s->share[q->tenant].deficit -= n;
+	}
+	if (mine->n > (s->member[q->member].line.n > 0)) {
+		settle(s, mine, m);
+		s->share[m].deficit -= n;
+	}
+}
+
+/* From the current turn on, the first with this priority that owes nothing; else NONE, and in
+ * *rounds the number of rounds until one owes nothing. */
+static int32_t spender(struct sched *s, const struct round *r, int32_t priority, int64_t *rounds)
+{
+	int32_t i = r->turn;
+
+	*rounds = INT64_MAX;
+	for (int32_t j = 0; j < r->n; j++, i = s->share[i].next) {
+		int64_t deficit, wait;
+
+		if (s->share[i].priority != priority)
+			continue;
+		deficit = settle(s, r, i);
+		if (deficit >= 0)
+			return i;
+		wait = (-deficit + s->knobs.quantum - 1) / s->knobs.quantum;
+		if (wait < *rounds)
+			*rounds = wait;
+	}
+	return NONE;
+}
+
+/* Whose turn it is.  Rounds in which no share can spend are skipped at once. */
+static int32_t next_in(struct sched *s, struct round *r, int32_t priority)
+{
+	int64_t rounds;
+	int32_t i = spender(s, r, priority, &rounds);
+
+	if (i == NONE) {
+		r->turn = s->share[r->turn].next;
+		r->passed += (uint64_t)rounds;
+		i = spender(s, r, priority, &rounds);
+		assert(i != NONE);
+	}
+	r->turn = i;
+	return i;
+}
+
+/* By rank.  Most come in order and go last, or come back and go first; the others are searched for. */
+static void line_put(struct sched *s, struct line *l, int32_t i)
+{
+	struct seq *q = &s->seq[i];
+	int32_t after = l->n && ranks_before(q, &s->seq[l->first]) ? NONE : l->last;
+
+	while (after != NONE && ranks_before(q, &s->seq[after]))
+		after = s->seq[after].prev;
+	q->prev = after;
+	q->next = after != NONE ? s->seq[after].next : l->first;
+	if (q->prev != NONE)
+		s->seq[q->prev].next = i;
+	else
+		l->first = i;
+	if (q->next != NONE)
+		s->seq[q->next].prev = i;
+	else
+		l->last = i;
+	l->n++;
+}
+
+static void line_take(struct sched *s, struct line *l, int32_t i)
+{
+	const struct seq *q = &s->seq[i];
+
+	if (q->prev != NONE)
+		s->seq[q->prev].next = q->next;
+	else
+		l->first = q->next;
+	if (q->next != NONE)
+		s->seq[q->next].prev = q->prev;
+	else
+		l->last = q->prev;
+	l->n--;
+}
+
+/* By arrival.  Most come in order and go last; parked sequences come back among the first. */
+static void age_put(struct sched *s, struct line *l, int32_t i)
+{
+	struct seq *q = &s->seq[i];
+	int32_t after = l->n && q->order < s->seq[l->first].order ? NONE : l->last;
+
+	while (after != NONE && q->order < s->seq[after].order)
+		after = s->seq[after].older;
+	q->older = after;
+	q->newer = after != NONE ? s->seq[after].newer : l->first;
+	*(q->older != NONE ? &s->seq[q->older].newer : &l->first) = i;
+	*(q->newer != NONE ? &s->seq[q->newer].older : &l->last) = i;
+	l->n++;
+}
+
+static void age_take(struct sched *s, struct line *l, int32_t i)
+{
+	const struct seq *q = &s->seq[i];
+
+	*(q->older != NONE ? &s->seq[q->older].newer : &l->first) = q->newer;
+	*(q->newer != NONE ? &s->seq[q->newer].older : &l->last) = q->older;
+	l->n--;
+}
+
+/* Recompute the best priority of a tenant's members. */
+static void rank_tenant(struct sched *s, int32_t t)
+{
+	struct tenant *x = &s->tenant[t];
+	int32_t i = x->round.turn, best = INT32_MAX;
+
+	x->n_best = 0;
+	for (int32_t j = 0; j < x->round.n; j++, i = s->share[i].next) {
+		if (s->share[i].priority < best) {
+			best = s->share[i].priority;
+			x->n_best = 0;
+		}
+		x->n_best += s->share[i].priority == best;
+	}
+	s->share[t].priority = best;
+}
+
+static bool in_round(const struct sched *s, int32_t m)
+{
+	return s->member[m].line.n > 0 && !s->member[m].dry;
+}
+
+/* Update after member m's line changed; was_in, priority: its state in the round before. */
+static void line_changed(struct sched *s, int32_t m, bool was_in, int32_t priority)
+{
+	int32_t t = s->member[m].tenant, i = s->cfg.tenants + m;
+	struct tenant *x = &s->tenant[t];
+	bool is_in = in_round(s, m);
+
+	if (is_in)
+		s->share[i].priority = s->seq[s->member[m].line.first].priority;
+	if (is_in && !was_in)
+		round_join(s, &x->round, i);
+	else if (was_in && !is_in)
+		round_leave(s, &x->round, i);
+	if (was_in && priority == s->share[t].priority)
+		x->n_best--;
+	if (is_in && x->n_best > 0 && s->share[i].priority == s->share[t].priority)
+		x->n_best++;
+	else if (x->n_best == 0 || (is_in && s->share[i].priority < s->share[t].priority))
+		rank_tenant(s, t);
+	if (x->round.n == 1 && is_in && !was_in)
+		round_join(s, &s->round, t);
+	else if (x->round.n == 0 && was_in)
+		round_leave(s, &s->round, t);
+}
+
+void queue_put(struct sched *s, int32_t i)
+{
+	struct seq *q = &s->seq[i];
+	struct member *m = &s->member[q->member];
+	struct tenant *t = &s->tenant[q->tenant];
+	bool was_in = in_round(s, q->member);
+	int32_t priority = was_in ? s->seq[m->line.first].priority : 0;
+
+	q->state = SEQ_WAITING;
+	s->stats.waiting++;
+	s->stats.waiting_tokens += q->have;
+	if (q->started) {
+		line_put(s, &s->again, i);
+		return;
+	}
+	line_put(s, &m->line, i);
+	age_put(s, &m->by_age, i);
+	m->tokens += q->have;
+	t->n++;
+	t->tokens += q->have;
+	s->n_queued++;
+	s->queued_tokens += q->have;
+	line_changed(s, q->member, was_in, priority);
+}
+
+void queue_take(struct sched *s, int32_t i)
+{
+	struct seq *q = &s->seq[i];
+	struct member *m = &s->member[q->member];
+	struct tenant *t = &s->tenant[q->tenant];
+	bool was_in = in_round(s, q->member);
+	int32_t priority;
+
+	s->stats.waiting--;
+	s->stats.waiting_tokens -= q->have;
+	if (q->started) {
+		line_take(s, &s->again, i);
+		return;
+	}
+	priority = s->seq[m->line.first].priority;
+	line_take(s, &m->line, i);
+	age_take(s, &m->by_age, i);
+	m->tokens -= q->have;
+	t->n--;
+	t->tokens -= q->have;
+	s->n_queued--;
+	s->queued_tokens -= q->have;
+	line_changed(s, q->member, was_in, priority);
+}
+
+/* Is there room for n_ids more ids?  A request longer than queue_tokens needs an empty queue. */
+bool queue_room(const struct sched *s, int64_t n_ids)
+{
+	return s->n_queued < s->knobs.queue_requests &&
+	       (s->queued_tokens + n_ids <= s->knobs.queue_tokens || s->n_queued == 0);
+}
+
+/* Take member m out of its round until its ring has room, so that it delays no other client. */
+void queue_dry(struct sched *s, int32_t m)
+{
+	bool was_in = in_round(s, m);
+	int32_t priority = was_in ? s->seq[s->member[m].line.first].priority : 0;
+
+	if (s->member[m].dry)
+		return;
+	s->member[m].dry = true;
+	s->dry[s->n_dry++] = m;
+	line_changed(s, m, was_in, priority);
+}
+
+void queue_wet(struct sched *s, int32_t m)
+{
+	dry_off(s, m);
+	line_changed(s, m, false, 0);
+}
+
+/* Of this tenant's requests that waited long behind better priorities: choose the member whose last
+ * place by age is the oldest, and its first request. */
+static int32_t aged_of(const struct sched *s, const struct tenant *x, int32_t priority, uint64_t now)
+{
+	int32_t i = x->round.turn, best = NONE;
+
+	for (int32_t j = 0; j < x->round.n; j++, i = s->share[i].next) {
+		const struct seq *q = &s->seq[s->member[i - s->cfg.tenants].by_age.first];
+
+		if (q->priority > priority && now - q->since >= s->cfg.age_ns && now > q->since &&
+		    (best == NONE || s->share[i].aged < s->share[best].aged))
+			best = i;
+	}
+	return best == NONE ? NONE : s->member[best - s->cfg.tenants].by_age.first;
+}
+
+/* The same among all tenants. */
+static int32_t aged(const struct sched *s, int32_t priority, uint64_t now)
+{
+	int32_t t = s->round.turn, head = NONE, i;
+
+	for (int32_t j = 0; j < s->round.n; j++, t = s->share[t].next)
+		if ((head == NONE || s->share[t].aged < s->share[s->seq[head].tenant].aged) &&
+		    (i = aged_of(s, &s->tenant[t], priority, now)) != NONE)
+			head = i;
+	return head;
+}
+
+/* The sequence got its place: count it, because one of AGED_EVERY goes by age. */
+void queue_admitted(struct sched *s, int32_t i)
+{
+	const struct seq *q = &s->seq[i];
+
+	if (q->started)
+		return;
+	if (i == s->aged_head) {
+		s->n_by_rank = 0;
+		s->share[q->tenant].aged = s->share[s->cfg.tenants + q->member].aged = ++s->n_aged;
+	} else if (s->n_by_rank < AGED_EVERY) {
+		s->n_by_rank++;
+	}
+	s->aged_head = NONE;
+}
+
+/* Which sequence is next?  A preempted one; else one of the best priority, with tenants in turn, and
+ * within a tenant its clients.  One place of AGED_EVERY goes by age, so no priority can starve another. */
+int32_t queue_head(struct sched *s, uint64_t now)
+{
+	int32_t priority = INT32_MAX, i = s->round.turn;
+
+	s->aged_head = NONE;
+	if (s->again.first != NONE)
+		return s->again.first;
+	if (s->round.n == 0)
+		return NONE;
+	for (int32_t j = 0; j < s->round.n; j++, i = s->share[i].next)
+		if (s->share[i].priority < priority)
+			priority = s->share[i].priority;
+	if (s->n_by_rank >= AGED_EVERY - 1)
+		s->aged_head = aged(s, priority, now);
+	if (s->aged_head != NONE)
+		return s->aged_head;
+	i = next_in(s, &s->round, priority);
+	i = next_in(s, &s->tenant[i].round, priority);
+	return s->member[i - s->cfg.tenants].line.first;
+}
+
+/* ---- names ------------------------------------------------------------------------------------- */
+
+static int32_t *bucket_of(const struct sched *s, const void *who, uint64_t user_data)
+{
+	uint64_t x = ((uint64_t)(uintptr_t)who * 31 + user_data) * 0x9e3779b97f4a7c15u;
+
+	return &s->bucket[(uint32_t)(x >> 32) & s->bucket_mask];
+}
+
+int32_t queue_find(const struct sched *s, const void *who, uint64_t user_data)
+{
+	int32_t i = *bucket_of(s, who, user_data);
+
+	while (i != NONE && (s->seq[i].who != who || s->seq[i].user_data != user_data))
+		i = s->seq[i].chained;
+	return i;
+}
+
+void queue_name(struct sched *s, int32_t i)
+{
+	int32_t *head = bucket_of(s, s->seq[i].who, s->seq[i].user_data);
+
+	s->seq[i].chained = *head;
+	*head = i;
+}
+
+void queue_unname(struct sched *s, int32_t i)
+{
+	int32_t *at = bucket_of(s, s->seq[i].who, s->seq[i].user_data);
+
+	while (*at != i)
+		at = &s->seq[*at].chained;
+	*at = s->seq[i].chained;
+}
+
+/* ---- deadlines: a binary heap --------------------------------------------------------------------- */
+
+static void heap_set(struct sched *s, int32_t at, int32_t i)
+{
+	s->heap[at] = i;
+	s->seq[i].heap_at = at;
+}
+
+static void heap_up(struct sched *s, int32_t at)
+{
+	int32_t i = s->heap[at];
+
+	while (at > 0 && s->seq[i].deadline < s->seq[s->heap[(at - 1) / 2]].deadline) {
+		heap_set(s, at, s->heap[(at - 1) / 2]);
+		at = (at - 1) / 2;
+	}
+	heap_set(s, at, i);
+}
+
+static void heap_down(struct sched *s, int32_t at)
+{
+	int32_t i = s->heap[at];
+
+	for (;;) {
+		int32_t child = 2 * at + 1;
+
+		if (child + 1 < s->n_heap &&
+		    s->seq[s->heap[child + 1]].deadline < s->seq[s->heap[child]].deadline)
+			child++;
+		if (child >= s->n_heap || s->seq[s->heap[child]].deadline >= s->seq[i].deadline)
+			break;
+		heap_set(s, at, s->heap[child]);
+		at = child;
+	}
+	heap_set(s, at, i);
+}
+
+void queue_deadline(struct sched *s, int32_t i)
+{
+	s->heap[s->n_heap] = i;
+	heap_up(s, s->n_heap++);
+}
+
+void queue_deadline_off(struct sched *s, int32_t i)
+{
+	int32_t at = s->seq[i].heap_at, last;
+
+	if (at == NONE)
+		return;
+	s->seq[i].heap_at = NONE;
+	last = s->heap[--s->n_heap];
+	if (last == i)
+		return;
+	heap_set(s, at, last);
+	heap_up(s, at);
+	heap_down(s, s->seq[last].heap_at);
+}
+
+/* ---- ids ---------------------------------------------------------------------------------------------- */
+
+static struct kv_chunk *chunk_take(struct sched *s)
+{
+	struct kv_chunk *c;
+
+	assert(s->n_free_chunk);        /* cannot run out: the three parts add up to the pool */
+	c = s->free_chunk[--s->n_free_chunk];
+	if (s->n_free_chunk > AHEAD)
+		__builtin_prefetch(s->free_chunk[s->n_free_chunk - 1 - AHEAD], 1);
+	c->next = NULL;
+	return c;
+}
+
+static void chunks_free(struct sched *s, struct kv_chunk *first)
+{
+	for (; first; first = first->next)
+		s->free_chunk[s->n_free_chunk++] = first;
+}
+
+/* Append another chunk. */
+void text_more(struct sched *s, struct seq *q)
+{
+	struct kv_chunk *c = chunk_take(s);
+
+	if (q->tail)
+		q->tail->next = c;
+	else
+		q->head = c;
+	q->tail = c;
+	q->n_chunks++;
+}
+
+/* Read ids from .. from+n-1.  Reads mostly go forward, so the last chunk read is remembered. */
+void text_read(struct seq *q, int32_t from, int32_t n, int32_t *out)
+{
+	if (!q->cur || from < q->cur_at) {
+		q->cur = q->head;
+		q->cur_at = 0;
+	}
+	while (n > 0) {
+		int32_t at, m;
+
+		while (from >= q->cur_at + KV_CHUNK) {
+			q->cur = q->cur->next;
+			q->cur_at += KV_CHUNK;
+		}
+		at = from - q->cur_at;
+		m = n < KV_CHUNK - at ? n : KV_CHUNK - at;
+		memcpy(out, q->cur->id + at, (size_t)m * sizeof(*out));
+		out += m;
+		from += m;
+		n -= m;
+	}
+}
+
+void text_free(struct sched *s, struct seq *q)
+{
+	chunks_free(s, q->head);
+	chunks_free(s, q->more);
+	if (q->more) {
+		s->list_used -= list_chunks_for(q->n_words);
+		s->tenant[q->tenant].list_chunks -= list_chunks_for(q->n_words);
+	}
+	if (q->started)
+		s->start_used -= q->quota;
+	q->head = q->tail = q->more = q->cur = NULL;
+	q->n_chunks = 0;
+}
+
+/* What the first running sequence may need is never given to others.  So it can finish, and then
+ * the next one is the first. */
+static int32_t kept_for_first(const struct sched *s)
+{
+	return quota_for(s->cfg.context);
+}
+
+bool text_may_start(const struct sched *s, const struct seq *q)
+{
+	return q->started ||
+	       s->start_used + quota_for(q->have) + kept_for_first(s) <= s->start_chunks;
+}
+
+/* Called once a chunk, before q decodes into a new one. */
+bool text_may_grow(struct sched *s, struct seq *q)
+{
+	int32_t quota = quota_for(q->planned);
+
+	if (quota <= q->quota)
+		return true;
+	if (q != &s->seq[s->run[0]] && s->start_used + 1 + kept_for_first(s) > s->start_chunks)
+		return false;
+	text_started(s, q, quota);
+	assert(s->start_used <= s->start_chunks);
+	return true;
+}
+
+void text_started(struct sched *s, struct seq *q, int32_t quota)
+{
+	s->start_used += quota - (q->started ? q->quota : 0);
+	q->quota = quota;
+	q->started = true;
+}
+
+/* ---- lists ---------------------------------------------------------------------------------------------- */
+
+/* Chunks for n_words words of lists; a few words lie in the sequence itself. */
+int32_t list_chunks_for(int32_t n_words)
+{
+	return n_words <= LIST_WORDS ? 0 : (n_words + KV_CHUNK - 1) / KV_CHUNK;
+}
+
+void list_store(struct sched *s, struct seq *q, const struct sched_request *r)
+{
+	int32_t chunks = list_chunks_for(q->n_words), at = 0;
+	struct kv_chunk **end = &q->more, *c = NULL;
+
+	for (int kind = 0; kind < 4; kind++) {
+		for (int32_t i = 0; i < q->n_list[kind]; i++, at++) {
+			if (!chunks) {
+				q->word[at] = r->list[kind][i];
+				continue;
+			}
+			if (at % KV_CHUNK == 0) {
+				c = *end = chunk_take(s);
+				end = &c->next;
+			}
+			c->id[at % KV_CHUNK] = (int32_t)r->list[kind][i];
+		}
+	}
+	s->list_used += chunks;
+	s->tenant[q->tenant].list_chunks += chunks;
+}
+
+/* Read words from .. from+n-1 of all lists, which lie one after the other. */
+void list_read(const struct seq *q, int32_t from, int32_t n, uint32_t *out)
+{
+	const struct kv_chunk *c = q->more;
+	int32_t at = 0;
+
+	if (!c) {
+		memcpy(out, q->word + from, (size_t)n * sizeof(*out));
+		return;
+	}
+	for (; from >= at + KV_CHUNK; at += KV_CHUNK)
+		c = c->next;
+	for (int32_t i = from; i < from + n; i++) {
+		if (i == at + KV_CHUNK) {
+			c = c->next;
+			at += KV_CHUNK;
+		}
+		*out++ = (uint32_t)c->id[i - at];
+	}
+}
+
+/* Is id a stop id?  Those are the first words. */
+bool list_stops(const struct seq *q, int32_t id)
+{
+	const struct kv_chunk *c = q->more;
+	int32_t n = q->n_list[SR_LIST_STOP];
+
+	if (!c) {
+		for (int32_t i = 0; i < n; i++)
+			if ((int32_t)q->word[i] == id)
+				return true;
+		return false;
+	}
+	for (int32_t i = 0; i < n; i++) {
+		if (i && i % KV_CHUNK == 0)
+			c = c->next;
+		if (c->id[i % KV_CHUNK] == id)
+			return true;
+	}
+	return false;
+}

@@ -1,0 +1,220 @@
+/* sched.h - which sequences compute what, next.
+ *
+ * There is no prefill phase and no decode phase.  A sequence has `known` tokens: prompt and answer
+ * so far, and one placeholder for each sample in flight.  It has `planned` tokens, whose K,V are
+ * computed or in flight.  Each step gives it a share of the token budget, so that planned catches up
+ * with known.  When it has, the batch samples one more.  Chunked prefill, prefix hits, preemption and
+ * decoding all follow from this one rule.
+ *
+ *	sched_admit -> WAITING --admit--> RUNNING --finish--> DONE, slot returned
+ *	                  ^                  |
+ *	                  +---- preempt -----+   blocks and slot given up, ids kept
+ *
+ * One step, in this order:
+ *	reap    the oldest batch, if it is done: tokens out, ended sequences released
+ *	time    sequences past their deadline end, waiting or running
+ *	then, if fewer than depth are in flight, fill the next:
+ *	decode  one token each, oldest first; short of a block, preempt the youngest
+ *	prompt  running ones, oldest first, in chunks: whole blocks but for the last chunk.  If
+ *	        another row of this batch computes a sequence's next block, the sequence skips
+ *	        this batch and takes the block from the cache in the next
+ *	admit   preempted ones first, then by priority, then tenants by deficit round robin
+ *	        (tokens are charged when planned, while another waits), each tenant's clients
+ *	        likewise, each client's requests in order of arrival.  One place of eight goes by
+ *	        age, to a request that waited long behind better priorities.  Admission needs
+ *	        blocks for all its tokens, without those kept for other tenants; there is none
+ *	        in a step that preempted
+ *	finish  END for slots left without owner; kv's copies; demotion with the copies left
+ *	launch  if the batch has anything in it; publish the prompt blocks it computes
+ *
+ * A row in flight carries its sequence's generation.  Cancel, finish and preemption raise the
+ * generation, so a late result is dropped (after a preemption the same token is drawn again).  A
+ * victim never has a row in the batch being filled, because rows of a batch have no order.
+ *
+ * A sequence held back by a full ring while others want slots or blocks gives way after a while.
+ * Its client is admitted again once the ring has room: a slow reader stops only itself.
+ *
+ * No I/O, no clock, no allocation after sched_create: same calls, same answers.  A step
+ * is O(running + moved + clients whose ring is full), never O(waiting).  Queueing is O(1) in
+ * order of priority, and in the worst order O(waiting requests of this client).
+ */
+#ifndef SCHED_H
+#define SCHED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+#include "core/kv/kv.h"
+#include "core/instance/limits.h"
+
+struct sched;
+
+/* A checked request; everything it points to is copied.  core/clients/translate.c makes it from the
+ * wire's record. */
+struct sched_request {
+	uint64_t user_data;       /* unique among live requests of one client (`who`) */
+	const int32_t *prompt;    /* [n_prompt] */
+	int32_t  n_prompt, max_tokens;
+	struct sr_sampling sampling; /* min_position: counted from the prompt's start */
+	const uint32_t *list[4];  /* by enum sr_list, as words of SR_CMD_LIST.  STOP: ids that end it,
+	                             with the model's eos unless the request ignores them */
+	int32_t  n_list[4];
+	uint64_t salt, deadline;  /* deadline 0 = none */
+	int32_t  priority;        /* lower runs first */
+	uint8_t  n_top;           /* alternatives with each token */
+	uint8_t  n_prompt_top;    /* the same with each scored prompt token */
+	bool     score;           /* log-probabilities of the prompt: no prefix matching.
+	                             max_tokens may then be 0: nothing is sampled */
+	bool     no_cache;        /* compute the prompt even if a prefix of it is cached */
+	bool     history;         /* penalties or bad words: the device needs the ids */
+};
+
+enum { SCHED_MORE, SCHED_STOP, SCHED_LENGTH }; /* else -ECANCELED, -ETIME, -EIO */
+
+struct sched_event {          /* one token of an answer, one scored prompt token, or an end */
+	uint64_t user_data;
+	int32_t  id;              /* -1: an end without a token */
+	int32_t  position;        /* in the sequence; < n_prompt: scored; in an end: number of ids */
+	int32_t  rank, finish;
+	float    logprob;
+	int32_t  n_top;
+	const struct sr_top *top; /* [n_top], valid during the call */
+	/* In the first token of an answer and in an end: */
+	int32_t  cached;          /* prompt tokens found in the prefix cache */
+	uint64_t scheduled;       /* `now` of the step that first planned it; 0 = never */
+	int32_t  computed;        /* prompt tokens computed; counted again after a preemption */
+	int32_t  preempted;       /* number of preemptions */
+};
+
+/* Where tokens go.  `who` is the caller's handle for a client.  Before a row is planned, records
+ * are set aside for all it may yield, alternatives included.  So emit cannot fail, there is no
+ * overflow path, and a slow reader slows only itself.  Admission sets aside one more for the end, if
+ * that leaves room for the largest row.  Otherwise ends alone could fill a ring and block it for
+ * ever.
+ *
+ * An event with a token (id >= 0) uses cost(n_top) records.  An end (finish != SCHED_MORE) uses the
+ * one set aside at admission.  A last token that ends the request uses both.  All other records set
+ * aside for a request are released before its end is emitted.  Only sched_admit, sched_cancel and
+ * sched_step call the port; the port may not call the scheduler. */
+struct sched_port {
+	void *ctx;
+	/* Set aside up to `most`, as many as there are; none, and return 0, if fewer than `least`. */
+	uint32_t (*reserve)(void *ctx, void *who, uint32_t least, uint32_t most);
+	void (*release)(void *ctx, void *who, uint32_t n);  /* give n back unused */
+	void (*emit)(void *ctx, void *who, const struct sched_event *e);
+};
+
+/* Knobs may change between steps, up to what sched_create allocated. */
+struct sched_knobs {
+	int32_t  max_seqs;        /* running; up to limits.slots */
+	int32_t  batch_tokens;    /* new tokens of a batch; at least max_seqs, up to limits.tokens */
+	int32_t  chunk_max;       /* of one sequence's prompt in one batch */
+	int32_t  queue_requests;  /* most requests waiting, up to the value at create */
+	int64_t  queue_tokens;    /* most tokens of their prompts together, up to the value at create */
+	int32_t  copies;          /* blocks copied between tiers per batch (a byte budget / per_block);
+	                             up to limits.copies */
+	int32_t  headroom;        /* blocks that must stay available after an admission */
+	uint32_t step_ns;         /* 0 = none; prompt chunks shrink so that a batch takes this
+	                             long, by the measured time per token (slow devices) */
+	int32_t  quantum;         /* tokens of credit for a tenant per round */
+	bool     first_chunk;     /* admit with blocks for the first chunk of a prompt, not all of it */
+	bool     no_prefix_cache; /* from now on, match and publish nothing */
+	bool     fcfs;            /* new requests' priorities are ignored: first come, first
+	                             served.  Requests already there keep theirs */
+};
+
+struct sched_config {
+	struct sr_limits limits;  /* as opened.  rows >= slots, tokens >= rows, n_blocks enough for
+	                             one sequence of context, cmds >= rows + slots + 8, words >= rows +
+	                             seq_blocks + 16, plus the lists and ids of one request
+	                             (else its admission is -E2BIG) */
+	struct sched_knobs knobs; /* initial values */
+	int32_t  vocab, context;
+	int32_t  tenants;         /* most tenants with live requests */
+	int64_t  text_tokens;     /* ids held: queue_tokens + (1 + ln slots) * those of all blocks
+	                             is ample.  Create adds two chunks per sequence and takes at
+	                             least two contexts.  When short, sequences wait (WHY_KV) */
+	int64_t  list_words;      /* words of lists held; 0 = 64 K and 8 per sequence.  Up to 16 words of
+	                             one request (its stop ids, mostly) are free */
+	uint64_t age_ns;          /* a request that waited this long may get the next place by age; 0 = 5 s */
+	uint32_t ring_ns;         /* a row that a full ring blocks this long gives way; 0 = 10 ms */
+	int32_t  tops_here;       /* alternatives in a token's own record */
+	int32_t  tops_per_record; /* n alternatives take 1 + ceil(max(0, n - tops_here) / this) records */
+};
+
+struct sched_stats {
+	int32_t  running, waiting, preempted;
+	int64_t  waiting_tokens;
+	uint64_t steps, rows, tokens, samples; /* steps: batches with rows that were reaped */
+	uint64_t late, preemptions, finished, cached_tokens;
+	uint64_t why_ns[N_WHY], bound_ns[N_BOUND]; /* each sums to the time between steps */
+	enum sched_why why;                        /* how the time until the next step is counted */
+	uint64_t prefix_queries, prefix_hits;      /* tokens looked up in the prefix cache; found */
+	uint64_t prompt_computed;                  /* prompt tokens computed */
+	uint64_t held;                             /* times a prompt skipped a batch because another row
+	                                              computed their common prefix */
+	uint64_t int8_ops, float_ops, bytes, copied; /* of all batches reaped; units as in backend.h */
+	struct {                                   /* the last batch reaped; a step reaps at most one */
+		uint64_t begin_ns;
+		int32_t  rows, tokens;
+		uint32_t host_ns, device_ns;       /* time it waited for the host; time it computed */
+		uint8_t  why, bound;
+	} last;
+};
+
+/* 0, -EINVAL (impossible limits or knobs), -ENOMEM.  kv and backend must outlive it. */
+int  sched_create(struct sched **out, const struct sched_config *cfg, struct kv *kv,
+                  const struct sr_backend_ops *ops, struct sr_backend *b,
+                  const struct sched_port *port);
+void sched_destroy(struct sched *s);
+
+/* 0, or -ERANGE: a knob above its ceiling, or below 1 where 1 is the least. */
+int  sched_set(struct sched *s, const struct sched_knobs *k);
+
+/* Call this before taking a request out of a client's ring.  A request not taken stays in its
+ * ring, and that is the only backpressure.  A tenant may queue up to 8 times what it leaves free (8/9
+ * of the queue when alone).  Each of its clients may queue up to 8 times what the tenant has left.  So
+ * no tenant can shut out another.  Together they leave room for the longest prompt of a tenant that
+ * has nothing queued, or half of the queue.
+ * SCHED_OVER: the tenant or client has its share; others may have room.  SCHED_FULL: until requests
+ * leave, there is no room for any request of this size, or no entry for one more tenant.
+ * n_words: words of the request's lists, whose pool is shared by the same rule. */
+enum sched_room { SCHED_ROOM, SCHED_FULL, SCHED_OVER };
+enum sched_room sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt,
+                           int32_t n_words);
+
+/* 0; -EEXIST user_data is live for `who`; -EAGAIN full, or no record for its end; -E2BIG its
+ * words (lists, and its ids where the device needs them) could never fit a batch; -EIO the device
+ * is lost.  The caller has checked lengths, ids and numbers: wrong ones are asserts. */
+int  sched_admit(struct sched *s, void *who, uint64_t tenant,
+                 const struct sched_request *q, uint64_t now);
+
+/* End one request, or all of a client that is gone (it gets no more port calls).  Never needs
+ * room, so cancels are read even when nothing else is.  Slot and blocks are free at once.
+ * Unknown user_data is not an error: the request may have just ended. */
+void sched_cancel(struct sched *s, void *who, uint64_t user_data);
+void sched_forget(struct sched *s, void *who);
+
+/* One step.  Returns the work done (reaped + moved + launched); 0: the loop may idle.  -EIO: the
+ * device is lost, and every request got its end.  In inline mode the loop calls ops->work
+ * after it, whose yield may admit, cancel and forget. */
+int  sched_step(struct sched *s, uint64_t now);
+
+bool sched_busy(const struct sched *s); /* anything waiting, running or in flight? */
+int32_t sched_flying(const struct sched *s); /* number of the oldest batch in flight; -1: none */
+
+/* Expected ns until the oldest batch in flight is done, by earlier batches; until then the device
+ * needs nothing from the host.  0: none is in flight, it is due, or no such batch was seen yet. */
+uint64_t sched_spare(const struct sched *s, uint64_t now);
+
+/* Expected ns that the oldest batch in flight takes, by earlier batches.  0: as above. */
+uint64_t sched_takes(const struct sched *s);
+
+/* Give up the device, whatever it reports: every request gets its end.  Returns -EIO, and so does
+ * every later step. */
+int  sched_lose(struct sched *s);
+void sched_stats(const struct sched *s, struct sched_stats *out);
+void sched_check(const struct sched *s); /* every slot, block, chunk and record has one owner */
+
+#endif

@@ -1,0 +1,844 @@
+/* LINK: @sched kernels/null/null.c -lxxhash */
+/* test_sim.c - schedules made from a number.
+ *
+ * Each seed picks limits, knobs, a device and clients (quick, slow, greedy, cancelling, dying, one
+ * that hardly reads, and one that speaks for several tenants), and then plays: requests of all kinds, deadlines, moved
+ * knobs.  After every step the invariants hold (sched_check, kv_check), every token is the one that
+ * the ids before it ask for, every record was set aside, nobody who waits is forgotten, and nobody
+ * waits for places that are held by full rings.
+ *
+ *	SLIPRING_SEEDS=N    so many seeds
+ *	SLIPRING_FIRST=K    beginning with this one
+ *	SLIPRING_SEED=K     this one alone
+ */
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/sched/impl.h"
+#include "kernels/model.h"
+#include "kernels/null/null.h"
+
+#define SEEDS     200
+#define STEPS     2000
+#define VOCAB     97
+#define PROMPT    200
+#define TEXTS     4
+#define TEXT      120
+#define CLIENTS   6
+#define LIVE      16
+#define SEQS      64             /* as many as any seed has */
+#define OVERTAKEN 300            /* times one who waits may see a later one start; seen: 103 */
+#define RING_NS   20000
+#define HELD_NS   100000         /* a place wanted by others that a full ring holds; seen: 42,000 */
+#define TOPS_HERE 2
+#define TOPS_PER  4
+
+struct request {
+	bool     live, score, history;
+	uint64_t user_data, deadline;
+	int32_t  n_prompt, n, max_tokens, scored, n_top, n_prompt_top, preempted;
+	uint32_t stop[40], bias[4], allow[30], bad[6];
+	struct sr_null_request as;
+	struct sr_null_text text;      /* what of ids[] was read so far */
+	int32_t  ids[2 * PROMPT];      /* last: not cleared for a new one */
+};
+
+enum habit { QUICK, SLOW, GREEDY, CANCELLING, DYING, DRIPPING, GATEWAY, N_HABITS };
+
+struct client {
+	enum habit habit;
+	int32_t  cap, used, reserved, n_live;
+	uint64_t tenant;
+	struct request r[LIVE];
+};
+
+static struct sim {
+	uint64_t rng, now, next_user_data;
+	struct client *client[CLIENTS];
+	struct sched_config cfg;
+	struct sched *s;
+	struct kv *kv;
+	struct sr_backend *b;
+	const struct sr_backend_ops *ops;
+	bool     open;                  /* new requests may come */
+	int      load, slowness;
+	struct { uint64_t order; bool started; int32_t overtaken; uint64_t held_since; } watch[SEQS];
+	uint64_t n_tokens, n_scored;
+} sim;
+
+static int32_t sim_text[TEXTS][TEXT];
+static uint64_t total_ends[5];          /* stop, length, cancelled, late, others */
+static struct { uint64_t late, preempted, cached, in, out, evicted, held, steps, ring; int32_t overtaken; } total;
+static volatile uint64_t seed_now;
+
+static uint32_t below(uint32_t n)
+{
+	sim.rng += 0x9e3779b97f4a7c15u;
+	uint64_t x = sim.rng;
+
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+	return (uint32_t)(((x ^ x >> 31) >> 32) * n >> 32);
+}
+
+static int32_t between(int32_t least, int32_t most)
+{
+	return least + (int32_t)below((uint32_t)(most - least + 1));
+}
+
+static uint64_t sim_clock(void *ctx)
+{
+	(void)ctx;
+	return sim.now;
+}
+
+/* ---- the port: a ring per client --------------------------------------------------------------- */
+
+static int32_t cost(int32_t n_top)
+{
+	int32_t more = n_top > TOPS_HERE ? n_top - TOPS_HERE : 0;
+
+	return 1 + (more + TOPS_PER - 1) / TOPS_PER;
+}
+
+static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
+{
+	struct client *c = who;
+	uint32_t room = (uint32_t)(c->cap - c->used - c->reserved), n = room < most ? room : most;
+
+	(void)ctx;
+	assert(least >= 1 && least <= most);
+	if (n < least)
+		return 0;
+	c->reserved += (int32_t)n;
+	return n;
+}
+
+static void port_release(void *ctx, void *who, uint32_t n)
+{
+	struct client *c = who;
+
+	(void)ctx;
+	c->reserved -= (int32_t)n;
+	assert(n > 0 && c->reserved >= 0);
+}
+
+static struct request *request_of(struct client *c, uint64_t user_data)
+{
+	for (int i = 0; i < LIVE; i++)
+		if (c->r[i].live && c->r[i].user_data == user_data)
+			return &c->r[i];
+	return NULL;
+}
+
+/* What is to be known of the ids before e's. */
+static const struct sr_null_text *read_to(struct request *r, int32_t n)
+{
+	sr_null_read(&r->text, r->as.n_prompt, r->ids, n);
+	return &r->text;
+}
+
+static void check_numbers(struct request *r, const struct sched_event *e, int32_t n_top)
+{
+	const struct sr_null_text *before = read_to(r, e->position);
+
+	assert(e->logprob == sr_null_logprob(before, e->id));
+	assert(e->rank == 1 && e->n_top == n_top);
+	for (int32_t k = 0; k < n_top; k++) {
+		struct sr_top t = sr_null_top(before, e->id, k, VOCAB);
+
+		assert(e->top[k].id == t.id && e->top[k].logprob == t.logprob);
+	}
+}
+
+static void check_token(struct request *r, const struct sched_event *e)
+{
+	bool stops = false;
+
+	assert(e->position == r->n && e->position < r->n_prompt + r->max_tokens);
+	assert(!r->score || r->scored == r->n_prompt - 1);
+	assert(e->id == sr_null_draw(&r->as, r->ids, read_to(r, r->n)));
+	check_numbers(r, e, r->n_top);
+	for (int32_t i = 0; i < r->as.n_list[SR_LIST_STOP]; i++)
+		stops |= (int32_t)r->stop[i] == e->id;
+	if (stops && e->position >= r->as.sampling.min_position)
+		assert(e->finish == SCHED_STOP);
+	else if (e->position + 1 == r->n_prompt + r->max_tokens)
+		assert(e->finish == SCHED_LENGTH);
+	else
+		assert(e->finish == SCHED_MORE);
+	r->ids[r->n++] = e->id;
+	sim.n_tokens++;
+}
+
+static void check_end(struct request *r, const struct sched_event *e)
+{
+	int32_t needed = r->max_tokens ? r->n_prompt : r->n_prompt - 1;
+
+	assert(e->id >= 0 || e->position == r->n);
+	assert(e->preempted >= 0 && e->cached >= 0 && e->cached < r->n_prompt);
+	if (e->finish > 0) {
+		assert(e->preempted || e->cached + e->computed == needed);
+		assert(e->scheduled || needed == 0);
+	}
+	if (e->finish == -ETIME)
+		assert(r->deadline && r->deadline <= sim.now);
+	total_ends[e->finish == SCHED_STOP ? 0 : e->finish == SCHED_LENGTH ? 1 :
+		   e->finish == -ECANCELED ? 2 : e->finish == -ETIME ? 3 : 4]++;
+	r->live = false;
+}
+
+static void port_emit(void *ctx, void *who, const struct sched_event *e)
+{
+	struct client *c = who;
+	struct request *r = request_of(c, e->user_data);
+	int32_t n = (e->id >= 0 ? cost(e->n_top) : 0) + (e->finish != SCHED_MORE);
+
+	(void)ctx;
+	assert(r);
+	c->reserved -= n;
+	c->used += n;
+	assert(c->reserved >= 0 && c->used + c->reserved <= c->cap);
+	if (e->id >= 0 && e->position < r->n_prompt) {
+		assert(r->score && e->position == r->scored + 1 && e->id == r->ids[e->position]);
+		check_numbers(r, e, r->n_prompt_top);
+		r->scored++;
+		sim.n_scored++;
+	} else if (e->id >= 0) {
+		check_token(r, e);
+	} else if (e->finish == SCHED_LENGTH) {
+		assert(r->max_tokens == 0 && r->scored == r->n_prompt - 1);
+	} else {
+		assert(e->finish < 0);
+	}
+	if (e->finish != SCHED_MORE) {
+		check_end(r, e);
+		c->n_live--;
+	}
+}
+
+/* ---- what happens --------------------------------------------------------------------------------- */
+
+/* Prompts begin like one of four texts, so that prefixes meet. */
+static void make_texts(void)
+{
+	for (int32_t text = 0; text < TEXTS; text++)
+		for (int32_t i = 0; i < TEXT; i++)
+			sim_text[text][i] = (text * 31 + i * i * 7 + i) % VOCAB;
+}
+
+static void make_prompt(struct request *r, int32_t text, int32_t shared)
+{
+	if (shared > r->n_prompt)
+		shared = r->n_prompt;
+	memcpy(r->ids, sim_text[text], (size_t)shared * sizeof(r->ids[0]));
+	for (int32_t i = shared; i < r->n_prompt; i++)
+		r->ids[i] = (int32_t)below(VOCAB);
+	r->n = r->n_prompt;
+}
+
+static void make_length(struct request *r, int32_t shared)
+{
+	int32_t context = sim.cfg.context;
+
+	r->max_tokens = between(1, 40);
+	r->n_prompt = shared + between(1, 6);
+	if (r->n_prompt > context - r->max_tokens)
+		r->n_prompt = context - r->max_tokens;
+	if (r->n_prompt < 1) {
+		r->n_prompt = 1;
+		r->max_tokens = context - 1;
+	}
+	if (r->score && below(3) == 0)
+		r->max_tokens = 0;
+}
+
+static void make_list(struct request *r, enum sr_list kind, uint32_t *word, int32_t n)
+{
+	r->as.list[kind] = word;
+	r->as.n_list[kind] = n;
+	for (int32_t i = 0; i < n; i++)
+		word[i] = below(VOCAB);
+}
+
+static void make_lists(struct request *r)
+{
+	make_list(r, SR_LIST_STOP, r->stop, below(9) ? between(0, 3) : 40);
+	make_list(r, SR_LIST_BIAS, r->bias, below(4) ? 0 : 4);
+	make_list(r, SR_LIST_ALLOW, r->allow, below(8) ? 0 : 30);
+	make_list(r, SR_LIST_BAD, r->bad, below(8) ? 0 : 5);
+	if (r->as.n_list[SR_LIST_BAD]) { /* two sequences: one id, and two in a row */
+		r->bad[0] = 1;
+		r->bad[2] = 2;
+		r->history = true;
+	}
+}
+
+static void make_rest(struct request *r)
+{
+	make_lists(r);
+	r->as.vocab = VOCAB;
+	r->as.n_prompt = r->n_prompt;
+	r->as.history = r->history;
+	r->as.sampling = (struct sr_sampling){ .seed = below(1000), .temperature = below(2) ? 0.5f : 0,
+					       .top_p = 1, .repetition = 1,
+					       .min_position = below(2) ? r->n_prompt + between(0, 9) : 0 };
+	r->n_top = below(5) ? 0 : between(0, 8);
+	r->n_prompt_top = below(5) ? 0 : between(0, 8);
+	r->deadline = below(20) ? 0 : sim.now + below(40000);
+}
+
+static int admit(struct client *c, uint64_t tenant, const struct request *r)
+{
+	struct sched_request q = {
+		.user_data = r->user_data, .prompt = r->ids, .n_prompt = r->n_prompt,
+		.max_tokens = r->max_tokens, .sampling = r->as.sampling,
+		.salt = below(8) == 0, .deadline = r->deadline,
+		.priority = below(5) ? 0 : between(-1, 1), .n_top = (uint8_t)r->n_top,
+		.n_prompt_top = (uint8_t)r->n_prompt_top, .score = r->score,
+		.no_cache = below(16) == 0, .history = r->history,
+	};
+	int e;
+
+	memcpy(q.list, r->as.list, sizeof(q.list));
+	memcpy(q.n_list, r->as.n_list, sizeof(q.n_list));
+	e = sched_admit(sim.s, c, tenant, &q, sim.now);
+	if (e == 0 && r->live)
+		assert(sched_admit(sim.s, c, tenant, &q, sim.now) == -EEXIST);
+	return e;
+}
+
+/* Most look before they ask, as the daemon does; one in eight asks all the same. */
+static int submit(struct client *c)
+{
+	uint64_t tenant = c->habit == GATEWAY ? below(4) : c->tenant;
+	int32_t text = between(0, TEXTS - 1), shared = between(0, TEXT);
+	struct request *r = NULL;
+	bool full;
+	int e;
+
+	for (int i = 0; i < LIVE && !r; i++)
+		if (!c->r[i].live)
+			r = &c->r[i];
+	if (!r)
+		return -EAGAIN;
+	memset(r, 0, offsetof(struct request, ids));
+	r->user_data = sim.next_user_data++;
+	r->score = below(6) == 0;
+	r->history = below(4) == 0;
+	make_length(r, shared);
+	full = sched_full(sim.s, c, tenant, r->n_prompt, 0);
+	if (full && below(8))
+		return -EAGAIN;
+	make_prompt(r, text, shared);
+	make_rest(r);
+	r->live = true;
+	c->n_live++;
+	e = admit(c, tenant, r);
+	assert(full ? e == -EAGAIN : e == 0 || e == -EAGAIN);
+	if (e) {
+		r->live = false;
+		c->n_live--;
+	}
+	return e;
+}
+
+static struct client *new_client(uint64_t tenant)
+{
+	struct client *c = calloc(1, sizeof(*c));
+
+	c->habit = (enum habit)below(N_HABITS);
+	c->cap = between(10, 50);
+	c->tenant = tenant;
+	return c;
+}
+
+static void act(void *ctx)
+{
+	(void)ctx;
+	struct client *c;
+	uint32_t i = below(CLIENTS);
+
+	for (int k = 0; sim.open && k < sim.load; k++) {
+		c = sim.client[below(CLIENTS)];
+		while (submit(c) == 0 && c->habit == GREEDY)
+			;
+	}
+	c = sim.client[i];
+	if (below(c->habit == CANCELLING ? 2 : 12) == 0) {
+		struct request *r = &c->r[below(LIVE)];
+
+		sched_cancel(sim.s, c, r->live ? r->user_data : UINT64_MAX);
+		assert(!r->live);
+	}
+	if (below(c->habit == DYING ? 30 : 400) == 0) {
+		struct client *gone = c;
+
+		sched_forget(sim.s, gone);
+		sim.client[i] = new_client(gone->tenant);
+		memset(gone, 0xee, sizeof(*gone));
+		free(gone);
+	}
+}
+
+static void yield(void *ctx)
+{
+	(void)ctx;
+	sim.now += 50 + below(500);
+	if (below(3) == 0)
+		act(NULL);
+}
+
+static void move_knobs(void)
+{
+	struct sched_knobs k = sim.cfg.knobs;
+
+	k.max_seqs = between(1, k.max_seqs);
+	k.copies = between(0, k.copies);
+	k.chunk_max = between(1, 64);
+	k.step_ns = below(3) ? k.step_ns : 0;
+	k.no_prefix_cache = below(3) == 0;
+	k.first_chunk = below(2);
+	assert(sched_set(sim.s, &k) == 0);
+	k.batch_tokens = sim.cfg.limits.tokens + 1;
+	assert(sched_set(sim.s, &k) == -ERANGE);
+}
+
+/* ---- a run ------------------------------------------------------------------------------------------ */
+
+static void make_config(void)
+{
+	static const int32_t sizes[] = { 4, 8, 16 };
+	struct sr_limits *l = &sim.cfg.limits;
+	struct sched_knobs *k = &sim.cfg.knobs;
+	int32_t B = sizes[below(3)];
+
+	memset(&sim.cfg, 0, sizeof(sim.cfg));
+	l->block_tokens = B;
+	l->n_blocks = between(10, below(2) ? 60 : 16);
+	l->n_host_blocks = below(3) ? between(0, 60) : 0;
+	l->slots = l->rows = between(2, 12);
+	l->tokens = l->rows + between(0, 80);
+	l->scores = between(1, 40);
+	l->copies = between(1, 8);
+	l->seq_blocks = l->n_blocks < PROMPT / B ? l->n_blocks : PROMPT / B;
+	l->cmds = l->rows + l->slots + 8 + between(0, 40);
+	l->words = l->rows + l->seq_blocks * (B + 1) + 200 + between(0, 2000);
+	k->max_seqs = l->slots;
+	k->batch_tokens = l->tokens;
+	k->chunk_max = between(1, 64);
+	k->queue_requests = between(4, 44);
+	k->queue_tokens = between(200, 4200);
+	k->copies = l->copies;
+	k->headroom = below(2) ? 0 : between(1, 3);
+	k->step_ns = below(3) ? 0 : 200 + below(2000);
+	k->quantum = 64;
+	sim.cfg.vocab = VOCAB;
+	sim.cfg.context = l->seq_blocks * B;
+	sim.cfg.tenants = 3;
+	sim.cfg.text_tokens = below(4) ? 20000 : 0;
+	sim.cfg.list_words = between(128, 1000);
+	sim.cfg.ring_ns = RING_NS;
+	sim.cfg.tops_here = TOPS_HERE;
+	sim.cfg.tops_per_record = TOPS_PER;
+	k->first_chunk = below(3) == 0;
+	k->fcfs = below(2);
+}
+
+static void sim_open(uint64_t seed)
+{
+	static const double paces[] = { 0, 0.5, 3 };
+	const struct sched_port port = { NULL, port_reserve, port_release, port_emit };
+	const struct sr_model model = { .V = VOCAB, .L = 1, .G = 1, .E = 8 };
+	char err[200];
+
+	memset(&sim, 0, sizeof(sim));
+	sim.rng = seed * 0x2545f4914f6cdd1du;
+	sim.now = 1000;
+	sim.next_user_data = 1;
+	sim.open = true;
+	sim.load = between(1, 6);
+	sim.slowness = between(1, 5);
+	make_config();
+	sim.cfg.limits.worked = below(3) == 0;
+	sr_null_depth(sim.cfg.limits.worked ? 1 : between(1, 3));
+	sr_null_clock(sim_clock, NULL);
+	sr_null_pace(paces[below(3)], paces[below(3)] / 50);
+	sim.ops = sr_null_ops();
+	struct kv_config kc = { sim.cfg.limits.n_blocks, sim.cfg.limits.n_host_blocks,
+				sim.cfg.limits.block_tokens, sim.cfg.limits.copies, { seed, ~seed }, sim.cfg.tenants };
+	assert(kv_create(&sim.kv, &kc) == 0);
+	assert(sim.ops->open(&sim.b, &model, NULL, &sim.cfg.limits, err, sizeof(err)) == 0);
+	assert(sched_create(&sim.s, &sim.cfg, sim.kv, sim.ops, sim.b, &port) == 0);
+	sim.s->launched = sim.s->reaped = (UINT32_MAX - below(500)) / 6 * 6; /* as after days */
+	for (int i = 0; i < CLIENTS; i++)
+		sim.client[i] = new_client((uint64_t)i % 5);
+}
+
+static void sim_close(void)
+{
+	struct sched_stats st;
+	struct kv_stats k;
+	uint64_t why = 0, bound = 0;
+
+	sched_stats(sim.s, &st);
+	kv_stats(sim.kv, &k);
+	for (int i = 0; i < N_WHY; i++)
+		why += st.why_ns[i];
+	for (int i = 0; i < N_BOUND; i++)
+		bound += st.bound_ns[i];
+	assert(why == bound && why > 0);
+	assert(k.n_held == 0 && st.running == 0 && st.waiting == 0 && st.waiting_tokens == 0);
+	assert(st.samples == sim.n_tokens);
+	assert(st.prefix_hits <= st.prefix_queries);
+	total.late += st.late;
+	total.preempted += st.preemptions;
+	total.cached += st.cached_tokens;
+	total.in += k.copies_in;
+	total.out += k.copies_out;
+	total.evicted += k.evictions;
+	total.held += st.held;
+	for (int i = 0; i < CLIENTS; i++) {
+		assert(sim.client[i]->reserved == 0 && sim.client[i]->n_live == 0);
+		free(sim.client[i]);
+	}
+	sched_destroy(sim.s);
+	kv_destroy(sim.kv);
+	sim.ops->close(sim.b);
+}
+
+static void check_deadlines(void)
+{
+	for (int i = 0; i < CLIENTS; i++)
+		for (int j = 0; j < LIVE; j++) {
+			const struct request *r = &sim.client[i]->r[j];
+
+			assert(!r->live || !r->deadline || r->deadline > sim.now);
+		}
+}
+
+static void read_rings(void)
+{
+	for (int i = 0; i < CLIENTS; i++) {
+		struct client *c = sim.client[i];
+
+		if (!sim.open)
+			c->used = 0;
+		else if (c->habit == SLOW)
+			c->used -= c->used > 0 && below(6) == 0;
+		else if (c->habit == DRIPPING)
+			c->used -= c->used > 0 && below(100) == 0;
+		else if (below((uint32_t)sim.slowness) == 0)
+			c->used -= between(0, c->used);
+	}
+}
+
+/* Of those with the same priority, or a worse one: who came later and starts first overtakes.  In
+ * turns that must happen; without end it must not. */
+static void check_overtaking(void)
+{
+	const struct sched *s = sim.s;
+
+	for (int32_t i = 0; i < s->n_seq; i++) {
+		const struct seq *q = &s->seq[i];
+
+		if (q->state == SEQ_FREE)
+			continue;
+		if (sim.watch[i].order != q->order) {
+			sim.watch[i].order = q->order;
+			sim.watch[i].started = false;
+			sim.watch[i].overtaken = 0;
+		}
+		if (!q->started || sim.watch[i].started)
+			continue;
+		sim.watch[i].started = true;
+		for (int32_t j = 0; j < s->n_seq; j++) {
+			const struct seq *p = &s->seq[j];
+
+			if (s->member[p->member].dry)
+				sim.watch[j].overtaken = 0; /* its reader has no room: that is not the others' */
+			else if (p->state == SEQ_WAITING && !p->started && p->order < q->order &&
+			    p->priority <= q->priority && ++sim.watch[j].overtaken > total.overtaken) {
+				total.overtaken = sim.watch[j].overtaken;
+				assert(total.overtaken <= OVERTAKEN);
+			}
+		}
+	}
+}
+
+/* Who has slots or blocks that others want, no row for want of room in his ring, and a place to wait
+ * in: not for long. */
+static void check_rings(void)
+{
+	const struct sched *s = sim.s;
+	bool wanted = s->why == WHY_SEQS || s->why == WHY_KV || s->why == WHY_ORDER;
+
+	for (int32_t i = 0; i < s->n_seq; i++) {
+		const struct seq *q = &s->seq[i];
+		const struct client *c = q->who;
+		uint64_t *since = &sim.watch[i].held_since;
+
+		if (q->state != SEQ_RUNNING || !wanted || !q->stuck_since || q->stuck_filled != s->filled[q->slot] ||
+		    c->cap - c->used - c->reserved >= q->cost || !queue_room(s, q->have)) {
+			*since = 0;
+			continue;
+		}
+		*since = *since ? *since : sim.now;
+		if (sim.now - *since > total.ring)
+			total.ring = sim.now - *since;
+		assert(total.ring <= HELD_NS);
+	}
+}
+
+static void play(uint64_t seed, int steps)
+{
+	int idle = 0;
+
+	seed_now = seed;
+	sim_open(seed);
+	for (int n = 0; n < steps || sched_busy(sim.s); n++) {
+		int work;
+
+		assert(n < steps * 50);
+		sim.open = n < steps;
+		sim.now += 100 + below(3000);
+		act(NULL);
+		if (below(100) == 0)
+			move_knobs();
+		work = sched_step(sim.s, sim.now);
+		assert(work >= 0);
+		check_deadlines();
+		if (sim.cfg.limits.worked) {
+			sim.ops->work(sim.b, yield, NULL);
+			kv_check(sim.kv);
+		}
+		sched_check(sim.s);
+		check_overtaking();
+		check_rings();
+		total.steps++;
+		idle = work ? 0 : idle + 1;
+		assert(idle < 4000);    /* stuck; those who drip take a while */
+		read_rings();
+	}
+	sim_close();
+}
+
+/* Whatever ends it in the middle of a seed, a time limit among it, says which. */
+static void say_seed(int sig)
+{
+	char text[64];
+	int n = snprintf(text, sizeof(text), "\nreplay with SLIPRING_SEED=%ju\n", (uintmax_t)seed_now);
+
+	(void)!write(STDERR_FILENO, text, (size_t)n);
+	signal(sig, SIG_DFL);
+	raise(sig);
+}
+
+static void test_seeds(void **state)
+{
+	static const int signals[] = { SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTERM };
+	const char *one = getenv("SLIPRING_SEED"), *many = getenv("SLIPRING_SEEDS");
+	const char *from = one ? one : getenv("SLIPRING_FIRST");
+	uint64_t first = from && *from ? strtoull(from, NULL, 10) : 1;
+	uint64_t n = one ? 1 : many && *many ? strtoull(many, NULL, 10) : SEEDS, last = first + n - 1;
+	uint64_t tokens = 0, scored = 0;
+	clock_t began = clock();
+	double seconds;
+
+	(void)state;
+	make_texts();
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		signal(signals[i], say_seed); /* here: cmocka has its own outside of tests */
+	for (uint64_t seed = first; seed <= last; seed++) {
+		play(seed, STEPS);
+		tokens += sim.n_tokens;
+		scored += sim.n_scored;
+	}
+	seconds = (double)(clock() - began) / CLOCKS_PER_SEC;
+	printf("%ju seeds: %ju tokens and %ju scores as computed; ends: %ju stop, %ju length, %ju cancelled, "
+	       "%ju late; rows too late %ju, preemptions %ju, tokens cached %ju, prompts held %ju, copies in "
+	       "%ju, out %ju, evictions %ju, overtaken at most %d, held by a full ring at most %ju ns; %ju steps, %.0f checked a second\n", n,
+	       tokens, scored, total_ends[0], total_ends[1], total_ends[2], total_ends[3], total.late,
+	       total.preempted, total.cached, total.held, total.in, total.out, total.evicted,
+	       total.overtaken, total.ring, total.steps, (double)total.steps / seconds);
+	if (n >= 100) { /* else nothing was tried */
+		for (int i = 0; i < 4; i++)
+			assert_true(total_ends[i] > 100);
+		assert_true(tokens > 1000 && scored > 1000 && total.late > 100 && total.preempted > 100);
+		assert_true(total.cached > 1000 && total.in > 100 && total.out > 100 && total.evicted > 100);
+		assert_true(total.held > 100 && total.overtaken > 3 && total.ring > RING_NS / 2);
+	}
+	assert_int_equal(total_ends[4], 0);
+}
+
+/* ---- one request in different company -------------------------------------------------------------- */
+
+#define OTHERS 31
+
+struct company {
+	const char *name;
+	int     others;         /* with prompts that begin alike, before and while it runs */
+	bool    again;          /* it is asked twice: the second finds its prefix cached */
+	bool    no_cache;
+	int32_t chunk_max, n_blocks, depth;
+};
+
+static const struct company companies[] = {
+	{ "alone",                      0,      false, true,  512, 400, 2 },
+	{ "alone, in chunks of 16",     0,      false, true,  16,  400, 1 },
+	{ "among 31",                   OTHERS, false, true,  512, 400, 2 },
+	{ "among 31, prefixes cached",  OTHERS, false, false, 512, 400, 2 },
+	{ "the same again",             0,      true,  false, 512, 400, 2 },
+	{ "among 31, in chunks of 32",  OTHERS, true,  false, 32,  400, 3 },
+	{ "among 31, preempted",        OTHERS, true,  false, 64,  24,  2 },
+};
+
+struct answer { int32_t id[40], n; float logprob[40]; bool over; int32_t cached; };
+struct listener { struct answer a[2]; };        /* user_data 0, 1: the request; others: not heard */
+
+static uint32_t hall_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
+{
+	(void)ctx;
+	(void)who;
+	(void)least;
+	return most;
+}
+
+static void hall_release(void *ctx, void *who, uint32_t n)
+{
+	(void)ctx;
+	(void)who;
+	(void)n;
+}
+
+static void hall_emit(void *ctx, void *who, const struct sched_event *e)
+{
+	struct listener *l = who;
+	struct answer *a;
+
+	(void)ctx;
+	if (e->user_data > 1)
+		return;
+	a = &l->a[e->user_data];
+	a->id[a->n] = e->id;
+	a->logprob[a->n++] = e->logprob;
+	a->over = e->finish == SCHED_LENGTH;
+	a->cached = e->cached;
+}
+
+static void hall_admit(struct listener *l, uint64_t user_data, int32_t n_prompt, uint64_t seed)
+{
+	int32_t prompt[300];
+	struct sched_request q = {
+		.user_data = user_data, .prompt = prompt, .n_prompt = n_prompt, .max_tokens = 40,
+		.sampling = { .seed = seed, .temperature = 0.8f, .top_p = 1, .repetition = 1 },
+		.history = user_data % 3 < 2,
+	};
+
+	for (int32_t i = 0; i < n_prompt; i++)
+		prompt[i] = user_data > 1 && i > 150 ? (i * (int32_t)user_data) % VOCAB : i * i % VOCAB;
+	assert_int_equal(sched_admit(sim.s, l, 0, &q, sim.now), 0);
+}
+
+static void hall_open(const struct company *c)
+{
+	const struct sched_port port = { NULL, hall_reserve, hall_release, hall_emit };
+	const struct sr_model model = { .V = VOCAB, .L = 1, .G = 1, .E = 8 };
+	struct sr_limits *l = &sim.cfg.limits;
+	char err[200];
+
+	memset(&sim, 0, sizeof(sim));
+	sim.now = 1;
+	*l = (struct sr_limits){ .block_tokens = 16, .n_blocks = c->n_blocks, .seq_blocks = 22, .slots = 40,
+				 .rows = 40, .tokens = 512, .cmds = 400, .words = 20000 };
+	sim.cfg.knobs = (struct sched_knobs){ .max_seqs = 40, .batch_tokens = 512, .chunk_max = c->chunk_max,
+					      .queue_requests = 100, .queue_tokens = 100000, .quantum = 64,
+					      .no_prefix_cache = c->no_cache };
+	sim.cfg.text_tokens = 120000;
+	sim.cfg.vocab = VOCAB;
+	sim.cfg.context = 350;
+	sim.cfg.tenants = sim.cfg.tops_per_record = 1;
+	sr_null_depth(c->depth);
+	sr_null_clock(sim_clock, NULL);
+	sr_null_pace(1, 0);
+	sim.ops = sr_null_ops();
+	assert_int_equal(kv_create(&sim.kv, &(struct kv_config){ c->n_blocks, 0, 16, 0, { 1, 2 }, 1 }), 0);
+	assert_int_equal(sim.ops->open(&sim.b, &model, NULL, l, err, sizeof(err)), 0);
+	assert_int_equal(sched_create(&sim.s, &sim.cfg, sim.kv, sim.ops, sim.b, &port), 0);
+}
+
+static void hall_steps(int n)
+{
+	for (; n > 0 && sched_busy(sim.s); n--) {
+		sim.now += 600;
+		assert_true(sched_step(sim.s, sim.now) >= 0);
+		sched_check(sim.s);
+	}
+}
+
+static struct answer in_company(const struct company *c)
+{
+	struct listener l = { 0 };
+	struct sched_stats st;
+
+	hall_open(c);
+	for (int i = 0; i < c->others / 2; i++)
+		hall_admit(&l, 2 + (uint64_t)i, 160 + i, (uint64_t)i);
+	hall_steps(20);
+	hall_admit(&l, 0, 200, 4711);
+	for (int i = c->others / 2; i < c->others; i++)
+		hall_admit(&l, 2 + (uint64_t)i, 160 + i, (uint64_t)i);
+	hall_steps(100000);
+	if (c->again) {
+		hall_admit(&l, 1, 200, 4711);
+		hall_steps(100000);
+		assert_true(l.a[1].over && l.a[1].cached > 0);
+		assert_memory_equal(l.a[1].id, l.a[0].id, sizeof(l.a[0].id));
+		assert_memory_equal(l.a[1].logprob, l.a[0].logprob, sizeof(l.a[0].logprob));
+	}
+	sched_stats(sim.s, &st);
+	assert_true(c->n_blocks > 100 || st.preemptions > 0);
+	assert_true(!c->others || st.rows > st.steps * 2);
+	assert_true(c->no_cache || !c->others || st.prefix_hits > 0);
+	assert_true(l.a[0].over);
+	sched_destroy(sim.s);
+	kv_destroy(sim.kv);
+	sim.ops->close(sim.b);
+	return l.a[0];
+}
+
+static void test_company(void **state)
+{
+	struct answer first;
+
+	(void)state;
+	first = in_company(&companies[0]);
+	assert_int_equal(first.n, 40);
+	for (size_t i = 1; i < sizeof(companies) / sizeof(companies[0]); i++) {
+		struct answer a = in_company(&companies[i]);
+
+		print_message("  %s\n", companies[i].name);
+		assert_memory_equal(a.id, first.id, sizeof(a.id));
+		assert_memory_equal(a.logprob, first.logprob, sizeof(a.logprob));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_seeds), cmocka_unit_test(test_company) };
+
+	return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
+}

@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""vLLM's recorded answers (tests/conformance) and the Python module, against a live server; and
+what a chat template does not read is refused."""
+import json, subprocess
+from harness import *
+
+
+def tools_are_seen(p):
+    """The default model's template reads no tools: they are refused, not left out."""
+    tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}]
+    body = {"messages": [{"role": "user", "content": "Weather?"}], "max_tokens": 1}
+    for path, more in (("/v1/chat/completions", {"tools": tools}), ("/tokenize", {"tools": tools}),
+                       ("/v1/chat/completions", {"documents": [{"text": "x"}]})):
+        status, _, text = p.ask("POST", path, {**body, **more})
+        name = next(iter(more))
+        check(status == 400 and json.loads(text)["error"]["param"] == name and "does not use" in text, f"{path}, {name}: {text}")
+    plain = p.post("/tokenize", body)["tokens"]
+    check(p.post("/tokenize", {**body, "tools": tools, "tool_choice": "none"})["tokens"] == plain, "no call is wanted")
+    check(p.post("/tokenize", {**body, "chat_template_kwargs": {"nobody_reads": 1}})["tokens"] == plain, "as vLLM")
+
+
+def main():
+    need_model()
+    with Programs() as p:
+        p.serve("--served-model-name", "smol", "--max-model-len", 4096)
+        r = subprocess.run([sys.executable, os.path.join(HERE, "conformance/run.py"), p.url],
+                           capture_output=True, text=True, timeout=300)
+        print(r.stdout[-3000:], r.stderr[-2000:])
+        tools_are_seen(p)
+        check(r.returncode == 0, "recorded answers of vLLM agree")
+        lib = os.path.abspath(BUILD)
+        r = subprocess.run([sys.executable, os.path.join(HERE, "adapters/test_python.py")], capture_output=True, text=True,
+                           timeout=120, env=dict(p.env, SLIPRING_SOCKET=p.socket, SLIPRING_MODEL=MODEL, SLIPRING_LIB=lib))
+        print(r.stdout[-3000:], r.stderr[-2000:])
+        check(r.returncode == 0 and "ok:" in r.stdout, "the Python module")
+    done()
+
+
+main()

@@ -1,0 +1,1034 @@
+/* LINK: kernels/forward.c kernels/rope.c kernels/cuda/xid.c kernels/cpu/[!b]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
+/* test_cuda.cc - the CUDA back end without a GPU: its kernels and its door, unmodified, on the CPU
+ * (tests/emu), against the CPU back end in plain C.  Verb by verb, then whole batches, with warps
+ * and blocks forward and reversed; then every CUDA call failing in its turn.
+ * `make gpu-check` compiles the same for a real GPU, without the failing calls. */
+extern "C" {
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+}
+#include <fcntl.h>
+#include <memory>
+#include <unistd.h>
+
+#include "kernels/cuda/backend.cu"
+#include "tests/cuda/real.h"
+#include "tests/cuda/truth.h"
+
+#define T_MAX 150
+
+/* ---- two back ends with one model ----------------------------------------------------- */
+
+struct pair {
+	struct drive cpu, gpu;
+	struct tiny *model;
+};
+
+/* drive.c hands a batch to a device that works by itself only by polling. */
+static struct sr_limits limits()
+{
+	struct sr_limits l = drive_limits();
+
+	l.worked = 1;
+	return l;
+}
+
+static int32_t gpu_kv = SR_KV_BF16;      /* of pairs that are opened; the CPU's are bf16 */
+
+static void open_pair(struct pair *p, const struct sr_model *shape, int32_t type, unsigned flags,
+	uint64_t seed)
+{
+	struct sr_limits lim = limits();
+
+	p->model = tiny_create(shape, type, flags, seed);
+	lim.logit_rows = 40;
+	truth_open(&p->cpu, p->model, &lim);
+	lim.worked = 0;
+	lim.kv_type = gpu_kv;
+	p->model->n_done = 0;
+	if (drive_open(&p->gpu, sr_backend_get(SR_BACKEND_VERSION), &p->model->m, &p->model->src, &lim))
+		fail_msg("%s", p->gpu.err);
+}
+
+static void close_pair(struct pair *p)
+{
+	drive_close(&p->cpu);
+	drive_close(&p->gpu);
+	tiny_destroy(p->model);
+	assert_int_equal(emu_allocations, 0);
+}
+
+static struct dev *gpu_dev(struct pair *p)
+{
+	return &p->gpu.b->d;
+}
+
+/* What was added to the CUDA batch becomes what its verbs work on. */
+static void gpu_slice(struct pair *p)
+{
+	struct sr_backend *b = p->gpu.b;
+	struct flight *f = &b->flight[0];
+	struct dev *d = &b->d;
+
+	step_fill(d, &f->batch, f->chain, f->next, f->signal);
+	step_begin(d);
+	step_end(d);
+	angles(d, d->step.n_tokens);
+	assert_int_equal(cudaStreamSynchronize(d->stream), cudaSuccess);
+}
+
+static void clear(struct sr_batch *b)
+{
+	b->n_copies = b->n_cmds = b->n_words = b->n_rows = b->n_results = b->n_ids = b->n_tokens = 0;
+}
+
+/* Tokens of slot 0 at positions first .., as one run or, with singles, T sequences of one token each. */
+static void slice_of(struct pair *p, int first, int T, bool singles)
+{
+	int32_t ids[T_MAX + 1];
+
+	for (struct drive *d : { &p->cpu, &p->gpu }) {
+		for (int t = 0; t <= T; t++)
+			ids[t] = (first + t) * 31 % 200;
+		if (singles) {
+			for (int t = 0; t < T; t++) {
+				drive_begin(d, t, NULL);
+				drive_range(d, t, 0,
+					20);  /* all read what slot 0 stored; each stores its own place */
+				drive_row(d, t, first + t, ids + t, 1, 1, 1);
+			}
+		} else {
+			drive_begin(d, 0, NULL);
+			drive_range(d, 0, 0, 20);
+			drive_row(d, 0, first, ids, T, T - 1, 1);
+		}
+	}
+	truth_slice(&p->cpu);
+	gpu_slice(p);
+	clear(p->cpu.batch);
+	/* the CUDA batch's rows are looked at no more; results go to its arrays */
+	clear(p->gpu.batch);
+}
+
+static void fill(float *x, int n, uint32_t seed)
+{
+	for (int i = 0; i < n; i++) {
+		uint32_t u;
+
+		seed = seed * 1664525u + 1013904223u;
+		x[i] = ((float)(seed >> 8) / (1 << 23) - 1) * (i % 37 == 5 ? 8.0f : 1.5f);
+		memcpy(&u, &x[i], 4); /* what bf16 can hold: both begin with the same */
+		u &= 0xffff0000;
+		memcpy(&x[i], &u, 4);
+	}
+}
+
+static void put_both(struct pair *p, enum place at, int T, uint32_t seed)
+{
+	size_t n = (size_t)T * (size_t)truth_width(&p->cpu, at);
+	std::unique_ptr<float[]> x(new float[n]);
+
+	fill(x.get(), (int)n, seed);
+	cpu_ops.put(truth_dev(&p->cpu), at, x.get(), T);
+	put(gpu_dev(p), at, x.get(), T);
+}
+
+/* Root mean square of the difference over that of the truth, worst row; a NaN is worst of all. */
+static void compare(struct pair *p, const char *verb, enum place at, int T, double bound)
+{
+	int n = truth_width(&p->cpu, at);
+	std::unique_ptr<float[]> a(new float[T * n]), b(new float[T * n]);
+
+	cpu_ops.get(truth_dev(&p->cpu), at, a.get(), T);
+	get(gpu_dev(p), at, b.get(), T);
+	if (gpu_dev(p)->lost)
+		fail_msg("%s: %s; %s", verb, gpu_dev(p)->why, emu_fault() ? emu_fault() : "");
+	for (int t = 0; t < T; t++) {
+		double diff = 0, size = 0;
+
+		for (int i = t * n; i < (t + 1) * n; i++) {
+			diff += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+			size += (double)a[i] * a[i];
+		}
+		if (!(sqrt(diff) <= bound * sqrt(size)) || !(size > 0))
+			fail_msg("%s, row %d of %d%s: off by %g, may be %g", verb, t, T,
+				emu_reversed ? ", reversed" : "",
+				sqrt(diff / size), bound);
+	}
+}
+
+/* ---- verb by verb --------------------------------------------------------------------- */
+
+#define HALF 0.004 /* one rounding to bf16 */
+
+static void rows(struct pair *p, int T)
+{
+	const struct net *a = truth_net(&p->cpu), *b = &p->gpu.b->net;
+	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
+
+	cpu_ops.embed(da, a->embed, 3, T);
+	embed(db, b->embed, 3, T);
+	compare(p, "embed", P_X, T, 1e-6);
+	put_both(p, P_X, T, 1);
+	put_both(p, P_Z, T, 2);
+	cpu_ops.add_norm(da, 0, NULL, a->layer[1].norm1, 1e-5f, T);
+	add_norm(db, 0, NULL, b->layer[1].norm1, 1e-5f, T);
+	compare(p, "add_norm", P_X, T, 1e-6);
+	compare(p, "add_norm", P_Y, T, HALF);
+	cpu_ops.add_norm(da, 0, a->layer[1].post2, NULL, 1e-5f, T);
+	add_norm(db, 0, b->layer[1].post2, NULL, 1e-5f, T);
+	compare(p, "add_norm with post", P_X, T, 1e-6);
+	cpu_ops.add_norm(da, 1, NULL, a->layer[1].norm2, 1e-5f, T);
+	add_norm(db, 1, NULL, b->layer[1].norm2, 1e-5f, T);
+	compare(p, "the first add_norm", P_Y, T, HALF);
+	if (T > 40)
+		return;
+	cpu_ops.pick_norm(da, a->norm, 1e-5f, 0, T);
+	pick_norm(db, b->norm, 1e-5f, 0, T);
+	compare(p, "pick_norm", P_Y, T, HALF);
+}
+
+static void columns(struct pair *p, int T)
+{
+	const struct net *a = truth_net(&p->cpu), *b = &p->gpu.b->net;
+	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
+
+	put_both(p, P_Y, T, 3);
+	cpu_ops.matmul(da, P_QKV, P_Y, a->layer[0].qkv, T);
+	matmul(db, P_QKV, P_Y, b->layer[0].qkv, T);
+	compare(p, "matmul qkv", P_QKV, T, HALF);
+	put_both(p, P_A, T, 4);
+	cpu_ops.matmul(da, P_Z, P_A, a->layer[0].o, T);
+	matmul(db, P_Z, P_A, b->layer[0].o, T);
+	compare(p, "matmul o", P_Z, T, 1e-5);
+	put_both(p, P_GU, T, 6);
+	cpu_ops.act_mul(da, SR_SILU, T);
+	act_mul(db, SR_SILU, T);
+	compare(p, "silu", P_ACT, T, HALF);
+	cpu_ops.act_mul(da, SR_GELU_TANH, T);
+	act_mul(db, SR_GELU_TANH, T);
+	compare(p, "gelu", P_ACT, T, HALF);
+	put_both(p, P_ACT, T, 7);
+	cpu_ops.matmul(da, P_Z, P_ACT, a->layer[1].down, T);
+	matmul(db, P_Z, P_ACT, b->layer[1].down, T);
+	compare(p, "matmul down", P_Z, T, 1e-5);
+}
+
+static void positions(struct pair *p, int first, int T)
+{
+	const struct net *a = truth_net(&p->cpu), *b = &p->gpu.b->net;
+	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
+
+	put_both(p, P_QKV, T, 7 + (uint32_t)first);
+	cpu_ops.rope_store(da, 0, &a->m->rope[0], a->layer[0].qn, a->layer[0].kn, 1e-5f, T);
+	rope_store(db, 0, &b->m->rope[0], b->layer[0].qn, b->layer[0].kn, 1e-5f, T);
+	compare(p, "rope_store", P_QKV, T, HALF);
+	cpu_ops.attend(da, 0, 0.25f, 0, 0, T);
+	attend(db, 0, 0.25f, 0, 0, T);
+	compare(p, "attend", P_A, T, 0.012);
+	cpu_ops.attend(da, 0, 0.25f, 2, 7, T);
+	attend(db, 0, 0.25f, 2, 7, T);
+	compare(p, "attend, window and cap", P_A, T, 0.012);
+}
+
+static void results(struct pair *p, int T)
+{
+	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
+
+	cpu_ops.pick_norm(da, truth_net(&p->cpu)->norm, 1e-5f, 0, T);
+	put_both(p, P_LOGITS, T, 8);
+	cpu_ops.sample(da, 9, 0, T);
+	sample(db, 9, 0, T);
+	assert_int_equal(cudaStreamSynchronize(db->stream), cudaSuccess);
+	for (int i = 0; i < T; i++) {
+		const struct sr_result *a = &p->cpu.batch->result[i], *b = &p->gpu.batch->result[i];
+
+		assert_int_equal(a->id, b->id);
+		assert_int_equal(a->rank, b->rank);
+		assert_float_equal(a->logprob, b->logprob, 1e-4);
+	}
+}
+
+static void test_verbs(void **)
+{
+	static const struct { int H, G, E, D, F; int pairs; } shapes[] = {
+		{ 4, 2, 16, 64, 96, 0 }, { 9, 3, 64, 96, 160, 1 }, { 8, 1, 128, 32, 32, 0 }, { 2, 2, 32, 64,
+			64, 1 },
+		{ 4, 1, 96, 32, 64, 0 }, { 2, 1, 256, 32, 32, 0 },
+	};
+	static const int sizes[] = { 1, 5, 16, 17, 33, 65, 130 };
+
+	for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++) {
+		struct sr_model shape = tiny_shape();
+		struct pair p;
+
+		shape.H = shapes[s].H;
+		shape.G = shapes[s].G;
+		shape.E = shapes[s].E;
+		shape.D = shapes[s].D;
+		shape.F = shapes[s].F;
+		shape.rope[0].pairs = shapes[s].pairs;
+		shape.rope[0].dims = shape.E;
+		emu_reversed = s % 2;
+#ifdef CUDA_EMULATED
+		emu_capability = s == 1 || s == 2 ? 90 : 80; /* Hopper has many products and runs of its own */
+#endif
+		open_pair(&p, &shape, SR_BF16, TINY_BIAS | TINY_QK_NORM | TINY_POST_NORM | TINY_UNTIED,
+			5 + s);
+		for (int T : sizes) {
+			if (s > 1 && T != 5 && T != 65)
+				continue;
+			emu_reversed = !emu_reversed;
+			slice_of(&p, 0, T, false);
+			rows(&p, T);
+			columns(&p, T);
+			positions(&p, 0, T);
+			if (T <= 33)
+				results(&p, T);
+			slice_of(&p, T, 3, false); /* continues what is stored */
+			positions(&p, T, 3);
+			slice_of(&p, T + 3, 7, true);
+			positions(&p, T + 3, 7);
+		}
+		close_pair(&p);
+	}
+#ifdef CUDA_EMULATED
+	emu_capability = 80;
+#endif
+	emu_reversed = false;
+}
+
+/* Keys and values that e4m3 can hold once they are divided by their layer's scales, and no rope: an FP8 cache
+ * keeps them as bf16 does.  The scales are powers of two. */
+static void put_f8(struct pair *p, int T, uint32_t seed)
+{
+	const struct sr_model *m = &p->gpu.b->m;
+	float k_scale = m->layer[0].k_scale ? m->layer[0].k_scale : 1;
+	float v_scale = m->layer[0].v_scale ? m->layer[0].v_scale : 1;
+	int n = truth_width(&p->cpu, P_QKV);
+	std::unique_ptr<float[]> x(new float[T * n]);
+
+	fill(x.get(), T * n, seed);
+	for (int i = 0; i < T * n; i++) {
+		uint32_t u;
+
+		memcpy(&u, &x[i], 4);
+		u &= 0xfff00000;               /* three bits of fraction */
+		memcpy(&x[i], &u, 4);
+		x[i] = fabsf(x[i]) < 0.015625f ? 0 : x[i];
+		if (i % n >= m->H * m->E)
+			x[i] *= i % n < (m->H + m->G) * m->E ? k_scale : v_scale;
+	}
+	cpu_ops.put(truth_dev(&p->cpu), P_QKV, x.get(), T);
+	put(gpu_dev(p), P_QKV, x.get(), T);
+}
+
+static void positions_f8(struct pair *p, int first, int T)
+{
+	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
+	float k_scale = p->gpu.b->m.layer[0].k_scale, scale = 0.25f / (k_scale ? k_scale : 1);
+
+	put_f8(p, T, 7 + (uint32_t)first);
+	cpu_ops.rope_store(da, 0, &truth_net(&p->cpu)->m->rope[0], NULL, NULL, 1e-5f, T);
+	rope_store(db, 0, &p->gpu.b->net.m->rope[0], NULL, NULL, 1e-5f, T);
+	compare(p, "rope_store, fp8", P_QKV, T, 1e-6);
+	cpu_ops.attend(da, 0, scale, 0, 0, T);
+	attend(db, 0, scale, 0, 0, T);
+	compare(p, "attend, fp8", P_A, T, 0.012);
+	cpu_ops.attend(da, 0, scale, 2, 7, T);
+	attend(db, 0, scale, 2, 7, T);
+	compare(p, "attend, fp8, window and cap", P_A, T, 0.012);
+}
+
+static void test_kv_f8(void **)
+{
+	static const struct { int H, G, E; } shapes[] = {
+		{ 4, 2, 16 }, { 6, 2, 64 }, { 8, 1, 128 }, { 2, 2, 32 }, { 4, 1, 96 }, { 2, 1, 256 },
+	};
+	static const int sizes[] = { 1, 5, 16, 33, 70 };
+
+	gpu_kv = SR_KV_F8;
+	for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++) {
+		struct sr_model shape = tiny_shape();
+		struct pair p;
+
+		shape.H = shapes[s].H;
+		shape.G = shapes[s].G;
+		shape.E = shapes[s].E;
+		shape.rope[0].dims = 0;
+		open_pair(&p, &shape, SR_BF16, 0, 5 + s);
+		for (int T : sizes) {
+			if (s > 1 && T != 70)
+				continue;
+			/* without them keys would be too small for e4m3, values too large */
+			p.gpu.b->m.layer[0].k_scale = T % 2 ? 0 : 0x1p-12f;
+			p.gpu.b->m.layer[0].v_scale = T % 2 ? 0 : 0x1p12f;
+			emu_reversed = !emu_reversed;
+			slice_of(&p, 0, T, false);
+			positions_f8(&p, 0, T);
+			slice_of(&p, T, 3, false); /* continues what is stored */
+			positions_f8(&p, T, 3);
+			slice_of(&p, T + 3, 7, true);
+			positions_f8(&p, T + 3, 7);
+		}
+		close_pair(&p);
+	}
+	gpu_kv = SR_KV_BF16;
+	emu_reversed = false;
+}
+
+/* ---- sampling ------------------------------------------------------------------------- */
+
+#define DRAWS 24
+
+struct sampling_case {
+	const char *what;
+	struct sr_sampling s;
+	int kind, n;                 /* a list */
+	uint32_t word[8];
+	bool history, mask;
+	int n_top;
+};
+
+/* DRAWS slots with one setting, seeds of their own, at positions of their own. */
+static void begin_draws(struct drive *d, const struct sampling_case *c)
+{
+	int32_t said[] = { 7, 3, 3, 9, 11, 3, 40, 41 };
+
+	for (int t = 0; t < DRAWS; t++) {
+		struct sr_sampling s = c->s;
+		int32_t id = 5;
+
+		s.seed = (uint64_t)t * 77 + 1;
+		drive_begin(d, t, &s);
+		if (c->n)
+			drive_list(d, t, (enum sr_list)c->kind, c->word, c->n);
+		if (c->history)
+			drive_history(d, t, said, 8, 3);
+		drive_row(d, t, 10 + t, &id, 1, 0, 1);
+		d->batch->row[t].n_top = (uint8_t)c->n_top;
+		d->batch->row[t].mask = c->mask ? t % 2 : -1;
+	}
+	for (int i = 0; i < 2 * ((200 + 31) / 32) && c->mask; i++)
+		d->batch->mask[i] = i < 7 ? 0x5a5a5a5au : 0x0000fff0u;
+}
+
+/* The same rows again: their histories have grown by a token. */
+static void draw_again(struct drive *d)
+{
+	for (int t = 0; t < DRAWS; t++)
+		drive_row(d, t, 11 + t, NULL, 1, 0, 1);
+}
+
+static void same_draws(struct pair *p, const struct sampling_case *c, float cap, uint32_t seed)
+{
+	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
+
+	truth_slice(&p->cpu);
+	gpu_slice(p);
+	put_both(p, P_LOGITS, DRAWS, seed);
+	cpu_ops.sample(da, cap, 0, DRAWS);
+	sample(db, cap, 0, DRAWS);
+	if (cudaStreamSynchronize(db->stream) != cudaSuccess)
+		fail_msg("%s: %s", c->what, emu_fault());
+	for (int i = 0; i < DRAWS; i++) {
+		const struct sr_result *a = &p->cpu.batch->result[i], *b = &p->gpu.batch->result[i];
+
+		if (a->id != b->id || a->rank != b->rank || !(fabsf(a->logprob - b->logprob) < 1e-4f))
+			fail_msg("%s, draw %d: %d %f rank %d, but %d %f rank %d", c->what, i, a->id,
+				(double)a->logprob, a->rank,
+				b->id, (double)b->logprob, b->rank);
+		for (int j = 0; j < p->cpu.batch->row[i].n_top; j++) {
+			assert_int_equal(p->cpu.batch->top[i * SR_TOP_MAX + j].id,
+				p->gpu.batch->top[i * SR_TOP_MAX + j].id);
+			assert_float_equal(p->cpu.batch->top[i * SR_TOP_MAX + j].logprob,
+				p->gpu.batch->top[i * SR_TOP_MAX + j].logprob, 1e-4);
+		}
+	}
+	static uint32_t count[DRAWS * 200];
+
+	cudaMemcpyAsync(count, db->count, sizeof(count), cudaMemcpyDeviceToHost, db->stream);
+	assert_int_equal(cudaStreamSynchronize(db->stream), cudaSuccess);
+	for (uint32_t n : count)
+		assert_int_equal(n, 0);
+	clear(p->cpu.batch);
+	clear(p->gpu.batch);
+}
+
+static void test_sampling(void **)
+{
+	static const uint32_t up = 0x40a00000, down = 0xc1200000; /* 5, -10 */
+	static const struct sampling_case cases[] = {
+		{ "greedy", { 0, 0, 1, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 20 },
+		{ "plain", { 0, 1, 1, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 3 },
+		{ "hot", { 0, 5, 1, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "min_p", { 0, 1.5f, 1, 0.1f, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "top_k 1", { 0, 1, 1, 0, 1, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "top_k 50", { 0, 4, 1, 0, 50, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "top_k of nearly all", { 0, 4, 1, 0, 199, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "top_p", { 0, 2, 0.7f, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "top_p of nothing", { 0, 2, 1e-6f, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "all cuts", { 0, 3, 0.9f, 0.01f, 40, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
+		{ "penalties", { 0, 0, 1, 0, 0, 0.5f, 0.7f, 1.3f, 0 }, 0, 0, {}, true, false, 2 },
+		{ "penalties, random", { 0, 1.2f, 0.95f, 0, 0, 1, 0.7f, 1.3f, 0 }, 0, 0, {}, true, false, 0 },
+		{ "bias", { 0, 1, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_BIAS, 6, { 8, up, 42, down, 5000, up },
+			false, false, 0 },
+		{ "allowed", { 0, 3, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_ALLOW, 4, { 8, 150, 9999, 3 }, false,
+			false, 0 },
+		{ "nothing allowed", { 0, 3, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_ALLOW, 1, { 9999 }, false,
+			false, 0 },
+		{ "a bad word", { 0, 0, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_BAD, 6, { 3, 40, 41, 5, 1, 42 },
+			true, false, 0 },
+		{ "a length that lies", { 0, 0, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_BAD, 4, { 9, 40, 41, 5 },
+			true, false, 0 },
+		{ "stop ids too early", { 0, 0, 1, 0, 0, 0, 0, 1, 20 }, SR_LIST_STOP, 3, { 5, 42, 79 },
+			false, false, 0 },
+		{ "a mask", { 0, 1, 0.9f, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, true, 0 },
+	};
+	struct sr_model shape = tiny_shape();
+	struct pair p;
+
+	open_pair(&p, &shape, SR_BF16, 0, 3);
+	for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
+		emu_reversed = c % 2;
+		begin_draws(&p.cpu, &cases[c]);
+		begin_draws(&p.gpu, &cases[c]);
+		same_draws(&p, &cases[c], c % 3 == 0 ? 6 : 0, 11 + (uint32_t)c);
+		draw_again(&p.cpu);
+		draw_again(&p.gpu);
+		same_draws(&p, &cases[c], 0, 99 + (uint32_t)c);
+	}
+	emu_reversed = false;
+	close_pair(&p);
+}
+
+/* Biases and penalties that leave the floats, and biases whose sum depends on their order: the CPU's
+ * draws, and of what is allowed. */
+static void test_out_of_range(void **)
+{
+	static const struct { uint32_t id; float add; } biases[] = {
+		{ 8, 3e38f }, { 7, 1e8f }, { 8, 3e38f }, { 7, -1e8f }, { 8, -3e38f }, { 7, 2 }, { 40, 3e38f },
+		{ 40, 3e38f }, { 41, 3e38f },
+	};
+	struct sr_model shape = tiny_shape();
+	struct pair p;
+
+	open_pair(&p, &shape, SR_BF16, 0, 3);
+	for (int setting = 0; setting < 20; setting++) {
+		struct sampling_case c = { "out of range", { 0, 0.7f, 1, 0, 0, 0, 0, 1e-38f, 0 }, SR_LIST_ALLOW, 4,
+			{ 7, 8, 40, 41 }, setting % 2 != 0, false, 0 };
+		int n_biases = setting / 2 % 2 ? 6 : 9;
+
+		if (setting / 4 == 1)
+			c.s.top_k = 2;
+		else if (setting / 4 == 2)
+			c.s.top_p = 0.5f;
+		else if (setting / 4 == 3)
+			c.s.min_p = 0.5f;
+		else if (setting / 4 == 4)
+			c.s.temperature = 0;
+		emu_reversed = setting / 4 % 2;
+		for (struct drive *d : { &p.cpu, &p.gpu }) {
+			begin_draws(d, &c);
+			for (int t = 0; t < DRAWS; t++)
+				drive_list(d, t, SR_LIST_BIAS, biases, 2 * n_biases);
+		}
+		same_draws(&p, &c, 0, 11 + (uint32_t)setting);
+		for (int t = 0; t < DRAWS; t++) {
+			int32_t id = p.gpu.batch->result[t].id;
+
+			assert_true(id == 7 || id == 8 || id == 40 || id == 41);
+		}
+	}
+	emu_reversed = false;
+	close_pair(&p);
+}
+
+/* Logits as a broken model makes them: never an id beyond the vocabulary, never a NaN. */
+static void test_broken_logits(void **)
+{
+	static const float fills[] = { NAN, INFINITY, -INFINITY, 0 };
+	struct sr_model shape = tiny_shape();
+	struct sampling_case c = { "broken", { 0, 1, 0.9f, 0, 20, 0, 0, 1, 0 }, 0, 0, {}, false, false, 4 };
+	std::unique_ptr<float[]> x(new float[DRAWS * 200]);
+	struct pair p;
+
+	open_pair(&p, &shape, SR_BF16, 0, 3);
+	for (float f : fills) {
+		begin_draws(&p.gpu, &c);
+		gpu_slice(&p);
+		for (int i = 0; i < DRAWS * 200; i++)
+			x[i] = i % 7 == 3 && i / 200 % 2 ? (float)(i % 11) : f;
+		put(gpu_dev(&p), P_LOGITS, x.get(), DRAWS);
+		sample(gpu_dev(&p), 0, 0, DRAWS);
+		assert_int_equal(cudaStreamSynchronize(gpu_dev(&p)->stream), cudaSuccess);
+		for (int i = 0; i < DRAWS; i++) {
+			const struct sr_result *r = &p.gpu.batch->result[i];
+
+			assert_in_range(r->id, 0, 199);
+			assert_true(std::isfinite(r->logprob));
+			for (int j = 0; j < 4; j++) {
+				assert_in_range(p.gpu.batch->top[i * SR_TOP_MAX + j].id, 0, 199);
+				assert_true(std::isfinite(p.gpu.batch->top[i * SR_TOP_MAX + j].logprob));
+			}
+		}
+		clear(p.gpu.batch);
+	}
+	close_pair(&p);
+}
+
+/* ---- whole batches -------------------------------------------------------------------- */
+
+struct answer { struct sr_result result[200]; struct sr_top top[200][SR_TOP_MAX]; int n; };
+
+static void keep(struct answer *a, const struct drive *d, int n)
+{
+	memcpy(a->result + a->n, d->batch->result, (size_t)n * sizeof(*a->result));
+	memcpy(a->top + a->n, d->batch->top, (size_t)n * sizeof(*a->top));
+	a->n += n;
+}
+
+/* A prompt in two chunks, scored, beside decoding ones; then steps of all together. */
+static void converse(struct drive *d, struct answer *a)
+{
+	int32_t text[100], own[] = { 40, 41, 42, 43, 44, 45, 46, 47, 48, 49 };
+
+	a->n = 0;
+	for (int i = 0; i < 100; i++)
+		text[i] = (i * i * 7 + i * 3) % 200;
+	drive_begin(d, 0, NULL);
+	drive_range(d, 0, 5, 9);
+	drive_begin(d, 1, NULL);
+	drive_blocks(d, 1, 0, own, 10);
+	drive_row(d, 1, 0, text + 3, 1, 0, 1);
+	drive_row(d, 0, 0, text, 70, 70, 0);
+	drive_step(d);
+	keep(a, d, 71);
+	drive_row(d, 1, 1, NULL, 1, 0, 1);
+	drive_row(d, 0, 70, text + 70, 30, 0, 1);
+	d->batch->row[1].n_top = 5;
+	drive_step(d);
+	keep(a, d, 2);
+	for (int i = 0; i < 12; i++) {
+		drive_row(d, 0, 100 + i, NULL, 1, 0, 1);
+		drive_row(d, 1, 2 + i, NULL, 1, 0, 1);
+		drive_step(d);
+		keep(a, d, 2);
+	}
+}
+
+/* Greedy tokens of one sequence, every second result from `i`: how many are the same.  They may part
+ * only where the best two were as good as equal; what follows then says nothing. */
+static int same_tokens(const struct answer *a, const struct answer *b, int i, const char *what)
+{
+	int same = 0;
+
+	for (; i < a->n; i += 2, same++) {
+		double off = fabs((double)a->result[i].logprob - b->result[i].logprob);
+
+		if (!(off < 0.15))
+			fail_msg("%s, result %d: token %d at %f, but %d at %f", what, i, a->result[i].id,
+				(double)a->result[i].logprob,
+				b->result[i].id, (double)b->result[i].logprob);
+		if (a->result[i].id != b->result[i].id)
+			break;
+	}
+	return same;
+}
+
+static void test_batches(void **)
+{
+	int same = 0;
+	static const struct { const char *what; int32_t type; unsigned flags; int window, act,
+		rope; float cap; double bound; int32_t kv = SR_KV_BF16; } cases[] = {
+		{ "bf16", SR_BF16, TINY_UNTIED, 0, SR_SILU, SR_ROPE_PLAIN, 0, 0.03 },
+		{ "bf16, qwen3", SR_BF16, TINY_QK_NORM, 0, SR_SILU, SR_ROPE_LLAMA3, 0, 0.06 },
+		{ "f16, qwen2", SR_F16, TINY_BIAS, 0, SR_SILU, SR_ROPE_YARN, 0, 0.06 },
+		{ "f32, gemma", SR_F32, TINY_QK_NORM | TINY_POST_NORM, 20, SR_GELU_TANH, SR_ROPE_LINEAR, 5,
+			0.06 },
+		{ "awq", SR_AWQ4, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0, 0.06 },
+		{ "gptq, qwen2", SR_GPTQ4, TINY_BIAS | TINY_UNTIED, 0, SR_SILU, SR_ROPE_PLAIN, 0, 0.06 },
+		{ "q4_1, tied", SR_Q4_1, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0, 0.1 }, /* the CPU: x in 8 bits */
+		{ "fp8 cache", SR_BF16, TINY_UNTIED, 0, SR_SILU, SR_ROPE_PLAIN, 0, 0.25, SR_KV_F8 },
+		{ "one of each", SR_Q8_0, TINY_MIXED | TINY_UNTIED, 0, SR_SILU, SR_ROPE_PLAIN, 0, 0.06 },
+	};
+
+	for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
+		struct sr_model shape = tiny_shape();
+		struct sr_layer layers[2] = {};
+		static struct answer a, b;
+		double diff = 0;
+		struct pair p;
+
+		layers[0].window = cases[c].window;
+		shape.layer = layers;
+		shape.act = cases[c].act;
+		shape.attn_cap = shape.logit_cap = cases[c].cap;
+		shape.rope[0].kind = cases[c].rope;
+		shape.rope[0].pairs = (int32_t)(c % 2);
+		shape.rope[0].context = 32;
+		shape.rope[0].factor = 4;
+		shape.rope[0].low = 1;
+		shape.rope[0].high = cases[c].rope == SR_ROPE_YARN ? 32 : 4;
+		gpu_kv = cases[c].kv;
+		open_pair(&p, &shape, cases[c].type, cases[c].flags, 7 + c);
+		gpu_kv = SR_KV_BF16;
+		emu_reversed = c % 2;
+		converse(&p.cpu, &a);
+		converse(&p.gpu, &b);
+		emu_reversed = false;
+		for (int i = 0; i < 70; i++) {
+			assert_int_equal(a.result[i].id, b.result[i].id);
+			diff += fabs((double)a.result[i].logprob - b.result[i].logprob) / 70;
+		}
+		if (!(diff <= cases[c].bound))
+			fail_msg("%s: mean difference %g of log-probabilities", cases[c].what, diff);
+		if (cases[c].kv == SR_KV_F8) { /* other numbers, other tokens */
+			close_pair(&p);
+			continue;
+		}
+		for (int row = 0; row < 2; row++)
+			same += same_tokens(&a, &b, 71 + row, cases[c].what);
+		assert_int_equal(a.top[72][0].id, b.top[72][0].id);
+		assert_float_equal(a.top[72][4].logprob, b.top[72][4].logprob, 0.1);
+		close_pair(&p);
+	}
+	assert_true(same > 8 * 26 * 2 / 3);
+}
+
+/* Log-probabilities of one sequence whose prompt comes in chunks of `chunk`, whose tokens are then given one
+ * by one, beside `others` more sequences. */
+static void recite(struct drive *d, int chunk, int others, float out[60])
+{
+	int32_t text[61], ids[24];
+	int at;
+
+	for (int i = 0; i < 61; i++)
+		text[i] = (i * i * 7 + i * 3) % 200;
+	for (int i = 0; i < 24; i++)
+		ids[i] = i * 5;
+	for (int s = 0; s <= others; s++) {
+		drive_begin(d, s, NULL);
+		drive_range(d, s, 4 * s, 4);
+	}
+	for (int i = 0; i < 60;) {
+		int n = i >= 50 ? 1 : i + chunk > 50 ? 50 - i : chunk;
+		bool mine_first = n == 1;
+
+		if (!mine_first)
+			for (int s = 1; s <= others; s++)
+				drive_row(d, s, i % 20, ids + s, 1, 0, 1);
+		at = drive_row(d, 0, i, text + i, n, n, 0);
+		if (mine_first)
+			for (int s = 1; s <= others; s++)
+				drive_row(d, s, i % 20, ids, 2, 0, 1);
+		drive_step(d);
+		for (int j = 0; j < n; j++)
+			out[i++] = d->batch->result[at + j].logprob;
+	}
+}
+
+/* The same bits, alone or not, however the prompt is cut. */
+static void test_deterministic(void **)
+{
+	static const int32_t types[] = { SR_BF16, SR_GPTQ4, SR_F8 };
+
+	for (int32_t type : types) {
+		struct sr_model shape = tiny_shape();
+		struct tiny *t = tiny_create(&shape, type, TINY_UNTIED, 3);
+		struct sr_limits lim = drive_limits();
+		struct drive d;
+		float alone[60], other[60];
+
+#ifdef CUDA_EMULATED
+		emu_capability = 89;
+#endif
+		lim.worked = 0;
+		lim.deterministic = 1;
+		assert_int_equal(drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim), 0);
+		recite(&d, 50, 0, alone);
+		recite(&d, 7, 9, other);
+		assert_memory_equal(alone, other, sizeof(alone));
+		emu_reversed = true;
+		recite(&d, 33, 12, other);
+		emu_reversed = false;
+		assert_memory_equal(alone, other, sizeof(alone));
+		drive_close(&d);
+		tiny_destroy(t);
+	}
+#ifdef CUDA_EMULATED
+	emu_capability = 80;
+#endif
+}
+
+/* ---- the door ------------------------------------------------------------------------- */
+
+static int wait_for(struct sr_backend *b, int i)
+{
+	int e;
+
+	for (int looks = 0; !(e = poll_batch(b, i)); looks++)
+		assert_true(looks < 1000000);
+	return e;
+}
+
+static void fill_step(struct sr_batch *b, int slot, int first, int32_t token)
+{
+	clear(b);
+	b->row[b->n_rows++] = (struct sr_row){ slot, first, 1, token == SR_LAST ? SR_LAST : 0, 0, 0, -1, 1,
+		0, 0 };
+	if (token != SR_LAST)
+		b->token[b->n_ids++] = token;
+	b->n_tokens = b->n_results = 1;
+}
+
+/* Two batches in flight: the second begins from the token that the first has not yet drawn. */
+static void test_in_flight(void **)
+{
+	struct sr_model shape = tiny_shape();
+	int32_t alone[20];
+	struct pair p;
+	struct sr_backend *b;
+
+	open_pair(&p, &shape, SR_BF16, TINY_UNTIED, 3);
+	b = p.gpu.b;
+	for (int turn = 0; turn < 2; turn++) {
+		drive_begin(&p.gpu, 0, NULL);
+		drive_range(&p.gpu, 0, 10 * turn, 4);
+		drive_step(&p.gpu); /* a batch without rows */
+		if (turn == 0) {
+			for (int i = 0; i < 20; i++) {
+				fill_step(batch(b, 0), 0, i, i ? SR_LAST : 33);
+				assert_int_equal(launch(b, 0), 0);
+				assert_int_equal(wait_for(b, 0), 1);
+				alone[i] = batch(b, 0)->result[0].id;
+			}
+			continue;
+		}
+		fill_step(batch(b, 0), 0, 0, 33);
+		assert_int_equal(launch(b, 0), 0);
+		for (int i = 1; i < 20; i++) {
+			fill_step(batch(b, i % 2), 0, i, SR_LAST);
+			assert_int_equal(launch(b, i % 2), 0);
+			assert_int_equal(wait_for(b, (i - 1) % 2), 1);
+			assert_int_equal(batch(b, (i - 1) % 2)->result[0].id, alone[i - 1]);
+			assert_true(batch(b, (i - 1) % 2)->end_ns >= batch(b, (i - 1) % 2)->begin_ns);
+		}
+		assert_int_equal(wait_for(b, 1), 1);
+		assert_int_equal(batch(b, 1)->result[0].id, alone[19]);
+	}
+	clear(p.gpu.batch);
+	close_pair(&p);
+}
+
+/* A block goes to the host tier, another sequence takes its place, and it comes back elsewhere. */
+static void test_tiers(void **)
+{
+	struct sr_model shape = tiny_shape();
+	int32_t text[16], first, second, moved[] = { 7, 4 };
+	struct pair p;
+	int at;
+
+	for (int i = 0; i < 16; i++)
+		text[i] = 5 * i;
+	open_pair(&p, &shape, SR_BF16, 0, 3);
+	drive_begin(&p.gpu, 0, NULL);
+	drive_range(&p.gpu, 0, 3, 2);
+	drive_row(&p.gpu, 0, 0, text, 16, 0, 1);
+	drive_step(&p.gpu);
+	at = drive_row(&p.gpu, 0, 16, text, 1, 0, 1);
+	drive_step(&p.gpu);
+	first = p.gpu.batch->result[at].id;
+
+	p.gpu.batch->copy[p.gpu.batch->n_copies++] = (struct sr_copy){ 3, 2, 1 };
+	drive_begin(&p.gpu, 1, NULL);
+	drive_range(&p.gpu, 1, 3, 1);
+	drive_row(&p.gpu, 1, 0, text + 2, 9, 0, 1);
+	drive_step(&p.gpu);
+	p.gpu.batch->copy[p.gpu.batch->n_copies++] = (struct sr_copy){ 7, 2, 0 };
+	drive_begin(&p.gpu, 2, NULL);
+	drive_blocks(&p.gpu, 2, 0, moved, 2);
+	at = drive_row(&p.gpu, 2, 16, text, 1, 0, 1);
+	drive_step(&p.gpu);
+	second = p.gpu.batch->result[at].id;
+	assert_int_equal(first, second);
+	close_pair(&p);
+}
+
+#ifdef CUDA_EMULATED
+
+static void test_plan(void **)
+{
+	static const struct { const char *say; int H, G, E, D, block, kv, world; } refused[] = {
+		{ "multiples of 8", 4, 2, 16, 60, 16, SR_KV_BF16, 1 },
+		{ "share a KV head", 4, 3, 16, 64, 16, SR_KV_BF16, 1 },
+		{ "share a KV head", 34, 2, 16, 64, 16, SR_KV_BF16, 1 },
+		{ "the width must be", 4, 2, 48, 64, 16, SR_KV_BF16, 1 },
+		{ "--block-size 32", 4, 2, 16, 64, 32, SR_KV_BF16, 1 },
+		{ "--kv-cache-dtype", 4, 2, 16, 64, 16, SR_KV_I8, 1 },
+		{ "alone", 4, 2, 16, 64, 16, SR_KV_BF16, 2 },
+	};
+	struct sr_model shape = tiny_shape();
+	struct tiny *t = tiny_create(&shape, SR_BF16, TINY_UNTIED, 3);
+	struct sr_limits lim = limits();
+	struct sr_need need;
+	struct drive d;
+	char err[512] = "";
+
+	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), 0);
+	assert_int_equal(need.per_block, 2 * 2 * 2 * 16 * 16 * 2);
+	assert_true(need.avail < need.total);
+	lim.kv_type = SR_KV_F8;
+	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), 0);
+	assert_int_equal(need.per_block, 2 * 2 * 2 * 16 * 16);
+	lim.kv_type = SR_KV_BF16;
+	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), 0);
+	emu_taken = 0;
+	assert_int_equal(drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim), 0);
+	/* every byte that open took was planned */
+	assert_true((int64_t)emu_taken <= need.weights + need.scratch + need.slots + need.pinned +
+		need.per_block * (lim.n_blocks + 1 + lim.n_host_blocks));
+	drive_close(&d);
+
+	emu_devices = 0;
+	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), -ENODEV);
+	assert_non_null(strstr(err, "--device cpu"));
+	emu_devices = 1;
+	emu_fail(1, cudaErrorInsufficientDriver);
+	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), -ENODEV);
+	for (const auto &r : refused) {
+		struct sr_model m = t->m;
+
+		m.H = r.H;
+		m.G = r.G;
+		m.E = r.E;
+		m.D = r.D;
+		lim.block_tokens = r.block;
+		lim.kv_type = r.kv;
+		lim.world = r.world;
+		assert_int_equal(plan(&m, &lim, &need, err, sizeof(err)), -ENOTSUP);
+		if (!strstr(err, r.say))
+			fail_msg("\"%s\" does not say \"%s\"", err, r.say);
+	}
+	lim = limits();
+	t->m.layer[1].o.type = SR_Q2_K;
+	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), -ENOTSUP);
+	assert_non_null(strstr(err, "tensor o"));
+	t->m.layer[1].o.type = SR_BF16;
+	t->m.layer[1].o.data.bytes--;
+	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), -EINVAL);
+	assert_null(sr_backend_get(SR_BACKEND_VERSION + 1));
+	tiny_destroy(t);
+}
+
+/* Open, a prompt, two steps, close.  0, or how it failed; a failure has a sentence and a clean end. */
+static int try_all(struct tiny *t, const struct sr_limits *lim, char *why, size_t size)
+{
+	struct drive d;
+	int32_t ids[20] = { 1, 2, 3 };
+	int e = drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, lim);
+
+	snprintf(why, size, "%s", d.err);
+	t->n_done = 0;
+	if (e)
+		return e;
+	drive_begin(&d, 0, NULL);
+	drive_range(&d, 0, 0, 4);
+	drive_row(&d, 0, 0, ids, 20, 0, 1);
+	d.batch->copy[d.batch->n_copies++] = (struct sr_copy){ 9, 0, 1 };
+	for (int i = 0; i < 2 && e >= 0; i++) {
+		e = launch(d.b, 0);
+		if (!e)
+			e = wait_for(d.b, 0);
+		fill_step(d.batch, 0, 20 + i, SR_LAST);
+	}
+	snprintf(why, size, "%s", d.b->d.why);
+	if (e < 0) {
+		assert_int_equal(launch(d.b, 1), -EIO); /* and so is everything after it */
+		assert_int_equal(poll_batch(d.b, 1), -EIO);
+	}
+	drive_close(&d);
+	return e < 0 ? e : 0;
+}
+
+/* Without the line that each says on the error stream. */
+static int quietly(struct tiny *t, const struct sr_limits *lim, char *why, size_t size)
+{
+	int keep = dup(2), null = open("/dev/null", O_WRONLY), e;
+
+	dup2(null, 2);
+	e = try_all(t, lim, why, size);
+	dup2(keep, 2);
+	close(keep);
+	close(null);
+	return e;
+}
+
+/* Each CUDA call in its turn fails, with an error that passes and with one that stays. */
+static void test_errors(void **)
+{
+	static const cudaError_t errors[] = { cudaErrorMemoryAllocation, cudaErrorIllegalAddress };
+	struct sr_model shape = tiny_shape();
+	struct sr_limits lim = limits();
+	struct tiny *t;
+	uint64_t calls, before = emu_calls;
+	char why[512];
+	int failed = 0;
+
+	shape.L = 1;
+	shape.V = 40;
+	lim.worked = 0;
+	lim.tokens = lim.scores = 40;
+	t = tiny_create(&shape, SR_BF16, TINY_BIAS, 3);
+	assert_int_equal(try_all(t, &lim, why, sizeof(why)), 0);
+	calls = emu_calls - before;
+	assert_true(calls > 100);
+	for (uint64_t n = 1; n <= calls; n++) {
+		for (cudaError_t error : errors) {
+			int e;
+
+			if (n > 60 && n % (error == cudaErrorIllegalAddress ? 2 : 7))
+				continue; /* much the same */
+			emu_fail(n, error);
+			e = quietly(t, &lim, why, sizeof(why));
+			emu_recover();
+			if (e && !why[0])
+				fail_msg("call %d fails without a word", (int)n);
+			assert_true(e == 0 || e == -EIO || e == -ENOMEM || e == -ENODEV);
+			assert_int_equal(emu_allocations, 0);
+			failed += e < 0;
+		}
+	}
+	assert_true(failed > (int)calls / 2); /* not those of close(), which nobody waits for */
+	t->fail_after = 7;
+	lim.worked = 0;
+	assert_int_equal(try_all(t, &lim, why, sizeof(why)), -EIO);
+	emu_process_ends();                /* read buffers stay: a read may still write to them */
+	tiny_destroy(t);
+}
+
+#endif
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_verbs),
+		cmocka_unit_test(test_kv_f8),
+		cmocka_unit_test(test_sampling),
+		cmocka_unit_test(test_out_of_range),
+		cmocka_unit_test(test_broken_logits),
+		cmocka_unit_test(test_batches),
+		cmocka_unit_test(test_deterministic),
+		cmocka_unit_test(test_in_flight),
+		cmocka_unit_test(test_tiers),
+#ifdef CUDA_EMULATED
+		cmocka_unit_test(test_plan),
+		cmocka_unit_test(test_errors),
+#endif
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

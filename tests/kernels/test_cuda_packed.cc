@@ -1,0 +1,764 @@
+/* LINK: kernels/forward.c kernels/rope.c kernels/cuda/xid.c kernels/cpu/[!b]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
+/* test_cuda_packed.cc - CUDA products of weights of 4 and 8 bits, as files have them, against the same sums
+ * in double over the weights that the formats' descriptions make of them; and what is refused. */
+extern "C" {
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "kernels/cpu/types.h"
+}
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/backend.cu"
+#include "kernels/cuda/hopper.cuh"
+#include "tests/cuda/real.h"
+#include "tests/cuda/truth.h"
+
+#define ROWS_MAX 200
+
+static uint32_t dice(uint32_t *s)
+{
+	*s = *s * 1664525u + 1013904223u;
+	return *s >> 8;
+}
+
+static float unit(uint32_t *s)                 /* [-1, 1) */
+{
+	return (float)dice(s) / (1 << 23) - 1;
+}
+
+/* ---- a device, and tensors at the end of its model's bytes ---------------------------- */
+
+struct bench {
+	struct tiny *t;
+	struct drive gpu;
+	struct dev *d;
+	unsigned char *room;                   /* for weights, x and y */
+	uint32_t seed;
+};
+
+#define ROOM ((size_t)24 << 20)
+
+static void set_up(struct bench *b, int capability)
+{
+	struct sr_model shape = tiny_shape();
+	struct sr_limits lim = drive_limits();
+
+#ifdef CUDA_EMULATED
+	emu_capability = capability;
+#else
+	(void)capability;
+#endif
+	b->seed = 5;
+	shape.F = 2048;                        /* the most inputs of any product here */
+	b->t = tiny_create(&shape, SR_F8, 0, 3);
+	if (drive_open(&b->gpu, sr_backend_get(SR_BACKEND_VERSION), &b->t->m, &b->t->src, &lim))
+		fail_msg("%s", b->gpu.err);
+	b->d = &b->gpu.b->d;
+	assert_int_equal(cudaMalloc((void **)&b->room, ROOM), cudaSuccess);
+}
+
+static void tear_down(struct bench *b)
+{
+	assert_int_equal(cudaFree(b->room), cudaSuccess);
+	drive_close(&b->gpu);
+	tiny_destroy(b->t);
+#ifdef CUDA_EMULATED
+	emu_capability = 80;
+#endif
+	assert_int_equal(emu_allocations, 0);
+}
+
+static struct sr_extent more(struct bench *b, size_t bytes, bool random)
+{
+	struct sr_extent e = {};
+
+	e.offset = b->t->size;
+	e.bytes = bytes;
+	b->t->bytes = (uint8_t *)realloc(b->t->bytes, b->t->size + bytes);
+	b->t->size += bytes;
+	for (size_t i = 0; i < bytes; i++)
+		b->t->bytes[e.offset + i] = random ? (uint8_t)(dice(&b->seed) >> 8) : 0;
+	return e;
+}
+
+/* ---- random tensors ------------------------------------------------------------------- */
+
+struct kind { const char *what; int32_t type, scale_type; int group, group_n; bool zeros; };
+
+static bool apart(int32_t type)
+{
+	return type == SR_AWQ4 || type == SR_GPTQ4 || type == SR_GPTQ4_V2 || type == SR_CT4 || type == SR_F8;
+}
+
+static void put_scale(uint8_t *at, int32_t type, float f)
+{
+	uint16_t u = type == SR_F16 ? f16_of_f32(f) : bf16_of_f32(f);
+
+	if (type == SR_F32)
+		memcpy(at, &f, 4);
+	else
+		memcpy(at, &u, 2);
+}
+
+/* A tensor of GGUF: random quants under sensible scales. */
+static void fill_blocks(struct bench *b, const struct sr_tensor *w)
+{
+	int bytes = w->type == SR_Q4_0 ? 18 : w->type == SR_Q4_1 ? 20 : 144;
+
+	for (size_t i = 0; i < w->data.bytes; i += (size_t)bytes) {
+		uint8_t *at = b->t->bytes + w->data.offset + i;
+		float d = 0.01f * (1.5f + unit(&b->seed)) / (w->type == SR_Q4_K ? 40 : 1);
+		uint16_t u = f16_of_f32(d), m = f16_of_f32(w->type == SR_Q4_K ? 7.5f * d : -7.5f * d);
+
+		memcpy(at, &u, 2);
+		if (w->type != SR_Q4_0)
+			memcpy(at + 2, &m, 2);
+	}
+}
+
+static struct sr_tensor make(struct bench *b, const struct kind *kind, int32_t n, int32_t k)
+{
+	struct sr_tensor w = {};
+	size_t N = (size_t)n, K = (size_t)k, group = kind->group ? (size_t)kind->group : K, groups = K / group;
+	size_t rows = kind->type != SR_F8 ? N : kind->group_n ?
+		(N + (size_t)kind->group_n - 1) / (size_t)kind->group_n : 1;
+	size_t each = kind->scale_type == SR_F32 ? 4 : 2;
+
+	w.name = kind->what;
+	w.type = kind->type;
+	w.n = n;
+	w.k = k;
+	if (!apart(w.type)) {
+		w.data = more(b, N * (w.type == SR_Q4_K ? K / 256 * 144 : K / 32 * (w.type == SR_Q4_0 ? 18 : 20)), true);
+		fill_blocks(b, &w);
+		return w;
+	}
+	w.group = kind->group;
+	w.group_n = kind->group_n;
+	w.scale_type = kind->scale_type;
+	w.data = more(b, w.type == SR_F8 ? N * K : N * K / 2, true);
+	for (size_t i = 0; i < w.data.bytes && w.type == SR_F8; i++)
+		if ((b->t->bytes[w.data.offset + i] & 0x7f) == 0x7f) /* a NaN */
+			b->t->bytes[w.data.offset + i] = 0x81;
+	w.scale = more(b, rows * groups * each, false);
+	for (size_t i = 0; i < rows * groups; i++)
+		put_scale(b->t->bytes + w.scale.offset + i * each, w.scale_type, 0.01f * (1.5f + unit(&b->seed)));
+	if (kind->zeros)
+		w.zero = more(b, groups * ((N + 7) / 8) * 4, true);
+	for (size_t i = 0; i < w.zero.bytes && w.type == SR_GPTQ4; i++)
+		b->t->bytes[w.zero.offset + i] &= 0x77; /* of 15 and one more, readers think differently */
+	return w;
+}
+
+/* [n][k], as the formats' descriptions have it. */
+static std::unique_ptr<float[]> dense(const struct bench *b, const struct sr_tensor *w)
+{
+	size_t n = (size_t)w->n, k = (size_t)w->k;
+	std::unique_ptr<float[]> f(new float[n * k]);
+
+	if (apart(w->type)) {
+		float *all = tiny_dense(b->t, w);
+
+		memcpy(f.get(), all, n * k * sizeof(float));
+		free(all);
+		return f;
+	}
+	for (size_t i = 0; i < n; i++)
+		types_dequant(w->type, w->k, b->t->bytes + w->data.offset + i * (w->data.bytes / n), f.get() + i * k);
+	return f;
+}
+
+/* ---- products ------------------------------------------------------------------------- */
+
+static struct weight *load_weight(struct bench *b, const struct sr_tensor *const *part,
+	const struct sr_tensor *const *bias, int n, size_t *used)
+{
+	struct weight *w = NULL;
+	int64_t bytes = weight_add(b->d, NULL, part, bias, n, BY_N, NULL, b->gpu.err, sizeof(b->gpu.err));
+
+	if (bytes <= 0)
+		fail_msg("%s: %s", part[0]->name, b->gpu.err);
+	b->d->arena_at = b->d->arena = b->room;
+	b->d->arena_end = b->room + bytes;
+	if (weight_add(b->d, &w, part, bias, n, BY_N, &b->t->src, b->gpu.err, sizeof(b->gpu.err)) != bytes ||
+	    loader_finish(b->d, b->gpu.err, sizeof(b->gpu.err)))
+		fail_msg("%s: %s%s", part[0]->name, b->gpu.err, emu_fault() ? emu_fault() : "");
+	assert_true(b->d->arena_at == b->d->arena_end); /* it takes what it said */
+	*used = (size_t)bytes;
+	return w;
+}
+
+static float e4m3_value(uint32_t v)
+{
+	int e = (int)(v >> 3 & 15);
+	float f = ldexpf((float)(v & 7) + (e ? 8 : 0), (e ? e : 1) - 10);
+
+	return v & 0x80 ? -f : f;
+}
+
+/* As the device does it to bf16 rows. */
+static void quantize(float *x, int T, int K)
+{
+	for (int t = 0; t < T; t++) {
+		float most = 0, by;
+
+		for (int k = 0; k < K; k++)
+			most = fmaxf(most, fabsf(x[t * K + k]));
+		by = 448 / most;
+		for (int k = 0; k < K; k++)
+			x[t * K + k] = e4m3_value(e4m3_of(x[t * K + k] * by)) * (most / 448);
+	}
+}
+
+struct run_case { int T, rows; bool many; double bound; };
+
+/* One product of `many` rows or few, in f32, against sums in double; each row's difference relative. */
+static void compare(struct bench *b, const char *what, const struct weight *w, const float *truth, const float *bias,
+	unsigned char *room, const struct run_case *r)
+{
+	size_t T = (size_t)r->T, N = (size_t)w->n, K = (size_t)w->k;
+	std::vector<float> x(T * K), y(T * N);
+	std::vector<bf16> half(T * K);
+	bool f8 = r->many && w->held == HELD_W8 && b->d->x8;
+
+	for (size_t i = 0; i < T * K; i++) {
+		half[i] = bf16_of(unit(&b->seed) * (i % 37 == 5 ? 8.0f : 1.5f));
+		x[i] = f32_of(half[i]);
+	}
+	if (f8)
+		quantize(x.data(), r->T, w->k);
+	assert_int_equal(cudaMemcpyAsync(room, half.data(), T * K * 2, cudaMemcpyHostToDevice, b->d->stream),
+		cudaSuccess);
+	float *out = (float *)(room + (T * K * 2 + 255) / 256 * 256);
+
+	const bf16 *from = (const bf16 *)room;
+
+	assert_int_equal(cudaMemsetAsync(out, 0xff, T * N * 4, b->d->stream), cudaSuccess);
+	if (w->order) {
+		b->d->ordered = (bf16 *)(out + T * N);
+		from = in_order(b->d, from, w, r->T);
+	}
+	if (r->many)
+		packed_many(b->d, out, true, from, w, r->T, false);
+	else
+		packed_few(b->d, out, true, from, w, r->T, r->rows);
+	cudaMemcpyAsync(y.data(), out, T * N * 4, cudaMemcpyDeviceToHost, b->d->stream);
+	if (cudaStreamSynchronize(b->d->stream) != cudaSuccess || b->d->lost)
+		fail_msg("%s: %s; %s", what, b->d->why, emu_fault() ? emu_fault() : "");
+	for (size_t t = 0; t < T; t++) {
+		double diff = 0, size = 0;
+
+		for (size_t n = 0; n < N; n++) {
+			double sum = bias ? (double)bias[n] : 0;
+
+			for (size_t k = 0; k < K; k++)
+				sum += (double)x[t * K + k] * (double)truth[n * K + k];
+			diff += (sum - (double)y[t * N + n]) * (sum - (double)y[t * N + n]);
+			size += sum * sum;
+		}
+		if (!(sqrt(diff) <= r->bound * sqrt(size)) || !(size > 0))
+			fail_msg("%s %zu x %zu, %s row %zu of %zu%s: off by %g, may be %g", what, N, K,
+				r->many ? "many," : "few,", t, T, emu_reversed ? ", reversed" : "",
+				sqrt(diff / size), r->bound);
+	}
+}
+
+static const struct kind kinds[] = {
+	{ "awq 32", SR_AWQ4, SR_F16, 32, 0, true }, { "awq 128", SR_AWQ4, SR_F16, 128, 0, true },
+	{ "gptq 64", SR_GPTQ4, SR_F16, 64, 0, true }, { "gptq whole", SR_GPTQ4, SR_F16, 0, 0, true },
+	{ "gptq v2 32", SR_GPTQ4_V2, SR_BF16, 32, 0, true }, { "ct 32", SR_CT4, SR_BF16, 32, 0, true },
+	{ "ct symmetric", SR_CT4, SR_F32, 128, 0, false }, { "q4_0", SR_Q4_0, SR_NONE, 0, 0, false },
+	{ "q4_1", SR_Q4_1, SR_NONE, 0, 0, false }, { "q4_k", SR_Q4_K, SR_NONE, 0, 0, false },
+	{ "f8 tensor", SR_F8, SR_F32, 0, 0, false }, { "f8 channel", SR_F8, SR_BF16, 0, 1, false },
+	{ "f8 blocks", SR_F8, SR_F32, 128, 128, false }, { "f8 small blocks", SR_F8, SR_F32, 32, 1, false },
+};
+
+/* Shapes: strips and slabs that do and do not fill the tiles; blocks with a part of one tile, of two, with
+ * whole tiles; warps with several groups. */
+static void products(struct bench *b, bool small)
+{
+	static const struct { int n, k; } shapes[] = {
+		{ 200, 256 }, { 72, 768 }, { 264, 1056 }, { 1100, 64 }, { 264, 2048 },
+	};
+	int turn = 0;
+
+	for (const struct kind &kind : kinds) {
+		bool w8 = kind.type == SR_F8;
+
+		for (const auto &s : shapes) {
+			static const int few_rows[] = { 1, 7, 16, 29, 50 }, many_rows[] = { 65, 150 };
+			int32_t group = kind.group ? kind.group : kind.type == SR_Q4_K ? 256 : 32;
+			size_t used;
+
+			if (s.k % group || (small && s.n != 200) || (small && !w8 && b->d->capability < 90) ||
+			    (s.k == 2048 && (group < 64 || w8)) ||
+			    (s.n % 8 && kind.type != SR_Q4_1 && !w8))
+				continue;
+			struct sr_tensor t = make(b, &kind, s.n, s.k);
+			const struct sr_tensor *part[] = { &t };
+			struct weight *w = load_weight(b, part, NULL, 1, &used);
+			auto truth = dense(b, &t);
+
+			emu_reversed = ++turn % 2;
+			for (int T : { few_rows[turn % 5], few_rows[(turn + 2) % 5] }) {
+				struct run_case r = { T, T, false, w8 ? 2e-6 : 3e-4 };
+
+				if (!small)
+					compare(b, kind.what, w, truth.get(), NULL, b->room + used, &r);
+			}
+			struct run_case r = { many_rows[turn % 2], 0, true, w8 && b->d->x8 ? 1e-5 : 0.003 };
+
+			compare(b, kind.what, w, truth.get(), NULL, b->room + used, &r);
+		}
+	}
+	emu_reversed = false;
+}
+
+static void test_products(void **)
+{
+	struct bench b;
+
+	set_up(&b, 80);
+#ifdef CUDA_EMULATED
+	assert_null(b.d->x8);
+#endif
+	products(&b, false);
+	tear_down(&b);
+}
+
+/* Activations in 8 bits, too. */
+static void test_products_f8(void **)
+{
+	struct bench b;
+
+	set_up(&b, 89);
+#ifndef CUDA_EMULATED
+	if (b.d->capability < 89) {
+		tear_down(&b);
+		skip();
+	}
+#endif
+	assert_non_null(b.d->x8);
+	products(&b, true);
+	tear_down(&b);
+}
+
+/* Hopper's kernels for many rows (test_cuda_hopper.cc has more of them). */
+static void test_products_hopper(void **)
+{
+	struct bench b;
+
+	set_up(&b, 90);
+#ifndef CUDA_EMULATED
+	if (!can_hopper(b.d->capability)) {
+		tear_down(&b);
+		skip();
+	}
+#endif
+	assert_non_null(b.d->hopper_work);
+	products(&b, true);
+	tear_down(&b);
+}
+
+/* Norms and activations that leave their rows in 8 bits give the products that a kernel of its own for it gives. */
+static void test_producers(void **)
+{
+	struct sr_model shape = tiny_shape();
+	struct sr_limits lim = drive_limits();
+	struct drive gpu;
+	struct tiny *t = tiny_create(&shape, SR_F8, TINY_UNTIED | TINY_POST_NORM, 3);
+	std::vector<float> x, out[2];
+
+#ifdef CUDA_EMULATED
+	emu_capability = 89;
+#endif
+	assert_int_equal(drive_open(&gpu, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim), 0);
+	struct dev *d = &gpu.b->d;
+	struct net_layer *y = &gpu.b->net.layer[1];
+
+	if (!d->x8) {
+		drive_close(&gpu);
+		tiny_destroy(t);
+		skip();
+	}
+	assert_true(y->norm1->feeds == y->qkv && y->norm2->feeds == y->gu && y->gu->feeds == y->down);
+	for (int i = 0; i < 70 * 2 * t->m.F; i++)
+		x.push_back(f32_of(bf16_of(sinf((float)i * 0.37f) * (i % 41 == 7 ? 9 : 1))));
+	for (int at = 0; at < 6; at++) {       /* which product; with its producer first, then apart */
+		bool apart = at % 2;
+		const struct weight *w = at / 2 == 0 ? y->qkv : at / 2 == 1 ? y->gu : y->down;
+		enum place to = at / 2 == 0 ? P_QKV : at / 2 == 1 ? P_GU : P_Z;
+#ifdef CUDA_EMULATED
+		uint64_t launches;
+#endif
+
+		emu_reversed = at % 3 == 1;
+		y->norm1->feeds = y->norm2->feeds = apart ? NULL : w;
+		d->after = apart ? NULL : w;
+		put(d, P_X, x.data(), 70);
+		put(d, P_Z, x.data() + 7, 70);
+		put(d, P_GU, x.data(), 70);
+#ifdef CUDA_EMULATED
+		launches = emu_launches;
+#endif
+		if (at / 2 == 2)
+			act_mul(d, SR_SILU, 70);
+		else
+			add_norm(d, at / 2 == 0, at / 2 ? y->post1 : NULL, at / 2 ? y->norm2 : y->norm1, 1e-5f, 70);
+		matmul(d, to, at / 2 == 2 ? P_ACT : P_Y, w, 70);
+		out[at % 2].assign(70 * (size_t)w->n, NAN);
+		get(d, to, out[at % 2].data(), 70);
+#ifdef CUDA_EMULATED
+		assert_int_equal(emu_launches - launches, apart ? 3 : 2);
+#endif
+		if (apart)
+			for (size_t i = 0; i < out[0].size(); i++)
+				assert_true(out[0][i] == out[1][i]);
+	}
+	emu_reversed = false;
+	drive_close(&gpu);
+	tiny_destroy(t);
+#ifdef CUDA_EMULATED
+	emu_capability = 80;
+#endif
+	assert_int_equal(emu_allocations, 0);
+}
+
+/* Three parts with groups of their own, a bias for two of them. */
+static void test_parts(void **)
+{
+	static const struct kind parts[2][3] = {
+		{ { "q", SR_GPTQ4, SR_F16, 96, 0, true }, { "k", SR_AWQ4, SR_F16, 64, 0, true },
+		  { "v", SR_CT4, SR_BF16, 0, 0, false } },
+		{ { "q", SR_F8, SR_F32, 0, 0, false }, { "k", SR_F8, SR_F32, 0, 1, false },
+		  { "v", SR_F8, SR_F32, 64, 32, false } },
+	};
+	struct bench b;
+
+	set_up(&b, 80);
+	for (const auto &kind : parts) {
+		static const int32_t n[] = { 104, 40, 56 };
+		struct sr_tensor t[3], c[2] = {};
+		const struct sr_tensor *part[3], *bias[3] = { &c[0], NULL, &c[1] };
+		std::vector<float> truth, add(200, 0);
+		size_t used;
+
+		for (int i = 0; i < 3; i++) {
+			t[i] = make(&b, &kind[i], n[i], 192);
+			part[i] = &t[i];
+			auto f = dense(&b, &t[i]);
+			truth.insert(truth.end(), f.get(), f.get() + n[i] * 192);
+		}
+		for (int i = 0; i < 2; i++) {
+			c[i].name = "bias";
+			c[i].type = SR_F32;
+			c[i].n = 1;
+			c[i].k = n[2 * i];
+			c[i].data = more(&b, (size_t)n[2 * i] * 4, false);
+			for (int j = 0; j < n[2 * i]; j++) {
+				float *to = &add[(size_t)(i ? 144 + j : j)];
+
+				*to = unit(&b.seed);
+				memcpy(b.t->bytes + c[i].data.offset + 4 * (size_t)j, to, 4);
+			}
+		}
+		struct weight *w = load_weight(&b, part, bias, 3, &used);
+		struct run_case few_case = { 9, 9, false, 3e-4 }, many_case = { 70, 0, true, 0.003 };
+
+		compare(&b, "parts", w, truth.data(), add.data(), b.room + used, &few_case);
+		compare(&b, "parts", w, truth.data(), add.data(), b.room + used, &many_case);
+	}
+	tear_down(&b);
+}
+
+/* ---- act-order ------------------------------------------------------------------------ */
+
+/* Groups of a tensor's inputs, in any order; and what its weights are then. */
+static void shuffle(struct bench *b, struct sr_tensor *t, std::vector<int32_t> &index)
+{
+	int32_t group = t->group ? t->group : t->k;
+
+	for (int32_t k = 0; k < t->k; k++)
+		index.push_back(k / group);
+	for (size_t k = index.size() - 1; k; k--)
+		std::swap(index[k], index[dice(&b->seed) % (k + 1)]);
+	t->index = more(b, index.size() * 4, false);
+	memcpy(b->t->bytes + t->index.offset, index.data(), index.size() * 4);
+}
+
+static std::vector<float> dense_of_index(const struct bench *b, const struct sr_tensor *t, const std::vector<int32_t> &index)
+{
+	size_t N = (size_t)t->n, K = (size_t)t->k, group = t->group ? (size_t)t->group : K, groups = K / group;
+	std::vector<float> w(N * K);
+	bool ct = t->type == SR_CT4;
+
+	for (size_t n = 0; n < N; n++) {
+		for (size_t k = 0; k < K; k++) {
+			size_t g = (size_t)index[k], at = ct ? n * groups + g : g * N + n;
+			const uint8_t *scale = b->t->bytes + t->scale.offset + 2 * at;
+			uint16_t half = (uint16_t)(scale[0] | scale[1] << 8);
+			size_t nibble = ct ? n * K + k : (k / 8 * N + n) * 8 + k % 8; /* of all, from the lowest */
+			size_t zero = ct ? (n / 8 * groups + g) * 8 + n % 8 : g * N + n;
+			int q = b->t->bytes[t->data.offset + nibble / 2] >> 4 * (nibble % 2) & 15, z = 8;
+
+			if (t->zero.bytes)
+				z = b->t->bytes[t->zero.offset + zero / 2] >> 4 * (zero % 2) & 15;
+			z += t->type == SR_GPTQ4;
+			w[n * K + k] = (t->scale_type == SR_F16 ? f32_of_f16(half) : f32_of(half)) * (float)(q - z);
+		}
+	}
+	return w;
+}
+
+static void test_act_order(void **)
+{
+	static const struct kind kinds[] = {
+		{ "gptq act-order 32", SR_GPTQ4, SR_F16, 32, 0, true },
+		{ "gptq v2 act-order 96", SR_GPTQ4_V2, SR_F16, 96, 0, true },
+		{ "ct act-order 64", SR_CT4, SR_BF16, 64, 0, true },
+	};
+	struct bench b;
+
+	set_up(&b, 80);
+	for (const struct kind &kind : kinds) {
+		struct sr_tensor t = make(&b, &kind, 200, 576), two = make(&b, &kind, 40, 576);
+		const struct sr_tensor *part[] = { &t, &two };
+		std::vector<int32_t> index;
+		std::vector<float> truth, rest;
+		size_t used;
+
+		shuffle(&b, &t, index);
+		two.index = t.index;
+		truth = dense_of_index(&b, &t, index);
+		rest = dense_of_index(&b, &two, index);
+		truth.insert(truth.end(), rest.begin(), rest.end());
+		struct weight *w = load_weight(&b, part, NULL, 2, &used);
+
+		assert_non_null(w->order);
+		for (bool reversed : { false, true }) {
+			struct run_case few_case = { 9, 9, false, 3e-4 }, many_case = { 70, 0, true, 0.003 };
+
+			emu_reversed = reversed;
+			compare(&b, kind.what, w, truth.data(), NULL, b.room + used, &few_case);
+			compare(&b, kind.what, w, truth.data(), NULL, b.room + used, &many_case);
+		}
+	}
+	tear_down(&b);
+}
+
+/* Refused while it is loaded: the order is in the file. */
+static void order_refused(struct bench *b, const char *say, const struct sr_tensor *const *part, int n)
+{
+	struct weight *w;
+	int64_t bytes = weight_add(b->d, NULL, part, NULL, n, BY_N, NULL, b->gpu.err, sizeof(b->gpu.err)), e;
+
+	assert_true(bytes > 0);
+	b->d->arena_at = b->d->arena = b->room;
+	b->d->arena_end = b->room + bytes;
+	e = weight_add(b->d, &w, part, NULL, n, BY_N, &b->t->src, b->gpu.err, sizeof(b->gpu.err));
+	if (e >= 0 || !strstr(b->gpu.err, say))
+		fail_msg("%d, \"%s\" does not say \"%s\"", (int)e, b->gpu.err, say);
+}
+
+static void test_orders_refused(void **)
+{
+	static const struct kind kind = { "gptq", SR_GPTQ4, SR_F16, 32, 0, true };
+	for (int what = 0; what < 4; what++) {
+		struct bench b;
+
+		set_up(&b, 80);
+		struct sr_tensor t = make(&b, &kind, 40, 96), two = make(&b, &kind, 40, 96);
+		const struct sr_tensor *part[] = { &t, &two };
+		std::vector<int32_t> index, other;
+
+		t.name = "first";
+		two.name = "second";
+		shuffle(&b, &t, index);
+		shuffle(&b, &two, other);
+		if (what) {                    /* a group too many, one that is negative, groups of other sizes */
+			int32_t bad = what == 1 ? 3 : what == 2 ? -1 : (index[50] + 1) % 3;
+
+			memcpy(b.t->bytes + t.index.offset + 200, &bad, 4);
+		}
+		order_refused(&b, what ? "tensor first: the groups of its inputs (act-order) must all be of one size" :
+			"tensor second has its inputs in another order (act-order) than first", part, 2);
+		tear_down(&b);
+	}
+}
+
+/* Norms and act_mul make rows in the order of the product after them: its bits are those after a kernel for it. */
+static void test_ordered_producers(void **)
+{
+	static const struct kind kind = { "gptq", SR_GPTQ4, SR_F16, 32, 0, true };
+	struct bench b;
+	size_t used;
+
+	set_up(&b, 80);
+	struct dev *d = b.d;
+	struct net_layer *y = &b.gpu.b->net.layer[1];
+
+	for (bool act : { false, true }) {
+		int32_t k = act ? b.t->m.F : b.t->m.D;
+		struct sr_tensor t = make(&b, &kind, 64, k);
+		const struct sr_tensor *part[] = { &t };
+		std::vector<int32_t> index;
+		std::vector<float> x, out[2];
+
+		shuffle(&b, &t, index);
+		struct weight *w = load_weight(&b, part, NULL, 1, &used);
+
+		d->ordered = (bf16 *)(b.room + used);
+		for (int32_t i = 0; i < 20 * 2 * b.t->m.F; i++)
+			x.push_back(f32_of(bf16_of(unit(&b.seed))));
+		for (bool apart : { false, true }) {
+			y->norm1->feeds = d->after = apart ? NULL : w;
+			emu_reversed = apart;
+			put(d, P_X, x.data(), 20);
+			put(d, P_GU, x.data(), 20);
+			if (act)
+				act_mul(d, SR_SILU, 20);
+			else
+				add_norm(d, 1, NULL, y->norm1, 1e-5f, 20);
+			assert_true(!d->made_for == apart);
+			matmul(d, P_Z, act ? P_ACT : P_Y, w, 20);
+			d->width[P_Z] = 64;
+			out[apart].assign(20 * 64, NAN);
+			get(d, P_Z, out[apart].data(), 20);
+			d->width[P_Z] = b.t->m.D;
+		}
+		for (size_t i = 0; i < out[0].size(); i++)
+			assert_true(out[0][i] == out[1][i] && out[0][i] != 0);
+	}
+	emu_reversed = false;
+	tear_down(&b);
+}
+
+/* What a row's sum is does not depend on the others, for one number of rows. */
+static void test_rows_alone(void **)
+{
+	static const struct kind kind = { "gptq 64", SR_GPTQ4, SR_F16, 64, 0, true };
+	struct bench b;
+	size_t used;
+
+	set_up(&b, 80);
+	struct sr_tensor t = make(&b, &kind, 200, 1024);
+	const struct sr_tensor *part[] = { &t };
+	struct weight *w = load_weight(&b, part, NULL, 1, &used);
+	bf16 *x = (bf16 *)(b.room + used);
+	float *y = (float *)(b.room + used + 64 * 1024 * 2);
+	std::vector<bf16> all(64 * 1024);
+	std::vector<float> one(64 * 200), other(64 * 200);
+
+	for (size_t i = 0; i < all.size(); i++)
+		all[i] = bf16_of(unit(&b.seed));
+	for (int turn = 0; turn < 2; turn++) {
+		emu_reversed = turn;
+		cudaMemcpyAsync(x, all.data(), all.size() * 2, cudaMemcpyHostToDevice, b.d->stream);
+		packed_few(b.d, y, true, x, w, turn ? 1 : 40, 64);
+		cudaMemcpyAsync((turn ? other : one).data(), y, one.size() * 4, cudaMemcpyDeviceToHost, b.d->stream);
+		assert_int_equal(cudaStreamSynchronize(b.d->stream), cudaSuccess);
+	}
+	emu_reversed = false;
+	for (size_t i = 0; i < 200; i++)
+		assert_true(one[i] == other[i]);
+	tear_down(&b);
+}
+
+/* ---- what is refused ------------------------------------------------------------------ */
+
+static void refused(struct bench *b, const char *say, const struct sr_tensor *one, const struct sr_tensor *two)
+{
+	const struct sr_tensor *part[] = { one, two };
+	char err[512] = "";
+	int64_t e = weight_add(b->d, NULL, part, NULL, two ? 2 : 1, BY_N, NULL, err, sizeof(err));
+
+	if (e >= 0 || !strstr(err, say))
+		fail_msg("%d, \"%s\" does not say \"%s\"", (int)e, err, say);
+}
+
+static void test_refused(void **)
+{
+	static const struct kind awq = { "awq", SR_AWQ4, SR_F16, 32, 0, true }, q4 = { "q4", SR_Q4_0, SR_NONE, 0, 0, false };
+	static const struct kind f8 = { "f8", SR_F8, SR_F32, 0, 1, false }, q41 = { "q4_1", SR_Q4_1, SR_NONE, 0, 0, false };
+	struct bench b;
+
+	set_up(&b, 80);
+	struct sr_tensor good = make(&b, &awq, 64, 96), other = make(&b, &q4, 64, 96), eight = make(&b, &f8, 64, 96);
+	struct sr_tensor one = make(&b, &q41, 64, 96), t = good;
+
+	t.group = 64;
+	refused(&b, "divide them all", &t, NULL);
+	t.group = 48;
+	refused(&b, "multiples of 32", &t, NULL);
+	t.group = -32;
+	refused(&b, "multiples of 32", &t, NULL);
+	t = good;
+	t.index.bytes = 96 * 4;
+	refused(&b, "act-order", &t, NULL);
+	t = good;
+	t.type = SR_GPTQ4;
+	t.index.bytes = 95 * 4;
+	refused(&b, "as long as its shape", &t, NULL);
+	t.index.bytes = 96 * 4;
+	refused(&b, "in another order", &t, &good);
+	t = good;
+	t.n = 60;
+	refused(&b, "multiple of 8", &t, NULL);
+	t = good;
+	t.scale_type = SR_Q8_0;
+	refused(&b, "scales must be", &t, NULL);
+	for (struct sr_extent *e : { &t.data, &t.scale, &t.zero }) {
+		t = good;
+		e->bytes -= 4;
+		refused(&b, "as long as its shape", &t, NULL);
+	}
+	t = good;
+	t.zero.bytes = 0;
+	refused(&b, "as long as its shape", &t, NULL);
+	t = eight;
+	t.scale.bytes = 4;
+	refused(&b, "as long as its shape", &t, NULL);
+	t = eight;
+	t.n = 1;
+	refused(&b, "vectors", &t, NULL);
+	t.n = 0;
+	refused(&b, "empty", &t, NULL);
+	t = other;
+	t.data.bytes -= 18;
+	refused(&b, "inner size", &t, NULL);
+	t = good;
+	t.k = 128;
+	refused(&b, "as long as its shape", &t, NULL);
+	refused(&b, "alike", &good, &eight);
+	t.type = SR_BF16;
+	t.k = 96;
+	t.data.bytes = 64 * 96 * 2;
+	refused(&b, "alike", &t, &good);
+	t = other;
+	t.k = 64;
+	t.data.bytes = 64 * 36;
+	refused(&b, "inputs, but those before", &one, &t);
+	tear_down(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_products),
+		cmocka_unit_test(test_products_f8),
+		cmocka_unit_test(test_products_hopper),
+		cmocka_unit_test(test_producers),
+		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_act_order),
+		cmocka_unit_test(test_orders_refused),
+		cmocka_unit_test(test_ordered_producers),
+		cmocka_unit_test(test_rows_alone),
+		cmocka_unit_test(test_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,732 @@
+/* LINK: @inner */
+/* test_kern.c - the inner loops of the CPU: plain C against double, the other tables against plain C,
+ * and every table against itself: a row gives the same bits in any company.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/kern.h"
+#include "kernels/cpu/kvblock.h"
+#include "kernels/cpu/types.h"
+
+static uint64_t state;
+
+static uint32_t rnd(void)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return (uint32_t)(state >> 16);
+}
+
+static float uniform(void)                        /* -1 .. 1 */
+{
+	return (float)(int32_t)rnd() * 0x1p-31f;
+}
+
+static void *take(size_t bytes)
+{
+	void *p = aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+
+	assert_non_null(p);
+	memset(p, 0xa5, (bytes + 63) / 64 * 64 + 64);
+	return p;
+}
+
+/* Activations as a model has them: channels of very different size. */
+static float *activations(int32_t rows, int32_t k)
+{
+	float *x = take((size_t)rows * (size_t)k * 4);
+
+	for (int32_t i = 0; i < rows * k; i++)
+		x[i] = uniform() * expf(2 * sinf((float)(i % k) * 12.9898f));
+	return x;
+}
+
+/* ---- stored types --------------------------------------------------------------------------- */
+
+static const struct { int32_t type; const char *name; int16_t scales[2]; } stored[] = {
+	{ SR_F32, "F32", { -1, -1 } },   { SR_F16, "F16", { -1, -1 } },   { SR_BF16, "BF16", { -1, -1 } },
+	{ SR_Q8_0, "Q8_0", { 0, -1 } },  { SR_Q4_0, "Q4_0", { 0, -1 } },  { SR_Q4_1, "Q4_1", { 0, 2 } },
+	{ SR_Q5_0, "Q5_0", { 0, -1 } },  { SR_Q5_1, "Q5_1", { 0, 2 } },   { SR_Q3_K, "Q3_K", { 108, -1 } },
+	{ SR_Q4_K, "Q4_K", { 0, 2 } },   { SR_Q5_K, "Q5_K", { 0, 2 } },   { SR_Q6_K, "Q6_K", { 208, -1 } },
+	{ SR_IQ4_NL, "IQ4_NL", { 0, -1 } }, { SR_IQ4_XS, "IQ4_XS", { 0, -1 } },
+};
+#define N_STORED (sizeof stored / sizeof *stored)
+
+static int32_t per_block(int32_t type)
+{
+	return types_bytes(type, 1) ? 1 : types_bytes(type, 32) ? 32 : 256;
+}
+
+/* A matrix [n][k] of random bytes with sane scales. */
+static uint8_t *weights(size_t s, int32_t n, int32_t k)
+{
+	int32_t type = stored[s].type, per = per_block(type);
+	size_t row = types_bytes(type, k), block = types_bytes(type, per);
+	uint8_t *w = take((size_t)n * row);
+
+	for (size_t at = 0; at < (size_t)n * row; at += block) {
+		float f = uniform();
+		uint16_t h = type == SR_BF16 ? bf16_of_f32(f) : f16_of_f32(f);
+
+		for (size_t i = 0; i < block; i++)
+			w[at + i] = (uint8_t)rnd();
+		if (per == 1)
+			memcpy(w + at, type == SR_F32 ? (void *)&f : (void *)&h, block);
+		for (int i = 0; i < 2; i++) {
+			h = f16_of_f32(0.01f * (1.1f + uniform()));
+			if (stored[s].scales[i] >= 0)
+				memcpy(w + at + stored[s].scales[i], &h, 2);
+		}
+	}
+	return w;
+}
+
+/* What the reference implementation in Python (gguf 0.19, gguf.quants.dequantize) makes of the bytes
+ * i * 37 + i / 256 * 11 + 5, two blocks of each type, with the first scale 1 and the second 0.5:
+ * the sum over i of (i % 7 + 1) * weight[i]. */
+static void test_dequant(void **unused)
+{
+	static const struct { int32_t type; double sum; } right[] = {
+		{ SR_Q8_0, -372 },    { SR_Q4_0, 106 },     { SR_Q4_1, 1855.5 },  { SR_Q5_0, 387 },
+		{ SR_Q5_1, 3708.5 },  { SR_Q3_K, 1204 },    { SR_Q4_K, 479723 },  { SR_Q5_K, 837714 },
+		{ SR_Q6_K, -38787 },  { SR_IQ4_NL, 1798 },  { SR_IQ4_XS, -60745 },
+	};
+
+	(void)unused;
+	for (size_t s = 3; s < N_STORED; s++) {
+		int32_t k = 2 * per_block(stored[s].type);
+		size_t bytes = types_bytes(stored[s].type, k);
+		uint16_t scale[2] = { 0x3c00, 0x3800 }; /* 1 and 0.5 */
+		uint8_t raw[512];
+		float w[512];
+		double sum = 0;
+
+		assert_int_equal(right[s - 3].type, stored[s].type);
+		for (size_t i = 0; i < bytes; i++)
+			raw[i] = (uint8_t)(i * 37 + i / 256 * 11 + 5);
+		for (size_t at = 0; at < bytes; at += bytes / 2)
+			for (int i = 0; i < 2; i++)
+				if (stored[s].scales[i] >= 0)
+					memcpy(raw + at + stored[s].scales[i], &scale[i], 2);
+		types_dequant(stored[s].type, k, raw, w);
+		for (int32_t i = 0; i < k; i++)
+			sum += (i % 7 + 1) * (double)w[i];
+		assert_true(sum == right[s - 3].sum);
+	}
+	assert_int_equal(types_bytes(SR_NONE, 256), 0);
+	assert_int_equal(types_bytes(SR_Q4_K, 128), 0);
+	assert_int_equal(types_bytes(1 << 20, 256), 0);
+}
+
+static void test_f16(void **unused)
+{
+	static const struct { float f; uint16_t h; } cases[] = {
+		{ 0, 0 }, { 1, 0x3c00 }, { -2, 0xc000 }, { 65504, 0x7bff }, { 65519, 0x7bff },
+		{ 65520, 0x7c00 },
+		{ 0x1p-14f, 0x0400 }, { 0x1p-24f, 0x0001 }, { 0x1p-25f, 0 }, { 0x1.8p-24f, 0x0002 },
+		{ 0x1.ff8p-15f, 0x03ff }, { 1 + 0x1p-11f, 0x3c00 }, { 1 + 0x1.8p-10f, 0x3c02 },
+		{ INFINITY, 0x7c00 },
+	};
+
+	(void)unused;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		assert_int_equal(f16_of_f32(cases[i].f), cases[i].h);
+	for (uint32_t h = 0; h < 0x7c00; h++) {
+		assert_int_equal(f16_of_f32(f32_of_f16((uint16_t)h)), h);
+		assert_int_equal(f16_of_f32(f32_of_f16((uint16_t)(h | 0x8000))), h | 0x8000);
+	}
+	assert_true(isnan(f32_of_f16(0x7e01)) && isnan(f32_of_bf16(bf16_of_f32(NAN))));
+}
+
+/* ---- matrices ------------------------------------------------------------------------------- */
+
+struct packed { uint8_t *blocks; int32_t n_blocks; };
+
+static struct packed pack(const struct kern *kt, int32_t type, int32_t n, int32_t k, const uint8_t *w)
+{
+	size_t block = kt->block_bytes(type, k), row = types_bytes(type, k);
+	struct packed p = { .n_blocks = (n + KERN_COLS - 1) / KERN_COLS };
+
+	assert_int_equal(block % 64, 0);
+	p.blocks = take((size_t)p.n_blocks * block);
+	for (int32_t b = 0; b < p.n_blocks; b++) {
+		const uint8_t *src[KERN_COLS];
+
+		for (int32_t c = 0; c < KERN_COLS; c++)
+			src[c] = KERN_COLS * b + c < n ? w + (size_t)(KERN_COLS * b + c) * row : NULL;
+		kt->pack(type, k, src, p.blocks + (size_t)b * block);
+	}
+	return p;
+}
+
+/* y[rows][ld] = x w^T + bias, from f32 */
+static void product(const struct kern *kt, int32_t type, int32_t n, int32_t k, const struct packed *w,
+                    const float *x, int32_t rows, const float *bias, float *y, size_t ld)
+{
+	enum kern_form form = (enum kern_form)kt->form(type);
+	struct kern_rows r = { .form = form, .k = k, .rows = rows, .tile_bytes = kt->tile_bytes(form, k) };
+	int32_t tiles = (rows + KERN_TILE - 1) / KERN_TILE;
+
+	r.data = take((size_t)tiles * r.tile_bytes);
+	for (int32_t t = tiles; t-- > 0; )        /* in any order, by anyone */
+		kt->make_rows(&r, x, (size_t)k, t, t + 1);
+	kt->matmul(type, k, w->blocks, w->n_blocks, n, &r, bias, y, ld, NULL);
+	free(r.data);
+}
+
+static double rms(const float *v, size_t n)
+{
+	double s = 0;
+
+	for (size_t i = 0; i < n; i++)
+		s += (double)v[i] * v[i];
+	return sqrt(s / (double)n);
+}
+
+static double rms_difference(const float *a, const float *b, size_t n)
+{
+	double s = 0;
+
+	for (size_t i = 0; i < n; i++)
+		s += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+	return sqrt(s / (double)n);
+}
+
+static const struct { int32_t n, k, rows; } shapes[] = {
+	{ 16, 256, 1 }, { 40, 768, 11 }, { 33, 1536, 8 }, { 7, 256, 3 }, { 64, 512, 21 },
+	{ 21, 96, 4 }, { 50, 576, 13 }, { 16, 32, 1 },  /* K-quants have no such k */
+};
+
+/* Plain C against double, activations as they came: what is left is their rounding to int8. */
+static void test_plain_matmul(void **unused)
+{
+	(void)unused;
+	for (size_t s = 0; s < N_STORED; s++) {
+		int32_t type = stored[s].type, n = 19, k = 768, rows = 9;
+		uint8_t *w = weights(s, n, k);
+		float *x = activations(rows, k), *row = take((size_t)k * 4), *bias = activations(1, n);
+		float *y = take((size_t)(rows * n) * 4), *right = take((size_t)(rows * n) * 4);
+		struct packed p = pack(&kern_plain, type, n, k, w);
+
+		for (int32_t c = 0; c < n; c++) {
+			types_dequant(type, k, w + (size_t)c * types_bytes(type, k), row);
+			for (int32_t t = 0; t < rows; t++) {
+				double sum = 0;
+
+				for (int32_t i = 0; i < k; i++)
+					sum += (double)row[i] * (double)x[t * k + i];
+				right[t * n + c] = (float)(sum + (double)bias[c]);
+			}
+		}
+		product(&kern_plain, type, n, k, &p, x, rows, bias, y, (size_t)n);
+		assert_true(rms_difference(y, right, (size_t)(rows * n)) <
+		            (types_quantized(type) ? 0.02 : 1e-5) * rms(right, (size_t)(rows * n)));
+		free(w); free(x); free(row); free(bias); free(y); free(right); free(p.blocks);
+	}
+}
+
+/* An output read back from its block is the stored one, but for scales of K-quants and IQ4_XS. */
+static void unpacks(const struct kern *kt)
+{
+	for (size_t s = 0; s < N_STORED; s++) {
+		int32_t type = stored[s].type, n = 23, k = 512;
+		uint8_t *w = weights(s, n, k);
+		float *right = take((size_t)k * 4), *got = take((size_t)k * 4);
+		struct packed p = pack(kt, type, n, k, w);
+
+		for (int32_t c = 0; c < n; c++) {
+			kt->dequant(type, k, w + (size_t)c * types_bytes(type, k), right);
+			kt->unpack(type, k, p.blocks + (size_t)(c / 16) * kt->block_bytes(type, k), c % 16,
+			           got);
+			if (types_bytes(type, GROUP))
+				assert_memory_equal(got, right, (size_t)k * 4);
+			assert_true(rms_difference(got, right, (size_t)k) <= 1e-3 * rms(right, (size_t)k));
+		}
+		free(w); free(right); free(got); free(p.blocks);
+	}
+}
+
+/* How far from plain C a table may be: the groups' arithmetic is the same to the bit, but a K-quant's
+ * scales are rounded to f16; f32 sums differ in order; bf16 rounds the activations. */
+static double allowed(const struct kern *kt, int32_t type)
+{
+	if (types_quantized(type))
+		return types_bytes(type, GROUP) ? 0 : 1e-3;
+	return kt->form(type) == FORM_BF16 ? 6e-3 : 1e-6;
+}
+
+static void against_plain(const struct kern *kt)
+{
+	for (size_t s = 0; s < N_STORED; s++)
+		for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+			int32_t type = stored[s].type;
+			int32_t n = shapes[i].n, k = shapes[i].k, rows = shapes[i].rows;
+			size_t ld = (size_t)n + 3, all = (size_t)rows * ld;
+			float *x, *bias, *right, *y;
+			struct packed p, q;
+			uint8_t *w;
+
+			if (k % per_block(type))
+				continue;
+			w = weights(s, n, k);
+			x = activations(rows, k);
+			bias = i % 2 ? activations(1, n) : NULL;
+			right = take(all * 4);
+			y = take(all * 4);
+			p = pack(&kern_plain, type, n, k, w);
+			q = pack(kt, type, n, k, w);
+			product(&kern_plain, type, n, k, &p, x, rows, bias, right, ld);
+			product(kt, type, n, k, &q, x, rows, bias, y, ld);
+			for (int32_t t = 0; t < rows; t++) {
+				float *a = y + (size_t)t * ld, *b = right + (size_t)t * ld;
+
+				for (size_t c = (size_t)n; c < ld; c++)   /* not written */
+					assert_memory_equal(&a[c], "\xa5\xa5\xa5\xa5", 4);
+				assert_true(rms_difference(a, b, (size_t)n) <=
+				            allowed(kt, type) * rms(b, (size_t)n));
+			}
+			free(w); free(x); free(bias); free(right); free(y); free(p.blocks); free(q.blocks);
+		}
+}
+
+/* The same row alone, among few and among many, at every place of a tile, with a shifted column
+ * share: the same bits. */
+static void same_bits(const struct kern *kt)
+{
+	for (size_t s = 0; s < N_STORED; s++) {
+		int32_t type = stored[s].type, n = 48, k = 96, rows = 23;
+		uint8_t *w;
+		float *x, *all = take((size_t)(rows * n) * 4), *some = take((size_t)(rows * n) * 4);
+		struct packed p, last;
+
+		k = k % per_block(type) ? 256 : k;
+		w = weights(s, n, k);
+		x = activations(rows, k);
+		p = pack(kt, type, n, k, w);
+		last = (struct packed){ p.blocks + 2 * kt->block_bytes(type, k), 1 };
+		product(kt, type, n, k, &p, x, rows, NULL, all, (size_t)n);
+		for (int32_t count = 1; count <= 9; count++)
+			for (int32_t from = 0; from + count <= rows; from += count == 1 ? 1 : 5) {
+				product(kt, type, n, k, &p, x + from * k, count, NULL, some, (size_t)n);
+				assert_memory_equal(some, all + from * n, (size_t)(count * n) * 4);
+				product(kt, type, 16, k, &last, x + from * k, count, NULL, some, 16);
+				for (int32_t t = 0; t < count; t++)
+					assert_memory_equal(some + 16 * t, all + (from + t) * n + 32, 64);
+			}
+		free(w); free(x); free(all); free(some); free(p.blocks);
+	}
+}
+
+/* A row that is not finite says so in all its outputs, and leaves its neighbours alone. */
+static void not_finite(const struct kern *kt)
+{
+	static const float bad[] = { NAN, INFINITY, -INFINITY };
+
+	for (size_t s = 0; s < N_STORED; s++)
+		for (size_t i = 0; i < 3; i++) {
+			int32_t type = stored[s].type, n = 16, k = 256, rows = 5;
+			uint8_t *w = weights(s, n, k);
+			float *x = activations(rows, k), *y = take((size_t)(rows * n) * 4);
+			float *right = take((size_t)(rows * n) * 4);
+			struct packed p = pack(kt, type, n, k, w);
+
+			product(kt, type, n, k, &p, x, rows, NULL, right, (size_t)n);
+			x[2 * k + 77] = bad[i];
+			product(kt, type, n, k, &p, x, rows, NULL, y, (size_t)n);
+			assert_memory_equal(y, right, (size_t)(2 * n) * 4);
+			assert_memory_equal(y + 3 * n, right + 3 * n, (size_t)(2 * n) * 4);
+			for (int32_t c = 0; c < n; c++)
+				assert_false(isfinite(y[2 * n + c]));
+			free(w); free(x); free(right); free(y); free(p.blocks);
+		}
+}
+
+/* ---- attention ------------------------------------------------------------------------------ */
+
+struct cache { int32_t type; uint8_t *kv; int32_t *table; int32_t blocks; size_t area; float *k, *v; };
+
+/* A pool of `tokens` tokens in shuffled blocks, with what is not finite stored past the end. */
+static struct cache fill(const struct kern *kt, int32_t type, int32_t E, int32_t tokens)
+{
+	struct cache c = { .type = type, .blocks = tokens / KERN_BLOCK + 1, .area = kt->kv_bytes(type, E) };
+
+	assert_true(c.area > 0 && c.area % 64 == 0);
+	c.kv = take((size_t)c.blocks * 2 * c.area);
+	c.table = take((size_t)c.blocks * 4);
+	c.k = activations(c.blocks * KERN_BLOCK, E);
+	c.v = activations(c.blocks * KERN_BLOCK, E);
+	for (int32_t b = 0; b < c.blocks; b++)
+		c.table[b] = (b * 7 + 3) % c.blocks;
+	if (c.blocks % 7 == 0)
+		for (int32_t b = 0; b < c.blocks; b++)
+			c.table[b] = c.blocks - 1 - b;
+	for (int32_t p = 0; p < c.blocks * KERN_BLOCK; p++) {
+		uint8_t *at = c.kv + (size_t)c.table[p / KERN_BLOCK] * 2 * c.area;
+
+		for (int32_t e = 0; e < E && p >= tokens; e++)
+			c.k[p * E + e] = c.v[p * E + e] = e % 3 ? NAN : e % 2 ? INFINITY : -INFINITY;
+		kt->kv_store(type, E, p % KERN_BLOCK, c.k + p * E, c.v + p * E, at, at + c.area);
+	}
+	return c;
+}
+
+static void drop(struct cache *c)
+{
+	free(c->kv);
+	free(c->table);
+	free(c->k);
+	free(c->v);
+}
+
+/* Element e of K (or V) of a token, as the cache holds it. */
+static double held(const struct cache *c, int32_t E, int32_t p, int32_t e, bool v)
+{
+	const uint8_t *block = c->kv + (size_t)c->table[p / KERN_BLOCK] * 2 * c->area;
+	int32_t at = p % KERN_BLOCK;
+
+	return v ? (double)kv_value(c->type, block + c->area, kv_v_at(E, e, at), at)
+	         : (double)kv_value(c->type, block, kv_k_at(e, at), at);
+}
+
+/* All tables store the same bytes, finite ones. */
+static void stores_type(const struct kern *kt, int32_t type)
+{
+	int32_t E = 80;
+	static const float bad[] = { NAN, INFINITY, -INFINITY, 3.3961e38f };
+	size_t area = kt->kv_bytes(type, E);
+	uint8_t *a = take(2 * area), *b = take(2 * area);
+
+	assert_int_equal(kern_plain.kv_bytes(type, E), area);
+	for (int32_t at = 0; at < KERN_BLOCK; at++) {
+		float *k = activations(1, E), *v = activations(1, E);
+
+		for (int32_t e = at; e < E; e += 11) {
+			k[e] = v[e] = bad[e % 4];
+			k[e] = at % 2 ? -k[e] : k[e];
+		}
+		kern_plain.kv_store(type, E, at, k, v, a, a + area);
+		kt->kv_store(type, E, at, k, v, b, b + area);
+		free(k);
+		free(v);
+	}
+	assert_memory_equal(a, b, 2 * area);
+	for (int32_t at = 0; at < KERN_BLOCK; at++)
+		for (int32_t e = 0; e < E; e++)
+			assert_true(isfinite(kv_value(type, a, kv_k_at(e, at), at)) &&
+			            isfinite(kv_value(type, a + area, kv_v_at(E, e, at), at)));
+	assert_int_equal(kt->kv_bytes(type, 24), 0);
+	free(a);
+	free(b);
+}
+
+static void stores(const struct kern *kt)
+{
+	stores_type(kt, SR_KV_BF16);
+	stores_type(kt, SR_KV_I8);
+	assert_int_equal(kt->kv_bytes(SR_KV_F8, 64), 0);
+	assert_int_equal(kt->kv_bytes(SR_KV_I8, 512), 64 + 16 * 512);
+	assert_int_equal(kt->kv_bytes(SR_KV_I8, 528), 0); /* its sums would not fit 32 bits */
+}
+
+/* int8: within half a step of the largest of a token; a token of zeros is zeros. */
+static void stores_near(const struct kern *kt)
+{
+	struct cache c = fill(kt, SR_KV_I8, 64, 95);
+
+	for (int32_t p = 0; p < 95; p++)
+		for (int v = 0; v < 2; v++) {
+			const float *x = (v ? c.v : c.k) + p * 64;
+			double most = 0;
+
+			for (int32_t e = 0; e < 64; e++)
+				most = fmax(most, fabs((double)x[e]));
+			for (int32_t e = 0; e < 64; e++)
+				assert_true(fabs(held(&c, 64, p, e, v) - (double)x[e]) <= most / 253);
+		}
+	for (int32_t e = 0; e < 64; e++)
+		c.k[e] = 0;
+	kt->kv_store(SR_KV_I8, 64, 0, c.k, c.k, c.kv + (size_t)c.table[0] * 2 * c.area,
+		c.kv + (size_t)c.table[0] * 2 * c.area + c.area);
+	for (int32_t e = 0; e < 64; e++)
+		assert_true(held(&c, 64, 0, e, false) == 0 && held(&c, 64, 0, e, true) == 0);
+	drop(&c);
+}
+
+static const struct { int32_t E, heads, tokens, window; float cap; } attends[] = {
+	{ 64, 3, 1, 0, 0 },     { 64, 3, 16, 0, 0 },    { 64, 3, 150, 0, 0 },   { 128, 4, 100, 0, 0 },
+	{ 64, 1, 131, 0, 30 },  { 80, 8, 70, 0, 0 },    { 16, 2, 200, 37, 0 },  { 64, 7, 300, 100, 50 },
+	{ 96, 1, 65, 1, 0 },    { 256, 2, 40, 16, 0 },  { 16, 1, 1030, 0, 0 },  { 16, 2, 570, 530, 0 },
+	{ 16, 9, 513, 0, 0 },   { 512, 1, 20, 0, 0 },
+};
+
+static struct kern_attend question(const struct cache *c, size_t i, const float *q, float *out)
+{
+	size_t width = (size_t)(attends[i].heads * attends[i].E);
+
+	return (struct kern_attend){
+		.q = q, .out = out, .ld_q = width, .ld_out = width, .n = attends[i].tokens,
+		.heads = attends[i].heads, .E = attends[i].E, .window = attends[i].window,
+		.scale = 1 / sqrtf((float)attends[i].E), .cap = attends[i].cap,
+		.table = c->table, .kv = c->kv, .block_stride = 2 * c->area, .k_off = 0, .v_off = c->area,
+	};
+}
+
+static void run(const struct kern *kt, int32_t type, struct kern_attend a)
+{
+	a.scratch = take(kt->attend_scratch(a.n, a.heads, a.E) * 4);
+	kt->attend(type, &a);
+	free(a.scratch);
+}
+
+/* In double, from what the cache holds. */
+static void attend_right(const struct cache *c, const struct kern_attend *a)
+{
+	for (int32_t t = 0; t < a->n; t++)
+		for (int32_t h = 0; h < a->heads; h++) {
+			const float *q = a->q + (size_t)t * a->ld_q + h * a->E;
+			float *out = a->out + (size_t)t * a->ld_out + h * a->E;
+			int32_t to = a->first + t;
+			int32_t from = a->window && to >= a->window ? to - a->window + 1 : 0;
+			double total = 0, sum[512] = { 0 };
+
+			for (int32_t p = from; p <= to; p++) {
+				double s = 0, w;
+
+				for (int32_t e = 0; e < a->E; e++)
+					s += (double)q[e] * held(c, a->E, p, e, false);
+				s *= (double)a->scale;
+				w = exp(a->cap > 0 ? (double)a->cap * tanh(s / (double)a->cap) : s);
+				total += w;
+				for (int32_t e = 0; e < a->E; e++)
+					sum[e] += w * held(c, a->E, p, e, true);
+			}
+			for (int32_t e = 0; e < a->E; e++)
+				out[e] = (float)(sum[e] / total);
+		}
+}
+
+static void attention_type(const struct kern *kt, int32_t type)
+{
+	/* queries and weights are rounded to bf16, or to 16-bit integers */
+	double most = kt == &kern_plain || (kt != kern_avx512() && type == SR_KV_BF16) ? 1e-5
+	            : type == SR_KV_I8 ? 1e-4 : 6e-3;
+
+	for (size_t i = 0; i < sizeof attends / sizeof *attends; i++) {
+		int32_t tokens = attends[i].tokens, width = attends[i].heads * attends[i].E;
+		struct cache c = fill(kt, type, attends[i].E, tokens);
+		float *q = activations(tokens, width), *right = take((size_t)(tokens * width) * 4);
+		float *y = take((size_t)(tokens * width) * 4);
+		struct kern_attend a = question(&c, i, q, right);
+
+		attend_right(&c, &a);
+		a.out = y;
+		run(kt, type, a);
+		assert_true(rms_difference(y, right, (size_t)(tokens * width)) <=
+		            most * rms(right, (size_t)(tokens * width)));
+		free(q); free(right); free(y);
+		drop(&c);
+	}
+}
+
+static void attention(const struct kern *kt)
+{
+	attention_type(kt, SR_KV_BF16);
+	attention_type(kt, SR_KV_I8);
+}
+
+/* One query span by span, the last one first, then joined: the same bits as in one walk. */
+static void spans_bits(const struct kern *kt, int32_t type, struct kern_attend a, const float *all)
+{
+	size_t width = (size_t)(a.heads * a.E), part = kern_part(a.E);
+	int32_t from = a.window && a.first >= a.window ? a.first - a.window + 1 : 0;
+	int32_t first = from / KERN_SPAN, n = a.first / KERN_SPAN + 1 - first;
+	float *parts = take((size_t)n * (size_t)a.heads * part * 4);
+
+	a.ld_part = part;
+	for (int32_t i = n - 1; i >= 0; i--) {
+		a.span = first + i;
+		a.part = parts + (size_t)(i * a.heads) * part;
+		run(kt, type, a);
+	}
+	for (int32_t h = 0; h < a.heads; h++) {
+		float *sum = parts + (size_t)h * part;
+
+		for (int32_t i = 1; i < n; i++)
+			kern_join(sum, parts + (size_t)(i * a.heads + h) * part, a.E);
+		for (int32_t e = 0; e < a.E; e++)
+			sum[16 + e] *= 1 / sum[1];
+		assert_memory_equal(sum + 16, all + (size_t)a.first * width + h * a.E, (size_t)a.E * 4);
+	}
+	free(parts);
+}
+
+/* Each query alone, and the whole in chunks of many sizes: the same bits as in one run. */
+static void attention_bits_type(const struct kern *kt, int32_t type)
+{
+	static const int32_t chunk[] = { 1, 2, 5, 16, 17, 64, 100 };
+
+	for (size_t i = 0; i < sizeof attends / sizeof *attends; i++) {
+		int32_t tokens = attends[i].tokens, width = attends[i].heads * attends[i].E;
+		struct cache c = fill(kt, type, attends[i].E, tokens);
+		float *q = activations(tokens, width), *all = take((size_t)(tokens * width) * 4);
+		float *y = take((size_t)(tokens * width) * 4);
+		struct kern_attend a = question(&c, i, q, all);
+
+		run(kt, type, a);
+		for (size_t j = tokens > 500 ? 5 : 0; j < sizeof chunk / sizeof *chunk; j++) {
+			for (a.first = 0; a.first < tokens; a.first += chunk[j]) {
+				a.n = tokens - a.first < chunk[j] ? tokens - a.first : chunk[j];
+				a.q = q + a.first * width;
+				a.out = y + a.first * width;
+				run(kt, type, a);
+			}
+			assert_memory_equal(y, all, (size_t)(tokens * width) * 4);
+		}
+		a.n = 1;
+		for (a.first = tokens - 1; a.first >= 0; a.first -= 101) {
+			a.q = q + a.first * width;
+			spans_bits(kt, type, a, all);
+		}
+		free(q); free(all); free(y);
+		drop(&c);
+	}
+}
+
+static void attention_bits(const struct kern *kt)
+{
+	attention_bits_type(kt, SR_KV_BF16);
+	attention_bits_type(kt, SR_KV_I8);
+}
+
+/* ---- vectors -------------------------------------------------------------------------------- */
+
+static void close_to(const float *a, const float *b, int32_t n, double most)
+{
+	for (int32_t i = 0; i < n; i++)
+		assert_true(fabs((double)a[i] - (double)b[i]) <= most * (fabs((double)b[i]) + 1e-3));
+}
+
+static void vectors(const struct kern *kt)
+{
+	static const int32_t widths[] = { 576, 1536, 64, 50, 16, 7, 1 };
+
+	for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+		int32_t n = widths[i], dims = n / 2 * 2;
+		float *x = activations(1, n), *z = activations(1, n), *cs = activations(1, n + 1);
+		float *a = take((size_t)n * 4), *b = take((size_t)n * 4);
+
+		kern_plain.norm(x, z, 1e-5f, n, b);
+		kt->norm(x, z, 1e-5f, n, a);
+		close_to(a, b, n, 2e-6);
+		memcpy(a, x, (size_t)n * 4);
+		kt->add(a, z, n);
+		for (int32_t j = 0; j < n; j++)
+			assert_true(a[j] == x[j] + z[j]);
+		for (int32_t act = SR_SILU; act <= SR_GELU_TANH; act++) {
+			for (int32_t j = 0; j < n; j++)
+				x[j] = j % 16 == 3 ? 95 : j % 16 == 4 ? -95 : 6 * uniform();
+			kern_plain.act_mul(act, x, z, n, b);
+			kt->act_mul(act, x, z, n, a);
+			close_to(a, b, n, 2e-5);
+		}
+		for (int32_t pairs = 0; pairs < 2 && dims; pairs++) {
+			memcpy(a, x, (size_t)n * 4);
+			memcpy(b, x, (size_t)n * 4);
+			kern_plain.rope(b, cs, dims, pairs);
+			kt->rope(a, cs, dims, pairs);
+			for (int32_t j = 0; j < n; j++)
+				assert_true(fabsf(a[j] - b[j]) <= 1e-5f * 100);
+			if (n > dims)
+				assert_true(a[n - 1] == x[n - 1]);
+		}
+		free(x); free(z); free(cs); free(a); free(b);
+	}
+}
+
+/* The largest logit, the first of equals, and the logarithm of the sum. */
+static void logits(const struct kern *kt)
+{
+	static const int32_t widths[] = { 1, 5, 16, 17, 1000, 49152 };
+
+	for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+		int32_t n = widths[i], arg, at = n * 2 / 3;
+		float *x = take((size_t)n * 4), max;
+		double sum = 0, logsum;
+
+		for (int32_t j = 0; j < n; j++)
+			x[j] = 10 * uniform() - 300;
+		x[at] = x[n - 1] = -280;
+		if (n > 2)
+			x[0] = -INFINITY;         /* masked */
+		for (int32_t j = 0; j < n; j++)
+			sum += exp((double)x[j] + 280);
+		kt->logits(x, n, &max, &arg, &logsum);
+		assert_true(max == -280);
+		assert_int_equal(arg, at);
+		assert_true(fabs(logsum - (log(sum) - 280)) < 1e-6);
+		free(x);
+	}
+}
+
+/* ---- every table ---------------------------------------------------------------------------- */
+
+static const struct kern *table(int i)
+{
+	const struct kern *have[] = { &kern_plain, kern_avx2(), kern_avx512(), kern_avx512vnni() };
+
+	state = 88172645463325252u;
+	if (!have[i]) {
+		printf("SKIP: this machine lacks %s\n", i == 1 ? "AVX2 with FMA"
+		       : i == 2 ? "AVX-512 with VNNI and BF16" : "AVX-512 with VNNI");
+		skip();
+	}
+	return have[i];
+}
+
+#define ON(what)                                                            \
+	static void what##_plain(void **u)  { (void)u; what(table(0)); }    \
+	static void what##_avx2(void **u)   { (void)u; what(table(1)); }    \
+	static void what##_avx512(void **u) { (void)u; what(table(2)); }    \
+	static void what##_vnni(void **u)   { (void)u; what(table(3)); }
+ON(unpacks) ON(against_plain) ON(same_bits) ON(not_finite)
+ON(stores) ON(stores_near) ON(attention) ON(attention_bits) ON(vectors) ON(logits)
+
+#define ALL(what)                                                            \
+	cmocka_unit_test(what##_plain), cmocka_unit_test(what##_avx2),       \
+	cmocka_unit_test(what##_avx512), cmocka_unit_test(what##_vnni)
+
+static void test_pick(void **unused)
+{
+	(void)unused;
+	setenv("SLIPRING_CPU", "plain", 1);
+	assert_ptr_equal(kern_pick(NULL), &kern_plain);
+	unsetenv("SLIPRING_CPU");
+	assert_ptr_equal(kern_pick("plain"), &kern_plain);
+	assert_ptr_equal(kern_pick("avx512"), kern_avx512());
+	assert_ptr_equal(kern_pick("avx512vnni"), kern_avx512vnni());
+	assert_null(kern_pick("mmx"));
+	assert_non_null(kern_pick(NULL));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_dequant), cmocka_unit_test(test_f16),
+		cmocka_unit_test(test_plain_matmul), cmocka_unit_test(test_pick),
+		ALL(unpacks), ALL(against_plain), ALL(same_bits), ALL(not_finite),
+		ALL(stores), ALL(stores_near), ALL(attention), ALL(attention_bits),
+		ALL(vectors), ALL(logits),
+	};
+
+	state = 88172645463325252u;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,214 @@
+/* LINK: @cpu tests/rig/drive.c tests/rig/tiny.c */
+/* test_team.c - the threads: who takes part in a job, when one is left out and comes back, and that
+ * no answer depends on it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/team.c"
+#include "tests/rig/drive.h"
+#include "tests/rig/tiny.h"
+
+#define THREADS 5
+#define ROUNDS  200
+
+struct job {
+	struct team *team;
+	_Atomic int ran[THREADS];          /* times that a thread came */
+	_Atomic int phase, wrong;          /* of the barrier test */
+	int n, late;                       /* this thread sleeps late_ns */
+	int64_t late_ns;
+};
+
+static void come(void *ctx, int i)
+{
+	struct job *j = ctx;
+
+	j->ran[i]++;
+}
+
+static void test_who_takes_part(void **state)
+{
+	struct job j = { 0 };
+
+	(void)state;
+	assert_int_equal(team_create(&j.team, THREADS), 0);
+	team_run(j.team, come, &j);
+	for (int n = THREADS; n >= 1; n--)
+		team_run_some(j.team, n, come, &j);
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(j.ran[i], 1 + THREADS - i);
+	team_destroy(j.team);
+}
+
+/* Between two barriers nobody sees another count than all threads of a phase make. */
+static void count(void *ctx, int i)
+{
+	struct job *j = ctx;
+
+	(void)i;
+	for (int round = 0; round < ROUNDS; round++) {
+		j->phase++;
+		team_barrier(j->team);
+		j->wrong += j->phase != (round + 1) * j->n;
+		team_barrier(j->team);
+	}
+}
+
+static void test_barriers_of_few(void **state)
+{
+	struct job j = { 0 };
+
+	(void)state;
+	assert_int_equal(team_create(&j.team, THREADS), 0);
+	for (j.n = 1; j.n <= THREADS; j.n++) {
+		j.phase = 0;
+		team_run_some(j.team, j.n, count, &j);
+	}
+	assert_int_equal(j.wrong, 0);
+	team_destroy(j.team);
+}
+
+/* Jobs of changing size in quick succession: nobody of the last one takes part in the next one's end. */
+static void test_sizes_change(void **state)
+{
+	struct job j = { 0 };
+	int came[THREADS] = { 0 };
+
+	(void)state;
+	assert_int_equal(team_create(&j.team, THREADS), 0);
+	for (int round = 0; round < 5 * ROUNDS; round++) {
+		int n = 1 + round * 7 % THREADS;
+
+		team_run_some(j.team, n, come, &j);
+		for (int i = 0; i < n; i++)
+			assert_int_equal(j.ran[i], ++came[i]);
+	}
+	team_destroy(j.team);
+}
+
+static void nap(int64_t ns)
+{
+	const struct timespec t = { ns / 1000000000, ns % 1000000000 };
+
+	nanosleep(&t, NULL);
+}
+
+static void be_late(void *ctx, int i)
+{
+	struct job *j = ctx;
+
+	if (i == j->late)
+		nap(j->late_ns);
+}
+
+/* A thread that is late by several ms in every job is left out, and asked again in the end. */
+static void test_late_ones_rest(void **state)
+{
+	struct job j = { .late = 1, .late_ns = 5000000 };
+	int jobs = 0;
+
+	(void)state;
+	assert_int_equal(team_create(&j.team, 2), 0);
+	assert_int_equal(team_fit(j.team), 2);
+	while (team_fit(j.team) == 2 && ++jobs < 5)
+		team_run_some(j.team, 2, be_late, &j);
+	assert_true(jobs < 5);
+	assert_int_equal(team_fit(j.team), 1);
+	team_run_some(j.team, 1, be_late, &j);
+	nap(REST_NS + 1000000);
+	assert_int_equal(team_fit(j.team), 2);
+	for (jobs = 0; j.team->fit.n == 2 && jobs < 5; jobs++)
+		team_run_some(j.team, 2, be_late, &j);
+	assert_true(jobs < 5);
+	assert_true(j.team->fit.rest > 2 * REST_NS); /* late again: the next rest is longer */
+	team_destroy(j.team);
+}
+
+/* Shares that differ by less than a ms, and a single slow job among many, cost nobody his place. */
+static void test_uneven_ones_stay(void **state)
+{
+	struct job j = { .late = 1, .late_ns = 200000 };
+	struct fit *f;
+
+	(void)state;
+	assert_int_equal(team_create(&j.team, 2), 0);
+	f = &j.team->fit;
+	for (int i = 0; i < 20; i++) { /* what the clock says is not for a test to rely on */
+		fit_learn(j.team, 1000000);
+		assert_int_equal(f->n, 2);
+	}
+	atomic_store(&j.team->late, 4000000);
+	fit_learn(j.team, 4500000);
+	assert_int_equal(f->n, 2);
+	atomic_store(&j.team->late, 9000000);
+	fit_learn(j.team, 9500000);
+	assert_int_equal(f->n, 1);
+	team_destroy(j.team);
+}
+
+/* ---- answers ---------------------------------------------------------------------------------- */
+
+#define TOKENS 40
+
+/* Log-probabilities of a prompt and of some tokens after it, by `active` of `made` threads. */
+static void answers(const struct tiny *t, int made, int active, float *out)
+{
+	struct sr_limits lim = drive_limits();
+	int32_t text[TOKENS + 1];
+	struct drive d;
+	int at;
+
+	lim.threads = made;
+	if (drive_open(&d, sr_cpu_ops(), &t->m, &t->src, &lim))
+		fail_msg("%s", d.err);
+	d.b->team->fit = (struct fit){ .n = active, .until = UINT64_MAX };
+	for (int i = 0; i <= TOKENS; i++)
+		text[i] = (i * 37 + 5) % t->m.V;
+	drive_begin(&d, 0, NULL);
+	drive_range(&d, 0, 0, 8);
+	at = drive_row(&d, 0, 0, text, TOKENS, TOKENS, 0);
+	drive_step(&d);
+	for (int i = 0; i < TOKENS; i++)
+		out[i] = d.batch->result[at + i].logprob;
+	for (int i = 0; i < TOKENS; i++) {
+		at = drive_row(&d, 0, TOKENS + i, &text[i], 1, 0, 1);
+		drive_step(&d);
+		out[TOKENS + i] = d.batch->result[at].logprob;
+	}
+	drive_close(&d);
+}
+
+static void test_answers_do_not_change(void **state)
+{
+	struct sr_model shape = tiny_shape();
+	struct tiny *t = tiny_create(&shape, SR_Q4_1, TINY_MIXED | TINY_UNTIED, 7);
+	float all[2 * TOKENS], some[2 * TOKENS];
+
+	(void)state;
+	answers(t, 1, 1, all);
+	for (int made = 2; made <= THREADS; made++) {
+		for (int active = 1; active <= made; active++) {
+			answers(t, made, active, some);
+			assert_memory_equal(some, all, sizeof(all));
+		}
+	}
+	tiny_destroy(t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_who_takes_part),
+		cmocka_unit_test(test_barriers_of_few),
+		cmocka_unit_test(test_sizes_change),
+		cmocka_unit_test(test_late_ones_rest),
+		cmocka_unit_test(test_uneven_ones_stay),
+		cmocka_unit_test(test_answers_do_not_change),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,146 @@
+/* openai_rig.h - requests as the adapter reads them, without a model: what the tests of requests and of
+ * answers share.
+ *
+ * The tokenizer here is a toy, so that a case can be read: ids 0..255 are bytes, 256 is the end
+ * of sequence "<eos>", 257 is "ab".
+ */
+#ifndef OPENAI_RIG_H
+#define OPENAI_RIG_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapters/http/request.h"
+#include "adapters/text/slipring-text.h"
+#include "adapters/text/template/template.h"
+
+#define VOCAB 1000
+#define EOS   256
+#define AB    257
+
+/* ---- the toy ---- */
+
+static char bytes[256];           /* filled by toy_begin */
+static const struct sr_text_info info = { .vocab = VOCAB, .bos = -1, .eos = EOS, .stop = { EOS, 258 }, .n_stop = 2,
+                                         .chat_template = "" };
+static struct sr_text *const toy = (struct sr_text *)bytes;
+
+const struct sr_text_info *sr_text_info(const struct sr_text *t) { (void)t; return &info; }
+size_t sr_text_longest(const struct sr_text *t) { (void)t; return 16; }
+
+int sr_text_piece(const struct sr_text *t, int32_t id, const char **out, bool *special)
+{
+	(void)t;
+	if (special)
+		*special = id == EOS;
+	*out = id == EOS ? "<eos>" : id == AB ? "ab" : id < 256 ? &bytes[id] : "?";
+	return id < 0 || id >= VOCAB ? -1 : id == EOS ? 5 : id == AB ? 2 : 1;
+}
+
+int64_t sr_text_encode(const struct sr_text *t, const char *s, size_t n, int flags, int32_t *ids,
+                       size_t cap, size_t limit)
+{
+	size_t i, k = 0;
+
+	(void)t;
+	(void)flags;
+	for (i = 0; i < n; i++, k++) {
+		if (limit && k > limit)
+			break;
+		if (k < cap)
+			ids[k] = n - i >= 2 && !memcmp(s + i, "ab", 2) ? AB : (unsigned char)s[i];
+		i += n - i >= 2 && !memcmp(s + i, "ab", 2);
+	}
+	return (int64_t)k;
+}
+
+int64_t sr_text_decode(const struct sr_text *t, const int32_t *ids, size_t n, bool skip, char *out, size_t cap)
+{
+	size_t i, at = 0;
+	const char *s;
+	int len;
+
+	(void)skip;
+	for (i = 0; i < n; i++)
+		for (len = sr_text_piece(t, ids[i], &s, NULL); len-- > 0; s++)
+			if (at++ < cap)
+				out[at - 1] = *s;
+	return (int64_t)at;
+}
+
+void sr_detok_init(struct sr_detok *d, bool skip) { *d = (struct sr_detok){ .skip_special = skip }; }
+int sr_detok_flush(struct sr_detok *d, char *out, size_t cap) { (void)d; (void)out; (void)cap; return 0; }
+int sr_detok_push(struct sr_detok *d, const struct sr_text *t, int32_t id, char *out, size_t cap)
+{
+	return d->skip_special && id == EOS ? 0 : (int)sr_text_decode(t, &id, 1, false, out, cap);
+}
+
+/* The toy's template: "role:content;" for each message, then ">" if an answer is to follow.  It reads documents,
+ * no tools. */
+int64_t text_chat(const struct sr_text *t, const struct text_chat *how, json_t *vars, const char **unread,
+                  char **out, char *err, size_t errlen)
+{
+	struct out o = { 0 };
+	json_t *m;
+	size_t i;
+
+	(void)t;
+	*unread = json_object_get(vars, "tools") && !how->tools_optional ? "tools" : NULL;
+	if (*unread)
+		return -22;
+	json_array_foreach(json_object_get(vars, "messages"), i, m) {
+		json_t *c = json_object_get(m, "content");
+
+		if (!strcmp(json_string_value(json_object_get(m, "role")), "bad")) {
+			snprintf(err, errlen, "line 1: no such role");
+			out_free(&o);
+			return -22;
+		}
+		out_fmt(&o, "%s:", json_string_value(json_object_get(m, "role")));
+		out_bytes(&o, json_string_value(c), json_string_length(c));
+		out_str(&o, ";");
+	}
+	if (json_is_true(json_object_get(vars, "add_generation_prompt")))
+		out_str(&o, ">");
+	out_bytes(&o, "", 1);
+	*out = o.p;
+	return (int64_t)o.n - 1;
+}
+
+static const char *const names[] = { "m", "also" };
+
+static struct ask_limits limits(void)
+{
+	return (struct ask_limits){
+		.text = toy, .response_role = "assistant", .vocab = VOCAB, .context = 64, .max_logprobs = 20,
+		.stream_interval = 1, .names = names, .n_names = 2,
+		.defaults = { NAN, NAN, NAN, NAN, -1, -1, -1 },
+	};
+}
+
+#define P "\"prompt\":\"x\""
+#define M "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+
+static inline void take(struct ask *a, enum ask_kind kind, const char *body)
+{
+	const struct ask_limits l = limits();
+	struct problem p;
+
+	if (ask_parse(a, kind, body, strlen(body), &l, &p) || ask_prompts(a, &l, &p))
+		fail_msg("%s: %s", body, p.message);
+}
+
+static inline void toy_begin(void)
+{
+	for (int i = 0; i < 256; i++)
+		bytes[i] = (char)i;
+}
+
+#endif

@@ -1,0 +1,207 @@
+/* sched_world.h - a scheduler on the null device, with a clock by hand, clients whose rings are
+ * counted, and all events kept.  For test_sched.c, test_sched_ends.c, test_sched_share.c and
+ * test_limits.c.
+ */
+#ifndef SCHED_WORLD_H
+#define SCHED_WORLD_H
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/sched/sched.h"
+#include "kernels/model.h"
+#include "kernels/null/null.h"
+
+#define VOCAB  97
+#define EVENTS 4096
+#define CLIENTS 10
+#define B      16
+
+struct client { int32_t room, reserved; };       /* records */
+struct heard { struct client *who; struct sched_event e; };
+
+static struct {
+	struct sched_config cfg;
+	struct sched *s;
+	struct kv *kv;
+	struct sr_backend *b;
+	struct sr_backend_ops ops;
+	struct sched_stats st;
+	uint64_t now;
+	int      lost_after;                     /* polls, then the device is lost; 0 = never */
+	struct client c[CLIENTS];
+	struct heard heard[EVENTS];
+	int      n_heard;
+} w;
+
+static uint64_t hand_clock(void *ctx)
+{
+	(void)ctx;
+	return w.now;
+}
+
+static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
+{
+	struct client *c = who;
+	uint32_t room = (uint32_t)(c->room - c->reserved), n = room < most ? room : most;
+
+	(void)ctx;
+	if (n < least)
+		return 0;
+	c->reserved += (int32_t)n;
+	return n;
+}
+
+static void port_release(void *ctx, void *who, uint32_t n)
+{
+	struct client *c = who;
+
+	(void)ctx;
+	c->reserved -= (int32_t)n;
+	assert_true(c->reserved >= 0);
+}
+
+static int32_t cost(int32_t n_top)
+{
+	return 1 + (n_top > 4 ? (n_top - 4 + 5) / 6 : 0);
+}
+
+static void port_emit(void *ctx, void *who, const struct sched_event *e)
+{
+	struct client *c = who;
+	int32_t n = (e->id >= 0 ? cost(e->n_top) : 0) + (e->finish != SCHED_MORE);
+
+	(void)ctx;
+	assert_true(w.n_heard < EVENTS);
+	w.heard[w.n_heard++] = (struct heard){ c, *e };
+	c->reserved -= n;
+	c->room -= n;
+	assert_true(c->reserved >= 0);
+}
+
+static int lossy_poll(struct sr_backend *b, int32_t i)
+{
+	if (w.lost_after && --w.lost_after == 0)
+		return -EIO;
+	return sr_null_ops()->poll(b, i);
+}
+
+static void set_up(void)
+{
+	memset(&w, 0, sizeof(w));
+	w.now = 1000;
+	for (int i = 0; i < CLIENTS; i++)
+		w.c[i].room = 100000;
+	w.cfg = (struct sched_config){
+		.limits = { .block_tokens = B, .n_blocks = 64, .seq_blocks = 32, .slots = 8, .rows = 8,
+			    .tokens = 128, .scores = 128, .cmds = 64, .words = 2000, },
+		.knobs = { .max_seqs = 8, .batch_tokens = 128, .chunk_max = 128, .queue_requests = 64,
+			   .queue_tokens = 4000, .quantum = 32 },
+		.vocab = VOCAB, .context = 512, .tenants = 3, .text_tokens = 20000, .tops_here = 4,
+		.tops_per_record = 6,
+	};
+	sr_null_depth(1);
+	sr_null_pace(0, 0);
+	sr_null_clock(hand_clock, NULL);
+}
+
+static int try_open(void)
+{
+	static const struct sched_port port = { NULL, port_reserve, port_release, port_emit };
+	const struct sr_model model = { .V = VOCAB, .L = 1, .G = 1, .E = 8 };
+	const struct sr_limits *lim = &w.cfg.limits;
+	struct kv_config kc = { .n_blocks = lim->n_blocks, .n_host = lim->n_host_blocks, .block_tokens = B,
+				.copies = lim->copies, .key = { 3, 4 }, .n_owners = w.cfg.tenants };
+	char err[200];
+	int r;
+
+	w.ops = *sr_null_ops();
+	w.ops.poll = lossy_poll;
+	assert_int_equal(kv_create(&w.kv, &kc), 0);
+	assert_int_equal(w.ops.open(&w.b, &model, NULL, &w.cfg.limits, err, sizeof(err)), 0);
+	r = sched_create(&w.s, &w.cfg, w.kv, &w.ops, w.b, &port);
+	if (r < 0)
+		w.s = NULL;
+	return r;
+}
+
+static void tear_down(void)
+{
+	sched_destroy(w.s);
+	kv_destroy(w.kv);
+	w.ops.close(w.b);
+}
+
+#define IDS 1000
+
+static int32_t ids[IDS];
+
+static struct sched_request request(uint64_t user_data, int32_t n_prompt, int32_t max_tokens)
+{
+	for (int32_t i = 0; i < IDS; i++)
+		ids[i] = (i * i + i / 7) % VOCAB;
+	return (struct sched_request){ .user_data = user_data, .prompt = ids, .n_prompt = n_prompt,
+				       .max_tokens = max_tokens,
+				       .sampling = { .top_p = 1, .repetition = 1 }, .no_cache = true };
+}
+
+static int admit(int client, const struct sched_request *q)
+{
+	return sched_admit(w.s, &w.c[client], (uint64_t)client, q, w.now);
+}
+
+static void ask(int client, uint64_t user_data, int32_t n_prompt, int32_t max_tokens)
+{
+	struct sched_request q = request(user_data, n_prompt, max_tokens);
+
+	assert_int_equal(admit(client, &q), 0);
+}
+
+static void step(void)
+{
+	int heard = w.n_heard, work;
+
+	w.now += 1000;
+	work = sched_step(w.s, w.now);
+	assert_true(work > 0 || (work == 0 && w.n_heard == heard)); /* who has news does not sleep over them */
+	sched_check(w.s);
+	sched_stats(w.s, &w.st);
+}
+
+static void until_idle(void)
+{
+	for (int i = 0; sched_busy(w.s); i++) {
+		assert_true(i < 5000);
+		step();
+	}
+}
+
+static const struct sched_event *end_of(uint64_t user_data)
+{
+	const struct sched_event *e = NULL;
+
+	for (int i = 0; i < w.n_heard; i++)
+		if (w.heard[i].e.user_data == user_data && w.heard[i].e.finish != SCHED_MORE) {
+			assert_null(e);
+			e = &w.heard[i].e;
+		}
+	return e;
+}
+
+static int tokens_of(uint64_t user_data)
+{
+	int n = 0;
+
+	for (int i = 0; i < w.n_heard; i++)
+		n += w.heard[i].e.user_data == user_data && w.heard[i].e.id >= 0;
+	return n;
+}
+
+#endif

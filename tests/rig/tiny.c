@@ -1,0 +1,399 @@
+/* tiny.c - see tiny.h.  Its formats are written from their specification, not from the kernels:
+ * what it says a weight is, is a check on what they think it is. */
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/rig/tiny.h"
+
+static uint64_t next(uint64_t *s) /* xorshift64* */
+{
+	*s ^= *s >> 12;
+	*s ^= *s << 25;
+	*s ^= *s >> 27;
+	return *s * 0x2545f4914f6cdd1du;
+}
+
+static float uniform(uint64_t *s) /* [-1, 1) */
+{
+	return (float)((double)(int64_t)next(s) * 0x1p-63);
+}
+
+/* Normal f16 only, truncated: any will do. */
+static uint16_t half(float f)
+{
+	uint32_t u;
+
+	if (fabsf(f) < 0x1p-14f)
+		return 0;
+	memcpy(&u, &f, sizeof(u));
+	return (uint16_t)((u >> 16 & 0x8000) | ((u & 0x7fffffff) - 0x38000000) >> 13);
+}
+
+static float unhalf(uint16_t h)
+{
+	float f = ldexpf((float)(h & 0x3ff) / 1024 + 1, (h >> 10 & 31) - 15);
+
+	return !(h & 0x7fff) ? 0 : h & 0x8000 ? -f : f;
+}
+
+static uint16_t brain(float f) /* truncated: any bf16 will do */
+{
+	uint32_t u;
+
+	memcpy(&u, &f, sizeof(u));
+	return (uint16_t)(u >> 16);
+}
+
+static float unbrain(uint16_t b)
+{
+	uint32_t u = (uint32_t)b << 16;
+	float f;
+
+	memcpy(&f, &u, sizeof(f));
+	return f;
+}
+
+static size_t row_bytes(int32_t type, int32_t k)
+{
+	size_t n = (size_t)k;
+
+	switch (type) {
+	case SR_F32:  return 4 * n;
+	case SR_F16:
+	case SR_BF16: return 2 * n;
+	case SR_Q8_0: return n / 32 * 34;
+	case SR_Q4_0: return n / 32 * 18;
+	case SR_Q4_1: return n / 32 * 20;
+	}
+	assert(!"a type that tiny models have");
+	return 0;
+}
+
+/* k random weights of about `size`. */
+static void fill_row(int32_t type, int32_t k, float size, uint64_t *s, uint8_t *to)
+{
+	if (type == SR_F32 || type == SR_F16 || type == SR_BF16) {
+		for (int32_t i = 0; i < k; i++) {
+			float f = uniform(s) * size;
+			uint16_t u = type == SR_F16 ? half(f) : brain(f);
+
+			memcpy(to + (size_t)i * (type == SR_F32 ? 4 : 2), type == SR_F32 ? (void *)&f : (void *)&u,
+				type == SR_F32 ? 4 : 2);
+		}
+		return;
+	}
+	for (int32_t g = 0; g < k / 32; g++) {
+		float top = type == SR_Q8_0 ? 127.0f : 8.0f;
+		uint16_t d = half(size * (0.5f + 0.5f * fabsf(uniform(s))) / top);
+		uint16_t m = half(-unhalf(d) * (7.5f + uniform(s)));
+		int n = type == SR_Q8_0 ? 32 : 16;
+
+		memcpy(to, &d, 2);
+		to += 2;
+		if (type == SR_Q4_1) {
+			memcpy(to, &m, 2);
+			to += 2;
+		}
+		for (int i = 0; i < n; i++)
+			*to++ = (uint8_t)(next(s) >> 56);
+	}
+}
+
+static void dense_row(int32_t type, int32_t k, const uint8_t *from, float *to)
+{
+	for (int32_t i = 0; i < k; i++) {
+		const uint8_t *g = from + row_bytes(type, 32) * (size_t)(i / 32);
+		int j = i % 32, low = j < 16;
+		uint16_t u[2];
+
+		memcpy(u, type == SR_F16 || type == SR_BF16 ? from + 2 * (size_t)i : g, 4 - 2 * (type == SR_F16 || type == SR_BF16));
+		switch (type) {
+		case SR_F32:  memcpy(&to[i], from + 4 * (size_t)i, 4); break;
+		case SR_F16:  to[i] = unhalf(u[0]); break;
+		case SR_BF16: to[i] = unbrain(u[0]); break;
+		case SR_Q8_0: to[i] = unhalf(u[0]) * (float)(int8_t)g[2 + j]; break;
+		case SR_Q4_0: to[i] = unhalf(u[0]) * (float)((low ? g[2 + j] & 15 : g[2 + j - 16] >> 4) - 8); break;
+		case SR_Q4_1: to[i] = unhalf(u[0]) * (float)(low ? g[4 + j] & 15 : g[4 + j - 16] >> 4) + unhalf(u[1]); break;
+		}
+	}
+}
+
+/* ---- matrices whose scales (of 4 bits: and zero points) lie apart ------------------------------- */
+
+static bool is_apart(int32_t type)
+{
+	return type == SR_AWQ4 || type == SR_GPTQ4 || type == SR_GPTQ4_V2 || type == SR_CT4 || type == SR_F8;
+}
+
+static struct sr_extent more(struct tiny *t, size_t bytes)
+{
+	struct sr_extent e = { .offset = t->size, .bytes = bytes };
+
+	t->bytes = realloc(t->bytes, t->size + bytes);
+	assert(t->bytes);
+	t->size += bytes;
+	return e;
+}
+
+/* Random nibbles from `low` up, so that zero points are somewhere in the middle. */
+static struct sr_extent more_nibbles(struct tiny *t, size_t n, uint8_t low, uint8_t range, uint64_t *s)
+{
+	struct sr_extent e = more(t, n / 2);
+
+	for (size_t i = 0; i < n; i++) {
+		uint8_t v = (uint8_t)(low + (next(s) >> 40) % range), *at = t->bytes + e.offset + i / 2;
+
+		*at = i % 2 ? (uint8_t)(*at | v << 4) : v;
+	}
+	return e;
+}
+
+/* Any e4m3 but NaN; one scale for all of "q", blocks of 32 x 32 for "gate" and "up", else one an output. */
+static void add_f8(struct tiny *t, struct sr_tensor *w, const char *name, int32_t n, int32_t k, float size,
+                   uint64_t *s)
+{
+	bool blocks = !strcmp(name, "gate") || !strcmp(name, "up");
+	int32_t rows;
+
+	*w = (struct sr_tensor){ .name = name, .type = SR_F8, .n = n, .k = k, .group = blocks ? 32 : 0,
+		.group_n = blocks ? 32 : strcmp(name, "q") ? 1 : 0, .scale_type = SR_F32 };
+	rows = w->group_n ? (n + w->group_n - 1) / w->group_n : 1;
+	w->data = more(t, (size_t)n * (size_t)k);
+	for (size_t i = 0; i < (size_t)n * (size_t)k; i++) {
+		uint8_t v = (uint8_t)(next(s) >> 56);
+
+		t->bytes[w->data.offset + i] = (v & 0x7f) == 0x7f ? 0 : v;
+	}
+	w->scale = more(t, (size_t)rows * (size_t)(blocks ? k / 32 : 1) * sizeof(float));
+	for (size_t i = 0; i < w->scale.bytes / sizeof(float); i++) {
+		float f = size * (0.5f + 0.5f * fabsf(uniform(s))) / 150;
+
+		memcpy(t->bytes + w->scale.offset + i * sizeof(f), &f, sizeof(f));
+	}
+}
+
+/* Groups of 32, but "down" one group; of compressed-tensors "k" has no zero points. */
+static void add_apart(struct tiny *t, struct sr_tensor *w, const char *name, int32_t type, int32_t n, int32_t k,
+                      float size, uint64_t *s)
+{
+	int32_t group = strcmp(name, "down") ? 32 : 0;
+	size_t groups = group ? (size_t)(k / group) : 1;
+	bool ct = type == SR_CT4;
+
+	if (type == SR_F8) {
+		add_f8(t, w, name, n, k, size, s);
+		return;
+	}
+	*w = (struct sr_tensor){ .name = name, .type = type, .n = n, .k = k, .group = group,
+		.scale_type = ct ? SR_BF16 : SR_F16 };
+	w->data = more_nibbles(t, (size_t)n * (size_t)k, 0, 16, s);
+	if (!ct || strcmp(name, "k"))
+		w->zero = more_nibbles(t, ((size_t)n + 7) / 8 * 8 * groups, 5, 6, s);
+	w->scale = more(t, (size_t)n * groups * 2);
+	for (size_t i = 0; i < (size_t)n * groups; i++) {
+		float f = size * (0.5f + 0.5f * fabsf(uniform(s))) / 12;
+		uint16_t u = ct ? brain(f) : half(f);
+
+		memcpy(t->bytes + w->scale.offset + 2 * i, &u, 2);
+	}
+}
+
+static int nibble_at(const struct tiny *t, const struct sr_extent *e, size_t word, int i)
+{
+	uint8_t b = t->bytes[e->offset + 4 * word + (size_t)i / 2];
+
+	return i % 2 ? b >> 4 : b & 15;
+}
+
+/* Scale i of a tensor. */
+static float scale_at(const struct tiny *t, const struct sr_tensor *w, size_t i)
+{
+	bool wide = w->scale_type == SR_F32;
+	uint16_t u;
+	float f;
+
+	memcpy(wide ? (void *)&f : (void *)&u, t->bytes + w->scale.offset + i * (wide ? 4 : 2), wide ? 4 : 2);
+	return wide ? f : w->scale_type == SR_BF16 ? unbrain(u) : unhalf(u);
+}
+
+static float f8_weight(const struct tiny *t, const struct sr_tensor *w, size_t o, size_t i)
+{
+	int v = t->bytes[w->data.offset + o * (size_t)w->k + i], e = v >> 3 & 15;
+	float f = ldexpf((float)(v & 7) + (e ? 8 : 0), (e ? e : 1) - 10);
+	size_t at = (w->group_n ? o / (size_t)w->group_n : 0) * (size_t)(w->group ? w->k / w->group : 1) +
+		(w->group ? i / (size_t)w->group : 0);
+
+	return (v & 0x80 ? -f : f) * scale_at(t, w, at);
+}
+
+/* Weight of output o and input i, as each format's description has it. */
+static float apart_weight(const struct tiny *t, const struct sr_tensor *w, size_t o, size_t i)
+{
+	static const int awq[8] = { 0, 4, 1, 5, 2, 6, 3, 7 }; /* where an output's nibble is */
+	size_t n = (size_t)w->n, k = (size_t)w->k, group = w->group ? (size_t)w->group : k;
+	size_t g = i / group, groups = k / group, at;
+	int q, z = 8;
+
+	if (w->type == SR_F8)
+		return f8_weight(t, w, o, i);
+	switch (w->type) {
+	case SR_AWQ4:
+		q = nibble_at(t, &w->data, i * (n / 8) + o / 8, awq[o % 8]);
+		z = nibble_at(t, &w->zero, g * (n / 8) + o / 8, awq[o % 8]);
+		at = g * n + o;
+		break;
+	case SR_CT4:
+		q = nibble_at(t, &w->data, o * (k / 8) + i / 8, (int)(i % 8));
+		if (w->zero.bytes)
+			z = nibble_at(t, &w->zero, o / 8 * groups + g, (int)(o % 8));
+		at = o * groups + g;
+		break;
+	default:
+		q = nibble_at(t, &w->data, i / 8 * n + o, (int)(i % 8));
+		z = nibble_at(t, &w->zero, g * (n / 8) + o / 8, (int)(o % 8));
+		z += w->type == SR_GPTQ4;
+		at = g * n + o;
+	}
+	return (float)(q - z) * scale_at(t, w, at);
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------ */
+
+/* One tensor at the end of the bytes. */
+static void add(struct tiny *t, struct sr_tensor *w, const char *name, int32_t type, int32_t n, int32_t k,
+                float around, float size, uint64_t *s)
+{
+	size_t row;
+
+	if (is_apart(type)) {
+		add_apart(t, w, name, type, n, k, size, s);
+		return;
+	}
+	row = row_bytes(type, k);
+	*w = (struct sr_tensor){ .name = name, .type = type, .n = n, .k = k,
+		.data = { .offset = t->size, .bytes = row * (size_t)n } };
+	t->bytes = realloc(t->bytes, t->size + w->data.bytes);
+	assert(t->bytes);
+	for (int32_t i = 0; i < n; i++, t->size += row)
+		fill_row(type, k, size, s, t->bytes + t->size);
+	if (around != 0) {
+		assert(type == SR_F32);
+		w->add = around;
+	}
+}
+
+static int tiny_read(void *ctx, const struct sr_extent *e, uint64_t from, size_t n, void *buf, uint64_t tag)
+{
+	struct tiny *t = ctx;
+
+	if (t->n_done == 5) /* few, and in reverse: a back end must cope */
+		return -EAGAIN;
+	assert(from + n <= e->bytes && e->offset + e->bytes <= t->size);
+	t->reads++;
+	memmove((uint8_t *)buf + t->src.slack, t->bytes + e->offset + from, n);
+	t->done[t->n_done].tag = tag;
+	t->done[t->n_done++].at = (uint8_t *)buf + t->src.slack;
+	return 0;
+}
+
+static int tiny_wait(void *ctx, uint64_t *tag, void **at)
+{
+	struct tiny *t = ctx;
+
+	assert(t->n_done > 0);
+	t->n_done--;
+	*tag = t->done[t->n_done].tag;
+	*at = t->done[t->n_done].at;
+	return t->fail_after && t->reads > (uint64_t)t->fail_after ? -EIO : 0;
+}
+
+struct sr_model tiny_shape(void)
+{
+	return (struct sr_model){
+		.name = "tiny", .arch = "llama",
+		.L = 2, .D = 64, .H = 4, .G = 2, .E = 16, .F = 96, .V = 200, .context = 512,
+		.act = SR_SILU, .eps = 1e-5f, .embed_scale = 1, .attn_scale = 0.25f,
+		.rope = { { .kind = SR_ROPE_PLAIN, .dims = 16, .pairs = 1, .theta = 10000, .magnitude = 1 } },
+	};
+}
+
+struct tiny *tiny_create(const struct sr_model *shape, int32_t type, unsigned flags, uint64_t seed)
+{
+	static const int32_t types[] = { SR_Q4_1, SR_Q8_0, SR_F16, SR_Q4_0, SR_BF16, SR_F32 };
+	struct tiny *t = calloc(1, sizeof(*t));
+	struct sr_model *m = &t->m;
+	uint64_t s = seed * 0x9e3779b97f4a7c15u + 1;
+	float in;
+	int turn = 0;
+
+	assert(t);
+	*m = *shape;
+	t->src = (struct sr_source){ .ctx = t, .slack = 12, .read = tiny_read, .wait = tiny_wait };
+	m->layer = calloc((size_t)m->L, sizeof(*m->layer));
+	assert(m->layer);
+#define TYPE (flags & TINY_MIXED ? types[turn++ % 6] : type)
+	in = 2 / sqrtf((float)m->D);
+	add(t, &m->embed, "embed", is_apart(type) ? SR_F16 : type, m->V, m->D, 0, 1, &s);
+	for (int32_t l = 0; l < m->L; l++) {
+		struct sr_layer *y = &m->layer[l];
+
+		y->window = shape->layer ? shape->layer[l].window : 0;
+		y->rope = shape->layer ? shape->layer[l].rope : 0;
+		add(t, &y->norm1, "norm1", SR_F32, 1, m->D, 1, 0.2f, &s);
+		add(t, &y->q, "q", TYPE, m->H * m->E, m->D, 0, 1.5f * in, &s);
+		add(t, &y->k, "k", TYPE, m->G * m->E, m->D, 0, 1.5f * in, &s);
+		add(t, &y->v, "v", TYPE, m->G * m->E, m->D, 0, in, &s);
+		add(t, &y->o, "o", TYPE, m->D, m->H * m->E, 0, in, &s);
+		add(t, &y->norm2, "norm2", SR_F32, 1, m->D, 1, 0.2f, &s);
+		add(t, &y->gate, "gate", TYPE, m->F, m->D, 0, in, &s);
+		add(t, &y->up, "up", TYPE, m->F, m->D, 0, in, &s);
+		add(t, &y->down, "down", TYPE, m->D, m->F, 0, in, &s);
+		if (flags & TINY_BIAS) {
+			add(t, &y->q_bias, "q_bias", SR_F32, 1, m->H * m->E, 0, 0.5f, &s);
+			add(t, &y->k_bias, "k_bias", SR_F32, 1, m->G * m->E, 0, 0.5f, &s);
+			add(t, &y->v_bias, "v_bias", SR_F32, 1, m->G * m->E, 0, 0.5f, &s);
+		}
+		if (flags & TINY_QK_NORM) {
+			add(t, &y->q_norm, "q_norm", SR_F32, 1, m->E, 1, 0.2f, &s);
+			add(t, &y->k_norm, "k_norm", SR_F32, 1, m->E, 1, 0.2f, &s);
+		}
+		if (flags & TINY_POST_NORM) {
+			add(t, &y->post1, "post1", SR_F32, 1, m->D, 1, 0.2f, &s);
+			add(t, &y->post2, "post2", SR_F32, 1, m->D, 1, 0.2f, &s);
+		}
+	}
+	add(t, &m->norm, "norm", SR_F32, 1, m->D, 1, 0.2f, &s);
+	if (flags & TINY_UNTIED)
+		add(t, &m->head, "head", TYPE, m->V, m->D, 0, 2 * in, &s);
+#undef TYPE
+	return t;
+}
+
+void tiny_destroy(struct tiny *t)
+{
+	free(t->m.layer);
+	free(t->bytes);
+	free(t);
+}
+
+float *tiny_dense(const struct tiny *t, const struct sr_tensor *w)
+{
+	float *f = calloc((size_t)w->n * (size_t)w->k, sizeof(*f));
+	size_t k = (size_t)w->k;
+
+	assert(f);
+	for (size_t i = 0; i < (size_t)w->n; i++) {
+		if (!is_apart(w->type))
+			dense_row(w->type, w->k, t->bytes + w->data.offset + i * row_bytes(w->type, w->k), f + i * k);
+		for (size_t j = 0; is_apart(w->type) && j < k; j++)
+			f[i * k + j] = apart_weight(t, w, i, j);
+	}
+	for (size_t i = 0; i < (size_t)w->n * (size_t)w->k; i++)
+		f[i] += w->add;
+	return f;
+}

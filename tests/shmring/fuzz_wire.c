@@ -1,0 +1,154 @@
+/* LINK: -lhugetlbfs */
+/* fuzz_wire.c - anything in the memory of a client: what server.c hands on is true, and what it
+ * takes is bounded.
+ *
+ * An input is [n_requests][n_cancels][flags][head: 4 bytes] then records of 252 and 60 bytes
+ * (without their seq, which is right unless flags say otherwise), the rest fills the arena. */
+#include <stdlib.h>
+
+#include "shmring/server.c"
+
+#define VOCAB   1000
+#define CONTEXT 256
+#define LIVE    32
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+
+static struct server_conn *conn;
+static unsigned char *up;             /* writable, as the client has it */
+
+static void must(bool x)
+{
+	if (!x)
+		abort();
+}
+
+static void open_once(void)
+{
+	struct server_config cfg = { .most = { LIVE, 64, 4096 },
+		.model = { .vocab = VOCAB, .context = CONTEXT, .epoch = 1 } };
+	struct sr_hello h = { .magic = SR_MAGIC, .version = SR_VERSION };
+	struct sr_welcome w;
+	union { char buf[CMSG_SPACE(8)]; struct cmsghdr align; } control;
+	struct iovec iov = { &w, sizeof(w) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf,
+		.msg_controllen = sizeof(control.buf) };
+	struct server *sv = NULL;
+	int pair[2], fds[2];
+
+	must(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0 && server_create(&sv, &cfg) == 0);
+	must(server_open(&conn, sv, pair[0], &h, false, 0) == 0);
+	while (server_fill(conn) > 0)
+		;
+	must(server_welcome(conn) == 0);
+	must(recvmsg(pair[1], &msg, 0) == sizeof(w));
+	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fds));
+	up = mmap(NULL, conn->up.len, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+	must(up != MAP_FAILED);
+}
+
+static size_t eat(const uint8_t **p, size_t *n, void *to, size_t want)
+{
+	size_t have = *n < want ? *n : want;
+
+	memcpy(to, *p, have);
+	*p += have;
+	*n -= have;
+	return have;
+}
+
+static void check_ids(const int32_t *id, uint32_t n)
+{
+	must(n <= SR_LIST_MAX || n <= CONTEXT);
+	for (uint32_t i = 0; i < n; i++)
+		must(id[i] >= 0 && id[i] < VOCAB);
+}
+
+/* Everything that clients/serve.c and the scheduler rely on. */
+static void check_request(const struct server_request *r)
+{
+	const struct sr_wire_request *q = &r->q;
+	uint32_t i = 0;
+
+	must(q->n_prompt >= 1 && q->n_prompt <= CONTEXT && q->max_tokens <= CONTEXT - q->n_prompt);
+	must(q->min_tokens <= q->max_tokens && (q->max_tokens || q->flags & SR_PROMPT_LOGPROBS));
+	must(q->temperature >= 0 && q->temperature < 1e7f && q->top_p >= 0 && q->top_p <= 1);
+	must(q->min_p >= 0 && q->min_p <= 1 && q->repetition >= 0 && q->repetition < 1e7f);
+	must(q->presence >= -2 && q->presence <= 2 && q->frequency >= -2 && q->frequency <= 2);
+	must(q->n_top <= SR_TOP_MAX && q->n_prompt_top <= SR_TOP_MAX && q->n_stop <= SR_STOP_MAX);
+	check_ids(q->stop, q->n_stop);
+	check_ids(r->prompt, q->n_prompt);
+	check_ids(r->more_stops, q->n_more_stops);
+	check_ids(r->allowed, q->n_allowed);
+	check_ids(r->banned, q->n_banned);
+	must(q->n_bad_words <= SR_LIST_MAX && q->n_bias <= SR_LIST_MAX);
+	for (; i < q->n_bad_words; i += 1 + (uint32_t)r->bad_words[i]) {
+		must(r->bad_words[i] >= 1 && i + (uint32_t)r->bad_words[i] < q->n_bad_words);
+		check_ids(r->bad_words + i + 1, (uint32_t)r->bad_words[i]);
+	}
+	must(i == q->n_bad_words);
+	for (i = 0; i < q->n_bias; i++)
+		must(r->bias[i].id >= 0 && r->bias[i].id < VOCAB && r->bias[i].value >= -1e6f &&
+		     r->bias[i].value <= 1e6f);
+}
+
+static void drive(void)
+{
+	struct server_request *r;
+	uint32_t ticket, n = 0, promised;
+	int e;
+
+	for (n = 0; (e = server_cancel(conn, &ticket)) > 0; n++)
+		must(n <= 2 * LIVE);
+	must(e == 0 || e == -EPROTO);
+	for (n = 0; (e = server_peek(conn, &r)) == 1; n++) {
+		must(n <= LIVE);
+		if (!r->error && server_read(conn) == 0)
+			check_request(r);
+		server_leave(conn);
+	}
+	must(e == 0 || e == -EPROTO);
+	promised = server_reserve(conn, 1, 70);
+	must(promised <= 64 && conn->tokens.mine - conn->tokens.left + conn->tokens.reserved <= 64);
+	while (promised-- > 0)
+		server_end(conn, 0, &(struct sr_end){ 0 }, 0);
+	server_arm(conn, 3);
+	server_ready(conn, 3);
+	server_wake(conn);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
+{
+	uint8_t head[8] = { 0 };
+	struct sr_up *words;
+
+	if (!conn)
+		open_once();
+	memset(up, 0, SR_UP_BYTES(&conn->shape));
+	words = (void *)up;
+	rings_init(conn);
+	memset(conn->mark, 0, 8 * (LIVE / 64 + 1));
+	conn->held = conn->broken = false;
+	eat(&p, &n, head, sizeof(head));
+	memcpy((void *)&words->tokens.head, head + 4, 4);
+	if (!(head[2] & 1))
+		atomic_store(&words->tokens.head, 0);
+	for (uint32_t i = 0; i < head[0] % (LIVE + 2); i++) {
+		unsigned char *at = up + SR_PAGE + 256 * (i % LIVE);
+		uint32_t seq = sr_ring_seq(i) + (head[2] & 2 ? head[3] : 0);
+
+		memcpy(at, &seq, 4);
+		eat(&p, &n, at + 4, 252);
+	}
+	for (uint32_t i = 0; i < head[1] % (2 * LIVE + 2); i++) {
+		unsigned char *at = up + SR_OFF_CANCELS(LIVE) + 64 * (i % (2 * LIVE));
+		uint32_t seq = sr_ring_seq(i) + (head[2] & 4 ? head[3] : 0);
+
+		memcpy(at, &seq, 4);
+		eat(&p, &n, at + 4, 60);
+	}
+	eat(&p, &n, up + SR_OFF_ARENA(LIVE), 4096);
+	drive();
+	drive();                              /* again, as the next turn would */
+	return 0;
+}

@@ -1,0 +1,466 @@
+/* top.c - slipring top: what the daemon does right now, from its stats page; it is not asked and
+ * does not notice.  Two copies of the page, a moment apart, make every figure. */
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "tools/commands.h"
+#include "core/instance/knobs.h"
+#include "tools/figures.h"
+#include "tools/instance.h"
+#include "tools/machine/nvml.h"
+#include "screen.h"
+
+#define BAR 24                            /* characters; fewer on a narrow terminal */
+
+struct look {
+	struct stats_page page;
+	struct stats_mark mark;
+};
+
+struct row {                              /* of a client */
+	const struct stats_client *c;
+	double prompt_per_s, generated_per_s, requests_per_s;
+	char name[33];
+	char remark[64];
+};
+
+struct view {
+	struct instance in;
+	struct look *old, *now;
+	bool first;                       /* there is no older look: figures are since READY */
+	struct figures f;
+	struct row row[STATS_CLIENTS];
+	int n_rows;
+	double ttft[3], itl[3];           /* p50, p90, p99; seconds */
+	struct nvml_gpu gpu[NVML_MOST];
+	int n_gpus;
+};
+
+static volatile sig_atomic_t ended;
+
+static void on_end(int sig)
+{
+	(void)sig;
+	ended = 1;
+}
+
+static int usage(FILE *to)
+{
+	fprintf(to, "slipring top [--instance NAME] [-i SECONDS] [--once] [--json]\n\n"
+	            "What the daemon does: rates, latencies, the limits that its steps run into, who is "
+	            "connected.\n"
+	            "Read from its stats page; the daemon is not asked and not slowed.\n\n"
+	            "  --instance NAME  which daemon (default: \"default\")\n"
+	            "  -i SECONDS       between two looks, 0.1 to 3600 (default: 1)\n"
+	            "  --once           two looks, print, end; so without a terminal\n"
+	            "  --json           the same, one object for programs; seconds, tokens, bytes\n\n"
+	            "Keys: q ends.  \"slipring why\" says what the limits mean and what to do.\n");
+	return to == stdout ? 0 : 2;
+}
+
+/* ---- looking ----------------------------------------------------------------------------- */
+
+static void look(struct look *l, const struct instance *in)
+{
+	stats_read_all(in->page);
+	memcpy(&l->page, in->page, sizeof(l->page));
+	figures_now(&l->page, instance_alive(in), &l->mark);
+}
+
+static void remark(struct row *r, const struct stats_client *old, uint64_t now, double seconds)
+{
+	const struct stats_client *c = r->c;
+	uint64_t requests = c->requests - (old ? old->requests : 0), alone = c->alone - (old ? old->alone :
+	        0);
+
+	if (c->full_since_ns && now > c->full_since_ns)
+		snprintf(r->remark, sizeof(r->remark), "does not read: its ring is full for %.1f s",
+		         (double)(now - c->full_since_ns) / 1e9);
+	else if (old && c->held > old->held)
+		snprintf(r->remark, sizeof(r->remark), "reads slowly: its ring was full");
+	else if (old && (double)(c->preparing_ns - old->preparing_ns) > 0.5e9 * seconds)
+		snprintf(r->remark, sizeof(r->remark), "tokenizes, while nothing else waits");
+	else if (old && (double)(c->arriving_ns - old->arriving_ns) > 0.5e9 * seconds)
+		snprintf(r->remark, sizeof(r->remark), "waits for requests to arrive");
+	else if (requests >= 2 && alone == requests)
+		snprintf(r->remark, sizeof(r->remark), "one request at a time");
+	else if (!c->live && !requests)
+		snprintf(r->remark, sizeof(r->remark), "silent");
+}
+
+static int by_load(const void *a, const void *b)
+{
+	const struct row *x = a, *y = b;
+
+	if (x->generated_per_s != y->generated_per_s)
+		return x->generated_per_s < y->generated_per_s ? 1 : -1;
+	if (x->c->live != y->c->live)
+		return x->c->live < y->c->live ? 1 : -1;
+	return x->c->id < y->c->id ? -1 : 1;
+}
+
+static void clients(struct view *v)
+{
+	double s = v->f.seconds > 0 ? v->f.seconds : 1;
+
+	v->n_rows = 0;
+	for (int i = 0; i < STATS_CLIENTS; i++) {
+		const struct stats_client *c = &v->now->page.client[i], *o = &v->old->page.client[i];
+		struct row *r = &v->row[v->n_rows];
+
+		if (!c->id)
+			continue;
+		o = !v->first && o->id == c->id ? o : NULL;
+		*r = (struct row){ .c = c };
+		r->prompt_per_s = (double)(c->prompt_tokens - (o ? o->prompt_tokens : 0)) / s;
+		r->generated_per_s = (double)(c->tokens - (o ? o->tokens : 0)) / s;
+		r->requests_per_s = (double)(c->requests - (o ? o->requests : 0)) / s;
+		figures_client(r->name, c->name);
+		remark(r, o, v->now->mark.at_ns, s);
+		v->n_rows++;
+	}
+	qsort(v->row, (size_t)v->n_rows, sizeof(v->row[0]), by_load);
+}
+
+static void figure(struct view *v)
+{
+	static const double share[3] = { 0.5, 0.9, 0.99 };
+	const struct stats_histogram *a = v->first ? NULL : v->old->page.hist, *b = v->now->page.hist;
+
+	figures_between(&v->old->mark, &v->now->mark, &v->f);
+	for (int i = 0; i < 3; i++) {
+		v->ttft[i] = figures_percentile(HIST_TTFT, a ? &a[HIST_TTFT] : NULL, &b[HIST_TTFT], share[i]);
+		v->itl[i] = figures_percentile(HIST_ITL, a ? &a[HIST_ITL] : NULL, &b[HIST_ITL], share[i]);
+	}
+	clients(v);
+	v->n_gpus = nvml_look(v->gpu);
+}
+
+/* Another look; what was new is old. */
+static void advance(struct view *v)
+{
+	struct look *l = v->old;
+
+	v->old = v->now;
+	v->now = l;
+	v->first = instance_follow(&v->in);
+	look(v->now, &v->in);
+	if (v->first)
+		v->old->mark = (struct stats_mark){ .at_ns = v->now->page.ready_ns };
+	figure(v);
+}
+
+/* ---- as lines ---------------------------------------------------------------------------- */
+
+static void say_state(struct sheet *s, const struct view *v)
+{
+	const struct stats_page *p = &v->now->page;
+	uint64_t now = figures_clock();
+	char age[32];
+
+	figures_age(age, sizeof(age), p->ready_ns ? (double)(now - p->ready_ns) / 1e9 : 0);
+	if (!instance_alive(&v->in))
+		sheet_add(s, true, "slipring top   %s   THE DAEMON (pid %u) IS GONE; what follows is the "
+		          "last it wrote", v->in.name, p->pid);
+	else
+		sheet_add(s, true, "slipring top   %s   %.80s on %s   %s for %s", v->in.name, p->model, p->device,
+		          p->state, age);
+}
+
+__attribute__((format(printf, 3, 4)))
+static void append(char *s, size_t n, const char *fmt, ...)
+{
+	size_t at = strlen(s);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(s + at, n - at, fmt, ap);
+	va_end(ap);
+}
+
+static void say_axes(struct sheet *s, const struct figures *f)
+{
+	char a[BAR + 1], b[BAR + 1], left[64], right[64], empty[SHEET_WIDTH] = "";
+	int bar = s->width && s->width < 2 * (BAR + 19) ? s->width / 2 - 19 : BAR, wide;
+
+	bar = bar < 1 ? 1 : bar;
+	wide = bar + (s->width && s->width < 96 ? 20 : 28);
+	sheet_add(s, true, "%-*s%s", wide, bar < 10 ? "no more rows: why" : "why no more rows were added",
+	          bar < 10 ? "bound by" : "what bound the time");
+	for (int i = 0; i < N_WHY; i++) {
+		double why = f->why_all > 0 ? f->why_s[i] / f->why_all : 0;
+		double bound = i < N_BOUND && f->bound_all > 0 ? f->bound_s[i] / f->bound_all : 0;
+
+		figures_bar(a, bar, why);
+		figures_bar(b, bar, bound);
+		snprintf(left, sizeof(left), "%-9s %s %5.1f %%", sched_why_name(i), a, why * 100);
+		snprintf(right, sizeof(right), "%-9s %s %5.1f %%", sched_bound_name(i), b, bound * 100);
+		sheet_add(s, false, "%-*s%s", i < N_BOUND ? wide : 0, left, i < N_BOUND ? right : "");
+	}
+	for (int i = 0; i < N_EMPTY; i++)     /* all of them: what comes and goes is hard to read */
+		append(empty, sizeof(empty), "   %s %.1f %%", stats_empty_name(i),
+		       f->why_all > 0 ? f->empty_s[i] / f->why_all * 100 : 0);
+	sheet_add(s, false, "of empty:%s", empty);
+}
+
+/* The busiest, as many as there is room for; the others added up. */
+static void say_clients(struct sheet *s, const struct view *v)
+{
+	int room = s->rows && s->rows < SHEET_LINES ? s->rows : SHEET_LINES, i;
+	unsigned live = 0, unanswered = 0;
+	double prompt = 0, generated = 0;
+	char rest[32];
+
+	sheet_add(s, true, "%-24s %8s %6s %6s %8s %10s %10s", "client", "pid", "uid", "live", "no token",
+	          "prompt/s", "tokens/s");
+	for (i = 0; i < v->n_rows && (s->n + (s->width ? 2 : 1) < room || i + 1 == v->n_rows); i++) {
+		const struct row *r = &v->row[i];
+
+		sheet_add(s, false, "%-24.24s %8u %6u %6u %8u %10.1f %10.1f%s%s", r->name, r->c->pid, r->c->uid,
+		          r->c->live, r->c->unanswered, r->prompt_per_s, r->generated_per_s,
+		          *r->remark ? "   " : "", r->remark);
+	}
+	if (i == v->n_rows)
+		return;
+	snprintf(rest, sizeof(rest), "and %d more, together", v->n_rows - i);
+	for (; i < v->n_rows; i++) {
+		live += v->row[i].c->live;
+		unanswered += v->row[i].c->unanswered;
+		prompt += v->row[i].prompt_per_s;
+		generated += v->row[i].generated_per_s;
+	}
+	sheet_add(s, false, "%-24s %8s %6s %6u %8u %10.1f %10.1f", rest, "", "", live, unanswered, prompt,
+	          generated);
+}
+
+/* What is not known is left out. */
+static void say_gpu(struct sheet *s, int i, const struct nvml_gpu *g)
+{
+	char t[SHEET_WIDTH] = "", why[80];
+
+	if (g->busy_percent >= 0)
+		append(t, sizeof(t), ", busy %d %%", g->busy_percent);
+	if (g->memory_used >= 0)
+		append(t, sizeof(t), ", memory %.1f of %.1f GiB", (double)g->memory_used / 0x1p30,
+		       (double)g->memory_total / 0x1p30);
+	if (g->power_mw >= 0)
+		append(t, sizeof(t), ", %.0f W", g->power_mw / 1e3);
+	if (g->power_mw >= 0 && g->power_limit_mw > 0)
+		append(t, sizeof(t), " of %.0f", g->power_limit_mw / 1e3);
+	if (g->celsius >= 0)
+		append(t, sizeof(t), ", %d C", g->celsius);
+	if (g->sm_mhz >= 0)
+		append(t, sizeof(t), ", %d MHz", g->sm_mhz);
+	if (*nvml_held_back(g->held_back, why, sizeof(why)))
+		append(t, sizeof(t), ", held back by %s", why);
+	if (g->uncorrected > 0)
+		append(t, sizeof(t), ", MEMORY ERRORS %lld", (long long)g->uncorrected);
+	sheet_add(s, g->uncorrected > 0, "GPU %d %.40s: %s", i, g->name, *t ? t + 2 : "says nothing");
+}
+
+static void say(struct sheet *s, const struct view *v)
+{
+	const struct stats_page *p = &v->now->page;
+	const struct figures *f = &v->f;
+	char hits[32] = "-", t[6][24];
+
+	s->n = 0;
+	say_state(s, v);
+	if (!isnan(f->hit_rate))
+		snprintf(hits, sizeof(hits), "%.1f %%", f->hit_rate * 100);
+	sheet_add(s, false, "running %llu of %lld   waiting %llu   KV %.1f %% of %llu blocks   prefix hits "
+	          "%s   clients %llu", (unsigned long long)p->running, (long long)p->knob[KNOB_MAX_NUM_SEQS],
+	          (unsigned long long)p->waiting,
+	          p->n_blocks ? 100.0 * (double)p->blocks_used / (double)p->n_blocks : 0.0,
+	          (unsigned long long)p->n_blocks, hits, (unsigned long long)p->clients);
+	sheet_add(s, false, "prompt %.1f tokens/s   generated %.1f tokens/s   requests %.2f/s   steps %.1f/s "
+	          "  preempted %llu", f->prompt_per_s, f->generated_per_s, f->requests_per_s, f->steps_per_s,
+	          (unsigned long long)f->preemptions);
+	for (int i = 0; i < 3; i++) {
+		figures_ms(t[i], sizeof(t[i]), v->ttft[i]);
+		figures_ms(t[3 + i], sizeof(t[3 + i]), v->itl[i]);
+	}
+	sheet_add(s, false, "TTFT p50 %s, p90 %s, p99 %s   ITL p50 %s, p90 %s, p99 %s", t[0], t[1], t[2], t[3],
+	          t[4], t[5]);
+	figures_ms(t[0], sizeof(t[0]), (double)p->cycle_max_ns / 1e9);
+	sheet_add(s, false, "longest turn of the loop %s since start   refused %llu   died %llu", t[0],
+	          (unsigned long long)p->refused, (unsigned long long)p->died);
+	for (int i = 0; i < v->n_gpus; i++)
+		say_gpu(s, i, &v->gpu[i]);
+	sheet_add(s, false, "%s", "");
+	say_axes(s, f);
+	sheet_add(s, false, "%s", "");
+	say_clients(s, v);
+}
+
+/* ---- for programs ------------------------------------------------------------------------ */
+
+static json_t *number(double x) { return isnan(x) ? json_null() : json_real(x); }
+
+static json_t *three(const double x[3])
+{
+	return json_pack("{s:o, s:o, s:o}", "p50", number(x[0]), "p90", number(x[1]), "p99", number(x[2]));
+}
+
+static json_t *json_clients(const struct view *v)
+{
+	json_t *all = json_array();
+
+	for (int i = 0; i < v->n_rows; i++) {
+		const struct row *r = &v->row[i];
+		const struct stats_client *c = r->c;
+
+		json_array_append_new(all, json_pack("{s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:f, s:f, s:f, "
+		                                     "s:I, s:f, s:f, s:s}",
+			"name", r->name, "pid", (int)c->pid, "uid", (int)c->uid, "live", (int)c->live,
+			"unanswered", (int)c->unanswered, "requests", (json_int_t)c->requests,
+			"requests_alone", (json_int_t)c->alone, "requests_per_s", r->requests_per_s,
+			"prompt_tokens_per_s", r->prompt_per_s, "tokens_per_s", r->generated_per_s,
+			"ring_full", (json_int_t)c->held, "preparing_s", (double)c->preparing_ns / 1e9,
+			"arriving_s", (double)c->arriving_ns / 1e9, "remark", r->remark));
+	}
+	return all;
+}
+
+static json_t *known(int64_t x) { return x == NVML_UNKNOWN ? json_null() : json_integer(x); }
+
+static json_t *known_milli(int x) { return x == NVML_UNKNOWN ? json_null() : json_real(x / 1e3); }
+
+static json_t *json_gpus(const struct view *v)
+{
+	json_t *all = json_array();
+	char why[80];
+
+	for (int i = 0; i < v->n_gpus; i++) {
+		const struct nvml_gpu *g = &v->gpu[i];
+
+		json_array_append_new(all, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+		                                     "s:s, s:o, s:o}",
+			"name", g->name, "bus", g->bus, "busy_percent", known(g->busy_percent),
+			"memory_used", known(g->memory_used), "memory_total", known(g->memory_total),
+			"watts", known_milli(g->power_mw), "watts_limit", known_milli(g->power_limit_mw),
+			"celsius", known(g->celsius), "sm_mhz", known(g->sm_mhz),
+			"sm_mhz_most", known(g->sm_mhz_most),
+			"held_back_by", nvml_held_back(g->held_back, why, sizeof(why)),
+			"memory_errors_corrected", known(g->corrected),
+			"memory_errors_uncorrected", known(g->uncorrected)));
+	}
+	return all;
+}
+
+static int print_json(const struct view *v)
+{
+	const struct stats_page *p = &v->now->page;
+	const struct figures *f = &v->f;
+	json_t *why = figures_json(f->why_s, N_WHY, sched_why_name);
+	json_t *bound = figures_json(f->bound_s, N_BOUND, sched_bound_name);
+	json_t *empty = figures_json(f->empty_s, N_EMPTY, stats_empty_name), *j;
+	int e;
+
+	j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, "
+	              "s:I, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}",
+	              "instance", v->in.name, "model", p->model, "device", p->device, "state", p->state,
+	              "pid", (int)p->pid, "alive", instance_alive(&v->in), "seconds", f->seconds,
+	              "running", (json_int_t)p->running, "waiting", (json_int_t)p->waiting,
+	              "max_num_seqs", (json_int_t)p->knob[KNOB_MAX_NUM_SEQS],
+	              "kv_blocks_used", (json_int_t)p->blocks_used, "kv_blocks", (json_int_t)p->n_blocks,
+	              "clients", (json_int_t)p->clients, "prompt_tokens_per_s", f->prompt_per_s,
+	              "generated_tokens_per_s", f->generated_per_s, "requests_per_s", f->requests_per_s,
+	              "steps_per_s", f->steps_per_s, "preemptions", (json_int_t)f->preemptions,
+	              "prefix_hit_rate", number(f->hit_rate), "ttft_s", three(v->ttft), "itl_s", three(v->itl),
+	              "longest_turn_s", (double)p->cycle_max_ns / 1e9, "why_s", why, "bound_s", bound,
+	              "empty_s", empty,
+	              "gpus", json_gpus(v), "client", json_clients(v));
+	e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(9)) : -1;
+	putchar('\n');
+	json_decref(j);
+	return e < 0;
+}
+
+/* ---- the command ------------------------------------------------------------------------- */
+
+static void nap(double seconds)
+{
+	struct timespec t = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
+
+	nanosleep(&t, NULL);                  /* a signal ends it, and us */
+}
+
+static void watch(struct view *v, struct sheet *s, double seconds)
+{
+	int key = 0;
+
+	while (!ended && key != 'q' && key != 'Q' && key != -1) {
+		advance(v);
+		screen_size(s);
+		say(s, v);
+		screen_show(s);
+		key = screen_key((int)(seconds * 1e3));
+	}
+	screen_close();
+}
+
+int cmd_top(int argc, char **argv)
+{
+	static struct view v;
+	static struct sheet s;
+	const char *name = NULL;
+	bool once = false, json = false;
+	double seconds = 1;
+	int r = 0;
+
+	for (int i = 1; i < argc; i++) {
+		int at = i;
+		char *end = NULL;
+
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+			return usage(stdout);
+		if (!strcmp(argv[i], "--once"))
+			once = true;
+		else if (!strcmp(argv[i], "--json"))
+			once = json = true;
+		else if (!strcmp(argv[i], "--instance") && i + 1 < argc)
+			name = argv[++i];
+		else if (!strcmp(argv[i], "-i") && i + 1 < argc && (seconds = strtod(argv[++i],
+		        &end)) >= 0.1 &&
+		         seconds <= 3600 && !*end)
+			;
+		else
+			return command_wrong("top", argv, at, i);
+	}
+	if (instance_open(&v.in, "top", name) < 0)
+		return 1;
+	v.old = malloc(sizeof(*v.old));
+	v.now = malloc(sizeof(*v.now));
+	if (!v.old || !v.now) {
+		fprintf(stderr, "slipring top: no memory\n");
+		return 1;
+	}
+	signal(SIGINT, on_end);
+	signal(SIGTERM, on_end);
+	look(v.now, &v.in);
+	if (!once && screen_open()) {
+		watch(&v, &s, seconds);
+	} else {
+		nap(seconds);
+		advance(&v);
+		say(&s, &v);
+		if (json)
+			r = print_json(&v);
+		else
+			sheet_print(&s, stdout);
+	}
+	free(v.old);
+	free(v.now);
+	instance_close(&v.in);
+	return r;
+}

@@ -1,0 +1,349 @@
+/* quantize.c - slipring quantize: any model in that is not of 4 bits with scales apart already, a Hugging
+ * Face directory in AWQ's layout out.
+ *
+ *	plan       names and shapes of all that will be written; what cannot be is refused here
+ *	layers     one at a time: read, scales by what a text shows, round, write (quantize_layer.c)
+ *	the rest   embeddings, last norm and head, not quantized; what lies beside (quantize_dir.c)
+ *
+ * With a text its tokens go through the model twice, as it was and as it is written, layer by layer:
+ * that gives the scales and, at the end, what was lost.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "adapters/text/slipring-text.h"
+#include "tools/commands.h"
+#include "quantize_dir.h"
+#include "quantize_impl.h"
+#include "tools/visible.h"
+
+#define TOKENS   4096              /* of the text: scales by the first half, what is lost by the second */
+#define TEXT_MAX (1u << 20)
+
+/* ---- the text ------------------------------------------------------------------------------- */
+
+static int read_text(struct quantize *z)
+{
+	struct sr_text *t = NULL;
+	char *s = malloc(TEXT_MAX);
+	FILE *f = fopen(z->text, "re");
+	size_t n = s && f ? fread(s, 1, TEXT_MAX, f) : 0;
+	int64_t ids = 0;
+	int rc = 0;
+
+	z->id = malloc(TOKENS * sizeof(*z->id));
+	if (!s || !z->id)
+		rc = quantize_no_memory(z);
+	else if (!f || ferror(f))
+		rc = quantize_fail(z, -EIO, "%s: %s", z->text, strerror(errno));
+	else
+		rc = sr_text_open(&t, z->where.path, z->err, sizeof(z->err));
+	if (!rc) {
+		ids = sr_text_encode(t, s, n, SR_TEXT_SPECIAL_ADD, z->id, TOKENS, TOKENS);
+		z->T = ids < TOKENS ? (int32_t)ids : TOKENS;
+		z->T = z->T < z->m->context ? z->T : z->m->context;
+		if (z->T < 64)
+			rc = quantize_fail(z, -EINVAL, "%s: has %d tokens; scales need at least 64, and take up to %d",
+			          z->text, z->T, TOKENS);
+	}
+	for (int32_t i = 0; i < z->T && !rc; i++)
+		if (z->id[i] < 0 || z->id[i] >= z->m->V)
+			rc = quantize_fail(z, -EINVAL, "%s: its tokenizer gives id %d, but the model has %d",
+			          z->where.path, z->id[i], z->m->V);
+	sr_text_close(t);
+	free(s);
+	if (f)
+		fclose(f);
+	return rc;
+}
+
+static int begin_text(struct quantize *z)
+{
+	size_t D = (size_t)z->m->D;
+	int rc = read_text(z);
+
+	if (rc)
+		return rc;
+	if (z->m->E % 16 || z->m->D % 32 || z->m->F % 32 || z->m->H * z->m->E % 32)
+		return quantize_fail(z, -ENOTSUP, "%s: --scale-search computes with heads of a multiple of 16 and "
+		                     "widths of a multiple of 32", z->where.path);
+	z->x = aligned_alloc(64, (size_t)z->T * D * 4 + 64 - (size_t)z->T * D * 4 % 64);
+	z->y = aligned_alloc(64, (size_t)z->T * D * 4 + 64 - (size_t)z->T * D * 4 % 64);
+	if (!z->x || !z->y || calibrate_create(&z->c, z->m, z->T) != 0)
+		return quantize_no_memory(z);
+	for (int32_t t = 0; t < z->T && !rc; t++)
+		rc = quantize_rows(z, &z->m->embed, z->id[t], 1, z->x + (size_t)t * D);
+	memcpy(z->y, z->x, (size_t)z->T * D * 4);
+	return rc;
+}
+
+/* Mean of -log p over the second half of the text, before and after. */
+static int end_text(struct quantize *z)
+{
+	const struct sr_tensor *head = z->m->head.type ? &z->m->head : &z->m->embed;
+	int32_t T = z->T, from = T / 2, step = 2 * z->m->F < 2048 ? 2 * z->m->F : 2048;
+	size_t D = (size_t)z->m->D;
+	double *sum = malloc(4 * (size_t)T * sizeof(*sum)), *hit = sum + 2 * T;
+	float *w = malloc((size_t)step * D * 4), *norm = malloc(D * 4);
+	int rc = sum && w && norm ? quantize_rows(z, &z->m->norm, 0, 1, norm) : quantize_no_memory(z);
+
+	if (!rc) {
+		calibrate_norm(z->c, norm, z->x, z->x);
+		calibrate_norm(z->c, norm, z->y, z->y);
+		for (int32_t t = 0; t < 2 * T; t++)
+			sum[t] = -INFINITY;
+	}
+	for (int32_t v = 0; v < z->m->V && !rc; v += step) {
+		struct matrix part_of = { z->m->V - v < step ? z->m->V - v : step, z->m->D, w };
+
+		rc = quantize_rows(z, head, v, part_of.n, w);
+		if (!rc) {
+			calibrate_head(z->c, &part_of, v, z->x, from, z->id, sum, hit);
+			calibrate_head(z->c, &part_of, v, z->y, from, z->id, sum + T, hit + T);
+		}
+	}
+	for (int32_t t = from; t < T - 1 && !rc; t++) {
+		z->loss += (sum[t] - hit[t]) / (T - 1 - from);
+		z->loss_after += (sum[T + t] - hit[T + t]) / (T - 1 - from);
+	}
+	free(sum);
+	free(w);
+	free(norm);
+	return rc;
+}
+
+static int write_rest(struct quantize *z)
+{
+	int rc = quantize_copy(z, &z->m->embed, z->embed);
+
+	if (!rc)
+		rc = quantize_copy(z, &z->m->norm, z->norm);
+	if (!rc && z->m->head.type)
+		rc = quantize_copy(z, &z->m->head, z->head);
+	if (!rc && (rc = tensors_out_finish(z->out)) != 0)
+		rc = quantize_fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc));
+	return rc ? rc : quantize_dir_write(&z->where, z->md, z->dir, z->group, z->err, sizeof(z->err));
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+static int open_model(struct quantize *z)
+{
+	int rc = locate_model(&z->where, z->model, z->err, sizeof(z->err));
+
+	if (rc)
+		return rc;
+	if ((rc = model_open(&z->md, z->where.path, z->err, sizeof(z->err))) != 0)
+		return rc;
+	z->m = &z->md->m;
+	if (*z->md->quantization && !z->where.gguf)
+		return quantize_fail(z, -ENOTSUP, "%s is quantized already (%s): take the model that it was made "
+		                     "from", z->where.path, z->md->quantization);
+	if ((rc = quantize_dir_check(&z->where, z->md, z->err, sizeof(z->err))) != 0 ||
+	    (rc = quantize_check(z)) != 0)
+		return rc;
+	z->paired = z->m->rope[0].pairs;
+	z->md->m.rope[0].pairs = z->md->m.rope[1].pairs = 0;
+	z->file = malloc((size_t)z->md->n_files * sizeof(*z->file));
+	if (!z->file)
+		return quantize_no_memory(z);
+	for (int32_t i = 0; i < z->md->n_files; i++)
+		z->file[i] = -1;
+	for (int32_t i = 0; i < z->md->n_files; i++)
+		if ((z->file[i] = open(z->md->file[i], O_RDONLY | O_CLOEXEC)) < 0)
+			return quantize_fail(z, -errno, "%s: %s", z->md->file[i], strerror(errno));
+	return 0;
+}
+
+static int open_out(struct quantize *z)
+{
+	char path[4200];
+
+	snprintf(path, sizeof(path), "%s/config.json", z->dir);
+	if (mkdir(z->dir, 0777) < 0 && errno != EEXIST)
+		return quantize_fail(z, -errno, "%s: %s", z->dir, strerror(errno));
+	if (access(path, F_OK) == 0)
+		return quantize_fail(z, -EEXIST, "%s holds a model already: give --out another directory", z->dir);
+	snprintf(path, sizeof(path), "%s/model.safetensors", z->dir);
+	z->out = tensors_out_create(path);
+	return z->out ? quantize_plan(z) : quantize_no_memory(z);
+}
+
+#define LINE_S 5                          /* between two lines where a bar cannot be redrawn */
+
+static void progress(int32_t done, int32_t of)
+{
+	static struct timespec said;
+	struct timespec now;
+	int part = of ? 40 * done / of : 40;
+
+	if (isatty(STDERR_FILENO)) {
+		fprintf(visible_raw(stderr), "\r[%.*s%*s] layer %d of %d%s", part,
+		        "########################################", 40 - part, "", done, of, done == of ? "\n" : "");
+		return;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (done && now.tv_sec - said.tv_sec < LINE_S)
+		return;
+	fprintf(stderr, "layer %d of %d\n", done, of);
+	said = now;
+}
+
+static int run(struct quantize *z)
+{
+	int rc = open_model(z);
+
+	if (!rc && z->text)
+		rc = begin_text(z);
+	if (!rc)
+		rc = open_out(z);
+	if (!rc)
+		rc = quantize_room(z);
+	for (int32_t l = 0; !rc && l < z->m->L; l++) {
+		progress(l, z->m->L);
+		rc = quantize_layer(z, l);
+	}
+	if (!rc) {
+		progress(z->m->L, z->m->L);
+		rc = z->text ? end_text(z) : 0;
+	}
+	return rc ? rc : write_rest(z);
+}
+
+static void report(const struct quantize *z)
+{
+	double before = (double)z->md->weight_bytes / 1048576, after = 0;
+	char path[4200];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/model.safetensors", z->dir);
+	if (stat(path, &st) == 0)
+		after = (double)st.st_size / 1048576;
+	printf("%s: %.1f MiB of %.60s became %.1f MiB of AWQ, 4 bits, ", z->dir, before, z->md->stored, after);
+	printf(z->group ? "groups of %d\n" : "a group a row\n", z->group);
+	printf("error of a matrix, as a part of it (root mean square):\n");
+	for (int i = 0; i < N_MATRICES; i++)
+		printf("  %-9s  %5.2f %%, at most %5.2f %% in layer %d\n", quantize_matrix(i), 100 * z->error[i],
+		       100 * z->worst[i], z->worst_at[i]);
+	if (z->text)
+		printf("negative log likelihood of tokens %d to %d of %s: %.4f before, %.4f after (%+.2f "
+		       "%%)\n", z->T / 2 + 1,
+		       z->T - 1, z->text, z->loss, z->loss_after, 100 * (z->loss_after / z->loss - 1));
+}
+
+static void release(struct quantize *z)
+{
+	quantize_room_free(z);
+	calibrate_destroy(z->c);
+	tensors_out_destroy(z->out);
+	for (int32_t i = 0; z->file && i < z->md->n_files; i++)
+		if (z->file[i] >= 0)
+			close(z->file[i]);
+	model_close(z->md);
+	free(z->file);
+	free(z->layer);
+	free(z->id);
+	free(z->x);
+	free(z->y);
+}
+
+static int usage(FILE *to)
+{
+	fprintf(to, "slipring quantize MODEL --out DIR [OPTIONS]\n\n"
+	            "Writes MODEL (a GGUF file, a Hugging Face directory, or an id in the download cache) as\n"
+	            "a directory with matrices of 4 bits in AWQ's layout.  Embeddings, norms and head keep\n"
+	            "their 16 or 32 bits; what a GGUF file has in fewer becomes f16.\n\n"
+	            "  --out DIR                  where to; made if it is not there\n"
+	            "  --format awq               the only one so far\n"
+	            "  --group-size N             inputs to a scale: 32, 64, 128, .. or -1, the whole row\n"
+	            "                             (default 64)\n"
+	            "  --scale-search FILE|none   a text like those that it will see: the inputs that\n"
+	            "                             matter there are rounded finer (arXiv 2306.00978), and\n"
+	            "                             what is lost is measured (default none: plain rounding)\n"
+	            "  --loss FILE                with plain rounding: a text by which to measure what is lost\n"
+	            "  --tensors                  the error of each matrix\n\n"
+	            "For example:  slipring quantize ./SmolLM2-135M --out ./smol --scale-search book.txt\n");
+	return to == stdout ? 0 : 2;
+}
+
+/* --name VALUE or --name=VALUE at argv[*i]; NULL: it is another. */
+static const char *value(const char *name, int argc, char **argv, int *i)
+{
+	size_t n = strlen(name);
+
+	if (strncmp(argv[*i], name, n) != 0)
+		return NULL;
+	if (argv[*i][n] == '=')
+		return argv[*i] + n + 1;
+	return !argv[*i][n] && *i + 1 < argc ? argv[++*i] : NULL;
+}
+
+static int parse(struct quantize *z, int argc, char **argv)
+{
+	const char *format = "awq", *size = "64", *v;
+	char *end;
+
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--tensors") == 0)
+			z->all = true;
+		else if ((v = value("--out", argc, argv, &i)) != NULL)
+			z->dir = v;
+		else if ((v = value("--format", argc, argv, &i)) != NULL)
+			format = v;
+		else if ((v = value("--group-size", argc, argv, &i)) != NULL)
+			size = v;
+		else if ((v = value("--scale-search", argc, argv, &i)) != NULL)
+			z->search = strcmp(v, "none") != 0, z->text = z->search ? v : z->text;
+		else if ((v = value("--loss", argc, argv, &i)) != NULL)
+			z->text = v;
+		else if (argv[i][0] == '-')
+			return quantize_fail(z, -EINVAL, "%s is unknown or lacks its value; see slipring quantize "
+			                     "--help", argv[i]);
+		else if (z->model)
+			return quantize_fail(z, -EINVAL, "%s: there is a MODEL already, %s", argv[i], z->model);
+		else
+			z->model = argv[i];
+	}
+	if (!z->model || !z->dir)
+		return quantize_fail(z, -EINVAL, "%s; see slipring quantize --help", z->model ? "--out DIR is "
+		                     "missing" : "MODEL is missing");
+	if (strcmp(format, "awq") != 0)
+		return quantize_fail(z, -EINVAL, "--format is %s; awq is what there is", format);
+	z->group = (int32_t)strtol(size, &end, 10);
+	if (*end || (z->group != -1 && (z->group < 32 || z->group % 32 || z->group > 65536)))
+		return quantize_fail(z, -EINVAL, "--group-size is %s; -1 and multiples of 32 are allowed", size);
+	z->group = z->group == -1 ? 0 : z->group;
+	return 0;
+}
+
+int cmd_quantize(int argc, char **argv)
+{
+	struct quantize z = { 0 };
+	int rc;
+
+	for (int i = 1; i < argc; i++)
+		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+			return usage(stdout);
+	if (argc < 2)
+		return usage(stderr);
+	rc = parse(&z, argc, argv);
+	if (rc) {
+		fprintf(stderr, "slipring quantize: %s\n", z.err);
+		return 2;
+	}
+	rc = run(&z);
+	if (rc)
+		fprintf(stderr, "%sslipring quantize: %s\n", isatty(STDERR_FILENO) && z.m ? "\n" : "", z.err);
+	else
+		report(&z);
+	release(&z);
+	return rc ? 1 : 0;
+}
