@@ -5,12 +5,12 @@
 #include "core/instance/notify.h"
 
 #define SECOND       1000000000ull
-#define SILENT_S     60           /* the device is lost after 60 s without progress, or after 20 */
-#define SILENT_TIMES 20           /* times the batch's expected time if that is longer */
+#define SILENT_S     60           /* s without progress after which the device is lost */
+#define SILENT_TIMES 20           /* the same in expected times of the batch; the longer of both counts */
 
-/* Once a second while a batch is under way.  Seconds in which this process was stopped do not count, because
- * this is then called once.  Where the loop's thread computes, a device that hangs stops the loop, and the
- * service manager's watchdog ends the process. */
+/* Runs once a second while a batch is under way.  Seconds in which this process was stopped do not count,
+ * because the timer fires once for all of them.  Where the loop's thread computes, a hung device stops the
+ * loop, and the service manager's watchdog ends the process. */
 static void on_pulse(struct io_timer *t)
 {
 	struct health *h = t->ctx;
@@ -38,7 +38,7 @@ static void on_pulse(struct io_timer *t)
 		io_timer_set(h->io, t, io_now() + SECOND);
 }
 
-/* Ping the manager if the loop turned, or layers were computed, since the last ping. */
+/* Ping the service manager if the loop turned or a layer was computed since the last ping. */
 static void on_watchdog(struct io_timer *t)
 {
 	struct health *h = t->ctx;

@@ -1,4 +1,5 @@
-/* health.h - is the device making progress, and the service manager's watchdog.  The loop's thread. */
+/* health.h - checks that the device makes progress, and pings the service manager's watchdog.
+ * The loop's thread. */
 #ifndef HEALTH_H
 #define HEALTH_H
 
@@ -11,20 +12,20 @@
 #include "core/instance/stats.h"
 
 struct health {
-	/* set before health_start */
+	/* the caller sets these before health_start */
 	struct io *io;
 	struct stats_page *st;
 	const struct sr_backend_ops *ops;
 	struct sr_backend *b;
 	struct sched *s;
-	bool works;                   /* the loop's thread computes, and counts progress itself */
+	bool works;                   /* the loop's thread computes and counts progress itself */
 
 	bool hangs;                   /* the device is presumed hung: a call into it may never return */
 	struct io_timer pulse, watchdog;
-	uint64_t progress, device;    /* the page's and the device's count at the last pulse */
+	uint64_t progress, device;    /* counts of the page and of the device at the last pulse */
 	uint64_t seconds;             /* without progress */
-	bool told;                    /* a warning of that is in the log */
-	uint64_t watchdog_ns;         /* between two pings; 0: the manager wants none */
+	bool told;                    /* the log has a warning about it */
+	uint64_t watchdog_ns;         /* between two pings; 0: the manager has no watchdog */
 	uint64_t alive_at_watchdog;
 };
 

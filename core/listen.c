@@ -20,7 +20,7 @@ static int clear_stale(const struct sockaddr_un *a, char *err, size_t errlen)
 	int fd, e;
 
 	if (lstat(a->sun_path, &st) < 0)
-		return 0;                     /* or bind says why not */
+		return 0;                     /* if something is wrong, bind reports it */
 	if (!S_ISSOCK(st.st_mode)) {
 		snprintf(err, errlen, "%s: it exists and is no socket", a->sun_path);
 		return -1;
@@ -35,10 +35,10 @@ static int clear_stale(const struct sockaddr_un *a, char *err, size_t errlen)
 		unlink(a->sun_path);
 		return 0;
 	}
-	if (e == 0 || e == EAGAIN || e == EPROTOTYPE) /* its backlog may be full, or its type another */
+	if (e == 0 || e == EAGAIN || e == EPROTOTYPE) /* its backlog is full, or it has another type */
 		snprintf(err, errlen, "%s: another server listens there; stop it, or give this one "
 		         "another --socket", a->sun_path);
-	else if (e == EACCES)                 /* whether a server listens cannot be known */
+	else if (e == EACCES)                 /* we cannot find out whether a server listens */
 		snprintf(err, errlen, "%s: a socket of uid %u that we may not connect to; if no server "
 		         "uses it, remove it, else give another --socket", a->sun_path, (unsigned)st.st_uid);
 	else

@@ -1,4 +1,4 @@
-/* listen.h - the socket on which clients arrive: the service manager's, or one of our own in the file system.
+/* listen.h - the socket on which clients arrive: from the service manager, or our own in the file system.
  * The loop's thread. */
 #ifndef LISTEN_H
 #define LISTEN_H
@@ -9,12 +9,12 @@
 struct listening {
 	char  path[4096];
 	dev_t dev;                    /* of our socket's file */
-	ino_t ino;                    /* 0: no file is ours */
+	ino_t ino;                    /* 0: we created no file */
 };
 
-/* A listening descriptor, which is the caller's from then on.  group: may connect, too, or NULL.  -1 and a
- * sentence in err. */
+/* Returns a listening descriptor that the caller owns, or -1 and a sentence in err.  Members of `group` may
+ * connect, too; NULL: no group may. */
 int  listen_open(struct listening *l, const char *group, char *err, size_t errlen);
-void listen_forget(const struct listening *l);   /* remove the file, if it is still ours */
+void listen_forget(const struct listening *l);   /* remove the file if it is still ours */
 
 #endif

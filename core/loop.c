@@ -16,7 +16,8 @@ static void ready(const struct loop *l)
 	notify_sendf("READY=1\nSTATUS=Serving %s on %s", l->st->model, l->ops->name);
 }
 
-/* SIGTERM: no new clients; requests may finish until the limit; a second signal ends them now. */
+/* After SIGTERM take no new clients and let requests finish until the time limit.  A second signal ends them
+ * at once.  True: the loop may end. */
 static bool drained(struct loop *l, uint64_t now)
 {
 	if (!l->signals)
@@ -34,11 +35,11 @@ static bool drained(struct loop *l, uint64_t now)
 	if (sched_busy(l->s) && l->signals < 2 && now < l->drain_until)
 		return false;
 	if (l->idle.mode != RUN_INLINE && sched_flying(l->s) >= 0)
-		l->health.hangs = true;              /* cut off: closing the device would wait for its batch */
+		l->health.hangs = true;              /* do not close the device: closing waits for the batch */
 	return true;
 }
 
-/* SIGHUP. */
+/* SIGHUP: read the configuration again. */
 static void reread(struct loop *l)
 {
 	const struct config *c = &l->reload.seen;
@@ -77,10 +78,10 @@ static uint64_t sleep_until(struct loop *l, int32_t flying, uint64_t now)
 		return now + l->idle.nap_ns;
 	if (l->draining || (flying < 0 && sched_busy(l->s)))
 		return now + NAP_NS;
-	return l->st->clients ? now + SECOND : 0; /* the page shows what clients do meanwhile */
+	return l->st->clients ? now + SECOND : 0; /* once a second, to show in the page what clients do */
 }
 
-/* Nothing moved: poll a little longer, then ask every client for a signal, look once more, sleep. */
+/* Nothing moved: poll a little longer, then ask every client for a signal, check once more, and sleep. */
 static void idle(struct loop *l, uint64_t now)
 {
 	int32_t flying = sched_flying(l->s);
@@ -112,7 +113,7 @@ int loop_run(struct loop *l)
 			reread(l);
 		work += clients_take(l->cl, now);
 		r = l->health.hangs ? sched_lose(l->s) : sched_step(l->s, now);
-		meters_count(&l->meters, now);    /* a client that has its end finds it counted */
+		meters_count(&l->meters, now);    /* before the flush: a client that reads its END finds it counted */
 		clients_flush(l->cl);             /* tokens leave before the next batch is computed */
 		work += clients_chores(l->cl);
 		l->st->alive_ns = now;

@@ -1,8 +1,8 @@
 /* loop.h - the daemon's loop: poll the kernel, take from the rings, step the scheduler, flush the rings, work
  * for the device, sleep when nothing moved.
  *
- * One thread does all of it.  Where the back end has no thread of its own it computes, too: ops->work comes
- * back between layers through turn_inside.
+ * One thread does all of it.  Where the back end has no thread of its own, this thread also computes:
+ * ops->work calls turn_inside between layers.
  */
 #ifndef LOOP_H
 #define LOOP_H
@@ -24,7 +24,7 @@
 #define EXIT_DEVICE_LOST 70
 
 struct loop {
-	/* set before loop_run, and not freed by it */
+	/* the caller sets these before loop_run and frees them after it */
 	struct io *io;
 	struct stats_page *st;
 	const struct sr_backend_ops *ops;
@@ -35,8 +35,8 @@ struct loop {
 	struct idle idle;
 	struct health health;
 	struct meters meters;
-	struct io_watch done;         /* an eventfd by which a device signals the end of a batch; fd -1: none */
-	double shutdown_timeout;      /* s to drain */
+	struct io_watch done;         /* eventfd: the device signals the end of a batch; fd -1: none */
+	double shutdown_timeout;      /* s; time limit for draining */
 
 	int  signals;                 /* SIGTERM or SIGINT so far: 1 drains, 2 stops at once */
 	bool reload_wanted;           /* SIGHUP came */
@@ -44,7 +44,7 @@ struct loop {
 	uint64_t drain_until;
 };
 
-/* 0: a signal ended it.  EXIT_DEVICE_LOST: every request was ended. */
+/* 0: a signal ended the loop.  EXIT_DEVICE_LOST: the device is lost, and every request was ended. */
 int loop_run(struct loop *l);
 
 #endif

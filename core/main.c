@@ -1,9 +1,9 @@
 /* main.c - slipringd: start and stop.  loop.c is what happens between.
  *
- * One thread does everything.  Things are made in order and unmade in reverse; after READY memory is
- * allocated for new connections only.
+ * One thread does everything.  It creates things in order and destroys them in reverse.  After READY it
+ * allocates memory for new connections only.
  *
- * Exit codes: 0 asked to stop; 1 could not start, with one sentence why; 70 the device is lost.
+ * Exit codes: 0 a signal stopped it; 1 it could not start, and one sentence says why; 70 the device is lost.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +43,7 @@
 
 #define MS      1000000ull
 #define SECOND  (1000 * MS)
-#define TENANTS 256               /* tenants with an entry of their own; of more, entries are handed on */
+#define TENANTS 256               /* tenants with their own entry; more tenants reuse entries */
 
 struct daemon {
 	struct config cfg;
@@ -70,7 +70,7 @@ static int fail(struct daemon *d, const char *what)
 	return -1;
 }
 
-/* A bar on a terminal, a line every two seconds elsewhere. */
+/* Show a bar on a terminal, and write a line every two seconds elsewhere. */
 static void on_loaded(void *ctx, uint64_t bytes)
 {
 	struct daemon *d = ctx;
@@ -112,7 +112,7 @@ static void on_signal(void *ctx, int sig)
 		load_stop(d->loading.load);
 }
 
-/* One daemon per run directory; the lock goes with the process. */
+/* Lock the run directory: it has one daemon.  The kernel releases the lock when the process ends. */
 static int take_run_dir(struct daemon *d)
 {
 	char path[4200];
@@ -145,10 +145,10 @@ static void on_done(struct io_watch *w, uint32_t events)
 
 	(void)events;
 	if (read(w->fd, &n, sizeof(n)) < 0)
-		return;                       /* the next turn asks the device anyway */
+		return;                       /* the next turn polls the device anyway */
 }
 
-/* How this thread waits, and with that, who computes. */
+/* Choose how this thread waits, which also decides whether it computes. */
 static int choose_mode(struct daemon *d)
 {
 	cpu_set_t set;
@@ -172,7 +172,7 @@ static int choose_mode(struct daemon *d)
 	return -errno;
 }
 
-/* SIGTERM before there is anything to drain. */
+/* Did SIGTERM or SIGINT come during start, when there is nothing to drain? */
 static bool asked_to_stop(struct daemon *d)
 {
 	io_poll(d->loop.io);
@@ -183,7 +183,7 @@ static bool asked_to_stop(struct daemon *d)
 	return true;
 }
 
-/* -ECANCELED: we were asked to stop. */
+/* -ECANCELED: a signal asked the daemon to stop. */
 static int open_backend(struct daemon *d)
 {
 	static const char *const name[] = { [DEVICE_AUTO] = NULL, [DEVICE_CPU] = "cpu",
@@ -278,13 +278,13 @@ static int make_scheduler(struct daemon *d)
 			.queue_tokens = d->cfg.max_num_queued_tokens,
 			.first_chunk = !d->cfg.scheduler_reserve_full_isl,
 			.copies = l->copies,
-			.quantum = 32, /* less than a request: who has few waiting has a turn of one, as others */
+			.quantum = 32, /* tokens; less than a request, so a tenant's turn is one request */
 			.no_prefix_cache = !d->cfg.enable_prefix_caching,
 			.fcfs = strcmp(d->cfg.scheduling_policy, "priority") != 0,
 			.step_ns = (uint32_t)(d->cfg.step_target_ms < 4000 ? d->cfg.step_target_ms * 1e6 : 4e9),
 		},
 	};
-	/* Slow devices: one that we work for. */
+	/* A back end that this thread computes for is a slow device. */
 	uint32_t step_default_ns = d->loop.ops->work ? 50 * MS : 5 * MS;
 	struct control_config cc = { .run_dir = d->run_dir, .group = d->cfg.operator_group,
 	                             .step_default_ns = step_default_ns, .recorder = &d->recorder,
@@ -295,7 +295,7 @@ static int make_scheduler(struct daemon *d)
 		c.knobs.step_ns = step_default_ns;
 	if (c.knobs.queue_tokens < d->plan.context)
 		c.knobs.queue_tokens = d->plan.context;
-	/* sched.h: (1 + ln slots) times the ids of all blocks; below 8 for 1,024 slots. */
+	/* sched.h needs (1 + ln slots) times the ids of all blocks; that factor is below 8 for 1,024 slots. */
 	c.text_tokens = c.knobs.queue_tokens + 8 * (int64_t)l->n_blocks * l->block_tokens;
 	if (getrandom(k.key, sizeof(k.key), 0) != sizeof(k.key)) {
 		snprintf(d->err, sizeof(d->err), "no random bytes: %s", strerror(errno));
@@ -342,7 +342,7 @@ static void describe(struct daemon *d)
 		snprintf(st->config_file, sizeof(st->config_file), "%.1023s", path);
 }
 
-/* Health and meters look at what the loop works with. */
+/* Give health and meters the parts of the loop that they read. */
 static void start_watching(struct daemon *d)
 {
 	struct loop *l = &d->loop;
@@ -360,11 +360,11 @@ static void start_watching(struct daemon *d)
 static void stop(struct daemon *d)
 {
 	if (d->loop.cl)
-		clients_destroy(d->loop.cl);           /* forgets everybody: the scheduler is empty after it */
+		clients_destroy(d->loop.cl);           /* forgets all requests, so the scheduler is empty */
 	control_destroy(d->control);
 	sched_destroy(d->loop.s);
 	kv_destroy(d->kv);
-	if (!d->loop.health.hangs) {                      /* else it may still be reading */
+	if (!d->loop.health.hangs) {                      /* a hung device may still read the model */
 		if (d->loop.b)
 			d->loop.ops->close(d->loop.b);
 		model_close(d->model);
@@ -383,12 +383,12 @@ static void raise_limits(void)
 	struct rlimit r;
 
 	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
-		r.rlim_cur = r.rlim_max;          /* three descriptors a connection */
+		r.rlim_cur = r.rlim_max;          /* each connection needs three descriptors */
 		setrlimit(RLIMIT_NOFILE, &r);
 	}
 }
 
-/* -ECANCELED: we were asked to stop meanwhile; -1: it cannot be, and why not was said. */
+/* -ECANCELED: a signal asked the daemon to stop; -1: it cannot start, and a logged sentence says why. */
 static int start(struct daemon *d)
 {
 	sigset_t m;
@@ -446,6 +446,6 @@ int main(int argc, char **argv)
 	}
 	stop(&d);
 	if (d.loop.health.hangs)
-		_exit(r);                         /* what its libraries do at exit may wait for it, too */
+		_exit(r);                         /* its libraries' exit handlers may wait for the device, too */
 	return r;
 }

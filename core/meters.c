@@ -11,8 +11,8 @@
 
 _Static_assert(N_WHY <= STATS_AXIS && N_BOUND <= STATS_AXIS && N_KNOBS <= STATS_KNOBS, "room in the page");
 
-/* Publish both axes together, so that readers see them add up; time that is not attributed yet is held
- * back.  A new stretch of `empty` begins a window if the last one ended long ago. */
+/* Publish both axes together, so that readers see them add up.  Hold back time that is not attributed yet.
+ * A new stretch of `empty` begins a window if the last window ended long ago. */
 static void show_axes(struct meters *m, const struct sched_stats *s, bool at_once)
 {
 	bool pending = empty_pending(&m->empty);
@@ -23,7 +23,7 @@ static void show_axes(struct meters *m, const struct sched_stats *s, bool at_onc
 		bool due = empty_due(&m->empty, now, (int32_t)st->clients);
 
 		if (due || (pending && at_once)) {
-			uint64_t then = io_now(); /* not before a clock that we read was started */
+			uint64_t then = io_now(); /* `now` may be before the start of a client's clock */
 
 			clients_doing(m->cl, &m->empty, then);
 			empty_split(&m->empty, then, st->empty_ns);
@@ -45,7 +45,7 @@ void meters_count(struct meters *m, uint64_t now)
 	struct clients_stats c;
 	struct stats_page *st = m->st;
 
-	if (m->at) {                  /* as it was until this step */
+	if (m->at) {                  /* the state that held until this step */
 		st->running_ns += st->running * (now - m->at);
 		st->waiting_ns += st->waiting * (now - m->at);
 	}
@@ -97,10 +97,10 @@ void meters_count(struct meters *m, uint64_t now)
 	}
 }
 
-/* It only makes an idle loop turn: meters_count() marks the minute, once the sleep is accounted for. */
+/* Only wakes an idle loop: meters_count() marks the minute after it has accounted for the sleep. */
 static void on_minute(struct io_timer *t) { (void)t; }
 
-/* vLLM's line, every ten seconds in which anything happened, and once after. */
+/* Log vLLM's line after every ten seconds in which anything happened, and once more after the last. */
 static void on_report(struct io_timer *t)
 {
 	struct meters *m = t->ctx;

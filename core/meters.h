@@ -1,4 +1,4 @@
-/* meters.h - what operators see: the stats page once a turn, a line in the log every ten seconds.
+/* meters.h - what operators see: the stats page, written once a turn, and a log line every ten seconds.
  * The loop's thread. */
 #ifndef METERS_H
 #define METERS_H
@@ -14,7 +14,7 @@
 #include "core/instance/stats.h"
 
 struct meters {
-	/* set before meters_start */
+	/* the caller sets these before meters_start */
 	struct io *io;
 	struct stats_page *st;
 	struct sched *s;
@@ -22,16 +22,16 @@ struct meters {
 	struct clients *cl;
 
 	struct empty empty;
-	uint64_t at, empty_ns;        /* time up to which the last turn counted; its total of `empty` */
-	uint64_t steps_seen;          /* batches already in the page */
+	uint64_t at, empty_ns;        /* the last turn counted up to `at`; its total of `empty` */
+	uint64_t steps_seen;          /* batches that the page already counts */
 	uint64_t minute_at;           /* when the next minute is marked in the page */
 	struct io_timer minute, report;
-	struct { uint64_t at, prompt, generated, queries, hits, preempted; bool active; } last; /* report */
+	struct { uint64_t at, prompt, generated, queries, hits, preempted; bool active; } last; /* last report */
 };
 
 void meters_start(struct meters *m, bool report);
-void meters_report(struct meters *m, bool wanted);     /* the log's line: on or off from now on */
+void meters_report(struct meters *m, bool wanted);     /* turn the log's line on or off */
 void meters_count(struct meters *m, uint64_t now);     /* once a turn, before tokens leave */
-void meters_sleep(struct meters *m);                   /* before a sleep: the page stays right meanwhile */
+void meters_sleep(struct meters *m);                   /* before a sleep, so the page stays right during it */
 
 #endif

@@ -7,7 +7,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define TRIES 16                      /* a name that is there already is an accident of 1 in 2^64 */
+#define TRIES 16                      /* a name exists already with a chance of 1 in 2^64 */
 
 int fresh_open(struct fresh *w, int dir, const char *path, mode_t mode)
 {

@@ -1,7 +1,7 @@
-/* fresh.h - a file that is written beside its place and takes it when it is whole.
+/* fresh.h - writes a file under a temporary name beside its place, and renames it when it is whole.
  *
- * The name beside is drawn at random and made new (O_EXCL, O_NOFOLLOW), so nobody who may write in the
- * same folder can put a link or a file of theirs there first.  A link at the place itself is replaced.
+ * The temporary name is random and the file is created new (O_EXCL, O_NOFOLLOW).  So another user who may
+ * write in the same folder cannot put a link or a file there first.  A link at the place itself is replaced.
  */
 #ifndef FRESH_H
 #define FRESH_H
@@ -13,14 +13,14 @@
 
 struct fresh {
 	FILE *f;                      /* write into it; NULL: not open */
-	int dir;                      /* descriptor that both names are relative to, or AT_FDCWD; the caller's */
+	int dir;                      /* both names are relative to it, or AT_FDCWD; the caller owns it */
 	char path[PATH_MAX], beside[PATH_MAX];
 };
 
-/* mode as for open(2).  0, or -errno and f is NULL. */
+/* mode is as for open(2).  Returns 0, or -errno with f NULL. */
 int  fresh_open(struct fresh *w, int dir, const char *path, mode_t mode);
-/* On the disk and in its place; or -errno, and all is as before. */
+/* Write the file to the disk and rename it into its place; on -errno the old file is unchanged. */
 int  fresh_done(struct fresh *w);
-void fresh_drop(struct fresh *w);     /* gives it up; nothing if it is not open */
+void fresh_drop(struct fresh *w);     /* remove the temporary file; does nothing if none is open */
 
 #endif

@@ -1,12 +1,12 @@
-/* options.h - the one table of options: what parsing, YAML, --help, completion and the table in
- * docs/vllm.md come from.  Included by config.c and config_help.c alone.
+/* options.h - the one table of options.  Parsing, YAML, --help, completion and the table in docs/vllm.md
+ * come from it.  Only config.c and config_help.c include it.
  *
- * A line is a flag (without its dashes), its value, what we do with it, and a sentence.  Flags
- * marked SET are ours or mean here what they mean in vLLM.  Of vLLM's other flags
+ * An entry is a flag (without its dashes), its value, what we do with it, and a sentence.  A flag marked
+ * SET is ours, or means here what it means in vLLM.  vLLM's other flags are marked
  *
- *	ACCEPT  changes nothing here, whatever its value: taken in silence
- *	WARN    changes nothing here, and who gives it might think it does: taken with a warning
- *	ONLY    is taken at the values listed (its default, or what comes to the same), else refused
+ *	ACCEPT  no value changes anything here: taken in silence
+ *	WARN    it changes nothing here, but a user might think that it does: taken with a warning
+ *	ONLY    taken with the values listed (its default or an equivalent), else refused
  */
 #ifndef OPTIONS_H
 #define OPTIONS_H
@@ -24,21 +24,21 @@ enum kind {
 	NUMBER,                /* double */
 	TEXT,                  /* const char *; with choices, one of them */
 	WORD,                  /* an enum: the index of the word in choices */
-	LIST,                  /* const char *[CONFIG_LIST] and the int right behind it */
+	LIST,                  /* const char *[CONFIG_LIST], and an int count directly after it */
 };
 enum action { SET, ACCEPT, WARN, ONLY };
 enum topic { MODEL, MEMORY, SCHED, DEVICE, SERVER, HTTP, TLS, LOGGING, PARALLEL, OTHER, N_TOPICS };
 
 struct option {
 	const char *name;
-	const char *also;      /* other spellings, with their dashes, by spaces; NULL = none */
+	const char *also;      /* other spellings with their dashes, separated by spaces; NULL = none */
 	uint8_t kind, action, topic, who;
-	bool    common;        /* in the short help */
-	size_t  at;            /* SET: of its field in struct config */
-	double  min, max;      /* of a number, inclusive */
-	const char *value;     /* SET: the default, as one would type it, NULL = none;
-	                          ONLY: values that are taken, by spaces ("" = none at all) */
-	const char *choices;   /* by spaces; NULL = anything */
+	bool    common;        /* it is in the short help */
+	size_t  at;            /* SET: offset of its field in struct config */
+	double  min, max;      /* inclusive limits of a number */
+	const char *value;     /* SET: the default as a user types it, NULL = none;
+	                          ONLY: accepted values, separated by spaces ("" = no value) */
+	const char *choices;   /* separated by spaces; NULL = anything */
 	const char *help;
 };
 
@@ -463,7 +463,7 @@ static const struct option options[] = {
 #undef TERA
 #define N_OPTIONS ((int)(sizeof(options) / sizeof(*options)))
 
-/* The index of an option, - and _ alike; -EINVAL and "did you mean". */
+/* The index of an option; - and _ are the same.  -EINVAL: err asks "did you mean". */
 int config_option(const char *name, char *err, size_t errlen);
 
 #endif
