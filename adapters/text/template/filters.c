@@ -59,8 +59,8 @@ static struct value f_trim(struct render *r, struct value v, struct args *a)
 	struct value *chars = arg(a, 0, "chars");
 
 	if (chars && chars->t == V_STR)
-		return v_like(v, str_strip(to_str(r, v), chars->u.s, false, 3));
-	return v_like(v, str_strip(to_str(r, v), STR(""), true, 3));
+		return v_like(v, str_strip(r, to_str(r, v), chars->u.s, false, 3));
+	return v_like(v, str_strip(r, to_str(r, v), STR(""), true, 3));
 }
 
 static struct value f_upper(struct render *r, struct value v, struct args *a)
@@ -199,7 +199,7 @@ static bool parse_number(struct render *r, struct value v, double *out)
 		return true;
 	if (v.t != V_STR)
 		return false;
-	s = str_strip(v.u.s, STR(""), true, 3);
+	s = str_strip(r, v.u.s, STR(""), true, 3);
 	if (!s.n || s.n >= sizeof(buf))
 		return false;
 	spend(r, 1);

@@ -210,7 +210,8 @@ void text_pad(struct text *t, uint32_t cp, int64_t times);
 
 /* template/strings.c */
 bool py_space(uint32_t cp);
-struct str str_strip(struct str s, struct str chars, bool any_space, int sides); /* 1 left, 2 right */
+/* sides: 1 left, 2 right, 3 both */
+struct str str_strip(struct render *r, struct str s, struct str chars, bool any_space, int sides);
 struct str str_case(struct render *r, struct str s, char how); /* u l t(itle) c(apitalize) w(ord title) */
 struct str str_escape(struct render *r, struct value v);  /* for HTML, unless v is markup */
 struct str str_replace(struct render *r, struct str s, struct str from, struct str to, int64_t most);

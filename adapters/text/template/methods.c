@@ -49,8 +49,8 @@ static struct value strip(struct render *r, struct value self, struct args *a, i
 	struct value *chars = arg(a, 0, "chars");
 
 	if (!chars || chars->t == V_NONE)
-		return v_str(str_strip(self.u.s, STR(""), true, sides));
-	return v_str(str_strip(self.u.s, string_arg(r, a, 0, "chars"), false, sides));
+		return v_str(str_strip(r, self.u.s, STR(""), true, sides));
+	return v_str(str_strip(r, self.u.s, string_arg(r, a, 0, "chars"), false, sides));
 }
 
 static struct value s_strip(struct render *r, struct value self, struct args *a)
@@ -248,10 +248,11 @@ static struct value s_join(struct render *r, struct value self, struct args *a)
 }
 
 /* isdigit, isspace and similar: the string is not empty, and is() holds for each character. */
-static bool every(struct str s, bool (*is)(uint32_t cp))
+static bool every(struct render *r, struct str s, bool (*is)(uint32_t cp))
 {
 	uint32_t cp;
 
+	spend(r, s.n / 16);
 	for (size_t i = 0; i < s.n;) {
 		i += utf8_next(s.s + i, s.n - i, &cp);
 		if (!is(cp))
@@ -267,16 +268,14 @@ static bool ascii_digit(uint32_t cp)
 
 static struct value s_isdigit(struct render *r, struct value self, struct args *a)
 {
-	(void)r;
 	(void)a;
-	return v_bool(every(self.u.s, ascii_digit));
+	return v_bool(every(r, self.u.s, ascii_digit));
 }
 
 static struct value s_isspace(struct render *r, struct value self, struct args *a)
 {
-	(void)r;
 	(void)a;
-	return v_bool(every(self.u.s, py_space));
+	return v_bool(every(r, self.u.s, py_space));
 }
 
 /* ---- lists, dictionaries, loops -------------------------------------------------------------- */

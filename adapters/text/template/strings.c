@@ -23,7 +23,7 @@ static bool among(struct str chars, uint32_t cp)
 	return false;
 }
 
-struct str str_strip(struct str s, struct str chars, bool any_space, int sides)
+struct str str_strip(struct render *r, struct str s, struct str chars, bool any_space, int sides)
 {
 	uint32_t cp;
 	unsigned len;
@@ -32,6 +32,7 @@ struct str str_strip(struct str s, struct str chars, bool any_space, int sides)
 		len = utf8_next(s.s, s.n, &cp);
 		if (any_space ? !py_space(cp) : !among(chars, cp))
 			break;
+		spend(r, 1 + chars.n / 16);      /* each may be looked for in all of them */
 		s.s += len;
 		s.n -= len;
 	}
@@ -43,6 +44,7 @@ struct str str_strip(struct str s, struct str chars, bool any_space, int sides)
 		utf8_next(s.s + k, s.n - k, &cp);
 		if (any_space ? !py_space(cp) : !among(chars, cp))
 			break;
+		spend(r, 1 + chars.n / 16);
 		s.n = k;
 	}
 	return s;
@@ -222,7 +224,7 @@ struct list *str_split(struct render *r, struct str s, const struct str *sep, in
 		part(&p, s.s, s.n);
 	} else {
 		for (;; most--) {
-			s = str_strip(s, STR(""), true, right ? 2 : 1);
+			s = str_strip(p.r, s, STR(""), true, right ? 2 : 1);
 			if (!s.n)
 				break;
 			if (!most) {

@@ -252,14 +252,17 @@ static bool equal_inside(struct render *r, struct value a, struct value b)
 	if (a.t != V_DICT) {
 		if (a.u.list->n != b.u.list->n)
 			return false;
-		for (size_t i = 0; i < a.u.list->n; i++)
+		for (size_t i = 0; i < a.u.list->n; i++) {
+			spend(r, 1);
 			if (!equal(r, a.u.list->v[i], b.u.list->v[i]))
 				return false;
+		}
 		return true;
 	}
 	if (d->n != b.u.dict->n)
 		return false;
 	for (size_t i = 0; i < d->n; i++) {
+		spend(r, 1);
 		other = dict_get(r, b.u.dict, d->p[i].k);
 		if (!other || !equal(r, d->p[i].v, *other))
 			return false;
@@ -338,7 +341,7 @@ bool contains(struct render *r, struct value in, struct value item)
 	case V_STR:
 		if (item.t != V_STR)
 			fail(r, "'in <string>' requires string as left operand, not %s", type_name(item));
-		spend(r, in.u.s.n / 64);
+		spend(r, in.u.s.n / 16);
 		return !item.u.s.n || memmem(in.u.s.s, in.u.s.n, item.u.s.s, item.u.s.n);
 	case V_DICT:
 		return dict_get(r, in.u.dict, item);

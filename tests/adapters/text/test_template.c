@@ -174,6 +174,12 @@ static void steps(void **state)
 		"{{ ('x{0}' * 700).format(1) | length }}",
 		"{{ (('%9000s' * 2) % (1, 2)) | length }}",
 		"{{ 1 ** 2 ** 40 + 2 ** 0 }}{% for a in range(600) %}{{ a }}{% endfor %}",
+		"{% set s = ' ' * 500 %}{{ s.strip() }}{{ s.lstrip() }}{{ s | trim }}",
+		"{% set s = 'a' * 300 %}{{ s.strip('b' * 100 ~ 'a') | length }}",
+		"{% set s = 'a' * 300 %}{{ s.rstrip('b' * 100 ~ 'a') | length }}",
+		"{% set l = [0] * 700 %}{{ l == l }}{{ l == l }}",
+		"{% set s = '1' * 9000 %}{{ s.isdigit() and s.isdigit() }}",
+		"{% set s = 'a' * 9000 %}{{ 'b' in s }}{{ 'c' in s }}",
 	};
 	struct template_budget few = { .steps = 1000 }, many = { .steps = 1000000 };
 	json_t *vars = json_object();
