@@ -41,11 +41,11 @@ void stops_free(struct stops *s) { free(s->memory); }
  *
  *	rank  id  [logprob  n_top  id value  id step  id step ..]     [..] only if rank > 0
  *
- * Alternatives come in order of their values, and the next value is near: what is stored is the step to it,
- * in units of the last place, so any float comes back as it was, if need be in five bytes.
+ * Alternatives are ordered by value, so the next value is near.  A step is the distance to it in units of the
+ * last place.  So every float is restored exactly; the worst step takes five bytes.
  */
 
-static uint8_t *put_uint(uint8_t *p, uint32_t v)      /* 7 bits per byte, lowest first */
+static uint8_t *put_uint(uint8_t *p, uint32_t v)      /* 7 bits per byte, lowest bits first */
 {
 	for (; v > 127; v >>= 7)
 		*p++ = (uint8_t)(v | 128);
@@ -64,7 +64,7 @@ static const uint8_t *get_uint(const uint8_t *p, uint32_t *v)
 	return p;
 }
 
-/* 2 bytes for ids below 49,152, 3 up to 4,128,767, else 5. */
+/* Takes 2 bytes for ids below 49,152, 3 bytes up to 4,128,767, else 5 bytes. */
 static uint8_t *put_id(uint8_t *p, int32_t id)
 {
 	uint32_t v = (uint32_t)id;

@@ -16,7 +16,7 @@
 #include "adapters/http/json/out.h"
 #include "shmring/slipring.h"
 
-/* The stop strings of a request, prepared once: failure functions of Knuth, Morris and Pratt. */
+/* The stop strings of a request with their failure functions (Knuth, Morris, Pratt), prepared once. */
 struct stops {
 	int n;
 	const char *s[ASK_STOPS];
@@ -32,7 +32,7 @@ void stops_free(struct stops *s);
 /* Tokens with their log-probabilities, packed: about 8 bytes each, and 5 for each alternative. */
 struct lps { struct out bytes; };
 
-struct lp {                            /* one of them, unpacked */
+struct lp {                            /* one entry, unpacked */
 	int32_t  id;
 	float    logprob;
 	uint32_t rank;                 /* 0 = no log-probability (the first prompt token) */
@@ -44,7 +44,7 @@ void lps_add(struct lps *l, const struct sr_token *t);
 void lps_add_plain(struct lps *l, int32_t id);
 /* Unpack the entry at byte *at and advance *at to the next; false at `end`.  *at = 0: the first. */
 bool lps_next(const struct lps *l, size_t end, size_t *at, struct lp *p);
-/* The most bytes that an entry with n_top alternatives takes, except for odd values. */
+/* The most bytes that an entry with n_top alternatives takes, unless its values are unusual. */
 size_t lps_bytes(uint32_t n_top);
 
 enum choice_finish { RUNNING, STOPPED, LENGTH, FAILED };

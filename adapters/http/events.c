@@ -1,9 +1,9 @@
 /* events.c - the bytes of answers: SSE chunks and whole bodies, key by key in vLLM's order,
- * with the nulls that it leaves in.  Written straight into r->event, no tree.
+ * with the same nulls.  They are written directly into r->event, without a tree.
  *
- * An event is a list of parts.  Each part is a function that writes a piece of a few KiB and says whether the
- * part is whole; r->pen keeps the place.  So event_write() can stop after any piece and go on in a later turn
- * of the loop: of a long answer no more than a slice exists.  Short and long answers take the same way.
+ * An event is a list of parts.  Each part is a function that writes a piece of a few KiB and returns whether
+ * the part is whole; r->pen keeps the place.  So event_write() can stop after any piece and continue in a
+ * later turn of the loop.  Only one slice of a long answer exists at a time.  Short answers go the same way.
  */
 #include <math.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 #include "request.h"
 
 #define PUT(o, literal) out_bytes(o, literal, sizeof(literal) - 1)
-#define PIECES 4096                  /* the most in one slice: some are long to make and short */
-#define TEXT_PIECE 4096              /* bytes of text */
+#define PIECES 4096                  /* most pieces in a slice: some take long to make but are short */
+#define TEXT_PIECE 4096              /* bytes of text in a piece */
 #define IDS_PIECE  512
 
 const char *finish_name(enum choice_finish f)
@@ -27,14 +27,14 @@ const char *finish_name(enum choice_finish f)
 
 /* ---- pieces of texts and lists ---- */
 
-/* A string without its quotes. */
+/* Write a piece of a string, without its quotes. */
 static bool text_piece(struct request *r, const char *s, size_t n)
 {
 	size_t from = r->pen.at, left = n - from, take = left, back;
 
 	if (left > TEXT_PIECE) {
 		take = TEXT_PIECE;
-		for (back = 1; back < 4; back++)  /* no character is cut */
+		for (back = 1; back < 4; back++)  /* do not cut a character */
 			if (utf8_length(s + from + take - back, left - take + back) > back) {
 				take -= back;
 				break;
@@ -46,7 +46,7 @@ static bool text_piece(struct request *r, const char *s, size_t n)
 	return take == left;
 }
 
-/* ,"name":[1,2,3] or null */
+/* Write ,"name":[1,2,3] or null. */
 static bool ids_piece(struct request *r, const char *name, const int32_t *id, size_t n, bool wanted)
 {
 	struct out *o = &r->event;
@@ -104,7 +104,7 @@ static bool prompt_text(struct request *r)
 	return true;
 }
 
-/* The prompt's text, as echo gives it back: what was sent, or its ids turned to text. */
+/* Write the prompt's text for echo: the text that was sent, or the text of the ids. */
 static bool echo_text(struct request *r)
 {
 	const struct prompt *q = prompt_of(r);
@@ -136,7 +136,7 @@ static bool echo_text(struct request *r)
 
 static bool answer_text(struct request *r) { return text_piece(r, r->pen.c->text.p, r->pen.n_text); }
 
-/* Chat with echo: the content that the answer continues. */
+/* Chat with echo: write the content that the answer continues. */
 static bool last_content(struct request *r)
 {
 	const json_t *s = r->ask.last_content;
@@ -172,7 +172,7 @@ static void token_name(const struct request *r, struct out *o, int32_t id)
 
 static double logprob(float v) { return isnan(v) || v < -9999.0f ? -9999.0 : (double)v; }
 
-/* The token itself, then its alternatives without it, most likely first: how many. */
+/* Fill e with the token and then its other alternatives, most likely first.  Returns their number. */
 static int entries(const struct lp *p, struct sr_pair e[SR_TOP_MAX + 1])
 {
 	int n = 1;
@@ -192,7 +192,7 @@ static bool same_name(const struct request *r, const struct sr_pair *a, const st
 	return r->ask.tokens_as_ids ? a->id == b->id : s->n == t->n && !memcmp(s->s, t->s, s->n);
 }
 
-/* {"token":logprob,..} with at most n + 1 of them.  Of several with one name, the best. */
+/* Write {"token":logprob,..} with at most `most` + 1 entries.  Of entries with one name the best counts. */
 static void named(const struct request *r, struct out *o, const struct lp *p, int64_t most)
 {
 	struct sr_pair e[SR_TOP_MAX + 1];
@@ -220,7 +220,7 @@ static void named(const struct request *r, struct out *o, const struct lp *p, in
 	PUT(o, "}");
 }
 
-/* The next token of prompt, if that is to be there, and answer: false after the last. */
+/* The next token of the prompt, if the event has it, and then of the answer; false after the last. */
 static bool next_scored(struct request *r, struct lp *p)
 {
 	struct pen *k = &r->pen;
@@ -267,7 +267,7 @@ static void names_of(struct request *r, const struct lp *p)
 		PUT(&r->event, "null");
 }
 
-/* Completions: four arrays over prompt and answer, each a part; this is one token of one. */
+/* Completions have four arrays over prompt and answer, each a part.  Write one token of one array. */
 static bool array_piece(struct request *r, const char *name, void (*put)(struct request *, const struct lp *))
 {
 	struct lp p;
@@ -371,7 +371,7 @@ static void ranked(struct request *r, struct sr_pair e, uint32_t rank)
 	PUT(o, "}");
 }
 
-/* [null,{"3575":{"logprob":..,"rank":..,"decoded_token":".."},..},..] */
+/* Write [null,{"3575":{"logprob":..,"rank":..,"decoded_token":".."},..},..]. */
 static bool prompt_logprobs(struct request *r)
 {
 	struct out *o = &r->event;
@@ -438,7 +438,7 @@ static bool head(struct request *r)
 	return true;
 }
 
-/* Prompt tokens are counted once per prompt, however many answers it has. */
+/* Each prompt's tokens count once, for any number of answers. */
 static int64_t prompt_tokens(const struct request *r)
 {
 	int64_t n = 0;
@@ -449,7 +449,7 @@ static int64_t prompt_tokens(const struct request *r)
 	return n;
 }
 
-/* What an answer counts as.  With max_tokens 0 vLLM computes a token and does not show it. */
+/* Completion tokens of an answer.  With max_tokens 0 vLLM computes and counts one token, but hides it. */
 static int64_t counted(const struct request *r, const struct choice *c)
 {
 	return r->ask.max_tokens == 0 ? 1 : c->n_tokens;
@@ -526,7 +526,7 @@ static bool text_closes(struct request *r)
 	return true;
 }
 
-/* finish_reason and stop_reason */
+/* Write finish_reason and stop_reason. */
 static bool reasons(struct request *r)
 {
 	const struct choice *c = r->pen.c;
@@ -552,7 +552,7 @@ static bool reasons(struct request *r)
 
 /* ---- streams ---- */
 
-/* What has been given out goes; what came meanwhile, or is held back, moves to the front. */
+/* Remove the n bytes that were written.  Bytes that came since, or are held back, move to the front. */
 static void drop_front(struct out *o, size_t n)
 {
 	if (n && n < o->n)
@@ -678,7 +678,7 @@ static void on_choice(struct request *r, struct choice *c)
 	};
 }
 
-/* The next one, or on to the end of the answer; and what has been written goes. */
+/* Close a choice, free what was written of it, and begin the next.  True: it was the last. */
 static bool choice_closes(struct request *r)
 {
 	struct choice *c = r->pen.c;

@@ -15,7 +15,7 @@
 
 #define NOTE_BYTES (ASK_ID_BYTES + 64)
 #define PATIENCE_NS 1000000000u
-#define SCORES_MAX (256ll << 20)       /* bytes of log-probabilities that all requests hold */
+#define SCORES_MAX (256ll << 20)       /* most bytes of log-probabilities that all requests hold */
 
 static void account(struct request *r, int64_t by);
 
@@ -57,7 +57,7 @@ void request_release(struct request *r)
 		request_free(r);
 }
 
-/* No more is to be said: the ring's part ends too. */
+/* Nothing more is sent: end the request's work in the daemon, too. */
 void request_over(struct request *r)
 {
 	int i;
@@ -96,8 +96,8 @@ void request_account(struct request *r, struct choice *c)
 	c->held = c->lps.bytes.n;
 }
 
-/* Is there room for so many bytes more?  Where there is none, answers are ended whose clients have read
- * nothing for a second, longest first: a client that does not read keeps nobody else from being served. */
+/* Is there room for n more bytes?  If not, cut answers whose clients have read nothing for a second, longest
+ * first.  So a client that does not read keeps no other client from being served. */
 static bool scores_room(struct api *a, int64_t n)
 {
 	struct request *r, *worst;
@@ -125,7 +125,7 @@ static bool scores_room(struct api *a, int64_t n)
 static const char too_many_scores[] =
 	"The server holds too many log-probabilities of other answers. Try again later.";
 
-/* Room for what is known of its prompts is taken before they are computed.  True if there is none. */
+/* Reserve room for the log-probabilities of its prompts before they are computed.  True: there is none. */
 static bool scores_refused(struct request *r)
 {
 	const struct request *o;
@@ -178,7 +178,7 @@ static void prepare(struct request *r)
 	shared_add(r->api->shared->prepared, 1);
 }
 
-/* Everything of a request that does not depend on the answer's number. */
+/* Fill what all answers of a request have in common. */
 static void fill(const struct request *r, struct sr_request *q)
 {
 	const struct ask *a = &r->ask;
@@ -196,7 +196,7 @@ static void fill(const struct request *r, struct sr_request *q)
 		.presence = (float)a->presence,
 		.frequency = (float)a->frequency,
 		.repetition = (float)a->repetition,
-		/* Without alternatives no token's own log-probability is computed either. */
+		/* At least 1, because without alternatives no token's own log-probability is computed. */
 		.n_top = a->logprobs != ASK_NONE ? (uint32_t)(a->logprobs + !a->logprobs) : 0,
 		.n_prompt_top = a->prompt_logprobs != ASK_NONE ? (uint32_t)a->prompt_logprobs : 0,
 		.allowed = a->allowed.id, .n_allowed = a->allowed.n,
@@ -216,7 +216,7 @@ static void fill(const struct request *r, struct sr_request *q)
 	memcpy(q->span_id, r->span_id, sizeof(q->span_id));
 }
 
-/* Of the answers to one prompt the first tells what is known of the prompt. */
+/* Does this choice get its prompt's log-probabilities?  The first of each prompt's choices does. */
 static bool scores_prompt(const struct request *r, const struct choice *c)
 {
 	return r->scored && c->index % (int)r->ask.n == 0;
@@ -231,7 +231,7 @@ static int submit(struct request *r, struct choice *c, const struct sr_request *
 	s.prompt = q->ids.id;
 	s.n_prompt = q->ids.n;
 	s.max_tokens = c->max_tokens;
-	if (r->ask.seeded)                    /* as vLLM: the answers of one prompt count up from it */
+	if (r->ask.seeded)                    /* as vLLM: answer i of a prompt has the seed plus i */
 		s.seed = (uint64_t)r->ask.seed + (uint64_t)(c->index % (int)r->ask.n);
 	if (s.min_tokens > s.max_tokens)
 		s.min_tokens = s.max_tokens;
@@ -258,7 +258,7 @@ static void refused(struct request *r, int e)
 	}
 }
 
-/* Nothing can end an empty answer but its end: with one prompt token there is nothing to score. */
+/* Is there nothing to compute?  An empty answer has only prompt tokens to score, and the first has none. */
 static bool nothing_to_do(const struct request *r, const struct choice *c)
 {
 	return c->max_tokens == 0 && (!scores_prompt(r, c) || r->ask.prompt[c->prompt].ids.n < 2);
@@ -275,7 +275,7 @@ static void count(struct request *r)
 	shared_add(r->api->shared->params_n_sum, (uint64_t)r->ask.n);
 }
 
-/* Both ends of what can be followed: the id that the client knows, the trace that the daemon logs. */
+/* Log both names of a request: the id that the client knows, and the trace that the daemon logs. */
 static void note_request(const struct request *r)
 {
 	char note[NOTE_BYTES], hex[33];
@@ -302,7 +302,7 @@ static void name_request(struct request *r)
 	note_request(r);
 }
 
-/* True if it was answered: as many wait as may. */
+/* True: the queue is full, and the request was answered with 503. */
 static bool queue_refuses(struct request *r)
 {
 	const struct api *a = r->api;
@@ -329,8 +329,8 @@ static bool queue_refuses(struct request *r)
 	return true;
 }
 
-/* Whom cached prefixes are shared with.  Where the daemon is to keep tenants apart and does not hear ours,
- * the salt does it. */
+/* Requests with the same salt share cached prefixes.  If the daemon must keep tenants apart but ignores the
+ * tenants that we send, the salt keeps them apart. */
 static uint64_t salt_of(const struct request *r)
 {
 	const struct sr_model_info *m = engine_model(r->api->engine);
@@ -416,7 +416,7 @@ static void work_done(struct work *w)
 	r->preparing = false;
 	free(r->body);
 	r->body = NULL;
-	start(r);                             /* and with that it may be gone */
+	start(r);                             /* this may free the request */
 	engine_doing(e, SR_PREPARING, -1);
 }
 
@@ -438,7 +438,7 @@ static bool trace_given(struct request *r, const struct http_str *t)
 	return memcmp(r->trace_id, none, sizeof(none)) != 0;
 }
 
-/* The client's, or one of our own. */
+/* The client's trace, or a new one. */
 static void trace_of(struct request *r, const struct http_request *h)
 {
 	if (trace_given(r, http_header(h, "traceparent")))
@@ -497,7 +497,7 @@ void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const 
 		start(r);
 		engine_doing(a->engine, SR_PREPARING, -1);
 	} else {
-		/* The connection may go, and its buffer with it, while a worker reads. */
+		/* Copy it: the connection and its buffer may be freed while a worker reads. */
 		r->body = malloc(h->body.n);
 		r->body_n = h->body.n;
 		r->work = (struct work){ .run = work_run, .done = work_done, .bytes = h->body.n,
@@ -537,7 +537,7 @@ static bool is_stop(const struct request *r, const struct choice *c, int32_t id,
 	return false;
 }
 
-/* Text, ids and log-probability of a token go into the choice. */
+/* Add the text, id and log-probability of a token to the choice.  True: a stop string is complete. */
 static bool take(struct request *r, struct choice *c, const struct sr_token *t, bool as_text)
 {
 	if (r->ask.logprobs != ASK_NONE) {
@@ -550,7 +550,7 @@ static bool take(struct request *r, struct choice *c, const struct sr_token *t, 
 	return as_text && choice_text(c, &r->stops, r->limits.text, t->id, (uint32_t)r->ask.min_tokens);
 }
 
-/* With echo its first event has what is known of the prompt: has that come? */
+/* May the choice send an event?  With echo its first event needs all scores of the prompt. */
 static bool may_tell(const struct request *r, const struct choice *c)
 {
 	return c->echoed || !r->ask.echo || !r->scored || r->scored[c->prompt].whole;
@@ -562,7 +562,7 @@ static void chunk(struct request *r, struct choice *c)
 		request_tell(r, c);
 }
 
-/* All of a prompt's log-probabilities are there: the other answers to it may have waited. */
+/* All log-probabilities of a prompt have come: write the other answers to it, which may have waited. */
 static void scored(struct request *r, const struct choice *first)
 {
 	struct choice *c;
@@ -587,7 +587,7 @@ static void choice_ends(struct request *r, struct choice *c)
 		request_answer(r);
 }
 
-/* Keeping a token that ends the answer until its END comes puts finish_reason on its chunk. */
+/* Keep a token that ends the answer until its END comes, so that its chunk has the finish_reason. */
 static void keep_last(struct choice *c, const struct sr_token *t)
 {
 	c->last = *t;
@@ -607,9 +607,9 @@ static void token(struct request *r, struct choice *c, const struct sr_token *t)
 	scored(r, c);
 	if (r->over)
 		return;
-	if (c->ended || c->finish == STOPPED)         /* a stop string was complete: the rest is void */
+	if (c->ended || c->finish == STOPPED)         /* a stop string was complete: drop the rest */
 		return;
-	if (c->has_last) {                            /* we guessed wrong: it was not the last */
+	if (c->has_last) {                            /* the kept token was not the last */
 		c->has_last = false;
 		take(r, c, &c->last, true);
 	}
@@ -624,7 +624,7 @@ static void token(struct request *r, struct choice *c, const struct sr_token *t)
 	if (r->over)
 		return;
 	if (matched) {
-		if (r->details) {                     /* what was cached, its END tells */
+		if (r->details) {                     /* its END has the count of cached tokens */
 			engine_cancel(r->api->engine, c->handle);
 			return;
 		}
@@ -687,7 +687,7 @@ static void end(struct request *r, struct choice *c, int finish, const struct sr
 
 	if (t)
 		c->cached = t->end.cached;
-	if (c->finish == STOPPED) {                   /* by a stop string, and told to end */
+	if (c->finish == STOPPED) {                   /* a stop string ended it, and it was cancelled */
 		choice_ends(r, c);
 		return;
 	}
@@ -702,7 +702,7 @@ static void end(struct request *r, struct choice *c, int finish, const struct sr
 		is_stop(r, c, c->last.id, &stop_id);
 		c->has_last = false;
 		c->stop_id = finish == SR_STOP ? stop_id : -1;
-		/* The token that stops is no text, unless it was only the last by count. */
+		/* A token that stopped the answer adds no text; one that reached max_tokens does. */
 		if (take(r, c, &c->last, finish != SR_STOP || r->stops.include))
 			goto out;
 	}

@@ -1,8 +1,8 @@
-/* respond.c - what a request sends, and when: the events of a stream as tokens come, a whole answer at its
- * end, an error in place of either.
+/* respond.c - what a request sends, and when.  A stream sends events as tokens come; a whole answer is sent
+ * at its end.  An error replaces either.
  *
- * An event or an answer longer than CONN_SLICE leaves in slices: one now, the next when the loop asks for it
- * (exchange_pull).  Tokens that come meanwhile are kept in their choice; its next event has them.
+ * An event or answer longer than CONN_SLICE is sent in slices: one now, the next when the loop asks for it
+ * (exchange_pull).  Tokens that come meanwhile stay in their choice; its next event has them.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,14 +11,14 @@
 #include "state.h"
 
 #define SSE_TYPE "text/event-stream; charset=utf-8"
-#define SCRATCH_KEPT (16u * 1024)      /* of r->event, between events */
+#define SCRATCH_KEPT (16u * 1024)      /* bytes of r->event kept between events */
 
 static const char no_memory[] = "data: {\"error\":{\"message\":\"The server is out of memory.\","
 	"\"type\":\"InternalServerError\",\"param\":null,\"code\":500}}\n\n";
 
 /* ---- ends ---- */
 
-/* The event; or `instead`, a text that needs no memory. */
+/* Send the event, or `instead`, a text that needs no memory. */
 static void put_event(struct request *r, const char *instead)
 {
 	struct exchange *x = r->x;
@@ -48,7 +48,7 @@ static void stream_ends(struct request *r)
 		exchange_end(x);
 }
 
-/* An error after the start of a stream is an event, after the one under way; before it, the answer. */
+/* Before the start of a stream an error is the answer.  Later it is an event after the one under way. */
 void request_fail(struct request *r, const struct problem *p)
 {
 	struct exchange *x = r->x;
@@ -93,10 +93,10 @@ void request_cut(struct request *r)
 		exchange_cut(x);
 }
 
-/* A slice that found no memory is an error, not a hole in the answer. */
+/* There was no memory for a slice: send an error, and never an answer with a hole. */
 static void slice_lost(struct request *r)
 {
-	if (r->begun && (r->partial || !r->ask.stream)) {  /* in the middle: nothing can be told */
+	if (r->begun && (r->partial || !r->ask.stream)) {  /* no error fits into the middle */
 		request_cut(r);
 		return;
 	}
@@ -106,7 +106,7 @@ static void slice_lost(struct request *r)
 
 /* ---- streams ---- */
 
-/* What is to be told next; false: nothing for now. */
+/* Begin the next event; false: there is none now. */
 static bool next_event(struct request *r)
 {
 	struct choice *c = r->due;
@@ -133,7 +133,7 @@ static bool next_event(struct request *r)
 
 static void more(void *owner);
 
-/* All that there is to tell, up to a slice. */
+/* Send the events that are due, up to one slice. */
 static void stream(struct request *r)
 {
 	size_t sent = 0;
@@ -180,7 +180,7 @@ void request_tell(struct request *r, struct choice *c)
 
 /* ---- whole answers ---- */
 
-/* One that fits into a slice has a Content-Length. */
+/* Send a whole answer.  One that fits into a slice has a Content-Length. */
 static void whole(struct request *r)
 {
 	struct exchange *x = r->x;
@@ -215,7 +215,8 @@ void request_answer(struct request *r)
 	whole(r);
 }
 
-/* What the ring holds goes first, for tokens of others wait in it; but every eighth turn is for slices. */
+/* Send the next slice.  While the ring holds tokens, possibly of other requests, they go first, but every
+ * eighth turn sends a slice. */
 static void more(void *owner)
 {
 	struct request *r = owner;

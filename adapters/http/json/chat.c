@@ -1,5 +1,5 @@
-/* chat.c - messages to the text of a prompt: their shape, content parts joined or kept as the
- * template wants them, tool calls' arguments as objects, and the template run over it all.
+/* chat.c - turns messages into the text of a prompt.  It checks their shape, joins content parts or keeps
+ * them as the template reads them, makes tool calls' arguments objects, and renders the template.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #define ROLE_BYTES 64
 
-/* One part of a message's content: its text, or NULL and *p. */
+/* The text of one part of a message's content, or NULL and *p. */
 static json_t *part_text(json_t *part, size_t message, size_t i, struct problem *p)
 {
 	const char *type;
@@ -88,7 +88,7 @@ int ask_messages(struct ask *a, json_t *messages, struct problem *p)
 	return 0;
 }
 
-/* Does a template walk over the parts of a content?  "for x in m.content", "m['content']". */
+/* Does a template loop over the parts of a content?  It has "for x in m.content" or "m['content']". */
 bool chat_wants_parts(const char *source)
 {
 	const char *s = source, *t;
@@ -108,8 +108,8 @@ bool chat_wants_parts(const char *source)
 	return false;
 }
 
-/* jansson frees a new value that it finds no memory to put somewhere.  So: v if its holder has it; else NULL,
- * to which nothing more can be put, and *ok is false. */
+/* Put v into holder.  Jansson frees v if there is no memory for that; then return NULL, to which jansson adds
+ * nothing, and set *ok to false.  Else return v. */
 static json_t *put(json_t *holder, const char *key, json_t *v, bool *ok)
 {
 	bool put = json_object_set_new(holder, key, v) == 0;
@@ -126,7 +126,7 @@ static json_t *add(json_t *list, json_t *v, bool *ok)
 	return added ? v : NULL;
 }
 
-/* Texts of the parts, joined by line feeds; or a list of {"type": "text", "text": ..}. */
+/* The texts of the parts, joined by line feeds, or a list of {"type": "text", "text": ..}. */
 static json_t *content(json_t *v, bool parts, bool tool, bool *ok)
 {
 	struct problem unused;
@@ -159,7 +159,7 @@ static json_t *content(json_t *v, bool parts, bool tool, bool *ok)
 	return list;
 }
 
-/* Templates want arguments as an object; clients send the string that they were given. */
+/* Templates read arguments as an object; clients send back the string that they received. */
 static int calls(json_t *copy, json_t *list, size_t message, size_t *left, bool *ok, struct problem *p)
 {
 	json_t *call, *function, *v, *out = put(copy, "tool_calls", json_array(), ok), *made;
@@ -198,7 +198,7 @@ static int conversation(const struct ask *a, const struct ask_limits *l, json_t 
 	json_array_foreach(a->messages, i, m) {
 		role = json_string_value(json_object_get(m, "role"));
 		copy = add(to, json_object(), ok);
-		/* OpenAI's newer name for system: most templates know only the older one. */
+		/* developer is OpenAI's newer name for system; most templates know only system. */
 		put(copy, "role", !strcmp(role, "developer") && !l->chat_developer ? json_string("system") :
 		    json_incref(json_object_get(m, "role")), ok);
 		put(copy, "content", content(json_object_get(m, "content"), l->chat_parts, !strcmp(role, "tool"), ok),
@@ -220,7 +220,7 @@ static int conversation(const struct ask *a, const struct ask_limits *l, json_t 
 	return 0;
 }
 
-/* The last message is to be continued: mark where it ends, and cut the text there. */
+/* The answer continues the last message: mark its end, and cut the rendered text there. */
 #define MARK "SLIPRING_FINAL_MESSAGE_ENDS_HERE "
 
 static int mark_final(json_t *messages, bool *ok, struct problem *p)
@@ -256,7 +256,7 @@ static int cut_final(char *text, size_t *n, struct problem *p)
 		return problem_bad(p, NULL, "continue_final_message is set but the chat template does "
 		                   "not show the final message.");
 	*n = i - 1;
-	if (text[*n + mark] != ' ')           /* the template trims: so must the cut */
+	if (text[*n + mark] != ' ')           /* the template trims, so the cut must trim, too */
 		while (*n && strchr(" \t\r\n", text[*n - 1]))
 			(*n)--;
 	text[*n] = 0;

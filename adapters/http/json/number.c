@@ -1,12 +1,13 @@
 /* number.c - see number.h.
  *
  * Schubfach, by Raffaello Giulietti ("The Schubfach way to render doubles", 2020).  All decimals that
- * round to v lie in an interval around it.  With k chosen so that 10^k is at most as wide as that
- * interval, and 10^(k+1) wider, at least one multiple of 10^k lies in it and at most one of
- * 10^(k+1), which is shorter and wins.  The ends of the interval in units of 10^k / 4 need one product of 64
- * by 128 bits each.
+ * round to v lie in an interval around it.  Choose k so that 10^k is at most the interval's width, and
+ * 10^(k+1) is larger.  Then the interval has at least one multiple of 10^k and at most one of 10^(k+1).
+ * A multiple of 10^(k+1) is shorter and wins.  Each end of the interval, in units of 10^k / 4, needs one
+ * product of 64 by 128 bits.
  *
- * The powers of ten are 9.9 KB, made from exact integers before main(): no table to mistrust.
+ * The powers of ten take 9.9 KB.  They are computed from exact integers before main(), so no table of
+ * constants has to be trusted.
  */
 #include "number.h"
 
@@ -14,17 +15,17 @@
 #include <stdint.h>
 #include <string.h>
 
-#define POWER_MIN (-292)               /* 10^-k for the largest double */
-#define POWER_MAX 324                  /* and for the smallest */
-#define WORDS     13                   /* 64 bits each: 5^324, and 2^831 / 5^292 to 128 bits and more */
+#define POWER_MIN (-292)               /* exponent of 10^-k for the largest double */
+#define POWER_MAX 324                  /* the same for the smallest double */
+#define WORDS     13                   /* of 64 bits: holds 5^324, and 2^831 / 5^292 to at least 128 bits */
 
 __extension__ typedef unsigned __int128 u128;
 
-struct power { uint64_t hi, lo; };     /* ceil(10^e / 2^x), x so that the highest bit is set */
+struct power { uint64_t hi, lo; };     /* ceil(10^e / 2^x); x makes the highest bit set */
 
 static struct power power[POWER_MAX - POWER_MIN + 1];
 
-/* The 128 highest bits of w, lowest word first; one is added where bits are lost, or always. */
+/* The 128 highest bits of w, whose lowest word is first.  Adds one if bits are lost, or if `always`. */
 static struct power top_bits(const uint64_t w[WORDS], bool always)
 {
 	int n = WORDS - 1, shift;
@@ -51,7 +52,7 @@ static struct power top_bits(const uint64_t w[WORDS], bool always)
 	return p;
 }
 
-/* 10^e and 5^e differ by a power of two only, so their highest bits are the same. */
+/* 10^e and 5^e differ only by a power of two, so their highest bits are the same. */
 __attribute__((constructor)) static void make_powers(void)
 {
 	uint64_t up[WORDS] = { 1 }, down[WORDS] = { [WORDS - 1] = 1ull << 63 };
@@ -66,7 +67,7 @@ __attribute__((constructor)) static void make_powers(void)
 			carry >>= 64;
 		}
 	}
-	for (int e = -1; e >= POWER_MIN; e--) {  /* rounding down step by step is rounding down once */
+	for (int e = -1; e >= POWER_MIN; e--) {  /* rounding down in steps equals rounding down once */
 		u128 rest = 0;
 
 		for (int i = WORDS - 1; i >= 0; i--) {
@@ -78,7 +79,7 @@ __attribute__((constructor)) static void make_powers(void)
 	}
 }
 
-/* p * c / 2^128, its lowest bit set if anything was cut off: comparisons stay right. */
+/* p * c / 2^128.  Its lowest bit is set if bits were cut off, so comparisons stay right. */
 static uint64_t times(struct power p, uint64_t c)
 {
 	u128 low = (u128)p.lo * c;
@@ -87,14 +88,15 @@ static uint64_t times(struct power p, uint64_t c)
 	return (uint64_t)(high >> 64) | ((uint64_t)high > 1);
 }
 
-/* The shortest d * 10^*e10 that reads back as c * 2^q; of several the nearest. */
+/* The shortest d * 10^*e10 that reads back as c * 2^q.  If several are as short, the nearest. */
 static uint64_t shortest(uint64_t c, int q, bool at_power_of_two, int *e10)
 {
-	/* floor(log10(2^q)), or of 3/4 of it where the gap below is half as wide; floor(log2(10^-k)) */
+	/* k = floor(log10(2^q)), or floor(log10(3/4 * 2^q)) where the gap below v is half as wide.  The
+	 * exponent of the power of ten is floor(log2(10^-k)). */
 	int k = (q * 1262611 - (at_power_of_two ? 524031 : 0)) >> 22;
 	int h = q + ((-k * 1741647) >> 19) + 1;
 	struct power p = power[-k - POWER_MIN];
-	uint64_t low = times(p, (4 * c - 2 + at_power_of_two) << h) + (c & 1);  /* an odd c: ends excluded */
+	uint64_t low = times(p, (4 * c - 2 + at_power_of_two) << h) + (c & 1);  /* odd c: without the ends */
 	uint64_t v = times(p, (4 * c) << h);
 	uint64_t high = times(p, (4 * c + 2) << h) - (c & 1);
 	uint64_t s = v / 4, tens = s / 10;
@@ -115,7 +117,7 @@ static uint64_t shortest(uint64_t c, int q, bool at_power_of_two, int *e10)
 	return s + (v > 4 * s + 2 || (v == 4 * s + 2 && (s & 1)));
 }
 
-/* Its decimal digits at the end of to[20]; where they begin. */
+/* Write the decimal digits of d at the end of to[20].  Returns where they begin. */
 static char *digits_of(char *to, uint64_t d)
 {
 	char *p = to + 20;
@@ -141,7 +143,8 @@ static size_t exponent(char *to, int e)
 	return n;
 }
 
-/* n digits, the first of them times 10^x: as Python, with an exponent below 1e-4 and from 1e16. */
+/* Write n digits, the first of which counts 10^x.  As in Python, numbers below 1e-4 and from 1e16 on have an
+ * exponent. */
 static size_t place(char *to, const char *digit, int n, int x)
 {
 	size_t at = 0;

@@ -1,6 +1,6 @@
-/* openai.c - ask_parse: the fields of a request and how they go together.  What is checked in
- * which order follows vLLM, so that a request with one mistake gets the same status, type and
- * param; the numbers of sampling are in sampling.c, messages in chat.c.
+/* openai.c - ask_parse: the fields of a request, and which of them exclude each other.  The order of checks
+ * follows vLLM, so that a request with one mistake gets the same status, type and param.  Sampling numbers
+ * are checked in sampling.c, messages in chat.c.
  */
 #include "openai.h"
 
@@ -79,7 +79,7 @@ static void defaults(struct ask *a, enum ask_kind kind, const struct ask_limits 
 	};
 }
 
-/* A JSON value is true as Python has it: what vLLM's own checks ask. */
+/* Is a JSON value true in Python's sense?  vLLM's checks use that sense. */
 static bool truthy(json_t *v)
 {
 	switch (v ? json_typeof(v) : JSON_NULL) {
@@ -114,7 +114,7 @@ static int count_of_logprobs(json_t *root, const char *name, struct problem *p)
 	return 0;
 }
 
-/* Combinations that vLLM looks at before the types of the fields. */
+/* Combinations that vLLM checks before the types of the fields. */
 static int combinations(const struct ask *a, json_t *root, struct problem *p)
 {
 	json_t *prompt = json_object_get(root, "prompt"), *v;
@@ -157,7 +157,7 @@ static int combinations(const struct ask *a, json_t *root, struct problem *p)
 	return 0;
 }
 
-/* Things that vLLM can do and we cannot are refused by name, never ignored. */
+/* Refuse by name, and never ignore, what vLLM supports and Slipring does not. */
 static int refusals(const struct ask *a, json_t *root, struct problem *p)
 {
 	static const char *const gone[] = { "guided_json", "guided_regex", "guided_choice",
@@ -224,7 +224,7 @@ static int stream_options(struct ask *a, const struct ask_limits *l, struct prob
 	return 0;
 }
 
-/* "tools": rendered into the prompt; that one of them must be called cannot be promised. */
+/* "tools" are rendered into the prompt.  Slipring cannot force the model to call one. */
 static int tools(struct ask *a, struct problem *p)
 {
 	json_t *list = json_object_get(a->root, "tools"), *choice = json_object_get(a->root, "tool_choice");
@@ -293,7 +293,7 @@ int ask_model_known(const char *name, const struct ask_limits *l, struct problem
 	return -1;
 }
 
-/* A prompt: text, ids, or a list of either. */
+/* "prompt": a text, a list of ids, or a list of either. */
 static int prompts(struct ask *a, struct problem *p)
 {
 	json_t *v = json_object_get(a->root, "prompt"), *item;
@@ -335,7 +335,7 @@ static int prompts(struct ask *a, struct problem *p)
 	return 0;
 }
 
-/* What a chat template gets besides messages and tools. */
+/* The inputs of a chat template other than messages and tools. */
 static int template_inputs(struct ask *a, struct problem *p)
 {
 	static const char *const efforts[] = { "none", "minimal", "low", "medium", "high", "xhigh", "max" };
@@ -458,7 +458,7 @@ void ask_slim(struct ask *a)
 		ok = !json_object_set(small, "prompt", json_object_get(a->root, "prompt"));
 	if (ok && a->last_content)
 		ok = !json_object_set(small, "content", a->last_content);
-	if (!ok) {                            /* short of memory: then it all goes with the answer */
+	if (!ok) {                            /* no memory to make it smaller: it is freed after the answer */
 		json_decref(small);
 		return;
 	}

@@ -1,9 +1,9 @@
-/* openai.h - a JSON request of the OpenAI API, with vLLM's extensions, checked: nothing past
- * this point needs to doubt a value.
+/* openai.h - checks a JSON request of the OpenAI API with vLLM's extensions.  Code after this point needs no
+ * check of a value.
  *
- * Pure: no I/O, no globals, any thread.  In two steps, so that a wrong request costs no
- * tokenizing: ask_parse() checks everything that JSON and the limits can tell, in vLLM's order
- * and words; ask_prompts() (prompts.c) renders, tokenizes and checks lengths.
+ * No I/O and no globals; any thread may run it.  It has two steps, so that a wrong request costs no
+ * tokenizing.  ask_parse() checks everything that needs only JSON and the limits, in vLLM's order and words.
+ * ask_prompts() (prompts.c) renders, tokenizes and checks lengths.
  */
 #ifndef OPENAI_H
 #define OPENAI_H
@@ -20,35 +20,35 @@ struct sr_text;
 struct template;
 
 #define ASK_STOPS      4        /* stop strings, as vLLM's VLLM_MAX_STOP_STRINGS */
-#define ASK_STOP_BYTES 65536    /* all of them together */
+#define ASK_STOP_BYTES 65536    /* bytes of all stop strings together */
 #define ASK_PROMPTS    1024     /* prompts in one request */
 #define ASK_CHOICES    1024     /* prompts times n (vLLM: n up to 16384) */
 #define ASK_SCORES     (16ll << 20) /* prompt tokens, times 1 + prompt_logprobs, times n */
 #define ASK_BAD_WORDS  128
 #define ASK_JSON_DEPTH 128
-#define ASK_JSON_VALUES (2u << 20) /* numbers, strings, ..: bounds what a body may cost in memory */
-#define ASK_TEXT_BYTES (4u << 20) /* of a text that is tokenized to its end, however many tokens */
-#define ASK_ID_BYTES   256      /* of a request id */
+#define ASK_JSON_VALUES (2u << 20) /* numbers, strings, ..: bounds the memory of a body */
+#define ASK_TEXT_BYTES (4u << 20) /* bytes of a text that is tokenized whole, for any number of tokens */
+#define ASK_ID_BYTES   256      /* bytes of a request id */
 
-/* What generation_config.json says, NAN or -1 = nothing. */
+/* The values of generation_config.json; NAN or -1 = not given. */
 struct ask_defaults {
 	double  temperature, top_p, min_p, repetition_penalty;
 	int64_t top_k, max_tokens;
-	int64_t max_tokens_cap;       /* a folder given by --generation-config caps, too */
+	int64_t max_tokens_cap;       /* its cap on max_tokens, or -1 */
 };
 
-/* What a request is held to.  Filled per request: the daemon may be another by now. */
+/* Limits of a request.  Filled for each request, because the daemon may have been replaced since the last. */
 struct ask_limits {
 	const struct sr_text *text;
-	const struct template *chat;  /* --chat-template, or NULL: the model's */
+	const struct template *chat;  /* --chat-template; NULL: the model's */
 	bool    chat_parts;           /* the template reads content as a list of parts */
-	bool    chat_developer;       /* it names the role developer; else that is sent to it as system */
+	bool    chat_developer;       /* the template knows the role developer; else system replaces it */
 	const char *response_role;
 	int32_t vocab;
-	int64_t context;              /* 0 = not known yet */
+	int64_t context;              /* tokens; 0 = not known yet */
 	int     max_logprobs;
 	bool    priorities;           /* --scheduling-policy priority */
-	int64_t min_priority;         /* of the request's key, 0 or below */
+	int64_t min_priority;         /* what the request's key allows; 0 or below */
 	bool    force_usage, tokens_as_ids;
 	int     stream_interval;
 	const char *const *names;     /* served names */
@@ -61,7 +61,7 @@ struct ask_ids { int32_t *id; uint32_t n; };
 struct prompt {
 	const char *text;             /* NULL = ids were given */
 	size_t n_text;
-	char *own;                    /* text, if rendered here */
+	char *own;                    /* the text if it was rendered here, to be freed */
 	struct ask_ids ids;
 };
 
@@ -71,7 +71,7 @@ struct ask {
 	enum ask_kind kind;
 	json_t *root;                 /* owns every string below */
 
-	struct prompt *prompt;        /* [n_prompts]; chat, tokenize: one */
+	struct prompt *prompt;        /* [n_prompts]; chat and tokenize have one */
 	int     n_prompts;
 	json_t *messages, *tools, *documents, *template_kwargs;
 	bool    no_tool_call;         /* tool_choice "none" */
@@ -96,26 +96,27 @@ struct ask {
 	struct sr_pair *bias;
 	uint32_t n_bias;
 	json_t *bad_words;            /* list of strings, or NULL */
-	struct ask_ids bad;           /* as sr_request.bad_words */
+	struct ask_ids bad;           /* in the format of sr_request.bad_words */
 };
 
 #define ASK_NONE INT64_MIN
 
-/* 0, or -1 and *p.  ask_free in either case. */
+/* Returns 0, or -1 and *p.  The caller calls ask_free in either case. */
 int  ask_parse(struct ask *a, enum ask_kind kind, const char *body, size_t n,
                const struct ask_limits *l, struct problem *p);
 int  ask_prompts(struct ask *a, const struct ask_limits *l, struct problem *p);
-/* All is checked and tokenized: gives back what no answer needs, most of a large request.  Then the
- * strings of `a` are NULL but for stop, request_id, cache_salt, last_content and prompts to echo. */
+/* Once all is checked and tokenized, free what no answer needs: most of a large request.  Then the strings
+ * of `a` are NULL, except stop, request_id, cache_salt, last_content and prompts to echo. */
 void ask_slim(struct ask *a);
 void ask_free(struct ask *a);
 
-/* Parts of them, in files of their own. */
+/* Parts of these two, each in its own file. */
 int  ask_json(json_t **out, const char *body, size_t n, struct problem *p);        /* json.c */
-/* JSON in a string of the body: NULL if it is none, or has more values than *left, which it lowers. */
+/* Parse JSON in a string of the body and subtract its values from *left.  NULL: it is not JSON, or has more
+ * values than *left. */
 json_t *ask_json_within(const char *s, size_t n, size_t *left);
-/* For json_set_alloc_funcs, before anything of jansson is used: without them it may write past its blocks
- * where it has no memory. */
+/* Set these with json_set_alloc_funcs before any other call to jansson.  Without them jansson may write past
+ * its blocks when memory is short. */
 void *ask_json_take(size_t n);
 void ask_json_give(void *p);
 int  ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p);   /* sampling.c */
@@ -123,10 +124,10 @@ int  ask_model_known(const char *name, const struct ask_limits *l, struct proble
 int  ask_render(struct ask *a, const struct ask_limits *l, struct problem *p);     /* chat.c */
 int  ask_messages(struct ask *a, json_t *messages, struct problem *p);             /* chat.c: shape only */
 bool chat_wants_parts(const char *template_source);                                /* chat.c */
-/* defaults.c.  dir NULL: nothing.  cap: max_new_tokens is also the most that may be asked. */
+/* defaults.c.  dir NULL: reads nothing.  cap: max_new_tokens is also the limit of max_tokens. */
 int  ask_defaults_read(struct ask_defaults *d, const char *dir, bool cap, char *err, size_t errlen);
 
-/* The most tokens that prompt i may be answered with. */
+/* The most tokens that the answer to a prompt of n_prompt tokens may have. */
 int64_t ask_room(const struct ask *a, const struct ask_limits *l, uint32_t n_prompt);
 
 #endif

@@ -87,7 +87,7 @@ void out_int(struct out *o, int64_t v)
 	out_bytes(o, d, (size_t)(digits + sizeof(digits) - d));
 }
 
-/* Table 3-7 of the Unicode standard: no overlong forms, no surrogates, nothing past U+10FFFF. */
+/* By table 3-7 of the Unicode standard: no overlong forms, no surrogates, nothing past U+10FFFF. */
 size_t utf8_length(const char *s, size_t n)
 {
 	const unsigned char *u = (const unsigned char *)s;
@@ -130,7 +130,7 @@ size_t utf8_count(const char *s, size_t n)
 	return count;
 }
 
-/* 0: as it is; else the letter after the backslash, or 'u'. */
+/* 0: written unchanged; else the letter after the backslash, or 'u'. */
 static char escape(unsigned char c)
 {
 	switch (c) {
@@ -186,7 +186,7 @@ void out_json_str(struct out *o, const char *s)
 
 void out_double(struct out *o, double v)
 {
-	if (!isfinite(v))                 /* JSON has none: what vLLM puts in their place */
+	if (!isfinite(v))                 /* JSON has no such number; vLLM writes the same */
 		out_str(o, isnan(v) ? "null" : v < 0 ? "-9999.0" : "9999.0");
 	else if (out_room(o, NUMBER_MAX))
 		o->n += number_write(o->p + o->n, v);

@@ -1,9 +1,8 @@
-/* out.h - a growing run of bytes, and JSON written straight into it.
+/* out.h - a growing byte buffer, and JSON written directly into it.
  *
- * Written per token, so there is no tree: the caller writes the punctuation.  Strings are
- * escaped as serde_json and Python's json.dumps(ensure_ascii=False) do; bytes that are not
- * UTF-8 become U+FFFD.  When memory is short, `failed` stays set and nothing more is added:
- * look at it once, at the end.
+ * It is used for every token, so there is no tree: the caller writes the punctuation.  Strings are escaped
+ * as serde_json and Python's json.dumps(ensure_ascii=False) escape them.  Bytes that are not UTF-8 become
+ * U+FFFD.  When memory is short, `failed` stays set and nothing more is added; check it once, at the end.
  */
 #ifndef OUT_H
 #define OUT_H
@@ -29,12 +28,12 @@ void out_int(struct out *o, int64_t v);
 void out_json(struct out *o, const char *s, size_t n);    /* "quoted and escaped" */
 void out_json_str(struct out *o, const char *s);          /* NULL gives null */
 void out_escaped(struct out *o, const char *s, size_t n); /* the same without quotes */
-/* The shortest decimal that reads back as v, as Python's repr: 1.0, -0.26282957196235657. */
+/* The shortest decimal that reads back as v, like Python's repr: 1.0, -0.26282957196235657. */
 void out_double(struct out *o, double v);
 void out_ids(struct out *o, const int32_t *id, size_t n); /* [1,2,3] */
 
-/* Length of the UTF-8 character at s[0..n), or 0 if its first byte begins none. */
+/* Length of the UTF-8 character that begins s[0..n), or 0 if no character begins there. */
 size_t utf8_length(const char *s, size_t n);
-size_t utf8_count(const char *s, size_t n);       /* code points, each bad byte one */
+size_t utf8_count(const char *s, size_t n);       /* code points; each bad byte counts as one */
 
 #endif

@@ -1,8 +1,8 @@
-/* reply.c - what a connection sends: answers whole and streamed, and our own refusals.
+/* reply.c - what a connection sends: whole answers, streamed answers, and the server's own refusals.
  *
- * Plain text is gathered by conn_put in `out` (with TLS in `plain`) and leaves by conn_commit in
- * one send(2), with TLS in one record: so head and first event are one segment, and each event
- * after them is one.  What the socket does not take stays in `out`.
+ * conn_put gathers plain text in `out` (with TLS in `plain`).  conn_commit sends it with one send(2), and
+ * with TLS as one record.  So head and first event are one segment, and each later event is one.  What the
+ * socket does not take stays in `out`.
  */
 #include <assert.h>
 #include <errno.h>
@@ -56,8 +56,8 @@ static uint64_t behind(const struct conn *c, uint64_t now)
 
 uint64_t exchange_behind(const struct exchange *x) { return behind(x->conn, io_now()); }
 
-/* Where there is none, connections are ended that have been behind for longer than `patience`, longest first:
- * a client that does not read keeps nobody else from being served. */
+/* Is there room for n bytes?  If not, end connections that have been behind for longer than `patience`,
+ * longest first.  So a client that does not read keeps no other client from being served. */
 bool conn_room(struct server *s, size_t n, uint64_t patience)
 {
 	uint64_t now = io_now(), most;
@@ -81,7 +81,7 @@ bool conn_room(struct server *s, size_t n, uint64_t patience)
 	return true;
 }
 
-/* Moves what TLS made to `out`. */
+/* Move the bytes that TLS made to `out`. */
 static int encrypted(struct conn *c)
 {
 	size_t n = tls_waiting(c->tls);
@@ -94,7 +94,7 @@ static int encrypted(struct conn *c)
 	return 0;
 }
 
-/* As much as the socket takes.  0, -errno: it is broken. */
+/* Send what the socket takes.  Returns 0, or -errno: the connection is broken. */
 int conn_flush(struct conn *c)
 {
 	while (conn_unsent(c)) {
@@ -113,7 +113,7 @@ int conn_flush(struct conn *c)
 		}
 		c->out_at += (size_t)n;
 		c->moved += (size_t)n;
-		if (c->moved >= TAKEN)  /* a byte now and then is no reading */
+		if (c->moved >= TAKEN)  /* reading a few bytes does not count */
 			c->send_by = 0;
 	}
 	c->send_by = 0;
@@ -122,7 +122,7 @@ int conn_flush(struct conn *c)
 	return 0;
 }
 
-/* Appends to the answer; nothing leaves before commit. */
+/* Append to the answer; nothing is sent before conn_commit. */
 bool conn_put(struct conn *c, const void *data, size_t n)
 {
 	struct conn_buf *b = c->tls ? &c->plain : &c->out;
@@ -167,7 +167,7 @@ static bool put_head(struct conn *c, int status, const char *content_type, int64
 	int n = http_write_head(head, sizeof(head), r, status, content_type, length, extra,
 	                        c->keep_alive);
 
-	if (n < 0) {  /* the app's mistake; a client's bytes must not get through it */
+	if (n < 0) {  /* a mistake of the app; never send a client's bytes in a head */
 		log_error("an answer's headers are malformed or too long; answered 500 instead");
 		c->keep_alive = false;
 		status = 500;
@@ -179,7 +179,7 @@ static bool put_head(struct conn *c, int status, const char *content_type, int64
 	return conn_put(c, head, (size_t)n);
 }
 
-/* The answer is complete and the app has no more to do with it. */
+/* The answer is complete; the app gives up the exchange. */
 static void answered(struct conn *c)
 {
 	c->x.live = false;
@@ -210,7 +210,7 @@ void conn_reply(struct conn *c, int status, const char *content_type, const char
 	answered(c);
 }
 
-/* Our own refusal, in the API's shape. */
+/* Send the server's own refusal, as JSON in the API's shape. */
 void conn_refuse(struct conn *c, int status, const char *why)
 {
 	char body[512], text[384];
@@ -229,7 +229,7 @@ void conn_refuse(struct conn *c, int status, const char *why)
 	conn_reply(c, status, "application/json", status == 503 ? "Retry-After: 1\r\n" : NULL, body, n);
 }
 
-/* The next slice of a body that was given. */
+/* Send the next slice of a body that the connection owns. */
 static void give_more(void *owner)
 {
 	struct conn *c = owner;
@@ -291,7 +291,7 @@ void exchange_set_ctx(struct exchange *x, void *ctx) { x->ctx = ctx; }
 void exchange_note(struct exchange *x, const char *note)
 {
 	free(x->note);
-	x->note = strndup(note, NOTE_MAX);    /* none without memory */
+	x->note = strndup(note, NOTE_MAX);    /* no note if there is no memory */
 }
 const struct http_request *exchange_request(struct exchange *x) { return &x->r; }
 const char *exchange_peer(const struct exchange *x) { return x->conn->peer; }
@@ -390,7 +390,7 @@ void exchange_drop_body(struct exchange *x)
 	x->r.body = (struct http_str){ old.p + c->head_n, 0 };
 	c->in = (struct conn_buf){ malloc(c->head_n + rest), c->head_n + rest, c->head_n + rest };
 	if (!c->in.p) {
-		c->in = old;           /* then it stays, and goes with the exchange */
+		c->in = old;           /* no memory: the body is freed with the exchange */
 		return;
 	}
 	memcpy(c->in.p, old.p, c->head_n);
