@@ -1,4 +1,4 @@
-/* figures.c - differences of counters, and how they are written. */
+/* figures.c - computes differences of counters and writes them as text. */
 #include "figures.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ void figures_now(const struct stats_page *p, bool alive, struct stats_mark *m)
 	m->at_ns = now;
 }
 
-/* Counters may be of different moments: never below nothing. */
+/* (b - a) / by, but never below 0, because counters may be from different moments. */
 static double per(uint64_t a, uint64_t b, double by)
 {
 	return b > a && by > 0 ? (double)(b - a) / by : 0;
@@ -82,7 +82,7 @@ double figures_percentile(enum stats_hist h, const struct stats_histogram *a,
 	for (i = 0; i < n && below + (double)count[i] < want; i++)
 		below += (double)count[i];
 	if (i == n)
-		return bound[n - 1];          /* above the last bound: at least that */
+		return bound[n - 1];          /* above the last bound: return that bound */
 	return (i ? bound[i - 1] : 0) + (bound[i] - (i ? bound[i - 1] : 0)) *
 	       (count[i] ? (want - below) / (double)count[i] : 1);
 }

@@ -1,4 +1,4 @@
-/* figures.h - two looks at the counters, as what people ask for: rates, shares, percentiles. */
+/* figures.h - turns two copies of the counters into rates, shares and percentiles. */
 #ifndef FIGURES_H
 #define FIGURES_H
 
@@ -14,48 +14,48 @@
 struct figures {
 	double seconds;
 	double prompt_per_s, generated_per_s, requests_per_s, steps_per_s;
-	double hit_rate;              /* of prompt tokens looked up, 0 .. 1; NAN: none was */
+	double hit_rate;              /* share of the looked-up prompt tokens, 0 .. 1; NAN: none */
 	double running, waiting;      /* on average */
-	double rows;                  /* of a step, on average; NAN: there was none */
+	double rows;                  /* rows in a step, on average; NAN: no step */
 	double why_s[N_WHY], bound_s[N_BOUND]; /* seconds */
 	double why_all, bound_all;    /* their sums */
 	double empty_s[N_EMPTY];      /* why_s[WHY_EMPTY], split */
 	uint64_t prompt_tokens, generated, ended, preemptions, steps;
-	uint64_t held;                /* steps that prompts waited for another to compute what they share */
+	uint64_t held;                /* steps in which prompts waited for another to compute a shared prefix */
 };
 
 uint64_t figures_clock(void);         /* CLOCK_MONOTONIC, ns: the page's clock */
 
-/* The counters now.  A daemon that sleeps counts its sleep when it wakes; here it is counted as
- * what it is, empty and idle; what its clients did meanwhile it will tell within a second.  One
- * that is not alive does not sleep. */
+/* The counters now.  A sleeping daemon counts its sleep only when it wakes, so the sleep is added here as
+ * empty and idle.  The daemon publishes within a second what its clients did meanwhile.  A daemon that is
+ * not alive does not sleep. */
 void figures_now(const struct stats_page *p, bool alive, struct stats_mark *out);
 
-/* What happened from a to b. */
+/* The figures for the time from a to b. */
 void figures_between(const struct stats_mark *a, const struct stats_mark *b, struct figures *out);
 
-/* The value below which `share` of what was observed from a to b lies, interpolated in its
- * bucket; NAN if nothing was.  a NULL: since start. */
+/* The value below which `share` of the observations from a to b lies, interpolated in its bucket.  NAN:
+ * there are no observations.  a NULL: since the start. */
 double figures_percentile(enum stats_hist h, const struct stats_histogram *a,
                           const struct stats_histogram *b, double share);
 
-/* "####......" of n characters. */
+/* Write a bar "####......" of n characters. */
 void figures_bar(char *out, int n, double share);
 
-/* {"empty": 1.5, "seqs": ..}: the n parts of an axis by their names. */
+/* The n parts of an axis by their names: {"empty": 1.5, "seqs": ..}. */
 json_t *figures_json(const double *seconds, int n, const char *(*name)(int));
 
-/* "tokenizing 12 %, silent 3 %": what `empty` was, as shares of the whole time `all` in the order of
- * enum stats_empty, without what is less than half a percent; "" if all is. */
+/* The parts of `empty` as shares of the whole time `all`: "tokenizing 12 %, silent 3 %".  The order is that
+ * of enum stats_empty.  Parts below 0.5 % are left out; "" if all are. */
 char *figures_empty(char *out, size_t n, const double empty_s[N_EMPTY], double all);
 
-/* Whatever a client calls itself, fit for a terminal. */
+/* A client's name, made safe for a terminal. */
 void figures_client(char out[33], const char name[32]);
 
-/* Seconds of "90s", "5m", "24h", "1d", "90"; NAN: anything else. */
+/* The seconds that "90s", "5m", "24h", "1d" or "90" stands for; NAN for anything else. */
 double figures_time(const char *text);
 
-/* "3.2 ms", "-" for NAN; "4 d 3 h", "12 min", "3.4 s". */
+/* ms: "3.2 ms", or "-" for NAN.  age: "4 d 3 h", "12 min" or "3.4 s". */
 void figures_ms(char *out, size_t n, double seconds);
 void figures_age(char *out, size_t n, double seconds);
 

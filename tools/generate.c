@@ -1,4 +1,4 @@
-/* generate.c - slipring generate: continue a text, over the rings. */
+/* generate.c - slipring generate: continues a text over the rings. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static void print(void *arg, const char *s, size_t n)
 		fflush(stdout);
 }
 
-/* All of standard input. */
+/* Read all of standard input. */
 static char *slurp(size_t *n)
 {
 	size_t cap = 1 << 16, k;

@@ -1,4 +1,4 @@
-/* instance.c - find the run directory, open the page, or say what is there instead. */
+/* instance.c - finds the run directory and opens its page, or prints which instances there are. */
 #include "instance.h"
 
 #include <dirent.h>
@@ -22,7 +22,7 @@ static void say_if_there(const char *name, int *n)
 	stats_close(in.page);
 }
 
-/* The instances of this user, and where they were looked for. */
+/* Print the instances of this user, and the folders that were searched. */
 static void say_others(const char *but)
 {
 	char base[4096];
@@ -113,7 +113,7 @@ const char *instance_config(const struct instance *in, char *why, size_t n)
 	return *why ? NULL : in->page->config_file;
 }
 
-/* Does the page beside this socket say that its daemon is about to end? */
+/* Does the page beside this socket show that its daemon is draining? */
 static bool draining(const char *socket)
 {
 	const char *slash = strrchr(socket, '/');

@@ -1,6 +1,6 @@
-/* ping.c - slipring ping: the round trip of an empty record through the daemon's loop, past
- * everything queued; and beside it what the machine allows: that of a bare cache line between two
- * processes, or, with pauses in which the daemon falls asleep, of a byte that wakes a process up. */
+/* ping.c - slipring ping: measures the round trip of an empty record through the daemon's loop, past
+ * everything queued.  Beside it, it prints the machine's limit: the round trip of a bare cache line between
+ * two processes.  With pauses the daemon falls asleep, and the limit is a byte that wakes a process. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -22,10 +22,10 @@
 #include "shmring/slipring.h"
 
 #define COUNT      1000
-#define COUNT_WAKE 50                     /* with pauses */
+#define COUNT_WAKE 50                     /* round trips with pauses */
 #define COUNT_MAX  1000000
 #define TIMEOUT_MS 1000
-#define LONG_MS    2000                   /* what takes longer is announced */
+#define LONG_MS    2000                   /* a longer run is announced first */
 
 struct summary { double min, median, p99; }; /* microseconds */
 
@@ -66,7 +66,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Wait for *line == value; gives the core away now and then, for there may be only one. */
+/* Wait for *line == value.  Yield the core now and then, because there may be only one. */
 static void await(_Atomic uint32_t *line, uint32_t value)
 {
 	for (unsigned turn = 1; atomic_load_explicit(line, memory_order_acquire) != value; turn++)
@@ -74,7 +74,7 @@ static void await(_Atomic uint32_t *line, uint32_t value)
 			sched_yield();
 }
 
-/* Two processes throw a number back and forth, each in a line of its own. */
+/* Two processes send a number back and forth.  Each writes to its own cache line. */
 static int bare_line(uint64_t *ns, int n)
 {
 	_Atomic uint32_t *there = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -109,7 +109,7 @@ static void pause_ms(long ms)
 	nanosleep(&t, NULL);
 }
 
-/* One sleeps on a socket; a byte wakes it, and it answers by a cache line, as the daemon does. */
+/* One process sleeps on a socket.  A byte wakes it, and it answers through a cache line, like the daemon. */
 static int bare_wake(uint64_t *ns, int n, long every_ms)
 {
 	_Atomic uint32_t *back = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -157,7 +157,7 @@ static int measure(const char *socket, uint64_t *ns, int n, long every_ms, struc
 		fprintf(stderr, "slipring ping: %s\n", err);
 		return e;
 	}
-	if (2 * n * every_ms > LONG_MS)       /* the daemon, then the bare wake-up */
+	if (2 * n * every_ms > LONG_MS)       /* twice: the daemon, then the bare wake-up */
 		fprintf(stderr, "slipring ping: %d pauses of %ld ms, twice: %.0f s; Ctrl-C ends it\n", n, every_ms,
 		        2e-3 * n * (double)every_ms);
 	for (int i = 0; i < n && e == 0; i++) {

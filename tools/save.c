@@ -1,4 +1,4 @@
-/* save.c - edit a line of YAML, check the whole with libyaml, put it in place by rename. */
+/* save.c - edits a line of YAML, checks the whole file with libyaml, and renames it into place. */
 #include "save.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #include "core/instance/fresh.h"
 
-#define LONGEST (1 << 20)                 /* as config.c */
+#define LONGEST (1 << 20)                 /* bytes of a file, as in config.c */
 
 struct text { char *p; size_t n; };
 
@@ -85,8 +85,8 @@ static void append(struct text *t, const char *p, size_t n)
 	t->n += n;
 }
 
-/* The old text with the key's value in it: the first line at the margin that has the key, else one
- * more line. */
+/* Put the key's value into the old text: into the first unindented line with the key, else into a new
+ * line at the end. */
 static int edit(const struct text *old, const char *key, const char *value, struct text *new)
 {
 	size_t end, colon, from, to;
@@ -121,7 +121,7 @@ static int edit(const struct text *old, const char *key, const char *value, stru
 	return 0;
 }
 
-/* Is the text one mapping in which the key stands once, with that value? */
+/* Is the text one mapping that has the key once, with that value? */
 static bool reads_back(const struct text *t, const char *key, const char *value)
 {
 	yaml_parser_t parser;
@@ -164,7 +164,7 @@ static int put(const char *path, const struct text *t, const struct stat *st, ch
 		return e;
 	}
 	errno = 0;
-	/* The owner first: chown takes away bits of the mode. */
+	/* Set the owner first, because chown clears bits of the mode. */
 	if (fwrite(t->p, 1, t->n, w.f) != t->n ||
 	    ((st->st_uid != geteuid() || st->st_gid != getegid()) && st->st_uid != (uid_t)-1 &&
 	     fchown(fileno(w.f), st->st_uid, st->st_gid) < 0) || fchmod(fileno(w.f), st->st_mode & 07777) < 0) {
@@ -183,7 +183,7 @@ int save_key(const char *path, const char *key, const char *value, char *err, si
 	struct stat st;
 	int r;
 
-	if (!realpath(path, real)) {          /* a link stays one: what it points to is changed */
+	if (!realpath(path, real)) {          /* keep a link and change its target */
 		if (errno != ENOENT || strlen(path) >= sizeof(real))
 			return fail(-errno, err, errlen, path, strerror(errno));
 		strcpy(real, path);

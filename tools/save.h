@@ -1,13 +1,13 @@
-/* save.h - one key of a YAML settings file, changed in place. */
+/* save.h - changes one key of a YAML settings file in place. */
 #ifndef SAVE_H
 #define SAVE_H
 
 #include <stddef.h>
 
-/* Make `key: value` of the file's line for that key (- and _ are the same), or add the line at its
- * end; all else, comments too, stays byte for byte.  The new file is read back, then takes the
- * place of the old one, whose mode and owner it has: at no moment is there half a file.  A file
- * that is not there is made.  0, or -errno and one sentence; then nothing was changed. */
+/* Replace the file's line for the key (- and _ are the same) by `key: value`, or add that line at the end.
+ * All other bytes stay, comments too.  The new file gets the old one's mode and owner, is read back, and
+ * then replaces it by rename, so there is never half a file.  A missing file is created.  Returns 0, or
+ * -errno and one sentence; then nothing was changed. */
 int save_key(const char *path, const char *key, const char *value, char *err, size_t errlen);
 
 #endif

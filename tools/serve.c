@@ -1,10 +1,10 @@
-/* serve.c - slipring serve: daemon and adapter in the foreground, as one service.
+/* serve.c - slipring serve: runs daemon and adapter in the foreground, as one service.
  *
- * Both children get all arguments; each reads those that concern it.  They report to us by
- * sd_notify, so the adapter starts when the daemon is ready, and the port opens when requests can be
- * answered.  We pass a watchdog ping on once every child has sent one since the last, so the
- * manager sees when either hangs.  A signal goes to both, and they drain.  When one ends, so does the
- * other, and we end with the code of the one that ended first.
+ * Both children get all arguments; each reads those that concern it.  They report to this process by
+ * sd_notify.  So the adapter starts when the daemon is ready, and the port opens when requests can be
+ * answered.  A watchdog ping is passed on when every child has sent one since the last, so the service
+ * manager sees when either hangs.  A signal goes to both, and they drain.  When one ends, the other is
+ * stopped, and this process exits with the code of the one that ended first.
  */
 #include <errno.h>
 #include <limits.h>
@@ -36,26 +36,26 @@ struct serve {
 	char notify[64];              /* our socket's abstract name, with its @ */
 	int notify_fd, signal_fd;
 	pid_t pid[N_CHILDREN];        /* 0 = not running */
-	bool watched;                 /* our manager wants to be told that we live */
-	bool fed[N_CHILDREN];         /* this child has said so since we last did */
+	bool watched;                 /* our service manager expects watchdog pings */
+	bool fed[N_CHILDREN];         /* this child has pinged since our last ping */
 	bool stopping;
-	int code;                     /* of the child that ended first */
+	int code;                     /* exit code of the child that ended first */
 };
 
-/* The programs lie beside this one; installed, slipringd may be found by PATH as well. */
+/* Run the child program beside this one.  An installed slipringd may also be found by PATH. */
 static void run_child(struct serve *s, int which, const sigset_t *mask)
 {
 	char path[PATH_MAX + 32], self[16];
 	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
 	char *slash;
 
-	setpgid(0, 0);                        /* Ctrl-C is for us, who pass it on once */
-	prctl(PR_SET_PDEATHSIG, SIGTERM);     /* whatever becomes of us, they end */
+	setpgid(0, 0);                        /* Ctrl-C reaches this process, which passes it on once */
+	prctl(PR_SET_PDEATHSIG, SIGTERM);     /* the children end even if this process is killed */
 	sigprocmask(SIG_UNBLOCK, mask, NULL);
 	setenv("NOTIFY_SOCKET", s->notify, 1);
 	snprintf(self, sizeof(self), "%d", (int)getpid());
 	if (s->watched)
-		setenv("WATCHDOG_PID", self, 1);  /* it was us */
+		setenv("WATCHDOG_PID", self, 1);  /* it held our own pid */
 	else
 		unsetenv("WATCHDOG_USEC");
 	s->argv[0] = (char *)(uintptr_t)program[which];
@@ -109,8 +109,8 @@ static void feed(struct serve *s, int which)
 	notify_send("WATCHDOG=1");
 }
 
-/* A child's datagram, if there is one: the daemon's READY starts the adapter; what else they say goes
- * on to our own manager, but READY and RELOADING are the adapter's to say. */
+/* Take a child's datagram, if there is one.  The daemon's READY starts the adapter.  Other messages go on to
+ * our service manager, but READY and RELOADING only if they are the adapter's. */
 static bool on_notify(struct serve *s, const sigset_t *mask)
 {
 	char text[512], control[CMSG_SPACE(sizeof(struct ucred))];
@@ -135,7 +135,7 @@ static bool on_notify(struct serve *s, const sigset_t *mask)
 			stop_all(s);
 		}
 	} else if (who.pid == s->pid[ADAPTER]) {
-		notify_send(text);                /* its READY is ours */
+		notify_send(text);                /* the adapter's READY is also ours */
 	} else if (who.pid == s->pid[DAEMON] && !strstr(text, "READY=1") && !strstr(text, "RELOADING=1")) {
 		notify_send(text);
 	}
@@ -144,7 +144,7 @@ static bool on_notify(struct serve *s, const sigset_t *mask)
 
 static void hear(struct serve *s, const sigset_t *mask)
 {
-	for (int i = 0; i < 64 && on_notify(s, mask); i++) /* anybody can send, and is not to keep us */
+	for (int i = 0; i < 64 && on_notify(s, mask); i++) /* bounded, because any process can send */
 		;
 }
 
@@ -154,7 +154,7 @@ static void on_child(struct serve *s, const sigset_t *mask)
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		hear(s, mask);                    /* what it said before it ended, while we know its pid */
+		hear(s, mask);                    /* read its last messages while its pid is known */
 		for (int i = 0; i < N_CHILDREN; i++) {
 			if (pid != s->pid[i])
 				continue;
@@ -183,7 +183,7 @@ static int supervise(struct serve *s, const sigset_t *mask)
 			if (si.ssi_signo == SIGCHLD)
 				on_child(s, mask);
 			else if (si.ssi_signo == SIGHUP)
-				pass_on(s, SIGHUP);       /* a reload: each answers for itself */
+				pass_on(s, SIGHUP);       /* a reload: each child reports its own */
 			else
 				stop_all(s);
 		}
@@ -206,8 +206,8 @@ static int notify_listen(struct serve *s)
 	return 0;
 }
 
-/* The adapter opens its port when the daemon is ready, which with a large model is minutes from now; that
- * it is taken is said before.  Anything else that may be wrong with it is the adapter's to say. */
+/* The adapter opens its port when the daemon is ready, which takes minutes with a large model.  So report a
+ * port in use now.  The adapter reports anything else that is wrong with the port. */
 static bool port_taken(const struct config *cfg, char *err, size_t errlen)
 {
 	const char *host = cfg->host && *cfg->host ? cfg->host : "127.0.0.1";
@@ -243,7 +243,7 @@ int cmd_serve(int argc, char **argv)
 		config_free(&cfg);
 		r = -EADDRINUSE;
 	}
-	if (r) {                              /* the children would say it too, twice and later */
+	if (r) {                              /* else both children would report it later */
 		if (r < 0)
 			fprintf(stderr, "slipring serve: %s\n", err);
 		return r > 0 ? 0 : r == -EINVAL ? 2 : 1;

@@ -12,7 +12,7 @@
 #include "instance.h"
 #include "session.h"
 
-#define WAIT_MS 100              /* how soon a cancel is seen */
+#define WAIT_MS 100              /* ms until a cancel is seen, at most */
 
 const char session_help[] =
 	"  --socket PATH           the daemon's socket (default: that of the instance)\n"
@@ -25,7 +25,7 @@ const char session_help[] =
 	"  --seed N                the same draws every time\n"
 	"  --ignore-eos            do not stop at the end of the answer\n";
 
-/* A number in [low, high], whole if so asked. */
+/* Read a number in [low, high]; `whole`: an integer. */
 static bool parse(const char *s, double low, double high, bool whole, double *out)
 {
 	char *end;
@@ -98,7 +98,7 @@ int session_socket(const struct session_options *o, char *out, size_t n, char *e
 	return rc < 0 ? rc : 0;
 }
 
-/* The text side of one candidate, if its vocabulary is the daemon's. */
+/* Open the text side of a candidate model if its vocabulary equals the daemon's. */
 static int try_model(struct session *s, const char *model, char *err, size_t errlen)
 {
 	const struct sr_model_info *served = sr_model(s->conn);
@@ -134,7 +134,7 @@ int session_open(struct session *s, const struct session_options *o, char *err, 
 	if (o->model) {
 		rc = try_model(s, o->model, err, errlen);
 	} else if (try_model(s, NULL, first, sizeof(first))) {
-		/* not the default model: perhaps it is served under the name that it is found by */
+		/* It is not the default model; perhaps the name that it is served under locates it. */
 		rc = try_model(s, sr_model(s->conn)->name, err, errlen);
 		if (rc)
 			snprintf(err, errlen, "the tokenizer of %.64s, which the daemon serves, was not found: "
@@ -198,7 +198,7 @@ static bool stops(const struct session *s, int32_t id)
 	return false;
 }
 
-/* Read until the end of the one request under way. */
+/* Read until the request under way ends. */
 static int answer(struct session *s, uint32_t ticket, void (*emit)(void *, const char *, size_t), void *arg,
                   const volatile sig_atomic_t *cancel, struct sr_end *end, char *err, size_t errlen)
 {

@@ -1,5 +1,5 @@
-/* session.h - what chat and generate share: a connection to the daemon, the text side of the
- * model it serves, and one request with its answer as text.  One thread.
+/* session.h - what chat and generate share: a connection to the daemon, the text side of its model, and
+ * one request with its answer as text.  One thread.
  */
 #ifndef SESSION_H
 #define SESSION_H
@@ -14,7 +14,7 @@
 
 struct session_options {
 	const char *socket, *instance, *model;   /* NULL: the default */
-	struct sr_request ask;                   /* sampling; prompt and stops are put in per request */
+	struct sr_request ask;                   /* sampling; prompt and stops are set per request */
 };
 
 struct session {
@@ -31,21 +31,21 @@ struct session_answer {
 	double ttft_ms, tokens_per_s;
 };
 
-/* Take argv[*i] and its value if it is an option of session_options: 1, 0 not one of ours,
- * -EINVAL and a sentence in err. */
+/* Take argv[*i] and its value if it is an option of session_options.  1: taken; 0: another option;
+ * -EINVAL: wrong, with a sentence in err. */
 int session_option(struct session_options *o, int argc, char **argv, int *i, char *err, size_t errlen);
 extern const char session_help[];
 
-/* Where the daemon of these options listens. */
+/* The path of the socket on which the daemon of these options listens. */
 int session_socket(const struct session_options *o, char *out, size_t n, char *err, size_t errlen);
 
-/* Connect, and open the text side of what is served there.  -ENOENT or -ECONNREFUSED: no
- * daemon; -EINVAL: the model named, or found, has another vocabulary. */
+/* Connect, and open the text side of the model that is served.  -ENOENT or -ECONNREFUSED: there is no
+ * daemon.  -EINVAL: the named or found model has another vocabulary. */
 int session_open(struct session *s, const struct session_options *o, char *err, size_t errlen);
 void session_close(struct session *s);
 
-/* Ask, and hand the answer's text to emit() as it comes.  *cancel != 0 ends it early.  0, or
- * -errno and a sentence: nothing was answered. */
+/* Send a request and pass the answer's text to emit() as it comes.  *cancel != 0 ends it early.  Returns 0;
+ * -errno and a sentence mean that there is no answer. */
 int session_ask(struct session *s, const struct session_options *o, const char *prompt, size_t n,
                 int encode_flags, void (*emit)(void *arg, const char *text, size_t n), void *arg,
                 const volatile sig_atomic_t *cancel, struct session_answer *a, char *err, size_t errlen);

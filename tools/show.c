@@ -1,4 +1,4 @@
-/* show.c - slipring show: what is in a model, and what it needs on this machine.  Reads the
+/* show.c - slipring show: prints what a model contains and what it needs on this machine.  It reads the
  * model's tables, not its weights. */
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ struct show {
 	struct located where;
 	struct model *model;
 	struct plan plan;
-	char no_plan[1024];            /* why there is none, or "" */
+	char no_plan[1024];            /* why there is no plan, or "" */
 	bool json, tensors;
 };
 
@@ -34,7 +34,7 @@ static int usage(void)
 	return 0;
 }
 
-/* ---- tensors, in the order they are computed with ---------------------------------------- */
+/* ---- tensors, in the order of computation ---------------------------------------- */
 
 static void each_tensor(const struct sr_model *m, void (*fn)(const struct sr_tensor *t, void *ctx), void *ctx)
 {
@@ -76,7 +76,7 @@ static void count_weights(const struct sr_tensor *t, void *ctx)
 	*(double *)ctx += t->type == SR_NONE ? 0 : (double)t->n * t->k;
 }
 
-/* Layers that attend to a window, and its length. */
+/* The number of layers that attend to a window, and the window's length. */
 static int32_t windowed(const struct sr_model *m, int32_t *window)
 {
 	int32_t n = 0;

@@ -1,5 +1,5 @@
-/* slipring.c - the command: finds the subcommand and runs it.  One file per subcommand; each has
- * int cmd_NAME(int argc, char **argv) with argv[0] its name, and returns the exit code. */
+/* slipring.c - the command: finds the subcommand and runs it.  Each subcommand has its own file with
+ * int cmd_NAME(int argc, char **argv), where argv[0] is its name.  It returns the exit code. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* visible.c - see visible.h; the streams are replaced as glibc allows it (fopencookie). */
+/* visible.c - see visible.h.  It replaces the streams with fopencookie, a glibc function. */
 #include "visible.h"
 
 #include <stdint.h>
@@ -29,7 +29,7 @@ size_t visible(struct visible *v, const char *s, size_t n, char *out)
 	uint32_t cp;
 	unsigned k;
 
-	while (v->n && n) {                   /* what began in an earlier piece, with a byte of this one */
+	while (v->n && n) {                   /* finish a character that an earlier piece began */
 		old = v->n;
 		v->part[v->n++] = *s;
 		k = utf8_next(v->part, v->n, &cp);
@@ -37,7 +37,7 @@ size_t visible(struct visible *v, const char *s, size_t n, char *out)
 			at += show(cp, v->part, k, out + at);
 			v->n = 0;
 		}
-		if (cp == UTF8_PARTIAL || k > old) { /* else it was broken off before this byte */
+		if (cp == UTF8_PARTIAL || k > old) { /* else it ended before this byte */
 			s++;
 			n--;
 		}
@@ -71,7 +71,7 @@ static ssize_t pass(void *cookie, const char *s, size_t n)
 		k = n - done < PIECE ? n - done : PIECE;
 		m = visible(&t->v, s + done, k, out);
 		if (fwrite(out, 1, m, t->raw) != m || fflush(t->raw))
-			return 0;                 /* stdio's word for an error here */
+			return 0;                 /* stdio takes 0 as an error here */
 	}
 	return (ssize_t)n;
 }

@@ -1,8 +1,8 @@
-/* record.c - slipring record: what is asked of the daemon, as a trace that can be replayed.
+/* record.c - slipring record: writes the daemon's requests as a trace that can be replayed.
  *
- * The daemon puts entries into memory that it shares with us (core/instance/record.h) and does not wait; we
- * look every tenth of a second.  The file is written beside its place and moved there at the end,
- * however that comes: there is never half a trace.
+ * The daemon puts entries into shared memory (core/instance/record.h) and does not wait.  This process reads
+ * them every 0.1 s.  It writes a temporary file beside the wanted one and renames it at the end, however the
+ * recording ends.  So there is never half a trace.
  */
 #include "record_trace.h"
 
@@ -99,7 +99,8 @@ static int answered(int sock, int *memory, char *err, size_t errlen)
 	return a.result ? a.result : *memory < 0 ? -EPROTO : 0;
 }
 
-/* The connection that keeps the recording alive, or -errno and a sentence; *memory: to read. */
+/* Returns the connection that keeps the recording alive, or -errno and a sentence.  *memory: the descriptor
+ * of the entries. */
 static int begin(const struct instance *in, bool texts, int *memory, char *err, size_t errlen)
 {
 	struct control_ask q = { CONTROL_MAGIC, CONTROL_VERSION, CONTROL_RECORD, 0, texts ? RECORD_IDS : 0 };
@@ -119,7 +120,7 @@ static int begin(const struct instance *in, bool texts, int *memory, char *err, 
 	}
 	if (!e) {
 		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-		send(fd, &q, sizeof(q), MSG_NOSIGNAL); /* if it did not want to hear us, it has said why */
+		send(fd, &q, sizeof(q), MSG_NOSIGNAL); /* if it refused us, its answer says why */
 		e = answered(fd, memory, err, errlen);
 	}
 	if (!e)
@@ -141,7 +142,7 @@ static double now_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Until the time is over, a limit is reached, somebody says stop, or the daemon goes.  0 or -errno. */
+/* Record until the time is over, a limit is reached, a signal comes or the daemon ends.  0 or -errno. */
 static int record(struct tape *tape, struct trace *trace, int conn, const struct record_options *o,
                   const char **why)
 {
@@ -190,7 +191,7 @@ static void tell(const struct record_options *o, const struct trace_count *c, ui
 	       o->file, (unsigned long long)c->requests);
 }
 
-/* Into a file beside the one wanted, which then takes its place. */
+/* Record into a temporary file, and rename it to the wanted name. */
 static int to_file(const struct record_options *o, const struct instance *in, const struct sr_text *text,
                    char *err, size_t errlen)
 {
@@ -245,7 +246,7 @@ static int to_file(const struct record_options *o, const struct instance *in, co
 
 /* ---- the command ------------------------------------------------------------------------------- */
 
-/* "64M", "100k", "100": how much that is; NAN of anything else. */
+/* The number that "64M", "100k" or "100" stands for; NAN for anything else. */
 static double size_of(const char *text)
 {
 	static const struct { const char *unit; double bytes; } units[] = { { "", 1 }, { "k", 1e3 },
@@ -259,7 +260,7 @@ static double size_of(const char *text)
 	return NAN;
 }
 
-/* A whole number; NAN of anything else. */
+/* A whole number; NAN for anything else. */
 static double count_of(const char *text)
 {
 	size_t digits = strspn(text, "0123456789");

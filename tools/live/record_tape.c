@@ -1,4 +1,4 @@
-/* record_tape.c - the reader of the memory that the daemon records into (core/instance/record.h). */
+/* record_tape.c - reads the memory that the daemon records into (core/instance/record.h). */
 #include "record_trace.h"
 
 #include <errno.h>
@@ -47,8 +47,8 @@ static void copy_out(const struct tape *t, uint64_t at, void *to, size_t n)
 	memcpy((char *)to + first, t->page->entry, n - first);
 }
 
-/* The reader of a sequence lock: what was copied counts if, after it, nobody had begun to write
- * over it.  (Acquire: the look comes after the copy.) */
+/* The reader's side of a sequence lock: the copy is valid if the daemon had not begun to overwrite it
+ * afterwards.  Acquire orders this check after the copy. */
 static bool still_there(const struct tape *t)
 {
 	atomic_thread_fence(memory_order_acquire);
@@ -75,8 +75,8 @@ const struct record_entry *tape_next(struct tape *t)
 				return e;
 			}
 		}
-		t->at = put;                      /* a round behind: go on with what comes from now on, */
-		if (n > t->next) {                /*  which says what else was lost after n was read */
+		t->at = put;                      /* overwritten: skip to the entries that come from now on */
+		if (n > t->next) {                /* the next entry counts those lost after n was read */
 			t->lost += n - t->next;
 			t->next = n;
 		}

@@ -1,9 +1,10 @@
-/* record_trace.c - entries as lines of a trace that `slipring bench serve --dataset-name timed_trace`
- * replays: when, how long, and a number for each chunk, the same for the same beginning.
+/* record_trace.c - writes entries as lines of a trace that `slipring bench serve --dataset-name timed_trace`
+ * replays.  A line has the arrival time, the lengths, and a number for each prompt chunk.  Prompts with the
+ * same beginning have the same first numbers.
  *
- * A trace is in the order of arrival, but a request's length is known at its end: requests wait in
- * a queue until all before them have ended.  Hashes become numbers in the order of their first
- * coming, so that nothing of a text is in the file, not even its hash.
+ * A trace is in the order of arrival, but a request's length is known only at its end.  So requests wait in a
+ * queue until all earlier ones have ended.  Hashes are numbered in the order of their first appearance, so
+ * the file has nothing of a text, not even its hash.
  */
 #include "record_trace.h"
 
@@ -19,7 +20,7 @@ struct request {
 	bool ended;
 	uint64_t *hash;              /* [n_hashes] */
 	uint32_t n_hashes, n_ids;
-	int32_t *ids;                /* [n_ids] of the prompt, if texts are wanted */
+	int32_t *ids;                /* [n_ids] the prompt, if texts are wanted */
 };
 
 struct trace {
@@ -27,7 +28,7 @@ struct trace {
 	const struct sr_text *text;
 	uint64_t start_ns;
 	struct trace_limits limits;
-	struct request *queue;       /* [cap], round: from first on, n of them, by id and time */
+	struct request *queue;       /* [cap] circular: n requests from `first` on, by id and time */
 	size_t first, n, cap;
 	struct { uint64_t hash, number; } *seen; /* [seen_cap] open addressing; number 0: free */
 	size_t n_seen, seen_cap;
@@ -99,7 +100,7 @@ static bool grow_seen(struct trace *t)
 	return true;
 }
 
-/* 0 .., or -1: no memory. */
+/* The number of a hash, from 0 on; -1: no memory. */
 static int64_t number_of(struct trace *t, uint64_t hash)
 {
 	size_t k = hash & (t->seen_cap - 1);
@@ -129,7 +130,7 @@ static int put_text(struct trace *t, const struct request *q)
 	free(s);
 	dumped = j ? json_dumps(j, JSON_ENCODE_ANY) : NULL;
 	json_decref(j);
-	/* the same line is one of the dataset `custom` */
+	/* the line is also valid in the dataset `custom` */
 	if (dumped)
 		fprintf(t->to, ", \"prompt\": %s, \"output_tokens\": %u", dumped, q->n_tokens);
 	free(dumped);
@@ -168,7 +169,7 @@ static int write_line(struct trace *t, const struct request *q)
 	return 0;
 }
 
-/* One that has ended, as a line or as none. */
+/* Write the line of a request that has ended, or leave it out. */
 static int settle(struct trace *t, const struct request *q)
 {
 	if (!q->n_tokens)
@@ -220,7 +221,7 @@ static int begin(struct trace *t, const struct record_entry *e)
 	return 0;
 }
 
-/* Ids grow along the queue; where entries were lost, some are not there. */
+/* Find a request by id.  Ids grow along the queue; those of lost entries are missing. */
 static struct request *find(struct trace *t, uint64_t id)
 {
 	size_t low = 0, high = t->n;

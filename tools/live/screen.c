@@ -1,4 +1,4 @@
-/* screen.c - ncurses, as much of it as a page of lines needs. */
+/* screen.c - the part of ncurses that a page of lines needs. */
 #include "screen.h"
 
 #include <curses.h>
@@ -14,7 +14,7 @@
 
 static SCREEN *screen;
 
-/* Where to break a text that is longer than width: at the last three spaces; 0: nowhere. */
+/* Where to break a text longer than width: at the last run of three spaces; 0: nowhere. */
 static int break_of(const char *text, int width)
 {
 	int at = 0;
@@ -95,7 +95,7 @@ int screen_key(int timeout_ms)
 	int key;
 
 	timeout(0);
-	key = getch();                        /* one that ncurses has read already, or a new size */
+	key = getch();                        /* a key that ncurses has read already, or a resize */
 	if (key == ERR) {
 		if (poll(&in, 1, timeout_ms) < 0 && errno != EINTR)
 			return -1;

@@ -1,5 +1,5 @@
-/* set.c - slipring set: what may be changed while the daemon runs.  The list is in the stats page,
- * which asks nobody; a change is one message to the daemon, which says why if it does not do it. */
+/* set.c - slipring set: shows and changes settings of a running daemon.  The list is read from the stats
+ * page, without the daemon.  A change is one message to the daemon; if it refuses, its answer says why. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* top.c - slipring top: what the daemon does right now, from its stats page; it is not asked and
- * does not notice.  Two copies of the page, a moment apart, make every figure. */
+/* top.c - slipring top: shows what the daemon does now.  It reads the stats page, so the daemon does not
+ * notice it.  Every figure comes from two copies of the page at different times. */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -26,7 +26,7 @@ struct look {
 	struct stats_mark mark;
 };
 
-struct row {                              /* of a client */
+struct row {                              /* one client */
 	const struct stats_client *c;
 	double prompt_per_s, generated_per_s, requests_per_s;
 	char name[33];
@@ -36,7 +36,7 @@ struct row {                              /* of a client */
 struct view {
 	struct instance in;
 	struct look *old, *now;
-	bool first;                       /* there is no older look: figures are since READY */
+	bool first;                       /* there is no older copy: figures are since READY */
 	struct figures f;
 	struct row row[STATS_CLIENTS];
 	int n_rows;
@@ -145,7 +145,7 @@ static void figure(struct view *v)
 	v->n_gpus = nvml_look(v->gpu);
 }
 
-/* Another look; what was new is old. */
+/* Copy the page again; the new copy becomes the old one. */
 static void advance(struct view *v)
 {
 	struct look *l = v->old;
@@ -206,13 +206,13 @@ static void say_axes(struct sheet *s, const struct figures *f)
 		snprintf(right, sizeof(right), "%-9s %s %5.1f %%", sched_bound_name(i), b, bound * 100);
 		sheet_add(s, false, "%-*s%s", i < N_BOUND ? wide : 0, left, i < N_BOUND ? right : "");
 	}
-	for (int i = 0; i < N_EMPTY; i++)     /* all of them: what comes and goes is hard to read */
+	for (int i = 0; i < N_EMPTY; i++)     /* all parts, because lines that come and go are hard to read */
 		append(empty, sizeof(empty), "   %s %.1f %%", stats_empty_name(i),
 		       f->why_all > 0 ? f->empty_s[i] / f->why_all * 100 : 0);
 	sheet_add(s, false, "of empty:%s", empty);
 }
 
-/* The busiest, as many as there is room for; the others added up. */
+/* Show the busiest clients that fit, and the sum of the others. */
 static void say_clients(struct sheet *s, const struct view *v)
 {
 	int room = s->rows && s->rows < SHEET_LINES ? s->rows : SHEET_LINES, i;
@@ -242,7 +242,7 @@ static void say_clients(struct sheet *s, const struct view *v)
 	          generated);
 }
 
-/* What is not known is left out. */
+/* Show a GPU without its unknown values. */
 static void say_gpu(struct sheet *s, int i, const struct nvml_gpu *g)
 {
 	char t[SHEET_WIDTH] = "", why[80];
@@ -392,7 +392,7 @@ static void nap(double seconds)
 {
 	struct timespec t = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
 
-	nanosleep(&t, NULL);                  /* a signal ends it, and us */
+	nanosleep(&t, NULL);                  /* a signal ends the sleep and the program */
 }
 
 static void watch(struct view *v, struct sheet *s, double seconds)

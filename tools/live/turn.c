@@ -1,4 +1,4 @@
-/* turn.c - the asking side of core/control.c: one message, one answer; and the keeper of knobs. */
+/* turn.c - the client of core/control.c (one message, one answer), and the keeper of knobs. */
 #include "turn.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define TIMEOUT_S 5                       /* the daemon listens between layers: milliseconds */
+#define TIMEOUT_S 5                       /* s; the daemon reads between layers, every few ms */
 
 static int reach(const struct instance *in, struct sockaddr_un *addr, char *err, size_t errlen)
 {
@@ -48,7 +48,7 @@ int turn(const struct instance *in, enum knob k, int64_t value, struct control_a
 		return fd;
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	if (send(fd, &q, sizeof(q), MSG_NOSIGNAL) < 0 && errno != EPIPE) {
-		e = -errno;                   /* EPIPE: it did not want to hear us, and has said why */
+		e = -errno;                   /* with EPIPE the daemon refused us, and its answer says why */
 		snprintf(err, errlen, "%s: %s", addr.sun_path, strerror(-e));
 		close(fd);
 		return e;
@@ -90,7 +90,7 @@ static int keep(const struct instance *in, const int64_t *was, int end)
 {
 	char err[400], word;
 
-	setsid();                             /* a terminal's Ctrl-C is not for us */
+	setsid();                             /* a terminal's Ctrl-C must not reach the keeper */
 	signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);

@@ -1,9 +1,9 @@
-/* why.c - slipring why: what limited the daemon over the last minutes or hours, which knob that is,
- * and what turning it would be worth, where the counters can tell.
+/* why.c - slipring why: prints what limited the daemon over the last minutes or hours, which knob that is,
+ * and the gain of turning it if the counters show it.
  *
- * Every step leaves the time since the step before with one limit on each of two axes
- * (docs/scheduler.md), so each axis adds up to the whole time; here they are differences between
- * the counters now and those of a minute in the stats page. */
+ * Every step attributes the time since the previous step to one limit on each of two axes
+ * (docs/scheduler.md).  So each axis adds up to the whole time.  This file takes the differences between the
+ * counters now and those of a minute in the stats page. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,30 +18,30 @@
 #include "tools/instance.h"
 
 #define BAR        32
-#define LITTLE     0.05                   /* a share of the time that nobody need care about */
-#define FIT_LEAST  64                     /* steps that a line is laid through */
-#define FIT_SPREAD 0.1                    /* their rows must differ so much, deviation over mean */
+#define LITTLE     0.05                   /* a share of the time that does not matter */
+#define FIT_LEAST  64                     /* fewest steps for fitting a line */
+#define FIT_SPREAD 0.1                    /* least deviation of their rows over the mean */
 
 struct fit {                              /* seconds of a step of only decoding rows = a + b * rows */
-	int n;                            /* 0: there is none */
+	int n;                            /* steps; 0: there is no fit */
 	double a, b, mean, least, most;
 };
 
-struct chunks {                           /* of all steps: a + b * rows + c * (tokens - rows) */
-	int n;                            /* 0: there is none */
-	double a, b, c, rows, more;       /* rows and tokens beyond one a row, on average */
+struct chunks {                           /* seconds of any step = a + b * rows + c * (tokens - rows) */
+	int n;                            /* steps; 0: there is no fit */
+	double a, b, c, rows, more;       /* rows, and tokens beyond one per row, on average */
 };
 
 struct verdict {
-	int largest;                      /* enum sched_why; WHY_EMPTY: nothing held anything back */
-	int empty;                        /* enum stats_empty: then, what most of that time was */
+	int largest;                      /* enum sched_why; WHY_EMPTY: nothing limited the daemon */
+	int empty;                        /* enum stats_empty: the largest part of that time */
 	double share, bound_share[N_BOUND];
 	struct fit fit;
-	double rows_now, rows_then;       /* what worth compares; NAN: nothing to compare */
+	double rows_now, rows_then;       /* per step, which `worth` compares; NAN: nothing */
 	struct chunks chunks;
-	double step_now, step_then;       /* ms, if more tokens of prompts are what it is about; NAN */
-	double worth;                     /* tokens/s more, as a share, while it is the limit; NAN */
-	char no_worth[200];               /* why that cannot be said */
+	double step_now, step_then;       /* ms, if the knob is about prompt tokens; else NAN */
+	double worth;                     /* gain in tokens/s, as a share, while it limits; NAN: unknown */
+	char no_worth[200];               /* why the gain is unknown */
 };
 
 #define MEMORY "give the KV cache more memory: restart with a larger --kv-cache-memory-bytes or " \
@@ -76,7 +76,7 @@ static const struct advice { int knob; const char *what, *turn, *more; } advice[
 		"nothing yet: each step copies as much as its budget allows", "" },
 };
 
-/* The same for what `empty` was. */
+/* The same for the parts of `empty`. */
 static const struct advice empty_advice[N_EMPTY] = {
 	[EMPTY_TOKENIZING] = { -1,
 		"nothing waited but requests that were still being prepared (JSON, templates, tokenizing)",
@@ -134,8 +134,8 @@ static double since(const char *text)
 
 /* ---- what it would be worth -------------------------------------------------------------- */
 
-/* A line through the last steps that only decoded, of those since from_ns.  Their copies are read
- * while the daemon may write: a step that changes meanwhile is one wrong point in thousands. */
+/* Fit a line through the last steps since from_ns that only decoded.  The daemon may write while the steps
+ * are copied; a step that changes meanwhile is one wrong point in thousands. */
 static struct fit fit_steps(const struct stats_page *p, uint64_t from_ns)
 {
 	uint64_t n = p->n_step, oldest = n > STATS_STEPS ? n - STATS_STEPS : 0;
@@ -170,7 +170,8 @@ static struct fit fit_steps(const struct stats_page *p, uint64_t from_ns)
 	return f;
 }
 
-/* Least squares of three unknowns: n, sums of the products of (1, x, y) and with z. */
+/* Solve least squares of three unknowns.  m has the sums of the products of (1, x, y) with each other and
+ * with z. */
 static bool solve(double m[3][4])
 {
 	for (int k = 0; k < 3; k++) {
@@ -186,8 +187,8 @@ static bool solve(double m[3][4])
 	return true;
 }
 
-/* How the time of a step grows with rows and with tokens of prompts, by the last steps that had any;
- * both in units of their means, so that the sums are of one size. */
+/* Fit how the time of a step grows with rows and with prompt tokens, from the last steps that had any.  Both
+ * are in units of their means, so that the sums are of similar size. */
 static struct chunks fit_chunks(const struct stats_page *p, uint64_t from_ns)
 {
 	uint64_t n = p->n_step, oldest = n > STATS_STEPS ? n - STATS_STEPS : 0;
@@ -216,7 +217,7 @@ static struct chunks fit_chunks(const struct stats_page *p, uint64_t from_ns)
 		f.rows = rows / count;
 		f.more = more / count;
 	}
-	for (int k = 0; k < 3; k++)               /* where rows and tokens go together, share what they explain */
+	for (int k = 0; k < 3; k++)               /* where rows and tokens correlate, share the effect */
 		m[k][k] *= 1 + 1e-9;
 	if (!solve(m))
 		return f;
@@ -227,7 +228,7 @@ static struct chunks fit_chunks(const struct stats_page *p, uint64_t from_ns)
 	return f;
 }
 
-/* Twice the tokens of prompts in a step, by raising the knob: more of them a second, and longer steps. */
+/* The gain of twice the prompt tokens in a step: more prompt tokens a second, but longer steps. */
 static void worth_of_tokens(struct verdict *v, const struct stats_page *p, uint64_t from_ns)
 {
 	const struct chunks *f = &v->chunks;
@@ -246,7 +247,7 @@ static void worth_of_tokens(struct verdict *v, const struct stats_page *p, uint6
 	v->worth = 2 * now / then - 1;
 }
 
-/* So many more rows a step, at most twice as many as there are. */
+/* The gain of `more` rows in a step, at most doubling them. */
 static void worth_of_rows(struct verdict *v, double more, const char *none)
 {
 	if (v->fit.n == 0) {
@@ -264,7 +265,7 @@ static void worth_of_rows(struct verdict *v, double more, const char *none)
 	           (v->rows_now / (v->fit.a + v->fit.b * v->rows_now)) - 1;
 }
 
-/* Running without a row, on average, while something was held back. */
+/* Running sequences without a row, on average, during the time `held` with a limit. */
 static double without_row(const struct figures *f, double held)
 {
 	double busy = f->bound_all - f->bound_s[BOUND_IDLE];
@@ -273,7 +274,7 @@ static double without_row(const struct figures *f, double held)
 	return held > 0 && f->rows == f->rows && running > f->rows ? running - f->rows : 0;
 }
 
-/* Is it requests that were not asked for yet? */
+/* Is the limit before the ring, in requests that the clients have not submitted yet? */
 static bool before_the_ring(const struct verdict *v)
 {
 	return v->largest == WHY_EMPTY && (v->empty == EMPTY_TOKENIZING || v->empty == EMPTY_NETWORK);
@@ -281,7 +282,7 @@ static bool before_the_ring(const struct verdict *v)
 
 static void worth_of(struct verdict *v, const struct stats_page *p, const struct figures *f, uint64_t from_ns)
 {
-	double held = f->why_all - f->why_s[WHY_EMPTY]; /* nobody waits in the rest of the time */
+	double held = f->why_all - f->why_s[WHY_EMPTY]; /* s; no request waits in the rest */
 
 	switch (v->largest) {
 	case WHY_SEQS: case WHY_KV: case WHY_ORDER:
@@ -294,10 +295,10 @@ static void worth_of(struct verdict *v, const struct stats_page *p, const struct
 		worth_of_rows(v, without_row(f, held), "hardly a sequence was without a row for it");
 		break;
 	case WHY_EMPTY:
-		if (before_the_ring(v))           /* did it take half the time, and the rest as long as now */
+		if (before_the_ring(v))           /* if it took half the time and the rest did not change */
 			v->worth = 1 / (1 - v->share / 2) - 1;
 		else if (f->empty_s[EMPTY_SERVED] > LITTLE * f->why_all)
-			worth_of_rows(v, v->fit.mean, ""); /* were twice as many asked for at a time */
+			worth_of_rows(v, v->fit.mean, ""); /* if clients sent twice as many at a time */
 		break;
 	default:
 		break;
@@ -319,7 +320,7 @@ static void judge(struct verdict *v, const struct stats_page *p, const struct fi
 		if (f->empty_s[i] > f->empty_s[v->empty])
 			v->empty = i;
 	if (f->why_all > 0 && f->empty_s[v->empty] / f->why_all > v->share && v->empty < EMPTY_SEEN) {
-		v->largest = WHY_EMPTY;           /* somebody waited, if not for us */
+		v->largest = WHY_EMPTY;           /* a request waited, but not for the daemon */
 		v->share = f->empty_s[v->empty] / f->why_all;
 	} else if (v->share < LITTLE) {
 		v->largest = WHY_EMPTY;
@@ -392,7 +393,7 @@ static void print_worth(const struct verdict *v)
 	       v->rows_then > v->fit.most ? " (so it lies beyond what was measured)" : "");
 }
 
-/* Who could keep the daemon busier. */
+/* Print the clients that could keep the daemon busier. */
 static void print_alone(const struct stats_page *p)
 {
 	char name[33];
