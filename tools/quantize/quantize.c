@@ -1,12 +1,12 @@
-/* quantize.c - slipring quantize: any model in that is not of 4 bits with scales apart already, a Hugging
- * Face directory in AWQ's layout out.
+/* quantize.c - slipring quantize: reads a model and writes a Hugging Face directory in AWQ's layout.  It
+ * takes any model that is not already of 4 bits with separate scales.
  *
- *	plan       names and shapes of all that will be written; what cannot be is refused here
- *	layers     one at a time: read, scales by what a text shows, round, write (quantize_layer.c)
- *	the rest   embeddings, last norm and head, not quantized; what lies beside (quantize_dir.c)
+ *	plan       names and shapes of all tensors to write; refuses what cannot be written
+ *	layers     one at a time: read, find scales by a text, round, write (quantize_layer.c)
+ *	the rest   embeddings, last norm and head, not quantized; the other files (quantize_dir.c)
  *
- * With a text its tokens go through the model twice, as it was and as it is written, layer by layer:
- * that gives the scales and, at the end, what was lost.
+ * With a text, its tokens go layer by layer through the original and the written model.  That gives the
+ * scales and, at the end, the loss.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #include "quantize_impl.h"
 #include "tools/visible.h"
 
-#define TOKENS   4096              /* of the text: scales by the first half, what is lost by the second */
+#define TOKENS   4096              /* of the text: the first half gives scales, the second the loss */
 #define TEXT_MAX (1u << 20)
 
 /* ---- the text ------------------------------------------------------------------------------- */
@@ -85,7 +85,7 @@ static int begin_text(struct quantize *z)
 	return rc;
 }
 
-/* Mean of -log p over the second half of the text, before and after. */
+/* Compute the mean of -log p over the second half of the text, before and after quantizing. */
 static int end_text(struct quantize *z)
 {
 	const struct sr_tensor *head = z->m->head.type ? &z->m->head : &z->m->embed;
@@ -177,7 +177,7 @@ static int open_out(struct quantize *z)
 	return z->out ? quantize_plan(z) : quantize_no_memory(z);
 }
 
-#define LINE_S 5                          /* between two lines where a bar cannot be redrawn */
+#define LINE_S 5                          /* s between two lines where a bar cannot be redrawn */
 
 static void progress(int32_t done, int32_t of)
 {
@@ -274,7 +274,7 @@ static int usage(FILE *to)
 	return to == stdout ? 0 : 2;
 }
 
-/* --name VALUE or --name=VALUE at argv[*i]; NULL: it is another. */
+/* The value of --name VALUE or --name=VALUE at argv[*i]; NULL: it is another flag. */
 static const char *value(const char *name, int argc, char **argv, int *i)
 {
 	size_t n = strlen(name);

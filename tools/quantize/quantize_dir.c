@@ -1,5 +1,5 @@
-/* quantize_dir.c - see quantize_dir.h.  Sources: transformers' configuration classes, the tokenizer.json of
- * its tokenizers library, ggml's docs/gguf.md.
+/* quantize_dir.c - see quantize_dir.h.  Sources: transformers' configuration classes, the tokenizer.json
+ * of its tokenizers library, and ggml's docs/gguf.md.
  */
 #include "quantize_dir.h"
 
@@ -14,7 +14,7 @@
 #include "adapters/text/pretokenize.h"
 #include "core/models/gguf.h"
 
-enum { TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4 };   /* of tokenizer.ggml.token_type */
+enum { TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4 };   /* values of tokenizer.ggml.token_type */
 
 struct out { const char *dir; char *err; size_t errlen; };
 
@@ -29,7 +29,7 @@ static int fail(const struct out *o, int rc, const char *fmt, ...)
 	return rc;
 }
 
-/* Takes j. */
+/* Write j to a file and release it. */
 static int put_json(const struct out *o, const char *name, json_t *j)
 {
 	char path[4400];
@@ -44,7 +44,7 @@ static int put_json(const struct out *o, const char *name, json_t *j)
 	return rc;
 }
 
-/* Takes j, the settings of the model as it was. */
+/* Write config.json from j, the settings of the original model, and release j. */
 static int put_config(const struct out *o, json_t *j, int32_t group)
 {
 	json_object_set_new(j, "quantization_config",
@@ -69,7 +69,7 @@ static int copy_file(const struct out *o, const char *dir, const char *name)
 	snprintf(path, sizeof(path), "%s/%s", dir, name);
 	from = fopen(path, "re");
 	if (!from)
-		return 0;                  /* most models lack some of them */
+		return 0;                  /* most models lack some of these files */
 	snprintf(path, sizeof(path), "%s/%s", o->dir, name);
 	to = fopen(path, "we");
 	while (to && !rc && (n = fread(buffer, 1, sizeof(buffer), from)) > 0)
@@ -115,7 +115,7 @@ static const char *class_of(const char *arch)
 	return NULL;
 }
 
-/* A float's shortest decimal as a double: 1e-5, not 9.99999974737875e-06. */
+/* The double of a float's shortest decimal: 1e-5, not 9.99999974737875e-06. */
 static json_t *number(float v)
 {
 	char s[40];
@@ -199,7 +199,7 @@ static json_t *spelled(const struct gguf *g, const char *key)
 	return json_null();
 }
 
-/* "vocab" and "added_tokens"; false: no memory, or no UTF-8. */
+/* Fill "vocab" and "added_tokens".  false: no memory, or a token is not UTF-8. */
 static bool put_tokens(const struct gguf *g, json_t *vocab, json_t *added)
 {
 	const struct gguf_value *v = gguf_find(g, "tokenizer.ggml.tokens");
@@ -254,7 +254,7 @@ static json_t *cuts_of(const char *const *re)
 	return json_pack("{s:s, s:o}", "type", "Sequence", "pretokenizers", all);
 }
 
-/* Begin with `bos`, unless it is null. */
+/* A post-processor that begins the text with `bos`, unless it is null. */
 static json_t *post_of(const struct gguf *g, json_t *bos)
 {
 	uint64_t id = 0;
@@ -271,7 +271,7 @@ static json_t *post_of(const struct gguf *g, json_t *bos)
 	                 bos);
 }
 
-/* What pre-tokenizing there is; pre->add_bos is then what the file says, pre->name the normalizer. */
+/* Read how the file pre-tokenizes.  pre->add_bos is then the file's value, and pre->name the normalizer. */
 static int read_pre(const struct out *o, const struct gguf *g, struct pre *pre, const char *const **re)
 {
 	struct gguf_string name = { "default", 7 };

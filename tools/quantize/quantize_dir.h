@@ -1,5 +1,5 @@
-/* quantize_dir.h - what lies beside the weights in a Hugging Face directory that quantize writes:
- * config.json and the tokenizer's files; copied from such a directory, or made from what a GGUF file says.
+/* quantize_dir.h - writes the files beside the weights of a quantized Hugging Face directory: config.json and
+ * the tokenizer's files.  It copies them from such a directory, or makes them from a GGUF file.
  */
 #ifndef QUANTIZE_DIR_H
 #define QUANTIZE_DIR_H
@@ -7,11 +7,11 @@
 #include "core/models/locate.h"
 #include "core/models/model.h"
 
-/* Can what m has be said in a directory?  0, or -ENOTSUP and one sentence. */
+/* Can a directory describe m?  0, or -ENOTSUP and one sentence. */
 int quantize_dir_check(const struct located *from, const struct model *m, char *err, size_t errlen);
 
-/* All of it into dir, config.json last: with it the directory is a model.  group: inputs to a scale of the
- * AWQ matrices in it, 0 = all.  0, or -errno and one sentence. */
+/* Write all files into dir.  config.json is the last, because it makes the directory a model.  group: inputs
+ * per scale of its AWQ matrices, 0 = all.  0, or -errno and one sentence. */
 int quantize_dir_write(const struct located *from, const struct model *m, const char *dir, int32_t group,
                        char *err, size_t errlen);
 

@@ -1,7 +1,7 @@
-/* quantize_impl.h - a model while it is being quantized, for tools/quantize*.c alone:
+/* quantize_impl.h - a model while it is being quantized, only for tools/quantize/quantize*.c:
  *
  *	quantize.c         the command: models, texts and directories
- *	quantize_layer.c   what is written, and one layer: read, search its scales, round, write
+ *	quantize_layer.c   the plan, and one layer: read it, search its scales, round, write
  */
 #ifndef QUANTIZE_IMPL_H
 #define QUANTIZE_IMPL_H
@@ -18,15 +18,15 @@
 
 enum { V_NORM1, V_NORM2, V_Q_BIAS, V_K_BIAS, V_V_BIAS, V_O_BIAS, V_Q_NORM, V_K_NORM, N_VECTORS };
 
-/* Where the parts of a layer are written. */
+/* Numbers in the output file of the parts of a layer. */
 struct planned { int vector[N_VECTORS], qweight[N_MATRICES], qzeros[N_MATRICES], scales[N_MATRICES]; };
 
 struct quantize {
-	const char *model, *dir, *text;    /* text NULL: no search, and the loss is not known */
-	bool    search;                    /* else only the loss is measured by the text */
-	bool    paired;                    /* rows of q and k lie as unpair() says */
+	const char *model, *dir, *text;    /* text NULL: no search, and the loss is unknown */
+	bool    search;                    /* false: the text only measures the loss */
+	bool    paired;                    /* rows of q and k are in the order that unpair() describes */
 	int32_t group;
-	bool    all;                       /* --tensors: the error of each */
+	bool    all;                       /* --tensors: print the error of each */
 	struct located where;
 	struct model *md;
 	const struct sr_model *m;
@@ -35,11 +35,11 @@ struct quantize {
 	int     embed, norm, head;
 	struct planned *layer;             /* [L] */
 
-	struct layer now;                  /* the layer at work, as floats */
+	struct layer now;                  /* the current layer, as floats */
 	struct moments in[N_INPUTS];
 	struct calibrate *c;
 	int32_t *id, T;
-	float  *x, *y;                     /* [T][D]: of the model as it was; as it is written */
+	float  *x, *y;                     /* [T][D] activations: of the original; of the written model */
 
 	double  error[N_MATRICES], worst[N_MATRICES];
 	int32_t worst_at[N_MATRICES];
@@ -52,13 +52,13 @@ __attribute__((format(printf, 3, 4)))
 int  quantize_fail(struct quantize *z, int rc, const char *fmt, ...);
 int  quantize_no_memory(struct quantize *z);
 
-/* All of them 0, or -errno and a sentence in z->err. */
+/* These return 0, or -errno and a sentence in z->err. */
 int  quantize_rows(struct quantize *z, const struct sr_tensor *t, int32_t row, int32_t n, float *to);
 int  quantize_copy(struct quantize *z, const struct sr_tensor *t, int to);
 int  quantize_check(struct quantize *z);      /* can all tensors be read, and such a model be written? */
-int  quantize_plan(struct quantize *z);       /* names and shapes into z->out */
-int  quantize_room(struct quantize *z);       /* for one layer; */
-void quantize_room_free(struct quantize *z);  /* given back */
+int  quantize_plan(struct quantize *z);       /* add names and shapes to z->out */
+int  quantize_room(struct quantize *z);       /* allocate memory for one layer */
+void quantize_room_free(struct quantize *z);  /* free it */
 int  quantize_layer(struct quantize *z, int32_t l);
 const char *quantize_matrix(int i);           /* its name */
 

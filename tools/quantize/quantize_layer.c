@@ -1,5 +1,5 @@
-/* quantize_layer.c - what slipring quantize writes, and one layer of it: read as floats, scales searched by
- * what a text shows, rounded, written.  See quantize_impl.h.
+/* quantize_layer.c - plans what slipring quantize writes, and does one layer: reads it as floats, searches
+ * its scales by a text, rounds it and writes it.  See quantize_impl.h.
  */
 #include "quantize_impl.h"
 
@@ -67,7 +67,7 @@ static int read_at(struct quantize *z, const struct sr_tensor *t, uint64_t from,
 	                     r < 0 ? strerror(errno) : "the file ends here");
 }
 
-/* Rows of a tensor as floats. */
+/* Read rows of a tensor as floats. */
 int quantize_rows(struct quantize *z, const struct sr_tensor *t, int32_t row, int32_t n, float *to)
 {
 	size_t bytes = types_bytes(t->type, t->k), step = (1u << 20) / bytes + 1;
@@ -91,7 +91,7 @@ static int put(struct quantize *z, int to, uint64_t at, const void *p, size_t n)
 	return rc ? quantize_fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc)) : 0;
 }
 
-/* A tensor as it is, or in f16 if a directory cannot have its type. */
+/* Copy a tensor unchanged, or as f16 if a directory cannot have its type. */
 int quantize_copy(struct quantize *z, const struct sr_tensor *t, int to)
 {
 	bool same = t->type == SR_F32 || t->type == SR_BF16 || t->type == SR_F16;
@@ -111,8 +111,8 @@ int quantize_copy(struct quantize *z, const struct sr_tensor *t, int to)
 	return rc;
 }
 
-/* A GGUF of the llama architecture has the rows of q and k in another order: those that rope turns
- * together, i and i + E/2 of a head, one after the other. */
+/* Undo the row order of q and k in a GGUF of the llama architecture.  There the two rows that rope rotates
+ * together, i and i + E/2 of a head, are adjacent. */
 static int unpair(struct quantize *z, float *rows, int32_t heads, size_t width)
 {
 	size_t E = (size_t)z->m->E, half = E / 2;
@@ -160,7 +160,7 @@ int quantize_check(struct quantize *z)
 
 /* ---- the plan ------------------------------------------------------------------------------- */
 
-/* What a tensor that is not quantized is written as: as it is, if a directory can have it. */
+/* The type in which a tensor is written that is not quantized: its own, if a directory can have it. */
 static int32_t plain_type(const struct sr_tensor *t)
 {
 	return t->type == SR_F32 || t->type == SR_BF16 ? t->type : SR_F16;
@@ -190,7 +190,7 @@ static int add_matrix(struct quantize *z, const struct sr_tensor *t, int32_t l, 
 	return to->qweight[i] < 0 || to->qzeros[i] < 0 || to->scales[i] < 0 ? quantize_no_memory(z) : 0;
 }
 
-/* Is this vector written from z->now, in f16, and not as it was? */
+/* Is this vector written from z->now, in f16, instead of copied? */
 static bool changes(const struct quantize *z, int vector)
 {
 	return (z->search && (vector == V_NORM1 || vector == V_NORM2 || vector == V_V_BIAS)) ||
@@ -239,7 +239,7 @@ static float **floats_of(struct layer *y, int i)
 	return of[i];
 }
 
-/* Room for any layer: they are all of one shape. */
+/* Allocate memory for any layer, because all have the same shape. */
 int quantize_room(struct quantize *z)
 {
 	const struct sr_layer *y = &z->m->layer[0];
@@ -300,7 +300,7 @@ static int read_layer(struct quantize *z, int32_t l)
 	return rc;
 }
 
-/* A norm divides by s, in f16 as it will be written; s becomes what it then really does. */
+/* Divide a norm by s and round it to f16, as it is written.  s becomes the divisor after rounding. */
 static void divide_norm(float *norm, float *s, int32_t n)
 {
 	for (int32_t j = 0; j < n; j++) {
@@ -313,7 +313,8 @@ static void divide_norm(float *norm, float *s, int32_t n)
 	}
 }
 
-/* Scales for the inputs of matrices p[n] that read in; what was seen is then of the scaled inputs. */
+/* Search scales for the inputs `in` of the matrices p[n].  Afterwards `in` has the moments of the scaled
+ * inputs. */
 static void search(struct quantize *z, struct matrix *const *p, int n, struct moments *in, float *norm,
                    struct matrix *before, float *s)
 {
@@ -330,8 +331,8 @@ static void search(struct quantize *z, struct matrix *const *p, int n, struct mo
 		in->square[j] /= (double)s[j] * (double)s[j];
 }
 
-/* The query heads of a group read the same values: what is seen of o's inputs is their mean, so that
- * their scales are one, and v's outputs can be divided by it. */
+/* The query heads of a group read the same values.  Replace the moments of o's inputs by the group's mean, so
+ * that the heads share one scale, and v's outputs can be divided by it. */
 static void share_heads(const struct sr_model *m, struct moments *in)
 {
 	int32_t heads = m->H / m->G;

@@ -1,5 +1,5 @@
-/* tensors_out.c - see tensors_out.h.  The format: u64 length of the header, the header in JSON, padded
- * with spaces to whole words, then the data without holes. */
+/* tensors_out.c - see tensors_out.h.  The format is a u64 length of the header, then the header in JSON,
+ * padded with spaces to whole words, and then the data without holes. */
 #include "tensors_out.h"
 
 #include <errno.h>
@@ -12,12 +12,12 @@
 #include <jansson.h>
 
 struct tensors_out {
-	char *path, *part;             /* the file; while it is not whole */
+	char *path, *part;             /* the file; its name until it is whole */
 	int fd;
 	json_t *header;
 	struct { size_t at, bytes; } *tensor;
 	int n, cap;
-	size_t data, all, written;     /* where data begins in the file; its bytes */
+	size_t data, all, written;     /* offset of the data in the file; its bytes; bytes written */
 };
 
 struct tensors_out *tensors_out_create(const char *path)
@@ -77,7 +77,7 @@ int tensors_out_begin(struct tensors_out *o)
 	memset(head + 8, ' ', padded);
 	memcpy(head + 8, text, n);
 	o->data = 8 + padded;
-	unlink(o->part);               /* of a run that was killed */
+	unlink(o->part);               /* it may remain from a killed run */
 	o->fd = open(o->part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 	if (o->fd < 0 || ftruncate(o->fd, (off_t)(o->data + o->all)) < 0)
 		rc = -errno;

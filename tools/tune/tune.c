@@ -1,8 +1,7 @@
-/* tune.c - slipring tune: open the daemon and the traffic, walk the checklist, and leave everything
- * as it was.
+/* tune.c - slipring tune: opens the daemon and the traffic, walks the checklist, and restores everything.
  *
- * Knobs are put back by a process of its own (turn.h) when this one ends, killed or not; were both
- * killed, by the next tune, from the state on disk.
+ * A separate process (turn.h) puts the knobs back when this one ends, killed or not.  If both are killed,
+ * the next tune puts them back from the state on disk.
  */
 #include <errno.h>
 #include <math.h>
@@ -26,7 +25,7 @@ static int open_daemon(struct tune *t, char *err, size_t errlen)
 	}
 	rc = instance_open(&t->in, "tune", t->o.instance);
 	if (rc < 0) {
-		*err = 0;                         /* it was said */
+		*err = 0;                         /* instance_open printed it */
 		return rc;
 	}
 	if (!instance_alive(&t->in) || !t->in.page->ready_ns || strcmp(t->in.page->state, "ready")) {
@@ -69,7 +68,7 @@ static uint64_t fold(uint64_t h, const void *p, size_t n)
 	return h;
 }
 
-/* The traffic and what it needs; the signature by which an interrupted tune knows that it is the same. */
+/* Load the traffic and its needs, and compute its signature, by which a later tune recognizes the same work. */
 static int open_traffic(struct tune *t, char *err, size_t errlen)
 {
 	uint64_t h = 0xcbf29ce484222325u;
@@ -169,7 +168,7 @@ static void say_so_far(const struct tune *t)
 	       "here.\n", n, what);
 }
 
-/* Leave the best settings turned. */
+/* Turn the knobs to the best settings and leave them so. */
 static int apply(struct tune *t, char *err, size_t errlen)
 {
 	const struct tune_trial *b = &t->trial[t->best];
@@ -187,7 +186,7 @@ static int work(struct tune *t, int said, char *err, size_t errlen)
 
 	memcpy(start.knob, t->in.page->knob, sizeof(start.knob));
 	if (!rc && t->o.prove && memcmp(&t->start, &start, sizeof(start)))
-		t->start = start;                 /* it is told from what is there now */
+		t->start = start;                 /* changes are reported against the current settings */
 	if (!rc)
 		headline(t);
 	if (!rc && t->o.dry_run) {
@@ -207,7 +206,7 @@ static int work(struct tune *t, int said, char *err, size_t errlen)
 	return rc;
 }
 
-/* However it came to an end. */
+/* Clean up after success, failure or interruption. */
 static int clean_up(struct tune *t, int rc, char *err, size_t errlen)
 {
 	bool better = !rc && !t->o.prove && !t->o.dry_run && t->best != t->base;

@@ -1,17 +1,17 @@
-/* tune.h - what the files of `slipring tune` share: what was asked, which settings were measured and
- * how often, and what that says.
+/* tune.h - what the files of `slipring tune` share: the options, the measured settings with their runs, and
+ * the judgement of them.
  *
  *	tune.c          the command: open, walk the steps, end
  *	tune_options.c  its flags; those of the traffic are bench serve's
  *	tune_steps.c    the checklist, step by step
  *	tune_search.c   which batching to try next
  *	tune_trial.c    turn the knobs, send the traffic once
- *	tune_judge.c    what is a gain and what is noise
- *	tune_server.c   a daemon of its own, started anew with other flags
- *	tune_state.c    what is kept on disk, to go on after an interruption
- *	tune_write.c    what is left behind: results, YAML, a drop-in
+ *	tune_judge.c    tells a gain from noise
+ *	tune_server.c   its own daemon, restarted with other flags
+ *	tune_state.c    the state on disk, to continue after an interruption
+ *	tune_write.c    the output: results, YAML, a drop-in
  *
- * One thread.  A setting is the values of all knobs, and of flags of a daemon of our own.
+ * One thread.  A setting is the values of all knobs, and of the flags of tune's own daemon.
  */
 #ifndef TUNE_H
 #define TUNE_H
@@ -30,10 +30,10 @@
 #include "tools/instance.h"
 #include "tools/live/turn.h"
 
-#define TUNE_RUNS    16          /* of one setting */
+#define TUNE_RUNS    16          /* most runs kept of a setting */
 #define TUNE_TRIALS  192
 #define TUNE_WORDS   64
-#define TUNE_FORMAT  1           /* of the state and of tune.json */
+#define TUNE_FORMAT  1           /* version of the state file and of tune.json */
 
 enum tune_goal { GOAL_THROUGHPUT, GOAL_GOODPUT };
 
@@ -41,13 +41,13 @@ struct tune_options {
 	const char *instance, *out, *prove, *sibling;
 	enum tune_goal goal;
 	double budget;               /* s */
-	double threshold;            /* a gain below does not count: 0.02 */
-	int    pairs;                /* of the proof */
+	double threshold;            /* smallest gain that counts: 0.02 */
+	int    pairs;                /* pairs of runs in the proof */
 	bool   dry_run, apply, fresh;
 	struct bench_options traffic;
 	char  *bench[TUNE_WORDS + 1];/* the traffic's flags, as for bench serve */
 	int    n_bench;
-	char **server;               /* behind --: flags of a daemon of our own; NULL: one that runs */
+	char **server;               /* after --: flags of tune's own daemon; NULL: uses a running one */
 	int    n_server;
 };
 
@@ -55,24 +55,24 @@ struct tune_setting { int64_t knob[N_KNOBS]; };
 
 struct tune_trial {              /* a setting and its runs */
 	struct tune_setting s;
-	char   flags[200];           /* of a daemon of our own, beyond those given; "" = none */
-	int    n;                    /* whole runs */
+	char   flags[200];           /* of tune's own daemon, besides the user's; "" = none */
+	int    n;                    /* complete runs */
 	double score[TUNE_RUNS];     /* output tokens/s, or good requests/s */
 	json_t *result[TUNE_RUNS];   /* as bench serve saves it */
 	double seconds;              /* of the last run */
-	bool   cut;                  /* given up: it was surely worse than the best at that time */
-	double why[N_WHY];           /* shares of the last run's time, */
-	double empty[N_EMPTY];       /*  why[WHY_EMPTY] split, */
-	double hit_rate;             /*  and its prefix cache; NAN: off */
+	bool   cut;                  /* cut off: it was surely worse than the best at that time */
+	double why[N_WHY];           /* shares of the last run's time */
+	double empty[N_EMPTY];       /* the parts of why[WHY_EMPTY] */
+	double hit_rate;             /* prefix cache hits of the last run; NAN: off */
 	uint64_t preemptions;
-	size_t same, compared;       /* answers equal to the first run's, to the token; of so many */
+	size_t same, compared;       /* answers equal to the first run's by token; answers compared */
 };
 
-struct tune_server {             /* a daemon of our own */
+struct tune_server {             /* tune's own daemon */
 	pid_t pid;                   /* 0 = none runs */
 	char  instance[64], log[PATH_MAX];
-	char  flags[200];            /* beyond those given */
-	const char *model;           /* instead of the one given, or NULL */
+	char  flags[200];            /* besides the user's */
+	const char *model;           /* replaces the user's model, or NULL */
 };
 
 struct tune {
@@ -85,14 +85,14 @@ struct tune {
 	double *arrival;             /* [load.n] */
 	uint64_t n_prompt, n_output; /* tokens of the whole traffic */
 	uint32_t longest;            /* prompt and answer together */
-	uint64_t *digest;            /* [load.n] of each answer of the first run; 0 = none */
+	uint64_t *digest;            /* [load.n] digest of each answer of the first run; 0 = none */
 
-	struct tune_setting start;   /* as it was found, and will be again */
+	struct tune_setting start;   /* found at the start, restored at the end */
 	struct tune_trial trial[TUNE_TRIALS];
-	int    n_trials, base, best; /* places in trial[] */
+	int    n_trials, base, best; /* base, best: indices in trial[] */
 	int    n_sent;               /* runs of this process */
-	double began, spent;         /* seconds; spent: by those before that were interrupted */
-	bool   disturbed;            /* others used the server meanwhile */
+	double began, spent;         /* seconds; spent: by earlier, interrupted tunes */
+	bool   disturbed;            /* other clients used the server meanwhile */
 
 	struct keeper keeper;
 	bool   kept;
@@ -102,32 +102,32 @@ struct tune {
 };
 
 /* ---- tune_options.c ---- */
-/* 0; 1 help was printed; -EINVAL and a sentence. */
+/* 0; 1: help was printed; -EINVAL and a sentence. */
 int  tune_options(struct tune_options *o, int argc, char **argv, char *err, size_t errlen);
-int  tune_traffic(struct tune_options *o, char *err, size_t errlen); /* from its words */
+int  tune_traffic(struct tune_options *o, char *err, size_t errlen); /* parse o->bench */
 
 /* ---- tune_trial.c ---- */
 extern volatile sig_atomic_t tune_interrupted;
-void tune_interrupt(int sig);    /* for SIGINT and its like: the run under way ends soon */
-/* The trial of this setting under the server's flags as they are; made if there is none. */
+void tune_interrupt(int sig);    /* signal handler: the run under way ends soon */
+/* The trial of this setting under the server's current flags; created if there is none. */
 struct tune_trial *tune_trial(struct tune *t, const struct tune_setting *s);
 int  tune_turn(struct tune *t, const struct tune_setting *s, char *err, size_t errlen);
-/* Send the traffic once.  0; 1: longer than `limit` seconds (0 = none), so it was given up; -EINTR;
+/* Send the traffic once.  0; 1: it took longer than `limit` seconds (0 = no limit) and was cut off; -EINTR;
  * -ETIME: the budget is over; -errno. */
 int  tune_send(struct tune *t, struct tune_trial *tr, double limit, char *err, size_t errlen);
-/* A few requests, each alone: what the server needs for one.  Seconds, or NAN. */
+/* Send a few requests, each alone, to measure what the server needs for one.  Seconds, or NAN. */
 int  tune_alone(struct tune *t, double *ttft, double *tpot, double *e2el, char *err, size_t errlen);
-/* Answers of at most n requests under another model: how far they agree with those given. */
+/* Get the answers to at most n requests with their ids, to compare two models. */
 int  tune_ids(struct tune *t, size_t n, struct bench_run *r, char *err, size_t errlen);
 
 /* ---- tune_judge.c ---- */
 double tune_mean(const struct tune_trial *tr);
-/* Standard deviation of a run's logarithm, from all settings that were measured more than once. */
+/* Standard deviation of the logarithm of a run's score, from all settings with more than one run. */
 double tune_noise(const struct tune *t, int *freedom);
-/* b / a with an interval of 95 %. */
+/* The ratio b / a with its 95 % interval. */
 struct change tune_change(const struct tune *t, const struct tune_trial *a, const struct tune_trial *b);
 struct change tune_paired(const struct tune_trial *a, const struct tune_trial *b, int n);
-double tune_left(const struct tune *t);  /* seconds of the budget, the proof's own put aside */
+double tune_left(const struct tune *t);  /* seconds left of the budget without the proof's share */
 
 /* ---- tune_steps.c ---- */
 int  tune_walk(struct tune *t, char *err, size_t errlen);
@@ -144,7 +144,7 @@ void tune_server_stop(struct tune *t);
 int  tune_server_again(struct tune *t, const char *flags, char *err, size_t errlen);
 
 /* ---- tune_state.c ---- */
-/* Take the state's lock; put back what a killed run left turned; read what it had measured. */
+/* Lock the state, put back knobs that a killed tune left turned, and read what it had measured. */
 int  tune_state_open(struct tune *t, char *err, size_t errlen);
 int  tune_state_save(const struct tune *t, const struct tune_setting *turned, char *err, size_t errlen);
 void tune_state_close(struct tune *t, bool done);
@@ -155,7 +155,7 @@ int  tune_write_json(const char *path, const json_t *j, char *err, size_t errlen
 /* ---- tune_write.c ---- */
 int  tune_write(const struct tune *t, int verdict, char *err, size_t errlen);
 int  tune_make_out(const struct tune *t, char *err, size_t errlen);
-/* Take traffic, goal, settings and verdict from what another tune left behind. */
+/* Read traffic, goal, settings and verdict from the files of an earlier tune. */
 int  tune_read(struct tune *t, int *verdict, char *err, size_t errlen);
 
 #endif

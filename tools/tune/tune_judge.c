@@ -1,20 +1,19 @@
-/* tune_judge.c - what is a gain and what is noise, by the statistics of `slipring compare`.
+/* tune_judge.c - tells a gain from noise with the statistics of `slipring compare`.
  *
- * Everything is a ratio, so logarithms are compared.  How much one run differs from the next of the
- * same setting is estimated from all settings that were measured more than once, together: one
- * setting alone has too few runs.  What a search finds this way is only a candidate; the proof at
- * the end is made of fresh runs in turns.
+ * It compares logarithms, because everything is a ratio.  The spread between runs of one setting is estimated
+ * from all settings with more than one run together, because one setting has too few runs.  A search finds
+ * only a candidate this way.  The proof at the end uses new, interleaved runs.
  */
 #include <math.h>
 
 #include "tune.h"
 
-#define LEAST_NOISE 0.003        /* two runs may agree by chance */
+#define LEAST_NOISE 0.003        /* lower limit, because two runs may agree by chance */
 #define ALPHA       0.05
 
 static double score(double v)
 {
-	return log(v > 1e-6 ? v : 1e-6);     /* goodput may be none at all */
+	return log(v > 1e-6 ? v : 1e-6);     /* goodput may be 0 */
 }
 
 double tune_mean(const struct tune_trial *tr)
@@ -58,7 +57,7 @@ struct change tune_change(const struct tune *t, const struct tune_trial *a, cons
 	return c;
 }
 
-/* The last n runs of each, made in turns. */
+/* Compare the last n runs of both, which were interleaved. */
 struct change tune_paired(const struct tune_trial *a, const struct tune_trial *b, int n)
 {
 	double d[TUNE_RUNS], sum = 0, square = 0, half;

@@ -1,5 +1,5 @@
-/* tune_options.c - the command line of `slipring tune`.  Flags that are not tune's describe the traffic
- * and are those of `slipring bench serve`; what stands behind -- are flags of a daemon of our own. */
+/* tune_options.c - the command line of `slipring tune`.  Other flags describe the traffic and are those of
+ * `slipring bench serve`.  Words after -- are flags of tune's own daemon. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -69,7 +69,7 @@ static bool passed(const struct tune_options *o, const char *flag)
 	return false;
 }
 
-/* One flag of tune's with a value.  1 taken, 0 not ours, -EINVAL. */
+/* Take a flag of tune with a value.  1: taken; 0: not a flag of tune; -EINVAL. */
 static int valued(struct tune_options *o, const char *name, const char *value, char *err, size_t errlen)
 {
 	const char **text = !strcmp(name, "instance") ? &o->instance : !strcmp(name, "out") ? &o->out :
@@ -140,7 +140,7 @@ static int take(struct tune_options *o, int argc, char **argv, char *err, size_t
 	return rc;
 }
 
-/* What the goal makes of the traffic. */
+/* Set the options of the traffic that follow from the goal. */
 static int settle(struct tune_options *o, char *err, size_t errlen)
 {
 	bool timed = passed(o, "--self-timed") || passed(o, "--no-self-timed");

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define ROUNDS 4                 /* over all axes: each may have moved what is best on the others */
+#define ROUNDS 4                 /* passes over all axes: a move on one may change the best of others */
 
 int search_ladder(struct search_axis *a, int64_t least, int64_t most, int64_t now)
 {
@@ -26,7 +26,7 @@ int search_ladder(struct search_axis *a, int64_t least, int64_t most, int64_t no
 	return at;
 }
 
-/* A value that another holds up is raised with it. */
+/* Raise each value that another value bounds from below. */
 static void lift(const struct search *s, int *at)
 {
 	for (int k = 0; k < s->n; k++) {
@@ -49,7 +49,7 @@ static bool seen(struct search *s, const int *at)
 	return false;
 }
 
-/* The best so far with axis k on rung i: 1 it is better, 0 not (or known already), < 0 stop. */
+/* Try the best so far with axis k on rung i.  1: it is better; 0: it is not, or was tried; < 0: stop. */
 static int look(struct search *s, int k, int i, int (*better)(void *, const int *), void *ctx)
 {
 	int at[SEARCH_AXES], r;
@@ -65,7 +65,7 @@ static int look(struct search *s, int k, int i, int (*better)(void *, const int 
 	return r;
 }
 
-/* From the best so far in one direction: strides double while it gets better, then halve. */
+/* Go from the best so far in one direction.  Strides double while it gets better, then halve. */
 static int stride(struct search *s, int k, int way, int (*better)(void *, const int *), void *ctx,
                   bool *moved)
 {
@@ -100,7 +100,7 @@ static int climb_axis(struct search *s, int k, int (*better)(void *, const int *
 	return r < 0 ? r : 0;
 }
 
-/* All axes at once, a rung: along a ridge no axis alone leads up. */
+/* Move all axes by one rung, because on a ridge no single axis leads up. */
 static int diagonal(struct search *s, int (*better)(void *, const int *), void *ctx, bool *moved)
 {
 	int r = 0;

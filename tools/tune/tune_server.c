@@ -1,5 +1,5 @@
-/* tune_server.c - a daemon of our own: started, and started anew with other flags.  Nobody else's is
- * ever restarted.  It goes with us: the kernel ends it when this process ends, however it ends. */
+/* tune_server.c - starts tune's own daemon, and restarts it with other flags.  It never restarts another
+ * daemon.  The kernel ends the daemon when this process ends, however it ends. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,10 +11,10 @@
 #include "core/instance/config.h"
 #include "tune.h"
 
-#define START_S  600.0           /* a large model takes time */
+#define START_S  600.0           /* s; a large model takes time */
 #define STOP_S   40.0
 
-/* The programs lie beside this one; installed, slipringd may be found by PATH as well. */
+/* Run the slipringd beside this program.  An installed one may also be found by PATH. */
 static void run(const struct tune *t, char **argv, pid_t parent)
 {
 	char path[PATH_MAX + 32];
@@ -25,7 +25,7 @@ static void run(const struct tune *t, char **argv, pid_t parent)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(1);
-	setpgid(0, 0);                        /* Ctrl-C is for us */
+	setpgid(0, 0);                        /* Ctrl-C must reach only tune */
 	dup2(none, 0);
 	dup2(log, 1);
 	dup2(log, 2);
@@ -43,7 +43,7 @@ static void run(const struct tune *t, char **argv, pid_t parent)
 	_exit(127);
 }
 
-/* argv of slipringd: what the user gave, then ours, which win.  Words of `flags` are cut in place. */
+/* Make the argv of slipringd: the user's words, then ours, which win.  Splits `flags` in place. */
 static int words(struct tune *t, char **argv, int most, char *flags, char *instance)
 {
 	char *save = NULL;
@@ -64,7 +64,7 @@ static int words(struct tune *t, char **argv, int most, char *flags, char *insta
 	return n;
 }
 
-/* The last line of its log, for why it did not start. */
+/* The last line of the daemon's log, which says why it did not start. */
 static void last_line(const char *path, char *out, size_t n)
 {
 	char line[600];
@@ -142,7 +142,7 @@ int tune_server_start(struct tune *t, char *err, size_t errlen)
 	return wait_ready(t, err, errlen);
 }
 
-/* The daemon keeps its lock's file, for the next; there will be none of this name. */
+/* Remove the run directory.  A daemon leaves its lock file for the next, but this name has no next one. */
 static void leave_run_dir(const struct tune *t)
 {
 	char path[PATH_MAX + 16];

@@ -1,9 +1,9 @@
-/* tune_state.c - what is on disk while tune works: each setting with its runs, and how the knobs
- * were.  An interrupted tune goes on from it; a killed one has its knobs put back by the next.
+/* tune_state.c - the state on disk while tune works: each setting with its runs, and the original knobs.
+ * An interrupted tune continues from it.  After a killed tune the next one puts the knobs back.
  *
  *	$XDG_STATE_HOME/slipring/tune-INSTANCE.json    (~/.local/state; prove-INSTANCE.json of --prove)
  *
- * The file is written anew beside its place after every run and before every turn of a knob.
+ * The file is written to a temporary name and renamed after every run and before every turn of a knob.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -167,7 +167,7 @@ static void name_state(const struct tune *t, const char *dir, bool prove, const 
 	         end);
 }
 
-/* Only one at a time for a daemon: the lock goes with the process. */
+/* A daemon has only one tune at a time.  The kernel releases the lock when the process ends. */
 static int take_lock(struct tune *t, const char *dir, char *err, size_t errlen)
 {
 	char path[PATH_MAX];
@@ -181,8 +181,8 @@ static int take_lock(struct tune *t, const char *dir, char *err, size_t errlen)
 	return -EBUSY;
 }
 
-/* A tune that was killed, its keeper with it, left knobs turned: if they still are as it left them and
- * the daemon is the same, they are put back. */
+/* Put back knobs that a tune left turned when it and its keeper were killed.  Does so only if the daemon is
+ * the same and the knobs are unchanged since. */
 static int put_back(struct tune *t, const json_t *j, char *err, size_t errlen)
 {
 	struct tune_setting was, turned;
@@ -224,7 +224,7 @@ int tune_state_open(struct tune *t, char *err, size_t errlen)
 
 	if (!rc)
 		rc = take_lock(t, dir, err, errlen);
-	for (int other = 1; !rc && other >= 0; other--) {  /* our own last: it is read further */
+	for (int other = 1; !rc && other >= 0; other--) {  /* our own last, because more of it is read */
 		json_decref(j);
 		name_state(t, dir, (t->o.prove != NULL) != other, "json", t->state, sizeof(t->state));
 		j = json_load_file(t->state, 0, NULL);
@@ -235,11 +235,11 @@ int tune_state_open(struct tune *t, char *err, size_t errlen)
 	signature = json_string_value(json_object_get(j, "signature"));
 	if (!rc && signature && !strcmp(signature, t->signature) && !t->o.fresh && !t->o.dry_run && !t->o.prove) {
 		if (tune_from_json(t, j) || memcmp(&t->start, &found, sizeof(found))) {
-			t->n_trials = t->base = t->best = 0;   /* of another time, or other knobs */
+			t->n_trials = t->base = t->best = 0;   /* unreadable, or begun with other knobs */
 			t->start = found;
 		} else {
 			t->spent = json_number_value(json_object_get(j, "spent_s"));
-			t->best = t->base;                     /* what is better is judged again, from what is known */
+			t->best = t->base;                     /* judge again which is best, from the known runs */
 			printf("Going on after an interruption: %d settings are measured already (--fresh forgets "
 			       "them).\n", t->n_trials);
 		}

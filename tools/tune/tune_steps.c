@@ -1,5 +1,5 @@
-/* tune_steps.c - the checklist, step by step: measure, look at the limits, then one thing after the
- * other, each kept only if it is better beyond noise; and the proof. */
+/* tune_steps.c - the checklist, step by step: measure, read the limits, then try one change after the other.
+ * A change is kept only if its gain exceeds the noise.  The proof is the last step. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -10,15 +10,15 @@
 #include "tune.h"
 #include "tune_search.h"
 
-#define BASE_RUNS  2             /* of the baseline, before the search; the proof adds to them */
-#define BASE_MOST  5             /*  if they differ much and are short */
+#define BASE_RUNS  2             /* runs of the baseline before the search; the proof adds more */
+#define BASE_MOST  5             /* the same if they differ much and are short */
 #define BASE_WIDE  1.25
-#define AGAIN      2             /* times that a doubtful pair is measured again, */
-#define AGAIN_MOST 8             /*  and if all that takes less than this share of the budget */
+#define AGAIN      2             /* times that a doubtful pair is measured again */
+#define AGAIN_MOST 8             /* the same if all of them take less than AGAIN_TIME */
 #define AGAIN_TIME 0.01
-#define GIVE_UP    1.25          /* a run so much longer than the best's is surely worse, */
-#define DEVIATIONS 3             /*  unless runs differ by so much anyway */
-#define MATTERS    0.05          /* a share of the time */
+#define GIVE_UP    1.25          /* times the best run's time: a longer run is surely worse */
+#define DEVIATIONS 3             /* standard deviations that it must be longer, too */
+#define MATTERS    0.05          /* smallest share of the time that matters */
 #define TOKENS_LEAST 32
 
 const char *const tune_verdict[] = { "same", "better", "worse" };
@@ -101,7 +101,7 @@ static void step(int n, const char *title)
 
 /* ---- is it better? ----------------------------------------------------------------------------- */
 
-/* How long a run may take that is to be better than a, in seconds. */
+/* The longest time in seconds that a run may take and still be better than a. */
 static double patience(const struct tune *t, const struct tune_trial *a)
 {
 	int freedom;
@@ -110,7 +110,7 @@ static double patience(const struct tune *t, const struct tune_trial *a)
 	return a->seconds * fmax(GIVE_UP, freedom ? exp(DEVIATIONS * noise) : 1) + 0.2;
 }
 
-/* Measure b against a, both again in turns while it cannot be told.  1 better, 0 not, -errno. */
+/* Measure b against a, and both again in turns while the result is unclear.  1: better; 0: not; -errno. */
 static int contest(struct tune *t, struct tune_trial *a, struct tune_trial *b, char *err, size_t errlen)
 {
 	const char *verdict = "";
@@ -144,7 +144,7 @@ static int contest(struct tune *t, struct tune_trial *a, struct tune_trial *b, c
 	return won;
 }
 
-/* Take b if it is better than the best so far.  1, 0, -errno. */
+/* Take the setting if it is better than the best so far.  1: taken; 0: not; -errno. */
 static int challenge(struct tune *t, const struct tune_setting *s, char *err, size_t errlen)
 {
 	struct tune_trial *b = tune_trial(t, s);
@@ -160,11 +160,11 @@ static int challenge(struct tune *t, const struct tune_setting *s, char *err, si
 
 /* ---- 1, 2: as it is ---------------------------------------------------------------------------- */
 
-/* Could any setting keep these bounds?  A request that is alone is served as fast as can be. */
+/* Could any setting keep these bounds?  A request alone is served as fast as possible. */
 static int check_slo(struct tune *t, char *err, size_t errlen)
 {
 	double alone[3], ms;
-	int rc = tune_alone(t, &alone[0], &alone[1], &alone[2], err, errlen); /* and warms up */
+	int rc = tune_alone(t, &alone[0], &alone[1], &alone[2], err, errlen); /* also warms up */
 	char name[16];
 
 	for (int i = 0; !rc && i < t->o.traffic.goodput.n; i++) {
@@ -183,7 +183,7 @@ static int check_slo(struct tune *t, char *err, size_t errlen)
 	return rc;
 }
 
-/* Half the interval of its mean, as a logarithm; INFINITY: not known yet. */
+/* Half the confidence interval of its mean, as a logarithm; INFINITY: not known yet. */
 static double baseline_half(const struct tune *t, const struct tune_trial *tr)
 {
 	int freedom;
@@ -248,7 +248,7 @@ static double kv_share(const struct tune_trial *tr)
 	return tr->why[WHY_KV] + tr->why[WHY_ORDER];
 }
 
-/* A length with a quarter to spare, in whole 256s. */
+/* The context length that the traffic needs, plus a quarter, in multiples of 256. */
 static int64_t length_for(const struct tune *t)
 {
 	return ((int64_t)t->longest + t->longest / 4 + 255) / 256 * 256;
@@ -270,7 +270,7 @@ static void memory(const struct tune *t)
 	fflush(stdout);
 }
 
-/* Memory that may be taken from here on, in bytes: the device's plan looks at its own. */
+/* Host memory in bytes that may still be taken.  The device's memory is checked by its own plan. */
 static uint64_t spare(void)
 {
 	FILE *f = fopen("/proc/meminfo", "r");
@@ -285,7 +285,7 @@ static uint64_t spare(void)
 	return kib * 1024 / 5 * 4;
 }
 
-/* More KV memory, where blocks were what was short: by restarts, so of a daemon of our own. */
+/* Try more KV memory if blocks were short.  This needs restarts, so it needs tune's own daemon. */
 static int more_memory(struct tune *t, char *err, size_t errlen)
 {
 	const struct tune_trial *b = &t->trial[t->best];
@@ -358,7 +358,7 @@ struct batching {
 	size_t errlen;
 };
 
-/* What step-target-ms 0 means. */
+/* The time in us that step-target-ms 0 stands for. */
 static int64_t by_device_us(const struct tune *t)
 {
 	return strcmp(t->in.page->device, "cuda") ? 50000 : 5000;
@@ -378,7 +378,7 @@ static int try_point(void *ctx, const int *at)
 	return challenge(b->t, &s, b->err, b->errlen);
 }
 
-/* An axis from least as far as it goes, or as it can matter. */
+/* Add an axis from `least` to the knob's ceiling, or to `matters` if that is less. */
 static void axis(struct batching *b, enum knob k, int64_t least, int64_t matters)
 {
 	struct search *s = &b->s;
@@ -403,7 +403,7 @@ static int64_t up_to_rung(int64_t v)
 	return r;
 }
 
-/* What is worth climbing: the axis whose limit was met most comes first. */
+/* Choose the axes worth climbing.  The axis whose limit was met most often comes first. */
 static void axes(struct batching *b)
 {
 	const struct tune_trial *best = &b->t->trial[b->t->best];
@@ -429,7 +429,7 @@ static void axes(struct batching *b)
 	}
 }
 
-/* Where the best lies as high as was allocated, and would go on. */
+/* Report knobs whose best value is at the allocated ceiling and might be higher. */
 static void ceiling(const struct tune *t)
 {
 	static const struct { enum knob k; int why; } knobs[] = {
@@ -462,7 +462,7 @@ static int batching(struct tune *t, const char *title, char *err, size_t errlen)
 
 /* ---- 6, 7 -------------------------------------------------------------------------------------- */
 
-/* How far answers of another model agree with those of this: whole ones, and tokens until they part. */
+/* Print how far another model's answers agree with these: equal answers, and tokens until they differ. */
 static void drift(const struct bench_run *a, const struct bench_run *b)
 {
 	size_t same = 0, n = 0;
@@ -485,7 +485,7 @@ static void drift(const struct bench_run *a, const struct bench_run *b)
 	       "all tokens\n", same, n, of > 0 ? until / of * 100 : 0);
 }
 
-/* Ids mean the same to both?  0, -errno. */
+/* Do both models have the same vocabulary?  0, -errno. */
 static int same_vocabulary(const struct tune *t, char *err, size_t errlen)
 {
 	struct sr_conn *c;
@@ -518,7 +518,7 @@ static int measure_sibling(struct tune *t, char *err, size_t errlen)
 	if (!rc)
 		rc = tune_ids(t, 64, &b, err, errlen);
 	if (!rc) {
-		/* its runs are no runs of the setting: a trial of its own, which cannot be the best */
+		/* Its runs do not belong to the setting: it gets its own trial, which cannot be the best. */
 		snprintf(t->server.flags, sizeof(t->server.flags), "--model %.180s", t->o.sibling);
 		tr = tune_trial(t, &best->s);
 		rc = tr ? tune_send(t, tr, best->seconds * 2, err, errlen) : -ENOMEM;
@@ -559,13 +559,13 @@ static int quantized(struct tune *t, char *err, size_t errlen)
 
 /* ---- 8: proof ---------------------------------------------------------------------------------- */
 
-/* Bring the daemon of our own to a trial's flags. */
+/* Restart tune's own daemon with a trial's flags. */
 static int as_trial(struct tune *t, const struct tune_trial *tr, char *err, size_t errlen)
 {
 	return strcmp(t->server.flags, tr->flags) ? tune_server_again(t, tr->flags, err, errlen) : 0;
 }
 
-/* What it does to the times, which nobody asked about but somebody will feel. */
+/* Print the effect on latencies.  They were not the goal, but users notice them. */
 static void print_price(const struct tune_trial *a, const struct tune_trial *b)
 {
 	static const struct { const char *key, *name; } times[] = {
@@ -624,7 +624,7 @@ int tune_prove(struct tune *t, int a, int b, int *verdict, char *err, size_t err
 
 /* ---- all --------------------------------------------------------------------------------------- */
 
-/* Steps after the baseline: the budget ends them, and what is best by then is proved. */
+/* The steps after the baseline.  When the budget is over, the best so far goes to the proof. */
 static int search(struct tune *t, char *err, size_t errlen)
 {
 	int rc, before;
@@ -672,7 +672,7 @@ int tune_walk(struct tune *t, char *err, size_t errlen)
 		printf("   Nothing is better than what it has, by %.0f %% beyond noise: nothing is changed.\n",
 		       t->o.threshold * 100);
 	} else {
-		t->o.budget = INFINITY;           /* its time was put aside */
+		t->o.budget = INFINITY;           /* its time was reserved */
 		printf("   as it was, then %s; in turns\n", what);
 		rc = tune_prove(t, t->base, t->best, &verdict, err, errlen);
 		if (!rc && verdict != VERDICT_BETTER)

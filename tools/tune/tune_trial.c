@@ -1,8 +1,8 @@
-/* tune_trial.c - turn the knobs to a setting, send the whole traffic once, and keep what came of it.
+/* tune_trial.c - turns the knobs to a setting, sends the whole traffic once, and keeps the result.
  *
- * All runs send the same prompts at the same moments, greedily.  A salt of its own keeps a run from
- * finding the prompts of the run before in the prefix cache: what is shared is what this traffic
- * shares within itself.
+ * All runs send the same prompts at the same times, with greedy sampling.  Each run has its own cache salt.
+ * So it does not find the previous run's prompts in the prefix cache.  Only prefixes within the traffic are
+ * shared.
  */
 #include <errno.h>
 #include <math.h>
@@ -13,11 +13,11 @@
 
 #include "tune.h"
 
-#define QUIET_S 10.0             /* how long the server may need to forget a run that was given up */
+#define QUIET_S 10.0             /* s that the server may need to forget a run that was cut off */
 #define ALONE   3                /* requests sent alone */
 
 volatile sig_atomic_t tune_interrupted;
-static volatile sig_atomic_t stop;       /* of the run under way: by the user or by the clock */
+static volatile sig_atomic_t stop;       /* ends the run under way: set by signals and by the timer */
 
 void tune_interrupt(int sig)
 {
@@ -31,7 +31,7 @@ static void on_alarm(int sig)
 	stop = 1;
 }
 
-/* Ctrl-C ends the run under way, too. */
+/* End the run under way after `limit` seconds, or by Ctrl-C. */
 static void watch(double limit)
 {
 	struct itimerval every = { { 0, 200000 }, { 0, 200000 } };
@@ -60,7 +60,7 @@ struct tune_trial *tune_trial(struct tune *t, const struct tune_setting *s)
 	return tr;
 }
 
-/* One knob may have to wait for another (a step holds at least max-num-seqs tokens): in rounds. */
+/* Turn in rounds, because a knob may have to wait for another (a step holds at least max-num-seqs tokens). */
 int tune_turn(struct tune *t, const struct tune_setting *s, char *err, size_t errlen)
 {
 	struct control_answer a;
@@ -125,7 +125,7 @@ static struct bench_run new_run(const struct tune *t)
 	return r;
 }
 
-/* A run that was given up is cancelled by its end; wait until the server has forgotten it. */
+/* Closing the connection cancels a run that was cut off.  Wait until the server has forgotten it. */
 static void wait_quiet(const struct tune *t)
 {
 	double until = bench_now() + QUIET_S;
@@ -169,7 +169,7 @@ static int keep(struct tune *t, struct tune_trial *tr, const struct bench_run *r
 			}
 		return -EIO;
 	}
-	if (tr->n == TUNE_RUNS) {             /* the oldest gives way */
+	if (tr->n == TUNE_RUNS) {             /* drop the oldest */
 		json_decref(tr->result[0]);
 		memmove(tr->result, tr->result + 1, (TUNE_RUNS - 1) * sizeof(*tr->result));
 		memmove(tr->score, tr->score + 1, (TUNE_RUNS - 1) * sizeof(*tr->score));
@@ -196,7 +196,7 @@ int tune_send(struct tune *t, struct tune_trial *tr, double limit, char *err, si
 	wait_quiet(t);
 	figures_now(t->in.page, true, &from);
 	if (t->n_trials > 1 && (limit <= 0 || left < limit)) {
-		by_budget = true;             /* not because it is slow */
+		by_budget = true;             /* a cut is due to the budget, not to slowness */
 		limit = left > 0 ? left : 0.01;
 	}
 	watch(limit);

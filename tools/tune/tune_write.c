@@ -1,11 +1,11 @@
-/* tune_write.c - what tune leaves behind, in a folder:
+/* tune_write.c - the files that tune writes into a folder:
  *
  *	tune.json                    all settings with all runs; --prove reads it
- *	baseline.json, final.json    results of bench serve, in turns: slipring compare takes them
+ *	baseline.json, final.json    results of bench serve, interleaved; slipring compare reads them
  *	slipring.yaml                the settings, in the daemon's own --config if it has one
  *	tune.conf                    the same as a systemd drop-in
  *
- * The last two only if the proof held.  Each is written beside its place and moved there.
+ * The last two are written only if the proof held.  Each is written to a temporary name and renamed.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static void path_of(const struct tune *t, const char *name, char *out, size_t n)
 	snprintf(out, n, "%.3000s/%s", t->o.out, name);
 }
 
-/* The flags that differ, one after the other: NULL at the end. */
+/* The next flag that differs; NULL at the end. */
 static const char *changed(const struct tune *t, int i, char *key, size_t n_key, char *value, size_t n_value)
 {
 	const struct tune_trial *b = &t->trial[t->best];
@@ -63,7 +63,7 @@ static int cannot(const char *path, int rc, char *err, size_t errlen)
 	return rc;
 }
 
-/* Words of a YAML value are safe as they are: numbers, true, false, fcfs, priority. */
+/* The values need no quotes in YAML: numbers, true, false, fcfs, priority. */
 static int write_yaml(const struct tune *t, const char *gain, char *err, size_t errlen)
 {
 	char path[PATH_MAX], key[64], value[64], copy[4096];
@@ -118,7 +118,7 @@ static int write_dropin(const struct tune *t, const char *gain, char *err, size_
 	return cannot(path, fresh_done(&w), err, errlen);
 }
 
-/* The last runs of a setting, as bench serve --append-result writes them. */
+/* Write the last runs of a setting as bench serve --append-result writes them. */
 static int write_runs(const struct tune *t, const char *name, const struct tune_trial *tr, int n, char *err,
                       size_t errlen)
 {
@@ -192,7 +192,7 @@ static int words_of(const json_t *list, char **out, int most)
 int tune_read(struct tune *t, int *verdict, char *err, size_t errlen)
 {
 	static char *server[TUNE_WORDS];
-	static json_t *j;                     /* kept: the words of the traffic lie in it */
+	static json_t *j;                     /* never freed, because o.bench points into it */
 	const char *goal, *said;
 	char path[PATH_MAX];
 	json_error_t e;
