@@ -32,6 +32,7 @@ struct thread {
 	pthread_t id;
 	pthread_cond_t more;
 	bool idle;
+	const struct work *runs;       /* NULL: none */
 };
 
 struct workers {
@@ -79,21 +80,49 @@ static void ring(const struct workers *p)
 		nanosleep(&moment, NULL);
 }
 
-/* Take the next work from a queue, tenants in turn; NULL: it is empty. */
-static struct work *line_take(struct tenants *line)
+/* A long work cannot be interrupted.  So a tenant runs one at a time, and a thread is left to the others. */
+static bool may_run_long(void *ctx, const struct tenant *tenant)
 {
-	struct waiter *w = tenants_next(line, NULL, NULL);
+	const struct workers *p = ctx;
+
+	for (int i = 0; tenant->id && i < p->n_threads; i++) {
+		const struct work *w = p->thread[i].runs;
+
+		if (w && w->line == WORK_LONGER && w->tenant == tenant->id)
+			return false;
+	}
+	return true;
+}
+
+/* Take the next work from a queue, tenants in turn; NULL: there is none, or none that may run. */
+static struct work *line_take(struct workers *p, enum work_line line, bool all)
+{
+	struct waiter *w = tenants_next(&p->line[line], line == WORK_LONGER && !all ? may_run_long : NULL, p);
 
 	if (w)
-		tenants_served(line, w);
+		tenants_served(&p->line[line], w);
 	return (struct work *)w;
 }
 
 static struct work *next_work(struct workers *p, const struct thread *t)
 {
-	struct work *w = line_take(&p->line[t->serves[0]]);
+	struct work *w = line_take(p, t->serves[0], false);
 
-	return w ? w : line_take(&p->line[t->serves[1]]);
+	return w ? w : line_take(p, t->serves[1], false);
+}
+
+/* Wake a thread that serves this queue, if one is idle. */
+static void wake_one(struct workers *p, enum work_line line)
+{
+	for (int i = 0; i < p->n_threads; i++) {
+		struct thread *t = &p->thread[i];
+
+		if (t->idle && (t->serves[0] == line || t->serves[1] == line)) {
+			t->idle = false;      /* the next work goes to another thread */
+			pthread_cond_signal(&t->more);
+			return;
+		}
+	}
 }
 
 static void *worker(void *arg)
@@ -111,11 +140,15 @@ static void *worker(void *arg)
 		t->idle = false;
 		if (!w)
 			break;
+		t->runs = w;
 		pthread_mutex_unlock(&p->lock);
 		w->run(w);
 		if (w->bytes > TRIM_BYTES)    /* a JSON tree was spread over this thread's heap */
 			malloc_trim(0);
 		pthread_mutex_lock(&p->lock);
+		t->runs = NULL;
+		if (w->line == WORK_LONGER && p->line[WORK_LONGER].n_waiting)
+			wake_one(p, WORK_LONGER); /* its tenant's next one may run now */
 		list_add(&p->finished, w);
 		ring(p);
 	}
@@ -131,7 +164,7 @@ static struct work *come_back(struct workers *p, bool with_rest)
 	pthread_mutex_lock(&p->lock);
 	w = list_take(&p->finished);
 	for (int i = 0; !w && with_rest && i < WORK_LINES; i++)
-		w = line_take(&p->line[i]);
+		w = line_take(p, i, true);
 	if (w)
 		tenants_release(&p->line[w->line], w->waiter.tenant, w->bytes);
 	pthread_mutex_unlock(&p->lock);
@@ -243,15 +276,7 @@ int workers_give(struct workers *p, struct work *w)
 	if (!r) {
 		w->waiter = (struct waiter){ .cost = w->bytes };
 		tenants_put(line, t, &w->waiter);
-		for (int i = 0; i < p->n_threads; i++) {
-			struct thread *one = &p->thread[i];
-
-			if (one->idle && (one->serves[0] == w->line || one->serves[1] == w->line)) {
-				one->idle = false;    /* the next work goes to another thread */
-				pthread_cond_signal(&one->more);
-				break;
-			}
-		}
+		wake_one(p, w->line);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return r;

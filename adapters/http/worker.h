@@ -3,8 +3,9 @@
  *
  * Three queues, each with its own threads: prompts below WORK_LONG bytes, longer prompts, and texts
  * (/tokenize, /detokenize).  The threads for long prompts also run short ones when no long one waits.
- * In a queue tenants are served in turn, by bytes, and each tenant's works in order.  So a short prompt
- * never waits for a long one, nor a prompt for a text, nor a tenant for another's backlog.
+ * In a queue tenants are served in turn, by bytes, and each tenant's works in order.  Of prompts of
+ * WORK_LONG bytes or more a tenant runs one at a time.  So a short prompt never waits for a long one, nor
+ * a prompt for a text, nor a tenant for another's backlog.
  */
 #ifndef WORKER_H
 #define WORKER_H

@@ -238,6 +238,31 @@ static void short_ones_wait_for_no_long_one(void **state)
 	io_destroy(io);
 }
 
+/* However many long prompts one tenant gives, they leave a thread to another tenant; without keys, to none. */
+static void a_tenant_runs_one_long_prompt(void **state)
+{
+	static struct piece p[8], other;
+	struct workers *w;
+	struct io *io;
+
+	(void)state;
+	for (uint64_t tenant = 0; tenant < 2; tenant++) {
+		begin(&io, &w);
+		for (int i = 0; i < 8; i++)
+			give(w, &p[i], 100 + i, tenant, 1 << 20, false, true);
+		until_started(tenant ? 1 : 2);
+		if (tenant) {
+			give(w, &other, 1, 2, 1 << 20, false, false);
+			until_back(io, 1);
+			assert_int_equal(order[0], 1);
+		}
+		atomic_store(&gate, true);
+		until_back(io, tenant ? 9 : 8);
+		workers_destroy(w);
+		io_destroy(io);
+	}
+}
+
 /* One tenant has texts of 1 MiB, one of 256 KiB, one a single one: the same bytes each, in turn. */
 static void tenants_take_turns(void **state)
 {
@@ -354,6 +379,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(in_order), cmocka_unit_test(short_ones_wait_for_no_long_one),
+		cmocka_unit_test(a_tenant_runs_one_long_prompt),
 		cmocka_unit_test(tenants_take_turns), cmocka_unit_test(tenants_have_shares), cmocka_unit_test(bounds),
 		cmocka_unit_test(ended), cmocka_unit_test(unreadable), cmocka_unit_test(half_started),
 	};
