@@ -1,7 +1,7 @@
 /* LINK: @net core/instance/io.c core/instance/log.c -luring -lssl -lcrypto */
 /* test_conn_limits.c - deadlines, limits, memory, drain and the end of connections. */
-#include <malloc.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "tests/rig/conn_rig.h"
@@ -187,10 +187,34 @@ static void test_full(void **state)
 	hear_end(&h, fd[5]);
 	assert_int_equal(strncmp(h.p, "HTTP/1.1 503 ", 13), 0);
 	assert_non_null(strstr(h.p, "Retry-After: 1\r\n"));
+	assert_non_null(strstr(h.p, "\r\n\r\n{\"error\":{\"message\":\"The server has no more connections.\""));
+	assert_string_equal(h.p + h.n - 12, "\"code\":503}}");
 	forget(&h);
 	for (int i = 0; i < 6; i++)
 		close(fd[i]);
 	UNTIL(app.n_gone == 4);
+	rig_close();
+}
+
+/* Many who come at once are accepted 64 a turn: those who are connected wait for no more than that. */
+static void test_crowd(void **state)
+{
+	enum { N = 200, A_TURN = 64 };
+	static int fd[N];
+	int before;
+
+	(void)state;
+	rig_open(NULL);
+	for (int i = 0; i < N; i++)
+		fd[i] = client();
+	do {
+		before = server_connections(server);
+		io_poll(io);
+		assert_in_range(server_connections(server) - before, 0, A_TURN);
+	} while (server_connections(server) < N);
+	for (int i = 0; i < N; i++)
+		close(fd[i]);
+	UNTIL(server_connections(server) == 0);
 	rig_close();
 }
 
@@ -255,13 +279,6 @@ static void test_descriptors(void **state)
 	forget(&h);
 	close(fd[0]);
 	rig_close();
-}
-
-static size_t heap(void)
-{
-	struct mallinfo2 m = mallinfo2();
-
-	return m.uordblks + m.hblkhd;
 }
 
 static void test_idle_memory(void **state)
@@ -335,8 +352,10 @@ static void test_drain(void **state)
 {
 	struct heard h[3] = { { 0 } };
 	int idle, stream, late;
+	struct stat before, after;
 
 	(void)state;
+	assert_int_equal(fstat(0, &before), 0);
 	rig_open(NULL);
 	idle = client();
 	stream = client();
@@ -362,6 +381,41 @@ static void test_drain(void **state)
 	UNTIL(server_idle(server) && server_connections(server) == 0);
 	for (int i = 0; i < 3; i++)
 		forget(&h[i]);
+	rig_close();
+	assert_int_equal(fstat(0, &after), 0); /* only the server's own descriptors were closed */
+	assert_true(before.st_dev == after.st_dev && before.st_ino == after.st_ino);
+}
+
+/* Idle connections give their descriptors to clients that wait in the kernel's queue. */
+static void test_drain_without_descriptors(void **state)
+{
+	enum { IDLE = 3, LATE = 2 };           /* with none free, one more is given up to see an empty queue */
+	struct heard h = { 0 };
+	struct rlimit old, low;
+	int fd[IDLE + LATE], next;
+
+	(void)state;
+	rig_open(NULL);
+	for (int i = 0; i < IDLE + LATE; i++) {
+		fd[i] = client();
+		SAY(fd[i], G "\r\n");
+		if (i < IDLE)
+			UNTIL(app.n_handled == i + 1);
+	}
+	getrlimit(RLIMIT_NOFILE, &old);
+	next = dup(fd[0]);
+	close(next);
+	low = (struct rlimit){ (rlim_t)next, old.rlim_max };
+	setrlimit(RLIMIT_NOFILE, &low);
+	server_drain(server);
+	setrlimit(RLIMIT_NOFILE, &old);
+	for (int i = 0; i < IDLE + LATE; i++) {
+		hear_end(&h, fd[i]);
+		assert_non_null(strstr(h.p, "GET /json"));
+		forget(&h);
+		close(fd[i]);
+	}
+	UNTIL(server_connections(server) == 0);
 	rig_close();
 }
 
@@ -405,7 +459,10 @@ static void test_destroy(void **state)
 	SAY(fd[2], "GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
 	SAY(fd[3], P "Content-Length: 500\r\n\r\nhe");
 	UNTIL(app.n_held == 2 && server_connections(server) == 4);
-	rig_close();
+	server_destroy(server);
+	UNTIL(refused());                      /* the loop lets go of the listening socket too */
+	io_destroy(io);
+	assert_int_equal(app.arriving, 0);
 	assert_int_equal(app.n_gone, 2);
 	for (int i = 0; i < 4; i++)
 		close(fd[i]);
@@ -418,10 +475,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_deadlines), cmocka_unit_test(test_stalled),
 		cmocka_unit_test(test_half_close), cmocka_unit_test(test_trickle), cmocka_unit_test(test_peer),
-		cmocka_unit_test(test_steady_upload), cmocka_unit_test(test_full),
+		cmocka_unit_test(test_steady_upload), cmocka_unit_test(test_full), cmocka_unit_test(test_crowd),
 		cmocka_unit_test(test_held_bytes), cmocka_unit_test(test_descriptors),
 		cmocka_unit_test(test_idle_memory), cmocka_unit_test(test_closed),
-		cmocka_unit_test(test_drain), cmocka_unit_test(test_abort), cmocka_unit_test(test_destroy),
+		cmocka_unit_test(test_drain), cmocka_unit_test(test_drain_without_descriptors), cmocka_unit_test(test_abort), cmocka_unit_test(test_destroy),
 	};
 
 	return rig_run(tests, sizeof(tests) / sizeof(*tests));

@@ -42,12 +42,8 @@ static void write_certificate(const char *name)
 	write_pair(name, cert_file, key_file);
 }
 
-static void rig_open_tls(uint64_t head_ns, int cert_reqs)
+static void files_create(void)
 {
-	const struct server_config cfg = { .certfile = cert_file, .keyfile = key_file, .head_ns = head_ns,
-	                                   .linger_ns = 50 * MS, .cert_reqs = cert_reqs,
-	                                   .cafile = cert_reqs ? cert_file : NULL };
-
 	strcpy(pem_dir, "/tmp/test_conn.XXXXXX");
 	assert_non_null(mkdtemp(pem_dir));
 	sprintf(cert_file, "%s/cert.pem", pem_dir);
@@ -55,16 +51,30 @@ static void rig_open_tls(uint64_t head_ns, int cert_reqs)
 	sprintf(other_cert, "%s/other.pem", pem_dir);
 	sprintf(other_key, "%s/other-key.pem", pem_dir);
 	write_certificate("first");
-	rig_open(&cfg);
 }
 
-static void rig_close_tls(void)
+static void files_remove(void)
 {
 	unlink(cert_file);
 	unlink(key_file);
 	unlink(other_cert);
 	unlink(other_key);
 	rmdir(pem_dir);
+}
+
+static void rig_open_tls(uint64_t head_ns, int cert_reqs)
+{
+	const struct server_config cfg = { .certfile = cert_file, .keyfile = key_file, .head_ns = head_ns,
+	                                   .linger_ns = 50 * MS, .cert_reqs = cert_reqs,
+	                                   .cafile = cert_reqs ? cert_file : NULL };
+
+	files_create();
+	rig_open(&cfg);
+}
+
+static void rig_close_tls(void)
+{
+	files_remove();
 	rig_close();
 }
 
@@ -172,6 +182,116 @@ static void test_tls(void **state)
 	UNTIL(app.n_gone == 1);
 	SSL_CTX_free(ctx);
 	rig_close_tls();
+}
+
+/* TLS 1.2: the server's order of ciphers counts; it gives no tickets and does not negotiate again.  A client
+ * that says goodbye is let go at once, though its socket stays open. */
+static void test_tls_12(void **state)
+{
+	SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+	SSL *ssl;
+	int fd;
+
+	(void)state;
+	rig_open_tls(0, 0);
+	SSL_CTX_set_max_proto_version(ctx, TLS1_2_VERSION);
+	SSL_CTX_set_cipher_list(ctx, "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384");
+	ssl = tls_client(ctx, &fd);
+	assert_int_equal(tls(ssl, CONNECT, NULL, 0), 1);
+	assert_string_equal(SSL_get_cipher_name(ssl), "ECDHE-ECDSA-AES256-GCM-SHA384");
+	assert_false(SSL_SESSION_has_ticket(SSL_get0_session(ssl)));
+	SSL_shutdown(ssl);
+	UNTIL(server_connections(server) == 0);
+	SSL_free(ssl);
+	close(fd);
+
+	ssl = tls_client(ctx, &fd);
+	assert_int_equal(tls(ssl, CONNECT, NULL, 0), 1);
+	assert_int_equal(SSL_renegotiate(ssl), 1);
+	assert_int_not_equal(tls(ssl, CONNECT, NULL, 0), 1);
+	SSL_free(ssl);
+	close(fd);
+	UNTIL(server_connections(server) == 0);
+	SSL_CTX_free(ctx);
+	rig_close_tls();
+}
+
+/* A key of another kind than the certificate's, which OpenSSL reads without looking at the certificate. */
+static void test_key_of_another(void **state)
+{
+	EVP_PKEY *key = EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
+	struct tls_context *c;
+	char err[256] = "";
+	FILE *f;
+
+	(void)state;
+	files_create();
+	f = fopen(other_key, "w");
+	assert_true(f && PEM_write_PrivateKey(f, key, NULL, NULL, 0, NULL, NULL) && !fclose(f));
+	EVP_PKEY_free(key);
+	assert_int_equal(tls_context_create(&c, cert_file, other_key, NULL, 0, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "do not belong together"));
+	assert_non_null(strstr(err, other_key));
+	files_remove();
+}
+
+/* Without a socket: what is no TLS is told from what is not yet there. */
+static void test_tls_bytes(void **state)
+{
+	struct tls_context *c;
+	static const char hello[] = "\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00";  /* a ClientHello of one byte */
+	char err[256] = "", buf[64];
+	struct tls *t, *http;
+
+	(void)state;
+	files_create();
+	assert_int_equal(tls_context_create(&c, cert_file, key_file, NULL, 0, err, sizeof(err)), 0);
+	http = tls_create(c);
+	t = tls_create(c);
+	tls_context_destroy(c);                /* its connections stay usable */
+	assert_int_equal(tls_put(http, "GET / HTTP/1.1\r\n", 16), 0);
+	assert_int_equal(tls_read(http, buf, sizeof(buf)), -EPROTO);
+	tls_destroy(http);
+	assert_int_equal(tls_read(t, buf, sizeof(buf)), -EAGAIN);
+	assert_int_equal(tls_write(t, "early", 5), -EPROTO);
+	assert_int_equal(tls_waiting(t), 0);
+	assert_int_equal(tls_put(t, hello, sizeof(hello) - 1), 0);
+	assert_true(tls_unread(t));
+	assert_int_equal(tls_read(t, buf, sizeof(buf)), -EPROTO);
+	assert_false(tls_established(t));
+	assert_int_equal(tls_waiting(t), 7);   /* the alert */
+	assert_int_equal(tls_take(t, buf, sizeof(buf)), 7);
+	tls_destroy(t);
+	tls_destroy(NULL);
+	tls_context_destroy(NULL);
+	files_remove();
+}
+
+/* Neither a connection nor a server nor a certificate that was replaced leaves memory behind. */
+static void test_tls_memory(void **state)
+{
+	enum { FIRST = 5, ROUNDS = 20, SLACK = 4096 };  /* glibc counts what it keeps for the next malloc */
+	SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+	size_t before = 0;
+	char err[256];
+	SSL *ssl;
+	int fd;
+
+	(void)state;
+	for (int i = 0; i < FIRST + ROUNDS; i++) {
+		if (i == FIRST)                 /* what OpenSSL keeps for all was there after the first ones */
+			before = heap();
+		rig_open_tls(0, 0);
+		ssl = tls_client(ctx, &fd);
+		assert_int_equal(tls(ssl, CONNECT, NULL, 0), 1);
+		assert_int_equal(server_reload_tls(server, err, sizeof(err)), 0);
+		SSL_free(ssl);
+		close(fd);
+		UNTIL(server_connections(server) == 0);
+		rig_close_tls();
+	}
+	assert_in_range(heap(), 0, before + ROUNDS * SLACK);
+	SSL_CTX_free(ctx);
 }
 
 static void test_tls_big(void **state)
@@ -326,7 +446,8 @@ static void test_key_updates(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tls), cmocka_unit_test(test_tls_big),
+		cmocka_unit_test(test_tls), cmocka_unit_test(test_tls_12), cmocka_unit_test(test_tls_bytes),
+		cmocka_unit_test(test_tls_big), cmocka_unit_test(test_tls_memory), cmocka_unit_test(test_key_of_another),
 		cmocka_unit_test(test_tls_hostile), cmocka_unit_test(test_key_updates),
 		cmocka_unit_test(test_client_certificates),
 	};
