@@ -2,7 +2,7 @@
  * answers share.
  *
  * The tokenizer here is a toy, so that a case can be read: ids 0..255 are bytes, 256 is the end
- * of sequence "<eos>", 257 is "ab".
+ * of sequence "<eos>", 257 is "ab", 259 begins a character that its next token would end.
  */
 #ifndef OPENAI_RIG_H
 #define OPENAI_RIG_H
@@ -24,10 +24,12 @@
 #define VOCAB 1000
 #define EOS   256
 #define AB    257
+#define HALF  259
 
 /* ---- the toy ---- */
 
 static char bytes[256];           /* filled by toy_begin */
+static size_t toy_cap;            /* for how many ids there was room, the last time */
 static const struct sr_text_info info = { .vocab = VOCAB, .bos = -1, .eos = EOS, .stop = { EOS, 258 }, .n_stop = 2,
                                          .chat_template = "" };
 static struct sr_text *const toy = (struct sr_text *)bytes;
@@ -51,6 +53,7 @@ int64_t sr_text_encode(const struct sr_text *t, const char *s, size_t n, int fla
 
 	(void)t;
 	(void)flags;
+	toy_cap = cap;
 	for (i = 0; i < n; i++, k++) {
 		if (limit && k > limit)
 			break;
@@ -76,10 +79,18 @@ int64_t sr_text_decode(const struct sr_text *t, const int32_t *ids, size_t n, bo
 }
 
 void sr_detok_init(struct sr_detok *d, bool skip) { *d = (struct sr_detok){ .skip_special = skip }; }
-int sr_detok_flush(struct sr_detok *d, char *out, size_t cap) { (void)d; (void)out; (void)cap; return 0; }
+int sr_detok_flush(struct sr_detok *d, char *out, size_t cap)
+{
+	int n = d->n_held ? snprintf(out, cap, "\xef\xbf\xbd") : 0;
+
+	d->n_held = 0;
+	return n;
+}
+
 int sr_detok_push(struct sr_detok *d, const struct sr_text *t, int32_t id, char *out, size_t cap)
 {
-	return d->skip_special && id == EOS ? 0 : (int)sr_text_decode(t, &id, 1, false, out, cap);
+	d->n_held = id == HALF;
+	return (d->skip_special && id == EOS) || id == HALF ? 0 : (int)sr_text_decode(t, &id, 1, false, out, cap);
 }
 
 /* The toy's template: "role:content;" for each message, then ">" if an answer is to follow.  It reads documents,

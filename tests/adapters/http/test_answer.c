@@ -276,6 +276,41 @@ static void stop_after_min_tokens(void **state)
 	finish(r);
 }
 
+/* Half a character is held back until its other half; at the end it is U+FFFD, but not after a stop string. */
+static void half_a_character(void **state)
+{
+	struct request *r = begin(ASK_COMPLETION, "{" P ",\"stop\":\"x\"}");
+	struct choice *c = r->choice;
+
+	(void)state;
+	push(r, c, 'a', 0);
+	push(r, c, HALF, 0);
+	assert_int_equal(c->ready, 1);
+	choice_flush(c);
+	assert_int_equal(c->ready, 4);
+	assert_memory_equal(c->text.p, "a\xef\xbf\xbd", 4);
+	push(r, c, HALF, 0);
+	c->stop_string = "x";
+	choice_flush(c);
+	assert_int_equal(c->ready, 4);
+	finish(r);
+}
+
+/* Whichever part found no memory: the answer is not whole. */
+static void lost(void **state)
+{
+	for (int i = 0; i < 4; i++) {
+		struct choice c;
+
+		choice_init(&c, true);
+		c.text.failed = i == 1;
+		c.lps.bytes.failed = i == 2;
+		c.ids.failed = i == 3;
+		assert_int_equal(choice_lost(&c), i > 0);
+	}
+	(void)state;
+}
+
 /* ---- bytes ---- */
 
 static void json_bytes(void **state)
@@ -467,7 +502,8 @@ int main(void)
 		cmocka_unit_test(completion_stream), cmocka_unit_test(completion_stream_usage),
 		cmocka_unit_test(completion_echo_logprobs), cmocka_unit_test(chat_stream),
 		cmocka_unit_test(whole_chat), cmocka_unit_test(errors), cmocka_unit_test(stop_strings),
-		cmocka_unit_test(stop_after_min_tokens), cmocka_unit_test(json_bytes), cmocka_unit_test(scores_come_back), cmocka_unit_test(long_answer),
+		cmocka_unit_test(stop_after_min_tokens), cmocka_unit_test(half_a_character), cmocka_unit_test(lost),
+		cmocka_unit_test(json_bytes), cmocka_unit_test(scores_come_back), cmocka_unit_test(long_answer),
 		cmocka_unit_test(long_event),
 	};
 

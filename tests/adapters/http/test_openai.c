@@ -131,6 +131,7 @@ static const struct refusal {
 	{ ASK_COMPLETION, "{" P ",\"allowed_token_ids\":[]}", 400, BAD, "allowed_token_ids", "empty" },
 	{ ASK_COMPLETION, "{" P ",\"allowed_token_ids\":[1000]}", 400, BAD, "allowed_token_ids", "out-of-vocab" },
 	{ ASK_COMPLETION, "{" P ",\"bad_words\":[\"\"]}", 400, BAD, NULL, "empty string" },
+	{ ASK_COMPLETION, "{" P ",\"bad_words\":[\" \"]}", 400, BAD, "bad_words", "tokenize to at least one token" },
 	{ ASK_COMPLETION, "{" P ",\"bad_words\":\"x\"}", 400, FIELD, "body.bad_words", "a list" },
 	{ ASK_COMPLETION, "{" P ",\"cache_salt\":\"\"}", 400, BAD, "cache_salt", "non-empty string" },
 	{ ASK_COMPLETION, "{" P ",\"cache_salt\":\"a/b\"}", 400, BAD, "cache_salt", "must not contain" },
@@ -203,6 +204,23 @@ static void refused(void **state)
 		}
 	}
 	assert_int_equal(wrong, 0);
+}
+
+/* A prompt that is much too long gets room for one id more than the context, not for all of its own. */
+static void room_for_ids(void **state)
+{
+	const struct ask_limits l = limits();
+	struct problem p;
+	char body[400];
+	struct ask a;
+
+	(void)state;
+	snprintf(body, sizeof(body), "{\"prompt\":\"%0300d\"}", 0);
+	assert_int_equal(ask_parse(&a, ASK_COMPLETION, body, strlen(body), &l, &p), 0);
+	assert_int_equal(ask_prompts(&a, &l, &p), -1);
+	assert_non_null(strstr(p.message, "at least 65 input tokens"));
+	assert_int_equal(toy_cap, 65);
+	ask_free(&a);
 }
 
 static void accepted(void **state)
@@ -532,7 +550,7 @@ static void scores_of_one_request(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(refused), cmocka_unit_test(accepted), cmocka_unit_test(priorities), cmocka_unit_test(bad_words),
+		cmocka_unit_test(refused), cmocka_unit_test(room_for_ids), cmocka_unit_test(accepted), cmocka_unit_test(priorities), cmocka_unit_test(bad_words),
 		cmocka_unit_test(chats), cmocka_unit_test(deepest), cmocka_unit_test(deep_and_many), cmocka_unit_test(wide_integers),
 		cmocka_unit_test(arguments_bomb), cmocka_unit_test(scores_of_one_request), cmocka_unit_test(slim),
 	};
