@@ -56,21 +56,40 @@ static uint64_t behind(const struct conn *c, uint64_t now)
 
 uint64_t exchange_behind(const struct exchange *x) { return behind(x->conn, io_now()); }
 
-/* Is there room for n bytes?  If not, end connections that have been behind for longer than `patience`,
- * longest first.  So a client that does not read keeps no other client from being served. */
+/* The connection that keeps others from being served: the one that has been behind longest, for longer than
+ * `patience`.  Else, of those whose answers take longer than that, the one with the most unread bytes: it may
+ * read, but slowly.  NULL: there is none. */
+static struct conn *worst_reader(struct server *s, uint64_t now, uint64_t patience)
+{
+	struct conn *longest = NULL, *largest = NULL;
+	uint64_t most = patience;
+	size_t size = CONN_SLICE;
+
+	for (struct conn *c = s->conn; c < s->conn + s->n_fresh; c++) {
+		size_t unread = c->out.cap + c->plain.cap + c->given.cap;
+
+		if (!c->open || c->doomed)
+			continue;
+		if (behind(c, now) > most) {
+			longest = c;
+			most = behind(c, now);
+		}
+		if (patience && unread > size && c->entered + patience < now) {
+			largest = c;
+			size = unread;
+		}
+	}
+	return longest ? longest : largest;
+}
+
+/* Is there room for n bytes?  If not, end connections that keep others from being served.  patience 0: only
+ * those that are behind now. */
 bool conn_room(struct server *s, size_t n, uint64_t patience)
 {
-	uint64_t now = io_now(), most;
-	struct conn *c, *worst;
-
 	while (s->unread + (int64_t)n > s->cfg.max_unread) {
-		worst = NULL;
-		most = patience;
-		for (c = s->conn; now >= s->room_at && c < s->conn + s->n_fresh; c++)
-			if (c->open && !c->doomed && behind(c, now) > most) {
-				worst = c;
-				most = behind(c, now);
-			}
+		uint64_t now = io_now();
+		struct conn *worst = now >= s->room_at ? worst_reader(s, now, patience) : NULL;
+
 		if (!worst) {
 			s->room_at = now >= s->room_at ? now + ROOM_NS : s->room_at;
 			return false;

@@ -397,13 +397,44 @@ static void test_unread_makes_room(void **state)
 	rig_close();
 }
 
+/* Nor does a client that reads slowly, and so is never a second behind: the largest gives way. */
+static void test_slow_readers_make_room(void **state)
+{
+	const struct server_config cfg = { .max_unread = 12u << 20 };
+	static const char post[] = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+	static char some[64 << 10];
+	struct heard h = { 0 };
+	int fd[3];
+
+	(void)state;
+	rig_open(&cfg);
+	for (int i = 0; i < 2; i++) {
+		fd[i] = client();
+		SAY(fd[i], "GET /big HTTP/1.1\r\nHost: a\r\n\r\n");
+		UNTIL(app.n_handled == i + 1);
+	}
+	for (int k = 0; k < 24; k++) {
+		assert_true(recv(fd[k % 2], some, sizeof(some), 0) > 0);
+		for (uint64_t until = io_now() + 50 * MS; io_now() < until;)
+			turn();
+	}
+	fd[2] = client();
+	SAY(fd[2], post);
+	hear_text(&h, fd[2], "\r\n\r\nhi");
+	forget(&h);
+	assert_int_equal(server_connections(server), 2);
+	for (int i = 0; i < 3; i++)
+		close(fd[i]);
+	rig_close();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pull), cmocka_unit_test(test_pull_http_1_0), cmocka_unit_test(test_pull_many),
 		cmocka_unit_test(test_pull_gone), cmocka_unit_test(test_pull_half_close), cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_give), cmocka_unit_test(test_unread),
-		cmocka_unit_test(test_unread_makes_room),
+		cmocka_unit_test(test_unread_makes_room), cmocka_unit_test(test_slow_readers_make_room),
 	};
 
 	return rig_run(tests, sizeof(tests) / sizeof(*tests));
