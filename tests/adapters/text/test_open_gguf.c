@@ -1,4 +1,4 @@
-/* LINK: @text -ljansson -lpcre2-8 -lutf8proc -lcrypto */
+/* LINK: @text -ljansson -lpcre2-8 -lutf8proc -lcrypto -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strndup */
 /* test_open_gguf.c - a tokenizer from a GGUF file's keys, written here: what each key changes, and which
  * values are refused, with the key's name in the sentence. */
 #include <errno.h>
@@ -14,6 +14,17 @@
 #include "adapters/text/slipring-text.h"
 #include "core/models/gguf.h"
 #include "tests/rig/gguf_write.h"
+
+static int fails, calls;           /* the allocation that fails, from 1; how many there were */
+
+#define FAILS(type, name, args, pass) \
+	type __real_##name args; type __wrap_##name args; \
+	type __wrap_##name args { return ++calls == fails ? NULL : __real_##name pass; }
+
+FAILS(void *, calloc, (size_t n, size_t size), (n, size))
+FAILS(void *, malloc, (size_t n), (n))
+FAILS(void *, realloc, (void *p, size_t n), (p, n))
+FAILS(char *, strndup, (const char *s, size_t n), (s, n))
 
 /* One key of the file.  A key of MORE replaces the one of the same name. */
 struct kv {
@@ -332,6 +343,34 @@ static void refusals(void **state)
 	}
 }
 
+/* Each allocation of a start fails once: a sentence or a file that opens all the same. */
+static void no_memory(void **state)
+{
+	static const struct kv more[] = { TEMPLATE("", "P") };
+	struct sr_text *t;
+	char err[600];
+	int n = 1, ok = 0;
+
+	(void)state;
+	for (; n < 10000; n++) {
+		calls = 0;
+		fails = n;
+		if (open_with(more, 1, &t, err, sizeof(err)) == 0) {
+			sr_text_close(t);
+			ok++;
+		} else {
+			assert_null(t);
+			if (strlen(err) < 10 || err[strlen(err) - 1] == ' ')
+				fail_msg("allocation %d: '%s'", n, err);
+		}
+		if (calls < n)
+			break;
+	}
+	fails = 0;
+	assert_true(n > 10 && n < 10000);
+	assert_true(ok < n / 2);
+}
+
 static int make_file(void **state)
 {
 	int fd = mkstemp(path);
@@ -356,6 +395,7 @@ int main(void)
 		cmocka_unit_test(pre_tokenizers),
 		cmocka_unit_test(templates),
 		cmocka_unit_test(refusals),
+		cmocka_unit_test(no_memory),
 	};
 
 	return cmocka_run_group_tests_name("open_gguf", tests, make_file, remove_file);

@@ -118,6 +118,30 @@ static void messages(void **state)
 	json_decref(vars);
 }
 
+/* Tags without blanks, and escapes that are no characters. */
+static void spellings(void **state)
+{
+	static const struct { const char *source, *want; } cases[] = {
+		{ "{%raw%}{{ x }}{%endraw%}", "{{ x }}" }, { "{%-raw-%} {{ x }} {%-endraw-%}", "{{ x }}" },
+		{ "{%+raw+%} {{ x }}{%+ endraw +%}", " {{ x }}" }, { "{%  raw  %}a{%\nendraw\n%}", "a" },
+		{ "{{ '\\ud800' }}", "\ufffd" }, { "{{ '\\udfff' }}", "\ufffd" }, { "{{ '\\ud7ff' }}", "\xed\x9f\xbf" },
+		{ "{{ '\\ue000' }}", "\ue000" }, { "{{ '\\U0010ffff' }}", "\U0010ffff" },
+		{ "{{ '\\U00110000' }}", "\ufffd" },
+	};
+	json_t *vars = json_object();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char *out = NULL, err[256] = "";
+
+		if (run(cases[i].source, vars, NULL, &out, err, sizeof(err)) < 0)
+			fail_msg("%s: %s", cases[i].source, err);
+		assert_string_equal(out, cases[i].want);
+		free(out);
+	}
+	json_decref(vars);
+}
+
 /* What would run for ever, or fill the memory, ends with -E2BIG and soon. */
 static void budgets(void **state)
 {
@@ -287,6 +311,7 @@ int main(void)
 		cmocka_unit_test(expressions_and_statements),
 		cmocka_unit_test(whole_templates),
 		cmocka_unit_test(messages),
+		cmocka_unit_test(spellings),
 		cmocka_unit_test(budgets),
 		cmocka_unit_test(steps),
 		cmocka_unit_test(inputs),

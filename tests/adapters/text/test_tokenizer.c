@@ -1,4 +1,4 @@
-/* LINK: @text -ljansson -lpcre2-8 -lutf8proc -lcrypto */
+/* LINK: @text -ljansson -lpcre2-8 -lutf8proc -lcrypto -Wl,--wrap=pcre2_compile_8,--wrap=pcre2_code_free_8,--wrap=pcre2_match_data_create_8,--wrap=pcre2_match_data_free_8,--wrap=pcre2_match_context_create_8,--wrap=pcre2_match_context_free_8,--wrap=utf8_repair */
 /* test_tokenizer.c - text to ids, with a small tokenizer made here (every rule of
  * tokenizer.json that is read or refused), and with the default model against recorded ids
  * (text_tokens.jsonl, text_chat.jsonl: lines of what transformers gives for that model).
@@ -18,6 +18,35 @@
 
 #include "adapters/text/pretokenize.h"
 #include "adapters/text/slipring-text.h"
+
+/* ---- what PCRE2 gives, and takes back --------------------------------------------------------- */
+
+static int held, fails;          /* objects that were not freed; the next creation that fails, from 1 */
+
+#define CREATES(type, name, args, pass) \
+	type *__real_##name args; type *__wrap_##name args; \
+	type *__wrap_##name args \
+	{ \
+		type *p = fails && !--fails ? NULL : __real_##name pass; \
+		held += !!p; \
+		return p; \
+	}
+#define FREES(type, name) \
+	void __real_##name(type *p); void __wrap_##name(type *p); \
+	void __wrap_##name(type *p) \
+	{ \
+		held -= !!p; \
+		__real_##name(p); \
+	}
+
+CREATES(pcre2_code, pcre2_compile_8, (PCRE2_SPTR8 s, PCRE2_SIZE n, uint32_t how, int *e, PCRE2_SIZE *at,
+                                      pcre2_compile_context *c), (s, n, how, e, at, c))
+CREATES(pcre2_match_data, pcre2_match_data_create_8, (uint32_t n, pcre2_general_context *c), (n, c))
+CREATES(pcre2_match_context, pcre2_match_context_create_8, (pcre2_general_context *c), (c))
+CREATES(char, utf8_repair, (const char *s, size_t n, size_t *to), (s, n, to))
+FREES(pcre2_code, pcre2_code_free_8)
+FREES(pcre2_match_data, pcre2_match_data_free_8)
+FREES(pcre2_match_context, pcre2_match_context_free_8)
 
 /* ---- a small tokenizer ----------------------------------------------------------------------- */
 
@@ -367,7 +396,8 @@ static void directory(void **state)
 	assert_int_equal(sr_text_chat(t, NULL, "{\"messages\": [{\"content\": \"hi\"}]}", &out, err, sizeof(err)), 12);
 	assert_string_equal(out, "<|x|>hi<pad>");
 	free(out);
-	assert_int_equal(sr_text_chat(t, "{{ nope", "{}", &out, err, sizeof(err)), -EINVAL);
+	assert_int_equal(sr_text_chat(t, "{{ nope", "{\"messages\": [{\"content\": \"hi\"}]}", &out, err, sizeof(err)),
+	                 -EINVAL);               /* the model's template does not stand in for it */
 	chat_inputs(t);
 	assert_int_equal(sr_text_chat(t, NULL, "[]", &out, err, sizeof(err)), -EINVAL);
 	sr_text_close(t);
@@ -435,6 +465,91 @@ static void hostile_pattern(void **state)
 	assert_int_equal(pre_cut(&p, &w, s, 200, one_cut, &c), -E2BIG);
 	pre_end(&w, &p);
 	pre_free(&p);
+}
+
+/* An expression that matches nothing at a place goes on after the whole character that stands there. */
+static void empty_matches(void **state)
+{
+	static const struct { const char *re, *in, *want; } cases[] = {
+		{ "(?=[\u00a0\u00ff\u07ff])|.", "\u00ffb\u00a0b\u07ff", "\u00ff·b·\u00a0·b·\u07ff" },
+		{ "(?=[\u0904\u0800\uffff])|.", "\u0904b\u0800b\uffff" "c", "\u0904·b·\u0800·b·\uffff·c" },
+		{ "(?=[\U00010000\U0010ffff])|.", "\U00010000b\U0010ffff" "c", "\U00010000·b·\U0010ffff·c" },
+		{ "(?=a)|.", "aba", "a·b·a" }, { "x*", "ab", "ab" },
+	};
+	char err[200];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct pre p = { 0 };
+		struct pre_work w;
+		struct cuts c = { .n = 0 };
+
+		assert_int_equal(pre_add(&p, cases[i].re, strlen(cases[i].re), false, false, err, sizeof(err)), 0);
+		assert_int_equal(pre_begin(&w, &p, strlen(cases[i].in)), 0);
+		assert_int_equal(pre_cut(&p, &w, cases[i].in, strlen(cases[i].in), one_cut, &c), 0);
+		assert_string_equal(c.s, cases[i].want);
+		pre_end(&w, &p);
+		pre_free(&p);
+	}
+}
+
+/* Where there is no memory for a search, that is said, and all that was made before is freed. */
+static void no_memory(void **state)
+{
+	struct sr_text *t = small("normalizer", "{\"type\": \"NFC\"}");
+	struct pre p = { 0 };
+	struct pre_work w;
+	int32_t ids[8];
+	char err[200];
+	int before = held;
+
+	(void)state;
+	assert_int_equal(pre_named(&p, "starcoder", 9, err, sizeof(err)), 0);
+	assert_int_equal(p.n, 2);
+	assert_int_equal(held, before + 2);
+	for (fails = 1; fails <= 3; ) {
+		int n = fails;
+
+		assert_int_equal(pre_begin(&w, &p, 10), -ENOMEM);
+		assert_int_equal(held, before + 2);
+		fails = n + 1;
+	}
+	fails = 0;
+	assert_int_equal(pre_begin(&w, &p, 10), 0);
+	assert_int_equal(held, before + 5);
+	pre_end(&w, &p);
+	pre_free(&p);
+	assert_int_equal(held, before);
+	assert_int_equal(p.n, 0);
+	for (fails = 1; fails <= 2; ) {
+		int n = fails;
+
+		assert_int_equal(sr_text_encode(t, "hello", 5, 0, ids, 8, 0), -ENOMEM);
+		fails = n + 1;
+	}
+	fails = 1;                       /* the copy with U+FFFD */
+	assert_int_equal(sr_text_encode(t, "\xff", 1, 0, ids, 8, 0), -ENOMEM);
+	fails = 0;
+	assert_int_equal(sr_text_encode(t, "hello", 5, 0, ids, 8, 0), 1);
+	assert_int_equal(held, before);
+	sr_text_close(t);
+	assert_int_equal(held, before - 1);
+}
+
+static void expressions(void **state)
+{
+	const char *const *re = pre_expressions("refact", 6);
+
+	(void)state;
+	assert_non_null(re);
+	assert_string_equal(re[0], "\\p{N}");
+	assert_string_equal(re[1], pre_gpt2);
+	re = pre_expressions("mpt", 3);
+	assert_non_null(re);
+	assert_string_equal(re[0], pre_gpt2);
+	assert_null(re[1]);
+	assert_null(pre_expressions("mp", 2));
+	assert_null(pre_expressions("", 0));
 }
 
 /* ---- the default model ----------------------------------------------------------------------- */
@@ -546,6 +661,9 @@ int main(void)
 		cmocka_unit_test(refusals),
 		cmocka_unit_test(pieces),
 		cmocka_unit_test(hostile_pattern),
+		cmocka_unit_test(empty_matches),
+		cmocka_unit_test(no_memory),
+		cmocka_unit_test(expressions),
 		cmocka_unit_test(directory),
 		cmocka_unit_test(recorded_tokens),
 		cmocka_unit_test(recorded_chats),
