@@ -122,6 +122,8 @@ static void what_is_missing(void **state)
 	holds("/no/where", NULL);
 	assert_int_equal(place_write(root, "/no/where/at/all", "1", true), -ENOENT); /* a value makes no folder */
 	assert_int_equal(place_write(root, "/real/none", "1", true), -ENOENT);       /* nor a file */
+	assert_int_equal(place_remove(root, "/no/where/at/all", false), -ENOENT); /* nor does a removal */
+	assert_int_equal(access(at("no"), F_OK), -1);
 	assert_int_equal(place_write(root, "/no/where/at/all", "1", false), 0);
 	holds("/no/where/at/all", "1");
 	assert_int_equal(place_mkdir(root, "/a/b", 0700), 0);
@@ -159,8 +161,13 @@ static void nothing_is_left(void **state)
 		place_remove(root, paths[i], true);
 		place_remove(root, paths[i], false);
 	}
+	assert_null(place_read("/proc/self", "/mem"));   /* it is a file, but cannot be read from its beginning */
+	assert_int_equal(place_write(root, "/real", "x", false), -EISDIR);
 	memset(name, 'n', sizeof(name));
 	name[0] = '/';
+	name[NAME_MAX + 2] = 0;
+	assert_int_equal(place_write(root, name, "x", false), -ENAMETOOLONG);
+	name[NAME_MAX + 2] = 'n';
 	strcpy(name + NAME_MAX + 1, "/file");     /* the longest name there is */
 	assert_int_equal(place_write(root, name, "x", false), 0);
 	holds(name, "x");
@@ -176,6 +183,30 @@ static void nothing_is_left(void **state)
 	last = dup(0);
 	close(last);
 	assert_int_equal(first, last);
+}
+
+/* Standard input may be closed: then the first file that is opened is descriptor 0. */
+static void as_descriptor_0(void **state)
+{
+	int in = fcntl(0, F_DUPFD_CLOEXEC, 10);
+	char *is;
+
+	(void)state;
+	assert_true(in >= 10);
+	close(0);
+	assert_int_equal(place_write(root, "/real/file", "1", true), 0);
+	assert_int_equal(fcntl(0, F_GETFD), -1);         /* it is closed again */
+	assert_int_equal(place_write(root, "/real/file", "2", false), 0);
+	assert_int_equal(fcntl(0, F_GETFD), -1);
+	is = place_read(root, "/real/file");
+	assert_int_equal(fcntl(0, F_GETFD), -1);
+	assert_int_equal(place_mkdir(root, "/real/more", 0700), 0);
+	assert_int_equal(place_remove(root, "/real/more", true), 0);
+	assert_int_equal(fcntl(0, F_GETFD), -1);
+	assert_int_equal(dup2(in, 0), 0);
+	close(in);
+	assert_string_equal(is, "2");
+	free(is);
 }
 
 static void who_may_write(void **state)
@@ -229,7 +260,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		T(links_on_the_way), T(links_at_the_end), T(what_is_missing), T(nothing_is_left), T(who_may_write), T(there_and_back),
+		T(links_on_the_way), T(links_at_the_end), T(what_is_missing), T(nothing_is_left), T(as_descriptor_0), T(who_may_write), T(there_and_back),
 	};
 #undef T
 

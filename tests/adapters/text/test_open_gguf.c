@@ -286,6 +286,11 @@ static void templates(void **state)
 	assert_string_equal(out, "T2");
 	free(out);
 	sr_text_close(t);
+	t = OPENED(TEMPLATE("", "{{ bos_token }}"), U32("bos_token_id", 1));  /* a token of one character */
+	assert_int_equal(sr_text_chat(t, NULL, "{}", &out, err, sizeof(err)), 1);
+	assert_string_equal(out, "b");
+	free(out);
+	sr_text_close(t);
 	t = opened(NULL, 0);
 	assert_int_equal(sr_text_chat(t, NULL, "{}", &out, err, sizeof(err)), -EINVAL);
 	assert_string_equal(err, "the model has no chat template");

@@ -104,6 +104,8 @@ static void messages(void **state)
 		{ "{{ raise_exception('Roles must alternate') }}", "Roles must alternate" },
 		{ "{{ 0e0e-6666666666666666666666666666666666666666666666666666666e02 }}",
 		  "chat template, line 1: number '0e0e-66666666666666666666666666666666666' is too long" },
+		{ "{{ (-9223372036854775807 - 1) // -1 }}",
+		  "chat template, line 1: the result of an operation is above 64 bits" },
 		{ "{{ [1].append(2) }}", "chat template, line 1: list.append() is not allowed in a chat template" },
 	};
 	json_t *vars = json_object();
@@ -126,7 +128,8 @@ static void spellings(void **state)
 		{ "{%+raw+%} {{ x }}{%+ endraw +%}", " {{ x }}" }, { "{%  raw  %}a{%\nendraw\n%}", "a" },
 		{ "{{ '\\ud800' }}", "\ufffd" }, { "{{ '\\udfff' }}", "\ufffd" }, { "{{ '\\ud7ff' }}", "\xed\x9f\xbf" },
 		{ "{{ '\\ue000' }}", "\ue000" }, { "{{ '\\U0010ffff' }}", "\U0010ffff" },
-		{ "{{ '\\U00110000' }}", "\ufffd" },
+		{ "{{ '\\U00110000' }}", "\ufffd" }, { "{{ (-9223372036854775807 - 1) % -1 }}", "0" },
+		{ "{{ -7 // -1 }}", "7" },
 	};
 	json_t *vars = json_object();
 

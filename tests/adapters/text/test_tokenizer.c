@@ -401,6 +401,13 @@ static void directory(void **state)
 	chat_inputs(t);
 	assert_int_equal(sr_text_chat(t, NULL, "[]", &out, err, sizeof(err)), -EINVAL);
 	sr_text_close(t);
+	json_object_set_new(config, "add_bos_token", json_true());
+	assert_int_equal(write_json("tokenizer_config.json", config), 0);
+	t = small(NULL, NULL);
+	assert_true(sr_text_info(t)->add_bos);
+	CHECK(t, "a", SR_TEXT_SPECIAL_ADD, SPECIAL, 'a');
+	CHECK(t, "a", 0, 'a');
+	sr_text_close(t);
 	json_decref(config);
 	json_decref(gen);
 	json_decref(model);

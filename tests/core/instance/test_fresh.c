@@ -1,4 +1,4 @@
-/* LINK: core/instance/fresh.c tools/bench/bench_save.c tools/bench/bench_report.c tools/bench/bench_arrival.c tools/bench/bench_metrics.c tools/figures.c core/instance/stats.c tools/save.c -ljansson -lyaml -Wl,--wrap=fsync,--wrap=renameat,--wrap=getrandom,--wrap=fdopen */
+/* LINK: core/instance/fresh.c tools/bench/bench_save.c tools/bench/bench_report.c tools/bench/bench_arrival.c tools/bench/bench_metrics.c tools/figures.c core/instance/stats.c tools/save.c -ljansson -lyaml -Wl,--wrap=fsync,--wrap=renameat,--wrap=getrandom,--wrap=fdopen,--wrap=fclose */
 /* test_fresh.c - a file that takes its place when it is whole: a link put beside it is not followed, what
  * fails leaves all as it was. */
 #include <setjmp.h>
@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,19 @@ FILE *__wrap_fdopen(int fd, const char *mode)
 		return __real_fdopen(fd, mode);
 	errno = ENOMEM;
 	return NULL;
+}
+
+int __real_fclose(FILE *f);
+int __wrap_fclose(FILE *f);
+
+int __wrap_fclose(FILE *f)
+{
+	int r = __real_fclose(f);
+
+	if (!fault || strcmp(fault, "fclose"))
+		return r;
+	errno = EDQUOT;
+	return EOF;
 }
 
 ssize_t __real_getrandom(void *to, size_t n, unsigned flags);
@@ -188,6 +202,14 @@ static void what_fails(void **state)
 		assert_int_equal(files(), 2);
 	}
 	assert_int_equal(fresh_open(&w, AT_FDCWD, path, 0666), 0);
+	fputs("new", w.f);
+	fault = "fclose";                        /* what a network's file system tells only now */
+	assert_int_equal(fresh_done(&w), -EDQUOT);
+	fault = NULL;
+	assert_null(w.f);
+	assert_string_equal(text_of(path), "old");
+	assert_int_equal(files(), 2);
+	assert_int_equal(fresh_open(&w, AT_FDCWD, path, 0666), 0);
 	fputs("never", w.f);
 	fresh_drop(&w);
 	fault = "getrandom";
@@ -207,7 +229,8 @@ static void what_fails(void **state)
 	fputs("longer than the disk", w.f);
 	assert_int_equal(fflush(w.f), EOF);      /* an error that was met before is not forgotten */
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
-	assert_true(fresh_done(&w) < 0);
+	errno = ENOTTY;                          /* of some other call */
+	assert_int_equal(fresh_done(&w), -EIO);
 	assert_string_equal(text_of(path), "old");
 	memset(long_path, 'x', sizeof(long_path) - 1);
 	long_path[sizeof(long_path) - 1] = 0;
@@ -242,11 +265,52 @@ static void who_writes(void **state)
 	json_decref(j);
 }
 
+/* A key of a file of settings: its line is replaced, or one is added; else the file stays as it was. */
+static void one_key(void **state)
+{
+	static const struct { const char *was, *key, *is; int rc; } cases[] = {
+		{ "", "b", "b: 2\n", 0 }, { "a: 1", "b", "a: 1\nb: 2\n", 0 }, { "a: 1\n", "b", "a: 1\nb: 2\n", 0 },
+		{ "b: 1\na: 1\n", "b", "b: 2\na: 1\n", 0 }, { "a: 1\nb : 1", "b", "a: 1\nb : 2", 0 },
+		{ "b: 1 # c\n", "b", "b: 2 # c\n", 0 }, { "b: 1\t# c\n", "b", "b: 2\t# c\n", 0 },
+		{ "b: 1#c\n", "b", "b: 2\n", 0 }, { "b:\n", "b", "b: 2\n", 0 }, { "b:    1  \n", "b", "b: 2  \n", 0 },
+		{ "a-b: 1\n", "a_b", "a-b: 2\n", 0 }, { "a_b: 1\n", "a-b", "a_b: 2\n", 0 },
+		{ "a-b: 1\n", "axb", "a-b: 1\naxb: 2\n", 0 }, { "axb: 1\n", "a-b", "axb: 1\na-b: 2\n", 0 },
+		{ "# b: 1\nbb: 1\n", "b", "# b: 1\nbb: 1\nb: 2\n", 0 },
+		{ "b: 1\nb: 1\n", "b", NULL, -EINVAL }, { "- 1\n", "b", NULL, -EINVAL }, { "a: [1\n", "b", NULL, -EINVAL },
+		{ "b: |\n  1\n  3\n", "b", NULL, -EINVAL }, { "b: 1\n  3\n", "b", NULL, -EINVAL },
+	};
+	char err[300], fresh[120];
+	int in = fcntl(0, F_DUPFD_CLOEXEC, 10);
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		int rc;
+
+		put(path, cases[i].was);
+		rc = save_key(path, cases[i].key, "2", err, sizeof(err));
+		if (rc != cases[i].rc || strcmp(text_of(path), cases[i].is ? cases[i].is : cases[i].was))
+			fail_msg("%s + %s: %d, %s", cases[i].was, cases[i].key, rc, text_of(path));
+		if (rc)
+			assert_non_null(strstr(err, path));
+	}
+	snprintf(fresh, sizeof(fresh), "%s/new.yaml", dir);
+	assert_int_equal(save_key(fresh, "b", "2", err, sizeof(err)), 0);   /* none is there yet */
+	assert_string_equal(text_of(fresh), "b: 2\n");
+	assert_int_equal(save_key("/no/where", "b", "2", err, sizeof(err)), -ENOENT);
+	assert_int_equal(save_key(dir, "b", "2", err, sizeof(err)), -EINVAL);
+	close(0);                                /* so that the file is descriptor 0 */
+	assert_int_equal(save_key(fresh, "b", "3", err, sizeof(err)), 0);
+	assert_int_equal(fcntl(0, F_GETFD), -1);
+	assert_int_equal(dup2(in, 0), 0);
+	close(in);
+	assert_string_equal(text_of(fresh), "b: 3\n");
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		T(takes_its_place), T(follows_no_link), T(what_fails), T(who_writes),
+		T(takes_its_place), T(follows_no_link), T(what_fails), T(who_writes), T(one_key),
 	};
 #undef T
 
