@@ -1,4 +1,4 @@
-/* LINK: @net core/instance/io.c core/instance/log.c -luring -lssl -lcrypto */
+/* LINK: @net core/instance/io.c core/instance/log.c -luring -lssl -lcrypto -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
 /* test_tls.c - TLS over real sockets, with OpenSSL as the client. */
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -8,6 +8,7 @@
 
 #include "adapters/http/net/tls.h"
 #include "tests/rig/conn_rig.h"
+#include "tests/rig/nth_call.h"
 
 /* ---- TLS ---------------------------------------------------------------------------------- */
 
@@ -294,6 +295,36 @@ static void test_tls_memory(void **state)
 	SSL_CTX_free(ctx);
 }
 
+/* A server that finds no memory while it starts says so and closes its socket, whichever allocation fails. */
+static void test_no_memory(void **state)
+{
+	const struct server_config cfg = { .certfile = cert_file, .keyfile = key_file };
+	int fd, n = 1, r;
+	char err[256];
+
+	(void)state;
+	files_create();
+	assert_int_equal(io_create(&io, io_flags), 0);
+	for (;; n++) {
+		fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+		assert_int_equal(listen(fd, 1), 0);
+		err[0] = 0;
+		nth.at = n;
+		nth.seen = 0;
+		r = server_create(&server, io, fd, &cfg, &toy, err, sizeof(err));
+		nth.at = 0;
+		if (r == 0)
+			break;
+		assert_int_equal(r, -ENOMEM);
+		assert_non_null(strstr(err, "out of memory"));
+		assert_true(fcntl(fd, F_GETFD) < 0 && errno == EBADF);
+	}
+	assert_true(n > 5);                    /* the server, its connections, scratch, addresses, TLS */
+	server_destroy(server);
+	io_destroy(io);
+	files_remove();
+}
+
 static void test_tls_big(void **state)
 {
 	static char body[200000], buf[1 << 16];
@@ -446,7 +477,7 @@ static void test_key_updates(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tls), cmocka_unit_test(test_tls_12), cmocka_unit_test(test_tls_bytes),
+		cmocka_unit_test(test_tls), cmocka_unit_test(test_tls_12), cmocka_unit_test(test_no_memory), cmocka_unit_test(test_tls_bytes),
 		cmocka_unit_test(test_tls_big), cmocka_unit_test(test_tls_memory), cmocka_unit_test(test_key_of_another),
 		cmocka_unit_test(test_tls_hostile), cmocka_unit_test(test_key_updates),
 		cmocka_unit_test(test_client_certificates),
