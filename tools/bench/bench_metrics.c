@@ -1,4 +1,4 @@
-/* bench_metrics.c - from answers to numbers, by vLLM's definitions (docs/bench.md). */
+/* bench_metrics.c - computes numbers from answers, by vLLM's definitions (docs/bench.md). */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -68,7 +68,7 @@ int bench_slo(const char *word, char *name, size_t n, double *ms)
 	return strcmp(name, "ttft") && strcmp(name, "tpot") && strcmp(name, "e2el") ? -EINVAL : 0;
 }
 
-/* One answer's value of a quantity per request; NAN = it has none. */
+/* An answer's value of a quantity that each request has once; NAN = it has none. */
 static double value(const struct bench_answer *a, int metric)
 {
 	switch (metric) {
@@ -115,7 +115,7 @@ static int percentiles(struct bench_summary *s, const char *list, char *err, siz
 
 /* ---- per second -------------------------------------------------------------------------------- */
 
-/* The best second for tokens, and the fullest: buckets of a second from the first start on. */
+/* Find the most tokens and the most requests under way in a second, in buckets from the first start on. */
 static int peaks(struct bench_summary *s, const struct bench_run *r, double from, double to)
 {
 	size_t n = (size_t)ceil(to - from) + 1;
@@ -160,7 +160,7 @@ static int by_time(const void *a, const void *b)
 	return x->at != y->at ? (x->at > y->at) - (x->at < y->at) : x->step - y->step;
 }
 
-/* Where the number under way first and last was near its peak: without start and drain. */
+/* Find the first and last time at which the number under way was near its peak, without start and drain. */
 static int plateau(struct bench_summary *s, const struct bench_run *r, double *to)
 {
 	struct edge *e = malloc((2 * s->completed + 1) * sizeof(*e));
@@ -236,7 +236,7 @@ static int steady(struct bench_summary *s, const struct bench_run *r, double *ro
 
 /* ---- all --------------------------------------------------------------------------------------- */
 
-/* Values of all good answers into v; how many. */
+/* Put the values of all good answers into v.  Returns their number. */
 static size_t gather(const struct bench_run *r, int metric, double *v)
 {
 	size_t n = 0;

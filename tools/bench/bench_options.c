@@ -1,8 +1,8 @@
-/* bench_options.c - the command line of `slipring bench serve`: one table of flags, those of
- * `vllm bench serve` with its defaults, and ours.
+/* bench_options.c - the command line of `slipring bench serve`.  One table has the flags of
+ * `vllm bench serve` with its defaults, and our own.
  *
- * - and _ are the same inside a flag; --x=V and --x V.  A flag of vLLM's that cannot be followed
- * here is refused by name rather than ignored: a benchmark that did something else would mislead.
+ * Inside a flag - and _ are the same; so are --x=V and --x V.  A flag of vLLM that is not supported is
+ * refused by name and never ignored, because a benchmark that does something else misleads.
  */
 #include <errno.h>
 #include <math.h>
@@ -17,8 +17,8 @@ enum kind { TEXT, COUNT, REAL, ON, OFF, SELF, WORDS, PASSED, PASSED_ON, REFUSED,
 struct flag {
 	const char *name;
 	enum kind kind;
-	size_t at;                   /* in struct bench_options */
-	double low, high;            /* of COUNT and REAL */
+	size_t at;                   /* offset in struct bench_options */
+	double low, high;            /* limits of COUNT and REAL */
 	const char *help;            /* NULL: not listed */
 };
 
@@ -121,8 +121,8 @@ static const struct flag flags[] = {
 	{ "request-id-prefix", TEXT, AT(id_prefix), 0, 0, "of X-Request-Id" },
 	{ "disable-tqdm", ON, AT(quiet), 0, 0, "no progress" },
 
-	{ "trust-remote-code", PASSED_ON, 0, 0, 0, NULL }, /* there is none */
-	{ "no-stream", PASSED_ON, 0, 0, 0, NULL },         /* of datasets, not of answers */
+	{ "trust-remote-code", PASSED_ON, 0, 0, 0, NULL }, /* there is no remote code */
+	{ "no-stream", PASSED_ON, 0, 0, 0, NULL },         /* is about datasets, not answers */
 	{ "tokenizer-mode", PASSED, 0, 0, 0, NULL },
 	{ "random-batch-size", REFUSED, 0, 0, 0, NULL }, { "use-beam-search", REFUSED, 0, 0, 0, NULL },
 	{ "lora-modules", REFUSED, 0, 0, 0, NULL }, { "lora-assignment", REFUSED, 0, 0, 0, NULL },
@@ -191,7 +191,7 @@ static int number(const struct flag *f, const char *value, void *at, char *err, 
 	return 0;
 }
 
-/* Take flag f with what stands behind its = (or NULL), or the words after it. */
+/* Take flag f with the value after its = (or NULL), or with the words after it. */
 static int take(struct bench_options *o, const struct flag *f, const char *value, int argc, char **argv,
                 int *i, char *err, size_t errlen)
 {
@@ -270,7 +270,7 @@ static bool is_object(const char *s)
 	return yes;
 }
 
-/* Words that must look like NAME=VALUE. */
+/* The first word that does not look like NAME=VALUE, or NULL. */
 static const char *no_pair(const struct bench_words *w)
 {
 	for (int i = 0; i < w->n; i++)
@@ -349,7 +349,7 @@ static int check(struct bench_options *o, char *err, size_t errlen)
 	return check_ramp(o, err, errlen);
 }
 
-/* What follows from other flags. */
+/* Set the options that follow from other flags. */
 static void settle(struct bench_options *o)
 {
 	bool trace = !strcmp(o->dataset, "timed_trace");

@@ -1,5 +1,5 @@
-/* bench_report.c - the printed block, to the byte that of `vllm bench serve`; behind it what only
- * we know: the steady state, and how late this program itself was. */
+/* bench_report.c - prints the block of `vllm bench serve`, equal to the byte.  After it come our own numbers:
+ * the steady state, and how late this program itself was. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +9,9 @@
 
 #define WIDTH 50
 #define ERRORS 10
-#define STEADY 0.2               /* of the run: a shorter plateau is a peak, not a state */
+#define STEADY 0.2               /* share of the run: a shorter plateau is only a peak */
 
-/* Text in the middle of a line of marks; the odd one goes to the right. */
+/* Print a text in the middle of a line of marks; an odd mark goes to the right. */
 static void title(FILE *to, const char *s, char mark)
 {
 	size_t n = strlen(s), left = n < WIDTH ? (WIDTH - n) / 2 : 0;
@@ -50,7 +50,7 @@ size_t bench_real(char *out, size_t n, double v)
 	return (size_t)len;
 }
 
-/* "99", "99.9" */
+/* Write a percentile as "99" or "99.9". */
 static const char *percent(char *out, size_t n, double p)
 {
 	snprintf(out, n, "%.10g", p);
@@ -151,7 +151,7 @@ static double sum_of(const json_t *seconds)
 	return sum;
 }
 
-/* The parts of the time, the largest first: "seqs 80 %, empty 20 %". */
+/* Print the parts of the time, the largest first: "seqs 80 %, empty 20 %". */
 static void parts(FILE *to, const char *label, json_t *seconds)
 {
 	double sum = sum_of(seconds), last = INFINITY, most;
@@ -173,7 +173,7 @@ static void parts(FILE *to, const char *label, json_t *seconds)
 	fputc('\n', to);
 }
 
-/* What `empty` was, of the whole time. */
+/* Print the parts of `empty` as shares of the whole time. */
 static void parts_of_empty(FILE *to, const json_t *j)
 {
 	const json_t *seconds = json_object_get(j, "empty_seconds");

@@ -12,12 +12,12 @@
 #include "tools/instance.h"
 #include "shmring/slipring.h"
 
-#define RECORDS 256              /* taken at once */
+#define RECORDS 256              /* most records taken at once */
 
 struct ring {
 	struct bench_run *r;
 	struct sr_conn *conn;
-	bool crowded;                /* the daemon takes no more until something ends */
+	bool crowded;                /* the daemon takes no request until one ends */
 };
 
 static void ring_close(void *wire)

@@ -1,8 +1,8 @@
 /* bench_run.c - sends requests when they are due and takes the answers, over either wire.
  *
- * The clock of a request starts when it is sent, as vLLM's does.  Beside it stands when it should
- * have been sent: an open loop whose client falls behind hides exactly the latency that it was to
- * measure, so the delay is kept, and of it the part that was this program's own.
+ * As in vLLM, the clock of a request starts when it is sent.  The time at which it was due is recorded, too.
+ * An open loop whose client falls behind hides exactly the latency that it should measure.  So the delay is
+ * recorded, and the part of it that this program caused.
  */
 #include <errno.h>
 #include <math.h>
@@ -13,8 +13,8 @@
 #include "bench.h"
 #include "tools/visible.h"
 
-#define BAR_S   0.2              /* between two looks of the bar */
-#define LINE_S  10.0             /* and of a plain line */
+#define BAR_S   0.2              /* s between two updates of the bar */
+#define LINE_S  10.0             /* s between two plain lines */
 
 double bench_now(void)
 {
@@ -103,7 +103,7 @@ static void bar(const struct bench_run *r, double now, bool last)
 
 /* ---- the loop ---------------------------------------------------------------------------------- */
 
-/* Send all that is due and has a place.  0, or why the wire is of no use any more. */
+/* Send the requests that are due and have a place.  Returns 0, or the error that broke the wire. */
 static int send_due(struct bench_run *r, const struct bench_wire *w, void *wire, double *until)
 {
 	while (r->n_sent < r->load->n && !full(r)) {
@@ -117,7 +117,7 @@ static int send_due(struct bench_run *r, const struct bench_wire *w, void *wire,
 		}
 		*a = (struct bench_answer){ .state = BENCH_LIVE, .due = due, .start = now, .last = now,
 		                            .n_input = r->load->prompt[r->n_sent].n_ids };
-		/* before `freed` there was no place for it: that is the load, not our lateness */
+		/* Before `freed` there was no place for it; that delay is due to the load, not to us. */
 		a->late = now - (r->o->concurrency && r->freed > due ? r->freed : due);
 		r->n_live++;
 		rc = w->send(wire, r->n_sent++);

@@ -1,6 +1,5 @@
-/* bench_save.c - result files: the keys of `vllm bench serve` in its order, then one object
- * "slipring" with what vLLM's has not.  A file is written beside its place and moved there, so
- * that no reader ever meets half of one.
+/* bench_save.c - writes result files: the keys of `vllm bench serve` in its order, then one object "slipring"
+ * with what vLLM lacks.  A file is written to a temporary name and renamed, so no reader sees half a file.
  */
 #include <errno.h>
 #include <limits.h>
@@ -45,7 +44,7 @@ static void per_request(json_t *j, const struct bench_run *r)
 		json_array_append_new(list[4], json_real(a->latency));
 		json_array_append_new(list[5], json_real(a->start));
 		json_array_append_new(list[6], json_real(a->start - a->due));
-		/* no text: it was not UTF-8, which no JSON server sends */
+		/* No text: it was not UTF-8, which no JSON server sends. */
 		json_array_append_new(list[7], text ? text : json_string(""));
 		json_array_append_new(list[8], json_string(a->error));
 	}
@@ -67,7 +66,7 @@ static void put_stat(json_t *j, const struct bench_summary *s, const struct benc
 	}
 }
 
-/* What the daemon did: without its course over time, unless details are wanted. */
+/* Add what the daemon did.  Values over time are added only if details are wanted. */
 static void put_served(json_t *j, const struct bench_run *r, bool detailed)
 {
 	json_t *k = r->served ? json_copy(r->served) : NULL;
@@ -171,7 +170,7 @@ json_t *bench_result(const struct bench_summary *s, const struct bench_run *r, c
 
 /* ---- files ------------------------------------------------------------------------------------- */
 
-/* The folders that a file is in. */
+/* Create the folders of a path. */
 static int make_dirs(const char *path)
 {
 	char part[PATH_MAX];
@@ -189,7 +188,7 @@ static int make_dirs(const char *path)
 	return 0;
 }
 
-/* What is in the file already, or nothing if there is none. */
+/* Copy the content of the old file, if there is one. */
 static int copy_old(FILE *to, const char *path)
 {
 	FILE *f = fopen(path, "r");

@@ -1,10 +1,9 @@
-/* bench_server.c - what the daemon behind a benchmark did meanwhile, from its stats page: the limits on
- * both axes over time, what its batches took of memory and arithmetic, and which of all that was
- * the limit of the run, in a sentence.
+/* bench_server.c - what the daemon did during a benchmark, from its stats page.  It reports the limits on
+ * both axes over time, and the batches' use of memory and arithmetic.  A sentence names the limit of the run.
  *
- * A server that is asked over HTTP need not be the daemon whose page lies here.  The page is
- * believed if it counted, during the run, the tokens that came back; if it counted many more, others
- * were served as well, and that is said.
+ * A server on HTTP need not be the daemon that wrote this page.  The page is used if it counted, during the
+ * run, the tokens that came back.  If it counted many more, other clients were served too, and that is
+ * reported.
  */
 #include <errno.h>
 #include <math.h>
@@ -17,17 +16,17 @@
 #include "core/instance/knobs.h"
 #include "tools/figures.h"
 
-#define FIRST_S   0.05           /* between two marks at first; twice as long when there are too many */
+#define FIRST_S   0.05           /* s between two marks at first; doubled when there are too many */
 #define MARKS     512
-#define NEAR      0.7            /* of a ceiling: at it, as memory and caches go */
-#define HELD      0.2            /* of the time: a limit that counts */
+#define NEAR      0.7            /* share of a ceiling that counts as reaching it */
+#define HELD      0.2            /* least share of the time of a limit that counts */
 
 struct bench_server {
 	char dir[4096];
 	const struct stats_page *page;
 	struct stats_mark mark[MARKS];
 	size_t n;
-	double every, next;          /* s; bench_now() */
+	double every, next;          /* s; next: by bench_now() */
 };
 
 static bool loopback(const struct bench_options *o)
@@ -71,7 +70,7 @@ void bench_server_close(struct bench_server *s)
 	free(s);
 }
 
-/* Every other one goes, but not the first. */
+/* Remove every second mark, but keep the first. */
 static void thin(struct bench_server *s)
 {
 	for (size_t i = 1; 2 * i < s->n; i++)
@@ -87,7 +86,7 @@ static void mark(struct bench_server *s)
 	stats_read(s->page);
 	figures_now(s->page, true, &m);
 	if (s->n && m.at_ns <= s->mark[s->n - 1].at_ns)
-		return;                       /* a long step: the page is as it was */
+		return;                       /* the page did not change during a long step */
 	if (s->n == MARKS)
 		thin(s);
 	s->mark[s->n++] = m;
@@ -119,9 +118,9 @@ void bench_server_end(struct bench_server *s)
 
 struct reach {                           /* from one mark to another */
 	struct figures f;
-	double busy;                     /* s with something in flight */
+	double busy;                     /* s with a batch in flight */
 	double bytes_s, ops_s, copied_s; /* per busy second */
-	double memory, arithmetic, pcie; /* shares of the ceilings while busy; NAN: not known */
+	double memory, arithmetic, pcie; /* shares of the ceilings while busy; NAN: unknown */
 };
 
 static struct reach reach(const struct stats_mark *a, const struct stats_mark *b, const struct ceilings *c)
@@ -145,7 +144,7 @@ static struct reach reach(const struct stats_mark *a, const struct stats_mark *b
 	return r;
 }
 
-/* "64 % of the memory bandwidth and 21 % of the arithmetic", as far as it is known. */
+/* Write "64 % of the memory bandwidth and 21 % of the arithmetic", without unknown values. */
 static void amounts(char *out, size_t n, const struct reach *r)
 {
 	if (!isnan(r->memory) && !isnan(r->arithmetic))
@@ -171,7 +170,7 @@ static const struct { const char *limit, *knob, *say; } held[N_WHY] = {
 	[WHY_PCIE]      = { "hardware", "copies from the host's memory", "a larger KV cache on the device" },
 };
 
-/* " (of empty: tokenizing 86 %, silent 13 %)", and what would change the first two; "" if there was none. */
+/* Write " (of empty: tokenizing 86 %, silent 13 %)" and advice on the first two; "" if there was none. */
 static void of_empty(char *out, size_t n, const struct figures *f)
 {
 	const char *turn = "";
@@ -186,7 +185,7 @@ static void of_empty(char *out, size_t n, const struct figures *f)
 		snprintf(out, n, " (of empty: %s%s)", parts, turn);
 }
 
-/* Which limit it was, and the sentence. */
+/* Returns the limit, and writes the sentence about it. */
 static const char *judge(const struct reach *r, char *say, size_t n)
 {
 	const struct figures *f = &r->f;
@@ -201,7 +200,7 @@ static const char *judge(const struct reach *r, char *say, size_t n)
 		if (f->why_s[i] > f->why_s[why])
 			why = i;
 	share = f->why_all > 0 ? f->why_s[why] / f->why_all : 0;
-	/* Arithmetic at its ceiling is the end; bandwidth only if no more rows could have shared it. */
+	/* Arithmetic at its ceiling is final.  Bandwidth is final only if no more rows could have shared it. */
 	if (arithmetic || r->pcie >= NEAR || (memory && share < HELD)) {
 		snprintf(say, n, "The limit was the hardware: while it computed, it reached %s", of);
 		return "hardware";
@@ -255,7 +254,7 @@ static json_t *knobs_json(const struct stats_page *p)
 	return j;
 }
 
-/* A list for each value of an axis. */
+/* Make a list for each value of an axis. */
 static json_t *lists(int n, const char *(*name)(int))
 {
 	json_t *j = json_object();
@@ -271,7 +270,7 @@ static void add_seconds(json_t *lists, const double *s, int n, const char *(*nam
 		json_array_append_new(json_object_get(lists, name(i)), json_real(s[i]));
 }
 
-/* A list for each quantity, one value for each time between two marks. */
+/* Make a list for each quantity, with one value for each time between two marks. */
 static json_t *over_time(const struct bench_server *s, const struct ceilings *c)
 {
 	static const char *const name[] = { "at", "seconds", "output_per_s", "prompt_per_s", "running",
@@ -286,7 +285,7 @@ static json_t *over_time(const struct bench_server *s, const struct ceilings *c)
 	json_object_set_new(j, "empty", empty);
 	for (size_t i = 1; i < s->n; i++) {
 		struct reach r = reach(&s->mark[i - 1], &s->mark[i], c);
-		double whole = r.f.seconds > 0 ? r.busy / r.f.seconds : 0; /* shares of all the time, here */
+		double whole = r.f.seconds > 0 ? r.busy / r.f.seconds : 0; /* these shares are of all time */
 
 		json_array_append_new(list[0], json_real((double)(s->mark[i - 1].at_ns - s->mark[0].at_ns) / 1e9));
 		json_array_append_new(list[1], json_real(r.f.seconds));
@@ -303,7 +302,7 @@ static json_t *over_time(const struct bench_server *s, const struct ceilings *c)
 	return j;
 }
 
-/* Tokens that came back, as far as they were counted. */
+/* The tokens that came back, if they were counted. */
 static double tokens_seen(const struct bench_run *r)
 {
 	double n = 0;
@@ -332,7 +331,7 @@ json_t *bench_server_result(const struct bench_server *s, const struct bench_run
 	}
 	r = reach(&s->mark[0], &s->mark[s->n - 1], &c);
 	if ((double)r.f.generated < 0.9 * seen || !r.f.generated)
-		return NULL;                  /* it was another server */
+		return NULL;                  /* another server answered */
 	limit = judge(&r, say, sizeof(say));
 	snprintf(device, sizeof(device), "%.64s", s->page->device);
 	snprintf(model, sizeof(model), "%.256s", s->page->model);

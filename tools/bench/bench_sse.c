@@ -1,8 +1,8 @@
-/* bench_sse.c - the events of a streamed answer, read without building a tree of them.
+/* bench_sse.c - reads the events of a streamed answer without building a tree.
  *
- * A benchmark that parses every event into objects measures itself.  Here one pass finds the few
- * fields that are counted: whether "choices" holds anything, its text, and "usage".  Bytes come
- * from the network as they were cut there: a line that is not whole is held until it is.
+ * A benchmark that parses every event into objects measures itself.  Here one pass finds the few fields that
+ * count: whether "choices" is empty, its text, and "usage".  The network may cut lines anywhere, so an
+ * incomplete line is held until the rest comes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static const char *blank(const char *p, const char *end)
 	return p;
 }
 
-/* p is at the opening quote: behind the closing one, or NULL. */
+/* p is at the opening quote.  Returns the place after the closing quote, or NULL. */
 static const char *skip_string(const char *p, const char *end)
 {
 	for (p++; p < end && *p != '"'; p++)
@@ -28,7 +28,7 @@ static const char *skip_string(const char *p, const char *end)
 	return p < end ? p + 1 : NULL;
 }
 
-/* Behind the value at p, whatever it is, or NULL. */
+/* The place after the value at p, of any type, or NULL. */
 static const char *skip_value(const char *p, const char *end)
 {
 	int depth = 0;
@@ -66,8 +66,8 @@ static const char *skip_value(const char *p, const char *end)
 
 struct member { const char *key, *value, *end; size_t n_key; };
 
-/* The next member of the object that p is in (behind its brace or the last member): where to go
- * on, with m->key NULL at the closing brace; NULL if it is none. */
+/* Read the next member of an object; p is after its brace or after the last member.  Returns the place after
+ * the member, with m->key NULL at the closing brace, or NULL if there is no member. */
 static const char *next_member(const char *p, const char *end, struct member *m)
 {
 	p = blank(p, end);
@@ -116,7 +116,7 @@ static void string(const struct member *m, const char **out, size_t *n)
 	}
 }
 
-/* The text of one member of the object o. */
+/* Find the text of one member of the object o. */
 static void text_of(const struct member *o, const char *name, const char **out, size_t *n)
 {
 	struct member m;
@@ -138,12 +138,12 @@ static void usage(const struct member *o, struct sse_event *e)
 	}
 }
 
-/* Text of the first choice: "text", or "content" of its "delta". */
+/* Find the text of the first choice: "text", or "content" of its "delta". */
 static void first_choice(const char *p, const char *end, struct sse_event *e)
 {
 	struct member m;
 
-	p = blank(p + 1, end);                   /* behind the bracket */
+	p = blank(p + 1, end);                   /* after the bracket */
 	e->choices = p < end && *p != ']';
 	if (p == end || *p != '{')
 		return;
@@ -175,7 +175,7 @@ int sse_scan(const char *p, size_t n, struct sse_event *e)
 	return p && blank(p, end) == end ? 0 : -EBADMSG;
 }
 
-/* One line without its end: an event, or nothing (empty, a comment, another field). */
+/* Take one line without its end.  It is an event or nothing (empty, a comment, another field). */
 static int line(const char *p, size_t n, int (*take)(void *, const struct sse_event *), void *arg)
 {
 	struct sse_event e;
@@ -288,7 +288,7 @@ static char *put_utf8(char *out, unsigned c)
 	return out;
 }
 
-/* \uXXXX, or two of them for one character: half a pair is U+FFFD.  p is behind the u. */
+/* Decode \uXXXX, or two of them for one character.  Half a pair becomes U+FFFD.  p is after the u. */
 static const char *unicode(const char *p, const char *end, char **out)
 {
 	int c = hex4(p, end), low;

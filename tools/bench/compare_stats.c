@@ -1,9 +1,11 @@
-/* compare_stats.c - values and their uncertainty, from what a result file holds.
+/* compare_stats.c - computes values and their uncertainty from a result file.
  *
- * Three sources, the best that is there: repeated runs (spread between them), single requests
- * (bootstrap over blocks of neighbours, for requests that ran side by side share their luck), or
- * mean and standard deviation.  Only repeats see what differs from run to run; the others know
- * the noise inside one run, which is why `compare` has a threshold beside its intervals.
+ * It uses the best of three sources that the file has:
+ *   - repeated runs: the spread between them;
+ *   - single requests: bootstrap over blocks of neighbours, because concurrent requests are correlated;
+ *   - mean and standard deviation.
+ * Only repeated runs show the differences between runs.  The other two show only the noise inside one run, so
+ * `compare` has a threshold besides its intervals.
  */
 #include <math.h>
 #include <stdint.h>
@@ -14,13 +16,13 @@
 #include "compare.h"
 
 #define REPLICAS   400
-#define WORK       50000000      /* values visited by all replicas together */
-#define WINDOWS    16            /* of a run, for throughput */
-#define BINS       1024          /* for quantiles of many gaps */
-#define PAIRS      3             /* below, runs are not compared in pairs */
-#define TAIL       1000          /* requests: a P99 rests on a hundredth of them, and what makes it, a pause
-                                  * of the machine, hits all that are under way at once */
-#define LEAST      1e-7          /* s: shorter gaps are one read of the socket */
+#define WORK       50000000      /* most values that all replicas together visit */
+#define WINDOWS    16            /* windows of a run, for throughput */
+#define BINS       1024          /* bins for quantiles of many gaps */
+#define PAIRS      3             /* fewest runs that are compared in pairs */
+#define TAIL       1000          /* fewest requests for a P99, resting on 1 in 100 of them; one pause of the
+                                  * machine makes it, and hits all requests under way at once */
+#define LEAST      1e-7          /* s; shorter gaps come from one read of the socket */
 
 static double number(const json_t *j, const char *key)
 {
@@ -80,7 +82,7 @@ double student_quantile(double p, double freedom)
 	return high;
 }
 
-/* Mean and its standard error. */
+/* The mean and its standard error. */
 static struct estimate of_values(const double *v, int n)
 {
 	double sum = 0, square = 0;
@@ -96,10 +98,10 @@ static struct estimate of_values(const double *v, int n)
 
 struct values {
 	double *v;                   /* all values, request by request */
-	size_t *first;               /* [n + 1] where each request's begin */
-	size_t n;                    /* requests, in the order of starting */
-	uint16_t *bin;               /* of each value, for quantiles */
-	double low, step;            /* of the bins, logarithms */
+	size_t *first;               /* [n + 1] index of each request's first value */
+	size_t n;                    /* requests, in the order of their starts */
+	uint16_t *bin;               /* the bin of each value, for quantiles */
+	double low, step;            /* of the bins, as logarithms */
 };
 
 static bool add(struct values *w, const json_t *run, size_t i, enum latency latency, size_t *cap)
@@ -139,7 +141,7 @@ static void free_values(struct values *w)
 	free(w->bin);
 }
 
-/* All values of a quantity in one detailed run. */
+/* Collect all values of a quantity in one detailed run. */
 static bool collect(struct values *w, const json_t *run, enum latency latency)
 {
 	const json_t *ttfts = json_object_get(run, "ttfts"), *errors = json_object_get(run, "errors");
@@ -177,7 +179,7 @@ static bool sort_into_bins(struct values *w)
 	return true;
 }
 
-/* A statistic over the requests pick[0..n), repeats allowed: its logarithm. */
+/* The logarithm of a statistic over the requests pick[0..n), which may repeat. */
 static double statistic(const struct values *w, const size_t *pick, size_t n, enum over over)
 {
 	static uint32_t bin[BINS];
@@ -196,14 +198,14 @@ static double statistic(const struct values *w, const size_t *pick, size_t n, en
 			bin[w->bin[k]]++;
 	target = (size_t)((double)count * (over == P99 ? 0.99 : 0.5));
 	for (int b = 0; b < BINS; b++) {
-		if (below + bin[b] > target)      /* inside the bin as if evenly spread */
+		if (below + bin[b] > target)      /* assumes an even spread inside the bin */
 			return w->low + w->step * (b + (double)(target - below) / bin[b]);
 		below += bin[b];
 	}
 	return w->low + w->step * BINS;
 }
 
-/* Standard error of log(statistic): whole blocks of neighbouring requests are drawn again. */
+/* Standard error of log(statistic), by drawing whole blocks of neighbouring requests again. */
 static double bootstrap(const struct values *w, enum over over, double *freedom)
 {
 	size_t block = (size_t)ceil(sqrt((double)w->n) / 2), blocks = (w->n + block - 1) / block;
@@ -212,7 +214,7 @@ static double bootstrap(const struct values *w, enum over over, double *freedom)
 	double sum = 0, square = 0, x;
 	struct pcg g;
 
-	pcg_seed(&g, 1);                      /* the same files, the same verdict */
+	pcg_seed(&g, 1);                      /* the same files give the same verdict */
 	if (replicas < 50)
 		replicas = 50;
 	for (int i = 0; pick && i < replicas; i++) {
@@ -262,7 +264,7 @@ static struct estimate from_requests(const json_t *run, const struct measure *m)
 	return e;
 }
 
-/* Tokens, or finished requests, in each of WINDOWS parts of a run, without its start and its drain. */
+/* Count tokens or finished requests in each of WINDOWS parts of a run, without its start and drain. */
 static bool windows(const json_t *run, const struct measure *m, double *count)
 {
 	const json_t *starts = json_object_get(run, "start_times"), *ttfts = json_object_get(run, "ttfts"),
@@ -297,7 +299,7 @@ static bool windows(const json_t *run, const struct measure *m, double *count)
 	return true;
 }
 
-/* Window against window: where both runs drew the same arrivals, their ups and downs cancel. */
+/* Compare window with window.  If both runs have the same arrivals, their variations cancel. */
 struct change compare_windows(const struct result *a, const struct result *b, const struct measure *m,
                               double alpha)
 {
@@ -326,7 +328,7 @@ static struct estimate from_moments(const json_t *run, const struct measure *m)
 	if (m->what != LATENCY || m->over != MEAN || !(e.value > 0))
 		return e;
 	s = number(run, std[m->latency]);
-	if (n > 1 && s >= 0) {                /* gaps of one request go together: requests are counted */
+	if (n > 1 && s >= 0) {                /* gaps of one request are correlated: count requests */
 		e.spread = s / e.value / sqrt(n);
 		e.freedom = n - 1;
 	}
@@ -377,7 +379,7 @@ struct change compare_change(const struct estimate *a, const struct estimate *b,
 
 	if (isnan(va + vb) || isnan(d))
 		return c;
-	/* Welch and Satterthwaite: how many degrees of freedom the sum of two spreads has */
+	/* degrees of freedom of the sum of two spreads (Welch, Satterthwaite) */
 	freedom = va + vb > 0 ? (va + vb) * (va + vb) / (va * va / a->freedom + vb * vb / b->freedom) : 1;
 	half = va + vb > 0 ? student_quantile(1 - alpha / 2, freedom) * sqrt(va + vb) : 0;
 	c.low = exp(d - half);

@@ -1,4 +1,4 @@
-/* report.c - slipring report: files of results, or one of a sweep, as a page. */
+/* report.c - slipring report: makes a page from result files, or from the file of a sweep. */
 #include "report.h"
 
 #include <errno.h>
@@ -52,7 +52,7 @@ static int add(struct files *f, const char *path, const char *name, const json_t
 	return 0;
 }
 
-/* The points of a sweep are files beside it. */
+/* Add the points of a sweep, which are files beside it. */
 static int add_sweep(struct files *f, const char *path, char *err, size_t errlen)
 {
 	const json_t *points = json_object_get(f->sweep, "points");
@@ -77,7 +77,7 @@ static int add_sweep(struct files *f, const char *path, char *err, size_t errlen
 			return -EINVAL;
 		}
 		if (!json_integer_value(json_object_get(point, "runs")))
-			continue;             /* interrupted before it was its turn */
+			continue;             /* the sweep was interrupted before this point */
 		snprintf(file, sizeof(file), "%.*s%s", slash ? (int)(slash - path + 1) : 0, path, of);
 		rc = add(f, file, name, point, err, errlen);
 		if (rc)

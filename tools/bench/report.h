@@ -1,9 +1,9 @@
-/* report.h - results of benchmarks as one page of HTML: what report.c (the command),
- * report_page.c (the page and its words), report_draw.c (its pictures), report_data.c (numbers from
- * result files) and report_plot.c (inline SVG) share.  One thread.
+/* report.h - benchmark results as one page of HTML.  It is shared by report.c (the command), report_page.c
+ * (the page and its words), report_draw.c (its pictures), report_data.c (numbers from result files) and
+ * report_plot.c (inline SVG).  One thread.
  *
- * The page asks nothing of anybody: no script, no font, no picture from elsewhere, and a policy in
- * its head that forbids them.  Every text that came from a file goes through report_text().
+ * The page loads nothing: it has no script and no external font or picture, and a policy in its head forbids
+ * them.  Every text from a file goes through report_text().
  */
 #ifndef REPORT_H
 #define REPORT_H
@@ -14,19 +14,19 @@
 
 #include <jansson.h>
 
-/* One colour and one column: the runs of a result file, or of a point of a sweep. */
+/* The runs of a result file, or of a point of a sweep.  They have one colour and one column. */
 struct report_of {
 	const char *name;
 	json_t *runs;                /* array of result objects, at least one */
-	const json_t *point;         /* of a sweep's file, or NULL */
+	const json_t *point;         /* the point in a sweep's file, or NULL */
 };
 
-/* Write the page to path and a CSV file beside it (.html becomes .csv).  comparison: of
- * compare_results(), or NULL.  0, or -errno and a sentence; then no file was made or replaced. */
+/* Write the page to path and a CSV file beside it (.html becomes .csv).  comparison: from compare_results(),
+ * or NULL.  Returns 0, or -errno and a sentence; then no file was created or replaced. */
 int report_write(const char *path, const struct report_of *of, size_t n, const json_t *comparison,
                  char *err, size_t errlen);
 
-/* The same from files of results, or the one file of a sweep (report.c). */
+/* The same from result files, or from the one file of a sweep (report.c). */
 int report_files(const char *out, char **name, int n, char *err, size_t errlen);
 
 /* ---- numbers (report_data.c) ------------------------------------------------------------------- */
@@ -34,7 +34,7 @@ int report_files(const char *out, char **name, int n, char *err, size_t errlen);
 enum report_latency { REPORT_TTFT, REPORT_TPOT, REPORT_ITL, REPORT_E2EL, N_REPORT };
 
 struct report_data {
-	double *v[N_REPORT];         /* ms, sorted, of all runs; NULL: no details */
+	double *v[N_REPORT];         /* ms of all runs, sorted; NULL: no details */
 	size_t n[N_REPORT];
 	/* the first run, in bins */
 	size_t n_bins;
@@ -42,18 +42,18 @@ struct report_data {
 	double *tokens_s, *under_way;/* [n_bins] events a second; requests */
 };
 
-/* -ENOMEM; without details everything is empty. */
+/* 0 or -ENOMEM.  Without details everything is empty. */
 int    report_data(struct report_data *d, const struct report_of *of);
 void   report_data_free(struct report_data *d);
-double report_mean(const struct report_of *of, const char *key);      /* over the runs; NAN: not there */
+double report_mean(const struct report_of *of, const char *key);      /* over the runs; NAN: missing */
 void   report_range(const struct report_of *of, const char *key, double *low, double *high);
-const json_t *report_server(const struct report_of *of);              /* of the first run, or NULL */
+const json_t *report_server(const struct report_of *of);              /* the first run's, or NULL */
 
-const char *report_field(const json_t *j, const char *key);            /* a text; "" if it is not there */
-void   report_value(char *out, size_t n, const json_t *v);            /* as one would write it */
+const char *report_field(const json_t *j, const char *key);            /* a text; "" if it is missing */
+void   report_value(char *out, size_t n, const json_t *v);            /* as a user writes it */
 double report_reached(const struct report_of *of, const char *key);   /* share of a ceiling; NAN: unknown */
 
-/* Rows of requests, or of points of a sweep. */
+/* Write a row for each request, or for each point of a sweep. */
 void   report_csv(FILE *f, const struct report_of *of, size_t n);
 
 /* ---- sections (report_draw.c) ------------------------------------------------------------------ */
@@ -76,15 +76,15 @@ void report_draw_sweep(const struct report *p);
 
 struct plot {
 	FILE *f;
-	const char *title, *say;     /* say: what there is to see, for who cannot */
+	const char *title, *say;     /* say: a description for users who cannot see it */
 	const char *x_label, *y_label;
-	const char *legend;          /* HTML, made here; or NULL */
-	double x[2], y[2];           /* what the axes show */
-	bool log_x, log_y, percent;  /* percent: of y */
+	const char *legend;          /* trusted HTML, or NULL */
+	double x[2], y[2];           /* ranges of the axes */
+	bool log_x, log_y, percent;  /* percent: y is in percent */
 };
 
-void report_text(FILE *f, const char *s);                  /* s as text of HTML, harmless */
-void report_number(char *out, size_t n, double v);         /* 3 digits or more: 0.123, 12.3, 1,234 */
+void report_text(FILE *f, const char *s);                  /* write s as escaped HTML text */
+void report_number(char *out, size_t n, double v);         /* at least 3 digits: 0.123, 12.3, 1,234 */
 
 void plot_begin(const struct plot *p);
 void plot_end(const struct plot *p);
@@ -93,8 +93,8 @@ void plot_line(const struct plot *p, const double *x, const double *y, size_t n,
 void plot_dot(const struct plot *p, double x, double y, int colour, const char *tip);
 void plot_label(const struct plot *p, double x, double y, const char *s);   /* beside a dot */
 void plot_whisker(const struct plot *p, double x, double low, double high, int colour);
-void plot_rule(const struct plot *p, bool vertical, double at, const char *label); /* a marked value */
-/* One layer of a stack: from below[] to above[] over steps from x[i] to x[i + 1]. */
+void plot_rule(const struct plot *p, bool vertical, double at, const char *label); /* mark a value */
+/* Draw one layer of a stack, from below[] to above[], in steps from x[i] to x[i + 1]. */
 void plot_layer(const struct plot *p, const double *x, const double *below, const double *above, size_t n,
                 int colour, const char *tip);
 

@@ -1,5 +1,5 @@
-/* report_data.c - what a report draws, from result objects of `slipring bench serve` or `vllm bench
- * serve`; and the same as CSV. */
+/* report_data.c - computes what a report draws from result objects of `slipring bench serve` or `vllm bench
+ * serve`, and writes the same as CSV. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "bench.h"
 #include "report.h"
 
-#define BINS  60                 /* of a run, over time */
+#define BINS  60                 /* most bins of a run over time */
 #define LEAST 0.25               /* s: a shorter bin is mostly noise */
 
 static double at(const json_t *list, size_t i)
@@ -217,7 +217,7 @@ void report_data_free(struct report_data *d)
 
 /* ---- CSV --------------------------------------------------------------------------------------- */
 
-/* Quoted; and what a spreadsheet would take for a formula does not begin like one. */
+/* Write a cell in quotes.  A text that a spreadsheet would take for a formula begins with an apostrophe. */
 static void cell(FILE *f, const char *s)
 {
 	fputs(*s && strchr("=+-@\t\r", *s) ? "\"'" : "\"", f);

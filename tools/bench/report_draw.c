@@ -1,4 +1,4 @@
-/* report_draw.c - the sections of the page that are pictures: what is drawn from which numbers. */
+/* report_draw.c - the sections of the page that are pictures, and the numbers that they draw. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -8,9 +8,9 @@
 #include "core/instance/stats.h"
 #include "report.h"
 
-#define CURVE  200               /* points of a distribution */
-#define MOST   8                 /* distributions in one picture: as many as there are colours */
-#define REACH  2.5               /* a ceiling further away than so many times the highest is only told */
+#define CURVE  200               /* points in the curve of a distribution */
+#define MOST   8                 /* most distributions in one picture: the number of colours */
+#define REACH  2.5               /* a ceiling above 2.5 times the highest value is only printed */
 #define LINE   256               /* points of a line */
 
 static void say(const struct report *p, const char *s) { report_text(p->f, s); }
@@ -120,7 +120,7 @@ void report_draw_latencies(const struct report *p)
 
 /* ---- over time --------------------------------------------------------------------------------- */
 
-/* Tokens a second if the hardware that is nearest to its end were at it; NAN: not known. */
+/* Tokens a second if the most loaded hardware were at its ceiling; NAN: unknown. */
 static double ceiling(const struct report_of *of, const char **what)
 {
 	const json_t *server = report_server(of);
@@ -206,7 +206,7 @@ static const int bound_colour[N_BOUND] = { -1, 4, 1, 0, 6 };
 static const int empty_colour[N_EMPTY] = { 3, 4, 5, 0, -1 };
 
 struct axis {
-	const char *key, *seconds;   /* in the course over time; in all */
+	const char *key, *seconds;   /* keys of the values over time, and of the totals */
 	const char *title, *label;
 	int n;
 	const char *(*name)(int);
@@ -220,7 +220,7 @@ static const struct axis empty_axis = { "empty", "empty_seconds", "Of empty",
 static const struct axis bound_axis = { "bound", "bound_seconds", "What bound the time",
 	"what the device did", N_BOUND, sched_bound_name, bound_colour, NULL };
 
-/* The share of value k in the whole of the run. */
+/* The share of value k in the whole run. */
 static double part(const json_t *server, const struct axis *a, int k)
 {
 	const struct axis *whole = a->whole ? a->whole : a;
@@ -233,7 +233,7 @@ static double part(const json_t *server, const struct axis *a, int k)
 	return sum > 0 ? json_number_value(json_object_get(seconds, a->name(k))) / sum : 0;
 }
 
-/* The same of one moment in the course over time. */
+/* The same for one time interval of the run. */
 static double part_at(const json_t *time, const struct axis *a, int k, size_t i)
 {
 	const struct axis *whole = a->whole ? a->whole : a;
@@ -246,7 +246,7 @@ static double part_at(const json_t *time, const struct axis *a, int k, size_t i)
 	return sum > 0 ? json_number_value(json_array_get(json_object_get(lists, a->name(k)), i)) / sum : 0;
 }
 
-/* Those of an axis that were met at all.  malloc'ed; NULL: no memory, no legend. */
+/* The legend of an axis, with the limits that occurred.  malloc'ed; NULL: no memory, so no legend. */
 static char *limit_legend(const struct report_of *of, size_t points, const struct axis *a)
 {
 	char *html = NULL;
@@ -273,7 +273,7 @@ static char *limit_legend(const struct report_of *of, size_t points, const struc
 	return html;
 }
 
-/* One axis as bands that fill all of the time. */
+/* Draw an axis as bands that fill the whole time. */
 static void bands(const struct report *p, const struct report_of *of_one, const struct axis *a)
 {
 	const json_t *time = json_object_get(report_server(of_one), "over_time");
@@ -314,7 +314,7 @@ static void bands(const struct report *p, const struct report_of *of_one, const 
 	free(legend);
 }
 
-/* A column for each point of a sweep, or for each run whose course is not known. */
+/* Draw a column for each point of a sweep, or for each run without values over time. */
 static void columns(const struct report *p, const struct axis *a)
 {
 	struct plot plot = { .f = p->f, .title = a->title, .y_label = a->label,
@@ -342,7 +342,7 @@ static void columns(const struct report *p, const struct axis *a)
 	free(legend);
 }
 
-/* At each point of a sweep, under the ceiling. */
+/* Draw the share of the ceiling that each point of a sweep reached. */
 static void reached(const struct report *p)
 {
 	static const char *const key[] = { "memory", "arithmetic" };
@@ -376,7 +376,7 @@ static void reached(const struct report *p)
 	plot_end(&plot);
 }
 
-/* Is there anything of this axis?  Results of older versions do not split `empty`. */
+/* Has this axis any values?  Results of older versions do not split `empty`. */
 static bool met(const struct report *p, const struct axis *a)
 {
 	for (size_t i = 0; i < p->n; i++)
@@ -386,7 +386,7 @@ static bool met(const struct report *p, const struct axis *a)
 	return false;
 }
 
-/* The sentence of one of several runs. */
+/* Write the sentence about the limit of one of several runs. */
 static void say_limit(const struct report *p, size_t i)
 {
 	const json_t *server = report_server(&p->of[i]);
@@ -400,8 +400,8 @@ static void say_limit(const struct report *p, size_t i)
 	fprintf(p->f, ".</p>\n");
 }
 
-/* Each axis in the course of run i, or as a column of it where an older version did not write its
- * course; or as columns of all. */
+/* Draw each axis over the time of run i, or as one column if an older version wrote no values over time.
+ * Or draw columns of all runs. */
 static void grid(const struct report *p, size_t i, bool course)
 {
 	static const struct axis *const axes[] = { &why_axis, &empty_axis, &bound_axis };
@@ -456,7 +456,7 @@ void report_draw_limits(const struct report *p)
 
 struct curve { const char *settings; size_t at[256], n; };
 
-/* Points that differ only in their load lie on one curve. */
+/* Group points into curves: points that differ only in their load are on one curve. */
 static size_t curves(const struct report *p, struct curve *c, size_t most)
 {
 	size_t n = 0, k;
@@ -476,7 +476,7 @@ static size_t curves(const struct report *p, struct curve *c, size_t most)
 	return n;
 }
 
-/* One quantity of all points against another; x_key NULL: against the load. */
+/* Draw one quantity of all points against another; x_key NULL: against the load. */
 static void against(const struct report *p, const struct curve *c, size_t n_curves, const char *x_key,
                     const char *y_key, const char *title, const char *x_label, const char *y_label,
                     bool with_ceiling)

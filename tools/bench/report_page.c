@@ -1,4 +1,4 @@
-/* report_page.c - the page: what stands where, and the words around the pictures. */
+/* report_page.c - the page: its order, and the words around the pictures. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -110,7 +110,7 @@ static void under(char *out, size_t n, const char *before, double v, const char 
 	         "");
 }
 
-/* Of one result; of the second of two, which is the one in question; of the fastest point of a sweep. */
+/* Write the main numbers of the only result, of the second of two compared, or of a sweep's fastest point. */
 static void tiles(const struct report *p)
 {
 	const struct report_of *of = &p->of[p->comparison ? 1 : 0];

@@ -1,5 +1,5 @@
-/* report_plot.c - axes, lines, bands and dots as inline SVG.  Colours are classes: the page's style
- * knows them for light, dark and paper.  All pictures have one size, so that text in them has. */
+/* report_plot.c - draws axes, lines, bands and dots as inline SVG.  Colours are classes, which the page's
+ * style defines for light, dark and paper.  All pictures have one size, so all their text has one size. */
 #include <math.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ static int character(const unsigned char *s, unsigned *code)
 	return n && *code >= least[n] && *code < 0x110000 && (*code < 0xd800 || *code > 0xdfff) ? n : 0;
 }
 
-/* Marks that are not seen, or turn the direction of what follows, would let a name pose as another. */
+/* Invisible characters, or those that change the direction of text, could make one name look like another. */
 static bool invisible(unsigned c)
 {
 	return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <=
@@ -103,7 +103,7 @@ static double up(const struct plot *p, double v)
 	return H - BOTTOM - place(p->y, p->log_y, v) * (H - TOP - BOTTOM);
 }
 
-/* Round values inside a range: how many. */
+/* Choose round values inside a range.  Returns their number. */
 static int ticks(const double range[2], bool logarithmic, double *at)
 {
 	static const double steps[] = { 1, 2, 5, 10 };

@@ -1,9 +1,9 @@
-/* sweep.c - slipring bench sweep: one benchmark over loads and settings, its runs in turns.
+/* sweep.c - slipring bench sweep: runs one benchmark over loads and settings, with interleaved runs.
  *
- * A point is a setting of live knobs and a set of flags of bench serve.  Each run of all points comes
- * before the next run of any, so that what drifts on the machine drifts for all; each run of each
- * point has a cache salt of its own, so that none finds another's prompts.  A point's runs are
- * one file that `slipring compare` takes; sweep.json names them, and is whole after every run.
+ * A point is a setting of live knobs and a set of flags of bench serve.  Every point gets its n-th run before
+ * any gets the next, so a drift of the machine affects all.  Each run of each point has its own cache salt,
+ * so none finds another's prompts.  A point's runs are one file that `slipring compare` reads.  sweep.json
+ * names these files and is whole after every run.
  */
 #include <errno.h>
 #include <limits.h>
@@ -23,18 +23,18 @@
 #include "tools/live/turn.h"
 
 #define POINTS 256
-#define WORDS  256               /* of a command line */
+#define WORDS  256               /* most words of a command line */
 #define FORMAT 1
 
 struct sweep {
-	char *pass[WORDS];           /* flags of bench serve that all points share, after a place for a name */
+	char *pass[WORDS];           /* [0] is for a name; then flags of bench serve that all points share */
 	int n_pass;
-	json_t *knobs, *flags;       /* arrays of objects, name: value; their product is the points */
+	json_t *knobs, *flags;       /* arrays of objects, name: value; their product gives the points */
 	const char *dir, *report;
 	int64_t runs;
 	bool dry, show;
 	json_t *points;              /* as in sweep.json */
-	const char *load;            /* the flag that is the load, or NULL */
+	const char *load;            /* the flag that sets the load, or NULL */
 	struct instance in;          /* page NULL: no knob is swept */
 	int64_t was[N_KNOBS];
 	uint64_t salt;
@@ -66,7 +66,7 @@ static int usage(FILE *to)
 
 /* ---- what is varied ---------------------------------------------------------------------------- */
 
-/* Every combination of what is in *all with each value of a list "a,b,c". */
+/* Replace *all by its combinations with each value of a list "a,b,c". */
 static int multiply(json_t **all, const char *name, const char *list, char *err, size_t errlen)
 {
 	json_t *more = json_array(), *old;
@@ -93,7 +93,7 @@ static int multiply(json_t **all, const char *name, const char *list, char *err,
 	return json_array_size(more) > POINTS ? -E2BIG : 0;
 }
 
-/* max_num_seqs is max-num-seqs. */
+/* Write max_num_seqs as max-num-seqs. */
 static void dashes(char *out, size_t n, const char *s)
 {
 	snprintf(out, n, "%s", s);
@@ -101,7 +101,7 @@ static void dashes(char *out, size_t n, const char *s)
 		*out = *out == '_' ? '-' : *out;
 }
 
-/* Every combination of what is in *all with each object of a file's list. */
+/* Replace *all by its combinations with each object of a file's list. */
 static int multiply_file(json_t **all, const char *path, char *err, size_t errlen)
 {
 	json_t *more, *old, *one, *v, *list;
@@ -219,7 +219,7 @@ static int take(struct sweep *s, int argc, char **argv, int *i, char *err, size_
 
 /* ---- the points -------------------------------------------------------------------------------- */
 
-/* "a=1, b=2", without one of the names. */
+/* Write "a=1, b=2" without the name `without`. */
 static void describe(char *out, size_t n, const json_t *pairs, const char *without)
 {
 	const char *key;
@@ -244,7 +244,7 @@ static void file_name(char *out, size_t n, size_t i, const char *name)
 	snprintf(out + at, n - (size_t)at, ".json");
 }
 
-/* How often a flag has another value than at the first point. */
+/* Does a flag have different values at the points? */
 static bool varies(const json_t *all, const char *name)
 {
 	json_t *one;
@@ -299,7 +299,7 @@ static int make_points(struct sweep *s, char *err, size_t errlen)
 	return 0;
 }
 
-/* The command line of a point; its words live as long as the point. */
+/* Make the command line of a point.  Its words live as long as the point. */
 static int command(const struct sweep *s, const json_t *point, char **argv, char *room, size_t n)
 {
 	const char *key;
@@ -321,7 +321,7 @@ static int command(const struct sweep *s, const json_t *point, char **argv, char
 	return argc;
 }
 
-/* What the knobs are to be at a point: as found, but for those named. */
+/* The knob values of a point: as found at the start, except those that the point names. */
 static int wanted(const struct sweep *s, const json_t *point, int64_t want[N_KNOBS], char *err,
                   size_t errlen)
 {
@@ -353,7 +353,7 @@ static int wanted(const struct sweep *s, const json_t *point, int64_t want[N_KNO
 	return 0;
 }
 
-/* Everything that can be found wrong before the first request. */
+/* Check everything that can be checked before the first request. */
 static int check(struct sweep *s, char *err, size_t errlen)
 {
 	char *argv[WORDS], room[8192];
@@ -422,7 +422,7 @@ static void say_run(const struct sweep *s, const json_t *point, const json_t *r,
 	fflush(stdout);
 }
 
-/* One run of one point.  The exit status of bench serve, or 1 and it was said. */
+/* Do one run of one point.  Returns the exit status of bench serve, or 1 after a message. */
 static int run_point(struct sweep *s, json_t *point, size_t done, int64_t run, FILE *null)
 {
 	struct bench_call call = { .say = s->show ? stdout : null, .salt = ++s->salt };
@@ -478,7 +478,7 @@ static int finish(const struct sweep *s, int rc)
 	snprintf(file, sizeof(file), "%s/sweep.json", s->dir);
 	snprintf(html, sizeof(html), "%s/report.html", s->dir);
 	if (access(file, F_OK))
-		return rc;                    /* not one run */
+		return rc;                    /* there was no run */
 	if ((rc && save_sweep(s, true, err, sizeof(err))) ||
 	    report_files(s->report ? s->report : html, &name, 1, err, sizeof(err))) {
 		fprintf(stderr, "slipring bench sweep: %s\n", err);

@@ -1,8 +1,8 @@
-/* doctor.c - slipring doctor: what is wrong with this machine or this server, and what to do; and a
- * bundle of all that a bug report needs.
+/* doctor.c - slipring doctor: prints what is wrong with this machine or server and what to do.  It also makes
+ * a bundle of everything that a bug report needs.
  *
- * The bundle holds no prompt and no answer, because nothing that it is made of ever does: the stats
- * page has numbers, the log has events.  Keys are taken out of settings and command lines. */
+ * The bundle holds no prompt and no answer, because its sources have none: the stats page has numbers, and
+ * the log has events.  Keys are removed from settings and command lines. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -28,12 +28,12 @@
 #include "machine.h"
 
 #define LOGS     8
-#define LOG_MOST (4u << 20)               /* of each log, its end */
-#define SILENT_S 10                       /* a loop that did not turn for so long hangs */
+#define LOG_MOST (4u << 20)               /* bytes from the end of each log */
+#define SILENT_S 10                       /* s without a turn after which the loop hangs */
 
 struct doctor {
 	struct instance in;               /* page NULL: none */
-	int why_not;                      /* of its page: -errno */
+	int why_not;                      /* -errno of opening its page */
 	struct finding found[FINDINGS_MOST];
 	int n;
 	const char *bundle, *config, *log[LOGS], *measure;
@@ -181,7 +181,7 @@ static json_t *table_json(const struct doctor *d)
 
 /* ---- the bundle -------------------------------------------------------------------------- */
 
-/* A growing text; what does not fit memory is left out. */
+/* A growing text.  What does not fit into memory is left out. */
 struct text { char *p; size_t n; FILE *f; };
 
 static bool text_open(struct text *t)
@@ -198,7 +198,7 @@ static void text_add(struct text *t, struct bundle *b, const char *name)
 	free(t->p);
 }
 
-/* The last part of a file, as it is. */
+/* Add the last part of a file, unchanged. */
 static void add_file(struct bundle *b, const char *name, int dir, const char *path)
 {
 	char *buf = malloc(LOG_MOST);
@@ -218,7 +218,7 @@ static void add_file(struct bundle *b, const char *name, int dir, const char *pa
 	free(buf);
 }
 
-/* What the service manager kept of both programs' lines, where there is one. */
+/* Add both programs' lines from the service manager's journal, if there is one. */
 static void add_journal(struct bundle *b, const char *instance)
 {
 	bool plain = !strcmp(instance, "default");
@@ -255,7 +255,7 @@ static bool is_secret(const char *name)
 	return false;
 }
 
-/* The command line of the daemon, values of secret flags taken out. */
+/* Add the command line of the daemon without the values of secret flags. */
 static void add_cmdline(struct bundle *b, int proc)
 {
 	char buf[65536];
@@ -282,7 +282,7 @@ static void add_cmdline(struct bundle *b, int proc)
 	text_add(&t, b, "cmdline.txt");
 }
 
-/* Settings as their YAML reads, written anew: so comments, where an old key may stand, are gone. */
+/* Parse the YAML settings and write them anew.  This drops comments, which may hold an old key. */
 static void add_config(struct bundle *b, const char *path)
 {
 	FILE *f = fopen(path, "re");
@@ -346,7 +346,7 @@ static void add_versions(struct bundle *b)
 	add_file(b, "meminfo.txt", AT_FDCWD, "/proc/meminfo");
 }
 
-/* The page for our tools, and what it says in words. */
+/* Add the page for our tools, and its content in words. */
 static void add_stats(struct bundle *b, const struct doctor *d)
 {
 	const struct stats_page *p = d->in.page;
@@ -382,7 +382,7 @@ static void add_stats(struct bundle *b, const struct doctor *d)
 	text_add(&t, b, "stats.txt");
 }
 
-/* The process that the page names, if it is of the page's owner: who wrote the page could name any. */
+/* Add the process that the page names, if the page's owner runs it.  The page could name any process. */
 static void add_process(struct bundle *b, const struct stats_page *p)
 {
 	static const char *const files[] = { "status", "limits", "cgroup" };
@@ -482,7 +482,7 @@ static bool take(struct doctor *d, int argc, char **argv, int *i)
 	return true;
 }
 
-/* A file that was named and cannot be read is told before anything is made. */
+/* Can the named file be read?  This is reported before anything is created. */
 static bool readable(const struct doctor *d)
 {
 	for (int i = -1; i < d->n_logs; i++) {

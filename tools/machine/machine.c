@@ -1,5 +1,5 @@
-/* machine.c - what /proc, /sys and a few trials say.  A file that is not there (a container, another
- * architecture) makes a row that says so, never an error. */
+/* machine.c - checks the machine by /proc, /sys and a few trials.  If a file is missing (in a container, on
+ * another architecture), the row says so; it is never an error. */
 #include "machine.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "core/instance/io.h"
 
 #define CHUNK   (4u << 20)
-#define DISK_S  1.0                      /* read so long at most */
+#define DISK_S  1.0                      /* s; longest time of reading */
 
 /* The first line of a small file; "" if it cannot be read. */
 static void read_line(char *out, size_t n, const char *path)
@@ -105,7 +105,7 @@ static void clock_source(struct finding *f)
 
 /* ---- cores ------------------------------------------------------------------------------- */
 
-/* Cores' worth of time that the cgroup grants; 0: no limit. */
+/* The CPU quota of the cgroup, in cores; 0: no limit. */
 static double quota(void)
 {
 	char s[64];
@@ -198,7 +198,7 @@ static void memory(struct finding *f)
 	    "slipring show MODEL says how much that is", "%.1f GiB available%s", avail, s);
 }
 
-/* Free in the pool is not ours for certain (a cgroup may limit it): map one. */
+/* A free page in the pool may still be refused (a cgroup may limit it), so map one. */
 static void huge_pages(struct finding *f)
 {
 	long long all = number_in("/proc/meminfo", "HugePages_Total"), size = number_in("/proc/meminfo",

@@ -1,4 +1,4 @@
-/* machine_gpu.c - GPUs, as NVIDIA's library and the kernel's log tell of them. */
+/* machine_gpu.c - checks GPUs by NVIDIA's library and the kernel's log. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -32,8 +32,8 @@ static void persistence(struct finding *f, const struct nvml_gpu *gpu, int n)
 	            gpu[0].persistence < 0 ? "unknown" : off ? "off on %d of %d" : "on", off, n);
 }
 
-/* Of the first that is held back, or of the first.  The power limit is how a GPU runs under load: told, but
- * nothing to be done. */
+/* Report the clocks of the first GPU that is held back, or of the first.  Being at the power limit is normal
+ * under load; it is reported without advice. */
 static void clocks(struct finding *f, const struct nvml_gpu *gpu, int n)
 {
 	const int amiss = NVML_HOT | NVML_BRAKE | NVML_SLOWED;
@@ -59,7 +59,7 @@ static void clocks(struct finding *f, const struct nvml_gpu *gpu, int n)
 		            gpu[0].sm_mhz_most, gpu[0].celsius, gpu[0].held_back > 0 ? ", at its power limit" : "");
 }
 
-/* The worst of all: an uncorrected error, a row that cannot be replaced, one that waits for it. */
+/* Report the worst of all GPUs: an uncorrected error, a row that cannot be replaced, or one that will be. */
 static void memory_errors(struct finding *f, const struct nvml_gpu *gpu, int n)
 {
 	int bad = -1, worn = -1, known = -1;
@@ -88,7 +88,7 @@ static void memory_errors(struct finding *f, const struct nvml_gpu *gpu, int n)
 		            "ECC is off", (long long)(gpu[known].corrected > 0 ? gpu[known].corrected : 0));
 }
 
-/* An idle card lets its link fall to a slower generation: that is judged only where it works. */
+/* An idle card lowers its link's generation, so that is judged only under load. */
 static void pcie(struct finding *f, const struct nvml_gpu *gpu, int n)
 {
 	for (int i = 0; i < n; i++) {
@@ -139,7 +139,7 @@ static bool is_ours(unsigned pid)
 	return !strncmp(name, "slipringd", 9);
 }
 
-/* Who else computes there takes memory that the plan counts on, and time. */
+/* Other programs on the GPU take time, and memory that the plan needs. */
 static void programs(struct finding *f, const struct nvml_gpu *gpu, int n)
 {
 	for (int i = 0; i < n; i++)
@@ -155,7 +155,7 @@ static void programs(struct finding *f, const struct nvml_gpu *gpu, int n)
 	machine_say(f, FINDING_FINE, "none but the daemon", "", gpu[0].n_programs < 0 ? "unknown" : "none");
 }
 
-/* The driver's error numbers, by what the kernel still has of its log. */
+/* Report the driver's error numbers from what is left of the kernel's log. */
 static void errors(struct finding *f, const struct nvml_gpu *gpu, int n_gpus)
 {
 	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC), n = 0, last = 0;

@@ -1,6 +1,6 @@
-/* nvml.c - the few calls of libnvidia-ml.so.1 that are of use here, by their documented prototypes.
- * The library grows and drops calls with the driver, and a device answers only some of them: but for
- * the three that lead to a device, each may be missing or fail. */
+/* nvml.c - the few calls of libnvidia-ml.so.1 that are useful here, with their documented prototypes.  The
+ * library gains and loses calls with the driver, and a device answers only some.  So each may be missing or
+ * fail, except the three that lead to a device. */
 #include "nvml.h"
 
 #include <dlfcn.h>
@@ -32,7 +32,7 @@ static struct {
 	int (*init)(void);
 	int (*count)(unsigned *);
 	int (*handle)(unsigned, void **);
-	/* NULL in a library that lacks them: */
+	/* each of these is NULL if the library lacks it */
 	int (*version)(char *, unsigned);
 	int (*name)(void *, char *, unsigned);
 	int (*pci)(void *, struct pci *);
@@ -57,7 +57,7 @@ static struct {
 	int (*processes)(void *, unsigned *, struct process *);
 } lib;
 
-/* In this order: of two names of one thing the first that is there. */
+/* The order matters: of two names of one call the first that exists is used. */
 static const struct call { const char *name; void *to; bool needed; } calls[] = {
 	{ "nvmlInit_v2", &lib.init, true },
 	{ "nvmlDeviceGetCount_v2", &lib.count, true },
@@ -110,7 +110,7 @@ static int open_library(void)
 	return 1;
 }
 
-/* ---- one question each: its answer, or unknown ------------------------------------------------- */
+/* ---- one query each: its answer, or unknown ------------------------------------------------- */
 
 static int ask(int (*call)(void *, unsigned *), void *h)
 {
@@ -144,7 +144,7 @@ static int held_back(void *h)
 	       (why & REASON_BRAKE ? NVML_BRAKE : 0) | (why & REASON_SLOWED ? NVML_SLOWED : 0);
 }
 
-/* ---- groups of them ---------------------------------------------------------------------------- */
+/* ---- groups of queries ---------------------------------------------------------------------------- */
 
 static void identity(struct nvml_gpu *g, void *h)
 {
@@ -192,7 +192,7 @@ static void speed(struct nvml_gpu *g, void *h)
 	g->held_back = held_back(h);
 	g->level = ask(lib.level, h);
 	if (g->level > 15)
-		g->level = NVML_UNKNOWN;      /* 32: it does not know either */
+		g->level = NVML_UNKNOWN;      /* 32: the device does not know it */
 }
 
 static void link_and_mode(struct nvml_gpu *g, void *h)
@@ -238,7 +238,7 @@ int nvml_look(struct nvml_gpu gpu[NVML_MOST])
 		void *h;
 
 		if (lib.handle(i, &h) != 0)
-			continue;             /* not ours to see */
+			continue;             /* this process may not see it */
 		memset(g, 0, sizeof(*g));
 		identity(g, h);
 		memory(g, h);

@@ -54,12 +54,12 @@ PEAK(f32_avx512, AVX512, __m512, _mm512_setzero_ps(),
      s[i] = _mm512_fmadd_ps(_mm512_set1_ps(1), _mm512_set1_ps(0.5f), s[i]), 32)
 PEAK(f32_avx2, AVX2, __m256, _mm256_setzero_ps(),
      s[i] = _mm256_fmadd_ps(_mm256_set1_ps(1), _mm256_set1_ps(0.5f), s[i]), 16)
-/* There is no one instruction: pairs of bytes to words, pairs of words to sums. */
+/* No single instruction does it: pairs of bytes become words, and pairs of words become sums. */
 PEAK(int8_avx2, AVX2, __m256i, _mm256_setzero_si256(),
      s[i] = _mm256_add_epi32(s[i], _mm256_madd_epi16(_mm256_set1_epi16(1),
                              _mm256_maddubs_epi16(s[i], _mm256_set1_epi8(2)))), 64)
 
-/* All of it once by the widest loads. */
+/* Read all of the memory once with the widest loads. */
 #define READ(name, target, type, wide, zero, load, or)                   \
 	target static double name(const uint8_t *memory, size_t bytes)   \
 	{                                                                \

@@ -1,4 +1,4 @@
-/* peak.h - what one core of this machine can do: products from registers, and reading memory. */
+/* peak.h - measures the peak of one core: products from registers, and reading memory. */
 #ifndef PEAK_H
 #define PEAK_H
 
@@ -9,8 +9,9 @@ enum peak { PEAK_NONE, PEAK_INT8, PEAK_BF16, PEAK_F32, PEAK_READ, N_PEAKS };
 
 extern const char *const peak_names[N_PEAKS];
 
-/* Gop/s (a multiply-add is two), or GB/s of reading `bytes` at `memory` once: more than caches hold, a
- * multiple of 512, aligned to 64.  0: this machine has no such instructions, or we have none for it. */
+/* Gop/s (a multiply-add is two), or GB/s of reading `bytes` at `memory` once.  `bytes` exceeds the caches and
+ * is a multiple of 512; `memory` is aligned to 64.  0: this machine has no such instructions, or this file
+ * has no code for them. */
 double peak_measure(enum peak what, const uint8_t *memory, size_t bytes);
 
 #endif

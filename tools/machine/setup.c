@@ -1,8 +1,8 @@
-/* setup.c - slipring setup: make this machine fit to serve, say what was changed, take it back.
+/* setup.c - slipring setup: prepares this machine for serving, reports the changes, and undoes them.
  *
- * What it changed is written down after every step, in a folder that only root may enter, so that an undo
- * knows of it even if the rest failed.  An undo as root does what stands there; so the record is believed
- * only if nobody else can have written it, and each entry only if setup itself can have made it. */
+ * After every step it records the change in a folder that only root may enter.  So an undo knows the change
+ * even if later steps failed.  An undo runs as root and follows the record.  So the record counts only if no
+ * other user can have written it, and an entry only if setup itself can have made it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,7 +20,7 @@
 
 #define FOLDER "/var/lib/slipring-setup"
 #define RECORD FOLDER "/setup.json"
-#define OLD    "/var/lib/slipring/setup.json" /* up to 0.1.0: in a folder of the daemon's user */
+#define OLD    "/var/lib/slipring/setup.json" /* used up to 0.1.0; its folder belongs to the daemon's user */
 
 struct asked { bool check, apply, undo, dry; struct setup s; };
 
@@ -78,7 +78,8 @@ static int refused(const char *root, const char *name, const struct stat *st, ch
 	return -EPERM;
 }
 
-/* Open it, if only root and we can have written it.  -ENOENT: there is none; else a sentence. */
+/* Open the record if only root and the caller can have written it.  -ENOENT: there is none; other errors
+ * come with a sentence. */
 static int record_open(const char *root, char *err, size_t n)
 {
 	const char *leaf;
@@ -105,7 +106,7 @@ static int record_open(const char *root, char *err, size_t n)
 	return refused(root, RECORD, &st, err, n);
 }
 
-/* The list of what was changed, each entry known; NULL and a sentence. */
+/* Read the list of changes and check each entry.  NULL and a sentence on an error. */
 static json_t *record_read(const char *root, char *err, size_t n)
 {
 	int fd = record_open(root, err, n);
@@ -136,7 +137,7 @@ static json_t *record_read(const char *root, char *err, size_t n)
 	return j;
 }
 
-/* All of it or none. */
+/* Write the whole record, or change nothing. */
 static int record_write(const char *root, const json_t *j)
 {
 	const char *leaf;
@@ -162,7 +163,7 @@ static int record_write(const char *root, const json_t *j)
 	return e;
 }
 
-/* A record of an older version: true if there is one, and it was said. */
+/* Is there a record of an older version?  If so, print that. */
 static bool record_old(const char *root)
 {
 	char path[PATH_MAX];

@@ -1,8 +1,8 @@
-/* setup_place.c - files below the root folder of `slipring setup`, so that nobody else's link is followed.
+/* setup_place.c - opens files below the root folder of `slipring setup` without following other users' links.
  *
  * setup runs as root, and some folders on its way belong to the daemon's user.  So each folder is opened
- * from the one before; a link is followed only out of a folder that nobody but root or the caller may
- * write.  The last name is never followed. */
+ * relative to the previous one.  A link is followed only in a folder that only root or the caller may write.
+ * A link at the last name is never followed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -49,7 +49,7 @@ int place_dir(const char *root, const char *path, bool make, const char **leaf)
 	return -errno;
 }
 
-/* A small file as text; NULL: there is none that can be read. */
+/* Read a small file as text; NULL: it cannot be read. */
 char *place_read(const char *root, const char *path)
 {
 	const char *leaf;

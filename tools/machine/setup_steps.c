@@ -1,7 +1,7 @@
-/* setup_steps.c - the steps of `slipring setup`: which there are, looking, doing, taking back.
+/* setup_steps.c - the steps of `slipring setup`: their list, and how each is checked, applied and undone.
  *
- * Nothing is overwritten that is not ours: files have names of their own, and a value goes back to what
- * it was only if it still is what we made it. */
+ * It overwrites only its own files, which have their own names.  It restores a value only if the value is
+ * still the one that it set. */
 #include "setup.h"
 
 #include <errno.h>
@@ -17,15 +17,15 @@
 #include <unistd.h>
 
 #define PAGE_BYTES (2l << 20)
-#define PAGES_DEFAULT 128             /* the rings of seven adapters, or of a hundred other programs */
+#define PAGES_DEFAULT 128             /* enough for the rings of 7 adapters, or of 100 other programs */
 #define HEAD "# Written by slipring setup --apply; --undo removes it.\n"
 
-/* ---- which there are: all that is ever made or taken back ----------------------------------- */
+/* ---- the list of all that is ever made or undone --------------------------------------------- */
 
-static const struct kept {            /* a value, and the file that brings it back at the next boot */
+static const struct kept {            /* a value, and the file that sets it again at the next boot */
 	const char *what, *path;
-	const char *value;            /* NULL: so many pages */
-	const char *words[4];         /* what the kernel can say there; none: a number */
+	const char *value;            /* NULL: the number of huge pages */
+	const char *words[4];         /* possible words of the kernel; none: a number */
 	const char *file, *line, *why;
 } kept[] = {
 	{ "huge pages", "/proc/sys/vm/nr_hugepages", NULL, { NULL }, "/etc/sysctl.d/60-slipring-hugepages.conf",
@@ -61,7 +61,7 @@ static const char *below(const struct setup *s, const char *path, char *out, siz
 	return out;
 }
 
-/* The word in force: of "always [madvise] never" the one in brackets, else the first. */
+/* The current word: the one in brackets of "always [madvise] never", else the first. */
 static void word_of(const char *text, char *out, size_t n)
 {
 	const char *open = strchr(text, '[');
@@ -72,7 +72,7 @@ static void word_of(const char *text, char *out, size_t n)
 		snprintf(out, n, "%.*s", (int)strcspn(text, " \t\n"), text);
 }
 
-/* ---- looking ----------------------------------------------------------------------------- */
+/* ---- checking ---------------------------------------------------------------------------- */
 
 static bool value_good(const char *path, const char *have, const char *want)
 {
@@ -93,7 +93,7 @@ static bool user_exists(const struct setup *s, const char *name)
 		;
 	if (f)
 		fclose(f);
-	return p || (!*s->root && getpwnam(name));   /* who is not in the file may be elsewhere */
+	return p || (!*s->root && getpwnam(name));   /* a user may be known outside of this file */
 }
 
 static void look(const struct setup *s, struct step *t)
@@ -128,7 +128,7 @@ static void look(const struct setup *s, struct step *t)
 	free(text);
 }
 
-/* ---- which there are --------------------------------------------------------------------- */
+/* ---- making the list --------------------------------------------------------------------- */
 
 static struct step *add(struct setup *s, enum step_kind kind, const char *what, const char *path,
                         const char *text, const char *why)
@@ -144,8 +144,8 @@ static struct step *add(struct setup *s, enum step_kind kind, const char *what, 
 	return t;
 }
 
-/* A value, and the file that brings it back at the next boot: only if it was not so before us, for
- * somebody else may keep it otherwise. */
+/* Add a value and the file that sets it again at the next boot.  The file is added only if the value was
+ * different before, because another program may already keep it. */
 static int add_kept(struct setup *s, const struct kept *k, const char *value)
 {
 	struct step *t = add(s, STEP_VALUE, k->what, k->path, value, k->why);
@@ -166,8 +166,8 @@ static long pages_wanted(const struct setup *s)
 	return s->huge_pages ? s->huge_pages : pages < PAGES_DEFAULT ? pages : PAGES_DEFAULT;
 }
 
-/* Unit files of this tree, its program instead of /usr/bin; none where make install has put them, nor
- * of a tree in somebody's home, which the units do not see (ProtectHome=). */
+/* Add this tree's unit files with its own program folder instead of /usr/bin.  Adds none if make install has
+ * installed them, or if the tree is in a home folder, which the units cannot see (ProtectHome=). */
 static int add_units(struct setup *s)
 {
 	static const char *const home[] = { "/usr/lib/systemd/system", "/usr/local/lib/systemd/system",
@@ -189,7 +189,7 @@ static int add_units(struct setup *s)
 
 		snprintf(at, sizeof(at), "%s/../systemd/%s", bin, unit[i]);
 		if (!(text = place_read("", at)))
-			return 0;             /* neither installed nor in its tree: make install does it */
+			return 0;             /* not run from its tree: make install adds the units */
 		for (from = text; (to = strstr(from, "/usr/bin/")) && len < sizeof(out); from = to + 9)
 			len += (size_t)snprintf(out + len, sizeof(out) - len, "%.*s%s/", (int)(to - from), from, bin);
 		if (len < sizeof(out))
@@ -224,9 +224,9 @@ void setup_free(struct setup *s)
 	s->n = 0;
 }
 
-/* ---- doing ------------------------------------------------------------------------------- */
+/* ---- applying---------------------------------------------------------------------------- */
 
-/* A program with these words; its exit code, or -errno. */
+/* Run a program with these arguments.  Returns its exit code, or -errno. */
 static int run(const char *const *word)
 {
 	int status;
@@ -311,7 +311,7 @@ int step_apply(const struct setup *s, struct step *t, json_t **undo, char *err, 
 	return e;
 }
 
-/* ---- taking back ------------------------------------------------------------------------- */
+/* ---- undoing ----------------------------------------------------------------------------- */
 
 static int user_undo(const struct setup *s, const char *name, char *say, size_t n)
 {
@@ -343,7 +343,7 @@ static int dir_undo(const struct setup *s, const char *path, char *say, size_t n
 	return 0;
 }
 
-/* Is it a word that was, or can be, in this file of the kernel's? */
+/* Is it a word that this file of the kernel can hold? */
 static bool value_known(const struct kept *k, const char *word)
 {
 	if (!k->words[0])
@@ -400,7 +400,7 @@ int step_undo(const struct setup *s, const json_t *undo, char *say, size_t n)
 {
 	const char *kind = json_string_value(json_object_get(undo, "kind"));
 	const char *name = json_string_value(json_object_get(undo, "path"));
-	const char *before = json_string_value(json_object_get(undo, "before")); /* NULL: it was not there */
+	const char *before = json_string_value(json_object_get(undo, "before")); /* NULL: it was missing */
 	const char *after = json_string_value(json_object_get(undo, "after"));
 	char word[80], *now;
 	bool value;

@@ -68,7 +68,7 @@ static uint64_t fold(uint64_t h, const void *p, size_t n)
 	return h;
 }
 
-/* Load the traffic and its needs, and compute its signature, by which a later tune recognizes the same work. */
+/* Load the traffic and its needs, and compute its signature.  A later tune recognizes the same work by it. */
 static int open_traffic(struct tune *t, char *err, size_t errlen)
 {
 	uint64_t h = 0xcbf29ce484222325u;
