@@ -1,5 +1,5 @@
-/* why.c - slipring why: prints what limited the daemon over the last minutes or hours, which knob that is,
- * and the gain of turning it if the counters show it.
+/* why.c - slipring why: prints what limited the daemon over the last minutes or hours, and which knob
+ * that is.  It adds the gain of turning the knob if the counters show it.
  *
  * Every step attributes the time since the previous step to one limit on each of two axes
  * (docs/scheduler.md).  So each axis adds up to the whole time.  This file takes the differences between the

@@ -1,5 +1,5 @@
 /* tensors_out.c - see tensors_out.h.  The format is a u64 length of the header, then the header in JSON,
- * padded with spaces to whole words, and then the data without holes. */
+ * padded with spaces to whole words.  The data follow without holes. */
 #include "tensors_out.h"
 
 #include <errno.h>
