@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "adapters/text/slipring-text.h"
 #include "core/models/gguf.h"
@@ -376,6 +377,49 @@ static void no_memory(void **state)
 	assert_true(ok < n / 2);
 }
 
+static int json_fails, json_calls;
+
+static void *json_alloc(size_t n)
+{
+	return ++json_calls == json_fails ? NULL : __real_malloc(n);
+}
+
+/* jansson finds no memory for what a chat's template is given besides the messages. */
+static void no_memory_for_a_chat(void **state)
+{
+	struct sr_text *t = OPENED(TEMPLATE("", "{{ bos_token }}x"));
+	char *out, err[200];
+	int read, n_failed = 0;
+
+	(void)state;
+	json_set_alloc_funcs(json_alloc, free);
+	json_calls = 0;
+	json_decref(json_loads("{}", 0, NULL));  /* jansson itself does not check all of a reader's */
+	read = json_calls;
+	json_calls = 0;
+	assert_int_equal(sr_text_chat(t, NULL, "{}", &out, err, sizeof(err)), 4);
+	free(out);
+	for (int n = json_calls; n > read; n--) {
+		int64_t rc;
+
+		json_calls = 0;
+		json_fails = n;
+		snprintf(err, sizeof(err), "-");
+		rc = sr_text_chat(t, NULL, "{}", &out, err, sizeof(err));
+		if (rc >= 0) {
+			assert_string_equal(out, "<s>x");
+			free(out);
+			continue;
+		}
+		assert_int_equal(rc, -ENOMEM);
+		assert_string_equal(err, "no memory");
+		n_failed++;
+	}
+	json_set_alloc_funcs(malloc, free);
+	assert_true(n_failed > 2);
+	sr_text_close(t);
+}
+
 static int make_file(void **state)
 {
 	int fd = mkstemp(path);
@@ -401,6 +445,7 @@ int main(void)
 		cmocka_unit_test(templates),
 		cmocka_unit_test(refusals),
 		cmocka_unit_test(no_memory),
+		cmocka_unit_test(no_memory_for_a_chat),
 	};
 
 	return cmocka_run_group_tests_name("open_gguf", tests, make_file, remove_file);
