@@ -83,6 +83,9 @@ static void test_shares(void **state)
 		if (queue_check(&c, &page, &l, cases[i].n, cases[i].more) != cases[i].want)
 			fail_msg("case %zu", i);
 	}
+	page.max_model_len = 100000;           /* kept for the longest prompt is half of the limit, at most */
+	assert_int_equal(queue_check(&c, &page, &(struct queue_load){ .tenant = 7, .requests = 17, .tokens = 100, .mine = 9,
+	                 .mine_tokens = 100, .tenants = 2 }, 1, 10), QUEUE_ROOM);
 }
 
 /* Its own line decides when to come back. */
