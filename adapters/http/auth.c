@@ -194,7 +194,7 @@ int auth_create(struct auth **out, const struct config *c, char *err, size_t err
 	if (a->n)
 		qsort(a->key, a->n, sizeof(*a->key), by_sum);
 	if (r < 0)
-		snprintf(err, errlen, "out of memory");
+		snprintf(err, errlen, "--api-key: there is no memory for the keys");
 	else if (c->api_key_file)
 		r = auth_reload(a, err, errlen);
 	if (r < 0) {

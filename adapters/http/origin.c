@@ -40,7 +40,7 @@ int hosts_create(struct hosts **out, const struct config *c, bool keyed, char *e
 		return 0;
 	*out = h = calloc(1, sizeof(*h));
 	if (!h) {
-		snprintf(err, errlen, "out of memory");
+		snprintf(err, errlen, "--allowed-hosts: there is no memory for the names");
 		return -ENOMEM;
 	}
 	h->cfg = c;
@@ -184,7 +184,7 @@ int cors_create(struct cors **out, const struct config *cfg, char *err, size_t e
 
 	*out = c = calloc(1, sizeof(*c));
 	if (!c)
-		snprintf(err, errlen, "out of memory");
+		snprintf(err, errlen, "--allowed-origins: there is no memory for the origins");
 	if (!c || !cfg->allowed_origins)
 		return c ? 0 : -ENOMEM;
 	r = words("--allowed-origins", cfg->allowed_origins, "*", &c->origins, NULL, 0, err, errlen);
