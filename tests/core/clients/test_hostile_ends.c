@@ -125,9 +125,9 @@ static void R11_no_descriptor_is_accepted(void **state)
 
 	(void)state;
 	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+	before = open_fds();                  /* before anybody connects: descriptors are closed later */
 	neighbour_is_well();
 	assert_true(daemon_settles(&d, 0));
-	before = open_fds();
 	for (int kind = 0; kind < 4; kind++) {
 		struct evil e = { .fd = dial(d.path) };
 		int n = kind == 0 ? 253 : 1;
