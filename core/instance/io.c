@@ -30,8 +30,9 @@
 #define READS_MAX    64           /* most reads under way */
 #define PER_TURN     256          /* most completions handled by one io_poll */
 #define TIMERS_ALONE 512          /* timers beyond one per watch */
+#define CLOSE_WAITS  1000         /* most times, of 10 ms each, that io_destroy waits for closes */
 
-enum kind { KIND_WATCH, KIND_READ, KIND_NONE };
+enum kind { KIND_WATCH, KIND_READ, KIND_CLOSE, KIND_NONE };
 
 struct slot {
 	struct io_watch *watch;       /* NULL: free */
@@ -51,7 +52,7 @@ struct io {
 	uint32_t n_timers;
 
 	struct io_read *read[READS_MAX];
-	uint32_t n_reads;
+	uint32_t n_reads, n_closing;
 	struct iovec reg[16];         /* registered buffers */
 	unsigned n_reg;
 
@@ -431,6 +432,31 @@ static int reads_run(struct io *io)
 	return n;
 }
 
+/* ---- closing files ------------------------------------------------------------------------ */
+
+void io_close(struct io *io, int fd)
+{
+	struct io_uring_sqe *sqe;
+
+	if (!io->uring) {
+		close(fd);
+		return;
+	}
+	sqe = sqe_get(io);
+	io_uring_prep_close(sqe, fd);
+	sqe->flags |= IOSQE_ASYNC;
+	io_uring_sqe_set_data64(sqe, tag(KIND_CLOSE, 0, (uint32_t)fd));
+	io->n_closing++;
+}
+
+/* A kernel that could not do it (no memory, Linux 5.5) leaves the descriptor open. */
+static void close_done(struct io *io, int fd, int32_t res)
+{
+	io->n_closing--;
+	if (res == -EINVAL || res == -ENOMEM || res == -EAGAIN || res == -ECANCELED)
+		close(fd);
+}
+
 /* ---- the turn ---------------------------------------------------------------------------- */
 
 static int ring_reap(struct io *io)
@@ -448,7 +474,8 @@ static int ring_reap(struct io *io)
 		else if (t >> 62 == KIND_READ) {
 			read_done(io, (uint32_t)t, res);
 			n++;
-		}
+		} else if (t >> 62 == KIND_CLOSE)
+			close_done(io, (int)(uint32_t)t, res);
 	}
 	return n;
 }
@@ -594,12 +621,30 @@ int io_create(struct io **out, int flags)
 	return 0;
 }
 
+/* Closes under way end before their ring does, so that no descriptor is left open. */
+static void closes_end(struct io *io)
+{
+	struct __kernel_timespec ts = { .tv_nsec = 10000000 };
+	struct io_uring_cqe *cqe;
+
+	for (int i = 0; io->n_closing && i < CLOSE_WAITS; i++) {
+		io_uring_submit_and_wait_timeout(&io->ring, &cqe, 1, &ts, NULL);
+		while (io_uring_peek_cqe(&io->ring, &cqe) == 0) {
+			if (cqe->user_data >> 62 == KIND_CLOSE)
+				close_done(io, (int)(uint32_t)cqe->user_data, cqe->res);
+			io_uring_cqe_seen(&io->ring, cqe);
+		}
+	}
+}
+
 void io_destroy(struct io *io)
 {
 	if (!io)
 		return;
-	if (io->uring)
+	if (io->uring) {
+		closes_end(io);
 		io_uring_queue_exit(&io->ring);
+	}
 	if (io->epfd >= 0)
 		close(io->epfd);
 	if (io->wake.fd >= 0)

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -549,13 +550,61 @@ static int uring(void **state) { return io_create((struct io **)state, 0); }
 static int epoll(void **state) { return io_create((struct io **)state, IO_EPOLL); }
 static int done(void **state) { io_destroy(*state); return 0; }
 
+static uint64_t own_cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int large_file(void)
+{
+	static char piece[1 << 20];
+	int fd = memfd_create("large", MFD_CLOEXEC);
+
+	assert_true(fd >= 0);
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(write(fd, piece, sizeof(piece)), sizeof(piece));
+	return fd;
+}
+
+static bool is_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }
+
+/* Closed soon; before the loop ends in any case; and large memory is freed by another thread. */
+static void test_close(void **state)
+{
+	uint64_t here, there;
+	int fd = large_file(), last;
+	struct io *io;
+
+	here = own_cpu_ns();
+	close(fd);
+	here = own_cpu_ns() - here;
+	fd = large_file();
+	there = own_cpu_ns();
+	io_close(*state, fd);
+	io_poll(*state);
+	there = own_cpu_ns() - there;
+	for (int i = 0; i < 2000 && is_open(fd); i++)
+		spin(*state, 1);
+	assert_false(is_open(fd));
+	if (!strcmp(io_kind(*state), "io_uring"))
+		assert_true(there < here / 4);
+	assert_int_equal(io_create(&io, strcmp(io_kind(*state), "epoll") ? 0 : IO_EPOLL), 0);
+	last = large_file();
+	io_close(io, last);
+	io_destroy(io);
+	assert_false(is_open(last));
+}
+
 #define BOTH(f) cmocka_unit_test_setup_teardown(f, uring, done), \
 	{ #f " (epoll)", f, epoll, done, NULL }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		BOTH(test_level_triggered), BOTH(test_change_of_interest), BOTH(test_remove_in_callback),
+		BOTH(test_level_triggered), BOTH(test_change_of_interest), BOTH(test_remove_in_callback), BOTH(test_close),
 		BOTH(test_timers_in_order), BOTH(test_wake_from_another_thread), BOTH(test_reads),
 		BOTH(test_many_reads), BOTH(test_long_sleeps), BOTH(test_bad_descriptors), BOTH(test_many_timers),
 		BOTH(test_signals), BOTH(test_a_kernel_that_is_short),
