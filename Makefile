@@ -38,8 +38,9 @@ KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c kernels/null/*.c)
 MODELS  := $(filter-out %/load.c %/locate.c,$(wildcard core/models/*.c))
 TEXT    := $(call below,adapters/text)
 CLIENT  := shmring/client.c
+HOST    := shmring/host.c shmring/object.c
 
-slipringd_SRC     := $(call below,core) shmring/server.c $(KERNELS)
+slipringd_SRC     := $(call below,core) $(HOST) $(KERNELS)
 slipringd_LIBS    := -luring -lhugetlbfs -ljansson -lyaml -lxxhash -lcrypto
 slipring-http_SRC := $(call below,adapters/http) $(TEXT) $(CLIENT) $(GROUND)
 slipring-http_LIBS := -luring -ljansson -lyaml -lssl -lcrypto -lpcre2-8 -lutf8proc
@@ -123,7 +124,7 @@ GROUP_cpu       := kernels/forward.c kernels/rope.c $(wildcard kernels/cpu/*.c)
 GROUP_template  := $(wildcard adapters/text/template/*.c) adapters/text/unicode/utf8.c
 GROUP_text      := $(TEXT_LIB)
 GROUP_ask       := $(patsubst %,adapters/http/json/%.c,openai sampling fields json problem chat out)
-GROUP_daemon    := $(GROUP_clients) $(GROUP_sched) shmring/server.c $(patsubst %,core/instance/%.c,io log record stats) \
+GROUP_daemon    := $(GROUP_clients) $(GROUP_sched) $(HOST) $(patsubst %,core/instance/%.c,io log record stats) \
 	kernels/null/null.c
 GROUP_net       := $(patsubst %,adapters/http/net/%.c,http conn reply server places tls)
 GROUP_slipringd := $(filter-out core/main.c,$(slipringd_SRC)) $(slipringd_LIBS)
@@ -368,7 +369,7 @@ templates: $(BUILD)/libslipring-text.so
 soak: all
 	tests/e2e/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))
 
-COVERED := $(addprefix test_,kv idle record reload sched sched_ends sched_share limits sim ring shmring client server clients clients_conn \
+COVERED := $(addprefix test_,kv idle record reload sched sched_ends sched_share limits sim ring shmring client host clients clients_conn \
 	hostile hostile_ends faults main alloc syscalls config control empty gguf io load locate model model_hf model_keys model_kv \
 	notify plan quant safetensors stats)
 coverage:

@@ -9,7 +9,7 @@
  *
  * Every shared word lies in the object of the side that writes it.  up may hold anything
  * at any time.  Holes cannot be punched once it is sealed.  Kernels before 5.1 lack that seal:
- * there may be zeros anywhere, and huge pages may raise SIGBUS (server.c then maps zeros
+ * there may be zeros anywhere, and huge pages may raise SIGBUS (object.c then maps zeros
  * and drops the client).
  *
  * Arena.  A byte ring.  Each request has one span in it, with its parts in this order:

@@ -20,13 +20,13 @@ import argparse, functools, fcntl, glob, hashlib, os, pathlib, re, resource, shl
 
 SCHED = ["kv", "sched", "sched_ends", "limits", "sim", "sched_share"]
 CLIENTS = ["clients", "clients_conn", "shmring", "hostile", "hostile_ends"]
-RINGS = ["ring", "server", "shmring", "client", "clients", "clients_conn", "hostile", "hostile_ends"]
+RINGS = ["ring", "host", "shmring", "client", "clients", "clients_conn", "hostile", "hostile_ends"]
 TESTS = {
     "core/kv/kv.c": SCHED, "core/sched/sched.c": SCHED[1:] + ["clients"], "core/sched/fill.c": SCHED[1:],
     "core/sched/queue.c": SCHED[1:], "core/clients/serve.c": CLIENTS, "core/clients/accept.c": CLIENTS,
     "core/clients/translate.c": CLIENTS, "core/control.c": ["control"], "core/reload.c": ["reload"],
-    "core/instance/stats.c": ["stats", "why", "queue", "metrics"], "shmring/server.c": RINGS[1:],
-    "shmring/client.c": RINGS[2:], "shmring/ring.h": RINGS,
+    "core/instance/stats.c": ["stats", "why", "queue", "metrics"], "shmring/host.c": RINGS[1:],
+    "shmring/object.c": RINGS[1:], "shmring/client.c": RINGS[2:], "shmring/ring.h": RINGS,
 }
 # What only tests against real processes look at.
 E2E = {f"adapters/http/{f}.c": ["e2e_conformance.py", "e2e_adapter.py"]

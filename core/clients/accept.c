@@ -219,7 +219,7 @@ void conn_free(struct client *c, bool stopping)
 	if (c->open)
 		leave(c, stopping);
 	if (c->conn)
-		server_close(c->conn, stopping);
+		host_close(c->conn, stopping);
 	io_timer_del(cl->io, &c->timer);
 	io_watch_del(cl->io, &c->socket);
 	if (c->pidfd >= 0) {
@@ -250,7 +250,7 @@ void conn_bury(struct clients *cl)
 
 static int live_make(struct client *c)
 {
-	uint32_t n = server_shape(c->conn)->live;
+	uint32_t n = host_shape(c->conn)->live;
 
 	c->live = calloc(n, sizeof(c->live[0]));
 	c->bucket = malloc(n * sizeof(c->bucket[0]));
@@ -266,7 +266,7 @@ static int live_make(struct client *c)
 /* Untrusted clients share stranger_bytes; one uid may hold at most 8 times what is still free. */
 static int afford(struct clients *cl, struct client *c)
 {
-	const struct sr_shape *s = server_shape(c->conn);
+	const struct sr_shape *s = host_shape(c->conn);
 	size_t all = 0, same = 0, need = SR_UP_BYTES(s) + SR_DOWN_BYTES(s) + s->live * sizeof(c->live[0]);
 
 	for (int32_t i = 0; i < cl->n_all; i++) {
@@ -286,7 +286,7 @@ static int afford(struct clients *cl, struct client *c)
 static void turn_back(struct client *c, int error)
 {
 	if (error != -ECONNRESET)
-		server_refuse(c->fd, error);
+		host_refuse(c->fd, error);
 	c->cl->stats.refused++;
 	conn_free(c, false);
 }
@@ -309,7 +309,7 @@ static void client_hello(struct client *c)
 	struct clients *cl = c->cl;
 	struct sr_hello h;
 	uint32_t flags = (c->gateway ? SR_TENANTS_HEARD : 0) | (cl->cfg.scope_tenant ? SR_TENANTS_APART : 0);
-	int e = server_hello(c->fd, &h);
+	int e = host_hello(c->fd, &h);
 
 	if (e == -EAGAIN) {
 		hear(c);
@@ -318,7 +318,7 @@ static void client_hello(struct client *c)
 	if (!e)
 		e = c->refuse;
 	if (!e)
-		e = server_open(&c->conn, cl->server, c->fd, &h, c->trusted, flags);
+		e = host_open(&c->conn, cl->host, c->fd, &h, c->trusted, flags);
 	if (!e)
 		e = afford(cl, c);
 	if (!e)
@@ -334,14 +334,14 @@ static void client_hello(struct client *c)
 
 static void client_fill(struct client *c)
 {
-	int e = server_fill(c->conn);
+	int e = host_fill(c->conn);
 
 	if (e > 0) {
 		chore_more(c);
 		return;
 	}
 	if (!e && (e = live_make(c)) == 0)
-		e = server_welcome(c->conn);
+		e = host_welcome(c->conn);
 	if (e) {
 		turn_back(c, e);
 		return;
@@ -353,14 +353,14 @@ static void client_fill(struct client *c)
 /* The client's first signal reports that it has mapped both objects. */
 static void client_mapped(struct client *c)
 {
-	int e = server_drain(c->conn, 1);
+	int e = host_drain(c->conn, 1);
 
 	if (e == 0) {
 		hear(c);
 		return;
 	}
 	if (e > 0)
-		e = server_seal(c->conn);
+		e = host_seal(c->conn);
 	if (e < 0) {
 		turn_back(c, -ECONNRESET);
 		return;
@@ -372,13 +372,13 @@ static void client_mapped(struct client *c)
 static void client_refill(struct client *c)
 {
 	struct clients *cl = c->cl;
-	int e = server_fill(c->conn);
+	int e = host_fill(c->conn);
 
 	if (e > 0) {
 		chore_more(c);
 		return;
 	}
-	if (e < 0 || server_begin(c->conn) < 0) {
+	if (e < 0 || host_begin(c->conn) < 0) {
 		turn_back(c, -ECONNRESET);
 		return;
 	}
@@ -401,7 +401,7 @@ static void client_bell(struct client *c)
 {
 	struct clients *cl = c->cl;
 	uint64_t now = io_now();
-	int n = server_drain(c->conn, SIGNALS);
+	int n = host_drain(c->conn, SIGNALS);
 
 	if (n < 0) {
 		conn_lose(c, "closed");

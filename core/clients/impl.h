@@ -9,7 +9,7 @@
 
 #include "clients.h"
 #include "empty.h"
-#include "shmring/server.h"
+#include "shmring/host.h"
 
 #define MS       1000000ull
 #define NONE     (-1)
@@ -46,7 +46,7 @@ struct purse {
 
 struct client {
 	struct clients *cl;
-	struct server_conn *conn;     /* NULL until the hello */
+	struct host_conn *conn;     /* NULL until the hello */
 	enum stage stage;
 	bool open;                    /* in open[] */
 	int fd, pidfd;
@@ -72,7 +72,7 @@ struct client {
 	struct purse purse;           /* words it may spend on requests */
 	uint32_t idle;                /* turns without work */
 	uint32_t need;                /* records a row or end waits for room for; 0 = none waits */
-	uint32_t stalled_left, stalled_live; /* at the start of the stall: server_left(), n_live */
+	uint32_t stalled_left, stalled_live; /* at the start of the stall: host_left(), n_live */
 	uint64_t stalled_at;          /* when the stall was first seen */
 	struct empty_client doing;    /* its clocks when last read */
 	uint64_t bells_at;            /* start of the window */
@@ -84,7 +84,7 @@ struct clients {
 	struct clients_stats stats;
 	struct io *io;
 	struct sched *s;
-	struct server *server;
+	struct host *host;
 	struct io_watch listener;
 	struct io_timer again;        /* listen again: after COMER_NS, or when descriptors had run out */
 	struct chore door;            /* a connection waits at the listener */
@@ -127,6 +127,6 @@ uint64_t key_hash(const uint64_t key[2], const uint64_t *word, int n);
 uint64_t key_tenant(const struct clients *cl, const struct client *c, uint64_t named);
 int32_t words_of(const struct clients *cl, const struct sr_wire_request *q); /* of its lists, unread */
 struct sched_request translate(struct clients *cl, const struct client *c,
-                               const struct server_request *r, uint64_t tenant);
+                               const struct host_request *r, uint64_t tenant);
 
 #endif

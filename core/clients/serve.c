@@ -1,6 +1,6 @@
 /* clients/serve.c - takes what clients ask for, and gives them what they get.
  *
- * Everything that arrives from a client has passed server.c, which copies and checks.  This file has
+ * Everything that arrives from a client has passed host.c, which copies and checks.  This file has
  * the rules that need more than one record: quotas, turns, slow readers.
  *
  * The scheduler knows a request by `who` = struct client and user_data = its place in live[],
@@ -36,7 +36,7 @@ static int32_t *bucket_of(const struct client *c, uint32_t ticket)
 	return &c->bucket[(uint32_t)(ticket * c->odd) >> c->shift];
 }
 
-static int32_t live_put(struct client *c, const struct server_request *r, uint64_t now)
+static int32_t live_put(struct client *c, const struct host_request *r, uint64_t now)
 {
 	int32_t i = c->free != NONE ? c->free : c->n_ever++, *b = bucket_of(c, r->ticket);
 	struct live *q = &c->live[i];
@@ -81,7 +81,7 @@ static int32_t live_find(const struct client *c, uint32_t ticket)
 static void cancel_all(struct clients *cl, struct client *c)
 {
 	for (uint32_t i = 0; c->n_live > 0; i++) { /* each cancel ends its request at once */
-		assert(i < server_shape(c->conn)->live);
+		assert(i < host_shape(c->conn)->live);
 		if (c->live[i].used)
 			sched_cancel(cl->s, c, i);
 	}
@@ -179,7 +179,7 @@ static void log_end(const struct clients *cl, const struct client *c, const stru
  * room made by cancelling does not count. */
 static bool stall_goes_on(struct clients *cl, struct client *c)
 {
-	uint32_t left = server_left(c->conn);
+	uint32_t left = host_left(c->conn);
 
 	if (c->stalled_at && left - c->stalled_left < c->stalled_live)
 		return true;
@@ -204,7 +204,7 @@ static __attribute__((noinline)) void stall(struct clients *cl, struct client *c
 static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
 {
 	struct client *c = who;
-	uint32_t n = server_reserve(c->conn, least, most);
+	uint32_t n = host_reserve(c->conn, least, most);
 
 	if (!n)
 		stall(ctx, c, least);
@@ -214,7 +214,7 @@ static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most
 static void port_release(void *ctx, void *who, uint32_t n)
 {
 	(void)ctx;
-	server_release(((struct client *)who)->conn, n);
+	host_release(((struct client *)who)->conn, n);
 }
 
 static void soil(struct clients *cl, struct client *c)
@@ -231,7 +231,7 @@ static void put_token(struct clients *cl, struct client *c, struct live *q, cons
 {
 	bool scored = (uint32_t)e->position < q->n_prompt;
 
-	server_token(c->conn, &(struct server_token){
+	host_token(c->conn, &(struct host_token){
 		.user_data = q->user_data, .id = e->id, .index = scored ? (uint32_t)e->position : q->n_tokens,
 		.rank = (uint32_t)e->rank, .logprob = e->logprob, .kind = scored ? SR_PROMPT : SR_TOKEN,
 		.n_top = (uint32_t)e->n_top, .top = (const struct sr_pair *)(const void *)e->top,
@@ -252,7 +252,7 @@ static __attribute__((noinline)) void put_end(struct clients *cl, struct client 
 {
 	int32_t finish = e->finish == SCHED_STOP ? SR_STOP : e->finish == SCHED_LENGTH ? SR_LENGTH : e->finish;
 
-	server_end(c->conn, q->user_data, &(struct sr_end){
+	host_end(c->conn, q->user_data, &(struct sr_end){
 		.finish = finish, .n_tokens = q->n_tokens,
 		.computed = (uint32_t)e->computed, .cached = (uint32_t)e->cached,
 		.queued = q->queued, .scheduled = e->scheduled, .first = q->first, .last = q->last,
@@ -316,7 +316,7 @@ static void pay(struct clients *cl, struct client *c, uint32_t words)
 }
 
 /* End a request that the scheduler never had.  False: the ring has no room for the end now. */
-static bool turn_away(struct clients *cl, struct client *c, const struct server_request *r, int error)
+static bool turn_away(struct clients *cl, struct client *c, const struct host_request *r, int error)
 {
 	struct stats_page *p = cl->cfg.stats;
 	struct live refused = { .n_prompt = r->q.n_prompt, .max_tokens = r->q.max_tokens, .queued = cl->now };
@@ -324,7 +324,7 @@ static bool turn_away(struct clients *cl, struct client *c, const struct server_
 	memcpy(refused.trace, r->q.trace_id, sizeof(refused.trace));
 	if (!port_reserve(cl, c, 1, 1))
 		return false;
-	server_end(c->conn, r->q.user_data, &(struct sr_end){ .finish = error, .queued = cl->now }, 0);
+	host_end(c->conn, r->q.user_data, &(struct sr_end){ .finish = error, .queued = cl->now }, 0);
 	if (error == -EAGAIN)                 /* it is submitted again: for its own client it has not ended */
 		return true;
 	log_end(cl, c, &refused, error, 0);
@@ -335,7 +335,7 @@ static bool turn_away(struct clients *cl, struct client *c, const struct server_
 }
 
 /* The request may have ended already: a score of one id computes nothing. */
-static void record_taken(struct clients *cl, struct client *c, int32_t i, const struct server_request *r,
+static void record_taken(struct clients *cl, struct client *c, int32_t i, const struct host_request *r,
                          const struct sched_request *q)
 {
 	uint64_t number = record_request(cl->cfg.recorder, cl->now, q->salt, q->prompt, r->q.n_prompt,
@@ -348,7 +348,7 @@ static void record_taken(struct clients *cl, struct client *c, int32_t i, const 
 }
 
 /* Handle the held request: true if that is done, false to try again next turn. */
-static bool take_one(struct clients *cl, struct client *c, struct server_request *r)
+static bool take_one(struct clients *cl, struct client *c, struct host_request *r)
 {
 	uint64_t tenant = key_tenant(cl, c, r->q.tenant);
 	bool unread = r->error || r->cancelled || cl->draining;
@@ -360,7 +360,7 @@ static bool take_one(struct clients *cl, struct client *c, struct server_request
 
 	if (c->need)                          /* no room for its end, or for records before it */
 		return false;
-	if (!unread && c->n_live == (int32_t)server_shape(c->conn)->live)
+	if (!unread && c->n_live == (int32_t)host_shape(c->conn)->live)
 		return false;
 	if (!unread)
 		room = sched_full(cl->s, c, tenant, (int32_t)r->q.n_prompt, words_of(cl, &r->q));
@@ -378,7 +378,7 @@ static bool take_one(struct clients *cl, struct client *c, struct server_request
 	if (unread)
 		return turn_away(cl, c, r, r->error ? r->error : r->cancelled ? -ECANCELED :
 		                 room ? -EAGAIN : -ECONNRESET);
-	e = server_read(c->conn);
+	e = host_read(c->conn);
 	if (e == -EFAULT) {
 		conn_lie(c, e);
 		return false;
@@ -404,14 +404,14 @@ static bool take_one(struct clients *cl, struct client *c, struct server_request
 /* Take at most cfg.take requests in a turn, as far as the token bucket pays for them. */
 static int take_requests(struct clients *cl, struct client *c)
 {
-	struct server_request *r;
+	struct host_request *r;
 	uint32_t n = 0;
 	int e = 0;
 
 	c->owes = false;
 	earn(&c->purse, cl->now, cl->n_hot > 1 ? (uint32_t)cl->n_hot : 1);
-	while (n < cl->cfg.take && (e = server_peek(c->conn, &r)) == 1 && take_one(cl, c, r)) {
-		server_leave(c->conn);
+	while (n < cl->cfg.take && (e = host_peek(c->conn, &r)) == 1 && take_one(cl, c, r)) {
+		host_leave(c->conn);
 		n++;
 	}
 	if (e < 0)
@@ -425,7 +425,7 @@ static int take_cancels(struct clients *cl, struct client *c)
 	uint32_t ticket;
 	int n = 0, e = 0;
 
-	for (; n < CANCELS && (e = server_cancel(c->conn, &ticket)) > 0; n++) {
+	for (; n < CANCELS && (e = host_cancel(c->conn, &ticket)) > 0; n++) {
 		int32_t i = e == 1 ? live_find(c, ticket) : NONE;
 
 		if (i != NONE)
@@ -439,7 +439,7 @@ static int take_cancels(struct clients *cl, struct client *c)
 /* The ring had no room: has it room now?  Or does the client not read at all? */
 static int take_room(struct clients *cl, struct client *c)
 {
-	if (server_room(c->conn, c->need)) {
+	if (host_room(c->conn, c->need)) {
 		c->need = 0;
 		c->row->full_since_ns = 0;
 		return 1;
@@ -524,7 +524,7 @@ void clients_flush(struct clients *cl)
 		struct client *c = cl->dirty[i];
 
 		c->dirty = false;
-		if (!c->gone && server_wake(c->conn) < 0)
+		if (!c->gone && host_wake(c->conn) < 0)
 			conn_lose(c, "closed");
 	}
 	cl->n_dirty = 0;
@@ -535,10 +535,10 @@ bool clients_arm(struct clients *cl)
 	if (cl->n_gone || cl->n_dirty || !conn_rest(cl))
 		return false;
 	for (int32_t i = 0; i < cl->n_open; i++)
-		server_arm(cl->open[i]->conn, cl->open[i]->need);
+		host_arm(cl->open[i]->conn, cl->open[i]->need);
 	sr_ring_fence();                      /* F1, for all clients */
 	for (int32_t i = 0; i < cl->n_open; i++)
-		if (server_ready(cl->open[i]->conn, cl->open[i]->need)) {
+		if (host_ready(cl->open[i]->conn, cl->open[i]->need)) {
 			conn_heat(cl, cl->open[i]);
 			return false;
 		}
@@ -557,7 +557,7 @@ void clients_doing(struct clients *cl, struct empty *e, uint64_t now)
 	for (int32_t i = 0; i < cl->n_open; i++) {
 		struct client *c = cl->open[i];
 
-		server_doing(c->conn, now, said);
+		host_doing(c->conn, now, said);
 		empty_hear(e, &c->doing, now, said, ns);
 		c->row->preparing_ns += pending ? ns[EMPTY_PREPARING] : 0;
 		c->row->arriving_ns += pending ? ns[EMPTY_ARRIVING] : 0;
@@ -579,10 +579,10 @@ void clients_stats(const struct clients *cl, struct clients_stats *out) { *out =
 
 /* ---- create and destroy ---------------------------------------------------------------------- */
 
-static int server_make(struct clients *cl)
+static int host_make(struct clients *cl)
 {
 	const struct clients_config *cfg = &cl->cfg;
-	struct server_config s = { .most = { cfg->live, cfg->tokens, cfg->arena } };
+	struct host_config s = { .most = { cfg->live, cfg->tokens, cfg->arena } };
 
 	if (getrandom(cl->key, sizeof(cl->key), 0) != sizeof(cl->key) ||
 	    getrandom(&s.model.epoch, sizeof(s.model.epoch), 0) != sizeof(s.model.epoch))
@@ -592,7 +592,7 @@ static int server_make(struct clients *cl)
 	s.model.context = (uint32_t)cfg->context;
 	memcpy(s.model.name, cfg->model_name, sizeof(s.model.name) - 1);
 	memcpy(s.model.vocab_hash, cfg->vocab_hash, sizeof(s.model.vocab_hash));
-	return server_create(&cl->server, &s);
+	return host_create(&cl->host, &s);
 }
 
 int clients_create(struct clients **out, const struct clients_config *cfg, struct io *io, int listen_fd)
@@ -601,7 +601,7 @@ int clients_create(struct clients **out, const struct clients_config *cfg, struc
 	size_t max = 2 * (size_t)cfg->max + REFUSALS; /* staying, refused, or not yet cleared up */
 	int e;
 
-	if (!cl || cfg->max < 1 || cfg->max > SERVER_CONNS_MAX - REFUSALS || cfg->max_per_uid < 1 ||
+	if (!cl || cfg->max < 1 || cfg->max > HOST_CONNS_MAX - REFUSALS || cfg->max_per_uid < 1 ||
 	    cfg->take < 1 || cfg->n_eos < 0) {
 		e = cl ? -EINVAL : -ENOMEM;
 		close(listen_fd);
@@ -621,7 +621,7 @@ int clients_create(struct clients **out, const struct clients_config *cfg, struc
 	cl->allow = calloc(SR_LIST_MAX, sizeof(uint32_t));
 	cl->bad = calloc(3 * SR_LIST_MAX, sizeof(uint32_t));
 	e = !cl->all || !cl->open || !cl->dirty || !cl->stop || !cl->bias || !cl->allow || !cl->bad ?
-		-ENOMEM : server_make(cl);
+		-ENOMEM : host_make(cl);
 	if (!e)
 		e = conn_listen(cl, listen_fd);
 	if (e) {
@@ -641,7 +641,7 @@ void clients_destroy(struct clients *cl)
 		conn_free(cl->all[cl->n_all - 1], true);
 	conn_deaf(cl);
 	io_timer_del(cl->io, &cl->nap);
-	server_destroy(cl->server);
+	host_destroy(cl->host);
 	free(cl->all);
 	free(cl->open);
 	free(cl->dirty);

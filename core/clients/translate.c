@@ -1,4 +1,4 @@
-/* clients/translate.c - turns a request of the wire, checked by server.c, into one of the scheduler.
+/* clients/translate.c - turns a request of the wire, checked by host.c, into one of the scheduler.
  * Makes what no outsider may predict: seeds, salts, names of tenants. */
 #include "impl.h"
 
@@ -65,7 +65,7 @@ int32_t words_of(const struct clients *cl, const struct sr_wire_request *q)
 }
 
 /* Lists in the back end's form: words, each kind by itself. */
-static void lists_of(struct clients *cl, const struct server_request *r, struct sched_request *out)
+static void lists_of(struct clients *cl, const struct host_request *r, struct sched_request *out)
 {
 	const struct sr_wire_request *q = &r->q;
 	int32_t n = 0;
@@ -98,7 +98,7 @@ static void lists_of(struct clients *cl, const struct server_request *r, struct 
 }
 
 /* Does the device need earlier ids: for penalties, or for a bad word of several ids? */
-static bool looks_back(const struct server_request *r)
+static bool looks_back(const struct host_request *r)
 {
 	const struct sr_wire_request *q = &r->q;
 	bool yes = q->presence != 0 || q->frequency != 0 || (q->repetition != 0 && q->repetition != 1);
@@ -109,7 +109,7 @@ static bool looks_back(const struct server_request *r)
 }
 
 struct sched_request translate(struct clients *cl, const struct client *c,
-                               const struct server_request *r, uint64_t tenant)
+                               const struct host_request *r, uint64_t tenant)
 {
 	const struct sr_wire_request *q = &r->q;
 	struct sched_request out = {

@@ -2,10 +2,7 @@
  * null device, on a socket of its own.  Or without a thread: daemon_init, daemon_make, then
  * daemon_turn by hand, daemon_unmake, daemon_clear.
  *
- * A test that includes this is linked with DAEMON_LINK, which its first line repeats:
- *	core/clients/serve.c core/clients/accept.c core/clients/translate.c shmring/server.c
- *	shmring/client.c core/instance/io.c core/sched/sched.c core/sched/fill.c core/sched/queue.c core/sched/check.c core/kv/kv.c core/kv/check.c core/instance/stats.c core/instance/log.c kernels/null/null.c
- *	-luring -lhugetlbfs -lxxhash
+ * The first line of a test that includes this: LINK: @daemon -luring -lhugetlbfs -lxxhash
  */
 #ifndef TESTS_DAEMON_H
 #define TESTS_DAEMON_H

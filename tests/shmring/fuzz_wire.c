@@ -1,12 +1,12 @@
-/* LINK: -lhugetlbfs */
-/* fuzz_wire.c - anything in the memory of a client: what server.c hands on is true, and what it
+/* LINK: shmring/object.c -lhugetlbfs */
+/* fuzz_wire.c - anything in the memory of a client: what host.c hands on is true, and what it
  * takes is bounded.
  *
  * An input is [n_requests][n_cancels][flags][head: 4 bytes] then records of 252 and 60 bytes
  * (without their seq, which is right unless flags say otherwise), the rest fills the arena. */
 #include <stdlib.h>
 
-#include "shmring/server.c"
+#include "shmring/host.c"
 
 #define VOCAB   1000
 #define CONTEXT 256
@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
-static struct server_conn *conn;
+static struct host_conn *conn;
 static unsigned char *up;             /* writable, as the client has it */
 
 static void must(bool x)
@@ -25,7 +25,7 @@ static void must(bool x)
 
 static void open_once(void)
 {
-	struct server_config cfg = { .most = { LIVE, 64, 4096 },
+	struct host_config cfg = { .most = { LIVE, 64, 4096 },
 		.model = { .vocab = VOCAB, .context = CONTEXT, .epoch = 1 } };
 	struct sr_hello h = { .magic = SR_MAGIC, .version = SR_VERSION };
 	struct sr_welcome w;
@@ -33,14 +33,14 @@ static void open_once(void)
 	struct iovec iov = { &w, sizeof(w) };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf,
 		.msg_controllen = sizeof(control.buf) };
-	struct server *sv = NULL;
+	struct host *host = NULL;
 	int pair[2], fds[2];
 
-	must(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0 && server_create(&sv, &cfg) == 0);
-	must(server_open(&conn, sv, pair[0], &h, false, 0) == 0);
-	while (server_fill(conn) > 0)
+	must(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0 && host_create(&host, &cfg) == 0);
+	must(host_open(&conn, host, pair[0], &h, false, 0) == 0);
+	while (host_fill(conn) > 0)
 		;
-	must(server_welcome(conn) == 0);
+	must(host_welcome(conn) == 0);
 	must(recvmsg(pair[1], &msg, 0) == sizeof(w));
 	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fds));
 	up = mmap(NULL, conn->up.len, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
@@ -65,7 +65,7 @@ static void check_ids(const int32_t *id, uint32_t n)
 }
 
 /* Everything that clients/serve.c and the scheduler rely on. */
-static void check_request(const struct server_request *r)
+static void check_request(const struct host_request *r)
 {
 	const struct sr_wire_request *q = &r->q;
 	uint32_t i = 0;
@@ -94,27 +94,27 @@ static void check_request(const struct server_request *r)
 
 static void drive(void)
 {
-	struct server_request *r;
+	struct host_request *r;
 	uint32_t ticket, n = 0, promised;
 	int e;
 
-	for (n = 0; (e = server_cancel(conn, &ticket)) > 0; n++)
+	for (n = 0; (e = host_cancel(conn, &ticket)) > 0; n++)
 		must(n <= 2 * LIVE);
 	must(e == 0 || e == -EPROTO);
-	for (n = 0; (e = server_peek(conn, &r)) == 1; n++) {
+	for (n = 0; (e = host_peek(conn, &r)) == 1; n++) {
 		must(n <= LIVE);
-		if (!r->error && server_read(conn) == 0)
+		if (!r->error && host_read(conn) == 0)
 			check_request(r);
-		server_leave(conn);
+		host_leave(conn);
 	}
 	must(e == 0 || e == -EPROTO);
-	promised = server_reserve(conn, 1, 70);
+	promised = host_reserve(conn, 1, 70);
 	must(promised <= 64 && conn->tokens.mine - conn->tokens.left + conn->tokens.reserved <= 64);
 	while (promised-- > 0)
-		server_end(conn, 0, &(struct sr_end){ 0 }, 0);
-	server_arm(conn, 3);
-	server_ready(conn, 3);
-	server_wake(conn);
+		host_end(conn, 0, &(struct sr_end){ 0 }, 0);
+	host_arm(conn, 3);
+	host_ready(conn, 3);
+	host_wake(conn);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)

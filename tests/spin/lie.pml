@@ -1,4 +1,4 @@
-/* lie.pml - the daemon's side of a connection (shmring/server.c on ring.h) against a client that
+/* lie.pml - the daemon's side of a connection (shmring/host.c on ring.h) against a client that
  * may store any value into any word that it can write, at any time, and die between any two
  * instructions.  Beside it an honest neighbour.
  *

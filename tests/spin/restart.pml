@@ -43,15 +43,15 @@ active proctype daemon()
 endd:	do
 	:: up && asked[life] > answered ->
 		answered++;
-		end_b[life] = answered;                  /* server_end */
+		end_b[life] = answered;                  /* host_end */
 		end[life] == end_b[life];                /* F2 */
 		if
-		:: asleep && nfull(bell) -> bell!1       /* server_wake */
+		:: asleep && nfull(bell) -> bell!1       /* host_wake */
 		:: else
 		fi
 	:: up && life < LIVES - 1 && !done ->            /* it ends, at any point between requests */
 		if
-		:: epoch_b[life] = 0                     /* orderly: server_close(stopping) */
+		:: epoch_b[life] = 0                     /* orderly: host_close(stopping) */
 		:: skip                                  /* kill -9 */
 		fi;
 		up = false;

@@ -102,7 +102,7 @@ inline wake_consumer() {
 	told = mine
 }
 
-/* sr_ring_arm_room(sr_ring_blocker(need)); client.c: sr_arm(ROOM), server.c: server_arm */
+/* sr_ring_arm_room(sr_ring_blocker(need)); client.c: sr_arm(ROOM), host.c: host_arm */
 inline sleep_for_room() {
 #ifndef DRAIN
 	drain(to_prod);
@@ -161,7 +161,7 @@ inline take() {
 #endif
 }
 
-/* client.c: sr_arm(TOKENS), server.c: server_arm, server_ready */
+/* client.c: sr_arm(TOKENS), host.c: host_arm, host_ready */
 inline sleep_for_record() {
 #ifndef DRAIN
 	drain(to_cons);

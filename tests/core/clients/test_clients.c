@@ -320,7 +320,7 @@ static void strangers_are_not_urgent_nor_tenants(void **state)
 {
 	struct clients cl = { .key = { 1, 2 }, .cfg = { .n_eos = 0 } };
 	struct client us = { .uid = 1000, .trusted = true, .gateway = true }, them = { .uid = 1001 };
-	struct server_request r = { .q = { .priority = -5, .n_prompt = 1, .max_tokens = 1 } };
+	struct host_request r = { .q = { .priority = -5, .n_prompt = 1, .max_tokens = 1 } };
 
 	(void)state;
 	cl.stop = cl.bias = cl.allow = cl.bad = (uint32_t[8]){ 0 };

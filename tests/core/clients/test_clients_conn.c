@@ -1,4 +1,4 @@
-/* LINK: @daemon -luring -lhugetlbfs -lxxhash -Wl,--wrap=accept4,--wrap=getsockopt,--wrap=io_watch_add,--wrap=calloc,--wrap=malloc,--wrap=recvmsg,--wrap=getrandom,--wrap=geteuid,--wrap=server_read,--wrap=sched_admit,--wrap=fcntl */
+/* LINK: @daemon -luring -lhugetlbfs -lxxhash -Wl,--wrap=accept4,--wrap=getsockopt,--wrap=io_watch_add,--wrap=calloc,--wrap=malloc,--wrap=recvmsg,--wrap=getrandom,--wrap=geteuid,--wrap=host_read,--wrap=sched_admit,--wrap=fcntl */
 /* test_clients_conn.c - who comes and goes: wrong configurations, a table that is full, descriptors
  * and memory that run out, peers of every uid, deaths at awkward moments.  One thread: the daemon
  * turns when the test says so. */
@@ -48,12 +48,12 @@ WRAP(-1, ssize_t, getrandom, (void *to, size_t n, unsigned flags), (to, n, flags
 WRAP(-1, int, fcntl, (int fd, int cmd, long arg), (fd, cmd, arg))
 
 static int n_read;
-int __real_server_read(struct server_conn *c);
-int __wrap_server_read(struct server_conn *c);
-int __wrap_server_read(struct server_conn *c)
+int __real_host_read(struct host_conn *c);
+int __wrap_host_read(struct host_conn *c);
+int __wrap_host_read(struct host_conn *c)
 {
 	n_read++;
-	return fails("server_read") ? -EFAULT : __real_server_read(c);
+	return fails("host_read") ? -EFAULT : __real_host_read(c);
 }
 
 WRAP(-fault.error, int, sched_admit, (struct sched *s, void *who, uint64_t tenant,
@@ -182,7 +182,7 @@ static void wrong_configurations(void **state)
 	} t[] = {
 		{ "right", 0, 1, 1, 1, 0, 32, 10 },
 		{ "no clients", -EINVAL, 0, 1, 1, 0, 32, 10 },
-		{ "more than there are ranges", -EINVAL, SERVER_CONNS_MAX, 1, 1, 0, 32, 10 },
+		{ "more than there are ranges", -EINVAL, HOST_CONNS_MAX, 1, 1, 0, 32, 10 },
 		{ "none of a uid", -EINVAL, 1, 0, 1, 0, 32, 10 },
 		{ "nothing taken", -EINVAL, 1, 1, 0, 0, 32, 10 },
 		{ "fewer than no ids", -EINVAL, 1, 1, 1, -1, 32, 10 },
@@ -1000,7 +1000,7 @@ static void what_the_others_say_is_passed_on(void **state)
 	fail_next("sched_admit", 1, 1, EAGAIN);
 	submit(1, 1, 0);
 	assert_int_equal(ends(1), SR_LENGTH);
-	fail_next("server_read", 1, 1, EFAULT);
+	fail_next("host_read", 1, 1, EFAULT);
 	submit(1, 1, 0);
 	turns(3);
 	assert_int_equal(d.cs.poisoned, 1);

@@ -8,7 +8,8 @@
 
 #include "tests/rig/daemon.h"
 #include "tests/rig/evil.h"
-#include "shmring/server.c" /* the SIGBUS guard is tested from inside */
+#include "shmring/host.c" /* the SIGBUS guard is tested from inside */
+#include "shmring/object.c"
 
 static struct daemon d;
 
@@ -329,7 +330,7 @@ static void R14_zeroed_memory(void **state)
 	neighbour_is_well();
 }
 
-/* cmocka has put its own handler over the one that server_create installed. */
+/* cmocka has put its own handler over the one that host_create installed. */
 static void guard_again(void)
 {
 	struct sigaction sa = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO };
@@ -341,33 +342,33 @@ static void guard_again(void)
  * here with a memfd that is not sealed, put where a connection's `up` was, and cut. */
 static void R14_sigbus_is_survived(void **state)
 {
-	struct server_config cfg = { .most = small, .model = { .vocab = VOCAB, .context = 512, .epoch = 1 } };
+	struct host_config cfg = { .most = small, .model = { .vocab = VOCAB, .context = 512, .epoch = 1 } };
 	struct sr_hello h = { .magic = SR_MAGIC, .version = SR_VERSION };
-	struct server *sv;
-	struct server_conn *c, *other;
-	struct server_request *r;
+	struct host *host;
+	struct host_conn *c, *other;
+	struct host_request *r;
 	uint32_t ticket;
 	int pair[2], fd = memfd_create("cut", MFD_CLOEXEC);
 
 	(void)state;
 	guard_again();
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
-	assert_int_equal(server_create(&sv, &cfg), 0);
-	assert_int_equal(server_open(&c, sv, pair[0], &h, false, 0), 0);
-	assert_int_equal(server_open(&other, sv, pair[0], &h, false, 0), 0);
-	while (server_fill(c) > 0 || server_fill(other) > 0)
+	assert_int_equal(host_create(&host, &cfg), 0);
+	assert_int_equal(host_open(&c, host, pair[0], &h, false, 0), 0);
+	assert_int_equal(host_open(&other, host, pair[0], &h, false, 0), 0);
+	while (host_fill(c) > 0 || host_fill(other) > 0)
 		;
 	assert_int_equal(ftruncate(fd, (off_t)c->up.len), 0);
 	assert_ptr_equal(mmap(c->up.at, c->up.len, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0), c->up.at);
-	assert_int_equal(server_peek(c, &r), 0);
+	assert_int_equal(host_peek(c, &r), 0);
 	assert_int_equal(ftruncate(fd, 0), 0);
-	server_peek(c, &r);                   /* the fault: zeros are read */
-	assert_int_equal(server_peek(c, &r), -EFAULT);
-	assert_int_equal(server_cancel(c, &ticket), -EFAULT);
-	assert_int_equal(server_peek(other, &r), 0); /* the other is not poisoned */
-	server_close(c, false);
-	server_close(other, false);
-	server_destroy(sv);
+	host_peek(c, &r);                   /* the fault: zeros are read */
+	assert_int_equal(host_peek(c, &r), -EFAULT);
+	assert_int_equal(host_cancel(c, &ticket), -EFAULT);
+	assert_int_equal(host_peek(other, &r), 0); /* the other is not poisoned */
+	host_close(c, false);
+	host_close(other, false);
+	host_destroy(host);
 	close(fd);
 	close(pair[0]);
 	close(pair[1]);

@@ -1,5 +1,5 @@
 /* LINK: -lhugetlbfs -Wl,--wrap=memfd_create,--wrap=ftruncate,--wrap=mmap,--wrap=madvise,--wrap=fcntl,--wrap=sigaction,--wrap=calloc,--wrap=malloc */
-/* test_server.c - the daemon's side of a connection, rule by rule: what it is made with, a kernel
+/* test_host.c - the daemon's side of a connection, rule by rule: what it is made with, a kernel
  * that lacks something, each field of a request at its edges, and what a client may do between
  * two looks.  The client is this test, with its hands in the memory. */
 #include <math.h>
@@ -10,7 +10,8 @@
 
 #include <cmocka.h>
 
-#include "shmring/server.c"
+#include "shmring/host.c"
+#include "shmring/object.c"
 
 #define VOCAB   1000
 #define CONTEXT 256
@@ -55,12 +56,12 @@ static void fail_next(const char *name, int nth, int error)
 
 /* ---- a connection ---------------------------------------------------------------------------- */
 
-static const struct server_config plain = { .most = SHAPE, .model = { .vocab = VOCAB, .context = CONTEXT,
+static const struct host_config plain = { .most = SHAPE, .model = { .vocab = VOCAB, .context = CONTEXT,
 	.epoch = 1 } };
 static const struct sr_hello hello = { .magic = SR_MAGIC, .version = SR_VERSION };
 
-static struct server *sv;
-static struct server_conn *c;
+static struct host *host;
+static struct host_conn *c;
 static int pair[2];
 static unsigned char *up;             /* as the client has it: writable */
 static struct sr_ring requests, cancels;
@@ -69,7 +70,7 @@ static int setup(void **state)
 {
 	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-	assert_int_equal(server_create(&sv, &plain), 0);
+	assert_int_equal(host_create(&host, &plain), 0);
 	return 0;
 }
 
@@ -77,36 +78,36 @@ static int teardown(void **state)
 {
 	(void)state;
 	if (c)
-		server_close(c, false);
+		host_close(c, false);
 	c = NULL;
-	server_destroy(sv);
+	host_destroy(host);
 	close(pair[0]);
 	close(pair[1]);
 	return fault.name ? -1 : 0;           /* no fault was left over */
 }
 
 /* Open, with all pages there; closed again if that fails. */
-static int opens(struct server_conn **out, struct server *s, int fd, const struct sr_hello *h, bool trusted)
+static int opens(struct host_conn **out, struct host *s, int fd, const struct sr_hello *h, bool trusted)
 {
-	int e = server_open(out, s, fd, h, trusted, 0);
+	int e = host_open(out, s, fd, h, trusted, 0);
 
 	if (e)
 		return e;
-	while ((e = server_fill(*out)) > 0)
+	while ((e = host_fill(*out)) > 0)
 		;
 	if (e)
-		server_close(*out, false);
+		host_close(*out, false);
 	return e;
 }
 
 /* What follows on the client's signal. */
-static int begins(struct server_conn *conn)
+static int begins(struct host_conn *conn)
 {
-	int e = server_seal(conn);
+	int e = host_seal(conn);
 
-	while (!e && (e = server_fill(conn)) > 0)
+	while (!e && (e = host_fill(conn)) > 0)
 		e = 0;
-	return e ? e : server_begin(conn);
+	return e ? e : host_begin(conn);
 }
 
 static int connected(void **state)
@@ -121,8 +122,8 @@ static int connected(void **state)
 	int fds[2];
 
 	setup(state);
-	assert_int_equal(opens(&c, sv, pair[0], &hello, false), 0);
-	assert_int_equal(server_welcome(c), 0);
+	assert_int_equal(opens(&c, host, pair[0], &hello, false), 0);
+	assert_int_equal(host_welcome(c), 0);
 	assert_int_equal(recvmsg(pair[1], &msg, MSG_CMSG_CLOEXEC), sizeof(w));
 	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fds));
 	up = mmap(NULL, c->up.len, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
@@ -169,32 +170,32 @@ static void wrong_configurations(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
-		struct server_config cfg = { .most = t[i].most,
+		struct host_config cfg = { .most = t[i].most,
 			.model = { .vocab = t[i].vocab, .context = t[i].context, .epoch = t[i].epoch } };
-		struct server *s = NULL;
-		int e = server_create(&s, &cfg);
+		struct host *s = NULL;
+		int e = host_create(&s, &cfg);
 
 		if (e != t[i].is)
 			fail_msg("case %zu: %d instead of %d", i, e, t[i].is);
-		server_destroy(s);
+		host_destroy(s);
 	}
-	server_destroy(NULL);
+	host_destroy(NULL);
 }
 
-static void no_memory_no_server(void **state)
+static void no_memory_no_host(void **state)
 {
-	struct server *s;
+	struct host *s;
 
 	(void)state;
 	fail_next("calloc", 1, ENOMEM);
-	assert_int_equal(server_create(&s, &plain), -ENOMEM);
+	assert_int_equal(host_create(&s, &plain), -ENOMEM);
 	fail_next("malloc", 1, ENOMEM);
-	assert_int_equal(server_create(&s, &plain), -ENOMEM);
+	assert_int_equal(host_create(&s, &plain), -ENOMEM);
 	guards_on = false;
 	fail_next("sigaction", 1, EINVAL);
-	assert_int_equal(server_create(&s, &plain), -EINVAL);
-	assert_int_equal(server_create(&s, &plain), 0);
-	server_destroy(s);
+	assert_int_equal(host_create(&s, &plain), -EINVAL);
+	assert_int_equal(host_create(&s, &plain), 0);
+	host_destroy(s);
 }
 
 /* A connection is refused with the error, or goes on without what it can do without. */
@@ -213,33 +214,33 @@ static void kernels_that_lack_something(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
-		struct server_conn *other;
+		struct host_conn *other;
 		int e;
 
 		fail_next(t[i].name, t[i].nth, t[i].error);
-		e = opens(&other, sv, pair[0], &hello, false);
+		e = opens(&other, host, pair[0], &hello, false);
 		if (e != t[i].is || fault.name)
 			fail_msg("%s %d, errno %d: %d", t[i].name, t[i].nth, t[i].error, e);
 		if (!e)
-			server_close(other, false);
+			host_close(other, false);
 	}
 }
 
 static void without_huge_pages_small_ones_do(void **state)
 {
-	struct server_config cfg = { .most = { 1024, 1u << 15, 1u << 21 }, .model = plain.model };
+	struct host_config cfg = { .most = { 1024, 1u << 15, 1u << 21 }, .model = plain.model };
 	struct sr_hello big = { .magic = SR_MAGIC, .version = SR_VERSION, .want = cfg.most };
-	struct server_conn *other;
-	struct server *s;
+	struct host_conn *other;
+	struct host *s;
 
 	(void)state;
-	assert_int_equal(server_create(&s, &cfg), 0);
+	assert_int_equal(host_create(&s, &cfg), 0);
 	fail_next("memfd_create", 1, ENOENT);
 	assert_int_equal(opens(&other, s, pair[0], &big, true), 0);
-	assert_int_equal(server_shape(other)->live, 1024);
+	assert_int_equal(host_shape(other)->live, 1024);
 	assert_int_equal(other->up.len, SR_UP_BYTES(&cfg.most));
-	server_close(other, true);
-	server_destroy(s);
+	host_close(other, true);
+	host_destroy(s);
 }
 
 /* Without F_SEAL_EXEC, which comes with MFD_NOEXEC_SEAL where there is that. */
@@ -258,11 +259,11 @@ static void what_it_writes_is_sealed(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
-		struct server_conn *other;
+		struct host_conn *other;
 		int fd, e;
 
-		assert_int_equal(opens(&other, sv, pair[0], &hello, false), 0);
-		assert_int_equal(server_welcome(other), 0);
+		assert_int_equal(opens(&other, host, pair[0], &hello, false), 0);
+		assert_int_equal(host_welcome(other), 0);
 		fd = dup(other->up.fd);
 		assert_int_equal(seals(fd), F_SEAL_SHRINK | F_SEAL_GROW);
 		if (t[i].name)
@@ -273,40 +274,40 @@ static void what_it_writes_is_sealed(void **state)
 		if (t[i].seals >= 0)
 			assert_int_equal(seals(fd), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | t[i].seals);
 		close(fd);
-		server_close(other, false);
+		host_close(other, false);
 	}
 }
 
 static void the_table_of_ranges_is_full(void **state)
 {
-	static uintptr_t was[2 * SERVER_CONNS_MAX];
-	struct server_conn *other;
+	static uintptr_t was[2 * HOST_CONNS_MAX];
+	struct host_conn *other;
 
 	(void)state;
 	for (int room = 0; room < 3; room++) {
-		for (int i = 0; i < 2 * SERVER_CONNS_MAX; i++) {
+		for (int i = 0; i < 2 * HOST_CONNS_MAX; i++) {
 			was[i] = guards[i].at;
 			guards[i].at = i < room ? 0 : 1;
 		}
-		assert_int_equal(opens(&other, sv, pair[0], &hello, false), room < 2 ? -EUSERS : 0);
+		assert_int_equal(opens(&other, host, pair[0], &hello, false), room < 2 ? -EUSERS : 0);
 		if (room == 2)
-			server_close(other, false);
-		for (int i = 0; i < 2 * SERVER_CONNS_MAX; i++)
+			host_close(other, false);
+		for (int i = 0; i < 2 * HOST_CONNS_MAX; i++)
 			guards[i].at = was[i];
 	}
 }
 
 static void a_peer_that_left_before_the_welcome(void **state)
 {
-	struct server_conn *other;
+	struct host_conn *other;
 
 	(void)state;
 	close(pair[1]);
 	pair[1] = -1;
-	assert_int_equal(opens(&other, sv, pair[0], &hello, false), 0);
-	assert_int_equal(server_welcome(other), -ECONNRESET);
-	server_close(other, false);
-	server_refuse(pair[0], -EUSERS);      /* nobody hears it */
+	assert_int_equal(opens(&other, host, pair[0], &hello, false), 0);
+	assert_int_equal(host_welcome(other), -ECONNRESET);
+	host_close(other, false);
+	host_refuse(pair[0], -EUSERS);      /* nobody hears it */
 }
 
 /* One that cannot be opened, at whatever point, takes nothing away from another. */
@@ -314,12 +315,12 @@ static void others_stay_guarded(void **state)
 {
 	static const struct { const char *name; int nth; } t[] = { { "memfd_create", 1 }, { "memfd_create", 2 },
 		{ "ftruncate", 1 }, { "mmap", 1 }, { "mmap", 2 }, { "calloc", 1 } };
-	struct server_conn *other;
+	struct host_conn *other;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
 		fail_next(t[i].name, t[i].nth, ENOMEM);
-		assert_int_equal(opens(&other, sv, pair[0], &hello, false), -ENOMEM);
+		assert_int_equal(opens(&other, host, pair[0], &hello, false), -ENOMEM);
 		assert_int_equal(guards[0].at, (uintptr_t)c->up.at);
 		assert_int_equal(guards[1].at, (uintptr_t)c->down.at);
 	}
@@ -342,21 +343,21 @@ static void hellos(void **state)
 	struct sr_hello h;
 
 	(void)state;
-	assert_int_equal(server_hello(pair[0], &h), -EAGAIN);
+	assert_int_equal(host_hello(pair[0], &h), -EAGAIN);
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
 		int e;
 
 		assert_int_equal(send(pair[1], &t[i].h, sizeof(h), 0), sizeof(h));
-		e = server_hello(pair[0], &h);
+		e = host_hello(pair[0], &h);
 		if (e != t[i].is)
 			fail_msg("%s: %d instead of %d", t[i].what, e, t[i].is);
 	}
 	assert_int_equal(send(pair[1], &h, sizeof(h) - 1, 0), sizeof(h) - 1);
-	assert_int_equal(server_hello(pair[0], &h), -ECONNRESET);
+	assert_int_equal(host_hello(pair[0], &h), -ECONNRESET);
 	close(pair[1]);
 	pair[1] = -1;
-	assert_int_equal(server_hello(pair[0], &h), -ECONNRESET); /* end of file */
-	assert_int_equal(server_hello(-1, &h), -ECONNRESET);
+	assert_int_equal(host_hello(pair[0], &h), -ECONNRESET); /* end of file */
+	assert_int_equal(host_hello(-1, &h), -ECONNRESET);
 }
 
 static void sizes_are_granted(void **state)
@@ -366,7 +367,7 @@ static void sizes_are_granted(void **state)
 		{ { 33, 129, 4097 }, { 64, 256, 8192 } },
 		{ { ~0u, ~0u, ~0u }, { 1024, 8192, 1u << 20 } },
 	};
-	struct server_config cfg = plain;
+	struct host_config cfg = plain;
 
 	(void)state;
 	cfg.most = (struct sr_shape){ 1024, 8192, 1u << 20 };
@@ -428,16 +429,16 @@ static void each_field_at_its_edges(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(edges) / sizeof(edges[0]); i++) {
-		struct server_request *r;
+		struct host_request *r;
 
 		put(&requests, &edges[i].q);
-		assert_int_equal(server_peek(c, &r), 1);
+		assert_int_equal(host_peek(c, &r), 1);
 		if (r->error != (edges[i].good ? 0 : -EINVAL))
 			fail_msg("%s: %d", edges[i].what, r->error);
 		assert_memory_equal(&r->q.flags, &edges[i].q.flags, sizeof(r->q) - 4);
 		if (!r->error)
-			assert_int_equal(server_read(c), 0);
-		server_leave(c);
+			assert_int_equal(host_read(c), 0);
+		host_leave(c);
 	}
 }
 
@@ -462,17 +463,17 @@ static void each_list_at_its_edges(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
-		struct server_request *r;
+		struct host_request *r;
 		int e;
 
 		memcpy(arena(), t[i].w, sizeof(t[i].w));
 		put(&requests, &t[i].q);
-		assert_int_equal(server_peek(c, &r), 1);
+		assert_int_equal(host_peek(c, &r), 1);
 		assert_int_equal(r->error, t[i].q.span ? -EINVAL : 0);
-		e = r->error ? r->error : server_read(c);
+		e = r->error ? r->error : host_read(c);
 		if (e != (t[i].good ? 0 : -EINVAL) || r->error != e)
 			fail_msg("%s: %d", t[i].what, e);
-		server_leave(c);
+		host_leave(c);
 	}
 }
 
@@ -490,28 +491,28 @@ static void cancels_at_their_edges(void **state)
 		{ "reserved, last", -EPROTO, { .op = SR_OP_PING, .zero[39] = 1 } },
 	};
 	struct sr_wire_request q = Q();
-	struct server_request *r;
+	struct host_request *r;
 	uint32_t ticket;
 
 	(void)state;
 	for (int i = 0; i < 2; i++)
 		put(&requests, &q);
-	assert_int_equal(server_peek(c, &r), 1);
-	server_leave(c);                      /* 0 is under way, 1 is held, 2 is not here yet */
-	assert_int_equal(server_peek(c, &r), 1);
+	assert_int_equal(host_peek(c, &r), 1);
+	host_leave(c);                      /* 0 is under way, 1 is held, 2 is not here yet */
+	assert_int_equal(host_peek(c, &r), 1);
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
 		int e;
 
 		put(&cancels, &t[i].w);
 		ticket = 12345;
-		e = server_cancel(c, &ticket);
+		e = host_cancel(c, &ticket);
 		if (e != t[i].is || ticket != (e == 1 ? t[i].w.ticket : 12345))
 			fail_msg("%s: %d, ticket %u", t[i].what, e, ticket);
 	}
 	assert_int_equal(((struct sr_down *)(void *)c->down.at)->pong, 99);
-	assert_int_equal(server_peek(c, &r), 1);
+	assert_int_equal(host_peek(c, &r), 1);
 	assert_true(r->cancelled);            /* the one that was held */
-	server_leave(c);
+	host_leave(c);
 }
 
 /* ---- memory that goes away ------------------------------------------------------------------- */
@@ -534,7 +535,7 @@ static void a_fault_under_a_copy_is_noticed(void **state)
 	struct sigaction sa = { .sa_sigaction = vanish, .sa_flags = SA_SIGINFO }, before;
 	struct sr_wire_cancel ping = { .op = SR_OP_PING };
 	struct sr_wire_request q = Q();
-	struct server_request *r;
+	struct host_request *r;
 	uint32_t ticket;
 
 	(void)state;
@@ -546,22 +547,22 @@ static void a_fault_under_a_copy_is_noticed(void **state)
 		put(&cancels, &ping);
 		vanishing = c->up.at + off / SR_PAGE * SR_PAGE;
 		if (where == 2)
-			assert_int_equal(server_peek(c, &r), 1);
+			assert_int_equal(host_peek(c, &r), 1);
 		assert_int_equal(mprotect(vanishing, SR_PAGE, PROT_NONE), 0);
 		if (where == 0)
-			assert_int_equal(server_peek(c, &r), -EFAULT);
+			assert_int_equal(host_peek(c, &r), -EFAULT);
 		else if (where == 1)
-			assert_int_equal(server_cancel(c, &ticket), -EFAULT);
+			assert_int_equal(host_cancel(c, &ticket), -EFAULT);
 		else
-			assert_int_equal(server_read(c), -EFAULT);
+			assert_int_equal(host_read(c), -EFAULT);
 		/* and from then on */
-		assert_int_equal(server_peek(c, &r), -EFAULT);
-		assert_int_equal(server_cancel(c, &ticket), -EFAULT);
-		assert_true(server_ready(c, 0));
+		assert_int_equal(host_peek(c, &r), -EFAULT);
+		assert_int_equal(host_cancel(c, &ticket), -EFAULT);
+		assert_true(host_ready(c, 0));
 		c->poisoned = 0;
 	}
 	sigaction(SIGSEGV, &before, NULL);
-	server_leave(c);
+	host_leave(c);
 }
 
 static void faults_elsewhere_are_not_ours(void **state)
@@ -606,22 +607,22 @@ static void room_is_promised_once(void **state)
 	const struct sr_record *r;
 
 	(void)state;
-	assert_int_equal(server_reserve(c, 1, 100), 64);
-	assert_int_equal(server_reserve(c, 1, 1), 0);
-	assert_false(server_room(c, 1));
-	server_release(c, 60);
-	assert_int_equal(server_reserve(c, 61, 70), 0);
-	assert_int_equal(server_reserve(c, 10, 20), 20);
-	server_end(c, 1, &end, 70000);        /* more than its field holds */
+	assert_int_equal(host_reserve(c, 1, 100), 64);
+	assert_int_equal(host_reserve(c, 1, 1), 0);
+	assert_false(host_room(c, 1));
+	host_release(c, 60);
+	assert_int_equal(host_reserve(c, 61, 70), 0);
+	assert_int_equal(host_reserve(c, 10, 20), 20);
+	host_end(c, 1, &end, 70000);        /* more than its field holds */
 	r = (void *)(c->down.at + SR_PAGE);
 	assert_int_equal(r->preempted, UINT16_MAX);
-	server_end(c, 1, &end, 3);
+	host_end(c, 1, &end, 3);
 	assert_int_equal((r + 1)->preempted, 3);
-	assert_int_equal(server_left(c), 0);
+	assert_int_equal(host_left(c), 0);
 	atomic_store(&words->tokens.head, 3); /* past what was put: no room for who lies */
-	assert_int_equal(server_reserve(c, 1, 60), 0);
-	assert_int_equal(server_peek(c, &(struct server_request *){ NULL }), -EPROTO);
-	assert_true(server_ready(c, 0));
+	assert_int_equal(host_reserve(c, 1, 60), 0);
+	assert_int_equal(host_peek(c, &(struct host_request *){ NULL }), -EPROTO);
+	assert_true(host_ready(c, 0));
 }
 
 /* A token and its alternatives, in as many records as they need; what is not used is 0, whatever lay there. */
@@ -630,7 +631,7 @@ static void tokens_as_they_lie(void **state)
 	static const struct { uint32_t n_top, records; } t[] = { { 0, 1 }, { 1, 1 }, { 4, 1 }, { 5, 2 }, { 10, 2 }, { 11, 3 },
 		{ 20, 4 } };
 	struct sr_pair top[SR_TOP_MAX];
-	struct server_token token = { .user_data = 7, .kind = SR_PROMPT, .id = 5, .index = 3, .rank = 2, .logprob = -1,
+	struct host_token token = { .user_data = 7, .kind = SR_PROMPT, .id = 5, .index = 3, .rank = 2, .logprob = -1,
 		.top = top };
 	const struct sr_record *r = (void *)(c->down.at + SR_PAGE);
 	uint32_t at = 0;
@@ -641,8 +642,8 @@ static void tokens_as_they_lie(void **state)
 		top[k] = (struct sr_pair){ 100 + k, (float)-k };
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
 		token.n_top = t[i].n_top;
-		assert_int_equal(server_reserve(c, t[i].records, t[i].records), t[i].records);
-		assert_int_equal(server_token(c, &token), t[i].records);
+		assert_int_equal(host_reserve(c, t[i].records, t[i].records), t[i].records);
+		assert_int_equal(host_token(c, &token), t[i].records);
 		assert_int_equal(c->tokens.reserved, 0);
 		for (uint32_t k = 0, n = 0; k < t[i].records; k++, at++) {
 			uint32_t here = k ? SR_TOP_PER : SR_TOP_HERE, left = t[i].n_top - n;
@@ -666,31 +667,31 @@ static void what_is_worth_waking_for(void **state)
 {
 	struct sr_wire_cancel ping = { .op = SR_OP_PING };
 	struct sr_wire_request q = Q();
-	struct server_request *r;
+	struct host_request *r;
 	struct sr_up *words = (void *)up;
 	uint32_t ticket;
 
 	(void)state;
-	assert_false(server_ready(c, 0));
-	assert_true(server_ready(c, 64));     /* room for so many */
-	assert_int_equal(server_reserve(c, 64, 64), 64);
-	assert_false(server_ready(c, 1));
-	server_arm(c, 1);
+	assert_false(host_ready(c, 0));
+	assert_true(host_ready(c, 64));     /* room for so many */
+	assert_int_equal(host_reserve(c, 64, 64), 64);
+	assert_false(host_ready(c, 1));
+	host_arm(c, 1);
 	assert_int_equal(words->tokens.head, 0);
 	put(&cancels, &ping);
-	assert_true(server_ready(c, 1));
-	assert_int_equal(server_cancel(c, &ticket), 2);
+	assert_true(host_ready(c, 1));
+	assert_int_equal(host_cancel(c, &ticket), 2);
 	put(&requests, &q);
-	assert_true(server_ready(c, 1));
-	assert_int_equal(server_peek(c, &r), 1); /* held: waiting for room, not for requests */
+	assert_true(host_ready(c, 1));
+	assert_int_equal(host_peek(c, &r), 1); /* held: waiting for room, not for requests */
 	put(&requests, &q);
-	server_arm(c, 1);
-	assert_false(server_ready(c, 1));
-	server_leave(c);
-	assert_true(server_ready(c, 1));
-	server_end(c, 1, &(struct sr_end){ 0 }, 0);
+	host_arm(c, 1);
+	assert_false(host_ready(c, 1));
+	host_leave(c);
+	assert_true(host_ready(c, 1));
+	host_end(c, 1, &(struct sr_end){ 0 }, 0);
 	atomic_store(&words->tokens.head, 70);
-	assert_true(server_ready(c, 1));      /* a wild head: it is to be looked at */
+	assert_true(host_ready(c, 1));      /* a wild head: it is to be looked at */
 }
 
 static void signals_never_block(void **state)
@@ -701,19 +702,19 @@ static void signals_never_block(void **state)
 	while (send(pair[0], "", 1, MSG_DONTWAIT) == 1)
 		assert_true(++n < 1000000);
 	assert_int_equal(sr_signal(pair[0]), 0); /* full: it has one unread */
-	assert_int_equal(server_drain(c, 64), 0); /* those are the peer's */
+	assert_int_equal(host_drain(c, 64), 0); /* those are the peer's */
 	assert_int_equal(send(pair[1], "", 1, 0) + send(pair[1], "", 1, 0), 2);
-	assert_int_equal(server_drain(c, 1), 1);
-	assert_int_equal(server_drain(c, 64), 1);
+	assert_int_equal(host_drain(c, 1), 1);
+	assert_int_equal(host_drain(c, 64), 1);
 	close(pair[1]);
 	pair[1] = -1;
 	assert_true(sr_signal(pair[0]) < 0);
-	assert_int_equal(server_drain(c, 64), -ECONNRESET);
+	assert_int_equal(host_drain(c, 64), -ECONNRESET);
 	atomic_store(&((struct sr_up *)(void *)up)->tokens.wake_at, c->tokens.mine);
-	assert_int_equal(server_reserve(c, 1, 1), 1);
-	server_end(c, 1, &(struct sr_end){ 0 }, 0);
-	assert_int_equal(server_wake(c), -EPIPE);
-	assert_int_equal(server_wake(c), 0);  /* asked once */
+	assert_int_equal(host_reserve(c, 1, 1), 1);
+	host_end(c, 1, &(struct sr_end){ 0 }, 0);
+	assert_int_equal(host_wake(c), -EPIPE);
+	assert_int_equal(host_wake(c), 0);  /* asked once */
 }
 
 int main(void)
@@ -722,7 +723,7 @@ int main(void)
 #define OPENED(f) cmocka_unit_test_setup_teardown(f, connected, parted)
 	const struct CMUnitTest tests[] = {
 		CASE(wrong_configurations),
-		CASE(no_memory_no_server),
+		CASE(no_memory_no_host),
 		CASE(kernels_that_lack_something),
 		CASE(without_huge_pages_small_ones_do),
 		CASE(what_it_writes_is_sealed),

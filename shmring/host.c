@@ -1,4 +1,4 @@
-/* server.c - the daemon's side of a connection: memory, handshake, requests, tokens.
+/* host.c - the daemon's side of a connection: handshake, requests, tokens.
  *
  * THE TRUST BOUNDARY.  `up` belongs to the client.  It may change at any instant and be zero at
  * any place (a punched hole); huge pages of it may raise SIGBUS.  So, without exception:
@@ -10,43 +10,27 @@
  *
  * `down` is sealed: the client cannot write, punch or resize it.
  */
-#include "server.h"
+#include "host.h"
 
-#include <fcntl.h>
-#include <hugetlbfs.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U               /* Linux 6.3 */
-#endif
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
+#include "object.h"
 
 #define LIVE_DEFAULT 64
-#define FILL_NS      60000u           /* time of one server_fill(); then it finishes one last piece */
-#define FILL_PIECE   (4 * SR_PAGE)    /* a new page takes 0.5 us, or 14 us if the hypervisor must find it */
+#define FILL_NS      60000u           /* time of one host_fill(); then it finishes one last piece */
 #define FLAGS (SR_SEEDED | SR_IGNORE_EOS | SR_PROMPT_LOGPROBS | SR_NO_CACHE)
 
-struct server {
-	struct server_config cfg;
+_Static_assert(2 * HOST_CONNS_MAX <= OBJECTS_MAX, "both objects of a connection are guarded");
+
+struct host {
+	struct host_config cfg;
 	unsigned char *span;                  /* [span_max()]: private copy of the span being checked */
 };
 
-struct object {                               /* mapped memory shared with one client */
-	unsigned char *at;
-	size_t len, page;                     /* as mapped: whole pages of size `page` */
-	size_t there;                         /* bytes whose pages are allocated */
-	int prot;
-	int fd;                               /* until it is sent */
-	int guard;                            /* place in the SIGBUS table */
-};
-
-struct server_conn {
-	struct server *sv;
+struct host_conn {
+	struct host *host;
 	int fd;                               /* belongs to the caller */
 	struct sr_shape shape;
 	uint32_t flags;                       /* for its model info */
@@ -55,150 +39,9 @@ struct server_conn {
 	volatile sig_atomic_t poisoned;       /* set by the SIGBUS handler */
 	bool broken;                          /* the client wrote an impossible head of the token ring */
 	bool held;                            /* req is taken and not yet left */
-	struct server_request req;
+	struct host_request req;
 	uint64_t mark[];                      /* [live / 64 + 1]: bit set if cancelled before it was taken */
 };
-
-/* ---- SIGBUS ----------------------------------------------------------------------------
- *
- * A client can punch a hole into huge pages and use up the pool.  Then the daemon faults on its own
- * mapping, in spite of all seals.  The handler finds the range, maps zero pages over the whole
- * object, and marks the connection; the copy that faulted goes on with zeros.
- * The table has a fixed size because a handler can take no lock.  The loop's thread writes it,
- * and the same thread touches the ranges. */
-static struct guard {
-	_Atomic uintptr_t at;                 /* 0: free */
-	size_t len;
-	int prot;
-	volatile sig_atomic_t *poisoned;
-} guards[2 * SERVER_CONNS_MAX];
-static struct sigaction sigbus_before;
-
-static void on_sigbus(int sig, siginfo_t *info, void *context)
-{
-	uintptr_t fault = (uintptr_t)info->si_addr;
-
-	(void)context;
-	for (int i = 0; i < 2 * SERVER_CONNS_MAX; i++) {
-		struct guard *g = &guards[i];
-		uintptr_t at = atomic_load_explicit(&g->at, memory_order_acquire);
-		int e = errno;
-
-		if (!at || fault - at >= g->len)
-			continue;
-		if (mmap((void *)at, g->len, g->prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-		    MAP_FAILED)
-			break;
-		*g->poisoned = 1;
-		errno = e;
-		return;
-	}
-	sigaction(sig, &sigbus_before, NULL); /* not our memory: the old handler gets the fault when it repeats */
-}
-
-static int guard_add(const struct object *o, volatile sig_atomic_t *poisoned)
-{
-	for (int i = 0; i < 2 * SERVER_CONNS_MAX; i++)
-		if (!atomic_load_explicit(&guards[i].at, memory_order_relaxed)) {
-			guards[i].len = o->len;
-			guards[i].prot = o->prot;
-			guards[i].poisoned = poisoned;
-			atomic_store_explicit(&guards[i].at, (uintptr_t)o->at, memory_order_release);
-			return i;
-		}
-	return -1;
-}
-
-static bool guards_on;
-
-static int guard_install(void)
-{
-	struct sigaction sa = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO };
-
-	if (guards_on)
-		return 0;
-	sigemptyset(&sa.sa_mask);
-	if (sigaction(SIGBUS, &sa, &sigbus_before) < 0)
-		return -errno;
-	guards_on = true;
-	return 0;
-}
-
-/* ---- memory ---------------------------------------------------------------------------------- */
-
-static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
-/* Make a memfd with one page size, seal it and map it with prot.  No page is allocated yet. */
-static int object_make(struct object *o, size_t bytes, int prot, size_t huge)
-{
-	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0);
-	int seals = F_SEAL_SHRINK | F_SEAL_GROW;
-	size_t page = huge ? huge : SR_PAGE, len = round_up(bytes, page);
-	void *at = MAP_FAILED;
-	int fd = memfd_create("slipring", flags | MFD_NOEXEC_SEAL), e;
-
-	if (prot & PROT_WRITE)        /* written by the daemon alone; the mapping above stays writable */
-		seals |= F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
-	if (fd < 0 && errno == EINVAL)
-		fd = memfd_create("slipring", flags);
-	if (fd < 0)
-		return -errno;
-	if (ftruncate(fd, (off_t)len) == 0)
-		at = mmap(NULL, len, prot, MAP_SHARED, fd, 0);
-	if (at == MAP_FAILED || fcntl(fd, F_ADD_SEALS, seals) < 0) {
-		e = -errno;
-		if (at != MAP_FAILED)
-			munmap(at, len);
-		close(fd);
-		return e;
-	}
-	*o = (struct object){ .at = at, .len = len, .page = page, .prot = prot, .fd = fd, .guard = -1 };
-	return 0;
-}
-
-/* Huge pages if they exist and are at least half used, else pages of 4 KiB.  Memory that an
- * untrusted client writes never has huge pages: the client could empty our pool through it. */
-static int object_open(struct object *o, size_t bytes, int prot, bool huge)
-{
-	long page = huge ? gethugepagesize() : 0;
-
-	if (page > 0 && bytes >= (size_t)page / 2 && object_make(o, bytes, prot, (size_t)page) == 0)
-		return 0;
-	return object_make(o, bytes, prot, 0);
-}
-
-/* Allocate more of its pages until time `until`: 1 there are more, 0 all are there, -errno. */
-static int object_fill(struct object *o, uint64_t until)
-{
-	int touch = o->prot & PROT_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-
-	while (o->there < o->len) {
-		size_t left = o->len - o->there, n = o->page > FILL_PIECE ? o->page : FILL_PIECE;
-
-		n = n < left ? n : left;
-		if (madvise(o->at + o->there, n, touch) < 0) {
-			if (errno != EINVAL)
-				return -errno;
-			n = left;             /* Linux before 5.14: pages come when they are touched */
-		}
-		o->there += n;
-		if (sr_now() >= until)
-			break;
-	}
-	return o->there < o->len;
-}
-
-static void object_close(struct object *o)
-{
-	if (!o->at)
-		return;
-	if (o->guard >= 0)
-		atomic_store_explicit(&guards[o->guard].at, 0, memory_order_release);
-	munmap(o->at, o->len);
-	o->at = NULL;
-	if (o->fd >= 0)
-		close(o->fd);
-}
 
 /* ---- the rules ------------------------------------------------------------------------------- */
 
@@ -208,33 +51,33 @@ static size_t span_max(uint32_t context)
 	return 4 * ((size_t)context + 4 * SR_LIST_MAX) + sizeof(struct sr_pair) * SR_LIST_MAX;
 }
 
-int server_create(struct server **out, const struct server_config *cfg)
+int host_create(struct host **out, const struct host_config *cfg)
 {
-	struct server *sv;
+	struct host *host;
 	int e;
 
 	if (!sr_shape_ok(&cfg->most) || !cfg->model.vocab || cfg->model.vocab > INT32_MAX ||
 	    !cfg->model.context || cfg->model.context > INT32_MAX || !cfg->model.epoch)
 		return -EINVAL;
-	sv = calloc(1, sizeof(*sv));
-	if (!sv)
+	host = calloc(1, sizeof(*host));
+	if (!host)
 		return -ENOMEM;
-	sv->cfg = *cfg;
-	sv->span = malloc(span_max(cfg->model.context));
-	e = sv->span ? guard_install() : -ENOMEM;
+	host->cfg = *cfg;
+	host->span = malloc(span_max(cfg->model.context));
+	e = host->span ? object_guards_on() : -ENOMEM;
 	if (e) {
-		server_destroy(sv);
+		host_destroy(host);
 		return e;
 	}
-	*out = sv;
+	*out = host;
 	return 0;
 }
 
-void server_destroy(struct server *sv)
+void host_destroy(struct host *host)
 {
-	if (sv)
-		free(sv->span);
-	free(sv);
+	if (host)
+		free(host->span);
+	free(host);
 }
 
 /* The wish, or the default, between least and most, rounded up to a power of two like both limits. */
@@ -248,13 +91,13 @@ static uint32_t grant(uint32_t want, uint32_t preset, uint32_t least, uint32_t m
 	return n;
 }
 
-static struct sr_shape shape_of(const struct server_config *cfg, const struct sr_shape *want)
+static struct sr_shape shape_of(const struct host_config *cfg, const struct sr_shape *want)
 {
 	struct sr_shape s = { .live = grant(want->live, LIVE_DEFAULT, 32, cfg->most.live) };
 	size_t arena = want->arena ? want->arena : 2 * span_max(cfg->model.context);
 
 	s.tokens = grant(want->tokens, 16 * s.live, 2 * s.live, cfg->most.tokens);
-	arena = round_up(arena, SR_PAGE);
+	arena = (arena + SR_PAGE - 1) / SR_PAGE * SR_PAGE;
 	s.arena = arena < cfg->most.arena ? (uint32_t)arena : cfg->most.arena;
 	assert(sr_shape_ok(&s));
 	return s;
@@ -281,7 +124,7 @@ static bool name_ok(const char *name, size_t n)
 	return false;
 }
 
-int server_hello(int fd, struct sr_hello *h)
+int host_hello(int fd, struct sr_hello *h)
 {
 	struct iovec iov = { h, sizeof(*h) };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
@@ -298,7 +141,7 @@ int server_hello(int fd, struct sr_hello *h)
 	return 0;
 }
 
-void server_refuse(int fd, int error)
+void host_refuse(int fd, int error)
 {
 	struct sr_welcome w = { .magic = SR_MAGIC, .version = SR_VERSION, .status = error };
 
@@ -306,9 +149,9 @@ void server_refuse(int fd, int error)
 }
 
 /* Send the two descriptors in one message. */
-int server_welcome(struct server_conn *c)
+int host_welcome(struct host_conn *c)
 {
-	struct sr_welcome w = { SR_MAGIC, SR_VERSION, 0, c->shape, c->sv->cfg.model.epoch };
+	struct sr_welcome w = { SR_MAGIC, SR_VERSION, 0, c->shape, c->host->cfg.model.epoch };
 	union {
 		char buf[CMSG_SPACE(2 * sizeof(int))];
 		struct cmsghdr align;
@@ -330,23 +173,10 @@ int server_welcome(struct server_conn *c)
 	return 0;
 }
 
-int server_seal(struct server_conn *c)
-{
-	int fd = c->up.fd, e = 0;
+int host_seal(struct host_conn *c) { return object_seal(&c->up); }
+int host_begin(struct host_conn *c) { return sr_signal(c->fd); }
 
-	/* From now on nobody can map it writable again, write to the file, or punch a hole.  A hole
- * would make the daemon wait for memory in the middle of a turn. */
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
-		e = errno == EINVAL && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) == 0 ? 0 : -errno; /* Linux before 5.1 */
-	close(fd);
-	c->up.fd = -1;
-	c->up.there = 0;                      /* holes punched earlier must be filled again */
-	return e;
-}
-
-int server_begin(struct server_conn *c) { return sr_signal(c->fd); }
-
-static void rings_init(struct server_conn *c)
+static void rings_init(struct host_conn *c)
 {
 	struct sr_up *up = (void *)c->up.at;
 	struct sr_down *down = (void *)c->down.at;
@@ -358,7 +188,7 @@ static void rings_init(struct server_conn *c)
 	             2 * live, sizeof(struct sr_wire_cancel));
 	sr_ring_init(&c->tokens, true, &down->tokens, &up->tokens, c->down.at + SR_PAGE,
 	             c->shape.tokens, sizeof(struct sr_record));
-	down->model = c->sv->cfg.model;
+	down->model = c->host->cfg.model;
 	down->model.live = live;
 	down->model.tokens = c->shape.tokens;
 	down->model.arena = c->shape.arena;
@@ -366,16 +196,16 @@ static void rings_init(struct server_conn *c)
 	atomic_store_explicit(&down->epoch, down->model.epoch, memory_order_release);
 }
 
-int server_open(struct server_conn **out, struct server *sv, int fd, const struct sr_hello *h,
-                bool trusted, uint32_t flags)
+int host_open(struct host_conn **out, struct host *host, int fd, const struct sr_hello *h,
+              bool trusted, uint32_t flags)
 {
-	struct sr_shape shape = shape_of(&sv->cfg, &h->want);
-	struct server_conn *c = calloc(1, sizeof(*c) + 8 * (shape.live / 64 + 1));
+	struct sr_shape shape = shape_of(&host->cfg, &h->want);
+	struct host_conn *c = calloc(1, sizeof(*c) + 8 * (shape.live / 64 + 1));
 	int e;
 
 	if (!c)
 		return -ENOMEM;
-	c->sv = sv;
+	c->host = host;
 	c->fd = fd;
 	c->shape = shape;
 	c->flags = flags;
@@ -384,46 +214,35 @@ int server_open(struct server_conn **out, struct server *sv, int fd, const struc
 	if (!e)
 		e = object_open(&c->down, SR_DOWN_BYTES(&shape), PROT_READ | PROT_WRITE, true);
 	if (e) {
-		server_close(c, false);
+		host_close(c, false);
 		return e;
 	}
 	*out = c;
 	return 0;
 }
 
-/* An empty pool of huge pages shows only here, because memfd_create() and ftruncate() succeed on it. */
-static int fill(struct object *o, size_t bytes, uint64_t until)
-{
-	int e = object_fill(o, until);
-
-	if (e >= 0 || o->page == SR_PAGE)
-		return e;
-	object_close(o);
-	e = object_make(o, bytes, o->prot, 0);
-	return e < 0 ? e : 1;
-}
-
-int server_fill(struct server_conn *c)
+int host_fill(struct host_conn *c)
 {
 	uint64_t until = sr_now() + FILL_NS;
 	int e;
 
 	if (c->down.guard >= 0)               /* second fill, after the seal: no other object may replace it */
 		return object_fill(&c->up, until) < 0 ? -EFAULT : c->up.there < c->up.len;
-	e = fill(&c->up, SR_UP_BYTES(&c->shape), until);
+	e = object_fill(&c->up, until);
 	if (!e)
-		e = fill(&c->down, SR_DOWN_BYTES(&c->shape), until);
+		e = object_fill(&c->down, until);
 	if (e)
 		return e;
-	c->up.guard = guard_add(&c->up, &c->poisoned);
-	c->down.guard = guard_add(&c->down, &c->poisoned);
-	if (c->up.guard < 0 || c->down.guard < 0)
-		return -EUSERS;
+	e = object_guard(&c->up, &c->poisoned);
+	if (!e)
+		e = object_guard(&c->down, &c->poisoned);
+	if (e)
+		return e;
 	rings_init(c);
 	return 0;
 }
 
-void server_close(struct server_conn *c, bool stopping)
+void host_close(struct host_conn *c, bool stopping)
 {
 	if (stopping && c->down.guard >= 0)
 		atomic_store_explicit(&((struct sr_down *)(void *)c->down.at)->epoch, 0,
@@ -433,14 +252,14 @@ void server_close(struct server_conn *c, bool stopping)
 	free(c);
 }
 
-const struct sr_shape *server_shape(const struct server_conn *c) { return &c->shape; }
+const struct sr_shape *host_shape(const struct host_conn *c) { return &c->shape; }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
 static bool within(float x, float least, float most) { return x >= least && x <= most; } /* not NaN */
 
 /* Check all of a record that needs no span, except the span's place.  q is our copy. */
-static bool request_true(const struct server_config *cfg, const struct sr_wire_request *q)
+static bool request_true(const struct host_config *cfg, const struct sr_wire_request *q)
 {
 	uint32_t context = cfg->model.context;
 
@@ -498,7 +317,7 @@ static bool sequences_true(const int32_t *w, uint32_t n, uint32_t vocab)
 	return true;
 }
 
-int server_cancel(struct server_conn *c, uint32_t *ticket)
+int host_cancel(struct host_conn *c, uint32_t *ticket)
 {
 	struct sr_wire_cancel w;
 	uint32_t first = c->requests.mine - c->held; /* the first request not yet handled */
@@ -529,9 +348,9 @@ int server_cancel(struct server_conn *c, uint32_t *ticket)
 	return 1;
 }
 
-int server_peek(struct server_conn *c, struct server_request **out)
+int host_peek(struct host_conn *c, struct host_request **out)
 {
-	struct server_request *r = &c->req;
+	struct host_request *r = &c->req;
 	uint32_t place;
 	int64_t span;
 
@@ -548,7 +367,7 @@ int server_peek(struct server_conn *c, struct server_request **out)
 		r->ticket = c->requests.mine - 1;
 		span = sr_wire_span(&r->q, c->shape.arena);
 		r->words = span > 0 ? (uint32_t)(span / 4) : 0;
-		r->error = span >= 0 && request_true(&c->sv->cfg, &r->q) ? 0 : -EINVAL;
+		r->error = span >= 0 && request_true(&c->host->cfg, &r->q) ? 0 : -EINVAL;
 	}
 	place = r->ticket & c->requests.mask;
 	r->cancelled = c->mark[place / 64] >> place % 64 & 1;
@@ -556,16 +375,16 @@ int server_peek(struct server_conn *c, struct server_request **out)
 	return 1;
 }
 
-int server_read(struct server_conn *c)
+int host_read(struct host_conn *c)
 {
-	struct server_request *r = &c->req;
+	struct host_request *r = &c->req;
 	const struct sr_wire_request *q = &r->q;
-	uint32_t vocab = c->sv->cfg.model.vocab;
-	const int32_t *w = (const void *)c->sv->span;
+	uint32_t vocab = c->host->cfg.model.vocab;
+	const int32_t *w = (const void *)c->host->span;
 	size_t n = 4 * (size_t)r->words;
 
-	assert(c->held && !r->error && n <= span_max(c->sv->cfg.model.context));
-	memcpy(c->sv->span, c->up.at + SR_OFF_ARENA(c->shape.live) + q->span, n);
+	assert(c->held && !r->error && n <= span_max(c->host->cfg.model.context));
+	memcpy(c->host->span, c->up.at + SR_OFF_ARENA(c->shape.live) + q->span, n);
 	atomic_signal_fence(memory_order_seq_cst); /* the compiler reads the span once */
 	if (c->poisoned)
 		return -EFAULT;
@@ -575,14 +394,14 @@ int server_read(struct server_conn *c)
 	r->banned = w += q->n_allowed;
 	r->bad_words = w += q->n_banned;
 	r->bias = (const void *)(w + q->n_bad_words);
-	if (!ids_true((const void *)c->sv->span, q->n_prompt + q->n_more_stops + q->n_allowed + q->n_banned,
+	if (!ids_true((const void *)c->host->span, q->n_prompt + q->n_more_stops + q->n_allowed + q->n_banned,
 	              vocab) ||
 	    !sequences_true(r->bad_words, q->n_bad_words, vocab) || !bias_true(r->bias, q->n_bias, vocab))
 		return r->error = -EINVAL;
 	return 0;
 }
 
-void server_leave(struct server_conn *c)
+void host_leave(struct host_conn *c)
 {
 	uint32_t place = c->req.ticket & c->requests.mask;
 
@@ -594,13 +413,13 @@ void server_leave(struct server_conn *c)
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-uint32_t server_reserve(struct server_conn *c, uint32_t least, uint32_t most)
+uint32_t host_reserve(struct host_conn *c, uint32_t least, uint32_t most)
 {
 	uint32_t n = most;
 	int e;
 
 	assert(least >= 1 && least <= most);
-	if (sr_ring_room(&c->tokens) < most && !server_room(c, most)) /* the last head read is too old: reread */
+	if (sr_ring_room(&c->tokens) < most && !host_room(c, most)) /* the last head read is too old: reread */
 		n = sr_ring_room(&c->tokens);
 	if (n < least || c->broken)
 		return 0;
@@ -609,10 +428,10 @@ uint32_t server_reserve(struct server_conn *c, uint32_t least, uint32_t most)
 	return n;
 }
 
-void server_release(struct server_conn *c, uint32_t n) { sr_ring_unreserve(&c->tokens, n); }
+void host_release(struct host_conn *c, uint32_t n) { sr_ring_unreserve(&c->tokens, n); }
 
 /* Put the alternatives that do not fit into the token's own record. */
-static __attribute__((noinline)) uint32_t put_tops(struct server_conn *c, const struct server_token *t)
+static __attribute__((noinline)) uint32_t put_tops(struct host_conn *c, const struct host_token *t)
 {
 	uint32_t records = 0;
 
@@ -628,7 +447,7 @@ static __attribute__((noinline)) uint32_t put_tops(struct server_conn *c, const 
 }
 
 /* Written in place: a copy reads fields just written with wider loads, which defeats store forwarding. */
-uint32_t server_token(struct server_conn *c, const struct server_token *t)
+uint32_t host_token(struct host_conn *c, const struct host_token *t)
 {
 	struct sr_record *r = sr_ring_begin(&c->tokens);
 
@@ -648,8 +467,8 @@ uint32_t server_token(struct server_conn *c, const struct server_token *t)
 	return 1 + (t->n_top > SR_TOP_HERE ? put_tops(c, t) : 0);
 }
 
-uint32_t server_end(struct server_conn *c, uint64_t user_data, const struct sr_end *end,
-                    uint32_t preempted)
+uint32_t host_end(struct host_conn *c, uint64_t user_data, const struct sr_end *end,
+                  uint32_t preempted)
 {
 	struct sr_record r = { .kind = SR_END, .user_data = user_data, .u.end = *end,
 	                       .preempted = (uint16_t)(preempted < UINT16_MAX ? preempted : UINT16_MAX) };
@@ -658,16 +477,16 @@ uint32_t server_end(struct server_conn *c, uint64_t user_data, const struct sr_e
 	return 1;
 }
 
-bool server_room(struct server_conn *c, uint32_t n)
+bool host_room(struct host_conn *c, uint32_t n)
 {
 	if (sr_ring_room(&c->tokens) < n && sr_ring_look(&c->tokens) < 0)
 		c->broken = true;
 	return sr_ring_room(&c->tokens) >= n;
 }
 
-uint32_t server_left(const struct server_conn *c) { return c->tokens.left; }
+uint32_t host_left(const struct host_conn *c) { return c->tokens.left; }
 
-void server_doing(const struct server_conn *c, uint64_t now, uint64_t ns[2])
+void host_doing(const struct host_conn *c, uint64_t now, uint64_t ns[2])
 {
 	const struct sr_up *up = (const void *)c->up.at;
 
@@ -677,7 +496,7 @@ void server_doing(const struct server_conn *c, uint64_t now, uint64_t ns[2])
 
 /* ---- sleep and wake -------------------------------------------------------------------------- */
 
-int server_wake(struct server_conn *c)
+int host_wake(struct host_conn *c)
 {
 	bool sleeps = sr_ring_wanted(&c->tokens);
 
@@ -686,7 +505,7 @@ int server_wake(struct server_conn *c)
 	return sleeps ? sr_signal(c->fd) : 0;
 }
 
-void server_arm(struct server_conn *c, uint32_t need)
+void host_arm(struct host_conn *c, uint32_t need)
 {
 	sr_ring_arm(&c->cancels);
 	if (!c->held)
@@ -695,11 +514,11 @@ void server_arm(struct server_conn *c, uint32_t need)
 		sr_ring_arm_room(&c->tokens, sr_ring_blocker(&c->tokens, need));
 }
 
-bool server_ready(struct server_conn *c, uint32_t need)
+bool host_ready(struct host_conn *c, uint32_t need)
 {
 	return c->poisoned || c->broken || sr_ring_ready(&c->cancels) ||
 	       (!c->held && sr_ring_ready(&c->requests)) ||
-	       (need && (server_room(c, need) || c->broken));
+	       (need && (host_room(c, need) || c->broken));
 }
 
-int server_drain(struct server_conn *c, unsigned most) { return sr_drain(c->fd, most); }
+int host_drain(struct host_conn *c, unsigned most) { return sr_drain(c->fd, most); }
