@@ -229,7 +229,7 @@ _Static_assert(sizeof(struct sr_top) == sizeof(struct sr_pair) &&
 
 static void put_token(struct clients *cl, struct client *c, struct live *q, const struct sched_event *e)
 {
-	bool scored = (uint32_t)e->position < q->n_prompt;
+	bool scored = e->kind == SCHED_SCORED;
 
 	host_token(c->conn, &(struct host_token){
 		.user_data = q->user_data, .id = e->id, .index = scored ? (uint32_t)e->position : q->n_tokens,
@@ -272,10 +272,10 @@ static void port_emit(void *ctx, void *who, const struct sched_event *e)
 
 	assert(q->used);
 	soil(cl, c);
-	if (e->id >= 0)
-		put_token(cl, c, q, e);
-	if (e->finish != SCHED_MORE)
+	if (e->kind == SCHED_END)
 		put_end(cl, c, q, e);
+	else
+		put_token(cl, c, q, e);
 }
 
 void clients_port(struct clients *cl, struct sched_port *out)

@@ -424,11 +424,13 @@ static void summary_of(const struct seq *q, struct sched_event *e)
 	e->preempted = q->preempted;
 }
 
-/* End it without another token. */
+/* End it: nothing more is emitted for it. */
 void seq_finish(struct sched *s, int32_t i, int32_t finish)
 {
 	struct seq *q = &s->seq[i];
-	struct sched_event e = { .user_data = q->user_data, .id = -1, .position = q->have, .finish = finish };
+	struct sched_event e = {
+		.user_data = q->user_data, .kind = SCHED_END, .position = q->have, .finish = finish,
+	};
 
 	summary_of(q, &e);
 	release_records(s, q);
@@ -506,15 +508,17 @@ void sched_forget(struct sched *s, void *who)
 /* ---- results ------------------------------------------------------------------------------------------ */
 
 HOT void emit_result(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result,
-			int32_t position, int32_t n_top, int32_t finish)
+			enum sched_kind kind, int32_t position, bool last)
 {
 	const struct sr_result *o = &b->result[result];
 	struct sched_event e = {
-		.user_data = q->user_data, .id = o->id, .position = position, .rank = o->rank, .finish = finish,
-		.logprob = o->logprob, .n_top = n_top, .top = b->top + (size_t)result * SR_TOP_MAX,
+		.user_data = q->user_data, .kind = (uint8_t)kind, .last = last, .position = position,
+		.id = o->id, .rank = o->rank, .logprob = o->logprob,
+		.n_top = kind == SCHED_TOKEN ? q->n_top : q->n_prompt_top,
+		.top = b->top + (size_t)result * SR_TOP_MAX,
 	};
 
-	if (finish != SCHED_MORE || position == q->n_prompt)
+	if (position == q->n_prompt)
 		summary_of(q, &e);
 	s->port.emit(s->port.ctx, q->who, &e);
 }
@@ -539,7 +543,7 @@ static void publish_answer(struct sched *s, struct seq *q, int32_t tokens, bool 
 /* Take the sampled token of q. */
 HOT void reap_sample(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result)
 {
-	int32_t id = b->result[result].id, position = q->have, finish = SCHED_MORE;
+	int32_t id = b->result[result].id, position = q->have, finish = 0;
 
 	if (q->stops && list_stops(q, id) && position >= q->sampling.min_position)
 		finish = SCHED_STOP;
@@ -548,13 +552,11 @@ HOT void reap_sample(struct sched *s, struct seq *q, const struct sr_batch *b, i
 	text_append(s, q, id);
 	q->reserved -= q->cost;
 	s->stats.samples++;
-	if (finish != SCHED_MORE)
-		release_records(s, q);
-	emit_result(s, q, b, result, position, q->n_top, finish);
+	emit_result(s, q, b, result, SCHED_TOKEN, position, finish != 0);
 	if ((position & (s->cfg.limits.block_tokens - 1)) == 0)
-		publish_answer(s, q, position, finish != SCHED_MORE);
-	if (finish != SCHED_MORE)
-		seq_close(s, (int32_t)(q - s->seq));
+		publish_answer(s, q, position, finish != 0);
+	if (finish)
+		seq_finish(s, (int32_t)(q - s->seq), finish);
 }
 
 /* Take the results of a row that is not just one sampled token. */
@@ -563,7 +565,7 @@ static void reap_row(struct sched *s, struct seq *q, const struct sr_row *r, con
 	for (int32_t j = 0; j < r->n_score; j++) {
 		q->scored = r->first + 1 + j;
 		q->reserved -= q->prompt_cost;
-		emit_result(s, q, b, r->result + j, q->scored, q->n_prompt_top, SCHED_MORE);
+		emit_result(s, q, b, r->result + j, SCHED_SCORED, q->scored, false);
 	}
 	if (r->sample) {
 		assert(r->first + r->n == q->have);

@@ -70,17 +70,30 @@ struct sched_request {
 	bool     history;         /* penalties or bad words: the device needs the ids */
 };
 
-enum { SCHED_MORE, SCHED_STOP, SCHED_LENGTH }; /* else -ECANCELED, -ETIME, -EIO */
+enum { SCHED_STOP = 1, SCHED_LENGTH }; /* how a request ended; else -ECANCELED, -ETIME, -EIO */
 
-struct sched_event {          /* one token of an answer, one scored prompt token, or an end */
+enum sched_kind {
+	SCHED_TOKEN,              /* the next token of an answer */
+	SCHED_SCORED,             /* a prompt token with its log-probability */
+	SCHED_END,                /* of the request: nothing follows */
+};
+
+struct sched_event {
 	uint64_t user_data;
-	int32_t  id;              /* -1: an end without a token */
-	int32_t  position;        /* in the sequence; < n_prompt: scored; in an end: number of ids */
-	int32_t  rank, finish;
+	uint8_t  kind;            /* enum sched_kind */
+	bool     last;            /* the request ends with this token: its END is the next event */
+	int32_t  position;        /* of the token in the sequence; in an END: number of ids */
+
+	/* TOKEN, SCORED: */
+	int32_t  id, rank;
 	float    logprob;
 	int32_t  n_top;
 	const struct sr_top *top; /* [n_top], valid during the call */
-	/* In the first token of an answer and in an end: */
+
+	/* END: */
+	int32_t  finish;          /* SCHED_STOP, SCHED_LENGTH or -errno */
+
+	/* END, and the first TOKEN of an answer: */
 	int32_t  cached;          /* prompt tokens found in the prefix cache */
 	uint64_t scheduled;       /* `now` of the step that first planned it; 0 = never */
 	int32_t  computed;        /* prompt tokens computed; counted again after a preemption */
@@ -93,10 +106,9 @@ struct sched_event {          /* one token of an answer, one scored prompt token
  * that leaves room for the largest row.  Otherwise ends alone could fill a ring and block it for
  * ever.
  *
- * An event with a token (id >= 0) uses cost(n_top) records.  An end (finish != SCHED_MORE) uses the
- * one set aside at admission.  A last token that ends the request uses both.  All other records set
- * aside for a request are released before its end is emitted.  Only sched_admit, sched_cancel and
- * sched_step call the port; the port may not call the scheduler. */
+ * A TOKEN or SCORED event uses cost(n_top) records.  An END uses the one set aside at admission.  All
+ * other records set aside for a request are released before its END is emitted.  Only sched_admit,
+ * sched_cancel and sched_step call the port; the port may not call the scheduler. */
 struct sched_port {
 	void *ctx;
 	/* Set aside up to `most`, as many as there are; none, and return 0, if fewer than `least`. */

@@ -76,10 +76,14 @@ static int32_t cost(int32_t n_top)
 static void port_emit(void *ctx, void *who, const struct sched_event *e)
 {
 	struct client *c = who;
-	int32_t n = (e->id >= 0 ? cost(e->n_top) : 0) + (e->finish != SCHED_MORE);
+	int32_t n = e->kind == SCHED_END ? 1 : cost(e->n_top);
+	const struct heard *before = w.n_heard ? &w.heard[w.n_heard - 1] : NULL;
 
 	(void)ctx;
 	assert_true(w.n_heard < EVENTS);
+	if (before && before->e.last)                   /* its end comes at once */
+		assert_true(before->who == who && before->e.user_data == e->user_data && e->kind == SCHED_END &&
+			    e->finish > 0);
 	w.heard[w.n_heard++] = (struct heard){ c, *e };
 	c->reserved -= n;
 	c->room -= n;
@@ -188,7 +192,7 @@ static const struct sched_event *end_of(uint64_t user_data)
 	const struct sched_event *e = NULL;
 
 	for (int i = 0; i < w.n_heard; i++)
-		if (w.heard[i].e.user_data == user_data && w.heard[i].e.finish != SCHED_MORE) {
+		if (w.heard[i].e.user_data == user_data && w.heard[i].e.kind == SCHED_END) {
 			assert_null(e);
 			e = &w.heard[i].e;
 		}
@@ -200,7 +204,7 @@ static int tokens_of(uint64_t user_data)
 	int n = 0;
 
 	for (int i = 0; i < w.n_heard; i++)
-		n += w.heard[i].e.user_data == user_data && w.heard[i].e.id >= 0;
+		n += w.heard[i].e.user_data == user_data && w.heard[i].e.kind != SCHED_END;
 	return n;
 }
 

@@ -19,7 +19,7 @@
 #define STEPS  2000
 #define ROUNDS 5
 
-struct record { uint64_t user_data; int32_t id, position, finish, rank; float logprob; uint32_t pad[7]; };
+struct record { uint64_t user_data; int32_t position, id, rank; float logprob; uint32_t kind, pad[7]; };
 struct client { struct record ring[RING]; uint32_t at; int64_t reserved; };
 
 /* ---- a device that is always done -------------------------------------------------------------- */
@@ -115,8 +115,8 @@ static void port_emit(void *ctx, void *who, const struct sched_event *e)
 
 	(void)ctx;
 	c->reserved--;
-	c->ring[c->at++ % RING] = (struct record){ e->user_data, e->id, e->position, e->finish, e->rank,
-						   e->logprob, { 0 } };
+	c->ring[c->at++ % RING] = (struct record){ e->user_data, e->position, e->id, e->rank, e->logprob,
+						   e->kind, { 0 } };
 }
 
 /* ---- measuring ---------------------------------------------------------------------------------- */
@@ -152,7 +152,7 @@ static double bare_step(const struct sr_batch *t, struct sr_row *row, struct cli
 		struct client *x = &c[j % clients];
 		const struct sr_result *o = &t->result[j];
 
-		x->ring[x->at++ % RING] = (struct record){ (uint64_t)j, o->id, j, 0, o->rank, o->logprob, { 0 } };
+		x->ring[x->at++ % RING] = (struct record){ (uint64_t)j, j, o->id, o->rank, o->logprob, 0, { 0 } };
 		row[j] = (struct sr_row){ .slot = j, .first = j, .n = 1, .token = SR_LAST, .result = j,
 					  .mask = -1, .sample = 1 };
 	}

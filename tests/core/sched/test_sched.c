@@ -307,18 +307,25 @@ static void test_one(void **state)
 	ask(0, 7, 20, 3);
 	until_idle();
 	memcpy(all, ids, 20 * sizeof(int32_t));
-	assert_int_equal(w.n_heard, 3);
+	assert_int_equal(w.n_heard, 4);
 	for (int i = 0; i < 3; i++) {
 		e = &w.heard[i].e;
+		assert_int_equal(e->kind, SCHED_TOKEN);
+		assert_int_equal(e->last, i == 2);
 		assert_int_equal(e->position, 20 + i);
 		assert_int_equal(e->id, sr_null_next(&as, all, 20 + i));
-		assert_int_equal(e->finish, i == 2 ? SCHED_LENGTH : SCHED_MORE);
 		assert_int_equal(e->rank, 1);
 		assert_true(e->logprob < 0 && e->logprob > -1);
-		assert_int_equal(e->scheduled, i == 1 ? 0 : 2000); /* told with the first token and the end */
-		assert_int_equal(e->computed, i == 1 ? 0 : 20);
+		assert_int_equal(e->scheduled, i ? 0 : 2000); /* told with the first token and the end */
+		assert_int_equal(e->computed, i ? 0 : 20);
 		all[20 + i] = e->id;
 	}
+	e = end_of(7);
+	assert_ptr_equal(e, &w.heard[3].e);
+	assert_int_equal(e->finish, SCHED_LENGTH);
+	assert_int_equal(e->position, 23);
+	assert_int_equal(e->scheduled, 2000);
+	assert_int_equal(e->computed, 20);
 	assert_int_equal(w.c[0].reserved, 0);
 	assert_int_equal(w.c[0].room, 100000 - 4);      /* three tokens and the end */
 	assert_int_equal(w.st.steps, 3);
@@ -552,9 +559,9 @@ static void test_priority(void **state)
 			assert_int_equal(admit(0, &q), 0);
 		}
 		until_idle();
-		assert_int_equal(w.heard[0].e.user_data, cases[i].first);
-		assert_int_equal(w.heard[1].e.user_data, cases[i].second);
-		assert_int_equal(w.heard[2].e.user_data, cases[i].third);
+		assert_int_equal(w.heard[0].e.user_data, cases[i].first); /* a token and an end each */
+		assert_int_equal(w.heard[2].e.user_data, cases[i].second);
+		assert_int_equal(w.heard[4].e.user_data, cases[i].third);
 		tear_down();
 	}
 }
@@ -580,7 +587,7 @@ static void test_policy_changes(void **state)
 	}
 	until_idle();
 	for (int i = 0; i < 4; i++)
-		assert_int_equal(w.heard[i].e.user_data, order[i]);
+		assert_int_equal(w.heard[2 * i].e.user_data, order[i]); /* a token and an end each */
 	tear_down();
 }
 
@@ -602,7 +609,7 @@ static void test_fair(void **state)
 		for (int i = 0; i < w.n_heard; i++) {
 			int c = w.heard[i].who == &w.c[1];
 
-			served[c] += 1 + (w.heard[i].e.finish ? (uint64_t)prompt[c] : 0);
+			served[c] += w.heard[i].e.kind == SCHED_END ? (uint64_t)prompt[c] : 1;
 		}
 		w.n_heard = 0;
 		w.c[0].room = w.c[1].room = 100000;
@@ -642,7 +649,7 @@ static void test_preempt(void **state)
 			sum += (uint64_t)end_of(u)->preempted;
 			memcpy(all, ids, 100 * sizeof(int32_t));
 			for (int i = 0, n = 100; i < w.n_heard; i++)
-				if (w.heard[i].e.user_data == u) {
+				if (w.heard[i].e.user_data == u && w.heard[i].e.kind == SCHED_TOKEN) {
 					assert_int_equal(w.heard[i].e.id, sr_null_next(&as, all, n));
 					all[n++] = w.heard[i].e.id;
 				}

@@ -121,8 +121,8 @@ static void test_shares(void **state)
 				const struct sched_event *e = &w.heard[i].e;
 				int c = (int)(e->user_data % 16);
 
-				served[c] += 1 + (e->finish ? (uint64_t)e->computed : 0);
-				live[c] -= e->finish != SCHED_MORE;
+				served[c] += e->kind == SCHED_END ? (uint64_t)e->computed : 1;
+				live[c] -= e->kind == SCHED_END;
 				w.heard[i].who->room = 100000;
 			}
 			w.n_heard = 0;
@@ -253,8 +253,8 @@ static void test_ageing(void **state)
 			for (int i = 0; i < w.n_heard; i++) {
 				int c = (int)(w.heard[i].who - w.c);
 
-				served[c] += w.heard[i].e.finish != SCHED_MORE;
-				live[c] -= w.heard[i].e.finish != SCHED_MORE;
+				served[c] += w.heard[i].e.kind == SCHED_END;
+				live[c] -= w.heard[i].e.kind == SCHED_END;
 				w.c[c].room = 100000;
 			}
 			w.n_heard = 0;
@@ -512,13 +512,13 @@ static void test_delay(void **state)
 			for (int j = 0; j < w.n_heard; j++) {
 				const struct sched_event *e = &w.heard[j].e;
 
-				if (e->user_data < 6 && last[e->user_data] && e->position > 60)
+				if (e->user_data < 6 && e->kind == SCHED_TOKEN && last[e->user_data] && e->position > 60)
 					gap[n++] = (double)(w.now - last[e->user_data]) / 1e6;
 				if (e->user_data < 6)
 					last[e->user_data] = w.now;
 				else
-					prompts += e->finish != SCHED_MORE;
-				over |= e->finish != SCHED_MORE && e->user_data == 0;
+					prompts += e->kind == SCHED_END;
+				over |= e->kind == SCHED_END && e->user_data == 0;
 			}
 			w.n_heard = 0;
 			sched_stats(w.s, &w.st);
@@ -604,8 +604,8 @@ static void test_copies(void **state)
 				if (e->user_data < 6)
 					last[e->user_data] = w.now;
 				else
-					prompts += e->finish != SCHED_MORE;
-				over |= e->finish != SCHED_MORE && e->user_data == 0;
+					prompts += e->kind == SCHED_END;
+				over |= e->kind == SCHED_END && e->user_data == 0;
 			}
 			w.n_heard = 0;
 			w.c[0].room = w.c[1].room = 100000;

@@ -50,6 +50,7 @@ struct request {
 	bool     live, score, history;
 	uint64_t user_data, deadline;
 	int32_t  n_prompt, n, max_tokens, scored, n_top, n_prompt_top, preempted;
+	int32_t  finish;               /* that its last token asks for; 0: its last token is not here */
 	uint32_t stop[40], bias[4], allow[30], bad[6];
 	struct sr_null_request as;
 	struct sr_null_text text;      /* what of ids[] was read so far */
@@ -168,18 +169,17 @@ static void check_token(struct request *r, const struct sched_event *e)
 {
 	bool stops = false;
 
-	assert(e->position == r->n && e->position < r->n_prompt + r->max_tokens);
+	assert(e->position == r->n && e->position < r->n_prompt + r->max_tokens && !r->finish);
 	assert(!r->score || r->scored == r->n_prompt - 1);
 	assert(e->id == sr_null_draw(&r->as, r->ids, read_to(r, r->n)));
 	check_numbers(r, e, r->n_top);
 	for (int32_t i = 0; i < r->as.n_list[SR_LIST_STOP]; i++)
 		stops |= (int32_t)r->stop[i] == e->id;
 	if (stops && e->position >= r->as.sampling.min_position)
-		assert(e->finish == SCHED_STOP);
+		r->finish = SCHED_STOP;
 	else if (e->position + 1 == r->n_prompt + r->max_tokens)
-		assert(e->finish == SCHED_LENGTH);
-	else
-		assert(e->finish == SCHED_MORE);
+		r->finish = SCHED_LENGTH;
+	assert(e->last == (r->finish != 0));
 	r->ids[r->n++] = e->id;
 	sim.n_tokens++;
 }
@@ -188,7 +188,13 @@ static void check_end(struct request *r, const struct sched_event *e)
 {
 	int32_t needed = r->max_tokens ? r->n_prompt : r->n_prompt - 1;
 
-	assert(e->id >= 0 || e->position == r->n);
+	assert(e->position == r->n);
+	if (r->finish)
+		assert(e->finish == r->finish);
+	else if (e->finish == SCHED_LENGTH)
+		assert(r->max_tokens == 0 && r->scored == r->n_prompt - 1);
+	else
+		assert(e->finish < 0);
 	assert(e->preempted >= 0 && e->cached >= 0 && e->cached < r->n_prompt);
 	if (e->finish > 0) {
 		assert(e->preempted || e->cached + e->computed == needed);
@@ -205,26 +211,21 @@ static void port_emit(void *ctx, void *who, const struct sched_event *e)
 {
 	struct client *c = who;
 	struct request *r = request_of(c, e->user_data);
-	int32_t n = (e->id >= 0 ? cost(e->n_top) : 0) + (e->finish != SCHED_MORE);
+	int32_t n = e->kind == SCHED_END ? 1 : cost(e->n_top);
 
 	(void)ctx;
 	assert(r);
 	c->reserved -= n;
 	c->used += n;
 	assert(c->reserved >= 0 && c->used + c->reserved <= c->cap);
-	if (e->id >= 0 && e->position < r->n_prompt) {
-		assert(r->score && e->position == r->scored + 1 && e->id == r->ids[e->position]);
+	if (e->kind == SCHED_SCORED) {
+		assert(r->score && !e->last && e->position == r->scored + 1 && e->id == r->ids[e->position]);
 		check_numbers(r, e, r->n_prompt_top);
 		r->scored++;
 		sim.n_scored++;
-	} else if (e->id >= 0) {
+	} else if (e->kind == SCHED_TOKEN) {
 		check_token(r, e);
-	} else if (e->finish == SCHED_LENGTH) {
-		assert(r->max_tokens == 0 && r->scored == r->n_prompt - 1);
 	} else {
-		assert(e->finish < 0);
-	}
-	if (e->finish != SCHED_MORE) {
 		check_end(r, e);
 		c->n_live--;
 	}
@@ -733,10 +734,13 @@ static void hall_emit(void *ctx, void *who, const struct sched_event *e)
 	if (e->user_data > 1)
 		return;
 	a = &l->a[e->user_data];
+	if (e->kind == SCHED_END) {
+		a->over = e->finish == SCHED_LENGTH;
+		a->cached = e->cached;
+		return;
+	}
 	a->id[a->n] = e->id;
 	a->logprob[a->n++] = e->logprob;
-	a->over = e->finish == SCHED_LENGTH;
-	a->cached = e->cached;
 }
 
 static void hall_admit(struct listener *l, uint64_t user_data, int32_t n_prompt, uint64_t seed)
