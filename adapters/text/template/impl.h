@@ -5,8 +5,8 @@
  * do not return: template_fail() jumps to the one setjmp in template.c, so the code between reads like
  * the grammar.  That code owns nothing but arena memory.
  */
-#ifndef TEMPLATE_INT_H
-#define TEMPLATE_INT_H
+#ifndef TEMPLATE_IMPL_H
+#define TEMPLATE_IMPL_H
 
 #include <setjmp.h>
 #include <stdbool.h>
@@ -106,7 +106,7 @@ struct node {
 	struct value v;              /* CONST */
 	const struct filter *filter; /* NULL: no filter has that name, and running it is an error */
 	const struct test *test;
-	struct node *a, *b, *c, *d;  /* operands: see template/parse.c */
+	struct node *a, *b, *c, *d;  /* operands: see parse.h */
 	struct node *list;           /* items, arguments, bodies: linked by next */
 	struct node *next;
 	size_t n_list;
