@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-#define SR_BACKEND_VERSION 4
+#define SR_BACKEND_VERSION 5
 #define SR_LAST    (-1)    /* sr_row.token: the token this slot sampled last */
 #define SR_TOP_MAX 20      /* most alternatives of one result */
 
@@ -55,7 +55,6 @@ struct sr_limits {
 	int32_t words;         /*   words of their arguments: at least the lists, the table and
 	                            the history of one sequence */
 	int32_t copies;        /*   blocks copied between tiers */
-	int32_t masks;         /*   vocabulary masks; 0 = no grammars */
 	int32_t logit_rows;    /* rows of f32 logits held at once; more are done in slices */
 	int32_t kv_type;       /* enum sr_kv_type */
 	int32_t deterministic; /* 1: sums that depend on the row alone, as the CPU's always do */
@@ -63,7 +62,6 @@ struct sr_limits {
 	int32_t threads;       /* of the worker team; 0 where there is none */
 	int32_t worked;        /* 1: core calls work(), its thread is the team's first */
 	int32_t rank, world;   /* 0, 1 = alone */
-	uint8_t group[128];    /* by which ranks find each other (NCCL's id), made by rank 0 */
 };
 
 /* Bytes, before anything is opened.  core/plan.c prints the sum with its reasons and
@@ -102,7 +100,7 @@ enum sr_list {
 };
 struct sr_cmd { int32_t op, slot, a, n; uint32_t data; };
 
-struct sr_sampling {       /* raw logits -> penalties, bias, masks -> temperature -> cut */
+struct sr_sampling {       /* raw logits -> penalties, bias, lists -> temperature -> cut */
 	uint64_t seed;         /* draw = f(seed, position): no state, so replays agree */
 	float    temperature;  /* 0 = argmax */
 	float    top_p, min_p; /* 1, 0 = off */
@@ -114,7 +112,7 @@ struct sr_sampling {       /* raw logits -> penalties, bias, masks -> temperatur
 /* One sequence in a batch: `n` new tokens at positions first .. first+n-1, 1 when it
  * decodes, more when it prefills.  Rows of one token come first.  K,V of 0 .. first-1
  * are in the blocks of the slot's table, which is long enough for first+n. */
-struct sr_row {            /* 32 bytes */
+struct sr_row {            /* 28 bytes */
 	int32_t slot;
 	int32_t first;
 	int32_t n;
@@ -122,7 +120,6 @@ struct sr_row {            /* 32 bytes */
 	int32_t n_score;       /* score the ids at first+1 .. first+n_score; if n_score == n, one
 	                          id more than n is given, only to be scored */
 	int32_t result;        /* its results: result[result ..], n_score, then 1 if it samples */
-	int32_t mask;          /* -1, or mask[mask]: a 0 bit may not be drawn */
 	uint8_t sample;        /* 1: draw the token of position first+n; it stays as SR_LAST */
 	uint8_t n_top;         /* alternatives per result, at most SR_TOP_MAX */
 	uint16_t zero;
@@ -145,7 +142,6 @@ struct sr_batch {
 	uint32_t       *word;      /* [words] */
 	struct sr_row  *row;       /* [rows] */
 	int32_t        *token;     /* [tokens + rows] */
-	uint32_t       *mask;      /* [masks][(vocab + 31) / 32], filled before launch */
 
 	/* the device fills these */
 	struct sr_result *result;  /* [rows + scores] */

@@ -117,8 +117,8 @@ static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, i
 	struct flight_row *f = &x->f->row[b->n_rows];
 
 	*r = (struct sr_row){ .slot = q->slot, .first = q->planned, .n = n, .token = SR_LAST,
-			      .n_score = n_score, .result = b->n_results, .mask = -1,
-			      .sample = sample, .n_top = q->n_top };
+			      .n_score = n_score, .result = b->n_results, .sample = sample,
+			      .n_top = q->n_top };
 	if (!q->drawn) {
 		int32_t n_ids = n + (n_score == n);
 
@@ -260,7 +260,7 @@ static void put_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 	struct seq *q = &s->seq[i];
 
 	x->b->row[row] = (struct sr_row){ .slot = q->slot, .first = q->planned, .n = 1, .token = SR_LAST,
-					  .result = row, .mask = -1, .sample = 1, .n_top = q->n_top };
+					  .result = row, .sample = 1, .n_top = q->n_top };
 	x->f->row[row] = (struct flight_row){ i, q->gen };
 	s->filled[q->slot] = s->n_filled;
 	q->planned++;

@@ -185,7 +185,6 @@ static size_t lay_batch(struct sr_backend *b, uint8_t *base)
 	b->batch.word = cut(&c, (size_t)l->words, sizeof(uint32_t));
 	b->batch.row = cut(&c, (size_t)l->rows, sizeof(struct sr_row));
 	b->batch.token = cut(&c, (size_t)l->tokens + (size_t)l->rows, sizeof(int32_t));
-	b->batch.mask = cut(&c, (size_t)l->masks * (size_t)((b->m.V + 31) / 32), sizeof(uint32_t));
 	b->batch.result = cut(&c, results, sizeof(struct sr_result));
 	b->batch.top = cut(&c, results * SR_TOP_MAX, sizeof(struct sr_top));
 	return c.at;

@@ -501,7 +501,6 @@ static void sample_pick(struct dev *d, const struct pick *p, const float *logits
 	struct sr_result *out = &b->batch.result[p->result];
 	struct sample_query q = {
 		.k = b->k, .logits = logits, .vocab = b->m.V, .slot = slot, .position = p->position,
-		.mask = row->mask < 0 ? NULL : b->batch.mask + (size_t)row->mask * (size_t)((b->m.V + 31) / 32),
 		.scored = p->id, .n_top = row->n_top, .rank = row->n_score > 0 || row->n_top > 0,
 	};
 

@@ -1,7 +1,7 @@
 /* sample.c - from one row of logits to a token, in the order of vLLM's sampler (V1):
  *
  *	log-probabilities, rank and alternatives    from the raw logits
- *	mask, allowed ids, bad words                only the rest may be drawn
+ *	allowed ids, bad words                      only the rest may be drawn
  *	stop ids before min_position                may not be drawn
  *	bias                                        added
  *	repetition, frequency, presence             penalties for ids in the history
@@ -182,10 +182,6 @@ static void copy_allowed(const struct sample_query *q, float *w)
 				if (in_vocab(list[2 + j], n) && q->logits[list[2 + j]] > -INFINITY)
 					w[list[2 + j]] = fminf(q->logits[list[2 + j]], LARGE);
 	}
-	if (q->mask)
-		for (int32_t i = 0; i < n; i++)
-			if (!(q->mask[i / 32] >> i % 32 & 1))
-				w[i] = -INFINITY;
 }
 
 /* A bad sequence is never completed: its last id is banned while the answer ends with the others. */
@@ -463,7 +459,7 @@ static float largest(const float *w, int32_t n)
 static int32_t draw(const struct sample_query *q, struct sample_scratch *t, int32_t raw_arg)
 {
 	const struct sr_sampling *s = &q->slot->s;
-	bool greedy = !(s->temperature >= EPS), plain = !q->mask && !has_lists(q) && !penalized(q->slot);
+	bool greedy = !(s->temperature >= EPS), plain = !has_lists(q) && !penalized(q->slot);
 	float *w = t->work, max;
 	int32_t arg = 0;
 

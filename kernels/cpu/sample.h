@@ -38,7 +38,6 @@ struct sample_query {
 	const float *logits;         /* [vocab], raw but capped */
 	int32_t vocab;
 	const struct slot *slot;
-	const uint32_t *mask;        /* or NULL; a 0 bit may not be drawn */
 	int32_t position;            /* of the token to be drawn */
 	int32_t scored;              /* an id to be scored, or -1: draw one */
 	int32_t n_top;

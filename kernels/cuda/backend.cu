@@ -227,7 +227,6 @@ static void lay_flight(struct sr_backend *b, struct flight *f, struct cutter *c)
 	a->word = (uint32_t *)cut(c, (size_t)l->words, sizeof(*a->word));
 	a->row = (struct sr_row *)cut(c, (size_t)l->rows, sizeof(*a->row));
 	a->token = (int32_t *)cut(c, (size_t)l->tokens + (size_t)l->rows, sizeof(*a->token));
-	a->mask = (uint32_t *)cut(c, (size_t)l->masks * (size_t)((b->m.V + 31) / 32), sizeof(*a->mask));
 	a->result = (struct sr_result *)cut(c, results, sizeof(*a->result));
 	a->top = (struct sr_top *)cut(c, results * SR_TOP_MAX, sizeof(*a->top));
 	f->chain = (int32_t *)cut(c, (size_t)l->cmds, sizeof(*f->chain));

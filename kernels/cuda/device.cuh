@@ -78,7 +78,6 @@ struct head {
 	const struct sr_cmd *cmd;
 	const uint32_t *word;
 	const int32_t *chain, *next; /* the first command of each slot; the next of the same slot, or -1 */
-	const uint32_t *mask;
 	struct sr_result *result;
 	struct sr_top *top;
 	struct signal *signal;
@@ -87,7 +86,6 @@ struct head {
 /* The batch being computed, on the device. */
 struct now {
 	uint32_t turn;               /* batches that have ended; the current head is heads[turn % FLIGHTS] */
-	const uint32_t *mask;
 	struct sr_result *result;
 	struct sr_top *top;
 	struct signal *signal;
@@ -99,7 +97,7 @@ struct pick {                        /* one result */
 	int32_t result;              /* index of the result; -1: padding */
 	int32_t id;                  /* id to score, or -1: draw */
 	int32_t position;            /* of the scored or drawn token */
-	int32_t slot, mask;          /* mask -1: no mask */
+	int32_t slot;
 	int32_t n_top, rank;         /* rank: 1 if it is wanted */
 };
 struct work {                        /* the query of one token against positions from .. to-1 */

@@ -44,7 +44,7 @@ struct query {
 	float *w;                    /* candidates: logits, then probabilities */
 	uint32_t *count;
 	const struct slot *slot;
-	const uint32_t *word, *mask;
+	const uint32_t *word;
 	const int32_t *history;
 	int32_t V, position;
 	struct scratch *s;
@@ -217,11 +217,6 @@ static __device__ void copy_allowed(const struct query *q)
 		EACH(j, (int32_t)l[1])
 			if (in_vocab(l[2 + j], q->V))
 				q->w[l[2 + j]] = tame(q->x[l[2 + j]]);
-	__syncthreads();
-	if (q->mask)
-		EACH(i, q->V)
-			if (!(q->mask[i / 32] >> (i % 32) & 1))
-				q->w[i] = -INFINITY;
 	__syncthreads();
 }
 
@@ -441,7 +436,7 @@ static __device__ int32_t draw_random(const struct query *q, float max)
 static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
 {
 	bool greedy = !(q->slot->s.temperature >= EPS);
-	bool plain = !q->mask && !has_lists(q) && !penalized(q->slot);
+	bool plain = !has_lists(q) && !penalized(q->slot);
 	float max;
 	u64 most;
 
@@ -498,7 +493,6 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 		struct query q = { x, a.work + (size_t)blockIdx.x * (size_t)a.V,
 			a.count + (size_t)blockIdx.x * (size_t)a.V,
 			slot, word_of(&a.slots, p.slot),
-			p.mask < 0 ? NULL : now.mask + (size_t)p.mask * (size_t)((a.V + 31) / 32),
 			history_of(&a.slots, p.slot), a.V, p.position, s };
 
 		r.id = draw(&q, id_of(most));

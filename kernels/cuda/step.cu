@@ -95,7 +95,7 @@ void step_fill(struct dev *d, const struct sr_batch *b, int32_t *chain, int32_t 
 	d->turn++;
 	d->step = count(d, b);
 	d->step.n_chains = chain_commands(d, b, chain, next);
-	*h = (struct head){ b->n_rows, d->step.n_chains, b->row, b->token, b->cmd, b->word, chain, next, b->mask,
+	*h = (struct head){ b->n_rows, d->step.n_chains, b->row, b->token, b->cmd, b->word, chain, next,
 		b->result, b->top, s };
 }
 
@@ -279,7 +279,6 @@ static __device__ void put_pick(const begin_args &a, const struct head &h, int32
 	p.id = scored ? h.token[r.token + j + 1] : -1;
 	p.position = r.first + (scored ? j + 1 : r.n);
 	p.slot = r.slot;
-	p.mask = r.mask;
 	p.n_top = r.n_top;
 	p.rank = r.n_score > 0 || r.n_top > 0;
 	a.list.pick[i] = p;
@@ -302,7 +301,7 @@ static __device__ void put_lists(const begin_args &a, const struct head &h, stru
 	for (int32_t i = all.n_tokens + (int32_t)threadIdx.x; i < a.upto.n_tokens; i += THREADS)
 		a.list.token[i] = (struct token){ 0, 0, a.null_slot };
 	for (int32_t i = all.n_picks + (int32_t)threadIdx.x; i < a.upto.n_picks; i += THREADS)
-		a.list.pick[i] = (struct pick){ 0, -1, -1, 0, a.null_slot, -1, 0, 0 };
+		a.list.pick[i] = (struct pick){ 0, -1, -1, 0, a.null_slot, 0, 0 };
 	for (int32_t i = all.n_works + (int32_t)threadIdx.x; i < a.upto.n_works; i += THREADS)
 		a.list.work[i] = (struct work){ -1, 0, 0, 0, 0 };
 	for (int32_t i = all.n_runs + (int32_t)threadIdx.x; i < a.upto.n_runs; i += THREADS)
@@ -322,7 +321,6 @@ static __global__ void __launch_bounds__(THREADS) begin_kernel(struct begin_args
 	if (blockIdx.x == 0) {
 		if (threadIdx.x == 0) {
 			h.signal->begin_ns = device_ns();
-			a.now->mask = h.mask;
 			a.now->result = h.result;
 			a.now->top = h.top;
 			a.now->signal = h.signal;

@@ -389,7 +389,7 @@ struct sampling_case {
 	struct sr_sampling s;
 	int kind, n;                 /* a list */
 	uint32_t word[8];
-	bool history, mask;
+	bool history;
 	int n_top;
 };
 
@@ -410,10 +410,7 @@ static void begin_draws(struct drive *d, const struct sampling_case *c)
 			drive_history(d, t, said, 8, 3);
 		drive_row(d, t, 10 + t, &id, 1, 0, 1);
 		d->batch->row[t].n_top = (uint8_t)c->n_top;
-		d->batch->row[t].mask = c->mask ? t % 2 : -1;
 	}
-	for (int i = 0; i < 2 * ((200 + 31) / 32) && c->mask; i++)
-		d->batch->mask[i] = i < 7 ? 0x5a5a5a5au : 0x0000fff0u;
 }
 
 /* The same rows again: their histories have grown by a token. */
@@ -462,31 +459,28 @@ static void test_sampling(void **)
 {
 	static const uint32_t up = 0x40a00000, down = 0xc1200000; /* 5, -10 */
 	static const struct sampling_case cases[] = {
-		{ "greedy", { 0, 0, 1, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 20 },
-		{ "plain", { 0, 1, 1, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 3 },
-		{ "hot", { 0, 5, 1, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
-		{ "min_p", { 0, 1.5f, 1, 0.1f, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
-		{ "top_k 1", { 0, 1, 1, 0, 1, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
-		{ "top_k 50", { 0, 4, 1, 0, 50, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
-		{ "top_k of nearly all", { 0, 4, 1, 0, 199, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
-		{ "top_p", { 0, 2, 0.7f, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
-		{ "top_p of nothing", { 0, 2, 1e-6f, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
-		{ "all cuts", { 0, 3, 0.9f, 0.01f, 40, 0, 0, 1, 0 }, 0, 0, {}, false, false, 0 },
-		{ "penalties", { 0, 0, 1, 0, 0, 0.5f, 0.7f, 1.3f, 0 }, 0, 0, {}, true, false, 2 },
-		{ "penalties, random", { 0, 1.2f, 0.95f, 0, 0, 1, 0.7f, 1.3f, 0 }, 0, 0, {}, true, false, 0 },
+		{ "greedy", { 0, 0, 1, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, 20 },
+		{ "plain", { 0, 1, 1, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, 3 },
+		{ "hot", { 0, 5, 1, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, 0 },
+		{ "min_p", { 0, 1.5f, 1, 0.1f, 0, 0, 0, 1, 0 }, 0, 0, {}, false, 0 },
+		{ "top_k 1", { 0, 1, 1, 0, 1, 0, 0, 1, 0 }, 0, 0, {}, false, 0 },
+		{ "top_k 50", { 0, 4, 1, 0, 50, 0, 0, 1, 0 }, 0, 0, {}, false, 0 },
+		{ "top_k of nearly all", { 0, 4, 1, 0, 199, 0, 0, 1, 0 }, 0, 0, {}, false, 0 },
+		{ "top_p", { 0, 2, 0.7f, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, 0 },
+		{ "top_p of nothing", { 0, 2, 1e-6f, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, 0 },
+		{ "all cuts", { 0, 3, 0.9f, 0.01f, 40, 0, 0, 1, 0 }, 0, 0, {}, false, 0 },
+		{ "penalties", { 0, 0, 1, 0, 0, 0.5f, 0.7f, 1.3f, 0 }, 0, 0, {}, true, 2 },
+		{ "penalties, random", { 0, 1.2f, 0.95f, 0, 0, 1, 0.7f, 1.3f, 0 }, 0, 0, {}, true, 0 },
 		{ "bias", { 0, 1, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_BIAS, 6, { 8, up, 42, down, 5000, up },
-			false, false, 0 },
-		{ "allowed", { 0, 3, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_ALLOW, 4, { 8, 150, 9999, 3 }, false,
 			false, 0 },
-		{ "nothing allowed", { 0, 3, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_ALLOW, 1, { 9999 }, false,
-			false, 0 },
+		{ "allowed", { 0, 3, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_ALLOW, 4, { 8, 150, 9999, 3 }, false, 0 },
+		{ "nothing allowed", { 0, 3, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_ALLOW, 1, { 9999 }, false, 0 },
 		{ "a bad word", { 0, 0, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_BAD, 6, { 3, 40, 41, 5, 1, 42 },
-			true, false, 0 },
+			true, 0 },
 		{ "a length that lies", { 0, 0, 1, 0, 0, 0, 0, 1, 0 }, SR_LIST_BAD, 4, { 9, 40, 41, 5 },
-			true, false, 0 },
+			true, 0 },
 		{ "stop ids too early", { 0, 0, 1, 0, 0, 0, 0, 1, 20 }, SR_LIST_STOP, 3, { 5, 42, 79 },
-			false, false, 0 },
-		{ "a mask", { 0, 1, 0.9f, 0, 0, 0, 0, 1, 0 }, 0, 0, {}, false, true, 0 },
+			false, 0 },
 	};
 	struct sr_model shape = tiny_shape();
 	struct pair p;
@@ -519,7 +513,7 @@ static void test_out_of_range(void **)
 	open_pair(&p, &shape, SR_BF16, 0, 3);
 	for (int setting = 0; setting < 20; setting++) {
 		struct sampling_case c = { "out of range", { 0, 0.7f, 1, 0, 0, 0, 0, 1e-38f, 0 }, SR_LIST_ALLOW, 4,
-			{ 7, 8, 40, 41 }, setting % 2 != 0, false, 0 };
+			{ 7, 8, 40, 41 }, setting % 2 != 0, 0 };
 		int n_biases = setting / 2 % 2 ? 6 : 9;
 
 		if (setting / 4 == 1)
@@ -552,7 +546,7 @@ static void test_broken_logits(void **)
 {
 	static const float fills[] = { NAN, INFINITY, -INFINITY, 0 };
 	struct sr_model shape = tiny_shape();
-	struct sampling_case c = { "broken", { 0, 1, 0.9f, 0, 20, 0, 0, 1, 0 }, 0, 0, {}, false, false, 4 };
+	struct sampling_case c = { "broken", { 0, 1, 0.9f, 0, 20, 0, 0, 1, 0 }, 0, 0, {}, false, 4 };
 	std::unique_ptr<float[]> x(new float[DRAWS * 200]);
 	struct pair p;
 
@@ -778,8 +772,7 @@ static int wait_for(struct sr_backend *b, int i)
 static void fill_step(struct sr_batch *b, int slot, int first, int32_t token)
 {
 	clear(b);
-	b->row[b->n_rows++] = (struct sr_row){ slot, first, 1, token == SR_LAST ? SR_LAST : 0, 0, 0, -1, 1,
-		0, 0 };
+	b->row[b->n_rows++] = (struct sr_row){ slot, first, 1, token == SR_LAST ? SR_LAST : 0, 0, 0, 1, 0, 0 };
 	if (token != SR_LAST)
 		b->token[b->n_ids++] = token;
 	b->n_tokens = b->n_results = 1;

@@ -153,10 +153,6 @@ static void test_lists(void **state)
 	assert_int_equal(one(), 7);
 	slot.s.temperature = 1;
 	assert_int_equal(one(), 7);
-	/* a mask */
-	fresh(logs, 8);
-	q.mask = (uint32_t[]){ 0x15 };
-	assert_int_equal(one(), 4);
 }
 
 /* Two tokens, 0 with logit a and 1 with 1.0: after penalties token 0 is at `want`.  Found by

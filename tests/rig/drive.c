@@ -9,7 +9,7 @@ struct sr_limits drive_limits(void)
 {
 	return (struct sr_limits){
 		.block_tokens = 16, .n_blocks = 64, .seq_blocks = 64, .slots = 33, .rows = 33, .tokens = 1100,
-		.scores = 1100, .cmds = 200, .words = 8000, .copies = 8, .masks = 4, .logit_rows = 16,
+		.scores = 1100, .cmds = 200, .words = 8000, .copies = 8, .logit_rows = 16,
 		.n_host_blocks = 4, .kv_type = SR_KV_BF16, .threads = 1, .worked = 1, .world = 1, .eager = 1,
 	};
 }
@@ -91,7 +91,7 @@ int drive_row(struct drive *d, int slot, int first, const int32_t *ids, int n, i
 
 	assert(b->n_rows < d->lim.rows && b->n_tokens + n <= d->lim.tokens);
 	b->row[b->n_rows++] = (struct sr_row){ .slot = slot, .first = first, .n = n,
-		.token = ids ? b->n_ids : SR_LAST, .n_score = n_score, .result = at, .mask = -1,
+		.token = ids ? b->n_ids : SR_LAST, .n_score = n_score, .result = at,
 		.sample = (uint8_t)sample };
 	if (ids)
 		memcpy(b->token + b->n_ids, ids, (size_t)given * sizeof(*ids));

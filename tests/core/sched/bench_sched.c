@@ -154,7 +154,7 @@ static double bare_step(const struct sr_batch *t, struct sr_row *row, struct cli
 
 		x->ring[x->at++ % RING] = (struct record){ (uint64_t)j, j, o->id, o->rank, o->logprob, 0, { 0 } };
 		row[j] = (struct sr_row){ .slot = j, .first = j, .n = 1, .token = SR_LAST, .result = j,
-					  .mask = -1, .sample = 1 };
+					  .sample = 1 };
 	}
 	return (double)(now_ns() - from);
 }
