@@ -22,7 +22,8 @@ SCHED = ["kv", "sched", "sched_ends", "limits", "sim", "sched_share"]
 CLIENTS = ["clients", "clients_conn", "shmring", "hostile", "hostile_ends"]
 RINGS = ["ring", "host", "shmring", "client", "clients", "clients_conn", "hostile", "hostile_ends"]
 TESTS = {
-    "core/kv/kv.c": SCHED, "core/sched/sched.c": SCHED[1:] + ["clients"], "core/sched/fill.c": SCHED[1:],
+    "core/kv/kv.c": SCHED, "core/kv/index.c": SCHED, "core/kv/cache.c": SCHED,
+    "core/sched/sched.c": SCHED[1:] + ["clients"], "core/sched/fill.c": SCHED[1:],
     "core/sched/queue.c": SCHED[1:], "core/clients/serve.c": CLIENTS, "core/clients/accept.c": CLIENTS,
     "core/clients/translate.c": CLIENTS, "core/control.c": ["control"], "core/reload.c": ["reload"],
     "core/instance/stats.c": ["stats", "why", "queue", "metrics"], "shmring/host.c": RINGS[1:],

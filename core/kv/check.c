@@ -6,18 +6,18 @@
 /* Owner o's cached blocks, checked and counted. */
 static int32_t check_cache(const struct kv *kv, enum tier t, int32_t o, int32_t *pinned)
 {
-	const struct cache *c = &kv->cache[t][o];
+	const struct kv_cache *c = &kv->cache[t][o];
 	int32_t n = 0, before = NONE;
 
 	for (int32_t r = c->oldest; r != NONE; before = r, r = kv->run[r].next) {
-		const struct run *x = &kv->run[r];
+		const struct kv_run *x = &kv->run[r];
 		int32_t left = 0;
 
-		assert(x->owner == o && x->prev == before && x->left > 0 && x->used <= RUN);
-		assert(before == NONE || kv->run[before].when + (uint64_t)kv->run[before].used <= x->when);
-		assert(x->when + (uint64_t)x->used <= kv->clock[t] && x->block[x->first] != NONE);
-		for (int16_t k = 0; k < x->used; k++) {
-			const struct block *b = &kv->block[x->block[k] == NONE ? 0 : x->block[k]];
+		assert(x->owner == o && x->prev == before && x->n_cached > 0 && x->n_used <= RUN_BLOCKS);
+		assert(before == NONE || kv->run[before].released + (uint64_t)kv->run[before].n_used <= x->released);
+		assert(x->released + (uint64_t)x->n_used <= kv->clock[t] && x->block[x->first] != NONE);
+		for (int16_t k = 0; k < x->n_used; k++) {
+			const struct kv_block *b = &kv->block[x->block[k] == NONE ? 0 : x->block[k]];
 
 			if (x->block[k] == NONE)
 				continue;
@@ -26,7 +26,7 @@ static int32_t check_cache(const struct kv *kv, enum tier t, int32_t o, int32_t 
 			*pinned += b->pinned;
 			left++;
 		}
-		assert(left == x->left);
+		assert(left == x->n_cached);
 		n += left;
 	}
 	assert(c->newest == before && n == c->n && n > 0);
@@ -38,7 +38,7 @@ static void check_lists(const struct kv *kv, enum tier t)
 	int32_t n = 0, pinned = 0;
 
 	for (int32_t j = 0; j < kv->n_free[t]; j++) {
-		const struct block *b = &kv->block[kv->free[t][j]];
+		const struct kv_block *b = &kv->block[kv->free[t][j]];
 
 		assert(tier_of(kv, kv->free[t][j]) == t && b->free);
 	}
@@ -55,7 +55,7 @@ static void check_lists(const struct kv *kv, enum tier t)
 
 static void check_block(const struct kv *kv, int32_t i)
 {
-	const struct block *b = &kv->block[i];
+	const struct kv_block *b = &kv->block[i];
 
 	assert(b->free + b->cached + (b->refs > 0) == 1 && b->refs >= 0);
 	assert(!b->free || !b->indexed);
@@ -66,13 +66,13 @@ static void check_block(const struct kv *kv, int32_t i)
 /* Block i is at its place in the index, and no later block of the chain has its key on its tier. */
 static void check_name(const struct kv *kv, int32_t i, const int32_t *bucket)
 {
-	const struct name *n = name_of(kv, i);
+	const struct kv_name *n = name_of(kv, i);
 
 	assert(kv->block[i].indexed && bucket_of(kv, &n->key) == bucket);
-	for (int32_t j = n->chained; j != NONE; j = name_of(kv, j)->chained)
+	for (int32_t j = n->next_in_bucket; j != NONE; j = name_of(kv, j)->next_in_bucket)
 		assert(j != i && (tier_of(kv, j) != tier_of(kv, i) || !same_key(&name_of(kv, j)->key, &n->key)));
 	if (n->twin != NONE) {
-		const struct name *o = name_of(kv, n->twin);
+		const struct kv_name *o = name_of(kv, n->twin);
 
 		assert(kv->block[n->twin].indexed && o->twin == i && tier_of(kv, n->twin) != tier_of(kv, i));
 		assert(same_key(&o->key, &n->key) && o->salt == n->salt);
@@ -92,7 +92,7 @@ void kv_check(const struct kv *kv)
 		n_indexed += kv->block[i].indexed;
 	}
 	for (uint32_t k = 0; k <= kv->mask; k++)
-		for (int32_t i = kv->bucket[k]; i != NONE; i = name_of(kv, i)->chained, n_chained++)
+		for (int32_t i = kv->bucket[k]; i != NONE; i = name_of(kv, i)->next_in_bucket, n_chained++)
 			check_name(kv, i, &kv->bucket[k]);
 	assert(n_chained == n_indexed); /* so each is in the index exactly once */
 	assert(n_free[DEVICE] == kv->n_free[DEVICE] && n_free[HOST] == kv->n_free[HOST]);

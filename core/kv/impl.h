@@ -1,5 +1,21 @@
-/* kv/impl.h - the block manager's own structures, for core/kv/kv.c (which says what they are for) and
- * core/kv/check.c, the invariants.
+/* kv/impl.h - what the files of core/kv share.
+ *
+ *	kv.c         match, grow, publish, release; copies between the tiers; eviction
+ *	index.c      from the name of a full block to the block
+ *	cache.c      cached blocks by owner and time of release: floors, who is evicted next
+ *	prefetch.h   what is prefetched, and how far ahead
+ *	check.c      the invariants
+ *
+ * Device blocks are numbered 0 .. n-1 and host blocks n .. n+host-1 in one array, so a list,
+ * the index and a twin need only a number.  A block is in exactly one of three places: on its
+ * tier's stack of free blocks; in its owner's list of cached blocks on that tier, least recently
+ * released first; or held by tables (`refs`).  Independent of that, a published block is in the
+ * index, a hash table with chains through `next_in_bucket`.
+ *
+ * Cache misses cost more than all else here, so the layout serves prefetching.  Growing and releasing
+ * touch a dozen bytes of a block; only publishing and matching touch its name.  Cached blocks are
+ * listed in runs of consecutive releases, not one by one.  So the next evictions are known without
+ * reading the block that is evicted now.
  */
 #ifndef KV_IMPL_H
 #define KV_IMPL_H
@@ -8,14 +24,15 @@
 
 #include "core/kv/kv.h"
 
-#define NONE (-1)
-#define RUN  26               /* blocks in a run: 128 bytes */
+#define NONE         (-1)
+#define RUN_BLOCKS   26       /* blocks in a run: 128 bytes */
+#define USUAL_TOKENS 16       /* usual tokens of a block: for these, lengths are constants */
 
 enum tier { DEVICE, HOST };
 
-struct key { uint64_t w[2]; };
+struct kv_key { uint64_t w[2]; };
 
-struct block {
+struct kv_block {
 	int32_t  refs;            /* tables that hold it */
 	int32_t  run;             /* if cached: the run that lists it */
 	uint8_t  place;           /* if cached: its place in that run */
@@ -26,25 +43,27 @@ struct block {
 };
 
 /* Cached blocks of one owner, from consecutive releases. */
-struct run {
+struct kv_run {
 	int32_t  prev, next;      /* in its owner's list, by time; `next` also links the free list */
-	uint64_t when;            /* release time of the first block, by kv->clock[tier]; block i: when + i */
-	int16_t  used, first;     /* places used; the first place that is still cached */
-	int16_t  left, owner;     /* blocks still cached; the owner that released them last */
-	int32_t  block[RUN];      /* NONE: no longer cached */
+	uint64_t released;        /* when the first block was, by kv->clock[tier]; block i: released + i */
+	int16_t  n_used;          /* places used */
+	int16_t  first;           /* the first place whose block is still cached */
+	int16_t  n_cached;        /* blocks still cached */
+	int16_t  owner;           /* who released them last */
+	int32_t  block[RUN_BLOCKS]; /* NONE: no longer cached */
 };
 
 /* A published block's name in the index. */
-struct name {
-	struct key key, parent;
+struct kv_name {
+	struct kv_key key, parent;
 	uint64_t salt;
-	int32_t  chained;         /* next in its bucket of the index */
+	int32_t  next_in_bucket;
 	int32_t  twin;            /* the same tokens on the other tier, or NONE */
 	int32_t  id[];            /* [block_tokens] */
 };
 
 /* What one owner has cached on one tier. */
-struct cache {
+struct kv_cache {
 	int32_t oldest, newest;   /* runs */
 	int32_t n;                /* blocks */
 	int32_t at;               /* place in kv->active[tier], while n > 0 */
@@ -53,16 +72,16 @@ struct cache {
 struct kv {
 	struct kv_config cfg;
 	int32_t  shift;           /* block_tokens is 1 << shift: it divides KV_CHUNK */
-	struct block *block;      /* [n_blocks + n_host] */
+	struct kv_block *block;   /* [n_blocks + n_host] */
 	char    *name;            /* [n_blocks + n_host], of name_bytes each */
 	size_t   name_bytes;
-	int32_t *bucket;          /* [mask + 1], the first of each chain */
+	int32_t *bucket;          /* [mask + 1], the first block of each chain */
 	uint32_t mask;
 	int32_t *free[2], n_free[2];             /* by tier: stacks */
-	struct cache *cache[2];   /* [n_owners] */
+	struct kv_cache *cache[2];               /* [n_owners] */
 	int32_t *active[2], n_active[2];         /* owners with anything cached, in no order */
 	int32_t  n_cached[2];
-	struct run *run;          /* [n_blocks + n_host] */
+	struct kv_run *run;       /* [n_blocks + n_host] */
 	int32_t  free_run, new_run; /* list of free runs; runs from new_run on were never used */
 	uint64_t clock[2];        /* blocks released into the cache so far */
 	int32_t  n_pinned;        /* cached device blocks that are pinned */
@@ -78,19 +97,69 @@ static inline enum tier tier_of(const struct kv *kv, int32_t i)
 	return i < kv->cfg.n_blocks ? DEVICE : HOST;
 }
 
-static inline struct name *name_of(const struct kv *kv, int32_t i)
+static inline struct kv_name *name_of(const struct kv *kv, int32_t i)
 {
-	return (struct name *)(kv->name + (size_t)i * kv->name_bytes);
+	return (struct kv_name *)(kv->name + (size_t)i * kv->name_bytes);
 }
 
-static inline bool same_key(const struct key *a, const struct key *b)
+static inline bool same_key(const struct kv_key *a, const struct kv_key *b)
 {
 	return a->w[0] == b->w[0] && a->w[1] == b->w[1];
 }
 
-static inline int32_t *bucket_of(const struct kv *kv, const struct key *k)
+static inline int32_t *bucket_of(const struct kv *kv, const struct kv_key *k)
 {
 	return &kv->bucket[k->w[0] & kv->mask];
 }
+
+/* The ids of block number n of *t; t->at points to their chunk. */
+static inline const int32_t *ids_at(const struct kv *kv, const struct kv_table *t, int32_t n)
+{
+	return t->at->id + ((n << kv->shift) & (KV_CHUNK - 1));
+}
+
+static inline int32_t twin_of(const struct kv *kv, int32_t i)
+{
+	return kv->block[i].indexed ? name_of(kv, i)->twin : NONE;
+}
+
+static inline int32_t owner_of(const struct kv *kv, int32_t i)
+{
+	return kv->run[kv->block[i].run].owner;
+}
+
+/* The next cached block after (*run, *place); advances both.  Place -1: before the run's first.  NONE:
+ * there is no other. */
+static inline int32_t run_next(const struct kv *kv, int32_t *run, int32_t *place)
+{
+	for (; *run != NONE; *run = kv->run[*run].next, *place = -1)
+		while (++*place < kv->run[*run].n_used)
+			if (kv->run[*run].block[*place] != NONE)
+				return kv->run[*run].block[*place];
+	return NONE;
+}
+
+/* ---- index.c ------------------------------------------------------------------------------ */
+
+/* The name of the block that continues *t with these ids. */
+struct kv_key index_key(const struct kv *kv, const struct kv_table *t, const int32_t *id);
+/* Find the indexed blocks, one by tier, that continue *t with these ids, whose key is *key; NONE.
+ * The hash alone is never trusted. */
+void index_find(const struct kv *kv, const struct kv_table *t, const int32_t *id,
+                const struct kv_key *key, int32_t found[2]);
+void index_add(struct kv *kv, int32_t i, const struct kv_key *key, const struct kv_key *parent,
+               uint64_t salt, const int32_t *id);
+void index_remove(struct kv *kv, int32_t i);
+/* Index `to` as the same tokens as `from`, which is on the other tier. */
+void index_copy(struct kv *kv, int32_t to, int32_t from);
+void index_twins(struct kv *kv, int32_t a, int32_t b);
+
+/* ---- cache.c ------------------------------------------------------------------------------ */
+
+void    cache_put(struct kv *kv, int32_t i, int32_t owner);
+void    cache_take(struct kv *kv, int32_t i);
+/* The cached block to evict for `owner`: the least recently released one that floors do not keep. */
+int32_t cache_victim(const struct kv *kv, enum tier t, int32_t owner);
+int32_t cache_any_victim(const struct kv *kv, enum tier t); /* the same without floors */
 
 #endif

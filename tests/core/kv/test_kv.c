@@ -1,4 +1,4 @@
-/* LINK: core/kv/kv.c core/kv/check.c -lxxhash -Wl,--wrap=aligned_alloc */
+/* LINK: @kv -lxxhash -Wl,--wrap=aligned_alloc */
 /* test_kv.c - the block manager alone: who owns which block after what. */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,0 +1,108 @@
+/* kv/index.c - from the name of a full block to the block: a hash table over both tiers.
+ *
+ * A name is a keyed 128-bit hash of its parent's name, the salt and the block's ids.  Belongs to the
+ * scheduler's thread.
+ */
+#include "core/kv/impl.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL        /* inlined: a call costs as much as hashing 100 bytes */
+#include <xxhash.h>
+
+/* Copy a block's ids; the constant length lets the compiler inline the copy. */
+static inline void copy_ids(const struct kv *kv, int32_t *to, const int32_t *from)
+{
+	if (kv->cfg.block_tokens == USUAL_TOKENS)
+		memcpy(to, from, USUAL_TOKENS * sizeof(*to));
+	else
+		memcpy(to, from, (size_t)kv->cfg.block_tokens * sizeof(*to));
+}
+
+/* What a key is the hash of. */
+struct hashed {
+	uint64_t secret, parent[2], salt;
+	int32_t  id[KV_CHUNK];
+};
+#define HASHED_BYTES(ids) (offsetof(struct hashed, id) + (size_t)(ids) * sizeof(int32_t))
+
+/* A constant length leaves no branch on it in the hash. */
+static __attribute__((flatten)) XXH128_hash_t hash_usual(const struct hashed *in, uint64_t seed)
+{
+	return XXH3_128bits_withSeed(in, HASHED_BYTES(USUAL_TOKENS), seed);
+}
+
+struct kv_key index_key(const struct kv *kv, const struct kv_table *t, const int32_t *id)
+{
+	struct hashed in;
+	XXH128_hash_t h;
+
+	in.secret = kv->cfg.key[0];
+	in.parent[0] = t->key[0];
+	in.parent[1] = t->key[1];
+	in.salt = t->salt;
+	copy_ids(kv, in.id, id);
+	h = kv->cfg.block_tokens == USUAL_TOKENS ? hash_usual(&in, kv->cfg.key[1]) :
+	    XXH3_128bits_withSeed(&in, HASHED_BYTES(kv->cfg.block_tokens), kv->cfg.key[1]);
+	return (struct kv_key){ { h.low64, h.high64 } };
+}
+
+void index_add(struct kv *kv, int32_t i, const struct kv_key *key, const struct kv_key *parent,
+               uint64_t salt, const int32_t *id)
+{
+	struct kv_name *n = name_of(kv, i);
+	int32_t *head = bucket_of(kv, key);
+
+	assert(!kv->block[i].indexed);
+	kv->block[i].indexed = true;
+	n->key = *key;
+	n->parent = *parent;
+	n->salt = salt;
+	copy_ids(kv, n->id, id);
+	n->next_in_bucket = *head;
+	n->twin = NONE;
+	*head = i;
+}
+
+void index_remove(struct kv *kv, int32_t i)
+{
+	struct kv_name *n = name_of(kv, i);
+	int32_t *at = bucket_of(kv, &n->key);
+
+	while (*at != i)
+		at = &name_of(kv, *at)->next_in_bucket;
+	*at = n->next_in_bucket;
+	kv->block[i].indexed = false;
+	if (n->twin != NONE)
+		name_of(kv, n->twin)->twin = NONE;
+}
+
+void index_find(const struct kv *kv, const struct kv_table *t, const int32_t *id,
+                const struct kv_key *key, int32_t found[2])
+{
+	const struct kv_key *parent = (const struct kv_key *)t->key;
+
+	found[DEVICE] = found[HOST] = NONE;
+	for (int32_t i = *bucket_of(kv, key); i != NONE; i = name_of(kv, i)->next_in_bucket) {
+		const struct kv_name *n = name_of(kv, i);
+
+		if (same_key(&n->key, key) && n->salt == t->salt && same_key(&n->parent, parent) &&
+		    !memcmp(n->id, id, (size_t)kv->cfg.block_tokens * sizeof(*id)))
+			found[tier_of(kv, i)] = i;
+	}
+}
+
+void index_twins(struct kv *kv, int32_t a, int32_t b)
+{
+	name_of(kv, a)->twin = b;
+	name_of(kv, b)->twin = a;
+}
+
+void index_copy(struct kv *kv, int32_t to, int32_t from)
+{
+	const struct kv_name *f = name_of(kv, from);
+
+	index_add(kv, to, &f->key, &f->parent, f->salt, f->id);
+	index_twins(kv, to, from);
+}
