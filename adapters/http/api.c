@@ -80,17 +80,17 @@ bool api_limits(const struct api *a, struct ask_limits *l)
 
 /* ---- answers ---- */
 
-void api_problem(struct exchange *x, const struct problem *p, const char *extra)
+void api_problem(struct exchange *x, const struct problem *p)
 {
 	struct out o = { 0 };
-	char lines[1200] = "";
+	char lines[LINES_MAX + 32] = "";
 	size_t n = 0;
 
 	problem_json(&o, p);
 	if (p->status == 503)
 		n = (size_t)snprintf(lines, sizeof(lines), "retry-after: %d\r\n",
 		                     p->retry_after ? p->retry_after : 1);
-	snprintf(lines + n, sizeof(lines) - n, "%s", extra);
+	snprintf(lines + n, sizeof(lines) - n, "%s", asked_lines(x));
 	exchange_reply(x, p->status, JSON_TYPE, lines, o.p, o.failed ? 0 : o.n);
 	out_free(&o);
 }

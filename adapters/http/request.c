@@ -448,28 +448,28 @@ static void trace_of(struct request *r, const struct http_request *h)
 		memset(r->trace_id, 0, sizeof(r->trace_id));
 }
 
-void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const struct http_str *id,
-                   const struct auth_right *right, const char *extra)
+void request_start(struct api *a, struct exchange *x, enum ask_kind kind)
 {
 	const struct http_request *h = exchange_request(x);
+	const struct http_str *id = http_header(h, "x-request-id");
+	const struct asked *q = exchange_ctx(x);
 	struct request *r = calloc(1, sizeof(*r));
 	struct problem p;
 	bool known;
 
 	if (!r) {
 		problem_memory(&p);
-		api_problem(x, &p, extra);
+		api_problem(x, &p);
 		return;
 	}
 	r->api = a;
 	r->x = x;
 	r->kind = kind;
-	r->right = *right;
+	r->right = q->right;
 	r->created = time(NULL);
 	r->model = a->name[0];
 	r->fingerprint = a->fingerprint;
 	r->details = a->cfg->enable_prompt_tokens_details;
-	snprintf(r->extra, sizeof(r->extra), "%s", extra);
 	trace_of(r, h);
 	r->link = &a->requests;
 	r->next = a->requests;
@@ -483,7 +483,7 @@ void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const 
 	if (id)
 		snprintf(r->header_id, sizeof(r->header_id), "%.*s", (int)id->n, id->s);
 	known = api_limits(a, &r->limits);
-	r->limits.min_priority = right->min_priority;
+	r->limits.min_priority = q->right.min_priority;
 	if (!known || !engine_model(a->engine)) {
 		request_unavailable(r, engine_wrong_model(a->engine) ?
 		            "The model server serves another model than this endpoint." :
@@ -501,7 +501,7 @@ void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const 
 		r->body = malloc(h->body.n);
 		r->body_n = h->body.n;
 		r->work = (struct work){ .run = work_run, .done = work_done, .bytes = h->body.n,
-		                          .tenant = right->tenant };
+		                          .tenant = q->right.tenant };
 		r->preparing = true;
 		engine_doing(a->engine, SR_PREPARING, 1);
 		if (r->body) {

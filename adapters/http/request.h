@@ -51,7 +51,6 @@ struct request {
 	char *body;                    /* a copy for the worker, or NULL */
 	size_t body_n;
 	enum ask_kind kind;
-	char extra[1024];              /* header lines of the answer */
 	bool preparing, begun, over;
 	bool writing, partial;         /* pen has an event; a part of it has been sent */
 	bool pulled, failing;          /* the loop asks for more; `problem` follows the event */
@@ -79,9 +78,8 @@ struct request {
 	struct request *next, **link;  /* in the api's list */
 };
 
-/* Takes over an exchange and answers it, now or later.  id: from a header, or NULL. */
-void request_start(struct api *a, struct exchange *x, enum ask_kind kind, const struct http_str *id,
-                   const struct auth_right *right, const char *extra);
+/* Takes over an exchange and answers it, now or later. */
+void request_start(struct api *a, struct exchange *x, enum ask_kind kind);
 void request_gone(void *owner);                             /* owner: a struct request */
 /* What the engine reports of a choice. */
 void request_token(void *choice_owner, const struct sr_token *t);

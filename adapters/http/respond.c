@@ -26,11 +26,11 @@ static void put_event(struct request *r, const char *instead)
 	if (!x)
 		return;
 	if (!r->begun) {
-		char extra[sizeof(r->extra) + 64];
+		char lines[LINES_MAX + 32];
 
 		r->begun = true;
-		snprintf(extra, sizeof(extra), "x-accel-buffering: no\r\n%s", r->extra);
-		exchange_begin(x, 200, SSE_TYPE, extra);
+		snprintf(lines, sizeof(lines), "x-accel-buffering: no\r\n%s", asked_lines(x));
+		exchange_begin(x, 200, SSE_TYPE, lines);
 	}
 	if (instead)
 		exchange_event(x, instead, strlen(instead));
@@ -71,7 +71,7 @@ void request_fail(struct request *r, const struct problem *p)
 	} else {
 		request_over(r);
 		if (x)
-			api_problem(x, p, r->extra);
+			api_problem(x, p);
 	}
 }
 
@@ -192,12 +192,12 @@ static void whole(struct request *r)
 	}
 	if (last && !r->begun) {
 		request_over(r);
-		exchange_reply(x, 200, JSON_TYPE, r->extra, r->event.p, r->event.n);
+		exchange_reply(x, 200, JSON_TYPE, asked_lines(x), r->event.p, r->event.n);
 		return;
 	}
 	if (!r->begun) {
 		r->begun = true;
-		exchange_begin(x, 200, JSON_TYPE, r->extra);
+		exchange_begin(x, 200, JSON_TYPE, asked_lines(x));
 	}
 	exchange_event(x, r->event.p, r->event.n);
 	out_free(&r->event);

@@ -16,40 +16,45 @@
 #define METRICS_NS  100000000u               /* the oldest page of metrics that is sent */
 #define BODY_UNREAD 4096                     /* the largest body that a route accepts if it reads none */
 
-enum { GET = 1, POST = 2 };
+#define ORCA "endpoint-load-metrics-format"
+#define ORCA_BYTES 256                       /* the longest line of metrics_orca() */
 
-static void get_health(struct api *a, struct exchange *x, const char *extra);
-static void get_live(struct api *a, struct exchange *x, const char *extra);
-static void get_version(struct api *a, struct exchange *x, const char *extra);
-static void get_load(struct api *a, struct exchange *x, const char *extra);
-static void get_models(struct api *a, struct exchange *x, const char *extra);
-static void get_model(struct api *a, struct exchange *x, const char *extra);
-static void get_metrics(struct api *a, struct exchange *x, const char *extra);
-static void no_scale_out(struct api *a, struct exchange *x, const char *extra);
+enum { GET = 1, POST = 2 };
+enum port { MAIN, METRICS, BOTH };           /* METRICS: of --metrics-port; the main one if that is not set */
+
+static void get_health(struct api *a, struct exchange *x);
+static void get_live(struct api *a, struct exchange *x);
+static void get_version(struct api *a, struct exchange *x);
+static void get_load(struct api *a, struct exchange *x);
+static void get_models(struct api *a, struct exchange *x);
+static void get_model(struct api *a, struct exchange *x);
+static void get_metrics(struct api *a, struct exchange *x);
+static void no_scale_out(struct api *a, struct exchange *x);
 
 static const struct route {
 	const char *path;                    /* a part in braces at its end stands for any name */
 	int methods;                         /* GET includes HEAD */
 	bool open, counted;                  /* needs no key; counts in http_* metrics */
 	int kind;                            /* enum ask_kind of a JSON request, or -1: */
-	void (*fn)(struct api *a, struct exchange *x, const char *extra);
+	void (*fn)(struct api *a, struct exchange *x);
+	enum port port;
 } routes[] = {
-	{ "/v1/chat/completions", POST, false, true, ASK_CHAT, NULL },
-	{ "/v1/completions", POST, false, true, ASK_COMPLETION, NULL },
-	{ "/v1/models", GET, false, true, -1, get_models },
-	{ "/v1/models/{model}", GET, false, true, -1, get_model },
-	{ "/tokenize", POST, false, true, ASK_TOKENIZE, NULL },
-	{ "/detokenize", POST, false, true, ASK_DETOKENIZE, NULL },
-	{ "/health", GET, true, false, -1, get_health },
-	{ "/v1/health", GET, true, false, -1, get_health },
-	{ "/live", GET, true, false, -1, get_live },
-	{ "/ping", GET | POST, true, false, -1, get_health },
-	{ "/load", GET, false, false, -1, get_load },
-	{ "/version", GET, true, false, -1, get_version },
-	{ "/metrics", GET, true, false, -1, get_metrics },
-	{ "/inference/v1/generate", POST, false, true, -1, no_scale_out },
-	{ "/v1/completions/render", POST, false, true, -1, no_scale_out },
-	{ "/v1/chat/completions/render", POST, false, true, -1, no_scale_out },
+	{ "/v1/chat/completions", POST, false, true, ASK_CHAT, NULL, MAIN },
+	{ "/v1/completions", POST, false, true, ASK_COMPLETION, NULL, MAIN },
+	{ "/v1/models", GET, false, true, -1, get_models, MAIN },
+	{ "/v1/models/{model}", GET, false, true, -1, get_model, MAIN },
+	{ "/tokenize", POST, false, true, ASK_TOKENIZE, NULL, MAIN },
+	{ "/detokenize", POST, false, true, ASK_DETOKENIZE, NULL, MAIN },
+	{ "/health", GET, true, false, -1, get_health, BOTH },
+	{ "/v1/health", GET, true, false, -1, get_health, BOTH },
+	{ "/live", GET, true, false, -1, get_live, BOTH },
+	{ "/ping", GET | POST, true, false, -1, get_health, BOTH },
+	{ "/load", GET, false, false, -1, get_load, MAIN },
+	{ "/version", GET, true, false, -1, get_version, MAIN },
+	{ "/metrics", GET, true, false, -1, get_metrics, METRICS },
+	{ "/inference/v1/generate", POST, false, true, -1, no_scale_out, MAIN },
+	{ "/v1/completions/render", POST, false, true, -1, no_scale_out, MAIN },
+	{ "/v1/chat/completions/render", POST, false, true, -1, no_scale_out, MAIN },
 };
 #define N_ROUTES ((int)(sizeof(routes) / sizeof(routes[0])))
 _Static_assert(sizeof(routes) / sizeof(routes[0]) < ROUTES_MAX, "the last one counts unknown paths");
@@ -162,47 +167,47 @@ static const char *method_name(const struct http_request *r)  /* for the log: ne
 
 /* ---- status routes ---- */
 
-static void reply_out(struct exchange *x, const char *type, const char *extra, struct out *o)
+static void reply_out(struct exchange *x, const char *type, struct out *o)
 {
 	struct problem p;
 
 	if (o->failed) {
 		problem_memory(&p);
-		api_problem(x, &p, extra);
+		api_problem(x, &p);
 	} else {
-		exchange_give(x, 200, type, extra, o->p, o->n);
+		exchange_give(x, 200, type, asked_lines(x), o->p, o->n);
 		o->p = NULL;
 	}
 	out_free(o);
 }
 
-static void get_health(struct api *a, struct exchange *x, const char *extra)
+static void get_health(struct api *a, struct exchange *x)
 {
-	exchange_reply(x, api_healthy(a) ? 200 : 503, NULL, extra, "", 0);
+	exchange_reply(x, api_healthy(a) ? 200 : 503, NULL, asked_lines(x), "", 0);
 }
 
 /* Reports only that the adapter runs, not the daemon: a restart while the daemon is away does only harm. */
-static void get_live(struct api *a, struct exchange *x, const char *extra)
+static void get_live(struct api *a, struct exchange *x)
 {
 	(void)a;
-	exchange_reply(x, 200, NULL, extra, "", 0);
+	exchange_reply(x, 200, NULL, asked_lines(x), "", 0);
 }
 
-static void get_version(struct api *a, struct exchange *x, const char *extra)
+static void get_version(struct api *a, struct exchange *x)
 {
 	static const char body[] = "{\"version\":\"" SLIPRING_VERSION "\"}";
 
 	(void)a;
-	exchange_reply(x, 200, JSON_TYPE, extra, body, sizeof(body) - 1);
+	exchange_reply(x, 200, JSON_TYPE, asked_lines(x), body, sizeof(body) - 1);
 }
 
-static void get_load(struct api *a, struct exchange *x, const char *extra)
+static void get_load(struct api *a, struct exchange *x)
 {
 	int64_t load = a->cfg->enable_server_load_tracking ? shared_get(a->shared->load) : 0;
 	struct out o = { 0 };
 
 	out_fmt(&o, "{\"server_load\":%lld}", (long long)load);
-	reply_out(x, JSON_TYPE, extra, &o);
+	reply_out(x, JSON_TYPE, &o);
 }
 
 static void write_model(const struct api *a, struct out *o, const struct ask_limits *l, const char *name)
@@ -227,7 +232,7 @@ static void write_model(const struct api *a, struct out *o, const struct ask_lim
 	        (unsigned long long)auth_hash(name, strlen(name)), now);
 }
 
-static void get_models(struct api *a, struct exchange *x, const char *extra)
+static void get_models(struct api *a, struct exchange *x)
 {
 	struct ask_limits l;
 	struct out o = { 0 };
@@ -240,11 +245,11 @@ static void get_models(struct api *a, struct exchange *x, const char *extra)
 		write_model(a, &o, &l, l.names[i]);
 	}
 	out_str(&o, "]}");
-	reply_out(x, JSON_TYPE, extra, &o);
+	reply_out(x, JSON_TYPE, &o);
 }
 
 /* The rest of the path is a served name, possibly with slashes, plain or percent-encoded. */
-static void get_model(struct api *a, struct exchange *x, const char *extra)
+static void get_model(struct api *a, struct exchange *x)
 {
 	struct http_str s = path_of(a, exchange_request(x));
 	char name[512], byte[3] = "";
@@ -265,15 +270,15 @@ static void get_model(struct api *a, struct exchange *x, const char *extra)
 	name[n] = 0;
 	api_limits(a, &l);
 	if (ask_model_known(name, &l, &p) < 0) {
-		api_problem(x, &p, extra);
+		api_problem(x, &p);
 		return;
 	}
 	write_model(a, &o, &l, name);
-	reply_out(x, JSON_TYPE, extra, &o);
+	reply_out(x, JSON_TYPE, &o);
 }
 
 /* The page is written at most ten times a second, however often it is requested. */
-static void get_metrics(struct api *a, struct exchange *x, const char *extra)
+static void get_metrics(struct api *a, struct exchange *x)
 {
 	uint64_t now = io_now();
 	struct out copy = { 0 };
@@ -285,17 +290,17 @@ static void get_metrics(struct api *a, struct exchange *x, const char *extra)
 	}
 	out_bytes(&copy, a->metrics.p, a->metrics.n);
 	copy.failed |= a->metrics.failed;
-	reply_out(x, "text/plain; version=1.0.0; charset=utf-8", extra, &copy);
+	reply_out(x, "text/plain; version=1.0.0; charset=utf-8", &copy);
 }
 
-static void no_scale_out(struct api *a, struct exchange *x, const char *extra)
+static void no_scale_out(struct api *a, struct exchange *x)
 {
 	struct problem p;
 
 	(void)a;
 	problem_set(&p, 403, "PermissionDeniedError", NULL, "Scale-out endpoints are disabled. Slipring does "
 	            "not have them: tokens go in and out over its rings.");
-	api_problem(x, &p, extra);
+	api_problem(x, &p);
 }
 
 /* ---- a request from its head to its end ---- */
@@ -349,14 +354,14 @@ static void add_id(const struct http_request *r, char *lines, size_t cap)
 static struct asked *keep(struct api *a, struct exchange *x, const struct http_request *r)
 {
 	struct asked *q;
-	char lines[1024];
+	char lines[LINES_MAX - ORCA_BYTES];
 	bool preflight = cors_preflight(a->cors, r), allowed;
 
 	cors_headers(a->cors, r, preflight, lines, sizeof(lines));
 	allowed = lines[0];
 	if (a->cfg->enable_request_id_headers)
 		add_id(r, lines, sizeof(lines));
-	q = malloc(sizeof(*q) + strlen(lines) + 1);
+	q = malloc(sizeof(*q) + strlen(lines) + 1 + (http_header(r, ORCA) ? ORCA_BYTES : 0));
 	if (!q)
 		return NULL;
 	*q = (struct asked){ .route = route_of(a, r), .preflight = preflight, .allowed = allowed };
@@ -404,7 +409,7 @@ static int check_head(struct api *a, struct exchange *x, const struct http_reque
 	valid = !open && auth_check(a->auth, r, &q->right);
 	if (valid && auth_needed(a->auth))
 		exchange_trust(x);
-	if (route && route->fn == get_metrics && a->cfg->metrics_key) {
+	if (route && route->port == METRICS && a->cfg->metrics_key) {
 		if (auth_shows(r, a->cfg->metrics_key)) {
 			exchange_trust(x);
 			return 0;
@@ -443,14 +448,11 @@ static int check_head(struct api *a, struct exchange *x, const struct http_reque
 /* 0, or *p reports that this port does not have this route.  With --metrics-port each port has its own. */
 static int check_port(const struct api *a, const struct asked *q, bool metrics, struct problem *p)
 {
-	void (*fn)(struct api *, struct exchange *, const char *) = NULL;
+	enum port port = q->route < N_ROUTES ? routes[q->route].port : MAIN;
 
-	if (q->route < N_ROUTES)
-		fn = routes[q->route].fn;
-
-	if (metrics && fn != get_metrics && fn != get_health && fn != get_live)
+	if (metrics && port == MAIN)
 		return problem_set(p, 404, "NotFoundError", NULL, "This port has /metrics, /health and /live alone.");
-	if (!metrics && fn == get_metrics && a->cfg->metrics_port)
+	if (!metrics && port == METRICS && a->cfg->metrics_port)
 		return problem_set(p, 404, "NotFoundError", NULL, "/metrics is on the port of --metrics-port.");
 	return 0;
 }
@@ -499,13 +501,12 @@ static bool is_json(const struct http_request *r)
 }
 
 static void json_request(struct api *a, struct exchange *x, const struct http_request *r,
-                         const struct route *route, const struct asked *q)
+                         enum ask_kind kind)
 {
-	const struct http_str *id = http_header(r, "x-request-id"), *orca;
-	char lines[1024];
+	const struct http_str *id = http_header(r, "x-request-id"), *orca = http_header(r, ORCA);
+	char *end = strchr(asked_lines(x), 0);
 	struct problem p = { 0 };
 
-	snprintf(lines, sizeof(lines), "%s", q->lines);
 	if (!is_json(r))
 		problem_set(&p, 400, "Bad Request", NULL, "1 validation error:\n"
 		            "  Unsupported Media Type: Only 'application/json' is allowed");
@@ -515,17 +516,15 @@ static void json_request(struct api *a, struct exchange *x, const struct http_re
 		problem_bad(&p, "X-Request-Id", "X-Request-Id must be 1 to %d printable ASCII characters "
 		            "without spaces.", ASK_ID_BYTES);
 	if (p.status) {
-		api_problem(x, &p, lines);
+		api_problem(x, &p);
 		return;
 	}
-	orca = http_header(r, "endpoint-load-metrics-format");
 	if (orca && (http_is_ci(*orca, "text") || http_is_ci(*orca, "json")))
-		metrics_orca(a, http_is_ci(*orca, "json"), lines + strlen(lines),
-		             sizeof(lines) - strlen(lines));
-	if (route->kind == ASK_CHAT || route->kind == ASK_COMPLETION)
-		request_start(a, x, (enum ask_kind)route->kind, id, &q->right, lines);
+		metrics_orca(a, http_is_ci(*orca, "json"), end, ORCA_BYTES);
+	if (kind == ASK_CHAT || kind == ASK_COMPLETION)
+		request_start(a, x, kind);
 	else
-		tokenize_start(a, x, (enum ask_kind)route->kind, q->right.tenant, lines);
+		tokenize_start(a, x, kind);
 }
 
 static void app_handle(void *ctx, struct exchange *x, const struct http_request *r)
@@ -537,10 +536,12 @@ static void app_handle(void *ctx, struct exchange *x, const struct http_request 
 		exchange_reply(x, q->allowed ? 200 : 400, "text/plain; charset=utf-8", q->lines,
 		               q->allowed ? "OK" : "Disallowed CORS origin", q->allowed ? 2 : 22);
 	else if (routes[q->route].kind >= 0)
-		json_request(a, x, r, &routes[q->route], q);
+		json_request(a, x, r, (enum ask_kind)routes[q->route].kind);
 	else
-		routes[q->route].fn(a, x, q->lines);
+		routes[q->route].fn(a, x);
 }
+
+char *asked_lines(struct exchange *x) { return ((struct asked *)exchange_ctx(x))->lines; }
 
 void asked_by(struct exchange *x, void (*gone)(void *owner), void *owner)
 {

@@ -61,22 +61,23 @@ struct asked {
 };
 
 #define JSON_TYPE "application/json"
+#define LINES_MAX 1280                       /* bytes of header lines that an answer has from its request */
 #define PREPARE_HERE 4096                    /* bytes of body that are prepared on the loop */
 
 /* The current limits; false: the daemon is away. */
 bool api_limits(const struct api *a, struct ask_limits *l);
-void api_problem(struct exchange *x, const struct problem *p, const char *extra);
+void api_problem(struct exchange *x, const struct problem *p); /* the answer to x */
 bool api_healthy(struct api *a);
 void api_look(struct api *a);                /* looks at the daemon's stats page */
 
 /* tokenize.c */
-void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind, uint64_t tenant,
-                    const char *extra);
+void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind);
 /* metrics.c */
 void metrics_write(struct api *a, struct out *o);
 void metrics_request_done(struct api *a, int route, int status, uint64_t ns, size_t in, size_t out);
 void metrics_orca(struct api *a, bool json, char *line, size_t cap);
 /* routes.c */
+char *asked_lines(struct exchange *x);        /* header lines of the answer */
 /* From now on `owner` answers x; gone(owner) is called if the client leaves before it does. */
 void asked_by(struct exchange *x, void (*gone)(void *owner), void *owner);
 const char *api_route_name(int route);       /* NULL past the last */

@@ -14,7 +14,6 @@ struct call {
 	struct problem problem;
 	char *body;
 	size_t body_n;
-	char extra[1024];
 	struct out out;
 };
 
@@ -92,9 +91,9 @@ static void done(struct work *w)
 	struct call *c = (struct call *)w;
 
 	if (c->x && c->problem.status) {
-		api_problem(c->x, &c->problem, c->extra);
+		api_problem(c->x, &c->problem);
 	} else if (c->x) {
-		exchange_give(c->x, 200, JSON_TYPE, c->extra, c->out.p, c->out.n);
+		exchange_give(c->x, 200, JSON_TYPE, asked_lines(c->x), c->out.p, c->out.n);
 		c->out.p = NULL;
 	}
 	out_free(&c->out);
@@ -104,24 +103,23 @@ static void done(struct work *w)
 
 static void gone(void *owner) { ((struct call *)owner)->x = NULL; }
 
-void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind, uint64_t tenant,
-                    const char *extra)
+void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind)
 {
 	const struct http_request *h = exchange_request(x);
+	const struct asked *q = exchange_ctx(x);
 	struct call *c = calloc(1, sizeof(*c));
 	struct problem p;
 
 	if (!c) {
 		problem_memory(&p);
-		api_problem(x, &p, extra);
+		api_problem(x, &p);
 		return;
 	}
-	c->work = (struct work){ .run = run, .done = done, .bytes = h->body.n, .tenant = tenant,
+	c->work = (struct work){ .run = run, .done = done, .bytes = h->body.n, .tenant = q->right.tenant,
 	                          .text = true };
 	c->api = a;
 	c->x = x;
 	c->kind = kind;
-	snprintf(c->extra, sizeof(c->extra), "%s", extra);
 	api_limits(a, &c->limits);
 	c->body = malloc(h->body.n + 1);
 	c->body_n = h->body.n;
