@@ -117,7 +117,7 @@ GROUP_kv        := $(wildcard core/kv/*.c)
 GROUP_sched     := $(GROUP_kv) $(wildcard core/sched/*.c)
 GROUP_clients   := $(wildcard core/clients/*.c)
 GROUP_models    := $(MODELS)
-GROUP_config    := $(wildcard core/instance/config*.c)
+GROUP_config    := $(wildcard core/instance/config*.c) core/instance/options.c
 GROUP_inner     := $(patsubst %,kernels/cpu/%.c,types kvblock lanes plain pick avx2 avx2_matmul avx2_attend \
 	avx512 avx512_matmul avx512_attend)
 GROUP_cpu       := kernels/forward.c kernels/rope.c $(wildcard kernels/cpu/*.c)

@@ -1,4 +1,4 @@
-/* config.c - reads flags, YAML and environment into struct config, by the table in options.h.
+/* config.c - reads flags, YAML and environment into struct config, by the table in options.c.
  *
  *	defaults < --config FILE.yaml < command line;  VLLM_API_KEY if no key is given
  *
@@ -27,7 +27,7 @@ struct parsing {
 	struct config *c;
 	enum config_for who;
 	enum source source;
-	uint8_t from[N_OPTIONS];       /* enum source of each value */
+	uint8_t from[OPTIONS_MAX];       /* enum source of each value */
 	char where[4200];              /* "FILE: line L, column C: ", or "" on the command line */
 	char *err;
 	size_t errlen;
@@ -85,7 +85,7 @@ static int word_index(const char *list, const char *s)
 
 static int option_index(const char *name)
 {
-	for (int i = 0; i < N_OPTIONS; i++)
+	for (int i = 0; i < n_options; i++)
 		if (strcmp(options[i].name, name) == 0)
 			return i;
 	return -1;
@@ -140,7 +140,7 @@ const char *config_nearest(const char *wrong, const char *const *name, int n)
 /* The option of a flag or key (- equals _), and whether "no-" turns it off. */
 static int find(struct parsing *p, const char *given, const char *shown, bool *off)
 {
-	const char *name[N_OPTIONS], *near;
+	const char *name[OPTIONS_MAX], *near;
 	char flat[96];
 	size_t n = strcspn(given, ".");    /* compilation-config.mode is a part of a JSON value */
 	int i;
@@ -161,9 +161,9 @@ static int find(struct parsing *p, const char *given, const char *shown, bool *o
 		return fail(p, "%s: %s has no parts", shown, options[i].name);
 	if (i >= 0)
 		return i;
-	for (int k = 0; k < N_OPTIONS; k++)
+	for (int k = 0; k < n_options; k++)
 		name[k] = options[k].name;
-	near = config_nearest(flat, name, N_OPTIONS);
+	near = config_nearest(flat, name, n_options);
 	if (near)
 		return fail(p, "%s is unknown; did you mean %s%s?", shown, p->source == BY_FLAG ? "--" : "",
 		            near);
@@ -436,7 +436,7 @@ static int set_node(struct yaml *y, int i, bool off, const yaml_node_t *n)
 static int read_document(struct yaml *y)
 {
 	yaml_node_t *root = yaml_document_get_root_node(&y->doc);
-	uint8_t seen[N_OPTIONS] = { 0 };
+	uint8_t seen[OPTIONS_MAX] = { 0 };
 	bool off;
 
 	for (const yaml_node_t *n = y->doc.nodes.start; n < y->doc.nodes.top; n++)
@@ -550,7 +550,7 @@ static int find_short(struct parsing *p, const char *w, const char **value)
 		*value = w + 2;
 		n = 2;
 	}
-	for (int i = 0; i < N_OPTIONS; i++)
+	for (int i = 0; i < n_options; i++)
 		for (int k = 0; (len = word(options[i].also, k, &at)) != 0; k++)
 			if (len == n && memcmp(at, w, n) == 0)
 				return i;
@@ -704,7 +704,7 @@ static int check(struct parsing *p)
 static int start(struct parsing *p)
 {
 	p->source = BY_DEFAULT;
-	for (int i = 0; i < N_OPTIONS; i++)
+	for (int i = 0; i < n_options; i++)
 		if (options[i].action == SET && options[i].value && set(p, i, options[i].value, true) != 0)
 			return -EINVAL;
 	return 0;
@@ -746,7 +746,7 @@ int config_differ(const struct config *a, const struct config *b, enum config_fo
 {
 	int n = 0;
 
-	for (int i = 0; i < N_OPTIONS && n < most; i++)
+	for (int i = 0; i < n_options && n < most; i++)
 		if (options[i].action == SET && options[i].who & who && !same(&options[i], a, b))
 			name[n++] = options[i].name;
 	return n;

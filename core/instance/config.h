@@ -1,5 +1,5 @@
-/* config.h - every setting of the daemon, the adapter and `slipring serve`, in one struct.  Parsing,
- * --help, man pages and completion all come from one table of options.
+/* config.h - every setting of the daemon, the adapter and `slipring serve`, in one struct.  Parsing
+ * and --help come from one table of options (options.c).
  *
  * Names are vLLM's where vLLM has the same setting.  - and _ inside a flag are equal.  Booleans have
  * --x and --no-x; other flags --x=V and --x V.  Where marked, integers take k m g t (powers of 1000,
@@ -127,9 +127,6 @@ int  config_differ(const struct config *a, const struct config *b, enum config_f
 /* topic: NULL = the list of topics with the most used flags, "all", a topic, or a flag.  -EINVAL:
  * it is none of these, and nothing is written. */
 int  config_help(FILE *to, const char *topic, enum config_for who);
-
-/* Bash completion of flags, for the command `program`. */
-void config_completion(FILE *to, const char *program, enum config_for who);
 
 /* The directory of an instance's socket and stats page: $RUNTIME_DIRECTORY/NAME,
  * /run/slipring/NAME for root, else $XDG_RUNTIME_DIR/slipring/NAME, else /tmp/slipring-UID/NAME

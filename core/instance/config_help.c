@@ -1,7 +1,6 @@
-/* config_help.c - prints the table of options as help, and as completion for bash. */
+/* config_help.c - prints the table of options as help. */
 #include "config.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -70,7 +69,7 @@ static void print_short(FILE *to, enum config_for who)
 	                                       [FOR_SERVE] = "slipring serve" };
 
 	fprintf(to, "usage: %s [MODEL] [--flag VALUE ..] [--config FILE.yaml]\n\n", program[who]);
-	for (int i = 0; i < N_OPTIONS; i++)
+	for (int i = 0; i < n_options; i++)
 		if (options[i].common && (options[i].who & who || who == FOR_SERVE))
 			print_option(to, &options[i]);
 	fprintf(to, "\n  --config FILE.yaml   lines of \"flag: value\"; the command line wins\n  --help "
@@ -95,7 +94,7 @@ int config_help(FILE *to, const char *topic, enum config_for who)
 		if (!all && strcmp(topics[t].name, topic) != 0)
 			continue;
 		fprintf(to, "%s%s\n\n", shown++ ? "\n" : "", topics[t].title);
-		for (i = 0; i < N_OPTIONS; i++)
+		for (i = 0; i < n_options; i++)
 			if (options[i].topic == t && (options[i].who & who || who == FOR_SERVE))
 				print_option(to, &options[i]);
 	}
@@ -107,29 +106,4 @@ int config_help(FILE *to, const char *topic, enum config_for who)
 	if (i >= 0)
 		print_option(to, &options[i]);
 	return i >= 0 ? 0 : -EINVAL;
-}
-
-void config_completion(FILE *to, const char *program, enum config_for who)
-{
-	char name[64];
-	size_t n = 0;
-
-	for (const char *c = program; *c && n < sizeof(name) - 1; c++)
-		name[n++] = isalnum((unsigned char)*c) ? *c : '_';
-	name[n] = 0;
-	fprintf(to, "_%s() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n\tcase "
-	        "$prev in\n", name);
-	for (int i = 0; i < N_OPTIONS; i++)
-		if (options[i].choices && options[i].action == SET)
-			fprintf(to, "\t--%s) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); return ;;\n",
-			        options[i].name,
-			        options[i].choices);
-	fprintf(to, "\tesac\n\tcase $cur in\n\t-*) COMPREPLY=($(compgen -W \"--config --help --version");
-	for (int i = 0; i < N_OPTIONS; i++)
-		if (options[i].action == SET && (options[i].who & who || who == FOR_SERVE))
-			fprintf(to, " --%s%s%s", options[i].name, options[i].kind == YESNO ? " --no-" : "",
-			        options[i].kind == YESNO ? options[i].name : "");
-	fprintf(to, "\" -- \"$cur\")) ;;\n\t*) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n\tesac\n}\ncomplete "
-	        "-o filenames -F _%s %s\n",
-	        name, program);
 }

@@ -1,4 +1,4 @@
-/* LINK: core/instance/config_help.c core/instance/config_run.c -lyaml */
+/* LINK: @config -lyaml */
 /* fuzz_config.c - a configuration file of any bytes sets options or ends in a sentence. */
 #include <stdint.h>
 #include <stdlib.h>
