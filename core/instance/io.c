@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -58,7 +57,7 @@ struct io {
 
 	uint64_t woke;
 
-	struct io_watch wake, signals;
+	struct io_watch signals;
 	void (*on_signal)(void *ctx, int sig);
 	void *signal_ctx;
 };
@@ -545,24 +544,7 @@ int io_sleep(struct io *io, uint64_t until)
 	return io_poll(io);
 }
 
-/* ---- wake-up and signals ----------------------------------------------------------------- */
-
-static void on_wake(struct io_watch *w, uint32_t events)
-{
-	uint64_t n;
-
-	(void)events;
-	if (read(w->fd, &n, sizeof(n)) < 0)
-		return;               /* already read: nothing to do */
-}
-
-void io_wake(struct io *io)
-{
-	uint64_t one = 1;
-
-	if (write(io->wake.fd, &one, sizeof(one)) < 0)
-		return;               /* EAGAIN: 2^64 wake-ups are pending, so it wakes */
-}
+/* ---- signals ----------------------------------------------------------------------------- */
 
 static void on_signal(struct io_watch *w, uint32_t events)
 {
@@ -602,7 +584,6 @@ int io_create(struct io **out, int flags)
 	if (!io)
 		return -ENOMEM;
 	io->epfd = -1;
-	io->wake.fd = -1;
 	io->signals.fd = -1;
 	io->uring = !(flags & IO_EPOLL) && !(env && !strcmp(env, "0")) && ring_open(io) == 0;
 	if (!io->uring && (io->epfd = epoll_create1(EPOLL_CLOEXEC)) < 0) {
@@ -610,12 +591,9 @@ int io_create(struct io **out, int flags)
 		io_destroy(io);
 		return r;
 	}
-	io->wake = (struct io_watch){ .events = IO_IN, .fn = on_wake };
-	io->wake.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	r = io->wake.fd < 0 ? -errno : io_watch_add(io, &io->wake);
-	if (r < 0) {
+	if (!(io->heap = malloc(TIMERS_ALONE * sizeof(*io->heap)))) {
 		io_destroy(io);
-		return r;
+		return -ENOMEM;
 	}
 	*out = io;
 	return 0;
@@ -647,8 +625,6 @@ void io_destroy(struct io *io)
 	}
 	if (io->epfd >= 0)
 		close(io->epfd);
-	if (io->wake.fd >= 0)
-		close(io->wake.fd);
 	if (io->signals.fd >= 0)
 		close(io->signals.fd);
 	free(io->heap);

@@ -1,10 +1,9 @@
 /* io.h - one event loop over io_uring, or epoll where io_uring is forbidden.
  *
- * The only file that includes <liburing.h>.  A loop belongs to one thread; only io_wake may
- * be called from others.  Callbacks run inside io_poll and io_sleep.  They may call anything
- * here, and may remove or free the watch or timer that called them.  Structs io_watch, io_timer
- * and io_read are embedded in their owner, which zeroes them and must not move them while they
- * are added.
+ * The only file that includes <liburing.h>.  A loop belongs to one thread.  Callbacks run inside io_poll
+ * and io_sleep.  They may call anything here, and may remove or free the watch or timer that called them.
+ * Structs io_watch, io_timer and io_read are embedded in their owner, which zeroes them and must not move
+ * them while they are added.
  *
  * Watches are level-triggered readiness: io_uring POLL_ADD re-armed after each callback,
  * EPOLLIN and so on with epoll.  Times are ns of CLOCK_MONOTONIC (io_now).
@@ -86,6 +85,5 @@ int  io_poll(struct io *io);                 /* run the callbacks of what is rea
 int  io_sleep(struct io *io, uint64_t until);/* the same, but first wait for an event, at
                                                 most until the time `until` (0 = no limit) */
 uint64_t io_woke(const struct io *io);       /* when the last io_sleep ended its wait */
-void io_wake(struct io *io);                 /* from any thread: io_sleep returns soon */
 
 #endif

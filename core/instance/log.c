@@ -46,7 +46,6 @@ void log_open(const char *program)
 	out = own >= 0 ? own : STDERR_FILENO; /* another user's pipe cannot be reopened: rely on poll alone */
 }
 
-void log_level(enum log_level level) { most = level; }
 bool log_shows(enum log_level level) { return level <= most; }
 
 void log_level_by_name(const char *name)

@@ -14,7 +14,6 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 /* Look at what stderr is now.  The pointer to the name is kept; before the call: "slipring". */
 void log_open(const char *program);
-void log_level(enum log_level most);         /* LOG_INFO at start */
 bool log_shows(enum log_level level);        /* for callers whose text is costly to make */
 void log_level_by_name(const char *name);    /* a value of --log-level; NULL or unknown: no change */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -358,7 +358,7 @@ static void bench_tokens(void)
 
 int main(int argc, char **argv)
 {
-	log_level(LOG_ERROR);
+	log_level_by_name("error");
 	report_open("host", argc > 1 ? argv[1] : NULL);
 	bench_steps(1, 1, 2, 0.5);
 	bench_steps(32, CONNS, 6, 2);

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -41,6 +42,7 @@ struct daemon {
 	char dir[32], path[64];
 	struct clients_config cfg;
 	struct io *io;
+	struct io_watch wake;         /* an eventfd: ends the loop's sleep */
 	struct clients *cl;
 	struct sched *s;
 	struct kv *kv;
@@ -70,10 +72,28 @@ static inline int open_fds(void)
 	return n;
 }
 
+static inline void on_wake(struct io_watch *w, uint32_t events)
+{
+	uint64_t n;
+
+	(void)events;
+	if (read(w->fd, &n, sizeof(n)) < 0)
+		return;               /* already read */
+}
+
+/* Only to a daemon whose thread runs; any thread may call. */
+static inline void daemon_wake(struct daemon *d)
+{
+	uint64_t one = 1;
+
+	if (write(d->wake.fd, &one, sizeof(one)) < 0)
+		abort();
+}
+
 static inline void daemon_call(struct daemon *d, void (*fn)(struct daemon *))
 {
 	atomic_store(&d->call, fn);
-	io_wake(d->io);
+	daemon_wake(d);
 	while (atomic_load(&d->call))
 		usleep(50);
 }
@@ -112,6 +132,8 @@ static inline void daemon_make(struct daemon *d)
 	strcpy(a.sun_path, d->path);
 	MUST(bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0 && listen(fd, 128) == 0);
 	MUST(io_create(&d->io, 0) == 0);
+	d->wake = (struct io_watch){ .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .events = IO_IN, .fn = on_wake };
+	MUST(d->wake.fd >= 0 && io_watch_add(d->io, &d->wake) == 0);
 	MUST(clients_create(&d->cl, &d->cfg, d->io, fd) == 0);
 	MUST(kv_create(&d->kv, &kc) == 0);
 	MUST(sr_null_ops()->open(&d->b, &model, NULL, &lim, err, sizeof(err)) == 0);
@@ -192,7 +214,7 @@ static inline void daemon_init(struct daemon *d, const struct clients_config *cf
 	static const int32_t eos[] = { EOS };
 
 	memset(d, 0, sizeof(*d));
-	log_level(LOG_ERROR);
+	log_level_by_name("error");
 	if (cfg)
 		d->cfg = *cfg;
 #define DEFAULT(field, value) if (!d->cfg.field) d->cfg.field = (value)
@@ -229,6 +251,7 @@ static inline void daemon_start(struct daemon *d, const struct clients_config *c
 static inline void daemon_clear(struct daemon *d)
 {
 	io_destroy(d->io);
+	close(d->wake.fd);
 	assert_int_equal(open_fds(), d->fds);
 	free(d->stats);
 	unlink(d->path);
@@ -238,9 +261,9 @@ static inline void daemon_clear(struct daemon *d)
 static inline void daemon_stop(struct daemon *d)
 {
 	d->stop = true;
-	io_wake(d->io);
+	daemon_wake(d);
 	pthread_join(d->thread, NULL);
-	daemon_clear(d);                      /* here, for io_wake had to be over */
+	daemon_clear(d);                      /* here, because daemon_wake must be over */
 }
 
 /* Wait, two seconds at most, until so many clients are left. */

@@ -701,7 +701,7 @@ static void ends_are_logged_and_recorded(void **state)
 	kept = dup(STDERR_FILENO);
 	fflush(stderr);
 	assert_true(to && dup2(fileno(to), STDERR_FILENO) >= 0);
-	log_level(LOG_DEBUG);
+	log_level_by_name("debug");
 	assert_int_equal(run(c, q, got).finish, SR_LENGTH);
 	q.max_tokens = 9, q.allowed = many_allowed, q.n_allowed = 5;
 	q.n_stop = 5;
@@ -719,7 +719,7 @@ static void ends_are_logged_and_recorded(void **state)
 	while (t.kind != SR_END);
 	assert_int_equal(t.end.finish, -ECANCELED);
 	daemon_look(&d);                      /* an END is put before it is logged: both are over now */
-	log_level(LOG_ERROR);
+	log_level_by_name("error");
 	dup2(kept, STDERR_FILENO);
 	close(kept);
 	rewind(to);

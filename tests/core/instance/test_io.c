@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -160,22 +161,49 @@ static void test_timers_in_order(void **state)
 	assert_true(io_now() - start >= 5 * MS);
 }
 
-static void *waker(void *io)
+/* ---- another thread ends the sleep ---- */
+
+static struct io_watch bell;              /* an eventfd */
+
+static void rung(struct io_watch *w, uint32_t events)
 {
+	uint64_t n;
+
+	(void)events;
+	assert_int_equal(read(w->fd, &n, sizeof(n)), sizeof(n));
+}
+
+static void *ringer(void *arg)
+{
+	uint64_t one = 1;
+
+	(void)arg;
 	usleep(5000);
-	io_wake(io);
+	assert_int_equal(write(bell.fd, &one, sizeof(one)), sizeof(one));
 	return NULL;
+}
+
+/* How long io_sleep took until the other thread ended it. */
+static uint64_t sleep_until_rung(struct io *io, uint64_t until)
+{
+	uint64_t start = io_now(), took;
+	pthread_t t;
+
+	bell = (struct io_watch){ .fd = eventfd(0, EFD_NONBLOCK), .events = IO_IN, .fn = rung };
+	assert_int_equal(io_watch_add(io, &bell), 0);
+	assert_int_equal(pthread_create(&t, NULL, ringer, NULL), 0);
+	io_sleep(io, until);
+	took = io_now() - start;
+	pthread_join(t, NULL);
+	io_poll(io);
+	io_watch_del(io, &bell);
+	close(bell.fd);
+	return took;
 }
 
 static void test_wake_from_another_thread(void **state)
 {
-	pthread_t t;
-	uint64_t start = io_now();
-
-	assert_int_equal(pthread_create(&t, NULL, waker, *state), 0);
-	io_sleep(*state, start + 2000 * MS);
-	assert_true(io_now() - start < 1000 * MS);
-	pthread_join(t, NULL);
+	assert_true(sleep_until_rung(*state, io_now() + 2000 * MS) < 1000 * MS);
 }
 
 static void read_done(struct io_read *r, int64_t result)
@@ -260,20 +288,15 @@ static void test_many_reads(void **state)
 	free(unknown);
 }
 
-/* Hours, or for ever: a wake-up ends it. */
+/* Hours, or for ever: an event ends it. */
 static void test_long_sleeps(void **state)
 {
 	static const uint64_t hours[] = { 0, 2, 1ull << 21 };
 
 	for (size_t i = 0; i < sizeof(hours) / sizeof(hours[0]); i++) {
-		uint64_t start = io_now();
-		pthread_t t;
+		uint64_t until = hours[i] ? io_now() + hours[i] * 3600000 * MS : 0;
 
-		assert_int_equal(pthread_create(&t, NULL, waker, *state), 0);
-		io_sleep(*state, hours[i] ? start + hours[i] * 3600000 * MS : 0);
-		assert_true(io_now() - start < 5000 * MS);
-		pthread_join(t, NULL);
-		io_poll(*state);
+		assert_true(sleep_until_rung(*state, until) < 5000 * MS);
 	}
 	io_sleep(*state, 1);                      /* long ago: not at all */
 }
@@ -445,6 +468,8 @@ static void test_signals(void **state)
 	assert_int_equal(got, SIGUSR1);
 }
 
+static void armed(struct io_watch *w, uint32_t events) { (void)w, (void)events; }
+
 /* In a child that may make no system call but exit: the kernel kills it at the first other. */
 static void test_idle_poll_makes_no_system_call(void **state)
 {
@@ -452,12 +477,13 @@ static void test_idle_poll_makes_no_system_call(void **state)
 	pid_t pid = fork();
 
 	if (pid == 0) {
+		struct io_watch w = { .fd = eventfd(0, 0), .events = IO_IN, .fn = armed };
 		struct io *io;
 
 #ifdef __SANITIZE_THREAD__                    /* it makes calls of its own */
 		_exit(77);
 #endif
-		if (io_create(&io, 0) < 0 || strcmp(io_kind(io), "io_uring"))
+		if (io_create(&io, 0) < 0 || strcmp(io_kind(io), "io_uring") || io_watch_add(io, &w) < 0)
 			_exit(77);
 		io_poll(io);                      /* hand over what the set-up queued */
 		if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) < 0)

@@ -193,11 +193,11 @@ static void test_log(void **state)
 	assert_non_null(strstr(got, want));
 	assert_int_equal(strspn(got, "0123456789-:. "), strlen("2026-01-31 12:00:00.123 "));
 	assert_int_equal(logged(got, sizeof(got), LOG_DEBUG, "text"), 0);
-	log_level(LOG_DEBUG);
+	log_level_by_name("debug");
 	assert_true(logged(got, sizeof(got), LOG_DEBUG, "text") > 0);
-	log_level(LOG_ERROR);
+	log_level_by_name("error");
 	assert_int_equal(logged(got, sizeof(got), LOG_WARN, "text"), 0);
-	log_level(LOG_INFO);
+	log_level_by_name("info");
 	set("JOURNAL_STREAM", "8:1");
 	log_open("prog");
 	assert_true(logged(got, sizeof(got), LOG_ERROR, "two\nlines\033[2J") > 0);
