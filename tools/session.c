@@ -88,7 +88,8 @@ int session_option(struct session_options *o, int argc, char **argv, int *i, cha
 	return 1;
 }
 
-int session_socket(const struct session_options *o, char *out, size_t n, char *err, size_t errlen)
+/* The path of the socket on which the daemon of these options listens. */
+static int session_socket(const struct session_options *o, char *out, size_t n, char *err, size_t errlen)
 {
 	struct config cfg = { .instance = o->instance ? o->instance : "default", .socket = o->socket };
 	int rc = config_socket(&cfg, out, n);

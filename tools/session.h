@@ -36,9 +36,6 @@ struct session_answer {
 int session_option(struct session_options *o, int argc, char **argv, int *i, char *err, size_t errlen);
 extern const char session_help[];
 
-/* The path of the socket on which the daemon of these options listens. */
-int session_socket(const struct session_options *o, char *out, size_t n, char *err, size_t errlen);
-
 /* Connect, and open the text side of the model that is served.  -ENOENT or -ECONNREFUSED: there is no
  * daemon.  -EINVAL: the named or found model has another vocabulary. */
 int session_open(struct session *s, const struct session_options *o, char *err, size_t errlen);

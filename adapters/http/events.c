@@ -15,7 +15,7 @@
 #define TEXT_PIECE 4096              /* bytes of text in a piece */
 #define IDS_PIECE  512
 
-const char *finish_name(enum choice_finish f)
+static const char *finish_name(enum choice_finish f)
 {
 	switch (f) {
 	case STOPPED: return "stop";

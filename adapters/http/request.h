@@ -108,6 +108,5 @@ void event_usage(struct request *r);
 void event_head(struct request *r);                         /* make r->head, once */
 void event_problem(struct request *r, const struct problem *p); /* whole, in r->event */
 void answer(struct request *r);                             /* not streamed: the whole answer */
-const char *finish_name(enum choice_finish f);
 
 #endif

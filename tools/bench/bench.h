@@ -105,7 +105,6 @@ void bench_load_free(struct bench_load *l);
 struct pcg;
 int  bench_exact(struct bench_prompt *p, const struct sr_text *text, int32_t *ids, uint32_t n, uint32_t want,
                  struct pcg *rng);
-int  bench_decode(struct bench_prompt *p, const struct sr_text *text);
 
 /* at[n]: when each request is to be sent, in seconds after the start. */
 int  bench_arrivals(double *at, const struct bench_load *l, const struct bench_options *o);
@@ -120,7 +119,6 @@ void     pcg_seed(struct pcg *g, uint64_t seed);
 uint64_t pcg_below(struct pcg *g, uint64_t n);                 /* uniform in [0, n) */
 void     twister_seed_numpy(struct twister *t, uint32_t seed);
 void     twister_seed_python(struct twister *t, uint64_t seed);
-double   twister_real(struct twister *t);                      /* [0, 1), 53 bits */
 double   twister_gamma(struct twister *t, double shape);       /* scale 1 */
 uint64_t twister_below(struct twister *t, uint64_t n);         /* Python's randrange(n) */
 

@@ -154,7 +154,8 @@ static uint32_t twister_next(struct twister *t)
 	return y ^ y >> 18;
 }
 
-double twister_real(struct twister *t)
+/* [0, 1), 53 bits. */
+static double twister_real(struct twister *t)
 {
 	uint32_t high = twister_next(t) >> 5, low = twister_next(t) >> 6;
 

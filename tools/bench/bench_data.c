@@ -40,7 +40,7 @@ void bench_load_free(struct bench_load *l)
 }
 
 /* p->text = the text of p->ids. */
-int bench_decode(struct bench_prompt *p, const struct sr_text *text)
+static int bench_decode(struct bench_prompt *p, const struct sr_text *text)
 {
 	int64_t n = sr_text_decode(text, p->ids, p->n_ids, false, NULL, 0);
 

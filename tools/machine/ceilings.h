@@ -17,13 +17,9 @@ struct ceilings {
 	char   date[32];
 };
 
-/* The best of several rounds; takes about 2 s on all cores.  0, or -ENOTSUP, -ENOMEM and a sentence. */
-int  ceilings_measure(struct ceilings *c, char *err, size_t errlen);
-
-/* $XDG_CACHE_HOME/slipring/ceilings.json.  Load: 0, -ENOENT, or -EINVAL and a sentence that names file
+/* Read $XDG_CACHE_HOME/slipring/ceilings.json.  0, -ENOENT, or -EINVAL and a sentence that names file
  * and field; -ESTALE: measured on another processor, or with other cores. */
 int  ceilings_load(struct ceilings *c, char *err, size_t errlen);
-int  ceilings_save(const struct ceilings *c, char *err, size_t errlen);
 
 /* Measure, save the result, and make a row of the table from it. */
 void ceilings_look(struct finding *out);

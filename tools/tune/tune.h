@@ -134,7 +134,6 @@ int  tune_walk(struct tune *t, char *err, size_t errlen);
 int  tune_prove(struct tune *t, int a, int b, int *verdict, char *err, size_t errlen);
 void tune_plan(const struct tune *t);
 void tune_tell(const struct tune *t, const struct tune_trial *tr, char *out, size_t n);
-void tune_limits(const struct tune_trial *tr, char *out, size_t n);
 enum { VERDICT_SAME, VERDICT_BETTER, VERDICT_WORSE };
 extern const char *const tune_verdict[];
 

@@ -49,7 +49,7 @@ void tune_tell(const struct tune *t, const struct tune_trial *tr, char *out, siz
 		snprintf(out, n, "as it is");
 }
 
-void tune_limits(const struct tune_trial *tr, char *out, size_t n)
+static void tune_limits(const struct tune_trial *tr, char *out, size_t n)
 {
 	size_t at = 0;
 

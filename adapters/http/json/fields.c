@@ -19,7 +19,7 @@ const char *field_type(json_t *v)
 	}
 }
 
-int field_int(json_t *v, int64_t *out)
+static int field_int(json_t *v, int64_t *out)
 {
 	const char *s;
 	char *end;

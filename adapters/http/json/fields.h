@@ -23,8 +23,7 @@ struct field {
 int fields_read(const struct field *f, size_t n, uint8_t in, json_t *object, void *to,
                 struct problem *p);
 
-int  field_int(json_t *v, int64_t *out);    /* 0 or -EINVAL */
-int  field_double(json_t *v, double *out);
+int  field_double(json_t *v, double *out);  /* 0 or -EINVAL */
 int  field_bool(json_t *v, bool *out);
 const char *field_type(json_t *v);          /* "a string", for messages */
 

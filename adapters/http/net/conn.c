@@ -85,7 +85,8 @@ void conn_start(struct conn *c, struct server *s, int fd, const struct sockaddr_
 	conn_settle_or_bury(c);
 }
 
-void conn_soon(struct conn *c)
+/* Have conn_todo look at it. */
+static void conn_soon(struct conn *c)
 {
 	if (c->s->todo.next == &c->s->todo)
 		io_timer_set(c->s->io, &c->s->todo_timer, io_now());
@@ -132,7 +133,7 @@ static void tell_arriving(struct conn *c, bool arriving)
 		app->arriving(app->ctx, arriving ? 1 : -1);
 }
 
-void conn_close(struct conn *c)
+static void conn_close(struct conn *c)
 {
 	struct server *s = c->s;
 
@@ -153,7 +154,7 @@ void conn_close(struct conn *c)
 	s->spare = c;
 }
 
-void conn_report(struct conn *c, int status)
+static void conn_report(struct conn *c, int status)
 {
 	const struct conn_app *app = c->s->app;
 	struct exchange *x = &c->x;
@@ -182,7 +183,7 @@ void conn_lose(struct conn *c)
 	conn_close(c);
 }
 
-void conn_linger(struct conn *c)
+static void conn_linger(struct conn *c)
 {
 	c->half = false;
 	conn_report(c, c->x.status ? c->x.status : 499);

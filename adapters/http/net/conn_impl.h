@@ -172,17 +172,13 @@ static inline struct conn *conn_of(struct conn_link *l, size_t offset)
 /* Owns fd; may fail and close it. */
 void conn_start(struct conn *c, struct server *s, int fd, const struct sockaddr_storage *peer);
 void conn_enter(struct conn *c, enum conn_state state);
-void conn_soon(struct conn *c);        /* have conn_todo look at it */
 void conn_doom(struct conn *c);        /* have conn_todo end it */
 void conn_todo(struct io_timer *t);    /* the server's timer callback */
 void conn_settle(struct conn *c);      /* tell the loop what it waits for now */
 void conn_settle_or_bury(struct conn *c);
 void conn_read(struct conn *c);        /* read and serve until there is no more to read */
-void conn_report(struct conn *c, int status);
 void conn_finish(struct conn *c);      /* all was sent: next request, or close */
-void conn_linger(struct conn *c);
 void conn_lose(struct conn *c);        /* end it in any state; only from the loop's callbacks */
-void conn_close(struct conn *c);
 
 /* places.c */
 int  places_create(struct server *s);

@@ -363,7 +363,7 @@ static struct value call_macro(struct render *r, const struct macro *m, struct a
 	return v;
 }
 
-struct value call_value(struct render *r, struct value f, struct args *a)
+static struct value call_value(struct render *r, struct value f, struct args *a)
 {
 	struct value v;
 

@@ -36,7 +36,6 @@ struct job {
 };
 
 void *job_alloc(struct job *j, size_t n);            /* zeroed; fails with -ENOMEM or -E2BIG */
-void  job_free(struct job *j);
 
 /* Fail with one sentence, "line 7: ..."; line 0: without a line. */
 _Noreturn void template_fail(struct job *j, int rc, uint32_t line, const char *fmt, ...)
@@ -163,7 +162,6 @@ static inline void leave(struct render *r) { r->depth++; }
 void out_put(struct render *r, const char *s, size_t n);
 
 void template_exec(struct render *r, const struct node *body);
-struct value call_value(struct render *r, struct value f, struct args *a);
 /* The argument at position i or by name; NULL if it was not given. */
 struct value *arg(struct args *a, size_t i, const char *name);
 

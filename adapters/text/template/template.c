@@ -68,7 +68,7 @@ void *job_alloc(struct job *j, size_t n)
 	return p;
 }
 
-void job_free(struct job *j)
+static void job_free(struct job *j)
 {
 	struct chunk *next;
 

@@ -1,6 +1,8 @@
 /* LINK: adapters/http/json/fields.c adapters/http/json/problem.c adapters/http/json/out.c adapters/http/json/number.c -ljansson */
 /* test_fields.c - one JSON value to one of ours, as a table; fields of an object; lists of ids; and what an
  * error looks like. */
+#include "adapters/http/json/fields.c"          /* before cmocka, whose fail() is a macro */
+
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -12,7 +14,6 @@
 
 #include <cmocka.h>
 
-#include "adapters/http/json/fields.h"
 
 #define NO INT64_MIN /* no value */
 
