@@ -104,7 +104,7 @@ $(BUILD)/libslipring.so: $(BUILD)/pic/shmring/client.o
 $(BUILD)/libslipring.a: $(BUILD)/shmring/client.o
 	$(call say,AR)
 	$(Q)ar rcs $@ $^
-TEXT_LIB := $(TEXT) core/models/gguf.c core/models/locate.c
+TEXT_LIB := $(TEXT) $(addprefix core/,models/gguf.c models/locate.c instance/refuse.c)
 $(BUILD)/libslipring-text.so: $(patsubst %.c,$(BUILD)/pic/%.o,$(TEXT_LIB))
 	$(call say,LD)
 	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,libslipring-text.so.0 -o $@ $^ -ljansson -lpcre2-8 -lutf8proc -lcrypto $(LDLIBS)
@@ -116,8 +116,8 @@ $(BUILD)/libslipring-text.so: $(patsubst %.c,$(BUILD)/pic/%.o,$(TEXT_LIB))
 GROUP_kv        := $(wildcard core/kv/*.c)
 GROUP_sched     := $(GROUP_kv) $(wildcard core/sched/*.c)
 GROUP_clients   := $(wildcard core/clients/*.c)
-GROUP_models    := $(MODELS)
-GROUP_config    := $(wildcard core/instance/config*.c) core/instance/options.c
+GROUP_models    := $(MODELS) core/instance/refuse.c
+GROUP_config    := $(wildcard core/instance/config*.c) $(addprefix core/instance/,options.c refuse.c)
 GROUP_inner     := $(patsubst %,kernels/cpu/%.c,types kvblock lanes plain pick avx2 avx2_matmul avx2_attend \
 	avx512 avx512_matmul avx512_attend)
 GROUP_cpu       := kernels/forward.c kernels/rope.c $(wildcard kernels/cpu/*.c)

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "core/instance/knobs.h"
+#include "core/instance/refuse.h"
 
 #define MIB (1024.0 * 1024.0)
 #define GIB (1024.0 * MIB)
@@ -48,16 +49,7 @@ struct planning {
 	size_t errlen;
 };
 
-__attribute__((format(printf, 3, 4)))
-static int fail(struct planning *p, int rc, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(p->err, p->errlen, fmt, ap);
-	va_end(ap);
-	return rc;
-}
+#define fail(p, rc, ...) refuse(rc, (p)->err, (p)->errlen, __VA_ARGS__)
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -4,8 +4,8 @@
  * own, so that one package runs on machines with and without a GPU.
  */
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,20 +14,9 @@
 #include "backend.h"
 #include "cpu/cpu.h"
 #include "null/null.h"
+#include "refuse.h"
 
 #define CUDA_SO "slipring-cuda.so"
-
-static const struct sr_backend_ops *refuse(char *err, size_t errlen, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-static const struct sr_backend_ops *refuse(char *err, size_t errlen, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(err, errlen, fmt, ap);
-	va_end(ap);
-	return NULL;
-}
 
 /* Beside the executable, as in a build directory; else where `make install` puts it:
  * PREFIX/lib/slipring for an executable in PREFIX/bin. */
@@ -57,19 +46,24 @@ static const struct sr_backend_ops *cuda(char *err, size_t errlen)
 	void *so;
 
 	cuda_path(path, sizeof(path));
-	if (access(path, F_OK))
-		return refuse(err, errlen, "the CUDA back end is not installed: no %s; "
-			"install it, or choose --device cpu", path);
+	if (access(path, F_OK)) {
+		refuse(-ENOENT, err, errlen, "the CUDA back end is not installed: no %s; "
+		       "install it, or choose --device cpu", path);
+		return NULL;
+	}
 	so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!so)
-		return refuse(err, errlen, "the CUDA back end cannot be loaded: %s", dlerror());
+	if (!so) {
+		refuse(-ENOENT, err, errlen, "the CUDA back end cannot be loaded: %s", dlerror());
+		return NULL;
+	}
 	*(void **)&get = dlsym(so, "sr_backend_get");
 	ops = get ? get(SR_BACKEND_VERSION) : NULL;
 	if (ops)
 		return ops; /* never closed: its code runs until the process ends */
 	dlclose(so);
-	return refuse(err, errlen, "%s is of another version than this program (which speaks %d): "
-		"install both from one package", path, SR_BACKEND_VERSION);
+	refuse(-ENOENT, err, errlen, "%s is of another version than this program (which speaks %d): "
+	       "install both from one package", path, SR_BACKEND_VERSION);
+	return NULL;
 }
 
 static bool nvidia_present(void)
@@ -86,9 +80,9 @@ const struct sr_backend_ops *sr_backend_find(const char *name, char *err, size_t
 		if (!nvidia_present())
 			return sr_cpu_ops();
 		ops = cuda(why, sizeof(why));
-		if (ops)
-			return ops;
-		return refuse(err, errlen, "this machine has an NVIDIA GPU that cannot be used: %s", why);
+		if (!ops)
+			refuse(-ENOENT, err, errlen, "this machine has an NVIDIA GPU that cannot be used: %s", why);
+		return ops;
 	}
 	if (!strcmp(name, "cpu"))
 		return sr_cpu_ops();
@@ -96,5 +90,6 @@ const struct sr_backend_ops *sr_backend_find(const char *name, char *err, size_t
 		return sr_null_ops();
 	if (!strcmp(name, "cuda"))
 		return cuda(err, errlen);
-	return refuse(err, errlen, "--device %s: there is no such device; auto, cpu, cuda or null", name);
+	refuse(-ENOENT, err, errlen, "--device %s: there is no such device; auto, cpu, cuda or null", name);
+	return NULL;
 }

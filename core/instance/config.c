@@ -20,6 +20,7 @@
 #include <yaml.h>
 
 #include "options.h"
+#include "refuse.h"
 
 enum source { BY_DEFAULT, BY_FILE, BY_FLAG };
 
@@ -44,8 +45,7 @@ static int fail(struct parsing *p, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
-	snprintf(p->err, p->errlen, "%s%s", p->where, what);
-	return -EINVAL;
+	return refuse(-EINVAL, p->err, p->errlen, "%s%s", p->where, what);
 }
 
 void config_free(struct config *c)

@@ -14,13 +14,14 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "core/instance/refuse.h"
 
 #define KEY_MAX 65535          /* bytes, by the specification */
 #define NAME_MAX_BYTES 64      /* of a tensor, by the specification */
@@ -72,19 +73,7 @@ struct reader {
 	size_t errlen;
 };
 
-__attribute__((format(printf, 2, 3)))
-static int fail(struct reader *r, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(r->err, r->errlen, fmt, ap);
-	va_end(ap);
-	for (char *c = r->err; *c; c++)       /* a file's names may hold anything, and messages go to terminals */
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = '?';
-	return -EINVAL;
-}
+#define fail(r, ...) refuse(-EINVAL, (r)->err, (r)->errlen, __VA_ARGS__)
 
 /* Require n more bytes of `what`: 0; -E2BIG in the file but not in memory; -EINVAL not in the file. */
 static int need(struct reader *r, uint64_t n, const char *what)

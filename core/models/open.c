@@ -20,6 +20,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "core/instance/refuse.h"
+
 int model_fail(struct opening *o, int rc, const char *fmt, ...)
 {
 	char what[400];
@@ -28,11 +30,7 @@ int model_fail(struct opening *o, int rc, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
-	for (char *c = what; *c; c++)         /* a file's names may hold anything, and messages go to terminals */
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = '?';
-	snprintf(o->err, o->errlen, "%s: %s", o->path, what);
-	return rc;
+	return refuse(rc, o->err, o->errlen, "%s: %s", o->path, what);
 }
 
 int model_no_memory(struct opening *o)

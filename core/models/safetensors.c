@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,8 @@
 #include <unistd.h>
 
 #include <jansson.h>
+
+#include "core/instance/refuse.h"
 
 #define HEADER_MAX (100u << 20)        /* bytes, as in the reference implementation */
 #define NAME_MAX_BYTES 1024
@@ -28,19 +29,7 @@ static const struct { const char *name; uint32_t bits; } dtypes[] = {
 
 struct where { char *err; size_t errlen; };
 
-__attribute__((format(printf, 2, 3)))
-static int fail(const struct where *w, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(w->err, w->errlen, fmt, ap);
-	va_end(ap);
-	for (char *c = w->err; *c; c++)       /* a file's names may hold anything, and messages go to terminals */
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = '?';
-	return -EINVAL;
-}
+#define fail(w, ...) refuse(-EINVAL, (w)->err, (w)->errlen, __VA_ARGS__)
 
 /* Read a JSON integer that is not negative. */
 static int get_u64(const json_t *j, uint64_t *out)

@@ -10,7 +10,6 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "cpu.h"
 #include "repack.h"
 #include "types.h"
+#include "kernels/refuse.h"
 
 #define BUFFER ((size_t)1 << 19)       /* bytes read at once, if a piece is not larger */
 #define SET    12                      /* buffers in a set: one is packed while the others are read */
@@ -57,18 +57,6 @@ struct loader {
 	struct set *packing;           /* what the team packs now */
 	struct stage *repacking;       /* or the stage */
 };
-
-static int64_t fail(int code, char *err, size_t errlen, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-static int64_t fail(int code, char *err, size_t errlen, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(err, errlen, fmt, ap);
-	va_end(ap);
-	return code;
-}
 
 static int add_piece(struct list *l, struct piece p)
 {
@@ -110,10 +98,10 @@ static int64_t add_vector(struct dev *d, struct weight *w, const struct sr_tenso
 	size_t bytes = ((size_t)t->k * sizeof(float) + 63) & ~(size_t)63;
 
 	if (b->k->form(t->type) < 0 || !types_bytes(t->type, t->k))
-		return fail(-ENOTSUP, err, errlen, "tensor %s: vectors of its type are not supported",
+		return refuse(-ENOTSUP, err, errlen, "tensor %s: vectors of its type are not supported",
 			t->name);
 	if (t->data.bytes != types_bytes(t->type, t->k))
-		return fail(-EINVAL, err, errlen, "tensor %s has %d elements, which is not %llu bytes of its type",
+		return refuse(-EINVAL, err, errlen, "tensor %s has %d elements, which is not %llu bytes of its type",
 			t->name, t->k, (unsigned long long)t->data.bytes);
 	if (!w) {
 		b->dev[0].arena_size += bytes;
@@ -122,7 +110,7 @@ static int64_t add_vector(struct dev *d, struct weight *w, const struct sr_tenso
 	*out = (float *)take(&b->dev[0], bytes);
 	if (add_read(b->loader, (struct piece){ .t = t, .dst = (uint8_t *)*out,
 			.bytes = t->data.bytes, .rows = 1 }))
-		return fail(-ENOMEM, err, errlen, "no memory for the list of weights");
+		return refuse(-ENOMEM, err, errlen, "no memory for the list of weights");
 	return (int64_t)bytes;
 }
 
@@ -179,16 +167,16 @@ static int64_t check_matrix(const struct kern *k, const struct sr_tensor *t, cha
 	const char *why = apart ? repack_refuses(t) : NULL;
 
 	if (k->form(repack_type(t->type)) < 0)
-		return fail(-ENOTSUP, err, errlen, "tensor %s: matrices of its type are not supported on the "
+		return refuse(-ENOTSUP, err, errlen, "tensor %s: matrices of its type are not supported on the "
 			"CPU; F32, F16, BF16, Q8_0, Q4_0 to Q5_1, Q3_K to Q6_K, IQ4_NL, IQ4_XS, AWQ and GPTQ are", t->name);
 	if (t->n < 1 || t->k < 1 || t->k % 32 || (!apart && !types_bytes(t->type, t->k)))
-		return fail(-ENOTSUP, err, errlen, "tensor %s is %d x %d: the inner size must be a multiple "
+		return refuse(-ENOTSUP, err, errlen, "tensor %s is %d x %d: the inner size must be a multiple "
 			"of 32 on the CPU, of 256 for K-quants and IQ4_XS", t->name, t->n, t->k);
 	if (!apart && t->data.bytes != (uint64_t)t->n * types_bytes(t->type, t->k))
-		return fail(-EINVAL, err, errlen, "tensor %s is %d x %d, which is not %llu bytes of its type",
+		return refuse(-EINVAL, err, errlen, "tensor %s is %d x %d, which is not %llu bytes of its type",
 			t->name, t->n, t->k, (unsigned long long)t->data.bytes);
 	if (why)
-		return fail(-ENOTSUP, err, errlen, "tensor %s is not supported on the CPU: %s", t->name, why);
+		return refuse(-ENOTSUP, err, errlen, "tensor %s is not supported on the CPU: %s", t->name, why);
 	return 0;
 }
 
@@ -205,7 +193,7 @@ static int64_t add_matrix(struct dev *d, struct weight *w, const struct sr_tenso
 		if (e)
 			return e;
 		if (t[p]->k != t[0]->k)
-			return fail(-EINVAL, err, errlen, "tensor %s has %d inputs, but those before it %d",
+			return refuse(-EINVAL, err, errlen, "tensor %s has %d inputs, but those before it %d",
 				t[p]->name, t[p]->k, t[0]->k);
 	}
 	for (int p = 0; p < n; p++) {
@@ -231,7 +219,7 @@ static int64_t add_matrix(struct dev *d, struct weight *w, const struct sr_tenso
 			w->share[i * PARTS + p] = take(&b->dev[i], bytes);
 			if ((type == t[p]->type ? add_blocks : add_share)(b->loader, t[p], &w->part[p], from,
 					to, w->share[i * PARTS + p]))
-				return fail(-ENOMEM, err, errlen, "no memory for the list of weights");
+				return refuse(-ENOMEM, err, errlen, "no memory for the list of weights");
 		}
 		b->made_forms |= 1u << q.form;
 		if (w)
@@ -268,12 +256,12 @@ static int64_t add_bias(struct dev *d, struct weight *w, const struct sr_tensor 
 			continue;
 		if (bias[p]->k != t[p]->n || d->b->k->form(bias[p]->type) < 0 ||
 		    bias[p]->data.bytes != types_bytes(bias[p]->type, bias[p]->k))
-			return fail(-ENOTSUP, err, errlen, "tensor %s does not fit as a bias of %s",
+			return refuse(-ENOTSUP, err, errlen, "tensor %s does not fit as a bias of %s",
 				bias[p]->name, t[p]->name);
 		bytes = add_read(d->b->loader, (struct piece){ .t = bias[p], .rows = 1,
 			.dst = (uint8_t *)(w->bias + w->part[p].col), .bytes = bias[p]->data.bytes });
 		if (bytes)
-			return fail(-ENOMEM, err, errlen, "no memory for the list of weights");
+			return refuse(-ENOMEM, err, errlen, "no memory for the list of weights");
 	}
 	return (int64_t)all;
 }
@@ -293,7 +281,7 @@ int64_t weights_add(struct dev *d, struct weight **out, const struct sr_tensor *
 		w = calloc(1, sizeof(*w));
 		if (!w || !(w->share = calloc((size_t)b->n_threads * PARTS, sizeof(*w->share)))) {
 			free(w);
-			return fail(-ENOMEM, err, errlen, "no memory for a weight");
+			return refuse(-ENOMEM, err, errlen, "no memory for a weight");
 		}
 		w->next = b->weights;
 		b->weights = w;
@@ -546,13 +534,13 @@ int weights_load(struct sr_backend *b, const struct sr_source *src, char *err, s
 	ld->b = b;
 	e = take_buffers(ld, src, &all);
 	if (e == -ENOMEM)
-		return (int)fail(e, err, errlen, "no memory for read buffers, %zu bytes", all);
+		return refuse(e, err, errlen, "no memory for read buffers, %zu bytes", all);
 	if (!e)
 		e = load_all(ld, src);
 	if (!e)
 		e = load_apart(ld, src);
 	if (e) /* the start has failed; ld->mem stays mapped, since reads into it may be under way */
-		return (int)fail(e, err, errlen, "the weights cannot be read: %s", strerror(-e));
+		return refuse(e, err, errlen, "the weights cannot be read: %s", strerror(-e));
 	munmap(ld->mem, all);
 	return 0;
 }

@@ -11,7 +11,6 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,7 @@
 #include "device.cuh"
 #include "lt.cuh"
 #include "xid.h"
+#include "kernels/refuse.h"
 
 #define LOOKS 64                     /* polls between two queries to the driver */
 
@@ -64,18 +64,6 @@ static uint64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static int refuse(int code, char *err, size_t errlen, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-static int refuse(int code, char *err, size_t errlen, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(err, errlen, fmt, ap);
-	va_end(ap);
-	return code;
 }
 
 bool cuda_ok(struct dev *d, cudaError_t e, const char *what)

@@ -10,13 +10,13 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "pack.cuh"
 #include "packed.cuh"
+#include "kernels/refuse.h"
 
 #define BUFFERS 8
 #define BUFFER  ((size_t)2 << 20)    /* most bytes per read */
@@ -36,18 +36,6 @@ struct loader {
 	int n_scales;                /* reads in flight that are pieces of scales */
 	int32_t *order;              /* host copy, until it is on the device; or NULL */
 };
-
-static int fail(int code, char *err, size_t errlen, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-static int fail(int code, char *err, size_t errlen, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(err, errlen, fmt, ap);
-	va_end(ap);
-	return code;
-}
 
 /* ---- reading -------------------------------------------------------------------------- */
 
@@ -69,7 +57,7 @@ bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *st
 
 	d->loader = ld;
 	if (!ld) {
-		fail(-ENOMEM, err, errlen, "no memory to load weights with");
+		refuse(-ENOMEM, err, errlen, "no memory to load weights with");
 		return false;
 	}
 	ld->src = src;
@@ -84,7 +72,7 @@ bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *st
 			return false;
 	}
 	if (src->arena && src->arena(src->ctx, ld->pinned, each * BUFFERS)) {
-		fail(-EIO, err, errlen, "read buffers cannot be registered");
+		refuse(-EIO, err, errlen, "read buffers cannot be registered");
 		return false;
 	}
 	return true;
@@ -161,7 +149,7 @@ static int read_rows(struct dev *d, const struct sr_tensor *t, const struct sr_e
 		p.dense = dense + (size_t)p.first * each;
 		e = read_piece(d, of, &p);
 		if (e)
-			return fail(e, err, errlen, "tensor %s cannot be read: %s", t->name,
+			return refuse(e, err, errlen, "tensor %s cannot be read: %s", t->name,
 				d->lost ? d->why : strerror(-e));
 	}
 	return 0;
@@ -247,13 +235,13 @@ static int find_order(struct dev *d, const struct sr_tensor *const *part, int n,
 		int32_t *to = i ? order : where;
 
 		if (!index)
-			return fail(-EIO, err, errlen, "tensor %s: the groups of its inputs cannot be read",
+			return refuse(-EIO, err, errlen, "tensor %s: the groups of its inputs cannot be read",
 				part[i]->name);
 		if (!sort_inputs(index, k, part[i]->group ? part[i]->group : k, to))
-			return fail(-EINVAL, err, errlen, "tensor %s: the groups of its inputs (act-order) must all be "
+			return refuse(-EINVAL, err, errlen, "tensor %s: the groups of its inputs (act-order) must all be "
 				"of one size", part[i]->name);
 		if (i && memcmp(where, order, (size_t)k * sizeof(*where)))
-			return fail(-ENOTSUP, err, errlen, "tensor %s has its inputs in another order (act-order) than "
+			return refuse(-ENOTSUP, err, errlen, "tensor %s has its inputs in another order (act-order) than "
 				"%s, with which it is computed together; the CUDA back end needs them alike",
 				part[i]->name, part[0]->name);
 	}
@@ -270,7 +258,7 @@ static int load_order(struct dev *d, struct weight *w, const struct sr_tensor *c
 	int e;
 
 	if (!where)
-		return fail(-ENOMEM, err, errlen, "no memory for the order of %d inputs", w->k);
+		return refuse(-ENOMEM, err, errlen, "no memory for the order of %d inputs", w->k);
 	d->loader->order = where;
 	e = find_order(d, part, n, where, order, err, errlen);
 	if (!e && !(cuda_ok(d, cudaMemcpyAsync(w->where, where, bytes, cudaMemcpyHostToDevice, d->stream),
@@ -278,7 +266,7 @@ static int load_order(struct dev *d, struct weight *w, const struct sr_tensor *c
 		    cuda_ok(d, cudaMemcpyAsync(w->order, order, bytes, cudaMemcpyHostToDevice, d->stream),
 			"copy an order") &&
 		    cuda_ok(d, cudaStreamSynchronize(d->stream), "copy an order")))
-		e = fail(-EIO, err, errlen, "tensor %s: %s", part[0]->name, d->why);
+		e = refuse(-EIO, err, errlen, "tensor %s: %s", part[0]->name, d->why);
 	if (!e) {
 		free(where);
 		d->loader->order = NULL;
@@ -310,7 +298,7 @@ static int read_packed(struct dev *d, const struct sr_tensor *t, const struct we
 		e = read_rows(d, t, &t->data, rows, step, p, err, errlen);
 	while (t->zero.bytes && d->loader->n_scales && !e) /* zeros need the scales, and reads end in any order */
 		if ((e = forward_one(d)))
-			fail(e, err, errlen, "tensor %s cannot be read: %s", t->name, d->lost ? d->why : strerror(-e));
+			refuse(e, err, errlen, "tensor %s cannot be read: %s", t->name, d->lost ? d->why : strerror(-e));
 	p.of = OF_ZEROS;
 	if (t->zero.bytes && !e)
 		e = read_rows(d, t, &t->zero, outputs ? (t->n + 7) / 8 : groups, 1, p, err, errlen);
@@ -325,9 +313,9 @@ int loader_finish(struct dev *d, char *err, size_t errlen)
 	while (ld->n_reading && !e)
 		e = forward_one(d);
 	if (e)
-		fail(e, err, errlen, "the weights cannot be read: %s", d->lost ? d->why : strerror(-e));
+		refuse(e, err, errlen, "the weights cannot be read: %s", d->lost ? d->why : strerror(-e));
 	if (!e && !cuda_ok(d, cudaStreamSynchronize(d->stream), "load weights"))
-		e = fail(-EIO, err, errlen, "the weights cannot be loaded: %s", d->why);
+		e = refuse(-EIO, err, errlen, "the weights cannot be loaded: %s", d->why);
 	return e;
 }
 
@@ -387,19 +375,19 @@ static int64_t check(const struct sr_tensor *t, char *err, size_t errlen)
 	const char *why;
 
 	if (!is_apart(t->type) && !pack_layout(t->type, &weights, &bytes))
-		return fail(-ENOTSUP, err, errlen,
+		return refuse(-ENOTSUP, err, errlen,
 			"tensor %s: its type is not supported by the CUDA back end; F32, F16, BF16, F8, Q8_0, "
 			"Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, AWQ, GPTQ and compressed-tensors of 4 bits "
 			"are", t->name);
 	why = t->n < 1 || t->k < 1 ? "its shape is empty" : apart ? check_apart(t) : NULL;
 	if (why)
-		return fail(-ENOTSUP, err, errlen, "tensor %s of %d x %d: %s", t->name, t->n, t->k, why);
+		return refuse(-ENOTSUP, err, errlen, "tensor %s of %d x %d: %s", t->name, t->n, t->k, why);
 	if (apart)
 		return 0;
 	if (t->k % weights || (t->n > 1 && t->k % 8) ||
 	    t->data.bytes != (uint64_t)(t->k / weights) * (uint64_t)bytes * (uint64_t)t->n ||
 		t->data.bytes / (uint64_t)t->n > BUFFER)
-		return fail(-EINVAL, err, errlen,
+		return refuse(-EINVAL, err, errlen,
 			"tensor %s of %d x %d has %llu bytes: the inner size must be a multiple of "
 			"8 and of its type's block", t->name, t->n, t->k, (unsigned long long)t->data.bytes);
 	return 0;
@@ -445,19 +433,19 @@ static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part
 		if (e)
 			return e;
 		if (part[i]->k != part[0]->k)
-			return fail(-EINVAL, err, errlen, "tensor %s has %d inputs, but those before it %d",
+			return refuse(-EINVAL, err, errlen, "tensor %s has %d inputs, but those before it %d",
 				part[i]->name, part[i]->k, part[0]->k);
 		if (held_as(part[i]) != w->held) {
 			const struct sr_tensor *one = scales_apart(part[i]) ? part[i] : part[0];
 
 			if (scales_apart(one))
-				return fail(-ENOTSUP, err, errlen, "tensor %s is quantized in another way than "
+				return refuse(-ENOTSUP, err, errlen, "tensor %s is quantized in another way than "
 					"what is computed together with it; the CUDA back end needs them alike",
 					one->name);
 			w->held = HELD_BF16;
 		}
 		if (!part[i]->index.bytes != !part[0]->index.bytes)
-			return fail(-ENOTSUP, err, errlen, "tensor %s has its inputs in another order (act-order) than "
+			return refuse(-ENOTSUP, err, errlen, "tensor %s has its inputs in another order (act-order) than "
 				"%s, with which it is computed together; the CUDA back end needs them alike",
 				part[i]->name, part[0]->name);
 		w->n += part[i]->n;
@@ -527,7 +515,7 @@ static int load(struct dev *d, struct weight *w, const struct sr_tensor *const *
 	if (has_bias && d->use_lt)
 		w->bias16 = (bf16 *)take_clear(d, (size_t)w->n * sizeof(bf16));
 	if (d->lost)
-		return fail(-EIO, err, errlen, "%s", d->why);
+		return refuse(-EIO, err, errlen, "%s", d->why);
 	if (w->order)
 		e = load_order(d, w, part, n, err, errlen);
 	for (int i = 0; i < n && !e; i++) {
@@ -559,7 +547,7 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
 			continue;
 		bytes = check(bias[i], err, errlen);
 		if (!bytes && (bias[i]->k != part[i]->n || held_as(bias[i]) != HELD_VECTOR))
-			bytes = fail(-EINVAL, err, errlen, "tensor %s does not fit as a bias of %s",
+			bytes = refuse(-EINVAL, err, errlen, "tensor %s does not fit as a bias of %s",
 				bias[i]->name, part[i]->name);
 		has_bias = true;
 	}
@@ -573,7 +561,7 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
 		return bytes;
 	w = (struct weight *)malloc(sizeof(*w));
 	if (!w)
-		return fail(-ENOMEM, err, errlen, "no memory for a weight");
+		return refuse(-ENOMEM, err, errlen, "no memory for a weight");
 	*w = shape;
 	w->next = d->weights;
 	d->weights = w;

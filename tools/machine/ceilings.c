@@ -4,6 +4,7 @@
  * rounds is what the hardware can do, not what it always does. */
 #include "ceilings.h"
 #include "core/instance/fresh.h"
+#include "core/instance/refuse.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -113,7 +114,8 @@ static int run(struct worker *w, int n)
 	return -e;
 }
 
-int ceilings_measure(struct ceilings *c, char *err, size_t errlen)
+/* The best of several rounds; takes about 2 s on all cores.  0, or -ENOTSUP, -ENOMEM and a sentence. */
+static int ceilings_measure(struct ceilings *c, char *err, size_t errlen)
 {
 	int n = cores();
 	size_t bytes = PER_CORE * (size_t)n;
@@ -213,7 +215,7 @@ int ceilings_load(struct ceilings *c, char *err, size_t errlen)
 	return rc;
 }
 
-int ceilings_save(const struct ceilings *c, char *err, size_t errlen)
+static int ceilings_save(const struct ceilings *c, char *err, size_t errlen)
 {
 	struct fresh w;
 	char file[PATH_MAX];
@@ -239,7 +241,7 @@ int ceilings_save(const struct ceilings *c, char *err, size_t errlen)
 	}
 	json_decref(j);
 	if (rc)
-		snprintf(err, errlen, "%s cannot be written: %s", k > 0 ? file : "ceilings.json", strerror(-rc));
+		refuse(rc, err, errlen, "%s cannot be written: %s", k > 0 ? file : "ceilings.json", strerror(-rc));
 	return rc;
 }
 

@@ -4,7 +4,6 @@
 #include "quantize_dir.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,22 +11,14 @@
 #include <jansson.h>
 
 #include "adapters/text/pretokenize.h"
+#include "core/instance/refuse.h"
 #include "core/models/gguf.h"
 
 enum { TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4 };   /* values of tokenizer.ggml.token_type */
 
 struct out { const char *dir; char *err; size_t errlen; };
 
-__attribute__((format(printf, 3, 4)))
-static int fail(const struct out *o, int rc, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(o->err, o->errlen, fmt, ap);
-	va_end(ap);
-	return rc;
-}
+#define fail(o, rc, ...) refuse(rc, (o)->err, (o)->errlen, __VA_ARGS__)
 
 /* Write j to a file and release it. */
 static int put_json(const struct out *o, const char *name, json_t *j)

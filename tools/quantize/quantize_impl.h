@@ -12,6 +12,7 @@
 
 #include "awq.h"
 #include "calibrate.h"
+#include "core/instance/refuse.h"
 #include "core/models/locate.h"
 #include "core/models/model.h"
 #include "tensors_out.h"
@@ -47,9 +48,7 @@ struct quantize {
 	char    err[5000];
 };
 
-/* Returns rc. */
-__attribute__((format(printf, 3, 4)))
-int  quantize_fail(struct quantize *z, int rc, const char *fmt, ...);
+#define quantize_fail(z, rc, ...) refuse(rc, (z)->err, sizeof((z)->err), __VA_ARGS__)
 int  quantize_no_memory(struct quantize *z);
 
 /* These return 0, or -errno and a sentence in z->err. */

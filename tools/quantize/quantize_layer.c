@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,16 +37,6 @@ static const struct sr_tensor *part(const struct sr_layer *y, size_t at)
 }
 
 const char *quantize_matrix(int i) { return matrix_of[i].name; }
-
-int quantize_fail(struct quantize *z, int rc, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(z->err, sizeof(z->err), fmt, ap);
-	va_end(ap);
-	return rc;
-}
 
 int quantize_no_memory(struct quantize *z)
 {

@@ -1,4 +1,4 @@
-/* LINK: core/models/gguf.c */
+/* LINK: core/models/gguf.c core/instance/refuse.c */
 /* fuzz_gguf.c - any bytes are a table or a sentence; what is in a table can be read. */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* LINK: core/models/safetensors.c -ljansson */
+/* LINK: core/models/safetensors.c core/instance/refuse.c -ljansson */
 /* fuzz_safetensors.c - any bytes are a table whose tensors tile the data, or a sentence. */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* LINK: core/models/gguf.c -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
+/* LINK: core/models/gguf.c core/instance/refuse.c -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
 /* test_gguf.c - the GGUF parser: one good file, and a table of lies about it. */
 #include <setjmp.h>
 #include <stdarg.h>

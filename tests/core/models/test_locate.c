@@ -1,4 +1,4 @@
-/* LINK: core/models/locate.c core/models/gguf.c -lcrypto */
+/* LINK: core/models/locate.c core/models/gguf.c core/instance/refuse.c -lcrypto */
 /* test_locate.c - what a MODEL is: file, directory, id in the download cache, or the default. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* LINK: core/models/safetensors.c -ljansson -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
+/* LINK: core/models/safetensors.c core/instance/refuse.c -ljansson -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
 /* test_safetensors.c - the safetensors parser, and directories of shards: good ones and lies. */
 #include <setjmp.h>
 #include <stdarg.h>
