@@ -108,7 +108,8 @@ struct clients {
 
 	uint64_t gap_ns, n_gaps;      /* n_gaps tokens came gap_ns after the token before; not counted yet */
 	uint64_t key[2], n_seeds;     /* for seeds and salts */
-	uint32_t *stop, *bias, *allow, *bad; /* lists in the scheduler's form */
+	struct sched_cmd cmd[SCHED_CMDS]; /* of the request being translated */
+	uint32_t *words;              /* of cmd[] */
 };
 
 /* ---- clients/accept.c ---- */

@@ -616,12 +616,8 @@ int clients_create(struct clients **out, const struct clients_config *cfg, struc
 	cl->all = calloc(max, sizeof(cl->all[0]));
 	cl->open = calloc(max, sizeof(cl->open[0]));
 	cl->dirty = calloc(max, sizeof(cl->dirty[0]));
-	cl->stop = calloc((size_t)cfg->n_eos + SR_STOP_MAX + SR_LIST_MAX, sizeof(uint32_t));
-	cl->bias = calloc(2 * SR_LIST_MAX, sizeof(uint32_t));
-	cl->allow = calloc(SR_LIST_MAX, sizeof(uint32_t));
-	cl->bad = calloc(3 * SR_LIST_MAX, sizeof(uint32_t));
-	e = !cl->all || !cl->open || !cl->dirty || !cl->stop || !cl->bias || !cl->allow || !cl->bad ?
-		-ENOMEM : host_make(cl);
+	cl->words = calloc(SCHED_BEGIN_WORDS + (size_t)cfg->n_eos + SR_STOP_MAX + 7 * SR_LIST_MAX, sizeof(uint32_t));
+	e = !cl->all || !cl->open || !cl->dirty || !cl->words ? -ENOMEM : host_make(cl);
 	if (!e)
 		e = conn_listen(cl, listen_fd);
 	if (e) {
@@ -645,9 +641,6 @@ void clients_destroy(struct clients *cl)
 	free(cl->all);
 	free(cl->open);
 	free(cl->dirty);
-	free(cl->stop);
-	free(cl->bias);
-	free(cl->allow);
-	free(cl->bad);
+	free(cl->words);
 	free(cl);
 }

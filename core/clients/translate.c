@@ -57,44 +57,59 @@ static uint64_t seed_of(struct clients *cl, const struct sr_wire_request *q)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* The number of words that lists_of() makes. */
+/* The number of words that commands_of() makes, without the BEGIN's. */
 int32_t words_of(const struct clients *cl, const struct sr_wire_request *q)
 {
 	return (q->flags & SR_IGNORE_EOS ? 0 : cl->cfg.n_eos) + (int32_t)(q->n_stop + q->n_more_stops +
 	       2 * q->n_bias + q->n_allowed + 2 * q->n_banned + q->n_bad_words);
 }
 
-/* Lists in the back end's form: words, each kind by itself. */
-static void lists_of(struct clients *cl, const struct host_request *r, struct sched_request *out)
+static void put(struct clients *cl, struct sched_request *out, const void *words, uint32_t n)
+{
+	if (n)
+		memcpy(cl->words + out->n_words, words, n * sizeof(cl->words[0]));
+	out->n_words += (int32_t)n;
+}
+
+/* The words put since the last command are the arguments of this one; a list without words is none. */
+static void put_cmd(struct clients *cl, struct sched_request *out, enum sr_op op, int32_t a)
+{
+	int32_t n = out->n_words;
+
+	for (int32_t i = 0; i < out->n_cmds; i++)
+		n -= cl->cmd[i].n;
+	if (n)
+		cl->cmd[out->n_cmds++] = (struct sched_cmd){ (int32_t)op, a, n };
+}
+
+/* What begins its slot: how to sample, then its lists as the back end takes them. */
+static void commands_of(struct clients *cl, const struct host_request *r, const struct sr_sampling *sampling,
+                        struct sched_request *out)
 {
 	const struct sr_wire_request *q = &r->q;
-	int32_t n = 0;
 
+	_Static_assert(sizeof(*sampling) <= SCHED_BEGIN_WORDS * sizeof(uint32_t), "the scheduler keeps it");
+	out->cmd = cl->cmd;
+	out->words = cl->words;
+	put(cl, out, sampling, sizeof(*sampling) / sizeof(uint32_t));
+	put_cmd(cl, out, SR_CMD_BEGIN, 0);
+
+	out->stop = out->n_words;
 	if (!(q->flags & SR_IGNORE_EOS))
-		for (; n < cl->cfg.n_eos; n++)
-			cl->stop[n] = (uint32_t)cl->cfg.eos[n];
-	for (uint32_t i = 0; i < q->n_stop; i++)
-		cl->stop[n++] = (uint32_t)q->stop[i];
-	for (uint32_t i = 0; i < q->n_more_stops; i++)
-		cl->stop[n++] = (uint32_t)r->more_stops[i];
-	out->list[SR_LIST_STOP] = cl->stop;
-	out->n_list[SR_LIST_STOP] = n;
+		put(cl, out, cl->cfg.eos, (uint32_t)cl->cfg.n_eos);
+	put(cl, out, q->stop, q->n_stop);
+	put(cl, out, r->more_stops, q->n_more_stops);
+	out->n_stop = out->n_words - out->stop;
+	put_cmd(cl, out, SR_CMD_LIST, SR_LIST_STOP);
 
-	memcpy(cl->bias, r->bias, q->n_bias * sizeof(r->bias[0])); /* both are id and f32: the same words */
-	out->list[SR_LIST_BIAS] = cl->bias;
-	out->n_list[SR_LIST_BIAS] = 2 * (int32_t)q->n_bias;
-
-	memcpy(cl->allow, r->allowed, q->n_allowed * sizeof(r->allowed[0]));
-	out->list[SR_LIST_ALLOW] = cl->allow;
-	out->n_list[SR_LIST_ALLOW] = (int32_t)q->n_allowed;
-
-	for (n = 0; n < 2 * (int32_t)q->n_banned; n += 2) { /* each is a sequence of length 1 */
-		cl->bad[n] = 1;
-		cl->bad[n + 1] = (uint32_t)r->banned[n / 2];
-	}
-	memcpy(cl->bad + n, r->bad_words, q->n_bad_words * sizeof(r->bad_words[0]));
-	out->list[SR_LIST_BAD] = cl->bad;
-	out->n_list[SR_LIST_BAD] = n + (int32_t)q->n_bad_words;
+	put(cl, out, r->bias, 2 * q->n_bias); /* id and f32, both */
+	put_cmd(cl, out, SR_CMD_LIST, SR_LIST_BIAS);
+	put(cl, out, r->allowed, q->n_allowed);
+	put_cmd(cl, out, SR_CMD_LIST, SR_LIST_ALLOW);
+	for (uint32_t i = 0; i < q->n_banned; i++) /* each is a sequence of length 1 */
+		put(cl, out, (const int32_t[]){ 1, r->banned[i] }, 2);
+	put(cl, out, r->bad_words, q->n_bad_words);
+	put_cmd(cl, out, SR_CMD_LIST, SR_LIST_BAD);
 }
 
 /* Does the device need earlier ids: for penalties, or for a bad word of several ids? */
@@ -112,16 +127,17 @@ struct sched_request translate(struct clients *cl, const struct client *c,
                                const struct host_request *r, uint64_t tenant)
 {
 	const struct sr_wire_request *q = &r->q;
+	const struct sr_sampling sampling = {
+		.seed = seed_of(cl, q), .temperature = q->temperature,
+		.top_p = q->top_p > 0 ? q->top_p : 1, .min_p = q->min_p,
+		.top_k = q->top_k < INT32_MAX ? (int32_t)q->top_k : 0,
+		.presence = q->presence, .frequency = q->frequency,
+		.repetition = q->repetition > 0 ? q->repetition : 1,
+		.min_position = (int32_t)(q->n_prompt + q->min_tokens),
+	};
 	struct sched_request out = {
 		.prompt = r->prompt, .n_prompt = (int32_t)q->n_prompt, .max_tokens = (int32_t)q->max_tokens,
-		.sampling = {
-			.seed = seed_of(cl, q), .temperature = q->temperature,
-			.top_p = q->top_p > 0 ? q->top_p : 1, .min_p = q->min_p,
-			.top_k = q->top_k < INT32_MAX ? (int32_t)q->top_k : 0,
-			.presence = q->presence, .frequency = q->frequency,
-			.repetition = q->repetition > 0 ? q->repetition : 1,
-			.min_position = (int32_t)(q->n_prompt + q->min_tokens),
-		},
+		.min_position = sampling.min_position,
 		.salt = salt_of(cl, c, tenant, q->cache_salt), .deadline = q->deadline,
 		.priority = c->trusted || q->priority > 0 ? q->priority : 0,
 		.n_top = q->n_top, .n_prompt_top = q->n_prompt_top,
@@ -129,6 +145,6 @@ struct sched_request translate(struct clients *cl, const struct client *c,
 		.history = looks_back(r),
 	};
 
-	lists_of(cl, r, &out);
+	commands_of(cl, r, &sampling, &out);
 	return out;
 }

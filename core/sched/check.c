@@ -6,7 +6,7 @@
 #include "core/sched/impl.h"
 
 struct sums {
-	int32_t run, waiting, chunks, quota, list_chunks, deadlines;
+	int32_t run, waiting, chunks, quota, word_chunks, deadlines;
 	int64_t waiting_tokens, blocks;
 };
 
@@ -18,11 +18,11 @@ static void check_seq(const struct sched *s, const struct seq *q, struct sums *s
 		n_chunks++;
 	assert(n_chunks == q->n_chunks && n_chunks == q->have / KV_CHUNK + 1);
 	assert(q->have >= q->n_prompt && q->have <= q->known && q->known <= q->end);
-	assert(q->reserved >= 0 && q->stops == (q->n_list[SR_LIST_STOP] > 0));
+	assert(q->reserved >= 0 && q->stops == (q->n_stop > 0));
 	assert((q->deadline != 0) == (q->heap_at != NONE));
 	assert(queue_find(s, q->who, q->user_data) == (int32_t)(q - s->seq));
 	sum->chunks += n_chunks;
-	sum->list_chunks += list_chunks_for(q->n_words);
+	sum->word_chunks += word_chunks_for(q->n_words);
 	sum->deadlines += q->deadline != 0;
 	if (q->started) {
 		assert(n_chunks <= q->quota);
@@ -156,8 +156,8 @@ void sched_check(const struct sched *s)
 			check_seq(s, &s->seq[i], &sum);
 	assert(sum.run == s->n_run && sum.waiting == s->stats.waiting);
 	assert(sum.waiting_tokens == s->stats.waiting_tokens);
-	assert(sum.chunks + sum.list_chunks + s->n_free_chunk == s->n_chunk);
-	assert(sum.list_chunks == s->list_used && s->list_used <= s->list_chunks);
+	assert(sum.chunks + sum.word_chunks + s->n_free_chunk == s->n_chunk);
+	assert(sum.word_chunks == s->word_used && s->word_used <= s->word_chunks);
 	assert(sum.quota == s->start_used && s->start_used <= s->start_chunks);
 	assert(sum.deadlines == s->n_heap);
 	for (int32_t j = 0; j < s->n_run; j++) {

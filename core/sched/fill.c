@@ -10,8 +10,7 @@
 #include "core/sched/impl.h"
 
 #define PLANNED        (-1)
-#define SAMPLING_WORDS ((int32_t)(sizeof(struct sr_sampling) / sizeof(uint32_t)))
-#define ADMIT_CMDS     8     /* BEGIN, four LISTs, HISTORY, BLOCKS; and one spare */
+#define ADMIT_CMDS     (SCHED_CMDS + 3) /* the request's own, HISTORY, BLOCKS; and one spare */
 #define DEMOTE_LOOK    64    /* cached blocks that kv_demote looks at */
 #define PROBE_BLOCKS   8     /* of a prompt in one batch while its speed is unknown */
 #define GIVE_UP        100   /* times ring_ns: then a blocked sequence that the queue cannot take ends */
@@ -60,17 +59,11 @@ static void put_blocks(struct sched *s, struct fill *x, struct seq *q)
 static void put_begin(struct fill *x, struct seq *q)
 {
 	struct sr_batch *b = x->b;
-	int32_t at = 0;
 
-	memcpy(b->word + b->n_words, &q->sampling, sizeof(q->sampling));
-	put_cmd(x, SR_CMD_BEGIN, q->slot, 0, SAMPLING_WORDS);
-	for (int kind = 0; kind < 4; kind++) {
-		if (!q->n_list[kind])
-			continue;
-		list_read(q, at, q->n_list[kind], b->word + b->n_words);
-		put_cmd(x, SR_CMD_LIST, q->slot, kind, q->n_list[kind]);
-		at += q->n_list[kind];
-	}
+	memcpy(b->word + b->n_words, q->begin, (size_t)q->cmd[0].n * sizeof(q->begin[0]));
+	words_read(q, b->word + b->n_words + q->cmd[0].n);
+	for (int32_t i = 0; i < q->n_cmds; i++)
+		put_cmd(x, (enum sr_op)q->cmd[i].op, q->slot, q->cmd[i].a, q->cmd[i].n);
 	if (q->history) {
 		text_read(q, 0, q->have, (int32_t *)(b->word + b->n_words));
 		put_cmd(x, SR_CMD_HISTORY, q->slot, q->n_prompt, q->have);
@@ -521,7 +514,7 @@ static int may_admit(const struct sched *s, const struct fill *x, const struct s
 {
 	const struct sr_limits *lim = &s->cfg.limits;
 	const struct sr_batch *b = x->b;
-	int64_t words = (int64_t)SAMPLING_WORDS + q->n_words + (q->history ? q->have : 0) + lim->seq_blocks;
+	int64_t words = (int64_t)q->cmd[0].n + q->n_words + (q->history ? q->have : 0) + lim->seq_blocks;
 
 	if (s->n_run >= s->knobs.max_seqs || !s->n_free_slot || b->n_rows >= lim->rows)
 		return WHY_SEQS;

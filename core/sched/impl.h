@@ -14,7 +14,7 @@
 
 #define NONE       (-1)
 #define DEPTH_MAX  8
-#define LIST_WORDS 16        /* lists of up to this many words lie in the sequence itself */
+#define WORDS_HERE 16        /* up to this many words of commands lie in the sequence itself */
 #define LEADS      256       /* a power of two */
 #define AGED_EVERY 8         /* one place of 8 goes by age */
 #define AHEAD      6         /* rows that are prefetched ahead; twice as many where a first
@@ -50,12 +50,15 @@ struct seq {
 	bool     drawn;          /* a sample is planned or drawn since it got its slot */
 	bool     stops;          /* it has stop ids */
 
-	int32_t  n_list[4];      /* words of its lists, by kind */
-	struct kv_chunk *more;   /* the words, if more than LIST_WORDS */
-	uint32_t word[LIST_WORDS];    /* the words, if few */
-	int32_t  n_words;        /* sum of n_list */
-	struct sr_sampling sampling;
+	int32_t  stop, n_stop;   /* its stop ids, as words */
+	int32_t  min_position;   /* the first at which they end it */
+	int32_t  n_words;        /* of its commands after the BEGIN */
+	struct kv_chunk *more;   /* the words, if more than WORDS_HERE */
+	uint32_t word[WORDS_HERE];    /* the words, if few */
 
+	struct sched_cmd cmd[SCHED_CMDS]; /* BEGIN first */
+	int32_t  n_cmds;
+	uint32_t begin[SCHED_BEGIN_WORDS];
 	int32_t  scored;         /* prompt ids before this place have had their log-probability sent */
 	uint8_t  n_prompt_top, prompt_cost;
 	bool     score, history, no_cache;
@@ -119,7 +122,7 @@ struct tenant {
 	uint64_t left;           /* when it became free: the oldest is reused first */
 	int32_t  n;              /* sequences in its members' lines */
 	int64_t  tokens;         /* ids of those sequences */
-	int32_t  list_chunks;    /* held by its live requests */
+	int32_t  word_chunks;    /* held by its live requests */
 	struct round round;      /* of members that wait */
 	int32_t  n_best;         /* members in the round with the tenant's priority */
 };
@@ -173,7 +176,7 @@ struct sched {
 	struct kv_chunk **free_chunk;      /* a stack */
 	int32_t  n_chunk, n_free_chunk;
 	int32_t  start_chunks, start_used; /* chunks for started sequences; sum of their quotas */
-	int32_t  list_chunks, list_used;   /* chunks for lists; in use */
+	int32_t  word_chunks, word_used;   /* chunks for words of commands; in use */
 
 	struct flight flight[DEPTH_MAX];
 	struct kv_table **due;   /* [limits.rows]: tables of answers that just filled a block */
@@ -246,16 +249,16 @@ void    queue_unname(struct sched *s, int32_t i);
 void    queue_deadline(struct sched *s, int32_t i);
 void    queue_deadline_off(struct sched *s, int32_t i);
 
-int32_t list_chunks_for(int32_t n_words);
+int32_t word_chunks_for(int32_t n_words);
 void    text_more(struct sched *s, struct seq *q);
 void    text_read(struct seq *q, int32_t from, int32_t n, int32_t *out);
 void    text_free(struct sched *s, struct seq *q);
 bool    text_may_start(const struct sched *s, const struct seq *q);
 bool    text_may_grow(struct sched *s, struct seq *q);
 void    text_started(struct sched *s, struct seq *q, int32_t quota);
-void    list_store(struct sched *s, struct seq *q, const struct sched_request *r);
-void    list_read(const struct seq *q, int32_t from, int32_t n, uint32_t *out);
-bool    list_stops(const struct seq *q, int32_t id);
+void    words_store(struct sched *s, struct seq *q, const uint32_t *word);
+void    words_read(const struct seq *q, uint32_t *out);
+bool    words_stop(const struct seq *q, int32_t id);
 
 /* The tail always has room: a new chunk is taken when the tail is full, not when it is needed. */
 static inline void text_append(struct sched *s, struct seq *q, int32_t id)

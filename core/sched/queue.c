@@ -1,9 +1,9 @@
 /* sched/queue.c - waiting: tenants and their clients, lines and turns, deadlines, names, and the pool
- * of ids and lists.
+ * of ids and of words of commands.
  *
  * The pool's chunks are counted in three parts, so that no part can use up another: the queue's
  * (bounded by queue_tokens and queue_requests), that of started sequences (text_may_start,
- * text_may_grow) and the lists' (sched_admit).
+ * text_may_grow) and that of words (sched_admit).
  */
 #include <assert.h>
 #include <string.h>
@@ -607,8 +607,8 @@ void text_free(struct sched *s, struct seq *q)
 	chunks_free(s, q->head);
 	chunks_free(s, q->more);
 	if (q->more) {
-		s->list_used -= list_chunks_for(q->n_words);
-		s->tenant[q->tenant].list_chunks -= list_chunks_for(q->n_words);
+		s->word_used -= word_chunks_for(q->n_words);
+		s->tenant[q->tenant].word_chunks -= word_chunks_for(q->n_words);
 	}
 	if (q->started)
 		s->start_used -= q->quota;
@@ -650,73 +650,64 @@ void text_started(struct sched *s, struct seq *q, int32_t quota)
 	q->started = true;
 }
 
-/* ---- lists ---------------------------------------------------------------------------------------------- */
+/* ---- words of commands ---------------------------------------------------------------------------- */
 
-/* Chunks for n_words words of lists; a few words lie in the sequence itself. */
-int32_t list_chunks_for(int32_t n_words)
+/* Chunks for n_words words after the BEGIN's; a few words lie in the sequence itself. */
+int32_t word_chunks_for(int32_t n_words)
 {
-	return n_words <= LIST_WORDS ? 0 : (n_words + KV_CHUNK - 1) / KV_CHUNK;
+	return n_words <= WORDS_HERE ? 0 : (n_words + KV_CHUNK - 1) / KV_CHUNK;
 }
 
-void list_store(struct sched *s, struct seq *q, const struct sched_request *r)
+/* Keep the words after the BEGIN's. */
+void words_store(struct sched *s, struct seq *q, const uint32_t *word)
 {
-	int32_t chunks = list_chunks_for(q->n_words), at = 0;
-	struct kv_chunk **end = &q->more, *c = NULL;
+	int32_t chunks = word_chunks_for(q->n_words);
+	struct kv_chunk **end = &q->more;
 
-	for (int kind = 0; kind < 4; kind++) {
-		for (int32_t i = 0; i < q->n_list[kind]; i++, at++) {
-			if (!chunks) {
-				q->word[at] = r->list[kind][i];
-				continue;
-			}
-			if (at % KV_CHUNK == 0) {
-				c = *end = chunk_take(s);
-				end = &c->next;
-			}
-			c->id[at % KV_CHUNK] = (int32_t)r->list[kind][i];
-		}
+	if (!chunks)
+		memcpy(q->word, word, (size_t)q->n_words * sizeof(*word));
+	for (int32_t j = 0; j < chunks; j++) {
+		int32_t left = q->n_words - j * KV_CHUNK;
+
+		*end = chunk_take(s);
+		memcpy((*end)->id, word + j * KV_CHUNK, (size_t)(left < KV_CHUNK ? left : KV_CHUNK) * sizeof(*word));
+		end = &(*end)->next;
 	}
-	s->list_used += chunks;
-	s->tenant[q->tenant].list_chunks += chunks;
+	s->word_used += chunks;
+	s->tenant[q->tenant].word_chunks += chunks;
 }
 
-/* Read words from .. from+n-1 of all lists, which lie one after the other. */
-void list_read(const struct seq *q, int32_t from, int32_t n, uint32_t *out)
+void words_read(const struct seq *q, uint32_t *out)
+{
+	int32_t left = q->n_words;
+
+	if (!q->more)
+		memcpy(out, q->word, (size_t)left * sizeof(*out));
+	for (const struct kv_chunk *c = q->more; c; c = c->next, left -= KV_CHUNK, out += KV_CHUNK)
+		memcpy(out, c->id, (size_t)(left < KV_CHUNK ? left : KV_CHUNK) * sizeof(*out));
+}
+
+/* Is id a stop id? */
+bool words_stop(const struct seq *q, int32_t id)
 {
 	const struct kv_chunk *c = q->more;
-	int32_t at = 0;
+	int32_t i = q->stop, end = q->stop + q->n_stop;
 
 	if (!c) {
-		memcpy(out, q->word + from, (size_t)n * sizeof(*out));
-		return;
-	}
-	for (; from >= at + KV_CHUNK; at += KV_CHUNK)
-		c = c->next;
-	for (int32_t i = from; i < from + n; i++) {
-		if (i == at + KV_CHUNK) {
-			c = c->next;
-			at += KV_CHUNK;
-		}
-		*out++ = (uint32_t)c->id[i - at];
-	}
-}
-
-/* Is id a stop id?  Those are the first words. */
-bool list_stops(const struct seq *q, int32_t id)
-{
-	const struct kv_chunk *c = q->more;
-	int32_t n = q->n_list[SR_LIST_STOP];
-
-	if (!c) {
-		for (int32_t i = 0; i < n; i++)
+		for (; i < end; i++)
 			if ((int32_t)q->word[i] == id)
 				return true;
 		return false;
 	}
-	for (int32_t i = 0; i < n; i++) {
-		if (i && i % KV_CHUNK == 0)
+	for (; i >= KV_CHUNK; i -= KV_CHUNK, end -= KV_CHUNK)
+		c = c->next;
+	for (; i < end; i++) {
+		if (i == KV_CHUNK) {
 			c = c->next;
-		if (c->id[i % KV_CHUNK] == id)
+			i -= KV_CHUNK;
+			end -= KV_CHUNK;
+		}
+		if (c->id[i] == id)
 			return true;
 	}
 	return false;

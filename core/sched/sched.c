@@ -14,8 +14,8 @@
 
 #define SMOOTH       0.2      /* weight of a new time measurement */
 #define SMOOTH_FULL  64       /* slower measurements from fewer prompt tokens weigh less */
-#define LIST_DEFAULT 65536    /* words, plus LIST_PER_SEQ for each sequence */
-#define LIST_PER_SEQ 8
+#define WORDS_DEFAULT 65536   /* words of commands, plus WORDS_PER_SEQ for each sequence */
+#define WORDS_PER_SEQ 8
 #define RING_NS      10000000u /* how long a row may be blocked by a full ring while others wait */
 #define AGE_NS       5000000000u /* a request that has waited this long may get a place by age */
 #define SHARE        8        /* a tenant may queue 8 times what it leaves free */
@@ -73,7 +73,7 @@ static void *take_lines(int64_t n, size_t size, bool *ok)
 static bool create_chunks(struct sched *s)
 {
 	const struct sched_config *c = &s->cfg;
-	int64_t list = c->list_words ? c->list_words : LIST_DEFAULT + (int64_t)LIST_PER_SEQ * s->n_seq;
+	int64_t words = c->cmd_words ? c->cmd_words : WORDS_DEFAULT + (int64_t)WORDS_PER_SEQ * s->n_seq;
 	int64_t queue = c->knobs.queue_tokens > c->context ? c->knobs.queue_tokens : c->context;
 	int64_t start = c->text_tokens > c->knobs.queue_tokens ? c->text_tokens - c->knobs.queue_tokens : 0;
 	bool ok = true;
@@ -82,12 +82,12 @@ static bool create_chunks(struct sched *s)
 	if (start < 2 * (int64_t)quota_for(c->context))
 		start = 2 * (int64_t)quota_for(c->context);
 	queue = queue / KV_CHUNK + c->knobs.queue_requests;
-	list = list / KV_CHUNK + 1;
-	if (queue + start + list > INT32_MAX / 2)
+	words = words / KV_CHUNK + 1;
+	if (queue + start + words > INT32_MAX / 2)
 		return false;
 	s->start_chunks = (int32_t)start;
-	s->list_chunks = (int32_t)list;
-	s->n_chunk = (int32_t)(queue + start + list);
+	s->word_chunks = (int32_t)words;
+	s->n_chunk = (int32_t)(queue + start + words);
 	s->chunk = take(s->n_chunk, sizeof(*s->chunk), &ok);
 	s->free_chunk = take(s->n_chunk, sizeof(*s->free_chunk), &ok);
 	for (int32_t i = s->n_chunk - 1; ok && i >= 0; i--)
@@ -236,14 +236,14 @@ static int64_t to_share(int64_t mine, int64_t left)
 	return (SHARE * left - mine + SHARE) / (SHARE + 1);
 }
 
-/* The lists have a bounded pool of their own, shared like the queue.  A request larger than the
+/* Words of commands have a bounded pool of their own, shared like the queue.  A request larger than the
  * whole pool does not wait: sched_admit refuses it. */
-static enum sched_room lists_full(const struct sched *s, int32_t t, int32_t chunks)
+static enum sched_room words_full(const struct sched *s, int32_t t, int32_t chunks)
 {
-	int32_t left = s->list_chunks - s->list_used;
-	int32_t mine = t == NONE ? 0 : s->tenant[t].list_chunks;
+	int32_t left = s->word_chunks - s->word_used;
+	int32_t mine = t == NONE ? 0 : s->tenant[t].word_chunks;
 
-	if (chunks <= 0 || chunks > s->list_chunks)
+	if (chunks <= 0 || chunks > s->word_chunks)
 		return SCHED_ROOM;
 	return mine > 0 && mine + chunks > left ? SCHED_OVER : chunks > left ? SCHED_FULL : SCHED_ROOM;
 }
@@ -262,7 +262,7 @@ enum sched_room sched_full(const struct sched *s, const void *who, uint64_t tena
 			   int32_t n_words)
 {
 	int32_t t = queue_tenant(s, tenant), m;
-	enum sched_room lists = lists_full(s, t, list_chunks_for(n_words));
+	enum sched_room words = words_full(s, t, word_chunks_for(n_words));
 	int64_t places = s->knobs.queue_requests - s->n_queued - 1;
 	int64_t tokens = s->knobs.queue_tokens - s->queued_tokens - n_prompt;
 	const struct tenant *me;
@@ -271,7 +271,7 @@ enum sched_room sched_full(const struct sched *s, const void *who, uint64_t tena
 	if (t == NONE) {
 		for (t = 0; t < s->cfg.tenants && s->tenant[t].live; t++)
 			;
-		return places < 0 || (tokens < 0 && s->n_queued > 0) || t == s->cfg.tenants ? SCHED_FULL : lists;
+		return places < 0 || (tokens < 0 && s->n_queued > 0) || t == s->cfg.tenants ? SCHED_FULL : words;
 	}
 	me = &s->tenant[t];
 	if (me->n && (over(me->n, places) || over(me->tokens, tokens - kept_for_long(s))))
@@ -281,21 +281,35 @@ enum sched_room sched_full(const struct sched *s, const void *who, uint64_t tena
 	if (me->n)
 		tokens -= kept_for_long(s);
 	m = queue_member(s, who, t);
-	if (lists || m == NONE)
-		return lists;
+	if (words || m == NONE)
+		return words;
 	part = &s->member[m];
 	return part->line.n && (over(part->line.n, to_share(me->n, places)) ||
 				over(part->tokens, to_share(me->tokens, tokens))) ? SCHED_OVER : SCHED_ROOM;
 }
 
-static bool fits_batch(const struct sched *s, const struct sched_request *r, int32_t n_words)
+static bool fits_batch(const struct sched *s, const struct sched_request *r)
 {
 	const struct sr_limits *lim = &s->cfg.limits;
-	int64_t words = (int64_t)(sizeof(struct sr_sampling) / sizeof(uint32_t)) + n_words +
-			lim->seq_blocks + (r->history ? (int64_t)r->n_prompt + r->max_tokens : 0);
+	int64_t words = (int64_t)r->n_words + lim->seq_blocks +
+			(r->history ? (int64_t)r->n_prompt + r->max_tokens : 0);
 
-	return words + lim->rows <= lim->words && list_chunks_for(n_words) <= s->list_chunks &&
+	return words + lim->rows <= lim->words && word_chunks_for(r->n_words - r->cmd[0].n) <= s->word_chunks &&
 	       (!r->score || lim->scores >= 1);
+}
+
+static void check_cmds(const struct sched_request *r)
+{
+	int64_t n_words = 0;
+
+	assert(r->n_cmds >= 1 && r->n_cmds <= SCHED_CMDS);
+	assert(r->cmd[0].op == SR_CMD_BEGIN && r->cmd[0].n <= SCHED_BEGIN_WORDS);
+	for (int32_t i = 0; i < r->n_cmds; i++) {
+		assert(r->cmd[i].n >= 0);
+		n_words += r->cmd[i].n;
+	}
+	assert(n_words == r->n_words);
+	assert(r->n_stop == 0 || (r->n_stop > 0 && r->stop >= r->cmd[0].n && r->n_stop <= r->n_words - r->stop));
 }
 
 static void check_request(const struct sched *s, const struct sched_request *r)
@@ -305,13 +319,13 @@ static void check_request(const struct sched *s, const struct sched_request *r)
 	assert(r->n_top <= SR_TOP_MAX && r->n_prompt_top <= SR_TOP_MAX);
 	for (int32_t i = 0; i < r->n_prompt; i++)
 		assert(r->prompt[i] >= 0 && r->prompt[i] < s->cfg.vocab);
+	check_cmds(r);
 }
 
 /* A new sequence from *r; everything is copied. */
-static int32_t seq_make(struct sched *s, int32_t member, const struct sched_request *r, int32_t n_words,
-			uint64_t now)
+static int32_t seq_make(struct sched *s, int32_t member, const struct sched_request *r, uint64_t now)
 {
-	int32_t i = s->free_seq;
+	int32_t i = s->free_seq, n_begin = r->cmd[0].n;
 	struct seq *q = &s->seq[i];
 	uint32_t gen = q->gen;
 
@@ -323,13 +337,14 @@ static int32_t seq_make(struct sched *s, int32_t member, const struct sched_requ
 		.n_top = r->n_top, .n_prompt_top = r->n_prompt_top,
 		.cost = cost_of(&s->cfg, r->n_top), .prompt_cost = cost_of(&s->cfg, r->n_prompt_top),
 		.score = r->score, .history = r->history, .no_cache = r->no_cache,
-		.sampling = r->sampling, .n_words = n_words, .salt = r->salt, .deadline = r->deadline,
+		.n_cmds = r->n_cmds, .n_words = r->n_words - n_begin, .stop = r->stop - n_begin, .n_stop = r->n_stop,
+		.stops = r->n_stop > 0, .min_position = r->min_position, .salt = r->salt, .deadline = r->deadline,
 		.priority = s->knobs.fcfs ? 0 : r->priority, .order = ++s->order,
 		.since = now,
 	};
-	memcpy(q->n_list, r->n_list, sizeof(q->n_list));
-	q->stops = q->n_list[SR_LIST_STOP] > 0;
-	list_store(s, q, r);
+	memcpy(q->cmd, r->cmd, (size_t)r->n_cmds * sizeof(q->cmd[0]));
+	memcpy(q->begin, r->words, (size_t)n_begin * sizeof(q->begin[0]));
+	words_store(s, q, r->words + n_begin);
 	for (int32_t j = 0; j < r->n_prompt; j++)
 		text_append(s, q, r->prompt[j]);
 	q->known = q->have;
@@ -339,24 +354,21 @@ static int32_t seq_make(struct sched *s, int32_t member, const struct sched_requ
 int sched_admit(struct sched *s, void *who, uint64_t tenant, const struct sched_request *r, uint64_t now)
 {
 	uint32_t most = cost_of(&s->cfg, SR_TOP_MAX);
-	int64_t n_words = 0;
 	int32_t t, i;
 
 	check_request(s, r);
-	for (int kind = 0; kind < 4; kind++)
-		n_words += r->n_list[kind];
 	if (s->lost)
 		return -EIO;
-	if (n_words > s->cfg.limits.words || !fits_batch(s, r, (int32_t)n_words))
+	if (!fits_batch(s, r))
 		return -E2BIG;
 	if (queue_find(s, who, r->user_data) != NONE)
 		return -EEXIST;
-	if (sched_full(s, who, tenant, r->n_prompt, (int32_t)n_words) ||
+	if (sched_full(s, who, tenant, r->n_prompt, r->n_words - r->cmd[0].n) ||
 	    !s->port.reserve(s->port.ctx, who, 1 + most, 1 + most))
 		return -EAGAIN;
 	s->port.release(s->port.ctx, who, most);
 	t = queue_tenant_join(s, tenant);
-	i = seq_make(s, queue_member_join(s, who, t), r, (int32_t)n_words, now);
+	i = seq_make(s, queue_member_join(s, who, t), r, now);
 	queue_name(s, i);
 	queue_put(s, i);
 	if (r->deadline)
@@ -545,7 +557,7 @@ HOT void reap_sample(struct sched *s, struct seq *q, const struct sr_batch *b, i
 {
 	int32_t id = b->result[result].id, position = q->have, finish = 0;
 
-	if (q->stops && list_stops(q, id) && position >= q->sampling.min_position)
+	if (q->stops && words_stop(q, id) && position >= q->min_position)
 		finish = SCHED_STOP;
 	else if (position + 1 == q->end)
 		finish = SCHED_LENGTH;
@@ -617,7 +629,7 @@ ASKS void look_ahead(const struct sched *s, const struct flight *f, int32_t j)
 		if (q->tail)
 			__builtin_prefetch(&q->tail->id[(uint32_t)q->have % KV_CHUNK], 1);
 		if (q->stops)
-			__builtin_prefetch(q->n_list);
+			__builtin_prefetch(&q->stop);
 	}
 }
 

@@ -50,16 +50,22 @@
 
 struct sched;
 
+/* A command that begins a sequence's slot on the device: as struct sr_cmd, but slot and place in the
+ * batch are chosen when it is admitted.  The scheduler does not look into its words. */
+enum { SCHED_CMDS = 5, SCHED_BEGIN_WORDS = 16 }; /* most commands of a request; most words of its BEGIN */
+struct sched_cmd { int32_t op, a, n; };
+
 /* A checked request; everything it points to is copied.  core/clients/translate.c makes it from the
  * wire's record. */
 struct sched_request {
 	uint64_t user_data;       /* unique among live requests of one client (`who`) */
 	const int32_t *prompt;    /* [n_prompt] */
 	int32_t  n_prompt, max_tokens;
-	struct sr_sampling sampling; /* min_position: counted from the prompt's start */
-	const uint32_t *list[4];  /* by enum sr_list, as words of SR_CMD_LIST.  STOP: ids that end it,
-	                             with the model's eos unless the request ignores them */
-	int32_t  n_list[4];
+	const struct sched_cmd *cmd; /* [n_cmds], BEGIN first */
+	const uint32_t *words;    /* [n_words]: of the commands, one after the other */
+	int32_t  n_cmds, n_words;
+	int32_t  stop, n_stop;    /* words[stop ..], not the BEGIN's: ids that end the answer */
+	int32_t  min_position;    /* the first at which they do */
 	uint64_t salt, deadline;  /* deadline 0 = none */
 	int32_t  priority;        /* lower runs first */
 	uint8_t  n_top;           /* alternatives with each token */
@@ -67,7 +73,7 @@ struct sched_request {
 	bool     score;           /* log-probabilities of the prompt: no prefix matching.
 	                             max_tokens may then be 0: nothing is sampled */
 	bool     no_cache;        /* compute the prompt even if a prefix of it is cached */
-	bool     history;         /* penalties or bad words: the device needs the ids */
+	bool     history;         /* the device needs its ids (SR_CMD_HISTORY) */
 };
 
 enum { SCHED_STOP = 1, SCHED_LENGTH }; /* how a request ended; else -ECANCELED, -ETIME, -EIO */
@@ -139,7 +145,7 @@ struct sched_knobs {
 struct sched_config {
 	struct sr_limits limits;  /* as opened.  rows >= slots, tokens >= rows, n_blocks enough for
 	                             one sequence of context, cmds >= rows + slots + 8, words >= rows +
-	                             seq_blocks + 16, plus the lists and ids of one request
+	                             seq_blocks + 16, plus the commands and ids of one request
 	                             (else its admission is -E2BIG) */
 	struct sched_knobs knobs; /* initial values */
 	int32_t  vocab, context;
@@ -147,8 +153,8 @@ struct sched_config {
 	int64_t  text_tokens;     /* ids held: queue_tokens + (1 + ln slots) * those of all blocks
 	                             is ample.  Create adds two chunks per sequence and takes at
 	                             least two contexts.  When short, sequences wait (WHY_KV) */
-	int64_t  list_words;      /* words of lists held; 0 = 64 K and 8 per sequence.  Up to 16 words of
-	                             one request (its stop ids, mostly) are free */
+	int64_t  cmd_words;       /* words of commands held; 0 = 64 K and 8 per sequence.  A request's
+	                             BEGIN and up to 16 words more (stop ids, mostly) are free */
 	uint64_t age_ns;          /* a request that waited this long may get the next place by age; 0 = 5 s */
 	uint32_t ring_ns;         /* a row that a full ring blocks this long gives way; 0 = 10 ms */
 	int32_t  tops_here;       /* alternatives in a token's own record */
@@ -191,13 +197,13 @@ int  sched_set(struct sched *s, const struct sched_knobs *k);
  * has nothing queued, or half of the queue.
  * SCHED_OVER: the tenant or client has its share; others may have room.  SCHED_FULL: until requests
  * leave, there is no room for any request of this size, or no entry for one more tenant.
- * n_words: words of the request's lists, whose pool is shared by the same rule. */
+ * n_words: words of the request's commands without the BEGIN's; their pool is shared by the same rule. */
 enum sched_room { SCHED_ROOM, SCHED_FULL, SCHED_OVER };
 enum sched_room sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt,
                            int32_t n_words);
 
 /* 0; -EEXIST user_data is live for `who`; -EAGAIN full, or no record for its end; -E2BIG its
- * words (lists, and its ids where the device needs them) could never fit a batch; -EIO the device
+ * words (commands, and its ids where the device needs them) could never fit a batch; -EIO the device
  * is lost.  The caller has checked lengths, ids and numbers: wrong ones are asserts. */
 int  sched_admit(struct sched *s, void *who, uint64_t tenant,
                  const struct sched_request *q, uint64_t now);

@@ -18,6 +18,7 @@
 #include "core/sched/sched.h"
 #include "kernels/model.h"
 #include "kernels/null/null.h"
+#include "tests/rig/begin.h"
 
 #define VOCAB  97
 #define EVENTS 4096
@@ -149,11 +150,13 @@ static int32_t ids[IDS];
 
 static struct sched_request request(uint64_t user_data, int32_t n_prompt, int32_t max_tokens)
 {
+	struct sched_request q = { .user_data = user_data, .prompt = ids, .n_prompt = n_prompt,
+				   .max_tokens = max_tokens, .no_cache = true };
+
 	for (int32_t i = 0; i < IDS; i++)
 		ids[i] = (i * i + i / 7) % VOCAB;
-	return (struct sched_request){ .user_data = user_data, .prompt = ids, .n_prompt = n_prompt,
-				       .max_tokens = max_tokens,
-				       .sampling = { .top_p = 1, .repetition = 1 }, .no_cache = true };
+	begin(&q, &(struct sr_null_request){ .sampling = { .top_p = 1, .repetition = 1 } }, 0);
+	return q;
 }
 
 static int admit(int client, const struct sched_request *q)

@@ -323,7 +323,7 @@ static void strangers_are_not_urgent_nor_tenants(void **state)
 	struct host_request r = { .q = { .priority = -5, .n_prompt = 1, .max_tokens = 1 } };
 
 	(void)state;
-	cl.stop = cl.bias = cl.allow = cl.bad = (uint32_t[8]){ 0 };
+	cl.words = (uint32_t[SCHED_BEGIN_WORDS]){ 0 };
 	r.more_stops = r.allowed = r.banned = r.bad_words = r.prompt = (int32_t[8]){ 0 };
 	r.bias = (struct sr_pair[1]){ { 0, 0 } };
 	assert_int_equal(translate(&cl, &us, &r, 0).priority, -5);

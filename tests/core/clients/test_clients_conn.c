@@ -190,7 +190,7 @@ static void wrong_configurations(void **state)
 		{ "no vocabulary", -EINVAL, 1, 1, 1, 0, 32, 0 },
 	};
 	static const struct { const char *name; int times; int is; } faults[] = {
-		{ "calloc", 9, -ENOMEM }, { "getrandom", 2, -EIO }, { "io_watch_add", 1, -ENOMEM },
+		{ "calloc", 6, -ENOMEM }, { "getrandom", 2, -EIO }, { "io_watch_add", 1, -ENOMEM },
 		{ "malloc", 1, -ENOMEM },
 	};
 	struct clients_config cfg;

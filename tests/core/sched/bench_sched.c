@@ -173,6 +173,7 @@ static void bench(int32_t rows, int32_t clients)
 	};
 	const struct sched_port port = { NULL, port_reserve, port_release, port_emit };
 	const struct kv_config kc = { l.n_blocks, 0, 16, 0, { 1, 2 }, 3 };
+	static const struct sched_cmd begin = { .op = SR_CMD_BEGIN };
 	struct sr_backend b = { 0 };
 	struct client *c = take((size_t)clients, sizeof(*c));
 	struct sr_row *row = take((size_t)rows, sizeof(*row));
@@ -187,7 +188,7 @@ static void bench(int32_t rows, int32_t clients)
 		exit(1);
 	for (int32_t i = 0; i < rows; i++) {
 		struct sched_request q = { .user_data = (uint64_t)i, .prompt = prompt, .n_prompt = 100,
-					   .max_tokens = 13900 };
+					   .max_tokens = 13900, .cmd = &begin, .n_cmds = 1 };
 
 		for (int32_t j = 0; j < 100; j++)
 			prompt[j] = (i * 7 + j * (i + 1)) % 97;

@@ -169,6 +169,16 @@ static void test_set(void **state)
 	tear_down();
 }
 
+/* Give it one list, of n words. */
+static void with_list(struct sched_request *q, enum sr_list kind, const uint32_t *word, int32_t n)
+{
+	struct sr_null_request as = { .sampling = { .top_p = 1, .repetition = 1 } };
+
+	as.list[kind] = word;
+	as.n_list[kind] = n;
+	begin(q, &as, 0);
+}
+
 static void test_admit(void **state)
 {
 	static uint32_t list[3000];
@@ -176,7 +186,7 @@ static void test_admit(void **state)
 
 	(void)state;
 	set_up();
-	w.cfg.list_words = 256;
+	w.cfg.cmd_words = 256;
 	w.cfg.context = 200;
 	assert_int_equal(try_open(), 0);
 	ask(0, 1, 10, 5);
@@ -184,20 +194,19 @@ static void test_admit(void **state)
 	assert_int_equal(admit(0, &q), -EEXIST);
 	assert_int_equal(admit(1, &q), 0);              /* another client's names are its own */
 	q = request(2, 10, 5);
-	q.list[SR_LIST_BIAS] = list;
-	q.n_list[SR_LIST_BIAS] = 3000;
+	with_list(&q, SR_LIST_BIAS, list, 3000);
 	assert_int_equal(admit(0, &q), -E2BIG);         /* no batch has so many words */
-	q.n_list[SR_LIST_BIAS] = 400;
+	with_list(&q, SR_LIST_BIAS, list, 400);
 	assert_int_equal(admit(0, &q), -E2BIG);         /* nor the pool of lists */
-	q.n_list[SR_LIST_BIAS] = 128;
+	with_list(&q, SR_LIST_BIAS, list, 128);
 	assert_int_equal(admit(0, &q), 0);
 	q.user_data = 3;
 	assert_int_equal(admit(0, &q), -EAGAIN);        /* what is left is the others': half */
-	q.n_list[SR_LIST_BIAS] = 64;
+	with_list(&q, SR_LIST_BIAS, list, 64);
 	assert_int_equal(admit(0, &q), 0);
 	q.user_data = 13;
 	assert_int_equal(admit(0, &q), -EAGAIN);
-	q.n_list[SR_LIST_BIAS] = 128;
+	with_list(&q, SR_LIST_BIAS, list, 128);
 	assert_int_equal(admit(1, &q), 0);
 	w.c[2].room = 4;                                /* its end, and a token with 20 alternatives: 5 */
 	q = request(4, 10, 5);
@@ -229,8 +238,7 @@ static void test_words_fit(void **state)
 		assert_int_equal(try_open(), 0);
 		q = request(1, 20, 10);
 		q.history = cases[i].history;
-		q.list[SR_LIST_BIAS] = list;
-		q.n_list[SR_LIST_BIAS] = cases[i].n;
+		with_list(&q, SR_LIST_BIAS, list, cases[i].n);
 		if (admit(0, &q) != cases[i].want)
 			fail_msg("case %zu", i);
 		for (uint64_t u = 2; u < 9; u++)

@@ -129,9 +129,8 @@ static void test_stop(void **state)
 		for (int i = 0; i < n_stop; i++)
 			stop[i] = i == n_stop - 1 ? (uint32_t)second : VOCAB + (uint32_t)i;
 		q = request(2, 30, 10);
-		q.n_list[SR_LIST_STOP] = n_stop;
-		q.list[SR_LIST_STOP] = stop;
-		q.sampling.min_position = 32;
+		begin(&q, &(struct sr_null_request){ .list = { stop }, .n_list = { n_stop }, .sampling = {
+			.top_p = 1, .repetition = 1, .min_position = 32 } }, 0);
 		assert_int_equal(admit(0, &q), 0);
 		until_idle();
 		assert_true(tokens_of(2) >= 3);
@@ -143,25 +142,35 @@ static void test_stop(void **state)
 	}
 }
 
-/* Nothing but a stop id may be drawn: before its time it is a token like any other. */
+/* Nothing but a stop id may be drawn: before its time it is a token like any other.  Its words may lie
+ * anywhere: in the sequence itself or in chunks, behind others, the last one in a chunk of its own. */
 static void test_stop_alone(void **state)
 {
-	const uint32_t five = 5;
-	struct sched_request q;
+	static const struct { int32_t n_stop, n_before; } cases[] = {
+		{ 1, 0 }, { 1, 4 }, { 13, 2 }, { 17, 0 }, { 60, 2 }, { 64, 2 }, { 65, 64 }, { 200, 130 }, { 1, 200 },
+	};
+	static const uint32_t before[200];
+	uint32_t stop[200];
 
 	(void)state;
-	set_up();
-	assert_int_equal(try_open(), 0);
-	q = request(1, 30, 10);
-	q.list[SR_LIST_STOP] = q.list[SR_LIST_ALLOW] = &five;
-	q.n_list[SR_LIST_STOP] = q.n_list[SR_LIST_ALLOW] = 1;
-	q.sampling.min_position = 34;
-	assert_int_equal(admit(0, &q), 0);
-	until_idle();
-	assert_int_equal(tokens_of(1), 5);
-	assert_int_equal(end_of(1)->finish, SCHED_STOP);
-	assert_int_equal(end_of(1)->position, 35);
-	tear_down();
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		int32_t n = cases[i].n_stop;
+		struct sr_null_request as = { .sampling = { .top_p = 1, .repetition = 1, .min_position = 34 },
+					      .list = { stop, before, &stop[n - 1] },
+					      .n_list = { n, cases[i].n_before, 1 } };
+		struct sched_request q = request(1, 30, 10);
+
+		for (int32_t k = 0; k < n; k++)
+			stop[k] = k == n - 1 ? 5 : VOCAB + (uint32_t)k;
+		set_up();
+		assert_int_equal(try_open(), 0);
+		begin(&q, &as, SR_LIST_BIAS);
+		assert_int_equal(admit(0, &q), 0);
+		until_idle();
+		if (tokens_of(1) != 5 || end_of(1)->finish != SCHED_STOP || end_of(1)->position != 35)
+			fail_msg("%d stop ids behind %d words", n, cases[i].n_before);
+		tear_down();
+	}
 }
 
 /* ---- ends ---------------------------------------------------------------------------------------------- */

@@ -30,6 +30,7 @@
 #include "core/sched/impl.h"
 #include "kernels/model.h"
 #include "kernels/null/null.h"
+#include "tests/rig/begin.h"
 
 #define SEEDS     200
 #define STEPS     2000
@@ -306,7 +307,7 @@ static int admit(struct client *c, uint64_t tenant, const struct request *r)
 {
 	struct sched_request q = {
 		.user_data = r->user_data, .prompt = r->ids, .n_prompt = r->n_prompt,
-		.max_tokens = r->max_tokens, .sampling = r->as.sampling,
+		.max_tokens = r->max_tokens,
 		.salt = below(8) == 0, .deadline = r->deadline,
 		.priority = below(5) ? 0 : between(-1, 1), .n_top = (uint8_t)r->n_top,
 		.n_prompt_top = (uint8_t)r->n_prompt_top, .score = r->score,
@@ -314,8 +315,7 @@ static int admit(struct client *c, uint64_t tenant, const struct request *r)
 	};
 	int e;
 
-	memcpy(q.list, r->as.list, sizeof(q.list));
-	memcpy(q.n_list, r->as.n_list, sizeof(q.n_list));
+	begin(&q, &r->as, (int)(r->user_data % 4));
 	e = sched_admit(sim.s, c, tenant, &q, sim.now);
 	if (e == 0 && r->live)
 		assert(sched_admit(sim.s, c, tenant, &q, sim.now) == -EEXIST);
@@ -451,7 +451,7 @@ static void make_config(void)
 	sim.cfg.context = l->seq_blocks * B;
 	sim.cfg.tenants = 3;
 	sim.cfg.text_tokens = below(4) ? 20000 : 0;
-	sim.cfg.list_words = between(128, 1000);
+	sim.cfg.cmd_words = between(128, 1000);
 	sim.cfg.ring_ns = RING_NS;
 	sim.cfg.tops_here = TOPS_HERE;
 	sim.cfg.tops_per_record = TOPS_PER;
@@ -748,10 +748,11 @@ static void hall_admit(struct listener *l, uint64_t user_data, int32_t n_prompt,
 	int32_t prompt[300];
 	struct sched_request q = {
 		.user_data = user_data, .prompt = prompt, .n_prompt = n_prompt, .max_tokens = 40,
-		.sampling = { .seed = seed, .temperature = 0.8f, .top_p = 1, .repetition = 1 },
 		.history = user_data % 3 < 2,
 	};
 
+	begin(&q, &(struct sr_null_request){ .sampling = { .seed = seed, .temperature = 0.8f, .top_p = 1,
+							   .repetition = 1 } }, 0);
 	for (int32_t i = 0; i < n_prompt; i++)
 		prompt[i] = user_data > 1 && i > 150 ? (i * (int32_t)user_data) % VOCAB : i * i % VOCAB;
 	assert_int_equal(sched_admit(sim.s, l, 0, &q, sim.now), 0);
