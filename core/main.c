@@ -233,7 +233,7 @@ static int make_clients(struct daemon *d, int listen_fd)
 		.gateway = (uid_t)-1,
 		.scope_global = d->cfg.prefix_cache_scope == SCOPE_GLOBAL,
 		.scope_tenant = d->cfg.prefix_cache_scope == SCOPE_TENANT,
-		.vocab = d->model->m.V, .context = d->plan.context,
+		.vocab = d->model->m.n_vocab, .context = d->plan.context,
 		.eos = d->model->eos, .n_eos = d->model->n_eos,
 		.works = d->loop.idle.mode == RUN_INLINE,
 		.stranger_bytes = (size_t)sysconf(_SC_PHYS_PAGES) / 16 * (size_t)sysconf(_SC_PAGESIZE),
@@ -268,7 +268,7 @@ static int make_scheduler(struct daemon *d)
 	struct kv_config k = { .n_blocks = l->n_blocks, .n_host = l->n_host_blocks,
 		.block_tokens = l->block_tokens, .copies = l->copies, .n_owners = TENANTS };
 	struct sched_config c = {
-		.limits = *l, .vocab = d->model->m.V, .context = d->plan.context, .tenants = TENANTS,
+		.limits = *l, .vocab = d->model->m.n_vocab, .context = d->plan.context, .tenants = TENANTS,
 		.tops_here = CLIENTS_TOPS_HERE, .tops_per_record = CLIENTS_TOPS_PER,
 		.knobs = {
 			.max_seqs = d->plan.max_seqs, .batch_tokens = d->plan.batch_tokens,

@@ -185,7 +185,7 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 	p->out->context = context;
 	l->seq_blocks = (int32_t)(((int64_t)context + l->block_tokens - 1) / l->block_tokens);
 	size_batch(p, p->out->max_seqs, p->out->batch_tokens);
-	logits = (p->cpu ? LOGITS_BYTES : GPU_LOGITS_BYTES) / (4 * (int64_t)p->m->m.V);
+	logits = (p->cpu ? LOGITS_BYTES : GPU_LOGITS_BYTES) / (4 * (int64_t)p->m->m.n_vocab);
 	logits = min64(logits, p->cpu ? LOGITS_ROWS : GPU_LOGITS_ROWS);
 	l->logit_rows = (int32_t)(logits < 4 ? 4 : logits);
 	l->threads = p->cpu ? (p->cfg->threads ? p->cfg->threads : our_cores()) : 0;
@@ -476,7 +476,7 @@ static void describe(struct planning *p)
 	say_bytes(o, "weights", n->weights);
 	say(o, "stored as %s\n", p->m->stored);
 	say_bytes(o, "activations", n->scratch);
-	say(o, "steps of up to %d tokens, logits of %d rows of %d\n", l->tokens, l->logit_rows, p->m->m.V);
+	say(o, "steps of up to %d tokens, logits of %d rows of %d\n", l->tokens, l->logit_rows, p->m->m.n_vocab);
 	if (n->graphs) {
 		say_bytes(o, "graphs", n->graphs);
 		say(o, l->eager ? "none; what libraries take: an estimate\n"

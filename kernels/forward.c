@@ -64,14 +64,14 @@ int64_t net_load(const struct ops *op, struct dev *d, struct net *n, const struc
 	int tied = m->head.type == SR_NONE;
 
 	if (n) {
-		*n = (struct net){ .m = m, .layer = calloc((size_t)m->L, sizeof(*n->layer)) };
+		*n = (struct net){ .m = m, .layer = calloc((size_t)m->n_layers, sizeof(*n->layer)) };
 		if (!n->layer) {
-			snprintf(err, errlen, "no memory for a table of %d layers", m->L);
+			snprintf(err, errlen, "no memory for a table of %d layers", m->n_layers);
 			return -ENOMEM;
 		}
 	}
 	one(&ld, n ? &n->embed : NULL, &m->embed, tied ? BY_N : WHOLE);
-	for (int l = 0; l < m->L; l++)
+	for (int l = 0; l < m->n_layers; l++)
 		layer(&ld, n ? &n->layer[l] : NULL, &m->layer[l]);
 	one(&ld, n ? &n->norm : NULL, &m->norm, WHOLE);
 	one(&ld, n ? &n->head : NULL, &m->head, BY_N);
@@ -95,14 +95,14 @@ void forward(const struct ops *op, struct dev *d, const struct net *n, int T, in
 	const struct weight *post = NULL; /* the norm of what the previous sublayer left in Z */
 
 	op->embed(d, n->embed, m->embed_scale, T);
-	for (int l = 0; l < m->L; l++) {
+	for (int l = 0; l < m->n_layers; l++) {
 		const struct net_layer *w = &n->layer[l];
-		const struct sr_layer *y = &m->layer[l];
+		const struct sr_attn *kind = kind_of(m, l);
 
 		op->add_norm(d, l == 0, post, w->norm1, m->eps, T);
 		op->matmul(d, P_QKV, P_Y, w->qkv, T);
-		op->rope_store(d, l, &m->rope[y->rope], w->qn, w->kn, m->eps, T);
-		op->attend(d, l, m->attn_scale, m->attn_cap, y->window, T);
+		op->rope_store(d, l, kind, w->qn, w->kn, m->eps, T);
+		op->attend(d, l, kind, T);
 		op->matmul(d, P_Z, P_A, w->o, T);
 		op->reduce(d, P_Z, T);
 

@@ -68,33 +68,56 @@ struct sr_rope {
 
 enum sr_act { SR_SILU, SR_GELU_TANH };
 
+#define SR_KINDS 4
+
+/* A kind of attention.  Layers of one kind have the same sizes and look back alike.  Most models have
+ * one kind; models with windows in some layers have two. */
+struct sr_attn {
+	int32_t n_heads;       /* query heads, a multiple of n_kv_heads */
+	int32_t n_kv_heads;
+	int32_t head_dim;      /* width of a head: of queries, keys and values */
+	int32_t window;        /* attends to the last `window` positions; 0 = all */
+	float   scale;         /* on q.k, 1/sqrt(head_dim) mostly */
+	float   cap;           /* of scores: cap * tanh(x / cap); 0 = none */
+	struct sr_rope rope;
+};
+
 struct sr_layer {
+	int32_t kind;          /* which of sr_model.kind */
 	struct sr_tensor norm1, q, k, v, o, norm2, gate, up, down;
 	struct sr_tensor q_bias, k_bias, v_bias, o_bias; /* qwen2: q, k, v */
-	struct sr_tensor q_norm, k_norm;                 /* [1][E], qwen3, gemma3 */
+	struct sr_tensor q_norm, k_norm;                 /* [1][head_dim], qwen3, gemma3 */
 	struct sr_tensor post1, post2;                   /* gemma: before the residual add */
-	int32_t window;        /* attends to the last so many positions; 0 = all */
-	int32_t rope;          /* which of sr_model.rope */
 	float   k_scale, v_scale; /* of keys, values in an FP8 cache: what is stored times it; 0 = 1 */
 };
 
 struct sr_model {
 	char    name[64], arch[32];
-	int32_t L, D, H, G, E, F, V; /* layers, width, query heads, kv heads, head width,
-	                                feed-forward, vocabulary */
+	int32_t n_layers;
+	int32_t d_model;       /* width of the residual stream */
+	int32_t d_ff;          /* width of the feed-forward part */
+	int32_t n_vocab;
 	int32_t context;
 	int32_t act;           /* enum sr_act */
 	float   eps;
-	float   embed_scale;   /* gemma: sqrt(D); else 1 */
-	float   attn_scale;    /* on q.k, 1/sqrt(E) mostly */
-	float   attn_cap, logit_cap; /* cap * tanh(x / cap); 0 = none */
-	struct sr_rope rope[2];
+	float   embed_scale;   /* gemma: sqrt(d_model); else 1 */
+	float   logit_cap;     /* cap * tanh(x / cap); 0 = none */
+	int32_t n_kinds;       /* 1 to SR_KINDS */
+	struct sr_attn kind[SR_KINDS];
 	struct sr_tensor embed, norm, head;  /* head SR_NONE: tied to embed */
-	struct sr_layer *layer;              /* [L] */
+	struct sr_layer *layer;              /* [n_layers] */
 };
+
+static inline const struct sr_attn *kind_of(const struct sr_model *m, int32_t layer)
+{
+	return &m->kind[m->layer[layer].kind];
+}
 
 /* freq[dims/2]: radians per position.  Once for all back ends. */
 void sr_rope_freq(const struct sr_rope *r, float *freq);
+
+/* The first kind that rotates as kind i does, so that their angles are computed once. */
+int32_t sr_rope_like(const struct sr_model *m, int32_t i);
 
 #ifdef __cplusplus
 }

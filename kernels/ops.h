@@ -5,6 +5,8 @@
  *          int8 beside its scales): a producer writes the form its consumer reads.
  *          Sizes of a row: X Y Z [D], QKV [H+2G][E], A [H][E], GU [2F], ACT [F],
  *          LOGITS [V] f32.  T rows, but Y and LOGITS after pick: R.
+ * Letters  in comments and inner loops: T new tokens of the batch, R its results, D d_model,
+ *          H n_heads, G n_kv_heads, E head_dim, F d_ff, V n_vocab.
  * Weights  packed by the back end at open; types may differ between the parts of one.
  *          With world > 1 a rank holds its share of each; sample() then gathers.
  * Order    calls are queued and run in order; none blocks and none fails.  A lost device
@@ -52,12 +54,12 @@ struct ops {
 	void (*reduce)(struct dev *, enum place, int T);
 
 	/* Norm (unless NULL) and rotate q and k of QKV in place, by position; then store k and v
-	 * in the blocks of layer l that the slots' tables name */
-	void (*rope_store)(struct dev *, int l, const struct sr_rope *, const struct weight *qn,
+	 * in the blocks of layer l that the slots' tables name.  The kind is one of sr_model.kind */
+	void (*rope_store)(struct dev *, int l, const struct sr_attn *, const struct weight *qn,
 	                   const struct weight *kn, float eps, int T);
 
 	/* A[T]: query t reads positions max(0, p-window+1) .. p of its sequence, p its own */
-	void (*attend)(struct dev *, int l, float scale, float cap, int window, int T);
+	void (*attend)(struct dev *, int l, const struct sr_attn *, int T);
 
 	/* ACT = act(GU[0..F)) * GU[F..2F) */
 	void (*act_mul)(struct dev *, enum sr_act, int T);

@@ -7,6 +7,7 @@
  * pairs, or (transformers' truncate false) not.
  */
 #include <math.h>
+#include <string.h>
 
 #include "model.h"
 
@@ -62,4 +63,13 @@ void sr_rope_freq(const struct sr_rope *r, float *freq)
 			f = yarn(r, i, f);
 		freq[i] = (float)f;
 	}
+}
+
+int32_t sr_rope_like(const struct sr_model *m, int32_t i)
+{
+	int32_t k = 0;
+
+	while (memcmp(&m->kind[k].rope, &m->kind[i].rope, sizeof(m->kind[i].rope)) != 0)
+		k++;
+	return k;
 }

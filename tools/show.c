@@ -39,7 +39,7 @@ static int usage(void)
 static void each_tensor(const struct sr_model *m, void (*fn)(const struct sr_tensor *t, void *ctx), void *ctx)
 {
 	fn(&m->embed, ctx);
-	for (int32_t l = 0; l < m->L; l++) {
+	for (int32_t l = 0; l < m->n_layers; l++) {
 		const struct sr_layer *y = &m->layer[l];
 		const struct sr_tensor *t[] = { &y->norm1, &y->q, &y->k, &y->v, &y->q_bias, &y->k_bias, &y->v_bias,
 		                                &y->q_norm, &y->k_norm, &y->o, &y->o_bias, &y->norm2,
@@ -81,9 +81,9 @@ static int32_t windowed(const struct sr_model *m, int32_t *window)
 {
 	int32_t n = 0;
 
-	for (int32_t l = 0; l < m->L; l++)
-		if (m->layer[l].window) {
-			*window = m->layer[l].window;
+	for (int32_t l = 0; l < m->n_layers; l++)
+		if (kind_of(m, l)->window) {
+			*window = kind_of(m, l)->window;
 			n++;
 		}
 	return n;
@@ -95,7 +95,8 @@ static void print_text(struct show *s)
 {
 	const struct model *md = s->model;
 	const struct sr_model *m = &md->m;
-	const struct sr_rope *r = &m->rope[0];
+	const struct sr_attn *kind = &m->kind[0];
+	const struct sr_rope *r = &kind->rope;
 	int32_t window = 0;
 	double n = 0;
 
@@ -107,12 +108,13 @@ static void print_text(struct show *s)
 	       md->stored);
 	for (int32_t i = 0; i < md->n_files && md->n_files > 1; i++)
 		printf("  file %-8d %s\n", i, md->file[i]);
-	printf("  layers        %d of width %d, feed-forward %d\n", m->L, m->D, m->F);
-	printf("  heads         %d for queries, %d for keys and values, of width %d\n", m->H, m->G, m->E);
-	printf("  vocabulary    %d, embeddings %s\n", m->V, m->head.type == SR_NONE ? "tied" : "untied");
+	printf("  layers        %d of width %d, feed-forward %d\n", m->n_layers, m->d_model, m->d_ff);
+	printf("  heads         %d for queries, %d for keys and values, of width %d\n", kind->n_heads,
+	       kind->n_kv_heads, kind->head_dim);
+	printf("  vocabulary    %d, embeddings %s\n", m->n_vocab, m->head.type == SR_NONE ? "tied" : "untied");
 	printf("  context       %d\n", m->context);
 	if (windowed(m, &window))
-		printf("  window        %d, in %d of %d layers\n", window, windowed(m, &window), m->L);
+		printf("  window        %d, in %d of %d layers\n", window, windowed(m, &window), m->n_layers);
 	printf("  rope          %s, theta %g, %d dimensions", rope_kinds[r->kind], (double)r->theta, r->dims);
 	if (r->kind != SR_ROPE_PLAIN)
 		printf(", factor %g beyond %d", (double)r->factor, r->context);
@@ -155,7 +157,8 @@ static void print_json(struct show *s)
 {
 	const struct model *md = s->model;
 	const struct sr_model *m = &md->m;
-	const struct sr_rope *r = &m->rope[0];
+	const struct sr_attn *kind = &m->kind[0];
+	const struct sr_rope *r = &kind->rope;
 	json_t *eos = json_array(), *files = json_array(), *out;
 	int32_t window = 0;
 	double n = 0;
@@ -170,8 +173,9 @@ static void print_json(struct show *s)
 	                "path", s->where.path, "name", m->name, "architecture", m->arch, "format", md->format,
 	                "files", files,
 	                "weights", n, "weight_bytes", (json_int_t)md->weight_bytes, "stored", md->stored,
-	                "layers", m->L, "width", m->D, "feed_forward", m->F, "heads", m->H, "kv_heads", m->G,
-	                "head_width", m->E, "vocabulary", m->V, "tied_embeddings", m->head.type == SR_NONE,
+	                "layers", m->n_layers, "width", m->d_model, "feed_forward", m->d_ff,
+	                "heads", kind->n_heads, "kv_heads", kind->n_kv_heads, "head_width", kind->head_dim,
+	                "vocabulary", m->n_vocab, "tied_embeddings", m->head.type == SR_NONE,
 	                "context", m->context, "eos", eos);
 	json_object_set_new(out, "rope", json_pack("{s:s, s:f, s:f, s:i, s:i, s:f}", "kind", rope_kinds[r->kind],
 	                                           "theta", (double)r->theta, "factor", (double)r->factor,

@@ -151,13 +151,14 @@ static int gguf_rope(struct opening *o)
 {
 	const struct gguf_tensor *factors = gguf_tensor(o->g, "rope_freqs.weight");
 	const struct key scaled = { "rope.scaling.factor", "" }, old_scaled = { "rope.scale_linear", "" };
-	struct sr_rope *r = &o->m->rope[0];
+	struct sr_rope *r = &o->m->kind[0].rope;
+	int32_t head_dim = o->m->kind[0].head_dim;
 	int rc;
 
-	*r = (struct sr_rope){ .dims = o->m->E, .context = o->m->context,
+	*r = (struct sr_rope){ .dims = head_dim, .context = o->m->context,
 	                       .pairs = strcmp(o->m->arch, "llama") == 0,
 	                       .theta = 10000, .factor = 1, .magnitude = 1 };
-	if ((rc = model_int(o, (struct key){ "rope.dimension_count", "" }, 2, o->m->E, &r->dims)) < 0 ||
+	if ((rc = model_int(o, (struct key){ "rope.dimension_count", "" }, 2, head_dim, &r->dims)) < 0 ||
 	    (rc = get_float(o, "rope.freq_base", 2, 1e12, &r->theta)) < 0 ||
 	    (rc = model_float(o, scaled, 1, 4096, &r->factor)) < 0 ||
 	    (rc == 1 && (rc = model_float(o, old_scaled, 1, 4096, &r->factor)) < 0) ||
@@ -175,15 +176,16 @@ static int gguf_rope(struct opening *o)
 /* Check settings that must have the value that is computed here. */
 static int gguf_attention(struct opening *o)
 {
+	const struct sr_attn *kind = &o->m->kind[0];
 	float scale = 0;
 	int32_t window = 0;
 	int rc = get_float(o, "attention.scale", 0, 1e3, &scale);
 
 	if (rc)
 		return rc;
-	if (scale != 0 && fabsf(scale - o->m->attn_scale) > 1e-4f * o->m->attn_scale)
+	if (scale != 0 && fabsf(scale - kind->scale) > 1e-4f * kind->scale)
 		return model_fail(o, -ENOTSUP, "%s.attention.scale is %g, which is not supported; %g, for heads %d wide, "
-		                  "is", o->m->arch, (double)scale, (double)o->m->attn_scale, o->m->E);
+		                  "is", o->m->arch, (double)scale, (double)kind->scale, kind->head_dim);
 	rc = model_int(o, (struct key){ "attention.sliding_window", "" }, 0, INT32_MAX, &window);
 	if (rc < 0)
 		return rc;
@@ -224,7 +226,7 @@ static int gguf_settings(struct opening *o)
 	if (!embed || embed->n_dims != 2 || embed->dim[1] > 1 << 24)
 		return model_fail(o, -EINVAL, "tensor token_embd.weight is missing or no matrix of at most "
 		                  "%d rows", 1 << 24);
-	o->m->V = (int32_t)embed->dim[1];
+	o->m->n_vocab = (int32_t)embed->dim[1];
 	if (gguf_tensor(o->g, "output.weight"))
 		o->has |= UNTIED;
 	if (i == 1 || gguf_tensor(o->g, "blk.0.attn_q.bias"))
@@ -253,10 +255,10 @@ static int gguf_eos(struct opening *o)
 		if ((rc = model_add_eos(o, keys[i], id > INT32_MAX ? -1 : (int64_t)id)) != 0)
 			return rc;
 	}
-	if (tokens && tokens->n > (uint64_t)o->m->V)
+	if (tokens && tokens->n > (uint64_t)o->m->n_vocab)
 		return model_fail(o, -EINVAL, "tokenizer.ggml.tokens has %" PRIu64 " tokens, but "
 		                  "token_embd.weight "
-		                  "only %d rows", tokens->n, o->m->V);
+		                  "only %d rows", tokens->n, o->m->n_vocab);
 	return 0;
 }
 

@@ -203,8 +203,8 @@ static int rope_common(struct opening *o, const json_t *j, const char *of, struc
 {
 	int rc;
 
-	*r = (struct sr_rope){ .dims = o->m->E, .context = o->m->context, .theta = 10000, .factor = 1,
-	                       .magnitude = 1 };
+	*r = (struct sr_rope){ .dims = o->m->kind[0].head_dim, .context = o->m->context, .theta = 10000,
+	                       .factor = 1, .magnitude = 1 };
 	if ((rc = model_float(o, (struct key){ "", "rope_theta" }, 2, 1e12, &r->theta)) < 0 ||
 	    (rc = sub_float(o, j, of, "rope_theta", 2, 1e12, &r->theta)) != 0 ||
 	    (rc = sub_float(o, j, of, "factor", 1, 4096, &r->factor)) != 0 ||
@@ -217,7 +217,7 @@ static int rope_common(struct opening *o, const json_t *j, const char *of, struc
 
 static int hf_rope(struct opening *o)
 {
-	struct sr_rope *r = &o->m->rope[0];
+	struct sr_rope *r = &o->m->kind[0].rope;
 	const char *of = "", *type = NULL;
 	const json_t *j = NULL;
 	int rc;
@@ -292,7 +292,7 @@ static int hf_settings(struct opening *o, int *family)
 	int rc;
 
 	if ((rc = hf_family(o, family)) != 0 || (rc = model_sizes(o)) != 0 ||
-	    (rc = model_need(o, vocab, model_int(o, vocab, 1, 1 << 24, &o->m->V))) != 0 ||
+	    (rc = model_need(o, vocab, model_int(o, vocab, 1, 1 << 24, &o->m->n_vocab))) != 0 ||
 	    (rc = hf_refuse(o)) != 0 || (rc = model_check_config(o)) != 0 ||
 	    (rc = model_quant_settings(o)) != 0)
 		return rc;
@@ -318,9 +318,9 @@ static int get_types(struct opening *o, const json_t **types, int *sliding)
 	*types = json_object_get(o->config, "layer_types");
 	if (json_is_null(*types))
 		*types = NULL;
-	if (*types && json_array_size(*types) != (size_t)o->m->L)
-		return model_fail(o, -EINVAL, "layer_types is no list of %d names, one a layer", o->m->L);
-	for (int32_t l = 0; *types && l < o->m->L; l++) {
+	if (*types && json_array_size(*types) != (size_t)o->m->n_layers)
+		return model_fail(o, -EINVAL, "layer_types is no list of %d names, one a layer", o->m->n_layers);
+	for (int32_t l = 0; *types && l < o->m->n_layers; l++) {
 		const char *type = json_string_value(json_array_get(*types, (size_t)l));
 
 		if (!type || (strcmp(type, "sliding_attention") != 0 && strcmp(type, "full_attention") != 0))
@@ -357,7 +357,7 @@ static int hf_window(struct opening *o, int family)
 		return model_fail(o, -ENOTSUP, "layer_types has sliding_attention, but %s", qwen
 		                  ? "use_sliding_window or sliding_window says that there is no window"
 		                  : "this model has no window; full_attention would be right");
-	if (o->layer_types && family == MISTRAL && o->window && sliding < o->m->L)
+	if (o->layer_types && family == MISTRAL && o->window && sliding < o->m->n_layers)
 		return model_fail(o, -ENOTSUP, "layer_types has full_attention, but sliding_window is %d, which is for "
 		                  "all layers; null would be right", o->window);
 	return 0;
@@ -423,14 +423,34 @@ static int read_settings(struct opening *o, const char *dir)
 	return rc < 0 ? rc : 0;
 }
 
+/* Some or all layers have the window: as one kind of attention, or as a second one. */
+static void set_kinds(struct opening *o)
+{
+	struct sr_model *m = o->m;
+	int32_t n = 0;
+
+	for (int32_t l = 0; l < m->n_layers; l++) {
+		m->layer[l].kind = o->layer_types ? is_sliding(o->layer_types, l) : l >= o->window_from;
+		n += m->layer[l].kind;
+	}
+	m->kind[1] = m->kind[0];
+	m->kind[1].window = o->window;
+	m->n_kinds = n ? 2 : 1;
+	if (n < m->n_layers)
+		return;
+	m->kind[0] = m->kind[1];
+	m->n_kinds = 1;
+	for (int32_t l = 0; l < m->n_layers; l++)
+		m->layer[l].kind = 0;
+}
+
 int model_open_hf(struct opening *o, const char *dir)
 {
 	int rc = read_settings(o, dir);
 
 	if (rc || (!o->dummy && (rc = open_weights(o, dir)) != 0) || (rc = model_take_tensors(o)) != 0)
 		return rc;
-	for (int32_t l = 0; l < o->m->L; l++)
-		if (o->layer_types ? is_sliding(o->layer_types, l) : l >= o->window_from)
-			o->m->layer[l].window = o->window;
+	if (o->window)
+		set_kinds(o);
 	return 0;
 }

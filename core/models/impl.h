@@ -76,7 +76,7 @@ int  model_no_memory(struct opening *o);
 int  model_int(struct opening *o, struct key k, int64_t min, int64_t max, int32_t *out);
 int  model_float(struct opening *o, struct key k, double min, double max, float *out);
 int  model_need(struct opening *o, struct key k, int rc);      /* makes missing (1) an error */
-int  model_sizes(struct opening *o);                           /* all but V */
+int  model_sizes(struct opening *o);                           /* all but n_vocab */
 void model_set_name(char *out, size_t n, const char *s, size_t len);
 int  model_add_eos(struct opening *o, const char *where, int64_t id);
 int  model_scale_context(struct opening *o, const struct sr_rope *r);

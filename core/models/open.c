@@ -60,7 +60,8 @@ const char *model_type_name(int32_t type)
 
 /* ---- the tensors of a model and their shapes ------------------------------------------------ */
 
-enum size { ONE, sD, sQ, sKV, sE, sF, sV };   /* Q = H E, KV = G E */
+/* Q: of all query heads; KV: of all keys, or values; E: of one head. */
+enum size { ONE, sD, sQ, sKV, sE, sF, sV };
 
 struct spec { const char *gguf, *hf; size_t at; uint8_t n, k; unsigned needs; };
 
@@ -101,7 +102,9 @@ static struct sr_tensor *tensor_at(void *base, const struct spec *s)
 
 static int32_t size_of(const struct sr_model *m, uint8_t size)
 {
-	const int32_t of[] = { 1, m->D, m->H * m->E, m->G * m->E, m->E, m->F, m->V };
+	const struct sr_attn *kind = &m->kind[0];   /* its sizes are those of all layers */
+	const int32_t of[] = { 1, m->d_model, kind->n_heads * kind->head_dim, kind->n_kv_heads * kind->head_dim,
+	                       kind->head_dim, m->d_ff, m->n_vocab };
 
 	return of[size];
 }
@@ -234,7 +237,7 @@ static void describe(struct opening *o)
 
 	for (int i = 0; i < MODEL_TYPES; i++)
 		count[i][0] = i, count[i][1] = 0;
-	for (int32_t l = -1; l < o->m->L; l++)
+	for (int32_t l = -1; l < o->m->n_layers; l++)
 		for (int i = 0; i < (l < 0 ? N_WHOLE : N_LAYER); i++) {
 			const struct sr_tensor *t = l < 0 ? tensor_at(o->m, &whole[i])
 			                                  : tensor_at(&o->m->layer[l], &layer[i]);
@@ -254,16 +257,16 @@ int model_take_tensors(struct opening *o)
 	uint64_t n = o->g ? o->g->n_tensors : o->st ? o->st->n_tensors : 0;
 	int rc = 0;
 
-	o->m->layer = calloc((size_t)o->m->L, sizeof(*o->m->layer));
+	o->m->layer = calloc((size_t)o->m->n_layers, sizeof(*o->m->layer));
 	o->taken = calloc(n + 1, sizeof(*o->taken));
 	if (!o->m->layer || !o->taken)
 		return model_no_memory(o);
 	for (int i = 0; i < N_WHOLE && !rc; i++)
 		rc = take(o, &whole[i], -1, tensor_at(o->m, &whole[i]));
-	for (int32_t l = 0; l < o->m->L; l++)
+	for (int32_t l = 0; l < o->m->n_layers; l++)
 		for (int i = 0; i < N_LAYER && !rc; i++)
 			rc = take(o, &layer[i], l, tensor_at(&o->m->layer[l], &layer[i]));
-	for (int32_t l = 0; o->st && l < o->m->L && !rc; l++)
+	for (int32_t l = 0; o->st && l < o->m->n_layers && !rc; l++)
 		rc = model_kv_scales(o, l);
 	if (!rc && !o->dummy)
 		rc = check_leftovers(o);
@@ -352,10 +355,10 @@ int model_sizes(struct opening *o)
 {
 #define AT(size) offsetof(struct sr_model, size)
 	static const struct { struct key key; size_t at; int64_t max; } field[] = {
-		{ { "block_count", "num_hidden_layers" },            AT(L), LAYERS_MAX },
-		{ { "embedding_length", "hidden_size" },             AT(D), 1 << 17 },
-		{ { "attention.head_count", "num_attention_heads" }, AT(H), 1 << 12 },
-		{ { "feed_forward_length", "intermediate_size" },    AT(F), 1 << 19 },
+		{ { "block_count", "num_hidden_layers" },            AT(n_layers), LAYERS_MAX },
+		{ { "embedding_length", "hidden_size" },             AT(d_model), 1 << 17 },
+		{ { "attention.head_count", "num_attention_heads" }, AT(kind[0].n_heads), 1 << 12 },
+		{ { "feed_forward_length", "intermediate_size" },    AT(d_ff), 1 << 19 },
 		{ { "context_length", "max_position_embeddings" },   AT(context), 1 << 28 },
 	};
 #undef AT
@@ -364,6 +367,7 @@ int model_sizes(struct opening *o)
 	const struct key width_v = { "attention.value_length", "v_head_dim" };
 	const struct key eps = { "attention.layer_norm_rms_epsilon", "rms_norm_eps" };
 	struct sr_model *m = o->m;
+	struct sr_attn *kind = &m->kind[0];
 	int32_t ev;
 	int rc;
 
@@ -372,33 +376,35 @@ int model_sizes(struct opening *o)
 		if ((rc = model_need(o, field[i].key, rc)) != 0)
 			return rc;
 	}
-	m->G = m->H;
-	if ((rc = model_int(o, heads_kv, 1, 1 << 12, &m->G)) < 0)
+	kind->n_kv_heads = kind->n_heads;
+	if ((rc = model_int(o, heads_kv, 1, 1 << 12, &kind->n_kv_heads)) < 0)
 		return rc;
-	if (m->H % m->G)
+	if (kind->n_heads % kind->n_kv_heads)
 		return model_fail(o, -EINVAL, "%d attention heads are no multiple of %d key-value heads",
-		                  m->H, m->G);
-	if ((rc = model_int(o, width, 1, 1 << 12, &m->E)) < 0)
+		                  kind->n_heads, kind->n_kv_heads);
+	if ((rc = model_int(o, width, 1, 1 << 12, &kind->head_dim)) < 0)
 		return rc;
 	if (rc == 1) {
-		if (m->D % m->H)
+		if (m->d_model % kind->n_heads)
 			return model_fail(o, -EINVAL, "a width of %d is no multiple of %d attention heads, "
 			                  "and no "
-			                  "head width is given", m->D, m->H);
-		m->E = m->D / m->H;
+			                  "head width is given", m->d_model, kind->n_heads);
+		kind->head_dim = m->d_model / kind->n_heads;
 	}
-	ev = m->E;
+	ev = kind->head_dim;
 	if ((rc = model_int(o, width_v, 1, 1 << 12, &ev)) < 0)
 		return rc;
-	if (ev != m->E)
+	if (ev != kind->head_dim)
 		return model_fail(o, -ENOTSUP, "heads of values are %d wide and heads of keys %d: different "
 		                  "widths "
-		                  "are not supported", ev, m->E);
-	if (m->E % 2 || m->E > 1024)
-		return model_fail(o, -EINVAL, "heads are %d wide; even widths up to 1024 are possible", m->E);
+		                  "are not supported", ev, kind->head_dim);
+	if (kind->head_dim % 2 || kind->head_dim > 1024)
+		return model_fail(o, -EINVAL, "heads are %d wide; even widths up to 1024 are possible",
+		                  kind->head_dim);
 	if ((rc = model_need(o, eps, model_float(o, eps, 1e-12, 0.1, &m->eps))) != 0)
 		return rc;
-	m->attn_scale = 1 / sqrtf((float)m->E);
+	kind->scale = 1 / sqrtf((float)kind->head_dim);
+	m->n_kinds = 1;
 	m->embed_scale = 1;
 	m->act = SR_SILU;
 	return 0;
@@ -418,9 +424,9 @@ int model_add_eos(struct opening *o, const char *where, int64_t id)
 {
 	struct model *md = o->md;
 
-	if (id < 0 || id >= md->m.V)
+	if (id < 0 || id >= md->m.n_vocab)
 		return model_fail(o, -EINVAL, "%s is %" PRId64 "; token ids are 0 to %d", where, id,
-		                  md->m.V - 1);
+		                  md->m.n_vocab - 1);
 	for (int i = 0; i < md->n_eos; i++)
 		if (md->eos[i] == id)
 			return 0;
@@ -511,7 +517,7 @@ void model_close(struct model *md)
 {
 	if (!md)
 		return;
-	for (int32_t l = -1; l < md->m.L; l++)
+	for (int32_t l = -1; l < md->m.n_layers; l++)
 		for (int i = 0; i < (l < 0 ? N_WHOLE : md->m.layer ? N_LAYER : 0); i++)
 			free((void *)(uintptr_t)(l < 0 ? tensor_at(&md->m, &whole[i])
 			                               : tensor_at(&md->m.layer[l], &layer[i]))->name);

@@ -9,7 +9,7 @@
 /* All spans of a tile's rows, one after the other. */
 static void all_spans(int32_t kv_type, int32_t rows, struct tile *t)
 {
-	const size_t part = kern_part(t->a->E);
+	const size_t part = kern_part(t->a->head_dim);
 	const int32_t first = t->from[0] / KERN_SPAN, last = t->to[rows - 1] / KERN_SPAN;
 
 	for (int32_t span = first; span <= last; span++) {
@@ -24,7 +24,7 @@ static void all_spans(int32_t kv_type, int32_t rows, struct tile *t)
 
 			end_span(t, r, span > first ? t->part : older);
 			if (span > first)
-				kern_join(older, t->part, t->a->E);
+				kern_join(older, t->part, t->a->head_dim);
 		}
 	}
 	for (int32_t r = 0; r < rows; r++)
@@ -49,7 +49,7 @@ static void all_tiles(int32_t kv_type, const struct kern_attend *a, struct tile 
 {
 	int32_t n = a->n * a->heads;
 
-	assert(kvblock_bytes(kv_type, a->E));
+	assert(kvblock_bytes(kv_type, a->head_dim));
 	for (int32_t i = 0; i < n; i += ROWS) {
 		int32_t rows = n - i < ROWS ? n - i : ROWS;
 

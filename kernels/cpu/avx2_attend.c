@@ -49,7 +49,7 @@ INLINE void score_block(const int rows, struct tile *t, int32_t b)
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		s[r][0] = s[r][1] = _mm256_setzero_ps();
-	for (int32_t e = 0; e < t->a->E; e += 2, k += 64) {
+	for (int32_t e = 0; e < t->a->head_dim; e += 2, k += 64) {
 		__m256i low = load256(k), high = load256(k + 32);
 		__m256 a0 = low_bf16(low), a1 = low_bf16(high), b0 = high_bf16(low), b1 = high_bf16(high);
 
@@ -84,7 +84,7 @@ INLINE void score_block_i8(const int rows, struct tile *t, int32_t b)
 {
 	const uint8_t *k = t->block[b] + t->a->k_off;
 	const float *scale = (const float *)(const void *)k;
-	const int32_t pairs = t->a->E / 2;
+	const int32_t pairs = t->a->head_dim / 2;
 	__m256i s[ROWS][2];
 
 	UNROLL
@@ -181,7 +181,7 @@ static inline void weigh(const int kv, struct tile *t, int r)
 /* Elements e .. e + 15 of all rows' sums. */
 INLINE void value_line(const int rows, struct tile *t, int32_t e)
 {
-	const size_t E = (size_t)t->a->E;
+	const size_t E = (size_t)t->a->head_dim;
 	float *at = t->sum + e;
 	__m256 sum[ROWS][2];
 
@@ -214,7 +214,7 @@ INLINE void value_line(const int rows, struct tile *t, int32_t e)
 
 INLINE void value_line_i8(const int rows, struct tile *t, int32_t e)
 {
-	const size_t E = (size_t)t->a->E;
+	const size_t E = (size_t)t->a->head_dim;
 	__m256i sum[ROWS][2];
 
 	UNROLL
@@ -249,8 +249,8 @@ static void begin_span(struct tile *t, int r)
 {
 	t->max[r] = -1e30f;                       /* finite, so that max - max is 0 */
 	t->total[r] = _mm256_setzero_ps();
-	for (int32_t e = 0; e < t->a->E; e += 8)
-		_mm256_store_ps(&t->sum[(size_t)r * (size_t)t->a->E + (size_t)e], _mm256_setzero_ps());
+	for (int32_t e = 0; e < t->a->head_dim; e += 8)
+		_mm256_store_ps(&t->sum[(size_t)r * (size_t)t->a->head_dim + (size_t)e], _mm256_setzero_ps());
 }
 
 /* Row r's sums over the span, in the form of kern_join(). */
@@ -258,7 +258,7 @@ static void end_span(const struct tile *t, int r, float *part)
 {
 	part[0] = t->max[r];
 	part[1] = sum256(t->total[r]);
-	memcpy(part + 16, t->sum + (size_t)r * (size_t)t->a->E, (size_t)t->a->E * sizeof(float));
+	memcpy(part + 16, t->sum + (size_t)r * (size_t)t->a->head_dim, (size_t)t->a->head_dim * sizeof(float));
 }
 
 /* Positions from .. to, all of one span. */
@@ -275,7 +275,7 @@ INLINE void walk(const int rows, const int kv, struct tile *t, int32_t from, int
 			(kv == SR_KV_I8 ? score_block_i8 : score_block)(rows, t, b);
 		for (int r = 0; r < rows; r++)
 			weigh(kv, t, r);
-		for (int32_t e = 0; e < t->a->E; e += 16)
+		for (int32_t e = 0; e < t->a->head_dim; e += 16)
 			(kv == SR_KV_I8 ? value_line_i8 : value_line)(rows, t, e);
 	}
 }
@@ -315,17 +315,17 @@ static void begin_row(int32_t kv_type, struct tile *t, int r, int32_t query, int
 {
 	const struct kern_attend *a = t->a;
 
-	t->q[r] = a->q + (size_t)query * a->ld_q + (size_t)head * (size_t)a->E;
+	t->q[r] = a->q + (size_t)query * a->ld_q + (size_t)head * (size_t)a->head_dim;
 	t->to[r] = a->first + query;
 	t->from[r] = a->window > 0 && t->to[r] >= a->window ? t->to[r] - a->window + 1 : 0;
-	t->out[r] = a->out + (size_t)query * a->ld_out + (size_t)head * (size_t)a->E;
+	t->out[r] = a->out + (size_t)query * a->ld_out + (size_t)head * (size_t)a->head_dim;
 	if (kv_type == SR_KV_I8)
-		t->q_scale[r] = query_i16(t->q[r], a->E, t->pairs + r * (a->E / 2));
+		t->q_scale[r] = query_i16(t->q[r], a->head_dim, t->pairs + r * (a->head_dim / 2));
 }
 
 static void end_row(struct tile *t, int r, bool joined)
 {
-	size_t E = (size_t)t->a->E, part = kern_part(t->a->E);
+	size_t E = (size_t)t->a->head_dim, part = kern_part(t->a->head_dim);
 	const float *sum = joined ? t->older + (size_t)r * part + 16 : t->sum + (size_t)r * E;
 	float total = joined ? t->older[(size_t)r * part + 1] : sum256(t->total[r]);
 	__m256 by = _mm256_set1_ps(1 / total);
@@ -338,9 +338,9 @@ static void end_row(struct tile *t, int r, bool joined)
 
 void avx2_attend(int32_t kv_type, const struct kern_attend *a)
 {
-	float *pairs = a->scratch + (size_t)a->E * ROWS, *older = pairs + (size_t)a->E / 2 * ROWS;
+	float *pairs = a->scratch + (size_t)a->head_dim * ROWS, *older = pairs + (size_t)a->head_dim / 2 * ROWS;
 	struct tile t = { .a = a, .sum = a->scratch, .pairs = (uint32_t *)(void *)pairs, .older = older,
-		.part = older + kern_part(a->E) * ROWS };
+		.part = older + kern_part(a->head_dim) * ROWS };
 
 	all_tiles(kv_type, a, &t);
 }

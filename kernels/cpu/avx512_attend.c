@@ -70,7 +70,7 @@ INLINE __m512 add_pairs(const int kv, __m512 sum, __m512i a, uint32_t b)
 
 INLINE void score_blocks(const int rows, const int kv, const int n, struct tile *t, int32_t b)
 {
-	const int32_t half = t->a->E / 2;
+	const int32_t half = t->a->head_dim / 2;
 	const uint8_t *k[UNIT_BLOCKS];
 	__m512 s[ROWS][UNIT_BLOCKS];
 
@@ -186,7 +186,7 @@ static inline void weigh(const int kv, struct tile *t, int r)
 /* Elements e .. e + 16 * n of all rows' sums. */
 INLINE void value_lines(const int rows, const int kv, const int n, struct tile *t, int32_t e)
 {
-	const size_t E = (size_t)t->a->E;
+	const size_t E = (size_t)t->a->head_dim;
 	float *at = t->sum + e;
 	__m512 sum[ROWS][4], old;
 
@@ -229,9 +229,9 @@ INLINE void values(const int rows, const int kv, struct tile *t)
 	const int wide = rows <= 4 ? 4 : 2;
 	int32_t e = 0;
 
-	for (; e + 16 * wide <= t->a->E; e += 16 * wide)
+	for (; e + 16 * wide <= t->a->head_dim; e += 16 * wide)
 		value_lines(rows, kv, wide, t, e);
-	for (; e < t->a->E; e += 16)
+	for (; e < t->a->head_dim; e += 16)
 		value_lines(rows, kv, 1, t, e);
 }
 
@@ -241,8 +241,8 @@ static void begin_span(struct tile *t, int r)
 {
 	t->max[r] = -1e30f;                       /* finite, so that max - max is 0 */
 	t->total[r] = _mm512_setzero_ps();
-	for (int32_t e = 0; e < t->a->E; e += 16)
-		_mm512_store_ps(&t->sum[(size_t)r * (size_t)t->a->E + (size_t)e], _mm512_setzero_ps());
+	for (int32_t e = 0; e < t->a->head_dim; e += 16)
+		_mm512_store_ps(&t->sum[(size_t)r * (size_t)t->a->head_dim + (size_t)e], _mm512_setzero_ps());
 }
 
 /* Row r's sums over the span, in the form of kern_join(). */
@@ -250,7 +250,7 @@ static void end_span(const struct tile *t, int r, float *part)
 {
 	part[0] = t->max[r];
 	part[1] = _mm512_reduce_add_ps(t->total[r]);
-	memcpy(part + 16, t->sum + (size_t)r * (size_t)t->a->E, (size_t)t->a->E * sizeof(float));
+	memcpy(part + 16, t->sum + (size_t)r * (size_t)t->a->head_dim, (size_t)t->a->head_dim * sizeof(float));
 }
 
 /* Positions from .. to, all of one span. */
@@ -306,21 +306,21 @@ static float query_i16(const float *q, int32_t E, uint32_t *to)
 static void begin_row(int32_t kv_type, struct tile *t, int r, int32_t query, int32_t head)
 {
 	const struct kern_attend *a = t->a;
-	const float *q = a->q + (size_t)query * a->ld_q + (size_t)head * (size_t)a->E;
-	uint32_t *to = t->q + r * (a->E / 2);
+	const float *q = a->q + (size_t)query * a->ld_q + (size_t)head * (size_t)a->head_dim;
+	uint32_t *to = t->q + r * (a->head_dim / 2);
 
 	t->to[r] = a->first + query;
 	t->from[r] = a->window > 0 && t->to[r] >= a->window ? t->to[r] - a->window + 1 : 0;
-	t->out[r] = a->out + (size_t)query * a->ld_out + (size_t)head * (size_t)a->E;
+	t->out[r] = a->out + (size_t)query * a->ld_out + (size_t)head * (size_t)a->head_dim;
 	if (kv_type == SR_KV_BF16)
-		query_bf16(q, a->E, to);
+		query_bf16(q, a->head_dim, to);
 	else
-		t->q_scale[r] = query_i16(q, a->E, to);
+		t->q_scale[r] = query_i16(q, a->head_dim, to);
 }
 
 static void end_row(struct tile *t, int r, bool joined)
 {
-	size_t E = (size_t)t->a->E, part = kern_part(t->a->E);
+	size_t E = (size_t)t->a->head_dim, part = kern_part(t->a->head_dim);
 	const float *sum = joined ? t->older + (size_t)r * part + 16 : t->sum + (size_t)r * E;
 	float total = joined ? t->older[(size_t)r * part + 1] : _mm512_reduce_add_ps(t->total[r]);
 	__m512 by = _mm512_set1_ps(1 / total);
@@ -333,9 +333,9 @@ static void end_row(struct tile *t, int r, bool joined)
 
 void avx512_attend(int32_t kv_type, const struct kern_attend *a)
 {
-	float *q = a->scratch + (size_t)a->E * ROWS, *older = q + (size_t)a->E / 2 * ROWS;
+	float *q = a->scratch + (size_t)a->head_dim * ROWS, *older = q + (size_t)a->head_dim / 2 * ROWS;
 	struct tile t = { .a = a, .sum = a->scratch, .q = (uint32_t *)(void *)q, .older = older,
-		.part = older + kern_part(a->E) * ROWS };
+		.part = older + kern_part(a->head_dim) * ROWS };
 
 	all_tiles(kv_type, a, &t);
 }

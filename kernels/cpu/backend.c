@@ -69,9 +69,9 @@ static int32_t slice_tokens(const struct sr_backend *b)
 
 static int32_t widest(const struct sr_model *m)
 {
-	int32_t w = m->D > m->F ? m->D : m->F;
+	int32_t w = m->d_model > m->d_ff ? m->d_model : m->d_ff, a = m->kind[0].n_heads * m->kind[0].head_dim;
 
-	return w > m->H * m->E ? w : m->H * m->E;
+	return w > a ? w : a;
 }
 
 static int32_t logit_rows(const struct sr_backend *b)
@@ -84,16 +84,18 @@ static int32_t logit_rows(const struct sr_backend *b)
 static void lay_thread(struct sr_backend *b, struct dev *d, struct cutter *c)
 {
 	const struct sr_model *m = &b->m;
-	size_t V = (size_t)m->V, D = (size_t)m->D, row = (size_t)(m->D > m->E ? m->D : m->E);
+	const struct sr_attn *kind = &m->kind[0];   /* all kinds have its sizes: check_shape() */
+	size_t V = (size_t)m->n_vocab, D = (size_t)m->d_model, E = (size_t)kind->head_dim;
 
 	c->at = (c->at + 4095) & ~(size_t)4095; /* threads share no page */
 	d->x = cut(c, SOLO * D, sizeof(float));
 	d->y = cut(c, SOLO * D, sizeof(float));
-	d->row = cut(c, row, sizeof(float));
+	d->row = cut(c, D > E ? D : E, sizeof(float));
 	for (int f = 0; f < N_FORMS; f++)
 		if (b->made_forms & 1u << f)
 			d->tiles[f] = cut(c, 1, b->k->tile_bytes((enum kern_form)f, widest(m)));
-	d->attend = cut(c, b->k->attend_scratch(QUERIES, m->H / m->G, m->E), sizeof(float));
+	d->attend = cut(c, b->k->attend_scratch(QUERIES, kind->n_heads / kind->n_kv_heads, kind->head_dim),
+		sizeof(float));
 	d->sample.work = cut(c, V + 3, sizeof(float));
 	d->sample.id = cut(c, V, sizeof(int32_t));
 	d->sample.count = cut(c, V, sizeof(uint32_t));
@@ -107,7 +109,10 @@ static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 	const struct sr_model *m = &b->m;
 	struct cutter c = { base, 0 };
 	size_t rows = (size_t)slice_tokens(b);
-	const int32_t width[] = { m->D, m->D, m->D, (m->H + 2 * m->G) * m->E, m->H * m->E, 2 * m->F, m->F, m->V };
+	const struct sr_attn *kind = &m->kind[0];   /* all kinds have its sizes: check_shape() */
+	const int32_t H = kind->n_heads, G = kind->n_kv_heads, E = kind->head_dim;
+	const int32_t D = m->d_model, F = m->d_ff;
+	const int32_t width[] = { D, D, D, (H + 2 * G) * E, H * E, 2 * F, F, m->n_vocab };
 
 	for (int p = P_X; p <= P_LOGITS; p++) {
 		b->width[p] = width[p];
@@ -117,20 +122,17 @@ static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 	for (int f = 0; f < N_FORMS; f++)
 		if (b->made_forms & 1u << f)
 			b->tiles[f] = cut(&c, rows / KERN_TILE, b->k->tile_bytes((enum kern_form)f, widest(m)));
-	for (int i = 0; i < 2; i++) {
-		size_t dims = (size_t)m->rope[i].dims;
-		bool used = false;
+	for (int32_t i = 0; i < m->n_kinds; i++) {
+		size_t dims = (size_t)m->kind[i].rope.dims;
+		int32_t like = sr_rope_like(m, i);
 
-		for (int32_t l = 0; l < m->L; l++)
-			used |= m->layer[l].rope == i;
-		if (!used)
-			continue;
-		b->freq[i] = cut(&c, dims / 2, sizeof(float));
-		b->angle[i] = cut(&c, rows * dims, sizeof(float));
+		b->freq[i] = like < i ? b->freq[like] : cut(&c, dims / 2, sizeof(float));
+		b->angle[i] = like < i ? b->angle[like] : cut(&c, rows * dims, sizeof(float));
 	}
-	b->max_split = (4 * b->n_threads - 1) / m->G;
+	b->max_split = (4 * b->n_threads - 1) / G;
 	b->n_spans = (b->lim.seq_blocks * KERN_BLOCK + KERN_SPAN - 1) / KERN_SPAN;
-	b->parts = cut(&c, (size_t)b->max_split * (size_t)b->n_spans * (size_t)m->H, kern_part(m->E) * sizeof(float));
+	b->parts = cut(&c, (size_t)b->max_split * (size_t)b->n_spans * (size_t)H,
+		kern_part(E) * sizeof(float));
 	b->slice = cut(&c, 1, sizeof(*b->slice));
 	for (int i = 0; i < b->n_threads; i++)
 		lay_thread(b, &b->dev[i], &c);
@@ -183,20 +185,28 @@ static size_t lay_batch(struct sr_backend *b, uint8_t *base)
 static int check_shape(const struct sr_model *m, const struct sr_limits *lim, const struct kern *k,
                        char *err, size_t errlen)
 {
+	const int32_t H = m->kind[0].n_heads, G = m->kind[0].n_kv_heads, E = m->kind[0].head_dim;
+
 	if (lim->world > 1)
 		return refuse(-ENOTSUP, err, errlen, "the CPU back end works alone, not as one of %d", lim->world);
-	if (m->L < 1 || m->G < 1 || m->H % m->G || m->E % 16 || m->E > 512)
+	if (m->n_layers < 1 || G < 1 || H % G || E % 16 || E > 512)
 		return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d: the width must be "
-			"a multiple of 16 up to 512, the heads a multiple of the KV heads", m->H, m->G, m->E);
-	if (m->V < 2)                  /* a matrix of one row would look like a vector */
-		return refuse(-ENOTSUP, err, errlen, "a vocabulary of %d: there is nothing to choose from", m->V);
-	if (m->D % 32 || m->F % 32)
+			"a multiple of 16 up to 512, the heads a multiple of the KV heads", H, G, E);
+	for (int32_t i = 1; i < m->n_kinds; i++)
+		if (m->kind[i].n_heads != H || m->kind[i].n_kv_heads != G || m->kind[i].head_dim != E)
+			return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d in some layers, "
+				"%d, %d and %d in others: they must be the same in all", H, G, E, m->kind[i].n_heads,
+				m->kind[i].n_kv_heads, m->kind[i].head_dim);
+	if (m->n_vocab < 2)                  /* a matrix of one row would look like a vector */
+		return refuse(-ENOTSUP, err, errlen, "a vocabulary of %d: there is nothing to choose from",
+			m->n_vocab);
+	if (m->d_model % 32 || m->d_ff % 32)
 		return refuse(-ENOTSUP, err, errlen, "width %d, feed-forward %d: both must be multiples of 32 "
-			"on the CPU", m->D, m->F);
+			"on the CPU", m->d_model, m->d_ff);
 	if (lim->block_tokens != KERN_BLOCK)
 		return refuse(-ENOTSUP, err, errlen, "--block-size %d: the CPU back end has blocks of %d tokens",
 			lim->block_tokens, KERN_BLOCK);
-	if (!k->kv_bytes(lim->kv_type, m->E))
+	if (!k->kv_bytes(lim->kv_type, E))
 		return refuse(-ENOTSUP, err, errlen, "--kv-cache-dtype: %s is not supported on the CPU; bfloat16 "
 			"(auto) is, and int8 in half the memory", lim->kv_type == SR_KV_F8 ? "fp8" : "this type");
 	return 0;
@@ -223,9 +233,9 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 		return refuse(-ENOMEM, err, errlen, "no memory for %d threads", b->n_threads);
 	for (int i = 0; i < b->n_threads; i++)
 		b->dev[i] = (struct dev){ .b = b, .i = i };
-	b->kv_half = b->k->kv_bytes(lim->kv_type, m->E);
-	b->kv_layer = 2 * b->kv_half * (size_t)m->G;
-	b->kv_block = b->kv_layer * (size_t)m->L;
+	b->kv_half = b->k->kv_bytes(lim->kv_type, m->kind[0].head_dim);
+	b->kv_layer = 2 * b->kv_half * (size_t)m->kind[0].n_kv_heads;
+	b->kv_block = b->kv_layer * (size_t)m->n_layers;
 	weights = net_load(&cpu_ops, &b->dev[0], NULL, m, NULL, err, errlen);
 	if (weights < 0)
 		free(b->dev);
@@ -300,9 +310,8 @@ static int take_memory(struct sr_backend *b, char *err, size_t errlen)
 		return refuse(-ENOMEM, err, errlen, "no memory for %zu MiB of slots", (slots + batch) >> 20);
 	lay_slots(b, p);
 	lay_batch(b, p + slots);
-	for (int i = 0; i < 2; i++)
-		if (b->freq[i])
-			sr_rope_freq(&b->m.rope[i], b->freq[i]);
+	for (int32_t i = 0; i < b->m.n_kinds; i++)
+		sr_rope_freq(&b->m.kind[i].rope, b->freq[i]);
 	return 0;
 }
 
@@ -409,12 +418,12 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 	}
 	pthread_mutex_init(&b->lock, NULL);
 	b->armed = -1;
-	b->m.layer = malloc((size_t)m->L * sizeof(*m->layer));
+	b->m.layer = malloc((size_t)m->n_layers * sizeof(*m->layer));
 	if (!b->m.layer) {
 		close_backend(b);
-		return refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers", m->L);
+		return refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers", m->n_layers);
 	}
-	memcpy(b->m.layer, m->layer, (size_t)m->L * sizeof(*m->layer));
+	memcpy(b->m.layer, m->layer, (size_t)m->n_layers * sizeof(*m->layer));
 	e = take_memory(b, err, errlen);
 	if (!e) {
 		e = team_create(&b->team, b->n_threads);
@@ -466,7 +475,7 @@ static void set_history(struct sr_backend *b, struct slot *s, const struct sr_cm
 {
 	assert(c->n <= b->history_cap && c->a <= c->n);
 	for (int32_t i = 0; i < c->n; i++) {
-		assert(word[i] < (uint32_t)b->m.V);
+		assert(word[i] < (uint32_t)b->m.n_vocab);
 		s->history[i] = (int32_t)word[i];
 	}
 	s->n_history = c->n;
@@ -561,7 +570,7 @@ static bool next_slice(struct sr_backend *b, struct cursor *c)
 			int32_t id = r->token == SR_LAST ? b->slot[r->slot].last
 			                                 : b->batch.token[r->token + c->done + j];
 
-			assert(id >= 0 && id < b->m.V);
+			assert(id >= 0 && id < b->m.n_vocab);
 			s->token[s->n_tokens++] = (struct token){ id, r->first + c->done + j, r->slot };
 		}
 		s->single &= n == 1;

@@ -95,10 +95,10 @@ struct dev {
 	uint64_t breathed;           /* when thread 0 last yielded, ns */
 	uint8_t *arena, *arena_end;  /* packed weights */
 	size_t   arena_size;         /* counted at first, then as mapped */
-	float   *x, *y;              /* [SOLO][D] solo forms of X and Y */
+	float   *x, *y;              /* [SOLO][d_model] solo forms of X and Y */
 	uint8_t *tiles[N_FORMS];     /* one tile each, solo */
 	float   *attend;             /* scratch of kern.attend */
-	float   *row;                /* [D] */
+	float   *row;                /* [d_model] or [head_dim], the longer */
 	struct sample_scratch sample;
 };
 
@@ -108,6 +108,7 @@ enum { P_TILES = P_LOGITS + 1, P_ANGLES, N_PLACES };
 struct roof {
 	double bytes_per_ns, macs_per_ns; /* 0: not measured */
 	double token_macs;           /* of all layers, without attention */
+	double score_macs;           /* of all layers, for each position that a query reads; as many for values */
 	double int8_share;           /* the part of them that multiplies as int8 */
 	double layer_bytes, head_bytes; /* of weights */
 };
@@ -128,17 +129,17 @@ struct sr_backend {
 	struct loader    *loader;    /* while opening */
 
 	/* shared by the threads */
-	float   *place[P_LOGITS + 1];/* [SLICE][row], but LOGITS [logit_rows][V] */
+	float   *place[P_LOGITS + 1];/* [SLICE][row], but LOGITS [logit_rows][n_vocab] */
 	int32_t  width[P_LOGITS + 1];/* floats of a row */
 	uint8_t *tiles[N_FORMS];     /* [SLICE / KERN_TILE] tiles of the widest row */
-	float   *angle[2];           /* [SLICE][dims] cos, sin of both rope settings; NULL: unused */
-	float   *freq[2];            /* [dims / 2] */
+	float   *angle[SR_KINDS];    /* [SLICE][dims] cos, sin; kinds that rotate alike share them */
+	float   *freq[SR_KINDS];     /* [dims / 2], likewise */
 	struct slice *slice;
-	float   *parts;              /* [max_split][n_spans][H][kern_part(E)] attention, span by span */
+	float   *parts;              /* of attention by spans: [max_split][n_spans][n_heads][kern_part(head_dim)] */
 	int32_t  max_split, n_spans; /* most items cut by spans; spans of the longest sequence */
 	unsigned made_forms;         /* bit per form that some weight multiplies with */
 
-	/* KV: [n_blocks + 1 + n_host_blocks][L][G][K, V] */
+	/* KV: [n_blocks + 1 + n_host_blocks][n_layers][n_kv_heads][K, V] */
 	uint8_t *kv;
 	size_t   kv_size, kv_block, kv_layer, kv_half; /* bytes: all, a block, a layer of it, K */
 

@@ -11,7 +11,8 @@
  *         bit-equal to the same row among 511 others.  Products of weights with 32 to a scale are
  *         bit-equal in every table; those of K-quants and IQ4_XS are rounded to f16 in some.
  * NaN     an activation that is not finite makes all outputs of its row not finite, and of no other.
- * Widths  k is a multiple of 32 (of 256 for K-quants and IQ4_XS), E of 16.
+ * Widths  k is a multiple of 32 (of 256 for K-quants and IQ4_XS), head_dim of 16.  Loops over
+ *         the elements of a head call it E.
  * Shapes  [slowest][..][fastest].
  */
 #ifndef KERN_H
@@ -42,12 +43,12 @@ struct kern_rows {
 
 /* Queries of one sequence against its paged KV cache, one KV head of one layer. */
 struct kern_attend {
-	const float *q;               /* [n][ld_q]: head h of this group at q + t * ld_q + h * E; rotated */
+	const float *q;               /* [n][ld_q], rotated: head h of this group at q + t*ld_q + h*head_dim */
 	float       *out;             /* [n][ld_out], heads likewise */
 	size_t   ld_q, ld_out;        /* in floats */
 	int32_t  n;                   /* queries, positions first .. first+n-1 */
-	int32_t  heads;               /* query heads per KV head, H / G */
-	int32_t  E;                   /* head width, a multiple of 16 */
+	int32_t  heads;               /* query heads per KV head */
+	int32_t  head_dim;            /* a multiple of 16 */
 	int32_t  first;               /* position of query 0; its K,V are already stored */
 	int32_t  window;              /* reads the last `window` positions; 0 = all */
 	float    scale, cap;          /* on q.k; cap*tanh(x/cap), 0 = none */
@@ -55,25 +56,25 @@ struct kern_attend {
 	const uint8_t *kv;            /* the pool: block b begins at kv + b * block_stride */
 	size_t   block_stride;        /* bytes */
 	size_t   k_off, v_off;        /* bytes from a block's start to K and V of this layer and head */
-	float   *scratch;             /* kern.attend_scratch(n, heads, E) floats, 64-byte aligned */
+	float   *scratch;             /* kern.attend_scratch(n, heads, head_dim) floats, 64-byte aligned */
 	/* NULL, or: read only span `span`, the KERN_SPAN positions from span * KERN_SPAN on, and do
 	 * not write out.  Head h of query t is row t * heads + h; its sums go to part + row * ld_part,
-	 * kern_part(E) floats each, for kern_join(). */
+	 * kern_part(head_dim) floats each, for kern_join(). */
 	float   *part;
 	size_t   ld_part;
 	int32_t  span;
 };
 
 /* A row's sum over some spans: the largest score, the sum of weights relative to it, 14 floats unused,
- * and E sums of weight * v. */
-static inline size_t kern_part(int32_t E)
+ * and head_dim sums of weight * v. */
+static inline size_t kern_part(int32_t head_dim)
 {
-	return 16 + (size_t)E;
+	return 16 + (size_t)head_dim;
 }
 
 /* older += part, where part is of the spans that follow.  All tables add spans by this function, from
  * the first to the last: so it does not matter which thread computed them. */
-void kern_join(float *older, const float *part, int32_t E);
+void kern_join(float *older, const float *part, int32_t head_dim);
 
 struct kern {
 	const char *name;             /* "plain", "avx2", "avx512vnni", "avx512" */
@@ -103,15 +104,16 @@ struct kern {
 	void (*dequant)(int32_t type, int32_t k, const uint8_t *src, float *dst);
 
 	/* ---- KV and attention -------------------------------------------------------------- */
-	/* Bytes of K (or of V) of one block, layer and head: KERN_BLOCK tokens of E.  A multiple of 64.
+	/* Bytes of K (or of V) of one block, layer and head: KERN_BLOCK tokens of head_dim.  A multiple of
+	 * 64.
 	 * kv_type: enum sr_kv_type; 0 = not supported. */
-	size_t (*kv_bytes)(int32_t kv_type, int32_t E);
-	/* Store one token's k[E], v[E] at place `at` (0 .. 15) of a block's K and V areas, values that
-	 * are not finite as finite ones.  The pool must begin zeroed: then a masked token adds exactly
-	 * 0, whatever is stored there. */
-	void (*kv_store)(int32_t kv_type, int32_t E, int32_t at, const float *k, const float *v,
+	size_t (*kv_bytes)(int32_t kv_type, int32_t head_dim);
+	/* Store one token's k[head_dim], v[head_dim] at place `at` (0 .. 15) of a block's K and V areas,
+	 * values that are not finite as finite ones.  The pool must begin zeroed: then a masked token adds
+	 * exactly 0, whatever is stored there. */
+	void (*kv_store)(int32_t kv_type, int32_t head_dim, int32_t at, const float *k, const float *v,
 	                 uint8_t *k_area, uint8_t *v_area);
-	size_t (*attend_scratch)(int32_t n, int32_t heads, int32_t E);
+	size_t (*attend_scratch)(int32_t n, int32_t heads, int32_t head_dim);
 	void (*attend)(int32_t kv_type, const struct kern_attend *a);
 
 	/* ---- vectors ------------------------------------------------------------------------ */

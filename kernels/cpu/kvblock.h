@@ -1,5 +1,5 @@
 /* kvblock.h - how K and V of one layer and KV head lie in a block of 16 tokens.  All tables share
- * this layout.
+ * this layout.  E is head_dim.
  *
  *	SR_KV_BF16
  *	K  [E/2][16 tokens][2]   a line of 64 bytes holds elements 2i, 2i+1 of sixteen keys, so one

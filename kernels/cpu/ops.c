@@ -97,7 +97,7 @@ void ops_breathe(struct dev *d)
 static void embed(struct dev *d, const struct weight *table, float scale, int T)
 {
 	struct run r = own_rows(d, T);
-	int32_t D = d->b->m.D;
+	int32_t D = d->b->m.d_model;
 
 	for (int32_t t = r.from; t < r.to; t++) {
 		float *x = row_of(d, P_X, t, T);
@@ -114,7 +114,7 @@ static void add_norm(struct dev *d, int first, const struct weight *post, const 
 {
 	const struct kern *k = d->b->k;
 	struct run r = own_rows(d, T);
-	int32_t D = d->b->m.D;
+	int32_t D = d->b->m.d_model;
 
 	enter(d, first ? 0 : bit(P_Z), 0);
 	for (int32_t t = r.from; t < r.to; t++) {
@@ -140,7 +140,7 @@ static void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, 
 	if (s->n_tokens > SOLO) /* X is divided among the threads by other rows than these */
 		meet(d);
 	for (int32_t i = r.from; i < r.to; i++)
-		d->b->k->norm(row_of(d, P_X, s->pick[i0 + i].t, s->n_tokens), w->vec, eps, d->b->m.D,
+		d->b->k->norm(row_of(d, P_X, s->pick[i0 + i].t, s->n_tokens), w->vec, eps, d->b->m.d_model,
 			row_of(d, P_Y, i, R));
 }
 
@@ -220,7 +220,7 @@ static void matmul(struct dev *d, enum place y, enum place x, const struct weigh
 
 static void act_mul(struct dev *d, enum sr_act act, int T)
 {
-	int32_t F = d->b->m.F;
+	int32_t F = d->b->m.d_ff;
 	struct run r = deal((F + KERN_COLS - 1) / KERN_COLS, d);
 	int32_t from = r.from * KERN_COLS, to = r.to * KERN_COLS < F ? r.to * KERN_COLS : F;
 
@@ -245,10 +245,10 @@ void ops_angles(struct dev *d)
 	struct run r = deal(b->slice->n_tokens, d);
 
 	enter(d, 0, bit(P_ANGLES));
-	for (int which = 0; which < 2; which++) {
-		const struct sr_rope *rope = &b->m.rope[which];
+	for (int32_t which = 0; which < b->m.n_kinds; which++) {
+		const struct sr_rope *rope = &b->m.kind[which].rope;
 
-		if (!b->angle[which])
+		if (sr_rope_like(&b->m, which) < which)
 			continue;
 		for (int32_t t = r.from; t < r.to; t++) {
 			float *cs = b->angle[which] + (size_t)t * (size_t)rope->dims;
@@ -269,25 +269,24 @@ void ops_angles(struct dev *d)
 
 /* Few sequences of one token each: a (token, KV head) pair goes to the same thread in rope_store and
  * in attend, so no barrier is needed between them. */
-static bool paired(const struct dev *d)
+static bool paired(const struct dev *d, const struct sr_attn *kind)
 {
 	const struct slice *s = d->b->slice;
 
-	return s->single && s->n_tokens * d->b->m.G % d->b->n_active == 0 &&
-	       s->n_tokens * d->b->m.G < 4 * d->b->n_active;
+	return s->single && s->n_tokens * kind->n_kv_heads % d->b->n_active == 0 &&
+	       s->n_tokens * kind->n_kv_heads < 4 * d->b->n_active;
 }
-
-struct asked { float scale, cap; int32_t window; }; /* of one layer's attention */
 
 static uint8_t *kv_area(struct sr_backend *b, int32_t block, int l, int32_t g)
 {
 	return b->kv + (size_t)block * b->kv_block + (size_t)l * b->kv_layer + 2 * (size_t)g * b->kv_half;
 }
 
-static void rope_head(struct dev *d, const struct sr_rope *rope, const struct weight *norm, float eps,
+static void rope_head(struct dev *d, const struct sr_attn *kind, const struct weight *norm, float eps,
                       const float *cs, float *head)
 {
-	int32_t E = d->b->m.E;
+	const struct sr_rope *rope = &kind->rope;
+	int32_t E = kind->head_dim;
 
 	if (norm) {
 		d->b->k->norm(head, norm->vec, eps, E, d->row);
@@ -297,28 +296,27 @@ static void rope_head(struct dev *d, const struct sr_rope *rope, const struct we
 		d->b->k->rope(head, cs, rope->dims, rope->pairs);
 }
 
-static void rope_store_one(struct dev *d, int l, const struct sr_rope *rope, const struct weight *qn,
+static void rope_store_one(struct dev *d, int l, const struct sr_attn *kind, const struct weight *qn,
                            const struct weight *kn, float eps, int32_t t, int32_t g)
 {
 	struct sr_backend *b = d->b;
-	const struct sr_model *m = &b->m;
 	const struct token *k = &b->slice->token[t];
-	const float *cs = b->angle[rope - m->rope] + (size_t)t * (size_t)rope->dims;
-	int32_t heads = m->H / m->G, place = k->position % KERN_BLOCK;
-	float *q = row_of(d, P_QKV, t, SOLO + 1), *key = q + (m->H + g) * m->E;
+	const float *cs = b->angle[kind - b->m.kind] + (size_t)t * (size_t)kind->rope.dims;
+	int32_t heads = kind->n_heads / kind->n_kv_heads, E = kind->head_dim, place = k->position % KERN_BLOCK;
+	float *q = row_of(d, P_QKV, t, SOLO + 1), *key = q + (kind->n_heads + g) * E;
 	uint8_t *to = kv_area(b, b->slot[k->slot].table[k->position / KERN_BLOCK], l, g);
 
 	for (int32_t h = g * heads; h < (g + 1) * heads; h++)
-		rope_head(d, rope, qn, eps, cs, q + h * m->E);
-	rope_head(d, rope, kn, eps, cs, key);
-	b->k->kv_store(b->lim.kv_type, m->E, place, key, key + m->G * m->E, to, to + b->kv_half);
+		rope_head(d, kind, qn, eps, cs, q + h * E);
+	rope_head(d, kind, kn, eps, cs, key);
+	b->k->kv_store(b->lim.kv_type, E, place, key, key + kind->n_kv_heads * E, to, to + b->kv_half);
 }
 
-static void rope_store(struct dev *d, int l, const struct sr_rope *rope, const struct weight *qn,
+static void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct weight *qn,
                        const struct weight *kn, float eps, int T)
 {
 	const struct slice *s = d->b->slice;
-	int32_t G = d->b->m.G;
+	int32_t G = kind->n_kv_heads;
 	struct run r = deal(s->n_stores * G, d);
 
 	(void)T;
@@ -327,66 +325,65 @@ static void rope_store(struct dev *d, int l, const struct sr_rope *rope, const s
 		const struct item *tokens = &s->store[i / G];
 
 		for (int32_t t = tokens->t; t < tokens->t + tokens->n; t++)
-			rope_store_one(d, l, rope, qn, kn, eps, t, i % G);
+			rope_store_one(d, l, kind, qn, kn, eps, t, i % G);
 	}
-	if (!paired(d))
+	if (!paired(d, kind))
 		d->writes |= bit(P_QKV); /* divided otherwise than what reads it next */
 }
 
 /* The queries of one item for one KV head: its query heads h0 .. h1-1. */
 static struct kern_attend question(struct dev *d, int l, const struct item *it, int32_t g, int32_t h0, int32_t h1,
-                                   const struct asked *how)
+                                   const struct sr_attn *kind)
 {
 	struct sr_backend *b = d->b;
-	const struct sr_model *m = &b->m;
 	const struct token *first = &b->slice->token[it->t];
-	size_t head = (size_t)(g * (m->H / m->G) + h0) * (size_t)m->E;
+	size_t head = (size_t)(g * (kind->n_heads / kind->n_kv_heads) + h0) * (size_t)kind->head_dim;
 	uint8_t *layer = kv_area(b, 0, l, g);
 
 	return (struct kern_attend){
 		.q = row_of(d, P_QKV, it->t, SOLO + 1) + head, .ld_q = (size_t)b->width[P_QKV],
 		.out = row_of(d, P_A, it->t, SOLO + 1) + head, .ld_out = (size_t)b->width[P_A],
-		.n = it->n, .heads = h1 - h0, .E = m->E, .first = first->position, .window = how->window,
-		.scale = how->scale, .cap = how->cap, .table = b->slot[first->slot].table,
+		.n = it->n, .heads = h1 - h0, .head_dim = kind->head_dim, .first = first->position,
+		.window = kind->window, .scale = kind->scale, .cap = kind->cap, .table = b->slot[first->slot].table,
 		.kv = b->kv, .block_stride = b->kv_block, .k_off = (size_t)(layer - b->kv),
 		.v_off = (size_t)(layer - b->kv) + b->kv_half, .scratch = d->attend,
 	};
 }
 
 static void attend_item(struct dev *d, int l, const struct item *it, int32_t g, int32_t h0, int32_t h1,
-                        const struct asked *how)
+                        const struct sr_attn *kind)
 {
-	struct kern_attend a = question(d, l, it, g, h0, h1, how);
+	struct kern_attend a = question(d, l, it, g, h0, h1, kind);
 
 	d->b->k->attend(d->b->lim.kv_type, &a);
 	ops_breathe(d);
 }
 
 /* Many items: threads take them one by one, the costly first. */
-static void attend_taken(struct dev *d, int l, const struct asked *how)
+static void attend_taken(struct dev *d, int l, const struct sr_attn *kind)
 {
 	const struct slice *s = d->b->slice;
-	int32_t G = d->b->m.G, n = s->n_items * G;
+	int32_t G = kind->n_kv_heads, n = s->n_items * G;
 
 	for (int32_t i = team_take(d->b->team); i < n; i = team_take(d->b->team)) {
 		int32_t from_end = n - 1 - i;
 
-		attend_item(d, l, &s->item[from_end / G], from_end % G, 0, d->b->m.H / G, how);
+		attend_item(d, l, &s->item[from_end / G], from_end % G, 0, kind->n_heads / G, kind);
 	}
 }
 
 /* Few items: threads divide the query heads, although K and V are then read twice. */
-static void attend_heads(struct dev *d, int l, const struct asked *how)
+static void attend_heads(struct dev *d, int l, const struct sr_attn *kind)
 {
 	const struct slice *s = d->b->slice;
-	int32_t H = d->b->m.H, heads = H / d->b->m.G;
+	int32_t H = kind->n_heads, heads = H / kind->n_kv_heads;
 	struct run r = deal(s->n_items * H, d);
 
 	for (int32_t i = r.from, n; i < r.to; i += n) {
 		int32_t h = i % heads;
 
 		n = r.to - i < heads - h ? r.to - i : heads - h;
-		attend_item(d, l, &s->item[i / H], i % H / heads, h, h + n, how);
+		attend_item(d, l, &s->item[i / H], i % H / heads, h, h + n, kind);
 	}
 }
 
@@ -399,56 +396,56 @@ static struct run spans_of(const struct dev *d, const struct item *it, int32_t w
 	return (struct run){ from / KERN_SPAN, to / KERN_SPAN + 1 };
 }
 
-static float *part_of(const struct dev *d, int32_t item, int32_t span, int32_t head)
+static float *part_of(const struct dev *d, const struct sr_attn *kind, int32_t item, int32_t span,
+                      int32_t head)
 {
 	const struct sr_backend *b = d->b;
 
-	return b->parts + (((size_t)item * (size_t)b->n_spans + (size_t)span) * (size_t)b->m.H + (size_t)head) *
-	                  kern_part(b->m.E);
+	return b->parts + (((size_t)item * (size_t)b->n_spans + (size_t)span) * (size_t)kind->n_heads +
+	                   (size_t)head) * kern_part(kind->head_dim);
 }
 
 /* Few, long decodes: threads take spans of positions, then merge the partial sums per head. */
-static void attend_spans(struct dev *d, int l, const struct asked *how, int32_t n_units)
+static void attend_spans(struct dev *d, int l, const struct sr_attn *kind, int32_t n_units)
 {
 	const struct slice *s = d->b->slice;
-	const struct sr_model *m = &d->b->m;
-	int32_t heads = m->H / m->G, unit = 0;
+	int32_t H = kind->n_heads, G = kind->n_kv_heads, E = kind->head_dim, heads = H / G, unit = 0;
 	struct run r = deal(n_units, d);
 
 	for (int32_t i = 0; i < s->n_items; i++) {
-		struct run spans = spans_of(d, &s->item[i], how->window);
+		struct run spans = spans_of(d, &s->item[i], kind->window);
 
-		for (int32_t at = spans.from * m->G; at < spans.to * m->G; at++, unit++) {
+		for (int32_t at = spans.from * G; at < spans.to * G; at++, unit++) {
 			struct kern_attend a;
 
 			if (unit < r.from || unit >= r.to)
 				continue;
-			a = question(d, l, &s->item[i], at % m->G, 0, heads, how);
-			a.span = at / m->G;
-			a.part = part_of(d, i, a.span, at % m->G * heads);
-			a.ld_part = kern_part(m->E);
+			a = question(d, l, &s->item[i], at % G, 0, heads, kind);
+			a.span = at / G;
+			a.part = part_of(d, kind, i, a.span, at % G * heads);
+			a.ld_part = kern_part(E);
 			d->b->k->attend(d->b->lim.kv_type, &a);
 			ops_breathe(d);
 		}
 	}
 	meet(d);
 	d->writes |= bit(P_A);
-	r = deal(s->n_items * m->H, d);
+	r = deal(s->n_items * H, d);
 	for (int32_t i = r.from; i < r.to; i++) {
-		struct run spans = spans_of(d, &s->item[i / m->H], how->window);
-		float *sum = part_of(d, i / m->H, spans.from, i % m->H);
-		float *out = row_of(d, P_A, s->item[i / m->H].t, SOLO + 1) + i % m->H * m->E, by;
+		struct run spans = spans_of(d, &s->item[i / H], kind->window);
+		float *sum = part_of(d, kind, i / H, spans.from, i % H);
+		float *out = row_of(d, P_A, s->item[i / H].t, SOLO + 1) + i % H * E, by;
 
 		for (int32_t span = spans.from + 1; span < spans.to; span++)
-			kern_join(sum, part_of(d, i / m->H, span, i % m->H), m->E);
+			kern_join(sum, part_of(d, kind, i / H, span, i % H), E);
 		by = 1 / sum[1];
-		for (int32_t e = 0; e < m->E; e++)
+		for (int32_t e = 0; e < E; e++)
 			out[e] = sum[16 + e] * by;
 	}
 }
 
 /* The number of (span, KV head) units if attention is to be divided by spans, else 0. */
-static int32_t span_units(const struct dev *d, int32_t window)
+static int32_t span_units(const struct dev *d, const struct sr_attn *kind)
 {
 	const struct slice *s = d->b->slice;
 	int32_t n = 0;
@@ -456,39 +453,38 @@ static int32_t span_units(const struct dev *d, int32_t window)
 	if (!s->single || s->n_items > d->b->max_split)
 		return 0;
 	for (int32_t i = 0; i < s->n_items; i++) {
-		struct run spans = spans_of(d, &s->item[i], window);
+		struct run spans = spans_of(d, &s->item[i], kind->window);
 
 		n += spans.to - spans.from;
 	}
-	return n > s->n_items ? n * d->b->m.G : 0;
+	return n > s->n_items ? n * kind->n_kv_heads : 0;
 }
 
-static void attend(struct dev *d, int l, float scale, float cap, int window, int T)
+static void attend(struct dev *d, int l, const struct sr_attn *kind, int T)
 {
 	struct sr_backend *b = d->b;
 	const struct slice *s = b->slice;
-	const struct asked how = { scale, cap, window };
-	int32_t G = b->m.G, units;
+	int32_t G = kind->n_kv_heads, units;
 
 	(void)T;
-	if (paired(d)) {
+	if (paired(d, kind)) {
 		struct run r = deal(s->n_tokens * G, d);
 
 		enter(d, 0, bit(P_A));
 		for (int32_t i = r.from; i < r.to; i++)
-			attend_item(d, l, &(struct item){ i / G, 1 }, i % G, 0, b->m.H / G, &how);
+			attend_item(d, l, &(struct item){ i / G, 1 }, i % G, 0, kind->n_heads / G, kind);
 		return;
 	}
 	meet(d);
 	d->reads |= bit(P_QKV);
 	d->writes |= bit(P_A);
-	units = s->n_items * G < 4 * b->n_active ? span_units(d, window) : 0;
+	units = s->n_items * G < 4 * b->n_active ? span_units(d, kind) : 0;
 	if (units)
-		attend_spans(d, l, &how, units);
+		attend_spans(d, l, kind, units);
 	else if (s->n_items * G < 4 * b->n_active)
-		attend_heads(d, l, &how);
+		attend_heads(d, l, kind);
 	else
-		attend_taken(d, l, &how);
+		attend_taken(d, l, kind);
 }
 
 /* ---- results ------------------------------------------------------------------------------------------ */
@@ -500,7 +496,7 @@ static void sample_pick(struct dev *d, const struct pick *p, const float *logits
 	struct slot *slot = &b->slot[row->slot];
 	struct sr_result *out = &b->batch.result[p->result];
 	struct sample_query q = {
-		.k = b->k, .logits = logits, .vocab = b->m.V, .slot = slot, .position = p->position,
+		.k = b->k, .logits = logits, .vocab = b->m.n_vocab, .slot = slot, .position = p->position,
 		.scored = p->id, .n_top = row->n_top, .rank = row->n_score > 0 || row->n_top > 0,
 	};
 
@@ -522,7 +518,7 @@ static void sample_results(struct dev *d, float cap, int i0, int R)
 		float *x = row_of(d, P_LOGITS, i, R);
 
 		if (cap > 0)
-			for (int32_t j = 0; j < b->m.V; j++)
+			for (int32_t j = 0; j < b->m.n_vocab; j++)
 				x[j] = cap * tanhf(x[j] / cap);
 		sample_pick(d, &b->slice->pick[i0 + i], x);
 		ops_breathe(d);

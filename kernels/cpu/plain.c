@@ -185,7 +185,7 @@ static float score(int32_t kv_type, const struct kern_attend *a, const float *q,
 	int32_t token = position % KERN_BLOCK;
 	float s = 0;
 
-	for (int32_t e = 0; e < a->E; e++)
+	for (int32_t e = 0; e < a->head_dim; e++)
 		s = fmaf(q[e], kv_value(kv_type, k, kv_k_at(e, token), token), s);
 	s *= a->scale;
 	return a->cap > 0 ? a->cap * tanhf(s / a->cap) : s;
@@ -197,7 +197,7 @@ static void attend_span(int32_t kv_type, const struct kern_attend *a, const floa
 {
 	float max = -1e30f, total = 0, *sum = part + 16; /* finite: less itself it is 0 */
 
-	for (int32_t e = 0; e < a->E; e++)
+	for (int32_t e = 0; e < a->head_dim; e++)
 		sum[e] = 0;
 	for (int32_t base = from / UNIT * UNIT; base <= to; base += UNIT) {
 		int32_t first = base > from ? base : from, last = base + UNIT - 1 < to ? base + UNIT - 1 : to;
@@ -209,7 +209,7 @@ static void attend_span(int32_t kv_type, const struct kern_attend *a, const floa
 		}
 		shrink = expf(before - max);
 		total *= shrink;
-		for (int32_t e = 0; e < a->E; e++)
+		for (int32_t e = 0; e < a->head_dim; e++)
 			sum[e] *= shrink;
 		for (int32_t p = first; p <= last; p++) {
 			const uint8_t *v = block_of(a, p, a->v_off);
@@ -217,8 +217,8 @@ static void attend_span(int32_t kv_type, const struct kern_attend *a, const floa
 			float w = expf(weight[p - base] - max);
 
 			total += w;
-			for (int32_t e = 0; e < a->E; e++)
-				sum[e] = fmaf(w, kv_value(kv_type, v, kv_v_at(a->E, e, token), token), sum[e]);
+			for (int32_t e = 0; e < a->head_dim; e++)
+				sum[e] = fmaf(w, kv_value(kv_type, v, kv_v_at(a->head_dim, e, token), token), sum[e]);
 		}
 	}
 	part[0] = max;
@@ -229,35 +229,35 @@ static void attend_span(int32_t kv_type, const struct kern_attend *a, const floa
 static void attend_one(int32_t kv_type, const struct kern_attend *a, const float *q, int32_t from, int32_t to,
                        float *out)
 {
-	float *sum = a->scratch, *part = a->scratch + kern_part(a->E);
+	float *sum = a->scratch, *part = a->scratch + kern_part(a->head_dim);
 
 	for (int32_t base = from / KERN_SPAN * KERN_SPAN; base <= to; base += KERN_SPAN) {
 		int32_t last = to - base < KERN_SPAN ? to : base + KERN_SPAN - 1;
 
 		attend_span(kv_type, a, q, base > from ? base : from, last, base > from ? part : sum);
 		if (base > from)
-			kern_join(sum, part, a->E);
+			kern_join(sum, part, a->head_dim);
 	}
-	for (int32_t e = 0; e < a->E; e++)
+	for (int32_t e = 0; e < a->head_dim; e++)
 		out[e] = sum[16 + e] * (1 / sum[1]);
 }
 
 static void attend(int32_t kv_type, const struct kern_attend *a)
 {
-	assert(kvblock_bytes(kv_type, a->E));
+	assert(kvblock_bytes(kv_type, a->head_dim));
 	for (int32_t t = 0; t < a->n; t++) {
 		int32_t to = a->first + t, from = a->window > 0 && to >= a->window ? to - a->window + 1 : 0;
 		int32_t begin = a->span * KERN_SPAN, end = begin + KERN_SPAN - 1;
 
 		for (int32_t h = 0; h < a->heads; h++) {
-			const float *q = a->q + (size_t)t * a->ld_q + (size_t)h * (size_t)a->E;
+			const float *q = a->q + (size_t)t * a->ld_q + (size_t)h * (size_t)a->head_dim;
 
 			if (a->part)
 				attend_span(kv_type, a, q, from > begin ? from : begin, to < end ? to : end,
 				            a->part + (size_t)(t * a->heads + h) * a->ld_part);
 			else
 				attend_one(kv_type, a, q, from, to,
-				           a->out + (size_t)t * a->ld_out + (size_t)h * (size_t)a->E);
+				           a->out + (size_t)t * a->ld_out + (size_t)h * (size_t)a->head_dim);
 		}
 	}
 }

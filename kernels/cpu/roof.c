@@ -94,15 +94,20 @@ void roof_measure(struct sr_backend *b)
 	const struct sr_model *m = &b->m;
 	struct probe p = { .b = b, .w = b->net.layer[0].gu };
 	const struct part *q = &p.w->part[0];
-	double bytes = 0, in_layer;
+	double bytes = 0;
 
 	for (int i = 0; i < b->n_threads; i++)
 		bytes += (double)read_size(&b->dev[i]);
 	b->roof.bytes_per_ns = bytes / best_ns(&p, read_arena);
-	if (m->V >= KERN_TILE * KERN_COLS) /* the place that multiply() writes to */
+	if (m->n_vocab >= KERN_TILE * KERN_COLS) /* the place that multiply() writes to */
 		b->roof.macs_per_ns = 4.0 * q->n_blocks * KERN_COLS * p.w->k * KERN_TILE / best_ns(&p, multiply);
-	in_layer = (double)m->D * ((m->H + 2 * m->G) * m->E + m->H * m->E + 3.0 * m->F);
-	b->roof.token_macs = in_layer * m->L;
+	for (int32_t l = 0; l < m->n_layers; l++) {
+		const struct sr_attn *kind = kind_of(m, l);
+		int32_t in = (kind->n_heads + 2 * kind->n_kv_heads) * kind->head_dim;
+
+		b->roof.token_macs += (double)m->d_model * (in + kind->n_heads * kind->head_dim + 3.0 * m->d_ff);
+		b->roof.score_macs += (double)kind->n_heads * kind->head_dim;
+	}
 	b->roof.int8_share = int8_share(b);
 	for (int32_t part = 0; part < b->net.head->n_parts; part++)
 		b->roof.head_bytes += (double)b->net.head->part[part].n_blocks *
@@ -117,7 +122,7 @@ void roof_measure(struct sr_backend *b)
 void roof_add(const struct sr_backend *b, const struct slice *s, struct cost *c)
 {
 	const struct sr_model *m = &b->m;
-	double layers = s->n_tokens * b->roof.token_macs, head = (double)s->n_picks * m->V * m->D;
+	double layers = s->n_tokens * b->roof.token_macs, head = (double)s->n_picks * m->n_vocab * m->d_model;
 	double read = 0;               /* positions read by attention */
 
 	for (int32_t i = 0; i < s->n_items; i++) {
@@ -128,7 +133,7 @@ void roof_add(const struct sr_backend *b, const struct slice *s, struct cost *c)
 		c->bytes += last / KERN_BLOCK * (double)b->kv_block;
 	}
 	c->int8_macs += layers * b->roof.int8_share;
-	c->float_macs += layers * (1 - b->roof.int8_share) + 2.0 * read * m->H * m->E * m->L;
+	c->float_macs += layers * (1 - b->roof.int8_share) + 2.0 * read * b->roof.score_macs;
 	*(b->net.head->part[0].form == FORM_I8 ? &c->int8_macs : &c->float_macs) += head;
 	c->bytes += b->roof.layer_bytes + (s->n_picks ? b->roof.head_bytes : 0);
 }

@@ -26,11 +26,11 @@ struct slot {
 #define SAMPLE_GROUP 64
 
 struct sample_scratch {          /* one per thread */
-	float    *work;              /* [V rounded up to 4] */
-	int32_t  *id;                /* [V] */
-	uint32_t *count;             /* [V], all zero between calls */
-	double   *chunk;             /* [V / SAMPLE_CHUNK + 1] */
-	float    *group;             /* [V / SAMPLE_GROUP + 1] */
+	float    *work;              /* [n_vocab rounded up to 4] */
+	int32_t  *id;                /* [n_vocab] */
+	uint32_t *count;             /* [n_vocab], all zero between calls */
+	double   *chunk;             /* [n_vocab / SAMPLE_CHUNK + 1] */
+	float    *group;             /* [n_vocab / SAMPLE_GROUP + 1] */
 };
 
 struct sample_query {

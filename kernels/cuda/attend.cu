@@ -1,7 +1,7 @@
 /* attend.cu - positions, the KV cache and attention.
  *
- * The queries of the H / G heads that share a KV head are rows of one matrix, so K and V are read once
- * for all of them.  Row r of a piece is token r / heads, head r % heads.  A warp has sixteen rows.
+ * The queries of the heads that share a KV head are rows of one matrix, so K and V are read once for all
+ * of them.  E is head_dim.  Row r of a piece is token r / heads, head r % heads.  A warp has sixteen rows.
  * Q stays in registers; K and V come through shared memory; scores and the running maximum and sum stay
  * in registers.  This is the online softmax of arXiv 1805.02867 in the layout of FlashAttention-2 (arXiv
  * 2307.08691).  Exponents are to base 2.
@@ -48,10 +48,10 @@ static __global__ void angles_kernel(const struct token *token, const float *fre
 
 void angles(struct dev *d, int T)
 {
-	for (int i = 0; i < 2; i++) {
-		const struct sr_rope *r = &d->m->rope[i];
+	for (int32_t i = 0; i < d->m->n_kinds; i++) {
+		const struct sr_rope *r = &d->m->kind[i].rope;
 
-		if (d->angle[i] && !d->lost)
+		if (r->dims && sr_rope_like(d->m, i) == i && !d->lost)
 			cuda_ok(d, start(angles_kernel, T, 32, 0, d->stream,
 				(const struct token *)d->list.token, d->freq[i],
 				r->dims / 2, r->kind == SR_ROPE_YARN ? r->magnitude : 1.0f, d->angle[i]), "angles");
@@ -67,14 +67,14 @@ struct rope_args {
 	int32_t dims, by_pairs;
 	const float *qn, *kn;
 	float eps;
-	int32_t H, G, E;
+	int32_t n_heads, n_kv_heads, head_dim;
 	const int32_t *table;
 	int32_t table_cap;
 	unsigned char *kv;
 	bool f8;
 	float k_scale, v_scale;
 	size_t kv_half;
-	int32_t L, l;
+	int32_t n_layers, layer;
 };
 
 /* The scale of an FP8 cache: stored element * scale = value. */
@@ -92,10 +92,10 @@ static __device__ void rope_head(const struct rope_args &a, const float2 *angle,
 	if (norm) {
 		float sum = 0;
 
-		for (int i = lane; i < a.E; i += 32)
+		for (int i = lane; i < a.head_dim; i += 32)
 			sum += head[i] * head[i];
-		sum = 1 / sqrtf(warp_sum(sum) / (float)a.E + a.eps);
-		for (int i = lane; i < a.E; i += 32)
+		sum = 1 / sqrtf(warp_sum(sum) / (float)a.head_dim + a.eps);
+		for (int i = lane; i < a.head_dim; i += 32)
 			head[i] = head[i] * sum * norm[i];
 	}
 	__syncwarp();
@@ -106,7 +106,7 @@ static __device__ void rope_head(const struct rope_args &a, const float2 *angle,
 		to[u] = bf16_of(head[u] * cs.x - head[w] * cs.y);
 		to[w] = bf16_of(head[u] * cs.y + head[w] * cs.x);
 	}
-	for (int i = a.dims + lane; i < a.E; i += 32)
+	for (int i = a.dims + lane; i < a.head_dim; i += 32)
 		to[i] = bf16_of(head[i]);
 	__syncwarp();
 }
@@ -118,28 +118,28 @@ static __global__ void rope_store_kernel(struct rope_args a)
 	wait_for_previous();
 	SHARED(shared);
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-	float *head = (float *)shared + warp * a.E;
+	float *head = (float *)shared + warp * a.head_dim;
 	struct token k = a.token[blockIdx.x];
-	bf16 *row = a.qkv + (size_t)blockIdx.x * (size_t)((a.H + 2 * a.G) * a.E);
+	bf16 *row = a.qkv + (size_t)blockIdx.x * (size_t)((a.n_heads + 2 * a.n_kv_heads) * a.head_dim);
 	const float2 *angle = a.angle + (size_t)blockIdx.x * (size_t)(a.dims / 2);
 	int32_t block = a.table[(size_t)k.slot * (size_t)a.table_cap + (size_t)(k.position / BLOCK)];
 
-	for (int h = warp; h < a.H + 2 * a.G; h += ROPE_WARPS) {
-		bf16 *x = row + h * a.E;
-		bool key = h >= a.H && h < a.H + a.G, value = h >= a.H + a.G;
+	for (int h = warp; h < a.n_heads + 2 * a.n_kv_heads; h += ROPE_WARPS) {
+		bf16 *x = row + h * a.head_dim;
+		bool key = h >= a.n_heads && h < a.n_heads + a.n_kv_heads, value = h >= a.n_heads + a.n_kv_heads;
 
 		if (!value) {
-			for (int i = lane; i < a.E; i += 32)
+			for (int i = lane; i < a.head_dim; i += 32)
 				head[i] = f32_of(x[i]);
 			rope_head(a, angle, key ? a.kn : a.qn, head, x);
 		}
 		if (key || value) {
-			int g = (h - a.H) % a.G;
+			int g = (h - a.n_heads) % a.n_kv_heads;
 			float scale = key ? a.k_scale : a.v_scale;
-			size_t to = kv_at(a.kv_half, a.L, a.G, block, a.l, g) +
-				(value ? a.kv_half : 0) + (size_t)(k.position % BLOCK * a.E);
+			size_t to = kv_at(a.kv_half, a.n_layers, a.n_kv_heads, block, a.layer, g) +
+				(value ? a.kv_half : 0) + (size_t)(k.position % BLOCK * a.head_dim);
 
-			for (int i = lane; i < a.E; i += 32) {
+			for (int i = lane; i < a.head_dim; i += 32) {
 				if (a.f8)
 					a.kv[to + (size_t)i] = (unsigned char)e4m3_of(f32_of(x[i]) / scale);
 				else
@@ -149,7 +149,7 @@ static __global__ void rope_store_kernel(struct rope_args a)
 	}
 }
 
-void rope_store(struct dev *d, int l, const struct sr_rope *rope, const struct weight *qn,
+void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct weight *qn,
                 const struct weight *kn, float eps, int T)
 {
 	const struct sr_model *m = d->m;
@@ -157,15 +157,15 @@ void rope_store(struct dev *d, int l, const struct sr_rope *rope, const struct w
 
 	a.qkv = (bf16 *)d->place[P_QKV];
 	a.token = d->list.token;
-	a.angle = d->angle[rope - m->rope];
-	a.dims = rope->dims;
-	a.by_pairs = rope->pairs;
+	a.angle = d->angle[kind - m->kind];
+	a.dims = kind->rope.dims;
+	a.by_pairs = kind->rope.pairs;
 	a.qn = qn ? qn->vec : NULL;
 	a.kn = kn ? kn->vec : NULL;
 	a.eps = eps;
-	a.H = m->H;
-	a.G = m->G;
-	a.E = m->E;
+	a.n_heads = kind->n_heads;
+	a.n_kv_heads = kind->n_kv_heads;
+	a.head_dim = kind->head_dim;
 	a.table = d->slots.table;
 	a.table_cap = d->slots.table_cap;
 	a.kv = d->kv;
@@ -173,11 +173,11 @@ void rope_store(struct dev *d, int l, const struct sr_rope *rope, const struct w
 	a.k_scale = scale_or_1(d, m->layer[l].k_scale);
 	a.v_scale = scale_or_1(d, m->layer[l].v_scale);
 	a.kv_half = d->kv_half;
-	a.L = m->L;
-	a.l = l;
+	a.n_layers = m->n_layers;
+	a.layer = l;
 	if (!d->lost)
 		cuda_ok(d, start(rope_store_kernel, T, 32 * ROPE_WARPS,
-			ROPE_WARPS * (size_t)m->E * sizeof(float),
+			ROPE_WARPS * (size_t)kind->head_dim * sizeof(float),
 			d->stream, a), "rope_store");
 }
 
@@ -191,12 +191,12 @@ struct attend_args {
 	const struct run *run;
 	float *part;
 	uint32_t *joined;
-	int32_t H, G, heads;         /* heads: query heads per KV head */
+	int32_t n_heads, n_kv_heads, heads; /* heads: query heads per KV head */
 	const int32_t *table;
 	int32_t table_cap;
 	const unsigned char *kv;
 	size_t kv_half;
-	int32_t L, l;
+	int32_t n_layers, layer;
 	float scale, cap;            /* includes the scale of K */
 	float v_scale;               /* applied to the output */
 	int32_t window;
@@ -217,7 +217,7 @@ template <int E, bool F8> static __device__ void begin_row(struct rows16<E> &w, 
 	bool there = r < n_rows;
 	int32_t token = t0 + (there ? r / a.heads : 0);
 	int32_t at = a.token[token].position;
-	const bf16 *q = a.qkv + (size_t)token * (size_t)((a.H + 2 * a.G) * E) +
+	const bf16 *q = a.qkv + (size_t)token * (size_t)((a.n_heads + 2 * a.n_kv_heads) * E) +
 		(size_t)((g * a.heads + r % a.heads) * E);
 
 	w.most[h] = NONE;
@@ -391,7 +391,7 @@ template <int E, bool F8> static __device__ void load_kv(unsigned char *key, uns
 		const unsigned char *from = a.kv;
 
 		if (there)
-			from += (kv_at(a.kv_half, a.L, a.G, table[j / BLOCK], a.l, g) +
+			from += (kv_at(a.kv_half, a.n_layers, a.n_kv_heads, table[j / BLOCK], a.layer, g) +
 				(size_t)(j % BLOCK * E)) * SIZE(F8) + (size_t)c;
 		cp_async_16(key + r * PITCH(E, F8) + c, from, there);
 		cp_async_16(value + r * PITCH(E, F8) + c, there ? from + a.kv_half * SIZE(F8) : from, there);
@@ -442,10 +442,11 @@ template <int E, bool F8> static __device__ void join(struct rows16<E> &w, float
 			o += f * row[e];
 		}
 		if (k.pieces == 1) {
-			a.out[(size_t)k.t * (size_t)(a.H * E) + (size_t)(head * E + e)] = bf16_of(o * a.v_scale / sum);
+			a.out[(size_t)k.t * (size_t)(a.n_heads * E) + (size_t)(head * E + e)] =
+				bf16_of(o * a.v_scale / sum);
 			continue;
 		}
-		float *to = a.part + ((size_t)blockIdx.x * (size_t)a.H + (size_t)head) * ROW;
+		float *to = a.part + ((size_t)blockIdx.x * (size_t)a.n_heads + (size_t)head) * ROW;
 
 		to[e] = o;
 		if (e == 0) {
@@ -476,11 +477,11 @@ template <int E> static __device__ void add_parts(const struct attend_args &a, c
 {
 	const int EACH = (E + 31) / 32;
 	int lane = (int)threadIdx.x % 32;
-	size_t each = (size_t)a.H * (E + 2);
+	size_t each = (size_t)a.n_heads * (E + 2);
 
 	for (int r = (int)threadIdx.x / 32; r < a.heads; r += (int)blockDim.x / 32) {
 		const volatile float *part = a.part + (size_t)k.first * each + (size_t)((g * a.heads + r) * (E + 2));
-		bf16 *out = a.out + (size_t)k.t * (size_t)(a.H * E) + (size_t)((g * a.heads + r) * E);
+		bf16 *out = a.out + (size_t)k.t * (size_t)(a.n_heads * E) + (size_t)((g * a.heads + r) * E);
 		float most = NONE, sum = 0, o[EACH] = {};
 
 		for (int32_t i = lane; i < k.pieces; i += 32)
@@ -558,7 +559,7 @@ attend_one(struct attend_args a)
 	end_rows<E>(w);
 	__syncthreads(); /* the ring's memory is reused for the sums */
 	join<E, F8>(w, (float *)shared, a, k, g);
-	if (k.pieces > 1 && last_to_join(a.joined + k.first * a.G + g, k.pieces,
+	if (k.pieces > 1 && last_to_join(a.joined + k.first * a.n_kv_heads + g, k.pieces,
 			(uint32_t *)(shared + S::SUMS)))
 		add_parts<E>(a, k, g);
 }
@@ -578,7 +579,7 @@ template <int E, bool F8> static __device__ void put_rows(struct rows16<E> &w, c
 
 	for (int h = 0; h < 2; h++) {
 		int32_t r = r0 + lane / 4 + 8 * h;
-		bf16 *to = a.out + (size_t)(t0 + r / a.heads) * (size_t)(a.H * E) +
+		bf16 *to = a.out + (size_t)(t0 + r / a.heads) * (size_t)(a.n_heads * E) +
 			(size_t)((g * a.heads + r % a.heads) * E);
 
 		if (w.high[h] < 0)
@@ -664,7 +665,7 @@ bool attend_prepare(struct dev *d)
 {
 	if (!hopper_attend_prepare(d))
 		return false;
-#define ALLOW(W) if (d->m->E == W) \
+#define ALLOW(W) if (d->m->kind[0].head_dim == W) \
 	return d->kv_f8 ? allow<W, true>(d) : allow<W, false>(d);
 	EACH_WIDTH(ALLOW)
 #undef ALLOW
@@ -676,15 +677,15 @@ template <int E, bool F8> static void attend_as(struct dev *d, const struct atte
 	const struct step *s = &d->step;
 
 	if (s->n_works && !d->lost)
-		cuda_ok(d, start(attend_one<E, F8>, dim3((unsigned)s->n_works, (unsigned)a.G),
+		cuda_ok(d, start(attend_one<E, F8>, dim3((unsigned)s->n_works, (unsigned)a.n_kv_heads),
 			32 * one_shape<E, F8>::WARPS,
 			one_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, single tokens");
 	if (s->n_runs && !d->lost && !hopper_attends(d))
-		cuda_ok(d, start(attend_run<E, F8>, dim3((unsigned)s->n_runs, (unsigned)a.G), 32 * RUN_WARPS,
+		cuda_ok(d, start(attend_run<E, F8>, dim3((unsigned)s->n_runs, (unsigned)a.n_kv_heads), 32 * RUN_WARPS,
 			run_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, runs");
 }
 
-void attend(struct dev *d, int l, float scale, float cap, int window, int T)
+void attend(struct dev *d, int l, const struct sr_attn *kind, int T)
 {
 	const struct sr_model *m = d->m;
 	struct attend_args a = {};
@@ -697,22 +698,22 @@ void attend(struct dev *d, int l, float scale, float cap, int window, int T)
 	a.run = d->list.run;
 	a.part = d->part;
 	a.joined = d->joined;
-	a.H = m->H;
-	a.G = m->G;
-	a.heads = m->H / m->G;
+	a.n_heads = kind->n_heads;
+	a.n_kv_heads = kind->n_kv_heads;
+	a.heads = kind->n_heads / kind->n_kv_heads;
 	a.table = d->slots.table;
 	a.table_cap = d->slots.table_cap;
 	a.kv = d->kv;
 	a.kv_half = d->kv_half;
-	a.L = m->L;
-	a.l = l;
-	a.scale = scale * scale_or_1(d, m->layer[l].k_scale);
+	a.n_layers = m->n_layers;
+	a.layer = l;
+	a.scale = kind->scale * scale_or_1(d, m->layer[l].k_scale);
 	a.v_scale = scale_or_1(d, m->layer[l].v_scale);
-	a.cap = cap;
-	a.window = window;
+	a.cap = kind->cap;
+	a.window = kind->window;
 	if (d->step.n_runs && !d->lost && hopper_attends(d))
-		hopper_attend(d, l, scale, cap, window);
-#define CALL(W) if (m->E == W) d->kv_f8 ? attend_as<W, true>(d, a) : attend_as<W, false>(d, a);
+		hopper_attend(d, l, kind);
+#define CALL(W) if (kind->head_dim == W) d->kv_f8 ? attend_as<W, true>(d, a) : attend_as<W, false>(d, a);
 	EACH_WIDTH(CALL)
 #undef CALL
 }

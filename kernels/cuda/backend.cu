@@ -43,7 +43,7 @@ struct sr_backend {
 	struct sr_limits lim;
 	struct net net;
 	struct flight flight[FLIGHTS];
-	float    freq[2][128];       /* of rope; kept until the copy to the device is done; a head is at most
+	float    freq[SR_KINDS][128]; /* of rope; kept until the copy to the device is done; a head is at most
 	                                256 wide */
 	int32_t null_block;          /* kept until its copy is done */
 	uint32_t looks;
@@ -99,7 +99,7 @@ static bool any_weight(const struct sr_model *m, bool (*is)(const struct sr_tens
 {
 	bool yes = is(&m->embed) || is(&m->head);
 
-	for (int32_t l = 0; l < m->L; l++) {
+	for (int32_t l = 0; l < m->n_layers; l++) {
 		const struct sr_layer *y = &m->layer[l];
 
 		for (const struct sr_tensor *t : { &y->q, &y->k, &y->v, &y->o, &y->gate, &y->up, &y->down })
@@ -122,12 +122,14 @@ static bool has_order(const struct sr_tensor *t)
 static void lay_products(struct sr_backend *b, struct cutter *c, size_t rows)
 {
 	const struct sr_model *m = &b->m;
+	const struct sr_attn *kind = &m->kind[0];    /* all kinds have its sizes: check_shape() */
 	struct dev *d = &b->d;
-	int32_t outputs = m->V, inputs = m->D;
+	int32_t outputs = m->n_vocab, inputs = m->d_model;
+	const int32_t H = kind->n_heads, G = kind->n_kv_heads, E = kind->head_dim;
 
-	for (int32_t n : { (m->H + 2 * m->G) * m->E, 2 * m->F, m->D })
+	for (int32_t n : { (H + 2 * G) * E, 2 * m->d_ff, m->d_model })
 		outputs = n > outputs ? n : outputs;
-	for (int32_t k : { m->H * m->E, m->F })
+	for (int32_t k : { H * E, m->d_ff })
 		inputs = k > inputs ? k : inputs;
 	d->few_part = (float *)cut(c, few_part_bytes(d), 1);
 	d->arrived_n = few_tiles(outputs);
@@ -142,6 +144,7 @@ static void lay_products(struct sr_backend *b, struct cutter *c, size_t rows)
 static void lay_lists(struct sr_backend *b, struct cutter *c)
 {
 	const struct sr_limits *l = &b->lim;
+	const struct sr_attn *kind = &b->m.kind[0];
 	struct dev *d = &b->d;
 	struct lists *list = &d->list;
 	size_t rows = (size_t)l->rows, works = (size_t)most_works(d, l->rows);
@@ -153,8 +156,8 @@ static void lay_lists(struct sr_backend *b, struct cutter *c)
 	list->row = (struct sr_row *)cut(c, rows, sizeof(*list->row));
 	list->token_of = (int32_t *)cut(c, rows, sizeof(int32_t));
 	list->pick_of = (int32_t *)cut(c, rows, sizeof(int32_t));
-	d->part = (float *)cut(c, works * (size_t)b->m.H, (size_t)(b->m.E + 2) * sizeof(float));
-	d->joined = (uint32_t *)cut(c, works * (size_t)b->m.G, sizeof(uint32_t));
+	d->part = (float *)cut(c, works * (size_t)kind->n_heads, (size_t)(kind->head_dim + 2) * sizeof(float));
+	d->joined = (uint32_t *)cut(c, works * (size_t)kind->n_kv_heads, sizeof(uint32_t));
 	d->now = (struct now *)cut(c, 1, sizeof(*d->now));
 }
 
@@ -163,20 +166,22 @@ static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 	const struct sr_model *m = &b->m;
 	struct dev *d = &b->d;
 	struct cutter c = { base, 0 };
-	const int32_t width[] = { m->D, m->D, m->D, (m->H + 2 * m->G) * m->E, m->H * m->E, 2 * m->F, m->F,
-		m->V };
-	size_t T = (size_t)b->lim.tokens, R = logit_rows(b), V = (size_t)m->V, rows = T > R ? T : R;
+	const int32_t H = m->kind[0].n_heads, G = m->kind[0].n_kv_heads, E = m->kind[0].head_dim;
+	const int32_t D = m->d_model, F = m->d_ff;
+	const int32_t width[] = { D, D, D, (H + 2 * G) * E, H * E, 2 * F, F, m->n_vocab };
+	size_t T = (size_t)b->lim.tokens, R = logit_rows(b), V = (size_t)m->n_vocab, rows = T > R ? T : R;
 
 	for (int p = P_X; p <= P_LOGITS; p++) {
 		d->width[p] = width[p];
 		d->place[p] = cut(&c, (p == P_LOGITS ? R : rows) * (size_t)width[p],
 			is_f32((enum place)p) ? sizeof(float) : sizeof(bf16));
 	}
-	for (int i = 0; i < 2; i++) {
-		size_t pairs = (size_t)m->rope[i].dims / 2;
+	for (int32_t i = 0; i < m->n_kinds; i++) {
+		size_t pairs = (size_t)m->kind[i].rope.dims / 2;
+		int32_t like = sr_rope_like(m, i);
 
-		d->freq[i] = (float *)cut(&c, pairs, sizeof(float));
-		d->angle[i] = (float2 *)cut(&c, T * pairs, sizeof(float2));
+		d->freq[i] = like < i ? d->freq[like] : (float *)cut(&c, pairs, sizeof(float));
+		d->angle[i] = like < i ? d->angle[like] : (float2 *)cut(&c, T * pairs, sizeof(float2));
 	}
 	d->work = (float *)cut(&c, R * V, sizeof(float));
 	d->count = (uint32_t *)cut(&c, R * V, sizeof(uint32_t));
@@ -265,19 +270,27 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 
 static int check_shape(const struct sr_model *m, const struct sr_limits *lim, char *err, size_t errlen)
 {
+	const int32_t H = m->kind[0].n_heads, G = m->kind[0].n_kv_heads, E = m->kind[0].head_dim;
+
 	if (lim->world > 1)
 		return refuse(-ENOTSUP, err, errlen, "the CUDA back end works alone yet, not as one of %d",
 			lim->world);
-	if (m->L < 1 || m->G < 1 || m->H < 1 || m->H % m->G || m->H / m->G > 16 || !attend_width(m->E))
+	if (m->n_layers < 1 || G < 1 || H < 1 || H % G || H / G > 16 || !attend_width(E))
 		return refuse(-ENOTSUP, err, errlen,
 			"%d query heads, %d KV heads of width %d: the width must be 16, 32, 64, "
-			"96, 128 or 256, and 1 to 16 query heads share a KV head", m->H, m->G, m->E);
+			"96, 128 or 256, and 1 to 16 query heads share a KV head", H, G, E);
+	for (int32_t i = 1; i < m->n_kinds; i++)
+		if (m->kind[i].n_heads != H || m->kind[i].n_kv_heads != G || m->kind[i].head_dim != E)
+			return refuse(-ENOTSUP, err, errlen,
+				"%d query heads, %d KV heads of width %d in some layers, %d, %d and %d in others: "
+				"they must be the same in all", H, G, E, m->kind[i].n_heads, m->kind[i].n_kv_heads,
+				m->kind[i].head_dim);
 	if (m->embed.index.bytes)
 		return refuse(-ENOTSUP, err, errlen, "tensor %s: embeddings with groups out of order (act-order) are "
 			"not supported by the CUDA back end", m->embed.name);
-	if (m->D % 8 || m->F % 8)
+	if (m->d_model % 8 || m->d_ff % 8)
 		return refuse(-ENOTSUP, err, errlen,
-			"width %d, feed-forward %d: both must be multiples of 8", m->D, m->F);
+			"width %d, feed-forward %d: both must be multiples of 8", m->d_model, m->d_ff);
 	if (lim->block_tokens != BLOCK)
 		return refuse(-ENOTSUP, err, errlen,
 			"--block-size %d: the CUDA back end has blocks of %d tokens",
@@ -313,7 +326,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 		e = find_device(&b->d, err, errlen);
 	if (e)
 		return e;
-	b->d.kv_half = (size_t)BLOCK * (size_t)m->E;
+	b->d.kv_half = (size_t)BLOCK * (size_t)m->kind[0].head_dim;
 	b->d.kv_f8 = lim->kv_type == SR_KV_F8;
 	b->d.deterministic = lim->deterministic;
 	b->d.null_slot = lim->slots;
@@ -321,7 +334,8 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	for (struct flight &f : b->flight)
 		f.armed_fd = -1;
 	b->d.use_lt = !lim->deterministic && lim->tokens > 64 && lt_there();
-	b->kv_block = (size_t)m->L * (size_t)m->G * 2 * b->d.kv_half * (b->d.kv_f8 ? 1 : sizeof(bf16));
+	b->kv_block = (size_t)m->n_layers * (size_t)m->kind[0].n_kv_heads * 2 * b->d.kv_half *
+		(b->d.kv_f8 ? 1 : sizeof(bf16));
 	b->d.kv_block = b->kv_block;
 	return net_load(&cuda_ops, &b->d, NULL, m, NULL, err, errlen);
 }
@@ -388,14 +402,14 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	d->arena_at = d->arena = b->weights;
 	d->arena_end = d->arena + weights;
 	d->kv = b->kv;
-	d->kv_rows = ((int64_t)b->lim.n_blocks + 1) * b->m.L * b->m.G * 2 * BLOCK;
+	d->kv_rows = ((int64_t)b->lim.n_blocks + 1) * b->m.n_layers * b->m.kind[0].n_kv_heads * 2 * BLOCK;
 	return cuda_ok(d, cudaMemsetAsync(b->slots, 0, slots, d->stream), "clear the slots") &&
 	       cuda_ok(d, cudaMemcpyAsync(table_of(&d->slots, d->null_slot), &b->null_block,
 			sizeof(b->null_block), cudaMemcpyHostToDevice, d->stream), "the table of the null slot") &&
 	       cuda_ok(d, cudaMemsetAsync(d->now, 0, sizeof(*d->now), d->stream), "clear the count of batches") &&
-	       cuda_ok(d, cudaMemsetAsync(d->joined, 0, (size_t)most_works(d, b->lim.rows) * (size_t)b->m.G *
-			sizeof(uint32_t), d->stream), "clear counts of pieces") &&
-	       cuda_ok(d, cudaMemsetAsync(d->count, 0, logit_rows(b) * (size_t)b->m.V * sizeof(uint32_t),
+	       cuda_ok(d, cudaMemsetAsync(d->joined, 0, (size_t)most_works(d, b->lim.rows) *
+			(size_t)b->m.kind[0].n_kv_heads * sizeof(uint32_t), d->stream), "clear counts of pieces") &&
+	       cuda_ok(d, cudaMemsetAsync(d->count, 0, logit_rows(b) * (size_t)b->m.n_vocab * sizeof(uint32_t),
 			d->stream), "clear counts") &&
 	       cuda_ok(d, cudaMemsetAsync(d->arrived, 0, d->arrived_n * sizeof(uint32_t), d->stream),
 			"clear counts of tiles") &&
@@ -405,13 +419,13 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 /* Copies from memory that stays allocated: after an error it is unknown whether the copy is done. */
 static bool send_frequencies(struct sr_backend *b)
 {
-	for (int i = 0; i < 2; i++) {
-		size_t n = (size_t)b->m.rope[i].dims / 2;
+	for (int32_t i = 0; i < b->m.n_kinds; i++) {
+		size_t n = (size_t)b->m.kind[i].rope.dims / 2;
 
-		if (!n)
+		if (!n || sr_rope_like(&b->m, i) < i)
 			continue;
 		assert(n <= sizeof(b->freq[i]) / sizeof(b->freq[i][0]));
-		sr_rope_freq(&b->m.rope[i], b->freq[i]);
+		sr_rope_freq(&b->m.kind[i].rope, b->freq[i]);
 		if (!cuda_ok(&b->d, cudaMemcpyAsync(b->d.freq[i], b->freq[i], n * sizeof(b->freq[i][0]),
 				cudaMemcpyHostToDevice, b->d.stream), "rope frequencies"))
 			return false;
@@ -423,7 +437,7 @@ static bool send_frequencies(struct sr_backend *b)
  * order of that product, if the product reads it so. */
 static void who_feeds(struct sr_backend *b)
 {
-	for (int32_t l = 0; l < b->m.L; l++) {
+	for (int32_t l = 0; l < b->m.n_layers; l++) {
 		struct net_layer *y = &b->net.layer[l];
 
 		y->norm1->feeds = y->qkv;
@@ -498,13 +512,13 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 		free(b);
 		return (int)weights;
 	}
-	b->m.layer = (struct sr_layer *)malloc((size_t)m->L * sizeof(*m->layer));
+	b->m.layer = (struct sr_layer *)malloc((size_t)m->n_layers * sizeof(*m->layer));
 	b->d.tail = (struct tail *)calloc((size_t)lim->slots + 1, sizeof(*b->d.tail));
 	if (!b->m.layer || !b->d.tail)
-		e = refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers and %d slots", m->L,
+		e = refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers and %d slots", m->n_layers,
 			lim->slots);
 	if (!e) {
-		memcpy(b->m.layer, m->layer, (size_t)m->L * sizeof(*m->layer));
+		memcpy(b->m.layer, m->layer, (size_t)m->n_layers * sizeof(*m->layer));
 		if (!take_memory(b, (size_t)weights) || !send_frequencies(b))
 			e = device_error(b, err, errlen);
 	}

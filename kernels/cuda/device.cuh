@@ -21,8 +21,8 @@
  *
  * Types    X, Z, LOGITS f32; Y, QKV, A, GU, ACT bf16; weights bf16 or packed (packed.cuh), vectors and
  *          biases f32.
- * KV       [block][L][G][K, V][BLOCK][E] bf16, or e4m3 with the layer's k_scale and v_scale; the K (or V) of
- *          one head in a block is contiguous.
+ * KV       [block][n_layers][n_kv_heads][K, V][BLOCK][head_dim] bf16, or e4m3 with the layer's k_scale and
+ *          v_scale; the K (or V) of one head in a block is contiguous.
  */
 #ifndef CUDA_DEVICE_CUH
 #define CUDA_DEVICE_CUH
@@ -185,12 +185,12 @@ struct dev {
 
 	void  *place[P_LOGITS + 1];
 	int32_t width[P_LOGITS + 1];
-	float *freq[2];              /* [dims / 2] of each of the two rope settings */
-	float2 *angle[2];            /* [tokens][dims / 2] cos, sin; NULL: unused */
-	float *part;                 /* [most_works][H][E + 2]: o, then max and sum */
-	uint32_t *joined;            /* [most_works][G] finished pieces of a token; zero between kernels */
-	float    *work;              /* [logit_rows][V] */
-	uint32_t *count;             /* [logit_rows][V], all zero between kernels */
+	float *freq[SR_KINDS];       /* [dims / 2]; kinds that rotate alike share them */
+	float2 *angle[SR_KINDS];     /* [tokens][dims / 2] cos, sin; likewise */
+	float *part;                 /* [most_works][n_heads][head_dim + 2]: o, then max and sum */
+	uint32_t *joined;            /* [most_works][n_kv_heads] finished pieces of a token; 0 between kernels */
+	float    *work;              /* [logit_rows][n_vocab] */
+	uint32_t *count;             /* [logit_rows][n_vocab], all zero between kernels */
 
 	struct lt *lt;               /* NULL: not in use */
 	void *lt_work;               /* LT_WORK bytes */
@@ -223,9 +223,10 @@ struct dev {
 	struct graphs *graphs;       /* NULL: none */
 };
 
-static inline __host__ __device__ size_t kv_at(size_t half, int32_t L, int32_t G, int32_t block, int l, int g)
+static inline __host__ __device__ size_t kv_at(size_t half, int32_t n_layers, int32_t n_kv_heads,
+	int32_t block, int layer, int g)
 {
-	return (((size_t)block * (size_t)L + (size_t)l) * (size_t)G + (size_t)g) * 2 * half;
+	return (((size_t)block * (size_t)n_layers + (size_t)layer) * (size_t)n_kv_heads + (size_t)g) * 2 * half;
 }
 
 /* Records the first error and its place.  Returns false if there is an error, now or earlier. */
@@ -281,7 +282,7 @@ void packed_few(struct dev *d, void *y, bool f32, const bf16 *x, const struct we
 void packed_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, bool made);
 bool hopper_attends(const struct dev *d);    /* true: it does the runs of this model */
 int32_t hopper_attend_rows(void);            /* (token, query head) pairs per piece of a run, if it does */
-void hopper_attend(struct dev *d, int l, float scale, float cap, int window);
+void hopper_attend(struct dev *d, int l, const struct sr_attn *kind);
 /* Returns false if it cannot do this product. */
 bool hopper_many(struct dev *d, void *y, bool f32, const void *x, const struct weight *w, int T);
 size_t hopper_work_bytes(const struct dev *d);
@@ -299,9 +300,9 @@ void pick_norm(struct dev *, const struct weight *, float, int, int);
 void act_mul(struct dev *, enum sr_act, int);
 void matmul(struct dev *, enum place, enum place, const struct weight *, int);
 void angles(struct dev *, int);
-void rope_store(struct dev *, int, const struct sr_rope *, const struct weight *, const struct weight *,
+void rope_store(struct dev *, int, const struct sr_attn *, const struct weight *, const struct weight *,
 	float, int);
-void attend(struct dev *, int, float, float, int, int);
+void attend(struct dev *, int, const struct sr_attn *, int);
 void sample(struct dev *, float, int, int);
 void put(struct dev *, enum place, const float *, int);
 void get(struct dev *, enum place, float *, int);

@@ -47,7 +47,7 @@ int64_t graph_bytes(const struct dev *d, const struct sr_limits *l)
 		return 0;
 	n = graph_sizes(l, size);
 	for (int32_t i = 0; i < n; i++)
-		nodes += 6 + 9 * d->m->L + 3 * (size[i] / (l->logit_rows > 1 ? l->logit_rows : 1) + 1);
+		nodes += 6 + 9 * d->m->n_layers + 3 * (size[i] / (l->logit_rows > 1 ? l->logit_rows : 1) + 1);
 	return nodes * NODE_BYTES;
 }
 

@@ -8,8 +8,9 @@
  *            The roles are those of FlashAttention-3 (arXiv 2407.08608): one warp loads and two warpgroups
  *            compute; one does its softmax while the other multiplies.
  * K, V       A tile has 128 positions, which are 8 blocks of the cache.  TMA treats the whole cache as one
- *            matrix, [blocks * L * G * 2 * BLOCK][E].  A block of one head's K is a box of 16 of its rows;
- *            heads of 128 need two boxes, of 128 bytes each row.  Lane i of the loading warp loads block i.
+ *            matrix, [blocks * n_layers * n_kv_heads * 2 * BLOCK][E], where E is head_dim.  A block of one
+ *            head's K is a box of 16 of its rows; heads of 128 need two boxes, of 128 bytes each row.  Lane i
+ *            of the loading warp loads block i.
  *
  *	           tile of K, and of V          e 0 .. 63   e 64 .. 127
  *	   lane 0   positions  0 .. 15           2 KiB       2 KiB        S = Q K^T   E runs along both: operand()
@@ -49,7 +50,7 @@ struct run_args {
 	const struct token *token;
 	const struct run *run;
 	const int32_t *table;
-	int32_t table_cap, L, l, G, H, heads, window;
+	int32_t table_cap, n_layers, layer, n_kv_heads, n_heads, heads, window;
 	float scale, cap;
 };
 
@@ -92,7 +93,8 @@ template <int E> static __device__ void copy_values(unsigned char *tile, const r
 		uint4 v = make_uint4(0, 0, 0, 0);
 
 		if (j < k.to)
-			v = *(const uint4 *)(a.kv + kv_at(BLOCK * E, a.L, a.G, k.table[j / BLOCK], a.l, g) +
+			v = *(const uint4 *)(a.kv +
+				kv_at(BLOCK * E, a.n_layers, a.n_kv_heads, k.table[j / BLOCK], a.layer, g) +
 				(size_t)((BLOCK + j % BLOCK) * E + c * 8));
 		*(uint4 *)(tile + c / 8 * HALF + r * 128 + (c % 8 ^ r % 8) * 16) = v;
 	}
@@ -111,8 +113,8 @@ template <int E> static __device__ void load_block(unsigned char *tile, const ru
 	__syncwarp();
 	if (lane >= n)
 		return;
-	int32_t row = (int32_t)(kv_at(BLOCK, a.L, a.G, k.table[j0 / BLOCK + lane], a.l, (int)blockIdx.y)) +
-		(value ? BLOCK : 0);
+	int32_t row = (int32_t)(kv_at(BLOCK, a.n_layers, a.n_kv_heads, k.table[j0 / BLOCK + lane], a.layer,
+		(int)blockIdx.y)) + (value ? BLOCK : 0);
 
 	for (int h = 0; h < shape<E>::HALVES; h++)
 		tensor_load(tile + h * HALF + lane * BOX, &a.map, 64 * h, row, full);
@@ -163,7 +165,7 @@ template <int E> static __device__ void begin_rows(rows64<E> &w, const run_args 
 #pragma unroll
 	for (int h = 0; h < 2; h++) {
 		int32_t r = first_row() + lane / 4 + 8 * h, n = r < k.rows ? r : 0, at = k.position + n / a.heads;
-		const bf16 *q = a.qkv + (size_t)(k.t + n / a.heads) * (size_t)((a.H + 2 * a.G) * E) +
+		const bf16 *q = a.qkv + (size_t)(k.t + n / a.heads) * (size_t)((a.n_heads + 2 * a.n_kv_heads) * E) +
 			(size_t)((g * a.heads + n % a.heads) * E + lane % 4 * 2);
 
 		w.most[h] = NONE;
@@ -269,7 +271,7 @@ template <int E> static __device__ void put_rows(rows64<E> &w, const run_args &a
 #pragma unroll
 	for (int h = 0; h < 2; h++) {
 		int32_t r = first_row() + g + 8 * h;
-		bf16 *to = a.out + (size_t)(k.t + r / a.heads) * (size_t)(a.H * E) +
+		bf16 *to = a.out + (size_t)(k.t + r / a.heads) * (size_t)(a.n_heads * E) +
 			(size_t)(((int)blockIdx.y * a.heads + r % a.heads) * E);
 		float by = w.sum[h];
 
@@ -385,7 +387,9 @@ hopper_attend_kernel(const __grid_constant__ struct run_args a)
 
 bool hopper_attends(const struct dev *d)
 {
-	return can_hopper(d->capability) && !d->deterministic && !d->kv_f8 && (d->m->E == 64 || d->m->E == 128);
+	int32_t E = d->m->kind[0].head_dim;
+
+	return can_hopper(d->capability) && !d->deterministic && !d->kv_f8 && (E == 64 || E == 128);
 }
 
 int32_t hopper_attend_rows(void)
@@ -395,18 +399,19 @@ int32_t hopper_attend_rows(void)
 
 bool hopper_attend_prepare(struct dev *d)
 {
-	return !hopper_attends(d) || cuda_ok(d, d->m->E == 64 ?
+	return !hopper_attends(d) || cuda_ok(d, d->m->kind[0].head_dim == 64 ?
 		allow_shared(hopper_attend_kernel<64>, shape<64>::SHARED_BYTES) :
 		allow_shared(hopper_attend_kernel<128>, shape<128>::SHARED_BYTES), "attend, runs on Hopper");
 }
 
-void hopper_attend(struct dev *d, int l, float scale, float cap, int window)
+void hopper_attend(struct dev *d, int l, const struct sr_attn *kind)
 {
 	const struct sr_model *m = d->m;
 	struct run_args a = {};
-	dim3 grid((unsigned)d->step.n_runs, (unsigned)m->G);
+	dim3 grid((unsigned)d->step.n_runs, (unsigned)kind->n_kv_heads);
 
-	if (!cuda_ok(d, tensor_map(&a.map, true, d->kv, m->E, d->kv_rows, BLOCK), "describe the KV cache"))
+	if (!cuda_ok(d, tensor_map(&a.map, true, d->kv, kind->head_dim, d->kv_rows, BLOCK),
+			"describe the KV cache"))
 		return;
 	a.qkv = (const bf16 *)d->place[P_QKV];
 	a.kv = (const bf16 *)d->kv;
@@ -415,15 +420,15 @@ void hopper_attend(struct dev *d, int l, float scale, float cap, int window)
 	a.run = d->list.run;
 	a.table = d->slots.table;
 	a.table_cap = d->slots.table_cap;
-	a.L = m->L;
-	a.l = l;
-	a.G = m->G;
-	a.H = m->H;
-	a.heads = m->H / m->G;
-	a.window = window;
-	a.scale = scale;
-	a.cap = cap;
-	cuda_ok(d, m->E == 64 ?
+	a.n_layers = m->n_layers;
+	a.layer = l;
+	a.n_kv_heads = kind->n_kv_heads;
+	a.n_heads = kind->n_heads;
+	a.heads = kind->n_heads / kind->n_kv_heads;
+	a.window = kind->window;
+	a.scale = kind->scale;
+	a.cap = kind->cap;
+	cuda_ok(d, kind->head_dim == 64 ?
 		start(hopper_attend_kernel<64>, grid, THREADS, shape<64>::SHARED_BYTES, d->stream, a) :
 		start(hopper_attend_kernel<128>, grid, THREADS, shape<128>::SHARED_BYTES, d->stream, a),
 		"attend, runs on Hopper");

@@ -312,7 +312,7 @@ bool lt_open(struct dev *d, const struct net *n, int32_t tokens, int32_t logit_r
 		return lt_ok(d, LT_ALLOC_FAILED, "a table of products");
 	if (!lt_ok(d, api.Create(&d->lt->handle), "cublasLtCreate") || !prefer(d))
 		return false;
-	for (int32_t l = 0; l < n->m->L; l++) {
+	for (int32_t l = 0; l < n->m->n_layers; l++) {
 		const struct net_layer *y = &n->layer[l];
 
 		if (!add(d, y->qkv, P_QKV, P_Y, tokens) || !add(d, y->o, P_Z, P_A, tokens) ||

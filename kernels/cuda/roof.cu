@@ -99,7 +99,7 @@ static void sizes(struct roof *r, const struct net *n)
 	const struct sr_model *m = n->m;
 	struct weight *const *w;
 
-	for (int32_t l = 0; l < m->L; l++) {
+	for (int32_t l = 0; l < m->n_layers; l++) {
 		const struct net_layer *y = &n->layer[l];
 		struct weight *const all[] = { y->norm1, y->qkv, y->qn, y->kn, y->o, y->post1, y->norm2, y->gu,
 			y->down, y->post2 };
@@ -108,9 +108,9 @@ static void sizes(struct roof *r, const struct net *n)
 			r->layer_bytes += *w ? (double)weight_bytes(*w) : 0;
 		for (const struct weight *product : { y->qkv, y->o, y->gu, y->down })
 			r->token_macs += (double)product->n * product->k;
-		if (m->layer[l].window > 0) {
+		if (kind_of(m, l)->window > 0) {
 			r->windows++;
-			r->window = m->layer[l].window > r->window ? m->layer[l].window : r->window;
+			r->window = kind_of(m, l)->window > r->window ? kind_of(m, l)->window : r->window;
 		}
 	}
 	r->head_bytes = (double)weight_bytes(n->head);
@@ -156,8 +156,9 @@ void roof_count(const struct dev *d, struct sr_batch *b)
 {
 	const struct roof *r = &d->roof;
 	const struct sr_model *m = d->m;
-	double position = 2.0 * m->G * m->E * (d->kv_f8 ? 1 : sizeof(bf16));
-	double full = m->L - r->windows, macs, bytes;
+	const struct sr_attn *kind = &m->kind[0];    /* all kinds have its sizes: check_shape() */
+	double position = 2.0 * kind->n_kv_heads * kind->head_dim * (d->kv_f8 ? 1 : sizeof(bf16));
+	double full = m->n_layers - r->windows, macs, bytes;
 	double seen = 0, read = 0;           /* positions in all layers: seen counts them per token, read once
 	                                        per row */
 
@@ -168,7 +169,8 @@ void roof_count(const struct dev *d, struct sr_batch *b)
 		seen += full * read_by(row, 0) + r->windows * read_by(row, r->window);
 		read += full * last + r->windows * (last < windowed ? last : windowed);
 	}
-	macs = d->step.n_tokens * r->token_macs + d->step.n_picks * r->head_macs + 2 * seen * m->H * m->E;
+	macs = d->step.n_tokens * r->token_macs + d->step.n_picks * r->head_macs
+		+ 2 * seen * kind->n_heads * kind->head_dim;
 	bytes = (b->n_rows ? r->layer_bytes : 0) + (d->step.n_picks ? r->head_bytes : 0) + read * position;
 	b->int8_ops = 0;
 	b->float_ops = (uint64_t)(2 * macs);

@@ -157,7 +157,7 @@ void add_norm(struct dev *d, int first, const struct weight *post, const struct 
 	d->made_for = x8 || (next && next->order) ? next : NULL;
 	if (!d->lost)
 		cuda_ok(d, start(add_norm_kernel, T, THREADS, SCRATCH, d->stream, (float *)d->place[P_X], z,
-			post ? post->vec : NULL, pre ? pre->vec : NULL, eps, d->m->D,
+			post ? post->vec : NULL, pre ? pre->vec : NULL, eps, d->m->d_model,
 			next ? next->order : NULL, (bf16 *)d->place[P_Y], x8 ? d->x8 : NULL, d->x8_scale), "add_norm");
 }
 
@@ -166,12 +166,12 @@ void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, int R)
 	if (!d->lost)
 		cuda_ok(d, start(pick_norm_kernel, R, THREADS, SCRATCH, d->stream,
 			(const float *)d->place[P_X],
-			d->list.pick + i0, w->vec, eps, d->m->D, (bf16 *)d->place[P_Y]), "pick_norm");
+			d->list.pick + i0, w->vec, eps, d->m->d_model, (bf16 *)d->place[P_Y]), "pick_norm");
 }
 
 void act_mul(struct dev *d, enum sr_act act, int T)
 {
-	int32_t F = d->m->F;
+	int32_t F = d->m->d_ff;
 	const struct weight *next = d->after;
 	bool x8 = wants_x8(d, next, T);
 

@@ -27,7 +27,7 @@ struct sample_args {
 	const struct pick *pick;
 	const struct now *now;
 	struct slots slots;
-	int32_t V;
+	int32_t n_vocab;
 	float cap;
 };
 
@@ -46,7 +46,7 @@ struct query {
 	const struct slot *slot;
 	const uint32_t *word;
 	const int32_t *history;
-	int32_t V, position;
+	int32_t n_vocab, position;
 	struct scratch *s;
 };
 
@@ -210,12 +210,12 @@ static __device__ void copy_allowed(const struct query *q)
 {
 	bool listed = next_list(q, NULL, SR_LIST_ALLOW);
 
-	EACH(i, q->V)
+	EACH(i, q->n_vocab)
 		q->w[i] = listed ? -INFINITY : tame(q->x[i]);
 	__syncthreads();
 	EACH_LIST(l, q, SR_LIST_ALLOW)
 		EACH(j, (int32_t)l[1])
-			if (in_vocab(l[2 + j], q->V))
+			if (in_vocab(l[2 + j], q->n_vocab))
 				q->w[l[2 + j]] = tame(q->x[l[2 + j]]);
 	__syncthreads();
 }
@@ -234,7 +234,7 @@ static __device__ void ban_words(const struct query *q)
 			uint32_t before = l[2 + j] - 1, same = 0;
 			const int32_t *end = q->history + q->slot->n_history;
 
-			if (!in_vocab(ids[before], q->V) || before > n_answer)
+			if (!in_vocab(ids[before], q->n_vocab) || before > n_answer)
 				continue;
 			while (same < before && (uint32_t)end[(int32_t)same - (int32_t)before] == ids[same])
 				same++;
@@ -249,7 +249,7 @@ static __device__ void ban_stops(const struct query *q)
 	if (q->position < q->slot->s.min_position)
 		EACH_LIST(l, q, SR_LIST_STOP)
 			EACH(j, (int32_t)l[1])
-				if (in_vocab(l[2 + j], q->V))
+				if (in_vocab(l[2 + j], q->n_vocab))
 					q->w[l[2 + j]] = -INFINITY;
 }
 
@@ -266,7 +266,7 @@ static __device__ void add_bias(const struct query *q)
 		for (uint32_t j = 0; j + 1 < l[1]; j += 2) {
 			uint32_t id = l[2 + j];
 
-			if (id % THREADS == threadIdx.x && in_vocab(id, q->V))
+			if (id % THREADS == threadIdx.x && in_vocab(id, q->n_vocab))
 				q->w[id] = bounded(q->w[id] + __uint_as_float(l[3 + j]));
 		}
 }
@@ -355,7 +355,7 @@ static __device__ void cut(const struct query *q, u64 target, bool by_mass)
 	struct scratch *s = q->s;
 	uint32_t prefix = 0;
 	u64 above = 0, equal = 0, each, ties;
-	int32_t last = q->V - 1;
+	int32_t last = q->n_vocab - 1;
 	float value;
 
 	for (int level = 0; level < 3; level++) {
@@ -366,7 +366,7 @@ static __device__ void cut(const struct query *q, u64 target, bool by_mass)
 		EACH(i, (int32_t)n_bins)
 			s->bin[i] = 0;
 		__syncthreads();
-		EACH(i, q->V) {
+		EACH(i, q->n_vocab) {
 			uint32_t u = __float_as_uint(q->w[i]);
 
 			if (u && u >> up == prefix)
@@ -377,13 +377,13 @@ static __device__ void cut(const struct query *q, u64 target, bool by_mass)
 	value = __uint_as_float(prefix);
 	each = by_mass ? mass(value) : 1;
 	ties = each ? (target - above + each - 1) / each : 1;
-	EACH(i, q->V)
+	EACH(i, q->n_vocab)
 		equal += q->w[i] == value;
 	equal = block_sum(equal, s->warp);
 	if (ties < equal)
-		last = locate(q->V, ties ? ties - 1 : 0, s,
+		last = locate(q->n_vocab, ties ? ties - 1 : 0, s,
 			[=](int32_t i) { return (u64)(q->w[i] == value); });
-	EACH(i, q->V)
+	EACH(i, q->n_vocab)
 		if (q->w[i] < value || (q->w[i] == value && i > last))
 			q->w[i] = 0;
 	__syncthreads();
@@ -401,7 +401,7 @@ static __device__ u64 total_mass(const struct query *q)
 {
 	u64 sum = 0;
 
-	EACH(i, q->V)
+	EACH(i, q->n_vocab)
 		sum += mass(q->w[i]);
 	return block_sum(sum, q->s->warp);
 }
@@ -412,7 +412,7 @@ static __device__ int32_t draw_random(const struct query *q, float max)
 	float scale = 1 / s->temperature, *w = q->w;
 	u64 left = 0, total;
 
-	EACH(i, q->V) { /* the largest is now 1 */
+	EACH(i, q->n_vocab) { /* the largest is now 1 */
 		float p = expf((w[i] - max) * scale);
 
 		w[i] = p >= s->min_p ? p : 0;
@@ -430,7 +430,7 @@ static __device__ int32_t draw_random(const struct query *q, float max)
 	}
 	/* 53 bits as a fraction of the total */
 	total = __umul64hi(total, mix(mix(s->seed) + (uint32_t)q->position) >> 11 << 11);
-	return locate(q->V, total, q->s, [=](int32_t i) { return mass(w[i]); });
+	return locate(q->n_vocab, total, q->s, [=](int32_t i) { return mass(w[i]); });
 }
 
 static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
@@ -452,7 +452,7 @@ static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
 		if (penalized(q->slot))
 			penalize(q);
 	}
-	most = largest(q->w, q->V, q->s);
+	most = largest(q->w, q->n_vocab, q->s);
 	max = q->w[id_of(most)];
 	if (!(max > -INFINITY))
 		return raw_arg;
@@ -473,7 +473,7 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 	struct pick p = a.pick[blockIdx.x];
 	const struct now now = *a.now;
 	struct slot *slot = &a.slots.slot[p.slot];
-	float *x = a.logits + (size_t)blockIdx.x * (size_t)a.V;
+	float *x = a.logits + (size_t)blockIdx.x * (size_t)a.n_vocab;
 	struct sr_result r;
 	double logsum;
 	u64 most;
@@ -481,24 +481,24 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 	if (p.result < 0)
 		return;
 	if (a.cap > 0)
-		EACH(i, a.V)
+		EACH(i, a.n_vocab)
 			x[i] = a.cap * tanhf(x[i] / a.cap);
 	__syncthreads();
-	most = largest(x, a.V, s);
-	logsum = log_sum(x, a.V, x[id_of(most)], s);
+	most = largest(x, a.n_vocab, s);
+	logsum = log_sum(x, a.n_vocab, x[id_of(most)], s);
 	if (p.n_top)
-		alternatives(x, a.V, p.n_top, most, logsum, now.top + (size_t)p.result * SR_TOP_MAX, s);
+		alternatives(x, a.n_vocab, p.n_top, most, logsum, now.top + (size_t)p.result * SR_TOP_MAX, s);
 	r.id = p.id;
 	if (p.id < 0) {
-		struct query q = { x, a.work + (size_t)blockIdx.x * (size_t)a.V,
-			a.count + (size_t)blockIdx.x * (size_t)a.V,
+		struct query q = { x, a.work + (size_t)blockIdx.x * (size_t)a.n_vocab,
+			a.count + (size_t)blockIdx.x * (size_t)a.n_vocab,
 			slot, word_of(&a.slots, p.slot),
-			history_of(&a.slots, p.slot), a.V, p.position, s };
+			history_of(&a.slots, p.slot), a.n_vocab, p.position, s };
 
 		r.id = draw(&q, id_of(most));
 	}
 	r.logprob = logprob(x[r.id], logsum);
-	r.rank = !p.rank ? 0 : r.id == id_of(most) ? 1 : rank_of(x, a.V, r.id, s);
+	r.rank = !p.rank ? 0 : r.id == id_of(most) ? 1 : rank_of(x, a.n_vocab, r.id, s);
 	__syncthreads(); /* all threads have read the slot */
 	if (threadIdx.x)
 		return;
@@ -520,7 +520,7 @@ void sample(struct dev *d, float cap, int i0, int R)
 	a.pick = d->list.pick + i0;
 	a.now = d->now;
 	a.slots = d->slots;
-	a.V = d->m->V;
+	a.n_vocab = d->m->n_vocab;
 	a.cap = cap;
 	if (!d->lost)
 		cuda_ok(d, start(sample_kernel, R, THREADS, sizeof(struct scratch), d->stream, a), "sample");

@@ -26,7 +26,7 @@
 /* The number of attention pieces that fill the device. */
 static int32_t full_works(const struct dev *d)
 {
-	int32_t n = d->processors * BLOCKS_EACH / d->m->G;
+	int32_t n = d->processors * BLOCKS_EACH / d->m->kind[0].n_kv_heads;
 
 	return n > 0 ? n : 1;
 }
@@ -39,7 +39,9 @@ int32_t most_works(const struct dev *d, int32_t singles)
 
 static int32_t run_tokens(const struct dev *d)
 {
-	return (hopper_attends(d) ? hopper_attend_rows() : TILE_ROWS) / (d->m->H / d->m->G);
+	int32_t heads = d->m->kind[0].n_heads / d->m->kind[0].n_kv_heads;
+
+	return (hopper_attends(d) ? hopper_attend_rows() : TILE_ROWS) / heads;
 }
 
 int32_t most_runs(const struct dev *d, const struct sr_limits *l)

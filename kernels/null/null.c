@@ -464,10 +464,12 @@ static int null_plan(const struct sr_model *m, const struct sr_limits *lim, stru
 		     char *err, size_t errlen)
 {
 	int64_t per_result = sizeof(struct sr_result) + SR_TOP_MAX * (int64_t)sizeof(struct sr_top);
-	int64_t token = 2 * 2 * (int64_t)m->L * m->G * m->E, page = sysconf(_SC_PAGESIZE);
+	const struct sr_attn *kind = &m->kind[0];
+	int64_t token = 2 * 2 * (int64_t)m->n_layers * kind->n_kv_heads * kind->head_dim;
+	int64_t page = sysconf(_SC_PAGESIZE);
 
-	if (m->V < 1) {
-		snprintf(err, errlen, "null device: the model has a vocabulary of %d", m->V);
+	if (m->n_vocab < 1) {
+		snprintf(err, errlen, "null device: the model has a vocabulary of %d", m->n_vocab);
 		return -ENOTSUP;
 	}
 	*out = (struct sr_need){ 0 };
@@ -544,7 +546,7 @@ static int null_open(struct sr_backend **out, const struct sr_model *m, const st
 	if (!b)
 		goto full;
 	b->lim = *lim;
-	b->vocab = m->V;
+	b->vocab = m->n_vocab;
 	b->shift = __builtin_ctz((unsigned)lim->block_tokens);
 	b->context = lim->seq_blocks * lim->block_tokens + 1; /* the last token needs no cell */
 	b->depth = setting.depth;

@@ -72,7 +72,8 @@ static int timed_poll(struct sr_backend *be, int32_t i)
 
 static void host_open(bool timed)
 {
-	static struct sr_model model = { .V = VOCAB, .L = 1, .G = 1, .E = 1 };
+	static struct sr_model model = { .n_vocab = VOCAB, .n_layers = 1, .n_kinds = 1,
+		.kind = { { .n_kv_heads = 1, .head_dim = 1 } } };
 	static const int32_t eos[] = { 7 };
 	struct sr_limits lim = { .block_tokens = BLOCK, .n_blocks = SLOTS * (CONTEXT / BLOCK + 1),
 		.seq_blocks = CONTEXT / BLOCK + 1, .slots = SLOTS, .rows = SLOTS, .tokens = 32768, .scores = 512,

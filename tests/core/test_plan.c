@@ -178,11 +178,11 @@ static void test_of_the_model(void **state)
 		{ 1 << 17, 32, 256, SR_F32, "computed in float32" },
 		{ 1 << 24, 4, 4, SR_Q4_1, "computed in 8-bit integers" },
 	};
-	const int32_t vocab = model->m.V, type = model->m.layer[0].q.type;
+	const int32_t vocab = model->m.n_vocab, type = model->m.layer[0].q.type;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		model->m.V = cases[i].vocab;
+		model->m.n_vocab = cases[i].vocab;
 		set_device("cuda", 24 * GB, 23 * GB);
 		good("");
 		assert_int_equal(plan.limits.logit_rows, cases[i].gpu_rows);
@@ -193,7 +193,7 @@ static void test_of_the_model(void **state)
 		if (!strstr(plan.text, cases[i].says))
 			fail_msg("case %zu: %s", i, plan.text);
 	}
-	model->m.V = vocab;
+	model->m.n_vocab = vocab;
 	model->m.layer[0].q.type = type;
 }
 

@@ -213,7 +213,7 @@ static double layers_limit(int T)
 {
 	const struct net_layer *y = &b->net.layer[0];
 
-	return b->m.L * (product_limit(y->qkv, T) + product_limit(y->o, T) + product_limit(y->gu, T) +
+	return b->m.n_layers * (product_limit(y->qkv, T) + product_limit(y->o, T) + product_limit(y->gu, T) +
 		product_limit(y->down, T));
 }
 
@@ -222,7 +222,7 @@ static double product(bool down, int T)
 	int l = 0;
 
 	return timed([&] { /* another layer each time: weights come from memory */
-		const struct net_layer *y = &b->net.layer[l++ % b->m.L];
+		const struct net_layer *y = &b->net.layer[l++ % b->m.n_layers];
 
 		matmul(&b->d, down ? P_Z : P_GU, down ? P_ACT : P_Y, down ? y->down : y->gu, T);
 	});
@@ -416,7 +416,7 @@ static const char *decode(int n, int32_t context, bool random, bool watched, str
 
 static double kv_bytes(int64_t positions)              /* of one layer */
 {
-	return (double)positions * (double)b->kv_block / BLOCK / b->m.L;
+	return (double)positions * (double)b->kv_block / BLOCK / b->m.n_layers;
 }
 
 static void decodes()
@@ -432,7 +432,7 @@ static void decodes()
 		for (int i = 0; i < 4; i++) {
 			int32_t n = sc->decode_n[i];
 			double least = layers_limit(n) + product_limit(head, n) +
-				b->m.L * kv_bytes((int64_t)n * context) / read_ceiling;
+				b->m.n_layers * kv_bytes((int64_t)n * context) / read_ceiling;
 			const char *why;
 			struct pace p;
 
@@ -531,7 +531,7 @@ static const char *attention(const int32_t *context, int n, double *t)
 	for (int s = 0; s < n; s++)
 		add_row(a, s, context[s] - 1, 1, 5);
 	launch_and_wait(0); /* its lists stay on the device */
-	*t = timed([&] { attend(&b->d, l++ % b->m.L, b->m.attn_scale, 0, 0, n); });
+	*t = timed([&] { attend(&b->d, l++ % b->m.n_layers, &b->m.kind[0], n); });
 	return NULL;
 }
 
@@ -617,13 +617,13 @@ static void library_products()
 				return;
 			t += timed([&] { lt_matmul(&b->d, b->d.place[e.to], b->d.place[e.from], e.w, T); });
 		}
-		library_s[i] = t * b->m.L;
+		library_s[i] = t * b->m.n_layers;
 	}
 }
 
 static double prompt_attention(double n)                /* operations */
 {
-	return 2.0 * b->m.L * b->m.H * b->m.E * n * n;
+	return 2.0 * b->m.n_layers * b->m.kind[0].n_heads * b->m.kind[0].head_dim * n * n;
 }
 
 /* Whole prompts beside their products at cuBLASLt's rate in bf16, attention at its best rate. */

@@ -140,17 +140,18 @@ static struct sr_model model()
 	int32_t D = sc->D, Q = sc->H * sc->E, KV = sc->G * sc->E, F = sc->F, type = kind->type;
 	struct sr_model m = {};
 
-	m.L = sc->L, m.D = D, m.H = sc->H, m.G = sc->G, m.E = sc->E, m.F = F, m.V = sc->V;
+	m.n_layers = sc->L, m.d_model = D, m.d_ff = F, m.n_vocab = sc->V, m.n_kinds = 1;
+	m.kind[0].n_heads = sc->H, m.kind[0].n_kv_heads = sc->G, m.kind[0].head_dim = sc->E;
 	m.eps = 1e-5f;
 	m.embed_scale = 1;
-	m.attn_scale = 1 / sqrtf((float)m.E);
-	m.rope[0].dims = m.E;
-	m.rope[0].theta = 500000;
-	m.rope[0].magnitude = 1;
-	m.layer = (struct sr_layer *)calloc((size_t)m.L, sizeof(*m.layer));
-	m.embed = m.head = tensor(SR_BF16, m.V, D);
+	m.kind[0].scale = 1 / sqrtf((float)m.kind[0].head_dim);
+	m.kind[0].rope.dims = m.kind[0].head_dim;
+	m.kind[0].rope.theta = 500000;
+	m.kind[0].rope.magnitude = 1;
+	m.layer = (struct sr_layer *)calloc((size_t)m.n_layers, sizeof(*m.layer));
+	m.embed = m.head = tensor(SR_BF16, m.n_vocab, D);
 	m.norm = tensor(SR_F32, 1, D);
-	for (int32_t l = 0; m.layer && l < m.L; l++) {
+	for (int32_t l = 0; m.layer && l < m.n_layers; l++) {
 		struct sr_layer *y = &m.layer[l];
 
 		y->norm1 = y->norm2 = m.norm;

@@ -111,8 +111,8 @@ static double least(double tokens, double seqs, double context)
 	enum kern_form f = b->net.layer[0].gu->part[0].form;
 	double at = peak[f == FORM_I8 ? PEAK_INT8 : f == FORM_BF16 ? PEAK_BF16 : PEAK_F32];
 	double read = tokens > seqs ? tokens * context / 2 : seqs * context; /* positions by all tokens */
-	double products = 2 * (tokens * b->roof.token_macs + seqs * (double)m->V * m->D);
-	double attention = 2.0 * 2 * read * m->H * m->E * m->L;
+	double products = 2 * (tokens * b->roof.token_macs + seqs * (double)m->n_vocab * m->d_model);
+	double attention = 2.0 * 2 * read * m->kind[0].n_heads * m->kind[0].head_dim * m->n_layers;
 	double bytes = b->roof.layer_bytes + b->roof.head_bytes + seqs * context / KERN_BLOCK * (double)b->kv_block;
 	double ops = products / at + attention / peak[PEAK_BF16];
 
@@ -128,7 +128,7 @@ static void fresh(int32_t *ids, int n)
 		state ^= state << 13;
 		state ^= state >> 7;
 		state ^= state << 17;
-		ids[i] = (int32_t)((state >> 20) % (uint64_t)d.b->m.V);
+		ids[i] = (int32_t)((state >> 20) % (uint64_t)d.b->m.n_vocab);
 	}
 }
 
@@ -196,7 +196,7 @@ static void answer(char *words)
 		ids[n] = (int32_t)strtol(words, &end, 10);
 		if (end == words)
 			break;
-		if (ids[n] < 0 || ids[n++] >= d.b->m.V)
+		if (ids[n] < 0 || ids[n++] >= d.b->m.n_vocab)
 			die("answer: ids are those of the model");
 	}
 	if (n < 1 || steps < 1 || n + steps > LONGEST)

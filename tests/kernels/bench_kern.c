@@ -126,7 +126,7 @@ static double run_attend(const struct bench *b)
 	t = now() - t;
 	for (int32_t i = 0; i < a->n; i++)
 		pairs += a->first + i + 1;
-	return 4.0 * a->E * a->heads * pairs * times / t * 1e-9;
+	return 4.0 * a->head_dim * a->heads * pairs * times / t * 1e-9;
 }
 
 static double run_rows(const struct bench *b)
@@ -241,7 +241,7 @@ static void add_attend(int32_t n, int32_t tokens)
 	snprintf(b->name, sizeof b->name, "attention, %d queries x 3 heads of 64, %d tokens", n, tokens);
 	b->attend = (struct kern_attend){
 		.q = floats((size_t)n * 192), .out = floats((size_t)n * 192), .ld_q = 192, .ld_out = 192,
-		.n = n, .heads = 3, .E = 64, .first = tokens - n, .scale = 0.125f,
+		.n = n, .heads = 3, .head_dim = 64, .first = tokens - n, .scale = 0.125f,
 		.table = table, .kv = kv, .block_stride = 2 * area, .v_off = area,
 		.scratch = take(kt->attend_scratch(n, 3, 64) * 4),
 	};

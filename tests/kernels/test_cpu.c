@@ -100,31 +100,32 @@ static double capped(double x, double cap)
 	return cap > 0 ? cap * tanh(x / cap) : x;
 }
 
-struct memory_of { double k[2][N][64], v[2][N][64]; }; /* [layer][position][G * E] */
+struct memory_of { double k[2][N][64], v[2][N][64]; }; /* [layer][position][n_kv_heads * head_dim] */
 
 static void attention(const struct sr_model *m, int l, struct memory_of *kv, int pos, const double *q, double *out)
 {
-	int window = m->layer[l].window, from = window && pos >= window ? pos - window + 1 : 0;
+	const struct sr_attn *kind = kind_of(m, l);
+	int E = kind->head_dim, window = kind->window, from = window && pos >= window ? pos - window + 1 : 0;
 
-	for (int h = 0; h < m->H; h++) {
-		int g = h / (m->H / m->G) * m->E;
+	for (int h = 0; h < kind->n_heads; h++) {
+		int g = h / (kind->n_heads / kind->n_kv_heads) * E;
 		double p[N], most = -INFINITY, sum = 0;
 
 		for (int j = from; j <= pos; j++) {
 			p[j] = 0;
-			for (int e = 0; e < m->E; e++)
-				p[j] += q[h * m->E + e] * kv->k[l][j][g + e];
-			p[j] = capped(p[j] * m->attn_scale, m->attn_cap);
+			for (int e = 0; e < E; e++)
+				p[j] += q[h * E + e] * kv->k[l][j][g + e];
+			p[j] = capped(p[j] * kind->scale, kind->cap);
 			most = fmax(most, p[j]);
 		}
 		for (int j = from; j <= pos; j++)
 			sum += p[j] = exp(p[j] - most);
-		for (int e = 0; e < m->E; e++) {
+		for (int e = 0; e < E; e++) {
 			double o = 0;
 
 			for (int j = from; j <= pos; j++)
 				o += p[j] / sum * kv->v[l][j][g + e];
-			out[h * m->E + e] = o;
+			out[h * E + e] = o;
 		}
 	}
 }
@@ -133,23 +134,25 @@ static void block(const struct tiny *t, int l, struct memory_of *kv, int pos, do
 {
 	const struct sr_model *m = &t->m;
 	const struct sr_layer *w = &m->layer[l];
+	const struct sr_attn *kind = kind_of(m, l);
+	int E = kind->head_dim;
 	double y[96], q[64], k[64], v[64], a[64], z[96], gate[128], up[128];
 
 	norm_by(t, &w->norm1, x, y);
 	times(t, &w->q, &w->q_bias, y, q);
 	times(t, &w->k, &w->k_bias, y, k);
 	times(t, &w->v, &w->v_bias, y, v);
-	for (int h = 0; h < m->H; h++) {
+	for (int h = 0; h < kind->n_heads; h++) {
 		if (w->q_norm.type)
-			norm_by(t, &w->q_norm, q + h * m->E, q + h * m->E);
-		rotate(&m->rope[w->rope], pos, q + h * m->E);
+			norm_by(t, &w->q_norm, q + h * E, q + h * E);
+		rotate(&kind->rope, pos, q + h * E);
 	}
-	for (int g = 0; g < m->G; g++) {
+	for (int g = 0; g < kind->n_kv_heads; g++) {
 		if (w->k_norm.type)
-			norm_by(t, &w->k_norm, k + g * m->E, k + g * m->E);
-		rotate(&m->rope[w->rope], pos, k + g * m->E);
+			norm_by(t, &w->k_norm, k + g * E, k + g * E);
+		rotate(&kind->rope, pos, k + g * E);
 	}
-	for (int i = 0; i < m->G * m->E; i++) { /* what the cache keeps of them */
+	for (int i = 0; i < kind->n_kv_heads * E; i++) { /* what the cache keeps of them */
 		kv->k[l][pos][i] = bf16(k[i]);
 		kv->v[l][pos][i] = bf16(v[i]);
 	}
@@ -157,12 +160,12 @@ static void block(const struct tiny *t, int l, struct memory_of *kv, int pos, do
 	times(t, &w->o, NULL, a, z);
 	if (w->post1.type)
 		norm_by(t, &w->post1, z, z);
-	for (int i = 0; i < m->D; i++)
+	for (int i = 0; i < m->d_model; i++)
 		x[i] += z[i];
 	norm_by(t, &w->norm2, x, y);
 	times(t, &w->gate, NULL, y, gate);
 	times(t, &w->up, NULL, y, up);
-	for (int i = 0; i < m->F; i++) {
+	for (int i = 0; i < m->d_ff; i++) {
 		double g = gate[i];
 
 		gate[i] = up[i] * (m->act == SR_SILU ? g / (1 + exp(-g))
@@ -171,7 +174,7 @@ static void block(const struct tiny *t, int l, struct memory_of *kv, int pos, do
 	times(t, &w->down, NULL, gate, z);
 	if (w->post2.type)
 		norm_by(t, &w->post2, z, z);
-	for (int i = 0; i < m->D; i++)
+	for (int i = 0; i < m->d_model; i++)
 		x[i] += z[i];
 }
 
@@ -185,14 +188,14 @@ static void reference(const struct tiny *t, const int32_t *ids, int n, double *l
 
 	assert_non_null(kv);
 	for (int pos = 0; pos + 1 < n; pos++) {
-		for (int i = 0; i < m->D; i++)
-			x[i] = m->embed_scale * embed[ids[pos] * m->D + i];
-		for (int l = 0; l < m->L; l++)
+		for (int i = 0; i < m->d_model; i++)
+			x[i] = m->embed_scale * embed[ids[pos] * m->d_model + i];
+		for (int l = 0; l < m->n_layers; l++)
 			block(t, l, kv, pos, x);
 		norm_by(t, &m->norm, x, y);
 		times(t, m->head.type ? &m->head : &m->embed, NULL, y, logits);
 		sum = 0;
-		for (int i = 0; i < m->V; i++)
+		for (int i = 0; i < m->n_vocab; i++)
 			sum += exp(logits[i] = capped(logits[i], m->logit_cap));
 		logprob[pos] = logits[ids[pos + 1]] - log(sum);
 	}
@@ -230,21 +233,23 @@ static void test_reference(void **state)
 	(void)state;
 	for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
 		struct sr_model shape = tiny_shape();
-		struct sr_layer layers[2] = { { .window = cases[c].window }, { .window = 0 } };
+		struct sr_layer layers[2];
 		struct sr_limits lim = drive_limits();
 		double want[N];
 		struct tiny *t;
 
-		shape.layer = layers;
 		shape.act = cases[c].act;
-		shape.attn_cap = shape.logit_cap = cases[c].cap;
+		shape.kind[0].cap = shape.logit_cap = cases[c].cap;
 		shape.embed_scale = cases[c].cap > 0 ? 2 : 1;
-		shape.rope[0].pairs = cases[c].pairs;
-		shape.rope[0].kind = cases[c].rope;
-		shape.rope[0].context = 32;
-		shape.rope[0].factor = 4;
-		shape.rope[0].low = 1;
-		shape.rope[0].high = cases[c].rope == SR_ROPE_YARN ? 32 : 4;
+		shape.kind[0].rope.pairs = cases[c].pairs;
+		shape.kind[0].rope.kind = cases[c].rope;
+		shape.kind[0].rope.context = 32;
+		shape.kind[0].rope.factor = 4;
+		shape.kind[0].rope.low = 1;
+		shape.kind[0].rope.high = cases[c].rope == SR_ROPE_YARN ? 32 : 4;
+		tiny_window(&shape, layers, cases[c].window);
+		if (cases[c].window)
+			shape.kind[1].rope.theta = 700; /* as well as another window */
 		t = tiny_create(&shape, cases[c].type, cases[c].flags, 7 + c);
 		reference(t, text, N, want);
 		for (size_t k = 0; k < sizeof(tables) / sizeof(*tables); k++) {
@@ -382,15 +387,16 @@ static void test_odd_shapes(void **state)
 		blocks[b] = 40 - 3 * b;
 	for (size_t c = 0; c < sizeof(of) / sizeof(*of); c++) {
 		struct sr_model shape = tiny_shape();
-		struct sr_layer layers[2] = { { .window = of[c].window }, { .window = 0 } };
+		struct sr_layer layers[2];
 		struct tiny *t;
 
-		shape.D = of[c].D, shape.H = of[c].H, shape.G = of[c].G, shape.E = of[c].E;
-		shape.F = of[c].F, shape.V = of[c].V;
-		shape.rope[0].dims = of[c].dims;
-		shape.rope[0].pairs = of[c].pairs;
-		shape.attn_scale = 1 / sqrtf((float)of[c].E);
-		shape.layer = layers;
+		shape.d_model = of[c].D, shape.d_ff = of[c].F, shape.n_vocab = of[c].V;
+		shape.kind[0].n_heads = of[c].H, shape.kind[0].n_kv_heads = of[c].G;
+		shape.kind[0].head_dim = of[c].E;
+		shape.kind[0].rope.dims = of[c].dims;
+		shape.kind[0].rope.pairs = of[c].pairs;
+		shape.kind[0].scale = 1 / sqrtf((float)of[c].E);
+		tiny_window(&shape, layers, of[c].window);
 		t = tiny_create(&shape, of[c].type, of[c].flags, 11 + c);
 		for (size_t i = 0; i < sizeof(text) / sizeof(*text); i++)
 			text[i] = kept[i] % of[c].V;
@@ -597,7 +603,7 @@ static void test_plan(void **state)
 
 	(void)state;
 	assert_int_equal(sr_cpu_ops()->plan(&t->m, &lim, &need, err, sizeof(err)), 0);
-	assert_int_equal(need.per_block, 2 * 2 * 2 * 16 * 16 * 2); /* L, K and V, G, tokens, E, bf16 */
+	assert_int_equal(need.per_block, 2 * 2 * 2 * 16 * 16 * 2); /* layers, K and V, KV heads, tokens, width, bf16 */
 	assert_true(need.weights > 0 && (uint64_t)need.weights < t->size + 65536);
 	assert_true(need.avail > 0 && need.total >= need.avail);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
@@ -607,12 +613,19 @@ static void test_plan(void **state)
 		l.block_tokens = wrong[i].block;
 		l.world = wrong[i].world;
 		l.kv_type = wrong[i].kv;
-		m.E = wrong[i].E;
+		m.kind[0].head_dim = wrong[i].E;
 		assert_int_equal(sr_cpu_ops()->plan(&m, &l, &need, err, sizeof(err)), -ENOTSUP);
 		assert_non_null(strstr(err, wrong[i].what));
 	}
 	shape = t->m;
-	shape.V = 1;
+	shape.n_kinds = 2;
+	shape.kind[1] = shape.kind[0];
+	assert_int_equal(sr_cpu_ops()->plan(&shape, &lim, &need, err, sizeof(err)), 0);
+	shape.kind[1].n_kv_heads = 4;
+	assert_int_equal(sr_cpu_ops()->plan(&shape, &lim, &need, err, sizeof(err)), -ENOTSUP);
+	assert_non_null(strstr(err, "2 KV heads of width 16 in some layers, 4, 4 and 16 in others"));
+	shape = t->m;
+	shape.n_vocab = 1;
 	assert_int_equal(sr_cpu_ops()->plan(&shape, &lim, &need, err, sizeof(err)), -ENOTSUP);
 	assert_non_null(strstr(err, "a vocabulary of 1"));
 	t->m.layer[1].up.data.bytes -= 20; /* no file may say less than it holds, nor half a super-block */

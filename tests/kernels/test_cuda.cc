@@ -221,16 +221,20 @@ static void positions(struct pair *p, int first, int T)
 {
 	const struct net *a = truth_net(&p->cpu), *b = &p->gpu.b->net;
 	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
+	struct sr_attn all = p->gpu.b->m.kind[0], some = all;
 
+	all.scale = some.scale = 0.25f;
+	some.cap = 2;
+	some.window = 7;
 	put_both(p, P_QKV, T, 7 + (uint32_t)first);
-	cpu_ops.rope_store(da, 0, &a->m->rope[0], a->layer[0].qn, a->layer[0].kn, 1e-5f, T);
-	rope_store(db, 0, &b->m->rope[0], b->layer[0].qn, b->layer[0].kn, 1e-5f, T);
+	cpu_ops.rope_store(da, 0, &a->m->kind[0], a->layer[0].qn, a->layer[0].kn, 1e-5f, T);
+	rope_store(db, 0, &b->m->kind[0], b->layer[0].qn, b->layer[0].kn, 1e-5f, T);
 	compare(p, "rope_store", P_QKV, T, HALF);
-	cpu_ops.attend(da, 0, 0.25f, 0, 0, T);
-	attend(db, 0, 0.25f, 0, 0, T);
+	cpu_ops.attend(da, 0, &all, T);
+	attend(db, 0, &all, T);
 	compare(p, "attend", P_A, T, 0.012);
-	cpu_ops.attend(da, 0, 0.25f, 2, 7, T);
-	attend(db, 0, 0.25f, 2, 7, T);
+	cpu_ops.attend(da, 0, &some, T);
+	attend(db, 0, &some, T);
 	compare(p, "attend, window and cap", P_A, T, 0.012);
 }
 
@@ -265,13 +269,13 @@ static void test_verbs(void **)
 		struct sr_model shape = tiny_shape();
 		struct pair p;
 
-		shape.H = shapes[s].H;
-		shape.G = shapes[s].G;
-		shape.E = shapes[s].E;
-		shape.D = shapes[s].D;
-		shape.F = shapes[s].F;
-		shape.rope[0].pairs = shapes[s].pairs;
-		shape.rope[0].dims = shape.E;
+		shape.kind[0].n_heads = shapes[s].H;
+		shape.kind[0].n_kv_heads = shapes[s].G;
+		shape.kind[0].head_dim = shapes[s].E;
+		shape.d_model = shapes[s].D;
+		shape.d_ff = shapes[s].F;
+		shape.kind[0].rope.pairs = shapes[s].pairs;
+		shape.kind[0].rope.dims = shape.kind[0].head_dim;
 		emu_reversed = s % 2;
 #ifdef CUDA_EMULATED
 		emu_capability = s == 1 || s == 2 ? 90 : 80; /* Hopper has many products and runs of its own */
@@ -306,6 +310,7 @@ static void test_verbs(void **)
 static void put_f8(struct pair *p, int T, uint32_t seed)
 {
 	const struct sr_model *m = &p->gpu.b->m;
+	const struct sr_attn *kind = &m->kind[0];
 	float k_scale = m->layer[0].k_scale ? m->layer[0].k_scale : 1;
 	float v_scale = m->layer[0].v_scale ? m->layer[0].v_scale : 1;
 	int n = truth_width(&p->cpu, P_QKV);
@@ -319,8 +324,8 @@ static void put_f8(struct pair *p, int T, uint32_t seed)
 		u &= 0xfff00000;               /* three bits of fraction */
 		memcpy(&x[i], &u, 4);
 		x[i] = fabsf(x[i]) < 0.015625f ? 0 : x[i];
-		if (i % n >= m->H * m->E)
-			x[i] *= i % n < (m->H + m->G) * m->E ? k_scale : v_scale;
+		if (i % n >= kind->n_heads * kind->head_dim)
+			x[i] *= i % n < (kind->n_heads + kind->n_kv_heads) * kind->head_dim ? k_scale : v_scale;
 	}
 	cpu_ops.put(truth_dev(&p->cpu), P_QKV, x.get(), T);
 	put(gpu_dev(p), P_QKV, x.get(), T);
@@ -329,17 +334,21 @@ static void put_f8(struct pair *p, int T, uint32_t seed)
 static void positions_f8(struct pair *p, int first, int T)
 {
 	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
-	float k_scale = p->gpu.b->m.layer[0].k_scale, scale = 0.25f / (k_scale ? k_scale : 1);
+	float k_scale = p->gpu.b->m.layer[0].k_scale;
+	struct sr_attn all = p->gpu.b->m.kind[0], some = all;
 
+	all.scale = some.scale = 0.25f / (k_scale ? k_scale : 1);
+	some.cap = 2;
+	some.window = 7;
 	put_f8(p, T, 7 + (uint32_t)first);
-	cpu_ops.rope_store(da, 0, &truth_net(&p->cpu)->m->rope[0], NULL, NULL, 1e-5f, T);
-	rope_store(db, 0, &p->gpu.b->net.m->rope[0], NULL, NULL, 1e-5f, T);
+	cpu_ops.rope_store(da, 0, &truth_net(&p->cpu)->m->kind[0], NULL, NULL, 1e-5f, T);
+	rope_store(db, 0, &p->gpu.b->net.m->kind[0], NULL, NULL, 1e-5f, T);
 	compare(p, "rope_store, fp8", P_QKV, T, 1e-6);
-	cpu_ops.attend(da, 0, scale, 0, 0, T);
-	attend(db, 0, scale, 0, 0, T);
+	cpu_ops.attend(da, 0, &all, T);
+	attend(db, 0, &all, T);
 	compare(p, "attend, fp8", P_A, T, 0.012);
-	cpu_ops.attend(da, 0, scale, 2, 7, T);
-	attend(db, 0, scale, 2, 7, T);
+	cpu_ops.attend(da, 0, &some, T);
+	attend(db, 0, &some, T);
 	compare(p, "attend, fp8, window and cap", P_A, T, 0.012);
 }
 
@@ -355,10 +364,10 @@ static void test_kv_f8(void **)
 		struct sr_model shape = tiny_shape();
 		struct pair p;
 
-		shape.H = shapes[s].H;
-		shape.G = shapes[s].G;
-		shape.E = shapes[s].E;
-		shape.rope[0].dims = 0;
+		shape.kind[0].n_heads = shapes[s].H;
+		shape.kind[0].n_kv_heads = shapes[s].G;
+		shape.kind[0].head_dim = shapes[s].E;
+		shape.kind[0].rope.dims = 0;
 		open_pair(&p, &shape, SR_BF16, 0, 5 + s);
 		for (int T : sizes) {
 			if (s > 1 && T != 70)
@@ -657,16 +666,17 @@ static void test_batches(void **)
 		double diff = 0;
 		struct pair p;
 
-		layers[0].window = cases[c].window;
-		shape.layer = layers;
 		shape.act = cases[c].act;
-		shape.attn_cap = shape.logit_cap = cases[c].cap;
-		shape.rope[0].kind = cases[c].rope;
-		shape.rope[0].pairs = (int32_t)(c % 2);
-		shape.rope[0].context = 32;
-		shape.rope[0].factor = 4;
-		shape.rope[0].low = 1;
-		shape.rope[0].high = cases[c].rope == SR_ROPE_YARN ? 32 : 4;
+		shape.kind[0].cap = shape.logit_cap = cases[c].cap;
+		shape.kind[0].rope.kind = cases[c].rope;
+		shape.kind[0].rope.pairs = (int32_t)(c % 2);
+		shape.kind[0].rope.context = 32;
+		shape.kind[0].rope.factor = 4;
+		shape.kind[0].rope.low = 1;
+		shape.kind[0].rope.high = cases[c].rope == SR_ROPE_YARN ? 32 : 4;
+		tiny_window(&shape, layers, cases[c].window);
+		if (cases[c].window)
+			shape.kind[1].rope.theta = 700; /* as well as another window */
 		gpu_kv = cases[c].kv;
 		open_pair(&p, &shape, cases[c].type, cases[c].flags, 7 + c);
 		gpu_kv = SR_KV_BF16;
@@ -895,10 +905,10 @@ static void test_plan(void **)
 	for (const auto &r : refused) {
 		struct sr_model m = t->m;
 
-		m.H = r.H;
-		m.G = r.G;
-		m.E = r.E;
-		m.D = r.D;
+		m.kind[0].n_heads = r.H;
+		m.kind[0].n_kv_heads = r.G;
+		m.kind[0].head_dim = r.E;
+		m.d_model = r.D;
 		lim.block_tokens = r.block;
 		lim.kv_type = r.kv;
 		lim.world = r.world;
@@ -907,6 +917,12 @@ static void test_plan(void **)
 			fail_msg("\"%s\" does not say \"%s\"", err, r.say);
 	}
 	lim = limits();
+	shape = t->m;
+	shape.n_kinds = 2;
+	shape.kind[1] = shape.kind[0];
+	shape.kind[1].n_heads = 6;
+	assert_int_equal(plan(&shape, &lim, &need, err, sizeof(err)), -ENOTSUP);
+	assert_non_null(strstr(err, "4 query heads, 2 KV heads of width 16 in some layers, 6, 2 and 16 in others"));
 	t->m.layer[1].o.type = SR_Q2_K;
 	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), -ENOTSUP);
 	assert_non_null(strstr(err, "tensor o"));
@@ -971,8 +987,8 @@ static void test_errors(void **)
 	char why[512];
 	int failed = 0;
 
-	shape.L = 1;
-	shape.V = 40;
+	shape.n_layers = 1;
+	shape.n_vocab = 40;
 	lim.worked = 0;
 	lim.tokens = lim.scores = 40;
 	t = tiny_create(&shape, SR_BF16, TINY_BIAS, 3);

@@ -161,9 +161,8 @@ static void test_same_bits(void **)
 		struct tiny *t;
 		uint64_t before;
 
-		layers[0].window = c.window;
-		shape.layer = layers;
-		shape.attn_cap = shape.logit_cap = c.cap;
+		shape.kind[0].cap = shape.logit_cap = c.cap;
+		tiny_window(&shape, layers, c.window);
 		lim.kv_type = c.kv;
 		lim.deterministic = c.deterministic;
 #ifdef CUDA_EMULATED
@@ -359,6 +358,8 @@ static void test_counts(void **)
 	struct sr_model shape = tiny_shape();
 	struct sr_layer layers[2] = {};
 	struct sr_limits lim = limits(false);
+	const struct sr_attn *kind = &shape.kind[0];
+	const double H = kind->n_heads, G = kind->n_kv_heads, E = kind->head_dim, F = shape.d_ff;
 	double D, in_layer, macs = 0, bytes = 0;
 	int32_t text[41] = {};
 	const struct roof *r;
@@ -366,8 +367,7 @@ static void test_counts(void **)
 	struct tiny *t;
 	struct drive d;
 
-	layers[0].window = 20;
-	shape.layer = layers;
+	tiny_window(&shape, layers, 20);
 	lim.kv_type = SR_KV_F8;
 	t = tiny_create(&shape, SR_BF16, TINY_UNTIED, 3);
 	emu_elapsed_ms = 0.5f;
@@ -375,31 +375,31 @@ static void test_counts(void **)
 	emu_elapsed_ms = 0;
 	r = &d.b->d.roof;
 	a = d.batch;
-	D = shape.D;
-	in_layer = D * ((shape.H + 2 * shape.G) * shape.E + shape.H * shape.E + 3.0 * shape.F);
+	D = shape.d_model;
+	in_layer = D * ((H + 2 * G) * E + H * E + 3.0 * F);
 	begin_slots(&d, 2);
 	drive_range(&d, 0, 0, 4);
 	drive_row(&d, 1, 3, text, 1, 0, 1);
 	drive_row(&d, 0, 20, text, 30, 5, 1);
 	a->copy[a->n_copies++] = (struct sr_copy){ 9, 0, 1 };
-	for (int l = 0; l < shape.L; l++) {
+	for (int l = 0; l < shape.n_layers; l++) {
 		for (int row = 0; row < 2; row++) {
 			int first = a->row[row].first, end = first + a->row[row].n, low = end;
 
 			for (int p = first; p < end; p++) {
-				int from = layers[l].window && p >= layers[l].window ? p - layers[l].window + 1 : 0;
+				int window = l ? 0 : 20, from = window && p >= window ? p - window + 1 : 0;
 
-				macs += 2.0 * (p - from + 1) * shape.H * shape.E;
+				macs += 2.0 * (p - from + 1) * H * E;
 				low = from < low ? from : low;
 			}
-			bytes += 2.0 * (end - low) * shape.G * shape.E;
+			bytes += 2.0 * (end - low) * G * E;
 		}
 		macs += 31 * in_layer;
-		bytes += padded(2 * D * (shape.H + 2 * shape.G) * shape.E) + padded(2 * D * shape.H * shape.E) +
-			padded(4 * D * shape.F) + padded(2 * D * shape.F) + 2 * padded(4 * D);
+		bytes += padded(2 * D * (H + 2 * G) * E) + padded(2 * D * H * E) +
+			padded(4 * D * F) + padded(2 * D * F) + 2 * padded(4 * D);
 	}
-	macs += 7 * D * shape.V;
-	bytes += padded(2 * D * shape.V);
+	macs += 7 * D * shape.n_vocab;
+	bytes += padded(2 * D * shape.n_vocab);
 	drive_step(&d);
 	assert_true(a->float_ops == (uint64_t)(2 * macs) && a->int8_ops == 0);
 	assert_true(a->bytes == (uint64_t)bytes);
@@ -616,8 +616,8 @@ static void test_errors(void **)
 	struct tiny *t;
 	char why[512];
 
-	shape.L = 1;
-	shape.V = 40;
+	shape.n_layers = 1;
+	shape.n_vocab = 40;
 	lim.rows = lim.slots = 2;
 	lim.tokens = lim.scores = 8;
 	t = tiny_create(&shape, SR_BF16, 0, 3);

@@ -385,10 +385,13 @@ static void attend_case(struct dev *d, const attention &c, uint32_t *seed)
 	std::vector<struct run> runs;
 	const float scale = 0.3f / sqrtf((float)c.E / 16);
 
-	m.H = c.H;
-	m.G = c.G;
-	m.E = c.E;
-	m.L = k.L;
+	m.kind[0].n_heads = c.H;
+	m.kind[0].n_kv_heads = c.G;
+	m.kind[0].head_dim = c.E;
+	m.kind[0].scale = scale;
+	m.kind[0].cap = c.cap;
+	m.kind[0].window = c.window;
+	m.n_layers = k.L;
 	d->m = &m;
 	assert_true(hopper_attends(d) && hopper_attend_prepare(d));
 	each = hopper_attend_rows() / heads;
@@ -420,7 +423,7 @@ static void attend_case(struct dev *d, const attention &c, uint32_t *seed)
 	d->slots.table_cap = k.table_cap;
 	d->kv = (unsigned char *)kv.at;
 	d->kv_rows = (int64_t)k.blocks * k.L * c.G * 2 * BLOCK;
-	hopper_attend(d, k.l, scale, c.cap, c.window);
+	hopper_attend(d, k.l, &m.kind[0]);
 	std::vector<bf16> y = out.read(d);
 
 	for (int t = 0; t < T; t++) {

@@ -212,7 +212,7 @@ static void test_batches(void **)
 	emu_lt_in_step = true;
 	score(&f, 190, theirs);
 	/* the head has 100 rows at a time: 100, then 91 */
-	assert_int_equal(emu_lt_products - before, 4 * (uint64_t)f.t->m.L + 2);
+	assert_int_equal(emu_lt_products - before, 4 * (uint64_t)f.t->m.n_layers + 2);
 	for (int i = 0; i < 190; i++)
 		if (!(fabsf(ours[i] - theirs[i]) <= 0.06f))
 			fail_msg("token %d: %g, by cuBLASLt %g", i, (double)ours[i], (double)theirs[i]);

@@ -53,7 +53,7 @@ static void set_up(struct bench *b, int capability)
 	(void)capability;
 #endif
 	b->seed = 5;
-	shape.F = 2048;                        /* the most inputs of any product here */
+	shape.d_ff = 2048;                        /* the most inputs of any product here */
 	b->t = tiny_create(&shape, SR_F8, 0, 3);
 	if (drive_open(&b->gpu, sr_backend_get(SR_BACKEND_VERSION), &b->t->m, &b->t->src, &lim))
 		fail_msg("%s", b->gpu.err);
@@ -386,7 +386,7 @@ static void test_producers(void **)
 		skip();
 	}
 	assert_true(y->norm1->feeds == y->qkv && y->norm2->feeds == y->gu && y->gu->feeds == y->down);
-	for (int i = 0; i < 70 * 2 * t->m.F; i++)
+	for (int i = 0; i < 70 * 2 * t->m.d_ff; i++)
 		x.push_back(f32_of(bf16_of(sinf((float)i * 0.37f) * (i % 41 == 7 ? 9 : 1))));
 	for (int at = 0; at < 6; at++) {       /* which product; with its producer first, then apart */
 		bool apart = at % 2;
@@ -602,7 +602,7 @@ static void test_ordered_producers(void **)
 	struct net_layer *y = &b.gpu.b->net.layer[1];
 
 	for (bool act : { false, true }) {
-		int32_t k = act ? b.t->m.F : b.t->m.D;
+		int32_t k = act ? b.t->m.d_ff : b.t->m.d_model;
 		struct sr_tensor t = make(&b, &kind, 64, k);
 		const struct sr_tensor *part[] = { &t };
 		std::vector<int32_t> index;
@@ -612,7 +612,7 @@ static void test_ordered_producers(void **)
 		struct weight *w = load_weight(&b, part, NULL, 1, &used);
 
 		d->ordered = (bf16 *)(b.room + used);
-		for (int32_t i = 0; i < 20 * 2 * b.t->m.F; i++)
+		for (int32_t i = 0; i < 20 * 2 * b.t->m.d_ff; i++)
 			x.push_back(f32_of(bf16_of(unit(&b.seed))));
 		for (bool apart : { false, true }) {
 			y->norm1->feeds = d->after = apart ? NULL : w;
@@ -628,7 +628,7 @@ static void test_ordered_producers(void **)
 			d->width[P_Z] = 64;
 			out[apart].assign(20 * 64, NAN);
 			get(d, P_Z, out[apart].data(), 20);
-			d->width[P_Z] = b.t->m.D;
+			d->width[P_Z] = b.t->m.d_model;
 		}
 		for (size_t i = 0; i < out[0].size(); i++)
 			assert_true(out[0][i] == out[1][i] && out[0][i] != 0);

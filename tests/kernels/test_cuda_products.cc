@@ -30,7 +30,7 @@ static void set_up(struct bench *b)
 	struct sr_model shape = tiny_shape();
 	struct sr_limits lim = drive_limits();
 
-	shape.V = 1600;                        /* the most outputs of any product here */
+	shape.n_vocab = 1600;                        /* the most outputs of any product here */
 	b->seed = 9;
 	b->t = tiny_create(&shape, SR_BF16, 0, 3);
 	lim.worked = 0;

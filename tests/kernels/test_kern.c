@@ -474,7 +474,7 @@ static struct kern_attend question(const struct cache *c, size_t i, const float 
 
 	return (struct kern_attend){
 		.q = q, .out = out, .ld_q = width, .ld_out = width, .n = attends[i].tokens,
-		.heads = attends[i].heads, .E = attends[i].E, .window = attends[i].window,
+		.heads = attends[i].heads, .head_dim = attends[i].E, .window = attends[i].window,
 		.scale = 1 / sqrtf((float)attends[i].E), .cap = attends[i].cap,
 		.table = c->table, .kv = c->kv, .block_stride = 2 * c->area, .k_off = 0, .v_off = c->area,
 	};
@@ -482,7 +482,7 @@ static struct kern_attend question(const struct cache *c, size_t i, const float 
 
 static void run(const struct kern *kt, int32_t type, struct kern_attend a)
 {
-	a.scratch = take(kt->attend_scratch(a.n, a.heads, a.E) * 4);
+	a.scratch = take(kt->attend_scratch(a.n, a.heads, a.head_dim) * 4);
 	kt->attend(type, &a);
 	free(a.scratch);
 }
@@ -492,8 +492,8 @@ static void attend_right(const struct cache *c, const struct kern_attend *a)
 {
 	for (int32_t t = 0; t < a->n; t++)
 		for (int32_t h = 0; h < a->heads; h++) {
-			const float *q = a->q + (size_t)t * a->ld_q + h * a->E;
-			float *out = a->out + (size_t)t * a->ld_out + h * a->E;
+			const float *q = a->q + (size_t)t * a->ld_q + h * a->head_dim;
+			float *out = a->out + (size_t)t * a->ld_out + h * a->head_dim;
 			int32_t to = a->first + t;
 			int32_t from = a->window && to >= a->window ? to - a->window + 1 : 0;
 			double total = 0, sum[512] = { 0 };
@@ -501,15 +501,15 @@ static void attend_right(const struct cache *c, const struct kern_attend *a)
 			for (int32_t p = from; p <= to; p++) {
 				double s = 0, w;
 
-				for (int32_t e = 0; e < a->E; e++)
-					s += (double)q[e] * held(c, a->E, p, e, false);
+				for (int32_t e = 0; e < a->head_dim; e++)
+					s += (double)q[e] * held(c, a->head_dim, p, e, false);
 				s *= (double)a->scale;
 				w = exp(a->cap > 0 ? (double)a->cap * tanh(s / (double)a->cap) : s);
 				total += w;
-				for (int32_t e = 0; e < a->E; e++)
-					sum[e] += w * held(c, a->E, p, e, true);
+				for (int32_t e = 0; e < a->head_dim; e++)
+					sum[e] += w * held(c, a->head_dim, p, e, true);
 			}
-			for (int32_t e = 0; e < a->E; e++)
+			for (int32_t e = 0; e < a->head_dim; e++)
 				out[e] = (float)(sum[e] / total);
 		}
 }
@@ -546,7 +546,7 @@ static void attention(const struct kern *kt)
 /* One query span by span, the last one first, then joined: the same bits as in one walk. */
 static void spans_bits(const struct kern *kt, int32_t type, struct kern_attend a, const float *all)
 {
-	size_t width = (size_t)(a.heads * a.E), part = kern_part(a.E);
+	size_t width = (size_t)(a.heads * a.head_dim), part = kern_part(a.head_dim);
 	int32_t from = a.window && a.first >= a.window ? a.first - a.window + 1 : 0;
 	int32_t first = from / KERN_SPAN, n = a.first / KERN_SPAN + 1 - first;
 	float *parts = take((size_t)n * (size_t)a.heads * part * 4);
@@ -561,10 +561,10 @@ static void spans_bits(const struct kern *kt, int32_t type, struct kern_attend a
 		float *sum = parts + (size_t)h * part;
 
 		for (int32_t i = 1; i < n; i++)
-			kern_join(sum, parts + (size_t)(i * a.heads + h) * part, a.E);
-		for (int32_t e = 0; e < a.E; e++)
+			kern_join(sum, parts + (size_t)(i * a.heads + h) * part, a.head_dim);
+		for (int32_t e = 0; e < a.head_dim; e++)
 			sum[16 + e] *= 1 / sum[1];
-		assert_memory_equal(sum + 16, all + (size_t)a.first * width + h * a.E, (size_t)a.E * 4);
+		assert_memory_equal(sum + 16, all + (size_t)a.first * width + h * a.head_dim, (size_t)a.head_dim * 4);
 	}
 	free(parts);
 }

@@ -136,14 +136,17 @@ static void columns(int T)
 static void positions(int first, int T)
 {
 	const struct net_layer *a = &truth.b->net.layer[0], *b = &other.b->net.layer[0];
+	struct sr_attn all = model->m.kind[0], some = all;
 
+	some.cap = 2;
+	some.window = 7;
 	put_both(P_QKV, T, 7 + (uint32_t)first);
-	op->rope_store(&truth.b->dev[0], 0, &truth.b->m.rope[0], a->qn, a->kn, 1e-5f, T);
-	op->rope_store(&other.b->dev[0], 0, &other.b->m.rope[0], b->qn, b->kn, 1e-5f, T);
+	op->rope_store(&truth.b->dev[0], 0, &truth.b->m.kind[0], a->qn, a->kn, 1e-5f, T);
+	op->rope_store(&other.b->dev[0], 0, &other.b->m.kind[0], b->qn, b->kn, 1e-5f, T);
 	compare("rope_store", P_QKV, T, 1e-5);
-	BOTH(attend, 0, 0.25f, 0, 0, T);
+	BOTH(attend, 0, &all, T);
 	compare("attend", P_A, T, 0.006);
-	BOTH(attend, 0, 0.25f, 2, 7, T);
+	BOTH(attend, 0, &some, T);
 	compare("attend, window and cap", P_A, T, 0.006);
 }
 
@@ -171,7 +174,7 @@ static void test_verbs(void **state)
 	int tried = 0;
 
 	(void)state;
-	shape.rope[0].pairs = 0;
+	shape.kind[0].rope.pairs = 0;
 	lim.logit_rows = T_MAX;
 	model = tiny_create(&shape, SR_Q8_0, TINY_MIXED | TINY_BIAS | TINY_QK_NORM | TINY_POST_NORM | TINY_UNTIED, 5);
 	for (int k = 0; k < 6; k++) {

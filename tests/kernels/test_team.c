@@ -167,7 +167,7 @@ static void answers(const struct tiny *t, int made, int active, float *out)
 		fail_msg("%s", d.err);
 	d.b->team->fit = (struct fit){ .n = active, .until = UINT64_MAX };
 	for (int i = 0; i <= TOKENS; i++)
-		text[i] = (i * 37 + 5) % t->m.V;
+		text[i] = (i * 37 + 5) % t->m.n_vocab;
 	drive_begin(&d, 0, NULL);
 	drive_range(&d, 0, 0, 8);
 	at = drive_row(&d, 0, 0, text, TOKENS, TOKENS, 0);

@@ -120,7 +120,8 @@ static void set_up(void)
 static int try_open(void)
 {
 	static const struct sched_port port = { NULL, port_reserve, port_release, port_emit };
-	const struct sr_model model = { .V = VOCAB, .L = 1, .G = 1, .E = 8 };
+	const struct sr_model model = { .n_vocab = VOCAB, .n_layers = 1, .n_kinds = 1,
+		.kind = { { .n_kv_heads = 1, .head_dim = 8 } } };
 	const struct sr_limits *lim = &w.cfg.limits;
 	struct kv_config kc = { .n_blocks = lim->n_blocks, .n_host = lim->n_host_blocks, .block_tokens = B,
 				.copies = lim->copies, .key = { 3, 4 }, .n_owners = w.cfg.tenants };

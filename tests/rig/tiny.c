@@ -316,10 +316,23 @@ struct sr_model tiny_shape(void)
 {
 	return (struct sr_model){
 		.name = "tiny", .arch = "llama",
-		.L = 2, .D = 64, .H = 4, .G = 2, .E = 16, .F = 96, .V = 200, .context = 512,
-		.act = SR_SILU, .eps = 1e-5f, .embed_scale = 1, .attn_scale = 0.25f,
-		.rope = { { .kind = SR_ROPE_PLAIN, .dims = 16, .pairs = 1, .theta = 10000, .magnitude = 1 } },
+		.n_layers = 2, .d_model = 64, .d_ff = 96, .n_vocab = 200, .context = 512,
+		.act = SR_SILU, .eps = 1e-5f, .embed_scale = 1, .n_kinds = 1,
+		.kind = { {
+			.n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .scale = 0.25f,
+			.rope = { .kind = SR_ROPE_PLAIN, .dims = 16, .pairs = 1, .theta = 10000, .magnitude = 1 },
+		} },
 	};
+}
+
+void tiny_window(struct sr_model *shape, struct sr_layer *layers, int32_t window)
+{
+	shape->kind[1] = shape->kind[0];
+	shape->kind[0].window = window;
+	shape->n_kinds = 2;
+	shape->layer = layers;
+	layers[0] = (struct sr_layer){ .kind = 0 };
+	layers[1] = (struct sr_layer){ .kind = 1 };
 }
 
 struct tiny *tiny_create(const struct sr_model *shape, int32_t type, unsigned flags, uint64_t seed)
@@ -328,48 +341,48 @@ struct tiny *tiny_create(const struct sr_model *shape, int32_t type, unsigned fl
 	struct tiny *t = calloc(1, sizeof(*t));
 	struct sr_model *m = &t->m;
 	uint64_t s = seed * 0x9e3779b97f4a7c15u + 1;
+	int32_t E = shape->kind[0].head_dim, Q = shape->kind[0].n_heads * E, KV = shape->kind[0].n_kv_heads * E;
 	float in;
 	int turn = 0;
 
 	assert(t);
 	*m = *shape;
 	t->src = (struct sr_source){ .ctx = t, .slack = 12, .read = tiny_read, .wait = tiny_wait };
-	m->layer = calloc((size_t)m->L, sizeof(*m->layer));
+	m->layer = calloc((size_t)m->n_layers, sizeof(*m->layer));
 	assert(m->layer);
 #define TYPE (flags & TINY_MIXED ? types[turn++ % 6] : type)
-	in = 2 / sqrtf((float)m->D);
-	add(t, &m->embed, "embed", is_apart(type) ? SR_F16 : type, m->V, m->D, 0, 1, &s);
-	for (int32_t l = 0; l < m->L; l++) {
+	in = 2 / sqrtf((float)m->d_model);
+	add(t, &m->embed, "embed", is_apart(type) ? SR_F16 : type, m->n_vocab, m->d_model, 0, 1, &s);
+	for (int32_t l = 0; l < m->n_layers; l++) {
 		struct sr_layer *y = &m->layer[l];
 
-		y->window = shape->layer ? shape->layer[l].window : 0;
-		y->rope = shape->layer ? shape->layer[l].rope : 0;
-		add(t, &y->norm1, "norm1", SR_F32, 1, m->D, 1, 0.2f, &s);
-		add(t, &y->q, "q", TYPE, m->H * m->E, m->D, 0, 1.5f * in, &s);
-		add(t, &y->k, "k", TYPE, m->G * m->E, m->D, 0, 1.5f * in, &s);
-		add(t, &y->v, "v", TYPE, m->G * m->E, m->D, 0, in, &s);
-		add(t, &y->o, "o", TYPE, m->D, m->H * m->E, 0, in, &s);
-		add(t, &y->norm2, "norm2", SR_F32, 1, m->D, 1, 0.2f, &s);
-		add(t, &y->gate, "gate", TYPE, m->F, m->D, 0, in, &s);
-		add(t, &y->up, "up", TYPE, m->F, m->D, 0, in, &s);
-		add(t, &y->down, "down", TYPE, m->D, m->F, 0, in, &s);
+		y->kind = shape->layer ? shape->layer[l].kind : 0;
+		add(t, &y->norm1, "norm1", SR_F32, 1, m->d_model, 1, 0.2f, &s);
+		add(t, &y->q, "q", TYPE, Q, m->d_model, 0, 1.5f * in, &s);
+		add(t, &y->k, "k", TYPE, KV, m->d_model, 0, 1.5f * in, &s);
+		add(t, &y->v, "v", TYPE, KV, m->d_model, 0, in, &s);
+		add(t, &y->o, "o", TYPE, m->d_model, Q, 0, in, &s);
+		add(t, &y->norm2, "norm2", SR_F32, 1, m->d_model, 1, 0.2f, &s);
+		add(t, &y->gate, "gate", TYPE, m->d_ff, m->d_model, 0, in, &s);
+		add(t, &y->up, "up", TYPE, m->d_ff, m->d_model, 0, in, &s);
+		add(t, &y->down, "down", TYPE, m->d_model, m->d_ff, 0, in, &s);
 		if (flags & TINY_BIAS) {
-			add(t, &y->q_bias, "q_bias", SR_F32, 1, m->H * m->E, 0, 0.5f, &s);
-			add(t, &y->k_bias, "k_bias", SR_F32, 1, m->G * m->E, 0, 0.5f, &s);
-			add(t, &y->v_bias, "v_bias", SR_F32, 1, m->G * m->E, 0, 0.5f, &s);
+			add(t, &y->q_bias, "q_bias", SR_F32, 1, Q, 0, 0.5f, &s);
+			add(t, &y->k_bias, "k_bias", SR_F32, 1, KV, 0, 0.5f, &s);
+			add(t, &y->v_bias, "v_bias", SR_F32, 1, KV, 0, 0.5f, &s);
 		}
 		if (flags & TINY_QK_NORM) {
-			add(t, &y->q_norm, "q_norm", SR_F32, 1, m->E, 1, 0.2f, &s);
-			add(t, &y->k_norm, "k_norm", SR_F32, 1, m->E, 1, 0.2f, &s);
+			add(t, &y->q_norm, "q_norm", SR_F32, 1, E, 1, 0.2f, &s);
+			add(t, &y->k_norm, "k_norm", SR_F32, 1, E, 1, 0.2f, &s);
 		}
 		if (flags & TINY_POST_NORM) {
-			add(t, &y->post1, "post1", SR_F32, 1, m->D, 1, 0.2f, &s);
-			add(t, &y->post2, "post2", SR_F32, 1, m->D, 1, 0.2f, &s);
+			add(t, &y->post1, "post1", SR_F32, 1, m->d_model, 1, 0.2f, &s);
+			add(t, &y->post2, "post2", SR_F32, 1, m->d_model, 1, 0.2f, &s);
 		}
 	}
-	add(t, &m->norm, "norm", SR_F32, 1, m->D, 1, 0.2f, &s);
+	add(t, &m->norm, "norm", SR_F32, 1, m->d_model, 1, 0.2f, &s);
 	if (flags & TINY_UNTIED)
-		add(t, &m->head, "head", TYPE, m->V, m->D, 0, 2 * in, &s);
+		add(t, &m->head, "head", TYPE, m->n_vocab, m->d_model, 0, 2 * in, &s);
 #undef TYPE
 	return t;
 }

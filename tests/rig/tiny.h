@@ -27,6 +27,10 @@ struct tiny {
 /* The sizes of a model that is quick to run: 2 layers, 4 query heads, 2 KV heads. */
 struct sr_model tiny_shape(void);
 
+/* Layer 0 of the shape looks back `window` positions (0 = all), the others look back at all: a second
+ * kind of attention, otherwise as the first.  layers: [2], to be kept while the shape is used. */
+void tiny_window(struct sr_model *shape, struct sr_layer *layers, int32_t window);
+
 /* Weights of a type (of norms and biases: F32; of the embedding, where the type is for matrices
  * alone, F16), from a seed.  Aborts if memory is short. */
 struct tiny *tiny_create(const struct sr_model *shape, int32_t type, unsigned flags, uint64_t seed);

@@ -34,7 +34,9 @@ static size_t most(size_t a, size_t b)
 int calibrate_create(struct calibrate **out, const struct sr_model *m, int32_t T)
 {
 	struct calibrate *c = calloc(1, sizeof(*c));
-	size_t t = (size_t)T, D = (size_t)m->D, F = (size_t)m->F, A = (size_t)m->H * (size_t)m->E;
+	const struct sr_attn *kind = &m->kind[0];   /* its sizes are those of all layers */
+	size_t t = (size_t)T, D = (size_t)m->d_model, F = (size_t)m->d_ff, E = (size_t)kind->head_dim;
+	size_t A = (size_t)kind->n_heads * E;
 	size_t widest = most(most(D, F), A), blocks = (t + KERN_BLOCK - 1) / KERN_BLOCK;
 
 	*out = c;
@@ -43,18 +45,18 @@ int calibrate_create(struct calibrate **out, const struct sr_model *m, int32_t T
 	c->k = kern_pick(NULL);
 	c->m = m;
 	c->T = T;
-	c->half = c->k->kv_bytes(SR_KV_BF16, m->E);
-	c->qkv_width = (size_t)(m->H + 2 * m->G) * (size_t)m->E;
+	c->half = c->k->kv_bytes(SR_KV_BF16, kind->head_dim);
+	c->qkv_width = (size_t)(kind->n_heads + 2 * kind->n_kv_heads) * E;
 	c->qkv = room(t * c->qkv_width * 4);
 	c->a = room(t * A * 4);
 	c->y = room(t * D * 4);
 	c->z = room(t * D * 4);
 	c->gu = room(t * 2 * F * 4);
 	c->act = room(t * F * 4);
-	c->angle = room(t * (size_t)m->E * 4);
-	c->head = room((size_t)m->E * 4);
-	c->scratch = room(c->k->attend_scratch(QUERIES, m->H / m->G, m->E) * 4);
-	c->kv = room(blocks * (size_t)m->G * 2 * c->half);
+	c->angle = room(t * E * 4);
+	c->head = room(E * 4);
+	c->scratch = room(c->k->attend_scratch(QUERIES, kind->n_heads / kind->n_kv_heads, kind->head_dim) * 4);
+	c->kv = room(blocks * (size_t)kind->n_kv_heads * 2 * c->half);
 	c->tiles = room((t + KERN_TILE - 1) / KERN_TILE * c->k->tile_bytes(FORM_F32, (int32_t)widest));
 	c->block = room(c->k->block_bytes(SR_F32, (int32_t)widest));
 	c->table = room(blocks * sizeof(*c->table));
@@ -121,10 +123,10 @@ static void see(struct moments *in, const float *x, int32_t T)
 
 void calibrate_norm(struct calibrate *c, const float *w, const float *x, float *y)
 {
-	size_t D = (size_t)c->m->D;
+	size_t D = (size_t)c->m->d_model;
 
 	for (size_t t = 0; t < (size_t)c->T; t++)
-		c->k->norm(x + t * D, w, c->m->eps, c->m->D, y + t * D);
+		c->k->norm(x + t * D, w, c->m->eps, c->m->d_model, y + t * D);
 }
 
 /* ---- attention ------------------------------------------------------------------------------ */
@@ -143,47 +145,47 @@ static void make_angles(struct calibrate *c, const struct sr_rope *r)
 		}
 }
 
-static void rotate(struct calibrate *c, const struct sr_rope *r, const float *norm, int32_t t, float *head)
+static void rotate(struct calibrate *c, const struct sr_attn *kind, const float *norm, int32_t t, float *head)
 {
-	size_t E = (size_t)c->m->E;
+	const struct sr_rope *r = &kind->rope;
 
 	if (norm) {
-		c->k->norm(head, norm, c->m->eps, c->m->E, c->head);
-		memcpy(head, c->head, E * sizeof(float));
+		c->k->norm(head, norm, c->m->eps, kind->head_dim, c->head);
+		memcpy(head, c->head, (size_t)kind->head_dim * sizeof(float));
 	}
 	c->k->rope(head, c->angle + (size_t)t * (size_t)r->dims, r->dims, r->pairs);
 }
 
 static void attention(struct calibrate *c, int32_t l, const struct layer *w)
 {
-	const struct sr_model *m = c->m;
-	const struct sr_rope *r = &m->rope[m->layer[l].rope];
-	size_t E = (size_t)m->E, stride = (size_t)m->G * 2 * c->half;
-	int32_t heads = m->H / m->G;
+	const struct sr_attn *kind = kind_of(c->m, l);
+	int32_t H = kind->n_heads, G = kind->n_kv_heads, heads = H / G;
+	size_t E = (size_t)kind->head_dim, stride = (size_t)G * 2 * c->half;
 
-	make_angles(c, r);
+	make_angles(c, &kind->rope);
 	memset(c->kv, 0, (size_t)(c->T + KERN_BLOCK - 1) / KERN_BLOCK * stride);
 	for (int32_t t = 0; t < c->T; t++) {
 		float *q = c->qkv + (size_t)t * c->qkv_width;
 
-		for (int32_t h = 0; h < m->H + m->G; h++)
-			rotate(c, r, h < m->H ? w->q_norm : w->k_norm, t, q + (size_t)h * E);
-		for (int32_t g = 0; g < m->G; g++) {
-			float *k = q + (size_t)(m->H + g) * E;
+		for (int32_t h = 0; h < H + G; h++)
+			rotate(c, kind, h < H ? w->q_norm : w->k_norm, t, q + (size_t)h * E);
+		for (int32_t g = 0; g < G; g++) {
+			float *k = q + (size_t)(H + g) * E;
 			uint8_t *to = c->kv + (size_t)(t / KERN_BLOCK) * stride + (size_t)g * 2 * c->half;
 
-			c->k->kv_store(SR_KV_BF16, m->E, t % KERN_BLOCK, k, k + (size_t)m->G * E, to, to + c->half);
+			c->k->kv_store(SR_KV_BF16, kind->head_dim, t % KERN_BLOCK, k, k + (size_t)G * E, to,
+			               to + c->half);
 		}
 	}
 	for (int32_t t = 0; t < c->T; t += QUERIES)
-		for (int32_t g = 0; g < m->G; g++) {
+		for (int32_t g = 0; g < G; g++) {
 			size_t head = (size_t)(g * heads) * E;
 			struct kern_attend a = {
 				.q = c->qkv + (size_t)t * c->qkv_width + head, .ld_q = c->qkv_width,
-				.out = c->a + (size_t)t * (size_t)m->H * E + head, .ld_out = (size_t)m->H * E,
-				.n = c->T - t < QUERIES ? c->T - t : QUERIES, .heads = heads, .E = m->E,
-				.first = t, .window = m->layer[l].window, .scale = m->attn_scale,
-				.cap = m->attn_cap, .table = c->table, .kv = c->kv, .block_stride = stride,
+				.out = c->a + (size_t)t * (size_t)H * E + head, .ld_out = (size_t)H * E,
+				.n = c->T - t < QUERIES ? c->T - t : QUERIES, .heads = heads,
+				.head_dim = kind->head_dim, .first = t, .window = kind->window, .scale = kind->scale,
+				.cap = kind->cap, .table = c->table, .kv = c->kv, .block_stride = stride,
 				.k_off = (size_t)g * 2 * c->half, .v_off = (size_t)(2 * g + 1) * c->half,
 				.scratch = c->scratch,
 			};
@@ -198,7 +200,7 @@ void calibrate_layer(struct calibrate *c, int32_t l, const struct layer *w, floa
 {
 	const struct sr_model *m = c->m;
 	const struct matrix *p = w->m;
-	size_t D = (size_t)m->D, F = (size_t)m->F;
+	size_t D = (size_t)m->d_model, F = (size_t)m->d_ff;
 
 	calibrate_norm(c, w->norm1, x, c->y);
 	multiply(c, &p[M_Q], w->q_bias, c->y, c->T, c->qkv, c->qkv_width);
@@ -217,7 +219,7 @@ void calibrate_layer(struct calibrate *c, int32_t l, const struct layer *w, floa
 	multiply(c, &p[M_GATE], NULL, c->y, c->T, c->gu, 2 * F);
 	multiply(c, &p[M_UP], NULL, c->y, c->T, c->gu + F, 2 * F);
 	for (size_t t = 0; t < (size_t)c->T; t++)
-		c->k->act_mul(m->act, c->gu + 2 * t * F, c->gu + (2 * t + 1) * F, m->F, c->act + t * F);
+		c->k->act_mul(m->act, c->gu + 2 * t * F, c->gu + (2 * t + 1) * F, m->d_ff, c->act + t * F);
 	if (in)
 		see(&in[IN_DOWN], c->act, c->T / 2);
 	multiply(c, &p[M_DOWN], NULL, c->act, c->T, c->z, D);
@@ -227,7 +229,7 @@ void calibrate_layer(struct calibrate *c, int32_t l, const struct layer *w, floa
 void calibrate_head(struct calibrate *c, const struct matrix *head, int32_t first, const float *x,
                     int32_t from, const int32_t *id, double *sum, double *hit)
 {
-	size_t D = (size_t)c->m->D, n = (size_t)head->n, wide = 2 * (size_t)c->m->F;
+	size_t D = (size_t)c->m->d_model, n = (size_t)head->n, wide = 2 * (size_t)c->m->d_ff;
 	int32_t step = (int32_t)(n > wide * (size_t)c->T ? 1 : wide * (size_t)c->T / n);
 
 	for (int32_t t0 = from; t0 < c->T - 1; t0 += step) {     /* logits use the memory of gate and up */

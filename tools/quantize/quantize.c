@@ -55,9 +55,9 @@ static int read_text(struct quantize *z)
 			          z->text, z->T, TOKENS);
 	}
 	for (int32_t i = 0; i < z->T && !rc; i++)
-		if (z->id[i] < 0 || z->id[i] >= z->m->V)
+		if (z->id[i] < 0 || z->id[i] >= z->m->n_vocab)
 			rc = quantize_fail(z, -EINVAL, "%s: its tokenizer gives id %d, but the model has %d",
-			          z->where.path, z->id[i], z->m->V);
+			          z->where.path, z->id[i], z->m->n_vocab);
 	sr_text_close(t);
 	free(s);
 	if (f)
@@ -67,12 +67,13 @@ static int read_text(struct quantize *z)
 
 static int begin_text(struct quantize *z)
 {
-	size_t D = (size_t)z->m->D;
+	const struct sr_attn *kind = &z->m->kind[0];   /* its sizes are those of all layers */
+	size_t D = (size_t)z->m->d_model;
 	int rc = read_text(z);
 
 	if (rc)
 		return rc;
-	if (z->m->E % 16 || z->m->D % 32 || z->m->F % 32 || z->m->H * z->m->E % 32)
+	if (kind->head_dim % 16 || z->m->d_model % 32 || z->m->d_ff % 32 || kind->n_heads * kind->head_dim % 32)
 		return quantize_fail(z, -ENOTSUP, "%s: --scale-search computes with heads of a multiple of 16 and "
 		                     "widths of a multiple of 32", z->where.path);
 	z->x = aligned_alloc(64, (size_t)z->T * D * 4 + 64 - (size_t)z->T * D * 4 % 64);
@@ -89,8 +90,8 @@ static int begin_text(struct quantize *z)
 static int end_text(struct quantize *z)
 {
 	const struct sr_tensor *head = z->m->head.type ? &z->m->head : &z->m->embed;
-	int32_t T = z->T, from = T / 2, step = 2 * z->m->F < 2048 ? 2 * z->m->F : 2048;
-	size_t D = (size_t)z->m->D;
+	int32_t T = z->T, from = T / 2, step = 2 * z->m->d_ff < 2048 ? 2 * z->m->d_ff : 2048;
+	size_t D = (size_t)z->m->d_model;
 	double *sum = malloc(4 * (size_t)T * sizeof(*sum)), *hit = sum + 2 * T;
 	float *w = malloc((size_t)step * D * 4), *norm = malloc(D * 4);
 	int rc = sum && w && norm ? quantize_rows(z, &z->m->norm, 0, 1, norm) : quantize_no_memory(z);
@@ -101,8 +102,8 @@ static int end_text(struct quantize *z)
 		for (int32_t t = 0; t < 2 * T; t++)
 			sum[t] = -INFINITY;
 	}
-	for (int32_t v = 0; v < z->m->V && !rc; v += step) {
-		struct matrix part_of = { z->m->V - v < step ? z->m->V - v : step, z->m->D, w };
+	for (int32_t v = 0; v < z->m->n_vocab && !rc; v += step) {
+		struct matrix part_of = { z->m->n_vocab - v < step ? z->m->n_vocab - v : step, z->m->d_model, w };
 
 		rc = quantize_rows(z, head, v, part_of.n, w);
 		if (!rc) {
@@ -150,8 +151,9 @@ static int open_model(struct quantize *z)
 	if ((rc = quantize_dir_check(&z->where, z->md, z->err, sizeof(z->err))) != 0 ||
 	    (rc = quantize_check(z)) != 0)
 		return rc;
-	z->paired = z->m->rope[0].pairs;
-	z->md->m.rope[0].pairs = z->md->m.rope[1].pairs = 0;
+	z->paired = z->m->kind[0].rope.pairs;
+	for (int32_t i = 0; i < z->m->n_kinds; i++)
+		z->md->m.kind[i].rope.pairs = 0;
 	z->file = malloc((size_t)z->md->n_files * sizeof(*z->file));
 	if (!z->file)
 		return quantize_no_memory(z);
@@ -207,12 +209,12 @@ static int run(struct quantize *z)
 		rc = open_out(z);
 	if (!rc)
 		rc = quantize_room(z);
-	for (int32_t l = 0; !rc && l < z->m->L; l++) {
-		progress(l, z->m->L);
+	for (int32_t l = 0; !rc && l < z->m->n_layers; l++) {
+		progress(l, z->m->n_layers);
 		rc = quantize_layer(z, l);
 	}
 	if (!rc) {
-		progress(z->m->L, z->m->L);
+		progress(z->m->n_layers, z->m->n_layers);
 		rc = z->text ? end_text(z) : 0;
 	}
 	return rc ? rc : write_rest(z);

@@ -151,15 +151,17 @@ static json_t *bos_of(const struct gguf *g)
 static json_t *config_of(const struct model *md, const struct gguf *g)
 {
 	const struct sr_model *m = &md->m;
+	const struct sr_attn *kind = &m->kind[0];
 	bool bias = m->layer[0].q_bias.type || m->layer[0].o_bias.type;
 
 	return json_pack("{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:b, s:s, s:b, "
 	                 "s:o, s:o}",
-	                 "architectures", class_of(m->arch), "model_type", m->arch, "hidden_size", m->D,
-	                 "intermediate_size", m->F, "num_hidden_layers", m->L, "num_attention_heads", m->H,
-	                 "num_key_value_heads", m->G, "head_dim", m->E, "vocab_size", m->V,
+	                 "architectures", class_of(m->arch), "model_type", m->arch, "hidden_size", m->d_model,
+	                 "intermediate_size", m->d_ff, "num_hidden_layers", m->n_layers,
+	                 "num_attention_heads", kind->n_heads, "num_key_value_heads", kind->n_kv_heads,
+	                 "head_dim", kind->head_dim, "vocab_size", m->n_vocab,
 	                 "max_position_embeddings", m->context, "rms_norm_eps", number(m->eps),
-	                 "rope_theta", number(m->rope[0].theta), "rope_scaling", scaling_of(&m->rope[0]),
+	                 "rope_theta", number(kind->rope.theta), "rope_scaling", scaling_of(&kind->rope),
 	                 "tie_word_embeddings", m->head.type == SR_NONE, "hidden_act", "silu",
 	                 "attention_bias", bias, "bos_token_id", bos_of(g), "eos_token_id", ends_of(md));
 }

@@ -104,7 +104,7 @@ int quantize_copy(struct quantize *z, const struct sr_tensor *t, int to)
  * together, i and i + E/2 of a head, are adjacent. */
 static int unpair(struct quantize *z, float *rows, int32_t heads, size_t width)
 {
-	size_t E = (size_t)z->m->E, half = E / 2;
+	size_t E = (size_t)z->m->kind[0].head_dim, half = E / 2;
 	float *was = malloc(E * width * sizeof(*was));
 
 	if (!was)
@@ -133,12 +133,13 @@ int quantize_check(struct quantize *z)
 	const struct sr_model *m = z->m;
 	int rc = check_tensor(z, &m->embed);
 
-	if (m->embed_scale != 1 || m->logit_cap != 0 || m->layer[0].post1.type || m->rope[0].dims != m->E)
+	if (m->embed_scale != 1 || m->logit_cap != 0 || m->layer[0].post1.type ||
+	    m->kind[0].rope.dims != m->kind[0].head_dim)
 		return quantize_fail(z, -ENOTSUP, "%s: quantize computes what Llama, Qwen2 and Qwen3 do, not what "
 		                     "%s adds to it", z->where.path, m->arch);
 	rc = rc ? rc : check_tensor(z, &m->norm);
 	rc = rc ? rc : check_tensor(z, &m->head);
-	for (int32_t l = 0; l < m->L && !rc; l++) {
+	for (int32_t l = 0; l < m->n_layers && !rc; l++) {
 		for (int i = 0; i < N_VECTORS && !rc; i++)
 			rc = check_tensor(z, part(&m->layer[l], vector_of[i].at));
 		for (int i = 0; i < N_MATRICES && !rc; i++)
@@ -191,7 +192,7 @@ int quantize_plan(struct quantize *z)
 	const struct sr_model *m = z->m;
 	int rc = 0;
 
-	z->layer = calloc((size_t)m->L, sizeof(*z->layer));
+	z->layer = calloc((size_t)m->n_layers, sizeof(*z->layer));
 	if (!z->layer)
 		return quantize_no_memory(z);
 	z->embed = add_plain(z, "model.embed_tokens.weight", &m->embed, plain_type(&m->embed));
@@ -199,7 +200,7 @@ int quantize_plan(struct quantize *z)
 	z->head = m->head.type ? add_plain(z, "lm_head.weight", &m->head, plain_type(&m->head)) : 0;
 	if (z->embed < 0 || z->norm < 0 || z->head < 0)
 		return quantize_no_memory(z);
-	for (int32_t l = 0; l < m->L && !rc; l++) {
+	for (int32_t l = 0; l < m->n_layers && !rc; l++) {
 		for (int i = 0; i < N_VECTORS && !rc; i++) {
 			const struct sr_tensor *t = part(&m->layer[l], vector_of[i].at);
 			char name[160];
@@ -273,6 +274,7 @@ void quantize_room_free(struct quantize *z)
 static int read_layer(struct quantize *z, int32_t l)
 {
 	const struct sr_layer *y = &z->m->layer[l];
+	const struct sr_attn *kind = kind_of(z->m, l);
 	int rc = 0;
 
 	for (int i = 0; i < N_VECTORS && !rc; i++)
@@ -281,10 +283,10 @@ static int read_layer(struct quantize *z, int32_t l)
 	for (int i = 0; i < N_MATRICES && !rc; i++)
 		rc = quantize_rows(z, part(y, matrix_of[i].at), 0, z->now.m[i].n, z->now.m[i].w);
 	if (!rc && z->paired) {
-		rc = unpair(z, z->now.m[M_Q].w, z->m->H, (size_t)z->m->D);
-		rc = rc ? rc : unpair(z, z->now.m[M_K].w, z->m->G, (size_t)z->m->D);
-		rc = !rc && z->now.q_bias ? unpair(z, z->now.q_bias, z->m->H, 1) : rc;
-		rc = !rc && z->now.k_bias ? unpair(z, z->now.k_bias, z->m->G, 1) : rc;
+		rc = unpair(z, z->now.m[M_Q].w, kind->n_heads, (size_t)z->m->d_model);
+		rc = rc ? rc : unpair(z, z->now.m[M_K].w, kind->n_kv_heads, (size_t)z->m->d_model);
+		rc = !rc && z->now.q_bias ? unpair(z, z->now.q_bias, kind->n_heads, 1) : rc;
+		rc = !rc && z->now.k_bias ? unpair(z, z->now.k_bias, kind->n_kv_heads, 1) : rc;
 	}
 	return rc;
 }
@@ -322,18 +324,18 @@ static void search(struct quantize *z, struct matrix *const *p, int n, struct mo
 
 /* The query heads of a group read the same values.  Replace the moments of o's inputs by the group's mean, so
  * that the heads share one scale, and v's outputs can be divided by it. */
-static void share_heads(const struct sr_model *m, struct moments *in)
+static void share_heads(const struct sr_attn *kind, struct moments *in)
 {
-	int32_t heads = m->H / m->G;
+	int32_t heads = kind->n_heads / kind->n_kv_heads, E = kind->head_dim;
 
-	for (int32_t g = 0; g < m->G; g++)
-		for (int32_t e = 0; e < m->E; e++) {
-			double *first = in->size + (size_t)(g * heads * m->E + e), mean = 0;
+	for (int32_t g = 0; g < kind->n_kv_heads; g++)
+		for (int32_t e = 0; e < E; e++) {
+			double *first = in->size + (size_t)(g * heads * E + e), mean = 0;
 
 			for (int32_t h = 0; h < heads; h++)
-				mean += first[h * m->E] / heads;
+				mean += first[h * E] / heads;
 			for (int32_t h = 0; h < heads; h++)
-				first[h * m->E] = mean;
+				first[h * E] = mean;
 		}
 }
 
@@ -341,14 +343,15 @@ static void search_o(struct quantize *z, float *s)
 {
 	struct layer *y = &z->now;
 	struct matrix *o = &y->m[M_O];
-	int32_t heads = z->m->H / z->m->G, E = z->m->E;
+	const struct sr_attn *kind = &z->m->kind[0];   /* its sizes are those of all layers */
+	int32_t heads = kind->n_heads / kind->n_kv_heads, E = kind->head_dim, KV = kind->n_kv_heads * E;
 
-	share_heads(z->m, &z->in[IN_O]);
+	share_heads(kind, &z->in[IN_O]);
 	search(z, &o, 1, &z->in[IN_O], NULL, NULL, s);
-	for (int32_t i = 0; i < z->m->G * E; i++)
+	for (int32_t i = 0; i < KV; i++)
 		s[i] = s[i / E * heads * E + i % E];
 	awq_scale_outputs(&y->m[M_V], s);
-	for (int32_t i = 0; y->v_bias && i < z->m->G * E; i++)
+	for (int32_t i = 0; y->v_bias && i < KV; i++)
 		y->v_bias[i] /= s[i];
 }
 
@@ -357,7 +360,8 @@ static int search_layer(struct quantize *z)
 	struct layer *y = &z->now;
 	struct matrix *qkv[] = { &y->m[M_Q], &y->m[M_K], &y->m[M_V] }, *gu[] = { &y->m[M_GATE], &y->m[M_UP] };
 	struct matrix *down = &y->m[M_DOWN];
-	int32_t Q = z->m->H * z->m->E, widest = z->m->D > z->m->F ? z->m->D : z->m->F;
+	int32_t Q = z->m->kind[0].n_heads * z->m->kind[0].head_dim;
+	int32_t widest = z->m->d_model > z->m->d_ff ? z->m->d_model : z->m->d_ff;
 	float *s = malloc((size_t)(widest > Q ? widest : Q) * sizeof(*s));
 
 	if (!s)
@@ -402,7 +406,7 @@ static int round_matrix(struct quantize *z, int32_t l, int i)
 	error = awq_round(&a, m, z->search ? z->in[matrix_of[i].in].square : NULL);
 	rc = write_matrix(z, &z->layer[l], i, &a);
 	awq_destroy(&a);
-	z->error[i] += error / z->m->L;
+	z->error[i] += error / z->m->n_layers;
 	if (error >= z->worst[i]) {
 		z->worst[i] = error;
 		z->worst_at[i] = l;

@@ -57,11 +57,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 		rc = model_open(&md, path, err, sizeof(err));
 	}
 	if (rc == 0) {
-		for (int32_t l = 0; l < md->m.L && !p[0]; l++) {
+		for (int32_t l = 0; l < md->m.n_layers && !p[0]; l++) {
 			inside(&md->m.layer[l].q, n - 1);
 			inside(&md->m.layer[l].down, n - 1);
 		}
-		if (md->n_eos < 0 || md->n_eos > MODEL_EOS_MAX || md->m.H % md->m.G || md->m.rope[0].dims % 2)
+		if (md->n_eos < 0 || md->n_eos > MODEL_EOS_MAX ||
+		    md->m.kind[0].n_heads % md->m.kind[0].n_kv_heads || md->m.kind[0].rope.dims % 2)
 			abort();
 		model_close(md);
 	} else if (!err[0]) {

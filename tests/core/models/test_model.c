@@ -12,11 +12,12 @@ static void test_gguf(void **state)
 	(void)state;
 	assert_int_equal(model_open(&md, write_gguf(&c), err, sizeof(err)), 0);
 	assert_string_equal(md->m.name, "tiny?model");
-	assert_true(md->m.L == 2 && md->m.D == 32 && md->m.H == 4 && md->m.G == 2 && md->m.E == 8 &&
-	            md->m.F == 64);
-	assert_true(md->m.V == 96 && md->m.context == 128 && md->m.eps == 1e-5f);
-	assert_true(md->m.rope[0].pairs == 1 && md->m.rope[0].dims == 8 &&
-	            md->m.rope[0].kind == SR_ROPE_PLAIN);
+	assert_true(md->m.n_layers == 2 && md->m.d_model == 32 && md->m.n_kinds == 1 && md->m.kind[0].n_heads == 4 &&
+	            md->m.kind[0].n_kv_heads == 2 && md->m.kind[0].head_dim == 8 &&
+	            md->m.d_ff == 64);
+	assert_true(md->m.n_vocab == 96 && md->m.context == 128 && md->m.eps == 1e-5f);
+	assert_true(md->m.kind[0].rope.pairs == 1 && md->m.kind[0].rope.dims == 8 &&
+	            md->m.kind[0].rope.kind == SR_ROPE_PLAIN);
 	assert_true(md->n_eos == 2 && md->eos[0] == 7 && md->eos[1] == 9);
 	assert_int_equal(md->m.head.type, SR_NONE);
 	assert_true(md->m.layer[1].down.type == SR_Q4_0 && md->m.layer[1].down.n == 32 &&
@@ -25,7 +26,7 @@ static void test_gguf(void **state)
 	assert_int_equal(md->m.layer[1].down.data.bytes, 32 * 64 / 32 * 18);
 	assert_string_equal(md->stored, "Q4_0 (15), F32 (5)");
 	assert_string_equal(md->format, "GGUF");
-	assert_true(fabsf(md->m.attn_scale - 0.35355339f) < 1e-6f);
+	assert_true(fabsf(md->m.kind[0].scale - 0.35355339f) < 1e-6f);
 	model_close(md);
 	c.untied = true;
 	c.norm_type = 1;
@@ -73,7 +74,8 @@ static void test_gguf_settings(void **state)
 		if (model_open(&md, write_gguf(&c), err, sizeof(err)) != 0)
 			fail_msg("%s: %s", good[i].key, err);
 		assert_string_equal(md->m.name, strcmp(c.key, "general.name") == 0 ? "tiny" : "tiny?model");
-		assert_true(md->m.L == 2 && md->m.G == 2 && md->m.E == 8 && md->m.rope[0].theta == 10000 &&
+		assert_true(md->m.n_layers == 2 && md->m.kind[0].n_kv_heads == 2 && md->m.kind[0].head_dim == 8 &&
+		            md->m.kind[0].rope.theta == 10000 &&
 		            md->n_eos == 2);
 		model_close(md);
 	}
@@ -185,18 +187,18 @@ static void test_rope(void **state)
 	(void)state;
 	c.scaling = "linear";
 	assert_int_equal(model_open(&md, write_gguf(&c), err, sizeof(err)), 0);
-	assert_true(md->m.rope[0].kind == SR_ROPE_LINEAR && md->m.rope[0].factor == 4 &&
+	assert_true(md->m.kind[0].rope.kind == SR_ROPE_LINEAR && md->m.kind[0].rope.factor == 4 &&
 	            md->m.context == 128);
 	model_close(md);
 	c.scaling = "yarn";
 	assert_int_equal(model_open(&md, write_gguf(&c), err, sizeof(err)), 0);
-	assert_true(md->m.rope[0].kind == SR_ROPE_YARN &&
-	            fabsf(md->m.rope[0].magnitude - 1.1386294f) < 1e-5f);
+	assert_true(md->m.kind[0].rope.kind == SR_ROPE_YARN &&
+	            fabsf(md->m.kind[0].rope.magnitude - 1.1386294f) < 1e-5f);
 	model_close(md);
 	c.scaling = NULL;
 	c.freqs = 1;                       /* factors that change nothing */
 	assert_int_equal(model_open(&md, write_gguf(&c), err, sizeof(err)), 0);
-	assert_int_equal(md->m.rope[0].kind, SR_ROPE_PLAIN);
+	assert_int_equal(md->m.kind[0].rope.kind, SR_ROPE_PLAIN);
 	model_close(md);
 	/* Llama 3.1's: the third frequency, of wavelength 4442, lies between the two bounds, where
 	 * (8192 / 4442 - 1) / 3 = 0.2814 of it stays and the rest is divided by 8. */
@@ -204,7 +206,7 @@ static void test_rope(void **state)
 	c.freqs = 8;
 	c.freqs_2 = 1 / (0.2814f + 0.7186f / 8);
 	assert_int_equal(model_open(&md, write_gguf(&c), err, sizeof(err)), 0);
-	assert_true(md->m.rope[0].kind == SR_ROPE_LLAMA3 && md->m.rope[0].factor == 8);
+	assert_true(md->m.kind[0].rope.kind == SR_ROPE_LLAMA3 && md->m.kind[0].rope.factor == 8);
 	model_close(md);
 }
 
@@ -299,7 +301,7 @@ static void test_dummy(void **state)
 	model_close(md);
 	c.matrix_type = 25;                        /* nor at these, but for the vocabulary's size */
 	assert_int_equal(model_open_dummy(&md, write_gguf(&c), err, sizeof(err)), 0);
-	assert_true(md->m.V == 96 && md->m.embed.data.file == MODEL_RANDOM);
+	assert_true(md->m.n_vocab == 96 && md->m.embed.data.file == MODEL_RANDOM);
 	assert_string_equal(md->format, "dummy");
 	model_close(md);
 }
@@ -329,9 +331,10 @@ static void test_default(void **state)
 		skip();
 	}
 	assert_int_equal(model_open(&md, path, err, sizeof(err)), 0);
-	assert_true(md->m.L == 30 && md->m.D == 576 && md->m.H == 9 && md->m.G == 3 && md->m.F == 1536 &&
-	            md->m.V == 49152);
-	assert_true(md->m.rope[0].theta == 100000 && md->m.context == 8192 && md->eos[0] == 2);
+	assert_true(md->m.n_layers == 30 && md->m.d_model == 576 && md->m.kind[0].n_heads == 9 &&
+	            md->m.kind[0].n_kv_heads == 3 && md->m.d_ff == 1536 &&
+	            md->m.n_vocab == 49152);
+	assert_true(md->m.kind[0].rope.theta == 100000 && md->m.context == 8192 && md->eos[0] == 2);
 	assert_string_equal(md->stored, "Q4_1 (210), F32 (61), Q8_0 (1)");
 	model_close(md);
 }

@@ -10,8 +10,9 @@ static void test_hf(void **state)
 	(void)state;
 	put_weights(0);
 	md = OPEN(LLAMA "\"tie_word_embeddings\":true,\"rope_theta\":500000.0,", NULL);
-	assert_true(md->m.E == 8 && md->m.G == 2 && md->m.rope[0].pairs == 0 &&
-	            md->m.rope[0].theta == 500000);
+	assert_true(md->m.kind[0].head_dim == 8 && md->m.kind[0].n_kv_heads == 2 &&
+	            md->m.kind[0].rope.pairs == 0 &&
+	            md->m.kind[0].rope.theta == 500000);
 	assert_true(md->n_eos == 1 && md->eos[0] == 3 && md->n_files == 1);
 	assert_string_equal(md->stored, "BF16 (11)");
 	assert_string_equal(md->m.name, "hf");
@@ -32,7 +33,7 @@ static void test_hf(void **state)
 	put_weights(4 | 1);
 	md = OPEN("\"architectures\":[\"Qwen2ForCausalLM\"],\"sliding_window\":64,"
 	          "\"use_sliding_window\":false," SIZES, NULL);
-	assert_true(md->m.layer[0].k_bias.k == 16 && md->m.layer[0].window == 0 && md->n_eos == 0);
+	assert_true(md->m.layer[0].k_bias.k == 16 && kind_of(&md->m, 0)->window == 0 && md->n_eos == 0);
 	model_close(md);
 	put_weights(4 | 2);
 	md = OPEN("\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES, NULL);
@@ -40,13 +41,13 @@ static void test_hf(void **state)
 	model_close(md);
 	put_weights(4);
 	md = OPEN("\"architectures\":[\"MistralForCausalLM\"],\"sliding_window\":64," SIZES, NULL);
-	assert_int_equal(md->m.layer[0].window, 64);
+	assert_int_equal(kind_of(&md->m, 0)->window, 64);
 	model_close(md);
 	md = OPEN("\"architectures\":[\"MistralForCausalLM\"],\"sliding_window\":null,\"hidden_act\":null," SIZES, NULL);
-	assert_int_equal(md->m.layer[0].window, 0);
+	assert_int_equal(kind_of(&md->m, 0)->window, 0);
 	model_close(md);
 	md = OPEN(LLAMA "\"sliding_window\":64,", NULL);           /* Llama has none, whatever is said */
-	assert_int_equal(md->m.layer[0].window, 0);
+	assert_int_equal(kind_of(&md->m, 0)->window, 0);
 	model_close(md);
 	put_weights(4 | 1 | 8);
 	md = OPEN(LLAMA "\"attention_bias\":true,\"mlp_bias\":false,\"hidden_act\":\"silu\",\"head_dim\":8,", NULL);
@@ -59,7 +60,7 @@ static void test_hf(void **state)
 		snprintf(text, sizeof(text), "\"architectures\":[\"Qwen2ForCausalLM\"],\"sliding_window\":64,"
 		         "\"use_sliding_window\":true,\"max_window_layers\":%d," SIZES, from);
 		md = OPEN(text, NULL);
-		assert_int_equal(md->m.layer[0].window, from ? 0 : 64);
+		assert_int_equal(kind_of(&md->m, 0)->window, from ? 0 : 64);
 		model_close(md);
 	}
 }
@@ -74,30 +75,30 @@ static void test_hf_rope(void **state)
 	put_weights(4);
 	md = OPEN(SCALING("\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,"
 	                  "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":64"), NULL);
-	r = &md->m.rope[0];
+	r = &md->m.kind[0].rope;
 	assert_true(r->kind == SR_ROPE_LLAMA3 && r->factor == 8 && r->low == 1 && r->high == 4 &&
 	            r->context == 64);
 	assert_int_equal(md->m.context, 128);
 	model_close(md);
 	md = OPEN(SCALING("\"type\":\"linear\",\"factor\":4"), NULL);
-	assert_true(md->m.rope[0].kind == SR_ROPE_LINEAR && md->m.context == 512);
+	assert_true(md->m.kind[0].rope.kind == SR_ROPE_LINEAR && md->m.context == 512);
 	model_close(md);
 	md = OPEN(SCALING("\"type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":100"), NULL);
-	assert_true(md->m.rope[0].kind == SR_ROPE_YARN && md->m.context == 400);
+	assert_true(md->m.kind[0].rope.kind == SR_ROPE_YARN && md->m.context == 400);
 	model_close(md);
 	md = OPEN(SCALING("\"type\":\"yarn\",\"factor\":4,\"attention_factor\":1.5,\"beta_slow\":2,\"beta_fast\":16"),
 	          NULL);
-	r = &md->m.rope[0];
+	r = &md->m.kind[0].rope;
 	assert_true(r->magnitude == 1.5f && r->low == 2 && r->high == 16 && md->m.context == 512);
 	model_close(md);
 	md = OPEN(LLAMA "\"rope_scaling\":null,\"rope_theta\":null,", NULL);
-	assert_true(md->m.rope[0].kind == SR_ROPE_PLAIN && md->m.rope[0].theta == 10000);
+	assert_true(md->m.kind[0].rope.kind == SR_ROPE_PLAIN && md->m.kind[0].rope.theta == 10000);
 	model_close(md);
 	md = OPEN(SCALING("\"type\":null"), NULL);
-	assert_int_equal(md->m.rope[0].kind, SR_ROPE_PLAIN);
+	assert_int_equal(md->m.kind[0].rope.kind, SR_ROPE_PLAIN);
 	model_close(md);
 	md = OPEN(LLAMA "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7e5},", NULL);
-	assert_true(md->m.rope[0].kind == SR_ROPE_PLAIN && md->m.rope[0].theta == 7e5f);
+	assert_true(md->m.kind[0].rope.kind == SR_ROPE_PLAIN && md->m.kind[0].rope.theta == 7e5f);
 	model_close(md);
 }
 

@@ -151,9 +151,9 @@ static void test_windows(void **state)
 			if (!md)
 				fail_msg("%s %s: %s", classes[f], cases[i].settings, err);
 			for (int l = 0; l < 4; l++)
-				if (md->m.layer[l].window != cases[i].window[l])
+				if (kind_of(&md->m, l)->window != cases[i].window[l])
 					fail_msg("%s %s: layer %d has a window of %d", classes[f], cases[i].settings, l,
-					         md->m.layer[l].window);
+					         kind_of(&md->m, l)->window);
 			model_close(md);
 		}
 }
@@ -165,9 +165,9 @@ static void expect_rope(const struct model *md, const char *what, float magnitud
 {
 	float got[8];
 
-	sr_rope_freq(&md->m.rope[0], got);
-	if (fabsf(md->m.rope[0].magnitude - magnitude) > 1e-6f * magnitude)
-		fail_msg("%s: magnitude %.8g, not %.8g", what, (double)md->m.rope[0].magnitude, (double)magnitude);
+	sr_rope_freq(&md->m.kind[0].rope, got);
+	if (fabsf(md->m.kind[0].rope.magnitude - magnitude) > 1e-6f * magnitude)
+		fail_msg("%s: magnitude %.8g, not %.8g", what, (double)md->m.kind[0].rope.magnitude, (double)magnitude);
 	for (int i = 0; i < 8; i++)
 		if (fabsf(got[i] - freq[i]) > 1e-6f * freq[i])
 			fail_msg("%s: frequency %d is %.8g, not %.8g", what, i, (double)got[i], (double)freq[i]);
@@ -435,13 +435,13 @@ static void test_gguf_linear(void **state)
 	c.key = R "type";                          /* is not there; factor 4 is */
 	c.key_type = GGUF_STRING;
 	assert_int_equal(model_open_dummy(&md, write_gguf(&c), err, sizeof(err)), 0);
-	assert_true(md->m.rope[0].kind == SR_ROPE_LINEAR && md->m.rope[0].factor == 4);
+	assert_true(md->m.kind[0].rope.kind == SR_ROPE_LINEAR && md->m.kind[0].rope.factor == 4);
 	model_close(md);
 	c.key = R "factor";                        /* is not there */
 	c.floats[0].key = "llama.rope.scale_linear";
 	c.floats[0].v = 8;
 	assert_int_equal(model_open_dummy(&md, write_gguf(&c), err, sizeof(err)), 0);
-	assert_true(md->m.rope[0].kind == SR_ROPE_LINEAR && md->m.rope[0].factor == 8);
+	assert_true(md->m.kind[0].rope.kind == SR_ROPE_LINEAR && md->m.kind[0].rope.factor == 8);
 	model_close(md);
 	c = usual;
 	c.scaling = "linear";

@@ -463,7 +463,8 @@ static void sim_open(uint64_t seed)
 {
 	static const double paces[] = { 0, 0.5, 3 };
 	const struct sched_port port = { NULL, port_reserve, port_release, port_emit };
-	const struct sr_model model = { .V = VOCAB, .L = 1, .G = 1, .E = 8 };
+	const struct sr_model model = { .n_vocab = VOCAB, .n_layers = 1, .n_kinds = 1,
+		.kind = { { .n_kv_heads = 1, .head_dim = 8 } } };
 	char err[200];
 
 	memset(&sim, 0, sizeof(sim));
@@ -761,7 +762,8 @@ static void hall_admit(struct listener *l, uint64_t user_data, int32_t n_prompt,
 static void hall_open(const struct company *c)
 {
 	const struct sched_port port = { NULL, hall_reserve, hall_release, hall_emit };
-	const struct sr_model model = { .V = VOCAB, .L = 1, .G = 1, .E = 8 };
+	const struct sr_model model = { .n_vocab = VOCAB, .n_layers = 1, .n_kinds = 1,
+		.kind = { { .n_kv_heads = 1, .head_dim = 8 } } };
 	struct sr_limits *l = &sim.cfg.limits;
 	char err[200];
 
