@@ -166,11 +166,7 @@ int host_welcome(struct host_conn *c)
 	cm->cmsg_type = SCM_RIGHTS;
 	cm->cmsg_len = CMSG_LEN(sizeof(fds));
 	memcpy(CMSG_DATA(cm), fds, sizeof(fds));
-	if (sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof(w))
-		return -ECONNRESET;
-	close(c->down.fd);
-	c->down.fd = -1;              /* up.fd stays open for its last seal */
-	return 0;
+	return sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(w) ? 0 : -ECONNRESET;
 }
 
 int host_seal(struct host_conn *c) { return object_seal(&c->up); }
@@ -242,14 +238,31 @@ int host_fill(struct host_conn *c)
 	return 0;
 }
 
-void host_close(struct host_conn *c, bool stopping)
+int host_unmap(struct host_conn *c)
+{
+	uint64_t until = sr_now() + FILL_NS;
+
+	return object_unmap(&c->up, until) || object_unmap(&c->down, until);
+}
+
+void host_detach(struct host_conn *c, bool stopping, int fd[2])
 {
 	if (stopping && c->down.guard >= 0)
 		atomic_store_explicit(&((struct sr_down *)(void *)c->down.at)->epoch, 0,
 		                      memory_order_release);
-	object_close(&c->up);
-	object_close(&c->down);
+	fd[0] = object_detach(&c->up);
+	fd[1] = object_detach(&c->down);
 	free(c);
+}
+
+void host_close(struct host_conn *c, bool stopping)
+{
+	int fd[2];
+
+	host_detach(c, stopping, fd);
+	for (int i = 0; i < 2; i++)
+		if (fd[i] >= 0)
+			close(fd[i]);
 }
 
 const struct sr_shape *host_shape(const struct host_conn *c) { return &c->shape; }

@@ -113,12 +113,6 @@ static void chore_for(struct client *c)
 	io_timer_del(c->cl->io, &c->timer);
 }
 
-/* Estimated ns.  Freeing takes longer: all pages go at once, at 0.2 ns a byte. */
-static uint64_t chore_takes(const struct chore *k)
-{
-	return CHORE_NS + (k->client && k->client->gone ? k->client->bytes / 5 : 0);
-}
-
 static bool chore_may(struct clients *cl, uint64_t now)
 {
 	const struct chore *k = line_next(cl)->first;
@@ -127,7 +121,7 @@ static bool chore_may(struct clients *cl, uint64_t now)
 		return now - cl->busy_at >= QUIET_NS;
 	if (cl->cfg.works)
 		return now >= cl->chore_at;
-	return sched_spare(cl->s, now) >= chore_takes(k) ||
+	return sched_spare(cl->s, now) >= CHORE_NS ||
 	       (now >= cl->chore_at && now - k->since >= CHORE_MAY_WAIT);
 }
 
@@ -215,11 +209,15 @@ static void leave(struct client *c, bool stopping)
 void conn_free(struct client *c, bool stopping)
 {
 	struct clients *cl = c->cl;
+	int fd[2] = { -1, -1 };
 
 	if (c->open)
 		leave(c, stopping);
 	if (c->conn)
-		host_close(c->conn, stopping);
+		host_detach(c->conn, stopping, fd);
+	for (int i = 0; i < 2; i++)
+		if (fd[i] >= 0)
+			io_close(cl->io, fd[i]);
 	io_timer_del(cl->io, &c->timer);
 	io_watch_del(cl->io, &c->socket);
 	if (c->pidfd >= 0) {
@@ -596,6 +594,15 @@ bool conn_rest(struct clients *cl)
 	return true;
 }
 
+/* Its memory a piece at a time, then the rest of it. */
+static void client_end(struct client *c)
+{
+	if (c->conn && host_unmap(c->conn))
+		chore_more(c);
+	else
+		conn_free(c, false);
+}
+
 int clients_chores(struct clients *cl)
 {
 	static void (*const step[])(struct client *) = { [STAGE_HELLO] = client_hello, [STAGE_FILL] = client_fill,
@@ -612,7 +619,7 @@ int clients_chores(struct clients *cl)
 	if (!c)
 		let_in(cl);
 	else if (c->gone)
-		conn_free(c, false);
+		client_end(c);
 	else
 		step[c->stage](c);
 	cl->chore_at = io_now() + (CHORE_SHARE - 1) * (cpu_now() - began);

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <liburing.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,7 @@ struct slot {
 
 struct io {
 	bool uring, inside;
+	bool workers_set;             /* workers_elsewhere() was called */
 	struct io_uring ring;
 	int epfd;
 
@@ -433,6 +435,24 @@ static int reads_run(struct io *io)
 
 /* ---- closing files ------------------------------------------------------------------------ */
 
+/* A loop pinned to one CPU must not share it with the kernel's threads: they may use all others.
+ * Without it they would run where they were woken, for 2 ms at a time. */
+static void workers_elsewhere(struct io *io)
+{
+	long n = sysconf(_SC_NPROCESSORS_CONF);
+	cpu_set_t own, others;
+
+	io->workers_set = true;
+	if (sched_getaffinity(0, sizeof(own), &own) < 0 || CPU_COUNT(&own) != 1)
+		return;
+	CPU_ZERO(&others);
+	for (int i = 0; i < n && i < CPU_SETSIZE; i++)
+		if (!CPU_ISSET(i, &own))
+			CPU_SET(i, &others);
+	if (CPU_COUNT(&others) > 0)           /* refused where a cgroup allows this CPU alone */
+		io_uring_register_iowq_aff(&io->ring, sizeof(others), &others);
+}
+
 void io_close(struct io *io, int fd)
 {
 	struct io_uring_sqe *sqe;
@@ -441,6 +461,8 @@ void io_close(struct io *io, int fd)
 		close(fd);
 		return;
 	}
+	if (!io->workers_set)
+		workers_elsewhere(io);
 	sqe = sqe_get(io);
 	io_uring_prep_close(sqe, fd);
 	sqe->flags |= IOSQE_ASYNC;

@@ -57,7 +57,7 @@ struct io_read {
 enum { IO_EPOLL = 1 };                       /* force the fallback (for tests; IO_URING=0 in
                                                 the environment does the same) */
 int  io_create(struct io **out, int flags);  /* 0, -errno */
-void io_destroy(struct io *io);
+void io_destroy(struct io *io);              /* by the thread that made it */
 const char *io_kind(const struct io *io);    /* "io_uring" or "epoll" */
 uint64_t io_now(void);                       /* CLOCK_MONOTONIC, ns */
 

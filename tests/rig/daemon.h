@@ -49,7 +49,7 @@ struct daemon {
 	struct sr_backend *b;
 	struct stats_page *stats;
 	pthread_t thread;
-	atomic_bool up, stop;
+	atomic_bool up, stop, woken;  /* woken: no daemon_wake is to come */
 	_Atomic(void (*)(struct daemon *)) call; /* to be run by the loop's thread */
 	uint64_t longest_ns;          /* turn of the loop, without sleep */
 	atomic_bool paused;           /* no step: requests stay where they are */
@@ -206,6 +206,10 @@ static inline void *daemon_main(void *arg)
 	d->up = true;
 	daemon_loop(d);
 	daemon_unmake(d);
+	while (!d->woken)
+		usleep(100);
+	io_destroy(d->io);                    /* by the thread that made it, for it waits for closes */
+	d->io = NULL;
 	return NULL;
 }
 
@@ -263,8 +267,9 @@ static inline void daemon_stop(struct daemon *d)
 {
 	d->stop = true;
 	daemon_wake(d);
+	d->woken = true;
 	pthread_join(d->thread, NULL);
-	daemon_clear(d);                      /* here, because daemon_wake must be over */
+	daemon_clear(d);
 }
 
 /* Wait, two seconds at most, until so many clients are left. */

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -717,12 +718,55 @@ static void signals_never_block(void **state)
 	assert_int_equal(host_wake(c), 0);  /* asked once */
 }
 
+static uint64_t own_cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* 64 MiB of memory leaves in pieces, none longer than a part of the whole; the descriptors are ours to close. */
+static void large_memory_leaves_in_pieces(void **state)
+{
+	struct host_config cfg = plain;
+	struct sr_hello large = hello;
+	struct host_conn *big;
+	struct host *h;
+	uint64_t all = 0, longest = 0;
+	int calls = 0, more = 1, fd[2];
+	struct stat st;
+
+	(void)state;
+	cfg.most.arena = large.want.arena = 64 << 20;
+	assert_int_equal(host_create(&h, &cfg), 0);
+	assert_int_equal(opens(&big, h, pair[0], &large, false), 0);
+	for (; more; calls++) {
+		uint64_t took = own_cpu_ns();
+
+		more = host_unmap(big);
+		took = own_cpu_ns() - took;
+		all += took;
+		longest = took > longest ? took : longest;
+	}
+	assert_true(calls >= 8);
+	assert_true(longest < all / 2);
+	host_detach(big, false, fd);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(fstat(fd[i], &st), 0);
+		assert_true(st.st_size > 0);
+		close(fd[i]);
+	}
+	host_destroy(h);
+}
+
+
 int main(void)
 {
 #define CASE(f)  cmocka_unit_test_setup_teardown(f, setup, teardown)
 #define OPENED(f) cmocka_unit_test_setup_teardown(f, connected, parted)
 	const struct CMUnitTest tests[] = {
-		CASE(wrong_configurations),
+		CASE(wrong_configurations), CASE(large_memory_leaves_in_pieces),
 		CASE(no_memory_no_host),
 		CASE(kernels_that_lack_something),
 		CASE(without_huge_pages_small_ones_do),
