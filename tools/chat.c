@@ -23,7 +23,7 @@
 
 static volatile sig_atomic_t interrupted;
 
-static void on_interrupt(int sig)
+static void chat_interrupt(int sig)
 {
 	(void)sig;
 	interrupted = 1;
@@ -40,7 +40,7 @@ struct chat {
 	char instance[32];           /* its name */
 };
 
-static int usage(FILE *to)
+static int chat_usage(FILE *to)
 {
 	fprintf(to, "slipring chat [OPTIONS]\n\n"
 	            "Talks to the daemon that runs (slipring serve), or starts one for itself.\n\n%s"
@@ -172,7 +172,7 @@ static void print(void *arg, const char *s, size_t n)
 	c->n_answer += n;
 }
 
-static void say(struct chat *c, const char *role, const char *s, size_t n)
+static void add_message(struct chat *c, const char *role, const char *s, size_t n)
 {
 	json_array_append_new(c->messages, json_pack("{s:s, s:s%}", "role", role, "content", s, n));
 }
@@ -181,11 +181,11 @@ static void reset(struct chat *c)
 {
 	json_array_clear(c->messages);
 	if (c->system)
-		say(c, "system", c->system, strlen(c->system));
+		add_message(c, "system", c->system, strlen(c->system));
 }
 
 /* The conversation so far as the model's prompt. */
-static int64_t render(struct chat *c, char **prompt, char *err, size_t errlen)
+static int64_t render_prompt(struct chat *c, char **prompt, char *err, size_t errlen)
 {
 	json_t *vars = json_pack("{s:O, s:b}", "messages", c->messages, "add_generation_prompt", 1);
 	char *context = vars ? json_dumps(vars, 0) : NULL;
@@ -201,15 +201,15 @@ static int64_t render(struct chat *c, char **prompt, char *err, size_t errlen)
 	return n;
 }
 
-static int turn(struct chat *c, const char *text, size_t n)
+static int chat_turn(struct chat *c, const char *text, size_t n)
 {
 	struct session_answer a;
 	char err[600], line[200], *prompt = NULL;
 	int64_t n_prompt;
 	int rc;
 
-	say(c, "user", text, n);
-	n_prompt = render(c, &prompt, err, sizeof(err));
+	add_message(c, "user", text, n);
+	n_prompt = render_prompt(c, &prompt, err, sizeof(err));
 	interrupted = 0;
 	c->n_answer = 0;
 	rc = n_prompt < 0 ? (int)n_prompt :
@@ -223,7 +223,7 @@ static int turn(struct chat *c, const char *text, size_t n)
 	}
 	putchar('\n');
 	fflush(stdout);
-	say(c, "assistant", c->answer ? c->answer : "", c->n_answer);
+	add_message(c, "assistant", c->answer ? c->answer : "", c->n_answer);
 	session_summary(&a, line, sizeof(line));
 	fprintf(stderr, "%s\n", line);
 	return a.finish > 0 || a.finish == -ECANCELED ? 0 : a.finish;
@@ -278,7 +278,7 @@ static int converse(struct chat *c)
 				break;
 			continue;
 		}
-		rc = turn(c, line, (size_t)n);
+		rc = chat_turn(c, line, (size_t)n);
 		if (rc == -ECONNRESET)
 			break;
 	}
@@ -287,9 +287,9 @@ static int converse(struct chat *c)
 	return rc ? 1 : 0;
 }
 
-static int run(struct chat *c, const char *once)
+static int chat_run(struct chat *c, const char *once)
 {
-	struct sigaction on = { .sa_handler = on_interrupt };   /* no SA_RESTART: it ends a read */
+	struct sigaction on = { .sa_handler = chat_interrupt }; /* no SA_RESTART: it ends a read */
 	char err[600] = "";
 	int rc;
 
@@ -303,7 +303,7 @@ static int run(struct chat *c, const char *once)
 	}
 	c->messages = json_array();
 	reset(c);
-	rc = once ? turn(c, once, strlen(once)) != 0 : converse(c);
+	rc = once ? chat_turn(c, once, strlen(once)) != 0 : converse(c);
 	json_decref(c->messages);
 	free(c->answer);
 	session_close(&c->s);
@@ -319,7 +319,7 @@ int cmd_chat(int argc, char **argv)
 
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-			return usage(stdout);
+			return chat_usage(stdout);
 		if (!strcmp(argv[i], "--once") && i + 1 < argc) {
 			once = argv[++i];
 			continue;
@@ -338,7 +338,7 @@ int cmd_chat(int argc, char **argv)
 			                "slipring chat --help\n", argv[i]);
 		return 2;
 	}
-	rc = run(&c, once);
+	rc = chat_run(&c, once);
 	stop_daemon(&c);
 	return rc;
 }

@@ -13,13 +13,13 @@
 
 static volatile sig_atomic_t interrupted;
 
-static void on_interrupt(int sig)
+static void generate_interrupt(int sig)
 {
 	(void)sig;
 	interrupted = 1;
 }
 
-static int usage(FILE *to)
+static int generate_usage(FILE *to)
 {
 	fprintf(to, "slipring generate [OPTIONS] PROMPT..\n\n"
 	            "Sends PROMPT as it is, without a chat template, to the daemon and prints how the model\n"
@@ -75,7 +75,7 @@ static char *joined(int argc, char **argv, size_t *n)
 
 static int generate(const struct session_options *o, const char *prompt, size_t n, bool stream)
 {
-	struct sigaction on = { .sa_handler = on_interrupt };
+	struct sigaction on = { .sa_handler = generate_interrupt };
 	struct session_answer a;
 	char err[600], line[200];
 	struct session s;
@@ -108,7 +108,7 @@ int cmd_generate(int argc, char **argv)
 
 	for (i = 1; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-			return usage(stdout);
+			return generate_usage(stdout);
 		if (!strcmp(argv[i], "--")) {
 			i++;
 			break;
@@ -127,7 +127,7 @@ int cmd_generate(int argc, char **argv)
 			return 2;
 	}
 	if (i == argc)
-		return usage(stderr);
+		return generate_usage(stderr);
 	prompt = joined(argc - i, argv + i, &n);
 	if (!prompt) {
 		fprintf(stderr, "slipring generate: no memory\n");

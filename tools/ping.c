@@ -29,7 +29,7 @@
 
 struct summary { double min, median, p99; }; /* microseconds */
 
-static int usage(FILE *to)
+static int ping_usage(FILE *to)
 {
 	fprintf(to, "slipring ping [--socket PATH] [--instance NAME] [-n COUNT] [--every MS] [--json]\n\n"
 	            "Round trips of an empty record to the daemon's loop and back: least, median and 99th\n"
@@ -44,7 +44,7 @@ static int usage(FILE *to)
 	return to == stdout ? 0 : 2;
 }
 
-static int by_value(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
@@ -53,7 +53,7 @@ static int by_value(const void *a, const void *b)
 
 static struct summary summarize(uint64_t *ns, int n)
 {
-	qsort(ns, (size_t)n, sizeof(ns[0]), by_value);
+	qsort(ns, (size_t)n, sizeof(ns[0]), compare_times);
 	return (struct summary){ (double)ns[0] / 1e3, (double)ns[n / 2] / 1e3,
 	                         (double)ns[(int)((double)n * 0.99)] / 1e3 };
 }
@@ -144,8 +144,8 @@ static int bare_wake(uint64_t *ns, int n, long every_ms)
 	return e;
 }
 
-static int measure(const char *socket, uint64_t *ns, int n, long every_ms, struct summary *ring,
-                   struct summary *bare)
+static int measure_trips(const char *socket, uint64_t *ns, int n, long every_ms, struct summary *ring,
+                         struct summary *bare)
 {
 	struct sr_options o = { .size = sizeof(o), .name = "slipring ping" };
 	struct sr_conn *c;
@@ -176,8 +176,8 @@ static int measure(const char *socket, uint64_t *ns, int n, long every_ms, struc
 	return 0;
 }
 
-static int print_json(const char *socket, long n, bool wake, const struct summary *ring,
-                      const struct summary *bare)
+static int print_trips_json(const char *socket, long n, bool wake, const struct summary *ring,
+                            const struct summary *bare)
 {
 	json_t *j = json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "socket", socket,
 		"count", (json_int_t)n, "min_us", ring->min, "median_us", ring->median, "p99_us", ring->p99,
@@ -206,7 +206,7 @@ int cmd_ping(int argc, char **argv)
 		char *end = NULL;
 
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-			return usage(stdout);
+			return ping_usage(stdout);
 		if (!strcmp(argv[i], "--json"))
 			json = true;
 		else if (!strcmp(argv[i], "--socket") && i + 1 < argc)
@@ -230,13 +230,13 @@ int cmd_ping(int argc, char **argv)
 	if (!n)
 		n = every ? COUNT_WAKE : COUNT;
 	ns = calloc((size_t)n, sizeof(ns[0]));
-	if (!ns || measure(socket, ns, (int)n, every, &ring, &bare) < 0) {
+	if (!ns || measure_trips(socket, ns, (int)n, every, &ring, &bare) < 0) {
 		free(ns);
 		return 1;
 	}
 	free(ns);
 	if (json)
-		return print_json(socket, n, every != 0, &ring, &bare);
+		return print_trips_json(socket, n, every != 0, &ring, &bare);
 	printf("%ld round trips to %s\n"
 	       "               least     median        p99\n"
 	       "  daemon   %7.2f us %7.2f us %7.2f us\n"

@@ -17,15 +17,15 @@
 
 #define LONGEST (1 << 20)                 /* bytes of a file, as in config.c */
 
-struct text { char *p; size_t n; };
+struct saved_text { char *p; size_t n; };
 
-static int fail(int e, char *err, size_t errlen, const char *path, const char *what)
+static int save_fail(int e, char *err, size_t errlen, const char *path, const char *what)
 {
 	snprintf(err, errlen, "%s: %s", path, what);
 	return e;
 }
 
-static bool same(const char *a, const char *b, size_t n)
+static bool same_bytes(const char *a, const char *b, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (a[i] != b[i] && !((a[i] == '-' || a[i] == '_') && (b[i] == '-' || b[i] == '_')))
@@ -33,12 +33,12 @@ static bool same(const char *a, const char *b, size_t n)
 	return strlen(b) == n;
 }
 
-static int read_all(const char *path, struct text *t, struct stat *st, char *err, size_t errlen)
+static int read_file(const char *path, struct saved_text *t, struct stat *st, char *err, size_t errlen)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC), e;
 	ssize_t n = 0;
 
-	*t = (struct text){ NULL, 0 };
+	*t = (struct saved_text){ NULL, 0 };
 	*st = (struct stat){ .st_mode = 0644, .st_uid = (uid_t)-1, .st_gid = (gid_t)-1 };
 	if (fd < 0 && errno == ENOENT)
 		return 0;
@@ -46,8 +46,8 @@ static int read_all(const char *path, struct text *t, struct stat *st, char *err
 		goto fail;
 	if (!S_ISREG(st->st_mode) || st->st_size > LONGEST) {
 		close(fd);
-		return fail(-EINVAL, err, errlen, path, "is no file of settings (not regular, or over 1 "
-		            "MiB)");
+		return save_fail(-EINVAL, err, errlen, path, "is no file of settings (not regular, or over 1 "
+		                 "MiB)");
 	}
 	t->p = malloc((size_t)st->st_size + 1);
 	while (t->p && t->n < (size_t)st->st_size &&
@@ -63,7 +63,7 @@ fail:
 	if (fd >= 0)
 		close(fd);
 	free(t->p);
-	return fail(e, err, errlen, path, strerror(-e));
+	return save_fail(e, err, errlen, path, strerror(-e));
 }
 
 /* Where a value ends: before a comment after it, or at the end of its line. */
@@ -78,7 +78,7 @@ static size_t end_of_value(const char *p, size_t at, size_t end)
 	return i;
 }
 
-static void append(struct text *t, const char *p, size_t n)
+static void text_append(struct saved_text *t, const char *p, size_t n)
 {
 	if (n)
 		memcpy(t->p + t->n, p, n);
@@ -87,7 +87,7 @@ static void append(struct text *t, const char *p, size_t n)
 
 /* Put the key's value into the old text: into the first unindented line with the key, else into a new
  * line at the end. */
-static int edit(const struct text *old, const char *key, const char *value, struct text *new)
+static int edit(const struct saved_text *old, const char *key, const char *value, struct saved_text *new)
 {
 	size_t end, colon, from, to;
 
@@ -101,28 +101,28 @@ static int edit(const struct text *old, const char *key, const char *value, stru
 			;
 		for (from = colon; from > at && old->p[from - 1] == ' '; from--)
 			;
-		if (colon == end || !same(old->p + at, key, from - at))
+		if (colon == end || !same_bytes(old->p + at, key, from - at))
 			continue;
 		from = colon + 1 + strspn(old->p + colon + 1, " ");
 		from = from > end ? end : from;
 		to = end_of_value(old->p, from, end);
-		append(new, old->p, colon);
-		append(new, ": ", 2);
-		append(new, value, strlen(value));
-		append(new, old->p + to, old->n - to);
+		text_append(new, old->p, colon);
+		text_append(new, ": ", 2);
+		text_append(new, value, strlen(value));
+		text_append(new, old->p + to, old->n - to);
 		return 0;
 	}
-	append(new, old->p, old->n);
-	append(new, "\n", old->n && old->p[old->n - 1] != '\n');
-	append(new, key, strlen(key));
-	append(new, ": ", 2);
-	append(new, value, strlen(value));
-	append(new, "\n", 1);
+	text_append(new, old->p, old->n);
+	text_append(new, "\n", old->n && old->p[old->n - 1] != '\n');
+	text_append(new, key, strlen(key));
+	text_append(new, ": ", 2);
+	text_append(new, value, strlen(value));
+	text_append(new, "\n", 1);
 	return 0;
 }
 
 /* Is the text one mapping that has the key once, with that value? */
-static bool reads_back(const struct text *t, const char *key, const char *value)
+static bool reads_back(const struct saved_text *t, const char *key, const char *value)
 {
 	yaml_parser_t parser;
 	yaml_document_t doc;
@@ -144,7 +144,7 @@ static bool reads_back(const struct text *t, const char *key, const char *value)
 			yaml_node_t *v = yaml_document_get_node(&doc, i->value);
 
 			if (k->type != YAML_SCALAR_NODE ||
-			    !same((const char *)k->data.scalar.value, key, k->data.scalar.length))
+			    !same_bytes((const char *)k->data.scalar.value, key, k->data.scalar.length))
 				continue;
 			found++;
 			right += v->type == YAML_SCALAR_NODE && !strcmp((const char *)v->data.scalar.value, value);
@@ -154,7 +154,8 @@ static bool reads_back(const struct text *t, const char *key, const char *value)
 	return found == 1 && right == 1;
 }
 
-static int put(const char *path, const struct text *t, const struct stat *st, char *err, size_t errlen)
+static int replace_file(const char *path, const struct saved_text *t, const struct stat *st, char *err,
+                        size_t errlen)
 {
 	struct fresh w;
 	int e = fresh_open(&w, AT_FDCWD, path, 0600);
@@ -173,30 +174,30 @@ static int put(const char *path, const struct text *t, const struct stat *st, ch
 	} else {
 		e = fresh_done(&w);
 	}
-	return e < 0 ? fail(e, err, errlen, path, strerror(-e)) : 0;
+	return e < 0 ? save_fail(e, err, errlen, path, strerror(-e)) : 0;
 }
 
 int save_key(const char *path, const char *key, const char *value, char *err, size_t errlen)
 {
-	struct text old, new = { NULL, 0 };
+	struct saved_text old, new = { NULL, 0 };
 	char real[PATH_MAX];
 	struct stat st;
 	int r;
 
 	if (!realpath(path, real)) {          /* keep a link and change its target */
 		if (errno != ENOENT || strlen(path) >= sizeof(real))
-			return fail(-errno, err, errlen, path, strerror(errno));
+			return save_fail(-errno, err, errlen, path, strerror(errno));
 		strcpy(real, path);
 	}
-	if ((r = read_all(real, &old, &st, err, errlen)) < 0)
+	if ((r = read_file(real, &old, &st, err, errlen)) < 0)
 		return r;
 	if ((r = edit(&old, key, value, &new)) < 0)
-		fail(r, err, errlen, real, strerror(-r));
+		save_fail(r, err, errlen, real, strerror(-r));
 	else if (!reads_back(&new, key, value))
-		r = fail(-EINVAL, err, errlen, real, "is not changed, because this key cannot be set there "
-		         "by changing one line; edit it by hand");
+		r = save_fail(-EINVAL, err, errlen, real, "is not changed, because this key cannot be set there "
+		              "by changing one line; edit it by hand");
 	else
-		r = put(real, &new, &st, err, errlen);
+		r = replace_file(real, &new, &st, err, errlen);
 	free(old.p);
 	free(new.p);
 	return r;

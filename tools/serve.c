@@ -72,7 +72,7 @@ static void run_child(struct serve *s, int which, const sigset_t *mask)
 	_exit(127);
 }
 
-static int start(struct serve *s, int which, const sigset_t *mask)
+static int start_child(struct serve *s, int which, const sigset_t *mask)
 {
 	pid_t pid = fork();
 
@@ -130,7 +130,7 @@ static bool on_notify(struct serve *s, const sigset_t *mask)
 	if (!strcmp(text, "WATCHDOG=1")) {
 		feed(s, who.pid == s->pid[ADAPTER] ? ADAPTER : DAEMON);
 	} else if (who.pid == s->pid[DAEMON] && strstr(text, "READY=1") && !s->pid[ADAPTER] && !s->stopping) {
-		if (start(s, ADAPTER, mask) < 0) {
+		if (start_child(s, ADAPTER, mask) < 0) {
 			s->code = 1;
 			stop_all(s);
 		}
@@ -260,5 +260,5 @@ int cmd_serve(int argc, char **argv)
 		fprintf(stderr, "slipring serve: %s\n", strerror(errno));
 		return 1;
 	}
-	return start(&s, DAEMON, &mask) < 0 ? 1 : supervise(&s, &mask);
+	return start_child(&s, DAEMON, &mask) < 0 ? 1 : supervise(&s, &mask);
 }

@@ -26,7 +26,7 @@ const char session_help[] =
 	"  --ignore-eos            do not stop at the end of the answer\n";
 
 /* Read a number in [low, high]; `whole`: an integer. */
-static bool parse(const char *s, double low, double high, bool whole, double *out)
+static bool number_between(const char *s, double low, double high, bool whole, double *out)
 {
 	char *end;
 
@@ -66,7 +66,7 @@ int session_option(struct session_options *o, int argc, char **argv, int *i, cha
 		*text = value;
 		return 1;
 	}
-	if (!parse(value, numbers[k].low, numbers[k].high, numbers[k].whole, &d)) {
+	if (!number_between(value, numbers[k].low, numbers[k].high, numbers[k].whole, &d)) {
 		snprintf(err, errlen, "%s %s: not a %snumber from %.12g to %.12g", name, value,
 		         numbers[k].whole ? "whole " : "", numbers[k].low, numbers[k].high);
 		return -EINVAL;
@@ -200,8 +200,9 @@ static bool stops(const struct session *s, int32_t id)
 }
 
 /* Read until the request under way ends. */
-static int answer(struct session *s, uint32_t ticket, void (*emit)(void *, const char *, size_t), void *arg,
-                  const volatile sig_atomic_t *cancel, struct sr_end *end, char *err, size_t errlen)
+static int take_answer(struct session *s, uint32_t ticket, void (*emit)(void *, const char *, size_t),
+                       void *arg, const volatile sig_atomic_t *cancel, struct sr_end *end, char *err,
+                       size_t errlen)
 {
 	struct sr_token t = { 0 };
 	bool cancelled = false;
@@ -257,7 +258,7 @@ int session_ask(struct session *s, const struct session_options *o, const char *
 		snprintf(err, errlen, "the prompt cannot be tokenized: %s", strerror((int)-n_ids));
 	free(ids);
 	if (!rc)
-		rc = answer(s, ticket, emit, arg, cancel, &end, err, errlen);
+		rc = take_answer(s, ticket, emit, arg, cancel, &end, err, errlen);
 	if (rc)
 		return rc;
 	*a = (struct session_answer){ .finish = end.finish, .n_prompt = (uint32_t)n_ids, .n_tokens = end.n_tokens,

@@ -25,7 +25,7 @@ struct show {
 
 static const char *const rope_kinds[] = { "plain", "linear", "llama3", "yarn" };
 
-static int usage(void)
+static int show_usage(void)
 {
 	printf("usage: slipring show [MODEL] [--tensors] [--json] [flags of slipring serve]\n\nWhat is in a "
 	       "model (a GGUF file, a Hugging Face directory, an id in the download cache;\nnone: the "
@@ -153,7 +153,7 @@ static json_t *plan_json(const struct show *s)
 	                 "bytes", (json_int_t)p->ceiling_bytes, "max_concurrency", p->full_seqs);
 }
 
-static void print_json(struct show *s)
+static void print_model_json(struct show *s)
 {
 	const struct model *md = s->model;
 	const struct sr_model *m = &md->m;
@@ -222,7 +222,7 @@ int cmd_show(int argc, char **argv)
 
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-			return usage();
+			return show_usage();
 		if (strcmp(argv[i], "--json") == 0)
 			s.json = true;
 		else if (strcmp(argv[i], "--tensors") == 0)
@@ -239,7 +239,7 @@ int cmd_show(int argc, char **argv)
 		return rc == -EINVAL ? 2 : 1;
 	}
 	if (s.json)
-		print_json(&s);
+		print_model_json(&s);
 	else
 		print_text(&s);
 	model_close(s.model);

@@ -28,7 +28,7 @@ static const struct { const char *name; int (*run)(int, char **); const char *wh
 };
 #define N_COMMANDS ((int)(sizeof(command) / sizeof(command[0])))
 
-static int usage(FILE *to)
+static int slipring_usage(FILE *to)
 {
 	fprintf(to, "Slipring serves language models to the programs of one machine.\n\n"
 	            "  slipring COMMAND [ARGUMENTS]\n\n");
@@ -48,10 +48,10 @@ int main(int argc, char **argv)
 	log_open("slipring");
 	visible_start();
 	if (argc < 2)
-		return usage(stderr);
+		return slipring_usage(stderr);
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
 		if (argc < 3)
-			return usage(stdout);
+			return slipring_usage(stdout);
 		argv[1] = argv[2];                /* slipring help serve = slipring serve --help */
 		argv[2] = help;
 	}

@@ -10,7 +10,7 @@
 
 #define PIECE 1024
 
-static size_t show(uint32_t cp, const char *s, size_t n, char *out)
+static size_t show_character(uint32_t cp, const char *s, size_t n, char *out)
 {
 	if (cp == UTF8_BAD || (cp >= 0x80 && cp < 0xa0))
 		return utf8_put(0xfffd, out);
@@ -34,7 +34,7 @@ size_t visible(struct visible *v, const char *s, size_t n, char *out)
 		v->part[v->n++] = *s;
 		k = utf8_next(v->part, v->n, &cp);
 		if (cp != UTF8_PARTIAL) {
-			at += show(cp, v->part, k, out + at);
+			at += show_character(cp, v->part, k, out + at);
 			v->n = 0;
 		}
 		if (cp == UTF8_PARTIAL || k > old) { /* else it ended before this byte */
@@ -49,7 +49,7 @@ size_t visible(struct visible *v, const char *s, size_t n, char *out)
 			v->n = n;
 			break;
 		}
-		at += show(cp, s, k, out + at);
+		at += show_character(cp, s, k, out + at);
 		s += k;
 		n -= k;
 	}

@@ -2,7 +2,7 @@
  *
  *	defaults < --config FILE.yaml < command line;  VLLM_API_KEY if no key is given
  *
- * Every value goes through set(), the one place that checks kinds, ranges and choices.
+ * Every value goes through set_option(), the one place that checks kinds, ranges and choices.
  * Strings point into argv, or into memory that config_free releases.
  */
 #include "config.h"
@@ -37,7 +37,7 @@ struct parsing {
 struct owned { struct owned *next; char s[]; };
 
 __attribute__((format(printf, 2, 3)))
-static int fail(struct parsing *p, const char *fmt, ...)
+static int config_fail(struct parsing *p, const char *fmt, ...)
 {
 	char what[700];
 	va_list ap;
@@ -138,7 +138,7 @@ const char *config_nearest(const char *wrong, const char *const *name, int n)
 }
 
 /* The option of a flag or key (- equals _), and whether "no-" turns it off. */
-static int find(struct parsing *p, const char *given, const char *shown, bool *off)
+static int find_option(struct parsing *p, const char *given, const char *shown, bool *off)
 {
 	const char *name[OPTIONS_MAX], *near;
 	char flat[96];
@@ -158,16 +158,16 @@ static int find(struct parsing *p, const char *given, const char *shown, bool *o
 			i = -1;
 	}
 	if (i >= 0 && given[n] && (options[i].kind != TEXT || options[i].action == SET))
-		return fail(p, "%s: %s has no parts", shown, options[i].name);
+		return config_fail(p, "%s: %s has no parts", shown, options[i].name);
 	if (i >= 0)
 		return i;
 	for (int k = 0; k < n_options; k++)
 		name[k] = options[k].name;
 	near = config_nearest(flat, name, n_options);
 	if (near)
-		return fail(p, "%s is unknown; did you mean %s%s?", shown, p->source == BY_FLAG ? "--" : "",
-		            near);
-	return fail(p, "%s is unknown; --help all lists what there is", shown);
+		return config_fail(p, "%s is unknown; did you mean %s%s?", shown, p->source == BY_FLAG ? "--" : "",
+		                   near);
+	return config_fail(p, "%s is unknown; --help all lists what there is", shown);
 }
 
 /* ---- values --------------------------------------------------------------------------------- */
@@ -243,11 +243,11 @@ static int parse_number(struct parsing *p, const struct option *o, const char *s
 		rc = parse_size(s, i, &why);
 	}
 	if (rc)
-		return fail(p, "%s %.60s %s", o->name, *s ? s : "\"\"", why);
+		return config_fail(p, "%s %.60s %s", o->name, *s ? s : "\"\"", why);
 	if (o->kind != NUMBER)
 		*d = (double)*i;
 	if (check && o->max > o->min && (*d < o->min || *d > o->max))
-		return fail(p, "%s is %.60s; %.16g to %.16g are allowed", o->name, s, o->min, o->max);
+		return config_fail(p, "%s is %.60s; %.16g to %.16g are allowed", o->name, s, o->min, o->max);
 	return 0;
 }
 
@@ -278,12 +278,12 @@ static int take_foreign(struct parsing *p, const struct option *o, const char *s
 	bool b, http;
 
 	if (o->kind == YESNO && parse_yesno(s, &b) != 0)
-		return fail(p, "%s is %.60s; true or false are allowed", o->name, s);
+		return config_fail(p, "%s is %.60s; true or false are allowed", o->name, s);
 	if (o->action == ONLY && o->kind == YESNO && !taken(o, s))
-		return fail(p, "--%s is not supported by Slipring: %s", o->name, o->help);
+		return config_fail(p, "--%s is not supported by Slipring: %s", o->name, o->help);
 	if (o->action == ONLY && !taken(o, s))
-		return fail(p, "--%s %.60s is not supported by Slipring: %s (taken: %s)", o->name, s, o->help,
-		            *o->value ? o->value : "none");
+		return config_fail(p, "--%s %.60s is not supported by Slipring: %s (taken: %s)", o->name, s, o->help,
+		                   *o->value ? o->value : "none");
 	http = o->topic == SERVER || o->topic == HTTP || o->topic == TLS;
 	if (o->action == WARN && p->who == (http ? FOR_HTTP : FOR_DAEMON))
 		fprintf(stderr, "warning: %s--%s changes nothing: %s\n", p->where, o->name, o->help);
@@ -291,7 +291,7 @@ static int take_foreign(struct parsing *p, const struct option *o, const char *s
 }
 
 /* Set option i to s.  `first`: the only value, or the first of a list. */
-static int set(struct parsing *p, int i, const char *s, bool first)
+static int set_option(struct parsing *p, int i, const char *s, bool first)
 {
 	const struct option *o = &options[i];
 	void *at = (char *)p->c + o->at;
@@ -304,11 +304,11 @@ static int set(struct parsing *p, int i, const char *s, bool first)
 	if (o->action != SET)
 		return take_foreign(p, o, s);
 	if ((o->kind == TEXT || o->kind == WORD) && o->choices && word_index(o->choices, s) < 0)
-		return fail(p, "%s is %.60s; one of these is allowed: %s", o->name, s, o->choices);
+		return config_fail(p, "%s is %.60s; one of these is allowed: %s", o->name, s, o->choices);
 	switch ((enum kind)o->kind) {
 	case YESNO:
 		if (parse_yesno(s, at) != 0)
-			return fail(p, "%s is %.60s; true or false are allowed", o->name, s);
+			return config_fail(p, "%s is %.60s; true or false are allowed", o->name, s);
 		break;
 	case TEXT:
 		*(const char **)at = s;
@@ -323,7 +323,7 @@ static int set(struct parsing *p, int i, const char *s, bool first)
 		if (first)
 			*count = 0;
 		if (*count == CONFIG_LIST)
-			return fail(p, "%s has more than %d values", o->name, CONFIG_LIST);
+			return config_fail(p, "%s has more than %d values", o->name, CONFIG_LIST);
 		list[(*count)++] = s;
 		break;
 	}
@@ -342,17 +342,17 @@ static int set(struct parsing *p, int i, const char *s, bool first)
 	return 0;
 }
 
-/* set() with a copy of s, for a text that does not last; the copy lives as long as the config. */
+/* set_option() with a copy of s, for a text that does not last; the copy lives as long as the config. */
 static int set_copy(struct parsing *p, int i, const char *s, bool first)
 {
 	struct owned *o = malloc(sizeof(*o) + strlen(s) + 1);
 
 	if (!o)
-		return fail(p, "no memory for the value of %s", options[i].name);
+		return config_fail(p, "no memory for the value of %s", options[i].name);
 	strcpy(o->s, s);
 	o->next = p->c->owned;
 	p->c->owned = o;
-	return set(p, i, o->s, first);
+	return set_option(p, i, o->s, first);
 }
 
 /* ---- YAML ----------------------------------------------------------------------------------- */
@@ -386,11 +386,11 @@ static int set_json_list(struct yaml *y, int i, const yaml_node_t *list)
 
 		at_node(y, n);
 		if (n->type != YAML_SCALAR_NODE || strpbrk((char *)n->data.scalar.value, "\"\\\n"))
-			return fail(y->p, "%s is a list of plain words", options[i].name);
+			return config_fail(y->p, "%s is a list of plain words", options[i].name);
 		len += (size_t)snprintf(text + len, sizeof(text) - len, "%s\"%s\"", len > 1 ? ", " : "",
 		                        (char *)n->data.scalar.value);
 		if (len + 2 > sizeof(text))
-			return fail(y->p, "%s is longer than %zu bytes", options[i].name, sizeof(text));
+			return config_fail(y->p, "%s is longer than %zu bytes", options[i].name, sizeof(text));
 	}
 	strcpy(text + len, "]");
 	return set_copy(y->p, i, text, true);
@@ -414,21 +414,21 @@ static int set_node(struct yaml *y, int i, bool off, const yaml_node_t *n)
 
 			at_node(y, one);
 			if (one->type != YAML_SCALAR_NODE)
-				return fail(y->p, "%s is a list of words", o->name);
+				return config_fail(y->p, "%s is a list of words", o->name);
 			rc = set_copy(y->p, i, (char *)one->data.scalar.value, it == first);
 		}
 		return rc;
 	}
 	if (n->type == YAML_MAPPING_NODE && o->kind == TEXT && o->action != SET)
-		return set(y->p, i, n->data.mapping.pairs.start == n->data.mapping.pairs.top ? "{}" : "{..}",
-		           true);
+		return set_option(y->p, i, n->data.mapping.pairs.start == n->data.mapping.pairs.top ? "{}" : "{..}",
+		                  true);
 	if (n->type != YAML_SCALAR_NODE)
-		return fail(y->p, "%s takes one value", o->name);
+		return config_fail(y->p, "%s takes one value", o->name);
 	if (off) {
 		if (parse_yesno((char *)n->data.scalar.value, &b) != 0)
-			return fail(y->p, "no-%s is %.60s; true or false are allowed", o->name,
-			            (char *)n->data.scalar.value);
-		return set(y->p, i, b ? "false" : "true", true);
+			return config_fail(y->p, "no-%s is %.60s; true or false are allowed", o->name,
+			                   (char *)n->data.scalar.value);
+		return set_option(y->p, i, b ? "false" : "true", true);
 	}
 	return set_copy(y->p, i, (char *)n->data.scalar.value, true);
 }
@@ -442,13 +442,13 @@ static int read_document(struct yaml *y)
 	for (const yaml_node_t *n = y->doc.nodes.start; n < y->doc.nodes.top; n++)
 		if (n->type == YAML_SCALAR_NODE && strlen((char *)n->data.scalar.value) != n->data.scalar.length) {
 			at_node(y, n);
-			return fail(y->p, "%.60s has a byte 0 in it", (char *)n->data.scalar.value);
+			return config_fail(y->p, "%.60s has a byte 0 in it", (char *)n->data.scalar.value);
 		}
 	if (!root || is_null(root))
 		return 0;                  /* empty, or comments only */
 	at_node(y, root);
 	if (root->type != YAML_MAPPING_NODE)
-		return fail(y->p, "the file is no list of \"flag: value\" lines");
+		return config_fail(y->p, "the file is no list of \"flag: value\" lines");
 	for (yaml_node_pair_t *pair = root->data.mapping.pairs.start; pair < root->data.mapping.pairs.top;
 	     pair++) {
 		const yaml_node_t *key = yaml_document_get_node(&y->doc, pair->key);
@@ -458,14 +458,14 @@ static int read_document(struct yaml *y)
 
 		at_node(y, key);
 		if (key->type != YAML_SCALAR_NODE || !*name)
-			return fail(y->p, "a key is the name of a flag");
+			return config_fail(y->p, "a key is the name of a flag");
 		if (strlen(name) > 80)
-			return fail(y->p, "%.40s.. is unknown", name);
-		i = find(y->p, name, name, &off);
+			return config_fail(y->p, "%.40s.. is unknown", name);
+		i = find_option(y->p, name, name, &off);
 		if (i < 0)
 			return i;
 		if (seen[i]++ && !strchr(name, '.'))
-			return fail(y->p, "%s is there twice", name);
+			return config_fail(y->p, "%s is there twice", name);
 		at_node(y, value);
 		if ((rc = set_node(y, i, off, value)) != 0)
 			return rc;
@@ -481,19 +481,19 @@ static int read_yaml(struct parsing *p, const char *file, const unsigned char *t
 	int rc;
 
 	if (!yaml_parser_initialize(&parser))
-		return fail(p, "%.500s: no memory to read it", file);
+		return config_fail(p, "%.500s: no memory to read it", file);
 	yaml_parser_set_input_string(&parser, text, n);
 	p->source = BY_FILE;
 	if (yaml_parser_load(&parser, &y.doc)) {
 		rc = read_document(&y);
 		yaml_document_delete(&y.doc);
 	} else if (parser.error == YAML_MEMORY_ERROR) {
-		rc = fail(p, "%.500s: no memory to read it", file);
+		rc = config_fail(p, "%.500s: no memory to read it", file);
 	} else {
 		snprintf(p->where, sizeof(p->where), "%.4000s: line %zu, column %zu: ", file,
 		         parser.problem_mark.line + 1,
 		         parser.problem_mark.column + 1);
-		rc = fail(p, "%s", parser.problem ? parser.problem : "is no YAML");
+		rc = config_fail(p, "%s", parser.problem ? parser.problem : "is no YAML");
 	}
 	yaml_parser_delete(&parser);
 	if (rc == 0)
@@ -511,15 +511,15 @@ static int read_config_file(struct parsing *p, const char *path)
 	int rc;
 
 	if (!f || !text || fstat(fileno(f), &st) < 0) {
-		rc = fail(p, "--config %.500s: %s", path, strerror(errno));
+		rc = config_fail(p, "--config %.500s: %s", path, strerror(errno));
 	} else if (S_ISDIR(st.st_mode)) {
-		rc = fail(p, "--config %.500s: is a directory", path);
+		rc = config_fail(p, "--config %.500s: is a directory", path);
 	} else {
 		n = fread(text, 1, most, f);
 		if (ferror(f))
-			rc = fail(p, "--config %.500s: %s", path, strerror(errno));
+			rc = config_fail(p, "--config %.500s: %s", path, strerror(errno));
 		else if (n == most)
-			rc = fail(p, "--config %.500s: is longer than 1 MiB", path);
+			rc = config_fail(p, "--config %.500s: is longer than 1 MiB", path);
 		else
 			rc = read_yaml(p, path, text, n);
 	}
@@ -554,7 +554,7 @@ static int find_short(struct parsing *p, const char *w, const char **value)
 		for (int k = 0; (len = word(options[i].also, k, &at)) != 0; k++)
 			if (len == n && memcmp(at, w, n) == 0)
 				return i;
-	return fail(p, "%.60s is unknown; --help all lists what there is", w);
+	return config_fail(p, "%.60s is unknown; --help all lists what there is", w);
 }
 
 /* Take one flag at w->at; moves w->at past it and its values. */
@@ -572,10 +572,10 @@ static int take_flag(struct parsing *p, struct words *w)
 		i = find_short(p, arg, &value);
 	} else {
 		if (strlen(name) > 90)
-			return fail(p, "%.60s.. is unknown", arg);
+			return config_fail(p, "%.60s.. is unknown", arg);
 		value = strchr(arg, '=') ? strchr(arg, '=') + 1 : NULL;
 		snprintf(shown, sizeof(shown), "%s", name);
-		i = find(p, name + 2, shown, &off);
+		i = find_option(p, name + 2, shown, &off);
 	}
 	if (i < 0)
 		return i;
@@ -583,16 +583,16 @@ static int take_flag(struct parsing *p, struct words *w)
 		if (!value && w->at < w->argc && word_index("true false True False", w->argv[w->at]) >= 0)
 			value = w->argv[w->at++];      /* "--flag true", as in old scripts */
 		if (value && parse_yesno(value, &b) != 0)
-			return fail(p, "--%s is %.60s; true or false are allowed", options[i].name, value);
-		return set(p, i, (value ? b : true) != off ? "true" : "false", true);
+			return config_fail(p, "--%s is %.60s; true or false are allowed", options[i].name, value);
+		return set_option(p, i, (value ? b : true) != off ? "true" : "false", true);
 	}
 	if (value)
-		return set(p, i, value, p->from[i] != BY_FLAG);
+		return set_option(p, i, value, p->from[i] != BY_FLAG);
 	if (w->at >= w->argc || !is_value(w->argv[w->at]))
-		return fail(p, "--%s needs a value", options[i].name);
-	rc = set(p, i, w->argv[w->at++], p->from[i] != BY_FLAG);
+		return config_fail(p, "--%s needs a value", options[i].name);
+	rc = set_option(p, i, w->argv[w->at++], p->from[i] != BY_FLAG);
 	while (rc == 0 && options[i].kind == LIST && w->at < w->argc && is_value(w->argv[w->at]))
-		rc = set(p, i, w->argv[w->at++], false);
+		rc = set_option(p, i, w->argv[w->at++], false);
 	return rc;
 }
 
@@ -606,7 +606,7 @@ static int take_config(struct parsing *p, struct words *w)
 			rc = read_config_file(p, p->c->config_file = w->argv[i] + 9);
 		else if (strcmp(w->argv[i], "--config") == 0)
 			rc = i + 1 < w->argc ? read_config_file(p, p->c->config_file = w->argv[i + 1])
-			                     : fail(p, "--config needs the name of a file");
+			                     : config_fail(p, "--config needs the name of a file");
 	return rc;
 }
 
@@ -621,8 +621,8 @@ static int take_words(struct parsing *p, struct words *w)
 
 		if (only_values || is_value(arg)) {
 			w->at++;
-			rc = !have ? set(p, model, arg, true)
-			           : fail(p, "%.200s: there is a MODEL already, %.200s", arg, p->c->model);
+			rc = !have ? set_option(p, model, arg, true)
+			           : config_fail(p, "%.200s: there is a MODEL already, %.200s", arg, p->c->model);
 			have = true;
 		} else if (strcmp(arg, "--") == 0) {
 			w->at++;
@@ -680,32 +680,32 @@ static void take_environment(struct parsing *p)
 }
 
 /* Check what concerns several values together. */
-static int check(struct parsing *p)
+static int check_together(struct parsing *p)
 {
 	const struct config *c = p->c;
 
 	if (!c->ssl_keyfile != !c->ssl_certfile)
-		return fail(p, "--ssl-keyfile and --ssl-certfile go together; only --ssl-%s is given",
-		            c->ssl_keyfile ? "keyfile" : "certfile");
+		return config_fail(p, "--ssl-keyfile and --ssl-certfile go together; only --ssl-%s is given",
+		                   c->ssl_keyfile ? "keyfile" : "certfile");
 	if (c->ssl_ca_certs && !c->ssl_certfile)
-		return fail(p, "--ssl-ca-certs needs --ssl-certfile and --ssl-keyfile");
+		return config_fail(p, "--ssl-ca-certs needs --ssl-certfile and --ssl-keyfile");
 	if (c->block_size & (c->block_size - 1))
-		return fail(p, "block-size is %d; 8, 16, 32 and 64 are allowed", c->block_size);
+		return config_fail(p, "block-size is %d; 8, 16, 32 and 64 are allowed", c->block_size);
 	if (c->max_num_seqs && c->max_num_batched_tokens && c->max_num_batched_tokens < c->max_num_seqs)
-		return fail(p, "max_num_batched_tokens (%" PRId64 ") must be greater than or equal to "
-		            "max_num_seqs (%" PRId64 ").",
-		            c->max_num_batched_tokens, c->max_num_seqs);
+		return config_fail(p, "max_num_batched_tokens (%" PRId64 ") must be greater than or equal to "
+		                   "max_num_seqs (%" PRId64 ").",
+		                   c->max_num_batched_tokens, c->max_num_seqs);
 	for (int i = 0; i < c->n_api_keys; i++)
 		if (!*c->api_key[i])
-			return fail(p, "api-key: a key is empty");
+			return config_fail(p, "api-key: a key is empty");
 	return 0;
 }
 
-static int start(struct parsing *p)
+static int set_defaults(struct parsing *p)
 {
 	p->source = BY_DEFAULT;
 	for (int i = 0; i < n_options; i++)
-		if (options[i].action == SET && options[i].value && set(p, i, options[i].value, true) != 0)
+		if (options[i].action == SET && options[i].value && set_option(p, i, options[i].value, true) != 0)
 			return -EINVAL;
 	return 0;
 }
@@ -715,7 +715,7 @@ static bool same_text(const char *a, const char *b)
 	return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-static bool same(const struct option *o, const struct config *x, const struct config *y)
+static bool same_value(const struct option *o, const struct config *x, const struct config *y)
 {
 	const void *a = (const char *)x + o->at, *b = (const char *)y + o->at;
 	const char *const *s = a, *const *t = b;
@@ -747,7 +747,7 @@ int config_differ(const struct config *a, const struct config *b, enum config_fo
 	int n = 0;
 
 	for (int i = 0; i < n_options && n < most; i++)
-		if (options[i].action == SET && options[i].who & who && !same(&options[i], a, b))
+		if (options[i].action == SET && options[i].who & who && !same_value(&options[i], a, b))
 			name[n++] = options[i].name;
 	return n;
 }
@@ -758,7 +758,7 @@ int config_option(const char *name, char *err, size_t errlen)
 	struct parsing p = { .c = &none, .err = err, .errlen = errlen, .source = BY_FLAG };
 	bool off;
 
-	return find(&p, name, name, &off);
+	return find_option(&p, name, name, &off);
 }
 
 int config_parse(struct config *c, int argc, char **argv, enum config_for who, char *err, size_t errlen)
@@ -771,7 +771,7 @@ int config_parse(struct config *c, int argc, char **argv, enum config_for who, c
 	rc = asked(&p, &w);
 	if (rc)
 		return rc;
-	rc = start(&p);
+	rc = set_defaults(&p);
 	if (rc == 0)
 		rc = take_config(&p, &w);
 	if (rc == 0)
@@ -782,7 +782,7 @@ int config_parse(struct config *c, int argc, char **argv, enum config_for who, c
 			c->max_logprobs = 20;
 		c->gpu_memory_utilization_given =
 			p.from[option_index("gpu-memory-utilization")] != BY_DEFAULT;
-		rc = check(&p);
+		rc = check_together(&p);
 	}
 	if (rc)
 		config_free(c);

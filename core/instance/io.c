@@ -34,7 +34,7 @@
 
 enum kind { KIND_WATCH, KIND_READ, KIND_CLOSE, KIND_NONE };
 
-struct slot {
+struct io_slot {
 	struct io_watch *watch;       /* NULL: free */
 	uint32_t gen;
 	uint32_t next_free;           /* index + 1 */
@@ -46,7 +46,7 @@ struct io {
 	struct io_uring ring;
 	int epfd;
 
-	struct slot *slot;
+	struct io_slot *slot;
 	uint32_t n_slots, free_slot;  /* free_slot: index + 1 */
 
 	struct io_timer **heap;       /* [n_slots + TIMERS_ALONE], a heap by time: heap[0] is first */
@@ -124,7 +124,7 @@ static uint32_t seen_events(uint32_t wanted, uint32_t revents)
 	return e & wanted;
 }
 
-static void arm(struct io *io, struct io_watch *w)
+static void watch_arm(struct io *io, struct io_watch *w)
 {
 	struct io_uring_sqe *sqe;
 
@@ -137,9 +137,9 @@ static void arm(struct io *io, struct io_watch *w)
 }
 
 /* After this, no completion of the old arming reaches the watch. */
-static void disarm(struct io *io, struct io_watch *w)
+static void watch_disarm(struct io *io, struct io_watch *w)
 {
-	struct slot *s = &io->slot[w->index];
+	struct io_slot *s = &io->slot[w->index];
 
 	if (io->uring && w->armed) {
 		struct io_uring_sqe *sqe = sqe_get(io);
@@ -199,7 +199,7 @@ static int slot_take(struct io *io, uint32_t *index)
 	if (!io->free_slot) {
 		uint32_t n = io->n_slots ? io->n_slots * 2 : 64;
 		struct io_timer **h = realloc(io->heap, (n + TIMERS_ALONE) * sizeof(struct io_timer *));
-		struct slot *s;
+		struct io_slot *s;
 
 		if (!h)
 			return -ENOMEM;
@@ -241,7 +241,7 @@ int io_watch_add(struct io *io, struct io_watch *w)
 		return r;
 	}
 	w->added = true;
-	arm(io, w);
+	watch_arm(io, w);
 	return 0;
 }
 
@@ -251,9 +251,9 @@ void io_watch_set(struct io *io, struct io_watch *w, uint32_t events)
 	if (w->events == events)
 		return;
 	if (io->uring) {
-		disarm(io, w);
+		watch_disarm(io, w);
 		w->events = events;
-		arm(io, w);
+		watch_arm(io, w);
 	} else {
 		w->events = events;
 		if (epoll_change(io, EPOLL_CTL_MOD, w) < 0)
@@ -265,7 +265,7 @@ void io_watch_del(struct io *io, struct io_watch *w)
 {
 	if (!w->added)
 		return;
-	disarm(io, w);
+	watch_disarm(io, w);
 	if (!io->uring)
 		epoll_ctl(io->epfd, EPOLL_CTL_DEL, w->fd, NULL);
 	slot_give(io, w->index);
@@ -286,7 +286,7 @@ static int watch_done(struct io *io, uint32_t gen, uint32_t index, int32_t res)
 		w->fn(w, events);
 	/* fn may have removed w, or freed it, and another watch may have the slot. */
 	if (io->slot[index].watch == w && (io->slot[index].gen & 0x3fffffff) == gen)
-		arm(io, w);
+		watch_arm(io, w);
 	return events != 0;
 }
 
@@ -568,7 +568,7 @@ int io_sleep(struct io *io, uint64_t until)
 
 /* ---- signals ----------------------------------------------------------------------------- */
 
-static void on_signal(struct io_watch *w, uint32_t events)
+static void signal_ready(struct io_watch *w, uint32_t events)
 {
 	struct io *io = w->ctx;
 	struct signalfd_siginfo si;
@@ -587,7 +587,7 @@ int io_signals(struct io *io, const sigset_t *mask, void (*fn)(void *ctx, int si
 		return -r;
 	io->on_signal = fn;
 	io->signal_ctx = ctx;
-	io->signals = (struct io_watch){ .events = IO_IN, .fn = on_signal, .ctx = io };
+	io->signals = (struct io_watch){ .events = IO_IN, .fn = signal_ready, .ctx = io };
 	io->signals.fd = signalfd(-1, mask, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (io->signals.fd < 0)
 		return -errno;

@@ -61,7 +61,7 @@ void log_level_by_name(const char *name)
 }
 
 /* Write what stands before the text. */
-static size_t begin(char line[LINE_MAX_BYTES], enum log_level level)
+static size_t line_begin(char line[LINE_MAX_BYTES], enum log_level level)
 {
 	static const char *const word[] = { "ERROR", "WARN", "INFO", "DEBUG" };
 	static const int priority[] = { 3, 4, 6, 7 };
@@ -79,7 +79,7 @@ static size_t begin(char line[LINE_MAX_BYTES], enum log_level level)
 }
 
 /* False: there is no room now. */
-static bool put(const char *line, size_t n)
+static bool line_put(const char *line, size_t n)
 {
 	struct pollfd p = { .fd = out, .events = POLLOUT };
 	ssize_t r;
@@ -100,9 +100,9 @@ static bool told(void)
 
 	if (!n)
 		return true;
-	at = begin(line, LOG_WARN);
+	at = line_begin(line, LOG_WARN);
 	at += (size_t)snprintf(line + at, sizeof(line) - at, "%lu lines of this log are lost: nobody read it\n", n);
-	if (put(line, at))
+	if (line_put(line, at))
 		return true;
 	lost += n;
 	return false;
@@ -117,7 +117,7 @@ void log_line(enum log_level level, const char *fmt, ...)
 
 	if (level > most)
 		return;
-	n = begin(line, level);
+	n = line_begin(line, level);
 	va_start(ap, fmt);
 	r = vsnprintf(line + n, sizeof(line) - n - 1, fmt, ap);
 	va_end(ap);
@@ -127,6 +127,6 @@ void log_line(enum log_level level, const char *fmt, ...)
 		if ((unsigned char)line[i] < ' ')
 			line[i] = ' ';
 	line[n++] = '\n';
-	if (!told() || !put(line, n))
+	if (!told() || !line_put(line, n))
 		lost++;
 }

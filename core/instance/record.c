@@ -57,7 +57,7 @@ void record_stop(struct recorder *r)
 	r->page = NULL;
 }
 
-static void put(struct record_page *p, uint64_t at, const void *from, size_t n)
+static void page_put(struct record_page *p, uint64_t at, const void *from, size_t n)
 {
 	size_t i = at % RECORD_ROOM, first = n < RECORD_ROOM - i ? n : RECORD_ROOM - i;
 
@@ -73,11 +73,11 @@ static uint64_t claim(struct record_page *p, struct record_entry *e)
 
 	__atomic_store_n(&p->claimed, at + e->bytes, __ATOMIC_RELAXED);
 	atomic_thread_fence(memory_order_release);
-	put(p, at, e, sizeof(*e));
+	page_put(p, at, e, sizeof(*e));
 	return at + sizeof(*e);
 }
 
-static void publish(struct record_page *p, uint64_t n)
+static void page_publish(struct record_page *p, uint64_t n)
 {
 	__atomic_store_n(&p->n, n, __ATOMIC_RELAXED);
 	__atomic_store_n(&p->put, p->claimed, __ATOMIC_RELEASE);
@@ -105,10 +105,10 @@ uint64_t record_request(struct recorder *r, uint64_t now, uint64_t salt, const i
 
 		/* The seed is secret, and each hash covers all before it. */
 		hash = XXH3_64bits_withSeed(prompt + from, n * sizeof(*prompt), r->key ^ hash);
-		put(r->page, at, &hash, sizeof(hash));
+		page_put(r->page, at, &hash, sizeof(hash));
 	}
-	put(r->page, at, prompt, e.n_ids * sizeof(*prompt));
-	publish(r->page, r->n);
+	page_put(r->page, at, prompt, e.n_ids * sizeof(*prompt));
+	page_publish(r->page, r->n);
 	return e.id;
 }
 
@@ -121,5 +121,5 @@ void record_end(struct recorder *r, uint64_t id, uint64_t now, uint32_t n_tokens
 		return;
 	e.n = r->n++;
 	claim(r->page, &e);
-	publish(r->page, r->n);
+	page_publish(r->page, r->n);
 }

@@ -249,7 +249,7 @@ void stats_destroy(struct stats_page *p, const char *run_dir)
 /* The file belongs to the daemon's user, who may shrink it or write anything into it at any time.  So no
  * reader maps it: pread returns fewer bytes where a mapping would raise SIGBUS.  Linux copies aligned
  * words whole (tests/core/instance/test_stats.c: test_words), so each word is as the daemon stored it. */
-struct view {
+struct stats_view {
 	struct stats_page page;       /* first, because stats_open returns its address */
 	struct stats_page other;      /* copies made before and after, for word[] */
 	uint64_t word[STATS_MINUTES + STATS_CLIENTS];
@@ -260,7 +260,7 @@ struct view {
 
 #define HEAD offsetof(struct stats_page, step) /* what queue limits and /metrics read, but minutes */
 
-static struct view *view_of(const struct stats_page *p) { return (struct view *)(uintptr_t)p; }
+static struct stats_view *view_of(const struct stats_page *p) { return (struct stats_view *)(uintptr_t)p; }
 
 static int file_read(int fd, void *to, size_t n, size_t at)
 {
@@ -273,7 +273,7 @@ static int file_read(int fd, void *to, size_t n, size_t at)
 	return done == n ? 0 : r < 0 ? -errno : -EPROTO; /* -EPROTO: it was cut short */
 }
 
-static bool ours(const struct stats_page *p)
+static bool page_is_ours(const struct stats_page *p)
 {
 	return p->magic == STATS_MAGIC && p->version == STATS_VERSION && p->bytes == sizeof(*p);
 }
@@ -313,11 +313,11 @@ static bool clean(char *s, size_t n)
 }
 
 /* Check what was read; after an error, epoch is 0: the page shows a stopped daemon. */
-static int settle(struct view *v, int r)
+static int view_settle(struct stats_view *v, int r)
 {
 	struct stats_page *p = &v->page;
 
-	if (r == 0 && !ours(p))
+	if (r == 0 && !page_is_ours(p))
 		r = -EPROTO;
 	if (r < 0)
 		p->epoch = 0;
@@ -330,7 +330,7 @@ static int settle(struct view *v, int r)
 	return r;
 }
 
-static int read_words(struct view *v)
+static int read_words(struct stats_view *v)
 {
 	int r = file_read(v->fd, &v->other, sizeof(v->other), 0);
 
@@ -342,7 +342,7 @@ static int read_words(struct view *v)
  * dropped. */
 int stats_read_all(const struct stats_page *page)
 {
-	struct view *v = view_of(page);
+	struct stats_view *v = view_of(page);
 	struct stats_page *p = &v->page, *o = &v->other;
 	uint64_t *word = v->word;
 	int r = read_words(v);
@@ -363,18 +363,18 @@ int stats_read_all(const struct stats_page *page)
 	for (int i = 0; i < STATS_CLIENTS; i++, word++)
 		if (o->client[i].id != *word || p->client[i].id != *word)
 			p->client[i].id = 0;
-	return settle(v, r);
+	return view_settle(v, r);
 }
 
 int stats_read(const struct stats_page *page)
 {
-	struct view *v = view_of(page);
+	struct stats_view *v = view_of(page);
 	uint64_t minutes;
 	int r = file_read(v->fd, &minutes, sizeof(minutes), offsetof(struct stats_page, n_minute));
 
 	if (r == 0 && minutes != page->n_minute)
 		return stats_read_all(page);
-	return settle(v, r < 0 ? r : file_read(v->fd, &v->page, HEAD, 0));
+	return view_settle(v, r < 0 ? r : file_read(v->fd, &v->page, HEAD, 0));
 }
 
 /* Open the file of a run directory: a descriptor, or -errno. */
@@ -395,7 +395,7 @@ static int file_open(const char *run_dir, struct stat *st)
 
 int stats_open(const struct stats_page **out, const char *run_dir)
 {
-	struct view *v;
+	struct stats_view *v;
 	struct stat st;
 	int fd = file_open(run_dir, &st), r;
 
@@ -421,7 +421,7 @@ int stats_open(const struct stats_page **out, const char *run_dir)
 
 bool stats_stale(const struct stats_page *p, const char *run_dir)
 {
-	struct view *v = view_of(p);
+	struct stats_view *v = view_of(p);
 	struct { uint32_t magic, version, bytes, pid; uint64_t epoch; } now;
 	struct stat st;
 	int fd, r;
@@ -444,5 +444,5 @@ void stats_close(const struct stats_page *p)
 	if (!p)
 		return;
 	close(view_of(p)->fd);
-	munmap(view_of(p), sizeof(struct view));
+	munmap(view_of(p), sizeof(struct stats_view));
 }

@@ -49,7 +49,7 @@ static struct verdict judged(const struct figures *f)
 {
 	struct verdict v;
 
-	judge(&v, &page, f, 0);
+	judge_interval(&v, &page, f, 0);
 	return v;
 }
 

@@ -17,7 +17,7 @@
 
 static volatile sig_atomic_t interrupted;
 
-static void on_interrupt(int sig)
+static void bench_interrupt(int sig)
 {
 	(void)sig;
 	interrupted = 1;
@@ -201,7 +201,7 @@ static int rehearse(struct bench *b, size_t n, char *err, size_t errlen)
 }
 
 /* The ready check and the warm-ups. */
-static int prepare(struct bench *b, char *err, size_t errlen)
+static int bench_prepare(struct bench *b, char *err, size_t errlen)
 {
 	double until = bench_now() + b->o.ready_timeout;
 	struct timespec nap = { .tv_sec = (time_t)RETRY_S };
@@ -225,7 +225,7 @@ static int prepare(struct bench *b, char *err, size_t errlen)
 	return rc;
 }
 
-static void announce(const struct bench *b)
+static void bench_announce(const struct bench *b)
 {
 	const struct bench_options *o = &b->o;
 	char rate[32], burst[32], end[32];
@@ -290,7 +290,7 @@ static int report(struct bench *b, struct bench_run *r, char *err, size_t errlen
 	return rc;
 }
 
-static int measure(struct bench *b, char *err, size_t errlen)
+static int bench_measure(struct bench *b, char *err, size_t errlen)
 {
 	struct bench_run r;
 	char why[700];
@@ -302,10 +302,10 @@ static int measure(struct bench *b, char *err, size_t errlen)
 		return -ENOMEM;
 	}
 	compare_tokenizers(b);
-	rc = prepare(b, err, errlen);
+	rc = bench_prepare(b, err, errlen);
 	if (rc)
 		return rc;
-	announce(b);
+	bench_announce(b);
 	fflush(b->call->say);
 	r = new_run(b, &b->load, b->at);
 	r.bar = !b->o.quiet;
@@ -333,7 +333,7 @@ static int check_early(const struct bench_options *o, char *err, size_t errlen)
 
 int bench_serve(int argc, char **argv, struct bench_call *call)
 {
-	struct sigaction on = { .sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND };
+	struct sigaction on = { .sa_handler = bench_interrupt, .sa_flags = (int)SA_RESETHAND };
 	struct bench b = { .call = call };
 	uint32_t random = 0;
 	char err[700] = "";
@@ -362,7 +362,7 @@ int bench_serve(int argc, char **argv, struct bench_call *call)
 	sigaction(SIGINT, &on, NULL);
 	sigaction(SIGTERM, &on, NULL);
 	if (!rc)
-		rc = measure(&b, err, sizeof(err));
+		rc = bench_measure(&b, err, sizeof(err));
 	if (rc)
 		fprintf(stderr, "slipring bench: %s\n", err);
 	bench_load_free(&b.load);

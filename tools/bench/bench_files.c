@@ -9,7 +9,7 @@
 
 #define MAX_TOKENS (1 << 24)     /* a greater length is a mistake */
 
-struct reader {
+struct prompt_reader {
 	struct bench_load *l;
 	const struct bench_options *o;
 	const struct sr_text *text;
@@ -19,7 +19,7 @@ struct reader {
 	size_t errlen;
 };
 
-static int wrong(const struct reader *r, const char *what, const char *field, const char *right)
+static int wrong(const struct prompt_reader *r, const char *what, const char *field, const char *right)
 {
 	snprintf(r->err, r->errlen, "%s: line %zu: %s%s%s%s", r->path, r->line, what, field ? " \"" : "",
 	         field ? field : "", field ? "\"" : "");
@@ -73,7 +73,7 @@ static void shuffle(json_t **v, size_t n, uint64_t seed)
 }
 
 /* Repeat random prompts until there are as many as --num-prompts. */
-static int oversample(struct reader *r)
+static int oversample(struct prompt_reader *r)
 {
 	size_t n = r->l->n, want = (size_t)r->o->n_prompts;
 	struct bench_prompt p;
@@ -95,7 +95,7 @@ static int oversample(struct reader *r)
 
 /* ---- sharegpt ---------------------------------------------------------------------------------- */
 
-static int sharegpt_entry(struct reader *r, const json_t *turns)
+static int sharegpt_entry(struct prompt_reader *r, const json_t *turns)
 {
 	int64_t fixed = r->o->output_len ? r->o->output_len : r->o->sharegpt_output, n_out = fixed;
 	const json_t *first = json_object_get(json_array_get(turns, 0), "value"),
@@ -122,7 +122,7 @@ static int sharegpt_entry(struct reader *r, const json_t *turns)
 	return rc;
 }
 
-static int load_sharegpt(struct reader *r)
+static int load_sharegpt(struct prompt_reader *r)
 {
 	json_error_t e;
 	json_t *all = json_load_file(r->path, JSON_ALLOW_NUL, &e), *entry, **usable;
@@ -158,7 +158,7 @@ static int load_sharegpt(struct reader *r)
 /* ---- lines of JSON ----------------------------------------------------------------------------- */
 
 /* Read all lines as objects; *out is malloc'ed. */
-static int read_lines(struct reader *r, json_t ***out, size_t *n)
+static int read_lines(struct prompt_reader *r, json_t ***out, size_t *n)
 {
 	FILE *f = fopen(r->path, "r");
 	size_t cap = 0, room = 0;
@@ -204,7 +204,8 @@ static int read_lines(struct reader *r, json_t ***out, size_t *n)
 	return rc;
 }
 
-static int count_of(struct reader *r, const json_t *entry, const char *field, json_int_t least, uint32_t *out)
+static int count_of(struct prompt_reader *r, const json_t *entry, const char *field, json_int_t least,
+                    uint32_t *out)
 {
 	const json_t *v = json_object_get(entry, field);
 
@@ -216,7 +217,7 @@ static int count_of(struct reader *r, const json_t *entry, const char *field, js
 }
 
 /* Render the prompt as one message of a user, with the model's own template. */
-static int render(struct reader *r, struct bench_prompt *p, const json_t *prompt)
+static int read_chat(struct prompt_reader *r, struct bench_prompt *p, const json_t *prompt)
 {
 	json_t *kwargs = r->o->template_kwargs ? json_loads(r->o->template_kwargs, 0, NULL) : NULL;
 	json_t *context = json_pack("{s:[{s:s, s:O}], s:b}", "messages", "role", "user", "content", prompt,
@@ -239,7 +240,7 @@ static int render(struct reader *r, struct bench_prompt *p, const json_t *prompt
 	return 0;
 }
 
-static int custom_entry(struct reader *r, const json_t *entry)
+static int custom_entry(struct prompt_reader *r, const json_t *entry)
 {
 	const json_t *prompt = json_object_get(entry, "prompt");
 	int64_t fixed = r->o->output_len ? r->o->output_len : r->o->custom_output;
@@ -257,7 +258,7 @@ static int custom_entry(struct reader *r, const json_t *entry)
 		return rc;
 	/* chat back ends render the conversation on the server */
 	rc = r->text && !r->o->no_template && !bench_chat(r->o) && sr_text_info(r->text)->chat_template ?
-	     render(r, &p, prompt) : own_text(&p, prompt);
+	     read_chat(r, &p, prompt) : own_text(&p, prompt);
 	if (!rc)
 		rc = tokenize(&p, r->text);
 	if (!rc)
@@ -269,14 +270,14 @@ static int custom_entry(struct reader *r, const json_t *entry)
 	return rc;
 }
 
-static uint64_t fold(uint64_t h, uint64_t v)
+static uint64_t hash_add(uint64_t h, uint64_t v)
 {
 	h = (h ^ v) * 0x9e3779b97f4a7c15u;
 	return h ^ h >> 29;
 }
 
 /* Each hash stands for a chunk of tokens: equal hashes give equal chunks. */
-static int expand(struct reader *r, struct bench_prompt *p, const json_t *hashes, uint32_t n)
+static int read_hashes(struct prompt_reader *r, struct bench_prompt *p, const json_t *hashes, uint32_t n)
 {
 	uint32_t chunk = (uint32_t)r->o->trace_chunk, vocab = (uint32_t)sr_text_info(r->text)->vocab;
 	json_t *hash;
@@ -290,7 +291,7 @@ static int expand(struct reader *r, struct bench_prompt *p, const json_t *hashes
 		const char *piece;
 		struct pcg g;
 
-		pcg_seed(&g, fold(fold(0, (uint64_t)json_integer_value(hash)), size));
+		pcg_seed(&g, hash_add(hash_add(0, (uint64_t)json_integer_value(hash)), size));
 		for (uint32_t k = 0; k < size;) {
 			int32_t id = (int32_t)pcg_below(&g, vocab);
 			bool special = false;
@@ -304,7 +305,7 @@ static int expand(struct reader *r, struct bench_prompt *p, const json_t *hashes
 	return 0;
 }
 
-static int trace_entry(struct reader *r, const json_t *entry)
+static int trace_entry(struct prompt_reader *r, const json_t *entry)
 {
 	const struct bench_options *o = r->o;
 	const json_t *at = json_object_get(entry, o->trace_time);
@@ -326,7 +327,7 @@ static int trace_entry(struct reader *r, const json_t *entry)
 		rc = wrong(r, "fewer hashes than the prompt has chunks:", o->trace_hashes,
 		           "--timed-trace-chunk-hash-size is the number of tokens that one hash stands for");
 	if (!rc)
-		rc = expand(r, &p, hashes, n);
+		rc = read_hashes(r, &p, hashes, n);
 	p.at = json_number_value(at) * o->trace_seconds;
 	if (!rc)
 		rc = bench_load_add(r->l, &p);
@@ -335,7 +336,7 @@ static int trace_entry(struct reader *r, const json_t *entry)
 	return rc;
 }
 
-static int load_lines(struct reader *r, bool trace)
+static int load_lines(struct prompt_reader *r, bool trace)
 {
 	size_t n, want = (size_t)r->o->n_prompts;
 	json_t **entry;
@@ -360,8 +361,8 @@ static int load_lines(struct reader *r, bool trace)
 int bench_load_files(struct bench_load *l, const struct bench_options *o, const struct sr_text *text,
                      char *err, size_t errlen)
 {
-	struct reader r = { .l = l, .o = o, .text = text, .path = o->dataset_path, .err = err,
-	                   .errlen = errlen };
+	struct prompt_reader r = { .l = l, .o = o, .text = text, .path = o->dataset_path, .err = err,
+	                          .errlen = errlen };
 
 	if (!strcmp(o->dataset, "sharegpt"))
 		return load_sharegpt(&r);

@@ -173,7 +173,7 @@ static void common(CURL *easy, const struct bench_options *o)
 
 struct reply { char *s; size_t n; };
 
-static size_t keep(char *p, size_t size, size_t n, void *arg)
+static size_t keep_body(char *p, size_t size, size_t n, void *arg)
 {
 	struct reply *r = arg;
 	char *grown;
@@ -202,7 +202,7 @@ int bench_fetch(const struct bench_options *o, const char *url, const char *body
 		curl_easy_setopt(easy, CURLOPT_URL, url);
 		curl_easy_setopt(easy, CURLOPT_HTTPHEADER, h);
 		curl_easy_setopt(easy, CURLOPT_TIMEOUT, 60L);
-		curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, keep);
+		curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, keep_body);
 		curl_easy_setopt(easy, CURLOPT_WRITEDATA, &reply);
 		if (body)
 			curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body);
@@ -247,7 +247,7 @@ static int event(void *arg, const struct sse_event *e)
 	return 0;
 }
 
-static size_t receive(char *p, size_t size, size_t n, void *arg)
+static size_t receive_events(char *p, size_t size, size_t n, void *arg)
 {
 	struct transfer *t = arg;
 	long status = 0;
@@ -279,7 +279,7 @@ static void explain(struct transfer *t, long status, char *out, size_t n)
 		snprintf(out, n, "HTTP %ld%s%.200s", status, t->n_note ? ": " : "", t->n_note ? t->note : "");
 }
 
-static void finish(struct transfer *t, CURLcode rc)
+static void transfer_end(struct transfer *t, CURLcode rc)
 {
 	struct bench_run *r = t->h->r;
 	struct bench_answer *a = t->a;
@@ -312,7 +312,7 @@ static void finish(struct transfer *t, CURLcode rc)
 
 /* ---- the wire ---------------------------------------------------------------------------------- */
 
-static int watch(CURL *easy, curl_socket_t fd, int what, void *arg, void *known)
+static int socket_watch(CURL *easy, curl_socket_t fd, int what, void *arg, void *known)
 {
 	struct http *h = arg;
 	struct epoll_event e = { .data.fd = fd };
@@ -387,7 +387,7 @@ static int http_open(void **wire, struct bench_run *r, char *err, size_t errlen)
 		http_close(h);
 		return -ENOMEM;
 	}
-	curl_multi_setopt(h->multi, CURLMOPT_SOCKETFUNCTION, watch);
+	curl_multi_setopt(h->multi, CURLMOPT_SOCKETFUNCTION, socket_watch);
 	curl_multi_setopt(h->multi, CURLMOPT_SOCKETDATA, h);
 	curl_multi_setopt(h->multi, CURLMOPT_TIMERFUNCTION, timer);
 	curl_multi_setopt(h->multi, CURLMOPT_TIMERDATA, h);
@@ -418,7 +418,7 @@ static struct transfer *new_transfer(struct http *h)
 	t->h = h;
 	common(t->easy, h->r->o);
 	curl_easy_setopt(t->easy, CURLOPT_URL, h->r->url);
-	curl_easy_setopt(t->easy, CURLOPT_WRITEFUNCTION, receive);
+	curl_easy_setopt(t->easy, CURLOPT_WRITEFUNCTION, receive_events);
 	curl_easy_setopt(t->easy, CURLOPT_WRITEDATA, t);
 	curl_easy_setopt(t->easy, CURLOPT_PRIVATE, t);
 	curl_easy_setopt(t->easy, CURLOPT_TIMEOUT, (long)TIMEOUT_S);
@@ -454,7 +454,7 @@ static int http_send(void *wire, size_t i)
 	return curl_multi_add_handle(h->multi, t->easy) == CURLM_OK ? 0 : -EIO;
 }
 
-static void collect(struct http *h)
+static void collect_ended(struct http *h)
 {
 	struct transfer *t;
 	CURLMsg *m;
@@ -464,7 +464,7 @@ static void collect(struct http *h)
 		if (m->msg != CURLMSG_DONE)
 			continue;
 		curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&t);
-		finish(t, m->data.result);
+		transfer_end(t, m->data.result);
 		curl_multi_remove_handle(h->multi, t->easy);
 		curl_slist_free_all(t->headers);
 		free(t->body);
@@ -503,7 +503,7 @@ static int http_turn(void *wire, double until)
 		h->timer = INFINITY;
 		curl_multi_socket_action(h->multi, CURL_SOCKET_TIMEOUT, 0, &running);
 	}
-	collect(h);
+	collect_ended(h);
 	return 0;
 }
 

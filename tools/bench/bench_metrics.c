@@ -17,7 +17,7 @@ const struct bench_metric bench_metric[BENCH_METRICS] = {
 	{ "e2el_including_client_queue", "E2EL incl. Client Queue", "Queue-inclusive End-to-end Latency" },
 };
 
-static int by_value(const void *a, const void *b)
+static int compare_seconds(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
@@ -41,7 +41,7 @@ void bench_stat(struct bench_stat *s, double *v, size_t n, const double *p, int 
 	memset(s, 0, sizeof(*s));
 	if (!n)
 		return;
-	qsort(v, n, sizeof(*v), by_value);
+	qsort(v, n, sizeof(*v), compare_seconds);
 	for (size_t i = 0; i < n; i++)
 		sum += v[i];
 	s->mean = sum / (double)n;
@@ -277,8 +277,8 @@ static void lateness(struct bench_summary *s, const struct bench_run *r, double 
 	bench_stat(&s->open_e2el, v, n, s->p, s->n_p);
 }
 
-static void count(struct bench_summary *s, const struct bench_run *r, double *from, double *to,
-                  size_t *n_good)
+static void count_requests(struct bench_summary *s, const struct bench_run *r, double *from, double *to,
+                           size_t *n_good)
 {
 	for (size_t i = 0; i < r->load->n; i++) {
 		const struct bench_answer *a = &r->answer[i];
@@ -310,7 +310,7 @@ int bench_summarize(struct bench_summary *s, const struct bench_run *r, char *er
 		return rc;
 	s->tokenizer = r->text != NULL;
 	s->has_goodput = r->o->goodput.n > 0;
-	count(s, r, &from, &to, &n_good);
+	count_requests(s, r, &from, &to, &n_good);
 	s->duration = r->end - r->begin;
 	if (s->duration > 0) {
 		s->requests_per_s = (double)s->completed / s->duration;

@@ -150,7 +150,7 @@ static void help(void)
 	}
 }
 
-static bool same(const char *given, size_t n, const char *name)
+static bool same_flag(const char *given, size_t n, const char *name)
 {
 	if (n != strlen(name))
 		return false;
@@ -174,7 +174,7 @@ static int unknown(const char *word, const char *command, char *err, size_t errl
 	return -EINVAL;
 }
 
-static int number(const struct flag *f, const char *value, void *at, char *err, size_t errlen)
+static int read_number(const struct flag *f, const char *value, void *at, char *err, size_t errlen)
 {
 	char *end;
 	double v = strtod(value, &end);
@@ -192,8 +192,8 @@ static int number(const struct flag *f, const char *value, void *at, char *err, 
 }
 
 /* Take flag f with the value after its = (or NULL), or with the words after it. */
-static int take(struct bench_options *o, const struct flag *f, const char *value, int argc, char **argv,
-                int *i, char *err, size_t errlen)
+static int take_flag(struct bench_options *o, const struct flag *f, const char *value, int argc, char **argv,
+                     int *i, char *err, size_t errlen)
 {
 	void *at = (char *)o + f->at;
 	struct bench_words *words = at;
@@ -229,16 +229,16 @@ static int take(struct bench_options *o, const struct flag *f, const char *value
 		return -EINVAL;
 	}
 	if (f->kind == COUNT || f->kind == REAL)
-		return number(f, value, at, err, errlen);
+		return read_number(f, value, at, err, errlen);
 	if (f->kind == TEXT)
 		*(const char **)at = value;
 	return 0;
 }
 
-static const struct flag *find(const char *name, size_t n)
+static const struct flag *find_flag(const char *name, size_t n)
 {
 	for (int i = 0; i < N_FLAGS; i++)
-		if (flags[i].kind != TITLE && same(name, n, flags[i].name))
+		if (flags[i].kind != TITLE && same_flag(name, n, flags[i].name))
 			return &flags[i];
 	return NULL;
 }
@@ -255,7 +255,7 @@ static bool one_of(const char *s, const char *list)
 	return false;
 }
 
-static int refuse(char *err, size_t errlen, const char *fmt, const char *a, const char *b)
+static int refuse_flag(char *err, size_t errlen, const char *fmt, const char *a, const char *b)
 {
 	snprintf(err, errlen, fmt, a, b);
 	return -EINVAL;
@@ -284,21 +284,21 @@ static int check_ramp(const struct bench_options *o, char *err, size_t errlen)
 	if (!o->ramp)
 		return 0;
 	if (!one_of(o->ramp, "linear exponential"))
-		return refuse(err, errlen, "--ramp-up-strategy %s%s: linear and exponential are possible",
-		              o->ramp, "");
+		return refuse_flag(err, errlen, "--ramp-up-strategy %s%s: linear and exponential are possible",
+		                   o->ramp, "");
 	if (isfinite(o->rate))
-		return refuse(err, errlen, "--ramp-up-strategy %s%s: the rate comes from the ramp, leave out "
-		              "--request-rate", o->ramp, "");
+		return refuse_flag(err, errlen, "--ramp-up-strategy %s%s: the rate comes from the ramp, leave out "
+		                   "--request-rate", o->ramp, "");
 	if (isnan(o->ramp_start) || isnan(o->ramp_end) || o->ramp_start > o->ramp_end || o->ramp_end <= 0)
-		return refuse(err, errlen,
-		              "--ramp-up-strategy %s%s needs --ramp-up-start-rps and, not below it, "
-		              "--ramp-up-end-rps", o->ramp, "");
+		return refuse_flag(err, errlen,
+		                   "--ramp-up-strategy %s%s needs --ramp-up-start-rps and, not below it, "
+		                   "--ramp-up-end-rps", o->ramp, "");
 	if (o->ramp_start <= 0)
-		return refuse(err, errlen, "--ramp-up-start-rps 0: a ramp begins above 0%s%s", "", "");
+		return refuse_flag(err, errlen, "--ramp-up-start-rps 0: a ramp begins above 0%s%s", "", "");
 	return 0;
 }
 
-static int check(struct bench_options *o, char *err, size_t errlen)
+static int check_together(struct bench_options *o, char *err, size_t errlen)
 {
 	bool file = one_of(o->dataset, "sharegpt custom timed_trace");
 	bool trace = !strcmp(o->dataset, "timed_trace");
@@ -307,50 +307,50 @@ static int check(struct bench_options *o, char *err, size_t errlen)
 	double ms;
 
 	if (!one_of(o->backend, "openai vllm openai-chat"))
-		return refuse(err, errlen, "--backend %s%s: openai, vllm and openai-chat are possible",
-		              o->backend, "");
+		return refuse_flag(err, errlen, "--backend %s%s: openai, vllm and openai-chat are possible",
+		                   o->backend, "");
 	if (!one_of(o->transport, "http ring"))
-		return refuse(err, errlen, "--transport %s%s: http and ring are possible", o->transport, "");
+		return refuse_flag(err, errlen, "--transport %s%s: http and ring are possible", o->transport, "");
 	if (!file && !one_of(o->dataset, "random prefix_repetition"))
-		return refuse(err, errlen, "--dataset-name %s%s: random, sharegpt, prefix_repetition, custom and "
-		              "timed_trace are possible", o->dataset, "");
+		return refuse_flag(err, errlen, "--dataset-name %s%s: random, sharegpt, prefix_repetition, custom "
+		                   "and timed_trace are possible", o->dataset, "");
 	if (file && !o->dataset_path)
-		return refuse(err, errlen, "--dataset-name %s needs --dataset-path%s", o->dataset, "");
+		return refuse_flag(err, errlen, "--dataset-name %s needs --dataset-path%s", o->dataset, "");
 	if (!file && o->dataset_path)
-		return refuse(err, errlen, "--dataset-path %s: the dataset %s is drawn, not read",
-		              o->dataset_path, o->dataset);
+		return refuse_flag(err, errlen, "--dataset-path %s: the dataset %s is drawn, not read",
+		                   o->dataset_path, o->dataset);
 	if (bench_ring(o) && bench_chat(o))
-		return refuse(err, errlen, "--backend %s: over the rings go token ids, not conversations%s",
-		              o->backend, "");
+		return refuse_flag(err, errlen, "--backend %s: over the rings go token ids, not conversations%s",
+		                   o->backend, "");
 	if (trace && bench_chat(o))
-		return refuse(err, errlen,
-		              "--dataset-name %s sends token ids and needs a completions back end, not %s",
-		              o->dataset, o->backend);
+		return refuse_flag(err, errlen,
+		                   "--dataset-name %s sends token ids and needs a completions back end, not %s",
+		                   o->dataset, o->backend);
 	if (!trace && o->self_timed >= 0)
-		return refuse(err, errlen, "--self-timed is for --dataset-name timed_trace%s%s", "", "");
+		return refuse_flag(err, errlen, "--self-timed is for --dataset-name timed_trace%s%s", "", "");
 	if (bench_chat(o) && o->send_ids)
-		return refuse(err, errlen, "--prompt-token-ids needs a completions back end, not %s%s",
-		              o->backend, "");
+		return refuse_flag(err, errlen, "--prompt-token-ids needs a completions back end, not %s%s",
+		                   o->backend, "");
 	if (o->extra_body && !is_object(o->extra_body))
-		return refuse(err, errlen, "--extra-body %s%s: not a JSON object", o->extra_body, "");
+		return refuse_flag(err, errlen, "--extra-body %s%s: not a JSON object", o->extra_body, "");
 	if (o->extra_body && bench_ring(o))
-		return refuse(err, errlen, "--extra-body is for HTTP requests%s%s", "", "");
+		return refuse_flag(err, errlen, "--extra-body is for HTTP requests%s%s", "", "");
 	if (o->template_kwargs && !is_object(o->template_kwargs))
-		return refuse(err, errlen, "--chat-template-kwargs %s%s: not a JSON object",
-		              o->template_kwargs, "");
+		return refuse_flag(err, errlen, "--chat-template-kwargs %s%s: not a JSON object",
+		                   o->template_kwargs, "");
 	if ((bad = no_pair(&o->header)))
-		return refuse(err, errlen, "--header %s%s: NAME=VALUE belongs there", bad, "");
+		return refuse_flag(err, errlen, "--header %s%s: NAME=VALUE belongs there", bad, "");
 	if ((bad = no_pair(&o->metadata)))
-		return refuse(err, errlen, "--metadata %s%s: KEY=VALUE belongs there", bad, "");
+		return refuse_flag(err, errlen, "--metadata %s%s: KEY=VALUE belongs there", bad, "");
 	for (int i = 0; i < o->goodput.n; i++)
 		if (bench_slo(o->goodput.word[i], name, sizeof(name), &ms))
-			return refuse(err, errlen, "--goodput %s%s: ttft:MS, tpot:MS and e2el:MS are possible, "
-			              "MS not below 0", o->goodput.word[i], "");
+			return refuse_flag(err, errlen, "--goodput %s%s: ttft:MS, tpot:MS and e2el:MS are possible, "
+			                   "MS not below 0", o->goodput.word[i], "");
 	return check_ramp(o, err, errlen);
 }
 
 /* Set the options that follow from other flags. */
-static void settle(struct bench_options *o)
+static void settle_options(struct bench_options *o)
 {
 	bool trace = !strcmp(o->dataset, "timed_trace");
 
@@ -389,25 +389,25 @@ int bench_options(struct bench_options *o, int argc, char **argv, char *err, siz
 	for (int i = 1; i < argc; i++) {
 		const char *word = argv[i], *equals = strchr(word, '=');
 		size_t n = equals ? (size_t)(equals - word) : strlen(word);
-		const struct flag *f = n > 2 && !strncmp(word, "--", 2) ? find(word + 2, n - 2) : NULL;
+		const struct flag *f = n > 2 && !strncmp(word, "--", 2) ? find_flag(word + 2, n - 2) : NULL;
 		int rc;
 
 		if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
 			help();
 			return 1;
 		}
-		if (same(word, n, "--no-self-timed") || (f && f->kind == SELF)) {
+		if (same_flag(word, n, "--no-self-timed") || (f && f->kind == SELF)) {
 			o->self_timed = f != NULL;
 			continue;
 		}
-		rc = f ? take(o, f, equals ? equals + 1 : NULL, argc, argv, &i, err, errlen) :
+		rc = f ? take_flag(o, f, equals ? equals + 1 : NULL, argc, argv, &i, err, errlen) :
 		     unknown(word, !strcmp(argv[0], "tune") ? "tune" : "bench serve", err, errlen);
 		if (rc)
 			return rc;
 	}
-	int rc = check(o, err, errlen);
+	int rc = check_together(o, err, errlen);
 
 	if (!rc)
-		settle(o);
+		settle_options(o);
 	return rc;
 }

@@ -30,7 +30,7 @@ static void real(FILE *to, const char *label, double v)
 	fprintf(to, "%-40s %-10.2f\n", label, v);
 }
 
-static void whole(FILE *to, const char *label, uint64_t v)
+static void print_whole(FILE *to, const char *label, uint64_t v)
 {
 	fprintf(to, "%-40s %-10llu\n", label, (unsigned long long)v);
 }
@@ -106,16 +106,16 @@ void bench_print(FILE *to, const struct bench_summary *s, const struct bench_run
 
 	failures(to, r);
 	title(to, " Serving Benchmark Result ", '=');
-	whole(to, "Successful requests:", s->completed);
-	whole(to, "Failed requests:", s->failed);
+	print_whole(to, "Successful requests:", s->completed);
+	print_whole(to, "Failed requests:", s->failed);
 	if (o->concurrency)
-		whole(to, "Maximum request concurrency:", (uint64_t)o->concurrency);
+		print_whole(to, "Maximum request concurrency:", (uint64_t)o->concurrency);
 	if (isfinite(o->rate))
 		real(to, "Request rate configured (RPS):", o->rate);
 	real(to, "Benchmark duration (s):", s->duration);
-	whole(to, "Total input tokens:", s->n_input);
+	print_whole(to, "Total input tokens:", s->n_input);
 	if (s->tokenizer)
-		whole(to, "Total generated tokens:", s->n_output);
+		print_whole(to, "Total generated tokens:", s->n_output);
 	real(to, "Request throughput (req/s):", s->requests_per_s);
 	if (s->has_goodput)
 		real(to, "Request goodput (req/s):", s->goodput);

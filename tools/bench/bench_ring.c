@@ -14,7 +14,7 @@
 
 #define RECORDS 256              /* most records taken at once */
 
-struct ring {
+struct ring_client {
 	struct bench_run *r;
 	struct sr_conn *conn;
 	bool crowded;                /* the daemon takes no request until one ends */
@@ -22,7 +22,7 @@ struct ring {
 
 static void ring_close(void *wire)
 {
-	struct ring *g = wire;
+	struct ring_client *g = wire;
 
 	sr_close(g->conn);
 	free(g);
@@ -32,7 +32,7 @@ static int ring_open(void **wire, struct bench_run *r, char *err, size_t errlen)
 {
 	struct sr_options o = { .size = sizeof(o), .name = "slipring bench", .live = 4096,
 	                        .tokens = 1 << 16 };
-	struct ring *g = calloc(1, sizeof(*g));
+	struct ring_client *g = calloc(1, sizeof(*g));
 	uint64_t arena = 1 << 20;
 	int rc;
 
@@ -58,7 +58,7 @@ static float or_off(double v)
 
 static int ring_send(void *wire, size_t i)
 {
-	struct ring *g = wire;
+	struct ring_client *g = wire;
 	const struct bench_options *o = g->r->o;
 	const struct bench_prompt *p = &g->r->load->prompt[i];
 	const struct sr_text_info *info = sr_text_info(g->r->text);
@@ -94,7 +94,7 @@ static int ring_send(void *wire, size_t i)
 	return rc;
 }
 
-static void ended(struct ring *g, struct bench_answer *a, const struct sr_end *end)
+static void ended(struct ring_client *g, struct bench_answer *a, const struct sr_end *end)
 {
 	char why[100];
 
@@ -103,7 +103,7 @@ static void ended(struct ring *g, struct bench_answer *a, const struct sr_end *e
 	bench_done(g->r, a, end->finish < 0 ? why : !a->n_chunks ? "no token came" : NULL);
 }
 
-static void token(struct ring *g, struct bench_answer *a, int32_t id, double now)
+static void answer_token(struct ring_client *g, struct bench_answer *a, int32_t id, double now)
 {
 	if (g->r->keep_ids && a->n_ids == a->cap_ids) {
 		size_t cap = a->cap_ids ? a->cap_ids * 2 : 64;
@@ -121,13 +121,13 @@ static void token(struct ring *g, struct bench_answer *a, int32_t id, double now
 	bench_chunk(g->r, a, now);
 }
 
-static void lost(struct ring *g)
+static void daemon_lost(struct ring_client *g)
 {
 	for (size_t i = 0; i < g->r->n_sent; i++)
 		bench_done(g->r, &g->r->answer[i], "the daemon is gone");
 }
 
-static void doze(struct ring *g, double until)
+static void doze(struct ring_client *g, double until)
 {
 	struct pollfd fd = { .fd = sr_fd(g->conn), .events = POLLIN };
 	double wait = until - bench_now();
@@ -142,7 +142,7 @@ static void doze(struct ring *g, double until)
 
 static int ring_turn(void *wire, double until)
 {
-	struct ring *g = wire;
+	struct ring_client *g = wire;
 	struct sr_record rec[RECORDS];
 	double now;
 	int n = sr_poll(g->conn, rec, RECORDS);
@@ -152,7 +152,7 @@ static int ring_turn(void *wire, double until)
 		n = sr_poll(g->conn, rec, RECORDS);
 	}
 	if (n < 0) {
-		lost(g);
+		daemon_lost(g);
 		return n;
 	}
 	now = bench_now();
@@ -162,7 +162,7 @@ static int ring_turn(void *wire, double until)
 		if (rec[i].user_data >= g->r->n_sent)
 			continue;
 		if (rec[i].kind == SR_TOKEN)
-			token(g, a, rec[i].u.token.id, now);
+			answer_token(g, a, rec[i].u.token.id, now);
 		else if (rec[i].kind == SR_END)
 			ended(g, a, &rec[i].u.end);
 	}

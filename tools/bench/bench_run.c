@@ -131,7 +131,7 @@ static int send_due(struct bench_run *r, const struct bench_wire *w, void *wire,
 	return 0;
 }
 
-static void cut(struct bench_run *r)
+static void run_cut(struct bench_run *r)
 {
 	for (size_t i = 0; i < r->n_sent; i++)
 		if (r->answer[i].state == BENCH_LIVE)
@@ -173,7 +173,7 @@ int bench_run(struct bench_run *r, char *err, size_t errlen)
 			bar(r, shown = bench_now(), false);
 	}
 	if (*r->stop)
-		cut(r);
+		run_cut(r);
 	if (r->server)
 		bench_server_end(r->server);
 	w->close(wire);

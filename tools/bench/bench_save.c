@@ -78,7 +78,7 @@ static void put_served(json_t *j, const struct bench_run *r, bool detailed)
 	json_object_set_new(j, "server", k);
 }
 
-static json_t *ours(const struct bench_summary *s, const struct bench_run *r, bool detailed)
+static json_t *slipring_fields(const struct bench_summary *s, const struct bench_run *r, bool detailed)
 {
 	json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:b}", "format", BENCH_FORMAT,
 		"version", SLIPRING_VERSION, "transport", r->o->transport, "dataset", r->o->dataset,
@@ -164,7 +164,7 @@ json_t *bench_result(const struct bench_summary *s, const struct bench_run *r, c
 	for (int m = 0; m < BENCH_METRICS; m++)
 		if (bench_chosen(r->o, s, m))
 			put_stat(j, s, &s->stat[m], bench_metric[m].name);
-	json_object_set_new(j, "slipring", ours(s, r, detailed));
+	json_object_set_new(j, "slipring", slipring_fields(s, r, detailed));
 	return j;
 }
 
@@ -228,7 +228,7 @@ int bench_write(const char *path, const json_t *j, bool append, char *err, size_
 	return rc;
 }
 
-static void file_name(char *out, size_t n, const struct bench_options *o, const struct bench_about *a)
+static void result_name(char *out, size_t n, const struct bench_options *o, const struct bench_about *a)
 {
 	const char *slash = a->model_id ? strrchr(a->model_id, '/') : NULL;
 	char rate[32], start[32], end[32], speed[128], at_once[32] = "", date[32];
@@ -257,7 +257,7 @@ int bench_save(const struct bench_summary *s, const struct bench_run *r, const s
 	json_t *j = bench_result(s, r, a, o->detailed);
 	int rc = 0;
 
-	file_name(name, sizeof(name), o, a);
+	result_name(name, sizeof(name), o, a);
 	if ((size_t)snprintf(path, sizeof(path), "%s%s%s", o->dir ? o->dir : "", o->dir ? "/" : "",
 	                     o->filename ? o->filename : name) >= sizeof(path))
 		rc = -ENAMETOOLONG;

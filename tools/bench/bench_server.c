@@ -186,7 +186,7 @@ static void of_empty(char *out, size_t n, const struct figures *f)
 }
 
 /* Returns the limit, and writes the sentence about it. */
-static const char *judge(const struct reach *r, char *say, size_t n)
+static const char *judge_cache(const struct reach *r, char *say, size_t n)
 {
 	const struct figures *f = &r->f;
 	bool memory = r->memory >= NEAR, arithmetic = r->arithmetic >= NEAR;
@@ -332,7 +332,7 @@ json_t *bench_server_result(const struct bench_server *s, const struct bench_run
 	r = reach(&s->mark[0], &s->mark[s->n - 1], &c);
 	if ((double)r.f.generated < 0.9 * seen || !r.f.generated)
 		return NULL;                  /* another server answered */
-	limit = judge(&r, say, sizeof(say));
+	limit = judge_cache(&r, say, sizeof(say));
 	snprintf(device, sizeof(device), "%.64s", s->page->device);
 	snprintf(model, sizeof(model), "%.256s", s->page->model);
 	j = json_pack("{s:s, s:s, s:o, s:f, s:f, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",

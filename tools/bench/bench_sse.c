@@ -64,11 +64,11 @@ static const char *skip_value(const char *p, const char *end)
 	return p;
 }
 
-struct member { const char *key, *value, *end; size_t n_key; };
+struct json_member { const char *key, *value, *end; size_t n_key; };
 
 /* Read the next member of an object; p is after its brace or after the last member.  Returns the place after
  * the member, with m->key NULL at the closing brace, or NULL if there is no member. */
-static const char *next_member(const char *p, const char *end, struct member *m)
+static const char *next_member(const char *p, const char *end, struct json_member *m)
 {
 	p = blank(p, end);
 	if (p < end && *p == ',')
@@ -91,12 +91,12 @@ static const char *next_member(const char *p, const char *end, struct member *m)
 	return m->end;
 }
 
-static bool named(const struct member *m, const char *name)
+static bool member_named(const struct json_member *m, const char *name)
 {
 	return m->n_key == strlen(name) && !memcmp(m->key, name, m->n_key);
 }
 
-static int64_t whole(const struct member *m)
+static int64_t member_whole(const struct json_member *m)
 {
 	int64_t v = 0;
 
@@ -108,7 +108,7 @@ static int64_t whole(const struct member *m)
 	return m->end > m->value ? v : -1;
 }
 
-static void string(const struct member *m, const char **out, size_t *n)
+static void member_string(const struct json_member *m, const char **out, size_t *n)
 {
 	if (m->end - m->value >= 2 && *m->value == '"') {
 		*out = m->value + 1;
@@ -117,60 +117,60 @@ static void string(const struct member *m, const char **out, size_t *n)
 }
 
 /* Find the text of one member of the object o. */
-static void text_of(const struct member *o, const char *name, const char **out, size_t *n)
+static void member_text(const struct json_member *o, const char *name, const char **out, size_t *n)
 {
-	struct member m;
+	struct json_member m;
 
 	for (const char *p = next_member(o->value + 1, o->end, &m); p && m.key; p = next_member(p, o->end, &m))
-		if (named(&m, name))
-			string(&m, out, n);
+		if (member_named(&m, name))
+			member_string(&m, out, n);
 }
 
-static void usage(const struct member *o, struct sse_event *e)
+static void read_usage(const struct json_member *o, struct sse_event *e)
 {
-	struct member m;
+	struct json_member m;
 
 	for (const char *p = next_member(o->value + 1, o->end, &m); p && m.key; p = next_member(p, o->end, &m)) {
-		if (named(&m, "prompt_tokens"))
-			e->n_prompt = whole(&m);
-		else if (named(&m, "completion_tokens"))
-			e->n_output = whole(&m);
+		if (member_named(&m, "prompt_tokens"))
+			e->n_prompt = member_whole(&m);
+		else if (member_named(&m, "completion_tokens"))
+			e->n_output = member_whole(&m);
 	}
 }
 
 /* Find the text of the first choice: "text", or "content" of its "delta". */
 static void first_choice(const char *p, const char *end, struct sse_event *e)
 {
-	struct member m;
+	struct json_member m;
 
 	p = blank(p + 1, end);                   /* after the bracket */
 	e->choices = p < end && *p != ']';
 	if (p == end || *p != '{')
 		return;
 	for (p = next_member(p + 1, end, &m); p && m.key; p = next_member(p, end, &m)) {
-		if (named(&m, "text"))
-			string(&m, &e->text, &e->n_text);
-		else if (named(&m, "delta") && *m.value == '{')
-			text_of(&m, "content", &e->text, &e->n_text);
+		if (member_named(&m, "text"))
+			member_string(&m, &e->text, &e->n_text);
+		else if (member_named(&m, "delta") && *m.value == '{')
+			member_text(&m, "content", &e->text, &e->n_text);
 	}
 }
 
 int sse_scan(const char *p, size_t n, struct sse_event *e)
 {
 	const char *end = p + n;
-	struct member m;
+	struct json_member m;
 
 	*e = (struct sse_event){ .n_prompt = -1, .n_output = -1 };
 	p = blank(p, end);
 	if (p == end || *p != '{')
 		return -EBADMSG;
 	for (p = next_member(p + 1, end, &m); p && m.key; p = next_member(p, end, &m)) {
-		if (named(&m, "choices") && *m.value == '[')
+		if (member_named(&m, "choices") && *m.value == '[')
 			first_choice(m.value, m.end, e);
-		else if (named(&m, "usage") && *m.value == '{')
-			usage(&m, e);
-		else if (named(&m, "error") && *m.value == '{')
-			text_of(&m, "message", &e->error, &e->n_error);
+		else if (member_named(&m, "usage") && *m.value == '{')
+			read_usage(&m, e);
+		else if (member_named(&m, "error") && *m.value == '{')
+			member_text(&m, "message", &e->error, &e->n_error);
 	}
 	return p && blank(p, end) == end ? 0 : -EBADMSG;
 }

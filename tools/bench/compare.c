@@ -39,7 +39,7 @@ static const struct measure measures[] = {
 };
 #define N_MEASURES ((int)(sizeof(measures) / sizeof(measures[0])))
 
-struct row {
+struct compare_row {
 	const struct measure *m;
 	struct estimate a, b;
 	struct change change;
@@ -50,14 +50,14 @@ struct comparison {
 	struct result a, b;
 	double threshold;            /* ratio above 1 */
 	bool paired;
-	struct row row[N_MEASURES];
+	struct compare_row row[N_MEASURES];
 	int n, known;                /* rows; rows with an interval */
 	double failed_a, failed_b;   /* share of the requests */
 	json_t *differs;             /* sentences: what differs between the two setups */
 	enum verdict verdict;
 };
 
-static int usage(FILE *to)
+static int compare_usage(FILE *to)
 {
 	fprintf(to, "slipring compare [--json] [--threshold PERCENT] A B\n\n"
 	            "What changed from A to B, beyond noise.  A and B are result files of `slipring bench\n"
@@ -101,7 +101,7 @@ static int check_run(const struct result *r, const json_t *run, char *err, size_
 	return 0;
 }
 
-static int parse(struct result *r, const char *s, size_t n, char *err, size_t errlen)
+static int parse_result(struct result *r, const char *s, size_t n, char *err, size_t errlen)
 {
 	size_t at = 0, line = 0;
 	json_error_t e;
@@ -167,7 +167,7 @@ int compare_read(struct result *r, const char *name, char *err, size_t errlen)
 		rc = -EIO;
 	}
 	if (!rc)
-		rc = parse(r, s, n, err, errlen);
+		rc = parse_result(r, s, n, err, errlen);
 	if (f)
 		fclose(f);
 	free(s);
@@ -232,7 +232,7 @@ static void same_work(struct comparison *c)
 
 /* ---- verdicts ---------------------------------------------------------------------------------- */
 
-static enum verdict judge(const struct comparison *c, const struct row *r)
+static enum verdict judge_row(const struct comparison *c, const struct compare_row *r)
 {
 	bool beyond = r->change.ratio >= 1 + c->threshold || r->change.ratio <= 1 / (1 + c->threshold);
 	bool more = r->change.ratio > 1;
@@ -244,7 +244,7 @@ static enum verdict judge(const struct comparison *c, const struct row *r)
 	return r->change.high / r->change.low > WIDE * WIDE ? UNKNOWN : SAME;
 }
 
-static struct change change_of(const struct comparison *c, const struct row *r, double alpha)
+static struct change change_of(const struct comparison *c, const struct compare_row *r, double alpha)
 {
 	bool rate = r->m->what == PER_SECOND || r->m->what == TOKENS_PER_SECOND;
 	struct change d = c->paired ? compare_paired(&c->a, &c->b, r->m, alpha) :
@@ -256,14 +256,14 @@ static struct change change_of(const struct comparison *c, const struct row *r, 
 	return d;
 }
 
-static void compare(struct comparison *c)
+static void compare_rows(struct comparison *c)
 {
 	int better = 0, same = 0, worse = 0;
 
 	same_work(c);
 	c->paired = compare_in_turns(&c->a, &c->b);
 	for (int i = 0; i < N_MEASURES; i++) {
-		struct row r = { .m = &measures[i], .a = compare_estimate(&c->a, &measures[i]),
+		struct compare_row r = { .m = &measures[i], .a = compare_estimate(&c->a, &measures[i]),
 		                 .b = compare_estimate(&c->b, &measures[i]) };
 
 		if (isnan(r.a.value) || isnan(r.b.value))
@@ -273,11 +273,11 @@ static void compare(struct comparison *c)
 		c->row[c->n++] = r;
 	}
 	for (int i = 0; i < c->n; i++) {
-		struct row *r = &c->row[i];
+		struct compare_row *r = &c->row[i];
 
 		/* divide alpha by the number of intervals (Bonferroni) */
 		r->change = change_of(c, r, ALPHA / (c->known ? c->known : 1));
-		r->verdict = judge(c, r);
+		r->verdict = judge_row(c, r);
 		better += r->verdict == BETTER;
 		same += r->verdict == SAME;
 		worse += r->verdict == WORSE;
@@ -305,7 +305,7 @@ static void print_source(char letter, const struct result *r)
 	       r->n == 1 ? "" : "s", sum(r, "completed"), by, date ? ", " : "", date ? date : "");
 }
 
-static void print_row(const struct row *r)
+static void print_row(const struct compare_row *r)
 {
 	char interval[48] = "no interval";
 
@@ -319,12 +319,12 @@ static void print_row(const struct row *r)
 }
 
 /* The length of the label without its unit. */
-static int name_length(const struct row *r)
+static int name_length(const struct compare_row *r)
 {
 	return (int)(strrchr(r->m->label, '(') - r->m->label) - 1;
 }
 
-static double width(const struct row *r)
+static double width(const struct compare_row *r)
 {
 	return r->change.high / r->change.low;
 }
@@ -335,7 +335,7 @@ static void print_words(FILE *to, const struct comparison *c, enum verdict v)
 	int n = 0;
 
 	for (int i = 0; i < c->n; i++) {
-		const struct row *r = &c->row[i];
+		const struct compare_row *r = &c->row[i];
 
 		if (r->verdict != v)
 			continue;
@@ -349,7 +349,7 @@ static void print_words(FILE *to, const struct comparison *c, enum verdict v)
 
 static void print_verdict(FILE *to, const struct comparison *c)
 {
-	const struct row *sharp = NULL;
+	const struct compare_row *sharp = NULL;
 
 	print_words(to, c, WORSE);
 	if (c->failed_b > c->failed_a + 0.01)
@@ -405,7 +405,7 @@ static json_t *as_json(const struct comparison *c)
 	FILE *f = open_memstream(&says, &n);
 
 	for (int i = 0; i < c->n; i++) {
-		const struct row *r = &c->row[i];
+		const struct compare_row *r = &c->row[i];
 
 		json_array_append_new(rows, json_pack("{s:s, s:f, s:f, s:f, s:o, s:o, s:s}",
 			"metric", r->m->key, "a", r->a.value, "b", r->b.value,
@@ -429,7 +429,7 @@ static json_t *as_json(const struct comparison *c)
 	return j;
 }
 
-static int print_json(const struct comparison *c)
+static int print_comparison_json(const struct comparison *c)
 {
 	json_t *j = as_json(c);
 	int rc = j ? json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8)) : -1;
@@ -444,7 +444,7 @@ json_t *compare_results(const struct result *a, const struct result *b)
 	struct comparison c = { .a = *a, .b = *b, .threshold = THRESHOLD / 100, .differs = json_array() };
 	json_t *j;
 
-	compare(&c);
+	compare_rows(&c);
 	j = as_json(&c);
 	json_decref(c.differs);
 	return j;
@@ -460,7 +460,7 @@ int cmd_compare(int argc, char **argv)
 
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-			return usage(stdout);
+			return compare_usage(stdout);
 		if (!strcmp(argv[i], "--json")) {
 			json = true;
 		} else if (!strcmp(argv[i], "--threshold") && i + 1 < argc) {
@@ -476,16 +476,16 @@ int cmd_compare(int argc, char **argv)
 		}
 	}
 	if (n < 2)
-		return usage(stderr);
+		return compare_usage(stderr);
 	if (compare_read(&c.a, name[0], err, sizeof(err)) || compare_read(&c.b, name[1], err, sizeof(err))) {
 		fprintf(stderr, "slipring compare: %s\n", err);
 		compare_free(&c.a);
 		return 2;
 	}
 	c.differs = json_array();
-	compare(&c);
+	compare_rows(&c);
 	if (json)
-		print_json(&c);
+		print_comparison_json(&c);
 	else
 		print_text(&c);
 	json_decref(c.differs);

@@ -24,7 +24,7 @@
                                   * machine makes it, and hits all requests under way at once */
 #define LEAST      1e-7          /* s; shorter gaps come from one read of the socket */
 
-static double number(const json_t *j, const char *key)
+static double number_of(const json_t *j, const char *key)
 {
 	const json_t *v = json_object_get(j, key);
 
@@ -104,7 +104,7 @@ struct values {
 	double low, step;            /* of the bins, as logarithms */
 };
 
-static bool add(struct values *w, const json_t *run, size_t i, enum latency latency, size_t *cap)
+static bool add_latencies(struct values *w, const json_t *run, size_t i, enum latency latency, size_t *cap)
 {
 	const json_t *gaps = json_array_get(json_object_get(run, "itls"), i), *gap;
 	double ttft = json_number_value(json_array_get(json_object_get(run, "ttfts"), i)), end = ttft;
@@ -142,7 +142,7 @@ static void free_values(struct values *w)
 }
 
 /* Collect all values of a quantity in one detailed run. */
-static bool collect(struct values *w, const json_t *run, enum latency latency)
+static bool collect_latencies(struct values *w, const json_t *run, enum latency latency)
 {
 	const json_t *ttfts = json_object_get(run, "ttfts"), *errors = json_object_get(run, "errors");
 	size_t n = json_array_size(ttfts), cap = 0;
@@ -154,7 +154,7 @@ static bool collect(struct values *w, const json_t *run, enum latency latency)
 	for (size_t i = 0; i < n; i++) {
 		const char *error = json_string_value(json_array_get(errors, i));
 
-		if ((!error || !*error) && !add(w, run, i, latency, &cap))
+		if ((!error || !*error) && !add_latencies(w, run, i, latency, &cap))
 			return false;
 	}
 	return w->n > 1 && w->first[w->n] > 1;
@@ -236,7 +236,7 @@ static double bootstrap(const struct values *w, enum over over, double *freedom)
 	return square > 0 ? sqrt(square) : 0;
 }
 
-static int by_value(const void *a, const void *b)
+static int compare_latencies(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
@@ -248,11 +248,11 @@ static struct estimate from_requests(const json_t *run, const struct measure *m)
 	struct estimate e = { NAN, NAN, 0 };
 	struct values w;
 
-	if (collect(&w, run, m->latency) && (m->over == MEAN || sort_into_bins(&w))) {
+	if (collect_latencies(&w, run, m->latency) && (m->over == MEAN || sort_into_bins(&w))) {
 		size_t n = w.first[w.n];
 
 		e.spread = bootstrap(&w, m->over, &e.freedom);
-		qsort(w.v, n, sizeof(*w.v), by_value);
+		qsort(w.v, n, sizeof(*w.v), compare_latencies);
 		if (m->over == MEAN)
 			e.value = of_values(w.v, (int)n).value * 1000;
 		else
@@ -269,7 +269,7 @@ static bool windows(const json_t *run, const struct measure *m, double *count)
 {
 	const json_t *starts = json_object_get(run, "start_times"), *ttfts = json_object_get(run, "ttfts"),
 	             *itls = json_object_get(run, "itls"), *gap;
-	double from = INFINITY, duration = number(run, "duration");
+	double from = INFINITY, duration = number_of(run, "duration");
 	size_t n = json_array_size(starts);
 
 	memset(count, 0, WINDOWS * sizeof(*count));
@@ -303,7 +303,7 @@ static bool windows(const json_t *run, const struct measure *m, double *count)
 struct change compare_windows(const struct result *a, const struct result *b, const struct measure *m,
                               double alpha)
 {
-	double x[WINDOWS], y[WINDOWS], d = number(b->run[0], m->key) / number(a->run[0], m->key), half;
+	double x[WINDOWS], y[WINDOWS], d = number_of(b->run[0], m->key) / number_of(a->run[0], m->key), half;
 	struct change c = { d, NAN, NAN };
 	struct estimate e;
 
@@ -322,12 +322,12 @@ static struct estimate from_moments(const json_t *run, const struct measure *m)
 {
 	static const char *const std[N_LATENCIES] = { "std_ttft_ms", "std_tpot_ms", "std_itl_ms",
 	                                              "std_e2el_ms" };
-	struct estimate e = { number(run, m->key), NAN, 0 };
-	double n = number(run, "completed"), s;
+	struct estimate e = { number_of(run, m->key), NAN, 0 };
+	double n = number_of(run, "completed"), s;
 
 	if (m->what != LATENCY || m->over != MEAN || !(e.value > 0))
 		return e;
-	s = number(run, std[m->latency]);
+	s = number_of(run, std[m->latency]);
 	if (n > 1 && s >= 0) {                /* gaps of one request are correlated: count requests */
 		e.spread = s / e.value / sqrt(n);
 		e.freedom = n - 1;
@@ -357,7 +357,7 @@ struct estimate compare_estimate(const struct result *r, const struct measure *m
 		return e;
 	}
 	for (int i = 0; i < r->n; i++) {
-		double x = number(r->run[i], m->key);
+		double x = number_of(r->run[i], m->key);
 
 		if (isnan(x) && m->what == LATENCY)
 			x = of_run(r->run[i], m).value;
@@ -413,7 +413,7 @@ struct change compare_paired(const struct result *a, const struct result *b, con
 	double half;
 
 	for (int i = 0; i < a->n; i++) {
-		double x = number(a->run[i], m->key), y = number(b->run[i], m->key);
+		double x = number_of(a->run[i], m->key), y = number_of(b->run[i], m->key);
 
 		if (!(x > 0) || !(y > 0))
 			return (struct change){ NAN, NAN, NAN };

@@ -18,7 +18,7 @@ struct files {
 	json_t *sweep, *comparison;
 };
 
-static int usage(FILE *to)
+static int report_usage(FILE *to)
 {
 	fprintf(to, "slipring report [-o OUT.html] FILE ...\n\n"
 	            "One page of HTML with pictures, and a CSV file beside it, from results of `slipring "
@@ -31,8 +31,8 @@ static int usage(FILE *to)
 	return to == stdout ? 0 : 2;
 }
 
-static int add(struct files *f, const char *path, const char *name, const json_t *point, char *err,
-               size_t errlen)
+static int add_result(struct files *f, const char *path, const char *name, const json_t *point, char *err,
+                      size_t errlen)
 {
 	struct result *r = &f->result[f->n];
 	json_t *runs;
@@ -79,7 +79,7 @@ static int add_sweep(struct files *f, const char *path, char *err, size_t errlen
 		if (!json_integer_value(json_object_get(point, "runs")))
 			continue;             /* the sweep was interrupted before this point */
 		snprintf(file, sizeof(file), "%.*s%s", slash ? (int)(slash - path + 1) : 0, path, of);
-		rc = add(f, file, name, point, err, errlen);
+		rc = add_result(f, file, name, point, err, errlen);
 		if (rc)
 			return rc;
 	}
@@ -88,7 +88,7 @@ static int add_sweep(struct files *f, const char *path, char *err, size_t errlen
 	return f->n ? 0 : -EINVAL;
 }
 
-static int read_all(struct files *f, char **name, int n, char *err, size_t errlen)
+static int read_files(struct files *f, char **name, int n, char *err, size_t errlen)
 {
 	int rc = 0;
 
@@ -97,7 +97,7 @@ static int read_all(struct files *f, char **name, int n, char *err, size_t errle
 	for (int i = 0; !rc && i < n; i++) {
 		const char *slash = strrchr(name[i], '/');
 
-		rc = add(f, name[i], slash && slash[1] ? slash + 1 : name[i], NULL, err, errlen);
+		rc = add_result(f, name[i], slash && slash[1] ? slash + 1 : name[i], NULL, err, errlen);
 	}
 	if (!rc && f->n == 2)
 		f->comparison = compare_results(&f->result[0], &f->result[1]);
@@ -120,7 +120,7 @@ int report_files(const char *out, char **name, int n, char *err, size_t errlen)
 	int rc;
 
 	f = (struct files){ 0 };
-	rc = read_all(&f, name, n, err, errlen);
+	rc = read_files(&f, name, n, err, errlen);
 	if (!rc)
 		rc = report_write(out, f.of, f.n, f.comparison, err, errlen);
 	free_all(&f);
@@ -136,7 +136,7 @@ int cmd_report(int argc, char **argv)
 	for (int i = 1; name && i < argc; i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
 			free(name);
-			return usage(stdout);
+			return report_usage(stdout);
 		}
 		if ((!strcmp(argv[i], "-o") || !strcmp(argv[i], "--output")) && i + 1 < argc) {
 			out = argv[++i];
@@ -149,7 +149,7 @@ int cmd_report(int argc, char **argv)
 	}
 	if (!n) {
 		free(name);
-		return usage(stderr);
+		return report_usage(stderr);
 	}
 	rc = report_files(out, name, n, err, sizeof(err));
 	if (rc)

@@ -16,24 +16,24 @@ static double at(const json_t *list, size_t i)
 	return json_number_value(json_array_get(list, i));
 }
 
-static bool failed(const json_t *run, size_t i)
+static bool request_failed(const json_t *run, size_t i)
 {
 	const char *e = json_string_value(json_array_get(json_object_get(run, "errors"), i));
 
 	return e && *e;
 }
 
-static const json_t *list_of(const json_t *run, const char *key)
+static const json_t *list_named(const json_t *run, const char *key)
 {
 	return json_object_get(run, key);
 }
 
 static bool detailed(const json_t *run)
 {
-	size_t n = json_array_size(list_of(run, "ttfts"));
+	size_t n = json_array_size(list_named(run, "ttfts"));
 
-	return n && json_array_size(list_of(run, "itls")) == n &&
-	        json_array_size(list_of(run, "output_lens")) == n;
+	return n && json_array_size(list_named(run, "itls")) == n &&
+	        json_array_size(list_named(run, "output_lens")) == n;
 }
 
 double report_mean(const struct report_of *of, const char *key)
@@ -96,7 +96,7 @@ double report_reached(const struct report_of *of, const char *key)
 
 /* ---- latencies --------------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
@@ -114,17 +114,17 @@ static double sum_of(const json_t *gaps)
 	return s;
 }
 
-static void collect(struct report_data *d, const json_t *run)
+static void collect_points(struct report_data *d, const json_t *run)
 {
-	size_t n = json_array_size(list_of(run, "ttfts")), k;
+	size_t n = json_array_size(list_named(run, "ttfts")), k;
 	json_t *gap;
 
 	for (size_t i = 0; i < n; i++) {
-		const json_t *gaps = json_array_get(list_of(run, "itls"), i);
-		double ttft = at(list_of(run, "ttfts"), i), rest = sum_of(gaps);
-		double out = at(list_of(run, "output_lens"), i);
+		const json_t *gaps = json_array_get(list_named(run, "itls"), i);
+		double ttft = at(list_named(run, "ttfts"), i), rest = sum_of(gaps);
+		double out = at(list_named(run, "output_lens"), i);
 
-		if (failed(run, i))
+		if (request_failed(run, i))
 			continue;
 		d->v[REPORT_TTFT][d->n[REPORT_TTFT]++] = ttft * 1e3;
 		d->v[REPORT_E2EL][d->n[REPORT_E2EL]++] = (ttft + rest) * 1e3;
@@ -145,9 +145,9 @@ static void put_in_bin(const struct report_data *d, double *v, double t, double 
 
 static int over_time(struct report_data *d, const json_t *run)
 {
-	const json_t *starts = list_of(run, "start_times");
+	const json_t *starts = list_named(run, "start_times");
 	double from = INFINITY, seconds = json_number_value(json_object_get(run, "duration"));
-	size_t n = json_array_size(list_of(run, "ttfts")), k;
+	size_t n = json_array_size(list_named(run, "ttfts")), k;
 
 	if (json_array_size(starts) != n || !(seconds > 0))
 		return 0;
@@ -161,14 +161,14 @@ static int over_time(struct report_data *d, const json_t *run)
 	for (size_t i = 0; i < n; i++)
 		from = fmin(from, at(starts, i));
 	for (size_t i = 0; i < n; i++) {
-		const json_t *gaps = json_array_get(list_of(run, "itls"), i);
-		double start = at(starts, i) - from, t = start + at(list_of(run, "ttfts"), i), chunks, each;
+		const json_t *gaps = json_array_get(list_named(run, "itls"), i);
+		double start = at(starts, i) - from, t = start + at(list_named(run, "ttfts"), i), chunks, each;
 		json_t *gap;
 
-		if (failed(run, i) || start < 0)
+		if (request_failed(run, i) || start < 0)
 			continue;
 		chunks = (double)json_array_size(gaps) + 1;
-		each = at(list_of(run, "output_lens"), i) / chunks; /* an event may carry several tokens */
+		each = at(list_named(run, "output_lens"), i) / chunks; /* an event may carry several tokens */
 		put_in_bin(d, d->tokens_s, t, each / d->bin);
 		json_array_foreach(gaps, k, gap) {
 			t += json_number_value(gap);
@@ -188,10 +188,10 @@ int report_data(struct report_data *d, const struct report_of *of)
 	*d = (struct report_data){ 0 };
 	json_array_foreach(of->runs, i, run)
 		if (detailed(run)) {
-			size_t n = json_array_size(list_of(run, "ttfts"));
+			size_t n = json_array_size(list_named(run, "ttfts"));
 
 			room[REPORT_TTFT] += n, room[REPORT_TPOT] += n, room[REPORT_E2EL] += n;
-			json_array_foreach(list_of(run, "itls"), k, gaps)
+			json_array_foreach(list_named(run, "itls"), k, gaps)
 				room[REPORT_ITL] += json_array_size(gaps);
 		}
 	for (int q = 0; q < N_REPORT; q++)
@@ -199,9 +199,9 @@ int report_data(struct report_data *d, const struct report_of *of)
 			return -ENOMEM;
 	json_array_foreach(of->runs, i, run)
 		if (detailed(run))
-			collect(d, run);
+			collect_points(d, run);
 	for (int q = 0; q < N_REPORT; q++)
-		qsort(d->v[q], d->n[q], sizeof(double), by_value);
+		qsort(d->v[q], d->n[q], sizeof(double), compare_doubles);
 	run = json_array_get(of->runs, 0);
 	return detailed(run) ? over_time(d, run) : 0;
 }
@@ -229,7 +229,7 @@ static void cell(FILE *f, const char *s)
 	fputc('"', f);
 }
 
-static void number(FILE *f, double v)
+static void write_number(FILE *f, double v)
 {
 	if (isfinite(v))
 		fprintf(f, ",%.10g", v);
@@ -264,13 +264,13 @@ static void csv_runs(FILE *f, const struct report_of *of, size_t n)
 			for (int s = 0; s < N_SUMMARY; s++) {
 				const json_t *v = json_object_get(run, summary[s]);
 
-				number(f, json_is_number(v) ? json_number_value(v) : NAN);
+				write_number(f, json_is_number(v) ? json_number_value(v) : NAN);
 			}
 			for (int r = 0; r < 2; r++) {
 				const json_t *v = json_object_get(json_object_get(server, "reached"),
 				                                  r ? "arithmetic" : "memory");
 
-				number(f, json_is_number(v) ? json_number_value(v) : NAN);
+				write_number(f, json_is_number(v) ? json_number_value(v) : NAN);
 			}
 			fputc(',', f);
 			cell(f, limit ? limit : "");
@@ -280,25 +280,26 @@ static void csv_runs(FILE *f, const struct report_of *of, size_t n)
 
 static void csv_requests(FILE *f, const char *name, const json_t *run, size_t k)
 {
-	const json_t *starts = list_of(run, "start_times");
-	size_t n = json_array_size(list_of(run, "ttfts"));
+	const json_t *starts = list_named(run, "start_times");
+	size_t n = json_array_size(list_named(run, "ttfts"));
 	double from = INFINITY;
 
 	for (size_t i = 0; i < n; i++)
 		from = fmin(from, at(starts, i));
 	for (size_t i = 0; i < n; i++) {
-		double ttft = at(list_of(run, "ttfts"), i), rest = sum_of(json_array_get(list_of(run, "itls"), i));
-		double out = at(list_of(run, "output_lens"), i);
-		const char *e = json_string_value(json_array_get(list_of(run, "errors"), i));
+		double ttft = at(list_named(run, "ttfts"), i),
+		       rest = sum_of(json_array_get(list_named(run, "itls"), i));
+		double out = at(list_named(run, "output_lens"), i);
+		const char *e = json_string_value(json_array_get(list_named(run, "errors"), i));
 
 		cell(f, name);
 		fprintf(f, ",%zu,%zu", k, i);
-		number(f, json_array_size(starts) == n ? at(starts, i) - from : NAN);
-		number(f, at(list_of(run, "input_lens"), i));
-		number(f, out);
-		number(f, failed(run, i) ? NAN : ttft * 1e3);
-		number(f, !failed(run, i) && out > 1 ? rest / (out - 1) * 1e3 : NAN);
-		number(f, failed(run, i) ? NAN : (ttft + rest) * 1e3);
+		write_number(f, json_array_size(starts) == n ? at(starts, i) - from : NAN);
+		write_number(f, at(list_named(run, "input_lens"), i));
+		write_number(f, out);
+		write_number(f, request_failed(run, i) ? NAN : ttft * 1e3);
+		write_number(f, !request_failed(run, i) && out > 1 ? rest / (out - 1) * 1e3 : NAN);
+		write_number(f, request_failed(run, i) ? NAN : (ttft + rest) * 1e3);
 		fputc(',', f);
 		cell(f, e ? e : "");
 		fputc('\n', f);

@@ -13,7 +13,7 @@
 #define REACH  2.5               /* a ceiling above 2.5 times the highest value is only printed */
 #define LINE   256               /* points of a line */
 
-static void say(const struct report *p, const char *s) { report_text(p->f, s); }
+static void draw_text(const struct report *p, const char *s) { report_text(p->f, s); }
 
 static void legend(const struct report *p, const size_t *pick, size_t n)
 {
@@ -24,7 +24,7 @@ static void legend(const struct report *p, const size_t *pick, size_t n)
 		fprintf(p->f, "<li class=\"c%zu\"><span>", i % 8);
 		if (p->comparison)
 			fprintf(p->f, "%c  ", 'A' + (int)i);
-		say(p, p->of[pick ? pick[i] : i].name);
+		draw_text(p, p->of[pick ? pick[i] : i].name);
 		fprintf(p->f, "</span></li>");
 	}
 	fprintf(p->f, "</ul>\n");
@@ -221,7 +221,7 @@ static const struct axis bound_axis = { "bound", "bound_seconds", "What bound th
 	"what the device did", N_BOUND, sched_bound_name, bound_colour, NULL };
 
 /* The share of value k in the whole run. */
-static double part(const json_t *server, const struct axis *a, int k)
+static double share_of(const json_t *server, const struct axis *a, int k)
 {
 	const struct axis *whole = a->whole ? a->whole : a;
 	const json_t *seconds = json_object_get(server, whole->seconds);
@@ -234,7 +234,7 @@ static double part(const json_t *server, const struct axis *a, int k)
 }
 
 /* The same for one time interval of the run. */
-static double part_at(const json_t *time, const struct axis *a, int k, size_t i)
+static double share_at(const json_t *time, const struct axis *a, int k, size_t i)
 {
 	const struct axis *whole = a->whole ? a->whole : a;
 	const json_t *lists = json_object_get(time, whole->key);
@@ -260,7 +260,7 @@ static char *limit_legend(const struct report_of *of, size_t points, const struc
 		double v = 0;
 
 		for (size_t i = 0; i < points; i++)
-			v = fmax(v, part(report_server(&of[i]), a, k));
+			v = fmax(v, share_of(report_server(&of[i]), a, k));
 		if (v < 0.0005)
 			continue;
 		fprintf(f, "<li class=\"%s\"><span>%s", plot_class(a->colour[k]), a->name(k));
@@ -297,7 +297,7 @@ static void bands(const struct report *p, const struct report_of *of_one, const 
 			bool any = false;
 
 			for (size_t i = 0; i < n; i++) {
-				double v = part_at(time, a, k, i);
+				double v = share_at(time, a, k, i);
 
 				any = any || v > 0;
 				above[i] = below[i] + v;
@@ -329,7 +329,7 @@ static void columns(const struct report *p, const struct axis *a)
 		double x[2] = { (double)i + 0.62, (double)i + 1.38 }, below[1] = { 0 }, above[1];
 
 		for (int k = 0; k < a->n; k++) {
-			double v = part(report_server(&p->of[i]), a, k);
+			double v = share_of(report_server(&p->of[i]), a, k);
 
 			above[0] = below[0] + v;
 			snprintf(tip, sizeof(tip), "%.300s: %s %.1f %%", p->of[i].name, a->name(k), v * 100);
@@ -381,7 +381,7 @@ static bool met(const struct report *p, const struct axis *a)
 {
 	for (size_t i = 0; i < p->n; i++)
 		for (int k = 0; k < a->n; k++)
-			if (part(report_server(&p->of[i]), a, k) >= 0.0005)
+			if (share_of(report_server(&p->of[i]), a, k) >= 0.0005)
 				return true;
 	return false;
 }
@@ -394,9 +394,9 @@ static void say_limit(const struct report *p, size_t i)
 	if (!server || p->n == 1 || p->sweep)
 		return;
 	fprintf(p->f, "<p><b>%c</b> ", 'A' + (int)(i % 26));
-	say(p, p->of[i].name);
+	draw_text(p, p->of[i].name);
 	fprintf(p->f, ": ");
-	say(p, report_field(server, "says"));
+	draw_text(p, report_field(server, "says"));
 	fprintf(p->f, ".</p>\n");
 }
 
@@ -549,7 +549,7 @@ void report_draw_sweep(const struct report *p)
 		fprintf(p->f, "<ul class=\"legend\">");
 		for (size_t k = 0; k < n; k++) {
 			fprintf(p->f, "<li class=\"c%zu\"><span>", k % 8);
-			say(p, c[k].settings);
+			draw_text(p, c[k].settings);
 			fprintf(p->f, "</span></li>");
 		}
 		fprintf(p->f, "</ul>\n");

@@ -12,11 +12,11 @@
 #include "report.h"
 #include "report_style.h"
 
-static void say(const struct report *p, const char *s) { report_text(p->f, s); }
+static void page_text(const struct report *p, const char *s) { report_text(p->f, s); }
 
 /* ---- head -------------------------------------------------------------------------------------- */
 
-static void head(const struct report *p)
+static void page_head(const struct report *p)
 {
 	const json_t *run = json_array_get(p->of[0].runs, 0), *server = report_server(&p->of[0]);
 	const char *model = report_field(run, "model_id"), *slash = strrchr(model, '/'), *date =
@@ -32,16 +32,16 @@ static void head(const struct report *p)
 	        "'unsafe-inline'; "
 	        "img-src data:\">\n<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
 	        "<link rel=\"icon\" href=\"data:,\">\n<title>Benchmark of ");
-	say(p, slash && slash[1] ? slash + 1 : model);
+	page_text(p, slash && slash[1] ? slash + 1 : model);
 	fprintf(p->f, "</title>\n<style>\n");
 	for (size_t i = 0; i < sizeof(report_style) / sizeof(report_style[0]); i++)
 		fputs(report_style[i], p->f);
 	fprintf(p->f, "</style></head>\n<body><main>\n<header><h1>");
-	say(p, slash && slash[1] ? slash + 1 : *model ? model : "Benchmark");
+	page_text(p, slash && slash[1] ? slash + 1 : *model ? model : "Benchmark");
 	fprintf(p->f, "</h1>\n<p>");
 	if (*report_field(server, "device")) {
 		fprintf(p->f, "on ");
-		say(p, report_field(server, "device"));
+		page_text(p, report_field(server, "device"));
 		mark = ", ";
 	}
 	if (*date) {
@@ -51,7 +51,7 @@ static void head(const struct report *p)
 			         11);
 		else
 			snprintf(v, sizeof(v), "%.50s", date);
-		say(p, v);
+		page_text(p, v);
 		mark = ", ";
 	}
 	for (int i = 0; i < 4; i++) {
@@ -61,7 +61,7 @@ static void head(const struct report *p)
 			continue;
 		report_value(v, sizeof(v), w);
 		fprintf(p->f, "%s%s ", mark, what[i][1]);
-		say(p, v);
+		page_text(p, v);
 		mark = ", ";
 	}
 	fprintf(p->f, "</p></header>\n");
@@ -76,15 +76,15 @@ static void sentence(const struct report *p)
 	if (p->comparison) {
 		fprintf(p->f, "<p class=\"says %s\"><b>A</b> ", !strcmp(verdict, "worse") ? "worse" :
 		        !strcmp(verdict, "better") ? "better" : "");
-		say(p, p->of[0].name);
+		page_text(p, p->of[0].name);
 		fprintf(p->f, ", <b>B</b> ");
-		say(p, p->of[1].name);
+		page_text(p, p->of[1].name);
 		fprintf(p->f, ".<br>");
-		say(p, says);
+		page_text(p, says);
 		fprintf(p->f, "</p>\n");
 	} else if (*report_field(server, "says") && !p->sweep) {
 		fprintf(p->f, "<p class=\"says\">");
-		say(p, report_field(server, "says"));
+		page_text(p, report_field(server, "says"));
 		fprintf(p->f, ".</p>\n");
 	}
 }
@@ -97,7 +97,7 @@ static void tile(const struct report *p, const char *label, double v, const char
 		return;
 	report_number(number, sizeof(number), v);
 	fprintf(p->f, "<li><span>%s</span><b>%s <small>%s</small></b><span>", label, number, unit);
-	say(p, under);
+	page_text(p, under);
 	fprintf(p->f, "</span></li>\n");
 }
 
@@ -121,10 +121,10 @@ static void tiles(const struct report *p)
 			of = &p->of[i];
 	if (p->sweep) {
 		fprintf(p->f, "<p class=\"says\">%zu points. Most tokens a second came at <b>", p->n);
-		say(p, of->name);
+		page_text(p, of->name);
 		fprintf(p->f, "</b>: ");
-		say(p, *report_field(report_server(of), "says") ? report_field(report_server(of), "says") :
-		    "these are its numbers");
+		page_text(p, *report_field(report_server(of), "says") ? report_field(report_server(of), "says") :
+		          "these are its numbers");
 		fprintf(p->f, ".</p>\n");
 	}
 	fprintf(p->f, "<ul class=\"tiles\">\n");
@@ -149,12 +149,12 @@ static void tiles(const struct report *p)
 static void bar(const struct report *p, const char *name, double share, const char *amount, int colour)
 {
 	fprintf(p->f, "<div><dt>");
-	say(p, name);
+	page_text(p, name);
 	fprintf(p->f, "</dt><dd><svg viewBox=\"0 0 100 4\" preserveAspectRatio=\"none\" aria-hidden=\"true\">"
 	        "<rect class=\"n\" fill=\"currentColor\" opacity=\".45\" width=\"100\" height=\"4\"/>"
 	        "<rect class=\"c%d\" fill=\"currentColor\" width=\"%.2f\" height=\"4\"/></svg></dd><dd>%.1f %% "
 	        "<small>", colour % 8, fmin(fmax(share * 100, 0), 100), share * 100);
-	say(p, amount);
+	page_text(p, amount);
 	fprintf(p->f, "</small></dd></div>\n");
 }
 
@@ -218,7 +218,7 @@ static const struct { const char *key, *label; } rows[] = {
 };
 #define N_ROWS (sizeof(rows) / sizeof(rows[0]))
 
-static void change(const struct report *p, const char *key)
+static void page_change(const struct report *p, const char *key)
 {
 	const json_t *metrics = json_object_get(p->comparison, "metrics");
 	json_t *m;
@@ -232,7 +232,7 @@ static void change(const struct report *p, const char *key)
 		fprintf(p->f, "<td>%+.1f %%</td><td class=\"%s\">",
 		        json_number_value(json_object_get(m, "change_percent")), !strcmp(verdict, "better") ?
 		        "better" : !strcmp(verdict, "worse") ? "worse" : "");
-		say(p, verdict);
+		page_text(p, verdict);
 		fprintf(p->f, "</td>");
 		return;
 	}
@@ -249,7 +249,7 @@ static void numbers(const struct report *p)
 		fprintf(p->f, "</th><th class=\"name\" scope=\"col\">");
 		if (p->sweep)
 			fprintf(p->f, "%zu. ", i + 1);
-		say(p, p->of[i].name);
+		page_text(p, p->of[i].name);
 	}
 	fprintf(p->f, "</th>%s</tr></thead>\n<tbody>\n", p->comparison ? "<th>change</th><th>verdict</th>" :
 	        "");
@@ -266,7 +266,7 @@ static void numbers(const struct report *p)
 			fprintf(p->f, "<td>%s</td>", number);
 		}
 		if (p->comparison)
-			change(p, rows[r].key);
+			page_change(p, rows[r].key);
 		fprintf(p->f, "</tr>\n");
 	}
 	fprintf(p->f, "</tbody></table></div>\n");
@@ -284,9 +284,9 @@ static void settings(const struct report *p)
 		fprintf(p->f, "Settings of the daemon: ");
 		json_object_foreach((json_t *)(uintptr_t)json_object_get(server, "knobs"), key, v) {
 			report_value(s, sizeof(s), v);
-			say(p, key);
+			page_text(p, key);
 			fputc(' ', p->f);
-			say(p, s);
+			page_text(p, s);
 			fprintf(p->f, "; ");
 		}
 		fprintf(p->f, "KV cache of %lld blocks. "
@@ -294,7 +294,7 @@ static void settings(const struct report *p)
 	}
 	if (*unknown) {
 		fprintf(p->f, "The hardware's ceilings are not known: ");
-		say(p, unknown);
+		page_text(p, unknown);
 		fprintf(p->f, ". ");
 	} else if (most) {
 		fprintf(p->f, "Ceilings: %.1f GB/s of memory, %.0f Gop/s with bytes, %.0f with floats, on %d cores "
@@ -302,9 +302,9 @@ static void settings(const struct report *p)
 		        json_number_value(json_object_get(most, "int8_ops_per_s")) / 1e9,
 		        json_number_value(json_object_get(most, "float_ops_per_s")) / 1e9,
 		        (int)json_integer_value(json_object_get(most, "cores")));
-		say(p, report_field(most, "processor"));
+		page_text(p, report_field(most, "processor"));
 		fprintf(p->f, ", ");
-		say(p, report_field(most, "date"));
+		page_text(p, report_field(most, "date"));
 		fprintf(p->f, ". ");
 	}
 	fprintf(p->f, "Made by slipring %s; this page asks nothing of any server.</p></footer>\n",
@@ -315,7 +315,7 @@ static void settings(const struct report *p)
 
 static void page(const struct report *p)
 {
-	head(p);
+	page_head(p);
 	sentence(p);
 	tiles(p);
 	if (p->sweep)

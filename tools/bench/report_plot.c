@@ -82,7 +82,7 @@ void report_number(char *out, size_t n, double v)
 
 /* ---- places ------------------------------------------------------------------------------------ */
 
-static double place(const double range[2], bool logarithmic, double v)
+static double place_on_axis(const double range[2], bool logarithmic, double v)
 {
 	double a = range[0], b = range[1], x;
 
@@ -95,12 +95,12 @@ static double place(const double range[2], bool logarithmic, double v)
 
 static double across(const struct plot *p, double v)
 {
-	return LEFT + place(p->x, p->log_x, v) * (W - LEFT - RIGHT);
+	return LEFT + place_on_axis(p->x, p->log_x, v) * (W - LEFT - RIGHT);
 }
 
 static double up(const struct plot *p, double v)
 {
-	return H - BOTTOM - place(p->y, p->log_y, v) * (H - TOP - BOTTOM);
+	return H - BOTTOM - place_on_axis(p->y, p->log_y, v) * (H - TOP - BOTTOM);
 }
 
 /* Choose round values inside a range.  Returns their number. */

@@ -40,7 +40,7 @@ struct sweep {
 	uint64_t salt;
 };
 
-static int usage(FILE *to)
+static int sweep_usage(FILE *to)
 {
 	fprintf(to, "slipring bench sweep [--max-concurrency N,N,..] [--request-rate R,R,..] [--set "
 	        "KNOB=V,V,..]\n"
@@ -67,7 +67,7 @@ static int usage(FILE *to)
 /* ---- what is varied ---------------------------------------------------------------------------- */
 
 /* Replace *all by its combinations with each value of a list "a,b,c". */
-static int multiply(json_t **all, const char *name, const char *list, char *err, size_t errlen)
+static int add_dimension(json_t **all, const char *name, const char *list, char *err, size_t errlen)
 {
 	json_t *more = json_array(), *old;
 	size_t i;
@@ -155,7 +155,7 @@ static int multiply_file(json_t **all, const char *path, char *err, size_t errle
 	return json_array_size(more) > POINTS ? -E2BIG : 0;
 }
 
-static int set(struct sweep *s, const char *word, char *err, size_t errlen)
+static int add_setting(struct sweep *s, const char *word, char *err, size_t errlen)
 {
 	const char *equals = strchr(word, '=');
 	char name[100], given[100];
@@ -166,7 +166,7 @@ static int set(struct sweep *s, const char *word, char *err, size_t errlen)
 	}
 	snprintf(given, sizeof(given), "%.*s", (int)(equals - word), word);
 	dashes(name, sizeof(name), given);
-	return multiply(&s->knobs, name, equals + 1, err, errlen);
+	return add_dimension(&s->knobs, name, equals + 1, err, errlen);
 }
 
 static bool is(const char *word, const char *name, const char **value, int argc, char **argv, int *i)
@@ -181,7 +181,7 @@ static bool is(const char *word, const char *name, const char **value, int argc,
 	return true;
 }
 
-static int take(struct sweep *s, int argc, char **argv, int *i, char *err, size_t errlen)
+static int sweep_word(struct sweep *s, int argc, char **argv, int *i, char *err, size_t errlen)
 {
 	char *word = argv[*i];
 	const char *v;
@@ -191,11 +191,11 @@ static int take(struct sweep *s, int argc, char **argv, int *i, char *err, size_
 	else if (!strcmp(word, "--show-stdout"))
 		s->show = true;
 	else if (is(word, "--max-concurrency", &v, argc, argv, i))
-		return multiply(&s->flags, "max-concurrency", v, err, errlen);
+		return add_dimension(&s->flags, "max-concurrency", v, err, errlen);
 	else if (is(word, "--request-rate", &v, argc, argv, i))
-		return multiply(&s->flags, "request-rate", v, err, errlen);
+		return add_dimension(&s->flags, "request-rate", v, err, errlen);
 	else if (is(word, "--set", &v, argc, argv, i))
-		return set(s, v, err, errlen);
+		return add_setting(s, v, err, errlen);
 	else if (is(word, "--serve-params", &v, argc, argv, i))
 		return multiply_file(&s->knobs, v, err, errlen);
 	else if (is(word, "--bench-params", &v, argc, argv, i))
@@ -220,7 +220,7 @@ static int take(struct sweep *s, int argc, char **argv, int *i, char *err, size_
 /* ---- the points -------------------------------------------------------------------------------- */
 
 /* Write "a=1, b=2" without the name `without`. */
-static void describe(char *out, size_t n, const json_t *pairs, const char *without)
+static void describe_point(char *out, size_t n, const json_t *pairs, const char *without)
 {
 	const char *key;
 	json_t *v;
@@ -234,7 +234,7 @@ static void describe(char *out, size_t n, const json_t *pairs, const char *witho
 	}
 }
 
-static void file_name(char *out, size_t n, size_t i, const char *name)
+static void point_name(char *out, size_t n, size_t i, const char *name)
 {
 	int at = snprintf(out, n, "%02zu-%.150s", i + 1, name);
 
@@ -283,11 +283,11 @@ static int make_points(struct sweep *s, char *err, size_t errlen)
 			char name[600] = "", settings[600] = "", file[200];
 			json_t *p;
 
-			describe(name, sizeof(name), flags, NULL);
-			describe(name, sizeof(name), knobs, NULL);
-			describe(settings, sizeof(settings), knobs, NULL);
-			describe(settings, sizeof(settings), flags, s->load);
-			file_name(file, sizeof(file), n++, *name ? name : "point");
+			describe_point(name, sizeof(name), flags, NULL);
+			describe_point(name, sizeof(name), knobs, NULL);
+			describe_point(settings, sizeof(settings), knobs, NULL);
+			describe_point(settings, sizeof(settings), flags, s->load);
+			point_name(file, sizeof(file), n++, *name ? name : "point");
 			p = json_pack("{s:s, s:s, s:s, s:O, s:O, s:i}", "name", *name ? name : "as it is", "settings",
 				*settings ? settings : "as it is", "file", file, "knobs", knobs, "flags", flags, "runs", 0);
 			if (s->load) {
@@ -354,7 +354,7 @@ static int wanted(const struct sweep *s, const json_t *point, int64_t want[N_KNO
 }
 
 /* Check everything that can be checked before the first request. */
-static int check(struct sweep *s, char *err, size_t errlen)
+static int check_sweep(struct sweep *s, char *err, size_t errlen)
 {
 	char *argv[WORDS], room[8192];
 	struct bench_options o = { 0 };
@@ -471,7 +471,7 @@ static int run_all(struct sweep *s)
 	return rc;
 }
 
-static int finish(const struct sweep *s, int rc)
+static int sweep_end(const struct sweep *s, int rc)
 {
 	char file[PATH_MAX], html[PATH_MAX], err[5000], *name = file;
 
@@ -521,7 +521,7 @@ static int sweep(struct sweep *s)
 	rc = run_all(s);
 	if (s->in.page && keeper_stop(&keeper) && !rc)
 		rc = 1;
-	return finish(s, rc);
+	return sweep_end(s, rc);
 }
 
 int bench_sweep(int argc, char **argv)
@@ -535,8 +535,8 @@ int bench_sweep(int argc, char **argv)
 
 	for (int i = 1; !rc && i < argc; i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-			return usage(stdout);
-		rc = take(&s, argc, argv, &i, err, sizeof(err));
+			return sweep_usage(stdout);
+		rc = sweep_word(&s, argc, argv, &i, err, sizeof(err));
 	}
 	strftime(date, sizeof(date), "sweep-%Y%m%d-%H%M%S", localtime_r(&now, &tm));
 	s.dir = s.dir ? s.dir : date;
@@ -544,7 +544,7 @@ int bench_sweep(int argc, char **argv)
 	if (!rc)
 		rc = make_points(&s, err, sizeof(err));
 	if (!rc)
-		rc = check(&s, err, sizeof(err));
+		rc = check_sweep(&s, err, sizeof(err));
 	if (rc) {
 		fprintf(stderr, "slipring bench sweep: %s\n", err);
 		rc = 2;

@@ -33,7 +33,7 @@
 
 static volatile sig_atomic_t interrupted;
 
-static void on_interrupt(int sig)
+static void record_interrupt(int sig)
 {
 	(void)sig;
 	interrupted = 1;
@@ -46,7 +46,7 @@ struct record_options {
 	bool texts, force;
 };
 
-static int usage(FILE *to)
+static int record_usage(FILE *to)
 {
 	fprintf(to, "slipring record [--instance NAME] [--for TIME] [--texts] FILE\n\n"
 	            "Writes what is asked of the daemon as a trace, a line for each request: when it came, how "
@@ -101,7 +101,7 @@ static int answered(int sock, int *memory, char *err, size_t errlen)
 
 /* Returns the connection that keeps the recording alive, or -errno and a sentence.  *memory: the descriptor
  * of the entries. */
-static int begin(const struct instance *in, bool texts, int *memory, char *err, size_t errlen)
+static int record_begin(const struct instance *in, bool texts, int *memory, char *err, size_t errlen)
 {
 	struct control_ask q = { CONTROL_MAGIC, CONTROL_VERSION, CONTROL_RECORD, 0, texts ? RECORD_IDS : 0 };
 	struct sockaddr_un addr = { .sun_family = AF_UNIX };
@@ -207,7 +207,7 @@ static int to_file(const struct record_options *o, const struct instance *in, co
 		snprintf(err, errlen, "%s cannot be written: %s", o->file, strerror(-rc));
 		return rc;
 	}
-	conn = begin(in, o->texts, &memory, err, errlen);
+	conn = record_begin(in, o->texts, &memory, err, errlen);
 	if (conn < 0) {
 		fresh_drop(&w);
 		return conn;
@@ -268,7 +268,7 @@ static double count_of(const char *text)
 	return digits && !text[digits] ? strtod(text, NULL) : NAN;
 }
 
-static int take(struct record_options *o, int argc, char **argv, char *err, size_t errlen)
+static int take_options(struct record_options *o, int argc, char **argv, char *err, size_t errlen)
 {
 	const char *a = argv[1];
 	struct stat st;
@@ -326,7 +326,7 @@ static int take(struct record_options *o, int argc, char **argv, char *err, size
 int cmd_record(int argc, char **argv)
 {
 	struct record_options o = { .seconds = 600, .limits = { 100000, 256u << 20 } };
-	struct sigaction on = { .sa_handler = on_interrupt };
+	struct sigaction on = { .sa_handler = record_interrupt };
 	struct session session = { .conn = NULL };
 	struct instance in;
 	char err[700] = "";
@@ -334,10 +334,10 @@ int cmd_record(int argc, char **argv)
 
 	for (int i = 1; i < argc; i++)
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-			return usage(stdout);
+			return record_usage(stdout);
 	if (argc < 2)
-		return usage(stderr);
-	rc = take(&o, argc, argv, err, sizeof(err));
+		return record_usage(stderr);
+	rc = take_options(&o, argc, argv, err, sizeof(err));
 	if (rc) {
 		fprintf(stderr, "slipring record: %s\n", err);
 		return 2;

@@ -14,7 +14,7 @@
 
 #include <jansson.h>
 
-struct request {
+struct traced_request {
 	uint64_t id, at_ns;
 	uint32_t n_prompt, n_tokens;
 	bool ended;
@@ -28,7 +28,7 @@ struct trace {
 	const struct sr_text *text;
 	uint64_t start_ns;
 	struct trace_limits limits;
-	struct request *queue;       /* [cap] circular: n requests from `first` on, by id and time */
+	struct traced_request *queue; /* [cap] circular: n requests from `first` on, by id and time */
 	size_t first, n, cap;
 	struct { uint64_t hash, number; } *seen; /* [seen_cap] open addressing; number 0: free */
 	size_t n_seen, seen_cap;
@@ -54,12 +54,12 @@ int trace_create(struct trace **out, FILE *to, const struct sr_text *text, uint6
 	return t->seen ? 0 : -ENOMEM;
 }
 
-static struct request *request(struct trace *t, size_t i)
+static struct traced_request *request(struct trace *t, size_t i)
 {
 	return &t->queue[(t->first + i) % t->cap];
 }
 
-static void forget(struct request *q)
+static void forget(struct traced_request *q)
 {
 	free(q->hash);
 	free(q->ids);
@@ -119,7 +119,7 @@ static int64_t number_of(struct trace *t, uint64_t hash)
 
 /* ---- lines ------------------------------------------------------------------------------------- */
 
-static int put_text(struct trace *t, const struct request *q)
+static int put_text(struct trace *t, const struct traced_request *q)
 {
 	int64_t n = sr_text_decode(t->text, q->ids, q->n_ids, false, NULL, 0);
 	char *s = n >= 0 ? malloc((size_t)n + 1) : NULL, *dumped;
@@ -137,7 +137,7 @@ static int put_text(struct trace *t, const struct request *q)
 	return dumped ? 0 : -ENOMEM;
 }
 
-static int write_line(struct trace *t, const struct request *q)
+static int write_line(struct trace *t, const struct traced_request *q)
 {
 	long before = ftell(t->to);
 	int rc = 0;
@@ -170,7 +170,7 @@ static int write_line(struct trace *t, const struct request *q)
 }
 
 /* Write the line of a request that has ended, or leave it out. */
-static int settle(struct trace *t, const struct request *q)
+static int request_settle(struct trace *t, const struct traced_request *q)
 {
 	if (!q->n_tokens)
 		t->count.empty++;
@@ -183,10 +183,10 @@ static int settle(struct trace *t, const struct request *q)
 
 /* ---- entries ----------------------------------------------------------------------------------- */
 
-static int begin(struct trace *t, const struct record_entry *e)
+static int request_begin(struct trace *t, const struct record_entry *e)
 {
 	const unsigned char *after = (const unsigned char *)(e + 1);
-	struct request *q, *grown;
+	struct traced_request *q, *grown;
 	size_t cap;
 
 	if (t->n == t->cap) {
@@ -202,7 +202,7 @@ static int begin(struct trace *t, const struct record_entry *e)
 		t->first = 0;
 	}
 	q = request(t, t->n);
-	*q = (struct request){ .id = e->id, .at_ns = e->at_ns, .n_prompt = e->n_prompt,
+	*q = (struct traced_request){ .id = e->id, .at_ns = e->at_ns, .n_prompt = e->n_prompt,
 	                       .n_hashes = e->n_hashes };
 	q->hash = malloc(e->n_hashes * sizeof(*q->hash) + 1);
 	if (!q->hash)
@@ -222,7 +222,7 @@ static int begin(struct trace *t, const struct record_entry *e)
 }
 
 /* Find a request by id.  Ids grow along the queue; those of lost entries are missing. */
-static struct request *find(struct trace *t, uint64_t id)
+static struct traced_request *request_find(struct trace *t, uint64_t id)
 {
 	size_t low = 0, high = t->n;
 
@@ -239,18 +239,18 @@ static struct request *find(struct trace *t, uint64_t id)
 
 int trace_take(struct trace *t, const struct record_entry *e)
 {
-	struct request *q;
+	struct traced_request *q;
 	int rc = 0;
 
 	if (e->kind == RECORD_REQUEST && t->count.requests + t->n < t->limits.requests)
-		rc = begin(t, e);
-	q = e->kind == RECORD_ANSWER ? find(t, e->id) : NULL;
+		rc = request_begin(t, e);
+	q = e->kind == RECORD_ANSWER ? request_find(t, e->id) : NULL;
 	if (q) {
 		q->ended = true;
 		q->n_tokens = e->n_tokens;
 	}
 	while (!rc && t->n && request(t, 0)->ended) {
-		rc = settle(t, request(t, 0));
+		rc = request_settle(t, request(t, 0));
 		forget(request(t, 0));
 		t->first = (t->first + 1) % t->cap;
 		t->n--;
@@ -263,10 +263,10 @@ int trace_finish(struct trace *t, struct trace_count *c)
 	int rc = 0;
 
 	for (; !rc && t->n; t->n--, t->first = (t->first + 1) % t->cap) {
-		struct request *q = request(t, 0);
+		struct traced_request *q = request(t, 0);
 
 		if (q->ended)
-			rc = settle(t, q);
+			rc = request_settle(t, q);
 		else
 			t->count.open++;
 		forget(q);

@@ -14,7 +14,7 @@
 #include "tools/save.h"
 #include "turn.h"
 
-static int usage(FILE *to)
+static int set_usage(FILE *to)
 {
 	fprintf(to, "slipring set [--instance NAME] [--json]\n"
 	            "slipring set [--instance NAME] KNOB VALUE [--save[=FILE]]\n\n"
@@ -93,7 +93,7 @@ static int save(const struct instance *in, enum knob k, int64_t value, const cha
 	return 0;
 }
 
-static int change(struct instance *in, const char *knob, const char *text, const char *file, bool json)
+static int change_knob(struct instance *in, const char *knob, const char *text, const char *file, bool json)
 {
 	struct control_answer a;
 	const char *names[N_KNOBS], *near;
@@ -136,7 +136,7 @@ int cmd_set(int argc, char **argv)
 
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-			return usage(stdout);
+			return set_usage(stdout);
 		if (!strcmp(argv[i], "--json"))
 			json = true;
 		else if (!strcmp(argv[i], "--save"))
@@ -151,7 +151,7 @@ int cmd_set(int argc, char **argv)
 			return command_wrong("set", argv, i, i);
 	}
 	if (n == 1 || (n == 0 && file))
-		return usage(stderr);
+		return set_usage(stderr);
 	if (instance_open(&in, "set", name) < 0)
 		return 1;
 	if (!in.page->ready_ns) {
@@ -161,7 +161,7 @@ int cmd_set(int argc, char **argv)
 	} else if (n == 0) {
 		r = json ? list_json(in.page) : list(in.page);
 	} else {
-		r = change(&in, word[0], word[1], file, json);
+		r = change_knob(&in, word[0], word[1], file, json);
 	}
 	instance_close(&in);
 	return r;

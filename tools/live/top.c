@@ -26,19 +26,19 @@ struct look {
 	struct stats_mark mark;
 };
 
-struct row {                              /* one client */
+struct top_row {                          /* one client */
 	const struct stats_client *c;
 	double prompt_per_s, generated_per_s, requests_per_s;
 	char name[33];
 	char remark[64];
 };
 
-struct view {
+struct top_view {
 	struct instance in;
 	struct look *old, *now;
 	bool first;                       /* there is no older copy: figures are since READY */
 	struct figures f;
-	struct row row[STATS_CLIENTS];
+	struct top_row row[STATS_CLIENTS];
 	int n_rows;
 	double ttft[3], itl[3];           /* p50, p90, p99; seconds */
 	struct nvml_gpu gpu[NVML_MOST];
@@ -53,7 +53,7 @@ static void on_end(int sig)
 	ended = 1;
 }
 
-static int usage(FILE *to)
+static int top_usage(FILE *to)
 {
 	fprintf(to, "slipring top [--instance NAME] [-i SECONDS] [--once] [--json]\n\n"
 	            "What the daemon does: rates, latencies, the limits that its steps run into, who is "
@@ -69,14 +69,14 @@ static int usage(FILE *to)
 
 /* ---- looking ----------------------------------------------------------------------------- */
 
-static void look(struct look *l, const struct instance *in)
+static void look_at(struct look *l, const struct instance *in)
 {
 	stats_read_all(in->page);
 	memcpy(&l->page, in->page, sizeof(l->page));
 	figures_now(&l->page, instance_alive(in), &l->mark);
 }
 
-static void remark(struct row *r, const struct stats_client *old, uint64_t now, double seconds)
+static void remark(struct top_row *r, const struct stats_client *old, uint64_t now, double seconds)
 {
 	const struct stats_client *c = r->c;
 	uint64_t requests = c->requests - (old ? old->requests : 0), alone = c->alone - (old ? old->alone :
@@ -99,7 +99,7 @@ static void remark(struct row *r, const struct stats_client *old, uint64_t now, 
 
 static int by_load(const void *a, const void *b)
 {
-	const struct row *x = a, *y = b;
+	const struct top_row *x = a, *y = b;
 
 	if (x->generated_per_s != y->generated_per_s)
 		return x->generated_per_s < y->generated_per_s ? 1 : -1;
@@ -108,19 +108,19 @@ static int by_load(const void *a, const void *b)
 	return x->c->id < y->c->id ? -1 : 1;
 }
 
-static void clients(struct view *v)
+static void clients(struct top_view *v)
 {
 	double s = v->f.seconds > 0 ? v->f.seconds : 1;
 
 	v->n_rows = 0;
 	for (int i = 0; i < STATS_CLIENTS; i++) {
 		const struct stats_client *c = &v->now->page.client[i], *o = &v->old->page.client[i];
-		struct row *r = &v->row[v->n_rows];
+		struct top_row *r = &v->row[v->n_rows];
 
 		if (!c->id)
 			continue;
 		o = !v->first && o->id == c->id ? o : NULL;
-		*r = (struct row){ .c = c };
+		*r = (struct top_row){ .c = c };
 		r->prompt_per_s = (double)(c->prompt_tokens - (o ? o->prompt_tokens : 0)) / s;
 		r->generated_per_s = (double)(c->tokens - (o ? o->tokens : 0)) / s;
 		r->requests_per_s = (double)(c->requests - (o ? o->requests : 0)) / s;
@@ -131,7 +131,7 @@ static void clients(struct view *v)
 	qsort(v->row, (size_t)v->n_rows, sizeof(v->row[0]), by_load);
 }
 
-static void figure(struct view *v)
+static void figure(struct top_view *v)
 {
 	static const double share[3] = { 0.5, 0.9, 0.99 };
 	const struct stats_histogram *a = v->first ? NULL : v->old->page.hist, *b = v->now->page.hist;
@@ -146,14 +146,14 @@ static void figure(struct view *v)
 }
 
 /* Copy the page again; the new copy becomes the old one. */
-static void advance(struct view *v)
+static void advance(struct top_view *v)
 {
 	struct look *l = v->old;
 
 	v->old = v->now;
 	v->now = l;
 	v->first = instance_follow(&v->in);
-	look(v->now, &v->in);
+	look_at(v->now, &v->in);
 	if (v->first)
 		v->old->mark = (struct stats_mark){ .at_ns = v->now->page.ready_ns };
 	figure(v);
@@ -161,7 +161,7 @@ static void advance(struct view *v)
 
 /* ---- as lines ---------------------------------------------------------------------------- */
 
-static void say_state(struct sheet *s, const struct view *v)
+static void say_state(struct sheet *s, const struct top_view *v)
 {
 	const struct stats_page *p = &v->now->page;
 	uint64_t now = figures_clock();
@@ -177,7 +177,7 @@ static void say_state(struct sheet *s, const struct view *v)
 }
 
 __attribute__((format(printf, 3, 4)))
-static void append(char *s, size_t n, const char *fmt, ...)
+static void add_text(char *s, size_t n, const char *fmt, ...)
 {
 	size_t at = strlen(s);
 	va_list ap;
@@ -207,13 +207,13 @@ static void say_axes(struct sheet *s, const struct figures *f)
 		sheet_add(s, false, "%-*s%s", i < N_BOUND ? wide : 0, left, i < N_BOUND ? right : "");
 	}
 	for (int i = 0; i < N_EMPTY; i++)     /* all parts, because lines that come and go are hard to read */
-		append(empty, sizeof(empty), "   %s %.1f %%", stats_empty_name(i),
-		       f->why_all > 0 ? f->empty_s[i] / f->why_all * 100 : 0);
+		add_text(empty, sizeof(empty), "   %s %.1f %%", stats_empty_name(i),
+		         f->why_all > 0 ? f->empty_s[i] / f->why_all * 100 : 0);
 	sheet_add(s, false, "of empty:%s", empty);
 }
 
 /* Show the busiest clients that fit, and the sum of the others. */
-static void say_clients(struct sheet *s, const struct view *v)
+static void say_clients(struct sheet *s, const struct top_view *v)
 {
 	int room = s->rows && s->rows < SHEET_LINES ? s->rows : SHEET_LINES, i;
 	unsigned live = 0, unanswered = 0;
@@ -223,7 +223,7 @@ static void say_clients(struct sheet *s, const struct view *v)
 	sheet_add(s, true, "%-24s %8s %6s %6s %8s %10s %10s", "client", "pid", "uid", "live", "no token",
 	          "prompt/s", "tokens/s");
 	for (i = 0; i < v->n_rows && (s->n + (s->width ? 2 : 1) < room || i + 1 == v->n_rows); i++) {
-		const struct row *r = &v->row[i];
+		const struct top_row *r = &v->row[i];
 
 		sheet_add(s, false, "%-24.24s %8u %6u %6u %8u %10.1f %10.1f%s%s", r->name, r->c->pid, r->c->uid,
 		          r->c->live, r->c->unanswered, r->prompt_per_s, r->generated_per_s,
@@ -248,26 +248,26 @@ static void say_gpu(struct sheet *s, int i, const struct nvml_gpu *g)
 	char t[SHEET_WIDTH] = "", why[80];
 
 	if (g->busy_percent >= 0)
-		append(t, sizeof(t), ", busy %d %%", g->busy_percent);
+		add_text(t, sizeof(t), ", busy %d %%", g->busy_percent);
 	if (g->memory_used >= 0)
-		append(t, sizeof(t), ", memory %.1f of %.1f GiB", (double)g->memory_used / 0x1p30,
-		       (double)g->memory_total / 0x1p30);
+		add_text(t, sizeof(t), ", memory %.1f of %.1f GiB", (double)g->memory_used / 0x1p30,
+		         (double)g->memory_total / 0x1p30);
 	if (g->power_mw >= 0)
-		append(t, sizeof(t), ", %.0f W", g->power_mw / 1e3);
+		add_text(t, sizeof(t), ", %.0f W", g->power_mw / 1e3);
 	if (g->power_mw >= 0 && g->power_limit_mw > 0)
-		append(t, sizeof(t), " of %.0f", g->power_limit_mw / 1e3);
+		add_text(t, sizeof(t), " of %.0f", g->power_limit_mw / 1e3);
 	if (g->celsius >= 0)
-		append(t, sizeof(t), ", %d C", g->celsius);
+		add_text(t, sizeof(t), ", %d C", g->celsius);
 	if (g->sm_mhz >= 0)
-		append(t, sizeof(t), ", %d MHz", g->sm_mhz);
+		add_text(t, sizeof(t), ", %d MHz", g->sm_mhz);
 	if (*nvml_held_back(g->held_back, why, sizeof(why)))
-		append(t, sizeof(t), ", held back by %s", why);
+		add_text(t, sizeof(t), ", held back by %s", why);
 	if (g->uncorrected > 0)
-		append(t, sizeof(t), ", MEMORY ERRORS %lld", (long long)g->uncorrected);
+		add_text(t, sizeof(t), ", MEMORY ERRORS %lld", (long long)g->uncorrected);
 	sheet_add(s, g->uncorrected > 0, "GPU %d %.40s: %s", i, g->name, *t ? t + 2 : "says nothing");
 }
 
-static void say(struct sheet *s, const struct view *v)
+static void say_page(struct sheet *s, const struct top_view *v)
 {
 	const struct stats_page *p = &v->now->page;
 	const struct figures *f = &v->f;
@@ -304,19 +304,20 @@ static void say(struct sheet *s, const struct view *v)
 
 /* ---- for programs ------------------------------------------------------------------------ */
 
-static json_t *number(double x) { return isnan(x) ? json_null() : json_real(x); }
+static json_t *json_number(double x) { return isnan(x) ? json_null() : json_real(x); }
 
 static json_t *three(const double x[3])
 {
-	return json_pack("{s:o, s:o, s:o}", "p50", number(x[0]), "p90", number(x[1]), "p99", number(x[2]));
+	return json_pack("{s:o, s:o, s:o}", "p50", json_number(x[0]), "p90", json_number(x[1]), "p99",
+	                 json_number(x[2]));
 }
 
-static json_t *json_clients(const struct view *v)
+static json_t *json_clients(const struct top_view *v)
 {
 	json_t *all = json_array();
 
 	for (int i = 0; i < v->n_rows; i++) {
-		const struct row *r = &v->row[i];
+		const struct top_row *r = &v->row[i];
 		const struct stats_client *c = r->c;
 
 		json_array_append_new(all, json_pack("{s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:f, s:f, s:f, "
@@ -331,11 +332,11 @@ static json_t *json_clients(const struct view *v)
 	return all;
 }
 
-static json_t *known(int64_t x) { return x == NVML_UNKNOWN ? json_null() : json_integer(x); }
+static json_t *json_known(int64_t x) { return x == NVML_UNKNOWN ? json_null() : json_integer(x); }
 
 static json_t *known_milli(int x) { return x == NVML_UNKNOWN ? json_null() : json_real(x / 1e3); }
 
-static json_t *json_gpus(const struct view *v)
+static json_t *json_gpus(const struct top_view *v)
 {
 	json_t *all = json_array();
 	char why[80];
@@ -345,19 +346,19 @@ static json_t *json_gpus(const struct view *v)
 
 		json_array_append_new(all, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
 		                                     "s:s, s:o, s:o}",
-			"name", g->name, "bus", g->bus, "busy_percent", known(g->busy_percent),
-			"memory_used", known(g->memory_used), "memory_total", known(g->memory_total),
+			"name", g->name, "bus", g->bus, "busy_percent", json_known(g->busy_percent),
+			"memory_used", json_known(g->memory_used), "memory_total", json_known(g->memory_total),
 			"watts", known_milli(g->power_mw), "watts_limit", known_milli(g->power_limit_mw),
-			"celsius", known(g->celsius), "sm_mhz", known(g->sm_mhz),
-			"sm_mhz_most", known(g->sm_mhz_most),
+			"celsius", json_known(g->celsius), "sm_mhz", json_known(g->sm_mhz),
+			"sm_mhz_most", json_known(g->sm_mhz_most),
 			"held_back_by", nvml_held_back(g->held_back, why, sizeof(why)),
-			"memory_errors_corrected", known(g->corrected),
-			"memory_errors_uncorrected", known(g->uncorrected)));
+			"memory_errors_corrected", json_known(g->corrected),
+			"memory_errors_uncorrected", json_known(g->uncorrected)));
 	}
 	return all;
 }
 
-static int print_json(const struct view *v)
+static int print_page_json(const struct top_view *v)
 {
 	const struct stats_page *p = &v->now->page;
 	const struct figures *f = &v->f;
@@ -376,7 +377,8 @@ static int print_json(const struct view *v)
 	              "clients", (json_int_t)p->clients, "prompt_tokens_per_s", f->prompt_per_s,
 	              "generated_tokens_per_s", f->generated_per_s, "requests_per_s", f->requests_per_s,
 	              "steps_per_s", f->steps_per_s, "preemptions", (json_int_t)f->preemptions,
-	              "prefix_hit_rate", number(f->hit_rate), "ttft_s", three(v->ttft), "itl_s", three(v->itl),
+	              "prefix_hit_rate", json_number(f->hit_rate),
+	              "ttft_s", three(v->ttft), "itl_s", three(v->itl),
 	              "longest_turn_s", (double)p->cycle_max_ns / 1e9, "why_s", why, "bound_s", bound,
 	              "empty_s", empty,
 	              "gpus", json_gpus(v), "client", json_clients(v));
@@ -395,14 +397,14 @@ static void nap(double seconds)
 	nanosleep(&t, NULL);                  /* a signal ends the sleep and the program */
 }
 
-static void watch(struct view *v, struct sheet *s, double seconds)
+static void watch_page(struct top_view *v, struct sheet *s, double seconds)
 {
 	int key = 0;
 
 	while (!ended && key != 'q' && key != 'Q' && key != -1) {
 		advance(v);
 		screen_size(s);
-		say(s, v);
+		say_page(s, v);
 		screen_show(s);
 		key = screen_key((int)(seconds * 1e3));
 	}
@@ -411,7 +413,7 @@ static void watch(struct view *v, struct sheet *s, double seconds)
 
 int cmd_top(int argc, char **argv)
 {
-	static struct view v;
+	static struct top_view v;
 	static struct sheet s;
 	const char *name = NULL;
 	bool once = false, json = false;
@@ -423,7 +425,7 @@ int cmd_top(int argc, char **argv)
 		char *end = NULL;
 
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-			return usage(stdout);
+			return top_usage(stdout);
 		if (!strcmp(argv[i], "--once"))
 			once = true;
 		else if (!strcmp(argv[i], "--json"))
@@ -447,15 +449,15 @@ int cmd_top(int argc, char **argv)
 	}
 	signal(SIGINT, on_end);
 	signal(SIGTERM, on_end);
-	look(v.now, &v.in);
+	look_at(v.now, &v.in);
 	if (!once && screen_open()) {
-		watch(&v, &s, seconds);
+		watch_page(&v, &s, seconds);
 	} else {
 		nap(seconds);
 		advance(&v);
-		say(&s, &v);
+		say_page(&s, &v);
 		if (json)
-			r = print_json(&v);
+			r = print_page_json(&v);
 		else
 			sheet_print(&s, stdout);
 	}

@@ -86,7 +86,7 @@ int turn_all(const struct instance *in, const int64_t want[N_KNOBS], char *err, 
 /* ---- the keeper -------------------------------------------------------------------------------- */
 
 
-static int keep(const struct instance *in, const int64_t *was, int end)
+static int keep_knobs(const struct instance *in, const int64_t *was, int end)
 {
 	char err[400], word;
 
@@ -116,7 +116,7 @@ int keeper_start(struct keeper *k, const struct instance *in, char *err, size_t 
 	k->pid = fork();
 	if (k->pid == 0) {
 		close(end[1]);
-		_exit(keep(in, was, end[0]));
+		_exit(keep_knobs(in, was, end[0]));
 	}
 	close(end[0]);
 	k->end = end[1];

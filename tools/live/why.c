@@ -22,7 +22,7 @@
 #define FIT_LEAST  64                     /* fewest steps for fitting a line */
 #define FIT_SPREAD 0.1                    /* least deviation of their rows over the mean */
 
-struct fit {                              /* seconds of a step of only decoding rows = a + b * rows */
+struct step_fit {                         /* seconds of a step of only decoding rows = a + b * rows */
 	int n;                            /* steps; 0: there is no fit */
 	double a, b, mean, least, most;
 };
@@ -36,7 +36,7 @@ struct verdict {
 	int largest;                      /* enum sched_why; WHY_EMPTY: nothing limited the daemon */
 	int empty;                        /* enum stats_empty: the largest part of that time */
 	double share, bound_share[N_BOUND];
-	struct fit fit;
+	struct step_fit fit;
 	double rows_now, rows_then;       /* per step, which `worth` compares; NAN: nothing */
 	struct chunks chunks;
 	double step_now, step_then;       /* ms, if the knob is about prompt tokens; else NAN */
@@ -104,7 +104,7 @@ static const char *const bound_advice[N_BOUND] = {
 	[BOUND_PCIE] = "copies between host and device memory",
 };
 
-static int usage(FILE *to)
+static int why_usage(FILE *to)
 {
 	fprintf(to, "slipring why [--instance NAME] [--since TIME] [--json]\n\n"
 	            "What limited the daemon: for each moment, why its batch had no more rows, and what "
@@ -136,11 +136,11 @@ static double since(const char *text)
 
 /* Fit a line through the last steps since from_ns that only decoded.  The daemon may write while the steps
  * are copied; a step that changes meanwhile is one wrong point in thousands. */
-static struct fit fit_steps(const struct stats_page *p, uint64_t from_ns)
+static struct step_fit fit_steps(const struct stats_page *p, uint64_t from_ns)
 {
 	uint64_t n = p->n_step, oldest = n > STATS_STEPS ? n - STATS_STEPS : 0;
 	double sx = 0, sy = 0, sxx = 0, sxy = 0, d, mean;
-	struct fit f = { .least = INFINITY };
+	struct step_fit f = { .least = INFINITY };
 	int count = 0;
 
 	for (uint64_t i = oldest; i < n; i++) {
@@ -305,7 +305,8 @@ static void worth_of(struct verdict *v, const struct stats_page *p, const struct
 	}
 }
 
-static void judge(struct verdict *v, const struct stats_page *p, const struct figures *f, uint64_t from_ns)
+static void judge_interval(struct verdict *v, const struct stats_page *p, const struct figures *f,
+                           uint64_t from_ns)
 {
 	*v = (struct verdict){ .largest = WHY_EMPTY, .empty = EMPTY_NOBODY, .rows_now = NAN, .rows_then = NAN,
 	                       .worth = NAN, .step_now = NAN, .step_then = NAN };
@@ -454,7 +455,7 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 
 /* ---- for programs ------------------------------------------------------------------------ */
 
-static int print_json(const struct instance *in, const struct figures *f, const struct verdict *v)
+static int print_verdict_json(const struct instance *in, const struct figures *f, const struct verdict *v)
 {
 	const struct advice *a = v->largest == WHY_EMPTY ? &empty_advice[v->empty] : &advice[v->largest];
 	json_t *why = figures_json(f->why_s, N_WHY, sched_why_name);
@@ -500,7 +501,7 @@ int cmd_why(int argc, char **argv)
 		int at = i;
 
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-			return usage(stdout);
+			return why_usage(stdout);
 		if (!strcmp(argv[i], "--json"))
 			json = true;
 		else if (!strcmp(argv[i], "--instance") && i + 1 < argc)
@@ -525,9 +526,9 @@ int cmd_why(int argc, char **argv)
 	else if (!stats_since(in.page, isinf(seconds) ? 0 : now.at_ns - (uint64_t)(seconds * 1e9), &from))
 		from = (struct stats_mark){ .at_ns = in.page->ready_ns };
 	figures_between(&from, &now, &f);
-	judge(&v, in.page, &f, from.at_ns);
+	judge_interval(&v, in.page, &f, from.at_ns);
 	if (json)
-		r = print_json(&in, &f, &v);
+		r = print_verdict_json(&in, &f, &v);
 	else
 		print_words(&in, &f, &v);
 	instance_close(&in);

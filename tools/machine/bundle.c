@@ -14,7 +14,7 @@ struct header {
 };
 _Static_assert(sizeof(struct header) == 512, "one block");
 
-static void put(struct bundle *b, const void *p, size_t n)
+static void bundle_put(struct bundle *b, const void *p, size_t n)
 {
 	if (!b->error && n && fwrite(p, 1, n, b->to) != n)
 		b->error = errno ? -errno : -EIO;
@@ -50,16 +50,16 @@ void bundle_add(struct bundle *b, const char *name, const void *data, size_t n)
 	for (size_t i = 0; i < sizeof(h); i++)
 		sum += byte[i];
 	snprintf(h.check, sizeof(h.check), "%06o", sum);
-	put(b, &h, sizeof(h));
-	put(b, data, n);
-	put(b, zeros, (512 - n % 512) % 512);
+	bundle_put(b, &h, sizeof(h));
+	bundle_put(b, data, n);
+	bundle_put(b, zeros, (512 - n % 512) % 512);
 }
 
 int bundle_close(struct bundle *b)
 {
 	static const char zeros[1024];
 
-	put(b, zeros, sizeof(zeros));
+	bundle_put(b, zeros, sizeof(zeros));
 	if (fclose(b->to) && !b->error)
 		b->error = -errno;
 	if (b->error)

@@ -66,7 +66,7 @@ struct worker {
 
 static struct { pthread_mutex_t lock; bool off; } start = { PTHREAD_MUTEX_INITIALIZER, false };
 
-static void *work(void *arg)
+static void *measure_round(void *arg)
 {
 	struct worker *w = arg;
 	bool off;
@@ -100,13 +100,13 @@ static double best(const struct worker *w, int n, enum peak what)
 }
 
 /* No thread begins before all have started; if one cannot start, all end. */
-static int run(struct worker *w, int n)
+static int run_workers(struct worker *w, int n)
 {
 	int made = 0, e = 0;
 
 	pthread_mutex_lock(&start.lock);
 	for (start.off = false; made < n && !e; made += !e)
-		e = pthread_create(&w[made].thread, NULL, work, &w[made]);
+		e = pthread_create(&w[made].thread, NULL, measure_round, &w[made]);
 	start.off = e != 0;
 	pthread_mutex_unlock(&start.lock);
 	while (made)
@@ -137,7 +137,7 @@ static int ceilings_measure(struct ceilings *c, char *err, size_t errlen)
 	for (int i = 0; i < n; i++)
 		w[i] = (struct worker){ .together = &together, .memory = memory + PER_CORE * (size_t)i,
 		                        .bytes = PER_CORE };
-	rc = run(w, n);
+	rc = run_workers(w, n);
 	pthread_barrier_destroy(&together);
 	c->bytes_s = best(w, n, PEAK_READ);
 	c->int8_s = best(w, n, PEAK_INT8);

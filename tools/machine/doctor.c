@@ -41,7 +41,7 @@ struct doctor {
 	bool json, disk;
 };
 
-static int usage(FILE *to)
+static int doctor_usage(FILE *to)
 {
 	fprintf(to, "slipring doctor [--instance NAME] [--measure [FILE]] [--json]\n"
 	            "slipring doctor --bundle FILE.tar [--log FILE ..] [--config FILE]\n\n"
@@ -182,15 +182,15 @@ static json_t *table_json(const struct doctor *d)
 /* ---- the bundle -------------------------------------------------------------------------- */
 
 /* A growing text.  What does not fit into memory is left out. */
-struct text { char *p; size_t n; FILE *f; };
+struct report_text { char *p; size_t n; FILE *f; };
 
-static bool text_open(struct text *t)
+static bool text_open(struct report_text *t)
 {
-	*t = (struct text){ NULL, 0, NULL };
+	*t = (struct report_text){ NULL, 0, NULL };
 	return (t->f = open_memstream(&t->p, &t->n)) != NULL;
 }
 
-static void text_add(struct text *t, struct bundle *b, const char *name)
+static void text_add(struct report_text *t, struct bundle *b, const char *name)
 {
 	fclose(t->f);
 	if (t->p)
@@ -259,7 +259,7 @@ static bool is_secret(const char *name)
 static void add_cmdline(struct bundle *b, int proc)
 {
 	char buf[65536];
-	struct text t;
+	struct report_text t;
 	ssize_t n;
 	bool secret = false;
 	int fd = openat(proc, "cmdline", O_RDONLY | O_CLOEXEC);
@@ -289,7 +289,7 @@ static void add_config(struct bundle *b, const char *path)
 	yaml_parser_t parser;
 	yaml_document_t doc;
 	yaml_node_t *root;
-	struct text t;
+	struct report_text t;
 
 	if (!f || !text_open(&t)) {
 		if (f)
@@ -330,7 +330,7 @@ static void add_versions(struct bundle *b)
 {
 	struct utsname u;
 	time_t now = time(NULL);
-	struct text t;
+	struct report_text t;
 	char when[64];
 
 	if (!text_open(&t))
@@ -352,7 +352,7 @@ static void add_stats(struct bundle *b, const struct doctor *d)
 	const struct stats_page *p = d->in.page;
 	struct stats_mark zero = { .at_ns = p->ready_ns }, now;
 	struct figures f;
-	struct text t;
+	struct report_text t;
 	char s[40];
 
 	bundle_add(b, "stats.bin", p, sizeof(*p));
@@ -416,7 +416,7 @@ static int make_bundle(const struct doctor *d)
 	json_t *j = table_json(d);
 	char *json = json_dumps(j, JSON_INDENT(1)), name[32];
 	struct bundle b;
-	struct text t;
+	struct report_text t;
 	int e = bundle_open(&b, d->bundle, "slipring-bundle");
 
 	if (e == 0) {
@@ -455,7 +455,7 @@ static int make_bundle(const struct doctor *d)
 
 /* ---- the command ------------------------------------------------------------------------- */
 
-static bool take(struct doctor *d, int argc, char **argv, int *i)
+static bool doctor_word(struct doctor *d, int argc, char **argv, int *i)
 {
 	const char *w = argv[*i], *next = *i + 1 < argc ? argv[*i + 1] : NULL;
 
@@ -505,9 +505,9 @@ int cmd_doctor(int argc, char **argv)
 	d.in.name = "default";
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-			return usage(stdout);
+			return doctor_usage(stdout);
 		at = i;
-		if (!take(&d, argc, argv, &i))
+		if (!doctor_word(&d, argc, argv, &i))
 			return command_wrong("doctor", argv, at, i);
 	}
 	if (!readable(&d))

@@ -183,7 +183,7 @@ static void numa(struct finding *f)
 
 /* ---- memory ------------------------------------------------------------------------------ */
 
-static void memory(struct finding *f)
+static void look_at_memory(struct finding *f)
 {
 	double avail = (double)number_in("/proc/meminfo", "MemAvailable") / (1 << 20), most = 0;
 	char s[64];
@@ -300,7 +300,7 @@ int machine_look(struct finding out[FINDINGS_MOST])
 	static const struct { const char *what; void (*look)(struct finding *); } checks[] = {
 		{ "kernel", kernel }, { "event loop", uring }, { "clock", clock_source }, { "cores", cores },
 		{ "processor", instructions }, { "governor", governor }, { "NUMA", numa }, { "memory",
-		        memory },
+		        look_at_memory },
 		{ "huge pages", huge_pages }, { "transparent", transparent }, { "locked memory", memlock },
 		{ "open files", files },
 	};

@@ -21,10 +21,10 @@
 #define REASON_BRAKE  0x80ull
 #define PROCESSES     32
 
-struct memory { unsigned long long total, free, used; };
+struct nvml_memory { unsigned long long total, free, used; };
 struct utilization { unsigned gpu, memory; };
 struct pci { char old_id[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; };
-struct process { unsigned pid; unsigned long long bytes; unsigned instance, compute_instance; };
+struct nvml_process { unsigned pid; unsigned long long bytes; unsigned instance, compute_instance; };
 
 static struct {
 	int state;                    /* 0 not tried, 1 open, -errno */
@@ -36,7 +36,7 @@ static struct {
 	int (*version)(char *, unsigned);
 	int (*name)(void *, char *, unsigned);
 	int (*pci)(void *, struct pci *);
-	int (*memory)(void *, struct memory *);
+	int (*memory)(void *, struct nvml_memory *);
 	int (*utilization)(void *, struct utilization *);
 	int (*power)(void *, unsigned *);
 	int (*power_limit)(void *, unsigned *);
@@ -54,11 +54,11 @@ static struct {
 	int (*lanes_most)(void *, unsigned *);
 	int (*pcie)(void *, unsigned *);
 	int (*pcie_most)(void *, unsigned *);
-	int (*processes)(void *, unsigned *, struct process *);
+	int (*processes)(void *, unsigned *, struct nvml_process *);
 } lib;
 
 /* The order matters: of two names of one call the first that exists is used. */
-static const struct call { const char *name; void *to; bool needed; } calls[] = {
+static const struct nvml_call { const char *name; void *to; bool needed; } calls[] = {
 	{ "nvmlInit_v2", &lib.init, true },
 	{ "nvmlDeviceGetCount_v2", &lib.count, true },
 	{ "nvmlDeviceGetHandleByIndex_v2", &lib.handle, true },
@@ -112,7 +112,7 @@ static int open_library(void)
 
 /* ---- one query each: its answer, or unknown ------------------------------------------------- */
 
-static int ask(int (*call)(void *, unsigned *), void *h)
+static int ask_number(int (*call)(void *, unsigned *), void *h)
 {
 	unsigned v;
 
@@ -157,9 +157,9 @@ static void identity(struct nvml_gpu *g, void *h)
 		snprintf(g->bus, sizeof(g->bus), "%.31s", pci.bus_id);
 }
 
-static void memory(struct nvml_gpu *g, void *h)
+static void read_memory(struct nvml_gpu *g, void *h)
 {
-	struct memory m;
+	struct nvml_memory m;
 	unsigned now, then, corrected, uncorrected, pending, failed;
 
 	g->memory_used = g->memory_total = NVML_UNKNOWN;
@@ -182,15 +182,15 @@ static void speed(struct nvml_gpu *g, void *h)
 	struct utilization u;
 
 	g->busy_percent = lib.utilization && lib.utilization(h, &u) == 0 ? (int)u.gpu : NVML_UNKNOWN;
-	g->power_mw = ask(lib.power, h);
-	g->power_limit_mw = ask(lib.power_limit, h);
+	g->power_mw = ask_number(lib.power, h);
+	g->power_limit_mw = ask_number(lib.power_limit, h);
 	g->celsius = ask_of(lib.temperature, h, 0);
 	g->sm_mhz = ask_of(lib.clock, h, CLOCK_SM);
 	g->sm_mhz_most = ask_of(lib.clock_most, h, CLOCK_SM);
 	g->memory_mhz = ask_of(lib.clock, h, CLOCK_MEMORY);
 	g->memory_mhz_most = ask_of(lib.clock_most, h, CLOCK_MEMORY);
 	g->held_back = held_back(h);
-	g->level = ask(lib.level, h);
+	g->level = ask_number(lib.level, h);
 	if (g->level > 15)
 		g->level = NVML_UNKNOWN;      /* 32: the device does not know it */
 }
@@ -199,17 +199,17 @@ static void link_and_mode(struct nvml_gpu *g, void *h)
 {
 	unsigned now, then;
 
-	g->persistence = ask(lib.persistence, h);
+	g->persistence = ask_number(lib.persistence, h);
 	g->mig = lib.mig && lib.mig(h, &now, &then) == 0 ? now != 0 : NVML_UNKNOWN;
-	g->lanes = ask(lib.lanes, h);
-	g->lanes_most = ask(lib.lanes_most, h);
-	g->pcie = ask(lib.pcie, h);
-	g->pcie_most = ask(lib.pcie_most, h);
+	g->lanes = ask_number(lib.lanes, h);
+	g->lanes_most = ask_number(lib.lanes_most, h);
+	g->pcie = ask_number(lib.pcie, h);
+	g->pcie_most = ask_number(lib.pcie_most, h);
 }
 
 static void programs(struct nvml_gpu *g, void *h)
 {
-	struct process p[PROCESSES];
+	struct nvml_process p[PROCESSES];
 	unsigned n = PROCESSES;
 
 	g->n_programs = NVML_UNKNOWN;
@@ -241,7 +241,7 @@ int nvml_look(struct nvml_gpu gpu[NVML_MOST])
 			continue;             /* this process may not see it */
 		memset(g, 0, sizeof(*g));
 		identity(g, h);
-		memory(g, h);
+		read_memory(g, h);
 		speed(g, h);
 		link_and_mode(g, h);
 		programs(g, h);

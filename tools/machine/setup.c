@@ -22,9 +22,9 @@
 #define RECORD FOLDER "/setup.json"
 #define OLD    "/var/lib/slipring/setup.json" /* used up to 0.1.0; its folder belongs to the daemon's user */
 
-struct asked { bool check, apply, undo, dry; struct setup s; };
+struct setup_options { bool check, apply, undo, dry; struct setup s; };
 
-static int usage(FILE *to)
+static int setup_usage(FILE *to)
 {
 	fprintf(to, "slipring setup --check\n"
 	            "slipring setup --apply [--huge-pages N] [--dry-run]\n"
@@ -40,12 +40,12 @@ static int usage(FILE *to)
 	return to == stdout ? 0 : 2;
 }
 
-static const char *wanted(const struct step *t)
+static const char *wanted(const struct setup_step *t)
 {
 	return t->kind == STEP_VALUE ? t->text : "there";
 }
 
-static void print_step(const struct step *t)
+static void print_step(const struct setup_step *t)
 {
 	printf("%-5s %-14s %-52s %s", t->absent ? "-" : t->good ? "ok" : "todo", t->what, t->path, t->have);
 	if (!t->good)
@@ -53,7 +53,7 @@ static void print_step(const struct step *t)
 	putchar('\n');
 }
 
-static int check(const struct setup *s)
+static int setup_check(const struct setup *s)
 {
 	int todo = 0;
 
@@ -180,7 +180,7 @@ static bool record_old(const char *root)
 
 /* ---- apply and undo ---------------------------------------------------------------------- */
 
-static int apply_one(struct asked *a, struct step *t, json_t *record)
+static int apply_one(struct setup_options *a, struct setup_step *t, json_t *record)
 {
 	char err[400] = "", was[80];
 	json_t *undo = NULL;
@@ -213,13 +213,13 @@ static bool manager_runs(const struct setup *s)
 	return !*s->root && access("/run/systemd/system", F_OK) == 0;
 }
 
-static int apply(struct asked *a, json_t *record)
+static int apply(struct setup_options *a, json_t *record)
 {
 	int n = 0, failed = 0;
 	bool units = false;
 
 	for (int i = 0; i < a->s.n; i++) {
-		struct step *t = &a->s.step[i];
+		struct setup_step *t = &a->s.step[i];
 
 		if (t->good)
 			continue;
@@ -237,7 +237,7 @@ static int apply(struct asked *a, json_t *record)
 	return failed ? 1 : 0;
 }
 
-static int undo(const struct asked *a, json_t *record)
+static int undo(const struct setup_options *a, json_t *record)
 {
 	int failed = 0;
 
@@ -267,7 +267,7 @@ static int undo(const struct asked *a, json_t *record)
 
 /* ---- the command ------------------------------------------------------------------------- */
 
-static bool take(struct asked *a, int argc, char **argv, int *i)
+static bool setup_word(struct setup_options *a, int argc, char **argv, int *i)
 {
 	const char *w = argv[*i], *next = *i + 1 < argc ? argv[*i + 1] : NULL;
 	char *end = NULL;
@@ -293,7 +293,7 @@ static bool take(struct asked *a, int argc, char **argv, int *i)
 	return !*end && a->s.huge_pages >= 1 && a->s.huge_pages <= 1 << 24;
 }
 
-static int change(struct asked *a)
+static int setup_change(struct setup_options *a)
 {
 	char err[PATH_MAX + 400];
 	json_t *record;
@@ -318,18 +318,18 @@ static int change(struct asked *a)
 
 int cmd_setup(int argc, char **argv)
 {
-	struct asked a = { .s = { .root = "" } };
+	struct setup_options a = { .s = { .root = "" } };
 	int r, at;
 
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-			return usage(stdout);
+			return setup_usage(stdout);
 		at = i;
-		if (!take(&a, argc, argv, &i))
+		if (!setup_word(&a, argc, argv, &i))
 			return command_wrong("setup", argv, at, i);
 	}
 	if (a.check + a.apply + a.undo != 1)
-		return usage(stderr);
+		return setup_usage(stderr);
 	if (a.s.root[strspn(a.s.root, "/")] == 0)
 		a.s.root = "";
 	if (setup_look(&a.s) < 0) {
@@ -337,7 +337,7 @@ int cmd_setup(int argc, char **argv)
 		setup_free(&a.s);
 		return 1;
 	}
-	r = a.check ? check(&a.s) : change(&a);
+	r = a.check ? setup_check(&a.s) : setup_change(&a);
 	setup_free(&a.s);
 	return r;
 }

@@ -16,7 +16,7 @@ enum step_kind {
 	STEP_USER,                    /* path is its name, text an additional group, or "" */
 };
 
-struct step {
+struct setup_step {
 	const char *what;             /* one or two words for the table */
 	const char *why;
 	enum step_kind kind;
@@ -31,7 +31,7 @@ struct step {
 struct setup {
 	const char *root;             /* "" or a folder */
 	long huge_pages;              /* wanted number; 0 = chosen by the memory */
-	struct step step[STEPS_MOST];
+	struct setup_step step[STEPS_MOST];
 	int n;
 };
 
@@ -40,7 +40,7 @@ int  setup_look(struct setup *s);
 void setup_free(struct setup *s);
 
 /* Apply a step.  Returns 0 and the previous state in *undo (a new object), or -errno and one sentence. */
-int  step_apply(const struct setup *s, struct step *t, json_t **undo, char *err, size_t errlen);
+int  step_apply(const struct setup *s, struct setup_step *t, json_t **undo, char *err, size_t errlen);
 
 /* Can step_apply have made this entry?  Only kinds, paths and names of setup_look are known. */
 bool step_known(const json_t *undo);

@@ -22,7 +22,7 @@
 
 /* ---- the list of all that is ever made or undone --------------------------------------------- */
 
-static const struct kept {            /* a value, and the file that sets it again at the next boot */
+static const struct kept_setting {    /* a value, and the file that sets it again at the next boot */
 	const char *what, *path;
 	const char *value;            /* NULL: the number of huge pages */
 	const char *words[4];         /* possible words of the kernel; none: a number */
@@ -96,7 +96,7 @@ static bool user_exists(const struct setup *s, const char *name)
 	return p || (!*s->root && getpwnam(name));   /* a user may be known outside of this file */
 }
 
-static void look(const struct setup *s, struct step *t)
+static void step_look(const struct setup *s, struct setup_step *t)
 {
 	char path[PATH_MAX], *text = NULL;
 	struct stat st;
@@ -130,25 +130,25 @@ static void look(const struct setup *s, struct step *t)
 
 /* ---- making the list --------------------------------------------------------------------- */
 
-static struct step *add(struct setup *s, enum step_kind kind, const char *what, const char *path,
-                        const char *text, const char *why)
+static struct setup_step *step_add(struct setup *s, enum step_kind kind, const char *what, const char *path,
+                                   const char *text, const char *why)
 {
-	struct step *t = &s->step[s->n];
+	struct setup_step *t = &s->step[s->n];
 
-	*t = (struct step){ .what = what, .why = why, .kind = kind, .text = strdup(text) };
+	*t = (struct setup_step){ .what = what, .why = why, .kind = kind, .text = strdup(text) };
 	snprintf(t->path, sizeof(t->path), "%s", path);
 	if (!t->text)
 		return NULL;
 	s->n++;
-	look(s, t);
+	step_look(s, t);
 	return t;
 }
 
 /* Add a value and the file that sets it again at the next boot.  The file is added only if the value was
  * different before, because another program may already keep it. */
-static int add_kept(struct setup *s, const struct kept *k, const char *value)
+static int add_kept(struct setup *s, const struct kept_setting *k, const char *value)
 {
-	struct step *t = add(s, STEP_VALUE, k->what, k->path, value, k->why);
+	struct setup_step *t = step_add(s, STEP_VALUE, k->what, k->path, value, k->why);
 	char text[400], at[PATH_MAX];
 
 	if (!t)
@@ -156,7 +156,7 @@ static int add_kept(struct setup *s, const struct kept *k, const char *value)
 	if (t->absent || (t->good && access(below(s, k->file, at, sizeof(at)), F_OK) < 0))
 		return 0;
 	snprintf(text, sizeof(text), HEAD "%s%s\n", k->line, value);
-	return add(s, STEP_FILE, k->what, k->file, text, "so it is after the next boot, too") ? 0 : -ENOMEM;
+	return step_add(s, STEP_FILE, k->what, k->file, text, "so it is after the next boot, too") ? 0 : -ENOMEM;
 }
 
 static long pages_wanted(const struct setup *s)
@@ -196,7 +196,7 @@ static int add_units(struct setup *s)
 			snprintf(out + len, sizeof(out) - len, "%s", from);
 		free(text);
 		snprintf(path, sizeof(path), UNITS "%s", unit[i]);
-		if (!add(s, STEP_FILE, "unit", path, out, "so that systemd starts, watches and stops it"))
+		if (!step_add(s, STEP_FILE, "unit", path, out, "so that systemd starts, watches and stops it"))
 			return -ENOMEM;
 	}
 	return 0;
@@ -212,7 +212,7 @@ int setup_look(struct setup *s)
 		if (add_kept(s, &kept[i], kept[i].value ? kept[i].value : pages) < 0)
 			return -ENOMEM;
 	for (size_t i = 0; i < N(once); i++)
-		if (!add(s, once[i].kind, once[i].what, once[i].path, once[i].text, once[i].why))
+		if (!step_add(s, once[i].kind, once[i].what, once[i].path, once[i].text, once[i].why))
 			return -ENOMEM;
 	return add_units(s);
 }
@@ -227,7 +227,7 @@ void setup_free(struct setup *s)
 /* ---- applying---------------------------------------------------------------------------- */
 
 /* Run a program with these arguments.  Returns its exit code, or -errno. */
-static int run(const char *const *word)
+static int run_program(const char *const *word)
 {
 	int status;
 	pid_t pid = fork();
@@ -241,7 +241,7 @@ static int run(const char *const *word)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -EINTR;
 }
 
-static int user_apply(const struct setup *s, const struct step *t, char *err, size_t errlen)
+static int user_apply(const struct setup *s, const struct setup_step *t, char *err, size_t errlen)
 {
 	const char *word[16] = { "useradd", "--system", "--user-group", "--no-create-home", "--home-dir",
 	                         "/var/lib/slipring", "--shell", "/usr/sbin/nologin" };
@@ -256,14 +256,14 @@ static int user_apply(const struct setup *s, const struct step *t, char *err, si
 		word[n++] = s->root;
 	}
 	word[n++] = t->path;
-	r = run(word);
+	r = run_program(word);
 	if (r)
 		snprintf(err, errlen, "useradd %s ended with %d%s", t->path, r,
 		         r == 127 ? ": it is not installed" : "");
 	return r ? -EIO : 0;
 }
 
-static int value_apply(const struct setup *s, struct step *t, char *err, size_t errlen)
+static int value_apply(const struct setup *s, struct setup_step *t, char *err, size_t errlen)
 {
 	char *now;
 	int e = place_write(s->root, t->path, t->text, true);
@@ -278,7 +278,7 @@ static int value_apply(const struct setup *s, struct step *t, char *err, size_t 
 	return 0;
 }
 
-int step_apply(const struct setup *s, struct step *t, json_t **undo, char *err, size_t errlen)
+int step_apply(const struct setup *s, struct setup_step *t, json_t **undo, char *err, size_t errlen)
 {
 	char was[80], *old = NULL;
 	int e = 0;
@@ -323,7 +323,7 @@ static int user_undo(const struct setup *s, const char *name, char *say, size_t 
 		snprintf(say, n, "user %s is not there any more", name);
 		return 0;
 	}
-	r = run(*s->root ? with_root : plain);
+	r = run_program(*s->root ? with_root : plain);
 	if (r)
 		snprintf(say, n, "userdel %s ended with %d", name, r);
 	else
@@ -344,7 +344,7 @@ static int dir_undo(const struct setup *s, const char *path, char *say, size_t n
 }
 
 /* Is it a word that this file of the kernel can hold? */
-static bool value_known(const struct kept *k, const char *word)
+static bool value_known(const struct kept_setting *k, const char *word)
 {
 	if (!k->words[0])
 		return *word && strlen(word) <= 19 && word[strspn(word, "0123456789")] == 0;

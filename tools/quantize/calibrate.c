@@ -92,8 +92,8 @@ void calibrate_destroy(struct calibrate *c)
 }
 
 /* y[rows][n] = x[rows][k] w^T + bias, rows of x and y `ld` apart. */
-static void multiply(struct calibrate *c, const struct matrix *w, const float *bias, const float *x,
-                     int32_t rows, float *y, size_t ld)
+static void multiply_matrix(struct calibrate *c, const struct matrix *w, const float *bias, const float *x,
+                            int32_t rows, float *y, size_t ld)
 {
 	struct kern_rows in = { FORM_F32, w->k, rows, c->tiles, c->k->tile_bytes(FORM_F32, w->k) };
 
@@ -203,26 +203,26 @@ void calibrate_layer(struct calibrate *c, int32_t l, const struct layer *w, floa
 	size_t D = (size_t)m->d_model, F = (size_t)m->d_ff;
 
 	calibrate_norm(c, w->norm1, x, c->y);
-	multiply(c, &p[M_Q], w->q_bias, c->y, c->T, c->qkv, c->qkv_width);
-	multiply(c, &p[M_K], w->k_bias, c->y, c->T, c->qkv + p[M_Q].n, c->qkv_width);
-	multiply(c, &p[M_V], w->v_bias, c->y, c->T, c->qkv + p[M_Q].n + p[M_K].n, c->qkv_width);
+	multiply_matrix(c, &p[M_Q], w->q_bias, c->y, c->T, c->qkv, c->qkv_width);
+	multiply_matrix(c, &p[M_K], w->k_bias, c->y, c->T, c->qkv + p[M_Q].n, c->qkv_width);
+	multiply_matrix(c, &p[M_V], w->v_bias, c->y, c->T, c->qkv + p[M_Q].n + p[M_K].n, c->qkv_width);
 	if (in)
 		see(&in[IN_QKV], c->y, c->T / 2);
 	attention(c, l, w);
 	if (in)
 		see(&in[IN_O], c->a, c->T / 2);
-	multiply(c, &p[M_O], w->o_bias, c->a, c->T, c->z, D);
+	multiply_matrix(c, &p[M_O], w->o_bias, c->a, c->T, c->z, D);
 	c->k->add(x, c->z, (int32_t)((size_t)c->T * D));
 	calibrate_norm(c, w->norm2, x, c->y);
 	if (in)
 		see(&in[IN_MLP], c->y, c->T / 2);
-	multiply(c, &p[M_GATE], NULL, c->y, c->T, c->gu, 2 * F);
-	multiply(c, &p[M_UP], NULL, c->y, c->T, c->gu + F, 2 * F);
+	multiply_matrix(c, &p[M_GATE], NULL, c->y, c->T, c->gu, 2 * F);
+	multiply_matrix(c, &p[M_UP], NULL, c->y, c->T, c->gu + F, 2 * F);
 	for (size_t t = 0; t < (size_t)c->T; t++)
 		c->k->act_mul(m->act, c->gu + 2 * t * F, c->gu + (2 * t + 1) * F, m->d_ff, c->act + t * F);
 	if (in)
 		see(&in[IN_DOWN], c->act, c->T / 2);
-	multiply(c, &p[M_DOWN], NULL, c->act, c->T, c->z, D);
+	multiply_matrix(c, &p[M_DOWN], NULL, c->act, c->T, c->z, D);
 	c->k->add(x, c->z, (int32_t)((size_t)c->T * D));
 }
 
@@ -235,7 +235,7 @@ void calibrate_head(struct calibrate *c, const struct matrix *head, int32_t firs
 	for (int32_t t0 = from; t0 < c->T - 1; t0 += step) {     /* logits use the memory of gate and up */
 		int32_t rows = c->T - 1 - t0 < step ? c->T - 1 - t0 : step;
 
-		multiply(c, head, NULL, x + (size_t)t0 * D, rows, c->gu, n);
+		multiply_matrix(c, head, NULL, x + (size_t)t0 * D, rows, c->gu, n);
 		for (int32_t t = t0; t < t0 + rows; t++) {
 			float *logit = c->gu + (size_t)(t - t0) * n, top;
 			int32_t arg, target = id[t + 1] - first;

@@ -199,7 +199,7 @@ static void progress(int32_t done, int32_t of)
 	said = now;
 }
 
-static int run(struct quantize *z)
+static int quantize_run(struct quantize *z)
 {
 	int rc = open_model(z);
 
@@ -241,7 +241,7 @@ static void report(const struct quantize *z)
 		       z->T - 1, z->text, z->loss, z->loss_after, 100 * (z->loss_after / z->loss - 1));
 }
 
-static void release(struct quantize *z)
+static void quantize_release(struct quantize *z)
 {
 	quantize_room_free(z);
 	calibrate_destroy(z->c);
@@ -257,7 +257,7 @@ static void release(struct quantize *z)
 	free(z->y);
 }
 
-static int usage(FILE *to)
+static int quantize_usage(FILE *to)
 {
 	fprintf(to, "slipring quantize MODEL --out DIR [OPTIONS]\n\n"
 	            "Writes MODEL (a GGUF file, a Hugging Face directory, or an id in the download cache) as\n"
@@ -288,7 +288,7 @@ static const char *value(const char *name, int argc, char **argv, int *i)
 	return !argv[*i][n] && *i + 1 < argc ? argv[++*i] : NULL;
 }
 
-static int parse(struct quantize *z, int argc, char **argv)
+static int parse_options(struct quantize *z, int argc, char **argv)
 {
 	const char *format = "awq", *size = "64", *v;
 	char *end;
@@ -333,19 +333,19 @@ int cmd_quantize(int argc, char **argv)
 
 	for (int i = 1; i < argc; i++)
 		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-			return usage(stdout);
+			return quantize_usage(stdout);
 	if (argc < 2)
-		return usage(stderr);
-	rc = parse(&z, argc, argv);
+		return quantize_usage(stderr);
+	rc = parse_options(&z, argc, argv);
 	if (rc) {
 		fprintf(stderr, "slipring quantize: %s\n", z.err);
 		return 2;
 	}
-	rc = run(&z);
+	rc = quantize_run(&z);
 	if (rc)
 		fprintf(stderr, "%sslipring quantize: %s\n", isatty(STDERR_FILENO) && z.m ? "\n" : "", z.err);
 	else
 		report(&z);
-	release(&z);
+	quantize_release(&z);
 	return rc ? 1 : 0;
 }

@@ -16,12 +16,12 @@
 
 enum { TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4 };   /* values of tokenizer.ggml.token_type */
 
-struct out { const char *dir; char *err; size_t errlen; };
+struct out_dir { const char *dir; char *err; size_t errlen; };
 
 #define fail(o, rc, ...) refuse(rc, (o)->err, (o)->errlen, __VA_ARGS__)
 
 /* Write j to a file and release it. */
-static int put_json(const struct out *o, const char *name, json_t *j)
+static int put_json(const struct out_dir *o, const char *name, json_t *j)
 {
 	char path[4400];
 	int rc = 0;
@@ -36,7 +36,7 @@ static int put_json(const struct out *o, const char *name, json_t *j)
 }
 
 /* Write config.json from j, the settings of the original model, and release j. */
-static int put_config(const struct out *o, json_t *j, int32_t group)
+static int put_config(const struct out_dir *o, json_t *j, int32_t group)
 {
 	json_object_set_new(j, "quantization_config",
 	                    json_pack("{s:s, s:i, s:i, s:b, s:s, s:n}", "quant_method", "awq", "bits", 4,
@@ -50,7 +50,7 @@ static int put_config(const struct out *o, json_t *j, int32_t group)
 
 /* ---- from a directory ----------------------------------------------------------------------- */
 
-static int copy_file(const struct out *o, const char *dir, const char *name)
+static int copy_file(const struct out_dir *o, const char *dir, const char *name)
 {
 	char path[4400], buffer[1 << 16];
 	FILE *from, *to;
@@ -71,7 +71,7 @@ static int copy_file(const struct out *o, const char *dir, const char *name)
 	return rc;
 }
 
-static int copy_all(const struct out *o, const char *dir, int32_t group)
+static int copy_all(const struct out_dir *o, const char *dir, int32_t group)
 {
 	static const char *const names[] = {
 		"generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
@@ -107,7 +107,7 @@ static const char *class_of(const char *arch)
 }
 
 /* The double of a float's shortest decimal: 1e-5, not 9.99999974737875e-06. */
-static json_t *number(float v)
+static json_t *json_float(float v)
 {
 	char s[40];
 
@@ -119,15 +119,17 @@ static json_t *scaling_of(const struct sr_rope *r)
 {
 	switch (r->kind) {
 	case SR_ROPE_LINEAR:
-		return json_pack("{s:s, s:o}", "rope_type", "linear", "factor", number(r->factor));
+		return json_pack("{s:s, s:o}", "rope_type", "linear", "factor", json_float(r->factor));
 	case SR_ROPE_LLAMA3:
-		return json_pack("{s:s, s:o, s:o, s:o, s:i}", "rope_type", "llama3", "factor", number(r->factor),
-		                 "low_freq_factor", number(r->low), "high_freq_factor", number(r->high),
+		return json_pack("{s:s, s:o, s:o, s:o, s:i}", "rope_type", "llama3", "factor", json_float(r->factor),
+		                 "low_freq_factor", json_float(r->low), "high_freq_factor", json_float(r->high),
 		                 "original_max_position_embeddings", r->context);
 	case SR_ROPE_YARN:
-		return json_pack("{s:s, s:o, s:o, s:o, s:o, s:i}", "rope_type", "yarn", "factor", number(r->factor),
-		                 "beta_slow", number(r->low), "beta_fast", number(r->high), "attention_factor",
-		                 json_real((double)r->magnitude), "original_max_position_embeddings", r->context);
+		return json_pack("{s:s, s:o, s:o, s:o, s:o, s:i}", "rope_type", "yarn",
+		                 "factor", json_float(r->factor), "beta_slow", json_float(r->low),
+		                 "beta_fast", json_float(r->high),
+		                 "attention_factor", json_real((double)r->magnitude),
+		                 "original_max_position_embeddings", r->context);
 	}
 	return json_null();
 }
@@ -160,15 +162,15 @@ static json_t *config_of(const struct model *md, const struct gguf *g)
 	                 "intermediate_size", m->d_ff, "num_hidden_layers", m->n_layers,
 	                 "num_attention_heads", kind->n_heads, "num_key_value_heads", kind->n_kv_heads,
 	                 "head_dim", kind->head_dim, "vocab_size", m->n_vocab,
-	                 "max_position_embeddings", m->context, "rms_norm_eps", number(m->eps),
-	                 "rope_theta", number(kind->rope.theta), "rope_scaling", scaling_of(&kind->rope),
+	                 "max_position_embeddings", m->context, "rms_norm_eps", json_float(m->eps),
+	                 "rope_theta", json_float(kind->rope.theta), "rope_scaling", scaling_of(&kind->rope),
 	                 "tie_word_embeddings", m->head.type == SR_NONE, "hidden_act", "silu",
 	                 "attention_bias", bias, "bos_token_id", bos_of(g), "eos_token_id", ends_of(md));
 }
 
 /* ---- from a GGUF file: the tokenizer --------------------------------------------------------- */
 
-static int32_t type_of(const struct gguf_value *v, uint64_t i)
+static int32_t type_of_token(const struct gguf_value *v, uint64_t i)
 {
 	int32_t type = 1;
 
@@ -201,7 +203,7 @@ static bool put_tokens(const struct gguf *g, json_t *vocab, json_t *added)
 	struct gguf_string s;
 
 	for (uint64_t i = 0; gguf_next_string(v, &at, &s); i++) {
-		int32_t type = type_of(types, i);
+		int32_t type = type_of_token(types, i);
 		json_t *text = json_stringn(s.s, s.n);
 
 		if (!text || json_object_set_new(vocab, json_string_value(text), json_integer((json_int_t)i)))
@@ -265,7 +267,7 @@ static json_t *post_of(const struct gguf *g, json_t *bos)
 }
 
 /* Read how the file pre-tokenizes.  pre->add_bos is then the file's value, and pre->name the normalizer. */
-static int read_pre(const struct out *o, const struct gguf *g, struct pre *pre, const char *const **re)
+static int read_pre(const struct out_dir *o, const struct gguf *g, struct pre *pre, const char *const **re)
 {
 	struct gguf_string name = { "default", 7 };
 	char why[200];
@@ -283,7 +285,7 @@ static int read_pre(const struct out *o, const struct gguf *g, struct pre *pre, 
 	return 0;
 }
 
-static int put_tokenizer(const struct out *o, const struct gguf *g)
+static int put_tokenizer(const struct out_dir *o, const struct gguf *g)
 {
 	struct pre pre = { 0 };
 	const char *const *re = NULL;
@@ -323,7 +325,7 @@ static int put_tokenizer(const struct out *o, const struct gguf *g)
 
 /* ---- the two ---------------------------------------------------------------------------------- */
 
-static int put_from_gguf(const struct out *o, const struct model *md, const struct gguf *g, int32_t group)
+static int put_from_gguf(const struct out_dir *o, const struct model *md, const struct gguf *g, int32_t group)
 {
 	int rc = put_tokenizer(o, g);
 
@@ -342,7 +344,7 @@ static bool is_strings(const struct gguf *g, const char *key)
 
 int quantize_dir_check(const struct located *from, const struct model *md, char *err, size_t errlen)
 {
-	const struct out o = { NULL, err, errlen };
+	const struct out_dir o = { NULL, err, errlen };
 	struct gguf_file f;
 	struct gguf_string kind = { "", 0 };
 	int rc;
@@ -368,7 +370,7 @@ int quantize_dir_check(const struct located *from, const struct model *md, char 
 int quantize_dir_write(const struct located *from, const struct model *md, const char *dir, int32_t group,
                        char *err, size_t errlen)
 {
-	const struct out o = { dir, err, errlen };
+	const struct out_dir o = { dir, err, errlen };
 	struct gguf_file f;
 	int rc;
 

@@ -31,7 +31,7 @@ static const struct { size_t at; const char *name; int in; } matrix_of[N_MATRICE
 };
 #undef AT
 
-static const struct sr_tensor *part(const struct sr_layer *y, size_t at)
+static const struct sr_tensor *layer_tensor(const struct sr_layer *y, size_t at)
 {
 	return (const struct sr_tensor *)(const void *)((const char *)y + at);
 }
@@ -73,7 +73,7 @@ int quantize_rows(struct quantize *z, const struct sr_tensor *t, int32_t row, in
 	return rc;
 }
 
-static int put(struct quantize *z, int to, uint64_t at, const void *p, size_t n)
+static int write_part(struct quantize *z, int to, uint64_t at, const void *p, size_t n)
 {
 	int rc = tensors_out_write(z->out, to, at, p, n);
 
@@ -93,7 +93,7 @@ int quantize_copy(struct quantize *z, const struct sr_tensor *t, int to)
 		rc = same ? read_at(z, t, i * (uint64_t)bytes, half, bytes) : quantize_rows(z, t, i, 1, row);
 		for (int32_t j = 0; j < t->k && !same; j++)
 			half[j] = f16_of_f32(row[j]);
-		rc = rc ? rc : put(z, to, i * (uint64_t)bytes, half, bytes);
+		rc = rc ? rc : write_part(z, to, i * (uint64_t)bytes, half, bytes);
 	}
 	free(row);
 	free(half);
@@ -141,9 +141,9 @@ int quantize_check(struct quantize *z)
 	rc = rc ? rc : check_tensor(z, &m->head);
 	for (int32_t l = 0; l < m->n_layers && !rc; l++) {
 		for (int i = 0; i < N_VECTORS && !rc; i++)
-			rc = check_tensor(z, part(&m->layer[l], vector_of[i].at));
+			rc = check_tensor(z, layer_tensor(&m->layer[l], vector_of[i].at));
 		for (int i = 0; i < N_MATRICES && !rc; i++)
-			rc = check_tensor(z, part(&m->layer[l], matrix_of[i].at));
+			rc = check_tensor(z, layer_tensor(&m->layer[l], matrix_of[i].at));
 	}
 	return rc;
 }
@@ -202,7 +202,7 @@ int quantize_plan(struct quantize *z)
 		return quantize_no_memory(z);
 	for (int32_t l = 0; l < m->n_layers && !rc; l++) {
 		for (int i = 0; i < N_VECTORS && !rc; i++) {
-			const struct sr_tensor *t = part(&m->layer[l], vector_of[i].at);
+			const struct sr_tensor *t = layer_tensor(&m->layer[l], vector_of[i].at);
 			char name[160];
 
 			snprintf(name, sizeof(name), "model.layers.%d.%s", l, vector_of[i].name);
@@ -211,7 +211,7 @@ int quantize_plan(struct quantize *z)
 			rc = z->layer[l].vector[i] < 0 ? quantize_no_memory(z) : 0;
 		}
 		for (int i = 0; i < N_MATRICES && !rc; i++)
-			rc = add_matrix(z, part(&m->layer[l], matrix_of[i].at), l, i);
+			rc = add_matrix(z, layer_tensor(&m->layer[l], matrix_of[i].at), l, i);
 	}
 	if (!rc && (rc = tensors_out_begin(z->out)) != 0)
 		rc = quantize_fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc));
@@ -236,13 +236,13 @@ int quantize_room(struct quantize *z)
 	const int32_t width[N_INPUTS] = { y->q.k, y->o.k, y->up.k, y->down.k };
 
 	for (int i = 0; i < N_VECTORS; i++) {
-		const struct sr_tensor *t = part(y, vector_of[i].at);
+		const struct sr_tensor *t = layer_tensor(y, vector_of[i].at);
 
 		if (t->type && !(*floats_of(&z->now, i) = malloc((size_t)t->k * sizeof(float))))
 			return quantize_no_memory(z);
 	}
 	for (int i = 0; i < N_MATRICES; i++) {
-		const struct sr_tensor *t = part(y, matrix_of[i].at);
+		const struct sr_tensor *t = layer_tensor(y, matrix_of[i].at);
 
 		z->now.m[i] = (struct matrix){ t->n, t->k, NULL };
 		z->now.m[i].w = malloc((size_t)t->n * (size_t)t->k * sizeof(float));
@@ -279,9 +279,9 @@ static int read_layer(struct quantize *z, int32_t l)
 
 	for (int i = 0; i < N_VECTORS && !rc; i++)
 		if (*floats_of(&z->now, i))
-			rc = quantize_rows(z, part(y, vector_of[i].at), 0, 1, *floats_of(&z->now, i));
+			rc = quantize_rows(z, layer_tensor(y, vector_of[i].at), 0, 1, *floats_of(&z->now, i));
 	for (int i = 0; i < N_MATRICES && !rc; i++)
-		rc = quantize_rows(z, part(y, matrix_of[i].at), 0, z->now.m[i].n, z->now.m[i].w);
+		rc = quantize_rows(z, layer_tensor(y, matrix_of[i].at), 0, z->now.m[i].n, z->now.m[i].w);
 	if (!rc && z->paired) {
 		rc = unpair(z, z->now.m[M_Q].w, kind->n_heads, (size_t)z->m->d_model);
 		rc = rc ? rc : unpair(z, z->now.m[M_K].w, kind->n_kv_heads, (size_t)z->m->d_model);
@@ -387,7 +387,7 @@ static int write_matrix(struct quantize *z, const struct planned *to, int i, con
 	if (!rc)
 		awq_pack(a, qweight, qzeros, scales);
 	for (int k = 0; k < 3 && !rc; k++)
-		rc = put(z, all[k].tensor, 0, all[k].p, tensors_out_bytes(z->out, all[k].tensor));
+		rc = write_part(z, all[k].tensor, 0, all[k].p, tensors_out_bytes(z->out, all[k].tensor));
 	free(qweight);
 	free(qzeros);
 	free(scales);
@@ -421,7 +421,7 @@ static int write_vectors(struct quantize *z, int32_t l)
 	int rc = 0;
 
 	for (int i = 0; i < N_VECTORS && !rc; i++) {
-		const struct sr_tensor *t = part(&z->m->layer[l], vector_of[i].at);
+		const struct sr_tensor *t = layer_tensor(&z->m->layer[l], vector_of[i].at);
 		const float *v = *floats_of(&z->now, i);
 		int to = z->layer[l].vector[i];
 
@@ -432,7 +432,7 @@ static int write_vectors(struct quantize *z, int32_t l)
 		for (int32_t j = 0; v && j < t->k && !rc; j++) {
 			uint16_t half = f16_of_f32(v[j]);
 
-			rc = put(z, to, 2 * (uint64_t)j, &half, 2);
+			rc = write_part(z, to, 2 * (uint64_t)j, &half, 2);
 		}
 	}
 	return rc;

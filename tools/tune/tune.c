@@ -59,7 +59,7 @@ static int open_text(struct tune *t, char *err, size_t errlen)
 	return 0;
 }
 
-static uint64_t fold(uint64_t h, const void *p, size_t n)
+static uint64_t hash_add(uint64_t h, const void *p, size_t n)
 {
 	const unsigned char *c = p;
 
@@ -88,8 +88,8 @@ static int open_traffic(struct tune *t, char *err, size_t errlen)
 		t->n_prompt += p->n_ids;
 		t->n_output += p->max_tokens;
 		t->longest = all > t->longest ? all : t->longest;
-		h = fold(h, p->ids, p->n_ids * sizeof(*p->ids));
-		h = fold(h, &p->max_tokens, sizeof(p->max_tokens));
+		h = hash_add(h, p->ids, p->n_ids * sizeof(*p->ids));
+		h = hash_add(h, &p->max_tokens, sizeof(p->max_tokens));
 	}
 	if (t->longest > t->in.page->max_model_len) {
 		snprintf(err, errlen, "the longest request of this traffic needs %u tokens, and max-model-len is "
@@ -97,13 +97,13 @@ static int open_traffic(struct tune *t, char *err, size_t errlen)
 		         (unsigned long long)t->in.page->max_model_len);
 		return -EMSGSIZE;
 	}
-	h = fold(h, t->arrival, t->load.n * sizeof(*t->arrival));
+	h = hash_add(h, t->arrival, t->load.n * sizeof(*t->arrival));
 	for (int i = 0; i < t->o.n_server; i++)
-		h = fold(h, t->o.server[i], strlen(t->o.server[i]) + 1);
+		h = hash_add(h, t->o.server[i], strlen(t->o.server[i]) + 1);
 	for (int i = 0; i < t->o.traffic.goodput.n; i++)
-		h = fold(h, t->o.traffic.goodput.word[i], strlen(t->o.traffic.goodput.word[i]));
-	h = fold(h, t->in.page->knob_ceiling, sizeof(t->in.page->knob_ceiling));
-	h = fold(h, t->in.page->device, strlen(t->in.page->device));
+		h = hash_add(h, t->o.traffic.goodput.word[i], strlen(t->o.traffic.goodput.word[i]));
+	h = hash_add(h, t->in.page->knob_ceiling, sizeof(t->in.page->knob_ceiling));
+	h = hash_add(h, t->in.page->device, strlen(t->in.page->device));
 	snprintf(t->signature, sizeof(t->signature), "%s %.40s %d %zu %016llx", SLIPRING_VERSION, t->model,
 	         t->o.goal, t->load.n, (unsigned long long)h);
 	return 0;
@@ -179,7 +179,7 @@ static int apply(struct tune *t, char *err, size_t errlen)
 	return rc;
 }
 
-static int work(struct tune *t, int said, char *err, size_t errlen)
+static int tune_work(struct tune *t, int said, char *err, size_t errlen)
 {
 	struct tune_setting start;
 	int rc = tune_state_open(t, err, errlen);
@@ -260,7 +260,7 @@ int cmd_tune(int argc, char **argv)
 	if (!rc)
 		rc = open_traffic(&t, err, sizeof(err));
 	if (!rc)
-		rc = work(&t, said, err, sizeof(err));
+		rc = tune_work(&t, said, err, sizeof(err));
 	rc = clean_up(&t, rc, err, sizeof(err));
 	if (rc && !(rc == -EINTR && tune_interrupted) && *err)
 		fprintf(stderr, "slipring tune: %s\n", err);

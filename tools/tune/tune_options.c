@@ -43,7 +43,7 @@ static double seconds(const char *s)
 	return v >= 1 && v < 1e7 ? v : NAN;
 }
 
-static int refuse(char *err, size_t errlen, const char *flag, const char *value, const char *right)
+static int refuse_value(char *err, size_t errlen, const char *flag, const char *value, const char *right)
 {
 	snprintf(err, errlen, "--%s %s: %s", flag, value, right);
 	return -EINVAL;
@@ -80,27 +80,27 @@ static int valued(struct tune_options *o, const char *name, const char *value, c
 		*text = value;
 	else if (!strcmp(name, "goal")) {
 		if (strcmp(value, "throughput") && strcmp(value, "goodput"))
-			return refuse(err, errlen, name, value, "throughput and goodput are possible");
+			return refuse_value(err, errlen, name, value, "throughput and goodput are possible");
 		o->goal = !strcmp(value, "goodput") ? GOAL_GOODPUT : GOAL_THROUGHPUT;
 	} else if (!strcmp(name, "budget")) {
 		o->budget = seconds(value);
 		if (isnan(o->budget))
-			return refuse(err, errlen, name, value, "not a time; 90s, 30m and 2h are");
+			return refuse_value(err, errlen, name, value, "not a time; 90s, 30m and 2h are");
 	} else if (!strcmp(name, "threshold")) {
 		o->threshold = strtod(value, &end) / 100;
 		if (end == value || *end || !(o->threshold >= 0.001 && o->threshold <= 0.5))
-			return refuse(err, errlen, name, value, "not a number of per cent from 0.1 to 50");
+			return refuse_value(err, errlen, name, value, "not a number of per cent from 0.1 to 50");
 	} else if (!strcmp(name, "pairs")) {
 		o->pairs = (int)strtol(value, &end, 10);
 		if (end == value || *end || o->pairs < 2 || o->pairs > 8)
-			return refuse(err, errlen, name, value, "not a number from 2 to 8");
+			return refuse_value(err, errlen, name, value, "not a number from 2 to 8");
 	} else {
 		return 0;
 	}
 	return 1;
 }
 
-static int take(struct tune_options *o, int argc, char **argv, char *err, size_t errlen)
+static int tune_word(struct tune_options *o, int argc, char **argv, char *err, size_t errlen)
 {
 	static const char *const ours[] = { "instance", "out", "prove", "quantized", "goal", "budget",
 	                                    "threshold", "pairs" };
@@ -129,7 +129,7 @@ static int take(struct tune_options *o, int argc, char **argv, char *err, size_t
 			                      strncmp(w + 2, ours[k], n - 2)))
 				k++;
 			if (k < n_ours && !equals && i + 1 == argc)
-				return refuse(err, errlen, ours[k], "", "it needs a value");
+				return refuse_value(err, errlen, ours[k], "", "it needs a value");
 			if (k < n_ours)
 				rc = valued(o, ours[k], equals ? equals + 1 : argv[++i], err, errlen);
 			else
@@ -141,7 +141,7 @@ static int take(struct tune_options *o, int argc, char **argv, char *err, size_t
 }
 
 /* Set the options of the traffic that follow from the goal. */
-static int settle(struct tune_options *o, char *err, size_t errlen)
+static int settle_options(struct tune_options *o, char *err, size_t errlen)
 {
 	bool timed = passed(o, "--self-timed") || passed(o, "--no-self-timed");
 	bool trace = false;
@@ -214,9 +214,9 @@ int tune_options(struct tune_options *o, int argc, char **argv, char *err, size_
 			return -EINVAL;
 		}
 	}
-	rc = take(o, end, argv, err, errlen);
+	rc = tune_word(o, end, argv, err, errlen);
 	if (rc || o->prove)
 		return rc;
-	rc = settle(o, err, errlen);
+	rc = settle_options(o, err, errlen);
 	return rc ? rc : tune_traffic(o, err, errlen);
 }

@@ -50,7 +50,7 @@ static bool seen(struct search *s, const int *at)
 }
 
 /* Try the best so far with axis k on rung i.  1: it is better; 0: it is not, or was tried; < 0: stop. */
-static int look(struct search *s, int k, int i, int (*better)(void *, const int *), void *ctx)
+static int try_value(struct search *s, int k, int i, int (*better)(void *, const int *), void *ctx)
 {
 	int at[SEARCH_AXES], r;
 
@@ -77,7 +77,7 @@ static int stride(struct search *s, int k, int way, int (*better)(void *, const 
 
 		if (way > 0 ? i > end : i < end)
 			i = end;
-		r = look(s, k, i, better, ctx);
+		r = try_value(s, k, i, better, ctx);
 		if (r < 0)
 			return r;
 		wider &= r > 0;
@@ -95,7 +95,7 @@ static int climb_axis(struct search *s, int k, int (*better)(void *, const int *
 	if (r >= 0 && !up)
 		r = stride(s, k, -1, better, ctx, &down);
 	else if (r >= 0 && s->at[k] > 0)  /* a long stride may have passed the top */
-		r = look(s, k, s->at[k] - 1, better, ctx);
+		r = try_value(s, k, s->at[k] - 1, better, ctx);
 	*moved |= up || down;
 	return r < 0 ? r : 0;
 }

@@ -15,7 +15,7 @@
 #define STOP_S   40.0
 
 /* Run the slipringd beside this program.  An installed one may also be found by PATH. */
-static void run(const struct tune *t, char **argv, pid_t parent)
+static void run_server(const struct tune *t, char **argv, pid_t parent)
 {
 	char path[PATH_MAX + 32];
 	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
@@ -133,7 +133,7 @@ int tune_server_start(struct tune *t, char *err, size_t errlen)
 	fflush(NULL);
 	t->server.pid = fork();
 	if (t->server.pid == 0)
-		run(t, argv, self);
+		run_server(t, argv, self);
 	if (t->server.pid < 0) {
 		t->server.pid = 0;
 		snprintf(err, errlen, "no process for the daemon: %s", strerror(errno));

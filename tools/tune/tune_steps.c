@@ -254,7 +254,7 @@ static int64_t length_for(const struct tune *t)
 	return ((int64_t)t->longest + t->longest / 4 + 255) / 256 * 256;
 }
 
-static void memory(const struct tune *t)
+static void check_memory(const struct tune *t)
 {
 	const struct stats_page *p = t->in.page;
 	double tokens = (double)(p->n_blocks * p->block_tokens);
@@ -630,7 +630,7 @@ static int search(struct tune *t, char *err, size_t errlen)
 	int rc, before;
 
 	limits(t);
-	memory(t);
+	check_memory(t);
 	rc = prefix_cache(t, false, err, errlen);
 	if (!rc)
 		rc = batching(t, "Batching: how many sequences, how many tokens a step", err, errlen);

@@ -32,7 +32,7 @@ static void on_alarm(int sig)
 }
 
 /* End the run under way after `limit` seconds, or by Ctrl-C. */
-static void watch(double limit)
+static void watch_machine(double limit)
 {
 	struct itimerval every = { { 0, 200000 }, { 0, 200000 } };
 
@@ -152,7 +152,8 @@ static void keep_limits(struct tune *t, struct tune_trial *tr, const struct stat
 	t->disturbed |= f.ended > n_ended;
 }
 
-static int keep(struct tune *t, struct tune_trial *tr, const struct bench_run *r, char *err, size_t errlen)
+static int keep_result(struct tune *t, struct tune_trial *tr, const struct bench_run *r, char *err,
+                       size_t errlen)
 {
 	struct bench_about about = { t->model, t->model, time(NULL) };
 	struct bench_summary s;
@@ -199,15 +200,15 @@ int tune_send(struct tune *t, struct tune_trial *tr, double limit, char *err, si
 		by_budget = true;             /* a cut is due to the budget, not to slowness */
 		limit = left > 0 ? left : 0.01;
 	}
-	watch(limit);
+	watch_machine(limit);
 	rc = bench_run(&r, err, errlen);
-	watch(0);
+	watch_machine(0);
 	t->n_sent++;
 	by_clock = !rc && r.n_done < t->load.n && !tune_interrupted;
 	if (!rc && tune_interrupted)
 		rc = -EINTR;
 	else if (!rc && !by_clock)
-		rc = keep(t, tr, &r, err, errlen);
+		rc = keep_result(t, tr, &r, err, errlen);
 	if (by_clock && by_budget) {
 		snprintf(err, errlen, "the time of --budget is over");
 		rc = -ETIME;
@@ -240,7 +241,7 @@ int tune_alone(struct tune *t, double *ttft, double *tpot, double *e2el, char *e
 	r.o = &o;
 	r.load = &few;
 	r.at = at;
-	watch(0);
+	watch_machine(0);
 	rc = bench_run(&r, err, errlen);
 	if (!rc && tune_interrupted)
 		rc = -EINTR;
@@ -271,7 +272,7 @@ int tune_ids(struct tune *t, size_t n, struct bench_run *r, char *err, size_t er
 	*r = new_run(t);
 	r->load = &few;
 	r->at = at;
-	watch(0);
+	watch_machine(0);
 	rc = bench_run(r, err, errlen);
 	return !rc && tune_interrupted ? -EINTR : rc;
 }

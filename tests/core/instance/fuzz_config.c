@@ -15,11 +15,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	int rc;
 
 	memset(&c, 0, sizeof(c));
-	if (start(&y) != 0)
+	if (set_defaults(&y) != 0)
 		abort();
 	rc = read_yaml(&y, "f.yaml", p, n);
 	if (rc == 0)
-		rc = check(&y);
+		rc = check_together(&y);
 	if (rc != 0 && !err[0])
 		abort();
 	if (c.n_api_keys < 0 || c.n_api_keys > CONFIG_LIST || c.n_served_names > CONFIG_LIST)
