@@ -8,8 +8,8 @@
 #include "core/sched/sched.h"
 #include "kernels/null/null.h"
 
-/* What `as` tells the device, in q: sampling, then the lists that have words, from kind `first` on and
- * round.  Valid until the next call. */
+/* Put into q the commands that `as` stands for: sampling, then each list that is not empty.  The lists
+ * begin with kind `first` and wrap around.  Valid until the next call. */
 static void begin(struct sched_request *q, const struct sr_null_request *as, int first)
 {
 	static struct sched_cmd cmd[SCHED_CMDS];

@@ -1,5 +1,5 @@
 /* bench_report.h - figures of a benchmark: a table for people, JSON lines for machines, and a
- * verdict.  A figure is better the lower it is, unless its floor lies below its goal.
+ * verdict.  Lower figures are better, unless the floor lies below the goal.
  */
 #ifndef BENCH_REPORT_H
 #define BENCH_REPORT_H
@@ -17,7 +17,7 @@
 
 struct figure {
 	const char *id, *unit;
-	double floor, goal;           /* worst that passes, and what is aimed at; both 0: neither */
+	double floor, goal;           /* the worst that passes, and the aim; both 0: none */
 	double v[ROUNDS];
 };
 
@@ -46,7 +46,7 @@ static inline double median(double *v, int n)
 	return v[n / 2];
 }
 
-/* What it ran on: figures of different machines are not compared. */
+/* The machine it ran on: figures of different machines are not compared. */
 static inline void report_open(const char *title, const char *path)
 {
 	char line[256], cpu[128] = "?";

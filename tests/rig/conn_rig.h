@@ -1,5 +1,5 @@
-/* conn_rig.h - a server with a toy app and clients, all in one thread: turn() runs the loop once,
- * clients never block.  For the tests of connections; everything runs on io_uring and on epoll.
+/* conn_rig.h - a server with a toy app, and clients, all in one thread.  turn() runs the loop once, and
+ * clients never block.  Tests of connections use it; each runs on io_uring and on epoll.
  */
 #ifndef CONN_RIG_H
 #define CONN_RIG_H
@@ -31,7 +31,7 @@
 static struct {
 	struct exchange *held[HELD];      /* /later and /stream wait here */
 	int n_held, n_handled, n_gone, n_done, last_status;
-	int arriving;                     /* requests of which we have a part */
+	int arriving;                     /* requests that have arrived in part */
 	size_t last_in;
 	char last_peer[64];
 } app;
@@ -112,7 +112,7 @@ static inline void app_arriving(void *ctx, int by)
 	assert_true(app.arriving >= 0);
 }
 
-/* The app gives up what it holds (after server_abort and gone it holds nothing). */
+/* The app frees what it holds (after server_abort and gone it holds nothing). */
 static inline struct exchange *take(int i)
 {
 	struct exchange *x = app.held[i];
@@ -174,7 +174,7 @@ static inline void rig_close(void)
 	assert_int_equal(app.arriving, 0);
 }
 
-/* Bytes of heap in use; 0 under a sanitizer, which looks for leaks itself. */
+/* Bytes of heap in use.  0 under a sanitizer, which finds leaks itself. */
 static inline size_t heap(void)
 {
 	struct mallinfo2 m = mallinfo2();
@@ -203,7 +203,7 @@ static inline void say(int fd, const char *bytes, size_t n)
 			continue;
 		}
 		if (k < 0)
-			return;            /* refused already: some cases go on sending */
+			return;            /* refused already; some cases still send */
 		bytes += k;
 		n -= (size_t)k;
 	}
@@ -238,7 +238,7 @@ static inline void hear_once(struct heard *h, int fd)
 	h->p[h->n] = 0;
 }
 
-/* Until the connection ends, or for so long. */
+/* Read until the connection ends or the time is over. */
 static inline void hear(struct heard *h, int fd, int ms)
 {
 	uint64_t end = io_now() + (uint64_t)ms * MS;
@@ -248,14 +248,14 @@ static inline void hear(struct heard *h, int fd, int ms)
 	while (!h->closed && io_now() < end);
 }
 
-/* Until the end, two seconds at most: then it must have ended, and not by a reset. */
+/* Read for two seconds at most.  By then the connection must have ended, and not by a reset. */
 static inline void hear_end(struct heard *h, int fd)
 {
 	hear(h, fd, 2000);
 	assert_true(h->closed && !h->reset);
 }
 
-/* Until `text` was heard, two seconds at most. */
+/* Read until `text` has arrived, for two seconds at most. */
 static inline void hear_text(struct heard *h, int fd, const char *text)
 {
 	uint64_t end = io_now() + 2000 * MS;
@@ -280,7 +280,7 @@ static inline void forget(struct heard *h)
 #define P "POST /echo HTTP/1.1\r\nHost: a\r\n"
 #define NEXT "GET /next HTTP/1.1\r\nHost: a\r\n\r\n"
 
-/* The group on one loop and again on the other. */
+/* Run the group on io_uring, then on epoll. */
 static inline int rig_run(const struct CMUnitTest *tests, size_t n)
 {
 	int failed = 0;

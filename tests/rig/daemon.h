@@ -81,7 +81,7 @@ static inline void on_wake(struct io_watch *w, uint32_t events)
 		return;               /* already read */
 }
 
-/* Only to a daemon whose thread runs; any thread may call. */
+/* From any thread, to a daemon whose thread runs. */
 static inline void daemon_wake(struct daemon *d)
 {
 	uint64_t one = 1;
@@ -154,7 +154,7 @@ static inline void daemon_unmake(struct daemon *d)
 	sr_null_ops()->close(d->b);
 }
 
-/* What is ready, taken, planned, published: the work done. */
+/* One turn without sleep: poll, take, step, publish.  Returns the work done. */
 static inline int daemon_turn(struct daemon *d)
 {
 	uint64_t now = io_now();
@@ -208,7 +208,7 @@ static inline void *daemon_main(void *arg)
 	daemon_unmake(d);
 	while (!d->woken)
 		usleep(100);
-	io_destroy(d->io);                    /* by the thread that made it, for it waits for closes */
+	io_destroy(d->io);                    /* by the thread that made it, because it waits for closes */
 	d->io = NULL;
 	return NULL;
 }
@@ -272,7 +272,7 @@ static inline void daemon_stop(struct daemon *d)
 	daemon_clear(d);
 }
 
-/* Wait, two seconds at most, until so many clients are left. */
+/* Wait until n clients are left, for two seconds at most. */
 static inline bool daemon_settles(struct daemon *d, int n)
 {
 	for (int i = 0; i < 2000; i++) {
@@ -284,7 +284,7 @@ static inline bool daemon_settles(struct daemon *d, int n)
 	return false;
 }
 
-/* A teardown: the daemon ends in any case, so that one failure stays one. */
+/* A teardown.  The daemon always ends here, so that one failed test does not fail the next. */
 static inline int daemon_end(struct daemon *d)
 {
 	bool clean = daemon_settles(d, 0) && d->ks.n_held == 0;
@@ -293,8 +293,8 @@ static inline int daemon_end(struct daemon *d)
 	return clean ? 0 : -1;
 }
 
-/* The token that must come after ids[0 .. n), of which n_prompt are the prompt's, when nothing
- * but a prompt, max_tokens and min_tokens were asked for. */
+/* The token that must follow ids[0 .. n), of which the first n_prompt are the prompt, in a request with
+ * only a prompt, max_tokens and min_tokens. */
 static inline int32_t answer(const int32_t *ids, int32_t n, int32_t n_prompt, int32_t min_tokens)
 {
 	static const uint32_t eos[] = { EOS };
@@ -305,7 +305,7 @@ static inline int32_t answer(const int32_t *ids, int32_t n, int32_t n_prompt, in
 	return sr_null_next(&q, ids, n);
 }
 
-/* An honest client: ask for n tokens over c and compare them; how long it took. */
+/* An honest client: ask for n tokens over c and compare them.  Returns the time it took, in ns. */
 static inline uint64_t ask(struct sr_conn *c, uint32_t salt, uint32_t n)
 {
 	static int32_t ids[CONTEXT];

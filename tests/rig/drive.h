@@ -1,5 +1,5 @@
-/* drive.h - fills and runs batches of a back end by hand, for tests: commands and rows are added,
- * drive_step computes them, results are read from the batch until the next one is begun. */
+/* drive.h - fill and run batches of a back end by hand, for tests.  Add commands and rows, call
+ * drive_step to compute them, and read results from the batch until the next one begins. */
 #ifndef DRIVE_H
 #define DRIVE_H
 
@@ -17,7 +17,7 @@ struct drive {
 /* Limits for small tests: 64 blocks, 33 slots, batches of 1100 tokens, no graphs. */
 struct sr_limits drive_limits(void);
 
-/* 0 or what open said. */
+/* 0, or the error of open(). */
 int  drive_open(struct drive *d, const struct sr_backend_ops *ops, const struct sr_model *m,
                 const struct sr_source *src, const struct sr_limits *lim);
 void drive_close(struct drive *d);
@@ -28,8 +28,8 @@ void drive_history(struct drive *d, int slot, const int32_t *ids, int n, int n_p
 void drive_blocks(struct drive *d, int slot, int from, const int32_t *blocks, int n);
 void drive_range(struct drive *d, int slot, int first_block, int n);        /* consecutive ones */
 
-/* A row; ids NULL: the slot's last token.  With n_score == n one id more than n is given.
- * Returns where its results are. */
+/* Add a row.  ids NULL: the slot's last token.  With n_score == n, ids has n + 1 entries.
+ * Returns the index of its first result. */
 int  drive_row(struct drive *d, int slot, int first, const int32_t *ids, int n, int n_score, int sample);
 void drive_step(struct drive *d);
 

@@ -1,5 +1,5 @@
-/* evil.h - a client by hand, for tests of what a client may try: it can put anything anywhere in the
- * memory that is its own.
+/* evil.h - a client by hand, for tests of what a client may try.  It can write anything anywhere in its
+ * own memory.
  */
 #ifndef TESTS_EVIL_H
 #define TESTS_EVIL_H
@@ -19,13 +19,13 @@ struct evil {
 	int fd, up_fd, down_fd;
 	struct sr_shape shape;
 	unsigned char *up, *down;
-	size_t up_len, down_len;      /* of the whole objects: huge pages are whole */
+	size_t up_len, down_len;      /* of whole objects, in whole pages */
 	struct sr_ring requests, cancels, tokens;
 	_Atomic uint32_t n_ends;      /* another thread may look */
 	int32_t finish;               /* of the last END */
 };
 
-/* A socket that is connected; -1 if it cannot be. */
+/* A connected socket, or -1. */
 static inline int dial(const char *path)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -38,7 +38,7 @@ static inline int dial(const char *path)
 	return -1;
 }
 
-/* The two objects of the welcome; false if there is none. */
+/* Receive the welcome and its two objects.  false: there is none. */
 static inline bool evil_welcome(struct evil *e)
 {
 	struct sr_welcome w = { .status = -1 };
@@ -80,7 +80,7 @@ static inline unsigned char *evil_object(int fd, int prot, size_t *len)
 	return at;
 }
 
-/* Hello and welcome, both mapped: the daemon does not look at it yet. */
+/* Hello and welcome, both objects mapped; the daemon has not been signalled yet. */
 static inline bool evil_map(struct evil *e, const char *path, struct sr_shape want)
 {
 	struct sr_hello h = { .magic = SR_MAGIC, .version = SR_VERSION, .want = want, .name = "evil" };
@@ -167,7 +167,7 @@ static inline int evil_read(struct evil *e)
 	return n;
 }
 
-/* Read until there were so many ENDs. */
+/* Read until n ENDs have come. */
 static inline void evil_ends(struct evil *e, uint32_t n)
 {
 	uint64_t until = io_now() + 2000000000ull;

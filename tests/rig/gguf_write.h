@@ -1,4 +1,4 @@
-/* gguf_write.h - just enough of a GGUF writer for tests, wrong files included. */
+/* gguf_write.h - a minimal GGUF writer for tests.  It can write wrong files, too. */
 #ifndef GGUF_WRITE_H
 #define GGUF_WRITE_H
 

@@ -1,5 +1,5 @@
-/* home.h - a run directory of a test's own, and in it a model of a few files for the null device; what the
- * tests that start whole programs share.
+/* home.h - a run directory of the test's own, with a small model for the null device.  Tests that start
+ * whole programs share it.
  */
 #ifndef TESTS_HOME_H
 #define TESTS_HOME_H
@@ -62,7 +62,7 @@ static inline void home_remove(struct home *h)
 	assert_int_equal(system(command), 0);
 }
 
-/* For cmocka, where it is all that a group of tests needs. */
+/* For cmocka: the setup of a group that needs nothing else. */
 static inline int home_setup(void **state)
 {
 	(void)state;
@@ -77,7 +77,7 @@ static inline int home_teardown(void **state)
 	return 0;
 }
 
-/* Memory that the child and we share. */
+/* Memory shared with the child. */
 static inline void *home_share(size_t n)
 {
 	void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,5 +1,5 @@
-/* model_files.h - the model readers' tests write their models with this, right ones and wrong ones: a GGUF
- * file, and a Hugging Face directory with one file of weights, in a directory that setup() makes.
+/* model_files.h - writes models for the tests of model readers, correct ones and wrong ones: a GGUF file,
+ * and a Hugging Face directory with one file of weights, in a directory that setup() makes.
  */
 #ifndef TESTS_MODEL_FILES_H
 #define TESTS_MODEL_FILES_H
@@ -32,21 +32,21 @@ struct gguf_case {
 	const char *arch;
 	uint32_t layers, heads, heads_kv, context;
 	float theta, eps;
-	const char *skip;              /* a tensor that is not there */
-	const char *extra;             /* one more, f32 [32] */
-	const char *wrong;             /* a tensor of another shape */
+	const char *skip;              /* leave this tensor out */
+	const char *extra;             /* add this tensor, f32 [32] */
+	const char *wrong;             /* give this tensor another shape */
 	bool untied;
 	uint32_t norm_type, matrix_type, eos, rope_dims;
 	const char *scaling;
 	float freqs, freqs_2;          /* rope_freqs.weight: 1, 1, freqs_2 or 1, freqs */
 	uint32_t freqs_type;
 	uint32_t down_types[2];        /* of ffn_down, if not 0 */
-	const char *key;               /* a setting that is another, or one more: */
+	const char *key;               /* a setting to change or to add: */
 	uint32_t key_type, items;      /* (items u8, if it is an array) */
 	int64_t i;
 	double d;
-	const char *s;                 /* NULL: it is not there */
-	struct { const char *key; float v; } floats[4]; /* settings more */
+	const char *s;                 /* NULL: leave it out */
+	struct { const char *key; float v; } floats[4]; /* settings to add */
 };
 static const struct gguf_case usual = { .arch = "llama", .layers = 2, .heads = 4, .heads_kv = 2,
                                         .context = 128,
@@ -54,7 +54,7 @@ static const struct gguf_case usual = { .arch = "llama", .layers = 2, .heads = 4
 
 static struct bytes w, tail, settings;
 static uint32_t n_tensors, n_settings;
-static bool met;                       /* the setting that is another */
+static bool met;                       /* whether the changed setting has been written */
 static uint64_t data_at;
 
 static inline void add(const struct gguf_case *c, const char *name, uint64_t k, uint64_t n, uint32_t type)
@@ -87,7 +87,7 @@ static inline void add_layer(const struct gguf_case *c, uint32_t l)
 	}
 }
 
-/* The one of the case that is another. */
+/* Write the setting that this case changes. */
 static inline void put_other(const struct gguf_case *c)
 {
 	float f = (float)c->d;
@@ -117,7 +117,7 @@ static inline void put_other(const struct gguf_case *c)
 	}
 }
 
-/* Is this key the one of the case?  Then it has been put, or left out. */
+/* Does this case change this key?  If so, it has been written, or left out. */
 static inline bool other(const struct gguf_case *c, const char *key)
 {
 	if (!c->key || strcmp(c->key, key) != 0) {
@@ -221,11 +221,11 @@ static inline void put_file(const char *name, const void *p, size_t n)
 	"\"num_key_value_heads\":2,\"vocab_size\":96,\"max_position_embeddings\":128,\"rms_norm_eps\":1e-6,"
 #define LLAMA "\"architectures\":[\"LlamaForCausalLM\"],\"eos_token_id\":3," SIZES
 
-/* A tensor of another type or shape, or (a name that is none) one more. */
+/* Give a tensor another type or shape; an unknown name adds a tensor. */
 static const struct odd { const char *name, *dtype, *shape; int bytes; } *odd;
 
-/* model.safetensors of one layer in bf16; `more`: bits 1 q,k,v bias, 2 q and k norms, 4 lm_head,
- * 8 a bias of o. */
+/* Write model.safetensors of one layer in bf16.  Bits of `more`: 1 biases of q, k, v; 2 norms of q and k;
+ * 4 lm_head; 8 a bias of o. */
 static inline void put_weights(unsigned more)
 {
 	static const struct { const char *name; int n, k; unsigned when; } t[] = {

@@ -1,5 +1,5 @@
-/* nth_call.h - lets the n-th call of what is under test go wrong, in this process: allocations, opens,
- * mappings and reads.  A test that includes this is linked with NTH_LINK, which its first line repeats:
+/* nth_call.h - makes the n-th allocation, open, mapping or read of the code under test fail, in this
+ * process.  A test that includes this is linked with NTH_LINK, which its first line repeats:
  *	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread
  */
 #ifndef TESTS_NTH_CALL_H
@@ -15,9 +15,9 @@
 
 enum nth {
 	NTH_FAILS,                     /* with ENOMEM, EMFILE, EIO */
-	NTH_INTERRUPTED,               /* a read: EINTR, to be made again */
-	NTH_PART,                      /* a read: half of what was asked for */
-	NTH_ENDS,                      /* a read: the file ends, it was longer when it was opened */
+	NTH_INTERRUPTED,               /* a read: EINTR; the caller must repeat it */
+	NTH_PART,                      /* a read: returns half of the bytes */
+	NTH_ENDS,                      /* a read: the file ends; it was longer when it was opened */
 };
 
 static struct { int at, seen; enum nth how; } nth;     /* at 0: none */
@@ -70,8 +70,8 @@ static inline int nth_fds(void)
 	return n;
 }
 
-/* act() with its first, second, .. call going wrong, until it makes no more.  A read that is made again
- * must not matter; whatever else happens is a sentence that names `about`, and leaves nothing open. */
+/* Run act() with its first call failing, then its second, until it makes no more calls.  A repeated read
+ * must change nothing.  Any other failure must give a sentence that names `about`, and leave nothing open. */
 static inline void nth_each(enum nth how, int (*act)(char *why, size_t n), const char *about)
 {
 	int fds = nth_fds(), n = 0;

@@ -1,10 +1,11 @@
-/* one_fault.h - what test_faults.c and test_http_faults.c share: in a whole program, in a child of the test,
- * one call fails, the n-th of its kind, whoever makes it: we, a library, libc, another thread or process.
+/* one_fault.h - shared by test_faults.c and test_http_faults.c.  A whole program runs in a child of the
+ * test, and the n-th call of a kind fails there.  The caller may be we, a library, libc, or another thread
+ * or process.
  *
- *	memory          malloc and its like are defined here, in front of libc's, for every object of the
- *	                program.  A kind for each library, by the address that the call comes from.
- *	system calls    a seccomp filter stops them, and a process beside the test, the warden, says of each
- *	                whether the kernel makes it or it fails; threads and children of the program included.
+ *	memory          malloc and the like are defined here and override libc's for the whole program.  Each
+ *	                library is a kind, known by the address of the caller.
+ *	system calls    a seccomp filter stops them.  A process beside the test, the warden, decides for each
+ *	                whether the kernel makes it or it fails, also for the program's threads and children.
  *
  * tests/rig/nth_call.h is for code in the test's own process.  Linked with -Wl,--wrap=notify_sendf.
  */
@@ -32,14 +33,16 @@
 
 /* ---- what can fail ------------------------------------------------------------------------------- */
 
-/* Who asks for memory.  The first is the program itself, "" whoever is not named. */
+/* Who asks for memory.  The first is the program itself; "" is any library not named. */
 static const char *const owner[] = { "the program", "libjansson", "libcrypto", "libssl", "libyaml",
 	"libpcre2", "liburing", "libhugetlbfs", "libutf8proc", "" };
 enum { N_OWNERS = sizeof(owner) / sizeof(owner[0]), N_CALLS = 80, N_KINDS = N_OWNERS + N_CALLS };
 
-/* System calls, and how they fail.  Not here: close and munmap, of which the kernel does its part whatever it
- * says; brk, which says it in its own way (malloc is above); exit, futex, masks and handlers of signals,
- * clocks, who am I, what a new thread registers, sched_yield: they do not fail for who asks rightly. */
+/* System calls, and how they fail.  Not in the list:
+ * - close and munmap: the kernel does its part whatever it returns;
+ * - brk: it reports failure in its own way, and malloc is above;
+ * - exit, futex, signal masks and handlers, clocks, getpid and the like, the calls of a new thread,
+ *   sched_yield: with correct arguments they do not fail. */
 static const struct { int nr, error; const char *name; } call[] = {
 #define CALL(name, error) { SYS_##name, error, #name }
 	CALL(open, EMFILE), CALL(openat, EMFILE), CALL(socket, EMFILE), CALL(socketpair, EMFILE),
@@ -67,13 +70,13 @@ static const struct { int nr, error; const char *name; } call[] = {
 #define N_CALL ((int)(sizeof(call) / sizeof(call[0])))
 _Static_assert(sizeof(call) / sizeof(call[0]) <= N_CALLS, "a kind for each");
 
-/* Shared by all.  `on`: only between begin and end of what is tried.  kind < 0: nothing fails, all is
- * counted. */
+/* Shared by all processes.  `on`: between the begin and the end of what is tried.  kind < 0: nothing fails,
+ * and all calls are counted. */
 static struct fault {
 	_Atomic int on, kind, at, seen[N_KINDS];
 	_Atomic bool hit, stop_at_ready, ready;
 } *fault;
-static bool mine;                     /* in this process: the child's faults are not the test's */
+static bool mine;                     /* this is the child: only its calls fail, not the test's */
 
 static const char *kind_name(int k)
 {
@@ -132,11 +135,11 @@ static int who_is(uintptr_t at)
 
 /* ---- memory -------------------------------------------------------------------------------------- */
 
-static size_t ahead_of_jansson;         /* bytes that the program puts ahead of each of its blocks */
-static _Thread_local bool not_ours;   /* what this thread does now, AddressSanitizer does */
+static size_t ahead_of_jansson;         /* bytes that the program puts before each block of jansson's */
+static _Thread_local bool not_ours;   /* AddressSanitizer is calling, in this thread */
 
-/* jansson 2.14 writes past its buffer for a word where that cannot grow, to the next power of two.
- * adapters/http/json/json.c keeps requests from it; the operator's own files, read at the start, are let be. */
+/* jansson 2.14 writes past its buffer when a word's buffer cannot grow, up to the next power of two.
+ * adapters/http/json/json.c protects requests from that.  The operator's own files are not protected. */
 static bool buffer_of_jansson(int who, size_t n)
 {
 	n -= ahead_of_jansson;
@@ -177,7 +180,7 @@ PUBLIC int posix_memalign(void **out, size_t a, size_t n)
 }
 
 #ifdef __SANITIZE_ADDRESS__
-/* It asks each new thread for its stack, and dies where libc has no memory for the answer. */
+/* AddressSanitizer asks for each new thread's stack, and aborts if libc has no memory for the answer. */
 PUBLIC int pthread_getattr_np(pthread_t t, pthread_attr_t *a)
 {
 	int (*real)(pthread_t t, pthread_attr_t *a), e;
@@ -195,7 +198,7 @@ PUBLIC int pthread_getattr_np(pthread_t t, pthread_attr_t *a)
 static int warden_fd = -1;
 static pid_t warden;
 
-/* What comes from AddressSanitizer itself is let through: it does without nothing. */
+/* Calls of AddressSanitizer itself pass: it cannot cope with a failure. */
 static void judge(const struct seccomp_notif *q, struct seccomp_notif_resp *a)
 {
 	*a = (struct seccomp_notif_resp){ .id = q->id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE };
@@ -208,7 +211,7 @@ static void judge(const struct seccomp_notif *q, struct seccomp_notif_resp *a)
 		}
 }
 
-/* In the warden: the program's calls, until the last of its processes has ended. */
+/* In the warden: judge the program's calls until the last of its processes has ended. */
 static void watch_calls(int from)
 {
 	char space[CMSG_SPACE(sizeof(int))], byte;
@@ -218,14 +221,14 @@ static void watch_calls(int from)
 	struct pollfd p = { .events = POLLIN };
 
 	if (recvmsg(from, &m, 0) != 1 || !CMSG_FIRSTHDR(&m))
-		return;                       /* it ended before, and has said why */
+		return;                       /* it ended earlier and reported why */
 	memcpy(&p.fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(p.fd));
 	while (poll(&p, 1, -1) >= 0 && p.revents & POLLIN) {
 		union { struct seccomp_notif q; char room[256]; } q = { 0 };
 		union { struct seccomp_notif_resp a; char room[256]; } a = { 0 };
 
 		if (ioctl(p.fd, SECCOMP_IOCTL_NOTIF_RECV, &q) < 0)
-			continue;             /* it was killed meanwhile */
+			continue;             /* the caller was killed meanwhile */
 		judge(&q.q, &a.a);
 		ioctl(p.fd, SECCOMP_IOCTL_NOTIF_SEND, &a);
 	}
@@ -249,7 +252,7 @@ static void warden_start(void)
 	warden_fd = fd[1];
 }
 
-/* In the program, before its main: from here on it is watched.  sendmmsg is a call that nobody else makes. */
+/* In the program, before its main: the warden sees its calls from here on.  Nobody else calls sendmmsg. */
 static void be_watched(void)
 {
 	char space[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 0;
@@ -284,7 +287,7 @@ static void be_watched(void)
 
 /* ---- the program --------------------------------------------------------------------------------- */
 
-/* The end of the start is what it tells its service manager. */
+/* Starting ends with the message to the service manager. */
 int __wrap_notify_sendf(const char *fmt, ...);
 int __wrap_notify_sendf(const char *fmt, ...)
 {
@@ -298,12 +301,12 @@ int __wrap_notify_sendf(const char *fmt, ...)
 	return 0;
 }
 
-/* What is called at exit (by gcov, by sanitizers) is not ours. */
+/* Calls made at exit by gcov and sanitizers do not count. */
 static void not_mine(void) { mine = false; }
 
 static void in_child(void)
 {
-	for (int i = 0; i < 5; i++)           /* cmocka would go on with the tests in here */
+	for (int i = 0; i < 5; i++)           /* otherwise cmocka would run further tests in this child */
 		signal((int[]){ SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE }[i], SIG_DFL);
 	be_watched();
 	mine = true;
@@ -324,7 +327,7 @@ static int end_of(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-static bool had[N_KINDS];             /* the calls that what is tried makes at all */
+static bool had[N_KINDS];             /* kinds of call that the tried code makes */
 
 static void note(void)
 {
@@ -332,7 +335,7 @@ static void note(void)
 		had[k] = fault->seen[k] > 0;
 }
 
-/* Each; of many that are alike, from `all` on, only some: all with SLIPRING_FAULTS. */
+/* Try each call; of more than `all` similar ones, only a sample.  SLIPRING_FAULTS tries all. */
 static int next(int at, int all)
 {
 	return at < all || getenv("SLIPRING_FAULTS") ? at + 1 : at + 1 + at * (all ? 1 : 4) / 2;
@@ -347,7 +350,7 @@ static void arm(int k, int at, bool start)
 	fault->on = start;
 }
 
-/* Is there a seccomp that lets a process judge another's calls?  Said once, with why the test is skipped. */
+/* Can a process judge another's calls by seccomp here?  If not, print once why the test is skipped. */
 static bool can_fault(void)
 {
 	int objects = 0;

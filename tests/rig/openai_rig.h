@@ -1,8 +1,8 @@
-/* openai_rig.h - requests as the adapter reads them, without a model: what the tests of requests and of
- * answers share.
+/* openai_rig.h - requests as the adapter reads them, without a model.  Tests of requests and of answers
+ * share it.
  *
- * The tokenizer here is a toy, so that a case can be read: ids 0..255 are bytes, 256 is the end
- * of sequence "<eos>", 257 is "ab", 259 begins a character that its next token would end.
+ * The tokenizer here is a toy, so that cases are readable: ids 0..255 are bytes, 256 is the end of sequence
+ * "<eos>", 257 is "ab", 259 begins a character that the next token completes.
  */
 #ifndef OPENAI_RIG_H
 #define OPENAI_RIG_H
@@ -29,7 +29,7 @@
 /* ---- the toy ---- */
 
 static char bytes[256];           /* filled by toy_begin */
-static size_t toy_cap;            /* for how many ids there was room, the last time */
+static size_t toy_cap;            /* number of ids for which the last call had room */
 static const struct sr_text_info info = { .vocab = VOCAB, .bos = -1, .eos = EOS, .stop = { EOS, 258 }, .n_stop = 2,
                                          .chat_template = "" };
 static struct sr_text *const toy = (struct sr_text *)bytes;
@@ -93,8 +93,8 @@ int sr_detok_push(struct sr_detok *d, const struct sr_text *t, int32_t id, char 
 	return (d->skip_special && id == EOS) || id == HALF ? 0 : (int)sr_text_decode(t, &id, 1, false, out, cap);
 }
 
-/* The toy's template: "role:content;" for each message, then ">" if an answer is to follow.  It reads documents,
- * no tools. */
+/* The toy's template: "role:content;" for each message, then ">" to prompt an answer.  It reads documents
+ * but no tools. */
 int64_t text_chat(const struct sr_text *t, const struct text_chat *how, json_t *vars, const char **unread,
                   char **out, char *err, size_t errlen)
 {

@@ -1,5 +1,5 @@
-/* sched_world.h - a scheduler on the null device, with a clock by hand, clients whose rings are
- * counted, and all events kept.  For test_sched.c, test_sched_ends.c, test_sched_share.c and
+/* sched_world.h - a scheduler on the null device, with a manual clock.  It counts the records of each
+ * client's ring and keeps all events.  Used by test_sched.c, test_sched_ends.c, test_sched_share.c and
  * test_limits.c.
  */
 #ifndef SCHED_WORLD_H
@@ -36,7 +36,7 @@ static struct {
 	struct sr_backend_ops ops;
 	struct sched_stats st;
 	uint64_t now;
-	int      lost_after;                     /* polls, then the device is lost; 0 = never */
+	int      lost_after;                     /* the device is lost after this many polls; 0 = never */
 	struct client c[CLIENTS];
 	struct heard heard[EVENTS];
 	int      n_heard;
@@ -82,7 +82,7 @@ static void port_emit(void *ctx, void *who, const struct sched_event *e)
 
 	(void)ctx;
 	assert_true(w.n_heard < EVENTS);
-	if (before && before->e.last)                   /* its end comes at once */
+	if (before && before->e.last)                   /* its end follows at once */
 		assert_true(before->who == who && before->e.user_data == e->user_data && e->kind == SCHED_END &&
 			    e->finish > 0);
 	w.heard[w.n_heard++] = (struct heard){ c, *e };
@@ -178,7 +178,7 @@ static void step(void)
 
 	w.now += 1000;
 	work = sched_step(w.s, w.now);
-	assert_true(work > 0 || (work == 0 && w.n_heard == heard)); /* who has news does not sleep over them */
+	assert_true(work > 0 || (work == 0 && w.n_heard == heard)); /* a step that emits events reports work */
 	sched_check(w.s);
 	sched_stats(w.s, &w.st);
 }

@@ -1,5 +1,5 @@
-/* slipringd.h - the whole daemon, core/main.c and all, in a child of the test, on the null device
- * and a model of two files.  Linked with SLIPRINGD; the test is its client.
+/* slipringd.h - the whole daemon, main() included, in a child of the test, on the null device and a
+ * model of two files.  Linked with @slipringd.  The test is its client.
  */
 #ifndef TESTS_SLIPRINGD_H
 #define TESTS_SLIPRINGD_H
@@ -13,10 +13,10 @@ int slipringd_main(int argc, char **argv);
 #undef main
 
 #include "shmring/slipring.h"
-#include "tests/rig/home.h"               /* after main.c, for it has a fail() of its own */
+#include "tests/rig/home.h"               /* after main.c, because both define fail() */
 
-/* A daemon in a child, its log in the home; `before` runs in the child.  Ends by itself after a
- * minute, whatever happens.  Flags: further ones, with spaces between them; the last one counts. */
+/* Start a daemon in a child, with its log in the home.  `before` runs in the child.  The daemon ends by
+ * itself after a minute.  flags: further ones, separated by spaces; the last one of a name counts. */
 static inline pid_t home_start_with(struct home *h, void (*before)(void), const char *step_us, const char *flags)
 {
 	char words[1000], *argv[60] = { "slipringd", "--device", "null", "--load-format", "dummy", "--null-step-us",
@@ -43,7 +43,7 @@ static inline pid_t home_start(struct home *h, void (*before)(void), const char 
 	return home_start_with(h, before, step_us, "");
 }
 
-/* Connected, once it is there; ten seconds at most. */
+/* Connect, waiting up to ten seconds for the daemon. */
 static inline struct sr_conn *home_connect(struct home *h, uint32_t live, uint32_t tokens)
 {
 	struct sr_options o = { .size = sizeof(o), .live = live, .tokens = tokens };
@@ -58,7 +58,7 @@ static inline struct sr_conn *home_connect(struct home *h, uint32_t live, uint32
 	return NULL;
 }
 
-/* SIGTERM, and its exit code; -signal if it did not exit. */
+/* Send SIGTERM.  Returns the exit code, or -signal if a signal ended it. */
 static inline int home_stop(pid_t pid)
 {
 	int status;

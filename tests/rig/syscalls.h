@@ -1,9 +1,8 @@
-/* syscalls.h - count the system calls of a thread, by the kernel's own hand and at no cost to
- * what makes none.
+/* syscalls.h - count the system calls of a thread.  Code that makes none pays nothing.
  *
- * A seccomp filter, which is per thread, turns each system call into a SIGSYS; the handler counts
- * it and makes it again from the one place in the text that the filter lets through.  The filter
- * cannot be taken away again, so the thread is one that ends with the test.
+ * A seccomp filter, which is per thread, turns each system call into a SIGSYS.  The handler counts it and
+ * repeats it from the one address that the filter lets through.  The filter cannot be removed, so the
+ * thread must end with the test.
  */
 #ifndef TESTS_SYSCALLS_H
 #define TESTS_SYSCALLS_H
@@ -47,8 +46,8 @@ __asm__(".text\n.globl syscalls_again, syscalls_after\n.type syscalls_again, @fu
 _Static_assert(REG_R8 == 0 && REG_R9 == 1 && REG_R10 == 2 && REG_RDI == 8 && REG_RSI == 9 &&
                REG_RDX == 12, "the registers above");
 
-/* The end of a handler puts the mask of signals back: so this call is made on what it puts back,
- * and SIGSYS stays open, for the kernel kills who blocks it. */
+/* Returning from a handler restores the signal mask, so this call changes the mask to be restored.
+ * SIGSYS stays unblocked, because the kernel kills a thread that blocks it. */
 static inline long syscalls_mask(ucontext_t *u, const greg_t *r)
 {
 	const uint64_t *set = (const void *)(uintptr_t)r[REG_RSI];
@@ -78,8 +77,8 @@ static inline void syscalls_trap(int sig, siginfo_t *info, void *context)
 	errno = e;
 }
 
-/* From here on the calling thread's system calls are counted in seen[number], but for the number
- * `but` (-1: for none).  0 or -errno. */
+/* From here on, count the calling thread's system calls in seen[number], except number `but` (-1: no
+ * exception).  0 or -errno. */
 static inline int syscalls_count(_Atomic uint64_t *seen, int but)
 {
 	uint64_t after = (uint64_t)(uintptr_t)syscalls_after;
@@ -87,7 +86,7 @@ static inline int syscalls_count(_Atomic uint64_t *seen, int but)
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, 8),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 6, 0), /* the handler's own end */
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 6, 0), /* the handler returns */
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)but, 5, 0),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)after, 0, 2),

@@ -1,5 +1,5 @@
-/* tiny.c - see tiny.h.  Its formats are written from their specification, not from the kernels:
- * what it says a weight is, is a check on what they think it is. */
+/* tiny.c - see tiny.h.  Formats are written from their specifications, not from the kernels, so a weight's
+ * value here checks the value that the kernels read. */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -23,7 +23,7 @@ static float uniform(uint64_t *s) /* [-1, 1) */
 	return (float)((double)(int64_t)next(s) * 0x1p-63);
 }
 
-/* Normal f16 only, truncated: any will do. */
+/* Normal f16 only, truncated: precision does not matter here. */
 static uint16_t half(float f)
 {
 	uint32_t u;
@@ -41,7 +41,7 @@ static float unhalf(uint16_t h)
 	return !(h & 0x7fff) ? 0 : h & 0x8000 ? -f : f;
 }
 
-static uint16_t brain(float f) /* truncated: any bf16 will do */
+static uint16_t brain(float f) /* truncated: precision does not matter here */
 {
 	uint32_t u;
 
@@ -140,7 +140,7 @@ static struct sr_extent more(struct tiny *t, size_t bytes)
 	return e;
 }
 
-/* Random nibbles from `low` up, so that zero points are somewhere in the middle. */
+/* Random nibbles of at least `low`, so that zero points lie in the middle. */
 static struct sr_extent more_nibbles(struct tiny *t, size_t n, uint8_t low, uint8_t range, uint64_t *s)
 {
 	struct sr_extent e = more(t, n / 2);
@@ -153,7 +153,7 @@ static struct sr_extent more_nibbles(struct tiny *t, size_t n, uint8_t low, uint
 	return e;
 }
 
-/* Any e4m3 but NaN; one scale for all of "q", blocks of 32 x 32 for "gate" and "up", else one an output. */
+/* Any e4m3 but NaN.  "q" has one scale, "gate" and "up" one per block of 32 x 32, others one per output. */
 static void add_f8(struct tiny *t, struct sr_tensor *w, const char *name, int32_t n, int32_t k, float size,
                    uint64_t *s)
 {
@@ -177,7 +177,7 @@ static void add_f8(struct tiny *t, struct sr_tensor *w, const char *name, int32_
 	}
 }
 
-/* Groups of 32, but "down" one group; of compressed-tensors "k" has no zero points. */
+/* Groups of 32, but "down" is one group.  In compressed-tensors, "k" has no zero points. */
 static void add_apart(struct tiny *t, struct sr_tensor *w, const char *name, int32_t type, int32_t n, int32_t k,
                       float size, uint64_t *s)
 {
@@ -231,10 +231,10 @@ static float f8_weight(const struct tiny *t, const struct sr_tensor *w, size_t o
 	return (v & 0x80 ? -f : f) * scale_at(t, w, at);
 }
 
-/* Weight of output o and input i, as each format's description has it. */
+/* The weight of output o and input i, by each format's specification. */
 static float apart_weight(const struct tiny *t, const struct sr_tensor *w, size_t o, size_t i)
 {
-	static const int awq[8] = { 0, 4, 1, 5, 2, 6, 3, 7 }; /* where an output's nibble is */
+	static const int awq[8] = { 0, 4, 1, 5, 2, 6, 3, 7 }; /* position of each output's nibble */
 	size_t n = (size_t)w->n, k = (size_t)w->k, group = w->group ? (size_t)w->group : k;
 	size_t g = i / group, groups = k / group, at;
 	int q, z = 8;
@@ -264,7 +264,7 @@ static float apart_weight(const struct tiny *t, const struct sr_tensor *w, size_
 
 /* ---- tensors ------------------------------------------------------------------------------------ */
 
-/* One tensor at the end of the bytes. */
+/* Append one tensor to the bytes. */
 static void add(struct tiny *t, struct sr_tensor *w, const char *name, int32_t type, int32_t n, int32_t k,
                 float around, float size, uint64_t *s)
 {
@@ -291,7 +291,7 @@ static int tiny_read(void *ctx, const struct sr_extent *e, uint64_t from, size_t
 {
 	struct tiny *t = ctx;
 
-	if (t->n_done == 5) /* few, and in reverse: a back end must cope */
+	if (t->n_done == 5) /* at most 5 at a time, and in reverse: a back end must cope */
 		return -EAGAIN;
 	assert(from + n <= e->bytes && e->offset + e->bytes <= t->size);
 	t->reads++;
