@@ -494,7 +494,7 @@ bool host_room(struct host_conn *c, uint32_t n)
 {
 	if (sr_ring_room(&c->tokens) < n && sr_ring_look(&c->tokens) < 0)
 		c->broken = true;
-	return sr_ring_room(&c->tokens) >= n;
+	return !c->broken && sr_ring_room(&c->tokens) >= n;
 }
 
 uint32_t host_left(const struct host_conn *c) { return c->tokens.left; }

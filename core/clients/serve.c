@@ -201,6 +201,16 @@ static __attribute__((noinline)) void stall(struct clients *cl, struct client *c
 		c->need = least;
 }
 
+static bool port_room(void *ctx, void *who, uint32_t n)
+{
+	struct client *c = who;
+
+	if (host_room(c->conn, n))
+		return true;
+	stall(ctx, c, n);
+	return false;
+}
+
 static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
 {
 	struct client *c = who;
@@ -280,7 +290,7 @@ static void port_emit(void *ctx, void *who, const struct sched_event *e)
 
 void clients_port(struct clients *cl, struct sched_port *out)
 {
-	*out = (struct sched_port){ cl, port_reserve, port_release, port_emit };
+	*out = (struct sched_port){ cl, port_room, port_reserve, port_release, port_emit };
 }
 
 void clients_attach(struct clients *cl, struct sched *s) { cl->s = s; }

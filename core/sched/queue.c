@@ -21,7 +21,7 @@ int32_t queue_tenant(const struct sched *s, uint64_t id)
 }
 
 /* The tenant's entry: its old one if still free (cached blocks are counted by this number), else the
- * free one unused longest.  NONE: all are live. */
+ * free one unused longest. */
 int32_t queue_tenant_join(struct sched *s, uint64_t id)
 {
 	int32_t t = queue_tenant(s, id);
@@ -38,10 +38,9 @@ int32_t queue_tenant_join(struct sched *s, uint64_t id)
 		if (!x->live && (t == NONE || x->left < s->tenant[t].left))
 			t = j;
 	}
-	if (t != NONE) {
-		s->tenant[t] = (struct tenant){ .id = id };
-		s->share[t] = (struct share){ .at = s->round.passed };
-	}
+	assert(t != NONE);
+	s->tenant[t] = (struct tenant){ .id = id };
+	s->share[t] = (struct share){ .at = s->round.passed };
 	return t;
 }
 
@@ -674,6 +673,7 @@ void words_store(struct sched *s, struct seq *q, const uint32_t *word)
 		end = &(*end)->next;
 	}
 	s->word_used += chunks;
+	assert(s->word_used <= s->word_chunks);
 	s->tenant[q->tenant].word_chunks += chunks;
 }
 

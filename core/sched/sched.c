@@ -353,7 +353,6 @@ static int32_t seq_make(struct sched *s, int32_t member, const struct sched_requ
 
 int sched_admit(struct sched *s, void *who, uint64_t tenant, const struct sched_request *r, uint64_t now)
 {
-	uint32_t most = cost_of(&s->cfg, SR_TOP_MAX);
 	int32_t t, i;
 
 	check_request(s, r);
@@ -363,10 +362,10 @@ int sched_admit(struct sched *s, void *who, uint64_t tenant, const struct sched_
 		return -E2BIG;
 	if (queue_find(s, who, r->user_data) != NONE)
 		return -EEXIST;
-	if (sched_full(s, who, tenant, r->n_prompt, r->n_words - r->cmd[0].n) ||
-	    !s->port.reserve(s->port.ctx, who, 1 + most, 1 + most))
+	if (!s->port.room(s->port.ctx, who, 1 + cost_of(&s->cfg, SR_TOP_MAX)) ||
+	    !s->port.reserve(s->port.ctx, who, 1, 1))
 		return -EAGAIN;
-	s->port.release(s->port.ctx, who, most);
+	assert(queue_room(s, r->n_prompt));
 	t = queue_tenant_join(s, tenant);
 	i = seq_make(s, queue_member_join(s, who, t), r, now);
 	queue_name(s, i);
@@ -470,12 +469,8 @@ void seq_preempt(struct sched *s, int32_t i)
 /* Does its ring have room for its next token or scored id now? */
 bool seq_has_room(const struct sched *s, const struct seq *q)
 {
-	uint32_t n = q->score && q->prompt_cost > q->cost ? q->prompt_cost : q->cost;
-
-	if (!s->port.reserve(s->port.ctx, q->who, n, n))
-		return false;
-	s->port.release(s->port.ctx, q->who, n);
-	return true;
+	return s->port.room(s->port.ctx, q->who,
+			    q->score && q->prompt_cost > q->cost ? q->prompt_cost : q->cost);
 }
 
 /* Its client's ring is full: put it back into its member's line, with its ids, as if it had never

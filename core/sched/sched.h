@@ -117,6 +117,8 @@ struct sched_event {
  * sched_cancel and sched_step call the port; the port may not call the scheduler. */
 struct sched_port {
 	void *ctx;
+	/* Are there `n` records to set aside now? */
+	bool (*room)(void *ctx, void *who, uint32_t n);
 	/* Set aside up to `most`, as many as there are; none, and return 0, if fewer than `least`. */
 	uint32_t (*reserve)(void *ctx, void *who, uint32_t least, uint32_t most);
 	void (*release)(void *ctx, void *who, uint32_t n);  /* give n back unused */
@@ -197,14 +199,15 @@ int  sched_set(struct sched *s, const struct sched_knobs *k);
  * has nothing queued, or half of the queue.
  * SCHED_OVER: the tenant or client has its share; others may have room.  SCHED_FULL: until requests
  * leave, there is no room for any request of this size, or no entry for one more tenant.
- * n_words: words of the request's commands without the BEGIN's; their pool is shared by the same rule. */
+ * n_words: words of the request's commands without the BEGIN's; their pool is shared by the same rule.
+ * It holds until the next call that changes the scheduler: sched_admit does not ask again. */
 enum sched_room { SCHED_ROOM, SCHED_FULL, SCHED_OVER };
 enum sched_room sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt,
                            int32_t n_words);
 
-/* 0; -EEXIST user_data is live for `who`; -EAGAIN full, or no record for its end; -E2BIG its
- * words (commands, and its ids where the device needs them) could never fit a batch; -EIO the device
- * is lost.  The caller has checked lengths, ids and numbers: wrong ones are asserts. */
+/* 0; -EEXIST user_data is live for `who`; -EAGAIN no record for its end; -E2BIG its words (commands, and
+ * its ids where the device needs them) could never fit a batch; -EIO the device is lost.  The caller has
+ * checked lengths, ids and numbers, and sched_full said SCHED_ROOM: if not, that is an assert. */
 int  sched_admit(struct sched *s, void *who, uint64_t tenant,
                  const struct sched_request *q, uint64_t now);
 

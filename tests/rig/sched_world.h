@@ -38,6 +38,7 @@ static struct {
 	uint64_t now;
 	int      lost_after;                     /* the device is lost after this many polls; 0 = never */
 	struct client c[CLIENTS];
+	int      n_reserved;                     /* times that records were set aside */
 	struct heard heard[EVENTS];
 	int      n_heard;
 } w;
@@ -48,6 +49,14 @@ static uint64_t hand_clock(void *ctx)
 	return w.now;
 }
 
+static bool port_room(void *ctx, void *who, uint32_t n)
+{
+	struct client *c = who;
+
+	(void)ctx;
+	return (uint32_t)(c->room - c->reserved) >= n;
+}
+
 static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
 {
 	struct client *c = who;
@@ -56,6 +65,7 @@ static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most
 	(void)ctx;
 	if (n < least)
 		return 0;
+	w.n_reserved++;
 	c->reserved += (int32_t)n;
 	return n;
 }
@@ -119,7 +129,7 @@ static void set_up(void)
 
 static int try_open(void)
 {
-	static const struct sched_port port = { NULL, port_reserve, port_release, port_emit };
+	static const struct sched_port port = { NULL, port_room, port_reserve, port_release, port_emit };
 	const struct sr_model model = { .n_vocab = VOCAB, .n_layers = 1, .n_kinds = 1,
 		.kind = { { .n_kv_heads = 1, .head_dim = 8 } } };
 	const struct sr_limits *lim = &w.cfg.limits;
@@ -162,7 +172,8 @@ static struct sched_request request(uint64_t user_data, int32_t n_prompt, int32_
 
 static int admit(int client, const struct sched_request *q)
 {
-	return sched_admit(w.s, &w.c[client], (uint64_t)client, q, w.now);
+	return sched_full(w.s, &w.c[client], (uint64_t)client, q->n_prompt, q->n_words - q->cmd[0].n) ? -EAGAIN :
+	       sched_admit(w.s, &w.c[client], (uint64_t)client, q, w.now);
 }
 
 static void ask(int client, uint64_t user_data, int32_t n_prompt, int32_t max_tokens)

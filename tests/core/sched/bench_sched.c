@@ -91,6 +91,14 @@ static const struct sr_backend_ops stub = {
 
 /* ---- rings ------------------------------------------------------------------------------------------ */
 
+static bool port_room(void *ctx, void *who, uint32_t n)
+{
+	(void)ctx;
+	(void)who;
+	(void)n;
+	return true;
+}
+
 static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
 {
 	struct client *c = who;
@@ -171,7 +179,7 @@ static void bench(int32_t rows, int32_t clients)
 		.knobs = { .max_seqs = rows, .batch_tokens = 8192, .chunk_max = 8192, .quantum = 64,
 			   .queue_requests = rows * 3, .queue_tokens = 1000000 },
 	};
-	const struct sched_port port = { NULL, port_reserve, port_release, port_emit };
+	const struct sched_port port = { NULL, port_room, port_reserve, port_release, port_emit };
 	const struct kv_config kc = { l.n_blocks, 0, 16, 0, { 1, 2 }, 3 };
 	static const struct sched_cmd begin = { .op = SR_CMD_BEGIN };
 	struct sr_backend b = { 0 };

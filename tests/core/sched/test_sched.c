@@ -99,7 +99,7 @@ void *__wrap_aligned_alloc(size_t align, size_t size)
 /* Whichever it is, nothing is left (AddressSanitizer would say so) and the next try works. */
 static void test_no_memory(void **state)
 {
-	static const struct sched_port port = { NULL, port_reserve, port_release, port_emit };
+	static const struct sched_port port = { NULL, port_room, port_reserve, port_release, port_emit };
 	struct sched *s;
 	int n;
 
@@ -183,6 +183,7 @@ static void test_admit(void **state)
 {
 	static uint32_t list[3000];
 	struct sched_request q;
+	int reserved;
 
 	(void)state;
 	set_up();
@@ -210,10 +211,13 @@ static void test_admit(void **state)
 	assert_int_equal(admit(1, &q), 0);
 	w.c[2].room = 4;                                /* its end, and a token with 20 alternatives: 5 */
 	q = request(4, 10, 5);
+	reserved = w.n_reserved;
 	assert_int_equal(admit(2, &q), -EAGAIN);
+	assert_int_equal(w.n_reserved, reserved);       /* nothing is set aside only to look */
 	w.c[2].room = 5;
 	assert_int_equal(admit(2, &q), 0);
 	assert_int_equal(w.c[2].reserved, 1);
+	assert_int_equal(w.n_reserved, reserved + 1);
 	sched_check(w.s);
 	tear_down();
 }

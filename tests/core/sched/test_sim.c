@@ -116,6 +116,14 @@ static int32_t cost(int32_t n_top)
 	return 1 + (more + TOPS_PER - 1) / TOPS_PER;
 }
 
+static bool port_room(void *ctx, void *who, uint32_t n)
+{
+	struct client *c = who;
+
+	(void)ctx;
+	return (uint32_t)(c->cap - c->used - c->reserved) >= n;
+}
+
 static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
 {
 	struct client *c = who;
@@ -316,13 +324,15 @@ static int admit(struct client *c, uint64_t tenant, const struct request *r)
 	int e;
 
 	begin(&q, &r->as, (int)(r->user_data % 4));
+	if (sched_full(sim.s, c, tenant, q.n_prompt, q.n_words - q.cmd[0].n))
+		return -EAGAIN;
 	e = sched_admit(sim.s, c, tenant, &q, sim.now);
 	if (e == 0 && r->live)
 		assert(sched_admit(sim.s, c, tenant, &q, sim.now) == -EEXIST);
 	return e;
 }
 
-/* Most look before they ask, as the daemon does; one in eight asks all the same. */
+/* Most look before they make a request, as the daemon does before it reads one. */
 static int submit(struct client *c)
 {
 	uint64_t tenant = c->habit == GATEWAY ? below(4) : c->tenant;
@@ -462,7 +472,7 @@ static void make_config(void)
 static void sim_open(uint64_t seed)
 {
 	static const double paces[] = { 0, 0.5, 3 };
-	const struct sched_port port = { NULL, port_reserve, port_release, port_emit };
+	const struct sched_port port = { NULL, port_room, port_reserve, port_release, port_emit };
 	const struct sr_model model = { .n_vocab = VOCAB, .n_layers = 1, .n_kinds = 1,
 		.kind = { { .n_kv_heads = 1, .head_dim = 8 } } };
 	char err[200];
@@ -711,6 +721,14 @@ static const struct company companies[] = {
 struct answer { int32_t id[40], n; float logprob[40]; bool over; int32_t cached; };
 struct listener { struct answer a[2]; };        /* user_data 0, 1: the request; others: not heard */
 
+static bool hall_room(void *ctx, void *who, uint32_t n)
+{
+	(void)ctx;
+	(void)who;
+	(void)n;
+	return true;
+}
+
 static uint32_t hall_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
 {
 	(void)ctx;
@@ -761,7 +779,7 @@ static void hall_admit(struct listener *l, uint64_t user_data, int32_t n_prompt,
 
 static void hall_open(const struct company *c)
 {
-	const struct sched_port port = { NULL, hall_reserve, hall_release, hall_emit };
+	const struct sched_port port = { NULL, hall_room, hall_reserve, hall_release, hall_emit };
 	const struct sr_model model = { .n_vocab = VOCAB, .n_layers = 1, .n_kinds = 1,
 		.kind = { { .n_kv_heads = 1, .head_dim = 8 } } };
 	struct sr_limits *l = &sim.cfg.limits;
