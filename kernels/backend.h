@@ -110,8 +110,8 @@ struct sr_sampling {       /* raw logits -> penalties, bias, lists -> temperatur
 };
 
 /* One sequence in a batch: `n` new tokens at positions first .. first+n-1, 1 when it
- * decodes, more when it prefills.  Rows of one token come first.  K,V of 0 .. first-1
- * are in the blocks of the slot's table, which is long enough for first+n. */
+ * decodes, mostly more when it prefills.  K,V of 0 .. first-1 are in the blocks of the
+ * slot's table, which is long enough for first+n. */
 struct sr_row {            /* 28 bytes */
 	int32_t slot;
 	int32_t first;

@@ -236,6 +236,43 @@ static void begin_slots(struct drive *d, int n)
 	drive_step(d);
 }
 
+/* ---- rows ------------------------------------------------------------------------------ */
+
+/* A short prompt is a row of one token, and core puts it where its turn is: before, between or behind longer
+ * ones.  Each sequence draws the same token wherever its row stands. */
+static void test_order(void **)
+{
+	static const int32_t length[] = { 1, 20, 1, 40 };
+	static const int order[][4] = { { 0, 2, 1, 3 }, { 1, 0, 3, 2 }, { 3, 1, 2, 0 }, { 0, 1, 2, 3 } };
+	struct sr_model shape = tiny_shape();
+	struct tiny *t = tiny_create(&shape, SR_BF16, TINY_UNTIED, 3);
+	struct sr_limits lim = limits(true);
+	struct sr_result first[4];
+	struct drive d;
+	int32_t ids[40];
+
+	for (int i = 0; i < 40; i++)
+		ids[i] = (i * 37 + 11) % 200;
+	open_one(&d, t, &lim);
+	for (const auto &o : order) {
+		for (int s : o) {
+			drive_begin(&d, s, NULL);
+			drive_range(&d, s, 4 * s, 4);
+			drive_row(&d, s, 0, ids + (s == 2), length[s], 0, 1);
+			d.batch->row[d.batch->n_rows - 1].n_top = 1;
+		}
+		drive_step(&d);
+		for (int i = 0; i < 4; i++) {
+			if (&o == &order[0])
+				first[o[i]] = d.batch->result[i];
+			assert_memory_equal(&d.batch->result[i], &first[o[i]], sizeof(first[0]));
+		}
+	}
+	assert_true(first[0].id != first[2].id); /* so a row in another's place is noticed */
+	drive_close(&d);
+	tiny_destroy(t);
+}
+
 /* Steps of other sizes than those before, the next launched before the last has ended; the device's clock. */
 static void test_in_flight(void **)
 {
@@ -659,6 +696,7 @@ int main(void)
 		cmocka_unit_test(test_early),
 		cmocka_unit_test(test_counts),
 		cmocka_unit_test(test_replay),
+		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_errors),
 #endif
