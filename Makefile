@@ -120,12 +120,14 @@ GROUP_models    := $(MODELS) core/instance/refuse.c
 GROUP_config    := $(wildcard core/instance/config*.c) $(addprefix core/instance/,options.c refuse.c)
 GROUP_inner     := $(patsubst %,kernels/cpu/%.c,types kvblock lanes plain pick avx2 avx2_matmul avx2_attend \
 	avx512 avx512_matmul avx512_attend)
-GROUP_cpu       := kernels/forward.c kernels/rope.c $(wildcard kernels/cpu/*.c)
+GROUP_null      := kernels/batch.c kernels/null/null.c
+GROUP_cpu       := kernels/batch.c kernels/forward.c kernels/rope.c $(wildcard kernels/cpu/*.c)
+GROUP_cuda      := kernels/batch.c kernels/forward.c kernels/rope.c kernels/cuda/xid.c
 GROUP_template  := $(wildcard adapters/text/template/*.c) adapters/text/unicode/utf8.c
 GROUP_text      := $(TEXT_LIB)
 GROUP_ask       := $(patsubst %,adapters/http/json/%.c,openai sampling fields json problem chat out)
 GROUP_daemon    := $(GROUP_clients) $(GROUP_sched) $(HOST) $(patsubst %,core/instance/%.c,io log record stats) \
-	kernels/null/null.c
+	$(GROUP_null)
 GROUP_net       := $(patsubst %,adapters/http/net/%.c,http conn reply server places tls)
 GROUP_slipringd := $(filter-out core/main.c,$(slipringd_SRC)) $(slipringd_LIBS)
 GROUP_http      := $(filter-out adapters/http/main.c,$(slipring-http_SRC)) $(slipring-http_LIBS)
@@ -171,7 +173,7 @@ $(BUILD)/cuda/%.o: %.cu
 	$(Q)$(NVCC) $(NVFLAGS) $(PRESS) $(SM) -c -o $@ $<
 
 # What of it is plain C.
-CUDA_C  := kernels/forward.c kernels/rope.c kernels/cuda/xid.c
+CUDA_C  := $(GROUP_cuda)
 
 $(BUILD)/slipring-cuda.so: $(CUDA:%.cu=$(BUILD)/cuda/%.o) $(CUDA_C:%.c=$(BUILD)/pic/%.o)
 	$(call say,LINK)

@@ -49,16 +49,8 @@ static uint64_t now_ns(void)
 
 /* ---- the memory, laid out ------------------------------------------------------------------- */
 
-/* Hands out pieces of a region; with base NULL it only counts. */
-struct cutter { uint8_t *base; size_t at; };
-
-static void *cut(struct cutter *c, size_t n, size_t size)
-{
-	void *p = c->base ? c->base + c->at : NULL;
-
-	c->at += (n * size + 63) & ~(size_t)63;
-	return p;
-}
+#define LINE 64                 /* bytes of a cache line: where each piece of memory begins */
+#define PAGE 4096
 
 static int32_t slice_tokens(const struct sr_backend *b)
 {
@@ -87,7 +79,7 @@ static void lay_thread(struct sr_backend *b, struct dev *d, struct cutter *c)
 	const struct sr_attn *kind = &m->kind[0];   /* all kinds have its sizes: check_shape() */
 	size_t V = (size_t)m->n_vocab, D = (size_t)m->d_model, E = (size_t)kind->head_dim;
 
-	c->at = (c->at + 4095) & ~(size_t)4095; /* threads share no page */
+	cut_align(c, PAGE); /* threads share no page */
 	d->x = cut(c, SOLO * D, sizeof(float));
 	d->y = cut(c, SOLO * D, sizeof(float));
 	d->row = cut(c, D > E ? D : E, sizeof(float));
@@ -107,7 +99,7 @@ static void lay_thread(struct sr_backend *b, struct dev *d, struct cutter *c)
 static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 {
 	const struct sr_model *m = &b->m;
-	struct cutter c = { base, 0 };
+	struct cutter c = { base, 0, LINE };
 	size_t rows = (size_t)slice_tokens(b);
 	const struct sr_attn *kind = &m->kind[0];   /* all kinds have its sizes: check_shape() */
 	const int32_t H = kind->n_heads, G = kind->n_kv_heads, E = kind->head_dim;
@@ -139,24 +131,18 @@ static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 	return c.at;
 }
 
-/* Each list has a head of two words. */
-static size_t slot_words(const struct sr_backend *b)
-{
-	return (size_t)b->lim.words + 256;
-}
-
 static size_t lay_slots(struct sr_backend *b, uint8_t *base)
 {
-	struct cutter c = { base, 0 };
+	struct cutter c = { base, 0, LINE };
 	size_t blocks = (size_t)b->lim.seq_blocks, n = (size_t)b->lim.slots + 1;
 	struct slot *s = cut(&c, n, sizeof(*s));
 
 	b->slot = s;
-	b->history_cap = b->lim.seq_blocks * b->lim.block_tokens + 1;
+	b->history_cap = slot_history(&b->lim);
 	for (size_t i = 0; i < n; i++) {
 		int32_t *table = cut(&c, blocks, sizeof(int32_t));
 		int32_t *history = cut(&c, (size_t)b->history_cap, sizeof(int32_t));
-		uint32_t *word = cut(&c, slot_words(b), sizeof(uint32_t));
+		uint32_t *word = cut(&c, (size_t)slot_words(&b->lim), sizeof(uint32_t));
 
 		if (base)
 			s[i] = (struct slot){ .table = table, .history = history, .word = word };
@@ -166,17 +152,9 @@ static size_t lay_slots(struct sr_backend *b, uint8_t *base)
 
 static size_t lay_batch(struct sr_backend *b, uint8_t *base)
 {
-	struct cutter c = { base, 0 };
-	const struct sr_limits *l = &b->lim;
-	size_t results = (size_t)l->rows + (size_t)l->scores;
+	struct cutter c = { base, 0, LINE };
 
-	b->batch.copy = cut(&c, (size_t)l->copies, sizeof(struct sr_copy));
-	b->batch.cmd = cut(&c, (size_t)l->cmds, sizeof(struct sr_cmd));
-	b->batch.word = cut(&c, (size_t)l->words, sizeof(uint32_t));
-	b->batch.row = cut(&c, (size_t)l->rows, sizeof(struct sr_row));
-	b->batch.token = cut(&c, (size_t)l->tokens + (size_t)l->rows, sizeof(int32_t));
-	b->batch.result = cut(&c, results, sizeof(struct sr_result));
-	b->batch.top = cut(&c, results * SR_TOP_MAX, sizeof(struct sr_top));
+	batch_cut(&b->batch, &b->lim, &c);
 	return c.at;
 }
 
@@ -456,6 +434,7 @@ static void do_copies(struct sr_backend *b)
 			uint8_t *dev = b->kv + (size_t)c->device * b->kv_block;
 			uint8_t *far = b->kv + (host + (size_t)c->host) * b->kv_block;
 
+			assert(batch_copy_ok(&b->lim, c));
 			if (c->out == out)
 				memcpy(out ? far : dev, out ? dev : far, b->kv_block);
 		}
@@ -464,7 +443,7 @@ static void do_copies(struct sr_backend *b)
 
 static void add_list(struct sr_backend *b, struct slot *s, const struct sr_cmd *c, const uint32_t *word)
 {
-	assert((size_t)(s->n_words + 2 + c->n) <= slot_words(b));
+	assert(s->n_words + 2 + c->n <= slot_words(&b->lim));
 	s->word[s->n_words++] = (uint32_t)c->a;
 	s->word[s->n_words++] = (uint32_t)c->n;
 	memcpy(s->word + s->n_words, word, (size_t)c->n * sizeof(*word));
@@ -473,7 +452,6 @@ static void add_list(struct sr_backend *b, struct slot *s, const struct sr_cmd *
 
 static void set_history(struct sr_backend *b, struct slot *s, const struct sr_cmd *c, const uint32_t *word)
 {
-	assert(c->n <= b->history_cap && c->a <= c->n);
 	for (int32_t i = 0; i < c->n; i++) {
 		assert(word[i] < (uint32_t)b->m.n_vocab);
 		s->history[i] = (int32_t)word[i];
@@ -488,7 +466,7 @@ static void do_command(struct sr_backend *b, const struct sr_cmd *c)
 	const uint32_t *word = b->batch.word + c->data;
 	struct slot *s = &b->slot[c->slot];
 
-	assert(c->slot >= 0 && c->slot <= b->lim.slots);
+	assert(batch_cmd_ok(&b->batch, &b->lim, c));
 	switch (c->op) {
 	case SR_CMD_BEGIN:
 		memcpy(&s->s, word, sizeof(s->s));
@@ -502,11 +480,7 @@ static void do_command(struct sr_backend *b, const struct sr_cmd *c)
 		set_history(b, s, c, word);
 		break;
 	case SR_CMD_BLOCKS:
-		assert(c->a >= 0 && c->n >= 0 && c->a + c->n <= b->lim.seq_blocks);
-		for (int32_t i = 0; i < c->n; i++) {
-			assert(word[i] <= (uint32_t)b->lim.n_blocks);
-			s->table[c->a + i] = (int32_t)word[i];
-		}
+		memcpy(s->table + c->a, word, (size_t)c->n * sizeof(*word));
 		break;
 	case SR_CMD_END:
 		break; /* BEGIN clears the slot */
@@ -519,37 +493,16 @@ static void do_command(struct sr_backend *b, const struct sr_cmd *c)
 
 struct cursor { int32_t row, done; }; /* computed so far: all rows before `row`, and `done` tokens of it */
 
-static void add_picks(struct slice *s, const struct sr_batch *b, int32_t row, int32_t from, int32_t n)
+static void add_picks(struct slice *s, const struct sr_batch *b, const struct sr_row *r, int32_t from, int32_t n)
 {
-	const struct sr_row *r = &b->row[row];
+	int32_t t = s->n_tokens - from; /* where the row would begin, were it not for earlier slices */
 
 	for (int32_t j = from; j < from + n; j++) {
-		struct pick p = { .t = s->n_tokens + j - from, .row = row, .position = r->first + j + 1 };
-
-		if (j < r->n_score) {
-			p.id = b->token[r->token + j + 1];
-			p.result = r->result + j;
-			s->pick[s->n_picks++] = p;
-		}
-		if (r->sample && j == r->n - 1) {
-			p.id = -1;
-			p.result = r->result + r->n_score;
-			s->pick[s->n_picks++] = p;
-		}
+		if (j < r->n_score)
+			s->pick[s->n_picks++] = row_pick(r, b->token, t, j);
+		if (r->sample && j == r->n - 1)
+			s->pick[s->n_picks++] = row_pick(r, b->token, t, r->n_score);
 	}
-}
-
-/* Cut tokens t .. t+n-1, the first at position `from`, where positions are multiples of `step`. */
-static int32_t cut_run(struct item *out, int32_t t, int32_t n, int32_t from, int32_t step)
-{
-	int32_t pieces = 0;
-
-	for (int32_t j = 0, m; j < n; j += m) {
-		m = step - (from + j) % step;
-		m = n - j < m ? n - j : m;
-		out[pieces++] = (struct item){ t + j, m };
-	}
-	return pieces;
 }
 
 static bool next_slice(struct sr_backend *b, struct cursor *c)
@@ -563,15 +516,17 @@ static bool next_slice(struct sr_backend *b, struct cursor *c)
 		const struct sr_row *r = &b->batch.row[c->row];
 		int32_t left = r->n - c->done, n = left < cap - s->n_tokens ? left : cap - s->n_tokens;
 
-		add_picks(s, &b->batch, c->row, c->done, n);
-		s->n_items += cut_run(s->item + s->n_items, s->n_tokens, n, 0, QUERIES);
-		s->n_stores += cut_run(s->store + s->n_stores, s->n_tokens, n, r->first + c->done, KERN_BLOCK);
+		assert(batch_row_ok(&b->batch, &b->lim, r));
+		add_picks(s, &b->batch, r, c->done, n);
+		s->n_items += cut_runs(s->item + s->n_items, s->n_tokens, n, 0, QUERIES);
+		s->n_stores += cut_runs(s->store + s->n_stores, s->n_tokens, n, r->first + c->done, KERN_BLOCK);
 		for (int32_t j = 0; j < n; j++) {
-			int32_t id = r->token == SR_LAST ? b->slot[r->slot].last
-			                                 : b->batch.token[r->token + c->done + j];
+			struct batch_token t = row_token(r, b->batch.token, c->done + j);
 
-			assert(id >= 0 && id < b->m.n_vocab);
-			s->token[s->n_tokens++] = (struct token){ id, r->first + c->done + j, r->slot };
+			if (t.id == SR_LAST)
+				t.id = b->slot[r->slot].last;
+			assert(t.id >= 0 && t.id < b->m.n_vocab);
+			s->token[s->n_tokens++] = t;
 		}
 		s->single &= n == 1;
 		c->done = n < left ? c->done + n : 0;
@@ -622,6 +577,7 @@ static void run_batch(struct sr_backend *b)
 {
 	struct cursor c = { 0, 0 };
 
+	assert(batch_fits(&b->batch, &b->lim));
 	b->batch.begin_ns = now_ns();
 	b->dev[0].breathed = b->batch.begin_ns;
 	do_copies(b);

@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/backend.h"
+#include "kernels/batch.h"
 #include "kernels/ops.h"
 #include "kern.h"
 #include "sample.h"
@@ -66,24 +66,14 @@ static inline int block_owner(int32_t n_blocks, int32_t block, int threads)
 	return (int)((((int64_t)block + 1) * threads - 1) / n_blocks);
 }
 
-struct token { int32_t id, position, slot; };
-struct item  { int32_t t, n; };                /* tokens t .. t+n-1 of one sequence */
-struct pick  {                                 /* one result */
-	int32_t t;                   /* the token of the slice it comes from */
-	int32_t result;              /* where it goes */
-	int32_t id;                  /* scored, or -1: drawn */
-	int32_t position;            /* of the scored or drawn token */
-	int32_t row;                 /* of the batch */
-};
-
 struct slice {
 	int32_t n_tokens, n_items, n_stores, n_picks;
 	bool    single;              /* one token of each sequence: no thread reads what another stores */
-	struct token token[SLICE];
-	struct item  item[SLICE];    /* of attention, cheap ones first */
-	struct item  store[SLICE];   /* tokens of one KV block; one thread stores them all, because
+	struct batch_token token[SLICE];
+	struct token_run item[SLICE];  /* of attention, cheap ones first */
+	struct token_run store[SLICE]; /* tokens of one KV block; one thread stores them all, because
 	                                they share words there */
-	struct pick  pick[2 * SLICE];
+	struct batch_pick pick[2 * SLICE]; /* of tokens of this slice */
 };
 
 /* One thread's own state. */

@@ -300,7 +300,7 @@ static void rope_store_one(struct dev *d, int l, const struct sr_attn *kind, con
                            const struct weight *kn, float eps, int32_t t, int32_t g)
 {
 	struct sr_backend *b = d->b;
-	const struct token *k = &b->slice->token[t];
+	const struct batch_token *k = &b->slice->token[t];
 	const float *cs = b->angle[kind - b->m.kind] + (size_t)t * (size_t)kind->rope.dims;
 	int32_t heads = kind->n_heads / kind->n_kv_heads, E = kind->head_dim, place = k->position % KERN_BLOCK;
 	float *q = row_of(d, P_QKV, t, SOLO + 1), *key = q + (kind->n_heads + g) * E;
@@ -322,7 +322,7 @@ static void rope_store(struct dev *d, int l, const struct sr_attn *kind, const s
 	(void)T;
 	enter(d, bit(P_QKV) | bit(P_ANGLES), 0);
 	for (int32_t i = r.from; i < r.to; i++) {
-		const struct item *tokens = &s->store[i / G];
+		const struct token_run *tokens = &s->store[i / G];
 
 		for (int32_t t = tokens->t; t < tokens->t + tokens->n; t++)
 			rope_store_one(d, l, kind, qn, kn, eps, t, i % G);
@@ -332,11 +332,11 @@ static void rope_store(struct dev *d, int l, const struct sr_attn *kind, const s
 }
 
 /* The queries of one item for one KV head: its query heads h0 .. h1-1. */
-static struct kern_attend question(struct dev *d, int l, const struct item *it, int32_t g, int32_t h0, int32_t h1,
+static struct kern_attend question(struct dev *d, int l, const struct token_run *it, int32_t g, int32_t h0, int32_t h1,
                                    const struct sr_attn *kind)
 {
 	struct sr_backend *b = d->b;
-	const struct token *first = &b->slice->token[it->t];
+	const struct batch_token *first = &b->slice->token[it->t];
 	size_t head = (size_t)(g * (kind->n_heads / kind->n_kv_heads) + h0) * (size_t)kind->head_dim;
 	uint8_t *layer = kv_area(b, 0, l, g);
 
@@ -350,7 +350,7 @@ static struct kern_attend question(struct dev *d, int l, const struct item *it, 
 	};
 }
 
-static void attend_item(struct dev *d, int l, const struct item *it, int32_t g, int32_t h0, int32_t h1,
+static void attend_item(struct dev *d, int l, const struct token_run *it, int32_t g, int32_t h0, int32_t h1,
                         const struct sr_attn *kind)
 {
 	struct kern_attend a = question(d, l, it, g, h0, h1, kind);
@@ -388,7 +388,7 @@ static void attend_heads(struct dev *d, int l, const struct sr_attn *kind)
 }
 
 /* The spans of positions that an item reads. */
-static struct run spans_of(const struct dev *d, const struct item *it, int32_t window)
+static struct run spans_of(const struct dev *d, const struct token_run *it, int32_t window)
 {
 	int32_t to = d->b->slice->token[it->t].position;
 	int32_t from = window > 0 && to >= window ? to - window + 1 : 0;
@@ -472,7 +472,7 @@ static void attend(struct dev *d, int l, const struct sr_attn *kind, int T)
 
 		enter(d, 0, bit(P_A));
 		for (int32_t i = r.from; i < r.to; i++)
-			attend_item(d, l, &(struct item){ i / G, 1 }, i % G, 0, kind->n_heads / G, kind);
+			attend_item(d, l, &(struct token_run){ i / G, 1 }, i % G, 0, kind->n_heads / G, kind);
 		return;
 	}
 	meet(d);
@@ -489,15 +489,14 @@ static void attend(struct dev *d, int l, const struct sr_attn *kind, int T)
 
 /* ---- results ------------------------------------------------------------------------------------------ */
 
-static void sample_pick(struct dev *d, const struct pick *p, const float *logits)
+static void sample_pick(struct dev *d, const struct batch_pick *p, const float *logits)
 {
 	struct sr_backend *b = d->b;
-	const struct sr_row *row = &b->batch.row[p->row];
-	struct slot *slot = &b->slot[row->slot];
+	struct slot *slot = &b->slot[p->slot];
 	struct sr_result *out = &b->batch.result[p->result];
 	struct sample_query q = {
 		.k = b->k, .logits = logits, .vocab = b->m.n_vocab, .slot = slot, .position = p->position,
-		.scored = p->id, .n_top = row->n_top, .rank = row->n_score > 0 || row->n_top > 0,
+		.scored = p->id, .n_top = p->n_top, .rank = p->rank,
 	};
 
 	sample(&q, &d->sample, out, b->batch.top + (size_t)p->result * SR_TOP_MAX);

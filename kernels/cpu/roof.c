@@ -126,7 +126,7 @@ void roof_add(const struct sr_backend *b, const struct slice *s, struct cost *c)
 	double read = 0;               /* positions read by attention */
 
 	for (int32_t i = 0; i < s->n_items; i++) {
-		const struct item *it = &s->item[i];
+		const struct token_run *it = &s->item[i];
 		double last = s->token[it->t].position + it->n;
 
 		read += it->n * last;

@@ -31,7 +31,7 @@ static const int ROPE_WARPS = 4;
 
 /* ---- angles ---------------------------------------------------------------------------------------- */
 
-static __global__ void angles_kernel(const struct token *token, const float *freq, int32_t pairs, float size,
+static __global__ void angles_kernel(const struct batch_token *token, const float *freq, int32_t pairs, float size,
                                      float2 *out)
 {
 	let_next_start();
@@ -53,7 +53,7 @@ void angles(struct dev *d, int T)
 
 		if (r->dims && sr_rope_like(d->m, i) == i && !d->lost)
 			cuda_ok(d, start(angles_kernel, T, 32, 0, d->stream,
-				(const struct token *)d->list.token, d->freq[i],
+				(const struct batch_token *)d->list.token, d->freq[i],
 				r->dims / 2, r->kind == SR_ROPE_YARN ? r->magnitude : 1.0f, d->angle[i]), "angles");
 	}
 }
@@ -62,7 +62,7 @@ void angles(struct dev *d, int T)
 
 struct rope_args {
 	bf16 *qkv;
-	const struct token *token;
+	const struct batch_token *token;
 	const float2 *angle;
 	int32_t dims, by_pairs;
 	const float *qn, *kn;
@@ -119,7 +119,7 @@ static __global__ void rope_store_kernel(struct rope_args a)
 	SHARED(shared);
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	float *head = (float *)shared + warp * a.head_dim;
-	struct token k = a.token[blockIdx.x];
+	struct batch_token k = a.token[blockIdx.x];
 	bf16 *row = a.qkv + (size_t)blockIdx.x * (size_t)((a.n_heads + 2 * a.n_kv_heads) * a.head_dim);
 	const float2 *angle = a.angle + (size_t)blockIdx.x * (size_t)(a.dims / 2);
 	int32_t block = a.table[(size_t)k.slot * (size_t)a.table_cap + (size_t)(k.position / BLOCK)];
@@ -186,9 +186,9 @@ void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct w
 struct attend_args {
 	const bf16 *qkv;
 	bf16 *out;
-	const struct token *token;
+	const struct batch_token *token;
 	const struct work *work;
-	const struct run *run;
+	const struct token_run *run;
 	float *part;
 	uint32_t *joined;
 	int32_t n_heads, n_kv_heads, heads; /* heads: query heads per KV head */
@@ -606,8 +606,8 @@ attend_run(struct attend_args a)
 	SHARED(shared);
 	unsigned char *ring = shared;
 	int lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
-	struct run k = a.run[blockIdx.x];
-	struct token first = a.token[k.t < 0 ? 0 : k.t];
+	struct token_run k = a.run[blockIdx.x];
+	struct batch_token first = a.token[k.t < 0 ? 0 : k.t];
 	const int32_t *table = a.table + (size_t)first.slot * (size_t)a.table_cap;
 	int32_t r0 = 16 * (int32_t)(threadIdx.x / 32), n_rows = k.n * a.heads;
 	int32_t to = first.position + k.n, from = 0, steps, warp_last;

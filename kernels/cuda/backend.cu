@@ -79,16 +79,7 @@ bool cuda_ok(struct dev *d, cudaError_t e, const char *what)
 
 /* ---- memory layout -------------------------------------------------------------------- */
 
-/* Cuts pieces off a region; with base NULL it only counts bytes. */
-struct cutter { unsigned char *base; size_t at; };
-
-static unsigned char *cut(struct cutter *c, size_t n, size_t size)
-{
-	unsigned char *p = c->base ? c->base + c->at : NULL;
-
-	c->at += (n * size + 255) / 256 * 256;
-	return p;
-}
+#define ALIGN 256                    /* bytes, of each piece of memory, on the device and pinned */
 
 static size_t logit_rows(const struct sr_backend *b)
 {
@@ -149,10 +140,10 @@ static void lay_lists(struct sr_backend *b, struct cutter *c)
 	struct lists *list = &d->list;
 	size_t rows = (size_t)l->rows, works = (size_t)most_works(d, l->rows);
 
-	list->token = (struct token *)cut(c, (size_t)l->tokens, sizeof(*list->token));
-	list->pick = (struct pick *)cut(c, rows + (size_t)l->scores, sizeof(*list->pick));
+	list->token = (struct batch_token *)cut(c, (size_t)l->tokens, sizeof(*list->token));
+	list->pick = (struct batch_pick *)cut(c, rows + (size_t)l->scores, sizeof(*list->pick));
 	list->work = (struct work *)cut(c, works, sizeof(*list->work));
-	list->run = (struct run *)cut(c, (size_t)most_runs(d, l), sizeof(*list->run));
+	list->run = (struct token_run *)cut(c, (size_t)most_runs(d, l), sizeof(*list->run));
 	list->row = (struct sr_row *)cut(c, rows, sizeof(*list->row));
 	list->token_of = (int32_t *)cut(c, rows, sizeof(int32_t));
 	list->pick_of = (int32_t *)cut(c, rows, sizeof(int32_t));
@@ -165,7 +156,7 @@ static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 {
 	const struct sr_model *m = &b->m;
 	struct dev *d = &b->d;
-	struct cutter c = { base, 0 };
+	struct cutter c = { base, 0, ALIGN };
 	const int32_t H = m->kind[0].n_heads, G = m->kind[0].n_kv_heads, E = m->kind[0].head_dim;
 	const int32_t D = m->d_model, F = m->d_ff;
 	const int32_t width[] = { D, D, D, (H + 2 * G) * E, H * E, 2 * F, F, m->n_vocab };
@@ -186,22 +177,22 @@ static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 	d->work = (float *)cut(&c, R * V, sizeof(float));
 	d->count = (uint32_t *)cut(&c, R * V, sizeof(uint32_t));
 	lay_products(b, &c, rows);
-	d->hopper_work = hopper_work_bytes(d) ? cut(&c, hopper_work_bytes(d), 1) : NULL;
+	d->hopper_work = hopper_work_bytes(d) ? (unsigned char *)cut(&c, hopper_work_bytes(d), 1) : NULL;
 	d->lt_work = d->use_lt ? cut(&c, LT_WORK, 1) : NULL;
 	lay_lists(b, &c);
-	b->staging = cut(&c, loader_staging(), 1);
+	b->staging = (unsigned char *)cut(&c, loader_staging(), 1);
 	return c.at;
 }
 
 static size_t lay_slots(struct sr_backend *b, unsigned char *base)
 {
 	struct slots *s = &b->d.slots;
-	struct cutter c = { base, 0 };
+	struct cutter c = { base, 0, ALIGN };
 	size_t n = (size_t)b->lim.slots + 1;
 
 	s->table_cap = b->lim.seq_blocks;
-	s->history_cap = b->lim.seq_blocks * b->lim.block_tokens + 1;
-	s->word_cap = b->lim.words + 256; /* each list has a header of two words */
+	s->history_cap = slot_history(&b->lim);
+	s->word_cap = slot_words(&b->lim);
 	s->slot = (struct slot *)cut(&c, n, sizeof(struct slot));
 	s->table = (int32_t *)cut(&c, n * (size_t)s->table_cap, sizeof(int32_t));
 	s->history = (int32_t *)cut(&c, n * (size_t)s->history_cap, sizeof(int32_t));
@@ -212,16 +203,8 @@ static size_t lay_slots(struct sr_backend *b, unsigned char *base)
 static void lay_flight(struct sr_backend *b, struct flight *f, struct cutter *c)
 {
 	const struct sr_limits *l = &b->lim;
-	struct sr_batch *a = &f->batch;
-	size_t results = (size_t)l->rows + (size_t)l->scores;
 
-	a->copy = (struct sr_copy *)cut(c, (size_t)l->copies, sizeof(*a->copy));
-	a->cmd = (struct sr_cmd *)cut(c, (size_t)l->cmds, sizeof(*a->cmd));
-	a->word = (uint32_t *)cut(c, (size_t)l->words, sizeof(*a->word));
-	a->row = (struct sr_row *)cut(c, (size_t)l->rows, sizeof(*a->row));
-	a->token = (int32_t *)cut(c, (size_t)l->tokens + (size_t)l->rows, sizeof(*a->token));
-	a->result = (struct sr_result *)cut(c, results, sizeof(*a->result));
-	a->top = (struct sr_top *)cut(c, results * SR_TOP_MAX, sizeof(*a->top));
+	batch_cut(&f->batch, l, c);
 	f->chain = (int32_t *)cut(c, (size_t)l->cmds, sizeof(*f->chain));
 	f->next = (int32_t *)cut(c, (size_t)l->cmds, sizeof(*f->next));
 	f->signal = (struct signal *)cut(c, 1, sizeof(*f->signal));
@@ -229,7 +212,7 @@ static void lay_flight(struct sr_backend *b, struct flight *f, struct cutter *c)
 
 static size_t lay_pinned(struct sr_backend *b, unsigned char *base)
 {
-	struct cutter c = { base, 0 };
+	struct cutter c = { base, 0, ALIGN };
 
 	for (int i = 0; i < FLIGHTS; i++)
 		lay_flight(b, &b->flight[i], &c);
@@ -548,6 +531,7 @@ static void copy_blocks(struct sr_backend *b, const struct sr_batch *a)
 			unsigned char *dev = b->kv + (size_t)c->device * b->kv_block;
 			unsigned char *host = b->host_kv + (size_t)c->host * b->kv_block;
 
+			assert(batch_copy_ok(&b->lim, c));
 			if (c->out == out)
 				cuda_ok(&b->d, cudaMemcpyAsync(out ? host : dev, out ? dev : host,
 					b->kv_block, out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, b->d.stream),
@@ -580,7 +564,7 @@ void batch_empty(struct sr_backend *b)
 {
 	struct flight *f = &b->flight[0];
 
-	step_fill(&b->d, &f->batch, f->chain, f->next, f->signal);
+	step_fill(&b->d, &f->batch, &b->lim, f->chain, f->next, f->signal);
 }
 
 void batch_compute(struct sr_backend *b)
@@ -603,7 +587,7 @@ static int launch(struct sr_backend *b, int32_t i)
 	assert(i >= 0 && i < FLIGHTS && f->state != LAUNCHED);
 	f->launched_ns = now_ns();
 	__atomic_store_n(&f->armed_fd, -1, __ATOMIC_RELAXED);
-	step_fill(d, &f->batch, f->chain, f->next, f->signal);
+	step_fill(d, &f->batch, &b->lim, f->chain, f->next, f->signal);
 	f->turn = d->turn;
 	roof_count(d, &f->batch);
 	copy_blocks(b, &f->batch);

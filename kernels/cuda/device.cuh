@@ -30,7 +30,7 @@
 #include <stddef.h>
 
 #include "kernel.cuh"
-#include "kernels/backend.h"
+#include "kernels/batch.h"
 #include "kernels/ops.h"
 
 #define BLOCK 16                     /* tokens of a KV block */
@@ -91,28 +91,18 @@ struct now {
 	struct signal *signal;
 };
 
-struct token { int32_t id, position, slot; };    /* id may be SR_LAST */
-struct pick {                        /* one result */
-	int32_t t;                   /* its token */
-	int32_t result;              /* index of the result; -1: padding */
-	int32_t id;                  /* id to score, or -1: draw */
-	int32_t position;            /* of the scored or drawn token */
-	int32_t slot;
-	int32_t n_top, rank;         /* rank: 1 if it is wanted */
-};
 struct work {                        /* the query of one token against positions from .. to-1 */
 	int32_t t;                   /* -1: padding */
 	int32_t from, to;
 	int32_t first, pieces;       /* of this token: works first .. first + pieces - 1 */
 };
-struct run { int32_t t, n; };        /* tokens t .. t+n-1 of one sequence; t -1: padding */
 
 /* The output of begin_kernel.  Its addresses are the same for every batch, so that graphs can hold them. */
 struct lists {
-	struct token *token;         /* [tokens] */
-	struct pick *pick;           /* [rows + scores] */
+	struct batch_token *token;   /* [tokens]; an id may be SR_LAST */
+	struct batch_pick *pick;     /* [rows + scores] */
 	struct work *work;           /* [most_works] */
-	struct run *run;
+	struct token_run *run;       /* [most_runs]; t -1: padding */
 	struct sr_row *row;          /* [rows], a copy */
 	int32_t *token_of, *pick_of; /* [rows] the first token and pick of each row */
 };
@@ -235,7 +225,8 @@ bool cuda_ok(struct dev *d, cudaError_t e, const char *what);
 /* step.cu */
 int32_t most_works(const struct dev *d, int32_t singles);            /* an upper bound */
 int32_t most_runs(const struct dev *d, const struct sr_limits *l);
-void step_fill(struct dev *d, const struct sr_batch *b, int32_t *chain, int32_t *next, struct signal *s);
+void step_fill(struct dev *d, const struct sr_batch *b, const struct sr_limits *l, int32_t *chain,
+	int32_t *next, struct signal *s);
 void step_begin(struct dev *d);
 void step_end(struct dev *d);
 

@@ -47,8 +47,8 @@ struct run_args {
 	CUtensorMap map;                         /* of the cache */
 	const bf16 *qkv, *kv;
 	bf16 *out;
-	const struct token *token;
-	const struct run *run;
+	const struct batch_token *token;
+	const struct token_run *run;
 	const int32_t *table;
 	int32_t table_cap, n_layers, layer, n_kv_heads, n_heads, heads, window;
 	float scale, cap;
@@ -332,9 +332,9 @@ template <int E> static __device__ void compute(const run_args &a, const piece &
 
 static __device__ piece piece_of(const run_args &a)
 {
-	struct run run = a.run[gridDim.x - 1 - blockIdx.x]; /* end of the prompt first, because it takes
+	struct token_run run = a.run[gridDim.x - 1 - blockIdx.x]; /* end of the prompt first, because it takes
 	                                                       longest */
-	struct token first = a.token[run.t < 0 ? 0 : run.t];
+	struct batch_token first = a.token[run.t < 0 ? 0 : run.t];
 	piece k = { run.t, run.t < 0 ? 0 : run.n * a.heads, first.position, 0, first.position + run.n, 0,
 		a.table + (size_t)first.slot * (size_t)a.table_cap };
 

@@ -25,12 +25,12 @@ static __device__ float table_at(const struct table &t, int32_t n, int32_t i)
 	return f.x * (float)((int)(p.words[packed_at<1>(n, i, p.K)] >> 4 * nibble_of(i) & 15) - 8) + f.y;
 }
 
-static __global__ void embed_kernel(struct table table, const struct token *token, const struct slot *slot,
+static __global__ void embed_kernel(struct table table, const struct batch_token *token, const struct slot *slot,
                                     float scale, float *x)
 {
 	let_next_start();
 	wait_for_previous();
-	struct token k = token[blockIdx.x];
+	struct batch_token k = token[blockIdx.x];
 	int32_t id = k.id == SR_LAST ? slot[k.slot].last : k.id, D = table.packed.K;
 
 	x += (size_t)blockIdx.x * (size_t)D;
@@ -89,7 +89,7 @@ static __global__ void add_norm_kernel(float *x, const float *z, const float *po
 	}
 }
 
-static __global__ void pick_norm_kernel(const float *x, const struct pick *pick, const float *pre,
+static __global__ void pick_norm_kernel(const float *x, const struct batch_pick *pick, const float *pre,
                                         float eps, int32_t D, bf16 *y)
 {
 	let_next_start();

@@ -24,7 +24,7 @@ typedef unsigned long long u64;
 struct sample_args {
 	float *logits, *work;        /* [rows][V] */
 	uint32_t *count;             /* [rows][V], all zero between kernels */
-	const struct pick *pick;
+	const struct batch_pick *pick;
 	const struct now *now;
 	struct slots slots;
 	int32_t n_vocab;
@@ -470,7 +470,7 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 	wait_for_previous();
 	SHARED(shared);
 	struct scratch *s = (struct scratch *)shared;
-	struct pick p = a.pick[blockIdx.x];
+	struct batch_pick p = a.pick[blockIdx.x];
 	const struct now now = *a.now;
 	struct slot *slot = &a.slots.slot[p.slot];
 	float *x = a.logits + (size_t)blockIdx.x * (size_t)a.n_vocab;

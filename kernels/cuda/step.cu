@@ -13,6 +13,8 @@
  *	token   id 0 at position 0 of the null slot, whose table has the null block: its K and V are never read
  *	pick, work, run   are marked, and their blocks end at once
  */
+#include <assert.h>
+
 #include "device.cuh"
 
 #define THREADS 512
@@ -49,13 +51,16 @@ int32_t most_runs(const struct dev *d, const struct sr_limits *l)
 
 /* Chains the commands of each slot; `next` of the last is -1.  tail[slot]: the slot's last command so far
  * and its turn. */
-static int32_t chain_commands(struct dev *d, const struct sr_batch *b, int32_t *chain, int32_t *next)
+static int32_t chain_commands(struct dev *d, const struct sr_batch *b, const struct sr_limits *l, int32_t *chain,
+	int32_t *next)
 {
 	int32_t n = 0;
 
 	for (int32_t i = 0; i < b->n_cmds; i++) {
-		struct tail *t = &d->tail[b->cmd[i].slot];
+		struct tail *t;
 
+		assert(batch_cmd_ok(b, l, &b->cmd[i]));
+		t = &d->tail[b->cmd[i].slot];
 		if (t->turn == d->turn)
 			next[t->cmd] = i;
 		else
@@ -66,7 +71,7 @@ static int32_t chain_commands(struct dev *d, const struct sr_batch *b, int32_t *
 	return n;
 }
 
-static struct step count(const struct dev *d, const struct sr_batch *b)
+static struct step count(const struct dev *d, const struct sr_batch *b, const struct sr_limits *l)
 {
 	struct step s = {};
 	int32_t singles = 0, most = run_tokens(d);
@@ -75,11 +80,12 @@ static struct step count(const struct dev *d, const struct sr_batch *b)
 		const struct sr_row *r = &b->row[i];
 
 		s.n_tokens += r->n;
-		s.n_picks += r->n_score + (r->sample != 0);
+		assert(batch_row_ok(b, l, r));
+		s.n_picks += row_results(r);
 		if (r->n == 1 && !d->deterministic) {
 			singles++;
 		} else {
-			s.n_runs += (r->n + most - 1) / most;
+			s.n_runs += n_runs(r->n, 0, most);
 		}
 	}
 	s.n_works = singles ? most_works(d, singles) : 0;
@@ -87,13 +93,15 @@ static struct step count(const struct dev *d, const struct sr_batch *b)
 }
 
 /* Makes b the next batch.  The head of its turn is free, because the batch FLIGHTS before it has ended. */
-void step_fill(struct dev *d, const struct sr_batch *b, int32_t *chain, int32_t *next, struct signal *s)
+void step_fill(struct dev *d, const struct sr_batch *b, const struct sr_limits *l, int32_t *chain, int32_t *next,
+	struct signal *s)
 {
 	struct head *h = &d->heads[d->turn % FLIGHTS];
 
 	d->turn++;
-	d->step = count(d, b);
-	d->step.n_chains = chain_commands(d, b, chain, next);
+	assert(batch_fits(b, l));
+	d->step = count(d, b, l);
+	d->step.n_chains = chain_commands(d, b, l, chain, next);
 	*h = (struct head){ b->n_rows, d->step.n_chains, b->row, b->token, b->cmd, b->word, chain, next,
 		b->result, b->top, s };
 }
@@ -227,8 +235,7 @@ static __device__ void put_attention(const begin_args &a, const struct sr_row &r
 		a.list.work[work + i] = (struct work){ t, i * size, i + 1 < pieces ? (i + 1) * size : r.first + 1,
 			work, pieces };
 	if (!single(a, r))
-		for (int32_t j = 0; j < r.n; j += a.run_tokens)
-			a.list.run[run++] = (struct run){ t + j, r.n - j < a.run_tokens ? r.n - j : a.run_tokens };
+		cut_runs(a.list.run + run, t, r.n, 0, a.run_tokens);
 }
 
 /* Copies the rows, records the first token and pick of each, and divides the attention. */
@@ -252,9 +259,9 @@ static __device__ void put_rows(const begin_args &a, const struct head &h, struc
 		if (i < h.n_rows)
 			r = a.list.row[i];   /* written by this thread */
 		pieces = single(a, r) ? (r.first + size) / size : 0;
-		runs = single(a, r) ? 0 : (r.n + a.run_tokens - 1) / a.run_tokens;
+		runs = single(a, r) ? 0 : n_runs(r.n, 0, a.run_tokens);
 		token = block_before(r.n, &all->n_tokens, scratch);
-		pick = block_before(r.n_score + (r.sample != 0), &all->n_picks, scratch);
+		pick = block_before(row_results(&r), &all->n_picks, scratch);
 		work = block_before(pieces, &all->n_works, scratch);
 		run = block_before(runs, &all->n_runs, scratch);
 		if (i < h.n_rows) {
@@ -270,17 +277,8 @@ static __device__ void put_pick(const begin_args &a, const struct head &h, int32
 {
 	int32_t n = row_with(a.list.pick_of, h.n_rows, i), j = i - a.list.pick_of[n];
 	struct sr_row r = a.list.row[n];
-	struct pick p = {};
-	bool scored = j < r.n_score;
 
-	p.t = a.list.token_of[n] + (scored ? j : r.n - 1);
-	p.result = r.result + j;
-	p.id = scored ? h.token[r.token + j + 1] : -1;
-	p.position = r.first + (scored ? j + 1 : r.n);
-	p.slot = r.slot;
-	p.n_top = r.n_top;
-	p.rank = r.n_score > 0 || r.n_top > 0;
-	a.list.pick[i] = p;
+	a.list.pick[i] = row_pick(&r, h.token, a.list.token_of[n], j);
 }
 
 static __device__ void put_lists(const begin_args &a, const struct head &h, struct begin_scratch *scratch)
@@ -292,19 +290,18 @@ static __device__ void put_lists(const begin_args &a, const struct head &h, stru
 		int32_t n = row_with(a.list.token_of, h.n_rows, t), j = t - a.list.token_of[n];
 		struct sr_row r = a.list.row[n];
 
-		a.list.token[t] = (struct token){ r.token == SR_LAST ? SR_LAST : h.token[r.token + j],
-			r.first + j, r.slot };
+		a.list.token[t] = row_token(&r, h.token, j);
 	}
 	EACH(i, all.n_picks)
 		put_pick(a, h, i);
 	for (int32_t i = all.n_tokens + (int32_t)threadIdx.x; i < a.upto.n_tokens; i += THREADS)
-		a.list.token[i] = (struct token){ 0, 0, a.null_slot };
+		a.list.token[i] = (struct batch_token){ 0, 0, a.null_slot };
 	for (int32_t i = all.n_picks + (int32_t)threadIdx.x; i < a.upto.n_picks; i += THREADS)
-		a.list.pick[i] = (struct pick){ 0, -1, -1, 0, a.null_slot, 0, 0 };
+		a.list.pick[i] = (struct batch_pick){ 0, -1, -1, 0, a.null_slot, 0, 0 };
 	for (int32_t i = all.n_works + (int32_t)threadIdx.x; i < a.upto.n_works; i += THREADS)
 		a.list.work[i] = (struct work){ -1, 0, 0, 0, 0 };
 	for (int32_t i = all.n_runs + (int32_t)threadIdx.x; i < a.upto.n_runs; i += THREADS)
-		a.list.run[i] = (struct run){ -1, 0 };
+		a.list.run[i] = (struct token_run){ -1, 0 };
 }
 
 /* ---- the kernels ---------------------------------------------------------------------- */

@@ -16,9 +16,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernels/batch.h"
 #include "kernels/model.h"
 
 #define DEPTH_MAX 8
+#define LINE      64          /* bytes of a cache line: where each array of a batch begins */
 #define SLICE_NS  1000000u    /* longest time before work() yields */
 #define AHEAD     4           /* rows between the steps of a prefetch; it takes three, because each address
                                  is in the data of the one before */
@@ -228,6 +230,7 @@ struct sr_backend {
 	void    *now_ctx;
 	double   step_ns, token_ns;
 	struct sr_batch batch[DEPTH_MAX];
+	void    *batches;             /* their arrays */
 	enum state state[DEPTH_MAX];
 	uint64_t ready[DEPTH_MAX];    /* when it may end */
 	uint64_t start[DEPTH_MAX];
@@ -264,8 +267,7 @@ static void run_copies(struct sr_backend *b, const struct sr_batch *t)
 		for (int32_t j = t->n_copies - 1; j >= 0; j--) {
 			const struct sr_copy *c = &t->copy[j];
 
-			assert(c->device >= 0 && c->device < b->lim.n_blocks);
-			assert(c->host >= 0 && c->host < b->lim.n_host_blocks);
+			assert(batch_copy_ok(&b->lim, c));
 			if (c->out != out)
 				continue;
 			struct kv_cell *device = b->kv + (size_t)c->device * B;
@@ -298,7 +300,7 @@ static void slot_begin(struct slot *s, const uint32_t *w)
 static void slot_list(const struct sr_backend *b, struct slot *s, const struct sr_cmd *c,
 		      const uint32_t *w)
 {
-	assert(c->a >= 0 && c->a < 4 && s->n_words + c->n <= b->lim.words);
+	assert(s->n_words + c->n <= b->lim.words);
 	if (!s->n_list[c->a])
 		s->list[c->a] = s->words + s->n_words;
 	assert(s->list[c->a] + s->n_list[c->a] == s->words + s->n_words);
@@ -320,8 +322,7 @@ static void run_cmd(struct sr_backend *b, const struct sr_batch *t, const struct
 	struct slot *s = &b->slot[c->slot];
 	const uint32_t *w = t->word + c->data;
 
-	assert(c->slot >= 0 && c->slot < b->lim.slots);
-	assert(c->op == SR_CMD_END || (int64_t)c->data + c->n <= t->n_words);
+	assert(batch_cmd_ok(t, &b->lim, c));
 	assert(c->op == SR_CMD_BEGIN || s->live);
 	switch (c->op) {
 	case SR_CMD_BEGIN:
@@ -337,9 +338,7 @@ static void run_cmd(struct sr_backend *b, const struct sr_batch *t, const struct
 			slot_saw(b, s, (int32_t)w[i], i >= c->a);
 		break;
 	case SR_CMD_BLOCKS:
-		assert(c->a == s->n_table && c->a + c->n <= b->lim.seq_blocks);
-		for (int32_t i = 0; i < c->n; i++)
-			assert((int32_t)w[i] >= 0 && (int32_t)w[i] < b->lim.n_blocks);
+		assert(c->a == s->n_table);
 		memcpy(s->table + c->a, w, (size_t)c->n * sizeof(*w));
 		s->n_table = c->a + c->n;
 		break;
@@ -354,7 +353,6 @@ static void run_cmd(struct sr_backend *b, const struct sr_batch *t, const struct
 static void put_result(const struct sr_backend *b, struct sr_batch *t, int32_t at, uint64_t c,
 		       int32_t id, int32_t n_top)
 {
-	assert(at >= 0 && at < t->n_results);
 	t->result[at] = (struct sr_result){ id, logprob(c, id), 1 };
 	for (int32_t k = 0; k < n_top; k++)
 		t->top[(size_t)at * SR_TOP_MAX + (size_t)k] = alternative(c, id, k, b->vocab);
@@ -384,13 +382,12 @@ static struct kv_cell *cell_at(const struct sr_backend *b, const struct slot *s,
 static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_row *r)
 {
 	struct slot *s = &b->slot[r->slot];
-	int32_t n_given = r->n + (r->n_score == r->n), at = r->result;
+	int32_t at = r->result;
 	uint64_t c = 0;
 
-	assert(s->live && r->n >= 1 && r->first >= 0 && r->n_score <= r->n);
+	assert(batch_row_ok(t, &b->lim, r));
+	assert(s->live && (r->token != SR_LAST || s->has_last));
 	assert((int64_t)r->first + r->n <= (int64_t)s->n_table << b->shift);
-	assert(r->token == SR_LAST ? r->n == 1 && s->has_last && !r->n_score :
-	       r->token >= 0 && r->token + n_given <= t->n_ids);
 	if (r->first > 0) {
 		const struct kv_cell *before = cell_at(b, s, r->first - 1);
 
@@ -440,6 +437,7 @@ static void execute(struct sr_backend *b, int32_t i)
 	bool backwards = b->round++ & 1; /* rows have no order */
 
 	assert(b->state[i] == LAUNCHED && (uint32_t)i == b->executed % (uint32_t)b->depth);
+	assert(batch_fits(t, &b->lim));
 	run_copies(b, t);
 	for (int32_t j = 0; j < t->n_cmds; j++)
 		run_cmd(b, t, &t->cmd[j]);
@@ -460,10 +458,20 @@ static void execute(struct sr_backend *b, int32_t i)
 
 /* ---- the table of operations ----------------------------------------------------------------- */
 
+/* The arrays of all batches, in one region.  Returns its size. */
+static size_t lay_batches(struct sr_batch *batch, int32_t depth, const struct sr_limits *lim, void *base)
+{
+	struct cutter c = { base, 0, LINE };
+
+	for (int32_t i = 0; i < depth; i++)
+		batch_cut(&batch[i], lim, &c);
+	return c.at;
+}
+
 static int null_plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out,
 		     char *err, size_t errlen)
 {
-	int64_t per_result = sizeof(struct sr_result) + SR_TOP_MAX * (int64_t)sizeof(struct sr_top);
+	struct sr_batch batch[DEPTH_MAX];
 	const struct sr_attn *kind = &m->kind[0];
 	int64_t token = 2 * 2 * (int64_t)m->n_layers * kind->n_kv_heads * kind->head_dim;
 	int64_t page = sysconf(_SC_PAGESIZE);
@@ -475,8 +483,7 @@ static int null_plan(const struct sr_model *m, const struct sr_limits *lim, stru
 	*out = (struct sr_need){ 0 };
 	out->slots = lim->slots * ((int64_t)lim->words * 4 + lim->seq_blocks * 4 +
 				   (int64_t)lim->seq_blocks * lim->block_tokens * 4);
-	out->pinned = setting.depth * ((lim->rows + (int64_t)lim->scores) * per_result +
-				       ((int64_t)lim->words + lim->tokens + lim->rows) * 4);
+	out->pinned = (int64_t)lay_batches(batch, setting.depth, lim, NULL);
 	/* The size of bf16 K and V of this model, so that a plan is like that of a real device.  Only 16 bytes
 	 * per token are allocated. */
 	out->per_block = lim->block_tokens * (token > 16 ? token : 16);
@@ -489,22 +496,12 @@ static void null_close(struct sr_backend *b)
 {
 	if (!b)
 		return;
-	for (int32_t i = 0; i < b->depth; i++) {
-		struct sr_batch *t = &b->batch[i];
-
-		free(t->copy);
-		free(t->cmd);
-		free(t->word);
-		free(t->row);
-		free(t->token);
-		free(t->result);
-		free(t->top);
-	}
 	for (int32_t i = 0; b->slot && i < b->lim.slots; i++) {
 		free(b->slot[i].words);
 		free(b->slot[i].ids);
 		free(b->slot[i].table);
 	}
+	free(b->batches);
 	free(b->slot);
 	free(b->kv);
 	free(b->host_kv);
@@ -517,21 +514,6 @@ static void *take(int64_t n, size_t size, bool *ok)
 
 	*ok = *ok && p;
 	return p;
-}
-
-static bool take_batch(struct sr_batch *t, const struct sr_limits *lim)
-{
-	bool ok = true;
-	int64_t results = (int64_t)lim->rows + lim->scores;
-
-	t->copy = take(lim->copies, sizeof(*t->copy), &ok);
-	t->cmd = take(lim->cmds, sizeof(*t->cmd), &ok);
-	t->word = take(lim->words, sizeof(*t->word), &ok);
-	t->row = take(lim->rows, sizeof(*t->row), &ok);
-	t->token = take((int64_t)lim->tokens + lim->rows, sizeof(*t->token), &ok);
-	t->result = take(results, sizeof(*t->result), &ok);
-	t->top = take(results * SR_TOP_MAX, sizeof(*t->top), &ok);
-	return ok;
 }
 
 static int null_open(struct sr_backend **out, const struct sr_model *m, const struct sr_source *src,
@@ -548,14 +530,15 @@ static int null_open(struct sr_backend **out, const struct sr_model *m, const st
 	b->lim = *lim;
 	b->vocab = m->n_vocab;
 	b->shift = __builtin_ctz((unsigned)lim->block_tokens);
-	b->context = lim->seq_blocks * lim->block_tokens + 1; /* the last token needs no cell */
+	b->context = slot_history(lim);
 	b->depth = setting.depth;
 	b->now = setting.now;
 	b->now_ctx = setting.now_ctx;
 	b->step_ns = setting.step_us * 1000;
 	b->token_ns = setting.token_us * 1000;
-	for (int32_t i = 0; i < b->depth; i++)
-		ok &= take_batch(&b->batch[i], lim);
+	b->batches = take((int64_t)lay_batches(b->batch, b->depth, lim, NULL), 1, &ok);
+	if (b->batches)
+		lay_batches(b->batch, b->depth, lim, b->batches);
 	b->slot = take(lim->slots, sizeof(*b->slot), &ok);
 	for (int32_t i = 0; b->slot && i < lim->slots; i++) {
 		b->slot[i].words = take(lim->words, sizeof(uint32_t), &ok);

@@ -1,4 +1,4 @@
-/* LINK: @cpu kernels/backend.c kernels/null/null.c tests/rig/drive.c tests/rig/tiny.c */
+/* LINK: @cpu kernels/backend.c @null tests/rig/drive.c tests/rig/tiny.c */
 /* test_cpu.c - the CPU back end through its door: against a transformer written down once more in
  * double precision, and against itself: the same sequence gives the same bits in any company,
  * chunking, number of threads and prefix sharing. */

@@ -1,4 +1,4 @@
-/* LINK: kernels/forward.c kernels/rope.c kernels/cuda/xid.c kernels/cpu/[!b]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
+/* LINK: @cuda kernels/cpu/[!b]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
 /* test_cuda.cc - the CUDA back end without a GPU: its kernels and its door, unmodified, on the CPU
  * (tests/emu), against the CPU back end in plain C.  Verb by verb, then whole batches, with warps
  * and blocks forward and reversed; then every CUDA call failing in its turn.
@@ -73,7 +73,7 @@ static void gpu_slice(struct pair *p)
 	struct flight *f = &b->flight[0];
 	struct dev *d = &b->d;
 
-	step_fill(d, &f->batch, f->chain, f->next, f->signal);
+	step_fill(d, &f->batch, &b->lim, f->chain, f->next, f->signal);
 	step_begin(d);
 	step_end(d);
 	angles(d, d->step.n_tokens);

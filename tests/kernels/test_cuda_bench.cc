@@ -1,4 +1,4 @@
-/* LINK: kernels/forward.c kernels/rope.c kernels/cuda/xid.c kernels/cuda/[!b]*.cu -ljansson */
+/* LINK: @cuda kernels/cuda/[!b]*.cu -ljansson */
 /* test_cuda_bench.cc - the benchmark of `make gpu-check` runs, with a small shape in the emulation, so that its
  * first run on a GPU does not fail on a mistake: every cell is there, and a number.  What its times are
  * here means nothing. */

@@ -1,4 +1,4 @@
-/* LINK: kernels/forward.c kernels/rope.c kernels/cuda/xid.c kernels/cpu/[!b]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
+/* LINK: @cuda kernels/cpu/[!b]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
 /* test_cuda_graph.cc - steps of single tokens as graphs, in the emulation: the same bits and the same KV cache
  * as without them, for every kind of model, any number of rows and any lengths; two in flight; waking
  * whoever sleeps; the clocks; each CUDA call failing in its turn, captures and replays among them. */

@@ -1,4 +1,4 @@
-/* LINK: kernels/forward.c kernels/rope.c kernels/cuda/xid.c kernels/cpu/[!b]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!bl]*.cu */
+/* LINK: @cuda kernels/cpu/[!b]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!bl]*.cu */
 /* test_cuda_lt.cc - products of many rows by cuBLASLt, as the emulation has it (tests/emu/lt.cc): who multiplies
  * how many rows, against sums in double; that a step asks for nothing; the library absent, old, without a
  * kernel, and each of its calls failing in its turn. */

@@ -1,4 +1,4 @@
-/* LINK: kernels/forward.c kernels/rope.c kernels/cuda/xid.c tests/rig/drive.c tests/rig/tiny.c kernels/cuda/[!b]*.cu */
+/* LINK: @cuda tests/rig/drive.c tests/rig/tiny.c kernels/cuda/[!b]*.cu */
 /* test_cuda_products.cc - products of bf16 weights, few rows and many, against sums in double: shapes that do and
  * do not fill tiles, slices and stripes; that what a row's sum is does not depend on the others. */
 extern "C" {

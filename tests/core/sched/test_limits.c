@@ -1,4 +1,4 @@
-/* LINK: @sched kernels/null/null.c -lxxhash */
+/* LINK: @sched @null -lxxhash */
 /* test_limits.c - for each limit on each axis a load that runs into it, and nearly nothing else: nine
  * tenths of the time must be accounted to it, and both axes must add up to the time, exactly. */
 #include "tests/rig/sched_world.h"

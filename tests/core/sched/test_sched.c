@@ -1,4 +1,4 @@
-/* LINK: @sched kernels/null/null.c -lxxhash -Wl,--wrap=calloc,--wrap=aligned_alloc */
+/* LINK: @sched @null -lxxhash -Wl,--wrap=calloc,--wrap=aligned_alloc */
 /* test_sched.c - the scheduler's rules, one by one: what is refused, what a batch holds, who is next
  * and for whom there is room.  How requests end is in test_sched_ends.c; that all of it holds
  * together in any order is test_sim.c's. */

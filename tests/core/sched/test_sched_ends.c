@@ -1,4 +1,4 @@
-/* LINK: @sched kernels/null/null.c -lxxhash */
+/* LINK: @sched @null -lxxhash */
 /* test_sched_ends.c - prefixes, scores, stop ids, and all the ways in which a request ends. */
 #include "tests/rig/sched_world.h"
 

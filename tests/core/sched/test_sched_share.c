@@ -1,4 +1,4 @@
-/* LINK: @sched kernels/null/null.c -lxxhash */
+/* LINK: @sched @null -lxxhash */
 /* test_sched_share.c - what requests owe each other: prefixes computed once, equal shares for the
  * clients of a tenant, places in the queue, cached blocks, and time: of prompts and of copies.  All by numbers. */
 #include "tests/rig/sched_world.h"

@@ -1,4 +1,4 @@
-/* LINK: @sched kernels/null/null.c -lxxhash */
+/* LINK: @sched @null -lxxhash */
 /* test_sim.c - schedules made from a number.
  *
  * Each seed picks limits, knobs, a device and clients (quick, slow, greedy, cancelling, dying, one

@@ -1,0 +1,67 @@
+/* batch.c - see batch.h. */
+#include "batch.h"
+
+#define N_LISTS        (SR_LIST_BAD + 1)
+#define SAMPLING_WORDS ((int32_t)(sizeof(struct sr_sampling) / sizeof(uint32_t)))
+
+void batch_cut(struct sr_batch *b, const struct sr_limits *l, struct cutter *c)
+{
+	size_t results = (size_t)l->rows + (size_t)l->scores;
+
+	b->copy = cut(c, (size_t)l->copies, sizeof(*b->copy));
+	b->cmd = cut(c, (size_t)l->cmds, sizeof(*b->cmd));
+	b->word = cut(c, (size_t)l->words, sizeof(*b->word));
+	b->row = cut(c, (size_t)l->rows, sizeof(*b->row));
+	b->token = cut(c, (size_t)l->tokens + (size_t)l->rows, sizeof(*b->token));
+	b->result = cut(c, results, sizeof(*b->result));
+	b->top = cut(c, results * SR_TOP_MAX, sizeof(*b->top));
+}
+
+static bool upto(int64_t n, int64_t most)
+{
+	return n >= 0 && n <= most;
+}
+
+bool batch_fits(const struct sr_batch *b, const struct sr_limits *l)
+{
+	return upto(b->n_copies, l->copies) && upto(b->n_cmds, l->cmds) && upto(b->n_words, l->words) &&
+	       upto(b->n_rows, l->rows) && upto(b->n_tokens, l->tokens) &&
+	       upto(b->n_ids, (int64_t)l->tokens + l->rows) &&
+	       upto(b->n_results, (int64_t)l->scores + l->rows);
+}
+
+bool batch_copy_ok(const struct sr_limits *l, const struct sr_copy *c)
+{
+	return upto(c->device, (int64_t)l->n_blocks - 1) && upto(c->host, (int64_t)l->n_host_blocks - 1);
+}
+
+static bool blocks_exist(const uint32_t *id, int32_t n, int32_t n_blocks)
+{
+	for (int32_t i = 0; i < n; i++)
+		if (id[i] >= (uint32_t)n_blocks)
+			return false;
+	return true;
+}
+
+bool batch_cmd_ok(const struct sr_batch *b, const struct sr_limits *l, const struct sr_cmd *c)
+{
+	int64_t left = (int64_t)b->n_words - c->data;
+
+	if (!upto(c->slot, (int64_t)l->slots - 1))
+		return false;
+	switch (c->op) {
+	case SR_CMD_BEGIN:                   /* its length is that of the struct, whatever n says */
+		return SAMPLING_WORDS <= left;
+	case SR_CMD_LIST:
+		return upto(c->a, N_LISTS - 1) && upto(c->n, left);
+	case SR_CMD_HISTORY:
+		return upto(c->n, left) && upto(c->n, slot_history(l)) && upto(c->a, c->n);
+	case SR_CMD_BLOCKS:
+		return upto(c->n, left) && upto(c->a, l->seq_blocks) && upto(c->n, (int64_t)l->seq_blocks - c->a) &&
+		       blocks_exist(b->word + c->data, c->n, l->n_blocks);
+	case SR_CMD_END:
+		return true;
+	default:
+		return false;
+	}
+}

@@ -1,0 +1,173 @@
+/* batch.h - what every back end needs to know of a batch: where its arrays lie, what core may
+ * put into it, and what its rows mean.
+ *
+ * Core fills a batch on its own, so a back end asserts the rules below: a breach is an error of
+ * core, never of a client.  They are checked where a batch is launched or executed, and nowhere
+ * else.  A batch that keeps them names no slot, block, id or result outside the limits.
+ *
+ * Functions of their arguments alone.  Those marked BATCH_RULE also run inside CUDA kernels.
+ */
+#ifndef SR_BATCH_H
+#define SR_BATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend.h"
+
+#ifdef __CUDACC__
+#define BATCH_RULE static inline __host__ __device__
+#else
+#define BATCH_RULE static inline
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* Cuts a region into pieces, one after the other.  With base NULL it only counts: at the end `at`
+ * is the size of the region. */
+struct cutter {
+	unsigned char *base;
+	size_t at;                   /* bytes so far */
+	size_t align;                /* of each piece; a power of two */
+};
+
+static inline void *cut(struct cutter *c, size_t n, size_t size)
+{
+	void *p = c->base ? c->base + c->at : NULL;
+
+	c->at += (n * size + c->align - 1) & ~(c->align - 1);
+	return p;
+}
+
+/* The next piece begins at a multiple of `align`, once. */
+static inline void cut_align(struct cutter *c, size_t align)
+{
+	c->at = (c->at + align - 1) & ~(align - 1);
+}
+
+/* The arrays of a batch, as long as the limits say. */
+void batch_cut(struct sr_batch *b, const struct sr_limits *l, struct cutter *c);
+
+/* Ids in a slot's history: a token for each place in its blocks, and the last, which needs none. */
+static inline int32_t slot_history(const struct sr_limits *l)
+{
+	return l->seq_blocks * l->block_tokens + 1;
+}
+
+/* Words of a slot's lists.  Each list has a head of two words: its kind and its length. */
+static inline int32_t slot_words(const struct sr_limits *l)
+{
+	return l->words + 2 * 128;
+}
+
+/* ---- what core may put into a batch ----------------------------------------------------------- */
+
+/* The counts are within the limits. */
+bool batch_fits(const struct sr_batch *b, const struct sr_limits *l);
+
+/* A copy is between blocks that exist. */
+bool batch_copy_ok(const struct sr_limits *l, const struct sr_copy *c);
+
+/* A command names a slot that exists, its words lie in the batch, and they fit into the slot.  Ids of tokens
+ * are not looked at. */
+bool batch_cmd_ok(const struct sr_batch *b, const struct sr_limits *l, const struct sr_cmd *c);
+
+/* Ids that a row is given: one more than it computes, if its last token is followed by a scored one. */
+BATCH_RULE int32_t row_ids(const struct sr_row *r)
+{
+	return r->n + (r->n_score == r->n);
+}
+
+BATCH_RULE int32_t row_results(const struct sr_row *r)
+{
+	return r->n_score + (r->sample != 0);
+}
+
+/* A row names a slot that exists, its positions fit into a sequence, its ids and results lie in the batch.
+ * Inline, because the null device is measured. */
+static inline bool batch_row_ok(const struct sr_batch *b, const struct sr_limits *l, const struct sr_row *r)
+{
+	if (r->slot < 0 || r->slot >= l->slots || r->n < 1 || r->first < 0 ||
+	    (int64_t)r->first + r->n > (int64_t)l->seq_blocks * l->block_tokens)
+		return false;
+	if (r->n_score < 0 || r->n_score > r->n || r->n_top > SR_TOP_MAX ||
+	    r->result < 0 || (int64_t)r->result + row_results(r) > b->n_results)
+		return false;
+	if (r->token == SR_LAST)
+		return r->n == 1 && !r->n_score;
+	return r->token >= 0 && (int64_t)r->token + row_ids(r) <= b->n_ids;
+}
+
+/* ---- what a row means ------------------------------------------------------------------------- */
+
+/* A new token, as layers see it. */
+struct batch_token { int32_t id, position, slot; };
+
+/* Token j of a row, from the ids of its batch.  Its id is SR_LAST where only the slot knows it. */
+BATCH_RULE struct batch_token row_token(const struct sr_row *r, const int32_t *ids, int32_t j)
+{
+	struct batch_token t = { r->token == SR_LAST ? SR_LAST : ids[r->token + j], r->first + j, r->slot };
+
+	return t;
+}
+
+/* A result that is wanted, as sampling sees it. */
+struct batch_pick {
+	int32_t t;                   /* the token whose logits these are */
+	int32_t result;              /* where it goes; -1: nowhere (padding) */
+	int32_t id;                  /* scored, or -1: drawn */
+	int32_t position;            /* of the scored or drawn token */
+	int32_t slot;
+	int32_t n_top;               /* alternatives */
+	int32_t rank;                /* 1: its rank is wanted */
+};
+
+/* Result j of a row, from the ids of its batch; token 0 of the row is token t. */
+BATCH_RULE struct batch_pick row_pick(const struct sr_row *r, const int32_t *ids, int32_t t, int32_t j)
+{
+	bool scored = j < r->n_score;
+	struct batch_pick p = {
+		t + (scored ? j : r->n - 1),
+		r->result + j,
+		scored ? ids[r->token + j + 1] : -1,
+		r->first + (scored ? j + 1 : r->n),
+		r->slot,
+		r->n_top,
+		r->n_score > 0 || r->n_top > 0,
+	};
+
+	return p;
+}
+
+/* Tokens t .. t+n-1 of one sequence. */
+struct token_run { int32_t t, n; };
+
+/* Tokens t .. t+n-1, the first of them at place `from`, are cut where a place is a multiple of `step`.
+ * Returns the number of runs. */
+BATCH_RULE int32_t cut_runs(struct token_run *out, int32_t t, int32_t n, int32_t from, int32_t step)
+{
+	int32_t runs = 0, most = step - from % step;
+
+	for (int32_t j = 0; j < n; j += most, most = step) {
+		out[runs].t = t + j;
+		out[runs].n = n - j < most ? n - j : most;
+		runs++;
+	}
+	return runs;
+}
+
+/* The same number, without cutting. */
+BATCH_RULE int32_t n_runs(int32_t n, int32_t from, int32_t step)
+{
+	return (from % step + n + step - 1) / step;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
