@@ -183,6 +183,27 @@ bool choice_lost(const struct choice *c)
 	return c->text.failed || c->lps.bytes.failed || c->ids.failed;
 }
 
+struct part choice_part(const struct choice *c)
+{
+	return (struct part){ .kind = PART_TEXT, .index = c->index, .n = c->ready };
+}
+
+/* Bytes that came since, or are held back, move to the front. */
+static void drop_front(struct out *o, size_t n)
+{
+	if (n && n < o->n)
+		memmove(o->p, o->p + n, o->n - n);
+	o->n -= n;
+}
+
+void choice_written(struct choice *c, const struct part *p, size_t n_lps, size_t n_ids)
+{
+	drop_front(&c->text, p->n);
+	c->ready -= p->n;
+	drop_front(&c->lps.bytes, n_lps);
+	drop_front(&c->ids, n_ids);
+}
+
 /* Advance all stop strings over text[from..].  True: one is complete, and the text is cut there. */
 static bool scan(struct choice *c, const struct stops *s, size_t from, bool heed)
 {

@@ -49,6 +49,15 @@ size_t lps_bytes(uint32_t n_top);
 
 enum choice_finish { RUNNING, STOPPED, LENGTH, FAILED };
 
+/* What of an answer one event has: bytes of one kind.  All are text today. */
+enum part_kind { PART_TEXT };
+
+struct part {
+	enum part_kind kind;
+	int index;                     /* of the choice in the answer */
+	size_t n;                      /* bytes, the first of the choice's text */
+};
+
 struct request;
 
 struct choice {
@@ -85,6 +94,9 @@ void choice_free(struct choice *c);
 /* Add a token's text.  True: a stop string is complete, and c->finish is set. */
 bool choice_text(struct choice *c, const struct stops *s, const struct sr_text *t, int32_t id,
                  uint32_t min_tokens);
+struct part choice_part(const struct choice *c);         /* all that may be written now */
+/* Remove the part that was written, and as many bytes of lps and ids. */
+void choice_written(struct choice *c, const struct part *p, size_t n_lps, size_t n_ids);
 /* An allocation failed: its answer would have a hole. */
 bool choice_lost(const struct choice *c);
 /* The text is complete: release what was held back. */

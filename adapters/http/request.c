@@ -10,6 +10,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "dialect.h"
 #include "state.h"
 #include "tenants.h"
 
@@ -159,17 +160,10 @@ static bool scores_refused(struct request *r)
 static void prepare(struct request *r)
 {
 	struct timespec a, b;
-	json_t *m, *v;
 
 	clock_gettime(CLOCK_MONOTONIC, &a);
-	if (ask_parse(&r->ask, r->kind, r->body, r->body_n, &r->limits, &r->problem) == 0 &&
-	    ask_prompts(&r->ask, &r->limits, &r->problem) == 0) {
+	if (!r->dialect->parse(&r->ask, r->body, r->body_n, &r->limits, &r->problem)) {
 		r->problem.status = 0;
-		m = json_array_get(r->ask.messages, json_array_size(r->ask.messages) - 1);
-		v = json_object_get(m, "content");
-		if (r->ask.echo && json_is_string(v) &&
-		    !strcmp(json_string_value(json_object_get(m, "role")), r->limits.response_role))
-			r->ask.last_content = v;
 		ask_slim(&r->ask);
 	}
 	clock_gettime(CLOCK_MONOTONIC, &b);
@@ -290,14 +284,13 @@ static void note_request(const struct request *r)
 /* A header's id wins over the body's. */
 static void name_request(struct request *r)
 {
-	const char *prefix = r->kind == ASK_CHAT ? "chatcmpl" : "cmpl";
 	uint64_t random = 0;
 	char made[24];
 
 	if (getrandom(&random, sizeof(random), 0) < 0)
 		random = io_now();
 	snprintf(made, sizeof(made), "%016llx", (unsigned long long)random);
-	snprintf(r->id, sizeof(r->id), "%s-%s", prefix, r->header_id[0] ? r->header_id :
+	snprintf(r->id, sizeof(r->id), "%s-%s", r->dialect->id_prefix, r->header_id[0] ? r->header_id :
 	         r->ask.request_id ? r->ask.request_id : made);
 	note_request(r);
 }
@@ -373,7 +366,7 @@ static void launch(struct request *r)
 	}
 	r->salt = salt_of(r);
 	name_request(r);
-	event_head(r);
+	event_start(r);
 	count(r);
 	fill(r, &common);
 	for (i = 0; i < r->n_choices && !e; i++) {
@@ -448,7 +441,7 @@ static void trace_of(struct request *r, const struct http_request *h)
 		memset(r->trace_id, 0, sizeof(r->trace_id));
 }
 
-void request_start(struct api *a, struct exchange *x, enum ask_kind kind)
+void request_start(struct api *a, struct exchange *x, const struct dialect *d)
 {
 	const struct http_request *h = exchange_request(x);
 	const struct http_str *id = http_header(h, "x-request-id");
@@ -464,7 +457,7 @@ void request_start(struct api *a, struct exchange *x, enum ask_kind kind)
 	}
 	r->api = a;
 	r->x = x;
-	r->kind = kind;
+	r->dialect = d;
 	r->right = q->right;
 	r->created = time(NULL);
 	r->model = a->name[0];

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dialect.h"
 #include "request.h"
 #include "state.h"
 
@@ -42,7 +43,7 @@ static void stream_ends(struct request *r)
 {
 	struct exchange *x = r->x;
 
-	put_event(r, "data: [DONE]\n\n");
+	put_event(r, r->dialect->end);
 	request_over(r);
 	if (x)
 		exchange_end(x);
@@ -65,7 +66,7 @@ void request_fail(struct request *r, const struct problem *p)
 				engine_drop(r->api->engine, r->choice[i].handle);
 			}
 	} else if (r->begun) {
-		event_problem(r, p);
+		r->dialect->problem(r, p);
 		put_event(r, r->event.failed ? no_memory : NULL);
 		stream_ends(r);
 	} else {
@@ -109,22 +110,20 @@ static void slice_lost(struct request *r)
 /* Begin the next event; false: there is none now. */
 static bool next_event(struct request *r)
 {
+	const struct dialect *d = r->dialect;
 	struct choice *c = r->due;
-	bool chat = r->kind == ASK_CHAT && (c || r->n_told);
 
-	if (chat && r->n_told < r->n_choices) {
-		event_role(r, r->n_told++);
-	} else if (chat && r->ask.last_content && r->n_repeated < r->n_choices) {
-		event_echo(r, r->n_repeated++);
+	if (d->begin && (c || r->n_begun) && d->begin(r, r->n_begun)) {
+		r->n_begun++;
 	} else if (c) {
 		c->due = false;
 		r->due = c->next_due;
 		if (!r->due)
 			r->due_end = &r->due;
-		event_chunk(r, c);
-	} else if (r->n_ended == r->n_choices && r->ask.include_usage && !r->usage_told) {
-		r->usage_told = true;
-		event_usage(r);
+		d->part(r, c);
+	} else if (r->n_ended == r->n_choices && r->ask.include_usage && !r->usage_begun) {
+		r->usage_begun = true;
+		d->usage(r);
 	} else {
 		return false;
 	}
@@ -211,7 +210,7 @@ static void whole(struct request *r)
 
 void request_answer(struct request *r)
 {
-	answer(r);
+	r->dialect->whole(r);
 	whole(r);
 }
 

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "core/instance/log.h"
+#include "dialect.h"
 #include "request.h"
 #include "state.h"
 
@@ -34,27 +35,27 @@ static void no_scale_out(struct api *a, struct exchange *x);
 static const struct route {
 	const char *path;                    /* a part in braces at its end stands for any name */
 	int methods;                         /* GET includes HEAD */
-	bool open, counted;                  /* needs no key; counts in http_* metrics */
-	int kind;                            /* enum ask_kind of a JSON request, or -1: */
-	void (*fn)(struct api *a, struct exchange *x);
+	bool open, counted, json;            /* needs no key; counts in http_* metrics; has a body of JSON */
 	enum port port;
+	void (*fn)(struct api *a, struct exchange *x);
+	const struct dialect *dialect;       /* instead of path and fn: a completion */
 } routes[] = {
-	{ "/v1/chat/completions", POST, false, true, ASK_CHAT, NULL, MAIN },
-	{ "/v1/completions", POST, false, true, ASK_COMPLETION, NULL, MAIN },
-	{ "/v1/models", GET, false, true, -1, get_models, MAIN },
-	{ "/v1/models/{model}", GET, false, true, -1, get_model, MAIN },
-	{ "/tokenize", POST, false, true, ASK_TOKENIZE, NULL, MAIN },
-	{ "/detokenize", POST, false, true, ASK_DETOKENIZE, NULL, MAIN },
-	{ "/health", GET, true, false, -1, get_health, BOTH },
-	{ "/v1/health", GET, true, false, -1, get_health, BOTH },
-	{ "/live", GET, true, false, -1, get_live, BOTH },
-	{ "/ping", GET | POST, true, false, -1, get_health, BOTH },
-	{ "/load", GET, false, false, -1, get_load, MAIN },
-	{ "/version", GET, true, false, -1, get_version, MAIN },
-	{ "/metrics", GET, true, false, -1, get_metrics, METRICS },
-	{ "/inference/v1/generate", POST, false, true, -1, no_scale_out, MAIN },
-	{ "/v1/completions/render", POST, false, true, -1, no_scale_out, MAIN },
-	{ "/v1/chat/completions/render", POST, false, true, -1, no_scale_out, MAIN },
+	{ NULL, POST, false, true, true, MAIN, NULL, &dialect_chat },
+	{ NULL, POST, false, true, true, MAIN, NULL, &dialect_completions },
+	{ "/v1/models", GET, false, true, false, MAIN, get_models, NULL },
+	{ "/v1/models/{model}", GET, false, true, false, MAIN, get_model, NULL },
+	{ "/tokenize", POST, false, true, true, MAIN, tokenize, NULL },
+	{ "/detokenize", POST, false, true, true, MAIN, detokenize, NULL },
+	{ "/health", GET, true, false, false, BOTH, get_health, NULL },
+	{ "/v1/health", GET, true, false, false, BOTH, get_health, NULL },
+	{ "/live", GET, true, false, false, BOTH, get_live, NULL },
+	{ "/ping", GET | POST, true, false, false, BOTH, get_health, NULL },
+	{ "/load", GET, false, false, false, MAIN, get_load, NULL },
+	{ "/version", GET, true, false, false, MAIN, get_version, NULL },
+	{ "/metrics", GET, true, false, false, METRICS, get_metrics, NULL },
+	{ "/inference/v1/generate", POST, false, true, false, MAIN, no_scale_out, NULL },
+	{ "/v1/completions/render", POST, false, true, false, MAIN, no_scale_out, NULL },
+	{ "/v1/chat/completions/render", POST, false, true, false, MAIN, no_scale_out, NULL },
 };
 #define N_ROUTES ((int)(sizeof(routes) / sizeof(routes[0])))
 _Static_assert(sizeof(routes) / sizeof(routes[0]) < ROUTES_MAX, "the last one counts unknown paths");
@@ -91,9 +92,11 @@ static const struct { const char *path, *instead; } elsewhere[] = {  /* with / a
 	{ "/apply-template", "POST /tokenize with messages and return_token_strs shows what the model reads." },
 };
 
+static const char *route_path(const struct route *t) { return t->dialect ? t->dialect->path : t->path; }
+
 const char *api_route_name(int route)
 {
-	return route < N_ROUTES ? routes[route].path : route == N_ROUTES ? "none" : NULL;
+	return route < N_ROUTES ? route_path(&routes[route]) : route == N_ROUTES ? "none" : NULL;
 }
 
 const char *api_route_method(int route)
@@ -130,10 +133,10 @@ static int route_of(const struct api *a, const struct http_request *r)
 	int i;
 
 	for (i = 0; i < N_ROUTES; i++) {
-		size_t n = strcspn(routes[i].path, "{");
+		const char *known = route_path(&routes[i]);
+		size_t n = strcspn(known, "{");
 
-		if (routes[i].path[n] ? path.n > n && begins(path, routes[i].path, n) :
-		    http_is(path, routes[i].path))
+		if (known[n] ? path.n > n && begins(path, known, n) : http_is(path, known))
 			break;
 	}
 	return i;
@@ -398,10 +401,10 @@ static int check_head(struct api *a, struct exchange *x, const struct http_reque
 	const struct http_str *coding = http_header(r, "content-encoding");
 	bool open, valid;
 
-	if ((q->preflight || (route && route->kind < 0)) &&
+	if ((q->preflight || (route && !route->json)) &&
 	    (r->chunked || r->content_length > BODY_UNREAD))    /* such a body is read and discarded */
 		return problem_set(p, 413, "BadRequestError", NULL, "This route takes no body.");
-	if (q->preflight || (route && route->kind < 0))
+	if (q->preflight || (route && !route->json))
 		exchange_skip_body(x);
 	if (q->preflight)
 		return 0;
@@ -435,7 +438,7 @@ static int check_head(struct api *a, struct exchange *x, const struct http_reque
 		         route->methods == POST ? "allow: POST\r\n" : "allow: GET, HEAD, POST\r\n");
 		return problem_set(p, 405, NULL, NULL, "Method Not Allowed");
 	}
-	if (route->kind >= 0 && coding && coding->n && !http_is_ci(*coding, "identity"))
+	if (route->json && coding && coding->n && !http_is_ci(*coding, "identity"))
 		return problem_set(p, 415, "UnsupportedMediaTypeError", NULL,
 		                   "Content-Encoding is not understood: send the JSON as it is, not compressed.");
 	if (r->content_length > a->cfg->max_body_bytes && a->cfg->max_body_bytes > 0)
@@ -501,7 +504,7 @@ static bool is_json(const struct http_request *r)
 }
 
 static void json_request(struct api *a, struct exchange *x, const struct http_request *r,
-                         enum ask_kind kind)
+                         const struct route *route)
 {
 	const struct http_str *id = http_header(r, "x-request-id"), *orca = http_header(r, ORCA);
 	char *end = strchr(asked_lines(x), 0);
@@ -521,10 +524,10 @@ static void json_request(struct api *a, struct exchange *x, const struct http_re
 	}
 	if (orca && (http_is_ci(*orca, "text") || http_is_ci(*orca, "json")))
 		metrics_orca(a, http_is_ci(*orca, "json"), end, ORCA_BYTES);
-	if (kind == ASK_CHAT || kind == ASK_COMPLETION)
-		request_start(a, x, kind);
+	if (route->dialect)
+		request_start(a, x, route->dialect);
 	else
-		tokenize_start(a, x, kind);
+		route->fn(a, x);
 }
 
 static void app_handle(void *ctx, struct exchange *x, const struct http_request *r)
@@ -535,8 +538,8 @@ static void app_handle(void *ctx, struct exchange *x, const struct http_request 
 	if (q->preflight)
 		exchange_reply(x, q->allowed ? 200 : 400, "text/plain; charset=utf-8", q->lines,
 		               q->allowed ? "OK" : "Disallowed CORS origin", q->allowed ? 2 : 22);
-	else if (routes[q->route].kind >= 0)
-		json_request(a, x, r, (enum ask_kind)routes[q->route].kind);
+	else if (routes[q->route].json)
+		json_request(a, x, r, &routes[q->route]);
 	else
 		routes[q->route].fn(a, x);
 }
@@ -575,7 +578,7 @@ static void app_done(void *ctx, struct exchange *x, const char *peer, const char
 		return;
 	/* Log no path that a client chose, only the names of routes. */
 	log_info("%s - \"%s %s\" %d %zu bytes in %.1f ms%s", peer, method_name(r),
-	         i < N_ROUTES ? routes[i].path : "(unknown)", status, bytes_out, (double)ns / 1e6, note);
+	         i < N_ROUTES ? route_path(&routes[i]) : "(unknown)", status, bytes_out, (double)ns / 1e6, note);
 }
 
 static void app_arriving(void *ctx, int by) { engine_doing(((struct api *)ctx)->engine, SR_ARRIVING, by); }

@@ -71,7 +71,8 @@ bool api_healthy(struct api *a);
 void api_look(struct api *a);                /* looks at the daemon's stats page */
 
 /* tokenize.c */
-void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind);
+void tokenize(struct api *a, struct exchange *x);
+void detokenize(struct api *a, struct exchange *x);
 /* metrics.c */
 void metrics_write(struct api *a, struct out *o);
 void metrics_request_done(struct api *a, int route, int status, uint64_t ns, size_t in, size_t out);

@@ -103,7 +103,7 @@ static void done(struct work *w)
 
 static void gone(void *owner) { ((struct call *)owner)->x = NULL; }
 
-void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind)
+static void start(struct api *a, struct exchange *x, enum ask_kind kind)
 {
 	const struct http_request *h = exchange_request(x);
 	const struct asked *q = exchange_ctx(x);
@@ -142,3 +142,6 @@ void tokenize_start(struct api *a, struct exchange *x, enum ask_kind kind)
 		done(&c->work);
 	}
 }
+
+void tokenize(struct api *a, struct exchange *x) { start(a, x, ASK_TOKENIZE); }
+void detokenize(struct api *a, struct exchange *x) { start(a, x, ASK_DETOKENIZE); }

@@ -21,15 +21,11 @@ void out_reset(struct out *o)
 	o->failed = false;
 }
 
-bool out_room(struct out *o, size_t n)
+bool out_grow(struct out *o, size_t n)
 {
 	size_t need, cap;
 	char *p;
 
-	if (o->failed)
-		return false;
-	if (n <= o->cap - o->n)
-		return true;
 	if (__builtin_add_overflow(o->n, n, &need) || need > SIZE_MAX / 2) {
 		o->failed = true;
 		return false;
@@ -45,14 +41,6 @@ bool out_room(struct out *o, size_t n)
 	o->p = p;
 	o->cap = cap;
 	return true;
-}
-
-void out_bytes(struct out *o, const void *p, size_t n)
-{
-	if (n && out_room(o, n)) {
-		memcpy(o->p + o->n, p, n);
-		o->n += n;
-	}
 }
 
 void out_str(struct out *o, const char *s) { out_bytes(o, s, strlen(s)); }

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct out {
 	char *p;
@@ -17,10 +18,24 @@ struct out {
 	bool failed;
 };
 
+bool out_grow(struct out *o, size_t n);           /* for out_room() */
+
+/* Is there room for n more bytes at p + n?  This and out_bytes() are inline: an event makes some 40 calls. */
+static inline bool out_room(struct out *o, size_t n)
+{
+	return !o->failed && (n <= o->cap - o->n || out_grow(o, n));
+}
+
+static inline void out_bytes(struct out *o, const void *p, size_t n)
+{
+	if (n && out_room(o, n)) {
+		memcpy(o->p + o->n, p, n);
+		o->n += n;
+	}
+}
+
 void out_free(struct out *o);
 void out_reset(struct out *o);                    /* empty, memory kept */
-bool out_room(struct out *o, size_t n);           /* room for n more bytes at p + n */
-void out_bytes(struct out *o, const void *p, size_t n);
 void out_str(struct out *o, const char *s);
 void out_fmt(struct out *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void out_int(struct out *o, int64_t v);

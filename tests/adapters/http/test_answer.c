@@ -1,7 +1,8 @@
-/* LINK: @ask adapters/http/json/number.c adapters/http/json/prompts.c adapters/http/choice.c adapters/http/events.c -ljansson */
+/* LINK: @ask adapters/http/json/number.c adapters/http/json/prompts.c adapters/http/choice.c adapters/http/events.c adapters/http/chat.c adapters/http/completions.c -ljansson */
 /* test_answer.c - the bytes of events and answers, as vLLM sends them; stop strings across token
  * boundaries. */
 #include "tests/rig/openai_rig.h"
+#include "adapters/http/dialect.h"
 
 /* ---- events ---- */
 
@@ -10,7 +11,7 @@ static struct request *begin(enum ask_kind kind, const char *body)
 	struct request *r = calloc(1, sizeof(*r));
 	int i;
 
-	r->kind = kind;
+	r->dialect = kind == ASK_CHAT ? &dialect_chat : &dialect_completions;
 	r->limits = limits();
 	take(&r->ask, kind, body);
 	r->model = "m";
@@ -26,7 +27,7 @@ static struct request *begin(enum ask_kind kind, const char *body)
 	}
 	assert_int_equal(stops_init(&r->stops, &r->ask), 0);
 	r->scored = calloc((size_t)r->ask.n_prompts, sizeof(*r->scored));
-	event_head(r);
+	event_start(r);
 	return r;
 }
 
@@ -99,13 +100,13 @@ static void completion_stream(void **state)
 
 	(void)state;
 	push(r, c, '"', 0);
-	event_chunk(r, c);
+	r->dialect->part(r, c);
 	event_is(r, "data: " HEAD "{\"index\":0,\"text\":\"\\\"\",\"logprobs\":null,\"finish_reason\":null,"
 	          "\"stop_reason\":null,\"prompt_token_ids\":null,\"token_ids\":null}]}\n\n");
 	push(r, c, AB, 0);
 	c->ended = true;
 	c->finish = LENGTH;
-	event_chunk(r, c);
+	r->dialect->part(r, c);
 	event_is(r, "data: " HEAD "{\"index\":0,\"text\":\"ab\",\"logprobs\":null,\"finish_reason\":\"length\","
 	          "\"stop_reason\":null,\"prompt_token_ids\":null,\"token_ids\":null}],"
 	          "\"system_fingerprint\":\"f\"}\n\n");
@@ -123,11 +124,11 @@ static void completion_stream_usage(void **state)
 	c->ended = true;
 	c->finish = STOPPED;
 	c->stop_id = 9;
-	event_chunk(r, c);
+	r->dialect->part(r, c);
 	event_is(r, "data: " HEAD "{\"index\":0,\"text\":\"q\",\"logprobs\":null,\"finish_reason\":\"stop\","
 	          "\"stop_reason\":9,\"prompt_token_ids\":[120],\"token_ids\":[113]}],"
 	          "\"usage\":{\"prompt_tokens\":1,\"total_tokens\":2,\"completion_tokens\":1}}\n\n");
-	event_usage(r);
+	r->dialect->usage(r);
 	event_is(r, "data: " HEAD "],\"usage\":{\"prompt_tokens\":1,\"total_tokens\":2,\"completion_tokens\":1},"
 	          "\"system_fingerprint\":\"f\"}\n\n");
 	finish(r);
@@ -144,14 +145,14 @@ static void completion_echo_logprobs(void **state)
 	lps_add_plain(&r->scored->lps, 'x');
 	lps_add(&r->scored->lps, &t);
 	push(r, c, AB, -0.26282957196235657f);
-	event_chunk(r, c);
+	r->dialect->part(r, c);
 	event_is(r, "data: " HEAD "{\"index\":0,\"text\":\"xyab\",\"logprobs\":{\"text_offset\":[0,1,2],"
 	          "\"token_logprobs\":[null,-11.586777687072754,-0.26282957196235657],"
 	          "\"tokens\":[\"x\",\"y\",\"ab\"],\"top_logprobs\":[null,"
 	          "{\"y\":-11.586777687072754,\"w\":-0.83677738904953},{\"ab\":-0.26282957196235657,\"z\":-2.5}]},"
 	          "\"finish_reason\":null,\"stop_reason\":null,\"prompt_token_ids\":[120,121],\"token_ids\":null}]}\n\n");
 	push(r, c, 'q', -INFINITY);
-	event_chunk(r, c);
+	r->dialect->part(r, c);
 	event_is(r, "data: " HEAD "{\"index\":0,\"text\":\"q\",\"logprobs\":{\"text_offset\":[4],"
 	          "\"token_logprobs\":[-9999.0],\"tokens\":[\"q\"],\"top_logprobs\":[{\"q\":-9999.0,\"z\":-2.5}]},"
 	          "\"finish_reason\":null,\"stop_reason\":null,\"prompt_token_ids\":null,\"token_ids\":null}]}\n\n");
@@ -164,20 +165,47 @@ static void chat_stream(void **state)
 	struct choice *c = r->choice;
 
 	(void)state;
-	event_role(r, 0);
+	assert_true(r->dialect->begin(r, 0));
 	event_is(r, "data: " CHAT "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
 	          "\"finish_reason\":null}],\"prompt_token_ids\":null,\"prompt_text\":null}\n\n");
 	push(r, c, 'L', -1.906170129776001f);
-	event_chunk(r, c);
+	r->dialect->part(r, c);
 	event_is(r, "data: " CHAT "{\"index\":0,\"delta\":{\"content\":\"L\"},\"logprobs\":{\"content\":[{\"token\":\"L\","
 	          "\"logprob\":-1.906170129776001,\"bytes\":[76],\"top_logprobs\":[{\"token\":\"L\","
 	          "\"logprob\":-1.906170129776001,\"bytes\":[76]}]}]},\"finish_reason\":null,\"token_ids\":null}]}\n\n");
 	c->ended = true;
 	c->finish = LENGTH;
-	event_chunk(r, c);
+	r->dialect->part(r, c);
 	event_is(r, "data: " CHAT "{\"index\":0,\"delta\":{\"content\":\"\"},\"logprobs\":null,"
 	          "\"finish_reason\":\"length\",\"stop_reason\":null,\"token_ids\":null}],"
 	          "\"system_fingerprint\":\"f\"}\n\n");
+	finish(r);
+}
+
+/* Before the first part: each choice's role, then what each repeats of the prompt. */
+static void chat_begins(void **state)
+{
+	struct request *r = begin(ASK_CHAT, "{" M ",\"stream\":true,\"n\":2}");
+	json_t *said = json_string("Hi \"x");
+	char want[256];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		assert_true(r->dialect->begin(r, i));
+		snprintf(want, sizeof(want), "data: " CHAT "{\"index\":%d,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
+		         "\"logprobs\":null,\"finish_reason\":null}],\"prompt_token_ids\":null,\"prompt_text\":null}\n\n", i);
+		event_is(r, want);
+	}
+	assert_false(r->dialect->begin(r, 2));
+	r->ask.last_content = said;
+	for (int i = 0; i < 2; i++) {
+		assert_true(r->dialect->begin(r, 2 + i));
+		snprintf(want, sizeof(want), "data: " CHAT "{\"index\":%d,\"delta\":{\"content\":\"Hi \\\"x\"},"
+		         "\"logprobs\":null,\"finish_reason\":null}]}\n\n", i);
+		event_is(r, want);
+	}
+	assert_false(r->dialect->begin(r, 4));
+	json_decref(said);
 	finish(r);
 }
 
@@ -191,7 +219,7 @@ static void whole_chat(void **state)
 	c->ended = true;
 	c->finish = STOPPED;
 	choice_flush(c);
-	answer(r);
+	r->dialect->whole(r);
 	event_is(r, "{\"id\":\"id\",\"object\":\"chat.completion\",\"created\":7,\"model\":\"m\",\"choices\":[{\"index\":0,"
 	          "\"message\":{\"role\":\"assistant\",\"content\":\"L\",\"refusal\":null,\"annotations\":null,"
 	          "\"audio\":null,\"function_call\":null,\"reasoning\":null},\"logprobs\":null,"
@@ -210,7 +238,7 @@ static void errors(void **state)
 
 	(void)state;
 	problem_set(&p, 500, "InternalServerError", NULL, "a \"b\"");
-	event_problem(r, &p);
+	r->dialect->problem(r, &p);
 	bytes_are(r, "data: {\"error\": {\"message\": \"a \\\"b\\\"\", \"type\": \"InternalServerError\", "
 	          "\"param\": null, \"code\": 500}}\n\n");
 	out_reset(&r->event);
@@ -252,7 +280,7 @@ static void stop_strings(void **state)
 
 			found = push(r, c, (unsigned char)cases[i].pushed[k], 0);
 			snprintf(given + strlen(given), sizeof(given) - strlen(given), "%.*s", (int)c->ready, c->text.p);
-			event_chunk(r, c);
+			r->dialect->part(r, c);
 			write_all(r);
 		}
 		assert_string_equal(given, cases[i].text);
@@ -455,7 +483,7 @@ static void long_answer(void **state)
 		push(r, &r->choice[i], 'q', -1);
 		r->choice[i].finish = LENGTH;
 	}
-	answer(r);
+	r->dialect->whole(r);
 	v = in_slices(r, 0);
 	list = json_object_get(v, "choices");
 	assert_int_equal(json_array_size(list), 4);
@@ -481,16 +509,16 @@ static void long_event(void **state)
 	(void)state;
 	lengthen(r);
 	push(r, c, 'q', -1);
-	event_chunk(r, c);
+	r->dialect->part(r, c);
 	v = in_slices(r, 6);
 	has_all(json_array_get(json_object_get(v, "choices"), 0), 1);
 	json_decref(v);
 	push(r, c, 'x', -1);
-	event_chunk(r, c);
+	r->dialect->part(r, c);
 	push(r, c, 'y', -1);
 	write_all(r);
 	assert_non_null(strstr(r->event.p, "\"text\":\"x\""));
-	event_chunk(r, c);
+	r->dialect->part(r, c);
 	write_all(r);
 	assert_non_null(strstr(r->event.p, "\"text\":\"y\""));
 	finish(r);
@@ -500,7 +528,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(completion_stream), cmocka_unit_test(completion_stream_usage),
-		cmocka_unit_test(completion_echo_logprobs), cmocka_unit_test(chat_stream),
+		cmocka_unit_test(completion_echo_logprobs), cmocka_unit_test(chat_stream), cmocka_unit_test(chat_begins),
 		cmocka_unit_test(whole_chat), cmocka_unit_test(errors), cmocka_unit_test(stop_strings),
 		cmocka_unit_test(stop_after_min_tokens), cmocka_unit_test(half_a_character), cmocka_unit_test(lost),
 		cmocka_unit_test(json_bytes), cmocka_unit_test(scores_come_back), cmocka_unit_test(long_answer),

@@ -1,4 +1,4 @@
-/* LINK: @ask adapters/http/json/number.c adapters/http/json/prompts.c adapters/http/choice.c adapters/http/events.c -ljansson */
+/* LINK: @ask adapters/http/json/number.c adapters/http/json/prompts.c -ljansson */
 /* test_openai.c - requests, as a table of what is refused with which words; what is accepted, and what of
  * it is kept. */
 #include "tests/rig/openai_rig.h"
