@@ -100,7 +100,7 @@ $(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
 
 $(BUILD)/libslipring.so: $(BUILD)/pic/shmring/client.o
 	$(call say,LD)
-	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,libslipring.so.0 -o $@ $^ $(LDLIBS)
+	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,libslipring.so.1 -o $@ $^ $(LDLIBS)
 $(BUILD)/libslipring.a: $(BUILD)/shmring/client.o
 	$(call say,AR)
 	$(Q)ar rcs $@ $^
@@ -413,14 +413,14 @@ install: all
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig $(UNITDIR) $(SYSUSERS) \
 		$(TMPFILES) $(MANDIR)/man1 $(MANDIR)/man8 $(PYDIR) /etc/slipring)
 	install -m 755 $(PROGRAMS:%=$(BUILD)/%) $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(BUILD)/libslipring.so $(DESTDIR)$(LIBDIR)/libslipring.so.0
+	install -m 755 $(BUILD)/libslipring.so $(DESTDIR)$(LIBDIR)/libslipring.so.1
 	install -m 755 $(BUILD)/libslipring-text.so $(DESTDIR)$(LIBDIR)/libslipring-text.so.0
-	ln -sf libslipring.so.0 $(DESTDIR)$(LIBDIR)/libslipring.so
+	ln -sf libslipring.so.1 $(DESTDIR)$(LIBDIR)/libslipring.so
 	ln -sf libslipring-text.so.0 $(DESTDIR)$(LIBDIR)/libslipring-text.so
 	install -m 644 $(BUILD)/libslipring.a $(DESTDIR)$(LIBDIR)
 	if [ -e $(BUILD)/slipring-cuda.so ]; then \
 		install -D -m 755 $(BUILD)/slipring-cuda.so $(DESTDIR)$(PREFIX)/lib/slipring/slipring-cuda.so; fi
-	install -m 644 shmring/slipring.h adapters/text/slipring-text.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 shmring/slipring.h shmring/slipring-sampling.h adapters/text/slipring-text.h $(DESTDIR)$(PREFIX)/include
 	printf '$(call pc,slipring,Ring client of the Slipring inference server)' > $(DESTDIR)$(LIBDIR)/pkgconfig/slipring.pc
 	printf '$(call pc,slipring-text,Tokenizer and chat templates for Slipring clients)' > $(DESTDIR)$(LIBDIR)/pkgconfig/slipring-text.pc
 	for u in systemd/*.service systemd/*.socket; do \

@@ -25,13 +25,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "shmring/slipring-sampling.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 #define SR_BACKEND_VERSION 5
 #define SR_LAST    (-1)    /* sr_row.token: the token this slot sampled last */
-#define SR_TOP_MAX 20      /* most alternatives of one result */
 
 struct sr_model;           /* kernels/model.h: shapes, and where each tensor's bytes lie */
 struct sr_source;          /* kernels/model.h: reads them */
@@ -99,15 +100,6 @@ enum sr_list {
 	                          of length 1: a banned id */
 };
 struct sr_cmd { int32_t op, slot, a, n; uint32_t data; };
-
-struct sr_sampling {       /* raw logits -> penalties, bias, lists -> temperature -> cut */
-	uint64_t seed;         /* draw = f(seed, position): no state, so replays agree */
-	float    temperature;  /* 0 = argmax */
-	float    top_p, min_p; /* 1, 0 = off */
-	int32_t  top_k;        /* 0 = off */
-	float    presence, frequency, repetition; /* 0, 0, 1 = off */
-	int32_t  min_position; /* the first position a stop id may take */
-};
 
 /* One sequence in a batch: `n` new tokens at positions first .. first+n-1, 1 when it
  * decodes, mostly more when it prefills.  K,V of 0 .. first-1 are in the blocks of the

@@ -1,6 +1,6 @@
 /* client.c - a client's side of a connection: all of slipring.h.
  *
- *	sr_submit   writes the span into the arena and the record into the request ring, and signals
+ *	sr_submit   writes the spans into the arena and the record into the request ring, and signals
  *	            the daemon if it sleeps
  *	sr_poll     takes records out of the token ring
  *	sr_wait     spins for a short time, then sleeps on the socket
@@ -46,7 +46,7 @@ struct sr_conn {
 	bool refused;                     /* the last submit returned -EAGAIN */
 	uint32_t blocker;                 /* the refused request fits once the daemon has left this record */
 	uint32_t doing[2];                /* counts of requests, see sr_doing() */
-	uint64_t end[];                   /* [live] by place: arena_put after that request's span */
+	uint64_t end[];                   /* [live] by place: arena_put after that request's spans */
 };
 
 static void relax(void)
@@ -305,22 +305,33 @@ static int wake(struct sr_conn *c)
 
 /* ---- submit and cancel ----------------------------------------------------------------------- */
 
-/* Size of the span in bytes; 0 if a list is wrong. */
-static uint64_t span_bytes(const struct sr_request *q)
+static const void *list_of(const struct sr_request *q, unsigned kind)
 {
-	const struct { const void *list; uint32_t n; } part[] = {
-		{ q->more_stops, q->n_more_stops }, { q->allowed, q->n_allowed },
-		{ q->banned, q->n_banned }, { q->bad_words, q->n_bad_words }, { q->bias, q->n_bias },
-	};
+	const void *list;
 
-	for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++)
-		if (part[i].n > SR_LIST_MAX || (part[i].n && !part[i].list))
-			return 0;
-	return 4 * ((uint64_t)q->n_prompt + q->n_more_stops + q->n_allowed + q->n_banned +
-	            q->n_bad_words) + sizeof(struct sr_pair) * (uint64_t)q->n_bias;
+	memcpy(&list, (const char *)q + sr_span_rules[kind].list, sizeof(list));
+	return list;
 }
 
-/* Find room for n bytes in the arena: *at is where the span goes, in bytes since the
+/* Name the spans of q in its record.  Their size in bytes, or 0 if a list is wrong. */
+static uint64_t spans_name(struct sr_wire_request *w, const struct sr_request *q)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned kind = SR_SPAN_PROMPT, i = 0; kind < SR_SPAN_KINDS; kind++) {
+		struct sr_span s = { .kind = (uint16_t)kind };
+
+		memcpy(&s.n, (const char *)q + sr_span_rules[kind].count, sizeof(s.n));
+		if (s.n > sr_span_rules[kind].most || (s.n && !list_of(q, kind)))
+			return 0;
+		if (s.n)
+			w->span[i++] = s;
+		bytes += sr_span_bytes(&s);
+	}
+	return bytes;
+}
+
+/* Find room for n bytes in the arena: *at is where the spans go, in bytes since the
  * start.  -EAGAIN: there is room once the daemon has left record c->blocker.  Invariant: the spans
  * of records left .. mine-1 lie in [arena_left, arena_put), which is at most one arena long. */
 static int arena_find(struct sr_conn *c, uint64_t n, uint64_t *at)
@@ -334,9 +345,9 @@ static int arena_find(struct sr_conn *c, uint64_t n, uint64_t *at)
 		c->arena_left = c->end[(r->left - 1) & r->mask];
 		c->seen = r->left;
 	}
-	if (r->left == r->mine)           /* no span is in use: start at 0, so the whole arena fits */
+	if (r->left == r->mine)           /* none is in use: start at 0, so the whole arena fits */
 		c->arena_left = put = c->arena_put = (put + size - 1) / size * size;
-	if (put % size + n > size)        /* a span never wraps */
+	if (put % size + n > size)        /* they never wrap */
 		put += size - put % size;
 	need = put + n;
 	*at = put;
@@ -348,40 +359,14 @@ static int arena_find(struct sr_conn *c, uint64_t n, uint64_t *at)
 	return -EAGAIN;
 }
 
-static void span_write(unsigned char *to, const struct sr_request *q)
+static void spans_write(unsigned char *to, const struct sr_wire_request *w, const struct sr_request *q)
 {
-	const struct { const void *list; size_t bytes; } part[] = {
-		{ q->prompt, 4ull * q->n_prompt }, { q->more_stops, 4ull * q->n_more_stops },
-		{ q->allowed, 4ull * q->n_allowed }, { q->banned, 4ull * q->n_banned },
-		{ q->bad_words, 4ull * q->n_bad_words },
-		{ q->bias, sizeof(struct sr_pair) * q->n_bias },
-	};
+	for (unsigned i = 0; i < SR_SPANS && w->span[i].kind; i++) {
+		uint64_t bytes = sr_span_bytes(&w->span[i]);
 
-	for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
-		if (part[i].bytes)
-			memcpy(to, part[i].list, part[i].bytes);
-		to += part[i].bytes;
+		memcpy(to, list_of(q, w->span[i].kind), bytes);
+		to += bytes;
 	}
-}
-
-static struct sr_wire_request to_wire(const struct sr_request *q, uint32_t span)
-{
-	struct sr_wire_request w = {
-		.flags = q->flags, .user_data = q->user_data, .span = span, .n_prompt = q->n_prompt,
-		.n_more_stops = q->n_more_stops, .n_allowed = q->n_allowed, .n_banned = q->n_banned,
-		.n_bad_words = q->n_bad_words, .n_bias = q->n_bias, .max_tokens = q->max_tokens,
-		.min_tokens = q->min_tokens, .deadline = q->deadline, .priority = q->priority,
-		.n_stop = (uint8_t)q->n_stop, .n_top = (uint8_t)q->n_top,
-		.n_prompt_top = (uint8_t)q->n_prompt_top, .seed = q->seed,
-		.temperature = q->temperature, .top_p = q->top_p, .min_p = q->min_p,
-		.presence = q->presence, .frequency = q->frequency, .repetition = q->repetition,
-		.top_k = q->top_k, .cache_salt = q->cache_salt, .tenant = q->tenant,
-	};
-
-	memcpy(w.stop, q->stop, q->n_stop * sizeof(w.stop[0]));
-	memcpy(w.trace_id, q->trace_id, sizeof(w.trace_id));
-	memcpy(w.span_id, q->span_id, sizeof(w.span_id));
-	return w;
 }
 
 int sr_submit(struct sr_conn *c, const struct sr_request *request, uint32_t *ticket)
@@ -394,10 +379,18 @@ int sr_submit(struct sr_conn *c, const struct sr_request *request, uint32_t *tic
 
 	if (e < 0)
 		return e;
+	w = (struct sr_wire_request){
+		.flags = q.flags, .user_data = q.user_data, .max_tokens = q.max_tokens, .deadline = q.deadline,
+		.priority = q.priority, .n_top = (uint8_t)q.n_top, .n_prompt_top = (uint8_t)q.n_prompt_top,
+		.cache_salt = q.cache_salt, .tenant = q.tenant, .sampling = q.sampling,
+	};
+	w.sampling.min_position = (int32_t)(q.n_prompt + q.min_tokens);
+	memcpy(w.trace_id, q.trace_id, sizeof(w.trace_id));
+	memcpy(w.span_id, q.span_id, sizeof(w.span_id));
 	/* Only what does not fit the wire is refused here; the daemon judges the rest. */
-	bytes = span_bytes(&q);
-	if (!bytes || !q.prompt || !q.n_prompt || q.n_stop > SR_STOP_MAX || q.n_top > SR_TOP_MAX ||
-	    q.n_prompt_top > SR_TOP_MAX || q.zero)
+	bytes = spans_name(&w, &q);
+	if (!bytes || !q.n_prompt || q.n_top > SR_TOP_MAX || q.n_prompt_top > SR_TOP_MAX ||
+	    q.sampling.min_position)
 		return -EINVAL;
 	if (q.n_prompt > c->model.context || q.max_tokens > c->model.context - q.n_prompt ||
 	    bytes > c->model.arena)
@@ -412,10 +405,10 @@ int sr_submit(struct sr_conn *c, const struct sr_request *request, uint32_t *tic
 	c->refused = e == -EAGAIN;
 	if (e < 0)
 		return e;
-	span_write(c->up + SR_OFF_ARENA(c->model.live) + at % c->model.arena, &q);
+	w.at = (uint32_t)(at % c->model.arena);
+	spans_write(c->up + SR_OFF_ARENA(c->model.live) + w.at, &w, &q);
 	c->arena_put = at + bytes;
 	c->end[index & c->requests.mask] = c->arena_put;
-	w = to_wire(&q, (uint32_t)(at % c->model.arena));
 	sr_ring_put(&c->requests, &w);
 	c->live++;
 	if (ticket)

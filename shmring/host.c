@@ -26,7 +26,7 @@ _Static_assert(2 * HOST_CONNS_MAX <= OBJECTS_MAX, "both objects of a connection 
 
 struct host {
 	struct host_config cfg;
-	unsigned char *span;                  /* [span_max()]: private copy of the span being checked */
+	unsigned char *span;                  /* [span_max()]: private copy of the spans being checked */
 };
 
 struct host_conn {
@@ -45,11 +45,8 @@ struct host_conn {
 
 /* ---- the rules ------------------------------------------------------------------------------- */
 
-/* Bytes of the longest span that check_request() accepts. */
-static size_t span_max(uint32_t context)
-{
-	return 4 * ((size_t)context + 4 * SR_LIST_MAX) + sizeof(struct sr_pair) * SR_LIST_MAX;
-}
+/* Bytes of the longest spans that request_true() accepts. */
+static size_t span_max(uint32_t context) { return 4 * (size_t)context + sr_lists_bytes(); }
 
 int host_create(struct host **out, const struct host_config *cfg)
 {
@@ -271,35 +268,50 @@ const struct sr_shape *host_shape(const struct host_conn *c) { return &c->shape;
 
 static bool within(float x, float least, float most) { return x >= least && x <= most; } /* not NaN */
 
-/* Check all of a record that needs no span, except the span's place.  q is our copy. */
+static bool sampling_true(const struct sr_sampling *s)
+{
+#define TRUE(name, least, most) && within(s->name, least, most)
+	return true SR_SAMPLING_REALS(TRUE);
+#undef TRUE
+}
+
+/* The prompt, then other kinds in rising order, each at most once, and nothing behind the last. */
+static bool spans_true(const struct sr_span *span)
+{
+	uint32_t before = 0;
+
+	for (uint32_t i = 0; i < SR_SPANS; i++) {
+		const struct sr_span *s = &span[i];
+
+		if (s->zero || s->kind >= SR_SPAN_KINDS || (s->kind ? s->kind <= before : s->n != 0))
+			return false;
+		if (s->kind && (s->n < 1 || s->n > sr_span_rules[s->kind].most))
+			return false;
+		before = s->kind ? s->kind : SR_SPAN_KINDS;
+	}
+	return span[0].kind == SR_SPAN_PROMPT;
+}
+
+/* Check all of a record that needs no span's words.  q is our copy. */
 static bool request_true(const struct host_config *cfg, const struct sr_wire_request *q)
 {
-	uint32_t context = cfg->model.context;
+	uint32_t context = cfg->model.context, n_prompt = q->span[0].n;
 
-	if (q->flags & ~(uint32_t)FLAGS || q->zero0 || !all_zero(q->zero, sizeof(q->zero)))
+	if (q->flags & ~(uint32_t)FLAGS || !all_zero(q->zero0, sizeof(q->zero0)) ||
+	    !all_zero(q->zero, sizeof(q->zero)) || !spans_true(q->span))
 		return false;
-	if (q->n_prompt < 1 || q->n_prompt > context || q->max_tokens > context - q->n_prompt ||
-	    q->min_tokens > q->max_tokens)
+	if (n_prompt > context || q->max_tokens > context - n_prompt)
+		return false;
+	if ((uint32_t)q->sampling.min_position - n_prompt > q->max_tokens)
 		return false;
 	if (q->max_tokens == 0 && !(q->flags & SR_PROMPT_LOGPROBS))
-		return false;
-	if (q->n_more_stops > SR_LIST_MAX || q->n_allowed > SR_LIST_MAX || q->n_banned > SR_LIST_MAX ||
-	    q->n_bad_words > SR_LIST_MAX || q->n_bias > SR_LIST_MAX)
 		return false;
 	if (q->n_top > SR_TOP_MAX || q->n_prompt_top > SR_TOP_MAX ||
 	    (q->n_prompt_top && !(q->flags & SR_PROMPT_LOGPROBS)))
 		return false;
-	if (q->seed && !(q->flags & SR_SEEDED))
+	if (q->sampling.seed && !(q->flags & SR_SEEDED))
 		return false;
-	if (!within(q->temperature, 0, 1e6f) || !within(q->top_p, 0, 1) || !within(q->min_p, 0, 1) ||
-	    !within(q->presence, -2, 2) || !within(q->frequency, -2, 2) || !within(q->repetition, 0, 1e6f))
-		return false;
-	if (q->n_stop > SR_STOP_MAX)
-		return false;
-	for (int i = 0; i < SR_STOP_MAX; i++)
-		if (i < q->n_stop ? (uint32_t)q->stop[i] >= cfg->model.vocab : q->stop[i] != 0)
-			return false;
-	return true;
+	return sampling_true(&q->sampling);
 }
 
 static bool ids_true(const int32_t *id, uint32_t n, uint32_t vocab)
@@ -311,7 +323,7 @@ static bool ids_true(const int32_t *id, uint32_t n, uint32_t vocab)
 	return most < vocab;
 }
 
-static bool bias_true(const struct sr_pair *p, uint32_t n, uint32_t vocab)
+static bool pairs_true(const struct sr_pair *p, uint32_t n, uint32_t vocab)
 {
 	for (uint32_t i = 0; i < n; i++)
 		if ((uint32_t)p[i].id >= vocab || !within(p[i].value, -1e6f, 1e6f))
@@ -328,6 +340,18 @@ static bool sequences_true(const int32_t *w, uint32_t n, uint32_t vocab)
 			return false;
 	}
 	return true;
+}
+
+static bool list_true(const struct host_list *l, unsigned kind, uint32_t vocab)
+{
+	switch (sr_span_rules[kind].check) {
+	case SR_CHECK_IDS:
+		return ids_true(l->word, l->n, vocab);
+	case SR_CHECK_PAIRS:
+		return pairs_true((const void *)l->word, l->n / 2, vocab);
+	default:
+		return sequences_true(l->word, l->n, vocab);
+	}
 }
 
 int host_cancel(struct host_conn *c, uint32_t *ticket)
@@ -361,11 +385,26 @@ int host_cancel(struct host_conn *c, uint32_t *ticket)
 	return 1;
 }
 
+/* What the checked copy of a record says of its spans. */
+static void request_spans(struct host_request *r, const struct host_config *cfg, uint32_t arena)
+{
+	int64_t bytes = sr_wire_bytes(&r->q, arena);
+
+	memset(r->list, 0, sizeof(r->list));
+	r->n_prompt = r->q.span[0].n;
+	r->words = 0;
+	r->error = bytes >= 0 && request_true(cfg, &r->q) ? 0 : -EINVAL;
+	if (r->error)
+		return;
+	r->words = (uint32_t)(bytes / 4);
+	for (uint32_t i = 0; i < SR_SPANS && r->q.span[i].kind; i++)
+		r->list[r->q.span[i].kind].n = (uint32_t)(sr_span_bytes(&r->q.span[i]) / 4);
+}
+
 int host_peek(struct host_conn *c, struct host_request **out)
 {
 	struct host_request *r = &c->req;
 	uint32_t place;
-	int64_t span;
 
 	if (c->poisoned || c->broken)
 		return c->poisoned ? -EFAULT : -EPROTO;
@@ -378,9 +417,7 @@ int host_peek(struct host_conn *c, struct host_request **out)
 			return -EFAULT;
 		c->held = true;
 		r->ticket = c->requests.mine - 1;
-		span = sr_wire_span(&r->q, c->shape.arena);
-		r->words = span > 0 ? (uint32_t)(span / 4) : 0;
-		r->error = span >= 0 && request_true(&c->host->cfg, &r->q) ? 0 : -EINVAL;
+		request_spans(r, &c->host->cfg, c->shape.arena);
 	}
 	place = r->ticket & c->requests.mask;
 	r->cancelled = c->mark[place / 64] >> place % 64 & 1;
@@ -391,26 +428,20 @@ int host_peek(struct host_conn *c, struct host_request **out)
 int host_read(struct host_conn *c)
 {
 	struct host_request *r = &c->req;
-	const struct sr_wire_request *q = &r->q;
-	uint32_t vocab = c->host->cfg.model.vocab;
 	const int32_t *w = (const void *)c->host->span;
 	size_t n = 4 * (size_t)r->words;
 
 	assert(c->held && !r->error && n <= span_max(c->host->cfg.model.context));
-	memcpy(c->host->span, c->up.at + SR_OFF_ARENA(c->shape.live) + q->span, n);
-	atomic_signal_fence(memory_order_seq_cst); /* the compiler reads the span once */
+	memcpy(c->host->span, c->up.at + SR_OFF_ARENA(c->shape.live) + r->q.at, n);
+	atomic_signal_fence(memory_order_seq_cst); /* the compiler reads the spans once */
 	if (c->poisoned)
 		return -EFAULT;
-	r->prompt = w;
-	r->more_stops = w += q->n_prompt;
-	r->allowed = w += q->n_more_stops;
-	r->banned = w += q->n_allowed;
-	r->bad_words = w += q->n_banned;
-	r->bias = (const void *)(w + q->n_bad_words);
-	if (!ids_true((const void *)c->host->span, q->n_prompt + q->n_more_stops + q->n_allowed + q->n_banned,
-	              vocab) ||
-	    !sequences_true(r->bad_words, q->n_bad_words, vocab) || !bias_true(r->bias, q->n_bias, vocab))
-		return r->error = -EINVAL;
+	for (unsigned kind = SR_SPAN_PROMPT; kind < SR_SPAN_KINDS; kind++) {
+		r->list[kind].word = w;
+		w += r->list[kind].n;
+		if (!list_true(&r->list[kind], kind, c->host->cfg.model.vocab))
+			return r->error = -EINVAL;
+	}
 	return 0;
 }
 

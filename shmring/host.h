@@ -71,14 +71,18 @@ const struct sr_shape *host_shape(const struct host_conn *c);
 /* ---- requests ------------------------------------------------------------------------- */
 
 /* A checked copy of a record.  Its lists are valid from host_read to the next host_read. */
+struct host_list {
+	const int32_t *word;
+	uint32_t n;                   /* words of 4 bytes */
+};
 struct host_request {
 	struct sr_wire_request q;
 	uint32_t ticket;
 	bool     cancelled;           /* its client has cancelled it already */
 	int      error;               /* 0, or -EINVAL: end it with that */
-	uint32_t words;               /* of its span: host_read copies and checks this many */
-	const int32_t *prompt, *more_stops, *allowed, *banned, *bad_words;
-	const struct sr_pair *bias;
+	uint32_t n_prompt;
+	uint32_t words;               /* of its spans: host_read copies and checks this many */
+	struct host_list list[SR_SPAN_KINDS]; /* n is set before host_read */
 };
 
 /* Take one cancel: 1 the request *ticket, if it is under way; 2 handled here (a ping, or the

@@ -30,15 +30,16 @@
 
 #include <stdint.h>
 
+#include "slipring-sampling.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 #pragma GCC visibility push(default) /* everything the shared library exports */
 
 #define SR_SOCKET   "/run/slipring/slipring.sock"
-#define SR_STOP_MAX 8        /* stop ids inside a request; more go into more_stops */
-#define SR_LIST_MAX 1024     /* entries in each list of a request */
-#define SR_TOP_MAX  20       /* alternatives per position */
+#define SR_LIST_MAX 1024     /* entries in each list of a request, but for bad: SR_BAD_MAX words */
+#define SR_BAD_MAX  (2 * SR_LIST_MAX)
 #define SR_TOP_HERE 4        /* alternatives in the TOKEN or PROMPT record itself */
 #define SR_TOP_PER  6        /* alternatives in each TOP record after it */
 
@@ -76,7 +77,7 @@ struct sr_pair {             /* a token with a bias, or with its log-probability
 };
 
 enum {                       /* flags of a request; unknown ones are -EINVAL */
-	SR_SEEDED = 1,           /* seed is given; without it the daemon picks one each time */
+	SR_SEEDED = 1,           /* sampling.seed is given; without it the daemon picks one each time */
 	SR_IGNORE_EOS = 2,       /* end-of-sequence is a token like any other */
 	SR_PROMPT_LOGPROBS = 4,  /* SR_PROMPT for each prompt token but the first; skips the cache */
 	SR_NO_CACHE = 8,         /* compute the prompt even if a prefix of it is cached */
@@ -95,26 +96,18 @@ struct sr_request {
 	int32_t  priority;       /* lower goes first; 0 = normal.  Values below 0 need the daemon's
 	                            own uid or the gateway's, else they count as 0 */
 	uint64_t deadline;       /* 0 = none; after it the request ends with -ETIME */
-	float    temperature;    /* 0 = greedy: always the most likely token */
-	float    top_p, min_p;   /* (0, 1], [0, 1]; 0 = off */
-	uint32_t top_k;          /* 0 = off */
-	float    presence;       /* [-2, 2] subtracted once from each token already in the answer */
-	float    frequency;      /* [-2, 2] subtracted once for each time that the token occurs there */
-	float    repetition;     /* > 0: divides or multiplies the logits of tokens seen; 0 or 1 = off */
+	struct sr_sampling sampling;
 	uint32_t n_top;          /* 0 .. SR_TOP_MAX alternatives with each token */
-	uint64_t seed;           /* for the draws of this request alone; needs SR_SEEDED */
 	uint32_t n_prompt_top;   /* alternatives with each prompt token; needs SR_PROMPT_LOGPROBS */
-	uint32_t n_stop;         /* ids in stop[]; any of them ends the answer */
-	int32_t  stop[SR_STOP_MAX];
-	const int32_t *more_stops, *allowed, *banned; /* ids; NULL = none */
-	const struct sr_pair *bias;                   /* added to these ids' logits */
-	uint32_t n_more_stops, n_allowed, n_banned, n_bias; /* 0 .. SR_LIST_MAX */
+	const int32_t *stop;     /* ids; any of them ends the answer */
+	const int32_t *allow;    /* ids; nothing else is drawn */
+	const struct sr_pair *bias; /* added to these ids' logits */
+	const int32_t *bad;      /* sequences that the answer never completes: each is its length and its ids */
+	uint32_t n_stop, n_allow, n_bias; /* 0 .. SR_LIST_MAX */
+	uint32_t n_bad;          /* words in bad, lengths included; 0 .. SR_BAD_MAX */
 	uint64_t cache_salt;     /* cached prefixes are shared only between equal salts */
 	uint64_t tenant;         /* the work's owner; 0 = our uid's tenant; needs SR_TENANTS_HEARD */
 	uint8_t  trace_id[16], span_id[8]; /* W3C trace context; all zero = none */
-	const int32_t *bad_words; /* sequences the answer never completes: each is its length and its ids */
-	uint32_t n_bad_words;    /* words in bad_words, lengths included; 0 .. SR_LIST_MAX */
-	uint32_t zero;           /* must be 0 */
 };
 
 /* Why a request ended: SR_STOP an end-of-sequence or stop id (the last token's id), SR_LENGTH

@@ -12,14 +12,12 @@
  * there may be zeros anywhere, and huge pages may raise SIGBUS (object.c then maps zeros
  * and drops the client).
  *
- * Arena.  A byte ring.  Each request has one span in it, with its parts in this order:
- *
- *	prompt[n_prompt] more_stops[] allowed[] banned[] bad_words[] int32, bias[n_bias] sr_pair
- *
- * A span never wraps.  The client skips to 0 if the span does not fit before the end, and starts at 0
- * if no span is in use; so any span up to the whole arena fits.  The daemon copies a span before it
- * leaves the request's record.  When head passes record i, the spans of i and of all before it
- * are free.  The client keeps their ends in an array of its own, by place.
+ * Arena.  A byte ring.  A request's prompt and lists are its spans: they lie there side by side, in
+ * the order of enum sr_span_kind, and the record says from where, which, and how long.  Together they
+ * never wrap.  The client skips to 0 if they do not fit before the end, and starts at 0 if none are in
+ * use; so anything up to the whole arena fits.  The daemon copies them before it leaves the record.
+ * When head passes record i, the spans of i and of all before it are free.  The client keeps their
+ * ends in an array of its own, by place.
  *
  * Cancels.  A ring of its own, drained every turn, before requests and even when no request can
  * be admitted.  A ticket is the request's index in its ring: it is unique, and it shows whether
@@ -52,7 +50,7 @@
 #include "slipring.h"
 
 #define SR_MAGIC   0x474e5253u                /* "SRNG" */
-#define SR_VERSION 1u                         /* of everything in this file */
+#define SR_VERSION 2u                         /* of everything in this file */
 #define SR_PAGE    ((size_t)4096)             /* before the first record of up and down */
 
 struct sr_shape {                             /* sizes granted, see sr_shape_ok() */
@@ -77,26 +75,33 @@ struct sr_welcome {
 	uint64_t epoch;
 };
 
-/* A request: 4 lines, so that a place is a shift away and 80 bytes are left to grow into.
- * Requests are few.  The first line holds what admission needs. */
+enum sr_span_kind {
+	SR_SPAN_PROMPT = 1, SR_SPAN_STOP, SR_SPAN_ALLOW, SR_SPAN_BIAS, SR_SPAN_BAD, SR_SPAN_KINDS
+};
+#define SR_SPANS 8u                           /* places for spans in a record */
+
+struct sr_span {
+	uint16_t kind;                            /* enum sr_span_kind; 0: no span, and none behind it */
+	uint16_t zero;
+	uint32_t n;                               /* at least 1, in units of its kind */
+};
+
+/* A request: 4 lines, so that a place is a shift away and 64 bytes are left to grow into.
+ * Requests are few. */
 struct sr_wire_request {
 	uint32_t seq;
 	uint32_t flags;
 	uint64_t user_data;
-	uint32_t span;                            /* offset in the arena: bytes, 4-aligned */
-	uint32_t n_prompt, n_more_stops, n_allowed, n_banned, n_bias;
-	uint32_t max_tokens, min_tokens;
+	uint32_t at;                              /* of its spans in the arena: bytes, 4-aligned */
+	uint32_t max_tokens;
 	uint64_t deadline;
 	int32_t  priority;
-	uint8_t  n_stop, n_top, n_prompt_top, zero0;
-
-	uint64_t seed;
-	float    temperature, top_p, min_p, presence, frequency, repetition;
-	uint32_t top_k, n_bad_words;
-	int32_t  stop[SR_STOP_MAX];
+	uint8_t  n_top, n_prompt_top, zero0[10];
 	uint64_t cache_salt, tenant;
+	struct sr_span span[SR_SPANS];            /* the prompt, then kinds in rising order */
+	struct sr_sampling sampling;
 	uint8_t  trace_id[16], span_id[8];
-	uint8_t  zero[80];
+	uint8_t  zero[64];
 };
 
 /* A cancel: 1 line.  Pings use this ring too, because it never waits. */
@@ -127,7 +132,8 @@ struct sr_down {                              /* start of down: words that the d
 
 _Static_assert(sizeof(struct sr_record) == 64 && sizeof(struct sr_wire_cancel) == 64, "one line");
 _Static_assert(sizeof(struct sr_wire_request) == 256, "four lines");
-_Static_assert(offsetof(struct sr_wire_request, seed) == 64, "admission in the first");
+_Static_assert(offsetof(struct sr_wire_request, span) == 64 && sizeof(struct sr_span[SR_SPANS]) == 64 &&
+               sizeof(struct sr_sampling) == 40, "no holes");
 _Static_assert(sizeof(struct sr_up) == 5 * 128 && sizeof(struct sr_down) <= SR_PAGE, "a page");
 _Static_assert(sizeof(struct sr_hello) == 64 && sizeof(struct sr_welcome) == 32, "no holes");
 _Static_assert(offsetof(struct sr_model_info, flags) == 124, "in what were idle bytes");
@@ -149,13 +155,46 @@ static inline bool sr_shape_ok(const struct sr_shape *s)
 #define SR_UP_BYTES(s)       (SR_OFF_ARENA((s)->live) + (s)->arena)
 #define SR_DOWN_BYTES(s)     (SR_PAGE + (s)->tokens * sizeof(struct sr_record))
 
-/* Bytes of a request's span, or -1 if it does not lie in the arena.  Call it on the private copy. */
-static inline int64_t sr_wire_span(const struct sr_wire_request *q, uint32_t arena)
-{
-	uint64_t n = 4 * ((uint64_t)q->n_prompt + q->n_more_stops + q->n_allowed + q->n_banned +
-	                  q->n_bad_words) + 8 * (uint64_t)q->n_bias; /* 32-bit terms: no overflow */
+/* All that differs from one kind of span to the next: the client writes and the daemon checks by it. */
+enum sr_span_check { SR_CHECK_IDS, SR_CHECK_PAIRS, SR_CHECK_SEQUENCES };
+static const struct sr_span_rule {
+	uint8_t  unit;                            /* bytes of one: a multiple of 4 */
+	uint8_t  check;                           /* enum sr_span_check: what lies in it */
+	uint16_t list, count;                     /* where struct sr_request has its pointer and its length */
+	uint32_t most;                            /* units; of a prompt the context, too */
+} sr_span_rules[SR_SPAN_KINDS] = {
+#define SR_IN(list, count) offsetof(struct sr_request, list), offsetof(struct sr_request, count)
+	[SR_SPAN_PROMPT] = { 4, SR_CHECK_IDS,       SR_IN(prompt, n_prompt), UINT32_MAX },
+	[SR_SPAN_STOP]   = { 4, SR_CHECK_IDS,       SR_IN(stop, n_stop),     SR_LIST_MAX },
+	[SR_SPAN_ALLOW]  = { 4, SR_CHECK_IDS,       SR_IN(allow, n_allow),   SR_LIST_MAX },
+	[SR_SPAN_BIAS]   = { 8, SR_CHECK_PAIRS,     SR_IN(bias, n_bias),     SR_LIST_MAX },
+	[SR_SPAN_BAD]    = { 4, SR_CHECK_SEQUENCES, SR_IN(bad, n_bad),       SR_BAD_MAX },
+#undef SR_IN
+};
 
-	return q->span % 4 || q->span > arena || n > arena - q->span ? -1 : (int64_t)n;
+static inline uint64_t sr_span_bytes(const struct sr_span *s)
+{
+	return s->kind < SR_SPAN_KINDS ? (uint64_t)s->n * sr_span_rules[s->kind].unit : 0;
+}
+
+/* The most bytes of a request's lists, its prompt not counted. */
+static inline size_t sr_lists_bytes(void)
+{
+	size_t n = 0;
+
+	for (unsigned kind = SR_SPAN_PROMPT + 1; kind < SR_SPAN_KINDS; kind++)
+		n += (size_t)sr_span_rules[kind].unit * sr_span_rules[kind].most;
+	return n;
+}
+
+/* Bytes of a request's spans, or -1 if they do not lie in the arena.  Call it on the private copy. */
+static inline int64_t sr_wire_bytes(const struct sr_wire_request *q, uint32_t arena)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < SR_SPANS; i++)
+		n += sr_span_bytes(&q->span[i]);
+	return q->at % 4 || q->at > arena || n > arena - q->at ? -1 : (int64_t)n;
 }
 
 /* Records for one position with n_top alternatives: 20 alternatives take 4. */

@@ -74,15 +74,15 @@ int session_option(struct session_options *o, int argc, char **argv, int *i, cha
 	switch (k) {
 	case 0:
 	case 1: o->ask.max_tokens = (uint32_t)d; break;
-	case 2: o->ask.temperature = (float)d; break;
-	case 3: o->ask.top_p = (float)d; break;
-	case 4: o->ask.top_k = (uint32_t)d; break;
-	case 5: o->ask.min_p = (float)d; break;
-	case 6: o->ask.repetition = (float)d; break;
-	case 7: o->ask.presence = (float)d; break;
-	case 8: o->ask.frequency = (float)d; break;
+	case 2: o->ask.sampling.temperature = (float)d; break;
+	case 3: o->ask.sampling.top_p = (float)d; break;
+	case 4: o->ask.sampling.top_k = (int32_t)d; break;
+	case 5: o->ask.sampling.min_p = (float)d; break;
+	case 6: o->ask.sampling.repetition = (float)d; break;
+	case 7: o->ask.sampling.presence = (float)d; break;
+	case 8: o->ask.sampling.frequency = (float)d; break;
 	default:
-		o->ask.seed = (uint64_t)d;
+		o->ask.sampling.seed = (uint64_t)d;
 		o->ask.flags |= SR_SEEDED;
 	}
 	return 1;
@@ -178,8 +178,8 @@ static int submit(struct session *s, const struct session_options *o, const int3
 	if (!q.max_tokens || q.max_tokens > context - n)
 		q.max_tokens = context - (uint32_t)n;
 	if (!(q.flags & SR_IGNORE_EOS)) {
+		q.stop = info->stop;
 		q.n_stop = (uint32_t)info->n_stop;
-		memcpy(q.stop, info->stop, sizeof(q.stop));
 	}
 	while ((rc = sr_submit(s->conn, &q, ticket)) == -EAGAIN)
 		if ((rc = sr_wait(s->conn, SR_WAIT_ROOM, -1)) < 0 && rc != -EINTR)

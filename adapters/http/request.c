@@ -172,6 +172,8 @@ static void prepare(struct request *r)
 	shared_add(r->api->shared->prepared, 1);
 }
 
+#define AS_ASKED(name, least, most) .name = (float)a->name,
+
 /* Fill what all answers of a request have in common. */
 static void fill(const struct request *r, struct sr_request *q)
 {
@@ -183,29 +185,19 @@ static void fill(const struct request *r, struct sr_request *q)
 		         (a->prompt_logprobs != ASK_NONE ? SR_PROMPT_LOGPROBS : 0),
 		.min_tokens = (uint32_t)a->min_tokens,
 		.priority = (int32_t)a->priority,
-		.temperature = (float)a->temperature,
-		.top_p = a->top_p >= 1 ? 0 : (float)a->top_p,
-		.min_p = (float)a->min_p,
-		.top_k = a->top_k >= r->limits.vocab ? 0 : (uint32_t)a->top_k,
-		.presence = (float)a->presence,
-		.frequency = (float)a->frequency,
-		.repetition = (float)a->repetition,
+		.sampling = {
+			SR_SAMPLING_REALS(AS_ASKED)
+			.top_k = a->top_k >= r->limits.vocab ? 0 : (int32_t)a->top_k,
+		},
 		/* At least 1, because without alternatives no token's own log-probability is computed. */
 		.n_top = a->logprobs != ASK_NONE ? (uint32_t)(a->logprobs + !a->logprobs) : 0,
 		.n_prompt_top = a->prompt_logprobs != ASK_NONE ? (uint32_t)a->prompt_logprobs : 0,
-		.allowed = a->allowed.id, .n_allowed = a->allowed.n,
+		.stop = a->stop_ids.id, .n_stop = a->stop_ids.n,
+		.allow = a->allowed.id, .n_allow = a->allowed.n,
 		.bias = a->bias, .n_bias = a->n_bias,
-		.bad_words = a->bad.id, .n_bad_words = a->bad.n,
+		.bad = a->bad.id, .n_bad = a->bad.n,
 		.cache_salt = r->salt, .tenant = r->right.tenant,
 	};
-	if (a->stop_ids.n <= SR_STOP_MAX) {
-		q->n_stop = a->stop_ids.n;
-		if (q->n_stop)
-			memcpy(q->stop, a->stop_ids.id, q->n_stop * sizeof(*q->stop));
-	} else {
-		q->more_stops = a->stop_ids.id;
-		q->n_more_stops = a->stop_ids.n;
-	}
 	memcpy(q->trace_id, r->trace_id, sizeof(q->trace_id));
 	memcpy(q->span_id, r->span_id, sizeof(q->span_id));
 }
@@ -226,7 +218,7 @@ static int submit(struct request *r, struct choice *c, const struct sr_request *
 	s.n_prompt = q->ids.n;
 	s.max_tokens = c->max_tokens;
 	if (r->ask.seeded)                    /* as vLLM: answer i of a prompt has the seed plus i */
-		s.seed = (uint64_t)r->ask.seed + (uint64_t)(c->index % (int)r->ask.n);
+		s.sampling.seed = (uint64_t)r->ask.seed + (uint64_t)(c->index % (int)r->ask.n);
 	if (s.min_tokens > s.max_tokens)
 		s.min_tokens = s.max_tokens;
 	if (!scores_prompt(r, c)) {

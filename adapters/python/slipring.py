@@ -58,18 +58,23 @@ class Pair(C.Structure):
     _fields_ = [("id", C.c_int32), ("value", C.c_float)]
 
 
+class Sampling(C.Structure):
+    _fields_ = [("seed", C.c_uint64), ("temperature", C.c_float), ("top_p", C.c_float), ("min_p", C.c_float),
+                ("top_k", C.c_int32), ("presence", C.c_float), ("frequency", C.c_float), ("repetition", C.c_float),
+                ("min_position", C.c_int32)]
+
+
+_SAMPLING = [name for name, _ in Sampling._fields_ if name != "min_position"]
+
+
 class Request(C.Structure):
     _fields_ = [("size", C.c_uint32), ("flags", C.c_uint32), ("user_data", C.c_uint64),
                 ("prompt", C.POINTER(C.c_int32)), ("n_prompt", C.c_uint32), ("max_tokens", C.c_uint32),
                 ("min_tokens", C.c_uint32), ("priority", C.c_int32), ("deadline", C.c_uint64),
-                ("temperature", C.c_float), ("top_p", C.c_float), ("min_p", C.c_float), ("top_k", C.c_uint32),
-                ("presence", C.c_float), ("frequency", C.c_float), ("repetition", C.c_float),
-                ("n_top", C.c_uint32), ("seed", C.c_uint64), ("n_prompt_top", C.c_uint32), ("n_stop", C.c_uint32),
-                ("stop", C.c_int32 * 8),
-                ("more_stops", C.POINTER(C.c_int32)), ("allowed", C.POINTER(C.c_int32)),
-                ("banned", C.POINTER(C.c_int32)), ("bias", C.POINTER(Pair)),
-                ("n_more_stops", C.c_uint32), ("n_allowed", C.c_uint32), ("n_banned", C.c_uint32),
-                ("n_bias", C.c_uint32), ("cache_salt", C.c_uint64), ("tenant", C.c_uint64),
+                ("sampling", Sampling), ("n_top", C.c_uint32), ("n_prompt_top", C.c_uint32),
+                ("stop", C.POINTER(C.c_int32)), ("allow", C.POINTER(C.c_int32)), ("bias", C.POINTER(Pair)),
+                ("bad", C.POINTER(C.c_int32)), ("n_stop", C.c_uint32), ("n_allow", C.c_uint32),
+                ("n_bias", C.c_uint32), ("n_bad", C.c_uint32), ("cache_salt", C.c_uint64), ("tenant", C.c_uint64),
                 ("trace_id", C.c_uint8 * 16), ("span_id", C.c_uint8 * 8)]
 
 
@@ -94,7 +99,7 @@ class Detok(C.Structure):
     _fields_ = [("held", C.c_uint8 * 8), ("n_held", C.c_uint32), ("skip_special", C.c_bool), ("started", C.c_bool)]
 
 
-def _load(name):
+def _load(name, major):
     here = pathlib.Path(__file__).resolve().parent   # adapters/python, or PREFIX/share/slipring/python
     places = [os.environ.get("SLIPRING_LIB"), here, here.parent.parent / "build", here.parent.parent.parent / "lib"]
     for place in filter(None, places):
@@ -102,7 +107,7 @@ def _load(name):
         if path.exists():
             return C.CDLL(str(path))
     try:
-        return C.CDLL(name + ".0")
+        return C.CDLL(f"{name}.{major}")
     except OSError:
         raise Error(ENOENT, f"{name} was not found: set SLIPRING_LIB to its directory") from None
 
@@ -115,14 +120,14 @@ def _declare(lib, table):
 
 
 _P, _int, _i64, _size = C.c_void_p, C.c_int, C.c_int64, C.c_size_t
-_ring = _declare(_load("libslipring.so"), [
+_ring = _declare(_load("libslipring.so", 1), [
     ("sr_open", _int, [C.POINTER(_P), C.c_char_p, C.POINTER(Options)]), ("sr_close", None, [_P]),
     ("sr_model", C.POINTER(ModelInfo), [_P]),
     ("sr_submit", _int, [_P, C.POINTER(Request), C.POINTER(C.c_uint32)]), ("sr_cancel", _int, [_P, C.c_uint32]),
     ("sr_next", _int, [_P, C.POINTER(Token)]), ("sr_wait", _int, [_P, _int, _int]),
     ("sr_arm", _int, [_P, _int]), ("sr_fd", _int, [_P]), ("sr_doing", None, [_P, _int, _int]),
 ])
-_text = _declare(_load("libslipring-text.so"), [
+_text = _declare(_load("libslipring-text.so", 0), [
     ("sr_text_open", _int, [C.POINTER(_P), C.c_char_p, C.c_char_p, _size]), ("sr_text_close", None, [_P]),
     ("sr_text_info", C.POINTER(TextInfo), [_P]),
     ("sr_text_encode", _i64, [_P, C.c_char_p, _size, _int, C.POINTER(C.c_int32), _size, _size]),
@@ -282,11 +287,11 @@ class Session:
             q.stop = self._info.stop
         if sampling.get("seed") is not None:
             q.flags |= SEEDED
-        for name in ("temperature", "top_p", "top_k", "min_p", "seed", "presence", "frequency", "repetition",
-                     "min_tokens", "priority", "n_top"):
-            value = sampling.pop(name, None)
-            if value is not None:
-                setattr(q, name, value)
+        for struct, names in (q.sampling, _SAMPLING), (q, ("min_tokens", "priority", "n_top")):
+            for name in names:
+                value = sampling.pop(name, None)
+                if value is not None:
+                    setattr(struct, name, value)
         if sampling:
             raise TypeError(f"unknown option {next(iter(sampling))!r}")
         ticket = C.c_uint32()

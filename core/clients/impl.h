@@ -126,7 +126,7 @@ void conn_deaf(struct clients *cl);                    /* accept no client any m
 /* ---- clients/translate.c ---- */
 uint64_t key_hash(const uint64_t key[2], const uint64_t *word, int n);
 uint64_t key_tenant(const struct clients *cl, const struct client *c, uint64_t named);
-int32_t words_of(const struct clients *cl, const struct sr_wire_request *q); /* of its lists, unread */
+int32_t words_of(const struct clients *cl, const struct host_request *r); /* of its lists, unread */
 struct sched_request translate(struct clients *cl, const struct client *c,
                                const struct host_request *r, uint64_t tenant);
 

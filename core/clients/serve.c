@@ -44,7 +44,7 @@ static int32_t live_put(struct client *c, const struct host_request *r, uint64_t
 	if (i == c->free)
 		c->free = q->next;
 	*q = (struct live){ .user_data = r->q.user_data, .ticket = r->ticket, .next = *b, .used = true,
-	                    .n_prompt = r->q.n_prompt, .max_tokens = r->q.max_tokens, .queued = now };
+	                    .n_prompt = r->n_prompt, .max_tokens = r->q.max_tokens, .queued = now };
 	memcpy(c->live[i].trace, r->q.trace_id, sizeof(c->live[i].trace));
 	*b = i;
 	c->n_live++;
@@ -329,7 +329,7 @@ static void pay(struct clients *cl, struct client *c, uint32_t words)
 static bool turn_away(struct clients *cl, struct client *c, const struct host_request *r, int error)
 {
 	struct stats_page *p = cl->cfg.stats;
-	struct live refused = { .n_prompt = r->q.n_prompt, .max_tokens = r->q.max_tokens, .queued = cl->now };
+	struct live refused = { .n_prompt = r->n_prompt, .max_tokens = r->q.max_tokens, .queued = cl->now };
 
 	memcpy(refused.trace, r->q.trace_id, sizeof(refused.trace));
 	if (!port_reserve(cl, c, 1, 1))
@@ -348,7 +348,7 @@ static bool turn_away(struct clients *cl, struct client *c, const struct host_re
 static void record_taken(struct clients *cl, struct client *c, int32_t i, const struct host_request *r,
                          const struct sched_request *q)
 {
-	uint64_t number = record_request(cl->cfg.recorder, cl->now, q->salt, q->prompt, r->q.n_prompt,
+	uint64_t number = record_request(cl->cfg.recorder, cl->now, q->salt, q->prompt, r->n_prompt,
 	                                 r->q.max_tokens);
 
 	if (c->live[i].used)
@@ -373,7 +373,7 @@ static bool take_one(struct clients *cl, struct client *c, struct host_request *
 	if (!unread && c->n_live == (int32_t)host_shape(c->conn)->live)
 		return false;
 	if (!unread)
-		room = sched_full(cl->s, c, tenant, (int32_t)r->q.n_prompt, words_of(cl, &r->q));
+		room = sched_full(cl->s, c, tenant, (int32_t)r->n_prompt, words_of(cl, r));
 	if (room == SCHED_OVER && tenant != c->uid) {
 		words = RECORD_WORDS;         /* requests of other tenants wait behind it in the same ring */
 		unread = true;
@@ -407,7 +407,7 @@ static bool take_one(struct clients *cl, struct client *c, struct host_request *
 		record_taken(cl, c, i, r, &q);
 	c->row->requests++;
 	c->row->alone += c->n_live == 1;
-	c->row->prompt_tokens += r->q.n_prompt;
+	c->row->prompt_tokens += r->n_prompt;
 	return true;
 }
 
@@ -626,7 +626,7 @@ int clients_create(struct clients **out, const struct clients_config *cfg, struc
 	cl->all = calloc(max, sizeof(cl->all[0]));
 	cl->open = calloc(max, sizeof(cl->open[0]));
 	cl->dirty = calloc(max, sizeof(cl->dirty[0]));
-	cl->words = calloc(SCHED_BEGIN_WORDS + (size_t)cfg->n_eos + SR_STOP_MAX + 7 * SR_LIST_MAX, sizeof(uint32_t));
+	cl->words = calloc(SCHED_BEGIN_WORDS + (size_t)cfg->n_eos + sr_lists_bytes() / 4, sizeof(uint32_t));
 	e = !cl->all || !cl->open || !cl->dirty || !cl->words ? -ENOMEM : host_make(cl);
 	if (!e)
 		e = conn_listen(cl, listen_fd);

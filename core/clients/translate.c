@@ -52,16 +52,15 @@ uint64_t key_tenant(const struct clients *cl, const struct client *c, uint64_t n
 
 static uint64_t seed_of(struct clients *cl, const struct sr_wire_request *q)
 {
-	return q->flags & SR_SEEDED ? q->seed : key_hash(cl->key, &(uint64_t){ cl->n_seeds++ }, 1);
+	return q->flags & SR_SEEDED ? q->sampling.seed : key_hash(cl->key, &(uint64_t){ cl->n_seeds++ }, 1);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* The number of words that commands_of() makes, without the BEGIN's. */
-int32_t words_of(const struct clients *cl, const struct sr_wire_request *q)
+int32_t words_of(const struct clients *cl, const struct host_request *r)
 {
-	return (q->flags & SR_IGNORE_EOS ? 0 : cl->cfg.n_eos) + (int32_t)(q->n_stop + q->n_more_stops +
-	       2 * q->n_bias + q->n_allowed + 2 * q->n_banned + q->n_bad_words);
+	return (r->q.flags & SR_IGNORE_EOS ? 0 : cl->cfg.n_eos) + (int32_t)(r->words - r->n_prompt);
 }
 
 static void put(struct clients *cl, struct sched_request *out, const void *words, uint32_t n)
@@ -82,11 +81,13 @@ static void put_cmd(struct clients *cl, struct sched_request *out, enum sr_op op
 		cl->cmd[out->n_cmds++] = (struct sched_cmd){ (int32_t)op, a, n };
 }
 
-/* What begins its slot: how to sample, then its lists as the back end takes them. */
+/* What begins its slot: how to sample, then its lists.  The back end takes them as their spans are; but the
+ * model's eos are stop ids, too. */
 static void commands_of(struct clients *cl, const struct host_request *r, const struct sr_sampling *sampling,
                         struct sched_request *out)
 {
-	const struct sr_wire_request *q = &r->q;
+	static const uint8_t span[] = { [SR_LIST_STOP] = SR_SPAN_STOP, [SR_LIST_BIAS] = SR_SPAN_BIAS,
+		[SR_LIST_ALLOW] = SR_SPAN_ALLOW, [SR_LIST_BAD] = SR_SPAN_BAD };
 
 	_Static_assert(sizeof(*sampling) <= SCHED_BEGIN_WORDS * sizeof(uint32_t), "the scheduler keeps it");
 	out->cmd = cl->cmd;
@@ -95,49 +96,47 @@ static void commands_of(struct clients *cl, const struct host_request *r, const 
 	put_cmd(cl, out, SR_CMD_BEGIN, 0);
 
 	out->stop = out->n_words;
-	if (!(q->flags & SR_IGNORE_EOS))
+	if (!(r->q.flags & SR_IGNORE_EOS))
 		put(cl, out, cl->cfg.eos, (uint32_t)cl->cfg.n_eos);
-	put(cl, out, q->stop, q->n_stop);
-	put(cl, out, r->more_stops, q->n_more_stops);
-	out->n_stop = out->n_words - out->stop;
-	put_cmd(cl, out, SR_CMD_LIST, SR_LIST_STOP);
-
-	put(cl, out, r->bias, 2 * q->n_bias); /* id and f32, both */
-	put_cmd(cl, out, SR_CMD_LIST, SR_LIST_BIAS);
-	put(cl, out, r->allowed, q->n_allowed);
-	put_cmd(cl, out, SR_CMD_LIST, SR_LIST_ALLOW);
-	for (uint32_t i = 0; i < q->n_banned; i++) /* each is a sequence of length 1 */
-		put(cl, out, (const int32_t[]){ 1, r->banned[i] }, 2);
-	put(cl, out, r->bad_words, q->n_bad_words);
-	put_cmd(cl, out, SR_CMD_LIST, SR_LIST_BAD);
+	out->n_stop = out->n_words - out->stop + (int32_t)r->list[SR_SPAN_STOP].n;
+	for (int32_t i = 0; i < (int32_t)sizeof(span); i++) {
+		put(cl, out, r->list[span[i]].word, r->list[span[i]].n);
+		put_cmd(cl, out, SR_CMD_LIST, i);
+	}
 }
 
 /* Does the device need earlier ids: for penalties, or for a bad word of several ids? */
 static bool looks_back(const struct host_request *r)
 {
-	const struct sr_wire_request *q = &r->q;
-	bool yes = q->presence != 0 || q->frequency != 0 || (q->repetition != 0 && q->repetition != 1);
+	const struct sr_sampling *s = &r->q.sampling;
+	const struct host_list *bad = &r->list[SR_SPAN_BAD];
+	bool yes = s->presence != 0 || s->frequency != 0 || (s->repetition != 0 && s->repetition != 1);
 
-	for (uint32_t i = 0; i < q->n_bad_words; i += 1 + (uint32_t)r->bad_words[i])
-		yes |= r->bad_words[i] > 1;
+	for (uint32_t i = 0; i < bad->n; i += 1 + (uint32_t)bad->word[i])
+		yes |= bad->word[i] > 1;
 	return yes;
+}
+
+/* What is off in a request has another value for the device. */
+static struct sr_sampling sampling_of(struct clients *cl, const struct sr_wire_request *q)
+{
+	struct sr_sampling s = q->sampling;
+
+	s.seed = seed_of(cl, q);
+	s.top_p = s.top_p > 0 ? s.top_p : 1;
+	s.top_k = s.top_k > 0 && s.top_k < INT32_MAX ? s.top_k : 0;
+	s.repetition = s.repetition > 0 ? s.repetition : 1;
+	return s;
 }
 
 struct sched_request translate(struct clients *cl, const struct client *c,
                                const struct host_request *r, uint64_t tenant)
 {
 	const struct sr_wire_request *q = &r->q;
-	const struct sr_sampling sampling = {
-		.seed = seed_of(cl, q), .temperature = q->temperature,
-		.top_p = q->top_p > 0 ? q->top_p : 1, .min_p = q->min_p,
-		.top_k = q->top_k < INT32_MAX ? (int32_t)q->top_k : 0,
-		.presence = q->presence, .frequency = q->frequency,
-		.repetition = q->repetition > 0 ? q->repetition : 1,
-		.min_position = (int32_t)(q->n_prompt + q->min_tokens),
-	};
+	const struct sr_sampling sampling = sampling_of(cl, q);
 	struct sched_request out = {
-		.prompt = r->prompt, .n_prompt = (int32_t)q->n_prompt, .max_tokens = (int32_t)q->max_tokens,
-		.min_position = sampling.min_position,
+		.prompt = r->list[SR_SPAN_PROMPT].word, .n_prompt = (int32_t)r->n_prompt,
+		.max_tokens = (int32_t)q->max_tokens, .min_position = sampling.min_position,
 		.salt = salt_of(cl, c, tenant, q->cache_salt), .deadline = q->deadline,
 		.priority = c->trusted || q->priority > 0 ? q->priority : 0,
 		.n_top = q->n_top, .n_prompt_top = q->n_prompt_top,

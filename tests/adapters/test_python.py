@@ -36,7 +36,7 @@ def layouts():
         print("SKIP: no cc to hold the structures to")
         return
     pairs = {"sr_options": slipring.Options, "sr_model_info": slipring.ModelInfo, "sr_pair": slipring.Pair,
-             "sr_request": slipring.Request, "sr_end": slipring.EndInfo, "sr_token": slipring.Token,
+             "sr_sampling": slipring.Sampling, "sr_request": slipring.Request, "sr_end": slipring.EndInfo, "sr_token": slipring.Token,
              "sr_text_info": slipring.TextInfo, "sr_detok": slipring.Detok}
     places = [(c, name) for c, s in pairs.items() for name, _ in s._fields_]
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")

@@ -60,12 +60,12 @@ static void requests(struct sr_conn *c, int n)
 		int e;
 
 		if (put % 3 == 0) {
-			q.bad_words = bad, q.n_bad_words = 5;
+			q.bad = bad, q.n_bad = 5;
 			q.bias = bias, q.n_bias = 2;
-			q.frequency = 0.5f;
+			q.sampling.frequency = 0.5f;
 		}
 		if (put % 5 == 0)
-			q.flags |= SR_SEEDED, q.seed = 7, q.temperature = 1;
+			q.flags |= SR_SEEDED, q.sampling.seed = 7, q.sampling.temperature = 1;
 		if (put % 7 == 0)
 			q.flags |= SR_PROMPT_LOGPROBS, q.n_prompt_top = 3;
 		for (int i = 0; i < 600; i++)

@@ -204,6 +204,9 @@ static inline uint32_t xorshift(uint32_t *s)
 }
 
 static const struct sr_shape small = { 32, 64, 4096 };
-static const struct sr_wire_request plain = { .n_prompt = 4, .max_tokens = 2 };
+/* A record that asks for an answer of at most `most` tokens to a prompt of n ids at the arena's start. */
+#define ASKS(n_ids, most) .span = { { .kind = SR_SPAN_PROMPT, .n = (n_ids) } }, .max_tokens = (most), \
+	.sampling.min_position = (int32_t)(n_ids)
+static const struct sr_wire_request plain = { ASKS(4, 2) };
 
 #endif

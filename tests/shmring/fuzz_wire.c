@@ -68,28 +68,36 @@ static void check_ids(const int32_t *id, uint32_t n)
 static void check_request(const struct host_request *r)
 {
 	const struct sr_wire_request *q = &r->q;
-	uint32_t i = 0;
+	const struct host_list *bad = &r->list[SR_SPAN_BAD], *bias = &r->list[SR_SPAN_BIAS];
+	uint32_t i = 0, words = 0, n = r->n_prompt, least = (uint32_t)q->sampling.min_position;
 
-	must(q->n_prompt >= 1 && q->n_prompt <= CONTEXT && q->max_tokens <= CONTEXT - q->n_prompt);
-	must(q->min_tokens <= q->max_tokens && (q->max_tokens || q->flags & SR_PROMPT_LOGPROBS));
-	must(q->temperature >= 0 && q->temperature < 1e7f && q->top_p >= 0 && q->top_p <= 1);
-	must(q->min_p >= 0 && q->min_p <= 1 && q->repetition >= 0 && q->repetition < 1e7f);
-	must(q->presence >= -2 && q->presence <= 2 && q->frequency >= -2 && q->frequency <= 2);
-	must(q->n_top <= SR_TOP_MAX && q->n_prompt_top <= SR_TOP_MAX && q->n_stop <= SR_STOP_MAX);
-	check_ids(q->stop, q->n_stop);
-	check_ids(r->prompt, q->n_prompt);
-	check_ids(r->more_stops, q->n_more_stops);
-	check_ids(r->allowed, q->n_allowed);
-	check_ids(r->banned, q->n_banned);
-	must(q->n_bad_words <= SR_LIST_MAX && q->n_bias <= SR_LIST_MAX);
-	for (; i < q->n_bad_words; i += 1 + (uint32_t)r->bad_words[i]) {
-		must(r->bad_words[i] >= 1 && i + (uint32_t)r->bad_words[i] < q->n_bad_words);
-		check_ids(r->bad_words + i + 1, (uint32_t)r->bad_words[i]);
+	must(n >= 1 && n <= CONTEXT && q->max_tokens <= CONTEXT - n && least >= n && least <= n + q->max_tokens);
+	must(q->max_tokens || q->flags & SR_PROMPT_LOGPROBS);
+	must(q->sampling.temperature >= 0 && q->sampling.temperature < 1e7f);
+	must(q->sampling.top_p >= 0 && q->sampling.top_p <= 1 && q->sampling.min_p >= 0 && q->sampling.min_p <= 1);
+	must(q->sampling.repetition >= 0 && q->sampling.repetition < 1e7f);
+	must(q->sampling.presence >= -2 && q->sampling.presence <= 2);
+	must(q->sampling.frequency >= -2 && q->sampling.frequency <= 2);
+	must(q->n_top <= SR_TOP_MAX && q->n_prompt_top <= SR_TOP_MAX);
+	for (unsigned kind = 0; kind < SR_SPAN_KINDS; kind++)
+		words += r->list[kind].n;
+	must(words == r->words && r->list[SR_SPAN_PROMPT].n == n && !r->list[0].n);
+	check_ids(r->list[SR_SPAN_PROMPT].word, n);
+	check_ids(r->list[SR_SPAN_STOP].word, r->list[SR_SPAN_STOP].n);
+	check_ids(r->list[SR_SPAN_ALLOW].word, r->list[SR_SPAN_ALLOW].n);
+	must(bad->n <= SR_BAD_MAX && bias->n <= 2 * SR_LIST_MAX && bias->n % 2 == 0);
+	for (; i < bad->n; i += 1 + (uint32_t)bad->word[i]) {
+		must(bad->word[i] >= 1 && i + (uint32_t)bad->word[i] < bad->n);
+		check_ids(bad->word + i + 1, (uint32_t)bad->word[i]);
 	}
-	must(i == q->n_bad_words);
-	for (i = 0; i < q->n_bias; i++)
-		must(r->bias[i].id >= 0 && r->bias[i].id < VOCAB && r->bias[i].value >= -1e6f &&
-		     r->bias[i].value <= 1e6f);
+	must(i == bad->n);
+	for (i = 0; i < bias->n; i += 2) {
+		float value;
+
+		check_ids(bias->word + i, 1);
+		memcpy(&value, bias->word + i + 1, 4);
+		must(value >= -1e6f && value <= 1e6f);
+	}
 }
 
 static void drive(void)

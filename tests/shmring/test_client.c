@@ -521,11 +521,11 @@ static void what_does_not_fit_the_wire(void **state)
 	static const struct sr_pair bias[SR_LIST_MAX];
 	static const struct { const char *what; int is; struct sr_request q; } t[] = {
 		{ "no prompt", -EINVAL, { .n_prompt = 1, .max_tokens = 1 } },
-		{ "of no ids", -EINVAL, { .prompt = id, .n_banned = 1, .banned = id, .max_tokens = 1 } },
-		{ "nine stops", -EINVAL, { .prompt = id, .n_prompt = 1, .n_stop = 9 } },
+		{ "of no ids", -EINVAL, { .prompt = id, .n_bad = 1, .bad = id, .max_tokens = 1 } },
+		{ "too many stops", -EINVAL, { .prompt = id, .n_prompt = 1, .stop = id, .n_stop = 1025 } },
 		{ "alternatives", -EINVAL, { .prompt = id, .n_prompt = 1, .n_top = 21 } },
 		{ "of the prompt", -EINVAL, { .prompt = id, .n_prompt = 1, .n_prompt_top = 21 } },
-		{ "reserved", -EINVAL, { .prompt = id, .n_prompt = 1, .zero = 1 } },
+		{ "the daemon's", -EINVAL, { .prompt = id, .n_prompt = 1, .sampling.min_position = 1 } },
 		{ "a list of no memory", -EINVAL, { .prompt = id, .n_prompt = 1, .n_bias = 1 } },
 		{ "longer than the context", -EMSGSIZE, { .prompt = id, .n_prompt = 501 } },
 		{ "with its answer", -EMSGSIZE, { .prompt = id, .n_prompt = 1, .max_tokens = 500 } },

@@ -335,6 +335,7 @@ static void hellos(void **state)
 		{ "a tilde", 0, HELLO(.name = "~ ~") },
 		{ "magic", -EPROTO, { .magic = 1, .version = SR_VERSION } },
 		{ "version", -EPROTO, { .magic = SR_MAGIC, .version = SR_VERSION + 1 } },
+		{ "the version before", -EPROTO, { .magic = SR_MAGIC, .version = 1 } },
 		{ "reserved", -EPROTO, HELLO(.zero = { 1 }) },
 		{ "a line", -EPROTO, HELLO(.name = "a\nb") }, { "at once", -EPROTO, HELLO(.name = "\n") },
 		{ "delete", -EPROTO, HELLO(.name = "a\x7f") },
@@ -387,43 +388,61 @@ static void sizes_are_granted(void **state)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-#define Q(...) { .n_prompt = 4, .max_tokens = 2, __VA_ARGS__ }
+#define PROMPT(n_ids) { .kind = SR_SPAN_PROMPT, .n = (n_ids) }
+#define ASKS(n_ids, most) .span = { PROMPT(n_ids) }, .max_tokens = (most), .sampling.min_position = (n_ids)
+#define Q(...) { ASKS(4, 2), __VA_ARGS__ }
+#define SPANS(...) { .span = { __VA_ARGS__ }, .max_tokens = 2, .sampling.min_position = 4 }
+#define SPAN(name, ...) { .kind = SR_SPAN_##name, __VA_ARGS__ }
 static const struct { const char *what; bool good; struct sr_wire_request q; } edges[] = {
 	{ "plain", true, Q() },
 	{ "every flag", true, Q(.flags = 15) }, { "one more", false, Q(.flags = 16) },
-	{ "reserved, first", false, Q(.zero0 = 1) }, { "reserved, last", false, Q(.zero[79] = 1) },
-	{ "no prompt", false, { .max_tokens = 1 } },
-	{ "to the context", true, { .n_prompt = 255, .max_tokens = 1 } },
-	{ "one beyond", false, { .n_prompt = 255, .max_tokens = 2 } },
-	{ "a prompt beyond", false, { .n_prompt = 257, .max_tokens = 0 } },
-	{ "that wraps", false, { .n_prompt = 4, .max_tokens = ~0u } },
-	{ "min as max", true, Q(.min_tokens = 2) }, { "min above max", false, Q(.min_tokens = 3) },
-	{ "nothing to do", false, { .n_prompt = 4 } },
-	{ "only scored", true, { .n_prompt = 4, .flags = SR_PROMPT_LOGPROBS } },
-	{ "stops", false, Q(.n_more_stops = 1025) }, { "allowed", false, Q(.n_allowed = 1025) },
-	{ "banned", false, Q(.n_banned = 1025) }, { "bad words", false, Q(.n_bad_words = 1025) },
-	{ "bias", false, Q(.n_bias = 1025) },
+	{ "reserved, first", false, Q(.zero0[0] = 1) }, { "reserved, last of the line", false, Q(.zero0[9] = 1) },
+	{ "reserved, last line", false, Q(.zero[0] = 1) }, { "reserved, last", false, Q(.zero[63] = 1) },
+	{ "to the context", true, { ASKS(255, 1) } },
+	{ "one beyond", false, { ASKS(255, 2) } },
+	{ "a prompt beyond", false, { ASKS(257, 0), .flags = SR_PROMPT_LOGPROBS } },
+	{ "that wraps", false, { ASKS(4, ~0u) } },
+	{ "min as max", true, { .span = { PROMPT(4) }, .max_tokens = 2, .sampling.min_position = 6 } },
+	{ "min above max", false, { .span = { PROMPT(4) }, .max_tokens = 2, .sampling.min_position = 7 } },
+	{ "min in the prompt", false, { .span = { PROMPT(4) }, .max_tokens = 2, .sampling.min_position = 3 } },
+	{ "min below all", false, { .span = { PROMPT(4) }, .max_tokens = 2, .sampling.min_position = INT32_MIN } },
+	{ "nothing to do", false, { ASKS(4, 0) } },
+	{ "only scored", true, { ASKS(4, 0), .flags = SR_PROMPT_LOGPROBS } },
 	{ "20 alternatives", true, Q(.n_top = 20) }, { "21", false, Q(.n_top = 21) },
 	{ "20 of the prompt", true, Q(.n_prompt_top = 20, .flags = SR_PROMPT_LOGPROBS) },
 	{ "21 of it", false, Q(.n_prompt_top = 21, .flags = SR_PROMPT_LOGPROBS) },
 	{ "of the prompt, unasked", false, Q(.n_prompt_top = 1) },
-	{ "a seed", true, Q(.seed = 5, .flags = SR_SEEDED) }, { "unannounced", false, Q(.seed = 5) },
-	{ "hot", true, Q(.temperature = 1e6f) }, { "too hot", false, Q(.temperature = 1.1e6f) },
-	{ "cold", false, Q(.temperature = -0.1f) }, { "no number", false, Q(.temperature = NAN) },
-	{ "top_p 1", true, Q(.top_p = 1) }, { "above", false, Q(.top_p = 1.01f) },
-	{ "below", false, Q(.top_p = -0.01f) },
-	{ "min_p 1", true, Q(.min_p = 1) }, { "above", false, Q(.min_p = 1.01f) },
-	{ "presence", true, Q(.presence = -2) }, { "below", false, Q(.presence = -2.1f) },
-	{ "above", false, Q(.presence = 2.1f) },
-	{ "frequency", true, Q(.frequency = 2) }, { "above", false, Q(.frequency = 2.1f) },
-	{ "below", false, Q(.frequency = -2.1f) },
-	{ "repetition", true, Q(.repetition = 1e6f) }, { "infinite", false, Q(.repetition = INFINITY) },
-	{ "below", false, Q(.repetition = -1) },
-	{ "8 stops", true, Q(.n_stop = 8, .stop = { 0, 1, 2, 3, 4, 5, 6, 999 }) },
-	{ "9 stops", false, Q(.n_stop = 9) }, { "no such id", false, Q(.n_stop = 1, .stop = { 1000 }) },
-	{ "below all", false, Q(.n_stop = 1, .stop = { -1 }) }, { "left over", false, Q(.stop = { 5 }) },
+	{ "a seed", true, Q(.sampling.seed = 5, .flags = SR_SEEDED) }, { "unannounced", false, Q(.sampling.seed = 5) },
+	{ "hot", true, Q(.sampling.temperature = 1e6f) }, { "too hot", false, Q(.sampling.temperature = 1.1e6f) },
+	{ "cold", false, Q(.sampling.temperature = -0.1f) }, { "no number", false, Q(.sampling.temperature = NAN) },
+	{ "top_p 1", true, Q(.sampling.top_p = 1) }, { "above", false, Q(.sampling.top_p = 1.01f) },
+	{ "below", false, Q(.sampling.top_p = -0.01f) },
+	{ "min_p 1", true, Q(.sampling.min_p = 1) }, { "above", false, Q(.sampling.min_p = 1.01f) },
+	{ "below", false, Q(.sampling.min_p = -0.01f) },
+	{ "presence", true, Q(.sampling.presence = -2) }, { "below", false, Q(.sampling.presence = -2.1f) },
+	{ "above", false, Q(.sampling.presence = 2.1f) },
+	{ "frequency", true, Q(.sampling.frequency = 2) }, { "above", false, Q(.sampling.frequency = 2.1f) },
+	{ "below", false, Q(.sampling.frequency = -2.1f) },
+	{ "repetition", true, Q(.sampling.repetition = 1e6f) },
+	{ "infinite", false, Q(.sampling.repetition = INFINITY) }, { "below", false, Q(.sampling.repetition = -1) },
 	{ "any tag", true, Q(.user_data = ~0ull, .tenant = 7, .cache_salt = 8, .priority = INT32_MIN,
-	                     .deadline = 1, .top_k = ~0u, .trace_id = { 1 }, .span_id = { 2 }) },
+	                     .deadline = 1, .sampling.top_k = -1, .trace_id = { 1 }, .span_id = { 2 }) },
+	/* Which spans a record may name; the arena has room for 1,024 words of zeros. */
+	{ "no span", false, { .max_tokens = 2 } }, { "an empty prompt", false, SPANS(PROMPT(0)) },
+	{ "a list alone", false, SPANS(SPAN(STOP, .n = 4)) },
+	{ "a list before it", false, SPANS(SPAN(STOP, .n = 1), PROMPT(4)) },
+	{ "every kind", true, SPANS(PROMPT(4), SPAN(STOP, .n = 1), SPAN(ALLOW, .n = 1), SPAN(BIAS, .n = 1)) },
+	{ "some of them", true, SPANS(PROMPT(4), SPAN(BIAS, .n = 1)) },
+	{ "the other way round", false, SPANS(PROMPT(4), SPAN(BIAS, .n = 1), SPAN(ALLOW, .n = 1)) },
+	{ "one twice", false, SPANS(PROMPT(4), SPAN(STOP, .n = 1), SPAN(STOP, .n = 1)) },
+	{ "two prompts", false, SPANS(PROMPT(4), PROMPT(4)) },
+	{ "a gap", false, SPANS(PROMPT(4), { .kind = 0 }, SPAN(STOP, .n = 1)) },
+	{ "a gap of some length", false, SPANS(PROMPT(4), { .n = 1 }) },
+	{ "an empty list", false, SPANS(PROMPT(4), SPAN(STOP, .n = 0)) },
+	{ "an unknown kind", false, SPANS(PROMPT(4), { .kind = SR_SPAN_KINDS, .n = 1 }) },
+	{ "the last of all kinds", false, SPANS(PROMPT(4), { .kind = UINT16_MAX, .n = 1 }) },
+	{ "reserved, in a span", false, SPANS(PROMPT(4), SPAN(STOP, .zero = 1, .n = 1)) },
+	{ "in the last place", false, Q(.span[7].zero = 1) },
 };
 
 static void each_field_at_its_edges(void **state)
@@ -432,6 +451,7 @@ static void each_field_at_its_edges(void **state)
 	for (size_t i = 0; i < sizeof(edges) / sizeof(edges[0]); i++) {
 		struct host_request *r;
 
+		memset(arena(), 0, 4096);
 		put(&requests, &edges[i].q);
 		assert_int_equal(host_peek(c, &r), 1);
 		if (r->error != (edges[i].good ? 0 : -EINVAL))
@@ -443,23 +463,48 @@ static void each_field_at_its_edges(void **state)
 	}
 }
 
-/* What lies in the arena: prompt, stops, allowed, banned, bad words, bias. */
+/* Each kind up to its most, and one more.  The arena is too small for some: the rules are asked as they are. */
+static void each_list_has_a_most(void **state)
+{
+	static const struct { unsigned kind; uint32_t most; } t[] = { { SR_SPAN_STOP, 1024 }, { SR_SPAN_ALLOW, 1024 },
+		{ SR_SPAN_BIAS, 1024 }, { SR_SPAN_BAD, 2048 } };
+
+	(void)state;
+	assert_int_equal(sizeof(t) / sizeof(t[0]), SR_SPAN_KINDS - 2);
+	assert_int_equal(span_max(CONTEXT), 4 * (CONTEXT + 1024 + 1024 + 2 * 1024 + 2048));
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		struct sr_wire_request q = Q();
+
+		q.span[1] = (struct sr_span){ (uint16_t)t[i].kind, 0, t[i].most };
+		assert_true(request_true(&plain, &q));
+		q.span[1].n++;
+		assert_false(request_true(&plain, &q));
+		q.span[1].n = ~0u;
+		assert_false(request_true(&plain, &q));
+	}
+}
+
+/* What lies in the arena: prompt, stops, allowed ids, bias, bad words. */
 static void each_list_at_its_edges(void **state)
 {
+#define LIST(...) { .span = { PROMPT(1), __VA_ARGS__ }, .max_tokens = 1, .sampling.min_position = 1 }
 	static const struct { const char *what; bool good; struct sr_wire_request q; int32_t w[12]; } t[] = {
-		{ "all of them", true, { .n_prompt = 1, .max_tokens = 1, .n_more_stops = 1, .n_allowed = 1,
-			.n_banned = 1, .n_bad_words = 5, .n_bias = 1 }, { 1, 2, 3, 4, 2, 5, 6, 1, 7, 999, 0x3f800000 } },
-		{ "an id of the prompt", false, { .n_prompt = 2, .max_tokens = 1 }, { 0, 1000 } },
-		{ "below all", false, { .n_prompt = 2, .max_tokens = 1 }, { -1, 0 } },
-		{ "the last banned", false, { .n_prompt = 1, .max_tokens = 1, .n_banned = 2 }, { 1, 2, 1000 } },
-		{ "a word of none", false, { .n_prompt = 1, .max_tokens = 1, .n_bad_words = 1 }, { 1, 0 } },
-		{ "a word beyond", false, { .n_prompt = 1, .max_tokens = 1, .n_bad_words = 2 }, { 1, 2, 1 } },
-		{ "a word below 0", false, { .n_prompt = 1, .max_tokens = 1, .n_bad_words = 2 }, { 1, -1, 1 } },
-		{ "no id in a word", false, { .n_prompt = 1, .max_tokens = 1, .n_bad_words = 2 }, { 1, 1, 1000 } },
-		{ "bias of no id", false, { .n_prompt = 1, .max_tokens = 1, .n_bias = 1 }, { 1, 1000, 0 } },
-		{ "bias without end", false, { .n_prompt = 1, .max_tokens = 1, .n_bias = 1 }, { 1, 1, 0x7f800000 } },
-		{ "bias too low", false, { .n_prompt = 1, .max_tokens = 1, .n_bias = 1 }, { 1, 1, -0x800000 } },
-		{ "beyond the arena", false, { .span = 4096, .n_prompt = 1, .max_tokens = 1 }, { 0 } },
+		{ "all of them", true, LIST(SPAN(STOP, .n = 1), SPAN(ALLOW, .n = 2), SPAN(BIAS, .n = 1), SPAN(BAD, .n = 5)),
+			{ 1, 2, 3, 4, 999, 0x3f800000, 2, 5, 6, 1, 7 } },
+		{ "an id of the prompt", false, { ASKS(2, 1) }, { 0, 1000 } },
+		{ "below all", false, { ASKS(2, 1) }, { -1, 0 } },
+		{ "the last stop", false, LIST(SPAN(STOP, .n = 2)), { 1, 2, 1000 } },
+		{ "a stop below all", false, LIST(SPAN(STOP, .n = 2)), { 1, -1, 2 } },
+		{ "the last allowed", false, LIST(SPAN(ALLOW, .n = 2)), { 1, 2, 1000 } },
+		{ "a word of none", false, LIST(SPAN(BAD, .n = 1)), { 1, 0 } },
+		{ "a word beyond", false, LIST(SPAN(BAD, .n = 2)), { 1, 2, 1 } },
+		{ "a word below 0", false, LIST(SPAN(BAD, .n = 2)), { 1, -1, 1 } },
+		{ "no id in a word", false, LIST(SPAN(BAD, .n = 2)), { 1, 1, 1000 } },
+		{ "bias of no id", false, LIST(SPAN(BIAS, .n = 1)), { 1, 1000, 0 } },
+		{ "bias without end", false, LIST(SPAN(BIAS, .n = 1)), { 1, 1, 0x7f800000 } },
+		{ "bias too low", false, LIST(SPAN(BIAS, .n = 1)), { 1, 1, -0x800000 } },
+		{ "the last bias", false, LIST(SPAN(BIAS, .n = 2)), { 1, 1, 0, 1000, 0 } },
+		{ "beyond the arena", false, { ASKS(1, 1), .at = 4096 }, { 0 } },
 	};
 
 	(void)state;
@@ -470,10 +515,17 @@ static void each_list_at_its_edges(void **state)
 		memcpy(arena(), t[i].w, sizeof(t[i].w));
 		put(&requests, &t[i].q);
 		assert_int_equal(host_peek(c, &r), 1);
-		assert_int_equal(r->error, t[i].q.span ? -EINVAL : 0);
+		assert_int_equal(r->error, t[i].q.at ? -EINVAL : 0);
 		e = r->error ? r->error : host_read(c);
 		if (e != (t[i].good ? 0 : -EINVAL) || r->error != e)
 			fail_msg("%s: %d", t[i].what, e);
+		for (uint32_t k = 0, at = 0; !e && k < SR_SPANS && t[i].q.span[k].kind; k++) {
+			const struct host_list *l = &r->list[t[i].q.span[k].kind];
+
+			assert_int_equal(4 * l->n, sr_span_bytes(&t[i].q.span[k]));
+			assert_memory_equal(l->word, t[i].w + at, 4 * l->n);
+			at += l->n;
+		}
 		host_leave(c);
 	}
 }
@@ -777,7 +829,7 @@ int main(void)
 		CASE(sizes_are_granted),
 		OPENED(others_stay_guarded),
 		OPENED(each_field_at_its_edges),
-		OPENED(each_list_at_its_edges),
+		OPENED(each_list_at_its_edges), CASE(each_list_has_a_most),
 		OPENED(cancels_at_their_edges),
 		OPENED(a_fault_under_a_copy_is_noticed),
 		OPENED(faults_elsewhere_are_not_ours),

@@ -136,10 +136,10 @@ static void sees_a_lie(void **state)
 	}
 }
 
-/* Offsets of a request's span: every corner that could wrap. */
+/* Offsets of a request's spans: every corner that could wrap. */
 static void spans_lie_in_the_arena(void **state)
 {
-	static const struct { uint32_t span, n_prompt, n_bias, arena; int64_t is; } t[] = {
+	static const struct { uint32_t at, n_prompt, n_bias, arena; int64_t is; } t[] = {
 		{ 0, 1, 0, 4096, 4 }, { 4092, 1, 0, 4096, 4 }, { 4096, 1, 0, 4096, -1 },
 		{ 4088, 2, 0, 4096, 8 }, { 4088, 2, 1, 4096, -1 }, { 0, 1024, 0, 4096, 4096 },
 		{ 0, 1025, 0, 4096, -1 }, { 4, 1024, 0, 4096, -1 }, { 2, 1, 0, 4096, -1 },
@@ -149,10 +149,19 @@ static void spans_lie_in_the_arena(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
-		struct sr_wire_request q = { .span = t[i].span, .n_prompt = t[i].n_prompt, .n_bias = t[i].n_bias };
+		struct sr_wire_request q = { .at = t[i].at,
+			.span = { { SR_SPAN_PROMPT, 0, t[i].n_prompt }, { SR_SPAN_BIAS, 0, t[i].n_bias } } };
 
-		if (sr_wire_span(&q, t[i].arena) != t[i].is)
-			fail_msg("case %zu: %ld", i, (long)sr_wire_span(&q, t[i].arena));
+		if (sr_wire_bytes(&q, t[i].arena) != t[i].is)
+			fail_msg("case %zu: %ld", i, (long)sr_wire_bytes(&q, t[i].arena));
+	}
+	/* The most that a lie can say: no sum wraps, and an unknown kind has no unit. */
+	for (unsigned kind = 0; kind <= 0xffff; kind += kind < 16 ? 1 : 0xf1) {
+		struct sr_wire_request q = { .at = 0 };
+
+		for (uint32_t i = 0; i < SR_SPANS; i++)
+			q.span[i] = (struct sr_span){ (uint16_t)kind, 0, ~0u };
+		assert_int_equal(sr_wire_bytes(&q, 1u << 30), kind && kind < SR_SPAN_KINDS ? -1 : 0);
 	}
 	for (uint32_t n = 0; n <= SR_TOP_MAX; n++)
 		assert_int_equal(sr_wire_records(n), n <= 4 ? 1 : n <= 10 ? 2 : n <= 16 ? 3 : 4);

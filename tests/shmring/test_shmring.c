@@ -165,12 +165,12 @@ static void wrong_requests_are_refused_here(void **state)
 		{ -EMSGSIZE, { .n_prompt = CONTEXT, .max_tokens = 1 } },
 		{ -EMSGSIZE, { .n_prompt = ~0u, .max_tokens = 1 } },
 		{ -EMSGSIZE, { .n_prompt = 3, .max_tokens = ~0u } },
-		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .n_stop = 9 } },
+		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .stop = id, .n_stop = 1025 } },
 		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .n_top = 21 } },
 		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .n_prompt_top = 300 } },
-		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .n_banned = 1 } },
-		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .banned = id, .n_banned = 1025 } },
-		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .bad_words = id, .n_bad_words = ~0u } },
+		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .n_allow = 1 } },
+		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .allow = id, .n_allow = 1025 } },
+		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .bad = id, .n_bad = ~0u } },
 	};
 	struct sr_conn *c = open_conn(NULL);
 	struct { struct sr_request q; uint64_t later; } big = { .later = 1 };
@@ -194,26 +194,26 @@ static void wrong_requests_are_refused_here(void **state)
 /* What the library lets through and the daemon does not: the request ends, the connection lives. */
 static void wrong_requests_end(void **state)
 {
-	static const int32_t id[] = { 1, 2, 3, VOCAB }, bad[] = { 2, 5 }, good[] = { 2, 5, 6, 1, 9 };
+	static const int32_t none[] = { -1 }, id[] = { 1, 2, 3, VOCAB }, bad[] = { 2, 5 }, good[] = { 2, 5, 6, 1, 9 };
 	static const struct sr_pair nan_bias = { 1, NAN };
 	static const struct { int is; struct sr_request q; } t[] = {
 		{ -EINVAL, { .n_prompt = 4, .max_tokens = 1 } },
 		{ -EINVAL, { .n_prompt = 3, .max_tokens = 0 } },
 		{ -EINVAL, { .n_prompt = 3, .max_tokens = 2, .min_tokens = 3 } },
 		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .flags = 16 } },
-		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .seed = 1 } },
-		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .temperature = NAN } },
-		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .temperature = -1 } },
-		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .top_p = 1.5f } },
-		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .min_p = -0.1f } },
-		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .presence = 2.5f } },
-		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .repetition = INFINITY } },
+		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .sampling.seed = 1 } },
+		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .sampling.temperature = NAN } },
+		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .sampling.temperature = -1 } },
+		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .sampling.top_p = 1.5f } },
+		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .sampling.min_p = -0.1f } },
+		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .sampling.presence = 2.5f } },
+		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .sampling.repetition = INFINITY } },
 		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .n_prompt_top = 1 } },
-		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .n_stop = 1, .stop = { -1 } } },
-		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .banned = id + 3, .n_banned = 1 } },
+		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .stop = none, .n_stop = 1 } },
+		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .allow = id + 3, .n_allow = 1 } },
 		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .bias = &nan_bias, .n_bias = 1 } },
-		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .bad_words = bad, .n_bad_words = 2 } },
-		{ SR_LENGTH, { .n_prompt = 3, .max_tokens = 1, .bad_words = good, .n_bad_words = 5 } },
+		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .bad = bad, .n_bad = 2 } },
+		{ SR_LENGTH, { .n_prompt = 3, .max_tokens = 1, .bad = good, .n_bad = 5 } },
 		{ -ETIME, { .n_prompt = 3, .max_tokens = 100, .deadline = 1 } },
 	};
 	struct sr_conn *c = open_conn(NULL);

@@ -56,6 +56,8 @@ static float or_off(double v)
 	return isnan(v) ? 0 : (float)v;
 }
 
+#define AS_ASKED(name, least, most) .name = or_off(o->name),
+
 static int ring_send(void *wire, size_t i)
 {
 	struct ring_client *g = wire;
@@ -64,9 +66,8 @@ static int ring_send(void *wire, size_t i)
 	const struct sr_text_info *info = sr_text_info(g->r->text);
 	struct sr_request q = {
 		.size = sizeof(q), .user_data = i, .prompt = p->ids, .n_prompt = p->n_ids,
-		.max_tokens = p->max_tokens, .temperature = or_off(o->temperature), .top_p = or_off(o->top_p),
-		.min_p = or_off(o->min_p), .frequency = or_off(o->frequency), .presence = or_off(o->presence),
-		.repetition = or_off(o->repetition), .top_k = o->top_k > 0 ? (uint32_t)o->top_k : 0,
+		.max_tokens = p->max_tokens,
+		.sampling = { SR_SAMPLING_REALS(AS_ASKED) .top_k = o->top_k > 0 ? (int32_t)o->top_k : 0 },
 		.n_top = o->logprobs > 0 ? (uint32_t)o->logprobs : 0, .cache_salt = g->r->salt,
 	};
 	int rc;
@@ -74,8 +75,8 @@ static int ring_send(void *wire, size_t i)
 	if (o->ignore_eos) {
 		q.flags |= SR_IGNORE_EOS;
 	} else {
+		q.stop = info->stop;
 		q.n_stop = (uint32_t)info->n_stop;
-		memcpy(q.stop, info->stop, sizeof(q.stop));
 	}
 	g->r->answer[i].start = g->r->answer[i].last = bench_now();
 	rc = sr_submit(g->conn, &q, NULL);

@@ -96,7 +96,7 @@ struct ask {
 	struct sr_pair *bias;
 	uint32_t n_bias;
 	json_t *bad_words;            /* list of strings, or NULL */
-	struct ask_ids bad;           /* in the format of sr_request.bad_words */
+	struct ask_ids bad;           /* in the format of sr_request.bad */
 };
 
 #define ASK_NONE INT64_MIN

@@ -100,7 +100,7 @@ static void R1_wild_indices(void)
 	struct evil e;
 
 	for (;; evil_close(&e)) {
-		struct sr_wire_request q = { .n_prompt = 0 }; /* one to be computed were a load */
+		struct sr_wire_request q = { .flags = 0 }; /* one to be computed were a load */
 
 		join(&e, small);
 		evil_put(&e, &q);
@@ -119,9 +119,10 @@ static void *scribble(void *arg)
 	for (uint32_t s = 5;; s = s * 1664525 + 1013904223) {
 		volatile struct sr_wire_request *r = (void *)(e->up + SR_PAGE + 256 * (s >> 8 & 31));
 
-		r->n_prompt = s & 1 << 20 ? 4 : s >> 12;
-		r->span = s & 1 << 21 ? 0 : s;
-		r->n_bias = s & 1 << 22 ? 0 : s;
+		r->span[0].n = s & 1 << 20 ? 4 : s >> 12;
+		r->at = s & 1 << 21 ? 0 : s;
+		r->span[1].kind = s & 1 << 22 ? 0 : SR_SPAN_BIAS;
+		r->span[1].n = s & 1 << 22 ? 0 : s;
 		((volatile int32_t *)evil_arena(e))[s >> 14 & 1023] = (int32_t)s;
 	}
 	return NULL;
@@ -129,7 +130,7 @@ static void *scribble(void *arg)
 
 static void R2_R4_memory_that_changes(void)
 {
-	static const struct sr_wire_request q = { .n_prompt = 4, .max_tokens = 1 };
+	static const struct sr_wire_request q = { ASKS(4, 1) };
 	static struct evil e;
 	pthread_t t;
 
@@ -146,7 +147,7 @@ static void R3_R5_wrong_requests(void)
 	struct evil e;
 
 	for (join(&e, small);; evil_read(&e)) {
-		struct sr_wire_request q = { .n_prompt = dice(), .max_tokens = dice(), .span = dice() };
+		struct sr_wire_request q = { ASKS(dice(), dice()), .at = dice() };
 
 		((uint8_t *)&q)[4 + dice() % 252] ^= 1;
 		evil_put(&e, &q);
@@ -191,14 +192,14 @@ static void R7_large_connections(void)
 		join(&e, (struct sr_shape){ 1u << 13, 1u << 16, 16u << 20 });
 }
 
-/* Long prompts, wrong in the last id: to be copied and looked through for nothing, one span for all. */
+/* Long prompts, wrong in the last id: to be copied and looked through for nothing, one prompt for all. */
 static void R8_wrong_at_the_end(void)
 {
-	struct sr_wire_request q = { .n_prompt = 4000, .max_tokens = 1 };
+	struct sr_wire_request q = { ASKS(4000, 1) };
 	struct evil e;
 
 	join(&e, (struct sr_shape){ 128, 4096, 65536 });
-	((int32_t *)evil_arena(&e))[q.n_prompt - 1] = -1;
+	((int32_t *)evil_arena(&e))[q.span[0].n - 1] = -1;
 	for (;; evil_read(&e))
 		while (evil_put(&e, &q))
 			;
@@ -206,7 +207,7 @@ static void R8_wrong_at_the_end(void)
 
 static void R9_reads_nothing(void)
 {
-	struct sr_wire_request q = { .n_prompt = 1, .max_tokens = 2000, .flags = SR_IGNORE_EOS };
+	struct sr_wire_request q = { ASKS(1, 2000), .flags = SR_IGNORE_EOS };
 	struct evil e;
 
 	for (join(&e, small);; sched_yield())
@@ -215,7 +216,7 @@ static void R9_reads_nothing(void)
 
 static void R10_dies(void)
 {
-	struct sr_wire_request q = { .n_prompt = 4, .max_tokens = 100 };
+	struct sr_wire_request q = { ASKS(4, 100) };
 
 	for (;;) {
 		pid_t pid = fork();
@@ -270,7 +271,7 @@ static void R12_half_a_handshake(void)
 
 static void R14_zeros(void)
 {
-	struct sr_wire_request q = { .n_prompt = 4, .max_tokens = 1 };
+	struct sr_wire_request q = { ASKS(4, 1) };
 	struct evil e;
 
 	for (join(&e, small);; evil_read(&e)) {
@@ -283,7 +284,7 @@ static void R14_zeros(void)
 /* No attacks: somebody who asks for as much as he may. */
 static void load(uint32_t n_prompt, uint32_t max_tokens)
 {
-	struct sr_wire_request q = { .n_prompt = n_prompt, .max_tokens = max_tokens,
+	struct sr_wire_request q = { ASKS(n_prompt, max_tokens),
 		.flags = SR_IGNORE_EOS | SR_NO_CACHE };
 	struct evil e;
 
@@ -299,7 +300,7 @@ static void load_of_long_prompts(void) { load(3000, 1); }
 /* What R10's clients ask for, by one who lives: their deaths are what is compared. */
 static void one_who_lives(void)
 {
-	struct sr_wire_request q = { .n_prompt = 4, .max_tokens = 100 };
+	struct sr_wire_request q = { ASKS(4, 100) };
 	struct evil e;
 
 	for (join(&e, small);; evil_read(&e))

@@ -71,7 +71,7 @@ static void siphash_is_siphash(void **state)
 
 /* ---- each field ------------------------------------------------------------------------------ */
 
-static const int32_t few[] = { 11, 12, 13 }, many_allowed[] = { 100, 200, 300, 400, 500 };
+static const int32_t few[] = { 1, 11, 1, 12, 1, 13 }, stops[] = { 41, 42 }, many_allowed[] = { 100, 200, 300, 400, 500 };
 static const int32_t words[] = { 2, 21, 22, 1, 23 };
 static const struct sr_pair biases[] = { { 31, 1.5f }, { 32, -2 } };
 
@@ -81,39 +81,41 @@ struct field { const char *what; struct sr_request q; struct sr_null_request is;
 #define SAMPLING .top_p = 1, .repetition = 1, .min_position = 8
 static const struct field fields[] = {
 	{ "nothing", { .max_tokens = 12 }, { .sampling = { SAMPLING } } },
-	{ "seed and temperature", { .temperature = 0.7f, .seed = 99, .flags = SR_SEEDED },
+	{ "seed and temperature", { .sampling = { .temperature = 0.7f, .seed = 99 }, .flags = SR_SEEDED },
 	  { .sampling = { SAMPLING, .seed = 99, .temperature = 0.7f } } },
-	{ "cuts", { .temperature = 1, .seed = 1, .flags = SR_SEEDED, .top_p = 0.9f, .min_p = 0.1f, .top_k = 40 },
+	{ "cuts", { .flags = SR_SEEDED,
+	  .sampling = { .temperature = 1, .seed = 1, .top_p = 0.9f, .min_p = 0.1f, .top_k = 40 } },
 	  { .sampling = { .top_p = 0.9f, .min_p = 0.1f, .top_k = 40, .repetition = 1, .min_position = 8,
 	                  .seed = 1, .temperature = 1 } } },
-	{ "presence", { .presence = 0.5f }, { .sampling = { SAMPLING, .presence = 0.5f }, .history = true } },
-	{ "frequency", { .frequency = -1 }, { .sampling = { SAMPLING, .frequency = -1 }, .history = true } },
-	{ "repetition", { .repetition = 1.5f },
+	{ "presence", { .sampling.presence = 0.5f }, { .sampling = { SAMPLING, .presence = 0.5f }, .history = true } },
+	{ "frequency", { .sampling.frequency = -1 }, { .sampling = { SAMPLING, .frequency = -1 }, .history = true } },
+	{ "repetition", { .sampling.repetition = 1.5f },
 	  { .sampling = { .top_p = 1, .repetition = 1.5f, .min_position = 8 }, .history = true } },
-	{ "repetition 1 is off", { .repetition = 1 }, { .sampling = { SAMPLING } } },
+	{ "repetition 1 is off", { .sampling.repetition = 1 }, { .sampling = { SAMPLING } } },
 	{ "min_tokens", { .min_tokens = 6 },
 	  { .sampling = { .top_p = 1, .repetition = 1, .min_position = 14 } } },
-	{ "stop", { .n_stop = 2, .stop = { 41, 42 } },
+	{ "stop", { .n_stop = 2, .stop = stops },
 	  { .sampling = { SAMPLING }, .list = { (const uint32_t[]){ EOS, 41, 42 } }, .n_list = { 3 } } },
-	{ "more stops", { .n_stop = 1, .stop = { 41 }, .more_stops = few, .n_more_stops = 3 },
-	  { .sampling = { SAMPLING }, .list = { (const uint32_t[]){ EOS, 41, 11, 12, 13 } }, .n_list = { 5 } } },
-	{ "ignored eos", { .flags = SR_IGNORE_EOS, .n_stop = 1, .stop = { 41 } },
+	{ "top_k below 0 is off", { .sampling.top_k = -1 }, { .sampling = { SAMPLING } } },
+	{ "top_k above all is off", { .sampling.top_k = INT32_MAX }, { .sampling = { SAMPLING } } },
+	{ "ignored eos", { .flags = SR_IGNORE_EOS, .n_stop = 1, .stop = stops },
 	  { .sampling = { SAMPLING }, .list = { (const uint32_t[]){ 41 } }, .n_list = { 1 } } },
 	{ "bias", { .bias = biases, .n_bias = 2 },
 	  { .sampling = { SAMPLING }, .list = { NULL, (const uint32_t[]){ 31, 0x3fc00000, 32, 0xc0000000 } },
 	    .n_list = { 0, 4 } } },
-	{ "allowed", { .allowed = many_allowed, .n_allowed = 5 },
+	{ "allowed", { .allow = many_allowed, .n_allow = 5 },
 	  { .sampling = { SAMPLING }, .list = { NULL, NULL, (const uint32_t *)many_allowed },
 	    .n_list = { 0, 0, 5 } } },
-	{ "banned", { .banned = few, .n_banned = 3 },
+	{ "banned", { .bad = few, .n_bad = 6 },
 	  { .sampling = { SAMPLING }, .list = { NULL, NULL, NULL, (const uint32_t[]){ 1, 11, 1, 12, 1, 13 } },
 	    .n_list = { 0, 0, 0, 6 } } },
-	{ "bad words", { .bad_words = words, .n_bad_words = 5 },
+	{ "bad words", { .bad = words, .n_bad = 5 },
 	  { .sampling = { SAMPLING }, .list = { NULL, NULL, NULL, (const uint32_t *)words },
 	    .n_list = { 0, 0, 0, 5 }, .history = true } },
-	{ "both", { .banned = few, .n_banned = 1, .bad_words = words + 3, .n_bad_words = 2 },
-	  { .sampling = { SAMPLING }, .list = { NULL, NULL, NULL, (const uint32_t[]){ 1, 11, 1, 23 } },
-	    .n_list = { 0, 0, 0, 4 } } },
+	{ "all of them", { .stop = stops, .n_stop = 1, .allow = many_allowed, .n_allow = 5, .bias = biases, .n_bias = 1,
+	                   .bad = few, .n_bad = 2 },
+	  { .sampling = { SAMPLING }, .list = { (const uint32_t[]){ EOS, 41 }, (const uint32_t[]){ 31, 0x3fc00000 },
+	    (const uint32_t *)many_allowed, (const uint32_t[]){ 1, 11 } }, .n_list = { 2, 2, 5, 2 } } },
 };
 
 static void each_field_reaches_the_device(void **state)
@@ -159,13 +161,13 @@ static void a_stop_id_ends_the_answer(void **state)
 	static const int32_t ids[] = { 1, 2, 3 };
 	struct sr_conn *c = open_conn();
 	int32_t free_run[64], got[64];
-	struct sr_request q = { .prompt = ids, .n_prompt = 3, .max_tokens = 10, .allowed = many_allowed,
-		.n_allowed = 5 };
+	struct sr_request q = { .prompt = ids, .n_prompt = 3, .max_tokens = 10, .allow = many_allowed,
+		.n_allow = 5 };
 
 	(void)state;
 	run(c, q, free_run);
-	q.n_stop = 5;                         /* whatever comes, it is one of these */
-	memcpy(q.stop, many_allowed, sizeof(many_allowed));
+	q.stop = many_allowed;                /* whatever comes, it is one of these */
+	q.n_stop = 5;
 	assert_int_equal(run(c, q, got).finish, SR_STOP);
 	assert_int_equal(run(c, q, got).n_tokens, 1);
 	sr_close(c);
@@ -176,7 +178,7 @@ static void without_a_seed_draws_differ(void **state)
 	static const int32_t ids[] = { 1, 2, 3 };
 	struct sr_conn *c = open_conn();
 	int32_t a[16], b[16];
-	struct sr_request q = { .prompt = ids, .n_prompt = 3, .max_tokens = 8, .temperature = 1,
+	struct sr_request q = { .prompt = ids, .n_prompt = 3, .max_tokens = 8, .sampling.temperature = 1,
 		.flags = SR_IGNORE_EOS };
 
 	(void)state;
@@ -184,7 +186,7 @@ static void without_a_seed_draws_differ(void **state)
 	run(c, q, b);
 	assert_memory_not_equal(a, b, 8 * sizeof(a[0]));
 	q.flags |= SR_SEEDED;
-	q.seed = 3;
+	q.sampling.seed = 3;
 	run(c, q, a);
 	run(c, q, b);
 	assert_memory_equal(a, b, 8 * sizeof(a[0]));
@@ -320,12 +322,10 @@ static void strangers_are_not_urgent_nor_tenants(void **state)
 {
 	struct clients cl = { .key = { 1, 2 }, .cfg = { .n_eos = 0 } };
 	struct client us = { .uid = 1000, .trusted = true, .gateway = true }, them = { .uid = 1001 };
-	struct host_request r = { .q = { .priority = -5, .n_prompt = 1, .max_tokens = 1 } };
+	struct host_request r = { .q = { .priority = -5, .max_tokens = 1 }, .n_prompt = 1 };
 
 	(void)state;
 	cl.words = (uint32_t[SCHED_BEGIN_WORDS]){ 0 };
-	r.more_stops = r.allowed = r.banned = r.bad_words = r.prompt = (int32_t[8]){ 0 };
-	r.bias = (struct sr_pair[1]){ { 0, 0 } };
 	assert_int_equal(translate(&cl, &us, &r, 0).priority, -5);
 	assert_int_equal(translate(&cl, &them, &r, 0).priority, 0);
 	r.q.priority = 5;
@@ -703,9 +703,9 @@ static void ends_are_logged_and_recorded(void **state)
 	assert_true(to && dup2(fileno(to), STDERR_FILENO) >= 0);
 	log_level_by_name("debug");
 	assert_int_equal(run(c, q, got).finish, SR_LENGTH);
-	q.max_tokens = 9, q.allowed = many_allowed, q.n_allowed = 5;
+	q.max_tokens = 9, q.allow = many_allowed, q.n_allow = 5;
+	q.stop = many_allowed;
 	q.n_stop = 5;
-	memcpy(q.stop, many_allowed, sizeof(many_allowed));
 	assert_int_equal(run(c, q, got).finish, SR_STOP);
 	q.max_tokens = 7;
 	d.paused = true;

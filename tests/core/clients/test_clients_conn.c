@@ -841,7 +841,7 @@ static void words_are_paid_for(void **state)
 
 			submit(1000, 1, 0);
 			w = sr_ring_place(&conn->requests, conn->requests.mine - 1);
-			span = (void *)(conn->up + SR_OFF_ARENA(conn->model.live) + w->span);
+			span = (void *)(conn->up + SR_OFF_ARENA(conn->model.live) + w->at);
 			span[999] = wrong ? VOCAB : 0;
 		}
 		now = io_now() + 1000 * MS;

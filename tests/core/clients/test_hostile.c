@@ -55,7 +55,7 @@ static void R1_wild_indices(void **state)
 		evil_open(&e, d.path, small);
 		up = (void *)e.up;
 		for (int k = 0; k < 30; k++) {
-			struct sr_wire_request q = { .n_prompt = 1, .max_tokens = 50, .flags = SR_IGNORE_EOS };
+			struct sr_wire_request q = { ASKS(1, 50), .flags = SR_IGNORE_EOS };
 
 			assert_true(evil_put(&e, &q));
 		}
@@ -92,12 +92,14 @@ static SCRIBBLER void *flip(void *arg)
 	while (!stop) {
 		uint32_t k = xorshift(&s), i = k % 32;
 
-		r[i].span = k & 1 ? 0 : k;
-		r[i].n_prompt = k & 2 ? 4 : k % 5000;
-		r[i].n_bias = k & 4 ? 0 : k;
-		r[i].n_bad_words = k & 8 ? 0 : k % 2000;
+		r[i].at = k & 1 ? 0 : k;
+		r[i].span[0].n = k & 2 ? 4 : k % 5000;
+		r[i].span[1].kind = k & 4 ? 0 : SR_SPAN_BIAS;
+		r[i].span[1].n = k & 4 ? 0 : k;
+		r[i].span[2].kind = k & 8 ? 0 : SR_SPAN_BAD;
+		r[i].span[2].n = k & 8 ? 0 : k % 4000;
 		r[i].max_tokens = k & 16 ? 2 : k;
-		r[i].n_stop = (uint8_t)(k & 32 ? 0 : k);
+		r[i].span[k & 32 ? 7 : 1].kind = (uint16_t)k;
 		a[k % 1024] = k & 64 ? 5 : (int32_t)k;
 	}
 	return NULL;
@@ -164,14 +166,14 @@ static void R3_spans(void **state)
 	evil_open(&e, d.path, small);
 	for (size_t i = 0; i < sizeof(edge) / sizeof(edge[0]); i++)
 		for (size_t k = 0; k < sizeof(edge) / sizeof(edge[0]); k++) {
-			struct sr_wire_request q = { .span = edge[i], .n_prompt = edge[k], .max_tokens = 1 };
+			struct sr_wire_request q = { .at = edge[i], ASKS(edge[k], 1) };
 			bool right = edge[i] % 4 == 0 && edge[k] >= 1 && edge[k] < CONTEXT &&
 			             (uint64_t)edge[i] + 4ull * edge[k] <= e.shape.arena;
 
 			assert_true(evil_put(&e, &q));
 			evil_ends(&e, ++n);
 			if ((e.finish > 0) != right)
-				fail_msg("span %u, %u ids: ended with %d", edge[i], edge[k], e.finish);
+				fail_msg("at %u, %u ids: ended with %d", edge[i], edge[k], e.finish);
 		}
 	neighbour_is_well();
 	evil_close(&e);
@@ -179,8 +181,12 @@ static void R3_spans(void **state)
 
 static void R5_every_bit(void **state)
 {
-	static const uint8_t reserved[][2] = { { offsetof(struct sr_wire_request, zero0), 1 },
-		{ offsetof(struct sr_wire_request, zero), sizeof(plain.zero) } };
+	static const uint8_t reserved[][2] = {
+		{ offsetof(struct sr_wire_request, zero0), sizeof(plain.zero0) },
+		{ offsetof(struct sr_wire_request, zero), sizeof(plain.zero) },
+		{ offsetof(struct sr_wire_request, span[0].kind), 4 }, /* the prompt's: no other kind is the first */
+		{ offsetof(struct sr_wire_request, span[1]), 7 * sizeof(plain.span[0]) },
+	};
 	struct evil e;
 	uint32_t n = 0;
 
@@ -192,7 +198,7 @@ static void R5_every_bit(void **state)
 		((uint8_t *)&q)[bit / 8] ^= (uint8_t)(1 << bit % 8);
 		assert_true(evil_put(&e, &q));
 		evil_ends(&e, ++n);
-		for (int k = 0; k < 2; k++)
+		for (int k = 0; k < 4; k++)
 			if (bit / 8 >= reserved[k][0] && bit / 8 < reserved[k][0] + reserved[k][1])
 				assert_int_equal(e.finish, -EINVAL);
 		assert_true(e.finish == SR_STOP || e.finish == SR_LENGTH || e.finish == -EINVAL ||
@@ -264,7 +270,7 @@ static void R7_quotas(void **state)
 {
 	struct sr_conn *conn[70], *c;
 	struct evil e;
-	struct sr_wire_request q = { .n_prompt = 1, .max_tokens = 100, .flags = SR_IGNORE_EOS };
+	struct sr_wire_request q = { ASKS(1, 100), .flags = SR_IGNORE_EOS };
 	uint32_t sent = 0;
 	pthread_t t;
 	int n = 0, refused = 0;
@@ -323,7 +329,7 @@ static void R7_quotas(void **state)
 static void *keep_full(void *arg)
 {
 	struct evil *e = arg;
-	struct sr_wire_request q = { .n_prompt = 100, .max_tokens = 10, .flags = SR_IGNORE_EOS | SR_NO_CACHE };
+	struct sr_wire_request q = { ASKS(100, 10), .flags = SR_IGNORE_EOS | SR_NO_CACHE };
 
 	while (!stop) {
 		while (evil_put(e, &q))
@@ -366,7 +372,7 @@ static void R8_a_full_ring_does_not_shut_out_others(void **state)
 
 static void R9_a_full_token_ring_stops_only_its_reader(void **state)
 {
-	struct sr_wire_request q = { .n_prompt = 1, .max_tokens = 900, .flags = SR_IGNORE_EOS };
+	struct sr_wire_request q = { ASKS(1, 900), .flags = SR_IGNORE_EOS };
 	struct clients_config cfg = { .stall_ns = 100 * MS };
 	struct evil e;
 	uint64_t until;
