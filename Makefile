@@ -125,7 +125,8 @@ GROUP_cpu       := kernels/batch.c kernels/forward.c kernels/rope.c $(wildcard k
 GROUP_cuda      := kernels/batch.c kernels/forward.c kernels/rope.c kernels/cuda/xid.c
 GROUP_template  := $(wildcard adapters/text/template/*.c) adapters/text/unicode/utf8.c
 GROUP_text      := $(TEXT_LIB)
-GROUP_ask       := $(patsubst %,adapters/http/json/%.c,openai sampling fields json problem chat out)
+GROUP_chat      := adapters/text/chat.c adapters/text/text_json.c $(GROUP_template) -lutf8proc
+GROUP_ask       := $(GROUP_chat) $(patsubst %,adapters/http/json/%.c,openai sampling fields json problem chat out)
 GROUP_daemon    := $(GROUP_clients) $(GROUP_sched) $(HOST) $(patsubst %,core/instance/%.c,io log record stats) \
 	$(GROUP_null)
 GROUP_net       := $(patsubst %,adapters/http/net/%.c,http conn reply server places tls)

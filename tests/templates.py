@@ -146,7 +146,8 @@ def jinja(folder):
 
 
 def ours(folder):
-    """sr_text_chat over a vocabulary of three tokens: all that is asked of it are templates."""
+    """sr_text_chat over a vocabulary of three tokens: all that is asked of it are templates.  They get the
+    messages as they are here, by another name: sr_text_chat would bring them into vLLM's form first."""
     with open(os.path.join(folder, "tokenizer.json"), "w") as f:
         json.dump({"version": "1.0", "added_tokens": [], "normalizer": None, "post_processor": None,
                    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
@@ -161,6 +162,8 @@ def ours(folder):
 
     def render(source, chat):
         out = C.c_void_p()
+        chat = {**chat, "as_they_are": chat["messages"], "messages": [user("")]}
+        source = "{% set messages = as_they_are %}\n" + source            # trim_blocks takes the line feed
         n = lib.sr_text_chat(text, source.encode(), json.dumps(chat).encode(), C.byref(out), err, C.c_size_t(len(err)))
         if n < 0:
             return None, err.value.decode(errors="replace")

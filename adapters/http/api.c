@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "adapters/text/slipring-text.h"
-#include "adapters/text/template/template.h"
 #include "core/instance/log.h"
 #include "request.h"
 #include "state.h"
@@ -126,7 +125,7 @@ static void on_preempted(void *ctx, unsigned times)
 /* --chat-template: a file, or the template itself if it looks like one. */
 static int chat_template(struct api *a, char *err, size_t errlen)
 {
-	const char *given = a->cfg->chat_template, *source;
+	const char *given = a->cfg->chat_template, *format = a->cfg->chat_template_content_format;
 	char *text = NULL, why[384] = "";
 	FILE *f = given ? fopen(given, "re") : NULL;
 	size_t cap = 1u << 20, n = 0;
@@ -145,20 +144,14 @@ static int chat_template(struct api *a, char *err, size_t errlen)
 			return -ENOMEM;
 		text[n] = 0;
 	}
-	source = text ? text : given ? given : sr_text_info(a->text)->chat_template;
 	if (given) {
-		r = template_compile(&a->chat, source, strlen(source), why, sizeof(why));
+		r = chat_template_open(&a->chat, text ? text : given, why, sizeof(why));
 		if (r < 0)
 			snprintf(err, errlen, "--chat-template: %s", why);
 	}
-	if (!r && source) {
-		const char *format = a->cfg->chat_template_content_format;
-
-		a->limits.chat_parts = format && !strcmp(format, "openai") ? true :
-			format && !strcmp(format, "string") ? false : chat_wants_parts(source);
-		a->limits.chat_developer = strstr(source, "developer");
-	}
 	a->limits.chat = a->chat;
+	a->limits.chat_content = format && !strcmp(format, "openai") ? CHAT_CONTENT_PARTS :
+		format && !strcmp(format, "string") ? CHAT_CONTENT_TEXT : CHAT_CONTENT_AUTO;
 	free(text);
 	return r;
 }
@@ -287,7 +280,7 @@ void api_destroy(struct api *a)
 	hosts_free(a->hosts);
 	cors_free(a->cors);
 	auth_free(a->auth);
-	template_free(a->chat);
+	chat_template_close(a->chat);
 	out_free(&a->metrics);
 	sr_text_close(a->text);
 	free(a);

@@ -11,7 +11,7 @@ static int parse(struct ask *a, const char *body, size_t n, const struct ask_lim
 
 	if (ask_parse(a, ASK_CHAT, body, n, l, p) < 0 || ask_prompts(a, l, p) < 0)
 		return -1;
-	last = json_array_get(a->messages, json_array_size(a->messages) - 1);
+	last = json_array_get(a->chat.messages, a->chat.n_messages - 1);
 	content = json_object_get(last, "content");
 	if (a->echo && json_is_string(content) &&
 	    !strcmp(json_string_value(json_object_get(last, "role")), l->response_role))

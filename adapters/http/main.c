@@ -25,8 +25,8 @@
 #include "core/models/locate.h"
 #include "core/instance/log.h"
 #include "core/instance/notify.h"
+#include "adapters/text/text_json.h"
 #include "adapters/http/net/listen.h"
-#include "adapters/http/json/openai.h"
 #include "process.h"
 
 #define SECOND    1000000000ull
@@ -264,7 +264,7 @@ int main(int argc, char **argv)
 	int r;
 
 	log_open("slipring-http");
-	json_set_alloc_funcs(ask_json_take, ask_json_give);
+	json_set_alloc_funcs(text_json_take, text_json_give);
 	r = start(&p, argc, argv, err, sizeof(err));
 	if (r < 0)
 		log_error("%s", err);

@@ -27,7 +27,7 @@ struct api {
 	bool draining;
 
 	struct sr_text *text;
-	struct template *chat;               /* --chat-template, or NULL */
+	struct chat_template *chat;          /* --chat-template, or NULL */
 	struct ask_limits limits;            /* all except those of the daemon */
 	const char *name[CONFIG_LIST];
 	char fingerprint[48];

@@ -237,8 +237,12 @@ class Session:
         return out.raw[:n].decode()
 
     def render(self, messages, **context):
-        """The prompt that the model's chat template makes of messages."""
-        context = {"messages": messages, "add_generation_prompt": True, **context}
+        """The prompt that the model's chat template makes of messages, as slipring-http makes it.
+
+        context: tools, documents, reasoning_effort, add_generation_prompt (True), continue_final_message,
+        chat_template_kwargs, as in OpenAI's API with vLLM's extensions; any other name is a variable.
+        """
+        context = {"messages": messages, **context}
         self._open()
         err, out = C.create_string_buffer(1200), _P()
         n = _text.sr_text_chat(self._text, None, json.dumps(context).encode(), C.byref(out), err, len(err))
@@ -261,7 +265,7 @@ class Session:
             return Answer(self, ids, sampling)
 
     def chat(self, messages, template=None, **sampling):
-        """Answer a conversation; template: further variables for the chat template."""
+        """Answer a conversation; template: what else render() takes."""
         with self._preparing():
             return Answer(self, self.encode(self.render(messages, **(template or {})), special=True), sampling)
 

@@ -24,7 +24,7 @@ void text_add_stop(struct sr_text *t, int32_t id)
 static void compile_template(struct chat_template *c)
 {
 	if (c->source)
-		template_compile(&c->compiled, c->source, strlen(c->source), c->error, sizeof(c->error));
+		text_compile_chat(c, c->source, c->error, sizeof(c->error));
 }
 
 int sr_text_open(struct sr_text **out, const char *path, char *err, size_t errlen)

@@ -68,11 +68,15 @@ int  sr_detok_push(struct sr_detok *d, const struct sr_text *t, int32_t id, char
 int  sr_detok_flush(struct sr_detok *d, char *out, size_t cap); /* writes U+FFFD for what is held */
 size_t sr_text_longest(const struct sr_text *t); /* bytes of text that one piece may give */
 
-/* Render a chat.  context: a JSON object with "messages" and what else the template may use
- * ("tools", "add_generation_prompt", ..).  tmpl NULL = the model's.  *out is malloc'ed and
- * NUL-terminated; returns its length.  -EINVAL: an error in the template or a message, or tools or
- * documents that the template does not read, so that the model would not see them.  -E2BIG: over the
- * budget of steps, depth or output.  On errors err has one sentence. */
+/* Make the prompt of a chat.  context: a JSON object with "messages" in OpenAI's form, and what of these is
+ * wanted: "tools", "documents", "reasoning_effort", "add_generation_prompt" (true by default),
+ * "continue_final_message", "chat_template_kwargs".  Any other member is a variable of the template.
+ * slipring-http makes the same prompt of the same messages: developer becomes system where the template does
+ * not know it, parts become one text or a list, arguments of calls become objects.
+ *
+ * tmpl NULL = the model's.  *out is malloc'ed and NUL-terminated; returns its length.  -EINVAL: an error in
+ * the template or a message, or tools or documents that the template does not read, so that the model would
+ * not see them.  -E2BIG: over the budget of steps, depth or output.  On errors err has one sentence. */
 int64_t sr_text_chat(const struct sr_text *t, const char *tmpl, const char *context,
                      char **out, char *err, size_t errlen);
 

@@ -4,12 +4,21 @@
 
 #include "added.h"
 #include "bpe.h"
+#include "chat.h"
 #include "pretokenize.h"
 #include "slipring-text.h"
 #include "adapters/text/template/template.h"
 #include "vocab.h"
 
 #define TEXT_EDGE 4                  /* the most special ids at either end of a text */
+
+struct chat_template {
+	char *source;                /* of a model's; or NULL */
+	struct template *compiled;   /* or NULL */
+	bool parts;                  /* it reads content as a list of parts */
+	bool developer;              /* it knows the role developer; else system replaces it */
+	char error[256];             /* of a model's: why it is not compiled */
+};
 
 struct sr_text {
 	struct sr_text_info info;
@@ -21,11 +30,8 @@ struct sr_text {
 	struct added after;          /* searched in the normalized text */
 	int32_t prefix[TEXT_EDGE], suffix[TEXT_EDGE];
 	int n_prefix, n_suffix;
-	struct chat_template {
-		char *source;        /* or NULL */
-		struct template *compiled;   /* or NULL */
-		char error[256];     /* why it is not compiled */
-	} chat, with_tools;          /* with_tools: the one named tool_use, if any */
+	struct chat_template chat;
+	struct chat_template with_tools; /* the one named tool_use, if any */
 	char pre_name[64];
 };
 
@@ -36,5 +42,8 @@ int open_json(struct sr_text *t, const char *dir, char *err, size_t errlen);
 
 /* Add one id to those that end an answer; ignores -1, repeated ids, and ids past the 8th. */
 void text_add_stop(struct sr_text *t, int32_t id);
+
+/* Compile source into a zeroed *c.  template_free() frees c->compiled. */
+int text_compile_chat(struct chat_template *c, const char *source, char *err, size_t errlen);
 
 #endif

@@ -66,7 +66,7 @@ with slipring.open() as s:
     check("control tokens are not made from text", len(s.encode("<|im_end|>")) > 1)
     check("unless asked for", len(s.encode("<|im_end|>", special=True)) == 1)
     check("the template is rendered", "Say hello." in s.render(HELLO))
-    refused("a template error is an Error", lambda: s.render([{"role": "user"}]), slipring.Error)
+    refused("a message without a role is an Error", lambda: s.render([{"content": "x"}]), slipring.Error)
 
     a = s.generate("The capital of France is", max_tokens=8)
     pieces = list(a)

@@ -19,7 +19,6 @@
 
 #include "adapters/http/request.h"
 #include "adapters/text/slipring-text.h"
-#include "adapters/text/template/template.h"
 
 #define VOCAB 1000
 #define EOS   256
@@ -95,42 +94,17 @@ int sr_detok_push(struct sr_detok *d, const struct sr_text *t, int32_t id, char 
 
 /* The toy's template: "role:content;" for each message, then ">" to prompt an answer.  It reads documents
  * but no tools. */
-int64_t text_chat(const struct sr_text *t, const struct text_chat *how, json_t *vars, const char **unread,
-                  char **out, char *err, size_t errlen)
-{
-	struct out o = { 0 };
-	json_t *m;
-	size_t i;
-
-	(void)t;
-	*unread = json_object_get(vars, "tools") && !how->tools_optional ? "tools" : NULL;
-	if (*unread)
-		return -22;
-	json_array_foreach(json_object_get(vars, "messages"), i, m) {
-		json_t *c = json_object_get(m, "content");
-
-		if (!strcmp(json_string_value(json_object_get(m, "role")), "bad")) {
-			snprintf(err, errlen, "line 1: no such role");
-			out_free(&o);
-			return -22;
-		}
-		out_fmt(&o, "%s:", json_string_value(json_object_get(m, "role")));
-		out_bytes(&o, json_string_value(c), json_string_length(c));
-		out_str(&o, ";");
-	}
-	if (json_is_true(json_object_get(vars, "add_generation_prompt")))
-		out_str(&o, ">");
-	out_bytes(&o, "", 1);
-	*out = o.p;
-	return (int64_t)o.n - 1;
-}
+static struct chat_template *toy_template;
+static const char toy_source[] = "{% for m in messages %}{% if m.role == 'bad' %}"
+	"{{ raise_exception('no such role') }}{% endif %}{{ m.role }}:{{ m.content }};{% endfor %}"
+	"{{ '>' if add_generation_prompt }}{{ '' if documents }}";
 
 static const char *const names[] = { "m", "also" };
 
 static struct ask_limits limits(void)
 {
 	return (struct ask_limits){
-		.text = toy, .response_role = "assistant", .vocab = VOCAB, .context = 64, .max_logprobs = 20,
+		.text = toy, .chat = toy_template, .response_role = "assistant", .vocab = VOCAB, .context = 64, .max_logprobs = 20,
 		.stream_interval = 1, .names = names, .n_names = 2,
 		.defaults = { NAN, NAN, NAN, NAN, -1, -1, -1 },
 	};
@@ -150,8 +124,12 @@ static inline void take(struct ask *a, enum ask_kind kind, const char *body)
 
 static inline void toy_begin(void)
 {
+	char err[200];
+
 	for (int i = 0; i < 256; i++)
 		bytes[i] = (char)i;
+	if (chat_template_open(&toy_template, toy_source, err, sizeof(err)))
+		fail_msg("%s", err);
 }
 
 #endif

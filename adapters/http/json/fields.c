@@ -1,23 +1,12 @@
 /* fields.c - see fields.h. */
 #include "fields.h"
+#include "adapters/text/text_json.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-const char *field_type(json_t *v)
-{
-	switch (json_typeof(v)) {
-	case JSON_OBJECT: return "an object";
-	case JSON_ARRAY: return "a list";
-	case JSON_STRING: return "a string";
-	case JSON_INTEGER: case JSON_REAL: return "a number";
-	case JSON_NULL: return "null";
-	default: return "a bool";
-	}
-}
 
 static int field_int(json_t *v, int64_t *out)
 {
@@ -92,13 +81,6 @@ int field_bool(json_t *v, bool *out)
 	return -EINVAL;
 }
 
-bool field_given(json_t *object, const char *name)
-{
-	json_t *v = json_object_get(object, name);
-
-	return v && !json_is_null(v);
-}
-
 int fields_read(const struct field *f, size_t n, uint8_t in, json_t *object, void *to,
                 struct problem *p)
 {
@@ -128,7 +110,7 @@ int fields_read(const struct field *f, size_t n, uint8_t in, json_t *object, voi
 		}
 		if (e)
 			return problem_field(p, f[i].name, "%s must be %s, not %s%s.", f[i].name,
-			                     wanted[f[i].kind], field_type(v),
+			                     wanted[f[i].kind], text_json_type(v),
 			                     json_is_string(v) || json_is_real(v) ?
 			                     " that cannot be read as one" : "");
 	}
@@ -141,7 +123,7 @@ int field_ids(json_t *v, const char *name, int64_t below, struct ask_ids *out, s
 	int64_t id;
 
 	if (!json_is_array(v))
-		return problem_field(p, name, "%s must be a list of integers, not %s.", name, field_type(v));
+		return problem_field(p, name, "%s must be a list of integers, not %s.", name, text_json_type(v));
 	n = json_array_size(v);
 	out->id = malloc((n + !n) * sizeof(*out->id));
 	if (!out->id)
@@ -152,7 +134,7 @@ int field_ids(json_t *v, const char *name, int64_t below, struct ask_ids *out, s
 		if (field_int(json_array_get(v, i), &id) < 0) {
 			snprintf(at, sizeof(at), "%s.%zu", name, i);
 			return problem_field(p, at, "%s[%zu] must be an integer, not %s.", name, i,
-			                     field_type(json_array_get(v, i)));
+			                     text_json_type(json_array_get(v, i)));
 		}
 		if (below && (id < 0 || id >= below)) {
 			char value[32];

@@ -25,10 +25,8 @@ int fields_read(const struct field *f, size_t n, uint8_t in, json_t *object, voi
 
 int  field_double(json_t *v, double *out);  /* 0 or -EINVAL */
 int  field_bool(json_t *v, bool *out);
-const char *field_type(json_t *v);          /* "a string", for messages */
 
 /* A list of integers: each in [0, below), or any int32 if below is 0. */
 int  field_ids(json_t *v, const char *name, int64_t below, struct ask_ids *out, struct problem *p);
-bool field_given(json_t *object, const char *name); /* present and not null */
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapters/text/text_json.h"
 #include "fields.h"
 
 #define C  (1 << ASK_COMPLETION)
@@ -33,7 +34,7 @@ static const struct field fields[] = {
 	{ "stream", FIELD_BOOL, true, C | M, AT(stream) },
 	{ "temperature", FIELD_DOUBLE, true, C | M, AT(temperature) },
 	{ "top_p", FIELD_DOUBLE, true, C | M, AT(top_p) },
-	{ "reasoning_effort", FIELD_STRING, true, M, AT(reasoning_effort) },
+	{ "reasoning_effort", FIELD_STRING, true, M, AT(chat.reasoning_effort) },
 	{ "include_reasoning", FIELD_BOOL, false, M, AT(include_reasoning) },
 	{ "suffix", FIELD_STRING, true, C, AT(suffix) },
 	{ "user", FIELD_STRING, true, C | M, AT(user) },
@@ -58,8 +59,8 @@ static const struct field fields[] = {
 	{ "cache_salt", FIELD_STRING, true, C | M, AT(cache_salt) },
 	{ "stream_interval", FIELD_INT, true, C | M, AT(stream_interval) },
 	{ "thinking_token_budget", FIELD_INT, true, C | M, AT(thinking_budget) },
-	{ "add_generation_prompt", FIELD_BOOL, false, M | T, AT(add_generation_prompt) },
-	{ "continue_final_message", FIELD_BOOL, false, M | T, AT(continue_final) },
+	{ "add_generation_prompt", FIELD_BOOL, false, M | T, AT(chat.add_generation_prompt) },
+	{ "continue_final_message", FIELD_BOOL, false, M | T, AT(chat.continue_final) },
 	{ "chat_template", FIELD_STRING, true, M | T, AT(chat_template) },
 	{ "return_token_strs", FIELD_BOOL, true, T, AT(return_token_strs) },
 };
@@ -74,23 +75,9 @@ static void defaults(struct ask *a, enum ask_kind kind, const struct ask_limits 
 		.max_completion_tokens = ASK_NONE, .logprobs = ASK_NONE, .prompt_logprobs = ASK_NONE,
 		.truncate = ASK_NONE, .stream_interval = l->stream_interval,
 		.thinking_budget = -1, .skip_special = true, .spaces_between = true,
-		.include_reasoning = true, .add_generation_prompt = true,
+		.include_reasoning = true, .chat.add_generation_prompt = true,
 		.add_special = kind == ASK_COMPLETION, .tokens_as_ids = l->tokens_as_ids,
 	};
-}
-
-/* Is a JSON value true in Python's sense?  vLLM's checks use that sense. */
-static bool truthy(json_t *v)
-{
-	switch (v ? json_typeof(v) : JSON_NULL) {
-	case JSON_OBJECT: return json_object_size(v) > 0;
-	case JSON_ARRAY: return json_array_size(v) > 0;
-	case JSON_STRING: return json_string_length(v) > 0;
-	case JSON_INTEGER: return json_integer_value(v) != 0;
-	case JSON_REAL: return json_real_value(v) != 0;
-	case JSON_TRUE: return true;
-	default: return false;
-	}
 }
 
 static int count_of_logprobs(json_t *root, const char *name, struct problem *p)
@@ -104,7 +91,8 @@ static int count_of_logprobs(json_t *root, const char *name, struct problem *p)
 	if (!json_is_number(v) && !json_is_boolean(v))
 		return problem_value(p, name, NULL, "`%s` must be an integer.", name);
 	d = json_is_boolean(v) ? json_is_true(v) : json_number_value(v);
-	if (!strcmp(name, "prompt_logprobs") && truthy(json_object_get(root, "stream")) && (d > 0 || d == -1))
+	if (!strcmp(name, "prompt_logprobs") && text_json_true(json_object_get(root, "stream")) &&
+	    (d > 0 || d == -1))
 		return problem_value(p, name, NULL, "`prompt_logprobs` are not available when "
 		                     "`stream=True`.");
 	if (d < 0 && d != -1) {
@@ -126,21 +114,22 @@ static int combinations(const struct ask *a, json_t *root, struct problem *p)
 		    !json_is_integer(json_array_get(prompt, 0)))
 			return problem_value(p, "prompt", NULL, "prompt list length %zu exceeds the maximum "
 			                     "allowed count of %d.", json_array_size(prompt), ASK_PROMPTS);
-		if (field_given(root, "prompt_embeds"))
+		if (text_json_given(root, "prompt_embeds"))
 			return problem_bad(p, "prompt_embeds", "prompt_embeds is not supported by Slipring.");
 		if (!prompt || json_is_null(prompt) || (json_is_string(prompt) &&
 		                                        !json_string_length(prompt)))
 			return problem_value(p, "prompt", NULL, "Either prompt or prompt_embeds must be "
 			                     "provided and non-empty.");
 	}
-	if (truthy(json_object_get(root, "stream_options")) && !truthy(json_object_get(root, "stream")))
+	if (text_json_true(json_object_get(root, "stream_options")) &&
+	    !text_json_true(json_object_get(root, "stream")))
 		return problem_value(p, "stream_options", NULL,
 		                     "Stream options can only be defined when `stream=True`.");
 	if (count_of_logprobs(root, "prompt_logprobs", p) < 0 ||
 	    count_of_logprobs(root, a->kind == ASK_CHAT ? "top_logprobs" : "logprobs", p) < 0)
 		return -1;
 	v = json_object_get(root, "top_logprobs");
-	if (a->kind == ASK_CHAT && truthy(v) && !truthy(json_object_get(root, "logprobs")))
+	if (a->kind == ASK_CHAT && text_json_true(v) && !text_json_true(json_object_get(root, "logprobs")))
 		return problem_value(p, "top_logprobs", NULL,
 		                     "when using `top_logprobs`, `logprobs` must be set to true.");
 	v = json_object_get(root, "cache_salt");
@@ -178,11 +167,11 @@ static int refusals(const struct ask *a, json_t *root, struct problem *p)
 			                   "supported by Slipring yet: only `text`.", json_string_value(type));
 	}
 	for (i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
-		if (field_given(root, gone[i]))
+		if (text_json_given(root, gone[i]))
 			return problem_bad(p, gone[i], "%s is not supported: structured output does not "
 			                   "exist in Slipring yet.", gone[i]);
 	for (i = 0; i < sizeof(unsupported) / sizeof(unsupported[0]); i++)
-		if (truthy(json_object_get(root, unsupported[i])))
+		if (text_json_true(json_object_get(root, unsupported[i])))
 			return problem_bad(p, unsupported[i], "%s is not supported by Slipring%s.",
 			                   unsupported[i], i ? "" : " yet");
 	if (a->use_beam_search)
@@ -196,7 +185,7 @@ static int refusals(const struct ask *a, json_t *root, struct problem *p)
 	if (a->thinking_budget != -1)
 		return problem_bad(p, "thinking_token_budget", "thinking_token_budget is not supported by "
 		                   "Slipring.");
-	if (truthy(json_object_get(root, "watermarking")))
+	if (text_json_true(json_object_get(root, "watermarking")))
 		return problem_bad(p, "watermarking", "watermarking is not supported by Slipring.");
 	return 0;
 }
@@ -208,7 +197,7 @@ static int stream_options(struct ask *a, const struct ask_limits *l, struct prob
 	if (o && !json_is_null(o)) {
 		if (!json_is_object(o))
 			return problem_field(p, "stream_options", "stream_options must be an object, not %s.",
-			                     field_type(o));
+			                     text_json_type(o));
 		v = json_object_get(o, "include_usage");
 		if (v && !json_is_null(v) && field_bool(v, &a->include_usage) < 0)
 			return problem_field(p, "stream_options.include_usage", "include_usage must be a "
@@ -234,7 +223,7 @@ static int tools(struct ask *a, struct problem *p)
 
 	if (list && !json_is_null(list)) {
 		if (!json_is_array(list))
-			return problem_field(p, "tools", "tools must be a list, not %s.", field_type(list));
+			return problem_field(p, "tools", "tools must be a list, not %s.", text_json_type(list));
 		if (!json_array_size(list))
 			return problem_value(p, "tools", NULL, "`tools` must not be an empty array. Either "
 			                     "provide at least one tool or omit the field entirely.");
@@ -251,15 +240,15 @@ static int tools(struct ask *a, struct problem *p)
 			if (!json_is_string(json_object_get(function, "name")))
 				return problem_field(p, at, "tools[%zu].function.name must be a string.", i);
 		}
-		a->tools = list;
+		a->chat.tools = list;
 	}
 	if (!choice || json_is_null(choice))
 		return 0;
 	s = json_string_value(choice);
-	a->no_tool_call = s && !strcmp(s, "none");
-	if (a->no_tool_call)
+	a->chat.tools_optional = s && !strcmp(s, "none");
+	if (a->chat.tools_optional)
 		return 0;
-	if (!a->tools)
+	if (!a->chat.tools)
 		return problem_value(p, "tool_choice", NULL, "When using `tool_choice`, `tools` must be "
 		                     "set.");
 	if (s && !strcmp(s, "auto"))
@@ -303,7 +292,7 @@ static int prompts(struct ask *a, struct problem *p)
 
 	if (!json_is_string(v) && !json_is_array(v))
 		return problem_field(p, "prompt", "prompt must be a string, a list of token ids, or a "
-		                     "list of either; not %s.", field_type(v));
+		                     "list of either; not %s.", text_json_type(v));
 	if (json_is_array(v) && !json_array_size(v))
 		return problem_bad(p, NULL, "You must pass at least one prompt");
 	ids = json_is_array(v) && json_is_number(json_array_get(v, 0));
@@ -327,40 +316,11 @@ static int prompts(struct ask *a, struct problem *p)
 				return -1;
 		} else {
 			return problem_field(p, at, "prompt must be a string, a list of token ids, or a "
-			                     "list of either; entry %zu is %s.", i, field_type(item));
+			                     "list of either; entry %zu is %s.", i, text_json_type(item));
 		}
 		if (a->kind == ASK_COMPLETION && !q->n_text && !q->ids.n)
 			return problem_bad(p, NULL, "The decoder prompt cannot be empty");
 	}
-	return 0;
-}
-
-/* The inputs of a chat template other than messages and tools. */
-static int template_inputs(struct ask *a, struct problem *p)
-{
-	static const char *const efforts[] = { "none", "minimal", "low", "medium", "high", "xhigh", "max" };
-	json_t *root = a->root, *v;
-	size_t i;
-
-	for (i = 0; a->reasoning_effort && strcmp(a->reasoning_effort, efforts[i]);)
-		if (++i == sizeof(efforts) / sizeof(efforts[0]))
-			return problem_field(p, "reasoning_effort", "reasoning_effort must be none, "
-			                     "minimal, low, medium, high, xhigh or max.");
-	a->documents = field_given(root, "documents") ? json_object_get(root, "documents") : NULL;
-	if (a->documents && !json_is_array(a->documents))
-		return problem_field(p, "documents", "documents must be a list of objects.");
-	json_array_foreach(a->documents, i, v)
-		if (!json_is_object(v)) {
-			char at[40];
-
-			snprintf(at, sizeof(at), "documents.%zu", i);
-			return problem_field(p, at, "documents[%zu] must be an object, not %s.", i,
-			                     field_type(v));
-		}
-	a->template_kwargs = field_given(root, "chat_template_kwargs") ?
-		json_object_get(root, "chat_template_kwargs") : NULL;
-	if (a->template_kwargs && !json_is_object(a->template_kwargs))
-		return problem_field(p, "chat_template_kwargs", "chat_template_kwargs must be an object.");
 	return 0;
 }
 
@@ -403,22 +363,13 @@ static int of_kind(struct ask *a, struct problem *p)
 		a->logprobs = 0;
 	if (a->max_completion_tokens != ASK_NONE)
 		a->max_tokens = a->max_completion_tokens;
-	if (truthy(json_object_get(root, "continue_final_message")) &&
-	    truthy(json_object_get(root, "add_generation_prompt")))
-		return problem_bad(p, NULL, "Cannot set both `continue_final_message` and "
-		                   "`add_generation_prompt` to True.");
-	if (a->continue_final)                /* vLLM's default of add_generation_prompt is true */
-		a->add_generation_prompt = a->add_generation_prompt && !a->continue_final;
-	if (template_inputs(a, p) < 0)
+	if (ask_chat_inputs(a, p) < 0)
 		return -1;
-	if (a->chat_template || field_given(a->template_kwargs, "chat_template"))
+	if (a->chat_template || text_json_given(a->chat.variables, "chat_template"))
 		return problem_bad(p, NULL, "Chat template is passed with request, but "
 		                   "--trust-request-chat-template is not set. Refused request with untrusted "
 		                   "chat template.");
-	v = json_object_get(root, "messages");
-	if (!v)
-		return problem_field(p, "messages", "messages is required: a list of messages.");
-	return ask_messages(a, v, p);
+	return ask_messages(a, p);
 }
 
 int ask_parse(struct ask *a, enum ask_kind kind, const char *body, size_t n,
@@ -464,8 +415,9 @@ void ask_slim(struct ask *a)
 	}
 	json_decref(a->root);
 	a->root = small;
-	a->messages = a->tools = a->documents = a->template_kwargs = a->bad_words = NULL;
-	a->chat_template = a->reasoning_effort = a->model = a->user = a->suffix = a->truncation_side = NULL;
+	chat_free(&a->chat);
+	a->bad_words = NULL;
+	a->chat_template = a->model = a->user = a->suffix = a->truncation_side = NULL;
 	for (k = 0; k < a->n_prompts; k++) {
 		struct prompt *q = &a->prompt[k];
 
@@ -492,6 +444,7 @@ void ask_free(struct ask *a)
 	free(a->tokens.id);
 	free(a->bad.id);
 	free(a->bias);
+	chat_free(&a->chat);
 	json_decref(a->root);
 	*a = (struct ask){ 0 };
 }

@@ -14,10 +14,8 @@
 #include <stdint.h>
 
 #include "problem.h"
+#include "adapters/text/chat.h"
 #include "shmring/slipring.h"
-
-struct sr_text;
-struct template;
 
 #define ASK_STOPS      4        /* stop strings, as vLLM's VLLM_MAX_STOP_STRINGS */
 #define ASK_STOP_BYTES 65536    /* bytes of all stop strings together */
@@ -25,8 +23,6 @@ struct template;
 #define ASK_CHOICES    1024     /* prompts times n (vLLM: n up to 16384) */
 #define ASK_SCORES     (16ll << 20) /* prompt tokens, times 1 + prompt_logprobs, times n */
 #define ASK_BAD_WORDS  128
-#define ASK_JSON_DEPTH 128
-#define ASK_JSON_VALUES (2u << 20) /* numbers, strings, ..: bounds the memory of a body */
 #define ASK_TEXT_BYTES (4u << 20) /* bytes of a text that is tokenized whole, for any number of tokens */
 #define ASK_ID_BYTES   256      /* bytes of a request id */
 
@@ -40,9 +36,8 @@ struct ask_defaults {
 /* Limits of a request.  Filled for each request, because the daemon may have been replaced since the last. */
 struct ask_limits {
 	const struct sr_text *text;
-	const struct template *chat;  /* --chat-template; NULL: the model's */
-	bool    chat_parts;           /* the template reads content as a list of parts */
-	bool    chat_developer;       /* the template knows the role developer; else system replaces it */
+	const struct chat_template *chat; /* --chat-template; NULL: the model's */
+	enum chat_content chat_content;   /* --chat-template-content-format */
 	const char *response_role;
 	int32_t vocab;
 	int64_t context;              /* tokens; 0 = not known yet */
@@ -73,15 +68,14 @@ struct ask {
 
 	struct prompt *prompt;        /* [n_prompts]; chat and tokenize have one */
 	int     n_prompts;
-	json_t *messages, *tools, *documents, *template_kwargs;
-	bool    no_tool_call;         /* tool_choice "none" */
-	const char *chat_template, *reasoning_effort;
+	struct chat chat;             /* tools_optional: tool_choice "none" */
+	const char *chat_template;
 	json_t *last_content;         /* chat with echo: the string to repeat, or NULL */
 
 	const char *model, *request_id, *cache_salt, *user, *suffix, *truncation_side;
 	bool    echo, stream, include_usage, continuous_usage, logprobs_given, use_beam_search;
 	bool    include_stop, ignore_eos, skip_special, spaces_between, add_special;
-	bool    add_generation_prompt, continue_final, return_token_ids, tokens_as_ids;
+	bool    return_token_ids, tokens_as_ids;
 	bool    return_prompt_text, return_token_strs, include_reasoning;
 	double  temperature, top_p, min_p, presence, frequency, repetition; /* NAN = not given */
 	int64_t top_k, seed, n, max_tokens, max_completion_tokens, min_tokens, priority;
@@ -112,18 +106,11 @@ void ask_free(struct ask *a);
 
 /* Parts of these two, each in its own file. */
 int  ask_json(json_t **out, const char *body, size_t n, struct problem *p);        /* json.c */
-/* Parse JSON in a string of the body and subtract its values from *left.  NULL: it is not JSON, or has more
- * values than *left. */
-json_t *ask_json_within(const char *s, size_t n, size_t *left);
-/* Set these with json_set_alloc_funcs before any other call to jansson.  Without them jansson may write past
- * its blocks when memory is short. */
-void *ask_json_take(size_t n);
-void ask_json_give(void *p);
 int  ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p);   /* sampling.c */
 int  ask_model_known(const char *name, const struct ask_limits *l, struct problem *p); /* 0, -1: 404 */
+int  ask_chat_inputs(struct ask *a, struct problem *p);                            /* chat.c */
+int  ask_messages(struct ask *a, struct problem *p);                               /* chat.c: shape only */
 int  ask_render(struct ask *a, const struct ask_limits *l, struct problem *p);     /* chat.c */
-int  ask_messages(struct ask *a, json_t *messages, struct problem *p);             /* chat.c: shape only */
-bool chat_wants_parts(const char *template_source);                                /* chat.c */
 /* defaults.c.  dir NULL: reads nothing.  cap: max_new_tokens is also the limit of max_tokens. */
 int  ask_defaults_read(struct ask_defaults *d, const char *dir, bool cap, char *err, size_t errlen);
 

@@ -187,7 +187,7 @@ int ask_prompts(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
 	int i;
 
-	if (a->messages && ask_render(a, l, p) < 0)
+	if (a->chat.messages && ask_render(a, l, p) < 0)
 		return -1;
 	for (i = 0; i < a->n_prompts; i++) {
 		struct prompt *q = &a->prompt[i];

@@ -7,6 +7,7 @@
 
 #include "adapters/text/slipring-text.h"
 #include "fields.h"
+#include "adapters/text/text_json.h"
 #include "openai.h"
 
 /* A number as Python prints it. */
@@ -158,7 +159,7 @@ static int stops(struct ask *a, const struct ask_limits *l, struct problem *p)
 	if (v && !json_is_null(v)) {
 		if (!json_is_string(v) && !json_is_array(v))
 			return problem_field(p, "stop", "stop must be a string or a list of strings, not %s.",
-			                     field_type(v));
+			                     text_json_type(v));
 		n = json_is_array(v) ? json_array_size(v) : 1;
 		if (n > ASK_STOPS)
 			return problem_field(p, "stop", "stop should have at most %d strings, not %zu.",
@@ -167,7 +168,7 @@ static int stops(struct ask *a, const struct ask_limits *l, struct problem *p)
 			s = json_is_array(v) ? json_array_get(v, i) : v;
 			if (!json_is_string(s))
 				return problem_field(p, "stop", "stop[%zu] must be a string, not %s.", i,
-				                     field_type(s));
+				                     text_json_type(s));
 			if (!json_string_length(s))
 				return problem_bad(p, NULL, "stop cannot contain an empty string.");
 			a->stop[i] = json_string_value(s);
@@ -227,7 +228,7 @@ static int bias(struct ask *a, const struct ask_limits *l, struct problem *p)
 		return 0;
 	if (!json_is_object(o))
 		return problem_field(p, "logit_bias", "logit_bias must be an object of token ids and "
-		                     "numbers, not %s.", field_type(o));
+		                     "numbers, not %s.", text_json_type(o));
 	if (json_object_size(o) > SR_LIST_MAX)
 		return problem_bad(p, "logit_bias", "logit_bias has %zu entries; at most %d are allowed.",
 		                   json_object_size(o), SR_LIST_MAX);
@@ -238,7 +239,7 @@ static int bias(struct ask *a, const struct ask_limits *l, struct problem *p)
 		if (field_double(v, &value) < 0) {
 			snprintf(at, sizeof(at), "logit_bias.%.32s", key);
 			return problem_field(p, at, "logit_bias of \"%.32s\" must be a number, not %s.", key,
-			                     field_type(v));
+			                     text_json_type(v));
 		}
 		id = strtoll(key, &end, 10);
 		if (end == key || *end)
@@ -265,12 +266,12 @@ static int bad_words(struct ask *a, struct problem *p)
 		return 0;
 	if (!json_is_array(v))
 		return problem_field(p, "bad_words", "bad_words must be a list of strings, not %s.",
-		                     field_type(v));
+		                     text_json_type(v));
 	json_array_foreach(v, i, s) {
 		snprintf(at, sizeof(at), "bad_words.%zu", i);
 		if (!json_is_string(s))
 			return problem_field(p, at, "bad_words[%zu] must be a string, not %s.", i,
-			                     field_type(s));
+			                     text_json_type(s));
 		if (!json_string_length(s))
 			return problem_bad(p, NULL, "bad_words cannot contain an empty string.");
 	}

@@ -486,7 +486,7 @@ int main(int argc, char **argv)
 	         slash ? argv[0] : ".");
 	signal(SIGPIPE, SIG_IGN);
 	/* What jansson asks for, by what it was given to ask with. */
-	range[n_ranges++] = (struct range){ (uintptr_t)ask_json_take, (uintptr_t)ask_json_take + 200, JANSSON };
+	range[n_ranges++] = (struct range){ (uintptr_t)text_json_take, (uintptr_t)text_json_take + 200, JANSSON };
 	ahead_of_jansson = 16;
 	if (!can_fault()) {
 		print_message("SKIP: no seccomp that lets a process judge another's system calls\n");

@@ -273,6 +273,8 @@ static void pre_tokenizers(void **state)
 	sr_text_close(t);
 }
 
+#define CHAT "{\"messages\": [{\"role\": \"user\"}]"
+
 static void templates(void **state)
 {
 	struct sr_text *t = OPENED(TEMPLATE("", "P{{ eos_token }}"), TEMPLATE(".tool_use", "T{{ tools | length }}"));
@@ -280,24 +282,24 @@ static void templates(void **state)
 
 	(void)state;
 	assert_string_equal(sr_text_info(t)->chat_template, "P{{ eos_token }}");
-	assert_int_equal(sr_text_chat(t, NULL, "{}", &out, err, sizeof(err)), 5);
+	assert_int_equal(sr_text_chat(t, NULL, CHAT "}", &out, err, sizeof(err)), 5);
 	assert_string_equal(out, "P</s>");
 	free(out);
-	assert_int_equal(sr_text_chat(t, NULL, "{\"tools\": [1, 2]}", &out, err, sizeof(err)), 2);
+	assert_int_equal(sr_text_chat(t, NULL, CHAT ", \"tools\": [1, 2]}", &out, err, sizeof(err)), 2);
 	assert_string_equal(out, "T2");
 	free(out);
 	sr_text_close(t);
 	t = OPENED(TEMPLATE("", "{{ bos_token }}"), U32("bos_token_id", 1));  /* a token of one character */
-	assert_int_equal(sr_text_chat(t, NULL, "{}", &out, err, sizeof(err)), 1);
+	assert_int_equal(sr_text_chat(t, NULL, CHAT "}", &out, err, sizeof(err)), 1);
 	assert_string_equal(out, "b");
 	free(out);
 	sr_text_close(t);
 	t = opened(NULL, 0);
-	assert_int_equal(sr_text_chat(t, NULL, "{}", &out, err, sizeof(err)), -EINVAL);
+	assert_int_equal(sr_text_chat(t, NULL, CHAT "}", &out, err, sizeof(err)), -EINVAL);
 	assert_string_equal(err, "the model has no chat template");
 	sr_text_close(t);
 	t = OPENED(TEMPLATE("", "{{ nope"));     /* no reason not to serve completions */
-	assert_int_equal(sr_text_chat(t, NULL, "{}", &out, err, sizeof(err)), -EINVAL);
+	assert_int_equal(sr_text_chat(t, NULL, CHAT "}", &out, err, sizeof(err)), -EINVAL);
 	assert_non_null(strstr(err, "line 1"));
 	sr_text_close(t);
 }
@@ -394,10 +396,10 @@ static void no_memory_for_a_chat(void **state)
 	(void)state;
 	json_set_alloc_funcs(json_alloc, free);
 	json_calls = 0;
-	json_decref(json_loads("{}", 0, NULL));  /* jansson itself does not check all of a reader's */
+	json_decref(json_loads(CHAT "}", 0, NULL));  /* jansson itself does not check all of a reader's */
 	read = json_calls;
 	json_calls = 0;
-	assert_int_equal(sr_text_chat(t, NULL, "{}", &out, err, sizeof(err)), 4);
+	assert_int_equal(sr_text_chat(t, NULL, CHAT "}", &out, err, sizeof(err)), 4);
 	free(out);
 	for (int n = json_calls; n > read; n--) {
 		int64_t rc;
@@ -405,7 +407,7 @@ static void no_memory_for_a_chat(void **state)
 		json_calls = 0;
 		json_fails = n;
 		snprintf(err, sizeof(err), "-");
-		rc = sr_text_chat(t, NULL, "{}", &out, err, sizeof(err));
+		rc = sr_text_chat(t, NULL, CHAT "}", &out, err, sizeof(err));
 		if (rc >= 0) {
 			assert_string_equal(out, "<s>x");
 			free(out);

@@ -342,18 +342,20 @@ static void refusals(void **state)
 }
 
 /* What a chat is given reaches the model, or is refused by name. */
+#define X "\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]"
+
 static void chat_inputs(const struct sr_text *t)
 {
 	static const struct { const char *own, *context, *want, *refused; } cases[] = {
-		{ NULL, "{\"messages\": [], \"tools\": [1, 2]}", "T2", NULL },           /* by the template tool_use */
-		{ NULL, "{\"messages\": [{\"content\": \"x\"}], \"tools\": []}", "<|x|>x<pad>", NULL },
-		{ NULL, "{\"messages\": [{\"content\": \"x\"}], \"tools\": null, \"documents\": false}", "<|x|>x<pad>", NULL },
-		{ NULL, "{\"messages\": [], \"documents\": [{}]}", NULL, "`documents`" },
-		{ "x", "{\"tools\": [1]}", NULL, "`tools`" },
-		{ "{% set tools = 1 %}{{ tools }}", "{\"tools\": [1]}", NULL, "`tools`" },
-		{ "{% if tools %}{{ documents | length }}{% endif %}", "{\"tools\": [1], \"documents\": [{}]}", "1", NULL },
-		{ "{{ tools is none }}{{ documents is none }}{{ bos_token }}", "{}", "TrueTrue<|x|>", NULL },
-		{ "{{ bos_token }}", "{\"bos_token\": \"B\", \"nobody_reads\": 1}", "B", NULL },
+		{ NULL, "{" X ", \"tools\": [1, 2]}", "T2", NULL },           /* by the template tool_use */
+		{ NULL, "{" X ", \"tools\": []}", "<|x|>x<pad>", NULL },
+		{ NULL, "{" X ", \"tools\": null, \"documents\": []}", "<|x|>x<pad>", NULL },
+		{ NULL, "{" X ", \"documents\": [{}]}", NULL, "`documents`" },
+		{ "x", "{" X ", \"tools\": [1]}", NULL, "`tools`" },
+		{ "{% set tools = 1 %}{{ tools }}", "{" X ", \"tools\": [1]}", NULL, "`tools`" },
+		{ "{% if tools %}{{ documents | length }}{% endif %}", "{" X ", \"tools\": [1], \"documents\": [{}]}", "1", NULL },
+		{ "{{ tools is none }}{{ documents is none }}{{ bos_token }}", "{" X "}", "TrueTrue<|x|>", NULL },
+		{ "{{ bos_token }}", "{" X ", \"bos_token\": \"B\", \"nobody_reads\": 1}", "B", NULL },
 	};
 	char *out, err[256];
 
@@ -393,10 +395,10 @@ static void directory(void **state)
 	assert_int_equal(in->n_stop, 3);
 	assert_int_equal(in->stop[1], 3);
 	assert_false(in->add_bos);
-	assert_int_equal(sr_text_chat(t, NULL, "{\"messages\": [{\"content\": \"hi\"}]}", &out, err, sizeof(err)), 12);
+	assert_int_equal(sr_text_chat(t, NULL, "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}", &out, err, sizeof(err)), 12);
 	assert_string_equal(out, "<|x|>hi<pad>");
 	free(out);
-	assert_int_equal(sr_text_chat(t, "{{ nope", "{\"messages\": [{\"content\": \"hi\"}]}", &out, err, sizeof(err)),
+	assert_int_equal(sr_text_chat(t, "{{ nope", "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}", &out, err, sizeof(err)),
 	                 -EINVAL);               /* the model's template does not stand in for it */
 	chat_inputs(t);
 	assert_int_equal(sr_text_chat(t, NULL, "[]", &out, err, sizeof(err)), -EINVAL);

@@ -1,5 +1,5 @@
-/* LINK: adapters/http/json/json.c adapters/http/json/problem.c adapters/http/json/out.c adapters/http/json/number.c -ljansson -Wl,--wrap=malloc,--wrap=free */
-/* test_json.c - bodies to trees: the bounds to the last level and value, integers of any length, and every
+/* LINK: adapters/text/text_json.c adapters/http/json/json.c adapters/http/json/problem.c adapters/http/json/out.c adapters/http/json/number.c -ljansson -Wl,--wrap=malloc,--wrap=free */
+/* test_text_json.c - bodies to trees: the bounds to the last level and value, integers of any length, and every
  * allocation that may fail on the way. */
 #include <errno.h>
 #include <pthread.h>
@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "adapters/http/json/openai.h"
+#include "adapters/text/text_json.h"
 
 /* ---- memory: what is taken and not given back, and the call that fails ---- */
 
@@ -48,7 +49,7 @@ void __wrap_free(void *p)
 static int setup(void **state)
 {
 	(void)state;
-	json_set_alloc_funcs(ask_json_take, ask_json_give);
+	json_set_alloc_funcs(text_json_take, text_json_give);
 	return 0;
 }
 
@@ -80,24 +81,24 @@ static void test_depth(void **state)
 	char *s, says[96];
 
 	(void)state;
-	s = nested(ASK_JSON_DEPTH, "{\"a\":", "}");
+	s = nested(TEXT_JSON_DEPTH, "{\"a\":", "}");
 	assert_int_equal(ask(&v, s, &p), 0);
 	json_decref(v);
 	free(s);
-	s = nested(ASK_JSON_DEPTH + 1, "{\"a\":", "}");
+	s = nested(TEXT_JSON_DEPTH + 1, "{\"a\":", "}");
 	assert_int_equal(ask(&v, s, &p), -1);
 	assert_null(v);
-	snprintf(says, sizeof(says), "deeper than %d levels (at byte %d)", ASK_JSON_DEPTH, 5 * ASK_JSON_DEPTH);
+	snprintf(says, sizeof(says), "deeper than %d levels (at byte %d)", TEXT_JSON_DEPTH, 5 * TEXT_JSON_DEPTH);
 	assert_non_null(strstr(p.message, says));
 	free(s);
 	/* what is closed is no level any more */
-	s = malloc(8 * ASK_JSON_DEPTH + 16);
+	s = malloc(8 * TEXT_JSON_DEPTH + 16);
 	strcpy(s, "{\"a\":[0");
-	for (int i = 0; i < 2 * ASK_JSON_DEPTH; i++)
+	for (int i = 0; i < 2 * TEXT_JSON_DEPTH; i++)
 		strcat(s, i % 2 ? ",{}" : ",[]");
 	strcat(s, "]}");
 	assert_int_equal(ask(&v, s, &p), 0);
-	assert_int_equal(json_array_size(json_object_get(v, "a")), 2 * ASK_JSON_DEPTH + 1);
+	assert_int_equal(json_array_size(json_object_get(v, "a")), 2 * TEXT_JSON_DEPTH + 1);
 	json_decref(v);
 	free(s);
 	assert_int_equal(live, 0);
@@ -109,6 +110,7 @@ static void test_count(void **state)
 		{ "1", 1 }, { "[]", 2 }, { "[1]", 2 }, { "[1,2]", 3 }, { "{\"a\":1,\"b\":[2,3]}", 5 },
 		{ "\"a,b[{,\"", 1 }, { "\"a\\\",b\"", 1 }, { "\"\\\\\"", 1 }, { "[\"\\\\\",\",\"]", 3 },
 	};
+	json_error_t e;
 	size_t i, left;
 	json_t *v;
 
@@ -117,15 +119,15 @@ static void test_count(void **state)
 		size_t n = strlen(cases[i].json);
 
 		left = cases[i].values;
-		v = ask_json_within(cases[i].json, n, &left);
-		assert_non_null(v);
+		assert_int_equal(text_json_read(&v, cases[i].json, n, &left, &e), 0);
 		assert_int_equal(left, 0);
 		json_decref(v);
 		left = cases[i].values - 1;
-		assert_null(ask_json_within(cases[i].json, n, &left));
+		assert_int_equal(text_json_read(&v, cases[i].json, n, &left, &e), -E2BIG);
+		assert_null(v);
 		assert_int_equal(left, cases[i].values - 1);
 		left = cases[i].values + 7;
-		v = ask_json_within(cases[i].json, n, &left);
+		assert_int_equal(text_json_read(&v, cases[i].json, n, &left, &e), 0);
 		assert_int_equal(left, 7);
 		json_decref(v);
 	}
@@ -260,7 +262,7 @@ static void test_memory(void **state)
 			json_decref(v);
 			assert_int_equal(live, 0);
 			failing = calls + 1;  /* the reading is over: */
-			assert_null(ask_json_take(8));
+			assert_null(text_json_take(8));
 			failing = 0;
 		}
 	}
@@ -269,7 +271,7 @@ static void test_memory(void **state)
 static void *first_of_a_thread(void *unused)
 {
 	(void)unused;
-	ask_json_give(ask_json_take(8));
+	text_json_give(text_json_take(8));
 	return NULL;
 }
 
@@ -284,18 +286,18 @@ static void test_outside(void **state)
 	(void)state;
 	assert_int_equal(pthread_create(&thread, NULL, first_of_a_thread, NULL), 0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
-	one = ask_json_take(100);
+	one = text_json_take(100);
 	memset(one, 7, 100);
 	assert_int_equal((uintptr_t)one % _Alignof(max_align_t), 0);
 	assert_int_equal(ask(&v, "{\"a\":[1,2,3]}", &p), 0);
 	json_decref(v);
-	ask_json_give(one);
-	ask_json_give(NULL);
-	assert_null(ask_json_take(SIZE_MAX));
-	assert_null(ask_json_take(SIZE_MAX - 15));
+	text_json_give(one);
+	text_json_give(NULL);
+	assert_null(text_json_take(SIZE_MAX));
+	assert_null(text_json_take(SIZE_MAX - 15));
 	calls = 0;
 	failing = 1;
-	assert_null(ask_json_take(8));
+	assert_null(text_json_take(8));
 	failing = 0;
 	/* what failed before is not this body's fault */
 	errno = ENOMEM;
@@ -303,11 +305,59 @@ static void test_outside(void **state)
 	assert_int_equal(p.status, 400);
 }
 
+/* ---- values ---- */
+
+static void test_type(void **state)
+{
+	static const char *const cases[][2] = {
+		{ "{}", "an object" }, { "[]", "a list" }, { "\"\"", "a string" }, { "1", "a number" }, { "1.5", "a number" },
+		{ "null", "null" }, { "true", "a bool" }, { "false", "a bool" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		json_t *v = json_loads(cases[i][0], JSON_DECODE_ANY, NULL);
+
+		assert_string_equal(text_json_type(v), cases[i][1]);
+		json_decref(v);
+	}
+}
+
+static void test_given(void **state)
+{
+	json_t *v = json_loads("{\"a\":0,\"b\":null}", 0, NULL);
+
+	(void)state;
+	assert_true(text_json_given(v, "a"));
+	assert_false(text_json_given(v, "b"));
+	assert_false(text_json_given(v, "c"));
+	json_decref(v);
+}
+
+static void test_true(void **state)
+{
+	static const struct { const char *json; bool is; } cases[] = {
+		{ "null", false }, { "false", false }, { "true", true }, { "0", false }, { "-1", true }, { "0.0", false },
+		{ "0.5", true }, { "\"\"", false }, { "\"0\"", true }, { "[]", false }, { "[0]", true }, { "{}", false },
+		{ "{\"a\":0}", true },
+	};
+
+	(void)state;
+	assert_false(text_json_true(NULL));
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		json_t *v = json_loads(cases[i].json, JSON_DECODE_ANY, NULL);
+
+		assert_int_equal(text_json_true(v), cases[i].is);
+		json_decref(v);
+	}
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_depth), cmocka_unit_test(test_count), cmocka_unit_test(test_cut), cmocka_unit_test(test_where),
 		cmocka_unit_test(test_wide), cmocka_unit_test(test_memory), cmocka_unit_test(test_outside),
+		cmocka_unit_test(test_type), cmocka_unit_test(test_given), cmocka_unit_test(test_true),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

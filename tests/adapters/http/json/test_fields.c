@@ -1,4 +1,4 @@
-/* LINK: adapters/http/json/fields.c adapters/http/json/problem.c adapters/http/json/out.c adapters/http/json/number.c -ljansson */
+/* LINK: adapters/text/text_json.c adapters/http/json/fields.c adapters/http/json/problem.c adapters/http/json/out.c adapters/http/json/number.c -ljansson */
 /* test_fields.c - one JSON value to one of ours, as a table; fields of an object; lists of ids; and what an
  * error looks like. */
 #include "adapters/http/json/fields.c"          /* before cmocka, whose fail() is a macro */
@@ -92,33 +92,6 @@ static void test_bool(void **state)
 		assert_int_equal(field_bool(v, &got), -EINVAL);
 		json_decref(v);
 	}
-}
-
-static void test_type(void **state)
-{
-	static const char *const cases[][2] = {
-		{ "{}", "an object" }, { "[]", "a list" }, { "\"\"", "a string" }, { "1", "a number" }, { "1.5", "a number" },
-		{ "null", "null" }, { "true", "a bool" }, { "false", "a bool" },
-	};
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		json_t *v = json(cases[i][0]);
-
-		assert_string_equal(field_type(v), cases[i][1]);
-		json_decref(v);
-	}
-}
-
-static void test_given(void **state)
-{
-	json_t *v = json("{\"a\":0,\"b\":null}");
-
-	(void)state;
-	assert_true(field_given(v, "a"));
-	assert_false(field_given(v, "b"));
-	assert_false(field_given(v, "c"));
-	json_decref(v);
 }
 
 /* ---- the fields of an object ---- */
@@ -270,7 +243,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_int), cmocka_unit_test(test_double), cmocka_unit_test(test_bool),
-		cmocka_unit_test(test_type), cmocka_unit_test(test_given), cmocka_unit_test(test_read),
+		cmocka_unit_test(test_read),
 		cmocka_unit_test(test_ids), cmocka_unit_test(test_problem),
 	};
 

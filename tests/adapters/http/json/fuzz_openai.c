@@ -10,7 +10,6 @@
 
 #include "adapters/http/json/openai.h"
 #include "adapters/text/slipring-text.h"
-#include "adapters/text/template/template.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -25,22 +24,16 @@ int sr_text_piece(const struct sr_text *t, int32_t id, const char **out, bool *s
 	*out = "x";
 	return 1;
 }
-int64_t text_chat(const struct sr_text *t, const struct text_chat *how, json_t *vars, const char **unread,
-                  char **out, char *err, size_t errlen)
-{
-	(void)t;
-	(void)how;
-	*unread = NULL;
-	(void)err;
-	(void)errlen;
-	*out = json_dumps(vars, 0);           /* walks all that a template could see */
-	return *out ? (int64_t)strlen(*out) : -1;
-}
+
+/* It prints all that a template could see. */
+static const char all[] = "{{ [messages, add_generation_prompt, tools, documents, reasoning_effort | default(none), "
+	"bos_token] | tojson }}";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	static const char *const names[] = { "m" };
-	const struct ask_limits l = {
+	static struct chat_template *template;
+	struct ask_limits l = {
 		.response_role = "assistant", .vocab = 1000, .context = 4096, .max_logprobs = 20,
 		.stream_interval = 1, .names = names, .n_names = 1,
 		.defaults = { NAN, NAN, NAN, NAN, -1, -1, -1 },
@@ -48,12 +41,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	struct out o = { 0 };
 	struct problem p;
 	struct ask a;
+	char why[200];
 	int r;
 
 	if (!n)
 		return 0;
+	if (!template)
+		assert(!chat_template_open(&template, all, why, sizeof(why)));
+	l.chat = template;
 	r = ask_parse(&a, (enum ask_kind)(data[0] % 4), (const char *)data + 1, n - 1, &l, &p);
-	if (!r && a.messages)
+	if (!r && a.chat.messages)
 		r = ask_render(&a, &l, &p);
 	if (r) {
 		json_t *back;

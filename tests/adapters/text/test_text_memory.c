@@ -90,13 +90,13 @@ static void opening(void **state)
 			told += strstr(err, "memory") != NULL;
 			assert_true(*err);
 		} else if (calls >= n) {       /* what can wait does: it is told when it is wanted */
-			rc = (int)sr_text_chat(t, NULL, "{\"messages\": []}", &out, why, sizeof(why));
+			rc = (int)sr_text_chat(t, NULL, "{\"messages\": [{\"role\": \"user\"}]}", &out, why, sizeof(why));
 			if (rc >= 0 || !strstr(why, "memory"))
 				fail_msg("call %d: %d, %s, %s", n, rc, why, out);
 			assert_null(out);
 			sr_text_close(t);
 		} else {
-			assert_int_equal(sr_text_chat(t, NULL, "{\"messages\": [{\"content\": \" b\"}]}", &out, why,
+			assert_int_equal(sr_text_chat(t, NULL, "{\"messages\": [{\"role\": \"user\", \"content\": \" b\"}]}", &out, why,
 			                              sizeof(why)), 2);
 			assert_string_equal(out, "ab");
 			free(out);
@@ -110,7 +110,8 @@ static void opening(void **state)
 
 static void working(void **state)
 {
-	static const char chat[] = "{\"messages\": [{\"content\": \" ab \"}, {\"content\": \"b\"}]}";
+	static const char chat[] = "{\"messages\": [{\"role\": \"user\", \"content\": \" ab \"}, "
+	                           "{\"role\": \"user\", \"content\": [\"b\"]}]}";
 	int64_t n_ids = -1, n_chat = -1;
 	struct sr_text *t;
 	int32_t ids[16];
@@ -180,7 +181,7 @@ static void says_what_it_is(void **state)
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(sr_text_open(&t, dir, err, sizeof(err)), 0);
 	assert_true(sr_text_info(t)->bos == -1 && sr_text_info(t)->eos == -1 && !sr_text_info(t)->n_stop);
-	assert_int_equal(sr_text_chat(t, NULL, "{}", &out, err, sizeof(err)), -EINVAL);
+	assert_int_equal(sr_text_chat(t, NULL, "{\"messages\": [{\"role\": \"user\"}]}", &out, err, sizeof(err)), -EINVAL);
 	assert_string_equal(err, "the model has no chat template");
 	sr_text_close(t);
 }

@@ -1,6 +1,7 @@
 /* LINK: @ask adapters/http/json/number.c adapters/http/json/prompts.c -ljansson */
 /* test_openai.c - requests, as a table of what is refused with which words; what is accepted, and what of
  * it is kept. */
+#include "adapters/text/text_json.h"
 #include "tests/rig/openai_rig.h"
 
 /* ---- requests ---- */
@@ -309,9 +310,6 @@ static void chats(void **state)
 		assert_string_equal(a.prompt[0].text, cases[i].prompt);
 		ask_free(&a);
 	}
-	assert_true(chat_wants_parts("{% for c in message.content %}"));
-	assert_true(chat_wants_parts("{%- for c in m['content'] -%}"));
-	assert_false(chat_wants_parts("{% for m in messages %}{{ m.content }}{{ 'x' in m.content }}"));
 }
 
 /* Integers past 64 bits are read where nothing of ours is said by them, and strings are left alone. */
@@ -352,7 +350,7 @@ static void arguments_bomb(void **state)
 	static const char head[] = "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":"
 	                           "[{\"function\":{\"name\":\"f\",\"arguments\":\"", tail[] = "\"}}]}]}";
 	static const struct { const char *unit; size_t n; bool ok; } cases[] = {
-		{ "[", 200, false }, { "1,", ASK_JSON_VALUES + 1, false }, { "1,", 1000, true },
+		{ "[", 200, false }, { "1,", TEXT_JSON_VALUES + 1, false }, { "1,", 1000, true },
 	};
 	const struct ask_limits l = limits();
 	struct problem p;
@@ -405,11 +403,11 @@ static void slim(void **state)
 	ask_free(&a);
 	take(&a, ASK_CHAT, "{" M "}");
 	ask_slim(&a);
-	assert_null(a.messages);
+	assert_null(a.chat.messages);
 	assert_null(a.prompt[0].own);
 	ask_free(&a);
 	take(&a, ASK_CHAT, "{" M ",\"return_prompt_text\":true,\"echo\":true}");
-	a.last_content = json_object_get(json_array_get(a.messages, 0), "content");
+	a.last_content = json_object_get(json_array_get(a.chat.messages, 0), "content");
 	ask_slim(&a);
 	assert_string_equal(a.prompt[0].text, "user:hi;>");
 	assert_string_equal(json_string_value(a.last_content), "hi");
@@ -465,7 +463,7 @@ static void deep_and_many(void **state)
 	assert_non_null(strstr(p.message, "nested deeper"));
 	ask_free(&a);
 	free(s);
-	n = ASK_JSON_VALUES * 2 + 64;
+	n = TEXT_JSON_VALUES * 2 + 64;
 	s = malloc(n);
 	memset(s, ',', n);
 	memcpy(s, "{\"prompt\":[1", 12);
