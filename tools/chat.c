@@ -17,6 +17,7 @@
 
 #include "commands.h"
 #include "session.h"
+#include "core/instance/refuse.h"
 
 #define MAX_TOKENS 1024          /* of an answer, by default */
 #define START_S 120              /* our own daemon must be ready within this time */
@@ -104,20 +105,16 @@ static int await_daemon(struct chat *c, FILE *log, char *err, size_t errlen)
 			c->daemon = 0;
 			fputc('\n', stderr);
 			show_log(log);
-			snprintf(err, errlen, "the daemon ended before it was ready");
-			return -ECHILD;
+			return refuse(-ECHILD, err, errlen, "the daemon ended before it was ready");
 		}
 		if (i % 25 == 24 && isatty(STDERR_FILENO))
 			fputc('.', stderr);
 		nanosleep(&pause, NULL);
 	}
-	if (interrupted) {
-		snprintf(err, errlen, "interrupted while the daemon started");
-		return -EINTR;
-	}
+	if (interrupted)
+		return refuse(-EINTR, err, errlen, "interrupted while the daemon started");
 	show_log(log);
-	snprintf(err, errlen, "the daemon was not ready within %d s", START_S);
-	return -ETIMEDOUT;
+	return refuse(-ETIMEDOUT, err, errlen, "the daemon was not ready within %d s", START_S);
 }
 
 static int start_daemon(struct chat *c, char *err, size_t errlen)
@@ -192,10 +189,8 @@ static int64_t render_prompt(struct chat *c, char **prompt, char *err, size_t er
 	int64_t n;
 
 	json_decref(vars);
-	if (!context) {
-		snprintf(err, errlen, "no memory");
-		return -ENOMEM;
-	}
+	if (!context)
+		return refuse(-ENOMEM, err, errlen, "no memory");
 	n = sr_text_chat(c->s.text, NULL, context, prompt, err, errlen);
 	free(context);
 	return n;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/instance/config.h"
+#include "core/instance/refuse.h"
 
 static void say_if_there(const char *name, int *n)
 {
@@ -138,6 +139,5 @@ int instance_refused(const char *socket, int rc, char *err, size_t errlen)
 		hint = "; the daemon there is draining: it ends what runs, and takes nobody any more";
 	else if (rc == -ENOENT || rc == -ECONNREFUSED)
 		hint = "; no daemon listens there (slipring serve starts one)";
-	snprintf(err, errlen, "%s: %s%s", socket, strerror(-rc), hint);
-	return rc;
+	return refuse(rc, err, errlen, "%s: %s%s", socket, strerror(-rc), hint);
 }

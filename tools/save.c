@@ -14,6 +14,7 @@
 #include <yaml.h>
 
 #include "core/instance/fresh.h"
+#include "core/instance/refuse.h"
 
 #define LONGEST (1 << 20)                 /* bytes of a file, as in config.c */
 
@@ -21,8 +22,7 @@ struct saved_text { char *p; size_t n; };
 
 static int save_fail(int e, char *err, size_t errlen, const char *path, const char *what)
 {
-	snprintf(err, errlen, "%s: %s", path, what);
-	return e;
+	return refuse(e, err, errlen, "%s: %s", path, what);
 }
 
 static bool same_bytes(const char *a, const char *b, size_t n)
@@ -160,10 +160,8 @@ static int replace_file(const char *path, const struct saved_text *t, const stru
 	struct fresh w;
 	int e = fresh_open(&w, AT_FDCWD, path, 0600);
 
-	if (e < 0) {
-		snprintf(err, errlen, "%s: cannot be written: %s", path, strerror(-e));
-		return e;
-	}
+	if (e < 0)
+		return refuse(e, err, errlen, "%s: cannot be written: %s", path, strerror(-e));
 	errno = 0;
 	/* Set the owner first, because chown clears bits of the mode. */
 	if (fwrite(t->p, 1, t->n, w.f) != t->n ||

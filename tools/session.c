@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "core/instance/config.h"
+#include "core/instance/refuse.h"
 #include "core/models/locate.h"
 #include "figures.h"
 #include "instance.h"
@@ -57,20 +58,16 @@ int session_option(struct session_options *o, int argc, char **argv, int *i, cha
 		k++;
 	if (!text && k == sizeof(numbers) / sizeof(*numbers))
 		return 0;
-	if (!value) {
-		snprintf(err, errlen, "%s needs a value", name);
-		return -EINVAL;
-	}
+	if (!value)
+		return refuse(-EINVAL, err, errlen, "%s needs a value", name);
 	++*i;
 	if (text) {
 		*text = value;
 		return 1;
 	}
-	if (!number_between(value, numbers[k].low, numbers[k].high, numbers[k].whole, &d)) {
-		snprintf(err, errlen, "%s %s: not a %snumber from %.12g to %.12g", name, value,
-		         numbers[k].whole ? "whole " : "", numbers[k].low, numbers[k].high);
-		return -EINVAL;
-	}
+	if (!number_between(value, numbers[k].low, numbers[k].high, numbers[k].whole, &d))
+		return refuse(-EINVAL, err, errlen, "%s %s: not a %snumber from %.12g to %.12g", name, value,
+		              numbers[k].whole ? "whole " : "", numbers[k].low, numbers[k].high);
 	switch (k) {
 	case 0:
 	case 1: o->ask.max_tokens = (uint32_t)d; break;
@@ -114,9 +111,8 @@ static int try_model(struct session *s, const char *model, char *err, size_t err
 		return 0;
 	sr_text_close(s->text);
 	s->text = NULL;
-	snprintf(err, errlen, "the daemon serves %.64s, whose vocabulary is not that of %s: name it with --model",
-	         served->name, model ? model : where.name);
-	return -EINVAL;
+	return refuse(-EINVAL, err, errlen, "the daemon serves %.64s, whose vocabulary is not that of %s: name "
+	              "it with --model", served->name, model ? model : where.name);
 }
 
 int session_open(struct session *s, const struct session_options *o, char *err, size_t errlen)
@@ -168,10 +164,9 @@ static int submit(struct session *s, const struct session_options *o, const int3
 	struct sr_request q = o->ask;
 	int rc;
 
-	if (n == 0 || n >= context) {
-		snprintf(err, errlen, "the prompt has %zu tokens; from 1 to %u are possible here", n, context - 1);
-		return -EMSGSIZE;
-	}
+	if (n == 0 || n >= context)
+		return refuse(-EMSGSIZE, err, errlen, "the prompt has %zu tokens; from 1 to %u are possible here", n,
+		              context - 1);
 	q.size = sizeof(q);
 	q.prompt = ids;
 	q.n_prompt = (uint32_t)n;
@@ -223,10 +218,8 @@ static int take_answer(struct session *s, uint32_t ticket, void (*emit)(void *, 
 			if (n > 0)
 				emit(arg, s->piece, (size_t)n);
 		}
-		if (rc < 0 && rc != -EINTR) {
-			snprintf(err, errlen, "the daemon is gone: %s", strerror(-rc));
-			return rc;
-		}
+		if (rc < 0 && rc != -EINTR)
+			return refuse(rc, err, errlen, "the daemon is gone: %s", strerror(-rc));
 	}
 	n = sr_detok_flush(&d, s->piece, s->piece_cap);
 	if (n > 0)
@@ -246,10 +239,8 @@ int session_ask(struct session *s, const struct session_options *o, const char *
 	int64_t n_ids;
 	int rc;
 
-	if (!ids) {
-		snprintf(err, errlen, "no memory");
-		return -ENOMEM;
-	}
+	if (!ids)
+		return refuse(-ENOMEM, err, errlen, "no memory");
 	sr_doing(s->conn, SR_PREPARING, 1);
 	n_ids = sr_text_encode(s->text, prompt, n, encode_flags, ids, context, context);
 	rc = n_ids < 0 ? (int)n_ids : submit(s, o, ids, (size_t)n_ids, &ticket, err, errlen);

@@ -1,6 +1,7 @@
 /* config_run.c - the directory of an instance's socket and stats page: one rule for the daemon and for
  * all programs that look for it. */
 #include "config.h"
+#include "refuse.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -91,11 +92,9 @@ int config_make_run_dir(const char *dir, char *err, size_t errlen)
 	char part[4096], made[64];
 	int rc = 0;
 
-	if (strlen(dir) >= sizeof(part)) {
-		snprintf(err, errlen, "the path of the runtime directory is longer than %zu bytes",
-		         sizeof(part));
-		return -ENAMETOOLONG;
-	}
+	if (strlen(dir) >= sizeof(part))
+		return refuse(-ENAMETOOLONG, err, errlen, "the path of the runtime directory is longer than %zu "
+		              "bytes", sizeof(part));
 	for (const char *s = dir; *s && rc == 0; ) {
 		s += strspn(s, "/");
 		s += strcspn(s, "/");

@@ -1,5 +1,6 @@
 /* knobs.c - the table of knobs, and their values as text. */
 #include "knobs.h"
+#include "refuse.h"
 
 #include <errno.h>
 #include <math.h>
@@ -49,21 +50,17 @@ int knob_parse(enum knob k, const char *text, int64_t *value, char *err, size_t 
 			*value = w;
 			return 0;
 		}
-	if (i->words[0]) {
-		snprintf(err, errlen, "%s is %s or %s, not \"%.40s\"", i->name, i->words[0], i->words[1],
-		         text);
-		return -EINVAL;
-	}
+	if (i->words[0])
+		return refuse(-EINVAL, err, errlen, "%s is %s or %s, not \"%.40s\"", i->name, i->words[0],
+		              i->words[1], text);
 	errno = 0;
 	v = strtod(text, &end);
 	if (end != text && i->scale == 1 && (*end == 'k' || *end == 'K'))
 		unit = *end++ == 'k' ? 1000 : 1024;
 	v *= unit * (double)i->scale;
-	if (end == text || *end || errno || !(v >= (double)i->least && v <= 1e12) || v != floor(v)) {
-		snprintf(err, errlen, "%s is a number of %s, at least %lld, not \"%.40s\"", i->name, i->unit,
-		         (long long)(i->least / i->scale), text);
-		return -EINVAL;
-	}
+	if (end == text || *end || errno || !(v >= (double)i->least && v <= 1e12) || v != floor(v))
+		return refuse(-EINVAL, err, errlen, "%s is a number of %s, at least %lld, not \"%.40s\"", i->name,
+		              i->unit, (long long)(i->least / i->scale), text);
 	*value = (int64_t)v;
 	return 0;
 }

@@ -1,5 +1,6 @@
 /* stats.c - the stats page: the daemon makes it, and permitted readers copy it. */
 #include "stats.h"
+#include "refuse.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -186,10 +187,8 @@ int stats_create(struct stats_page **out, const char *run_dir, char *err, size_t
 	               sizeof(latency) / sizeof(latency[0]) < STATS_BUCKETS, "a bucket for +Inf");
 	*out = NULL;
 	if (page_path(path, sizeof(path), run_dir, "stats") < 0 ||
-	    page_path(temp, sizeof(temp), run_dir, "stats.new") < 0) {
-		snprintf(err, errlen, "run directory: name too long");
-		return -ENAMETOOLONG;
-	}
+	    page_path(temp, sizeof(temp), run_dir, "stats.new") < 0)
+		return refuse(-ENAMETOOLONG, err, errlen, "run directory: name too long");
 	unlink(temp);
 	fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
 	if (fd < 0)

@@ -1,4 +1,4 @@
-/* LINK: core/control.c core/instance/record.c core/instance/knobs.c core/instance/io.c core/instance/log.c core/instance/stats.c tools/save.c core/instance/fresh.c -luring -lxxhash -lyaml -Wl,--wrap=accept4,--wrap=getsockopt,--wrap=recv,--wrap=send,--wrap=sendmsg,--wrap=io_watch_add,--wrap=calloc,--wrap=socket,--wrap=chmod,--wrap=listen */
+/* LINK: core/control.c core/instance/record.c core/instance/knobs.c core/instance/io.c core/instance/log.c core/instance/stats.c tools/save.c core/instance/fresh.c core/instance/refuse.c -luring -lxxhash -lyaml -Wl,--wrap=accept4,--wrap=getsockopt,--wrap=recv,--wrap=send,--wrap=sendmsg,--wrap=io_watch_add,--wrap=calloc,--wrap=socket,--wrap=chmod,--wrap=listen */
 /* test_control.c - knobs: what is taken as a value, who may turn one or record and how far, what fails
  * on the way, and what becomes of a settings file.  The scheduler is a stand-in that remembers what it
  * was given; who a peer is can be made up. */

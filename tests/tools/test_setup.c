@@ -1,4 +1,4 @@
-/* LINK: tools/machine/setup_place.c tools/machine/setup_steps.c core/instance/fresh.c -ljansson */
+/* LINK: tools/machine/setup_place.c tools/machine/setup_steps.c core/instance/fresh.c core/instance/refuse.c -ljansson */
 /* test_setup.c - slipring setup follows no link out of a folder that others may write, and knows what it
  * can have made. */
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* LINK: tools/figures.c core/instance/stats.c core/instance/knobs.c -ljansson -lm */
+/* LINK: tools/figures.c core/instance/stats.c core/instance/knobs.c core/instance/refuse.c -ljansson -lm */
 /* test_why.c - slipring why's judgement: pages made by hand, of a device whose steps take
  * 2 ms + 0.1 ms a row + 0.01 ms a token of prompts, and what it says turning a knob would be worth. */
 #include <setjmp.h>

@@ -12,6 +12,7 @@
 #include "core/models/locate.h"
 #include "report.h"
 #include "tools/session.h"
+#include "core/instance/refuse.h"
 
 #define RETRY_S 1.0              /* between two checks of a server that is not ready */
 
@@ -297,10 +298,8 @@ static int bench_measure(struct bench *b, char *err, size_t errlen)
 	int rc;
 
 	b->at = calloc(b->load.n, sizeof(*b->at));
-	if (!b->at || bench_arrivals(b->at, &b->load, &b->o)) {
-		snprintf(err, errlen, "no arrivals can be drawn for %zu requests", b->load.n);
-		return -ENOMEM;
-	}
+	if (!b->at || bench_arrivals(b->at, &b->load, &b->o))
+		return refuse(-ENOMEM, err, errlen, "no arrivals can be drawn for %zu requests", b->load.n);
 	compare_tokenizers(b);
 	rc = bench_prepare(b, err, errlen);
 	if (rc)

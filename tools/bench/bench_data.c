@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "core/instance/refuse.h"
 
 #define TRIES 10
 
@@ -98,11 +99,9 @@ static int ranges(const char *s, double *in, double *out, char *err, size_t errl
 		*out = json_number_value(b);
 	}
 	json_decref(j);
-	if ((end && (end == s || *end)) || !(*in >= 0 && *in < 1 && *out >= 0 && *out < 1)) {
-		snprintf(err, errlen, "--random-range-ratio %s: a number from 0 to below 1, or "
-		         "{\"input\": N, \"output\": N} of such", s);
-		return -EINVAL;
-	}
+	if ((end && (end == s || *end)) || !(*in >= 0 && *in < 1 && *out >= 0 && *out < 1))
+		return refuse(-EINVAL, err, errlen, "--random-range-ratio %s: a number from 0 to below 1, or "
+		              "{\"input\": N, \"output\": N} of such", s);
 	return 0;
 }
 
@@ -194,11 +193,9 @@ static int load_random(struct bench_load *l, const struct bench_options *o, cons
 
 	if (rc)
 		return rc;
-	if (o->random_prefix + (int64_t)floor((double)(input > 0 ? input : 0) * (1 - in)) < 1) {
-		snprintf(err, errlen,
-		         "--random-input-len leaves prompts of no token: raise it, or --random-prefix-len");
-		return -EINVAL;
-	}
+	if (o->random_prefix + (int64_t)floor((double)(input > 0 ? input : 0) * (1 - in)) < 1)
+		return refuse(-EINVAL, err, errlen, "--random-input-len leaves prompts of no token: raise it, or "
+		              "--random-prefix-len");
 	pcg_seed(&d.rng, (uint64_t)o->seed);
 	d.allowed = allowed_ids(text, &d.n_allowed);
 	uint32_t *n_in = lengths(&d.rng, n, input > 0 ? input : 0, in, 0);
@@ -261,12 +258,9 @@ static int load_prefixes(struct bench_load *l, const struct bench_options *o, co
 	struct twister t;
 	int rc = 0;
 
-	if (!each) {
-		snprintf(err, errlen,
-		         "--num-prompts %lld: prefix_repetition needs at least one prompt for each of its "
-		         "%lld prefixes", (long long)o->n_prompts, (long long)o->n_prefixes);
-		return -EINVAL;
-	}
+	if (!each)
+		return refuse(-EINVAL, err, errlen, "--num-prompts %lld: prefix_repetition needs at least one prompt "
+		              "for each of its %lld prefixes", (long long)o->n_prompts, (long long)o->n_prefixes);
 	pcg_seed(&d.rng, (uint64_t)o->seed);
 	for (int64_t i = 0; !rc && i < o->n_prefixes; i++) {
 		rc = random_ids(&d.prefix, &d, (uint32_t)o->prefix_len);
@@ -293,10 +287,9 @@ int bench_load(struct bench_load *l, const struct bench_options *o, const struct
 	int rc;
 
 	snprintf(err, errlen, "no memory for the prompts");
-	if (!text && !custom) {
-		snprintf(err, errlen, "--skip-tokenizer-init: the dataset %s needs a tokenizer", o->dataset);
-		return -EINVAL;
-	}
+	if (!text && !custom)
+		return refuse(-EINVAL, err, errlen, "--skip-tokenizer-init: the dataset %s needs a tokenizer",
+		              o->dataset);
 	if (!strcmp(o->dataset, "random"))
 		rc = load_random(l, o, text, err, errlen);
 	else if (!strcmp(o->dataset, "prefix_repetition"))

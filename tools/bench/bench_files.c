@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "core/instance/refuse.h"
 
 #define MAX_TOKENS (1 << 24)     /* a greater length is a mistake */
 
@@ -80,10 +81,8 @@ static int oversample(struct prompt_reader *r)
 	struct twister t;
 	int rc = 0;
 
-	if (!n) {
-		snprintf(r->err, r->errlen, "%s: no usable prompt in it", r->path);
-		return -EINVAL;
-	}
+	if (!n)
+		return refuse(-EINVAL, r->err, r->errlen, "%s: no usable prompt in it", r->path);
 	twister_seed_python(&t, (uint64_t)r->o->seed);
 	while (!rc && !r->o->no_oversample && r->l->n < want) {
 		p = r->l->prompt[twister_below(&t, n)];
@@ -351,10 +350,8 @@ static int load_lines(struct prompt_reader *r, bool trace)
 	for (size_t i = 0; i < n; i++)
 		json_decref(entry[i]);
 	free(entry);
-	if (!rc && trace && !r->l->n) {
-		snprintf(r->err, r->errlen, "%s: no request in it", r->path);
-		return -EINVAL;
-	}
+	if (!rc && trace && !r->l->n)
+		return refuse(-EINVAL, r->err, r->errlen, "%s: no request in it", r->path);
 	return rc || trace ? rc : oversample(r);
 }
 

@@ -16,6 +16,7 @@
 #include <curl/curl.h>
 
 #include "bench.h"
+#include "core/instance/refuse.h"
 
 #define EVENTS     64
 #define REPLY_MAX  (64 << 20)    /* the most bytes of an answer to bench_fetch */
@@ -368,10 +369,8 @@ static int http_open(void **wire, struct bench_run *r, char *err, size_t errlen)
 	struct http *h = calloc(1, sizeof(*h));
 	struct rlimit files;
 
-	if (!h) {
-		snprintf(err, errlen, "no memory");
-		return -ENOMEM;
-	}
+	if (!h)
+		return refuse(-ENOMEM, err, errlen, "no memory");
 	if (!getrlimit(RLIMIT_NOFILE, &files)) {
 		files.rlim_cur = files.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &files);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "core/instance/refuse.h"
 
 enum { TTFT, TPOT, ITL, E2EL, QUEUE, E2EL_QUEUE };
 
@@ -102,11 +103,9 @@ static int percentiles(struct bench_summary *s, const char *list, char *err, siz
 		char *end;
 		double v = strtod(p, &end);
 
-		if (end == p || (*end && *end != ',') || !(v >= 0 && v <= 100) || s->n_p == BENCH_PERCENTILES) {
-			snprintf(err, errlen, "--metric-percentiles %s: up to %d numbers from 0 to 100 with commas",
-			         list, BENCH_PERCENTILES);
-			return -EINVAL;
-		}
+		if (end == p || (*end && *end != ',') || !(v >= 0 && v <= 100) || s->n_p == BENCH_PERCENTILES)
+			return refuse(-EINVAL, err, errlen, "--metric-percentiles %s: up to %d numbers from 0 to 100 "
+			              "with commas", list, BENCH_PERCENTILES);
 		s->p[s->n_p++] = v;
 		p = *end ? end + 1 : end;
 	}

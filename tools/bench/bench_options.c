@@ -11,6 +11,7 @@
 
 #include "bench.h"
 #include "core/instance/config.h"
+#include "core/instance/refuse.h"
 
 enum kind { TEXT, COUNT, REAL, ON, OFF, SELF, WORDS, PASSED, PASSED_ON, REFUSED, TITLE };
 
@@ -169,9 +170,8 @@ static int unknown(const char *word, const char *command, char *err, size_t errl
 		if (flags[i].help)
 			name[n++] = flags[i].name;
 	near = strncmp(word, "--", 2) ? NULL : config_nearest(word + 2, name, n);
-	snprintf(err, errlen, "there is no flag %s%s%s%s; see slipring %s --help", word,
-	         near ? ", did you mean --" : "", near ? near : "", near ? "?" : "", command);
-	return -EINVAL;
+	return refuse(-EINVAL, err, errlen, "there is no flag %s%s%s%s; see slipring %s --help", word,
+	              near ? ", did you mean --" : "", near ? near : "", near ? "?" : "", command);
 }
 
 static int read_number(const struct flag *f, const char *value, void *at, char *err, size_t errlen)
@@ -179,11 +179,9 @@ static int read_number(const struct flag *f, const char *value, void *at, char *
 	char *end;
 	double v = strtod(value, &end);
 
-	if (end == value || *end || !(v >= f->low && v <= f->high) || (f->kind == COUNT && v != floor(v))) {
-		snprintf(err, errlen, "--%s %s: not a %snumber from %.12g to %.12g", f->name, value,
-		         f->kind == COUNT ? "whole " : "", f->low, f->high);
-		return -EINVAL;
-	}
+	if (end == value || *end || !(v >= f->low && v <= f->high) || (f->kind == COUNT && v != floor(v)))
+		return refuse(-EINVAL, err, errlen, "--%s %s: not a %snumber from %.12g to %.12g", f->name, value,
+		              f->kind == COUNT ? "whole " : "", f->low, f->high);
 	if (f->kind == COUNT)
 		*(int64_t *)at = (int64_t)v;
 	else
@@ -205,18 +203,14 @@ static int take_flag(struct bench_options *o, const struct flag *f, const char *
 			snprintf(err, errlen, "--%s takes no value", f->name);
 		return value ? -EINVAL : 0;
 	}
-	if (f->kind == REFUSED) {
-		snprintf(err, errlen, "--%s is not possible here; without it the benchmark is the same as vLLM's",
-		         f->name);
-		return -EINVAL;
-	}
+	if (f->kind == REFUSED)
+		return refuse(-EINVAL, err, errlen, "--%s is not possible here; without it the benchmark is the same "
+		              "as vLLM's", f->name);
 	if (f->kind == WORDS) {
 		words->n = 0;
 		while (value || (*i + 1 < argc && strncmp(argv[*i + 1], "--", 2))) {
-			if (words->n == BENCH_WORDS) {
-				snprintf(err, errlen, "--%s: more than %d values", f->name, BENCH_WORDS);
-				return -EINVAL;
-			}
+			if (words->n == BENCH_WORDS)
+				return refuse(-EINVAL, err, errlen, "--%s: more than %d values", f->name, BENCH_WORDS);
 			words->word[words->n++] = value ? value : argv[++*i];
 			value = NULL;
 		}
@@ -224,10 +218,8 @@ static int take_flag(struct bench_options *o, const struct flag *f, const char *
 	}
 	if (!value && *i + 1 < argc)
 		value = argv[++*i];
-	if (!value) {
-		snprintf(err, errlen, "--%s needs a value", f->name);
-		return -EINVAL;
-	}
+	if (!value)
+		return refuse(-EINVAL, err, errlen, "--%s needs a value", f->name);
 	if (f->kind == COUNT || f->kind == REAL)
 		return read_number(f, value, at, err, errlen);
 	if (f->kind == TEXT)
@@ -257,8 +249,7 @@ static bool one_of(const char *s, const char *list)
 
 static int refuse_flag(char *err, size_t errlen, const char *fmt, const char *a, const char *b)
 {
-	snprintf(err, errlen, fmt, a, b);
-	return -EINVAL;
+	return refuse(-EINVAL, err, errlen, fmt, a, b);
 }
 
 static bool is_object(const char *s)

@@ -12,6 +12,7 @@
 
 #include "bench.h"
 #include "tools/visible.h"
+#include "core/instance/refuse.h"
 
 #define BAR_S   0.2              /* s between two updates of the bar */
 #define LINE_S  10.0             /* s between two plain lines */
@@ -147,10 +148,8 @@ int bench_run(struct bench_run *r, char *err, size_t errlen)
 	int rc;
 
 	r->answer = calloc(r->load->n, sizeof(*r->answer));
-	if (!r->answer) {
-		snprintf(err, errlen, "no memory for %zu answers", r->load->n);
-		return -ENOMEM;
-	}
+	if (!r->answer)
+		return refuse(-ENOMEM, err, errlen, "no memory for %zu answers", r->load->n);
 	rc = w->open(&wire, r, err, errlen);
 	if (rc)
 		return rc;

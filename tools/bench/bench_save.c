@@ -11,6 +11,7 @@
 
 #include "bench.h"
 #include "core/instance/fresh.h"
+#include "core/instance/refuse.h"
 
 static json_t *text_or_null(const char *s)
 {
@@ -276,18 +277,16 @@ int bench_baseline_path(const char *name, char *out, size_t n, char *err, size_t
 	const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
 	int k;
 
-	if (!*name || strchr(name, '/') || name[0] == '.') {
-		snprintf(err, errlen, "\"%s\" is no name of a baseline: no slash in it, no dot before it", name);
-		return -EINVAL;
-	}
+	if (!*name || strchr(name, '/') || name[0] == '.')
+		return refuse(-EINVAL, err, errlen, "\"%s\" is no name of a baseline: no slash in it, no dot before "
+		              "it", name);
 	if (data && *data == '/')
 		k = snprintf(out, n, "%s/slipring/baselines/%s.json", data, name);
 	else
 		k = snprintf(out, n, "%s/.local/share/slipring/baselines/%s.json", home ? home : "", name);
 	if (k > 0 && (size_t)k < n)
 		return 0;
-	snprintf(err, errlen, "the baseline's path is too long");
-	return -ENAMETOOLONG;
+	return refuse(-ENAMETOOLONG, err, errlen, "the baseline's path is too long");
 }
 
 int bench_save_baseline(const struct bench_summary *s, const struct bench_run *r, const struct bench_about *a,

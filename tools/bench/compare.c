@@ -13,6 +13,7 @@
 #include "bench.h"
 #include "tools/commands.h"
 #include "compare.h"
+#include "core/instance/refuse.h"
 
 #define THRESHOLD 2.0            /* per cent */
 #define ALPHA     0.05
@@ -78,26 +79,21 @@ static int check_run(const struct result *r, const json_t *run, char *err, size_
 	const json_t *ours = json_object_get(run, "slipring"), *format = json_object_get(ours, "format");
 	size_t n = json_array_size(json_object_get(run, "ttfts"));
 
-	if (ours && (!json_is_integer(format) || json_integer_value(format) != BENCH_FORMAT)) {
-		snprintf(err, errlen, "%s: field \"slipring\".\"format\": another version wrote this file; %d is "
-		         "known here", r->path, BENCH_FORMAT);
-		return -EINVAL;
-	}
+	if (ours && (!json_is_integer(format) || json_integer_value(format) != BENCH_FORMAT))
+		return refuse(-EINVAL, err, errlen, "%s: field \"slipring\".\"format\": another version wrote this "
+		              "file; %d is known here", r->path, BENCH_FORMAT);
 	for (int i = 0; i < 3; i++) {
 		const json_t *v = json_object_get(run, must[i]);
 
 		if (json_is_number(v) && json_number_value(v) >= 0)
 			continue;
-		snprintf(err, errlen, "%s: field \"%s\" is not there or no number; a result of bench serve has it",
-		         r->path, must[i]);
-		return -EINVAL;
+		return refuse(-EINVAL, err, errlen, "%s: field \"%s\" is not there or no number; a result of bench "
+		              "serve has it", r->path, must[i]);
 	}
 	if (n && (json_array_size(json_object_get(run, "itls")) != n ||
-	          json_array_size(json_object_get(run, "output_lens")) != n)) {
-		snprintf(err, errlen,
-		         "%s: fields \"ttfts\", \"itls\" and \"output_lens\" have not the same length", r->path);
-		return -EINVAL;
-	}
+	          json_array_size(json_object_get(run, "output_lens")) != n))
+		return refuse(-EINVAL, err, errlen, "%s: fields \"ttfts\", \"itls\" and \"output_lens\" have not the "
+		              "same length", r->path);
 	return 0;
 }
 
@@ -112,10 +108,8 @@ static int parse_result(struct result *r, const char *s, size_t n, char *err, si
 			line += s[at] == '\n';
 		if (at == n)
 			break;
-		if (r->n == COMPARE_RUNS) {
-			snprintf(err, errlen, "%s: more than %d runs", r->path, COMPARE_RUNS);
-			return -E2BIG;
-		}
+		if (r->n == COMPARE_RUNS)
+			return refuse(-E2BIG, err, errlen, "%s: more than %d runs", r->path, COMPARE_RUNS);
 		json_t *run = json_loadb(s + at, n - at, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &e);
 
 		if (!json_is_object(run)) {

@@ -8,6 +8,7 @@
 
 #include "tools/commands.h"
 #include "compare.h"
+#include "core/instance/refuse.h"
 
 #define FILES 256
 
@@ -38,10 +39,8 @@ static int add_result(struct files *f, const char *path, const char *name, const
 	json_t *runs;
 	int rc;
 
-	if (f->n == FILES) {
-		snprintf(err, errlen, "%s: more than %d results do not fit one page", path, FILES);
-		return -E2BIG;
-	}
+	if (f->n == FILES)
+		return refuse(-E2BIG, err, errlen, "%s: more than %d results do not fit one page", path, FILES);
 	rc = compare_read(r, path, err, errlen);
 	if (rc)
 		return rc;
@@ -62,20 +61,16 @@ static int add_sweep(struct files *f, const char *path, char *err, size_t errlen
 	int rc = 0;
 	size_t i;
 
-	if (json_integer_value(json_object_get(f->sweep, "format")) != 1 || !json_array_size(points)) {
-		snprintf(err, errlen, "%s: field \"%s\": no sweep that this version can read", path,
-		         json_array_size(points) ? "format" : "points");
-		return -EINVAL;
-	}
+	if (json_integer_value(json_object_get(f->sweep, "format")) != 1 || !json_array_size(points))
+		return refuse(-EINVAL, err, errlen, "%s: field \"%s\": no sweep that this version can read", path,
+		              json_array_size(points) ? "format" : "points");
 	json_array_foreach(points, i, point) {
 		const char *name = json_string_value(json_object_get(point, "name"));
 		const char *of = json_string_value(json_object_get(point, "file"));
 
-		if (!name || !of || strchr(of, '/')) {
-			snprintf(err, errlen, "%s: field \"points\", entry %zu: \"name\" and \"file\" (without a "
-			         "folder) " "belong there", path, i);
-			return -EINVAL;
-		}
+		if (!name || !of || strchr(of, '/'))
+			return refuse(-EINVAL, err, errlen, "%s: field \"points\", entry %zu: \"name\" and \"file\" "
+			              "(without a folder) belong there", path, i);
 		if (!json_integer_value(json_object_get(point, "runs")))
 			continue;             /* the sweep was interrupted before this point */
 		snprintf(file, sizeof(file), "%.*s%s", slash ? (int)(slash - path + 1) : 0, path, of);

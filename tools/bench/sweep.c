@@ -19,6 +19,7 @@
 #include "bench.h"
 #include "core/instance/config.h"
 #include "core/instance/knobs.h"
+#include "core/instance/refuse.h"
 #include "report.h"
 #include "tools/live/turn.h"
 
@@ -160,10 +161,8 @@ static int add_setting(struct sweep *s, const char *word, char *err, size_t errl
 	const char *equals = strchr(word, '=');
 	char name[100], given[100];
 
-	if (!equals || equals == word || equals - word >= (int)sizeof(name)) {
-		snprintf(err, errlen, "--set %s: KNOB=VALUE,VALUE belongs there", word);
-		return -EINVAL;
-	}
+	if (!equals || equals == word || equals - word >= (int)sizeof(name))
+		return refuse(-EINVAL, err, errlen, "--set %s: KNOB=VALUE,VALUE belongs there", word);
 	snprintf(given, sizeof(given), "%.*s", (int)(equals - word), word);
 	dashes(name, sizeof(name), given);
 	return add_dimension(&s->knobs, name, equals + 1, err, errlen);
@@ -208,10 +207,8 @@ static int sweep_word(struct sweep *s, int argc, char **argv, int *i, char *err,
 		char *end;
 
 		s->runs = strtol(v, &end, 10);
-		if (end == v || *end || s->runs < 1 || s->runs > 64) {
-			snprintf(err, errlen, "--num-runs %s: not a whole number from 1 to 64", v);
-			return -EINVAL;
-		}
+		if (end == v || *end || s->runs < 1 || s->runs > 64)
+			return refuse(-EINVAL, err, errlen, "--num-runs %s: not a whole number from 1 to 64", v);
 	} else if (s->n_pass < WORDS - 64)
 		s->pass[s->n_pass++] = word;
 	return 0;
@@ -270,11 +267,9 @@ static int make_points(struct sweep *s, char *err, size_t errlen)
 	json_t *knobs, *flags;
 	size_t i, k, n = 0;
 
-	if (json_array_size(s->knobs) * json_array_size(s->flags) > POINTS) {
-		snprintf(err, errlen, "%zu points; at most %d",
-		         json_array_size(s->knobs) * json_array_size(s->flags), POINTS);
-		return -E2BIG;
-	}
+	if (json_array_size(s->knobs) * json_array_size(s->flags) > POINTS)
+		return refuse(-E2BIG, err, errlen, "%zu points; at most %d",
+		              json_array_size(s->knobs) * json_array_size(s->flags), POINTS);
 	s->load = varies(s->flags, "max-concurrency") ? "max-concurrency" :
 	          varies(s->flags, "request-rate") ? "request-rate" : NULL;
 	s->points = json_array();
@@ -337,17 +332,16 @@ static int wanted(const struct sweep *s, const json_t *point, int64_t want[N_KNO
 
 		if (k < 0) {
 			near = config_nearest(key, names, N_KNOBS);
-			snprintf(err, errlen, "there is no live knob \"%.100s\"%s%s%s; \"slipring set\" lists them",
-			         key, near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
-			return -EINVAL;
+			return refuse(-EINVAL, err, errlen, "there is no live knob \"%.100s\"%s%s%s; \"slipring set\" "
+			              "lists them", key, near ? ", did you mean \"" : "", near ? near : "",
+			              near ? "\"?" : "");
 		}
 		if (knob_parse((enum knob)k, json_string_value(v), &want[k], err, errlen))
 			return -EINVAL;
 		if (want[k] > s->in.page->knob_ceiling[k]) {
 			knob_format((enum knob)k, s->in.page->knob_ceiling[k], most, sizeof(most));
-			snprintf(err, errlen, "--set %s=%s: this daemon goes up to %s, which was allocated at its "
-			         "start", key, json_string_value(v), most);
-			return -ERANGE;
+			return refuse(-ERANGE, err, errlen, "--set %s=%s: this daemon goes up to %s, which was allocated "
+			              "at its start", key, json_string_value(v), most);
 		}
 	}
 	return 0;
@@ -370,19 +364,15 @@ static int check_sweep(struct sweep *s, char *err, size_t errlen)
 		rc = argc < 0 ? argc : bench_options(&o, argc, argv, err, errlen);
 		if (rc)
 			return rc;
-		if (o.save || o.append || o.baseline || o.dir || o.filename) {
-			snprintf(err, errlen, "what is saved is the sweep's affair: each point has its file in "
-			         "--output-dir");
-			return -EINVAL;
-		}
+		if (o.save || o.append || o.baseline || o.dir || o.filename)
+			return refuse(-EINVAL, err, errlen, "what is saved is the sweep's affair: each point has its "
+			              "file in --output-dir");
 		knobs = knobs || json_object_size(json_object_get(point, "knobs"));
 	}
 	if (!knobs)
 		return 0;
-	if (instance_open(&s->in, "bench sweep", o.instance) < 0) {
-		snprintf(err, errlen, "knobs can be turned only of a daemon on this machine");
-		return -ENOENT;
-	}
+	if (instance_open(&s->in, "bench sweep", o.instance) < 0)
+		return refuse(-ENOENT, err, errlen, "knobs can be turned only of a daemon on this machine");
 	memcpy(s->was, s->in.page->knob, sizeof(s->was));
 	for (i = 0, rc = 0; !rc && i < json_array_size(s->points); i++)
 		rc = wanted(s, json_array_get(s->points, i), want, err, errlen);

@@ -24,6 +24,7 @@
 #include "tools/commands.h"
 #include "core/instance/fresh.h"
 #include "core/instance/knobs.h"
+#include "core/instance/refuse.h"
 #include "tools/figures.h"
 #include "tools/instance.h"
 #include "tools/session.h"
@@ -84,12 +85,12 @@ static int answered(int sock, int *memory, char *err, size_t errlen)
 
 	if (h && h->cmsg_type == SCM_RIGHTS && h->cmsg_len == CMSG_LEN(sizeof(int)))
 		memcpy(memory, CMSG_DATA(h), sizeof(int));
-	if (n != (ssize_t)sizeof(a) || a.magic != CONTROL_MAGIC || a.version != CONTROL_VERSION) {
-		snprintf(err, errlen, n < 0 ? "the daemon does not answer within %d s" :
-		         "the daemon gave no answer that this version understands; use the slipring of its version",
-		         TIMEOUT_S);
-		return -EPROTO;
-	}
+	if (n != (ssize_t)sizeof(a) || a.magic != CONTROL_MAGIC || a.version != CONTROL_VERSION)
+		return refuse(-EPROTO, err, errlen,
+		              n < 0 ? "the daemon does not answer within %d s" :
+		              "the daemon gave no answer that this version understands; use the slipring of its "
+		              "version",
+		              TIMEOUT_S);
 	a.say[sizeof(a.say) - 1] = 0;
 	snprintf(err, errlen, "%s", a.say);
 	if (a.result == -EINVAL)
@@ -203,10 +204,8 @@ static int to_file(const struct record_options *o, const struct instance *in, co
 	int memory, conn, rc = fresh_open(&w, AT_FDCWD, o->file, 0600);
 	uint64_t lost;
 
-	if (rc < 0) {
-		snprintf(err, errlen, "%s cannot be written: %s", o->file, strerror(-rc));
-		return rc;
-	}
+	if (rc < 0)
+		return refuse(rc, err, errlen, "%s cannot be written: %s", o->file, strerror(-rc));
 	conn = record_begin(in, o->texts, &memory, err, errlen);
 	if (conn < 0) {
 		fresh_drop(&w);
@@ -235,11 +234,9 @@ static int to_file(const struct record_options *o, const struct instance *in, co
 	if (!rc)
 		rc = fresh_done(&w);
 	fresh_drop(&w);
-	if (rc) {
-		snprintf(err, errlen, "%s: %s", o->file, rc == -EPROTO ? "the daemon's memory is of another version" :
-		         strerror(-rc));
-		return rc;
-	}
+	if (rc)
+		return refuse(rc, err, errlen, "%s: %s", o->file,
+		              rc == -EPROTO ? "the daemon's memory is of another version" : strerror(-rc));
 	tell(o, &count, lost, why);
 	return 0;
 }
@@ -295,31 +292,21 @@ static int take_options(struct record_options *o, int argc, char **argv, char *e
 			n = count_of(argv[++i]), limit = &o->limits.requests;
 		else if (a[0] != '-' && !o->file)
 			o->file = a;
-		else {
-			snprintf(err, errlen, "%s is no flag of slipring record, or its value is not there; see slipring "
-			         "record --help", a);
-			return -EINVAL;
-		}
-		if (!(n >= 1 && n < 1e15)) {
-			snprintf(err, errlen, "%s %s: not a number that makes sense there; 90s, 10m and 2h are times, "
-			         "64M and 1G sizes, requests a whole number", a, v);
-			return -EINVAL;
-		}
+		else
+			return refuse(-EINVAL, err, errlen, "%s is no flag of slipring record, or its value is not "
+			              "there; see slipring record --help", a);
+		if (!(n >= 1 && n < 1e15))
+			return refuse(-EINVAL, err, errlen, "%s %s: not a number that makes sense there; 90s, 10m and 2h "
+			              "are times, 64M and 1G sizes, requests a whole number", a, v);
 		if (limit)
 			*limit = (uint64_t)n;
 	}
-	if (!o->file) {
-		snprintf(err, errlen, "which FILE shall it be written to?  See slipring record --help");
-		return -EINVAL;
-	}
-	if (stat(o->file, &st) == 0 && S_ISDIR(st.st_mode)) {
-		snprintf(err, errlen, "%s is a directory: name a file in it", o->file);
-		return -EISDIR;
-	}
-	if (!o->force && access(o->file, F_OK) == 0) {
-		snprintf(err, errlen, "%s is there already; --force replaces it", o->file);
-		return -EEXIST;
-	}
+	if (!o->file)
+		return refuse(-EINVAL, err, errlen, "which FILE shall it be written to?  See slipring record --help");
+	if (stat(o->file, &st) == 0 && S_ISDIR(st.st_mode))
+		return refuse(-EISDIR, err, errlen, "%s is a directory: name a file in it", o->file);
+	if (!o->force && access(o->file, F_OK) == 0)
+		return refuse(-EEXIST, err, errlen, "%s is there already; --force replaces it", o->file);
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 /* turn.c - the client of core/control.c (one message, one answer), and the keeper of knobs. */
 #include "turn.h"
+#include "core/instance/refuse.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,10 +20,8 @@ static int reach(const struct instance *in, struct sockaddr_un *addr, char *err,
 	int fd, e;
 
 	if (strlen(in->dir) > 100 || (size_t)snprintf(addr->sun_path, sizeof(addr->sun_path), "%.100s/%s",
-	    in->dir, CONTROL_FILE) >= sizeof(addr->sun_path)) {
-		snprintf(err, errlen, "%s: too long a path for a socket", in->dir);
-		return -ENAMETOOLONG;
-	}
+	    in->dir, CONTROL_FILE) >= sizeof(addr->sun_path))
+		return refuse(-ENAMETOOLONG, err, errlen, "%s: too long a path for a socket", in->dir);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd >= 0 && connect(fd, (struct sockaddr *)addr, sizeof(*addr)) == 0)
 		return fd;
@@ -60,10 +59,10 @@ int turn(const struct instance *in, enum knob k, int64_t value, struct control_a
 		snprintf(err, errlen, "%s", a->say);
 		return a->result;
 	}
-	snprintf(err, errlen, n < 0 ? "the daemon does not answer within %d s; its log says what it is busy "
-	         "with" :
-	         "the daemon gave no answer that this version understands; try again", TIMEOUT_S);
-	return -EPROTO;
+	return refuse(-EPROTO, err, errlen,
+	              n < 0 ? "the daemon does not answer within %d s; its log says what it is busy with" :
+	              "the daemon gave no answer that this version understands; try again",
+	              TIMEOUT_S);
 }
 
 int turn_all(const struct instance *in, const int64_t want[N_KNOBS], char *err, size_t errlen)

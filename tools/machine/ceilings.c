@@ -178,10 +178,8 @@ int ceilings_load(struct ceilings *c, char *err, size_t errlen)
 	if (k < 0)
 		return k;
 	snprintf(file + k, sizeof(file) - (size_t)k, "/ceilings.json");
-	if (access(file, F_OK)) {
-		snprintf(err, errlen, "slipring doctor --measure has not been run on this machine");
-		return -ENOENT;
-	}
+	if (access(file, F_OK))
+		return refuse(-ENOENT, err, errlen, "slipring doctor --measure has not been run on this machine");
 	j = json_load_file(file, 0, &e);
 	if (!json_is_object(j)) {
 		snprintf(err, errlen, "%s: line %d: %s; slipring doctor --measure makes it anew", file, e.line,

@@ -3,6 +3,7 @@
  * It overwrites only its own files, which have their own names.  It restores a value only if the value is
  * still the one that it set. */
 #include "setup.h"
+#include "core/instance/refuse.h"
 
 #include <errno.h>
 #include <libgen.h>
@@ -268,10 +269,8 @@ static int value_apply(const struct setup *s, struct setup_step *t, char *err, s
 	char *now;
 	int e = place_write(s->root, t->path, t->text, true);
 
-	if (e) {
-		snprintf(err, errlen, "%s%s: %s", s->root, t->path, strerror(-e));
-		return e;
-	}
+	if (e)
+		return refuse(e, err, errlen, "%s%s: %s", s->root, t->path, strerror(-e));
 	now = place_read(s->root, t->path);
 	word_of(now ? now : "", t->have, sizeof(t->have));
 	free(now);

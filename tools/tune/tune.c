@@ -12,6 +12,7 @@
 #include "tools/commands.h"
 #include "tools/session.h"
 #include "tune.h"
+#include "core/instance/refuse.h"
 
 /* ---- open -------------------------------------------------------------------------------------- */
 
@@ -28,17 +29,14 @@ static int open_daemon(struct tune *t, char *err, size_t errlen)
 		*err = 0;                         /* instance_open printed it */
 		return rc;
 	}
-	if (!instance_alive(&t->in) || !t->in.page->ready_ns || strcmp(t->in.page->state, "ready")) {
-		snprintf(err, errlen, "%s is %s: tune it when it is ready", t->in.name, instance_alive(&t->in) ?
-		         t->in.page->state : "gone");
-		return -EAGAIN;
-	}
-	if (t->in.page->running || t->in.page->waiting) {
-		snprintf(err, errlen, "%s is at work for others (%llu running, %llu waiting): what was measured "
-		         "now would be theirs too, and they would suffer; tune it when it is quiet", t->in.name,
-		         (unsigned long long)t->in.page->running, (unsigned long long)t->in.page->waiting);
-		return -EBUSY;
-	}
+	if (!instance_alive(&t->in) || !t->in.page->ready_ns || strcmp(t->in.page->state, "ready"))
+		return refuse(-EAGAIN, err, errlen, "%s is %s: tune it when it is ready", t->in.name,
+		              instance_alive(&t->in) ? t->in.page->state : "gone");
+	if (t->in.page->running || t->in.page->waiting)
+		return refuse(-EBUSY, err, errlen, "%s is at work for others (%llu running, %llu waiting): what was "
+		              "measured now would be theirs too, and they would suffer; tune it when it is quiet",
+		              t->in.name, (unsigned long long)t->in.page->running,
+		              (unsigned long long)t->in.page->waiting);
 	return 0;
 }
 
@@ -77,10 +75,8 @@ static int open_traffic(struct tune *t, char *err, size_t errlen)
 	if (rc)
 		return rc;
 	t->arrival = calloc(t->load.n, sizeof(*t->arrival));
-	if (!t->arrival || bench_arrivals(t->arrival, &t->load, &t->o.traffic)) {
-		snprintf(err, errlen, "no arrivals can be drawn for %zu requests", t->load.n);
-		return -ENOMEM;
-	}
+	if (!t->arrival || bench_arrivals(t->arrival, &t->load, &t->o.traffic))
+		return refuse(-ENOMEM, err, errlen, "no arrivals can be drawn for %zu requests", t->load.n);
 	for (size_t i = 0; i < t->load.n; i++) {
 		const struct bench_prompt *p = &t->load.prompt[i];
 		uint32_t all = p->n_ids + p->max_tokens;
@@ -91,12 +87,10 @@ static int open_traffic(struct tune *t, char *err, size_t errlen)
 		h = hash_add(h, p->ids, p->n_ids * sizeof(*p->ids));
 		h = hash_add(h, &p->max_tokens, sizeof(p->max_tokens));
 	}
-	if (t->longest > t->in.page->max_model_len) {
-		snprintf(err, errlen, "the longest request of this traffic needs %u tokens, and max-model-len is "
-		         "%llu: start the daemon with more, or leave it out", t->longest,
-		         (unsigned long long)t->in.page->max_model_len);
-		return -EMSGSIZE;
-	}
+	if (t->longest > t->in.page->max_model_len)
+		return refuse(-EMSGSIZE, err, errlen, "the longest request of this traffic needs %u tokens, and "
+		              "max-model-len is %llu: start the daemon with more, or leave it out", t->longest,
+		              (unsigned long long)t->in.page->max_model_len);
 	h = hash_add(h, t->arrival, t->load.n * sizeof(*t->arrival));
 	for (int i = 0; i < t->o.n_server; i++)
 		h = hash_add(h, t->o.server[i], strlen(t->o.server[i]) + 1);
@@ -152,8 +146,7 @@ static int prove(struct tune *t, int said, char *err, size_t errlen)
 	       ": the same verdict" : "");
 	if (said == verdict)
 		return 0;
-	snprintf(err, errlen, "the proof did not come out the same again");
-	return -EDOM;
+	return refuse(-EDOM, err, errlen, "the proof did not come out the same again");
 }
 
 static void say_so_far(const struct tune *t)

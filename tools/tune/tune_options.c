@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tune.h"
+#include "core/instance/refuse.h"
 
 static void help(void)
 {
@@ -45,16 +46,13 @@ static double seconds(const char *s)
 
 static int refuse_value(char *err, size_t errlen, const char *flag, const char *value, const char *right)
 {
-	snprintf(err, errlen, "--%s %s: %s", flag, value, right);
-	return -EINVAL;
+	return refuse(-EINVAL, err, errlen, "--%s %s: %s", flag, value, right);
 }
 
 static int pass(struct tune_options *o, const char *word, char *err, size_t errlen)
 {
-	if (o->n_bench == TUNE_WORDS) {
-		snprintf(err, errlen, "more than %d words describe the traffic", TUNE_WORDS);
-		return -EINVAL;
-	}
+	if (o->n_bench == TUNE_WORDS)
+		return refuse(-EINVAL, err, errlen, "more than %d words describe the traffic", TUNE_WORDS);
 	o->bench[o->n_bench++] = (char *)(uintptr_t)word;
 	return 0;
 }
@@ -150,11 +148,9 @@ static int settle_options(struct tune_options *o, char *err, size_t errlen)
 
 	for (int i = 0; i < o->n_bench; i++)
 		trace |= strstr(argv[i], "timed_trace") != NULL;
-	if (passed(o, "--transport") || passed(o, "--base-url") || passed(o, "--host") || passed(o, "--port")) {
-		snprintf(err, errlen, "tune measures the daemon over the rings: leave out --transport, --base-url, "
-		         "--host and --port");
-		return -EINVAL;
-	}
+	if (passed(o, "--transport") || passed(o, "--base-url") || passed(o, "--host") || passed(o, "--port"))
+		return refuse(-EINVAL, err, errlen, "tune measures the daemon over the rings: leave out --transport, "
+		              "--base-url, --host and --port");
 	if (trace && !timed && (o->goal == GOAL_THROUGHPUT || passed(o, "--request-rate")))
 		rc = pass(o, "--no-self-timed", err, errlen);
 	if (!rc && !passed(o, "--num-prompts") && !passed(o, "--dataset-path")) {
@@ -177,20 +173,14 @@ int tune_traffic(struct tune_options *o, char *err, size_t errlen)
 	o->traffic.quiet = true;
 	if (!(o->traffic.temperature > 0) || isnan(o->traffic.temperature))
 		o->traffic.temperature = 0;
-	if (o->goal == GOAL_GOODPUT && !o->traffic.goodput.n) {
-		snprintf(err, errlen, "--goal goodput needs --slo, for example --slo ttft:200 tpot:50");
-		return -EINVAL;
-	}
-	if (o->goal == GOAL_THROUGHPUT && o->traffic.goodput.n) {
-		snprintf(err, errlen, "--slo is for --goal goodput");
-		return -EINVAL;
-	}
+	if (o->goal == GOAL_GOODPUT && !o->traffic.goodput.n)
+		return refuse(-EINVAL, err, errlen, "--goal goodput needs --slo, for example --slo ttft:200 tpot:50");
+	if (o->goal == GOAL_THROUGHPUT && o->traffic.goodput.n)
+		return refuse(-EINVAL, err, errlen, "--slo is for --goal goodput");
 	if (o->goal == GOAL_GOODPUT && isinf(o->traffic.rate) && o->traffic.self_timed <= 0 &&
-	    !o->traffic.concurrency) {
-		snprintf(err, errlen, "--goal goodput needs to know when requests come: a timed_trace, "
-		         "--request-rate or --max-concurrency");
-		return -EINVAL;
-	}
+	    !o->traffic.concurrency)
+		return refuse(-EINVAL, err, errlen, "--goal goodput needs to know when requests come: a timed_trace, "
+		              "--request-rate or --max-concurrency");
 	return 0;
 }
 
@@ -209,10 +199,8 @@ int tune_options(struct tune_options *o, int argc, char **argv, char *err, size_
 	if (end < argc) {
 		o->server = argv + end + 1;
 		o->n_server = argc - end - 1;
-		if (o->n_server > TUNE_WORDS - 16) {
-			snprintf(err, errlen, "more than %d words behind --", TUNE_WORDS - 16);
-			return -EINVAL;
-		}
+		if (o->n_server > TUNE_WORDS - 16)
+			return refuse(-EINVAL, err, errlen, "more than %d words behind --", TUNE_WORDS - 16);
 	}
 	rc = tune_word(o, end, argv, err, errlen);
 	if (rc || o->prove)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/instance/config.h"
+#include "core/instance/refuse.h"
 #include "tune.h"
 
 #define START_S  600.0           /* s; a large model takes time */
@@ -91,8 +92,7 @@ static int wait_ready(struct tune *t, char *err, size_t errlen)
 		if (waitpid(t->server.pid, &status, WNOHANG) == t->server.pid) {
 			t->server.pid = 0;
 			last_line(t->server.log, why, sizeof(why));
-			snprintf(err, errlen, "the daemon did not start: %s", why);
-			return -ECHILD;
+			return refuse(-ECHILD, err, errlen, "the daemon did not start: %s", why);
 		}
 		if (t->in.page)
 			stats_close(t->in.page);
@@ -102,10 +102,9 @@ static int wait_ready(struct tune *t, char *err, size_t errlen)
 			return 0;
 		if (tune_interrupted)
 			return -EINTR;
-		if (bench_now() > until) {
-			snprintf(err, errlen, "the daemon was not ready after %.0f s; see %s", START_S, t->server.log);
-			return -ETIMEDOUT;
-		}
+		if (bench_now() > until)
+			return refuse(-ETIMEDOUT, err, errlen, "the daemon was not ready after %.0f s; see %s", START_S,
+			              t->server.log);
 	}
 }
 
@@ -136,8 +135,7 @@ int tune_server_start(struct tune *t, char *err, size_t errlen)
 		run_server(t, argv, self);
 	if (t->server.pid < 0) {
 		t->server.pid = 0;
-		snprintf(err, errlen, "no process for the daemon: %s", strerror(errno));
-		return -EAGAIN;
+		return refuse(-EAGAIN, err, errlen, "no process for the daemon: %s", strerror(errno));
 	}
 	return wait_ready(t, err, errlen);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/instance/fresh.h"
+#include "core/instance/refuse.h"
 #include "tune.h"
 
 /* ---- settings and trials as JSON --------------------------------------------------------------- */
@@ -176,9 +177,9 @@ static int take_lock(struct tune *t, const char *dir, char *err, size_t errlen)
 	t->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (t->lock >= 0 && flock(t->lock, LOCK_EX | LOCK_NB) == 0)
 		return 0;
-	snprintf(err, errlen, errno == EWOULDBLOCK ? "%s: another slipring tune is at work on this daemon" :
-	         "%s: %s", path, strerror(errno));
-	return -EBUSY;
+	return refuse(-EBUSY, err, errlen,
+	              errno == EWOULDBLOCK ? "%s: another slipring tune is at work on this daemon" : "%s: %s",
+	              path, strerror(errno));
 }
 
 /* Put back knobs that a tune left turned when it and its keeper were killed.  Does so only if the daemon is
@@ -203,12 +204,10 @@ static int put_back(struct tune *t, const json_t *j, char *err, size_t errlen)
 			if (t->in.page->knob[k] != was.knob[k])
 				turn(&t->in, (enum knob)k, was.knob[k], &a, err, errlen);
 	for (int k = 0; k < N_KNOBS; k++)
-		if (t->in.page->knob[k] != was.knob[k]) {
-			snprintf(err, errlen, "an earlier tune (pid %lld) was killed and left knobs turned, and they "
-			         "cannot be put back; \"slipring set\" lists them",
-			         json_integer_value(json_object_get(j, "pid")));
-			return -EIO;
-		}
+		if (t->in.page->knob[k] != was.knob[k])
+			return refuse(-EIO, err, errlen, "an earlier tune (pid %lld) was killed and left knobs turned, "
+			              "and they cannot be put back; \"slipring set\" lists them",
+			              json_integer_value(json_object_get(j, "pid")));
 	printf("An earlier tune (pid %lld) was killed: its knobs are put back.\n",
 	       json_integer_value(json_object_get(j, "pid")));
 	return 0;

@@ -9,6 +9,7 @@
 #include "shmring/slipring.h"
 #include "tune.h"
 #include "tune_search.h"
+#include "core/instance/refuse.h"
 
 #define BASE_RUNS  2             /* runs of the baseline before the search; the proof adds more */
 #define BASE_MOST  5             /* the same if they differ much and are short */
@@ -491,10 +492,8 @@ static int same_vocabulary(const struct tune *t, char *err, size_t errlen)
 	struct sr_conn *c;
 	int rc = sr_open(&c, t->socket, NULL);
 
-	if (rc < 0) {
-		snprintf(err, errlen, "%s: %s", t->socket, strerror(-rc));
-		return rc;
-	}
+	if (rc < 0)
+		return refuse(rc, err, errlen, "%s: %s", t->socket, strerror(-rc));
 	rc = memcmp(sr_model(c)->vocab_hash, sr_text_info(t->text)->vocab_hash, 32) ? -EINVAL : 0;
 	sr_close(c);
 	if (rc)

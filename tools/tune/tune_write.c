@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/instance/fresh.h"
+#include "core/instance/refuse.h"
 #include "tools/save.h"
 #include "tune.h"
 
@@ -199,17 +200,14 @@ int tune_read(struct tune *t, int *verdict, char *err, size_t errlen)
 
 	snprintf(path, sizeof(path), "%.3000s/tune.json", t->o.prove);
 	j = json_load_file(path, 0, &e);
-	if (!j) {
-		snprintf(err, errlen, e.line > 0 ? "%s: line %d: %s" : "%s: no proof is there", path, e.line, e.text);
-		return -EINVAL;
-	}
+	if (!j)
+		return refuse(-EINVAL, err, errlen, e.line > 0 ? "%s: line %d: %s" : "%s: no proof is there", path,
+		              e.line, e.text);
 	goal = json_string_value(json_object_get(j, "goal"));
 	said = json_string_value(json_object_get(j, "verdict"));
-	if (json_integer_value(json_object_get(j, "format")) != TUNE_FORMAT || !goal || !said) {
-		snprintf(err, errlen, "%s: field \"format\", \"goal\" or \"verdict\": not a file of this version's "
-		         "tune", path);
-		return -EINVAL;
-	}
+	if (json_integer_value(json_object_get(j, "format")) != TUNE_FORMAT || !goal || !said)
+		return refuse(-EINVAL, err, errlen, "%s: field \"format\", \"goal\" or \"verdict\": not a file of "
+		              "this version's tune", path);
 	t->o.goal = !strcmp(goal, "goodput") ? GOAL_GOODPUT : GOAL_THROUGHPUT;
 	for (*verdict = VERDICT_WORSE; *verdict > 0 && strcmp(said, tune_verdict[*verdict]);)
 		--*verdict;
@@ -218,13 +216,11 @@ int tune_read(struct tune *t, int *verdict, char *err, size_t errlen)
 		t->o.server = server;
 		t->o.n_server = words_of(json_object_get(j, "server"), server, TUNE_WORDS - 16);
 	}
-	if (tune_from_json(t, j)) {
-		snprintf(err, errlen, "%s: field \"trials\": settings of another version's knobs", path);
-		return -EINVAL;
-	}
-	if (t->base == t->best) {
-		snprintf(err, errlen, "%s: nothing was better then, so there is nothing to prove", path);
-		return -EINVAL;
-	}
+	if (tune_from_json(t, j))
+		return refuse(-EINVAL, err, errlen, "%s: field \"trials\": settings of another version's knobs",
+		              path);
+	if (t->base == t->best)
+		return refuse(-EINVAL, err, errlen, "%s: nothing was better then, so there is nothing to prove",
+		              path);
 	return tune_traffic(&t->o, err, errlen);
 }

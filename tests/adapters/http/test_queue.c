@@ -1,4 +1,4 @@
-/* LINK: adapters/http/queue.c core/instance/stats.c */
+/* LINK: adapters/http/queue.c core/instance/stats.c core/instance/refuse.c */
 /* test_queue.c - when the adapter answers 503 for --max-num-queued-.., and what Retry-After says. */
 #include <setjmp.h>
 #include <stdarg.h>

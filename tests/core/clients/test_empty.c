@@ -1,4 +1,4 @@
-/* LINK: core/clients/empty.c core/instance/stats.c */
+/* LINK: core/clients/empty.c core/instance/stats.c core/instance/refuse.c */
 /* test_empty.c - how the time of `empty` is split by what clients say they were doing: under a virtual
  * clock, with clients that tell the truth, that overlap, and that lie.  Each ns is given out once. */
 #include <setjmp.h>

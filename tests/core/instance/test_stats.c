@@ -1,4 +1,4 @@
-/* LINK: core/instance/stats.c tools/figures.c -ljansson -Wl,--wrap=posix_fallocate,--wrap=mmap,--wrap=rename,--wrap=fstat,--wrap=getrandom,--wrap=pread */
+/* LINK: core/instance/stats.c tools/figures.c core/instance/refuse.c -ljansson -Wl,--wrap=posix_fallocate,--wrap=mmap,--wrap=rename,--wrap=fstat,--wrap=getrandom,--wrap=pread */
 /* test_stats.c - the stats page: who may read it sees whole words, notices a page that is stale, and
  * gets from two looks what happened between them. */
 #include <setjmp.h>
