@@ -296,7 +296,7 @@ static int make_scheduler(struct daemon *d)
 	if (c.knobs.queue_tokens < d->plan.context)
 		c.knobs.queue_tokens = d->plan.context;
 	/* sched.h needs (1 + ln slots) times the ids of all blocks; that factor is below 8 for 1,024 slots. */
-	c.text_tokens = c.knobs.queue_tokens + 8 * (int64_t)l->n_blocks * l->block_tokens;
+	c.ids_max = c.knobs.queue_tokens + 8 * (int64_t)l->n_blocks * l->block_tokens;
 	if (getrandom(k.key, sizeof(k.key), 0) != sizeof(k.key)) {
 		snprintf(d->err, sizeof(d->err), "no random bytes: %s", strerror(errno));
 		return fail(d, "cannot start");

@@ -24,7 +24,7 @@ RINGS = ["ring", "host", "shmring", "client", "clients", "clients_conn", "hostil
 TESTS = {
     "core/kv/kv.c": SCHED, "core/kv/index.c": SCHED, "core/kv/cache.c": SCHED,
     "core/sched/sched.c": SCHED[1:] + ["clients"], "core/sched/fill.c": SCHED[1:],
-    "core/sched/queue.c": SCHED[1:], "core/clients/serve.c": CLIENTS, "core/clients/accept.c": CLIENTS,
+    "core/sched/queue.c": SCHED[1:], "core/sched/ids.c": SCHED[1:], "core/clients/serve.c": CLIENTS, "core/clients/accept.c": CLIENTS,
     "core/clients/translate.c": CLIENTS, "core/control.c": ["control"], "core/reload.c": ["reload"],
     "core/instance/stats.c": ["stats", "why", "queue", "metrics"], "shmring/host.c": RINGS[1:],
     "shmring/object.c": RINGS[1:], "shmring/client.c": RINGS[2:], "shmring/ring.h": RINGS,

@@ -65,7 +65,7 @@ static void put_begin(struct fill *x, struct seq *q)
 	for (int32_t i = 0; i < q->n_cmds; i++)
 		put_cmd(x, (enum sr_op)q->cmd[i].op, q->slot, q->cmd[i].a, q->cmd[i].n);
 	if (q->history) {
-		text_read(q, 0, q->have, (int32_t *)(b->word + b->n_words));
+		ids_read(q, 0, q->have, (int32_t *)(b->word + b->n_words));
 		put_cmd(x, SR_CMD_HISTORY, q->slot, q->n_prompt, q->have);
 	}
 }
@@ -115,7 +115,7 @@ static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, i
 	if (!q->drawn) {
 		int32_t n_ids = n + (n_score == n);
 
-		text_read(q, q->planned, n_ids, b->token + b->n_ids);
+		ids_read(q, q->planned, n_ids, b->token + b->n_ids);
 		r->token = b->n_ids;
 		b->n_ids += n_ids;
 		if (n_score && (!sample || q->n_prompt_top > q->n_top))
@@ -236,7 +236,7 @@ static bool block_for_token(struct sched *s, struct fill *x, struct seq *q)
 	struct kv_table *t = &s->table[q->slot];
 	int r;
 
-	if (!text_may_grow(s, q))
+	if (!ids_may_grow(s, q))
 		return false;
 	while (room_for(s, q) < 1)
 		if (!preempt_youngest(s, x, q))
@@ -521,7 +521,7 @@ static int may_admit(const struct sched *s, const struct fill *x, const struct s
 	if (b->n_tokens >= x->budget || b->n_words + words > lim->words ||
 	    b->n_cmds + ADMIT_CMDS + lim->slots > lim->cmds)
 		return WHY_TOKENS;
-	if (!text_may_start(s, q))
+	if (!ids_may_start(s, q))
 		return WHY_KV;
 	if (s->n_run == 0)
 		return PLANNED;
@@ -594,7 +594,7 @@ static int plan_admission(struct sched *s, struct fill *x)
 		return late;
 	queue_admitted(s, i);
 	queue_take(s, i);
-	text_started(s, q, quota_for(q->have));
+	ids_started(s, q, quota_for(q->have));
 	q->state = SEQ_RUNNING;
 	q->sent = 0;
 	q->wait_for = 0;

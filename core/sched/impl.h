@@ -2,7 +2,8 @@
  *
  *	sched.c        create, admit, cancel, one step, results
  *	sched/fill.c   what goes into the next batch
- *	sched/queue.c  waiting: tenants, order, deadlines, names; the ids and lists held
+ *	sched/queue.c  waiting: tenants, order, deadlines, names
+ *	sched/ids.c    the pool of ids and of words of commands
  *	sched/check.c  the invariants
  *
  * Sequences are numbers into seq[]; NONE is no sequence.
@@ -249,25 +250,26 @@ void    queue_unname(struct sched *s, int32_t i);
 void    queue_deadline(struct sched *s, int32_t i);
 void    queue_deadline_off(struct sched *s, int32_t i);
 
+/* ---- sched/ids.c ---- */
 int32_t word_chunks_for(int32_t n_words);
-void    text_more(struct sched *s, struct seq *q);
-void    text_read(struct seq *q, int32_t from, int32_t n, int32_t *out);
-void    text_free(struct sched *s, struct seq *q);
-bool    text_may_start(const struct sched *s, const struct seq *q);
-bool    text_may_grow(struct sched *s, struct seq *q);
-void    text_started(struct sched *s, struct seq *q, int32_t quota);
+void    ids_more(struct sched *s, struct seq *q);
+void    ids_read(struct seq *q, int32_t from, int32_t n, int32_t *out);
+void    ids_free(struct sched *s, struct seq *q);
+bool    ids_may_start(const struct sched *s, const struct seq *q);
+bool    ids_may_grow(struct sched *s, struct seq *q);
+void    ids_started(struct sched *s, struct seq *q, int32_t quota);
 void    words_store(struct sched *s, struct seq *q, const uint32_t *word);
 void    words_read(const struct seq *q, uint32_t *out);
 bool    words_stop(const struct seq *q, int32_t id);
 
 /* The tail always has room: a new chunk is taken when the tail is full, not when it is needed. */
-static inline void text_append(struct sched *s, struct seq *q, int32_t id)
+static inline void ids_append(struct sched *s, struct seq *q, int32_t id)
 {
 	if (!q->tail)
-		text_more(s, q);
+		ids_more(s, q);
 	q->tail->id[(uint32_t)q->have++ % KV_CHUNK] = id;
 	if ((uint32_t)q->have % KV_CHUNK == 0)
-		text_more(s, q);
+		ids_more(s, q);
 }
 
 /* ---- sched.c ---- */

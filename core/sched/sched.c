@@ -41,7 +41,7 @@ static bool config_works(const struct sched_config *c, const struct sr_backend_o
 	const struct sr_limits *lim = &c->limits;
 
 	return knobs_work(&c->knobs) && ops->depth >= 1 && ops->depth <= DEPTH_MAX && c->context >= 1 &&
-	       c->tenants >= 1 && c->tops_here >= 0 && c->tops_per_record >= 1 && c->text_tokens >= 0 &&
+	       c->tenants >= 1 && c->tops_here >= 0 && c->tops_per_record >= 1 && c->ids_max >= 0 &&
 	       lim->block_tokens >= 1 && KV_CHUNK % lim->block_tokens == 0 &&
 	       lim->slots >= c->knobs.max_seqs && lim->rows >= lim->slots &&
 	       lim->tokens >= c->knobs.batch_tokens && lim->copies >= c->knobs.copies &&
@@ -75,7 +75,7 @@ static bool create_chunks(struct sched *s)
 	const struct sched_config *c = &s->cfg;
 	int64_t words = c->cmd_words ? c->cmd_words : WORDS_DEFAULT + (int64_t)WORDS_PER_SEQ * s->n_seq;
 	int64_t queue = c->knobs.queue_tokens > c->context ? c->knobs.queue_tokens : c->context;
-	int64_t start = c->text_tokens > c->knobs.queue_tokens ? c->text_tokens - c->knobs.queue_tokens : 0;
+	int64_t start = c->ids_max > c->knobs.queue_tokens ? c->ids_max - c->knobs.queue_tokens : 0;
 	bool ok = true;
 
 	start = start / KV_CHUNK + 2 * (int64_t)c->limits.slots;
@@ -346,7 +346,7 @@ static int32_t seq_make(struct sched *s, int32_t member, const struct sched_requ
 	memcpy(q->begin, r->words, (size_t)n_begin * sizeof(q->begin[0]));
 	words_store(s, q, r->words + n_begin);
 	for (int32_t j = 0; j < r->n_prompt; j++)
-		text_append(s, q, r->prompt[j]);
+		ids_append(s, q, r->prompt[j]);
 	q->known = q->have;
 	return i;
 }
@@ -418,7 +418,7 @@ static void seq_close(struct sched *s, int32_t i)
 		queue_take(s, i);
 	queue_deadline_off(s, i);
 	queue_unname(s, i);
-	text_free(s, q);
+	ids_free(s, q);
 	queue_leave(s, q->member);
 	q->state = SEQ_FREE;
 	q->gen++;
@@ -461,7 +461,7 @@ void seq_preempt(struct sched *s, int32_t i)
 	q->planned = 0;
 	q->drawn = false;
 	q->preempted++;
-	text_started(s, q, quota_for(q->have));
+	ids_started(s, q, quota_for(q->have));
 	s->stats.preemptions++;
 	queue_put(s, i);
 }
@@ -556,7 +556,7 @@ HOT void reap_sample(struct sched *s, struct seq *q, const struct sr_batch *b, i
 		finish = SCHED_STOP;
 	else if (position + 1 == q->end)
 		finish = SCHED_LENGTH;
-	text_append(s, q, id);
+	ids_append(s, q, id);
 	q->reserved -= q->cost;
 	s->stats.samples++;
 	emit_result(s, q, b, result, SCHED_TOKEN, position, finish != 0);

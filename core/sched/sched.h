@@ -152,7 +152,7 @@ struct sched_config {
 	struct sched_knobs knobs; /* initial values */
 	int32_t  vocab, context;
 	int32_t  tenants;         /* most tenants with live requests */
-	int64_t  text_tokens;     /* ids held: queue_tokens + (1 + ln slots) * those of all blocks
+	int64_t  ids_max;         /* ids held: queue_tokens + (1 + ln slots) * those of all blocks
 	                             is ample.  Create adds two chunks per sequence and takes at
 	                             least two contexts.  When short, sequences wait (WHY_KV) */
 	int64_t  cmd_words;       /* words of commands held; 0 = 64 K and 8 per sequence.  A request's

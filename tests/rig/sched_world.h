@@ -119,7 +119,7 @@ static void set_up(void)
 			    .tokens = 128, .scores = 128, .cmds = 64, .words = 2000, },
 		.knobs = { .max_seqs = 8, .batch_tokens = 128, .chunk_max = 128, .queue_requests = 64,
 			   .queue_tokens = 4000, .quantum = 32 },
-		.vocab = VOCAB, .context = 512, .tenants = 3, .text_tokens = 20000, .tops_here = 4,
+		.vocab = VOCAB, .context = 512, .tenants = 3, .ids_max = 20000, .tops_here = 4,
 		.tops_per_record = 6,
 	};
 	sr_null_depth(1);

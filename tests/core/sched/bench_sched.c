@@ -175,7 +175,7 @@ static void bench(int32_t rows, int32_t clients)
 				     .words = rows * 4 + 20000 };
 	const struct sched_config cfg = {
 		.limits = l, .vocab = 97, .context = 14000, .tenants = 3, .tops_per_record = 4,
-		.text_tokens = (int64_t)rows * 16000,
+		.ids_max = (int64_t)rows * 16000,
 		.knobs = { .max_seqs = rows, .batch_tokens = 8192, .chunk_max = 8192, .quantum = 64,
 			   .queue_requests = rows * 3, .queue_tokens = 1000000 },
 	};

@@ -72,7 +72,7 @@ static void test_create_wide(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		set_up();
 		w.cfg.knobs.queue_tokens = cases[i].queue;
-		w.cfg.text_tokens = cases[i].text;
+		w.cfg.ids_max = cases[i].text;
 		if (try_open() != cases[i].want)
 			fail_msg("case %zu", i);
 		tear_down();

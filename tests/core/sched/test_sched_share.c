@@ -274,7 +274,7 @@ static void test_queue(void **state)
 	set_up();
 	w.cfg.knobs.queue_requests = 4096;
 	w.cfg.knobs.queue_tokens = 1 << 20;
-	w.cfg.text_tokens = 1 << 21;
+	w.cfg.ids_max = 1 << 21;
 	assert_int_equal(try_open(), 0);
 	while (!sched_full(w.s, &w.c[0], 0, 500, 0)) {
 		struct sched_request q = request((uint64_t)n++, 500, 1);
@@ -364,7 +364,7 @@ static void test_ids(void **state)
 	(void)state;
 	for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
 		set_up();
-		w.cfg.text_tokens = cases[k].text;
+		w.cfg.ids_max = cases[k].text;
 		assert_int_equal(try_open(), 0);
 		for (uint64_t i = 0; i < 8; i++)
 			ask(0, i, 20, 200);

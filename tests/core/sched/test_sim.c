@@ -460,7 +460,7 @@ static void make_config(void)
 	sim.cfg.vocab = VOCAB;
 	sim.cfg.context = l->seq_blocks * B;
 	sim.cfg.tenants = 3;
-	sim.cfg.text_tokens = below(4) ? 20000 : 0;
+	sim.cfg.ids_max = below(4) ? 20000 : 0;
 	sim.cfg.cmd_words = between(128, 1000);
 	sim.cfg.ring_ns = RING_NS;
 	sim.cfg.tops_here = TOPS_HERE;
@@ -792,7 +792,7 @@ static void hall_open(const struct company *c)
 	sim.cfg.knobs = (struct sched_knobs){ .max_seqs = 40, .batch_tokens = 512, .chunk_max = c->chunk_max,
 					      .queue_requests = 100, .queue_tokens = 100000, .quantum = 64,
 					      .no_prefix_cache = c->no_cache };
-	sim.cfg.text_tokens = 120000;
+	sim.cfg.ids_max = 120000;
 	sim.cfg.vocab = VOCAB;
 	sim.cfg.context = 350;
 	sim.cfg.tenants = sim.cfg.tops_per_record = 1;
