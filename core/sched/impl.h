@@ -2,7 +2,7 @@
  *
  *	sched.c        create, admit, cancel, one step, results
  *	sched/fill.c   what goes into the next batch
- *	sched/queue.c  waiting: tenants, order, deadlines, names
+ *	sched/queue.c  waiting: tenants, order, quotas, deadlines, names
  *	sched/ids.c    the pool of ids and of words of commands
  *	sched/check.c  the invariants
  *

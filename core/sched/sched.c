@@ -18,7 +18,6 @@
 #define WORDS_PER_SEQ 8
 #define RING_NS      10000000u /* how long a row may be blocked by a full ring while others wait */
 #define AGE_NS       5000000000u /* a request that has waited this long may get a place by age */
-#define SHARE        8        /* a tenant may queue 8 times what it leaves free */
 
 /* ---- create and destroy --------------------------------------------------------------------- */
 
@@ -222,71 +221,6 @@ int sched_set(struct sched *s, const struct sched_knobs *k)
 }
 
 /* ---- requests come ----------------------------------------------------------------------------- */
-
-/* Is `mine`, its part of the queue, more than its share, with `left` free?  The share is SHARE times
- * what stays free.  So a lone tenant can have nearly all, and many leave room for a newcomer. */
-static bool over(int64_t mine, int64_t left)
-{
-	return mine > SHARE * left;
-}
-
-/* How much more it may take until it is over its share; rounded up. */
-static int64_t to_share(int64_t mine, int64_t left)
-{
-	return (SHARE * left - mine + SHARE) / (SHARE + 1);
-}
-
-/* Words of commands have a bounded pool of their own, shared like the queue.  A request larger than the
- * whole pool does not wait: sched_admit refuses it. */
-static enum sched_room words_full(const struct sched *s, int32_t t, int32_t chunks)
-{
-	int32_t left = s->word_chunks - s->word_used;
-	int32_t mine = t == NONE ? 0 : s->tenant[t].word_chunks;
-
-	if (chunks <= 0 || chunks > s->word_chunks)
-		return SCHED_ROOM;
-	return mine > 0 && mine + chunks > left ? SCHED_OVER : chunks > left ? SCHED_FULL : SCHED_ROOM;
-}
-
-/* Tokens that no tenant with queued requests may take.  Many floods together leave little of the
- * queue, yet room for one prompt of any length from another tenant. */
-static int64_t kept_for_long(const struct sched *s)
-{
-	int64_t half = s->knobs.queue_tokens / 2;
-
-	return s->cfg.context < half ? s->cfg.context : half;
-}
-
-/* A prompt longer than queue_tokens is taken if the queue is empty. */
-enum sched_room sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt,
-			   int32_t n_words)
-{
-	int32_t t = queue_tenant(s, tenant), m;
-	enum sched_room words = words_full(s, t, word_chunks_for(n_words));
-	int64_t places = s->knobs.queue_requests - s->n_queued - 1;
-	int64_t tokens = s->knobs.queue_tokens - s->queued_tokens - n_prompt;
-	const struct tenant *me;
-	const struct member *part;
-
-	if (t == NONE) {
-		for (t = 0; t < s->cfg.tenants && s->tenant[t].live; t++)
-			;
-		return places < 0 || (tokens < 0 && s->n_queued > 0) || t == s->cfg.tenants ? SCHED_FULL : words;
-	}
-	me = &s->tenant[t];
-	if (me->n && (over(me->n, places) || over(me->tokens, tokens - kept_for_long(s))))
-		return SCHED_OVER;
-	if (places < 0 || (tokens < 0 && s->n_queued > 0))
-		return SCHED_FULL;
-	if (me->n)
-		tokens -= kept_for_long(s);
-	m = queue_member(s, who, t);
-	if (words || m == NONE)
-		return words;
-	part = &s->member[m];
-	return part->line.n && (over(part->line.n, to_share(me->n, places)) ||
-				over(part->tokens, to_share(me->tokens, tokens))) ? SCHED_OVER : SCHED_ROOM;
-}
 
 static bool fits_batch(const struct sched *s, const struct sched_request *r)
 {
