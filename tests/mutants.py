@@ -23,12 +23,12 @@ CLIENTS = ["clients", "clients_conn", "shmring", "hostile", "hostile_ends"]
 RINGS = ["ring", "host", "shmring", "client", "clients", "clients_conn", "hostile", "hostile_ends"]
 TESTS = {
     "core/kv/kv.c": SCHED, "core/kv/index.c": SCHED, "core/kv/cache.c": SCHED,
-    "core/sched/sched.c": SCHED[1:] + ["clients"], "core/sched/fill.c": SCHED[1:],
-    "core/sched/queue.c": SCHED[1:], "core/sched/ids.c": SCHED[1:], "core/clients/serve.c": CLIENTS, "core/clients/accept.c": CLIENTS,
+    "core/clients/serve.c": CLIENTS, "core/clients/accept.c": CLIENTS,
     "core/clients/translate.c": CLIENTS, "core/control.c": ["control"], "core/reload.c": ["reload"],
     "core/instance/stats.c": ["stats", "why", "queue", "metrics"], "shmring/host.c": RINGS[1:],
     "shmring/object.c": RINGS[1:], "shmring/client.c": RINGS[2:], "shmring/ring.h": RINGS,
 }
+TESTS |= {f"core/sched/{f}.c": SCHED[1:] + ["clients"] for f in "create admit queue fill reap step ids".split()}
 # What only tests against real processes look at.
 E2E = {f"adapters/http/{f}.c": ["e2e_conformance.py", "e2e_adapter.py"]
        for f in ["api", "defaults", "listen", "main", "process", "request", "routes", "tokenize"]}

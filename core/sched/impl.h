@@ -1,10 +1,13 @@
-/* sched/impl.h - the scheduler's own structures, for core/sched*.c alone:
+/* sched/impl.h - the scheduler's own structures, for this folder alone:
  *
- *	sched.c        create, admit, cancel, one step, results
- *	sched/fill.c   what goes into the next batch
- *	sched/queue.c  waiting: tenants, order, quotas, deadlines, names
- *	sched/ids.c    the pool of ids and of words of commands
- *	sched/check.c  the invariants
+ *	create.c  create, destroy, knobs
+ *	admit.c   a request becomes a sequence; it is preempted, parked, or ends
+ *	queue.c   waiting: tenants, order, quotas, deadlines, names
+ *	fill.c    what goes into the next batch
+ *	reap.c    results
+ *	step.c    one step of all this; where the time went
+ *	ids.c     the pool of ids and of words of commands
+ *	check.c   the invariants
  *
  * Sequences are numbers into seq[]; NONE is no sequence.
  */
@@ -272,7 +275,15 @@ static inline void ids_append(struct sched *s, struct seq *q, int32_t id)
 		ids_more(s, q);
 }
 
-/* ---- sched.c ---- */
+/* ---- sched/admit.c ---- */
+static inline void seq_summary(const struct seq *q, struct sched_event *e)
+{
+	e->cached = q->cached;
+	e->scheduled = q->scheduled;
+	e->computed = q->computed;
+	e->preempted = q->preempted;
+}
+
 void seq_finish(struct sched *s, int32_t i, int32_t finish);
 void seq_preempt(struct sched *s, int32_t i);
 bool seq_park(struct sched *s, int32_t i);
@@ -280,6 +291,9 @@ bool seq_has_room(const struct sched *s, const struct seq *q);
 
 /* ---- sched/fill.c ---- */
 int  plan_batch(struct sched *s, uint64_t now, bool after_batch);
+
+/* ---- sched/reap.c ---- */
+int  reap_batch(struct sched *s, uint32_t *host_ns);
 
 /* ---- sched/check.c: sched_check() ---- */
 

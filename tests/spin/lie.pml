@@ -110,7 +110,7 @@ inline take_requests() {
 	r_left = r_mine
 }
 
-/* A row yields a token and maybe an end: sched.c reserves, port_emit puts. */
+/* A row yields a token and maybe an end: core/sched reserves, port_emit puts. */
 inline emit() {
 	do
 	:: live > 0 -> d_step {       /* an END, in the room kept for it */

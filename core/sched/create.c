@@ -1,0 +1,203 @@
+/* sched/create.c - create and destroy; knobs.  After sched_create nothing is allocated. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/sched/impl.h"
+
+#define WORDS_DEFAULT 65536   /* words of commands, plus WORDS_PER_SEQ for each sequence */
+#define WORDS_PER_SEQ 8
+#define RING_NS      10000000u /* how long a row may be blocked by a full ring while others wait */
+#define AGE_NS       5000000000u /* a request that has waited this long may get a place by age */
+
+static bool knobs_work(const struct sched_knobs *k)
+{
+	return k->max_seqs >= 1 && k->batch_tokens >= k->max_seqs && k->chunk_max >= 1 &&
+	       k->queue_requests >= 1 && k->queue_tokens >= 1 && k->copies >= 0 &&
+	       k->headroom >= 0 && k->quantum >= 1;
+}
+
+static bool config_works(const struct sched_config *c, const struct sr_backend_ops *ops)
+{
+	const struct sr_limits *lim = &c->limits;
+
+	return knobs_work(&c->knobs) && ops->depth >= 1 && ops->depth <= DEPTH_MAX && c->context >= 1 &&
+	       c->tenants >= 1 && c->tops_here >= 0 && c->tops_per_record >= 1 && c->ids_max >= 0 &&
+	       lim->block_tokens >= 1 && KV_CHUNK % lim->block_tokens == 0 &&
+	       lim->slots >= c->knobs.max_seqs && lim->rows >= lim->slots &&
+	       lim->tokens >= c->knobs.batch_tokens && lim->copies >= c->knobs.copies &&
+	       lim->cmds >= lim->rows + lim->slots + 8 &&
+	       lim->words >= lim->rows + lim->seq_blocks + 16 &&
+	       (int64_t)lim->seq_blocks * lim->block_tokens >= c->context - 1 &&
+	       (int64_t)lim->n_blocks * lim->block_tokens >= c->context - 1 && lim->seq_blocks >= 1;
+}
+
+static void *take(int64_t n, size_t size, bool *ok)
+{
+	void *p = calloc((size_t)(n > 0 ? n : 1), size);
+
+	*ok = *ok && p;
+	return p;
+}
+
+/* The same, aligned to cache lines. */
+static void *take_lines(int64_t n, size_t size, bool *ok)
+{
+	size_t bytes = ((size_t)n * size + 63) & ~(size_t)63;
+	void *p = aligned_alloc(64, bytes);
+
+	*ok = *ok && p;
+	return p ? memset(p, 0, bytes) : NULL;
+}
+
+/* The three parts of the pool of chunks, see sched/queue.c. */
+static bool create_chunks(struct sched *s)
+{
+	const struct sched_config *c = &s->cfg;
+	int64_t words = c->cmd_words ? c->cmd_words : WORDS_DEFAULT + (int64_t)WORDS_PER_SEQ * s->n_seq;
+	int64_t queue = c->knobs.queue_tokens > c->context ? c->knobs.queue_tokens : c->context;
+	int64_t start = c->ids_max > c->knobs.queue_tokens ? c->ids_max - c->knobs.queue_tokens : 0;
+	bool ok = true;
+
+	start = start / KV_CHUNK + 2 * (int64_t)c->limits.slots;
+	if (start < 2 * (int64_t)quota_for(c->context))
+		start = 2 * (int64_t)quota_for(c->context);
+	queue = queue / KV_CHUNK + c->knobs.queue_requests;
+	words = words / KV_CHUNK + 1;
+	if (queue + start + words > INT32_MAX / 2)
+		return false;
+	s->start_chunks = (int32_t)start;
+	s->word_chunks = (int32_t)words;
+	s->n_chunk = (int32_t)(queue + start + words);
+	s->chunk = take(s->n_chunk, sizeof(*s->chunk), &ok);
+	s->free_chunk = take(s->n_chunk, sizeof(*s->free_chunk), &ok);
+	for (int32_t i = s->n_chunk - 1; ok && i >= 0; i--)
+		s->free_chunk[s->n_free_chunk++] = &s->chunk[i];
+	return ok;
+}
+
+static bool create_arrays(struct sched *s)
+{
+	const struct sr_limits *lim = &s->cfg.limits;
+	int32_t *block;
+	bool ok = true;
+
+	for (s->bucket_mask = 16; s->bucket_mask < 2 * (uint32_t)s->n_seq; s->bucket_mask *= 2)
+		;
+	s->seq = take_lines(s->n_seq, sizeof(*s->seq), &ok);
+	s->bucket = take(s->bucket_mask, sizeof(*s->bucket), &ok);
+	s->heap = take(s->n_seq, sizeof(*s->heap), &ok);
+	s->tenant = take(s->cfg.tenants, sizeof(*s->tenant), &ok);
+	s->member = take(s->n_seq, sizeof(*s->member), &ok);
+	s->member_bucket = take(s->bucket_mask, sizeof(*s->member_bucket), &ok);
+	s->share = take((int64_t)s->cfg.tenants + s->n_seq, sizeof(*s->share), &ok);
+	s->dry = take(s->n_seq, sizeof(*s->dry), &ok);
+	s->table = take_lines(lim->slots, sizeof(*s->table), &ok);
+	block = take((int64_t)lim->slots * lim->seq_blocks, sizeof(*block), &ok);
+	s->free_slot = take(lim->slots, sizeof(*s->free_slot), &ok);
+	s->taken = take(lim->slots, sizeof(*s->taken), &ok);
+	s->filled = take(lim->slots, sizeof(*s->filled), &ok);
+	s->ended = take(lim->slots, sizeof(*s->ended), &ok);
+	s->ended_slot = take(lim->slots, sizeof(*s->ended_slot), &ok);
+	s->run = take(lim->slots, sizeof(*s->run), &ok);
+	s->due = take(lim->rows, sizeof(*s->due), &ok);
+	s->due_at = take(lim->rows, sizeof(*s->due_at), &ok);
+	for (int i = 0; i < s->ops->depth; i++)
+		s->flight[i].row = take(lim->rows, sizeof(*s->flight[i].row), &ok);
+	if (!ok || !s->table) {
+		free(block);
+		return false;
+	}
+	for (uint32_t i = 0; i < s->bucket_mask; i++)
+		s->bucket[i] = s->member_bucket[i] = NONE;
+	s->bucket_mask--;
+	for (int32_t i = s->n_seq - 1; i >= 0; i--) {
+		s->seq[i].next = s->free_seq;
+		s->free_seq = i;
+		s->member[i].chained = s->free_member;
+		s->free_member = i;
+	}
+	for (int32_t i = 0; i < lim->slots; i++) {
+		s->table[i].block = block + (size_t)i * (size_t)lim->seq_blocks;
+		s->table[i].cap = lim->seq_blocks;
+		s->free_slot[s->n_free_slot++] = lim->slots - 1 - i;
+	}
+	return true;
+}
+
+int sched_create(struct sched **out, const struct sched_config *cfg, struct kv *kv,
+		 const struct sr_backend_ops *ops, struct sr_backend *b, const struct sched_port *port)
+{
+	struct sched *s;
+
+	if (!config_works(cfg, ops))
+		return -EINVAL;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->cfg = *cfg;
+	s->knobs = cfg->knobs;
+	s->kv = kv;
+	s->ops = ops;
+	s->b = b;
+	s->port = *port;
+	if (!s->cfg.ring_ns)
+		s->cfg.ring_ns = RING_NS;
+	if (!s->cfg.age_ns)
+		s->cfg.age_ns = AGE_NS;
+	s->aged_head = NONE;
+	s->n_seq = cfg->limits.slots + cfg->knobs.queue_requests;
+	s->free_seq = s->free_member = s->again.first = s->again.last = NONE;
+	s->bound = BOUND_MEMORY;
+	if (!create_arrays(s) || !create_chunks(s)) {
+		sched_destroy(s);
+		return -ENOMEM;
+	}
+	*out = s;
+	return 0;
+}
+
+void sched_destroy(struct sched *s)
+{
+	if (!s)
+		return;
+	for (int32_t i = 0; s->table && i < s->cfg.limits.slots; i++)
+		if (s->taken && s->taken[i])
+			kv_release(s->kv, &s->table[i]);
+	if (s->table)
+		free(s->table[0].block);
+	for (int i = 0; i < DEPTH_MAX; i++)
+		free(s->flight[i].row);
+	free(s->seq);
+	free(s->bucket);
+	free(s->heap);
+	free(s->tenant);
+	free(s->member);
+	free(s->member_bucket);
+	free(s->share);
+	free(s->dry);
+	free(s->table);
+	free(s->free_slot);
+	free(s->taken);
+	free(s->filled);
+	free(s->ended);
+	free(s->ended_slot);
+	free(s->run);
+	free(s->due);
+	free(s->due_at);
+	free(s->chunk);
+	free(s->free_chunk);
+	free(s);
+}
+
+int sched_set(struct sched *s, const struct sched_knobs *k)
+{
+	const struct sr_limits *lim = &s->cfg.limits;
+
+	if (!knobs_work(k) || k->max_seqs > lim->slots || k->batch_tokens > lim->tokens ||
+	    k->queue_requests > s->cfg.knobs.queue_requests || k->queue_tokens > s->cfg.knobs.queue_tokens ||
+	    k->copies > lim->copies)
+		return -ERANGE;
+	s->knobs = *k;
+	return 0;
+}

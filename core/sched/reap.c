@@ -1,0 +1,176 @@
+/* sched/reap.c - takes the results of a batch: tokens to their clients, what it measured to estimates. */
+#include <assert.h>
+#include <errno.h>
+
+#include "core/sched/impl.h"
+
+#define SMOOTH       0.2      /* weight of a new time measurement */
+#define SMOOTH_FULL  64       /* slower measurements from fewer prompt tokens weigh less */
+
+HOT void emit_result(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result,
+			enum sched_kind kind, int32_t position, bool last)
+{
+	const struct sr_result *o = &b->result[result];
+	struct sched_event e = {
+		.user_data = q->user_data, .kind = (uint8_t)kind, .last = last, .position = position,
+		.id = o->id, .rank = o->rank, .logprob = o->logprob,
+		.n_top = kind == SCHED_TOKEN ? q->n_top : q->n_prompt_top,
+		.top = b->top + (size_t)result * SR_TOP_MAX,
+	};
+
+	if (position == q->n_prompt)
+		seq_summary(q, &e);
+	s->port.emit(s->port.ctx, q->who, &e);
+}
+
+/* A block of an answer is full.  After the last token it is published now, else together with
+ * others at the end of the batch. */
+static void publish_answer(struct sched *s, struct seq *q, int32_t tokens, bool now)
+{
+	struct kv_table *t = &s->table[q->slot];
+
+	if (s->knobs.no_prefix_cache)
+		return;
+	if (now) {
+		kv_publish(s->kv, t, tokens);
+		return;
+	}
+	__builtin_prefetch(t, 1);
+	s->due[s->n_due] = t;
+	s->due_at[s->n_due++] = tokens;
+}
+
+/* Take the sampled token of q. */
+HOT void reap_sample(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result)
+{
+	int32_t id = b->result[result].id, position = q->have, finish = 0;
+
+	if (q->stops && words_stop(q, id) && position >= q->min_position)
+		finish = SCHED_STOP;
+	else if (position + 1 == q->end)
+		finish = SCHED_LENGTH;
+	ids_append(s, q, id);
+	q->reserved -= q->cost;
+	s->stats.samples++;
+	emit_result(s, q, b, result, SCHED_TOKEN, position, finish != 0);
+	if ((position & (s->cfg.limits.block_tokens - 1)) == 0)
+		publish_answer(s, q, position, finish != 0);
+	if (finish)
+		seq_finish(s, (int32_t)(q - s->seq), finish);
+}
+
+/* Take the results of a row that is not just one sampled token.  Not inlined: it would take registers
+ * from the loop over rows. */
+static __attribute__((noinline)) void reap_row(struct sched *s, struct seq *q, const struct sr_row *r,
+					       const struct sr_batch *b)
+{
+	for (int32_t j = 0; j < r->n_score; j++) {
+		q->scored = r->first + 1 + j;
+		q->reserved -= q->prompt_cost;
+		emit_result(s, q, b, r->result + j, SCHED_SCORED, q->scored, false);
+	}
+	if (r->sample) {
+		assert(r->first + r->n == q->have);
+		reap_sample(s, q, b, r->result + r->n_score);
+	} else if (q->end == q->n_prompt && q->scored == q->n_prompt - 1) {
+		seq_finish(s, (int32_t)(q - s->seq), SCHED_LENGTH);
+	}
+}
+
+/* Measure the time of a batch without prompts, and of each prompt token. */
+static void measure(struct sched *s, const struct flight *f, const struct sr_batch *b)
+{
+	int32_t n_prompt = f->n_tokens - f->n_decode;
+	double ns = b->end_ns > b->begin_ns ? (double)(b->end_ns - b->begin_ns) : 0, *to, x, weight = SMOOTH;
+
+	if (n_prompt > 0) {
+		to = &s->prompt_ns;
+		x = ns - (f->n_decode ? s->decode_ns : 0);
+		x = (x > ns / 10 ? x : ns / 10) / n_prompt;
+		if (n_prompt < SMOOTH_FULL && x > *to) /* a batch's fixed cost falls on few tokens */
+			weight = SMOOTH * n_prompt / SMOOTH_FULL;
+	} else {
+		to = &s->decode_ns;
+		x = ns;
+	}
+	*to = *to > 0 ? *to + weight * (x - *to) : x;
+}
+
+static enum sched_bound bound_of(const struct sr_batch *b)
+{
+	if (b->copy_ns > b->compute_ns && b->copy_ns > b->memory_ns)
+		return BOUND_PCIE;
+	return b->compute_ns > b->memory_ns ? BOUND_COMPUTE : BOUND_MEMORY;
+}
+
+static uint32_t ns32(uint64_t from, uint64_t to)
+{
+	return to <= from ? 0 : to - from > UINT32_MAX ? UINT32_MAX : (uint32_t)(to - from);
+}
+
+/* As in fill.c: prefetch the next rows. */
+ASKS void look_ahead(const struct sched *s, const struct flight *f, int32_t j)
+{
+	if (j + 2 * AHEAD < f->n)
+		__builtin_prefetch(&s->seq[f->row[j + 2 * AHEAD].seq], 1);
+	if (j + AHEAD < f->n) {
+		const struct seq *q = &s->seq[f->row[j + AHEAD].seq];
+
+		if (q->tail)
+			__builtin_prefetch(&q->tail->id[(uint32_t)q->have % KV_CHUNK], 1);
+		if (q->stops)
+			__builtin_prefetch(&q->stop);
+	}
+}
+
+/* Take the results of the oldest batch: 1, 0 it is not done, -EIO.  *host_ns: how long the device
+ * had waited for the host before it. */
+int reap_batch(struct sched *s, uint32_t *host_ns)
+{
+	int32_t slot = (int32_t)(s->reaped % (uint32_t)s->ops->depth);
+	const struct flight *f = &s->flight[slot];
+	const struct sr_batch *b;
+	int r;
+
+	*host_ns = 0;
+	if (s->reaped == s->launched)
+		return 0;
+	r = s->ops->poll(s->b, slot);
+	if (r <= 0)
+		return r < 0 ? -EIO : 0;
+	s->reaped++;
+	b = s->ops->batch(s->b, slot);
+	if (f->pressed && s->prev_end)
+		*host_ns = ns32(s->prev_end, b->begin_ns);
+	s->prev_end = b->end_ns;
+	s->bound = bound_of(b);
+	s->stats.int8_ops += b->int8_ops;
+	s->stats.float_ops += b->float_ops;
+	s->stats.bytes += b->bytes;
+	s->stats.copied += b->copied;
+	if (f->n) {
+		measure(s, f, b);
+		s->stats.steps++;
+		s->stats.last.begin_ns = b->begin_ns;
+		s->stats.last.rows = f->n;
+		s->stats.last.tokens = f->n_tokens;
+		s->stats.last.host_ns = *host_ns;
+		s->stats.last.device_ns = ns32(b->begin_ns, b->end_ns);
+		s->stats.last.why = (uint8_t)f->why;
+		s->stats.last.bound = (uint8_t)s->bound;
+	}
+	for (int32_t j = 0; j < f->n; j++) {
+		struct seq *q = &s->seq[f->row[j].seq];
+
+		look_ahead(s, f, j);
+		if (q->gen != f->row[j].gen)
+			s->stats.late++;
+		else if (j < f->n_decode)
+			reap_sample(s, q, b, j);
+		else
+			reap_row(s, q, &b->row[j], b);
+	}
+	kv_publish_many(s->kv, s->due, s->due_at, s->n_due);
+	s->n_due = 0;
+	return 1;
+}

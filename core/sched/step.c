@@ -1,0 +1,100 @@
+/* sched/step.c - one step: results, deadlines, the next batch; where the time went. */
+#include <errno.h>
+
+#include "core/sched/impl.h"
+
+/* Add the time since the last step to both axes. */
+static void account(struct sched *s, uint64_t now, bool flying, uint32_t host_ns)
+{
+	uint64_t dt = s->last_step && now > s->last_step ? now - s->last_step : 0;
+	uint64_t host = host_ns < dt ? host_ns : dt;
+
+	s->last_step = now;
+	s->stats.why_ns[s->why] += dt;
+	if (!flying) {
+		s->stats.bound_ns[BOUND_IDLE] += dt;
+		return;
+	}
+	s->stats.bound_ns[BOUND_HOST] += host;
+	s->stats.bound_ns[s->bound] += dt - host;
+}
+
+static int expire(struct sched *s, uint64_t now)
+{
+	int n = 0;
+
+	for (; s->n_heap && s->seq[s->heap[0]].deadline <= now; n++)
+		seq_finish(s, s->heap[0], -ETIME);
+	return n;
+}
+
+int sched_lose(struct sched *s)
+{
+	s->lost = true;
+	for (int32_t i = 0; i < s->n_seq; i++)
+		if (s->seq[i].state != SEQ_FREE)
+			seq_finish(s, i, -EIO);
+	s->reaped = s->launched;
+	return -EIO;
+}
+
+int sched_step(struct sched *s, uint64_t now)
+{
+	bool flying = s->reaped != s->launched;
+	uint32_t host_ns;
+	int reaped, planned, work;
+
+	if (s->lost)
+		return -EIO;
+	reaped = reap_batch(s, &host_ns);
+	if (reaped < 0)
+		return sched_lose(s);
+	account(s, now, flying, host_ns);
+	work = reaped + expire(s, now);
+	if (s->launched - s->reaped == (uint32_t)s->ops->depth)
+		return work;
+	if (!s->n_run && !s->stats.waiting && !s->n_ended) {
+		s->why = WHY_EMPTY;
+		return work;
+	}
+	planned = plan_batch(s, now, reaped > 0);
+	return planned < 0 ? sched_lose(s) : work + planned;
+}
+
+int32_t sched_flying(const struct sched *s)
+{
+	return s->reaped == s->launched ? -1 : (int32_t)(s->reaped % (uint32_t)s->ops->depth);
+}
+
+uint64_t sched_takes(const struct sched *s)
+{
+	const struct flight *f = &s->flight[s->reaped % (uint32_t)s->ops->depth];
+
+	if (s->reaped == s->launched)
+		return 0;
+	return (uint64_t)((f->n_decode ? s->decode_ns : 0) + (f->n_tokens - f->n_decode) * s->prompt_ns);
+}
+
+uint64_t sched_spare(const struct sched *s, uint64_t now)
+{
+	const struct flight *f = &s->flight[s->reaped % (uint32_t)s->ops->depth];
+	uint64_t done;
+
+	if (s->reaped == s->launched)
+		return 0;
+	done = (f->at > s->prev_end ? f->at : s->prev_end) + sched_takes(s); /* after the batch before it */
+	return done > now ? done - now : 0;
+}
+
+bool sched_busy(const struct sched *s)
+{
+	return s->stats.waiting || s->n_run || s->reaped != s->launched;
+}
+
+void sched_stats(const struct sched *s, struct sched_stats *out)
+{
+	*out = s->stats;
+	out->running = s->n_run;
+	out->why = s->why;
+	out->preempted = s->again.n;
+}
