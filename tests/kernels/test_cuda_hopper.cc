@@ -381,8 +381,8 @@ static void attend_case(struct dev *d, const attention &c, uint32_t *seed)
 	int heads = c.H / c.G, each = 1, width = (c.H + 2 * c.G) * c.E, T = 0;
 	struct sr_model m = {};
 	cache k(c, seed);
-	std::vector<struct token> tokens;
-	std::vector<struct run> runs;
+	std::vector<struct batch_token> tokens;
+	std::vector<struct token_run> runs;
 	const float scale = 0.3f / sqrtf((float)c.E / 16);
 
 	m.kind[0].n_heads = c.H;
@@ -410,8 +410,8 @@ static void attend_case(struct dev *d, const attention &c, uint32_t *seed)
 	for (bf16 &b : qkv)
 		b = bf16_of(2 * unit(seed));
 	memory<bf16> x(d, qkv), kv(d, k.kv), out(d, (size_t)(T * c.H * c.E) + 300);
-	memory<struct token> token(d, tokens);
-	memory<struct run> run(d, runs);
+	memory<struct batch_token> token(d, tokens);
+	memory<struct token_run> run(d, runs);
 	memory<int32_t> table(d, k.table);
 
 	d->place[P_QKV] = x.at;
