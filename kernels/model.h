@@ -34,6 +34,7 @@ struct sr_tensor {
 	const char *name;      /* in its file, for messages */
 	int32_t type;          /* enum sr_type */
 	int32_t n, k;          /* a vector has n == 1 */
+	int32_t count;         /* matrices [n][k] one after another; 1 */
 	int32_t group;         /* weights per scale along k; 0 = all, or fixed by the type */
 	int32_t group_n;       /* rows per scale; 0 = all (F8 per tensor), 1, 128 */
 	int32_t scale_type;    /* enum sr_type of scale */
@@ -82,8 +83,15 @@ struct sr_attn {
 	struct sr_rope rope;
 };
 
+enum sr_mixer { SR_ATTEND };           /* attention over the KV cache */
+enum sr_ffn { SR_GATED };              /* down(act(gate) * up) */
+
+/* A layer is a norm, a mixer, a norm and a feed-forward part. */
 struct sr_layer {
-	int32_t kind;          /* which of sr_model.kind */
+	int32_t mixer;         /* enum sr_mixer */
+	int32_t kind;          /* of attention: which of sr_model.kind */
+	int32_t ffn;           /* enum sr_ffn */
+	int32_t d_ff;          /* width of the feed-forward part */
 	struct sr_tensor norm1, q, k, v, o, norm2, gate, up, down;
 	struct sr_tensor q_bias, k_bias, v_bias, o_bias; /* qwen2: q, k, v */
 	struct sr_tensor q_norm, k_norm;                 /* [1][head_dim], qwen3, gemma3 */
@@ -95,7 +103,7 @@ struct sr_model {
 	char    name[64], arch[32];
 	int32_t n_layers;
 	int32_t d_model;       /* width of the residual stream */
-	int32_t d_ff;          /* width of the feed-forward part */
+	int32_t d_ff;          /* of the layer whose feed-forward part is widest */
 	int32_t n_vocab;
 	int32_t context;
 	int32_t act;           /* enum sr_act */

@@ -1,5 +1,5 @@
-/* ops.h - the verbs of a transformer.  forward.c is the only caller of those that compute;
- * kernels/cpu and kernels/cuda each provide all of them.
+/* ops.h - the verbs of a transformer.  forward.c is the only caller of those that compute, net.c
+ * of weight; kernels/cpu and kernels/cuda each provide all of them.
  *
  * Places   activations live in named places of the back end, in its own type (bf16, f32,
  *          int8 beside its scales): a producer writes the form its consumer reads.
@@ -8,7 +8,6 @@
  * Letters  in comments and inner loops: T new tokens of the batch, R its results, D d_model,
  *          H n_heads, G n_kv_heads, E head_dim, F d_ff, V n_vocab.
  * Weights  packed by the back end at open; types may differ between the parts of one.
- *          With world > 1 a rank holds its share of each; sample() then gathers.
  * Order    calls are queued and run in order; none blocks and none fails.  A lost device
  *          is reported by sr_backend_ops.poll.
  * Sums     on the CPU one fixed order per verb, whatever T and the chunking are.
@@ -30,14 +29,13 @@ struct dev;     /* the back end's own: stream or team, places, slots, the batch'
 struct weight;  /* the back end's own: a packed matrix with its bias, or a vector */
 
 enum place { P_X, P_Y, P_Z, P_QKV, P_A, P_GU, P_ACT, P_LOGITS };
-enum share { BY_N, BY_K, WHOLE }; /* how ranks divide a weight */
 
 struct ops {
-	/* n tensors stacked along N, each with a bias or NULL.  Returns the bytes held, or
-	 * -ENOTSUP, -ENOMEM, -EIO and a line in err.  With out == NULL it only counts. */
+	/* n tensors stacked along N, each with a bias or NULL: one weight, whose bytes the back end reads
+	 * after all are known.  Returns the bytes held, or -ENOTSUP, -ENOMEM, -EINVAL and a line in err.
+	 * With out == NULL it only counts. */
 	int64_t (*weight)(struct dev *, struct weight **out, const struct sr_tensor *const *part,
-	                  const struct sr_tensor *const *bias, int n, enum share how,
-	                  const struct sr_source *src, char *err, size_t errlen);
+	                  const struct sr_tensor *const *bias, int n, char *err, size_t errlen);
 
 	/* X[T] = table[token[t]] * scale; SR_LAST is looked up by slot */
 	void (*embed)(struct dev *, const struct weight *table, float scale, int T);
@@ -50,7 +48,8 @@ struct ops {
 	/* y[T][N] = x[T][K] w[N][K]^T + bias */
 	void (*matmul)(struct dev *, enum place y, enum place x, const struct weight *w, int T);
 
-	/* Sum a place over the ranks; nothing to do when alone */
+	/* Sum a place over the ranks, which each have computed a part of it.  Nothing to do while a
+	 * model has one rank, as all have today; forward() says where the sums belong */
 	void (*reduce)(struct dev *, enum place, int T);
 
 	/* Norm (unless NULL) and rotate q and k of QKV in place, by position; then store k and v
@@ -61,8 +60,8 @@ struct ops {
 	/* A[T]: query t reads positions max(0, p-window+1) .. p of its sequence, p its own */
 	void (*attend)(struct dev *, int l, const struct sr_attn *, int T);
 
-	/* ACT = act(GU[0..F)) * GU[F..2F) */
-	void (*act_mul)(struct dev *, enum sr_act, int T);
+	/* ACT = act(GU[0..F)) * GU[F..2F), F = d_ff of the layer */
+	void (*act_mul)(struct dev *, enum sr_act, int d_ff, int T);
 
 	/* Y[i] = X/rms(X)*w of the row that result i of the batch comes from, i in [i0, i0+R) */
 	void (*pick_norm)(struct dev *, const struct weight *w, float eps, int i0, int R);
@@ -75,25 +74,6 @@ struct ops {
 	void (*put)(struct dev *, enum place, const float *, int T);
 	void (*get)(struct dev *, enum place, float *, int T);
 };
-
-struct net_layer {
-	struct weight *norm1, *qkv, *qn, *kn, *o, *post1, *norm2, *gu, *down, *post2;
-};
-struct net {
-	const struct sr_model *m;
-	struct weight *embed, *norm, *head;
-	struct net_layer *layer;    /* [L] */
-};
-
-/* Bytes of all weights; with n and src given, loads them too.  Or -errno and err. */
-int64_t net_load(const struct ops *op, struct dev *d, struct net *n, const struct sr_model *m,
-                 const struct sr_source *src, char *err, size_t errlen);
-void net_free(struct net *n);   /* the table; the weights are the back end's */
-
-/* One batch of T tokens and R results, logit_rows of them at a time.  yield, unless NULL,
- * is called between layers: inline mode.  NULL while a graph is captured. */
-void forward(const struct ops *op, struct dev *d, const struct net *n, int T, int R,
-             int logit_rows, void (*yield)(void *ctx), void *ctx);
 
 #ifdef __cplusplus
 }

@@ -73,7 +73,7 @@ static void list_tensor(const struct sr_tensor *t, void *ctx)
 
 static void count_weights(const struct sr_tensor *t, void *ctx)
 {
-	*(double *)ctx += t->type == SR_NONE ? 0 : (double)t->n * t->k;
+	*(double *)ctx += t->type == SR_NONE ? 0 : (double)t->count * t->n * t->k;
 }
 
 /* The number of layers that attend to a window, and the window's length. */

@@ -363,6 +363,26 @@ static int hf_window(struct opening *o, int family)
 	return 0;
 }
 
+void model_window_kinds(struct opening *o)
+{
+	struct sr_model *m = o->m;
+	int32_t n = 0;
+
+	for (int32_t l = 0; l < m->n_layers; l++) {
+		m->layer[l].kind = o->layer_types ? is_sliding(o->layer_types, l) : l >= o->window_from;
+		n += m->layer[l].kind;
+	}
+	m->kind[1] = m->kind[0];
+	m->kind[1].window = o->window;
+	m->n_kinds = n ? 2 : 1;
+	if (n < m->n_layers)
+		return;
+	m->kind[0] = m->kind[1];
+	m->n_kinds = 1;
+	for (int32_t l = 0; l < m->n_layers; l++)
+		m->layer[l].kind = 0;
+}
+
 /* Read eos_token_id: an id or a list of ids.  1: it is missing. */
 static int hf_eos(struct opening *o, const json_t *from)
 {
@@ -423,34 +443,11 @@ static int read_settings(struct opening *o, const char *dir)
 	return rc < 0 ? rc : 0;
 }
 
-/* Some or all layers have the window: as one kind of attention, or as a second one. */
-static void set_kinds(struct opening *o)
-{
-	struct sr_model *m = o->m;
-	int32_t n = 0;
-
-	for (int32_t l = 0; l < m->n_layers; l++) {
-		m->layer[l].kind = o->layer_types ? is_sliding(o->layer_types, l) : l >= o->window_from;
-		n += m->layer[l].kind;
-	}
-	m->kind[1] = m->kind[0];
-	m->kind[1].window = o->window;
-	m->n_kinds = n ? 2 : 1;
-	if (n < m->n_layers)
-		return;
-	m->kind[0] = m->kind[1];
-	m->n_kinds = 1;
-	for (int32_t l = 0; l < m->n_layers; l++)
-		m->layer[l].kind = 0;
-}
-
 int model_open_hf(struct opening *o, const char *dir)
 {
 	int rc = read_settings(o, dir);
 
-	if (rc || (!o->dummy && (rc = open_weights(o, dir)) != 0) || (rc = model_take_tensors(o)) != 0)
+	if (rc || (!o->dummy && (rc = open_weights(o, dir)) != 0))
 		return rc;
-	if (o->window)
-		set_kinds(o);
-	return 0;
+	return model_take_tensors(o);
 }

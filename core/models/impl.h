@@ -85,6 +85,8 @@ int  model_take_tensors(struct opening *o);
 int  model_open_gguf(struct opening *o);
 int  model_find_gguf(struct opening *o, const char *name, struct found *f); /* 0, 1 missing */
 int  model_open_hf(struct opening *o, const char *dir);
+/* Some or all layers have the window: as the one kind of attention, or as a second one. */
+void model_window_kinds(struct opening *o);
 int  model_find_hf(struct opening *o, const char *name, struct found *f);   /* 0, 1 missing, -errno */
 /* NULL: missing.  A tensor that is found counts as taken. */
 const struct safetensor *model_hf_tensor(struct opening *o, const char *name, int32_t *file);

@@ -100,19 +100,20 @@ static struct sr_tensor *tensor_at(void *base, const struct spec *s)
 	return (struct sr_tensor *)((char *)base + s->at);
 }
 
-static int32_t size_of(const struct sr_model *m, uint8_t size)
+/* In layer l; -1: of the whole model. */
+static int32_t size_of(const struct sr_model *m, int32_t l, uint8_t size)
 {
-	const struct sr_attn *kind = &m->kind[0];   /* its sizes are those of all layers */
+	const struct sr_attn *kind = kind_of(m, l < 0 ? 0 : l);
 	const int32_t of[] = { 1, m->d_model, kind->n_heads * kind->head_dim, kind->n_kv_heads * kind->head_dim,
-	                       kind->head_dim, m->d_ff, m->n_vocab };
+	                       kind->head_dim, m->layer[l < 0 ? 0 : l].d_ff, m->n_vocab };
 
 	return of[size];
 }
 
 /* Make up a bf16 tensor: norms are ones, everything else small random numbers. */
-static int find_dummy(struct opening *o, const struct spec *s, struct found *f)
+static int find_dummy(struct opening *o, const struct spec *s, const struct sr_tensor *t, struct found *f)
 {
-	uint64_t n = (uint64_t)size_of(o->m, s->n), k = (uint64_t)size_of(o->m, s->k);
+	uint64_t n = (uint64_t)t->n, k = (uint64_t)t->k;
 	bool norm = strstr(s->gguf, "norm") != NULL;
 
 	*f = (struct found){ .type = SR_BF16, .type_name = "BF16", .n_dims = s->n == ONE ? 1 : 2,
@@ -122,9 +123,10 @@ static int find_dummy(struct opening *o, const struct spec *s, struct found *f)
 	return 0;
 }
 
-static int check(struct opening *o, const struct spec *s, const char *name, const struct found *f)
+static int check(struct opening *o, const struct spec *s, const struct sr_tensor *t, const char *name,
+                 const struct found *f)
 {
-	int32_t n = size_of(o->m, s->n), k = size_of(o->m, s->k);
+	int32_t n = t->n, k = t->k;
 
 	if (f->type == SR_NONE)
 		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; supported are F32, F16, BF16%s",
@@ -159,22 +161,23 @@ static int take(struct opening *o, const struct spec *s, int l, struct sr_tensor
 		snprintf(name, sizeof(name), "%s", own);
 	else
 		snprintf(name, sizeof(name), o->config ? "model.layers.%d.%s" : "blk.%d.%s", l, own);
-	rc = o->dummy ? find_dummy(o, s, &f)
+	t->n = size_of(o->m, l, s->n);
+	t->k = size_of(o->m, l, s->k);
+	t->count = 1;
+	rc = o->dummy ? find_dummy(o, s, t, &f)
 	   : o->g     ? model_find_gguf(o, name, &f)
 	              : model_find_hf(o, name, &f);
 	if (rc == 1)
 		return model_fail(o, -EINVAL, "tensor %s is missing", name);
 	if (rc)
 		return rc;
-	rc = check(o, s, name, &f);
+	rc = check(o, s, t, name, &f);
 	if (rc)
 		return rc;
 	t->name = strdup(name);
 	if (!t->name)
 		return model_no_memory(o);
 	t->type = f.type;
-	t->n = size_of(o->m, s->n);
-	t->k = size_of(o->m, s->k);
 	t->data = f.data;
 	t->scale = f.scale;
 	t->zero = f.zero;
@@ -252,14 +255,30 @@ static void describe(struct opening *o)
 		                        ? ", " : "", model_types[count[n][0]].name, count[n][1]);
 }
 
+/* Make the layers: of what they consist, and how wide each is. */
+static int make_layers(struct opening *o)
+{
+	struct sr_model *m = o->m;
+
+	m->layer = calloc((size_t)m->n_layers, sizeof(*m->layer));
+	if (!m->layer)
+		return model_no_memory(o);
+	for (int32_t l = 0; l < m->n_layers; l++)
+		m->layer[l] = (struct sr_layer){ .mixer = SR_ATTEND, .ffn = SR_GATED, .d_ff = m->d_ff };
+	if (o->window)
+		model_window_kinds(o);
+	return 0;
+}
+
 int model_take_tensors(struct opening *o)
 {
 	uint64_t n = o->g ? o->g->n_tensors : o->st ? o->st->n_tensors : 0;
-	int rc = 0;
+	int rc = make_layers(o);
 
-	o->m->layer = calloc((size_t)o->m->n_layers, sizeof(*o->m->layer));
+	if (rc)
+		return rc;
 	o->taken = calloc(n + 1, sizeof(*o->taken));
-	if (!o->m->layer || !o->taken)
+	if (!o->taken)
 		return model_no_memory(o);
 	for (int i = 0; i < N_WHOLE && !rc; i++)
 		rc = take(o, &whole[i], -1, tensor_at(o->m, &whole[i]));

@@ -178,9 +178,10 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 	if (m->n_vocab < 2)                  /* a matrix of one row would look like a vector */
 		return refuse(-ENOTSUP, err, errlen, "a vocabulary of %d: there is nothing to choose from",
 			m->n_vocab);
-	if (m->d_model % 32 || m->d_ff % 32)
-		return refuse(-ENOTSUP, err, errlen, "width %d, feed-forward %d: both must be multiples of 32 "
-			"on the CPU", m->d_model, m->d_ff);
+	for (int32_t l = 0; l < m->n_layers; l++)
+		if (m->d_model % 32 || m->layer[l].d_ff % 32)
+			return refuse(-ENOTSUP, err, errlen, "width %d, feed-forward %d: both must be multiples of 32 "
+				"on the CPU", m->d_model, m->layer[l].d_ff);
 	if (lim->block_tokens != KERN_BLOCK)
 		return refuse(-ENOTSUP, err, errlen, "--block-size %d: the CPU back end has blocks of %d tokens",
 			lim->block_tokens, KERN_BLOCK);
@@ -214,7 +215,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	b->kv_half = b->k->kv_bytes(lim->kv_type, m->kind[0].head_dim);
 	b->kv_layer = 2 * b->kv_half * (size_t)m->kind[0].n_kv_heads;
 	b->kv_block = b->kv_layer * (size_t)m->n_layers;
-	weights = net_load(&cpu_ops, &b->dev[0], NULL, m, NULL, err, errlen);
+	weights = net_load(&cpu_ops, &b->dev[0], NULL, m, err, errlen);
 	if (weights < 0)
 		free(b->dev);
 	return weights;
@@ -301,7 +302,7 @@ static int load_weights(struct sr_backend *b, const struct sr_source *src, char 
 	b->loader = weights_loader_create();
 	if (!b->loader)
 		return refuse(-ENOMEM, err, errlen, "no memory to load weights with");
-	n = net_load(&cpu_ops, &b->dev[0], &b->net, &b->m, src, err, errlen);
+	n = net_load(&cpu_ops, &b->dev[0], &b->net, &b->m, err, errlen);
 	e = n < 0 ? (int)n : weights_load(b, src, err, errlen);
 	weights_loader_destroy(b->loader);
 	b->loader = NULL;

@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 #include "kernels/batch.h"
-#include "kernels/ops.h"
+#include "kernels/net.h"
 #include "kern.h"
 #include "sample.h"
 #include "team.h"
@@ -162,8 +162,7 @@ void roof_add(const struct sr_backend *b, const struct slice *s, struct cost *c)
 
 /* weights.c.  With out == NULL it only counts, into the arena_size of each dev. */
 int64_t weights_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
-                    const struct sr_tensor *const *bias, int n, enum share how,
-                    const struct sr_source *src, char *err, size_t errlen);
+                    const struct sr_tensor *const *bias, int n, char *err, size_t errlen);
 struct loader *weights_loader_create(void);
 void weights_loader_destroy(struct loader *ld);
 /* Read and pack what was added.  0 or -errno and a sentence. */

@@ -218,9 +218,8 @@ static void matmul(struct dev *d, enum place y, enum place x, const struct weigh
 		multiply(d, w, p, y, T);
 }
 
-static void act_mul(struct dev *d, enum sr_act act, int T)
+static void act_mul(struct dev *d, enum sr_act act, int F, int T)
 {
-	int32_t F = d->b->m.d_ff;
 	struct run r = deal((F + KERN_COLS - 1) / KERN_COLS, d);
 	int32_t from = r.from * KERN_COLS, to = r.to * KERN_COLS < F ? r.to * KERN_COLS : F;
 

@@ -105,7 +105,7 @@ void roof_measure(struct sr_backend *b)
 		const struct sr_attn *kind = kind_of(m, l);
 		int32_t in = (kind->n_heads + 2 * kind->n_kv_heads) * kind->head_dim;
 
-		b->roof.token_macs += (double)m->d_model * (in + kind->n_heads * kind->head_dim + 3.0 * m->d_ff);
+		b->roof.token_macs += (double)m->d_model * (in + kind->n_heads * kind->head_dim + 3.0 * m->layer[l].d_ff);
 		b->roof.score_macs += (double)kind->n_heads * kind->head_dim;
 	}
 	b->roof.int8_share = int8_share(b);

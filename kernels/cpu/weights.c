@@ -267,15 +267,12 @@ static int64_t add_bias(struct dev *d, struct weight *w, const struct sr_tensor 
 }
 
 int64_t weights_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
-                    const struct sr_tensor *const *bias, int n, enum share how,
-                    const struct sr_source *src, char *err, size_t errlen)
+                    const struct sr_tensor *const *bias, int n, char *err, size_t errlen)
 {
 	struct sr_backend *b = d->b;
 	struct weight *w = NULL;
 	int64_t bytes, more;
 
-	(void)how; /* the CPU is always one rank */
-	(void)src; /* weights_load reads */
 	assert(n >= 1 && n <= PARTS);
 	if (out) {
 		w = calloc(1, sizeof(*w));

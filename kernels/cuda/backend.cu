@@ -271,9 +271,11 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 	if (m->embed.index.bytes)
 		return refuse(-ENOTSUP, err, errlen, "tensor %s: embeddings with groups out of order (act-order) are "
 			"not supported by the CUDA back end", m->embed.name);
-	if (m->d_model % 8 || m->d_ff % 8)
-		return refuse(-ENOTSUP, err, errlen,
-			"width %d, feed-forward %d: both must be multiples of 8", m->d_model, m->d_ff);
+	for (int32_t l = 0; l < m->n_layers; l++)
+		if (m->d_model % 8 || m->layer[l].d_ff % 8)
+			return refuse(-ENOTSUP, err, errlen,
+				"width %d, feed-forward %d: both must be multiples of 8", m->d_model,
+				m->layer[l].d_ff);
 	if (lim->block_tokens != BLOCK)
 		return refuse(-ENOTSUP, err, errlen,
 			"--block-size %d: the CUDA back end has blocks of %d tokens",
@@ -320,7 +322,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	b->kv_block = (size_t)m->n_layers * (size_t)m->kind[0].n_kv_heads * 2 * b->d.kv_half *
 		(b->d.kv_f8 ? 1 : sizeof(bf16));
 	b->d.kv_block = b->kv_block;
-	return net_load(&cuda_ops, &b->d, NULL, m, NULL, err, errlen);
+	return net_load(&cuda_ops, &b->d, NULL, m, err, errlen);
 }
 
 static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out, char *err,
@@ -436,7 +438,7 @@ static int load_weights(struct sr_backend *b, const struct sr_source *src, char 
 	err[0] = 0;
 	if (!loader_create(&b->d, src, b->staging, err, errlen))
 		return err[0] ? -EIO : refuse(-ENOMEM, err, errlen, "weights cannot be loaded: %s", b->d.why);
-	n = net_load(&cuda_ops, &b->d, &b->net, &b->m, src, err, errlen);
+	n = net_load(&cuda_ops, &b->d, &b->net, &b->m, err, errlen);
 	if (n >= 0)
 		who_feeds(b);
 	return n < 0 ? (int)n : loader_finish(&b->d, err, errlen);

@@ -31,7 +31,7 @@
 
 #include "kernel.cuh"
 #include "kernels/batch.h"
-#include "kernels/ops.h"
+#include "kernels/net.h"
 
 #define BLOCK 16                     /* tokens of a KV block */
 #define TILE_ROWS 64                 /* (token, query head) pairs in one piece of a run's attention */
@@ -255,8 +255,7 @@ bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *st
 int  loader_finish(struct dev *d, char *err, size_t errlen); /* after the last read; waits until all is
                                                                 on the device */
 int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
-                   const struct sr_tensor *const *bias, int n, enum share how,
-                   const struct sr_source *src, char *err, size_t errlen);
+                   const struct sr_tensor *const *bias, int n, char *err, size_t errlen);
 int64_t weight_bytes(const struct weight *w);               /* as stored, without its bias */
 void weights_free(struct dev *d);                           /* and the loader */
 
@@ -288,7 +287,7 @@ bool few_prepare(struct dev *d);
 void embed(struct dev *, const struct weight *, float, int);
 void add_norm(struct dev *, int, const struct weight *, const struct weight *, float, int);
 void pick_norm(struct dev *, const struct weight *, float, int, int);
-void act_mul(struct dev *, enum sr_act, int);
+void act_mul(struct dev *, enum sr_act, int, int);
 void matmul(struct dev *, enum place, enum place, const struct weight *, int);
 void angles(struct dev *, int);
 void rope_store(struct dev *, int, const struct sr_attn *, const struct weight *, const struct weight *,

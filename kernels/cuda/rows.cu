@@ -169,9 +169,8 @@ void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, int R)
 			d->list.pick + i0, w->vec, eps, d->m->d_model, (bf16 *)d->place[P_Y]), "pick_norm");
 }
 
-void act_mul(struct dev *d, enum sr_act act, int T)
+void act_mul(struct dev *d, enum sr_act act, int F, int T)
 {
-	int32_t F = d->m->d_ff;
 	const struct weight *next = d->after;
 	bool x8 = wants_x8(d, next, T);
 

@@ -533,15 +533,12 @@ static int load(struct dev *d, struct weight *w, const struct sr_tensor *const *
 }
 
 int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
-                   const struct sr_tensor *const *bias, int n, enum share how,
-                   const struct sr_source *src, char *err, size_t errlen)
+                   const struct sr_tensor *const *bias, int n, char *err, size_t errlen)
 {
 	struct weight *w, shape = {};
 	bool has_bias = false;
 	int64_t bytes = check_parts(&shape, part, n, err, errlen);
 
-	(void)how; /* one rank only: no weight is divided */
-	(void)src; /* the loader has src */
 	for (int i = 0; i < n && !bytes; i++) {
 		if (!bias || !bias[i])
 			continue;

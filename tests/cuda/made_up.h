@@ -131,6 +131,7 @@ static struct sr_tensor tensor(int32_t type, int64_t n, int64_t k)
 		t.scale = made(F32_SCALES, n * 4);
 		break;
 	}
+	t.count = 1;
 	return t;
 }
 
@@ -154,6 +155,7 @@ static struct sr_model model()
 	for (int32_t l = 0; m.layer && l < m.n_layers; l++) {
 		struct sr_layer *y = &m.layer[l];
 
+		y->d_ff = F;
 		y->norm1 = y->norm2 = m.norm;
 		y->q = tensor(type, Q, D);
 		y->k = y->v = tensor(type, KV, D);

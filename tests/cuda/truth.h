@@ -2,7 +2,7 @@
 #ifndef CUDA_TRUTH_H
 #define CUDA_TRUTH_H
 
-#include "kernels/ops.h"
+#include "kernels/net.h"
 
 #ifdef __cplusplus
 extern "C" {

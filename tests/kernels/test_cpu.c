@@ -165,7 +165,7 @@ static void block(const struct tiny *t, int l, struct memory_of *kv, int pos, do
 	norm_by(t, &w->norm2, x, y);
 	times(t, &w->gate, NULL, y, gate);
 	times(t, &w->up, NULL, y, up);
-	for (int i = 0; i < m->d_ff; i++) {
+	for (int i = 0; i < w->d_ff; i++) {
 		double g = gate[i];
 
 		gate[i] = up[i] * (m->act == SR_SILU ? g / (1 + exp(-g))
@@ -249,7 +249,7 @@ static void test_reference(void **state)
 		shape.kind[0].rope.high = cases[c].rope == SR_ROPE_YARN ? 32 : 4;
 		tiny_window(&shape, layers, cases[c].window);
 		if (cases[c].window)
-			shape.kind[1].rope.theta = 700; /* as well as another window */
+			shape.kind[1].rope.theta = 700, layers[0].d_ff = 64; /* as well as another window */
 		t = tiny_create(&shape, cases[c].type, cases[c].flags, 7 + c);
 		reference(t, text, N, want);
 		for (size_t k = 0; k < sizeof(tables) / sizeof(*tables); k++) {
@@ -628,6 +628,14 @@ static void test_plan(void **state)
 	shape.n_vocab = 1;
 	assert_int_equal(sr_cpu_ops()->plan(&shape, &lim, &need, err, sizeof(err)), -ENOTSUP);
 	assert_non_null(strstr(err, "a vocabulary of 1"));
+	t->m.layer[1].up.count = 8;
+	assert_int_equal(sr_cpu_ops()->plan(&t->m, &lim, &need, err, sizeof(err)), -ENOTSUP);
+	assert_non_null(strstr(err, "tensor up holds 8 matrices"));
+	t->m.layer[1].up.count = 1;
+	t->m.layer[1].d_ff = 80;
+	assert_int_equal(sr_cpu_ops()->plan(&t->m, &lim, &need, err, sizeof(err)), -ENOTSUP);
+	assert_non_null(strstr(err, "width 64, feed-forward 80: both must be multiples of 32"));
+	t->m.layer[1].d_ff = 96;
 	t->m.layer[1].up.data.bytes -= 20; /* no file may say less than it holds, nor half a super-block */
 	assert_int_equal(sr_cpu_ops()->plan(&t->m, &lim, &need, err, sizeof(err)), -EINVAL);
 	assert_non_null(strstr(err, "tensor up is 96 x 64, which is not 3820 bytes"));

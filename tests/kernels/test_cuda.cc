@@ -195,6 +195,7 @@ static void columns(struct pair *p, int T)
 {
 	const struct net *a = truth_net(&p->cpu), *b = &p->gpu.b->net;
 	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
+	int d_ff = a->m->layer[0].d_ff;
 
 	put_both(p, P_Y, T, 3);
 	cpu_ops.matmul(da, P_QKV, P_Y, a->layer[0].qkv, T);
@@ -205,11 +206,11 @@ static void columns(struct pair *p, int T)
 	matmul(db, P_Z, P_A, b->layer[0].o, T);
 	compare(p, "matmul o", P_Z, T, 1e-5);
 	put_both(p, P_GU, T, 6);
-	cpu_ops.act_mul(da, SR_SILU, T);
-	act_mul(db, SR_SILU, T);
+	cpu_ops.act_mul(da, SR_SILU, d_ff, T);
+	act_mul(db, SR_SILU, d_ff, T);
 	compare(p, "silu", P_ACT, T, HALF);
-	cpu_ops.act_mul(da, SR_GELU_TANH, T);
-	act_mul(db, SR_GELU_TANH, T);
+	cpu_ops.act_mul(da, SR_GELU_TANH, d_ff, T);
+	act_mul(db, SR_GELU_TANH, d_ff, T);
 	compare(p, "gelu", P_ACT, T, HALF);
 	put_both(p, P_ACT, T, 7);
 	cpu_ops.matmul(da, P_Z, P_ACT, a->layer[1].down, T);
@@ -676,7 +677,7 @@ static void test_batches(void **)
 		shape.kind[0].rope.high = cases[c].rope == SR_ROPE_YARN ? 32 : 4;
 		tiny_window(&shape, layers, cases[c].window);
 		if (cases[c].window)
-			shape.kind[1].rope.theta = 700; /* as well as another window */
+			shape.kind[1].rope.theta = 700, layers[0].d_ff = 64; /* as well as another window */
 		gpu_kv = cases[c].kv;
 		open_pair(&p, &shape, cases[c].type, cases[c].flags, 7 + c);
 		gpu_kv = SR_KV_BF16;

@@ -178,13 +178,13 @@ static struct weight *load_weight(struct bench *b, const struct sr_tensor *const
 	const struct sr_tensor *const *bias, int n, size_t *used)
 {
 	struct weight *w = NULL;
-	int64_t bytes = weight_add(b->d, NULL, part, bias, n, BY_N, NULL, b->gpu.err, sizeof(b->gpu.err));
+	int64_t bytes = weight_add(b->d, NULL, part, bias, n, b->gpu.err, sizeof(b->gpu.err));
 
 	if (bytes <= 0)
 		fail_msg("%s: %s", part[0]->name, b->gpu.err);
 	b->d->arena_at = b->d->arena = b->room;
 	b->d->arena_end = b->room + bytes;
-	if (weight_add(b->d, &w, part, bias, n, BY_N, &b->t->src, b->gpu.err, sizeof(b->gpu.err)) != bytes ||
+	if (weight_add(b->d, &w, part, bias, n, b->gpu.err, sizeof(b->gpu.err)) != bytes ||
 	    loader_finish(b->d, b->gpu.err, sizeof(b->gpu.err)))
 		fail_msg("%s: %s%s", part[0]->name, b->gpu.err, emu_fault() ? emu_fault() : "");
 	assert_true(b->d->arena_at == b->d->arena_end); /* it takes what it said */
@@ -406,7 +406,7 @@ static void test_producers(void **)
 		launches = emu_launches;
 #endif
 		if (at / 2 == 2)
-			act_mul(d, SR_SILU, 70);
+			act_mul(d, SR_SILU, t->m.d_ff, 70);
 		else
 			add_norm(d, at / 2 == 0, at / 2 ? y->post1 : NULL, at / 2 ? y->norm2 : y->norm1, 1e-5f, 70);
 		matmul(d, to, at / 2 == 2 ? P_ACT : P_Y, w, 70);
@@ -554,12 +554,12 @@ static void test_act_order(void **)
 static void order_refused(struct bench *b, const char *say, const struct sr_tensor *const *part, int n)
 {
 	struct weight *w;
-	int64_t bytes = weight_add(b->d, NULL, part, NULL, n, BY_N, NULL, b->gpu.err, sizeof(b->gpu.err)), e;
+	int64_t bytes = weight_add(b->d, NULL, part, NULL, n, b->gpu.err, sizeof(b->gpu.err)), e;
 
 	assert_true(bytes > 0);
 	b->d->arena_at = b->d->arena = b->room;
 	b->d->arena_end = b->room + bytes;
-	e = weight_add(b->d, &w, part, NULL, n, BY_N, &b->t->src, b->gpu.err, sizeof(b->gpu.err));
+	e = weight_add(b->d, &w, part, NULL, n, b->gpu.err, sizeof(b->gpu.err));
 	if (e >= 0 || !strstr(b->gpu.err, say))
 		fail_msg("%d, \"%s\" does not say \"%s\"", (int)e, b->gpu.err, say);
 }
@@ -620,7 +620,7 @@ static void test_ordered_producers(void **)
 			put(d, P_X, x.data(), 20);
 			put(d, P_GU, x.data(), 20);
 			if (act)
-				act_mul(d, SR_SILU, 20);
+				act_mul(d, SR_SILU, b.t->m.d_ff, 20);
 			else
 				add_norm(d, 1, NULL, y->norm1, 1e-5f, 20);
 			assert_true(!d->made_for == apart);
@@ -674,7 +674,7 @@ static void refused(struct bench *b, const char *say, const struct sr_tensor *on
 {
 	const struct sr_tensor *part[] = { one, two };
 	char err[512] = "";
-	int64_t e = weight_add(b->d, NULL, part, NULL, two ? 2 : 1, BY_N, NULL, err, sizeof(err));
+	int64_t e = weight_add(b->d, NULL, part, NULL, two ? 2 : 1, err, sizeof(err));
 
 	if (e >= 0 || !strstr(err, say))
 		fail_msg("%d, \"%s\" does not say \"%s\"", (int)e, err, say);

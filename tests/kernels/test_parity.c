@@ -125,9 +125,9 @@ static void columns(int T)
 	WEIGHTS(matmul, layer[1].gu, P_GU, P_Y);
 	compare("matmul gate, up", P_GU, T, 0.004);
 	put_both(P_GU, T, 6);
-	BOTH(act_mul, SR_SILU, T);
+	BOTH(act_mul, SR_SILU, model->m.d_ff, T);
 	compare("silu", P_ACT, T, 1e-5);
-	BOTH(act_mul, SR_GELU_TANH, T);
+	BOTH(act_mul, SR_GELU_TANH, model->m.d_ff, T);
 	compare("gelu", P_ACT, T, 1e-5);
 	WEIGHTS(matmul, layer[1].down, P_Z, P_ACT);
 	compare("matmul down", P_Z, T, 0.004);

@@ -160,7 +160,7 @@ static void add_f8(struct tiny *t, struct sr_tensor *w, const char *name, int32_
 	bool blocks = !strcmp(name, "gate") || !strcmp(name, "up");
 	int32_t rows;
 
-	*w = (struct sr_tensor){ .name = name, .type = SR_F8, .n = n, .k = k, .group = blocks ? 32 : 0,
+	*w = (struct sr_tensor){ .name = name, .type = SR_F8, .n = n, .k = k, .count = 1, .group = blocks ? 32 : 0,
 		.group_n = blocks ? 32 : strcmp(name, "q") ? 1 : 0, .scale_type = SR_F32 };
 	rows = w->group_n ? (n + w->group_n - 1) / w->group_n : 1;
 	w->data = more(t, (size_t)n * (size_t)k);
@@ -189,7 +189,7 @@ static void add_apart(struct tiny *t, struct sr_tensor *w, const char *name, int
 		add_f8(t, w, name, n, k, size, s);
 		return;
 	}
-	*w = (struct sr_tensor){ .name = name, .type = type, .n = n, .k = k, .group = group,
+	*w = (struct sr_tensor){ .name = name, .type = type, .n = n, .k = k, .count = 1, .group = group,
 		.scale_type = ct ? SR_BF16 : SR_F16 };
 	w->data = more_nibbles(t, (size_t)n * (size_t)k, 0, 16, s);
 	if (!ct || strcmp(name, "k"))
@@ -275,7 +275,7 @@ static void add(struct tiny *t, struct sr_tensor *w, const char *name, int32_t t
 		return;
 	}
 	row = row_bytes(type, k);
-	*w = (struct sr_tensor){ .name = name, .type = type, .n = n, .k = k,
+	*w = (struct sr_tensor){ .name = name, .type = type, .n = n, .k = k, .count = 1,
 		.data = { .offset = t->size, .bytes = row * (size_t)n } };
 	t->bytes = realloc(t->bytes, t->size + w->data.bytes);
 	assert(t->bytes);
@@ -357,15 +357,16 @@ struct tiny *tiny_create(const struct sr_model *shape, int32_t type, unsigned fl
 		struct sr_layer *y = &m->layer[l];
 
 		y->kind = shape->layer ? shape->layer[l].kind : 0;
+		y->d_ff = shape->layer && shape->layer[l].d_ff ? shape->layer[l].d_ff : shape->d_ff;
 		add(t, &y->norm1, "norm1", SR_F32, 1, m->d_model, 1, 0.2f, &s);
 		add(t, &y->q, "q", TYPE, Q, m->d_model, 0, 1.5f * in, &s);
 		add(t, &y->k, "k", TYPE, KV, m->d_model, 0, 1.5f * in, &s);
 		add(t, &y->v, "v", TYPE, KV, m->d_model, 0, in, &s);
 		add(t, &y->o, "o", TYPE, m->d_model, Q, 0, in, &s);
 		add(t, &y->norm2, "norm2", SR_F32, 1, m->d_model, 1, 0.2f, &s);
-		add(t, &y->gate, "gate", TYPE, m->d_ff, m->d_model, 0, in, &s);
-		add(t, &y->up, "up", TYPE, m->d_ff, m->d_model, 0, in, &s);
-		add(t, &y->down, "down", TYPE, m->d_model, m->d_ff, 0, in, &s);
+		add(t, &y->gate, "gate", TYPE, y->d_ff, m->d_model, 0, in, &s);
+		add(t, &y->up, "up", TYPE, y->d_ff, m->d_model, 0, in, &s);
+		add(t, &y->down, "down", TYPE, m->d_model, y->d_ff, 0, in, &s);
 		if (flags & TINY_BIAS) {
 			add(t, &y->q_bias, "q_bias", SR_F32, 1, Q, 0, 0.5f, &s);
 			add(t, &y->k_bias, "k_bias", SR_F32, 1, KV, 0, 0.5f, &s);

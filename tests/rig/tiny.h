@@ -32,7 +32,7 @@ struct sr_model tiny_shape(void);
 void tiny_window(struct sr_model *shape, struct sr_layer *layers, int32_t window);
 
 /* Random weights of a type, from a seed.  Norms and biases are F32; the embedding is F16 where the type is
- * for matrices alone.  Aborts if memory is short. */
+ * for matrices alone.  A layer whose d_ff is 0 has the shape's.  Aborts if memory is short. */
 struct tiny *tiny_create(const struct sr_model *shape, int32_t type, unsigned flags, uint64_t seed);
 void tiny_destroy(struct tiny *t);
 

@@ -1,0 +1,115 @@
+/* net.c - the weights of a model are handed to the back end, tensor by tensor.  See net.h.
+ *
+ * What multiplies the same input is stacked into one weight: q, k and v; gate and up.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "net.h"
+
+/* A network that is being loaded, or only counted. */
+struct loading {
+	const struct ops *op;
+	struct dev *d;
+	char *err;
+	size_t errlen;
+	int64_t bytes;          /* so far; or -errno, and the rest is skipped */
+};
+
+static void stack(struct loading *ld, struct weight **out, const struct sr_tensor *const *part,
+                  const struct sr_tensor *const *bias, int n)
+{
+	const struct sr_tensor *has_bias[3];
+	int64_t bytes;
+
+	if (out)
+		*out = NULL;
+	if (ld->bytes < 0 || part[0]->type == SR_NONE)
+		return;
+	for (int i = 0; i < n; i++) {
+		has_bias[i] = bias && bias[i]->type != SR_NONE ? bias[i] : NULL;
+		if (part[i]->count != 1) {
+			snprintf(ld->err, ld->errlen, "tensor %s holds %d matrices: only single ones are supported",
+			         part[i]->name, part[i]->count);
+			ld->bytes = -ENOTSUP;
+			return;
+		}
+	}
+	bytes = ld->op->weight(ld->d, out, part, has_bias, n, ld->err, ld->errlen);
+	ld->bytes = bytes < 0 ? bytes : ld->bytes + bytes;
+}
+
+static void one(struct loading *ld, struct weight **out, const struct sr_tensor *t)
+{
+	stack(ld, out, &t, NULL, 1);
+}
+
+static void attend_weights(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
+{
+	const struct sr_tensor *qkv[] = { &y->q, &y->k, &y->v };
+	const struct sr_tensor *qkv_bias[] = { &y->q_bias, &y->k_bias, &y->v_bias };
+	const struct sr_tensor *o = &y->o, *o_bias = &y->o_bias;
+
+	one(ld, w ? &w->norm1 : NULL, &y->norm1);
+	stack(ld, w ? &w->qkv : NULL, qkv, qkv_bias, 3);
+	one(ld, w ? &w->qn : NULL, &y->q_norm);
+	one(ld, w ? &w->kn : NULL, &y->k_norm);
+	stack(ld, w ? &w->o : NULL, &o, &o_bias, 1);
+	one(ld, w ? &w->post1 : NULL, &y->post1);
+}
+
+static void gated_weights(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
+{
+	const struct sr_tensor *gu[] = { &y->gate, &y->up };
+
+	one(ld, w ? &w->norm2 : NULL, &y->norm2);
+	stack(ld, w ? &w->gu : NULL, gu, NULL, 2);
+	one(ld, w ? &w->down : NULL, &y->down);
+	one(ld, w ? &w->post2 : NULL, &y->post2);
+}
+
+static void layer(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
+{
+	switch ((enum sr_mixer)y->mixer) {
+	case SR_ATTEND:
+		attend_weights(ld, w, y);
+		break;
+	}
+	switch ((enum sr_ffn)y->ffn) {
+	case SR_GATED:
+		gated_weights(ld, w, y);
+		break;
+	}
+}
+
+int64_t net_load(const struct ops *op, struct dev *d, struct net *n, const struct sr_model *m,
+                 char *err, size_t errlen)
+{
+	struct loading ld = { .op = op, .d = d, .err = err, .errlen = errlen };
+	int tied = m->head.type == SR_NONE;
+
+	if (n) {
+		*n = (struct net){ .m = m, .layer = calloc((size_t)m->n_layers, sizeof(*n->layer)) };
+		if (!n->layer) {
+			snprintf(err, errlen, "no memory for a table of %d layers", m->n_layers);
+			return -ENOMEM;
+		}
+	}
+	one(&ld, n ? &n->embed : NULL, &m->embed);
+	for (int l = 0; l < m->n_layers; l++)
+		layer(&ld, n ? &n->layer[l] : NULL, &m->layer[l]);
+	one(&ld, n ? &n->norm : NULL, &m->norm);
+	one(&ld, n ? &n->head : NULL, &m->head);
+	if (n && tied)
+		n->head = n->embed;
+	if (n && ld.bytes < 0)
+		net_free(n);
+	return ld.bytes;
+}
+
+void net_free(struct net *n)
+{
+	free(n->layer);
+	n->layer = NULL;
+}

@@ -1,0 +1,41 @@
+/* net.h - the weights of a model as a back end holds them, and the passes over them: net_load()
+ * hands their tensors to the back end at open, forward() computes a batch.  Both call only the verbs of ops.h.
+ */
+#ifndef SR_NET_H
+#define SR_NET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Weights that a layer does not have are NULL. */
+struct net_layer {
+	struct weight *norm1, *qkv, *qn, *kn, *o, *post1;  /* the mixer's: SR_ATTEND */
+	struct weight *norm2, *gu, *down, *post2;          /* the feed-forward's: SR_GATED */
+};
+
+struct net {
+	const struct sr_model *m;
+	struct weight *embed, *norm, *head;
+	struct net_layer *layer;    /* [n_layers] */
+};
+
+/* Bytes of all weights; with n given, the back end notes them, to read them next.  Or -errno and err. */
+int64_t net_load(const struct ops *op, struct dev *d, struct net *n, const struct sr_model *m,
+                 char *err, size_t errlen);
+void net_free(struct net *n);   /* the table; the weights are the back end's */
+
+/* One batch of T tokens and R results, logit_rows of them at a time.  yield, unless NULL,
+ * is called between layers: inline mode.  NULL while a graph is captured. */
+void forward(const struct ops *op, struct dev *d, const struct net *n, int T, int R,
+             int logit_rows, void (*yield)(void *ctx), void *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
