@@ -261,17 +261,11 @@ void api_destroy(struct api *a)
 	if (!a)
 		return;
 	a->draining = true;
-	while (a->requests) {
-		struct request *r = a->requests;
-		bool later = r->preparing;
-
+	for (struct request *r = a->requests, *next; r; r = next) {
+		next = r->next;
 		request_gone(r);
-		if (later)                    /* a worker has it: it ends below */
-			break;
 	}
-	workers_destroy(a->workers);          /* works under way come back and end */
-	while (a->requests)
-		request_gone(a->requests);
+	workers_destroy(a->workers);          /* what workers have comes back, and is freed */
 	engine_destroy(a->engine);
 	if (a->page)
 		stats_close(a->page);

@@ -212,14 +212,14 @@ static bool scan(struct choice *c, const struct stops *s, size_t from, bool heed
 
 	for (at = from; at < c->text.n; at++) {
 		for (i = 0, hit = -1; i < s->n; i++) {
-			uint32_t k = c->state[i];
+			uint32_t k = c->matched[i];
 
 			if (k == s->len[i])
 				k = s->fail[i][k];
 			while (k && c->text.p[at] != s->s[i][k])
 				k = s->fail[i][k];
 			k += c->text.p[at] == s->s[i][k];
-			c->state[i] = k;
+			c->matched[i] = k;
 			if (k == s->len[i] && hit < 0)
 				hit = i;
 		}
@@ -227,7 +227,7 @@ static bool scan(struct choice *c, const struct stops *s, size_t from, bool heed
 			c->text.n = s->include ? at + 1 : at + 1 - s->len[hit];
 			c->stop_string = s->s[hit];
 			c->stop_string_len = s->len[hit];
-			c->finish = STOPPED;
+			c->finish = FINISH_STOP;
 			return true;
 		}
 	}
@@ -251,7 +251,7 @@ bool choice_text(struct choice *c, const struct stops *s, const struct sr_text *
 		return true;
 	}
 	for (i = 0; i < s->n && !s->include; i++) {
-		uint32_t k = c->state[i] == s->len[i] ? s->fail[i][c->state[i]] : c->state[i];
+		uint32_t k = c->matched[i] == s->len[i] ? s->fail[i][c->matched[i]] : c->matched[i];
 
 		held = k > held ? k : held;
 	}

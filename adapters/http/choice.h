@@ -47,7 +47,14 @@ bool lps_next(const struct lps *l, size_t end, size_t *at, struct lp *p);
 /* The most bytes that an entry with n_top alternatives takes, unless its values are unusual. */
 size_t lps_bytes(uint32_t n_top);
 
-enum choice_finish { RUNNING, STOPPED, LENGTH, FAILED };
+enum choice_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH };
+
+enum choice_state {
+	CHOICE_IDLE,                   /* the engine does not have it: not yet, or no more */
+	CHOICE_LIVE,                   /* the engine has it */
+	CHOICE_STOPPING,               /* it has, but a stop string is complete: only END is awaited */
+	CHOICE_ENDED,                  /* nothing more is added to it */
+};
 
 /* What of an answer one event has: bytes of one kind.  All are text today. */
 enum part_kind { PART_TEXT };
@@ -63,12 +70,12 @@ struct request;
 struct choice {
 	struct request *request;       /* the request it answers */
 	int index, prompt;             /* its index in the answer; its prompt's among the request's */
-	uint64_t handle;               /* engine.h; valid while `live` */
-	bool live, echoed;             /* the engine has it; its prompt was written */
+	enum choice_state state;
+	uint64_t handle;               /* engine.h; valid while LIVE or STOPPING */
+	bool echoed;                   /* its prompt was written */
 	bool due;                      /* in the request's list of choices with something to write */
 	struct choice *next_due;
 	enum choice_finish finish;
-	bool ended;                    /* nothing more follows: finish was written */
 	int32_t  stop_id;              /* the stop_token_id that ended it, or -1 */
 	const char *stop_string;       /* the stop string that ended it, or NULL */
 	size_t   stop_string_len;
@@ -76,7 +83,7 @@ struct choice {
 	uint32_t n_tokens, max_tokens;
 	uint32_t cached;
 	struct sr_detok detok;
-	uint32_t state[ASK_STOPS];     /* bytes of each stop string that the text ends with */
+	uint32_t matched[ASK_STOPS];   /* bytes of each stop string that the text ends with */
 	struct out text;               /* streaming: not written yet; else all of it */
 	size_t   ready;                /* bytes of text that may be written */
 	struct lps lps;                /* streaming: not written yet */

@@ -15,9 +15,8 @@
 static const char *finish_name(enum choice_finish f)
 {
 	switch (f) {
-	case STOPPED: return "stop";
-	case LENGTH: return "length";
-	case FAILED: return "error";
+	case FINISH_STOP: return "stop";
+	case FINISH_LENGTH: return "length";
 	default: return NULL;
 	}
 }
@@ -349,7 +348,8 @@ void event_of_part(struct request *r, struct choice *c, event_field *const *fiel
 {
 	r->pen = (struct pen){
 		.field = field, .c = c, .part = choice_part(c), .first = !c->echoed, .with_prompt = with_prompt,
-		.ended = c->ended, .n_lps = c->lps.bytes.n, .n_ids = c->ids.n, .n_counted = counted(r, c),
+		.ended = c->state == CHOICE_ENDED, .n_lps = c->lps.bytes.n, .n_ids = c->ids.n,
+		.n_counted = counted(r, c),
 	};
 	c->echoed = true;
 	c->waiting = 0;

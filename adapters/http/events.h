@@ -20,7 +20,8 @@ typedef bool event_field(struct request *r);
 
 /* How much of an event or an answer is written. */
 struct pen {
-	event_field *const *field;     /* the field being written; NULL ends the list */
+	event_field *const *field;     /* the field being written, NULL ends the list; NULL: no event is begun */
+	bool sent;                     /* a part of the event has been sent */
 	event_field *const *next_choice; /* a whole answer: the next choice begins here again */
 	struct choice *c;              /* the choice it is about, or NULL */
 	struct part part;              /* what of the choice it has */

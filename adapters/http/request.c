@@ -26,11 +26,8 @@ static void request_free(struct request *r)
 {
 	int i;
 
-	for (i = 0; i < r->n_choices; i++) {
-		if (r->choice[i].live)
-			engine_drop(r->api->engine, r->choice[i].handle);
+	for (i = 0; i < r->n_choices; i++)
 		choice_free(&r->choice[i]);
-	}
 	free(r->choice);
 	for (i = 0; r->scored && i < r->ask.n_prompts; i++)
 		out_free(&r->scored[i].lps.bytes);
@@ -50,26 +47,28 @@ static void request_free(struct request *r)
 }
 
 /* Sending may end the request: hold it until the outermost caller returns. */
-void request_hold(struct request *r) { r->depth++; }
+void request_hold(struct request *r) { r->holds++; }
 
 void request_release(struct request *r)
 {
-	if (!--r->depth && r->over && !r->preparing)
+	if (!--r->holds && r->state == REQUEST_OVER)
 		request_free(r);
 }
 
-/* Nothing more is sent: end the request's work in the daemon, too. */
-void request_over(struct request *r)
+void request_drop_choices(struct request *r)
 {
-	int i;
-
-	r->over = true;
-	r->x = NULL;
-	for (i = 0; i < r->n_choices; i++)
-		if (r->choice[i].live) {
-			r->choice[i].live = false;
-			engine_drop(r->api->engine, r->choice[i].handle);
+	for (struct choice *c = r->choice; c < r->choice + r->n_choices; c++)
+		if (c->state == CHOICE_LIVE || c->state == CHOICE_STOPPING) {
+			c->state = CHOICE_IDLE;
+			engine_drop(r->api->engine, c->handle);
 		}
+}
+
+void request_close(struct request *r)
+{
+	r->state = REQUEST_OVER;
+	r->x = NULL;
+	request_drop_choices(r);
 }
 
 void request_gone(void *owner)
@@ -77,9 +76,9 @@ void request_gone(void *owner)
 	struct request *r = owner;
 
 	request_hold(r);
-	if (!r->over)
+	if (r->state != REQUEST_OVER)
 		shared_add(r->api->shared->gone, 1);
-	request_over(r);
+	request_close(r);
 	request_release(r);
 }
 
@@ -108,7 +107,7 @@ static bool scores_room(struct api *a, int64_t n)
 		worst = NULL;
 		most = PATIENCE_NS;
 		for (r = a->requests; r; r = r->next) {
-			behind = r->held && !r->over && r->begun ? exchange_behind(r->x) : 0;
+			behind = r->held && r->x && r->state > REQUEST_RUNNING ? exchange_behind(r->x) : 0;
 			if (behind > most) {
 				most = behind;
 				worst = r;
@@ -142,13 +141,13 @@ static bool scores_refused(struct request *r)
 	if (!scores_room(r->api, n) ||
 	    (mine && tenant_over(r->right.tenant, (uint64_t)(mine + n),
 	                         (uint64_t)(SCORES_MAX - r->api->scores - n)))) {
-		request_unavailable(r, too_many_scores);
+		request_reject(r, too_many_scores);
 		return true;
 	}
 	r->scored = calloc((size_t)r->ask.n_prompts, sizeof(*r->scored));
 	if (!r->scored) {
 		problem_memory(&r->problem);
-		request_fail(r, &r->problem);
+		request_error(r, &r->problem);
 		return true;
 	}
 	account(r, n);
@@ -226,20 +225,21 @@ static int submit(struct request *r, struct choice *c, const struct sr_request *
 		s.n_prompt_top = 0;
 	}
 	e = engine_submit(r->api->engine, &s, c, &c->handle);
-	c->live = !e;
+	c->state = e ? CHOICE_IDLE : CHOICE_LIVE;
 	return e;
 }
 
-static void refused(struct request *r, int e)
+/* engine_submit() did not take a choice. */
+static void error_of_submit(struct request *r, int e)
 {
 	struct problem p;
 
 	if (e == -EMSGSIZE || e == -EINVAL) {
 		problem_bad(&p, NULL, e == -EMSGSIZE ? "The request is larger than the daemon's rings take." :
 		            "The daemon refused the request as invalid.");
-		request_fail(r, &p);
+		request_error(r, &p);
 	} else {
-		request_unavailable(r, e == -EAGAIN ? "Too many requests are waiting. Try again later." :
+		request_reject(r, e == -EAGAIN ? "Too many requests are waiting. Try again later." :
 		            "The model server is not available. Try again later.");
 	}
 }
@@ -310,7 +310,7 @@ static bool queue_refuses(struct request *r)
 	problem_set(&p, 503, "ServiceUnavailableError", NULL, "Too many requests are waiting (%s). Try again "
 	            "later.", limit == QUEUE_REQS ? "--max-num-queued-reqs" : "--max-num-queued-tokens");
 	p.retry_after = queue_retry_after(a->page, &load);
-	request_fail(r, &p);
+	request_error(r, &p);
 	return true;
 }
 
@@ -332,21 +332,22 @@ static void launch(struct request *r)
 	struct sr_request common;
 	int i, e = 0;
 
+	r->state = REQUEST_RUNNING;
 	r->n_choices = 0;
 	r->due_end = &r->due;
 	r->choice = calloc((size_t)(r->ask.n * r->ask.n_prompts), sizeof(*r->choice));
 	if (!r->choice || stops_init(&r->stops, &r->ask) < 0) {
 		problem_memory(&r->problem);
-		request_fail(r, &r->problem);
+		request_error(r, &r->problem);
 		return;
 	}
 	if (queue_refuses(r) || scores_refused(r))
 		return;
 	if (engine_room(r->api->engine, r->right.tenant) < (unsigned)(r->ask.n * r->ask.n_prompts)) {
-		refused(r, engine_model(r->api->engine) ? -EAGAIN : -ECONNREFUSED);
+		error_of_submit(r, engine_model(r->api->engine) ? -EAGAIN : -ECONNREFUSED);
 		return;
 	}
-	r->n_choices = (int)(r->ask.n * r->ask.n_prompts);
+	r->n_choices = r->n_running = (int)(r->ask.n * r->ask.n_prompts);
 	for (i = 0; i < r->n_choices; i++) {
 		struct choice *c = &r->choice[i];
 
@@ -370,24 +371,22 @@ static void launch(struct request *r)
 			e = submit(r, c, &common);
 	}
 	if (e < 0) {
-		refused(r, e);
+		error_of_submit(r, e);
 		return;
 	}
-	for (i = 0; i < r->n_choices && !r->over; i++)
+	for (i = 0; i < r->n_choices && r->state != REQUEST_OVER; i++)
 		if (nothing_to_do(r, &r->choice[i]))
 			request_end(&r->choice[i], SR_LENGTH, NULL);
 }
 
 static void start(struct request *r)
 {
-	request_hold(r);
-	if (!r->over) {
-		if (r->problem.status)
-			request_fail(r, &r->problem);
-		else
-			launch(r);
-	}
-	request_release(r);
+	if (r->state == REQUEST_OVER)
+		return;
+	if (r->problem.status)
+		request_error(r, &r->problem);
+	else
+		launch(r);
 }
 
 static void work_run(struct work *w) { prepare((struct request *)w); }
@@ -395,13 +394,12 @@ static void work_run(struct work *w) { prepare((struct request *)w); }
 static void work_done(struct work *w)
 {
 	struct request *r = (struct request *)w;
-
 	struct engine *e = r->api->engine;
 
-	r->preparing = false;
 	free(r->body);
 	r->body = NULL;
-	start(r);                             /* this may free the request */
+	start(r);
+	request_release(r);
 	engine_doing(e, SR_PREPARING, -1);
 }
 
@@ -470,7 +468,7 @@ void request_start(struct api *a, struct exchange *x, const struct dialect *d)
 	known = api_limits(a, &r->limits);
 	r->limits.min_priority = q->right.min_priority;
 	if (!known || !engine_model(a->engine)) {
-		request_unavailable(r, engine_wrong_model(a->engine) ?
+		request_reject(r, engine_wrong_model(a->engine) ?
 		            "The model server serves another model than this endpoint." :
 		            "The model server is not available. Try again later.");
 	} else if (h->body.n <= PREPARE_HERE) {
@@ -487,16 +485,16 @@ void request_start(struct api *a, struct exchange *x, const struct dialect *d)
 		r->body_n = h->body.n;
 		r->work = (struct work){ .run = work_run, .done = work_done, .bytes = h->body.n,
 		                          .tenant = q->right.tenant };
-		r->preparing = true;
+		request_hold(r);               /* until work_done() */
 		engine_doing(a->engine, SR_PREPARING, 1);
 		if (r->body) {
 			memcpy(r->body, h->body.s, h->body.n);
 			exchange_drop_body(x);
 		}
 		if (!r->body || workers_give(a->workers, &r->work) < 0) {
-			r->preparing = false;
+			request_release(r);
 			engine_doing(a->engine, SR_PREPARING, -1);
-			request_unavailable(r, "Too many long requests are waiting. Try again later.");
+			request_reject(r, "Too many long requests are waiting. Try again later.");
 		}
 	}
 	request_release(r);
@@ -543,7 +541,7 @@ static bool may_tell(const struct request *r, const struct choice *c)
 
 static void chunk(struct request *r, struct choice *c)
 {
-	if (r->ask.stream && !r->over && may_tell(r, c))
+	if (r->ask.stream && r->state != REQUEST_OVER && may_tell(r, c))
 		request_tell(r, c);
 }
 
@@ -556,19 +554,19 @@ static void scored(struct request *r, const struct choice *first)
 	if (!scores_prompt(r, first) || r->scored[first->prompt].whole)
 		return;
 	r->scored[first->prompt].whole = true;
-	for (i = 1; i < r->ask.n && !r->over; i++) {
+	for (i = 1; i < r->ask.n && r->state != REQUEST_OVER; i++) {
 		c = &r->choice[first->index + i];
-		if (c->ended || c->waiting)
+		if (c->state == CHOICE_ENDED || c->waiting)
 			chunk(r, c);
 	}
 }
 
 static void choice_ends(struct request *r, struct choice *c)
 {
-	c->ended = true;
-	r->n_ended++;
+	c->state = CHOICE_ENDED;
+	r->n_running--;
 	chunk(r, c);
-	if (!r->ask.stream && !r->over && r->n_ended == r->n_choices)
+	if (!r->ask.stream && r->state != REQUEST_OVER && !r->n_running)
 		request_answer(r);
 }
 
@@ -590,9 +588,9 @@ static void token(struct request *r, struct choice *c, const struct sr_token *t)
 		return;
 	}
 	scored(r, c);
-	if (r->over)
+	if (r->state == REQUEST_OVER)
 		return;
-	if (c->ended || c->finish == STOPPED)         /* a stop string was complete: drop the rest */
+	if (c->state != CHOICE_LIVE)                  /* a stop string was complete: drop the rest */
 		return;
 	if (c->has_last) {                            /* the kept token was not the last */
 		c->has_last = false;
@@ -605,15 +603,15 @@ static void token(struct request *r, struct choice *c, const struct sr_token *t)
 	}
 	matched = take(r, c, t, true);
 	if (c->held && !scores_room(r->api, 0))
-		request_unavailable(r, too_many_scores);
-	if (r->over)
+		request_reject(r, too_many_scores);
+	if (r->state == REQUEST_OVER)
 		return;
 	if (matched) {
 		if (r->details) {                     /* its END has the count of cached tokens */
+			c->state = CHOICE_STOPPING;
 			engine_cancel(r->api->engine, c->handle);
 			return;
 		}
-		c->live = false;
 		engine_drop(r->api->engine, c->handle);
 		choice_ends(r, c);
 		return;
@@ -630,18 +628,19 @@ void request_token(void *owner, const struct sr_token *t)
 	struct request *r = c->request;
 
 	request_hold(r);
-	if (!r->over)
+	if (r->state != REQUEST_OVER)
 		token(r, c, t);
 	request_release(r);
 }
 
-static void failed(struct request *r, int finish)
+/* The daemon ended a choice without finishing it. */
+static void error_of_end(struct request *r, int finish)
 {
 	struct problem p;
 
 	switch (finish) {
 	case -ECONNRESET:
-		request_unavailable(r, "The model server stopped while it worked on this request. Try again later.");
+		request_reject(r, "The model server stopped while it worked on this request. Try again later.");
 		return;
 	case -ENOSPC:
 		problem_set(&p, 503, "ServiceUnavailableError", NULL, "The request needs more KV cache than "
@@ -663,25 +662,25 @@ static void failed(struct request *r, int finish)
 	default:
 		problem_set(&p, 500, "InternalServerError", NULL, "The model server failed on this request.");
 	}
-	request_fail(r, &p);
+	request_error(r, &p);
 }
 
-static void end(struct request *r, struct choice *c, int finish, const struct sr_token *t)
+static void end(struct request *r, struct choice *c, bool stopping, int finish, const struct sr_token *t)
 {
 	int32_t stop_id = -1;
 
 	if (t)
 		c->cached = t->end.cached;
-	if (c->finish == STOPPED) {                   /* a stop string ended it, and it was cancelled */
+	if (stopping) {
 		choice_ends(r, c);
 		return;
 	}
 	if (finish < 0) {
-		failed(r, finish);
+		error_of_end(r, finish);
 		return;
 	}
 	scored(r, c);
-	if (r->over)
+	if (r->state == REQUEST_OVER)
 		return;
 	if (c->has_last) {
 		is_stop(r, c, c->last.id, &stop_id);
@@ -691,7 +690,7 @@ static void end(struct request *r, struct choice *c, int finish, const struct sr
 		if (take(r, c, &c->last, finish != SR_STOP || r->stops.include))
 			goto out;
 	}
-	c->finish = finish == SR_STOP ? STOPPED : LENGTH;
+	c->finish = finish == SR_STOP ? FINISH_STOP : FINISH_LENGTH;
 	choice_flush(c);
 out:
 	choice_ends(r, c);
@@ -701,10 +700,11 @@ void request_end(void *owner, int finish, const struct sr_token *t)
 {
 	struct choice *c = owner;
 	struct request *r = c->request;
+	bool stopping = c->state == CHOICE_STOPPING;
 
-	c->live = false;
 	request_hold(r);
-	if (!r->over && !c->ended)
-		end(r, c, finish, t);
+	c->state = CHOICE_IDLE;
+	if (r->state != REQUEST_OVER)
+		end(r, c, stopping, finish, t);
 	request_release(r);
 }

@@ -1,10 +1,16 @@
 /* request.h - a completion from its JSON to its last byte.
  *
- *	NEW ──► PREPARING (here if short, else on a worker) ──► RUNNING ──► over: reply or end
- *	                  │ a problem: 4xx                      │ client gone, daemon gone
+ *	            parsed            first byte
+ *	PREPARING ─────────► RUNNING ───────────► ANSWERING ──────────────────► OVER
+ *	    │                   │                     │ an error amid an event     ▲ ▲
+ *	    │                   │                     └───────► FAILING ───────────┘ │
+ *	    └───────────────────┴── an error, or an answer sent with its first byte ─┘
+ *	any state ── the client is gone ──► OVER
  *
- * Owns the parsed request, the prompts and one choice per answer.  Lives on the loop's thread.  While a
- * worker prepares it, the loop touches only `x`, which request_gone() sets to NULL.
+ * PREPARING is on a worker if the request is long: the loop then changes only `x` and `state`, by
+ * request_gone(), and the worker reads neither.  A request that is OVER is freed when nobody holds it.
+ *
+ * Owns the parsed request, the prompts and one choice per answer.  Lives on the loop's thread.
  */
 #ifndef REQUEST_H
 #define REQUEST_H
@@ -26,6 +32,14 @@ struct request;
 /* Log-probabilities of a prompt's tokens.  All its answers share them, so only the first asks for them. */
 struct scored { struct lps lps; bool whole; };
 
+enum request_state {
+	REQUEST_PREPARING,             /* being parsed and tokenized */
+	REQUEST_RUNNING,               /* being computed; no byte of an answer has been sent */
+	REQUEST_ANSWERING,             /* the head of an answer has been sent */
+	REQUEST_FAILING,               /* `problem` follows the event of which a part has been sent */
+	REQUEST_OVER,                  /* nothing more is sent */
+};
+
 struct request {
 	struct work work;              /* must be first: work_done() casts it */
 	struct api *api;
@@ -36,15 +50,14 @@ struct request {
 	char *body;                    /* a copy for the worker, or NULL */
 	size_t body_n;
 	const struct dialect *dialect;
-	bool preparing, begun, over;
-	bool writing, partial;         /* pen has an event; a part of it has been sent */
-	bool pulled, failing;          /* the loop asks for more; `problem` follows the event */
+	enum request_state state;
+	bool pulled;                   /* the loop asks for more */
 	int yielded;                   /* turns without a slice, because the ring had tokens */
-	int depth;                     /* > 0: a caller uses it, free later */
+	int holds;                     /* callers that use it, and the worker that has it */
 
 	struct stops stops;
 	struct choice *choice;         /* [n_choices] */
-	int n_choices, n_ended;
+	int n_choices, n_running;      /* n_running: that have not ended */
 	struct scored *scored;         /* [n_prompts], or NULL: no prompt's log-probabilities are wanted */
 	struct choice *due, **due_end; /* choices with something to write, oldest first */
 	int n_begun;                   /* events of dialect.begin */
@@ -71,15 +84,16 @@ void request_token(void *choice_owner, const struct sr_token *t);
 void request_end(void *choice_owner, int finish, const struct sr_token *t);
 
 /* request.c, for respond.c */
+void request_drop_choices(struct request *r);               /* the engine has no more to do for it */
 void request_hold(struct request *r);
 void request_release(struct request *r);
-void request_over(struct request *r);                       /* nothing more is sent */
+void request_close(struct request *r);                      /* OVER, and over in the daemon, too */
 void request_account(struct request *r, struct choice *c);  /* count its log-probabilities again */
 
 /* respond.c: what is sent, and when. */
 void request_cut(struct request *r);                        /* drop the rest of an answer that has begun */
-void request_fail(struct request *r, const struct problem *p);
-void request_unavailable(struct request *r, const char *why);
+void request_error(struct request *r, const struct problem *p); /* instead of the rest of the answer */
+void request_reject(struct request *r, const char *why);    /* 503 and counted as rejected */
 void request_tell(struct request *r, struct choice *c);     /* in a stream: c has something to write */
 void request_answer(struct request *r);                     /* not streamed: all choices have ended */
 

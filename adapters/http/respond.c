@@ -26,10 +26,10 @@ static void put_event(struct request *r, const char *instead)
 
 	if (!x)
 		return;
-	if (!r->begun) {
+	if (r->state == REQUEST_RUNNING) {
 		char lines[LINES_MAX + 32];
 
-		r->begun = true;
+		r->state = REQUEST_ANSWERING;
 		snprintf(lines, sizeof(lines), "x-accel-buffering: no\r\n%s", asked_lines(x));
 		exchange_begin(x, 200, SSE_TYPE, lines);
 	}
@@ -44,52 +44,47 @@ static void stream_ends(struct request *r)
 	struct exchange *x = r->x;
 
 	put_event(r, r->dialect->end);
-	request_over(r);
+	request_close(r);
 	if (x)
 		exchange_end(x);
 }
 
 /* Before the start of a stream an error is the answer.  Later it is an event after the one under way. */
-void request_fail(struct request *r, const struct problem *p)
+void request_error(struct request *r, const struct problem *p)
 {
 	struct exchange *x = r->x;
-	int i;
 
-	if (r->over || r->failing)
+	if (r->state == REQUEST_OVER || r->state == REQUEST_FAILING)
 		return;
-	if (r->partial) {
+	if (r->pen.sent) {
 		r->problem = *p;
-		r->failing = true;
-		for (i = 0; i < r->n_choices; i++)
-			if (r->choice[i].live) {
-				r->choice[i].live = false;
-				engine_drop(r->api->engine, r->choice[i].handle);
-			}
-	} else if (r->begun) {
+		r->state = REQUEST_FAILING;
+		request_drop_choices(r);
+	} else if (r->state == REQUEST_ANSWERING) {
 		r->dialect->problem(r, p);
 		put_event(r, r->event.failed ? no_memory : NULL);
 		stream_ends(r);
 	} else {
-		request_over(r);
+		request_close(r);
 		if (x)
 			api_problem(x, p);
 	}
 }
 
-void request_unavailable(struct request *r, const char *why)
+void request_reject(struct request *r, const char *why)
 {
 	struct problem p;
 
 	shared_add(r->api->shared->rejected_requests, 1);
 	problem_set(&p, 503, "ServiceUnavailableError", NULL, "%s", why);
-	request_fail(r, &p);
+	request_error(r, &p);
 }
 
 void request_cut(struct request *r)
 {
 	struct exchange *x = r->x;
 
-	request_over(r);
+	request_close(r);
 	if (x)
 		exchange_cut(x);
 }
@@ -97,12 +92,12 @@ void request_cut(struct request *r)
 /* There was no memory for a slice: send an error, and never an answer with a hole. */
 static void slice_lost(struct request *r)
 {
-	if (r->begun && (r->partial || !r->ask.stream)) {  /* no error fits into the middle */
+	if (r->state > REQUEST_RUNNING && (r->pen.sent || !r->ask.stream)) {  /* no error fits into the middle */
 		request_cut(r);
 		return;
 	}
 	problem_memory(&r->problem);
-	request_fail(r, &r->problem);
+	request_error(r, &r->problem);
 }
 
 /* ---- streams ---- */
@@ -121,7 +116,7 @@ static bool next_event(struct request *r)
 		if (!r->due)
 			r->due_end = &r->due;
 		d->part(r, c);
-	} else if (r->n_ended == r->n_choices && r->ask.include_usage && !r->usage_begun) {
+	} else if (!r->n_running && r->ask.include_usage && !r->usage_begun) {
 		r->usage_begun = true;
 		d->usage(r);
 	} else {
@@ -136,32 +131,36 @@ static void more(void *owner);
 static void stream(struct request *r)
 {
 	size_t sent = 0;
+	bool last;
 
-	while (sent < CONN_SLICE && (r->writing || next_event(r))) {
-		r->writing = !event_write(r);
+	while (sent < CONN_SLICE && (r->pen.field || next_event(r))) {
+		last = event_write(r);
 		if (r->event.failed) {
 			slice_lost(r);
 			return;
 		}
 		sent += r->event.n;
 		put_event(r, NULL);
-		r->partial = r->writing;
-		if (!r->writing && r->pen.c)
+		r->pen.sent = !last;
+		if (!last)
+			continue;
+		r->pen.field = NULL;
+		if (r->pen.c)
 			request_account(r, r->pen.c);
-		if (!r->writing && r->failing) {
-			r->failing = false;
-			request_fail(r, &r->problem);
+		if (r->state == REQUEST_FAILING) {
+			r->state = REQUEST_ANSWERING;
+			request_error(r, &r->problem);
 			return;
 		}
 	}
 	if (r->event.cap > SCRATCH_KEPT)
 		out_free(&r->event);
-	r->writing = r->writing || next_event(r);
-	if (!r->writing && r->n_ended == r->n_choices) {
+	last = !r->pen.field && !next_event(r);
+	if (last && !r->n_running) {
 		stream_ends(r);
-	} else if (r->x && (r->writing || r->pulled)) {
-		r->pulled = r->writing;
-		exchange_pull(r->x, r->writing ? more : NULL, r, r->n_ended == r->n_choices);
+	} else if (r->x && (!last || r->pulled)) {
+		r->pulled = !last;
+		exchange_pull(r->x, last ? NULL : more, r, !r->n_running);
 	}
 }
 
@@ -189,19 +188,19 @@ static void whole(struct request *r)
 		slice_lost(r);
 		return;
 	}
-	if (last && !r->begun) {
-		request_over(r);
+	if (last && r->state == REQUEST_RUNNING) {
+		request_close(r);
 		exchange_reply(x, 200, JSON_TYPE, asked_lines(x), r->event.p, r->event.n);
 		return;
 	}
-	if (!r->begun) {
-		r->begun = true;
+	if (r->state == REQUEST_RUNNING) {
+		r->state = REQUEST_ANSWERING;
 		exchange_begin(x, 200, JSON_TYPE, asked_lines(x));
 	}
 	exchange_event(x, r->event.p, r->event.n);
 	out_free(&r->event);
 	if (last) {
-		request_over(r);
+		request_close(r);
 		exchange_end(x);
 	} else {
 		exchange_pull(x, more, r, true);
@@ -224,9 +223,9 @@ static void more(void *owner)
 		return;
 	r->yielded = 0;
 	request_hold(r);
-	if (!r->over && r->ask.stream)
+	if (r->state != REQUEST_OVER && r->ask.stream)
 		stream(r);
-	else if (!r->over)
+	else if (r->state != REQUEST_OVER)
 		whole(r);
 	request_release(r);
 }

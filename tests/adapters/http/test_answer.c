@@ -104,8 +104,8 @@ static void completion_stream(void **state)
 	event_is(r, "data: " HEAD "{\"index\":0,\"text\":\"\\\"\",\"logprobs\":null,\"finish_reason\":null,"
 	          "\"stop_reason\":null,\"prompt_token_ids\":null,\"token_ids\":null}]}\n\n");
 	push(r, c, AB, 0);
-	c->ended = true;
-	c->finish = LENGTH;
+	c->state = CHOICE_ENDED;
+	c->finish = FINISH_LENGTH;
 	r->dialect->part(r, c);
 	event_is(r, "data: " HEAD "{\"index\":0,\"text\":\"ab\",\"logprobs\":null,\"finish_reason\":\"length\","
 	          "\"stop_reason\":null,\"prompt_token_ids\":null,\"token_ids\":null}],"
@@ -121,8 +121,8 @@ static void completion_stream_usage(void **state)
 
 	(void)state;
 	push(r, c, 'q', 0);
-	c->ended = true;
-	c->finish = STOPPED;
+	c->state = CHOICE_ENDED;
+	c->finish = FINISH_STOP;
 	c->stop_id = 9;
 	r->dialect->part(r, c);
 	event_is(r, "data: " HEAD "{\"index\":0,\"text\":\"q\",\"logprobs\":null,\"finish_reason\":\"stop\","
@@ -173,8 +173,8 @@ static void chat_stream(void **state)
 	event_is(r, "data: " CHAT "{\"index\":0,\"delta\":{\"content\":\"L\"},\"logprobs\":{\"content\":[{\"token\":\"L\","
 	          "\"logprob\":-1.906170129776001,\"bytes\":[76],\"top_logprobs\":[{\"token\":\"L\","
 	          "\"logprob\":-1.906170129776001,\"bytes\":[76]}]}]},\"finish_reason\":null,\"token_ids\":null}]}\n\n");
-	c->ended = true;
-	c->finish = LENGTH;
+	c->state = CHOICE_ENDED;
+	c->finish = FINISH_LENGTH;
 	r->dialect->part(r, c);
 	event_is(r, "data: " CHAT "{\"index\":0,\"delta\":{\"content\":\"\"},\"logprobs\":null,"
 	          "\"finish_reason\":\"length\",\"stop_reason\":null,\"token_ids\":null}],"
@@ -216,8 +216,8 @@ static void whole_chat(void **state)
 
 	(void)state;
 	push(r, c, 'L', 0);
-	c->ended = true;
-	c->finish = STOPPED;
+	c->state = CHOICE_ENDED;
+	c->finish = FINISH_STOP;
 	choice_flush(c);
 	r->dialect->whole(r);
 	event_is(r, "{\"id\":\"id\",\"object\":\"chat.completion\",\"created\":7,\"model\":\"m\",\"choices\":[{\"index\":0,"
@@ -481,7 +481,7 @@ static void long_answer(void **state)
 	lengthen(r);
 	for (i = 0; i < 4; i++) {
 		push(r, &r->choice[i], 'q', -1);
-		r->choice[i].finish = LENGTH;
+		r->choice[i].finish = FINISH_LENGTH;
 	}
 	r->dialect->whole(r);
 	v = in_slices(r, 0);
