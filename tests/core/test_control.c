@@ -34,7 +34,7 @@ static struct {
 		const char *name;
 		int error;
 	} fault;
-	const struct ucred *peer;     /* who is at the other end; NULL: who it is */
+	const struct ucred *peer;     /* credentials of the other end; NULL: the real ones */
 	bool many_groups;             /* more than are looked at */
 	struct sched_knobs set;       /* what the scheduler was given last */
 	int n_set, answer;
@@ -397,7 +397,7 @@ static void test_deadline(void **state)
 		assert_int_equal(hear(fd[i], &a), 0);
 }
 
-/* Who it is, without being it: by uid and group, as the kernel would tell. */
+/* Pretend to be a uid and group, as the kernel would report them. */
 static void test_strangers(void **state)
 {
 	static const struct {
@@ -445,7 +445,7 @@ static void test_strangers(void **state)
 	}
 }
 
-/* Who dials without end is let in as often as a clock says, not as often as it can. */
+/* A client that connects without end is accepted at a fixed rate. */
 static void test_dialling(void **state)
 {
 	const struct ucred stranger = { 1, 54321, 54321 };
@@ -465,7 +465,7 @@ static void test_dialling(void **state)
 	}
 	ms = (io_now() - begin) / 1000000;
 	assert_in_range(n, 1, ms / 10 + 1);
-	w.peer = NULL;                        /* and who may is still heard */
+	w.peer = NULL;                        /* an allowed user still gets an answer */
 	assert_int_equal(ask(KNOB_MAX_NUM_SEQS, 4).result, 0);
 }
 

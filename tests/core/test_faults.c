@@ -325,7 +325,7 @@ static int open_fds(void)
 
 enum { SERVED, REFUSED, IN_VAIN, LEFT_OPEN, NO_ERRNO };
 
-/* In a child, for who is watched is so for ever. */
+/* In a child, because a seccomp filter cannot be removed. */
 static int client(int k, int at)
 {
 	int fds, e;

@@ -16,8 +16,8 @@
 
 /* Shared with the child. */
 static struct world {
-	_Atomic int64_t jump_ns;       /* its monotonic clock is ahead of ours by so much, */
-	_Atomic int64_t each_ns;       /* and by so much more each time it is read */
+	_Atomic int64_t jump_ns;       /* its monotonic clock is ahead of ours by this, */
+	_Atomic int64_t each_ns;       /* and by this more at each reading */
 	_Atomic bool lost;             /* the device */
 	_Atomic int64_t hangs;         /* until jump_ns is this */
 	_Atomic int64_t computes;      /* until then it computes a layer a second, as it says */
@@ -102,7 +102,7 @@ static int open_nothing(struct sr_backend **out, const struct sr_model *m, const
 	return -ENOMEM;
 }
 
-/* Piece by piece; who stops reading is told why. */
+/* In pieces; a reader that stops is told why. */
 static int open_slowly(struct sr_backend **out, const struct sr_model *m, const struct sr_source *source,
                        const struct sr_limits *l, char *err, size_t n)
 {

@@ -29,7 +29,7 @@ static void ask(struct sr_conn *c)
 	assert_int_equal(sr_submit(c, &q, NULL), 0);
 }
 
-/* Poll until so many tokens have come. */
+/* Poll until n tokens have come. */
 static bool read_tokens(struct sr_conn *c, uint64_t n)
 {
 	static struct sr_record r[64];

@@ -12,7 +12,7 @@
 
 struct scale {                       /* what is measured */
 	int32_t L, D, H, G, E, F, V, group;
-	int32_t steps, repeats, runs; /* of everything the median of so many runs counts */
+	int32_t steps, repeats, runs; /* each figure is the median of this many runs */
 	int32_t decode_n[4], decode_context[2];
 	int32_t few[4], many[3];     /* rows of products */
 	int32_t attend_n, attend_context[3], long_context, short_context, mixed_n;

@@ -3,7 +3,7 @@
  *
  *	rings RUN_DIR FILE TOKENS LIMIT_US [TOKENS LIMIT_US ..]
  *
- * First token: from sr_submit() to the record, polled, for a prompt of so many tokens that no cache has; the
+ * First token: from sr_submit() to the record, polled, for a prompt of that many tokens that no cache has; the
  * median of some, beside LIMIT_US (0: unknown, then no part is told).  Then 32 sequences decode together: the
  * share of the time in which the device had no step, by the daemon's own records of them.  Cells go to FILE
  * as those of table.h do. */
@@ -61,7 +61,7 @@ static int submit(uint32_t n, uint32_t answer, uint64_t user_data)
 	return e;
 }
 
-/* Poll until so many requests have ended; when the first token came, if asked.  0, or -errno. */
+/* Poll until n requests have ended; store when the first token came, if asked.  0, or -errno. */
 static int await(int ends, double *first)
 {
 	double until = now() + PATIENCE;

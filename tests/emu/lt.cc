@@ -238,7 +238,7 @@ static lt_algo algo_of(const lt_desc *o, const lt_layout *a, const lt_layout *d)
 	return g;
 }
 
-/* More than less: whoever asks for one number of rows and computes another notices. */
+/* The workspace grows with the result, so a caller that asks for one number of rows and computes another fails. */
 static size_t work_of(const lt_layout *d)
 {
 	return (d->rows * d->cols * 4 + 255) / 256 * 256;

@@ -52,7 +52,7 @@ static bool capturing()
 	return false;
 }
 
-/* From now on every call says e; who waits for a callback is told. */
+/* From now on every call returns e, and a waiter for a callback gets it. */
 static void poison_all(cudaError_t e)
 {
 	poison = e;
@@ -298,7 +298,7 @@ cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s)
 	return emu_queue(s, [=] { memset(p, byte, n); return cudaSuccess; });
 }
 
-/* Who asks for a call sleeps until it comes, and asks nothing. */
+/* A caller that asked for a callback sleeps until it comes. */
 static const bool at_once = getenv("EMU_AT_ONCE");
 
 cudaError_t cudaStreamAddCallback(cudaStream_t s, cudaStreamCallback_t fn, void *arg, unsigned)

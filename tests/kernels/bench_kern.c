@@ -22,7 +22,7 @@
 #include "tools/machine/peak.h"
 
 #define ROUNDS_MAX 99
-#define ARENA ((size_t)256 << 20)         /* what is read from memory rotates through so much */
+#define ARENA ((size_t)256 << 20)         /* data that is read from memory rotates through this much */
 
 static const struct kern *kt;
 static uint8_t *arena;

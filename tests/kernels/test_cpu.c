@@ -422,7 +422,7 @@ static void test_odd_shapes(void **state)
 				plain = got[0];
 			for (int i = 0; i < 69; i++)
 				diff += fabs(got[0].prompt[i].logprob - plain.prompt[i].logprob) / 69;
-			if (!(diff <= 0.15)) /* of small random models, whose every rounding is heard */
+			if (!(diff <= 0.15)) /* small random models amplify each rounding */
 				fail_msg("shape %zu, %s: %g from plain C", c, tables[k], diff);
 		}
 		tiny_destroy(t);

@@ -346,7 +346,7 @@ static void test_arm(void **)
 		if (i % 2 == 0)
 			continue;
 		assert_int_equal(arm(b, 0, fd), 0);
-		assert_int_equal(arm(b, 0, fd), 0);      /* it will be heard of already */
+		assert_int_equal(arm(b, 0, fd), 0);      /* its completion is announced already */
 #ifdef CUDA_EMULATED
 		assert_int_equal(heard(fd), 0);
 #endif

@@ -164,7 +164,7 @@ static void test_products(void **)
 	tear_down(&f);
 }
 
-/* T rows are computed as so many. */
+/* The number of rows as which T rows are computed. */
 static void test_rows(void **)
 {
 	for (int32_t most : { 65, 100, 512, 1000, 8192, 10000 }) {

@@ -1,5 +1,5 @@
 /* LINK: @cpu tests/rig/drive.c tests/rig/tiny.c */
-/* test_team.c - the threads: who takes part in a job, when one is left out and comes back, and that
+/* test_team.c - the threads: which take part in a job, when one is left out and comes back, and that
  * no answer depends on it. */
 #include <setjmp.h>
 #include <stdarg.h>

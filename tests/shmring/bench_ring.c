@@ -6,7 +6,7 @@
  *	records a second                 lines a second: the same 64 bytes, with nothing around them
  *	a wake-up by ring and socket     by the socket alone
  *
- * Who waits looks again at once, as sr_poll() does; the round trips are measured once more with a
+ * A waiter looks again at once, as sr_poll() does.  The round trips are measured once more with a
  * `pause` between looks, as sr_wait() waits.
  *
  *	bench_ring [FILE.jsonl]          exit 1 if a figure is below its floor

@@ -289,7 +289,7 @@ static void a_daemon_that_does_not_accept(void **state)
 		close(waiting[--n]);
 }
 
-/* It went while the hello was on its way: what it had said before is heard. */
+/* The daemon went away while the hello was on its way: its earlier message is still read. */
 static void a_hello_that_cannot_be_sent(void **state)
 {
 	static const struct { int error, is; struct answer a; } t[] = {
@@ -390,7 +390,7 @@ static int ask(struct sr_conn *c, uint32_t n_prompt, uint32_t *ticket)
 	return sr_submit(c, &q, ticket);
 }
 
-/* Leave so many requests, and those before. */
+/* Leave this request and those before it. */
 static void leave(uint32_t upto) { atomic_store(&d.down->requests.head, upto); }
 
 static const struct sr_record token = { .kind = SR_TOKEN }, end = { .kind = SR_END };
@@ -460,7 +460,7 @@ static void a_daemon_that_takes_nothing(void **state)
 	sr_close(c);
 }
 
-/* Three spans, the last of which lies before the others: who needs the middle waits for two. */
+/* Three spans, the last of which lies before the others: a request for the middle waits for two. */
 static void spans_go_round(void **state)
 {
 	struct sr_conn *c = connected();
@@ -641,7 +641,7 @@ static void it_is_over(void **state)
 	}
 }
 
-/* Who must be woken and is gone: the call that found it is done, the next one says so. */
+/* The side to be woken is gone: this call succeeds, the next one reports it. */
 static void nobody_to_wake(void **state)
 {
 	struct sr_conn *c = connected();

@@ -672,7 +672,7 @@ static void room_is_promised_once(void **state)
 	host_end(c, 1, &end, 3);
 	assert_int_equal((r + 1)->preempted, 3);
 	assert_int_equal(host_left(c), 0);
-	atomic_store(&words->tokens.head, 3); /* past what was put: no room for who lies */
+	atomic_store(&words->tokens.head, 3); /* past what was put: a client that lies gets no room */
 	assert_int_equal(host_reserve(c, 1, 60), 0);
 	assert_int_equal(host_peek(c, &(struct host_request *){ NULL }), -EPROTO);
 	assert_true(host_ready(c, 0));

@@ -342,7 +342,7 @@ static void sleeps_and_is_woken(void **state)
 	sr_close(c);
 }
 
-/* Who reads by polling is never signalled: a token costs the daemon no system call. */
+/* A client that polls is never signalled: a token costs the daemon no system call. */
 static void a_polling_reader_is_not_signalled(void **state)
 {
 	struct sr_conn *c = open_conn(NULL);
@@ -380,7 +380,7 @@ static void pings(void **state)
 	sr_close(c);
 }
 
-/* Nothing is dropped: who reads late gets the same, and slows nobody else. */
+/* Nothing is dropped: a late reader gets the same tokens and slows no other client. */
 static void a_slow_reader_gets_it_all(void **state)
 {
 	struct sr_options o = { .size = sizeof(o), .live = 32, .tokens = 64 };
@@ -470,7 +470,7 @@ static void job_submit(struct sr_conn *c, struct job *job, uint64_t at, uint32_t
 	++*sent;
 }
 
-/* A client process: so many requests, up to 24 at once, some cancelled; each token checked. */
+/* A client process: n requests, up to 24 at once, some cancelled; each token checked. */
 static void client_process(uint32_t seed, int total)
 {
 	static struct job job[24];

@@ -354,7 +354,7 @@ static void bad_files_are_named(void **state)
 	closedir(d);
 }
 
-/* Links put beside the page, by somebody who may write in its folder, are not written through. */
+/* Another user of the page's folder puts links there: they are not written through. */
 static void links_beside_are_not_followed(void **state)
 {
 	static const char *const names[] = { "linked.html", "linked.csv" };

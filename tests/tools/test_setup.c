@@ -76,7 +76,7 @@ static int tear_down(void **state)
 static void links_on_the_way(void **state)
 {
 	(void)state;
-	holds("/closed/link/file", "untouched"); /* whoever may write here need not be fooled */
+	holds("/closed/link/file", "untouched"); /* a user who may write here anyway */
 	holds("/open/link/file", NULL);
 	assert_int_equal(place_write(root, "/open/link/file", "x", false), -ENOTDIR);
 	assert_int_equal(place_write(root, "/open/link/more/file", "x", false), -ENOTDIR);

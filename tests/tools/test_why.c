@@ -32,7 +32,7 @@ static void steps(int n, int rows, int rows_spread, int prompt, int prompt_sprea
 	}
 }
 
-/* A minute in which `why` was the limit for nine tenths, so many running and waiting. */
+/* A minute in which `why` was the limit for nine tenths of the time, with these numbers running and waiting. */
 static struct figures minute(int why, double running, double waiting, double rows)
 {
 	struct figures f = { .seconds = 60, .why_all = 60, .bound_all = 60, .running = running, .waiting = waiting,

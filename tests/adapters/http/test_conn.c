@@ -224,7 +224,7 @@ static void test_pipeline(void **state)
 	rig_close();
 }
 
-/* Of many pipelined requests one is served in a turn: whoever comes next does not wait for all of them. */
+/* A turn serves one of many pipelined requests, so the next client does not wait for all of them. */
 static void test_turns(void **state)
 {
 	enum { N = 200 };
@@ -378,7 +378,7 @@ static void test_many_streams(void **state)
 	rig_close();
 }
 
-/* Who does not read is cancelled, and nobody else notices. */
+/* A client that does not read is cancelled, and no other client is affected. */
 static void test_slow_reader(void **state)
 {
 	static char event[16384];

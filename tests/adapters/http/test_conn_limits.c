@@ -70,7 +70,7 @@ static void test_stalled(void **state)
 	rig_close();
 }
 
-/* Who has said all and shuts its side still gets the whole of a large answer; nothing spins. */
+/* A client that has sent all and shuts its side still gets a whole large answer; nothing spins. */
 static void test_half_close(void **state)
 {
 	struct heard h = { 0 };
@@ -121,7 +121,7 @@ static void test_trickle(void **state)
 	rig_close();
 }
 
-/* The access log is told who asked. */
+/* The access log has the client's address. */
 static void test_peer(void **state)
 {
 	struct sockaddr_in own;
@@ -196,7 +196,7 @@ static void test_full(void **state)
 	rig_close();
 }
 
-/* Many who come at once are accepted 64 a turn: those who are connected wait for no more than that. */
+/* Of many clients that connect at once, 64 are accepted in a turn: connected ones wait no longer than that. */
 static void test_crowd(void **state)
 {
 	enum { N = 200, A_TURN = 64 };
@@ -320,7 +320,7 @@ static void test_idle_memory(void **state)
 	rig_close();
 }
 
-/* Who connects before the server opens waits, and is served. */
+/* A client that connects before the server opens waits and is served. */
 static void test_closed(void **state)
 {
 	const struct server_config cfg = { .closed = true };

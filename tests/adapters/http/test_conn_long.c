@@ -221,7 +221,7 @@ static void test_pull_gone(void **state)
 	}
 }
 
-/* All is computed: who shuts its side still gets the rest. */
+/* All is computed: a client that shuts its side still gets the rest. */
 static void test_pull_half_close(void **state)
 {
 	struct heard h = { 0 };
@@ -348,7 +348,7 @@ static void test_unread(void **state)
 	hear_text(&h, fd[2], "503");
 	assert_non_null(strcasestr(h.p, "Retry-After: "));
 	forget(&h);
-	close(fd[0]);                          /* who leaves gives it back */
+	close(fd[0]);                          /* a client that leaves gives it back */
 	close(fd[2]);
 	UNTIL(app.n_done == 4);
 	fd[2] = client();
@@ -360,7 +360,7 @@ static void test_unread(void **state)
 	rig_close();
 }
 
-/* Who does not read keeps nobody else from being served: after a second it is ended, longest behind first. */
+/* A client that does not read blocks no other: after a second it is ended, the one longest behind first. */
 static void test_unread_makes_room(void **state)
 {
 	const struct server_config cfg = { .max_unread = 12u << 20 };

@@ -282,7 +282,7 @@ static void room_and_order(void **state)
 		assert_int_equal(toy.prompt[i], order[i]);
 	assert_int_equal(o[3].ends, 0);
 
-	put(toy.user[0], SR_TOKEN, 0);         /* of a request that is over: heard by nobody */
+	put(toy.user[0], SR_TOKEN, 0);         /* of a request that is over: dropped */
 	put(~0ull, SR_END, 0);
 	wake();
 	assert_int_equal(o[0].tokens, 1);
@@ -347,7 +347,7 @@ static void shares_of_places(void **state)
 	l = engine_load(e, 1);
 	assert_int_equal(l.mine, (ENGINE_LIVE + ENGINE_QUEUE) * 8 / 9);
 	assert_int_equal(l.requests, 80);              /* as many as its share of 90, and */
-	assert_int_equal(l.tokens, 40);                /* of 45: who came while nobody waited has not taken it */
+	assert_int_equal(l.tokens, 40);                /* of 45: a request admitted while none waited did not use it */
 	assert_int_equal(l.tenants, 1);
 	assert_int_equal(engine_room(e, 1), 0);
 	assert_in_range(engine_room(e, 2), 1000, 1020);
@@ -418,7 +418,7 @@ static void no_place(void **state)
 	assert_true(!l.requests && !l.tokens && !l.mine && !l.mine_tokens && !l.tenants);
 	assert_int_equal(submit_of(5, &one, &o, &h), 0);
 	assert_int_equal(engine_live(e), 1);
-	l = engine_load(e, 6);                 /* nobody has heard of 6 */
+	l = engine_load(e, 6);                 /* tenant 6 is unknown */
 	assert_true(!l.mine && !l.mine_tokens);
 	finish();
 }

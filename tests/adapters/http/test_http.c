@@ -441,7 +441,7 @@ static void test_chunk_bulk(void **state)
 	memcpy(buf, "1;", 2);
 	assert_int_equal(http_chunks(&c, buf, 40000, &out, &used, &e), -1);
 
-	c = (struct http_chunks){ 0 };     /* the largest size: left says so, for the limit */
+	c = (struct http_chunks){ 0 };     /* the largest size: `left` holds it, for the limit */
 	assert_int_equal(http_chunks(&c, memcpy(buf, "fffffffffffffff\r\n", 17), 17, &out, &used, &e), 0);
 	assert_true(c.left == 0xfffffffffffffff);
 	free(buf);

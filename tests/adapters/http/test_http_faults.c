@@ -294,7 +294,7 @@ static void each_call_of_the_start_of_several_fails_once(void **state)
 	fail_start(SEVERAL);
 }
 
-/* What is waited out before the next client is served: a second for descriptors, for the daemon. */
+/* How long the next client waits at most: a second for descriptors, and for the daemon. */
 static bool slow(int k)
 {
 	return !getenv("SLIPRING_FAULTS") && k >= N_OWNERS && (call[k - N_OWNERS].nr == SYS_accept4 ||

@@ -173,7 +173,7 @@ static void cross_origin(void **state)
 	}
 }
 
-/* Who is not let in is told of once, in printable characters; sixteen of them. */
+/* A refused origin is logged once, in printable characters; at most sixteen are. */
 static void the_log_tells(void **state)
 {
 	static const struct { const char *origins, *origin, *host; int lines; const char *says; } cases[] = {

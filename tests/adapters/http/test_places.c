@@ -1,5 +1,5 @@
 /* LINK: @net core/instance/io.c core/instance/log.c -luring -lssl -lcrypto */
-/* test_places.c - all places are taken: who goes, who stays, who is turned away. */
+/* test_places.c - all places are taken: which connection ends, which stays, which is refused. */
 #include "tests/rig/conn_rig.h"
 
 #define GRACE 500                          /* ms; of places.c */
@@ -17,7 +17,7 @@ static bool ended(int fd)
 	return n == 0 || errno != EAGAIN;
 }
 
-/* Connects from 127.0.0.`host` and says so much. */
+/* Connect from 127.0.0.`host` and send this. */
 static int from(int host, const char *text)
 {
 	struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000000u + (unsigned)host) };
@@ -52,7 +52,7 @@ static void the_order(void **state)
 	turns(GRACE + 20);
 	for (int i = N - 1; i > 0; i--) {
 		other[i] = from(1, LATER);     /* takes a place for good */
-		for (int k = 0; k < N - 1; k++)  /* who lingers was shut before; the other end does not matter */
+		for (int k = 0; k < N - 1; k++)  /* a lingering connection was shut before; its other end does not matter */
 			if (k != 1 && ended(fd[k]) != (k >= i))
 				fail_msg("newcomer %d: %d is %s", N - i, k, k >= i ? "not ended" : "ended");
 		assert_int_equal(server_connections(server), N);
@@ -67,7 +67,7 @@ static void the_order(void **state)
 	rig_close();
 }
 
-/* Who has only just begun is not ended before those that wait for longer. */
+/* A connection that has just begun is not ended before those that have waited longer. */
 static void the_young_stay(void **state)
 {
 	const struct server_config cfg = { .max_connections = 3 };
@@ -148,7 +148,7 @@ static void a_share_for_each_address(void **state)
 	for (int i = 0; i < 2; i++)
 		other[i] = from(3, G "\r\n");
 	UNTIL(server_connections(server) == PLACES);
-	more = from(1, G "\r\n");              /* a third one takes that of who is idle longest */
+	more = from(1, G "\r\n");              /* a third one takes the place idle longest */
 	UNTIL(ended(other[0]));
 	assert_true(!ended(other[1]) && !ended(more));
 	assert_int_equal(app.n_gone, 0);

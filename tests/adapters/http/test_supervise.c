@@ -88,7 +88,7 @@ static void who_hangs_is_replaced_once(void **state)
 	end();
 }
 
-/* Who dies young again and again is given up. */
+/* A child that keeps dying soon after its start is given up. */
 static void who_dies_young_counts(void **state)
 {
 	(void)state;

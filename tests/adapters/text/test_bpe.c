@@ -243,7 +243,7 @@ static void a_word_of_megabytes_costs_a_window(void **state)
 	free(s);
 }
 
-/* Who asks for no more than so many ids has no more looked at: what lies behind must not be touched. */
+/* With a limit on ids, text behind them is not looked at. */
 static void no_further_than_the_limit(void **state)
 {
 	size_t n = 1u << 30, there = 64u << 10;

@@ -26,7 +26,7 @@
 #define STEP_US  "300"                /* of the device: the daemon's own time shows beside it */
 #define N_PROMPT 40
 #define N_TOKENS 3
-#define MOST     1.1                  /* of what it is beside the one who only computes */
+#define MOST     1.1                  /* of the figure beside the control, which only computes */
 #define PAIRS    30
 #define PAIRS_MAX 120
 #define WINDOW_MS 60
@@ -62,7 +62,7 @@ static void own_memory(void)
 		memory[n >> 20] += n;
 }
 
-/* Connections as often as the daemon lets one in while it is busy: in between, he who waits sleeps. */
+/* Connect as often as a busy daemon accepts; sleep in between. */
 static void own_sockets(void)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -281,7 +281,7 @@ static void R14_zeros(void)
 	}
 }
 
-/* No attacks: somebody who asks for as much as he may. */
+/* No attacks: a client that asks for as much as it may. */
 static void load(uint32_t n_prompt, uint32_t max_tokens)
 {
 	struct sr_wire_request q = { ASKS(n_prompt, max_tokens),
@@ -297,7 +297,7 @@ static void load_of_short_requests(void) { load(4, 1); }
 static void load_of_long_answers(void) { load(4, 1000); }
 static void load_of_long_prompts(void) { load(3000, 1); }
 
-/* What R10's clients ask for, by one who lives: their deaths are what is compared. */
+/* The requests of R10's clients, from one that lives on: the difference is their deaths. */
 static void one_who_lives(void)
 {
 	struct sr_wire_request q = { ASKS(4, 100) };

@@ -1,5 +1,5 @@
 /* LINK: @daemon -luring -lhugetlbfs -lxxhash -Wl,--wrap=accept4,--wrap=getsockopt,--wrap=io_watch_add,--wrap=calloc,--wrap=malloc,--wrap=recvmsg,--wrap=getrandom,--wrap=geteuid,--wrap=host_read,--wrap=sched_admit,--wrap=fcntl */
-/* test_clients_conn.c - who comes and goes: wrong configurations, a table that is full, descriptors
+/* test_clients_conn.c - clients come and go: wrong configurations, a full table, descriptors
  * and memory that run out, peers of every uid, deaths at awkward moments.  One thread: the daemon
  * turns when the test says so. */
 #include <poll.h>
@@ -14,8 +14,8 @@
 /* ---- calls that fail ------------------------------------------------------------------------- */
 
 static struct { const char *name; int nth, times, error; } fault;
-static struct ucred *peer;            /* who SO_PEERCRED says it is, if not NULL */
-static uid_t self = (uid_t)-1;        /* who geteuid() says we are, likewise */
+static struct ucred *peer;            /* what SO_PEERCRED returns, if not NULL */
+static uid_t self = (uid_t)-1;        /* what geteuid() returns, unless -1 */
 
 static bool fails(const char *name)
 {
@@ -233,7 +233,7 @@ static void a_full_table_says_so(void **state)
 	begin(&cfg);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(comes(&fd[i]), 0);
-	/* So many more hear that it is full; beyond them the door is shut at once. */
+	/* This many more are told that it is full; connections beyond them are closed at once. */
 	for (int i = 3; i < 3 + REFUSALS + 2; i++)
 		fd[i] = knock();
 	turns(REFUSALS + 4);
@@ -290,7 +290,7 @@ static void strangers_leave_something(void **state)
 		const char *what;
 		int32_t max;
 		double bytes;         /* in units; 0: any */
-		int first, second;    /* so many of one uid, then of another */
+		int first, second;    /* clients of one uid, then of another */
 	} t[] = {
 		{ "places", 16, 0, 14, 1 }, { "memory", 32, 10, 8, 1 }, { "both", 11, 10, 8, 1 },
 		{ "no memory", 32, 0.99, 0, 0 }, { "enough", 4, 1000, 3, 0 },
@@ -326,7 +326,7 @@ static void strangers_leave_something(void **state)
 	}
 }
 
-/* Who may be urgent and hold huge pages (trusted), who may name tenants (gateway). */
+/* Which client may be urgent and hold huge pages (trusted), and which may name tenants (gateway). */
 static void peers_are_known_by_uid(void **state)
 {
 	static const struct { uid_t self, gateway, uid; bool trusted, names; } t[] = {
@@ -415,7 +415,7 @@ static void without_a_pidfd_the_socket_tells(void **state)
 	assert_int_equal(d.cs.connected, 0);
 }
 
-/* No descriptors: the listener rests for 100 ms, and then those who waited come in. */
+/* No descriptors: the listener pauses for 100 ms, then the waiting clients are accepted. */
 static void descriptors_run_out_and_come_back(void **state)
 {
 	static const struct { int error; bool rests; } t[] = {
@@ -458,7 +458,7 @@ static void a_crowd_at_the_door(void **state)
 	assert_int_equal(d.cl->n_all, 0);
 }
 
-/* Who signals more often than anybody could need is not heard until the window is over, however he goes. */
+/* A client that signals too often is ignored until the window is over, whatever way it ends. */
 static void who_rings_too_often_is_not_heard(void **state)
 {
 	static const struct { const char *what; int first, later; bool pause, heard; } t[] = {
@@ -494,7 +494,7 @@ static void who_rings_too_often_is_not_heard(void **state)
 	}
 }
 
-/* His end comes while he is not heard. */
+/* It ends while it is ignored. */
 static void one_not_heard_goes(void **state)
 {
 	int fd;
@@ -509,7 +509,7 @@ static void one_not_heard_goes(void **state)
 	leaves(fd);
 	assert_int_equal(d.cs.connected, 0);
 	usleep(11000);
-	turns(2);                             /* when he were to be heard again */
+	turns(2);                             /* the window is over */
 	assert_int_equal(d.cl->n_all, 0);
 }
 
@@ -806,7 +806,7 @@ static void more_than_was_granted_waits(void **state)
 	turns(3);
 }
 
-/* In one turn so many requests of a client. */
+/* In one turn a client hands in at most this many requests. */
 static void a_turn_has_its_measure(void **state)
 {
 	struct clients_config cfg = { .take = 16 };
@@ -882,7 +882,7 @@ static void words_are_paid_for(void **state)
 	wish_live = 32;
 }
 
-/* Sixteen share what one has alone, and it does not keep waiting one who asks for little. */
+/* Sixteen clients share what one has alone, and a client that asks for little does not wait for them. */
 static void words_are_shared(void **state)
 {
 	struct clients_config cfg = { .take = 1000 };
@@ -952,7 +952,7 @@ static void a_recording_has_each_end(void **state)
 	end();
 }
 
-/* Who does not read is cancelled after a while, or never. */
+/* A client that does not read is cancelled after the stall time, or never. */
 static void stalling_has_an_end_if_one_is_set(void **state)
 {
 	(void)state;
@@ -1207,7 +1207,7 @@ static void a_cold_liar_beside_others(void **state)
 	turns(3);
 }
 
-/* Who was refused and stays, saying nothing, takes the place of nobody. */
+/* A refused client that stays silent takes no place from others. */
 static void silent_refused_ones(void **state)
 {
 	struct clients_config cfg = { .max = 16 };

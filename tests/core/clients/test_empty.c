@@ -103,7 +103,7 @@ static void test_kinds(void **state)
 		}
 }
 
-/* Shares of one window of 10 s, in tenths: who did what from when to when. */
+/* Shares of one window of 10 s, in tenths: what each client did from when to when. */
 static void test_overlap(void **state)
 {
 	static const struct {
@@ -181,7 +181,7 @@ static uint64_t random64(void)
 	return (uint64_t)rand() << 62 ^ (uint64_t)rand() << 31 ^ (uint64_t)rand();
 }
 
-/* Beside one who tells the truth: half of the time tokenizing, a quarter arriving. */
+/* Beside a client with true clocks: half of the time tokenizing, a quarter arriving. */
 static void an_honest_second(int i)
 {
 	flip(i, SR_PREPARING);
@@ -210,7 +210,7 @@ static void test_liars(void **state)
 			an_honest_second(1);
 			look();
 		}
-		/* None of it was believed, and the other is heard as if it were alone. */
+		/* All of it was ignored, and the other client counts as if it were alone. */
 		assert_int_equal(w.c[0].believed[0] + w.c[0].believed[1], 0);
 		assert_share(EMPTY_TOKENIZING, 0.5);
 		assert_share(EMPTY_NETWORK, 0.25);

@@ -24,7 +24,7 @@ static void neighbour_is_well(void)
 	daemon_look(&d);
 }
 
-/* Who died before it was connected is counted by nobody: its descriptors go a moment later. */
+/* A client that died before it was connected is in no count: its descriptors are closed a moment later. */
 static bool fds_settle(int n)
 {
 	for (int i = 0; i < 2000 && open_fds() != n; i++)

@@ -247,7 +247,7 @@ static void what_fails(void **state)
 	assert_int_equal(first, last);           /* no descriptor is left */
 }
 
-/* Those who write files, each with a link put where it was once opened. */
+/* Everything that writes files, each with a link in place of its old path. */
 static void who_writes(void **state)
 {
 	json_t *j = json_pack("{s:i}", "a", 1);

@@ -123,7 +123,7 @@ static void test_remove_in_callback(void **state)
 		assert_int_equal(write(fd[i][1], "x", 1), 1);
 	}
 	spin(*state, 10);
-	assert_int_equal(s[0].n + s[1].n, 1);     /* whoever came first removed both */
+	assert_int_equal(s[0].n + s[1].n, 1);     /* the first callback removed both */
 	for (int i = 0; i < 4; i++)
 		close(fd[i / 2][i % 2]);
 }
@@ -379,7 +379,7 @@ static void once(struct io_watch *w, uint32_t events)
 	io_watch_set(s->io, w, 0);
 }
 
-static int refusals, refusal = EAGAIN; /* so many times it takes nothing, and says this */
+static int refusals, refusal = EAGAIN; /* this many calls submit nothing and return this */
 int __real_io_uring_submit(struct io_uring *r);
 int __wrap_io_uring_submit(struct io_uring *r);
 int __wrap_io_uring_submit(struct io_uring *r)

@@ -1,5 +1,5 @@
 /* LINK: core/instance/stats.c tools/figures.c core/instance/refuse.c -ljansson -Wl,--wrap=posix_fallocate,--wrap=mmap,--wrap=rename,--wrap=fstat,--wrap=getrandom,--wrap=pread */
-/* test_stats.c - the stats page: who may read it sees whole words, notices a page that is stale, and
+/* test_stats.c - the stats page: a reader sees whole words, notices a stale page, and
  * gets from two looks what happened between them. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -606,7 +606,7 @@ static void test_between(void **state)
 	assert_true(f.seconds == 0 && f.generated_per_s == 0);
 }
 
-/* A daemon that sleeps has not counted its sleep yet; who looks counts it as empty and idle. */
+/* A sleeping daemon has not counted its sleep yet; a reader counts it as empty and idle. */
 static void test_asleep(void **state)
 {
 	struct stats_mark m;

@@ -1,5 +1,5 @@
 /* LINK: @kv -lxxhash -Wl,--wrap=aligned_alloc */
-/* test_kv.c - the block manager alone: who owns which block after what. */
+/* test_kv.c - the block manager alone: which sequence owns which block after each call. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -145,7 +145,7 @@ static void test_grow(void **state)
 	kv_destroy(kv);
 }
 
-/* Text 0 has 80 tokens published; who finds how much of it? */
+/* Text 0 has 80 tokens published. How much of it does each request find? */
 static void test_match(void **state)
 {
 	static const struct { const char *what; int32_t text; uint64_t salt; int32_t n, want; } cases[] = {
@@ -286,7 +286,7 @@ static void test_host_tier(void **state)
 	kv_destroy(kv);
 }
 
-/* At most half of a batch's copies go out by eviction: who waits for copies in gets the rest. */
+/* Eviction uses at most half of a batch's copies; sequences that wait for copies in get the rest. */
 static void test_half_out(void **state)
 {
 	struct kv *kv = make(8, 8, 8);
@@ -330,7 +330,7 @@ static void test_no_copies(void **state)
 	assert_true(x.t.more);
 	launched(kv);
 	kv_release(kv, &x.t);
-	assert_false(x.t.more);                       /* who let go waits for nothing */
+	assert_false(x.t.more);                       /* released: it waits for nothing */
 	kv_begin(kv, 8);
 	text_make(&x, 0, 0);
 	assert_int_equal(kv_match(kv, &x.t, 65), 64);
@@ -552,7 +552,7 @@ static void test_floors(void **state)
 	kv_destroy(kv);
 }
 
-/* An owner of whom nothing is heard for 16 times the tier keeps nothing. */
+/* An owner that releases nothing while 16 times the tier is released loses its floor. */
 static void test_floor_ends(void **state)
 {
 	struct kv *kv = make(16, 0, 0);

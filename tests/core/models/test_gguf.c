@@ -315,7 +315,7 @@ static void test_unknown_type(void **state)
 	struct gguf *g;
 
 	(void)state;
-	tensor(1, 4, 1, 77, 0);               /* listed, without a size: whoever wants it refuses it */
+	tensor(1, 4, 1, 77, 0);               /* listed, without a size: its user refuses it */
 	assert_int_equal(parse(&g, w.n, w.n), 0);
 	assert_int_equal(g->tensor[0].bytes, 0);
 	gguf_free(g);

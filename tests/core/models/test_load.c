@@ -173,7 +173,7 @@ static struct { struct io_read *r; struct io_timer t; struct io *io; } late;
 static void say_late(struct io_timer *t)
 {
 	(void)t;
-	if (disk.say > 0)                  /* it has brought so much */
+	if (disk.say > 0)                  /* bytes that it has read */
 		memcpy(late.r->buf, truth + late.r->offset, (size_t)disk.say);
 	late.r->fn(late.r, disk.say);
 }
@@ -315,7 +315,7 @@ static int read_it(char *why, size_t n)
 	return rc;
 }
 
-/* Who stops is told so at once, and nothing is written to the buffers any more. */
+/* A stop is reported at once, and nothing more is written to the buffers. */
 static void test_stop(void **state)
 {
 	(void)state;

@@ -19,7 +19,7 @@
 
 static char err[5000];
 
-/* A file of this header and so many bytes of data: n bytes at *out. */
+/* A file of this header and `data` bytes of data: n bytes at *out. */
 static size_t make(uint8_t **out, const char *header, size_t data)
 {
 	uint64_t len = strlen(header);
@@ -206,7 +206,7 @@ static void put_shard(const char *name, const char *header, size_t data)
 	free(p);
 }
 
-/* Its header is said to be so long. */
+/* The file claims this header length. */
 static void put_number(const char *name, uint64_t n)
 {
 	char path[200];

@@ -7,7 +7,7 @@
 
 static uint64_t next_id;
 
-/* Keep n requests waiting; whatever was heard is forgotten. */
+/* Keep n requests waiting; forget earlier events. */
 static void keep_waiting(int client, int n, int32_t n_prompt, int32_t max_tokens)
 {
 	w.n_heard = 0;
@@ -50,7 +50,7 @@ static void half_the_blocks(void)
 	w.cfg.limits.tokens = w.cfg.knobs.batch_tokens = w.cfg.knobs.chunk_max = 512;
 }
 
-/* A reader who takes nothing, its ring full after a few tokens. */
+/* A reader that takes nothing: its ring is full after a few tokens. */
 static void small_ring(void) { w.c[0].room = 8; }
 static void not_read(void)
 {

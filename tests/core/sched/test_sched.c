@@ -196,7 +196,7 @@ static void test_admit(void **state)
 	assert_int_equal(admit(1, &q), 0);              /* another client's names are its own */
 	q = request(2, 10, 5);
 	with_list(&q, SR_LIST_BIAS, list, 3000);
-	assert_int_equal(admit(0, &q), -E2BIG);         /* no batch has so many words */
+	assert_int_equal(admit(0, &q), -E2BIG);         /* more words than any batch has */
 	with_list(&q, SR_LIST_BIAS, list, 400);
 	assert_int_equal(admit(0, &q), -E2BIG);         /* nor the pool of lists */
 	with_list(&q, SR_LIST_BIAS, list, 128);

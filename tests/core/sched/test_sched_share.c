@@ -17,7 +17,7 @@ static void test_follow(void **state)
 {
 	static const struct {
 		const char *name;
-		int32_t prompt, chunk_max, n; /* so many ask the same ids at once */
+		int32_t prompt, chunk_max, n; /* this many requests with the same ids at once */
 		bool    no_cache, off;
 		int32_t computed, held;
 	} cases[] = {
@@ -39,7 +39,7 @@ static void test_follow(void **state)
 			ask_shared(k, (uint64_t)k, cases[i].prompt, 4, cases[i].no_cache);
 		while (sched_busy(w.s)) {
 			step();
-			assert_int_equal(w.st.why, WHY_EMPTY); /* who follows is not held back by a limit */
+			assert_int_equal(w.st.why, WHY_EMPTY); /* a follower is not held back by a limit */
 		}
 		print_message("  %s\n", cases[i].name);
 		assert_int_equal(w.st.prompt_computed, cases[i].computed);
@@ -52,7 +52,7 @@ static void test_follow(void **state)
 	}
 }
 
-/* Who waits for a prefix keeps nobody else waiting, and survives whom it waits for. */
+/* A sequence that waits for a prefix delays no other, and outlives the sequence that computes it. */
 static void test_follow_and_strangers(void **state)
 {
 	struct sched_request stranger;
@@ -189,7 +189,7 @@ static void test_alone(void **state)
 	}
 }
 
-/* Nor is credit saved up: who waited for long, behind better priorities, does not shut out who comes later. */
+/* Credit is not saved up: a tenant that waited long behind better priorities does not shut out later ones. */
 static void test_credit(void **state)
 {
 	(void)state;
@@ -219,7 +219,7 @@ static void test_ageing(void **state)
 		const char *name;
 		bool fcfs;
 		uint64_t tenant;
-		int32_t priority, each;        /* so many at a time */
+		int32_t priority, each;        /* number at a time */
 		int low, high;
 	} cases[] = {
 		{ "another tenant",            false, 1, 0,     1,  11, 16 }, /* each after 20 us, of a place a us */

@@ -41,7 +41,7 @@
 #define CLIENTS   6
 #define LIVE      16
 #define SEQS      64             /* as many as any seed has */
-#define OVERTAKEN 300            /* times one who waits may see a later one start; seen: 103 */
+#define OVERTAKEN 300            /* times a waiting request may see a later one start; seen: 103 */
 #define RING_NS   20000
 #define HELD_NS   100000         /* a place wanted by others that a full ring holds; seen: 42,000 */
 #define TOPS_HERE 2
@@ -642,7 +642,7 @@ static void play(uint64_t seed, int steps)
 		check_rings();
 		total.steps++;
 		idle = work ? 0 : idle + 1;
-		assert(idle < 4000);    /* stuck; those who drip take a while */
+		assert(idle < 4000);    /* stuck; slow readers take a while */
 		read_rings();
 	}
 	sim_close();
@@ -719,7 +719,7 @@ static const struct company companies[] = {
 };
 
 struct answer { int32_t id[40], n; float logprob[40]; bool over; int32_t cached; };
-struct listener { struct answer a[2]; };        /* user_data 0, 1: the request; others: not heard */
+struct listener { struct answer a[2]; };        /* user_data 0, 1: the request; others are ignored */
 
 static bool hall_room(void *ctx, void *who, uint32_t n)
 {

@@ -414,7 +414,7 @@ static void slim(void **state)
 	ask_free(&a);
 }
 
-/* 128 levels are read, of the body and of a call's arguments, 129 are not; and it is we who say so. */
+/* 128 levels are read, in the body and in a call's arguments. 129 are refused, by us and not by jansson. */
 static void deepest(void **state)
 {
 	static const struct { enum ask_kind kind; const char *before, *after; int levels; const char *message; } cases[] = {
