@@ -37,7 +37,7 @@ void bpe_free(struct bpe *b)
 }
 
 /* The slot of a pair, or the empty slot where it belongs. */
-static struct bpe_pair *find(const struct bpe *b, int32_t left, int32_t right)
+static struct bpe_pair *find_pair(const struct bpe *b, int32_t left, int32_t right)
 {
 	uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9e3779b97f4a7c15u;
 	uint32_t i = (uint32_t)(h >> 32 ^ h >> 51) & b->mask;
@@ -52,7 +52,7 @@ static struct bpe_pair *find(const struct bpe *b, int32_t left, int32_t right)
 
 static int32_t rank_of(const struct bpe *b, int32_t left, int32_t right)
 {
-	const struct bpe_pair *p = find(b, left, right);
+	const struct bpe_pair *p = find_pair(b, left, right);
 
 	return p->rank < 0 ? NO_RANK : p->rank;
 }
@@ -72,7 +72,7 @@ int bpe_add(struct bpe *b, const char *left, size_t n_left, const char *right, s
 	id = vocab_by_spelling(b->v, joined, n_left + n_right);
 	if (l < 0 || r < 0 || id < 0)
 		return -EINVAL;
-	p = find(b, l, r);
+	p = find_pair(b, l, r);
 	if (p->rank < 0) {            /* of a repeated merge the first counts */
 		*p = (struct bpe_pair){ l, r, (int32_t)b->n, id };
 		b->side[l] = b->side[r] = 1;
@@ -96,7 +96,7 @@ static size_t merge_short(const struct bpe *b, int32_t *id, size_t n)
 				best = i;
 		if (rank[best] == NO_RANK)
 			break;
-		id[best] = find(b, id[best], id[best + 1])->id;
+		id[best] = find_pair(b, id[best], id[best + 1])->id;
 		n--;
 		memmove(&id[best + 1], &id[best + 2], (n - best - 1) * sizeof(*id));
 		memmove(&rank[best], &rank[best + 1], (n - best - 1) * sizeof(*rank));
@@ -113,7 +113,7 @@ static size_t merge_short(const struct bpe *b, int32_t *id, size_t n)
 struct heap { uint64_t *v; size_t n; };
 struct link { int32_t id; uint32_t prev, next; };   /* next == n: the last one; id < 0: merged into another */
 
-struct work {                    /* for a window of `window` symbols, in one allocation */
+struct merge_work {              /* for a window of `window` symbols, in one allocation */
 	size_t window;
 	struct heap heap;        /* [3 * window]: a pair for each two neighbours, two more per merge */
 	struct link *link;       /* [window] */
@@ -164,7 +164,7 @@ static void offer(const struct bpe *b, struct heap *h, const struct link *l, uin
 
 /* Merge n symbols (at most a window) to tokens in id[], which may be symbol[]; returns their number.
  * at: NULL, or it gets the symbol at which each token begins, and n after the last. */
-static size_t merge_long(const struct bpe *b, struct work *w, const int32_t *symbol, size_t n_symbols,
+static size_t merge_long(const struct bpe *b, struct merge_work *w, const int32_t *symbol, size_t n_symbols,
                          int32_t *id, uint32_t *at)
 {
 	uint32_t n = (uint32_t)n_symbols, i, next;
@@ -184,7 +184,7 @@ static size_t merge_long(const struct bpe *b, struct work *w, const int32_t *sym
 		if (l[i].id < 0 || l[i].next >= n)
 			continue;
 		next = l[i].next;
-		p = find(b, l[i].id, l[next].id);
+		p = find_pair(b, l[i].id, l[next].id);
 		if (p->rank != (int32_t)(top >> 32))
 			continue;
 		l[i].id = p->id;
@@ -206,7 +206,7 @@ static size_t merge_long(const struct bpe *b, struct work *w, const int32_t *sym
 	return k;
 }
 
-static size_t to_bytes(const struct bpe *b, const char *s, size_t n, int32_t *id)
+static size_t symbols_of(const struct bpe *b, const char *s, size_t n, int32_t *id)
 {
 	size_t i, k = 0;
 
@@ -216,9 +216,10 @@ static size_t to_bytes(const struct bpe *b, const char *s, size_t n, int32_t *id
 	return k;
 }
 
-static struct work *work_create(size_t window)
+static struct merge_work *merge_work_create(size_t window)
 {
-	struct work *w = malloc(sizeof(*w) + window * (3 * sizeof(*w->heap.v) + sizeof(*w->link) + 5 * 4) + 4);
+	struct merge_work *w =
+		malloc(sizeof(*w) + window * (3 * sizeof(*w->heap.v) + sizeof(*w->link) + 5 * 4) + 4);
 
 	if (!w)
 		return NULL;
@@ -235,7 +236,7 @@ static struct work *work_create(size_t window)
 
 /* Merge the symbols of the last token before the cut and of the first one after it together: is the
  * result the same two tokens? */
-static bool seam_holds(const struct bpe *b, struct work *w, int32_t before)
+static bool seam_holds(const struct bpe *b, struct merge_work *w, int32_t before)
 {
 	size_t n = w->n_seam + w->at[1];
 
@@ -247,7 +248,8 @@ static bool seam_holds(const struct bpe *b, struct work *w, int32_t before)
 
 /* Encode the piece, a window at a time.  1: the window must be larger, and what was put may be wrong.  When
  * the ids pass the limit, one more window is merged to check its seam: a larger window may give fewer ids. */
-static int encode_windows(const struct bpe *b, const char *s, size_t n, struct bpe_out *o, struct work *w)
+static int encode_windows(const struct bpe *b, const char *s, size_t n, struct bpe_out *o,
+                          struct merge_work *w)
 {
 	int32_t before = -1;
 	size_t have = 0, i, k, m;
@@ -257,7 +259,7 @@ static int encode_windows(const struct bpe *b, const char *s, size_t n, struct b
 		while (n && have < w->window) {
 			size_t take = w->window - have < n ? w->window - have : n;
 
-			have += to_bytes(b, s, take, w->symbol + have);
+			have += symbols_of(b, s, take, w->symbol + have);
 			s += take;
 			n -= take;
 		}
@@ -300,7 +302,7 @@ static int encode_long(const struct bpe *b, const char *s, size_t n, struct bpe_
 	if (n >= INT32_MAX / 3)
 		return -E2BIG;
 	for (; rc > 0; window = n / 4 > window ? window * 4 : n) {
-		struct work *w = work_create(window);
+		struct merge_work *w = merge_work_create(window);
 
 		if (!w)
 			return -ENOMEM;
@@ -320,7 +322,7 @@ static bool is_whole(const struct bpe *b, int32_t token, const char *s, size_t n
 	if (w == WHOLE_UNKNOWN) {
 		if (n > SHORT_MAX)
 			return false;
-		w = merge_short(b, id, to_bytes(b, s, n, id)) == 1 && id[0] == token ? WHOLE_YES : WHOLE_NO;
+		w = merge_short(b, id, symbols_of(b, s, n, id)) == 1 && id[0] == token ? WHOLE_YES : WHOLE_NO;
 		__atomic_store_n(&b->whole[token], w, __ATOMIC_RELAXED);
 	}
 	return w == WHOLE_YES;
@@ -337,7 +339,7 @@ int bpe_encode(const struct bpe *b, const char *s, size_t n, struct bpe_out *o)
 	}
 	if (n > SHORT_MAX)
 		return encode_long(b, s, n, o);
-	n = merge_short(b, id, to_bytes(b, s, n, id));
+	n = merge_short(b, id, symbols_of(b, s, n, id));
 	for (i = 0; i < n; i++)
 		bpe_put(o, id[i]);
 	return 0;

@@ -94,7 +94,7 @@ void chat_template_close(struct chat_template *c)
 }
 
 /* The one that renders this chat.  It may have no source, or not be compiled. */
-static const struct chat_template *pick(const struct sr_text *t, const struct chat *c)
+static const struct chat_template *pick(const struct sr_text *t, const struct chat_input *c)
 {
 	if (c->own)
 		return c->own;
@@ -103,7 +103,7 @@ static const struct chat_template *pick(const struct sr_text *t, const struct ch
 
 /* ---- the shape ------------------------------------------------------------------------------- */
 
-int chat_read_inputs(struct chat *c, json_t *object, struct chat_error *e)
+int chat_read_inputs(struct chat_input *c, json_t *object, struct chat_error *e)
 {
 	static const char *const efforts[] = { "none", "minimal", "low", "medium", "high", "xhigh", "max" };
 	char at[40];
@@ -209,7 +209,7 @@ static size_t count_texts(json_t *message)
 	return json_is_string(v) ? 1 : json_array_size(v);
 }
 
-int chat_read_messages(struct chat *c, json_t *messages, struct chat_error *e)
+int chat_read_messages(struct chat_input *c, json_t *messages, struct chat_error *e)
 {
 	size_t i, n_text = 0;
 	json_t **text, *m;
@@ -241,17 +241,17 @@ int chat_read_messages(struct chat *c, json_t *messages, struct chat_error *e)
 	return 0;
 }
 
-void chat_free(struct chat *c)
+void chat_free(struct chat_input *c)
 {
 	free(c->message);
-	*c = (struct chat){ 0 };
+	*c = (struct chat_input){ 0 };
 }
 
 /* ---- as the template reads it ---------------------------------------------------------------- */
 
 /* Put v into holder.  Jansson frees v if there is no memory for that; then return NULL, to which jansson adds
  * nothing, and set *ok to false.  Else return v. */
-static json_t *put(json_t *holder, const char *key, json_t *v, bool *ok)
+static json_t *put_member(json_t *holder, const char *key, json_t *v, bool *ok)
 {
 	bool put = json_object_set_new(holder, key, v) == 0;
 
@@ -259,7 +259,7 @@ static json_t *put(json_t *holder, const char *key, json_t *v, bool *ok)
 	return put ? v : NULL;
 }
 
-static json_t *add(json_t *list, json_t *v, bool *ok)
+static json_t *append_json(json_t *list, json_t *v, bool *ok)
 {
 	bool added = json_array_append_new(list, v) == 0;
 
@@ -305,7 +305,7 @@ static json_t *content(const struct chat_message *m, bool parts, const char *end
 	list = json_array();
 	for (i = 0; i < m->n_text; i++) {
 		s = joined(m->text + i, 1, i + 1 == m->n_text ? end : "");
-		add(list, json_pack("{s:s, s:o}", "type", "text", "text", s), ok);
+		append_json(list, json_pack("{s:s, s:o}", "type", "text", "text", s), ok);
 	}
 	return list;
 }
@@ -313,18 +313,18 @@ static json_t *content(const struct chat_message *m, bool parts, const char *end
 /* Templates read arguments as an object; clients send back the string that they received. */
 static int calls(json_t *copy, json_t *list, size_t message, size_t *left, bool *ok, struct chat_error *e)
 {
-	json_t *call, *function, *v, *out = put(copy, "tool_calls", json_array(), ok), *made;
+	json_t *call, *function, *v, *out = put_member(copy, "tool_calls", json_array(), ok), *made;
 	json_error_t unused;
 	size_t i;
 	int rc;
 
 	json_array_foreach(list, i, call) {
-		made = add(out, json_copy(call), ok);
+		made = append_json(out, json_copy(call), ok);
 		function = json_object_get(call, "function");
 		v = json_object_get(function, "arguments");
 		if (!json_is_object(function) || !json_is_string(v))
 			continue;
-		function = put(made, "function", json_copy(function), ok);
+		function = put_member(made, "function", json_copy(function), ok);
 		if (json_string_length(v)) {
 			rc = text_json_read(&v, json_string_value(v), json_string_length(v), left, &unused);
 			if (rc == -ENOMEM)
@@ -335,13 +335,13 @@ static int calls(json_t *copy, json_t *list, size_t message, size_t *left, bool 
 		} else {
 			v = json_object();
 		}
-		put(function, "arguments", v, ok);
+		put_member(function, "arguments", v, ok);
 	}
 	return 0;
 }
 
 /* The messages as the template reads them. */
-static int conversation(const struct chat *c, const struct chat_template *t, json_t *to, bool *ok,
+static int conversation(const struct chat_input *c, const struct chat_template *t, json_t *to, bool *ok,
                         struct chat_error *e)
 {
 	static const char *const kept[] = { "name", "tool_call_id", "reasoning", "tools" };
@@ -357,20 +357,20 @@ static int conversation(const struct chat *c, const struct chat_template *t, jso
 		role = json_string_value(json_object_get(m->given, "role"));
 		tool = !strcmp(role, "tool");
 		last = c->continue_final && i + 1 == c->n_messages;
-		copy = add(to, json_object(), ok);
+		copy = append_json(to, json_object(), ok);
 		/* developer is OpenAI's newer name for system; most templates know only system. */
-		put(copy, "role", !strcmp(role, "developer") && !t->developer ? json_string("system") :
-		    json_incref(json_object_get(m->given, "role")), ok);
-		put(copy, "content", content(m, parts && !tool, last ? MARK : "", ok), ok);
+		put_member(copy, "role", !strcmp(role, "developer") && !t->developer ? json_string("system") :
+		           json_incref(json_object_get(m->given, "role")), ok);
+		put_member(copy, "content", content(m, parts && !tool, last ? MARK : "", ok), ok);
 		for (k = 0; k < sizeof(kept) / sizeof(kept[0]); k++)
 			if (text_json_given(m->given, kept[k]))
-				put(copy, kept[k], json_incref(json_object_get(m->given, kept[k])), ok);
+				put_member(copy, kept[k], json_incref(json_object_get(m->given, kept[k])), ok);
 		v = json_object_get(m->given, "reasoning");
 		if (!text_json_given(m->given, "reasoning"))
 			v = json_object_get(m->given, "reasoning_content");
 		if (v && !json_is_null(v)) {
-			put(copy, "reasoning", json_incref(v), ok);
-			put(copy, "reasoning_content", json_incref(v), ok);
+			put_member(copy, "reasoning", json_incref(v), ok);
+			put_member(copy, "reasoning_content", json_incref(v), ok);
 		}
 		v = json_object_get(m->given, "tool_calls");
 		if (json_array_size(v) && calls(copy, v, i, &left, ok, e) < 0)
@@ -396,27 +396,27 @@ static void put_default(json_t *vars, const char *name, json_t *v, bool *ok)
 	if (json_object_get(vars, name))
 		json_decref(v);
 	else
-		put(vars, name, v, ok);
+		put_member(vars, name, v, ok);
 }
 
 /* All that the template reads, beside its messages. */
-static void variables(const struct sr_text *t, const struct chat *c, json_t *vars, bool *ok)
+static void variables(const struct sr_text *t, const struct chat_input *c, json_t *vars, bool *ok)
 {
 	const char *key;
 	json_t *v;
 
-	put(vars, "add_generation_prompt", json_boolean(c->add_generation_prompt), ok);
+	put_member(vars, "add_generation_prompt", json_boolean(c->add_generation_prompt), ok);
 	if (c->tools)
-		put(vars, "tools", json_incref(c->tools), ok);
+		put_member(vars, "tools", json_incref(c->tools), ok);
 	if (c->documents)
-		put(vars, "documents", json_incref(c->documents), ok);
+		put_member(vars, "documents", json_incref(c->documents), ok);
 	if (c->reasoning_effort) {
-		put(vars, "reasoning_effort", json_string(c->reasoning_effort), ok);
-		put(vars, "enable_thinking", json_boolean(strcmp(c->reasoning_effort, "none")), ok);
+		put_member(vars, "reasoning_effort", json_string(c->reasoning_effort), ok);
+		put_member(vars, "enable_thinking", json_boolean(strcmp(c->reasoning_effort, "none")), ok);
 	}
 	json_object_foreach(c->variables, key, v)
 		if (strcmp(key, "messages") && strcmp(key, "tools"))
-			put(vars, key, json_incref(v), ok);
+			put_member(vars, key, json_incref(v), ok);
 	put_default(vars, "bos_token", special_token(t, sr_text_info(t)->bos), ok);
 	put_default(vars, "eos_token", special_token(t, sr_text_info(t)->eos), ok);
 	put_default(vars, "tools", json_null(), ok);
@@ -424,7 +424,8 @@ static void variables(const struct sr_text *t, const struct chat *c, json_t *var
 }
 
 /* -EINVAL: the caller gives what the template does not read. */
-static int all_read(const struct chat *c, const struct template *t, const json_t *vars, struct chat_error *e)
+static int all_read(const struct chat_input *c, const struct template *t, const json_t *vars,
+                    struct chat_error *e)
 {
 	const char *name;
 
@@ -455,12 +456,12 @@ static int cut_final(char *text, int64_t *n, struct chat_error *e)
 	return 0;
 }
 
-static int64_t render(const struct sr_text *t, const struct chat *c, json_t *vars, char **out,
-                      struct chat_error *e)
+static int64_t render_chat(const struct sr_text *t, const struct chat_input *c, json_t *vars, char **out,
+                           struct chat_error *e)
 {
 	const struct chat_template *template = pick(t, c);
 	bool ok = true;
-	json_t *messages = put(vars, "messages", json_array(), &ok);
+	json_t *messages = put_member(vars, "messages", json_array(), &ok);
 	int64_t n;
 
 	if (!template->compiled && !template->source)
@@ -482,13 +483,13 @@ static int64_t render(const struct sr_text *t, const struct chat *c, json_t *var
 	return n;
 }
 
-int64_t chat_prompt(const struct sr_text *t, const struct chat *c, char **out, struct chat_error *e)
+int64_t chat_prompt(const struct sr_text *t, const struct chat_input *c, char **out, struct chat_error *e)
 {
 	json_t *vars = json_object();
 	int64_t n;
 
 	*out = NULL;
-	n = render(t, c, vars, out, e);
+	n = render_chat(t, c, vars, out, e);
 	json_decref(vars);
 	if (n >= 0 && c->continue_final && cut_final(*out, &n, e) < 0) {
 		free(*out);
@@ -521,7 +522,7 @@ static int64_t chat_of(const struct sr_text *t, const struct chat_template *own,
                        struct chat_error *e)
 {
 	json_t *effort = json_object_get(context, "reasoning_effort"), *others = NULL;
-	struct chat c = {
+	struct chat_input c = {
 		.own = own,
 		.tools = text_json_given(context, "tools") ? json_object_get(context, "tools") : NULL,
 		.reasoning_effort = json_string_value(effort),

@@ -1,5 +1,5 @@
-/* chat.h - the one way from messages to the text of a prompt.  The HTTP adapter fills a struct chat from a
- * request; sr_text_chat() fills one for all who have the messages as JSON text.
+/* chat.h - the one way from messages to the text of a prompt.  The HTTP adapter fills a struct chat_input
+ * from a request; sr_text_chat() fills one for all who have the messages as JSON text.
  *
  * chat_read_inputs() and chat_read_messages() check what needs only the JSON, so that a wrong chat costs no
  * rendering; chat_prompt() renders.  No I/O and no globals; any thread may run them.
@@ -33,7 +33,7 @@ struct chat_message {
 	size_t n_text;
 };
 
-struct chat {
+struct chat_input {
 	/* The caller's JSON, which outlives the chat; NULL = not given. */
 	json_t *messages, *tools, *documents;
 	json_t *variables;            /* of the template; they win over all but messages and tools */
@@ -66,10 +66,10 @@ struct chat_error {
 
 /* Take documents, chat_template_kwargs (as variables) from the object that the caller's fields are from, and
  * check them, reasoning_effort and continue_final. */
-int chat_read_inputs(struct chat *c, json_t *object, struct chat_error *e);
-int chat_read_messages(struct chat *c, json_t *messages, struct chat_error *e);
+int chat_read_inputs(struct chat_input *c, json_t *object, struct chat_error *e);
+int chat_read_messages(struct chat_input *c, json_t *messages, struct chat_error *e);
 /* *out: malloc'ed, NUL-terminated. */
-int64_t chat_prompt(const struct sr_text *t, const struct chat *c, char **out, struct chat_error *e);
-void chat_free(struct chat *c);
+int64_t chat_prompt(const struct sr_text *t, const struct chat_input *c, char **out, struct chat_error *e);
+void chat_free(struct chat_input *c);
 
 #endif

@@ -55,7 +55,7 @@ void sr_detok_init(struct sr_detok *d, bool skip_special)
 
 struct sink { char *out; size_t cap, n; };
 
-static void put(struct sink *o, const char *s, size_t n)
+static void sink_put(struct sink *o, const char *s, size_t n)
 {
 	if (o->n < o->cap)
 		memcpy(o->out + o->n, s, n < o->cap - o->n ? n : o->cap - o->n);
@@ -78,10 +78,10 @@ static void push(struct sr_detok *d, const char *s, size_t n, struct sink *o)
 			d->n_held++;
 			i++;
 		} else if (cp == UTF8_BAD) {     /* the held bytes were bad; s[i] starts anew */
-			put(o, "\xef\xbf\xbd", 3);
+			sink_put(o, "\xef\xbf\xbd", 3);
 			d->n_held = 0;
 		} else {
-			put(o, (char *)d->held, k);
+			sink_put(o, (char *)d->held, k);
 			d->n_held = 0;
 			i++;
 		}
@@ -90,16 +90,16 @@ static void push(struct sr_detok *d, const char *s, size_t n, struct sink *o)
 		k = utf8_next(s + i, n - i, &cp);
 		if (cp < UTF8_PARTIAL)
 			continue;
-		put(o, s + run, i - run);
+		sink_put(o, s + run, i - run);
 		run = i + k;
 		if (cp == UTF8_BAD) {
-			put(o, "\xef\xbf\xbd", 3);
+			sink_put(o, "\xef\xbf\xbd", 3);
 		} else {
 			memcpy(d->held, s + i, k);
 			d->n_held = k;
 		}
 	}
-	put(o, s + run, n - run);
+	sink_put(o, s + run, n - run);
 }
 
 int sr_detok_push(struct sr_detok *d, const struct sr_text *t, int32_t id, char *out, size_t cap)
@@ -148,6 +148,6 @@ int64_t sr_text_decode(const struct sr_text *t, const int32_t *ids, size_t n, bo
 			push(&d, s, (size_t)len, &o);
 	}
 	if (d.n_held)
-		put(&o, "\xef\xbf\xbd", 3);
+		sink_put(&o, "\xef\xbf\xbd", 3);
 	return (int64_t)o.n;
 }

@@ -16,14 +16,15 @@
 
 #define FILE_MAX (64 << 20)
 
-struct job {
+struct json_reader {
 	struct sr_text *t;
 	const char *dir;
 	char *err;
 	size_t errlen;
 };
 
-static int refuse(const struct job *j, int rc, const char *file, const char *what, const char *name)
+static int reject_file(const struct json_reader *j, int rc, const char *file, const char *what,
+                       const char *name)
 {
 	snprintf(j->err, j->errlen, "%s/%s: %s%s%.80s%s", j->dir, file, what, name ? " '" : "", name ? name : "",
 	         name ? rc == -ENOTSUP ? "' is not supported" : "'" : "");
@@ -33,7 +34,7 @@ static int refuse(const struct job *j, int rc, const char *file, const char *wha
 #define TOKENIZER "tokenizer.json"
 
 /* Load a file of the directory.  1 and its JSON object; 0: there is no such file; or an error. */
-static int load(const struct job *j, const char *file, size_t flags, json_t **out)
+static int load_file(const struct json_reader *j, const char *file, size_t flags, json_t **out)
 {
 	char path[4352];
 	json_error_t e;
@@ -43,7 +44,7 @@ static int load(const struct job *j, const char *file, size_t flags, json_t **ou
 	if (stat(path, &st) < 0 && errno == ENOENT)
 		return 0;
 	if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX)
-		return refuse(j, -EINVAL, file, "not a regular file of at most 64 MiB", NULL);
+		return reject_file(j, -EINVAL, file, "not a regular file of at most 64 MiB", NULL);
 	*out = json_load_file(path, flags, &e);
 	if (!*out) {
 		snprintf(j->err, j->errlen, "%s: line %d: %s", path, e.line, e.text);
@@ -52,10 +53,10 @@ static int load(const struct job *j, const char *file, size_t flags, json_t **ou
 	if (json_is_object(*out))
 		return 1;
 	json_decref(*out);
-	return refuse(j, -EINVAL, file, "not a JSON object", NULL);
+	return reject_file(j, -EINVAL, file, "not a JSON object", NULL);
 }
 
-static const char *type_of(const json_t *j)
+static const char *type_name_of(const json_t *j)
 {
 	const char *s = json_string_value(json_object_get(j, "type"));
 
@@ -69,7 +70,7 @@ static bool is_true(const json_t *j, const char *key)
 
 /* ---- tokenizer.json ------------------------------------------------------------------------- */
 
-static int read_normalizer(const struct job *j, const json_t *n)
+static int read_normalizer(const struct json_reader *j, const json_t *n)
 {
 	const json_t *list = json_object_get(n, "normalizers");
 	size_t i;
@@ -77,20 +78,20 @@ static int read_normalizer(const struct job *j, const json_t *n)
 
 	if (!n || json_is_null(n))
 		return 0;
-	if (!strcmp(type_of(n), "Sequence")) {
+	if (!strcmp(type_name_of(n), "Sequence")) {
 		json_array_foreach(list, i, item)
-			if (strcmp(type_of(item), "NFC"))
-				return refuse(j, -ENOTSUP, TOKENIZER, "normalizer", type_of(item));
+			if (strcmp(type_name_of(item), "NFC"))
+				return reject_file(j, -ENOTSUP, TOKENIZER, "normalizer", type_name_of(item));
 		j->t->nfc = json_array_size(list) > 0;
 		return 0;
 	}
-	if (strcmp(type_of(n), "NFC"))
-		return refuse(j, -ENOTSUP, TOKENIZER, "normalizer", type_of(n));
+	if (strcmp(type_name_of(n), "NFC"))
+		return reject_file(j, -ENOTSUP, TOKENIZER, "normalizer", type_name_of(n));
 	j->t->nfc = true;
 	return 0;
 }
 
-static int read_split(const struct job *j, const json_t *p)
+static int read_split(const struct json_reader *j, const json_t *p)
 {
 	const json_t *pattern = json_object_get(p, "pattern");
 	const json_t *re = json_object_get(pattern, "Regex"), *plain = json_object_get(pattern, "String");
@@ -102,16 +103,17 @@ static int read_split(const struct job *j, const json_t *p)
 	int rc;
 
 	if (!json_is_string(s))
-		return refuse(j, -EINVAL, TOKENIZER, "pre_tokenizer Split without a pattern", NULL);
+		return reject_file(j, -EINVAL, TOKENIZER, "pre_tokenizer Split without a pattern", NULL);
 	if (!behavior || (strcmp(behavior, "Isolated") && !drop))
-		return refuse(j, -ENOTSUP, TOKENIZER, "pre_tokenizer Split with behavior", behavior ? behavior : "");
+		return reject_file(j, -ENOTSUP, TOKENIZER, "pre_tokenizer Split with behavior",
+		                   behavior ? behavior : "");
 	rc = pre_add(&j->t->pre, json_string_value(s), json_string_length(s), !re, drop, why, sizeof(why));
-	return rc ? refuse(j, rc, TOKENIZER, why, NULL) : 0;
+	return rc ? reject_file(j, rc, TOKENIZER, why, NULL) : 0;
 }
 
-static int read_pre(const struct job *j, const json_t *p, bool *byte_level)
+static int read_pre(const struct json_reader *j, const json_t *p, bool *byte_level)
 {
-	const char *type = type_of(p), *re = NULL;
+	const char *type = type_name_of(p), *re = NULL;
 	char why[400];
 	json_t *item;
 	size_t i;
@@ -119,8 +121,8 @@ static int read_pre(const struct job *j, const json_t *p, bool *byte_level)
 
 	if (!strcmp(type, "Sequence")) {
 		json_array_foreach(json_object_get(p, "pretokenizers"), i, item) {
-			if (!strcmp(type_of(item), "Sequence"))
-				return refuse(j, -ENOTSUP, TOKENIZER, "pre_tokenizer Sequence inside a", "Sequence");
+			if (!strcmp(type_name_of(item), "Sequence"))
+				return reject_file(j, -ENOTSUP, TOKENIZER, "pre_tokenizer Sequence inside a", "Sequence");
 			rc = read_pre(j, item, byte_level);
 			if (rc)
 				return rc;
@@ -128,7 +130,7 @@ static int read_pre(const struct job *j, const json_t *p, bool *byte_level)
 		return 0;
 	}
 	if (*byte_level)
-		return refuse(j, -ENOTSUP, TOKENIZER, "a pre_tokenizer after ByteLevel:", type);
+		return reject_file(j, -ENOTSUP, TOKENIZER, "a pre_tokenizer after ByteLevel:", type);
 	if (!strcmp(type, "Split"))
 		return read_split(j, p);
 	if (!strcmp(type, "Digits")) {
@@ -136,17 +138,17 @@ static int read_pre(const struct job *j, const json_t *p, bool *byte_level)
 	} else if (!strcmp(type, "ByteLevel")) {
 		*byte_level = true;
 		if (is_true(p, "add_prefix_space"))
-			return refuse(j, -ENOTSUP, TOKENIZER, "pre_tokenizer ByteLevel with", "add_prefix_space");
+			return reject_file(j, -ENOTSUP, TOKENIZER, "pre_tokenizer ByteLevel with", "add_prefix_space");
 		if (!json_is_false(json_object_get(p, "use_regex")))
 			re = pre_gpt2;
 	} else {
-		return refuse(j, -ENOTSUP, TOKENIZER, "pre_tokenizer", type);
+		return reject_file(j, -ENOTSUP, TOKENIZER, "pre_tokenizer", type);
 	}
 	rc = re ? pre_add(&j->t->pre, re, strlen(re), false, false, why, sizeof(why)) : 0;
-	return rc ? refuse(j, rc, TOKENIZER, why, NULL) : 0;
+	return rc ? reject_file(j, rc, TOKENIZER, why, NULL) : 0;
 }
 
-static int read_vocab(const struct job *j, const json_t *model, const json_t *added)
+static int read_vocab(const struct json_reader *j, const json_t *model, const json_t *added)
 {
 	json_t *vocab = json_object_get(model, "vocab"), *item;
 	struct vocab *v = &j->t->vocab;
@@ -155,11 +157,11 @@ static int read_vocab(const struct job *j, const json_t *model, const json_t *ad
 	int rc;
 
 	if (!json_is_object(vocab))
-		return refuse(j, -EINVAL, TOKENIZER, "model.vocab is not an object", NULL);
+		return reject_file(j, -EINVAL, TOKENIZER, "model.vocab is not an object", NULL);
 	json_object_keylen_foreach(vocab, key, n, item) {
 		rc = json_is_integer(item) ? vocab_set(v, json_integer_value(item), key, n, 0) : -EINVAL;
 		if (rc)
-			return refuse(j, rc, TOKENIZER, "model.vocab: no memory, or no id of its own for", key);
+			return reject_file(j, rc, TOKENIZER, "model.vocab: no memory, or no id of its own for", key);
 	}
 	json_array_foreach(added, i, item) {
 		const json_t *id = json_object_get(item, "id"), *s = json_object_get(item, "content");
@@ -167,17 +169,17 @@ static int read_vocab(const struct job *j, const json_t *model, const json_t *ad
 		if (!json_is_integer(id) || !json_is_string(s) || !json_string_length(s) ||
 		    vocab_set(v, json_integer_value(id), json_string_value(s), json_string_length(s),
 		              VOCAB_ADDED | (is_true(item, "special") ? VOCAB_SPECIAL : 0)))
-			return refuse(j, -EINVAL, TOKENIZER, "added_tokens: not an id and a content of its own",
-			              json_string_value(s));
+			return reject_file(j, -EINVAL, TOKENIZER, "added_tokens: not an id and a content of its own",
+			                   json_string_value(s));
 		if (is_true(item, "single_word"))
-			return refuse(j, -ENOTSUP, TOKENIZER, "added_tokens with", "single_word");
+			return reject_file(j, -ENOTSUP, TOKENIZER, "added_tokens with", "single_word");
 	}
 	rc = vocab_seal(v);
 	j->t->info.vocab = v->n;
-	return rc ? refuse(j, rc, TOKENIZER, "no memory", NULL) : 0;
+	return rc ? reject_file(j, rc, TOKENIZER, "no memory", NULL) : 0;
 }
 
-static int read_added(const struct job *j, const json_t *added)
+static int read_added_tokens(const struct json_reader *j, const json_t *added)
 {
 	const struct vocab *v = &j->t->vocab;
 	json_t *item;
@@ -189,12 +191,12 @@ static int read_added(const struct job *j, const json_t *added)
 		                         is_true(item, "special"), is_true(item, "lstrip"), is_true(item, "rstrip") };
 
 		if (added_put(is_true(item, "normalized") ? &j->t->after : &j->t->before, &a))
-			return refuse(j, -ENOMEM, TOKENIZER, "no memory", NULL);
+			return reject_file(j, -ENOMEM, TOKENIZER, "no memory", NULL);
 	}
 	return 0;
 }
 
-static int read_merges(const struct job *j, const json_t *model)
+static int read_merge_list(const struct json_reader *j, const json_t *model)
 {
 	const json_t *merges = json_object_get(model, "merges");
 	struct bpe *b = &j->t->bpe;
@@ -203,9 +205,9 @@ static int read_merges(const struct job *j, const json_t *model)
 	int rc;
 
 	if (!json_is_array(merges) || json_array_size(merges) > INT32_MAX / 4)
-		return refuse(j, -EINVAL, TOKENIZER, "model.merges is not an array", NULL);
+		return reject_file(j, -EINVAL, TOKENIZER, "model.merges is not an array", NULL);
 	if (bpe_create(b, &j->t->vocab, (uint32_t)json_array_size(merges)))
-		return refuse(j, -ENOMEM, TOKENIZER, "no memory", NULL);
+		return reject_file(j, -ENOMEM, TOKENIZER, "no memory", NULL);
 	json_array_foreach(merges, i, item) {
 		const json_t *l = json_array_get(item, 0), *r = json_array_get(item, 1);
 		const char *s = json_string_value(item), *space = s && *s ? strchr(s + 1, ' ') : NULL;
@@ -229,33 +231,33 @@ static int read_merges(const struct job *j, const json_t *model)
 	return 0;
 }
 
-static int read_model(const struct job *j, const json_t *model, const json_t *added)
+static int read_model(const struct json_reader *j, const json_t *model, const json_t *added)
 {
 	static const char *const must_be_empty[] = { "dropout", "continuing_subword_prefix",
 	                                             "end_of_word_suffix" };
 	int rc;
 
 	/* files from before 2020 have no type; only BPE has merges */
-	if (!json_is_object(model) || (json_object_get(model, "type") && strcmp(type_of(model), "BPE")))
-		return refuse(j, -ENOTSUP, TOKENIZER, "model", type_of(model));
+	if (!json_is_object(model) || (json_object_get(model, "type") && strcmp(type_name_of(model), "BPE")))
+		return reject_file(j, -ENOTSUP, TOKENIZER, "model", type_name_of(model));
 	for (size_t i = 0; i < sizeof(must_be_empty) / sizeof(*must_be_empty); i++) {
 		const json_t *v = json_object_get(model, must_be_empty[i]);
 
 		if (v && !json_is_null(v) && json_string_length(v))
-			return refuse(j, -ENOTSUP, TOKENIZER, "model with", must_be_empty[i]);
+			return reject_file(j, -ENOTSUP, TOKENIZER, "model with", must_be_empty[i]);
 		if (json_is_number(v) && json_number_value(v) != 0)
-			return refuse(j, -ENOTSUP, TOKENIZER, "model with", must_be_empty[i]);
+			return reject_file(j, -ENOTSUP, TOKENIZER, "model with", must_be_empty[i]);
 	}
 	if (is_true(model, "byte_fallback"))
-		return refuse(j, -ENOTSUP, TOKENIZER, "model with", "byte_fallback");
+		return reject_file(j, -ENOTSUP, TOKENIZER, "model with", "byte_fallback");
 	rc = read_vocab(j, model, added);
 	if (!rc)
-		rc = read_added(j, added);
-	return rc ? rc : read_merges(j, model);
+		rc = read_added_tokens(j, added);
+	return rc ? rc : read_merge_list(j, model);
 }
 
 /* Read which ids TemplateProcessing puts before and after a single text. */
-static int read_post(const struct job *j, const json_t *p)
+static int read_post(const struct json_reader *j, const json_t *p)
 {
 	const json_t *single = json_object_get(p, "single"), *table = json_object_get(p, "special_tokens");
 	struct sr_text *t = j->t;
@@ -263,19 +265,19 @@ static int read_post(const struct job *j, const json_t *p)
 	json_t *item, *id;
 	size_t i, k;
 
-	if (!p || json_is_null(p) || !strcmp(type_of(p), "ByteLevel"))
+	if (!p || json_is_null(p) || !strcmp(type_name_of(p), "ByteLevel"))
 		return 0;
-	if (!strcmp(type_of(p), "Sequence")) {
+	if (!strcmp(type_name_of(p), "Sequence")) {
 		json_array_foreach(json_object_get(p, "processors"), i, item) {
-			int rc = strcmp(type_of(item), "Sequence") ? read_post(j, item) : -ENOTSUP;
+			int rc = strcmp(type_name_of(item), "Sequence") ? read_post(j, item) : -ENOTSUP;
 
 			if (rc)
 				return rc;
 		}
 		return 0;
 	}
-	if (strcmp(type_of(p), "TemplateProcessing"))
-		return refuse(j, -ENOTSUP, TOKENIZER, "post_processor", type_of(p));
+	if (strcmp(type_name_of(p), "TemplateProcessing"))
+		return reject_file(j, -ENOTSUP, TOKENIZER, "post_processor", type_name_of(p));
 	json_array_foreach(single, i, item) {
 		const json_t *special = json_object_get(item, "SpecialToken");
 		const char *name = json_string_value(json_object_get(special, "id"));
@@ -289,14 +291,14 @@ static int read_post(const struct job *j, const json_t *p)
 			json_int_t v = json_integer_value(id);
 
 			if (*n == TEXT_EDGE || !json_is_integer(id) || v < 0 || v >= t->info.vocab)
-				return refuse(j, -EINVAL, TOKENIZER, "post_processor: no such id in", name);
+				return reject_file(j, -EINVAL, TOKENIZER, "post_processor: no such id in", name);
 			(behind ? t->suffix : t->prefix)[(*n)++] = (int32_t)v;
 		}
 	}
 	return 0;
 }
 
-static int read_tokenizer(const struct job *j, const json_t *root)
+static int read_tokenizer(const struct json_reader *j, const json_t *root)
 {
 	const json_t *decoder = json_object_get(root, "decoder");
 	bool byte_level = false;
@@ -305,9 +307,9 @@ static int read_tokenizer(const struct job *j, const json_t *root)
 	if (!rc && !json_is_null(json_object_get(root, "pre_tokenizer")))
 		rc = read_pre(j, json_object_get(root, "pre_tokenizer"), &byte_level);
 	if (!rc && !byte_level)
-		rc = refuse(j, -ENOTSUP, TOKENIZER, "a pre_tokenizer that does not end with ByteLevel", NULL);
-	if (!rc && decoder && !json_is_null(decoder) && strcmp(type_of(decoder), "ByteLevel"))
-		rc = refuse(j, -ENOTSUP, TOKENIZER, "decoder", type_of(decoder));
+		rc = reject_file(j, -ENOTSUP, TOKENIZER, "a pre_tokenizer that does not end with ByteLevel", NULL);
+	if (!rc && decoder && !json_is_null(decoder) && strcmp(type_name_of(decoder), "ByteLevel"))
+		rc = reject_file(j, -ENOTSUP, TOKENIZER, "decoder", type_name_of(decoder));
 	if (!rc)
 		rc = read_model(j, json_object_get(root, "model"), json_object_get(root, "added_tokens"));
 	if (!rc)
@@ -343,7 +345,7 @@ static const char *template_named(const json_t *v, const char *wanted)
 	return NULL;
 }
 
-static int read_template_file(const struct job *j)
+static int read_template_file(const struct json_reader *j)
 {
 	char path[4352];
 	struct stat st;
@@ -357,26 +359,26 @@ static int read_template_file(const struct job *j)
 		return 0;
 	if (fstat(fileno(f), &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > 1 << 20) {
 		fclose(f);
-		return refuse(j, -EINVAL, "chat_template.jinja", "not a regular file of at most 1 MiB", NULL);
+		return reject_file(j, -EINVAL, "chat_template.jinja", "not a regular file of at most 1 MiB", NULL);
 	}
 	s = malloc((size_t)st.st_size + 1);
 	n = s ? fread(s, 1, (size_t)st.st_size, f) : 0;
 	fclose(f);
 	if (!s)
-		return refuse(j, -ENOMEM, "chat_template.jinja", "no memory", NULL);
+		return reject_file(j, -ENOMEM, "chat_template.jinja", "no memory", NULL);
 	s[n] = 0;
 	free(j->t->chat.source);
 	j->t->chat.source = s;
 	return 0;
 }
 
-static int read_tokenizer_config(const struct job *j)
+static int read_tokenizer_config(const struct json_reader *j)
 {
 	struct sr_text *t = j->t;
 	const char *chat, *with_tools;
 	json_t *root;
 	/* as reals, because model_max_length is often 10^30 */
-	int rc = load(j, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &root);
+	int rc = load_file(j, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &root);
 
 	if (rc <= 0)
 		return rc;
@@ -390,19 +392,19 @@ static int read_tokenizer_config(const struct job *j)
 	if (!t->n_prefix && t->info.bos >= 0 && is_true(root, "add_bos_token"))
 		t->prefix[t->n_prefix++] = t->info.bos;
 	if ((chat && !t->chat.source) || (with_tools && !t->with_tools.source))
-		rc = refuse(j, -ENOMEM, "tokenizer_config.json", "no memory for its chat templates", NULL);
+		rc = reject_file(j, -ENOMEM, "tokenizer_config.json", "no memory for its chat templates", NULL);
 	json_decref(root);
 	return rc < 0 ? rc : 0;
 }
 
 /* Read eos_token_id of config.json or generation_config.json: a number or a list. */
-static int read_stops(const struct job *j, const char *file)
+static int read_stops(const struct json_reader *j, const char *file)
 {
 	struct sr_text *t = j->t;
 	json_int_t vocab;
 	json_t *root, *eos, *id;
 	size_t i;
-	int rc = load(j, file, 0, &root);
+	int rc = load_file(j, file, 0, &root);
 
 	if (rc <= 0)
 		return rc;
@@ -421,12 +423,12 @@ static int read_stops(const struct job *j, const char *file)
 
 int open_json(struct sr_text *t, const char *dir, char *err, size_t errlen)
 {
-	struct job j = { t, dir, err, errlen };
+	struct json_reader j = { t, dir, err, errlen };
 	json_t *root;
-	int rc = load(&j, TOKENIZER, 0, &root);
+	int rc = load_file(&j, TOKENIZER, 0, &root);
 
 	if (rc == 0)
-		return refuse(&j, -ENOENT, TOKENIZER, "there is none", NULL);
+		return reject_file(&j, -ENOENT, TOKENIZER, "there is none", NULL);
 	if (rc < 0)
 		return rc;
 	rc = read_tokenizer(&j, root);

@@ -142,7 +142,7 @@ static json_t *load_wide(const char *s, size_t n, json_error_t *e)
 	return v;
 }
 
-static json_t *load(const char *s, size_t n, json_error_t *e)
+static json_t *load_any(const char *s, size_t n, json_error_t *e)
 {
 	json_t *v = read_json(s, n, e);
 
@@ -159,7 +159,7 @@ int text_json_read(json_t **out, const char *s, size_t n, size_t *left, json_err
 		return -E2BIG;
 	*left -= values;
 	errno = 0;
-	*out = load(s, n, e);
+	*out = load_any(s, n, e);
 	return *out ? 0 : errno == ENOMEM ? -ENOMEM : -EINVAL; /* jansson does not always report it otherwise */
 }
 

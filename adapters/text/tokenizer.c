@@ -16,7 +16,7 @@ struct encoder {
 	struct pre_work work;
 };
 
-static int over(const struct encoder *e)
+static int over_limit(const struct encoder *e)
 {
 	return bpe_over(&e->out) ? OVER : 0;
 }
@@ -26,10 +26,10 @@ static int one_piece(void *arg, const char *s, size_t n)
 	struct encoder *e = arg;
 	int rc = bpe_encode(&e->t->bpe, s, n, &e->out);
 
-	return rc ? rc : over(e);
+	return rc ? rc : over_limit(e);
 }
 
-static int plain(struct encoder *e, const char *s, size_t n)
+static int encode_plain(struct encoder *e, const char *s, size_t n)
 {
 	return n ? pre_cut(&e->t->pre, &e->work, s, n, one_piece, e) : 0;
 }
@@ -47,7 +47,7 @@ static int around(struct encoder *e, const struct added *set, const char *s, siz
 		if (rc)
 			return rc;
 		bpe_put(&e->out, t->id);
-		if (over(e))
+		if (over_limit(e))
 			return OVER;
 		at = to;
 	}
@@ -65,24 +65,25 @@ static int normalized(struct encoder *e, const char *s, size_t n)
 		if (rc)
 			return rc;
 	}
-	rc = nfc ? around(e, &e->t->after, nfc, nfc_n, plain) : around(e, &e->t->after, s, n, plain);
+	rc = nfc ? around(e, &e->t->after, nfc, nfc_n, encode_plain) :
+	           around(e, &e->t->after, s, n, encode_plain);
 	free(nfc);
 	return rc;
 }
 
-static int encode(struct encoder *e, const char *s, size_t n, bool edges)
+static int encode_text(struct encoder *e, const char *s, size_t n, bool edges)
 {
 	const struct sr_text *t = e->t;
 	int rc;
 
 	for (int i = 0; edges && i < t->n_prefix; i++)
 		bpe_put(&e->out, t->prefix[i]);
-	rc = over(e);
+	rc = over_limit(e);
 	if (!rc)
 		rc = around(e, &t->before, s, n, normalized);
 	for (int i = 0; !rc && edges && i < t->n_suffix; i++)
 		bpe_put(&e->out, t->suffix[i]);
-	return rc ? rc : over(e);
+	return rc ? rc : over_limit(e);
 }
 
 int64_t sr_text_encode(const struct sr_text *t, const char *s, size_t n, int flags,
@@ -102,7 +103,7 @@ int64_t sr_text_encode(const struct sr_text *t, const char *s, size_t n, int fla
 	}
 	rc = pre_begin(&e.work, &t->pre, n);
 	if (!rc) {
-		rc = encode(&e, s, n, flags & SR_TEXT_SPECIAL_ADD);
+		rc = encode_text(&e, s, n, flags & SR_TEXT_SPECIAL_ADD);
 		pre_end(&e.work, &t->pre);
 	}
 	free(repaired);

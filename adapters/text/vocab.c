@@ -179,7 +179,7 @@ static void map_put(struct vocab *v, struct vocab_map *m, const struct vocab_spa
 }
 
 /* The bytes that a spelling stands for; false if it has a character outside the byte alphabet. */
-static bool to_bytes(const char *s, size_t n, char *out, size_t *out_n)
+static bool bytes_of_spelling(const char *s, size_t n, char *out, size_t *out_n)
 {
 	uint32_t cp;
 	size_t i = 0, k = 0;
@@ -202,7 +202,7 @@ static int set_piece(struct vocab *v, int32_t id, char *buf)
 	size_t n, text;
 
 	memcpy(buf, v->chars + sp->at, sp->n);
-	if (to_bytes(v->chars + sp->at, sp->n, buf, &n)) {
+	if (bytes_of_spelling(v->chars + sp->at, sp->n, buf, &n)) {
 		int rc = add_chars(v, buf, n, &v->piece[id]);
 
 		if (rc)

@@ -11,8 +11,8 @@
 #include "fields.h"
 #include "openai.h"
 
-static int number(json_t *o, const char *path, const char *name, double least, double most, double *to,
-                  char *err, size_t errlen)
+static int read_number(json_t *o, const char *path, const char *name, double least, double most, double *to,
+                       char *err, size_t errlen)
 {
 	json_t *v = json_object_get(o, name);
 
@@ -45,17 +45,17 @@ int ask_defaults_read(struct ask_defaults *d, const char *dir, bool cap, char *e
 		snprintf(err, errlen, "%s, line %d: %s", path, e.line, e.text);
 		return -EINVAL;
 	}
-	r = number(o, path, "temperature", 0, 2, &d->temperature, err, errlen);
+	r = read_number(o, path, "temperature", 0, 2, &d->temperature, err, errlen);
 	if (!r)
-		r = number(o, path, "top_p", 1e-6, 1, &d->top_p, err, errlen);
+		r = read_number(o, path, "top_p", 1e-6, 1, &d->top_p, err, errlen);
 	if (!r)
-		r = number(o, path, "min_p", 0, 1, &d->min_p, err, errlen);
+		r = read_number(o, path, "min_p", 0, 1, &d->min_p, err, errlen);
 	if (!r)
-		r = number(o, path, "repetition_penalty", 1e-6, 1e6, &d->repetition_penalty, err, errlen);
+		r = read_number(o, path, "repetition_penalty", 1e-6, 1e6, &d->repetition_penalty, err, errlen);
 	if (!r)
-		r = number(o, path, "top_k", -1, INT32_MAX, &top_k, err, errlen);
+		r = read_number(o, path, "top_k", -1, INT32_MAX, &top_k, err, errlen);
 	if (!r)
-		r = number(o, path, "max_new_tokens", 1, INT32_MAX, &max_tokens, err, errlen);
+		r = read_number(o, path, "max_new_tokens", 1, INT32_MAX, &max_tokens, err, errlen);
 	d->top_k = (int64_t)top_k;
 	d->max_tokens = (int64_t)max_tokens;
 	d->max_tokens_cap = cap ? d->max_tokens : -1;

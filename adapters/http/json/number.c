@@ -118,7 +118,7 @@ static uint64_t shortest(uint64_t c, int q, bool at_power_of_two, int *e10)
 }
 
 /* Write the decimal digits of d at the end of to[20].  Returns where they begin. */
-static char *digits_of(char *to, uint64_t d)
+static char *put_digits(char *to, uint64_t d)
 {
 	char *p = to + 20;
 
@@ -145,7 +145,7 @@ static size_t exponent(char *to, int e)
 
 /* Write n digits, the first of which counts 10^x.  As in Python, numbers below 1e-4 and from 1e16 on have an
  * exponent. */
-static size_t place(char *to, const char *digit, int n, int x)
+static size_t lay_out(char *to, const char *digit, int n, int x)
 {
 	size_t at = 0;
 
@@ -188,10 +188,10 @@ size_t number_write(char *to, double v)
 		memcpy(to + at, "0.0", 3);
 		return at + 3;
 	}
-	d = digits_of(digits, shortest(biased ? fraction | 1ull << 52 : fraction, (biased ? biased : 1) - 1075,
-	                               !fraction && biased > 1, &e10));
+	d = put_digits(digits, shortest(biased ? fraction | 1ull << 52 : fraction, (biased ? biased : 1) - 1075,
+	                                !fraction && biased > 1, &e10));
 	e10 += (int)(end - d) - 1;
 	while (end > d + 1 && end[-1] == '0')
 		end--;
-	return at + place(to + at, d, (int)(end - d), e10);
+	return at + lay_out(to + at, d, (int)(end - d), e10);
 }

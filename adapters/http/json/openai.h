@@ -68,7 +68,7 @@ struct ask {
 
 	struct prompt *prompt;        /* [n_prompts]; chat and tokenize have one */
 	int     n_prompts;
-	struct chat chat;             /* tools_optional: tool_choice "none" */
+	struct chat_input chat;       /* tools_optional: tool_choice "none" */
 	const char *chat_template;
 	json_t *last_content;         /* chat with echo: the string to repeat, or NULL */
 

@@ -119,7 +119,7 @@ size_t utf8_count(const char *s, size_t n)
 }
 
 /* 0: written unchanged; else the letter after the backslash, or 'u'. */
-static char escape(unsigned char c)
+static char short_escape(unsigned char c)
 {
 	switch (c) {
 	case '"': case '\\': return (char)c;
@@ -139,7 +139,7 @@ void out_escaped(struct out *o, const char *s, size_t n)
 	char e;
 
 	while (i < n) {
-		e = escape((unsigned char)s[i]);
+		e = short_escape((unsigned char)s[i]);
 		len = e ? 1 : utf8_length(s + i, n - i);
 		if (!e && len) {
 			i += len;

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static int set(struct problem *p, int status, const char *type, const char *param,
-               const char *fmt, va_list ap)
+static int set_problem(struct problem *p, int status, const char *type, const char *param,
+                       const char *fmt, va_list ap)
 {
 	p->status = status;
 	p->retry_after = 0;
@@ -21,7 +21,7 @@ int problem_bad(struct problem *p, const char *param, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	set(p, 400, "BadRequestError", param, fmt, ap);
+	set_problem(p, 400, "BadRequestError", param, fmt, ap);
 	va_end(ap);
 	return -1;
 }
@@ -32,7 +32,7 @@ int problem_value(struct problem *p, const char *param, const char *value, const
 	size_t n;
 
 	va_start(ap, fmt);
-	set(p, 400, "BadRequestError", param, fmt, ap);
+	set_problem(p, 400, "BadRequestError", param, fmt, ap);
 	va_end(ap);
 	n = strlen(p->message);
 	if (value)
@@ -49,7 +49,7 @@ int problem_field(struct problem *p, const char *field, const char *fmt, ...)
 
 	snprintf(param, sizeof(param), *field ? "body.%s" : "body%s", field);
 	va_start(ap, fmt);
-	set(p, 400, "Bad Request", param, fmt, ap);
+	set_problem(p, 400, "Bad Request", param, fmt, ap);
 	va_end(ap);
 	return -1;
 }
@@ -60,7 +60,7 @@ int problem_set(struct problem *p, int status, const char *type, const char *par
 	va_list ap;
 
 	va_start(ap, fmt);
-	set(p, status, type, param, fmt, ap);
+	set_problem(p, status, type, param, fmt, ap);
 	va_end(ap);
 	return -1;
 }

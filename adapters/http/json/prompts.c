@@ -21,7 +21,7 @@ static int too_long(const struct ask_limits *l, uint32_t n, struct problem *p)
 
 /* Tokenize a prompt.  Unless ids are cut from the left, it stops one token past the context: that is
  * enough to refuse the prompt. */
-static int encode(const struct ask *a, const struct ask_limits *l, struct prompt *q, struct problem *p)
+static int encode_prompt(const struct ask *a, const struct ask_limits *l, struct prompt *q, struct problem *p)
 {
 	int flags = SR_TEXT_SPECIAL_PARSE | (a->add_special ? SR_TEXT_SPECIAL_ADD : 0);
 	bool all = a->kind == ASK_TOKENIZE || (a->truncate != ASK_NONE && a->truncation_side &&
@@ -134,7 +134,7 @@ static int add_word(struct ask *a, const struct ask_limits *l, const char *word,
 	return 0;
 }
 
-static int bad_words(struct ask *a, const struct ask_limits *l, struct problem *p)
+static int encode_bad_words(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
 	json_t *v, *again;
 	const char *s;
@@ -192,7 +192,7 @@ int ask_prompts(struct ask *a, const struct ask_limits *l, struct problem *p)
 	for (i = 0; i < a->n_prompts; i++) {
 		struct prompt *q = &a->prompt[i];
 
-		if (q->text && encode(a, l, q, p) < 0)
+		if (q->text && encode_prompt(a, l, q, p) < 0)
 			return -1;
 		if (a->kind == ASK_TOKENIZE)
 			continue;
@@ -215,7 +215,7 @@ int ask_prompts(struct ask *a, const struct ask_limits *l, struct problem *p)
 			                   "max_tokens=%lld, got %lld.", (long long)ask_room(a, l,
 			                                                q->ids.n), (long long)a->min_tokens);
 	}
-	return check_scores(a, p) < 0 ? -1 : bad_words(a, l, p);
+	return check_scores(a, p) < 0 ? -1 : encode_bad_words(a, l, p);
 }
 
 int64_t ask_room(const struct ask *a, const struct ask_limits *l, uint32_t n_prompt)

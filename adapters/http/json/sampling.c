@@ -13,7 +13,7 @@
 /* A number as Python prints it. */
 struct number { char s[40]; };
 
-static struct number number(double v)
+static struct number number_text(double v)
 {
 	struct out o = { 0 };
 	struct number n;
@@ -27,7 +27,7 @@ static struct number number(double v)
 	return n;
 }
 
-static struct number whole(int64_t v)
+static struct number integer_text(int64_t v)
 {
 	struct number n;
 
@@ -44,37 +44,37 @@ static int numbers(struct ask *a, struct problem *p)
 {
 	if (!(a->presence >= -2 && a->presence <= 2))
 		return problem_bad(p, NULL, "presence_penalty must be in [-2, 2], got %s.",
-		                   number(a->presence).s);
+		                   number_text(a->presence).s);
 	if (!(a->frequency >= -2 && a->frequency <= 2))
 		return problem_bad(p, NULL, "frequency_penalty must be in [-2, 2], got %s.",
-		                   number(a->frequency).s);
+		                   number_text(a->frequency).s);
 	if (!isfinite(a->repetition))
 		return problem_bad(p, NULL, "repetition_penalty must be a finite number, got %s.",
-		                   number(a->repetition).s);
+		                   number_text(a->repetition).s);
 	if (a->repetition <= 0)
 		return problem_bad(p, NULL, "repetition_penalty must be greater than zero, got %s.",
-		                   number(a->repetition).s);
+		                   number_text(a->repetition).s);
 	if (!isfinite(a->temperature))
-		return problem_value(p, "temperature", number(a->temperature).s,
-		                     "temperature must be a finite number, got %s.", number(a->temperature).s);
+		return problem_value(p, "temperature", number_text(a->temperature).s,
+		                     "temperature must be a finite number, got %s.", number_text(a->temperature).s);
 	if (a->temperature < 0)
-		return problem_value(p, "temperature", number(a->temperature).s,
-		                     "temperature must be non-negative, got %s.", number(a->temperature).s);
+		return problem_value(p, "temperature", number_text(a->temperature).s,
+		                     "temperature must be non-negative, got %s.", number_text(a->temperature).s);
 	if (a->temperature > 2)
-		return problem_value(p, "temperature", number(a->temperature).s,
-		                     "temperature must be in [0, 2], got %s.", number(a->temperature).s);
+		return problem_value(p, "temperature", number_text(a->temperature).s,
+		                     "temperature must be in [0, 2], got %s.", number_text(a->temperature).s);
 	if (!(a->top_p > 0 && a->top_p <= 1))
-		return problem_value(p, "top_p", number(a->top_p).s, "top_p must be in (0, 1], got %s.",
-		                     number(a->top_p).s);
+		return problem_value(p, "top_p", number_text(a->top_p).s, "top_p must be in (0, 1], got %s.",
+		                     number_text(a->top_p).s);
 	if (a->top_k < -1)
 		return problem_bad(p, NULL, "top_k must be 0 (disable), or at least 1, got %s.",
-		                   whole(a->top_k).s);
+		                   integer_text(a->top_k).s);
 	if (!(a->min_p >= 0 && a->min_p <= 1))
-		return problem_bad(p, NULL, "min_p must be in [0, 1], got %s.", number(a->min_p).s);
+		return problem_bad(p, NULL, "min_p must be in [0, 1], got %s.", number_text(a->min_p).s);
 	/* These become floats on the wire: underflow or overflow there must not turn them off. */
 	if ((float)a->repetition == 0 || a->repetition > 1e6)
 		return problem_bad(p, NULL, "repetition_penalty must be at most 1000000, and not vanish in "
-		                   "single precision, got %s.", number(a->repetition).s);
+		                   "single precision, got %s.", number_text(a->repetition).s);
 	if ((float)a->top_p == 0)
 		a->top_p = 1e-30;
 	return 0;
@@ -87,32 +87,32 @@ static int lengths(struct ask *a, const struct ask_limits *l, struct problem *p)
 
 	if (a->max_tokens != ASK_NONE) {
 		if (l->context && a->max_tokens > l->context)
-			return problem_value(p, name, whole(a->max_tokens).s, "%s=%s cannot be greater than "
+			return problem_value(p, name, integer_text(a->max_tokens).s, "%s=%s cannot be greater than "
 			                     "max_model_len=%s. Please request fewer output tokens.", name,
-			                     whole(a->max_tokens).s, whole(l->context).s);
+			                     integer_text(a->max_tokens).s, integer_text(l->context).s);
 		if (a->max_tokens < 1 && !prompt_only)
-			return problem_value(p, "max_tokens", whole(a->max_tokens).s,
-			                     "max_tokens must be at least 1, got %s.", whole(a->max_tokens).s);
+			return problem_value(p, "max_tokens", integer_text(a->max_tokens).s,
+			                     "max_tokens must be at least 1, got %s.", integer_text(a->max_tokens).s);
 	}
 	if (a->min_tokens < 0)
 		return problem_bad(p, NULL, "min_tokens must be greater than or equal to 0, got %s.",
-		                   whole(a->min_tokens).s);
+		                   integer_text(a->min_tokens).s);
 	if (a->max_tokens != ASK_NONE && a->min_tokens > (prompt_only ? 1 : a->max_tokens))
 		return problem_bad(p, NULL, "min_tokens must be less than or equal to max_tokens=%s, got %s.",
-		                   whole(a->max_tokens).s, whole(a->min_tokens).s);
+		                   integer_text(a->max_tokens).s, integer_text(a->min_tokens).s);
 	if (a->stream_interval < 1)
 		return problem_field(p, "stream_interval", "stream_interval must be at least 1, got %s.",
-		                     whole(a->stream_interval).s);
+		                     integer_text(a->stream_interval).s);
 	if (a->stream_interval < l->stream_interval)
 		a->stream_interval = l->stream_interval;
 	if (a->truncate != ASK_NONE && a->truncate < -1)
 		return problem_field(p, "truncate_prompt_tokens", "truncate_prompt_tokens must be -1 or "
-		                     "more, got %s.", whole(a->truncate).s);
+		                     "more, got %s.", integer_text(a->truncate).s);
 	if (a->truncate != ASK_NONE && l->context && a->truncate > l->context)
-		return problem_value(p, "truncate_prompt_tokens", whole(a->truncate).s,
+		return problem_value(p, "truncate_prompt_tokens", integer_text(a->truncate).s,
 		                     "truncate_prompt_tokens=%s cannot be greater than max_model_len = %s. "
-		                     "Please request a smaller truncation size.", whole(a->truncate).s,
-		                     whole(l->context).s);
+		                     "Please request a smaller truncation size.", integer_text(a->truncate).s,
+		                     integer_text(l->context).s);
 	if (a->truncation_side && strcmp(a->truncation_side, "left") && strcmp(a->truncation_side, "right"))
 		return problem_field(p, "truncation_side", "truncation_side must be 'left' or 'right'.");
 	return 0;
@@ -127,8 +127,8 @@ static int alternatives(int64_t *v, const char *what, const char *param, const s
 
 	if (*v == ASK_NONE || wanted <= max)
 		return 0;
-	return problem_value(p, param, whole(wanted).s, "Requested %s logprobs of %s, which is greater than "
-	                     "max allowed: %d", what, whole(wanted).s, max);
+	return problem_value(p, param, integer_text(wanted).s, "Requested %s logprobs of %s, which is greater "
+	                     "than max allowed: %d", what, integer_text(wanted).s, max);
 }
 
 /* Add the stop ids of the text side, because a GGUF file's end of sequence may not be its end of turn.
@@ -256,7 +256,7 @@ static int bias(struct ask *a, const struct ask_limits *l, struct problem *p)
 	return 0;
 }
 
-static int bad_words(struct ask *a, struct problem *p)
+static int check_bad_words(struct ask *a, struct problem *p)
 {
 	json_t *v = json_object_get(a->root, "bad_words"), *s;
 	char at[40];
@@ -313,11 +313,11 @@ int ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p)
 	if (lengths(a, l, p) < 0)
 		return -1;
 	if (a->n < 1)
-		return problem_bad(p, NULL, "n must be at least 1, got %s.", whole(a->n).s);
+		return problem_bad(p, NULL, "n must be at least 1, got %s.", integer_text(a->n).s);
 	if (a->n > ASK_CHOICES || a->n * a->n_prompts > ASK_CHOICES)
 		return problem_bad(p, NULL, "n must be at most %d for %d prompt%s, got %s.",
 		                   ASK_CHOICES / a->n_prompts, a->n_prompts, a->n_prompts > 1 ? "s" : "",
-		                   whole(a->n).s);
+		                   integer_text(a->n).s);
 	if (numbers(a, p) < 0)
 		return -1;
 	if (a->temperature > 0 && a->temperature < 0.01)
@@ -328,7 +328,7 @@ int ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p)
 		a->min_p = 0;
 		if (a->n > 1)
 			return problem_bad(p, NULL, "n must be 1 when using greedy sampling, got %s.",
-			                   whole(a->n).s);
+			                   integer_text(a->n).s);
 	}
 	a->top_k = a->top_k < 0 ? 0 : a->top_k;
 	a->seeded = a->seed != ASK_NONE && a->seed != -1;
@@ -336,18 +336,18 @@ int ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p)
 		a->prompt_logprobs = a->logprobs;
 	if (alternatives(&a->logprobs, "sample", "logprobs", l, p) < 0 ||
 	    alternatives(&a->prompt_logprobs, "prompt", "prompt_logprobs", l, p) < 0 ||
-	    stops(a, l, p) < 0 || bias(a, l, p) < 0 || allowed(a, l, p) < 0 || bad_words(a, p) < 0 ||
+	    stops(a, l, p) < 0 || bias(a, l, p) < 0 || allowed(a, l, p) < 0 || check_bad_words(a, p) < 0 ||
 	    request_id(a, p) < 0)
 		return -1;
 	if (a->priority && !l->priorities)
 		return problem_bad(p, "priority", "Got priority %s but priority scheduling is not enabled "
-		                   "(--scheduling-policy priority).", whole(a->priority).s);
+		                   "(--scheduling-policy priority).", integer_text(a->priority).s);
 	if (a->priority > INT32_MAX || a->priority < INT32_MIN)
 		return problem_bad(p, "priority", "priority must fit in 32 bits, got %s.",
-		                   whole(a->priority).s);
+		                   integer_text(a->priority).s);
 	if (a->priority < l->min_priority)
 		return problem_bad(p, "priority", "priority must be at least %lld, got %s: lower ones go first, and "
 		                   "need an API key with a lower min-priority (--api-key-file).",
-		                   (long long)l->min_priority, whole(a->priority).s);
+		                   (long long)l->min_priority, integer_text(a->priority).s);
 	return 0;
 }

@@ -15,7 +15,7 @@ static const char *const only_jinja2[] = { "batch", "center", "filesizeformat", 
 	"slice", "striptags", "truncate", "urlencode", "urlize", "wordwrap", "xmlattr", "escaped", NULL };
 
 /* Sets of inputs are bits.  `hidden` are the inputs that the template itself has set so far. */
-struct check { struct job *j; unsigned reads; };
+struct check { struct arena *j; unsigned reads; };
 
 static unsigned bit(struct str name)
 {
@@ -39,7 +39,7 @@ static void inside(struct check *c, const struct node *body, unsigned hidden, bo
 	walk_list(c, body, &hidden, branch);
 }
 
-static void known(struct check *c, const struct node *n)
+static void check_known(struct check *c, const struct node *n)
 {
 	if (n->filter || n->test)
 		return;
@@ -61,7 +61,7 @@ static void expression(struct check *c, const struct node *n, unsigned *hidden, 
 		if (n->kind == N_NAME)
 			c->reads |= bit(n->s) & ~*hidden;
 		if ((n->kind == N_FILTER || n->kind == N_TEST) && !branch)
-			known(c, n);
+			check_known(c, n);
 		if (n->kind == N_IF_ELSE) {
 			branch = true;
 			expression(c, n->a, hidden, branch);
@@ -165,7 +165,7 @@ static void walk(struct check *c, const struct node *n, unsigned *hidden, bool b
 	}
 }
 
-unsigned template_check(struct job *j, const struct node *body)
+unsigned template_check(struct arena *j, const struct node *body)
 {
 	struct check c = { .j = j };
 

@@ -44,7 +44,7 @@ static void bind(struct render *r, struct str name, struct value v)
 			return;
 		}
 	}
-	b = job_alloc(&r->mem, sizeof(*b));
+	b = arena_alloc(&r->mem, sizeof(*b));
 	*b = (struct binding){ r->scope->vars, name, v };
 	r->scope->vars = b;
 }
@@ -126,7 +126,7 @@ static struct value floats(struct render *r, int op, double a, double b)
 
 static struct value repeat(struct render *r, struct value v, int64_t times)
 {
-	struct text t = { .r = r };
+	struct string_builder t = { .r = r };
 	struct value out;
 	size_t n;
 
@@ -134,9 +134,9 @@ static struct value repeat(struct render *r, struct value v, int64_t times)
 		times = 0;
 	spend(r, (uint64_t)times);
 	if (v.t == V_STR) {
-		text_put(&t, STR(""));
+		builder_put(&t, STR(""));
 		while (times--)
-			text_put(&t, v.u.s);
+			builder_put(&t, v.u.s);
 		return v_like(v, (struct str){ t.s, t.n });
 	}
 	if (__builtin_mul_overflow(v.u.list->n, (size_t)times, &n))
@@ -150,12 +150,12 @@ static struct value repeat(struct render *r, struct value v, int64_t times)
 
 static struct value join_two(struct render *r, struct value a, struct value b)
 {
-	struct text t = { .r = r };
+	struct string_builder t = { .r = r };
 	struct value out;
 
 	if (a.t == V_STR) {
-		text_put(&t, a.markup || b.markup ? str_escape(r, a) : a.u.s);
-		text_put(&t, a.markup || b.markup ? str_escape(r, b) : b.u.s);
+		builder_put(&t, a.markup || b.markup ? str_escape(r, a) : a.u.s);
+		builder_put(&t, a.markup || b.markup ? str_escape(r, b) : b.u.s);
 		return v_like(a.markup ? a : b, (struct str){ t.s, t.n });
 	}
 	out = v_list(r, a.u.list->n + b.u.list->n);
@@ -176,7 +176,7 @@ static struct value binary(struct render *r, int op, struct value a, struct valu
 {
 	double x, y;
 
-	if (number(a, &x) && number(b, &y)) {
+	if (as_number(a, &x) && as_number(b, &y)) {
 		if (a.t == V_FLOAT || b.t == V_FLOAT)
 			return floats(r, op, x, y);
 		return ints(r, op, a.t == V_INT ? a.u.i : a.u.b, b.t == V_INT ? b.u.i : b.u.b);
@@ -220,7 +220,7 @@ static struct value comparison(struct render *r, const struct node *n)
 
 /* ---- attributes and calls -------------------------------------------------------------------- */
 
-static struct value loop_attr(struct render *r, struct loop *l, struct str name)
+static struct value loop_attr(struct render *r, struct for_loop *l, struct str name)
 {
 	int64_t i = (int64_t)l->i, n = (int64_t)l->items->n;
 
@@ -270,7 +270,7 @@ struct value get_attr(struct render *r, struct value v, struct str name)
 	}
 	m = method_find(v, name);
 	if (m) {
-		b = job_alloc(&r->mem, sizeof(*b));
+		b = arena_alloc(&r->mem, sizeof(*b));
 		*b = (struct bound){ v, m };
 		return (struct value){ .t = V_METHOD, .u.bound = b };
 	}
@@ -300,8 +300,8 @@ static struct args arguments(struct render *r, const struct node *call)
 
 	if (!call->n_list)
 		return a;
-	a.v = job_alloc(&r->mem, call->n_list * sizeof(*a.v));
-	a.named = job_alloc(&r->mem, call->n_list * sizeof(*a.named));
+	a.v = arena_alloc(&r->mem, call->n_list * sizeof(*a.v));
+	a.named = arena_alloc(&r->mem, call->n_list * sizeof(*a.named));
 	for (n = call->list; n; n = n->next) {
 		if (n->kind == N_KEYWORD) {
 			a.named[a.n_named].name = n->s;
@@ -323,7 +323,7 @@ static struct value captured(struct render *r, const struct node *body)
 
 	template_exec(r, body);
 	n = r->n_out - from;
-	s = job_alloc(&r->mem, n + 1);
+	s = arena_alloc(&r->mem, n + 1);
 	memcpy(s, r->out + from, n);
 	r->n_out = from;
 	return v_str((struct str){ s, n });
@@ -332,7 +332,7 @@ static struct value captured(struct render *r, const struct node *body)
 static struct value call_macro(struct render *r, const struct macro *m, struct args *a)
 {
 	const struct node *p = m->node->list;
-	struct scope *outer = r->scope, *scope = job_alloc(&r->mem, sizeof(*scope));
+	struct scope *outer = r->scope, *scope = arena_alloc(&r->mem, sizeof(*scope));
 	struct str name = m->node->s;
 	struct value v, *given = arg(a, a->n, "caller");
 	size_t i = 0, used = given != NULL;
@@ -415,7 +415,7 @@ static struct value negative(struct render *r, struct value v)
 {
 	double d;
 
-	if (!number(v, &d))
+	if (!as_number(v, &d))
 		fail(r, v.t == V_UNDEFINED ? "%s" : "bad operand type for unary -: '%s'",
 		     v.t == V_UNDEFINED ? v.u.s.s : type_name(v));
 	return v.t == V_FLOAT ? v_float(-d) : ints(r, '-', 0, v.t == V_INT ? v.u.i : v.u.b);
@@ -523,7 +523,7 @@ static void assign(struct render *r, const struct node *target, struct value v)
 
 static void unpack(struct render *r, const struct node *n, struct value v)
 {
-	struct list *l;
+	struct value_list *l;
 	size_t i = 0;
 
 	if (!n->op) {
@@ -538,7 +538,7 @@ static void unpack(struct render *r, const struct node *n, struct value v)
 }
 
 /* The items that pass the loop's own condition. */
-static struct list *filtered(struct render *r, const struct node *n, struct list *all)
+static struct value_list *filtered(struct render *r, const struct node *n, struct value_list *all)
 {
 	struct value out;
 	struct scope scope = { r->scope, NULL };
@@ -560,14 +560,14 @@ static struct list *filtered(struct render *r, const struct node *n, struct list
 
 static void exec_for(struct render *r, const struct node *n)
 {
-	struct list *l = filtered(r, n, to_list(r, eval(r, n->a)));
-	struct loop *loop = job_alloc(&r->mem, sizeof(*loop));
+	struct value_list *l = filtered(r, n, to_list(r, eval(r, n->a)));
+	struct for_loop *loop = arena_alloc(&r->mem, sizeof(*loop));
 	struct scope *outer = r->scope;
 
 	loop->items = l;
 	for (size_t i = 0; i < l->n; i++) {
 		/* allocated, because a macro defined in it may outlive it */
-		struct scope *scope = job_alloc(&r->mem, sizeof(*scope));
+		struct scope *scope = arena_alloc(&r->mem, sizeof(*scope));
 
 		spend(r, 1);
 		scope->outer = outer;
@@ -584,7 +584,7 @@ static void exec_for(struct render *r, const struct node *n)
 		r->flow = 0;
 	}
 	if (!l->n && n->c) {
-		struct scope *scope = job_alloc(&r->mem, sizeof(*scope));
+		struct scope *scope = arena_alloc(&r->mem, sizeof(*scope));
 
 		scope->outer = outer;
 		r->scope = scope;
@@ -626,7 +626,7 @@ static struct value filters(struct render *r, const struct node *f, struct value
 /* The value of the body of a set or filter block. */
 static struct value block_value(struct render *r, const struct node *n)
 {
-	struct scope *outer = r->scope, *scope = job_alloc(&r->mem, sizeof(*scope));
+	struct scope *outer = r->scope, *scope = arena_alloc(&r->mem, sizeof(*scope));
 	struct value v;
 
 	scope->outer = outer;
@@ -639,12 +639,12 @@ static struct value block_value(struct render *r, const struct node *n)
 /* Make the call that the block names, with the block's body as the macro `caller`. */
 static struct value call_block(struct render *r, const struct node *n)
 {
-	struct macro *m = job_alloc(&r->mem, sizeof(*m));
+	struct macro *m = arena_alloc(&r->mem, sizeof(*m));
 	struct value f = eval(r, n->a->a);
 	struct args a = arguments(r, n->a), more = { .n = a.n, .v = a.v, .n_named = a.n_named + 1 };
 
 	*m = (struct macro){ n, r->scope };
-	more.named = job_alloc(&r->mem, more.n_named * sizeof(*more.named));
+	more.named = arena_alloc(&r->mem, more.n_named * sizeof(*more.named));
 	if (a.n_named)
 		memcpy(more.named, a.named, a.n_named * sizeof(*more.named));
 	more.named[a.n_named].name = STR("caller");
@@ -654,7 +654,7 @@ static struct value call_block(struct render *r, const struct node *n)
 
 static void exec_with(struct render *r, const struct node *n)
 {
-	struct scope *outer = r->scope, *scope = job_alloc(&r->mem, sizeof(*scope));
+	struct scope *outer = r->scope, *scope = arena_alloc(&r->mem, sizeof(*scope));
 	struct value v;
 
 	scope->outer = outer;
@@ -678,7 +678,7 @@ static void put_value(struct render *r, struct value v)
 
 static void exec_scope(struct render *r, const struct node *n)
 {
-	struct scope *outer = r->scope, *scope = job_alloc(&r->mem, sizeof(*scope));
+	struct scope *outer = r->scope, *scope = arena_alloc(&r->mem, sizeof(*scope));
 
 	scope->outer = outer;
 	r->scope = scope;
@@ -688,7 +688,7 @@ static void exec_scope(struct render *r, const struct node *n)
 
 static void exec_macro(struct render *r, const struct node *n)
 {
-	struct macro *m = job_alloc(&r->mem, sizeof(*m));
+	struct macro *m = arena_alloc(&r->mem, sizeof(*m));
 
 	*m = (struct macro){ n, r->scope };
 	bind(r, n->s, (struct value){ .t = V_MACRO, .u.macro = m });

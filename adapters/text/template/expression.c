@@ -4,10 +4,10 @@
 
 #include "parse.h"
 
-static struct node *postfix(struct parser *p, struct node *a);
+static struct node *parse_postfix_of(struct parser *p, struct node *a);
 
 /* Arguments, after the opening parenthesis. */
-static void arguments(struct parser *p, struct node *call)
+static void parse_arguments(struct parser *p, struct node *call)
 {
 	struct node_list l = { 0 };
 	struct node *n;
@@ -34,16 +34,16 @@ static void arguments(struct parser *p, struct node *call)
 	call->n_list = l.n;
 }
 
-static struct node *string(struct parser *p)
+static struct node *parse_string(struct parser *p)
 {
 	struct node *n = node(p, N_CONST);
 	size_t total = 0, k = 0;
-	const struct token *t;
+	const struct lexeme *t;
 	char *s;
 
 	for (t = p->t; t->kind == T_STRING; t++)
 		total += t->s.n;
-	s = job_alloc(p->j, total + 1);
+	s = arena_alloc(p->j, total + 1);
 	for (; p->t->kind == T_STRING; p->t++) {
 		memcpy(s + k, p->t->s.s, p->t->s.n);
 		k += p->t->s.n;
@@ -52,7 +52,7 @@ static struct node *string(struct parser *p)
 	return n;
 }
 
-static struct node *items_until(struct parser *p, enum node_kind kind, int close)
+static struct node *parse_items(struct parser *p, enum node_kind kind, int close)
 {
 	struct node *n = node(p, kind);
 	struct node_list l = { 0 };
@@ -96,7 +96,7 @@ struct node *parse_tuple(struct parser *p, struct node *(*item)(struct parser *p
 	return n;
 }
 
-static struct node *name(struct parser *p)
+static struct node *parse_name(struct parser *p)
 {
 	static const struct { const char *name; struct value v; } constants[] = {
 		{ "true", { .t = V_BOOL, .u.b = true } }, { "True", { .t = V_BOOL, .u.b = true } },
@@ -115,15 +115,15 @@ static struct node *name(struct parser *p)
 	return n;
 }
 
-static struct node *primary(struct parser *p)
+static struct node *parse_primary(struct parser *p)
 {
 	struct node *n;
 
 	switch (p->t->kind) {
 	case T_NAME:
-		return name(p);
+		return parse_name(p);
 	case T_STRING:
-		return string(p);
+		return parse_string(p);
 	case T_INT:
 		n = node(p, N_CONST);
 		n->v = (struct value){ .t = V_INT, .u.i = p->t++->i };
@@ -141,14 +141,14 @@ static struct node *primary(struct parser *p)
 		return n;
 	}
 	if (take_op(p, '['))
-		return items_until(p, N_LIST, ']');
+		return parse_items(p, N_LIST, ']');
 	if (take_op(p, '{'))
-		return items_until(p, N_DICT, '}');
+		return parse_items(p, N_DICT, '}');
 	parse_unexpected(p, "an expression");
 }
 
 /* What is between "[" and "]". */
-static struct node *subscript(struct parser *p)
+static struct node *parse_subscript(struct parser *p)
 {
 	struct node *slice = node(p, N_SLICE), **part[] = { &slice->a, &slice->b, &slice->c };
 	int colons = 0;
@@ -169,30 +169,30 @@ static struct node *subscript(struct parser *p)
 	return colons ? slice : slice->a;
 }
 
-static struct node *call(struct parser *p, struct node *what)
+static struct node *parse_call(struct parser *p, struct node *what)
 {
 	struct node *n = node(p, N_CALL);
 
 	p->t++;
 	n->a = what;
-	arguments(p, n);
+	parse_arguments(p, n);
 	return n;
 }
 
-static struct node *postfix(struct parser *p, struct node *a)
+static struct node *parse_postfix_of(struct parser *p, struct node *a)
 {
 	struct node *n;
 
 	for (;; a = n) {
 		if (is_op(p, '(')) {
-			n = call(p, a);
+			n = parse_call(p, a);
 			continue;
 		}
 		if (is_op(p, '[')) {
 			n = node(p, N_ITEM);
 			p->t++;
 			n->a = a;
-			n->b = subscript(p);
+			n->b = parse_subscript(p);
 			continue;
 		}
 		if (!is_op(p, '.'))
@@ -202,7 +202,7 @@ static struct node *postfix(struct parser *p, struct node *a)
 		n->a = a;
 		if (p->t->kind == T_INT) {
 			n->kind = N_ITEM;
-			n->b = primary(p);
+			n->b = parse_primary(p);
 		} else {
 			n->s = want_name(p, "a name after '.'");
 		}
@@ -217,14 +217,14 @@ struct node *parse_filter(struct parser *p, struct node *a)
 	n->s = want_name(p, "the name of a filter");
 	n->filter = filter_find(n->s);
 	if (take_op(p, '('))
-		arguments(p, n);
+		parse_arguments(p, n);
 	return n;
 }
 
-static struct node *test(struct parser *p, struct node *a)
+static struct node *parse_test(struct parser *p, struct node *a)
 {
 	struct node *n = node(p, N_TEST);
-	const struct token *t;
+	const struct lexeme *t;
 
 	n->a = a;
 	n->op = take_name(p, "not");
@@ -232,18 +232,18 @@ static struct node *test(struct parser *p, struct node *a)
 	n->test = test_find(n->s);
 	t = p->t;
 	if (take_op(p, '(')) {
-		arguments(p, n);
+		parse_arguments(p, n);
 	} else if (t->kind == T_STRING || t->kind == T_INT || t->kind == T_FLOAT ||
 	           is_op(p, '[') || is_op(p, '{') ||
 	           (t->kind == T_NAME && !is_name(p, "else") && !is_name(p, "or") && !is_name(p, "and") &&
 	            !is_name(p, "is") && !is_name(p, "if") && !is_name(p, "in") && !is_name(p, "not"))) {
-		n->list = postfix(p, primary(p));
+		n->list = parse_postfix_of(p, parse_primary(p));
 		n->n_list = 1;
 	}
 	return n;
 }
 
-static struct node *unary(struct parser *p, bool with_filters)
+static struct node *parse_unary(struct parser *p, bool with_filters)
 {
 	struct node *n;
 
@@ -251,18 +251,18 @@ static struct node *unary(struct parser *p, bool with_filters)
 	if (is_op(p, '-') || is_op(p, '+')) {
 		n = node(p, is_op(p, '-') ? N_NEG : N_POS);
 		p->t++;
-		n->a = unary(p, false);
+		n->a = parse_unary(p, false);
 	} else {
-		n = primary(p);
+		n = parse_primary(p);
 	}
-	n = postfix(p, n);
+	n = parse_postfix_of(p, n);
 	while (with_filters) {
 		if (take_op(p, '|'))
 			n = parse_filter(p, n);
 		else if (take_name(p, "is"))
-			n = test(p, n);
+			n = parse_test(p, n);
 		else if (is_op(p, '('))
-			n = call(p, n);
+			n = parse_call(p, n);
 		else
 			break;
 	}
@@ -275,14 +275,14 @@ static const int levels[][5] = {
 	{ '+', '-' }, { '~' }, { '*', '/', OP2('/', '/'), '%' }, { OP2('*', '*') },
 };
 
-static struct node *binary(struct parser *p, size_t level)
+static struct node *parse_binary(struct parser *p, size_t level)
 {
 	struct node *a, *n;
 	const int *op;
 
 	if (level == sizeof(levels) / sizeof(*levels))
-		return unary(p, true);
-	a = binary(p, level + 1);
+		return parse_unary(p, true);
+	a = parse_binary(p, level + 1);
 	for (;;) {
 		for (op = levels[level]; *op && !is_op(p, *op); op++)
 			;
@@ -292,12 +292,12 @@ static struct node *binary(struct parser *p, size_t level)
 		n->op = *op;
 		p->t++;
 		n->a = a;
-		n->b = binary(p, level + 1);
+		n->b = parse_binary(p, level + 1);
 		a = n;
 	}
 }
 
-static int comparison(struct parser *p)
+static int comparison_op(struct parser *p)
 {
 	static const int ops[] = { OP2('=', '='), OP2('!', '='), OP2('>', '='), OP2('<', '='), '<', '>' };
 
@@ -314,16 +314,16 @@ static int comparison(struct parser *p)
 }
 
 /* a < b < c: list holds the operands after the first, each with its operator. */
-static struct node *compare(struct parser *p)
+static struct node *parse_comparison(struct parser *p)
 {
-	struct node *a = binary(p, 0), *n;
+	struct node *a = parse_binary(p, 0), *n;
 	struct node_list l = { 0 };
 	int op;
 
-	while ((op = comparison(p))) {
+	while ((op = comparison_op(p))) {
 		n = node(p, N_KEYWORD);
 		n->op = op;
-		n->a = binary(p, 0);
+		n->a = parse_binary(p, 0);
 		append(&l, n);
 	}
 	if (!l.n)
@@ -334,29 +334,29 @@ static struct node *compare(struct parser *p)
 	return n;
 }
 
-static struct node *negation(struct parser *p)
+static struct node *parse_not(struct parser *p)
 {
 	struct node *n;
 
 	if (!is_name(p, "not"))
-		return compare(p);
+		return parse_comparison(p);
 	parse_deeper(p);
 	n = node(p, N_NOT);
 	p->t++;
-	n->a = negation(p);
+	n->a = parse_not(p);
 	p->depth--;
 	return n;
 }
 
-static struct node *both(struct parser *p)
+static struct node *parse_and(struct parser *p)
 {
-	struct node *a = negation(p), *n;
+	struct node *a = parse_not(p), *n;
 
 	while (is_name(p, "and")) {
 		n = node(p, N_AND);
 		p->t++;
 		n->a = a;
-		n->b = negation(p);
+		n->b = parse_not(p);
 		a = n;
 	}
 	return a;
@@ -364,13 +364,13 @@ static struct node *both(struct parser *p)
 
 struct node *parse_either(struct parser *p)
 {
-	struct node *a = both(p), *n;
+	struct node *a = parse_and(p), *n;
 
 	while (is_name(p, "or")) {
 		n = node(p, N_OR);
 		p->t++;
 		n->a = a;
-		n->b = both(p);
+		n->b = parse_and(p);
 		a = n;
 	}
 	return a;
@@ -397,5 +397,5 @@ struct node *parse_expression(struct parser *p)
 
 struct node *parse_postfix(struct parser *p)
 {
-	return postfix(p, primary(p));
+	return parse_postfix_of(p, parse_primary(p));
 }

@@ -35,7 +35,7 @@ static int64_t integer(struct render *r, const struct value *v, int64_t otherwis
 /* Follow "a.b" or "0" or an integer, part by part.  If a part is missing, the result is undefined. */
 static struct value dotted(struct render *r, struct value v, struct value path)
 {
-	struct list *parts;
+	struct value_list *parts;
 	struct str dot = STR("."), s;
 	struct value key;
 
@@ -131,7 +131,7 @@ static struct value f_safe(struct render *r, struct value v, struct args *a)
 /* "%s and %s" | format(a, b), or by name: "%(x)s" | format(x=a). */
 static struct value f_format(struct render *r, struct value v, struct args *a)
 {
-	struct list all = { a->n, a->v };
+	struct value_list all = { a->n, a->v };
 	struct value args = { .t = V_TUPLE, .u.list = &all };
 
 	if (a->n && a->n_named)
@@ -148,8 +148,8 @@ static struct value f_indent(struct render *r, struct value v, struct args *a)
 {
 	struct value *width = arg(a, 0, "width"), *first = arg(a, 1, "first"), *blank = arg(a, 2, "blank");
 	struct str s = to_str(r, v), pad = STR("    ");
-	struct text t = { .r = r }, spaces = { .r = r };
-	struct list *lines = str_lines(r, s);
+	struct string_builder t = { .r = r }, spaces = { .r = r };
+	struct value_list *lines = str_lines(r, s);
 	bool ends = s.n && s.s[s.n - 1] == '\n';
 
 	if (width && width->t == V_STR) {
@@ -158,25 +158,25 @@ static struct value f_indent(struct render *r, struct value v, struct args *a)
 		int64_t n = integer(r, width, 4);
 
 		spend(r, n > 0 ? (uint64_t)n : 0);
-		text_put(&spaces, STR(""));
+		builder_put(&spaces, STR(""));
 		while (n-- > 0)
-			text_char(&spaces, ' ');
+			builder_char(&spaces, ' ');
 		pad = (struct str){ spaces.s, spaces.n };
 	}
-	text_put(&t, STR(""));
+	builder_put(&t, STR(""));
 	for (size_t i = 0; i < lines->n; i++) {
 		bool padded = i ? lines->v[i].u.s.n || (blank && truth(*blank)) : first && truth(*first);
 
 		if (i)
-			text_char(&t, '\n');
+			builder_char(&t, '\n');
 		if (padded)
-			text_put(&t, pad);
-		text_put(&t, lines->v[i].u.s);
+			builder_put(&t, pad);
+		builder_put(&t, lines->v[i].u.s);
 	}
 	if (ends) {
-		text_char(&t, '\n');
+		builder_char(&t, '\n');
 		if (blank && truth(*blank))
-			text_put(&t, pad);
+			builder_put(&t, pad);
 	}
 	return v_like(v, (struct str){ t.s, t.n });
 }
@@ -195,7 +195,7 @@ static bool parse_number(struct render *r, struct value v, double *out)
 	struct str s;
 	char buf[64], *end;
 
-	if (number(v, out))
+	if (as_number(v, out))
 		return true;
 	if (v.t != V_STR)
 		return false;
@@ -235,7 +235,7 @@ static struct value f_abs(struct render *r, struct value v, struct args *a)
 	double d;
 
 	(void)a;
-	if (!number(v, &d))
+	if (!as_number(v, &d))
 		fail(r, "bad operand type for abs(): '%s'", type_name(v));
 	if (v.t == V_FLOAT)
 		v.u.f = fabs(d);
@@ -251,7 +251,7 @@ static struct value f_round(struct render *r, struct value v, struct args *a)
 	char buf[400];
 	double d, scale;
 
-	if (!number(v, &d))
+	if (!as_number(v, &d))
 		fail(r, "a number is required, got '%s'", type_name(v));
 	if (digits < 0 || digits > 30)
 		fail(r, "round to %lld digits is not supported", (long long)digits);
@@ -288,7 +288,7 @@ static struct value f_length(struct render *r, struct value v, struct args *a)
 	}
 }
 
-static struct value list_of(struct list *l)
+static struct value as_list(struct value_list *l)
 {
 	return (struct value){ .t = V_LIST, .u.list = l };
 }
@@ -296,12 +296,12 @@ static struct value list_of(struct list *l)
 static struct value f_list(struct render *r, struct value v, struct args *a)
 {
 	(void)a;
-	return list_of(to_list(r, v));
+	return as_list(to_list(r, v));
 }
 
 static struct value f_first(struct render *r, struct value v, struct args *a)
 {
-	struct list *l = v.t == V_ITER ? v.u.list : to_list(r, v);
+	struct value_list *l = v.t == V_ITER ? v.u.list : to_list(r, v);
 
 	if (v.t == V_ITER && l->n) {             /* consumes one item */
 		l->n--;
@@ -314,7 +314,7 @@ static struct value f_first(struct render *r, struct value v, struct args *a)
 
 static struct value f_last(struct render *r, struct value v, struct args *a)
 {
-	struct list *l = v.t == V_ITER ? NULL : to_list(r, v);
+	struct value_list *l = v.t == V_ITER ? NULL : to_list(r, v);
 
 	(void)a;
 	if (!l)
@@ -326,14 +326,14 @@ static struct value f_join(struct render *r, struct value v, struct args *a)
 {
 	struct value *sep = arg(a, 0, "d"), *attribute = arg(a, 1, "attribute");
 	struct str between = sep ? to_str(r, *sep) : STR("");
-	struct list *l = to_list(r, v);
-	struct text t = { .r = r };
+	struct value_list *l = to_list(r, v);
+	struct string_builder t = { .r = r };
 
-	text_put(&t, STR(""));
+	builder_put(&t, STR(""));
 	for (size_t i = 0; i < l->n; i++) {
 		if (i)
-			text_put(&t, between);
-		text_put(&t, to_str(r, attribute ? dotted(r, l->v[i], *attribute) : l->v[i]));
+			builder_put(&t, between);
+		builder_put(&t, to_str(r, attribute ? dotted(r, l->v[i], *attribute) : l->v[i]));
 	}
 	return v_str((struct str){ t.s, t.n });
 }
@@ -365,7 +365,7 @@ static struct value f_reverse(struct render *r, struct value v, struct args *a)
 	if (v.t == V_STR)
 		return get_slice(r, v, v_none(), v_none(), v_int(-1));
 	(void)a;
-	out = get_slice(r, list_of(to_list(r, v)), v_none(), v_none(), v_int(-1));
+	out = get_slice(r, as_list(to_list(r, v)), v_none(), v_none(), v_int(-1));
 	return v.t == V_ITER ? out : v_iter(out.u.list);
 }
 
@@ -398,9 +398,10 @@ static void merge_sort(struct render *r, struct keyed *v, struct keyed *tmp, siz
 	memcpy(v, tmp, k * sizeof(*v));
 }
 
-static struct value sorted(struct render *r, struct list *l, struct value *attribute, bool cased, bool down)
+static struct value sorted(struct render *r, struct value_list *l, struct value *attribute, bool cased,
+                           bool down)
 {
-	struct keyed *v = job_alloc(&r->mem, 2 * l->n * sizeof(*v));
+	struct keyed *v = arena_alloc(&r->mem, 2 * l->n * sizeof(*v));
 	struct value out = v_list(r, l->n);
 
 	for (size_t i = 0; i < l->n; i++)
@@ -430,7 +431,7 @@ static struct value f_unique(struct render *r, struct value v, struct args *a)
 {
 	struct value *cased = arg(a, 0, "case_sensitive"), *attribute = arg(a, 1, "attribute");
 	struct value seen = v_dict(r), out, key;
-	struct list *l = to_list(r, v);
+	struct value_list *l = to_list(r, v);
 	size_t k = 0;
 
 	out = v_list(r, l->n);
@@ -448,7 +449,7 @@ static struct value f_unique(struct render *r, struct value v, struct args *a)
 static struct value extreme(struct render *r, struct value v, struct args *a, int sign)
 {
 	struct value *cased = arg(a, 0, "case_sensitive"), *attribute = arg(a, 1, "attribute");
-	struct list *l = to_list(r, v);
+	struct value_list *l = to_list(r, v);
 	bool c = cased && truth(*cased);
 	size_t best = 0;
 
@@ -474,12 +475,12 @@ static struct value f_sum(struct render *r, struct value v, struct args *a)
 {
 	struct value *attribute = arg(a, 0, "attribute"), *start = arg(a, 1, "start"), item;
 	struct value total = start ? *start : v_int(0);
-	struct list *l = to_list(r, v);
+	struct value_list *l = to_list(r, v);
 	double x, y;
 
 	for (size_t i = 0; i < l->n; i++) {
 		item = attribute && attribute->t != V_NONE ? dotted(r, l->v[i], *attribute) : l->v[i];
-		if (!number(total, &x) || !number(item, &y))
+		if (!as_number(total, &x) || !as_number(item, &y))
 			fail(r, "sum of '%s' and '%s'", type_name(total), type_name(item));
 		if (total.t == V_FLOAT || item.t == V_FLOAT)
 			total = (struct value){ .t = V_FLOAT, .u.f = x + y };
@@ -508,7 +509,7 @@ static struct value f_attr(struct render *r, struct value v, struct args *a)
 }
 
 /* The items for map, select and similar filters; none if v is false, also for none. */
-static struct list *if_any(struct render *r, struct value v)
+static struct value_list *if_any(struct render *r, struct value v)
 {
 	return truth(v) ? to_list(r, v) : v_list(r, 0).u.list;
 }
@@ -516,7 +517,7 @@ static struct list *if_any(struct render *r, struct value v)
 /* map(attribute='x', default=y) or map('filter', arguments..) */
 static struct value f_map(struct render *r, struct value v, struct args *a)
 {
-	struct list *l = if_any(r, v);
+	struct value_list *l = if_any(r, v);
 	struct value out = v_list(r, l->n), name, item;
 	struct value *attribute = a->n ? NULL : arg(a, 0, "attribute"), *otherwise = arg(a, 1, "default");
 	struct args rest = *a;
@@ -547,7 +548,7 @@ static struct value f_map(struct render *r, struct value v, struct args *a)
 /* select, reject: [test, arguments..]; selectattr, rejectattr: attribute, [test, arguments..] */
 static struct value chosen(struct render *r, struct value v, struct args *a, bool attr, bool keep)
 {
-	struct list *l = if_any(r, v);
+	struct value_list *l = if_any(r, v);
 	struct value out = v_list(r, l->n), item;
 	struct args rest = *a;
 	const struct test *t = NULL;
@@ -634,18 +635,18 @@ struct value filter_call(struct render *r, const struct filter *f, struct value 
 		return expr; \
 	}
 
-static int64_t whole(struct render *r, struct value v)
+static int64_t whole_of(struct render *r, struct value v)
 {
 	return integer(r, &v, 0);
 }
 
 static bool divisible(struct render *r, struct value v, struct args *a)
 {
-	int64_t by = whole(r, must(r, a, 0, "num"));
+	int64_t by = whole_of(r, must(r, a, 0, "num"));
 
 	if (!by)
 		fail(r, "division by zero");
-	return by == -1 || whole(r, v) % by == 0;
+	return by == -1 || whole_of(r, v) % by == 0;
 }
 
 static bool same_case(struct render *r, struct value v, char how, char other)
@@ -670,8 +671,8 @@ TEST(sequence, v.t == V_STR || v.t == V_LIST || v.t == V_TUPLE || v.t == V_DICT 
 TEST(iterable, v.t == V_STR || v.t == V_LIST || v.t == V_TUPLE || v.t == V_DICT || v.t == V_UNDEFINED ||
      v.t == V_ITER)
 TEST(callable, v.t == V_MACRO || v.t == V_METHOD || v.t == V_GLOBAL)
-TEST(odd, whole(r, v) % 2 != 0)
-TEST(even, whole(r, v) % 2 == 0)
+TEST(odd, whole_of(r, v) % 2 != 0)
+TEST(even, whole_of(r, v) % 2 == 0)
 TEST(divisibleby, divisible(r, v, a))
 TEST(eq, equal(r, v, must(r, a, 0, "other")))
 TEST(ne, !equal(r, v, must(r, a, 0, "other")))

@@ -14,21 +14,21 @@
 
 #define WIDE 10000               /* the most characters of a width, or digits of a precision */
 
-struct spec {
+struct format_spec {
 	uint32_t fill;
 	char align, sign, group, type;       /* 0: not given; align < > ^ = */
 	bool alternate, zero;
 	int64_t width, precision;            /* precision -1: none */
 };
 
-struct cursor { struct render *r; const char *s; size_t n, at; };
+struct format_cursor { struct render *r; const char *s; size_t n, at; };
 
-static char peek(const struct cursor *c)
+static char peek(const struct format_cursor *c)
 {
 	return c->at < c->n ? c->s[c->at] : 0;
 }
 
-static bool take(struct cursor *c, char what)
+static bool take_char(struct format_cursor *c, char what)
 {
 	if (c->at >= c->n || c->s[c->at] != what)
 		return false;
@@ -36,7 +36,7 @@ static bool take(struct cursor *c, char what)
 	return true;
 }
 
-static bool take_number(struct cursor *c, int64_t *out)
+static bool take_number(struct format_cursor *c, int64_t *out)
 {
 	size_t from = c->at;
 
@@ -50,9 +50,9 @@ static bool take_number(struct cursor *c, int64_t *out)
 
 /* ---- one value ------------------------------------------------------------------------------- */
 
-static struct str digits_of(struct render *r, uint64_t v, unsigned base, bool upper)
+static struct str digits_in_base(struct render *r, uint64_t v, unsigned base, bool upper)
 {
-	char *s = job_alloc(&r->mem, 72);
+	char *s = arena_alloc(&r->mem, 72);
 	size_t i = 71;
 
 	do
@@ -62,14 +62,14 @@ static struct str digits_of(struct render *r, uint64_t v, unsigned base, bool up
 }
 
 /* The length of n digits with their group separators. */
-static int64_t grouped(const struct spec *s, int64_t n, int64_t every)
+static int64_t grouped(const struct format_spec *s, int64_t n, int64_t every)
 {
 	return n + (s->group && n ? (n - 1) / every : 0);
 }
 
 /* Put sign, prefix and digits, padded to the width; the first n digits are in groups. */
-static void put_number(struct text *t, const struct spec *s, bool negative, struct str prefix,
-                       struct str digits, int64_t n)
+static void put_number(struct string_builder *t, const struct format_spec *s, bool negative,
+                       struct str prefix, struct str digits, int64_t n)
 {
 	struct str sign = negative ? STR("-") : s->sign == '+' ? STR("+") : s->sign == ' ' ? STR(" ") : STR("");
 	int64_t every = s->type && strchr("bxXo", s->type) ? 4 : 3, zeros = 0, pad, left;
@@ -82,17 +82,17 @@ static void put_number(struct text *t, const struct spec *s, bool negative, stru
 	pad = s->width - fixed - grouped(s, n, every);
 	pad = pad < 0 ? 0 : pad;
 	left = s->align == '<' || s->align == '=' ? 0 : s->align == '^' ? pad / 2 : pad;
-	text_pad(t, s->fill, left);
-	text_put(t, sign);
-	text_put(t, prefix);
-	text_pad(t, s->fill, s->align == '=' ? pad : 0);
+	builder_pad(t, s->fill, left);
+	builder_put(t, sign);
+	builder_put(t, prefix);
+	builder_pad(t, s->fill, s->align == '=' ? pad : 0);
 	for (int64_t i = 0; i < n; i++) {
 		if (s->group && i && (n - i) % every == 0)
-			text_char(t, (uint8_t)s->group);
-		text_char(t, i < zeros ? '0' : (uint8_t)digits.s[i - zeros]);
+			builder_char(t, (uint8_t)s->group);
+		builder_char(t, i < zeros ? '0' : (uint8_t)digits.s[i - zeros]);
 	}
-	text_put(t, (struct str){ digits.s + (n - zeros), digits.n - (size_t)(n - zeros) });
-	text_pad(t, s->fill, s->align == '=' ? 0 : pad - left);
+	builder_put(t, (struct str){ digits.s + (n - zeros), digits.n - (size_t)(n - zeros) });
+	builder_pad(t, s->fill, s->align == '=' ? 0 : pad - left);
 }
 
 static size_t decimals(struct str s)
@@ -105,7 +105,7 @@ static size_t decimals(struct str s)
 }
 
 /* Format as C's printf does; Python gives the same. */
-static size_t put_c(char *buf, size_t room, const struct spec *s, int precision, double d)
+static size_t put_c(char *buf, size_t room, const struct format_spec *s, int precision, double d)
 {
 	char type = s->type == '%' ? 'f' : s->type;
 	char f[] = { '%', s->alternate ? '#' : '.', s->alternate ? '.' : '*', s->alternate ? '*' : type,
@@ -114,7 +114,7 @@ static size_t put_c(char *buf, size_t room, const struct spec *s, int precision,
 	return (size_t)snprintf(buf, room, f, precision, d);
 }
 
-static void put_float(struct text *t, const struct spec *s, double d)
+static void format_float(struct string_builder *t, const struct format_spec *s, double d)
 {
 	size_t room = 400 + WIDE;
 	int precision = (int)(s->precision < 0 ? 6 : s->precision);
@@ -128,7 +128,7 @@ static void put_float(struct text *t, const struct spec *s, double d)
 	if (!s->type) {
 		out = float_repr(t->r, d);
 	} else {
-		buf = job_alloc(&t->r->mem, room);
+		buf = arena_alloc(&t->r->mem, room);
 		out = (struct str){ buf, put_c(buf, room, s, precision, s->type == '%' ? d * 100 : d) };
 		if (s->type == '%')
 			buf[out.n++] = '%';
@@ -136,24 +136,24 @@ static void put_float(struct text *t, const struct spec *s, double d)
 	put_number(t, s, negative, STR(""), out, (int64_t)decimals(out));
 }
 
-static void put_int(struct text *t, const struct spec *s, int64_t i)
+static void put_int(struct string_builder *t, const struct format_spec *s, int64_t i)
 {
 	unsigned base = s->type == 'x' || s->type == 'X' ? 16 : s->type == 'o' ? 8 : s->type == 'b' ? 2 : 10;
 	struct str prefix = STR(""), digits;
 
 	if (s->alternate && base != 10) {
-		char *c = job_alloc(&t->r->mem, 3);
+		char *c = arena_alloc(&t->r->mem, 3);
 
 		c[0] = '0';
 		c[1] = s->type;
 		prefix = (struct str){ c, 2 };
 	}
-	digits = digits_of(t->r, i < 0 ? 0 - (uint64_t)i : (uint64_t)i, base, s->type == 'X');
+	digits = digits_in_base(t->r, i < 0 ? 0 - (uint64_t)i : (uint64_t)i, base, s->type == 'X');
 	put_number(t, s, i < 0, prefix, digits, (int64_t)digits.n);
 }
 
 /* Put a string padded to the width; precision is the most characters of it. */
-static void put_text(struct text *t, const struct spec *s, struct str v)
+static void format_text(struct string_builder *t, const struct format_spec *s, struct str v)
 {
 	int64_t n = 0, pad, left;
 	size_t i = 0;
@@ -163,14 +163,14 @@ static void put_text(struct text *t, const struct spec *s, struct str v)
 		i += utf8_next(v.s + i, v.n - i, &cp);
 	pad = s->width > n ? s->width - n : 0;
 	left = s->align == '>' ? pad : s->align == '^' ? pad / 2 : 0;
-	text_pad(t, s->fill, left);
-	text_put(t, (struct str){ v.s, i });
-	text_pad(t, s->fill, pad - left);
+	builder_pad(t, s->fill, left);
+	builder_put(t, (struct str){ v.s, i });
+	builder_pad(t, s->fill, pad - left);
 }
 
 /* ---- % --------------------------------------------------------------------------------------- */
 
-struct percent { struct cursor c; struct value format, args; size_t used; bool named; };
+struct percent { struct format_cursor c; struct value format, args; size_t used; bool named; };
 
 static struct value next_arg(struct percent *p)
 {
@@ -207,7 +207,7 @@ static int64_t star(struct percent *p)
 	struct value v;
 	int64_t n;
 
-	if (!take(&p->c, '*')) {
+	if (!take_char(&p->c, '*')) {
 		take_number(&p->c, &n);
 		return n;
 	}
@@ -219,7 +219,7 @@ static int64_t star(struct percent *p)
 	return v.u.i;
 }
 
-static void put_percent(struct percent *p, struct text *t, struct spec *s, struct value v)
+static void put_percent(struct percent *p, struct string_builder *t, struct format_spec *s, struct value v)
 {
 	struct render *r = p->c.r;
 	double d;
@@ -229,7 +229,7 @@ static void put_percent(struct percent *p, struct text *t, struct spec *s, struc
 
 		if (p->format.markup)
 			out = str_escape(r, s->type == 's' ? v : v_str(out));
-		put_text(t, s, out);
+		format_text(t, s, out);
 		return;
 	}
 	if (s->align != '<') {
@@ -240,18 +240,18 @@ static void put_percent(struct percent *p, struct text *t, struct spec *s, struc
 		char c[4];
 
 		if (v.t == V_STR && str_length(v.u.s) == 1)
-			put_text(t, s, v.u.s);
+			format_text(t, s, v.u.s);
 		else if (v.t == V_INT && v.u.i >= 0 && v.u.i <= 0x10ffff && (v.u.i < 0xd800 || v.u.i > 0xdfff))
-			put_text(t, s, (struct str){ c, utf8_put((uint32_t)v.u.i, c) });
+			format_text(t, s, (struct str){ c, utf8_put((uint32_t)v.u.i, c) });
 		else
 			fail(r, "%%c requires int or char");
 		return;
 	}
-	if (!number(v, &d) || (v.t == V_FLOAT && strchr("xXo", s->type)) ||
+	if (!as_number(v, &d) || (v.t == V_FLOAT && strchr("xXo", s->type)) ||
 	    (v.t == V_FLOAT && strchr("diu", s->type) && !(fabs(d) < 9e18)))
 		fail(r, "%%%c format: a number is required, not %s", s->type, type_name(v));
 	if (strchr("eEfFgG", s->type)) {
-		put_float(t, s, d);
+		format_float(t, s, d);
 		return;
 	}
 	if (s->precision > 0)
@@ -259,9 +259,9 @@ static void put_percent(struct percent *p, struct text *t, struct spec *s, struc
 	put_int(t, s, v.t == V_FLOAT ? (int64_t)d : v.t == V_INT ? v.u.i : v.u.b);
 }
 
-static void conversion(struct percent *p, struct text *t)
+static void conversion(struct percent *p, struct string_builder *t)
 {
-	struct spec s = { .fill = ' ', .align = '>', .precision = -1 };
+	struct format_spec s = { .fill = ' ', .align = '>', .precision = -1 };
 	bool named = peek(&p->c) == '(';
 	struct value v = v_none();
 
@@ -278,7 +278,7 @@ static void conversion(struct percent *p, struct text *t)
 		s.align = '<';
 		s.width = -s.width;
 	}
-	if (take(&p->c, '.'))
+	if (take_char(&p->c, '.'))
 		s.precision = star(p);
 	while (peek(&p->c) && strchr("hlL", peek(&p->c)))
 		p->c.at++;
@@ -287,7 +287,7 @@ static void conversion(struct percent *p, struct text *t)
 		fail(p->c.r, "incomplete format");
 	p->c.at++;
 	if (s.type == '%') {
-		text_char(t, '%');
+		builder_char(t, '%');
 		return;
 	}
 	if (!strchr("diuoxXeEfFgGcrs", s.type))
@@ -298,15 +298,15 @@ static void conversion(struct percent *p, struct text *t)
 struct value str_percent(struct render *r, struct value format, struct value args)
 {
 	struct percent p = { .c = { r, format.u.s.s, format.u.s.n, 0 }, .format = format, .args = args };
-	struct text t = { .r = r };
+	struct string_builder t = { .r = r };
 	const char *next;
 	size_t n;
 
-	text_put(&t, STR(""));
+	builder_put(&t, STR(""));
 	while (p.c.at < p.c.n) {
 		next = memchr(p.c.s + p.c.at, '%', p.c.n - p.c.at);
 		n = next ? (size_t)(next - p.c.s) - p.c.at : p.c.n - p.c.at;
-		text_put(&t, (struct str){ p.c.s + p.c.at, n });
+		builder_put(&t, (struct str){ p.c.s + p.c.at, n });
 		p.c.at += n;
 		if (next) {
 			p.c.at++;
@@ -322,9 +322,9 @@ struct value str_percent(struct render *r, struct value format, struct value arg
 
 /* ---- format() -------------------------------------------------------------------------------- */
 
-struct braces { struct cursor c; struct args *args; int64_t next; bool counted, numbered; };
+struct braces { struct format_cursor c; struct args *args; int64_t next; bool counted, numbered; };
 
-static void put_braces(struct braces *b, struct text *t, bool markup, int nested);
+static void put_braces(struct braces *b, struct string_builder *t, bool markup, int nested);
 
 /* The argument for "0", "name" or nothing. */
 static struct value field_arg(struct braces *b, struct str name)
@@ -339,7 +339,7 @@ static struct value field_arg(struct braces *b, struct str name)
 		fail(r, "format: no argument is named '%.*s'", name.n > 60 ? 60 : (int)name.n, name.s);
 	}
 	if (name.n) {
-		struct cursor c = { r, name.s, name.n, 0 };
+		struct format_cursor c = { r, name.s, name.n, 0 };
 
 		take_number(&c, &i);
 		b->numbered = true;
@@ -357,7 +357,7 @@ static struct value field_arg(struct braces *b, struct str name)
 /* The value of "a.b[c]", which ends at "!", ":" or "}". */
 static struct value field(struct braces *b)
 {
-	struct cursor *c = &b->c;
+	struct format_cursor *c = &b->c;
 	size_t from = c->at;
 	struct value v;
 	struct str s;
@@ -373,11 +373,11 @@ static struct value field(struct braces *b)
 		while (c->at < c->n && !strchr(item ? "]" : ".[!:}{", c->s[c->at]))
 			c->at++;
 		s = (struct str){ c->s + from, c->at - from };
-		if (!s.n || (item && !take(c, ']')))
+		if (!s.n || (item && !take_char(c, ']')))
 			fail(c->r, "format: an attribute or item without a name");
 		spend(c->r, 1);
 		if (item && decimals(s) == s.n) {
-			struct cursor digits = { c->r, s.s, s.n, 0 };
+			struct format_cursor digits = { c->r, s.s, s.n, 0 };
 
 			take_number(&digits, &i);
 			v = get_item(c->r, v, v_int(i));
@@ -388,10 +388,10 @@ static struct value field(struct braces *b)
 	return v;
 }
 
-static struct spec parse_spec(struct render *r, struct str text)
+static struct format_spec parse_spec(struct render *r, struct str text)
 {
-	struct spec s = { .fill = ' ', .precision = -1 };
-	struct cursor c = { r, text.s, text.n, 0 };
+	struct format_spec s = { .fill = ' ', .precision = -1 };
+	struct format_cursor c = { r, text.s, text.n, 0 };
 	uint32_t cp;
 	size_t k = c.n ? utf8_next(c.s, c.n, &cp) : 0;
 
@@ -403,8 +403,8 @@ static struct spec parse_spec(struct render *r, struct str text)
 		s.align = c.s[c.at++];
 	if (peek(&c) && strchr("+- ", peek(&c)))
 		s.sign = c.s[c.at++];
-	s.alternate = take(&c, '#');
-	s.zero = take(&c, '0');
+	s.alternate = take_char(&c, '#');
+	s.zero = take_char(&c, '0');
 	if (s.zero && !s.align) {
 		s.fill = '0';
 		s.align = '0';                   /* "=" for numbers, "<" for texts */
@@ -412,7 +412,7 @@ static struct spec parse_spec(struct render *r, struct str text)
 	take_number(&c, &s.width);
 	if (peek(&c) == ',' || peek(&c) == '_')
 		s.group = c.s[c.at++];
-	if (take(&c, '.') && !take_number(&c, &s.precision))
+	if (take_char(&c, '.') && !take_number(&c, &s.precision))
 		fail(r, "Format specifier missing precision");
 	if (c.at < c.n)
 		s.type = c.s[c.at++];
@@ -427,31 +427,31 @@ _Noreturn static void unknown_code(struct render *r, struct str text, const char
 	     type);
 }
 
-static void put_spec(struct text *t, struct value v, struct str text)
+static void put_spec(struct string_builder *t, struct value v, struct str text)
 {
 	struct render *r = t->r;
-	struct spec s;
+	struct format_spec s;
 	double d;
 
 	if (!text.n) {
-		text_put(t, to_str(r, v));
+		builder_put(t, to_str(r, v));
 		return;
 	}
-	if (v.t != V_STR && !number(v, &d))
+	if (v.t != V_STR && !as_number(v, &d))
 		fail(r, "unsupported format string passed to %s.__format__", type_name(v));
 	s = parse_spec(r, text);
 	if (v.t == V_STR) {
 		if ((s.type && s.type != 's') || s.align == '=' || s.sign || s.alternate || s.group)
 			unknown_code(r, text, "str");
 		s.align = s.align == '0' || !s.align ? '<' : s.align;
-		put_text(t, &s, v.u.s);
+		format_text(t, &s, v.u.s);
 		return;
 	}
 	s.align = s.align == '0' ? '=' : s.align ? s.align : '>';
 	if (v.t == V_FLOAT || (s.type && strchr("eEfFgG%", s.type))) {
 		if (s.type && !strchr("eEfFgG%", s.type))
 			unknown_code(r, text, "float");
-		put_float(t, &s, d);
+		format_float(t, &s, d);
 		return;
 	}
 	if (s.precision >= 0 || s.type == 's' || s.type == 'c' || (s.group == ',' && s.type && s.type != 'd'))
@@ -460,52 +460,52 @@ static void put_spec(struct text *t, struct value v, struct str text)
 }
 
 /* One replacement field, from after "{" to after "}". */
-static void replacement(struct braces *b, struct text *t, bool markup, int nested)
+static void replacement(struct braces *b, struct string_builder *t, bool markup, int nested)
 {
-	struct cursor *c = &b->c;
+	struct format_cursor *c = &b->c;
 	struct render *r = c->r;
 	struct value v = field(b);
-	struct text spec = { .r = r }, one = { .r = r };
+	struct string_builder spec = { .r = r }, one = { .r = r };
 	char how = 0;
 
-	if (take(c, '!')) {
+	if (take_char(c, '!')) {
 		how = peek(c);
 		if (how != 's' && how != 'r')
 			fail(r, "format: a conversion is !s or !r");
 		c->at++;
 		v = how == 's' ? v_like(v, to_str(r, v)) : v_str(to_repr(r, v));
 	}
-	text_put(&spec, STR(""));
+	builder_put(&spec, STR(""));
 	if (nested > 1)
 		fail(r, "Max string recursion exceeded");
-	if (take(c, ':')) {
+	if (take_char(c, ':')) {
 		put_braces(b, &spec, false, nested + 1);
 	}
-	if (!take(c, '}'))
+	if (!take_char(c, '}'))
 		fail(r, "expected '}' before end of string");
-	text_put(&one, STR(""));
+	builder_put(&one, STR(""));
 	put_spec(&one, v, (struct str){ spec.s, spec.n });
 	if (markup && !(v.t == V_STR && v.markup))
-		text_put(t, str_escape(r, v_str((struct str){ one.s, one.n })));
+		builder_put(t, str_escape(r, v_str((struct str){ one.s, one.n })));
 	else
-		text_put(t, (struct str){ one.s, one.n });
+		builder_put(t, (struct str){ one.s, one.n });
 }
 
 /* The whole string, or (nested) a field's specification up to its "}". */
-static void put_braces(struct braces *b, struct text *t, bool markup, int nested)
+static void put_braces(struct braces *b, struct string_builder *t, bool markup, int nested)
 {
-	struct cursor *c = &b->c;
+	struct format_cursor *c = &b->c;
 	size_t from;
 
 	for (;;) {
 		for (from = c->at; c->at < c->n && c->s[c->at] != '{' && c->s[c->at] != '}'; c->at++)
 			;
-		text_put(t, (struct str){ c->s + from, c->at - from });
+		builder_put(t, (struct str){ c->s + from, c->at - from });
 		spend(c->r, 1);
 		if (c->at >= c->n || (nested && c->s[c->at] == '}'))
 			return;
 		if (!nested && c->at + 1 < c->n && c->s[c->at + 1] == c->s[c->at]) {
-			text_char(t, (uint8_t)c->s[c->at]);
+			builder_char(t, (uint8_t)c->s[c->at]);
 			c->at += 2;
 			continue;
 		}
@@ -519,9 +519,9 @@ static void put_braces(struct braces *b, struct text *t, bool markup, int nested
 struct value str_format(struct render *r, struct value format, struct args *a)
 {
 	struct braces b = { .c = { r, format.u.s.s, format.u.s.n, 0 }, .args = a };
-	struct text t = { .r = r };
+	struct string_builder t = { .r = r };
 
-	text_put(&t, STR(""));
+	builder_put(&t, STR(""));
 	put_braces(&b, &t, format.markup, 0);
 	return v_str((struct str){ t.s, t.n });
 }

@@ -24,10 +24,10 @@ bool str_eq(struct str a, struct str b);
 
 /* ---- memory and errors, of a compilation or a rendering -------------------------------------- */
 
-struct chunk;
+struct arena_chunk;
 
-struct job {
-	struct chunk *chunks;
+struct arena {
+	struct arena_chunk *chunks;
 	size_t bytes, bytes_max;
 	jmp_buf failed;
 	int rc;
@@ -35,21 +35,21 @@ struct job {
 	size_t errlen;
 };
 
-void *job_alloc(struct job *j, size_t n);            /* zeroed; fails with -ENOMEM or -E2BIG */
+void *arena_alloc(struct arena *j, size_t n);            /* zeroed; fails with -ENOMEM or -E2BIG */
 
 /* Fail with one sentence, "line 7: ..."; line 0: without a line. */
-_Noreturn void template_fail(struct job *j, int rc, uint32_t line, const char *fmt, ...)
+_Noreturn void template_fail(struct arena *j, int rc, uint32_t line, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* ---- tokens ---------------------------------------------------------------------------------- */
+/* ---- lexemes --------------------------------------------------------------------------------- */
 
-enum token_kind { T_DATA, T_OPEN_OUT, T_CLOSE_OUT, T_OPEN_BLOCK, T_CLOSE_BLOCK, T_NAME, T_STRING,
+enum lexeme_kind { T_DATA, T_OPEN_OUT, T_CLOSE_OUT, T_OPEN_BLOCK, T_CLOSE_BLOCK, T_NAME, T_STRING,
                   T_INT, T_FLOAT, T_OP, T_END };
 
 #define OP2(a, b) ((a) << 8 | (b))                   /* "==" is OP2('=', '='), "+" is '+' */
 
-struct token {
-	enum token_kind kind;
+struct lexeme {
+	enum lexeme_kind kind;
 	int op;
 	uint32_t line;
 	struct str s;                                /* DATA, NAME, STRING (escapes resolved) */
@@ -57,8 +57,8 @@ struct token {
 	double f;
 };
 
-/* The tokens of the whole source; the last one is T_END. */
-struct token *template_lex(struct job *j, const char *source, size_t n);
+/* The lexemes of the whole source; the last one is T_END. */
+struct lexeme *template_lex(struct arena *j, const char *source, size_t n);
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -73,16 +73,16 @@ struct value {
 		int64_t i;
 		double f;
 		struct str s;                /* STR; for UNDEFINED a sentence that says what is undefined */
-		struct list *list;           /* LIST, TUPLE; for ITER the items not consumed yet */
+		struct value_list *list;           /* LIST, TUPLE; for ITER the items not consumed yet */
 		struct dict *dict;           /* DICT, NAMESPACE */
 		struct macro *macro;
 		struct bound *bound;
 		const struct global *global;
-		struct loop *loop;
+		struct for_loop *loop;
 	} u;
 };
 
-struct list { size_t n; struct value *v; };
+struct value_list { size_t n; struct value *v; };
 struct pair { struct value k, v; };
 struct dict { size_t n, cap; struct pair *p; uint32_t *index, mask; }; /* in order of insertion */
 
@@ -112,16 +112,16 @@ struct node {
 };
 
 struct template {
-	struct job mem;
+	struct arena mem;
 	struct node *body;
 	unsigned reads;              /* bits of template_check() */
 };
 
-struct node *template_parse(struct job *j, const struct token *t); /* up to T_END */
+struct node *template_parse(struct arena *j, const struct lexeme *t); /* up to T_END */
 
 /* template/check.c: fails for an unknown filter or test where Jinja2 fails when it compiles.  Returns
  * a bit for each of template_inputs that the template reads from the caller. */
-unsigned template_check(struct job *j, const struct node *body);
+unsigned template_check(struct arena *j, const struct node *body);
 
 /* ---- a rendering ----------------------------------------------------------------------------- */
 
@@ -131,15 +131,15 @@ struct binding { struct binding *next; struct str name; struct value v; };
 struct macro { const struct node *node; struct scope *scope; };
 struct bound { struct value self; const struct method *method; };
 
-struct loop {
-	const struct list *items;
+struct for_loop {
+	const struct value_list *items;
 	size_t i;
 	bool seen;                   /* changed() was called before; `last` was its argument */
 	struct value last;
 };
 
 struct render {
-	struct job mem;
+	struct arena mem;
 	uint64_t steps;
 	uint32_t depth, line;        /* line: of the current statement or call, for messages */
 	char *out;                   /* malloc'ed */
@@ -168,7 +168,7 @@ struct value *arg(struct args *a, size_t i, const char *name);
 /* template/value.c */
 struct value v_str(struct str s);
 struct value v_like(struct value v, struct str s);   /* markup if v is */
-struct value v_iter(struct list *l);
+struct value v_iter(struct value_list *l);
 struct value v_int(int64_t i);
 struct value v_bool(bool b);
 struct value v_none(void);
@@ -180,8 +180,8 @@ bool truth(struct value v);
 bool equal(struct render *r, struct value a, struct value b);
 int  order(struct render *r, struct value a, struct value b);  /* < 0, 0, > 0, or fails */
 bool contains(struct render *r, struct value in, struct value item);
-bool number(struct value v, double *out);
-struct list *to_list(struct render *r, struct value v);
+bool as_number(struct value v, double *out);
+struct value_list *to_list(struct render *r, struct value v);
 struct value get_attr(struct render *r, struct value v, struct str name);
 struct value get_item(struct render *r, struct value v, struct value key);
 struct value get_slice(struct render *r, struct value v, struct value from, struct value to,
@@ -201,10 +201,10 @@ struct str float_repr(struct render *r, double f);
 struct str to_str(struct render *r, struct value v); /* as Python's str() */
 struct str to_json(struct render *r, struct value v, struct args *a);
 /* A string that grows in arena memory. */
-struct text { struct render *r; char *s; size_t n, cap; };
-void text_put(struct text *t, struct str s);
-void text_char(struct text *t, uint32_t cp);
-void text_pad(struct text *t, uint32_t cp, int64_t times);
+struct string_builder { struct render *r; char *s; size_t n, cap; };
+void builder_put(struct string_builder *t, struct str s);
+void builder_char(struct string_builder *t, uint32_t cp);
+void builder_pad(struct string_builder *t, uint32_t cp, int64_t times);
 
 /* template/strings.c */
 bool py_space(uint32_t cp);
@@ -213,9 +213,9 @@ struct str str_strip(struct render *r, struct str s, struct str chars, bool any_
 struct str str_case(struct render *r, struct str s, char how); /* u l t(itle) c(apitalize) w(ord title) */
 struct str str_escape(struct render *r, struct value v);  /* for HTML, unless v is markup */
 struct str str_replace(struct render *r, struct str s, struct str from, struct str to, int64_t most);
-struct list *str_split(struct render *r, struct str s, const struct str *sep, int64_t most, bool right);
-struct list *str_lines(struct render *r, struct str s);
-struct list *str_chars(struct render *r, struct str s);
+struct value_list *str_split(struct render *r, struct str s, const struct str *sep, int64_t most, bool right);
+struct value_list *str_lines(struct render *r, struct str s);
+struct value_list *str_chars(struct render *r, struct str s);
 
 /* NULL: there is none. */
 const struct filter *filter_find(struct str name);

@@ -1,4 +1,4 @@
-/* template/lex.c - template source to tokens, with white-space control.
+/* template/lex.c - template source to lexemes, with white-space control.
  *
  * As Jinja2 does with trim_blocks and lstrip_blocks, it drops the newline after a block or comment, and
  * the blanks before one that is the first in its line.  "-" drops all white space on its side, "+" none.
@@ -12,11 +12,11 @@
 #include "adapters/text/unicode/utf8.h"
 
 struct lexer {
-	struct job *j;
+	struct arena *j;
 	const char *s;
 	size_t n, at;
 	uint32_t line;
-	struct token *t;
+	struct lexeme *t;
 	size_t n_t, cap;
 };
 
@@ -44,18 +44,18 @@ static void skip_blanks(struct lexer *x)
 		skip(x, 1);
 }
 
-static struct token *add(struct lexer *x, enum token_kind kind)
+static struct lexeme *add_lexeme(struct lexer *x, enum lexeme_kind kind)
 {
 	if (x->n_t == x->cap) {
 		size_t cap = x->cap ? 2 * x->cap : 256;
-		struct token *t = job_alloc(x->j, cap * sizeof(*t));
+		struct lexeme *t = arena_alloc(x->j, cap * sizeof(*t));
 
 		if (x->n_t)
 			memcpy(t, x->t, x->n_t * sizeof(*t));
 		x->t = t;
 		x->cap = cap;
 	}
-	x->t[x->n_t] = (struct token){ .kind = kind, .line = x->line };
+	x->t[x->n_t] = (struct lexeme){ .kind = kind, .line = x->line };
 	return &x->t[x->n_t++];
 }
 
@@ -76,7 +76,7 @@ static void add_data(struct lexer *x, size_t from, size_t to, char sign, bool is
 			end = k;
 	}
 	if (end > from)
-		add(x, T_DATA)->s = (struct str){ x->s + from, end - from };
+		add_lexeme(x, T_DATA)->s = (struct str){ x->s + from, end - from };
 }
 
 /* Skip the closing bracket "%}" or "#}" of a block or comment; sign is the character before it. */
@@ -164,7 +164,7 @@ static int hex(char c)
 
 /* Decode one escape by Python's rules; s is after the backslash.  Returns the bytes used, or 0 if it is no
  * escape and the backslash stays. */
-static size_t escape(const char *s, size_t n, char *out, unsigned *out_n)
+static size_t lex_escape(const char *s, size_t n, char *out, unsigned *out_n)
 {
 	static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";
 	const char *p = memchr(from, s[0], sizeof(from) - 1);
@@ -199,20 +199,20 @@ static size_t escape(const char *s, size_t n, char *out, unsigned *out_n)
 	return digits + 1;
 }
 
-static void string(struct lexer *x)
+static void lex_string(struct lexer *x)
 {
 	char quote = x->s[x->at], *out;
 	size_t from = x->at + 1, to = from, k = 0, used;
-	struct token *t = add(x, T_STRING);
+	struct lexeme *t = add_lexeme(x, T_STRING);
 	unsigned len;
 
 	while (to < x->n && x->s[to] != quote)
 		to += x->s[to] == '\\' ? 2 : 1;
 	if (to >= x->n)
 		template_fail(x->j, -EINVAL, x->line, "a string is not closed by %c", quote);
-	out = job_alloc(x->j, to - from + 4);
+	out = arena_alloc(x->j, to - from + 4);
 	for (size_t i = from; i < to; i++) {
-		if (x->s[i] == '\\' && (used = escape(x->s + i + 1, to - i - 1, out + k, &len))) {
+		if (x->s[i] == '\\' && (used = lex_escape(x->s + i + 1, to - i - 1, out + k, &len))) {
 			k += len;
 			i += used;
 		} else {
@@ -227,7 +227,7 @@ static void numeral(struct lexer *x, bool after_dot)
 {
 	char buf[64], *end;
 	size_t k = 0, i = x->at;
-	struct token *t = add(x, T_INT);
+	struct lexeme *t = add_lexeme(x, T_INT);
 
 	for (; i < x->n && k < sizeof(buf) - 2; i++) {  /* an exponent adds two: its letter and its sign */
 		char c = x->s[i];
@@ -277,7 +277,7 @@ static int operator(struct lexer *x, int *nested)
 }
 
 /* Read a tag, from after its opening bracket to after the closing one. */
-static void inside(struct lexer *x, bool is_block)
+static void lex_tag(struct lexer *x, bool is_block)
 {
 	const char *close = is_block ? "%}" : "}}";
 	uint32_t line = x->line;
@@ -294,7 +294,7 @@ static void inside(struct lexer *x, bool is_block)
 			size_t sign = (c == '-' || (c == '+' && is_block)) && x->n - x->at > 2;
 
 			if (x->n - x->at >= 2 + sign && !memcmp(x->s + x->at + sign, close, 2)) {
-				add(x, is_block ? T_CLOSE_BLOCK : T_CLOSE_OUT);
+				add_lexeme(x, is_block ? T_CLOSE_BLOCK : T_CLOSE_OUT);
 				skip(x, sign);
 				if (is_block) {
 					close_block(x, sign ? c : ' ');
@@ -308,7 +308,7 @@ static void inside(struct lexer *x, bool is_block)
 		}
 		if (name_start(x->s[x->at])) {
 			size_t from = x->at;
-			struct token *t = add(x, T_NAME);
+			struct lexeme *t = add_lexeme(x, T_NAME);
 
 			while (x->at < x->n && (name_start(x->s[x->at]) || digit(x->s[x->at])))
 				x->at++;
@@ -316,9 +316,9 @@ static void inside(struct lexer *x, bool is_block)
 		} else if (digit(x->s[x->at])) {
 			numeral(x, x->t[x->n_t - 1].kind == T_OP && x->t[x->n_t - 1].op == '.');
 		} else if (x->s[x->at] == '\'' || x->s[x->at] == '"') {
-			string(x);
+			lex_string(x);
 		} else {
-			struct token *t = add(x, T_OP);
+			struct lexeme *t = add_lexeme(x, T_OP);
 
 			t->op = operator(x, &nested);
 		}
@@ -328,7 +328,7 @@ static void inside(struct lexer *x, bool is_block)
 /* Newlines of any kind become \n; the last one is dropped. */
 static void normalize(struct lexer *x, const char *source, size_t n)
 {
-	char *s = job_alloc(x->j, n + 1);
+	char *s = arena_alloc(x->j, n + 1);
 	size_t k = 0;
 
 	for (size_t i = 0; i < n; i++) {
@@ -343,7 +343,7 @@ static void normalize(struct lexer *x, const char *source, size_t n)
 	x->n = k;
 }
 
-struct token *template_lex(struct job *j, const char *source, size_t n)
+struct lexeme *template_lex(struct arena *j, const char *source, size_t n)
 {
 	struct lexer x = { .j = j, .line = 1 };
 	size_t from;
@@ -361,11 +361,11 @@ struct token *template_lex(struct job *j, const char *source, size_t n)
 		if (c == '#') {
 			comment(&x);
 		} else if (c == '{' || !raw(&x)) {
-			add(&x, c == '{' ? T_OPEN_OUT : T_OPEN_BLOCK);
+			add_lexeme(&x, c == '{' ? T_OPEN_OUT : T_OPEN_BLOCK);
 			skip(&x, 2);
-			inside(&x, c != '{');
+			lex_tag(&x, c != '{');
 		}
 	}
-	add(&x, T_END);
+	add_lexeme(&x, T_END);
 	return x.t;
 }

@@ -37,7 +37,7 @@ static int64_t int_arg(struct render *r, struct args *a, size_t i, const char *n
 	return v->u.i;
 }
 
-static struct value list_value(struct list *l)
+static struct value list_value(struct value_list *l)
 {
 	return (struct value){ .t = V_LIST, .u.list = l };
 }
@@ -177,7 +177,7 @@ static struct value s_replace(struct render *r, struct value self, struct args *
 	return v_str(str_replace(r, self.u.s, from, to, int_arg(r, a, 2, "count", -1)));
 }
 
-static int64_t find(struct render *r, struct value self, struct args *a, bool last)
+static int64_t find_in(struct render *r, struct value self, struct args *a, bool last)
 {
 	struct str s = self.u.s, what = string_arg(r, a, 0, "sub");
 	const char *p = NULL, *next;
@@ -194,17 +194,17 @@ static int64_t find(struct render *r, struct value self, struct args *a, bool la
 
 static struct value s_find(struct render *r, struct value self, struct args *a)
 {
-	return v_int(find(r, self, a, false));
+	return v_int(find_in(r, self, a, false));
 }
 
 static struct value s_rfind(struct render *r, struct value self, struct args *a)
 {
-	return v_int(find(r, self, a, true));
+	return v_int(find_in(r, self, a, true));
 }
 
 static struct value s_index(struct render *r, struct value self, struct args *a)
 {
-	int64_t i = find(r, self, a, false);
+	int64_t i = find_in(r, self, a, false);
 
 	if (i < 0)
 		fail(r, "substring not found");
@@ -230,19 +230,19 @@ static struct value s_count(struct render *r, struct value self, struct args *a)
 static struct value s_join(struct render *r, struct value self, struct args *a)
 {
 	struct value *items = arg(a, 0, "iterable");
-	struct text t = { .r = r };
-	struct list *l;
+	struct string_builder t = { .r = r };
+	struct value_list *l;
 
 	if (!items)
 		fail(r, "join() takes exactly one argument");
 	l = to_list(r, *items);
-	text_put(&t, STR(""));
+	builder_put(&t, STR(""));
 	for (size_t i = 0; i < l->n; i++) {
 		if (l->v[i].t != V_STR)
 			fail(r, "sequence item %zu: expected str instance, %s found", i, type_name(l->v[i]));
 		if (i)
-			text_put(&t, self.u.s);
-		text_put(&t, self.markup ? str_escape(r, l->v[i]) : l->v[i].u.s);
+			builder_put(&t, self.u.s);
+		builder_put(&t, self.markup ? str_escape(r, l->v[i]) : l->v[i].u.s);
 	}
 	return v_str((struct str){ t.s, t.n });
 }
@@ -347,7 +347,7 @@ static struct value loop_cycle(struct render *r, struct value self, struct args 
 
 static struct value loop_changed(struct render *r, struct value self, struct args *a)
 {
-	struct loop *l = self.u.loop;
+	struct for_loop *l = self.u.loop;
 	struct value now = v_list(r, a->n);
 	bool changed;
 
@@ -459,7 +459,7 @@ static struct value g_strftime_now(struct render *r, struct args *a)
 {
 	struct str format = string_arg(r, a, 0, "format");
 	time_t now = time(NULL);
-	char f[256], *out = job_alloc(&r->mem, 1024);
+	char f[256], *out = arena_alloc(&r->mem, 1024);
 	struct tm tm;
 
 	if (format.n >= sizeof(f))

@@ -1,15 +1,15 @@
-/* template/parse.c - tokens to nodes: statements, by recursive descent along Jinja2's grammar. */
+/* template/parse.c - lexemes to nodes: statements, by recursive descent along Jinja2's grammar. */
 #include <errno.h>
 
 #include "parse.h"
 
 #define DEPTH_MAX 100            /* nesting of expressions and blocks */
 
-static struct node *body(struct parser *p, const char *const *ends);
+static struct node *parse_body(struct parser *p, const char *const *ends);
 
 void parse_unexpected(struct parser *p, const char *wanted)
 {
-	const struct token *t = p->t;
+	const struct lexeme *t = p->t;
 	static const char *const what[] = {
 		[T_DATA] = "text", [T_OPEN_OUT] = "{{", [T_CLOSE_OUT] = "}}", [T_OPEN_BLOCK] = "{%",
 		[T_CLOSE_BLOCK] = "%}", [T_STRING] = "a string", [T_INT] = "a number",
@@ -50,7 +50,7 @@ static bool next_tag(const struct parser *p, const char *name)
 	return p->t->kind == T_OPEN_BLOCK && p->t[1].kind == T_NAME && str_is(p->t[1].s, name);
 }
 
-static struct node *conditional(struct parser *p)
+static struct node *parse_if(struct parser *p)
 {
 	static const char *const ends[] = { "elif", "else", "endif", NULL }, *const end[] = { "endif", NULL };
 	struct node *first = NULL, **at = &first, *n;
@@ -59,20 +59,20 @@ static struct node *conditional(struct parser *p)
 		n = node(p, N_IF);
 		n->a = parse_expression(p);
 		close_tag(p);
-		n->b = body(p, ends);
+		n->b = parse_body(p, ends);
 		*at = n;
 		at = &n->d;
 	} while (next_tag(p, "elif") && (p->t += 2));
 	if (next_tag(p, "else")) {
 		end_tag(p);
-		n->c = body(p, end);
+		n->c = parse_body(p, end);
 	}
 	end_tag(p);
 	return first;
 }
 
 /* Names to set: "a", "a, b" or "(a, b)"; also ns.a if attrs is true. */
-static void targets(struct parser *p, struct node *n, bool attrs)
+static void parse_targets(struct parser *p, struct node *n, bool attrs)
 {
 	struct node_list l = { 0 };
 	bool parens = take_op(p, '(');
@@ -96,12 +96,12 @@ static void targets(struct parser *p, struct node *n, bool attrs)
 	n->n_list = l.n;
 }
 
-static struct node *loop(struct parser *p)
+static struct node *parse_for(struct parser *p)
 {
 	static const char *const ends[] = { "else", "endfor", NULL }, *const end[] = { "endfor", NULL };
 	struct node *n = node(p, N_FOR);
 
-	targets(p, n, false);
+	parse_targets(p, n, false);
 	if (!take_name(p, "in"))
 		parse_unexpected(p, "'in'");
 	n->a = parse_tuple(p, parse_either, false);
@@ -111,22 +111,22 @@ static struct node *loop(struct parser *p)
 		template_fail(p->j, -EINVAL, n->line, "recursive loops are not supported");
 	close_tag(p);
 	p->loops++;
-	n->b = body(p, ends);
+	n->b = parse_body(p, ends);
 	p->loops--;
 	if (next_tag(p, "else")) {
 		end_tag(p);
-		n->c = body(p, end);
+		n->c = parse_body(p, end);
 	}
 	end_tag(p);
 	return n;
 }
 
-static struct node *set(struct parser *p)
+static struct node *parse_set(struct parser *p)
 {
 	static const char *const ends[] = { "endset", NULL };
 	struct node *n = node(p, N_SET);
 
-	targets(p, n, true);
+	parse_targets(p, n, true);
 	if (take_op(p, '=')) {
 		n->a = parse_tuple(p, parse_expression, false);
 		close_tag(p);
@@ -138,13 +138,13 @@ static struct node *set(struct parser *p)
 	while (take_op(p, '|'))
 		n->a = parse_filter(p, n->a);
 	close_tag(p);
-	n->b = body(p, ends);
+	n->b = parse_body(p, ends);
 	end_tag(p);
 	return n;
 }
 
 /* The parameters of a macro, after the opening parenthesis. */
-static void parameters(struct parser *p, struct node *n)
+static void parse_parameters(struct parser *p, struct node *n)
 {
 	struct node_list l = { 0 };
 	struct node *param;
@@ -163,44 +163,44 @@ static void parameters(struct parser *p, struct node *n)
 }
 
 /* The body of a macro, in which break and continue do not see a loop around the macro. */
-static struct node *macro_body(struct parser *p, struct node *n, const char *const *ends)
+static struct node *parse_macro_body(struct parser *p, struct node *n, const char *const *ends)
 {
 	int loops = p->loops;
 
 	close_tag(p);
 	p->loops = 0;
-	n->b = body(p, ends);
+	n->b = parse_body(p, ends);
 	p->loops = loops;
 	end_tag(p);
 	return n;
 }
 
-static struct node *macro(struct parser *p)
+static struct node *parse_macro(struct parser *p)
 {
 	static const char *const ends[] = { "endmacro", NULL };
 	struct node *n = node(p, N_MACRO);
 
 	n->s = want_name(p, "the name of a macro");
 	want_op(p, '(');
-	parameters(p, n);
-	return macro_body(p, n, ends);
+	parse_parameters(p, n);
+	return parse_macro_body(p, n, ends);
 }
 
-static struct node *call_block(struct parser *p)
+static struct node *parse_call_block(struct parser *p)
 {
 	static const char *const ends[] = { "endcall", NULL };
 	struct node *n = node(p, N_CALL_BLOCK);
 
 	n->s = STR("caller");
 	if (take_op(p, '('))
-		parameters(p, n);
+		parse_parameters(p, n);
 	n->a = parse_postfix(p);
 	if (n->a->kind != N_CALL)
 		parse_unexpected(p, "the call of a macro before this,");
-	return macro_body(p, n, ends);
+	return parse_macro_body(p, n, ends);
 }
 
-static struct node *filter_block(struct parser *p)
+static struct node *parse_filter_block(struct parser *p)
 {
 	static const char *const ends[] = { "endfilter", NULL };
 	struct node *n = node(p, N_FILTER_BLOCK);
@@ -209,12 +209,12 @@ static struct node *filter_block(struct parser *p)
 		n->a = parse_filter(p, n->a);
 	while (take_op(p, '|'));
 	close_tag(p);
-	n->b = body(p, ends);
+	n->b = parse_body(p, ends);
 	end_tag(p);
 	return n;
 }
 
-static struct node *with(struct parser *p)
+static struct node *parse_with(struct parser *p)
 {
 	static const char *const ends[] = { "endwith", NULL };
 	struct node *n = node(p, N_WITH), *v;
@@ -232,23 +232,23 @@ static struct node *with(struct parser *p)
 	n->list = l.first;
 	n->n_list = l.n;
 	close_tag(p);
-	n->b = body(p, ends);
+	n->b = parse_body(p, ends);
 	end_tag(p);
 	return n;
 }
 
-static struct node *scope(struct parser *p)
+static struct node *parse_generation(struct parser *p)
 {
 	static const char *const ends[] = { "endgeneration", NULL };
 	struct node *n = node(p, N_SCOPE);
 
 	close_tag(p);
-	n->b = body(p, ends);
+	n->b = parse_body(p, ends);
 	end_tag(p);
 	return n;
 }
 
-static struct node *jump(struct parser *p, enum node_kind kind)
+static struct node *parse_jump(struct parser *p, enum node_kind kind)
 {
 	struct node *n = node(p, kind);
 
@@ -258,7 +258,7 @@ static struct node *jump(struct parser *p, enum node_kind kind)
 	return n;
 }
 
-static struct node *statement(struct parser *p)
+static struct node *parse_statement(struct parser *p)
 {
 	struct node *n;
 	struct str s;
@@ -267,25 +267,25 @@ static struct node *statement(struct parser *p)
 	s = want_name(p, "the name of a block");
 	parse_deeper(p);
 	if (str_is(s, "if"))
-		n = conditional(p);
+		n = parse_if(p);
 	else if (str_is(s, "for"))
-		n = loop(p);
+		n = parse_for(p);
 	else if (str_is(s, "set"))
-		n = set(p);
+		n = parse_set(p);
 	else if (str_is(s, "macro"))
-		n = macro(p);
+		n = parse_macro(p);
 	else if (str_is(s, "call"))
-		n = call_block(p);
+		n = parse_call_block(p);
 	else if (str_is(s, "filter"))
-		n = filter_block(p);
+		n = parse_filter_block(p);
 	else if (str_is(s, "with"))
-		n = with(p);
+		n = parse_with(p);
 	else if (str_is(s, "generation"))
-		n = scope(p);
+		n = parse_generation(p);
 	else if (str_is(s, "break"))
-		n = jump(p, N_BREAK);
+		n = parse_jump(p, N_BREAK);
 	else if (str_is(s, "continue"))
-		n = jump(p, N_CONTINUE);
+		n = parse_jump(p, N_CONTINUE);
 	else
 		template_fail(p->j, -EINVAL, p->t->line, "the tag '%.*s' is not known here",
 		              s.n > 60 ? 60 : (int)s.n, s.s);
@@ -294,7 +294,7 @@ static struct node *statement(struct parser *p)
 }
 
 /* Statements up to a tag named in ends (NULL: up to the end of the template); does not consume that tag. */
-static struct node *body(struct parser *p, const char *const *ends)
+static struct node *parse_body(struct parser *p, const char *const *ends)
 {
 	struct node_list l = { 0 };
 	uint32_t line = p->t->line;
@@ -321,15 +321,15 @@ static struct node *body(struct parser *p, const char *const *ends)
 				parse_unexpected(p, "}}");
 			p->t++;
 		} else {
-			n = statement(p);
+			n = parse_statement(p);
 		}
 		append(&l, n);
 	}
 }
 
-struct node *template_parse(struct job *j, const struct token *t)
+struct node *template_parse(struct arena *j, const struct lexeme *t)
 {
 	struct parser p = { .j = j, .t = t };
 
-	return body(&p, NULL);
+	return parse_body(&p, NULL);
 }

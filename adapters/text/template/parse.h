@@ -19,8 +19,8 @@
 #include "impl.h"
 
 struct parser {
-	struct job *j;
-	const struct token *t;       /* the next token */
+	struct arena *j;
+	const struct lexeme *t;       /* the next lexeme */
 	int depth;
 	int loops;                   /* loops around this place, for break and continue */
 };
@@ -40,11 +40,11 @@ struct node *parse_filter(struct parser *p, struct node *a);
 /* "a" or "a, b"; after "(" it may be empty.  item() parses one item. */
 struct node *parse_tuple(struct parser *p, struct node *(*item)(struct parser *p), bool may_be_empty);
 
-/* ---- the next token ---- */
+/* ---- the next lexeme ---- */
 
 static inline struct node *node(struct parser *p, enum node_kind kind)
 {
-	struct node *n = job_alloc(p->j, sizeof(*n));
+	struct node *n = arena_alloc(p->j, sizeof(*n));
 
 	n->kind = kind;
 	n->line = p->t->line;

@@ -13,7 +13,7 @@
 
 /* ---- str and repr -------------------------------------------------------------------------- */
 
-void text_put(struct text *t, struct str s)
+void builder_put(struct string_builder *t, struct str s)
 {
 	size_t cap = t->cap ? t->cap : 64;
 	char *p;
@@ -21,7 +21,7 @@ void text_put(struct text *t, struct str s)
 	while (cap < t->n + s.n + 1)
 		cap *= 2;
 	if (cap != t->cap) {
-		p = job_alloc(&t->r->mem, cap);
+		p = arena_alloc(&t->r->mem, cap);
 		if (t->n)
 			memcpy(p, t->s, t->n);
 		t->s = p;
@@ -33,23 +33,23 @@ void text_put(struct text *t, struct str s)
 	spend(t->r, s.n / 64);
 }
 
-void text_char(struct text *t, uint32_t cp)
+void builder_char(struct string_builder *t, uint32_t cp)
 {
 	char c[4];
 
-	text_put(t, (struct str){ c, utf8_put(cp, c) });
+	builder_put(t, (struct str){ c, utf8_put(cp, c) });
 }
 
-void text_pad(struct text *t, uint32_t cp, int64_t times)
+void builder_pad(struct string_builder *t, uint32_t cp, int64_t times)
 {
 	spend(t->r, times > 0 ? (uint64_t)times / 8 : 0);
 	while (times-- > 0)
-		text_char(t, cp);
+		builder_char(t, cp);
 }
 
-static void text_fmt(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void text_fmt(struct string_builder *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-static void text_fmt(struct text *t, const char *fmt, ...)
+static void text_fmt(struct string_builder *t, const char *fmt, ...)
 {
 	char buf[64];
 	va_list ap;
@@ -57,11 +57,11 @@ static void text_fmt(struct text *t, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(buf, sizeof(buf), fmt, ap);
 	va_end(ap);
-	text_put(t, (struct str){ buf, strlen(buf) });
+	builder_put(t, (struct str){ buf, strlen(buf) });
 }
 
 /* The shortest digits that parse to the same number, written as Python writes them. */
-static void put_float(struct text *t, double f, bool json)
+static void put_float(struct string_builder *t, double f, bool json)
 {
 	char buf[40], *e;
 	int digits, exp;
@@ -109,12 +109,12 @@ static bool printable(uint32_t cp)
 }
 
 /* A string in quotes, as Python's repr() writes it. */
-static void put_repr(struct text *t, struct str s)
+static void put_repr(struct string_builder *t, struct str s)
 {
 	char quote = s.n && memchr(s.s, '\'', s.n) && !memchr(s.s, '"', s.n) ? '"' : '\'';
 	uint32_t cp;
 
-	text_char(t, (uint8_t)quote);
+	builder_char(t, (uint8_t)quote);
 	for (size_t i = 0; i < s.n;) {
 		i += utf8_next(s.s + i, s.n - i, &cp);
 		if (cp == '\\' || cp == (uint32_t)quote)
@@ -122,20 +122,20 @@ static void put_repr(struct text *t, struct str s)
 		else if (cp == '\n' || cp == '\r' || cp == '\t')
 			text_fmt(t, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
 		else if (printable(cp))
-			text_char(t, cp);
+			builder_char(t, cp);
 		else
 			text_fmt(t, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
 	}
-	text_char(t, (uint8_t)quote);
+	builder_char(t, (uint8_t)quote);
 }
 
-static void put_json_string(struct text *t, struct str s, bool ascii)
+static void put_json_string(struct string_builder *t, struct str s, bool ascii)
 {
 	static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
 	const char *p;
 	uint32_t cp;
 
-	text_char(t, '"');
+	builder_char(t, '"');
 	for (size_t i = 0; i < s.n;) {
 		i += utf8_next(s.s + i, s.n - i, &cp);
 		p = cp && cp < 0x80 ? strchr(from, (int)cp) : NULL;
@@ -146,54 +146,54 @@ static void put_json_string(struct text *t, struct str s, bool ascii)
 		else if (ascii && cp >= 0x10000)
 			text_fmt(t, "\\u%04x\\u%04x", 0xd800 + ((cp - 0x10000) >> 10), 0xdc00 + (cp & 0x3ff));
 		else
-			text_char(t, cp);
+			builder_char(t, cp);
 	}
-	text_char(t, '"');
+	builder_char(t, '"');
 }
 
-static void put_str(struct text *t, struct value v, bool quoted);
+static void put_str(struct string_builder *t, struct value v, bool quoted);
 
-static void put_items(struct text *t, struct value v)
+static void put_items(struct string_builder *t, struct value v)
 {
-	const struct list *l = v.u.list;
+	const struct value_list *l = v.u.list;
 
-	text_char(t, v.t == V_LIST ? '[' : '(');
+	builder_char(t, v.t == V_LIST ? '[' : '(');
 	for (size_t i = 0; i < l->n; i++) {
 		if (i)
-			text_put(t, STR(", "));
+			builder_put(t, STR(", "));
 		put_str(t, l->v[i], true);
 	}
 	if (v.t == V_TUPLE && l->n == 1)
-		text_char(t, ',');
-	text_char(t, v.t == V_LIST ? ']' : ')');
+		builder_char(t, ',');
+	builder_char(t, v.t == V_LIST ? ']' : ')');
 }
 
-static void put_pairs(struct text *t, const struct dict *d)
+static void put_pairs(struct string_builder *t, const struct dict *d)
 {
-	text_char(t, '{');
+	builder_char(t, '{');
 	for (size_t i = 0; i < d->n; i++) {
 		if (i)
-			text_put(t, STR(", "));
+			builder_put(t, STR(", "));
 		put_str(t, d->p[i].k, true);
-		text_put(t, STR(": "));
+		builder_put(t, STR(": "));
 		put_str(t, d->p[i].v, true);
 	}
-	text_char(t, '}');
+	builder_char(t, '}');
 }
 
-static void put_str(struct text *t, struct value v, bool quoted)
+static void put_str(struct string_builder *t, struct value v, bool quoted)
 {
 	enter(t->r);
 	switch (v.t) {
 	case V_UNDEFINED:
 		if (quoted)
-			text_put(t, STR("Undefined"));
+			builder_put(t, STR("Undefined"));
 		break;
 	case V_NONE:
-		text_put(t, STR("None"));
+		builder_put(t, STR("None"));
 		break;
 	case V_BOOL:
-		text_put(t, v.u.b ? STR("True") : STR("False"));
+		builder_put(t, v.u.b ? STR("True") : STR("False"));
 		break;
 	case V_INT:
 		text_fmt(t, "%" PRId64, v.u.i);
@@ -203,13 +203,13 @@ static void put_str(struct text *t, struct value v, bool quoted)
 		break;
 	case V_STR:
 		if (quoted && v.markup)
-			text_put(t, STR("Markup("));
+			builder_put(t, STR("Markup("));
 		if (quoted)
 			put_repr(t, v.u.s);
 		if (quoted && v.markup)
-			text_char(t, ')');
+			builder_char(t, ')');
 		if (!quoted)
-			text_put(t, v.u.s);
+			builder_put(t, v.u.s);
 		break;
 	case V_LIST:
 	case V_TUPLE:
@@ -226,7 +226,7 @@ static void put_str(struct text *t, struct value v, bool quoted)
 
 struct str to_repr(struct render *r, struct value v)
 {
-	struct text t = { .r = r };
+	struct string_builder t = { .r = r };
 
 	put_str(&t, v, true);
 	return (struct str){ t.s, t.n };
@@ -234,7 +234,7 @@ struct str to_repr(struct render *r, struct value v)
 
 struct str float_repr(struct render *r, double f)
 {
-	struct text t = { .r = r };
+	struct string_builder t = { .r = r };
 
 	put_float(&t, f, false);
 	return (struct str){ t.s, t.n };
@@ -242,11 +242,11 @@ struct str float_repr(struct render *r, double f)
 
 struct str to_str(struct render *r, struct value v)
 {
-	struct text t = { .r = r };
+	struct string_builder t = { .r = r };
 
 	if (v.t == V_STR)
 		return v.u.s;
-	text_put(&t, STR(""));
+	builder_put(&t, STR(""));
 	put_str(&t, v, false);
 	return (struct str){ t.s, t.n };
 }
@@ -255,20 +255,20 @@ struct str to_str(struct render *r, struct value v)
 
 struct json_style { bool ascii, sorted, lines; int64_t indent; struct str comma, colon; };
 
-static void json_line(struct text *t, const struct json_style *s, int level)
+static void json_line(struct string_builder *t, const struct json_style *s, int level)
 {
 	if (!s->lines)
 		return;
-	text_char(t, '\n');
+	builder_char(t, '\n');
 	for (int64_t i = 0; i < s->indent * level; i++)
-		text_char(t, ' ');
+		builder_char(t, ' ');
 }
 
 static const struct dict *by_key(struct render *r, const struct dict *d)
 {
-	struct dict *out = job_alloc(&r->mem, sizeof(*out));
+	struct dict *out = arena_alloc(&r->mem, sizeof(*out));
 
-	out->p = job_alloc(&r->mem, d->n * sizeof(*out->p));
+	out->p = arena_alloc(&r->mem, d->n * sizeof(*out->p));
 	for (; out->n < d->n; out->n++) {        /* insertion sort: there are few keys */
 		size_t i = out->n;
 
@@ -281,17 +281,17 @@ static const struct dict *by_key(struct render *r, const struct dict *d)
 	return out;
 }
 
-static void put_json(struct text *t, struct value v, const struct json_style *s, int level)
+static void put_json(struct string_builder *t, struct value v, const struct json_style *s, int level)
 {
 	const struct dict *d;
 
 	enter(t->r);
 	switch (v.t) {
 	case V_NONE:
-		text_put(t, STR("null"));
+		builder_put(t, STR("null"));
 		break;
 	case V_BOOL:
-		text_put(t, v.u.b ? STR("true") : STR("false"));
+		builder_put(t, v.u.b ? STR("true") : STR("false"));
 		break;
 	case V_INT:
 		text_fmt(t, "%" PRId64, v.u.i);
@@ -304,37 +304,37 @@ static void put_json(struct text *t, struct value v, const struct json_style *s,
 		break;
 	case V_LIST:
 	case V_TUPLE:
-		text_char(t, '[');
+		builder_char(t, '[');
 		for (size_t i = 0; i < v.u.list->n; i++) {
 			if (i)
-				text_put(t, s->comma);
+				builder_put(t, s->comma);
 			json_line(t, s, level + 1);
 			put_json(t, v.u.list->v[i], s, level + 1);
 		}
 		if (v.u.list->n)
 			json_line(t, s, level);
-		text_char(t, ']');
+		builder_char(t, ']');
 		break;
 	case V_DICT:
 		d = s->sorted ? by_key(t->r, v.u.dict) : v.u.dict;
-		text_char(t, '{');
+		builder_char(t, '{');
 		for (size_t i = 0; i < d->n; i++) {
 			if (i)
-				text_put(t, s->comma);
+				builder_put(t, s->comma);
 			json_line(t, s, level + 1);
 			if (d->p[i].k.t == V_STR)
 				put_json_string(t, d->p[i].k.u.s, s->ascii);
 			else {
-				text_char(t, '"');
+				builder_char(t, '"');
 				put_json(t, d->p[i].k, s, level);
-				text_char(t, '"');
+				builder_char(t, '"');
 			}
-			text_put(t, s->colon);
+			builder_put(t, s->colon);
 			put_json(t, d->p[i].v, s, level + 1);
 		}
 		if (d->n)
 			json_line(t, s, level);
-		text_char(t, '}');
+		builder_char(t, '}');
 		break;
 	default:
 		fail(t->r, "Object of type %s is not JSON serializable", type_name(v));
@@ -348,7 +348,7 @@ struct str to_json(struct render *r, struct value v, struct args *a)
 	struct value *separators = arg(a, 2, "separators"), *sorted = arg(a, 3, "sort_keys");
 	struct json_style s = { .ascii = ascii && truth(*ascii), .sorted = sorted && truth(*sorted),
 	                        .comma = STR(", "), .colon = STR(": ") };
-	struct text t = { .r = r };
+	struct string_builder t = { .r = r };
 
 	if (indent && indent->t == V_INT) {
 		s.lines = true;

@@ -61,11 +61,11 @@ static bool cased(uint32_t cp)
  * the filter "title": a capital after blanks, "-", "(", "{", "[", "<"). */
 struct str str_case(struct render *r, struct str s, char how)
 {
-	struct text t = { .r = r };
+	struct string_builder t = { .r = r };
 	bool start = true, up;
 	uint32_t cp;
 
-	text_put(&t, STR(""));
+	builder_put(&t, STR(""));
 	for (size_t i = 0; i < s.n;) {
 		i += utf8_next(s.s + i, s.n - i, &cp);
 		up = how == 'u' || (how != 'l' && start);
@@ -76,9 +76,9 @@ struct str str_case(struct render *r, struct str s, char how)
 		else
 			start = false;
 		if (up && cp == 0xdf)
-			text_put(&t, how == 'u' || how == 'w' ? STR("SS") : STR("Ss"));
+			builder_put(&t, how == 'u' || how == 'w' ? STR("SS") : STR("Ss"));
 		else
-			text_char(&t, (uint32_t)(up ? utf8proc_toupper((int32_t)cp) : utf8proc_tolower((int32_t)cp)));
+			builder_char(&t, (uint32_t)(up ? utf8proc_toupper((int32_t)cp) : utf8proc_tolower((int32_t)cp)));
 	}
 	return (struct str){ t.s, t.n };
 }
@@ -87,57 +87,57 @@ struct str str_escape(struct render *r, struct value v)
 {
 	static const char from[] = "&<>'\"", *const to[] = { "&amp;", "&lt;", "&gt;", "&#39;", "&#34;" };
 	struct str s = to_str(r, v);
-	struct text t = { .r = r };
+	struct string_builder t = { .r = r };
 	const char *p;
 
 	if (v.t == V_STR && v.markup)
 		return s;
-	text_put(&t, STR(""));
+	builder_put(&t, STR(""));
 	for (size_t i = 0; i < s.n; i++) {
 		p = s.s[i] ? strchr(from, s.s[i]) : NULL;
-		text_put(&t, p ? (struct str){ to[p - from], strlen(to[p - from]) } : (struct str){ s.s + i, 1 });
+		builder_put(&t, p ? (struct str){ to[p - from], strlen(to[p - from]) } : (struct str){ s.s + i, 1 });
 	}
 	return (struct str){ t.s, t.n };
 }
 
 struct str str_replace(struct render *r, struct str s, struct str from, struct str to, int64_t most)
 {
-	struct text t = { .r = r };
+	struct string_builder t = { .r = r };
 	const char *p;
 	uint32_t cp;
 
-	text_put(&t, STR(""));
+	builder_put(&t, STR(""));
 	for (; most && (from.n || s.n); most--) {
 		if (from.n) {
 			p = memmem(s.s, s.n, from.s, from.n);
 			if (!p)
 				break;
-			text_put(&t, (struct str){ s.s, (size_t)(p - s.s) });
-			text_put(&t, to);
+			builder_put(&t, (struct str){ s.s, (size_t)(p - s.s) });
+			builder_put(&t, to);
 			s.n -= (size_t)(p - s.s) + from.n;
 			s.s = p + from.n;
 		} else {                         /* once before each character, and once at the end */
 			size_t len = utf8_next(s.s, s.n, &cp);
 
-			text_put(&t, to);
-			text_put(&t, (struct str){ s.s, len });
+			builder_put(&t, to);
+			builder_put(&t, (struct str){ s.s, len });
 			s.s += len;
 			s.n -= len;
 		}
 	}
 	if (!from.n && most)
-		text_put(&t, to);
-	text_put(&t, s);
+		builder_put(&t, to);
+	builder_put(&t, s);
 	return (struct str){ t.s, t.n };
 }
 
-struct parts { struct render *r; struct value *v; size_t n, cap; };
+struct list_builder { struct render *r; struct value *v; size_t n, cap; };
 
-static void part(struct parts *p, const char *s, size_t n)
+static void add_part(struct list_builder *p, const char *s, size_t n)
 {
 	if (p->n == p->cap) {
 		size_t cap = p->cap ? 2 * p->cap : 16;
-		struct value *v = job_alloc(&p->r->mem, cap * sizeof(*v));
+		struct value *v = arena_alloc(&p->r->mem, cap * sizeof(*v));
 
 		if (p->n)
 			memcpy(v, p->v, p->n * sizeof(*v));
@@ -148,16 +148,16 @@ static void part(struct parts *p, const char *s, size_t n)
 	spend(p->r, 1);
 }
 
-static struct list *parts_list(struct parts *p)
+static struct value_list *built_list(struct list_builder *p)
 {
-	struct list *l = job_alloc(&p->r->mem, sizeof(*l));
+	struct value_list *l = arena_alloc(&p->r->mem, sizeof(*l));
 
-	*l = (struct list){ p->n, p->v };
+	*l = (struct value_list){ p->n, p->v };
 	return l;
 }
 
 /* The first sep in s, or the last one. */
-static const char *find(struct str s, struct str sep, bool last)
+static const char *find_separator(struct str s, struct str sep, bool last)
 {
 	if (!last)
 		return memmem(s.s, s.n, sep.s, sep.n);
@@ -167,7 +167,7 @@ static const char *find(struct str s, struct str sep, bool last)
 	return NULL;
 }
 
-static void reverse(struct parts *p)
+static void reverse(struct list_builder *p)
 {
 	for (size_t i = 0; i < p->n / 2; i++) {
 		struct value v = p->v[i];
@@ -200,43 +200,43 @@ static size_t word_start(struct str s, bool last)
 	return 0;
 }
 
-struct list *str_split(struct render *r, struct str s, const struct str *sep, int64_t most, bool right)
+struct value_list *str_split(struct render *r, struct str s, const struct str *sep, int64_t most, bool right)
 {
-	struct parts p = { .r = r };
+	struct list_builder p = { .r = r };
 	const char *at;
 	size_t k;
 
 	spend(r, s.n / 16);
 	if (sep && !sep->n)
 		fail(r, "empty separator");
-	while (sep && most-- && (at = find(s, *sep, right))) {
+	while (sep && most-- && (at = find_separator(s, *sep, right))) {
 		k = (size_t)(at - s.s);
 		if (right) {
-			part(&p, at + sep->n, s.n - k - sep->n);
+			add_part(&p, at + sep->n, s.n - k - sep->n);
 			s.n = k;
 		} else {
-			part(&p, s.s, k);
+			add_part(&p, s.s, k);
 			s.s = at + sep->n;
 			s.n -= k + sep->n;
 		}
 	}
 	if (sep) {
-		part(&p, s.s, s.n);
+		add_part(&p, s.s, s.n);
 	} else {
 		for (;; most--) {
 			s = str_strip(p.r, s, STR(""), true, right ? 2 : 1);
 			if (!s.n)
 				break;
 			if (!most) {
-				part(&p, s.s, s.n);
+				add_part(&p, s.s, s.n);
 				break;
 			}
 			k = word_start(s, right);
 			if (right) {
-				part(&p, s.s + k, s.n - k);
+				add_part(&p, s.s + k, s.n - k);
 				s.n = k;
 			} else {
-				part(&p, s.s, k);
+				add_part(&p, s.s, k);
 				s.s += k;
 				s.n -= k;
 			}
@@ -244,12 +244,12 @@ struct list *str_split(struct render *r, struct str s, const struct str *sep, in
 	}
 	if (right)
 		reverse(&p);
-	return parts_list(&p);
+	return built_list(&p);
 }
 
-struct list *str_lines(struct render *r, struct str s)
+struct value_list *str_lines(struct render *r, struct str s)
 {
-	struct parts p = { .r = r };
+	struct list_builder p = { .r = r };
 	size_t from = 0, i = 0, k;
 	uint32_t cp;
 
@@ -257,7 +257,7 @@ struct list *str_lines(struct render *r, struct str s)
 		k = utf8_next(s.s + i, s.n - i, &cp);
 		if ((cp >= 10 && cp <= 13) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 ||
 		    cp == 0x2028 || cp == 0x2029) {
-			part(&p, s.s + from, i - from);
+			add_part(&p, s.s + from, i - from);
 			if (cp == '\r' && i + 1 < s.n && s.s[i + 1] == '\n')
 				k = 2;
 			from = i + k;
@@ -265,19 +265,19 @@ struct list *str_lines(struct render *r, struct str s)
 		i += k;
 	}
 	if (from < s.n)
-		part(&p, s.s + from, s.n - from);
-	return parts_list(&p);
+		add_part(&p, s.s + from, s.n - from);
+	return built_list(&p);
 }
 
-struct list *str_chars(struct render *r, struct str s)
+struct value_list *str_chars(struct render *r, struct str s)
 {
-	struct parts p = { .r = r };
+	struct list_builder p = { .r = r };
 	uint32_t cp;
 	size_t k;
 
 	for (size_t i = 0; i < s.n; i += k) {
 		k = utf8_next(s.s + i, s.n - i, &cp);
-		part(&p, s.s + i, k);
+		add_part(&p, s.s + i, k);
 	}
-	return parts_list(&p);
+	return built_list(&p);
 }

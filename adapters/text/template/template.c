@@ -15,7 +15,7 @@
 #define OUTPUT_MAX  ((size_t)64 << 20)
 #define CHUNK       (64 << 10)
 
-struct chunk { struct chunk *next; size_t used, size; _Alignas(16) char bytes[]; };
+struct arena_chunk { struct arena_chunk *next; size_t used, size; _Alignas(16) char bytes[]; };
 
 bool str_is(struct str a, const char *b)
 {
@@ -27,7 +27,7 @@ bool str_eq(struct str a, struct str b)
 	return a.n == b.n && !memcmp(a.s, b.s, a.n);
 }
 
-void template_fail(struct job *j, int rc, uint32_t line, const char *fmt, ...)
+void template_fail(struct arena *j, int rc, uint32_t line, const char *fmt, ...)
 {
 	va_list ap;
 	int n = 0;
@@ -43,9 +43,9 @@ void template_fail(struct job *j, int rc, uint32_t line, const char *fmt, ...)
 	longjmp(j->failed, 1);
 }
 
-void *job_alloc(struct job *j, size_t n)
+void *arena_alloc(struct arena *j, size_t n)
 {
-	struct chunk *c = j->chunks;
+	struct arena_chunk *c = j->chunks;
 	void *p;
 
 	if (n > j->bytes_max || j->bytes + n > j->bytes_max)
@@ -68,9 +68,9 @@ void *job_alloc(struct job *j, size_t n)
 	return p;
 }
 
-static void job_free(struct job *j)
+static void arena_free(struct arena *j)
 {
-	struct chunk *next;
+	struct arena_chunk *next;
 
 	for (; j->chunks; j->chunks = next) {
 		next = j->chunks->next;
@@ -107,7 +107,7 @@ int template_compile(struct template **out, const char *source, size_t n, char *
 		snprintf(err, errlen, "no memory for the chat template");
 		return -ENOMEM;
 	}
-	t->mem = (struct job){ .bytes_max = MEMORY_MAX, .err = err, .errlen = errlen };
+	t->mem = (struct arena){ .bytes_max = MEMORY_MAX, .err = err, .errlen = errlen };
 	rc = compile(t, source, n);
 	if (rc) {
 		template_free(t);
@@ -128,7 +128,7 @@ bool template_reads(const struct template *t, const char *input)
 void template_free(struct template *t)
 {
 	if (t)
-		job_free(&t->mem);
+		arena_free(&t->mem);
 	free(t);
 }
 
@@ -211,7 +211,7 @@ int64_t template_render(const struct template *t, json_t *vars, const struct tem
 		return -EINVAL;
 	}
 	rc = render(&r, t, vars);
-	job_free(&r.mem);
+	arena_free(&r.mem);
 	if (rc) {
 		free(r.out);
 		return rc;

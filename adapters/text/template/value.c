@@ -23,7 +23,7 @@ struct value v_like(struct value v, struct str s)
 	return (struct value){ .t = V_STR, .markup = v.t == V_STR && v.markup, .u.s = s };
 }
 
-struct value v_iter(struct list *l)
+struct value v_iter(struct value_list *l)
 {
 	return (struct value){ .t = V_ITER, .u.list = l };
 }
@@ -46,7 +46,7 @@ struct value v_none(void)
 struct value v_undefined(struct render *r, const char *fmt, ...)
 {
 	struct value v = { .t = V_UNDEFINED };
-	char *s = job_alloc(&r->mem, 160);
+	char *s = arena_alloc(&r->mem, 160);
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -63,9 +63,9 @@ struct value v_list(struct render *r, size_t n)
 	spend(r, n / 16);
 	if (n > SIZE_MAX / sizeof(struct value) / 2)
 		fail(r, "a list of %zu items", n);
-	v.u.list = job_alloc(&r->mem, sizeof(*v.u.list));
+	v.u.list = arena_alloc(&r->mem, sizeof(*v.u.list));
 	v.u.list->n = n;
-	v.u.list->v = job_alloc(&r->mem, n * sizeof(struct value));
+	v.u.list->v = arena_alloc(&r->mem, n * sizeof(struct value));
 	return v;
 }
 
@@ -73,7 +73,7 @@ struct value v_list(struct render *r, size_t n)
 
 #define FEW 8                    /* up to 8 pairs are searched one by one */
 
-bool number(struct value v, double *out)
+bool as_number(struct value v, double *out)
 {
 	switch (v.t) {
 	case V_BOOL:  *out = v.u.b; return true;
@@ -83,12 +83,12 @@ bool number(struct value v, double *out)
 	}
 }
 
-static uint32_t hash(struct value v)
+static uint32_t value_hash(struct value v)
 {
 	uint64_t h = 0xcbf29ce484222325u;
 	double d;
 
-	if (number(v, &d)) {
+	if (as_number(v, &d)) {
 		d += 0.0;                        /* -0 is 0 */
 		memcpy(&h, &d, 8);
 	} else if (v.t == V_STR) {
@@ -101,7 +101,7 @@ static uint32_t hash(struct value v)
 
 static void index_put(struct dict *d, size_t at)
 {
-	uint32_t i = hash(d->p[at].k) & d->mask;
+	uint32_t i = value_hash(d->p[at].k) & d->mask;
 
 	while (d->index[i])
 		i = (i + 1) & d->mask;
@@ -114,7 +114,7 @@ static void index_all(struct render *r, struct dict *d)
 
 	while (size < d->cap * 2)
 		size *= 2;
-	d->index = job_alloc(&r->mem, size * sizeof(*d->index));
+	d->index = arena_alloc(&r->mem, size * sizeof(*d->index));
 	d->mask = size - 1;
 	for (size_t i = 0; i < d->n; i++)
 		index_put(d, i);
@@ -128,7 +128,7 @@ struct value *dict_get(struct render *r, const struct dict *d, struct value key)
 				return &d->p[i].v;
 		return NULL;
 	}
-	for (uint32_t i = hash(key) & d->mask; d->index[i]; i = (i + 1) & d->mask) {
+	for (uint32_t i = value_hash(key) & d->mask; d->index[i]; i = (i + 1) & d->mask) {
 		struct pair *p = &d->p[d->index[i] - 1];
 
 		spend(r, 1);
@@ -150,7 +150,7 @@ void dict_set(struct render *r, struct dict *d, struct value key, struct value v
 		fail(r, "unhashable type: '%s'", type_name(key));
 	if (d->n == d->cap) {
 		size_t cap = d->cap ? 2 * d->cap : FEW;
-		struct pair *p = job_alloc(&r->mem, cap * sizeof(*p));
+		struct pair *p = arena_alloc(&r->mem, cap * sizeof(*p));
 
 		if (d->n)
 			memcpy(p, d->p, d->n * sizeof(*p));
@@ -170,7 +170,7 @@ struct value v_dict(struct render *r)
 {
 	struct value v = { .t = V_DICT };
 
-	v.u.dict = job_alloc(&r->mem, sizeof(*v.u.dict));
+	v.u.dict = arena_alloc(&r->mem, sizeof(*v.u.dict));
 	return v;
 }
 
@@ -277,7 +277,7 @@ bool equal(struct render *r, struct value a, struct value b)
 
 	if (a.t == V_INT && b.t == V_INT)
 		return a.u.i == b.u.i;
-	if (number(a, &x) && number(b, &y))
+	if (as_number(a, &x) && as_number(b, &y))
 		return x == y;
 	if (a.t != b.t)
 		return false;
@@ -310,7 +310,7 @@ int order(struct render *r, struct value a, struct value b)
 		fail(r, "%s", a.t == V_UNDEFINED ? a.u.s.s : b.u.s.s);
 	if (a.t == V_INT && b.t == V_INT)
 		return (a.u.i > b.u.i) - (a.u.i < b.u.i);
-	if (number(a, &x) && number(b, &y))
+	if (as_number(a, &x) && as_number(b, &y))
 		return (x > y) - (x < y);
 	if (a.t == V_STR && b.t == V_STR) {
 		n = a.u.s.n < b.u.s.n ? a.u.s.n : b.u.s.n;
@@ -389,7 +389,7 @@ static size_t offset(struct str s, size_t at)
 	return i;
 }
 
-struct list *to_list(struct render *r, struct value v)
+struct value_list *to_list(struct render *r, struct value v)
 {
 	struct value out;
 
@@ -465,8 +465,8 @@ struct value get_slice(struct render *r, struct value v, struct value from, stru
 {
 	int64_t n, a, b, d = step.t == V_INT ? step.u.i : 1;
 	struct value out;
-	struct list *l;
-	struct text t = { .r = r };
+	struct value_list *l;
+	struct string_builder t = { .r = r };
 	size_t k = 0;
 
 	if (v.t == V_UNDEFINED)
@@ -502,8 +502,8 @@ struct value get_slice(struct render *r, struct value v, struct value from, stru
 		out.t = v.t;
 		return out;
 	}
-	text_put(&t, STR(""));
+	builder_put(&t, STR(""));
 	for (size_t i = 0; i < k; i++)
-		text_put(&t, out.u.list->v[i].u.s);
+		builder_put(&t, out.u.list->v[i].u.s);
 	return v_like(v, (struct str){ t.s, t.n });
 }

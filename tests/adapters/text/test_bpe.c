@@ -132,7 +132,7 @@ static void (*const texts[])(char *s, size_t n) = { text_random, text_one, text_
 static size_t whole(const struct bpe *b, const char *s, size_t n, int32_t *id)
 {
 	struct bpe_out o = { id, n, 0, 0 };
-	struct work *w = work_create(n);
+	struct merge_work *w = merge_work_create(n);
 
 	assert_int_equal(encode_windows(b, s, n, &o, w), 0);
 	free(w);
@@ -142,7 +142,7 @@ static size_t whole(const struct bpe *b, const char *s, size_t n, int32_t *id)
 /* By definition: the lowest rank, the leftmost first. */
 static size_t slowly(const struct bpe *b, const char *s, size_t n, int32_t *id)
 {
-	size_t k = to_bytes(b, s, n, id);
+	size_t k = symbols_of(b, s, n, id);
 
 	for (;;) {
 		int32_t best = NO_RANK, rank;
@@ -155,7 +155,7 @@ static size_t slowly(const struct bpe *b, const char *s, size_t n, int32_t *id)
 			}
 		if (best == NO_RANK)
 			return k;
-		id[at] = find(b, id[at], id[at + 1])->id;
+		id[at] = find_pair(b, id[at], id[at + 1])->id;
 		memmove(id + at + 1, id + at + 2, (k - at - 2) * sizeof(*id));
 		k--;
 	}
@@ -205,7 +205,7 @@ static void same_ids_in_windows(void **state)
 		cuts += n / WINDOW;
 		/* Windows that are too small for some: they say so, or they are right. */
 		for (size_t window = 48; window < 200 && !t.b.unordered; window *= 2) {
-			struct work *w = work_create(window);
+			struct merge_work *w = merge_work_create(window);
 
 			o.n = 0;
 			if (encode_windows(&t.b, s, n, &o, w) == 0) {
@@ -269,7 +269,7 @@ static void a_limit_counts_only_what_is_sure(void **state)
 	static const char *const pair[][2] = { { "a", "a" }, { "aa", "aa" }, { "aaaa", "aaaa" },
 		{ "aaaaaaaa", "aaaaaaaa" }, { "b", "aaaaaaaaaaaaaaaa" } };
 	struct bpe_out o = { NULL, 0, 0, 1 };
-	struct work *w = work_create(12);
+	struct merge_work *w = merge_work_create(12);
 	struct table t;
 
 	(void)state;

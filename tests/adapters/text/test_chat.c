@@ -185,7 +185,7 @@ static void content_format(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
-		struct chat c = { .content = formats[i].content };
+		struct chat_input c = { .content = formats[i].content };
 		struct chat_template *own;
 
 		assert_int_equal(chat_template_open(&own, formats[i].source, why, sizeof(why)), 0);
