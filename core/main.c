@@ -269,7 +269,6 @@ static int make_scheduler(struct daemon *d)
 		.block_tokens = l->block_tokens, .copies = l->copies, .n_owners = TENANTS };
 	struct sched_config c = {
 		.limits = *l, .vocab = d->model->m.n_vocab, .context = d->plan.context, .tenants = TENANTS,
-		.tops_here = CLIENTS_TOPS_HERE, .tops_per_record = CLIENTS_TOPS_PER,
 		.knobs = {
 			.max_seqs = d->plan.max_seqs, .batch_tokens = d->plan.batch_tokens,
 			.chunk_max = d->cfg.long_prefill_token_threshold > 0 ?

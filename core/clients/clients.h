@@ -17,9 +17,6 @@
 struct clients;
 struct empty;
 
-/* A token with n alternatives takes 1 + ceil(max(0, n - HERE) / PER) records: see sched_config. */
-enum { CLIENTS_TOPS_HERE = 4, CLIENTS_TOPS_PER = 6 };
-
 struct clients_config {
 	int32_t  max;                 /* connections */
 	int32_t  max_per_uid;

@@ -27,8 +27,6 @@
 #define COLD_TURNS    256             /* turns without work until a client is cold: visited less often */
 #define COLD_LEAST    64              /* least number of cold clients visited per turn */
 
-_Static_assert(CLIENTS_TOPS_HERE == SR_TOP_HERE && CLIENTS_TOPS_PER == SR_TOP_PER, "one cost");
-
 /* ---- live requests --------------------------------------------------------------------------- */
 
 static int32_t *bucket_of(const struct client *c, uint32_t ticket)
@@ -290,7 +288,10 @@ static void port_emit(void *ctx, void *who, const struct sched_event *e)
 
 void clients_port(struct clients *cl, struct sched_port *out)
 {
-	*out = (struct sched_port){ cl, port_room, port_reserve, port_release, port_emit };
+	*out = (struct sched_port){ .ctx = cl, .room = port_room, .reserve = port_reserve, .release = port_release,
+	                            .emit = port_emit };
+	for (uint32_t n = 0; n <= SR_TOP_MAX; n++)
+		out->cost[n] = (uint8_t)sr_wire_records(n);
 }
 
 void clients_attach(struct clients *cl, struct sched *s) { cl->s = s; }

@@ -7,13 +7,6 @@
 
 /* ---- requests come ----------------------------------------------------------------------------- */
 
-static uint8_t cost_of(const struct sched_config *c, int32_t n_top)
-{
-	int32_t more = n_top > c->tops_here ? n_top - c->tops_here : 0;
-
-	return (uint8_t)(1 + (more + c->tops_per_record - 1) / c->tops_per_record);
-}
-
 static bool fits_batch(const struct sched *s, const struct sched_request *r)
 {
 	const struct sr_limits *lim = &s->cfg.limits;
@@ -61,7 +54,7 @@ static int32_t seq_make(struct sched *s, int32_t member, const struct sched_requ
 		.tenant = s->member[member].tenant, .member = member, .user_data = r->user_data,
 		.n_prompt = r->n_prompt, .end = r->n_prompt + r->max_tokens,
 		.n_top = r->n_top, .n_prompt_top = r->n_prompt_top,
-		.cost = cost_of(&s->cfg, r->n_top), .prompt_cost = cost_of(&s->cfg, r->n_prompt_top),
+		.cost = s->port.cost[r->n_top], .prompt_cost = s->port.cost[r->n_prompt_top],
 		.score = r->score, .history = r->history, .no_cache = r->no_cache,
 		.n_cmds = r->n_cmds, .n_words = r->n_words - n_begin, .stop = r->stop - n_begin, .n_stop = r->n_stop,
 		.stops = r->n_stop > 0, .min_position = r->min_position, .salt = r->salt, .deadline = r->deadline,
@@ -88,7 +81,7 @@ int sched_admit(struct sched *s, void *who, uint64_t tenant, const struct sched_
 		return -E2BIG;
 	if (queue_find(s, who, r->user_data) != NONE)
 		return -EEXIST;
-	if (!s->port.room(s->port.ctx, who, 1 + cost_of(&s->cfg, SR_TOP_MAX)) ||
+	if (!s->port.room(s->port.ctx, who, 1u + s->port.cost[SR_TOP_MAX]) ||
 	    !s->port.reserve(s->port.ctx, who, 1, 1))
 		return -EAGAIN;
 	assert(queue_room(s, r->n_prompt));

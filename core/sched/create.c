@@ -17,12 +17,20 @@ static bool knobs_work(const struct sched_knobs *k)
 	       k->headroom >= 0 && k->quantum >= 1;
 }
 
+static bool port_works(const struct sched_port *p)
+{
+	for (int n = 0; n <= SR_TOP_MAX; n++)
+		if (p->cost[n] < (n ? p->cost[n - 1] : 1))
+			return false;
+	return true;
+}
+
 static bool config_works(const struct sched_config *c, const struct sr_backend_ops *ops)
 {
 	const struct sr_limits *lim = &c->limits;
 
 	return knobs_work(&c->knobs) && ops->depth >= 1 && ops->depth <= DEPTH_MAX && c->context >= 1 &&
-	       c->tenants >= 1 && c->tops_here >= 0 && c->tops_per_record >= 1 && c->ids_max >= 0 &&
+	       c->tenants >= 1 && c->ids_max >= 0 &&
 	       lim->block_tokens >= 1 && KV_CHUNK % lim->block_tokens == 0 &&
 	       lim->slots >= c->knobs.max_seqs && lim->rows >= lim->slots &&
 	       lim->tokens >= c->knobs.batch_tokens && lim->copies >= c->knobs.copies &&
@@ -130,7 +138,7 @@ int sched_create(struct sched **out, const struct sched_config *cfg, struct kv *
 {
 	struct sched *s;
 
-	if (!config_works(cfg, ops))
+	if (!config_works(cfg, ops) || !port_works(port))
 		return -EINVAL;
 	s = calloc(1, sizeof(*s));
 	if (!s)

@@ -112,11 +112,13 @@ struct sched_event {
  * that leaves room for the largest row.  Otherwise ends alone could fill a ring and block it for
  * ever.
  *
- * A TOKEN or SCORED event uses cost(n_top) records.  An END uses the one set aside at admission.  All
+ * A TOKEN or SCORED event uses cost[n_top] records.  An END uses the one set aside at admission.  All
  * other records set aside for a request are released before its END is emitted.  Only sched_admit,
  * sched_cancel and sched_step call the port; the port may not call the scheduler. */
 struct sched_port {
 	void *ctx;
+	uint8_t cost[SR_TOP_MAX + 1]; /* by number of alternatives: records of a token, 1 or more, none less
+	                                 than the one before */
 	/* Are there `n` records to set aside now? */
 	bool (*room)(void *ctx, void *who, uint32_t n);
 	/* Set aside up to `most`, as many as there are; none, and return 0, if fewer than `least`. */
@@ -159,8 +161,6 @@ struct sched_config {
 	                             BEGIN and up to 16 words more (stop ids, mostly) are free */
 	uint64_t age_ns;          /* a request that waited this long may get the next place by age; 0 = 5 s */
 	uint32_t ring_ns;         /* a row that a full ring blocks this long gives way; 0 = 10 ms */
-	int32_t  tops_here;       /* alternatives in a token's own record */
-	int32_t  tops_per_record; /* n alternatives take 1 + ceil(max(0, n - tops_here) / this) records */
 };
 
 struct sched_stats {
@@ -183,7 +183,7 @@ struct sched_stats {
 	} last;
 };
 
-/* 0, -EINVAL (impossible limits or knobs), -ENOMEM.  kv and backend must outlive it. */
+/* 0, -EINVAL (impossible limits, knobs or costs), -ENOMEM.  kv and backend must outlive it. */
 int  sched_create(struct sched **out, const struct sched_config *cfg, struct kv *kv,
                   const struct sr_backend_ops *ops, struct sr_backend *b,
                   const struct sched_port *port);

@@ -81,7 +81,7 @@ static void host_open(bool timed)
 	struct kv_config kc = { .n_blocks = lim.n_blocks, .block_tokens = BLOCK, .copies = 1, .key = { 1, 2 },
 		.n_owners = 64 };
 	struct sched_config sc = { .limits = lim, .vocab = VOCAB, .context = CONTEXT, .tenants = 64,
-		.ids_max = 16 << 20, .tops_here = CLIENTS_TOPS_HERE, .tops_per_record = CLIENTS_TOPS_PER,
+		.ids_max = 16 << 20,
 		.knobs = { .max_seqs = SLOTS, .batch_tokens = 32768, .chunk_max = 32768,
 		           .queue_requests = 4096, .queue_tokens = 1 << 20, .copies = 1, .quantum = 512 } };
 	struct clients_config cc = { .max = 64, .max_per_uid = 64, .live = 1024, .tokens = 1 << 16,

@@ -122,7 +122,7 @@ static inline void daemon_make(struct daemon *d)
 	struct kv_config kc = { .n_blocks = lim.n_blocks, .block_tokens = lim.block_tokens, .copies = 1,
 		.key = { 1, 2 }, .n_owners = 64 };
 	struct sched_config sc = { .limits = lim, .vocab = VOCAB, .context = CONTEXT, .tenants = 64,
-		.ids_max = 1 << 20, .tops_here = CLIENTS_TOPS_HERE, .tops_per_record = CLIENTS_TOPS_PER,
+		.ids_max = 1 << 20,
 		.knobs = { .max_seqs = 32, .batch_tokens = 512, .chunk_max = 512, .queue_requests = 256,
 			   .queue_tokens = 1 << 18, .copies = 1, .quantum = 512 } };
 	struct sockaddr_un a = { .sun_family = AF_UNIX };

@@ -108,6 +108,16 @@ static int lossy_poll(struct sr_backend *b, int32_t i)
 	return sr_null_ops()->poll(b, i);
 }
 
+static struct sched_port port(void)
+{
+	struct sched_port p = { .room = port_room, .reserve = port_reserve, .release = port_release,
+				.emit = port_emit };
+
+	for (int32_t n = 0; n <= SR_TOP_MAX; n++)
+		p.cost[n] = (uint8_t)cost(n);
+	return p;
+}
+
 static void set_up(void)
 {
 	memset(&w, 0, sizeof(w));
@@ -119,8 +129,7 @@ static void set_up(void)
 			    .tokens = 128, .scores = 128, .cmds = 64, .words = 2000, },
 		.knobs = { .max_seqs = 8, .batch_tokens = 128, .chunk_max = 128, .queue_requests = 64,
 			   .queue_tokens = 4000, .quantum = 32 },
-		.vocab = VOCAB, .context = 512, .tenants = 3, .ids_max = 20000, .tops_here = 4,
-		.tops_per_record = 6,
+		.vocab = VOCAB, .context = 512, .tenants = 3, .ids_max = 20000,
 	};
 	sr_null_depth(1);
 	sr_null_pace(0, 0);
@@ -129,7 +138,7 @@ static void set_up(void)
 
 static int try_open(void)
 {
-	static const struct sched_port port = { NULL, port_room, port_reserve, port_release, port_emit };
+	struct sched_port p = port();
 	const struct sr_model model = { .n_vocab = VOCAB, .n_layers = 1, .n_kinds = 1,
 		.kind = { { .n_kv_heads = 1, .head_dim = 8 } } };
 	const struct sr_limits *lim = &w.cfg.limits;
@@ -142,7 +151,7 @@ static int try_open(void)
 	w.ops.poll = lossy_poll;
 	assert_int_equal(kv_create(&w.kv, &kc), 0);
 	assert_int_equal(w.ops.open(&w.b, &model, NULL, &w.cfg.limits, err, sizeof(err)), 0);
-	r = sched_create(&w.s, &w.cfg, w.kv, &w.ops, w.b, &port);
+	r = sched_create(&w.s, &w.cfg, w.kv, &w.ops, w.b, &p);
 	if (r < 0)
 		w.s = NULL;
 	return r;

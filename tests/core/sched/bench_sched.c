@@ -174,12 +174,13 @@ static void bench(int32_t rows, int32_t clients)
 				     .slots = rows, .rows = rows, .tokens = 8192, .cmds = 2 * rows + 8,
 				     .words = rows * 4 + 20000 };
 	const struct sched_config cfg = {
-		.limits = l, .vocab = 97, .context = 14000, .tenants = 3, .tops_per_record = 4,
+		.limits = l, .vocab = 97, .context = 14000, .tenants = 3,
 		.ids_max = (int64_t)rows * 16000,
 		.knobs = { .max_seqs = rows, .batch_tokens = 8192, .chunk_max = 8192, .quantum = 64,
 			   .queue_requests = rows * 3, .queue_tokens = 1000000 },
 	};
-	const struct sched_port port = { NULL, port_room, port_reserve, port_release, port_emit };
+	struct sched_port port = { .room = port_room, .reserve = port_reserve, .release = port_release,
+				   .emit = port_emit };
 	const struct kv_config kc = { l.n_blocks, 0, 16, 0, { 1, 2 }, 3 };
 	static const struct sched_cmd begin = { .op = SR_CMD_BEGIN };
 	struct sr_backend b = { 0 };
@@ -191,6 +192,7 @@ static void bench(int32_t rows, int32_t clients)
 	struct kv *kv;
 	uint64_t t = 1;
 
+	memset(port.cost, 1, sizeof(port.cost));
 	stub_open(&b, &l);
 	if (kv_create(&kv, &kc) || sched_create(&s, &cfg, kv, &stub, &b, &port))
 		exit(1);

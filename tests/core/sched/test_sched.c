@@ -21,7 +21,7 @@ static void test_create(void **state)
 #define CASE(field, value, want) { offsetof(struct sched_config, field), value, want }
 		CASE(context, 512, 0),                   CASE(context, 514, -EINVAL),
 		CASE(context, 0, -EINVAL),               CASE(tenants, 0, -EINVAL),
-		CASE(tops_per_record, 0, -EINVAL),       CASE(limits.rows, 7, -EINVAL),
+		CASE(limits.rows, 7, -EINVAL),
 		CASE(limits.slots, 7, -EINVAL),          CASE(limits.tokens, 127, -EINVAL),
 		CASE(limits.cmds, 23, -EINVAL),          CASE(limits.cmds, 24, 0),
 		CASE(limits.words, 55, -EINVAL),         CASE(limits.words, 56, 0),
@@ -30,7 +30,6 @@ static void test_create(void **state)
 		CASE(knobs.queue_requests, 0, -EINVAL),  CASE(knobs.quantum, 0, -EINVAL),
 		CASE(knobs.copies, 1, -EINVAL),          CASE(knobs.copies, -1, -EINVAL),
 		CASE(knobs.headroom, -1, -EINVAL),       CASE(knobs.headroom, 1, 0),
-		CASE(tops_here, -1, -EINVAL),            CASE(tops_here, 0, 0),
 		CASE(limits.seq_blocks, 31, -EINVAL),    CASE(context, 513, 0), /* the last token needs no block */
 #undef CASE
 	};
@@ -41,6 +40,31 @@ static void test_create(void **state)
 		memcpy((char *)&w.cfg + cases[i].at, &cases[i].value, sizeof(int32_t));
 		if (try_open() != cases[i].want)
 			fail_msg("case %zu", i);
+		tear_down();
+	}
+}
+
+/* A token takes a record or more, and alternatives take none away. */
+static void test_create_costs(void **state)
+{
+	static const struct { int32_t n, cost; int want; } cases[] = {
+		{ 0, 0, -EINVAL }, { 0, 1, 0 }, { 0, 2, -EINVAL }, { 4, 0, -EINVAL }, { 4, 2, 0 }, { 4, 3, -EINVAL },
+		{ SR_TOP_MAX, 3, -EINVAL }, { SR_TOP_MAX, 5, 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct sched_port p = port();
+		struct sched *s = NULL;
+		int e;
+
+		set_up();
+		assert_int_equal(try_open(), 0);
+		p.cost[cases[i].n] = (uint8_t)cases[i].cost;
+		e = sched_create(&s, &w.cfg, w.kv, &w.ops, w.b, &p);
+		if (e != cases[i].want)
+			fail_msg("case %zu: %d", i, e);
+		sched_destroy(s);
 		tear_down();
 	}
 }
@@ -99,7 +123,7 @@ void *__wrap_aligned_alloc(size_t align, size_t size)
 /* Whichever it is, nothing is left (AddressSanitizer would say so) and the next try works. */
 static void test_no_memory(void **state)
 {
-	static const struct sched_port port = { NULL, port_room, port_reserve, port_release, port_emit };
+	const struct sched_port p = port();
 	struct sched *s;
 	int n;
 
@@ -107,18 +131,18 @@ static void test_no_memory(void **state)
 	set_up();
 	assert_int_equal(try_open(), 0);
 	allocations = 0;
-	assert_int_equal(sched_create(&s, &w.cfg, w.kv, &w.ops, w.b, &port), 0);
+	assert_int_equal(sched_create(&s, &w.cfg, w.kv, &w.ops, w.b, &p), 0);
 	sched_destroy(s);
 	n = allocations;
 	assert_true(n > 10);
 	for (int i = 1; i <= n; i++) {
 		allocations = 0;
 		fail_at = i;
-		if (sched_create(&s, &w.cfg, w.kv, &w.ops, w.b, &port) != -ENOMEM)
+		if (sched_create(&s, &w.cfg, w.kv, &w.ops, w.b, &p) != -ENOMEM)
 			fail_msg("allocation %d", i);
 	}
 	fail_at = 0;
-	assert_int_equal(sched_create(&s, &w.cfg, w.kv, &w.ops, w.b, &port), 0);
+	assert_int_equal(sched_create(&s, &w.cfg, w.kv, &w.ops, w.b, &p), 0);
 	sched_destroy(s);
 	tear_down();
 }
@@ -712,7 +736,8 @@ static void test_slow_reader(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_create), cmocka_unit_test(test_create_exact), cmocka_unit_test(test_create_wide),
+		cmocka_unit_test(test_create), cmocka_unit_test(test_create_costs),
+		cmocka_unit_test(test_create_exact), cmocka_unit_test(test_create_wide),
 		cmocka_unit_test(test_no_memory), cmocka_unit_test(test_words),
 		cmocka_unit_test(test_set), cmocka_unit_test(test_admit),
 		cmocka_unit_test(test_words_fit), cmocka_unit_test(test_full),

@@ -463,8 +463,6 @@ static void make_config(void)
 	sim.cfg.ids_max = below(4) ? 20000 : 0;
 	sim.cfg.cmd_words = between(128, 1000);
 	sim.cfg.ring_ns = RING_NS;
-	sim.cfg.tops_here = TOPS_HERE;
-	sim.cfg.tops_per_record = TOPS_PER;
 	k->first_chunk = below(3) == 0;
 	k->fcfs = below(2);
 }
@@ -472,7 +470,8 @@ static void make_config(void)
 static void sim_open(uint64_t seed)
 {
 	static const double paces[] = { 0, 0.5, 3 };
-	const struct sched_port port = { NULL, port_room, port_reserve, port_release, port_emit };
+	struct sched_port port = { .room = port_room, .reserve = port_reserve, .release = port_release,
+				   .emit = port_emit };
 	const struct sr_model model = { .n_vocab = VOCAB, .n_layers = 1, .n_kinds = 1,
 		.kind = { { .n_kv_heads = 1, .head_dim = 8 } } };
 	char err[200];
@@ -485,6 +484,8 @@ static void sim_open(uint64_t seed)
 	sim.load = between(1, 6);
 	sim.slowness = between(1, 5);
 	make_config();
+	for (int32_t n = 0; n <= SR_TOP_MAX; n++)
+		port.cost[n] = (uint8_t)cost(n);
 	sim.cfg.limits.worked = below(3) == 0;
 	sr_null_depth(sim.cfg.limits.worked ? 1 : between(1, 3));
 	sr_null_clock(sim_clock, NULL);
@@ -779,7 +780,8 @@ static void hall_admit(struct listener *l, uint64_t user_data, int32_t n_prompt,
 
 static void hall_open(const struct company *c)
 {
-	const struct sched_port port = { NULL, hall_room, hall_reserve, hall_release, hall_emit };
+	struct sched_port port = { .room = hall_room, .reserve = hall_reserve, .release = hall_release,
+				   .emit = hall_emit };
 	const struct sr_model model = { .n_vocab = VOCAB, .n_layers = 1, .n_kinds = 1,
 		.kind = { { .n_kv_heads = 1, .head_dim = 8 } } };
 	struct sr_limits *l = &sim.cfg.limits;
@@ -795,7 +797,8 @@ static void hall_open(const struct company *c)
 	sim.cfg.ids_max = 120000;
 	sim.cfg.vocab = VOCAB;
 	sim.cfg.context = 350;
-	sim.cfg.tenants = sim.cfg.tops_per_record = 1;
+	sim.cfg.tenants = 1;
+	memset(port.cost, 1, sizeof(port.cost));
 	sr_null_depth(c->depth);
 	sr_null_clock(sim_clock, NULL);
 	sr_null_pace(1, 0);
