@@ -66,8 +66,10 @@ static void turn_inside(void *ctx)
 	l->st->alive_ns = now;
 	l->st->progress++;
 	io_poll(l->io);
-	if (clients_take(l->cl, now))
+	if (clients_take(l->cl, now)) {
+		meters_show(&l->meters);
 		clients_flush(l->cl);
+	}
 	clients_chores(l->cl);
 }
 
@@ -92,9 +94,10 @@ static void idle(struct loop *l, uint64_t now)
 		return;
 	}
 	if (clients_arm(l->cl)) {
+		l->counters.sleeps++;
+		meters_show(&l->meters);
 		if (flying < 0)
 			meters_sleep(&l->meters);
-		l->st->syscalls_sleep++;
 		io_sleep(l->io, sleep_until(l, flying, now));
 	}
 	clients_awake(l->cl);

@@ -35,6 +35,7 @@ struct loop {
 	struct idle idle;
 	struct health health;
 	struct meters meters;
+	struct counters counters;     /* the daemon's */
 	struct io_watch done;         /* eventfd: the device signals the end of a batch; fd -1: none */
 	double shutdown_timeout;      /* s; time limit for draining */
 

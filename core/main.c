@@ -237,7 +237,8 @@ static int make_clients(struct daemon *d, int listen_fd)
 		.eos = d->model->eos, .n_eos = d->model->n_eos,
 		.works = d->loop.idle.mode == RUN_INLINE,
 		.stranger_bytes = (size_t)sysconf(_SC_PHYS_PAGES) / 16 * (size_t)sysconf(_SC_PAGESIZE),
-		.stall_ns = 10 * SECOND, .recorder = &d->recorder, .stats = d->loop.st,
+		.stall_ns = 10 * SECOND, .recorder = &d->recorder,
+		.counters = &d->loop.counters, .stats = d->loop.st,
 	};
 	struct passwd *pw;
 
@@ -269,6 +270,7 @@ static int make_scheduler(struct daemon *d)
 		.block_tokens = l->block_tokens, .copies = l->copies, .n_owners = TENANTS };
 	struct sched_config c = {
 		.limits = *l, .vocab = d->model->m.n_vocab, .context = d->plan.context, .tenants = TENANTS,
+		.counters = &d->loop.counters,
 		.knobs = {
 			.max_seqs = d->plan.max_seqs, .batch_tokens = d->plan.batch_tokens,
 			.chunk_max = d->cfg.long_prefill_token_threshold > 0 ?
@@ -350,7 +352,8 @@ static void start_watching(struct daemon *d)
 	l->health = (struct health){ .io = l->io, .st = l->st, .ops = l->ops, .b = l->b, .s = l->s,
 	                             .works = l->idle.mode == RUN_INLINE };
 	health_start(&l->health);
-	l->meters = (struct meters){ .io = l->io, .st = l->st, .s = l->s, .kv = d->kv, .cl = l->cl };
+	l->meters = (struct meters){ .io = l->io, .st = l->st, .s = l->s, .kv = d->kv, .cl = l->cl,
+	                             .counters = &l->counters };
 	meters_start(&l->meters, !d->cfg.disable_log_stats);
 }
 

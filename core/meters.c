@@ -9,33 +9,44 @@
 #define SECOND  1000000000ull
 #define MINUTE  (60 * SECOND)
 
-_Static_assert(N_WHY <= STATS_AXIS && N_BOUND <= STATS_AXIS && N_KNOBS <= STATS_KNOBS, "room in the page");
+_Static_assert(N_WHY <= COUNTERS_AXIS && N_BOUND <= COUNTERS_AXIS && N_KNOBS <= STATS_KNOBS, "room in the page");
 
-/* Publish both axes together, so that readers see them add up.  Hold back time that is not attributed yet.
- * A new stretch of `empty` begins a window if the last window ended long ago. */
-static void show_axes(struct meters *m, const struct sched_stats *s, bool at_once)
+/* Publish both axes.  Hold back time that is not attributed yet.  A new stretch of `empty` begins a window
+ * if the last window ended long ago. */
+static void show_axes(struct meters *m, enum sched_why why, bool at_once)
 {
 	bool pending = empty_pending(&m->empty);
-	struct stats_page *st = m->st;
 	uint64_t now = m->at;
 
-	if (pending || s->why == WHY_EMPTY) {
-		bool due = empty_due(&m->empty, now, (int32_t)st->clients);
+	if (pending || why == WHY_EMPTY) {
+		bool due = empty_due(&m->empty, now, (int32_t)m->st->clients);
 
 		if (due || (pending && at_once)) {
 			uint64_t then = io_now(); /* `now` may be before the start of a client's clock */
 
 			clients_doing(m->cl, &m->empty, then);
-			empty_split(&m->empty, then, st->empty_ns);
+			empty_split(&m->empty, then, m->counters->empty_ns);
 		} else if (pending) {
 			return;
 		}
 	}
-	for (int i = 0; i < N_WHY; i++)
-		st->why_ns[i] = s->why_ns[i];
-	for (int i = 0; i < N_BOUND; i++)
-		st->bound_ns[i] = s->bound_ns[i];
-	st->accounted_ns = now;
+	stats_axes(m->st, m->counters, now);
+}
+
+/* Time since the turn before, in the state that held until this one. */
+static void count_time(struct meters *m, uint64_t now)
+{
+	struct stats_page *st = m->st;
+	struct counters *n = m->counters;
+
+	if (m->at) {
+		n->running_ns += st->running * (now - m->at);
+		n->waiting_ns += st->waiting * (now - m->at);
+	}
+	empty_add(&m->empty, st->running ? EMPTY_SERVED : st->clients ? EMPTY_SILENT : EMPTY_NOBODY,
+	          n->why_ns[WHY_EMPTY] - m->empty_ns);
+	m->at = now;
+	m->empty_ns = n->why_ns[WHY_EMPTY];
 }
 
 void meters_count(struct meters *m, uint64_t now)
@@ -45,16 +56,9 @@ void meters_count(struct meters *m, uint64_t now)
 	struct clients_stats c;
 	struct stats_page *st = m->st;
 
-	if (m->at) {                  /* the state that held until this step */
-		st->running_ns += st->running * (now - m->at);
-		st->waiting_ns += st->waiting * (now - m->at);
-	}
 	sched_stats(m->s, &s);
-	empty_add(&m->empty, st->running ? EMPTY_SERVED : st->clients ? EMPTY_SILENT : EMPTY_NOBODY,
-	          s.why_ns[WHY_EMPTY] - m->empty_ns);
-	m->at = now;
-	m->empty_ns = s.why_ns[WHY_EMPTY];
-	show_axes(m, &s, now >= m->minute_at);
+	count_time(m, now);
+	show_axes(m, s.why, now >= m->minute_at);
 	kv_stats(m->kv, &k);
 	clients_stats(m->cl, &c);
 	st->running = (uint64_t)s.running;
@@ -63,31 +67,15 @@ void meters_count(struct meters *m, uint64_t now)
 	if ((uint32_t)k.n_held > st->blocks_peak)
 		st->blocks_peak = (uint32_t)k.n_held;
 	st->clients = (uint64_t)c.connected;
-	st->preemptions = s.preemptions;
-	st->prefix_queries = s.prefix_queries;
-	st->held = s.held;
-	st->prefix_hits = s.prefix_hits;
-	st->prompt_computed = s.prompt_computed;
-	st->refused = c.refused;
-	st->invalid = c.invalid;
-	st->died = c.died;
-	st->accepted = c.accepted;
-	st->rows = s.rows;
-	st->step_tokens = s.tokens;
-	st->int8_ops = s.int8_ops;
-	st->float_ops = s.float_ops;
-	st->bytes_moved = s.bytes;
-	st->bytes_copied = s.copied;
-	if (s.steps != m->steps_seen) {
+	if (m->counters->steps != st->count.steps) {
 		st->step[st->n_step++ % STATS_STEPS] = (struct stats_step){
 			.begin_ns = s.last.begin_ns, .rows = (uint32_t)s.last.rows,
 			.tokens = (uint32_t)s.last.tokens, .host_ns = s.last.host_ns,
 			.device_ns = s.last.device_ns, .why = s.last.why, .bound = s.last.bound };
 		stats_observe(st, HIST_STEP_TOKENS, s.last.tokens);
-		st->steps = s.steps;
-		st->progress += s.steps - m->steps_seen;
-		m->steps_seen = s.steps;
+		st->progress += m->counters->steps - st->count.steps;
 	}
+	meters_show(m);
 	if (!st->ready_ns)
 		st->ready_ns = now;           /* the first step: both axes begin */
 	if (now >= m->minute_at) {
@@ -97,6 +85,8 @@ void meters_count(struct meters *m, uint64_t now)
 	}
 }
 
+void meters_show(struct meters *m) { stats_count(m->st, m->counters); }
+
 /* Only wakes an idle loop: meters_count() marks the minute after it has accounted for the sleep. */
 static void on_minute(struct io_timer *t) { (void)t; }
 
@@ -105,29 +95,27 @@ static void on_report(struct io_timer *t)
 {
 	struct meters *m = t->ctx;
 	const struct stats_page *st = m->st;
-	uint64_t now = io_now(), queries = st->prefix_queries - m->last.queries;
+	uint64_t now = io_now();
 	double seconds = (double)(now - m->last.at) / 1e9;
-	bool active = st->prompt_tokens != m->last.prompt || st->generation_tokens != m->last.generated ||
-	              st->running || st->waiting;
 	char preempted[40] = "";
+	struct counters n;
+	bool active;
 
-	if (st->preemptions != m->last.preempted)
-		snprintf(preempted, sizeof(preempted), "Preemptions: %llu, ", (unsigned long long)st->preemptions);
+	counters_between(&m->last.count, &st->count, &n);
+	active = n.prompt_tokens || n.generation_tokens || st->running || st->waiting;
+	if (n.preemptions)
+		snprintf(preempted, sizeof(preempted), "Preemptions: %llu, ",
+		         (unsigned long long)st->count.preemptions);
 	if (active || m->last.active)
 		log_info("Engine 000: Avg prompt throughput: %.1f tokens/s, Avg generation throughput: %.1f "
 		         "tokens/s, Running: %llu reqs, Waiting: %llu reqs, %sGPU KV cache usage: %.1f%%, "
 		         "Prefix cache hit rate: %.1f%%",
-		         (double)(st->prompt_tokens - m->last.prompt) / seconds,
-		         (double)(st->generation_tokens - m->last.generated) / seconds,
+		         (double)n.prompt_tokens / seconds, (double)n.generation_tokens / seconds,
 		         (unsigned long long)st->running, (unsigned long long)st->waiting, preempted,
 		         st->n_blocks ? 100.0 * (double)st->blocks_used / (double)st->n_blocks : 0.0,
-		         queries ? 100.0 * (double)(st->prefix_hits - m->last.hits) / (double)queries : 0.0);
+		         n.prefix_queries ? 100.0 * (double)n.prefix_hits / (double)n.prefix_queries : 0.0);
 	m->last.at = now;
-	m->last.prompt = st->prompt_tokens;
-	m->last.generated = st->generation_tokens;
-	m->last.queries = st->prefix_queries;
-	m->last.hits = st->prefix_hits;
-	m->last.preempted = st->preemptions;
+	m->last.count = st->count;
 	m->last.active = active;
 	io_timer_set(m->io, t, now + 10 * SECOND);
 }
@@ -152,5 +140,5 @@ void meters_sleep(struct meters *m)
 	struct sched_stats s;
 
 	sched_stats(m->s, &s);
-	show_axes(m, &s, true);
+	show_axes(m, s.why, true);
 }

@@ -20,18 +20,19 @@ struct meters {
 	struct sched *s;
 	struct kv *kv;
 	struct clients *cl;
+	struct counters *counters;    /* to which the scheduler, the clients, the loop and these meters add */
 
 	struct empty empty;
 	uint64_t at, empty_ns;        /* the last turn counted up to `at`; its total of `empty` */
-	uint64_t steps_seen;          /* batches that the page already counts */
 	uint64_t minute_at;           /* when the next minute is marked in the page */
 	struct io_timer minute, report;
-	struct { uint64_t at, prompt, generated, queries, hits, preempted; bool active; } last; /* last report */
+	struct { uint64_t at; struct counters count; bool active; } last; /* last report */
 };
 
 void meters_start(struct meters *m, bool report);
 void meters_report(struct meters *m, bool wanted);     /* turn the log's line on or off */
 void meters_count(struct meters *m, uint64_t now);     /* once a turn, before tokens leave */
+void meters_show(struct meters *m);                    /* copy the counters to the page, not the time */
 void meters_sleep(struct meters *m);                   /* before a sleep, so the page stays right during it */
 
 #endif

@@ -22,9 +22,9 @@ void figures_now(const struct stats_page *p, bool alive, struct stats_mark *m)
 	stats_now(p, m);
 	if (!alive || p->busy_since_ns || !m->at_ns || now <= m->at_ns)
 		return;
-	m->why_ns[WHY_EMPTY] += now - m->at_ns;
-	m->bound_ns[BOUND_IDLE] += now - m->at_ns;
-	m->empty_ns[p->clients ? EMPTY_SILENT : EMPTY_NOBODY] += now - m->at_ns;
+	m->count.why_ns[WHY_EMPTY] += now - m->at_ns;
+	m->count.bound_ns[BOUND_IDLE] += now - m->at_ns;
+	m->count.empty_ns[p->clients ? EMPTY_SILENT : EMPTY_NOBODY] += now - m->at_ns;
 	m->at_ns = now;
 }
 
@@ -38,29 +38,24 @@ void figures_between(const struct stats_mark *a, const struct stats_mark *b, str
 {
 	*f = (struct figures){ .hit_rate = NAN, .rows = NAN };
 	f->seconds = per(a->at_ns, b->at_ns, 1e9);
-	f->prompt_tokens = (uint64_t)per(a->prompt_tokens, b->prompt_tokens, 1);
-	f->generated = (uint64_t)per(a->generation_tokens, b->generation_tokens, 1);
-	f->ended = (uint64_t)per(a->ended, b->ended, 1);
-	f->preemptions = (uint64_t)per(a->preemptions, b->preemptions, 1);
-	f->held = (uint64_t)per(a->held, b->held, 1);
-	f->steps = (uint64_t)per(a->steps, b->steps, 1);
-	f->prompt_per_s = per(0, f->prompt_tokens, f->seconds);
-	f->generated_per_s = per(0, f->generated, f->seconds);
+	counters_between(&a->count, &b->count, &f->n);
+	f->ended = counters_ended(&f->n);
+	f->prompt_per_s = per(0, f->n.prompt_tokens, f->seconds);
+	f->generated_per_s = per(0, f->n.generation_tokens, f->seconds);
 	f->requests_per_s = per(0, f->ended, f->seconds);
-	f->steps_per_s = per(0, f->steps, f->seconds);
-	if (b->prefix_queries > a->prefix_queries)
-		f->hit_rate = per(a->prefix_hits, b->prefix_hits,
-		                  (double)(b->prefix_queries - a->prefix_queries));
-	f->running = per(a->running_ns, b->running_ns, f->seconds * 1e9);
-	f->waiting = per(a->waiting_ns, b->waiting_ns, f->seconds * 1e9);
-	if (f->steps)
-		f->rows = per(a->rows, b->rows, (double)f->steps);
+	f->steps_per_s = per(0, f->n.steps, f->seconds);
+	if (f->n.prefix_queries)
+		f->hit_rate = per(0, f->n.prefix_hits, (double)f->n.prefix_queries);
+	f->running = per(0, f->n.running_ns, f->seconds * 1e9);
+	f->waiting = per(0, f->n.waiting_ns, f->seconds * 1e9);
+	if (f->n.steps)
+		f->rows = per(0, f->n.rows, (double)f->n.steps);
 	for (int i = 0; i < N_WHY; i++)
-		f->why_all += f->why_s[i] = per(a->why_ns[i], b->why_ns[i], 1e9);
+		f->why_all += f->why_s[i] = per(0, f->n.why_ns[i], 1e9);
 	for (int i = 0; i < N_EMPTY; i++)
-		f->empty_s[i] = per(a->empty_ns[i], b->empty_ns[i], 1e9);
+		f->empty_s[i] = per(0, f->n.empty_ns[i], 1e9);
 	for (int i = 0; i < N_BOUND; i++)
-		f->bound_all += f->bound_s[i] = per(a->bound_ns[i], b->bound_ns[i], 1e9);
+		f->bound_all += f->bound_s[i] = per(0, f->n.bound_ns[i], 1e9);
 }
 
 double figures_percentile(enum stats_hist h, const struct stats_histogram *a,
@@ -104,6 +99,39 @@ json_t *figures_json(const double *seconds, int n, const char *(*name)(int))
 	for (int i = 0; i < n; i++)
 		json_object_set_new(j, name(i), json_real(seconds[i]));
 	return j;
+}
+
+void figures_lost_json(json_t *to, const struct counters *n)
+{
+	for (size_t i = 0; i < COUNTERS_NAMED; i++)
+		if (counter_info(i)->lost)
+			json_object_set_new(to, counter_info(i)->name, json_integer((json_int_t)counter_value(n, i)));
+}
+
+void figures_lost_read(struct counters *n, const json_t *from)
+{
+	for (size_t i = 0; i < COUNTERS_NAMED; i++)
+		if (counter_info(i)->lost)
+			counter_set(n, i, (uint64_t)json_integer_value(json_object_get(from, counter_info(i)->name)));
+}
+
+char *figures_lost(char *out, size_t size, const struct counters *n, bool *any)
+{
+	size_t at = 0;
+	bool some = false;
+
+	*out = 0;
+	for (size_t i = 0; i < COUNTERS_NAMED; i++) {
+		if (!counter_info(i)->lost)
+			continue;
+		some |= counter_value(n, i) > 0;
+		if (at < size)
+			at += (size_t)snprintf(out + at, size - at, "%s%llu %s", at ? ", " : "",
+			                       (unsigned long long)counter_value(n, i), counter_info(i)->name);
+	}
+	if (any)
+		*any = some;
+	return out;
 }
 
 char *figures_empty(char *out, size_t n, const double empty_s[N_EMPTY], double all)

@@ -20,8 +20,8 @@ struct figures {
 	double why_s[N_WHY], bound_s[N_BOUND]; /* seconds */
 	double why_all, bound_all;    /* their sums */
 	double empty_s[N_EMPTY];      /* why_s[WHY_EMPTY], split */
-	uint64_t prompt_tokens, generated, ended, preemptions, steps;
-	uint64_t held;                /* steps in which prompts waited for another to compute a shared prefix */
+	struct counters n;            /* what was counted meanwhile */
+	uint64_t ended;               /* of it, requests that ended in any way */
 };
 
 uint64_t figures_clock(void);         /* CLOCK_MONOTONIC, ns: the page's clock */
@@ -44,6 +44,12 @@ void figures_bar(char *out, int n, double share);
 
 /* The n parts of an axis by their names: {"empty": 1.5, "seqs": ..}. */
 json_t *figures_json(const double *seconds, int n, const char *(*name)(int));
+
+/* Counters of work that was lost: into an object by their names, and back. */
+void figures_lost_json(json_t *to, const struct counters *n);
+void figures_lost_read(struct counters *n, const json_t *from);
+/* "3 NAME, 0 NAME"; *any: one is not 0; may be NULL. */
+char *figures_lost(char *out, size_t size, const struct counters *n, bool *any);
 
 /* The parts of `empty` as shares of the whole time `all`: "tokenizing 12 %, silent 3 %".  The order is that
  * of enum stats_empty.  Parts below 0.5 % are left out; "" if all are. */

@@ -31,7 +31,7 @@ void api_look(struct api *a)
 		a->page = NULL;
 	if (!a->page)
 		return;
-	progress = a->page->progress + a->page->steps;
+	progress = a->page->progress + a->page->count.steps;
 	if (progress != a->progress || !a->progress_at) {
 		a->progress = progress;
 		a->progress_at = io_now();
@@ -118,8 +118,8 @@ static void on_preempted(void *ctx, unsigned times)
 
 	while (i < sizeof(bound) / sizeof(bound[0]) && times > bound[i])
 		i++;
-	shared_add(a->shared->preemptions[i], 1);
-	shared_add(a->shared->preemptions_sum, times);
+	shared_add(a->shared->preempted[i], 1);
+	shared_add(a->shared->preempted_sum, times);
 }
 
 /* --chat-template: a file, or the template itself if it looks like one. */

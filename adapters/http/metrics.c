@@ -133,6 +133,24 @@ static void hist(struct scrape *s, enum stats_hist h, const char *name)
 	histogram(s, full, hist_help[h], bound, n, copy.count, copy.sum);
 }
 
+/* Counters of vLLM that count nothing here, and before which of ours each is printed. */
+static const struct { const char *before, *name, *help; } absent[] = {
+	{ "vllm:prefix_cache_queries_total", "vllm:estimated_flops_per_gpu_total",
+	  "Estimated number of floating point operations per GPU." },
+	{ "vllm:prefix_cache_queries_total", "vllm:estimated_read_bytes_per_gpu_total",
+	  "Estimated number of bytes read from memory per GPU." },
+	{ "vllm:prefix_cache_queries_total", "vllm:estimated_write_bytes_per_gpu_total",
+	  "Estimated number of bytes written to memory per GPU." },
+	{ "vllm:num_preemptions_total", "vllm:external_prefix_cache_queries_total",
+	  "External prefix cache queries, in tokens." },
+	{ "vllm:num_preemptions_total", "vllm:external_prefix_cache_hits_total",
+	  "External prefix cache hits, in tokens." },
+	{ "vllm:num_preemptions_total", "vllm:mm_cache_queries_total",
+	  "Multi-modal cache queries, in terms of number of queried items." },
+	{ "vllm:num_preemptions_total", "vllm:mm_cache_hits_total",
+	  "Multi-modal cache hits, in terms of number of cached items." },
+};
+
 static void gauges(struct scrape *s)
 {
 	static const char *const sleep[] = { "awake", "weights_offloaded", "discard_all" };
@@ -157,58 +175,49 @@ static void gauges(struct scrape *s)
 	one(s, "vllm:kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", used);
 }
 
+/* The daemon's counters whose metric begins like this. */
+static void counted(struct scrape *s, const char *prefix)
+{
+	const struct stats_page *p = s->p ? s->p : &none;
+
+	for (size_t i = 0; i < COUNTERS_NAMED; i++) {
+		const struct counter *c = counter_info(i);
+
+		if (!c->metric || strncmp(c->metric, prefix, strlen(prefix)) != 0)
+			continue;
+		for (size_t k = 0; k < sizeof(absent) / sizeof(absent[0]); k++)
+			if (strcmp(absent[k].before, c->metric) == 0)
+				one(s, absent[k].name, "counter", absent[k].help, 0);
+		one(s, c->metric, "counter", c->help, (double)counter_value(&p->count, i));
+	}
+}
+
 static void counters(struct scrape *s, const struct api *a)
 {
 	static const char *const ended[N_ENDED + 1] = { "stop", "length", "abort", "error", "repetition" };
 	const struct stats_page *p = s->p ? s->p : &none;
-	const struct { const char *name, *help; double v; } plain[] = {
-		{ "estimated_flops_per_gpu_total", "Estimated number of floating point operations per "
-			"GPU.", 0 },
-		{ "estimated_read_bytes_per_gpu_total", "Estimated number of bytes read from memory per "
-			"GPU.", 0 },
-		{ "estimated_write_bytes_per_gpu_total", "Estimated number of bytes written to memory "
-			"per GPU.", 0 },
-		{ "prefix_cache_queries_total", "Prefix cache queries, in terms of number of queried tokens.",
-		  (double)p->prefix_queries },
-		{ "prefix_cache_hits_total", "Prefix cache hits, in terms of number of cached tokens.",
-		  (double)p->prefix_hits },
-		{ "external_prefix_cache_queries_total", "External prefix cache queries, in tokens.", 0 },
-		{ "external_prefix_cache_hits_total", "External prefix cache hits, in tokens.", 0 },
-		{ "mm_cache_queries_total", "Multi-modal cache queries, in terms of number of queried "
-			"items.", 0 },
-		{ "mm_cache_hits_total", "Multi-modal cache hits, in terms of number of cached items.", 0 },
-		{ "num_preemptions_total", "Cumulative number of preemption from the engine.",
-		  (double)p->preemptions },
-		{ "prompt_tokens_total", "Number of prefill tokens processed.", (double)p->prompt_tokens },
-		{ "prompt_tokens_cached_total", "Number of cached prompt tokens (local + external).",
-		  (double)p->prompt_cached },
-		{ "generation_tokens_total", "Number of generation tokens processed.",
-		  (double)p->generation_tokens },
-	};
 	static const char *const tier[] = { "device", "host", "p2p", "disk", "external_unspecified" };
 	char name[96], extra[64];
 	size_t i;
 
-	for (i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
-		snprintf(name, sizeof(name), "vllm:%s", plain[i].name);
-		one(s, name, "counter", plain[i].help, plain[i].v);
-	}
+	counted(s, "vllm:");
 	snprintf(name, sizeof(name), "vllm:prompt_tokens_by_source_total");
 	head(s, name, "counter", "Number of prompt tokens by source.");
-	sample(s, name, "", "source=\"local_compute\"", (double)p->prompt_tokens - (double)p->prompt_cached);
-	sample(s, name, "", "source=\"local_cache_hit\"", (double)p->prompt_cached);
+	sample(s, name, "", "source=\"local_compute\"", (double)p->count.prompt_tokens -
+	       (double)p->count.prompt_cached);
+	sample(s, name, "", "source=\"local_cache_hit\"", (double)p->count.prompt_cached);
 	sample(s, name, "", "source=\"external_kv_transfer\"", 0);
 	snprintf(name, sizeof(name), "vllm:prompt_tokens_cached_by_source_total");
 	head(s, name, "counter", "Prefix-cache hit tokens by the cache tier that supplied them.");
 	for (i = 0; i < 5; i++) {
 		snprintf(extra, sizeof(extra), "source=\"%s\"", tier[i]);
-		sample(s, name, "", extra, i ? 0 : (double)p->prompt_cached);
+		sample(s, name, "", extra, i ? 0 : (double)p->count.prompt_cached);
 	}
 	snprintf(name, sizeof(name), "vllm:request_success_total");
 	head(s, name, "counter", "Count of successfully processed requests.");
 	for (i = 0; i <= N_ENDED; i++) {
 		snprintf(extra, sizeof(extra), "finished_reason=\"%s\"", ended[i]);
-		sample(s, name, "", extra, i < N_ENDED ? (double)p->ended[i] : 0);
+		sample(s, name, "", extra, i < N_ENDED ? (double)p->count.ended[i] : 0);
 	}
 	snprintf(name, sizeof(name), "vllm:admission_rejections_total");
 	head(s, name, "counter", "Number of admission attempts rejected by a queue limit, by reason.");
@@ -240,10 +249,10 @@ static void histograms(struct scrape *s, const struct api *a)
 	copy_counts(n, a->shared->params_n, 6);
 	histogram(s, "vllm:request_params_n", "Histogram of the n request parameter.", n_bound, 5, n,
 	          (double)shared_get(a->shared->params_n_sum));
-	copy_counts(preempted, a->shared->preemptions, 8);
+	copy_counts(preempted, a->shared->preempted, 8);
 	histogram(s, "vllm:request_num_preemptions", "Histogram of the number of times a request was "
 	          "preempted.",
-	          preempted_bound, 7, preempted, (double)shared_get(a->shared->preemptions_sum));
+	          preempted_bound, 7, preempted, (double)shared_get(a->shared->preempted_sum));
 }
 
 static void cache_config(struct scrape *s, const struct api *a)
@@ -273,9 +282,9 @@ static void old_names(struct scrape *s)
 	one(s, "vllm:gpu_cache_usage_perc", "gauge", "Old name of kv_cache_usage_perc.",
 	    p->n_blocks ? (double)p->blocks_used / (double)p->n_blocks : 0);
 	one(s, "vllm:gpu_prefix_cache_queries_total", "counter", "Old name of prefix_cache_queries_total.",
-	    (double)p->prefix_queries);
+	    (double)p->count.prefix_queries);
 	one(s, "vllm:gpu_prefix_cache_hits_total", "counter", "Old name of prefix_cache_hits_total.",
-	    (double)p->prefix_hits);
+	    (double)p->count.prefix_hits);
 	one(s, "vllm:num_requests_swapped", "gauge", "Nothing is swapped since vLLM V1.", 0);
 	hist(s, HIST_ITL, "time_per_output_token_seconds");
 }
@@ -300,33 +309,23 @@ static void slipring(struct scrape *s, const struct api *a)
 
 	one(s, "slipring_up", "gauge", "1 while the daemon is connected.", engine_model(a->engine) != NULL);
 	one(s, "slipring_clients", "gauge", "Ring connections.", (double)p->clients);
-	one(s, "slipring_clients_accepted_total", "counter", "Ring connections accepted.",
-	    (double)p->accepted);
-	one(s, "slipring_clients_died_total", "counter", "Clients that died with requests under way.",
-	    (double)p->died);
-	one(s, "slipring_refused_total", "counter", "Connections and clients refused.", (double)p->refused);
-	one(s, "slipring_invalid_total", "counter", "Requests refused as invalid by the daemon.",
-	    (double)p->invalid);
-	one(s, "slipring_steps_total", "counter", "Batches computed.", (double)p->steps);
-	one(s, "slipring_prefix_waits_total", "counter", "Steps that prompts waited for another to compute what "
-	    "they begin with.", (double)p->held);
-	one(s, "slipring_sleeps_total", "counter", "Times that the daemon slept.", (double)p->syscalls_sleep);
+	counted(s, "slipring_");
 	one(s, "slipring_cycle_max_seconds", "gauge", "Longest turn of the daemon's loop.",
 	    (double)p->cycle_max_ns / 1e9);
 	head(s, "slipring_limit_seconds_total", "counter", "Time by what kept more rows out of the batch.");
 	for (i = 0; i < N_WHY; i++) {
 		snprintf(extra, sizeof(extra), "limit=\"%s\"", sched_why_name(i));
-		sample(s, "slipring_limit_seconds_total", "", extra, (double)p->why_ns[i] / 1e9);
+		sample(s, "slipring_limit_seconds_total", "", extra, (double)p->count.why_ns[i] / 1e9);
 	}
 	head(s, "slipring_empty_seconds_total", "counter", "Time of limit \"empty\" by what clients were doing.");
 	for (i = 0; i < N_EMPTY; i++) {
 		snprintf(extra, sizeof(extra), "doing=\"%s\"", stats_empty_name(i));
-		sample(s, "slipring_empty_seconds_total", "", extra, (double)p->empty_ns[i] / 1e9);
+		sample(s, "slipring_empty_seconds_total", "", extra, (double)p->count.empty_ns[i] / 1e9);
 	}
 	head(s, "slipring_bound_seconds_total", "counter", "Time by what bound the step.");
 	for (i = 0; i < N_BOUND; i++) {
 		snprintf(extra, sizeof(extra), "bound=\"%s\"", sched_bound_name(i));
-		sample(s, "slipring_bound_seconds_total", "", extra, (double)p->bound_ns[i] / 1e9);
+		sample(s, "slipring_bound_seconds_total", "", extra, (double)p->count.bound_ns[i] / 1e9);
 	}
 	head(s, "slipring_knob", "gauge", "What slipring set can change: now.");
 	for (i = 0; i < N_KNOBS; i++)

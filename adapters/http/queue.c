@@ -52,6 +52,7 @@ enum queue_limit queue_check(const struct config *c, const struct stats_page *pa
 int queue_retry_after(const struct stats_page *page, const struct queue_load *l)
 {
 	struct stats_mark then, now;
+	uint64_t ended, ended_then;
 	double seconds;
 
 	if (!page)
@@ -59,9 +60,10 @@ int queue_retry_after(const struct stats_page *page, const struct queue_load *l)
 	stats_now(page, &now);
 	if (!stats_since(page, beyond(now.at_ns, MINUTE_NS), &then) || now.at_ns <= then.at_ns)
 		return 1;
-	if (now.ended <= then.ended)
+	ended = counters_ended(&now.count), ended_then = counters_ended(&then.count);
+	if (ended <= ended_then)
 		return now.at_ns - then.at_ns > SOON_NS ? LONGEST : 1;
-	seconds = (double)(now.at_ns - then.at_ns) / 1e9 / (double)(now.ended - then.ended);
+	seconds = (double)(now.at_ns - then.at_ns) / 1e9 / (double)(ended - ended_then);
 	seconds *= l->tenant && l->mine ? (double)l->mine * l->tenants / 8 : (double)waiting(page, l) / 8;
 	return seconds < 1 ? 1 : seconds > LONGEST ? LONGEST : (int)(seconds + 0.5);
 }

@@ -192,7 +192,7 @@ static void leave(struct client *c, bool stopping)
 		stats_client_give(c->row);
 	if (c->n_live)                        /* sched_forget() walks all sequences */
 		sched_forget(cl->s, c);
-	cl->stats.died += c->n_live > 0 && !stopping;
+	cl->cfg.counters->died += c->n_live > 0 && !stopping;
 	cl->stats.connected--;
 	cl->n_gone -= c->gone;
 	conn_cool(cl, c);
@@ -285,7 +285,7 @@ static void turn_back(struct client *c, int error)
 {
 	if (error != -ECONNRESET)
 		host_refuse(c->fd, error);
-	c->cl->stats.refused++;
+	c->cl->cfg.counters->refused++;
 	conn_free(c, false);
 }
 
@@ -385,7 +385,7 @@ static void client_refill(struct client *c)
 	c->row = cl->cfg.stats ? stats_client_take(cl->cfg.stats, c->name, (uint32_t)c->pid, c->uid) : NULL;
 	if (!c->row)
 		c->row = &cl->unseen;
-	cl->stats.accepted++;
+	cl->cfg.counters->accepted++;
 	cl->stats.connected++;
 	place(cl, c, cl->n_open++);
 	conn_heat(cl, c);
@@ -422,7 +422,7 @@ static void on_socket(struct io_watch *w, uint32_t events)
 	struct client *c = w->ctx;
 
 	if (events & IO_HUP) {
-		c->cl->stats.refused += !c->open && !c->gone;
+		c->cl->cfg.counters->refused += !c->open && !c->gone;
 		conn_lose(c, "closed");
 		io_watch_set(c->cl->io, w, 0);
 	} else if (c->open) {
@@ -449,7 +449,7 @@ static void on_timer(struct io_timer *t)
 		hear(c);
 		return;
 	}
-	c->cl->stats.refused += !c->gone;
+	c->cl->cfg.counters->refused += !c->gone;
 	conn_lose(c, "did not end its handshake");
 }
 
@@ -492,7 +492,7 @@ static void client_new(struct clients *cl, int fd)
 	struct client *c = cl->n_all < cl->n_places ? calloc(1, sizeof(*c)) : NULL;
 
 	if (!c) {
-		cl->stats.refused++;
+		cl->cfg.counters->refused++;
 		close(fd);
 		return;
 	}
@@ -504,7 +504,7 @@ static void client_new(struct clients *cl, int fd)
 	c->timer = (struct io_timer){ .fn = on_timer, .ctx = c };
 	cl->all[cl->n_all++] = c;
 	if ((c->refuse && crowded(cl)) || io_watch_add(cl->io, &c->socket) < 0) {
-		cl->stats.refused++;
+		cl->cfg.counters->refused++;
 		conn_free(c, false);
 		return;
 	}

@@ -34,16 +34,14 @@ struct clients_config {
 	                                 has its requests cancelled; 0 = never */
 	bool     works;               /* our thread computes too: chores take time from computing */
 	struct recorder *recorder;    /* records each request and its end; NULL = no recording */
-	struct stats_page *stats;     /* counts requests' times, tokens and ends (not
-	                                 connections: clients_stats); may be NULL */
+	struct counters *counters;    /* the caller's: connections, tokens and ends are added */
+	struct stats_page *stats;     /* rows of clients, histograms of requests; may be NULL */
 };
 
 struct clients_stats {
 	int32_t  connected;
-	uint64_t accepted, refused;   /* connections */
-	uint64_t died;                /* connections lost with requests under way */
 	uint64_t poisoned;            /* dropped: they broke the protocol, or took away their memory */
-	uint64_t taken, invalid;      /* requests taken; how many of them were invalid */
+	uint64_t taken;               /* requests */
 	uint64_t stalled;             /* times a slow reader's requests were cancelled */
 };
 

@@ -111,33 +111,33 @@ static void count_gap(struct clients *cl, uint64_t ns)
 static void count_token(struct clients *cl, const struct live *q, const struct sched_event *e)
 {
 	struct stats_page *p = cl->cfg.stats;
+	struct counters *n = cl->cfg.counters;
 
-	if (!p)
-		return;
-	p->generation_tokens++;
+	n->generation_tokens++;
 	if (q->n_tokens > 1) {
-		count_gap(cl, cl->now - q->last);
+		if (p)
+			count_gap(cl, cl->now - q->last);
 		return;
 	}
-	observe(p, HIST_TTFT, q->queued, cl->now);
-	p->prompt_tokens += q->n_prompt;
-	p->prompt_cached += (uint64_t)e->cached;
+	n->prompt_tokens += q->n_prompt;
+	n->prompt_cached += (uint64_t)e->cached;
+	if (p)
+		observe(p, HIST_TTFT, q->queued, cl->now);
 }
 
 static void count_end(struct clients *cl, const struct live *q, const struct sched_event *e)
 {
 	struct stats_page *p = cl->cfg.stats;
+	struct counters *n = cl->cfg.counters;
 	bool whole = e->finish == SCHED_STOP || e->finish == SCHED_LENGTH;
 
-	if (!p)
-		return;
-	p->ended[e->finish == SCHED_STOP ? ENDED_STOP : e->finish == SCHED_LENGTH ? ENDED_LENGTH :
+	n->ended[e->finish == SCHED_STOP ? ENDED_STOP : e->finish == SCHED_LENGTH ? ENDED_LENGTH :
 	         e->finish == -ECANCELED ? ENDED_ABORT : ENDED_ERROR]++;
 	if (!q->n_tokens && whole) {          /* a prompt that was only scored */
-		p->prompt_tokens += q->n_prompt;
-		p->prompt_cached += (uint64_t)e->cached;
+		n->prompt_tokens += q->n_prompt;
+		n->prompt_cached += (uint64_t)e->cached;
 	}
-	if (!q->n_tokens && !whole)
+	if (!p || (!q->n_tokens && !whole))
 		return;
 	stats_observe(p, HIST_PROMPT_TOKENS, q->n_prompt);
 	stats_observe(p, HIST_GENERATION_TOKENS, q->n_tokens);
@@ -329,7 +329,7 @@ static void pay(struct clients *cl, struct client *c, uint32_t words)
 /* End a request that the scheduler never had.  False: the ring has no room for the end now. */
 static bool turn_away(struct clients *cl, struct client *c, const struct host_request *r, int error)
 {
-	struct stats_page *p = cl->cfg.stats;
+	struct counters *n = cl->cfg.counters;
 	struct live refused = { .n_prompt = r->n_prompt, .max_tokens = r->q.max_tokens, .queued = cl->now };
 
 	memcpy(refused.trace, r->q.trace_id, sizeof(refused.trace));
@@ -339,9 +339,8 @@ static bool turn_away(struct clients *cl, struct client *c, const struct host_re
 	if (error == -EAGAIN)                 /* it is submitted again: for its own client it has not ended */
 		return true;
 	log_end(cl, c, &refused, error, 0);
-	cl->stats.invalid += error == -EINVAL;
-	if (p)
-		p->ended[error == -ECANCELED ? ENDED_ABORT : ENDED_ERROR]++;
+	n->invalid += error == -EINVAL;
+	n->ended[error == -ECANCELED ? ENDED_ABORT : ENDED_ERROR]++;
 	return true;
 }
 
@@ -613,7 +612,7 @@ int clients_create(struct clients **out, const struct clients_config *cfg, struc
 	int e;
 
 	if (!cl || cfg->max < 1 || cfg->max > HOST_CONNS_MAX - REFUSALS || cfg->max_per_uid < 1 ||
-	    cfg->take < 1 || cfg->n_eos < 0) {
+	    cfg->take < 1 || cfg->n_eos < 0 || !cfg->counters) {
 		e = cl ? -EINVAL : -ENOMEM;
 		close(listen_fd);
 		free(cl);

@@ -74,33 +74,33 @@ void stats_observe(struct stats_page *p, enum stats_hist h, double value)
 
 /* ---- marks and clients ------------------------------------------------------------------- */
 
-void stats_now(const struct stats_page *p, struct stats_mark *m)
-{
-	*m = (struct stats_mark){
-		.at_ns = p->accounted_ns,
-		.prompt_tokens = p->prompt_tokens, .prompt_cached = p->prompt_cached,
-		.prompt_computed = p->prompt_computed, .generation_tokens = p->generation_tokens,
-		.prefix_queries = p->prefix_queries, .prefix_hits = p->prefix_hits,
-		.steps = p->steps, .rows = p->rows, .step_tokens = p->step_tokens,
-		.int8_ops = p->int8_ops, .float_ops = p->float_ops,
-		.bytes_moved = p->bytes_moved, .bytes_copied = p->bytes_copied,
-		.preemptions = p->preemptions, .held = p->held, .running_ns = p->running_ns, .waiting_ns = p->waiting_ns,
-		.running = (uint32_t)p->running, .waiting = (uint32_t)p->waiting,
-		.clients = (uint32_t)p->clients, .blocks_peak = p->blocks_peak,
-	};
-	for (int i = 0; i < N_ENDED; i++)
-		m->ended += p->ended[i];
-	memcpy(m->why_ns, p->why_ns, sizeof(m->why_ns));
-	memcpy(m->bound_ns, p->bound_ns, sizeof(m->bound_ns));
-	memcpy(m->empty_ns, p->empty_ns, sizeof(m->empty_ns));
-}
-
 /* Copy word by word, each word whole, because the other side may write or read meanwhile. */
 static void copy_words(void *to, const void *from, size_t bytes)
 {
 	for (size_t i = 0; i < bytes / sizeof(uint64_t); i++)
 		__atomic_store_n((uint64_t *)to + i,
 		                 __atomic_load_n((const uint64_t *)from + i, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+}
+
+void stats_count(struct stats_page *p, const struct counters *c)
+{
+	copy_words(&p->count, c, offsetof(struct counters, why_ns));
+}
+
+/* Both axes together, so that readers see them add up. */
+void stats_axes(struct stats_page *p, const struct counters *c, uint64_t now)
+{
+	copy_words(p->count.why_ns, c->why_ns, sizeof(*c) - offsetof(struct counters, why_ns));
+	p->accounted_ns = now;
+}
+
+void stats_now(const struct stats_page *p, struct stats_mark *m)
+{
+	*m = (struct stats_mark){
+		.at_ns = p->accounted_ns, .count = p->count,
+		.running = (uint32_t)p->running, .waiting = (uint32_t)p->waiting,
+		.clients = (uint32_t)p->clients, .blocks_peak = p->blocks_peak,
+	};
 }
 
 /* A reader of the mark that is being replaced sees at_ns change, and uses another mark. */
@@ -111,7 +111,7 @@ void stats_minute(struct stats_page *p)
 	stats_now(p, &m);
 	__atomic_store_n(&to->at_ns, 0, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_RELEASE);
-	copy_words(&to->prompt_tokens, &m.prompt_tokens, sizeof(m) - sizeof(m.at_ns));
+	copy_words(&to->count, &m.count, sizeof(m) - sizeof(m.at_ns));
 	__atomic_store_n(&to->at_ns, m.at_ns, __ATOMIC_RELEASE);
 	__atomic_store_n(&p->n_minute, p->n_minute + 1, __ATOMIC_RELEASE);
 	p->blocks_peak = (uint32_t)p->blocks_used;

@@ -18,13 +18,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "core/instance/counters.h"
+
 #define STATS_MAGIC   0x54535253u  /* "SRST" */
-#define STATS_VERSION 5u
+#define STATS_VERSION 6u
 #define STATS_BUCKETS 40
 #define STATS_STEPS   4096
 #define STATS_MINUTES 1440
 #define STATS_CLIENTS 4096            /* rows: the most that --max-clients allows (tests/core/instance/test_config.c) */
-#define STATS_AXIS    16              /* room for enum sched_why, sched_bound */
 #define STATS_KNOBS   8               /* room for enum knob */
 
 enum stats_hist {
@@ -34,8 +35,6 @@ enum stats_hist {
 };
 struct stats_histogram { uint64_t count[STATS_BUCKETS]; double sum; };
 
-enum stats_end { ENDED_STOP, ENDED_LENGTH, ENDED_ABORT, ENDED_ERROR, N_ENDED };
-
 struct stats_step {               /* one batch */
 	uint64_t begin_ns;
 	uint32_t rows, tokens;
@@ -44,23 +43,11 @@ struct stats_step {               /* one batch */
 	uint8_t  zero[6];
 };
 
-/* How the time of `empty` is split; the sum is why_ns[WHY_EMPTY].  Tools show it in this order.
- * First what clients report: preparing a request, or receiving one (empty.h).  Then, from EMPTY_SEEN
- * on, what the daemon sees: clients connected but nothing under way; all their requests in the batch;
- * or no client connected. */
-enum stats_empty { EMPTY_TOKENIZING, EMPTY_NETWORK, EMPTY_SILENT, EMPTY_SERVED, EMPTY_NOBODY, N_EMPTY,
-                   EMPTY_SEEN = EMPTY_SILENT };
-
 /* The counters at one moment; two marks show what happened between them.  If the loop sleeps
  * through a minute, the next mark has all of it. */
 struct stats_mark {
 	uint64_t at_ns;               /* MONOTONIC; 0: empty, or being written */
-	uint64_t prompt_tokens, prompt_cached, prompt_computed, generation_tokens;
-	uint64_t prefix_queries, prefix_hits;
-	uint64_t ended, steps, rows, step_tokens, preemptions, held;
-	uint64_t int8_ops, float_ops, bytes_moved, bytes_copied;
-	uint64_t running_ns, waiting_ns; /* integrals over time: divided by the time, they give averages */
-	uint64_t why_ns[STATS_AXIS], bound_ns[STATS_AXIS], empty_ns[N_EMPTY];
+	struct counters count;
 	uint32_t running, waiting, clients; /* at that moment */
 	uint32_t blocks_peak;         /* most in use since the previous mark */
 };
@@ -101,20 +88,8 @@ struct stats_page {
 	uint64_t running, waiting, blocks_used, clients;
 	uint32_t blocks_peak;         /* since the last minute's mark */
 
-	/* counters */
-	uint64_t steps, rows, step_tokens; /* batches done; rows and new tokens, counted when planned */
-	/* least work of these batches: operations (a multiply-add is two) on bytes and on floats;
-	 * bytes of device memory, and between the tiers.  0: not counted by this device. */
-	uint64_t int8_ops, float_ops, bytes_moved, bytes_copied;
-	uint64_t preemptions, prompt_tokens, prompt_cached, prompt_computed, generation_tokens;
-	uint64_t prefix_queries, prefix_hits;          /* tokens */
-	uint64_t held;                /* times a prompt skipped a batch because another row computed its prefix */
-	uint64_t ended[N_ENDED];
-	uint64_t refused, invalid, died, accepted;
-	uint64_t running_ns, waiting_ns;               /* sequences times ns */
-	uint64_t why_ns[STATS_AXIS], bound_ns[STATS_AXIS]; /* by enum sched_why, sched_bound */
-	uint64_t empty_ns[N_EMPTY];                    /* why_ns[WHY_EMPTY], split */
-	uint64_t syscalls_sleep, cycle_max_ns;
+	struct counters count;
+	uint64_t cycle_max_ns;        /* longest turn of the loop */
 
 	struct stats_histogram hist[N_HIST];
 	uint64_t n_step;              /* step i lies at step[i % STATS_STEPS] */
@@ -136,6 +111,8 @@ const char *stats_empty_name(int empty);      /* "tokenizing" */
 int  stats_create(struct stats_page **out, const char *run_dir, char *err, size_t errlen);
 void stats_observe(struct stats_page *p, enum stats_hist h, double value);
 void stats_observe_many(struct stats_page *p, enum stats_hist h, double value, uint64_t n);
+void stats_count(struct stats_page *p, const struct counters *c); /* copy all but the times on the axes */
+void stats_axes(struct stats_page *p, const struct counters *c, uint64_t now); /* and these, counted until now */
 void stats_minute(struct stats_page *p);     /* mark now, and begin another minute */
 /* Take a row for a connection and set its id; NULL if all are taken.  Then give it back. */
 struct stats_client *stats_client_take(struct stats_page *p, const char name[32], uint32_t pid, uint32_t uid);
@@ -147,7 +124,7 @@ void stats_destroy(struct stats_page *p, const char *run_dir);
 int  stats_open(const struct stats_page **out, const char *run_dir);
 void stats_close(const struct stats_page *p);
 /* Read again a page that stats_open returned: all but steps and clients (8 KB; minutes, too, if one was
- * added); or all of it (1.3 MB, three times).  0, or -errno: the file is cut or invalid, and epoch is 0. */
+ * added); or all of it (1.4 MB, three times).  0, or -errno: the file is cut or invalid, and epoch is 0. */
 int  stats_read(const struct stats_page *p);
 int  stats_read_all(const struct stats_page *p);
 bool stats_stale(const struct stats_page *p, const char *run_dir); /* reopen?  Checks files, not the copy */

@@ -173,7 +173,7 @@ void seq_preempt(struct sched *s, int32_t i)
 	q->drawn = false;
 	q->preempted++;
 	ids_started(s, q, quota_for(q->have));
-	s->stats.preemptions++;
+	s->cfg.counters->preemptions++;
 	queue_put(s, i);
 }
 

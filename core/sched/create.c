@@ -138,7 +138,7 @@ int sched_create(struct sched **out, const struct sched_config *cfg, struct kv *
 {
 	struct sched *s;
 
-	if (!config_works(cfg, ops) || !port_works(port))
+	if (!config_works(cfg, ops) || !port_works(port) || !cfg->counters)
 		return -EINVAL;
 	s = calloc(1, sizeof(*s));
 	if (!s)

@@ -97,7 +97,7 @@ static bool follows(struct sched *s, struct seq *q)
 	if (s->lead[name % LEADS].batch != s->n_filled || s->lead[name % LEADS].name != name)
 		return false;
 	q->held++;
-	s->stats.held++;
+	s->cfg.counters->prefix_waits++;
 	return true;
 }
 
@@ -367,7 +367,7 @@ static bool match(struct sched *s, struct seq *q)
 	if (!q->preempted)
 		q->cached += found;
 	if (!q->preempted && q->looked_up)
-		s->stats.prefix_hits += (uint64_t)found;
+		s->cfg.counters->prefix_hits += (uint64_t)found;
 	return !t->more;
 }
 
@@ -456,7 +456,7 @@ static int plan_chunk(struct sched *s, struct fill *x, struct seq *q)
 		int32_t end = q->planned + c.n < q->n_prompt ? q->planned + c.n : q->n_prompt;
 
 		q->computed += end - q->planned;
-		s->stats.prompt_computed += (uint64_t)(end - q->planned);
+		s->cfg.counters->prompt_computed += (uint64_t)(end - q->planned);
 	}
 	x->n_scores += c.n_score;
 	put_row(s, x, q, c.n, c.n_score, c.sample);
@@ -572,8 +572,8 @@ static void count_prefix(struct sched *s, struct seq *q)
 	if (q->preempted || s->knobs.no_prefix_cache || q->score || q->no_cache)
 		return;
 	q->looked_up = true;
-	s->stats.prefix_queries += (uint64_t)q->n_prompt;
-	s->stats.prefix_hits += (uint64_t)q->planned;
+	s->cfg.counters->prefix_queries += (uint64_t)q->n_prompt;
+	s->cfg.counters->prefix_hits += (uint64_t)q->planned;
 	q->cached = q->planned;
 }
 
@@ -688,7 +688,7 @@ int plan_batch(struct sched *s, uint64_t now, bool after_batch)
 	int32_t i = (int32_t)(s->launched % (uint32_t)s->ops->depth);
 	struct fill x = { .b = s->ops->batch(s->b, i), .f = &s->flight[i], .now = now,
 			  .budget = s->knobs.batch_tokens, .why = WHY_EMPTY };
-	uint64_t preemptions;
+	int32_t preempted;
 	struct sr_batch *b = x.b;
 	int r = 0;
 
@@ -697,11 +697,11 @@ int plan_batch(struct sched *s, uint64_t now, bool after_batch)
 	kv_begin(s->kv, s->knobs.copies);
 	serve_dry(s);
 	give_way(s, &x);
-	preemptions = s->stats.preemptions;
+	preempted = s->again.n;
 	plan_tokens(s, &x);
 	budget_time(s, &x);
 	plan_prompts(s, &x);
-	if (s->stats.preemptions == preemptions)
+	if (s->again.n == preempted)     /* nobody was preempted in this step */
 		plan_admissions(s, &x);
 	else
 		x.why = WHY_KV;
@@ -722,7 +722,7 @@ int plan_batch(struct sched *s, uint64_t now, bool after_batch)
 	}
 	kv_launched(s->kv);
 	publish(s, &x);
-	s->stats.rows += (uint64_t)b->n_rows;
-	s->stats.tokens += (uint64_t)b->n_tokens;
+	s->cfg.counters->rows += (uint64_t)b->n_rows;
+	s->cfg.counters->step_tokens += (uint64_t)b->n_tokens;
 	return r < 0 ? -EIO : x.moved;
 }

@@ -144,13 +144,13 @@ int reap_batch(struct sched *s, uint32_t *host_ns)
 		*host_ns = ns32(s->prev_end, b->begin_ns);
 	s->prev_end = b->end_ns;
 	s->bound = bound_of(b);
-	s->stats.int8_ops += b->int8_ops;
-	s->stats.float_ops += b->float_ops;
-	s->stats.bytes += b->bytes;
-	s->stats.copied += b->copied;
+	s->cfg.counters->int8_ops += b->int8_ops;
+	s->cfg.counters->float_ops += b->float_ops;
+	s->cfg.counters->bytes_moved += b->bytes;
+	s->cfg.counters->bytes_copied += b->copied;
 	if (f->n) {
 		measure(s, f, b);
-		s->stats.steps++;
+		s->cfg.counters->steps++;
 		s->stats.last.begin_ns = b->begin_ns;
 		s->stats.last.rows = f->n;
 		s->stats.last.tokens = f->n_tokens;

@@ -46,6 +46,7 @@
 
 #include "kernels/backend.h"
 #include "core/kv/kv.h"
+#include "core/instance/counters.h"
 #include "core/instance/limits.h"
 
 struct sched;
@@ -103,7 +104,7 @@ struct sched_event {
 	int32_t  cached;          /* prompt tokens found in the prefix cache */
 	uint64_t scheduled;       /* `now` of the step that first planned it; 0 = never */
 	int32_t  computed;        /* prompt tokens computed; counted again after a preemption */
-	int32_t  preempted;       /* number of preemptions */
+	int32_t  preempted;       /* how often it was preempted */
 };
 
 /* Where tokens go.  `who` is the caller's handle for a client.  Before a row is planned, records
@@ -152,6 +153,7 @@ struct sched_config {
 	                             seq_blocks + 16, plus the commands and ids of one request
 	                             (else its admission is -E2BIG) */
 	struct sched_knobs knobs; /* initial values */
+	struct counters *counters; /* the caller's: the scheduler adds what it counts */
 	int32_t  vocab, context;
 	int32_t  tenants;         /* most tenants with live requests */
 	int64_t  ids_max;         /* ids held: queue_tokens + (1 + ln slots) * those of all blocks
@@ -166,15 +168,8 @@ struct sched_config {
 struct sched_stats {
 	int32_t  running, waiting, preempted;
 	int64_t  waiting_tokens;
-	uint64_t steps, rows, tokens, samples; /* steps: batches with rows that were reaped */
-	uint64_t late, preemptions, finished, cached_tokens;
-	uint64_t why_ns[N_WHY], bound_ns[N_BOUND]; /* each sums to the time between steps */
+	uint64_t samples, late, finished, cached_tokens;
 	enum sched_why why;                        /* how the time until the next step is counted */
-	uint64_t prefix_queries, prefix_hits;      /* tokens looked up in the prefix cache; found */
-	uint64_t prompt_computed;                  /* prompt tokens computed */
-	uint64_t held;                             /* times a prompt skipped a batch because another row
-	                                              computed their common prefix */
-	uint64_t int8_ops, float_ops, bytes, copied; /* of all batches reaped; units as in backend.h */
 	struct {                                   /* the last batch reaped; a step reaps at most one */
 		uint64_t begin_ns;
 		int32_t  rows, tokens;

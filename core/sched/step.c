@@ -10,13 +10,13 @@ static void account(struct sched *s, uint64_t now, bool flying, uint32_t host_ns
 	uint64_t host = host_ns < dt ? host_ns : dt;
 
 	s->last_step = now;
-	s->stats.why_ns[s->why] += dt;
+	s->cfg.counters->why_ns[s->why] += dt;
 	if (!flying) {
-		s->stats.bound_ns[BOUND_IDLE] += dt;
+		s->cfg.counters->bound_ns[BOUND_IDLE] += dt;
 		return;
 	}
-	s->stats.bound_ns[BOUND_HOST] += host;
-	s->stats.bound_ns[s->bound] += dt - host;
+	s->cfg.counters->bound_ns[BOUND_HOST] += host;
+	s->cfg.counters->bound_ns[s->bound] += dt - host;
 }
 
 static int expire(struct sched *s, uint64_t now)

@@ -44,6 +44,7 @@
 
 static char path[64];
 static struct stats_page page;
+static struct counters counters;
 static struct io *io;
 static struct clients *cl;
 static struct sched *s;
@@ -80,13 +81,13 @@ static void host_open(bool timed)
 		.cmds = 4 * SLOTS, .words = 1 << 20, .copies = 1, .logit_rows = SLOTS };
 	struct kv_config kc = { .n_blocks = lim.n_blocks, .block_tokens = BLOCK, .copies = 1, .key = { 1, 2 },
 		.n_owners = 64 };
-	struct sched_config sc = { .limits = lim, .vocab = VOCAB, .context = CONTEXT, .tenants = 64,
-		.ids_max = 16 << 20,
+	struct sched_config sc = { .limits = lim, .counters = &counters, .vocab = VOCAB, .context = CONTEXT,
+		.tenants = 64, .ids_max = 16 << 20,
 		.knobs = { .max_seqs = SLOTS, .batch_tokens = 32768, .chunk_max = 32768,
 		           .queue_requests = 4096, .queue_tokens = 1 << 20, .copies = 1, .quantum = 512 } };
 	struct clients_config cc = { .max = 64, .max_per_uid = 64, .live = 1024, .tokens = 1 << 16,
 		.arena = 1 << 20, .take = 64, .gateway = (uid_t)-1, .stall_ns = 10000000000ull, .vocab = VOCAB,
-		.context = CONTEXT, .eos = eos, .n_eos = 1, .stats = &page, .model_name = "null" };
+		.context = CONTEXT, .eos = eos, .n_eos = 1, .counters = &counters, .stats = &page, .model_name = "null" };
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	struct sched_port port;

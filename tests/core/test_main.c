@@ -505,7 +505,7 @@ static void ready_a_life_and_a_report(void **state)
 
 	(void)state;
 	assert_int_equal(stats_open(&st, home.dir), 0);
-	for (int i = 0; i < 50 && !st->preemptions; i++) {  /* if one does not end before the other begins: */
+	for (int i = 0; i < 50 && !st->count.preemptions; i++) {  /* if one does not end before the other begins: */
 		ask(c, 300, 200);             /* two of them do not fit into 40 blocks of 16, one gives way */
 		ask(c, 300, 200);
 		assert_int_equal(ends(c, 2), SR_LENGTH);

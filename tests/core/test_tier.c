@@ -58,7 +58,7 @@ static uint64_t ask_twice(const char *flags, struct said said[2][PROMPTS])
 		for (int i = 0; i < PROMPTS; i++)
 			ask(c, i, &said[round][i]);
 	assert_int_equal(stats_open(&st, home.dir), 0);
-	copied = st->bytes_copied;
+	copied = st->count.bytes_copied;
 	stats_close(st);
 	sr_close(c);
 	assert_int_equal(home_stop(pid), 0);

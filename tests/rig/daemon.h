@@ -48,6 +48,7 @@ struct daemon {
 	struct kv *kv;
 	struct sr_backend *b;
 	struct stats_page *stats;
+	struct counters counters;
 	pthread_t thread;
 	atomic_bool up, stop, woken;  /* woken: no daemon_wake is to come */
 	_Atomic(void (*)(struct daemon *)) call; /* to be run by the loop's thread */
@@ -58,6 +59,7 @@ struct daemon {
 	/* what daemon_look() saw */
 	struct clients_stats cs;
 	struct sched_stats ss;
+	struct counters n;
 	struct kv_stats ks;
 };
 
@@ -105,6 +107,7 @@ static inline void look_inside(struct daemon *d)
 	clients_stats(d->cl, &d->cs);
 	sched_stats(d->s, &d->ss);
 	kv_stats(d->kv, &d->ks);
+	d->n = d->counters;
 }
 
 static inline void daemon_look(struct daemon *d) { daemon_call(d, look_inside); }
@@ -130,6 +133,8 @@ static inline void daemon_make(struct daemon *d)
 	struct sched_port port;
 	char err[256];
 
+	d->counters = (struct counters){ 0 };
+	d->cfg.counters = sc.counters = &d->counters;
 	strcpy(a.sun_path, d->path);
 	MUST(bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0 && listen(fd, 128) == 0);
 	MUST(io_create(&d->io, 0) == 0);

@@ -35,6 +35,7 @@ static struct {
 	struct sr_backend *b;
 	struct sr_backend_ops ops;
 	struct sched_stats st;
+	struct counters n;
 	uint64_t now;
 	int      lost_after;                     /* the device is lost after this many polls; 0 = never */
 	struct client c[CLIENTS];
@@ -125,6 +126,7 @@ static void set_up(void)
 	for (int i = 0; i < CLIENTS; i++)
 		w.c[i].room = 100000;
 	w.cfg = (struct sched_config){
+		.counters = &w.n,
 		.limits = { .block_tokens = B, .n_blocks = 64, .seq_blocks = 32, .slots = 8, .rows = 8,
 			    .tokens = 128, .scores = 128, .cmds = 64, .words = 2000, },
 		.knobs = { .max_seqs = 8, .batch_tokens = 128, .chunk_max = 128, .queue_requests = 64,

@@ -530,8 +530,8 @@ static void several_processes_at_once(void **state)
 	}
 	daemon_look(&d);
 	assert_int_equal(d.cs.taken, 1600);
-	assert_int_equal(d.cs.invalid, 0);
-	assert_int_equal(d.cs.died, 0);
+	assert_int_equal(d.n.invalid, 0);
+	assert_int_equal(d.n.died, 0);
 }
 
 int main(void)

@@ -126,14 +126,15 @@ struct reach {                           /* from one mark to another */
 static struct reach reach(const struct stats_mark *a, const struct stats_mark *b, const struct ceilings *c)
 {
 	struct reach r = { .memory = NAN, .arithmetic = NAN, .pcie = NAN };
-	double int8 = (double)(b->int8_ops - a->int8_ops), flt = (double)(b->float_ops - a->float_ops);
+	double int8, flt;
 
 	figures_between(a, b, &r.f);
 	r.busy = r.f.bound_all - r.f.bound_s[BOUND_IDLE];
 	if (!(r.busy > 0))
 		return r;
-	r.bytes_s = (double)(b->bytes_moved - a->bytes_moved) / r.busy;
-	r.copied_s = (double)(b->bytes_copied - a->bytes_copied) / r.busy;
+	int8 = (double)r.f.n.int8_ops, flt = (double)r.f.n.float_ops;
+	r.bytes_s = (double)r.f.n.bytes_moved / r.busy;
+	r.copied_s = (double)r.f.n.bytes_copied / r.busy;
 	r.ops_s = (int8 + flt) / r.busy;
 	if (r.bytes_s > 0 && c->bytes_s > 0)
 		r.memory = r.bytes_s / c->bytes_s;
@@ -330,20 +331,22 @@ json_t *bench_server_result(const struct bench_server *s, const struct bench_run
 		snprintf(why_not, sizeof(why_not), "what is measured is the processor's, not a GPU's");
 	}
 	r = reach(&s->mark[0], &s->mark[s->n - 1], &c);
-	if ((double)r.f.generated < 0.9 * seen || !r.f.generated)
+	if ((double)r.f.n.generation_tokens < 0.9 * seen || !r.f.n.generation_tokens)
 		return NULL;                  /* another server answered */
 	limit = judge_cache(&r, say, sizeof(say));
 	snprintf(device, sizeof(device), "%.64s", s->page->device);
 	snprintf(model, sizeof(model), "%.256s", s->page->model);
-	j = json_pack("{s:s, s:s, s:o, s:f, s:f, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+	j = json_pack("{s:s, s:s, s:o, s:f, s:f, s:b, s:I, s:I, s:I}",
 		"model", model, "device", device, "knobs", knobs_json(s->page), "seconds", r.f.seconds,
-		"busy_seconds", r.busy, "others_too", (double)r.f.generated > 1.1 * seen + 100,
-		"prompt_tokens", (json_int_t)r.f.prompt_tokens, "generated_tokens", (json_int_t)r.f.generated,
-		"steps", (json_int_t)r.f.steps, "preemptions", (json_int_t)r.f.preemptions,
-		"kv_blocks", (json_int_t)s->page->n_blocks, "block_tokens", (json_int_t)s->page->block_tokens,
-		"max_model_len", (json_int_t)s->page->max_model_len);
+		"busy_seconds", r.busy, "others_too", (double)r.f.n.generation_tokens > 1.1 * seen + 100,
+		"prompt_tokens", (json_int_t)r.f.n.prompt_tokens,
+		"generated_tokens", (json_int_t)r.f.n.generation_tokens, "steps", (json_int_t)r.f.n.steps);
 	if (!j)
 		return NULL;
+	figures_lost_json(j, &r.f.n);
+	json_object_update_new(j, json_pack("{s:I, s:I, s:I}", "kv_blocks", (json_int_t)s->page->n_blocks,
+		"block_tokens", (json_int_t)s->page->block_tokens,
+		"max_model_len", (json_int_t)s->page->max_model_len));
 	json_object_set_new(j, "rows_per_step", real_or_null(r.f.rows));
 	json_object_set_new(j, "prefix_hit_rate", real_or_null(r.f.hit_rate));
 	json_object_set_new(j, "why_seconds", figures_json(r.f.why_s, N_WHY, sched_why_name));

@@ -267,11 +267,24 @@ static void say_gpu(struct sheet *s, int i, const struct nvml_gpu *g)
 	sheet_add(s, g->uncorrected > 0, "GPU %d %.40s: %s", i, g->name, *t ? t + 2 : "says nothing");
 }
 
+/* "  preempted 3" */
+static char *say_lost(char *out, size_t size, const struct counters *n)
+{
+	size_t at = 0;
+
+	*out = 0;
+	for (size_t i = 0; i < COUNTERS_NAMED && at < size; i++)
+		if (counter_info(i)->lost)
+			at += (size_t)snprintf(out + at, size - at, "  %s %llu", counter_info(i)->past,
+			                       (unsigned long long)counter_value(n, i));
+	return out;
+}
+
 static void say_page(struct sheet *s, const struct top_view *v)
 {
 	const struct stats_page *p = &v->now->page;
 	const struct figures *f = &v->f;
-	char hits[32] = "-", t[6][24];
+	char hits[32] = "-", t[6][24], lost[120];
 
 	s->n = 0;
 	say_state(s, v);
@@ -283,8 +296,8 @@ static void say_page(struct sheet *s, const struct top_view *v)
 	          p->n_blocks ? 100.0 * (double)p->blocks_used / (double)p->n_blocks : 0.0,
 	          (unsigned long long)p->n_blocks, hits, (unsigned long long)p->clients);
 	sheet_add(s, false, "prompt %.1f tokens/s   generated %.1f tokens/s   requests %.2f/s   steps %.1f/s "
-	          "  preempted %llu", f->prompt_per_s, f->generated_per_s, f->requests_per_s, f->steps_per_s,
-	          (unsigned long long)f->preemptions);
+	          "%s", f->prompt_per_s, f->generated_per_s, f->requests_per_s, f->steps_per_s,
+	          say_lost(lost, sizeof(lost), &f->n));
 	for (int i = 0; i < 3; i++) {
 		figures_ms(t[i], sizeof(t[i]), v->ttft[i]);
 		figures_ms(t[3 + i], sizeof(t[3 + i]), v->itl[i]);
@@ -293,7 +306,7 @@ static void say_page(struct sheet *s, const struct top_view *v)
 	          t[4], t[5]);
 	figures_ms(t[0], sizeof(t[0]), (double)p->cycle_max_ns / 1e9);
 	sheet_add(s, false, "longest turn of the loop %s since start   refused %llu   died %llu", t[0],
-	          (unsigned long long)p->refused, (unsigned long long)p->died);
+	          (unsigned long long)p->count.refused, (unsigned long long)p->count.died);
 	for (int i = 0; i < v->n_gpus; i++)
 		say_gpu(s, i, &v->gpu[i]);
 	sheet_add(s, false, "%s", "");
@@ -367,8 +380,7 @@ static int print_page_json(const struct top_view *v)
 	json_t *empty = figures_json(f->empty_s, N_EMPTY, stats_empty_name), *j;
 	int e;
 
-	j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, "
-	              "s:I, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}",
+	j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}",
 	              "instance", v->in.name, "model", p->model, "device", p->device, "state", p->state,
 	              "pid", (int)p->pid, "alive", instance_alive(&v->in), "seconds", f->seconds,
 	              "running", (json_int_t)p->running, "waiting", (json_int_t)p->waiting,
@@ -376,12 +388,14 @@ static int print_page_json(const struct top_view *v)
 	              "kv_blocks_used", (json_int_t)p->blocks_used, "kv_blocks", (json_int_t)p->n_blocks,
 	              "clients", (json_int_t)p->clients, "prompt_tokens_per_s", f->prompt_per_s,
 	              "generated_tokens_per_s", f->generated_per_s, "requests_per_s", f->requests_per_s,
-	              "steps_per_s", f->steps_per_s, "preemptions", (json_int_t)f->preemptions,
+	              "steps_per_s", f->steps_per_s);
+	figures_lost_json(j, &f->n);
+	json_object_update_new(j, json_pack("{s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}",
 	              "prefix_hit_rate", json_number(f->hit_rate),
 	              "ttft_s", three(v->ttft), "itl_s", three(v->itl),
 	              "longest_turn_s", (double)p->cycle_max_ns / 1e9, "why_s", why, "bound_s", bound,
 	              "empty_s", empty,
-	              "gpus", json_gpus(v), "client", json_clients(v));
+	              "gpus", json_gpus(v), "client", json_clients(v)));
 	e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(9)) : -1;
 	putchar('\n');
 	json_decref(j);

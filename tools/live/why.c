@@ -424,8 +424,8 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 	printf("%s of %s (%s on %s)%s: %llu requests ended, %llu prompt and %llu generated tokens, %llu "
 	       "steps\n\n",
 	       age, in->name, p->model, p->device, instance_alive(in) ? "" : ", which is GONE",
-	       (unsigned long long)f->ended, (unsigned long long)f->prompt_tokens,
-	       (unsigned long long)f->generated, (unsigned long long)f->steps);
+	       (unsigned long long)f->ended, (unsigned long long)f->n.prompt_tokens,
+	       (unsigned long long)f->n.generation_tokens, (unsigned long long)f->n.steps);
 	print_axis("why no more rows were added", f->why_s, f->why_all, N_WHY, sched_why_name);
 	if (f->why_s[WHY_EMPTY] > 0)
 		print_axis("of empty", f->empty_s, f->why_all, N_EMPTY, stats_empty_name);
@@ -438,12 +438,13 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 	print_worth(v);
 	if (v->largest == WHY_EMPTY)
 		print_alone(p);
-	if (f->preemptions)
-		printf("  %llu preemptions: sequences lost their KV blocks and were computed again.\n",
-		       (unsigned long long)f->preemptions);
-	if (f->held)
+	for (size_t i = 0; i < COUNTERS_NAMED; i++)
+		if (counter_info(i)->lost && counter_value(&f->n, i))
+			printf("  %llu %s: %s.\n", (unsigned long long)counter_value(&f->n, i),
+			       counter_info(i)->name, counter_info(i)->lost);
+	if (f->n.prefix_waits)
 		printf("  Prompts waited %llu steps in all for others to compute what they begin with.\n",
-		       (unsigned long long)f->held);
+		       (unsigned long long)f->n.prefix_waits);
 	for (int i = BOUND_HOST; i < N_BOUND; i++)
 		most = v->bound_share[i] > v->bound_share[most] ? i : most;
 	if (idle > v->bound_share[most])
@@ -463,23 +464,23 @@ static int print_verdict_json(const struct instance *in, const struct figures *f
 	json_t *empty = figures_json(f->empty_s, N_EMPTY, stats_empty_name), *j;
 	int k = a->knob, e;
 
-	j = json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:f, s:f, s:s, s:f, s:s, "
-	              "s:o, s:o, s:s}",
+	j = json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I}",
 	              "instance", in->name, "model", in->page->model, "device", in->page->device,
 	              "seconds", f->seconds, "requests", (json_int_t)f->ended,
-	              "prompt_tokens", (json_int_t)f->prompt_tokens, "generated_tokens",
-	              (json_int_t)f->generated,
-	              "steps", (json_int_t)f->steps, "preemptions", (json_int_t)f->preemptions,
+	              "prompt_tokens", (json_int_t)f->n.prompt_tokens, "generated_tokens",
+	              (json_int_t)f->n.generation_tokens, "steps", (json_int_t)f->n.steps);
+	figures_lost_json(j, &f->n);
+	json_object_update_new(j, json_pack("{s:o, s:o, s:o, s:f, s:f, s:s, s:f, s:s, s:o, s:o, s:s}",
 	              "why_s", why, "bound_s", bound, "empty_s", empty,
 	              "running", f->running, "waiting", f->waiting, "limit", sched_why_name(v->largest),
 	              "share", v->share,
 	              "turn", a->turn,
 	              "knob", k < 0 ? json_null() : json_string(knob_info((enum knob)k)->name),
-	              "worth", isnan(v->worth) ? json_null() : json_real(v->worth), "no_worth", v->no_worth);
+	              "worth", isnan(v->worth) ? json_null() : json_real(v->worth), "no_worth", v->no_worth));
 	json_object_set_new(j, "step_ms_then", isnan(v->step_then) ? json_null() : json_real(v->step_then));
 	json_object_set_new(j, "empty", v->largest == WHY_EMPTY ? json_string(stats_empty_name(v->empty)) :
 	                    json_null());
-	json_object_set_new(j, "prefix_waits", json_integer((json_int_t)f->held));
+	json_object_set_new(j, "prefix_waits", json_integer((json_int_t)f->n.prefix_waits));
 	e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(9)) : -1;
 	putchar('\n');
 	json_decref(j);

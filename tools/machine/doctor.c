@@ -135,12 +135,12 @@ static void look_at_daemon(struct doctor *d)
 		        "work under way: make a bundle, and a core dump (gcore), before it is restarted");
 		snprintf(f->have, sizeof(f->have), "no turn for %.0f s", (double)(now - alive) / 1e9);
 	}
-	if (p->died || p->refused || p->invalid) {
+	if (p->count.died || p->count.refused || p->count.invalid) {
 		f = row(d, "its clients", FINDING_FINE, "", "");
 		snprintf(f->have, sizeof(f->have), "%llu died with requests under way, %llu refused, %llu "
 		         "requests invalid",
-		         (unsigned long long)p->died, (unsigned long long)p->refused,
-		         (unsigned long long)p->invalid);
+		         (unsigned long long)p->count.died, (unsigned long long)p->count.refused,
+		         (unsigned long long)p->count.invalid);
 	}
 }
 
@@ -366,11 +366,13 @@ static void add_stats(struct bundle *b, const struct doctor *d)
 	        (unsigned long long)p->running, (unsigned long long)p->waiting, (unsigned long long)p->clients,
 	        (unsigned long long)p->blocks_used, (unsigned long long)p->n_blocks,
 	        (unsigned long long)p->block_tokens, p->kv_dtype);
-	fprintf(t.f, "prompt tokens %llu, generated %llu, requests ended %llu, preemptions %llu, steps "
-	        "%llu\n",
-	        (unsigned long long)f.prompt_tokens, (unsigned long long)f.generated,
-	        (unsigned long long)f.ended,
-	        (unsigned long long)f.preemptions, (unsigned long long)f.steps);
+	fprintf(t.f, "prompt tokens %llu, generated %llu, requests ended %llu",
+	        (unsigned long long)f.n.prompt_tokens, (unsigned long long)f.n.generation_tokens,
+	        (unsigned long long)f.ended);
+	for (size_t i = 0; i < COUNTERS_NAMED; i++)
+		if (counter_info(i)->lost)
+			fprintf(t.f, ", %s %llu", counter_info(i)->name, (unsigned long long)counter_value(&f.n, i));
+	fprintf(t.f, ", steps %llu\n", (unsigned long long)f.n.steps);
 	for (int i = 0; i < N_WHY; i++)
 		fprintf(t.f, "why %s %.3f s\n", sched_why_name(i), f.why_s[i]);
 	for (int i = 0; i < N_BOUND; i++)

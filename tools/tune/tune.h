@@ -64,7 +64,7 @@ struct tune_trial {              /* a setting and its runs */
 	double why[N_WHY];           /* shares of the last run's time */
 	double empty[N_EMPTY];       /* the parts of why[WHY_EMPTY] */
 	double hit_rate;             /* prefix cache hits of the last run; NAN: off */
-	uint64_t preemptions;
+	struct counters count;       /* of the last run */
 	size_t same, compared;       /* answers equal to the first run's by token; answers compared */
 };
 

@@ -49,12 +49,13 @@ static json_t *trial_json(const struct tune_trial *tr)
 	for (int i = 0; i < tr->n; i++)
 		json_array_append_new(runs, json_pack("{s:f, s:O?}", "score", tr->score[i], "result",
 		                                      tr->result[i]));
-	j = json_pack("{s:o, s:s, s:o, s:f, s:b, s:o, s:o, s:o, s:I, s:I, s:I}", "setting", setting_json(&tr->s),
+	j = json_pack("{s:o, s:s, s:o, s:f, s:b, s:o, s:o, s:o}", "setting", setting_json(&tr->s),
 	              "flags", tr->flags, "runs", runs, "seconds", tr->seconds, "given_up", tr->cut,
 	              "limits", why, "empty", empty,
-	              "hit_rate", isnan(tr->hit_rate) ? json_null() : json_real(tr->hit_rate),
-	              "preemptions", (json_int_t)tr->preemptions, "answers_same", (json_int_t)tr->same,
-	              "answers", (json_int_t)tr->compared);
+	              "hit_rate", isnan(tr->hit_rate) ? json_null() : json_real(tr->hit_rate));
+	figures_lost_json(j, &tr->count);
+	json_object_update_new(j, json_pack("{s:I, s:I}", "answers_same", (json_int_t)tr->same,
+	                                    "answers", (json_int_t)tr->compared));
 	return j;
 }
 
@@ -71,7 +72,7 @@ static bool trial_read(struct tune_trial *tr, const json_t *j)
 	tr->seconds = json_number_value(json_object_get(j, "seconds"));
 	tr->cut = json_is_true(json_object_get(j, "given_up"));
 	tr->hit_rate = json_is_number(hits) ? json_number_value(hits) : NAN;
-	tr->preemptions = (uint64_t)json_integer_value(json_object_get(j, "preemptions"));
+	figures_lost_read(&tr->count, j);
 	tr->same = (size_t)json_integer_value(json_object_get(j, "answers_same"));
 	tr->compared = (size_t)json_integer_value(json_object_get(j, "answers"));
 	for (int k = 0; k < N_WHY; k++)

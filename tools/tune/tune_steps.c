@@ -292,16 +292,18 @@ static int more_memory(struct tune *t, char *err, size_t errlen)
 	const struct tune_trial *b = &t->trial[t->best];
 	struct tune_setting s = b->s;
 	uint64_t bytes = t->in.page->kv_bytes;
-	char flags[200], was[200];
+	char flags[200], was[200], lost[120];
+	bool any;
 	int rc = 1;
 
-	if (kv_share(b) < MATTERS && !b->preemptions)
+	figures_lost(lost, sizeof(lost), &b->count, &any);
+	if (kv_share(b) < MATTERS && !any)
 		return 0;
 	step(3, "Memory, again: KV blocks are short now");
 	if (!t->server.pid) {
-		printf("   blocks were short %.0f %% of the time, %llu preemptions: restart it with more than "
+		printf("   blocks were short %.0f %% of the time, %s: restart it with more than "
 		       "--kv-cache-memory-bytes %llu; a running daemon cannot take more\n", kv_share(b) * 100,
-		       (unsigned long long)b->preemptions, (unsigned long long)bytes);
+		       lost, (unsigned long long)bytes);
 		return 0;
 	}
 	while (rc > 0 && kv_share(&t->trial[t->best]) >= MATTERS) {

@@ -148,7 +148,7 @@ static void keep_limits(struct tune *t, struct tune_trial *tr, const struct stat
 	for (int i = 0; i < N_EMPTY; i++)
 		tr->empty[i] = f.why_all > 0 ? f.empty_s[i] / f.why_all : 0;
 	tr->hit_rate = f.hit_rate;
-	tr->preemptions = f.preemptions;
+	tr->count = f.n;
 	t->disturbed |= f.ended > n_ended;
 }
 

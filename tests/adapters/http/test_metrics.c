@@ -132,12 +132,12 @@ static void from_the_page(void **state)
 	p.waiting = 2;
 	p.n_blocks = 8;
 	p.blocks_used = 2;
-	p.preemptions = 4;
-	p.prompt_tokens = 100;
-	p.prompt_cached = 30;
-	p.ended[ENDED_LENGTH] = 7;
+	p.count.preemptions = 4;
+	p.count.prompt_tokens = 100;
+	p.count.prompt_cached = 30;
+	p.count.ended[ENDED_LENGTH] = 7;
 	for (int i = 0; i < N_EMPTY; i++)
-		p.empty_ns[i] = (uint64_t)(i + 1) * 1000000000;
+		p.count.empty_ns[i] = (uint64_t)(i + 1) * 1000000000;
 	p.max_model_len = 50;
 	stats_observe(&p, HIST_TTFT, 0.25);
 	stats_observe(&p, HIST_TTFT, 1e9);
@@ -161,6 +161,44 @@ static void from_the_page(void **state)
 	/* buckets of token counts end at the longest there can be */
 	assert_true(value(text, "vllm:request_prompt_tokens_bucket{engine=\"0\",le=\"50.0\"") == 1);
 	assert_null(strstr(text, "request_prompt_tokens_bucket{engine=\"0\",le=\"100.0\""));
+}
+
+/* Each of them under its own name, and vLLM's names that count nothing here where vLLM has them. */
+static void every_counter(void **state)
+{
+	static const char *const order[] = { "vllm:estimated_flops_per_gpu_total", "vllm:prefix_cache_queries_total",
+		"vllm:prefix_cache_hits_total", "vllm:external_prefix_cache_queries_total", "vllm:mm_cache_hits_total",
+		"vllm:num_preemptions_total", "vllm:generation_tokens_total", "slipring_up",
+		"slipring_clients_accepted_total", "slipring_sleeps_total", "slipring_cycle_max_seconds" };
+	static struct stats_page p;
+	struct api a = adapter();
+	const char *text, *at;
+	char start[100];
+	int n = 0;
+
+	(void)state;
+	up = true;
+	for (size_t i = 0; i < COUNTERS_NAMED; i++)
+		counter_set(&p.count, i, 1000 + i);
+	a.page = &p;
+	at = text = scrape(&a);
+	check_format(text);
+	for (size_t i = 0; i < COUNTERS_NAMED; i++) {
+		const struct counter *c = counter_info(i);
+
+		if (!c->metric)
+			continue;
+		snprintf(start, sizeof(start), "%s{", c->metric);
+		assert_true(value(text, start) == 1000 + (double)i);
+		n++;
+	}
+	assert_int_equal(n, 13);
+	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+		snprintf(start, sizeof(start), "\n%s{", order[i]);
+		at = strstr(at, start);
+		if (!at)
+			fail_msg("%s: not there, or not behind the one before", order[i]);
+	}
 }
 
 /* Whichever process is asked, the answer is about all of them. */
@@ -227,7 +265,7 @@ static void orca(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(without_a_daemon), cmocka_unit_test(from_the_page),
+		cmocka_unit_test(without_a_daemon), cmocka_unit_test(from_the_page), cmocka_unit_test(every_counter),
 		cmocka_unit_test(of_all_processes), cmocka_unit_test(names_are_escaped), cmocka_unit_test(orca),
 	};
 

@@ -99,7 +99,7 @@ static void test_retry_of_tenant(void **state)
 	page = (struct stats_page){ .max_num_seqs = 8, .accounted_ns = 1000 * SECOND };
 	stats_minute(&page);
 	page.accounted_ns += 60 * SECOND;
-	page.ended[ENDED_STOP] = 600;
+	page.count.ended[ENDED_STOP] = 600;
 	assert_int_equal(queue_retry_after(&page, &many), 18);
 	assert_int_equal(queue_retry_after(&page, &few), 1);
 	assert_int_equal(queue_retry_after(&page, &none), 10);
@@ -124,7 +124,7 @@ static void test_retry(void **state)
 		page = (struct stats_page){ .max_num_seqs = 8, .accounted_ns = 1000 * SECOND };
 		stats_minute(&page);
 		page.accounted_ns += cases[i].seconds * SECOND;
-		page.ended[ENDED_STOP] = cases[i].ended;
+		page.count.ended[ENDED_STOP] = cases[i].ended;
 		page.waiting = cases[i].waiting;
 		if (queue_retry_after(&page, &l) != cases[i].want)
 			fail_msg("case %zu: %d", i, queue_retry_after(&page, &l));

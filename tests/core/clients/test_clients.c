@@ -389,12 +389,12 @@ static void requests_are_counted(void **state)
 		assert_true(sr_wait(c, SR_WAIT_TOKENS, 2000) > 0);
 	assert_true(end.kind == SR_END && end.u.end.finish == -EINVAL && end.preempted == 0);
 	daemon_look(&d);
-	assert_int_equal(p->ended[ENDED_LENGTH], 4);
-	assert_int_equal(p->ended[ENDED_ABORT], 1);
-	assert_int_equal(p->ended[ENDED_ERROR], 1);
-	assert_int_equal(p->prompt_tokens, 100);
-	assert_int_equal(p->prompt_cached, 64); /* the first block of four */
-	assert_int_equal(p->generation_tokens, 31 + t.end.n_tokens);
+	assert_int_equal(d.n.ended[ENDED_LENGTH], 4);
+	assert_int_equal(d.n.ended[ENDED_ABORT], 1);
+	assert_int_equal(d.n.ended[ENDED_ERROR], 1);
+	assert_int_equal(d.n.prompt_tokens, 100);
+	assert_int_equal(d.n.prompt_cached, 64); /* the first block of four */
+	assert_int_equal(d.n.generation_tokens, 31 + t.end.n_tokens);
 	for (enum stats_hist h = 0; h < N_HIST; h++) {
 		uint64_t n = 0;
 
@@ -409,8 +409,8 @@ static void requests_are_counted(void **state)
 	assert_true(p->hist[HIST_GENERATION_TOKENS].sum == 31 + t.end.n_tokens);
 	times_add_up(p, (double)(io_now() - began) / 1e9);
 	assert_int_equal(d.cs.taken, 6);
-	assert_int_equal(d.cs.invalid, 1);
-	assert_int_equal(d.cs.accepted, 1);
+	assert_int_equal(d.n.invalid, 1);
+	assert_int_equal(d.n.accepted, 1);
 	sr_close(c);
 }
 

@@ -193,6 +193,7 @@ static void wrong_configurations(void **state)
 		{ "calloc", 6, -ENOMEM }, { "getrandom", 2, -EIO }, { "io_watch_add", 1, -ENOMEM },
 		{ "malloc", 1, -ENOMEM },
 	};
+	struct counters counters = { 0 };
 	struct clients_config cfg;
 	struct io *io;
 
@@ -204,7 +205,7 @@ static void wrong_configurations(void **state)
 
 		cfg = (struct clients_config){ .max = t[i].max, .max_per_uid = t[i].per_uid,
 			.take = (uint32_t)t[i].take, .n_eos = t[i].n_eos, .live = (uint32_t)t[i].live,
-			.tokens = 64, .arena = 4096, .vocab = t[i].vocab, .context = 10 };
+			.tokens = 64, .arena = 4096, .vocab = t[i].vocab, .context = 10, .counters = &counters };
 		e = clients_create(&cl, &cfg, io, socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
 
 		if (e != t[i].is)
@@ -246,7 +247,7 @@ static void a_full_table_says_so(void **state)
 		assert_int_equal(answered(fd[i]), GONE);
 	}
 	assert_int_equal(d.cs.connected, 3);
-	assert_int_equal(d.cs.refused, REFUSALS + 2);
+	assert_int_equal(d.n.refused, REFUSALS + 2);
 	leaves(fd[0]);
 	assert_int_equal(comes(&late), 0);    /* a place is a place again */
 	fd[0] = late;
@@ -527,7 +528,7 @@ static void a_hello_has_a_second(void **state)
 	}
 	assert_true(io_now() - begun >= 1000 * MS);
 	turns(2);
-	assert_int_equal(d.cs.refused, 1);
+	assert_int_equal(d.n.refused, 1);
 	assert_int_equal(answered(fd), GONE);
 	close(fd);
 }
@@ -560,7 +561,7 @@ static void who_never_maps_is_not_looked_at(void **state)
 	}
 	turns(2);
 	assert_int_equal(answered(fd[2]), GONE);
-	assert_int_equal(d.cs.refused, 3);
+	assert_int_equal(d.n.refused, 3);
 	close(fd[1]);
 	close(fd[2]);
 }
@@ -681,7 +682,7 @@ static void chores_wait_for_their_time(void **state)
 		begin(&cfg);
 		open_conn();
 		submit(1, 900, 0);
-		while (d.ss.steps < 3)
+		while (d.n.steps < 3)
 			turns(1);             /* it is known how long they take */
 		fd = knock();
 		for (uint64_t begun = io_now(), took = 0, at = 0; done < 3;) {
@@ -777,7 +778,7 @@ static void no_room_for_a_refusal(void **state)
 		((struct sr_wire_request *)sr_ring_place(&conn->requests, conn->requests.mine - 1))->n_top = 99;
 		turns(2);
 	}
-	assert_int_equal(d.cs.invalid, 64);
+	assert_int_equal(d.n.invalid, 64);
 	assert_true(d.cl->all[0]->need == 1 && d.cs.stalled == 0);
 	assert_int_equal(ends(70), -EINVAL);
 	sr_close(conn);
@@ -872,7 +873,7 @@ static void words_are_paid_for(void **state)
 		assert_int_equal(taken_at(now), 32);
 		assert_int_equal(taken_at(now + 8 * 1063), 32);
 		assert_int_equal(taken_at(now + 8 * 1064), 33);
-		assert_int_equal(d.cs.invalid, wrong ? 33 : 0);
+		assert_int_equal(d.n.invalid, wrong ? 33 : 0);
 		d.paused = false;
 		ends(100);
 		sr_close(conn);
@@ -1060,7 +1061,7 @@ static void a_death_is_told_twice(void **state)
 		pause();
 		_exit(0);
 	}
-	for (uint64_t until = io_now() + 5000 * MS; d.cs.accepted == 0; turns(1))
+	for (uint64_t until = io_now() + 5000 * MS; d.n.accepted == 0; turns(1))
 		assert_true(io_now() < until);
 	kill(pid, SIGKILL);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
@@ -1096,7 +1097,7 @@ static void it_dies_with_something_to_be_told(void **state)
 		clients_take(d.cl, io_now());
 		assert_int_equal(d.cl->n_dirty, with);
 		turns(2);
-		assert_int_equal(d.cs.died, 1 + with);
+		assert_int_equal(d.n.died, 1 + with);
 		sr_close(other);
 		turns(3);
 	}
@@ -1156,7 +1157,7 @@ static void draining_with_somebody_at_the_door(void **state)
 	begin(NULL);
 	open_conn();
 	submit(1, 900, 0);
-	while (d.ss.steps < 3)
+	while (d.n.steps < 3)
 		turns(1);
 	fd = knock();
 	while (!d.cl->door.since) {           /* a turn without chores */

@@ -93,7 +93,7 @@ static void R10_killed_clients_leave_nothing(void **state)
 	ask(c, 1, 50);
 	daemon_look(&d);
 	assert_true(fds_settle(fds));
-	assert_true(d.cs.died > 0);
+	assert_true(d.n.died > 0);
 	assert_true(env ? done == kills : done >= 20);
 #ifndef __SANITIZE_ADDRESS__
 	assert_true(quick * 4 >= done);       /* all, on a machine that does nothing else */
@@ -436,7 +436,7 @@ static void R14_huge_pages_taken_away(void **state)
 	assert_int_equal(sr_signal(e.fd), 0);
 	assert_true(dropped(&e));
 	neighbour_is_well();
-	assert_int_equal(d.cs.refused, 1);
+	assert_int_equal(d.n.refused, 1);
 	while (n > 0)
 		munmap(grabbed[--n], (size_t)fs.f_bsize);
 	evil_close(&e);

@@ -236,12 +236,12 @@ static void test_stale(void **state)
 static void minute(uint64_t i)
 {
 	page->accounted_ns = (1000 + 60 * i) * SECOND;
-	page->generation_tokens = 100 * i;
-	page->why_ns[WHY_SEQS] = 60 * i * SECOND;
+	page->count.generation_tokens = 100 * i;
+	page->count.why_ns[WHY_SEQS] = 60 * i * SECOND;
 	for (int k = 0; k < N_EMPTY; k++)
-		page->empty_ns[k] = (uint64_t)(k + 1) * i;
-	page->ended[ENDED_STOP] = i;
-	page->ended[ENDED_ERROR] = i;
+		page->count.empty_ns[k] = (uint64_t)(k + 1) * i;
+	page->count.ended[ENDED_STOP] = i;
+	page->count.ended[ENDED_ERROR] = i;
 	page->blocks_used = i % 7;
 	stats_minute(page);
 }
@@ -266,14 +266,61 @@ static void test_minutes(void **state)
 			minute(i);
 		assert_true(stats_since(page, (uint64_t)((1000 + 60 * cases[c].since) * (int64_t)SECOND + 7),
 		                        &m));
-		if (m.generation_tokens != 100 * (uint64_t)cases[c].want)
-			fail_msg("case %zu: minute %llu", c, (unsigned long long)m.generation_tokens / 100);
+		if (m.count.generation_tokens != 100 * (uint64_t)cases[c].want)
+			fail_msg("case %zu: minute %llu", c, (unsigned long long)m.count.generation_tokens / 100);
 		assert_int_equal(m.at_ns, (1000 + 60 * (uint64_t)cases[c].want) * SECOND);
-		assert_int_equal(m.ended, 2 * cases[c].want);
-		assert_int_equal(m.why_ns[WHY_SEQS], 60 * (uint64_t)cases[c].want * SECOND);
+		assert_int_equal(counters_ended(&m.count), 2 * cases[c].want);
+		assert_int_equal(m.count.why_ns[WHY_SEQS], 60 * (uint64_t)cases[c].want * SECOND);
 		for (int k = 0; k < N_EMPTY; k++)
-			assert_int_equal(m.empty_ns[k], (k + 1) * cases[c].want);
+			assert_int_equal(m.count.empty_ns[k], (k + 1) * cases[c].want);
 	}
+}
+
+/* Every counter goes into the page and from there into the mark; the axes when they are told to. */
+static void test_counters(void **state)
+{
+	struct counters c, n;
+	struct stats_mark m;
+	struct figures f;
+	json_t *lost = json_object();
+	const size_t axes = offsetof(struct counters, why_ns) / sizeof(uint64_t);
+	bool any;
+	char text[100];
+
+	(void)state;
+	for (size_t i = 0; i < COUNTERS_WORDS; i++)
+		counter_set(&c, i, i + 1);
+	stats_count(page, &c);
+	for (size_t i = 0; i < COUNTERS_WORDS; i++)
+		assert_int_equal(counter_value(&page->count, i), i < axes ? i + 1 : 0);
+	assert_int_equal(page->accounted_ns, 0);
+	stats_axes(page, &c, 5);
+	assert_memory_equal(&page->count, &c, sizeof(c));
+	assert_int_equal(page->accounted_ns, 5);
+	stats_minute(page);
+	assert_true(stats_since(page, 5, &m));
+	assert_memory_equal(&m.count, &c, sizeof(c));
+	figures_between(&(struct stats_mark){ 0 }, &m, &f);
+	assert_memory_equal(&f.n, &c, sizeof(c));
+	for (size_t i = 0; i < COUNTERS_NAMED; i++) {     /* no name, and no metric, twice */
+		assert_true(strlen(counter_info(i)->name) > 0);
+		for (size_t k = 0; k < i; k++) {
+			const char *a = counter_info(i)->metric, *b = counter_info(k)->metric;
+
+			assert_string_not_equal(counter_info(i)->name, counter_info(k)->name);
+			assert_true(!a || !b || strcmp(a, b) != 0);
+		}
+	}
+	figures_lost_json(lost, &c);
+	assert_int_equal(json_object_size(lost), 1);
+	n = (struct counters){ 0 };
+	assert_string_equal(figures_lost(text, sizeof(text), &n, &any), "0 preemptions");
+	assert_false(any);
+	figures_lost_read(&n, lost);
+	assert_int_equal(n.preemptions, c.preemptions);
+	figures_lost(text, sizeof(text), &n, &any);
+	assert_true(any);
+	json_decref(lost);
 }
 
 static void test_peak(void **state)
@@ -298,9 +345,9 @@ static void *writer(void *arg)
 {
 	(void)arg;
 	for (uint64_t i = 1; !stop; i++) {
-		page->accounted_ns = page->generation_tokens = page->prompt_tokens = i;
-		for (int k = 0; k < STATS_AXIS; k++)
-			page->why_ns[k] = page->bound_ns[k] = i;
+		page->accounted_ns = page->count.generation_tokens = page->count.prompt_tokens = i;
+		for (int k = 0; k < COUNTERS_AXIS; k++)
+			page->count.why_ns[k] = page->count.bound_ns[k] = i;
 		stats_minute(page);
 		if (i % 64 == 0)                 /* a day's marks are not all written over within one look */
 			usleep(100);
@@ -328,13 +375,13 @@ static void test_whole(void **state)
 		assert_int_equal(stats_read(p), 0);
 		if (!stats_since(p, got % 2 ? UINT64_MAX : 0, &m))
 			continue;
-		if (m.generation_tokens == 0)            /* of before the writer began */
+		if (m.count.generation_tokens == 0)            /* of before the writer began */
 			continue;
 		got++;
-		assert_int_equal(m.generation_tokens, m.at_ns);
-		assert_int_equal(m.prompt_tokens, m.at_ns);
-		for (int k = 0; k < STATS_AXIS; k++)
-			assert_true(m.why_ns[k] == m.at_ns && m.bound_ns[k] == m.at_ns);
+		assert_int_equal(m.count.generation_tokens, m.at_ns);
+		assert_int_equal(m.count.prompt_tokens, m.at_ns);
+		for (int k = 0; k < COUNTERS_AXIS; k++)
+			assert_true(m.count.why_ns[k] == m.at_ns && m.count.bound_ns[k] == m.at_ns);
 	}
 	stop = true;
 	pthread_join(t, NULL);
@@ -347,7 +394,7 @@ static void *flipper(void *arg)
 {
 	(void)arg;
 	for (uint64_t i = 0; !stop; i++) {
-		__atomic_store_n(&page->steps, i & 1 ? UINT64_MAX : 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&page->count.steps, i & 1 ? UINT64_MAX : 0, __ATOMIC_RELAXED);
 		__atomic_store_n(&page->progress, i & 1 ? UINT64_MAX : 0, __ATOMIC_RELAXED);
 	}
 	return NULL;
@@ -365,9 +412,9 @@ static void test_words(void **state)
 	assert_int_equal(pthread_create(&t, NULL, flipper, NULL), 0);
 	for (int i = 0; i < 100000; i++) {
 		assert_int_equal(stats_read(p), 0);
-		assert_true(p->steps == 0 || p->steps == UINT64_MAX);
+		assert_true(p->count.steps == 0 || p->count.steps == UINT64_MAX);
 		assert_true(p->progress == 0 || p->progress == UINT64_MAX);
-		seen[p->steps != 0]++;
+		seen[p->count.steps != 0]++;
 	}
 	stop = true;
 	pthread_join(t, NULL);
@@ -583,22 +630,22 @@ static void test_percentile(void **state)
 
 static void test_between(void **state)
 {
-	struct stats_mark a = { .at_ns = 10 * SECOND, .generation_tokens = 100, .ended = 5, .steps = 10,
-	                        .rows = 30 }, b = a;
+	struct stats_mark a = { .at_ns = 10 * SECOND, .count = { .generation_tokens = 100, .steps = 10,
+	                        .rows = 30, .ended = { 5 } } }, b = a;
 	struct figures f;
 
 	(void)state;
 	figures_between(&a, &b, &f);                     /* nothing happened: no division by it */
 	assert_true(f.generated_per_s == 0 && isnan(f.hit_rate) && isnan(f.rows) && f.why_all == 0);
 	b.at_ns += 2 * SECOND;
-	b.generation_tokens += 50;
-	b.steps += 10;
-	b.rows += 25;
-	b.prefix_queries = 200;
-	b.prefix_hits = 50;
-	b.why_ns[WHY_KV] = SECOND;
-	b.why_ns[WHY_EMPTY] = SECOND;
-	b.waiting_ns = 6 * SECOND;
+	b.count.generation_tokens += 50;
+	b.count.steps += 10;
+	b.count.rows += 25;
+	b.count.prefix_queries = 200;
+	b.count.prefix_hits = 50;
+	b.count.why_ns[WHY_KV] = SECOND;
+	b.count.why_ns[WHY_EMPTY] = SECOND;
+	b.count.waiting_ns = 6 * SECOND;
 	figures_between(&a, &b, &f);
 	assert_true(f.generated_per_s == 25 && f.rows == 2.5 && f.hit_rate == 0.25);
 	assert_true(f.why_s[WHY_KV] == 1 && f.why_all == 2 && f.waiting == 3);
@@ -615,15 +662,15 @@ static void test_asleep(void **state)
 	(void)state;
 	page->accounted_ns = now - 5 * SECOND;
 	figures_now(page, true, &m);
-	assert_true(m.at_ns >= now && m.why_ns[WHY_EMPTY] >= 5 * SECOND);
-	assert_true(m.why_ns[WHY_EMPTY] == m.bound_ns[BOUND_IDLE]);
+	assert_true(m.at_ns >= now && m.count.why_ns[WHY_EMPTY] >= 5 * SECOND);
+	assert_true(m.count.why_ns[WHY_EMPTY] == m.count.bound_ns[BOUND_IDLE]);
 	page->busy_since_ns = now - SECOND;              /* in the middle of a step: nobody knows yet */
 	figures_now(page, true, &m);
 	assert_int_equal(m.at_ns, now - 5 * SECOND);
-	assert_int_equal(m.why_ns[WHY_EMPTY], 0);
+	assert_int_equal(m.count.why_ns[WHY_EMPTY], 0);
 	page->busy_since_ns = 0;
 	figures_now(page, false, &m);                    /* it is dead */
-	assert_int_equal(m.why_ns[WHY_EMPTY], 0);
+	assert_int_equal(m.count.why_ns[WHY_EMPTY], 0);
 }
 
 static void test_text(void **state)
@@ -689,7 +736,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		T(test_open), T(test_refused), T(test_fails), T(test_stale), T(test_minutes), T(test_peak), T(test_whole), T(test_words), T(test_changes_hands),
+		T(test_open), T(test_refused), T(test_fails), T(test_stale), T(test_minutes), T(test_counters), T(test_peak),
+		T(test_whole), T(test_words), T(test_changes_hands),
 		T(test_cut), T(test_lies), T(test_strings),
 		T(test_clients), T(test_observe), T(test_percentile), T(test_between), T(test_asleep),
 			T(test_text), T(test_times), T(test_empty_words),

@@ -173,7 +173,9 @@ static void bench(int32_t rows, int32_t clients)
 	const struct sr_limits l = { .block_tokens = 16, .n_blocks = rows * 900, .seq_blocks = 900,
 				     .slots = rows, .rows = rows, .tokens = 8192, .cmds = 2 * rows + 8,
 				     .words = rows * 4 + 20000 };
+	struct counters counters = { 0 };
 	const struct sched_config cfg = {
+		.counters = &counters,
 		.limits = l, .vocab = 97, .context = 14000, .tenants = 3,
 		.ids_max = (int64_t)rows * 16000,
 		.knobs = { .max_seqs = rows, .batch_tokens = 8192, .chunk_max = 8192, .quantum = 64,

@@ -166,7 +166,7 @@ static void test_loads(void **state)
 	(void)state;
 	for (size_t c = 0; c < sizeof(loads) / sizeof(loads[0]); c++) {
 		const struct load *l = &loads[c];
-		struct sched_stats before;
+		struct counters before;
 		uint64_t from;
 
 		set_up();
@@ -179,21 +179,21 @@ static void test_loads(void **state)
 			l->feed();
 			step();
 		}
-		before = w.st;
+		before = w.n;
 		from = w.now;
 		for (int i = 0; i < STEPS; i++) {
 			l->feed();
 			step();
 		}
-		check_share(l, "the reason", w.st.why_ns, before.why_ns, N_WHY, l->why, sched_why_name,
+		check_share(l, "the reason", w.n.why_ns, before.why_ns, N_WHY, l->why, sched_why_name,
 		            w.now - from);
-		check_share(l, "the bound", w.st.bound_ns, before.bound_ns, N_BOUND, l->bound,
+		check_share(l, "the bound", w.n.bound_ns, before.bound_ns, N_BOUND, l->bound,
 		            sched_bound_name,
 		            w.now - from);
 		if (w.ops.poll == poll_with_roofs) { /* what the device counted is added up, batch by batch */
-			assert_true(w.st.int8_ops - before.int8_ops >= STEPS / 200);
-			assert_true(w.st.float_ops == 2 * w.st.int8_ops && w.st.bytes == 3 * w.st.int8_ops);
-			assert_true(w.st.copied == 4 * w.st.int8_ops);
+			assert_true(w.n.int8_ops - before.int8_ops >= STEPS / 200);
+			assert_true(w.n.float_ops == 2 * w.n.int8_ops && w.n.bytes_moved == 3 * w.n.int8_ops);
+			assert_true(w.n.bytes_copied == 4 * w.n.int8_ops);
 		}
 		for (int i = 0; i < 4; i++)
 			sched_forget(w.s, &w.c[i]);

@@ -364,9 +364,9 @@ static void test_one(void **state)
 	assert_int_equal(e->computed, 20);
 	assert_int_equal(w.c[0].reserved, 0);
 	assert_int_equal(w.c[0].room, 100000 - 4);      /* three tokens and the end */
-	assert_int_equal(w.st.steps, 3);
+	assert_int_equal(w.n.steps, 3);
 	assert_int_equal(w.st.samples, 3);
-	assert_int_equal(w.st.tokens, 22);
+	assert_int_equal(w.n.step_tokens, 22);
 	tear_down();
 }
 
@@ -462,13 +462,13 @@ static void test_time_adds_up(void **state)
 	for (int i = 0; i < 100; i++)
 		step();
 	for (int i = 0; i < N_WHY; i++)
-		why += w.st.why_ns[i];
+		why += w.n.why_ns[i];
 	for (int i = 0; i < N_BOUND; i++)
-		bound += w.st.bound_ns[i];
+		bound += w.n.bound_ns[i];
 	assert_int_equal(why, w.now - from);
 	assert_int_equal(bound, w.now - from);
-	assert_true(w.st.why_ns[WHY_TOKENS] > 0 && w.st.why_ns[WHY_EMPTY] > 0);
-	assert_true(w.st.bound_ns[BOUND_IDLE] > 0 && w.st.bound_ns[BOUND_HOST] > 0);
+	assert_true(w.n.why_ns[WHY_TOKENS] > 0 && w.n.why_ns[WHY_EMPTY] > 0);
+	assert_true(w.n.bound_ns[BOUND_IDLE] > 0 && w.n.bound_ns[BOUND_HOST] > 0);
 	assert_true(w.st.last.device_ns >= 3000 && w.st.last.host_ns < 10000);
 	tear_down();
 }
@@ -491,9 +491,9 @@ static void test_free_prompts(void **state)
 	for (uint64_t u = 2; u < 6; u++) {              /* the first are for learning */
 		ask(0, u, 400, 1);
 		for (chunks = 0; !end_of(u); ) {
-			seen = w.st.steps;
+			seen = w.n.steps;
 			step();
-			chunks += w.st.steps > seen && w.st.last.tokens > 1;
+			chunks += w.n.steps > seen && w.st.last.tokens > 1;
 		}
 	}
 	assert_int_equal(chunks, 1);
@@ -534,15 +534,15 @@ static void test_step_time(void **state)
 	ask(0, 1, 120, 200);
 	for (int i = 0; i < 300 && !tokens_of(1); i++)
 		step();
-	assert_int_equal(w.st.steps, 1);                /* 121 us, but nobody else was there */
+	assert_int_equal(w.n.steps, 1);                /* 121 us, but nobody else was there */
 	ask(0, 2, 400, 5);
 	for (int i = 0; i < 3000 && !tokens_of(2); i++) {
 		step();
-		assert_true(w.st.steps == 1 || w.st.last.device_ns <= 45000);
-		if (w.st.last.tokens > 1 && w.st.steps > 1)
+		assert_true(w.n.steps == 1 || w.st.last.device_ns <= 45000);
+		if (w.st.last.tokens > 1 && w.n.steps > 1)
 			assert_true(w.st.last.tokens > B);   /* never starved */
 	}
-	assert_true(w.st.why_ns[WHY_STEP_TIME] > 0);
+	assert_true(w.n.why_ns[WHY_STEP_TIME] > 0);
 	assert_true(tokens_of(2) == 1 && tokens_of(1) > 10);
 	until_idle();
 	k.step_ns = 10000;                              /* alone it may take five times as long, and no longer */
@@ -690,7 +690,7 @@ static void test_preempt(void **state)
 					all[n++] = w.heard[i].e.id;
 				}
 		}
-		assert_int_equal(w.st.preemptions, sum);
+		assert_int_equal(w.n.preemptions, sum);
 		tear_down();
 	}
 }
@@ -709,7 +709,7 @@ static void test_admission_room(void **state)
 	step();
 	step_tokens(1, 16, WHY_ORDER);
 	until_idle();
-	assert_int_equal(w.st.preemptions, 0);
+	assert_int_equal(w.n.preemptions, 0);
 	assert_int_equal(tokens_of(2), 20);
 	tear_down();
 }
@@ -726,7 +726,7 @@ static void test_slow_reader(void **state)
 		step();
 	assert_int_equal(tokens_of(1), 7);               /* one record is its end's */
 	assert_int_equal(end_of(2)->finish, SCHED_LENGTH);
-	assert_true(w.st.why_ns[WHY_RING_OUT] > 0);
+	assert_true(w.n.why_ns[WHY_RING_OUT] > 0);
 	sched_cancel(w.s, &w.c[0], 1);                  /* needs no more room */
 	assert_int_equal(end_of(1)->finish, -ECANCELED);
 	assert_int_equal(w.c[0].room, 0);

@@ -32,7 +32,7 @@ static void test_prefix(void **state)
 		until_idle();
 		if (end_of(2)->cached != cases[i].cached || end_of(2)->computed != 100 - cases[i].cached)
 			fail_msg("%s: %d", cases[i].what, end_of(2)->cached);
-		assert_int_equal(w.st.prefix_hits, cases[i].cached);
+		assert_int_equal(w.n.prefix_hits, cases[i].cached);
 		tear_down();
 	}
 }

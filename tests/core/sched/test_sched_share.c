@@ -42,9 +42,9 @@ static void test_follow(void **state)
 			assert_int_equal(w.st.why, WHY_EMPTY); /* a follower is not held back by a limit */
 		}
 		print_message("  %s\n", cases[i].name);
-		assert_int_equal(w.st.prompt_computed, cases[i].computed);
-		assert_int_equal(w.st.prefix_hits, cases[i].n * cases[i].prompt - cases[i].computed);
-		assert_int_equal(w.st.held, cases[i].held);
+		assert_int_equal(w.n.prompt_computed, cases[i].computed);
+		assert_int_equal(w.n.prefix_hits, cases[i].n * cases[i].prompt - cases[i].computed);
+		assert_int_equal(w.n.prefix_waits, cases[i].held);
 		for (int32_t k = 1; k < cases[i].n; k++)
 			for (int t = 0; t < 4; t++)
 				assert_int_equal(tokens_of((uint64_t)k), 4);
@@ -340,14 +340,14 @@ static void test_first_chunk(void **state)
 			fail_msg("case %zu: %d run", i, w.st.running);
 		while (sched_busy(w.s)) {
 			step();
-			if (w.st.preemptions > before)
+			if (w.n.preemptions > before)
 				assert_true(w.st.preempted > 0 && w.st.why == WHY_KV);
-			before = w.st.preemptions;
+			before = w.n.preemptions;
 		}
 		assert_int_equal(tokens_of(1), 20);
 		assert_int_equal(tokens_of(2), 20);
-		if ((w.st.preemptions > 0) != cases[i].preempted)
-			fail_msg("case %zu: %ju preempted", i, (uintmax_t)w.st.preemptions);
+		if ((w.n.preemptions > 0) != cases[i].preempted)
+			fail_msg("case %zu: %ju preempted", i, (uintmax_t)w.n.preemptions);
 		tear_down();
 	}
 }
@@ -445,7 +445,7 @@ static void test_floor_beside_growth(void **state)
 	for (uint64_t u = 10; u < 18; u++)
 		ask(1, u, 20, 200);                     /* 14 blocks each, of 64 */
 	until_idle();
-	assert_true(w.st.preemptions > 0);
+	assert_true(w.n.preemptions > 0);
 	assert_int_equal(end_of(10)->preempted, 0);
 	serve(0, 2, 0, 8 * B + 1);
 	until_idle();
@@ -657,7 +657,7 @@ static void test_full_ring_gives_way(void **state)
 			step();
 		}
 	}
-	assert_true(w.st.preempted == 0 && w.st.preemptions >= 8);
+	assert_true(w.st.preempted == 0 && w.n.preemptions >= 8);
 	for (uint64_t i = 0; i < 8; i++)
 		assert_null(end_of(i));
 	w.c[0].room += 10000;

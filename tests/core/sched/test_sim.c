@@ -71,6 +71,7 @@ static struct sim {
 	uint64_t rng, now, next_user_data;
 	struct client *client[CLIENTS];
 	struct sched_config cfg;
+	struct counters n;
 	struct sched *s;
 	struct kv *kv;
 	struct sr_backend *b;
@@ -457,6 +458,7 @@ static void make_config(void)
 	k->headroom = below(2) ? 0 : between(1, 3);
 	k->step_ns = below(3) ? 0 : 200 + below(2000);
 	k->quantum = 64;
+	sim.cfg.counters = &sim.n;
 	sim.cfg.vocab = VOCAB;
 	sim.cfg.context = l->seq_blocks * B;
 	sim.cfg.tenants = 3;
@@ -510,20 +512,20 @@ static void sim_close(void)
 	sched_stats(sim.s, &st);
 	kv_stats(sim.kv, &k);
 	for (int i = 0; i < N_WHY; i++)
-		why += st.why_ns[i];
+		why += sim.n.why_ns[i];
 	for (int i = 0; i < N_BOUND; i++)
-		bound += st.bound_ns[i];
+		bound += sim.n.bound_ns[i];
 	assert(why == bound && why > 0);
 	assert(k.n_held == 0 && st.running == 0 && st.waiting == 0 && st.waiting_tokens == 0);
 	assert(st.samples == sim.n_tokens);
-	assert(st.prefix_hits <= st.prefix_queries);
+	assert(sim.n.prefix_hits <= sim.n.prefix_queries);
 	total.late += st.late;
-	total.preempted += st.preemptions;
+	total.preempted += sim.n.preemptions;
 	total.cached += st.cached_tokens;
 	total.in += k.copies_in;
 	total.out += k.copies_out;
 	total.evicted += k.evictions;
-	total.held += st.held;
+	total.held += sim.n.prefix_waits;
 	for (int i = 0; i < CLIENTS; i++) {
 		assert(sim.client[i]->reserved == 0 && sim.client[i]->n_live == 0);
 		free(sim.client[i]);
@@ -795,6 +797,7 @@ static void hall_open(const struct company *c)
 					      .queue_requests = 100, .queue_tokens = 100000, .quantum = 64,
 					      .no_prefix_cache = c->no_cache };
 	sim.cfg.ids_max = 120000;
+	sim.cfg.counters = &sim.n;
 	sim.cfg.vocab = VOCAB;
 	sim.cfg.context = 350;
 	sim.cfg.tenants = 1;
@@ -838,9 +841,9 @@ static struct answer in_company(const struct company *c)
 		assert_memory_equal(l.a[1].logprob, l.a[0].logprob, sizeof(l.a[0].logprob));
 	}
 	sched_stats(sim.s, &st);
-	assert_true(c->n_blocks > 100 || st.preemptions > 0);
-	assert_true(!c->others || st.rows > st.steps * 2);
-	assert_true(c->no_cache || !c->others || st.prefix_hits > 0);
+	assert_true(c->n_blocks > 100 || sim.n.preemptions > 0);
+	assert_true(!c->others || sim.n.rows > sim.n.steps * 2);
+	assert_true(c->no_cache || !c->others || sim.n.prefix_hits > 0);
 	assert_true(l.a[0].over);
 	sched_destroy(sim.s);
 	kv_destroy(sim.kv);
