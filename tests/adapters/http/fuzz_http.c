@@ -1,8 +1,8 @@
 /* LINK: adapters/http/net/http.c adapters/http/origin.c core/instance/log.c -ljansson */
 /* fuzz_http.c - the HTTP parser on any bytes: no crash, the same outcome whole and in pieces, and
- * what it calls legal really is: fields inside the buffer, one Host, no controls, no two lengths; and a Host
- * that is served without a key is an address or localhost.
- * The first byte says where to cut and whether a chunked body is meant.
+ * what it calls legal is legal: fields inside the buffer, one Host, no controls, not two lengths.  A Host
+ * served without a key is an address or localhost.
+ * The first byte says where to cut, and whether to decode a chunked body.
  */
 #include <stdlib.h>
 #include <string.h>

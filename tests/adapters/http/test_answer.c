@@ -61,7 +61,7 @@ static bool push(struct request *r, struct choice *c, int32_t id, float logprob)
 	return choice_text(c, &r->stops, toy, id, (uint32_t)r->ask.min_tokens);
 }
 
-/* The event that was begun, all slices of it: in r->event. */
+/* Finish the event that was begun, in all its slices: into r->event. */
 static void write_all(struct request *r)
 {
 	struct out all = { 0 };
@@ -182,7 +182,7 @@ static void chat_stream(void **state)
 	finish(r);
 }
 
-/* Before the first part: each choice's role, then what each repeats of the prompt. */
+/* Before the first part: each choice's role, then its echo of the prompt. */
 static void chat_begins(void **state)
 {
 	struct request *r = begin(ASK_CHAT, "{" M ",\"stream\":true,\"n\":2}");
@@ -253,13 +253,13 @@ static void errors(void **state)
 static void stop_strings(void **state)
 {
 	static const struct { const char *stops, *pushed, *text, *found; int extra; } cases[] = {
-		/* stops; text pushed byte by byte; all that is given out; which one was found */
-		{ "[\"END\"]", "one EN", "one ", NULL, 0 },           /* held back: it might begin one */
+		/* stops; text pushed byte by byte; all output; the stop that was found */
+		{ "[\"END\"]", "one EN", "one ", NULL, 0 },           /* held back: may begin a stop string */
 		{ "[\"END\"]", "one ENx", "one ENx", NULL, 0 },
 		{ "[\"END\"]", "one ENDED", "one ", "END", 0 },
 		{ "[\"aab\"]", "aaab", "a", "aab", 0 },               /* overlapping beginnings */
-		{ "[\"xyz\",\"y\"]", "wxyz", "wx", "y", 0 },          /* what ends first wins */
-		{ "[\"bc\",\"abc\"]", "abc", "a", "bc", 0 },          /* both at once: the first given */
+		{ "[\"xyz\",\"y\"]", "wxyz", "wx", "y", 0 },          /* the first to end wins */
+		{ "[\"bc\",\"abc\"]", "abc", "a", "bc", 0 },          /* both end at once: the first in the list */
 		{ "[\"\xc3\xa9\"]", "caf\xc3\xa9!", "caf", "\xc3\xa9", 0 },
 		{ "\"one\"", "once one", "once ", "one", 0 },
 		{ "[\"END\"]", "one END", "one END", "END", 1 },      /* include_stop_str_in_output */
@@ -324,7 +324,7 @@ static void half_a_character(void **state)
 	finish(r);
 }
 
-/* Whichever part found no memory: the answer is not whole. */
+/* If any part found no memory, the answer is not whole. */
 static void lost(void **state)
 {
 	for (int i = 0; i < 4; i++) {
@@ -376,7 +376,7 @@ static void json_bytes(void **state)
 
 /* ---- long answers ---- */
 
-/* What is kept of a token comes back as it was, also values that are in no order. */
+/* A packed token unpacks to the same values, also if they are in no order. */
 static void scores_come_back(void **state)
 {
 	static const float value[] = { -0.5f, -0.5f, -1e-30f, -INFINITY, 3.5f, -9999.0f, 0, -0.0f, INFINITY };
@@ -470,7 +470,7 @@ static void has_all(const json_t *choice, size_t extra)
 	assert_int_equal(json_string_length(json_object_get(choice, "text")), POSITIONS + extra);
 }
 
-/* An answer of megabytes exists 64 KiB at a time, and what has been written of it is freed. */
+/* Of an answer of megabytes, 64 KiB exist at a time; what has been written is freed. */
 static void long_answer(void **state)
 {
 	struct request *r = begin(ASK_COMPLETION, LONG "}");
@@ -498,7 +498,7 @@ static void long_answer(void **state)
 	finish(r);
 }
 
-/* So does one long event; what comes while it leaves is in the next one. */
+/* The same for one long event; tokens that come while it is sent are in the next one. */
 static void long_event(void **state)
 {
 	struct request *r = begin(ASK_COMPLETION, "{\"prompt\":[65,66],\"stream\":true,\"echo\":true,"

@@ -1,5 +1,5 @@
 /* LINK: adapters/http/auth.c adapters/http/net/http.c -lcrypto -Wl,--wrap=calloc,--wrap=malloc,--wrap=realloc */
-/* test_auth.c - which keys are let in, from where they come, and what a new key file changes. */
+/* test_auth.c - which keys are accepted, where they come from, and what a new key file changes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,7 +77,7 @@ static void keys(void **state)
 			fail_msg("\"%s\": %d", cases[i].given, !cases[i].in);
 	assert_false(auth_check(a, &nothing, &right));
 
-	/* keys of one name are one tenant; a key without a name is one of its own, and no name is it */
+	/* keys of one name are one tenant; a key without a name is a tenant of its own, which no name equals */
 	assert_true(let_in(a, "Bearer named", &alice) && alice);
 	assert_true(let_in(a, "Bearer also", &tenant) && tenant == alice);
 	assert_true(let_in(a, "Bearer filed", &filed) && filed && filed != alice);
@@ -85,7 +85,7 @@ static void keys(void **state)
 	assert_true(let_in(a, "Bearer two", &tenant) && tenant && tenant != one && tenant != filed);
 	assert_true(one != auth_hash("one", 3) && filed != auth_hash("filed", 5));
 
-	/* a new file: what is gone is refused, what the flags said stays */
+	/* a new file: keys not in it are refused, keys from flags stay */
 	write_keys("fresh bob\n");
 	assert_int_equal(auth_reload(a, err, sizeof(err)), 0);
 	assert_true(let_in(a, "Bearer fresh", &tenant) && tenant && tenant != alice);
@@ -94,8 +94,8 @@ static void keys(void **state)
 	auth_free(a);
 }
 
-/* As many keys as a file may hold are looked through fast, and of one that is given twice the last line
- * counts, which comes before a flag. */
+/* Lookup is fast with as many keys as a file may hold.  Of a key given twice the last line counts, and a
+ * line counts more than a flag. */
 static void many_keys(void **state)
 {
 	enum { KEYS = 65000, ASKED = 20000 };
@@ -125,11 +125,11 @@ static void many_keys(void **state)
 	for (int i = 0; i < ASKED; i++)
 		assert_false(let_in(a, "Bearer none", &tenant));
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
-	assert_true(to.tv_sec - from.tv_sec < 5);   /* 250 us each: comparing with all took 1 to 5 ms */
+	assert_true(to.tv_sec - from.tv_sec < 5);   /* 250 us each; comparing with all keys took 1 to 5 ms */
 	auth_free(a);
 }
 
-/* Either header will do.  With both, the key must be the same: else whose request is it? */
+/* Either header is enough.  With both, the key must be the same, because a request has one tenant. */
 static void two_headers(void **state)
 {
 	static const struct { const char *authorization, *x_api_key; bool in; } cases[] = {
@@ -188,7 +188,7 @@ static void priorities(void **state)
 	auth_free(a);
 }
 
-/* What the adapter salts with where the daemon does not hear tenants. */
+/* The salt that the adapter adds where the daemon ignores tenants. */
 static void salts(void **state)
 {
 	uint64_t a = auth_hash("a", 1), b = auth_hash("b", 1), s = auth_hash("s", 1);
@@ -237,7 +237,7 @@ static void wrong_files(void **state)
 	assert_true(auth_create(&a, &c, err, sizeof(err)) < 0);
 	assert_null(a);
 
-	c.api_key_file = NULL;                 /* no keys anywhere: nobody is asked */
+	c.api_key_file = NULL;                 /* no keys at all: none is needed */
 	assert_int_equal(auth_create(&a, &c, err, sizeof(err)), 0);
 	assert_false(auth_needed(a));
 	assert_true(let_in(a, "Bearer anything", &tenant) && !tenant);
@@ -245,7 +245,7 @@ static void wrong_files(void **state)
 	auth_free(a);
 }
 
-/* Each allocation fails once: a sentence, no keys that are half of a list, the old ones stay. */
+/* Each allocation fails once: an error sentence, no partial list of keys, and the old keys stay. */
 static void no_memory(void **state)
 {
 	struct config c = { .api_key = { "one", "two" }, .n_api_keys = 2, .api_key_file = file };
@@ -277,7 +277,7 @@ static void no_memory(void **state)
 	auth_free(a);
 }
 
-/* 0 stands for no tenant and for no salt: no name has it, whatever its sum. */
+/* 0 means no tenant and no salt, so no name hashes to it. */
 static void never_none(void **state)
 {
 	char name[8];

@@ -27,8 +27,8 @@ static void statuses(const struct heard *h, char *out, bool head)
 
 /* ---- hostile and odd requests over a socket ----------------------------------------------- */
 
-/* What is sent, the answers, whether the connection lives on, and what is in the last answer.
- * Once at once and once byte by byte, but for those marked so. */
+/* What is sent, the answers, whether the connection lives on, and text in the last answer.  Each case is
+ * sent at once and again byte by byte, unless marked. */
 static const struct { const char *name, *bytes, *answers; bool lives; const char *holds; } cases[] = {
 	{ "plain", G "\r\n", "200", true, "GET /json" },
 	{ "two", G "\r\n" NEXT, "200 200", true, "GET /next" },
@@ -104,10 +104,10 @@ static void run_case(size_t i, bool bytewise)
 	}
 	if (cases[i].lives)
 		hear_text(&h, fd, cases[i].holds);
-	hear(&h, fd, cases[i].lives ? 2 : 2000);  /* nothing more, or the end */
+	hear(&h, fd, cases[i].lives ? 2 : 2000);  /* either nothing more comes, or the end */
 	statuses(&h, got, false);
 	if (bytewise && !strncmp(got, "100 ", 4))
-		answers += 4;              /* the body was late, so it was asked for */
+		answers += 4;              /* the body was late: 100 Continue */
 	if (strcmp(answers, cases[i].answers))
 		fail_msg("%s%s: %s instead of %s in %s", cases[i].name, bytewise ? " (by bytes)" : "", got,
 		         cases[i].answers, h.p);
@@ -245,14 +245,14 @@ static void test_turns(void **state)
 	hear_text(&h, b, "GET /json");
 	assert_true(app.n_handled <= 8);
 	forget(&h);
-	shutdown(a, SHUT_WR);                  /* what it has said all the same is answered */
+	shutdown(a, SHUT_WR);                  /* what it had sent is answered */
 	UNTIL(app.n_handled == N + 1);
 	close(a);
 	close(b);
 	rig_close();
 }
 
-/* A pipelined request waits for the one before it, and is not lost when that one is streamed. */
+/* A pipelined request waits for the one before it, and is not lost if that one is streamed. */
 static void test_order(void **state)
 {
 	struct heard h = { 0 };
@@ -298,7 +298,7 @@ static void test_one_send_per_event(void **state)
 
 		want = sprintf(chunk, "%x\r\n%s\r\n", (unsigned)len, event);
 		exchange_event(app.held[0], event, (size_t)len);
-		n = recv(fd, buf, sizeof(buf) - 1, 0);   /* one segment, there at once */
+		n = recv(fd, buf, sizeof(buf) - 1, 0);   /* one segment, complete at once */
 		assert_true(n >= want);
 		buf[n] = 0;
 		assert_string_equal(buf + n - want, chunk);
@@ -475,7 +475,7 @@ static void test_gone(void **state)
 			int fd = client(), held = app.n_held, gone = app.n_gone, done = app.n_done;
 			uint64_t left;
 
-			if (how == HALF && asks_big(when[i].bytes)) {  /* that is no going away */
+			if (how == HALF && asks_big(when[i].bytes)) {  /* this is not a disconnect */
 				close(fd);
 				UNTIL(server_connections(server) == 0);
 				continue;
@@ -503,7 +503,7 @@ static void test_gone(void **state)
 	rig_close();
 }
 
-/* An answer that is given while the peer has left ends the exchange; gone() does not come too. */
+/* An answer after the client has left ends the exchange; gone() is not called as well. */
 static void test_answer_to_nobody(void **state)
 {
 	struct linger now = { 1, 0 };
@@ -523,7 +523,7 @@ static void test_answer_to_nobody(void **state)
 	rig_close();
 }
 
-/* 413 comes while the client still sends 8 MB, and reaches it: nothing is reset. */
+/* 413 is sent while the client still sends 8 MB, and reaches it: no reset. */
 static void test_linger(void **state)
 {
 	static const char head[] = P "Content-Length: 8388608\r\n\r\n";
@@ -564,7 +564,7 @@ static void test_drop_body(void **state)
 	before = mallinfo2();
 	exchange_drop_body(app.held[0]);
 	after = mallinfo2();
-	if (before.arena)              /* a sanitizer's heap does not tell */
+	if (before.arena)              /* a sanitizer's heap has no figures */
 		assert_true(before.uordblks + before.hblkhd - after.uordblks - after.hblkhd > 190000);
 	assert_int_equal(exchange_request(app.held[0])->body.n, 0);
 	assert_true(http_is(*http_header(exchange_request(app.held[0]), "x-tag"), "yes"));
@@ -577,7 +577,7 @@ static void test_drop_body(void **state)
 
 /* ---- all of it, on both loops --------------------------------------------------------------- */
 
-/* What arrives in parts is told from its first byte to its last, and once. */
+/* A request that arrives in parts is reported from its first byte to its last, once. */
 static void test_arriving(void **state)
 {
 	struct heard h = { 0 };
@@ -588,7 +588,7 @@ static void test_arriving(void **state)
 	a = client();
 	b = client();
 	c = client();
-	SAY(a, G "\r\n");                     /* whole: nothing was waited for */
+	SAY(a, G "\r\n");                     /* whole: it never was arriving */
 	hear_text(&h, a, "GET /json");
 	assert_int_equal(app.arriving, 0);
 	SAY(a, "POST /ec");

@@ -47,7 +47,7 @@ static void test_deadlines(void **state)
 	rig_close();
 }
 
-/* Nobody reads a large answer; nobody closes after one.  Both end. */
+/* A client does not read a large answer, or does not close after one.  Both are ended. */
 static void test_stalled(void **state)
 {
 	const struct server_config cfg = { .send_ns = 60 * MS, .linger_ns = 60 * MS };
@@ -85,7 +85,7 @@ static void test_half_close(void **state)
 	shutdown(fd, SHUT_WR);
 	turns(5);
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
-	turns(50);                             /* nobody reads: nothing to do */
+	turns(50);                             /* the client does not read: nothing to do */
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
 	assert_true((b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000 < 25);
 	hear_end(&h, fd);
@@ -177,13 +177,13 @@ static void test_full(void **state)
 			SAY(fd[i], "GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
 	}
 	UNTIL(app.n_held == 3);
-	fd[4] = client();                      /* fd[0] has been idle: it makes room */
+	fd[4] = client();                      /* fd[0] is idle: it makes room */
 	SAY(fd[4], "GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
 	UNTIL(app.n_held == 4);
 	hear_end(&h, fd[0]);
 	assert_int_equal(h.n, 0);
 	forget(&h);
-	fd[5] = client();                      /* nobody is idle now */
+	fd[5] = client();                      /* none is idle now */
 	hear_end(&h, fd[5]);
 	assert_int_equal(strncmp(h.p, "HTTP/1.1 503 ", 13), 0);
 	assert_non_null(strstr(h.p, "Retry-After: 1\r\n"));
@@ -253,7 +253,7 @@ static void test_descriptors(void **state)
 
 	(void)state;
 	rig_open(NULL);
-	for (; n < 32; n++) {                  /* none of them gives its place up */
+	for (; n < 32; n++) {                  /* none gives up its place */
 		fd[n] = client();
 		SAY(fd[n], "GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
 	}
@@ -276,7 +276,7 @@ static void test_descriptors(void **state)
 	for (int i = 0; i < n; i++)
 		close(fd[i]);
 	UNTIL(server_connections(server) == 0);
-	fd[0] = client();                      /* and all is well again */
+	fd[0] = client();                      /* there is room again */
 	SAY(fd[0], G "\r\n");
 	hear_text(&h, fd[0], "GET /json");
 	forget(&h);
@@ -295,7 +295,7 @@ static void test_idle_memory(void **state)
 	(void)state;
 	rig_open(&cfg);
 	pool = (heap() - none) / (N + N / 8);
-	fd[0] = client();                      /* what the first one costs is not each one's */
+	fd[0] = client();                      /* the first connection allocates more */
 	SAY(fd[0], G "\r\n");
 	UNTIL(app.n_handled == 1);
 	before = heap();
@@ -449,7 +449,7 @@ static void test_abort(void **state)
 	rig_close();
 }
 
-/* Destroyed amid everything: each exchange is told, nothing leaks (a sanitizer looks on). */
+/* Destroyed in every state: each exchange is told, and nothing leaks (a sanitizer checks). */
 static void test_destroy(void **state)
 {
 	int fd[4];
@@ -463,7 +463,7 @@ static void test_destroy(void **state)
 	SAY(fd[3], P "Content-Length: 500\r\n\r\nhe");
 	UNTIL(app.n_held == 2 && server_connections(server) == 4);
 	server_destroy(server);
-	UNTIL(refused());                      /* the loop lets go of the listening socket too */
+	UNTIL(refused());                      /* the loop drops the listening socket, too */
 	io_destroy(io);
 	assert_int_equal(app.arriving, 0);
 	assert_int_equal(app.n_gone, 2);

@@ -1,13 +1,13 @@
 /* LINK: @net core/instance/io.c core/instance/log.c -luring -lssl -lcrypto */
-/* test_conn_long.c - answers too long for one turn of the loop: made slice by slice as the client reads,
- * never held whole, and nobody who leaves, sleeps or shuts a side is an exception.
+/* test_conn_long.c - answers too long for one turn of the loop are made slice by slice as the client reads,
+ * and never held whole, even if the client leaves, pauses or shuts a side.
  */
 #include <malloc.h>
 
 #include "tests/rig/conn_rig.h"
 
 #define LONG (20u << 20)
-#define ROUND (26u * 1024)             /* bytes of one piece; not a divisor of anything */
+#define ROUND (26u * 1024)             /* bytes of one piece; divides no other size here */
 
 /* ---- an app that makes LONG bytes --------------------------------------------------------- */
 
@@ -44,7 +44,7 @@ static void make(void *owner)
 		exchange_end(m->x);
 }
 
-/* Asks for it; the exchange that pulls. */
+/* Ask for it.  Returns the exchange that pulls. */
 static int ask(const char *request, bool computed, size_t cut_at)
 {
 	int fd = client();
@@ -122,7 +122,7 @@ static void test_pull(void **state)
 	rig_open(NULL);
 	before = mallinfo2().uordblks;
 	fd = ask(STREAM, true, 0);
-	turns(20);                             /* nobody reads: it goes on only as far as the socket takes it */
+	turns(20);                             /* the client does not read: it goes on only as far as the socket takes it */
 	assert_true(making.made < 8u << 20);
 	SAY(fd, NEXT);                         /* and the next request waits its turn */
 	before = mallinfo2().uordblks - before;

@@ -357,8 +357,8 @@ static void shares_of_places(void **state)
 	finish();
 }
 
-/* The daemon has as much of a tenant as it may: what it sends back goes again, in order, when something of
- * the tenant began, or 10 ms later; nobody hears of it, and others' requests go meanwhile. */
+/* A tenant has its share in the daemon.  Requests that it sends back go again, in order, when another of the
+ * tenant begins, or 10 ms later.  No client notices, and other tenants' requests go meanwhile. */
 static void turned_away(void **state)
 {
 	static int32_t id[] = { 1, 2, 3, 4, 9 };
@@ -389,8 +389,8 @@ static void turned_away(void **state)
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(o[i].ends, 0);
 
-	engine_cancel(e, h[3]);                          /* the cancel was too late; and one that nobody */
-	engine_drop(e, h[0]);                            /*  waits for any more */
+	engine_cancel(e, h[3]);                          /* the cancel was too late; and a request */
+	engine_drop(e, h[0]);                            /* without an owner */
 	turn_away(7);
 	turn_away(toy.prompt[4] == 1 ? 4 : 5);
 	wake();
@@ -400,7 +400,7 @@ static void turned_away(void **state)
 	finish();
 }
 
-/* No memory for a place: it is told, nothing counts it, and the next one is served. */
+/* No memory for a place: the caller is told, nothing is counted, and the next request is served. */
 static void no_place(void **state)
 {
 	static int32_t one = 1;
@@ -423,7 +423,7 @@ static void no_place(void **state)
 	finish();
 }
 
-/* An invalid one is refused at once, or, if it had to wait, by its end. */
+/* An invalid request is refused at once, or, if it had to wait, in its end. */
 static void refused(void **state)
 {
 	static int32_t one = 1, zero = 0;
@@ -468,12 +468,12 @@ static void cancelled(void **state)
 	wake();
 	assert_true(o[0].ends == 1 && o[1].ends == 0 && o[1].tokens == 0);
 	assert_int_equal(engine_live(e), 0);
-	engine_cancel(e, h[0]);                /* its time is over, another may have its place */
+	engine_cancel(e, h[0]);                /* its time is over: its place is free */
 	assert_int_equal(toy.n_cancel, 2);
 	finish();
 }
 
-/* The daemon dies: all end, waiting ones too; what comes meanwhile is refused; then it is back. */
+/* The daemon dies: all requests end, waiting ones too, and new ones are refused until it is back. */
 static void lost(void **state)
 {
 	static int32_t id[] = { 1, 2, 3 };
@@ -497,7 +497,7 @@ static void lost(void **state)
 	assert_int_equal(engine_room(e, 0), 0);
 	for (end = io_now() + 400 * MS; io_now() < end;)
 		io_sleep(io, end);
-	assert_in_range(toy.opens, 3, 6);      /* 50 ms, 100, 200: not in a hurry */
+	assert_in_range(toy.opens, 3, 6);      /* after 50 ms, 100, 200: with back-off */
 	toy.open_result = 0;
 	toy.lost = false;
 	toy.room = 1;

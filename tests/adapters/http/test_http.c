@@ -1,6 +1,6 @@
 /* LINK: adapters/http/net/http.c */
-/* test_http.c - the HTTP parser and writer as a table: what is legal is read right, what is not
- * plainly right is refused with the status given, and neither depends on how the bytes are cut.
+/* test_http.c - the HTTP parser and writer as a table.  Legal input is read correctly, all else is refused
+ * with the status given, and neither depends on how the bytes are cut.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,7 @@ struct head_case {
 #define CASE(name, status, s) { name, status, s, sizeof(s) - 1 }
 
 static const struct head_case heads[] = {
-	/* plainly right */
+	/* legal */
 	CASE("least", 0, G H E),
 	CASE("1.0 without Host", 0, "GET / HTTP/1.0\r\n\r\n"),
 	CASE("HEAD", 0, "HEAD / HTTP/1.1\r\n" H E),
@@ -180,7 +180,7 @@ static void test_heads(void **state)
 
 		for (size_t cut = 0; cut < h->n; cut++) {
 			for (int bytewise = 0; bytewise < 2; bytewise++) {
-				char *buf = malloc(h->n);       /* exact, so that a sanitizer sees */
+				char *buf = malloc(h->n);       /* exact, so that a sanitizer finds overruns */
 				struct http_request r;
 				struct http_error e = { 0, "" };
 				int rc = parse(h->bytes, h->n, cut, bytewise, &r, &e, buf);
@@ -304,7 +304,7 @@ static void test_sizes(void **state)
 	assert_int_equal(status, 431);
 }
 
-/* A parser that went back would take minutes for this. */
+/* A parser that backtracks would take minutes for this. */
 static void test_linear(void **state)
 {
 	char *buf = malloc(HTTP_HEAD);
@@ -473,7 +473,7 @@ static void test_write(void **state)
 	assert_int_equal(http_write_head(buf, 20, &one, 200, NULL, 0, NULL, true), -ENOSPC);
 }
 
-/* The date is now, and of the next second in the next. */
+/* The date is the current second, and changes with it. */
 static void test_date(void **state)
 {
 	static const struct http_request one = { .minor = 1 };

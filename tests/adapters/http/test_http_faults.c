@@ -149,7 +149,7 @@ static int ask(bool tls, const char *method, const char *path, const char *body,
 		if (n == WAITED)
 			status = WAITED;
 		if (status == 200 && strstr(text, "text/event-stream") && strstr(text, "\"error\""))
-			status = 500;         /* told in the stream */
+			status = 500;         /* the error came in the stream */
 	} else if (errno == EAGAIN) {
 		status = WAITED;
 	}
@@ -184,7 +184,7 @@ static const struct { const char *what, *method, *path, *body; int leave_after, 
 
 static int ids_of[N_DAY];             /* in the whole answer to each */
 
-/* How many ids of tokens the answer tells. */
+/* The number of token ids in the answer. */
 static int ids_told(void)
 {
 	int n = 0;
@@ -195,7 +195,7 @@ static int ids_told(void)
 	return n;
 }
 
-/* Its status; CLOSED for a stream that was cut off, WAITED for an answer that seems well and has a hole. */
+/* Its status; CLOSED: a stream was cut off; WAITED: an answer looks complete but lacks something. */
 static int ask_day(int i, bool tls)
 {
 	int status = ask(tls, day[i].method, day[i].path, day[i].body, day[i].leave_after);
@@ -205,7 +205,7 @@ static int ask_day(int i, bool tls)
 	return strstr(answer, "text/event-stream") && !strstr(answer, "\r\n0\r\n\r\n") ? CLOSED : WAITED;
 }
 
-/* Within two seconds: it may have lost the daemon and find it again. */
+/* Within two seconds, because it may have to reconnect to the daemon. */
 static bool well(bool tls)
 {
 	for (int i = 0; i < 200; i++) {
@@ -239,7 +239,7 @@ static int try_start(enum mode m, int k, int at)
 	return end_of(adapter_start(m));
 }
 
-/* What a start like this has of its own. */
+/* What this kind of start adds. */
 static bool differs(enum mode m, int k)
 {
 	return m == ALONE || getenv("SLIPRING_FAULTS") ||
@@ -265,7 +265,7 @@ static void fail_start(enum mode m)
 			}
 			tried++;
 			harmless += code == 0;
-			if (code == 0 || ((code == 1 || code == 2) && explained())) /* 2: it looks wrong */
+			if (code == 0 || ((code == 1 || code == 2) && explained())) /* 2: wrong usage */
 				continue;
 			print_message("%s %d of the start%s: exit %d\n", kind_name(k), at, mode_name[m], code);
 			show_log();
@@ -312,7 +312,7 @@ static int try_day(int k, int at, int i, enum mode m)
 	return status;
 }
 
-/* One request after the other, one call of it fails: whatever becomes of it, the next one is served. */
+/* One request after the other; in each, one call fails.  Whatever happens to it, the next one is served. */
 static void fail_service(enum mode m, int all)
 {
 	const bool tls = m == BY_TLS;
@@ -335,7 +335,7 @@ static void fail_service(enum mode m, int all)
 	for (int i = 0; i < N_DAY; i++) {
 		bool well_again = false;
 
-		/* Of several, the other one may still look for the daemon. */
+		/* Of several processes, another may still be connecting to the daemon. */
 		for (int n = 0; n < 200 && !(well_again = try_day(-1, 0, i, m) == day[i].status); n++)
 			usleep(10000);
 		assert_true(well_again);
@@ -485,7 +485,7 @@ int main(int argc, char **argv)
 	snprintf(daemon_path, sizeof(daemon_path), "%.*s/../slipringd", slash ? (int)(slash - argv[0]) : 1,
 	         slash ? argv[0] : ".");
 	signal(SIGPIPE, SIG_IGN);
-	/* What jansson asks for, by what it was given to ask with. */
+	/* jansson's allocations, by the functions that it was given. */
 	range[n_ranges++] = (struct range){ (uintptr_t)text_json_take, (uintptr_t)text_json_take + 200, JANSSON };
 	ahead_of_jansson = 16;
 	if (!can_fault()) {

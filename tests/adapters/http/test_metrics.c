@@ -1,6 +1,6 @@
 /* LINK: adapters/http/metrics.c adapters/http/json/out.c adapters/http/json/number.c core/instance/stats.c core/instance/log.c core/instance/knobs.c core/instance/refuse.c */
-/* test_metrics.c - /metrics as a scraper reads it: the format itself, what comes from the daemon's
- * page and what from the counters that all adapter processes share.
+/* test_metrics.c - /metrics as a scraper reads it: the format, the samples from the daemon's page, and
+ * those from the counters that all adapter processes share.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 
 #include "adapters/http/state.h"
 
-/* ---- what metrics.c asks of others ---- */
+/* ---- stand-ins for what metrics.c calls ---- */
 
 static bool up;
 static const struct sr_model_info model;
@@ -46,7 +46,7 @@ static struct api adapter(void)
 	return (struct api){ .cfg = &cfg, .shared = &shared, .name = { "smol" } };
 }
 
-/* The value of the sample whose name and labels begin the line so. */
+/* The value of the sample whose line begins with this name and these labels. */
 static double value(const char *text, const char *begins)
 {
 	const char *s = text;
@@ -201,7 +201,7 @@ static void every_counter(void **state)
 	}
 }
 
-/* Whichever process is asked, the answer is about all of them. */
+/* Each process answers for all of them. */
 static void of_all_processes(void **state)
 {
 	struct api a = adapter(), b = adapter();
@@ -214,7 +214,7 @@ static void of_all_processes(void **state)
 	metrics_request_done(&b, 0, 404, 90000000000, 1, 2);
 	metrics_request_done(&a, 1, 200, 1, 1, 1);      /* status routes are not counted */
 	metrics_request_done(&a, 2, 499, 1000, 9, 0);
-	metrics_request_done(&a, 0, 0, 1, 1, 1);        /* no status: nothing was said */
+	metrics_request_done(&a, 0, 0, 1, 1, 1);        /* no status: nothing was sent */
 	first = strdup(scrape(&a));
 	second = scrape(&b);
 	check_format(second);

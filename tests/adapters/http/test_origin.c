@@ -1,6 +1,6 @@
 /* LINK: adapters/http/origin.c adapters/http/net/http.c -ljansson */
-/* test_origin.c - what Host may be where no key is set; which headers cross-origin requests are answered with,
- * and which of them the log tells of.
+/* test_origin.c - which Host is accepted where no key is set, which headers answer cross-origin requests,
+ * and which refusals are logged.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "adapters/http/origin.h"
 #include "core/instance/log.h"
 
-/* ---- what the log says ---- */
+/* ---- the log ---- */
 
 static char logged[8192];
 static int n_logged;
@@ -45,7 +45,7 @@ static struct http_request asking(const char *name, const char *value)
 static struct config local = { .host = "chat.lan", .allowed_hosts = { "api.example", "Other.Example" },
                                .n_allowed_hosts = 2 };
 
-/* Is a request with these lines let in?  host NULL: it has none. */
+/* Is a request with these lines accepted?  host NULL: it has none. */
 static bool let_in(const struct hosts *h, const char *target, const char *host)
 {
 	char buf[600];
@@ -89,7 +89,7 @@ static void hosts(void **state)
 			fail_msg("Host: %s", cases[i].host);
 		if (!cases[i].host || !*cases[i].host)
 			continue;
-		/* a URL names a host, too: both must be ours, whichever counts */
+		/* a URL names a host, too: both must be ours */
 		snprintf(url, sizeof(url), "http://%s/v1/models", cases[i].host);
 		if (let_in(h, url, "localhost") != cases[i].in || let_in(h, url, NULL) != cases[i].in)
 			fail_msg("%s", url);
@@ -158,7 +158,7 @@ static void cross_origin(void **state)
 		cors_headers(c, &r, true, lines, sizeof(lines));
 		assert_true(!!strstr(lines, "access-control-allow-methods: GET, POST, OPTIONS") ==
 		            !!cases[i].lines[0]);
-		cors_headers(c, &r, true, lines, 60);  /* no room: no half of a line */
+		cors_headers(c, &r, true, lines, 60);  /* no room: no partial line */
 		assert_true(!lines[0] || !strcmp(lines + strlen(lines) - 2, "\r\n"));
 		cors_free(c);
 		free(origins);
@@ -216,7 +216,7 @@ static void the_log_tells(void **state)
 		assert_int_equal(lines[0], 0);
 		assert_false(cors_preflight(c, &r));
 	}
-	assert_int_equal(n_logged, 17);       /* and one that says that it was the last */
+	assert_int_equal(n_logged, 17);       /* and a line that says that no more follow */
 	logged[0] = 0;
 	memset(origin, 'a', sizeof(origin) - 1);
 	origin[sizeof(origin) - 1] = 0;

@@ -31,10 +31,10 @@ static int from(int host, const char *text)
 	return fd;
 }
 
-/* The order in which those without a key go, whichever of them came first. */
+/* The order in which connections without a key are ended, whatever order they came in. */
 static void the_order(void **state)
 {
-	static const char *const says[] = {    /* last to go first */
+	static const char *const says[] = {    /* the last one is ended first */
 		KEYED, "GET /big HTTP/1.1\r\nHost: a\r\n\r\n", G "\r\n", P "Content-Length: 5\r\n\r\nhe", "GET /",
 		G "Connection: close\r\n\r\n",
 	};
@@ -51,7 +51,7 @@ static void the_order(void **state)
 	assert_int_equal(server_connections(server), N);
 	turns(GRACE + 20);
 	for (int i = N - 1; i > 0; i--) {
-		other[i] = from(1, LATER);     /* takes a place for good */
+		other[i] = from(1, LATER);     /* keeps its place */
 		for (int k = 0; k < N - 1; k++)  /* a lingering connection was shut before; its other end does not matter */
 			if (k != 1 && ended(fd[k]) != (k >= i))
 				fail_msg("newcomer %d: %d is %s", N - i, k, k >= i ? "not ended" : "ended");
@@ -92,7 +92,7 @@ static void the_young_stay(void **state)
 	rig_close();
 }
 
-/* A crowd without a key turns itself out; idle connections with a key stay, but for a ninth of the places. */
+/* Connections without a key make room among themselves; idle ones with a key stay, but for a ninth of the places. */
 static void the_trusted_stay(void **state)
 {
 	enum { PLACES = 18, KEYS = 12, CROWD = 60 };
@@ -114,11 +114,11 @@ static void the_trusted_stay(void **state)
 		close(crowd[i]);
 	UNTIL(server_connections(server) == KEYS);
 	for (int i = KEYS; i < PLACES; i++)
-		crowd[i] = from(1, KEYED);     /* all places, and each showed a key */
+		crowd[i] = from(1, KEYED);     /* all places are taken, each with a key */
 	for (int i = 0; i < 5; i++)
 		close(from(1, ""));
 	for (int i = 0; i < 3; i++)
-		from(1, "GET /");              /* the third finds that newcomers have their ninth: 18 / 9 */
+		from(1, "GET /");              /* the third is refused: newcomers have their ninth, 18 / 9 */
 	assert_true(ended(key[0]) && ended(key[1]));
 	for (int i = 3; i < KEYS; i++)
 		assert_false(ended(key[i]));
@@ -141,7 +141,7 @@ static void a_share_for_each_address(void **state)
 	fd[MOST] = from(2, LATER);             /* in place of the idle one */
 	UNTIL(ended(fd[0]));
 	assert_int_equal(server_connections(server), MOST);
-	fd[MOST + 1] = from(2, LATER);         /* all of its own are at work */
+	fd[MOST + 1] = from(2, LATER);         /* all of its own are being answered */
 	hear_end(&h, fd[MOST + 1]);
 	assert_int_equal(strncmp(h.p, "HTTP/1.1 503 ", 13), 0);
 	forget(&h);
@@ -158,14 +158,14 @@ static void a_share_for_each_address(void **state)
 	close(other[0]);
 	close(other[1]);
 	UNTIL(server_connections(server) == 0);
-	fd[0] = from(2, G "\r\n");             /* what was held was given back */
+	fd[0] = from(2, G "\r\n");             /* the place was given back */
 	hear_text(&h, fd[0], "GET /json");
 	forget(&h);
 	close(fd[0]);
 	rig_close();
 }
 
-/* A client with a key that does not go on makes room in the end, and the one that waits longest is first. */
+/* A stalled client with a key makes room in the end, the one stalled longest first. */
 static void the_slow_give_way(void **state)
 {
 	enum { PLACES = 3 };

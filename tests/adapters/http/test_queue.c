@@ -22,7 +22,7 @@ static void test_check(void **state)
 		enum queue_limit want;
 	} cases[] = {
 		{ 0, 0, 0,  0,    1,   10,   QUEUE_ROOM },
-		{ 0, 0, 0,  0,    100, 9000, QUEUE_ROOM },    /* nobody waits */
+		{ 0, 0, 0,  0,    100, 9000, QUEUE_ROOM },    /* none waits */
 		{ 0, 0, 8,  400,  5,   50,   QUEUE_ROOM },    /* just sent: they will run */
 		{ 0, 0, 9,  400,  4,   50,   QUEUE_ROOM },
 		{ 0, 0, 9,  400,  5,   50,   QUEUE_REQS },
@@ -49,8 +49,8 @@ static void test_check(void **state)
 	assert_int_equal(queue_check(&c, NULL, &(struct queue_load){ .requests = 100, .tokens = 9999 }, 1, 1), QUEUE_ROOM);
 }
 
-/* With keys: who has most of what waits is refused, and who has nothing waiting is not, also if the first got in
- * more than its share while nobody waited. */
+/* With keys: the tenant with most requests waiting is refused, and one with none waiting is not, even if the
+ * first exceeded its share while none waited. */
 static void test_shares(void **state)
 {
 	static const struct {
@@ -88,7 +88,7 @@ static void test_shares(void **state)
 	                 .mine_tokens = 100, .tenants = 2 }, 1, 10), QUEUE_ROOM);
 }
 
-/* Its own line decides when to come back. */
+/* A tenant's own queue decides its Retry-After. */
 static void test_retry_of_tenant(void **state)
 {
 	const struct queue_load many = { .tenant = 7, .requests = 808, .mine = 720, .tenants = 2 },

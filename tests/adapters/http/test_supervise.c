@@ -43,7 +43,7 @@ static void end(void)
 	close(p.at.fd[0]);
 }
 
-/* Until the parent has seen a child end, two seconds at most. */
+/* Wait until the parent has seen a child end, two seconds at most. */
 static bool reaped(int ms)
 {
 	const struct timespec moment = { 0, 1000000 };
@@ -73,11 +73,11 @@ static void who_hangs_is_replaced_once(void **state)
 	begin();
 	first = p.pid[0];
 	for (int k = 0; k < YOUNG_MAX + 1; k++) {
-		p.born[0] -= 60 * SECOND;      /* it was well for a minute, and then stood still */
+		p.born[0] -= 60 * SECOND;      /* it ran well for a minute, then hung */
 		atomic_store(&p.beat[0].alive_ns, io_now() - HUNG_NS - SECOND);
 		look_after(&p, &none);
 		assert_true(reaped(2000));
-		look_after(&p, &none);         /* starts the next one, and has nothing against it */
+		look_after(&p, &none);         /* starts the next one without delay */
 		assert_true(p.pid[0] > 0 && p.pid[0] != first);
 		assert_false(reaped(30));
 		look_after(&p, &none);

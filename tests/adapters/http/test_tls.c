@@ -79,7 +79,7 @@ static void rig_close_tls(void)
 	rig_close();
 }
 
-/* A call of the client's until it got what it wanted, running the server in between. */
+/* Repeat a call of the client's until it is done, running the server in between. */
 enum call { CONNECT, READ, WRITE };
 
 static int tls(SSL *ssl, enum call call, void *buf, int n)
@@ -157,7 +157,7 @@ static void test_tls(void **state)
 		assert_true(i == 0 || n == 14);
 	}
 
-	/* the certificate is replaced while the stream runs; a wrong one is not taken */
+	/* the certificate is replaced while the stream runs; a wrong one is refused */
 	write_certificate("second");
 	assert_int_equal(server_reload_tls(server, err, sizeof(err)), 0);
 	assert_int_equal(truncate(cert_file, 10), 0);
@@ -175,7 +175,7 @@ static void test_tls(void **state)
 	common_name(ssl, name, sizeof(name));
 	assert_string_equal(name, "second");
 
-	/* gone is seen under TLS too */
+	/* gone() is called under TLS, too */
 	tls_say(ssl, "GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
 	UNTIL(app.n_held == 2);
 	SSL_free(ssl);
@@ -185,8 +185,8 @@ static void test_tls(void **state)
 	rig_close_tls();
 }
 
-/* TLS 1.2: the server's order of ciphers counts; it gives no tickets and does not negotiate again.  A client
- * that says goodbye is let go at once, though its socket stays open. */
+/* TLS 1.2: the server's order of ciphers counts; it gives no tickets and does not renegotiate.  A client's
+ * close_notify ends the connection at once, though its socket stays open. */
 static void test_tls_12(void **state)
 {
 	SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
@@ -217,7 +217,7 @@ static void test_tls_12(void **state)
 	rig_close_tls();
 }
 
-/* A key of another kind than the certificate's, which OpenSSL reads without looking at the certificate. */
+/* A key of another type than the certificate's: OpenSSL reads it without comparing the two. */
 static void test_key_of_another(void **state)
 {
 	EVP_PKEY *key = EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
@@ -236,7 +236,7 @@ static void test_key_of_another(void **state)
 	files_remove();
 }
 
-/* Without a socket: what is no TLS is told from what is not yet there. */
+/* Without a socket: input that is not TLS is told apart from input not yet there. */
 static void test_tls_bytes(void **state)
 {
 	struct tls_context *c;
@@ -271,7 +271,7 @@ static void test_tls_bytes(void **state)
 /* Neither a connection nor a server nor a certificate that was replaced leaves memory behind. */
 static void test_tls_memory(void **state)
 {
-	enum { FIRST = 5, ROUNDS = 20, SLACK = 4096 };  /* glibc counts what it keeps for the next malloc */
+	enum { FIRST = 5, ROUNDS = 20, SLACK = 4096 };  /* glibc counts memory that it keeps for the next malloc */
 	SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
 	size_t before = 0;
 	char err[256];
@@ -280,7 +280,7 @@ static void test_tls_memory(void **state)
 
 	(void)state;
 	for (int i = 0; i < FIRST + ROUNDS; i++) {
-		if (i == FIRST)                 /* what OpenSSL keeps for all was there after the first ones */
+		if (i == FIRST)                 /* OpenSSL's shared memory exists after the first ones */
 			before = heap();
 		rig_open_tls(0, 0);
 		ssl = tls_client(ctx, &fd);
@@ -295,7 +295,7 @@ static void test_tls_memory(void **state)
 	SSL_CTX_free(ctx);
 }
 
-/* A server that finds no memory while it starts says so and closes its socket, whichever allocation fails. */
+/* If any allocation of a start fails, the server reports it and closes its socket. */
 static void test_no_memory(void **state)
 {
 	const struct server_config cfg = { .certfile = cert_file, .keyfile = key_file };
@@ -352,7 +352,7 @@ static void test_tls_big(void **state)
 	rig_close_tls();
 }
 
-/* What is no TLS ends cleanly; what is half a handshake waits without work, and not for ever. */
+/* Input that is not TLS ends the connection cleanly.  Half a handshake waits without work, and not for ever. */
 static void test_tls_hostile(void **state)
 {
 	struct heard h = { 0 };
@@ -386,7 +386,7 @@ static void test_tls_hostile(void **state)
 	rig_close_tls();
 }
 
-/* --ssl-cert-reqs: whom each of its values lets in.  The CA is the server's own certificate. */
+/* --ssl-cert-reqs: which clients each value accepts.  The CA is the server's own certificate. */
 static void test_client_certificates(void **state)
 {
 	enum who { NOBODY, KNOWN, STRANGER };
@@ -435,11 +435,11 @@ static void test_client_certificates(void **state)
 
 /* ---- all of it, on both loops --------------------------------------------------------------- */
 
-/* Who asks for new keys again and again, with a byte of its body now and then, and reads no answer to it, is
- * sent away: the answers are ours to keep. */
+/* A client that keeps asking for new keys, sends a byte of its body now and then, and reads no answer is ended,
+ * because we must hold the answers. */
 static void test_key_updates(void **state)
 {
-	enum { AT_ONCE = 16, MOST = 100000 };  /* the answers to so many are 2.7 MB */
+	enum { AT_ONCE = 16, MOST = 100000 };  /* 100,000 answers are 2.7 MB */
 	SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
 	int fd, small = 4096, n = 0;
 	SSL *ssl;
@@ -449,7 +449,7 @@ static void test_key_updates(void **state)
 	rig_open_tls(0, 0);
 	SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)); /* before: it bounds what is offered */
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)); /* before connecting: it bounds the window */
 	assert_int_equal(connect(fd, (struct sockaddr *)&where, sizeof(where)), 0);
 	fcntl(fd, F_SETFL, O_NONBLOCK);
 	ssl = SSL_new(ctx);
@@ -461,13 +461,13 @@ static void test_key_updates(void **state)
 			SSL_key_update(ssl, SSL_KEY_UPDATE_REQUESTED);
 			while (SSL_do_handshake(ssl) != 1 && server_connections(server))
 				io_poll(io);
-			io_poll(io);          /* those that come together have one answer */
+			io_poll(io);          /* requests that arrive together get one answer */
 		}
 		while (SSL_write(ssl, "x", 1) != 1 && server_connections(server))
 			io_poll(io);
 	}
 	assert_true(n < MOST);
-	assert_true(n > 1000);                /* not for a few */
+	assert_true(n > 1000);                /* a few are allowed */
 	SSL_free(ssl);
 	SSL_CTX_free(ctx);
 	close(fd);

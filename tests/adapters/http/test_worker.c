@@ -1,6 +1,6 @@
 /* LINK: adapters/http/worker.c adapters/http/tenants.c core/instance/io.c core/instance/log.c -luring -Wl,--wrap=calloc,--wrap=read,--wrap=pthread_create */
-/* test_worker.c - work goes to threads, tenants in turn, and comes back on the loop, each piece once,
- * within the bounds, whatever is under way when it all ends.
+/* test_worker.c - work goes to threads, tenants in turn, and comes back on the loop, each piece once and
+ * within the bounds, whatever is under way at the end.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -124,7 +124,7 @@ static void in_order(void **state)
 	io_destroy(io);
 }
 
-/* More pieces, or more bytes, than the bound are refused; room comes back with what is done. */
+/* More pieces, or more bytes, than the bound are refused; finished pieces free room. */
 static void bounds(void **state)
 {
 	static struct piece p[WORKERS_MAX + 1];
@@ -147,7 +147,7 @@ static void bounds(void **state)
 	until_back(io, WORKERS_MAX + 1);
 
 	atomic_store(&gate, false);
-	huge[0] = piece(0, 2 * WORKERS_BYTES + 1, true);   /* alone it may: it was taken in already */
+	huge[0] = piece(0, 2 * WORKERS_BYTES + 1, true);   /* accepted alone, because it is in memory already */
 	huge[1] = piece(1, WORK_LONG, true);
 	huge[2] = piece(2, WORKERS_BYTES, true);
 	assert_int_equal(workers_give(w, &huge[0].work), 0);
@@ -157,7 +157,7 @@ static void bounds(void **state)
 	assert_int_equal(workers_give(w, &huge[2].work), 0);
 	until_back(io, WORKERS_MAX + 3);
 
-	atomic_store(&gate, false);            /* beside another there is room for the rest, not for more */
+	atomic_store(&gate, false);            /* beside another: room for the rest, no more */
 	huge[0] = piece(0, 2 * WORKERS_BYTES - WORK_LONG, true);
 	huge[1] = piece(1, WORK_LONG + 1, true);
 	huge[2] = piece(2, WORK_LONG, true);
@@ -170,7 +170,7 @@ static void bounds(void **state)
 	io_destroy(io);
 }
 
-/* The end waits for what runs and gives back what never did: done, once, for each. */
+/* Ending waits for work that runs and returns work that never did: done() once for each. */
 static void ended(void **state)
 {
 	static struct piece p[50];
@@ -213,8 +213,8 @@ static void until_started(int n)
 	assert_int_equal(atomic_load(&started), n);
 }
 
-/* Long prompts and texts, as many as there may be: a short prompt waits for none of them, nor a long one for
- * texts. */
+/* With as many long prompts and texts as allowed, a short prompt waits for none of them, and a long prompt for
+ * no text. */
 static void short_ones_wait_for_no_long_one(void **state)
 {
 	static struct piece text[30], prompt[20], one, longer;
@@ -238,7 +238,7 @@ static void short_ones_wait_for_no_long_one(void **state)
 	io_destroy(io);
 }
 
-/* However many long prompts one tenant gives, they leave a thread to another tenant; without keys, to none. */
+/* Any number of long prompts of one tenant leaves a thread to other tenants; without keys there is one tenant. */
 static void a_tenant_runs_one_long_prompt(void **state)
 {
 	static struct piece p[8], other;
@@ -329,7 +329,7 @@ static void tenants_have_shares(void **state)
 	io_destroy(io);
 }
 
-/* An eventfd that cannot be read: work comes back all the same, and the loop does not spin until it can. */
+/* An eventfd that cannot be read: work still comes back, and the loop does not spin meanwhile. */
 static void unreadable(void **state)
 {
 	struct piece p[2] = { piece(0, 1, false), piece(1, 1, false) };
@@ -352,7 +352,7 @@ static void unreadable(void **state)
 	io_destroy(io);
 }
 
-/* What is missing at the start is told, and nothing is left of a half start. */
+/* A failed start is reported, and nothing of it is left. */
 static void half_started(void **state)
 {
 	struct workers *w;

@@ -25,7 +25,7 @@ int sr_text_piece(const struct sr_text *t, int32_t id, const char **out, bool *s
 	return 1;
 }
 
-/* It prints all that a template could see. */
+/* A template that prints all it can see. */
 static const char all[] = "{{ [messages, add_generation_prompt, tools, documents, reasoning_effort | default(none), "
 	"bos_token] | tojson }}";
 

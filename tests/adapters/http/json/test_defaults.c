@@ -1,5 +1,5 @@
 /* LINK: adapters/http/json/defaults.c -ljansson */
-/* test_defaults.c - generation_config.json: what is taken, what is refused, and with which words. */
+/* test_defaults.c - generation_config.json: what is read, what is refused, and in which words. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* LINK: adapters/text/text_json.c adapters/http/json/fields.c adapters/http/json/problem.c adapters/http/json/out.c adapters/http/json/number.c -ljansson */
-/* test_fields.c - one JSON value to one of ours, as a table; fields of an object; lists of ids; and what an
- * error looks like. */
+/* test_fields.c - one JSON value to a C value, as a table; fields of an object; lists of ids; the form of an
+ * error. */
 #include "adapters/http/json/fields.c"          /* before cmocka, whose fail() is a macro */
 
 #include <errno.h>
@@ -106,7 +106,7 @@ static const struct field fields[] = {
 
 static int read_fields(const char *text, uint8_t in, struct to *to, struct problem *p)
 {
-	static json_t *v; /* strings live as long as it */
+	static json_t *v; /* owns the strings */
 
 	json_decref(v);
 	v = json(text);
@@ -133,7 +133,7 @@ static void test_read(void **state)
 	assert_int_equal(read_fields("{\"b\":1,\"i\":5,\"d\":2.5,\"s\":\"x\",\"late\":6,\"other\":[]}", 2, &to, &p), 0);
 	assert_true(to.b && to.i == 5 && to.d == 2.5 && to.late == 6);
 	assert_string_equal(to.s, "x");
-	assert_int_equal(read_fields("{\"b\":null,\"i\":null,\"late\":6}", 1, &to, &p), 0); /* late is of the other kind */
+	assert_int_equal(read_fields("{\"b\":null,\"i\":null,\"late\":6}", 1, &to, &p), 0); /* `late` has another type */
 	assert_true(!to.b && to.i == 99 && to.d == 99 && !to.s && to.late == 99);
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
 		assert_int_equal(read_fields(refused[i].text, 1, &to, &p), -1);
@@ -176,7 +176,7 @@ static void test_ids(void **state)
 	assert_int_equal(read_ids("[]", 10, &ids, &p), 0);
 	assert_int_equal(ids.n, 0);
 	free(ids.id);
-	/* without an end: what fits no token is -1 */
+	/* unbounded: an id that cannot be a token is -1 */
 	assert_int_equal(read_ids("[2147483647,2147483648,-1,-5000000000,0]", 0, &ids, &p), 0);
 	assert_true(ids.n == 5 && ids.id[0] == INT32_MAX && ids.id[1] == -1 && ids.id[2] == -1 && ids.id[3] == -1 &&
 	            ids.id[4] == 0);
@@ -230,7 +230,7 @@ static void test_problem(void **state)
 	assert_true(p.status == 404 && !strcmp(p.param, "model") && !strcmp(p.message, "gone"));
 	assert_int_equal(problem_memory(&p), -1);
 	assert_true(p.status == 500 && !strcmp(p.type, "InternalServerError"));
-	/* what is too long is cut */
+	/* too long: cut */
 	memset(much, 'x', sizeof(much) - 1);
 	much[sizeof(much) - 1] = 0;
 	problem_value(&p, much, much, "%s", much);

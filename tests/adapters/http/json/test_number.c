@@ -1,5 +1,5 @@
 /* LINK: adapters/http/json/number.c */
-/* test_number.c - doubles as text: read back as the same bits, none shorter, in Python's form. */
+/* test_number.c - doubles as text: the shortest that reads back as the same bits, in Python's form. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,7 +52,7 @@ static int digits(const char *s, char *out)
 	return n;
 }
 
-/* What printf and strtod find by trying: the fewest digits whose nearest decimal reads back as v. */
+/* The same by trying printf and strtod: the fewest digits whose nearest decimal reads back as v. */
 static int by_trying(double v, char *out)
 {
 	char s[40];

@@ -1,6 +1,6 @@
 /* LINK: @ask adapters/http/json/number.c adapters/http/json/prompts.c -ljansson */
-/* test_openai.c - requests, as a table of what is refused with which words; what is accepted, and what of
- * it is kept. */
+/* test_openai.c - requests: a table of refusals and their words; what is accepted; what is kept
+ * of it. */
 #include "adapters/text/text_json.h"
 #include "tests/rig/openai_rig.h"
 
@@ -15,7 +15,7 @@ static const struct refusal {
 	int status;
 	const char *type, *param, *message;  /* message: a part of it */
 } refusals[] = {
-	/* what is no JSON object */
+	/* not a JSON object */
 	{ ASK_COMPLETION, "", 400, FIELD, "body", "no body" },
 	{ ASK_COMPLETION, "{\"prompt\": ", 400, FIELD, "body.11", "not valid JSON" },
 	{ ASK_COMPLETION, "[1]", 400, FIELD, "body", "not a list" },
@@ -207,7 +207,7 @@ static void refused(void **state)
 	assert_int_equal(wrong, 0);
 }
 
-/* A prompt that is much too long gets room for one id more than the context, not for all of its own. */
+/* A prompt that is much too long gets room for one id more than the context, not for all its ids. */
 static void room_for_ids(void **state)
 {
 	const struct ask_limits l = limits();
@@ -259,7 +259,7 @@ static void accepted(void **state)
 	take(&a, ASK_COMPLETION, "{" P ",\"echo\":true,\"max_tokens\":0,\"logprobs\":3}");
 	assert_true(a.prompt_logprobs == 3 && a.max_tokens == 0);
 	ask_free(&a);
-	/* what ends a turn by the tokenizer ends the answer, but for eos, which the daemon knows */
+	/* the tokenizer's end-of-turn ids end the answer; eos is not listed, the daemon knows it */
 	take(&a, ASK_COMPLETION, "{" P ",\"stop_token_ids\":[7]}");
 	assert_true(a.stop_ids.n == 2 && a.stop_ids.id[0] == 7 && a.stop_ids.id[1] == 258);
 	ask_free(&a);
@@ -312,7 +312,7 @@ static void chats(void **state)
 	}
 }
 
-/* Integers past 64 bits are read where nothing of ours is said by them, and strings are left alone. */
+/* Integers past 64 bits are accepted in fields that we do not use, and strings stay unchanged. */
 static void wide_integers(void **state)
 {
 	struct out many = { 0 };
@@ -344,7 +344,7 @@ static void wide_integers(void **state)
 	out_free(&many);
 }
 
-/* The arguments of a tool call are JSON in a string: they are held to the body's own bounds. */
+/* The arguments of a tool call are JSON in a string: the body's bounds hold for them, too. */
 static void arguments_bomb(void **state)
 {
 	static const char head[] = "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":"
@@ -379,7 +379,7 @@ static void arguments_bomb(void **state)
 	}
 }
 
-/* What an answer needs of its request stays; the rest, which may be large, does not. */
+/* What an answer needs of its request is kept; the rest, which may be large, is freed. */
 static void slim(void **state)
 {
 	struct ask a;
@@ -473,7 +473,7 @@ static void deep_and_many(void **state)
 	free(s);
 }
 
-/* How low a priority may be is a matter of the key; without --scheduling-policy priority there is none. */
+/* The key decides how low a priority may be; without --scheduling-policy priority there are none. */
 static void priorities(void **state)
 {
 	static const struct { int64_t floor, asked; bool on; const char *says; } cases[] = {

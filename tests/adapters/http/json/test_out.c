@@ -1,5 +1,5 @@
 /* LINK: adapters/http/json/out.c adapters/http/json/number.c -Wl,--wrap=realloc */
-/* test_out.c - bytes that grow, what JSON makes of a string and of a number, and which bytes are UTF-8. */
+/* test_out.c - growing buffers, strings and numbers as JSON, and which bytes are UTF-8. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -114,7 +114,7 @@ static void numbers(void **state)
 	is(&o, "7 and x");
 }
 
-/* It grows in steps, keeps what is there, and after a failure adds nothing until it is emptied. */
+/* It grows in steps, keeps its bytes, and after a failure adds nothing until it is emptied. */
 static void memory(void **state)
 {
 	char expect[5000];
@@ -128,13 +128,13 @@ static void memory(void **state)
 	}
 	assert_memory_equal(o.p, expect, sizeof(expect));
 	assert_int_equal(o.cap, 8192);
-	assert_true(out_room(&o, o.cap - o.n));        /* exactly what is there: nothing grows */
+	assert_true(out_room(&o, o.cap - o.n));        /* exactly the room left: no growth */
 	assert_int_equal(o.cap, 8192);
 	assert_false(out_room(&o, SIZE_MAX));          /* the sum overflows */
 	assert_true(o.failed);
 	out_reset(&o);
 	assert_true(!o.failed && !o.n && o.cap == 8192);
-	assert_false(out_room(&o, SIZE_MAX / 2 + 1));  /* its double would */
+	assert_false(out_room(&o, SIZE_MAX / 2 + 1));  /* doubling it overflows */
 	out_reset(&o);
 	no_memory = true;
 	assert_false(out_room(&o, o.cap + 1));
