@@ -59,13 +59,6 @@ static int32_t slice_tokens(const struct sr_backend *b)
 	return (n + KERN_TILE - 1) / KERN_TILE * KERN_TILE;
 }
 
-static int32_t widest(const struct sr_model *m)
-{
-	int32_t w = m->d_model > m->d_ff ? m->d_model : m->d_ff, a = m->kind[0].n_heads * m->kind[0].head_dim;
-
-	return w > a ? w : a;
-}
-
 static int32_t logit_rows(const struct sr_backend *b)
 {
 	int32_t n = b->lim.logit_rows < SLICE ? b->lim.logit_rows : SLICE;
@@ -76,7 +69,7 @@ static int32_t logit_rows(const struct sr_backend *b)
 static void lay_thread(struct sr_backend *b, struct dev *d, struct cutter *c)
 {
 	const struct sr_model *m = &b->m;
-	const struct sr_attn *kind = &m->kind[0];   /* all kinds have its sizes: check_shape() */
+	const struct sr_attn *kind = &m->kind[0];   /* all kinds have its sizes: shape_of() */
 	size_t V = (size_t)m->n_vocab, D = (size_t)m->d_model, E = (size_t)kind->head_dim;
 
 	cut_align(c, PAGE); /* threads share no page */
@@ -85,7 +78,7 @@ static void lay_thread(struct sr_backend *b, struct dev *d, struct cutter *c)
 	d->row = cut(c, D > E ? D : E, sizeof(float));
 	for (int f = 0; f < N_FORMS; f++)
 		if (b->made_forms & 1u << f)
-			d->tiles[f] = cut(c, 1, b->k->tile_bytes((enum kern_form)f, widest(m)));
+			d->tiles[f] = cut(c, 1, b->k->tile_bytes((enum kern_form)f, b->shape.inputs));
 	d->attend = cut(c, b->k->attend_scratch(QUERIES, kind->n_heads / kind->n_kv_heads, kind->head_dim),
 		sizeof(float));
 	d->sample.work = cut(c, V + 3, sizeof(float));
@@ -101,19 +94,15 @@ static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 	const struct sr_model *m = &b->m;
 	struct cutter c = { base, 0, LINE };
 	size_t rows = (size_t)slice_tokens(b);
-	const struct sr_attn *kind = &m->kind[0];   /* all kinds have its sizes: check_shape() */
-	const int32_t H = kind->n_heads, G = kind->n_kv_heads, E = kind->head_dim;
-	const int32_t D = m->d_model, F = m->d_ff;
-	const int32_t width[] = { D, D, D, (H + 2 * G) * E, H * E, 2 * F, F, m->n_vocab };
+	const struct sr_attn *kind = &m->kind[0];   /* all kinds have its sizes: shape_of() */
 
-	for (int p = P_X; p <= P_LOGITS; p++) {
-		b->width[p] = width[p];
-		b->place[p] = cut(&c, (p == P_LOGITS ? (size_t)logit_rows(b) : rows) * (size_t)width[p],
+	for (int p = P_X; p <= P_LOGITS; p++)
+		b->place[p] = cut(&c, (p == P_LOGITS ? (size_t)logit_rows(b) : rows) * (size_t)b->shape.width[p],
 			sizeof(float));
-	}
 	for (int f = 0; f < N_FORMS; f++)
 		if (b->made_forms & 1u << f)
-			b->tiles[f] = cut(&c, rows / KERN_TILE, b->k->tile_bytes((enum kern_form)f, widest(m)));
+			b->tiles[f] = cut(&c, rows / KERN_TILE,
+				b->k->tile_bytes((enum kern_form)f, b->shape.inputs));
 	for (int32_t i = 0; i < m->n_kinds; i++) {
 		size_t dims = (size_t)m->kind[i].rope.dims;
 		int32_t like = sr_rope_like(m, i);
@@ -121,10 +110,10 @@ static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 		b->freq[i] = like < i ? b->freq[like] : cut(&c, dims / 2, sizeof(float));
 		b->angle[i] = like < i ? b->angle[like] : cut(&c, rows * dims, sizeof(float));
 	}
-	b->max_split = (4 * b->n_threads - 1) / G;
+	b->max_split = (4 * b->n_threads - 1) / kind->n_kv_heads;
 	b->n_spans = (b->lim.seq_blocks * KERN_BLOCK + KERN_SPAN - 1) / KERN_SPAN;
-	b->parts = cut(&c, (size_t)b->max_split * (size_t)b->n_spans * (size_t)H,
-		kern_part(E) * sizeof(float));
+	b->parts = cut(&c, (size_t)b->max_split * (size_t)b->n_spans * (size_t)kind->n_heads,
+		kern_part(kind->head_dim) * sizeof(float));
 	b->slice = cut(&c, 1, sizeof(*b->slice));
 	for (int i = 0; i < b->n_threads; i++)
 		lay_thread(b, &b->dev[i], &c);
@@ -170,11 +159,6 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 	if (m->n_layers < 1 || G < 1 || H % G || E % 16 || E > 512)
 		return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d: the width must be "
 			"a multiple of 16 up to 512, the heads a multiple of the KV heads", H, G, E);
-	for (int32_t i = 1; i < m->n_kinds; i++)
-		if (m->kind[i].n_heads != H || m->kind[i].n_kv_heads != G || m->kind[i].head_dim != E)
-			return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d in some layers, "
-				"%d, %d and %d in others: they must be the same in all", H, G, E, m->kind[i].n_heads,
-				m->kind[i].n_kv_heads, m->kind[i].head_dim);
 	if (m->n_vocab < 2)                  /* a matrix of one row would look like a vector */
 		return refuse(-ENOTSUP, err, errlen, "a vocabulary of %d: there is nothing to choose from",
 			m->n_vocab);
@@ -204,6 +188,8 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 		return refuse(-ENOTSUP, err, errlen, "SLIPRING_CPU=%s: this machine or build has no such kernels; "
 			"plain, avx2, avx512vnni, avx512", name ? name : "");
 	e = check_shape(m, lim, b->k, err, errlen);
+	if (!e)
+		e = shape_of(&b->shape, m, lim->rank, lim->world > 1 ? lim->world : 1, err, errlen);
 	if (e)
 		return e;
 	b->n_threads = b->n_active = lim->threads > 0 ? lim->threads : 1;

@@ -28,6 +28,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/net.h"
+#include "kernels/shape.h"
 #include "kern.h"
 #include "sample.h"
 #include "team.h"
@@ -110,6 +111,7 @@ struct sr_backend {
 	const struct kern *k;
 	struct sr_model   m;         /* a copy; m.layer is ours too */
 	struct sr_limits  lim;
+	struct rank_shape shape;     /* with the floats of a row of each place */
 	struct net        net;
 	struct team      *team;
 	int32_t           n_threads; /* created; each has a share of the weights */
@@ -120,7 +122,6 @@ struct sr_backend {
 
 	/* shared by the threads */
 	float   *place[P_LOGITS + 1];/* [SLICE][row], but LOGITS [logit_rows][n_vocab] */
-	int32_t  width[P_LOGITS + 1];/* floats of a row */
 	uint8_t *tiles[N_FORMS];     /* [SLICE / KERN_TILE] tiles of the widest row */
 	float   *angle[SR_KINDS];    /* [SLICE][dims] cos, sin; kinds that rotate alike share them */
 	float   *freq[SR_KINDS];     /* [dims / 2], likewise */

@@ -69,7 +69,7 @@ static float *row_of(struct dev *d, enum place p, int32_t t, int32_t T)
 		base = d->x;
 	if (T <= SOLO && p == P_Y)
 		base = d->y;
-	return base + (size_t)t * (size_t)d->b->width[p];
+	return base + (size_t)t * (size_t)d->b->shape.width[p];
 }
 
 void ops_breathe(struct dev *d)
@@ -166,7 +166,7 @@ static void make_tiles(struct dev *d, enum place x, const struct weight *w, int 
 		struct kern_rows to = tiles_of(d, (enum kern_form)f, w->k, T);
 
 		if (w->forms & 1u << f && r.from < r.to)
-			d->b->k->make_rows(&to, row_of(d, x, 0, T), (size_t)d->b->width[x], r.from, r.to);
+			d->b->k->make_rows(&to, row_of(d, x, 0, T), (size_t)d->b->shape.width[x], r.from, r.to);
 	}
 	if (!solo)
 		enter(d, bit(P_TILES), 0);
@@ -186,7 +186,7 @@ static void multiply_run(struct dev *d, const struct weight *w, const struct par
 
 		col += q->col;
 		d->b->k->matmul(q->type, w->k, at, n, cols, &x, w->bias ? w->bias + col : NULL,
-			row_of(d, y, 0, SOLO + 1) + col, (size_t)d->b->width[y], at + (size_t)n * q->block_bytes);
+			row_of(d, y, 0, SOLO + 1) + col, (size_t)d->b->shape.width[y], at + (size_t)n * q->block_bytes);
 		at += (size_t)n * q->block_bytes;
 		if (step < r.to - r.from)
 			ops_breathe(d);
@@ -340,8 +340,8 @@ static struct kern_attend question(struct dev *d, int l, const struct token_run 
 	uint8_t *layer = kv_area(b, 0, l, g);
 
 	return (struct kern_attend){
-		.q = row_of(d, P_QKV, it->t, SOLO + 1) + head, .ld_q = (size_t)b->width[P_QKV],
-		.out = row_of(d, P_A, it->t, SOLO + 1) + head, .ld_out = (size_t)b->width[P_A],
+		.q = row_of(d, P_QKV, it->t, SOLO + 1) + head, .ld_q = (size_t)b->shape.width[P_QKV],
+		.out = row_of(d, P_A, it->t, SOLO + 1) + head, .ld_out = (size_t)b->shape.width[P_A],
 		.n = it->n, .heads = h1 - h0, .head_dim = kind->head_dim, .first = first->position,
 		.window = kind->window, .scale = kind->scale, .cap = kind->cap, .table = b->slot[first->slot].table,
 		.kv = b->kv, .block_stride = b->kv_block, .k_off = (size_t)(layer - b->kv),
@@ -527,12 +527,12 @@ static void sample_results(struct dev *d, float cap, int i0, int R)
 
 static void put(struct dev *d, enum place p, const float *from, int T)
 {
-	memcpy(row_of(d, p, 0, T), from, (size_t)T * (size_t)d->b->width[p] * sizeof(float));
+	memcpy(row_of(d, p, 0, T), from, (size_t)T * (size_t)d->b->shape.width[p] * sizeof(float));
 }
 
 static void get(struct dev *d, enum place p, float *to, int T)
 {
-	memcpy(to, row_of(d, p, 0, T), (size_t)T * (size_t)d->b->width[p] * sizeof(float));
+	memcpy(to, row_of(d, p, 0, T), (size_t)T * (size_t)d->b->shape.width[p] * sizeof(float));
 }
 
 const struct ops cpu_ops = {

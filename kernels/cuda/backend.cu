@@ -113,21 +113,15 @@ static bool has_order(const struct sr_tensor *t)
 static void lay_products(struct sr_backend *b, struct cutter *c, size_t rows)
 {
 	const struct sr_model *m = &b->m;
-	const struct sr_attn *kind = &m->kind[0];    /* all kinds have its sizes: check_shape() */
 	struct dev *d = &b->d;
-	int32_t outputs = m->n_vocab, inputs = m->d_model;
-	const int32_t H = kind->n_heads, G = kind->n_kv_heads, E = kind->head_dim;
+	size_t inputs = (size_t)d->shape.inputs;
 
-	for (int32_t n : { (H + 2 * G) * E, 2 * m->d_ff, m->d_model })
-		outputs = n > outputs ? n : outputs;
-	for (int32_t k : { H * E, m->d_ff })
-		inputs = k > inputs ? k : inputs;
 	d->few_part = (float *)cut(c, few_part_bytes(d), 1);
-	d->arrived_n = few_tiles(outputs);
+	d->arrived_n = few_tiles(d->shape.outputs);
 	d->arrived = (uint32_t *)cut(c, d->arrived_n, sizeof(uint32_t));
-	d->ordered = any_weight(m, has_order) ? (bf16 *)cut(c, rows * (size_t)inputs, sizeof(bf16)) : NULL;
+	d->ordered = any_weight(m, has_order) ? (bf16 *)cut(c, rows * inputs, sizeof(bf16)) : NULL;
 	if (d->capability >= 89 && !d->deterministic && any_weight(m, is_f8)) {
-		d->x8 = (uint32_t *)cut(c, rows * (size_t)inputs, 1);
+		d->x8 = (uint32_t *)cut(c, rows * inputs, 1);
 		d->x8_scale = (float *)cut(c, rows, sizeof(float));
 	}
 }
@@ -157,16 +151,11 @@ static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 	const struct sr_model *m = &b->m;
 	struct dev *d = &b->d;
 	struct cutter c = { base, 0, ALIGN };
-	const int32_t H = m->kind[0].n_heads, G = m->kind[0].n_kv_heads, E = m->kind[0].head_dim;
-	const int32_t D = m->d_model, F = m->d_ff;
-	const int32_t width[] = { D, D, D, (H + 2 * G) * E, H * E, 2 * F, F, m->n_vocab };
 	size_t T = (size_t)b->lim.tokens, R = logit_rows(b), V = (size_t)m->n_vocab, rows = T > R ? T : R;
 
-	for (int p = P_X; p <= P_LOGITS; p++) {
-		d->width[p] = width[p];
-		d->place[p] = cut(&c, (p == P_LOGITS ? R : rows) * (size_t)width[p],
+	for (int p = P_X; p <= P_LOGITS; p++)
+		d->place[p] = cut(&c, (p == P_LOGITS ? R : rows) * (size_t)d->shape.width[p],
 			is_f32((enum place)p) ? sizeof(float) : sizeof(bf16));
-	}
 	for (int32_t i = 0; i < m->n_kinds; i++) {
 		size_t pairs = (size_t)m->kind[i].rope.dims / 2;
 		int32_t like = sr_rope_like(m, i);
@@ -262,12 +251,6 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 		return refuse(-ENOTSUP, err, errlen,
 			"%d query heads, %d KV heads of width %d: the width must be 16, 32, 64, "
 			"96, 128 or 256, and 1 to 16 query heads share a KV head", H, G, E);
-	for (int32_t i = 1; i < m->n_kinds; i++)
-		if (m->kind[i].n_heads != H || m->kind[i].n_kv_heads != G || m->kind[i].head_dim != E)
-			return refuse(-ENOTSUP, err, errlen,
-				"%d query heads, %d KV heads of width %d in some layers, %d, %d and %d in others: "
-				"they must be the same in all", H, G, E, m->kind[i].n_heads, m->kind[i].n_kv_heads,
-				m->kind[i].head_dim);
 	if (m->embed.index.bytes)
 		return refuse(-ENOTSUP, err, errlen, "tensor %s: embeddings with groups out of order (act-order) are "
 			"not supported by the CUDA back end", m->embed.name);
@@ -307,6 +290,8 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	b->d.b = b;
 	b->d.m = &b->m;
 	e = check_shape(m, lim, err, errlen);
+	if (!e)
+		e = shape_of(&b->d.shape, m, lim->rank, lim->world > 1 ? lim->world : 1, err, errlen);
 	if (!e)
 		e = find_device(&b->d, err, errlen);
 	if (e)
@@ -661,7 +646,7 @@ static int arm(struct sr_backend *b, int32_t i, int fd)
 
 void put(struct dev *d, enum place p, const float *from, int T)
 {
-	size_t n = (size_t)T * (size_t)d->width[p];
+	size_t n = (size_t)T * (size_t)d->shape.width[p];
 	bf16 *half = (bf16 *)malloc(n * sizeof(*half));
 
 	for (size_t i = 0; i < n; i++)
@@ -675,7 +660,7 @@ void put(struct dev *d, enum place p, const float *from, int T)
 
 void get(struct dev *d, enum place p, float *to, int T)
 {
-	size_t n = (size_t)T * (size_t)d->width[p];
+	size_t n = (size_t)T * (size_t)d->shape.width[p];
 	bf16 *half = (bf16 *)malloc(n * sizeof(*half));
 
 	cuda_ok(d, cudaMemcpyAsync(is_f32(p) ? (void *)to : half, d->place[p], n * (is_f32(p) ? 4 : 2),

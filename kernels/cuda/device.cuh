@@ -32,6 +32,7 @@
 #include "kernel.cuh"
 #include "kernels/batch.h"
 #include "kernels/net.h"
+#include "kernels/shape.h"
 
 #define BLOCK 16                     /* tokens of a KV block */
 #define TILE_ROWS 64                 /* (token, query head) pairs in one piece of a run's attention */
@@ -174,7 +175,7 @@ struct dev {
 	struct loader *loader;       /* used during open; weights_free() frees it */
 
 	void  *place[P_LOGITS + 1];
-	int32_t width[P_LOGITS + 1];
+	struct rank_shape shape;     /* with the elements of a row of each place */
 	float *freq[SR_KINDS];       /* [dims / 2]; kinds that rotate alike share them */
 	float2 *angle[SR_KINDS];     /* [tokens][dims / 2] cos, sin; likewise */
 	float *part;                 /* [most_works][n_heads][head_dim + 2]: o, then max and sum */

@@ -156,7 +156,7 @@ void roof_count(const struct dev *d, struct sr_batch *b)
 {
 	const struct roof *r = &d->roof;
 	const struct sr_model *m = d->m;
-	const struct sr_attn *kind = &m->kind[0];    /* all kinds have its sizes: check_shape() */
+	const struct sr_attn *kind = &m->kind[0];    /* all kinds have its sizes: shape_of() */
 	double position = 2.0 * kind->n_kv_heads * kind->head_dim * (d->kv_f8 ? 1 : sizeof(bf16));
 	double full = m->n_layers - r->windows, macs, bytes;
 	double seen = 0, read = 0;           /* positions in all layers: seen counts them per token, read once

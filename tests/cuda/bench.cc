@@ -725,7 +725,7 @@ static int measure()
 	}
 	fill(b->d.kv, (size_t)lim.n_blocks * b->kv_block);
 	for (enum place p : { P_Y, P_QKV, P_A, P_GU, P_ACT })
-		fill(b->d.place[p], (size_t)sc->tokens * (size_t)b->d.width[p] * sizeof(bf16));
+		fill(b->d.place[p], (size_t)sc->tokens * (size_t)b->d.shape.width[p] * sizeof(bf16));
 	if (!read_ceiling)
 		ceilings();
 	decodes();

@@ -32,5 +32,5 @@ const struct net *truth_net(struct drive *d)
 
 int truth_width(struct drive *d, enum place p)
 {
-	return d->b->width[p];
+	return d->b->shape.width[p];
 }

@@ -625,10 +625,10 @@ static void test_ordered_producers(void **)
 				add_norm(d, 1, NULL, y->norm1, 1e-5f, 20);
 			assert_true(!d->made_for == apart);
 			matmul(d, P_Z, act ? P_ACT : P_Y, w, 20);
-			d->width[P_Z] = 64;
+			d->shape.width[P_Z] = 64;
 			out[apart].assign(20 * 64, NAN);
 			get(d, P_Z, out[apart].data(), 20);
-			d->width[P_Z] = b.t->m.d_model;
+			d->shape.width[P_Z] = b.t->m.d_model;
 		}
 		for (size_t i = 0; i < out[0].size(); i++)
 			assert_true(out[0][i] == out[1][i] && out[0][i] != 0);

@@ -53,7 +53,7 @@ static void put_both(enum place p, int T, uint32_t seed)
 {
 	static float x[T_MAX * WIDE];
 
-	fill(x, T * truth.b->width[p], seed);
+	fill(x, T * truth.b->shape.width[p], seed);
 	op->put(&truth.b->dev[0], p, x, T);
 	op->put(&other.b->dev[0], p, x, T);
 }
@@ -62,7 +62,7 @@ static void put_both(enum place p, int T, uint32_t seed)
 static void compare(const char *verb, enum place p, int T, double bound)
 {
 	static float a[T_MAX * WIDE], b[T_MAX * WIDE];
-	int n = truth.b->width[p];
+	int n = truth.b->shape.width[p];
 
 	op->get(&truth.b->dev[0], p, a, T);
 	op->get(&other.b->dev[0], p, b, T);

@@ -1,0 +1,46 @@
+/* shape.h - what one rank holds of a model, and how wide the places of its activations are.
+ *
+ * Ranks divide a model in whole units, so shares may be uneven and none is padded:
+ *
+ *	q, o          query heads, with the KV heads that they read
+ *	k, v, cache   KV heads; with more ranks than KV heads several ranks hold a copy of one
+ *	gate, up, down    runs of 64 columns, or whole groups of down's scales
+ *	embed, head   runs of 64 rows of the vocabulary
+ *	norms, X      whole on every rank
+ *
+ * Pure functions of their arguments; nothing else decides who holds what.  Core opens one rank so
+ * far, which holds all.
+ */
+#ifndef SR_SHAPE_H
+#define SR_SHAPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct rank_part { int32_t from, n; };      /* of the whole model's: from .. from+n-1 */
+
+struct rank_shape {
+	struct { struct rank_part heads, kv_heads; } kind[SR_KINDS]; /* as sr_model.kind */
+	struct rank_part vocab;             /* rows of embed and head */
+	int32_t width[P_LOGITS + 1];         /* elements of a row of each place, in the widest layer */
+	int32_t inputs, outputs;             /* most of any product */
+};
+
+/* Columns of gate and up, which are inputs of down. */
+struct rank_part shape_ff(const struct sr_layer *y, int32_t rank, int32_t world);
+
+/* 0, or -ENOTSUP and a line in err: kinds of attention with other heads than the first kind, because
+ * KV blocks have one size for all layers; or so many ranks that this one would hold nothing. */
+int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int32_t world, char *err,
+             size_t errlen);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
