@@ -1,17 +1,17 @@
 /* LINK: @daemon shmring/client.c -luring -lhugetlbfs -lxxhash */
-/* bench_host.c - what everything but the numbers costs: the daemon's pieces in this process, over
+/* bench_host.c - what everything but the computation costs: the daemon's parts in this process, over
  * the null device.
  *
  *	bench_host [FILE.jsonl]      exit 1 if a figure is below its floor
  *
- * CPU of a step: clients_take, sched_step, clients_flush and clients_chores, which is plan, launch, reap and the
- * records in the clients' rings; the time inside the null device is taken off.  All rows have the
- * same length, so each takes a block in the same step, one step in BLOCK: those are medians by
- * themselves, weighted as often as they come.
+* CPU of a step: clients_take, sched_step, clients_flush and clients_chores: plan, launch, reap and the
+ * records in the clients' rings, without the time inside the null device.  All rows have the
+ * same length, so each takes a block in the same step, one step in BLOCK.  Those steps have a median of
+ * their own, weighted by how often they come.
  *
- * Tokens per second: the loop in one thread, clients that poll in another, and every token
- * counted where it arrives.  Both threads poll: where they had less than two cores, others took
- * them, and the figure is about those.  System calls are counted in both (tests/rig/syscalls.h).
+ * Tokens per second: the loop in one thread, polling clients in another, every token counted where it
+ * arrives.  If both threads had less than two whole cores, other programs ran and the figure is about
+ * those.  System calls are counted in both (tests/rig/syscalls.h).
  */
 #include <assert.h>
 #include <errno.h>
@@ -168,7 +168,7 @@ static void ask(struct sr_conn *c, uint32_t max_tokens)
 	MUST(sr_submit(c, &q, NULL) == 0);
 }
 
-/* Read what is there: tokens, and ENDs into *ends. */
+/* Read what has come: returns tokens, counts ENDs in *ends. */
 static uint64_t read_all(struct sr_conn *c, uint64_t *ends)
 {
 	static _Thread_local struct sr_record r[256];
@@ -289,7 +289,7 @@ static void *loop(void *arg)
 	return NULL;
 }
 
-/* One thread reads all connections in turn, and asks again as soon as an answer is over. */
+/* One thread reads all connections in turn, and sends the next request as soon as an answer ends. */
 static void *poller(void *arg)
 {
 	uint64_t ends[CONNS] = { 0 };
@@ -310,7 +310,7 @@ static void *poller(void *arg)
 	return NULL;
 }
 
-/* How much of a core a thread had in a round: less than all, and others were on the machine. */
+/* The part of a core that a thread had in a round.  Less than 1: other programs ran. */
 static double thread_cpu(pthread_t t)
 {
 	struct timespec at;

@@ -1,5 +1,5 @@
 /* LINK: @config -lyaml */
-/* fuzz_config.c - a configuration file of any bytes sets options or ends in a sentence. */
+/* fuzz_config.c - a configuration file of any bytes sets options or ends with an error sentence. */
 #include <stdint.h>
 #include <stdlib.h>
 

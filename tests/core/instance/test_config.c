@@ -1,5 +1,5 @@
 /* LINK: @config -lyaml -Wl,--wrap=geteuid,--wrap=mkdir,--wrap=lstat */
-/* test_config.c - flags, YAML, help: what scripts give, what is set, what is said. */
+/* test_config.c - flags, YAML, help: what scripts give, what is set, what is printed. */
 #include "core/instance/config.c"               /* before cmocka, whose fail() is a macro */
 
 #include <fcntl.h>
@@ -123,7 +123,7 @@ static void test_forms(void **state)
 	config_free(&c);
 	good("--log-level debug --max-logprobs -1 --gpu-memory-utilization .5 --ssl-certfile c --ssl-keyfile k "
 	     "--ssl-ca-certs a - ");
-	assert_string_equal(c.model, "-");         /* a word like another */
+	assert_string_equal(c.model, "-");         /* an ordinary word */
 	assert_true(c.max_logprobs == 20 && c.gpu_memory_utilization == 0.5);
 	config_free(&c);
 	good("--port 1 --port 2 --api-key a --api-key b c");
@@ -234,12 +234,12 @@ static void test_yaml(void **state)
 	assert_true(c.enable_chunked_prefill && !c.uds);
 	config_free(&c);
 	good(with("port: 1\nserved-model-name: [a, b]\nmodel: x\n", "--port 2 --served-model-name z -- y"));
-	assert_int_equal(c.port, 2);              /* the command line wins, lists whole, wherever it stands */
+	assert_int_equal(c.port, 2);              /* the command line wins, lists as a whole, in any order */
 	assert_int_equal(c.n_served_names, 1);
 	assert_string_equal(c.served_name[0], "z");
 	assert_string_equal(c.model, "y");
 	config_free(&c);
-	for (size_t i = 0; i < 5; i++) {              /* nothing, in every spelling */
+	for (size_t i = 0; i < 5; i++) {              /* null, in every spelling */
 		static const char *const nothing[] = { "", "~\n", "null\n", "# none\n", "---\n...\n" };
 
 		good(with(nothing[i], ""));
@@ -248,7 +248,7 @@ static void test_yaml(void **state)
 	good(with("uds: ~\nmodel:\nssl-keyfile: None\ncompilation-config: {}\nno-enable-prefix-caching: true\n"
 	          "compilation-config.a: 1\ncompilation-config.b: 2\nhost: \"null\"\n", ""));
 	assert_true(!c.uds && !c.model && !c.ssl_keyfile && !c.enable_prefix_caching);
-	assert_string_equal(c.host, "null");         /* in quotes it is a word */
+	assert_string_equal(c.host, "null");         /* in quotes it is a string */
 	config_free(&c);
 	snprintf(line, sizeof(line), "--config=%s", yaml_path);
 	with("port: 7\n", "");
@@ -389,7 +389,7 @@ static void test_asked(void **state)
 	assert_string_equal(err_text, "max-num-seq is unknown; did you mean --max-num-seqs?");
 }
 
-/* Each program is given all flags of vLLM's; the one whom a flag would concern warns, once. */
+/* Each program accepts all of vLLM's flags.  The program that a flag concerns warns about it, once. */
 static void test_warnings(void **state)
 {
 	static const struct { const char *line; enum config_for who; const char *says; } cases[] = {
@@ -474,13 +474,13 @@ static void test_run_dir(void **state)
 	unsetenv("RUNTIME_DIRECTORY");
 }
 
-static uid_t self;                     /* 0: who it is */
+static uid_t self;                     /* 0: the real one */
 
 uid_t __real_geteuid(void);
 uid_t __wrap_geteuid(void);
 uid_t __wrap_geteuid(void) { return self ? self - 1 : __real_geteuid(); }
 
-/* Where it is, by whom we are and what the environment says. */
+/* Where the run directory is, by user and environment. */
 static void test_run_dir_of_whom(void **state)
 {
 	static const struct { uid_t uid; const char *base, *xdg, *instance, *want; } cases[] = {
@@ -518,7 +518,7 @@ static void test_run_dir_of_whom(void **state)
 		unsetenv("XDG_RUNTIME_DIR");
 }
 
-/* /tmp/slipring-77 as a case has it; everything else as it is. */
+/* stat() of /tmp/slipring-77 as the case says; of everything else the real one. */
 static const struct in_tmp { mode_t mode; uid_t uid; } *there;
 
 int __real_mkdir(const char *path, mode_t mode);
@@ -542,12 +542,12 @@ int __wrap_lstat(const char *path, struct stat *st)
 	return 0;
 }
 
-/* Anybody may have made the folder in /tmp: nobody looks for a daemon, nor for an instance's, in a
- * stranger's; and neither does the daemon begin there. */
+/* Any user may have made the folder in /tmp.  In another user's folder no program looks for a daemon or an
+ * instance, and no daemon starts. */
 static void test_run_dir_of_strangers(void **state)
 {
 	static const struct { struct in_tmp there; int want; } cases[] = {
-		{ { 0, 77 }, 0 },                                /* made now */
+		{ { 0, 77 }, 0 },                                /* just made */
 		{ { S_IFDIR | 0700, 77 }, 0 },
 		{ { S_IFDIR | 0755, 77 }, 0 },
 		{ { S_IFDIR | 0700, 78 }, -EPERM },
@@ -577,7 +577,7 @@ static void test_run_dir_of_strangers(void **state)
 			                                sizeof(err)) < 0);
 	}
 	assert_non_null(strstr(config_run_dir_why(-EPERM), "nobody else may write"));
-	setenv("RUNTIME_DIRECTORY", "/run/a", 1);                /* and what is named is taken */
+	setenv("RUNTIME_DIRECTORY", "/run/a", 1);                /* a named directory is used */
 	assert_int_equal(config_find_run_dir("b", dir, sizeof(dir)), 0);
 	assert_string_equal(dir, "/run/a/b");
 	self = 0;
@@ -599,7 +599,7 @@ static void test_run_dir_refused(void **state)
 	assert_int_equal(config_socket(&k, file, sizeof(file)), -ENAMETOOLONG);
 	k = (struct config){ .instance = "a/b" };
 	assert_int_equal(config_socket(&k, file, sizeof(file)), -EINVAL);
-	longest[49] = 0;                         /* a name is of 48 bytes at most */
+	longest[49] = 0;                         /* a name has 48 bytes at most */
 	assert_int_equal(config_run_dir(longest, file, sizeof(file)), -EINVAL);
 	fd = mkstemp(base);
 	assert_true(fd >= 0 && close(fd) == 0);
@@ -641,7 +641,7 @@ static size_t help(const char *topic, char *to, size_t n, int rc)
 	return strlen(to);
 }
 
-/* Every option is in the help, under a topic; and the table contradicts itself nowhere. */
+/* Every option is in the help, under a topic, and the table does not contradict itself. */
 static void test_table(void **state)
 {
 	static char all[1 << 17], one[4096];
@@ -670,7 +670,7 @@ static void test_table(void **state)
 	assert_string_equal(one, "");
 }
 
-/* The page that says what becomes of each flag of vLLM's names them all. */
+/* docs/vllm.md names every flag of vLLM's. */
 static void test_documented(void **state)
 {
 	static char text[1 << 18];
@@ -694,7 +694,7 @@ static void test_documented(void **state)
 	}
 }
 
-/* What is another in a second reading, by the flags of one program. */
+/* Which settings differ at the second reading, for the flags of one program. */
 static void test_differ(void **state)
 {
 	static const struct { const char *a, *b; enum config_for who; const char *names; } cases[] = {
@@ -713,7 +713,7 @@ static void test_differ(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		static char texts[4000];              /* run() has one place for its words */
+		static char texts[4000];              /* run() has one buffer for its words */
 		const char *name[64];
 		char all[1000] = "";
 		struct config first;

@@ -1,6 +1,6 @@
 /* LINK: core/instance/fresh.c tools/bench/bench_save.c tools/bench/bench_report.c tools/bench/bench_arrival.c tools/bench/bench_metrics.c tools/figures.c core/instance/stats.c tools/save.c core/instance/refuse.c -ljansson -lyaml -Wl,--wrap=fsync,--wrap=renameat,--wrap=getrandom,--wrap=fdopen,--wrap=fclose */
-/* test_fresh.c - a file that takes its place when it is whole: a link put beside it is not followed, what
- * fails leaves all as it was. */
+/* test_fresh.c - a file replaces the old one when it is whole.  A link put beside it is not followed, and a
+ * failure leaves all as it was. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@
 
 static char dir[64], path[96], victim[96];
 static const char *fault;
-static int same_names;                   /* as often the same name is drawn */
+static int same_names;                   /* how often the same name is drawn */
 
 #define WRAP(type, name, args, pass) \
 	type __real_##name args; type __wrap_##name args; \
@@ -145,7 +145,7 @@ static void takes_its_place(void **state)
 	assert_string_equal(text_of(path), "new");
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 07777, 0644);
-	fresh_drop(&w);                          /* done: nothing to give up */
+	fresh_drop(&w);                          /* done: nothing to drop */
 	assert_string_equal(text_of(path), "new");
 	assert_int_equal(fresh_open(&w, AT_FDCWD, path, 0600), 0);
 	fputs("never", w.f);
@@ -166,7 +166,7 @@ static void follows_no_link(void **state)
 	assert_int_equal(symlink(victim, path), 0);
 	snprintf(beside, sizeof(beside), "%s.new-0707070707070707", path);
 	assert_int_equal(symlink(victim, beside), 0);
-	same_names = 3;                          /* drawn three times: as if it had been foreseen */
+	same_names = 3;                          /* drawn three times, as if an attacker had guessed it */
 	assert_int_equal(fresh_open(&w, AT_FDCWD, path, 0666), 0);
 	assert_string_not_equal(w.beside, beside);
 	fputs("new", w.f);
@@ -203,7 +203,7 @@ static void what_fails(void **state)
 	}
 	assert_int_equal(fresh_open(&w, AT_FDCWD, path, 0666), 0);
 	fputs("new", w.f);
-	fault = "fclose";                        /* what a network's file system tells only now */
+	fault = "fclose";                        /* a network file system may fail only here */
 	assert_int_equal(fresh_done(&w), -EDQUOT);
 	fault = NULL;
 	assert_null(w.f);
@@ -227,17 +227,17 @@ static void what_fails(void **state)
 	assert_int_equal(fresh_done(&w), -EFBIG);
 	assert_int_equal(fresh_open(&w, AT_FDCWD, path, 0666), 0);
 	fputs("longer than the disk", w.f);
-	assert_int_equal(fflush(w.f), EOF);      /* an error that was met before is not forgotten */
+	assert_int_equal(fflush(w.f), EOF);      /* an earlier error is kept */
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
-	errno = ENOTTY;                          /* of some other call */
+	errno = ENOTTY;                          /* from another call */
 	assert_int_equal(fresh_done(&w), -EIO);
 	assert_string_equal(text_of(path), "old");
 	memset(long_path, 'x', sizeof(long_path) - 1);
 	long_path[sizeof(long_path) - 1] = 0;
 	assert_int_equal(fresh_open(&w, AT_FDCWD, long_path, 0666), -ENAMETOOLONG);
-	long_path[PATH_MAX] = 0;                 /* one byte too long for its end */
+	long_path[PATH_MAX] = 0;                 /* one byte too long for the NUL */
 	assert_int_equal(fresh_open(&w, AT_FDCWD, long_path, 0666), -ENAMETOOLONG);
-	long_path[PATH_MAX - 5] = 0;             /* it fits, the name beside it does not */
+	long_path[PATH_MAX - 5] = 0;             /* it fits; the temporary name does not */
 	assert_int_equal(fresh_open(&w, AT_FDCWD, long_path, 0666), -ENAMETOOLONG);
 	assert_int_equal(fresh_open(&w, AT_FDCWD, "/nowhere/at/all", 0666), -ENOENT);
 	assert_null(w.f);
@@ -265,7 +265,7 @@ static void who_writes(void **state)
 	json_decref(j);
 }
 
-/* A key of a file of settings: its line is replaced, or one is added; else the file stays as it was. */
+/* Save a key in a settings file: its line is replaced, or one is added; all other lines stay. */
 static void one_key(void **state)
 {
 	static const struct { const char *was, *key, *is; int rc; } cases[] = {
@@ -294,7 +294,7 @@ static void one_key(void **state)
 			assert_non_null(strstr(err, path));
 	}
 	snprintf(fresh, sizeof(fresh), "%s/new.yaml", dir);
-	assert_int_equal(save_key(fresh, "b", "2", err, sizeof(err)), 0);   /* none is there yet */
+	assert_int_equal(save_key(fresh, "b", "2", err, sizeof(err)), 0);   /* no file yet */
 	assert_string_equal(text_of(fresh), "b: 2\n");
 	assert_int_equal(save_key("/no/where", "b", "2", err, sizeof(err)), -ENOENT);
 	assert_int_equal(save_key(dir, "b", "2", err, sizeof(err)), -EINVAL);

@@ -62,7 +62,7 @@ static void test_level_triggered(void **state)
 	assert_int_equal(io_watch_add(*state, &w), 0);
 	assert_int_equal(write(fd[1], "abc", 3), 3);
 	spin(*state, 20);
-	assert_int_equal(s.reads, 3);             /* one byte a callback: it came three times */
+	assert_int_equal(s.reads, 3);             /* one byte a callback: three callbacks */
 	assert_int_equal(s.events, IO_IN);
 	io_watch_del(*state, &w);
 	assert_int_equal(write(fd[1], "d", 1), 1);
@@ -83,7 +83,7 @@ static void test_change_of_interest(void **state)
 	assert_int_equal(io_watch_add(*state, &w), 0);
 	assert_int_equal(write(fd[1], "x", 1), 1);
 	spin(*state, 5);
-	assert_int_equal(s.n, 0);                 /* nothing was asked for */
+	assert_int_equal(s.n, 0);                 /* no event was asked for */
 	io_watch_set(*state, &w, IO_OUT);
 	io_sleep(*state, io_now() + 100 * MS);
 	io_watch_set(*state, &w, IO_IN);
@@ -91,7 +91,7 @@ static void test_change_of_interest(void **state)
 	assert_int_equal(s.events, IO_OUT);
 	s = (struct seen){ 0 };
 	spin(*state, 5);
-	assert_int_equal(s.n, 0);                 /* there is input, but it was unasked again */
+	assert_int_equal(s.n, 0);                 /* there is input, but interest was withdrawn */
 	close(fd[1]);
 	spin(*state, 5);
 	assert_true(s.n > 0 && s.events == IO_HUP);
@@ -244,7 +244,7 @@ static void test_reads(void **state)
 	free(buf);
 }
 
-/* Into memory that the kernel knows and memory that it does not; more at once than there is room for. */
+/* Into registered memory and other memory; more reads at once than there is room for. */
 static void test_many_reads(void **state)
 {
 	enum { N = 64, EACH = 512 };
@@ -262,9 +262,9 @@ static void test_many_reads(void **state)
 	assert_int_equal(write(fd, known, N * EACH), N * EACH);
 	assert_int_equal(io_buffers(*state, iov, 17), -ENOTSUP);
 	rc = io_buffers(*state, iov, 2);
-	assert_true(uring ? rc == 0 || rc == -ENOMEM : rc == -ENOTSUP);   /* as much as RLIMIT_MEMLOCK lets us */
+	assert_true(uring ? rc == 0 || rc == -ENOMEM : rc == -ENOTSUP);   /* as RLIMIT_MEMLOCK allows */
 	assert_true(io_buffers(*state, iov, 1) == rc);                    /* instead of the two */
-	for (int round = 0; round < 3; round++) {                         /* known, half of it, not any more */
+	for (int round = 0; round < 3; round++) {                         /* registered, half of it, none */
 		memset(known, 0, N * EACH);
 		memset(unknown, 0, N * EACH);
 		s = (struct seen){ 0 };
@@ -288,7 +288,7 @@ static void test_many_reads(void **state)
 	free(unknown);
 }
 
-/* Hours, or for ever: an event ends it. */
+/* A sleep of hours, or without limit: an event ends it. */
 static void test_long_sleeps(void **state)
 {
 	static const uint64_t hours[] = { 0, 2, 1ull << 21 };
@@ -298,10 +298,10 @@ static void test_long_sleeps(void **state)
 
 		assert_true(sleep_until_rung(*state, until) < 5000 * MS);
 	}
-	io_sleep(*state, 1);                      /* long ago: not at all */
+	io_sleep(*state, 1);                      /* in the past: no sleep */
 }
 
-/* A descriptor that is none, or one that cannot be waited for, is told at once or in the callback. */
+/* A closed descriptor, or one that cannot be polled, is reported at once or in the callback. */
 static void test_bad_descriptors(void **state)
 {
 	bool uring = strcmp(io_kind(*state), "io_uring") == 0;
@@ -316,8 +316,8 @@ static void test_bad_descriptors(void **state)
 		assert_true(s.n >= 1 && s.events == (IO_IN | IO_HUP));
 		io_watch_del(*state, &closed);
 	}
-	io_watch_del(*state, &closed);            /* it is not there: nothing to do */
-	assert_int_equal(pipe(fd), 0);            /* and its place is free for the next one */
+	io_watch_del(*state, &closed);            /* not added: nothing to do */
+	assert_int_equal(pipe(fd), 0);            /* its place is free for the next one */
 	other.fd = fd[0];
 	s = (struct seen){ 0 };
 	assert_int_equal(io_watch_add(*state, &other), 0);
@@ -354,7 +354,7 @@ static void test_many_timers(void **state)
 
 /* ---- kernels that are older, or forbid it --------------------------------------------------------- */
 
-/* What the kernel says to the first, second, .. attempt at a ring; 1: takes it, 2: and lacks EXT_ARG. */
+/* What the kernel returns for the first, second, .. attempt at a ring.  1: success; 2: success without EXT_ARG. */
 static const int *kernel;
 static int attempts;
 static bool no_epoll;
@@ -406,7 +406,7 @@ static void test_kernels(void **state)
 	static const struct { int say[3], n; const char *kind, *env; } cases[] = {
 		{ { 1 }, 1, "io_uring", NULL }, { { 1 }, 1, "io_uring", "1" },
 		{ { -EINVAL, 1 }, 2, "io_uring", NULL },           /* 5.19: no DEFER_TASKRUN */
-		{ { -EINVAL, -EINVAL, 1 }, 3, "io_uring", NULL },  /* older still */
+		{ { -EINVAL, -EINVAL, 1 }, 3, "io_uring", NULL },  /* older kernels */
 		{ { -EINVAL, -EINVAL, -EINVAL }, 3, "epoll", NULL },
 		{ { 2 }, 1, "epoll", NULL },                       /* before 5.11: no timeout with the wait */
 		{ { -EPERM }, 1, "epoll", NULL },                  /* kernel.io_uring_disabled, seccomp */
@@ -470,7 +470,7 @@ static void test_signals(void **state)
 
 static void armed(struct io_watch *w, uint32_t events) { (void)w, (void)events; }
 
-/* In a child that may make no system call but exit: the kernel kills it at the first other. */
+/* In a child that may only call exit: the kernel kills it at any other system call. */
 static void test_idle_poll_makes_no_system_call(void **state)
 {
 	int status;
@@ -480,12 +480,12 @@ static void test_idle_poll_makes_no_system_call(void **state)
 		struct io_watch w = { .fd = eventfd(0, 0), .events = IO_IN, .fn = armed };
 		struct io *io;
 
-#ifdef __SANITIZE_THREAD__                    /* it makes calls of its own */
+#ifdef __SANITIZE_THREAD__                    /* the sanitizer makes calls of its own */
 		_exit(77);
 #endif
 		if (io_create(&io, 0) < 0 || strcmp(io_kind(io), "io_uring") || io_watch_add(io, &w) < 0)
 			_exit(77);
-		io_poll(io);                      /* hand over what the set-up queued */
+		io_poll(io);                      /* submit what the set-up queued */
 		if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) < 0)
 			_exit(77);
 		for (int i = 0; i < 10000; i++)
@@ -501,7 +501,7 @@ static void test_idle_poll_makes_no_system_call(void **state)
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* More is to be asked of the kernel than there is a queue for, while it is short of memory: all of it is. */
+/* More requests than the queue holds, while the kernel is short of memory: all are submitted in the end. */
 static void test_a_kernel_that_is_short(void **state)
 {
 	enum { N = 600 };
@@ -529,7 +529,7 @@ static void test_a_kernel_that_is_short(void **state)
 	close(fd[1]);
 }
 
-/* A refusal that lasts is no shortage: it ends the process, with the reason. */
+/* A lasting refusal ends the process, with the reason. */
 static void test_a_kernel_that_refuses(void **state)
 {
 	static const int transient[] = { EAGAIN, EBUSY, ENOMEM, EINTR };
@@ -547,7 +547,7 @@ static void test_a_kernel_that_refuses(void **state)
 	for (size_t i = 0; i < sizeof(transient) / sizeof(*transient); i++) {
 		refusal = transient[i];
 		refusals = 2;
-		for (int k = 0; k < 1000; k++) /* each asks for one thing, or two */
+		for (int k = 0; k < 1000; k++) /* each queues one entry, or two */
 			io_watch_set(*state, &w, k % 2 ? 0 : IO_HUP);
 		assert_int_equal(refusals, 0);
 	}

@@ -70,7 +70,7 @@ static void test_send(void **state)
 		assert_int_equal(recv(fd, got, sizeof(got), MSG_DONTWAIT), 511);
 		close(fd);
 	}
-	assert_int_equal(notify_send("X=1"), -ECONNREFUSED);     /* nobody is there any more */
+	assert_int_equal(notify_send("X=1"), -ECONNREFUSED);     /* the receiver is gone */
 	unlink(path);
 	rmdir(dir);
 }
@@ -131,7 +131,7 @@ static void test_socket(void **state)
 
 	(void)state;
 	snprintf(me, sizeof(me), "%d", (int)getpid());
-	for (int i = 0; i < 3; i++)               /* 3, 4 and 5 are somebody's here */
+	for (int i = 0; i < 3; i++)               /* 3, 4 and 5 are in use here */
 		keep[i] = fcntl(3 + i, F_DUPFD_CLOEXEC, 100);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(dup2(STDERR_FILENO, 3 + i), 3 + i);
@@ -206,11 +206,11 @@ static void test_log(void **state)
 	memset(long_text, 'x', sizeof(long_text) - 1);
 	long_text[sizeof(long_text) - 1] = 0;
 	assert_in_range(logged(got, sizeof(got), LOG_INFO, long_text), 1000, 2048);
-	assert_int_equal(got[strlen(got) - 1], '\n');            /* cut, and still a line */
+	assert_int_equal(got[strlen(got) - 1], '\n');            /* cut, and still one line */
 	assert_non_null(strstr(got, "<6>xxx"));
 }
 
-/* What lies in it: whole lines, how many; and of how many it is said that they are lost. */
+/* The whole lines in it, and how many lines it reports as lost. */
 static unsigned long lines_in(int fd, unsigned long *lost)
 {
 	static char text[1 << 20];
@@ -235,7 +235,7 @@ static unsigned long lines_in(int fd, unsigned long *lost)
 	return lines;
 }
 
-/* Nobody reads what stderr is: no line waits for room, none is lost without being counted. */
+/* stderr is never read: no line waits for room, and every lost one is counted. */
 static void test_nobody_reads(void **state)
 {
 	enum { LINES = 20000, WRITERS = 4 };
@@ -255,7 +255,7 @@ static void test_nobody_reads(void **state)
 			continue;
 		} else if (k != TERMINAL)
 			assert_int_equal(pipe(p), 0);
-		if (k == FOREIGN_PIPE) {              /* opened for a file: it has none of its own to this */
+		if (k == FOREIGN_PIPE) {              /* opened by path */
 			FILE *f = tmpfile();
 
 			assert_non_null(f);
@@ -294,7 +294,7 @@ static void test_nobody_reads(void **state)
 	}
 }
 
-/* And there is room again: how many were lost is said once. */
+/* There is room again: the number of lost lines is reported once. */
 static void test_lost(void **state)
 {
 	int p[2], old = dup(STDERR_FILENO);

@@ -1,6 +1,6 @@
 /* LINK: core/instance/stats.c tools/figures.c core/instance/refuse.c -ljansson -Wl,--wrap=posix_fallocate,--wrap=mmap,--wrap=rename,--wrap=fstat,--wrap=getrandom,--wrap=pread */
 /* test_stats.c - the stats page: a reader sees whole words, notices a stale page, and
- * gets from two looks what happened between them. */
+ * computes from two copies what happened between them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,7 +62,7 @@ static void test_open(void **state)
 	assert_int_equal(stats_open(&p, dir), 0);
 	assert_int_equal(p->running, 7);
 	page->running = 8;
-	assert_int_equal(p->running, 7);         /* a copy, until it is read again */
+	assert_int_equal(p->running, 7);         /* a copy: it stays until the next read */
 	assert_int_equal(stats_read(p), 0);
 	assert_int_equal(p->running, 8);
 	assert_int_equal(stats_owner(p), geteuid());
@@ -73,7 +73,7 @@ static void test_open(void **state)
 	assert_int_equal(st.st_mode & 0022, 0);  /* others may read, never write */
 	assert_int_equal(st.st_size, sizeof(*page));
 	stats_close(p);
-	assert_int_equal(msync((void *)(uintptr_t)p, 1, MS_ASYNC), -1); /* it is not mapped any more */
+	assert_int_equal(msync((void *)(uintptr_t)p, 1, MS_ASYNC), -1); /* no longer mapped */
 	stats_close(NULL);
 }
 
@@ -96,25 +96,25 @@ static void test_refused(void **state)
 		assert_null(p);
 		*word = right;
 	}
-	assert_int_equal(truncate(file, 4096), 0);       /* one that is still too short to map */
+	assert_int_equal(truncate(file, 4096), 0);       /* still too short to map */
 	assert_int_equal(stats_open(&p, dir), -EPROTO);
 	assert_int_equal(truncate(file, sizeof(*page)), 0);
 	page->magic = STATS_MAGIC;
 	unlink(file);
 	assert_int_equal(stats_open(&p, dir), -ENOENT);
-	assert_int_equal(symlink("/etc/passwd", file), 0); /* nobody is led elsewhere */
+	assert_int_equal(symlink("/etc/passwd", file), 0); /* a link is not followed */
 	assert_int_equal(stats_open(&p, dir), -ELOOP);
 	unlink(file);
-	assert_int_equal(mkfifo(file, 0600), 0);         /* nor waits */
+	assert_int_equal(mkfifo(file, 0600), 0);         /* and no reader blocks */
 	assert_int_equal(stats_open(&p, dir), -EPROTO);
 	memset(long_dir, 'x', sizeof(long_dir) - 1);
 	long_dir[sizeof(long_dir) - 1] = 0;
 	assert_int_equal(stats_open(&p, long_dir), -ENAMETOOLONG);
-	long_dir[4096 - strlen("/stats") - 1] = 0;       /* with stats it fits, with stats.new not */
+	long_dir[4096 - strlen("/stats") - 1] = 0;       /* "stats" fits, "stats.new" does not */
 	*err = 0;
 	assert_int_equal(stats_create(&page, long_dir, err, sizeof(err)), -ENAMETOOLONG);
 	assert_non_null(strstr(err, "too long"));
-	memset(long_dir, '/', 4096 - strlen("/stats") - 1); /* the longest name there is; one more is no other's */
+	memset(long_dir, '/', 4096 - strlen("/stats") - 1); /* the longest name; one byte more is refused */
 	assert_int_equal(stats_open(&p, long_dir), -ENOENT);
 	long_dir[4096 - strlen("/stats") - 1] = '/';
 	long_dir[4096 - strlen("/stats")] = 0;
@@ -147,7 +147,7 @@ WRAP(-1, int, rename, (const char *from, const char *to), (from, to))
 WRAP(-1, int, fstat, (int fd, struct stat *st), (fd, st))
 WRAP(-1, ssize_t, getrandom, (void *to, size_t n, unsigned flags), (to, n, flags))
 
-static int reads, change_at;              /* calls of pread; before which one a row changes hands */
+static int reads, change_at;              /* calls of pread; a row changes owner before this one */
 
 ssize_t __real_pread(int fd, void *to, size_t n, off_t at);
 ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at);
@@ -163,7 +163,7 @@ ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at)
 	return __real_pread(fd, to, n, at);
 }
 
-/* The page that is there stays the one that is read; no descriptor is left. */
+/* The mapped page is still the one read; no descriptor is left. */
 static void test_fails(void **state)
 {
 	static const struct { const char *name; bool open; int want; } cases[] = {
@@ -200,7 +200,7 @@ static void test_fails(void **state)
 	close(last);
 	assert_int_equal(first, last);
 	stats_destroy(page, dir);
-	fault = "getrandom";                     /* that it can do without */
+	fault = "getrandom";                     /* not needed */
 	assert_int_equal(stats_create(&page, dir, err, sizeof(err)), 0);
 	assert_null(fault);
 	assert_true(page->epoch & 1);
@@ -216,9 +216,9 @@ static void test_stale(void **state)
 	assert_int_equal(stats_open(&p, dir), 0);
 	assert_false(stats_stale(p, dir));
 	unlink(file);
-	assert_false(stats_stale(p, dir));               /* there is none to change to */
+	assert_false(stats_stale(p, dir));               /* there is no other page */
 	assert_int_equal(stats_create(&page, dir, err, sizeof(err)), 0);
-	assert_true(stats_stale(p, dir));                /* the daemon started anew */
+	assert_true(stats_stale(p, dir));                /* the daemon restarted */
 	assert_int_equal(stats_open(&q, dir), 0);
 	assert_false(stats_stale(q, dir));
 	assert_true(q->epoch != p->epoch);
@@ -337,8 +337,8 @@ static void test_peak(void **state)
 	assert_int_equal(m.blocks_peak, 50);
 }
 
-/* A mark's words all stand at the same number, or it is not taken: while it is written over, the
- * reader gets another. */
+/* All words of a mark carry the same number, or it is not used: while it is overwritten, the
+ * reader gets another mark. */
 static atomic_bool stop;
 
 static void *writer(void *arg)

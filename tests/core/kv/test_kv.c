@@ -298,13 +298,13 @@ static void test_half_out(void **state)
 	kv_begin(kv, 6);
 	assert_int_equal(kv_grow(kv, &x.t, 5 * B), 0);
 	assert_int_equal(copies_of(kv, 1), 3);
-	assert_int_equal(kv_demote(kv, 8), 3);        /* but what nobody used may go out */
+	assert_int_equal(kv_demote(kv, 8), 3);        /* unused ones may be copied out */
 	launched(kv);
 	kv_release(kv, &x.t);
 	kv_destroy(kv);
 }
 
-/* Where no copies may be carried nobody waits for them. */
+/* Where no copies are allowed, none is waited for. */
 static void test_no_copies(void **state)
 {
 	struct kv *kv = make(8, 8, 8);
@@ -340,7 +340,7 @@ static void test_no_copies(void **state)
 	kv_destroy(kv);
 }
 
-/* A block copied in by this batch, released again, is nobody's victim before launch. */
+/* A block that this batch copied in and released is not evicted before launch. */
 static void test_pins(void **state)
 {
 	struct kv *kv = make(4, 4, 8);
@@ -364,7 +364,7 @@ static void test_pins(void **state)
 	kv_release(kv, &x.t);
 	kv_check(kv);
 	assert_int_equal(kv_available(kv), 2);
-	assert_int_equal(kv_match(kv, &x.t, 17), 16);   /* held again, it is no cached one that is pinned */
+	assert_int_equal(kv_match(kv, &x.t, 17), 16);   /* held again: no longer cached and pinned */
 	kv_check(kv);
 	assert_int_equal(kv_available(kv), 2);
 	kv_release(kv, &x.t);
@@ -387,10 +387,10 @@ static void test_demote(void **state)
 	(void)state;
 	leave_cached(kv, 0, 64);
 	kv_begin(kv, 1);
-	assert_int_equal(kv_demote(kv, 8), 1);        /* as many as it may carry */
+	assert_int_equal(kv_demote(kv, 8), 1);        /* the copies that it may carry */
 	launched(kv);
 	kv_begin(kv, 8);
-	assert_int_equal(kv_demote(kv, 2), 1);        /* as many as are looked at, without a twin */
+	assert_int_equal(kv_demote(kv, 2), 1);        /* the blocks looked at that have no copy */
 	launched(kv);
 	kv_stats(kv, &st);
 	assert_int_equal(st.n_cached, 4);
@@ -420,7 +420,7 @@ static void test_counters(void **state)
 	struct text x;
 
 	(void)state;
-	assert_int_equal(kv_create(&kv, &(struct kv_config){ 4, 4, B, 8, { 7, 9 }, 0 }), 0); /* 0 owners are one */
+	assert_int_equal(kv_create(&kv, &(struct kv_config){ 4, 4, B, 8, { 7, 9 }, 0 }), 0); /* 0 owners count as one */
 	leave_cached(kv, 0, 2 * B);
 	kv_stats(kv, &got[GROWN]);
 	assert_int_equal(found(kv, 0, 0, 2 * B + 1), 2 * B);
@@ -485,7 +485,7 @@ static void test_next(void **state)
 	kv_destroy(kv);
 }
 
-/* What is matched on the device is of use on the host, too: there it is not the next to go. */
+/* A match on the device counts as use on the host: there it is not evicted next. */
 static void test_twins_age_together(void **state)
 {
 	struct kv *kv = make(8, 4, 8);
@@ -504,7 +504,7 @@ static void test_twins_age_together(void **state)
 	launched(kv);
 	text_make(&x, 9, 0);
 	kv_begin(kv, 0);
-	assert_int_equal(kv_grow(kv, &x.t, 8 * B), 0);  /* nobody is on the device any more */
+	assert_int_equal(kv_grow(kv, &x.t, 8 * B), 0);  /* none is on the device any more */
 	launched(kv);
 	kv_release(kv, &x.t);
 	kv_begin(kv, 8);
@@ -537,7 +537,7 @@ static void test_floors(void **state)
 	(void)state;
 	leave_cached_by(kv, 1, 1, 3 * B);
 	assert_int_equal(kv_kept(kv, 0), 3);            /* alone it has all of the quarter */
-	assert_int_equal(kv_kept(kv, 1), 0);            /* nothing is kept from oneself */
+	assert_int_equal(kv_kept(kv, 1), 0);            /* nothing is kept from its own owner */
 	for (int i = 0; i < 8; i++)
 		leave_cached_by(kv, 0, 10 + i, 4 * B);
 	assert_int_equal(kv_kept(kv, 0), 2);
@@ -545,7 +545,7 @@ static void test_floors(void **state)
 	kv_begin(kv, 0);
 	assert_int_equal(found(kv, 1, 0, 3 * B + 1), 2 * B);
 	text_make(&x, 99, 0);
-	assert_int_equal(kv_grow(kv, &x.t, 16 * B), 0); /* but nobody is refused for its sake */
+	assert_int_equal(kv_grow(kv, &x.t, 16 * B), 0); /* no request is refused for it */
 	kv_launched(kv);
 	kv_release(kv, &x.t);
 	assert_int_equal(kv_kept(kv, 0), 0);
@@ -571,7 +571,7 @@ static void test_floor_ends(void **state)
 	kv_destroy(kv);
 }
 
-/* The host tier has floors of its own: what went down there stays through another's flood. */
+/* The host tier has floors of its own: an owner's blocks there stay through another's flood. */
 static void test_host_floors(void **state)
 {
 	struct kv *kv = make(8, 16, 100);
@@ -591,8 +591,8 @@ static void test_host_floors(void **state)
 	kv_destroy(kv);
 }
 
-/* Many at a time are published as one by one: those with nothing new, with several blocks, and twice
- * the same among them.  Then all are evicted, across runs of cached blocks and holes in them. */
+/* Publishing many at a time equals one by one: with nothing new, with several blocks, with equal ones.
+ * Then all are evicted, across runs of cached blocks and holes in them. */
 static void test_many(void **state)
 {
 	enum { N = 40 };
@@ -624,7 +624,7 @@ static void test_many(void **state)
 	for (int i = 0; i < N; i++)
 		kv_release(kv, t[i]);
 	kv_check(kv);
-	assert_int_equal(found(kv, 20, 0, 4 * B), 3 * B);   /* taken out of the middle, and back as newest */
+	assert_int_equal(found(kv, 20, 0, 4 * B), 3 * B);   /* taken from the middle, returned as newest */
 	kv_stats(kv, &st);
 	assert_int_equal(st.n_held, 0);
 	kv_begin(kv, 0);

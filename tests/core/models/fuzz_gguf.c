@@ -1,5 +1,5 @@
 /* LINK: core/models/gguf.c core/instance/refuse.c */
-/* fuzz_gguf.c - any bytes are a table or a sentence; what is in a table can be read. */
+/* fuzz_gguf.c - any bytes give a table or an error sentence; everything in a table can be read. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static void touch(const void *p, uint64_t n)
 		sink = b[0] ^ b[n - 1];
 }
 
-/* The first two bytes say how much of the file is here, so that -E2BIG is met too. */
+/* The first two bytes say how much of the file is here, so that -E2BIG is covered. */
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	uint64_t file = n < 2 ? 0 : n - 2 + (p[0] & 1 ? (uint64_t)p[1] << 4 : 0);

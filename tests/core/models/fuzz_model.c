@@ -1,6 +1,6 @@
 /* LINK: @models kernels/rope.c -ljansson */
-/* fuzz_model.c - a GGUF file, or a config.json, of any bytes is a model whose tensors lie in its
- * file, or a sentence. */
+/* fuzz_model.c - a GGUF file or config.json of any bytes gives a model whose tensors lie in its
+ * file, or an error sentence. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* LINK: core/models/safetensors.c core/instance/refuse.c -ljansson */
-/* fuzz_safetensors.c - any bytes are a table whose tensors tile the data, or a sentence. */
+/* fuzz_safetensors.c - any bytes give a table whose tensors tile the data, or an error sentence. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
-/* The header as the fuzzer likes it, its length put before it; the first byte: bytes of data. */
+/* The fuzzer's header, with its length before it; the first byte: bytes of data. */
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	uint64_t len = n ? n - 1 : 0, file = 8 + len + (n ? p[0] : 0), bytes = 0;
@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 		abort();
 	}
 	free(q);
-	if (safetensors_parse(&s, p, n, n, err, sizeof(err)) == 0)    /* and the bytes as they are */
+	if (safetensors_parse(&s, p, n, n, err, sizeof(err)) == 0)    /* and the raw bytes */
 		safetensors_free(s);
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* LINK: core/models/gguf.c core/instance/refuse.c -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
-/* test_gguf.c - the GGUF parser: one good file, and a table of lies about it. */
+/* test_gguf.c - the GGUF parser: one good file, and a table of false ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ static char err[400];
 
 static int parse(struct gguf **g, size_t n, uint64_t file)
 {
-	uint8_t *copy = malloc(n + 1);    /* on the heap, so that a sanitizer sees its end */
+	uint8_t *copy = malloc(n + 1);    /* on the heap, so that a sanitizer finds overruns */
 	int rc;
 
 	memcpy(copy, w.b, n);
@@ -96,7 +96,7 @@ static void test_good(void **state)
 	gguf_free(g);
 }
 
-/* Every cut is refused: -E2BIG if the rest is only not here yet, -EINVAL if it is not there. */
+/* Every truncation is refused: -E2BIG if more of the file may come, -EINVAL if not. */
 static void test_cut(void **state)
 {
 	struct gguf *g;
@@ -192,8 +192,8 @@ static void long_name(void)     { two("a",
                                       "12345678901234567890123456789012345678901234567890123456789012345",
                                       64); }
 
-static void same_overlap(void)  { two("ab", "abc", 32); }     /* one name is the other's beginning */
-static void names_twice(void)   { two("t", "t", 32); }        /* and overlap: the first thing wrong is said */
+static void same_overlap(void)  { two("ab", "abc", 32); }     /* one name is a prefix of the other */
+static void names_twice(void)   { two("t", "t", 32); }        /* and overlap: the first fault is reported */
 static void values_twice(void)
 {
 	put_head(&w, 3, 2, 2);
@@ -269,7 +269,7 @@ static void test_lies(void **state)
 	}
 }
 
-/* Any integer type is an integer, any float a float; a negative one is no size. */
+/* Any integer type is accepted as an integer, any float type as a float; a negative size is refused. */
 static void test_value_types(void **state)
 {
 	static const uint8_t two[8] = { 2 }, minus[8] = { 255, 255, 255, 255, 255, 255, 255, 255 };
@@ -304,7 +304,7 @@ static void test_value_types(void **state)
 		assert_int_equal(gguf_bool(g, "other", &b), -ENOENT);
 		gguf_free(g);
 	}
-	array(GGUF_U8, 3);                    /* no string at all, and no number */
+	array(GGUF_U8, 3);                    /* neither strings nor numbers */
 	assert_int_equal(parse(&g, w.n, w.n), 0);
 	assert_int_equal(gguf_u64(g, "k", &(uint64_t){ 0 }), -EINVAL);
 	gguf_free(g);
@@ -371,7 +371,7 @@ static void test_large_head(void **state)
 	unlink(path);
 }
 
-/* Names are found by bisection: one after the other, 200,000 of them would take a minute. */
+/* Names are found by bisection; a linear search would take a minute for 200,000. */
 #define MANY 200000
 static void test_many_tensors(void **state)
 {
@@ -410,7 +410,7 @@ static void test_many_tensors(void **state)
 		fail_msg("%d tensors took %.2f s", MANY, (double)start / CLOCKS_PER_SEC);
 }
 
-/* Memory, descriptors, mappings and the disk may fail at any call: a sentence, and nothing is left. */
+/* Memory, descriptors, mappings and the disk fail at any call: an error sentence, and nothing is left. */
 static char calls_path[] = "/tmp/slipring-test-gguf-XXXXXX";
 
 static int map_it(char *why, size_t n)

@@ -103,7 +103,7 @@ static void test_ways(void **state)
 	read_parts(IO_EPOLL, false);
 }
 
-/* More reads than there is room for are pushed back, and none is lost. */
+/* Reads beyond the room are refused with -EAGAIN, and none is lost. */
 static void test_many(void **state)
 {
 	char *file[] = { path }, err[512] = "", buf[4096 * 4];
@@ -165,9 +165,9 @@ static void test_shrunk(void **state)
 	free(buf);
 }
 
-/* What the disk answers to the first read past the page cache, if not what it really does. */
+/* A made-up result of the first read past the page cache. */
 static struct { bool on; int64_t say; } disk;
-static bool cached = true;             /* RWF_NOWAIT finds it */
+static bool cached = true;             /* RWF_NOWAIT succeeds */
 static struct { struct io_read *r; struct io_timer t; struct io *io; } late;
 
 static void say_late(struct io_timer *t)
@@ -186,7 +186,7 @@ int __wrap_io_read_start(struct io *io, struct io_read *r)
 		return __real_io_read_start(io, r);
 	disk.on = false;
 	if (disk.say == -ENOBUFS)
-		return -EAGAIN;            /* other people's reads fill the loop */
+		return -EAGAIN;            /* other reads fill the loop */
 	late.r = r;
 	late.t = (struct io_timer){ .fn = say_late };
 	io_timer_set(io, &late.t, 1);
@@ -201,15 +201,15 @@ ssize_t __wrap_preadv2(int fd, const struct iovec *iov, int n, off_t o, int flag
 	return cached ? __real_preadv2(fd, iov, n, o, flags) : -1;
 }
 
-/* A read past the page cache that comes in parts, or is not taken, is made in another way; one that the
- * disk cannot make is an error that says where. */
+/* A read past the page cache that comes in parts, or is refused, is made through it.  A failing
+ * disk is an error that says where. */
 static void test_disks(void **state)
 {
 	static const struct { int64_t say; int rc; const char *says; } cases[] = {
 		{ 4096, 0, "" },                   /* the rest is asked for */
-		{ 8192, 0, "" }, { 1000, 0, "" },  /* in the middle of a block: the rest is read in the other way */
+		{ 8192, 0, "" }, { 1000, 0, "" },  /* in the middle of a block: the rest is read through the cache */
 		{ 100 << 10, 0, "" },
-		{ -EINVAL, 0, "" },                /* other blocks than ours */
+		{ -EINVAL, 0, "" },                /* another block size than ours */
 		{ -EINTR, 0, "" }, { -EAGAIN, 0, "" }, { -ENOBUFS, 0, "" },
 		{ -EIO, -EIO, "offset 8192: Input/output error" },
 		{ 0, -EIO, "offset 8192: the file ends here; it was longer when it was opened" },
@@ -252,7 +252,7 @@ static void test_disks(void **state)
 	free(buf);
 }
 
-/* Of several errors the first is told; and a load that is given up waits for what is under way. */
+/* Of several errors the first is reported.  A load that is given up waits for reads under way. */
 static void test_first_error(void **state)
 {
 	char *file[] = { path }, err[512] = "", *buf = aligned_alloc(4096, 1 << 20);
@@ -385,7 +385,7 @@ static void test_made_up(void **state)
 	}
 	assert_in_range(minus, 800, 1248);
 	assert_int_equal(src->read(src->ctx, &noise, 14, 1001, b, 3), 0);
-	assert_memory_equal((char *)a + 14, b, 1001);              /* the same wherever one begins */
+	assert_memory_equal((char *)a + 14, b, 1001);              /* the same from any start */
 	for (uint64_t i = 1; i <= 3; i++) {
 		assert_int_equal(src->wait(src->ctx, &tag, &at), 0);
 		assert_int_equal(tag, i);

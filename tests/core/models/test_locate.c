@@ -64,7 +64,7 @@ static int setup(void **state)
 	put_file("x.gguf", w.b, w.n);
 	put_file("one/x.gguf", w.b, w.n);
 	put_file("two/x.gguf", w.b, w.n);
-	put_file("one/.gguf", "", 0);                  /* an ending is no name */
+	put_file("one/.gguf", "", 0);                  /* an extension alone is not a name */
 	put_file("one/x.gguf.part", "", 0);
 	put_file("two/y.gguf", w.b, w.n);
 	put_file("none/readme", "", 0);
@@ -134,7 +134,7 @@ static void test_paths(void **state)
 	REFUSED("../x", -ENOENT, "no such file or directory");
 	REFUSED(in("x.gguf/y"), -ENOENT, "no such file or directory");
 	REFUSED(in("loop"), -ELOOP, "Too many levels of symbolic links");
-	/* neither a path that there is nor an id: there is nothing to download */
+	/* neither an existing path nor an id: nothing to download */
 	REFUSED("a//b", -ENOENT, "a//b: no such file or directory");
 	REFUSED("a/-b", -ENOENT, "a/-b: no such file or directory");
 	REFUSED("a/", -ENOENT, "a/: no such file or directory");
@@ -166,7 +166,7 @@ static void test_long_paths(void **state)
 	FOUND(path, path, path + n - 91, false);
 	snprintf(slashes, sizeof(slashes), "%s//", path);
 	FOUND(slashes, slashes, path + n - 91, false);
-	memset(path, '/', 300);                    /* the root is no model */
+	memset(path, '/', 300);                    /* the root is not a model */
 	path[300] = 0;
 	REFUSED(path, -EINVAL, "holds no config.json and no GGUF file");
 	memset(path, 'a', 280);
@@ -206,7 +206,7 @@ static void test_ids(void **state)
 	unsetenv("XDG_CACHE_HOME");
 }
 
-/* Nothing says where to look, or only what no path can be. */
+/* No variable says where to look, or its value cannot be a path. */
 static void test_no_home(void **state)
 {
 	static char longest[5000];
@@ -282,7 +282,7 @@ static void test_vocab_hash(void **state)
 	assert_int_equal(locate_vocab_hash(&l, a, err, sizeof(err)), -EINVAL);
 }
 
-/* What a directory has instead of a tokenizer, and what may go wrong on the way. */
+/* Directories without a tokenizer, and failures while reading one. */
 static void test_wrong_vocabulary(void **state)
 {
 	struct located l;

@@ -1,6 +1,6 @@
 /* LINK: @models kernels/rope.c -ljansson -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
-/* test_model.c - models in GGUF, and what holds of both kinds: what is read out of them, and what is
- * refused, in which words. */
+/* test_model.c - models in GGUF, and what GGUF and safetensors share: what is read, what is
+ * refused, and in which words. */
 #include "tests/rig/model_files.h"
 #include "tests/rig/nth_call.h"
 
@@ -42,11 +42,11 @@ static void test_gguf(void **state)
 	model_close(md);
 }
 
-/* Settings that may be there, or may be written in another type. */
+/* Optional settings, and settings of another type. */
 static void test_gguf_settings(void **state)
 {
 	static const struct { const char *key; uint32_t type; int64_t i; double d; const char *s; } good[] = {
-		{ "general.name", GGUF_STRING, 0, 0, NULL },       /* the file's name is one, too */
+		{ "general.name", GGUF_STRING, 0, 0, NULL },       /* the file's name serves, too */
 		{ "general.name", GGUF_U32, 7, 0, NULL },
 		{ "llama.attention.key_length", GGUF_U32, 8, 0, NULL },
 		{ "llama.attention.value_length", GGUF_U32, 8, 0, NULL },
@@ -196,7 +196,7 @@ static void test_rope(void **state)
 	            fabsf(md->m.kind[0].rope.magnitude - 1.1386294f) < 1e-5f);
 	model_close(md);
 	c.scaling = NULL;
-	c.freqs = 1;                       /* factors that change nothing */
+	c.freqs = 1;                       /* factors of 1: no change */
 	assert_int_equal(model_open(&md, write_gguf(&c), err, sizeof(err)), 0);
 	assert_int_equal(md->m.kind[0].rope.kind, SR_ROPE_PLAIN);
 	model_close(md);
@@ -212,7 +212,7 @@ static void test_rope(void **state)
 
 /* ---- both --------------------------------------------------------------------------------------- */
 
-/* The name of a model that says none is the last part of its path. */
+/* A model without a name is named by the last part of its path. */
 static void test_names(void **state)
 {
 	static const struct { const char *path, *name; } paths[] = {
@@ -273,7 +273,7 @@ static void test_calls_that_fail(void **state)
 	each_call(write_gguf(&c));
 	put_weights(4);
 	each_call(hf(LLAMA, "{\"eos_token_id\":[5,6]}"));
-	c.freqs = 1;                               /* read besides */
+	c.freqs = 1;                               /* read, too */
 	to_open = write_gguf(&c);
 	nth_each(NTH_FAILS, open_it, dir);
 	nth_each(NTH_ENDS, open_it, dir);
@@ -299,7 +299,7 @@ static void test_dummy(void **state)
 	assert_string_equal(md->format, "dummy");
 	assert_string_equal(md->stored, "BF16 (12)");
 	model_close(md);
-	c.matrix_type = 25;                        /* nor at these, but for the vocabulary's size */
+	c.matrix_type = 25;                        /* nor at these, except the vocabulary's size */
 	assert_int_equal(model_open_dummy(&md, write_gguf(&c), err, sizeof(err)), 0);
 	assert_true(md->m.n_vocab == 96 && md->m.embed.data.file == MODEL_RANDOM);
 	assert_string_equal(md->format, "dummy");

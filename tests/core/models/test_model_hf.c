@@ -1,6 +1,6 @@
 /* LINK: @models kernels/rope.c -ljansson */
-/* test_model_hf.c - models in Hugging Face directories: what is read out of config.json and the tables of
- * weights, and what is refused, in which words.  (Quantized ones: test_quant.c.) */
+/* test_model_hf.c - models in Hugging Face directories: what is read from config.json and the tables of
+ * weights, what is refused, and in which words.  (Quantized ones: test_quant.c.) */
 #include "tests/rig/model_files.h"
 
 static void test_hf(void **state)
@@ -24,7 +24,7 @@ static void test_hf(void **state)
 	assert_true(md->n_eos == 1 && md->eos[0] == 3);
 	model_close(md);
 	put_weights(4);
-	md = OPEN(LLAMA, NULL);                    /* untied unless it says tied */
+	md = OPEN(LLAMA, NULL);                    /* untied by default */
 	assert_int_equal(md->m.head.type, SR_BF16);
 	model_close(md);
 	md = OPEN(LLAMA "\"tie_word_embeddings\":true,", NULL);   /* tied, a copy of the head is there */
@@ -46,7 +46,7 @@ static void test_hf(void **state)
 	md = OPEN("\"architectures\":[\"MistralForCausalLM\"],\"sliding_window\":null,\"hidden_act\":null," SIZES, NULL);
 	assert_int_equal(kind_of(&md->m, 0)->window, 0);
 	model_close(md);
-	md = OPEN(LLAMA "\"sliding_window\":64,", NULL);           /* Llama has none, whatever is said */
+	md = OPEN(LLAMA "\"sliding_window\":64,", NULL);           /* ignored: Llama has no windows */
 	assert_int_equal(kind_of(&md->m, 0)->window, 0);
 	model_close(md);
 	put_weights(4 | 1 | 8);
@@ -193,7 +193,7 @@ static void test_bad_hf(void **state)
 	BAD_HF(-EINVAL, "model.safetensors: the file has 3 bytes", LLAMA, NULL);
 }
 
-/* Tensors of types and shapes that are not the table's, and ones that stand for nothing. */
+/* Tensors of wrong types and shapes, and unknown ones. */
 static void test_bad_hf_tensors(void **state)
 {
 #define L "model.layers.0."

@@ -1,6 +1,6 @@
 /* LINK: @models kernels/rope.c -ljansson */
-/* test_model_keys.c - each setting that may change what is computed: read, held to the one value that is
- * computed, let through, or refused by its name.  Models without weights do. */
+/* test_model_keys.c - each setting that may change the numbers is read, or must have the one value that we
+ * compute, or is harmless, or is refused by name.  The models have no weights. */
 #include "tests/rig/model_files.h"
 
 enum { L = 1, M = 2, Q2 = 4, Q3 = 8, ALL = 15 };         /* Llama, Mistral, Qwen 2 and 3 */
@@ -23,7 +23,7 @@ static struct model *open_config(int family, const char *more)
 	return model_open_dummy(&md, hf(text, NULL), err, sizeof(err)) == 0 ? md : NULL;
 }
 
-/* Opens, or is refused with words that `says` has. */
+/* It opens, or is refused with the words in `says`. */
 static void expect_config(int family, const char *more, const char *says)
 {
 	struct model *md = open_config(family, more);
@@ -51,7 +51,7 @@ static const struct { int families; const char *settings, *says; } config_keys[]
 	{ ALL, "\"attention_bias\":false,\"mlp_bias\":false,\"hidden_act\":\"silu\"", NULL },
 	{ ALL, "\"v_head_dim\":8", "heads of values are 8 wide" },
 	{ ALL, "\"original_max_position_embeddings\":0", "original_max_position_embeddings is 0; 1 to" },
-	/* held to one value */
+	/* must have one value */
 	{ ALL, "\"partial_rotary_factor\":1.0", NULL }, { ALL, "\"partial_rotary_factor\":null", NULL },
 	{ ALL, "\"partial_rotary_factor\":0.5", "partial_rotary_factor is 0.5, which is not supported for" },
 	{ ALL, "\"rope_interleaved\":false", NULL },
@@ -67,7 +67,7 @@ static const struct { int families; const char *settings, *says; } config_keys[]
 	{ ALL, "\"n_routed_experts\":64", "n_routed_experts is 64" },
 	{ ALL, "\"attention_multiplier\":null", NULL }, { ALL, "\"attention_multiplier\":1.0", "attention_multiplier is 1" },
 	{ ALL, "\"text_config\":{\"hidden_size\":64}", "text_config is {\"hidden_size\":64}, which" },
-	/* not known, and a name that tells of numbers */
+	/* unknown, with a name that suggests numbers */
 	{ ALL, "\"embedding_multiplier\":1.0,\"residual_multiplier\":1,\"logits_scaling\":1.0,\"logit_scale\":1", NULL },
 	{ ALL, "\"embedding_multiplier\":12.0", "embedding_multiplier is 12.0: " UNKNOWN },
 	{ ALL, "\"residual_multiplier\":0.22", "residual_multiplier is 0.2" },
@@ -131,7 +131,7 @@ static void test_windows(void **state)
 		{ Q2 | Q3, "\"use_sliding_window\":true,\"max_window_layers\":2", { 0, 0, 4096, 4096 } },
 		{ Q2 | Q3, "\"use_sliding_window\":true,\"sliding_window\":null,\"max_window_layers\":0", { 0 } },
 		{ Q2 | Q3, "\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":4,"
-		           TYPES("sliding", "full", "sliding", "full"), { 64, 0, 64, 0 } },     /* the list goes first */
+		           TYPES("sliding", "full", "sliding", "full"), { 64, 0, 64, 0 } },     /* the list wins */
 		{ Q2 | Q3, "\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":0,"
 		           TYPES("full", "full", "full", "full"), { 0 } },
 		{ M, "\"sliding_window\":64", { 64, 64, 64, 64 } }, { M, "\"sliding_window\":null", { 0 } },
@@ -160,7 +160,7 @@ static void test_windows(void **state)
 
 /* ---- rope_scaling ------------------------------------------------------------------------------- */
 
-/* A model whose rope turns like this. */
+/* A model with this rope. */
 static void expect_rope(const struct model *md, const char *what, float magnitude, const float *freq)
 {
 	float got[8];
@@ -354,7 +354,7 @@ static void test_gguf_keys(void **state)
 		}
 }
 
-/* Settings that are no architecture's own. */
+/* Settings without an architecture's prefix. */
 static void test_other_gguf_keys(void **state)
 {
 	static const struct { const char *key; uint32_t kind; int64_t i; const char *s, *says; } cases[] = {
@@ -424,7 +424,7 @@ static void test_gguf_yarn(void **state)
 	}
 }
 
-/* The older name of the factor; a type that is not said is linear, as in llama.cpp. */
+/* The older name of the factor.  Without a type it is linear, as in llama.cpp. */
 static void test_gguf_linear(void **state)
 {
 	struct gguf_case c = usual;

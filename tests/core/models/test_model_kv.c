@@ -1,6 +1,6 @@
 /* LINK: @models kernels/rope.c -ljansson -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
-/* test_model_kv.c - scales of an FP8 KV cache in a directory: under which names they are found, what they
- * are worth, and what of them is refused. */
+/* test_model_kv.c - scales of an FP8 KV cache in a directory: their names, their values, and which
+ * are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,7 +101,7 @@ static void test_names(void **state)
 		{ { { "k_proj.output_scale", "F32", "1", 2 }, { "v_proj.output_scale", "F32", "1", 4 },
 		    { "q_proj.output_scale", "F32", "1", 9 } }, 2, 4 },
 		{ { { "kv_scale", "F32", "1", 0.75f } }, 0.75f, 0.75f },
-		{ { { "k_scale", "F32", "1", 7 } }, 7, 7 },      /* the other as this one */
+		{ { { "k_scale", "F32", "1", 7 } }, 7, 7 },      /* v_scale takes k_scale's value */
 		{ { { "v_scale", "F32", "1", 7 } }, 7, 7 },
 		{ { { "q_scale", "F32", "1", 7 }, { "k_scale", "F32", "1", 1.5f }, { "v_scale", "F32", "1", 6 } }, 1.5f, 6 },
 	};
@@ -177,7 +177,7 @@ static void test_scheme(void **state)
 	model_close(md);
 }
 
-/* The file is read once more for each scale: that may fail, too. */
+/* The file is read again for each scale, which may fail. */
 static int open_it(char *why, size_t n)
 {
 	struct model *md;

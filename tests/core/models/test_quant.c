@@ -1,6 +1,6 @@
 /* LINK: @models kernels/rope.c -ljansson -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open,--wrap=fstat,--wrap=mmap,--wrap=pread */
-/* test_quant.c - directories of AWQ, GPTQ and compressed-tensors: what is read of them, and which are
- * refused, by the name of what is wrong.  (What their weights are worth: test_cpu.c.) */
+/* test_quant.c - directories of AWQ, GPTQ and compressed-tensors: what is read, and which are refused,
+ * with the name of what is wrong.  (Values of their weights: test_cpu.c.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,10 +47,10 @@ static void put_file(const char *name, const void *p, size_t n)
 
 /* ---- a file of weights ---------------------------------------------------------------------- */
 
-/* What is wrong with the tensor whose name ends so. */
+/* What is wrong with the tensor whose name ends with `end`. */
 struct wrong {
 	const char *end;               /* NULL: nothing */
-	const char *dtype;             /* another type; "" = the tensor is not there */
+	const char *dtype;             /* another type; "" = leave it out */
 	int a, b;                      /* another shape */
 	int index;                     /* of g_idx: this input belongs to group 7; -1: groups from the last to the
 	                                  first, -2: the first has 40 inputs */
