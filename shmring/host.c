@@ -498,7 +498,7 @@ uint32_t host_token(struct host_conn *c, const struct host_token *t)
 	assert((t->kind == SR_TOKEN || t->kind == SR_PROMPT) && t->n_top <= SR_TOP_MAX);
 	r->kind = (uint8_t)t->kind;
 	r->n_top = (uint8_t)t->n_top;
-	r->preempted = 0;
+	r->last = (uint16_t)t->last;
 	r->user_data = t->user_data;
 	r->u.token.id = t->id;
 	r->u.token.index = t->index;

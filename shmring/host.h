@@ -113,6 +113,7 @@ struct host_token {
 	uint32_t index, rank;
 	float    logprob;
 	uint32_t kind, n_top;
+	uint32_t last;                /* TOKEN: enum sr_finish, or 0 */
 	const struct sr_pair *top;    /* [n_top] */
 };
 uint32_t host_token(struct host_conn *c, const struct host_token *t);

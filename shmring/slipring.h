@@ -135,7 +135,10 @@ struct sr_record {
 	uint32_t seq;            /* the ring's own word, see ring.h */
 	uint8_t  kind;           /* enum sr_kind */
 	uint8_t  n_top;          /* TOKEN, PROMPT: all alternatives, most likely first; TOP: those here */
-	uint16_t preempted;      /* END: how often it was preempted */
+	union {
+		uint16_t last;       /* TOKEN: enum sr_finish if the request ends with it, else 0 */
+		uint16_t preempted;  /* END: how often it was preempted */
+	};
 	uint64_t user_data;
 	union {
 		struct {
@@ -158,6 +161,7 @@ struct sr_token {
 	uint32_t index, rank;
 	float    logprob;
 	uint32_t n_top, n_here;  /* alternatives, and how many have arrived: all of them, once it is whole */
+	uint32_t last;           /* in an SR_TOKEN: enum sr_finish if the request ends with it (SR_END is next) */
 	struct sr_pair top[SR_TOP_MAX];
 	struct sr_end end;       /* in an SR_END */
 };

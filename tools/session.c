@@ -184,16 +184,6 @@ static int submit(struct session *s, const struct session_options *o, const int3
 	return rc < 0 ? rc : 0;
 }
 
-static bool stops(const struct session *s, int32_t id)
-{
-	const struct sr_text_info *info = sr_text_info(s->text);
-
-	for (int i = 0; i < info->n_stop; i++)
-		if (info->stop[i] == id)
-			return true;
-	return false;
-}
-
 /* Read until the request under way ends. */
 static int take_answer(struct session *s, uint32_t ticket, void (*emit)(void *, const char *, size_t),
                        void *arg, const volatile sig_atomic_t *cancel, struct sr_end *end, char *err,
@@ -213,7 +203,7 @@ static int take_answer(struct session *s, uint32_t ticket, void (*emit)(void *, 
 			rc = sr_wait(s->conn, SR_WAIT_TOKENS, WAIT_MS);
 		else if (rc == 1 && t.kind == SR_END)
 			break;
-		else if (rc == 1 && t.kind == SR_TOKEN && !stops(s, t.id)) {
+		else if (rc == 1 && t.kind == SR_TOKEN && t.last != SR_STOP) {
 			n = sr_detok_push(&d, s->text, t.id, s->piece, s->piece_cap);
 			if (n > 0)
 				emit(arg, s->piece, (size_t)n);

@@ -91,8 +91,6 @@ struct choice {
 	struct out ids;                /* int32_t[] not written yet, for return_token_ids */
 	uint32_t waiting;              /* tokens not written yet, for stream_interval */
 	uint32_t offset;               /* text_offset of the next token, in characters */
-	struct sr_token last;          /* a token that ends the answer, kept until its END comes */
-	bool has_last;
 };
 
 void choice_init(struct choice *c, bool skip_special);

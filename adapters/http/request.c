@@ -502,22 +502,17 @@ void request_start(struct api *a, struct exchange *x, const struct dialect *d)
 
 /* ---- from the ring ---- */
 
-static bool is_stop(const struct request *r, const struct choice *c, int32_t id, int32_t *stop_id)
+/* The stop id that ended an answer, if it is not just the end of sequence; else -1. */
+static int32_t stop_id_of(const struct request *r, int32_t id)
 {
 	const struct sr_text_info *info = sr_text_info(r->limits.text);
-	uint32_t i;
 
-	*stop_id = -1;
-	if (c->n_tokens <= (uint32_t)r->ask.min_tokens)
-		return false;
 	if (!r->ask.ignore_eos && id == info->eos)
-		return true;
-	for (i = 0; i < r->ask.stop_ids.n; i++)
-		if (id == r->ask.stop_ids.id[i]) {
-			*stop_id = id;
-			return true;
-		}
-	return false;
+		return -1;
+	for (uint32_t i = 0; i < r->ask.stop_ids.n; i++)
+		if (id == r->ask.stop_ids.id[i])
+			return id;
+	return -1;
 }
 
 /* Add the text, id and log-probability of a token to the choice.  True: a stop string is complete. */
@@ -570,17 +565,9 @@ static void choice_ends(struct request *r, struct choice *c)
 		request_answer(r);
 }
 
-/* Keep a token that ends the answer until its END comes, so that its chunk has the finish_reason. */
-static void keep_last(struct choice *c, const struct sr_token *t)
-{
-	c->last = *t;
-	c->has_last = true;
-}
-
 static void token(struct request *r, struct choice *c, const struct sr_token *t)
 {
-	int32_t stop_id;
-	bool matched;
+	bool stops = t->last == SR_STOP, matched;
 
 	if (t->kind == SR_PROMPT) {
 		if (scores_prompt(r, c))
@@ -592,16 +579,11 @@ static void token(struct request *r, struct choice *c, const struct sr_token *t)
 		return;
 	if (c->state != CHOICE_LIVE)                  /* a stop string was complete: drop the rest */
 		return;
-	if (c->has_last) {                            /* the kept token was not the last */
-		c->has_last = false;
-		take(r, c, &c->last, true);
-	}
 	c->n_tokens++;
-	if (is_stop(r, c, t->id, &stop_id)) {
-		keep_last(c, t);
-		return;
-	}
-	matched = take(r, c, t, true);
+	if (stops)
+		c->stop_id = stop_id_of(r, t->id);
+	/* A token that stopped the answer adds no text; one that reached max_tokens does. */
+	matched = take(r, c, t, !stops || r->stops.include);
 	if (c->held && !scores_room(r->api, 0))
 		request_reject(r, too_many_scores);
 	if (r->state == REQUEST_OVER)
@@ -616,7 +598,7 @@ static void token(struct request *r, struct choice *c, const struct sr_token *t)
 		choice_ends(r, c);
 		return;
 	}
-	if (c->n_tokens >= c->max_tokens)             /* its END comes at once */
+	if (t->last)                                  /* its END comes at once: its chunk has the finish_reason */
 		return;
 	if (c->n_tokens == 1 || c->waiting >= r->ask.stream_interval)
 		chunk(r, c);
@@ -667,8 +649,6 @@ static void error_of_end(struct request *r, int finish)
 
 static void end(struct request *r, struct choice *c, bool stopping, int finish, const struct sr_token *t)
 {
-	int32_t stop_id = -1;
-
 	if (t)
 		c->cached = t->end.cached;
 	if (stopping) {
@@ -682,17 +662,8 @@ static void end(struct request *r, struct choice *c, bool stopping, int finish, 
 	scored(r, c);
 	if (r->state == REQUEST_OVER)
 		return;
-	if (c->has_last) {
-		is_stop(r, c, c->last.id, &stop_id);
-		c->has_last = false;
-		c->stop_id = finish == SR_STOP ? stop_id : -1;
-		/* A token that stopped the answer adds no text; one that reached max_tokens does. */
-		if (take(r, c, &c->last, finish != SR_STOP || r->stops.include))
-			goto out;
-	}
 	c->finish = finish == SR_STOP ? FINISH_STOP : FINISH_LENGTH;
 	choice_flush(c);
-out:
 	choice_ends(r, c);
 }
 

@@ -86,7 +86,7 @@ class EndInfo(C.Structure):
 class Token(C.Structure):
     _fields_ = [("user_data", C.c_uint64), ("kind", C.c_uint32), ("id", C.c_int32), ("index", C.c_uint32),
                 ("rank", C.c_uint32), ("logprob", C.c_float), ("n_top", C.c_uint32), ("n_here", C.c_uint32),
-                ("top", Pair * 20), ("end", EndInfo)]
+                ("last", C.c_uint32), ("top", Pair * 20), ("end", EndInfo)]
 
 
 class TextInfo(C.Structure):

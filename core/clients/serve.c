@@ -27,6 +27,8 @@
 #define COLD_TURNS    256             /* turns without work until a client is cold: visited less often */
 #define COLD_LEAST    64              /* least number of cold clients visited per turn */
 
+_Static_assert((int)SCHED_STOP == (int)SR_STOP && (int)SCHED_LENGTH == (int)SR_LENGTH, "one reason");
+
 /* ---- live requests --------------------------------------------------------------------------- */
 
 static int32_t *bucket_of(const struct client *c, uint32_t ticket)
@@ -242,7 +244,7 @@ static void put_token(struct clients *cl, struct client *c, struct live *q, cons
 	host_token(c->conn, &(struct host_token){
 		.user_data = q->user_data, .id = e->id, .index = scored ? (uint32_t)e->position : q->n_tokens,
 		.rank = (uint32_t)e->rank, .logprob = e->logprob, .kind = scored ? SR_PROMPT : SR_TOKEN,
-		.n_top = (uint32_t)e->n_top, .top = (const struct sr_pair *)(const void *)e->top,
+		.n_top = (uint32_t)e->n_top, .last = e->last, .top = (const struct sr_pair *)(const void *)e->top,
 	});
 	if (scored)
 		return;
@@ -258,10 +260,8 @@ static void put_token(struct clients *cl, struct client *c, struct live *q, cons
 static __attribute__((noinline)) void put_end(struct clients *cl, struct client *c, struct live *q,
                                               const struct sched_event *e)
 {
-	int32_t finish = e->finish == SCHED_STOP ? SR_STOP : e->finish == SCHED_LENGTH ? SR_LENGTH : e->finish;
-
 	host_end(c->conn, q->user_data, &(struct sr_end){
-		.finish = finish, .n_tokens = q->n_tokens,
+		.finish = e->finish, .n_tokens = q->n_tokens,
 		.computed = (uint32_t)e->computed, .cached = (uint32_t)e->cached,
 		.queued = q->queued, .scheduled = e->scheduled, .first = q->first, .last = q->last,
 	}, (uint32_t)e->preempted);

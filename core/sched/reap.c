@@ -8,11 +8,11 @@
 #define SMOOTH_FULL  64       /* slower measurements from fewer prompt tokens weigh less */
 
 HOT void emit_result(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result,
-			enum sched_kind kind, int32_t position, bool last)
+			enum sched_kind kind, int32_t position, int32_t last)
 {
 	const struct sr_result *o = &b->result[result];
 	struct sched_event e = {
-		.user_data = q->user_data, .kind = (uint8_t)kind, .last = last, .position = position,
+		.user_data = q->user_data, .kind = (uint8_t)kind, .last = (uint8_t)last, .position = position,
 		.id = o->id, .rank = o->rank, .logprob = o->logprob,
 		.n_top = kind == SCHED_TOKEN ? q->n_top : q->n_prompt_top,
 		.top = b->top + (size_t)result * SR_TOP_MAX,
@@ -52,7 +52,7 @@ HOT void reap_sample(struct sched *s, struct seq *q, const struct sr_batch *b, i
 	ids_append(s, q, id);
 	q->reserved -= q->cost;
 	s->stats.samples++;
-	emit_result(s, q, b, result, SCHED_TOKEN, position, finish != 0);
+	emit_result(s, q, b, result, SCHED_TOKEN, position, finish);
 	if ((position & (s->cfg.limits.block_tokens - 1)) == 0)
 		publish_answer(s, q, position, finish != 0);
 	if (finish)
@@ -67,7 +67,7 @@ static __attribute__((noinline)) void reap_row(struct sched *s, struct seq *q, c
 	for (int32_t j = 0; j < r->n_score; j++) {
 		q->scored = r->first + 1 + j;
 		q->reserved -= q->prompt_cost;
-		emit_result(s, q, b, r->result + j, SCHED_SCORED, q->scored, false);
+		emit_result(s, q, b, r->result + j, SCHED_SCORED, q->scored, 0);
 	}
 	if (r->sample) {
 		assert(r->first + r->n == q->have);

@@ -88,7 +88,8 @@ enum sched_kind {
 struct sched_event {
 	uint64_t user_data;
 	uint8_t  kind;            /* enum sched_kind */
-	bool     last;            /* the request ends with this token: its END is the next event */
+	uint8_t  last;            /* TOKEN: SCHED_STOP or SCHED_LENGTH if the request ends with it (its END is
+	                             the next event), else 0 */
 	int32_t  position;        /* of the token in the sequence; in an END: number of ids */
 
 	/* TOKEN, SCORED: */

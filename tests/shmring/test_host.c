@@ -685,7 +685,7 @@ static void tokens_as_they_lie(void **state)
 		{ 20, 4 } };
 	struct sr_pair top[SR_TOP_MAX];
 	struct host_token token = { .user_data = 7, .kind = SR_PROMPT, .id = 5, .index = 3, .rank = 2, .logprob = -1,
-		.top = top };
+		.last = SR_LENGTH, .top = top };
 	const struct sr_record *r = (void *)(c->down.at + SR_PAGE);
 	uint32_t at = 0;
 
@@ -704,6 +704,7 @@ static void tokens_as_they_lie(void **state)
 				.n_top = (uint8_t)(k && left > here ? here : left) };
 
 			if (!k) {
+				want.last = SR_LENGTH;
 				want.u.token.id = 5;
 				want.u.token.index = 3;
 				want.u.token.rank = 2;

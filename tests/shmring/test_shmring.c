@@ -50,7 +50,7 @@ static void next(struct sr_conn *c, struct sr_token *t)
 /* Read a whole answer to the prompt in ids, and check every number of it. */
 static void check_answer(struct sr_conn *c, const struct sr_request *q, int32_t *ids)
 {
-	uint32_t n = q->n_prompt, scored = 0, made = 0;
+	uint32_t n = q->n_prompt, scored = 0, made = 0, last = 0;
 	struct sr_token t = { 0 };
 	bool stopped = false;
 
@@ -72,15 +72,20 @@ static void check_answer(struct sr_conn *c, const struct sr_request *q, int32_t 
 			assert_int_equal(t.top[k].id, e.id);
 			assert_true(fabsf(t.top[k].value - e.logprob) < 1e-6f);
 		}
+		assert_int_equal(last, 0);            /* nothing follows the last but the end */
+		if (prompt)
+			assert_int_equal(t.last, 0);
 		if (prompt)
 			continue;
 		stopped = t.id == EOS;
+		last = t.last;
 		ids[n++] = t.id;
 		made++;
 	}
 	assert_int_equal(scored, q->flags & SR_PROMPT_LOGPROBS ? q->n_prompt - 1 : 0);
 	assert_int_equal(t.end.n_tokens, made);
 	assert_int_equal(t.end.finish, stopped ? SR_STOP : SR_LENGTH);
+	assert_int_equal(last, made ? t.end.finish : 0);
 	assert_true(stopped || made == q->max_tokens);
 	/* A prompt that is only scored needs its last token for comparison alone. */
 	assert_int_equal(t.end.cached + t.end.computed, q->max_tokens ? q->n_prompt : q->n_prompt - 1);

@@ -189,7 +189,7 @@ static void check_token(struct request *r, const struct sched_event *e)
 		r->finish = SCHED_STOP;
 	else if (e->position + 1 == r->n_prompt + r->max_tokens)
 		r->finish = SCHED_LENGTH;
-	assert(e->last == (r->finish != 0));
+	assert(e->last == r->finish);
 	r->ids[r->n++] = e->id;
 	sim.n_tokens++;
 }
