@@ -4,7 +4,7 @@
  *
  *	bench_host [FILE.jsonl]      exit 1 if a figure is below its floor
  *
-* CPU of a step: clients_take, sched_step, clients_flush and clients_chores: plan, launch, reap and the
+ * CPU of a step: clients_take, sched_step, clients_flush and clients_chores: plan, launch, reap and the
  * records in the clients' rings, without the time inside the null device.  All rows have the
  * same length, so each takes a block in the same step, one step in BLOCK.  Those steps have a median of
  * their own, weighted by how often they come.

@@ -1,13 +1,13 @@
 /* LINK: @slipringd shmring/client.c */
-/* test_alloc.c - after READY the daemon allocates nothing for a request: a counter stands in front
- * of the C library's allocator, for everybody in the process, liburing and jansson included.
+/* test_alloc.c - after READY the daemon allocates nothing for a request: a counter wraps the C library's
+ * allocator for the whole process, liburing and jansson included.
  */
 #include <malloc.h>
 
 #include "tests/rig/slipringd.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define COUNTED 0                     /* the sanitizers stand there already */
+#define COUNTED 0                     /* sanitizers wrap it already */
 static _Atomic uint64_t *allocations;
 #else
 #define COUNTED 1
@@ -44,7 +44,7 @@ static _Atomic uint64_t *shared;
 
 static void in_child(void) { allocations = shared; }
 
-/* n requests of every kind, some cancelled, over one connection: until the last has ended. */
+/* Run n requests of every kind, some cancelled, over one connection, until the last has ended. */
 static void requests(struct sr_conn *c, int n)
 {
 	static int32_t ids[600];

@@ -1,7 +1,7 @@
 /* LINK: core/control.c core/instance/record.c core/instance/knobs.c core/instance/io.c core/instance/log.c core/instance/stats.c tools/save.c core/instance/fresh.c core/instance/refuse.c -luring -lxxhash -lyaml -Wl,--wrap=accept4,--wrap=getsockopt,--wrap=recv,--wrap=send,--wrap=sendmsg,--wrap=io_watch_add,--wrap=calloc,--wrap=socket,--wrap=chmod,--wrap=listen */
-/* test_control.c - knobs: what is taken as a value, who may turn one or record and how far, what fails
- * on the way, and what becomes of a settings file.  The scheduler is a stand-in that remembers what it
- * was given; who a peer is can be made up. */
+/* test_control.c - knobs: which values are valid, who may turn a knob or record, how far, what may fail,
+ * and how a settings file changes.  The scheduler is a stand-in that remembers what it was given.  The
+ * credentials of a peer can be made up. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -127,8 +127,8 @@ static int tear_down(void **state)
 	(void)state;
 	control_destroy(w.c);
 	io_destroy(w.io);
-	assert_null(w.recorder.page);                    /* it ends what its peers began, */
-	assert_int_equal(access(w.path, F_OK), -1);      /* and takes its socket along */
+	assert_null(w.recorder.page);                    /* it ends recordings that peers began, */
+	assert_int_equal(access(w.path, F_OK), -1);      /* and removes its socket */
 	assert_int_equal(rmdir(w.dir), 0);
 	return 0;
 }
@@ -145,7 +145,7 @@ static int dial(void)
 	return fd;
 }
 
-/* The rests after n that came. */
+/* The pauses after n connections. */
 static void turns(int n)
 {
 	const uint64_t end = io_now() + (uint64_t)n * 12000000;
@@ -282,21 +282,21 @@ static void test_turn(void **state)
 	assert_int_equal(w.set.chunk_max, 64);
 	assert_true(!w.set.fcfs && w.set.no_prefix_cache);
 	assert_int_equal(w.set.step_ns, 2500000);
-	assert_int_equal(w.set.queue_requests, 5);       /* and what is no knob stays */
+	assert_int_equal(w.set.queue_requests, 5);       /* other settings stay */
 	assert_int_equal(ask(KNOB_STEP_TARGET, 0).result, 0);
 	assert_int_equal(w.set.step_ns, 50000000);       /* 0: by device */
-	w.answer = -ERANGE;                              /* the scheduler has the last word */
+	w.answer = -ERANGE;                              /* the scheduler refuses */
 	assert_int_equal(ask(KNOB_MAX_NUM_SEQS, 2).result, -ERANGE);
 	assert_int_equal(w.page.knob[KNOB_MAX_NUM_SEQS], 4);
-	for (int i = 0, before = w.n_set; i < 40; i++) { /* who connects and says nothing has asked for nothing, */
-		close(dial());                           /* and leaves its place to others */
+	for (int i = 0, before = w.n_set; i < 40; i++) { /* a connection without a request changes nothing, */
+		close(dial());                           /* and frees its place */
 		errno = EAGAIN;
 		assert_int_equal(ask(N_KNOBS, 1).result, -EINVAL);
 		assert_int_equal(w.n_set, before);
 	}
 }
 
-/* A step target that was given at start is shown as it was given. */
+/* A step target given at start is shown as given. */
 static void test_shown_target(void **state)
 {
 	struct control_config cfg = { .run_dir = w.dir, .knobs = at_start, .seqs_most = 16, .tokens_most = 64,
@@ -324,7 +324,7 @@ static void test_together(void **state)
 	assert_int_equal(w.set.batch_tokens, 5);
 	assert_int_equal(w.set.step_ns, 900000);
 	assert_int_equal(w.page.knob[KNOB_STEP_TARGET], 900);
-	v[KNOB_MAX_NUM_SEQS] = 2;             /* in one order or the other, either alone would be wrong */
+	v[KNOB_MAX_NUM_SEQS] = 2;             /* applied one by one, in either order, one would be invalid */
 	v[KNOB_MAX_NUM_BATCHED_TOKENS] = 2;
 	assert_int_equal(control_set(w.c, v, two, say, sizeof(say)), 0);
 	v[KNOB_MAX_NUM_SEQS] = 4;
@@ -376,7 +376,7 @@ static void test_nonsense(void **state)
 	assert_int_equal(ask(KNOB_MAX_NUM_SEQS, 3).result, 0);
 }
 
-/* Silent ones hold their places for a second, no longer; a ninth is turned away. */
+/* Silent ones hold their places for a second, no longer; a ninth connection is refused. */
 static void test_deadline(void **state)
 {
 	struct control_answer a;
@@ -460,7 +460,7 @@ static void test_dialling(void **state)
 
 		for (int i = 0; i < 100000 && recv(fd, &a, sizeof(a), MSG_DONTWAIT) < 0; i++)
 			io_poll(w.io);
-		n++;                          /* it was let in, and told */
+		n++;                          /* it was accepted and answered */
 		close(fd);
 	}
 	ms = (io_now() - begin) / 1000000;
@@ -469,7 +469,7 @@ static void test_dialling(void **state)
 	assert_int_equal(ask(KNOB_MAX_NUM_SEQS, 4).result, 0);
 }
 
-/* As another user: 0 may, 1 may not, and was told why; 2 otherwise. */
+/* As another user: 0 allowed, 1 refused with a reason, 2 otherwise. */
 static int as_other(uid_t uid, gid_t gid, gid_t more)
 {
 	struct control_ask q = { CONTROL_MAGIC, CONTROL_VERSION, KNOB_MAX_NUM_SEQS, 0, 5 };
@@ -517,7 +517,7 @@ static void test_who(void **state)
 
 /* ---- what fails on the way --------------------------------------------------------------- */
 
-/* One call fails once: the peer is dropped without an answer or waits, and the next one is served. */
+/* One call fails once: this peer is dropped without an answer or waits, and the next one is served. */
 static void test_faults(void **state)
 {
 	static const struct { const char *name; int error; bool waits, rests; } cases[] = {
@@ -542,20 +542,20 @@ static void test_faults(void **state)
 		while (w.fault.name && io_now() < end)
 			turns(1);
 		assert_null(w.fault.name);
-		do {                                     /* it is answered, or closed */
+		do {                                     /* answered, or closed */
 			turns(1);
 			n = __real_recv(fd, &a, sizeof(a), MSG_DONTWAIT);
 		} while (n < 0 && errno == EAGAIN && io_now() < end);
 		if (cases[i].waits ? n != sizeof(a) : n > 0 || (n < 0 && errno == EAGAIN))
 			fail_msg("case %zu, %s: %zd", i, cases[i].name, n);
-		if (cases[i].rests)                      /* it does not spin on what stays readable */
+		if (cases[i].rests)                      /* it does not spin on a socket that stays readable */
 			assert_true(io_now() - began > 50000000);
 		close(fd);
 		assert_int_equal(ask(KNOB_MAX_NUM_SEQS, 4).result, 0);
 	}
 }
 
-/* A socket that cannot be made: said why, and nothing is left. */
+/* A socket that cannot be made: an error sentence, and nothing is left. */
 static void test_listen_fails(void **state)
 {
 	static const struct { const char *name; int error; } cases[] = {
@@ -602,7 +602,7 @@ static void test_create_fails(void **state)
 	assert_null(none);
 	strcpy(w.dir + 5, "nowhere/at/all");
 	assert_int_equal(open_control(NULL, err, sizeof(err)), -ENOENT);
-	memset(w.dir + 5, 'x', sizeof(w.dir) - 6);       /* with the name it is still short enough, */
+	memset(w.dir + 5, 'x', sizeof(w.dir) - 6);       /* with the name it still fits, */
 	assert_int_equal(open_control(NULL, err, sizeof(err)), -ENOENT);
 	w.c = kept;
 	snprintf(w.dir, sizeof(w.dir), "%.*s", (int)(strrchr(w.path, '/') - w.path), w.path);
@@ -610,7 +610,7 @@ static void test_create_fails(void **state)
 
 /* ---- recordings -------------------------------------------------------------------------- */
 
-/* Ask for one: the answer, and in *got the memory or -1; the connection is kept. */
+/* Ask for a recording: the answer, and in *got its memory or -1.  The connection stays open. */
 static int ask_record(int64_t what, struct control_answer *a, int *got)
 {
 	struct control_ask q = { CONTROL_MAGIC, CONTROL_VERSION, CONTROL_RECORD, 0, what };
@@ -654,12 +654,12 @@ static void test_record(void **state)
 	assert_non_null(w.recorder.page);
 	close(first);
 	turns(4);
-	assert_null(w.recorder.page);                    /* its end is the recording's */
+	assert_null(w.recorder.page);                    /* the connection's end is the recording's */
 	w.peer = &root;
 	first = ask_record(RECORD_IDS, &a, &map);
 	assert_int_equal(a.result, 0);
 	assert_true(w.recorder.ids);
-	assert_int_equal(send(first, &q, sizeof(q), 0), sizeof(q));  /* a second word is its last */
+	assert_int_equal(send(first, &q, sizeof(q), 0), sizeof(q));  /* a second request ends it */
 	assert_int_equal(hear(first, &a), sizeof(a));
 	assert_int_equal(a.result, -EPROTO);
 	assert_null(w.recorder.page);
@@ -718,7 +718,7 @@ static void test_record_refused(void **state)
 		turns(4);
 	}
 	w.peer = NULL;
-	fd = dial();                                     /* it has gone before it is answered */
+	fd = dial();                                     /* it leaves before the answer */
 	q.zero = 0;
 	assert_int_equal(send(fd, &q, sizeof(q), 0), sizeof(q));
 	fail_next("sendmsg", EPIPE);

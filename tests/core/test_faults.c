@@ -1,11 +1,11 @@
 /* LINK: @slipringd shmring/client.c -Wl,--wrap=notify_sendf */
 /* test_faults.c - every allocation and every system call of the daemon, its libraries' included, fails once,
- * in turn: while the daemon starts, while a client comes, while it is served, asks for settings and has them
+ * in turn: while the daemon starts, while a client connects, is served, changes settings and has them
  * read again, while the daemon stops, and in the client.
  *
- * A start that is hit ends with exit code 1 and one sentence why, or starts all the same where the
- * thing was one it can do without.  A daemon that serves lives on and serves the next client.  A
- * client gets a -errno.  Nobody crashes, hangs, or (in a build with AddressSanitizer) leaks.
+ * A start with a failure ends with exit code 1 and one sentence why, or goes on if the call was not needed.
+ * A daemon that serves survives and serves the next client.  A client gets a -errno.  No process crashes,
+ * hangs, or (in a build with AddressSanitizer) leaks.
  *
  *	SLIPRING_FAULTS=1    each of them; otherwise of the many that are alike only some
  */
@@ -62,7 +62,7 @@ static int try_start(int k, int at)
 	return end_of(daemon_start("0"));
 }
 
-/* SIGTERM, and all is well. */
+/* SIGTERM: it must exit with 0. */
 static void daemon_stop(pid_t pid)
 {
 	kill(pid, SIGTERM);
@@ -110,7 +110,7 @@ static int submit(struct sr_conn *c, uint32_t n, uint32_t *ticket)
 	return sr_submit(c, &q, ticket);
 }
 
-/* Read to the END: 0, or the -errno that the client got, or that it ended with. */
+/* Read to the END: 0, or the -errno of the client's call or of the END. */
 static int read_end(struct sr_conn *c)
 {
 	struct sr_token t = { 0 };
@@ -163,7 +163,7 @@ static void each_call_of_a_connection_fails_once(void **state)
 		for (int at = 1; had[k] && at < 40; at = next(at, 6)) {
 			int e;
 
-			assert_int_equal(one_request(), 0); /* it is well, and nothing is under way */
+			assert_int_equal(one_request(), 0); /* it serves, and nothing is under way */
 			e = try_request(k, at);
 			if (!fault->hit)
 				break;
@@ -178,7 +178,7 @@ static void each_call_of_a_connection_fails_once(void **state)
 	assert_true(tried > 8);
 }
 
-/* Ask over the control socket: 0, or -errno, what was answered or why nothing was. */
+/* Ask over the control socket: 0, or -errno: the answer's, or why none came. */
 static int turn_knob(int64_t value)
 {
 	struct control_ask q = { CONTROL_MAGIC, CONTROL_VERSION, KNOB_MAX_NUM_SEQS, 0, value };
@@ -200,8 +200,8 @@ static int turn_knob(int64_t value)
 	return e;
 }
 
-/* What a day brings: a request, one that is cancelled, a knob turned, settings read again, a sleep.
- * The worst that came of it: -ETIMEDOUT if somebody waited in vain. */
+/* A typical day: a request, a cancelled one, a knob turned, settings read again, a sleep.
+ * Returns the worst result; -ETIMEDOUT: something was waited for in vain. */
 static int service(struct sr_conn *c, pid_t pid)
 {
 	uint32_t ticket;
@@ -214,7 +214,7 @@ static int service(struct sr_conn *c, pid_t pid)
 	said[1] = said[1] == -ECANCELED ? 0 : said[1];
 	said[2] = turn_knob(32);
 	kill(pid, SIGHUP);
-	usleep(3000);                         /* longer than it looks before it sleeps */
+	usleep(3000);                         /* longer than it polls before it sleeps */
 	said[3] = turn_knob(64);
 	if (!(said[4] = submit(c, 2, NULL)))
 		said[4] = read_end(c);
@@ -258,7 +258,7 @@ static void each_call_of_the_service_fails_once(void **state)
 			harmless += e == 0;
 			if (e == -ETIMEDOUT)
 				fail_msg("%s %d of the service: somebody waited in vain", kind_name(k), at);
-			if (submit(c, 1, NULL) < 0 || read_end(c) < 0) { /* it was dropped: another one */
+			if (submit(c, 1, NULL) < 0 || read_end(c) < 0) { /* it was dropped: connect again */
 				sr_close(c);
 				c = home_connect(&home, 0, 0);
 			}
@@ -270,7 +270,8 @@ static void each_call_of_the_service_fails_once(void **state)
 	assert_true(tried > 20);
 }
 
-/* SIGTERM with a request under way: it ends, the client hears.  The exit code; *e: what the client got. */
+/* SIGTERM with a request under way: the daemon ends and the client is told.  Returns the exit code; *e: what
+ * the client got. */
 static int try_stop(int k, int at, int *e)
 {
 	struct sr_conn *c;

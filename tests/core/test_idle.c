@@ -1,5 +1,5 @@
 /* LINK: core/idle.c */
-/* test_idle.c - which run mode is chosen where, what it says, and that every spin ends. */
+/* test_idle.c - which run mode is chosen where, its reason, and that every spin ends. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +49,7 @@ static void test_choose(void **state)
 	}
 }
 
-/* Looks until it may sleep, from time 1 on, a look each 100 ns. */
+/* Polls until it may sleep, from time 1 on, one each 100 ns. */
 static uint64_t spins(struct idle *idle, bool flying)
 {
 	uint64_t now = 1;

@@ -1,9 +1,9 @@
 /* LINK: @slipringd shmring/client.c -Wl,--wrap=clock_gettime,--wrap=sr_backend_find,--wrap=connect */
-/* test_main.c - the daemon as its operator and service manager see it: what it refuses to start with, and
- * in which words; its reports, on a terminal and elsewhere; its ends; and what it can do without.
+/* test_main.c - the daemon as its operator and service manager see it: refused starts and their words,
+ * reports on a terminal and elsewhere, ends, and resources that it can do without.
  *
- * It runs in a child of the test (slipringd.h), on a clock that the test can put forward, and on a device
- * that the test can let fail.
+ * It runs in a child of the test (slipringd.h), on a clock that the test can advance, and on a device
+ * that the test can make fail.
  */
 #include <grp.h>
 #include <poll.h>
@@ -20,12 +20,12 @@ static struct world {
 	_Atomic int64_t each_ns;       /* and by this more at each reading */
 	_Atomic bool lost;             /* the device */
 	_Atomic int64_t hangs;         /* until jump_ns is this */
-	_Atomic int64_t computes;      /* until then it computes a layer a second, as it says */
-	_Atomic bool told;             /* by an eventfd, that a batch is done */
+	_Atomic int64_t computes;      /* until then it reports a layer a second */
+	_Atomic bool told;             /* signals a finished batch by an eventfd */
 	_Atomic int read;              /* pieces of its weights, while it is opened slowly */
 	bool alone, signals, no_room;  /* the device computes by itself; can signal; cannot be opened, */
 	bool slow;                     /* or in half a minute */
-	int dials;                     /* fail with this errno; ENOENT: what it dialled is gone */
+	int dials;                     /* connect() fails with this errno; ENOENT: the socket is gone */
 } *world;
 static bool mine;                      /* in this process */
 static int pty, manager;               /* a terminal, the service manager's socket */
@@ -64,7 +64,7 @@ static int poll_or_lose(struct sr_backend *b, int32_t i)
 	return world->lost ? -EIO : world->hangs > world->jump_ns ? 0 : real->poll(b, i);
 }
 
-/* As a device is closed: when its batch is done. */
+/* A device closes when its batch is done. */
 static void close_after(struct sr_backend *b)
 {
 	while (world->hangs > world->jump_ns)
@@ -80,7 +80,7 @@ static uint64_t layers(const struct sr_backend *b)
 	return (uint64_t)((now < end ? now : end) / 1000000000);
 }
 
-/* Tells at once: the loop asks, and arms it again. */
+/* Signals at once, so the loop polls and arms it again. */
 static int arm(struct sr_backend *b, int32_t i, int fd)
 {
 	const uint64_t one = 1;
@@ -161,7 +161,7 @@ static const char *log_text(void)
 	return text;
 }
 
-/* The log says so within ten seconds. */
+/* Wait until the log has this, ten seconds at most. */
 static bool says(const char *what)
 {
 	for (int i = 0; i < 2000; i++) {
@@ -173,7 +173,7 @@ static bool says(const char *what)
 	return false;
 }
 
-/* The manager hears a message that has this in it. */
+/* Wait until the service manager gets a message with this in it. */
 static bool hears(const char *what)
 {
 	struct pollfd p = { manager, POLLIN, 0 };
@@ -211,7 +211,7 @@ static int next(struct sr_conn *c, struct sr_token *t)
 	return e < 0 ? e : (int)t->kind;
 }
 
-/* n answers: how the last one ended. */
+/* Read n answers.  Returns how the last one ended. */
 static int ends(struct sr_conn *c, int n)
 {
 	struct sr_token t = { 0 };
@@ -278,7 +278,7 @@ static void devices_that_cannot(void **state)
 	assert_true(says("--run-mode inline: the device \"null\" computes by itself; dedicated and waiting are possible"));
 }
 
-/* A GPU is asked for, and there is none, or nothing that could use it. */
+/* A GPU is asked for, but there is none, or no back end for it. */
 static void no_gpu(void **state)
 {
 	(void)state;
@@ -301,7 +301,7 @@ static void no_model(void **state)
 	assert_true(says("/nowhere/model: no such file or directory"));
 }
 
-/* Places that it cannot or must not use. */
+/* Directories that it cannot or must not use. */
 static char place[200];
 static void elsewhere(void)
 {
@@ -348,14 +348,14 @@ static void one_at_a_place(void **state)
 	home = second;
 	assert_true(says("another slipringd runs here; stop it, or give this one --instance NAME"));
 	snprintf(home.log, sizeof(home.log), "%.30s/log", home.dir);
-	ask(c, 5, 5);                         /* the first one is none the worse for it */
+	ask(c, 5, 5);                         /* the first one still serves */
 	assert_int_equal(ends(c, 1), SR_LENGTH);
 	sr_close(c);
 	assert_int_equal(home_stop(pid), 0);
 	assert_int_equal(access(home.socket, F_OK), -1);
 }
 
-/* A socket can be anywhere: one that is listened on is left alone, and so is what is no socket, or not ours. */
+/* A socket may be anywhere.  A live one is left alone, and so is a file that is no socket or not ours. */
 static void one_at_a_socket(void **state)
 {
 	struct home second = home;
@@ -371,19 +371,19 @@ static void one_at_a_socket(void **state)
 	pid = home_start_with(&home, in_child, "0", flags);
 	c = home_connect(&second, 0, 0);
 	assert_int_equal(end_of(home_start_with(&second, elsewhere, "0", flags)), 1);
-	ask(c, 5, 5);                         /* the first one is none the worse for it, */
+	ask(c, 5, 5);                         /* the first one still serves, */
 	assert_int_equal(ends(c, 1), SR_LENGTH);
 	sr_close(c);
-	sr_close(home_connect(&second, 0, 0)); /* and still found there */
+	sr_close(home_connect(&second, 0, 0)); /* and is still found there */
 	kill(pid, SIGKILL);
 	assert_int_equal(end_of(pid), -SIGKILL);
 	home = second;
 	assert_true(says("cannot listen: ") && says("/s: another server listens there; stop it, or give this one "
 	                                            "another --socket"));
 	assert_int_equal(access(second.socket, F_OK), 0);
-	pid = home_start_with(&second, elsewhere, "0", flags); /* what it left behind is replaced */
+	pid = home_start_with(&second, elsewhere, "0", flags); /* its old socket is replaced */
 	sr_close(home_connect(&second, 0, 0));
-	unlink(second.socket);                /* and now it is somebody else's */
+	unlink(second.socket);                /* now it is another's */
 	home_write(home.dir, "s", "");
 	assert_int_equal(home_stop(pid), 0);
 	assert_int_equal(access(second.socket, F_OK), 0);
@@ -392,7 +392,7 @@ static void one_at_a_socket(void **state)
 	assert_int_equal(access(second.socket, F_OK), 0);
 }
 
-/* A socket that cannot be asked stays; one that goes meanwhile is no hindrance. */
+/* A socket that cannot be probed stays; one that disappears meanwhile does not matter. */
 static void a_socket_not_to_be_asked(void **state)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -452,7 +452,7 @@ static void groups_users_and_limits(void **state)
 	assert_int_equal(stat(home.socket, &st), 0);
 	assert_true(st.st_gid == getegid() && (st.st_mode & 0777) == 0660);
 	assert_int_equal(prlimit(pid, RLIMIT_NOFILE, NULL, &its), 0);
-	assert_true(its.rlim_cur == most.rlim_max);      /* three a connection: it takes what it may */
+	assert_true(its.rlim_cur == most.rlim_max);      /* it raises the limit as far as it may */
 	assert_true(says("mine on null"));
 	assert_int_equal(home_stop(pid), 0);
 }
@@ -489,7 +489,7 @@ static void a_socket_from_the_manager(void **state)
 	assert_int_equal(ends(c, 1), SR_LENGTH);
 	sr_close(c);
 	assert_int_equal(home_stop(pid), 0);
-	assert_int_equal(access(home.socket, F_OK), 0);  /* the manager's to unlink */
+	assert_int_equal(access(home.socket, F_OK), 0);  /* the manager unlinks it */
 	close(given);
 	unlink(home.socket);
 }
@@ -521,14 +521,14 @@ static void ready_a_life_and_a_report(void **state)
 	assert_true(strtod(strstr(at, "generation throughput: ") + 23, NULL) > 30);
 	assert_non_null(strstr(at, "Preemptions: "));
 	assert_non_null(strstr(at, "GPU KV cache usage: "));
-	for (int i = 0; i < 3; i++) {         /* the last of it, that there is nothing, and then no more */
+	for (int i = 0; i < 3; i++) {         /* its rest, a report of zero, and then none */
 		static const int lines[] = { 2, 3, 3 };
 		int n = 0;
 
 		sr_close(c);
 		world->jump_ns += 11000000000;
 		c = home_connect(&home, 0, 0);
-		ask(c, 4, 0);                 /* no report is due any more when this has its end */
+		ask(c, 4, 0);                 /* no report is due any more at its end */
 		assert_true(ends(c, 1) < 0);
 		for (at = log_text(); (at = strstr(at, "Engine 000")) != NULL; at++)
 			n++;
@@ -580,7 +580,7 @@ static void loading(void **state)
 	assert_int_equal(home_stop(pid), 0);
 	close(master);
 	close(pty);
-	world->each_ns = 3000000000;          /* more than two seconds between any two looks at the clock */
+	world->each_ns = 3000000000;          /* more than two seconds between two readings of the clock */
 	pid = home_start_with(&home, in_child, "0", "--device cpu --kv-cache-memory-bytes 64M");
 	assert_true(says("INFO Loading weights: 100 % ("));
 	world->each_ns = 0;
@@ -651,7 +651,7 @@ static void a_drain_has_an_end(void **state)
 		assert_int_equal(next(c, &t), SR_TOKEN);
 		assert_int_equal(kill(pid, SIGTERM), 0);
 		assert_true(says("Draining: 1 running, 0 waiting, at most 100 s"));
-		assert_int_equal(kill(pid, SIGHUP), 0); /* not any more */
+		assert_int_equal(kill(pid, SIGHUP), 0); /* too late */
 		for (int i = 0; i < 3; i++)           /* it goes on */
 			assert_int_equal(next(c, &t), SR_TOKEN);
 		if (way == 0)
@@ -668,7 +668,7 @@ static void a_drain_has_an_end(void **state)
 	}
 }
 
-/* SIGTERM while the device hangs, before it counts as lost: nobody waits for it. */
+/* SIGTERM while the device hangs, before it counts as lost: the end does not wait for it. */
 static void a_drain_beside_a_hang_has_an_end(void **state)
 {
 	(void)state;
@@ -713,7 +713,7 @@ static void a_stop_while_loading(void **state)
 		for (int k = 0; k < 10000 && !world->read; k++)
 			usleep(1000);
 		assert_true(world->read > 0);
-		assert_int_equal(kill(pid, SIGHUP), 0);       /* of no account */
+		assert_int_equal(kill(pid, SIGHUP), 0);       /* ignored */
 		assert_int_equal(kill(pid, sig[i]), 0);
 		assert_int_equal(end_of(pid), 0);
 		assert_true(says("Asked to stop while loading: "));
@@ -741,7 +741,7 @@ static void a_lost_device(void **state)
 	sr_close(c);
 }
 
-/* A number of the log's, behind these words. */
+/* The number in the log behind these words. */
 static double said(const char *words)
 {
 	const char *at = strstr(log_text(), words);
@@ -750,8 +750,8 @@ static double said(const char *words)
 	return strtod(at + strlen(words), NULL);
 }
 
-/* A batch that takes long is waited for while layers are computed, and 20 times as long as usual; then it is
- * said, and in the end the device is lost.  Its clock is fast: 50 ms at each look. */
+/* A long batch is waited for while it computes layers, and up to 20 times the usual time.  Then a warning
+ * comes, and in the end the device is lost.  Its clock is fast: 50 ms at each reading. */
 static void a_device_that_hangs(void **state)
 {
 	static const char *const mode[] = { "--run-mode dedicated", "--run-mode waiting" };
@@ -786,7 +786,7 @@ static void a_device_that_hangs(void **state)
 	}
 }
 
-/* One whose batches take 5 s is given 100. */
+/* A device whose batches take 5 s gets 100 s. */
 static void a_slow_device(void **state)
 {
 	struct sr_token t = { 0 };

@@ -1,5 +1,5 @@
 /* LINK: @models @config core/plan.c core/instance/knobs.c kernels/rope.c -ljansson -lyaml */
-/* test_plan.c - the memory plan on a made-up device: what fits, and what is said if it does not. */
+/* test_plan.c - the memory plan on a made-up device: what fits, and the error if it does not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,8 +17,8 @@
 #define MB (1ll << 20)
 #define GB (1ll << 30)
 
-static struct sr_need needs;          /* what the device says */
-static int64_t per_slot = 4096, per_token; /* and besides */
+static struct sr_need needs;          /* what the device reports */
+static int64_t per_slot = 4096, per_token; /* more bytes */
 static struct sr_limits asked;        /* what it was last asked for */
 
 static int device_plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out, char *err,
@@ -162,15 +162,15 @@ static void test_gpu(void **state)
 	good("--enforce-eager");
 	assert_non_null(strstr(plan.text, "none; what libraries take"));
 	set_device("cuda", 24 * GB, 23 * GB);
-	model->kv_f8 = true;                      /* its files want an FP8 cache: this device has none */
+	model->kv_f8 = true;                      /* its files want an FP8 cache, which this device lacks */
 	assert_int_equal(make(""), -ENOTSUP);
 	good("--kv-cache-dtype bfloat16");
-	set_device("cpu", 16 * GB, 15 * GB);      /* nor has the CPU, which is not asked for one */
+	set_device("cpu", 16 * GB, 15 * GB);      /* the CPU lacks it, too, but none is asked for */
 	good("");
 	model->kv_f8 = false;
 }
 
-/* What follows from the model: rows of logits by its vocabulary, and what the plan says of its types. */
+/* What follows from the model: rows of logits by its vocabulary, and its types in the plan. */
 static void test_of_the_model(void **state)
 {
 	static const struct { int32_t vocab, rows, gpu_rows, type; const char *says; } cases[] = {
@@ -236,7 +236,7 @@ static void test_batching(void **state)
 	assert_int_equal(plan.batch_tokens, 2048);
 }
 
-/* How far knobs can be raised: as asked, or as is cheap: 0.5 % of 16 GiB are 82 MiB. */
+/* How far knobs can be raised: as asked, or as far as is cheap: 0.5 % of 16 GiB are 82 MiB. */
 static void test_ceilings(void **state)
 {
 	static const struct { int64_t slot, token; const char *line; int32_t slots, tokens; int64_t cost; } cases[] = {
@@ -272,7 +272,7 @@ static void test_ceilings(void **state)
 		         cases[i].tokens, (double)cases[i].cost / MB);
 		assert_non_null(strstr(plan.text, say));
 	}
-	/* Room that nobody asked for gives way; room that was asked for does not. */
+	/* Default sizes shrink; sizes that were asked for do not. */
 	per_slot = MB / 4;
 	per_token = 0;
 	set_device("cpu", 64 * GB, 480 * MB);
@@ -330,7 +330,7 @@ static const struct { const char *device; int64_t total,
 	{ "cpu", 16 * GB, 15 * GB, "--kv-cache-dtype fp8", -ENOTSUP, "this device has no such KV cache" },
 };
 
-/* What the files say, and what is asked for. */
+/* The KV cache type by the files, and by the flag. */
 static void test_quantization(void **state)
 {
 	static const struct { const char *is, *line; int rc; } cases[] = {

@@ -1,6 +1,6 @@
 /* LINK: core/instance/record.c tools/live/record_tape.c tools/live/record_trace.c -lxxhash -ljansson -Wl,--wrap=memfd_create,--wrap=ftruncate,--wrap=mmap,--wrap=fcntl,--wrap=getrandom */
-/* test_record.c - a recording: what an entry says, that it goes round without waiting, that a reader
- * knows what it lost and never takes half an entry, and the trace that comes of it. */
+/* test_record.c - a recording: what an entry holds, that the ring wraps without waiting, that a reader
+ * knows what it lost and never takes half an entry, and the resulting trace. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -104,7 +104,7 @@ static void test_fails(void **state)
 		assert_int_equal(record_start(&rec, false, 1000, &fd), cases[i].want);
 		assert_null(fault.name);
 		assert_null(rec.page);
-		record_stop(&rec);                                      /* which does no harm */
+		record_stop(&rec);                                      /* harmless */
 		assert_int_equal(record_start(&rec, false, 1000, &fd), 0);
 		assert_int_equal(close(fd), 0);
 		record_stop(&rec);
@@ -124,14 +124,14 @@ static void test_sealed(void **state)
 
 	(void)state;
 	rec = (struct recorder){ .last_id = 0 };
-	assert_int_equal(record_request(&rec, 1, 0, ids, 5, 5), 0);     /* nobody records */
+	assert_int_equal(record_request(&rec, 1, 0, ids, 5, 5), 0);     /* not recording */
 	record_end(&rec, 7, 1, 1, 1);
 	assert_int_equal(record_start(&rec, false, 1000, &fd), 0);
-	record_end(&rec, 0, 1, 1, 1);                                   /* of one that nobody recorded */
+	record_end(&rec, 0, 1, 1, 1);                                   /* of a request that was not recorded */
 	assert_int_equal(rec.page->n, 0);
 	assert_int_equal(record_start(&rec, false, 1000, &other), -EBUSY);
 	p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	assert_ptr_equal(p, MAP_FAILED);                                /* the daemon alone writes */
+	assert_ptr_equal(p, MAP_FAILED);                                /* only the daemon may write */
 	assert_int_equal(ftruncate(fd, 0), -1);
 	assert_int_equal(pwrite(fd, "x", 1, 0), -1);
 	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
@@ -188,7 +188,7 @@ static void test_hashes(void **state)
 			assert_true(e->n_prompt == cases[i].n && e->n_tokens == 9 && e->n_ids == 0);
 			assert_int_equal(e->n_hashes, (cases[i].n + 15) / 16);
 			if (i == 0 && round == 1)
-				assert_int_not_equal(hashes(e)[0], first[0]);   /* of another recording: another key */
+				assert_int_not_equal(hashes(e)[0], first[0]);   /* another recording has another key */
 			if (i == 0)
 				memcpy(first, hashes(e), sizeof(first));
 			while (same < 3 && same < (int)e->n_hashes && hashes(e)[same] == first[same])
@@ -262,7 +262,7 @@ static void *write_much(void *arg)
 	return NULL;
 }
 
-/* What is read while it is written is whole: its ids are those of its length. */
+/* An entry read while the writer goes on is whole: its ids match its length. */
 static void test_torn(void **state)
 {
 	uint64_t read = 0, next = 0;
@@ -287,7 +287,7 @@ static void test_torn(void **state)
 		assert_memory_equal(hashes(e) + e->n_hashes, ids + e->n_prompt, e->n_prompt * sizeof(*ids));
 	}
 	pthread_join(thread, NULL);
-	record_end(&rec, 1, 1, 1, 1);          /* a loss is known for sure with what comes after it */
+	record_end(&rec, 1, 1, 1, 1);          /* a loss shows with the next entry */
 	while (tape_next(&tape))
 		read++;
 	assert_int_equal(tape.lost + read, 120001);

@@ -1,6 +1,6 @@
 /* LINK: @config core/reload.c core/instance/knobs.c core/instance/log.c -lyaml */
-/* test_reload.c - settings read again: what is another is applied, what is not stays as an operator
- * left it, and a file that is wrong changes nothing.  control_set is a stand-in that remembers. */
+/* test_reload.c - settings read again: changed ones are applied, others stay as an operator left them,
+ * and a wrong file changes nothing.  control_set is a stand-in that remembers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +46,7 @@ static void file(const char *text)
 	assert_int_equal(fclose(f), 0);
 }
 
-/* A daemon that was started with this file and one flag more, or none. */
+/* A daemon started with this file, and perhaps one more flag. */
 static void begin(const char *text, const char *flag)
 {
 	char err[300] = "";
@@ -71,7 +71,7 @@ static void end(void)
 	config_free(&started);
 }
 
-/* Read again; what the log says of it goes to said. */
+/* Read the settings again; the log's lines go to `said`. */
 static char said[4000];
 
 static int again(char *err, size_t n)
@@ -137,14 +137,14 @@ static void test_changes(void **state)
 		{ "", NULL, "step-target-ms: 2.5\n", BIT(STEP_TARGET), 2500, "step-target-ms", NULL },
 		/* the command line wins over the file, again */
 		{ "", "--max-num-seqs=7", "max-num-seqs: 9\n", 0, 0, NULL, NULL },
-		/* no knobs, and can change all the same */
+		/* not knobs, but can change, too */
 		{ "", NULL, "shutdown-timeout: 3\n", 0, 0, "shutdown-timeout", NULL },
 		{ "", NULL, "disable-log-stats: true\n", 0, 0, "disable-log-stats", NULL },
 		{ "", NULL, "uvicorn-log-level: debug\n", 0, 0, "uvicorn-log-level", NULL },
-		/* what cannot change is named, and nothing is done */
+		/* settings that cannot change are named, and stay */
 		{ "", NULL, "block-size: 32\n", 0, 0, NULL, "block-size" },
 		{ "", NULL, "block-size: 32\nmax-num-seqs: 9\n", BIT(MAX_NUM_SEQS), 9, "max-num-seqs", "block-size" },
-		/* taken out of the file: what the plan would make of it was not asked at start */
+		/* removed from the file: the plan's value was not computed at start */
 		{ "max-num-seqs: 4\n", NULL, "", 0, 0, NULL, "max-num-seqs" },
 		{ "max-num-batched-tokens: 400\n", NULL, "", 0, 0, NULL, "max-num-batched-tokens" },
 	};
@@ -173,7 +173,7 @@ static void test_changes(void **state)
 	}
 }
 
-/* Given at no start, given in between, taken out again: back to what the plan made of it. */
+/* Not set at start, set later, removed again: back to the plan's value. */
 static void test_back(void **state)
 {
 	static const struct { const char *text; enum knob k; int64_t planned; } cases[] = {
@@ -214,7 +214,7 @@ static void test_by_hand(void **state)
 	end();
 }
 
-/* What needs a restart is said at each reading until there was one, or it is as before. */
+/* Settings that need a restart are named at each reading, until they are as at start. */
 static void test_restart(void **state)
 {
 	static const struct { const char *text; bool restart; } again_and_again[] = {
@@ -234,7 +234,7 @@ static void test_restart(void **state)
 	end();
 }
 
-/* Wrong in any way: nothing is changed, and the next right file still is. */
+/* A wrong file changes nothing, and the next right one is applied. */
 static void test_wrong(void **state)
 {
 	static const struct { const char *text, *say; } cases[] = {
@@ -263,7 +263,7 @@ static void test_wrong(void **state)
 		assert_int_equal(given.value[KNOB_MAX_NUM_SEQS], 5);
 		end();
 	}
-	begin("max-num-seqs: 4\n", NULL);                /* right, but the daemon cannot */
+	begin("max-num-seqs: 4\n", NULL);                /* right, but the daemon refuses */
 	file("max-num-seqs: 5000\nuvicorn-log-level: debug\n");
 	given.answer = -ERANGE;
 	assert_int_equal(again(err, sizeof(err)), -EINVAL);

@@ -49,8 +49,8 @@ static bool read_tokens(struct sr_conn *c, uint64_t n)
 	return true;
 }
 
-/* A window: what both called while so many tokens came.  Whoever has to wait for a core polls
- * nobody meanwhile, and then the other one sleeps: of several windows the quietest counts. */
+/* A window: the calls of both while TOKENS tokens came.  A thread that waits for a core does not poll, so
+ * the other side goes to sleep: of several windows the quietest counts. */
 struct window { uint64_t calls[2][512], sum[2]; };
 struct measured { struct sr_conn *c; struct window w[WINDOWS], *best; bool ok; };
 
@@ -88,7 +88,7 @@ static void show(const char *who, const uint64_t *n)
 			print_message("  %s: system call %d, %ju times\n", who, i, (uintmax_t)n[i]);
 }
 
-/* A timer or a look at a silent peer may fall into the time: one in a thousand tokens. */
+/* A timer or a check of a silent peer may fall into the window: one call in a thousand tokens. */
 static void no_call_per_token(const char *step_us)
 {
 	static struct measured m;

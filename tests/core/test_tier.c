@@ -1,8 +1,8 @@
 /* LINK: @slipringd shmring/client.c */
 /* test_tier.c - the host tier of the KV cache with real numbers: the whole daemon on the CPU, a model of
- * random weights, and more prompts than the device's blocks hold.  Asked again, each finds its prefix in
- * the host tier and gets the same answer, to the last bit of its log-probabilities; without a tier it is
- * computed anew, and is the same, too.
+ * random weights, and more prompts than the device's blocks hold.  Repeated, each prompt finds its prefix in
+ * the host tier and gets the same answer, to the last bit of its log-probabilities.  Without a tier it is
+ * computed again, with the same answer.
  */
 #include "tests/rig/slipringd.h"
 
@@ -41,7 +41,7 @@ static bool same(const struct said *a, const struct said *b)
 	return memcmp(a->id, b->id, sizeof(a->id)) == 0 && memcmp(a->logprob, b->logprob, sizeof(a->logprob)) == 0;
 }
 
-/* All prompts, twice; what the device copied meanwhile. */
+/* All prompts, twice.  Returns what the device copied meanwhile. */
 static uint64_t ask_twice(const char *flags, struct said said[2][PROMPTS])
 {
 	char line[200];
@@ -81,7 +81,7 @@ static void a_prefix_comes_back_from_the_host(void **state)
 		assert_int_equal(without[1][i].cached, 0);
 		assert_true(same(&with[0][i], &with[1][i]));
 		assert_true(same(&with[0][i], &without[0][i]) && same(&with[0][i], &without[1][i]));
-		for (int k = 0; k < i; k++)            /* and they are not all one answer */
+		for (int k = 0; k < i; k++)            /* the answers differ from each other */
 			assert_false(same(&with[0][i], &with[0][k]));
 	}
 	print_message("%ju KiB copied, for %d prompts of %ju KiB\n", (uintmax_t)copied >> 10, PROMPTS,

@@ -1,19 +1,18 @@
 /* LINK: @slipringd shmring/client.c */
 /* test_bystander.c - an honest client while another attacks: each rule of docs/trust.md as an attack
- * that goes on and on, and the loads that are no attack.  The whole daemon on one core; on another the
- * honest client, which asks and sleeps, and in the time that it leaves, an attacker or, to compare with,
- * a process that does the like without the daemon: it writes memory or makes sockets of its own.
+ * without end, and heavy loads that are no attack.  The whole daemon runs on one core.  On another core an
+ * honest client asks and sleeps; in the time that it leaves runs an attacker or, as a control, a process that
+ * does similar work without the daemon: it writes memory or makes sockets of its own.
  *
- * Machines are not quiet for long, so the two are compared in short windows in turn, first the one,
- * then the other first.  A pair of windows in one of which a hypervisor took time from our cores
- * (/proc/stat), or a stranger from the daemon's (/proc/PID/schedstat), is left out, whatever it showed.
- * Of all requests of the windows that stay, the p50 and p99, and the band in which the quotient of the
- * two p99 lies 95 times of 100 if the pairs are drawn again (bootstrap over pairs: requests of one window
- * are not independent).
+ * Machines are not quiet for long, so the two are compared in short windows that alternate.  A pair of
+ * windows is left out if in one of them a hypervisor took time from our cores (/proc/stat), or another
+ * program from the daemon's (/proc/PID/schedstat).  The table has p50 and p99 over all requests of the pairs
+ * that stay, and the 95 % interval of the ratio of the two p99 (bootstrap over pairs, because requests of
+ * one window are not independent).
  *
- *	SLIPRING_BYSTANDER=all    PAIRS pairs each and more while it cannot be told; a table.  An attack
- *	                          fails if all of its band lies above MOST, or its p50 above MOST
- *	SLIPRING_BYSTANDER=R2     only those whose name has it
+ *	SLIPRING_BYSTANDER=all    at least PAIRS pairs each, more while undecided; prints a table.  An attack
+ *	                          fails if its whole interval lies above MOST, or its p50 does
+*	SLIPRING_BYSTANDER=R2     only attacks with this in their name
  *
  * Without it there are two pairs and the limit is generous: the machine may be busy.
  */
@@ -23,17 +22,17 @@
 #include "tests/rig/slipringd.h"
 #include "tests/rig/evil.h"
 
-#define STEP_US  "300"                /* of the device: the daemon's own time shows beside it */
+#define STEP_US  "300"                /* of the device: short enough to show the daemon's own time */
 #define N_PROMPT 40
 #define N_TOKENS 3
 #define MOST     1.1                  /* of the figure beside the control, which only computes */
 #define PAIRS    30
 #define PAIRS_MAX 120
 #define WINDOW_MS 60
-#define DELAY_NS 1000000              /* a quiet machine's daemon waits a tenth of it in a window */
+#define DELAY_NS 1000000              /* on a quiet machine the daemon waits a tenth of this in a window */
 #define DRAWS    400                  /* of the bootstrap */
 
-static int core[2];                   /* the daemon's; everybody else's */
+static int core[2];                   /* the daemon's; all others' */
 
 /* ---- attackers: in a process of their own, until killed -------------------------------------- */
 
@@ -46,14 +45,14 @@ static uint32_t dice(void)
 	return seed ^= seed << 5;
 }
 
-/* Connected, however often it takes: it may just have been dropped. */
+/* Connect, trying again as often as needed: the last connection may just have been dropped. */
 static void join(struct evil *e, struct sr_shape want)
 {
 	while (!evil_try(e, home.socket, want))
 		sched_yield();
 }
 
-/* The controls: the core and the caches, or the kernel on that core, are as busy; the daemon is left alone. */
+/* The controls keep that core, its caches or the kernel as busy as an attacker would, without the daemon. */
 static void own_memory(void)
 {
 	static volatile uint32_t memory[4096];        /* 16 KiB: the first cache */
@@ -100,7 +99,7 @@ static void R1_wild_indices(void)
 	struct evil e;
 
 	for (;; evil_close(&e)) {
-		struct sr_wire_request q = { .flags = 0 }; /* one to be computed were a load */
+		struct sr_wire_request q = { .flags = 0 }; /* a computed request would be a load */
 
 		join(&e, small);
 		evil_put(&e, &q);
@@ -183,7 +182,7 @@ static void R7_connections_without_end(void)
 		join(&e, small);
 }
 
-/* As much memory as anybody is granted: 23 MiB to be made, and taken away again. */
+/* As much memory as a client can get: 23 MiB to make and to free. */
 static void R7_large_connections(void)
 {
 	struct evil e;
@@ -192,7 +191,7 @@ static void R7_large_connections(void)
 		join(&e, (struct sr_shape){ 1u << 13, 1u << 16, 16u << 20 });
 }
 
-/* Long prompts, wrong in the last id: to be copied and looked through for nothing, one prompt for all. */
+/* Long prompts, wrong in the last id: copied and checked in vain; all use one prompt. */
 static void R8_wrong_at_the_end(void)
 {
 	struct sr_wire_request q = { ASKS(4000, 1) };
@@ -310,7 +309,7 @@ static void one_who_lives(void)
 static const struct attack {
 	const char *name;
 	void (*run)(void), (*control)(void);
-	bool load;                    /* shares the device with us: it only must not shut us out */
+	bool load;                    /* shares the device: it must only not shut others out */
 } attacks[] = {
 #define A(f, control) { #f, f, control, false }
 	A(R1_wild_indices, own_sockets), A(R2_R4_memory_that_changes, own_memory),
@@ -326,9 +325,9 @@ static const struct attack {
 
 /* ---- the bystander --------------------------------------------------------------------------- */
 
-static int32_t right[N_TOKENS];       /* what it is always answered */
+static int32_t right[N_TOKENS];       /* the answer it always gets */
 
-/* One request: how long it took. */
+/* One request.  Returns the time it took. */
 static uint64_t ask(struct sr_conn *c, int32_t out[N_TOKENS])
 {
 	static int32_t ids[N_PROMPT] = { 1, 2, 3, 5, 8, 13, 21 };
@@ -383,7 +382,7 @@ static uint64_t stolen(void)
 	return sum;
 }
 
-/* How long the daemon had to wait for its core, in ns.  Attackers are kept off it: that was somebody else. */
+/* How long the daemon waited for its core, in ns.  Attackers cannot run there: another program did. */
 static uint64_t waited(pid_t daemon)
 {
 	unsigned long long run, wait = 0;
@@ -403,7 +402,7 @@ static uint64_t waited(pid_t daemon)
 struct window { uint32_t n, ns[SAMPLES]; };
 struct pair { struct window control, attack; };
 
-/* What our requests took beside that one; false: somebody took our time. */
+/* Times of our requests beside this attacker.  false: another program took our time. */
 static bool look(struct window *w, void (*run)(void), struct sr_conn *c, pid_t daemon)
 {
 	struct sched_param rest = { 0 };
@@ -414,7 +413,7 @@ static bool look(struct window *w, void (*run)(void), struct sr_conn *c, pid_t d
 	if (!pid) {
 		setpgid(0, 0);
 		alarm(60);
-		sched_setscheduler(0, SCHED_IDLE, &rest); /* what we leave: to be compared like with like */
+		sched_setscheduler(0, SCHED_IDLE, &rest); /* only the time that we leave, for both alike */
 		run();
 		_exit(0);
 	}
@@ -431,7 +430,7 @@ static bool look(struct window *w, void (*run)(void), struct sr_conn *c, pid_t d
 	delay = waited(daemon) - delay;
 	kill(-pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	usleep(8000);                         /* it is buried */
+	usleep(8000);                         /* the daemon frees it */
 	assert_int_equal(sr_ping(c, &rtt, 20000), 0);
 	return before == 0 && delay < DELAY_NS;
 }
@@ -462,7 +461,7 @@ static int rising(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Where the quotient of the p99 may lie: drawn again from the pairs, with the same dice each time. */
+/* The interval of the ratio of p99: bootstrap over the pairs, with the same seed each time. */
 static void band(const struct pair *p, struct result *r)
 {
 	static double quotient[DRAWS];
@@ -487,7 +486,7 @@ static void band(const struct pair *p, struct result *r)
 	r->high = quotient[DRAWS - 1 - DRAWS / 40];
 }
 
-/* Pairs until it can be told on which side of MOST the p99 is, PAIRS at least, PAIRS_MAX at most. */
+/* Pairs until the interval of p99 lies on one side of MOST: at least PAIRS, at most PAIRS_MAX. */
 static void beside(const struct attack *a, struct sr_conn *c, pid_t daemon, bool measure, struct result *r)
 {
 	static struct pair p[PAIRS_MAX];
@@ -515,7 +514,7 @@ static void beside(const struct attack *a, struct sr_conn *c, pid_t daemon, bool
 
 static void daemon_core(void) { pin(core[0]); }
 
-/* Before each attack a fresh daemon.  True: too slow. */
+/* A fresh daemon for each attack.  true: too slow. */
 static bool compare(const struct attack *a, bool measure)
 {
 	pid_t pid = home_start(&home, daemon_core, STEP_US);

@@ -41,7 +41,7 @@ static void next(struct sr_conn *c, struct sr_token *t)
 	assert_int_equal(n, 1);
 }
 
-/* Run a request; its ids in out[0 .. n), its END. */
+/* Run a request: its ids go to out[0 .. n).  Returns its END. */
 static struct sr_end run(struct sr_conn *c, struct sr_request q, int32_t *out)
 {
 	struct sr_token t = { 0 };
@@ -59,7 +59,7 @@ static struct sr_end run(struct sr_conn *c, struct sr_request q, int32_t *out)
 
 static void siphash_is_siphash(void **state)
 {
-	/* The vectors of its authors: key 00 .. 0f, input 00 01 02 .. of 8 n bytes. */
+	/* The authors' test vectors: key 00 .. 0f, input 00 01 02 .. of 8 n bytes. */
 	static const uint64_t key[2] = { 0x0706050403020100u, 0x0f0e0d0c0b0a0908u };
 	static const uint64_t in[] = { 0x0706050403020100u, 0x0f0e0d0c0b0a0908u };
 	static const uint64_t is[] = { 0x726fdb47dd0e0e31u, 0x93f5f5799a932462u, 0x3f2acc7f57c29bdbu };
@@ -166,7 +166,7 @@ static void a_stop_id_ends_the_answer(void **state)
 
 	(void)state;
 	run(c, q, free_run);
-	q.stop = many_allowed;                /* whatever comes, it is one of these */
+	q.stop = many_allowed;                /* every token is one of these */
 	q.n_stop = 5;
 	assert_int_equal(run(c, q, got).finish, SR_STOP);
 	assert_int_equal(run(c, q, got).n_tokens, 1);
@@ -207,8 +207,8 @@ static uint32_t cached(struct sr_conn *c, uint64_t salt, uint64_t tenant)
 	return run(c, q, got).cached;
 }
 
-/* As nobody: returns what cached() was there, through the exit code; 254 if it was told anything else about
- * its tenants than `flags`. */
+/* As user nobody: the child's exit code is cached(), or 254 if it was told other flags about tenants than
+ * `flags`. */
 static int cached_as_nobody(uint64_t salt, uint32_t flags)
 {
 	pid_t pid = fork();
@@ -270,7 +270,7 @@ static void submit_of(struct sr_conn *c, uint64_t tenant, int n)
 		assert_int_equal(sr_submit(c, &q, NULL), 0);
 }
 
-/* How many come back, all of this tenant; nothing else is there. */
+/* How many requests come back, all of this tenant; nothing else may be there. */
 static int turned_away(struct sr_conn *c, uint64_t tenant)
 {
 	struct sr_token t = { 0 };
@@ -284,8 +284,8 @@ static int turned_away(struct sr_conn *c, uint64_t tenant)
 	return n;
 }
 
-/* What a gateway sends of a tenant that has its share of the queue comes back, and those of others that stand
- * behind it in the ring are taken.  Who speaks for itself waits in its ring, as ever. */
+/* A gateway's request for a tenant that has its share of the queue comes back, and requests of other tenants
+ * behind it in the ring are taken.  Requests of a client that is no gateway wait in its ring. */
 static void a_full_tenant_is_turned_away(void **state)
 {
 	const struct sr_options o = { .size = sizeof(o), .live = 400 };
@@ -338,7 +338,7 @@ static void strangers_are_not_urgent_nor_tenants(void **state)
 
 /* ---- counting, draining, crowds -------------------------------------------------------------- */
 
-/* Times of requests that came to a first token: where they went adds up. */
+/* Times of requests with a first token: the parts add up. */
 static void times_add_up(const struct stats_page *p, double elapsed)
 {
 	const struct stats_histogram *h = p->hist;
@@ -359,7 +359,7 @@ static void times_add_up(const struct stats_page *p, double elapsed)
 static void requests_are_counted(void **state)
 {
 	static const int32_t ids[20] = { 1, 2, 3 };
-	struct sr_options small = { .size = sizeof(small), .tokens = 64 }; /* a long answer waits to be read */
+	struct sr_options small = { .size = sizeof(small), .tokens = 64 }; /* a long answer must wait for its reader */
 	struct sr_conn *c;
 	int32_t got[64];
 	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 20, .max_tokens = 10,
@@ -414,7 +414,7 @@ static void requests_are_counted(void **state)
 	sr_close(c);
 }
 
-/* Tokens of one step come after different times, where there was room for some of them only in the one before. */
+/* Tokens of one step arrive after different gaps if the step before had room for only some rows. */
 static void gaps_are_each_ones_own(void **state)
 {
 	static const int32_t ids[20] = { 1, 2, 3 };
@@ -475,8 +475,8 @@ static void draining_ends_what_is_new(void **state)
 enum { N_CROWD = 300 };
 static struct sr_conn *crowd[N_CROWD];
 
-/* All are cold; whoever puts a request is found within as many turns as it takes to look at all, 64 in each.
- * And a turn in which nobody wants anything is without work. */
+/* All are cold; a client that puts a request is found within the turns that it takes to look at all, 64 in
+ * each.  A turn in which no client wants anything has no work. */
 static void the_cold_are_reached(struct daemon *x)
 {
 	static const int32_t ids[] = { 1, 2, 3 };
@@ -488,7 +488,7 @@ static void the_cold_are_reached(struct daemon *x)
 
 		for (int k = 0; k < 400; k++)
 			clients_take(x->cl, io_now());
-		MUST(clients_take(x->cl, io_now()) == 0 && x->cl->n_hot <= i / 23 + 1); /* those with requests */
+		MUST(clients_take(x->cl, io_now()) == 0 && x->cl->n_hot <= i / 23 + 1); /* clients with requests */
 		look_inside(x);
 		taken = x->cs.taken;
 		MUST(sr_submit(crowd[i], &q, NULL) == 0);
@@ -498,7 +498,7 @@ static void the_cold_are_reached(struct daemon *x)
 		} while (x->cs.taken == taken && ++turns < N_CROWD / 64 + 2);
 		MUST(x->cs.taken == taken + 1 && work > 0);
 	}
-	for (int k = 0; !clients_arm(x->cl); k++) {     /* and then it may sleep */
+	for (int k = 0; !clients_arm(x->cl); k++) {     /* then it may sleep */
 		MUST(k < 1000);
 		clients_take(x->cl, io_now());
 		clients_flush(x->cl);
@@ -599,7 +599,7 @@ static void its_row_tells_what_it_does(void **state)
 	assert_string_equal(row.name, "rower");
 	assert_true(row.pid == (uint32_t)getpid() && row.uid == geteuid() && row.live == 0);
 
-	d.paused = true;                      /* two at once, of which the first found none */
+	d.paused = true;                      /* two at once; the first found none under way */
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(sr_submit(c, &q, NULL), 0);
 	for (int i = 0; i < 2000 && row.live < 2; i++) {
@@ -609,7 +609,7 @@ static void its_row_tells_what_it_does(void **state)
 	assert_true(row.live == 2 && row.unanswered == 2 && row.requests == 2 && row.alone == 1);
 	assert_int_equal(row.prompt_tokens, 6);
 
-	d.paused = false;                     /* 1,800 tokens do not fit, and nobody reads */
+	d.paused = false;                     /* 1,800 tokens do not fit, and the client does not read */
 	for (int i = 0; i < 2000 && !row.held; i++) {
 		usleep(1000);
 		daemon_call(&d, copy_row);
@@ -671,7 +671,7 @@ static void stop_recording(struct daemon *x)
 	record_stop(&rec);
 }
 
-/* Two that run, and one that is cancelled before it is scheduled: what the log says of them at debug,
+/* Two requests that run, and one cancelled before it is scheduled: their lines in the debug log,
  * and how many entries a recording gets. */
 static void ends_are_logged_and_recorded(void **state)
 {
@@ -728,11 +728,11 @@ static void ends_are_logged_and_recorded(void **state)
 	for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++)
 		if (!strstr(text, want[i]))
 			fail_msg("no \"%s\" in: %s", want[i], text);
-	assert_int_equal(rec.page->n, 6);     /* each as it came and as it ended */
+	assert_int_equal(rec.page->n, 6);     /* one at arrival, one at the end */
 	daemon_call(&d, stop_recording);
 	d.paused = false;
 	q.n_stop = 0;
-	assert_int_equal(run(c, q, got).finish, SR_LENGTH); /* nobody records it, and nobody minds */
+	assert_int_equal(run(c, q, got).finish, SR_LENGTH); /* without a recording all goes on */
 	sr_close(c);
 	assert_int_equal(daemon_end(&d), 0);
 }
@@ -782,8 +782,8 @@ static void what_it_does_is_told(void **state)
 		{ 0, SR_PREPARING, -1, EMPTY_NETWORK },     /* the other's */
 		{ 1, SR_ARRIVING, -1, EMPTY_NETWORK },
 		{ 1, SR_ARRIVING, -1, EMPTY_SILENT },
-		{ 1, SR_ARRIVING, -5, EMPTY_SILENT },       /* never below none */
-		{ 1, 2, 1, EMPTY_SILENT },                  /* nothing there is */
+		{ 1, SR_ARRIVING, -5, EMPTY_SILENT },       /* never below zero */
+		{ 1, 2, 1, EMPTY_SILENT },                  /* not a clock */
 		{ 1, -1, 1, EMPTY_SILENT },
 		{ 1, SR_PREPARING, INT32_MAX, EMPTY_TOKENIZING },
 		{ 1, SR_PREPARING, INT32_MAX, EMPTY_TOKENIZING },
@@ -800,7 +800,7 @@ static void what_it_does_is_told(void **state)
 		daemon_call(&d, look_around);
 		assert_all_is(steps[i].now);
 	}
-	for (int i = 0; i < 2; i++)           /* its row has it, too: both did both */
+	for (int i = 0; i < 2; i++)           /* its row has it, too: each client did both */
 		assert_true(d.stats->client[i].preparing_ns - 1 < HOUR && d.stats->client[i].arriving_ns - 1 < HOUR);
 	sr_close(c[0]);
 	sr_doing(c[1], SR_PREPARING, 1);

@@ -9,7 +9,7 @@
 
 #include "tests/rig/daemon.h"
 #include "core/clients/impl.h"
-#include "shmring/client.c" /* a client that counts wrongly is made of it */
+#include "shmring/client.c" /* a client that miscounts is built from it */
 
 /* ---- calls that fail ------------------------------------------------------------------------- */
 
@@ -133,7 +133,7 @@ static void hello(int fd)
 
 enum { NOT_YET = 1, GONE = 2 };
 
-/* The answer: 0, -errno, NOT_YET, or GONE if there is none. */
+/* The answer: 0, -errno, NOT_YET, or GONE if it was closed. */
 static int answered(int fd)
 {
 	struct sr_welcome w;
@@ -147,7 +147,7 @@ static int answered(int fd)
 	return w.status;
 }
 
-/* Connects and says hello: what came of it. */
+/* Connect and send a hello.  Returns the answer. */
 static int comes(int *fd)
 {
 	int e;
@@ -199,7 +199,7 @@ static void wrong_configurations(void **state)
 
 	(void)state;
 	assert_int_equal(io_create(&io, 0), 0);
-	for (size_t i = sizeof(t) / sizeof(t[0]); i-- > 0;) { /* the right one last: faults need it */
+	for (size_t i = sizeof(t) / sizeof(t[0]); i-- > 0;) { /* the correct one last: faults need it */
 		struct clients *cl = NULL;
 		int e;
 
@@ -219,7 +219,7 @@ static void wrong_configurations(void **state)
 
 			fail_next(faults[i].name, nth, 1, ENOMEM);
 			assert_int_equal(clients_create(&cl, &cfg, io, fd), faults[i].is);
-			assert_int_equal(open_fds(), before - 1); /* it was to own the listener: closed */
+			assert_int_equal(open_fds(), before - 1); /* it takes over the listener, and closed it */
 			assert_null(fault.name);
 		}
 	io_destroy(io);
@@ -249,7 +249,7 @@ static void a_full_table_says_so(void **state)
 	assert_int_equal(d.cs.connected, 3);
 	assert_int_equal(d.n.refused, REFUSALS + 2);
 	leaves(fd[0]);
-	assert_int_equal(comes(&late), 0);    /* a place is a place again */
+	assert_int_equal(comes(&late), 0);    /* the place is free again */
 	fd[0] = late;
 	for (int i = 0; i < 3 + REFUSALS + 2; i++)
 		close(fd[i]);
@@ -282,7 +282,7 @@ static void each_uid_has_its_share(void **state)
 	end();
 }
 
-/* Strangers, as many as they are, leave some places, and some of the memory that is theirs together. */
+/* Untrusted clients, however many, leave some places, and some of the memory that they share. */
 static void strangers_leave_something(void **state)
 {
 	static const struct sr_shape small = { 32, 64, 4096 }; /* as in hello() */
@@ -318,7 +318,7 @@ static void strangers_leave_something(void **state)
 		self = (uid_t)-1;
 		if (got[0] != t[i].first || got[1] != t[i].second)
 			fail_msg("%s: %d, then %d", t[i].what, got[0], got[1]);
-		/* We find a place in any case, and all that are left. */
+		/* Trusted clients always find a place, and may take all that are left. */
 		assert_int_equal(got[2], t[i].max - got[0] - got[1] < 20 ? t[i].max - got[0] - got[1] : 20);
 		while (n > 0)
 			close(fd[--n]);
@@ -369,7 +369,7 @@ static int settled_fds(void)
 	return n;
 }
 
-/* What runs out for one ends that one; the next comes in. */
+/* A resource that runs out ends that client; the next is accepted. */
 static void whatever_runs_out_the_next_one_comes_in(void **state)
 {
 	static const struct { const char *name; int nth, is; } t[] = {
@@ -378,7 +378,7 @@ static void whatever_runs_out_the_next_one_comes_in(void **state)
 		{ "peercred", 1, -EACCES }, { "peerpidfd", 1, 0 }, /* before Linux 6.5 */
 		{ "calloc", 2, -ENOMEM },     /* its rings */
 		{ "calloc", 3, -ENOMEM }, { "malloc", 1, -ENOMEM }, /* its requests */
-		{ "recvmsg", 1, 0 },          /* a hello that was not there after all */
+		{ "recvmsg", 1, 0 },          /* a hello that is not there after all */
 	};
 
 	(void)state;
@@ -449,7 +449,7 @@ static void a_crowd_at_the_door(void **state)
 	(void)state;
 	for (int i = 0; i < 40; i++)
 		fd[i] = knock();
-	turns(3);                             /* one in a turn, that others may be served */
+	turns(3);                             /* one in a turn, so that others are served */
 	assert_in_range(d.cl->n_all, 1, 3);
 	turns(40);
 	assert_int_equal(d.cl->n_all, 40);
@@ -485,7 +485,7 @@ static void who_rings_too_often_is_not_heard(void **state)
 				turns(1);
 		}
 		turns(4);
-		/* On a slow machine they may not all have come in one window. */
+		/* On a slow machine they may take more than one window. */
 		if ((t[i].pause || io_now() - begun < 9 * MS) && c->bells_at != first && c->socket.events != (t[i].heard ? IO_IN | IO_HUP : IO_HUP))
 			fail_msg("%s: listened to for %x", t[i].what, c->socket.events);
 		for (uint64_t until = io_now() + 5000 * MS; c->socket.events != (IO_IN | IO_HUP); turns(1))
@@ -533,7 +533,7 @@ static void a_hello_has_a_second(void **state)
 	close(fd);
 }
 
-/* Between welcome and mapped: it says nothing, goes, or cannot be sealed. */
+/* Between welcome and mapped: the client is silent, leaves, or its memory cannot be sealed. */
 static void who_never_maps_is_not_looked_at(void **state)
 {
 	uint64_t begun = io_now();
@@ -582,7 +582,7 @@ static void draining_answers_who_is_at_the_door(void **state)
 	turns(2);
 }
 
-/* Without a page for statistics all goes on; and so it does when the page has no row left. */
+/* Without a stats page all goes on; so it does when the page has no row left. */
 static void rows_are_not_needed(void **state)
 {
 	struct clients_config cfg = { .max = 4 };
@@ -645,7 +645,7 @@ static uint32_t submit(uint32_t n_prompt, uint32_t max, uint32_t n_bias)
 	return ticket;
 }
 
-/* Turn until n ENDs were read: the finish of the last one. */
+/* Turn until n ENDs were read.  Returns the last one's finish. */
 static int32_t ends(int n)
 {
 	struct sr_record r[16];
@@ -666,7 +666,7 @@ static int32_t ends(int n)
 	return finish;
 }
 
-/* While somebody is served nobody is let in but in the time of a batch, or after a while. */
+/* While clients are served, new ones are accepted only beside a batch, or after a while. */
 static void chores_wait_for_their_time(void **state)
 {
 	static const struct { const char *what; double step_us; bool works; } t[] = {
@@ -683,7 +683,7 @@ static void chores_wait_for_their_time(void **state)
 		open_conn();
 		submit(1, 900, 0);
 		while (d.n.steps < 3)
-			turns(1);             /* it is known how long they take */
+			turns(1);             /* now the time of a batch is known */
 		fd = knock();
 		for (uint64_t begun = io_now(), took = 0, at = 0; done < 3;) {
 			uint64_t now = io_now(), since, spare;
@@ -702,7 +702,7 @@ static void chores_wait_for_their_time(void **state)
 				continue;
 			}
 			if (t[i].works)
-				assert_true(!at || now - at >= took); /* at least as long as it took, not at it */
+				assert_true(!at || now - at >= took); /* rests at least as long as it worked */
 			else
 				assert_true(spare >= 100000 || io_now() - since >= 2 * MS);
 			took = io_now() - now;
@@ -743,8 +743,8 @@ static void requests_without_a_page(void **state)
 	end();
 }
 
-/* Lists of all requests under way share one store: who finds it full waits in the ring, and is not
- * read again and again meanwhile. */
+/* Lists of all requests under way share one pool.  A request that finds it full waits in the ring, and is not
+ * read repeatedly meanwhile. */
 static void a_full_store_of_lists_is_waited_for(void **state)
 {
 	(void)state;
@@ -763,8 +763,8 @@ static void a_full_store_of_lists_is_waited_for(void **state)
 	turns(3);
 }
 
-/* Ends of wrong requests fill the ring of a client that counts wrongly and reads nothing: the next
- * is held until there is room for its end.  Nobody stalls, for nothing is under way. */
+/* Ends of wrong requests fill the ring of a client that miscounts and reads nothing: the next is
+ * held until there is room for its end.  That is no stall, because nothing is under way. */
 static void no_room_for_a_refusal(void **state)
 {
 	struct clients_config cfg = { .stall_ns = 1 };
@@ -797,7 +797,7 @@ static void more_than_was_granted_waits(void **state)
 		turns(1);
 	}
 	assert_int_equal(d.ss.waiting, 32);
-	for (uint32_t i = 0; i < 60; i++)     /* of none of them; all buckets are looked through */
+	for (uint32_t i = 0; i < 60; i++)     /* tickets of none; all buckets are searched */
 		assert_int_equal(sr_cancel(conn, i - 100), 0);
 	turns(3);
 	assert_int_equal(d.ss.waiting, 32);
@@ -838,8 +838,8 @@ static uint64_t taken_at(uint64_t now)
 	return d.cs.taken;
 }
 
-/* And so many words, 8 ns for each, whether they are right or wrong.  A request of 1000 ids has 1064:
- * 30 are paid for out of 32,768, and another is owed for. */
+/* And at most this many words, 8 ns for each, right or wrong.  A request of 1000 ids has 1064: 32,768 words
+ * pay for 30, and one more is on credit. */
 static void words_are_paid_for(void **state)
 {
 	struct clients_config cfg = { .take = 1000 };
@@ -863,9 +863,9 @@ static void words_are_paid_for(void **state)
 		now = io_now() + 1000 * MS;
 		for (int k = 0; k < 3; k++)
 			assert_int_equal(taken_at(now), 31);
-		assert_false(clients_arm(d.cl)); /* what was left is yet to be told */
+		assert_false(clients_arm(d.cl)); /* requests are left */
 		clients_flush(d.cl);
-		assert_true(clients_arm(d.cl));  /* the rest is slept over, but not for long */
+		assert_true(clients_arm(d.cl));  /* it may sleep, but not for long */
 		assert_int_not_equal(d.cl->nap.index, 0);
 		clients_awake(d.cl);
 		now += 8 * (31 * 1064 - 32768);
@@ -905,7 +905,7 @@ static void words_are_shared(void **state)
 	for (int i = 0; i < d.cl->n_open; i++)
 		conn_heat(d.cl, d.cl->open[i]);
 	now = io_now() + 1000 * MS;
-	assert_int_equal(taken_at(now), 32);  /* one that each can pay for, and another that is owed */
+	assert_int_equal(taken_at(now), 32);  /* each pays for one, and gets one on credit */
 	for (int i = 0; i < d.cl->n_open; i++)
 		assert_true(d.cl->open[i]->n_live == 2 || d.cl->open[i]->n_live == 0);
 	assert_int_equal(taken_at(now), 32);
@@ -923,7 +923,7 @@ static void words_are_shared(void **state)
 	end();
 }
 
-/* A score of one id has its end as soon as it is taken: in the recording, too. */
+/* A score of one id ends as soon as it is taken, in the recording, too. */
 static void a_recording_has_each_end(void **state)
 {
 	struct recorder rec = { 0 };
@@ -965,7 +965,7 @@ static void stalling_has_an_end_if_one_is_set(void **state)
 		daemon_make(&d);
 		open_conn();
 		for (int i = 0; i < 3; i++)
-			submit(1, i == 0 ? 1 : 900, 0); /* the first leaves a hole among those under way */
+			submit(1, i == 0 ? 1 : 900, 0); /* the first leaves a hole in the table */
 		for (int i = 0; i < 400; i++)
 			turns(1);
 		assert_int_equal(d.cs.stalled, !never);
@@ -977,7 +977,7 @@ static void stalling_has_an_end_if_one_is_set(void **state)
 	}
 }
 
-/* A record now and then is not reading: it does not keep three requests alive. */
+/* Reading a record now and then does not end a stall of three requests. */
 static void a_drip_is_a_stall(void **state)
 {
 	struct clients_config cfg = { .stall_ns = 20 * MS };
@@ -1002,8 +1002,8 @@ static void a_drip_is_a_stall(void **state)
 	end();
 }
 
-/* Its memory went while its prompt was read: it is dropped.  The scheduler says no: the request
- * ends so, or is offered again. */
+/* Its memory is taken away while its prompt is read: it is dropped.  The scheduler refuses: the request
+ * ends with that error, or is offered again. */
 static void what_the_others_say_is_passed_on(void **state)
 {
 	uint64_t rtt;
@@ -1021,19 +1021,19 @@ static void what_the_others_say_is_passed_on(void **state)
 	turns(3);
 	assert_int_equal(d.cs.poisoned, 1);
 	assert_int_equal(d.cs.connected, 0);
-	usleep(300);                          /* until nothing was under way for long enough */
-	turns(2);                             /* the ring lets go of it in the second */
+	usleep(300);                          /* longer than QUIET_NS without a request */
+	turns(2);                             /* the ring submits it in the second */
 	assert_int_equal(sr_ping(conn, &rtt, 1000), -ECONNRESET);
 	sr_close(conn);
 }
 
-/* A lie after something true: it is dirty and gone in the same turn. */
+/* A lie after a correct record: the client is dirty and gone in the same turn. */
 static void a_lie_behind_a_truth(void **state)
 {
 	struct sr_wire_cancel right = { .op = SR_OP_CANCEL, .ticket = 1000 }, wrong = { .op = 9 };
 
 	(void)state;
-	for (int i = 0; i < 2; i++) {         /* the second is not worth a line in the log */
+	for (int i = 0; i < 2; i++) {         /* the second gets no line in the log */
 		open_conn();
 		assert_int_equal(cancel_put(conn, &right), 0);
 		assert_int_equal(cancel_put(conn, &wrong), 0);
@@ -1047,7 +1047,7 @@ static void a_lie_behind_a_truth(void **state)
 
 /* ---- going ----------------------------------------------------------------------------------- */
 
-/* Socket and pidfd tell of the same death in the same turn: it is buried once. */
+/* Socket and pidfd report the same death in the same turn: it is freed once. */
 static void a_death_is_told_twice(void **state)
 {
 	pid_t pid = fork();
@@ -1071,11 +1071,11 @@ static void a_death_is_told_twice(void **state)
 	assert_int_equal(d.cl->n_gone, 0);
 }
 
-/* Taken twice without a flush between, as the back end's yield may: dirty, and dead. */
+/* clients_take twice without a flush, as the back end's yield may do: the client is dirty and dead. */
 static void it_dies_with_something_to_be_told(void **state)
 {
 	(void)state;
-	for (int with = 0; with < 2; with++) { /* another that is dirty, too, before it in the list */
+	for (int with = 0; with < 2; with++) { /* another dirty one before it in the list */
 		struct sr_conn *other = NULL;
 
 		if (with) {
@@ -1091,7 +1091,7 @@ static void it_dies_with_something_to_be_told(void **state)
 		submit(1, 900, 0);
 		clients_take(d.cl, io_now());
 		assert_int_equal(d.cl->n_dirty, 1 + with);
-		assert_false(clients_arm(d.cl)); /* no time to sleep */
+		assert_false(clients_arm(d.cl)); /* it must not sleep */
 		sr_close(conn);
 		io_poll(d.io);
 		clients_take(d.cl, io_now());
@@ -1103,7 +1103,7 @@ static void it_dies_with_something_to_be_told(void **state)
 	}
 }
 
-/* It dies after its tokens were put and before it was to be woken. */
+/* It dies after its tokens were put and before its signal. */
 static void nobody_is_there_to_be_woken(void **state)
 {
 	struct sr_record r;
@@ -1116,7 +1116,7 @@ static void nobody_is_there_to_be_woken(void **state)
 		;
 	while (!sr_arm(conn, SR_WAIT_TOKENS)) {
 		shutdown(sr_fd(conn), SHUT_RDWR);
-		clients_take(d.cl, io_now()); /* not polled: it does not know yet */
+		clients_take(d.cl, io_now()); /* not polled: the death is not seen yet */
 		sched_step(d.s, io_now());
 		sched_step(d.s, io_now());
 		clients_flush(d.cl);
@@ -1138,7 +1138,7 @@ static void stopping_ends_what_runs(void **state)
 	submit(1, 900, 0);
 	turns(5);
 	d.fds += 1;                           /* our end */
-	d.paused = true;                      /* what it had is gone with it */
+	d.paused = true;                      /* its requests are gone, too */
 	daemon_unmake(&d);
 	while ((e = sr_poll(conn, r, 8)) > 0)
 		;
@@ -1147,7 +1147,7 @@ static void stopping_ends_what_runs(void **state)
 	sr_close(conn);
 }
 
-/* The listener is closed while somebody at it waits for his chore. */
+/* The listener is closed while a new client waits for its chore. */
 static void draining_with_somebody_at_the_door(void **state)
 {
 	int fd;
@@ -1178,7 +1178,7 @@ static void draining_with_somebody_at_the_door(void **state)
 	sr_null_pace(0, 0);
 }
 
-/* One that nobody looks at lies, and another of them works: none is served again in the same turn. */
+/* One cold client lies, and another works: none is served again in the same turn. */
 static void a_cold_liar_beside_others(void **state)
 {
 	struct sr_wire_cancel wrong = { .op = 9 };

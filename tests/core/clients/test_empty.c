@@ -1,6 +1,6 @@
 /* LINK: core/clients/empty.c core/instance/stats.c core/instance/refuse.c */
-/* test_empty.c - how the time of `empty` is split by what clients say they were doing: under a virtual
- * clock, with clients that tell the truth, that overlap, and that lie.  Each ns is given out once. */
+/* test_empty.c - how the time of `empty` is split by what clients report: under a virtual clock,
+ * with clients that are honest, that overlap, and that lie.  Each ns is assigned once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 #define MOST   8
 
 static struct {
-	uint64_t now, given;              /* given: ns that were empty, so far */
+	uint64_t now, given;              /* given: ns of `empty` so far */
 	struct empty e;
 	uint64_t out[N_EMPTY];
 	int n;
@@ -34,7 +34,7 @@ static void world(int n_clients)
 
 static void flip(int client, int clock) { w.c[client].word[clock] = sr_doing_flip(w.c[client].word[clock], w.now); }
 
-/* As the daemon does, at the end of a window; and the sums must be right. */
+/* End a window as the daemon does, and check the sums. */
 static void look(void)
 {
 	uint64_t said[2], ns[2], all = 0;
@@ -72,7 +72,7 @@ static void assert_share(enum stats_empty what, double want)
 
 /* ---- the truth --------------------------------------------------------------------------- */
 
-/* Each kind of load is what its time is split as, asleep for long or looked at every 10 ms. */
+/* Each kind of load gets its own time, whether the daemon sleeps long or looks every 10 ms. */
 static void test_kinds(void **state)
 {
 	static const struct { int clock; enum stats_empty seen, is; } kinds[] = {
@@ -145,7 +145,7 @@ static void test_part(void **state)
 	world(1);
 	flip(0, SR_PREPARING);
 	pass(EMPTY_SERVED, 2 * MS);
-	w.now += 6 * MS;                          /* something was the limit */
+	w.now += 6 * MS;                          /* another limit held */
 	flip(0, SR_PREPARING);
 	pass(EMPTY_SILENT, 2 * MS);
 	look();
@@ -155,7 +155,7 @@ static void test_part(void **state)
 	assert_int_equal(w.c[0].believed[SR_PREPARING], 8 * MS);
 }
 
-/* The clocks themselves: any number of starts and stops, told at any moment; no ns is lost but the odd. */
+/* The clocks: any number of starts and stops, read at any moment, lose at most the odd ns. */
 static void test_clock(void **state)
 {
 	uint64_t word = 0, now = 999999999999, ran = 0;
@@ -218,14 +218,14 @@ static void test_liars(void **state)
 	}
 }
 
-/* A lie that could be true is one: it takes what was silent, and network if it says tokenizing, for as
- * long as it is there. */
+/* A plausible lie is believed: it turns silent time, and network time if it claims tokenizing, for as
+ * long as the client is there. */
 static void test_plausible_lie(void **state)
 {
 	(void)state;
 	world(2);
 	flip(0, SR_PREPARING);
-	flip(0, SR_ARRIVING);                     /* both at once: no client of ours does that */
+	flip(0, SR_ARRIVING);                     /* both at once: our client library never does that */
 	an_honest_second(1);
 	look();
 	assert_share(EMPTY_TOKENIZING, 1);
@@ -248,10 +248,10 @@ static void test_due(void **state)
 	(void)state;
 	world(0);
 	assert_false(empty_due(&w.e, w.now, 0));
-	assert_false(empty_due(&w.e, w.now - 1, 0));          /* the turn's clock is the older one */
+	assert_false(empty_due(&w.e, w.now - 1, 0));          /* the turn's clock is older */
 	assert_false(empty_due(&w.e, w.now + 10 * MS - 1, 0));
 	assert_true(empty_due(&w.e, w.now + 10 * MS, 0));
-	assert_false(empty_due(&w.e, w.now + 10 * MS, 1000)); /* more of them are asked less often */
+	assert_false(empty_due(&w.e, w.now + 10 * MS, 1000)); /* more clients are read less often */
 	assert_true(empty_due(&w.e, w.now + 110 * MS, 1000));
 	assert_false(empty_pending(&w.e));
 	pass(EMPTY_SERVED, 1);

@@ -10,7 +10,7 @@
 static struct daemon d;
 static atomic_bool stop;
 
-/* Threads that write where the program also writes, on purpose: nothing that ThreadSanitizer should tell. */
+/* Threads race here on purpose: ThreadSanitizer must not report it. */
 #define SCRIBBLER __attribute__((no_sanitize("thread")))
 
 static void neighbour_is_well(void)
@@ -48,7 +48,7 @@ static void R1_wild_indices(void **state)
 	pthread_t t;
 
 	(void)state;
-	/* A head past what was put, or backwards: seen as soon as room is looked for. */
+	/* A head past what was put, or backwards: found as soon as room is checked. */
 	for (size_t i = 0; i < sizeof(wild) / sizeof(wild[0]); i++) {
 		struct sr_up *up;
 
@@ -61,7 +61,7 @@ static void R1_wild_indices(void **state)
 		}
 		usleep(2000);
 		atomic_store(&up->tokens.head, 64 + wild[i]);
-		if (wild[i] != 0xffffffffu) /* 63: a head that may be true */
+		if (wild[i] != 0xffffffffu) /* 63: a head that could be right */
 			assert_true(dropped(&e));
 		evil_close(&e);
 	}
@@ -122,7 +122,7 @@ static void R2_double_fetch(void **state)
 	}
 	stop = true;
 	pthread_join(t, NULL);
-	evil_ends(&e, sent);                  /* each ended once, true or not */
+	evil_ends(&e, sent);                  /* each ended once, right or wrong */
 	assert_true(sent > 100);
 	neighbour_is_well();
 	evil_close(&e);
@@ -205,13 +205,13 @@ static void R5_every_bit(void **state)
 		            e.finish == -ETIME);
 	}
 	evil_close(&e);
-	/* A cancel has nobody to answer to: a wrong one costs the connection. */
+	/* A cancel has no answer, so a wrong one ends the connection. */
 	for (uint32_t bit = 32; bit < 512; bit += bit < 64 || bit >= 96 ? 1 : 32) {
 		struct sr_wire_cancel c = { .op = SR_OP_CANCEL };
 		bool ticket = bit / 8 >= offsetof(struct sr_wire_cancel, ticket) &&
 		              bit / 8 < offsetof(struct sr_wire_cancel, zero0);
 
-		if (ticket || bit % 16 != 3)  /* a sample, for each needs a connection */
+		if (ticket || bit % 16 != 3)  /* a sample, because each needs a connection */
 			continue;
 		evil_open(&e, d.path, small);
 		((uint8_t *)&c)[bit / 8] ^= (uint8_t)(1 << bit % 8);
@@ -244,7 +244,7 @@ static void R6_only_own_requests(void **state)
 		evil_wake(&e);
 		ask(c, (uint32_t)round, 20);  /* its ticket is among them: it is not cancelled */
 	}
-	/* Equal names within one connection are its own affair: both end. */
+	/* Equal names within one connection harm only itself: both requests end. */
 	e.n_ends = 0;
 	evil_close(&e);
 	evil_open(&e, d.path, small);
@@ -276,7 +276,7 @@ static void R7_quotas(void **state)
 	int n = 0, refused = 0;
 
 	(void)state;
-	/* Connections of one uid: 64 are granted here, more are told so. */
+	/* Connections of one uid: 64 are granted here, more are refused. */
 	for (int i = 0; i < 70; i++) {
 		int r = sr_open(&conn[n], d.path, NULL);
 
@@ -290,7 +290,7 @@ static void R7_quotas(void **state)
 		sr_close(conn[--n]);
 	assert_true(daemon_settles(&d, 0));
 
-	/* Live requests: no more than was granted, however many are handed in. */
+	/* Live requests: at most the number granted, however many are submitted. */
 	evil_open(&e, d.path, small);
 	d.paused = true;
 	for (int i = 0; i < 200; i++) {
@@ -299,12 +299,12 @@ static void R7_quotas(void **state)
 	}
 	daemon_look(&d);
 	assert_int_equal(d.ss.waiting + d.ss.running, 32);
-	assert_int_equal(sent, 32 + 32);      /* as many again wait in the ring: one held, its place kept */
+	assert_int_equal(sent, 32 + 32);      /* as many again wait in the ring; one is held with its place */
 	d.paused = false;
 	evil_close(&e);
 	assert_true(daemon_settles(&d, 0));
 
-	/* Cancels without end, and signals without end: the neighbour is served all the same. */
+	/* Endless cancels and signals: the neighbour is still served. */
 	assert_int_equal(sr_open(&c, d.path, NULL), 0);
 	evil_open(&e, d.path, small);
 	stop = false;
@@ -352,7 +352,7 @@ static void R8_a_full_ring_does_not_shut_out_others(void **state)
 	evil_open(&e, d.path, (struct sr_shape){ 128, 4096, 65536 });
 	stop = false;
 	pthread_create(&t, NULL, keep_full, &e);
-	/* 70 requests, and more until the greedy one was served too: its thread may start late. */
+	/* 70 requests, and more until the greedy client was served, too: its thread may start late. */
 	for (int i = 0; i < 70 || (!e.n_ends && i < 100000); i++) {
 		uint64_t took = ask(c[i % 7], (uint32_t)i, 5);
 
@@ -395,7 +395,7 @@ static void R9_a_full_token_ring_stops_only_its_reader(void **state)
 	}
 	assert_int_equal(d.ss.running + d.ss.waiting, 0);
 	assert_int_equal(d.ks.n_held, 0);
-	evil_ends(&e, 8);                     /* their room was kept */
+	evil_ends(&e, 8);                     /* their room was reserved */
 	assert_int_equal(e.finish, -ECANCELED);
 	assert_true(evil_put(&e, &plain));    /* and it may go on */
 	evil_ends(&e, 9);
@@ -406,7 +406,7 @@ static void R9_a_full_token_ring_stops_only_its_reader(void **state)
 
 /* ---- what it says it does -------------------------------------------------------------------- */
 
-static uint64_t parity;               /* bits that its words may not have */
+static uint64_t parity;               /* bits that its words must not have */
 
 static SCRIBBLER void *scribble_clocks(void *arg)
 {
@@ -437,9 +437,9 @@ static void hear(struct daemon *daemon)
 	empty_split(&heard, now, split);
 }
 
-/* Words of every kind in its clocks: each ns is given out once, and what another says is heard.  An odd
- * word that stays a while is a clock that runs, and may be the truth; if there is none, nothing of it
- * is believed, and the other counts as if it were alone. */
+/* Random words in its clocks: each ns is assigned once, and the other client's clocks still count.  An odd
+ * word that stays a while is a running clock, and may be right.  Without one, all of it is ignored, and
+ * the other client counts as if it were alone. */
 static void clocks_that_lie(void **state)
 {
 	struct sr_conn *c;
@@ -462,7 +462,7 @@ static void clocks_that_lie(void **state)
 			daemon_call(&d, hear);
 		stop = true;
 		pthread_join(t, NULL);
-		memset(((struct sr_up *)(void *)e.up)->doing, 0, 16); /* the next begins without a clock that runs */
+		memset(((struct sr_up *)(void *)e.up)->doing, 0, 16); /* the next round begins without a running clock */
 		for (int i = 0; i < N_EMPTY; i++)
 			all += split[i];
 		assert_true(given > 0);

@@ -96,7 +96,7 @@ static void R10_killed_clients_leave_nothing(void **state)
 	assert_true(d.n.died > 0);
 	assert_true(env ? done == kills : done >= 20);
 #ifndef __SANITIZE_ADDRESS__
-	assert_true(quick * 4 >= done);       /* all, on a machine that does nothing else */
+	assert_true(quick * 4 >= done);       /* all of them, on an idle machine */
 #endif
 	print_message("R10: %d kills, %d reclaimed within 10 ms\n", done, quick);
 	sr_close(c);
@@ -126,7 +126,7 @@ static void R11_no_descriptor_is_accepted(void **state)
 
 	(void)state;
 	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
-	before = open_fds();                  /* before anybody connects: descriptors are closed later */
+	before = open_fds();                  /* before a client connects, because descriptors are closed later */
 	neighbour_is_well();
 	assert_true(daemon_settles(&d, 0));
 	for (int kind = 0; kind < 4; kind++) {
@@ -189,13 +189,13 @@ static void R12_handshake(void **state)
 	send(e.fd, long_one, 65, 0);
 	assert_true(dropped(&e));
 	close(e.fd);
-	/* A flood of hellos: the first is answered, the others are but signals. */
+	/* A flood of hellos: the first is answered, the others count as signals. */
 	evil_open(&e, d.path, small);
 	for (int i = 0; i < 100; i++)
 		send(e.fd, long_one, 64, MSG_DONTWAIT);
 	neighbour_is_well();
 	evil_close(&e);
-	/* Says nothing: closed after a second, and nobody waits for it. */
+	/* A silent client: closed after a second, and no other waits for it. */
 	e.fd = dial(d.path);
 	at = io_now();
 	neighbour_is_well();
@@ -215,7 +215,7 @@ static int by_time(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-#define KILLED 200                    /* rounds, if many kills are asked for */
+#define KILLED 200                    /* rounds, if SLIPRING_KILLS is set */
 
 static void R13_a_killed_daemon_is_seen(void **state)
 {
@@ -276,7 +276,7 @@ static void R13_a_killed_daemon_is_seen(void **state)
 		*strrchr(d.path, '/') = '\0';
 		rmdir(d.path);
 	}
-	/* In the quickest round, of many in half of them: we may have been kept from a core ourselves. */
+	/* Judged by the quickest round, of many rounds by the median: this process may lack a core, too. */
 	for (int k = 0; k < 2; k++) {
 		uint64_t *t = took[k], judged;
 
@@ -302,13 +302,13 @@ static void R14_zeroed_memory(void **state)
 	size_t up_bytes;
 
 	(void)state;
-	/* Before it says that it has mapped: a hole is filled before anybody looks. */
+	/* Before it reports that it has mapped: a hole is filled before the daemon reads. */
 	assert_true(evil_map(&e, d.path, small));
 	up_bytes = SR_UP_BYTES(&e.shape);
 	assert_int_equal(punch(e.up_fd, up_bytes), 0);
 	assert_int_equal(sr_signal(e.fd), 0);
 	assert_int_equal(recv(e.fd, &(char){ 0 }, 1, 0), 1);
-	/* Afterwards there are none. */
+	/* Afterwards holes cannot be made. */
 	assert_int_equal(ftruncate(e.up_fd, 0), -1);
 	assert_int_equal(ftruncate(e.up_fd, 1 << 24), -1);
 	assert_int_equal(fcntl(e.up_fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
@@ -338,8 +338,8 @@ static void guard_again(void)
 	assert_int_equal(sigaction(SIGBUS, &sa, NULL), 0);
 }
 
-/* What huge pages do when their pool is emptied: SIGBUS under the daemon's own mapping.  Made
- * here with a memfd that is not sealed, put where a connection's `up` was, and cut. */
+/* An empty pool of huge pages raises SIGBUS under the daemon's own mapping.  Made here with an
+ * unsealed memfd, mapped over a connection's `up` and truncated. */
 static void R14_sigbus_is_survived(void **state)
 {
 	struct host_config cfg = { .most = small, .model = { .vocab = VOCAB, .context = 512, .epoch = 1 } };
@@ -404,8 +404,8 @@ static size_t grab(void **page, size_t n, size_t bytes)
 	return n;
 }
 
-/* A trusted client punches its huge pages before they are sealed, and somebody takes them all: what
- * cannot be filled again is found before anybody looks at it. */
+/* A trusted client punches its huge pages before they are sealed, and another program takes all of them:
+ * pages that cannot be filled again are found before the daemon reads them. */
 static void R14_huge_pages_taken_away(void **state)
 {
 	struct sr_shape big = { 1024, 4096, 1 << 20 };
