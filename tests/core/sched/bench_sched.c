@@ -1,10 +1,10 @@
 /* LINK: @sched -lxxhash */
-/* bench_sched.c - what the scheduler costs per decoding row to which nothing happens: reap, emit a
- * record of one cache line into the client's ring, plan, launch.  The device is a stub that has
- * always finished, two batches in flight.
+/* bench_sched.c - what the scheduler costs for each ordinary decoding row: reap, emit a record of one
+ * cache line into the client's ring, plan, launch.  The device is a stub that has always finished, with
+ * two batches in flight.
  *
- * Beside it the bound, in the same rounds: only the bytes a row must move, i.e. reading its
- * result, writing its record and writing its row into the batch, in the same order of clients.
+ * Beside it, in the same rounds, the bound: only the bytes that a row must move.  It reads the result,
+ * writes the record, and writes the row into the batch, in the same order of clients.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static void *take(size_t n, size_t size)
 
 	if (!p)
 		exit(1);
-	memset(p, 0, (n + 1) * size);   /* touched, so not measured */
+	memset(p, 0, (n + 1) * size);   /* touched here, so page faults are not measured */
 	return p;
 }
 

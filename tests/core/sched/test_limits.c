@@ -1,6 +1,6 @@
 /* LINK: @sched @null -lxxhash */
-/* test_limits.c - for each limit on each axis a load that runs into it, and nearly nothing else: nine
- * tenths of the time must be accounted to it, and both axes must add up to the time, exactly. */
+/* test_limits.c - for each limit on each axis, a load that meets this limit nearly all the time: nine
+ * tenths of the time must be counted for it, and each axis must add up to the whole time exactly. */
 #include "tests/rig/sched_world.h"
 
 #define STEPS 2000
@@ -30,10 +30,10 @@ static void many_prompts(void) { keep_waiting(0, 3, 200, 1); }
 
 static void few_blocks(void) { w.cfg.knobs.headroom = 63; }
 
-/* The one that runs has a block or two of 64, 63 must stay free; so the next waits for blocks. */
+/* The running sequence has one or two blocks of 64, and 63 must stay free, so the next waits for blocks. */
 static void long_answers(void) { keep_waiting(0, 2, 4, 12); }
 
-/* Half the blocks are held for long; the head of the line needs more than the other half. */
+/* Half the blocks are held for long; the first in the queue needs more than the other half. */
 static void a_wide_one(void)
 {
 	if (w.st.running || w.st.waiting)
@@ -75,8 +75,8 @@ static void prompts_beside_answers(void)
 	keep_waiting(0, 1, 480, 1);
 }
 
-/* Two long prompts take turns; each pushes the other's blocks to the host, from where they come
- * back one a batch. */
+/* Two long prompts take turns; each pushes the other's blocks to the host, and one block comes
+ * back per batch. */
 static void two_tiers(void)
 {
 	w.cfg.context = IDS + 1;
@@ -122,11 +122,11 @@ static int poll_with_roofs(struct sr_backend *b, int32_t i)
 
 static const struct load {
 	const char *name;
-	int why, bound;               /* -1: whatever */
+	int why, bound;               /* -1: any */
 	void (*shape)(void);          /* limits and knobs, before it is opened */
 	void (*feed)(void);           /* before each step */
 	int warm;                     /* steps that do not count yet */
-	uint32_t compute, memory, copy; /* what the device says it took at least; all 0: its own */
+	uint32_t compute, memory, copy; /* the device's roofs; all 0: its own */
 } loads[] = {
 	{ "nothing to do",          WHY_EMPTY, BOUND_IDLE, nothing, nothing, 1, 0, 0, 0 },
 	{ "all in the batch",       WHY_EMPTY, -1, nothing, prefixes_from_the_host, 1, 0, 0, 0 },
@@ -190,7 +190,7 @@ static void test_loads(void **state)
 		check_share(l, "the bound", w.n.bound_ns, before.bound_ns, N_BOUND, l->bound,
 		            sched_bound_name,
 		            w.now - from);
-		if (w.ops.poll == poll_with_roofs) { /* what the device counted is added up, batch by batch */
+		if (w.ops.poll == poll_with_roofs) { /* the device's counts are added up, batch by batch */
 			assert_true(w.n.int8_ops - before.int8_ops >= STEPS / 200);
 			assert_true(w.n.float_ops == 2 * w.n.int8_ops && w.n.bytes_moved == 3 * w.n.int8_ops);
 			assert_true(w.n.bytes_copied == 4 * w.n.int8_ops);
@@ -210,7 +210,7 @@ static void test_loads(void **state)
 		assert_true(bound[i]);
 }
 
-/* What counts if a step runs into several: the one it met last, in the order of a step; see
+/* If a step meets several limits, the last one counts, in the order of a step; see
  * docs/scheduler.md. */
 static void test_precedence(void **state)
 {
@@ -223,11 +223,11 @@ static void test_precedence(void **state)
 	ask(1, 2, 4, 50);
 	for (int i = 0; i < 10; i++)
 		step();
-	assert_int_equal(w.st.last.why, WHY_RING_OUT); /* nobody waits: the row that is missing */
+	assert_int_equal(w.st.last.why, WHY_RING_OUT); /* none waits: the blocked row counts */
 	ask(1, 3, 4, 50);
 	step();
 	step();
-	assert_int_equal(w.st.last.why, WHY_SEQS);     /* somebody waits: why he is not let in */
+	assert_int_equal(w.st.last.why, WHY_SEQS);     /* one waits: why it is not admitted */
 	sched_forget(w.s, &w.c[0]);
 	sched_forget(w.s, &w.c[1]);
 	until_idle();
@@ -238,7 +238,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_loads), cmocka_unit_test(test_precedence) };
 
-	/* Of the world's helpers these are the other tests'. */
+	/* Helpers of sched_world.h that this test does not use. */
 	(void)end_of;
 	(void)tokens_of;
 	return cmocka_run_group_tests_name("limits", tests, NULL, NULL);

@@ -1,10 +1,10 @@
 /* LINK: @sched @null -lxxhash -Wl,--wrap=calloc,--wrap=aligned_alloc */
-/* test_sched.c - the scheduler's rules, one by one: what is refused, what a batch holds, who is next
- * and for whom there is room.  How requests end is in test_sched_ends.c; that all of it holds
- * together in any order is test_sim.c's. */
+/* test_sched.c - the scheduler's rules, one by one: what is refused, what a batch holds, which request is
+ * next, and which has room.  test_sched_ends.c has the ways to end; test_sim.c plays all of it together,
+ * in any order. */
 #include "tests/rig/sched_world.h"
 
-/* What the batch just launched has, seen when it is reaped: so this is one step more. */
+/* Contents of the batch just launched, seen when it is reaped, one step later. */
 static void step_tokens(int32_t rows, int32_t tokens, enum sched_why why)
 {
 	step();
@@ -44,7 +44,7 @@ static void test_create(void **state)
 	}
 }
 
-/* A token takes a record or more, and alternatives take none away. */
+/* A token takes at least one record, and alternatives never make it fewer. */
 static void test_create_costs(void **state)
 {
 	static const struct { int32_t n, cost; int want; } cases[] = {
@@ -69,7 +69,7 @@ static void test_create_costs(void **state)
 	}
 }
 
-/* All blocks of the pool are the longest sequence's. */
+/* The longest sequence may hold all blocks of the pool. */
 static void test_create_exact(void **state)
 {
 	(void)state;
@@ -83,12 +83,12 @@ static void test_create_exact(void **state)
 	}
 }
 
-/* Numbers of 64 bits. */
+/* Sizes near 64 bits. */
 static void test_create_wide(void **state)
 {
 	static const struct { int64_t queue, text; int want; } cases[] = {
 		{ 4000, 20000, 0 }, { 0, 20000, -EINVAL }, { 4000, -1, -EINVAL },
-		{ 1, 0, 0 },                             /* room for the longest one all the same */
+		{ 1, 0, 0 },                             /* still room for the longest one */
 		{ 4000, INT64_MAX / 4, -ENOMEM }, { INT64_MAX / 4, 0, -ENOMEM }, /* more chunks than can be counted */
 	};
 
@@ -120,7 +120,7 @@ void *__wrap_aligned_alloc(size_t align, size_t size)
 	return ++allocations == fail_at ? NULL : __real_aligned_alloc(align, size);
 }
 
-/* Whichever it is, nothing is left (AddressSanitizer would say so) and the next try works. */
+/* Whichever fails, nothing leaks (AddressSanitizer checks) and the next try works. */
 static void test_no_memory(void **state)
 {
 	const struct sched_port p = port();
@@ -156,7 +156,7 @@ static void test_words(void **state)
 	for (int i = 0; i < N_BOUND; i++)
 		for (int k = 0; k < i; k++)
 			assert_string_not_equal(sched_bound_name(i), sched_bound_name(k));
-	assert_string_equal(sched_why_name(N_WHY), "?");     /* of a stats page that is newer, say */
+	assert_string_equal(sched_why_name(N_WHY), "?");     /* from a newer stats page, for example */
 	assert_string_equal(sched_why_name(-1), "?");
 	assert_string_equal(sched_bound_name(N_BOUND), "?");
 	assert_string_equal(sched_bound_name(-1), "?");
@@ -217,16 +217,16 @@ static void test_admit(void **state)
 	ask(0, 1, 10, 5);
 	q = request(1, 10, 5);
 	assert_int_equal(admit(0, &q), -EEXIST);
-	assert_int_equal(admit(1, &q), 0);              /* another client's names are its own */
+	assert_int_equal(admit(1, &q), 0);              /* each client has its own names */
 	q = request(2, 10, 5);
 	with_list(&q, SR_LIST_BIAS, list, 3000);
 	assert_int_equal(admit(0, &q), -E2BIG);         /* more words than any batch has */
 	with_list(&q, SR_LIST_BIAS, list, 400);
-	assert_int_equal(admit(0, &q), -E2BIG);         /* nor the pool of lists */
+	assert_int_equal(admit(0, &q), -E2BIG);         /* and than the pool of lists */
 	with_list(&q, SR_LIST_BIAS, list, 128);
 	assert_int_equal(admit(0, &q), 0);
 	q.user_data = 3;
-	assert_int_equal(admit(0, &q), -EAGAIN);        /* what is left is the others': half */
+	assert_int_equal(admit(0, &q), -EAGAIN);        /* the other half is left for others */
 	with_list(&q, SR_LIST_BIAS, list, 64);
 	assert_int_equal(admit(0, &q), 0);
 	q.user_data = 13;
@@ -237,7 +237,7 @@ static void test_admit(void **state)
 	q = request(4, 10, 5);
 	reserved = w.n_reserved;
 	assert_int_equal(admit(2, &q), -EAGAIN);
-	assert_int_equal(w.n_reserved, reserved);       /* nothing is set aside only to look */
+	assert_int_equal(w.n_reserved, reserved);       /* looking reserves nothing */
 	w.c[2].room = 5;
 	assert_int_equal(admit(2, &q), 0);
 	assert_int_equal(w.c[2].reserved, 1);
@@ -246,7 +246,7 @@ static void test_admit(void **state)
 	tear_down();
 }
 
-/* A request whose lists fill a batch to the last word is taken and served, beside as many rows as there may be. */
+/* A request whose lists fill a batch to the last word is admitted and served, beside the most rows allowed. */
 static void test_words_fit(void **state)
 {
 	static uint32_t list[100000];
@@ -277,7 +277,7 @@ static void test_words_fit(void **state)
 	}
 }
 
-/* However many flood the queue: there is room for the longest prompt of another. */
+/* However many requests fill the queue, there is room for the longest prompt of another tenant. */
 static void test_full_of_many(void **state)
 {
 	uint64_t u = 1;
@@ -309,7 +309,7 @@ static void test_full(void **state)
 	w.cfg.knobs.queue_tokens = 1112;                            /* 512 of them for newcomers */
 	w.cfg.tenants = 2;
 	assert_int_equal(try_open(), 0);
-	assert_false(sched_full(w.s, &w.c[0], 0, 5000, 0));         /* longer than the queue: if it is empty */
+	assert_false(sched_full(w.s, &w.c[0], 0, 5000, 0));         /* longer than the queue: admitted if it is empty */
 	ask(0, 1, 200, 1);
 	assert_false(sched_full(w.s, &w.c[0], 0, 347, 0));
 	assert_true(sched_full(w.s, &w.c[0], 0, 348, 0));           /* more than eight times what it leaves */
@@ -352,7 +352,7 @@ static void test_one(void **state)
 		assert_int_equal(e->id, sr_null_next(&as, all, 20 + i));
 		assert_int_equal(e->rank, 1);
 		assert_true(e->logprob < 0 && e->logprob > -1);
-		assert_int_equal(e->scheduled, i ? 0 : 2000); /* told with the first token and the end */
+		assert_int_equal(e->scheduled, i ? 0 : 2000); /* reported with the first token and the end */
 		assert_int_equal(e->computed, i ? 0 : 20);
 		all[20 + i] = e->id;
 	}
@@ -380,7 +380,7 @@ static void test_chunks(void **state)
 	step();
 	step_tokens(1, 32, WHY_EMPTY);                  /* whole blocks of 40 */
 	step_tokens(1, 32, WHY_EMPTY);
-	step_tokens(1, 36, WHY_EMPTY);                  /* the last is as it is */
+	step_tokens(1, 36, WHY_EMPTY);                  /* the last chunk is any length */
 	step_tokens(1, 1, WHY_EMPTY);
 	until_idle();
 	assert_int_equal(tokens_of(1), 2);
@@ -401,7 +401,7 @@ static void test_batch_tokens(void **state)
 	until_idle();
 	ask(0, 3, 128, 1);
 	step();
-	step_tokens(1, 128, WHY_EMPTY);                 /* it just fits: nothing held anything back */
+	step_tokens(1, 128, WHY_EMPTY);                 /* it just fits: no limit met */
 	tear_down();
 }
 
@@ -440,7 +440,7 @@ static void test_max_seqs(void **state)
 	sched_forget(w.s, &w.c[0]);
 	step();
 	step();
-	assert_int_equal(w.st.why, WHY_EMPTY);          /* whatever it was before */
+	assert_int_equal(w.st.why, WHY_EMPTY);          /* no longer the limit of before */
 	tear_down();
 }
 
@@ -451,7 +451,7 @@ static void test_time_adds_up(void **state)
 
 	(void)state;
 	set_up();
-	w.now = 1ull << 40;                             /* no clock begins with our life */
+	w.now = 1ull << 40;                             /* the clock does not begin at 0 */
 	sr_null_pace(3, 0.1);
 	assert_int_equal(try_open(), 0);
 	step();
@@ -473,7 +473,7 @@ static void test_time_adds_up(void **state)
 	tear_down();
 }
 
-/* A device on which prompts cost nothing: they are not cut for the target's sake. */
+/* On a device where prompts cost nothing, the target does not cut them. */
 static void test_free_prompts(void **state)
 {
 	uint64_t seen;
@@ -488,7 +488,7 @@ static void test_free_prompts(void **state)
 	ask(0, 1, 10, 200);
 	while (tokens_of(1) < 20)
 		step();
-	for (uint64_t u = 2; u < 6; u++) {              /* the first are for learning */
+	for (uint64_t u = 2; u < 6; u++) {              /* it learns from the first ones */
 		ask(0, u, 400, 1);
 		for (chunks = 0; !end_of(u); ) {
 			seen = w.n.steps;
@@ -500,7 +500,7 @@ static void test_free_prompts(void **state)
 	tear_down();
 }
 
-/* The device waits for us between batches of the same work, not while there is none. */
+/* Host time counts between batches while there is work, not while there is none. */
 static void test_host_time(void **state)
 {
 	(void)state;
@@ -513,14 +513,14 @@ static void test_host_time(void **state)
 		step();
 		assert_int_equal(w.st.last.host_ns, 0);
 		step();
-		assert_int_equal(w.st.last.host_ns, 1000); /* a step of ours */
+		assert_int_equal(w.st.last.host_ns, 1000); /* one step of the test's clock */
 		until_idle();
 		w.now += 1000000;
 	}
 	tear_down();
 }
 
-/* On a slow device a prompt leaves time to the others; alone it takes all it can. */
+/* On a slow device a prompt leaves time to others; alone it takes all it can. */
 static void test_step_time(void **state)
 {
 	struct sched_knobs k;
@@ -534,7 +534,7 @@ static void test_step_time(void **state)
 	ask(0, 1, 120, 200);
 	for (int i = 0; i < 300 && !tokens_of(1); i++)
 		step();
-	assert_int_equal(w.n.steps, 1);                /* 121 us, but nobody else was there */
+	assert_int_equal(w.n.steps, 1);                /* 121 us, but it was alone */
 	ask(0, 2, 400, 5);
 	for (int i = 0; i < 3000 && !tokens_of(2); i++) {
 		step();
@@ -557,7 +557,7 @@ static void test_step_time(void **state)
 	tear_down();
 }
 
-/* A target that cannot be kept: a block at a time all the same. */
+/* A target that cannot be met: still a block at a time. */
 static void test_step_time_too_short(void **state)
 {
 	(void)state;
@@ -602,7 +602,7 @@ static void test_priority(void **state)
 	}
 }
 
-/* The policy may change while requests wait: those keep their rank. */
+/* The policy may change while requests wait: they keep their rank. */
 static void test_policy_changes(void **state)
 {
 	static const uint64_t order[] = { 2, 3, 4, 1 };  /* priorities -7, 0, 0, 7 */
@@ -627,7 +627,7 @@ static void test_policy_changes(void **state)
 	tear_down();
 }
 
-/* Two tenants with much to do get as many tokens each, however long their requests are. */
+/* Two busy tenants get the same number of tokens, however long their requests are. */
 static void test_fair(void **state)
 {
 	static const int32_t prompt[2] = { 100, 12 }, answer[2] = { 60, 10 };
@@ -655,8 +655,8 @@ static void test_fair(void **state)
 	tear_down();
 }
 
-/* Short of blocks the youngest gives way, keeps its ids and comes back; no token changes, and each
- * time is counted. */
+/* Short of blocks, the youngest is preempted, keeps its ids and comes back.  No token changes, and each
+ * preemption is counted. */
 static void test_preempt(void **state)
 {
 	static const struct { int32_t n_blocks; uint64_t n; } cases[] = { { 16, 2 }, { 24, 3 } };
@@ -695,7 +695,7 @@ static void test_preempt(void **state)
 	}
 }
 
-/* One is admitted only with blocks for all its ids, so a long prompt does not thrash. */
+/* A request is admitted only with blocks for all its ids, so long prompts do not thrash. */
 static void test_admission_room(void **state)
 {
 	(void)state;
@@ -724,7 +724,7 @@ static void test_slow_reader(void **state)
 	ask(1, 2, 4, 50);
 	for (int i = 0; i < 60; i++)
 		step();
-	assert_int_equal(tokens_of(1), 7);               /* one record is its end's */
+	assert_int_equal(tokens_of(1), 7);               /* one record is kept for its end */
 	assert_int_equal(end_of(2)->finish, SCHED_LENGTH);
 	assert_true(w.n.why_ns[WHY_RING_OUT] > 0);
 	sched_cancel(w.s, &w.c[0], 1);                  /* needs no more room */

@@ -37,7 +37,7 @@ static void test_prefix(void **state)
 	}
 }
 
-/* Answers are found again like prompts, as far as they were computed: all but the last token. */
+/* Answers are cached like prompts, as far as they were computed: all but the last token. */
 static void test_answers(void **state)
 {
 	static const struct { int32_t answer, cached; } cases[] = {
@@ -111,7 +111,7 @@ static void test_score(void **state)
 	}
 }
 
-/* A stop id ends it, at its place or, while fewer than min tokens are there, not at all. */
+/* A stop id ends the request, unless it has fewer than min_tokens. */
 static void test_stop(void **state)
 {
 	uint32_t stop[1200];
@@ -142,8 +142,8 @@ static void test_stop(void **state)
 	}
 }
 
-/* Nothing but a stop id may be drawn: before its time it is a token like any other.  Its words may lie
- * anywhere: in the sequence itself or in chunks, behind others, the last one in a chunk of its own. */
+/* Only a stop id may be drawn: before min_tokens it is an ordinary token.  Its words may lie anywhere: in
+ * the sequence itself or in chunks, behind others, the last one in a chunk of its own. */
 static void test_stop_alone(void **state)
 {
 	static const struct { int32_t n_stop, n_before; } cases[] = {
@@ -245,14 +245,14 @@ static void test_deadline(void **state)
 		while (!end_of(2))
 			step();
 		assert_int_equal(end_of(2)->finish, cases[i].want);
-		if (cases[i].want == -ETIME)            /* in the first step that sees it pass */
+		if (cases[i].want == -ETIME)            /* in the first step after its deadline */
 			assert_true(w.now >= q.deadline && w.now < q.deadline + 1000);
 		until_idle();
 		tear_down();
 	}
 }
 
-/* Many, in all orders, some of them cancelled: each ends in the first step after its own. */
+/* Many deadlines, in all orders, some cancelled: each request ends in the first step after its own. */
 static void test_deadlines(void **state)
 {
 	enum { N = 48 };
@@ -295,7 +295,7 @@ static void test_device_lost(void **state)
 	for (uint64_t i = 0; i < 12; i++)
 		ask(0, i, 20, 50);
 	for (int i = 0; sched_step(w.s, w.now += 1000) != -EIO; i++)
-		assert_true(i < 10 && !end_of(0));      /* it says so in the step that ends them */
+		assert_true(i < 10 && !end_of(0));      /* the step that ends them returns it */
 	sched_check(w.s);
 	for (uint64_t i = 0; i < 12; i++)
 		assert_int_equal(end_of(i)->finish, -EIO);
@@ -307,7 +307,7 @@ static void test_device_lost(void **state)
 	tear_down();
 }
 
-/* The device is told of each slot that is free, once, and at once. */
+/* The device gets an END for each free slot, once, and at once. */
 static int32_t slot_ends[8];
 
 static int launch_with_ends(struct sr_backend *b, int32_t i)

@@ -1,6 +1,6 @@
 /* LINK: @sched @null -lxxhash */
-/* test_sched_share.c - what requests owe each other: prefixes computed once, equal shares for the
- * clients of a tenant, places in the queue, cached blocks, and time: of prompts and of copies.  All by numbers. */
+/* test_sched_share.c - what requests share: prefixes computed once, equal shares for the clients of a
+ * tenant, places in the queue, cached blocks, time of prompts and of copies.  Each by numbers. */
 #include "tests/rig/sched_world.h"
 
 /* ---- a prefix that is being computed ----------------------------------------------------------- */
@@ -23,7 +23,7 @@ static void test_follow(void **state)
 	} cases[] = {
 		{ "in one step",                100, 128, 4, false, false, 100 + 3 * 4, 3 },
 		{ "in three chunks of a leader", 100, 32, 2, false, false, 100 + 4,     3 },
-		{ "whole blocks",                96, 128, 4, false, false, 96 + 3 * B,  3 }, /* the last is each one's own */
+		{ "whole blocks",                96, 128, 4, false, false, 96 + 3 * B,  3 }, /* each has a last block of its own */
 		{ "asked not to share",         100, 128, 4, true,  false, 400,         0 },
 		{ "the cache is off",           100, 128, 4, false, true,  400,         0 },
 	};
@@ -70,7 +70,7 @@ static void test_follow_and_strangers(void **state)
 	step();
 	step();
 	assert_int_equal(end_of(3)->finish, SCHED_LENGTH);
-	assert_int_equal(w.st.last.rows, 2);            /* the leader and the stranger */
+	assert_int_equal(w.st.last.rows, 2);            /* the leader and an unrelated one */
 	sched_cancel(w.s, &w.c[0], 1);
 	until_idle();
 	assert_int_equal(end_of(2)->finish, SCHED_LENGTH);
@@ -82,7 +82,7 @@ static void test_follow_and_strangers(void **state)
 /* ---- shares ----------------------------------------------------------------------------------------- */
 
 /* Nine clients, of one user or of nine: one has as many requests waiting as it can, eight have two
- * each.  Each gets a ninth of the tokens, whatever its requests look like. */
+ * each.  Each gets a ninth of the tokens, whatever the lengths of its requests. */
 static void test_shares(void **state)
 {
 	static const struct { int32_t prompt, answer; bool tenants, gateway; } greedy[] = {
@@ -128,7 +128,7 @@ static void test_shares(void **state)
 			w.n_heard = 0;
 		}
 		sched_check(w.s);
-		assert_true(live[0] > 20);              /* it is greedy indeed */
+		assert_true(live[0] > 20);              /* it is greedy */
 		for (int c = 0; c < 9; c++)
 			all += served[c];
 		for (int c = 1; c < 9; c++)
@@ -142,7 +142,7 @@ static void test_shares(void **state)
 	}
 }
 
-/* Who of these two began more of the requests first .. first + n - 1, in the order of their first tokens. */
+/* Which of these two clients began more of the requests first .. first + n - 1, by their first tokens. */
 static int begun_by(int client, int first, int n)
 {
 	int begun = 0, his = 0;
@@ -171,7 +171,7 @@ static void ask_many(int client, uint64_t tenant, int32_t priority, int n, int32
 	}
 }
 
-/* What one computed while nobody else waited is no debt: once another comes, they take turns. */
+/* Tokens computed while no other waited are no debt: once another comes, they take turns. */
 static void test_alone(void **state)
 {
 	(void)state;
@@ -211,8 +211,8 @@ static void test_credit(void **state)
 	tear_down();
 }
 
-/* Beside one who keeps the queue full with a better priority, others are served all the same: one place of eight
- * goes to who waited for long, tenants in turn.  Each case: who asks with the worse priority. */
+/* Beside a client that keeps the queue full with a better priority, others are still served: one place of
+ * eight goes to a request that waited long, tenants in turn.  Each case: which client has the worse priority. */
 static void test_ageing(void **state)
 {
 	static const struct {
@@ -265,7 +265,7 @@ static void test_ageing(void **state)
 	}
 }
 
-/* 500 prompts at once fit the default queue, of one client alone; and then others still get in. */
+/* 500 prompts of one client fit the default queue at once, and others are still admitted. */
 static void test_queue(void **state)
 {
 	int n = 0;
@@ -298,8 +298,8 @@ static void test_queue(void **state)
 
 /* ---- room ------------------------------------------------------------------------------------------- */
 
-/* Who is let in beside a first prompt, into a pool: prompts of blocks that all must be there, or with first_chunk
- * those of a chunk.  In the step in which one gives way nobody is let in. */
+/* What is admitted beside a first prompt: a prompt needs all its blocks, or with first_chunk those of one
+ * chunk.  A step that preempted admits none. */
 static void test_first_chunk(void **state)
 {
 	static const struct {
@@ -309,14 +309,14 @@ static void test_first_chunk(void **state)
 	} cases[] = {
 		{ false, 16, 128, 16, 160, 0, 160, 1, false }, /* 10 blocks each */
 		{ true,  16, 128, 16, 160, 0, 160, 2, true },
-		{ false, 16, 128, 128, 160, 4, 80, 2, true },  /* just what is left */
-		{ false, 16, 128, 128, 160, 4, 81, 1, false }, /* and one more */
+		{ false, 16, 128, 128, 160, 4, 80, 2, true },  /* exactly what is left */
+		{ false, 16, 128, 128, 160, 4, 81, 1, false }, /* one more */
 		{ false, 20, 128, 128, 160, 1, 160, 2, true }, /* all but the blocks of answers */
-		{ false, 20, 128, 16, 160, 0, 160, 2, true },  /* what the first one still needs is not left */
+		{ false, 20, 128, 16, 160, 0, 160, 2, true },  /* blocks that the first one still needs are not free */
 		{ false, 19, 128, 16, 160, 0, 160, 1, false },
 		{ true,  16, 64, 128, 215, 5, 160, 1, false }, /* a chunk is what the batch holds: 4 blocks of 2 left */
 		{ true,  16, 32, 128, 215, 9, 160, 2, true },
-		{ true,  16, 64, 128, 215, 5, 20, 2, true },   /* nor more than there is of it */
+		{ true,  16, 64, 128, 215, 5, 20, 2, true },   /* and not more than the prompt */
 	};
 
 	(void)state;
@@ -352,13 +352,13 @@ static void test_first_chunk(void **state)
 	}
 }
 
-/* Room for the ids of two of the longest, one of them the first one's: fewer start than there are slots, and while
- * the first one runs no other grows beyond the chunks it began with.  Each comes to its end. */
+/* Room for the ids of two of the longest sequences, one of them the oldest's: fewer start than there are slots,
+ * and while the oldest runs no other grows beyond its first chunks.  Each reaches its end. */
 static void test_ids(void **state)
 {
 	static const struct { int64_t text; int32_t running; } cases[] = {
 		{ 0, 5 },                               /* 2 chunks each, of 20; 10 are kept for the first */
-		{ 4000 + 6 * KV_CHUNK, 6 },             /* of 22: 2 for each slot and what is not the queue's */
+		{ 4000 + 6 * KV_CHUNK, 6 },             /* of 22: 2 for each slot, and those not of the queue */
 	};
 
 	(void)state;
@@ -400,8 +400,8 @@ static void serve(int client, uint64_t user_data, int text, int32_t n_prompt)
 	assert_int_equal(admit(client, &q), 0);
 }
 
-/* One tenant sends long prompts without end; the other's system prompt stays cached all the same,
- * though it asks only now and then, as far as its floor goes: 8 blocks of 64. */
+/* One tenant sends long prompts without end.  The other asks only now and then, and its system prompt
+ * stays cached up to its floor: 8 blocks of 64. */
 static void test_floor(void **state)
 {
 	static const struct { const char *name; int32_t prompt, cached; int tenant, floods; } cases[] = {
@@ -434,7 +434,7 @@ static void test_floor(void **state)
 	}
 }
 
-/* Nor do those that run take a floor while they grow: the youngest of their tenant gives way instead. */
+/* Running sequences that grow do not take a floor either: the youngest of their tenant is preempted. */
 static void test_floor_beside_growth(void **state)
 {
 	(void)state;
@@ -449,11 +449,11 @@ static void test_floor_beside_growth(void **state)
 	assert_int_equal(end_of(10)->preempted, 0);
 	serve(0, 2, 0, 8 * B + 1);
 	until_idle();
-	assert_in_range(end_of(2)->cached, 6 * B, 8 * B); /* but for what the first of all needed */
+	assert_in_range(end_of(2)->cached, 6 * B, 8 * B); /* less what the oldest needed */
 	tear_down();
 }
 
-/* Floors do not stand in the way of the first: one that needs every block there is gets them. */
+/* Floors do not block the oldest sequence: if it needs every block, it gets them. */
 static void test_floor_gives_way(void **state)
 {
 	(void)state;
@@ -462,7 +462,7 @@ static void test_floor_gives_way(void **state)
 	assert_int_equal(try_open(), 0);
 	serve(1, 1, 0, 4 * B + 1);
 	until_idle();
-	assert_int_equal(kv_kept(w.kv, 1), 4);         /* from the next tenant */
+	assert_int_equal(kv_kept(w.kv, 1), 4);         /* kept from the next tenant */
 	ask(0, 2, 440, 72);
 	until_idle();
 	assert_int_equal(end_of(2)->finish, SCHED_LENGTH);
@@ -485,7 +485,7 @@ static int by_value(const void *a, const void *b)
 static void test_delay(void **state)
 {
 	static const struct { double target_ms; int32_t depth; double p50, p99, most; } cases[] = {
-		{ 0,  1, 2.0, 45, 50 },         /* no target: a prompt of 400 delays by itself */
+		{ 0,  1, 2.0, 45, 50 },         /* no target: a prompt of 400 tokens delays by its whole time */
 		{ 10, 1, 10,  10.2, 12 },
 		{ 10, 2, 10,  10.2, 12 },
 		{ 5,  2, 5,   5.2,  6 },
@@ -540,7 +540,7 @@ static void test_delay(void **state)
 	}
 }
 
-/* A device of 2 ms a batch and 0.25 ms a block that is copied. */
+/* A device of 2 ms per batch and 0.25 ms per copied block. */
 static uint64_t ready_at[8], last_ready;
 static int64_t n_copied;
 static int32_t most_copied;
@@ -561,14 +561,14 @@ static int poll_with_copies(struct sr_backend *b, int32_t i)
 	return w.now < ready_at[i] ? 0 : sr_null_ops()->poll(b, i);
 }
 
-/* Six streams, and prompts without end whose blocks are all on the host: what one batch copies is
- * bounded, so a flood of copies delays a token by that, and not by a whole prompt's. */
+/* Six streams, and endless prompts whose blocks are all on the host.  Copies per batch are bounded, so they
+ * delay a token by that bound and not by a whole prompt's copies. */
 static void test_copies(void **state)
 {
 	static const struct { int32_t copies, depth; double most; } cases[] = {
 		{ 4,  1, 3 },
 		{ 4,  2, 3 },
-		{ 64, 1, 18 },                  /* no bound to speak of: what it would be */
+		{ 64, 1, 18 },                  /* practically no bound, for comparison */
 	};
 
 	(void)state;
@@ -634,8 +634,8 @@ static void test_copies(void **state)
 	}
 }
 
-/* A reader that drips has all slots: those who wait for one get it, those of the reader wait until
- * there is room, and lose nothing. */
+/* A slow reader has all slots: waiting requests get them, and the reader's wait until there is room, and
+ * lose nothing. */
 static void test_full_ring_gives_way(void **state)
 {
 	(void)state;
@@ -647,12 +647,12 @@ static void test_full_ring_gives_way(void **state)
 		ask(0, i, 20, 100);
 	for (int i = 0; i < 40; i++)
 		step();
-	assert_int_equal(w.st.running, 8);      /* nobody wants their places */
+	assert_int_equal(w.st.running, 8);      /* none wants their slots */
 	assert_int_equal(w.st.why, WHY_RING_OUT);
 	for (uint64_t i = 100; i < 120; i++) {
 		ask(1, i, 20, 4);
 		for (int n = 0; !end_of(i); n++) {
-			w.c[0].room += n == 3;  /* a drop now and then */
+			w.c[0].room += n == 3;  /* a record now and then */
 			assert_true(n < 20);
 			step();
 		}

@@ -1,13 +1,13 @@
 /* LINK: @sched @null -lxxhash */
 /* test_sim.c - schedules made from a number.
  *
- * Each seed picks limits, knobs, a device and clients (quick, slow, greedy, cancelling, dying, one
- * that hardly reads, and one that speaks for several tenants), and then plays: requests of all kinds, deadlines, moved
- * knobs.  After every step the invariants hold (sched_check, kv_check), every token is the one that
- * the ids before it ask for, every record was set aside, nobody who waits is forgotten, and nobody
- * waits for places that are held by full rings.
+ * Each seed picks limits, knobs, a device and clients: quick, slow, greedy, cancelling, dying, one that
+ * hardly reads, and one that speaks for several tenants.  Then it plays requests of all kinds, deadlines and
+ * changing knobs.  After every step the invariants hold (sched_check, kv_check), every token follows from
+ * the ids before it, every record was reserved, no waiting request is forgotten, and none waits for slots
+ * held by full rings.
  *
- *	SLIPRING_SEEDS=N    so many seeds
+ *	SLIPRING_SEEDS=N    number of seeds
  *	SLIPRING_FIRST=K    beginning with this one
  *	SLIPRING_SEED=K     this one alone
  */
@@ -40,10 +40,10 @@
 #define TEXT      120
 #define CLIENTS   6
 #define LIVE      16
-#define SEQS      64             /* as many as any seed has */
+#define SEQS      64             /* the most that any seed has */
 #define OVERTAKEN 300            /* times a waiting request may see a later one start; seen: 103 */
 #define RING_NS   20000
-#define HELD_NS   100000         /* a place wanted by others that a full ring holds; seen: 42,000 */
+#define HELD_NS   100000         /* time for which a full ring may hold a slot that others want; seen: 42,000 */
 #define TOPS_HERE 2
 #define TOPS_PER  4
 
@@ -51,10 +51,10 @@ struct request {
 	bool     live, score, history;
 	uint64_t user_data, deadline;
 	int32_t  n_prompt, n, max_tokens, scored, n_top, n_prompt_top, preempted;
-	int32_t  finish;               /* that its last token asks for; 0: its last token is not here */
+	int32_t  finish;               /* by its last token; 0: its last token has not come */
 	uint32_t stop[40], bias[4], allow[30], bad[6];
 	struct sr_null_request as;
-	struct sr_null_text text;      /* what of ids[] was read so far */
+	struct sr_null_text text;      /* state over ids[] read so far */
 	int32_t  ids[2 * PROMPT];      /* last: not cleared for a new one */
 };
 
@@ -155,7 +155,7 @@ static struct request *request_of(struct client *c, uint64_t user_data)
 	return NULL;
 }
 
-/* What is to be known of the ids before e's. */
+/* The state of the ids before e's. */
 static const struct sr_null_text *read_to(struct request *r, int32_t n)
 {
 	sr_null_read(&r->text, r->as.n_prompt, r->ids, n);
@@ -243,7 +243,7 @@ static void port_emit(void *ctx, void *who, const struct sched_event *e)
 
 /* ---- what happens --------------------------------------------------------------------------------- */
 
-/* Prompts begin like one of four texts, so that prefixes meet. */
+/* Prompts begin like one of four texts, so that prefixes are shared. */
 static void make_texts(void)
 {
 	for (int32_t text = 0; text < TEXTS; text++)
@@ -333,7 +333,7 @@ static int admit(struct client *c, uint64_t tenant, const struct request *r)
 	return e;
 }
 
-/* Most look before they make a request, as the daemon does before it reads one. */
+/* Most check for room before they make a request, as the daemon does before it reads one. */
 static int submit(struct client *c)
 {
 	uint64_t tenant = c->habit == GATEWAY ? below(4) : c->tenant;
@@ -561,8 +561,8 @@ static void read_rings(void)
 	}
 }
 
-/* Of those with the same priority, or a worse one: who came later and starts first overtakes.  In
- * turns that must happen; without end it must not. */
+/* Among requests of the same or a worse priority, one that came later and starts first overtakes.  Fair
+ * turns need that, but not without end. */
 static void check_overtaking(void)
 {
 	const struct sched *s = sim.s;
@@ -584,7 +584,7 @@ static void check_overtaking(void)
 			const struct seq *p = &s->seq[j];
 
 			if (s->member[p->member].dry)
-				sim.watch[j].overtaken = 0; /* its reader has no room: that is not the others' */
+				sim.watch[j].overtaken = 0; /* its own reader has no room: not the others' fault */
 			else if (p->state == SEQ_WAITING && !p->started && p->order < q->order &&
 			    p->priority <= q->priority && ++sim.watch[j].overtaken > total.overtaken) {
 				total.overtaken = sim.watch[j].overtaken;
@@ -594,8 +594,8 @@ static void check_overtaking(void)
 	}
 }
 
-/* Who has slots or blocks that others want, no row for want of room in his ring, and a place to wait
- * in: not for long. */
+/* A sequence blocked by a full ring may hold slots or blocks that others want only briefly, if it has a
+ * place to wait in. */
 static void check_rings(void)
 {
 	const struct sched *s = sim.s;
@@ -651,7 +651,7 @@ static void play(uint64_t seed, int steps)
 	sim_close();
 }
 
-/* Whatever ends it in the middle of a seed, a time limit among it, says which. */
+/* Anything that ends it in the middle of a seed, also a time limit, prints the seed. */
 static void say_seed(int sig)
 {
 	char text[64];
@@ -676,7 +676,7 @@ static void test_seeds(void **state)
 	(void)state;
 	make_texts();
 	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
-		signal(signals[i], say_seed); /* here: cmocka has its own outside of tests */
+		signal(signals[i], say_seed); /* here, because cmocka sets its own between tests */
 	for (uint64_t seed = first; seed <= last; seed++) {
 		play(seed, STEPS);
 		tokens += sim.n_tokens;
@@ -689,7 +689,7 @@ static void test_seeds(void **state)
 	       tokens, scored, total_ends[0], total_ends[1], total_ends[2], total_ends[3], total.late,
 	       total.preempted, total.cached, total.held, total.in, total.out, total.evicted,
 	       total.overtaken, total.ring, total.steps, (double)total.steps / seconds);
-	if (n >= 100) { /* else nothing was tried */
+	if (n >= 100) { /* enough to prove something */
 		for (int i = 0; i < 4; i++)
 			assert_true(total_ends[i] > 100);
 		assert_true(tokens > 1000 && scored > 1000 && total.late > 100 && total.preempted > 100);
@@ -705,8 +705,8 @@ static void test_seeds(void **state)
 
 struct company {
 	const char *name;
-	int     others;         /* with prompts that begin alike, before and while it runs */
-	bool    again;          /* it is asked twice: the second finds its prefix cached */
+	int     others;         /* other requests with the same prefix, before and while it runs */
+	bool    again;          /* asked twice: the second finds its prefix cached */
 	bool    no_cache;
 	int32_t chunk_max, n_blocks, depth;
 };
