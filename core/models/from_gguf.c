@@ -156,7 +156,7 @@ static int gguf_rope(struct opening *o)
 	int rc;
 
 	*r = (struct sr_rope){ .dims = head_dim, .context = o->m->context,
-	                       .pairs = strcmp(o->m->arch, "llama") == 0,
+	                       .pairs = o->family->pairs,
 	                       .theta = 10000, .factor = 1, .magnitude = 1 };
 	if ((rc = model_int(o, (struct key){ "rope.dimension_count", "" }, 2, head_dim, &r->dims)) < 0 ||
 	    (rc = get_float(o, "rope.freq_base", 2, 1e12, &r->theta)) < 0 ||
@@ -198,21 +198,19 @@ static int gguf_attention(struct opening *o)
 
 static int gguf_settings(struct opening *o)
 {
-	static const char *const known[] = { "llama", "qwen2", "qwen3" };
 	const struct gguf_tensor *embed = gguf_tensor(o->g, "token_embd.weight");
 	struct gguf_string s;
 	int32_t experts = 0;
-	int rc, i;
+	char known[200];
+	int rc;
 
 	if (gguf_str(o->g, "general.architecture", &s) != 0)
 		return model_fail(o, -EINVAL, "general.architecture is missing or no string");
 	model_set_name(o->m->arch, sizeof(o->m->arch), s.s, s.n);
-	for (i = 0; i < 3 && strcmp(known[i], o->m->arch) != 0; i++)
-		;
-	if (i == 3)
-		return model_fail(o, -ENOTSUP, "architecture %s is not supported; supported are llama, "
-		                  "qwen2, "
-		                  "qwen3", o->m->arch);
+	o->family = model_family(o->m->arch, true);
+	if (!o->family)
+		return model_fail(o, -ENOTSUP, "architecture %s is not supported; supported are %s", o->m->arch,
+		                  model_family_names(known, sizeof(known), true));
 	if (gguf_str(o->g, "general.name", &s) == 0)
 		model_set_name(o->m->name, sizeof(o->m->name), s.s, s.n);
 	if ((rc = model_sizes(o)) != 0 ||
@@ -227,14 +225,13 @@ static int gguf_settings(struct opening *o)
 		return model_fail(o, -EINVAL, "tensor token_embd.weight is missing or no matrix of at most "
 		                  "%d rows", 1 << 24);
 	o->m->n_vocab = (int32_t)embed->dim[1];
+	o->has = o->family->has & ~(unsigned)UNTIED;
 	if (gguf_tensor(o->g, "output.weight"))
 		o->has |= UNTIED;
-	if (i == 1 || gguf_tensor(o->g, "blk.0.attn_q.bias"))
+	if (gguf_tensor(o->g, "blk.0.attn_q.bias"))
 		o->has |= QKV_BIAS;
 	if (gguf_tensor(o->g, "blk.0.attn_output.bias"))
 		o->has |= O_BIAS;
-	if (i == 2)
-		o->has |= QK_NORM;
 	return 0;
 }
 

@@ -257,41 +257,32 @@ static int hf_refuse(struct opening *o)
 	return bias ? model_fail(o, -ENOTSUP, "mlp_bias true is not supported") : 0;
 }
 
-enum family { LLAMA, MISTRAL, QWEN2, QWEN3, FAMILIES };
-static const struct { const char *name, *type; unsigned has; } families[FAMILIES] = {
-	{ "LlamaForCausalLM", "llama", UNTIED }, { "MistralForCausalLM", "mistral", UNTIED },
-	{ "Qwen2ForCausalLM", "qwen2", UNTIED | QKV_BIAS }, { "Qwen3ForCausalLM", "qwen3", UNTIED | QK_NORM },
-};
-
 /* Find the family by class name.  transformers uses model_type, vLLM architectures: they must agree. */
-static int hf_family(struct opening *o, int *family)
+static int hf_family(struct opening *o)
 {
 	const json_t *list = json_object_get(o->config, "architectures");
 	const char *arch = json_string_value(json_array_get(list, 0));
 	const char *type = json_string_value(json_object_get(o->config, "model_type"));
-	int i;
+	char known[200];
 
-	for (i = 0; i < FAMILIES && (!arch || strcmp(families[i].name, arch) != 0); i++)
-		;
-	if (i == FAMILIES)
-		return model_fail(o, -ENOTSUP, "architectures[0] %.60s is not supported; supported are "
-		                  "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM",
-		                  arch ? arch : "(none)");
-	if (type && strcmp(type, families[i].type) != 0)
+	o->family = model_family(arch, false);
+	if (!o->family)
+		return model_fail(o, -ENOTSUP, "architectures[0] %.60s is not supported; supported are %s",
+		                  arch ? arch : "(none)", model_family_names(known, sizeof(known), false));
+	if (type && strcmp(type, o->family->type) != 0)
 		return model_fail(o, -ENOTSUP, "model_type is %.60s, but architectures[0] is %s; %s would be right",
-		                  type, arch, families[i].type);
+		                  type, arch, o->family->type);
 	model_set_name(o->m->arch, sizeof(o->m->arch), arch, strlen(arch));
-	*family = i;
 	return 0;
 }
 
-static int hf_settings(struct opening *o, int *family)
+static int hf_settings(struct opening *o)
 {
 	const struct key vocab = { "", "vocab_size" };
 	bool tied = false, bias = false;
 	int rc;
 
-	if ((rc = hf_family(o, family)) != 0 || (rc = model_sizes(o)) != 0 ||
+	if ((rc = hf_family(o)) != 0 || (rc = model_sizes(o)) != 0 ||
 	    (rc = model_need(o, vocab, model_int(o, vocab, 1, 1 << 24, &o->m->n_vocab))) != 0 ||
 	    (rc = hf_refuse(o)) != 0 || (rc = model_check_config(o)) != 0 ||
 	    (rc = model_quant_settings(o)) != 0)
@@ -299,7 +290,9 @@ static int hf_settings(struct opening *o, int *family)
 	if ((rc = hf_bool(o, "tie_word_embeddings", &tied)) != 0 ||
 	    (rc = hf_bool(o, "attention_bias", &bias)) != 0)
 		return rc;
-	o->has = families[*family].has | (bias && *family != QWEN2 ? QKV_BIAS | O_BIAS : 0u);
+	o->has = o->family->has;
+	if (bias && !(o->has & QKV_BIAS)) /* families that always have biases do not read it */
+		o->has |= QKV_BIAS | O_BIAS;
 	if (tied)
 		o->has &= ~(unsigned)UNTIED;
 	return hf_rope(o);
@@ -331,33 +324,31 @@ static int get_types(struct opening *o, const json_t **types, int *sliding)
 	return 0;
 }
 
-/* As in transformers' classes.  Llama never has a window.  Mistral has one in all layers, of 4096 if
- * the size is missing.  Qwen has one if use_sliding_window is true: in the layers that layer_types names,
- * else from max_window_layers up. */
-static int hf_window(struct opening *o, int family)
+/* As in transformers' classes, with their defaults: 4096 positions, from layer 28 up. */
+static int hf_window(struct opening *o)
 {
-	bool qwen = family == QWEN2 || family == QWEN3, used = family == MISTRAL;
+	bool asked = o->family->windows == WINDOW_ASKED, all = o->family->windows == WINDOW_ALL, used = all;
 	int sliding = 0, rc;
 
 	if ((rc = get_types(o, &o->layer_types, &sliding)) != 0 ||
-	    (qwen && (rc = hf_bool(o, "use_sliding_window", &used)) != 0))
+	    (asked && (rc = hf_bool(o, "use_sliding_window", &used)) != 0))
 		return rc;
 	if (used && !json_is_null(json_object_get(o->config, "sliding_window"))) {
 		o->window = 4096;
 		if ((rc = model_int(o, (struct key){ "", "sliding_window" }, 0, 1 << 28, &o->window)) < 0)
 			return rc;
 	}
-	if (qwen && used) {
+	if (asked && used) {
 		o->window_from = 28;
 		rc = model_int(o, (struct key){ "", "max_window_layers" }, 0, LAYERS_MAX, &o->window_from);
 		if (rc < 0)
 			return rc;
 	}
 	if (sliding && !o->window)
-		return model_fail(o, -ENOTSUP, "layer_types has sliding_attention, but %s", qwen
+		return model_fail(o, -ENOTSUP, "layer_types has sliding_attention, but %s", asked
 		                  ? "use_sliding_window or sliding_window says that there is no window"
 		                  : "this model has no window; full_attention would be right");
-	if (o->layer_types && family == MISTRAL && o->window && sliding < o->m->n_layers)
+	if (o->layer_types && all && o->window && sliding < o->m->n_layers)
 		return model_fail(o, -ENOTSUP, "layer_types has full_attention, but sliding_window is %d, which is for "
 		                  "all layers; null would be right", o->window);
 	return 0;
@@ -424,11 +415,11 @@ static int read_settings(struct opening *o, const char *dir)
 {
 	char config[4096 + 64], path[4096 + 64];
 	json_t *generation;
-	int rc, family = 0;
+	int rc;
 
 	snprintf(config, sizeof(config), "%s/config.json", dir);
 	o->config = load_json(o, config, &rc);
-	if (o->config && (rc = hf_settings(o, &family)) == 0 && (rc = hf_window(o, family)) == 0) {
+	if (o->config && (rc = hf_settings(o)) == 0 && (rc = hf_window(o)) == 0) {
 		snprintf(path, sizeof(path), "%s/generation_config.json", dir);
 		generation = load_json(o, path, &rc);
 		if (generation)

@@ -1,11 +1,12 @@
-/* models/impl.h - a model while it is being opened, for core/model*.c alone:
+/* models/impl.h - a model while it is being opened, for core/models alone:
  *
- *	models/open.c        the table of tensors, their names and shapes; made-up models
- *	models/from_gguf.c   settings and tensors of a GGUF file
- *	models/from_hf.c     settings and tensors of a Hugging Face directory
- *	models/quant.c  quantized tensors with separate scales: AWQ, GPTQ, FP8, ..
- *	models/kv_scales.c     the scales of an FP8 KV cache
- *	models/keys.c   which settings are read, and which are refused
+ *	open.c        the table of tensors, their names and shapes; made-up models
+ *	families.c    the families of models that run
+ *	from_gguf.c   settings and tensors of a GGUF file
+ *	from_hf.c     settings and tensors of a Hugging Face directory
+ *	quant.c       quantized tensors with separate scales: AWQ, GPTQ, FP8, ..
+ *	kv_scales.c   the scales of an FP8 KV cache
+ *	keys.c        which settings are read, and which are refused
  */
 #ifndef MODEL_IMPL_H
 #define MODEL_IMPL_H
@@ -21,11 +22,33 @@
 /* What a model of a known architecture may have in addition; `needs` in the table. */
 enum { UNTIED = 1, QKV_BIAS = 2, O_BIAS = 4, QK_NORM = 8 };
 
+/* Which layers look back at a window only, as transformers' classes have it: none; all, unless
+ * sliding_window is null; if use_sliding_window is true, those that layer_types names, else those from
+ * max_window_layers up. */
+enum windows { WINDOW_NEVER, WINDOW_ALL, WINDOW_ASKED };
+
+#define MODEL_FAMILIES 4
+struct family {
+	const char *class;             /* config.json: architectures[0] */
+	const char *type;              /* config.json: model_type */
+	const char *gguf;              /* general.architecture; NULL: its GGUF files bear another family's name */
+	unsigned has;                  /* UNTIED | .. */
+	enum windows windows;          /* in a Hugging Face directory */
+	bool pairs;                    /* in a GGUF, rope turns i with i+1: struct sr_rope */
+};
+extern const struct family model_families[MODEL_FAMILIES];
+
+/* By its class, or by its name in a GGUF.  NULL: it is not known. */
+const struct family *model_family(const char *name, bool gguf);
+/* The names of all that are known, for a sentence; returns buf. */
+const char *model_family_names(char *buf, size_t size, bool gguf);
+
 struct opening {
 	struct model *md;
 	struct sr_model *m;            /* = &md->m */
 	const char *path;              /* the file that messages name */
-	unsigned has;                  /* UNTIED | .. */
+	const struct family *family;
+	unsigned has;                  /* UNTIED | ..; what this file has of it */
 	bool dummy;                    /* no weight files: MODEL_RANDOM, MODEL_ONES */
 	uint64_t made;                 /* dummy: bytes of weights made up so far */
 	struct gguf_file file;         /* GGUF */

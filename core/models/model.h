@@ -39,6 +39,9 @@ void model_close(struct model *m);
 enum { MODEL_RANDOM = -1, MODEL_ONES = -2 };
 int  model_open_dummy(struct model **out, const char *path, char *err, size_t errlen);
 
+/* The class that config.json names for a GGUF's architecture: "LlamaForCausalLM" for "llama".  NULL: unknown. */
+const char *model_class_of(const char *arch);
+
 /* The name of an enum sr_type: "Q4_1", "BF16", .. */
 const char *model_type_name(int32_t type);
 

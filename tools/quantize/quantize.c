@@ -148,7 +148,7 @@ static int open_model(struct quantize *z)
 	if (*z->md->quantization && !z->where.gguf)
 		return quantize_fail(z, -ENOTSUP, "%s is quantized already (%s): take the model that it was made "
 		                     "from", z->where.path, z->md->quantization);
-	if ((rc = quantize_dir_check(&z->where, z->md, z->err, sizeof(z->err))) != 0 ||
+	if ((rc = quantize_dir_check(&z->where, z->err, sizeof(z->err))) != 0 ||
 	    (rc = quantize_check(z)) != 0)
 		return rc;
 	z->paired = z->m->kind[0].rope.pairs;

@@ -94,18 +94,6 @@ static int copy_all(const struct out_dir *o, const char *dir, int32_t group)
 
 /* ---- from a GGUF file: the model ------------------------------------------------------------ */
 
-static const struct { const char *arch, *class; } classes[] = {
-	{ "llama", "LlamaForCausalLM" }, { "qwen2", "Qwen2ForCausalLM" }, { "qwen3", "Qwen3ForCausalLM" },
-};
-
-static const char *class_of(const char *arch)
-{
-	for (unsigned i = 0; i < sizeof(classes) / sizeof(*classes); i++)
-		if (strcmp(classes[i].arch, arch) == 0)
-			return classes[i].class;
-	return NULL;
-}
-
 /* The double of a float's shortest decimal: 1e-5, not 9.99999974737875e-06. */
 static json_t *json_float(float v)
 {
@@ -158,7 +146,8 @@ static json_t *config_of(const struct model *md, const struct gguf *g)
 
 	return json_pack("{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:b, s:s, s:b, "
 	                 "s:o, s:o}",
-	                 "architectures", class_of(m->arch), "model_type", m->arch, "hidden_size", m->d_model,
+	                 "architectures", model_class_of(m->arch), "model_type", m->arch,
+	                 "hidden_size", m->d_model,
 	                 "intermediate_size", m->d_ff, "num_hidden_layers", m->n_layers,
 	                 "num_attention_heads", kind->n_heads, "num_key_value_heads", kind->n_kv_heads,
 	                 "head_dim", kind->head_dim, "vocab_size", m->n_vocab,
@@ -342,7 +331,7 @@ static bool is_strings(const struct gguf *g, const char *key)
 	return v && v->type == GGUF_ARRAY && v->item == GGUF_STRING;
 }
 
-int quantize_dir_check(const struct located *from, const struct model *md, char *err, size_t errlen)
+int quantize_dir_check(const struct located *from, char *err, size_t errlen)
 {
 	const struct out_dir o = { NULL, err, errlen };
 	struct gguf_file f;
@@ -351,9 +340,6 @@ int quantize_dir_check(const struct located *from, const struct model *md, char 
 
 	if (!from->gguf)
 		return 0;
-	if (!class_of(md->m.arch))
-		return fail(&o, -ENOTSUP, "%s: GGUF files of architecture %s cannot be written as a directory yet; "
-		            "llama, qwen2 and qwen3 can", from->path, md->m.arch);
 	rc = gguf_read(&f, from->path, err, errlen);
 	if (rc)
 		return rc;

@@ -7,8 +7,8 @@
 #include "core/models/locate.h"
 #include "core/models/model.h"
 
-/* Can a directory describe m?  0, or -ENOTSUP and one sentence. */
-int quantize_dir_check(const struct located *from, const struct model *m, char *err, size_t errlen);
+/* Can a directory have the tokenizer of this model?  0, or -ENOTSUP and one sentence. */
+int quantize_dir_check(const struct located *from, char *err, size_t errlen);
 
 /* Write all files into dir.  config.json is the last, because it makes the directory a model.  group: inputs
  * per scale of its AWQ matrices, 0 = all.  0, or -errno and one sentence. */

@@ -108,8 +108,8 @@ static void test_bad_hf(void **state)
 	(void)state;
 	put_weights(4);
 	BAD_HF(-EINVAL, "config.json: line 1, column", "{", NULL);
-	BAD_HF(-ENOTSUP, "architectures[0] (none) is not supported; supported are LlamaForCausalLM", SIZES,
-	       NULL);
+	BAD_HF(-ENOTSUP, "architectures[0] (none) is not supported; supported are LlamaForCausalLM, "
+	       "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM", SIZES, NULL);
 	BAD_HF(-ENOTSUP, "GemmaForCausalLM is not supported", "\"architectures\":[\"GemmaForCausalLM\"],",
 	       NULL);
 	BAD_HF(-EINVAL, "config.json: num_hidden_layers is missing",
