@@ -1,4 +1,4 @@
-/* bench.cc - how near the CUDA kernels come to what the device can do: `make gpu-check`.
+/* bench.cc - how near the CUDA kernels come to the device's limits: `make gpu-check`.
  *
  *	bench [8b|tiny] [FILE] [SECONDS]
  *
@@ -35,7 +35,7 @@ static double now(void)
 	return (double)now_ns() * 1e-9;
 }
 
-/* What there is no time left for is left out, and says so. */
+/* A cell without time left is left out, and the table says so. */
 static const char *no_time(void)
 {
 	return now() > ends ? "no time left" : NULL;
@@ -181,7 +181,7 @@ static void ceilings()
 		"\"mma_e4m3_top_s\": %.9g, \"product_bf16_top_s\": %.9g, \"cublaslt_bf16_top_s\": %.9g, "
 		"\"processors\": %d, \"capability\": %d}", read_ceiling * 1e-9, mma_ceiling * 1e-12,
 		mma8_ceiling * 1e-12, own * 1e-12, library * 1e-12, b->d.processors, b->d.capability);
-	/* mma.sync is not the best that a Hopper can do: a limit that is beaten is none */
+	/* mma.sync is not a Hopper's best, so a limit that is beaten is not a limit */
 	mma_ceiling = std::max({ mma_ceiling, own, library });
 	mma8_ceiling = std::max(mma8_ceiling, mma_ceiling);
 	printf("%-38s cells: us, the limit's part of it (+ goal reached, - below the floor)\n", "");
@@ -448,7 +448,7 @@ static void decodes()
 	}
 }
 
-/* What graphs are good for: short steps as they are, and with each kernel launched by itself. */
+/* The gain by graphs: short steps with graphs, and with each kernel launched alone. */
 static void graphs_off()
 {
 	struct graphs *const graphs = b->d.graphs;

@@ -1,4 +1,4 @@
-/* cmocka.h - the little of cmocka that tests of the GPU use, for machines that have only nvcc.
+/* cmocka.h - the part of cmocka that GPU tests use, for machines that have only nvcc.
  * A failed assertion ends its test; skipped is not passed. */
 #ifndef CUDA_CMOCKA_H
 #define CUDA_CMOCKA_H

@@ -2,17 +2,17 @@
  *
  * Work queued in a stream is done late: only when the stream, or an event in it, is asked about or
  * waited for, and one operation for each question.  So memory that is written or freed too early,
- * or read before it is there, shows.  Device memory is NaN at first and has canaries at its end.
+ * or read before it is there, is noticed.  Device memory is NaN at first and has canaries at its end.
  *
  * A stream that captures keeps its operations, with their arguments as they are then, in a graph, which
- * can be launched again and again; whoever asks about it or takes memory meanwhile is refused, as by CUDA.
+ * can be launched any number of times; queries and allocations during the capture are refused, as by CUDA.
  *
  * Every call is counted; emu_fail(n, e) makes the n-th from now fail with e.  An error of the kind
  * that poisons a context (a launch failure) is returned by every call after it.
  *
- * A program that has this as its slipring-cuda.so (tests/e2e/e2e_cuda.py) is told by its environment: EMU_DEVICES,
- * so many; EMU_AT_ONCE, work is done once a callback is asked for; EMU_LOSE=FILE, once that file is there every
- * call fails with an illegal address.
+ * A program that has this as its slipring-cuda.so (tests/e2e/e2e_cuda.py) reads its environment: EMU_DEVICES,
+ * the number of devices; EMU_AT_ONCE, work is done once a callback is asked for; EMU_LOSE=FILE, once that file
+ * exists every call fails with an illegal address.
  */
 #ifndef EMU_CUDA_RUNTIME_H
 #define EMU_CUDA_RUNTIME_H

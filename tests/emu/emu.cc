@@ -189,7 +189,7 @@ static bool combine(lane *warp, unsigned first)
 	return true;
 }
 
-/* Runs a warp until all its lanes wait for somebody else or have ended. */
+/* Run a warp until all its lanes wait for other warps or have ended. */
 static void run_warp(lane *warp)
 {
 	for (bool more = true; more;) {
@@ -210,7 +210,7 @@ static void run_warp(lane *warp)
 	}
 }
 
-/* Lets those go on for whom all are there that lane `first` waits for at a barrier.  False: not yet. */
+/* Release the lanes at the barrier where lane `first` waits, if all have arrived.  false: not yet. */
 static bool release_barrier(const lane *first)
 {
 	unsigned waiting = 0, alive = 0, barrier = first->barrier, expected = first->expected;
@@ -248,7 +248,7 @@ static bool release_late()
 	return moved;
 }
 
-/* Somebody can go on, or else what may come late comes, or else nobody ever will. */
+/* Some lane can go on; or else a late operation completes; or else it is a deadlock. */
 static void release()
 {
 	unsigned counts[lane::DONE + 1] = {};

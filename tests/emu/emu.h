@@ -7,9 +7,9 @@
  *
  * Found by running a kernel here:
  *	missing barriers     shared memory is NaN at the start, and warps run forward or reversed
- *	                     (emu_reversed): whoever is too early reads NaN or what was there before
+ *	                     (emu_reversed): a read that is too early gets NaN or an old value
  *	missing waits        the target of cp.async is NaN until it is waited for
- *	divergence           a barrier or a shuffle that not everybody reaches
+ *	divergence           a barrier or a shuffle that some lanes do not reach
  *	overruns             of shared memory (canaries), of device memory (ASan, canaries)
  *	misalignment         of cp.async and ldmatrix
  * and of Hopper's asynchronous instructions (hopper.cc), which come as late as they may:
@@ -21,7 +21,7 @@
  *	fence.proxy.async    wgmma sees shared memory as bulk copies and the last such fence left it
  * Not found: bank conflicts, occupancy, the memory model, what a tensor core rounds otherwise.
  *
- * A fault stops the kernel; what it was is told by emu_fault().
+ * A fault stops the kernel; emu_fault() names it.
  */
 #ifndef EMU_H
 #define EMU_H

@@ -9,8 +9,8 @@
  *	answer STEPS ID ID ..   a prompt and what follows  ->  STEPS pairs: the likeliest id, its log-probability
  *	peaks                   -> Gop/s of int8, bf16, f32 and GB/s read, all threads at once
  *
- * A limit is what the peaks, measured just before, would allow: all products at the rate of the type that
- * matrices multiply in (of attention: bf16's), and every weight and the K and V read once a step.
+ * A limit is what the peaks, measured just before, allow: all products at the rate of the type in which
+ * matrices are multiplied (for attention bf16), and each weight and all K and V read once per step.
  * Prompts are random and new each time, and there is no prefix cache here. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@
 #define LONGEST 8192
 #define SEQS    64
 #define BLOCKS  4096
-#define PIECE   ((size_t)256 << 20) /* of its weights that a thread reads to know the memory's rate */
+#define PIECE   ((size_t)256 << 20) /* of weights that a thread reads to measure the memory's rate */
 
 static struct drive d;
 static double peak[N_PEAKS];       /* of all threads together */
@@ -103,7 +103,7 @@ static void peaks(void)
 	}
 }
 
-/* Seconds that `tokens` tokens of seqs sequences take at least, the last at `context`; one result each. */
+/* Least seconds for `tokens` tokens of seqs sequences, the last at `context`; one result each. */
 static double least(double tokens, double seqs, double context)
 {
 	const struct sr_backend *b = d.b;
@@ -186,7 +186,7 @@ static void decode(int seqs, int context, int steps)
 	printf("%.2f %.2f\n", seqs * steps / took, limit);
 }
 
-/* Greedy, so that bench.py can hold it to a peer's before it compares speeds. */
+/* Greedy, so that bench.py can compare it with a peer's answer before it compares speeds. */
 static void answer(char *words)
 {
 	static int32_t ids[LONGEST];

@@ -28,7 +28,7 @@ static const struct kern *kt;
 static uint8_t *arena;
 static volatile uint64_t sink;
 
-/* This thread's time: what else runs on the machine disturbs caches and memory, not the clock. */
+/* This thread's CPU time: other programs disturb caches and memory, not the clock. */
 static double now(void)
 {
 	struct timespec t;

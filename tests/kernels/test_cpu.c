@@ -1,7 +1,7 @@
 /* LINK: @cpu kernels/backend.c @null tests/rig/drive.c tests/rig/tiny.c */
-/* test_cpu.c - the CPU back end through its door: against a transformer written down once more in
- * double precision, and against itself: the same sequence gives the same bits in any company,
- * chunking, number of threads and prefix sharing. */
+/* test_cpu.c - the CPU back end through backend.h: against a transformer written again in double
+ * precision, and against itself: a sequence gives the same bits beside any others, in any chunks, on any
+ * number of threads, with and without shared prefixes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@
 
 static int32_t text[1200];
 
-/* Opens or fails the test. */
+/* Open the back end, or fail the test. */
 static struct drive opened(const struct tiny *t, const struct sr_limits *lim)
 {
 	struct drive d;
@@ -281,8 +281,8 @@ static void test_reference(void **state)
 
 struct answer { struct sr_result prompt[600], token[16]; };
 
-/* One prompt of n tokens, scored, in chunks, then 16 drawn tokens, beside `others` sequences that do
- * the like; block b of ours is blocks[b]. */
+/* One prompt of n tokens, scored, in chunks, then 16 drawn tokens, beside `others` similar sequences.
+ * Block b of ours is blocks[b]. */
 static void answer_of(struct drive *d, int n, int chunk, int others, const int32_t *blocks, struct answer *out)
 {
 	const struct sr_sampling s = { .seed = 5, .temperature = 1, .top_p = 0.9f, .repetition = 1.2f };
@@ -307,7 +307,7 @@ static void answer_of(struct drive *d, int n, int chunk, int others, const int32
 		drive_step(d);
 		memcpy(out->prompt + i, d->batch->result + at, (size_t)(last ? len - 1 : len) * sizeof(*out->prompt));
 		out->token[0] = d->batch->result[at + len - 1];
-		out->token[0].rank = 0; /* asked for only where something is scored beside it */
+		out->token[0].rank = 0; /* ranks come only if some row is scored */
 	}
 	for (int i = 1; i < 16; i++) {
 		at = drive_row(d, 0, n + i - 1, NULL, 1, 0, 1);
@@ -365,8 +365,8 @@ static void test_same_bits(void **state)
 }
 
 /* Keys and values in int8: near to bf16 ones, not the same, and in about half the memory. */
-/* Sizes that fill no vector, tile, block or thread: the bits do not depend on company or threads, and
- * what each table says is what plain C says, as near as its roundings let it. */
+/* Sizes that fill no vector, tile, block or thread: the bits do not depend on other rows or threads, and
+ * each table agrees with plain C within its rounding. */
 static void test_odd_shapes(void **state)
 {
 	static const struct { int32_t D, H, G, E, F, V, dims, type; unsigned flags; int pairs, kv, window; } of[] = {
@@ -500,7 +500,7 @@ static void test_shared_prefix(void **state)
 	at = drive_row(&d, 1, 48, text + 48, 10, 9, 1);
 	drive_step(&d);
 	assert_memory_equal(alone, d.batch->result + at, 10 * sizeof(*alone));
-	/* and a wrong block is noticed, or this test shows nothing */
+	/* a wrong block must be noticed, else this test proves nothing */
 	drive_blocks(&d, 1, 0, own, 1);
 	at = drive_row(&d, 1, 48, text + 48, 10, 9, 1);
 	drive_step(&d);
@@ -511,7 +511,7 @@ static void test_shared_prefix(void **state)
 
 /* ---- commands -------------------------------------------------------------------------------------- */
 
-/* Tokens that a slot drew are in its history: the same as when all is sent again after a preemption. */
+/* Tokens that a slot drew are in its history, as if all were sent again after a preemption. */
 static void test_history(void **state)
 {
 	const struct sr_sampling s = { .seed = 9, .temperature = 1.5f, .top_p = 1, .repetition = 1.3f,
@@ -636,7 +636,7 @@ static void test_plan(void **state)
 	assert_int_equal(sr_cpu_ops()->plan(&t->m, &lim, &need, err, sizeof(err)), -ENOTSUP);
 	assert_non_null(strstr(err, "width 64, feed-forward 80: both must be multiples of 32"));
 	t->m.layer[1].d_ff = 96;
-	t->m.layer[1].up.data.bytes -= 20; /* no file may say less than it holds, nor half a super-block */
+	t->m.layer[1].up.data.bytes -= 20; /* too few bytes for its shape, and half a super-block */
 	assert_int_equal(sr_cpu_ops()->plan(&t->m, &lim, &need, err, sizeof(err)), -EINVAL);
 	assert_non_null(strstr(err, "tensor up is 96 x 64, which is not 3820 bytes"));
 	t->m.layer[1].up.type = SR_Q4_K;
@@ -692,7 +692,7 @@ static void test_read_error(void **state)
 	}
 }
 
-/* By itself, with an eventfd, and worked by us, with yields. */
+/* On threads of its own, with an eventfd; and worked by the caller, with yields. */
 static void test_waiting(void **state)
 {
 	struct sr_model shape = tiny_shape();

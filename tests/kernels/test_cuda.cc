@@ -1,7 +1,7 @@
 /* LINK: @cuda kernels/cpu/[!b]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
-/* test_cuda.cc - the CUDA back end without a GPU: its kernels and its door, unmodified, on the CPU
- * (tests/emu), against the CPU back end in plain C.  Verb by verb, then whole batches, with warps
- * and blocks forward and reversed; then every CUDA call failing in its turn.
+/* test_cuda.cc - the CUDA back end without a GPU: its kernels and its functions, unmodified, on the
+ * CPU (tests/emu), against the CPU back end in plain C.  Verb by verb, then whole batches, with warps
+ * and blocks forward and reversed; then each CUDA call fails in turn.
  * `make gpu-check` compiles the same for a real GPU, without the failing calls. */
 extern "C" {
 #include <setjmp.h>
@@ -27,7 +27,7 @@ struct pair {
 	struct tiny *model;
 };
 
-/* drive.c hands a batch to a device that works by itself only by polling. */
+/* drive.c polls a device that works by itself. */
 static struct sr_limits limits()
 {
 	struct sr_limits l = drive_limits();
@@ -66,7 +66,7 @@ static struct dev *gpu_dev(struct pair *p)
 	return &p->gpu.b->d;
 }
 
-/* What was added to the CUDA batch becomes what its verbs work on. */
+/* Make the CUDA batch the one that its verbs work on. */
 static void gpu_slice(struct pair *p)
 {
 	struct sr_backend *b = p->gpu.b;
@@ -624,8 +624,8 @@ static void converse(struct drive *d, struct answer *a)
 	}
 }
 
-/* Greedy tokens of one sequence, every second result from `i`: how many are the same.  They may part
- * only where the best two were as good as equal; what follows then says nothing. */
+/* Greedy tokens of one sequence, every second result from `i`: how many are the same.  They may differ
+ * only where the best two were nearly equal; later tokens then prove nothing. */
 static int same_tokens(const struct answer *a, const struct answer *b, int i, const char *what)
 {
 	int same = 0;
@@ -892,7 +892,7 @@ static void test_plan(void **)
 	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), 0);
 	emu_taken = 0;
 	assert_int_equal(drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim), 0);
-	/* every byte that open took was planned */
+	/* open took only planned bytes */
 	assert_true((int64_t)emu_taken <= need.weights + need.scratch + need.slots + need.pinned +
 		need.per_block * (lim.n_blocks + 1 + lim.n_host_blocks));
 	drive_close(&d);
@@ -934,7 +934,7 @@ static void test_plan(void **)
 	tiny_destroy(t);
 }
 
-/* Open, a prompt, two steps, close.  0, or how it failed; a failure has a sentence and a clean end. */
+/* Open, a prompt, two steps, close.  0, or the error; a failure has a sentence and a clean end. */
 static int try_all(struct tiny *t, const struct sr_limits *lim, char *why, size_t size)
 {
 	struct drive d;
@@ -1012,7 +1012,7 @@ static void test_errors(void **)
 			failed += e < 0;
 		}
 	}
-	assert_true(failed > (int)calls / 2); /* not those of close(), which nobody waits for */
+	assert_true(failed > (int)calls / 2); /* failures of close() are ignored */
 	t->fail_after = 7;
 	lim.worked = 0;
 	assert_int_equal(try_all(t, &lim, why, sizeof(why)), -EIO);

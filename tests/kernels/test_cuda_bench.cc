@@ -1,7 +1,7 @@
 /* LINK: @cuda kernels/cuda/[!b]*.cu -ljansson */
-/* test_cuda_bench.cc - the benchmark of `make gpu-check` runs, with a small shape in the emulation, so that its
- * first run on a GPU does not fail on a mistake: every cell is there, and a number.  What its times are
- * here means nothing. */
+/* test_cuda_bench.cc - the benchmark of `make gpu-check`, with a small shape in the emulation, so that its first
+ * run on a GPU does not fail on a mistake: every cell is there and is a number.  Its times here mean
+ * nothing. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* LINK: @cuda kernels/cpu/[!b]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
 /* test_cuda_graph.cc - steps of single tokens as graphs, in the emulation: the same bits and the same KV cache
- * as without them, for every kind of model, any number of rows and any lengths; two in flight; waking
- * whoever sleeps; the clocks; each CUDA call failing in its turn, captures and replays among them. */
+ * as without graphs, for every kind of model, any number of rows and any lengths; two in flight; waking a
+ * sleeper; the clocks; each CUDA call failing in turn, captures and replays included. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -354,7 +354,7 @@ static void test_arm(void **)
 		assert_int_equal(heard(fd), 1);
 		assert_int_equal(poll_batch(b, 0), 1);
 #ifdef CUDA_EMULATED
-		assert_int_equal(poll_batch(b, 1), 0);   /* nobody has asked for it yet */
+		assert_int_equal(poll_batch(b, 1), 0);   /* not armed yet */
 #endif
 		assert_int_equal(wait_for(b, 1), 1);
 		assert_int_equal(arm(b, 1, fd), 0);      /* after its end: at once */
@@ -362,7 +362,7 @@ static void test_arm(void **)
 		assert_int_equal(heard(fd), 1);
 	}
 #ifdef CUDA_EMULATED
-	/* a device that is lost wakes its sleeper, too */
+	/* a lost device wakes its sleeper, too */
 	fill_step(batch(b, 0), 2, 9, 33);
 	assert_int_equal(launch(b, 0), 0);
 	assert_int_equal(arm(b, 0, fd), 0);
@@ -389,7 +389,7 @@ static double padded(double bytes)
 	return ceil(bytes / 256) * 256;
 }
 
-/* Counts by loops of their own over layers, rows and positions; times at rates made up. */
+/* Counts by simple loops over layers, rows and positions; times at made-up rates. */
 static void test_counts(void **)
 {
 	struct sr_model shape = tiny_shape();
@@ -475,7 +475,7 @@ static __global__ void early_kernel(int *to, const int *from, int how)
 	to[threadIdx.x] = v;
 }
 
-/* Before it has waited a kernel touches nothing but weights: found where it does; and no kernel of the back end. */
+/* Before it has waited, a kernel may touch only weights.  The check finds a kernel that does not, and none of ours. */
 static void test_early(void **)
 {
 	static const struct { int32_t type, capability; unsigned flags; } cases[] = {
@@ -526,7 +526,7 @@ static void test_early(void **)
 	emu_capability = 80;
 }
 
-/* A replay has the arguments of its capture, and what is new only by way of memory. */
+/* A replay has the arguments of its capture; new values come only through memory. */
 static void test_replay(void **)
 {
 	cudaStream_t s;
@@ -548,7 +548,7 @@ static void test_replay(void **)
 	assert_int_equal(cudaGraphInstantiate(&x, g, 0), cudaSuccess);
 	assert_int_equal(cudaGraphDestroy(g), cudaSuccess);
 	assert_int_equal(cudaStreamSynchronize(s), cudaSuccess);
-	assert_int_equal(p[0], 0);           /* what is captured is not done */
+	assert_int_equal(p[0], 0);           /* captured, not executed */
 	for (int i = 0; i < 2; i++) {
 		p[1] = i ? 20 : 10;
 		assert_int_equal(cudaGraphLaunch(x, s), cudaSuccess);

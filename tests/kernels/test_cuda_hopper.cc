@@ -1,6 +1,6 @@
 /* LINK: kernels/cuda/hopper_many.cu kernels/cuda/hopper_attend.cu kernels/cuda/packed_many.cu */
 /* test_cuda_hopper.cc - products of many rows and attention of runs by Hopper's kernels, against sums in double.
- * Weights are packed here, by what packed.cuh says of their order. */
+ * Weights are packed here, in the order that packed.cuh describes. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,7 +89,7 @@ struct product {
 	bool f32, bias;
 };
 
-struct made {                                  /* a matrix: as it is held, and what it is worth */
+struct made {                                  /* a matrix: its bytes and its values */
 	std::vector<bf16> half;
 	std::vector<uint32_t> words, scale;
 	std::vector<float> value;              /* [N][K] */

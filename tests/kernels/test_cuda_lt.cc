@@ -1,7 +1,7 @@
 /* LINK: @cuda kernels/cpu/[!b]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!bl]*.cu */
-/* test_cuda_lt.cc - products of many rows by cuBLASLt, as the emulation has it (tests/emu/lt.cc): who multiplies
- * how many rows, against sums in double; that a step asks for nothing; the library absent, old, without a
- * kernel, and each of its calls failing in its turn. */
+/* test_cuda_lt.cc - products of many rows by cuBLASLt, as the emulation has it (tests/emu/lt.cc): which code
+ * multiplies how many rows, against sums in double; no query during a step; the library absent, old, or
+ * without a kernel; each of its calls failing in turn. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -351,7 +351,7 @@ static void test_failures(void **)
 
 /* ---- the emulated library itself ------------------------------------------------------ */
 
-/* What the real one has no kernel for is found out here, too. */
+/* The emulation refuses what the real library has no kernel for. */
 static void test_strict(void **)
 {
 	lt_matmul_desc o;

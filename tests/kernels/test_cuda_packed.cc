@@ -150,7 +150,7 @@ static struct sr_tensor make(struct bench *b, const struct kind *kind, int32_t n
 	if (kind->zeros)
 		w.zero = more(b, groups * ((N + 7) / 8) * 4, true);
 	for (size_t i = 0; i < w.zero.bytes && w.type == SR_GPTQ4; i++)
-		b->t->bytes[w.zero.offset + i] &= 0x77; /* of 15 and one more, readers think differently */
+		b->t->bytes[w.zero.offset + i] &= 0x77; /* readers differ on 15 plus one */
 	return w;
 }
 
@@ -187,7 +187,7 @@ static struct weight *load_weight(struct bench *b, const struct sr_tensor *const
 	if (weight_add(b->d, &w, part, bias, n, b->gpu.err, sizeof(b->gpu.err)) != bytes ||
 	    loader_finish(b->d, b->gpu.err, sizeof(b->gpu.err)))
 		fail_msg("%s: %s%s", part[0]->name, b->gpu.err, emu_fault() ? emu_fault() : "");
-	assert_true(b->d->arena_at == b->d->arena_end); /* it takes what it said */
+	assert_true(b->d->arena_at == b->d->arena_end); /* it takes what it announced */
 	*used = (size_t)bytes;
 	return w;
 }
@@ -637,7 +637,7 @@ static void test_ordered_producers(void **)
 	tear_down(&b);
 }
 
-/* What a row's sum is does not depend on the others, for one number of rows. */
+/* A row's sum does not depend on the other rows, for a fixed number of rows. */
 static void test_rows_alone(void **)
 {
 	static const struct kind kind = { "gptq 64", SR_GPTQ4, SR_F16, 64, 0, true };

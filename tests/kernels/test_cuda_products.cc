@@ -1,6 +1,6 @@
 /* LINK: @cuda tests/rig/drive.c tests/rig/tiny.c kernels/cuda/[!b]*.cu */
 /* test_cuda_products.cc - products of bf16 weights, few rows and many, against sums in double: shapes that do and
- * do not fill tiles, slices and stripes; that what a row's sum is does not depend on the others. */
+ * do not fill tiles, slices and stripes; a row's sum does not depend on the others. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -158,7 +158,7 @@ static void test_products(void **)
 	tear_down(&b);
 }
 
-/* The same rows among others, and where those are no numbers. */
+/* The same rows among others, and among rows of NaN. */
 static void test_rows_alone(void **)
 {
 	struct bench b;

@@ -131,7 +131,7 @@ static void test_first_tokens(void **state)
 }
 
 /* Greedy answers: how many of the reference's tokens we also give before the first difference.
- * Ties broken by rounding end a match, so only the sum over all is held. */
+ * Ties broken by rounding end a match, so only the sum over all prompts is checked. */
 static void test_greedy(void **state)
 {
 	const json_t *all = json_object_get(truth, "greedy"), *line;

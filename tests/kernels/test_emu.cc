@@ -1,7 +1,6 @@
 /* LINK: */
-/* test_emu.cc - the CPU's stand-in for a GPU (tests/emu): its instructions against plain loops, and
- * that it finds the mistakes it is there to find.  `make gpu-check` runs the first half on a real GPU:
- * there the loops are the emulation's stand-in. */
+/* test_emu.cc - the CPU's stand-in for a GPU (tests/emu): its instructions against plain loops, and the
+ * mistakes that it must find.  `make gpu-check` runs the first half on a real GPU, against the same loops. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,10 +25,10 @@ static cudaError_t cudaMallocManaged(void **p, size_t)
 	return cudaSuccess;
 }
 #else
-#define FIRST_WAIT 2                   /* what is there before a wait, a GPU does not say */
+#define FIRST_WAIT 2                   /* memory before a wait is undefined on a GPU */
 #endif
 
-/* Runs a kernel; what it found, or NULL. */
+/* Run a kernel.  Returns the fault that was found, or NULL. */
 template <class... A> static const char *launched(unsigned blocks, unsigned threads, size_t shared,
 	void (*k)(A...), A... a)
 {
@@ -243,7 +242,7 @@ static void test_bf16(void **)
 
 /* ---- Hopper ---------------------------------------------------------------------------- */
 
-/* Skips a test on a GPU that is none. */
+/* Skip a test that needs the emulation. */
 static void want_hopper()
 {
 #ifndef CUDA_EMULATED
@@ -258,7 +257,7 @@ static void want_hopper()
 #ifdef CUDA_EMULATED
 #define MISTAKE(m) (m)
 #else
-#define MISTAKE(m) 0                   /* none is tried on a GPU, and the compiler wants to know */
+#define MISTAKE(m) 0                   /* none is tried on a GPU; known at compile time */
 #endif
 
 static CUtensorMap map_of(bool is_bf16, const void *base, int columns, int rows, int box_rows)
@@ -269,7 +268,7 @@ static CUtensorMap map_of(bool is_bf16, const void *base, int columns, int rows,
 	return map;
 }
 
-/* What a driver refuses, the emulation's does, too. */
+/* The emulation's driver refuses what a real one does. */
 static void test_tensor_map(void **)
 {
 	static const struct { size_t off; int columns, rows, box_rows; bool fine; } cases[] = {
@@ -476,7 +475,7 @@ wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ 
 #endif
 }
 
-/* What the kernel found, or NULL and *off is how far c is off. */
+/* The fault that was found, or NULL; then *off is the largest error of c. */
 template <enum how HOW, int HALF_N> static const char *wgmma(int without, float *off)
 {
 	const int N = 2 * HALF_N, K = HOW == A_E4M3 ? 128 : 64;

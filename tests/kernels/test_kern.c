@@ -1,6 +1,6 @@
 /* LINK: @inner */
 /* test_kern.c - the inner loops of the CPU: plain C against double, the other tables against plain C,
- * and every table against itself: a row gives the same bits in any company.
+ * and every table against itself: a row gives the same bits beside any other rows.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -40,7 +40,7 @@ static void *take(size_t bytes)
 	return p;
 }
 
-/* Activations as a model has them: channels of very different size. */
+/* Activations like a model's: channels of very different size. */
 static float *activations(int32_t rows, int32_t k)
 {
 	float *x = take((size_t)rows * (size_t)k * 4);
@@ -177,7 +177,7 @@ static void product(const struct kern *kt, int32_t type, int32_t n, int32_t k, c
 	int32_t tiles = (rows + KERN_TILE - 1) / KERN_TILE;
 
 	r.data = take((size_t)tiles * r.tile_bytes);
-	for (int32_t t = tiles; t-- > 0; )        /* in any order, by anyone */
+	for (int32_t t = tiles; t-- > 0; )        /* in any order, by any thread */
 		kt->make_rows(&r, x, (size_t)k, t, t + 1);
 	kt->matmul(type, k, w->blocks, w->n_blocks, n, &r, bias, y, ld, NULL);
 	free(r.data);
@@ -206,7 +206,7 @@ static const struct { int32_t n, k, rows; } shapes[] = {
 	{ 21, 96, 4 }, { 50, 576, 13 }, { 16, 32, 1 },  /* K-quants have no such k */
 };
 
-/* Plain C against double, activations as they came: what is left is their rounding to int8. */
+/* Plain C against double with unrounded activations: the difference is their rounding to int8. */
 static void test_plain_matmul(void **unused)
 {
 	(void)unused;
@@ -234,7 +234,7 @@ static void test_plain_matmul(void **unused)
 	}
 }
 
-/* An output read back from its block is the stored one, but for scales of K-quants and IQ4_XS. */
+/* An output read back from its block equals the stored one, except for scales of K-quants and IQ4_XS. */
 static void unpacks(const struct kern *kt)
 {
 	for (size_t s = 0; s < N_STORED; s++) {
@@ -326,7 +326,7 @@ static void same_bits(const struct kern *kt)
 	}
 }
 
-/* A row that is not finite says so in all its outputs, and leaves its neighbours alone. */
+/* A row that is not finite has outputs that are not finite, and does not change other rows. */
 static void not_finite(const struct kern *kt)
 {
 	static const float bad[] = { NAN, INFINITY, -INFINITY };
@@ -354,7 +354,7 @@ static void not_finite(const struct kern *kt)
 
 struct cache { int32_t type; uint8_t *kv; int32_t *table; int32_t blocks; size_t area; float *k, *v; };
 
-/* A pool of `tokens` tokens in shuffled blocks, with what is not finite stored past the end. */
+/* A pool of `tokens` tokens in shuffled blocks, with NaN stored past the end. */
 static struct cache fill(const struct kern *kt, int32_t type, int32_t E, int32_t tokens)
 {
 	struct cache c = { .type = type, .blocks = tokens / KERN_BLOCK + 1, .area = kt->kv_bytes(type, E) };

@@ -1,7 +1,7 @@
 /* LINK: @cpu tests/rig/drive.c tests/rig/tiny.c */
 /* test_parity.c - verb by verb: every table of inner loops against plain C, through put and get.
  * A verb is run on two back ends that were opened with the same model and given the same places;
- * what it leaves is compared relative to the size of the row. */
+ * their results are compared relative to the size of the row. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* LINK: kernels/cpu/plain.c kernels/cpu/types.c kernels/cpu/kvblock.c */
-/* test_sample.c - from logits to tokens: each setting against what can be computed by hand, their
- * order, the edges of the cuts, and draws against their distribution. */
+/* test_sample.c - from logits to tokens: each setting against results by hand, their order, the edges of
+ * the cuts, and draws against their distribution. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -91,7 +91,7 @@ static void test_logprobs(void **state)
 	assert_int_equal(result.rank, 4);
 }
 
-/* What is reported never depends on what is drawn by. */
+/* Reported log-probabilities never depend on the settings for drawing. */
 static void test_raw(void **state)
 {
 	const struct { int32_t id; float bias; } bias = { 0, 50 };

@@ -17,7 +17,7 @@
 
 struct job {
 	struct team *team;
-	_Atomic int ran[THREADS];          /* times that a thread came */
+	_Atomic int ran[THREADS];          /* times that a thread took part */
 	_Atomic int phase, wrong;          /* of the barrier test */
 	int n, late;                       /* this thread sleeps late_ns */
 	int64_t late_ns;
@@ -44,7 +44,7 @@ static void test_who_takes_part(void **state)
 	team_destroy(j.team);
 }
 
-/* Between two barriers nobody sees another count than all threads of a phase make. */
+/* Between two barriers every thread sees the full count of the phase. */
 static void count(void *ctx, int i)
 {
 	struct job *j = ctx;
@@ -72,7 +72,7 @@ static void test_barriers_of_few(void **state)
 	team_destroy(j.team);
 }
 
-/* Jobs of changing size in quick succession: nobody of the last one takes part in the next one's end. */
+/* Jobs of changing size in quick succession: no thread of one job takes part in the end of the next. */
 static void test_sizes_change(void **state)
 {
 	struct job j = { 0 };
@@ -128,7 +128,7 @@ static void test_late_ones_rest(void **state)
 	team_destroy(j.team);
 }
 
-/* Shares that differ by less than a ms, and a single slow job among many, cost nobody his place. */
+/* Shares that differ by less than a ms, and a single slow job among many, exclude no thread. */
 static void test_uneven_ones_stay(void **state)
 {
 	struct job j = { .late = 1, .late_ns = 200000 };
@@ -137,7 +137,7 @@ static void test_uneven_ones_stay(void **state)
 	(void)state;
 	assert_int_equal(team_create(&j.team, 2), 0);
 	f = &j.team->fit;
-	for (int i = 0; i < 20; i++) { /* what the clock says is not for a test to rely on */
+	for (int i = 0; i < 20; i++) { /* real times vary: only the rule is tested */
 		fit_learn(j.team, 1000000);
 		assert_int_equal(f->n, 2);
 	}

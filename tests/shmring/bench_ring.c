@@ -26,7 +26,7 @@
 #define STREAM 1000000
 #define WAKES  1500
 #define CAP    1024
-#define BLOCK  100                    /* trips timed together: the clock may tick in tens of ns */
+#define BLOCK  100                    /* trips timed together, because the clock may tick in tens of ns */
 #define BATCH  32
 #define MUST(x) do { if (!(x)) { fprintf(stderr, "bench_ring.c:%d: %s\n", __LINE__, #x); exit(1); } } while (0)
 
@@ -46,7 +46,7 @@ static _Atomic uint32_t round_begin, round_end;
 
 static bool pausing;                  /* in this round */
 
-/* Two threads may have to share a core after all: give it up now and then. */
+/* The two threads may have to share a core: yield now and then. */
 static void relax(unsigned *n)
 {
 	if (pausing)
@@ -186,7 +186,7 @@ static double stream(void)
 	return (double)STREAM * 1000 / (double)(now_ns() - t);
 }
 
-/* The same lines, the same batches, and nothing else. */
+/* The same lines in the same batches, without ring records. */
 static void bare_stream_echo(void)
 {
 	unsigned n = 0;
@@ -342,7 +342,7 @@ static double run(double (*mine)(void), void (*theirs)(void))
 	double r;
 
 	memset(shared, 0, sizeof(*shared));
-	for (int i = 0; i < 2; i++) {         /* nobody has asked for anything */
+	for (int i = 0; i < 2; i++) {         /* no signal was asked for */
 		shared->cons[i].wake_at = 0x80000000u;
 		shared->prod[i].room_at = 0x80000000u;
 		sr_drain(fd[i], 64);

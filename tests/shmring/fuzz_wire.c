@@ -1,9 +1,9 @@
 /* LINK: shmring/object.c -lhugetlbfs */
-/* fuzz_wire.c - anything in the memory of a client: what host.c hands on is true, and what it
- * takes is bounded.
+/* fuzz_wire.c - any bytes in a client's memory: what host.c hands on is valid, and what it takes is
+ * bounded.
  *
  * An input is [n_requests][n_cancels][flags][head: 4 bytes] then records of 252 and 60 bytes
- * (without their seq, which is right unless flags say otherwise), the rest fills the arena. */
+ * (without seq, which is correct unless flags change it); the rest fills the arena. */
 #include <stdlib.h>
 
 #include "shmring/host.c"
@@ -157,6 +157,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	}
 	eat(&p, &n, up + SR_OFF_ARENA(LIVE), 4096);
 	drive();
-	drive();                              /* again, as the next turn would */
+	drive();                              /* again, like the next turn */
 	return 0;
 }

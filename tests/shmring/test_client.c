@@ -1,7 +1,7 @@
 /* LINK: -Wl,--wrap=send */
-/* test_client.c - the client against a daemon that is not one: this test, which answers the
- * handshake with anything, and writes anything into the memory that the client reads.  What the
- * client promises: a call says -EPROTO, -ECONNRESET or -ETIMEDOUT at worst, and soon. */
+/* test_client.c - the client against a fake daemon: this test answers the handshake with anything, and
+ * writes anything into the memory that the client reads.  The client promises that a call soon returns, at
+ * worst with -EPROTO, -ECONNRESET or -ETIMEDOUT. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -19,7 +19,7 @@
 #define SHAPE { 32, 64, 4096 }
 #define EPOCH 77
 
-static int send_error;                /* the next send() says so, and nothing is sent */
+static int send_error;                /* the next send() fails with this */
 ssize_t __real_send(int fd, const void *p, size_t n, int flags);
 ssize_t __wrap_send(int fd, const void *p, size_t n, int flags);
 ssize_t __wrap_send(int fd, const void *p, size_t n, int flags)
@@ -95,7 +95,7 @@ static void map_own(void)
 	unsigned char *down = mmap(NULL, SR_DOWN_BYTES(&s), PROT_READ | PROT_WRITE, MAP_SHARED, d.down_fd, 0);
 
 	if (up == MAP_FAILED || down == MAP_FAILED)
-		return;               /* a case in which nobody gets that far */
+		return;               /* the client does not get this far */
 	d.up = (void *)up;
 	d.down = (void *)down;
 	d.down->epoch = EPOCH;
@@ -279,7 +279,7 @@ static void a_daemon_that_does_not_accept(void **state)
 
 	(void)state;
 	strcpy(a.sun_path, d.path);
-	for (int e = 0; !e && n < 16; n++) {  /* until nobody more may wait */
+	for (int e = 0; !e && n < 16; n++) {  /* until the backlog is full */
 		waiting[n] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 		e = connect(waiting[n], (struct sockaddr *)&a, sizeof(a));
 	}
@@ -306,7 +306,7 @@ static void a_hello_that_cannot_be_sent(void **state)
 	}
 }
 
-/* It goes while we map: before our word that we have, or after. */
+/* The daemon goes while the client maps, before or after the client's signal. */
 static void closed_instead_of_begun(void **state)
 {
 	static const struct answer a = { .w = GOOD, .manner = CLOSES_LATE };
@@ -351,7 +351,7 @@ static void options_and_paths(void **state)
 	sr_close(NULL);
 	hang_up();
 
-	/* One core for both: spinning would only keep it from the daemon. */
+	/* One core for both: spinning would keep the daemon off it. */
 	CPU_ZERO(&one);
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
@@ -408,7 +408,7 @@ static void wild_heads(void **state)
 		assert_int_equal(ask(c, 1, NULL), -EPROTO);
 		assert_int_equal(sr_wait(c, SR_WAIT_ROOM, 100), -EPROTO);
 		assert_int_equal(sr_arm(c, SR_WAIT_ROOM), -EPROTO);
-		/* Cancels do not look before their ring is full. */
+		/* sr_cancel does not read the head before its ring seems full. */
 		atomic_store(&d.down->cancels.head, wild[i] | 256);
 		for (int k = 0; k < 64; k++)
 			assert_int_equal(sr_cancel(c, 0), 0);
@@ -442,7 +442,7 @@ static void a_daemon_that_takes_nothing(void **state)
 	assert_int_equal(sr_wait(c, SR_WAIT_ROOM, 1000), SR_WAIT_ROOM);
 	assert_int_equal(ask(c, 300, NULL), 0);
 	leave(3);
-	/* A ring of 32 full of requests, none of which is left: the ring stands in the way. */
+	/* A ring of 32 requests, all taken and none left: the ring is the limit. */
 	for (n = 0; n < 29; n++)
 		assert_int_equal(ask(c, 1, NULL), 0);
 	assert_int_equal(ask(c, 1, NULL), -EBUSY);
@@ -486,7 +486,7 @@ static void spans_go_round(void **state)
 	sr_close(c);
 	hang_up();
 
-	/* Five of 800 bytes: for 1,996 more the first three must be left. */
+	/* Five spans of 800 bytes: for 1,996 more, the first three must be left. */
 	c = connected();
 	for (int i = 0; i < 5; i++)
 		assert_int_equal(ask(c, 200, NULL), 0);
@@ -500,7 +500,7 @@ static void spans_go_round(void **state)
 	sr_close(c);
 	hang_up();
 
-	/* One that needs all but 96 bytes: nothing but the last to leave makes room. */
+	/* A span of all but 96 bytes: only the last leave makes room. */
 	c = connected();
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(ask(c, 50, NULL), 0);
@@ -583,7 +583,7 @@ static void records_out_of_order(void **state)
 	}
 }
 
-/* Records over records that were not left: what the daemon overwrote is lost, nobody harmed. */
+/* The daemon overwrites records not yet read: they are lost, and nothing else is harmed. */
 static void more_records_than_places(void **state)
 {
 	struct sr_conn *c = connected();
@@ -593,7 +593,7 @@ static void more_records_than_places(void **state)
 	d.tokens.reserved = 128;
 	for (int i = 0; i < 128; i++)
 		sr_ring_put(&d.tokens, &token);
-	assert_int_equal(sr_poll(c, r, 200), 0); /* record 64 lies where record 0 should */
+	assert_int_equal(sr_poll(c, r, 200), 0); /* record 64 lies in place of record 0 */
 	atomic_store((_Atomic uint32_t *)sr_ring_place(&d.tokens, 64), sr_ring_seq(0));
 	for (uint32_t i = 1; i < 64; i++)
 		atomic_store((_Atomic uint32_t *)sr_ring_place(&d.tokens, i), sr_ring_seq(i));
@@ -604,7 +604,7 @@ static void more_records_than_places(void **state)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Another epoch, end of file: every call says so, for good. */
+/* Another epoch, or end of file: every call reports it from then on. */
 static void it_is_over(void **state)
 {
 	(void)state;
@@ -631,10 +631,10 @@ static void it_is_over(void **state)
 		assert_int_equal(sr_cancel(c, 0), -ECONNRESET);
 		assert_int_equal(sr_wait(c, SR_WAIT_TOKENS, -1), -ECONNRESET);
 		assert_int_equal(sr_ping(c, &rtt, -1), -ECONNRESET);
-		c->refused = true;            /* nobody will make room */
+		c->refused = true;            /* no room will come */
 		c->blocker = 5;
 		assert_int_equal(sr_wait(c, SR_WAIT_ROOM, -1), -ECONNRESET);
-		put_token(&token);            /* still said where there is something */
+		put_token(&token);            /* still reported where there is something */
 		assert_int_equal(sr_wait(c, SR_WAIT_TOKENS, 0), SR_WAIT_TOKENS);
 		sr_close(c);
 		hang_up();
@@ -711,7 +711,7 @@ static void silence_makes_it_ask(void **state)
 	(void)state;
 	for (begin = sr_now(); sr_now() - begin < 50 * MS;)
 		assert_int_equal(sr_poll(c, &r, 1), 0);
-	sr_signal(d.fd);                      /* a byte is no end */
+	sr_signal(d.fd);                      /* a byte is not an end */
 	for (begin = sr_now(); sr_now() - begin < 50 * MS;)
 		assert_int_equal(sr_poll(c, &r, 1), 0);
 	close(d.fd);
@@ -753,7 +753,7 @@ static void waits_are_bounded(void **state)
 	sigaction(SIGUSR1, &before, NULL);
 	d.down->pong = 5;
 	assert_int_equal(sr_ping(c, &rtt, -1), 0);
-	d.down->cancels.wake_at = 1000;       /* it needs no signal, and is gone */
+	d.down->cancels.wake_at = 1000;       /* the daemon needs no signal, and is gone */
 	close(d.fd);
 	d.fd = -1;
 	assert_int_equal(sr_ping(c, &rtt, 10000), -ECONNRESET);

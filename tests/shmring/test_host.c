@@ -1,7 +1,7 @@
 /* LINK: -lhugetlbfs -Wl,--wrap=memfd_create,--wrap=ftruncate,--wrap=mmap,--wrap=madvise,--wrap=fcntl,--wrap=sigaction,--wrap=calloc,--wrap=malloc */
-/* test_host.c - the daemon's side of a connection, rule by rule: what it is made with, a kernel
- * that lacks something, each field of a request at its edges, and what a client may do between
- * two looks.  The client is this test, with its hands in the memory. */
+/* test_host.c - the daemon's side of a connection, rule by rule: its configuration, a kernel that
+ * lacks something, each field of a request at its edges, and what a client may change between two reads.
+ * The client is this test, which writes into the shared memory. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -84,7 +84,7 @@ static int teardown(void **state)
 	host_destroy(host);
 	close(pair[0]);
 	close(pair[1]);
-	return fault.name ? -1 : 0;           /* no fault was left over */
+	return fault.name ? -1 : 0;           /* every fault was used */
 }
 
 /* Open, with all pages there; closed again if that fails. */
@@ -199,7 +199,7 @@ static void no_memory_no_host(void **state)
 	host_destroy(s);
 }
 
-/* A connection is refused with the error, or goes on without what it can do without. */
+/* A connection is refused with the error, or goes on if the call was not needed. */
 static void kernels_that_lack_something(void **state)
 {
 	static const struct { const char *name; int nth, error, is; } t[] = {
@@ -244,7 +244,7 @@ static void without_huge_pages_small_ones_do(void **state)
 	host_destroy(s);
 }
 
-/* Without F_SEAL_EXEC, which comes with MFD_NOEXEC_SEAL where there is that. */
+/* Without F_SEAL_EXEC, which MFD_NOEXEC_SEAL adds on newer kernels. */
 static int seals(int fd) { return fcntl(fd, F_GET_SEALS) & ~0x20; }
 
 /* The last seal, once the client has mapped. */
@@ -308,10 +308,10 @@ static void a_peer_that_left_before_the_welcome(void **state)
 	assert_int_equal(opens(&other, host, pair[0], &hello, false), 0);
 	assert_int_equal(host_welcome(other), -ECONNRESET);
 	host_close(other, false);
-	host_refuse(pair[0], -EUSERS);      /* nobody hears it */
+	host_refuse(pair[0], -EUSERS);      /* no one reads it */
 }
 
-/* One that cannot be opened, at whatever point, takes nothing away from another. */
+/* A connection whose opening fails, at any point, does not affect another. */
 static void others_stay_guarded(void **state)
 {
 	static const struct { const char *name; int nth; } t[] = { { "memfd_create", 1 }, { "memfd_create", 2 },
@@ -625,13 +625,13 @@ static void faults_elsewhere_are_not_ours(void **state)
 
 	(void)state;
 	sigaction(SIGBUS, &ours, NULL);
-	info.si_addr = &info;                 /* in nobody's range: the old handler is back */
+	info.si_addr = &info;                 /* in no guarded range: the old handler is restored */
 	on_sigbus(SIGBUS, &info, NULL);
 	sigaction(SIGBUS, NULL, &now);
 	assert_true(now.sa_sigaction != on_sigbus);
 	assert_int_equal(c->poisoned, 0);
 
-	sigaction(SIGBUS, &ours, NULL);       /* in ours, but there are no zero pages either */
+	sigaction(SIGBUS, &ours, NULL);       /* in a guarded range, but mmap fails */
 	info.si_addr = c->up.at + 5;
 	fail_next("mmap", 1, ENOMEM);
 	on_sigbus(SIGBUS, &info, NULL);
@@ -745,7 +745,7 @@ static void what_is_worth_waking_for(void **state)
 	assert_true(host_ready(c, 1));
 	host_end(c, 1, &(struct sr_end){ 0 }, 0);
 	atomic_store(&words->tokens.head, 70);
-	assert_true(host_ready(c, 1));      /* a wild head: it is to be looked at */
+	assert_true(host_ready(c, 1));      /* a wild head: the client must be looked at */
 }
 
 static void signals_never_block(void **state)
@@ -755,7 +755,7 @@ static void signals_never_block(void **state)
 	(void)state;
 	while (send(pair[0], "", 1, MSG_DONTWAIT) == 1)
 		assert_true(++n < 1000000);
-	assert_int_equal(sr_signal(pair[0]), 0); /* full: it has one unread */
+	assert_int_equal(sr_signal(pair[0]), 0); /* full: a byte is unread */
 	assert_int_equal(host_drain(c, 64), 0); /* those are the peer's */
 	assert_int_equal(send(pair[1], "", 1, 0) + send(pair[1], "", 1, 0), 2);
 	assert_int_equal(host_drain(c, 1), 1);

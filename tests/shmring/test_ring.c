@@ -1,6 +1,6 @@
 /* LINK: */
 /* test_ring.c - one ring: its arithmetic, where indices wrap; two processes that both sleep;
- * a peer that writes anything anywhere. */
+ * a peer that writes any bytes anywhere. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -65,7 +65,7 @@ static void fills_and_empties(void **state)
 		for (uint64_t i = 0; i < 8; i++) {
 			assert_int_equal(sr_ring_take(&t.c, &r), 1);
 			assert_int_equal(r.v[0], i);
-			assert_int_equal(sr_ring_reserve(&t.p, 1), -EAGAIN); /* taken is not left */
+			assert_int_equal(sr_ring_reserve(&t.p, 1), -EAGAIN); /* taken, but not left */
 		}
 		assert_int_equal(sr_ring_take(&t.c, &r), 0);
 		sr_ring_done(&t.c);
@@ -90,9 +90,9 @@ static void wakes_who_asked(void **state)
 			assert_int_equal(sr_ring_wanted(&t.p), i == 3);
 		}
 		assert_false(sr_ring_wanted(&t.p));
-		/* Room for 3 needs records 0, 1 and 2 left: it is 2 that stands in the way. */
+		/* Room for 3 needs records 0, 1 and 2 to be left: 2 is the last. */
 		assert_int_equal(sr_ring_blocker(&t.p, 3), starts[k] + 2);
-		t.p.reserved = 2;       /* what is promised takes room, too */
+		t.p.reserved = 2;       /* reserved records take room, too */
 		assert_int_equal(sr_ring_blocker(&t.p, 3), starts[k] + 4);
 		t.p.reserved = 0;
 		sr_ring_arm_room(&t.p, starts[k] + 2);
@@ -124,7 +124,7 @@ static void sees_a_lie(void **state)
 			atomic_store(&t.cons.head, starts[k] - d);
 			assert_int_equal(sr_ring_look(&t.p), -EPROTO);
 		}
-		for (uint32_t d = 0; d <= 8; d++) { /* the truth, to all that was put */
+		for (uint32_t d = 0; d <= 8; d++) { /* correct heads, up to all that was put */
 			atomic_store(&t.cons.head, starts[k] + d);
 			assert_int_equal(sr_ring_look(&t.p), 0);
 			assert_int_equal(sr_ring_room(&t.p), d);
@@ -272,7 +272,7 @@ static void no_wake_up_is_lost(void **state)
 		pid = fork();
 		if (!pid)
 			_exit(consumer(starts[k], n) ? 0 : 20);
-		assert_true(producer(starts[k], n));  /* both slept, else nothing was tested */
+		assert_true(producer(starts[k], n));  /* both slept, else nothing is proved */
 		assert_int_equal(waitpid(pid, &rc, 0), pid);
 		assert_int_equal(rc, 0);
 		close(far.sv[0]);

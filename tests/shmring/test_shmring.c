@@ -87,7 +87,7 @@ static void check_answer(struct sr_conn *c, const struct sr_request *q, int32_t 
 	assert_int_equal(t.end.finish, stopped ? SR_STOP : SR_LENGTH);
 	assert_int_equal(last, made ? t.end.finish : 0);
 	assert_true(stopped || made == q->max_tokens);
-	/* A prompt that is only scored needs its last token for comparison alone. */
+	/* A prompt that is only scored uses its last token only for comparison. */
 	assert_int_equal(t.end.cached + t.end.computed, q->max_tokens ? q->n_prompt : q->n_prompt - 1);
 	assert_true(t.end.queued && t.end.scheduled >= t.end.queued && t.end.last >= t.end.first);
 	assert_true(!made || t.end.first >= t.end.scheduled);
@@ -196,7 +196,7 @@ static void wrong_requests_are_refused_here(void **state)
 	sr_close(c);
 }
 
-/* What the library lets through and the daemon does not: the request ends, the connection lives. */
+/* Requests that the library passes and the daemon refuses: the request ends, the connection lives. */
 static void wrong_requests_end(void **state)
 {
 	static const int32_t none[] = { -1 }, id[] = { 1, 2, 3, VOCAB }, bad[] = { 2, 5 }, good[] = { 2, 5, 6, 1, 9 };
@@ -299,7 +299,7 @@ static void cancels_end_what_they_name(void **state)
 	next(c, &t);
 	assert_int_equal(t.kind, SR_TOKEN);
 	assert_int_equal(sr_cancel(c, ticket[0]), 0);
-	assert_int_equal(sr_cancel(c, ticket[0]), 0); /* again, and one that never was: harmless */
+	assert_int_equal(sr_cancel(c, ticket[0]), 0); /* twice, and an unknown one: harmless */
 	assert_int_equal(sr_cancel(c, ticket[0] - 5), 0);
 	do
 		next(c, &t);
@@ -314,7 +314,7 @@ static void cancels_end_what_they_name(void **state)
 	sr_close(c);
 }
 
-/* For an event loop: sr_arm says what is there, or sr_fd becomes readable when it comes. */
+/* For an event loop: sr_arm reports what is ready, or sr_fd becomes readable later. */
 static void sleeps_and_is_woken(void **state)
 {
 	struct sr_options o = { .size = sizeof(o), .spin_us = 1 };
@@ -365,7 +365,7 @@ static void a_polling_reader_is_not_signalled(void **state)
 			n = sr_poll(c, r, 64);
 			assert_true(n >= 0);
 		}
-		/* Zero memory asks for record 0 of each ring: that is over after the first round. */
+		/* Zeroed memory asks to be woken for record 0 of each ring; the first round uses that up. */
 		for (int n = 0; recv(sr_fd(c), &byte, 1, MSG_DONTWAIT) == 1; n++)
 			assert_true(round == 0 && n < 2);
 	}

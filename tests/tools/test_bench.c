@@ -1,6 +1,6 @@
 /* LINK: @config tools/bench/bench_arrival.c tools/bench/bench_data.c tools/bench/bench_files.c tools/bench/bench_sse.c tools/bench/bench_metrics.c tools/bench/bench_report.c tools/bench/bench_save.c core/instance/fresh.c tools/bench/bench_options.c tools/figures.c core/instance/stats.c -ljansson -lyaml */
-/* test_bench.c - `slipring bench serve` without a server: draws that are numpy's and Python's, the
- * stream's events on torn buffers, percentiles by hand, flags, datasets, and the printed block.
+/* test_bench.c - `slipring bench serve` without a server: draws equal to numpy's and Python's,
+ * events of a stream in torn buffers, percentiles by hand, flags, datasets, and the printed block.
  *
  * data/bench_block.txt was printed by `vllm bench serve` itself (0.32), its clock and its requests
  * replaced by those of made_up() below.
@@ -514,7 +514,7 @@ static void random_prompts_are_exact(void **state)
 
 		assert_in_range(p->n_ids, 77, 137);
 		assert_in_range(p->max_tokens, 7, 13);
-		assert_int_equal(p->n_text, p->n_ids);    /* exact in text too */
+		assert_int_equal(p->n_text, p->n_ids);    /* exact as text, too */
 		assert_memory_equal(p->ids, l.prompt[0].ids, 7 * sizeof(int32_t));
 		assert_int_equal(p->n_ids, again.prompt[i].n_ids);
 		assert_memory_equal(p->ids, again.prompt[i].ids, p->n_ids * sizeof(int32_t));

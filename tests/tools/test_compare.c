@@ -1,5 +1,5 @@
 /* LINK: tools/bench/compare.c tools/bench/compare_stats.c tools/bench/bench_arrival.c tools/bench/bench_metrics.c tools/bench/bench_save.c core/instance/fresh.c tools/bench/bench_report.c tools/figures.c core/instance/stats.c core/instance/refuse.c -ljansson */
-/* test_compare.c - `slipring compare` on made-up results: what counts as a change, and as a file. */
+/* test_compare.c - `slipring compare` on made-up results: what counts as a change, and which files it reads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -163,8 +163,8 @@ static void changes_are_told_from_noise(void **state)
 	}
 }
 
-/* 19 times of 20: of 40 pairs of equal runs at least 38 must be called the same, and a twentieth more
- * time be found in at least 38. */
+/* 95 %: of 40 pairs of equal runs at least 38 must be called the same, and 5 % more time must be found
+ * in at least 38. */
 static void wrong_verdicts_are_rare(void **state)
 {
 	int same = 0, found = 0;

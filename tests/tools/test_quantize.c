@@ -1,6 +1,6 @@
 /* LINK: @text @cpu @models tools/quantize/quantize.c tools/visible.c tools/quantize/quantize_layer.c tools/quantize/quantize_dir.c tools/quantize/awq.c tools/quantize/calibrate.c tools/quantize/tensors_out.c tests/rig/drive.c tests/rig/tiny.c -ljansson -lpcre2-8 -lutf8proc -lcrypto */
-/* test_quantize.c - slipring quantize: what rounding gives is what the back end reads, a text's scales
- * help, the layers that it is calibrated by are the model's, and the whole command. */
+/* test_quantize.c - slipring quantize: the back end reads what rounding gives, scales from a text help,
+ * calibration runs the model's own layers, and the whole command. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,7 +101,7 @@ static void test_round(void **state)
 	}
 }
 
-/* The error of outputs, for inputs as large as x saw them, with weights scaled by s before rounding. */
+/* The error of outputs, for inputs of x's magnitudes, with weights scaled by s before rounding. */
 static double output_error(const struct moments *x, const float *s)
 {
 	struct matrix m = random_matrix(64, 128, 9), was = random_matrix(64, 128, 9);
@@ -149,7 +149,7 @@ static void test_search(void **state)
 	}
 	awq_search(&of, 1, 64, &x, s);
 	for (int j = 0; j < 128; j++)
-		assert_true(fabsf(s[j] - 1) < 1e-6f);         /* all alike: nothing to do */
+		assert_true(fabsf(s[j] - 1) < 1e-6f);         /* all equal: nothing to do */
 	free(m.w);
 }
 
@@ -617,7 +617,7 @@ static void test_command(void **state)
 	assert_int_equal(quantize("in --out out --group-size 32 --scale-search missing"), 1);
 	assert_int_equal(quantize("in --out out --group-size 32 --scale-search short"), 1);
 	snprintf(path, sizeof(path), "%s/out/model.safetensors.part", dir);
-	assert_int_equal(stat(path, &st), -1);                                 /* nothing is left of these */
+	assert_int_equal(stat(path, &st), -1);                                 /* these leave nothing behind */
 	assert_int_equal(quantize("in --out plain --group-size=32"), 0);
 	assert_int_equal(quantize("in --out out --group-size 32 --scale-search text --tensors"), 0);
 	assert_int_equal(quantize("in --out out --group-size 32"), 1);         /* there is a model already */
@@ -625,7 +625,7 @@ static void test_command(void **state)
 	assert_int_equal(quantize("in --out row --group-size -1"), 0);
 	plain = difference("plain", text);
 	searched = difference("out", text);
-	assert_true(searched < 1.5 && searched < plain / 2);   /* its outliers are what the search is for */
+	assert_true(searched < 1.5 && searched < plain / 2);   /* the search exists for such outliers */
 	assert_true(plain < 5 && difference("row", text) < 5);
 	snprintf(path, sizeof(path), "%s/out/tokenizer.json", dir);
 	assert_int_equal(stat(path, &st), 0);

@@ -1,6 +1,6 @@
 /* LINK: tools/bench/report_page.c tools/bench/report_draw.c tools/bench/report_data.c tools/bench/report_plot.c tools/bench/compare.c tools/bench/compare_stats.c tools/bench/bench_arrival.c tools/bench/bench_metrics.c tools/bench/bench_save.c core/instance/fresh.c tools/bench/bench_report.c tools/figures.c core/instance/stats.c core/instance/refuse.c -ljansson */
-/* test_report.c - `slipring report`: what it draws, what it refuses, and that no text from a file can
- * become more than text on the page. */
+/* test_report.c - `slipring report`: what it draws, what it refuses, and that text from a file stays
+ * text on the page. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -209,7 +209,7 @@ static void csv_has_each_request(void **state)
 	free(s);
 }
 
-/* A file of vLLM's without --save-detailed has neither requests nor a server's page. */
+/* vLLM's file without --save-detailed has neither requests nor a server's page. */
 static void a_bare_result_is_enough(void **state)
 {
 	char *s;
@@ -350,7 +350,7 @@ static void bad_files_are_named(void **state)
 	assert_non_null(strstr(err, "/nowhere/at/all.html cannot be written: No such file"));
 	d = opendir(dir);
 	while ((e = readdir(d)))
-		assert_null(strstr(e->d_name, "bad.html")); /* nothing half-written, nothing beside it */
+		assert_null(strstr(e->d_name, "bad.html")); /* no partial file, and no temporary one */
 	closedir(d);
 }
 

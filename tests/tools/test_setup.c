@@ -1,6 +1,6 @@
 /* LINK: tools/machine/setup_place.c tools/machine/setup_steps.c core/instance/fresh.c core/instance/refuse.c -ljansson */
-/* test_setup.c - slipring setup follows no link out of a folder that others may write, and knows what it
- * can have made. */
+/* test_setup.c - slipring setup follows no link out of a folder that others may write, and undoes only what
+ * it can have made. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +45,7 @@ static void holds(const char *name, const char *text)
 	free(is);
 }
 
-/* closed: nobody else can write it.  open: anybody can, as the daemon's user can its own. */
+/* closed: no other user can write it.  open: another user can, as the daemon's user its own folder. */
 static int set_up(void **state)
 {
 	(void)state;
@@ -135,12 +135,12 @@ static void what_is_missing(void **state)
 	assert_int_equal(place_remove(root, "/a", true), -ENOTEMPTY);
 	assert_int_equal(place_remove(root, "/a/b", true), 0);
 	assert_int_equal(place_write(root, "/real/file/below", "1", false), -ENOTDIR);
-	holds("/real", NULL);                    /* a folder is no text */
+	holds("/real", NULL);                    /* a folder has no text */
 	assert_int_equal(mkfifo(at("fifo"), 0600), 0);
-	holds("/fifo", NULL);                    /* nor is it waited for */
+	holds("/fifo", NULL);                    /* a FIFO is not waited for */
 }
 
-/* Whatever fails, no descriptor is left. */
+/* Whatever call fails, no descriptor is left. */
 static void nothing_is_left(void **state)
 {
 	static const char *const paths[] = { "/real/file", "/real", "/open/link/file", "/no/where", "/closed/link/none",
@@ -225,7 +225,7 @@ static void who_may_write(void **state)
 	assert_true(place_ours(&(struct stat){ .st_mode = 0755, .st_uid = geteuid() }));
 }
 
-/* What setup makes here is known to undo, and taken back. */
+/* undo knows what setup makes here, and removes it. */
 static void there_and_back(void **state)
 {
 	static struct setup s;

@@ -1,5 +1,5 @@
 /* LINK: tools/tune/tune_search.c */
-/* test_tune.c - the search of `slipring tune` on hills that are known, and what it may cost. */
+/* test_tune.c - the search of `slipring tune` on known hills, and the number of trials it may take. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* LINK: tools/visible.c adapters/text/unicode/utf8.c -lutil */
-/* test_visible.c - no text acts on a terminal, wherever it is cut into pieces; elsewhere it stays as it is. */
+/* test_visible.c - text cannot control a terminal, in whatever pieces it comes; elsewhere it stays unchanged. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +45,7 @@ static void each_cut(void **state)
 			}
 }
 
-/* Any bytes in pieces of one to three: no C0 but tab and line feed, no DEL, no C1, always UTF-8. */
+/* Any bytes, in pieces of one to three: the output has no C0 but tab and line feed, no DEL, no C1, and is UTF-8. */
 static void all_bytes(void **state)
 {
 	uint64_t x = 88172645463325252u;
@@ -68,7 +68,7 @@ static void all_bytes(void **state)
 	}
 }
 
-/* What a program prints on a terminal, or into a pipe; what it draws passes. */
+/* Output on a terminal or into a pipe; what the program itself draws passes. */
 static void print_there(void)
 {
 	visible_start();

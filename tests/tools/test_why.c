@@ -1,6 +1,6 @@
 /* LINK: tools/figures.c core/instance/stats.c core/instance/knobs.c core/instance/refuse.c -ljansson -lm */
-/* test_why.c - slipring why's judgement: pages made by hand, of a device whose steps take
- * 2 ms + 0.1 ms a row + 0.01 ms a token of prompts, and what it says turning a knob would be worth. */
+/* test_why.c - slipring why's judgement, on hand-made pages of a device whose steps take 2 ms + 0.1 ms
+ * per row + 0.01 ms per prompt token: the limit it names, and the gain it predicts for a knob. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -104,7 +104,7 @@ static void test_tokens(void **state)
 	}
 }
 
-/* What cannot be told is not told. */
+/* Without data there is no prediction. */
 static void test_silence(void **state)
 {
 	struct figures f = minute(WHY_SEQS, 20, 9, 20);
@@ -122,17 +122,17 @@ static void test_silence(void **state)
 	steps(FIT_LEAST - 1, 16, 8, 100, 200);   /* few */
 	v = judged(&f);
 	assert_true(isnan(v.worth) && strstr(v.no_worth, "too little"));
-	f = minute(WHY_EMPTY, 0, 0, NAN);        /* nobody there */
+	f = minute(WHY_EMPTY, 0, 0, NAN);        /* no clients */
 	f.empty_s[EMPTY_NOBODY] = 60;
 	f.empty_s[EMPTY_SERVED] = 0;
 	v = judged(&f);
 	assert_true(v.largest == WHY_EMPTY && isnan(v.worth) && !*v.no_worth);
-	f.why_s[WHY_PCIE] = 2;                   /* little is nothing */
+	f.why_s[WHY_PCIE] = 2;                   /* too little to name */
 	v = judged(&f);
 	assert_int_equal(v.largest, WHY_EMPTY);
 }
 
-/* What was not in the ring yet, if that was most of the time. */
+/* Time spent before the ring, if that was most of the time. */
 static void test_before_the_ring(void **state)
 {
 	static const struct {

@@ -1,6 +1,6 @@
 /* LINK: adapters/text/vocab.c adapters/text/unicode/utf8.c -Wl,--wrap=malloc */
-/* test_bpe.c - merges on long pieces: the same ids as merging the piece as a whole, in windows of bounded
- * size, by work that is counted and not timed: what is allocated, and what of a piece is looked at.
+/* test_bpe.c - merges on long pieces, in windows of bounded size, give the ids of merging the piece as a
+ * whole.  Work is counted, not timed: bytes allocated, and bytes of the piece read.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -53,8 +53,8 @@ static void make_bytes(struct vocab *v)
 	}
 }
 
-/* Merges of two tokens that there are, at random: each after those that make its sides; or, shuffled,
- * in any order. */
+/* Random merges of two existing tokens: each after the merges of its sides, or, shuffled, in any
+ * order. */
 static void make(struct table *t, bool shuffled)
 {
 	char token[LETTERS + MERGES][64];
@@ -128,7 +128,7 @@ static void (*const texts[])(char *s, size_t n) = { text_random, text_one, text_
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* In one window, as large as the piece. */
+/* In one window as large as the piece. */
 static size_t whole(const struct bpe *b, const char *s, size_t n, int32_t *id)
 {
 	struct bpe_out o = { id, n, 0, 0 };
@@ -203,7 +203,7 @@ static void same_ids_in_windows(void **state)
 		assert_memory_equal(got, want, k * sizeof(*want));
 		wider += mallocs - 1;
 		cuts += n / WINDOW;
-		/* Windows that are too small for some: they say so, or they are right. */
+		/* Windows too small for some pieces: they report it, or are right. */
 		for (size_t window = 48; window < 200 && !t.b.unordered; window *= 2) {
 			struct merge_work *w = merge_work_create(window);
 

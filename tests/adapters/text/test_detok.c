@@ -1,6 +1,6 @@
 /* LINK: adapters/text/vocab.c adapters/text/unicode/utf8.c */
-/* test_detok.c - ids to text one at a time: never half a character, and in the end what the
- * whole decoding gives.  The vocabulary is the 256 bytes, so every split can be made.
+/* test_detok.c - ids to text one at a time: never half a character, and in the end the same as
+ * decoding all at once.  The vocabulary is the 256 bytes, so every split occurs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,7 +96,7 @@ static void special_and_errors(void **state)
 	assert_memory_equal(out, "hi world", 8);
 	assert_int_equal(sr_text_decode(t, ids, 4, false, out, sizeof(out)), 15);
 	memset(out, 'z', sizeof(out));
-	assert_int_equal(sr_text_decode(t, ids, 4, false, out, 3), 15);    /* says what there is, writes what fits */
+	assert_int_equal(sr_text_decode(t, ids, 4, false, out, 3), 15);    /* returns the full length, writes what fits */
 	assert_memory_equal(out, "hi z", 4);
 	assert_int_equal(sr_text_decode(t, (int32_t[]){ 260 }, 1, false, out, 3), -EINVAL);
 	assert_int_equal(sr_text_decode(t, (int32_t[]){ 258, 259, 'z' }, 3, false, out, sizeof(out)), 10);

@@ -176,7 +176,7 @@ static void the_standard_file(void **state)
 	ids(t, "a<s>b", SR_TEXT_SPECIAL_PARSE, "0 4 1");
 	ids(t, "a<think>b<unk>", SR_TEXT_SPECIAL_PARSE, "0 7 1 9");
 	ids(t, "<think>", 0, "7");               /* the user's own token is found in any text */
-	ids(t, "ab", SR_TEXT_SPECIAL_ADD, "2");  /* the file asks for none at the edges */
+	ids(t, "ab", SR_TEXT_SPECIAL_ADD, "2");  /* the file asks for none */
 	for (int32_t id = 0; id < N_TOKENS; id++) {
 		assert_true(sr_text_piece(t, id, &s, &special) > 0);
 		assert_int_equal(special, id == BOS || id == EOS || id == TURN || id == UNK);
@@ -202,11 +202,11 @@ static void edges(void **state)
 	t = OPENED(BOOL("add_eos_token", 1), U32("bos_token_id", 0), U32("eos_token_id", 0));
 	ids(t, "ab", SR_TEXT_SPECIAL_ADD, "2 0"); /* id 0 is an id */
 	stops(t, "0");
-	t = OPENED(TEXT("pre", "llama-bpe"), U32("bos_token_id", 0));   /* a family that begins with it */
+	t = OPENED(TEXT("pre", "llama-bpe"), U32("bos_token_id", 0));   /* this family adds it at the start */
 	assert_true(sr_text_info(t)->add_bos);
 	ids(t, "ab", SR_TEXT_SPECIAL_ADD, "0 2");
 	sr_text_close(t);
-	t = OPENED(TEXT("pre", "llama-bpe"), BOOL("add_bos_token", 0)); /* the file's own word counts more */
+	t = OPENED(TEXT("pre", "llama-bpe"), BOOL("add_bos_token", 0)); /* the file's own setting wins */
 	assert_false(sr_text_info(t)->add_bos);
 	ids(t, "ab", SR_TEXT_SPECIAL_ADD, "2");
 	sr_text_close(t);
@@ -225,7 +225,7 @@ static void what_ends_an_answer(void **state)
 	stops(OPENED(U32("eot_token_id", TURN), U32("eom_token_id", THINK)), "5 6 7");
 	stops(OPENED(U32("eot_token_id", EOS), U32("eom_token_id", 0)), "5 0");
 	stops(OPENED(LIST("tokens", "a|b|ab|aba|<s>|</s>|<end>|<think>|<end_of_turn>|<unk>|")), "5");
-	type[PLAIN_END] = CONTROL;               /* by its spelling, but only if it is special */
+	type[PLAIN_END] = CONTROL;               /* found by its spelling, but only if special */
 	stops(OPENED(types), "5 8");
 	type[PLAIN_END] = USER;
 	stops(OPENED(types), "5");
@@ -298,7 +298,7 @@ static void templates(void **state)
 	assert_int_equal(sr_text_chat(t, NULL, CHAT "}", &out, err, sizeof(err)), -EINVAL);
 	assert_string_equal(err, "the model has no chat template");
 	sr_text_close(t);
-	t = OPENED(TEMPLATE("", "{{ nope"));     /* no reason not to serve completions */
+	t = OPENED(TEMPLATE("", "{{ nope"));     /* completions still work */
 	assert_int_equal(sr_text_chat(t, NULL, CHAT "}", &out, err, sizeof(err)), -EINVAL);
 	assert_non_null(strstr(err, "line 1"));
 	sr_text_close(t);
@@ -351,7 +351,7 @@ static void refusals(void **state)
 	}
 }
 
-/* Each allocation of a start fails once: a sentence or a file that opens all the same. */
+/* Each allocation of a start fails once: an error sentence, or the file still opens. */
 static void no_memory(void **state)
 {
 	static const struct kv more[] = { TEMPLATE("", "P") };
@@ -396,7 +396,7 @@ static void no_memory_for_a_chat(void **state)
 	(void)state;
 	json_set_alloc_funcs(json_alloc, free);
 	json_calls = 0;
-	json_decref(json_loads(CHAT "}", 0, NULL));  /* jansson itself does not check all of a reader's */
+	json_decref(json_loads(CHAT "}", 0, NULL));  /* jansson does not check all its own allocations */
 	read = json_calls;
 	json_calls = 0;
 	assert_int_equal(sr_text_chat(t, NULL, CHAT "}", &out, err, sizeof(err)), 4);

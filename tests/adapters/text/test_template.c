@@ -145,7 +145,7 @@ static void spellings(void **state)
 	json_decref(vars);
 }
 
-/* What would run for ever, or fill the memory, ends with -E2BIG and soon. */
+/* Templates that would run for ever or fill the memory soon end with -E2BIG. */
 static void budgets(void **state)
 {
 	static const char *const cases[] = {
@@ -185,8 +185,8 @@ static void budgets(void **state)
 	json_decref(vars);
 }
 
-/* Each does more than 1,000 things, and takes so little memory and output that only the steps can end it.  With
- * enough of them it ends well, so nothing but their number was wrong. */
+/* Each takes more than 1,000 steps but little memory and output, so only the step budget can end it.  With
+ * a larger budget it succeeds, so the number of steps was the only reason. */
 static void steps(void **state)
 {
 	static const char *const cases[] = {
@@ -224,7 +224,7 @@ static void steps(void **state)
 	json_decref(vars);
 }
 
-/* Does a template look at the tools it is given?  What it sets itself, or names alike, is not what it is given. */
+/* Does a template read the tools it is given?  Variables that it sets itself do not count. */
 static void inputs(void **state)
 {
 	static const struct { const char *source; bool tools, documents; } cases[] = {

@@ -91,7 +91,7 @@ static void test_depth(void **state)
 	snprintf(says, sizeof(says), "deeper than %d levels (at byte %d)", TEXT_JSON_DEPTH, 5 * TEXT_JSON_DEPTH);
 	assert_non_null(strstr(p.message, says));
 	free(s);
-	/* what is closed is no level any more */
+	/* closed levels do not count */
 	s = malloc(8 * TEXT_JSON_DEPTH + 16);
 	strcpy(s, "{\"a\":[0");
 	for (int i = 0; i < 2 * TEXT_JSON_DEPTH; i++)
@@ -134,7 +134,7 @@ static void test_count(void **state)
 	assert_int_equal(live, 0);
 }
 
-/* Text that ends in the middle of anything is not JSON, and what is behind it is not looked at. */
+/* Truncated text is not JSON, and bytes behind its end are not read. */
 static void test_cut(void **state)
 {
 	static const char body[] = "{\"a\":[1,99999999999999999999,\"\\\\\\\"\",-1.5e3,true],\"b\":{\"c\":null}}";
@@ -299,7 +299,7 @@ static void test_outside(void **state)
 	failing = 1;
 	assert_null(text_json_take(8));
 	failing = 0;
-	/* what failed before is not this body's fault */
+	/* an earlier failure does not count for this body */
 	errno = ENOMEM;
 	assert_int_equal(ask(&v, "{\"a\":}", &p), -1);
 	assert_int_equal(p.status, 400);

@@ -1,6 +1,6 @@
 /* LINK: @text -ljansson -lpcre2-8 -lutf8proc -lcrypto -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup */
-/* test_text_memory.c - each of our allocations fails once, while a tokenizer is opened and while it works:
- * a sentence or an error, or the same as ever. */
+/* test_text_memory.c - each of our allocations fails once, while a tokenizer is opened and while it works: an
+ * error sentence, an error code, or the correct result. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,7 +89,7 @@ static void opening(void **state)
 			assert_null(t);
 			told += strstr(err, "memory") != NULL;
 			assert_true(*err);
-		} else if (calls >= n) {       /* what can wait does: it is told when it is wanted */
+		} else if (calls >= n) {       /* optional parts report it when they are used */
 			rc = (int)sr_text_chat(t, NULL, "{\"messages\": [{\"role\": \"user\"}]}", &out, why, sizeof(why));
 			if (rc >= 0 || !strstr(why, "memory"))
 				fail_msg("call %d: %d, %s, %s", n, rc, why, out);
@@ -165,7 +165,7 @@ static void working(void **state)
 	sr_text_close(t);
 }
 
-/* What an open one says of itself; last, without tokenizer_config.json. */
+/* The properties of an open tokenizer; last, without tokenizer_config.json. */
 static void says_what_it_is(void **state)
 {
 	static const uint8_t none[sizeof(((struct sr_text_info *)0)->vocab_hash)];

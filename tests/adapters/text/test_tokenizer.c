@@ -195,7 +195,7 @@ static void special_tokens(void **state)
 	const char *s;
 
 	(void)state;
-	CHECK(t, "<|x|>", 0, '<', '|', 'x', '|', '>');  /* a user's text makes none */
+	CHECK(t, "<|x|>", 0, '<', '|', 'x', '|', '>');  /* a user's text makes no special tokens */
 	CHECK(t, "<|x|>", SR_TEXT_SPECIAL_PARSE, SPECIAL);
 	CHECK(t, "a<|x|>aa", SR_TEXT_SPECIAL_PARSE, 'a', SPECIAL, 269);
 	CHECK(t, "<think>a", 0, SPECIAL + 1, 'a');      /* added, but not special */
@@ -298,7 +298,7 @@ static void long_pieces(void **state)
 
 #define SPLIT "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": \"Isolated\"}"
 
-/* What a tokenizer.json may ask for, and what is refused by name. */
+/* What a tokenizer.json may contain, and what is refused by name. */
 static void refusals(void **state)
 {
 	static const struct { const char *key, *value, *named; int rc; } cases[] = {
@@ -341,7 +341,7 @@ static void refusals(void **state)
 	assert_int_equal(sr_text_open(&t, "/nonexistent/model", err, sizeof(err)), -ENOENT);
 }
 
-/* What a chat is given reaches the model, or is refused by name. */
+/* Everything given with a chat reaches the model, or is refused by name. */
 #define X "\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]"
 
 static void chat_inputs(const struct sr_text *t)
@@ -399,7 +399,7 @@ static void directory(void **state)
 	assert_string_equal(out, "<|x|>hi<pad>");
 	free(out);
 	assert_int_equal(sr_text_chat(t, "{{ nope", "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}", &out, err, sizeof(err)),
-	                 -EINVAL);               /* the model's template does not stand in for it */
+	                 -EINVAL);               /* the model's template is not used instead */
 	chat_inputs(t);
 	assert_int_equal(sr_text_chat(t, NULL, "[]", &out, err, sizeof(err)), -EINVAL);
 	sr_text_close(t);
@@ -502,7 +502,7 @@ static void empty_matches(void **state)
 	}
 }
 
-/* Where there is no memory for a search, that is said, and all that was made before is freed. */
+/* Without memory for a search an error is returned, and earlier results are freed. */
 static void no_memory(void **state)
 {
 	struct sr_text *t = small("normalizer", "{\"type\": \"NFC\"}");
