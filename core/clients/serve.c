@@ -3,7 +3,7 @@
  * Everything that arrives from a client has passed host.c, which copies and checks.  This file has
  * the rules that need more than one record: quotas, turns, slow readers.
  *
- * The scheduler knows a request by `who` = struct client and user_data = its place in live[],
+ * The scheduler knows a request by its struct client and user_data = its place in live[],
  * which we choose.  The client's own user_data may be anything, even the same for all requests.
  *
  * All of it belongs to the loop's thread.
@@ -201,9 +201,9 @@ static __attribute__((noinline)) void stall(struct clients *cl, struct client *c
 		c->need = least;
 }
 
-static bool port_room(void *ctx, void *who, uint32_t n)
+static bool port_room(void *ctx, void *client, uint32_t n)
 {
-	struct client *c = who;
+	struct client *c = client;
 
 	if (host_room(c->conn, n))
 		return true;
@@ -211,9 +211,9 @@ static bool port_room(void *ctx, void *who, uint32_t n)
 	return false;
 }
 
-static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
+static uint32_t port_reserve(void *ctx, void *client, uint32_t least, uint32_t most)
 {
-	struct client *c = who;
+	struct client *c = client;
 	uint32_t n = host_reserve(c->conn, least, most);
 
 	if (!n)
@@ -221,10 +221,10 @@ static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most
 	return n;
 }
 
-static void port_release(void *ctx, void *who, uint32_t n)
+static void port_release(void *ctx, void *client, uint32_t n)
 {
 	(void)ctx;
-	host_release(((struct client *)who)->conn, n);
+	host_release(((struct client *)client)->conn, n);
 }
 
 static void soil(struct clients *cl, struct client *c)
@@ -272,10 +272,10 @@ static __attribute__((noinline)) void put_end(struct clients *cl, struct client 
 	live_drop(c, (int32_t)e->user_data);
 }
 
-static void port_emit(void *ctx, void *who, const struct sched_event *e)
+static void port_emit(void *ctx, void *client, const struct sched_event *e)
 {
 	struct clients *cl = ctx;
-	struct client *c = who;
+	struct client *c = client;
 	struct live *q = &c->live[e->user_data];
 
 	assert(q->used);

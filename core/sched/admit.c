@@ -42,7 +42,7 @@ static void check_request(const struct sched *s, const struct sched_request *r)
 }
 
 /* A new sequence from *r; everything is copied. */
-static int32_t seq_make(struct sched *s, int32_t member, const struct sched_request *r, uint64_t now)
+static int32_t seq_make(struct sched *s, int32_t cq, const struct sched_request *r, uint64_t now)
 {
 	int32_t i = s->free_seq, n_begin = r->cmd[0].n;
 	struct seq *q = &s->seq[i];
@@ -50,8 +50,8 @@ static int32_t seq_make(struct sched *s, int32_t member, const struct sched_requ
 
 	s->free_seq = q->next;
 	*q = (struct seq){
-		.gen = gen, .slot = NONE, .heap_at = NONE, .who = s->member[member].who,
-		.tenant = s->member[member].tenant, .member = member, .user_data = r->user_data,
+		.gen = gen, .slot = NONE, .heap_at = NONE, .client = s->client_queue[cq].client,
+		.tenant = s->client_queue[cq].tenant, .client_queue = cq, .user_data = r->user_data,
 		.n_prompt = r->n_prompt, .end = r->n_prompt + r->max_tokens,
 		.n_top = r->n_top, .n_prompt_top = r->n_prompt_top,
 		.cost = s->port.cost[r->n_top], .prompt_cost = s->port.cost[r->n_prompt_top],
@@ -70,7 +70,7 @@ static int32_t seq_make(struct sched *s, int32_t member, const struct sched_requ
 	return i;
 }
 
-int sched_admit(struct sched *s, void *who, uint64_t tenant, const struct sched_request *r, uint64_t now)
+int sched_admit(struct sched *s, void *client, uint64_t tenant, const struct sched_request *r, uint64_t now)
 {
 	int32_t t, i;
 
@@ -79,14 +79,14 @@ int sched_admit(struct sched *s, void *who, uint64_t tenant, const struct sched_
 		return -EIO;
 	if (!fits_batch(s, r))
 		return -E2BIG;
-	if (queue_find(s, who, r->user_data) != NONE)
+	if (queue_find(s, client, r->user_data) != NONE)
 		return -EEXIST;
-	if (!s->port.room(s->port.ctx, who, 1u + s->port.cost[SR_TOP_MAX]) ||
-	    !s->port.reserve(s->port.ctx, who, 1, 1))
+	if (!s->port.room(s->port.ctx, client, 1u + s->port.cost[SR_TOP_MAX]) ||
+	    !s->port.reserve(s->port.ctx, client, 1, 1))
 		return -EAGAIN;
 	assert(queue_room(s, r->n_prompt));
 	t = queue_tenant_join(s, tenant);
-	i = seq_make(s, queue_member_join(s, who, t), r, now);
+	i = seq_make(s, queue_join(s, client, t), r, now);
 	queue_name(s, i);
 	queue_put(s, i);
 	if (r->deadline)
@@ -122,7 +122,7 @@ static void seq_leave(struct sched *s, int32_t i)
 static void release_records(struct sched *s, struct seq *q)
 {
 	if (q->reserved)
-		s->port.release(s->port.ctx, q->who, (uint32_t)q->reserved);
+		s->port.release(s->port.ctx, q->client, (uint32_t)q->reserved);
 	q->reserved = 0;
 }
 
@@ -138,7 +138,7 @@ static void seq_close(struct sched *s, int32_t i)
 	queue_deadline_off(s, i);
 	queue_unname(s, i);
 	ids_free(s, q);
-	queue_leave(s, q->member);
+	queue_leave(s, q->client_queue);
 	q->state = SEQ_FREE;
 	q->gen++;
 	q->next = s->free_seq;
@@ -156,7 +156,7 @@ void seq_finish(struct sched *s, int32_t i, int32_t finish)
 
 	seq_summary(q, &e);
 	release_records(s, q);
-	s->port.emit(s->port.ctx, q->who, &e);
+	s->port.emit(s->port.ctx, q->client, &e);
 	seq_close(s, i);
 }
 
@@ -177,15 +177,15 @@ void seq_preempt(struct sched *s, int32_t i)
 	queue_put(s, i);
 }
 
-/* Does its ring have room for its next token or scored id now? */
+/* Has its client room for its next token or scored id now? */
 bool seq_has_room(const struct sched *s, const struct seq *q)
 {
-	return s->port.room(s->port.ctx, q->who,
+	return s->port.room(s->port.ctx, q->client,
 			    q->score && q->prompt_cost > q->cost ? q->prompt_cost : q->cost);
 }
 
-/* Its client's ring is full: put it back into its member's line, with its ids, as if it had never
- * started.  The member starts nothing before its ring has room.  False: the queue has no place. */
+/* Its client has no room: put it back into its client's queue, with its ids, as if it had never started.
+ * The client starts nothing before it has room.  False: the queue has no place. */
 bool seq_park(struct sched *s, int32_t i)
 {
 	struct seq *q = &s->seq[i];
@@ -198,19 +198,19 @@ bool seq_park(struct sched *s, int32_t i)
 	s->start_used -= q->quota;
 	q->started = false;
 	queue_put(s, i);
-	queue_dry(s, q->member);
+	queue_block(s, q->client_queue);
 	return true;
 }
 
-void sched_cancel(struct sched *s, void *who, uint64_t user_data)
+void sched_cancel(struct sched *s, void *client, uint64_t user_data)
 {
-	int32_t i = queue_find(s, who, user_data);
+	int32_t i = queue_find(s, client, user_data);
 
 	if (i != NONE)
 		seq_finish(s, i, -ECANCELED);
 }
 
-void sched_forget(struct sched *s, void *who)
+void sched_forget(struct sched *s, void *client)
 {
 	int32_t left = s->n_run + (int32_t)s->stats.waiting; /* sequences in use; low places are used first */
 
@@ -218,7 +218,7 @@ void sched_forget(struct sched *s, void *who)
 		if (s->seq[i].state == SEQ_FREE)
 			continue;
 		left--;
-		if (s->seq[i].who == who)
+		if (s->seq[i].client == client)
 			seq_close(s, i);
 	}
 }

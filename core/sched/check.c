@@ -20,7 +20,7 @@ static void check_seq(const struct sched *s, const struct seq *q, struct sums *s
 	assert(q->have >= q->n_prompt && q->have <= q->known && q->known <= q->end);
 	assert(q->reserved >= 0 && q->stops == (q->n_stop > 0));
 	assert((q->deadline != 0) == (q->heap_at != NONE));
-	assert(queue_find(s, q->who, q->user_data) == (int32_t)(q - s->seq));
+	assert(queue_find(s, q->client, q->user_data) == (int32_t)(q - s->seq));
 	sum->chunks += n_chunks;
 	sum->word_chunks += word_chunks_for(q->n_words);
 	sum->deadlines += q->deadline != 0;
@@ -44,7 +44,7 @@ static void check_seq(const struct sched *s, const struct seq *q, struct sums *s
 	}
 }
 
-static int32_t check_line(const struct sched *s, const struct line *l, int32_t member, int64_t *tokens)
+static int32_t check_list(const struct sched *s, const struct seq_list *l, int32_t cq, int64_t *tokens)
 {
 	int32_t n = 0, before = NONE;
 
@@ -52,7 +52,7 @@ static int32_t check_line(const struct sched *s, const struct line *l, int32_t m
 		const struct seq *q = &s->seq[i];
 
 		assert(q->state == SEQ_WAITING && q->prev == before);
-		assert(q->started == (member == NONE) && (member == NONE || q->member == member));
+		assert(q->started == (cq == NONE) && (cq == NONE || q->client_queue == cq));
 		assert(before == NONE || ranks_before(&s->seq[before], q));
 		*tokens += q->have;
 	}
@@ -61,62 +61,63 @@ static int32_t check_line(const struct sched *s, const struct line *l, int32_t m
 }
 
 /* The same sequences by arrival. */
-static void check_age(const struct sched *s, const struct member *m)
+static void check_age(const struct sched *s, const struct client_queue *cq)
 {
 	int32_t n = 0, before = NONE;
 
-	for (int32_t i = m->by_age.first; i != NONE; before = i, i = s->seq[i].newer, n++) {
-		assert(s->seq[i].member == m - s->member && s->seq[i].older == before && !s->seq[i].started);
-		assert(s->seq[i].state == SEQ_WAITING);
+	for (int32_t i = cq->by_age.first; i != NONE; before = i, i = s->seq[i].newer, n++) {
+		assert(s->seq[i].client_queue == cq - s->client_queue && s->seq[i].older == before);
+		assert(s->seq[i].state == SEQ_WAITING && !s->seq[i].started);
 		assert(before == NONE || s->seq[before].order < s->seq[i].order);
 	}
-	assert(n == m->line.n && n == m->by_age.n && m->by_age.last == before);
+	assert(n == cq->by_rank.n && n == cq->by_age.n && cq->by_age.last == before);
 }
 
-/* Members whose ring has no room are in no round. */
-static int32_t check_dry(const struct sched *s, int32_t t, int64_t *tokens)
+/* Client queues whose client has no room are in no ring. */
+static int32_t check_blocked(const struct sched *s, int32_t t, int64_t *tokens)
 {
 	int32_t n = 0;
 
-	for (int32_t k = 0; k < s->n_dry; k++) {
-		const struct member *m = &s->member[s->dry[k]];
+	for (int32_t k = 0; k < s->n_blocked; k++) {
+		const struct client_queue *cq = &s->client_queue[s->blocked[k]];
 		int64_t mine = 0;
 
-		assert(m->dry && m->live > 0);
-		if (m->tenant != t)
+		assert(cq->blocked && cq->live > 0);
+		if (cq->tenant != t)
 			continue;
-		n += check_line(s, &m->line, s->dry[k], &mine);
-		check_age(s, m);
-		assert(mine == m->tokens && m->live >= m->line.n);
+		n += check_list(s, &cq->by_rank, s->blocked[k], &mine);
+		check_age(s, cq);
+		assert(mine == cq->tokens && cq->live >= cq->by_rank.n);
 		*tokens += mine;
 	}
 	return n;
 }
 
-/* A tenant's round has each waiting member once, with the priority of its first sequence. */
-static int32_t check_members(const struct sched *s, int32_t t, int64_t *tokens)
+/* A tenant's ring has each client that waits once, with the priority of its first sequence. */
+static int32_t check_clients(const struct sched *s, int32_t t, int64_t *tokens)
 {
-	const struct tenant *x = &s->tenant[t];
-	int32_t n = 0, i = x->round.turn, best = INT32_MAX, n_best = 0;
+	const struct tenant_queue *x = &s->tenant[t];
+	int32_t n = 0, i = x->drr.turn, best = INT32_MAX, n_best = 0;
 	int64_t sum = 0;
 
-	for (int32_t j = 0; j < x->round.n; j++, i = s->share[i].next) {
-		const struct member *m = &s->member[i - s->cfg.tenants];
-		int32_t priority = s->share[i].priority;
+	for (int32_t j = 0; j < x->drr.n; j++, i = s->account[i].next) {
+		const struct client_queue *cq = &s->client_queue[i - s->cfg.tenants];
+		int32_t priority = s->account[i].priority;
 		int64_t mine = 0;
 
-		assert(m->tenant == t && m->line.n > 0 && !m->dry && s->share[s->share[i].next].prev == i);
-		assert(queue_member(s, m->who, t) == i - s->cfg.tenants);
-		assert(priority == s->seq[m->line.first].priority);
-		n += check_line(s, &m->line, i - s->cfg.tenants, &mine);
-		check_age(s, m);
-		assert(mine == m->tokens && m->live >= m->line.n);
+		assert(cq->tenant == t && cq->by_rank.n > 0 && !cq->blocked);
+		assert(s->account[s->account[i].next].prev == i);
+		assert(queue_of(s, cq->client, t) == i - s->cfg.tenants);
+		assert(priority == s->seq[cq->by_rank.first].priority);
+		n += check_list(s, &cq->by_rank, i - s->cfg.tenants, &mine);
+		check_age(s, cq);
+		assert(mine == cq->tokens && cq->live >= cq->by_rank.n);
 		n_best = priority < best ? 1 : n_best + (priority == best);
 		best = priority < best ? priority : best;
 		sum += mine;
 	}
-	assert(n_best == x->n_best && (best == s->share[t].priority || !n));
-	n += check_dry(s, t, &sum);
+	assert(n_best == x->n_best && (best == s->account[t].priority || !n));
+	n += check_blocked(s, t, &sum);
 	assert(n == x->n && sum == x->tokens);
 	*tokens += sum;
 	return n;
@@ -124,24 +125,24 @@ static int32_t check_members(const struct sched *s, int32_t t, int64_t *tokens)
 
 static void check_tenants(const struct sched *s, const struct sums *sum)
 {
-	int32_t n = 0, in_round = 0, t = s->round.turn, live = 0;
+	int32_t n = 0, in_drr = 0, t = s->drr.turn, live = 0;
 	int64_t tokens = 0;
 
 	for (int32_t j = 0; j < s->cfg.tenants; j++) {
-		const struct tenant *x = &s->tenant[j];
+		const struct tenant_queue *x = &s->tenant[j];
 
 		assert(x->live >= 0);
 		if (!x->live)
 			continue;
-		n += check_members(s, j, &tokens);
-		in_round += x->round.n > 0;
+		n += check_clients(s, j, &tokens);
+		in_drr += x->drr.n > 0;
 		live += x->live;
 	}
-	assert(n == s->n_queued && tokens == s->queued_tokens && in_round == s->round.n);
+	assert(n == s->n_queued && tokens == s->queued_tokens && in_drr == s->drr.n);
 	assert(live == sum->run + sum->waiting);
-	for (int32_t j = 0; j < s->round.n; j++, t = s->share[t].next)
-		assert(s->tenant[t].round.n > 0 && s->share[s->share[t].next].prev == t);
-	n += check_line(s, &s->again, NONE, &tokens);
+	for (int32_t j = 0; j < s->drr.n; j++, t = s->account[t].next)
+		assert(s->tenant[t].drr.n > 0 && s->account[s->account[t].next].prev == t);
+	n += check_list(s, &s->preempted, NONE, &tokens);
 	assert(n == s->stats.waiting && tokens == s->stats.waiting_tokens);
 }
 

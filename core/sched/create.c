@@ -7,7 +7,7 @@
 
 #define WORDS_DEFAULT 65536   /* words of commands, plus WORDS_PER_SEQ for each sequence */
 #define WORDS_PER_SEQ 8
-#define RING_NS      10000000u /* how long a row may be blocked by a full ring while others wait */
+#define BLOCKED_NS   10000000u /* how long a row may be held by a client without room while others wait */
 #define AGE_NS       5000000000u /* a request that has waited this long may get a place by age */
 
 static bool knobs_work(const struct sched_knobs *k)
@@ -96,10 +96,10 @@ static bool create_arrays(struct sched *s)
 	s->bucket = take(s->bucket_mask, sizeof(*s->bucket), &ok);
 	s->heap = take(s->n_seq, sizeof(*s->heap), &ok);
 	s->tenant = take(s->cfg.tenants, sizeof(*s->tenant), &ok);
-	s->member = take(s->n_seq, sizeof(*s->member), &ok);
-	s->member_bucket = take(s->bucket_mask, sizeof(*s->member_bucket), &ok);
-	s->share = take((int64_t)s->cfg.tenants + s->n_seq, sizeof(*s->share), &ok);
-	s->dry = take(s->n_seq, sizeof(*s->dry), &ok);
+	s->client_queue = take(s->n_seq, sizeof(*s->client_queue), &ok);
+	s->client_bucket = take(s->bucket_mask, sizeof(*s->client_bucket), &ok);
+	s->account = take((int64_t)s->cfg.tenants + s->n_seq, sizeof(*s->account), &ok);
+	s->blocked = take(s->n_seq, sizeof(*s->blocked), &ok);
 	s->table = take_lines(lim->slots, sizeof(*s->table), &ok);
 	block = take((int64_t)lim->slots * lim->seq_blocks, sizeof(*block), &ok);
 	s->free_slot = take(lim->slots, sizeof(*s->free_slot), &ok);
@@ -117,13 +117,13 @@ static bool create_arrays(struct sched *s)
 		return false;
 	}
 	for (uint32_t i = 0; i < s->bucket_mask; i++)
-		s->bucket[i] = s->member_bucket[i] = NONE;
+		s->bucket[i] = s->client_bucket[i] = NONE;
 	s->bucket_mask--;
 	for (int32_t i = s->n_seq - 1; i >= 0; i--) {
 		s->seq[i].next = s->free_seq;
 		s->free_seq = i;
-		s->member[i].chained = s->free_member;
-		s->free_member = i;
+		s->client_queue[i].chained = s->free_client_queue;
+		s->free_client_queue = i;
 	}
 	for (int32_t i = 0; i < lim->slots; i++) {
 		s->table[i].block = block + (size_t)i * (size_t)lim->seq_blocks;
@@ -149,13 +149,13 @@ int sched_create(struct sched **out, const struct sched_config *cfg, struct kv *
 	s->ops = ops;
 	s->b = b;
 	s->port = *port;
-	if (!s->cfg.ring_ns)
-		s->cfg.ring_ns = RING_NS;
+	if (!s->cfg.blocked_ns)
+		s->cfg.blocked_ns = BLOCKED_NS;
 	if (!s->cfg.age_ns)
 		s->cfg.age_ns = AGE_NS;
 	s->aged_head = NONE;
 	s->n_seq = cfg->limits.slots + cfg->knobs.queue_requests;
-	s->free_seq = s->free_member = s->again.first = s->again.last = NONE;
+	s->free_seq = s->free_client_queue = s->preempted.first = s->preempted.last = NONE;
 	s->bound = BOUND_MEMORY;
 	if (!create_arrays(s) || !create_chunks(s)) {
 		sched_destroy(s);
@@ -180,10 +180,10 @@ void sched_destroy(struct sched *s)
 	free(s->bucket);
 	free(s->heap);
 	free(s->tenant);
-	free(s->member);
-	free(s->member_bucket);
-	free(s->share);
-	free(s->dry);
+	free(s->client_queue);
+	free(s->client_bucket);
+	free(s->account);
+	free(s->blocked);
 	free(s->table);
 	free(s->free_slot);
 	free(s->taken);

@@ -1,7 +1,7 @@
 /* sched/fill.c - fills the next batch: one token for each decoding sequence, then chunks of
  * prompts, then admissions; sched.h has the order.
  *
- * Functions that may hold a sequence back return PLANNED or the enum sched_why that did it.
+ * Functions that may hold a sequence back return FILLED or the enum sched_why that did it.
  */
 #include <assert.h>
 #include <errno.h>
@@ -9,11 +9,11 @@
 
 #include "core/sched/impl.h"
 
-#define PLANNED        (-1)
+#define FILLED         (-1)
 #define ADMIT_CMDS     (SCHED_CMDS + 3) /* the request's own, HISTORY, BLOCKS; and one spare */
 #define DEMOTE_LOOK    64    /* cached blocks that kv_demote looks at */
 #define PROBE_BLOCKS   8     /* of a prompt in one batch while its speed is unknown */
-#define GIVE_UP        100   /* times ring_ns: then a blocked sequence that the queue cannot take ends */
+#define GIVE_UP        100   /* times blocked_ns: then a blocked sequence that the queue cannot take ends */
 #define ALONE          5     /* step times that the batch of a lone prompt may take */
 
 static int32_t blocks_for(const struct sched *s, int32_t n_tokens)
@@ -73,7 +73,7 @@ static void put_begin(struct fill *x, struct seq *q)
 /* Rows of a batch cannot read what its other rows compute, but rows of the next batch can.  So a
  * prompt waits one step if a row of this batch computes its next block; then it takes that block from
  * the cache.  It waits at most as many times as its prompt has blocks. */
-static void lead(struct sched *s, const struct seq *q)
+static void note_leader(struct sched *s, const struct seq *q)
 {
 	const struct kv_table *t = &s->table[q->slot];
 	uint64_t name;
@@ -81,11 +81,11 @@ static void lead(struct sched *s, const struct seq *q)
 	if (s->knobs.no_prefix_cache || (t->published + 1) * s->cfg.limits.block_tokens > q->planned)
 		return;
 	name = kv_next(s->kv, t);
-	s->lead[name % LEADS].name = name;
-	s->lead[name % LEADS].batch = s->n_filled;
+	s->leader[name % LEADERS].name = name;
+	s->leader[name % LEADERS].batch = s->n_filled;
 }
 
-static bool follows(struct sched *s, struct seq *q)
+static bool follows_leader(struct sched *s, struct seq *q)
 {
 	const struct kv_table *t = &s->table[q->slot];
 	uint64_t name;
@@ -94,7 +94,7 @@ static bool follows(struct sched *s, struct seq *q)
 	    q->held >= q->known / s->cfg.limits.block_tokens)
 		return false;
 	name = kv_next(s->kv, t);
-	if (s->lead[name % LEADS].batch != s->n_filled || s->lead[name % LEADS].name != name)
+	if (s->leader[name % LEADERS].batch != s->n_filled || s->leader[name % LEADERS].name != name)
 		return false;
 	q->held++;
 	s->cfg.counters->prefix_waits++;
@@ -107,7 +107,7 @@ static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, i
 {
 	struct sr_batch *b = x->b;
 	struct sr_row *r = &b->row[b->n_rows];
-	struct flight_row *f = &x->f->row[b->n_rows];
+	struct in_flight_row *f = &x->f->row[b->n_rows];
 
 	*r = (struct sr_row){ .slot = q->slot, .first = q->planned, .n = n, .token = SR_LAST,
 			      .n_score = n_score, .result = b->n_results, .sample = sample,
@@ -148,66 +148,66 @@ static int32_t room_for(const struct sched *s, const struct seq *q)
 	return n;
 }
 
-/* ---- full rings -------------------------------------------------------------------------------- */
+/* ---- clients without room ---------------------------------------------------------------------- */
 
 /* No record could be set aside for q: note since when. */
-static int ring_out(struct sched *s, const struct fill *x, struct seq *q)
+static int note_blocked(struct sched *s, const struct fill *x, struct seq *q)
 {
-	if (!q->stuck_since || q->stuck_filled != s->filled[q->slot]) {
-		q->stuck_since = x->now;
-		q->stuck_filled = s->filled[q->slot];
+	if (!q->blocked_since || q->blocked_filled != s->filled[q->slot]) {
+		q->blocked_since = x->now;
+		q->blocked_filled = s->filled[q->slot];
 	}
-	q->stuck_last = s->n_filled;
-	s->stuck = true;
+	q->blocked_last = s->n_filled;
+	s->rows_blocked = true;
 	return WHY_RING_OUT;
 }
 
-/* A client that does not read stops only itself.  Rows blocked by a full ring for ring_ns give up
- * slot and blocks if others want them, and wait until the ring has room.  If the queue is full too,
- * they end after GIVE_UP * ring_ns. */
+/* A client that does not read stops only itself.  Rows that had no room for blocked_ns give up slot and
+ * blocks if others want them, and wait until their client has room.  If the queue is full too,
+ * they end after GIVE_UP * blocked_ns. */
 static void give_way(struct sched *s, struct fill *x)
 {
 	bool wanted = s->why == WHY_SEQS || s->why == WHY_KV || s->why == WHY_ORDER;
 
-	if (!s->stuck || !wanted)
+	if (!s->rows_blocked || !wanted)
 		return;
-	s->stuck = false;
+	s->rows_blocked = false;
 	for (int32_t j = s->n_run - 1; j >= 0; j--) {
 		int32_t i = s->run[j];
 		const struct seq *q = &s->seq[i];
-		uint64_t since = q->stuck_filled == s->filled[q->slot] ? q->stuck_since : 0;
+		uint64_t since = q->blocked_filled == s->filled[q->slot] ? q->blocked_since : 0;
 
 		if (!since)
 			continue;
-		s->stuck = true;
-		if (x->now - since < s->cfg.ring_ns || (q->stuck_last + 1 != s->n_filled && seq_has_room(s, q)))
+		s->rows_blocked = true;
+		if (x->now - since < s->cfg.blocked_ns || (q->blocked_last + 1 != s->n_filled && seq_has_room(s, q)))
 			continue;       /* an older sequence of its client may use the room there is now */
 		if (seq_park(s, i))
 			x->moved++;
-		else if (x->now - since >= GIVE_UP * (uint64_t)s->cfg.ring_ns)
+		else if (x->now - since >= GIVE_UP * (uint64_t)s->cfg.blocked_ns)
 			seq_finish(s, i, -ECANCELED);
 	}
 }
 
-/* Members whose ring has room again return to their round. */
-static void serve_dry(struct sched *s)
+/* Clients that have room again return to their tenants' rings. */
+static void unblock_clients(struct sched *s)
 {
-	for (int32_t k = s->n_dry - 1; k >= 0; k--) {
-		const struct member *m = &s->member[s->dry[k]];
+	for (int32_t k = s->n_blocked - 1; k >= 0; k--) {
+		const struct client_queue *cq = &s->client_queue[s->blocked[k]];
 
-		if (!m->line.n || seq_has_room(s, &s->seq[m->line.first]))
-			queue_wet(s, s->dry[k]);
+		if (!cq->by_rank.n || seq_has_room(s, &s->seq[cq->by_rank.first]))
+			queue_unblock(s, s->blocked[k]);
 	}
 }
 
-/* The next sequence whose client has room in its ring. */
+/* The next sequence whose client has room. */
 static int32_t next_served(struct sched *s, uint64_t now)
 {
 	int32_t i;
 
 	while ((i = queue_head(s, now)) != NONE && !seq_has_room(s, &s->seq[i])) {
 		if (!s->seq[i].started)
-			queue_dry(s, s->seq[i].member);
+			queue_block(s, s->seq[i].client_queue);
 		else if (!seq_park(s, i))
 			break;
 	}
@@ -254,7 +254,7 @@ static void put_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 
 	x->b->row[row] = (struct sr_row){ .slot = q->slot, .first = q->planned, .n = 1, .token = SR_LAST,
 					  .result = row, .sample = 1, .n_top = q->n_top };
-	x->f->row[row] = (struct flight_row){ i, q->gen };
+	x->f->row[row] = (struct in_flight_row){ i, q->gen };
 	s->filled[q->slot] = s->n_filled;
 	q->planned++;
 	q->known++;
@@ -262,23 +262,23 @@ static void put_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 		queue_charge(s, q, 1);
 }
 
-static int plan_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
+static int fill_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 {
 	struct seq *q = &s->seq[i];
 
-	if (!s->port.reserve(s->port.ctx, q->who, q->cost, q->cost))
-		return ring_out(s, x, q);
+	if (!s->port.reserve(s->port.ctx, q->client, q->cost, q->cost))
+		return note_blocked(s, x, q);
 	if (q->planned == q->sent * s->cfg.limits.block_tokens && !block_for_token(s, x, q)) {
-		s->port.release(s->port.ctx, q->who, q->cost);
+		s->port.release(s->port.ctx, q->client, q->cost);
 		return WHY_KV;
 	}
 	q->reserved += q->cost;
 	put_token(s, x, i, row);
-	return PLANNED;
+	return FILLED;
 }
 
 /* Prefetch the next rows: little of them stays in the nearest cache between steps. */
-ASKS void look_ahead(const struct sched *s, int32_t j)
+PREFETCH void prefetch_rows(const struct sched *s, int32_t j)
 {
 	if (j + 2 * AHEAD < s->n_run)
 		__builtin_prefetch(&s->seq[s->run[j + 2 * AHEAD]], 1);
@@ -292,7 +292,7 @@ ASKS void look_ahead(const struct sched *s, int32_t j)
 	}
 }
 
-static void plan_tokens(struct sched *s, struct fill *x)
+static void fill_tokens(struct sched *s, struct fill *x)
 {
 	int32_t n = 0;
 
@@ -300,7 +300,7 @@ static void plan_tokens(struct sched *s, struct fill *x)
 		const struct seq *q = &s->seq[s->run[j]];
 		int why;
 
-		look_ahead(s, j);
+		prefetch_rows(s, j);
 		x->prompts |= !q->drawn;
 		if (!q->drawn || q->known >= q->end)
 			continue;
@@ -309,8 +309,8 @@ static void plan_tokens(struct sched *s, struct fill *x)
 			x->prompts = true;      /* possibly: the others were not looked at */
 			break;
 		}
-		why = plan_token(s, x, s->run[j], n);
-		if (why == PLANNED)
+		why = fill_token(s, x, s->run[j], n);
+		if (why == FILLED)
 			n++;
 		else
 			hold_back(x, why);
@@ -417,7 +417,7 @@ static bool reserve_chunk(struct sched *s, struct seq *q, struct chunk *c)
 
 	if (!want)
 		return true;
-	got = s->port.reserve(s->port.ctx, q->who, c->n_score ? q->prompt_cost : want, want);
+	got = s->port.reserve(s->port.ctx, q->client, c->n_score ? q->prompt_cost : want, want);
 	if (!got)
 		return false;
 	if (got < want) {
@@ -429,13 +429,13 @@ static bool reserve_chunk(struct sched *s, struct seq *q, struct chunk *c)
 		c->sample = false;
 		want = (uint32_t)(c->n_score * q->prompt_cost);
 		if (got > want)
-			s->port.release(s->port.ctx, q->who, got - want);
+			s->port.release(s->port.ctx, q->client, got - want);
 	}
 	q->reserved += (int32_t)want;
 	return true;
 }
 
-static int plan_chunk(struct sched *s, struct fill *x, struct seq *q)
+static int fill_chunk(struct sched *s, struct fill *x, struct seq *q)
 {
 	struct kv_table *t = &s->table[q->slot];
 	struct chunk c = chunk_of(s, x, q);
@@ -446,7 +446,7 @@ static int plan_chunk(struct sched *s, struct fill *x, struct seq *q)
 	if (blocks_for(s, q->planned + c.n) - t->n > room_for(s, q))
 		return WHY_KV;
 	if (!reserve_chunk(s, q, &c))
-		return ring_out(s, x, q);
+		return note_blocked(s, x, q);
 	r = kv_grow(s->kv, t, q->planned + c.n);
 	assert(r == 0);
 	put_blocks(s, x, q);
@@ -460,24 +460,24 @@ static int plan_chunk(struct sched *s, struct fill *x, struct seq *q)
 	}
 	x->n_scores += c.n_score;
 	put_row(s, x, q, c.n, c.n_score, c.sample);
-	lead(s, q);
+	note_leader(s, q);
 	if (c.cut)
 		hold_back(x, WHY_TOKENS);
-	return PLANNED;
+	return FILLED;
 }
 
-static int plan_prompt(struct sched *s, struct fill *x, struct seq *q)
+static int fill_prompt(struct sched *s, struct fill *x, struct seq *q)
 {
 	if (may_match(s, q)) {
 		if (!match(s, q))
 			return WHY_PCIE;
-		if (follows(s, q))
-			return PLANNED; /* another row computes it: no limit holds it back */
+		if (follows_leader(s, q))
+			return FILLED; /* another row computes it: no limit holds it back */
 	}
-	return plan_chunk(s, x, q);
+	return fill_chunk(s, x, q);
 }
 
-static void plan_prompts(struct sched *s, struct fill *x)
+static void fill_prompts(struct sched *s, struct fill *x)
 {
 	for (int32_t j = 0; x->prompts && j < s->n_run; ) {
 		struct seq *q = &s->seq[s->run[j]];
@@ -487,9 +487,9 @@ static void plan_prompts(struct sched *s, struct fill *x)
 			j++;
 			continue;
 		}
-		while ((why = plan_prompt(s, x, q)) == WHY_KV && preempt_youngest(s, x, q))
+		while ((why = fill_prompt(s, x, q)) == WHY_KV && preempt_youngest(s, x, q))
 			;
-		if (why != PLANNED)
+		if (why != FILLED)
 			hold_back(x, why);
 		if (q->state != SEQ_RUNNING)
 			continue;
@@ -509,7 +509,7 @@ static int64_t unowed(const struct sched *s, const struct fill *x, const struct 
 	return (int64_t)kv_available(s->kv) - kv_kept(s->kv, q->tenant) - owed - s->knobs.headroom;
 }
 
-/* Check all but the blocks; q is first in line. */
+/* Check all but the blocks; q is the next in the queue. */
 static int may_admit(const struct sched *s, const struct fill *x, const struct seq *q)
 {
 	const struct sr_limits *lim = &s->cfg.limits;
@@ -524,10 +524,10 @@ static int may_admit(const struct sched *s, const struct fill *x, const struct s
 	if (!ids_may_start(s, q))
 		return WHY_KV;
 	if (s->n_run == 0)
-		return PLANNED;
+		return FILLED;
 	if (unowed(s, x, q) < 1)
 		return WHY_KV;
-	return unowed(s, x, q) < q->wait_for && q->wait_since == s->n_published ? WHY_ORDER : PLANNED;
+	return unowed(s, x, q) < q->wait_for && q->wait_since == s->n_published ? WHY_ORDER : FILLED;
 }
 
 /* Give q the slot and the blocks of its prefix.  If there are no blocks for the rest of its ids (or
@@ -536,7 +536,7 @@ static int may_admit(const struct sched *s, const struct fill *x, const struct s
 static int take_blocks(struct sched *s, struct fill *x, struct seq *q)
 {
 	struct kv_table *t;
-	int why = PLANNED;
+	int why = FILLED;
 	int64_t lacking, need = q->have;
 
 	q->slot = s->free_slot[s->n_free_slot - 1];
@@ -577,7 +577,7 @@ static void count_prefix(struct sched *s, struct seq *q)
 	q->cached = q->planned;
 }
 
-static int plan_admission(struct sched *s, struct fill *x)
+static int fill_admission(struct sched *s, struct fill *x)
 {
 	int32_t i = next_served(s, x->now), j;
 	struct seq *q;
@@ -587,7 +587,7 @@ static int plan_admission(struct sched *s, struct fill *x)
 		return WHY_EMPTY;
 	q = &s->seq[i];
 	why = may_admit(s, x, q);
-	if (why != PLANNED)
+	if (why != FILLED)
 		return why;
 	late = take_blocks(s, x, q);
 	if (late == WHY_ORDER)
@@ -598,7 +598,7 @@ static int plan_admission(struct sched *s, struct fill *x)
 	q->state = SEQ_RUNNING;
 	q->sent = 0;
 	q->wait_for = 0;
-	q->stuck_since = 0;
+	q->blocked_since = 0;
 	s->taken[q->slot] = true;
 	s->n_free_slot--;
 	for (j = s->n_run++; j > 0 && ranks_before(q, &s->seq[s->run[j - 1]]); j--)
@@ -607,32 +607,32 @@ static int plan_admission(struct sched *s, struct fill *x)
 	x->moved++;
 	count_prefix(s, q);
 	put_begin(x, q);
-	if (late == PLANNED && !(may_match(s, q) && follows(s, q)))
-		late = plan_chunk(s, x, q);
+	if (late == FILLED && !(may_match(s, q) && follows_leader(s, q)))
+		late = fill_chunk(s, x, q);
 	if (!q->drawn)
 		x->owed += blocks_for(s, q->known) - s->table[q->slot].n;
-	if (late != PLANNED)
+	if (late != FILLED)
 		hold_back(x, late);
-	return PLANNED;
+	return FILLED;
 }
 
-static void plan_admissions(struct sched *s, struct fill *x)
+static void fill_admissions(struct sched *s, struct fill *x)
 {
 	int why;
 
 	do {
-		why = plan_admission(s, x);
-	} while (why == PLANNED);
+		why = fill_admission(s, x);
+	} while (why == FILLED);
 	if (why != WHY_EMPTY)
 		hold_back(x, why);
-	else if (s->n_dry && x->why == WHY_EMPTY)
+	else if (s->n_blocked && x->why == WHY_EMPTY)
 		x->why = WHY_RING_OUT;
 }
 
 /* ---- the batch ----------------------------------------------------------------------------------- */
 
 /* END for slots that lost their owner and got no other in this batch. */
-static void plan_ends(struct sched *s, struct fill *x)
+static void fill_ends(struct sched *s, struct fill *x)
 {
 	for (int32_t k = 0; k < s->n_ended; k++) {
 		int32_t slot = s->ended_slot[k];
@@ -644,7 +644,7 @@ static void plan_ends(struct sched *s, struct fill *x)
 	s->n_ended = 0;
 }
 
-static void plan_copies(struct sched *s, struct fill *x)
+static void fill_copies(struct sched *s, struct fill *x)
 {
 	const struct kv_copy *c;
 
@@ -683,7 +683,7 @@ static void check_limits(const struct sched *s, const struct sr_batch *b)
 }
 
 /* Fill the next batch and launch it.  Returns the work done, or -EIO. */
-int plan_batch(struct sched *s, uint64_t now, bool after_batch)
+int fill_batch(struct sched *s, uint64_t now, bool after_batch)
 {
 	int32_t i = (int32_t)(s->launched % (uint32_t)s->ops->depth);
 	struct fill x = { .b = s->ops->batch(s->b, i), .f = &s->flight[i], .now = now,
@@ -695,18 +695,18 @@ int plan_batch(struct sched *s, uint64_t now, bool after_batch)
 	b->n_copies = b->n_cmds = b->n_words = b->n_rows = b->n_results = b->n_ids = b->n_tokens = 0;
 	s->n_filled++;
 	kv_begin(s->kv, s->knobs.copies);
-	serve_dry(s);
+	unblock_clients(s);
 	give_way(s, &x);
-	preempted = s->again.n;
-	plan_tokens(s, &x);
+	preempted = s->preempted.n;
+	fill_tokens(s, &x);
 	budget_time(s, &x);
-	plan_prompts(s, &x);
-	if (s->again.n == preempted)     /* nobody was preempted in this step */
-		plan_admissions(s, &x);
+	fill_prompts(s, &x);
+	if (s->preempted.n == preempted)     /* nobody was preempted in this step */
+		fill_admissions(s, &x);
 	else
 		x.why = WHY_KV;
-	plan_ends(s, &x);
-	plan_copies(s, &x);
+	fill_ends(s, &x);
+	fill_copies(s, &x);
 	check_limits(s, b);
 	s->why = x.why;
 	if (b->n_rows || b->n_cmds || b->n_copies) {

@@ -19,13 +19,13 @@
 #define NONE       (-1)
 #define DEPTH_MAX  8
 #define WORDS_HERE 16        /* up to this many words of commands lie in the sequence itself */
-#define LEADS      256       /* a power of two */
+#define LEADERS    256       /* a power of two */
 #define AGED_EVERY 8         /* one place of 8 goes by age */
 #define AHEAD      6         /* rows that are prefetched ahead; twice as many where a first
                                 prefetch finds the address of a second */
 
-/* GCC removes calls to functions that only prefetch: force inlining. */
-#define ASKS static inline __attribute__((always_inline))
+/* GCC removes calls to functions that only prefetch, so these are always inlined. */
+#define PREFETCH static inline __attribute__((always_inline))
 
 /* For code that runs once per decoding row. */
 #define HOT  static inline __attribute__((always_inline))
@@ -38,7 +38,7 @@ enum seq_state { SEQ_FREE, SEQ_WAITING, SEQ_RUNNING };
  * Cache line 1: all that a decoding row reads and writes in each step.  Line 2 is read only if the
  * sequence has stop ids. */
 struct seq {
-	_Alignas(64) void *who;
+	_Alignas(64) void *client;
 	uint64_t user_data;
 	struct kv_chunk *tail;   /* last chunk of its ids; always has room */
 	int32_t  slot;           /* NONE unless running */
@@ -71,7 +71,7 @@ struct seq {
 	int32_t  cur_at;         /* position of that chunk's first id */
 	int32_t  n_chunks;
 	int32_t  quota;          /* once started: chunks it may hold without asking again */
-	int32_t  tenant, member;
+	int32_t  tenant, client_queue;
 
 	enum seq_state state;
 	bool     started;        /* it has run before */
@@ -80,65 +80,67 @@ struct seq {
 	int32_t  priority;
 	int32_t  cached, computed, preempted;
 	int32_t  held;           /* batches skipped while another row computed its prefix */
-	uint64_t stuck_since, stuck_filled; /* since when its ring is full; its slot's `filled` then */
-	uint64_t stuck_last;     /* the last batch it was held back from */
+	uint64_t blocked_since, blocked_filled; /* since when its client has no room; its slot's `filled` then */
+	uint64_t blocked_last;   /* the last batch it was held back from */
 	int32_t  wait_for;       /* it did not fit: retry when this many blocks are available */
 	uint64_t wait_since;     /* it did not fit: retry when n_published differs from this */
-	int32_t  prev, next;     /* in a waiting line; `next` also links the free list */
-	int32_t  older, newer;   /* in its member's line by arrival */
+	int32_t  prev, next;     /* by rank, while it waits; `next` also links the free list */
+	int32_t  older, newer;   /* in its client's queue by arrival */
 	uint64_t since;          /* time of arrival */
 	int32_t  chained;        /* next in its bucket of names */
 	int32_t  heap_at;        /* place in the deadline heap, or NONE */
 	uint64_t salt;
 };
 
-/* A line of waiting sequences, first to last. */
-struct line { int32_t first, last, n; };
+/* A list of waiting sequences, first to last. */
+struct seq_list { int32_t first, last, n; };
 
-/* Deficit round robin among the waiting; see sched/queue.c.  A share is a place in a round: a
- * tenant's among all tenants (share[t]), a client's within its tenant (share[tenants + m]). */
-struct round {
-	int32_t  turn, n;
-	uint64_t passed;         /* rounds completed */
+/* Deficit round robin (Shreedhar and Varghese, 1995) among those who wait; see queue.c.  A ring of
+ * accounts: one of tenants, and in each tenant one of its clients. */
+struct drr {
+	int32_t  turn, n;        /* account whose turn it is; accounts in the ring */
+	uint64_t rounds;         /* completed */
 };
-struct share {
+
+/* A tenant's account[t], or that of a client under a tenant, account[tenants + client queue]. */
+struct account {
 	int64_t  deficit;        /* tokens it may still plan in its turn; below 0: it owes */
-	uint64_t at;             /* `passed` of the round when last settled */
+	uint64_t at;             /* `rounds` of its ring when last credited */
 	int32_t  priority;       /* the best priority waiting here */
-	int32_t  prev, next;     /* in the round, while something waits */
+	int32_t  prev, next;     /* in the ring, while something waits */
 	uint64_t aged;           /* s->n_aged at its last place by age */
 };
 
-/* A member is one client under one tenant. */
-struct member {
-	void    *who;
+/* One client under one tenant. */
+struct client_queue {
+	void    *client;
 	int32_t  tenant, live;   /* live requests; 0: the entry is free */
-	struct line line;        /* sequences never started, or parked because of a full ring */
-	struct line by_age;      /* the same, by arrival */
-	int64_t  tokens;         /* ids of the sequences in the line */
-	bool     dry;            /* its ring is full: in dry[], not in its round */
+	struct seq_list by_rank; /* sequences never started, or parked because the client has no room */
+	struct seq_list by_age;  /* the same, by arrival */
+	int64_t  tokens;         /* ids of those sequences */
+	bool     blocked;        /* the client has no room: in blocked[], not in its tenant's ring */
 	int32_t  chained;        /* next in its bucket, or in the free list */
 };
 
-struct tenant {
+struct tenant_queue {
 	uint64_t id;
 	int32_t  live;           /* live requests; 0: the entry may be given to another tenant */
 	uint64_t left;           /* when it became free: the oldest is reused first */
-	int32_t  n;              /* sequences in its members' lines */
+	int32_t  n;              /* sequences in its clients' queues */
 	int64_t  tokens;         /* ids of those sequences */
 	int32_t  word_chunks;    /* held by its live requests */
-	struct round round;      /* of members that wait */
-	int32_t  n_best;         /* members in the round with the tenant's priority */
+	struct drr drr;          /* of clients that wait */
+	int32_t  n_best;         /* those in the ring with the tenant's priority */
 };
 
 /* A batch in flight: the sequence and generation of each row at launch. */
-struct flight_row { int32_t seq; uint32_t gen; };
-struct flight {
+struct in_flight_row { int32_t seq; uint32_t gen; };
+struct in_flight {
 	int32_t  n, n_tokens, n_decode;
 	uint64_t at;             /* when it was launched */
 	bool     pressed;        /* the device had work until then: a gap before this batch counts as host time */
 	enum sched_why why;
-	struct flight_row *row;  /* [limits.rows] */
+	struct in_flight_row *row; /* [limits.rows] */
 };
 
 struct sched {
@@ -151,20 +153,20 @@ struct sched {
 
 	struct seq *seq;         /* [n_seq] */
 	int32_t  n_seq, free_seq;
-	int32_t *bucket;         /* [bucket_mask + 1]: sequences by (who, user_data) */
+	int32_t *bucket;         /* [bucket_mask + 1]: sequences by (client, user_data) */
 	uint32_t bucket_mask;
 	int32_t *heap, n_heap;   /* sequences with a deadline, the nearest first */
 
-	struct tenant *tenant;   /* [cfg.tenants] */
-	struct member *member;   /* [n_seq] */
-	int32_t  free_member;
-	int32_t *member_bucket;  /* [bucket_mask + 1]: by (who, tenant) */
-	struct share *share;     /* [cfg.tenants + n_seq] */
-	struct round round;      /* of tenants */
-	int32_t *dry, n_dry;     /* members whose ring is full; [n_seq] */
-	int32_t  n_queued;       /* sequences in the members' lines */
+	struct tenant_queue *tenant; /* [cfg.tenants] */
+	struct client_queue *client_queue; /* [n_seq] */
+	int32_t  free_client_queue;
+	int32_t *client_bucket;  /* [bucket_mask + 1]: by (client, tenant) */
+	struct account *account; /* [cfg.tenants + n_seq] */
+	struct drr drr;          /* of tenants */
+	int32_t *blocked, n_blocked; /* client queues whose client has no room; [n_seq] */
+	int32_t  n_queued;       /* sequences in all client queues */
 	int64_t  queued_tokens;  /* ids of those sequences */
-	struct line again;       /* preempted sequences, by rank */
+	struct seq_list preempted; /* preempted sequences, by rank */
 	int32_t  aged_head;      /* the sequence queue_head() chose by age, else NONE */
 	int32_t  n_by_rank;      /* places given since the last one by age; up to AGED_EVERY */
 	uint64_t n_aged;         /* places given by age */
@@ -182,7 +184,7 @@ struct sched {
 	int32_t  start_chunks, start_used; /* chunks for started sequences; sum of their quotas */
 	int32_t  word_chunks, word_used;   /* chunks for words of commands; in use */
 
-	struct flight flight[DEPTH_MAX];
+	struct in_flight flight[DEPTH_MAX];
 	struct kv_table **due;   /* [limits.rows]: tables of answers that just filled a block */
 	int32_t *due_at, n_due;  /* their tokens that are known and computed; length of the list */
 	uint64_t launched, reaped; /* they never wrap, so any depth works as divisor */
@@ -191,10 +193,10 @@ struct sched {
 	uint64_t order;
 	uint64_t n_published;    /* times that prompt blocks were published */
 	uint64_t last_step, prev_end;
-	struct { uint64_t name, batch; } lead[LEADS]; /* next blocks that prompts in this batch compute, by
+	struct { uint64_t name, batch; } leader[LEADERS]; /* next blocks that prompts in this batch compute, by
 	                            name.  A collision costs one prefix computed twice */
 	uint64_t n_filled;       /* batches filled or tried so far */
-	bool     stuck;          /* a running sequence may be held back by a full ring */
+	bool     rows_blocked;   /* a running sequence may be held back because its client has no room */
 	double   decode_ns;      /* time of a batch without prompts */
 	double   prompt_ns;      /* time added by each prompt token; smoothed, 0 = not known */
 	bool     lost;
@@ -204,7 +206,7 @@ struct sched {
 /* State of one fill. */
 struct fill {
 	struct sr_batch *b;
-	struct flight *f;
+	struct in_flight *f;
 	uint64_t now;
 	int32_t  budget;         /* new tokens this batch may have */
 	int32_t  n_decode, n_scores; /* rows of one sampled token; results that are scores */
@@ -236,18 +238,18 @@ static inline bool ranks_before(const struct seq *a, const struct seq *b)
 /* ---- sched/queue.c ---- */
 int32_t queue_tenant(const struct sched *s, uint64_t id);
 int32_t queue_tenant_join(struct sched *s, uint64_t id);
-int32_t queue_member(const struct sched *s, const void *who, int32_t tenant);
-int32_t queue_member_join(struct sched *s, void *who, int32_t tenant);
-void    queue_leave(struct sched *s, int32_t member);
+int32_t queue_of(const struct sched *s, const void *client, int32_t tenant);
+int32_t queue_join(struct sched *s, void *client, int32_t tenant);
+void    queue_leave(struct sched *s, int32_t client_queue);
 void    queue_charge(struct sched *s, const struct seq *q, int32_t n);
 void    queue_put(struct sched *s, int32_t i);
 void    queue_take(struct sched *s, int32_t i);
 bool    queue_room(const struct sched *s, int64_t n_ids);
-void    queue_dry(struct sched *s, int32_t member);
-void    queue_wet(struct sched *s, int32_t member);
+void    queue_block(struct sched *s, int32_t client_queue);
+void    queue_unblock(struct sched *s, int32_t client_queue);
 int32_t queue_head(struct sched *s, uint64_t now);
 void    queue_admitted(struct sched *s, int32_t i);
-int32_t queue_find(const struct sched *s, const void *who, uint64_t user_data);
+int32_t queue_find(const struct sched *s, const void *client, uint64_t user_data);
 void    queue_name(struct sched *s, int32_t i);
 void    queue_unname(struct sched *s, int32_t i);
 void    queue_deadline(struct sched *s, int32_t i);
@@ -290,7 +292,7 @@ bool seq_park(struct sched *s, int32_t i);
 bool seq_has_room(const struct sched *s, const struct seq *q);
 
 /* ---- sched/fill.c ---- */
-int  plan_batch(struct sched *s, uint64_t now, bool after_batch);
+int  fill_batch(struct sched *s, uint64_t now, bool after_batch);
 
 /* ---- sched/reap.c ---- */
 int  reap_batch(struct sched *s, uint32_t *host_ns);

@@ -3,7 +3,7 @@
 
 #include "core/sched/impl.h"
 
-#define SHARE 8    /* a tenant may queue 8 times what it leaves free */
+#define QUOTA 8    /* a tenant may queue 8 times what it leaves free */
 
 /* ---- tenants, and the lines they wait in ------------------------------------------------------ */
 
@@ -24,7 +24,7 @@ int32_t queue_tenant_join(struct sched *s, uint64_t id)
 	if (t != NONE)
 		return t;
 	for (int32_t j = 0; j < s->cfg.tenants; j++) {
-		const struct tenant *x = &s->tenant[j];
+		const struct tenant_queue *x = &s->tenant[j];
 
 		if (!x->live && x->id == id && x->left) {
 			t = j;
@@ -34,110 +34,111 @@ int32_t queue_tenant_join(struct sched *s, uint64_t id)
 			t = j;
 	}
 	assert(t != NONE);
-	s->tenant[t] = (struct tenant){ .id = id };
-	s->share[t] = (struct share){ .at = s->round.passed };
+	s->tenant[t] = (struct tenant_queue){ .id = id };
+	s->account[t] = (struct account){ .at = s->drr.rounds };
 	return t;
 }
 
-/* The hash bucket of client `who` under this tenant. */
-static int32_t *member_bucket(const struct sched *s, const void *who, int32_t tenant)
+/* The hash bucket of a client under this tenant. */
+static int32_t *client_bucket_of(const struct sched *s, const void *client, int32_t tenant)
 {
-	uint64_t x = ((uint64_t)(uintptr_t)who * 31 + (uint64_t)(uint32_t)tenant) * 0x9e3779b97f4a7c15u;
+	uint64_t x = ((uint64_t)(uintptr_t)client * 31 + (uint64_t)(uint32_t)tenant) * 0x9e3779b97f4a7c15u;
 
-	return &s->member_bucket[(uint32_t)(x >> 32) & s->bucket_mask];
+	return &s->client_bucket[(uint32_t)(x >> 32) & s->bucket_mask];
 }
 
-int32_t queue_member(const struct sched *s, const void *who, int32_t tenant)
+int32_t queue_of(const struct sched *s, const void *client, int32_t tenant)
 {
-	int32_t m = *member_bucket(s, who, tenant);
+	int32_t cq = *client_bucket_of(s, client, tenant);
 
-	while (m != NONE && (s->member[m].who != who || s->member[m].tenant != tenant))
-		m = s->member[m].chained;
-	return m;
+	while (cq != NONE && (s->client_queue[cq].client != client || s->client_queue[cq].tenant != tenant))
+		cq = s->client_queue[cq].chained;
+	return cq;
 }
 
 /* Count one more live request of this client and tenant. */
-int32_t queue_member_join(struct sched *s, void *who, int32_t tenant)
+int32_t queue_join(struct sched *s, void *client, int32_t tenant)
 {
-	int32_t m = queue_member(s, who, tenant), *head = member_bucket(s, who, tenant);
+	int32_t cq = queue_of(s, client, tenant), *head = client_bucket_of(s, client, tenant);
 
-	if (m == NONE) {
-		m = s->free_member;     /* never NONE: there is one entry per sequence */
-		s->free_member = s->member[m].chained;
-		s->member[m] = (struct member){ .who = who, .tenant = tenant,
-						.line = { NONE, NONE, 0 }, .by_age = { NONE, NONE, 0 },
-						.chained = *head };
-		s->share[s->cfg.tenants + m] = (struct share){ .at = s->tenant[tenant].round.passed };
-		*head = m;
+	if (cq == NONE) {
+		cq = s->free_client_queue; /* never NONE: there is one entry per sequence */
+		s->free_client_queue = s->client_queue[cq].chained;
+		s->client_queue[cq] = (struct client_queue){
+			.client = client, .tenant = tenant, .by_rank = { NONE, NONE, 0 }, .by_age = { NONE, NONE, 0 },
+			.chained = *head,
+		};
+		s->account[s->cfg.tenants + cq] = (struct account){ .at = s->tenant[tenant].drr.rounds };
+		*head = cq;
 	}
-	s->member[m].live++;
+	s->client_queue[cq].live++;
 	s->tenant[tenant].live++;
-	return m;
+	return cq;
 }
 
-static void dry_off(struct sched *s, int32_t m)
+static void blocked_drop(struct sched *s, int32_t cq)
 {
 	int32_t k = 0;
 
-	while (s->dry[k] != m)
+	while (s->blocked[k] != cq)
 		k++;
-	s->dry[k] = s->dry[--s->n_dry];
-	s->member[m].dry = false;
+	s->blocked[k] = s->blocked[--s->n_blocked];
+	s->client_queue[cq].blocked = false;
 }
 
 /* Count one live request less. */
-void queue_leave(struct sched *s, int32_t m)
+void queue_leave(struct sched *s, int32_t cq)
 {
-	struct tenant *t = &s->tenant[s->member[m].tenant];
-	int32_t *at = member_bucket(s, s->member[m].who, s->member[m].tenant);
+	struct tenant_queue *t = &s->tenant[s->client_queue[cq].tenant];
+	int32_t *at = client_bucket_of(s, s->client_queue[cq].client, s->client_queue[cq].tenant);
 
 	if (--t->live == 0)
 		t->left = s->order;
-	if (--s->member[m].live > 0)
+	if (--s->client_queue[cq].live > 0)
 		return;
-	if (s->member[m].dry)
-		dry_off(s, m);
-	while (*at != m)
-		at = &s->member[*at].chained;
-	*at = s->member[m].chained;
-	s->member[m].chained = s->free_member;
-	s->free_member = m;
+	if (s->client_queue[cq].blocked)
+		blocked_drop(s, cq);
+	while (*at != cq)
+		at = &s->client_queue[*at].chained;
+	*at = s->client_queue[cq].chained;
+	s->client_queue[cq].chained = s->free_client_queue;
+	s->free_client_queue = cq;
 }
 
-/* ---- rounds: deficit round robin --------------------------------------------------------------- */
+/* ---- deficit round robin ----------------------------------------------------------------------- */
 
-static void round_join(struct sched *s, struct round *r, int32_t i)
+static void drr_join(struct sched *s, struct drr *r, int32_t i)
 {
-	struct share *me = &s->share[i];
+	struct account *me = &s->account[i];
 
 	if (r->n++ == 0) {
 		r->turn = me->prev = me->next = i;
 		return;
 	}
-	me->next = r->turn;     /* last of the round */
-	me->prev = s->share[r->turn].prev;
-	s->share[me->prev].next = i;
-	s->share[me->next].prev = i;
+	me->next = r->turn;     /* last in the ring */
+	me->prev = s->account[r->turn].prev;
+	s->account[me->prev].next = i;
+	s->account[me->next].prev = i;
 }
 
-static void round_leave(struct sched *s, struct round *r, int32_t i)
+static void drr_leave(struct sched *s, struct drr *r, int32_t i)
 {
-	struct share *me = &s->share[i];
+	struct account *me = &s->account[i];
 
-	s->share[me->prev].next = me->next;
-	s->share[me->next].prev = me->prev;
+	s->account[me->prev].next = me->next;
+	s->account[me->next].prev = me->prev;
 	if (r->turn == i)
 		r->turn = me->next;
 	r->n--;
 }
 
 /* Credit i with a quantum per round since the last call, capped at one quantum. */
-static int64_t settle(struct sched *s, const struct round *r, int32_t i)
+static int64_t credit(struct sched *s, const struct drr *r, int32_t i)
 {
-	struct share *me = &s->share[i];
+	struct account *me = &s->account[i];
 
-	me->deficit += (int64_t)(r->passed - me->at) * s->knobs.quantum;
-	me->at = r->passed;
+	me->deficit += (int64_t)(r->rounds - me->at) * s->knobs.quantum;
+	me->at = r->rounds;
 	if (me->deficit > s->knobs.quantum)
 		me->deficit = s->knobs.quantum;
 	return me->deficit;
@@ -146,32 +147,32 @@ static int64_t settle(struct sched *s, const struct round *r, int32_t i)
 /* Charge n planned tokens: q's tenant pays while another tenant waits, its client likewise. */
 void queue_charge(struct sched *s, const struct seq *q, int32_t n)
 {
-	struct round *mine = &s->tenant[q->tenant].round;
-	int32_t m = s->cfg.tenants + q->member;
+	struct drr *mine = &s->tenant[q->tenant].drr;
+	int32_t i = s->cfg.tenants + q->client_queue;
 
-	if (s->round.n > (mine->n > 0)) {
-		settle(s, &s->round, q->tenant);
-		s->share[q->tenant].deficit -= n;
+	if (s->drr.n > (mine->n > 0)) {
+		credit(s, &s->drr, q->tenant);
+		s->account[q->tenant].deficit -= n;
 	}
-	if (mine->n > (s->member[q->member].line.n > 0)) {
-		settle(s, mine, m);
-		s->share[m].deficit -= n;
+	if (mine->n > (s->client_queue[q->client_queue].by_rank.n > 0)) {
+		credit(s, mine, i);
+		s->account[i].deficit -= n;
 	}
 }
 
 /* From the current turn on, the first with this priority that owes nothing; else NONE, and in
  * *rounds the number of rounds until one owes nothing. */
-static int32_t spender(struct sched *s, const struct round *r, int32_t priority, int64_t *rounds)
+static int32_t first_in_credit(struct sched *s, const struct drr *r, int32_t priority, int64_t *rounds)
 {
 	int32_t i = r->turn;
 
 	*rounds = INT64_MAX;
-	for (int32_t j = 0; j < r->n; j++, i = s->share[i].next) {
+	for (int32_t j = 0; j < r->n; j++, i = s->account[i].next) {
 		int64_t deficit, wait;
 
-		if (s->share[i].priority != priority)
+		if (s->account[i].priority != priority)
 			continue;
-		deficit = settle(s, r, i);
+		deficit = credit(s, r, i);
 		if (deficit >= 0)
 			return i;
 		wait = (-deficit + s->knobs.quantum - 1) / s->knobs.quantum;
@@ -181,16 +182,16 @@ static int32_t spender(struct sched *s, const struct round *r, int32_t priority,
 	return NONE;
 }
 
-/* Whose turn it is.  Rounds in which no share can spend are skipped at once. */
-static int32_t next_in(struct sched *s, struct round *r, int32_t priority)
+/* Whose turn it is.  Rounds in which nobody is in credit are skipped at once. */
+static int32_t drr_next(struct sched *s, struct drr *r, int32_t priority)
 {
 	int64_t rounds;
-	int32_t i = spender(s, r, priority, &rounds);
+	int32_t i = first_in_credit(s, r, priority, &rounds);
 
 	if (i == NONE) {
-		r->turn = s->share[r->turn].next;
-		r->passed += (uint64_t)rounds;
-		i = spender(s, r, priority, &rounds);
+		r->turn = s->account[r->turn].next;
+		r->rounds += (uint64_t)rounds;
+		i = first_in_credit(s, r, priority, &rounds);
 		assert(i != NONE);
 	}
 	r->turn = i;
@@ -198,7 +199,7 @@ static int32_t next_in(struct sched *s, struct round *r, int32_t priority)
 }
 
 /* By rank.  Most come in order and go last, or come back and go first; the others are searched for. */
-static void line_put(struct sched *s, struct line *l, int32_t i)
+static void rank_put(struct sched *s, struct seq_list *l, int32_t i)
 {
 	struct seq *q = &s->seq[i];
 	int32_t after = l->n && ranks_before(q, &s->seq[l->first]) ? NONE : l->last;
@@ -218,7 +219,7 @@ static void line_put(struct sched *s, struct line *l, int32_t i)
 	l->n++;
 }
 
-static void line_take(struct sched *s, struct line *l, int32_t i)
+static void rank_take(struct sched *s, struct seq_list *l, int32_t i)
 {
 	const struct seq *q = &s->seq[i];
 
@@ -234,7 +235,7 @@ static void line_take(struct sched *s, struct line *l, int32_t i)
 }
 
 /* By arrival.  Most come in order and go last; parked sequences come back among the first. */
-static void age_put(struct sched *s, struct line *l, int32_t i)
+static void age_put(struct sched *s, struct seq_list *l, int32_t i)
 {
 	struct seq *q = &s->seq[i];
 	int32_t after = l->n && q->order < s->seq[l->first].order ? NONE : l->last;
@@ -248,7 +249,7 @@ static void age_put(struct sched *s, struct line *l, int32_t i)
 	l->n++;
 }
 
-static void age_take(struct sched *s, struct line *l, int32_t i)
+static void age_take(struct sched *s, struct seq_list *l, int32_t i)
 {
 	const struct seq *q = &s->seq[i];
 
@@ -257,101 +258,101 @@ static void age_take(struct sched *s, struct line *l, int32_t i)
 	l->n--;
 }
 
-/* Recompute the best priority of a tenant's members. */
+/* Recompute the best priority of a tenant's clients that wait. */
 static void rank_tenant(struct sched *s, int32_t t)
 {
-	struct tenant *x = &s->tenant[t];
-	int32_t i = x->round.turn, best = INT32_MAX;
+	struct tenant_queue *x = &s->tenant[t];
+	int32_t i = x->drr.turn, best = INT32_MAX;
 
 	x->n_best = 0;
-	for (int32_t j = 0; j < x->round.n; j++, i = s->share[i].next) {
-		if (s->share[i].priority < best) {
-			best = s->share[i].priority;
+	for (int32_t j = 0; j < x->drr.n; j++, i = s->account[i].next) {
+		if (s->account[i].priority < best) {
+			best = s->account[i].priority;
 			x->n_best = 0;
 		}
-		x->n_best += s->share[i].priority == best;
+		x->n_best += s->account[i].priority == best;
 	}
-	s->share[t].priority = best;
+	s->account[t].priority = best;
 }
 
-static bool in_round(const struct sched *s, int32_t m)
+static bool in_drr(const struct sched *s, int32_t cq)
 {
-	return s->member[m].line.n > 0 && !s->member[m].dry;
+	return s->client_queue[cq].by_rank.n > 0 && !s->client_queue[cq].blocked;
 }
 
-/* Update after member m's line changed; was_in, priority: its state in the round before. */
-static void line_changed(struct sched *s, int32_t m, bool was_in, int32_t priority)
+/* Update after client queue cq changed; was_in, priority: its state in its tenant's ring before. */
+static void queue_changed(struct sched *s, int32_t cq, bool was_in, int32_t priority)
 {
-	int32_t t = s->member[m].tenant, i = s->cfg.tenants + m;
-	struct tenant *x = &s->tenant[t];
-	bool is_in = in_round(s, m);
+	int32_t t = s->client_queue[cq].tenant, i = s->cfg.tenants + cq;
+	struct tenant_queue *x = &s->tenant[t];
+	bool is_in = in_drr(s, cq);
 
 	if (is_in)
-		s->share[i].priority = s->seq[s->member[m].line.first].priority;
+		s->account[i].priority = s->seq[s->client_queue[cq].by_rank.first].priority;
 	if (is_in && !was_in)
-		round_join(s, &x->round, i);
+		drr_join(s, &x->drr, i);
 	else if (was_in && !is_in)
-		round_leave(s, &x->round, i);
-	if (was_in && priority == s->share[t].priority)
+		drr_leave(s, &x->drr, i);
+	if (was_in && priority == s->account[t].priority)
 		x->n_best--;
-	if (is_in && x->n_best > 0 && s->share[i].priority == s->share[t].priority)
+	if (is_in && x->n_best > 0 && s->account[i].priority == s->account[t].priority)
 		x->n_best++;
-	else if (x->n_best == 0 || (is_in && s->share[i].priority < s->share[t].priority))
+	else if (x->n_best == 0 || (is_in && s->account[i].priority < s->account[t].priority))
 		rank_tenant(s, t);
-	if (x->round.n == 1 && is_in && !was_in)
-		round_join(s, &s->round, t);
-	else if (x->round.n == 0 && was_in)
-		round_leave(s, &s->round, t);
+	if (x->drr.n == 1 && is_in && !was_in)
+		drr_join(s, &s->drr, t);
+	else if (x->drr.n == 0 && was_in)
+		drr_leave(s, &s->drr, t);
 }
 
 void queue_put(struct sched *s, int32_t i)
 {
 	struct seq *q = &s->seq[i];
-	struct member *m = &s->member[q->member];
-	struct tenant *t = &s->tenant[q->tenant];
-	bool was_in = in_round(s, q->member);
-	int32_t priority = was_in ? s->seq[m->line.first].priority : 0;
+	struct client_queue *cq = &s->client_queue[q->client_queue];
+	struct tenant_queue *t = &s->tenant[q->tenant];
+	bool was_in = in_drr(s, q->client_queue);
+	int32_t priority = was_in ? s->seq[cq->by_rank.first].priority : 0;
 
 	q->state = SEQ_WAITING;
 	s->stats.waiting++;
 	s->stats.waiting_tokens += q->have;
 	if (q->started) {
-		line_put(s, &s->again, i);
+		rank_put(s, &s->preempted, i);
 		return;
 	}
-	line_put(s, &m->line, i);
-	age_put(s, &m->by_age, i);
-	m->tokens += q->have;
+	rank_put(s, &cq->by_rank, i);
+	age_put(s, &cq->by_age, i);
+	cq->tokens += q->have;
 	t->n++;
 	t->tokens += q->have;
 	s->n_queued++;
 	s->queued_tokens += q->have;
-	line_changed(s, q->member, was_in, priority);
+	queue_changed(s, q->client_queue, was_in, priority);
 }
 
 void queue_take(struct sched *s, int32_t i)
 {
 	struct seq *q = &s->seq[i];
-	struct member *m = &s->member[q->member];
-	struct tenant *t = &s->tenant[q->tenant];
-	bool was_in = in_round(s, q->member);
+	struct client_queue *cq = &s->client_queue[q->client_queue];
+	struct tenant_queue *t = &s->tenant[q->tenant];
+	bool was_in = in_drr(s, q->client_queue);
 	int32_t priority;
 
 	s->stats.waiting--;
 	s->stats.waiting_tokens -= q->have;
 	if (q->started) {
-		line_take(s, &s->again, i);
+		rank_take(s, &s->preempted, i);
 		return;
 	}
-	priority = s->seq[m->line.first].priority;
-	line_take(s, &m->line, i);
-	age_take(s, &m->by_age, i);
-	m->tokens -= q->have;
+	priority = s->seq[cq->by_rank.first].priority;
+	rank_take(s, &cq->by_rank, i);
+	age_take(s, &cq->by_age, i);
+	cq->tokens -= q->have;
 	t->n--;
 	t->tokens -= q->have;
 	s->n_queued--;
 	s->queued_tokens -= q->have;
-	line_changed(s, q->member, was_in, priority);
+	queue_changed(s, q->client_queue, was_in, priority);
 }
 
 /* Is there room for n_ids more ids?  A request longer than queue_tokens needs an empty queue. */
@@ -361,48 +362,48 @@ bool queue_room(const struct sched *s, int64_t n_ids)
 	       (s->queued_tokens + n_ids <= s->knobs.queue_tokens || s->n_queued == 0);
 }
 
-/* Take member m out of its round until its ring has room, so that it delays no other client. */
-void queue_dry(struct sched *s, int32_t m)
+/* Take client queue cq out of its tenant's ring until its client has room, so that it delays no other. */
+void queue_block(struct sched *s, int32_t cq)
 {
-	bool was_in = in_round(s, m);
-	int32_t priority = was_in ? s->seq[s->member[m].line.first].priority : 0;
+	bool was_in = in_drr(s, cq);
+	int32_t priority = was_in ? s->seq[s->client_queue[cq].by_rank.first].priority : 0;
 
-	if (s->member[m].dry)
+	if (s->client_queue[cq].blocked)
 		return;
-	s->member[m].dry = true;
-	s->dry[s->n_dry++] = m;
-	line_changed(s, m, was_in, priority);
+	s->client_queue[cq].blocked = true;
+	s->blocked[s->n_blocked++] = cq;
+	queue_changed(s, cq, was_in, priority);
 }
 
-void queue_wet(struct sched *s, int32_t m)
+void queue_unblock(struct sched *s, int32_t cq)
 {
-	dry_off(s, m);
-	line_changed(s, m, false, 0);
+	blocked_drop(s, cq);
+	queue_changed(s, cq, false, 0);
 }
 
-/* Of this tenant's requests that waited long behind better priorities: choose the member whose last
+/* Of this tenant's requests that waited long behind better priorities: choose the client whose last
  * place by age is the oldest, and its first request. */
-static int32_t aged_of(const struct sched *s, const struct tenant *x, int32_t priority, uint64_t now)
+static int32_t aged_of(const struct sched *s, const struct tenant_queue *x, int32_t priority, uint64_t now)
 {
-	int32_t i = x->round.turn, best = NONE;
+	int32_t i = x->drr.turn, best = NONE;
 
-	for (int32_t j = 0; j < x->round.n; j++, i = s->share[i].next) {
-		const struct seq *q = &s->seq[s->member[i - s->cfg.tenants].by_age.first];
+	for (int32_t j = 0; j < x->drr.n; j++, i = s->account[i].next) {
+		const struct seq *q = &s->seq[s->client_queue[i - s->cfg.tenants].by_age.first];
 
 		if (q->priority > priority && now - q->since >= s->cfg.age_ns && now > q->since &&
-		    (best == NONE || s->share[i].aged < s->share[best].aged))
+		    (best == NONE || s->account[i].aged < s->account[best].aged))
 			best = i;
 	}
-	return best == NONE ? NONE : s->member[best - s->cfg.tenants].by_age.first;
+	return best == NONE ? NONE : s->client_queue[best - s->cfg.tenants].by_age.first;
 }
 
 /* The same among all tenants. */
 static int32_t aged(const struct sched *s, int32_t priority, uint64_t now)
 {
-	int32_t t = s->round.turn, head = NONE, i;
+	int32_t t = s->drr.turn, head = NONE, i;
 
-	for (int32_t j = 0; j < s->round.n; j++, t = s->share[t].next)
-		if ((head == NONE || s->share[t].aged < s->share[s->seq[head].tenant].aged) &&
+	for (int32_t j = 0; j < s->drr.n; j++, t = s->account[t].next)
+		if ((head == NONE || s->account[t].aged < s->account[s->seq[head].tenant].aged) &&
 		    (i = aged_of(s, &s->tenant[t], priority, now)) != NONE)
 			head = i;
 	return head;
@@ -417,7 +418,7 @@ void queue_admitted(struct sched *s, int32_t i)
 		return;
 	if (i == s->aged_head) {
 		s->n_by_rank = 0;
-		s->share[q->tenant].aged = s->share[s->cfg.tenants + q->member].aged = ++s->n_aged;
+		s->account[q->tenant].aged = s->account[s->cfg.tenants + q->client_queue].aged = ++s->n_aged;
 	} else if (s->n_by_rank < AGED_EVERY) {
 		s->n_by_rank++;
 	}
@@ -428,38 +429,38 @@ void queue_admitted(struct sched *s, int32_t i)
  * within a tenant its clients.  One place of AGED_EVERY goes by age, so no priority can starve another. */
 int32_t queue_head(struct sched *s, uint64_t now)
 {
-	int32_t priority = INT32_MAX, i = s->round.turn;
+	int32_t priority = INT32_MAX, i = s->drr.turn;
 
 	s->aged_head = NONE;
-	if (s->again.first != NONE)
-		return s->again.first;
-	if (s->round.n == 0)
+	if (s->preempted.first != NONE)
+		return s->preempted.first;
+	if (s->drr.n == 0)
 		return NONE;
-	for (int32_t j = 0; j < s->round.n; j++, i = s->share[i].next)
-		if (s->share[i].priority < priority)
-			priority = s->share[i].priority;
+	for (int32_t j = 0; j < s->drr.n; j++, i = s->account[i].next)
+		if (s->account[i].priority < priority)
+			priority = s->account[i].priority;
 	if (s->n_by_rank >= AGED_EVERY - 1)
 		s->aged_head = aged(s, priority, now);
 	if (s->aged_head != NONE)
 		return s->aged_head;
-	i = next_in(s, &s->round, priority);
-	i = next_in(s, &s->tenant[i].round, priority);
-	return s->member[i - s->cfg.tenants].line.first;
+	i = drr_next(s, &s->drr, priority);
+	i = drr_next(s, &s->tenant[i].drr, priority);
+	return s->client_queue[i - s->cfg.tenants].by_rank.first;
 }
 
 /* ---- quotas ------------------------------------------------------------------------------------ */
 
-/* Is `mine`, its part of the queue, more than its share, with `left` free?  The share is SHARE times
+/* Is `mine`, its part of the queue, more than its quota, with `left` free?  The quota is QUOTA times
  * what stays free.  So a lone tenant can have nearly all, and many leave room for a newcomer. */
 static bool over(int64_t mine, int64_t left)
 {
-	return mine > SHARE * left;
+	return mine > QUOTA * left;
 }
 
-/* How much more it may take until it is over its share; rounded up. */
-static int64_t to_share(int64_t mine, int64_t left)
+/* How much more it may take until it is over its quota; rounded up. */
+static int64_t to_quota(int64_t mine, int64_t left)
 {
-	return (SHARE * left - mine + SHARE) / (SHARE + 1);
+	return (QUOTA * left - mine + QUOTA) / (QUOTA + 1);
 }
 
 /* Words of commands have a bounded pool of their own, shared like the queue.  A request larger than the
@@ -484,15 +485,15 @@ static int64_t kept_for_long(const struct sched *s)
 }
 
 /* A prompt longer than queue_tokens is taken if the queue is empty. */
-enum sched_room sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt,
+enum sched_room sched_full(const struct sched *s, const void *client, uint64_t tenant, int32_t n_prompt,
 			   int32_t n_words)
 {
-	int32_t t = queue_tenant(s, tenant), m;
+	int32_t t = queue_tenant(s, tenant), cq;
 	enum sched_room words = words_full(s, t, word_chunks_for(n_words));
 	int64_t places = s->knobs.queue_requests - s->n_queued - 1;
 	int64_t tokens = s->knobs.queue_tokens - s->queued_tokens - n_prompt;
-	const struct tenant *me;
-	const struct member *part;
+	const struct tenant_queue *me;
+	const struct client_queue *part;
 
 	if (t == NONE) {
 		for (t = 0; t < s->cfg.tenants && s->tenant[t].live; t++)
@@ -506,35 +507,35 @@ enum sched_room sched_full(const struct sched *s, const void *who, uint64_t tena
 		return SCHED_FULL;
 	if (me->n)
 		tokens -= kept_for_long(s);
-	m = queue_member(s, who, t);
-	if (words || m == NONE)
+	cq = queue_of(s, client, t);
+	if (words || cq == NONE)
 		return words;
-	part = &s->member[m];
-	return part->line.n && (over(part->line.n, to_share(me->n, places)) ||
-				over(part->tokens, to_share(me->tokens, tokens))) ? SCHED_OVER : SCHED_ROOM;
+	part = &s->client_queue[cq];
+	return part->by_rank.n && (over(part->by_rank.n, to_quota(me->n, places)) ||
+				over(part->tokens, to_quota(me->tokens, tokens))) ? SCHED_OVER : SCHED_ROOM;
 }
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-static int32_t *bucket_of(const struct sched *s, const void *who, uint64_t user_data)
+static int32_t *bucket_of(const struct sched *s, const void *client, uint64_t user_data)
 {
-	uint64_t x = ((uint64_t)(uintptr_t)who * 31 + user_data) * 0x9e3779b97f4a7c15u;
+	uint64_t x = ((uint64_t)(uintptr_t)client * 31 + user_data) * 0x9e3779b97f4a7c15u;
 
 	return &s->bucket[(uint32_t)(x >> 32) & s->bucket_mask];
 }
 
-int32_t queue_find(const struct sched *s, const void *who, uint64_t user_data)
+int32_t queue_find(const struct sched *s, const void *client, uint64_t user_data)
 {
-	int32_t i = *bucket_of(s, who, user_data);
+	int32_t i = *bucket_of(s, client, user_data);
 
-	while (i != NONE && (s->seq[i].who != who || s->seq[i].user_data != user_data))
+	while (i != NONE && (s->seq[i].client != client || s->seq[i].user_data != user_data))
 		i = s->seq[i].chained;
 	return i;
 }
 
 void queue_name(struct sched *s, int32_t i)
 {
-	int32_t *head = bucket_of(s, s->seq[i].who, s->seq[i].user_data);
+	int32_t *head = bucket_of(s, s->seq[i].client, s->seq[i].user_data);
 
 	s->seq[i].chained = *head;
 	*head = i;
@@ -542,7 +543,7 @@ void queue_name(struct sched *s, int32_t i)
 
 void queue_unname(struct sched *s, int32_t i)
 {
-	int32_t *at = bucket_of(s, s->seq[i].who, s->seq[i].user_data);
+	int32_t *at = bucket_of(s, s->seq[i].client, s->seq[i].user_data);
 
 	while (*at != i)
 		at = &s->seq[*at].chained;

@@ -20,7 +20,7 @@ HOT void emit_result(struct sched *s, struct seq *q, const struct sr_batch *b, i
 
 	if (position == q->n_prompt)
 		seq_summary(q, &e);
-	s->port.emit(s->port.ctx, q->who, &e);
+	s->port.emit(s->port.ctx, q->client, &e);
 }
 
 /* A block of an answer is full.  After the last token it is published now, else together with
@@ -78,7 +78,7 @@ static __attribute__((noinline)) void reap_row(struct sched *s, struct seq *q, c
 }
 
 /* Measure the time of a batch without prompts, and of each prompt token. */
-static void measure(struct sched *s, const struct flight *f, const struct sr_batch *b)
+static void measure(struct sched *s, const struct in_flight *f, const struct sr_batch *b)
 {
 	int32_t n_prompt = f->n_tokens - f->n_decode;
 	double ns = b->end_ns > b->begin_ns ? (double)(b->end_ns - b->begin_ns) : 0, *to, x, weight = SMOOTH;
@@ -109,7 +109,7 @@ static uint32_t ns32(uint64_t from, uint64_t to)
 }
 
 /* As in fill.c: prefetch the next rows. */
-ASKS void look_ahead(const struct sched *s, const struct flight *f, int32_t j)
+PREFETCH void prefetch_rows(const struct sched *s, const struct in_flight *f, int32_t j)
 {
 	if (j + 2 * AHEAD < f->n)
 		__builtin_prefetch(&s->seq[f->row[j + 2 * AHEAD].seq], 1);
@@ -128,7 +128,7 @@ ASKS void look_ahead(const struct sched *s, const struct flight *f, int32_t j)
 int reap_batch(struct sched *s, uint32_t *host_ns)
 {
 	int32_t slot = (int32_t)(s->reaped % (uint32_t)s->ops->depth);
-	const struct flight *f = &s->flight[slot];
+	const struct in_flight *f = &s->flight[slot];
 	const struct sr_batch *b;
 	int r;
 
@@ -162,7 +162,7 @@ int reap_batch(struct sched *s, uint32_t *host_ns)
 	for (int32_t j = 0; j < f->n; j++) {
 		struct seq *q = &s->seq[f->row[j].seq];
 
-		look_ahead(s, f, j);
+		prefetch_rows(s, f, j);
 		if (q->gen != f->row[j].gen)
 			s->stats.late++;
 		else if (j < f->n_decode)

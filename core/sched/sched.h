@@ -31,11 +31,11 @@
  * generation, so a late result is dropped (after a preemption the same token is drawn again).  A
  * victim never has a row in the batch being filled, because rows of a batch have no order.
  *
- * A sequence held back by a full ring while others want slots or blocks gives way after a while.
- * Its client is admitted again once the ring has room: a slow reader stops only itself.
+ * A sequence whose client has no room for its tokens gives way after a while if others want its slot
+ * or blocks.  The client is admitted again once it has room: a slow reader stops only itself.
  *
  * No I/O, no clock, no allocation after sched_create: same calls, same answers.  A step
- * is O(running + moved + clients whose ring is full), never O(waiting).  Queueing is O(1) in
+ * is O(running + moved + clients without room), never O(waiting).  Queueing is O(1) in
  * order of priority, and in the worst order O(waiting requests of this client).
  */
 #ifndef SCHED_H
@@ -59,7 +59,7 @@ struct sched_cmd { int32_t op, a, n; };
 /* A checked request; everything it points to is copied.  core/clients/translate.c makes it from the
  * wire's record. */
 struct sched_request {
-	uint64_t user_data;       /* unique among live requests of one client (`who`) */
+	uint64_t user_data;       /* unique among live requests of one client */
 	const int32_t *prompt;    /* [n_prompt] */
 	int32_t  n_prompt, max_tokens;
 	const struct sched_cmd *cmd; /* [n_cmds], BEGIN first */
@@ -108,11 +108,11 @@ struct sched_event {
 	int32_t  preempted;       /* how often it was preempted */
 };
 
-/* Where tokens go.  `who` is the caller's handle for a client.  Before a row is planned, records
+/* Where tokens go.  `client` is the caller's handle for one.  Before a row is planned, records
  * are set aside for all it may yield, alternatives included.  So emit cannot fail, there is no
  * overflow path, and a slow reader slows only itself.  Admission sets aside one more for the end, if
- * that leaves room for the largest row.  Otherwise ends alone could fill a ring and block it for
- * ever.
+ * that leaves room for the largest row.  Otherwise ends alone could take all room of a client and
+ * block it for ever.
  *
  * A TOKEN or SCORED event uses cost[n_top] records.  An END uses the one set aside at admission.  All
  * other records set aside for a request are released before its END is emitted.  Only sched_admit,
@@ -122,11 +122,11 @@ struct sched_port {
 	uint8_t cost[SR_TOP_MAX + 1]; /* by number of alternatives: records of a token, 1 or more, none less
 	                                 than the one before */
 	/* Are there `n` records to set aside now? */
-	bool (*room)(void *ctx, void *who, uint32_t n);
+	bool (*room)(void *ctx, void *client, uint32_t n);
 	/* Set aside up to `most`, as many as there are; none, and return 0, if fewer than `least`. */
-	uint32_t (*reserve)(void *ctx, void *who, uint32_t least, uint32_t most);
-	void (*release)(void *ctx, void *who, uint32_t n);  /* give n back unused */
-	void (*emit)(void *ctx, void *who, const struct sched_event *e);
+	uint32_t (*reserve)(void *ctx, void *client, uint32_t least, uint32_t most);
+	void (*release)(void *ctx, void *client, uint32_t n);  /* give n back unused */
+	void (*emit)(void *ctx, void *client, const struct sched_event *e);
 };
 
 /* Knobs may change between steps, up to what sched_create allocated. */
@@ -163,7 +163,7 @@ struct sched_config {
 	int64_t  cmd_words;       /* words of commands held; 0 = 64 K and 8 per sequence.  A request's
 	                             BEGIN and up to 16 words more (stop ids, mostly) are free */
 	uint64_t age_ns;          /* a request that waited this long may get the next place by age; 0 = 5 s */
-	uint32_t ring_ns;         /* a row that a full ring blocks this long gives way; 0 = 10 ms */
+	uint32_t blocked_ns;      /* a row whose client has no room this long gives way; 0 = 10 ms */
 };
 
 struct sched_stats {
@@ -188,8 +188,8 @@ void sched_destroy(struct sched *s);
 /* 0, or -ERANGE: a knob above its ceiling, or below 1 where 1 is the least. */
 int  sched_set(struct sched *s, const struct sched_knobs *k);
 
-/* Call this before taking a request out of a client's ring.  A request not taken stays in its
- * ring, and that is the only backpressure.  A tenant may queue up to 8 times what it leaves free (8/9
+/* Call this before taking a request from a client.  A request not taken stays with its client, and
+ * that is the only back-pressure.  A tenant may queue up to 8 times what it leaves free (8/9
  * of the queue when alone).  Each of its clients may queue up to 8 times what the tenant has left.  So
  * no tenant can shut out another.  Together they leave room for the longest prompt of a tenant that
  * has nothing queued, or half of the queue.
@@ -198,20 +198,20 @@ int  sched_set(struct sched *s, const struct sched_knobs *k);
  * n_words: words of the request's commands without the BEGIN's; their pool is shared by the same rule.
  * It holds until the next call that changes the scheduler: sched_admit does not ask again. */
 enum sched_room { SCHED_ROOM, SCHED_FULL, SCHED_OVER };
-enum sched_room sched_full(const struct sched *s, const void *who, uint64_t tenant, int32_t n_prompt,
+enum sched_room sched_full(const struct sched *s, const void *client, uint64_t tenant, int32_t n_prompt,
                            int32_t n_words);
 
-/* 0; -EEXIST user_data is live for `who`; -EAGAIN no record for its end; -E2BIG its words (commands, and
+/* 0; -EEXIST user_data is live for this client; -EAGAIN no record for its end; -E2BIG its words (commands, and
  * its ids where the device needs them) could never fit a batch; -EIO the device is lost.  The caller has
  * checked lengths, ids and numbers, and sched_full said SCHED_ROOM: if not, that is an assert. */
-int  sched_admit(struct sched *s, void *who, uint64_t tenant,
+int  sched_admit(struct sched *s, void *client, uint64_t tenant,
                  const struct sched_request *q, uint64_t now);
 
 /* End one request, or all of a client that is gone (it gets no more port calls).  Never needs
  * room, so cancels are read even when nothing else is.  Slot and blocks are free at once.
  * Unknown user_data is not an error: the request may have just ended. */
-void sched_cancel(struct sched *s, void *who, uint64_t user_data);
-void sched_forget(struct sched *s, void *who);
+void sched_cancel(struct sched *s, void *client, uint64_t user_data);
+void sched_forget(struct sched *s, void *client);
 
 /* One step.  Returns the work done (reaped + moved + launched); 0: the loop may idle.  -EIO: the
  * device is lost, and every request got its end.  In inline mode the loop calls ops->work

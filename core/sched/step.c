@@ -57,7 +57,7 @@ int sched_step(struct sched *s, uint64_t now)
 		s->why = WHY_EMPTY;
 		return work;
 	}
-	planned = plan_batch(s, now, reaped > 0);
+	planned = fill_batch(s, now, reaped > 0);
 	return planned < 0 ? sched_lose(s) : work + planned;
 }
 
@@ -68,7 +68,7 @@ int32_t sched_flying(const struct sched *s)
 
 uint64_t sched_takes(const struct sched *s)
 {
-	const struct flight *f = &s->flight[s->reaped % (uint32_t)s->ops->depth];
+	const struct in_flight *f = &s->flight[s->reaped % (uint32_t)s->ops->depth];
 
 	if (s->reaped == s->launched)
 		return 0;
@@ -77,7 +77,7 @@ uint64_t sched_takes(const struct sched *s)
 
 uint64_t sched_spare(const struct sched *s, uint64_t now)
 {
-	const struct flight *f = &s->flight[s->reaped % (uint32_t)s->ops->depth];
+	const struct in_flight *f = &s->flight[s->reaped % (uint32_t)s->ops->depth];
 	uint64_t done;
 
 	if (s->reaped == s->launched)
@@ -96,5 +96,5 @@ void sched_stats(const struct sched *s, struct sched_stats *out)
 	*out = s->stats;
 	out->running = s->n_run;
 	out->why = s->why;
-	out->preempted = s->again.n;
+	out->preempted = s->preempted.n;
 }

@@ -26,7 +26,7 @@
 #define B      16
 
 struct client { int32_t room, reserved; };       /* records */
-struct heard { struct client *who; struct sched_event e; };
+struct heard { struct client *client; struct sched_event e; };
 
 static struct {
 	struct sched_config cfg;
@@ -50,17 +50,17 @@ static uint64_t hand_clock(void *ctx)
 	return w.now;
 }
 
-static bool port_room(void *ctx, void *who, uint32_t n)
+static bool port_room(void *ctx, void *client, uint32_t n)
 {
-	struct client *c = who;
+	struct client *c = client;
 
 	(void)ctx;
 	return (uint32_t)(c->room - c->reserved) >= n;
 }
 
-static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
+static uint32_t port_reserve(void *ctx, void *client, uint32_t least, uint32_t most)
 {
-	struct client *c = who;
+	struct client *c = client;
 	uint32_t room = (uint32_t)(c->room - c->reserved), n = room < most ? room : most;
 
 	(void)ctx;
@@ -71,9 +71,9 @@ static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most
 	return n;
 }
 
-static void port_release(void *ctx, void *who, uint32_t n)
+static void port_release(void *ctx, void *client, uint32_t n)
 {
-	struct client *c = who;
+	struct client *c = client;
 
 	(void)ctx;
 	c->reserved -= (int32_t)n;
@@ -85,16 +85,16 @@ static int32_t cost(int32_t n_top)
 	return 1 + (n_top > 4 ? (n_top - 4 + 5) / 6 : 0);
 }
 
-static void port_emit(void *ctx, void *who, const struct sched_event *e)
+static void port_emit(void *ctx, void *client, const struct sched_event *e)
 {
-	struct client *c = who;
+	struct client *c = client;
 	int32_t n = e->kind == SCHED_END ? 1 : cost(e->n_top);
 	const struct heard *before = w.n_heard ? &w.heard[w.n_heard - 1] : NULL;
 
 	(void)ctx;
 	assert_true(w.n_heard < EVENTS);
 	if (before && before->e.last)                   /* its end follows at once */
-		assert_true(before->who == who && before->e.user_data == e->user_data && e->kind == SCHED_END &&
+		assert_true(before->client == client && before->e.user_data == e->user_data && e->kind == SCHED_END &&
 			    e->finish > 0);
 	w.heard[w.n_heard++] = (struct heard){ c, *e };
 	c->reserved -= n;

@@ -56,8 +56,8 @@ int __wrap_host_read(struct host_conn *c)
 	return fails("host_read") ? -EFAULT : __real_host_read(c);
 }
 
-WRAP(-fault.error, int, sched_admit, (struct sched *s, void *who, uint64_t tenant,
-     const struct sched_request *r, uint64_t now), (s, who, tenant, r, now))
+WRAP(-fault.error, int, sched_admit, (struct sched *s, void *client, uint64_t tenant,
+     const struct sched_request *r, uint64_t now), (s, client, tenant, r, now))
 
 uid_t __real_geteuid(void);
 uid_t __wrap_geteuid(void);

@@ -91,17 +91,17 @@ static const struct sr_backend_ops stub = {
 
 /* ---- rings ------------------------------------------------------------------------------------------ */
 
-static bool port_room(void *ctx, void *who, uint32_t n)
+static bool port_room(void *ctx, void *client, uint32_t n)
 {
 	(void)ctx;
-	(void)who;
+	(void)client;
 	(void)n;
 	return true;
 }
 
-static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
+static uint32_t port_reserve(void *ctx, void *client, uint32_t least, uint32_t most)
 {
-	struct client *c = who;
+	struct client *c = client;
 
 	(void)ctx;
 	(void)least;
@@ -109,17 +109,17 @@ static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most
 	return most;
 }
 
-static void port_release(void *ctx, void *who, uint32_t n)
+static void port_release(void *ctx, void *client, uint32_t n)
 {
-	struct client *c = who;
+	struct client *c = client;
 
 	(void)ctx;
 	c->reserved -= n;
 }
 
-static void port_emit(void *ctx, void *who, const struct sched_event *e)
+static void port_emit(void *ctx, void *client, const struct sched_event *e)
 {
-	struct client *c = who;
+	struct client *c = client;
 
 	(void)ctx;
 	c->reserved--;

@@ -643,7 +643,7 @@ static void test_fair(void **state)
 				ask(c, user_data++, prompt[c], answer[c]);
 		step();
 		for (int i = 0; i < w.n_heard; i++) {
-			int c = w.heard[i].who == &w.c[1];
+			int c = w.heard[i].client == &w.c[1];
 
 			served[c] += w.heard[i].e.kind == SCHED_END ? (uint64_t)prompt[c] : 1;
 		}

@@ -219,7 +219,7 @@ static void test_forget(void **state)
 	w.c[0].reserved = -1000000;
 	until_idle();
 	for (int i = before; i < w.n_heard; i++)
-		assert_ptr_equal(w.heard[i].who, &w.c[1]);
+		assert_ptr_equal(w.heard[i].client, &w.c[1]);
 	assert_int_equal(w.c[1].reserved, 0);
 	tear_down();
 }

@@ -107,11 +107,11 @@ static void test_shares(void **state)
 				struct sched_request q = request(0, c ? 24 : greedy[k].prompt,
 								 c ? 16 + c : greedy[k].answer);
 
-				struct client *who = &w.c[greedy[k].gateway ? 0 : c];
+				struct client *client = &w.c[greedy[k].gateway ? 0 : c];
 
-				while ((c == 0 || live[c] < 3) && !sched_full(w.s, who, tenant, q.n_prompt, 0)) {
+				while ((c == 0 || live[c] < 3) && !sched_full(w.s, client, tenant, q.n_prompt, 0)) {
 					q.user_data = user_data++ * 16 + (uint64_t)c;
-					assert_int_equal(sched_admit(w.s, who, tenant, &q, w.now), 0);
+					assert_int_equal(sched_admit(w.s, client, tenant, &q, w.now), 0);
 					live[c]++;
 				}
 			}
@@ -123,7 +123,7 @@ static void test_shares(void **state)
 
 				served[c] += e->kind == SCHED_END ? (uint64_t)e->computed : 1;
 				live[c] -= e->kind == SCHED_END;
-				w.heard[i].who->room = 100000;
+				w.heard[i].client->room = 100000;
 			}
 			w.n_heard = 0;
 		}
@@ -152,7 +152,7 @@ static int begun_by(int client, int first, int n)
 
 		if (h->e.position != 20)         /* where each prompt here ends */
 			continue;
-		his += begun >= first && begun < first + n && h->who == &w.c[client];
+		his += begun >= first && begun < first + n && h->client == &w.c[client];
 		begun++;
 	}
 	assert_true(begun >= first + n);
@@ -251,7 +251,7 @@ static void test_ageing(void **state)
 				}
 			step();
 			for (int i = 0; i < w.n_heard; i++) {
-				int c = (int)(w.heard[i].who - w.c);
+				int c = (int)(w.heard[i].client - w.c);
 
 				served[c] += w.heard[i].e.kind == SCHED_END;
 				live[c] -= w.heard[i].e.kind == SCHED_END;
@@ -640,7 +640,7 @@ static void test_full_ring_gives_way(void **state)
 {
 	(void)state;
 	set_up();
-	w.cfg.ring_ns = 5000;
+	w.cfg.blocked_ns = 5000;
 	assert_int_equal(try_open(), 0);
 	w.c[0].room = 40;
 	for (uint64_t i = 0; i < 8; i++)

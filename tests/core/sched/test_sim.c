@@ -42,7 +42,7 @@
 #define LIVE      16
 #define SEQS      64             /* the most that any seed has */
 #define OVERTAKEN 300            /* times a waiting request may see a later one start; seen: 103 */
-#define RING_NS   20000
+#define BLOCKED_NS 20000
 #define HELD_NS   100000         /* time for which a full ring may hold a slot that others want; seen: 42,000 */
 #define TOPS_HERE 2
 #define TOPS_PER  4
@@ -117,17 +117,17 @@ static int32_t cost(int32_t n_top)
 	return 1 + (more + TOPS_PER - 1) / TOPS_PER;
 }
 
-static bool port_room(void *ctx, void *who, uint32_t n)
+static bool port_room(void *ctx, void *client, uint32_t n)
 {
-	struct client *c = who;
+	struct client *c = client;
 
 	(void)ctx;
 	return (uint32_t)(c->cap - c->used - c->reserved) >= n;
 }
 
-static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
+static uint32_t port_reserve(void *ctx, void *client, uint32_t least, uint32_t most)
 {
-	struct client *c = who;
+	struct client *c = client;
 	uint32_t room = (uint32_t)(c->cap - c->used - c->reserved), n = room < most ? room : most;
 
 	(void)ctx;
@@ -138,9 +138,9 @@ static uint32_t port_reserve(void *ctx, void *who, uint32_t least, uint32_t most
 	return n;
 }
 
-static void port_release(void *ctx, void *who, uint32_t n)
+static void port_release(void *ctx, void *client, uint32_t n)
 {
-	struct client *c = who;
+	struct client *c = client;
 
 	(void)ctx;
 	c->reserved -= (int32_t)n;
@@ -217,9 +217,9 @@ static void check_end(struct request *r, const struct sched_event *e)
 	r->live = false;
 }
 
-static void port_emit(void *ctx, void *who, const struct sched_event *e)
+static void port_emit(void *ctx, void *client, const struct sched_event *e)
 {
-	struct client *c = who;
+	struct client *c = client;
 	struct request *r = request_of(c, e->user_data);
 	int32_t n = e->kind == SCHED_END ? 1 : cost(e->n_top);
 
@@ -464,7 +464,7 @@ static void make_config(void)
 	sim.cfg.tenants = 3;
 	sim.cfg.ids_max = below(4) ? 20000 : 0;
 	sim.cfg.cmd_words = between(128, 1000);
-	sim.cfg.ring_ns = RING_NS;
+	sim.cfg.blocked_ns = BLOCKED_NS;
 	k->first_chunk = below(3) == 0;
 	k->fcfs = below(2);
 }
@@ -583,7 +583,7 @@ static void check_overtaking(void)
 		for (int32_t j = 0; j < s->n_seq; j++) {
 			const struct seq *p = &s->seq[j];
 
-			if (s->member[p->member].dry)
+			if (s->client_queue[p->client_queue].blocked)
 				sim.watch[j].overtaken = 0; /* its own reader has no room: not the others' fault */
 			else if (p->state == SEQ_WAITING && !p->started && p->order < q->order &&
 			    p->priority <= q->priority && ++sim.watch[j].overtaken > total.overtaken) {
@@ -603,10 +603,10 @@ static void check_rings(void)
 
 	for (int32_t i = 0; i < s->n_seq; i++) {
 		const struct seq *q = &s->seq[i];
-		const struct client *c = q->who;
+		const struct client *c = q->client;
 		uint64_t *since = &sim.watch[i].held_since;
 
-		if (q->state != SEQ_RUNNING || !wanted || !q->stuck_since || q->stuck_filled != s->filled[q->slot] ||
+		if (q->state != SEQ_RUNNING || !wanted || !q->blocked_since || q->blocked_filled != s->filled[q->slot] ||
 		    c->cap - c->used - c->reserved >= q->cost || !queue_room(s, q->have)) {
 			*since = 0;
 			continue;
@@ -694,7 +694,7 @@ static void test_seeds(void **state)
 			assert_true(total_ends[i] > 100);
 		assert_true(tokens > 1000 && scored > 1000 && total.late > 100 && total.preempted > 100);
 		assert_true(total.cached > 1000 && total.in > 100 && total.out > 100 && total.evicted > 100);
-		assert_true(total.held > 100 && total.overtaken > 3 && total.ring > RING_NS / 2);
+		assert_true(total.held > 100 && total.overtaken > 3 && total.ring > BLOCKED_NS / 2);
 	}
 	assert_int_equal(total_ends[4], 0);
 }
@@ -724,32 +724,32 @@ static const struct company companies[] = {
 struct answer { int32_t id[40], n; float logprob[40]; bool over; int32_t cached; };
 struct listener { struct answer a[2]; };        /* user_data 0, 1: the request; others are ignored */
 
-static bool hall_room(void *ctx, void *who, uint32_t n)
+static bool hall_room(void *ctx, void *client, uint32_t n)
 {
 	(void)ctx;
-	(void)who;
+	(void)client;
 	(void)n;
 	return true;
 }
 
-static uint32_t hall_reserve(void *ctx, void *who, uint32_t least, uint32_t most)
+static uint32_t hall_reserve(void *ctx, void *client, uint32_t least, uint32_t most)
 {
 	(void)ctx;
-	(void)who;
+	(void)client;
 	(void)least;
 	return most;
 }
 
-static void hall_release(void *ctx, void *who, uint32_t n)
+static void hall_release(void *ctx, void *client, uint32_t n)
 {
 	(void)ctx;
-	(void)who;
+	(void)client;
 	(void)n;
 }
 
-static void hall_emit(void *ctx, void *who, const struct sched_event *e)
+static void hall_emit(void *ctx, void *client, const struct sched_event *e)
 {
-	struct listener *l = who;
+	struct listener *l = client;
 	struct answer *a;
 
 	(void)ctx;
