@@ -494,7 +494,7 @@ int sr_gather(struct sr_token *t, const struct sr_record *r)
 		t->end = r->u.end;
 		return 1;
 	}
-	t->last = r->kind == SR_TOKEN ? r->last : 0;
+	t->last = r->last;
 	t->id = r->u.token.id;
 	t->index = r->u.token.index;
 	t->rank = r->u.token.rank;

@@ -102,12 +102,17 @@ static struct sr_shape shape_of(const struct host_config *cfg, const struct sr_s
 
 /* ---- handshake ------------------------------------------------------------------------------- */
 
-static bool all_zero(const uint8_t *p, size_t n)
+static bool all_zero(const void *p, size_t n)
 {
-	uint8_t any = 0;
+	const uint8_t *b = p;
+	uint64_t any = 0, word;
 
-	for (size_t i = 0; i < n; i++)
-		any |= p[i];
+	for (; n >= sizeof(word); n -= sizeof(word), b += sizeof(word)) {
+		memcpy(&word, b, sizeof(word));
+		any |= word;
+	}
+	while (n > 0)
+		any |= b[--n];
 	return !any;
 }
 
@@ -133,7 +138,7 @@ int host_hello(int fd, struct sr_hello *h)
 	if (n != sizeof(*h) || msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
 		return -ECONNRESET;
 	if (h->magic != SR_MAGIC || h->version != SR_VERSION ||
-	    !all_zero((const uint8_t *)h->zero, sizeof(h->zero)) || !name_ok(h->name, sizeof(h->name)))
+	    !all_zero(h->zero, sizeof(h->zero)) || !name_ok(h->name, sizeof(h->name)))
 		return -EPROTO;
 	return 0;
 }
@@ -278,18 +283,17 @@ static bool sampling_true(const struct sr_sampling *s)
 /* The prompt, then other kinds in rising order, each at most once, and nothing behind the last. */
 static bool spans_true(const struct sr_span *span)
 {
-	uint32_t before = 0;
+	uint32_t before = 0, i = 0;
 
-	for (uint32_t i = 0; i < SR_SPANS; i++) {
+	for (; i < SR_SPANS && span[i].kind; i++) {
 		const struct sr_span *s = &span[i];
 
-		if (s->zero || s->kind >= SR_SPAN_KINDS || (s->kind ? s->kind <= before : s->n != 0))
+		if (s->kind <= before || s->kind >= SR_SPAN_KINDS || s->zero || s->n < 1 ||
+		    s->n > sr_span_rules[s->kind].most)
 			return false;
-		if (s->kind && (s->n < 1 || s->n > sr_span_rules[s->kind].most))
-			return false;
-		before = s->kind ? s->kind : SR_SPAN_KINDS;
+		before = s->kind;
 	}
-	return span[0].kind == SR_SPAN_PROMPT;
+	return span[0].kind == SR_SPAN_PROMPT && all_zero(&span[i], (SR_SPANS - i) * sizeof(*span));
 }
 
 /* Check all of a record that needs no span's words.  q is our copy. */
@@ -439,7 +443,7 @@ int host_read(struct host_conn *c)
 	for (unsigned kind = SR_SPAN_PROMPT; kind < SR_SPAN_KINDS; kind++) {
 		r->list[kind].word = w;
 		w += r->list[kind].n;
-		if (!list_true(&r->list[kind], kind, c->host->cfg.model.vocab))
+		if (r->list[kind].n && !list_true(&r->list[kind], kind, c->host->cfg.model.vocab))
 			return r->error = -EINVAL;
 	}
 	return 0;

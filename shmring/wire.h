@@ -192,7 +192,7 @@ static inline int64_t sr_wire_bytes(const struct sr_wire_request *q, uint32_t ar
 {
 	uint64_t n = 0;
 
-	for (uint32_t i = 0; i < SR_SPANS; i++)
+	for (uint32_t i = 0; i < SR_SPANS && q->span[i].kind; i++)
 		n += sr_span_bytes(&q->span[i]);
 	return q->at % 4 || q->at > arena || n > arena - q->at ? -1 : (int64_t)n;
 }
