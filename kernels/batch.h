@@ -162,7 +162,7 @@ BATCH_RULE int32_t cut_runs(struct token_run *out, int32_t t, int32_t n, int32_t
 }
 
 /* The same number, without cutting. */
-BATCH_RULE int32_t n_runs(int32_t n, int32_t from, int32_t step)
+BATCH_RULE int32_t count_runs(int32_t n, int32_t from, int32_t step)
 {
 	return (from % step + n + step - 1) / step;
 }

@@ -11,7 +11,7 @@
  * pairs: one mma makes the even elements of the output and another the odd ones.
  *
  *	attend_one   a single token: the rows of one warp; all warps of a block divide the positions.  Long
- *	             sequences are divided among blocks too (the list of struct work); the last block to
+ *	             sequences are divided among blocks too (the list of struct attend_piece); the last block to
  *	             finish adds up the parts.
  *	attend_run   tokens of a prompt: the rows of four warps, which share all positions.  On Hopper
  *	             hopper_attend.cu does it for the head widths that it supports.
@@ -31,7 +31,8 @@ static const int ROPE_WARPS = 4;
 
 /* ---- angles ---------------------------------------------------------------------------------------- */
 
-static __global__ void angles_kernel(const struct batch_token *token, const float *freq, int32_t pairs, float size,
+static __global__ void angles_kernel(const struct batch_token *token, const float *freq, int32_t pairs,
+	float size,
                                      float2 *out)
 {
 	let_next_start();
@@ -51,10 +52,10 @@ void angles(struct dev *d, int T)
 	for (int32_t i = 0; i < d->m->n_kinds; i++) {
 		const struct sr_rope *r = &d->m->kind[i].rope;
 
-		if (r->dims && sr_rope_like(d->m, i) == i && !d->lost)
+		if (r->dims && sr_rope_like(d->m, i) == i && !d->fault.lost)
 			cuda_ok(d, start(angles_kernel, T, 32, 0, d->stream,
-				(const struct batch_token *)d->list.token, d->freq[i],
-				r->dims / 2, r->kind == SR_ROPE_YARN ? r->magnitude : 1.0f, d->angle[i]), "angles");
+				(const struct batch_token *)d->batch.list.token, d->act.freq[i],
+				r->dims / 2, r->kind == SR_ROPE_YARN ? r->magnitude : 1.0f, d->act.angle[i]), "angles");
 	}
 }
 
@@ -80,7 +81,7 @@ struct rope_args {
 /* The scale of an FP8 cache: stored element * scale = value. */
 static float scale_or_1(const struct dev *d, float scale)
 {
-	return d->kv_f8 && scale > 0 ? scale : 1;
+	return d->kv.f8 && scale > 0 ? scale : 1;
 }
 
 /* One warp normalizes and rotates head[E] into to[E]. */
@@ -155,9 +156,9 @@ void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct w
 	const struct sr_model *m = d->m;
 	struct rope_args a = {};
 
-	a.qkv = (bf16 *)d->place[P_QKV];
-	a.token = d->list.token;
-	a.angle = d->angle[kind - m->kind];
+	a.qkv = (bf16 *)d->act.place[P_QKV];
+	a.token = d->batch.list.token;
+	a.angle = d->act.angle[kind - m->kind];
 	a.dims = kind->rope.dims;
 	a.by_pairs = kind->rope.pairs;
 	a.qn = qn ? qn->vec : NULL;
@@ -168,26 +169,26 @@ void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct w
 	a.head_dim = kind->head_dim;
 	a.table = d->slots.table;
 	a.table_cap = d->slots.table_cap;
-	a.kv = d->kv;
-	a.f8 = d->kv_f8;
+	a.kv = d->kv.base;
+	a.f8 = d->kv.f8;
 	a.k_scale = scale_or_1(d, m->layer[l].k_scale);
 	a.v_scale = scale_or_1(d, m->layer[l].v_scale);
-	a.kv_half = d->kv_half;
+	a.kv_half = d->kv.half;
 	a.n_layers = m->n_layers;
 	a.layer = l;
-	if (!d->lost)
+	if (!d->fault.lost)
 		cuda_ok(d, start(rope_store_kernel, T, 32 * ROPE_WARPS,
 			ROPE_WARPS * (size_t)kind->head_dim * sizeof(float),
 			d->stream, a), "rope_store");
 }
 
-/* ---- attention: the work of a warp ---------------------------------------------------- */
+/* ---- attention: what a warp does ---------------------------------------------------- */
 
 struct attend_args {
 	const bf16 *qkv;
 	bf16 *out;
 	const struct batch_token *token;
-	const struct work *work;
+	const struct attend_piece *piece;
 	const struct token_run *run;
 	float *part;
 	uint32_t *joined;
@@ -409,7 +410,7 @@ template <int E, bool F8> struct one_shape {
 
 /* Adds the warps' results, in order of warps, into the output or into this block's part. */
 template <int E, bool F8> static __device__ void join(struct rows16<E> &w, float *shared,
-	const struct attend_args &a, const struct work &k, int g)
+	const struct attend_args &a, const struct attend_piece &k, int g)
 {
 	typedef one_shape<E, F8> S;
 	const int ROW = E + 2;
@@ -473,7 +474,8 @@ static __device__ bool last_to_join(uint32_t *joined, int32_t pieces, uint32_t *
 
 /* Adds a token's parts, in their order, into the output; a warp per query head.  Volatile, because other
  * blocks wrote them. */
-template <int E> static __device__ void add_parts(const struct attend_args &a, const struct work &k, int g)
+template <int E> static __device__ void add_parts(const struct attend_args &a, const struct attend_piece &k,
+	int g)
 {
 	const int EACH = (E + 31) / 32;
 	int lane = (int)threadIdx.x % 32;
@@ -505,7 +507,7 @@ template <int E> static __device__ void add_parts(const struct attend_args &a, c
 	}
 }
 
-/* grid: works, KV heads.  Warp w takes blocks of 16 positions w, w + WARPS, .. */
+/* grid: pieces, KV heads.  Warp w takes blocks of 16 positions w, w + WARPS, .. */
 template <int E, bool F8> static __global__ void __launch_bounds__(32 * one_shape<E, F8>::WARPS)
 attend_one(struct attend_args a)
 {
@@ -514,7 +516,7 @@ attend_one(struct attend_args a)
 	typedef one_shape<E, F8> S;
 	SHARED(shared);
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
-	struct work k = a.work[blockIdx.x];
+	struct attend_piece k = a.piece[blockIdx.x];
 	unsigned char *ring = shared + warp * S::STAGES * S::STAGE;
 	const int32_t *table;
 	int32_t from = k.from, j0, steps;
@@ -666,7 +668,7 @@ bool attend_prepare(struct dev *d)
 	if (!hopper_attend_prepare(d))
 		return false;
 #define ALLOW(W) if (d->m->kind[0].head_dim == W) \
-	return d->kv_f8 ? allow<W, true>(d) : allow<W, false>(d);
+	return d->kv.f8 ? allow<W, true>(d) : allow<W, false>(d);
 	EACH_WIDTH(ALLOW)
 #undef ALLOW
 	return false;
@@ -674,13 +676,13 @@ bool attend_prepare(struct dev *d)
 
 template <int E, bool F8> static void attend_as(struct dev *d, const struct attend_args &a)
 {
-	const struct step *s = &d->step;
+	const struct step *s = &d->batch.step;
 
-	if (s->n_works && !d->lost)
-		cuda_ok(d, start(attend_one<E, F8>, dim3((unsigned)s->n_works, (unsigned)a.n_kv_heads),
+	if (s->n_pieces && !d->fault.lost)
+		cuda_ok(d, start(attend_one<E, F8>, dim3((unsigned)s->n_pieces, (unsigned)a.n_kv_heads),
 			32 * one_shape<E, F8>::WARPS,
 			one_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, single tokens");
-	if (s->n_runs && !d->lost && !hopper_attends(d))
+	if (s->n_runs && !d->fault.lost && !hopper_attends(d))
 		cuda_ok(d, start(attend_run<E, F8>, dim3((unsigned)s->n_runs, (unsigned)a.n_kv_heads), 32 * RUN_WARPS,
 			run_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, runs");
 }
@@ -691,29 +693,29 @@ void attend(struct dev *d, int l, const struct sr_attn *kind, int T)
 	struct attend_args a = {};
 
 	(void)T;
-	a.qkv = (const bf16 *)d->place[P_QKV];
-	a.out = (bf16 *)d->place[P_A];
-	a.token = d->list.token;
-	a.work = d->list.work;
-	a.run = d->list.run;
-	a.part = d->part;
-	a.joined = d->joined;
+	a.qkv = (const bf16 *)d->act.place[P_QKV];
+	a.out = (bf16 *)d->act.place[P_A];
+	a.token = d->batch.list.token;
+	a.piece = d->batch.list.piece;
+	a.run = d->batch.list.run;
+	a.part = d->attend.part;
+	a.joined = d->attend.joined;
 	a.n_heads = kind->n_heads;
 	a.n_kv_heads = kind->n_kv_heads;
 	a.heads = kind->n_heads / kind->n_kv_heads;
 	a.table = d->slots.table;
 	a.table_cap = d->slots.table_cap;
-	a.kv = d->kv;
-	a.kv_half = d->kv_half;
+	a.kv = d->kv.base;
+	a.kv_half = d->kv.half;
 	a.n_layers = m->n_layers;
 	a.layer = l;
 	a.scale = kind->scale * scale_or_1(d, m->layer[l].k_scale);
 	a.v_scale = scale_or_1(d, m->layer[l].v_scale);
 	a.cap = kind->cap;
 	a.window = kind->window;
-	if (d->step.n_runs && !d->lost && hopper_attends(d))
+	if (d->batch.step.n_runs && !d->fault.lost && hopper_attends(d))
 		hopper_attend(d, l, kind);
-#define CALL(W) if (kind->head_dim == W) d->kv_f8 ? attend_as<W, true>(d, a) : attend_as<W, false>(d, a);
+#define CALL(W) if (kind->head_dim == W) d->kv.f8 ? attend_as<W, true>(d, a) : attend_as<W, false>(d, a);
 	EACH_WIDTH(CALL)
 #undef CALL
 }

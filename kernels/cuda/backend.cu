@@ -30,8 +30,8 @@ struct flight {                      /* a batch in flight */
 	struct sr_batch batch;
 	int state;
 	uint32_t turn;               /* value of signal->done when it has ended */
-	struct signal *signal;       /* pinned, as are chain and next */
-	int32_t *chain, *next;       /* [cmds] from step_fill() */
+	struct signal *signal;       /* pinned, as are first_cmd and next_cmd */
+	int32_t *first_cmd, *next_cmd; /* [cmds] from step_fill() */
 	uint64_t launched_ns;
 	cudaEvent_t ended;           /* for arm() */
 	int armed_fd;                /* eventfd that a driver thread writes at the end; -1: none */
@@ -68,13 +68,13 @@ static uint64_t now_ns(void)
 
 bool cuda_ok(struct dev *d, cudaError_t e, const char *what)
 {
-	if (e != cudaSuccess && !d->lost) {
-		d->lost = true;
-		d->why_code = e;
-		snprintf(d->why, sizeof(d->why), "%s: %s (%s)", what, cudaGetErrorString(e),
+	if (e != cudaSuccess && !d->fault.lost) {
+		d->fault.lost = true;
+		d->fault.code = e;
+		snprintf(d->fault.why, sizeof(d->fault.why), "%s: %s (%s)", what, cudaGetErrorString(e),
 			cudaGetErrorName(e));
 	}
-	return !d->lost;
+	return !d->fault.lost;
 }
 
 /* ---- memory layout -------------------------------------------------------------------- */
@@ -116,13 +116,13 @@ static void lay_products(struct sr_backend *b, struct cutter *c, size_t rows)
 	struct dev *d = &b->d;
 	size_t inputs = (size_t)d->shape.inputs;
 
-	d->few_part = (float *)cut(c, few_part_bytes(d), 1);
-	d->arrived_n = few_tiles(d->shape.outputs);
-	d->arrived = (uint32_t *)cut(c, d->arrived_n, sizeof(uint32_t));
-	d->ordered = any_weight(m, has_order) ? (bf16 *)cut(c, rows * inputs, sizeof(bf16)) : NULL;
-	if (d->capability >= 89 && !d->deterministic && any_weight(m, is_f8)) {
-		d->x8 = (uint32_t *)cut(c, rows * inputs, 1);
-		d->x8_scale = (float *)cut(c, rows, sizeof(float));
+	d->product.part = (float *)cut(c, product_part_bytes(d), 1);
+	d->product.n_arrived = product_tiles(d->shape.outputs);
+	d->product.arrived = (uint32_t *)cut(c, d->product.n_arrived, sizeof(uint32_t));
+	d->product.ordered = any_weight(m, has_order) ? (bf16 *)cut(c, rows * inputs, sizeof(bf16)) : NULL;
+	if (d->gpu.capability >= 89 && !d->deterministic && any_weight(m, is_f8)) {
+		d->product.x8 = (uint32_t *)cut(c, rows * inputs, 1);
+		d->product.x8_scale = (float *)cut(c, rows, sizeof(float));
 	}
 }
 
@@ -131,19 +131,20 @@ static void lay_lists(struct sr_backend *b, struct cutter *c)
 	const struct sr_limits *l = &b->lim;
 	const struct sr_attn *kind = &b->m.kind[0];
 	struct dev *d = &b->d;
-	struct lists *list = &d->list;
-	size_t rows = (size_t)l->rows, works = (size_t)most_works(d, l->rows);
+	struct lists *list = &d->batch.list;
+	size_t rows = (size_t)l->rows, pieces = (size_t)most_pieces(d, l->rows);
 
 	list->token = (struct batch_token *)cut(c, (size_t)l->tokens, sizeof(*list->token));
 	list->pick = (struct batch_pick *)cut(c, rows + (size_t)l->scores, sizeof(*list->pick));
-	list->work = (struct work *)cut(c, works, sizeof(*list->work));
+	list->piece = (struct attend_piece *)cut(c, pieces, sizeof(*list->piece));
 	list->run = (struct token_run *)cut(c, (size_t)most_runs(d, l), sizeof(*list->run));
 	list->row = (struct sr_row *)cut(c, rows, sizeof(*list->row));
 	list->token_of = (int32_t *)cut(c, rows, sizeof(int32_t));
 	list->pick_of = (int32_t *)cut(c, rows, sizeof(int32_t));
-	d->part = (float *)cut(c, works * (size_t)kind->n_heads, (size_t)(kind->head_dim + 2) * sizeof(float));
-	d->joined = (uint32_t *)cut(c, works * (size_t)kind->n_kv_heads, sizeof(uint32_t));
-	d->now = (struct now *)cut(c, 1, sizeof(*d->now));
+	d->attend.part = (float *)cut(c, pieces * (size_t)kind->n_heads,
+		(size_t)(kind->head_dim + 2) * sizeof(float));
+	d->attend.joined = (uint32_t *)cut(c, pieces * (size_t)kind->n_kv_heads, sizeof(uint32_t));
+	d->batch.current = (struct current_batch *)cut(c, 1, sizeof(*d->batch.current));
 }
 
 static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
@@ -154,20 +155,20 @@ static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 	size_t T = (size_t)b->lim.tokens, R = logit_rows(b), V = (size_t)m->n_vocab, rows = T > R ? T : R;
 
 	for (int p = P_X; p <= P_LOGITS; p++)
-		d->place[p] = cut(&c, (p == P_LOGITS ? R : rows) * (size_t)d->shape.width[p],
+		d->act.place[p] = cut(&c, (p == P_LOGITS ? R : rows) * (size_t)d->shape.width[p],
 			is_f32((enum place)p) ? sizeof(float) : sizeof(bf16));
 	for (int32_t i = 0; i < m->n_kinds; i++) {
 		size_t pairs = (size_t)m->kind[i].rope.dims / 2;
 		int32_t like = sr_rope_like(m, i);
 
-		d->freq[i] = like < i ? d->freq[like] : (float *)cut(&c, pairs, sizeof(float));
-		d->angle[i] = like < i ? d->angle[like] : (float2 *)cut(&c, T * pairs, sizeof(float2));
+		d->act.freq[i] = like < i ? d->act.freq[like] : (float *)cut(&c, pairs, sizeof(float));
+		d->act.angle[i] = like < i ? d->act.angle[like] : (float2 *)cut(&c, T * pairs, sizeof(float2));
 	}
-	d->work = (float *)cut(&c, R * V, sizeof(float));
-	d->count = (uint32_t *)cut(&c, R * V, sizeof(uint32_t));
+	d->draw.candidates = (float *)cut(&c, R * V, sizeof(float));
+	d->draw.count = (uint32_t *)cut(&c, R * V, sizeof(uint32_t));
 	lay_products(b, &c, rows);
-	d->hopper_work = hopper_work_bytes(d) ? (unsigned char *)cut(&c, hopper_work_bytes(d), 1) : NULL;
-	d->lt_work = d->use_lt ? cut(&c, LT_WORK, 1) : NULL;
+	d->product.hopper_work = hopper_work_bytes(d) ? (unsigned char *)cut(&c, hopper_work_bytes(d), 1) : NULL;
+	d->product.lt_work = d->product.use_lt ? cut(&c, LT_WORK, 1) : NULL;
 	lay_lists(b, &c);
 	b->staging = (unsigned char *)cut(&c, loader_staging(), 1);
 	return c.at;
@@ -194,8 +195,8 @@ static void lay_flight(struct sr_backend *b, struct flight *f, struct cutter *c)
 	const struct sr_limits *l = &b->lim;
 
 	batch_cut(&f->batch, l, c);
-	f->chain = (int32_t *)cut(c, (size_t)l->cmds, sizeof(*f->chain));
-	f->next = (int32_t *)cut(c, (size_t)l->cmds, sizeof(*f->next));
+	f->first_cmd = (int32_t *)cut(c, (size_t)l->cmds, sizeof(*f->first_cmd));
+	f->next_cmd = (int32_t *)cut(c, (size_t)l->cmds, sizeof(*f->next_cmd));
 	f->signal = (struct signal *)cut(c, 1, sizeof(*f->signal));
 }
 
@@ -205,15 +206,29 @@ static size_t lay_pinned(struct sr_backend *b, unsigned char *base)
 
 	for (int i = 0; i < FLIGHTS; i++)
 		lay_flight(b, &b->flight[i], &c);
-	b->d.heads = (struct head *)cut(&c, FLIGHTS, sizeof(*b->d.heads));
+	b->d.batch.submitted = (struct submission *)cut(&c, FLIGHTS, sizeof(*b->d.batch.submitted));
 	return c.at;
 }
 
 /* ---- plan ----------------------------------------------------------------------------- */
 
+static bool gpu_ok(struct dev *d, cudaError_t e, const char *verb)
+{
+	char what[32];
+
+	snprintf(what, sizeof(what), "%s GPU %d", verb, d->gpu.number);
+	return cuda_ok(d, e, what);
+}
+
+static int unusable(const struct dev *d, char *err, size_t errlen)
+{
+	return refuse(-ENODEV, err, errlen, "GPU %d cannot be used: %s", d->gpu.number, d->fault.why);
+}
+
 static int find_device(struct dev *d, char *err, size_t errlen)
 {
 	int n = 0, major = 0, minor = 0, processors = 0, shared_bytes = 0;
+	struct gpu *gpu = &d->gpu;
 	cudaError_t e = cudaGetDeviceCount(&n);
 
 	if (e != cudaSuccess || n < 1)
@@ -221,22 +236,22 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 			"no GPU can be used: %s; is the driver loaded and new enough? "
 			"--device cpu goes on without one",
 			e == cudaSuccess ? "there is none" : cudaGetErrorString(e));
-	if (!cuda_ok(d, cudaSetDevice(0), "use GPU 0") ||
-	    !cuda_ok(d, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "ask GPU 0") ||
-	    !cuda_ok(d, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0), "ask GPU 0") ||
-	    !cuda_ok(d, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0), "ask GPU 0") ||
-	    !cuda_ok(d, cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, 0),
-		"ask GPU 0") ||
-	    !cuda_ok(d, cudaDeviceGetPCIBusId(d->bus, sizeof(d->bus), 0), "ask GPU 0"))
-		return refuse(-ENODEV, err, errlen, "GPU 0 cannot be used: %s", d->why);
+	if (!gpu_ok(d, cudaSetDevice(gpu->number), "use") ||
+	    !gpu_ok(d, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu->number), "ask") ||
+	    !gpu_ok(d, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu->number), "ask") ||
+	    !gpu_ok(d, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu->number), "ask") ||
+	    !gpu_ok(d, cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+		gpu->number), "ask") ||
+	    !gpu_ok(d, cudaDeviceGetPCIBusId(gpu->bus, sizeof(gpu->bus), gpu->number), "ask"))
+		return unusable(d, err, errlen);
 	if (major < 8)
 		return refuse(-ENOTSUP, err, errlen,
-			"GPU 0 has compute capability %d.%d; 8.0 (Ampere) or later is needed",
-			major, minor);
-	d->processors = processors;
-	d->capability = 10 * major + minor;
-	d->shared_bytes = shared_bytes;
-	start_early = d->capability >= 90;
+			"GPU %d has compute capability %d.%d; 8.0 (Ampere) or later is needed",
+			gpu->number, major, minor);
+	gpu->processors = processors;
+	gpu->capability = 10 * major + minor;
+	gpu->shared_bytes = shared_bytes;
+	start_early = gpu->capability >= 90;
 	return 0;
 }
 
@@ -296,17 +311,17 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 		e = find_device(&b->d, err, errlen);
 	if (e)
 		return e;
-	b->d.kv_half = (size_t)BLOCK * (size_t)m->kind[0].head_dim;
-	b->d.kv_f8 = lim->kv_type == SR_KV_F8;
+	b->d.kv.half = (size_t)BLOCK * (size_t)m->kind[0].head_dim;
+	b->d.kv.f8 = lim->kv_type == SR_KV_F8;
 	b->d.deterministic = lim->deterministic;
-	b->d.null_slot = lim->slots;
+	b->d.batch.null_slot = lim->slots;
 	b->null_block = lim->n_blocks;
 	for (struct flight &f : b->flight)
 		f.armed_fd = -1;
-	b->d.use_lt = !lim->deterministic && lim->tokens > 64 && lt_there();
-	b->kv_block = (size_t)m->n_layers * (size_t)m->kind[0].n_kv_heads * 2 * b->d.kv_half *
-		(b->d.kv_f8 ? 1 : sizeof(bf16));
-	b->d.kv_block = b->kv_block;
+	b->d.product.use_lt = !lim->deterministic && lim->tokens > 64 && lt_there();
+	b->kv_block = (size_t)m->n_layers * (size_t)m->kind[0].n_kv_heads * 2 * b->d.kv.half *
+		(b->d.kv.f8 ? 1 : sizeof(bf16));
+	b->d.kv.block = b->kv_block;
 	return net_load(&cuda_ops, &b->d, NULL, m, err, errlen);
 }
 
@@ -321,12 +336,12 @@ static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr
 		return refuse(-ENOMEM, err, errlen, "no memory for a back end");
 	weights = prepare(b, m, lim, err, errlen);
 	if (weights >= 0 && !cuda_ok(&b->d, cudaMemGetInfo(&avail, &total), "ask for memory"))
-		weights = refuse(-ENODEV, err, errlen, "GPU 0 cannot be used: %s", b->d.why);
+		weights = unusable(&b->d, err, errlen);
 	if (weights >= 0) {
 		memset(out, 0, sizeof(*out));
 		out->weights = weights;
 		out->scratch = (int64_t)lay_scratch(b, NULL);
-		out->graphs = graph_bytes(&b->d, lim) + (b->d.use_lt ? LT_OWN : 0);
+		out->graphs = graph_bytes(&b->d, lim) + (b->d.product.use_lt ? LT_OWN : 0);
 		out->slots = (int64_t)lay_slots(b, NULL);
 		out->per_block = (int64_t)b->kv_block;
 		out->pinned = (int64_t)(lay_pinned(b, NULL) + loader_pinned(8192));
@@ -369,20 +384,21 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	lay_scratch(b, b->scratch);
 	lay_slots(b, b->slots);
 	lay_pinned(b, b->pinned);
-	d->arena_at = d->arena = b->weights;
-	d->arena_end = d->arena + weights;
-	d->kv = b->kv;
-	d->kv_rows = ((int64_t)b->lim.n_blocks + 1) * b->m.n_layers * b->m.kind[0].n_kv_heads * 2 * BLOCK;
+	d->store.at = d->store.base = b->weights;
+	d->store.end = d->store.base + weights;
+	d->kv.base = b->kv;
+	d->kv.rows = ((int64_t)b->lim.n_blocks + 1) * b->m.n_layers * b->m.kind[0].n_kv_heads * 2 * BLOCK;
 	return cuda_ok(d, cudaMemsetAsync(b->slots, 0, slots, d->stream), "clear the slots") &&
-	       cuda_ok(d, cudaMemcpyAsync(table_of(&d->slots, d->null_slot), &b->null_block,
+	       cuda_ok(d, cudaMemcpyAsync(table_of(&d->slots, d->batch.null_slot), &b->null_block,
 			sizeof(b->null_block), cudaMemcpyHostToDevice, d->stream), "the table of the null slot") &&
-	       cuda_ok(d, cudaMemsetAsync(d->now, 0, sizeof(*d->now), d->stream), "clear the count of batches") &&
-	       cuda_ok(d, cudaMemsetAsync(d->joined, 0, (size_t)most_works(d, b->lim.rows) *
+	       cuda_ok(d, cudaMemsetAsync(d->batch.current, 0, sizeof(*d->batch.current), d->stream),
+			"clear the count of batches") &&
+	       cuda_ok(d, cudaMemsetAsync(d->attend.joined, 0, (size_t)most_pieces(d, b->lim.rows) *
 			(size_t)b->m.kind[0].n_kv_heads * sizeof(uint32_t), d->stream), "clear counts of pieces") &&
-	       cuda_ok(d, cudaMemsetAsync(d->count, 0, logit_rows(b) * (size_t)b->m.n_vocab * sizeof(uint32_t),
-			d->stream), "clear counts") &&
-	       cuda_ok(d, cudaMemsetAsync(d->arrived, 0, d->arrived_n * sizeof(uint32_t), d->stream),
-			"clear counts of tiles") &&
+	       cuda_ok(d, cudaMemsetAsync(d->draw.count, 0, logit_rows(b) * (size_t)b->m.n_vocab *
+			sizeof(uint32_t), d->stream), "clear counts") &&
+	       cuda_ok(d, cudaMemsetAsync(d->product.arrived, 0, d->product.n_arrived * sizeof(uint32_t),
+			d->stream), "clear counts of tiles") &&
 	       matmul_prepare(d) && attend_prepare(d);
 }
 
@@ -396,7 +412,7 @@ static bool send_frequencies(struct sr_backend *b)
 			continue;
 		assert(n <= sizeof(b->freq[i]) / sizeof(b->freq[i][0]));
 		sr_rope_freq(&b->m.kind[i].rope, b->freq[i]);
-		if (!cuda_ok(&b->d, cudaMemcpyAsync(b->d.freq[i], b->freq[i], n * sizeof(b->freq[i][0]),
+		if (!cuda_ok(&b->d, cudaMemcpyAsync(b->d.act.freq[i], b->freq[i], n * sizeof(b->freq[i][0]),
 				cudaMemcpyHostToDevice, b->d.stream), "rope frequencies"))
 			return false;
 	}
@@ -422,7 +438,7 @@ static int load_weights(struct sr_backend *b, const struct sr_source *src, char 
 
 	err[0] = 0;
 	if (!loader_create(&b->d, src, b->staging, err, errlen))
-		return err[0] ? -EIO : refuse(-ENOMEM, err, errlen, "weights cannot be loaded: %s", b->d.why);
+		return err[0] ? -EIO : refuse(-ENOMEM, err, errlen, "weights cannot be loaded: %s", b->d.fault.why);
 	n = net_load(&cuda_ops, &b->d, &b->net, &b->m, err, errlen);
 	if (n >= 0)
 		who_feeds(b);
@@ -457,15 +473,15 @@ static void close_backend(struct sr_backend *b)
 		if (stream)
 			cuda_ok(d, cudaStreamDestroy(stream), "close");
 	xid_close(b->xid);
-	free(d->tail);
+	free(d->batch.last_cmd);
 	free((void *)b->m.layer);
 	free(b);
 }
 
 static int device_error(const struct sr_backend *b, char *err, size_t errlen)
 {
-	return refuse(b->d.why_code == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, err, errlen, "GPU 0: %s",
-		b->d.why);
+	return refuse(b->d.fault.code == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, err, errlen, "GPU %d: %s",
+		b->d.gpu.number, b->d.fault.why);
 }
 
 static int open_backend(struct sr_backend **out, const struct sr_model *m, const struct sr_source *src,
@@ -483,8 +499,8 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 		return (int)weights;
 	}
 	b->m.layer = (struct sr_layer *)malloc((size_t)m->n_layers * sizeof(*m->layer));
-	b->d.tail = (struct tail *)calloc((size_t)lim->slots + 1, sizeof(*b->d.tail));
-	if (!b->m.layer || !b->d.tail)
+	b->d.batch.last_cmd = (struct last_cmd *)calloc((size_t)lim->slots + 1, sizeof(*b->d.batch.last_cmd));
+	if (!b->m.layer || !b->d.batch.last_cmd)
 		e = refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers and %d slots", m->n_layers,
 			lim->slots);
 	if (!e) {
@@ -502,7 +518,7 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 		close_backend(b);
 		return e;
 	}
-	b->xid = xid_watch(b->d.bus);
+	b->xid = xid_watch(b->d.gpu.bus);
 	*out = b;
 	return 0;
 }
@@ -513,7 +529,7 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 static void copy_blocks(struct sr_backend *b, const struct sr_batch *a)
 {
 	for (int out = 1; out >= 0; out--) {
-		for (int32_t i = 0; i < a->n_copies && !b->d.lost; i++) {
+		for (int32_t i = 0; i < a->n_copies && !b->d.fault.lost; i++) {
 			const struct sr_copy *c = &a->copy[i];
 			unsigned char *dev = b->kv + (size_t)c->device * b->kv_block;
 			unsigned char *host = b->host_kv + (size_t)c->host * b->kv_block;
@@ -541,7 +557,8 @@ static int lost(struct sr_backend *b)
 
 		if (xid)
 			snprintf(number, sizeof(number), "; Xid %d (NVIDIA lists what each means)", xid);
-		fprintf(stderr, "slipring-cuda: GPU 0 (%s) is lost: %s%s\n", b->d.bus, b->d.why, number);
+		fprintf(stderr, "slipring-cuda: GPU %d (%s) is lost: %s%s\n", b->d.gpu.number, b->d.gpu.bus,
+			b->d.fault.why, number);
 		b->said = true;
 	}
 	return -EIO;
@@ -551,7 +568,7 @@ void batch_empty(struct sr_backend *b)
 {
 	struct flight *f = &b->flight[0];
 
-	step_fill(&b->d, &f->batch, &b->lim, f->chain, f->next, f->signal);
+	step_fill(&b->d, &f->batch, &b->lim, f->first_cmd, f->next_cmd, f->signal);
 }
 
 void batch_compute(struct sr_backend *b)
@@ -559,9 +576,10 @@ void batch_compute(struct sr_backend *b)
 	struct dev *d = &b->d;
 
 	step_begin(d);
-	if (d->step.n_tokens && !d->lost) {
-		angles(d, d->step.n_tokens);
-		forward(&cuda_ops, d, &b->net, d->step.n_tokens, d->step.n_picks, (int)logit_rows(b), NULL, NULL);
+	if (d->batch.step.n_tokens && !d->fault.lost) {
+		angles(d, d->batch.step.n_tokens);
+		forward(&cuda_ops, d, &b->net, d->batch.step.n_tokens, d->batch.step.n_picks, (int)logit_rows(b),
+			NULL, NULL);
 	}
 	step_end(d);
 }
@@ -574,16 +592,16 @@ static int launch(struct sr_backend *b, int32_t i)
 	assert(i >= 0 && i < FLIGHTS && f->state != LAUNCHED);
 	f->launched_ns = now_ns();
 	__atomic_store_n(&f->armed_fd, -1, __ATOMIC_RELAXED);
-	step_fill(d, &f->batch, &b->lim, f->chain, f->next, f->signal);
-	f->turn = d->turn;
+	step_fill(d, &f->batch, &b->lim, f->first_cmd, f->next_cmd, f->signal);
+	f->turn = d->batch.turn;
 	roof_count(d, &f->batch);
 	copy_blocks(b, &f->batch);
 	if (!graph_launch(d, &f->batch))
 		batch_compute(b);
-	if (!d->lost)
+	if (!d->fault.lost)
 		cuda_ok(d, cudaEventRecord(f->ended, d->stream), "the end of a batch");
 	f->state = LAUNCHED;
-	return d->lost ? lost(b) : 0;
+	return d->fault.lost ? lost(b) : 0;
 }
 
 /* Results are written before the word. */
@@ -606,12 +624,12 @@ static int poll_batch(struct sr_backend *b, int32_t i)
 		f->batch.end_ns = b->ended_ns = now_ns();
 		return 1;
 	}
-	if (!b->d.lost && ++b->looks % LOOKS == 0) {
+	if (!b->d.fault.lost && ++b->looks % LOOKS == 0) {
 		e = cudaStreamQuery(b->d.stream);
 		if (e != cudaErrorNotReady)
 			cuda_ok(&b->d, e, "compute");
 	}
-	return b->d.lost ? lost(b) : 0;
+	return b->d.fault.lost ? lost(b) : 0;
 }
 
 /* Runs in a driver thread.  It is called for a lost device too, unlike a function of cudaLaunchHostFunc. */
@@ -631,7 +649,7 @@ static int arm(struct sr_backend *b, int32_t i, int fd)
 	struct dev *d = &b->d;
 
 	assert(i >= 0 && i < FLIGHTS);
-	if (d->lost)
+	if (d->fault.lost)
 		return -EIO;
 	if (f->armed_fd == fd)
 		return 0;
@@ -651,7 +669,7 @@ void put(struct dev *d, enum place p, const float *from, int T)
 
 	for (size_t i = 0; i < n; i++)
 		half[i] = bf16_of(from[i]);
-	cuda_ok(d, cudaMemcpyAsync(d->place[p], is_f32(p) ? (const void *)from : half,
+	cuda_ok(d, cudaMemcpyAsync(d->act.place[p], is_f32(p) ? (const void *)from : half,
 		n * (is_f32(p) ? 4 : 2),
 		cudaMemcpyHostToDevice, d->stream), "put");
 	cuda_ok(d, cudaStreamSynchronize(d->stream), "put");
@@ -663,7 +681,7 @@ void get(struct dev *d, enum place p, float *to, int T)
 	size_t n = (size_t)T * (size_t)d->shape.width[p];
 	bf16 *half = (bf16 *)malloc(n * sizeof(*half));
 
-	cuda_ok(d, cudaMemcpyAsync(is_f32(p) ? (void *)to : half, d->place[p], n * (is_f32(p) ? 4 : 2),
+	cuda_ok(d, cudaMemcpyAsync(is_f32(p) ? (void *)to : half, d->act.place[p], n * (is_f32(p) ? 4 : 2),
 		cudaMemcpyDeviceToHost, d->stream), "get");
 	cuda_ok(d, cudaStreamSynchronize(d->stream), "get");
 	for (size_t i = 0; i < n && !is_f32(p); i++)

@@ -7,8 +7,8 @@
  *	weights.cu   weights from files to the device; pack.cu converts them to the stored form
  *	rows.cu      embed, norms, activation: a block per row
  *	matmul.cu    products, on tensor cores: which kernel does which, and many rows
- *	few.cu       products of up to 64 rows; packed_few.cu, packed_many.cu: 4- and 8-bit weights
- *	hopper_many.cu, hopper_attend.cu  products of many rows, attention of runs, for sm_90a
+ *	dense_few_rows.cu       products of up to 64 rows; packed_few_rows.cu, packed_many_rows.cu: 4- and 8-bit weights
+ *	hopper_many_rows.cu, hopper_attend.cu  products of many rows, attention of runs, for sm_90a
  *	lt.cu        products of many rows by cuBLASLt, if that is installed
  *	attend.cu    rope and KV store; attention of single tokens and of runs
  *	sample.cu    from logits to a token
@@ -72,46 +72,47 @@ struct signal {
 };
 
 /* A batch before it begins: the data from core, all in pinned memory. */
-struct head {
-	int32_t n_rows, n_chains;
+struct submission {
+	int32_t n_rows, n_cmd_slots;
 	const struct sr_row *row;
 	const int32_t *token;
 	const struct sr_cmd *cmd;
 	const uint32_t *word;
-	const int32_t *chain, *next; /* the first command of each slot; the next of the same slot, or -1 */
+	const int32_t *first_cmd, *next_cmd; /* of each slot; of the same slot, or -1 */
 	struct sr_result *result;
 	struct sr_top *top;
 	struct signal *signal;
 };
 
 /* The batch being computed, on the device. */
-struct now {
-	uint32_t turn;               /* batches that have ended; the current head is heads[turn % FLIGHTS] */
+struct current_batch {
+	uint32_t turn;               /* batches that have ended; this one is submitted[turn % FLIGHTS] */
 	struct sr_result *result;
 	struct sr_top *top;
 	struct signal *signal;
 };
 
-struct work {                        /* the query of one token against positions from .. to-1 */
+struct attend_piece {                        /* the query of one token against positions from .. to-1 */
 	int32_t t;                   /* -1: padding */
 	int32_t from, to;
-	int32_t first, pieces;       /* of this token: works first .. first + pieces - 1 */
+	int32_t first, pieces;       /* of this token: first .. first + pieces - 1 */
 };
 
 /* The output of begin_kernel.  Its addresses are the same for every batch, so that graphs can hold them. */
 struct lists {
 	struct batch_token *token;   /* [tokens]; an id may be SR_LAST */
 	struct batch_pick *pick;     /* [rows + scores] */
-	struct work *work;           /* [most_works] */
+	struct attend_piece *piece;  /* [most_pieces] */
 	struct token_run *run;       /* [most_runs]; t -1: padding */
 	struct sr_row *row;          /* [rows], a copy */
 	int32_t *token_of, *pick_of; /* [rows] the first token and pick of each row */
 };
 
 /* The counts that the kernels are launched for: those of the batch, or those of a graph. */
-struct step { int32_t n_tokens, n_picks, n_works, n_runs, n_chains; };
+/* n_cmd_slots: slots that have commands. */
+struct step { int32_t n_tokens, n_picks, n_pieces, n_runs, n_cmd_slots; };
 
-struct tail { uint32_t turn; int32_t cmd; };
+struct last_cmd { uint32_t turn; int32_t cmd; }; /* of a slot, in the batch of a turn */
 
 /* ---- a slot -------------------------------------------------------------------------------------- */
 
@@ -156,62 +157,101 @@ struct roof {
 	int32_t windows, window;         /* number of layers with a window; the longest window */
 };
 
-struct dev {
-	struct sr_backend *b;
-	const struct sr_model *m;
-	cudaStream_t stream;
+/* Which GPU this is, and what it can do. */
+struct gpu {
+	int number;                  /* the driver's, from 0 */
 	int32_t processors;
-	bool deterministic;          /* one kernel for any number of rows; a single token is a run of one */
-	bool use_lt;                 /* cuBLASLt for products of many rows */
 	int32_t capability;          /* 80, 89, 90, .. */
 	int32_t shared_bytes;        /* of a multiprocessor */
 	char bus[32];                /* PCI address */
-	bool lost;                   /* a call has failed, so all later ones would */
-	cudaError_t why_code;
+};
+
+/* The first call that failed; all later ones would. */
+struct fault {
+	bool lost;
+	cudaError_t code;
 	char why[256];
+};
 
-	unsigned char *arena, *arena_at, *arena_end; /* weights */
-	struct weight *weights;
+/* Where weights lie. */
+struct weight_store {
+	unsigned char *base, *at, *end; /* all of it; up to `at` it is in use */
+	struct weight *list;
 	struct loader *loader;       /* used during open; weights_free() frees it */
+};
 
+struct activations {
 	void  *place[P_LOGITS + 1];
-	struct rank_shape shape;     /* with the elements of a row of each place */
 	float *freq[SR_KINDS];       /* [dims / 2]; kinds that rotate alike share them */
 	float2 *angle[SR_KINDS];     /* [tokens][dims / 2] cos, sin; likewise */
-	float *part;                 /* [most_works][n_heads][head_dim + 2]: o, then max and sum */
-	uint32_t *joined;            /* [most_works][n_kv_heads] finished pieces of a token; 0 between kernels */
-	float    *work;              /* [logit_rows][n_vocab] */
-	uint32_t *count;             /* [logit_rows][n_vocab], all zero between kernels */
+};
 
+/* Pieces of a token's attention, until they are added up. */
+struct attend_sums {
+	float *part;                 /* [most_pieces][n_heads][head_dim + 2]: o, then max and sum */
+	uint32_t *joined;            /* [most_pieces][n_kv_heads] finished pieces of a token; 0 between kernels */
+};
+
+/* Where tokens are drawn. */
+struct draw_space {
+	float    *candidates;        /* [logit_rows][n_vocab] */
+	uint32_t *count;             /* [logit_rows][n_vocab], all zero between kernels */
+};
+
+/* What products need besides x, w and y. */
+struct products {
+	bool use_lt;                 /* cuBLASLt for products of many rows */
 	struct lt *lt;               /* NULL: not in use */
 	void *lt_work;               /* LT_WORK bytes */
-	float *few_part;             /* few_part_bytes(): sums over parts of tiles */
-	uint32_t *arrived;           /* [arrived_n], one per tile; zero between kernels */
-	size_t arrived_n;
+	float *part;                 /* product_part_bytes(): sums over parts of tiles */
+	uint32_t *arrived;           /* [n_arrived], one per tile; zero between kernels */
+	size_t n_arrived;
 	unsigned char *hopper_work;  /* hopper_work_bytes(); NULL: not in use */
 	uint32_t *x8;                /* [tokens][widest / 4] in e4m3; NULL: not needed */
 	float *x8_scale;             /* [tokens] */
 	const struct weight *made_for; /* x is already in the 8 bits or the order that this weight reads; or
 	                                  NULL */
-	const struct weight *after;  /* the product that reads this operation's output, see struct weight */
+	const struct weight *reader; /* the product that reads this operation's output, see weight.feeds */
 	bf16 *ordered;               /* [tokens][widest], x in a weight's order; NULL: no weight has an order */
+};
 
-	unsigned char *kv;
-	bool kv_f8;                  /* e4m3; false: bf16 */
-	size_t kv_half;              /* elements of K of one block and head */
-	size_t kv_block;             /* bytes, over all layers */
-	struct roof roof;
-	int64_t kv_rows;             /* rows of one head's width: of all blocks, K and V */
+struct kv_pool {
+	unsigned char *base;
+	bool f8;                     /* e4m3; false: bf16 */
+	size_t half;                 /* elements of K of one block and head */
+	size_t block;                /* bytes, over all layers */
+	int64_t rows;                /* rows of one head's width: of all blocks, K and V */
+};
 
-	struct slots slots;
-	int32_t null_slot;           /* of padding; its table has only the null block */
-	struct tail *tail;           /* [slots + 1] on the host, used while commands are chained */
+/* From what core submitted to the lists of the kernels (step.cu). */
+struct batches {
 	uint32_t turn;               /* batches launched */
-	struct head *heads;          /* [FLIGHTS] pinned */
-	struct now *now;
+	struct submission *submitted; /* [FLIGHTS] pinned */
+	struct current_batch *current;
 	struct lists list;
 	struct step step;            /* of the launch in progress */
+	struct last_cmd *last_cmd;   /* [slots + 1] on the host, used while commands are linked */
+	int32_t null_slot;           /* of padding; its table has only the null block */
 	struct graphs *graphs;       /* NULL: none */
+};
+
+struct dev {
+	struct sr_backend *b;
+	const struct sr_model *m;
+	struct rank_shape shape;     /* with the elements of a row of each place */
+	cudaStream_t stream;
+	bool deterministic;          /* one kernel for any number of rows; a single token is a run of one */
+	struct gpu gpu;
+	struct fault fault;
+	struct weight_store store;
+	struct activations act;
+	struct attend_sums attend;
+	struct draw_space draw;
+	struct products product;
+	struct kv_pool kv;
+	struct slots slots;
+	struct batches batch;
+	struct roof roof;
 };
 
 static inline __host__ __device__ size_t kv_at(size_t half, int32_t n_layers, int32_t n_kv_heads,
@@ -224,17 +264,17 @@ static inline __host__ __device__ size_t kv_at(size_t half, int32_t n_layers, in
 bool cuda_ok(struct dev *d, cudaError_t e, const char *what);
 
 /* step.cu */
-int32_t most_works(const struct dev *d, int32_t singles);            /* an upper bound */
+int32_t most_pieces(const struct dev *d, int32_t singles);            /* an upper bound */
 int32_t most_runs(const struct dev *d, const struct sr_limits *l);
-void step_fill(struct dev *d, const struct sr_batch *b, const struct sr_limits *l, int32_t *chain,
-	int32_t *next, struct signal *s);
+void step_fill(struct dev *d, const struct sr_batch *b, const struct sr_limits *l, int32_t *first_cmd,
+	int32_t *next_cmd, struct signal *s);
 void step_begin(struct dev *d);
 void step_end(struct dev *d);
 
 /* backend.cu */
 void batch_empty(struct sr_backend *b);      /* makes the next batch one of padding only */
 void batch_compute(struct sr_backend *b);    /* from its first to its last kernel, for the counts in
-                                                d->step */
+                                                d->batch.step */
 
 /* roof.cu */
 bool roof_measure(struct dev *d, const struct net *n, const struct sr_limits *l, unsigned char *host_kv);
@@ -268,21 +308,21 @@ bool pack_rows(struct dev *d, const struct piece *p, const unsigned char *data);
 /* Products.  T is at most 64 in the *_few functions; `rows` chooses how they compute. */
 #define FEW_ROWS 64
 const bf16 *in_order(struct dev *d, const bf16 *x, const struct weight *w, int T);
-void packed_few(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows);
+void packed_few_rows(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows);
 /* made: x8 already holds x. */
-void packed_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, bool made);
+void packed_many_rows(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, bool made);
 bool hopper_attends(const struct dev *d);    /* true: it does the runs of this model */
 int32_t hopper_attend_rows(void);            /* (token, query head) pairs per piece of a run, if it does */
 void hopper_attend(struct dev *d, int l, const struct sr_attn *kind);
 /* Returns false if it cannot do this product. */
-bool hopper_many(struct dev *d, void *y, bool f32, const void *x, const struct weight *w, int T);
+bool hopper_many_rows(struct dev *d, void *y, bool f32, const void *x, const struct weight *w, int T);
 size_t hopper_work_bytes(const struct dev *d);
 size_t packed_part_bytes(const struct dev *d);
-void dense_few(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows);
-void dense_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T);
-size_t few_part_bytes(const struct dev *d);  /* enough for any product of few rows */
-size_t few_tiles(int32_t N);                 /* an upper bound for such a product */
-bool few_prepare(struct dev *d);
+void dense_few_rows(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows);
+void dense_many_rows(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T);
+size_t product_part_bytes(const struct dev *d);  /* enough for any product of few rows */
+size_t product_tiles(int32_t N);                 /* an upper bound for such a product */
+bool dense_few_rows_prepare(struct dev *d);
 
 /* The operations of the forward pass. */
 void embed(struct dev *, const struct weight *, float, int);
@@ -300,9 +340,9 @@ void get(struct dev *, enum place, float *, int);
 
 /* Raise the limits of shared memory; once, at open. */
 bool matmul_prepare(struct dev *d);
-bool packed_few_prepare(struct dev *d);
-bool packed_many_prepare(struct dev *d);
-bool hopper_many_prepare(struct dev *d);
+bool packed_few_rows_prepare(struct dev *d);
+bool packed_many_rows_prepare(struct dev *d);
+bool hopper_many_rows_prepare(struct dev *d);
 bool hopper_attend_prepare(struct dev *d);
 bool attend_prepare(struct dev *d);
 bool attend_width(int32_t E);        /* true: a kernel exists for heads of width E */
@@ -310,7 +350,7 @@ bool attend_width(int32_t E);        /* true: a kernel exists for heads of width
 /* True if the producer of x should itself write FP8, because only the product with w reads x. */
 static inline bool wants_x8(const struct dev *d, const struct weight *w, int T)
 {
-	return d->x8 && T > FEW_ROWS && w && w->held == HELD_W8;
+	return d->product.x8 && T > FEW_ROWS && w && w->held == HELD_W8;
 }
 
 static inline bool is_f32(enum place p)

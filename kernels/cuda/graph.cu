@@ -59,8 +59,8 @@ static struct step step_of(const struct dev *d, int32_t size)
 	if (d->deterministic)
 		s.n_runs = size;
 	else
-		s.n_works = most_works(d, size);
-	s.n_chains = size < COMMAND_BLOCKS ? size : COMMAND_BLOCKS;
+		s.n_pieces = most_pieces(d, size);
+	s.n_cmd_slots = size < COMMAND_BLOCKS ? size : COMMAND_BLOCKS;
 	return s;
 }
 
@@ -69,7 +69,7 @@ static struct step step_of(const struct dev *d, int32_t size)
 static bool rehearse(struct dev *d, int32_t size)
 {
 	batch_empty(d->b);
-	d->step = step_of(d, size);
+	d->batch.step = step_of(d, size);
 	batch_compute(d->b);
 	return cuda_ok(d, cudaStreamSynchronize(d->stream), "compute a step of padding");
 }
@@ -80,15 +80,15 @@ static bool capture(struct dev *d, int32_t size, cudaGraphExec_t *out)
 
 	if (!cuda_ok(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "capture a graph"))
 		return false;
-	d->step = step_of(d, size);
+	d->batch.step = step_of(d, size);
 	batch_compute(d->b);
 	cuda_ok(d, cudaStreamEndCapture(d->stream, &graph), "capture a graph"); /* ends the capture after an
 	                                                                           error, too */
-	if (!d->lost && cuda_ok(d, cudaGraphInstantiate(out, graph, 0), "instantiate a graph"))
+	if (!d->fault.lost && cuda_ok(d, cudaGraphInstantiate(out, graph, 0), "instantiate a graph"))
 		cuda_ok(d, cudaGraphUpload(*out, d->stream), "bring a graph to the device");
 	if (graph)
 		cuda_ok(d, cudaGraphDestroy(graph), "free a captured graph");
-	return !d->lost;
+	return !d->fault.lost;
 }
 
 static uint64_t now_ns(void)
@@ -106,7 +106,7 @@ bool graph_capture(struct dev *d, const struct sr_limits *l)
 
 	if (!g)
 		return cuda_ok(d, cudaErrorMemoryAllocation, "a table of graphs");
-	d->graphs = g;
+	d->batch.graphs = g;
 	g->n = graph_sizes(l, g->size);
 	for (int32_t i = 0; i < g->n; i++) {
 		if (!rehearse(d, g->size[i]) || !capture(d, g->size[i], &g->exec[i]))
@@ -121,11 +121,11 @@ bool graph_capture(struct dev *d, const struct sr_limits *l)
 
 bool graph_launch(struct dev *d, const struct sr_batch *b)
 {
-	const struct graphs *g = d->graphs;
-	const struct step *s = &d->step;
+	const struct graphs *g = d->batch.graphs;
+	const struct step *s = &d->batch.step;
 	int32_t i = 0;
 
-	if (!g || d->lost || s->n_tokens != b->n_rows || s->n_picks < 1)
+	if (!g || d->fault.lost || s->n_tokens != b->n_rows || s->n_picks < 1)
 		return false;
 	while (i < g->n && (g->size[i] < s->n_tokens || g->size[i] < s->n_picks))
 		i++;
@@ -137,11 +137,11 @@ bool graph_launch(struct dev *d, const struct sr_batch *b)
 
 void graph_free(struct dev *d)
 {
-	struct graphs *g = d->graphs;
+	struct graphs *g = d->batch.graphs;
 
 	for (int32_t i = 0; g && i < g->n; i++)
 		if (g->exec[i])
 			cuda_ok(d, cudaGraphExecDestroy(g->exec[i]), "close");
 	free(g);
-	d->graphs = NULL;
+	d->batch.graphs = NULL;
 }

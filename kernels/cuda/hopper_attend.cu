@@ -21,7 +21,7 @@
  *
  *            Beyond the last position a block holds arbitrary data, and 0 times that may be NaN.  So the last
  *            blocks of V are copied by threads, with zeros.  Scores there are overwritten in any case.
- * Ring       As in hopper_many.cu.  K and V have separate barriers: K's stage is free after the scores.
+ * Ring       As in hopper_many_rows.cu.  K and V have separate barriers: K's stage is free after the scores.
  */
 #include "device.cuh"
 #include "hopper.cuh"
@@ -389,7 +389,7 @@ bool hopper_attends(const struct dev *d)
 {
 	int32_t E = d->m->kind[0].head_dim;
 
-	return can_hopper(d->capability) && !d->deterministic && !d->kv_f8 && (E == 64 || E == 128);
+	return can_hopper(d->gpu.capability) && !d->deterministic && !d->kv.f8 && (E == 64 || E == 128);
 }
 
 int32_t hopper_attend_rows(void)
@@ -408,16 +408,16 @@ void hopper_attend(struct dev *d, int l, const struct sr_attn *kind)
 {
 	const struct sr_model *m = d->m;
 	struct run_args a = {};
-	dim3 grid((unsigned)d->step.n_runs, (unsigned)kind->n_kv_heads);
+	dim3 grid((unsigned)d->batch.step.n_runs, (unsigned)kind->n_kv_heads);
 
-	if (!cuda_ok(d, tensor_map(&a.map, true, d->kv, kind->head_dim, d->kv_rows, BLOCK),
+	if (!cuda_ok(d, tensor_map(&a.map, true, d->kv.base, kind->head_dim, d->kv.rows, BLOCK),
 			"describe the KV cache"))
 		return;
-	a.qkv = (const bf16 *)d->place[P_QKV];
-	a.kv = (const bf16 *)d->kv;
-	a.out = (bf16 *)d->place[P_A];
-	a.token = d->list.token;
-	a.run = d->list.run;
+	a.qkv = (const bf16 *)d->act.place[P_QKV];
+	a.kv = (const bf16 *)d->kv.base;
+	a.out = (bf16 *)d->act.place[P_A];
+	a.token = d->batch.list.token;
+	a.run = d->batch.list.run;
 	a.table = d->slots.table;
 	a.table_cap = d->slots.table_cap;
 	a.n_layers = m->n_layers;

@@ -112,12 +112,12 @@ bool lt_there(void)
 
 static bool lt_ok(struct dev *d, int status, const char *call)
 {
-	if (status != LT_SUCCESS && !d->lost) {
-		d->lost = true;
-		snprintf(d->why, sizeof(d->why), "%s: %s; SLIPRING_CUBLASLT=off goes on without the library", call,
-			api.GetStatusName(status));
+	if (status != LT_SUCCESS && !d->fault.lost) {
+		d->fault.lost = true;
+		snprintf(d->fault.why, sizeof(d->fault.why),
+			"%s: %s; SLIPRING_CUBLASLT=off goes on without the library", call, api.GetStatusName(status));
 	}
-	return !d->lost;
+	return !d->fault.lost;
 }
 
 /* ---- shapes --------------------------------------------------------------------------- */
@@ -162,8 +162,8 @@ static bool ask(struct dev *d, struct lt_shape *s, lt_matmul_desc desc)
 	for (int32_t i = 0; i < s->count; i++) {
 		struct lt_shape::lt_rows *r = &s->rows[i];
 		struct lt_heuristic h;
-		int found = 0, status = api.MatmulAlgoGetHeuristic(d->lt->handle, desc, s->a, r->b, r->d, r->d,
-			d->lt->preference, 1, &h, &found);
+		int found = 0, status = api.MatmulAlgoGetHeuristic(d->product.lt->handle, desc, s->a, r->b, r->d,
+			r->d, d->product.lt->preference, 1, &h, &found);
 
 		if (status != LT_NOT_SUPPORTED && !lt_ok(d, status, "cublasLtMatmulAlgoGetHeuristic"))
 			return false;
@@ -183,7 +183,7 @@ static struct lt_shape *shape_of(struct dev *d, const struct weight *w, bool f32
 	struct lt_shape *s;
 
 	*fresh = false;
-	for (s = d->lt->shapes; s; s = s->next)
+	for (s = d->product.lt->shapes; s; s = s->next)
 		if (s->n == w->n && s->k == w->k && s->held == w->held && s->f32 == f32 && s->bias == !!w->bias &&
 		    s->rows_max == rows_max)
 			return s;
@@ -197,8 +197,8 @@ static struct lt_shape *shape_of(struct dev *d, const struct weight *w, bool f32
 	s->f32 = f32;
 	s->bias = w->bias;
 	s->rows_max = rows_max;
-	s->next = d->lt->shapes;
-	d->lt->shapes = s;
+	s->next = d->product.lt->shapes;
+	d->product.lt->shapes = s;
 	return create_rows(d, s) ? s : NULL;
 }
 
@@ -228,8 +228,8 @@ static bool call(struct dev *d, const struct lt_use *use, const struct lt_shape:
 {
 	static const float one = 1, zero = 0;
 
-	return lt_ok(d, api.Matmul(d->lt->handle, use->desc, &one, w->mat, use->shape->a, x, r->b, &zero, y, r->d,
-		y, r->d, &r->algo, d->lt_work, LT_WORK, d->stream), "cublasLtMatmul");
+	return lt_ok(d, api.Matmul(d->product.lt->handle, use->desc, &one, w->mat, use->shape->a, x, r->b,
+		&zero, y, r->d, y, r->d, &r->algo, d->product.lt_work, LT_WORK, d->stream), "cublasLtMatmul");
 }
 
 static const struct lt_shape::lt_rows *rows_of(const struct weight *w, int32_t T)
@@ -249,7 +249,7 @@ bool lt_can(const struct weight *w, int32_t T)
 
 void lt_matmul(struct dev *d, void *y, const void *x, const struct weight *w, int32_t T)
 {
-	if (!d->lost)
+	if (!d->fault.lost)
 		call(d, w->lt, rows_of(w, T), y, x, w);
 }
 
@@ -281,36 +281,37 @@ static bool add(struct dev *d, struct weight *w, enum place y, enum place x, int
 	use = (struct lt_use *)calloc(1, sizeof(*use));
 	if (!use)
 		return lt_ok(d, LT_ALLOC_FAILED, "a product");
-	use->next = d->lt->uses;
-	d->lt->uses = w->lt = use;
+	use->next = d->product.lt->uses;
+	d->product.lt->uses = w->lt = use;
 	use->shape = shape_of(d, w, is_f32(y), rows_max, &fresh);
 	if (!use->shape || !describe(d, &use->desc, w, is_f32(y)))
 		return false;
-	return !fresh || (ask(d, use->shape, use->desc) && warm(d, w, d->place[y], d->place[x]));
+	return !fresh || (ask(d, use->shape, use->desc) && warm(d, w, d->act.place[y], d->act.place[x]));
 }
 
 static bool prefer(struct dev *d)
 {
 	uint64_t work = LT_WORK;
 	uint32_t align = 16;                 /* rows of x, w and y are at least as aligned as their lengths */
-	bool ok = lt_ok(d, api.MatmulPreferenceCreate(&d->lt->preference), "cublasLtMatmulPreferenceCreate") &&
-		lt_ok(d, api.MatmulPreferenceSetAttribute(d->lt->preference, LT_PREF_MAX_WORKSPACE_BYTES, &work,
-			sizeof(work)), "cublasLtMatmulPreferenceSetAttribute");
+	bool ok = lt_ok(d, api.MatmulPreferenceCreate(&d->product.lt->preference),
+			"cublasLtMatmulPreferenceCreate") &&
+		lt_ok(d, api.MatmulPreferenceSetAttribute(d->product.lt->preference, LT_PREF_MAX_WORKSPACE_BYTES,
+			&work, sizeof(work)), "cublasLtMatmulPreferenceSetAttribute");
 
 	for (int what = LT_PREF_ALIGN_A; what <= LT_PREF_ALIGN_D && ok; what++)
-		ok = lt_ok(d, api.MatmulPreferenceSetAttribute(d->lt->preference, what, &align, sizeof(align)),
-			"cublasLtMatmulPreferenceSetAttribute");
+		ok = lt_ok(d, api.MatmulPreferenceSetAttribute(d->product.lt->preference, what, &align,
+			sizeof(align)), "cublasLtMatmulPreferenceSetAttribute");
 	return ok;
 }
 
 bool lt_open(struct dev *d, const struct net *n, int32_t tokens, int32_t logit_rows)
 {
-	if (!d->lt_work)
+	if (!d->product.lt_work)
 		return true;
-	d->lt = (struct lt *)calloc(1, sizeof(*d->lt));
-	if (!d->lt)
+	d->product.lt = (struct lt *)calloc(1, sizeof(*d->product.lt));
+	if (!d->product.lt)
 		return lt_ok(d, LT_ALLOC_FAILED, "a table of products");
-	if (!lt_ok(d, api.Create(&d->lt->handle), "cublasLtCreate") || !prefer(d))
+	if (!lt_ok(d, api.Create(&d->product.lt->handle), "cublasLtCreate") || !prefer(d))
 		return false;
 	for (int32_t l = 0; l < n->m->n_layers; l++) {
 		const struct net_layer *y = &n->layer[l];
@@ -325,7 +326,7 @@ bool lt_open(struct dev *d, const struct net *n, int32_t tokens, int32_t logit_r
 
 void lt_close(struct dev *d)
 {
-	struct lt *lt = d->lt;
+	struct lt *lt = d->product.lt;
 
 	if (!lt)
 		return;
@@ -355,5 +356,5 @@ void lt_close(struct dev *d)
 	if (lt->handle)
 		api.Destroy(lt->handle);
 	free(lt);
-	d->lt = NULL;
+	d->product.lt = NULL;
 }

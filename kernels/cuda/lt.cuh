@@ -11,7 +11,7 @@
 bool lt_there(void);
 
 /* Call it after the weights are loaded.  Chooses a kernel for each product of the network for up to `tokens`
- * or `logit_rows` rows, and executes it once.  Does nothing without work space.  False: d->why. */
+ * or `logit_rows` rows, and executes it once.  Does nothing without work space.  False: d->fault.why. */
 bool lt_open(struct dev *d, const struct net *n, int32_t tokens, int32_t logit_rows);
 void lt_close(struct dev *d);
 

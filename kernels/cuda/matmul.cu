@@ -2,10 +2,10 @@
  * rows of bf16 on every GPU (mma.m16n8k16, bf16 in, f32 sums).
  *
  *	rows     weights     by
- *	<= 64    bf16        few.cu           bound by reading w once
- *	<= 64    4, 8 bits   packed_few.cu    the same
- *	more     bf16        lt.cu            cuBLASLt if found; else hopper_many.cu on sm_90a; else here
- *	more     4, 8 bits   packed_many.cu   or hopper_many.cu on sm_90a
+ *	<= 64    bf16        dense_few_rows.cu           bound by reading w once
+ *	<= 64    4, 8 bits   packed_few_rows.cu    the same
+ *	more     bf16        lt.cu            cuBLASLt if found; else hopper_many_rows.cu on sm_90a; else here
+ *	more     4, 8 bits   packed_many_rows.cu   or hopper_many_rows.cu on sm_90a
  *
  * A block computes a tile of ROWS x COLS of y.  Asynchronous copies bring slices of DEPTH along K into a
  * ring of STAGES in shared memory.  Rows there are 16 bytes longer than their data, so the 8 rows that
@@ -116,11 +116,12 @@ static __global__ void __launch_bounds__(THREADS) matmul_kernel(void *y, bool f3
 
 bool matmul_prepare(struct dev *d)
 {
-	return few_prepare(d) && packed_few_prepare(d) && packed_many_prepare(d) && hopper_many_prepare(d) &&
+	return dense_few_rows_prepare(d) && packed_few_rows_prepare(d) && packed_many_rows_prepare(d) &&
+	       hopper_many_rows_prepare(d) &&
 	       cuda_ok(d, allow_shared(matmul_kernel, SHARED_BYTES), "matmul, many rows");
 }
 
-void dense_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T)
+void dense_many_rows(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T)
 {
 	dim3 grid((unsigned)(w->n + COLS - 1) / COLS, (unsigned)(T + ROWS - 1) / ROWS);
 
@@ -128,14 +129,14 @@ void dense_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct we
 		w->n, w->k), "matmul, many rows");
 }
 
-static void few(struct dev *d, unsigned char *y, bool f32, const bf16 *x, const struct weight *w, int T)
+static void few_rows(struct dev *d, unsigned char *y, bool f32, const bf16 *x, const struct weight *w, int T)
 {
 	size_t row = (size_t)w->n * (f32 ? sizeof(float) : sizeof(bf16));
 
 	for (int t = 0; t < T; t += FEW_ROWS) {      /* once, except with --enforce-deterministic */
 		int rows = T - t < FEW_ROWS ? T - t : FEW_ROWS, as = d->deterministic ? FEW_ROWS : rows;
 
-		(w->held == HELD_BF16 ? dense_few : packed_few)(d, y + (size_t)t * row, f32,
+		(w->held == HELD_BF16 ? dense_few_rows : packed_few_rows)(d, y + (size_t)t * row, f32,
 			x + (size_t)t * (size_t)w->k, w, rows, as);
 	}
 }
@@ -157,50 +158,50 @@ static __global__ void order_kernel(const bf16 *x, const int32_t *order, int32_t
  * (rows.cu). */
 const bf16 *in_order(struct dev *d, const bf16 *x, const struct weight *w, int T)
 {
-	cuda_ok(d, start(order_kernel, (unsigned)T, 256, 0, d->stream, x, w->order, w->k, d->ordered),
+	cuda_ok(d, start(order_kernel, (unsigned)T, 256, 0, d->stream, x, w->order, w->k, d->product.ordered),
 		"order activations");
-	return d->ordered;
+	return d->product.ordered;
 }
 
 /* ---- choice of kernel ----------------------------------------------------------------- */
 
 /* The kernel that multiplies T rows by w.  It is decided only here, by rows, form of the weights and GPU. */
-enum road { ROAD_FEW, ROAD_LT, ROAD_MANY };
+enum road { ROAD_FEW_ROWS, ROAD_LT, ROAD_MANY_ROWS };
 
 static enum road road(const struct dev *d, const struct weight *w, int T)
 {
 	if (T <= FEW_ROWS || d->deterministic)
-		return ROAD_FEW;
+		return ROAD_FEW_ROWS;
 	if (lt_can(w, T))
 		return ROAD_LT;
-	return ROAD_MANY;
+	return ROAD_MANY_ROWS;
 }
 
 void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, int T)
 {
-	const bf16 *from = (const bf16 *)d->place[x];
-	void *to = d->place[y];
-	bool made = d->made_for == w;
+	const bf16 *from = (const bf16 *)d->act.place[x];
+	void *to = d->act.place[y];
+	bool made = d->product.made_for == w;
 
-	if (d->lost)
+	if (d->fault.lost)
 		return;
-	assert(!d->made_for || made);
-	d->made_for = NULL;
-	d->after = w->feeds;
+	assert(!d->product.made_for || made);
+	d->product.made_for = NULL;
+	d->product.reader = w->feeds;
 	if (w->order && !made)
 		from = in_order(d, from, w, T);
 	switch (road(d, w, T)) {
-	case ROAD_FEW:
-		few(d, (unsigned char *)to, is_f32(y), from, w, T);
+	case ROAD_FEW_ROWS:
+		few_rows(d, (unsigned char *)to, is_f32(y), from, w, T);
 		break;
 	case ROAD_LT:
 		lt_matmul(d, to, from, w, T);
 		break;
-	case ROAD_MANY:
+	case ROAD_MANY_ROWS:
 		if (w->held != HELD_BF16)
-			packed_many(d, to, is_f32(y), from, w, T, made);
-		else if (!hopper_many(d, to, is_f32(y), from, w, T))
-			dense_many(d, to, is_f32(y), from, w, T);
+			packed_many_rows(d, to, is_f32(y), from, w, T, made);
+		else if (!hopper_many_rows(d, to, is_f32(y), from, w, T))
+			dense_many_rows(d, to, is_f32(y), from, w, T);
 		break;
 	}
 }

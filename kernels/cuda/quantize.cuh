@@ -1,5 +1,5 @@
 /* quantize.cuh - activations in 8 bits.  The kernel that makes a row also turns it into e4m3 and a scale
- * (rows.cu); for attention a separate kernel does so (packed_many.cu).
+ * (rows.cu); for attention a separate kernel does so (packed_many_rows.cu).
  *
  * Each 16 inputs are in the order of a packed matrix's bytes (packed.cuh): 0, 8, 1, 9 | 2, 10, 3, 11 | ..
  */

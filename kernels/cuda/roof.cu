@@ -43,16 +43,16 @@ template <class F> static double timed(struct dev *d, const struct clocks *c, co
 	float ms = 0;
 
 	for (int turn = 0; turn < 2; turn++) {
-		if (!d->lost)
+		if (!d->fault.lost)
 			cuda_ok(d, cudaEventRecord(c->from, d->stream), what);
-		if (!d->lost)
+		if (!d->fault.lost)
 			work();
-		if (!d->lost)
+		if (!d->fault.lost)
 			cuda_ok(d, cudaEventRecord(c->to, d->stream), what);
-		if (!d->lost)
+		if (!d->fault.lost)
 			cuda_ok(d, cudaEventSynchronize(c->to), what);
 	}
-	if (!d->lost)
+	if (!d->fault.lost)
 		cuda_ok(d, cudaEventElapsedTime(&ms, c->from, c->to), what);
 	return (double)ms * 1e6 + 1;
 }
@@ -60,7 +60,7 @@ template <class F> static double timed(struct dev *d, const struct clocks *c, co
 /* Rows at which a product with n outputs has WAVES tiles per multiprocessor. */
 static int32_t many_rows(const struct dev *d, int32_t n, int32_t tokens)
 {
-	int32_t tiles = (n + TILE - 1) / TILE, rows = (WAVES * d->processors + tiles - 1) / tiles * TILE;
+	int32_t tiles = (n + TILE - 1) / TILE, rows = (WAVES * d->gpu.processors + tiles - 1) / tiles * TILE;
 
 	rows = rows < ROWS_MAX ? rows : ROWS_MAX;
 	return rows < tokens ? rows : tokens;
@@ -71,25 +71,26 @@ static void measure(struct dev *d, const struct net *n, const struct sr_limits *
 {
 	struct roof *r = &d->roof;
 	const struct weight *w = n->layer[0].gu;
-	size_t bytes = (size_t)(d->arena_end - d->arena), copy = (size_t)l->n_host_blocks * d->kv_block;
+	size_t bytes = (size_t)(d->store.end - d->store.base), copy = (size_t)l->n_host_blocks * d->kv.block;
 	int32_t rows = many_rows(d, w->n, l->tokens);
 
 	bytes = bytes < READ_MAX ? bytes : READ_MAX;
 	copy = copy < COPY_MAX ? copy : COPY_MAX;
-	copy = copy < (size_t)l->n_blocks * d->kv_block ? copy : (size_t)l->n_blocks * d->kv_block;
+	copy = copy < (size_t)l->n_blocks * d->kv.block ? copy : (size_t)l->n_blocks * d->kv.block;
 	r->bytes_per_ns = (double)bytes / timed(d, c, "measure the memory", [&] {
-		cuda_ok(d, start(read_kernel, (unsigned)(READ_BLOCKS * d->processors), READ_THREADS, 0, d->stream,
-			(const uint4 *)d->arena, bytes / sizeof(uint4), (unsigned *)d->work), "measure the memory");
+		cuda_ok(d, start(read_kernel, (unsigned)(READ_BLOCKS * d->gpu.processors), READ_THREADS, 0, d->stream,
+			(const uint4 *)d->store.base, bytes / sizeof(uint4), (unsigned *)d->draw.candidates),
+			"measure the memory");
 	});
-	if (!d->lost)                        /* small numbers, because arbitrary bits might be NaN */
-		cuda_ok(d, cudaMemsetAsync(d->place[P_Y], 0x3c, (size_t)rows * (size_t)w->k * sizeof(bf16),
+	if (!d->fault.lost)                        /* small numbers, because arbitrary bits might be NaN */
+		cuda_ok(d, cudaMemsetAsync(d->act.place[P_Y], 0x3c, (size_t)rows * (size_t)w->k * sizeof(bf16),
 			d->stream), "measure a product");
 	r->macs_per_ns = (double)rows * w->n * w->k / timed(d, c, "measure a product", [&] {
 		matmul(d, P_GU, P_Y, w, rows);
 	});
 	if (copy)
 		r->copied_per_ns = (double)copy / timed(d, c, "measure copies", [&] {
-			cuda_ok(d, cudaMemcpyAsync(host, d->kv, copy, cudaMemcpyDeviceToHost, d->stream),
+			cuda_ok(d, cudaMemcpyAsync(host, d->kv.base, copy, cudaMemcpyDeviceToHost, d->stream),
 				"measure copies");
 		});
 }
@@ -128,7 +129,7 @@ bool roof_measure(struct dev *d, const struct net *n, const struct sr_limits *l,
 	for (cudaEvent_t e : { c.from, c.to })
 		if (e)
 			cuda_ok(d, cudaEventDestroy(e), "free an event");
-	return !d->lost;
+	return !d->fault.lost;
 }
 
 /* ---- a batch -------------------------------------------------------------------------- */
@@ -157,7 +158,7 @@ void roof_count(const struct dev *d, struct sr_batch *b)
 	const struct roof *r = &d->roof;
 	const struct sr_model *m = d->m;
 	const struct sr_attn *kind = &m->kind[0];    /* all kinds have its sizes: shape_of() */
-	double position = 2.0 * kind->n_kv_heads * kind->head_dim * (d->kv_f8 ? 1 : sizeof(bf16));
+	double position = 2.0 * kind->n_kv_heads * kind->head_dim * (d->kv.f8 ? 1 : sizeof(bf16));
 	double full = m->n_layers - r->windows, macs, bytes;
 	double seen = 0, read = 0;           /* positions in all layers: seen counts them per token, read once
 	                                        per row */
@@ -169,13 +170,13 @@ void roof_count(const struct dev *d, struct sr_batch *b)
 		seen += full * read_by(row, 0) + r->windows * read_by(row, r->window);
 		read += full * last + r->windows * (last < windowed ? last : windowed);
 	}
-	macs = d->step.n_tokens * r->token_macs + d->step.n_picks * r->head_macs
+	macs = d->batch.step.n_tokens * r->token_macs + d->batch.step.n_picks * r->head_macs
 		+ 2 * seen * kind->n_heads * kind->head_dim;
-	bytes = (b->n_rows ? r->layer_bytes : 0) + (d->step.n_picks ? r->head_bytes : 0) + read * position;
+	bytes = (b->n_rows ? r->layer_bytes : 0) + (d->batch.step.n_picks ? r->head_bytes : 0) + read * position;
 	b->int8_ops = 0;
 	b->float_ops = (uint64_t)(2 * macs);
 	b->bytes = (uint64_t)bytes;
-	b->copied = (uint64_t)b->n_copies * d->kv_block;
+	b->copied = (uint64_t)b->n_copies * d->kv.block;
 	b->compute_ns = least_ns(macs, r->macs_per_ns);
 	b->memory_ns = least_ns(bytes, r->bytes_per_ns);
 	b->copy_ns = least_ns((double)b->copied, r->copied_per_ns);

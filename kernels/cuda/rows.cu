@@ -25,7 +25,8 @@ static __device__ float table_at(const struct table &t, int32_t n, int32_t i)
 	return f.x * (float)((int)(p.words[packed_at<1>(n, i, p.K)] >> 4 * nibble_of(i) & 15) - 8) + f.y;
 }
 
-static __global__ void embed_kernel(struct table table, const struct batch_token *token, const struct slot *slot,
+static __global__ void embed_kernel(struct table table, const struct batch_token *token,
+	const struct slot *slot,
                                     float scale, float *x)
 {
 	let_next_start();
@@ -143,44 +144,45 @@ void embed(struct dev *d, const struct weight *table, float scale, int T)
 {
 	struct table t = { table->held, table->mat, table->packed };
 
-	if (!d->lost)
-		cuda_ok(d, start(embed_kernel, T, THREADS, 0, d->stream, t, d->list.token, d->slots.slot, scale,
-			(float *)d->place[P_X]), "embed");
+	if (!d->fault.lost)
+		cuda_ok(d, start(embed_kernel, T, THREADS, 0, d->stream, t, d->batch.list.token, d->slots.slot, scale,
+			(float *)d->act.place[P_X]), "embed");
 }
 
 void add_norm(struct dev *d, int first, const struct weight *post, const struct weight *pre, float eps, int T)
 {
-	const float *z = first ? NULL : (const float *)d->place[P_Z];
+	const float *z = first ? NULL : (const float *)d->act.place[P_Z];
 	const struct weight *next = pre ? pre->feeds : NULL;
 	bool x8 = wants_x8(d, next, T);
 
-	d->made_for = x8 || (next && next->order) ? next : NULL;
-	if (!d->lost)
-		cuda_ok(d, start(add_norm_kernel, T, THREADS, SCRATCH, d->stream, (float *)d->place[P_X], z,
+	d->product.made_for = x8 || (next && next->order) ? next : NULL;
+	if (!d->fault.lost)
+		cuda_ok(d, start(add_norm_kernel, T, THREADS, SCRATCH, d->stream, (float *)d->act.place[P_X], z,
 			post ? post->vec : NULL, pre ? pre->vec : NULL, eps, d->m->d_model,
-			next ? next->order : NULL, (bf16 *)d->place[P_Y], x8 ? d->x8 : NULL, d->x8_scale), "add_norm");
+			next ? next->order : NULL, (bf16 *)d->act.place[P_Y], x8 ? d->product.x8 : NULL,
+			d->product.x8_scale), "add_norm");
 }
 
 void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, int R)
 {
-	if (!d->lost)
+	if (!d->fault.lost)
 		cuda_ok(d, start(pick_norm_kernel, R, THREADS, SCRATCH, d->stream,
-			(const float *)d->place[P_X],
-			d->list.pick + i0, w->vec, eps, d->m->d_model, (bf16 *)d->place[P_Y]), "pick_norm");
+			(const float *)d->act.place[P_X],
+			d->batch.list.pick + i0, w->vec, eps, d->m->d_model, (bf16 *)d->act.place[P_Y]), "pick_norm");
 }
 
 void act_mul(struct dev *d, enum sr_act act, int F, int T)
 {
-	const struct weight *next = d->after;
+	const struct weight *next = d->product.reader;
 	bool x8 = wants_x8(d, next, T);
 
-	d->made_for = x8 || (next && next->order) ? next : NULL;
-	if (x8 && !d->lost)
+	d->product.made_for = x8 || (next && next->order) ? next : NULL;
+	if (x8 && !d->fault.lost)
 		cuda_ok(d, start(act_mul_x8_kernel, T, 2 * THREADS, 2 * SCRATCH, d->stream,
-			(const bf16 *)d->place[P_GU], (int)act, F, d->x8, d->x8_scale), "act_mul");
-	else if (!d->lost)
+			(const bf16 *)d->act.place[P_GU], (int)act, F, d->product.x8, d->product.x8_scale), "act_mul");
+	else if (!d->fault.lost)
 		cuda_ok(d, start(act_mul_kernel, dim3((unsigned)T, (unsigned)(F + 1023) / 1024), THREADS, 0,
 			d->stream,
-			(const bf16 *)d->place[P_GU], (int)act, F, next ? next->order : NULL,
-			(bf16 *)d->place[P_ACT]), "act_mul");
+			(const bf16 *)d->act.place[P_GU], (int)act, F, next ? next->order : NULL,
+			(bf16 *)d->act.place[P_ACT]), "act_mul");
 }

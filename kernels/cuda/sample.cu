@@ -22,10 +22,10 @@
 typedef unsigned long long u64;
 
 struct sample_args {
-	float *logits, *work;        /* [rows][V] */
+	float *logits, *candidates;  /* [rows][V] */
 	uint32_t *count;             /* [rows][V], all zero between kernels */
 	const struct batch_pick *pick;
-	const struct now *now;
+	const struct current_batch *current;
 	struct slots slots;
 	int32_t n_vocab;
 	float cap;
@@ -471,7 +471,7 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 	SHARED(shared);
 	struct scratch *s = (struct scratch *)shared;
 	struct batch_pick p = a.pick[blockIdx.x];
-	const struct now now = *a.now;
+	const struct current_batch batch = *a.current;
 	struct slot *slot = &a.slots.slot[p.slot];
 	float *x = a.logits + (size_t)blockIdx.x * (size_t)a.n_vocab;
 	struct sr_result r;
@@ -487,10 +487,10 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 	most = largest(x, a.n_vocab, s);
 	logsum = log_sum(x, a.n_vocab, x[id_of(most)], s);
 	if (p.n_top)
-		alternatives(x, a.n_vocab, p.n_top, most, logsum, now.top + (size_t)p.result * SR_TOP_MAX, s);
+		alternatives(x, a.n_vocab, p.n_top, most, logsum, batch.top + (size_t)p.result * SR_TOP_MAX, s);
 	r.id = p.id;
 	if (p.id < 0) {
-		struct query q = { x, a.work + (size_t)blockIdx.x * (size_t)a.n_vocab,
+		struct query q = { x, a.candidates + (size_t)blockIdx.x * (size_t)a.n_vocab,
 			a.count + (size_t)blockIdx.x * (size_t)a.n_vocab,
 			slot, word_of(&a.slots, p.slot),
 			history_of(&a.slots, p.slot), a.n_vocab, p.position, s };
@@ -502,7 +502,7 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 	__syncthreads(); /* all threads have read the slot */
 	if (threadIdx.x)
 		return;
-	now.result[p.result] = r;
+	batch.result[p.result] = r;
 	if (p.id >= 0)
 		return;
 	slot->last = r.id;
@@ -514,14 +514,14 @@ void sample(struct dev *d, float cap, int i0, int R)
 {
 	struct sample_args a = {};
 
-	a.logits = (float *)d->place[P_LOGITS];
-	a.work = d->work;
-	a.count = d->count;
-	a.pick = d->list.pick + i0;
-	a.now = d->now;
+	a.logits = (float *)d->act.place[P_LOGITS];
+	a.candidates = d->draw.candidates;
+	a.count = d->draw.count;
+	a.pick = d->batch.list.pick + i0;
+	a.current = d->batch.current;
 	a.slots = d->slots;
 	a.n_vocab = d->m->n_vocab;
 	a.cap = cap;
-	if (!d->lost)
+	if (!d->fault.lost)
 		cuda_ok(d, start(sample_kernel, R, THREADS, sizeof(struct scratch), d->stream, a), "sample");
 }

@@ -1,40 +1,40 @@
 /* step.cu - the first and the last kernel of a batch.
  *
- *	host    counts core's rows, for grids; chains the commands of each slot; fills a head
- *	begin   on the device: finds the head by the count of batches.  It reads the rows from pinned memory
+ *	host    counts core's rows, for grids; links the commands of each slot; fills a submission
+ *	begin   on the device: finds the submission by the count of batches.  It reads the rows from pinned memory
  *	        and makes the lists of the other kernels: tokens, picks, pieces of attention.  Other blocks
  *	        of it execute the commands, which change the state of slots.
  *	end     signals the host
  *
  * Nothing is copied per batch, and no kernel argument depends on the batch.  Lists have fixed addresses, and
- * struct now leads to what is in pinned memory.  So a graph that was captured once computes any batch that
- * is no larger.  Padding fills its lists:
+ * struct current_batch leads to what is in pinned memory.  So a graph that was captured once computes any
+ * batch that is no larger.  Padding fills its lists:
  *
  *	token   id 0 at position 0 of the null slot, whose table has the null block: its K and V are never read
- *	pick, work, run   are marked, and their blocks end at once
+ *	pick, piece, run   are marked, and their blocks end at once
  */
 #include <assert.h>
 
 #include "device.cuh"
 
 #define THREADS 512
-#define LEAST_WORK 64                /* least positions in a piece */
+#define LEAST_PIECE 64                /* least positions in a piece */
 #define BLOCKS_EACH 4                /* of attention, per multiprocessor */
 
 /* ---- on the host ---------------------------------------------------------------------- */
 
 /* The number of attention pieces that fill the device. */
-static int32_t full_works(const struct dev *d)
+static int32_t full_pieces(const struct dev *d)
 {
-	int32_t n = d->processors * BLOCKS_EACH / d->m->kind[0].n_kv_heads;
+	int32_t n = d->gpu.processors * BLOCKS_EACH / d->m->kind[0].n_kv_heads;
 
 	return n > 0 ? n : 1;
 }
 
-/* An upper bound: a piece has at least all positions / full_works, except the last piece of each token. */
-int32_t most_works(const struct dev *d, int32_t singles)
+/* An upper bound: a piece has at least all positions / full_pieces, except the last piece of each token. */
+int32_t most_pieces(const struct dev *d, int32_t singles)
 {
-	return singles + full_works(d);
+	return singles + full_pieces(d);
 }
 
 static int32_t run_tokens(const struct dev *d)
@@ -49,24 +49,24 @@ int32_t most_runs(const struct dev *d, const struct sr_limits *l)
 	return l->rows + l->tokens / run_tokens(d);
 }
 
-/* Chains the commands of each slot; `next` of the last is -1.  tail[slot]: the slot's last command so far
- * and its turn. */
-static int32_t chain_commands(struct dev *d, const struct sr_batch *b, const struct sr_limits *l, int32_t *chain,
-	int32_t *next)
+/* Links the commands of each slot; next_cmd of the last is -1.  last_cmd[slot]: the slot's last command so
+ * far and its turn.  Returns the number of slots that have commands. */
+static int32_t link_commands(struct dev *d, const struct sr_batch *b, const struct sr_limits *l,
+	int32_t *first_cmd, int32_t *next_cmd)
 {
 	int32_t n = 0;
 
 	for (int32_t i = 0; i < b->n_cmds; i++) {
-		struct tail *t;
+		struct last_cmd *t;
 
 		assert(batch_cmd_ok(b, l, &b->cmd[i]));
-		t = &d->tail[b->cmd[i].slot];
-		if (t->turn == d->turn)
-			next[t->cmd] = i;
+		t = &d->batch.last_cmd[b->cmd[i].slot];
+		if (t->turn == d->batch.turn)
+			next_cmd[t->cmd] = i;
 		else
-			chain[n++] = i;
-		*t = (struct tail){ d->turn, i };
-		next[i] = -1;
+			first_cmd[n++] = i;
+		*t = (struct last_cmd){ d->batch.turn, i };
+		next_cmd[i] = -1;
 	}
 	return n;
 }
@@ -85,36 +85,37 @@ static struct step count(const struct dev *d, const struct sr_batch *b, const st
 		if (r->n == 1 && !d->deterministic) {
 			singles++;
 		} else {
-			s.n_runs += n_runs(r->n, 0, most);
+			s.n_runs += count_runs(r->n, 0, most);
 		}
 	}
-	s.n_works = singles ? most_works(d, singles) : 0;
+	s.n_pieces = singles ? most_pieces(d, singles) : 0;
 	return s;
 }
 
-/* Makes b the next batch.  The head of its turn is free, because the batch FLIGHTS before it has ended. */
-void step_fill(struct dev *d, const struct sr_batch *b, const struct sr_limits *l, int32_t *chain, int32_t *next,
-	struct signal *s)
+/* Makes b the next batch.  The submission of its turn is free, because the batch FLIGHTS before it has
+ * ended. */
+void step_fill(struct dev *d, const struct sr_batch *b, const struct sr_limits *l, int32_t *first_cmd,
+	int32_t *next_cmd, struct signal *s)
 {
-	struct head *h = &d->heads[d->turn % FLIGHTS];
+	struct submission *h = &d->batch.submitted[d->batch.turn % FLIGHTS];
 
-	d->turn++;
+	d->batch.turn++;
 	assert(batch_fits(b, l));
-	d->step = count(d, b, l);
-	d->step.n_chains = chain_commands(d, b, l, chain, next);
-	*h = (struct head){ b->n_rows, d->step.n_chains, b->row, b->token, b->cmd, b->word, chain, next,
-		b->result, b->top, s };
+	d->batch.step = count(d, b, l);
+	d->batch.step.n_cmd_slots = link_commands(d, b, l, first_cmd, next_cmd);
+	*h = (struct submission){ b->n_rows, d->batch.step.n_cmd_slots, b->row, b->token, b->cmd, b->word,
+		first_cmd, next_cmd, b->result, b->top, s };
 }
 
 /* ---- commands ------------------------------------------------------------------------- */
 
 struct begin_args {
-	const struct head *head;
-	struct now *now;
+	const struct submission *submitted;
+	struct current_batch *current;
 	struct slots slots;
 	struct lists list;
 	struct step upto;            /* lists are padded to these counts */
-	int32_t full_works, run_tokens, null_slot;
+	int32_t full_pieces, run_tokens, null_slot;
 	bool runs_only;
 };
 
@@ -197,13 +198,13 @@ static __device__ int32_t block_before(int32_t v, int32_t *all, struct begin_scr
 	return before + upto - v;
 }
 
-/* Positions per piece of a single token's attention: about full_works pieces in all, to fill the device. */
+/* Positions per piece of a single token's attention: about full_pieces pieces in all, to fill the device. */
 static __device__ int32_t piece_size(uint64_t positions, int32_t full)
 {
 	uint64_t size = (positions + (uint64_t)full - 1) / (uint64_t)full;
 
-	size = (size + LEAST_WORK - 1) / LEAST_WORK * LEAST_WORK;
-	return (int32_t)(size > LEAST_WORK ? size : LEAST_WORK);
+	size = (size + LEAST_PIECE - 1) / LEAST_PIECE * LEAST_PIECE;
+	return (int32_t)(size > LEAST_PIECE ? size : LEAST_PIECE);
 }
 
 static __device__ bool single(const begin_args &a, const struct sr_row &r)
@@ -227,19 +228,19 @@ static __device__ int32_t row_with(const int32_t *first, int32_t n_rows, int32_t
 	return low;
 }
 
-/* Lists the pieces of attention of a row: works or runs. */
+/* Lists the pieces of attention of a row: pieces or runs. */
 static __device__ void put_attention(const begin_args &a, const struct sr_row &r, int32_t t, int32_t size,
-	int32_t work, int32_t pieces, int32_t run)
+	int32_t first_piece, int32_t pieces, int32_t first_run)
 {
 	for (int32_t i = 0; i < pieces; i++)
-		a.list.work[work + i] = (struct work){ t, i * size, i + 1 < pieces ? (i + 1) * size : r.first + 1,
-			work, pieces };
+		a.list.piece[first_piece + i] = (struct attend_piece){ t, i * size,
+			i + 1 < pieces ? (i + 1) * size : r.first + 1, first_piece, pieces };
 	if (!single(a, r))
-		cut_runs(a.list.run + run, t, r.n, 0, a.run_tokens);
+		cut_runs(a.list.run + first_run, t, r.n, 0, a.run_tokens);
 }
 
 /* Copies the rows, records the first token and pick of each, and divides the attention. */
-static __device__ void put_rows(const begin_args &a, const struct head &h, struct step *all,
+static __device__ void put_rows(const begin_args &a, const struct submission &h, struct step *all,
 	struct begin_scratch *scratch)
 {
 	uint64_t positions = 0;
@@ -251,29 +252,29 @@ static __device__ void put_rows(const begin_args &a, const struct head &h, struc
 		a.list.row[i] = r;
 		positions += single(a, r) ? (uint64_t)r.first + 1 : 0;
 	}
-	size = piece_size(block_sum(positions, scratch->sum), a.full_works);
+	size = piece_size(block_sum(positions, scratch->sum), a.full_pieces);
 	for (int32_t base = 0; base < h.n_rows; base += THREADS) {
-		int32_t i = base + (int32_t)threadIdx.x, pieces, runs, token, pick, work, run;
+		int32_t i = base + (int32_t)threadIdx.x, pieces, runs, token, pick, first_piece, first_run;
 		struct sr_row r = {};
 
 		if (i < h.n_rows)
 			r = a.list.row[i];   /* written by this thread */
 		pieces = single(a, r) ? (r.first + size) / size : 0;
-		runs = single(a, r) ? 0 : n_runs(r.n, 0, a.run_tokens);
+		runs = single(a, r) ? 0 : count_runs(r.n, 0, a.run_tokens);
 		token = block_before(r.n, &all->n_tokens, scratch);
 		pick = block_before(row_results(&r), &all->n_picks, scratch);
-		work = block_before(pieces, &all->n_works, scratch);
-		run = block_before(runs, &all->n_runs, scratch);
+		first_piece = block_before(pieces, &all->n_pieces, scratch);
+		first_run = block_before(runs, &all->n_runs, scratch);
 		if (i < h.n_rows) {
 			a.list.token_of[i] = token;
 			a.list.pick_of[i] = pick;
-			put_attention(a, r, token, size, work, pieces, run);
+			put_attention(a, r, token, size, first_piece, pieces, first_run);
 		}
 	}
 	__syncthreads(); /* makes the rows visible to all threads */
 }
 
-static __device__ void put_pick(const begin_args &a, const struct head &h, int32_t i)
+static __device__ void put_pick(const begin_args &a, const struct submission &h, int32_t i)
 {
 	int32_t n = row_with(a.list.pick_of, h.n_rows, i), j = i - a.list.pick_of[n];
 	struct sr_row r = a.list.row[n];
@@ -281,7 +282,8 @@ static __device__ void put_pick(const begin_args &a, const struct head &h, int32
 	a.list.pick[i] = row_pick(&r, h.token, a.list.token_of[n], j);
 }
 
-static __device__ void put_lists(const begin_args &a, const struct head &h, struct begin_scratch *scratch)
+static __device__ void put_lists(const begin_args &a, const struct submission &h,
+	struct begin_scratch *scratch)
 {
 	struct step all = {};
 
@@ -298,8 +300,8 @@ static __device__ void put_lists(const begin_args &a, const struct head &h, stru
 		a.list.token[i] = (struct batch_token){ 0, 0, a.null_slot };
 	for (int32_t i = all.n_picks + (int32_t)threadIdx.x; i < a.upto.n_picks; i += THREADS)
 		a.list.pick[i] = (struct batch_pick){ 0, -1, -1, 0, a.null_slot, 0, 0 };
-	for (int32_t i = all.n_works + (int32_t)threadIdx.x; i < a.upto.n_works; i += THREADS)
-		a.list.work[i] = (struct work){ -1, 0, 0, 0, 0 };
+	for (int32_t i = all.n_pieces + (int32_t)threadIdx.x; i < a.upto.n_pieces; i += THREADS)
+		a.list.piece[i] = (struct attend_piece){ -1, 0, 0, 0, 0 };
 	for (int32_t i = all.n_runs + (int32_t)threadIdx.x; i < a.upto.n_runs; i += THREADS)
 		a.list.run[i] = (struct token_run){ -1, 0 };
 }
@@ -312,58 +314,58 @@ static __global__ void __launch_bounds__(THREADS) begin_kernel(struct begin_args
 	let_next_start();
 	wait_for_previous();
 	SHARED(shared);
-	struct head h = a.head[a.now->turn % FLIGHTS];
+	struct submission h = a.submitted[a.current->turn % FLIGHTS];
 
 	if (blockIdx.x == 0) {
 		if (threadIdx.x == 0) {
 			h.signal->begin_ns = device_ns();
-			a.now->result = h.result;
-			a.now->top = h.top;
-			a.now->signal = h.signal;
+			a.current->result = h.result;
+			a.current->top = h.top;
+			a.current->signal = h.signal;
 		}
 		put_lists(a, h, (struct begin_scratch *)shared);
 		return;
 	}
-	for (int32_t i = (int32_t)blockIdx.x - 1; i < h.n_chains; i += (int32_t)gridDim.x - 1)
-		for (int32_t c = h.chain[i]; c >= 0; c = h.next[c]) {
+	for (int32_t i = (int32_t)blockIdx.x - 1; i < h.n_cmd_slots; i += (int32_t)gridDim.x - 1)
+		for (int32_t c = h.first_cmd[i]; c >= 0; c = h.next_cmd[c]) {
 			struct sr_cmd cmd = h.cmd[c];
 
 			carry_out(&a.slots, cmd, h.word + cmd.data);
 		}
 }
 
-static __global__ void end_kernel(struct now *now)
+static __global__ void end_kernel(struct current_batch *current)
 {
 	let_next_start();
 	wait_for_previous();
 	if (threadIdx.x)
 		return;
-	now->signal->end_ns = device_ns();
-	now->turn++;
+	current->signal->end_ns = device_ns();
+	current->turn++;
 	__threadfence_system();              /* all other writes are visible before the word */
-	*(volatile uint32_t *)&now->signal->done = now->turn;
+	*(volatile uint32_t *)&current->signal->done = current->turn;
 }
 
 void step_begin(struct dev *d)
 {
 	struct begin_args a = {};
 
-	a.head = d->heads;
-	a.now = d->now;
+	a.submitted = d->batch.submitted;
+	a.current = d->batch.current;
 	a.slots = d->slots;
-	a.list = d->list;
-	a.upto = d->step;
-	a.full_works = full_works(d);
+	a.list = d->batch.list;
+	a.upto = d->batch.step;
+	a.full_pieces = full_pieces(d);
 	a.run_tokens = run_tokens(d);
-	a.null_slot = d->null_slot;
+	a.null_slot = d->batch.null_slot;
 	a.runs_only = d->deterministic;
-	if (!d->lost)
-		cuda_ok(d, start(begin_kernel, 1 + (unsigned)d->step.n_chains, THREADS, sizeof(struct begin_scratch),
-			d->stream, a), "begin a batch");
+	if (!d->fault.lost)
+		cuda_ok(d, start(begin_kernel, 1 + (unsigned)d->batch.step.n_cmd_slots, THREADS,
+			sizeof(struct begin_scratch), d->stream, a), "begin a batch");
 }
 
 void step_end(struct dev *d)
 {
-	if (!d->lost)
-		cuda_ok(d, start(end_kernel, 1, 32, 0, d->stream, d->now), "end a batch");
+	if (!d->fault.lost)
+		cuda_ok(d, start(end_kernel, 1, 32, 0, d->stream, d->batch.current), "end a batch");
 }

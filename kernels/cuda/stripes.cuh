@@ -1,4 +1,5 @@
-/* stripes.cuh - how products of few rows divide a matrix among the blocks of a grid (few.cu, packed_few.cu).
+/* stripes.cuh - how products of few rows divide a matrix among the blocks of a grid (dense_few_rows.cu,
+ * packed_few_rows.cu).
  *
  *	Tiles of outputs have all inputs.  They are cut into units and laid end to end, and each block has an
  *	equal stripe of units, so all multiprocessors read weights until the end:

@@ -55,7 +55,7 @@ bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *st
 	size_t each = loader_pinned(src->slack) / BUFFERS;
 	struct loader *ld = (struct loader *)calloc(1, sizeof(*ld));
 
-	d->loader = ld;
+	d->store.loader = ld;
 	if (!ld) {
 		refuse(-ENOMEM, err, errlen, "no memory to load weights with");
 		return false;
@@ -81,7 +81,7 @@ bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *st
 /* Takes one finished read and queues its copy and conversion.  Returns 0 or -errno. */
 static int forward_one(struct dev *d)
 {
-	struct loader *ld = d->loader;
+	struct loader *ld = d->store.loader;
 	struct buffer *f;
 	uint64_t tag;
 	void *at;
@@ -102,7 +102,7 @@ static int forward_one(struct dev *d)
 
 static int read_piece(struct dev *d, const struct sr_extent *of, const struct piece *p)
 {
-	struct loader *ld = d->loader;
+	struct loader *ld = d->store.loader;
 	struct buffer *f = &ld->buffer[ld->turn];
 	int e = 0;
 
@@ -150,7 +150,7 @@ static int read_rows(struct dev *d, const struct sr_tensor *t, const struct sr_e
 		e = read_piece(d, of, &p);
 		if (e)
 			return refuse(e, err, errlen, "tensor %s cannot be read: %s", t->name,
-				d->lost ? d->why : strerror(-e));
+				d->fault.lost ? d->fault.why : strerror(-e));
 	}
 	return 0;
 }
@@ -193,7 +193,7 @@ static int32_t data_rows(const struct sr_tensor *t, int32_t *step)
 /* Reads the index of a tensor into the next buffer; no other read is in flight then. */
 static const int32_t *read_index(struct dev *d, const struct sr_tensor *t)
 {
-	struct loader *ld = d->loader;
+	struct loader *ld = d->store.loader;
 	uint64_t tag;
 	void *at;
 
@@ -259,17 +259,17 @@ static int load_order(struct dev *d, struct weight *w, const struct sr_tensor *c
 
 	if (!where)
 		return refuse(-ENOMEM, err, errlen, "no memory for the order of %d inputs", w->k);
-	d->loader->order = where;
+	d->store.loader->order = where;
 	e = find_order(d, part, n, where, order, err, errlen);
 	if (!e && !(cuda_ok(d, cudaMemcpyAsync(w->where, where, bytes, cudaMemcpyHostToDevice, d->stream),
 			"copy an order") &&
 		    cuda_ok(d, cudaMemcpyAsync(w->order, order, bytes, cudaMemcpyHostToDevice, d->stream),
 			"copy an order") &&
 		    cuda_ok(d, cudaStreamSynchronize(d->stream), "copy an order")))
-		e = refuse(-EIO, err, errlen, "tensor %s: %s", part[0]->name, d->why);
+		e = refuse(-EIO, err, errlen, "tensor %s: %s", part[0]->name, d->fault.why);
 	if (!e) {
 		free(where);
-		d->loader->order = NULL;
+		d->store.loader->order = NULL;
 	}
 	return e;
 }
@@ -296,9 +296,11 @@ static int read_packed(struct dev *d, const struct sr_tensor *t, const struct we
 	p.of = OF_QUANTS;
 	if (!e)
 		e = read_rows(d, t, &t->data, rows, step, p, err, errlen);
-	while (t->zero.bytes && d->loader->n_scales && !e) /* zeros need the scales, and reads end in any order */
+	/* zeros need the scales, and reads end in any order */
+	while (t->zero.bytes && d->store.loader->n_scales && !e)
 		if ((e = forward_one(d)))
-			refuse(e, err, errlen, "tensor %s cannot be read: %s", t->name, d->lost ? d->why : strerror(-e));
+			refuse(e, err, errlen, "tensor %s cannot be read: %s", t->name,
+			d->fault.lost ? d->fault.why : strerror(-e));
 	p.of = OF_ZEROS;
 	if (t->zero.bytes && !e)
 		e = read_rows(d, t, &t->zero, outputs ? (t->n + 7) / 8 : groups, 1, p, err, errlen);
@@ -307,15 +309,15 @@ static int read_packed(struct dev *d, const struct sr_tensor *t, const struct we
 
 int loader_finish(struct dev *d, char *err, size_t errlen)
 {
-	struct loader *ld = d->loader;
+	struct loader *ld = d->store.loader;
 	int e = 0;
 
 	while (ld->n_reading && !e)
 		e = forward_one(d);
 	if (e)
-		refuse(e, err, errlen, "the weights cannot be read: %s", d->lost ? d->why : strerror(-e));
+		refuse(e, err, errlen, "the weights cannot be read: %s", d->fault.lost ? d->fault.why : strerror(-e));
 	if (!e && !cuda_ok(d, cudaStreamSynchronize(d->stream), "load weights"))
-		e = refuse(-EIO, err, errlen, "the weights cannot be loaded: %s", d->why);
+		e = refuse(-EIO, err, errlen, "the weights cannot be loaded: %s", d->fault.why);
 	return e;
 }
 
@@ -395,10 +397,10 @@ static int64_t check(const struct sr_tensor *t, char *err, size_t errlen)
 
 static void *take(struct dev *d, size_t bytes)
 {
-	void *at = d->arena_at;
+	void *at = d->store.at;
 
-	d->arena_at += (bytes + 255) / 256 * 256;
-	assert(d->arena_at <= d->arena_end);
+	d->store.at += (bytes + 255) / 256 * 256;
+	assert(d->store.at <= d->store.end);
 	return at;
 }
 
@@ -512,10 +514,10 @@ static int load(struct dev *d, struct weight *w, const struct sr_tensor *const *
 	}
 	if (has_bias)
 		w->bias = (float *)take_clear(d, (size_t)w->n * sizeof(float));
-	if (has_bias && d->use_lt)
+	if (has_bias && d->product.use_lt)
 		w->bias16 = (bf16 *)take_clear(d, (size_t)w->n * sizeof(bf16));
-	if (d->lost)
-		return refuse(-EIO, err, errlen, "%s", d->why);
+	if (d->fault.lost)
+		return refuse(-EIO, err, errlen, "%s", d->fault.why);
 	if (w->order)
 		e = load_order(d, w, part, n, err, errlen);
 	for (int i = 0; i < n && !e; i++) {
@@ -553,15 +555,15 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
 	bytes = weight_bytes(&shape) + (part[0]->index.bytes ? 2 * padded((size_t)shape.k * sizeof(int32_t)) : 0);
 	if (has_bias)
 		bytes += padded((size_t)shape.n * sizeof(float)) +
-			(d->use_lt ? padded((size_t)shape.n * sizeof(bf16)) : 0);
+			(d->product.use_lt ? padded((size_t)shape.n * sizeof(bf16)) : 0);
 	if (!out)
 		return bytes;
 	w = (struct weight *)malloc(sizeof(*w));
 	if (!w)
 		return refuse(-ENOMEM, err, errlen, "no memory for a weight");
 	*w = shape;
-	w->next = d->weights;
-	d->weights = w;
+	w->next = d->store.list;
+	d->store.list = w;
 	*out = w;
 	int e = load(d, w, part, bias, n, has_bias, err, errlen);
 
@@ -571,16 +573,16 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
 /* Frees the loader and the descriptions of weights. */
 void weights_free(struct dev *d)
 {
-	struct loader *ld = d->loader;
+	struct loader *ld = d->store.loader;
 	uint64_t tag;
 	void *at;
 
 	while (ld && ld->n_reading && !ld->src->wait(ld->src->ctx, &tag, &at))
 		ld->n_reading--; /* after a failed load: no read may write to the buffers any more */
-	while (d->weights) {
-		struct weight *w = d->weights;
+	while (d->store.list) {
+		struct weight *w = d->store.list;
 
-		d->weights = w->next;
+		d->store.list = w->next;
 		free(w);
 	}
 	for (int i = 0; ld && i < BUFFERS; i++)
@@ -591,5 +593,5 @@ void weights_free(struct dev *d)
 	if (ld)
 		free(ld->order);
 	free(ld);
-	d->loader = NULL;
+	d->store.loader = NULL;
 }

@@ -43,9 +43,9 @@ static const char *no_time(void)
 
 static void stop_if_lost()
 {
-	if (!b->d.lost)
+	if (!b->d.fault.lost)
 		return;
-	fprintf(stderr, "the device is lost: %s\n", b->d.why);
+	fprintf(stderr, "the device is lost: %s\n", b->d.fault.why);
 	exit(1);
 }
 
@@ -134,9 +134,9 @@ template <bool F8> static __global__ void mma_kernel(float *out, int rounds)
 template <bool F8> static double mma_rate()
 {
 	int rounds = sc->repeats < 2 ? 2 : 4096;
-	unsigned blocks = (unsigned)b->d.processors * (sc->repeats < 2 ? 1 : 8);
+	unsigned blocks = (unsigned)b->d.gpu.processors * (sc->repeats < 2 ? 1 : 8);
 	double t = timed([&] {
-		cuda_ok(&b->d, start(mma_kernel<F8>, blocks, 128, 0, b->d.stream, b->d.work, rounds), "mma");
+		cuda_ok(&b->d, start(mma_kernel<F8>, blocks, 128, 0, b->d.stream, b->d.draw.candidates, rounds), "mma");
 	});
 
 	return (double)blocks * 4 * rounds * 8 * 2 * 16 * 8 * (F8 ? 32 : 16) / t;
@@ -152,7 +152,7 @@ static double product_rate(bool library)
 		return 0;
 	return 2.0 * w->n * w->k * T / timed([&] {
 		if (library)
-			lt_matmul(&b->d, b->d.place[P_GU], b->d.place[P_Y], w, T);
+			lt_matmul(&b->d, b->d.act.place[P_GU], b->d.act.place[P_Y], w, T);
 		else
 			matmul(&b->d, P_GU, P_Y, w, T);
 	});
@@ -160,27 +160,27 @@ static double product_rate(bool library)
 
 static void ceilings()
 {
-	unsigned blocks = (unsigned)b->d.processors * 4, threads = sc->repeats < 2 ? 32 : 512;
-	size_t bytes = (size_t)(b->d.arena_end - b->d.arena);
+	unsigned blocks = (unsigned)b->d.gpu.processors * 4, threads = sc->repeats < 2 ? 32 : 512;
+	size_t bytes = (size_t)(b->d.store.end - b->d.store.base);
 	double t, own, library;
 
 	t = timed([&] {
-		cuda_ok(&b->d, start(read_kernel, blocks, threads, 0, b->d.stream, (const uint4 *)b->d.arena,
-			bytes / 16, (unsigned *)b->d.work), "read");
+		cuda_ok(&b->d, start(read_kernel, blocks, threads, 0, b->d.stream, (const uint4 *)b->d.store.base,
+			bytes / 16, (unsigned *)b->d.draw.candidates), "read");
 	});
 	read_ceiling = (double)bytes / t;
 	mma_ceiling = mma_rate<false>();
-	mma8_ceiling = b->d.capability >= 89 ? mma_rate<true>() : mma_ceiling;
+	mma8_ceiling = b->d.gpu.capability >= 89 ? mma_rate<true>() : mma_ceiling;
 	own = product_rate(false);
 	library = product_rate(true);
 	printf("ceilings: reading %.2f GB %.0f GB/s; %d processors, sm_%d; bf16 Top/s: mma.sync without memory "
 		"%.1f, products of %d rows %.1f, by cuBLASLt %.1f; e4m3: mma.sync %.1f\n", (double)bytes * 1e-9,
-		read_ceiling * 1e-9, b->d.processors, b->d.capability, mma_ceiling * 1e-12, sc->many[2], own * 1e-12,
+		read_ceiling * 1e-9, b->d.gpu.processors, b->d.gpu.capability, mma_ceiling * 1e-12, sc->many[2], own * 1e-12,
 		library * 1e-12, mma8_ceiling * 1e-12);
 	fprintf(json, "\n\t{\"row\": \"ceilings\", \"read_gb_s\": %.9g, \"mma_bf16_top_s\": %.9g, "
 		"\"mma_e4m3_top_s\": %.9g, \"product_bf16_top_s\": %.9g, \"cublaslt_bf16_top_s\": %.9g, "
 		"\"processors\": %d, \"capability\": %d}", read_ceiling * 1e-9, mma_ceiling * 1e-12,
-		mma8_ceiling * 1e-12, own * 1e-12, library * 1e-12, b->d.processors, b->d.capability);
+		mma8_ceiling * 1e-12, own * 1e-12, library * 1e-12, b->d.gpu.processors, b->d.gpu.capability);
 	/* mma.sync is not a Hopper's best, so a limit that is beaten is not a limit */
 	mma_ceiling = std::max({ mma_ceiling, own, library });
 	mma8_ceiling = std::max(mma8_ceiling, mma_ceiling);
@@ -202,7 +202,7 @@ static double weight_size(const struct weight *w)      /* bytes read */
 static double product_limit(const struct weight *w, int T)
 {
 	double ops = 2.0 * w->n * w->k * T;
-	double compute = ops / (w->held == HELD_W8 && T > 64 && b->d.x8 ? mma8_ceiling : mma_ceiling);
+	double compute = ops / (w->held == HELD_W8 && T > 64 && b->d.product.x8 ? mma8_ceiling : mma_ceiling);
 	double memory = weight_size(w) / read_ceiling;
 
 	return memory > compute ? memory : compute;
@@ -451,7 +451,7 @@ static void decodes()
 /* The gain by graphs: short steps with graphs, and with each kernel launched alone. */
 static void graphs_off()
 {
-	struct graphs *const graphs = b->d.graphs;
+	struct graphs *const graphs = b->d.batch.graphs;
 	char at[64];
 
 	line_begin(kind->name, "", "1, 32 at 512 by graphs; without", "the time without");
@@ -460,10 +460,10 @@ static void graphs_off()
 		struct pace with, without;
 		const char *why = graphs ? decode(n, sc->decode_context[0], false, false, &with) : "no graphs here";
 
-		b->d.graphs = NULL;
+		b->d.batch.graphs = NULL;
 		if (!why)
 			why = decode(n, sc->decode_context[0], false, false, &without);
-		b->d.graphs = graphs;
+		b->d.batch.graphs = graphs;
 		snprintf(at, sizeof(at), "%d at %d, graphs", n, sc->decode_context[0]);
 		if (why) {
 			cell_left_out(at, why);
@@ -615,7 +615,7 @@ static void library_products()
 		for (const auto &e : each) {
 			if (!lt_can(e.w, T))
 				return;
-			t += timed([&] { lt_matmul(&b->d, b->d.place[e.to], b->d.place[e.from], e.w, T); });
+			t += timed([&] { lt_matmul(&b->d, b->d.act.place[e.to], b->d.act.place[e.from], e.w, T); });
 		}
 		library_s[i] = t * b->m.n_layers;
 	}
@@ -683,7 +683,7 @@ static __global__ void fill_kernel(uint32_t *p, size_t n)
 
 static void fill(void *p, size_t bytes)
 {
-	cuda_ok(&b->d, start(fill_kernel, (unsigned)b->d.processors * 4, sc->repeats < 2 ? 32 : 256, 0,
+	cuda_ok(&b->d, start(fill_kernel, (unsigned)b->d.gpu.processors * 4, sc->repeats < 2 ? 32 : 256, 0,
 		b->d.stream, (uint32_t *)p, bytes / 4), "fill");
 }
 
@@ -723,9 +723,9 @@ static int measure()
 		fprintf(stderr, "%s\n", err);
 		return -1;
 	}
-	fill(b->d.kv, (size_t)lim.n_blocks * b->kv_block);
+	fill(b->d.kv.base, (size_t)lim.n_blocks * b->kv_block);
 	for (enum place p : { P_Y, P_QKV, P_A, P_GU, P_ACT })
-		fill(b->d.place[p], (size_t)sc->tokens * (size_t)b->d.shape.width[p] * sizeof(bf16));
+		fill(b->d.act.place[p], (size_t)sc->tokens * (size_t)b->d.shape.width[p] * sizeof(bf16));
 	if (!read_ceiling)
 		ceilings();
 	decodes();

@@ -273,7 +273,7 @@ static void test_runs(void **state)
 			for (int32_t n = 1; n <= 50; n++) {
 				int32_t runs = cut_runs(run, 7, n, from, step), t = 7;
 
-				assert_int_equal(runs, n_runs(n, from, step));
+				assert_int_equal(runs, count_runs(n, from, step));
 				for (int32_t i = 0; i < runs; i++) {
 					int32_t place = from + run[i].t - 7, end = place + run[i].n;
 

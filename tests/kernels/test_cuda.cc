@@ -73,10 +73,10 @@ static void gpu_slice(struct pair *p)
 	struct flight *f = &b->flight[0];
 	struct dev *d = &b->d;
 
-	step_fill(d, &f->batch, &b->lim, f->chain, f->next, f->signal);
+	step_fill(d, &f->batch, &b->lim, f->first_cmd, f->next_cmd, f->signal);
 	step_begin(d);
 	step_end(d);
-	angles(d, d->step.n_tokens);
+	angles(d, d->batch.step.n_tokens);
 	assert_int_equal(cudaStreamSynchronize(d->stream), cudaSuccess);
 }
 
@@ -144,8 +144,8 @@ static void compare(struct pair *p, const char *verb, enum place at, int T, doub
 
 	cpu_ops.get(truth_dev(&p->cpu), at, a.get(), T);
 	get(gpu_dev(p), at, b.get(), T);
-	if (gpu_dev(p)->lost)
-		fail_msg("%s: %s; %s", verb, gpu_dev(p)->why, emu_fault() ? emu_fault() : "");
+	if (gpu_dev(p)->fault.lost)
+		fail_msg("%s: %s; %s", verb, gpu_dev(p)->fault.why, emu_fault() ? emu_fault() : "");
 	for (int t = 0; t < T; t++) {
 		double diff = 0, size = 0;
 
@@ -457,7 +457,7 @@ static void same_draws(struct pair *p, const struct sampling_case *c, float cap,
 	}
 	static uint32_t count[DRAWS * 200];
 
-	cudaMemcpyAsync(count, db->count, sizeof(count), cudaMemcpyDeviceToHost, db->stream);
+	cudaMemcpyAsync(count, db->draw.count, sizeof(count), cudaMemcpyDeviceToHost, db->stream);
 	assert_int_equal(cudaStreamSynchronize(db->stream), cudaSuccess);
 	for (uint32_t n : count)
 		assert_int_equal(n, 0);
@@ -955,7 +955,7 @@ static int try_all(struct tiny *t, const struct sr_limits *lim, char *why, size_
 			e = wait_for(d.b, 0);
 		fill_step(d.batch, 0, 20 + i, SR_LAST);
 	}
-	snprintf(why, size, "%s", d.b->d.why);
+	snprintf(why, size, "%s", d.b->d.fault.why);
 	if (e < 0) {
 		assert_int_equal(launch(d.b, 1), -EIO); /* and so is everything after it */
 		assert_int_equal(poll_batch(d.b, 1), -EIO);

@@ -444,7 +444,7 @@ static void test_counts(void **)
 	assert_int_equal(a->compute_ns, (uint32_t)(macs / r->macs_per_ns));
 	assert_true(fabs(a->memory_ns - (double)a->bytes / r->bytes_per_ns) <= 1);
 	assert_int_equal(a->copy_ns, (uint32_t)((double)d.b->kv_block / r->copied_per_ns));
-	assert_true(fabs(r->bytes_per_ns * 500001 - (double)(d.b->d.arena_end - d.b->d.arena)) < 1);
+	assert_true(fabs(r->bytes_per_ns * 500001 - (double)(d.b->d.store.end - d.b->d.store.base)) < 1);
 	assert_true(fabs(r->copied_per_ns * 500001 - 4.0 * (double)d.b->kv_block) < 1);
 	drive_close(&d);
 	tiny_destroy(t);
@@ -508,7 +508,7 @@ static void test_early(void **)
 
 		emu_capability = c.capability;
 		open_one(&d, t, &lim);
-		emu_guard(d.b->d.arena);
+		emu_guard(d.b->d.store.base);
 		for (int turn = 0; turn < 2; turn++) {
 			emu_reversed = turn;
 			drive_begin(&d, turn, NULL);
@@ -621,7 +621,7 @@ static int try_all(struct tiny *t, const struct sr_limits *lim, int fd, char *wh
 			e = wait_for(d.b, 0);
 		fill_step(d.batch, 1, 3 + i, SR_LAST);
 	}
-	snprintf(why, size, "%s", d.b->d.why);
+	snprintf(why, size, "%s", d.b->d.fault.why);
 	if (e < 0) {
 		assert_int_equal(launch(d.b, 1), -EIO);
 		assert_int_equal(arm(d.b, 1, fd), -EIO);

@@ -1,4 +1,4 @@
-/* LINK: kernels/cuda/hopper_many.cu kernels/cuda/hopper_attend.cu kernels/cuda/packed_many.cu */
+/* LINK: kernels/cuda/hopper_many_rows.cu kernels/cuda/hopper_attend.cu kernels/cuda/packed_many_rows.cu */
 /* test_cuda_hopper.cc - products of many rows and attention of runs by Hopper's kernels, against sums in double.
  * Weights are packed here, in the order that packed.cuh describes. */
 extern "C" {
@@ -18,11 +18,11 @@ extern "C" {
 
 bool cuda_ok(struct dev *d, cudaError_t e, const char *what)
 {
-	if (e != cudaSuccess && !d->lost) {
-		d->lost = true;
-		snprintf(d->why, sizeof(d->why), "%s: %s", what, cudaGetErrorString(e));
+	if (e != cudaSuccess && !d->fault.lost) {
+		d->fault.lost = true;
+		snprintf(d->fault.why, sizeof(d->fault.why), "%s: %s", what, cudaGetErrorString(e));
 	}
-	return !d->lost;
+	return !d->fault.lost;
 }
 
 static uint32_t dice(uint32_t *s)
@@ -73,8 +73,8 @@ template <class T> struct memory {             /* of the device, NaN at first */
 		std::vector<T> to(n);
 
 		cudaMemcpyAsync(to.data(), at, n * sizeof(T), cudaMemcpyDeviceToHost, d->stream);
-		if (cudaStreamSynchronize(d->stream) != cudaSuccess || d->lost)
-			fail_msg("%s; %s", d->why, emu_fault() ? emu_fault() : "");
+		if (cudaStreamSynchronize(d->stream) != cudaSuccess || d->fault.lost)
+			fail_msg("%s; %s", d->fault.why, emu_fault() ? emu_fault() : "");
 		return to;
 	}
 };
@@ -209,17 +209,17 @@ static void compare(const product &p, const std::vector<float> &y, const std::ve
 static void set_up(struct dev *d, int processors)
 {
 	memset((void *)d, 0, sizeof(*d));
-	d->capability = 90;
-	d->processors = processors;
+	d->gpu.capability = 90;
+	d->gpu.processors = processors;
 	assert_int_equal(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), cudaSuccess);
-	assert_int_equal(cudaMalloc((void **)&d->hopper_work, hopper_work_bytes(d)), cudaSuccess);
-	assert_true(hopper_many_prepare(d) && packed_many_prepare(d));
+	assert_int_equal(cudaMalloc((void **)&d->product.hopper_work, hopper_work_bytes(d)), cudaSuccess);
+	assert_true(hopper_many_rows_prepare(d) && packed_many_rows_prepare(d));
 }
 
 static void tear_down(struct dev *d)
 {
 	assert_int_equal(cudaStreamSynchronize(d->stream), cudaSuccess);
-	assert_int_equal(cudaFree(d->hopper_work), cudaSuccess);
+	assert_int_equal(cudaFree(d->product.hopper_work), cudaSuccess);
 	assert_int_equal(cudaStreamDestroy(d->stream), cudaSuccess);
 	assert_int_equal(emu_allocations, 0);
 }
@@ -236,12 +236,12 @@ static std::vector<float> multiply(struct dev *d, const product &p, made *m, con
 	m->w.packed.words = words.at;
 	m->w.packed.scale = scale.at;
 	m->w.bias = p.bias ? b.at : NULL;
-	d->x8 = x8.at;
-	d->x8_scale = x_scale.at;
+	d->product.x8 = x8.at;
+	d->product.x8_scale = x_scale.at;
 	if (p.held == HELD_BF16)
-		assert_true(hopper_many(d, y.at, p.f32, x.at, &m->w, p.T));
+		assert_true(hopper_many_rows(d, y.at, p.f32, x.at, &m->w, p.T));
 	else
-		packed_many(d, y.at, p.f32, x.at, &m->w, p.T, false);
+		packed_many_rows(d, y.at, p.f32, x.at, &m->w, p.T, false);
 	if (p.f32)
 		return y.read(d);
 
@@ -414,15 +414,15 @@ static void attend_case(struct dev *d, const attention &c, uint32_t *seed)
 	memory<struct token_run> run(d, runs);
 	memory<int32_t> table(d, k.table);
 
-	d->place[P_QKV] = x.at;
-	d->place[P_A] = out.at;
-	d->list.token = token.at;
-	d->list.run = run.at;
-	d->step.n_runs = (int32_t)runs.size();
+	d->act.place[P_QKV] = x.at;
+	d->act.place[P_A] = out.at;
+	d->batch.list.token = token.at;
+	d->batch.list.run = run.at;
+	d->batch.step.n_runs = (int32_t)runs.size();
 	d->slots.table = table.at;
 	d->slots.table_cap = k.table_cap;
-	d->kv = (unsigned char *)kv.at;
-	d->kv_rows = (int64_t)k.blocks * k.L * c.G * 2 * BLOCK;
+	d->kv.base = (unsigned char *)kv.at;
+	d->kv.rows = (int64_t)k.blocks * k.L * c.G * 2 * BLOCK;
 	hopper_attend(d, k.l, &m.kind[0]);
 	std::vector<bf16> y = out.read(d);
 

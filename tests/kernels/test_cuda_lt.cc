@@ -125,8 +125,8 @@ static void compare(struct fixture *f, enum place y, int T)
 	put(f->d, x, from.data(), (int)rows);
 	matmul(f->d, y, x, w, T);
 	get(f->d, y, to.data(), T);
-	if (f->d->lost)
-		fail_msg("%d x %zu x %zu: %s %s", T, N, K, f->d->why, emu_lt_misuse() ? emu_lt_misuse() : "");
+	if (f->d->fault.lost)
+		fail_msg("%d x %zu x %zu: %s %s", T, N, K, f->d->fault.why, emu_lt_misuse() ? emu_lt_misuse() : "");
 	for (size_t t = 0; t < (size_t)T; t++) {
 		double diff = 0, size = 0;
 
@@ -274,7 +274,7 @@ static void test_not_used(void **)
 			setenv("SLIPRING_CUBLASLT", c.variable, 1);
 		assert_int_equal(try_open(&f, SR_BF16, c.tokens, c.deterministic), 0);
 		unsetenv("SLIPRING_CUBLASLT");
-		assert_null(f.d->lt_work);
+		assert_null(f.d->product.lt_work);
 		compare(&f, P_GU, c.tokens > 64 ? 70 : 10);
 		assert_int_equal(emu_lt_calls, calls);
 		tear_down(&f);
@@ -283,7 +283,7 @@ static void test_not_used(void **)
 	setenv("SLIPRING_CUBLASLT", "/elsewhere.so", 1);
 	assert_int_equal(try_open(&f, SR_BF16, 200, false), 0);
 	unsetenv("SLIPRING_CUBLASLT");
-	assert_non_null(f.d->lt);
+	assert_non_null(f.d->product.lt);
 	tear_down(&f);
 	emu_lt_library = "libcublasLt.so.13";  /* it has no kernel: ours */
 	emu_lt_refuses = true;
@@ -332,7 +332,7 @@ static void test_failures(void **)
 	drive_row(&f.gpu, 0, 0, ids, 90, 0, 1);
 	assert_int_equal(launch(f.gpu.b, 0), -EIO);
 	assert_int_equal(poll_batch(f.gpu.b, 0), -EIO);
-	assert_non_null(strstr(f.d->why, "cublasLtMatmul"));
+	assert_non_null(strstr(f.d->fault.why, "cublasLtMatmul"));
 	tear_down(&f);
 	for (uint64_t n = 1; n <= calls; n++) {
 		emu_lt_library = "libcublasLt.so.13";

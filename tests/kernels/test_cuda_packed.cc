@@ -182,12 +182,12 @@ static struct weight *load_weight(struct bench *b, const struct sr_tensor *const
 
 	if (bytes <= 0)
 		fail_msg("%s: %s", part[0]->name, b->gpu.err);
-	b->d->arena_at = b->d->arena = b->room;
-	b->d->arena_end = b->room + bytes;
+	b->d->store.at = b->d->store.base = b->room;
+	b->d->store.end = b->room + bytes;
 	if (weight_add(b->d, &w, part, bias, n, b->gpu.err, sizeof(b->gpu.err)) != bytes ||
 	    loader_finish(b->d, b->gpu.err, sizeof(b->gpu.err)))
 		fail_msg("%s: %s%s", part[0]->name, b->gpu.err, emu_fault() ? emu_fault() : "");
-	assert_true(b->d->arena_at == b->d->arena_end); /* it takes what it announced */
+	assert_true(b->d->store.at == b->d->store.end); /* it takes what it announced */
 	*used = (size_t)bytes;
 	return w;
 }
@@ -223,7 +223,7 @@ static void compare(struct bench *b, const char *what, const struct weight *w, c
 	size_t T = (size_t)r->T, N = (size_t)w->n, K = (size_t)w->k;
 	std::vector<float> x(T * K), y(T * N);
 	std::vector<bf16> half(T * K);
-	bool f8 = r->many && w->held == HELD_W8 && b->d->x8;
+	bool f8 = r->many && w->held == HELD_W8 && b->d->product.x8;
 
 	for (size_t i = 0; i < T * K; i++) {
 		half[i] = bf16_of(unit(&b->seed) * (i % 37 == 5 ? 8.0f : 1.5f));
@@ -239,16 +239,16 @@ static void compare(struct bench *b, const char *what, const struct weight *w, c
 
 	assert_int_equal(cudaMemsetAsync(out, 0xff, T * N * 4, b->d->stream), cudaSuccess);
 	if (w->order) {
-		b->d->ordered = (bf16 *)(out + T * N);
+		b->d->product.ordered = (bf16 *)(out + T * N);
 		from = in_order(b->d, from, w, r->T);
 	}
 	if (r->many)
-		packed_many(b->d, out, true, from, w, r->T, false);
+		packed_many_rows(b->d, out, true, from, w, r->T, false);
 	else
-		packed_few(b->d, out, true, from, w, r->T, r->rows);
+		packed_few_rows(b->d, out, true, from, w, r->T, r->rows);
 	cudaMemcpyAsync(y.data(), out, T * N * 4, cudaMemcpyDeviceToHost, b->d->stream);
-	if (cudaStreamSynchronize(b->d->stream) != cudaSuccess || b->d->lost)
-		fail_msg("%s: %s; %s", what, b->d->why, emu_fault() ? emu_fault() : "");
+	if (cudaStreamSynchronize(b->d->stream) != cudaSuccess || b->d->fault.lost)
+		fail_msg("%s: %s; %s", what, b->d->fault.why, emu_fault() ? emu_fault() : "");
 	for (size_t t = 0; t < T; t++) {
 		double diff = 0, size = 0;
 
@@ -294,7 +294,7 @@ static void products(struct bench *b, bool small)
 			int32_t group = kind.group ? kind.group : kind.type == SR_Q4_K ? 256 : 32;
 			size_t used;
 
-			if (s.k % group || (small && s.n != 200) || (small && !w8 && b->d->capability < 90) ||
+			if (s.k % group || (small && s.n != 200) || (small && !w8 && b->d->gpu.capability < 90) ||
 			    (s.k == 2048 && (group < 64 || w8)) ||
 			    (s.n % 8 && kind.type != SR_Q4_1 && !w8))
 				continue;
@@ -310,7 +310,7 @@ static void products(struct bench *b, bool small)
 				if (!small)
 					compare(b, kind.what, w, truth.get(), NULL, b->room + used, &r);
 			}
-			struct run_case r = { many_rows[turn % 2], 0, true, w8 && b->d->x8 ? 1e-5 : 0.003 };
+			struct run_case r = { many_rows[turn % 2], 0, true, w8 && b->d->product.x8 ? 1e-5 : 0.003 };
 
 			compare(b, kind.what, w, truth.get(), NULL, b->room + used, &r);
 		}
@@ -324,7 +324,7 @@ static void test_products(void **)
 
 	set_up(&b, 80);
 #ifdef CUDA_EMULATED
-	assert_null(b.d->x8);
+	assert_null(b.d->product.x8);
 #endif
 	products(&b, false);
 	tear_down(&b);
@@ -337,12 +337,12 @@ static void test_products_f8(void **)
 
 	set_up(&b, 89);
 #ifndef CUDA_EMULATED
-	if (b.d->capability < 89) {
+	if (b.d->gpu.capability < 89) {
 		tear_down(&b);
 		skip();
 	}
 #endif
-	assert_non_null(b.d->x8);
+	assert_non_null(b.d->product.x8);
 	products(&b, true);
 	tear_down(&b);
 }
@@ -354,12 +354,12 @@ static void test_products_hopper(void **)
 
 	set_up(&b, 90);
 #ifndef CUDA_EMULATED
-	if (!can_hopper(b.d->capability)) {
+	if (!can_hopper(b.d->gpu.capability)) {
 		tear_down(&b);
 		skip();
 	}
 #endif
-	assert_non_null(b.d->hopper_work);
+	assert_non_null(b.d->product.hopper_work);
 	products(&b, true);
 	tear_down(&b);
 }
@@ -380,7 +380,7 @@ static void test_producers(void **)
 	struct dev *d = &gpu.b->d;
 	struct net_layer *y = &gpu.b->net.layer[1];
 
-	if (!d->x8) {
+	if (!d->product.x8) {
 		drive_close(&gpu);
 		tiny_destroy(t);
 		skip();
@@ -398,7 +398,7 @@ static void test_producers(void **)
 
 		emu_reversed = at % 3 == 1;
 		y->norm1->feeds = y->norm2->feeds = apart ? NULL : w;
-		d->after = apart ? NULL : w;
+		d->product.reader = apart ? NULL : w;
 		put(d, P_X, x.data(), 70);
 		put(d, P_Z, x.data() + 7, 70);
 		put(d, P_GU, x.data(), 70);
@@ -557,8 +557,8 @@ static void order_refused(struct bench *b, const char *say, const struct sr_tens
 	int64_t bytes = weight_add(b->d, NULL, part, NULL, n, b->gpu.err, sizeof(b->gpu.err)), e;
 
 	assert_true(bytes > 0);
-	b->d->arena_at = b->d->arena = b->room;
-	b->d->arena_end = b->room + bytes;
+	b->d->store.at = b->d->store.base = b->room;
+	b->d->store.end = b->room + bytes;
 	e = weight_add(b->d, &w, part, NULL, n, b->gpu.err, sizeof(b->gpu.err));
 	if (e >= 0 || !strstr(b->gpu.err, say))
 		fail_msg("%d, \"%s\" does not say \"%s\"", (int)e, b->gpu.err, say);
@@ -611,11 +611,11 @@ static void test_ordered_producers(void **)
 		shuffle(&b, &t, index);
 		struct weight *w = load_weight(&b, part, NULL, 1, &used);
 
-		d->ordered = (bf16 *)(b.room + used);
+		d->product.ordered = (bf16 *)(b.room + used);
 		for (int32_t i = 0; i < 20 * 2 * b.t->m.d_ff; i++)
 			x.push_back(f32_of(bf16_of(unit(&b.seed))));
 		for (bool apart : { false, true }) {
-			y->norm1->feeds = d->after = apart ? NULL : w;
+			y->norm1->feeds = d->product.reader = apart ? NULL : w;
 			emu_reversed = apart;
 			put(d, P_X, x.data(), 20);
 			put(d, P_GU, x.data(), 20);
@@ -623,7 +623,7 @@ static void test_ordered_producers(void **)
 				act_mul(d, SR_SILU, b.t->m.d_ff, 20);
 			else
 				add_norm(d, 1, NULL, y->norm1, 1e-5f, 20);
-			assert_true(!d->made_for == apart);
+			assert_true(!d->product.made_for == apart);
 			matmul(d, P_Z, act ? P_ACT : P_Y, w, 20);
 			d->shape.width[P_Z] = 64;
 			out[apart].assign(20 * 64, NAN);
@@ -658,7 +658,7 @@ static void test_rows_alone(void **)
 	for (int turn = 0; turn < 2; turn++) {
 		emu_reversed = turn;
 		cudaMemcpyAsync(x, all.data(), all.size() * 2, cudaMemcpyHostToDevice, b.d->stream);
-		packed_few(b.d, y, true, x, w, turn ? 1 : 40, 64);
+		packed_few_rows(b.d, y, true, x, w, turn ? 1 : 40, 64);
 		cudaMemcpyAsync((turn ? other : one).data(), y, one.size() * 4, cudaMemcpyDeviceToHost, b.d->stream);
 		assert_int_equal(cudaStreamSynchronize(b.d->stream), cudaSuccess);
 	}

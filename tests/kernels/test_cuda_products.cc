@@ -96,12 +96,12 @@ static std::vector<float> multiply(struct bench *b, const struct shape *s, bool 
 	unsigned char *to = send(b, &used, NULL, n * size);
 
 	if (s->rows)
-		dense_few(b->d, to, f32, from, &weight, s->T, s->rows);
+		dense_few_rows(b->d, to, f32, from, &weight, s->T, s->rows);
 	else
-		dense_many(b->d, to, f32, from, &weight, s->T);
+		dense_many_rows(b->d, to, f32, from, &weight, s->T);
 	cudaMemcpyAsync(raw.data(), to, raw.size(), cudaMemcpyDeviceToHost, b->d->stream);
-	if (cudaStreamSynchronize(b->d->stream) != cudaSuccess || b->d->lost)
-		fail_msg("%d x %d x %d: %s; %s", s->T, s->N, s->K, b->d->why, emu_fault() ? emu_fault() : "");
+	if (cudaStreamSynchronize(b->d->stream) != cudaSuccess || b->d->fault.lost)
+		fail_msg("%d x %d x %d: %s; %s", s->T, s->N, s->K, b->d->fault.why, emu_fault() ? emu_fault() : "");
 	for (size_t i = 0; i < n; i++)
 		y[i] = f32 ? ((const float *)raw.data())[i] : f32_of(((const bf16 *)raw.data())[i]);
 	for (size_t i = n * size / (size_t)(s->T + 1) * (size_t)s->T; i < raw.size(); i++)

@@ -1,5 +1,5 @@
-/* packed_few.cu - y[T][N] = x[T][K] w[N][K]^T + bias for up to 64 rows, w of 4 or 8 bits (packed.cuh).  The
- * aim is the time that reading w takes.
+/* packed_few_rows.cu - y[T][N] = x[T][K] w[N][K]^T + bias for up to 64 rows, w of 4 or 8 bits (packed.cuh).
+ * The aim is the time that reading w takes.
  *
  * Stripes  As in stripes.cuh; a unit is KWARPS slabs of a tile of COLS outputs.
  * Warps    NWARPS divide the outputs of a tile; KWARPS divide the inputs of the block's part of it.  The
@@ -346,13 +346,15 @@ packed_few_kernel(struct few_args a)
 /* The number of blocks that fit on all multiprocessors. */
 template <class S> static int32_t blocks_of(const struct dev *d)
 {
-	return d->processors * (d->shared_bytes >= (int32_t)(2 * (S::SHARED_BYTES + 1024)) ? S::BLOCKS : 1);
+	bool all = d->gpu.shared_bytes >= (int32_t)(2 * (S::SHARED_BYTES + 1024));
+
+	return d->gpu.processors * (all ? S::BLOCKS : 1);
 }
 
 size_t packed_part_bytes(const struct dev *d)
 {
-	size_t few_rows = (size_t)d->processors * 2 * 2 * few<32, 1>::SUMS;
-	size_t more_rows = (size_t)d->processors * 2 * few<64, 1>::SUMS;
+	size_t few_rows = (size_t)d->gpu.processors * 2 * 2 * few<32, 1>::SUMS;
+	size_t more_rows = (size_t)d->gpu.processors * 2 * few<64, 1>::SUMS;
 
 	return few_rows > more_rows ? few_rows : more_rows;
 }
@@ -363,7 +365,7 @@ template <class S> static bool allow(struct dev *d)
 		"matmul of packed weights, few rows");
 }
 
-bool packed_few_prepare(struct dev *d)
+bool packed_few_rows_prepare(struct dev *d)
 {
 	return allow<few<16, 1>>(d) && allow<few<32, 1>>(d) && allow<few<64, 1>>(d) &&
 	       allow<few<16, 2>>(d) && allow<few<32, 2>>(d) && allow<few<64, 2>>(d);
@@ -392,11 +394,11 @@ template <int WORDS> static void pick(struct dev *d, struct few_args &a, int32_t
 }
 
 /* Multiplies T rows of x with the kernel for `rows` rows; both are at most 64. */
-void packed_few(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows)
+void packed_few_rows(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows)
 {
-	struct few_args a = { y, f32, x, w->packed, w->bias, T, d->few_part, d->arrived };
+	struct few_args a = { y, f32, x, w->packed, w->bias, T, d->product.part, d->product.arrived };
 
-	if (d->lost)
+	if (d->fault.lost)
 		return;
 	if (w->held == HELD_W4)
 		pick<1>(d, a, rows);

@@ -1,5 +1,5 @@
-/* few.cu - y[T][N] = x[T][K] w[N][K]^T + bias for up to 64 rows and bf16 w.  The aim is the time that
- * reading w takes.
+/* dense_few_rows.cu - y[T][N] = x[T][K] w[N][K]^T + bias for up to 64 rows and bf16 w.  The aim is the time
+ * that reading w takes.
  *
  *	stage   COLS = 128 rows of w and ROWS of x, 64 inputs (128 bytes) of each:  w 16 KiB, x 2, 4 or 8 KiB
  *
@@ -34,7 +34,7 @@
 #define DEPTH 64                             /* inputs of a stage */
 #define PIECES (DEPTH / 8)                   /* 16-byte pieces per row of a stage */
 
-template <int ROWS_> struct few {
+template <int ROWS_> struct most_rows {
 	static const int ROWS = ROWS_, MWARPS = ROWS == 64 ? 2 : 1, NWARPS = THREADS / 32 / MWARPS;
 	static const int M = ROWS / MWARPS / 16, N = COLS / NWARPS / 8;  /* fragments per warp */
 	static const int STAGES = ROWS == 16 ? 5 : 4;                    /* some GPUs have 99 KiB */
@@ -42,7 +42,7 @@ template <int ROWS_> struct few {
 	static const size_t SHARED_BYTES = STAGES * STAGE * sizeof(bf16) + 16;
 };
 
-struct few_args {
+struct rows_args {
 	void *y;
 	bool f32;
 	const bf16 *x, *w;
@@ -55,7 +55,7 @@ struct few_args {
 /* A position in the sequence of units: a tile, and a slice of DEPTH of its inputs. */
 struct cursor { int32_t tile, slice; };
 
-static __device__ int32_t slices_of(const few_args &a)
+static __device__ int32_t slices_of(const rows_args &a)
 {
 	return (a.K + DEPTH - 1) / DEPTH;
 }
@@ -73,7 +73,7 @@ static __device__ bf16 *place(bf16 *rows, int r, int piece)
 	return rows + r * DEPTH + (piece ^ r % 8) * 8;
 }
 
-static __device__ void load_w(bf16 *to, const few_args &a, struct cursor c)
+static __device__ void load_w(bf16 *to, const rows_args &a, struct cursor c)
 {
 	int piece = (int)threadIdx.x % PIECES;
 	int32_t k = c.slice * DEPTH + piece * 8, n = c.tile * COLS + (int32_t)threadIdx.x / PIECES;
@@ -87,7 +87,7 @@ static __device__ void load_w(bf16 *to, const few_args &a, struct cursor c)
 	}
 }
 
-template <class S> static __device__ void load_x(bf16 *to, const few_args &a, struct cursor c)
+template <class S> static __device__ void load_x(bf16 *to, const rows_args &a, struct cursor c)
 {
 	int piece = (int)threadIdx.x % PIECES;
 	int32_t k = c.slice * DEPTH + piece * 8;
@@ -144,7 +144,7 @@ template <class S> static __device__ void add_part(float (&sum)[S::M][S::N][4], 
 
 /* Finishes this block's share of a tile.  Stores y if the share is the whole tile or the last to arrive,
  * else a part.  Resets the sums. */
-template <class S> static __device__ void finish(const few_args &a, int32_t tile, uint32_t units,
+template <class S> static __device__ void finish(const rows_args &a, int32_t tile, uint32_t units,
 	uint32_t all, float (&sum)[S::M][S::N][4], uint32_t *word)
 {
 	const size_t each = (size_t)S::ROWS * COLS;
@@ -165,7 +165,7 @@ template <class S> static __device__ void finish(const few_args &a, int32_t tile
 	memset(sum, 0, sizeof(sum));
 }
 
-template <class S> static __global__ void __launch_bounds__(THREADS, 2) few_kernel(struct few_args a)
+template <class S> static __global__ void __launch_bounds__(THREADS, 2) rows_kernel(struct rows_args a)
 {
 	SHARED(shared);
 	bf16 *ring = (bf16 *)shared;
@@ -208,48 +208,51 @@ template <class S> static __global__ void __launch_bounds__(THREADS, 2) few_kern
 
 template <class S> static int64_t blocks_of(const struct dev *d)
 {
-	return d->processors * (d->shared_bytes >= (int32_t)(2 * (S::SHARED_BYTES + 1024)) ? 2 : 1);
+	return d->gpu.processors * (d->gpu.shared_bytes >= (int32_t)(2 * (S::SHARED_BYTES + 1024)) ? 2 : 1);
 }
 
-size_t few_part_bytes(const struct dev *d)
+size_t product_part_bytes(const struct dev *d)
 {
-	size_t dense = (size_t)d->processors * 2 * 2 * FEW_ROWS * COLS * sizeof(float);
+	size_t dense = (size_t)d->gpu.processors * 2 * 2 * FEW_ROWS * COLS * sizeof(float);
 	size_t packed = packed_part_bytes(d);
 
 	return dense > packed ? dense : packed;
 }
 
-size_t few_tiles(int32_t N)
+size_t product_tiles(int32_t N)
 {
 	return ((size_t)N + COLS - 1) / COLS;    /* packed tiles are at least as wide */
 }
 
-bool few_prepare(struct dev *d)
+bool dense_few_rows_prepare(struct dev *d)
 {
-	return cuda_ok(d, allow_shared(few_kernel<few<16>>, few<16>::SHARED_BYTES), "matmul, 16 rows") &&
-	       cuda_ok(d, allow_shared(few_kernel<few<32>>, few<32>::SHARED_BYTES), "matmul, 32 rows") &&
-	       cuda_ok(d, allow_shared(few_kernel<few<64>>, few<64>::SHARED_BYTES), "matmul, 64 rows");
+	return cuda_ok(d, allow_shared(rows_kernel<most_rows<16>>, most_rows<16>::SHARED_BYTES),
+			"matmul, 16 rows") &&
+	       cuda_ok(d, allow_shared(rows_kernel<most_rows<32>>, most_rows<32>::SHARED_BYTES),
+			"matmul, 32 rows") &&
+	       cuda_ok(d, allow_shared(rows_kernel<most_rows<64>>, most_rows<64>::SHARED_BYTES),
+			"matmul, 64 rows");
 }
 
-template <class S> static void product(struct dev *d, const struct few_args &a)
+template <class S> static void product(struct dev *d, const struct rows_args &a)
 {
 	int64_t units = (int64_t)((a.N + COLS - 1) / COLS) * ((a.K + DEPTH - 1) / DEPTH);
 	int64_t blocks = blocks_of<S>(d);
 
-	cuda_ok(d, start(few_kernel<S>, (unsigned)(blocks < units ? blocks : units), THREADS, S::SHARED_BYTES,
+	cuda_ok(d, start(rows_kernel<S>, (unsigned)(blocks < units ? blocks : units), THREADS, S::SHARED_BYTES,
 		d->stream, a), "matmul, few rows");
 }
 
-void dense_few(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows)
+void dense_few_rows(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows)
 {
-	struct few_args a = { y, f32, x, w->mat, w->bias, T, w->n, w->k, d->few_part, d->arrived };
+	struct rows_args a = { y, f32, x, w->mat, w->bias, T, w->n, w->k, d->product.part, d->product.arrived };
 
-	if (d->lost)
+	if (d->fault.lost)
 		return;
 	if (rows <= 16)
-		product<few<16>>(d, a);
+		product<most_rows<16>>(d, a);
 	else if (rows <= 32)
-		product<few<32>>(d, a);
+		product<most_rows<32>>(d, a);
 	else
-		product<few<64>>(d, a);
+		product<most_rows<64>>(d, a);
 }

@@ -1,5 +1,6 @@
-/* packed_many.cu - y[T][FN] = x[T][K] w[FN][K]^T + bias for many rows, w of 4 or 8 bits (packed.cuh).  It is
- * bound by arithmetic.  Tiles of 128 x 128 are computed slab by slab from a ring of STAGES in shared memory.
+/* packed_many_rows.cu - y[T][FN] = x[T][K] w[FN][K]^T + bias for many rows, w of 4 or 8 bits (packed.cuh).
+ * It is bound by arithmetic.  Tiles of 128 x 128 are computed slab by slab from a ring of STAGES in shared
+ * memory.
  *
  *	W4, W8   weights are scaled and rounded to bf16 in registers, as if that had been done at load
  *	W8A8     sm_89 and later: x is quantized too, to e4m3 with a scale per row.  The sums of a group are
@@ -212,8 +213,8 @@ static __global__ void quantize_kernel(const bf16 *x, int32_t K, uint32_t *to, f
 
 static void quantize(struct dev *d, const bf16 *x, int32_t K, int T)
 {
-	cuda_ok(d, start(quantize_kernel, (unsigned)T, 128, 4 * sizeof(float), d->stream, x, K, d->x8,
-		d->x8_scale), "quantize activations");
+	cuda_ok(d, start(quantize_kernel, (unsigned)T, 128, 4 * sizeof(float), d->stream, x, K, d->product.x8,
+		d->product.x8_scale), "quantize activations");
 }
 
 /* ---- choice of kernel ----------------------------------------------------------------- */
@@ -223,7 +224,7 @@ template <class S> static bool allow(struct dev *d)
 	return cuda_ok(d, allow_shared(packed_many_kernel<S>, S::SHARED_BYTES), "matmul of packed weights");
 }
 
-bool packed_many_prepare(struct dev *d)
+bool packed_many_rows_prepare(struct dev *d)
 {
 	return allow<many<FORM_W4>>(d) && allow<many<FORM_W8>>(d) && allow<many<FORM_W8A8>>(d);
 }
@@ -236,22 +237,23 @@ template <class S> static void product(struct dev *d, const struct many_args &a)
 		"matmul of packed weights");
 }
 
-void packed_many(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, bool made)
+void packed_many_rows(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T,
+	bool made)
 {
-	struct many_args a = { y, f32, (const unsigned char *)x, d->x8_scale, w->packed, w->bias, T };
+	struct many_args a = { y, f32, (const unsigned char *)x, d->product.x8_scale, w->packed, w->bias, T };
 
-	if (d->lost)
+	if (d->fault.lost)
 		return;
 	if (w->held == HELD_W4) {
-		if (!hopper_many(d, y, f32, x, w, T))
+		if (!hopper_many_rows(d, y, f32, x, w, T))
 			product<many<FORM_W4>>(d, a);
-	} else if (!d->x8) {
+	} else if (!d->product.x8) {
 		product<many<FORM_W8>>(d, a);
 	} else {
 		if (!made)
 			quantize(d, x, w->k, T);
-		a.x = (const unsigned char *)d->x8;
-		if (!d->lost && !hopper_many(d, y, f32, d->x8, w, T))
+		a.x = (const unsigned char *)d->product.x8;
+		if (!d->fault.lost && !hopper_many_rows(d, y, f32, d->product.x8, w, T))
 			product<many<FORM_W8A8>>(d, a);
 	}
 }

@@ -1,5 +1,5 @@
-/* hopper_many.cu - y[T][N] = x[T][K] w[N][K]^T + bias for many rows on sm_90a: wgmma fed by TMA, w of bf16, 4
- * or 8 bits.  matmul.cu and packed_many.cu try it first; they have kernels for all GPUs.
+/* hopper_many_rows.cu - y[T][N] = x[T][K] w[N][K]^T + bias for many rows on sm_90a: wgmma fed by TMA, w of
+ * bf16, 4 or 8 bits.  matmul.cu and packed_many_rows.cu try it first; they have kernels for all GPUs.
  *
  * Operands   The weights are wgmma's left operand, 64 outputs per warpgroup, and tokens its columns.  So T
  *            fills tiles of 128 or 256 columns.  Only the left operand may come from registers, as weights of
@@ -24,11 +24,12 @@
  *            one are queued.
  * W4         A lane's words (packed.cuh) are its registers of wgmma's left operand: row g of fragments 2w and
  *            2w + 1 becomes rows g and g + 8 of warp w.  So Hopper needs no separate layout.  A slice at a
- *            time is scaled and rounded to bf16 as in packed_many.cu, while the other warpgroup multiplies.
+ *            time is scaled and rounded to bf16 as in packed_many_rows.cu, while the other warpgroup
+ *            multiplies.
  *            ptxas allows no write to an operand's register while a wgmma is in flight.
- * W8A8       The same layout, without a conversion; x is quantized as in packed_many.cu.  The sums of a slice
- *            are scaled and added in other registers, because tensor cores keep few digits for e4m3.  Groups
- *            are multiples of 128, or the whole row.
+ * W8A8       The same layout, without a conversion; x is quantized as in packed_many_rows.cu.  The sums of a
+ *            slice are scaled and added in other registers, because tensor cores keep few digits for e4m3.
+ *            Groups are multiples of 128, or the whole row.
  *
  * Schedule   One block per multiprocessor.  Tiles are computed whole while every multiprocessor gets one.
  *            The remaining tiles are laid end to end and cut into equal stripes, so that all finish together.
@@ -539,27 +540,28 @@ template <class S> static bool allow(struct dev *d)
 	return cuda_ok(d, allow_shared(hopper_many_kernel<S>, S::SHARED_BYTES), "matmul on Hopper");
 }
 
-bool hopper_many_prepare(struct dev *d)
+bool hopper_many_rows_prepare(struct dev *d)
 {
-	size_t counts = (size_t)d->processors * sizeof(uint32_t);
+	size_t counts = (size_t)d->gpu.processors * sizeof(uint32_t);
 
-	if (!d->hopper_work)
+	if (!d->product.hopper_work)
 		return true;
-	return cuda_ok(d, cudaMemsetAsync(d->hopper_work, 0, counts, d->stream), "clear counts of tiles") &&
+	return cuda_ok(d, cudaMemsetAsync(d->product.hopper_work, 0, counts, d->stream),
+			"clear counts of tiles") &&
 	       allow<bf16_128>(d) && allow<bf16_256>(d) && allow<w4_128>(d) && allow<w4_256>(d) &&
 	       allow<w8a8_128>(d);
 }
 
 static size_t counts_bytes(const struct dev *d)
 {
-	return ((size_t)d->processors * sizeof(uint32_t) + 255) / 256 * 256;
+	return ((size_t)d->gpu.processors * sizeof(uint32_t) + 255) / 256 * 256;
 }
 
 size_t hopper_work_bytes(const struct dev *d)
 {
-	if (!can_hopper(d->capability) || d->deterministic)
+	if (!can_hopper(d->gpu.capability) || d->deterministic)
 		return 0;
-	return counts_bytes(d) + (size_t)d->processors * 2 * bf16_256::SUMS * CONSUMERS * sizeof(float);
+	return counts_bytes(d) + (size_t)d->gpu.processors * 2 * bf16_256::SUMS * CONSUMERS * sizeof(float);
 }
 
 /* Decides which tiles are computed whole and how many blocks share the rest; returns the number of blocks. */
@@ -571,15 +573,15 @@ template <class S> static int32_t schedule(const struct dev *d, struct many_args
 	a->columns = (a->T + S::TOKENS - 1) / S::TOKENS;
 	a->slices = (a->K + S::DEPTH - 1) / S::DEPTH;
 	tiles = a->bands * a->columns;
-	rest = tiles % d->processors;
-	if (rest * 10 > d->processors * 9)       /* above 90% parts would cost more than they save */
+	rest = tiles % d->gpu.processors;
+	if (rest * 10 > d->gpu.processors * 9)       /* above 90% parts would cost more than they save */
 		rest = 0;
 	a->whole = tiles - rest;
 	units = rest * a->slices;
-	a->stripes = rest * PARTS < d->processors ? rest * PARTS : d->processors;
+	a->stripes = rest * PARTS < d->gpu.processors ? rest * PARTS : d->gpu.processors;
 	if (a->stripes > units / THIN)
 		a->stripes = units / THIN > rest ? units / THIN : rest;
-	return a->whole > a->stripes ? a->whole < d->processors ? a->whole : d->processors : a->stripes;
+	return a->whole > a->stripes ? a->whole < d->gpu.processors ? a->whole : d->gpu.processors : a->stripes;
 }
 
 template <class S> static void launch(struct dev *d, struct many_args *a, const void *x, const bf16 *w)
@@ -599,24 +601,25 @@ static bool wide(int32_t T)
 	return (T + 255) / 256 * (256 + OUTPUTS / 2) <= (T + 127) / 128 * (128 + OUTPUTS / 2);
 }
 
-/* x is in bf16, or for weights of 8 bits in e4m3 with d->x8_scale.  False: it cannot do this product. */
-bool hopper_many(struct dev *d, void *y, bool f32, const void *x, const struct weight *w, int T)
+/* x is in bf16, or for weights of 8 bits in e4m3 with d->product.x8_scale.  False: it cannot do this
+ * product. */
+bool hopper_many_rows(struct dev *d, void *y, bool f32, const void *x, const struct weight *w, int T)
 {
 	struct many_args a = {};
 
-	if (!d->hopper_work || (w->held == HELD_W8 && w->packed.group % w8a8_128::SLABS &&
+	if (!d->product.hopper_work || (w->held == HELD_W8 && w->packed.group % w8a8_128::SLABS &&
 			w->packed.group * SLAB != w->k))
 		return false;
 	a.y = y;
 	a.f32 = f32;
 	a.w = w->packed;
 	a.bias = w->bias;
-	a.x_scale = d->x8_scale;
+	a.x_scale = d->product.x8_scale;
 	a.T = T;
 	a.N = w->n;
 	a.K = w->k;
-	a.arrived = (uint32_t *)d->hopper_work;
-	a.part = (float *)(d->hopper_work + counts_bytes(d));
+	a.arrived = (uint32_t *)d->product.hopper_work;
+	a.part = (float *)(d->product.hopper_work + counts_bytes(d));
 	if (w->held == HELD_W8)
 		launch<w8a8_128>(d, &a, x, NULL);
 	else if (w->held == HELD_W4 && wide(T))
