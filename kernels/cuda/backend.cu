@@ -289,6 +289,9 @@ static void alone(struct dev *, enum place, int)
 {
 }
 
+static void put(struct dev *, enum place, const float *, int);
+static void get(struct dev *, enum place, float *, int);
+
 static const struct ops cuda_ops = {
 	weight_add, embed, add_norm, matmul, alone, rope_store, attend, act_mul, pick_norm, sample, put, get,
 };
@@ -662,7 +665,7 @@ static int arm(struct sr_backend *b, int32_t i, int fd)
 
 /* ---- tests: copy from and to the host ------------------------------------------------- */
 
-void put(struct dev *d, enum place p, const float *from, int T)
+static void put(struct dev *d, enum place p, const float *from, int T)
 {
 	size_t n = (size_t)T * (size_t)d->shape.width[p];
 	bf16 *half = (bf16 *)malloc(n * sizeof(*half));
@@ -676,7 +679,7 @@ void put(struct dev *d, enum place p, const float *from, int T)
 	free(half);
 }
 
-void get(struct dev *d, enum place p, float *to, int T)
+static void get(struct dev *d, enum place p, float *to, int T)
 {
 	size_t n = (size_t)T * (size_t)d->shape.width[p];
 	bf16 *half = (bf16 *)malloc(n * sizeof(*half));

@@ -34,4 +34,7 @@ static inline size_t scale_bytes(int32_t type)
 	return type == SR_F32 ? 4 : 2;
 }
 
+bool pack_layout(int32_t type, int32_t *weights, int32_t *bytes);   /* of a block; false: unknown type */
+bool pack_rows(struct dev *d, const struct piece *p, const unsigned char *data);
+
 #endif

@@ -1,0 +1,44 @@
+/* attend.cuh - the KV cache, and the operations that use it: rope and store, attention (attend.cu,
+ * hopper_attend.cu). */
+#ifndef CUDA_ATTEND_CUH
+#define CUDA_ATTEND_CUH
+
+#include "kernel.cuh"
+#include "kernels/ops.h"
+
+#define BLOCK 16                     /* tokens of a KV block */
+#define TILE_ROWS 64                 /* (token, query head) pairs in one piece of a run's attention */
+
+struct kv_pool {
+	unsigned char *base;
+	bool f8;                     /* e4m3; false: bf16 */
+	size_t half;                 /* elements of K of one block and head */
+	size_t block;                /* bytes, over all layers */
+	int64_t rows;                /* rows of one head's width: of all blocks, K and V */
+};
+
+static inline __host__ __device__ size_t kv_at(size_t half, int32_t n_layers, int32_t n_kv_heads,
+	int32_t block, int layer, int g)
+{
+	return (((size_t)block * (size_t)n_layers + (size_t)layer) * (size_t)n_kv_heads + (size_t)g) * 2 * half;
+}
+
+/* Pieces of a token's attention, until they are added up. */
+struct attend_sums {
+	float *part;                 /* [most_pieces][n_heads][head_dim + 2]: o, then max and sum */
+	uint32_t *joined;            /* [most_pieces][n_kv_heads] finished pieces of a token; 0 between kernels */
+};
+
+void angles(struct dev *, int);      /* cos and sin of the batch's positions */
+void rope_store(struct dev *, int, const struct sr_attn *, const struct weight *, const struct weight *,
+	float, int);
+void attend(struct dev *, int, const struct sr_attn *, int);
+bool attend_width(int32_t E);        /* true: a kernel exists for heads of width E */
+bool attend_prepare(struct dev *d);  /* raises the limits of shared memory; once, at open */
+
+bool hopper_attends(const struct dev *d); /* true: it does the runs of this model */
+int32_t hopper_attend_rows(void);    /* (token, query head) pairs per piece of a run, if it does */
+void hopper_attend(struct dev *d, int l, const struct sr_attn *kind);
+bool hopper_attend_prepare(struct dev *d);
+
+#endif

@@ -1,0 +1,22 @@
+/* verbs.cuh - the operations of a forward pass that work on rows (rows.cu), and sampling (sample.cu).
+ * Products: product.cuh; rope and attention: attend.cuh. */
+#ifndef CUDA_VERBS_CUH
+#define CUDA_VERBS_CUH
+
+#include "kernel.cuh"
+#include "kernels/ops.h"
+
+void embed(struct dev *, const struct weight *, float, int);
+void add_norm(struct dev *, int, const struct weight *, const struct weight *, float, int);
+void pick_norm(struct dev *, const struct weight *, float, int, int);
+void act_mul(struct dev *, enum sr_act, int, int);
+
+/* Where tokens are drawn. */
+struct draw_space {
+	float    *candidates;        /* [logit_rows][n_vocab] */
+	uint32_t *count;             /* [logit_rows][n_vocab], all zero between kernels */
+};
+
+void sample(struct dev *, float, int, int);
+
+#endif
