@@ -44,8 +44,8 @@
 #define SR_WIRE_H
 
 #include <sys/socket.h>
-#include <time.h>
 
+#include "clock.h"
 #include "ring.h"
 #include "slipring.h"
 
@@ -201,15 +201,6 @@ static inline int64_t sr_wire_bytes(const struct sr_wire_request *q, uint32_t ar
 static inline uint32_t sr_wire_records(uint32_t n_top)
 {
 	return 1 + (n_top <= SR_TOP_HERE ? 0 : (n_top - SR_TOP_HERE + SR_TOP_PER - 1) / SR_TOP_PER);
-}
-
-/* In ns of CLOCK_MONOTONIC, which both sides share. */
-static inline uint64_t sr_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* A word of `doing` after its clock starts or stops at `now`; and the time it shows at `now`. */

@@ -1,23 +1,15 @@
 /* figures.c - computes differences of counters and writes them as text. */
 #include "figures.h"
+#include "shmring/clock.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-uint64_t figures_clock(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 void figures_now(const struct stats_page *p, bool alive, struct stats_mark *m)
 {
-	uint64_t now = figures_clock();
+	uint64_t now = sr_now();
 
 	stats_now(p, m);
 	if (!alive || p->busy_since_ns || !m->at_ns || now <= m->at_ns)

@@ -24,8 +24,6 @@ struct figures {
 	uint64_t ended;               /* of it, requests that ended in any way */
 };
 
-uint64_t figures_clock(void);         /* CLOCK_MONOTONIC, ns: the page's clock */
-
 /* The counters now.  A sleeping daemon counts its sleep only when it wakes, so the sleep is added here as
  * empty and idle.  The daemon publishes within a second what its clients did meanwhile.  A daemon that is
  * not alive does not sleep. */

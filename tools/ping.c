@@ -20,6 +20,7 @@
 #include "core/instance/config.h"
 #include "instance.h"
 #include "shmring/slipring.h"
+#include "shmring/clock.h"
 
 #define COUNT      1000
 #define COUNT_WAKE 50                     /* round trips with pauses */
@@ -58,14 +59,6 @@ static struct summary summarize(uint64_t *ns, int n)
 	                         (double)ns[(int)((double)n * 0.99)] / 1e3 };
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* Wait for *line == value.  Yield the core now and then, because there may be only one. */
 static void await(_Atomic uint32_t *line, uint32_t value)
 {
@@ -91,11 +84,11 @@ static int bare_line(uint64_t *ns, int n)
 		_exit(0);
 	}
 	for (uint32_t i = 1; i <= (uint32_t)n; i++) {
-		uint64_t begin = now_ns();
+		uint64_t begin = sr_now();
 
 		atomic_store_explicit(there, i, memory_order_release);
 		await(back, i);
-		ns[i - 1] = now_ns() - begin;
+		ns[i - 1] = sr_now() - begin;
 	}
 	waitpid(pid, NULL, 0);
 	munmap((void *)there, 4096);
@@ -131,12 +124,12 @@ static int bare_wake(uint64_t *ns, int n, long every_ms)
 		uint64_t begin;
 
 		pause_ms(every_ms);
-		begin = now_ns();
+		begin = sr_now();
 		if (write(fd[0], "", 1) != 1)
 			e = -EIO;
 		else
 			await(back, i);
-		ns[i - 1] = now_ns() - begin;
+		ns[i - 1] = sr_now() - begin;
 	}
 	close(fd[0]);
 	waitpid(pid, NULL, 0);

@@ -12,6 +12,7 @@
 #include "figures.h"
 #include "instance.h"
 #include "session.h"
+#include "shmring/clock.h"
 
 #define WAIT_MS 100              /* ms until a cancel is seen, at most */
 
@@ -224,7 +225,7 @@ int session_ask(struct session *s, const struct session_options *o, const char *
 {
 	uint32_t context = sr_model(s->conn)->context, ticket;
 	int32_t *ids = malloc(((size_t)context + 1) * sizeof(*ids));
-	uint64_t begin = figures_clock();
+	uint64_t begin = sr_now();
 	struct sr_end end = { 0 };
 	int64_t n_ids;
 	int rc;

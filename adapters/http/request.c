@@ -13,6 +13,7 @@
 #include "dialect.h"
 #include "state.h"
 #include "tenants.h"
+#include "shmring/clock.h"
 
 #define NOTE_BYTES (ASK_ID_BYTES + 64)
 #define PATIENCE_NS 1000000000u
@@ -158,16 +159,13 @@ static bool scores_refused(struct request *r)
 
 static void prepare(struct request *r)
 {
-	struct timespec a, b;
+	uint64_t begin = sr_now();
 
-	clock_gettime(CLOCK_MONOTONIC, &a);
 	if (!r->dialect->parse(&r->ask, r->body, r->body_n, &r->limits, &r->problem)) {
 		r->problem.status = 0;
 		ask_slim(&r->ask);
 	}
-	clock_gettime(CLOCK_MONOTONIC, &b);
-	shared_add(r->api->shared->tokenize_ns, (uint64_t)((b.tv_sec - a.tv_sec) * 1000000000ll +
-	                                                    b.tv_nsec - a.tv_nsec));
+	shared_add(r->api->shared->tokenize_ns, sr_now() - begin);
 	shared_add(r->api->shared->prepared, 1);
 }
 

@@ -64,14 +64,6 @@ struct io {
 	void *signal_ctx;
 };
 
-uint64_t io_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 const char *io_kind(const struct io *io) { return io->uring ? "io_uring" : "epoll"; }
 
 static uint64_t tag(enum kind k, uint32_t gen, uint32_t index)

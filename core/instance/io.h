@@ -20,6 +20,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "shmring/clock.h"
+
 struct io;
 
 enum { IO_IN = 1, IO_OUT = 2, IO_HUP = 4 };  /* HUP: the other side closed or shut down (RDHUP), or
@@ -59,7 +61,7 @@ enum { IO_EPOLL = 1 };                       /* force the fallback (for tests; I
 int  io_create(struct io **out, int flags);  /* 0, -errno */
 void io_destroy(struct io *io);              /* by the thread that made it */
 const char *io_kind(const struct io *io);    /* "io_uring" or "epoll" */
-uint64_t io_now(void);                       /* CLOCK_MONOTONIC, ns */
+static inline uint64_t io_now(void) { return sr_now(); }
 
 int  io_watch_add(struct io *io, struct io_watch *w);         /* 0, -errno */
 void io_watch_set(struct io *io, struct io_watch *w, uint32_t events);

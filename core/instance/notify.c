@@ -1,5 +1,6 @@
 /* notify.c - sd_notify(3) and sd_listen_fds(3), by their protocols. */
 #include "notify.h"
+#include "shmring/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +11,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 int notify_send(const char *state)
@@ -49,11 +49,7 @@ int notify_sendf(const char *fmt, ...)
 
 int notify_reloading(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return notify_sendf("RELOADING=1\nMONOTONIC_USEC=%lld",
-	                    (long long)t.tv_sec * 1000000 + t.tv_nsec / 1000);
+	return notify_sendf("RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(sr_now() / 1000));
 }
 
 /* A whole number from the environment; 0 if it is missing or invalid. */

@@ -1,6 +1,7 @@
 /* stats.c - the stats page: the daemon makes it, and permitted readers copy it. */
 #include "stats.h"
 #include "refuse.h"
+#include "shmring/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -148,17 +149,13 @@ bool stats_since(const struct stats_page *p, uint64_t since_ns, struct stats_mar
 
 struct stats_client *stats_client_take(struct stats_page *p, const char name[32], uint32_t pid, uint32_t uid)
 {
-	struct timespec t;
-
 	p->n_client++;
 	for (int i = 0; i < STATS_CLIENTS; i++) {
 		struct stats_client *c = &p->client[i];
 
 		if (c->id)
 			continue;
-		clock_gettime(CLOCK_MONOTONIC, &t);
-		*c = (struct stats_client){ .pid = pid, .uid = uid, .since_ns =
-			(uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec };
+		*c = (struct stats_client){ .pid = pid, .uid = uid, .since_ns = sr_now() };
 		memcpy(c->name, name, sizeof(c->name));
 		__atomic_store_n(&c->id, p->n_client, __ATOMIC_RELEASE);
 		return c;
@@ -179,7 +176,7 @@ int stats_create(struct stats_page **out, const char *run_dir, char *err, size_t
 {
 	char path[4096], temp[4096];
 	struct stats_page *p;
-	struct timespec t, mono;
+	struct timespec t;
 	int fd, e;
 
 	_Static_assert(sizeof(struct stats_mark) % sizeof(uint64_t) == 0, "a mark is whole words");
@@ -202,13 +199,12 @@ int stats_create(struct stats_page **out, const char *run_dir, char *err, size_t
 		goto fail;
 	close(fd);
 	clock_gettime(CLOCK_REALTIME, &t);
-	clock_gettime(CLOCK_MONOTONIC, &mono);
 	p->magic = STATS_MAGIC;
 	p->version = STATS_VERSION;
 	p->bytes = sizeof(*p);
 	p->pid = (uint32_t)getpid();
 	p->start_unix = (uint64_t)t.tv_sec;
-	p->start_ns = (uint64_t)mono.tv_sec * 1000000000u + (uint64_t)mono.tv_nsec;
+	p->start_ns = sr_now();
 	if (getrandom(&p->epoch, sizeof(p->epoch), 0) < 0)
 		p->epoch = p->start_ns ^ p->pid;
 	p->epoch |= 1;                        /* 0 means stopped */

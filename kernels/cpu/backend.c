@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cpu.h"
 #include "memory.h"
 #include "kernels/refuse.h"
+#include "shmring/clock.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -38,14 +38,6 @@ struct toucher {
 	pthread_t thread;
 	_Atomic bool stop;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* ---- the memory, laid out ------------------------------------------------------------------- */
 
@@ -303,7 +295,7 @@ static void *own_main(void *arg)
 
 	for (;;) {
 		/* the next step often follows at once: poll before sleeping */
-		for (uint64_t until = now_ns() + 50000; now_ns() < until; )
+		for (uint64_t until = sr_now() + 50000; sr_now() < until; )
 			if (!sem_trywait(&b->own->launched))
 				goto work;
 		while (sem_wait(&b->own->launched))
@@ -543,7 +535,7 @@ static void finish(struct sr_backend *b)
 	uint64_t one = 1;
 	int fd;
 
-	b->batch.end_ns = now_ns();
+	b->batch.end_ns = sr_now();
 	pthread_mutex_lock(&b->lock);
 	fd = b->armed;
 	b->armed = -1;
@@ -565,7 +557,7 @@ static void run_batch(struct sr_backend *b)
 	struct cursor c = { 0, 0 };
 
 	assert(batch_fits(&b->batch, &b->lim));
-	b->batch.begin_ns = now_ns();
+	b->batch.begin_ns = sr_now();
 	b->dev[0].breathed = b->batch.begin_ns;
 	do_copies(b);
 	for (int32_t i = 0; i < b->batch.n_cmds; i++)

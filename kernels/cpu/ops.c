@@ -14,9 +14,9 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "cpu.h"
+#include "shmring/clock.h"
 
 #define BREATH_NS 1000000u      /* thread 0 yields at least this often */
 #define CHUNK_OPS 100000000.0   /* multiply-adds between yields: 0.5 to 5 ms */
@@ -75,7 +75,6 @@ static float *row_of(struct dev *d, enum place p, int32_t t, int32_t T)
 void ops_breathe(struct dev *d)
 {
 	struct sr_backend *b = d->b;
-	struct timespec t;
 	uint64_t now;
 
 	if (d->i)
@@ -84,8 +83,7 @@ void ops_breathe(struct dev *d)
 	                      memory_order_relaxed);
 	if (!b->yield)
 		return;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	now = sr_now();
 	if (now - d->breathed < BREATH_NS)
 		return;
 	b->yield(b->yield_ctx);

@@ -3,9 +3,9 @@
  * statistics; no result depends on them.
  */
 #include <string.h>
-#include <time.h>
 
 #include "cpu.h"
+#include "shmring/clock.h"
 
 #define READ_MAX ((size_t)32 << 20)    /* bytes each thread reads: more than its caches hold */
 
@@ -14,14 +14,6 @@ struct probe {
 	const struct weight *w;        /* multiplied, from the caches */
 	_Atomic uint64_t sum;          /* of what was read, so that the compiler keeps the reads */
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static size_t read_size(const struct dev *d)
 {
@@ -66,11 +58,11 @@ static double best_ns(struct probe *p, void (*fn)(void *ctx, int i))
 	double best = 1e18;
 
 	for (int round = 0; round < 3; round++) {
-		uint64_t begin = now_ns();
+		uint64_t begin = sr_now();
 		double ns;
 
 		team_run(p->b->team, fn, p);
-		ns = (double)(now_ns() - begin) + 1;
+		ns = (double)(sr_now() - begin) + 1;
 		best = ns < best ? ns : best;
 	}
 	return best;

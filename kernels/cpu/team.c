@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "team.h"
+#include "shmring/clock.h"
 
 /* How long a wait spins before it sleeps.  It is longer than the shares of one verb differ, and about
  * as long as an idle core takes to wake up (20 to 40 us). */
@@ -64,14 +64,6 @@ struct member {
 	int i;
 };
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -89,8 +81,8 @@ static uint64_t word_wait(struct word *w, uint32_t old)
 		if (i % SPIN_LOOK)
 			continue;
 		if (!until)
-			until = now_ns() + SPIN_NS;
-		else if (now_ns() > until)
+			until = sr_now() + SPIN_NS;
+		else if (sr_now() > until)
 			break;
 	}
 	if (atomic_load_explicit(&w->value, memory_order_acquire) != old)
@@ -103,7 +95,7 @@ static uint64_t word_wait(struct word *w, uint32_t old)
 			syscall(SYS_futex, &w->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
 		atomic_fetch_sub(&w->sleepers, 1);
 	}
-	return now_ns() - (until - SPIN_NS);
+	return sr_now() - (until - SPIN_NS);
 }
 
 static void word_bump(struct word *w)
@@ -146,7 +138,7 @@ int team_fit(struct team *t)
 {
 	struct fit *f = &t->fit;
 
-	if (f->n < t->n && now_ns() >= f->until) {
+	if (f->n < t->n && sr_now() >= f->until) {
 		f->n++;              /* try one thread more again */
 		f->worked = f->late = f->proven = 0;
 	}
@@ -167,7 +159,7 @@ static void fit_learn(struct team *t, uint64_t took)
 	if (f->late * (uint64_t)f->n * 5 > f->worked * 3 && f->late > LATE_MIN_NS) {
 		f->n--;
 		f->worked = f->late = f->proven = 0;
-		f->until = now_ns() + f->rest;
+		f->until = sr_now() + f->rest;
 		f->rest = 2 * f->rest < REST_MAX_NS ? 2 * f->rest : REST_MAX_NS;
 	} else if (f->proven > PROVEN_NS) {
 		f->rest = REST_NS;
@@ -183,7 +175,7 @@ static void fit_learn(struct team *t, uint64_t took)
 
 void team_run_some(struct team *t, int n, void (*fn)(void *ctx, int i), void *ctx)
 {
-	uint64_t begin = now_ns();
+	uint64_t begin = sr_now();
 
 	assert(n >= 1 && n <= t->n);
 	t->now = n;
@@ -195,7 +187,7 @@ void team_run_some(struct team *t, int n, void (*fn)(void *ctx, int i), void *ct
 	fn(ctx, 0);
 	team_barrier(t);
 	if (n == t->fit.n)
-		fit_learn(t, now_ns() - begin);
+		fit_learn(t, sr_now() - begin);
 }
 
 void team_run(struct team *t, void (*fn)(void *ctx, int i), void *ctx)

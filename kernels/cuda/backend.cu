@@ -14,13 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "device.cuh"
 #include "lt.cuh"
 #include "xid.h"
 #include "kernels/refuse.h"
+#include "shmring/clock.h"
 
 #define LOOKS 64                     /* polls between two queries to the driver */
 
@@ -57,14 +57,6 @@ struct sr_backend {
 	unsigned char *staging;      /* in scratch: raw weights during open */
 	size_t kv_block;             /* bytes */
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 bool cuda_ok(struct dev *d, cudaError_t e, const char *what)
 {
@@ -593,7 +585,7 @@ static int launch(struct sr_backend *b, int32_t i)
 	struct dev *d = &b->d;
 
 	assert(i >= 0 && i < FLIGHTS && f->state != LAUNCHED);
-	f->launched_ns = now_ns();
+	f->launched_ns = sr_now();
 	__atomic_store_n(&f->armed_fd, -1, __ATOMIC_RELAXED);
 	step_fill(d, &f->batch, &b->lim, f->first_cmd, f->next_cmd, f->signal);
 	f->turn = d->batch.turn;
@@ -624,7 +616,7 @@ static int poll_batch(struct sr_backend *b, int32_t i)
 	if (has_ended(f)) {
 		f->state = DONE;
 		f->batch.begin_ns = f->launched_ns > b->ended_ns ? f->launched_ns : b->ended_ns;
-		f->batch.end_ns = b->ended_ns = now_ns();
+		f->batch.end_ns = b->ended_ns = sr_now();
 		return 1;
 	}
 	if (!b->d.fault.lost && ++b->looks % LOOKS == 0) {

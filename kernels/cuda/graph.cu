@@ -12,9 +12,9 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "device.cuh"
+#include "shmring/clock.h"
 
 #define MOST 512                     /* rows */
 #define SIZES 64
@@ -91,18 +91,10 @@ static bool capture(struct dev *d, int32_t size, cudaGraphExec_t *out)
 	return !d->fault.lost;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 bool graph_capture(struct dev *d, const struct sr_limits *l)
 {
 	struct graphs *g = (struct graphs *)calloc(1, sizeof(*g));
-	uint64_t said = now_ns();
+	uint64_t said = sr_now();
 
 	if (!g)
 		return cuda_ok(d, cudaErrorMemoryAllocation, "a table of graphs");
@@ -111,9 +103,9 @@ bool graph_capture(struct dev *d, const struct sr_limits *l)
 	for (int32_t i = 0; i < g->n; i++) {
 		if (!rehearse(d, g->size[i]) || !capture(d, g->size[i], &g->exec[i]))
 			return false;
-		if (now_ns() - said < SAY_NS)
+		if (sr_now() - said < SAY_NS)
 			continue;
-		said = now_ns();
+		said = sr_now();
 		fprintf(stderr, "slipring-cuda: %d of %d graphs are captured\n", i + 1, g->n);
 	}
 	return cuda_ok(d, cudaStreamSynchronize(d->stream), "bring graphs to the device");

@@ -18,6 +18,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/model.h"
+#include "shmring/clock.h"
 
 #define DEPTH_MAX 8
 #define LINE      64          /* bytes of a cache line: where each array of a batch begins */
@@ -244,11 +245,8 @@ struct sr_backend {
 
 static uint64_t monotonic(void *ctx)
 {
-	struct timespec t;
-
 	(void)ctx;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	return sr_now();
 }
 
 static struct {

@@ -32,7 +32,7 @@ static double library_s[3];          /* of all layers' products by cuBLASLt in b
 
 static double now(void)
 {
-	return (double)now_ns() * 1e-9;
+	return (double)sr_now() * 1e-9;
 }
 
 /* A cell without time left is left out, and the table says so. */

@@ -13,16 +13,14 @@
 #include "bench.h"
 #include "tools/visible.h"
 #include "core/instance/refuse.h"
+#include "shmring/clock.h"
 
 #define BAR_S   0.2              /* s between two updates of the bar */
 #define LINE_S  10.0             /* s between two plain lines */
 
 double bench_now(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+	return (double)sr_now() * 1e-9;
 }
 
 static bool full(const struct bench_run *r)

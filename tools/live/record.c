@@ -28,6 +28,7 @@
 #include "tools/figures.h"
 #include "tools/instance.h"
 #include "tools/session.h"
+#include "shmring/clock.h"
 
 #define LOOK_MS   100
 #define TIMEOUT_S 5
@@ -135,19 +136,11 @@ static int record_begin(const struct instance *in, bool texts, int *memory, char
 
 /* ---- recording --------------------------------------------------------------------------------- */
 
-static double now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 /* Record until the time is over, a limit is reached, a signal comes or the daemon ends.  0 or -errno. */
 static int record(struct tape *tape, struct trace *trace, int conn, const struct record_options *o,
                   const char **why)
 {
-	double end = now_s() + o->seconds;
+	double end = (double)sr_now() / 1e9 + o->seconds;
 	struct pollfd gone = { .fd = conn, .events = POLLIN };
 	const struct record_entry *e;
 	bool last = false;
@@ -158,7 +151,7 @@ static int record(struct tape *tape, struct trace *trace, int conn, const struct
 		last = true;
 		if (interrupted)
 			*why = "interrupted";
-		else if (now_s() >= end)
+		else if ((double)sr_now() / 1e9 >= end)
 			*why = "the time is over";
 		else if (poll(&gone, 1, LOOK_MS) > 0)
 			*why = "the daemon is gone";

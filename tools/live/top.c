@@ -18,6 +18,7 @@
 #include "tools/instance.h"
 #include "tools/machine/nvml.h"
 #include "screen.h"
+#include "shmring/clock.h"
 
 #define BAR 24                            /* characters; fewer on a narrow terminal */
 
@@ -164,7 +165,7 @@ static void advance(struct top_view *v)
 static void say_state(struct sheet *s, const struct top_view *v)
 {
 	const struct stats_page *p = &v->now->page;
-	uint64_t now = figures_clock();
+	uint64_t now = sr_now();
 	char age[32];
 
 	figures_age(age, sizeof(age), p->ready_ns ? (double)(now - p->ready_ns) / 1e9 : 0);

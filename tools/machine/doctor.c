@@ -26,6 +26,7 @@
 #include "tools/figures.h"
 #include "tools/instance.h"
 #include "machine.h"
+#include "shmring/clock.h"
 
 #define LOGS     8
 #define LOG_MOST (4u << 20)               /* bytes from the end of each log */
@@ -114,7 +115,7 @@ static void no_daemon(struct doctor *d)
 static void look_at_daemon(struct doctor *d)
 {
 	const struct stats_page *p = d->in.page;
-	uint64_t now = figures_clock(), alive;
+	uint64_t now = sr_now(), alive;
 	double ready_s = p->ready_ns && now > p->ready_ns ? (double)(now - p->ready_ns) / 1e9 : 0;
 	struct finding *f;
 	char age[32];

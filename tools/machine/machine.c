@@ -14,10 +14,10 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/instance/io.h"
+#include "shmring/clock.h"
 
 #define CHUNK   (4u << 20)
 #define DISK_S  1.0                      /* s; longest time of reading */
@@ -257,14 +257,6 @@ static void files(struct finding *f)
 
 /* ---- devices ----------------------------------------------------------------------------- */
 
-static double seconds(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 void machine_disk(struct finding *f, const char *file)
 {
 	void *buf = NULL;
@@ -285,10 +277,10 @@ void machine_disk(struct finding *f, const char *file)
 			close(fd);
 		return;
 	}
-	begin = seconds();
-	while ((took = seconds() - begin) < DISK_S && (n = read(fd, buf, CHUNK)) > 0)
+	begin = (double)sr_now() / 1e9;
+	while ((took = (double)sr_now() / 1e9 - begin) < DISK_S && (n = read(fd, buf, CHUNK)) > 0)
 		bytes += (double)n;
-	took = seconds() - begin;
+	took = (double)sr_now() / 1e9 - begin;
 	close(fd);
 	free(buf);
 	machine_say(f, FINDING_FINE, "decides how long loading takes", "", "%.2f GB/s%s", bytes / took / 1e9,

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "adapters/text/slipring-text.h"
@@ -24,6 +23,7 @@
 #include "quantize_dir.h"
 #include "quantize_impl.h"
 #include "tools/visible.h"
+#include "shmring/clock.h"
 
 #define TOKENS   4096              /* of the text: the first half gives scales, the second the loss */
 #define TEXT_MAX (1u << 20)
@@ -183,8 +183,8 @@ static int open_out(struct quantize *z)
 
 static void progress(int32_t done, int32_t of)
 {
-	static struct timespec said;
-	struct timespec now;
+	static uint64_t said;             /* s */
+	uint64_t now;
 	int part = of ? 40 * done / of : 40;
 
 	if (isatty(STDERR_FILENO)) {
@@ -192,8 +192,8 @@ static void progress(int32_t done, int32_t of)
 		        "########################################", 40 - part, "", done, of, done == of ? "\n" : "");
 		return;
 	}
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (done && now.tv_sec - said.tv_sec < LINE_S)
+	now = sr_now() / 1000000000u;
+	if (done && now - said < LINE_S)
 		return;
 	fprintf(stderr, "layer %d of %d\n", done, of);
 	said = now;

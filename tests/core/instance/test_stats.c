@@ -22,6 +22,7 @@
 
 #include "core/instance/stats.h"
 #include "tools/figures.h"
+#include "shmring/clock.h"
 
 #define SECOND 1000000000ull
 
@@ -55,7 +56,7 @@ static void test_open(void **state)
 {
 	const struct stats_page *p;
 	struct stat st;
-	uint64_t now = figures_clock();
+	uint64_t now = sr_now();
 
 	(void)state;
 	page->running = 7;
@@ -360,7 +361,7 @@ static void test_whole(void **state)
 	const struct stats_page *p;
 	struct stats_mark m;
 	pthread_t t;
-	uint64_t end = figures_clock() + 10 * SECOND;
+	uint64_t end = sr_now() + 10 * SECOND;
 	int got = 0;
 
 	(void)state;
@@ -371,7 +372,7 @@ static void test_whole(void **state)
 	assert_true(stats_since(p, 0, &m));
 	stop = false;
 	assert_int_equal(pthread_create(&t, NULL, writer, NULL), 0);
-	while (got < 1000 && figures_clock() < end) {
+	while (got < 1000 && sr_now() < end) {
 		assert_int_equal(stats_read(p), 0);
 		if (!stats_since(p, got % 2 ? UINT64_MAX : 0, &m))
 			continue;
@@ -562,7 +563,7 @@ static void test_clients(void **state)
 {
 	static const char name[32] = "one";
 	struct stats_client *c[STATS_CLIENTS + 1];
-	uint64_t before = figures_clock();
+	uint64_t before = sr_now();
 
 	(void)state;
 	for (int i = 0; i <= STATS_CLIENTS; i++) {
@@ -570,7 +571,7 @@ static void test_clients(void **state)
 		assert_true((c[i] != NULL) == (i < STATS_CLIENTS));
 	}
 	assert_string_equal(c[5]->name, "one");
-	assert_true(c[5]->since_ns >= before && c[5]->since_ns <= figures_clock());
+	assert_true(c[5]->since_ns >= before && c[5]->since_ns <= sr_now());
 	assert_int_equal(c[5]->id, 6);
 	c[5]->tokens = 99;
 	stats_client_give(c[5]);
@@ -657,7 +658,7 @@ static void test_between(void **state)
 static void test_asleep(void **state)
 {
 	struct stats_mark m;
-	uint64_t now = figures_clock();
+	uint64_t now = sr_now();
 
 	(void)state;
 	page->accounted_ns = now - 5 * SECOND;
