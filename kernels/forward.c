@@ -4,7 +4,7 @@
 #include "net.h"
 
 /* Z = what the layer's mixer makes of Y */
-static void mix(const struct ops *op, struct dev *d, const struct net *n, int l, int T)
+static void run_mixer(const struct ops *op, struct dev *d, const struct net *n, int l, int T)
 {
 	const struct net_layer *w = &n->layer[l];
 	const struct sr_attn *kind = kind_of(n->m, l);
@@ -21,7 +21,7 @@ static void mix(const struct ops *op, struct dev *d, const struct net *n, int l,
 }
 
 /* Z = what its feed-forward part makes of Y */
-static void feed_forward(const struct ops *op, struct dev *d, const struct net *n, int l, int T)
+static void run_ffn(const struct ops *op, struct dev *d, const struct net *n, int l, int T)
 {
 	const struct net_layer *w = &n->layer[l];
 	const struct sr_layer *y = &n->m->layer[l];
@@ -47,9 +47,9 @@ void forward(const struct ops *op, struct dev *d, const struct net *n, int T, in
 		const struct net_layer *w = &n->layer[l];
 
 		op->add_norm(d, l == 0, post, w->norm1, m->eps, T);
-		mix(op, d, n, l, T);
+		run_mixer(op, d, n, l, T);
 		op->add_norm(d, 0, w->post1, w->norm2, m->eps, T);
-		feed_forward(op, d, n, l, T);
+		run_ffn(op, d, n, l, T);
 		post = w->post2;
 		if (yield)
 			yield(ctx);

@@ -17,8 +17,8 @@ struct loading {
 	int64_t bytes;          /* so far; or -errno, and the rest is skipped */
 };
 
-static void stack(struct loading *ld, struct weight **out, const struct sr_tensor *const *part,
-                  const struct sr_tensor *const *bias, int n)
+static void add_stacked(struct loading *ld, struct weight **out, const struct sr_tensor *const *part,
+                        const struct sr_tensor *const *bias, int n)
 {
 	const struct sr_tensor *has_bias[3];
 	int64_t bytes;
@@ -40,45 +40,45 @@ static void stack(struct loading *ld, struct weight **out, const struct sr_tenso
 	ld->bytes = bytes < 0 ? bytes : ld->bytes + bytes;
 }
 
-static void one(struct loading *ld, struct weight **out, const struct sr_tensor *t)
+static void add_tensor(struct loading *ld, struct weight **out, const struct sr_tensor *t)
 {
-	stack(ld, out, &t, NULL, 1);
+	add_stacked(ld, out, &t, NULL, 1);
 }
 
-static void attend_weights(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
+static void add_attention(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
 {
 	const struct sr_tensor *qkv[] = { &y->q, &y->k, &y->v };
 	const struct sr_tensor *qkv_bias[] = { &y->q_bias, &y->k_bias, &y->v_bias };
 	const struct sr_tensor *o = &y->o, *o_bias = &y->o_bias;
 
-	one(ld, w ? &w->norm1 : NULL, &y->norm1);
-	stack(ld, w ? &w->qkv : NULL, qkv, qkv_bias, 3);
-	one(ld, w ? &w->qn : NULL, &y->q_norm);
-	one(ld, w ? &w->kn : NULL, &y->k_norm);
-	stack(ld, w ? &w->o : NULL, &o, &o_bias, 1);
-	one(ld, w ? &w->post1 : NULL, &y->post1);
+	add_tensor(ld, w ? &w->norm1 : NULL, &y->norm1);
+	add_stacked(ld, w ? &w->qkv : NULL, qkv, qkv_bias, 3);
+	add_tensor(ld, w ? &w->qn : NULL, &y->q_norm);
+	add_tensor(ld, w ? &w->kn : NULL, &y->k_norm);
+	add_stacked(ld, w ? &w->o : NULL, &o, &o_bias, 1);
+	add_tensor(ld, w ? &w->post1 : NULL, &y->post1);
 }
 
-static void gated_weights(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
+static void add_gated(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
 {
 	const struct sr_tensor *gu[] = { &y->gate, &y->up };
 
-	one(ld, w ? &w->norm2 : NULL, &y->norm2);
-	stack(ld, w ? &w->gu : NULL, gu, NULL, 2);
-	one(ld, w ? &w->down : NULL, &y->down);
-	one(ld, w ? &w->post2 : NULL, &y->post2);
+	add_tensor(ld, w ? &w->norm2 : NULL, &y->norm2);
+	add_stacked(ld, w ? &w->gu : NULL, gu, NULL, 2);
+	add_tensor(ld, w ? &w->down : NULL, &y->down);
+	add_tensor(ld, w ? &w->post2 : NULL, &y->post2);
 }
 
-static void layer(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
+static void add_layer(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
 {
 	switch ((enum sr_mixer)y->mixer) {
 	case SR_ATTEND:
-		attend_weights(ld, w, y);
+		add_attention(ld, w, y);
 		break;
 	}
 	switch ((enum sr_ffn)y->ffn) {
 	case SR_GATED:
-		gated_weights(ld, w, y);
+		add_gated(ld, w, y);
 		break;
 	}
 }
@@ -96,11 +96,11 @@ int64_t net_load(const struct ops *op, struct dev *d, struct net *n, const struc
 			return -ENOMEM;
 		}
 	}
-	one(&ld, n ? &n->embed : NULL, &m->embed);
+	add_tensor(&ld, n ? &n->embed : NULL, &m->embed);
 	for (int l = 0; l < m->n_layers; l++)
-		layer(&ld, n ? &n->layer[l] : NULL, &m->layer[l]);
-	one(&ld, n ? &n->norm : NULL, &m->norm);
-	one(&ld, n ? &n->head : NULL, &m->head);
+		add_layer(&ld, n ? &n->layer[l] : NULL, &m->layer[l]);
+	add_tensor(&ld, n ? &n->norm : NULL, &m->norm);
+	add_tensor(&ld, n ? &n->head : NULL, &m->head);
 	if (n && tied)
 		n->head = n->embed;
 	if (n && ld.bytes < 0)

@@ -8,7 +8,7 @@
 
 #define UNIT 64                  /* columns of the feed-forward, rows of the vocabulary */
 
-static int32_t most(int32_t a, int32_t b)
+static int32_t larger(int32_t a, int32_t b)
 {
 	return a > b ? a : b;
 }
@@ -32,7 +32,8 @@ static struct rank_part deal_units(int32_t n, int32_t unit, int32_t i, int32_t p
 
 /* Up to as many ranks as KV heads: each has some KV heads with all their query heads.  More ranks: some
  * share a KV head, and its query heads are dealt among them. */
-static void deal_heads(struct rank_shape *s, int32_t i, const struct sr_attn *kind, int32_t rank, int32_t world)
+static void deal_heads(struct rank_shape *s, int32_t i, const struct sr_attn *kind, int32_t rank,
+                       int32_t world)
 {
 	int32_t each = kind->n_heads / kind->n_kv_heads, g = 0;
 	struct rank_part kv = deal(kind->n_kv_heads, rank, world), ranks, q;
@@ -79,26 +80,26 @@ int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int
 				first->n_kv_heads, first->head_dim, kind->n_heads, kind->n_kv_heads, kind->head_dim);
 		deal_heads(out, i, kind, rank, world);
 		least = q->n < least ? q->n : least;
-		attended = most(attended, q->n * kind->head_dim);
-		qkv = most(qkv, (q->n + 2 * kv->n) * kind->head_dim);
+		attended = larger(attended, q->n * kind->head_dim);
+		qkv = larger(qkv, (q->n + 2 * kv->n) * kind->head_dim);
 	}
 	for (int32_t l = 0; l < m->n_layers; l++) {
 		struct rank_part p = shape_ff(&m->layer[l], rank, world);
 
 		least = p.n < least ? p.n : least;
-		ff = most(ff, p.n);
+		ff = larger(ff, p.n);
 	}
 	out->vocab = deal_units(m->n_vocab, UNIT, rank, world);
 	if (out->vocab.n < 1 || least < 1)
-		return refuse(-ENOTSUP, err, errlen, "%d ranks are too many: rank %d would hold no query head, no part "
-			"of the feed-forward or no part of the vocabulary", world, rank);
+		return refuse(-ENOTSUP, err, errlen, "%d ranks are too many: rank %d would hold no query head, no "
+			"part of the feed-forward or no part of the vocabulary", world, rank);
 	out->width[P_X] = out->width[P_Y] = out->width[P_Z] = D;
 	out->width[P_QKV] = qkv;
 	out->width[P_A] = attended;
 	out->width[P_GU] = 2 * ff;
 	out->width[P_ACT] = ff;
 	out->width[P_LOGITS] = m->n_vocab; /* all of them, on every rank: each draws the same token */
-	out->inputs = most(D, most(attended, ff));
-	out->outputs = most(most(D, out->vocab.n), most(qkv, 2 * ff));
+	out->inputs = larger(D, larger(attended, ff));
+	out->outputs = larger(larger(D, out->vocab.n), larger(qkv, 2 * ff));
 	return 0;
 }

@@ -6,22 +6,22 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct family model_families[MODEL_FAMILIES] = {
+const struct model_family model_families[MODEL_FAMILIES] = {
 	{ "LlamaForCausalLM",   "llama",   "llama", UNTIED,            WINDOW_NEVER, true },
 	{ "MistralForCausalLM", "mistral", NULL,    UNTIED,            WINDOW_ALL,   false },
 	{ "Qwen2ForCausalLM",   "qwen2",   "qwen2", UNTIED | QKV_BIAS, WINDOW_ASKED, false },
 	{ "Qwen3ForCausalLM",   "qwen3",   "qwen3", UNTIED | QK_NORM,  WINDOW_ASKED, false },
 };
 
-static const char *name_of(const struct family *f, bool gguf)
+static const char *family_name(const struct model_family *f, bool gguf)
 {
 	return gguf ? f->gguf : f->class;
 }
 
-const struct family *model_family(const char *name, bool gguf)
+const struct model_family *model_family_find(const char *name, bool gguf)
 {
 	for (int i = 0; i < MODEL_FAMILIES; i++) {
-		const char *is = name_of(&model_families[i], gguf);
+		const char *is = family_name(&model_families[i], gguf);
 
 		if (name && is && strcmp(is, name) == 0)
 			return &model_families[i];
@@ -35,7 +35,7 @@ const char *model_family_names(char *buf, size_t size, bool gguf)
 
 	buf[0] = 0;
 	for (int i = 0; i < MODEL_FAMILIES && at < size; i++) {
-		const char *is = name_of(&model_families[i], gguf);
+		const char *is = family_name(&model_families[i], gguf);
 
 		if (is)
 			at += (size_t)snprintf(buf + at, size - at, "%s%s", at ? ", " : "", is);
@@ -45,7 +45,7 @@ const char *model_family_names(char *buf, size_t size, bool gguf)
 
 const char *model_class_of(const char *arch)
 {
-	const struct family *f = model_family(arch, true);
+	const struct model_family *f = model_family_find(arch, true);
 
 	return f ? f->class : NULL;
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-int model_find_gguf(struct opening *o, const char *name, struct found *f)
+int model_find_gguf(struct opening *o, const char *name, struct found_tensor *f)
 {
 	const struct gguf_tensor *t = gguf_tensor(o->g, name);
 
@@ -70,7 +70,7 @@ static int rope_from_factors(struct opening *o, const struct gguf_tensor *t, str
 
 static int get_float(struct opening *o, const char *key, double min, double max, float *out)
 {
-	int rc = model_float(o, (struct key){ key, "" }, min, max, out);
+	int rc = model_float(o, (struct setting){ key, "" }, min, max, out);
 
 	return rc < 0 ? rc : 0;
 }
@@ -78,7 +78,7 @@ static int get_float(struct opening *o, const char *key, double min, double max,
 /* As llama.cpp computes it: magnitude = (1 + ln(factor) / 10) * attn_factor.  llama.cpp ignores
  * yarn_attn_factor, where its converter puts Hugging Face's attention_factor, the magnitude itself.  So
  * a yarn_attn_factor must have the same value. */
-static int rope_yarn(struct opening *o, struct sr_rope *r)
+static int gguf_yarn(struct opening *o, struct sr_rope *r)
 {
 	float ext = 1, times = 1, whole = 0;
 	int rc;
@@ -107,7 +107,7 @@ static int rope_yarn(struct opening *o, struct sr_rope *r)
 }
 
 /* Refuse settings of yarn that would have an effect without it. */
-static int no_yarn(struct opening *o)
+static int gguf_no_yarn(struct opening *o)
 {
 	static const struct { const char *key; float none; } without[] = {
 		{ "rope.scaling.attn_factor", 1 }, { "rope.scaling.yarn_attn_factor", 1 },
@@ -129,7 +129,7 @@ static int no_yarn(struct opening *o)
 }
 
 /* The type is linear if it is missing, as in llama.cpp. */
-static int rope_kind(struct opening *o, struct sr_rope *r)
+static int gguf_rope_kind(struct opening *o, struct sr_rope *r)
 {
 	struct gguf_string type = { "linear", 6 };
 	char name[96];
@@ -138,19 +138,19 @@ static int rope_kind(struct opening *o, struct sr_rope *r)
 	if (gguf_str(o->g, name, &type) == -EINVAL)
 		return model_fail(o, -EINVAL, "%s is no string", name);
 	if (type.n == 4 && memcmp(type.s, "yarn", 4) == 0)
-		return rope_yarn(o, r);
+		return gguf_yarn(o, r);
 	if (type.n == 6 && memcmp(type.s, "linear", 6) == 0)
 		r->kind = r->factor == 1 ? SR_ROPE_PLAIN : SR_ROPE_LINEAR;
 	else if (type.n != 4 || memcmp(type.s, "none", 4) != 0)
 		return model_fail(o, -ENOTSUP, "%s is %.*s; supported are none, linear, yarn", name,
 		                  (int)(type.n < 40 ? type.n : 40), type.s);
-	return no_yarn(o);
+	return gguf_no_yarn(o);
 }
 
 static int gguf_rope(struct opening *o)
 {
 	const struct gguf_tensor *factors = gguf_tensor(o->g, "rope_freqs.weight");
-	const struct key scaled = { "rope.scaling.factor", "" }, old_scaled = { "rope.scale_linear", "" };
+	const struct setting scaled = { "rope.scaling.factor", "" }, old_scaled = { "rope.scale_linear", "" };
 	struct sr_rope *r = &o->m->kind[0].rope;
 	int32_t head_dim = o->m->kind[0].head_dim;
 	int rc;
@@ -158,18 +158,18 @@ static int gguf_rope(struct opening *o)
 	*r = (struct sr_rope){ .dims = head_dim, .context = o->m->context,
 	                       .pairs = o->family->pairs,
 	                       .theta = 10000, .factor = 1, .magnitude = 1 };
-	if ((rc = model_int(o, (struct key){ "rope.dimension_count", "" }, 2, head_dim, &r->dims)) < 0 ||
+	if ((rc = model_int(o, (struct setting){ "rope.dimension_count", "" }, 2, head_dim, &r->dims)) < 0 ||
 	    (rc = get_float(o, "rope.freq_base", 2, 1e12, &r->theta)) < 0 ||
 	    (rc = model_float(o, scaled, 1, 4096, &r->factor)) < 0 ||
 	    (rc == 1 && (rc = model_float(o, old_scaled, 1, 4096, &r->factor)) < 0) ||
-	    (rc = model_int(o, (struct key){ "rope.scaling.original_context_length", "" }, 1, 1 << 28,
+	    (rc = model_int(o, (struct setting){ "rope.scaling.original_context_length", "" }, 1, 1 << 28,
 	                    &r->context)) < 0)
 		return rc;
 	if (r->dims % 2)
 		return model_fail(o, -EINVAL, "%s.rope.dimension_count is %d; it must be even", o->m->arch,
 		                  r->dims);
 	/* A GGUF's context_length is the context after scaling. */
-	rc = rope_kind(o, r);
+	rc = gguf_rope_kind(o, r);
 	return !rc && factors ? rope_from_factors(o, factors, r) : rc;
 }
 
@@ -186,7 +186,7 @@ static int gguf_attention(struct opening *o)
 	if (scale != 0 && fabsf(scale - kind->scale) > 1e-4f * kind->scale)
 		return model_fail(o, -ENOTSUP, "%s.attention.scale is %g, which is not supported; %g, for heads %d wide, "
 		                  "is", o->m->arch, (double)scale, (double)kind->scale, kind->head_dim);
-	rc = model_int(o, (struct key){ "attention.sliding_window", "" }, 0, INT32_MAX, &window);
+	rc = model_int(o, (struct setting){ "attention.sliding_window", "" }, 0, INT32_MAX, &window);
 	if (rc < 0)
 		return rc;
 	if (window && window < o->m->context)
@@ -207,14 +207,14 @@ static int gguf_settings(struct opening *o)
 	if (gguf_str(o->g, "general.architecture", &s) != 0)
 		return model_fail(o, -EINVAL, "general.architecture is missing or no string");
 	model_set_name(o->m->arch, sizeof(o->m->arch), s.s, s.n);
-	o->family = model_family(o->m->arch, true);
+	o->family = model_family_find(o->m->arch, true);
 	if (!o->family)
 		return model_fail(o, -ENOTSUP, "architecture %s is not supported; supported are %s", o->m->arch,
 		                  model_family_names(known, sizeof(known), true));
 	if (gguf_str(o->g, "general.name", &s) == 0)
 		model_set_name(o->m->name, sizeof(o->m->name), s.s, s.n);
 	if ((rc = model_sizes(o)) != 0 ||
-	    (rc = model_int(o, (struct key){ "expert_count", "" }, 0, INT32_MAX, &experts)) < 0)
+	    (rc = model_int(o, (struct setting){ "expert_count", "" }, 0, INT32_MAX, &experts)) < 0)
 		return rc;
 	if (experts)
 		return model_fail(o, -ENOTSUP, "%s.expert_count is %d: mixtures of experts are not supported",

@@ -22,7 +22,7 @@ const struct safetensor *model_hf_tensor(struct opening *o, const char *name, in
 	return at->t;
 }
 
-int model_find_hf(struct opening *o, const char *name, struct found *f)
+int model_find_hf(struct opening *o, const char *name, struct found_tensor *f)
 {
 	int32_t file;
 	const struct safetensor *t = model_hf_tensor(o, name, &file);
@@ -141,7 +141,7 @@ static int rope_object(struct opening *o, const json_t **out, const char **of)
 	return *out ? model_check_rope(o, *of, *out) : 0;
 }
 
-static int rope_llama3(struct opening *o, const json_t *j, const char *of, struct sr_rope *r)
+static int hf_llama3(struct opening *o, const json_t *j, const char *of, struct sr_rope *r)
 {
 	int rc;
 
@@ -164,7 +164,7 @@ static float mscale_of(float factor, float by)
 
 /* As transformers reads it (_compute_yarn_parameters).  attn_factor, of YaRN's own code and of vLLM, is
  * multiplied; attention_factor replaces the magnitude. */
-static int rope_yarn(struct opening *o, const json_t *j, const char *of, struct sr_rope *r)
+static int hf_yarn(struct opening *o, const json_t *j, const char *of, struct sr_rope *r)
 {
 	const json_t *truncate = json_object_get(j, "truncate"), *factor = json_object_get(j, "factor");
 	float whole = 0, times = 1, mscale = 0, all = 0;
@@ -205,13 +205,13 @@ static int rope_common(struct opening *o, const json_t *j, const char *of, struc
 
 	*r = (struct sr_rope){ .dims = o->m->kind[0].head_dim, .context = o->m->context, .theta = 10000,
 	                       .factor = 1, .magnitude = 1 };
-	if ((rc = model_float(o, (struct key){ "", "rope_theta" }, 2, 1e12, &r->theta)) < 0 ||
+	if ((rc = model_float(o, (struct setting){ "", "rope_theta" }, 2, 1e12, &r->theta)) < 0 ||
 	    (rc = sub_float(o, j, of, "rope_theta", 2, 1e12, &r->theta)) != 0 ||
 	    (rc = sub_float(o, j, of, "factor", 1, 4096, &r->factor)) != 0 ||
 	    (rc = sub_int(o, j, of, "original_max_position_embeddings", 1 << 28, &r->context)) != 0)
 		return rc;
 	/* If both are there, transformers prefers the outer one. */
-	rc = model_int(o, (struct key){ "", "original_max_position_embeddings" }, 1, 1 << 28, &r->context);
+	rc = model_int(o, (struct setting){ "", "original_max_position_embeddings" }, 1, 1 << 28, &r->context);
 	return rc < 0 ? rc : 0;
 }
 
@@ -228,9 +228,9 @@ static int hf_rope(struct opening *o)
 	if (strcmp(type, "linear") == 0) {
 		r->kind = SR_ROPE_LINEAR;
 	} else if (strcmp(type, "llama3") == 0) {
-		rc = rope_llama3(o, j, of, r);
+		rc = hf_llama3(o, j, of, r);
 	} else if (strcmp(type, "yarn") == 0) {
-		rc = rope_yarn(o, j, of, r);
+		rc = hf_yarn(o, j, of, r);
 	} else {
 		return model_fail(o, -ENOTSUP, "%s.rope_type %.40s is not supported; supported are default, "
 		                  "linear, llama3, yarn", of, type);
@@ -265,7 +265,7 @@ static int hf_family(struct opening *o)
 	const char *type = json_string_value(json_object_get(o->config, "model_type"));
 	char known[200];
 
-	o->family = model_family(arch, false);
+	o->family = model_family_find(arch, false);
 	if (!o->family)
 		return model_fail(o, -ENOTSUP, "architectures[0] %.60s is not supported; supported are %s",
 		                  arch ? arch : "(none)", model_family_names(known, sizeof(known), false));
@@ -278,7 +278,7 @@ static int hf_family(struct opening *o)
 
 static int hf_settings(struct opening *o)
 {
-	const struct key vocab = { "", "vocab_size" };
+	const struct setting vocab = { "", "vocab_size" };
 	bool tied = false, bias = false;
 	int rc;
 
@@ -335,12 +335,12 @@ static int hf_window(struct opening *o)
 		return rc;
 	if (used && !json_is_null(json_object_get(o->config, "sliding_window"))) {
 		o->window = 4096;
-		if ((rc = model_int(o, (struct key){ "", "sliding_window" }, 0, 1 << 28, &o->window)) < 0)
+		if ((rc = model_int(o, (struct setting){ "", "sliding_window" }, 0, 1 << 28, &o->window)) < 0)
 			return rc;
 	}
 	if (asked && used) {
 		o->window_from = 28;
-		rc = model_int(o, (struct key){ "", "max_window_layers" }, 0, LAYERS_MAX, &o->window_from);
+		rc = model_int(o, (struct setting){ "", "max_window_layers" }, 0, LAYERS_MAX, &o->window_from);
 		if (rc < 0)
 			return rc;
 	}

@@ -65,7 +65,7 @@ const char *gguf_type_name(uint32_t tensor_type)
 
 /* ---- reading, with bounds ------------------------------------------------------------------- */
 
-struct reader {
+struct gguf_reader {
 	const uint8_t *p;
 	uint64_t at, n;            /* bytes parsed, bytes in memory */
 	uint64_t file;             /* bytes in the file */
@@ -76,7 +76,7 @@ struct reader {
 #define fail(r, ...) refuse(-EINVAL, (r)->err, (r)->errlen, __VA_ARGS__)
 
 /* Require n more bytes of `what`: 0; -E2BIG in the file but not in memory; -EINVAL not in the file. */
-static int need(struct reader *r, uint64_t n, const char *what)
+static int need(struct gguf_reader *r, uint64_t n, const char *what)
 {
 	if (n <= r->n - r->at)
 		return 0;
@@ -97,7 +97,7 @@ static uint64_t little(const uint8_t *p, unsigned bytes)
 	return v;
 }
 
-static int get(struct reader *r, unsigned bytes, uint64_t *v, const char *what)
+static int get_uint(struct gguf_reader *r, unsigned bytes, uint64_t *v, const char *what)
 {
 	int rc = need(r, bytes, what);
 
@@ -108,19 +108,19 @@ static int get(struct reader *r, unsigned bytes, uint64_t *v, const char *what)
 	return rc;
 }
 
-static int get_u32(struct reader *r, uint32_t *v, const char *what)
+static int get_u32(struct gguf_reader *r, uint32_t *v, const char *what)
 {
 	uint64_t x = 0;
-	int rc = get(r, 4, &x, what);
+	int rc = get_uint(r, 4, &x, what);
 
 	*v = (uint32_t)x;
 	return rc;
 }
 
-static int get_string(struct reader *r, struct gguf_string *s, uint64_t max, const char *what)
+static int get_string(struct gguf_reader *r, struct gguf_string *s, uint64_t max, const char *what)
 {
 	uint64_t at = r->at;
-	int rc = get(r, 8, &s->n, what);
+	int rc = get_uint(r, 8, &s->n, what);
 
 	if (rc)
 		return rc;
@@ -151,7 +151,7 @@ static int show(const struct gguf_string *s)  /* length of a name, for %.*s */
 }
 
 /* Read the items of v; r->at is at the first. */
-static int get_items(struct reader *r, struct gguf_value *v)
+static int get_items(struct gguf_reader *r, struct gguf_value *v)
 {
 	uint32_t type = v->type == GGUF_ARRAY ? v->item : v->type;
 	uint64_t start = r->at, bytes;
@@ -186,7 +186,7 @@ static int get_items(struct reader *r, struct gguf_value *v)
 	return 0;
 }
 
-static int get_value(struct reader *r, struct gguf_value *v)
+static int get_value(struct gguf_reader *r, struct gguf_value *v)
 {
 	int rc = get_string(r, &v->key, KEY_MAX, "key");
 	uint64_t at = r->at;
@@ -203,7 +203,7 @@ static int get_value(struct reader *r, struct gguf_value *v)
 		            show(&v->key), v->key.s, at, v->type, GGUF_F64);
 	if (v->type == GGUF_ARRAY) {
 		if ((rc = get_u32(r, &v->item, "type of an array's items")) != 0 ||
-		    (rc = get(r, 8, &v->n, "length of an array")) != 0)
+		    (rc = get_uint(r, 8, &v->n, "length of an array")) != 0)
 			return rc;
 		if (v->item > GGUF_F64 || v->item == GGUF_ARRAY)
 			return fail(r, "array %.*s at offset %" PRIu64 " has items of type %" PRIu32
@@ -215,7 +215,7 @@ static int get_value(struct reader *r, struct gguf_value *v)
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
-static int get_tensor(struct reader *r, struct gguf_tensor *t)
+static int get_tensor(struct gguf_reader *r, struct gguf_tensor *t)
 {
 	uint64_t items = 1;
 	int rc, i;
@@ -230,7 +230,7 @@ static int get_tensor(struct reader *r, struct gguf_tensor *t)
 		            show(&t->name), t->name.s, t->at, t->n_dims);
 	for (unsigned d = 0; d < 4; d++) {
 		t->dim[d] = 1;
-		if (d < t->n_dims && (rc = get(r, 8, &t->dim[d], "dimension of a tensor")) != 0)
+		if (d < t->n_dims && (rc = get_uint(r, 8, &t->dim[d], "dimension of a tensor")) != 0)
 			return rc;
 		if (t->dim[d] == 0 || __builtin_mul_overflow(items, t->dim[d], &items) || items > INT64_MAX)
 			return fail(r, "tensor %.*s at offset %" PRIu64 ": dimension %u is %" PRIu64
@@ -238,7 +238,7 @@ static int get_tensor(struct reader *r, struct gguf_tensor *t)
 			            t->dim[d]);
 	}
 	if ((rc = get_u32(r, &t->type, "type of a tensor")) != 0 ||
-	    (rc = get(r, 8, &t->offset, "offset of a tensor")) != 0)
+	    (rc = get_uint(r, 8, &t->offset, "offset of a tensor")) != 0)
 		return rc;
 	i = type_index(t->type);
 	if (i < 0)
@@ -254,7 +254,7 @@ static int get_tensor(struct reader *r, struct gguf_tensor *t)
 }
 
 /* Make offsets absolute.  Each must be aligned, and its data inside the file. */
-static int place(struct reader *r, struct gguf *g, uint64_t alignment)
+static int place_tensors(struct gguf_reader *r, struct gguf *g, uint64_t alignment)
 {
 	uint64_t pad = (alignment - r->at % alignment) % alignment;
 
@@ -311,14 +311,14 @@ static int by_offset(const void *a, const void *b)
 	return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static int twice(struct reader *r, const char *what, const struct gguf_string *s)
+static int named_twice(struct gguf_reader *r, const char *what, const struct gguf_string *s)
 {
 	return fail(r, "%s %.*s at offset %" PRIu64 " is there twice", what, show(s), s->s,
 	            (uint64_t)((const uint8_t *)s->s - r->p));
 }
 
 /* Sort the tables: names are found by bisection, and duplicates show. */
-static int sort_names(struct reader *r, struct gguf *g)
+static int sort_names(struct gguf_reader *r, struct gguf *g)
 {
 	g->value_by_name = calloc(g->n_values + 1, sizeof(*g->value_by_name));
 	g->tensor_by_name = calloc(g->n_tensors + 1, sizeof(*g->tensor_by_name));
@@ -332,14 +332,14 @@ static int sort_names(struct reader *r, struct gguf *g)
 	qsort(g->tensor_by_name, g->n_tensors, sizeof(*g->tensor_by_name), by_name);
 	for (uint64_t i = 1; i < g->n_values; i++)
 		if (by_key(&g->value_by_name[i - 1], &g->value_by_name[i]) == 0)
-			return twice(r, "key", &g->value_by_name[i]->key);
+			return named_twice(r, "key", &g->value_by_name[i]->key);
 	for (uint64_t i = 1; i < g->n_tensors; i++)
 		if (by_name(&g->tensor_by_name[i - 1], &g->tensor_by_name[i]) == 0)
-			return twice(r, "tensor", &g->tensor_by_name[i]->name);
+			return named_twice(r, "tensor", &g->tensor_by_name[i]->name);
 	return 0;
 }
 
-static int check_overlaps(struct reader *r, const struct gguf *g)
+static int check_overlaps(struct gguf_reader *r, const struct gguf *g)
 {
 	const struct gguf_tensor **sorted = calloc(g->n_tensors + 1, sizeof(*sorted));
 	int rc = 0;
@@ -362,7 +362,7 @@ static int check_overlaps(struct reader *r, const struct gguf *g)
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-static int parse_counts(struct reader *r, struct gguf *g)
+static int parse_counts(struct gguf_reader *r, struct gguf *g)
 {
 	uint64_t left;
 	int rc = need(r, 4, "magic");
@@ -377,8 +377,8 @@ static int parse_counts(struct reader *r, struct gguf *g)
 	if (g->version != 2 && g->version != 3)
 		return fail(r, "version at offset 4 is %" PRIu32 "; 2 and 3 are supported%s", g->version,
 		            g->version && !(g->version & 0xffff) ? " (this file is big endian)" : "");
-	if ((rc = get(r, 8, &g->n_tensors, "tensor_count")) != 0 ||
-	    (rc = get(r, 8, &g->n_values, "kv_count")) != 0)
+	if ((rc = get_uint(r, 8, &g->n_tensors, "tensor_count")) != 0 ||
+	    (rc = get_uint(r, 8, &g->n_values, "kv_count")) != 0)
 		return rc;
 	left = r->file - r->at;
 	if (g->n_tensors > left / TENSOR_MIN)
@@ -395,7 +395,7 @@ static int parse_counts(struct reader *r, struct gguf *g)
 	return g->value && g->tensor ? 0 : -ENOMEM;
 }
 
-static int parse(struct reader *r, struct gguf *g)
+static int parse(struct gguf_reader *r, struct gguf *g)
 {
 	uint64_t alignment = 32, i;
 	int rc = parse_counts(r, g);
@@ -414,14 +414,14 @@ static int parse(struct reader *r, struct gguf *g)
 		return fail(r, "value general.alignment is %" PRIu64 "; powers of two from 8 to 1048576 are "
 		            "allowed",
 		            alignment);
-	rc = place(r, g, alignment);
+	rc = place_tensors(r, g, alignment);
 	return rc ? rc : check_overlaps(r, g);
 }
 
 int gguf_parse(struct gguf **out, const void *p, size_t n, uint64_t file_bytes, char *err, size_t errlen)
 {
-	struct reader r = { .p = p, .n = n < file_bytes ? n : file_bytes, .file = file_bytes,
-	                    .err = err, .errlen = errlen };
+	struct gguf_reader r = { .p = p, .n = n < file_bytes ? n : file_bytes, .file = file_bytes,
+	                         .err = err, .errlen = errlen };
 	struct gguf *g = calloc(1, sizeof(*g));
 	int rc;
 

@@ -28,7 +28,7 @@ enum { UNTIED = 1, QKV_BIAS = 2, O_BIAS = 4, QK_NORM = 8 };
 enum windows { WINDOW_NEVER, WINDOW_ALL, WINDOW_ASKED };
 
 #define MODEL_FAMILIES 4
-struct family {
+struct model_family {
 	const char *class;             /* config.json: architectures[0] */
 	const char *type;              /* config.json: model_type */
 	const char *gguf;              /* general.architecture; NULL: its GGUF files bear another family's name */
@@ -36,10 +36,10 @@ struct family {
 	enum windows windows;          /* in a Hugging Face directory */
 	bool pairs;                    /* in a GGUF, rope turns i with i+1: struct sr_rope */
 };
-extern const struct family model_families[MODEL_FAMILIES];
+extern const struct model_family model_families[MODEL_FAMILIES];
 
 /* By its class, or by its name in a GGUF.  NULL: it is not known. */
-const struct family *model_family(const char *name, bool gguf);
+const struct model_family *model_family_find(const char *name, bool gguf);
 /* The names of all that are known, for a sentence; returns buf. */
 const char *model_family_names(char *buf, size_t size, bool gguf);
 
@@ -47,7 +47,7 @@ struct opening {
 	struct model *md;
 	struct sr_model *m;            /* = &md->m */
 	const char *path;              /* the file that messages name */
-	const struct family *family;
+	const struct model_family *family;
 	unsigned has;                  /* UNTIED | ..; what this file has of it */
 	bool dummy;                    /* no weight files: MODEL_RANDOM, MODEL_ONES */
 	uint64_t made;                 /* dummy: bytes of weights made up so far */
@@ -69,16 +69,16 @@ struct opening {
 };
 
 #define MODEL_TYPES 20
-struct type {
+struct tensor_type {
 	int32_t type;                  /* enum sr_type */
 	const char *name;
 	int32_t gguf;                  /* ggml's number; -1 = none */
 	const char *hf;                /* dtype in safetensors; NULL = none */
 };
-extern const struct type model_types[MODEL_TYPES];
+extern const struct tensor_type model_types[MODEL_TYPES];
 
 /* A tensor as it is in its file. */
-struct found {
+struct found_tensor {
 	int32_t type;                  /* enum sr_type; SR_NONE: unknown */
 	const char *type_name;
 	uint32_t n_dims;
@@ -88,7 +88,7 @@ struct found {
 };
 
 /* A setting's two names: after "llama." in a GGUF, and in config.json. */
-struct key { const char *gguf, *hf; };
+struct setting { const char *gguf, *hf; };
 
 /* Returns rc. */
 __attribute__((format(printf, 3, 4)))
@@ -96,9 +96,9 @@ int  model_fail(struct opening *o, int rc, const char *fmt, ...);
 int  model_no_memory(struct opening *o);
 
 /* 0; 1 it is missing and *out is unchanged; -EINVAL. */
-int  model_int(struct opening *o, struct key k, int64_t min, int64_t max, int32_t *out);
-int  model_float(struct opening *o, struct key k, double min, double max, float *out);
-int  model_need(struct opening *o, struct key k, int rc);      /* makes missing (1) an error */
+int  model_int(struct opening *o, struct setting k, int64_t min, int64_t max, int32_t *out);
+int  model_float(struct opening *o, struct setting k, double min, double max, float *out);
+int  model_need(struct opening *o, struct setting k, int rc);      /* makes missing (1) an error */
 int  model_sizes(struct opening *o);                           /* all but n_vocab */
 void model_set_name(char *out, size_t n, const char *s, size_t len);
 int  model_add_eos(struct opening *o, const char *where, int64_t id);
@@ -106,11 +106,11 @@ int  model_scale_context(struct opening *o, const struct sr_rope *r);
 int  model_take_tensors(struct opening *o);
 
 int  model_open_gguf(struct opening *o);
-int  model_find_gguf(struct opening *o, const char *name, struct found *f); /* 0, 1 missing */
+int  model_find_gguf(struct opening *o, const char *name, struct found_tensor *f); /* 0, 1 missing */
 int  model_open_hf(struct opening *o, const char *dir);
 /* Some or all layers have the window: as the one kind of attention, or as a second one. */
 void model_window_kinds(struct opening *o);
-int  model_find_hf(struct opening *o, const char *name, struct found *f);   /* 0, 1 missing, -errno */
+int  model_find_hf(struct opening *o, const char *name, struct found_tensor *f);   /* 0, 1 missing, -errno */
 /* NULL: missing.  A tensor that is found counts as taken. */
 const struct safetensor *model_hf_tensor(struct opening *o, const char *name, int32_t *file);
 
@@ -123,9 +123,9 @@ int  model_check_gguf(struct opening *o);
 /* Reads quantization_config.  0 or -errno. */
 int  model_quant_settings(struct opening *o);
 /* Finds the tensors that make up the matrix `name`.  0, 1 missing, -errno. */
-int  model_find_quantized(struct opening *o, const char *name, struct found *f);
+int  model_find_quantized(struct opening *o, const char *name, struct found_tensor *f);
 /* Finds the scales of an FP8 matrix; f has its data and shape.  0, -errno. */
-int  model_find_f8(struct opening *o, const char *name, struct found *f);
+int  model_find_f8(struct opening *o, const char *name, struct found_tensor *f);
 
 /* Reads layer l's scales of an FP8 KV cache, if there are any.  0 or -errno. */
 int  model_kv_scales(struct opening *o, int32_t l);

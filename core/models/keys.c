@@ -33,7 +33,7 @@ static const struct rule *rule_of(const struct rule *rules, size_t n, const char
 }
 
 /* Is `text`, or this number if text is NULL, in the list? */
-static bool among(const char *list, const char *text, double number)
+static bool is_listed(const char *list, const char *text, double number)
 {
 	for (const char *at = list; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
 		size_t len = strcspn(at, "|");
@@ -114,10 +114,11 @@ static bool is_one_of(const json_t *j, const char *list)
 		json_is_object(j) ? json_object_get(j, "format") : j);
 
 	return (says_nothing(j) && !text) ||
-	       ((text || json_is_number(j)) && among(list, text, json_number_value(j)));
+	       ((text || json_is_number(j)) && is_listed(list, text, json_number_value(j)));
 }
 
-static int refuse(struct opening *o, const char *of, const char *key, const json_t *j, const char *right)
+static int refuse_setting(struct opening *o, const char *of, const char *key, const json_t *j,
+                          const char *right)
 {
 	char *text = json_dumps(j, JSON_ENCODE_ANY | JSON_COMPACT);
 	int rc;
@@ -142,10 +143,10 @@ int model_check_config(struct opening *o)
 		const struct rule *r = rule_of(config_rules, COUNT(config_rules), key, strlen(key));
 
 		if (is_fixed(r) && !is_one_of(j, r->value))
-			return refuse(o, "", key, j, r->value);
+			return refuse_setting(o, "", key, j, r->value);
 		if (!r && !has_word(key, harmless_words, COUNT(harmless_words)) &&
 		    has_word(key, telling_words, COUNT(telling_words)) && !is_neutral(key, j))
-			return refuse(o, "", key, j, NULL);
+			return refuse_setting(o, "", key, j, NULL);
 	}
 	return 0;
 }
@@ -193,9 +194,9 @@ static int check_inside(struct opening *o, const char *of, const json_t *obj, co
 		const struct rule *r = rule_of(rules, n, key, strlen(key));
 
 		if (!r && !says_nothing(j))
-			return refuse(o, of, key, j, NULL);
+			return refuse_setting(o, of, key, j, NULL);
 		if (is_fixed(r) && !is_one_of(j, r->value))
-			return refuse(o, of, key, j, r->value);
+			return refuse_setting(o, of, key, j, r->value);
 	}
 	return 0;
 }
@@ -236,7 +237,7 @@ static const struct rule gguf_rules[] = {                /* after "llama." */
 };
 
 /* For messages and comparison: a string or boolean as text; a number as "" and its value in *v. */
-static void text_of(const struct gguf *g, const struct gguf_value *value, char *text, size_t n, double *v)
+static void value_text(const struct gguf *g, const struct gguf_value *value, char *text, size_t n, double *v)
 {
 	char key[200];
 	struct gguf_string s;
@@ -265,8 +266,8 @@ static int check_value(struct opening *o, const struct gguf_value *value, const 
 
 	if (r && !is_fixed(r))
 		return 0;
-	text_of(o->g, value, text, sizeof(text), &v);
-	if (r && among(r->value, *text ? text : NULL, v))
+	value_text(o->g, value, text, sizeof(text), &v);
+	if (r && is_listed(r->value, *text ? text : NULL, v))
 		return 0;
 	snprintf(number, sizeof(number), "%g", v);
 	if (r)

@@ -29,12 +29,12 @@
 #define PIECE   (1u << 29)         /* most bytes of one io_read */
 #define PROBES  64                 /* places of a file probed for the page cache */
 
-struct file { const char *path; int fd, direct; }; /* direct -1: buffered reads */
+struct weight_file { const char *path; int fd, direct; }; /* direct -1: buffered reads */
 
-struct job {
+struct read_job {
 	struct load *load;
 	struct io_read read;
-	const struct file *file;
+	const struct weight_file *file;
 	uint64_t tag, n;               /* bytes requested */
 	uint64_t start, got, want;     /* in the file: first byte; bytes read; bytes needed */
 	char    *base;                 /* address of byte `start` */
@@ -44,9 +44,9 @@ struct job {
 struct load {
 	struct sr_source source;
 	struct io *io;
-	struct file *file;
+	struct weight_file *file;
 	int32_t  n_files;
-	struct job job[JOBS];
+	struct read_job job[JOBS];
 	uint8_t  done[JOBS];           /* queue of done jobs */
 	unsigned first_done, n_done, n_busy;
 	bool     registered, stopped;
@@ -56,14 +56,14 @@ struct load {
 	char     error[4096 + 200];
 };
 
-static void finish(struct job *j)
+static void job_done(struct read_job *j)
 {
 	struct load *l = j->load;
 
 	l->done[(l->first_done + l->n_done++) % JOBS] = (uint8_t)(j - l->job);
 }
 
-static void failed(struct job *j, int64_t result)
+static void job_failed(struct read_job *j, int64_t result)
 {
 	if (!j->load->error[0])
 		snprintf(j->load->error, sizeof(j->load->error), "%s: offset %" PRIu64 ": %s", j->file->path,
@@ -71,7 +71,7 @@ static void failed(struct job *j, int64_t result)
 		                                       : "the file ends here; it was longer when it was "
 		                                       "opened");
 	j->failed = true;
-	finish(j);
+	job_done(j);
 }
 
 /* ---- the three ways ------------------------------------------------------------------------- */
@@ -99,7 +99,7 @@ static void make_up(int32_t file, uint64_t from, char *to, uint64_t n)
 	}
 }
 
-static void read_buffered(struct job *j)
+static void read_buffered(struct read_job *j)
 {
 	while (j->got < j->want) {
 		ssize_t r = pread(j->file->fd, j->base + j->got, j->want - j->got,
@@ -108,33 +108,33 @@ static void read_buffered(struct job *j)
 		if (r < 0 && errno == EINTR)
 			continue;
 		if (r <= 0) {
-			failed(j, r < 0 ? -errno : 0);
+			job_failed(j, r < 0 ? -errno : 0);
 			return;
 		}
 		j->got += (uint64_t)r;
 	}
-	finish(j);
+	job_done(j);
 }
 
-static void start_direct(struct job *j);
+static void start_direct(struct read_job *j);
 
 static void on_read(struct io_read *r, int64_t result)
 {
-	struct job *j = r->ctx;
+	struct read_job *j = r->ctx;
 
 	if (result > 0)
 		j->got += (uint64_t)result;
 	if (j->got >= j->want)
-		finish(j);
+		job_done(j);
 	else if (result == -EINVAL || (result > 0 && result % BLOCK))
 		read_buffered(j);          /* the file system needs other blocks, or its end is near */
 	else if (result <= 0 && result != -EINTR && result != -EAGAIN)
-		failed(j, result);
+		job_failed(j, result);
 	else
 		start_direct(j);
 }
 
-static void start_direct(struct job *j)
+static void start_direct(struct read_job *j)
 {
 	uint64_t n = (j->want - j->got + BLOCK - 1) / BLOCK * BLOCK;
 
@@ -150,7 +150,7 @@ static void start_direct(struct job *j)
 static int source_read(void *ctx, const struct sr_extent *e, uint64_t from, size_t n, void *buf, uint64_t tag)
 {
 	struct load *l = ctx;
-	struct job *j = l->job;
+	struct read_job *j = l->job;
 	uint64_t offset = e->offset + from, lead;
 
 	assert(from <= e->bytes && n <= e->bytes - from && n > 0);
@@ -159,13 +159,13 @@ static int source_read(void *ctx, const struct sr_extent *e, uint64_t from, size
 		return -EAGAIN;
 	while (j->busy)
 		j++;
-	*j = (struct job){ .load = l, .tag = tag, .n = n, .start = offset, .want = n, .base = buf,
-	                   .busy = true };
+	*j = (struct read_job){ .load = l, .tag = tag, .n = n, .start = offset, .want = n, .base = buf,
+	                        .busy = true };
 	l->n_busy++;
 	if (e->file < 0) {
 		make_up(e->file, offset, buf, n);
 		j->got = n;
-		finish(j);
+		job_done(j);
 		return 0;
 	}
 	j->file = &l->file[e->file];
@@ -185,7 +185,7 @@ static int source_read(void *ctx, const struct sr_extent *e, uint64_t from, size
 static int source_wait(void *ctx, uint64_t *tag, void **at)
 {
 	struct load *l = ctx;
-	struct job *j;
+	struct read_job *j;
 	int rc;
 
 	assert(l->n_busy > 0);
@@ -240,7 +240,7 @@ static bool is_cached(int fd, uint64_t bytes)
 	return here >= PROBES - PROBES / 16;
 }
 
-static int open_file(struct file *f, const char *path, char *err, size_t errlen)
+static int open_file(struct weight_file *f, const char *path, char *err, size_t errlen)
 {
 	struct stat st;
 	int rc = 0;

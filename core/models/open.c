@@ -40,7 +40,7 @@ int model_no_memory(struct opening *o)
 
 /* ---- types ---------------------------------------------------------------------------------- */
 
-const struct type model_types[MODEL_TYPES] = {
+const struct tensor_type model_types[MODEL_TYPES] = {
 	{ SR_F32,  "F32",   0, "F32" }, { SR_F16,  "F16",   1, "F16" }, { SR_BF16, "BF16", 30, "BF16" },
 	{ SR_Q8_0, "Q8_0",  8, NULL },  { SR_Q4_0, "Q4_0",  2, NULL },  { SR_Q4_1, "Q4_1",  3, NULL },
 	{ SR_Q5_0, "Q5_0",  6, NULL },  { SR_Q5_1, "Q5_1",  7, NULL },  { SR_Q2_K, "Q2_K", 10, NULL },
@@ -61,12 +61,12 @@ const char *model_type_name(int32_t type)
 /* ---- the tensors of a model and their shapes ------------------------------------------------ */
 
 /* Q: of all query heads; KV: of all keys, or values; E: of one head. */
-enum size { ONE, sD, sQ, sKV, sE, sF, sV };
+enum spec_size { ONE, sD, sQ, sKV, sE, sF, sV };
 
-struct spec { const char *gguf, *hf; size_t at; uint8_t n, k; unsigned needs; };
+struct tensor_spec { const char *gguf, *hf; size_t at; uint8_t n, k; unsigned needs; };
 
 #define AT(field) offsetof(struct sr_model, field)
-static const struct spec whole[] = {
+static const struct tensor_spec whole_specs[] = {
 	{ "token_embd.weight",  "model.embed_tokens.weight", AT(embed), sV,  sD, 0 },
 	{ "output_norm.weight", "model.norm.weight",         AT(norm),  ONE, sD, 0 },
 	{ "output.weight",      "lm_head.weight",            AT(head),  sV,  sD, UNTIED },
@@ -74,7 +74,7 @@ static const struct spec whole[] = {
 #undef AT
 
 #define AT(field) offsetof(struct sr_layer, field)
-static const struct spec layer[] = {          /* names after "blk.N." and "model.layers.N." */
+static const struct tensor_spec layer_specs[] = {   /* names after "blk.N." and "model.layers.N." */
 	{ "attn_norm.weight",   "input_layernorm.weight",          AT(norm1), ONE, sD,  0 },
 	{ "attn_q.weight",      "self_attn.q_proj.weight",         AT(q),      sQ, sD,  0 },
 	{ "attn_k.weight",      "self_attn.k_proj.weight",         AT(k),     sKV, sD,  0 },
@@ -92,10 +92,10 @@ static const struct spec layer[] = {          /* names after "blk.N." and "model
 	{ "attn_k_norm.weight", "self_attn.k_norm.weight",         AT(k_norm), ONE, sE,  QK_NORM },
 };
 #undef AT
-#define N_WHOLE ((int)(sizeof(whole) / sizeof(*whole)))
-#define N_LAYER ((int)(sizeof(layer) / sizeof(*layer)))
+#define N_WHOLE ((int)(sizeof(whole_specs) / sizeof(*whole_specs)))
+#define N_LAYER ((int)(sizeof(layer_specs) / sizeof(*layer_specs)))
 
-static struct sr_tensor *tensor_at(void *base, const struct spec *s)
+static struct sr_tensor *tensor_at(void *base, const struct tensor_spec *s)
 {
 	return (struct sr_tensor *)((char *)base + s->at);
 }
@@ -111,20 +111,21 @@ static int32_t size_of(const struct sr_model *m, int32_t l, uint8_t size)
 }
 
 /* Make up a bf16 tensor: norms are ones, everything else small random numbers. */
-static int find_dummy(struct opening *o, const struct spec *s, const struct sr_tensor *t, struct found *f)
+static int find_dummy(struct opening *o, const struct tensor_spec *s, const struct sr_tensor *t,
+                      struct found_tensor *f)
 {
 	uint64_t n = (uint64_t)t->n, k = (uint64_t)t->k;
 	bool norm = strstr(s->gguf, "norm") != NULL;
 
-	*f = (struct found){ .type = SR_BF16, .type_name = "BF16", .n_dims = s->n == ONE ? 1 : 2,
-	                     .dim = { s->n == ONE ? k : n, k } };
+	*f = (struct found_tensor){ .type = SR_BF16, .type_name = "BF16", .n_dims = s->n == ONE ? 1 : 2,
+	                            .dim = { s->n == ONE ? k : n, k } };
 	f->data = (struct sr_extent){ o->made, n * k * 2, norm ? MODEL_ONES : MODEL_RANDOM };
 	o->made += n * k * 2;
 	return 0;
 }
 
-static int check(struct opening *o, const struct spec *s, const struct sr_tensor *t, const char *name,
-                 const struct found *f)
+static int check_tensor(struct opening *o, const struct tensor_spec *s, const struct sr_tensor *t,
+                        const char *name, const struct found_tensor *f)
 {
 	int32_t n = t->n, k = t->k;
 
@@ -148,10 +149,10 @@ static int check(struct opening *o, const struct spec *s, const struct sr_tensor
 }
 
 /* Find the tensor of line s, for layer l or the whole model (-1), and put it into *t. */
-static int take(struct opening *o, const struct spec *s, int l, struct sr_tensor *t)
+static int take_tensor(struct opening *o, const struct tensor_spec *s, int l, struct sr_tensor *t)
 {
 	const char *own = o->config ? s->hf : s->gguf;
-	struct found f = { .type = SR_NONE };
+	struct found_tensor f = { .type = SR_NONE };
 	char name[128];
 	int rc;
 
@@ -171,7 +172,7 @@ static int take(struct opening *o, const struct spec *s, int l, struct sr_tensor
 		return model_fail(o, -EINVAL, "tensor %s is missing", name);
 	if (rc)
 		return rc;
-	rc = check(o, s, t, name, &f);
+	rc = check_tensor(o, s, t, name, &f);
 	if (rc)
 		return rc;
 	t->name = strdup(name);
@@ -233,7 +234,7 @@ static int check_leftovers(struct opening *o)
 static int cmp_count(const void *a, const void *b) { return ((const int *)b)[1] - ((const int *)a)[1]; }
 
 /* Make a text such as "Q4_1 (210), F32 (61), Q8_0 (1)". */
-static void describe(struct opening *o)
+static void describe_types(struct opening *o)
 {
 	int count[MODEL_TYPES][2], at = 0, n = 0;
 	size_t len = 0;
@@ -242,8 +243,8 @@ static void describe(struct opening *o)
 		count[i][0] = i, count[i][1] = 0;
 	for (int32_t l = -1; l < o->m->n_layers; l++)
 		for (int i = 0; i < (l < 0 ? N_WHOLE : N_LAYER); i++) {
-			const struct sr_tensor *t = l < 0 ? tensor_at(o->m, &whole[i])
-			                                  : tensor_at(&o->m->layer[l], &layer[i]);
+			const struct sr_tensor *t = l < 0 ? tensor_at(o->m, &whole_specs[i])
+			                                  : tensor_at(&o->m->layer[l], &layer_specs[i]);
 
 			for (at = 0; at < MODEL_TYPES; at++)
 				if (t->type != SR_NONE && model_types[at].type == t->type)
@@ -281,21 +282,21 @@ int model_take_tensors(struct opening *o)
 	if (!o->taken)
 		return model_no_memory(o);
 	for (int i = 0; i < N_WHOLE && !rc; i++)
-		rc = take(o, &whole[i], -1, tensor_at(o->m, &whole[i]));
+		rc = take_tensor(o, &whole_specs[i], -1, tensor_at(o->m, &whole_specs[i]));
 	for (int32_t l = 0; l < o->m->n_layers; l++)
 		for (int i = 0; i < N_LAYER && !rc; i++)
-			rc = take(o, &layer[i], l, tensor_at(&o->m->layer[l], &layer[i]));
+			rc = take_tensor(o, &layer_specs[i], l, tensor_at(&o->m->layer[l], &layer_specs[i]));
 	for (int32_t l = 0; o->st && l < o->m->n_layers && !rc; l++)
 		rc = model_kv_scales(o, l);
 	if (!rc && !o->dummy)
 		rc = check_leftovers(o);
-	describe(o);
+	describe_types(o);
 	return rc;
 }
 
 /* ---- settings, from either kind of file ----------------------------------------------------- */
 
-static const char *key_name(struct opening *o, struct key k, char *buf, size_t n)
+static const char *key_name(struct opening *o, struct setting k, char *buf, size_t n)
 {
 	if (o->config)
 		return k.hf;
@@ -303,7 +304,7 @@ static const char *key_name(struct opening *o, struct key k, char *buf, size_t n
 	return buf;
 }
 
-int model_int(struct opening *o, struct key k, int64_t min, int64_t max, int32_t *out)
+int model_int(struct opening *o, struct setting k, int64_t min, int64_t max, int32_t *out)
 {
 	char buf[96];
 	const char *name = key_name(o, k, buf, sizeof(buf));
@@ -334,7 +335,7 @@ int model_int(struct opening *o, struct key k, int64_t min, int64_t max, int32_t
 	return 0;
 }
 
-int model_float(struct opening *o, struct key k, double min, double max, float *out)
+int model_float(struct opening *o, struct setting k, double min, double max, float *out)
 {
 	char buf[96];
 	const char *name = key_name(o, k, buf, sizeof(buf));
@@ -362,7 +363,7 @@ int model_float(struct opening *o, struct key k, double min, double max, float *
 	return 0;
 }
 
-int model_need(struct opening *o, struct key k, int rc)
+int model_need(struct opening *o, struct setting k, int rc)
 {
 	char buf[96];
 
@@ -373,7 +374,7 @@ int model_need(struct opening *o, struct key k, int rc)
 int model_sizes(struct opening *o)
 {
 #define AT(size) offsetof(struct sr_model, size)
-	static const struct { struct key key; size_t at; int64_t max; } field[] = {
+	static const struct { struct setting key; size_t at; int64_t max; } field[] = {
 		{ { "block_count", "num_hidden_layers" },            AT(n_layers), LAYERS_MAX },
 		{ { "embedding_length", "hidden_size" },             AT(d_model), 1 << 17 },
 		{ { "attention.head_count", "num_attention_heads" }, AT(kind[0].n_heads), 1 << 12 },
@@ -381,10 +382,10 @@ int model_sizes(struct opening *o)
 		{ { "context_length", "max_position_embeddings" },   AT(context), 1 << 28 },
 	};
 #undef AT
-	const struct key heads_kv = { "attention.head_count_kv", "num_key_value_heads" };
-	const struct key width = { "attention.key_length", "head_dim" };
-	const struct key width_v = { "attention.value_length", "v_head_dim" };
-	const struct key eps = { "attention.layer_norm_rms_epsilon", "rms_norm_eps" };
+	const struct setting heads_kv = { "attention.head_count_kv", "num_key_value_heads" };
+	const struct setting width = { "attention.key_length", "head_dim" };
+	const struct setting width_v = { "attention.value_length", "v_head_dim" };
+	const struct setting eps = { "attention.layer_norm_rms_epsilon", "rms_norm_eps" };
 	struct sr_model *m = o->m;
 	struct sr_attn *kind = &m->kind[0];
 	int32_t ev;
@@ -471,7 +472,7 @@ int model_scale_context(struct opening *o, const struct sr_rope *r)
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-static void finish(struct opening *o, int rc, struct model **out)
+static void end_opening(struct opening *o, int rc, struct model **out)
 {
 	gguf_close(&o->file);
 	json_decref(o->config);
@@ -518,7 +519,7 @@ static int open_any(struct model **out, const char *path, bool dummy, char *err,
 		name_by_path(md, path);
 	if (rc == 0 && dummy)
 		snprintf(md->format, sizeof(md->format), "dummy");
-	finish(&o, rc, out);
+	end_opening(&o, rc, out);
 	return rc;
 }
 
@@ -538,8 +539,8 @@ void model_close(struct model *md)
 		return;
 	for (int32_t l = -1; l < md->m.n_layers; l++)
 		for (int i = 0; i < (l < 0 ? N_WHOLE : md->m.layer ? N_LAYER : 0); i++)
-			free((void *)(uintptr_t)(l < 0 ? tensor_at(&md->m, &whole[i])
-			                               : tensor_at(&md->m.layer[l], &layer[i]))->name);
+			free((void *)(uintptr_t)(l < 0 ? tensor_at(&md->m, &whole_specs[i])
+			                               : tensor_at(&md->m.layer[l], &layer_specs[i]))->name);
 	free(md->m.layer);
 	for (int32_t i = 0; i < md->n_files; i++)
 		free(md->file[i]);

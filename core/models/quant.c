@@ -206,18 +206,19 @@ int model_quant_settings(struct opening *o)
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
-struct parts { const char *data, *scale, *zero, *index; };
+struct quant_names { const char *data, *scale, *zero, *index; };
 
-static const struct parts *parts_of(int32_t type)
+static const struct quant_names *names_of(int32_t type)
 {
-	static const struct parts ct = { "weight_packed", "weight_scale", "weight_zero_point",
-	                                 "weight_g_idx" };
-	static const struct parts others = { "qweight", "scales", "qzeros", "g_idx" };
+	static const struct quant_names ct = { "weight_packed", "weight_scale", "weight_zero_point",
+	                                       "weight_g_idx" };
+	static const struct quant_names others = { "qweight", "scales", "qzeros", "g_idx" };
 
 	return type == SR_CT4 ? &ct : &others;
 }
 
-static const struct safetensor *part(struct opening *o, const char *stem, const char *name, int32_t *file)
+static const struct safetensor *quant_tensor(struct opening *o, const char *stem, const char *name,
+                                             int32_t *file)
 {
 	char whole[160];
 
@@ -226,8 +227,8 @@ static const struct safetensor *part(struct opening *o, const char *stem, const 
 }
 
 /* A part must be [a][b] of this dtype. */
-static int expect(struct opening *o, const char *stem, const char *name, const struct safetensor *t,
-                  const char *dtype, uint64_t a, uint64_t b)
+static int expect_shape(struct opening *o, const char *stem, const char *name, const struct safetensor *t,
+                        const char *dtype, uint64_t a, uint64_t b)
 {
 	if (!t)
 		return model_fail(o, -EINVAL, "tensor %s%s is missing", stem, name);
@@ -299,9 +300,9 @@ static int scale_type(const char *dtype)
 }
 
 /* Fill f except for the data, whose shape gives n x k. */
-static int find_rest(struct opening *o, const char *stem, uint64_t n, uint64_t k, struct found *f)
+static int find_scales(struct opening *o, const char *stem, uint64_t n, uint64_t k, struct found_tensor *f)
 {
-	const struct parts *p = parts_of(f->type);
+	const struct quant_names *p = names_of(f->type);
 	uint64_t group = f->group ? (uint64_t)f->group : k, groups = k / group, words = (n + 7) / 8;
 	bool ct = f->type == SR_CT4;
 	const struct safetensor *t;
@@ -312,8 +313,8 @@ static int find_rest(struct opening *o, const char *stem, uint64_t n, uint64_t k
 		return model_fail(o, -ENOTSUP, "tensor %s%s is of %" PRIu64 " outputs and %" PRIu64
 		                  " inputs, which 8 outputs to a word and groups of %" PRIu64 " do not divide",
 		                  stem, p->data, n, k, group);
-	t = part(o, stem, p->scale, &file);
-	if ((rc = expect(o, stem, p->scale, t, NULL, ct ? n : groups, ct ? groups : n)) != 0)
+	t = quant_tensor(o, stem, p->scale, &file);
+	if ((rc = expect_shape(o, stem, p->scale, t, NULL, ct ? n : groups, ct ? groups : n)) != 0)
 		return rc;
 	f->scale_type = scale_type(t->dtype);
 	if (f->scale_type == SR_NONE)
@@ -322,18 +323,18 @@ static int find_rest(struct opening *o, const char *stem, uint64_t n, uint64_t k
 		                  t->dtype);
 	f->scale = (struct sr_extent){ t->offset, t->bytes, file };
 	if (o->quant.zeros) {
-		t = part(o, stem, p->zero, &file);
-		if ((rc = expect(o, stem, p->zero, t, "I32", ct ? words : groups, ct ? groups : words)) != 0)
+		t = quant_tensor(o, stem, p->zero, &file);
+		if ((rc = expect_shape(o, stem, p->zero, t, "I32", ct ? words : groups, ct ? groups : words)) != 0)
 			return rc;
 		f->zero = (struct sr_extent){ t->offset, t->bytes, file };
 	}
-	t = part(o, stem, p->index, &file);
+	t = quant_tensor(o, stem, p->index, &file);
 	return t ? find_index(o, t, file, (int32_t)k, (int32_t)group, &f->index) : 0;
 }
 
-int model_find_quantized(struct opening *o, const char *name, struct found *f)
+int model_find_quantized(struct opening *o, const char *name, struct found_tensor *f)
 {
-	const struct parts *p = parts_of(o->quant.type);
+	const struct quant_names *p = names_of(o->quant.type);
 	size_t len = strlen(name);
 	const struct safetensor *t;
 	char stem[128];
@@ -344,7 +345,7 @@ int model_find_quantized(struct opening *o, const char *name, struct found *f)
 	if (!o->quant.type || strcmp(name + len - 7, ".weight") != 0)
 		return 1;
 	snprintf(stem, sizeof(stem), "%.*s", (int)len - 6, name);
-	t = part(o, stem, p->data, &file);
+	t = quant_tensor(o, stem, p->data, &file);
 	if (!t)
 		return 1;
 	f->type = o->quant.type;
@@ -363,12 +364,12 @@ int model_find_quantized(struct opening *o, const char *name, struct found *f)
 	f->dim[1] = k;
 	f->data = (struct sr_extent){ t->offset, t->bytes, file };
 	if (f->type == SR_CT4)
-		part(o, stem, "weight_shape", &file);
-	return find_rest(o, stem, n, k, f);
+		quant_tensor(o, stem, "weight_shape", &file);
+	return find_scales(o, stem, n, k, f);
 }
 
 /* Find the scales of a matrix in e4m3; their shape shows what each is for. */
-int model_find_f8(struct opening *o, const char *name, struct found *f)
+int model_find_f8(struct opening *o, const char *name, struct found_tensor *f)
 {
 	const struct safetensor *t;
 	uint64_t n = f->dim[0], k = f->dim[1], bn, bk;
@@ -381,10 +382,10 @@ int model_find_f8(struct opening *o, const char *name, struct found *f)
 	if (f->n_dims != 2 || !n || !k || n > 1 << 24 || k > 1 << 24 || strcmp(name + len - 7, ".weight") != 0)
 		return model_fail(o, -ENOTSUP, "tensor %s is of type F8_E4M3, which is supported for matrices", name);
 	snprintf(stem, sizeof(stem), "%.*s", (int)len - 6, name);
-	part(o, stem, "input_scale", &unused);
-	t = part(o, stem, "weight_scale", &file);
+	quant_tensor(o, stem, "input_scale", &unused);
+	t = quant_tensor(o, stem, "weight_scale", &file);
 	if (!t)
-		t = part(o, stem, "weight_scale_inv", &file);
+		t = quant_tensor(o, stem, "weight_scale_inv", &file);
 	if (!t)
 		return model_fail(o, -EINVAL, "tensor %sweight_scale is missing", stem);
 	f->scale_type = scale_type(t->dtype);
@@ -409,5 +410,5 @@ int model_find_f8(struct opening *o, const char *name, struct found *f)
 	if (k % bk)
 		return model_fail(o, -ENOTSUP, "tensor %s has %" PRIu64 " inputs, which blocks of %" PRIu64
 		                  " do not divide", name, k, bk);
-	return expect(o, stem, t->name + strlen(stem), t, NULL, (n + bn - 1) / bn, k / bk);
+	return expect_shape(o, stem, t->name + strlen(stem), t, NULL, (n + bn - 1) / bn, k / bk);
 }

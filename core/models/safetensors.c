@@ -27,7 +27,7 @@ static const struct { const char *name; uint32_t bits; } dtypes[] = {
 	{ "F32", 32 }, { "F64", 64 }, { "I64", 64 }, { "U64", 64 }, { "F4", 4 },
 };
 
-struct where { char *err; size_t errlen; };
+struct err_text { char *err; size_t errlen; };
 
 #define fail(w, ...) refuse(-EINVAL, (w)->err, (w)->errlen, __VA_ARGS__)
 
@@ -40,7 +40,7 @@ static int get_u64(const json_t *j, uint64_t *out)
 	return 0;
 }
 
-static int get_shape(struct safetensor *t, const json_t *shape, const char *dtype, const struct where *w)
+static int get_shape(struct safetensor *t, const json_t *shape, const char *dtype, const struct err_text *w)
 {
 	uint64_t items = 1, bits;
 	size_t i;
@@ -68,7 +68,7 @@ static int get_shape(struct safetensor *t, const json_t *shape, const char *dtyp
 }
 
 static int get_tensor(struct safetensor *t, const char *name, const json_t *j, uint64_t data_bytes,
-                      const struct where *w)
+                      const struct err_text *w)
 {
 	const json_t *span = json_object_get(j, "data_offsets"), *dtype = json_object_get(j, "dtype");
 	uint64_t begin, end;
@@ -106,7 +106,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* The tensors must tile the data: no holes, no overlaps. */
-static int check_tiling(struct safetensors *s, uint64_t data_bytes, const struct where *w)
+static int check_tiling(struct safetensors *s, uint64_t data_bytes, const struct err_text *w)
 {
 	uint64_t at = 0;
 
@@ -127,7 +127,7 @@ static int check_tiling(struct safetensors *s, uint64_t data_bytes, const struct
 }
 
 static int parse(struct safetensors *s, json_t *root, uint64_t data_offset, uint64_t data_bytes,
-                 const struct where *w)
+                 const struct err_text *w)
 {
 	const char *name;
 	json_t *j;
@@ -155,7 +155,7 @@ static int parse(struct safetensors *s, json_t *root, uint64_t data_offset, uint
 int safetensors_parse(struct safetensors **out, const void *p, size_t n, uint64_t file_bytes,
                       char *err, size_t errlen)
 {
-	const struct where w = { err, errlen };
+	const struct err_text w = { err, errlen };
 	const uint8_t *b = p;
 	struct safetensors *s = NULL;
 	json_error_t why;
@@ -208,7 +208,7 @@ void safetensors_free(struct safetensors *s)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-static int open_regular(const char *path, uint64_t *bytes, const struct where *w)
+static int open_regular(const char *path, uint64_t *bytes, const struct err_text *w)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc;   /* a FIFO must not block us */
 	struct stat st;
@@ -224,7 +224,7 @@ static int open_regular(const char *path, uint64_t *bytes, const struct where *w
 	return rc;
 }
 
-static int read_all(int fd, void *to, uint64_t from, uint64_t n, const char *path, const struct where *w)
+static int read_all(int fd, void *to, uint64_t from, uint64_t n, const char *path, const struct err_text *w)
 {
 	uint64_t done = 0;
 
@@ -247,7 +247,7 @@ static int read_all(int fd, void *to, uint64_t from, uint64_t n, const char *pat
 
 int safetensors_text(char **out, size_t *n, const char *path, size_t most, char *err, size_t errlen)
 {
-	const struct where w = { err, errlen };
+	const struct err_text w = { err, errlen };
 	uint64_t bytes = 0;
 	int fd = open_regular(path, &bytes, &w), rc;
 
@@ -270,7 +270,7 @@ int safetensors_text(char **out, size_t *n, const char *path, size_t most, char 
 }
 
 /* Add dir/name to the set. */
-static int add_file(struct safetensors_set *s, const char *dir, const char *name, const struct where *w)
+static int add_file(struct safetensors_set *s, const char *dir, const char *name, const struct err_text *w)
 {
 	char path[4096 + 256], why[300] = "";
 	uint64_t bytes = 0, header = 0;
@@ -332,7 +332,7 @@ const struct safetensors_at *safetensors_lookup(const struct safetensors_set *s,
 }
 
 /* Merge the tables of all files; a name may be in one of them only. */
-static int merge(struct safetensors_set *s, const struct where *w)
+static int merge_tables(struct safetensors_set *s, const struct err_text *w)
 {
 	for (int32_t i = 0; i < s->n; i++)
 		s->n_tensors += s->file[i].table->n;
@@ -354,7 +354,7 @@ static int merge(struct safetensors_set *s, const struct where *w)
 
 /* Add the files that weight_map names, each once. */
 static int add_shards(struct safetensors_set *s, const char *dir, const char *index, const json_t *map,
-                      const struct where *w)
+                      const struct err_text *w)
 {
 	json_t *seen = json_object(), *j;
 	const char *name;
@@ -380,7 +380,8 @@ static int add_shards(struct safetensors_set *s, const char *dir, const char *in
 }
 
 /* Check that each tensor of weight_map is in the file that it names. */
-static int check_map(const struct safetensors_set *s, const char *index, const json_t *map, const struct where *w)
+static int check_map(const struct safetensors_set *s, const char *index, const json_t *map,
+                     const struct err_text *w)
 {
 	const char *name;
 	json_t *j;
@@ -395,7 +396,7 @@ static int check_map(const struct safetensors_set *s, const char *index, const j
 	return 0;
 }
 
-static int open_index(struct safetensors_set *s, const char *dir, const struct where *w)
+static int open_index(struct safetensors_set *s, const char *dir, const struct err_text *w)
 {
 	char index[4096 + 64], *text;
 	json_error_t why;
@@ -416,7 +417,7 @@ static int open_index(struct safetensors_set *s, const char *dir, const struct w
 	if (!json_is_object(json_object_get(root, "weight_map")))
 		rc = fail(w, "%s: weight_map is missing or no object", index);
 	else if ((rc = add_shards(s, dir, index, json_object_get(root, "weight_map"), w)) == 0 &&
-	         (rc = merge(s, w)) == 0)
+	         (rc = merge_tables(s, w)) == 0)
 		rc = check_map(s, index, json_object_get(root, "weight_map"), w);
 	json_decref(root);
 	return rc;
@@ -424,7 +425,7 @@ static int open_index(struct safetensors_set *s, const char *dir, const struct w
 
 int safetensors_open(struct safetensors_set **out, const char *dir, char *err, size_t errlen)
 {
-	const struct where w = { err, errlen };
+	const struct err_text w = { err, errlen };
 	struct safetensors_set *s = calloc(1, sizeof(*s));
 	char one[4096 + 64];
 	int rc = -ENOMEM;
@@ -435,7 +436,7 @@ int safetensors_open(struct safetensors_set **out, const char *dir, char *err, s
 		if (access(one, F_OK) != 0)
 			rc = open_index(s, dir, &w);
 		else if ((rc = add_file(s, dir, "model.safetensors", &w)) == 0)
-			rc = merge(s, &w);
+			rc = merge_tables(s, &w);
 	}
 	if (rc == -ENOMEM)
 		snprintf(err, errlen, "%s: no memory to open it", dir);
