@@ -2,6 +2,7 @@
  * Makes what no outsider may predict: seeds, salts, names of tenants. */
 #include "impl.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- keyed hash ------------------------------------------------------------------------------ */
@@ -145,5 +146,6 @@ struct sched_request translate(struct clients *cl, const struct client *c,
 	};
 
 	commands_of(cl, r, &sampling, &out);
+	assert(out.n_words - out.cmd[0].n == words_of(cl, r)); /* for which sched_full was asked */
 	return out;
 }

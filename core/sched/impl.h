@@ -62,7 +62,8 @@ struct seq {
 
 	struct sched_cmd cmd[SCHED_CMDS]; /* BEGIN first */
 	int32_t  n_cmds;
-	uint32_t begin[SCHED_BEGIN_WORDS];
+	uint32_t begin[SCHED_BEGIN_WORDS]; /* the BEGIN's words */
+
 	int32_t  scored;         /* prompt ids before this place have had their log-probability sent */
 	uint8_t  n_prompt_top, prompt_cost;
 	bool     score, history, no_cache;
@@ -236,7 +237,6 @@ static inline bool ranks_before(const struct seq *a, const struct seq *b)
 }
 
 /* ---- sched/queue.c ---- */
-int32_t queue_tenant(const struct sched *s, uint64_t id);
 int32_t queue_tenant_join(struct sched *s, uint64_t id);
 int32_t queue_of(const struct sched *s, const void *client, int32_t tenant);
 int32_t queue_join(struct sched *s, void *client, int32_t tenant);

@@ -201,9 +201,9 @@ enum sched_room { SCHED_ROOM, SCHED_FULL, SCHED_OVER };
 enum sched_room sched_full(const struct sched *s, const void *client, uint64_t tenant, int32_t n_prompt,
                            int32_t n_words);
 
-/* 0; -EEXIST user_data is live for this client; -EAGAIN no record for its end; -E2BIG its words (commands, and
- * its ids where the device needs them) could never fit a batch; -EIO the device is lost.  The caller has
- * checked lengths, ids and numbers, and sched_full said SCHED_ROOM: if not, that is an assert. */
+/* 0; -EEXIST user_data is live for this client; -EAGAIN no record for its end; -E2BIG its words (commands,
+ * and its ids where the device needs them) could never fit a batch; -EIO the device is lost.  The caller
+ * has checked lengths, ids and numbers, and sched_full said SCHED_ROOM: if not, that is an assert. */
 int  sched_admit(struct sched *s, void *client, uint64_t tenant,
                  const struct sched_request *q, uint64_t now);
 

@@ -4,7 +4,7 @@
 #include "core/sched/impl.h"
 
 /* Add the time since the last step to both axes. */
-static void account(struct sched *s, uint64_t now, bool flying, uint32_t host_ns)
+static void account_time(struct sched *s, uint64_t now, bool flying, uint32_t host_ns)
 {
 	uint64_t dt = s->last_step && now > s->last_step ? now - s->last_step : 0;
 	uint64_t host = host_ns < dt ? host_ns : dt;
@@ -42,14 +42,14 @@ int sched_step(struct sched *s, uint64_t now)
 {
 	bool flying = s->reaped != s->launched;
 	uint32_t host_ns;
-	int reaped, planned, work;
+	int reaped, filled, work;
 
 	if (s->lost)
 		return -EIO;
 	reaped = reap_batch(s, &host_ns);
 	if (reaped < 0)
 		return sched_lose(s);
-	account(s, now, flying, host_ns);
+	account_time(s, now, flying, host_ns);
 	work = reaped + expire(s, now);
 	if (s->launched - s->reaped == (uint32_t)s->ops->depth)
 		return work;
@@ -57,8 +57,8 @@ int sched_step(struct sched *s, uint64_t now)
 		s->why = WHY_EMPTY;
 		return work;
 	}
-	planned = fill_batch(s, now, reaped > 0);
-	return planned < 0 ? sched_lose(s) : work + planned;
+	filled = fill_batch(s, now, reaped > 0);
+	return filled < 0 ? sched_lose(s) : work + filled;
 }
 
 int32_t sched_flying(const struct sched *s)

@@ -322,7 +322,7 @@ static void strangers_are_not_urgent_nor_tenants(void **state)
 {
 	struct clients cl = { .key = { 1, 2 }, .cfg = { .n_eos = 0 } };
 	struct client us = { .uid = 1000, .trusted = true, .gateway = true }, them = { .uid = 1001 };
-	struct host_request r = { .q = { .priority = -5, .max_tokens = 1 }, .n_prompt = 1 };
+	struct host_request r = { .q = { .priority = -5, .max_tokens = 1 }, .n_prompt = 1, .words = 1 };
 
 	(void)state;
 	cl.words = (uint32_t[SCHED_BEGIN_WORDS]){ 0 };
