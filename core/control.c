@@ -98,12 +98,12 @@ static int in_range(const struct control *c, enum knob k, int64_t v, char *say, 
 
 	knob_format(k, c->ceiling[k], most, sizeof(most));
 	if (v > c->ceiling[k] && (k == KNOB_MAX_NUM_SEQS || k == KNOB_MAX_NUM_BATCHED_TOKENS))
-		snprintf(say, n, "%s goes up to %s %s here: that was allocated at start; for more, restart the "
+		snprintf(say, n, "%s goes up to %s %s here, which was allocated at start; for more, restart the "
 		         "daemon with --knob-ceiling %s=%lld", i->name, most, i->unit, i->name, (long long)v);
 	else if (v > c->ceiling[k])
 		snprintf(say, n, "%s goes up to %s%s%s", i->name, most, *i->unit ? " " : "", i->unit);
 	else if (v < i->least)
-		snprintf(say, n, "%s is at least %lld", i->name, (long long)(i->least / i->scale));
+		snprintf(say, n, "%s must be at least %lld", i->name, (long long)(i->least / i->scale));
 	else
 		return 0;
 	return -ERANGE;
@@ -115,11 +115,11 @@ static int allowed(const struct control *c, enum knob k, int64_t v, char *say, s
 	if (in_range(c, k, v, say, n) < 0)
 		return -ERANGE;
 	if (k == KNOB_MAX_NUM_BATCHED_TOKENS && v < c->knobs.max_seqs)
-		snprintf(say, n, "max-num-batched-tokens is at least max-num-seqs, which is %d: each "
-		         "sequence computes a token a step; lower that first", c->knobs.max_seqs);
+		snprintf(say, n, "max-num-batched-tokens must be at least max-num-seqs, which is %d: each sequence "
+		         "computes a token per step; lower that first", c->knobs.max_seqs);
 	else if (k == KNOB_MAX_NUM_SEQS && v > c->knobs.batch_tokens)
-		snprintf(say, n, "max-num-seqs is at most max-num-batched-tokens, which is %d: each sequence "
-		         "computes a token a step; raise that first", c->knobs.batch_tokens);
+		snprintf(say, n, "max-num-seqs must be at most max-num-batched-tokens, which is %d: each sequence "
+		         "computes a token per step; raise that first", c->knobs.batch_tokens);
 	else
 		return 0;
 	return -ERANGE;
@@ -163,8 +163,8 @@ int control_set(struct control *c, const int64_t value[N_KNOBS], unsigned which,
 		put(c, &next, (enum knob)k, value[k]);
 	}
 	if (next.batch_tokens < next.max_seqs) {
-		snprintf(say, n, "max-num-batched-tokens, %d, is at least max-num-seqs, %d: each sequence "
-		         "computes a token a step", next.batch_tokens, next.max_seqs);
+		snprintf(say, n, "max-num-batched-tokens, %d, must be at least max-num-seqs, %d: each sequence "
+		         "computes a token per step", next.batch_tokens, next.max_seqs);
 		return -ERANGE;
 	}
 	if (sched_set(c->s, &next) < 0) {
@@ -218,13 +218,15 @@ static bool record(struct peer *p, int64_t what, struct control_answer *a)
 	a->result = -EPERM;
 	if ((what & RECORD_IDS) && p->who.uid != geteuid() && p->who.uid != 0) {
 		snprintf(a->say, sizeof(a->say), "uid %u may not read prompts: only uid %u and root may; without "
-		         "--texts lengths and likeness are recorded", (unsigned)p->who.uid, (unsigned)geteuid());
+		         "--texts only lengths and common beginnings are recorded", (unsigned)p->who.uid,
+		         (unsigned)geteuid());
 		return false;
 	}
 	a->result = !p->c->recorder || what & ~(int64_t)RECORD_IDS ? -EINVAL :
 	            record_start(p->c->recorder, what & RECORD_IDS, io_now(), &fd);
 	if (a->result < 0) {
-		snprintf(a->say, sizeof(a->say), a->result == -EBUSY ? "somebody records already; one at a time" :
+		snprintf(a->say, sizeof(a->say), a->result == -EBUSY ? "another recording is running; only one at a "
+		         "time is possible" :
 		         "a recording cannot begin: %s", strerror(-a->result));
 		return false;
 	}
@@ -258,8 +260,8 @@ static void on_message(struct io_watch *w, uint32_t events)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n > 0 && (n != sizeof(q) || q.magic != CONTROL_MAGIC || q.version != CONTROL_VERSION)) {
-		snprintf(a.say, sizeof(a.say), "the daemon is Slipring %s and does not speak this tool's "
-		         "language; use the slipring of the same version", SLIPRING_VERSION);
+		snprintf(a.say, sizeof(a.say), "the daemon is Slipring %s and does not understand this tool; use the "
+		         "slipring of the same version", SLIPRING_VERSION);
 		answer(w->fd, &a);
 	} else if (n > 0) {
 		a.knob = q.knob;
@@ -325,7 +327,7 @@ static bool welcome(struct control *c, int fd, struct ucred *who)
 		;
 	answer(fd, &a);
 	if (now - c->told_at > DEADLINE_NS) {
-		log_warn("uid %u (pid %d) asked to change a setting and may not", (unsigned)who->uid,
+		log_warn("uid %u (pid %d) may not change the setting that it asked for", (unsigned)who->uid,
 		         (int)who->pid);
 		c->told_at = now;
 	}
@@ -401,7 +403,7 @@ static int listen_at(struct control *c, char *err, size_t errlen)
 	c->again = (struct io_timer){ .fn = on_again, .ctx = c };
 	e = io_watch_add(c->io, &c->listener);
 	if (e < 0)
-		snprintf(err, errlen, "%.200s: cannot be listened to: %s", c->path, strerror(-e));
+		snprintf(err, errlen, "%.200s: cannot listen here: %s", c->path, strerror(-e));
 	return e;
 }
 

@@ -21,14 +21,14 @@ static void on_pulse(struct io_timer *t)
 		h->st->progress += device - h->device;
 	if (sched_flying(h->s) < 0 || h->st->progress != h->progress) {
 		if (h->told)
-			log_info("The device goes on");
+			log_info("The device makes progress again");
 		h->seconds = h->told = 0;
 	} else if (++h->seconds >= most) {
 		log_error("The device has computed nothing for %llu s", (unsigned long long)h->seconds);
 		h->hangs = true;
 	} else if (!h->told && h->seconds >= most / 4) {
-		log_warn("The device has computed nothing for %llu s, where %.3f s are usual for such a batch; after "
-		         "%llu s it counts as lost", (unsigned long long)h->seconds,
+		log_warn("The device has computed nothing for %llu s; such a batch usually takes %.3f s; after %llu "
+		         "s it counts as lost", (unsigned long long)h->seconds,
 		         (double)sched_takes(h->s) / 1e9, (unsigned long long)most);
 		h->told = true;
 	}

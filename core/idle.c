@@ -36,12 +36,13 @@ int idle_choose(struct idle *i, enum config_run_mode asked, const struct idle_pl
 		i->spin_ns = SPIN_SPARE_NS;
 		i->flight_ns = FLIGHT_NS;
 		snprintf(say, n, "dedicated: this thread polls one of %d cores while there is work%s", p->cores,
-		         spare ? "" : "; NONE is to spare, and whoever computes loses time slices to it");
+		         spare ? "" : "; no core is left for other threads, so those that compute lose time slices "
+		                      "to it");
 		break;
 	default:
 		i->spin_ns = 0;
 		snprintf(say, n, "waiting: this thread sleeps while the device computes%s",
-		         asked == RUN_AUTO ? ", for it has no core to itself" : "");
+		         asked == RUN_AUTO ? ", because it has no core of its own" : "");
 		break;
 	}
 	return 0;

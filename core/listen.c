@@ -22,7 +22,7 @@ static int clear_stale(const struct sockaddr_un *a, char *err, size_t errlen)
 	if (lstat(a->sun_path, &st) < 0)
 		return 0;                     /* if something is wrong, bind reports it */
 	if (!S_ISSOCK(st.st_mode)) {
-		snprintf(err, errlen, "%s: it exists and is no socket", a->sun_path);
+		snprintf(err, errlen, "%s: it exists and is not a socket", a->sun_path);
 		return -1;
 	}
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -39,8 +39,8 @@ static int clear_stale(const struct sockaddr_un *a, char *err, size_t errlen)
 		snprintf(err, errlen, "%s: another server listens there; stop it, or give this one "
 		         "another --socket", a->sun_path);
 	else if (e == EACCES)                 /* we cannot find out whether a server listens */
-		snprintf(err, errlen, "%s: a socket of uid %u that we may not connect to; if no server "
-		         "uses it, remove it, else give another --socket", a->sun_path, (unsigned)st.st_uid);
+		snprintf(err, errlen, "%s: a socket of uid %u to which we may not connect; remove it if no server "
+		         "uses it, or give another --socket", a->sun_path, (unsigned)st.st_uid);
 	else
 		snprintf(err, errlen, "%s: %s", a->sun_path, strerror(e));
 	return -1;

@@ -50,7 +50,7 @@ static void reread(struct loop *l)
 		return;
 	notify_reloading();
 	if (reload_now(&l->reload, err, sizeof(err)) < 0)
-		log_error("SIGHUP: the old settings stay: %s", err);
+		log_error("SIGHUP: the old settings remain: %s", err);
 	l->shutdown_timeout = c->shutdown_timeout;
 	log_level_by_name(c->log_level);
 	meters_report(&l->meters, !c->disable_log_stats);

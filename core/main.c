@@ -299,7 +299,7 @@ static int make_scheduler(struct daemon *d)
 	/* sched.h needs (1 + ln slots) times the ids of all blocks; that factor is below 8 for 1,024 slots. */
 	c.ids_max = c.knobs.queue_tokens + 8 * (int64_t)l->n_blocks * l->block_tokens;
 	if (getrandom(k.key, sizeof(k.key), 0) != sizeof(k.key)) {
-		snprintf(d->err, sizeof(d->err), "no random bytes: %s", strerror(errno));
+		snprintf(d->err, sizeof(d->err), "random bytes cannot be read: %s", strerror(errno));
 		return fail(d, "cannot start");
 	}
 	clients_port(d->loop.cl, &port);

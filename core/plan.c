@@ -70,8 +70,8 @@ static int check_flags(struct planning *p)
 	const char *want = c->load_format;
 
 	if (c->quantization && !is_method(c->quantization, p->m->quantization))
-		return fail(p, -EINVAL, "--quantization %s, but this model's weights are %s (%s): leave the "
-		            "flag out, the files say how they are stored", c->quantization, p->m->stored,
+		return fail(p, -EINVAL, "--quantization %s, but this model's weights are %s (%s): leave the flag "
+		            "out, because the files name their format", c->quantization, p->m->stored,
 		            *p->m->quantization ? p->m->quantization : p->m->format);
 	if (strcmp(want, "hf") == 0)
 		want = "safetensors";
@@ -100,8 +100,8 @@ static int kv_type(struct planning *p, int32_t *out)
 			*out = known[i].type;
 			return 0;
 		}
-	return fail(p, -EINVAL, "--kv-cache-dtype %s is not supported by Slipring; auto, bfloat16, float16, "
-	            "fp8 and int8 (a scale per token and head) are known, and the device takes what it can",
+	return fail(p, -EINVAL, "--kv-cache-dtype %s is not supported by Slipring; auto, bfloat16, float16, fp8 "
+	            "and int8 (a scale per token and head) are known; the device may support fewer",
 	            p->cfg->kv_cache_dtype);
 }
 
@@ -222,9 +222,8 @@ static int parse_ceilings(struct planning *p)
 			*is++ = 0;
 		k = is ? knob_find(s) : -1;
 		if (k != KNOB_MAX_NUM_SEQS && k != KNOB_MAX_NUM_BATCHED_TOKENS)
-			return fail(p, -EINVAL, "--knob-ceiling %s: it takes max-num-seqs=N and "
-			            "max-num-batched-tokens=N, with a comma between them: what the other knobs "
-			            "may be costs nothing", p->cfg->knob_ceiling);
+			return fail(p, -EINVAL, "--knob-ceiling %s: give max-num-seqs=N and max-num-batched-tokens=N, "
+			            "separated by a comma; other knobs have no ceiling", p->cfg->knob_ceiling);
 		if (knob_parse((enum knob)k, is, &value, say, sizeof(say)) < 0)
 			return fail(p, -EINVAL, "--knob-ceiling %s: %s", p->cfg->knob_ceiling, say);
 		most = k == KNOB_MAX_NUM_SEQS ? MOST_SEQS : MOST_TOKENS;
@@ -268,8 +267,8 @@ static int set_ceilings(struct planning *p)
 	int rc;
 
 	if (p->tokens_most && p->seqs_most > p->tokens_most)
-		return fail(p, -EINVAL, "--knob-ceiling %s: max-num-batched-tokens must be at least "
-		            "max-num-seqs: each sequence computes a token a step", p->cfg->knob_ceiling);
+		return fail(p, -EINVAL, "--knob-ceiling %s: max-num-batched-tokens must be at least max-num-seqs: "
+		            "each sequence computes a token per step", p->cfg->knob_ceiling);
 	rc = make_room(p, KNOB_MAX_NUM_SEQS, o->max_seqs, p->seqs_most,
 	               p->tokens_most ? p->tokens_most : MOST_SEQS);
 	if (rc == 0)    /* not more tokens than all sequences together have */
@@ -386,8 +385,8 @@ static int fit_once(struct planning *p)
 	int rc;
 
 	if (p->cfg->max_model_len > of_model)
-		return fail(p, -EINVAL, "User-specified max_model_len (%" PRId64 ") is greater than the "
-		            "derived max_model_len (%d): the model knows no later positions.",
+		return fail(p, -EINVAL, "User-specified max_model_len (%" PRId64 ") is greater than the derived "
+		            "max_model_len (%d): the model has no later positions.",
 		            p->cfg->max_model_len, of_model);
 	if (p->cfg->max_model_len > 0)
 		context = (int32_t)p->cfg->max_model_len;

@@ -77,10 +77,10 @@ int reload_now(struct reload *r, char *err, size_t errlen)
 	if (*list(r, &next, name, n, true, text, sizeof(text)))
 		log_info("Settings were read again; changed: %s", text);
 	else
-		log_info("Settings were read again; nothing of them that can change while running is another");
+		log_info("Settings were read again; nothing changed that can change while running");
 	n = config_differ(r->started, &next, FOR_DAEMON, name, MOST);
 	if (*list(r, &next, name, n, false, text, sizeof(text)))
-		log_warn("These differ from what is in force and need a restart: %s", text);
+		log_warn("These settings changed, but need a restart: %s", text);
 	config_free(&r->seen);
 	r->seen = next;
 	return 0;

@@ -77,7 +77,7 @@ _Noreturn static void run_daemon(const struct chat *c, int log)
 		}
 	}
 	execvp("slipringd", argv);
-	dprintf(STDERR_FILENO, "slipringd cannot be started: %s; it belongs beside slipring or into PATH\n",
+	dprintf(STDERR_FILENO, "slipringd cannot be started: %s; it must be beside slipring or in PATH\n",
 	        strerror(errno));
 	_exit(127);
 }
@@ -128,7 +128,7 @@ static int start_daemon(struct chat *c, char *err, size_t errlen)
 	}
 	snprintf(c->instance, sizeof(c->instance), "chat-%d", getpid());
 	c->o.instance = c->instance;
-	fprintf(stderr, "no daemon runs; starting one for this conversation ");
+	fprintf(stderr, "no daemon is running; starting one for this conversation ");
 	c->daemon = fork();
 	if (c->daemon == 0)
 		run_daemon(c, fileno(log));
@@ -251,7 +251,7 @@ static int converse(struct chat *c)
 	int rc = 0;
 
 	if (tty)
-		fprintf(stderr, "%.64s; /help lists what can be typed beside questions\n", sr_model(c->s.conn)->name);
+		fprintf(stderr, "%.64s; /help lists the commands\n", sr_model(c->s.conn)->name);
 	for (;;) {
 		if (tty)
 			fprintf(stderr, "> ");
@@ -329,8 +329,8 @@ int cmd_chat(int argc, char **argv)
 		if (rc < 0)
 			fprintf(stderr, "slipring chat: %s\n", err);
 		else
-			fprintf(stderr, "slipring chat: there is no option %s, or it needs a value; see "
-			                "slipring chat --help\n", argv[i]);
+			fprintf(stderr, "slipring chat: unknown option %s, or its value is missing; see slipring chat "
+			                "--help\n", argv[i]);
 		return 2;
 	}
 	rc = chat_run(&c, once);

@@ -121,7 +121,7 @@ int cmd_generate(int argc, char **argv)
 		if (rc < 0)
 			fprintf(stderr, "slipring generate: %s\n", err);
 		if (!rc)
-			fprintf(stderr, "slipring generate: there is no option %s; see slipring generate --help\n",
+			fprintf(stderr, "slipring generate: unknown option %s; see slipring generate --help\n",
 			        argv[i]);
 		if (rc <= 0)
 			return 2;

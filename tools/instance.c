@@ -44,8 +44,8 @@ static void say_others(const char *but)
 	if (n)
 		fprintf(stderr, "; name it by --instance\n");
 	else
-		fprintf(stderr, "  no other daemon is in %s; \"slipring serve\" starts one "
-		        "(RUNTIME_DIRECTORY says where, as for the daemon)\n", base);
+		fprintf(stderr, "  there is no other daemon in %s; \"slipring serve\" starts one (RUNTIME_DIRECTORY "
+		        "names the directory, also for the daemon)\n", base);
 }
 
 int instance_open(struct instance *in, const char *command, const char *name)
@@ -67,8 +67,8 @@ int instance_open(struct instance *in, const char *command, const char *name)
 		        in->dir);
 		say_others(in->name);
 	} else if (r == -EPROTO) {
-		fprintf(stderr, "slipring %s: %s/stats was written by another version of slipringd; use the "
-		        "slipring that came with it (this one is %s)\n", command, in->dir, SLIPRING_VERSION);
+		fprintf(stderr, "slipring %s: %s/stats was written by another version of slipringd; use the slipring "
+		        "of that version (this one is %s)\n", command, in->dir, SLIPRING_VERSION);
 	} else {
 		fprintf(stderr, "slipring %s: %s/stats: %s%s\n", command, in->dir, strerror(-r),
 		        r == -EACCES ?
@@ -109,8 +109,8 @@ const char *instance_config(const struct instance *in, char *why, size_t n)
 	if (!*in->page->config_file)
 		snprintf(why, n, "the daemon was started without --config");
 	else if (owner != 0 && owner != geteuid())
-		snprintf(why, n, "%s/stats names %s, but that page is uid %u's, who is neither you nor root and "
-		         "could name any file", in->dir, in->page->config_file, (unsigned)owner);
+		snprintf(why, n, "%s/stats names %s, but that page belongs to uid %u, which is neither yours nor "
+		         "root's and could name any file", in->dir, in->page->config_file, (unsigned)owner);
 	return *why ? NULL : in->page->config_file;
 }
 
@@ -136,7 +136,7 @@ int instance_refused(const char *socket, int rc, char *err, size_t errlen)
 	if (rc == -EACCES)
 		hint = "; the daemon's user may connect, and members of its --socket-group";
 	else if ((rc == -ENOENT || rc == -ECONNREFUSED) && draining(socket))
-		hint = "; the daemon there is draining: it ends what runs, and takes nobody any more";
+		hint = "; the daemon there is draining: it finishes its requests and accepts no client";
 	else if (rc == -ENOENT || rc == -ECONNREFUSED)
 		hint = "; no daemon listens there (slipring serve starts one)";
 	return refuse(rc, err, errlen, "%s: %s%s", socket, strerror(-rc), hint);

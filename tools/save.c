@@ -46,8 +46,8 @@ static int read_file(const char *path, struct saved_text *t, struct stat *st, ch
 		goto fail;
 	if (!S_ISREG(st->st_mode) || st->st_size > LONGEST) {
 		close(fd);
-		return save_fail(-EINVAL, err, errlen, path, "is no file of settings (not regular, or over 1 "
-		                 "MiB)");
+		return save_fail(-EINVAL, err, errlen, path, "is not a file of settings (it must be regular and at "
+		                 "most 1 MiB)");
 	}
 	t->p = malloc((size_t)st->st_size + 1);
 	while (t->p && t->n < (size_t)st->st_size &&
@@ -192,8 +192,8 @@ int save_key(const char *path, const char *key, const char *value, char *err, si
 	if ((r = edit(&old, key, value, &new)) < 0)
 		save_fail(r, err, errlen, real, strerror(-r));
 	else if (!reads_back(&new, key, value))
-		r = save_fail(-EINVAL, err, errlen, real, "is not changed, because this key cannot be set there "
-		              "by changing one line; edit it by hand");
+		r = save_fail(-EINVAL, err, errlen, real, "is not changed, because this key cannot be set by "
+		              "changing one line; edit the file by hand");
 	else
 		r = replace_file(real, &new, &st, err, errlen);
 	free(old.p);

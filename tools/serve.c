@@ -67,7 +67,7 @@ static void run_child(struct serve *s, int which, const sigset_t *mask)
 		}
 	}
 	execvp(program[which], s->argv);
-	log_error("%s cannot be started: %s; it belongs beside slipring or into PATH", program[which],
+	log_error("%s cannot be started: %s; it must be beside slipring or in PATH", program[which],
 	          strerror(errno));
 	_exit(127);
 }
@@ -226,7 +226,7 @@ static bool port_taken(const struct config *cfg, char *err, size_t errlen)
 		close(fd);
 	freeaddrinfo(ai);
 	if (taken)
-		snprintf(err, errlen, "%s port %d is taken by another server; choose another --port, or 0 for any "
+		snprintf(err, errlen, "another server uses %s port %d; choose another --port, or 0 for any "
 		         "free one", host, cfg->port);
 	return taken;
 }

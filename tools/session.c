@@ -112,8 +112,8 @@ static int try_model(struct session *s, const char *model, char *err, size_t err
 		return 0;
 	sr_text_close(s->text);
 	s->text = NULL;
-	return refuse(-EINVAL, err, errlen, "the daemon serves %.64s, whose vocabulary is not that of %s: name "
-	              "it with --model", served->name, model ? model : where.name);
+	return refuse(-EINVAL, err, errlen, "the daemon serves %.64s, whose vocabulary differs from that of %s: "
+	              "name the model with --model", served->name, model ? model : where.name);
 }
 
 int session_open(struct session *s, const struct session_options *o, char *err, size_t errlen)
@@ -135,8 +135,8 @@ int session_open(struct session *s, const struct session_options *o, char *err, 
 		/* It is not the default model; perhaps the name that it is served under locates it. */
 		rc = try_model(s, sr_model(s->conn)->name, err, errlen);
 		if (rc)
-			snprintf(err, errlen, "the tokenizer of %.64s, which the daemon serves, was not found: "
-			         "name the model with --model", sr_model(s->conn)->name);
+			snprintf(err, errlen, "the tokenizer of %.64s, which the daemon serves, cannot be found: name "
+			         "the model with --model", sr_model(s->conn)->name);
 	}
 	if (!rc) {
 		s->piece_cap = sr_text_longest(s->text) + 16;
@@ -181,7 +181,7 @@ static int submit(struct session *s, const struct session_options *o, const int3
 		if ((rc = sr_wait(s->conn, SR_WAIT_ROOM, -1)) < 0 && rc != -EINTR)
 			break;
 	if (rc < 0)
-		snprintf(err, errlen, "the daemon took no request: %s", strerror(-rc));
+		snprintf(err, errlen, "the daemon refused the request: %s", strerror(-rc));
 	return rc < 0 ? rc : 0;
 }
 

@@ -65,7 +65,7 @@ int main(int argc, char **argv)
 		name[i] = command[i].name;
 	}
 	near = config_nearest(argv[1], name, N_COMMANDS);
-	fprintf(stderr, "slipring: there is no command \"%s\"%s%s%s; see slipring --help\n", argv[1],
+	fprintf(stderr, "slipring: unknown command \"%s\"%s%s%s; see slipring --help\n", argv[1],
 	        near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 	return 2;
 }

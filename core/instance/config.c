@@ -167,7 +167,7 @@ static int find_option(struct parsing *p, const char *given, const char *shown, 
 	if (near)
 		return config_fail(p, "%s is unknown; did you mean %s%s?", shown, p->source == BY_FLAG ? "--" : "",
 		                   near);
-	return config_fail(p, "%s is unknown; --help all lists what there is", shown);
+	return config_fail(p, "%s is unknown; --help all lists every flag", shown);
 }
 
 /* ---- values --------------------------------------------------------------------------------- */
@@ -180,7 +180,7 @@ static int parse_size(const char *s, int64_t *out, const char **why)
 	const char *unit;
 	char *end;
 
-	*why = "is no number like 4096, 4k (4000) or 4K (4096)";
+	*why = "is not a number such as 4096, 4k (4000) or 4K (4096)";
 	if (!isdigit((unsigned char)*s) || strpbrk(s, "xXeEpPnN"))
 		return -EINVAL;
 	v = strtod(s, &end);
@@ -219,14 +219,14 @@ static int parse_yesno(const char *s, bool *out)
 static int parse_number(struct parsing *p, const struct option *o, const char *s, bool check, double *d,
                         int64_t *i)
 {
-	const char *why = "is no whole number";
+	const char *why = "is not a whole number";
 	bool is_auto = o->kind == SIZE_AUTO && (strcmp(s, "auto") == 0 || strcmp(s, "-1") == 0);
 	char *end;
 	int rc = 0;
 
 	errno = 0;
 	if (o->kind == NUMBER) {
-		why = "is no number";
+		why = "is not a number";
 		*d = strtod(s, &end);
 		rc = *s && !*end && isfinite(*d) && !isspace((unsigned char)*s) ? 0 : -EINVAL;
 	} else if (o->kind == U64) {
@@ -282,11 +282,12 @@ static int take_foreign(struct parsing *p, const struct option *o, const char *s
 	if (o->action == ONLY && o->kind == YESNO && !taken(o, s))
 		return config_fail(p, "--%s is not supported by Slipring: %s", o->name, o->help);
 	if (o->action == ONLY && !taken(o, s))
-		return config_fail(p, "--%s %.60s is not supported by Slipring: %s (taken: %s)", o->name, s, o->help,
+		return config_fail(p, "--%s %.60s is not supported by Slipring: %s (accepted: %s)", o->name, s,
+		                   o->help,
 		                   *o->value ? o->value : "none");
 	http = o->topic == SERVER || o->topic == HTTP || o->topic == TLS;
 	if (o->action == WARN && p->who == (http ? FOR_HTTP : FOR_DAEMON))
-		fprintf(stderr, "warning: %s--%s changes nothing: %s\n", p->where, o->name, o->help);
+		fprintf(stderr, "warning: %s--%s has no effect: %s\n", p->where, o->name, o->help);
 	return 0;
 }
 
@@ -386,7 +387,7 @@ static int set_json_list(struct yaml *y, int i, const yaml_node_t *list)
 
 		at_node(y, n);
 		if (n->type != YAML_SCALAR_NODE || strpbrk((char *)n->data.scalar.value, "\"\\\n"))
-			return config_fail(y->p, "%s is a list of plain words", options[i].name);
+			return config_fail(y->p, "%s must be a list of plain words", options[i].name);
 		len += (size_t)snprintf(text + len, sizeof(text) - len, "%s\"%s\"", len > 1 ? ", " : "",
 		                        (char *)n->data.scalar.value);
 		if (len + 2 > sizeof(text))
@@ -414,7 +415,7 @@ static int set_node(struct yaml *y, int i, bool off, const yaml_node_t *n)
 
 			at_node(y, one);
 			if (one->type != YAML_SCALAR_NODE)
-				return config_fail(y->p, "%s is a list of words", o->name);
+				return config_fail(y->p, "%s must be a list of words", o->name);
 			rc = set_copy(y->p, i, (char *)one->data.scalar.value, it == first);
 		}
 		return rc;
@@ -442,13 +443,13 @@ static int read_document(struct yaml *y)
 	for (const yaml_node_t *n = y->doc.nodes.start; n < y->doc.nodes.top; n++)
 		if (n->type == YAML_SCALAR_NODE && strlen((char *)n->data.scalar.value) != n->data.scalar.length) {
 			at_node(y, n);
-			return config_fail(y->p, "%.60s has a byte 0 in it", (char *)n->data.scalar.value);
+			return config_fail(y->p, "%.60s contains a zero byte", (char *)n->data.scalar.value);
 		}
 	if (!root || is_null(root))
 		return 0;                  /* empty, or comments only */
 	at_node(y, root);
 	if (root->type != YAML_MAPPING_NODE)
-		return config_fail(y->p, "the file is no list of \"flag: value\" lines");
+		return config_fail(y->p, "the file must be a list of \"flag: value\" lines");
 	for (yaml_node_pair_t *pair = root->data.mapping.pairs.start; pair < root->data.mapping.pairs.top;
 	     pair++) {
 		const yaml_node_t *key = yaml_document_get_node(&y->doc, pair->key);
@@ -458,14 +459,14 @@ static int read_document(struct yaml *y)
 
 		at_node(y, key);
 		if (key->type != YAML_SCALAR_NODE || !*name)
-			return config_fail(y->p, "a key is the name of a flag");
+			return config_fail(y->p, "a key must be the name of a flag");
 		if (strlen(name) > 80)
 			return config_fail(y->p, "%.40s.. is unknown", name);
 		i = find_option(y->p, name, name, &off);
 		if (i < 0)
 			return i;
 		if (seen[i]++ && !strchr(name, '.'))
-			return config_fail(y->p, "%s is there twice", name);
+			return config_fail(y->p, "%s is given twice", name);
 		at_node(y, value);
 		if ((rc = set_node(y, i, off, value)) != 0)
 			return rc;
@@ -493,7 +494,7 @@ static int read_yaml(struct parsing *p, const char *file, const unsigned char *t
 		snprintf(p->where, sizeof(p->where), "%.4000s: line %zu, column %zu: ", file,
 		         parser.problem_mark.line + 1,
 		         parser.problem_mark.column + 1);
-		rc = config_fail(p, "%s", parser.problem ? parser.problem : "is no YAML");
+		rc = config_fail(p, "%s", parser.problem ? parser.problem : "is not YAML");
 	}
 	yaml_parser_delete(&parser);
 	if (rc == 0)
@@ -554,7 +555,7 @@ static int find_short(struct parsing *p, const char *w, const char **value)
 		for (int k = 0; (len = word(options[i].also, k, &at)) != 0; k++)
 			if (len == n && memcmp(at, w, n) == 0)
 				return i;
-	return config_fail(p, "%.60s is unknown; --help all lists what there is", w);
+	return config_fail(p, "%.60s is unknown; --help all lists every flag", w);
 }
 
 /* Take one flag at w->at; moves w->at past it and its values. */
@@ -622,7 +623,7 @@ static int take_words(struct parsing *p, struct words *w)
 		if (only_values || is_value(arg)) {
 			w->at++;
 			rc = !have ? set_option(p, model, arg, true)
-			           : config_fail(p, "%.200s: there is a MODEL already, %.200s", arg, p->c->model);
+			           : config_fail(p, "%.200s: a MODEL was already given, %.200s", arg, p->c->model);
 			have = true;
 		} else if (strcmp(arg, "--") == 0) {
 			w->at++;

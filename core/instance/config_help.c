@@ -7,16 +7,16 @@
 #include "options.h"
 
 static const struct { const char *name, *title; } topics[N_TOPICS] = {
-	[MODEL]    = { "model",     "Which model, and how it is read" },
+	[MODEL]    = { "model",     "The model and how it is read" },
 	[MEMORY]   = { "memory",    "KV cache and memory" },
 	[SCHED]    = { "scheduler", "Batching and queueing" },
 	[DEVICE]   = { "device",    "Device and threads" },
-	[SERVER]   = { "server",    "The service: addresses, keys, limits" },
-	[HTTP]     = { "http",      "What answers over HTTP look like" },
+	[SERVER]   = { "server",    "The service: addresses, keys and limits" },
+	[HTTP]     = { "http",      "Answers over HTTP" },
 	[TLS]      = { "tls",       "TLS" },
 	[LOGGING]  = { "logging",   "Logs and metrics" },
-	[PARALLEL] = { "parallel",  "Several devices (not yet: taken at their defaults)" },
-	[OTHER]    = { "other",     "Other flags of vLLM, taken so that scripts start unchanged" },
+	[PARALLEL] = { "parallel",  "Several devices (not yet: accepted at their defaults)" },
+	[OTHER]    = { "other",     "Other flags of vLLM, accepted so that scripts start unchanged" },
 };
 
 static void print_wrapped(FILE *to, const char *s)
@@ -56,11 +56,11 @@ static void print_option(FILE *to, const struct option *o)
 		fprintf(to, "        one of: %s\n", o->choices);
 	print_wrapped(to, o->help);
 	if (o->action == ONLY && o->kind != YESNO)
-		fprintf(to, "        of vLLM; taken: %s\n", *o->value ? o->value : "none");
+		fprintf(to, "        vLLM's flag; accepted: %s\n", *o->value ? o->value : "none");
 	else if (o->action == ONLY)
-		fprintf(to, "        of vLLM; refused\n");
+		fprintf(to, "        vLLM's flag; refused\n");
 	else if (o->action != SET)
-		fprintf(to, "        of vLLM; taken, changes nothing\n");
+		fprintf(to, "        vLLM's flag; accepted, has no effect\n");
 }
 
 static void print_short(FILE *to, enum config_for who)
@@ -72,8 +72,9 @@ static void print_short(FILE *to, enum config_for who)
 	for (int i = 0; i < n_options; i++)
 		if (options[i].common && (options[i].who & who || who == FOR_SERVE))
 			print_option(to, &options[i]);
-	fprintf(to, "\n  --config FILE.yaml   lines of \"flag: value\"; the command line wins\n  --help "
-	            "TOPIC         more: ");
+	fprintf(to, "\n"
+	            "  --config FILE.yaml   lines of \"flag: value\"; the command line overrides them\n"
+	            "  --help TOPIC         more: ");
 	for (int t = 0; t < N_TOPICS; t++)
 		fprintf(to, "%s, ", topics[t].name);
 	fprintf(to, "all\n  --help FLAG          one of them\n  --version\n\nN may be written 4k (4000) or "

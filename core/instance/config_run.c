@@ -60,8 +60,8 @@ int config_find_run_dir(const char *instance, char *out, size_t n)
 
 const char *config_run_dir_why(int rc)
 {
-	return rc == -EPERM ? "/tmp/slipring-UID, where its daemon would be, is not a directory of ours in which "
-	                      "nobody else may write; name another in RUNTIME_DIRECTORY" :
+	return rc == -EPERM ? "/tmp/slipring-UID, where its daemon would be, must belong to us, and nobody else "
+	                      "may write there; name another directory in RUNTIME_DIRECTORY" :
 	       rc == -ENAMETOOLONG ? "the path of its socket or its runtime directory is too long" :
 	       "not a usable name (letters, digits, - _ .)";
 }
@@ -77,7 +77,7 @@ static int make_one(const char *dir, bool last, char *err, size_t errlen)
 		snprintf(err, errlen, "%s cannot be made: %s", dir, strerror(-rc));
 	} else if (last && (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode))) {
 		rc = -ENOTDIR;
-		snprintf(err, errlen, "%s is no directory", dir);
+		snprintf(err, errlen, "%s is not a directory", dir);
 	} else if (last && !is_ours(&st)) {
 		rc = -EPERM;
 		snprintf(err, errlen, "%s belongs to uid %u with mode %o: it must be ours, and nobody else "

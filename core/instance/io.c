@@ -84,7 +84,8 @@ static struct io_uring_sqe *sqe_get(struct io *io)
 		int r = io_uring_submit(&io->ring);
 
 		if (r < 0 && r != -EAGAIN && r != -EBUSY && r != -ENOMEM && r != -EINTR) {
-			fprintf(stderr, "io_uring takes no more requests: %s; IO_URING=0 in the environment does without it\n",
+			fprintf(stderr, "io_uring accepts no more requests: %s; set IO_URING=0 in the environment to use "
+			        "epoll\n",
 			        strerror(-r));
 			abort();
 		}

@@ -10,17 +10,17 @@
 
 static const struct knob_info knobs[N_KNOBS] = {
 	[KNOB_MAX_NUM_SEQS] = { "max-num-seqs", "sequences", { NULL }, 1, 1,
-		"most sequences computed at a time" },
+		"most sequences in one batch" },
 	[KNOB_MAX_NUM_BATCHED_TOKENS] = { "max-num-batched-tokens", "tokens", { NULL }, 1, 1,
-		"most tokens of one step; at least max-num-seqs" },
+		"most tokens in one step; at least max-num-seqs" },
 	[KNOB_LONG_PREFILL] = { "long-prefill-token-threshold", "tokens", { NULL }, 0, 1,
-		"most tokens of one prompt in one step; 0: no such limit" },
+		"most tokens of one prompt in one step; 0: no limit" },
 	[KNOB_POLICY] = { "scheduling-policy", "", { "fcfs", "priority" }, 0, 1,
-		"whether priorities are heard, of requests that come from now on" },
+		"whether new requests are ordered by priority" },
 	[KNOB_PREFIX_CACHING] = { "enable-prefix-caching", "", { "false", "true" }, 0, 1,
-		"whether prompts that begin alike share KV blocks" },
+		"whether prompts with the same beginning share KV blocks" },
 	[KNOB_STEP_TARGET] = { "step-target-ms", "ms", { NULL }, 0, 1000,
-		"how long a step may take for the sake of prompts; 0: by device" },
+		"how long a step may take because of prompts; 0: by device" },
 };
 
 const struct knob_info *knob_info(enum knob k) { return &knobs[k]; }

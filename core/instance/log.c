@@ -101,7 +101,8 @@ static bool told(void)
 	if (!n)
 		return true;
 	at = line_begin(line, LOG_WARN);
-	at += (size_t)snprintf(line + at, sizeof(line) - at, "%lu lines of this log are lost: nobody read it\n", n);
+	at += (size_t)snprintf(line + at, sizeof(line) - at, "%lu lines of this log are lost: "
+	                       "nothing read it\n", n);
 	if (line_put(line, at))
 		return true;
 	lost += n;

@@ -333,7 +333,7 @@ static void test_together(void **state)
 	assert_non_null(strstr(say, "max-num-batched-tokens goes up to"));
 	v[KNOB_MAX_NUM_BATCHED_TOKENS] = 3;
 	assert_int_equal(control_set(w.c, v, two, say, sizeof(say)), -ERANGE);
-	assert_non_null(strstr(say, "max-num-batched-tokens, 3, is at least max-num-seqs, 4"));
+	assert_non_null(strstr(say, "max-num-batched-tokens, 3, must be at least max-num-seqs, 4"));
 	assert_int_equal(w.set.max_seqs, 2);
 	v[KNOB_MAX_NUM_SEQS] = 1;
 	w.answer = -ERANGE;
@@ -646,7 +646,7 @@ static void test_record(void **state)
 	close(map);
 	other = ask_record(0, &a, &none);                /* one at a time */
 	assert_int_equal(a.result, -EBUSY);
-	assert_non_null(strstr(a.say, "somebody records already"));
+	assert_non_null(strstr(a.say, "another recording is running"));
 	assert_int_equal(none, -1);
 	close(other);
 	while (io_now() < end)                           /* it has no deadline */

@@ -164,7 +164,7 @@ static void test_changes(void **state)
 			if (given.which & 1u << k)
 				assert_int_equal(given.value[k], cases[i].value);
 		snprintf(line, sizeof(line), "changed: %s\n", cases[i].changed ? cases[i].changed : "");
-		if (!strstr(said, cases[i].changed ? line : "nothing of them that can change"))
+		if (!strstr(said, cases[i].changed ? line : "nothing changed that can change"))
 			fail_msg("case %zu said: %s", i, said);
 		snprintf(line, sizeof(line), "need a restart: %s\n", cases[i].restart ? cases[i].restart : "");
 		if (cases[i].restart ? !strstr(said, line) : strstr(said, "need a restart") != NULL)

@@ -78,7 +78,7 @@ def replay(p):
 def texts(p):
     r = recording(p, "--texts", "x.jsonl")
     _, err = end(begin(p, "other.jsonl"), None, 1)
-    check("somebody records already" in err, f"one at a time: {err}")
+    check("another recording is running" in err, f"one at a time: {err}")
     ask(p, 77)
     end(r, signal.SIGTERM)
     lines = trace(p, "x.jsonl")
@@ -101,7 +101,7 @@ def ends(p):
     r = begin(p, "--max-requests", "2", "two.jsonl")
     check(wait_for(lambda: ask(p, 5) and r.poll() is not None, 20), "it ends by itself")
     out, _ = end(r, None)
-    check(len(trace(p, "two.jsonl")) == 2 and "as long as it may be" in out, f"bounded: {out}")
+    check(len(trace(p, "two.jsonl")) == 2 and "it reached --max-requests or --max-size" in out, f"bounded: {out}")
     out, _ = end(begin(p, "--for", "1s", "--force", "two.jsonl"), None, 1)
     check(len(trace(p, "two.jsonl")) == 2, "a recording of nothing replaces nothing")
     os.unlink(os.path.join(p.dir, "two.jsonl"))
@@ -110,12 +110,12 @@ def ends(p):
 
 def trouble(p):
     for args, code, sentence in (
-            ([], 2, "slipring record [--instance"), (["t.jsonl"], 2, "t.jsonl is there already; --force"),
+            ([], 2, "slipring record [--instance"), (["t.jsonl"], 2, "t.jsonl exists; --force"),
             (["--for", "x", "a"], 2, "--for x: not a number"), (["--for", "-1", "a"], 2, "--for -1"),
             (["--max-size", "1Q", "a"], 2, "--max-size 1Q"),
             *((["--max-requests", n, "a"], 2, f"--max-requests {n}: not a number")
-              for n in ("64M", "2.5", "1e3", "0x10", "0", "-1", "99999999999999999999")), (["--nosuch", "a"], 2, "--nosuch is no flag"),
-            (["--for", "5s"], 2, "which FILE"), (["--force", "."], 2, ". is a directory: name a file in it"), (["/nowhere/a"], 1, "/nowhere/a cannot be written: No such"),
+              for n in ("64M", "2.5", "1e3", "0x10", "0", "-1", "99999999999999999999")), (["--nosuch", "a"], 2, "unknown flag --nosuch"),
+            (["--for", "5s"], 2, "FILE is missing"), (["--force", "."], 2, ". is a directory: name a file in it"), (["/nowhere/a"], 1, "/nowhere/a cannot be written: No such"),
             (["--instance", "nobody", "a"], 1, 'no daemon "nobody" runs')):
         _, err = end(begin(p, *args), None, code)
         check(sentence in err, f"{args}: {err}")

@@ -134,18 +134,18 @@ def refusals(p):
     with open(os.path.join(p.dir, "bad.json"), "w") as f:
         f.write('[{"max_num_seqs": 4},\n 5]')
     for words, says in (
-            (("sweep", "--set", "max-num-seqs=9999"), "--set max-num-seqs=9999: this daemon goes up to "),
-            (("sweep", "--set", "max-num-sqs=9"), 'there is no live knob "max-num-sqs", did you mean "max-num-seqs"?'),
+            (("sweep", "--set", "max-num-seqs=9999"), "--set max-num-seqs=9999: this daemon's ceiling is "),
+            (("sweep", "--set", "max-num-sqs=9"), 'unknown knob "max-num-sqs", did you mean "max-num-seqs"?'),
             (("sweep", "--set", "max-num-seqs=x"), 'max-num-seqs is a number of sequences, at least 1, not "x"'),
-            (("sweep", "--set", "max-num-seqs"), "--set max-num-seqs: KNOB=VALUE,VALUE belongs there"),
-            (("sweep", "--max-concurrency", "4,,8"), "--max-concurrency 4,,8: values with commas"),
+            (("sweep", "--set", "max-num-seqs"), "--set max-num-seqs: give KNOB=VALUE,VALUE"),
+            (("sweep", "--max-concurrency", "4,,8"), "--max-concurrency 4,,8: give values separated by commas"),
             (("sweep", "--max-concurrency", "4,zero"), "--max-concurrency zero: not a whole number"),
             (("sweep", "--request-rate", "1,-2"), "--request-rate -2: not a number from"),
             (("sweep", "--num-runs", "0"), "--num-runs 0: not a whole number from 1 to 64"),
-            (("sweep", "--save-result"), "each point has its file in --output-dir"),
-            (("sweep", "--serve-params", "bad.json"), "bad.json: entry 1: an object of names and values"),
+            (("sweep", "--save-result"), "each point of a sweep has its file in --output-dir"),
+            (("sweep", "--serve-params", "bad.json"), "bad.json: entry 1: it must be an object of names and values"),
             (("sweep", "--serve-params", "no.json"), "no.json"),
-            (("sweep", "--instance", "nobody", "--set", "max-num-seqs=2"), "only of a daemon on this machine"),
+            (("sweep", "--instance", "nobody", "--set", "max-num-seqs=2"), "of a daemon on this machine"),
             (("serve", "--goodput", "ttft:-5"), "--goodput ttft:-5"),
             (("serve", "--goodput", "speed:5"), "--goodput speed:5")):
         _, err = command(p, "bench", words[0], *LOAD, "--num-prompts", 2, *words[1:], code=2)

@@ -142,7 +142,7 @@ def reload():
         write("max-num-seqs: 4\nmax-num-batched-tokens: 64\nmax-model-len: 512\n")
         d = p.daemon("--device", "null", "--config", config)
         check(m.wait("READY=1"), "READY once it serves")
-        again("nothing of them that can change")
+        again("nothing changed that can change")
         write("max-num-seqs: 2\nmax-num-batched-tokens: 32\nmax-model-len: 512\nscheduling-policy: priority\n"
               "shutdown-timeout: 5\nuvicorn-log-level: debug\n")
         again("changed: max-num-seqs, max-num-batched-tokens, scheduling-policy, shutdown-timeout, uvicorn-log-level")
@@ -156,15 +156,15 @@ def reload():
                           ("max-num-seqs: 8000\nmax-num-batched-tokens: 8000\n", "max-num-seqs goes up to"),
                           ("max-num-seqs: 40\nmax-num-batched-tokens: 20\n", "greater than or equal")):
             write(text)
-            again("the old settings stay: ")
-            line = [l for l in p.log("slipringd").splitlines() if "the old settings stay" in l][-1]
+            again("the old settings remain: ")
+            line = [l for l in p.log("slipringd").splitlines() if "the old settings remain" in l][-1]
             check(why in line, f"{text!r}: {line}")
             now = settings(p)
             check(now["max-num-seqs"] == 3 and now["max-num-batched-tokens"] == 32, f"unchanged: {now}")
         os.unlink(config)
-        again("the old settings stay: ")
+        again("the old settings remain: ")
         write("max-num-seqs: 3\nmax-num-batched-tokens: 32\nmax-model-len: 512\nscheduling-policy: priority\n")
-        again("nothing of them that can change")
+        again("nothing changed that can change")
         d.send_signal(signal.SIGTERM)
         check(d.wait(20) == 0 and m.wait("STOPPING=1"), "and it stops")
     m.close()

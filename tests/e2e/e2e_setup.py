@@ -102,7 +102,7 @@ def what_others_changed():
         with open(os.path.join(root, SYSCTL), "a") as f:
             f.write("vm.overcommit_memory = 1\n")
         code, out, _ = setup(root, "--undo")
-        check(code == 0 and out.count("not as we had left it") == 2, f"two things are another's now: {out}")
+        check(code == 0 and out.count("it was changed since") == 2, f"two things are another's now: {out}")
         check(text(root, "proc/sys/vm/nr_hugepages") == "99" and "overcommit" in text(root, SYSCTL), "and stay")
         check(text(root, "sys/kernel/mm/transparent_hugepage/enabled") == "never", "the rest is taken back")
     with tempfile.TemporaryDirectory(prefix="slipring-test-") as root:
@@ -190,7 +190,7 @@ def a_file_written():
         check(by_another(lambda: write(m.path("var/lib/slipring/setup.json"), [entry])), "it can write there")
         code, out, err = setup(m.root, "--undo")
         m.untouched(f"{code} {out} {err}")
-        check(code == 1 and "is not read" in err and "slipring-setup" in err, f"a sentence says so: {code} {err}")
+        check(code == 1 and "is ignored" in err and "slipring-setup" in err, f"a sentence says so: {code} {err}")
 
 
 def a_file_removed():
@@ -248,7 +248,7 @@ def a_record_of_anothers():
             before = everything(m.root)
             for args in (["--undo"], ["--apply", "--huge-pages", "8"]):
                 code, out, err = setup(m.root, *args)
-                check(code == 1 and not out and ("not believed" in err or "link" in err), f"{spoil.__name__}: {code} {out} {err}")
+                check(code == 1 and not out and ("not trusted" in err or "link" in err), f"{spoil.__name__}: {code} {out} {err}")
                 check(everything(m.root) == before, f"{spoil.__name__}: nothing is changed")
 
 
@@ -270,7 +270,7 @@ def a_record_that_lies():
             before = everything(m.root)
             for args in (["--undo"], ["--undo", "--dry-run"], ["--apply"]):
                 code, out, err = setup(m.root, *args)
-                check(code == 1 and "entry 2 is nothing that slipring setup makes" in err and not out, f"{lie}: {code} {out} {err}")
+                check(code == 1 and "entry 2 is not something that slipring setup makes" in err and not out, f"{lie}: {code} {out} {err}")
                 check(everything(m.root) == before, f"{lie}: nothing is changed")
             m.untouched(f"{lie}")
 

@@ -54,7 +54,7 @@ def interrupted(p, start):
 def killed(p, start):
     r = begin(p, *TOLERANT)
     out = r.stdout.readline()
-    check("Going on after an interruption" in out, f"it goes on: {out}")
+    check("Continuing after an interruption" in out, f"it goes on: {out}")
     check(wait_for(lambda: knobs(p) != start, 40), "it turns knobs again")
     r.kill()
     r.communicate()
@@ -68,7 +68,7 @@ def killed(p, start):
     r.communicate()
     check(knobs(p) != start, "who would put them back is killed, too")
     out, _ = command(p, "tune", "--dry-run", *TRAFFIC)
-    check(f"An earlier tune (pid {r.pid}) was killed: its knobs are put back." in out and knobs(p) == start,
+    check(f"An earlier tune (pid {r.pid}) was killed; its knobs were put back." in out and knobs(p) == start,
           f"the next one puts them back: {out}")
 
 
@@ -124,7 +124,7 @@ def apply(p):
 def its_own(p):
     out, err = command(p, "tune", *TRAFFIC, *TOLERANT, "--num-prompts", "24", "--out", "own", "--quantized", MODEL, "--",
                        MODEL, *PACE, "--max-num-seqs", 2)
-    check("drift: 24 of 24 greedy answers the same to the end" in out, f"a model beside it is measured: {out}{err}")
+    check("drift: 24 of 24 greedy answers are the same to the end" in out, f"a model beside it is measured: {out}{err}")
     check(result(p, "own/tune.json")["verdict"] == "better", f"a daemon of its own: {out}")
     check(not [d for d in os.listdir(p.dir) if d.startswith("tune-")], "leaves no run directory")
     _, err = command(p, "tune", *TRAFFIC, "--", MODEL, "--device", "null", "--max-num-seqs", 0, code=1)
@@ -144,7 +144,7 @@ BAD_INPUT = [
     (["--threshold", "0"], 2, "per cent"),
     (["--num-promts", "4"], 2, "did you mean --num-prompts?"),
     (["--base-url", "http://x"], 2, "over the rings"),
-    (["--prove", "nowhere"], 2, "nowhere/tune.json: no proof is there"),
+    (["--prove", "nowhere"], 2, "nowhere/tune.json: it holds no proof"),
     (["--prove", "broken"], 2, "broken/tune.json: line 2"),
     (["--prove", "other"], 2, 'other/tune.json: field "format"'),
     (["--instance", "nobody"], 1, 'no daemon "nobody" runs'),

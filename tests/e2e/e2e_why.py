@@ -111,7 +111,7 @@ def who_does_not_read(p):
 
         def named():
             rows = [c for c in parsed(p, "top", "-i", "0.2")["client"] if c["name"] == "python"]
-            return len(rows) == 1 and rows[0]["remark"].startswith("does not read: its ring is full for") and rows[0]
+            return len(rows) == 1 and rows[0]["remark"].startswith("does not read: its ring has been full for") and rows[0]
         row = wait_for(named, 9)
         check(row and row["pid"] == os.getpid() and row["live"] == 1, f"top names who does not read: {row}")
         short(p)                                      # nobody else waits for it

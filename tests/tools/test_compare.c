@@ -207,7 +207,7 @@ static void other_work_and_turns_are_said(void **state)
 	s = json_dumps(j, 0);
 	put_file(1, s);
 	assert_int_equal(run(out, sizeof(out), path[0], path[1], NULL), 1);
-	assert_non_null(strstr(out, "Worse: 25.0 % of the requests failed, before it were 0.0 %."));
+	assert_non_null(strstr(out, "Worse: 25.0 % of the requests failed, and 0.0 % before."));
 	free(s);
 	json_decref(j);
 }
@@ -232,19 +232,19 @@ static void programs_get_json(void **state)
 static void bad_files_are_named(void **state)
 {
 	static const struct { const char *file, *says; } cases[] = {
-		{ "", "no result in it" },
+		{ "", "it holds no result" },
 		{ "[1]", "line 1: not a JSON object" },
 		{ "{\"duration\":1,\n\"completed\":", "line 2: " },
 		{ "{\"duration\":1,\"completed\":1,\"request_throughput\":1}\n\n{\"a\":\n}", "line 4: " },
-		{ "{\"completed\":1,\"request_throughput\":1}", "field \"duration\" is not there" },
+		{ "{\"completed\":1,\"request_throughput\":1}", "field \"duration\" is missing" },
 		{ "{\"duration\":\"1\",\"completed\":1,\"request_throughput\":1}",
-		 "field \"duration\" is not there or no number" },
+		 "field \"duration\" is missing or not a number" },
 		{ "{\"duration\":1,\"completed\":1,\"request_throughput\":1,\"slipring\":{\"format\":2}}",
 		 "another version wrote" },
 		{ "{\"duration\":1,\"completed\":1,\"request_throughput\":1,\"slipring\":{}}",
 		 "another version wrote" },
 		{ "{\"duration\":1,\"completed\":2,\"request_throughput\":1,\"ttfts\":[1,2],\"itls\":[[]],\"output_lens\":[1,1]}",
-		  "have not the same length" },
+		  "differ in length" },
 	};
 	char out[8192];
 

@@ -320,7 +320,7 @@ static void numbers_are_short(void **state)
 static void bad_files_are_named(void **state)
 {
 	static const struct { const char *file, *says; } cases[] = {
-		{ "", "no result in it" }, { "{", "line 1: " }, { "[]", "line 1: not a JSON object" },
+		{ "", "it holds no result" }, { "{", "line 1: " }, { "[]", "line 1: not a JSON object" },
 		{ "{\"completed\":1}", "field \"duration\"" },
 		{ "{\"format\":2,\"points\":[{\"name\":\"a\",\"file\":\"b\",\"runs\":1}]}", "field \"format\"" },
 		{ "{\"format\":1,\"points\":[]}", "field \"points\"" },

@@ -117,11 +117,11 @@ static void test_silence(void **state)
 	assert_true(isnan(v.worth) && strstr(v.no_worth, "the same number of rows"));
 	f = minute(WHY_TOKENS, 20, 9, 20);       /* no prompts among them */
 	v = judged(&f);
-	assert_true(isnan(v.worth) && strstr(v.no_worth, "too little"));
+	assert_true(isnan(v.worth) && strstr(v.no_worth, "do not show"));
 	memset(&page, 0, sizeof(page));
 	steps(FIT_LEAST - 1, 16, 8, 100, 200);   /* few */
 	v = judged(&f);
-	assert_true(isnan(v.worth) && strstr(v.no_worth, "too little"));
+	assert_true(isnan(v.worth) && strstr(v.no_worth, "do not show"));
 	f = minute(WHY_EMPTY, 0, 0, NAN);        /* no clients */
 	f.empty_s[EMPTY_NOBODY] = 60;
 	f.empty_s[EMPTY_SERVED] = 0;

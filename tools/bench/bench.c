@@ -65,7 +65,7 @@ static int first_model(struct bench *b, char *err, size_t errlen)
 		fprintf(b->call->say, "First model name: %s, first model id: %s\n", b->model, b->root);
 		rc = 0;
 	} else {
-		snprintf(err, errlen, "%.500s: HTTP %d and no model; name it with --model", url, rc);
+		snprintf(err, errlen, "%.500s: HTTP %d, and no model is listed; name it with --model", url, rc);
 		rc = -EPROTO;
 	}
 	json_decref(j);
@@ -161,8 +161,8 @@ static void compare_tokenizers(struct bench *b)
 		return;
 	n = server_count(b, p);
 	if (n >= 0 && n != p->n_ids)
-		fprintf(stderr, "slipring bench: the server counts %lld tokens in the first prompt, the "
-		        "tokenizer %s counts %u: lengths are the server's; --tokenizer names the right one\n",
+		fprintf(stderr, "slipring bench: the server counts %lld tokens in the first prompt, the tokenizer %s "
+		        "counts %u: lengths are the server's; name the right tokenizer with --tokenizer\n",
 		        (long long)n, b->tokenizer, p->n_ids);
 }
 

@@ -100,8 +100,8 @@ static int ranges(const char *s, double *in, double *out, char *err, size_t errl
 	}
 	json_decref(j);
 	if ((end && (end == s || *end)) || !(*in >= 0 && *in < 1 && *out >= 0 && *out < 1))
-		return refuse(-EINVAL, err, errlen, "--random-range-ratio %s: a number from 0 to below 1, or "
-		              "{\"input\": N, \"output\": N} of such", s);
+		return refuse(-EINVAL, err, errlen, "--random-range-ratio %s: give a number from 0 to below 1, or "
+		              "{\"input\": N, \"output\": N} with such numbers", s);
 	return 0;
 }
 
@@ -194,7 +194,7 @@ static int load_random(struct bench_load *l, const struct bench_options *o, cons
 	if (rc)
 		return rc;
 	if (o->random_prefix + (int64_t)floor((double)(input > 0 ? input : 0) * (1 - in)) < 1)
-		return refuse(-EINVAL, err, errlen, "--random-input-len leaves prompts of no token: raise it, or "
+		return refuse(-EINVAL, err, errlen, "--random-input-len allows prompts without a token: raise it, or "
 		              "--random-prefix-len");
 	pcg_seed(&d.rng, (uint64_t)o->seed);
 	d.allowed = allowed_ids(text, &d.n_allowed);

@@ -82,7 +82,7 @@ static int oversample(struct prompt_reader *r)
 	int rc = 0;
 
 	if (!n)
-		return refuse(-EINVAL, r->err, r->errlen, "%s: no usable prompt in it", r->path);
+		return refuse(-EINVAL, r->err, r->errlen, "%s: it holds no usable prompt", r->path);
 	twister_seed_python(&t, (uint64_t)r->o->seed);
 	while (!rc && !r->o->no_oversample && r->l->n < want) {
 		p = r->l->prompt[twister_below(&t, n)];
@@ -130,7 +130,7 @@ static int load_sharegpt(struct prompt_reader *r)
 
 	if (!json_is_array(all)) {
 		if (all)
-			snprintf(r->err, r->errlen, "%s: a sharegpt dataset is a list of conversations", r->path);
+			snprintf(r->err, r->errlen, "%s: a sharegpt dataset must be a list of conversations", r->path);
 		else if (e.line > 0)
 			snprintf(r->err, r->errlen, "%s: line %d: %s", r->path, e.line, e.text);
 		else
@@ -210,7 +210,7 @@ static int count_of(struct prompt_reader *r, const json_t *entry, const char *fi
 
 	if (!json_is_integer(v) || json_integer_value(v) < least || json_integer_value(v) > MAX_TOKENS)
 		return wrong(r, v ? "not a number of tokens:" : "no field", field,
-		             "a whole number of tokens belongs there");
+		             "it must be a whole number of tokens");
 	*out = (uint32_t)json_integer_value(v);
 	return 0;
 }
@@ -351,7 +351,7 @@ static int load_lines(struct prompt_reader *r, bool trace)
 		json_decref(entry[i]);
 	free(entry);
 	if (!rc && trace && !r->l->n)
-		return refuse(-EINVAL, r->err, r->errlen, "%s: no request in it", r->path);
+		return refuse(-EINVAL, r->err, r->errlen, "%s: it holds no request", r->path);
 	return rc || trace ? rc : oversample(r);
 }
 

@@ -291,7 +291,7 @@ static void transfer_end(struct transfer *t, CURLcode rc)
 	if (rc == CURLE_OK && status == 200)
 		t->broken = sse_end(&t->sse, event, t);
 	if (t->broken == -EREMOTEIO)
-		snprintf(why, sizeof(why), "the server broke off: %.200s", t->note);
+		snprintf(why, sizeof(why), "the server closed the connection: %.200s", t->note);
 	else if (t->broken)
 		snprintf(why, sizeof(why), "a line of the stream is not an event with a JSON object");
 	else if (rc != CURLE_OK)
@@ -299,7 +299,7 @@ static void transfer_end(struct transfer *t, CURLcode rc)
 	else if (status != 200)
 		explain(t, status, why, sizeof(why));
 	else if (!a->n_chunks)
-		snprintf(why, sizeof(why), "the answer was no stream of tokens");
+		snprintf(why, sizeof(why), "the answer was not a stream of tokens");
 	else if (!t->counted && r->text) {
 		int64_t n = sr_text_encode(r->text, a->text ? a->text : "", a->n_text, SR_TEXT_SPECIAL_PARSE,
 		                           NULL, 0, 0);

@@ -104,8 +104,8 @@ static int percentiles(struct bench_summary *s, const char *list, char *err, siz
 		double v = strtod(p, &end);
 
 		if (end == p || (*end && *end != ',') || !(v >= 0 && v <= 100) || s->n_p == BENCH_PERCENTILES)
-			return refuse(-EINVAL, err, errlen, "--metric-percentiles %s: up to %d numbers from 0 to 100 "
-			              "with commas", list, BENCH_PERCENTILES);
+			return refuse(-EINVAL, err, errlen, "--metric-percentiles %s: give up to %d numbers from 0 to "
+			              "100, separated by commas", list, BENCH_PERCENTILES);
 		s->p[s->n_p++] = v;
 		p = *end ? end + 1 : end;
 	}

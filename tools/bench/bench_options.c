@@ -35,20 +35,21 @@ static const struct flag flags[] = {
 	{ "port", COUNT, AT(port), 1, 65535, "8000" },
 	{ "endpoint", TEXT, AT(endpoint), 0, 0, "/v1/completions; for openai-chat /v1/chat/completions" },
 	{ "model", TEXT, AT(model), 0, 0, "default: the first that the server lists" },
-	{ "served-model-name", TEXT, AT(served_name), 0, 0, "the name in requests, if it is another" },
+	{ "served-model-name", TEXT, AT(served_name), 0, 0, "the model's name in requests, if it differs" },
 	{ "tokenizer", TEXT, AT(tokenizer), 0, 0,
 	 "a GGUF file, a directory, or a Hugging Face id in the local cache" },
-	{ "skip-tokenizer-init", ON, AT(skip_tokenizer), 0, 0, "count no tokens here; custom dataset only" },
+	{ "skip-tokenizer-init", ON, AT(skip_tokenizer), 0, 0, "do not count tokens here; only for the custom "
+	 "dataset" },
 	{ "header", WORDS, AT(header), 0, 0, "NAME=VALUE ..., sent with each request" },
 	{ "insecure", ON, AT(insecure), 0, 0, "do not check the server's certificate" },
 	{ "ready-check-timeout-sec", REAL, AT(ready_timeout), 0, 1e6,
-	 "wait so long for the server to answer; 0: do not check" },
+	 "seconds to wait until the server answers; 0: do not check" },
 	{ "transport", TEXT, AT(transport), 0, 0,
 	 "http (default), or ring: the daemon of this machine, without HTTP" },
 	{ "socket", TEXT, AT(socket), 0, 0, "the daemon's socket, for the ring" },
 	{ "instance", TEXT, AT(instance), 0, 0, "which daemon, for the ring" },
 
-	{ "What is sent", TITLE, 0, 0, 0, NULL },
+	{ "Requests", TITLE, 0, 0, 0, NULL },
 	{ "dataset-name", TEXT, AT(dataset), 0, 0,
 	 "random (default), sharegpt, prefix_repetition, custom, timed_trace" },
 	{ "dataset-path", TEXT, AT(dataset_path), 0, 0, "file of sharegpt, custom, timed_trace" },
@@ -59,8 +60,9 @@ static const struct flag flags[] = {
 	{ "random-input-len", COUNT, AT(random_input), 0, 1e7, "1024" },
 	{ "random-output-len", COUNT, AT(random_output), 1, 1e7, "128" },
 	{ "random-prefix-len", COUNT, AT(random_prefix), 0, 1e7, "0: tokens that all prompts begin with" },
-	{ "random-range-ratio", TEXT, AT(random_range), 0, 0, "0.0: lengths vary by this share up and down" },
-	{ "sharegpt-output-len", COUNT, AT(sharegpt_output), 1, 1e7, "default: of the dataset's answers" },
+	{ "random-range-ratio", TEXT, AT(random_range), 0, 0, "0.0: lengths vary up and down by this share" },
+	{ "sharegpt-output-len", COUNT, AT(sharegpt_output), 1, 1e7, "default: the length of the dataset's "
+	 "answers" },
 	{ "custom-output-len", COUNT, AT(custom_output), -1, 1e7, "256; -1: \"output_tokens\" of each line" },
 	{ "prefix-repetition-prefix-len", COUNT, AT(prefix_len), 0, 1e7, "256" },
 	{ "prefix-repetition-suffix-len", COUNT, AT(suffix_len), 1, 1e7, "256" },
@@ -79,11 +81,11 @@ static const struct flag flags[] = {
 	{ "disable-shuffle", ON, AT(keep_order), 0, 0, "take the dataset in its order" },
 	{ "skip-chat-template", ON, AT(no_template), 0, 0, "custom: send prompts as they are" },
 	{ "chat-template-kwargs", TEXT, AT(template_kwargs), 0, 0, "custom: JSON for the template" },
-	{ "prompt-token-ids", ON, AT(send_ids), 0, 0, "send ids instead of text (always so over the rings)" },
+	{ "prompt-token-ids", ON, AT(send_ids), 0, 0, "send ids instead of text (always over the rings)" },
 	{ "ignore-eos", ON, AT(ignore_eos), 0, 0,
-	 "answers go on to their length; default for random, timed_trace" },
-	{ "logprobs", COUNT, AT(logprobs), 0, 1000, "ask for so many" },
-	{ "temperature", REAL, AT(temperature), 0, 100, "sampling: what is not given, the server decides" },
+	 "answers always reach their length; default for random, timed_trace" },
+	{ "logprobs", COUNT, AT(logprobs), 0, 1000, "number of logprobs to ask for" },
+	{ "temperature", REAL, AT(temperature), 0, 100, "sampling: the server decides what is not given" },
 	{ "top-p", REAL, AT(top_p), 0, 1, "" },
 	{ "top-k", COUNT, AT(top_k), -1, 1e9, "" },
 	{ "min-p", REAL, AT(min_p), 0, 1, "" },
@@ -96,7 +98,7 @@ static const struct flag flags[] = {
 	{ "request-rate", REAL, AT(rate), 1e-9, INFINITY, "requests per second; inf (default): all at once" },
 	{ "burstiness", REAL, AT(burstiness), 1e-9, INFINITY,
 	 "1: Poisson; less: bursts; more: even; inf: constant" },
-	{ "max-concurrency", COUNT, AT(concurrency), 1, 1e6, "at most so many under way" },
+	{ "max-concurrency", COUNT, AT(concurrency), 1, 1e6, "most requests in flight" },
 	{ "ramp-up-strategy", TEXT, AT(ramp), 0, 0, "linear or exponential, with:" },
 	{ "ramp-up-start-rps", REAL, AT(ramp_start), 0, 1e9, "" },
 	{ "ramp-up-end-rps", REAL, AT(ramp_end), 0, 1e9, "" },
@@ -104,22 +106,24 @@ static const struct flag flags[] = {
 	 "timed_trace: by the trace's clock (default); --no-self-timed: by the rate" },
 	{ "num-warmups", COUNT, AT(warmups), 0, 1e6, "requests before the clock starts" },
 
-	{ "What is made of it", TITLE, 0, 0, 0, NULL },
+	{ "Results", TITLE, 0, 0, 0, NULL },
 	{ "percentile-metrics", TEXT, AT(metrics), 0, 0, "ttft,tpot,itl; also e2el, client_queue_time, ..." },
 	{ "metric-percentiles", TEXT, AT(percentiles), 0, 0, "99, for example 50,90,99.9" },
-	{ "goodput", WORDS, AT(goodput), 0, 0, "ttft:MS tpot:MS e2el:MS: count requests within all of them" },
+	{ "goodput", WORDS, AT(goodput), 0, 0, "ttft:MS tpot:MS e2el:MS: count the requests that keep all of "
+	 "them" },
 	{ "steady-state-threshold", REAL, AT(steady), 0.01, 1,
 	 "0.95: share of the peak concurrency that is steady" },
 	{ "save-result", ON, AT(save), 0, 0, "write a JSON file" },
-	{ "save-detailed", ON, AT(detailed), 0, 0, "with times, lengths and texts of each request" },
+	{ "save-detailed", ON, AT(detailed), 0, 0, "with --save-result: times, lengths and texts of each "
+	 "request" },
 	{ "append-result", ON, AT(append), 0, 0, "add to the file instead of replacing it" },
 	{ "save-baseline", TEXT, AT(baseline), 0, 0, "keep the result under this name for slipring compare" },
 	{ "result-dir", TEXT, AT(dir), 0, 0, "" },
 	{ "result-filename", TEXT, AT(filename), 0, 0, "" },
 	{ "report", TEXT, AT(report), 0, 0, "write a page of HTML with pictures, and a CSV file beside it" },
-	{ "metadata", WORDS, AT(metadata), 0, 0, "KEY=VALUE ... for the file" },
-	{ "label", TEXT, AT(label), 0, 0, "begins the file's name" },
-	{ "request-id-prefix", TEXT, AT(id_prefix), 0, 0, "of X-Request-Id" },
+	{ "metadata", WORDS, AT(metadata), 0, 0, "KEY=VALUE ..., written to the file" },
+	{ "label", TEXT, AT(label), 0, 0, "the beginning of the file's name" },
+	{ "request-id-prefix", TEXT, AT(id_prefix), 0, 0, "the beginning of X-Request-Id" },
 	{ "disable-tqdm", ON, AT(quiet), 0, 0, "no progress" },
 
 	{ "trust-remote-code", PASSED_ON, 0, 0, 0, NULL }, /* there is no remote code */
@@ -170,7 +174,7 @@ static int unknown(const char *word, const char *command, char *err, size_t errl
 		if (flags[i].help)
 			name[n++] = flags[i].name;
 	near = strncmp(word, "--", 2) ? NULL : config_nearest(word + 2, name, n);
-	return refuse(-EINVAL, err, errlen, "there is no flag %s%s%s%s; see slipring %s --help", word,
+	return refuse(-EINVAL, err, errlen, "unknown flag %s%s%s%s; see slipring %s --help", word,
 	              near ? ", did you mean --" : "", near ? near : "", near ? "?" : "", command);
 }
 
@@ -204,8 +208,8 @@ static int take_flag(struct bench_options *o, const struct flag *f, const char *
 		return value ? -EINVAL : 0;
 	}
 	if (f->kind == REFUSED)
-		return refuse(-EINVAL, err, errlen, "--%s is not possible here; without it the benchmark is the same "
-		              "as vLLM's", f->name);
+		return refuse(-EINVAL, err, errlen, "--%s is not supported; without it the benchmark is the same as "
+		              "vLLM's", f->name);
 	if (f->kind == WORDS) {
 		words->n = 0;
 		while (value || (*i + 1 < argc && strncmp(argv[*i + 1], "--", 2))) {
@@ -278,7 +282,7 @@ static int check_ramp(const struct bench_options *o, char *err, size_t errlen)
 		return refuse_flag(err, errlen, "--ramp-up-strategy %s%s: linear and exponential are possible",
 		                   o->ramp, "");
 	if (isfinite(o->rate))
-		return refuse_flag(err, errlen, "--ramp-up-strategy %s%s: the rate comes from the ramp, leave out "
+		return refuse_flag(err, errlen, "--ramp-up-strategy %s%s: the rate comes from the ramp; leave out "
 		                   "--request-rate", o->ramp, "");
 	if (isnan(o->ramp_start) || isnan(o->ramp_end) || o->ramp_start > o->ramp_end || o->ramp_end <= 0)
 		return refuse_flag(err, errlen,
@@ -308,19 +312,20 @@ static int check_together(struct bench_options *o, char *err, size_t errlen)
 	if (file && !o->dataset_path)
 		return refuse_flag(err, errlen, "--dataset-name %s needs --dataset-path%s", o->dataset, "");
 	if (!file && o->dataset_path)
-		return refuse_flag(err, errlen, "--dataset-path %s: the dataset %s is drawn, not read",
+		return refuse_flag(err, errlen, "--dataset-path %s: the dataset %s is generated, not read from a "
+		                   "file",
 		                   o->dataset_path, o->dataset);
 	if (bench_ring(o) && bench_chat(o))
-		return refuse_flag(err, errlen, "--backend %s: over the rings go token ids, not conversations%s",
+		return refuse_flag(err, errlen, "--backend %s: the rings carry token ids, not conversations%s",
 		                   o->backend, "");
 	if (trace && bench_chat(o))
 		return refuse_flag(err, errlen,
-		                   "--dataset-name %s sends token ids and needs a completions back end, not %s",
+		                   "--dataset-name %s sends token ids, so --backend must be openai or vllm, not %s",
 		                   o->dataset, o->backend);
 	if (!trace && o->self_timed >= 0)
 		return refuse_flag(err, errlen, "--self-timed is for --dataset-name timed_trace%s%s", "", "");
 	if (bench_chat(o) && o->send_ids)
-		return refuse_flag(err, errlen, "--prompt-token-ids needs a completions back end, not %s%s",
+		return refuse_flag(err, errlen, "--prompt-token-ids needs --backend openai or vllm, not %s%s",
 		                   o->backend, "");
 	if (o->extra_body && !is_object(o->extra_body))
 		return refuse_flag(err, errlen, "--extra-body %s%s: not a JSON object", o->extra_body, "");
@@ -330,9 +335,9 @@ static int check_together(struct bench_options *o, char *err, size_t errlen)
 		return refuse_flag(err, errlen, "--chat-template-kwargs %s%s: not a JSON object",
 		                   o->template_kwargs, "");
 	if ((bad = no_pair(&o->header)))
-		return refuse_flag(err, errlen, "--header %s%s: NAME=VALUE belongs there", bad, "");
+		return refuse_flag(err, errlen, "--header %s%s: give NAME=VALUE", bad, "");
 	if ((bad = no_pair(&o->metadata)))
-		return refuse_flag(err, errlen, "--metadata %s%s: KEY=VALUE belongs there", bad, "");
+		return refuse_flag(err, errlen, "--metadata %s%s: give KEY=VALUE", bad, "");
 	for (int i = 0; i < o->goodput.n; i++)
 		if (bench_slo(o->goodput.word[i], name, sizeof(name), &ms))
 			return refuse_flag(err, errlen, "--goodput %s%s: ttft:MS, tpot:MS and e2el:MS are possible, "

@@ -202,7 +202,7 @@ static void served(FILE *to, const json_t *j)
 	if (unknown && json_number_value(json_object_get(j, "memory_bytes_per_s")) > 0)
 		fprintf(to, "No ceilings: %s.\n", unknown);
 	if (json_is_true(json_object_get(j, "others_too")))
-		fprintf(to, "Other clients were served meanwhile; these shares are of all of it.\n");
+		fprintf(to, "Other clients were served meanwhile; these shares include them.\n");
 }
 
 void bench_print_more(FILE *to, const struct bench_summary *s, const struct bench_run *r)
@@ -213,7 +213,7 @@ void bench_print_more(FILE *to, const struct bench_summary *s, const struct benc
 	char line[80];
 
 	if (s->cut + s->unsent)
-		fprintf(to, "Interrupted: %zu requests were under way and %zu not sent; they are in no number.\n",
+		fprintf(to, "Interrupted: %zu requests were in flight and %zu not sent; no figure includes them.\n",
 		        s->cut, s->unsent);
 	if (s->steady.there && s->steady.seconds >= STEADY * s->duration) {
 		snprintf(line, sizeof(line), "Steady State (%zu or more at once)", s->steady.concurrency);

@@ -87,7 +87,7 @@ static int ring_send(void *wire, size_t i)
 		char why[200];
 
 		snprintf(why, sizeof(why),
-		         "the daemon takes no prompt of %u and answer of %u tokens; its context is %u",
+		         "a prompt of %u and an answer of %u tokens are too long for the daemon, whose context is %u",
 		         p->n_ids, p->max_tokens, sr_model(g->conn)->context);
 		bench_done(g->r, &g->r->answer[i], why);
 		return 0;
@@ -100,7 +100,8 @@ static void ended(struct ring_client *g, struct bench_answer *a, const struct sr
 	char why[100];
 
 	a->n_output = end->n_tokens;
-	snprintf(why, sizeof(why), "the daemon ended it: %s", strerror(end->finish < 0 ? -end->finish : 0));
+	snprintf(why, sizeof(why), "the daemon ended the request: %s",
+	         strerror(end->finish < 0 ? -end->finish : 0));
 	bench_done(g->r, a, end->finish < 0 ? why : !a->n_chunks ? "no token came" : NULL);
 }
 
@@ -111,7 +112,7 @@ static void answer_token(struct ring_client *g, struct bench_answer *a, int32_t 
 		int32_t *grown = realloc(a->ids, cap * sizeof(*grown));
 
 		if (!grown) {
-			bench_done(g->r, a, "no memory for its tokens");
+			bench_done(g->r, a, "no memory for the answer's tokens");
 			return;
 		}
 		a->ids = grown;

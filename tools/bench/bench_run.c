@@ -41,7 +41,7 @@ void bench_chunk(struct bench_run *r, struct bench_answer *a, double now)
 			double *grown = realloc(a->itl, cap * sizeof(*grown));
 
 			if (!grown) {
-				bench_done(r, a, "no memory for the times of its tokens");
+				bench_done(r, a, "no memory for the times of the answer's tokens");
 				return;
 			}
 			a->itl = grown;

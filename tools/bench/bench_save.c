@@ -278,8 +278,8 @@ int bench_baseline_path(const char *name, char *out, size_t n, char *err, size_t
 	int k;
 
 	if (!*name || strchr(name, '/') || name[0] == '.')
-		return refuse(-EINVAL, err, errlen, "\"%s\" is no name of a baseline: no slash in it, no dot before "
-		              "it", name);
+		return refuse(-EINVAL, err, errlen, "\"%s\" cannot name a baseline: it may hold no slash and may not "
+		              "begin with a dot", name);
 	if (data && *data == '/')
 		k = snprintf(out, n, "%s/slipring/baselines/%s.json", data, name);
 	else

@@ -152,7 +152,7 @@ static void amounts(char *out, size_t n, const struct reach *r)
 		snprintf(out, n, "%.0f %% of the machine's memory bandwidth and %.0f %% of its arithmetic",
 		         r->memory * 100, r->arithmetic * 100);
 	else if (r->bytes_s > 0)
-		snprintf(out, n, "%.1f GB/s and %.1f Gop/s, of how much is not known (slipring doctor "
+		snprintf(out, n, "%.1f GB/s and %.1f Gop/s, but the machine's limits are not known (slipring doctor "
 		         "--measure)", r->bytes_s / 1e9, r->ops_s / 1e9);
 	else
 		snprintf(out, n, "an unknown part of its ceilings (this device counts no bytes and operations)");

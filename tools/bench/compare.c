@@ -81,19 +81,19 @@ static int check_run(const struct result *r, const json_t *run, char *err, size_
 
 	if (ours && (!json_is_integer(format) || json_integer_value(format) != BENCH_FORMAT))
 		return refuse(-EINVAL, err, errlen, "%s: field \"slipring\".\"format\": another version wrote this "
-		              "file; %d is known here", r->path, BENCH_FORMAT);
+		              "file; this one reads %d", r->path, BENCH_FORMAT);
 	for (int i = 0; i < 3; i++) {
 		const json_t *v = json_object_get(run, must[i]);
 
 		if (json_is_number(v) && json_number_value(v) >= 0)
 			continue;
-		return refuse(-EINVAL, err, errlen, "%s: field \"%s\" is not there or no number; a result of bench "
-		              "serve has it", r->path, must[i]);
+		return refuse(-EINVAL, err, errlen, "%s: field \"%s\" is missing or not a number; results of bench "
+		              "serve have it", r->path, must[i]);
 	}
 	if (n && (json_array_size(json_object_get(run, "itls")) != n ||
 	          json_array_size(json_object_get(run, "output_lens")) != n))
-		return refuse(-EINVAL, err, errlen, "%s: fields \"ttfts\", \"itls\" and \"output_lens\" have not the "
-		              "same length", r->path);
+		return refuse(-EINVAL, err, errlen, "%s: fields \"ttfts\", \"itls\" and \"output_lens\" differ in "
+		              "length", r->path);
 	return 0;
 }
 
@@ -127,7 +127,7 @@ static int parse_result(struct result *r, const char *s, size_t n, char *err, si
 			return rc;
 	}
 	if (!r->n)
-		snprintf(err, errlen, "%s: no result in it", r->path);
+		snprintf(err, errlen, "%s: it holds no result", r->path);
 	return r->n ? 0 : -EINVAL;
 }
 
@@ -347,11 +347,11 @@ static void print_verdict(FILE *to, const struct comparison *c)
 
 	print_words(to, c, WORSE);
 	if (c->failed_b > c->failed_a + 0.01)
-		fprintf(to, "Worse: %.1f %% of the requests failed, before it were %.1f %%.\n", c->failed_b * 100,
+		fprintf(to, "Worse: %.1f %% of the requests failed, and %.1f %% before.\n", c->failed_b * 100,
 		       c->failed_a * 100);
 	print_words(to, c, BETTER);
 	if (c->verdict == UNKNOWN) {
-		fprintf(to, "It cannot be told: %s.\n", c->known ? "the noise is larger than what would matter" :
+		fprintf(to, "It cannot be told: %s.\n", c->known ? "the noise is larger than the threshold" :
 		       "the files hold no measure of noise; save with --save-detailed, or several runs with "
 		       "--append-result");
 		return;
@@ -360,8 +360,8 @@ static void print_verdict(FILE *to, const struct comparison *c)
 		if (c->row[i].verdict == SAME && (!sharp || width(&c->row[i]) < width(sharp)))
 			sharp = &c->row[i];
 	if (c->verdict == SAME && sharp)
-		fprintf(to, "B is the same as A: nothing changed beyond noise.  Sharpest is %.*s: %.1f %% would have "
-		       "shown.\n", name_length(sharp), sharp->m->label,
+		fprintf(to, "B is the same as A: nothing changed beyond noise.  The most sensitive measure is %.*s: "
+		       "a change of %.1f %% would have shown.\n", name_length(sharp), sharp->m->label,
 		       fmax(percent(sqrt(width(sharp))), c->threshold * 100));
 	else
 		fprintf(to, "B is %s than A.\n", verdict_word[c->verdict]);
@@ -375,7 +375,7 @@ static void print_text(const struct comparison *c)
 	print_source('A', &c->a);
 	print_source('B', &c->b);
 	if (c->paired)
-		printf("   runs were made in turns: each is compared with its neighbour\n");
+		printf("   runs were made in turns: each one is compared with its neighbour\n");
 	json_array_foreach(c->differs, i, line)
 		printf("   NOT THE SAME WORK: %s\n", json_string_value(line));
 	printf("\n%-28s %12s %12s %10s   %-20s %s\n", "", "A", "B", "change", "interval, 95 % in all",

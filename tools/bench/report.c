@@ -62,15 +62,15 @@ static int add_sweep(struct files *f, const char *path, char *err, size_t errlen
 	size_t i;
 
 	if (json_integer_value(json_object_get(f->sweep, "format")) != 1 || !json_array_size(points))
-		return refuse(-EINVAL, err, errlen, "%s: field \"%s\": no sweep that this version can read", path,
+		return refuse(-EINVAL, err, errlen, "%s: field \"%s\": this version cannot read this sweep", path,
 		              json_array_size(points) ? "format" : "points");
 	json_array_foreach(points, i, point) {
 		const char *name = json_string_value(json_object_get(point, "name"));
 		const char *of = json_string_value(json_object_get(point, "file"));
 
 		if (!name || !of || strchr(of, '/'))
-			return refuse(-EINVAL, err, errlen, "%s: field \"points\", entry %zu: \"name\" and \"file\" "
-			              "(without a folder) belong there", path, i);
+			return refuse(-EINVAL, err, errlen, "%s: field \"points\", entry %zu: it needs \"name\" and "
+			              "\"file\" (without a folder)", path, i);
 		if (!json_integer_value(json_object_get(point, "runs")))
 			continue;             /* the sweep was interrupted before this point */
 		snprintf(file, sizeof(file), "%.*s%s", slash ? (int)(slash - path + 1) : 0, path, of);

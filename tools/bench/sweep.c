@@ -76,7 +76,7 @@ static int add_dimension(json_t **all, const char *name, const char *list, char 
 	for (const char *p = list, *end; ; p = end + 1) {
 		end = p + strcspn(p, ",");
 		if (end == p) {
-			snprintf(err, errlen, "--%s %s: values with commas between them belong there", name, list);
+			snprintf(err, errlen, "--%s %s: give values separated by commas", name, list);
 			json_decref(more);
 			return -EINVAL;
 		}
@@ -116,7 +116,7 @@ static int multiply_file(json_t **all, const char *path, char *err, size_t errle
 			snprintf(err, errlen, "%s", e.text);
 		else
 			snprintf(err, errlen, "%s: line %d: %s", path, list ? 1 : e.line, list ?
-			         "a list of objects belongs there, one for each combination" : e.text);
+			         "it must be a list of objects, one for each combination" : e.text);
 		json_decref(list);
 		return -EINVAL;
 	}
@@ -145,7 +145,7 @@ static int multiply_file(json_t **all, const char *path, char *err, size_t errle
 				continue;
 			}
 			json_decref(sum);
-			snprintf(err, errlen, "%s: entry %zu: an object of names and values belongs there", path, i);
+			snprintf(err, errlen, "%s: entry %zu: it must be an object of names and values", path, i);
 			json_decref(more);
 			json_decref(list);
 			return -EINVAL;
@@ -162,7 +162,7 @@ static int add_setting(struct sweep *s, const char *word, char *err, size_t errl
 	char name[100], given[100];
 
 	if (!equals || equals == word || equals - word >= (int)sizeof(name))
-		return refuse(-EINVAL, err, errlen, "--set %s: KNOB=VALUE,VALUE belongs there", word);
+		return refuse(-EINVAL, err, errlen, "--set %s: give KNOB=VALUE,VALUE", word);
 	snprintf(given, sizeof(given), "%.*s", (int)(equals - word), word);
 	dashes(name, sizeof(name), given);
 	return add_dimension(&s->knobs, name, equals + 1, err, errlen);
@@ -268,7 +268,7 @@ static int make_points(struct sweep *s, char *err, size_t errlen)
 	size_t i, k, n = 0;
 
 	if (json_array_size(s->knobs) * json_array_size(s->flags) > POINTS)
-		return refuse(-E2BIG, err, errlen, "%zu points; at most %d",
+		return refuse(-E2BIG, err, errlen, "the sweep has %zu points; at most %d are possible",
 		              json_array_size(s->knobs) * json_array_size(s->flags), POINTS);
 	s->load = varies(s->flags, "max-concurrency") ? "max-concurrency" :
 	          varies(s->flags, "request-rate") ? "request-rate" : NULL;
@@ -332,16 +332,16 @@ static int wanted(const struct sweep *s, const json_t *point, int64_t want[N_KNO
 
 		if (k < 0) {
 			near = config_nearest(key, names, N_KNOBS);
-			return refuse(-EINVAL, err, errlen, "there is no live knob \"%.100s\"%s%s%s; \"slipring set\" "
-			              "lists them", key, near ? ", did you mean \"" : "", near ? near : "",
+			return refuse(-EINVAL, err, errlen, "unknown knob \"%.100s\"%s%s%s; \"slipring set\" lists them",
+			              key, near ? ", did you mean \"" : "", near ? near : "",
 			              near ? "\"?" : "");
 		}
 		if (knob_parse((enum knob)k, json_string_value(v), &want[k], err, errlen))
 			return -EINVAL;
 		if (want[k] > s->in.page->knob_ceiling[k]) {
 			knob_format((enum knob)k, s->in.page->knob_ceiling[k], most, sizeof(most));
-			return refuse(-ERANGE, err, errlen, "--set %s=%s: this daemon goes up to %s, which was allocated "
-			              "at its start", key, json_string_value(v), most);
+			return refuse(-ERANGE, err, errlen, "--set %s=%s: this daemon's ceiling is %s, which was "
+			              "allocated at start", key, json_string_value(v), most);
 		}
 	}
 	return 0;
@@ -365,14 +365,14 @@ static int check_sweep(struct sweep *s, char *err, size_t errlen)
 		if (rc)
 			return rc;
 		if (o.save || o.append || o.baseline || o.dir || o.filename)
-			return refuse(-EINVAL, err, errlen, "what is saved is the sweep's affair: each point has its "
-			              "file in --output-dir");
+			return refuse(-EINVAL, err, errlen, "leave out the flags that save results: each point of a "
+			              "sweep has its file in --output-dir");
 		knobs = knobs || json_object_size(json_object_get(point, "knobs"));
 	}
 	if (!knobs)
 		return 0;
 	if (instance_open(&s->in, "bench sweep", o.instance) < 0)
-		return refuse(-ENOENT, err, errlen, "knobs can be turned only of a daemon on this machine");
+		return refuse(-ENOENT, err, errlen, "only the knobs of a daemon on this machine can be changed");
 	memcpy(s->was, s->in.page->knob, sizeof(s->was));
 	for (i = 0, rc = 0; !rc && i < json_array_size(s->points); i++)
 		rc = wanted(s, json_array_get(s->points, i), want, err, errlen);

@@ -89,8 +89,7 @@ static int answered(int sock, int *memory, char *err, size_t errlen)
 	if (n != (ssize_t)sizeof(a) || a.magic != CONTROL_MAGIC || a.version != CONTROL_VERSION)
 		return refuse(-EPROTO, err, errlen,
 		              n < 0 ? "the daemon does not answer within %d s" :
-		              "the daemon gave no answer that this version understands; use the slipring of its "
-		              "version",
+		              "this version does not understand the daemon's answer; use the slipring of its version",
 		              TIMEOUT_S);
 	a.say[sizeof(a.say) - 1] = 0;
 	snprintf(err, errlen, "%s", a.say);
@@ -112,7 +111,7 @@ static int record_begin(const struct instance *in, bool texts, int *memory, char
 
 	*memory = -1;
 	if (strlen(in->dir) > 90) {
-		snprintf(err, errlen, "%s: too long a path for a socket", in->dir);
+		snprintf(err, errlen, "%s: the path is too long for a socket", in->dir);
 		e = -ENAMETOOLONG;
 	} else {
 		snprintf(addr.sun_path, sizeof(addr.sun_path), "%.90s/%s", in->dir, CONTROL_FILE);
@@ -161,7 +160,7 @@ static int record(struct tape *tape, struct trace *trace, int conn, const struct
 			rc = trace_take(trace, e);
 	}
 	if (rc > 0)
-		*why = "it is as long as it may be (--max-requests, --max-size)";
+		*why = "it reached --max-requests or --max-size";
 	return rc < 0 ? rc : 0;
 }
 
@@ -172,12 +171,12 @@ static void tell(const struct record_options *o, const struct trace_count *c, ui
 	       (unsigned long long)c->prompt, (unsigned long long)c->generated,
 	       c->chunks ? 100.0 * (double)c->repeated / (double)c->chunks : 0, why);
 	if (c->open)
-		printf("left out: %llu still under way, whose lengths are not known\n",
+		printf("left out: %llu requests still running, whose lengths are not known\n",
 		       (unsigned long long)c->open);
 	if (c->empty)
-		printf("left out: %llu that ended without a token\n", (unsigned long long)c->empty);
+		printf("left out: %llu requests that ended without a token\n", (unsigned long long)c->empty);
 	if (c->no_prompt)
-		printf("left out: %llu with prompts too long to record\n", (unsigned long long)c->no_prompt);
+		printf("left out: %llu requests with prompts too long to record\n", (unsigned long long)c->no_prompt);
 	if (lost)
 		printf("lost: %llu entries, because this program was too late to read them\n",
 		       (unsigned long long)lost);
@@ -286,20 +285,20 @@ static int take_options(struct record_options *o, int argc, char **argv, char *e
 		else if (a[0] != '-' && !o->file)
 			o->file = a;
 		else
-			return refuse(-EINVAL, err, errlen, "%s is no flag of slipring record, or its value is not "
-			              "there; see slipring record --help", a);
+			return refuse(-EINVAL, err, errlen, "unknown flag %s, or its value is missing; see slipring "
+			              "record --help", a);
 		if (!(n >= 1 && n < 1e15))
-			return refuse(-EINVAL, err, errlen, "%s %s: not a number that makes sense there; 90s, 10m and 2h "
-			              "are times, 64M and 1G sizes, requests a whole number", a, v);
+			return refuse(-EINVAL, err, errlen, "%s %s: not a number for this flag; times are 90s, 10m or "
+			              "2h, sizes 64M or 1G, requests a whole number", a, v);
 		if (limit)
 			*limit = (uint64_t)n;
 	}
 	if (!o->file)
-		return refuse(-EINVAL, err, errlen, "which FILE shall it be written to?  See slipring record --help");
+		return refuse(-EINVAL, err, errlen, "FILE is missing; see slipring record --help");
 	if (stat(o->file, &st) == 0 && S_ISDIR(st.st_mode))
 		return refuse(-EISDIR, err, errlen, "%s is a directory: name a file in it", o->file);
 	if (!o->force && access(o->file, F_OK) == 0)
-		return refuse(-EEXIST, err, errlen, "%s is there already; --force replaces it", o->file);
+		return refuse(-EEXIST, err, errlen, "%s exists; --force replaces it", o->file);
 	return 0;
 }
 

@@ -85,7 +85,7 @@ void screen_show(const struct sheet *s)
 		attroff(A_BOLD);
 	}
 	if (fit < s->n)
-		mvprintw(fit, 0, "%.*s", s->width, "more below: a taller terminal, or --once, shows it");
+		mvprintw(fit, 0, "%.*s", s->width, "more below: use a taller terminal or --once");
 	refresh();
 }
 

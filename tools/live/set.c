@@ -81,7 +81,7 @@ static int save(const struct instance *in, enum knob k, int64_t value, const cha
 	if (!*file)
 		file = instance_config(in, err, sizeof(err));
 	if (!file) {
-		fprintf(stderr, "slipring set: not saved: %s; say which file: --save=FILE\n", err);
+		fprintf(stderr, "slipring set: not saved: %s; name the file: --save=FILE\n", err);
 		return 1;
 	}
 	knob_format(k, value, text, sizeof(text));
@@ -105,8 +105,8 @@ static int change_knob(struct instance *in, const char *knob, const char *text, 
 		names[i] = knob_info((enum knob)i)->name;
 	if (k < 0) {
 		near = config_nearest(knob, names, N_KNOBS);
-		fprintf(stderr, "slipring set: there is no knob \"%s\"%s%s%s; \"slipring set\" lists them.  "
-		        "Other settings need a restart\n", knob, near ? ", did you mean \"" : "", near ?
+		fprintf(stderr, "slipring set: unknown knob \"%s\"%s%s%s; \"slipring set\" lists them.  Other "
+		        "settings need a restart\n", knob, near ? ", did you mean \"" : "", near ?
 		        near : "", near ? "\"?" : "");
 		return 2;
 	}
@@ -155,7 +155,7 @@ int cmd_set(int argc, char **argv)
 	if (instance_open(&in, "set", name) < 0)
 		return 1;
 	if (!in.page->ready_ns) {
-		fprintf(stderr, "slipring set: %s is %s: its settings can be changed when it is ready\n", in.name,
+		fprintf(stderr, "slipring set: %s is %s: its settings can be changed once it is ready\n", in.name,
 		        in.page->state);
 		r = 1;
 	} else if (n == 0) {

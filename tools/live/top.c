@@ -84,7 +84,7 @@ static void remark(struct top_row *r, const struct stats_client *old, uint64_t n
 	        0);
 
 	if (c->full_since_ns && now > c->full_since_ns)
-		snprintf(r->remark, sizeof(r->remark), "does not read: its ring is full for %.1f s",
+		snprintf(r->remark, sizeof(r->remark), "does not read: its ring has been full for %.1f s",
 		         (double)(now - c->full_since_ns) / 1e9);
 	else if (old && c->held > old->held)
 		snprintf(r->remark, sizeof(r->remark), "reads slowly: its ring was full");
@@ -170,8 +170,8 @@ static void say_state(struct sheet *s, const struct top_view *v)
 
 	figures_age(age, sizeof(age), p->ready_ns ? (double)(now - p->ready_ns) / 1e9 : 0);
 	if (!instance_alive(&v->in))
-		sheet_add(s, true, "slipring top   %s   THE DAEMON (pid %u) IS GONE; what follows is the "
-		          "last it wrote", v->in.name, p->pid);
+		sheet_add(s, true, "slipring top   %s   THE DAEMON (pid %u) IS GONE; these are its last "
+		          "figures", v->in.name, p->pid);
 	else
 		sheet_add(s, true, "slipring top   %s   %.80s on %s   %s for %s", v->in.name, p->model, p->device,
 		          p->state, age);

@@ -21,7 +21,7 @@ static int reach(const struct instance *in, struct sockaddr_un *addr, char *err,
 
 	if (strlen(in->dir) > 100 || (size_t)snprintf(addr->sun_path, sizeof(addr->sun_path), "%.100s/%s",
 	    in->dir, CONTROL_FILE) >= sizeof(addr->sun_path))
-		return refuse(-ENAMETOOLONG, err, errlen, "%s: too long a path for a socket", in->dir);
+		return refuse(-ENAMETOOLONG, err, errlen, "%s: the path is too long for a socket", in->dir);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd >= 0 && connect(fd, (struct sockaddr *)addr, sizeof(*addr)) == 0)
 		return fd;
@@ -60,8 +60,8 @@ int turn(const struct instance *in, enum knob k, int64_t value, struct control_a
 		return a->result;
 	}
 	return refuse(-EPROTO, err, errlen,
-	              n < 0 ? "the daemon does not answer within %d s; its log says what it is busy with" :
-	              "the daemon gave no answer that this version understands; try again",
+	              n < 0 ? "the daemon does not answer within %d s; see its log" :
+	              "this version does not understand the daemon's answer; try again",
 	              TIMEOUT_S);
 }
 

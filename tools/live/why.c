@@ -55,7 +55,7 @@ static const struct advice { int knob; const char *what, *turn, *more; } advice[
 	[WHY_TOKENS] = { KNOB_MAX_NUM_BATCHED_TOKENS,
 		"a step was full of max-num-batched-tokens tokens",
 		"raise max-num-batched-tokens (beyond its ceiling: restart with --knob-ceiling)",
-		"prompts are done sooner, and each step takes longer for those that decode" },
+		"prompts finish sooner, but each step takes longer for sequences that decode" },
 	[WHY_KV] = { -1,
 		"no KV block was free",
 		MEMORY,
@@ -64,15 +64,15 @@ static const struct advice { int knob; const char *what, *turn, *more; } advice[
 		"a client did not read its tokens, and its ring was full",
 		"nothing here: make that client read (slipring top names it)", "" },
 	[WHY_ORDER] = { -1,
-		"the first in line did not fit the free KV blocks, and nobody passes it",
+		"the first request in the queue did not fit the free KV blocks, and none may overtake it",
 		MEMORY,
-		"shorter prompts, or fewer at a time, do as well" },
+		"shorter prompts, or fewer at a time, help too" },
 	[WHY_STEP_TIME] = { KNOB_STEP_TARGET,
-		"prompts were cut to keep steps within step-target-ms, for the sake of those that decode",
+		"prompts were cut to keep steps within step-target-ms, to keep sequences that decode going",
 		"raise step-target-ms",
-		"prompts are done sooner (TTFT), tokens come less evenly (ITL)" },
+		"prompts finish sooner (TTFT), but tokens come less evenly (ITL)" },
 	[WHY_PCIE] = { -1,
-		"KV blocks were on their way back from host memory",
+		"KV blocks were being copied back from host memory",
 		"nothing yet: each step copies as much as its budget allows", "" },
 };
 
@@ -81,26 +81,26 @@ static const struct advice empty_advice[N_EMPTY] = {
 	[EMPTY_TOKENIZING] = { -1,
 		"nothing waited but requests that were still being prepared (JSON, templates, tokenizing)",
 		"more processes to prepare them: restart with a larger --api-server-count, on cores of their own",
-		"whoever prepares requests itself: ahead of time, or in more threads" },
+		"clients that prepare requests themselves: prepare them earlier, or in more threads" },
 	[EMPTY_NETWORK] = { -1,
 		"nothing waited but requests of which a part had not arrived",
-		"nothing to gain on this side: look at the senders, and at the network between", "" },
+		"nothing to gain here: look at the senders, and at the network between", "" },
 	[EMPTY_SILENT] = { -1,
-		"clients were connected and had nothing under way",
-		"nothing to gain on this side: send more requests at a time", "" },
+		"clients were connected, but had no request",
+		"nothing to gain here: send more requests at a time", "" },
 	[EMPTY_SERVED] = { -1,
-		"whatever was asked for was in the batch",
-		"nothing to gain on this side: send more requests at a time", "" },
+		"the batch held everything that was asked for",
+		"nothing to gain here: send more requests at a time", "" },
 	[EMPTY_NOBODY] = { -1,
 		"nobody was connected",
-		"nothing to gain on this side: nothing was asked for", "" },
+		"nothing to gain here: nothing was asked for", "" },
 };
 
 static const char *const bound_advice[N_BOUND] = {
 	[BOUND_IDLE] = "it had nothing to compute: more clients, or clients that send more at a time",
 	[BOUND_HOST] = "the device waited for slipringd: give it a core of its own (slipring doctor)",
 	[BOUND_COMPUTE] = "the device's arithmetic: a smaller or more quantized model, or more devices",
-	[BOUND_MEMORY] = "the device's memory bandwidth: more rows a step cost little more time",
+	[BOUND_MEMORY] = "the device's memory bandwidth: more rows per step cost little more time",
 	[BOUND_PCIE] = "copies between host and device memory",
 };
 
@@ -236,8 +236,8 @@ static void worth_of_tokens(struct verdict *v, const struct stats_page *p, uint6
 
 	v->chunks = fit_chunks(p, from_ns);
 	if (!f->n) {
-		snprintf(v->no_worth, sizeof(v->no_worth), "the last steps tell too little of how the time of a "
-		         "step grows with the tokens of prompts in it");
+		snprintf(v->no_worth, sizeof(v->no_worth), "the last steps do not show how the time of a step grows "
+		         "with its prompt tokens");
 		return;
 	}
 	now = f->a + f->b * f->rows + f->c * f->more;
@@ -251,8 +251,8 @@ static void worth_of_tokens(struct verdict *v, const struct stats_page *p, uint6
 static void worth_of_rows(struct verdict *v, double more, const char *none)
 {
 	if (v->fit.n == 0) {
-		snprintf(v->no_worth, sizeof(v->no_worth), "the last steps had too nearly the same number of "
-		         "rows to tell how the time of a step grows with them");
+		snprintf(v->no_worth, sizeof(v->no_worth), "the last steps had about the same number of rows, so "
+		         "they do not show how the time of a step grows with rows");
 		return;
 	}
 	if (more < 0.5) {
@@ -286,13 +286,13 @@ static void worth_of(struct verdict *v, const struct stats_page *p, const struct
 
 	switch (v->largest) {
 	case WHY_SEQS: case WHY_KV: case WHY_ORDER:
-		worth_of_rows(v, held > 0 ? f->waiting * f->seconds / held : 0, "hardly anybody waited");
+		worth_of_rows(v, held > 0 ? f->waiting * f->seconds / held : 0, "hardly any request waited");
 		break;
 	case WHY_TOKENS: case WHY_STEP_TIME:
 		worth_of_tokens(v, p, from_ns);
 		break;
 	case WHY_RING_OUT: case WHY_PCIE:
-		worth_of_rows(v, without_row(f, held), "hardly a sequence was without a row for it");
+		worth_of_rows(v, without_row(f, held), "hardly any sequence lacked a row because of it");
 		break;
 	case WHY_EMPTY:
 		if (before_the_ring(v))           /* if it took half the time and the rest did not change */
@@ -360,13 +360,13 @@ static void print_knob(const struct stats_page *p, int k)
 		printf("          slipring set %s VALUE     now %s, up to %s\n", knob_info((enum knob)k)->name, now,
 		       most);
 	else
-		printf("          it is at its ceiling, %s, already\n", now);
+		printf("          it is already at its ceiling, %s\n", now);
 }
 
 static void print_worth(const struct verdict *v)
 {
 	if (*v->no_worth) {
-		printf("  worth:  cannot be said: %s\n", v->no_worth);
+		printf("  worth:  unknown: %s\n", v->no_worth);
 		return;
 	}
 	if (isnan(v->worth))
@@ -384,14 +384,14 @@ static void print_worth(const struct verdict *v)
 	}
 	printf("  worth:  about %.0f %% more tokens/s ", v->worth * 100);
 	if (v->largest == WHY_EMPTY)
-		printf("if twice as much were asked for at a time: ");
+		printf("with twice as many requests at a time: ");
 	else
 		printf("in the %.0f %% of the time that this was the limit: ", v->share * 100);
 	printf("a step of %.0f rows\n          takes %.2f ms, of %.0f rows %.2f ms, ",
 	       v->rows_now, (v->fit.a + v->fit.b * v->rows_now) * 1e3,
 	       v->rows_then, (v->fit.a + v->fit.b * v->rows_then) * 1e3);
 	printf("by a line through %d steps of %.0f to %.0f rows%s\n", v->fit.n, v->fit.least, v->fit.most,
-	       v->rows_then > v->fit.most ? " (so it lies beyond what was measured)" : "");
+	       v->rows_then > v->fit.most ? " (so this is beyond what was measured)" : "");
 }
 
 /* Print the clients that could keep the daemon busier. */
@@ -443,7 +443,7 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 			printf("  %llu %s: %s.\n", (unsigned long long)counter_value(&f->n, i),
 			       counter_info(i)->name, counter_info(i)->lost);
 	if (f->n.prefix_waits)
-		printf("  Prompts waited %llu steps in all for others to compute what they begin with.\n",
+		printf("  Prompts waited %llu steps in all for others to compute the same beginning.\n",
 		       (unsigned long long)f->n.prefix_waits);
 	for (int i = BOUND_HOST; i < N_BOUND; i++)
 		most = v->bound_share[i] > v->bound_share[most] ? i : most;

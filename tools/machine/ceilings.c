@@ -148,8 +148,8 @@ static int ceilings_measure(struct ceilings *c, char *err, size_t errlen)
 	free(w);
 	if (!rc && c->bytes_s > 0)
 		return 0;
-	snprintf(err, errlen, rc ? "no thread for each core" : "this processor has no instructions that we "
-	         "could measure with (AVX2)");
+	snprintf(err, errlen, rc ? "no thread for each core" : "this processor lacks AVX2, which the measurement "
+	         "needs");
 	return rc ? rc : -ENOTSUP;
 }
 
@@ -182,7 +182,7 @@ int ceilings_load(struct ceilings *c, char *err, size_t errlen)
 		return refuse(-ENOENT, err, errlen, "slipring doctor --measure has not been run on this machine");
 	j = json_load_file(file, 0, &e);
 	if (!json_is_object(j)) {
-		snprintf(err, errlen, "%s: line %d: %s; slipring doctor --measure makes it anew", file, e.line,
+		snprintf(err, errlen, "%s: line %d: %s; slipring doctor --measure writes it again", file, e.line,
 		         j ? "not an object" : e.text);
 		rc = -EINVAL;
 	}
@@ -191,8 +191,8 @@ int ceilings_load(struct ceilings *c, char *err, size_t errlen)
 
 		*to[i] = json_number_value(v);
 		if (!json_is_number(v) || !(*to[i] >= 0) || !isfinite(*to[i]) || (i == 0 && *to[i] == 0)) {
-			snprintf(err, errlen, "%s: field \"%s\" is no rate; slipring doctor --measure makes "
-			         "it anew", file, name[i]);
+			snprintf(err, errlen, "%s: field \"%s\" is not a rate; slipring doctor --measure writes it "
+			         "again", file, name[i]);
 			rc = -EINVAL;
 		}
 	}
@@ -204,8 +204,8 @@ int ceilings_load(struct ceilings *c, char *err, size_t errlen)
 		c->cores = (int)json_integer_value(json_object_get(j, "cores"));
 		processor(here, sizeof(here));
 		if (strcmp(here, c->cpu) || c->cores != cores()) {
-			snprintf(err, errlen, "%s was measured on %d cores of %s; slipring doctor --measure "
-			         "makes it anew", file, c->cores, c->cpu);
+			snprintf(err, errlen, "%s was measured on %d cores of %s; slipring doctor --measure writes it "
+			         "again", file, c->cores, c->cpu);
 			rc = -ESTALE;
 		}
 	}

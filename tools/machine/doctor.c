@@ -96,10 +96,10 @@ static void look_at_model(struct doctor *d)
 static void no_daemon(struct doctor *d)
 {
 	static const struct { int e; enum finding_level level; const char *have, *how; } cases[] = {
-		{ -ENOENT, FINDING_HINT, "none runs there", "slipring serve, or systemctl start slipring" },
-		{ -ENOTDIR, FINDING_HINT, "none runs there", "slipring serve, or systemctl start slipring" },
-		{ -EPROTO, FINDING_WRONG, "of another version", "use the slipring that came with it" },
-		{ -EACCES, FINDING_WRONG, "we may not read its page", "become a member of its group" },
+		{ -ENOENT, FINDING_HINT, "none is running there", "slipring serve, or systemctl start slipring" },
+		{ -ENOTDIR, FINDING_HINT, "none is running there", "slipring serve, or systemctl start slipring" },
+		{ -EPROTO, FINDING_WRONG, "of another version", "use the slipring of its version" },
+		{ -EACCES, FINDING_WRONG, "its page is not readable for us", "become a member of its group" },
 	};
 	struct finding *f = row(d, "daemon", FINDING_WRONG, "one that runs", "");
 
@@ -123,8 +123,8 @@ static void look_at_daemon(struct doctor *d)
 	alive = __atomic_load_n(&p->alive_ns, __ATOMIC_RELAXED);
 	figures_age(age, sizeof(age), ready_s);
 	if (!instance_alive(&d->in)) {
-		f = row(d, "daemon", FINDING_WRONG, "one that runs", "it was killed, or crashed: its log, or "
-		        "dmesg if memory ran out, says why; the service manager starts it again");
+		f = row(d, "daemon", FINDING_WRONG, "one that runs", "it was killed or it crashed: see its log, or "
+		        "dmesg if memory ran out; the service manager starts it again");
 		snprintf(f->have, sizeof(f->have), "%.60s: process %u is gone", d->in.name, p->pid);
 		return;
 	}
@@ -132,14 +132,14 @@ static void look_at_daemon(struct doctor *d)
 	snprintf(f->have, sizeof(f->have), "%.30s: pid %u, %.10s for %.20s, %.40s on %.20s", d->in.name,
 	         p->pid, p->state, age, p->model, p->device);
 	if (p->busy_since_ns && now > alive && now - alive > SILENT_S * 1000000000ull) {
-		f = row(d, "its loop", FINDING_WRONG, "a turn, or a layer, every few ms", "it hangs with "
-		        "work under way: make a bundle, and a core dump (gcore), before it is restarted");
+		f = row(d, "its loop", FINDING_WRONG, "a turn, or a layer, every few ms", "it hangs while it has "
+		        "work: make a bundle and a core dump (gcore) before you restart it");
 		snprintf(f->have, sizeof(f->have), "no turn for %.0f s", (double)(now - alive) / 1e9);
 	}
 	if (p->count.died || p->count.refused || p->count.invalid) {
 		f = row(d, "its clients", FINDING_FINE, "", "");
-		snprintf(f->have, sizeof(f->have), "%llu died with requests under way, %llu refused, %llu "
-		         "requests invalid",
+		snprintf(f->have, sizeof(f->have), "%llu clients died with requests running, %llu were refused, %llu "
+		         "requests were invalid",
 		         (unsigned long long)p->count.died, (unsigned long long)p->count.refused,
 		         (unsigned long long)p->count.invalid);
 	}
@@ -449,7 +449,7 @@ static int make_bundle(const struct doctor *d)
 	json_decref(j);
 	if (e < 0)
 		fprintf(stderr, "slipring doctor: --bundle %s: %s\n", d->bundle, e == -EEXIST ?
-		        "is there already, and is not written over: name another file" : strerror(-e));
+		        "exists and is not overwritten: name another file" : strerror(-e));
 	else
 		printf("%s: look through it before you send it (tar xf): versions, settings without keys, "
 		       "counters, what journalctl has%s\n", d->bundle, d->n_logs ? ", the logs you gave" : "");

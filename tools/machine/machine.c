@@ -124,7 +124,7 @@ static void cores(struct finding *f)
 
 	if (q > 0 && q < n)
 		machine_say(f, FINDING_HINT, "2, and no quota below them", "a quota stops all threads in the middle "
-		    "of a step: give a cpuset instead (CPUAffinity=, --cpuset-cpus)", "%d of %ld, quota of "
+		    "of a step: use a cpuset instead (CPUAffinity=, --cpuset-cpus)", "%d of %ld, quota of "
 		    "%.1f", n, all, q);
 	else
 		machine_say(f, n >= 2 ? FINDING_FINE : FINDING_HINT, "2: one for slipring-http", "give it more cores "
@@ -164,7 +164,7 @@ static void governor(struct finding *f)
 
 	read_line(s, sizeof(s), "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
 	machine_say(f, !*s || !strcmp(s, "performance") ? FINDING_FINE : FINDING_HINT, "performance",
-	    "cpupower frequency-set -g performance", "%s", *s ? s : "not ours to set");
+	    "cpupower frequency-set -g performance", "%s", *s ? s : "this machine does not let us set it");
 }
 
 static void numa(struct finding *f)
@@ -271,7 +271,7 @@ void machine_disk(struct finding *f, const char *file)
 		fd = open(file, O_RDONLY | O_CLOEXEC);
 	}
 	if (fd < 0 || posix_memalign(&buf, 4096, CHUNK)) {
-		machine_say(f, FINDING_HINT, "a model to read", "name one: --measure FILE", "%.100s: %s", file,
+		machine_say(f, FINDING_HINT, "a model to read", "name one with --measure FILE", "%.100s: %s", file,
 		    strerror(errno));
 		if (fd >= 0)
 			close(fd);

@@ -28,7 +28,7 @@ static void persistence(struct finding *f, const struct nvml_gpu *gpu, int n)
 	for (int i = 0; i < n; i++)
 		off += gpu[i].persistence == 0;
 	machine_say(f, off ? FINDING_HINT : FINDING_FINE, "on", "nvidia-smi -pm 1, or nvidia-persistenced: "
-	            "without it the driver is set up again, for seconds, whenever nobody has used the GPU",
+	            "without it, the driver takes seconds to start again after the GPU was unused",
 	            gpu[0].persistence < 0 ? "unknown" : off ? "off on %d of %d" : "on", off, n);
 }
 
@@ -99,8 +99,8 @@ static void pcie(struct finding *f, const struct nvml_gpu *gpu, int n)
 
 		if (!narrow && !slow)
 			continue;
-		machine_say(f, FINDING_HINT, "the card's best", "another slot, or the board's settings; loading and "
-		            "the host tier take longer, decoding does not",
+		machine_say(f, FINDING_HINT, "the card's best", "use another slot or change the board's settings; "
+		            "loading and the host tier take longer, decoding does not",
 		            "GPU %d: generation %d of %d, %d of %d lanes", i, g->pcie, g->pcie_most, g->lanes,
 		            g->lanes_most);
 		return;
@@ -118,9 +118,10 @@ static void mig(struct finding *f, const struct nvml_gpu *gpu, int n)
 
 	for (int i = 0; i < n; i++)
 		on += gpu[i].mig > 0;
-	machine_say(f, on ? FINDING_HINT : FINDING_FINE, "off, or meant", "each part has its share of memory and "
-	            "processors; nvidia-smi -mig 0 makes it one again", on ? "on for %d of %d" : gpu[0].mig < 0 ?
-	            "not a thing it has" : "off", on, n);
+	machine_say(f, on ? FINDING_HINT : FINDING_FINE, "off, or meant", "each part has only its share of "
+	            "memory and processors; nvidia-smi -mig 0 undoes the split",
+	            on ? "on for %d of %d" : gpu[0].mig < 0 ?
+	            "this GPU does not have it" : "off", on, n);
 }
 
 static bool is_ours(unsigned pid)
@@ -146,8 +147,8 @@ static void programs(struct finding *f, const struct nvml_gpu *gpu, int n)
 		for (int p = 0; p < gpu[i].n_programs && p < NVML_PROGRAMS; p++) {
 			if (is_ours(gpu[i].program[p].pid))
 				continue;
-			machine_say(f, FINDING_HINT, "none but the daemon", "it takes memory and time that steps "
-			            "need; nvidia-smi names it", "GPU %d: process %u has %.1f GiB; %d in all", i,
+			machine_say(f, FINDING_HINT, "none but the daemon", "it takes memory and time from the daemon; "
+			            "nvidia-smi names it", "GPU %d: process %u has %.1f GiB; %d in all", i,
 			            gpu[i].program[p].pid, gpu[i].program[p].bytes > 0 ?
 			            (double)gpu[i].program[p].bytes / 0x1p30 : 0, gpu[i].n_programs);
 			return;
@@ -181,8 +182,8 @@ static void errors(struct finding *f, const struct nvml_gpu *gpu, int n_gpus)
 	}
 	close(fd);
 	if (n)
-		machine_say(f, FINDING_HINT, "no Xid", "NVIDIA's list of Xid errors says whether it was the program, "
-		            "the driver or the hardware; 48, 63, 74, 79, 94, 95 are hardware",
+		machine_say(f, FINDING_HINT, "no Xid", "NVIDIA's list of Xid errors tells program, driver and "
+		            "hardware apart; 48, 63, 74, 79, 94 and 95 are hardware",
 		            "%d errors of the driver in the kernel's log, Xid %d the last", n, last);
 	else
 		machine_say(f, FINDING_FINE, "no Xid", "", "none in the kernel's log");
@@ -206,8 +207,9 @@ int machine_gpus(struct finding *out)
 		out[i] = (struct finding){ .what = of[i].what };
 	if (n <= 0) {
 		machine_say(out, n == -EIO ? FINDING_HINT : FINDING_FINE, "none for --device cpu", "the library is "
-		            "there and does not answer: is the driver loaded (nvidia-smi), and the device allowed in "
-		            "this container?", "%s", n == -EIO ? "NVIDIA's library, but no answer" : "none");
+		            "there but does not answer: check that the driver is loaded (nvidia-smi) and that this "
+		            "container may use the device", "%s", n == -EIO ? "NVIDIA's library does not "
+		                                                              "answer" : "none");
 		return 1;
 	}
 	for (int i = 0; i < rows; i++)

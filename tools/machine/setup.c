@@ -72,8 +72,8 @@ static int setup_check(const struct setup *s)
 
 static int refused(const char *root, const char *name, const struct stat *st, char *err, size_t n)
 {
-	snprintf(err, n, "%s%s: it is not believed, and nothing was changed: it has to be root's, and nobody "
-	         "else may write it (it belongs to uid %u, its mode is %03o)", root, name,
+	snprintf(err, n, "%s%s: not trusted, and nothing was changed: it must belong to root, and nobody else "
+	         "may write it (its uid is %u, its mode %03o)", root, name,
 	         (unsigned)st->st_uid, st->st_mode & 0777u);
 	return -EPERM;
 }
@@ -96,7 +96,8 @@ static int record_open(const char *root, char *err, size_t n)
 		close(dir);
 	}
 	if (fd < 0) {
-		snprintf(err, n, "%s" RECORD ": %s%s", root, fd == -ELOOP ? "it is a link, which is not followed" :
+		snprintf(err, n, "%s" RECORD ": %s%s", root, fd == -ELOOP ? "it is a link, and links are not "
+		         "followed" :
 		         strerror(-fd), fd == -EACCES ? "; only root may read it" : "");
 		return fd;
 	}
@@ -122,15 +123,15 @@ static json_t *record_read(const char *root, char *err, size_t n)
 	j = json_loadfd(fd, 0, &e);
 	close(fd);
 	if (!json_is_array(j)) {
-		snprintf(err, n, "%s" RECORD ": line %d: %s; it says what was changed here, and an undo needs it",
+		snprintf(err, n, "%s" RECORD ": line %d: %s; --undo needs this record of what was changed",
 		         root, e.line, j ? "no list" : e.text);
 		json_decref(j);
 		return NULL;
 	}
 	json_array_foreach(j, i, one)
 		if (!step_known(one)) {
-			snprintf(err, n, "%s" RECORD ": entry %zu is nothing that slipring setup makes; it is not "
-			         "believed, and nothing was changed", root, i + 1);
+			snprintf(err, n, "%s" RECORD ": entry %zu is not something that slipring setup makes; it is not "
+			         "trusted, and nothing was changed", root, i + 1);
 			json_decref(j);
 			return NULL;
 		}
@@ -172,9 +173,9 @@ static bool record_old(const char *root)
 	snprintf(path, sizeof(path), "%s" OLD, root);
 	if (lstat(path, &st) < 0)
 		return false;
-	fprintf(stderr, "slipring setup: %s is not read: an older version kept its record there, where the "
-	        "daemon's user can write.  Read it; if it says what was done here, root moves it: install -D -m "
-	        "600 %s %s" RECORD " && rm %s\n", path, path, root, path);
+	fprintf(stderr, "slipring setup: %s is ignored: an older version kept its record there, where the "
+	        "daemon's user can write.  If its content is right, move it as root: install -D -m 600 %s "
+	        "%s" RECORD " && rm %s\n", path, path, root, path);
 	return true;
 }
 
@@ -198,10 +199,11 @@ static int apply_one(struct setup_options *a, struct setup_step *t, json_t *reco
 	}
 	printf("changed %-14s %s: %s -> %s\n", t->what, t->path, was, t->kind == STEP_VALUE ? t->have : "there");
 	if (t->kind == STEP_VALUE && strcmp(t->have, t->text))
-		printf("        the kernel gave %s of %s; after a boot, with memory in one piece, it gives all\n",
+		printf("        the kernel gave %s of %s; it gives all of them after a boot, while memory is in one "
+		       "piece\n",
 		       t->have, t->text);
 	if (!undo || json_array_append_new(record, undo) < 0 || (e = record_write(a->s.root, record)) < 0) {
-		printf("FAILED  %s" RECORD " cannot be written (%s): an undo will not know of this\n", a->s.root,
+		printf("FAILED  %s" RECORD " cannot be written (%s): --undo will not know of this\n", a->s.root,
 		       strerror(-e));
 		return e < 0 ? e : -ENOMEM;
 	}
@@ -302,7 +304,7 @@ static int setup_change(struct setup_options *a)
 
 	if (geteuid() != 0 && !*a->s.root && !a->dry) {
 		fprintf(stderr, "slipring setup: this changes the system and needs root: sudo slipring setup %s "
-		        "(--dry-run says what it would do)\n", a->undo ? "--undo" : "--apply");
+		        "(--dry-run shows what it would do)\n", a->undo ? "--undo" : "--apply");
 		return 1;
 	}
 	record = a->apply && a->dry ? json_array() : record_read(a->s.root, err, sizeof(err));

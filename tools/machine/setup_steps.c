@@ -30,7 +30,7 @@ static const struct kept_setting {    /* a value, and the file that sets it agai
 	const char *file, *line, *why;
 } kept[] = {
 	{ "huge pages", "/proc/sys/vm/nr_hugepages", NULL, { NULL }, "/etc/sysctl.d/60-slipring-hugepages.conf",
-	  "vm.nr_hugepages = ", "rings of trusted clients lie in them: fewer TLB misses" },
+	  "vm.nr_hugepages = ", "they hold the rings of trusted clients: fewer TLB misses" },
 	{ "THP", "/sys/kernel/mm/transparent_hugepage/enabled", "madvise", { "always", "madvise", "never" },
 	  "/etc/tmpfiles.d/slipring-thp.conf", "w /sys/kernel/mm/transparent_hugepage/enabled - - - - ",
 	  "weights in huge pages: decoding is 15 % faster" },
@@ -157,7 +157,7 @@ static int add_kept(struct setup *s, const struct kept_setting *k, const char *v
 	if (t->absent || (t->good && access(below(s, k->file, at, sizeof(at)), F_OK) < 0))
 		return 0;
 	snprintf(text, sizeof(text), HEAD "%s%s\n", k->line, value);
-	return step_add(s, STEP_FILE, k->what, k->file, text, "so it is after the next boot, too") ? 0 : -ENOMEM;
+	return step_add(s, STEP_FILE, k->what, k->file, text, "keeps it after the next boot") ? 0 : -ENOMEM;
 }
 
 static long pages_wanted(const struct setup *s)
@@ -197,7 +197,7 @@ static int add_units(struct setup *s)
 			snprintf(out + len, sizeof(out) - len, "%s", from);
 		free(text);
 		snprintf(path, sizeof(path), UNITS "%s", unit[i]);
-		if (!step_add(s, STEP_FILE, "unit", path, out, "so that systemd starts, watches and stops it"))
+		if (!step_add(s, STEP_FILE, "unit", path, out, "lets systemd start, watch and stop it"))
 			return -ENOMEM;
 	}
 	return 0;
@@ -319,7 +319,7 @@ static int user_undo(const struct setup *s, const char *name, char *say, size_t 
 	int r;
 
 	if (!user_exists(s, name)) {
-		snprintf(say, n, "user %s is not there any more", name);
+		snprintf(say, n, "user %s no longer exists", name);
 		return 0;
 	}
 	r = run_program(*s->root ? with_root : plain);
@@ -406,7 +406,7 @@ int step_undo(const struct setup *s, const json_t *undo, char *say, size_t n)
 	int e;
 
 	if (!step_known(undo)) {
-		snprintf(say, n, "this is nothing that slipring setup makes");
+		snprintf(say, n, "slipring setup does not make such a thing");
 		return -EINVAL;
 	}
 	if (!strcmp(kind, "user"))
@@ -417,7 +417,7 @@ int step_undo(const struct setup *s, const json_t *undo, char *say, size_t n)
 	now = place_read(s->root, name);
 	word_of(now ? now : "", word, sizeof(word));
 	if (!now || strcmp(value ? word : now, after)) {
-		snprintf(say, n, "%s%s stays: it is not as we had left it", s->root, name);
+		snprintf(say, n, "%s%s stays: it was changed since", s->root, name);
 		free(now);
 		return 0;
 	}

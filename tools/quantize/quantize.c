@@ -51,7 +51,7 @@ static int read_text(struct quantize *z)
 		z->T = ids < TOKENS ? (int32_t)ids : TOKENS;
 		z->T = z->T < z->m->context ? z->T : z->m->context;
 		if (z->T < 64)
-			rc = quantize_fail(z, -EINVAL, "%s: has %d tokens; scales need at least 64, and take up to %d",
+			rc = quantize_fail(z, -EINVAL, "%s: has %d tokens; scales need 64 to %d",
 			          z->text, z->T, TOKENS);
 	}
 	for (int32_t i = 0; i < z->T && !rc; i++)
@@ -146,7 +146,7 @@ static int open_model(struct quantize *z)
 		return rc;
 	z->m = &z->md->m;
 	if (*z->md->quantization && !z->where.gguf)
-		return quantize_fail(z, -ENOTSUP, "%s is quantized already (%s): take the model that it was made "
+		return quantize_fail(z, -ENOTSUP, "%s is already quantized (%s): use the model that it was made "
 		                     "from", z->where.path, z->md->quantization);
 	if ((rc = quantize_dir_check(&z->where, z->err, sizeof(z->err))) != 0 ||
 	    (rc = quantize_check(z)) != 0)
@@ -173,7 +173,7 @@ static int open_out(struct quantize *z)
 	if (mkdir(z->dir, 0777) < 0 && errno != EEXIST)
 		return quantize_fail(z, -errno, "%s: %s", z->dir, strerror(errno));
 	if (access(path, F_OK) == 0)
-		return quantize_fail(z, -EEXIST, "%s holds a model already: give --out another directory", z->dir);
+		return quantize_fail(z, -EEXIST, "%s already holds a model: give another directory to --out", z->dir);
 	snprintf(path, sizeof(path), "%s/model.safetensors", z->dir);
 	z->out = tensors_out_create(path);
 	return z->out ? quantize_plan(z) : quantize_no_memory(z);
@@ -231,7 +231,7 @@ static void report(const struct quantize *z)
 		after = (double)st.st_size / 1048576;
 	printf("%s: %.1f MiB of %.60s became %.1f MiB of AWQ, 4 bits, ", z->dir, before, z->md->stored, after);
 	printf(z->group ? "groups of %d\n" : "a group a row\n", z->group);
-	printf("error of a matrix, as a part of it (root mean square):\n");
+	printf("relative error of a matrix (root mean square):\n");
 	for (int i = 0; i < N_MATRICES; i++)
 		printf("  %-9s  %5.2f %%, at most %5.2f %% in layer %d\n", quantize_matrix(i), 100 * z->error[i],
 		       100 * z->worst[i], z->worst_at[i]);
@@ -307,10 +307,10 @@ static int parse_options(struct quantize *z, int argc, char **argv)
 		else if ((v = value("--loss", argc, argv, &i)) != NULL)
 			z->text = v;
 		else if (argv[i][0] == '-')
-			return quantize_fail(z, -EINVAL, "%s is unknown or lacks its value; see slipring quantize "
-			                     "--help", argv[i]);
+			return quantize_fail(z, -EINVAL, "unknown flag %s, or its value is missing; see slipring "
+			                     "quantize --help", argv[i]);
 		else if (z->model)
-			return quantize_fail(z, -EINVAL, "%s: there is a MODEL already, %s", argv[i], z->model);
+			return quantize_fail(z, -EINVAL, "%s: a MODEL was already given, %s", argv[i], z->model);
 		else
 			z->model = argv[i];
 	}
@@ -318,7 +318,7 @@ static int parse_options(struct quantize *z, int argc, char **argv)
 		return quantize_fail(z, -EINVAL, "%s; see slipring quantize --help", z->model ? "--out DIR is "
 		                     "missing" : "MODEL is missing");
 	if (strcmp(format, "awq") != 0)
-		return quantize_fail(z, -EINVAL, "--format is %s; awq is what there is", format);
+		return quantize_fail(z, -EINVAL, "--format is %s; only awq is supported", format);
 	z->group = (int32_t)strtol(size, &end, 10);
 	if (*end || (z->group != -1 && (z->group < 32 || z->group % 32 || z->group > 65536)))
 		return quantize_fail(z, -EINVAL, "--group-size is %s; -1 and multiples of 32 are allowed", size);

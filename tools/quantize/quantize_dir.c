@@ -28,7 +28,7 @@ static int put_json(const struct out_dir *o, const char *name, json_t *j)
 
 	snprintf(path, sizeof(path), "%s/%s", o->dir, name);
 	if (!j)
-		rc = fail(o, -ENOMEM, "%s: no memory, or a text that is no UTF-8", path);
+		rc = fail(o, -ENOMEM, "%s: no memory, or a text that is not UTF-8", path);
 	else if (json_dump_file(j, path, JSON_INDENT(2) | JSON_REAL_PRECISION(16)) != 0)
 		rc = fail(o, -EIO, "%s: %s", path, strerror(errno));
 	json_decref(j);
@@ -283,7 +283,7 @@ static int put_tokenizer(const struct out_dir *o, const struct gguf *g)
 	int rc = read_pre(o, g, &pre, &re);
 
 	if (!rc && (!merges || !put_tokens(g, vocab, added)))
-		rc = fail(o, -EINVAL, "a token or a merge of the vocabulary is no UTF-8");
+		rc = fail(o, -EINVAL, "a token or a merge of the vocabulary is not UTF-8");
 	if (rc) {
 		json_decref(vocab);
 		json_decref(added);
@@ -346,8 +346,8 @@ int quantize_dir_check(const struct located *from, char *err, size_t errlen)
 	gguf_str(f.g, "tokenizer.ggml.model", &kind);
 	if (kind.n != 4 || memcmp(kind.s, "gpt2", 4) != 0 || !is_strings(f.g, "tokenizer.ggml.tokens") ||
 	    !is_strings(f.g, "tokenizer.ggml.merges"))
-		rc = fail(&o, -ENOTSUP, "%s: its tokenizer is '%.*s'; of a GGUF file only gpt2 (byte-level BPE with "
-		          "merges) can be written as tokenizer.json", from->path,
+		rc = fail(&o, -ENOTSUP, "%s: its tokenizer is '%.*s'; only gpt2 (byte-level BPE with merges) can be "
+		          "written as tokenizer.json", from->path,
 		          (int)(kind.n < 40 ? kind.n : 40), kind.s);
 	gguf_close(&f);
 	return rc;

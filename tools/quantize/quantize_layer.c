@@ -135,8 +135,8 @@ int quantize_check(struct quantize *z)
 
 	if (m->embed_scale != 1 || m->logit_cap != 0 || m->layer[0].post1.type ||
 	    m->kind[0].rope.dims != m->kind[0].head_dim)
-		return quantize_fail(z, -ENOTSUP, "%s: quantize computes what Llama, Qwen2 and Qwen3 do, not what "
-		                     "%s adds to it", z->where.path, m->arch);
+		return quantize_fail(z, -ENOTSUP, "%s: quantize supports Llama, Qwen2 and Qwen3, but not what %s "
+		                     "adds", z->where.path, m->arch);
 	rc = rc ? rc : check_tensor(z, &m->norm);
 	rc = rc ? rc : check_tensor(z, &m->head);
 	for (int32_t l = 0; l < m->n_layers && !rc; l++) {

@@ -33,8 +33,8 @@ static int open_daemon(struct tune *t, char *err, size_t errlen)
 		return refuse(-EAGAIN, err, errlen, "%s is %s: tune it when it is ready", t->in.name,
 		              instance_alive(&t->in) ? t->in.page->state : "gone");
 	if (t->in.page->running || t->in.page->waiting)
-		return refuse(-EBUSY, err, errlen, "%s is at work for others (%llu running, %llu waiting): what was "
-		              "measured now would be theirs too, and they would suffer; tune it when it is quiet",
+		return refuse(-EBUSY, err, errlen, "%s is serving others (%llu requests running, %llu waiting): they "
+		              "would disturb the measurement and suffer from it; tune it when it is idle",
 		              t->in.name, (unsigned long long)t->in.page->running,
 		              (unsigned long long)t->in.page->waiting);
 	return 0;
@@ -89,7 +89,8 @@ static int open_traffic(struct tune *t, char *err, size_t errlen)
 	}
 	if (t->longest > t->in.page->max_model_len)
 		return refuse(-EMSGSIZE, err, errlen, "the longest request of this traffic needs %u tokens, and "
-		              "max-model-len is %llu: start the daemon with more, or leave it out", t->longest,
+		              "max-model-len is %llu: start the daemon with a larger one, or without the flag",
+		              t->longest,
 		              (unsigned long long)t->in.page->max_model_len);
 	h = hash_add(h, t->arrival, t->load.n * sizeof(*t->arrival));
 	for (int i = 0; i < t->o.n_server; i++)
@@ -146,7 +147,7 @@ static int prove(struct tune *t, int said, char *err, size_t errlen)
 	       ": the same verdict" : "");
 	if (said == verdict)
 		return 0;
-	return refuse(-EDOM, err, errlen, "the proof did not come out the same again");
+	return refuse(-EDOM, err, errlen, "the proof had another outcome this time");
 }
 
 static void say_so_far(const struct tune *t)
@@ -157,8 +158,8 @@ static void say_so_far(const struct tune *t)
 	for (int i = 0; i < t->n_trials; i++)
 		n += t->trial[i].n > 0 || t->trial[i].cut;
 	tune_tell(t, &t->trial[t->best], what, sizeof(what));
-	printf("\nInterrupted: %d settings measured, best so far, not proved: %s.  The same command goes on from "
-	       "here.\n", n, what);
+	printf("\nInterrupted: %d settings measured; best so far, not proved: %s.  The same command continues "
+	       "from here.\n", n, what);
 }
 
 /* Turn the knobs to the best settings and leave them so. */
@@ -193,7 +194,7 @@ static int tune_work(struct tune *t, int said, char *err, size_t errlen)
 	if (!rc)
 		rc = t->o.prove ? prove(t, said, err, errlen) : tune_walk(t, err, errlen);
 	if (t->disturbed)
-		printf("NOTE: others used the server meanwhile; what was measured is theirs, too.\n");
+		printf("NOTE: other clients used the server meanwhile, so the measurements include them.\n");
 	if (rc == -EINTR && t->n_trials && !t->o.prove)
 		say_so_far(t);
 	return rc;
@@ -205,10 +206,10 @@ static int clean_up(struct tune *t, int rc, char *err, size_t errlen)
 	bool better = !rc && !t->o.prove && !t->o.dry_run && t->best != t->base;
 
 	if (t->kept && keeper_stop(&t->keeper) && !rc) {
-		snprintf(err, errlen, "knobs are not as they were");
+		snprintf(err, errlen, "some knobs were not put back");
 		rc = -EIO;
 	} else if (t->kept) {
-		printf("%s", t->n_sent ? "The knobs are as they were.\n" : "");
+		printf("%s", t->n_sent ? "The knobs were put back.\n" : "");
 	}
 	if (better && t->o.apply && !t->o.server && !rc)
 		rc = apply(t, err, errlen);

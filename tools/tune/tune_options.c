@@ -52,7 +52,7 @@ static int refuse_value(char *err, size_t errlen, const char *flag, const char *
 static int pass(struct tune_options *o, const char *word, char *err, size_t errlen)
 {
 	if (o->n_bench == TUNE_WORDS)
-		return refuse(-EINVAL, err, errlen, "more than %d words describe the traffic", TUNE_WORDS);
+		return refuse(-EINVAL, err, errlen, "the traffic has more than %d words", TUNE_WORDS);
 	o->bench[o->n_bench++] = (char *)(uintptr_t)word;
 	return 0;
 }
@@ -83,7 +83,7 @@ static int valued(struct tune_options *o, const char *name, const char *value, c
 	} else if (!strcmp(name, "budget")) {
 		o->budget = seconds(value);
 		if (isnan(o->budget))
-			return refuse_value(err, errlen, name, value, "not a time; 90s, 30m and 2h are");
+			return refuse_value(err, errlen, name, value, "not a time such as 90s, 30m or 2h");
 	} else if (!strcmp(name, "threshold")) {
 		o->threshold = strtod(value, &end) / 100;
 		if (end == value || *end || !(o->threshold >= 0.001 && o->threshold <= 0.5))
@@ -200,7 +200,7 @@ int tune_options(struct tune_options *o, int argc, char **argv, char *err, size_
 		o->server = argv + end + 1;
 		o->n_server = argc - end - 1;
 		if (o->n_server > TUNE_WORDS - 16)
-			return refuse(-EINVAL, err, errlen, "more than %d words behind --", TUNE_WORDS - 16);
+			return refuse(-EINVAL, err, errlen, "more than %d words after --", TUNE_WORDS - 16);
 	}
 	rc = tune_word(o, end, argv, err, errlen);
 	if (rc || o->prove)

@@ -206,10 +206,10 @@ static int put_back(struct tune *t, const json_t *j, char *err, size_t errlen)
 				turn(&t->in, (enum knob)k, was.knob[k], &a, err, errlen);
 	for (int k = 0; k < N_KNOBS; k++)
 		if (t->in.page->knob[k] != was.knob[k])
-			return refuse(-EIO, err, errlen, "an earlier tune (pid %lld) was killed and left knobs turned, "
-			              "and they cannot be put back; \"slipring set\" lists them",
+			return refuse(-EIO, err, errlen, "an earlier tune (pid %lld) was killed and its knobs cannot be "
+			              "put back; \"slipring set\" lists them",
 			              json_integer_value(json_object_get(j, "pid")));
-	printf("An earlier tune (pid %lld) was killed: its knobs are put back.\n",
+	printf("An earlier tune (pid %lld) was killed; its knobs were put back.\n",
 	       json_integer_value(json_object_get(j, "pid")));
 	return 0;
 }
@@ -240,7 +240,7 @@ int tune_state_open(struct tune *t, char *err, size_t errlen)
 		} else {
 			t->spent = json_number_value(json_object_get(j, "spent_s"));
 			t->best = t->base;                     /* judge again which is best, from the known runs */
-			printf("Going on after an interruption: %d settings are measured already (--fresh forgets "
+			printf("Continuing after an interruption: %d settings were already measured (--fresh forgets "
 			       "them).\n", t->n_trials);
 		}
 	}

@@ -82,14 +82,14 @@ static void print_trial(const struct tune *t, const struct tune_trial *a, const 
 	tune_limits(b, after, sizeof(after));
 	printf("   %-58s ", what);
 	if (b->cut && !b->n) {
-		printf("given up after %.1f s: worse\n", b->seconds);
+		printf("stopped after %.1f s: worse\n", b->seconds);
 	} else {
 		print_change(&c);
 		printf("  %s; %s%s%s\n", verdict, before, strcmp(before, after) ? " -> " : "",
 		       strcmp(before, after) ? after : "");
 		if (b->same < b->compared)
 			printf("   NOTE: %zu of %zu answers differ from the baseline's: on this device they depend on "
-			       "what is computed beside them\n", b->compared - b->same, b->compared);
+			       "other requests in the batch\n", b->compared - b->same, b->compared);
 	}
 	fflush(stdout);
 }
@@ -130,7 +130,7 @@ static int contest(struct tune *t, struct tune_trial *a, struct tune_trial *b, c
 			won = 1;
 			break;
 		}
-		verdict = "inside noise: refused";
+		verdict = "within noise: refused";
 		if ((a->seconds + b->seconds) * AGAIN_MOST < t->o.budget * AGAIN_TIME)
 			again = AGAIN_MOST;
 		if (tries == again)
@@ -177,8 +177,8 @@ static int check_slo(struct tune *t, char *err, size_t errlen)
 
 		if (v <= ms)
 			continue;
-		snprintf(err, errlen, "--slo %s is impossible here: a request that is alone on the server needs "
-		         "%.1f ms, and no setting is faster", word, v);
+		snprintf(err, errlen, "--slo %s is impossible here: a request alone on the server needs %.1f ms",
+		         word, v);
 		rc = -ERANGE;
 	}
 	return rc;
@@ -205,7 +205,7 @@ static int baseline(struct tune *t, char *err, size_t errlen)
 	                                     tr->seconds * BASE_MOST < t->o.budget * AGAIN_TIME * 2))) {
 		rc = tune_send(t, tr, t->o.budget - t->spent, err, errlen);
 		if (rc == 1) {
-			snprintf(err, errlen, "--budget %.0f s is over before the traffic was sent once: allow more, or "
+			snprintf(err, errlen, "--budget %.0f s ended before the traffic was sent once: allow more, or "
 			         "send less (--num-prompts)", t->o.budget);
 			rc = -ETIME;
 		}
@@ -234,7 +234,7 @@ static void limits(const struct tune *t)
 		       figures_empty(words, sizeof(words), b->empty, 1));
 	printf("\n");
 	if (t->o.goal == GOAL_THROUGHPUT && b->why[WHY_EMPTY] > 0.9)
-		printf("   The server keeps up with this traffic, so throughput is the traffic's own: %s, or tune "
+		printf("   The server keeps up with this traffic, so the traffic sets the throughput: %s, or tune "
 		       "for latency (--goal goodput --slo).\n",
 		       isinf(t->o.traffic.rate) && t->o.traffic.self_timed <= 0 ?
 		       "send more at once (--num-prompts, --max-concurrency)" :
@@ -265,8 +265,8 @@ static void check_memory(const struct tune *t)
 	printf("   the KV cache holds %.0f tokens: %.0f sequences as long as this traffic's mean (%.0f), %.0f as "
 	       "long as its longest (%u)\n", tokens, tokens / mean, mean, tokens / t->longest, t->longest);
 	if (length_for(t) < (int64_t)p->max_model_len)
-		printf("   max-model-len is %llu; this traffic needs %lld, a quarter to spare: a bound on what one "
-		       "request may take, not a gain by itself, so it is left\n",
+		printf("   max-model-len is %llu; this traffic needs %lld with a quarter to spare: it only bounds "
+		       "one request and gains nothing by itself, so it stays\n",
 		       (unsigned long long)p->max_model_len, (long long)length_for(t));
 	fflush(stdout);
 }
@@ -484,8 +484,8 @@ static void drift(const struct bench_run *a, const struct bench_run *b)
 		until += (double)k;
 		of += (double)x->n_ids;
 	}
-	printf("   drift: %zu of %zu greedy answers the same to the end; until they part they agree, %.0f %% of "
-	       "all tokens\n", same, n, of > 0 ? until / of * 100 : 0);
+	printf("   drift: %zu of %zu greedy answers are the same to the end; %.0f %% of all tokens come before "
+	       "the first difference\n", same, n, of > 0 ? until / of * 100 : 0);
 }
 
 /* Do both models have the same vocabulary?  0, -errno. */
@@ -524,11 +524,11 @@ static int measure_sibling(struct tune *t, char *err, size_t errlen)
 		tr = tune_trial(t, &best->s);
 		rc = tr ? tune_send(t, tr, best->seconds * 2, err, errlen) : -ENOMEM;
 		if (rc == 0) {
-			print_trial(t, best, tr, "yours to decide");
+			print_trial(t, best, tr, "you decide");
 			drift(&a, &b);
-			printf("   Take it with --model %s, if answers like that will do.\n", t->o.sibling);
+			printf("   Use it with --model %s if such answers are good enough.\n", t->o.sibling);
 		} else if (rc == 1) {
-			printf("   given up after %.1f s: slower\n", best->seconds * 2);
+			printf("   stopped after %.1f s: slower\n", best->seconds * 2);
 			rc = 0;
 		}
 	}
@@ -547,7 +547,7 @@ static int quantized(struct tune *t, char *err, size_t errlen)
 {
 	step(6, "A quantized model instead");
 	if (!t->o.sibling) {
-		printf("   none named: --quantized MODEL measures one, and how far its answers differ (slipring "
+		printf("   none was given: --quantized MODEL measures one, and how far its answers differ (slipring "
 		       "quantize makes one)\n");
 		return 0;
 	}
@@ -608,7 +608,7 @@ int tune_prove(struct tune *t, int a, int b, int *verdict, char *err, size_t err
 		fflush(stdout);
 		c = tune_paired(x, y, n);
 		if (n == t->o.pairs && c.ratio >= 1 + t->o.threshold && !(c.low > 1)) {
-			printf("   It cannot be told yet: as many again.\n");
+			printf("   Not decided yet: the same number of runs again.\n");
 			most = 2 * t->o.pairs;
 		}
 	}
@@ -616,10 +616,10 @@ int tune_prove(struct tune *t, int a, int b, int *verdict, char *err, size_t err
 	           c.high < 1 && c.ratio <= 1 / (1 + t->o.threshold) ? VERDICT_WORSE : VERDICT_SAME;
 	printf("   ");
 	print_change(&c);
-	printf(": %s\n", *verdict == VERDICT_SAME ? "the same, as far as can be told" : tune_verdict[*verdict]);
+	printf(": %s\n", *verdict == VERDICT_SAME ? "the same, as far as the runs show" : tune_verdict[*verdict]);
 	print_price(x, y);
 	if (y->compared)
-		printf("   answers at temperature 0: %zu of %zu the same to the token\n", y->same, y->compared);
+		printf("   answers at temperature 0: %zu of %zu equal to the token\n", y->same, y->compared);
 	return 0;
 }
 
@@ -659,7 +659,7 @@ int tune_walk(struct tune *t, char *err, size_t errlen)
 	if (!rc)
 		rc = search(t, err, errlen);
 	if (rc == -ETIME && t->trial[t->base].n) {
-		printf("   the budget is over: what is best so far is proved\n");
+		printf("   the budget is used up: the best setting so far is proved\n");
 		rc = 0;
 	}
 	if (rc)
@@ -670,14 +670,14 @@ int tune_walk(struct tune *t, char *err, size_t errlen)
 	step(8, "Proof");
 	printf("   %d settings measured in %.0f s\n", n, t->spent + bench_now() - t->began);
 	if (t->best == t->base) {
-		printf("   Nothing is better than what it has, by %.0f %% beyond noise: nothing is changed.\n",
+		printf("   No setting is better by %.0f %% beyond noise: nothing is changed.\n",
 		       t->o.threshold * 100);
 	} else {
 		t->o.budget = INFINITY;           /* its time was reserved */
 		printf("   as it was, then %s; in turns\n", what);
 		rc = tune_prove(t, t->base, t->best, &verdict, err, errlen);
 		if (!rc && verdict != VERDICT_BETTER)
-			printf("   What looked better did not hold: nothing is changed, keep what you have.\n");
+			printf("   What looked better was not confirmed: nothing is changed.\n");
 	}
 	if (!rc)
 		rc = tune_write(t, verdict, err, errlen);
@@ -715,6 +715,6 @@ void tune_plan(const struct tune *t)
 		print_axis(&b, k);
 	printf("   6  %s\n   8  prove what is best by %d runs of each, in turns\n"
 	       "and put every knob back.  Nothing was sent, turned or written.\n", t->o.sibling ?
-	       "measure the quantized model, and how its answers differ" : "leave out quantized models: none is "
-	       "named", t->o.pairs);
+	       "measure the quantized model, and how its answers differ" : "skip quantized models: none was "
+	       "given", t->o.pairs);
 }

@@ -210,7 +210,7 @@ int tune_send(struct tune *t, struct tune_trial *tr, double limit, char *err, si
 	else if (!rc && !by_clock)
 		rc = keep_result(t, tr, &r, err, errlen);
 	if (by_clock && by_budget) {
-		snprintf(err, errlen, "the time of --budget is over");
+		snprintf(err, errlen, "the time of --budget is used up");
 		rc = -ETIME;
 	} else if (by_clock) {
 		tr->cut = true;

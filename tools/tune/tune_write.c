@@ -169,7 +169,7 @@ int tune_write(const struct tune *t, int verdict, char *err, size_t errlen)
 	if (verdict != VERDICT_BETTER)
 		return 0;
 	if (!t->o.server)
-		printf("To have it now, without a restart:\n");
+		printf("To apply it now, without a restart:\n");
 	for (int i = 0; !t->o.server && changed(t, i, key, sizeof(key), value, sizeof(value)); i++)
 		printf("  slipring set %s%s%s%s %s\n", named ? "--instance " : "", named ? t->in.name : "",
 		       named ? " " : "", key, value);
@@ -201,7 +201,7 @@ int tune_read(struct tune *t, int *verdict, char *err, size_t errlen)
 	snprintf(path, sizeof(path), "%.3000s/tune.json", t->o.prove);
 	j = json_load_file(path, 0, &e);
 	if (!j)
-		return refuse(-EINVAL, err, errlen, e.line > 0 ? "%s: line %d: %s" : "%s: no proof is there", path,
+		return refuse(-EINVAL, err, errlen, e.line > 0 ? "%s: line %d: %s" : "%s: it holds no proof", path,
 		              e.line, e.text);
 	goal = json_string_value(json_object_get(j, "goal"));
 	said = json_string_value(json_object_get(j, "verdict"));

@@ -145,47 +145,46 @@ static const struct wrong wrong[] = {
 	                                                        "--max-num-seqs needs a value" },
 	{ "--max-num-seqs 0", "max-num-seqs is 0; 1 to 65536 are allowed" },
 	{ "--max-num-seqs 65537", "1 to 65536 are allowed" }, { "--max-num-seqs -5",
-	                                                        "is no number like 4096" },
-	{ "--max-num-seqs 4x", "is no number like" }, { "--max-num-seqs 4kk", "is no number like" },
-	{ "--max-num-seqs 0x10", "is no number like" }, { "--max-num-seqs 1e3", "is no number like" },
+	                                                        "is not a number such as 4096" },
+	{ "--max-num-seqs 4x", "is not a number such as" }, { "--max-num-seqs 4kk", "is not a number such as" },
+	{ "--max-num-seqs 0x10", "is not a number such as" }, { "--max-num-seqs 1e3", "is not a number such as" },
 	{ "--max-num-seqs 1.5K", "fraction of a binary unit" }, { "--max-num-seqs 1.5",
 	                                                          "must be a whole number" },
 	{ "--max-num-seqs 99999999999999999999", "is too large" }, { "--max-model-len 0", "1 to" },
-	{ "--max-model-len Auto", "is no number" }, { "--port 70000", "port is 70000; 0 to 65535 are "
+	{ "--max-model-len Auto", "is not a number" }, { "--port 70000", "port is 70000; 0 to 65535 are "
 	                                              "allowed" },
-	{ "--port 8k", "port 8k is no whole number" }, { "--port -1", "port is -1" }, { "--port=",
-	                                                                                "port \"\" is no "
-	                                                                                "whole" },
+	{ "--port 8k", "port 8k is not a whole number" }, { "--port -1", "port is -1" },
+	{ "--port=", "port \"\" is not a whole" },
 	{ "--gpu-memory-utilization 1.01", "0.01 to 1 are allowed" }, { "--gpu-memory-utilization 0",
 	                                                                "0.01 to 1" },
-	{ "--gpu-memory-utilization nan", "is no number" }, { "--seed -1", "seed -1 is no whole number" },
+	{ "--gpu-memory-utilization nan", "is not a number" }, { "--seed -1", "seed -1 is not a whole number" },
 	{ "--dtype bf16", "one of these is allowed: auto half" }, { "--device gpu", "auto cpu cuda null" },
 	{ "--enable-prefix-caching=maybe", "true or false" }, { "--block-size 24", "8, 16, 32 and 64" },
-	{ "--tensor-parallel-size 2", "--tensor-parallel-size 2 is not supported by Slipring: one device so "
-	  "far (taken: 1)" },
+	{ "--tensor-parallel-size 2", "--tensor-parallel-size 2 is not supported by Slipring: only one device "
+	  "is supported so far (accepted: 1)" },
 	{ "-tp=4", "--tensor-parallel-size 4 is not supported" }, { "--enable-lora",
 	                                                            "--enable-lora is not supported" },
-	{ "--speculative-config {\"n\":1}", "no speculation yet" }, { "--speculative-config.n 1",
-	                                                              "no speculation yet" },
+	{ "--speculative-config {\"n\":1}", "speculative decoding is not supported yet" }, { "--speculative-config.n 1",
+	                                                              "speculative decoding is not supported yet" },
 	{ "--tool-call-parser hermes", "--tool-call-parser hermes is not supported by Slipring: tool calls" },
 	{ "--ssl-keyfile k", "go together; only --ssl-keyfile is given" }, { "--ssl-ca-certs x",
 	                                                                     "needs --ssl-certfile" },
 	{ "--max-num-seqs 64 --max-num-batched-tokens 32", "max_num_batched_tokens (32) must be greater than "
 	  "or equal to" },
-	{ "a b", "b: there is a MODEL already, a" }, { "--config /nowhere",
+	{ "a b", "b: a MODEL was already given, a" }, { "--config /nowhere",
 	                                               "--config /nowhere: No such file" },
 	{ "--config /tmp", "--config /tmp: is a directory" }, { "--config",
 	                                                        "--config needs the name of a file" },
 	{ "--api-key 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17", "api-key has more than 16 values" },
 	{ "--" EIGHTY "5678", "78 is unknown; --help all" }, { "--" EIGHTY "567890123456", ".. is unknown" },
-	{ "--model.part x", "model has no parts" }, { "--max-num-seqs 4KK", "is no number like" },
-	{ "--max-num-seqs -", "max-num-seqs - is no number like" }, { "--max-num-seqs 4.5x", "is no number like" },
+	{ "--model.part x", "model has no parts" }, { "--max-num-seqs 4KK", "is not a number such as" },
+	{ "--max-num-seqs -", "max-num-seqs - is not a number such as" }, { "--max-num-seqs 4.5x", "is not a number such as" },
 	{ "--enable-prefix-caching=enthusiastically", "is enthusiastically; true or false" },
-	{ "--gpu-memory-utilization=", "gpu-memory-utilization \"\" is no number" },
-	{ "--gpu-memory-utilization=~0.5", "is no number" }, { "--gpu-memory-utilization 0.5x", "is no number" },
-	{ "--gpu-memory-utilization inf", "is no number" }, { "--seed 1x", "seed 1x is no whole number" },
-	{ "--seed 99999999999999999999", "is no whole number" }, { "--port 99999999999999999999", "is no whole" },
-	{ "--port 80x", "port 80x is no whole number" }, { "--port x", "port x is no whole number" },
+	{ "--gpu-memory-utilization=", "gpu-memory-utilization \"\" is not a number" },
+	{ "--gpu-memory-utilization=~0.5", "is not a number" }, { "--gpu-memory-utilization 0.5x", "is not a number" },
+	{ "--gpu-memory-utilization inf", "is not a number" }, { "--seed 1x", "seed 1x is not a whole number" },
+	{ "--seed 99999999999999999999", "is not a whole number" }, { "--port 99999999999999999999", "is not a whole" },
+	{ "--port 80x", "port 80x is not a whole number" }, { "--port x", "port x is not a whole number" },
 	{ "--enable-lora=maybe", "enable-lora is maybe; true or false" },
 	{ "--cpu-offload-gb 0x", "--cpu-offload-gb 0x is not supported" },
 	{ "--ssl-certfile c", "go together; only --ssl-certfile is given" }, { "--api-key=", "a key is empty" },
@@ -259,23 +258,23 @@ static void test_yaml(void **state)
 
 static const struct { const char *text, *says; } bad_yaml[] = {
 	{ "port: 80\nprot: foo\n", ": line 2, column 1: prot is unknown; did you mean port?" },
-	{ "port: 8x\n", ": line 1, column 7: port 8x is no whole number" },
+	{ "port: 8x\n", ": line 1, column 7: port 8x is not a whole number" },
 	{ "\nport: [8\n", ": line 3, column 1: did not find expected" },
 	{ "port: [8, 9]\n", ": line 1, column 7: port takes one value" },
-	{ "port: {a: 1}\n", "port takes one value" }, { "- port\n", "no list of \"flag: value\" lines" },
-	{ "[a]: 1\n", "a key is the name of a flag" }, { "port: 1\nport: 2\n",
-	                                                 ": line 2, column 1: port is there twice" },
-	{ "port: 1\nPort: 2\n", "Port is unknown" }, { "served-model-name: [[a]]\n", "is a list of words" },
+	{ "port: {a: 1}\n", "port takes one value" }, { "- port\n", "must be a list of \"flag: value\" lines" },
+	{ "[a]: 1\n", "a key must be the name of a flag" }, { "port: 1\nport: 2\n",
+	                                                 ": line 2, column 1: port is given twice" },
+	{ "port: 1\nPort: 2\n", "Port is unknown" }, { "served-model-name: [[a]]\n", "must be a list of words" },
 	{ "tensor-parallel-size: 2\n", ": line 1, column 23: --tensor-parallel-size 2 is not supported" },
 	{ "enable-prefix-caching: perhaps\n", "true or false are allowed" },
-	{ "speculative-config:\n  n: 1\n", "no speculation yet" }, { "\tport: 1\n", "line 1, column 1" },
+	{ "speculative-config:\n  n: 1\n", "speculative decoding is not supported yet" }, { "\tport: 1\n", "line 1, column 1" },
 	{ "allowed-origins: [[a]]\n", "a list of plain words" }, { "allowed-origins: [\"a\\nb\"]\n", "plain words" },
-	{ "chat-template: {a: 1}\n", "chat-template takes one value" }, { "\"\": 1\n", "a key is the name of a flag" },
+	{ "chat-template: {a: 1}\n", "chat-template takes one value" }, { "\"\": 1\n", "a key must be the name of a flag" },
 	{ "no-enable-chunked-prefill: perhaps\n", "no-enable-chunked-prefill is perhaps; true or false" },
 	{ "api-key: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]\n", "api-key has more than 16" },
 	{ EIGHTY "1: 2\n", "67890.. is unknown" }, { "a: 1\n", "a is unknown" },
-	{ "port: \"80\\0x\"\n", ": line 1, column 7: 80 has a byte 0 in it" },
-	{ "\"port\\0x\": 80\n", ": line 1, column 1: port has a byte 0 in it" },
+	{ "port: \"80\\0x\"\n", ": line 1, column 7: 80 contains a zero byte" },
+	{ "\"port\\0x\": 80\n", ": line 1, column 1: port contains a zero byte" },
 	{ "a: *x\n", "line 1, column" }, { "allowed-origins: [\"a\\\"b\"]\n", "a list of plain words" },
 };
 
@@ -393,12 +392,12 @@ static void test_asked(void **state)
 static void test_warnings(void **state)
 {
 	static const struct { const char *line; enum config_for who; const char *says; } cases[] = {
-		{ "m --swap-space 4", FOR_DAEMON, "warning: --swap-space changes nothing: preempted requests" },
+		{ "m --swap-space 4", FOR_DAEMON, "warning: --swap-space has no effect: preempted requests" },
 		{ "m --swap-space 4", FOR_HTTP, NULL }, { "m --swap-space 4", FOR_SERVE, NULL },
-		{ "m --guided-decoding-backend x", FOR_HTTP, "warning: --guided-decoding-backend changes nothing: " },
+		{ "m --guided-decoding-backend x", FOR_HTTP, "warning: --guided-decoding-backend has no effect: " },
 		{ "m --guided-decoding-backend x", FOR_DAEMON, NULL },
-		{ "m --h11-max-header-count 9", FOR_HTTP, "warning: --h11-max-header-count changes nothing: " },
-		{ "m --enable-ssl-refresh", FOR_HTTP, "warning: --enable-ssl-refresh changes nothing: " },
+		{ "m --h11-max-header-count 9", FOR_HTTP, "warning: --h11-max-header-count has no effect: " },
+		{ "m --enable-ssl-refresh", FOR_HTTP, "warning: --enable-ssl-refresh has no effect: " },
 		{ "m --enable-ssl-refresh", FOR_DAEMON, NULL },
 	};
 
@@ -605,7 +604,7 @@ static void test_run_dir_refused(void **state)
 	assert_true(fd >= 0 && close(fd) == 0);
 	snprintf(below, sizeof(below), "%s/a", base);
 	assert_int_equal(config_make_run_dir(base, err, sizeof(err)), -ENOTDIR);
-	assert_non_null(strstr(err, "is no directory"));
+	assert_non_null(strstr(err, "is not a directory"));
 	assert_int_equal(config_make_run_dir(below, err, sizeof(err)), -ENOTDIR);
 	assert_non_null(strstr(err, "cannot be made"));
 	unlink(base);

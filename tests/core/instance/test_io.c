@@ -566,7 +566,7 @@ static void test_a_kernel_that_refuses(void **state)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 	assert_true(read(out[0], text, sizeof(text) - 1) > 0);
-	assert_non_null(strstr(text, "io_uring takes no more requests: Bad file descriptor"));
+	assert_non_null(strstr(text, "io_uring accepts no more requests: Bad file descriptor"));
 	io_watch_del(*state, &w);
 	close(out[0]);
 	close(out[1]);
