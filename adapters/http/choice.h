@@ -87,7 +87,7 @@ struct choice {
 	struct out text;               /* streaming: not written yet; else all of it */
 	size_t   ready;                /* bytes of text that may be written */
 	struct lps lps;                /* streaming: not written yet */
-	size_t   held;                 /* bytes of lps that api.scores counts */
+	size_t   held;                 /* bytes of lps that exchange_keep() was told of */
 	struct out ids;                /* int32_t[] not written yet, for return_token_ids */
 	uint32_t waiting;              /* tokens not written yet, for stream_interval */
 	uint32_t offset;               /* text_offset of the next token, in characters */

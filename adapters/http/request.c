@@ -16,10 +16,6 @@
 #include "shmring/clock.h"
 
 #define NOTE_BYTES (ASK_ID_BYTES + 64)
-#define PATIENCE_NS 1000000000u
-#define SCORES_MAX (256ll << 20)       /* most bytes of log-probabilities that all requests hold */
-
-static void account(struct request *r, int64_t by);
 
 /* ---- life ---- */
 
@@ -33,7 +29,6 @@ static void request_free(struct request *r)
 	for (i = 0; r->scored && i < r->ask.n_prompts; i++)
 		out_free(&r->scored[i].lps.bytes);
 	free(r->scored);
-	account(r, -r->held);
 	stops_free(&r->stops);
 	ask_free(&r->ask);
 	free(r->body);
@@ -83,75 +78,72 @@ void request_gone(void *owner)
 	request_release(r);
 }
 
-/* ---- log-probabilities held ---- */
+/* ---- bytes kept until the client has read them ---- */
 
-static void account(struct request *r, int64_t by)
+static void keep(struct request *r, int64_t by)
 {
-	r->held += by;
-	r->api->scores += by;
+	r->kept += by;
+	if (r->x)
+		exchange_keep(r->x, by);
 }
 
 void request_account(struct request *r, struct choice *c)
 {
-	account(r, (int64_t)c->lps.bytes.n - (int64_t)c->held);
+	keep(r, (int64_t)c->lps.bytes.n - (int64_t)c->held);
 	c->held = c->lps.bytes.n;
-}
-
-/* Is there room for n more bytes?  If not, cut answers whose clients have read nothing for a second, longest
- * first.  So a client that does not read keeps no other client from being served. */
-static bool scores_room(struct api *a, int64_t n)
-{
-	struct request *r, *worst;
-	uint64_t most, behind;
-
-	while (a->scores && a->scores + n > SCORES_MAX) {
-		worst = NULL;
-		most = PATIENCE_NS;
-		for (r = a->requests; r; r = r->next) {
-			behind = r->held && r->x && r->state > REQUEST_RUNNING ? exchange_behind(r->x) : 0;
-			if (behind > most) {
-				most = behind;
-				worst = r;
-			}
-		}
-		if (!worst)
-			return false;
-		request_hold(worst);
-		request_cut(worst);
-		request_release(worst);
-	}
-	return true;
 }
 
 static const char too_many_scores[] =
 	"The server holds too many log-probabilities of other answers. Try again later.";
 
-/* Reserve room for the log-probabilities of its prompts before they are computed.  True: there is none. */
-static bool scores_refused(struct request *r)
+/* Bytes of the prompts, as texts and ids, if the answer gives them back. */
+static int64_t prompts_kept(const struct ask *a)
 {
-	const struct request *o;
-	int64_t n = 0, mine = 0;
-	int i;
+	int64_t n = (int64_t)json_string_length(a->last_content);
 
-	if (r->ask.prompt_logprobs == ASK_NONE)
+	if (!a->echo && !a->return_token_ids && !a->return_prompt_text)
+		return 0;
+	for (const struct prompt *q = a->prompt; q < a->prompt + a->n_prompts; q++)
+		n += (int64_t)(q->n_text + q->ids.n * sizeof(*q->ids.id));
+	return n;
+}
+
+/* Bytes of its prompts' log-probabilities, before they are computed. */
+static int64_t scores_kept(const struct ask *a)
+{
+	int64_t n = 0;
+
+	if (a->prompt_logprobs == ASK_NONE)
+		return 0;
+	for (const struct prompt *q = a->prompt; q < a->prompt + a->n_prompts; q++)
+		n += (int64_t)q->ids.n * (int64_t)lps_bytes((uint32_t)a->prompt_logprobs);
+	return n;
+}
+
+/* Reserve room for what the answer gives of its prompts.  True: there is none, for all or for its tenant. */
+static bool prompts_refused(struct request *r)
+{
+	const int64_t scores = scores_kept(&r->ask), n = prompts_kept(&r->ask) + scores;
+	int64_t mine = 0, left;
+
+	if (!n)
 		return false;
-	for (i = 0; i < r->ask.n_prompts; i++)
-		n += (int64_t)r->ask.prompt[i].ids.n * (int64_t)lps_bytes((uint32_t)r->ask.prompt_logprobs);
-	for (o = r->api->requests; o; o = o->next)
-		mine += o->right.tenant == r->right.tenant ? o->held : 0;
-	if (!scores_room(r->api, n) ||
-	    (mine && tenant_over(r->right.tenant, (uint64_t)(mine + n),
-	                         (uint64_t)(SCORES_MAX - r->api->scores - n)))) {
-		request_reject(r, too_many_scores);
+	for (const struct request *o = r->api->requests; o; o = o->next)
+		mine += o->right.tenant == r->right.tenant && o->x ? o->kept : 0;
+	if (!exchange_room(r->x, n, &left) ||
+	    (mine && tenant_over(r->right.tenant, (uint64_t)(mine + n), (uint64_t)(left > 0 ? left : 0)))) {
+		request_reject(r, scores ? too_many_scores :
+		               "The server holds too many prompts that other answers give back. Try again later.");
 		return true;
 	}
-	r->scored = calloc((size_t)r->ask.n_prompts, sizeof(*r->scored));
-	if (!r->scored) {
+	if (scores)
+		r->scored = calloc((size_t)r->ask.n_prompts, sizeof(*r->scored));
+	if (scores && !r->scored) {
 		problem_memory(&r->problem);
 		request_error(r, &r->problem);
 		return true;
 	}
-	account(r, n);
+	keep(r, n);
 	return false;
 }
 
@@ -339,7 +331,7 @@ static void launch(struct request *r)
 		request_error(r, &r->problem);
 		return;
 	}
-	if (queue_refuses(r) || scores_refused(r))
+	if (queue_refuses(r) || prompts_refused(r))
 		return;
 	if (engine_room(r->api->engine, r->right.tenant) < (unsigned)(r->ask.n * r->ask.n_prompts)) {
 		error_of_submit(r, engine_model(r->api->engine) ? -EAGAIN : -ECONNREFUSED);
@@ -566,6 +558,7 @@ static void choice_ends(struct request *r, struct choice *c)
 static void token(struct request *r, struct choice *c, const struct sr_token *t)
 {
 	bool stops = t->last == SR_STOP, matched;
+	int64_t left;
 
 	if (t->kind == SR_PROMPT) {
 		if (scores_prompt(r, c))
@@ -582,7 +575,7 @@ static void token(struct request *r, struct choice *c, const struct sr_token *t)
 		c->stop_id = stop_id_of(r, t->id);
 	/* A token that stopped the answer adds no text; one that reached max_tokens does. */
 	matched = take(r, c, t, !stops || r->stops.include);
-	if (c->held && !scores_room(r->api, 0))
+	if (c->held && !exchange_room(r->x, 0, &left))
 		request_reject(r, too_many_scores);
 	if (r->state == REQUEST_OVER)
 		return;

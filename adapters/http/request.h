@@ -62,7 +62,7 @@ struct request {
 	struct choice *due, **due_end; /* choices with something to write, oldest first */
 	int n_begun;                   /* events of dialect.begin */
 	bool usage_begun;
-	int64_t held;                  /* bytes of log-probabilities that api.scores counts */
+	int64_t kept;                  /* bytes that exchange_keep() was told of */
 	struct auth_right right;       /* what its key allows */
 	uint64_t salt;
 	uint8_t trace_id[16], span_id[8];

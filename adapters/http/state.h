@@ -47,7 +47,6 @@ struct api {
 
 	struct request *requests;            /* the list of all live ones */
 	unsigned n_requests;
-	int64_t scores;                      /* bytes of log-probabilities that requests hold */
 };
 
 /* What the head of a request contains, kept until its answer has been sent: the exchange's ctx. */

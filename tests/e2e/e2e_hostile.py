@@ -245,6 +245,30 @@ def unread_answers(p):
         c.close()
 
 
+def prompts_given_back():
+    """Prompts that answers give back count until they are read.  A tenant that reads none keeps 8/9 of the bound,
+    and another is served."""
+    body = json.dumps(text(prompt=[" international" * 4000] * 280, max_tokens=0, echo=True))  # 19 MiB, with the ids
+
+    def ask(key):
+        c = http.client.HTTPConnection("127.0.0.1", p.port, timeout=100)
+        c.request("POST", TEXT, body, {"Content-Type": "application/json", "Authorization": "Bearer " + key})
+        return c, c.getresponse()
+
+    with Programs() as p:
+        p.daemon("--device", "null", "--max-model-len", 8192)
+        a = p.adapter("--disable-access-log", "--api-key", "one", "two")
+        held = [ask("one") for _ in range(14)]    # 11 of them within 8/9 of 256 MiB, 13 within all of it
+        seen = [r.status for _, r in held]
+        check(seen == [200] * 11 + [503] * 3, f"one tenant keeps 8/9 of the bound: {seen}")
+        check("prompts" in json.loads(held[-1][1].read())["error"]["message"], "and is told why")
+        c, r = ask("two")
+        check(r.status == 200 and len(r.read()) > 280 * 56000, f"another tenant is served: {r.status}")
+        print(f"11 answers with prompts that nobody reads: the adapter has {rss(a.pid)[1] >> 20} MiB")
+        for each, _ in held + [(c, r)]:
+            each.close()
+
+
 def large_requests(p):
     """Large requests that run for long: what they hold is what they need."""
     a, streams = p.procs["slipring-http"], []
@@ -286,6 +310,7 @@ def main():
         turn = re.search(r"^slipring_http_turn_max_seconds(?:{[^}]*})? (\S+)", p.ask("GET", "/metrics")[2], re.M)
         check(turn and 0 < float(turn[1]) < 5, "/metrics has the longest turn")
         print(f"the longest turn of the adapter's loop: {float(turn[1]) * 1000:.1f} ms")
+    prompts_given_back()
     done()
 
 

@@ -311,7 +311,8 @@ static void refuse_unread(struct conn *c, int status, const char *why)
 
 static void hand_over(struct conn *c, size_t body_n)
 {
-	if (body_n && !conn_room(c->s, 0, PATIENCE)) {  /* a GET, without a body, gets its small answer */
+	/* A GET, without a body, gets its small answer. */
+	if (body_n && !conn_room(c->s, UNREAD_SENT, 0, PATIENCE)) {
 		c->taken = c->head_n + body_n;
 		conn_refuse(c, 503, "The server holds too many answers that are not read; try again.");
 		return;

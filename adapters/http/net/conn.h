@@ -52,6 +52,7 @@ struct server_config {
 	bool     closed;               /* accept no client before server_open: they wait in the kernel */
 	int64_t  max_held;             /* bytes of all requests being read or served; 0 = 1 GiB; above: 503 */
 	int64_t  max_unread;           /* bytes of all answers not sent yet; 0 = 256 MiB; above: 503 */
+	int64_t  max_kept;             /* bytes that the app keeps for answers (exchange_keep); 0 = 256 MiB */
 	uint64_t head_ns, body_ns, idle_ns, send_ns, linger_ns; /* deadlines of the states; 0 = default */
 	const char *certfile, *keyfile, *cafile; int cert_reqs; /* TLS, or NULL */
 };
@@ -83,8 +84,13 @@ void  exchange_skip_body(struct exchange *x);
 /* A note to follow one request through the logs; copied, and cut if it is long. */
 void  exchange_note(struct exchange *x, const char *note);
 
-/* The time in ns for which the client has taken none of the bytes ready for it; 0: it is not behind. */
-uint64_t exchange_behind(const struct exchange *x);
+/* Count `by` more bytes (may be negative) that the app keeps for this answer.  They count until the exchange
+ * ends, whatever ends it. */
+void exchange_keep(struct exchange *x, int64_t by);
+/* May the app keep n more bytes, for any exchange?  If max_kept would be exceeded, clients that do not read
+ * what is kept for them, or read it slowly, are ended first; gone() follows.  While nothing is kept, any n
+ * has room.  *left: bytes that would still be free. */
+bool exchange_room(struct exchange *x, int64_t n, int64_t *left);
 
 /* The app no longer needs the body: free its memory. */
 void exchange_drop_body(struct exchange *x);

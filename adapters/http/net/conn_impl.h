@@ -35,6 +35,13 @@ enum place {
 	N_PLACES
 };
 
+/* Bytes that wait for a client to read, and are bounded for all connections together. */
+enum unread {
+	UNREAD_SENT,                      /* in `out`, `plain` and `given` */
+	UNREAD_KEPT,                      /* kept by the app, see exchange_keep() */
+	N_UNREAD
+};
+
 struct conn_link { struct conn_link *prev, *next; };
 struct conn_buf { char *p; size_t n, cap; };
 
@@ -51,6 +58,7 @@ struct exchange {
 	bool begun;                       /* a streamed answer is under way */
 	void (*more)(void *owner);        /* makes the answer's next slice; NULL = not pulled */
 	void *owner;
+	uint64_t pulled;                  /* since when it is pulled */
 };
 
 struct conn {
@@ -85,6 +93,7 @@ struct conn {
 	struct conn_buf plain;            /* with TLS: an answer before encryption */
 	struct conn_buf given;            /* an answer's body, sent in slices; copied to out up to given_at */
 	size_t given_at;
+	int64_t unread[N_UNREAD];
 	char peer[PEER_TEXT];             /* "127.0.0.1:40000", for the access log */
 	struct exchange x;
 };
@@ -103,8 +112,8 @@ struct server {
 	int n_fresh;                      /* conn[n_fresh..] were never used */
 	int n_open, n_quiet;              /* n_quiet: IDLE or HANDSHAKE */
 	int64_t held;                     /* bytes of all connections' `in` */
-	int64_t unread;                   /* bytes of all their `out`, `plain` and `given` */
-	uint64_t room_at;                 /* no client is behind: do not look again before this time */
+	int64_t unread[N_UNREAD], max_unread[N_UNREAD]; /* of all connections */
+	uint64_t room_at[N_UNREAD];       /* no client is behind: do not look again before this time */
 	struct conn_link todo;
 	struct conn_link place[N_PLACES]; /* oldest first */
 	int n_stranger;                   /* open and not trusted */
@@ -193,8 +202,9 @@ void place_leave(struct conn *c);
 bool conn_put(struct conn *c, const void *data, size_t n);  /* nothing is sent before commit */
 int  conn_commit(struct conn *c);      /* encrypt and flush.  0; -errno: the connection is broken */
 int  conn_flush(struct conn *c);       /* send what the socket accepts */
-void conn_forget(struct conn *c);      /* drop what is unsent, and free its memory */
-bool conn_room(struct server *s, size_t n, uint64_t patience); /* is there room for n more unread bytes? */
+void conn_forget(struct conn *c);      /* nothing waits for the client any more: free what is unsent */
+/* Is there room for n more unread bytes? */
+bool conn_room(struct server *s, enum unread kind, int64_t n, uint64_t patience);
 void conn_reply(struct conn *c, int status, const char *content_type, const char *extra,
                 const void *body, size_t n);
 void conn_refuse(struct conn *c, int status, const char *why); /* a refusal of our own, in the API's shape */

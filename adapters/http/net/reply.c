@@ -14,6 +14,12 @@
 #include "conn_impl.h"
 #include "core/instance/log.h"
 
+static void count(struct conn *c, enum unread kind, int64_t by)
+{
+	c->unread[kind] += by;
+	c->s->unread[kind] += by;
+}
+
 static bool buf_reserve(struct conn *c, struct conn_buf *b, size_t more)
 {
 	size_t cap = b->cap ? b->cap : 512;
@@ -26,7 +32,7 @@ static bool buf_reserve(struct conn *c, struct conn_buf *b, size_t more)
 	p = realloc(b->p, cap);
 	if (!p)
 		return false;
-	c->s->unread += (int64_t)(cap - b->cap);
+	count(c, UNREAD_SENT, (int64_t)(cap - b->cap));
 	b->p = p;
 	b->cap = cap;
 	return true;
@@ -34,7 +40,7 @@ static bool buf_reserve(struct conn *c, struct conn_buf *b, size_t more)
 
 static void buf_free(struct conn *c, struct conn_buf *b)
 {
-	c->s->unread -= (int64_t)b->cap;
+	count(c, UNREAD_SENT, -(int64_t)b->cap);
 	free(b->p);
 	*b = (struct conn_buf){ 0 };
 }
@@ -45,6 +51,7 @@ void conn_forget(struct conn *c)
 	buf_free(c, &c->plain);
 	buf_free(c, &c->given);
 	c->out_at = c->out_end = c->given_at = 0;
+	count(c, UNREAD_KEPT, -c->unread[UNREAD_KEPT]);
 }
 
 static uint64_t behind(const struct conn *c, uint64_t now)
@@ -54,29 +61,42 @@ static uint64_t behind(const struct conn *c, uint64_t now)
 	return c->send_by && now > since ? now - since : 0;
 }
 
-uint64_t exchange_behind(const struct exchange *x) { return behind(x->conn, io_now()); }
+/* End it with a reset, so that no client mistakes the part that it has for the whole answer. */
+static void reset(struct conn *c)
+{
+	const struct linger none = { .l_onoff = 1 };
+
+	setsockopt(c->watch.fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+	conn_doom(c);
+}
+
+/* How long has the client been reading?  What the app keeps waits for the client only while it is pulled. */
+static uint64_t reading(const struct conn *c, enum unread kind, uint64_t now)
+{
+	if (kind == UNREAD_SENT)
+		return now - c->entered;
+	return c->x.more ? now - c->x.pulled : 0;
+}
 
 /* The connection that keeps others from being served: the one that has been behind longest, for longer than
  * `patience`.  Else, of those whose answers take longer than that, the one with the most unread bytes: it may
  * read, but slowly.  NULL: there is none. */
-static struct conn *worst_reader(struct server *s, uint64_t now, uint64_t patience)
+static struct conn *worst_reader(struct server *s, enum unread kind, uint64_t now, uint64_t patience)
 {
 	struct conn *longest = NULL, *largest = NULL;
 	uint64_t most = patience;
-	size_t size = CONN_SLICE;
+	int64_t size = CONN_SLICE;
 
 	for (struct conn *c = s->conn; c < s->conn + s->n_fresh; c++) {
-		size_t unread = c->out.cap + c->plain.cap + c->given.cap;
-
-		if (!c->open || c->doomed)
+		if (!c->open || c->doomed || !c->unread[kind])
 			continue;
 		if (behind(c, now) > most) {
 			longest = c;
 			most = behind(c, now);
 		}
-		if (patience && unread > size && c->entered + patience < now) {
+		if (patience && c->unread[kind] > size && reading(c, kind, now) > patience) {
 			largest = c;
-			size = unread;
+			size = c->unread[kind];
 		}
 	}
 	return longest ? longest : largest;
@@ -84,20 +104,35 @@ static struct conn *worst_reader(struct server *s, uint64_t now, uint64_t patien
 
 /* Is there room for n bytes?  If not, end connections that keep others from being served.  patience 0: only
  * those that are behind now. */
-bool conn_room(struct server *s, size_t n, uint64_t patience)
+bool conn_room(struct server *s, enum unread kind, int64_t n, uint64_t patience)
 {
-	while (s->unread + (int64_t)n > s->cfg.max_unread) {
+	while (s->unread[kind] + n > s->max_unread[kind]) {
 		uint64_t now = io_now();
-		struct conn *worst = now >= s->room_at ? worst_reader(s, now, patience) : NULL;
+		struct conn *worst = now >= s->room_at[kind] ? worst_reader(s, kind, now, patience) : NULL;
 
 		if (!worst) {
-			s->room_at = now >= s->room_at ? now + ROOM_NS : s->room_at;
+			s->room_at[kind] = now >= s->room_at[kind] ? now + ROOM_NS : s->room_at[kind];
 			return false;
 		}
 		conn_forget(worst);
-		conn_doom(worst);
+		reset(worst);
 	}
 	return true;
+}
+
+void exchange_keep(struct exchange *x, int64_t by)
+{
+	if (!x->conn->doomed)
+		count(x->conn, UNREAD_KEPT, by);
+}
+
+bool exchange_room(struct exchange *x, int64_t n, int64_t *left)
+{
+	struct server *s = x->conn->s;
+	bool room = !s->unread[UNREAD_KEPT] || conn_room(s, UNREAD_KEPT, n, PATIENCE);
+
+	*left = s->max_unread[UNREAD_KEPT] - s->unread[UNREAD_KEPT] - n;
+	return room || !s->unread[UNREAD_KEPT];
 }
 
 /* Move the bytes that TLS made to `out`. */
@@ -201,6 +236,7 @@ static bool put_head(struct conn *c, int status, const char *content_type, int64
 /* The answer is complete; the app gives up the exchange. */
 static void answered(struct conn *c)
 {
+	count(c, UNREAD_KEPT, -c->unread[UNREAD_KEPT]);
 	c->x.live = false;
 	c->x.more = NULL;
 	if (c->doomed || conn_commit(c) < 0)
@@ -278,7 +314,7 @@ void exchange_give(struct exchange *x, int status, const char *content_type, con
 		free(body);
 		return;
 	}
-	if (!conn_room(c->s, n, PATIENCE)) {
+	if (!conn_room(c->s, UNREAD_SENT, (int64_t)n, PATIENCE)) {
 		free(body);
 		conn_refuse(c, 503, "The server holds too many answers that are not read; try again.");
 		conn_settle(c);
@@ -289,7 +325,7 @@ void exchange_give(struct exchange *x, int status, const char *content_type, con
 	x->live = false;
 	c->given = (struct conn_buf){ body, n, n };
 	c->given_at = 0;
-	c->s->unread += (int64_t)n;
+	count(c, UNREAD_SENT, (int64_t)n);
 	if (!put_head(c, status, content_type, (int64_t)n, extra)) {
 		conn_doom(c);
 	} else if (!wants_body(c)) {
@@ -344,7 +380,7 @@ void exchange_event(struct exchange *x, const void *data, size_t n)
 	assert(x->live && x->begun);
 	if (c->doomed || !n || !wants_body(c))
 		return;
-	if (conn_unsent(c) > CONN_BEHIND || (conn_unsent(c) && !conn_room(c->s, 0, 0)))
+	if (conn_unsent(c) > CONN_BEHIND || (conn_unsent(c) && !conn_room(c->s, UNREAD_SENT, 0, 0)))
 		conn_doom(c);
 	if (c->doomed)
 		return;
@@ -377,6 +413,8 @@ void exchange_pull(struct exchange *x, void (*more)(void *owner), void *owner, b
 	struct conn *c = x->conn;
 
 	assert(x->live && x->begun);
+	if (!x->more)
+		x->pulled = io_now();
 	x->more = more;
 	x->owner = owner;
 	if (computed && c->state == BUSY)
@@ -386,15 +424,11 @@ void exchange_pull(struct exchange *x, void (*more)(void *owner), void *owner, b
 
 void exchange_cut(struct exchange *x)
 {
-	const struct linger none = { .l_onoff = 1 };
-	struct conn *c = x->conn;
-
 	assert(x->live && x->begun);
-	setsockopt(c->watch.fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 	x->live = false;
 	x->more = NULL;
 	x->status = 500;
-	conn_doom(c);
+	reset(x->conn);
 }
 
 void exchange_drop_body(struct exchange *x)

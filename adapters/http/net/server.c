@@ -124,6 +124,7 @@ static void defaults(struct server_config *c)
 	if (c->max_held < 2 * (c->max_body + HTTP_HEAD))
 		c->max_held = 2 * (c->max_body + HTTP_HEAD);  /* room for the largest body while its buffer doubles */
 	c->max_unread = c->max_unread > 0 ? c->max_unread : 256 << 20;
+	c->max_kept = c->max_kept > 0 ? c->max_kept : 256 << 20;
 	c->head_ns = c->head_ns ? c->head_ns : 10 * SECOND;
 	c->body_ns = c->body_ns ? c->body_ns : 60 * SECOND;
 	c->idle_ns = c->idle_ns ? c->idle_ns : 65 * SECOND;
@@ -152,6 +153,8 @@ int server_create(struct server **out, struct io *io, int listen_fd,
 	s->app = app;
 	s->cfg = *cfg;
 	defaults(&s->cfg);
+	s->max_unread[UNREAD_SENT] = s->cfg.max_unread;
+	s->max_unread[UNREAD_KEPT] = s->cfg.max_kept;
 	link_init(&s->todo);
 	s->todo_timer = (struct io_timer){ .fn = conn_todo, .ctx = s };
 	s->accept_timer = (struct io_timer){ .fn = on_accept_again, .ctx = s };

@@ -428,6 +428,82 @@ static void test_slow_readers_make_room(void **state)
 	rig_close();
 }
 
+/* What the app keeps for answers is bounded likewise.  It waits for a client only while it is pulled. */
+static void test_kept_makes_room(void **state)
+{
+	const struct server_config cfg = { .max_kept = 10u << 20 };
+	struct making owner[3] = { 0 };
+	int64_t left;
+	int fd[3];
+
+	(void)state;
+	rig_open(&cfg);
+	for (int i = 0; i < 3; i++) {
+		fd[i] = client();
+		SAY(fd[i], STREAM);
+		UNTIL(app.n_held == i + 1);
+		owner[i].x = app.held[i];
+	}
+	assert_true(exchange_room(app.held[0], 99u << 20, &left));  /* nothing is kept: whatever it is, it has room */
+	assert_true(left < 0);
+	exchange_keep(app.held[0], 3u << 20);
+	exchange_keep(app.held[1], 2u << 20);
+	exchange_keep(app.held[2], 4u << 20);
+	assert_true(exchange_room(app.held[0], 1u << 20, &left));
+	assert_int_equal(left, 0);
+	exchange_pull(app.held[0], make, &owner[0], true);
+	exchange_pull(app.held[1], make, &owner[1], true);
+	turns(20);
+	assert_false(exchange_room(app.held[2], 2u << 20, &left));  /* they may yet read */
+	for (uint64_t until = io_now() + 1100 * MS; io_now() < until;)
+		turn();
+	assert_true(exchange_room(app.held[2], 2u << 20, &left));   /* the first is behind longest */
+	assert_int_equal(left, 2u << 20);
+	UNTIL(app.n_gone == 1);
+	assert_true(exchange_room(app.held[2], 5u << 20, &left));   /* then the second; none counts twice */
+	assert_int_equal(left, 1u << 20);
+	UNTIL(app.n_gone == 2);
+	assert_false(exchange_room(app.held[2], 7u << 20, &left));  /* the third is being computed */
+	exchange_end(app.held[2]);                                  /* an answer's end gives it back */
+	for (int i = 0; i < 3; i++)
+		close(fd[i]);
+	fd[0] = client();
+	SAY(fd[0], STREAM);
+	UNTIL(app.n_held == 4);
+	assert_true(exchange_room(app.held[3], 10u << 20, &left));
+	assert_int_equal(left, 0);
+	close(fd[0]);
+	rig_close();
+}
+
+/* A client that reads what is kept for it slowly is never behind, and makes room all the same. */
+static void test_slow_reader_of_kept(void **state)
+{
+	const struct server_config cfg = { .max_kept = 10u << 20 };
+	static char some[64 << 10];
+	int64_t left;
+	int fd, e = 0;
+
+	(void)state;
+	rig_open(&cfg);
+	fd = ask(STREAM, true, 0);
+	exchange_keep(app.held[0], 8u << 20);
+	turns(20);
+	for (int k = 0; k < 24; k++) {
+		if (k == 12)
+			assert_false(exchange_room(app.held[0], 4u << 20, &left));
+		assert_true(recv(fd, some, sizeof(some), 0) > 0);
+		for (uint64_t until = io_now() + 50 * MS; io_now() < until;)
+			turn();
+	}
+	assert_true(exchange_room(app.held[0], 4u << 20, &left));
+	UNTIL(app.n_gone == 1);
+	UNTIL(e || (recv(fd, some, sizeof(some), MSG_DONTWAIT) < 0 && errno != EAGAIN && (e = errno)));
+	assert_int_equal(e, ECONNRESET);   /* no client mistakes the part for the whole */
+	close(fd);
+	rig_close();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -435,6 +511,7 @@ int main(void)
 		cmocka_unit_test(test_pull_gone), cmocka_unit_test(test_pull_half_close), cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_give), cmocka_unit_test(test_unread),
 		cmocka_unit_test(test_unread_makes_room), cmocka_unit_test(test_slow_readers_make_room),
+		cmocka_unit_test(test_kept_makes_room), cmocka_unit_test(test_slow_reader_of_kept),
 	};
 
 	return rig_run(tests, sizeof(tests) / sizeof(*tests));
