@@ -132,7 +132,8 @@ static int chat_template(struct api *a, char *err, size_t errlen)
 	int r = 0;
 
 	if (given && !f && !strchr(given, '{')) {
-		snprintf(err, errlen, "--chat-template %s: cannot be read (%s), and is no template", given,
+		snprintf(err, errlen, "--chat-template %s: there is no such file to read (%s), and it is no "
+		                      "template: a template has a {", given,
 		         strerror(errno));
 		return -ENOENT;
 	}
@@ -212,7 +213,7 @@ static int start(struct api *a, int index, char *err, size_t errlen)
 	if (!r)
 		r = config_find_run_dir(a->cfg->instance, a->run_dir, sizeof(a->run_dir));
 	if (r < 0) {
-		snprintf(err, errlen, "The daemon cannot be looked for: --instance %s: %s.", a->cfg->instance,
+		snprintf(err, errlen, "The daemon of --instance %s cannot be found: %s.", a->cfg->instance,
 		         config_run_dir_why(r));
 		return r;
 	}

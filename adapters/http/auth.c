@@ -120,7 +120,7 @@ static int read_words(char **save, const char **name, int32_t *min_priority, con
 			long long n = strtoll(w + sizeof(option) - 1, &end, 10);
 
 			if (given || end == w + sizeof(option) - 1 || *end || n > 0 || n < INT32_MIN) {
-				*why = "min-priority is given once, as a whole number from -2147483648 to 0";
+				*why = "min-priority must stand once, with a whole number from -2147483648 to 0";
 				return -EINVAL;
 			}
 			*min_priority = (int32_t)n;
@@ -144,13 +144,13 @@ static int read_file(const char *path, struct key **list, size_t *n, char *err, 
 
 	if (!f) {
 		r = -errno;
-		snprintf(err, errlen, "--api-key-file %s: cannot be read: %s", path, strerror(-r));
+		snprintf(err, errlen, "--api-key-file %s cannot be read: %s", path, strerror(-r));
 		return r;
 	}
 	while (!r && fgets(line, sizeof(line), f)) {
 		number++;
 		if (!strchr(line, '\n') && !feof(f)) {
-			snprintf(err, errlen, "--api-key-file %s, line %d: longer than %d bytes", path,
+			snprintf(err, errlen, "--api-key-file %s, line %d: it is longer than %d bytes", path,
 			         number, LINE_MAX_ - 2);
 			r = -EINVAL;
 			break;
@@ -165,13 +165,13 @@ static int read_file(const char *path, struct key **list, size_t *n, char *err, 
 		}
 		r = add(list, n, key, name, min_priority);
 		if (r == -E2BIG)
-			snprintf(err, errlen, "--api-key-file %s: more than %d keys", path, KEYS_MAX);
+			snprintf(err, errlen, "--api-key-file %s has more than %d keys", path, KEYS_MAX);
 		else if (r < 0)
-			snprintf(err, errlen, "--api-key-file %s: no memory for its keys", path);
+			snprintf(err, errlen, "--api-key-file %s: there is no memory for its keys", path);
 	}
 	if (!r && ferror(f)) {
 		r = -EIO;
-		snprintf(err, errlen, "--api-key-file %s: error while reading", path);
+		snprintf(err, errlen, "--api-key-file %s cannot be read to its end", path);
 	}
 	OPENSSL_cleanse(line, sizeof(line));
 	fclose(f);
@@ -214,14 +214,14 @@ int auth_reload(struct auth *a, char *err, size_t errlen)
 		return 0;
 	list = malloc((n + 1) * sizeof(*list));
 	if (!list) {
-		snprintf(err, errlen, "--api-key-file %s: no memory for its keys", a->cfg->api_key_file);
+		snprintf(err, errlen, "--api-key-file %s: there is no memory for its keys", a->cfg->api_key_file);
 		return -ENOMEM;
 	}
 	if (n)
 		memcpy(list, a->key, n * sizeof(*list));
 	r = read_file(a->cfg->api_key_file, &list, &n, err, errlen);
 	if (!r && !n) {
-		snprintf(err, errlen, "--api-key-file %s: holds no key", a->cfg->api_key_file);
+		snprintf(err, errlen, "--api-key-file %s has no key", a->cfg->api_key_file);
 		r = -EINVAL;
 	}
 	if (r < 0) {

@@ -215,8 +215,8 @@ static void retry_later(struct engine *e)
 static void warn_unheard(const struct engine *e)
 {
 	if (e->c.tenants && !(e->model.flags & SR_TENANTS_HEARD))
-		log_warn("the daemon does not hear which API key a request has, so all keys together get one turn: "
-		         "start it with --gateway-user and the name of our user (uid %u)", (unsigned)geteuid());
+		log_warn("the daemon takes no tenants from this adapter, so all API keys share one turn: start it "
+		         "with --gateway-user and the name of this user (uid %u)", (unsigned)geteuid());
 }
 
 static void connect_done(struct work *w)

@@ -162,7 +162,7 @@ static void look_after(struct parent *p, const sigset_t *mask)
 			start_child(p, i, mask);
 		quiet = io_now() - atomic_load(&p->beat[i].alive_ns);  /* of a child that was just started: 0 */
 		if (p->pid[i] && (int64_t)quiet > (int64_t)HUNG_NS) {
-			log_error("adapter process %d (pid %d) hangs; it is killed", i, (int)p->pid[i]);
+			log_error("adapter process %d (pid %d) does not respond; it is killed", i, (int)p->pid[i]);
 			kill(p->pid[i], SIGKILL);
 		}
 		ready += atomic_load(&p->beat[i].ready) == 1;
@@ -240,7 +240,7 @@ static int start(struct parent *p, int argc, char **argv, char *err, size_t errl
 	               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (p->shared && p->beat != MAP_FAILED)
 		return 0;
-	snprintf(err, errlen, "No shared memory for the counters of the adapter processes.");
+	snprintf(err, errlen, "There is no shared memory for the counters of the adapter processes.");
 	return -ENOMEM;
 }
 

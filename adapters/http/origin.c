@@ -31,8 +31,8 @@ int hosts_create(struct hosts **out, const struct config *c, bool keyed, char *e
 		if (!strcmp(name, "*")) {
 			any = true;
 		} else if (!*name || strpbrk(name, "*:/,[] ") || name[strlen(name) - 1] == '.') {
-			snprintf(err, errlen, "--allowed-hosts %.200s: a name as in chat.example.org is expected, "
-			         "without a scheme or a port, or *; several have spaces between them", name);
+			snprintf(err, errlen, "--allowed-hosts %.200s: it must be a name such as chat.example.org, "
+			         "without scheme and port, or *; spaces separate several names", name);
 			return -EINVAL;
 		}
 	}
@@ -171,7 +171,7 @@ static int words(const char *flag, const char *text, const char *otherwise, json
 	return 0;
 bad:
 	json_decref(v);
-	snprintf(err, errlen, "%s %s: a JSON list of strings is expected, as [\"*\"]", flag, text);
+	snprintf(err, errlen, "%s %s: it must be a JSON list of strings such as [\"*\"]", flag, text);
 	return -EINVAL;
 }
 
@@ -260,13 +260,14 @@ static void tell(struct cors *c, const struct http_request *r, struct http_str o
 		return;
 	c->told[c->n_told++] = h;
 	if (plain(origin))
-		log_warn("a web page of %.*s asked, and its browser will not let it read the answer; "
-		         "--allowed-origins '[\"%.*s\"]' would", (int)origin.n, origin.s, (int)origin.n, origin.s);
+		log_warn("a web page of %.*s sent a request, but its browser will not let it read the answer; "
+		         "--allowed-origins '[\"%.*s\"]' allows it", (int)origin.n, origin.s,
+		         (int)origin.n, origin.s);
 	else
 		log_warn("a request has an Origin that is not printable or longer than %d bytes; it is not in "
 		         "--allowed-origins", ORIGIN_BYTES);
 	if (c->n_told == TOLD)
-		log_warn("that was the last of %d origins outside --allowed-origins that are logged", TOLD);
+		log_warn("no more than %d origins outside --allowed-origins are logged; this was the last", TOLD);
 }
 
 void cors_headers(struct cors *c, const struct http_request *r, bool preflight, char *lines, size_t cap)

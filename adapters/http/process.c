@@ -69,10 +69,10 @@ static void on_reload(struct process *me)
 
 	notify_reloading();
 	if (api_reload(me->api, err, sizeof(err)) < 0)
-		log_error("the old API keys stay: %s", err);
+		log_error("the old API keys stay in use: %s", err);
 	else if (server_reload_tls(me->server, err, sizeof(err)) < 0 ||
 	         (me->metrics && server_reload_tls(me->metrics, err, sizeof(err)) < 0))
-		log_error("the old certificate stays: %s", err);
+		log_error("the old certificate stays in use: %s", err);
 	else
 		log_info("API keys and certificates were read again");
 	notify_send("READY=1");
@@ -121,7 +121,8 @@ static bool drain(struct process *me)
 
 	if (!me->closing && (api_idle(me->api) || now >= me->abort_at)) {
 		if (!api_idle(me->api))
-			log_warn("ending what still runs: --shutdown-timeout is over, or a second signal came");
+			log_warn("requests that still run are ended: --shutdown-timeout is over, or a "
+			         "second signal came");
 		server_abort(me->server, aborted, sizeof(aborted) - 1);
 		server_drain(me->server);
 		if (me->metrics)
@@ -148,7 +149,7 @@ static int start(struct process *me, char *err, size_t errlen)
 	int r = io_create(&me->io, 0);
 
 	if (r < 0) {
-		snprintf(err, errlen, "The event loop cannot be made: %s.", strerror(-r));
+		snprintf(err, errlen, "The event loop cannot be created: %s.", strerror(-r));
 		close(p->listen_fd);
 		return r;
 	}

@@ -225,7 +225,7 @@ static void error_of_submit(struct request *r, int e)
 	struct problem p;
 
 	if (e == -EMSGSIZE || e == -EINVAL) {
-		problem_bad(&p, NULL, e == -EMSGSIZE ? "The request is larger than the daemon's rings take." :
+		problem_bad(&p, NULL, e == -EMSGSIZE ? "The request does not fit the daemon's rings." :
 		            "The daemon refused the request as invalid.");
 		request_error(r, &p);
 	} else {
@@ -623,7 +623,7 @@ static void error_of_end(struct request *r, int finish)
 		problem_bad(&p, NULL, "The daemon refused the request as invalid.");
 		break;
 	case -EMSGSIZE:
-		problem_bad(&p, NULL, "The request is larger than the daemon's rings take.");
+		problem_bad(&p, NULL, "The request does not fit the daemon's rings.");
 		break;
 	case -E2BIG:
 		problem_bad(&p, NULL, "The request's lists (logit_bias, allowed_token_ids, bad_words) are "

@@ -80,15 +80,15 @@ static const struct { const char *path, *instead; } elsewhere[] = {  /* with / a
 	{ "/v1/realtime", "This server reads and writes text: /v1/chat/completions and /v1/completions." },
 	{ "/v1/files", "Nothing is stored here: send each request to /v1/chat/completions or /v1/completions." },
 	{ "/v1/batches", "Send each request to /v1/chat/completions or /v1/completions; they are batched." },
-	{ "/v1/load_lora_adapter", "Adapters of models (LoRA) are not served." },
-	{ "/v1/unload_lora_adapter", "Adapters of models (LoRA) are not served." },
+	{ "/v1/load_lora_adapter", "LoRA adapters are not supported." },
+	{ "/v1/unload_lora_adapter", "LoRA adapters are not supported." },
 	{ "/invocations", "POST /v1/chat/completions and /v1/completions answer requests here." },
 	{ "/tokenizer_info", "POST /tokenize and /detokenize use the model's tokenizer." },
 	{ "/api/", "This is not Ollama's API but OpenAI's: /v1/chat/completions, /v1/completions, /v1/models." },
 	{ "/completion", "POST /v1/completions completes a prompt here, in OpenAI's form." },
-	{ "/infill", "POST /v1/completions completes a prompt here; what follows it (suffix) is not read." },
+	{ "/infill", "POST /v1/completions completes a prompt here; a suffix is not supported." },
 	{ "/props", "GET /v1/models names the model and its context; GET /metrics has counters." },
-	{ "/slots", "GET /metrics tells what runs and waits." },
+	{ "/slots", "GET /metrics shows what runs and waits." },
 	{ "/apply-template", "POST /tokenize with messages and return_token_strs shows what the model reads." },
 };
 
@@ -387,8 +387,8 @@ static int check_host(const struct api *a, const struct exchange *x, const struc
 	if (hosts_allow(a->hosts, r) || !strcmp(exchange_peer(x), "unix"))
 		return 0;
 	return problem_set(p, 421, "MisdirectedRequestError", NULL,
-	                   "Host is neither localhost, an IP address, nor a name of this server's that it "
-	                   "knows: --allowed-hosts NAME adds one, and with an API key any is served.");
+	                   "Host must be localhost, an IP address or a known name of this server. Add a name "
+	                   "with --allowed-hosts NAME, or set an API key: then any Host is served.");
 }
 
 /* 0, or refused and *p has the reason; extra: header lines of the refusal. */
@@ -440,10 +440,10 @@ static int check_head(struct api *a, struct exchange *x, const struct http_reque
 	}
 	if (route->json && coding && coding->n && !http_is_ci(*coding, "identity"))
 		return problem_set(p, 415, "UnsupportedMediaTypeError", NULL,
-		                   "Content-Encoding is not understood: send the JSON as it is, not compressed.");
+		                   "Content-Encoding is not supported: send the JSON uncompressed.");
 	if (r->content_length > a->cfg->max_body_bytes && a->cfg->max_body_bytes > 0)
 		return problem_set(p, 413, "BadRequestError", NULL,
-		                   "The request body of %lld bytes is larger than the %lld that are allowed.",
+		                   "The request body has %lld bytes; at most %lld are allowed.",
 		                   (long long)r->content_length, (long long)a->cfg->max_body_bytes);
 	return 0;
 }
@@ -454,9 +454,11 @@ static int check_port(const struct api *a, const struct asked *q, bool metrics, 
 	enum port port = q->route < N_ROUTES ? routes[q->route].port : MAIN;
 
 	if (metrics && port == MAIN)
-		return problem_set(p, 404, "NotFoundError", NULL, "This port has /metrics, /health and /live alone.");
+		return problem_set(p, 404, "NotFoundError", NULL, "This port serves only /metrics, /health "
+		                                                  "and /live.");
 	if (!metrics && port == METRICS && a->cfg->metrics_port)
-		return problem_set(p, 404, "NotFoundError", NULL, "/metrics is on the port of --metrics-port.");
+		return problem_set(p, 404, "NotFoundError", NULL, "/metrics is served on the port of "
+		                                                  "--metrics-port.");
 	return 0;
 }
 

@@ -74,7 +74,7 @@ int chat_template_open(struct chat_template **out, const char *source, char *err
 
 	*out = NULL;
 	if (!c) {
-		snprintf(err, errlen, "no memory for the chat template");
+		snprintf(err, errlen, "there is no memory for the chat template");
 		return -ENOMEM;
 	}
 	rc = text_compile_chat(c, source, err, errlen);
@@ -156,8 +156,8 @@ static json_t *part_text(json_t *part, size_t message, size_t i, struct chat_err
 	} else if (!strcmp(type, "refusal")) {
 		s = json_object_get(part, "refusal");
 	} else {
-		reject(e, CHAT_WRONG, NULL, "messages[%zu].content[%zu] is of type `%.32s`: this server takes text "
-		       "only.", message, i, type);
+		reject(e, CHAT_WRONG, NULL, "messages[%zu].content[%zu] is of type `%.32s`: only text is "
+		       "supported.", message, i, type);
 		return NULL;
 	}
 	if (json_is_string(s))

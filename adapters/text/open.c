@@ -46,7 +46,7 @@ int sr_text_open(struct sr_text **out, const char *path, char *err, size_t errle
 	}
 	t = calloc(1, sizeof(*t));
 	if (!t) {
-		snprintf(err, errlen, "%s: no memory to read it", path);
+		snprintf(err, errlen, "%s: there is no memory to read it", path);
 		return -ENOMEM;
 	}
 	t->info.bos = t->info.eos = -1;

@@ -29,7 +29,7 @@ static const struct gguf_value *strings(const struct gguf *g, const char *key, c
 
 	if (v && v->type == GGUF_ARRAY && v->item == GGUF_STRING)
 		return v;
-	snprintf(err, errlen, "%s: %s", key, v ? "not an array of strings" : "missing");
+	snprintf(err, errlen, "%s: %s", key, v ? "must be an array of strings" : "it is missing");
 	return NULL;
 }
 
@@ -45,7 +45,7 @@ static int read_tokens(struct sr_text *t, const struct gguf *g, char *err, size_
 	if (!tokens)
 		return -EINVAL;
 	if (types && (types->type != GGUF_ARRAY || types->item != GGUF_I32)) {
-		snprintf(err, errlen, "tokenizer.ggml.token_type: not an array of int32");
+		snprintf(err, errlen, "tokenizer.ggml.token_type: must be an array of int32");
 		return -EINVAL;
 	}
 	for (at = tokens->data; gguf_next_string(tokens, &at, &s); i++) {
@@ -56,7 +56,7 @@ static int read_tokens(struct sr_text *t, const struct gguf *g, char *err, size_
 		rc = vocab_set(&t->vocab, (int64_t)i, s.s, s.n, kind);
 		if (rc) {
 			snprintf(err, errlen, "tokenizer.ggml.tokens[%" PRIu64 "]: %s", i,
-			         rc == -ENOMEM ? "no memory" : "too many tokens, or one too long");
+			         rc == -ENOMEM ? "no memory" : "there are too many tokens, or this one is too long");
 			return rc;
 		}
 	}
@@ -125,7 +125,7 @@ static int read_id(const struct sr_text *t, const struct gguf *g, const char *ke
 	if (rc == -ENOENT)
 		return 0;
 	if (rc || id >= (uint64_t)t->info.vocab) {
-		snprintf(err, errlen, "%s: not an id below %d", key, t->info.vocab);
+		snprintf(err, errlen, "%s: must be an id below %d", key, t->info.vocab);
 		return -EINVAL;
 	}
 	*out = (int32_t)id;
@@ -159,7 +159,7 @@ static int read_ends(struct sr_text *t, const struct gguf *g, char *err, size_t 
 	if (rc != -EINVAL)
 		rc = gguf_bool(g, "tokenizer.ggml.add_eos_token", &add_eos);
 	if (rc == -EINVAL) {
-		snprintf(err, errlen, "tokenizer.ggml.add_bos_token or add_eos_token: not a bool");
+		snprintf(err, errlen, "tokenizer.ggml.add_bos_token and add_eos_token must be bools");
 		return -EINVAL;
 	}
 	t->info.add_bos = add_bos && t->info.bos >= 0;
@@ -181,7 +181,8 @@ static int read_kind(struct sr_text *t, const struct gguf *g, char *err, size_t 
 		return -EINVAL;
 	}
 	if (model.n != 4 || memcmp(model.s, "gpt2", 4)) {
-		snprintf(err, errlen, "tokenizer.ggml.model '%.*s' is not known here (gpt2, byte-level BPE, is)",
+		snprintf(err, errlen, "tokenizer.ggml.model '%.*s' is not supported: "
+		                      "it must be gpt2 (byte-level BPE)",
 		         model.n > 40 ? 40 : (int)model.n, model.s);
 		return -ENOTSUP;
 	}
@@ -190,7 +191,7 @@ static int read_kind(struct sr_text *t, const struct gguf *g, char *err, size_t 
 		return -ENOTSUP;
 	}
 	if (gguf_str(g, "tokenizer.ggml.pre", &pre) == -EINVAL) {
-		snprintf(err, errlen, "tokenizer.ggml.pre: not a string");
+		snprintf(err, errlen, "tokenizer.ggml.pre: must be a string");
 		return -EINVAL;
 	}
 	rc = pre_named(&t->pre, pre.s, pre.n, err, errlen);

@@ -44,7 +44,7 @@ static int load_file(const struct json_reader *j, const char *file, size_t flags
 	if (stat(path, &st) < 0 && errno == ENOENT)
 		return 0;
 	if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX)
-		return reject_file(j, -EINVAL, file, "not a regular file of at most 64 MiB", NULL);
+		return reject_file(j, -EINVAL, file, "must be a regular file of at most 64 MiB", NULL);
 	*out = json_load_file(path, flags, &e);
 	if (!*out) {
 		snprintf(j->err, j->errlen, "%s: line %d: %s", path, e.line, e.text);
@@ -53,7 +53,7 @@ static int load_file(const struct json_reader *j, const char *file, size_t flags
 	if (json_is_object(*out))
 		return 1;
 	json_decref(*out);
-	return reject_file(j, -EINVAL, file, "not a JSON object", NULL);
+	return reject_file(j, -EINVAL, file, "must be a JSON object", NULL);
 }
 
 static const char *type_name_of(const json_t *j)
@@ -103,7 +103,7 @@ static int read_split(const struct json_reader *j, const json_t *p)
 	int rc;
 
 	if (!json_is_string(s))
-		return reject_file(j, -EINVAL, TOKENIZER, "pre_tokenizer Split without a pattern", NULL);
+		return reject_file(j, -EINVAL, TOKENIZER, "a pre_tokenizer Split has no pattern", NULL);
 	if (!behavior || (strcmp(behavior, "Isolated") && !drop))
 		return reject_file(j, -ENOTSUP, TOKENIZER, "pre_tokenizer Split with behavior",
 		                   behavior ? behavior : "");
@@ -161,7 +161,8 @@ static int read_vocab(const struct json_reader *j, const json_t *model, const js
 	json_object_keylen_foreach(vocab, key, n, item) {
 		rc = json_is_integer(item) ? vocab_set(v, json_integer_value(item), key, n, 0) : -EINVAL;
 		if (rc)
-			return reject_file(j, rc, TOKENIZER, "model.vocab: no memory, or no id of its own for", key);
+			return reject_file(j, rc, TOKENIZER, "model.vocab: there is no memory, or no id of its own, "
+			                                     "for", key);
 	}
 	json_array_foreach(added, i, item) {
 		const json_t *id = json_object_get(item, "id"), *s = json_object_get(item, "content");
@@ -169,7 +170,8 @@ static int read_vocab(const struct json_reader *j, const json_t *model, const js
 		if (!json_is_integer(id) || !json_is_string(s) || !json_string_length(s) ||
 		    vocab_set(v, json_integer_value(id), json_string_value(s), json_string_length(s),
 		              VOCAB_ADDED | (is_true(item, "special") ? VOCAB_SPECIAL : 0)))
-			return reject_file(j, -EINVAL, TOKENIZER, "added_tokens: not an id and a content of its own",
+			return reject_file(j, -EINVAL, TOKENIZER, "added_tokens: each needs an id and a content "
+			                                          "of its own",
 			                   json_string_value(s));
 		if (is_true(item, "single_word"))
 			return reject_file(j, -ENOTSUP, TOKENIZER, "added_tokens with", "single_word");
@@ -291,7 +293,7 @@ static int read_post(const struct json_reader *j, const json_t *p)
 			json_int_t v = json_integer_value(id);
 
 			if (*n == TEXT_EDGE || !json_is_integer(id) || v < 0 || v >= t->info.vocab)
-				return reject_file(j, -EINVAL, TOKENIZER, "post_processor: no such id in", name);
+				return reject_file(j, -EINVAL, TOKENIZER, "post_processor: the id does not exist in", name);
 			(behind ? t->suffix : t->prefix)[(*n)++] = (int32_t)v;
 		}
 	}
@@ -359,7 +361,8 @@ static int read_template_file(const struct json_reader *j)
 		return 0;
 	if (fstat(fileno(f), &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > 1 << 20) {
 		fclose(f);
-		return reject_file(j, -EINVAL, "chat_template.jinja", "not a regular file of at most 1 MiB", NULL);
+		return reject_file(j, -EINVAL, "chat_template.jinja", "must be a regular file of at most "
+		                                                      "1 MiB", NULL);
 	}
 	s = malloc((size_t)st.st_size + 1);
 	n = s ? fread(s, 1, (size_t)st.st_size, f) : 0;
@@ -392,7 +395,8 @@ static int read_tokenizer_config(const struct json_reader *j)
 	if (!t->n_prefix && t->info.bos >= 0 && is_true(root, "add_bos_token"))
 		t->prefix[t->n_prefix++] = t->info.bos;
 	if ((chat && !t->chat.source) || (with_tools && !t->with_tools.source))
-		rc = reject_file(j, -ENOMEM, "tokenizer_config.json", "no memory for its chat templates", NULL);
+		rc = reject_file(j, -ENOMEM, "tokenizer_config.json", "there is no memory for its chat "
+		                                                      "templates", NULL);
 	json_decref(root);
 	return rc < 0 ? rc : 0;
 }
@@ -428,7 +432,7 @@ int open_json(struct sr_text *t, const char *dir, char *err, size_t errlen)
 	int rc = load_file(&j, TOKENIZER, 0, &root);
 
 	if (rc == 0)
-		return reject_file(&j, -ENOENT, TOKENIZER, "there is none", NULL);
+		return reject_file(&j, -ENOENT, TOKENIZER, "there is no such file", NULL);
 	if (rc < 0)
 		return rc;
 	rc = read_tokenizer(&j, root);

@@ -85,7 +85,7 @@ int pre_add(struct pre *p, const char *re, size_t n, bool literal, bool drop, ch
 	}
 	len = n > RE_MAX ? -EINVAL : spell_spaces(re, n, spelled, sizeof(spelled));
 	if (len < 0) {
-		snprintf(err, errlen, "pre_tokenizer pattern is %zu bytes long, at most %d are allowed", n, RE_MAX);
+		snprintf(err, errlen, "a pre_tokenizer pattern has %zu bytes; at most %d are allowed", n, RE_MAX);
 		return -ENOTSUP;
 	}
 	if (literal)
@@ -137,7 +137,7 @@ int pre_named(struct pre *p, const char *name, size_t n, char *err, size_t errle
 	int rc = 0;
 
 	if (!f) {
-		snprintf(err, errlen, "pre-tokenizer '%.*s' (tokenizer.ggml.pre) is not known here",
+		snprintf(err, errlen, "pre-tokenizer '%.*s' (tokenizer.ggml.pre) is not supported",
 		         n > 64 ? 64 : (int)n, name);
 		return -ENOTSUP;
 	}

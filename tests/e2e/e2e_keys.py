@@ -191,7 +191,7 @@ def whose_prefixes(p):
     for what, (args, env) in ways(p).items():
         with Adapter(p, *args, env=env):
             check(heard(p.ask) == 1, f"{what}: the daemon hears its own user's tenants")
-            check("does not hear" not in p.log("slipring-http"), f"{what}: and the log has no warning")
+            check("takes no tenants" not in p.log("slipring-http"), f"{what}: and the log has no warning")
             q = keys_are_apart(p.ask, what)
             if "with names" in what:
                 check(cached(p.ask, q, bearer("kc")) > 600, "keys of one name share")

@@ -234,7 +234,7 @@ static int tools(struct ask *a, struct problem *p)
 			snprintf(at, sizeof(at),
 			         json_is_object(tool) ? "tools.%zu.function" : "tools.%zu", i);
 			if (!json_is_object(function))
-				return problem_field(p, at, "tools[%zu] must be {\"type\": \"function\", "
+				return problem_field(p, at, "tools[%zu] must have the form {\"type\": \"function\", "
 				                     "\"function\": {\"name\": ..}}.", i);
 			snprintf(at, sizeof(at), "tools.%zu.function.name", i);
 			if (!json_is_string(json_object_get(function, "name")))
@@ -254,7 +254,7 @@ static int tools(struct ask *a, struct problem *p)
 	if (s && !strcmp(s, "auto"))
 		return 0;
 	if ((s && !strcmp(s, "required")) || json_is_object(choice))
-		return problem_bad(p, "tool_choice", "tool_choice %s is not supported by Slipring yet: a "
+		return problem_bad(p, "tool_choice", "tool_choice %s is not supported by Slipring yet, because a "
 		                   "call cannot be enforced. Use \"auto\" or \"none\".",
 		                   s ? "\"required\"" : "of a named function");
 	return problem_value(p, "tool_choice", NULL, "Invalid value for `tool_choice`: %.32s! Only named "

@@ -34,8 +34,8 @@ static int encode_prompt(const struct ask *a, const struct ask_limits *l, struct
 	if (!all && a->truncate == ASK_NONE && q->n_text / 4 / sr_text_longest(l->text) > (size_t)l->context)
 		return too_long(l, (uint32_t)l->context + 1, p);
 	if (all && q->n_text > ASK_TEXT_BYTES)
-		return problem_bad(p, "prompt", "The text is %zu bytes long; at most %u are tokenized to "
-		                   "their end.", q->n_text, ASK_TEXT_BYTES);
+		return problem_bad(p, "prompt", "The text has %zu bytes; /tokenize and truncation from the left take "
+		                   "at most %u.", q->n_text, ASK_TEXT_BYTES);
 	if (limit && cap > limit + 1)
 		cap = limit + 1;
 	for (;;) {

@@ -346,8 +346,8 @@ int ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p)
 		return problem_bad(p, "priority", "priority must fit in 32 bits, got %s.",
 		                   integer_text(a->priority).s);
 	if (a->priority < l->min_priority)
-		return problem_bad(p, "priority", "priority must be at least %lld, got %s: lower ones go first, and "
-		                   "need an API key with a lower min-priority (--api-key-file).",
+		return problem_bad(p, "priority", "priority must be at least %lld, got %s: a lower one needs an API "
+		                   "key with a lower min-priority (--api-key-file).",
 		                   (long long)l->min_priority, integer_text(a->priority).s);
 	return 0;
 }

@@ -314,7 +314,7 @@ static void hand_over(struct conn *c, size_t body_n)
 	/* A GET, without a body, gets its small answer. */
 	if (body_n && !conn_room(c->s, UNREAD_SENT, 0, PATIENCE)) {
 		c->taken = c->head_n + body_n;
-		conn_refuse(c, 503, "The server holds too many answers that are not read; try again.");
+		conn_refuse(c, 503, "Too many answers wait for clients to read them. Try again later.");
 		return;
 	}
 	c->x.r.body = (struct http_str){ c->in.p + c->head_n, body_n };
@@ -461,9 +461,9 @@ void conn_read(struct conn *c)
 
 		if (n < 0) {
 			if (c->state == BODY)
-				conn_refuse(c, 503, "The server holds too many large requests; try again.");
+				conn_refuse(c, 503, "The server holds too many large requests. Try again later.");
 			else
-				refuse_unread(c, 503, "The server holds too many large requests; try again.");
+				refuse_unread(c, 503, "The server holds too many large requests. Try again later.");
 			return;
 		}
 		n = receive(c, c->in.p + c->in.n, room);

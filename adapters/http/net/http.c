@@ -107,7 +107,7 @@ static int parse_target(struct http_request *r, struct http_error *e)
 	if (!n)
 		return refuse(e, 400, "The request target is empty.");
 	if (http_is(r->method, "CONNECT"))
-		return refuse(e, 501, "CONNECT is not served.");
+		return refuse(e, 501, "CONNECT is not supported.");
 	if (s[0] == '/')
 		return split_target(r, s, n, e);
 	if (n == 1 && s[0] == '*' && http_is(r->method, "OPTIONS")) {
@@ -123,7 +123,7 @@ static int parse_target(struct http_request *r, struct http_error *e)
 		return refuse(e, 400, "The request target is neither a path nor an http URL.");
 	host = span(s + scheme, n - scheme, HOST);
 	if (!host || (scheme + host < n && s[scheme + host] != '/' && s[scheme + host] != '?'))
-		return refuse(e, 400, "The URL in the request line has no proper host.");
+		return refuse(e, 400, "The URL in the request line has no valid host.");
 	r->authority = (struct http_str){ s + scheme, host };
 	return split_target(r, s + scheme + host, n - scheme - host, e);
 }
@@ -146,9 +146,9 @@ static int request_line(struct http_request *r, const char *s, size_t n, struct 
 	s = sp + 1;
 	if (n != 8 || memcmp(s, "HTTP/", 5) || s[5] < '0' || s[5] > '9' || s[6] != '.' ||
 	    s[7] < '0' || s[7] > '9')
-		return refuse(e, 400, "The request line is not METHOD TARGET HTTP/1.1.");
+		return refuse(e, 400, "The request line must be METHOD TARGET HTTP/1.1.");
 	if (s[5] != '1' || s[7] > '1')
-		return refuse(e, 505, "Only HTTP/1.1 and HTTP/1.0 are spoken here.");
+		return refuse(e, 505, "Only HTTP/1.1 and HTTP/1.0 are supported.");
 	r->minor = s[7] - '0';
 	return parse_target(r, e);
 }
@@ -177,7 +177,7 @@ static int transfer_encoding(struct http_request *r, struct http_str v, struct h
 	if (r->chunked)
 		return refuse(e, 400, "Transfer-Encoding is given twice.");
 	if (!http_is_ci(v, "chunked"))
-		return refuse(e, 501, "Of transfer codings only \"chunked\" is understood.");
+		return refuse(e, 501, "The only supported Transfer-Encoding is \"chunked\".");
 	r->chunked = true;
 	return 0;
 }
@@ -195,7 +195,7 @@ static int connection(struct http_request *r, struct http_str v, struct http_err
 		while (i < v.n && (v.s[i] == ' ' || v.s[i] == '\t'))
 			i++;
 		if (i < v.n && v.s[i] != ',')
-			return refuse(e, 400, "Connection is not a list of names.");
+			return refuse(e, 400, "Connection must be a list of names.");
 		while (i < v.n && (v.s[i] == ' ' || v.s[i] == '\t' || v.s[i] == ','))
 			i++;
 	}
@@ -211,13 +211,13 @@ static int known_header(struct http_request *r, struct http_str name, struct htt
 			break;
 		r->hosts++;
 		if (span(v.s, v.n, HOST) != v.n)
-			return refuse(e, 400, "Host is not a host with an optional port.");
+			return refuse(e, 400, "Host must be a host name or address with an optional port.");
 		break;
 	case 6:
 		if (!http_is(name, "expect"))
 			break;
 		if (!http_is_ci(v, "100-continue"))
-			return refuse(e, 417, "Of expectations only \"100-continue\" can be met.");
+			return refuse(e, 417, "The only supported expectation is \"100-continue\".");
 		r->expect_continue = true;
 		break;
 	case 10:
@@ -242,7 +242,7 @@ static int header_line(struct http_request *r, char *s, size_t n, struct http_er
 	struct http_header *h = &r->header[r->n_headers];
 
 	if (s[0] == ' ' || s[0] == '\t')
-		return refuse(e, 400, "A header line begins with a space (folding is obsolete).");
+		return refuse(e, 400, "A header line begins with a space: folded headers are not supported.");
 	if (!name || name == n || s[name] != ':')
 		return refuse(e, 400, "A header line does not begin with a name and a colon.");
 	if (r->n_headers == HTTP_HEADERS)
@@ -266,7 +266,7 @@ static int head_done(struct http_request *r, struct http_error *e)
 	if (!r->hosts && r->minor == 1)
 		return refuse(e, 400, "Host is missing.");
 	if (r->chunked && r->minor == 0)
-		return refuse(e, 400, "HTTP/1.0 has no Transfer-Encoding.");
+		return refuse(e, 400, "A request of HTTP/1.0 cannot have a Transfer-Encoding.");
 	if (r->chunked && r->content_length >= 0)
 		return refuse(e, 400, "Content-Length and Transfer-Encoding are both given.");
 	r->keep_alive = !r->asked_close && (r->minor == 1 || r->asked_keep_alive);
@@ -279,7 +279,7 @@ static int take_line(struct http_request *r, char *s, size_t n, struct http_erro
 {
 	if (!r->started) {
 		if (!n && r->blank)
-			return refuse(e, 400, "Empty lines stand where a request should.");
+			return refuse(e, 400, "Empty lines arrived instead of a request.");
 		if (!n) {  /* RFC 9112 2.2: old clients send one CRLF after a POST */
 			r->blank = true;
 			return 0;

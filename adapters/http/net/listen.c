@@ -48,8 +48,8 @@ static int inherited(struct listening *l, int fd, int n, char *err, size_t errle
 	socklen_t len = sizeof(yes);
 
 	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &len) < 0 || !yes) {
-		snprintf(err, errlen, "The socket that the service manager passed is not a listening one "
-		                      "(the .socket unit needs ListenStream=).");
+		snprintf(err, errlen, "The socket from the service manager does not listen: the .socket unit needs "
+		                      "ListenStream=.");
 		close(fd);
 		return -EINVAL;
 	}
@@ -73,7 +73,7 @@ static int clear_stale(const struct sockaddr_un *a, char *err, size_t errlen)
 	if (lstat(a->sun_path, &st) < 0)
 		return 0;
 	if (!S_ISSOCK(st.st_mode)) {
-		snprintf(err, errlen, "--uds %s: it exists and is not a socket.", a->sun_path);
+		snprintf(err, errlen, "--uds %s exists and is not a socket.", a->sun_path);
 		return -EEXIST;
 	}
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -219,7 +219,7 @@ int listen_open(struct listening *l, const struct config *cfg, int n, char *err,
 
 	*l = (struct listening){ .n = 0 };
 	if (n < 1 || n > LISTEN_MAX) {
-		snprintf(err, errlen, "--api-server-count is %d, it must be 1 to %d.", n, LISTEN_MAX);
+		snprintf(err, errlen, "--api-server-count is %d; it must be 1 to %d.", n, LISTEN_MAX);
 		return -EINVAL;
 	}
 	if (fd < 0)

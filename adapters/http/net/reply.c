@@ -316,7 +316,7 @@ void exchange_give(struct exchange *x, int status, const char *content_type, con
 	}
 	if (!conn_room(c->s, UNREAD_SENT, (int64_t)n, PATIENCE)) {
 		free(body);
-		conn_refuse(c, 503, "The server holds too many answers that are not read; try again.");
+		conn_refuse(c, 503, "Too many answers wait for clients to read them. Try again later.");
 		conn_settle(c);
 		return;
 	}

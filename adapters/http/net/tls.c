@@ -57,7 +57,7 @@ static int load(SSL_CTX *ctx, const char *certfile, const char *keyfile, const c
 	if (SSL_CTX_use_PrivateKey_file(ctx, keyfile, SSL_FILETYPE_PEM) != 1)
 		return complain(err, errlen, "--ssl-keyfile", keyfile);
 	if (SSL_CTX_check_private_key(ctx) != 1)
-		return complain(err, errlen, "The key and the certificate do not belong together:", keyfile);
+		return complain(err, errlen, "The private key does not match the certificate:", keyfile);
 	if (cafile) {
 		STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(cafile);
 
@@ -79,7 +79,7 @@ int tls_context_create(struct tls_context **out, const char *certfile, const cha
 	int r;
 
 	if (cert_reqs < 0 || cert_reqs > 2) {
-		snprintf(err, errlen, "--ssl-cert-reqs is %d, it must be 0, 1 or 2.", cert_reqs);
+		snprintf(err, errlen, "--ssl-cert-reqs is %d; it must be 0, 1 or 2.", cert_reqs);
 		return -EINVAL;
 	}
 	if (cert_reqs && !cafile) {

@@ -72,7 +72,7 @@ static int64_t int_power(struct render *r, int64_t a, int64_t b)
 	for (; b > 0; b--) {
 		spend(r, 1);
 		if (__builtin_mul_overflow(x, a, &x))
-			fail(r, "the result of ** is above 64 bits");
+			fail(r, "the result of ** does not fit in 64 bits");
 		if (x == 0 || (x == 1 && a == 1))
 			break;
 	}
@@ -105,7 +105,7 @@ static struct value ints(struct render *r, int op, int64_t a, int64_t b)
 		}
 	}
 	if (over)
-		fail(r, "the result of an operation is above 64 bits");
+		fail(r, "the result of an operation does not fit in 64 bits");
 	return v_int(x);
 }
 
@@ -140,7 +140,7 @@ static struct value repeat(struct render *r, struct value v, int64_t times)
 		return v_like(v, (struct str){ t.s, t.n });
 	}
 	if (__builtin_mul_overflow(v.u.list->n, (size_t)times, &n))
-		fail(r, "a list too long");
+		fail(r, "the list would be too long");
 	out = v_list(r, n);
 	out.t = v.t;
 	for (size_t i = 0; i < n; i++)
@@ -339,7 +339,7 @@ static struct value call_macro(struct render *r, const struct macro *m, struct a
 	char key[128];
 
 	if (a->n > m->node->n_list)
-		fail(r, "macro '%.*s' takes not more than %zu argument(s)", name.n > 60 ? 60 : (int)name.n, name.s,
+		fail(r, "macro '%.*s' takes at most %zu argument(s)", name.n > 60 ? 60 : (int)name.n, name.s,
 		     m->node->n_list);
 	scope->outer = m->scope;
 	r->scope = scope;

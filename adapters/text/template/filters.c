@@ -135,7 +135,7 @@ static struct value f_format(struct render *r, struct value v, struct args *a)
 	struct value args = { .t = V_TUPLE, .u.list = &all };
 
 	if (a->n && a->n_named)
-		fail(r, "format takes arguments by place or by name, not both");
+		fail(r, "format takes arguments by position or by name, not both");
 	if (a->n_named) {
 		args = v_dict(r);
 		for (size_t i = 0; i < a->n_named; i++)
@@ -481,12 +481,12 @@ static struct value f_sum(struct render *r, struct value v, struct args *a)
 	for (size_t i = 0; i < l->n; i++) {
 		item = attribute && attribute->t != V_NONE ? dotted(r, l->v[i], *attribute) : l->v[i];
 		if (!as_number(total, &x) || !as_number(item, &y))
-			fail(r, "sum of '%s' and '%s'", type_name(total), type_name(item));
+			fail(r, "'%s' and '%s' cannot be added", type_name(total), type_name(item));
 		if (total.t == V_FLOAT || item.t == V_FLOAT)
 			total = (struct value){ .t = V_FLOAT, .u.f = x + y };
 		else if (__builtin_add_overflow(total.t == V_INT ? total.u.i : total.u.b,
 		                                item.t == V_INT ? item.u.i : item.u.b, &total.u.i))
-			fail(r, "a sum above 64 bits");
+			fail(r, "the sum does not fit in 64 bits");
 		else
 			total.t = V_INT;
 	}

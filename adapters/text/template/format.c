@@ -348,7 +348,7 @@ static struct value field_arg(struct braces *b, struct str name)
 		b->next++;
 	}
 	if (b->numbered && b->counted)
-		fail(r, "format: fields with and without a number");
+		fail(r, "format: either all fields have a number, or none has");
 	if ((uint64_t)i >= b->args->n)
 		fail(r, "format: there is no argument %" PRId64, i);
 	return b->args->v[i];
@@ -374,7 +374,7 @@ static struct value field(struct braces *b)
 			c->at++;
 		s = (struct str){ c->s + from, c->at - from };
 		if (!s.n || (item && !take_char(c, ']')))
-			fail(c->r, "format: an attribute or item without a name");
+			fail(c->r, "format: an attribute or item has no name");
 		spend(c->r, 1);
 		if (item && decimals(s) == s.n) {
 			struct format_cursor digits = { c->r, s.s, s.n, 0 };
@@ -471,7 +471,7 @@ static void replacement(struct braces *b, struct string_builder *t, bool markup,
 	if (take_char(c, '!')) {
 		how = peek(c);
 		if (how != 's' && how != 'r')
-			fail(r, "format: a conversion is !s or !r");
+			fail(r, "format: a conversion must be !s or !r");
 		c->at++;
 		v = how == 's' ? v_like(v, to_str(r, v)) : v_str(to_repr(r, v));
 	}

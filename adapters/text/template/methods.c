@@ -415,7 +415,7 @@ static struct value g_range(struct render *r, struct args *a)
 		fail(r, !a->n ? "range expected at least 1 argument, got 0" : "range() arg 3 must not be zero");
 	if (from > INT32_MAX || from < INT32_MIN || to > INT32_MAX || to < INT32_MIN ||
 	    step > INT32_MAX || step < INT32_MIN)
-		fail(r, "range() of numbers above 32 bits");
+		fail(r, "range() takes no numbers of more than 32 bits");
 	if (step > 0 ? to > from : to < from)
 		n = step > 0 ? (to - from + step - 1) / step : (from - to - step - 1) / -step;
 	if (n > 100000)

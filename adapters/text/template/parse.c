@@ -28,7 +28,7 @@ void parse_unexpected(struct parser *p, const char *wanted)
 void parse_deeper(struct parser *p)
 {
 	if (++p->depth > DEPTH_MAX)
-		template_fail(p->j, -E2BIG, p->t->line, "nested deeper than %d", DEPTH_MAX);
+		template_fail(p->j, -E2BIG, p->t->line, "the template is nested deeper than %d levels", DEPTH_MAX);
 }
 
 static void close_tag(struct parser *p)
@@ -287,7 +287,7 @@ static struct node *parse_statement(struct parser *p)
 	else if (str_is(s, "continue"))
 		n = parse_jump(p, N_CONTINUE);
 	else
-		template_fail(p->j, -EINVAL, p->t->line, "the tag '%.*s' is not known here",
+		template_fail(p->j, -EINVAL, p->t->line, "the tag '%.*s' does not exist, or does not belong here",
 		              s.n > 60 ? 60 : (int)s.n, s.s);
 	p->depth--;
 	return n;

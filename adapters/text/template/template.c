@@ -57,7 +57,7 @@ void *arena_alloc(struct arena *j, size_t n)
 
 		c = calloc(1, sizeof(*c) + size);
 		if (!c)
-			template_fail(j, -ENOMEM, 0, "no memory for the chat template");
+			template_fail(j, -ENOMEM, 0, "there is no memory for the chat template");
 		c->size = size;
 		c->next = j->chunks;
 		j->chunks = c;
@@ -95,7 +95,7 @@ int template_compile(struct template **out, const char *source, size_t n, char *
 	int rc;
 
 	if (n > SOURCE_MAX) {
-		snprintf(err, errlen, "the chat template has %zu bytes, at most %d are allowed", n, SOURCE_MAX);
+		snprintf(err, errlen, "the chat template has %zu bytes; at most %d are allowed", n, SOURCE_MAX);
 		return -E2BIG;
 	}
 	if (!utf8_valid(source, n)) {
@@ -104,7 +104,7 @@ int template_compile(struct template **out, const char *source, size_t n, char *
 	}
 	t = calloc(1, sizeof(*t));
 	if (!t) {
-		snprintf(err, errlen, "no memory for the chat template");
+		snprintf(err, errlen, "there is no memory for the chat template");
 		return -ENOMEM;
 	}
 	t->mem = (struct arena){ .bytes_max = MEMORY_MAX, .err = err, .errlen = errlen };
@@ -166,13 +166,13 @@ void out_put(struct render *r, const char *s, size_t n)
 	char *p;
 
 	if (n > r->out_max - r->n_out)
-		template_fail(&r->mem, -E2BIG, r->line, "more than %zu bytes of output", r->out_max);
+		template_fail(&r->mem, -E2BIG, r->line, "the output has more than %zu bytes", r->out_max);
 	while (cap < r->n_out + n + 1)
 		cap *= 2;
 	if (cap != r->out_cap) {
 		p = realloc(r->out, cap);
 		if (!p)
-			template_fail(&r->mem, -ENOMEM, r->line, "no memory for the output");
+			template_fail(&r->mem, -ENOMEM, r->line, "there is no memory for the output");
 		r->out = p;
 		r->out_cap = cap;
 	}

@@ -62,7 +62,7 @@ struct value v_list(struct render *r, size_t n)
 
 	spend(r, n / 16);
 	if (n > SIZE_MAX / sizeof(struct value) / 2)
-		fail(r, "a list of %zu items", n);
+		fail(r, "a list cannot have %zu items", n);
 	v.u.list = arena_alloc(&r->mem, sizeof(*v.u.list));
 	v.u.list->n = n;
 	v.u.list->v = arena_alloc(&r->mem, n * sizeof(struct value));
@@ -319,7 +319,7 @@ int order(struct render *r, struct value a, struct value b)
 		return d ? d : (a.u.s.n > b.u.s.n) - (a.u.s.n < b.u.s.n);
 	}
 	if (a.t != b.t || (a.t != V_LIST && a.t != V_TUPLE))
-		fail(r, "'%s' and '%s' have no order", type_name(a), type_name(b));
+		fail(r, "'%s' and '%s' cannot be ordered", type_name(a), type_name(b));
 	enter(r);
 	for (size_t i = 0;; i++) {
 		if (i == a.u.list->n || i == b.u.list->n) {

@@ -205,13 +205,13 @@ static void wrong_files(void **state)
 {
 	static char longest[5000];
 	static const struct { const char *text, *says; } cases[] = {
-		{ "", "holds no key" }, { "# only words\n\n", "holds no key" },
+		{ "", "has no key" }, { "# only words\n\n", "has no key" },
 		{ "good\nkey name more\n", "line 2" }, { "key name min-priority\n", "line 1" },
 		{ "key a=b\n", "line 1" }, { "key name max-priority=1\n", "line 1" },
 		{ "key min-priority=-1 name\n", "line 1" }, { "key name min-priority=1\n", "from -2147483648 to 0" },
 		{ "key min-priority=\n", "line 1" }, { "key min-priority=-1x\n", "line 1" },
 		{ "good\nkey min-priority=-2147483649\n", "line 2" },
-		{ "key min-priority=-1 min-priority=-2\n", "given once" }, { longest, "line 1: longer" },
+		{ "key min-priority=-1 min-priority=-2\n", "must stand once" }, { longest, "line 1: it is longer" },
 	};
 	struct config c = { .api_key_file = file };
 	uint64_t tenant;

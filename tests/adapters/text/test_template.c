@@ -100,12 +100,12 @@ static void messages(void **state)
 		{ "{% if x %}", "chat template, line 1: the block that begins here has no 'endif'" },
 		{ "\n{{ x | shout }}", "chat template, line 2: there is no filter named 'shout'" },
 		{ "\n\n{{ messages[0].content }}", "chat template, line 3: 'messages' is undefined" },
-		{ "{% include 'x' %}", "chat template, line 1: the tag 'include' is not known here" },
+		{ "{% include 'x' %}", "chat template, line 1: the tag 'include' does not exist, or does not belong here" },
 		{ "{{ raise_exception('Roles must alternate') }}", "Roles must alternate" },
 		{ "{{ 0e0e-6666666666666666666666666666666666666666666666666666666e02 }}",
 		  "chat template, line 1: number '0e0e-66666666666666666666666666666666666' is too long" },
 		{ "{{ (-9223372036854775807 - 1) // -1 }}",
-		  "chat template, line 1: the result of an operation is above 64 bits" },
+		  "chat template, line 1: the result of an operation does not fit in 64 bits" },
 		{ "{{ [1].append(2) }}", "chat template, line 1: list.append() is not allowed in a chat template" },
 	};
 	json_t *vars = json_object();

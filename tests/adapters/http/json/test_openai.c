@@ -164,7 +164,7 @@ static const struct refusal {
 	{ ASK_CHAT, "{\"messages\":[{\"content\":\"x\"}]}", 400, FIELD, "body.messages.0.role", "required" },
 	{ ASK_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":7}]}", 400, FIELD, "body.messages.0.content", "parts" },
 	{ ASK_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", 400, BAD, NULL,
-	  "`image_url`: this server takes text only" },
+	  "`image_url`: only text is supported" },
 	{ ASK_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}", 400, FIELD,
 	  "body.messages.0.content.0", "string `text`" },
 	{ ASK_CHAT, "{\"messages\":[{\"role\":\"bad\",\"content\":\"x\"}]}", 400, BAD, NULL, "no such role" },
