@@ -359,7 +359,7 @@ def hosts(p):
     stop(p.procs.pop("slipring-http"))
     r = subprocess.run([os.path.join(BUILD, "slipring-http"), "--port", "0", "--allowed-hosts", "http://a.example"],
                        env=p.env, capture_output=True, text=True, timeout=60)
-    check(r.returncode and "without a scheme" in r.stderr, f"a URL is no host: {r.stderr}")
+    check(r.returncode and "without scheme" in r.stderr, f"a URL is no host: {r.stderr}")
 
 
 def origins(p):
