@@ -272,7 +272,7 @@ def of_another_user():
             p.daemon(model, "--device", "null", *args)
             with Foreign(p, model) as f:
                 check(heard(p.ask) == hears, f"{args}: tenants are heard: {hears}")
-                warned = f"start it with --gateway-user and the name of our user (uid {NOBODY})" in f.said()
+                warned = f"start it with --gateway-user and the name of this user (uid {NOBODY})" in f.said()
                 check(warned == (not hears), f"{args}: the log warns if not:\n{f.said()}")
                 if apart:
                     keys_are_apart(p.ask, f"another user's adapter, daemon {args}")
