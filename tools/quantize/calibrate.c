@@ -14,7 +14,7 @@
 struct calibrate {
 	const struct kern *k;
 	const struct sr_model *m;
-	int32_t T;
+	int32_t n_tokens;
 	size_t  half, qkv_width;       /* bytes of K of a block and head; floats of a row of qkv */
 	float  *qkv, *a, *y, *z, *gu, *act, *angle, *scratch, *head;
 	uint8_t *kv, *tiles, *block;
@@ -44,7 +44,7 @@ int calibrate_create(struct calibrate **out, const struct sr_model *m, int32_t T
 		return -ENOMEM;
 	c->k = kern_pick(NULL);
 	c->m = m;
-	c->T = T;
+	c->n_tokens = T;
 	c->half = c->k->kv_bytes(SR_KV_BF16, kind->head_dim);
 	c->qkv_width = (size_t)(kind->n_heads + 2 * kind->n_kv_heads) * E;
 	c->qkv = room(t * c->qkv_width * 4);
@@ -125,7 +125,7 @@ void calibrate_norm(struct calibrate *c, const float *w, const float *x, float *
 {
 	size_t D = (size_t)c->m->d_model;
 
-	for (size_t t = 0; t < (size_t)c->T; t++)
+	for (size_t t = 0; t < (size_t)c->n_tokens; t++)
 		c->k->norm(x + t * D, w, c->m->eps, c->m->d_model, y + t * D);
 }
 
@@ -136,7 +136,7 @@ static void make_angles(struct calibrate *c, const struct sr_rope *r)
 	float freq[512], size = r->kind == SR_ROPE_YARN ? r->magnitude : 1;
 
 	sr_rope_freq(r, freq);
-	for (int32_t t = 0; t < c->T; t++)
+	for (int32_t t = 0; t < c->n_tokens; t++)
 		for (int32_t i = 0; i < r->dims / 2; i++) {
 			float *cs = c->angle + (size_t)t * (size_t)r->dims + 2 * i;
 
@@ -163,8 +163,8 @@ static void attention(struct calibrate *c, int32_t l, const struct layer *w)
 	size_t E = (size_t)kind->head_dim, stride = (size_t)G * 2 * c->half;
 
 	make_angles(c, &kind->rope);
-	memset(c->kv, 0, (size_t)(c->T + KERN_BLOCK - 1) / KERN_BLOCK * stride);
-	for (int32_t t = 0; t < c->T; t++) {
+	memset(c->kv, 0, (size_t)(c->n_tokens + KERN_BLOCK - 1) / KERN_BLOCK * stride);
+	for (int32_t t = 0; t < c->n_tokens; t++) {
 		float *q = c->qkv + (size_t)t * c->qkv_width;
 
 		for (int32_t h = 0; h < H + G; h++)
@@ -177,13 +177,13 @@ static void attention(struct calibrate *c, int32_t l, const struct layer *w)
 			               to + c->half);
 		}
 	}
-	for (int32_t t = 0; t < c->T; t += QUERIES)
+	for (int32_t t = 0; t < c->n_tokens; t += QUERIES)
 		for (int32_t g = 0; g < G; g++) {
 			size_t head = (size_t)(g * heads) * E;
 			struct kern_attend a = {
 				.q = c->qkv + (size_t)t * c->qkv_width + head, .ld_q = c->qkv_width,
 				.out = c->a + (size_t)t * (size_t)H * E + head, .ld_out = (size_t)H * E,
-				.n = c->T - t < QUERIES ? c->T - t : QUERIES, .heads = heads,
+				.n = c->n_tokens - t < QUERIES ? c->n_tokens - t : QUERIES, .heads = heads,
 				.head_dim = kind->head_dim, .first = t, .window = kind->window, .scale = kind->scale,
 				.cap = kind->cap, .table = c->table, .kv = c->kv, .block_stride = stride,
 				.k_off = (size_t)g * 2 * c->half, .v_off = (size_t)(2 * g + 1) * c->half,
@@ -203,37 +203,37 @@ void calibrate_layer(struct calibrate *c, int32_t l, const struct layer *w, floa
 	size_t D = (size_t)m->d_model, F = (size_t)m->d_ff;
 
 	calibrate_norm(c, w->norm1, x, c->y);
-	multiply_matrix(c, &p[M_Q], w->q_bias, c->y, c->T, c->qkv, c->qkv_width);
-	multiply_matrix(c, &p[M_K], w->k_bias, c->y, c->T, c->qkv + p[M_Q].n, c->qkv_width);
-	multiply_matrix(c, &p[M_V], w->v_bias, c->y, c->T, c->qkv + p[M_Q].n + p[M_K].n, c->qkv_width);
+	multiply_matrix(c, &p[M_Q], w->q_bias, c->y, c->n_tokens, c->qkv, c->qkv_width);
+	multiply_matrix(c, &p[M_K], w->k_bias, c->y, c->n_tokens, c->qkv + p[M_Q].n, c->qkv_width);
+	multiply_matrix(c, &p[M_V], w->v_bias, c->y, c->n_tokens, c->qkv + p[M_Q].n + p[M_K].n, c->qkv_width);
 	if (in)
-		see(&in[IN_QKV], c->y, c->T / 2);
+		see(&in[IN_QKV], c->y, c->n_tokens / 2);
 	attention(c, l, w);
 	if (in)
-		see(&in[IN_O], c->a, c->T / 2);
-	multiply_matrix(c, &p[M_O], w->o_bias, c->a, c->T, c->z, D);
-	c->k->add(x, c->z, (int32_t)((size_t)c->T * D));
+		see(&in[IN_O], c->a, c->n_tokens / 2);
+	multiply_matrix(c, &p[M_O], w->o_bias, c->a, c->n_tokens, c->z, D);
+	c->k->add(x, c->z, (int32_t)((size_t)c->n_tokens * D));
 	calibrate_norm(c, w->norm2, x, c->y);
 	if (in)
-		see(&in[IN_MLP], c->y, c->T / 2);
-	multiply_matrix(c, &p[M_GATE], NULL, c->y, c->T, c->gu, 2 * F);
-	multiply_matrix(c, &p[M_UP], NULL, c->y, c->T, c->gu + F, 2 * F);
-	for (size_t t = 0; t < (size_t)c->T; t++)
+		see(&in[IN_MLP], c->y, c->n_tokens / 2);
+	multiply_matrix(c, &p[M_GATE], NULL, c->y, c->n_tokens, c->gu, 2 * F);
+	multiply_matrix(c, &p[M_UP], NULL, c->y, c->n_tokens, c->gu + F, 2 * F);
+	for (size_t t = 0; t < (size_t)c->n_tokens; t++)
 		c->k->act_mul(m->act, c->gu + 2 * t * F, c->gu + (2 * t + 1) * F, m->d_ff, c->act + t * F);
 	if (in)
-		see(&in[IN_DOWN], c->act, c->T / 2);
-	multiply_matrix(c, &p[M_DOWN], NULL, c->act, c->T, c->z, D);
-	c->k->add(x, c->z, (int32_t)((size_t)c->T * D));
+		see(&in[IN_DOWN], c->act, c->n_tokens / 2);
+	multiply_matrix(c, &p[M_DOWN], NULL, c->act, c->n_tokens, c->z, D);
+	c->k->add(x, c->z, (int32_t)((size_t)c->n_tokens * D));
 }
 
 void calibrate_head(struct calibrate *c, const struct matrix *head, int32_t first, const float *x,
                     int32_t from, const int32_t *id, double *sum, double *hit)
 {
 	size_t D = (size_t)c->m->d_model, n = (size_t)head->n, wide = 2 * (size_t)c->m->d_ff;
-	int32_t step = (int32_t)(n > wide * (size_t)c->T ? 1 : wide * (size_t)c->T / n);
+	int32_t step = (int32_t)(n > wide * (size_t)c->n_tokens ? 1 : wide * (size_t)c->n_tokens / n);
 
-	for (int32_t t0 = from; t0 < c->T - 1; t0 += step) {     /* logits use the memory of gate and up */
-		int32_t rows = c->T - 1 - t0 < step ? c->T - 1 - t0 : step;
+	for (int32_t t0 = from; t0 < c->n_tokens - 1; t0 += step) {     /* logits use the memory of gate and up */
+		int32_t rows = c->n_tokens - 1 - t0 < step ? c->n_tokens - 1 - t0 : step;
 
 		multiply_matrix(c, head, NULL, x + (size_t)t0 * D, rows, c->gu, n);
 		for (int32_t t = t0; t < t0 + rows; t++) {

@@ -21,7 +21,7 @@ struct layer {
 
 struct calibrate;
 
-/* T positions of one sequence.  0 or -ENOMEM. */
+/* For T positions of one sequence.  Below, D is d_model and F is d_ff.  0 or -ENOMEM. */
 int  calibrate_create(struct calibrate **out, const struct sr_model *m, int32_t T);
 void calibrate_destroy(struct calibrate *c);
 

@@ -48,13 +48,13 @@ static int read_text(struct quantize *z)
 		rc = sr_text_open(&t, z->where.path, z->err, sizeof(z->err));
 	if (!rc) {
 		ids = sr_text_encode(t, s, n, SR_TEXT_SPECIAL_ADD, z->id, TOKENS, TOKENS);
-		z->T = ids < TOKENS ? (int32_t)ids : TOKENS;
-		z->T = z->T < z->m->context ? z->T : z->m->context;
-		if (z->T < 64)
+		z->n_tokens = ids < TOKENS ? (int32_t)ids : TOKENS;
+		z->n_tokens = z->n_tokens < z->m->context ? z->n_tokens : z->m->context;
+		if (z->n_tokens < 64)
 			rc = quantize_fail(z, -EINVAL, "%s: has %d tokens; scales need 64 to %d",
-			          z->text, z->T, TOKENS);
+			          z->text, z->n_tokens, TOKENS);
 	}
-	for (int32_t i = 0; i < z->T && !rc; i++)
+	for (int32_t i = 0; i < z->n_tokens && !rc; i++)
 		if (z->id[i] < 0 || z->id[i] >= z->m->n_vocab)
 			rc = quantize_fail(z, -EINVAL, "%s: its tokenizer gives id %d, but the model has %d",
 			          z->where.path, z->id[i], z->m->n_vocab);
@@ -76,13 +76,13 @@ static int begin_text(struct quantize *z)
 	if (kind->head_dim % 16 || z->m->d_model % 32 || z->m->d_ff % 32 || kind->n_heads * kind->head_dim % 32)
 		return quantize_fail(z, -ENOTSUP, "%s: --scale-search computes with heads of a multiple of 16 and "
 		                     "widths of a multiple of 32", z->where.path);
-	z->x = aligned_alloc(64, (size_t)z->T * D * 4 + 64 - (size_t)z->T * D * 4 % 64);
-	z->y = aligned_alloc(64, (size_t)z->T * D * 4 + 64 - (size_t)z->T * D * 4 % 64);
-	if (!z->x || !z->y || calibrate_create(&z->c, z->m, z->T) != 0)
+	z->x = aligned_alloc(64, (size_t)z->n_tokens * D * 4 + 64 - (size_t)z->n_tokens * D * 4 % 64);
+	z->y = aligned_alloc(64, (size_t)z->n_tokens * D * 4 + 64 - (size_t)z->n_tokens * D * 4 % 64);
+	if (!z->x || !z->y || calibrate_create(&z->c, z->m, z->n_tokens) != 0)
 		return quantize_no_memory(z);
-	for (int32_t t = 0; t < z->T && !rc; t++)
+	for (int32_t t = 0; t < z->n_tokens && !rc; t++)
 		rc = quantize_rows(z, &z->m->embed, z->id[t], 1, z->x + (size_t)t * D);
-	memcpy(z->y, z->x, (size_t)z->T * D * 4);
+	memcpy(z->y, z->x, (size_t)z->n_tokens * D * 4);
 	return rc;
 }
 
@@ -90,7 +90,7 @@ static int begin_text(struct quantize *z)
 static int end_text(struct quantize *z)
 {
 	const struct sr_tensor *head = z->m->head.type ? &z->m->head : &z->m->embed;
-	int32_t T = z->T, from = T / 2, step = 2 * z->m->d_ff < 2048 ? 2 * z->m->d_ff : 2048;
+	int32_t T = z->n_tokens, from = T / 2, step = 2 * z->m->d_ff < 2048 ? 2 * z->m->d_ff : 2048;
 	size_t D = (size_t)z->m->d_model;
 	double *sum = malloc(4 * (size_t)T * sizeof(*sum)), *hit = sum + 2 * T;
 	float *w = malloc((size_t)step * D * 4), *norm = malloc(D * 4);
@@ -237,8 +237,8 @@ static void report(const struct quantize *z)
 		       100 * z->worst[i], z->worst_at[i]);
 	if (z->text)
 		printf("negative log likelihood of tokens %d to %d of %s: %.4f before, %.4f after (%+.2f "
-		       "%%)\n", z->T / 2 + 1,
-		       z->T - 1, z->text, z->loss, z->loss_after, 100 * (z->loss_after / z->loss - 1));
+		       "%%)\n", z->n_tokens / 2 + 1,
+		       z->n_tokens - 1, z->text, z->loss, z->loss_after, 100 * (z->loss_after / z->loss - 1));
 }
 
 static void quantize_release(struct quantize *z)

@@ -39,8 +39,8 @@ struct quantize {
 	struct layer now;                  /* the current layer, as floats */
 	struct moments in[N_INPUTS];
 	struct calibrate *c;
-	int32_t *id, T;
-	float  *x, *y;                     /* [T][D] activations: of the original; of the written model */
+	int32_t *id, n_tokens;
+	float  *x, *y;                     /* [n_tokens][d_model] of the original; of the written model */
 
 	double  error[N_MATRICES], worst[N_MATRICES];
 	int32_t worst_at[N_MATRICES];

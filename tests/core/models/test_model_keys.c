@@ -144,12 +144,16 @@ static void test_windows(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
 		for (int f = 0; f < 4; f++) {
 			struct model *md;
+			bool mixed = false;
 
 			if (!(cases[i].families & 1 << f))
 				continue;
 			md = open_config(f, cases[i].settings);
 			if (!md)
 				fail_msg("%s %s: %s", classes[f], cases[i].settings, err);
+			for (int l = 1; l < 4; l++)
+				mixed |= cases[i].window[l] != cases[i].window[0];
+			assert_int_equal(md->m.n_kinds, mixed ? 2 : 1);
 			for (int l = 0; l < 4; l++)
 				if (kind_of(&md->m, l)->window != cases[i].window[l])
 					fail_msg("%s %s: layer %d has a window of %d", classes[f], cases[i].settings, l,
