@@ -267,7 +267,8 @@ static int make_scheduler(struct daemon *d)
 {
 	const struct sr_limits *l = &d->plan.limits;
 	struct kv_config k = { .n_blocks = l->n_blocks, .n_host = l->n_host_blocks,
-		.block_tokens = l->block_tokens, .copies = l->copies, .n_owners = TENANTS };
+		.block_tokens = l->block_tokens, .copies = l->copies, .n_owners = TENANTS,
+		.n_groups = l->n_groups, .group = { { l->group[0].window } } };
 	struct sched_config c = {
 		.limits = *l, .vocab = d->model->m.n_vocab, .context = d->plan.context, .tenants = TENANTS,
 		.counters = &d->loop.counters,

@@ -177,7 +177,8 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 	int64_t logits;
 	int rc;
 
-	*l = (struct sr_limits){ .block_tokens = p->cfg->block_size, .n_blocks = 1, .world = 1 };
+	*l = (struct sr_limits){ .block_tokens = p->cfg->block_size, .n_blocks = 1, .world = 1,
+	                         .n_groups = 1 };
 	if ((rc = kv_type(p, &l->kv_type)) != 0 || (rc = batching(p, total, context)) != 0)
 		return rc;
 	l->deterministic = p->cfg->enforce_deterministic;
@@ -321,6 +322,7 @@ static int set_blocks(struct planning *p, int64_t bytes)
 		            (double)bytes / MIB,
 		            (double)p->out->need.per_block / MIB);
 	p->out->limits.n_blocks = (int32_t)min64(n, 1 << 30);
+	p->out->limits.group[0].per_block = p->out->need.per_block;
 	p->out->kv_bytes = ((int64_t)p->out->limits.n_blocks + 1) * p->out->need.per_block;
 	return 0;
 }

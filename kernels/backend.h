@@ -40,6 +40,14 @@ struct sr_backend;
 
 enum sr_kv_type { SR_KV_BF16, SR_KV_F16, SR_KV_F8, SR_KV_I8 };
 
+/* KV blocks come in groups of layers.  The layers of a group look back equally far, so one table of
+ * blocks per slot serves them all.  Today there is one group, of all layers. */
+#define SR_GROUPS_MAX 4
+struct sr_group {
+	int32_t window;        /* most tokens that its layers look back; 0 = all */
+	int64_t per_block;     /* bytes of one of its blocks, as need() says; 0 = not planned */
+};
+
 /* Ceilings, fixed at open: knobs move below them, and nothing is allocated later.  A back end
  * keeps one slot and one block more, for the padding rows of captured graphs.  Core uses ids
  * 0 .. slots-1 and 0 .. n_blocks-1. */
@@ -63,6 +71,8 @@ struct sr_limits {
 	int32_t threads;       /* of the worker team; 0 where there is none */
 	int32_t worked;        /* 1: core calls work(), its thread is the team's first */
 	int32_t rank, world;   /* 0, 1 = alone */
+	int32_t n_groups;      /* 1 */
+	struct sr_group group[SR_GROUPS_MAX];
 };
 
 /* Bytes, before anything is opened.  core/plan.c prints the sum with its reasons and
@@ -89,7 +99,7 @@ enum sr_op {
 	SR_CMD_HISTORY,        /* n token ids, of which the first a are the prompt; sent only if
 	                          penalties or bad words need it, and again after a preemption.
 	                          The device itself counts what the slot samples later */
-	SR_CMD_BLOCKS,         /* table[a .. a+n) = n block ids */
+	SR_CMD_BLOCKS,         /* table[a .. a+n) of this group = n block ids */
 	SR_CMD_END,            /* the slot is free; a BEGIN needs no END before it */
 };
 enum sr_list {
@@ -99,7 +109,7 @@ enum sr_list {
 	SR_LIST_BAD,           /* sequences, each its length, then its ids: never completed;
 	                          of length 1: a banned id */
 };
-struct sr_cmd { int32_t op, slot, a, n; uint32_t data; };
+struct sr_cmd { int32_t op, slot, a, n; uint32_t data; int32_t group; }; /* group: of BLOCKS, else 0 */
 
 /* One sequence in a batch: `n` new tokens at positions first .. first+n-1, 1 when it
  * decodes, mostly more when it prefills.  K,V of 0 .. first-1 are in the blocks of the

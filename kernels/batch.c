@@ -30,6 +30,12 @@ bool batch_fits(const struct sr_batch *b, const struct sr_limits *l)
 	       upto(b->n_results, (int64_t)l->scores + l->rows);
 }
 
+bool batch_groups_ok(const struct sr_limits *l, int64_t per_block)
+{
+	return l->n_groups == 1 && l->group[0].window == 0 &&
+	       (l->group[0].per_block == 0 || l->group[0].per_block == per_block);
+}
+
 bool batch_copy_ok(const struct sr_limits *l, const struct sr_copy *c)
 {
 	return upto(c->device, (int64_t)l->n_blocks - 1) && upto(c->host, (int64_t)l->n_host_blocks - 1);
@@ -47,7 +53,7 @@ bool batch_cmd_ok(const struct sr_batch *b, const struct sr_limits *l, const str
 {
 	int64_t left = (int64_t)b->n_words - c->data;
 
-	if (!upto(c->slot, (int64_t)l->slots - 1))
+	if (!upto(c->slot, (int64_t)l->slots - 1) || !upto(c->group, (int64_t)l->n_groups - 1))
 		return false;
 	switch (c->op) {
 	case SR_CMD_BEGIN:                   /* its length is that of the struct, whatever n says */

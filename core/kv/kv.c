@@ -160,12 +160,13 @@ static void hold_cached(struct kv *kv, int32_t i)
 int32_t kv_match(struct kv *kv, struct kv_table *t, int32_t n)
 {
 	const int32_t B = kv->cfg.block_tokens;
+	struct kv_blocks *held = &t->group[0];
 
-	assert(t->n == t->published);
+	assert(held->n == t->published);
 	t->more = false;
 	kv->stats.lookups++;
-	while (t->n < t->cap && (t->n + 1) * B < n) {
-		const int32_t *id = ids_at(kv, t, t->n);
+	while (held->n < held->cap && (held->n + 1) * B < n) {
+		const int32_t *id = ids_at(kv, t, held->n);
 		struct kv_key key = index_key(kv, t, id);
 		int32_t found[2], i;
 
@@ -181,11 +182,11 @@ int32_t kv_match(struct kv *kv, struct kv_table *t, int32_t n)
 				break;
 			t->more = false;
 		}
-		t->block[t->n++] = i;
+		held->block[held->n++] = i;
 		table_advance(kv, t, &key);
 		kv->stats.hit_blocks++;
 	}
-	return t->n * B;
+	return held->n * B;
 }
 
 uint64_t kv_next(const struct kv *kv, const struct kv_table *t)
@@ -195,18 +196,19 @@ uint64_t kv_next(const struct kv *kv, const struct kv_table *t)
 
 int kv_grow(struct kv *kv, struct kv_table *t, int32_t n)
 {
+	struct kv_blocks *held = &t->group[0];
 	int32_t want = (n >> kv->shift) + ((n & (kv->cfg.block_tokens - 1)) != 0);
 
-	if (want > t->cap)
+	if (want > held->cap)
 		return -E2BIG;
-	if (want - t->n > kv_available(kv))
+	if (want - held->n > kv_available(kv))
 		return -ENOSPC;
-	while (t->n < want) {
+	while (held->n < want) {
 		int32_t i = device_take(kv, t->owner, true);
 
 		assert(i != NONE);
 		kv->block[i].refs = 1;
-		t->block[t->n++] = i;
+		held->block[held->n++] = i;
 	}
 	return 0;
 }
@@ -215,7 +217,7 @@ int kv_grow(struct kv *kv, struct kv_table *t, int32_t n)
 static void publish(struct kv *kv, struct kv_table *t, const struct kv_key *key)
 {
 	const int32_t *id = ids_at(kv, t, t->published);
-	int32_t i = t->block[t->published], found[2];
+	int32_t i = t->group[0].block[t->published], found[2];
 
 	/* If another table published the same block meanwhile, ours stays private. */
 	index_find(kv, t, id, key, found);
@@ -278,8 +280,10 @@ void kv_publish_many(struct kv *kv, struct kv_table *const *t, const int32_t *n,
 
 void kv_release(struct kv *kv, struct kv_table *t)
 {
-	for (int32_t j = t->n - 1; j >= 0; j--) {
-		int32_t i = t->block[j];
+	struct kv_blocks *held = &t->group[0];
+
+	for (int32_t j = held->n - 1; j >= 0; j--) {
+		int32_t i = held->block[j];
 		struct kv_block *b = &kv->block[i];
 
 		assert(b->refs > 0);
@@ -291,7 +295,7 @@ void kv_release(struct kv *kv, struct kv_table *t)
 		else
 			free_put(kv, i);
 	}
-	t->n = t->published = 0;
+	held->n = t->published = 0;
 	t->more = false;
 	t->key[0] = t->key[1] = 0;
 }
@@ -376,6 +380,7 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	struct kv *kv;
 
 	if (cfg->n_blocks < 1 || cfg->n_host < 0 || cfg->n_owners < 0 || cfg->n_owners > INT16_MAX ||
+	    cfg->n_groups < 0 || cfg->n_groups > KV_GROUPS || cfg->group[0].window != 0 ||
 	    cfg->copies < 0 || cfg->block_tokens < 1 ||
 	    KV_CHUNK % cfg->block_tokens != 0 || total > INT32_MAX / 4)
 		return -EINVAL;

@@ -53,12 +53,18 @@ struct kv_chunk {
 	int32_t id[KV_CHUNK];
 };
 
-/* The blocks of one sequence, in order: token i lies in block[i / block_tokens].
- * Embedded in the slot; block[] is storage the slot owns. */
+/* Blocks come in groups of layers (kernels/backend.h); today there is one. */
+#define KV_GROUPS 1
+struct kv_group { int32_t window; }; /* most tokens that its layers look back; 0 = all */
+
+/* The blocks of one sequence, in order: token i lies in block[i / block_tokens].  Each group has its
+ * own; all groups share one chain of names.  Embedded in the slot; block[] is storage the slot owns. */
 struct kv_table {
-	int32_t *block;       /* [cap] */
-	int32_t  cap;
-	int32_t  n;           /* blocks held, one reference on each */
+	struct kv_blocks {
+		int32_t *block;   /* [cap] */
+		int32_t  cap;
+		int32_t  n;       /* blocks held, one reference on each */
+	} group[KV_GROUPS];
 	int32_t  published;   /* this many blocks from the start, or their twins, are in the index */
 	bool     more;        /* kv_match stopped because copies ran out: try in the next batch.
 	                         Never set in a batch without copies, so nothing waits for 0 */
@@ -74,6 +80,8 @@ struct kv_config {
 	int32_t  copies;      /* most copies in one batch */
 	uint64_t key[2];      /* random, per boot */
 	int32_t  n_owners;    /* of cached blocks; 0 = 1 */
+	int32_t  n_groups;    /* at most KV_GROUPS; 0 = 1 */
+	struct kv_group group[KV_GROUPS];
 };
 
 struct kv_copy { int32_t device, host, out; }; /* host counts from 0; out = 1 demotes */
@@ -105,7 +113,7 @@ uint64_t kv_next(const struct kv *kv, const struct kv_table *t);
 
 /* Make *t long enough for n tokens.  Cached blocks are evicted.  Those without a twin on the
  * host tier are copied out while the batch has copies left; after that they are lost.  All or
- * nothing: 0, or -ENOSPC and *t is unchanged.  -E2BIG if t->cap is too small. */
+ * nothing: 0, or -ENOSPC and *t is unchanged.  -E2BIG if the table is too small. */
 int  kv_grow(struct kv *kv, struct kv_table *t, int32_t n);
 
 /* The first n tokens of *t are in launched batches: publish the full blocks among them.

@@ -126,8 +126,8 @@ static bool create_arrays(struct sched *s)
 		s->free_client_queue = i;
 	}
 	for (int32_t i = 0; i < lim->slots; i++) {
-		s->table[i].block = block + (size_t)i * (size_t)lim->seq_blocks;
-		s->table[i].cap = lim->seq_blocks;
+		s->table[i].group[0].block = block + (size_t)i * (size_t)lim->seq_blocks;
+		s->table[i].group[0].cap = lim->seq_blocks;
 		s->free_slot[s->n_free_slot++] = lim->slots - 1 - i;
 	}
 	return true;
@@ -173,7 +173,7 @@ void sched_destroy(struct sched *s)
 		if (s->taken && s->taken[i])
 			kv_release(s->kv, &s->table[i]);
 	if (s->table)
-		free(s->table[0].block);
+		free(s->table[0].group[0].block);
 	for (int i = 0; i < DEPTH_MAX; i++)
 		free(s->flight[i].row);
 	free(s->seq);

@@ -39,21 +39,22 @@ static void put_cmd(struct fill *x, enum sr_op op, int32_t slot, int32_t a, int3
 {
 	struct sr_batch *b = x->b;
 
-	b->cmd[b->n_cmds++] = (struct sr_cmd){ (int32_t)op, slot, a, n, (uint32_t)b->n_words };
+	b->cmd[b->n_cmds++] = (struct sr_cmd){ .op = (int32_t)op, .slot = slot, .a = a, .n = n,
+	                                         .data = (uint32_t)b->n_words };
 	b->n_words += n;
 }
 
 static void put_blocks(struct sched *s, struct fill *x, struct seq *q)
 {
 	const struct kv_table *t = &s->table[q->slot];
-	int32_t n = t->n - q->sent;
+	int32_t n = t->group[0].n - q->sent;
 
 	if (n == 0)
 		return;
 	for (int32_t j = 0; j < n; j++)       /* n is mostly 1 */
-		x->b->word[x->b->n_words + j] = (uint32_t)t->block[q->sent + j];
-	put_cmd(x, SR_CMD_BLOCKS, q->slot, q->sent, n);
-	q->sent = t->n;
+		x->b->word[x->b->n_words + j] = (uint32_t)t->group[0].block[q->sent + j];
+	put_cmd(x, SR_CMD_BLOCKS, q->slot, q->sent, n); /* of group 0, the only one */
+	q->sent = t->group[0].n;
 }
 
 static void put_begin(struct fill *x, struct seq *q)
@@ -90,7 +91,7 @@ static bool follows_leader(struct sched *s, struct seq *q)
 	const struct kv_table *t = &s->table[q->slot];
 	uint64_t name;
 
-	if ((t->n + 1) * s->cfg.limits.block_tokens >= q->known ||
+	if ((t->group[0].n + 1) * s->cfg.limits.block_tokens >= q->known ||
 	    q->held >= q->known / s->cfg.limits.block_tokens)
 		return false;
 	name = kv_next(s->kv, t);
@@ -287,7 +288,8 @@ PREFETCH void prefetch_rows(const struct sched *s, int32_t j)
 
 		if (q->planned == q->sent * s->cfg.limits.block_tokens) {
 			__builtin_prefetch(&s->table[q->slot], 1);
-			__builtin_prefetch(s->table[0].block + (int64_t)q->slot * s->cfg.limits.seq_blocks + q->sent, 1);
+			__builtin_prefetch(s->table[0].group[0].block +
+			                   (int64_t)q->slot * s->cfg.limits.seq_blocks + q->sent, 1);
 		}
 	}
 }
@@ -352,7 +354,7 @@ static bool may_match(const struct sched *s, const struct seq *q)
 	const struct kv_table *t = &s->table[q->slot];
 
 	return !s->knobs.no_prefix_cache && !q->score && !q->no_cache && !q->drawn &&
-	       t->n == t->published && q->planned == t->n * s->cfg.limits.block_tokens &&
+	       t->group[0].n == t->published && q->planned == t->group[0].n * s->cfg.limits.block_tokens &&
 	       q->planned + 1 < q->known;
 }
 
@@ -441,9 +443,9 @@ static int fill_chunk(struct sched *s, struct fill *x, struct seq *q)
 	struct chunk c = chunk_of(s, x, q);
 	int r;
 
-	if (c.n <= 0 || x->b->n_words + t->cap - q->sent > s->cfg.limits.words)
+	if (c.n <= 0 || x->b->n_words + t->group[0].cap - q->sent > s->cfg.limits.words)
 		return WHY_TOKENS;
-	if (blocks_for(s, q->planned + c.n) - t->n > room_for(s, q))
+	if (blocks_for(s, q->planned + c.n) - t->group[0].n > room_for(s, q))
 		return WHY_KV;
 	if (!reserve_chunk(s, q, &c))
 		return note_blocked(s, x, q);
@@ -494,7 +496,7 @@ static void fill_prompts(struct sched *s, struct fill *x)
 		if (q->state != SEQ_RUNNING)
 			continue;
 		if (!q->drawn)
-			x->owed += blocks_for(s, q->known) - s->table[q->slot].n;
+			x->owed += blocks_for(s, q->known) - s->table[q->slot].group[0].n;
 		j++;
 	}
 }
@@ -555,7 +557,7 @@ static int take_blocks(struct sched *s, struct fill *x, struct seq *q)
 		need = q->planned + s->knobs.chunk_max;
 	if (s->knobs.first_chunk && need > (int64_t)q->planned + x->budget - x->b->n_tokens)
 		need = q->planned + x->budget - x->b->n_tokens;
-	lacking = blocks_for(s, (int32_t)need) - t->n - unowed(s, x, q);
+	lacking = blocks_for(s, (int32_t)need) - t->group[0].n - unowed(s, x, q);
 	if (s->n_run == 0 || lacking <= 0)
 		return why;
 	kv_release(s->kv, t);
@@ -610,7 +612,7 @@ static int fill_admission(struct sched *s, struct fill *x)
 	if (late == FILLED && !(may_match(s, q) && follows_leader(s, q)))
 		late = fill_chunk(s, x, q);
 	if (!q->drawn)
-		x->owed += blocks_for(s, q->known) - s->table[q->slot].n;
+		x->owed += blocks_for(s, q->known) - s->table[q->slot].group[0].n;
 	if (late != FILLED)
 		hold_back(x, late);
 	return FILLED;

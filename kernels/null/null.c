@@ -523,6 +523,7 @@ static int null_open(struct sr_backend **out, const struct sr_model *m, const st
 	bool ok = b;
 
 	(void)src;
+	assert(batch_groups_ok(lim, lim->group[0].per_block)); /* what its blocks would take, it does not know */
 	if (!b)
 		goto full;
 	b->lim = *lim;

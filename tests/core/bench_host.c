@@ -76,7 +76,7 @@ static void host_open(bool timed)
 	static struct sr_model model = { .n_vocab = VOCAB, .n_layers = 1, .n_kinds = 1,
 		.kind = { { .n_kv_heads = 1, .head_dim = 1 } } };
 	static const int32_t eos[] = { 7 };
-	struct sr_limits lim = { .block_tokens = BLOCK, .n_blocks = SLOTS * (CONTEXT / BLOCK + 1),
+	struct sr_limits lim = { .n_groups = 1, .block_tokens = BLOCK, .n_blocks = SLOTS * (CONTEXT / BLOCK + 1),
 		.seq_blocks = CONTEXT / BLOCK + 1, .slots = SLOTS, .rows = SLOTS, .tokens = 32768, .scores = 512,
 		.cmds = 4 * SLOTS, .words = 1 << 20, .copies = 1, .logit_rows = SLOTS };
 	struct kv_config kc = { .n_blocks = lim.n_blocks, .block_tokens = BLOCK, .copies = 1, .key = { 1, 2 },

@@ -325,10 +325,10 @@ static bool begin_slots(const int32_t *context, int n, bool random)
 		q.temperature = random;
 		q.repetition = 1;
 		q.seed = (uint64_t)s;
-		a->cmd[0] = (struct sr_cmd){ SR_CMD_BEGIN, s, 0, 0, 0 };
+		a->cmd[0] = (struct sr_cmd){ SR_CMD_BEGIN, s, 0, 0, 0, 0 };
 		memcpy(a->word, &q, sizeof(q));
 		a->n_words = sizeof(q) / 4;
-		a->cmd[1] = (struct sr_cmd){ SR_CMD_BLOCKS, s, 0, blocks, (uint32_t)a->n_words };
+		a->cmd[1] = (struct sr_cmd){ SR_CMD_BLOCKS, s, 0, blocks, (uint32_t)a->n_words, 0 };
 		assert(blocks <= b->lim.seq_blocks && a->n_words + blocks <= b->lim.words);
 		for (int32_t i = 0; i < blocks; i++)
 			a->word[a->n_words++] = at++;
@@ -704,7 +704,7 @@ static int measure()
 	lim.tokens = sc->tokens;
 	lim.cmds = 512;
 	lim.words = sc->words;
-	lim.world = 1;
+	lim.world = lim.n_groups = 1;
 	e = plan(&m, &lim, &need, err, sizeof(err));
 	if (!e) {
 		left = (need.avail - need.weights - need.scratch - need.slots - sc->spare) / need.per_block;

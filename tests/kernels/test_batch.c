@@ -14,7 +14,7 @@
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 static const struct sr_limits limits = {
-	.block_tokens = 16, .n_blocks = 8, .n_host_blocks = 2, .seq_blocks = 4, .slots = 3, .rows = 5,
+	.n_groups = 1, .block_tokens = 16, .n_blocks = 8, .n_host_blocks = 2, .seq_blocks = 4, .slots = 3, .rows = 5,
 	.tokens = 70, .scores = 9, .cmds = 6, .words = 100, .copies = 7,
 };
 
@@ -131,42 +131,63 @@ static void test_copies(void **state)
 		assert_int_equal(batch_copy_ok(&limits, &cases[i].c), cases[i].ok);
 }
 
+/* One group of all layers is what every back end can hold; another plan of blocks is an error of core. */
+static void test_groups(void **state)
+{
+	static const struct { int32_t n, window; int64_t planned; bool ok; } cases[] = {
+		{ 1, 0, 4096, true }, { 1, 0, 0, true }, { 0, 0, 4096, false }, { 2, 0, 4096, false },
+		{ 1, 512, 4096, false }, { 1, 0, 4095, false },
+	};
+
+	(void)state;
+	for (int i = 0; i < COUNT(cases); i++) {
+		struct sr_limits l = limits;
+
+		l.n_groups = cases[i].n;
+		l.group[0] = (struct sr_group){ cases[i].window, cases[i].planned };
+		assert_int_equal(batch_groups_ok(&l, 4096), cases[i].ok);
+	}
+}
+
 static void test_commands(void **state)
 {
 	enum { SAMPLING = sizeof(struct sr_sampling) / sizeof(uint32_t) };
 	static const struct { const char *what; struct sr_cmd c; bool ok; } cases[] = {
-		{ "begin", { SR_CMD_BEGIN, 0, 0, SAMPLING, 0 }, true },
-		{ "begin, its length left out", { SR_CMD_BEGIN, 2, 0, 0, 100 - SAMPLING }, true },
-		{ "begin past the words", { SR_CMD_BEGIN, 2, 0, 0, 101 - SAMPLING }, false },
-		{ "begin far past the words", { SR_CMD_BEGIN, 2, 0, 0, UINT32_MAX }, false },
-		{ "a slot too many", { SR_CMD_BEGIN, 3, 0, 0, 0 }, false },
-		{ "a slot below", { SR_CMD_BEGIN, -1, 0, 0, 0 }, false },
-		{ "end", { SR_CMD_END, 2, 0, 0, UINT32_MAX }, true },
-		{ "end of a slot too many", { SR_CMD_END, 3, 0, 0, 0 }, false },
-		{ "a list", { SR_CMD_LIST, 1, SR_LIST_STOP, 100, 0 }, true },
-		{ "the last kind of list", { SR_CMD_LIST, 1, SR_LIST_BAD, 0, 100 }, true },
-		{ "an unknown list", { SR_CMD_LIST, 1, SR_LIST_BAD + 1, 1, 0 }, false },
-		{ "a list below", { SR_CMD_LIST, 1, -1, 1, 0 }, false },
-		{ "a list past the words", { SR_CMD_LIST, 1, 0, 100, 1 }, false },
-		{ "a list of less than nothing", { SR_CMD_LIST, 1, 0, -1, 4 }, false },
-		{ "a history", { SR_CMD_HISTORY, 1, 65, 65, 0 }, true },
-		{ "a history of nothing", { SR_CMD_HISTORY, 1, 0, 0, 0 }, true },
-		{ "a history longer than a sequence", { SR_CMD_HISTORY, 1, 0, 66, 0 }, false },
-		{ "a prompt longer than its history", { SR_CMD_HISTORY, 1, 5, 4, 0 }, false },
-		{ "a prompt below", { SR_CMD_HISTORY, 1, -1, 4, 0 }, false },
-		{ "a history past the words", { SR_CMD_HISTORY, 1, 0, 20, 81 }, false },
-		{ "blocks", { SR_CMD_BLOCKS, 1, 0, 4, 4 }, true },
-		{ "the last block", { SR_CMD_BLOCKS, 1, 3, 1, 7 }, true },
-		{ "no block, behind the last", { SR_CMD_BLOCKS, 1, 4, 0, 0 }, true },
-		{ "a block behind the last", { SR_CMD_BLOCKS, 1, 4, 1, 0 }, false },
-		{ "blocks past the table", { SR_CMD_BLOCKS, 1, 1, 4, 0 }, false },
-		{ "a block before the table", { SR_CMD_BLOCKS, 1, -1, 1, 0 }, false },
-		{ "less than no block", { SR_CMD_BLOCKS, 1, 3, -1, 0 }, false },
-		{ "a block that does not exist", { SR_CMD_BLOCKS, 1, 0, 4, 5 }, false },
-		{ "a block below", { SR_CMD_BLOCKS, 1, 0, 1, 9 }, false },
-		{ "blocks past the words", { SR_CMD_BLOCKS, 1, 0, 2, 99 }, false },
-		{ "no command", { SR_CMD_END + 1, 1, 0, 0, 0 }, false },
-		{ "a command below", { -1, 1, 0, 0, 0 }, false },
+		{ "begin", { SR_CMD_BEGIN, 0, 0, SAMPLING, 0, 0 }, true },
+		{ "begin, its length left out", { SR_CMD_BEGIN, 2, 0, 0, 100 - SAMPLING, 0 }, true },
+		{ "begin past the words", { SR_CMD_BEGIN, 2, 0, 0, 101 - SAMPLING, 0 }, false },
+		{ "begin far past the words", { SR_CMD_BEGIN, 2, 0, 0, UINT32_MAX, 0 }, false },
+		{ "a slot too many", { SR_CMD_BEGIN, 3, 0, 0, 0, 0 }, false },
+		{ "a slot below", { SR_CMD_BEGIN, -1, 0, 0, 0, 0 }, false },
+		{ "end", { SR_CMD_END, 2, 0, 0, UINT32_MAX, 0 }, true },
+		{ "end of a slot too many", { SR_CMD_END, 3, 0, 0, 0, 0 }, false },
+		{ "a list", { SR_CMD_LIST, 1, SR_LIST_STOP, 100, 0, 0 }, true },
+		{ "the last kind of list", { SR_CMD_LIST, 1, SR_LIST_BAD, 0, 100, 0 }, true },
+		{ "an unknown list", { SR_CMD_LIST, 1, SR_LIST_BAD + 1, 1, 0, 0 }, false },
+		{ "a list below", { SR_CMD_LIST, 1, -1, 1, 0, 0 }, false },
+		{ "a list past the words", { SR_CMD_LIST, 1, 0, 100, 1, 0 }, false },
+		{ "a list of less than nothing", { SR_CMD_LIST, 1, 0, -1, 4, 0 }, false },
+		{ "a history", { SR_CMD_HISTORY, 1, 65, 65, 0, 0 }, true },
+		{ "a history of nothing", { SR_CMD_HISTORY, 1, 0, 0, 0, 0 }, true },
+		{ "a history longer than a sequence", { SR_CMD_HISTORY, 1, 0, 66, 0, 0 }, false },
+		{ "a prompt longer than its history", { SR_CMD_HISTORY, 1, 5, 4, 0, 0 }, false },
+		{ "a prompt below", { SR_CMD_HISTORY, 1, -1, 4, 0, 0 }, false },
+		{ "a history past the words", { SR_CMD_HISTORY, 1, 0, 20, 81, 0 }, false },
+		{ "blocks", { SR_CMD_BLOCKS, 1, 0, 4, 4, 0 }, true },
+		{ "the last block", { SR_CMD_BLOCKS, 1, 3, 1, 7, 0 }, true },
+		{ "no block, behind the last", { SR_CMD_BLOCKS, 1, 4, 0, 0, 0 }, true },
+		{ "a block behind the last", { SR_CMD_BLOCKS, 1, 4, 1, 0, 0 }, false },
+		{ "blocks past the table", { SR_CMD_BLOCKS, 1, 1, 4, 0, 0 }, false },
+		{ "a block before the table", { SR_CMD_BLOCKS, 1, -1, 1, 0, 0 }, false },
+		{ "less than no block", { SR_CMD_BLOCKS, 1, 3, -1, 0, 0 }, false },
+		{ "a block that does not exist", { SR_CMD_BLOCKS, 1, 0, 4, 5, 0 }, false },
+		{ "a block below", { SR_CMD_BLOCKS, 1, 0, 1, 9, 0 }, false },
+		{ "blocks past the words", { SR_CMD_BLOCKS, 1, 0, 2, 99, 0 }, false },
+		{ "blocks of a group too many", { SR_CMD_BLOCKS, 1, 0, 4, 4, 1 }, false },
+		{ "blocks of a group below", { SR_CMD_BLOCKS, 1, 0, 4, 4, -1 }, false },
+		{ "a list of a group", { SR_CMD_LIST, 1, SR_LIST_STOP, 1, 0, 1 }, false },
+		{ "no command", { SR_CMD_END + 1, 1, 0, 0, 0, 0 }, false },
+		{ "a command below", { -1, 1, 0, 0, 0, 0 }, false },
 	};
 	uint32_t word[100];
 	struct sr_batch b = { .n_words = 100, .word = word };
@@ -291,7 +312,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cut), cmocka_unit_test(test_layout), cmocka_unit_test(test_slots),
-		cmocka_unit_test(test_fits), cmocka_unit_test(test_copies), cmocka_unit_test(test_commands),
+		cmocka_unit_test(test_fits), cmocka_unit_test(test_copies), cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_commands),
 		cmocka_unit_test(test_rows), cmocka_unit_test(test_tokens), cmocka_unit_test(test_picks),
 		cmocka_unit_test(test_runs),
 	};

@@ -119,7 +119,7 @@ static inline void daemon_make(struct daemon *d)
 {
 	static struct sr_model model = { .n_vocab = VOCAB, .n_layers = 1, .n_kinds = 1,
 		.kind = { { .n_kv_heads = 1, .head_dim = 1 } } };
-	struct sr_limits lim = { .block_tokens = 16, .n_blocks = 512, .seq_blocks = CONTEXT / 16 + 1,
+	struct sr_limits lim = { .n_groups = 1, .block_tokens = 16, .n_blocks = 512, .seq_blocks = CONTEXT / 16 + 1,
 		.slots = 32, .rows = 32, .tokens = 512, .scores = 512, .cmds = 1024, .words = 1 << 16,
 		.copies = 1, .logit_rows = 32 };
 	struct kv_config kc = { .n_blocks = lim.n_blocks, .block_tokens = lim.block_tokens, .copies = 1,

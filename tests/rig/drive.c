@@ -10,7 +10,7 @@ struct sr_limits drive_limits(void)
 	return (struct sr_limits){
 		.block_tokens = 16, .n_blocks = 64, .seq_blocks = 64, .slots = 33, .rows = 33, .tokens = 1100,
 		.scores = 1100, .cmds = 200, .words = 8000, .copies = 8, .logit_rows = 16,
-		.n_host_blocks = 4, .kv_type = SR_KV_BF16, .threads = 1, .worked = 1, .world = 1, .eager = 1,
+		.n_host_blocks = 4, .kv_type = SR_KV_BF16, .threads = 1, .worked = 1, .world = 1, .eager = 1, .n_groups = 1,
 	};
 }
 

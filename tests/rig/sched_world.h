@@ -127,7 +127,7 @@ static void set_up(void)
 		w.c[i].room = 100000;
 	w.cfg = (struct sched_config){
 		.counters = &w.n,
-		.limits = { .block_tokens = B, .n_blocks = 64, .seq_blocks = 32, .slots = 8, .rows = 8,
+		.limits = { .n_groups = 1, .block_tokens = B, .n_blocks = 64, .seq_blocks = 32, .slots = 8, .rows = 8,
 			    .tokens = 128, .scores = 128, .cmds = 64, .words = 2000, },
 		.knobs = { .max_seqs = 8, .batch_tokens = 128, .chunk_max = 128, .queue_requests = 64,
 			   .queue_tokens = 4000, .quantum = 32 },

@@ -38,14 +38,15 @@ static void text_make(struct text *x, int32_t text, uint64_t salt)
 		for (int j = 0; j < KV_CHUNK; j++)
 			x->chunk[i].id[j] = text * 1000 + i * KV_CHUNK + j;
 	}
-	x->t = (struct kv_table){ .block = x->block, .cap = 32, .salt = salt, .at = x->chunk };
+	x->t = (struct kv_table){ .group = { { .block = x->block, .cap = 32 } }, .salt = salt, .at = x->chunk };
 }
 
 static struct kv *make(int32_t n_blocks, int32_t n_host, int32_t copies)
 {
 	struct kv *kv;
 
-	assert_int_equal(kv_create(&kv, &(struct kv_config){ n_blocks, n_host, B, copies, { 7, 9 }, 3 }), 0);
+	assert_int_equal(kv_create(&kv, &(struct kv_config){ .n_blocks = n_blocks, .n_host = n_host, .block_tokens = B,
+	                     .copies = copies, .key = { 7, 9 }, .n_owners = 3 }), 0);
 	return kv;
 }
 
@@ -85,18 +86,22 @@ static int32_t found(struct kv *kv, int32_t text, uint64_t salt, int32_t n)
 static void test_create(void **state)
 {
 	static const struct { struct kv_config c; int want; } cases[] = {
-		{ { 1, 0, 16, 0, { 0 }, 0 }, 0 },
-		{ { 4, 2, 64, 1, { 0 }, 0 }, 0 },
-		{ { 0, 0, 16, 0, { 0 }, 0 }, -EINVAL },
-		{ { 4, -1, 16, 0, { 0 }, 0 }, -EINVAL },
-		{ { 4, 0, 0, 0, { 0 }, 0 }, -EINVAL },
-		{ { 4, 0, 24, 0, { 0 }, 0 }, -EINVAL },      /* no divisor of a chunk */
-		{ { 4, 0, 128, 0, { 0 }, 0 }, -EINVAL },
-		{ { INT32_MAX, INT32_MAX, 16, 0, { 0 }, 0 }, -EINVAL },
-		{ { 4, 0, 16, -1, { 0 }, 0 }, -EINVAL },
-		{ { 4, 0, 16, 0, { 0 }, -1 }, -EINVAL },
-		{ { 4, 0, 16, 0, { 0 }, INT16_MAX }, 0 },
-		{ { 4, 0, 16, 0, { 0 }, INT16_MAX + 1 }, -EINVAL },
+		{ { 1, 0, 16, 0, { 0 }, 0, 0, { { 0 } } }, 0 },
+		{ { 4, 2, 64, 1, { 0 }, 0, 0, { { 0 } } }, 0 },
+		{ { 0, 0, 16, 0, { 0 }, 0, 0, { { 0 } } }, -EINVAL },
+		{ { 4, -1, 16, 0, { 0 }, 0, 0, { { 0 } } }, -EINVAL },
+		{ { 4, 0, 0, 0, { 0 }, 0, 0, { { 0 } } }, -EINVAL },
+		{ { 4, 0, 24, 0, { 0 }, 0, 0, { { 0 } } }, -EINVAL },      /* no divisor of a chunk */
+		{ { 4, 0, 128, 0, { 0 }, 0, 0, { { 0 } } }, -EINVAL },
+		{ { INT32_MAX, INT32_MAX, 16, 0, { 0 }, 0, 0, { { 0 } } }, -EINVAL },
+		{ { 4, 0, 16, -1, { 0 }, 0, 0, { { 0 } } }, -EINVAL },
+		{ { 4, 0, 16, 0, { 0 }, -1, 0, { { 0 } } }, -EINVAL },
+		{ { 4, 0, 16, 0, { 0 }, INT16_MAX, 0, { { 0 } } }, 0 },
+		{ { 4, 0, 16, 0, { 0 }, INT16_MAX + 1, 0, { { 0 } } }, -EINVAL },
+		{ { 4, 0, 16, 0, { 0 }, 0, 1, { { 0 } } }, 0 },
+		{ { 4, 0, 16, 0, { 0 }, 0, -1, { { 0 } } }, -EINVAL },
+		{ { 4, 0, 16, 0, { 0 }, 0, KV_GROUPS + 1, { { 0 } } }, -EINVAL },
+		{ { 4, 0, 16, 0, { 0 }, 0, 1, { { 512 } } }, -EINVAL },   /* no window yet */
 	};
 
 	(void)state;
@@ -116,7 +121,7 @@ static void test_no_memory(void **state)
 
 	(void)state;
 	no_memory = true;
-	assert_int_equal(kv_create(&kv, &(struct kv_config){ 4, 0, B, 0, { 0 }, 0 }), -ENOMEM);
+	assert_int_equal(kv_create(&kv, &(struct kv_config){ .n_blocks = 4, .block_tokens = B }), -ENOMEM);
 	no_memory = false;
 	assert_null(kv);
 }
@@ -135,7 +140,7 @@ static void test_grow(void **state)
 	kv_begin(kv, 0);
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
 		assert_int_equal(kv_grow(kv, &x.t, steps[i].n), steps[i].want);
-		assert_int_equal(x.t.n, steps[i].blocks);
+		assert_int_equal(x.t.group[0].n, steps[i].blocks);
 		assert_int_equal(kv_available(kv), steps[i].available);
 		kv_check(kv);
 	}
@@ -369,7 +374,7 @@ static void test_pins(void **state)
 	assert_int_equal(kv_available(kv), 2);
 	kv_release(kv, &x.t);
 	assert_int_equal(kv_grow(kv, &y.t, 3 * B), -ENOSPC);
-	assert_int_equal(y.t.n, 0);
+	assert_int_equal(y.t.group[0].n, 0);
 	assert_int_equal(kv_grow(kv, &y.t, 2 * B), 0);
 	launched(kv);
 	assert_int_equal(kv_available(kv), 2);
@@ -420,7 +425,8 @@ static void test_counters(void **state)
 	struct text x;
 
 	(void)state;
-	assert_int_equal(kv_create(&kv, &(struct kv_config){ 4, 4, B, 8, { 7, 9 }, 0 }), 0); /* 0 owners count as one */
+	assert_int_equal(kv_create(&kv, &(struct kv_config){ .n_blocks = 4, .n_host = 4, .block_tokens = B, .copies = 8,
+	                     .key = { 7, 9 } }), 0); /* 0 owners count as one */
 	leave_cached(kv, 0, 2 * B);
 	kv_stats(kv, &got[GROWN]);
 	assert_int_equal(found(kv, 0, 0, 2 * B + 1), 2 * B);

@@ -170,7 +170,7 @@ static double bare_step(const struct sr_batch *t, struct sr_row *row, struct cli
 static void bench(int32_t rows, int32_t clients)
 {
 	static double cost[STEPS], bare[STEPS];
-	const struct sr_limits l = { .block_tokens = 16, .n_blocks = rows * 900, .seq_blocks = 900,
+	const struct sr_limits l = { .n_groups = 1, .block_tokens = 16, .n_blocks = rows * 900, .seq_blocks = 900,
 				     .slots = rows, .rows = rows, .tokens = 8192, .cmds = 2 * rows + 8,
 				     .words = rows * 4 + 20000 };
 	struct counters counters = { 0 };
@@ -183,7 +183,7 @@ static void bench(int32_t rows, int32_t clients)
 	};
 	struct sched_port port = { .room = port_room, .reserve = port_reserve, .release = port_release,
 				   .emit = port_emit };
-	const struct kv_config kc = { l.n_blocks, 0, 16, 0, { 1, 2 }, 3 };
+	const struct kv_config kc = { .n_blocks = l.n_blocks, .block_tokens = 16, .key = { 1, 2 }, .n_owners = 3 };
 	static const struct sched_cmd begin = { .op = SR_CMD_BEGIN };
 	struct sr_backend b = { 0 };
 	struct client *c = take((size_t)clients, sizeof(*c));

@@ -439,6 +439,7 @@ static void make_config(void)
 	int32_t B = sizes[below(3)];
 
 	memset(&sim.cfg, 0, sizeof(sim.cfg));
+	l->n_groups = 1;
 	l->block_tokens = B;
 	l->n_blocks = between(10, below(2) ? 60 : 16);
 	l->n_host_blocks = below(3) ? between(0, 60) : 0;
@@ -493,8 +494,9 @@ static void sim_open(uint64_t seed)
 	sr_null_clock(sim_clock, NULL);
 	sr_null_pace(paces[below(3)], paces[below(3)] / 50);
 	sim.ops = sr_null_ops();
-	struct kv_config kc = { sim.cfg.limits.n_blocks, sim.cfg.limits.n_host_blocks,
-				sim.cfg.limits.block_tokens, sim.cfg.limits.copies, { seed, ~seed }, sim.cfg.tenants };
+	struct kv_config kc = { .n_blocks = sim.cfg.limits.n_blocks, .n_host = sim.cfg.limits.n_host_blocks,
+				.block_tokens = sim.cfg.limits.block_tokens, .copies = sim.cfg.limits.copies,
+				.key = { seed, ~seed }, .n_owners = sim.cfg.tenants };
 	assert(kv_create(&sim.kv, &kc) == 0);
 	assert(sim.ops->open(&sim.b, &model, NULL, &sim.cfg.limits, err, sizeof(err)) == 0);
 	assert(sched_create(&sim.s, &sim.cfg, sim.kv, sim.ops, sim.b, &port) == 0);
@@ -791,7 +793,7 @@ static void hall_open(const struct company *c)
 
 	memset(&sim, 0, sizeof(sim));
 	sim.now = 1;
-	*l = (struct sr_limits){ .block_tokens = 16, .n_blocks = c->n_blocks, .seq_blocks = 22, .slots = 40,
+	*l = (struct sr_limits){ .n_groups = 1, .block_tokens = 16, .n_blocks = c->n_blocks, .seq_blocks = 22, .slots = 40,
 				 .rows = 40, .tokens = 512, .cmds = 400, .words = 20000 };
 	sim.cfg.knobs = (struct sched_knobs){ .max_seqs = 40, .batch_tokens = 512, .chunk_max = c->chunk_max,
 					      .queue_requests = 100, .queue_tokens = 100000, .quantum = 64,
@@ -806,7 +808,8 @@ static void hall_open(const struct company *c)
 	sr_null_clock(sim_clock, NULL);
 	sr_null_pace(1, 0);
 	sim.ops = sr_null_ops();
-	assert_int_equal(kv_create(&sim.kv, &(struct kv_config){ c->n_blocks, 0, 16, 0, { 1, 2 }, 1 }), 0);
+	assert_int_equal(kv_create(&sim.kv, &(struct kv_config){ .n_blocks = c->n_blocks, .block_tokens = 16,
+	                     .key = { 1, 2 }, .n_owners = 1 }), 0);
 	assert_int_equal(sim.ops->open(&sim.b, &model, NULL, l, err, sizeof(err)), 0);
 	assert_int_equal(sched_create(&sim.s, &sim.cfg, sim.kv, sim.ops, sim.b, &port), 0);
 }
