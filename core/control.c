@@ -15,7 +15,7 @@
 #include "core/instance/knobs.h"
 #include "core/instance/log.h"
 
-#define PLACES      8
+#define CLIENTS_MAX 8
 #define BACKLOG     128               /* connected and not yet accepted; one is accepted per REST_NS */
 #define DEADLINE_NS 1000000000u       /* from accept to message */
 #define REST_NS     10000000u         /* pause after each accepted client: accepting costs more than
@@ -24,11 +24,11 @@
 #define GROUPS_MAX  256               /* most groups of a client that are checked */
 #define STEP_MAX_US 4000000           /* the scheduler's target is 32 bits of ns */
 
-struct peer {
+struct control_client {
 	struct control *c;
 	struct io_watch socket;
 	struct io_timer timer;
-	struct ucred who;
+	struct ucred cred;
 	bool used, records;           /* records: closing it ends the recording */
 };
 
@@ -45,14 +45,14 @@ struct control {
 	char group_name[64];
 	struct io_watch listener;
 	struct io_timer again;        /* listen again */
-	struct peer peer[PLACES];
-	uint64_t told_at;             /* when a refused client was last logged */
+	struct control_client client[CLIENTS_MAX];
+	uint64_t logged_at;           /* when a refused client was last logged */
 	char path[4096];
 };
 
 /* ---- knobs ------------------------------------------------------------------------------- */
 
-static int64_t value_of(const struct control *c, enum knob k)
+static int64_t knob_value(const struct control *c, enum knob k)
 {
 	switch (k) {
 	case KNOB_MAX_NUM_SEQS:           return c->knobs.max_seqs;
@@ -67,7 +67,7 @@ static int64_t value_of(const struct control *c, enum knob k)
 	return 0;
 }
 
-static void put(const struct control *c, struct sched_knobs *n, enum knob k, int64_t v)
+static void knob_put(const struct control *c, struct sched_knobs *n, enum knob k, int64_t v)
 {
 	switch (k) {
 	case KNOB_MAX_NUM_SEQS:           n->max_seqs = (int32_t)v; break;
@@ -80,10 +80,10 @@ static void put(const struct control *c, struct sched_knobs *n, enum knob k, int
 	}
 }
 
-static void show(const struct control *c)
+static void show_knobs(const struct control *c)
 {
 	for (int k = 0; k < N_KNOBS; k++) {
-		c->stats->knob[k] = value_of(c, (enum knob)k);
+		c->stats->knob[k] = knob_value(c, (enum knob)k);
 		c->stats->knob_ceiling[k] = c->ceiling[k];
 	}
 	c->stats->max_num_seqs = (uint64_t)c->knobs.max_seqs;
@@ -91,7 +91,7 @@ static void show(const struct control *c)
 }
 
 /* Is v in the knob's own range?  0, or -ERANGE and one sentence. */
-static int in_range(const struct control *c, enum knob k, int64_t v, char *say, size_t n)
+static int knob_in_range(const struct control *c, enum knob k, int64_t v, char *say, size_t n)
 {
 	const struct knob_info *i = knob_info(k);
 	char most[32];
@@ -110,9 +110,9 @@ static int in_range(const struct control *c, enum knob k, int64_t v, char *say, 
 }
 
 /* May knob k be v, with the other knobs as they are?  0, or -ERANGE and one sentence. */
-static int allowed(const struct control *c, enum knob k, int64_t v, char *say, size_t n)
+static int knob_allowed(const struct control *c, enum knob k, int64_t v, char *say, size_t n)
 {
-	if (in_range(c, k, v, say, n) < 0)
+	if (knob_in_range(c, k, v, say, n) < 0)
 		return -ERANGE;
 	if (k == KNOB_MAX_NUM_BATCHED_TOKENS && v < c->knobs.max_seqs)
 		snprintf(say, n, "max-num-batched-tokens must be at least max-num-seqs, which is %d: each sequence "
@@ -125,27 +125,27 @@ static int allowed(const struct control *c, enum knob k, int64_t v, char *say, s
 	return -ERANGE;
 }
 
-static int turn(struct control *c, enum knob k, int64_t v, const struct ucred *who, char *say, size_t n)
+static int turn_knob(struct control *c, enum knob k, int64_t v, const struct ucred *cred, char *say, size_t n)
 {
 	struct sched_knobs next = c->knobs;
 	char old[32], now[32];
-	int r = allowed(c, k, v, say, n);
+	int r = knob_allowed(c, k, v, say, n);
 
 	if (r < 0)
 		return r;
-	put(c, &next, k, v);
+	knob_put(c, &next, k, v);
 	if (sched_set(c->s, &next) < 0) {
 		snprintf(say, n, "%s: the scheduler does not take this value", knob_info(k)->name);
 		return -ERANGE;
 	}
-	knob_format(k, value_of(c, k), old, sizeof(old));
+	knob_format(k, knob_value(c, k), old, sizeof(old));
 	knob_format(k, v, now, sizeof(now));
 	c->knobs = next;
 	if (k == KNOB_STEP_TARGET)
 		c->step_target_us = v;
-	show(c);
-	log_info("%s: %s -> %s, set by uid %u (pid %d)", knob_info(k)->name, old, now, (unsigned)who->uid,
-	         (int)who->pid);
+	show_knobs(c);
+	log_info("%s: %s -> %s, set by uid %u (pid %d)", knob_info(k)->name, old, now, (unsigned)cred->uid,
+	         (int)cred->pid);
 	return 0;
 }
 
@@ -155,12 +155,12 @@ int control_set(struct control *c, const int64_t value[N_KNOBS], unsigned which,
 	char old[N_KNOBS][32], now[32];
 
 	for (int k = 0; k < N_KNOBS; k++) {
-		knob_format((enum knob)k, value_of(c, (enum knob)k), old[k], sizeof(old[k]));
+		knob_format((enum knob)k, knob_value(c, (enum knob)k), old[k], sizeof(old[k]));
 		if (!(which & 1u << k))
 			continue;
-		if (in_range(c, (enum knob)k, value[k], say, n) < 0)
+		if (knob_in_range(c, (enum knob)k, value[k], say, n) < 0)
 			return -ERANGE;
-		put(c, &next, (enum knob)k, value[k]);
+		knob_put(c, &next, (enum knob)k, value[k]);
 	}
 	if (next.batch_tokens < next.max_seqs) {
 		snprintf(say, n, "max-num-batched-tokens, %d, must be at least max-num-seqs, %d: each sequence "
@@ -174,9 +174,9 @@ int control_set(struct control *c, const int64_t value[N_KNOBS], unsigned which,
 	c->knobs = next;
 	if (which & 1u << KNOB_STEP_TARGET)
 		c->step_target_us = value[KNOB_STEP_TARGET];
-	show(c);
+	show_knobs(c);
 	for (int k = 0; k < N_KNOBS; k++) {
-		knob_format((enum knob)k, value_of(c, (enum knob)k), now, sizeof(now));
+		knob_format((enum knob)k, knob_value(c, (enum knob)k), now, sizeof(now));
 		if (strcmp(old[k], now))
 			log_info("%s: %s -> %s", knob_info((enum knob)k)->name, old[k], now);
 	}
@@ -185,11 +185,11 @@ int control_set(struct control *c, const int64_t value[N_KNOBS], unsigned which,
 
 /* ---- clients of the socket --------------------------------------------------------------- */
 
-static void peer_close(struct peer *p)
+static void client_close(struct control_client *p)
 {
 	if (p->records) {
 		record_stop(p->c->recorder);
-		log_info("The recording of uid %u (pid %d) is over", (unsigned)p->who.uid, (int)p->who.pid);
+		log_info("The recording of uid %u (pid %d) is over", (unsigned)p->cred.uid, (int)p->cred.pid);
 	}
 	io_timer_del(p->c->io, &p->timer);
 	io_watch_del(p->c->io, &p->socket);
@@ -197,7 +197,7 @@ static void peer_close(struct peer *p)
 	p->used = false;
 }
 
-static void answer(int fd, struct control_answer *a)
+static void send_answer(int fd, struct control_answer *a)
 {
 	a->magic = CONTROL_MAGIC;
 	a->version = CONTROL_VERSION;
@@ -206,7 +206,7 @@ static void answer(int fd, struct control_answer *a)
 }
 
 /* Send it memory that only the daemon can write, if it may see it; the connection stays. */
-static bool record(struct peer *p, int64_t what, struct control_answer *a)
+static bool start_recording(struct control_client *p, int64_t what, struct control_answer *a)
 {
 	char control[CMSG_SPACE(sizeof(int))] = { 0 };
 	struct iovec iov = { a, sizeof(*a) };
@@ -216,9 +216,9 @@ static bool record(struct peer *p, int64_t what, struct control_answer *a)
 	int fd;
 
 	a->result = -EPERM;
-	if ((what & RECORD_IDS) && p->who.uid != geteuid() && p->who.uid != 0) {
+	if ((what & RECORD_IDS) && p->cred.uid != geteuid() && p->cred.uid != 0) {
 		snprintf(a->say, sizeof(a->say), "uid %u may not read prompts: only uid %u and root may; without "
-		         "--texts only lengths and common beginnings are recorded", (unsigned)p->who.uid,
+		         "--texts only lengths and common beginnings are recorded", (unsigned)p->cred.uid,
 		         (unsigned)geteuid());
 		return false;
 	}
@@ -244,13 +244,13 @@ static bool record(struct peer *p, int64_t what, struct control_answer *a)
 		return false;
 	io_timer_del(p->c->io, &p->timer);
 	log_info("Traffic is recorded%s by uid %u (pid %d)", what & RECORD_IDS ? ", prompts too," : "",
-	         (unsigned)p->who.uid, (int)p->who.pid);
+	         (unsigned)p->cred.uid, (int)p->cred.pid);
 	return true;
 }
 
 static void on_message(struct io_watch *w, uint32_t events)
 {
-	struct peer *p = w->ctx;
+	struct control_client *p = w->ctx;
 	struct control *c = p->c;
 	struct control_answer a = { .result = -EPROTO };
 	struct control_ask q;
@@ -262,27 +262,27 @@ static void on_message(struct io_watch *w, uint32_t events)
 	if (n > 0 && (n != sizeof(q) || q.magic != CONTROL_MAGIC || q.version != CONTROL_VERSION)) {
 		snprintf(a.say, sizeof(a.say), "the daemon is Slipring %s and does not understand this tool; use the "
 		         "slipring of the same version", SLIPRING_VERSION);
-		answer(w->fd, &a);
+		send_answer(w->fd, &a);
 	} else if (n > 0) {
 		a.knob = q.knob;
 		if (q.knob == CONTROL_RECORD && !q.zero) {
-			if (!p->records && record(p, q.value, &a))
+			if (!p->records && start_recording(p, q.value, &a))
 				return;
 		} else if (q.knob >= N_KNOBS || q.zero) {
 			a.result = -EINVAL;
 			snprintf(a.say, sizeof(a.say), "there is no knob number %u", q.knob);
 		} else {
-			a.was = value_of(c, (enum knob)q.knob);
-			a.result = turn(c, (enum knob)q.knob, q.value, &p->who, a.say, sizeof(a.say));
-			a.now = value_of(c, (enum knob)q.knob);
+			a.was = knob_value(c, (enum knob)q.knob);
+			a.result = turn_knob(c, (enum knob)q.knob, q.value, &p->cred, a.say, sizeof(a.say));
+			a.now = knob_value(c, (enum knob)q.knob);
 			a.ceiling = c->ceiling[q.knob];
 		}
-		answer(w->fd, &a);
+		send_answer(w->fd, &a);
 	}
-	peer_close(p);
+	client_close(p);
 }
 
-static void on_deadline(struct io_timer *t) { peer_close(t->ctx); }
+static void on_deadline(struct io_timer *t) { client_close(t->ctx); }
 
 static bool in_group(int fd, gid_t primary, gid_t group)
 {
@@ -302,55 +302,55 @@ static bool in_group(int fd, gid_t primary, gid_t group)
 }
 
 /* A client without the right gets the reason at once and takes no place. */
-static bool welcome(struct control *c, int fd, struct ucred *who)
+static bool may_ask(struct control *c, int fd, struct ucred *cred)
 {
 	struct control_answer a = { .result = -EPERM };
-	socklen_t len = sizeof(*who);
+	socklen_t len = sizeof(*cred);
 	uint64_t now = io_now();
 	char unread[64];
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, who, &len) < 0)
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, cred, &len) < 0)
 		return false;
-	if (who->uid == geteuid() || who->uid == 0 || in_group(fd, who->gid, c->group))
+	if (cred->uid == geteuid() || cred->uid == 0 || in_group(fd, cred->gid, c->group))
 		return true;
 	if (*c->group_name)
 		snprintf(a.say, sizeof(a.say), "uid %u may not change settings or record: only uid %u, root and "
-		         "members of the group %s may", (unsigned)who->uid, (unsigned)geteuid(),
+		         "members of the group %s may", (unsigned)cred->uid, (unsigned)geteuid(),
 		         c->group_name);
 	else
 		snprintf(a.say, sizeof(a.say), "uid %u may not change settings or record: only uid %u and root may; "
-		         "slipringd --operator-group NAME lets a group do it", (unsigned)who->uid,
+		         "slipringd --operator-group NAME lets a group do it", (unsigned)cred->uid,
 		         (unsigned)geteuid());
 	/* Read its message before closing, else the kernel would report a reset to it instead of the answer. */
 	shutdown(fd, SHUT_RD);
 	while (recv(fd, unread, sizeof(unread), MSG_DONTWAIT) > 0)
 		;
-	answer(fd, &a);
-	if (now - c->told_at > DEADLINE_NS) {
-		log_warn("uid %u (pid %d) may not change the setting that it asked for", (unsigned)who->uid,
-		         (int)who->pid);
-		c->told_at = now;
+	send_answer(fd, &a);
+	if (now - c->logged_at > DEADLINE_NS) {
+		log_warn("uid %u (pid %d) may not change the setting that it asked for", (unsigned)cred->uid,
+		         (int)cred->pid);
+		c->logged_at = now;
 	}
 	return false;
 }
 
-static void let_in(struct control *c, int fd)
+static void client_accept(struct control *c, int fd)
 {
-	struct peer *p = c->peer;
-	struct ucred who;
+	struct control_client *p = c->client;
+	struct ucred cred;
 
-	while (p < c->peer + PLACES && p->used)
+	while (p < c->client + CLIENTS_MAX && p->used)
 		p++;
-	if (!welcome(c, fd, &who) || p == c->peer + PLACES) {
+	if (!may_ask(c, fd, &cred) || p == c->client + CLIENTS_MAX) {
 		close(fd);
 		return;
 	}
-	*p = (struct peer){ .c = c, .who = who, .used = true,
+	*p = (struct control_client){ .c = c, .cred = cred, .used = true,
 	                    .socket = { .fd = fd, .events = IO_IN | IO_HUP, .fn = on_message, .ctx = p },
 	                    .timer = { .fn = on_deadline, .ctx = p } };
 	io_timer_set(c->io, &p->timer, io_now() + DEADLINE_NS);
 	if (io_watch_add(c->io, &p->socket) < 0)
-		peer_close(p);
+		client_close(p);
 }
 
 static void on_listener(struct io_watch *w, uint32_t events)
@@ -361,7 +361,7 @@ static void on_listener(struct io_watch *w, uint32_t events)
 
 	(void)events;
 	if (fd >= 0)
-		let_in(c, fd);
+		client_accept(c, fd);
 	else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
 		rest = AGAIN_NS;              /* the listener stays readable: do not spin on it */
 	io_watch_set(c->io, w, 0);
@@ -455,7 +455,7 @@ int control_create(struct control **out, const struct control_config *cfg, struc
 		control_destroy(c);
 		return r;
 	}
-	show(c);
+	show_knobs(c);
 	*out = c;
 	return 0;
 }
@@ -464,9 +464,9 @@ void control_destroy(struct control *c)
 {
 	if (!c)
 		return;
-	for (struct peer *p = c->peer; p < c->peer + PLACES; p++)
+	for (struct control_client *p = c->client; p < c->client + CLIENTS_MAX; p++)
 		if (p->used)
-			peer_close(p);
+			client_close(p);
 	if (c->listener.fd >= 0) {
 		io_timer_del(c->io, &c->again);
 		io_watch_del(c->io, &c->listener);

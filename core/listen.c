@@ -46,7 +46,7 @@ static int clear_stale(const struct sockaddr_un *a, char *err, size_t errlen)
 	return -1;
 }
 
-static int bind_file(struct listening *l, const struct sockaddr_un *a, char *err, size_t errlen)
+static int bind_file(struct ring_socket *l, const struct sockaddr_un *a, char *err, size_t errlen)
 {
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	mode_t mask = umask(0117);            /* srw-rw---- from the first moment */
@@ -68,7 +68,7 @@ static int bind_file(struct listening *l, const struct sockaddr_un *a, char *err
 	return fd;
 }
 
-int listen_open(struct listening *l, const char *group, char *err, size_t errlen)
+int listen_open(struct ring_socket *l, const char *group, char *err, size_t errlen)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	int fd = notify_socket("slipring");
@@ -95,7 +95,7 @@ int listen_open(struct listening *l, const char *group, char *err, size_t errlen
 	return fd;
 }
 
-void listen_forget(const struct listening *l)
+void listen_forget(const struct ring_socket *l)
 {
 	struct stat st;
 

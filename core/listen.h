@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-struct listening {
+struct ring_socket {
 	char  path[4096];
 	dev_t dev;                    /* of our socket's file */
 	ino_t ino;                    /* 0: we created no file */
@@ -14,7 +14,7 @@ struct listening {
 
 /* Returns a listening descriptor that the caller owns, or -1 and a sentence in err.  Members of `group` may
  * connect, too; NULL: no group may. */
-int  listen_open(struct listening *l, const char *group, char *err, size_t errlen);
-void listen_forget(const struct listening *l);   /* remove the file if it is still ours */
+int  listen_open(struct ring_socket *l, const char *group, char *err, size_t errlen);
+void listen_forget(const struct ring_socket *l);   /* remove the file if it is still ours */
 
 #endif

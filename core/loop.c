@@ -11,7 +11,7 @@
 #define SECOND  (1000 * MS)
 #define NAP_NS  (2 * MS)          /* how often to look when work cannot move (a ring is full) */
 
-static void ready(const struct loop *l)
+static void say_ready(const struct loop *l)
 {
 	notify_sendf("READY=1\nSTATUS=Serving %s on %s", l->st->model, l->ops->name);
 }
@@ -40,7 +40,7 @@ static bool drained(struct loop *l, uint64_t now)
 }
 
 /* SIGHUP: read the configuration again. */
-static void reread(struct loop *l)
+static void reread_config(struct loop *l)
 {
 	const struct config *c = &l->reload.seen;
 	char err[1024];
@@ -54,7 +54,7 @@ static void reread(struct loop *l)
 	l->shutdown_timeout = c->shutdown_timeout;
 	log_level_by_name(c->log_level);
 	meters_report(&l->meters, !c->disable_log_stats);
-	ready(l);
+	say_ready(l);
 }
 
 /* Called by the back end between layers: handle deaths, cancels and admissions, and show progress. */
@@ -84,7 +84,7 @@ static uint64_t sleep_until(struct loop *l, int32_t flying, uint64_t now)
 }
 
 /* Nothing moved: poll a little longer, then ask every client for a signal, check once more, and sleep. */
-static void idle(struct loop *l, uint64_t now)
+static void poll_or_sleep(struct loop *l, uint64_t now)
 {
 	int32_t flying = sched_flying(l->s);
 
@@ -105,7 +105,7 @@ static void idle(struct loop *l, uint64_t now)
 
 int loop_run(struct loop *l)
 {
-	ready(l);
+	say_ready(l);
 	for (;;) {
 		uint64_t now = io_now();
 		int work = io_poll(l->io), r;
@@ -113,7 +113,7 @@ int loop_run(struct loop *l)
 		if (!l->health.hangs && drained(l, now))
 			return 0;
 		if (l->reload_wanted)
-			reread(l);
+			reread_config(l);
 		work += clients_take(l->cl, now);
 		r = l->health.hangs ? sched_lose(l->s) : sched_step(l->s, now);
 		meters_count(&l->meters, now);    /* before the flush: a client that reads its END finds it counted */
@@ -136,7 +136,7 @@ int loop_run(struct loop *l)
 			if (now > l->st->cycle_max_ns)
 				l->st->cycle_max_ns = now;
 		} else {
-			idle(l, now);
+			poll_or_sleep(l, now);
 		}
 	}
 }

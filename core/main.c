@@ -50,7 +50,7 @@ struct daemon {
 	struct located where;
 	char run_dir[4096];
 	int  lock_fd;
-	struct listening listening;
+	struct ring_socket ring_socket;
 	struct model *model;
 	struct plan plan;
 	struct kv *kv;
@@ -132,7 +132,7 @@ static int take_run_dir(struct daemon *d)
 		         "%s: %s", path, strerror(errno));
 		return fail(d, "cannot start");
 	}
-	if (config_socket(&d->cfg, d->listening.path, sizeof(d->listening.path)) < 0) {
+	if (config_socket(&d->cfg, d->ring_socket.path, sizeof(d->ring_socket.path)) < 0) {
 		snprintf(d->err, sizeof(d->err), "the socket's path is too long");
 		return fail(d, "cannot start");
 	}
@@ -321,7 +321,7 @@ static int make_scheduler(struct daemon *d)
 	return 0;
 }
 
-static void describe(struct daemon *d)
+static void describe_in_page(struct daemon *d)
 {
 	struct stats_page *st = d->loop.st;
 	const struct sr_limits *l = &d->plan.limits;
@@ -360,7 +360,7 @@ static void start_watching(struct daemon *d)
 
 /* ---- stop ------------------------------------------------------------------------------------ */
 
-static void stop(struct daemon *d)
+static void stop_daemon(struct daemon *d)
 {
 	if (d->loop.cl)
 		clients_destroy(d->loop.cl);           /* forgets all requests, so the scheduler is empty */
@@ -377,7 +377,7 @@ static void stop(struct daemon *d)
 	reload_destroy(&d->loop.reload);
 	if (d->loop.done.fd >= 0)
 		close(d->loop.done.fd);
-	listen_forget(&d->listening);
+	listen_forget(&d->ring_socket);
 	config_free(&d->cfg);
 }
 
@@ -392,7 +392,7 @@ static void raise_limits(void)
 }
 
 /* -ECANCELED: a signal asked the daemon to stop; -1: it cannot start, and a logged sentence says why. */
-static int start(struct daemon *d)
+static int start_daemon(struct daemon *d)
 {
 	sigset_t m;
 	int fd, r;
@@ -415,12 +415,12 @@ static int start(struct daemon *d)
 	}
 	if ((r = open_backend(d)) < 0)
 		return r;
-	fd = listen_open(&d->listening, d->cfg.socket_group, d->err, sizeof(d->err));
+	fd = listen_open(&d->ring_socket, d->cfg.socket_group, d->err, sizeof(d->err));
 	if (fd < 0)
 		return fail(d, "cannot listen");
 	if (make_clients(d, fd) < 0 || make_scheduler(d) < 0)
 		return -1;
-	describe(d);
+	describe_in_page(d);
 	start_watching(d);
 	return 0;
 }
@@ -438,16 +438,16 @@ int main(int argc, char **argv)
 	log_level_by_name(d.cfg.log_level);
 	d.loop.reload = (struct reload){ .argc = argc, .argv = argv };
 	reload_create(&d.loop.reload, &d.cfg);
-	r = start(&d);
+	r = start_daemon(&d);
 	if (r < 0) {
 		r = r != -ECANCELED;
 	} else {
 		snprintf(d.loop.st->state, sizeof(d.loop.st->state), "ready");
 		log_info("Ready after %.2f s: %s on %s, %s, socket %s", (double)(io_now() - began) / 1e9,
-		         d.loop.st->model, d.loop.ops->name, io_kind(d.loop.io), d.listening.path);
+		         d.loop.st->model, d.loop.ops->name, io_kind(d.loop.io), d.ring_socket.path);
 		r = loop_run(&d.loop);
 	}
-	stop(&d);
+	stop_daemon(&d);
 	if (d.loop.health.hangs)
 		_exit(r);                         /* its libraries' exit handlers may wait for the device, too */
 	return r;

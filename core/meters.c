@@ -9,7 +9,8 @@
 #define SECOND  1000000000ull
 #define MINUTE  (60 * SECOND)
 
-_Static_assert(N_WHY <= COUNTERS_AXIS && N_BOUND <= COUNTERS_AXIS && N_KNOBS <= STATS_KNOBS, "room in the page");
+_Static_assert(N_WHY <= COUNTERS_AXIS && N_BOUND <= COUNTERS_AXIS && N_KNOBS <= STATS_KNOBS,
+               "room in the page");
 
 /* Publish both axes.  Hold back time that is not attributed yet.  A new stretch of `empty` begins a window
  * if the last window ended long ago. */

@@ -26,7 +26,7 @@ static bool can_change(const struct reload *r, const struct config *next, const 
 	return knob_find(name) >= 0;
 }
 
-static int64_t value_of(const struct reload *r, const struct config *c, enum knob k)
+static int64_t knob_wanted(const struct reload *r, const struct config *c, enum knob k)
 {
 	switch (k) {
 	case KNOB_MAX_NUM_SEQS:           return c->max_num_seqs ? c->max_num_seqs : r->seqs;
@@ -41,8 +41,8 @@ static int64_t value_of(const struct reload *r, const struct config *c, enum kno
 }
 
 /* The names that can change, or those that cannot, separated by commas. */
-static const char *list(const struct reload *r, const struct config *next, const char *const *name, int n,
-                        bool can, char *out, size_t size)
+static const char *changed_names(const struct reload *r, const struct config *next, const char *const *name,
+                                 int n, bool can, char *out, size_t size)
 {
 	size_t len = 0;
 
@@ -67,19 +67,19 @@ int reload_now(struct reload *r, char *err, size_t errlen)
 	n = config_differ(&r->seen, &next, FOR_DAEMON, name, MOST);
 	for (int i = 0; i < n; i++)
 		if ((k = knob_find(name[i])) >= 0 && k < N_KNOBS && can_change(r, &next, name[i])) {
-			value[k] = value_of(r, &next, (enum knob)k);
+			value[k] = knob_wanted(r, &next, (enum knob)k);
 			which |= 1u << k;
 		}
 	if (control_set(r->control, value, which, err, errlen) < 0) {
 		config_free(&next);
 		return -EINVAL;
 	}
-	if (*list(r, &next, name, n, true, text, sizeof(text)))
+	if (*changed_names(r, &next, name, n, true, text, sizeof(text)))
 		log_info("Settings were read again; changed: %s", text);
 	else
 		log_info("Settings were read again; nothing changed that can change while running");
 	n = config_differ(r->started, &next, FOR_DAEMON, name, MOST);
-	if (*list(r, &next, name, n, false, text, sizeof(text)))
+	if (*changed_names(r, &next, name, n, false, text, sizeof(text)))
 		log_warn("These settings changed, but need a restart: %s", text);
 	config_free(&r->seen);
 	r->seen = next;

@@ -21,7 +21,8 @@
 
 /* ---- evictions ------------------------------------------------------------------------------ */
 
-/* The block `by` places behind cached block i in its run or the next run.  NONE: there is none, or it is gone. */
+/* The block `by` places behind cached block i in its run or the next run.  NONE: there is none, or it is
+ * gone. */
 static int32_t released_after(const struct kv *kv, int32_t i, int32_t by)
 {
 	const struct kv_run *r = &kv->run[kv->block[i].run];

@@ -14,7 +14,8 @@
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 static const struct sr_limits limits = {
-	.n_groups = 1, .block_tokens = 16, .n_blocks = 8, .n_host_blocks = 2, .seq_blocks = 4, .slots = 3, .rows = 5,
+	.n_groups = 1,
+	.block_tokens = 16, .n_blocks = 8, .n_host_blocks = 2, .seq_blocks = 4, .slots = 3, .rows = 5,
 	.tokens = 70, .scores = 9, .cmds = 6, .words = 100, .copies = 7,
 };
 

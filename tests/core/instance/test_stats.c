@@ -737,7 +737,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		T(test_open), T(test_refused), T(test_fails), T(test_stale), T(test_minutes), T(test_counters), T(test_peak),
+		T(test_open), T(test_refused), T(test_fails), T(test_stale), T(test_minutes),
+		T(test_counters), T(test_peak),
 		T(test_whole), T(test_words), T(test_changes_hands),
 		T(test_cut), T(test_lies), T(test_strings),
 		T(test_clients), T(test_observe), T(test_percentile), T(test_between), T(test_asleep),

@@ -45,8 +45,8 @@ static struct kv *make(int32_t n_blocks, int32_t n_host, int32_t copies)
 {
 	struct kv *kv;
 
-	assert_int_equal(kv_create(&kv, &(struct kv_config){ .n_blocks = n_blocks, .n_host = n_host, .block_tokens = B,
-	                     .copies = copies, .key = { 7, 9 }, .n_owners = 3 }), 0);
+	assert_int_equal(kv_create(&kv, &(struct kv_config){ .n_blocks = n_blocks, .n_host = n_host,
+	                     .block_tokens = B, .copies = copies, .key = { 7, 9 }, .n_owners = 3 }), 0);
 	return kv;
 }
 
@@ -425,8 +425,8 @@ static void test_counters(void **state)
 	struct text x;
 
 	(void)state;
-	assert_int_equal(kv_create(&kv, &(struct kv_config){ .n_blocks = 4, .n_host = 4, .block_tokens = B, .copies = 8,
-	                     .key = { 7, 9 } }), 0); /* 0 owners count as one */
+	assert_int_equal(kv_create(&kv, &(struct kv_config){ .n_blocks = 4, .n_host = 4, .block_tokens = B,
+	                     .copies = 8, .key = { 7, 9 } }), 0); /* 0 owners count as one */
 	leave_cached(kv, 0, 2 * B);
 	kv_stats(kv, &got[GROWN]);
 	assert_int_equal(found(kv, 0, 0, 2 * B + 1), 2 * B);
