@@ -1,13 +1,40 @@
 /* attend_spans.h - walks the spans of a tile and joins them, in one order for every instruction set.
  *
- * Included once by each avx*_attend.c, after its struct tile and what works on it in its own vectors:
- * begin_row(), begin_span(), walk_bf16(), walk_i8(), end_span(), end_row().  Any thread, no state.
+ * Included once by each avx*_attend.c, after its struct attend_tile and what works on it in its own vectors:
+ * begin_row(), begin_span(), scores(), weigh(), values(), end_span(), end_row().  Any thread, no state.
  */
 #ifndef KERNELS_CPU_ATTEND_SPANS_H
 #define KERNELS_CPU_ATTEND_SPANS_H
 
+/* Positions from .. to, all of one span. */
+INLINE void walk(const int rows, const int kv, struct attend_tile *t, int32_t from, int32_t to)
+{
+	for (t->base = from / UNIT * UNIT; t->base <= to; t->base += UNIT) {
+		int32_t last = to - t->base < UNIT ? to - t->base : UNIT - 1;
+
+		t->blocks = last / KERN_BLOCK + 1;
+		for (int32_t b = 0; b < t->blocks; b++)
+			t->block[b] = t->a->kv +
+				(size_t)t->a->table[t->base / KERN_BLOCK + b] * t->a->block_stride;
+		scores(rows, kv, t);
+		for (int r = 0; r < rows; r++)
+			weigh(kv, t, r);
+		values(rows, kv, t);
+	}
+}
+
+static __attribute__((noinline)) void walk_bf16(int32_t rows, struct attend_tile *t, int32_t from, int32_t to)
+{
+	FOR_ROWS(rows, walk, SR_KV_BF16, t, from, to)
+}
+
+static __attribute__((noinline)) void walk_i8(int32_t rows, struct attend_tile *t, int32_t from, int32_t to)
+{
+	FOR_ROWS(rows, walk, SR_KV_I8, t, from, to)
+}
+
 /* All spans of a tile's rows, one after the other. */
-static void all_spans(int32_t kv_type, int32_t rows, struct tile *t)
+static void all_spans(int32_t kv_type, int32_t rows, struct attend_tile *t)
 {
 	const size_t part = kern_part(t->a->head_dim);
 	const int32_t first = t->from[0] / KERN_SPAN, last = t->to[rows - 1] / KERN_SPAN;
@@ -32,7 +59,7 @@ static void all_spans(int32_t kv_type, int32_t rows, struct tile *t)
 }
 
 /* Only the span that the call names. */
-static void one_span(int32_t kv_type, int32_t rows, struct tile *t, float *part)
+static void one_span(int32_t kv_type, int32_t rows, struct attend_tile *t, float *part)
 {
 	const int32_t begin = t->a->span * KERN_SPAN, end = begin + KERN_SPAN - 1;
 	int32_t from = t->from[0] > begin ? t->from[0] : begin, to = t->to[rows - 1] < end ? t->to[rows - 1] : end;
@@ -45,7 +72,7 @@ static void one_span(int32_t kv_type, int32_t rows, struct tile *t, float *part)
 }
 
 /* All rows of a call, a tile of ROWS at a time. */
-static void all_tiles(int32_t kv_type, const struct kern_attend *a, struct tile *t)
+static void all_tiles(int32_t kv_type, const struct kern_attend *a, struct attend_tile *t)
 {
 	int32_t n = a->n * a->heads;
 

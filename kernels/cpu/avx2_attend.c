@@ -12,7 +12,7 @@
 
 #define ROWS AVX2_ROWS
 
-struct tile {
+struct attend_tile {
 	const struct kern_attend *a;
 	int32_t from[ROWS], to[ROWS];  /* positions a row reads */
 	const float *q[ROWS];          /* [E] */
@@ -41,7 +41,7 @@ size_t avx2_attend_scratch(int32_t n, int32_t heads, int32_t E)
 	return (size_t)E * ROWS + (size_t)E / 2 * ROWS + kern_part(E) * (ROWS + 1);
 }
 
-INLINE void score_block(const int rows, struct tile *t, int32_t b)
+INLINE void score_block(const int rows, struct attend_tile *t, int32_t b)
 {
 	const uint8_t *k = t->block[b] + t->a->k_off;
 	__m256 s[ROWS][2];
@@ -80,7 +80,7 @@ INLINE __m256i add_pairs(__m256i sum, __m256i a, uint32_t b)
 	return _mm256_add_epi32(sum, _mm256_madd_epi16(a, _mm256_set1_epi32((int32_t)b)));
 }
 
-INLINE void score_block_i8(const int rows, struct tile *t, int32_t b)
+INLINE void score_block_i8(const int rows, struct attend_tile *t, int32_t b)
 {
 	const uint8_t *k = t->block[b] + t->a->k_off;
 	const float *scale = (const float *)(const void *)k;
@@ -108,7 +108,7 @@ INLINE void score_block_i8(const int rows, struct tile *t, int32_t b)
 }
 
 /* All ones in the lanes, from position p on, that row r reads. */
-static inline __m256 reads(const struct tile *t, int r, int32_t p)
+static inline __m256 reads(const struct attend_tile *t, int r, int32_t p)
 {
 	__m256i at = _mm256_add_epi32(_mm256_set1_epi32(p), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 	__m256i not = _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(t->from[r]), at),
@@ -124,7 +124,7 @@ static inline __m256i to_int16(__m256 a, __m256 b)
 }
 
 /* The weights of a unit times the scales of its V, as 16-bit integers relative to the largest. */
-static inline void weigh_int(struct tile *t, int r)
+static inline void weigh_int(struct attend_tile *t, int r)
 {
 	__m256 most = _mm256_setzero_ps(), by;
 	float *w = t->weight[r];
@@ -145,7 +145,7 @@ static inline void weigh_int(struct tile *t, int r)
 }
 
 /* Scores of row r become weights relative to its new maximum. */
-static inline void weigh(const int kv, struct tile *t, int r)
+static inline void weigh(const int kv, struct attend_tile *t, int r)
 {
 	const struct kern_attend *a = t->a;
 	__m256 none = _mm256_set1_ps(-INFINITY), most = none, total;
@@ -179,7 +179,7 @@ static inline void weigh(const int kv, struct tile *t, int r)
 }
 
 /* Elements e .. e + 15 of all rows' sums. */
-INLINE void value_line(const int rows, struct tile *t, int32_t e)
+INLINE void value_line(const int rows, struct attend_tile *t, int32_t e)
 {
 	const size_t E = (size_t)t->a->head_dim;
 	float *at = t->sum + e;
@@ -212,7 +212,7 @@ INLINE void value_line(const int rows, struct tile *t, int32_t e)
 			_mm256_store_ps(at + (size_t)r * E + 8 * i, sum[r][i]);
 }
 
-INLINE void value_line_i8(const int rows, struct tile *t, int32_t e)
+INLINE void value_line_i8(const int rows, struct attend_tile *t, int32_t e)
 {
 	const size_t E = (size_t)t->a->head_dim;
 	__m256i sum[ROWS][2];
@@ -245,7 +245,7 @@ INLINE void value_line_i8(const int rows, struct tile *t, int32_t e)
 
 /* ---- the walk ------------------------------------------------------------------------------- */
 
-static void begin_span(struct tile *t, int r)
+static void begin_span(struct attend_tile *t, int r)
 {
 	t->max[r] = -1e30f;                       /* finite, so that max - max is 0 */
 	t->total[r] = _mm256_setzero_ps();
@@ -254,40 +254,23 @@ static void begin_span(struct tile *t, int r)
 }
 
 /* Row r's sums over the span, in the form of kern_join(). */
-static void end_span(const struct tile *t, int r, float *part)
+static void end_span(const struct attend_tile *t, int r, float *part)
 {
 	part[0] = t->max[r];
 	part[1] = sum256(t->total[r]);
 	memcpy(part + 16, t->sum + (size_t)r * (size_t)t->a->head_dim, (size_t)t->a->head_dim * sizeof(float));
 }
 
-/* Positions from .. to, all of one span. */
-INLINE void walk(const int rows, const int kv, struct tile *t, int32_t from, int32_t to)
+INLINE void scores(const int rows, const int kv, struct attend_tile *t)
 {
-	for (t->base = from / UNIT * UNIT; t->base <= to; t->base += UNIT) {
-		int32_t last = to - t->base < UNIT ? to - t->base : UNIT - 1;
-
-		t->blocks = last / KERN_BLOCK + 1;
-		for (int32_t b = 0; b < t->blocks; b++)
-			t->block[b] = t->a->kv +
-				(size_t)t->a->table[t->base / KERN_BLOCK + b] * t->a->block_stride;
-		for (int32_t b = 0; b < t->blocks; b++)
-			(kv == SR_KV_I8 ? score_block_i8 : score_block)(rows, t, b);
-		for (int r = 0; r < rows; r++)
-			weigh(kv, t, r);
-		for (int32_t e = 0; e < t->a->head_dim; e += 16)
-			(kv == SR_KV_I8 ? value_line_i8 : value_line)(rows, t, e);
-	}
+	for (int32_t b = 0; b < t->blocks; b++)
+		(kv == SR_KV_I8 ? score_block_i8 : score_block)(rows, t, b);
 }
 
-static __attribute__((noinline)) void walk_bf16(int32_t rows, struct tile *t, int32_t from, int32_t to)
+INLINE void values(const int rows, const int kv, struct attend_tile *t)
 {
-	FOR_ROWS(rows, walk, SR_KV_BF16, t, from, to)
-}
-
-static __attribute__((noinline)) void walk_i8(int32_t rows, struct tile *t, int32_t from, int32_t to)
-{
-	FOR_ROWS(rows, walk, SR_KV_I8, t, from, to)
+	for (int32_t e = 0; e < t->a->head_dim; e += 16)
+		(kv == SR_KV_I8 ? value_line_i8 : value_line)(rows, t, e);
 }
 
 /* A query that is not finite gets a scale of NaN, and so a result of NaN. */
@@ -311,7 +294,7 @@ static float query_i16(const float *q, int32_t E, uint32_t *to)
 	return _mm256_movemask_ps(bad) ? NAN : largest / KV_MOST;
 }
 
-static void begin_row(int32_t kv_type, struct tile *t, int r, int32_t query, int32_t head)
+static void begin_row(int32_t kv_type, struct attend_tile *t, int r, int32_t query, int32_t head)
 {
 	const struct kern_attend *a = t->a;
 
@@ -323,7 +306,7 @@ static void begin_row(int32_t kv_type, struct tile *t, int r, int32_t query, int
 		t->q_scale[r] = query_i16(t->q[r], a->head_dim, t->pairs + r * (a->head_dim / 2));
 }
 
-static void end_row(struct tile *t, int r, bool joined)
+static void end_row(struct attend_tile *t, int r, bool joined)
 {
 	size_t E = (size_t)t->a->head_dim, part = kern_part(t->a->head_dim);
 	const float *sum = joined ? t->older + (size_t)r * part + 16 : t->sum + (size_t)r * E;
@@ -339,7 +322,7 @@ static void end_row(struct tile *t, int r, bool joined)
 void avx2_attend(int32_t kv_type, const struct kern_attend *a)
 {
 	float *pairs = a->scratch + (size_t)a->head_dim * ROWS, *older = pairs + (size_t)a->head_dim / 2 * ROWS;
-	struct tile t = { .a = a, .sum = a->scratch, .pairs = (uint32_t *)(void *)pairs, .older = older,
+	struct attend_tile t = { .a = a, .sum = a->scratch, .pairs = (uint32_t *)(void *)pairs, .older = older,
 		.part = older + kern_part(a->head_dim) * ROWS };
 
 	all_tiles(kv_type, a, &t);

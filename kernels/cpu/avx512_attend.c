@@ -19,7 +19,7 @@
 
 #define ROWS 8
 
-struct tile {
+struct attend_tile {
 	const struct kern_attend *a;
 	int32_t from[ROWS], to[ROWS];  /* positions a row reads */
 	uint32_t *q;                   /* [ROWS][E/2] pairs of bf16 or int16 */
@@ -68,7 +68,7 @@ INLINE __m512 add_pairs(const int kv, __m512 sum, __m512i a, uint32_t b)
 
 /* ---- scores --------------------------------------------------------------------------------- */
 
-INLINE void score_blocks(const int rows, const int kv, const int n, struct tile *t, int32_t b)
+INLINE void score_blocks(const int rows, const int kv, const int n, struct attend_tile *t, int32_t b)
 {
 	const int32_t half = t->a->head_dim / 2;
 	const uint8_t *k[UNIT_BLOCKS];
@@ -106,7 +106,7 @@ INLINE void score_blocks(const int rows, const int kv, const int n, struct tile 
 		}
 }
 
-INLINE void scores(const int rows, const int kv, struct tile *t)
+INLINE void scores(const int rows, const int kv, struct attend_tile *t)
 {
 	const int wide = rows <= 4 ? 4 : 2;      /* blocks at a time: enough independent sums to hide latency */
 	int32_t b = 0;
@@ -120,7 +120,7 @@ INLINE void scores(const int rows, const int kv, struct tile *t)
 /* ---- weights -------------------------------------------------------------------------------- */
 
 /* The mask of the sixteen positions from p on that row r reads. */
-static inline __mmask16 reads(const struct tile *t, int r, int32_t p)
+static inline __mmask16 reads(const struct attend_tile *t, int r, int32_t p)
 {
 	int32_t skip = t->from[r] - p, count = t->to[r] - p + 1;
 	uint32_t low = skip <= 0 ? 0 : skip >= 16 ? 0xffff : (1u << skip) - 1;
@@ -130,7 +130,7 @@ static inline __mmask16 reads(const struct tile *t, int r, int32_t p)
 }
 
 /* The weights of a unit times the scales of its V, as 16-bit integers relative to the largest. */
-static inline void weigh_int(struct tile *t, int r, __m512 *w)
+static inline void weigh_int(struct attend_tile *t, int r, __m512 *w)
 {
 	__m512 most = _mm512_setzero_ps(), by;
 
@@ -147,7 +147,7 @@ static inline void weigh_int(struct tile *t, int r, __m512 *w)
 }
 
 /* Scores of row r become weights relative to its new maximum. */
-static inline void weigh(const int kv, struct tile *t, int r)
+static inline void weigh(const int kv, struct attend_tile *t, int r)
 {
 	const struct kern_attend *a = t->a;
 	__m512 s[UNIT_BLOCKS], none = _mm512_set1_ps(-INFINITY), most = none, total;
@@ -184,7 +184,7 @@ static inline void weigh(const int kv, struct tile *t, int r)
 /* ---- values --------------------------------------------------------------------------------- */
 
 /* Elements e .. e + 16 * n of all rows' sums. */
-INLINE void value_lines(const int rows, const int kv, const int n, struct tile *t, int32_t e)
+INLINE void value_lines(const int rows, const int kv, const int n, struct attend_tile *t, int32_t e)
 {
 	const size_t E = (size_t)t->a->head_dim;
 	float *at = t->sum + e;
@@ -224,7 +224,7 @@ INLINE void value_lines(const int rows, const int kv, const int n, struct tile *
 		}
 }
 
-INLINE void values(const int rows, const int kv, struct tile *t)
+INLINE void values(const int rows, const int kv, struct attend_tile *t)
 {
 	const int wide = rows <= 4 ? 4 : 2;
 	int32_t e = 0;
@@ -237,7 +237,7 @@ INLINE void values(const int rows, const int kv, struct tile *t)
 
 /* ---- the walk ------------------------------------------------------------------------------- */
 
-static void begin_span(struct tile *t, int r)
+static void begin_span(struct attend_tile *t, int r)
 {
 	t->max[r] = -1e30f;                       /* finite, so that max - max is 0 */
 	t->total[r] = _mm512_setzero_ps();
@@ -246,38 +246,11 @@ static void begin_span(struct tile *t, int r)
 }
 
 /* Row r's sums over the span, in the form of kern_join(). */
-static void end_span(const struct tile *t, int r, float *part)
+static void end_span(const struct attend_tile *t, int r, float *part)
 {
 	part[0] = t->max[r];
 	part[1] = _mm512_reduce_add_ps(t->total[r]);
 	memcpy(part + 16, t->sum + (size_t)r * (size_t)t->a->head_dim, (size_t)t->a->head_dim * sizeof(float));
-}
-
-/* Positions from .. to, all of one span. */
-INLINE void walk(const int rows, const int kv, struct tile *t, int32_t from, int32_t to)
-{
-	for (t->base = from / UNIT * UNIT; t->base <= to; t->base += UNIT) {
-		int32_t last = to - t->base < UNIT ? to - t->base : UNIT - 1;
-
-		t->blocks = last / KERN_BLOCK + 1;
-		for (int32_t b = 0; b < t->blocks; b++)
-			t->block[b] = t->a->kv +
-				(size_t)t->a->table[t->base / KERN_BLOCK + b] * t->a->block_stride;
-		scores(rows, kv, t);
-		for (int r = 0; r < rows; r++)
-			weigh(kv, t, r);
-		values(rows, kv, t);
-	}
-}
-
-static __attribute__((noinline)) void walk_bf16(int32_t rows, struct tile *t, int32_t from, int32_t to)
-{
-	FOR_ROWS(rows, walk, SR_KV_BF16, t, from, to)
-}
-
-static __attribute__((noinline)) void walk_i8(int32_t rows, struct tile *t, int32_t from, int32_t to)
-{
-	FOR_ROWS(rows, walk, SR_KV_I8, t, from, to)
 }
 
 static void query_bf16(const float *q, int32_t E, uint32_t *to)
@@ -303,7 +276,7 @@ static float query_i16(const float *q, int32_t E, uint32_t *to)
 	return largest < 3.4e38f ? largest / KV_MOST : NAN;
 }
 
-static void begin_row(int32_t kv_type, struct tile *t, int r, int32_t query, int32_t head)
+static void begin_row(int32_t kv_type, struct attend_tile *t, int r, int32_t query, int32_t head)
 {
 	const struct kern_attend *a = t->a;
 	const float *q = a->q + (size_t)query * a->ld_q + (size_t)head * (size_t)a->head_dim;
@@ -318,7 +291,7 @@ static void begin_row(int32_t kv_type, struct tile *t, int r, int32_t query, int
 		t->q_scale[r] = query_i16(q, a->head_dim, to);
 }
 
-static void end_row(struct tile *t, int r, bool joined)
+static void end_row(struct attend_tile *t, int r, bool joined)
 {
 	size_t E = (size_t)t->a->head_dim, part = kern_part(t->a->head_dim);
 	const float *sum = joined ? t->older + (size_t)r * part + 16 : t->sum + (size_t)r * E;
@@ -334,7 +307,7 @@ static void end_row(struct tile *t, int r, bool joined)
 void avx512_attend(int32_t kv_type, const struct kern_attend *a)
 {
 	float *q = a->scratch + (size_t)a->head_dim * ROWS, *older = q + (size_t)a->head_dim / 2 * ROWS;
-	struct tile t = { .a = a, .sum = a->scratch, .q = (uint32_t *)(void *)q, .older = older,
+	struct attend_tile t = { .a = a, .sum = a->scratch, .q = (uint32_t *)(void *)q, .older = older,
 		.part = older + kern_part(a->head_dim) * ROWS };
 
 	all_tiles(kv_type, a, &t);

@@ -5,11 +5,32 @@
  *	           the same, so a thread's rows stay its own; with few rows each thread does all (solo)
  *	columns    matmul and act_mul: the blocks in a thread's arena; the gate and the up of one
  *	           column belong to the same thread
- *	items      attention: threads take items one by one, the costly first; few items are cut by
- *	           query heads or by spans of positions
+ *	items      attention: by (token, KV head) pairs, by items, by query heads or by spans of positions:
+ *	           attend() says when
  *
- * A thread waits for the others only before it reads what their shares wrote, or writes what they
- * may still read.  enter() decides that, in the same way on every thread.
+ * Barriers  A thread waits for the others only before it reads what their shares wrote, or writes what
+ *           they may still read.  A verb names the places that it reads and writes for other threads, a
+ *           bit each.  enter() compares them with the bits since the last barrier: if one of two was a
+ *           write, it meets first, and the bits begin anew.  The bits are the same on every thread, so
+ *           all meet at the same verbs.  X, Y, GU and one thread's own tiles are not named: a thread
+ *           reads there only what it wrote.  One layer, in the order of forward():
+ *
+ *	                reads        writes   | solo and paired      | many rows
+ *	add_norm        Z                     | waits for Z          | waits for Z
+ *	matmul, tiles                TILES    | (own tiles)          | waits for TILES
+ *	        sums                 QKV      |                      |
+ *	rope_store      QKV ANGLES   QKV      | waits for QKV        | waits for QKV
+ *	attend          QKV          A        | (the same pairs)     | waits for QKV
+ *	matmul, tiles   A            TILES    | waits for A          | waits for A, then TILES
+ *	        sums                 Z        |                      |
+ *	add_norm        Z                     | waits for Z          | waits for Z
+ *	matmul, tiles                TILES    | (own tiles)          | waits for TILES
+ *	act_mul                      ACT      |                      |
+ *	matmul, tiles   ACT          TILES    | waits for ACT        | waits for ACT, then TILES
+ *	        sums                 Z        |                      |
+ *	barriers of a layer                   | 5                    | 10
+ *
+ *           Solo but not paired: one more, in attend.  Attention by spans: one more, between its parts.
  */
 #include <assert.h>
 #include <math.h>
@@ -32,7 +53,7 @@ static void meet(struct dev *d)
 	d->reads = d->writes = 0;
 }
 
-/* Declare the places that this verb reads from and writes for other threads' shares. */
+/* Declare the places that this verb reads from and writes for other threads' shares: see the head. */
 static void enter(struct dev *d, unsigned reads, unsigned writes)
 {
 	if ((reads & d->writes) || (writes & (d->reads | d->writes)))
@@ -41,20 +62,20 @@ static void enter(struct dev *d, unsigned reads, unsigned writes)
 	d->writes |= writes;
 }
 
-struct run { int32_t from, to; };
+struct range { int32_t from, to; };
 
-static struct run deal(int32_t n, const struct dev *d)
+static struct range deal(int32_t n, const struct dev *d)
 {
-	return (struct run){ block_from(n, d->i, d->b->n_active), block_from(n, d->i + 1, d->b->n_active) };
+	return (struct range){ block_from(n, d->i, d->b->n_active), block_from(n, d->i + 1, d->b->n_active) };
 }
 
 /* This thread's rows of T; all of them if solo. */
-static struct run own_rows(const struct dev *d, int32_t T)
+static struct range own_rows(const struct dev *d, int32_t T)
 {
-	struct run r = deal((T + KERN_TILE - 1) / KERN_TILE, d);
+	struct range r = deal((T + KERN_TILE - 1) / KERN_TILE, d);
 
 	if (T <= SOLO)
-		return (struct run){ 0, T };
+		return (struct range){ 0, T };
 	r.from *= KERN_TILE;
 	r.to = r.to * KERN_TILE < T ? r.to * KERN_TILE : T;
 	return r;
@@ -94,7 +115,7 @@ void ops_breathe(struct dev *d)
 
 static void embed(struct dev *d, const struct weight *table, float scale, int T)
 {
-	struct run r = own_rows(d, T);
+	struct range r = own_rows(d, T);
 	int32_t D = d->b->m.d_model;
 
 	for (int32_t t = r.from; t < r.to; t++) {
@@ -111,7 +132,7 @@ static void add_norm(struct dev *d, int first, const struct weight *post, const 
                      float eps, int T)
 {
 	const struct kern *k = d->b->k;
-	struct run r = own_rows(d, T);
+	struct range r = own_rows(d, T);
 	int32_t D = d->b->m.d_model;
 
 	enter(d, first ? 0 : bit(P_Z), 0);
@@ -133,7 +154,7 @@ static void add_norm(struct dev *d, int first, const struct weight *post, const 
 static void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, int R)
 {
 	const struct slice *s = d->b->slice;
-	struct run r = own_rows(d, R);
+	struct range r = own_rows(d, R);
 
 	if (s->n_tokens > SOLO) /* X is divided among the threads by other rows than these */
 		meet(d);
@@ -154,10 +175,10 @@ static struct kern_rows tiles_of(struct dev *d, enum kern_form f, int32_t k, int
 static void make_tiles(struct dev *d, enum place x, const struct weight *w, int T)
 {
 	bool solo = T <= SOLO;
-	struct run r = deal((T + KERN_TILE - 1) / KERN_TILE, d);
+	struct range r = deal((T + KERN_TILE - 1) / KERN_TILE, d);
 
 	if (solo)
-		r = (struct run){ 0, 1 };
+		r = (struct range){ 0, 1 };
 	/* each row of Y is written by the thread that reads it; other places by columns or items */
 	enter(d, x == P_Y ? 0 : bit(x), solo ? 0 : bit(P_TILES));
 	for (int f = 0; f < N_FORMS; f++) {
@@ -171,7 +192,7 @@ static void make_tiles(struct dev *d, enum place x, const struct weight *w, int 
 }
 
 /* Blocks [from, to) of one part, contiguous in memory, in chunks after which thread 0 may yield. */
-static void multiply_run(struct dev *d, const struct weight *w, const struct part *q, struct run r,
+static void multiply_run(struct dev *d, const struct weight *w, const struct part *q, struct range r,
                          const uint8_t *at, enum place y, int T)
 {
 	const struct kern_rows x = tiles_of(d, q->form, w->k, T);
@@ -196,13 +217,13 @@ static void multiply(struct dev *d, const struct weight *w, int p, enum place y,
 {
 	const struct part *q = &w->part[p];
 	int threads = d->b->n_threads;
-	struct run all = deal(q->n_blocks, d), r;
+	struct range all = deal(q->n_blocks, d), r;
 	int i = block_owner(q->n_blocks, all.from, threads);
 
 	for (int32_t b = all.from; b < all.to; b = r.to, i++) {
 		int32_t first = block_from(q->n_blocks, i, threads), end = block_from(q->n_blocks, i + 1, threads);
 
-		r = (struct run){ b, end < all.to ? end : all.to };
+		r = (struct range){ b, end < all.to ? end : all.to };
 		multiply_run(d, w, q, r, w->share[i * PARTS + p] + (size_t)(b - first) * q->block_bytes, y, T);
 	}
 }
@@ -218,7 +239,7 @@ static void matmul(struct dev *d, enum place y, enum place x, const struct weigh
 
 static void act_mul(struct dev *d, enum sr_act act, int F, int T)
 {
-	struct run r = deal((F + KERN_COLS - 1) / KERN_COLS, d);
+	struct range r = deal((F + KERN_COLS - 1) / KERN_COLS, d);
 	int32_t from = r.from * KERN_COLS, to = r.to * KERN_COLS < F ? r.to * KERN_COLS : F;
 
 	enter(d, 0, bit(P_ACT));
@@ -239,7 +260,7 @@ static void reduce(struct dev *d, enum place p, int T)
 void ops_angles(struct dev *d)
 {
 	struct sr_backend *b = d->b;
-	struct run r = deal(b->slice->n_tokens, d);
+	struct range r = deal(b->slice->n_tokens, d);
 
 	enter(d, 0, bit(P_ANGLES));
 	for (int32_t which = 0; which < b->m.n_kinds; which++) {
@@ -314,7 +335,7 @@ static void rope_store(struct dev *d, int l, const struct sr_attn *kind, const s
 {
 	const struct slice *s = d->b->slice;
 	int32_t G = kind->n_kv_heads;
-	struct run r = deal(s->n_stores * G, d);
+	struct range r = deal(s->n_stores * G, d);
 
 	(void)T;
 	enter(d, bit(P_QKV) | bit(P_ANGLES), 0);
@@ -329,8 +350,8 @@ static void rope_store(struct dev *d, int l, const struct sr_attn *kind, const s
 }
 
 /* The queries of one item for one KV head: its query heads h0 .. h1-1. */
-static struct kern_attend question(struct dev *d, int l, const struct token_run *it, int32_t g, int32_t h0, int32_t h1,
-                                   const struct sr_attn *kind)
+static struct kern_attend question(struct dev *d, int l, const struct token_run *it, int32_t g, int32_t h0,
+                                   int32_t h1, const struct sr_attn *kind)
 {
 	struct sr_backend *b = d->b;
 	const struct batch_token *first = &b->slice->token[it->t];
@@ -356,8 +377,19 @@ static void attend_item(struct dev *d, int l, const struct token_run *it, int32_
 	ops_breathe(d);
 }
 
-/* Many items: threads take them one by one, the costly first. */
-static void attend_taken(struct dev *d, int l, const struct sr_attn *kind)
+/* By pairs: a thread has the (token, KV head) pairs whose K and V it stored.  See paired(). */
+static void attend_pairs(struct dev *d, int l, const struct sr_attn *kind)
+{
+	int32_t G = kind->n_kv_heads;
+	struct range r = deal(d->b->slice->n_tokens * G, d);
+
+	enter(d, 0, bit(P_A));
+	for (int32_t i = r.from; i < r.to; i++)
+		attend_item(d, l, &(struct token_run){ i / G, 1 }, i % G, 0, kind->n_heads / G, kind);
+}
+
+/* By items: threads take them one by one, the costly first.  Each reads K and V once. */
+static void attend_items(struct dev *d, int l, const struct sr_attn *kind)
 {
 	const struct slice *s = d->b->slice;
 	int32_t G = kind->n_kv_heads, n = s->n_items * G;
@@ -369,12 +401,12 @@ static void attend_taken(struct dev *d, int l, const struct sr_attn *kind)
 	}
 }
 
-/* Few items: threads divide the query heads, although K and V are then read twice. */
+/* By query heads: threads have equal parts of them.  Threads that share a KV head each read its K and V. */
 static void attend_heads(struct dev *d, int l, const struct sr_attn *kind)
 {
 	const struct slice *s = d->b->slice;
 	int32_t H = kind->n_heads, heads = H / kind->n_kv_heads;
-	struct run r = deal(s->n_items * H, d);
+	struct range r = deal(s->n_items * H, d);
 
 	for (int32_t i = r.from, n; i < r.to; i += n) {
 		int32_t h = i % heads;
@@ -385,12 +417,12 @@ static void attend_heads(struct dev *d, int l, const struct sr_attn *kind)
 }
 
 /* The spans of positions that an item reads. */
-static struct run spans_of(const struct dev *d, const struct token_run *it, int32_t window)
+static struct range spans_of(const struct dev *d, const struct token_run *it, int32_t window)
 {
 	int32_t to = d->b->slice->token[it->t].position;
 	int32_t from = window > 0 && to >= window ? to - window + 1 : 0;
 
-	return (struct run){ from / KERN_SPAN, to / KERN_SPAN + 1 };
+	return (struct range){ from / KERN_SPAN, to / KERN_SPAN + 1 };
 }
 
 static float *part_of(const struct dev *d, const struct sr_attn *kind, int32_t item, int32_t span,
@@ -402,15 +434,15 @@ static float *part_of(const struct dev *d, const struct sr_attn *kind, int32_t i
 	                   (size_t)head) * kern_part(kind->head_dim);
 }
 
-/* Few, long decodes: threads take spans of positions, then merge the partial sums per head. */
+/* By spans of positions: threads have equal parts of them, then add up the sums of each head's spans. */
 static void attend_spans(struct dev *d, int l, const struct sr_attn *kind, int32_t n_units)
 {
 	const struct slice *s = d->b->slice;
 	int32_t H = kind->n_heads, G = kind->n_kv_heads, E = kind->head_dim, heads = H / G, unit = 0;
-	struct run r = deal(n_units, d);
+	struct range r = deal(n_units, d);
 
 	for (int32_t i = 0; i < s->n_items; i++) {
-		struct run spans = spans_of(d, &s->item[i], kind->window);
+		struct range spans = spans_of(d, &s->item[i], kind->window);
 
 		for (int32_t at = spans.from * G; at < spans.to * G; at++, unit++) {
 			struct kern_attend a;
@@ -429,7 +461,7 @@ static void attend_spans(struct dev *d, int l, const struct sr_attn *kind, int32
 	d->writes |= bit(P_A);
 	r = deal(s->n_items * H, d);
 	for (int32_t i = r.from; i < r.to; i++) {
-		struct run spans = spans_of(d, &s->item[i / H], kind->window);
+		struct range spans = spans_of(d, &s->item[i / H], kind->window);
 		float *sum = part_of(d, kind, i / H, spans.from, i % H);
 		float *out = row_of(d, P_A, s->item[i / H].t, SOLO + 1) + i % H * E, by;
 
@@ -450,38 +482,37 @@ static int32_t span_units(const struct dev *d, const struct sr_attn *kind)
 	if (!s->single || s->n_items > d->b->max_split)
 		return 0;
 	for (int32_t i = 0; i < s->n_items; i++) {
-		struct run spans = spans_of(d, &s->item[i], kind->window);
+		struct range spans = spans_of(d, &s->item[i], kind->window);
 
 		n += spans.to - spans.from;
 	}
 	return n > s->n_items ? n * kind->n_kv_heads : 0;
 }
 
+/*	by pairs   single tokens, fewer than 4 pairs a thread, and each thread has equally many
+ *	by spans   single tokens, fewer than 4 pairs a thread, of more than one span each on average
+ *	by heads   fewer than 4 (item, KV head) pairs a thread
+ *	by items   else */
 static void attend(struct dev *d, int l, const struct sr_attn *kind, int T)
 {
-	struct sr_backend *b = d->b;
-	const struct slice *s = b->slice;
-	int32_t G = kind->n_kv_heads, units;
+	bool few = d->b->slice->n_items * kind->n_kv_heads < 4 * d->b->n_active;
+	int32_t units;
 
 	(void)T;
 	if (paired(d, kind)) {
-		struct run r = deal(s->n_tokens * G, d);
-
-		enter(d, 0, bit(P_A));
-		for (int32_t i = r.from; i < r.to; i++)
-			attend_item(d, l, &(struct token_run){ i / G, 1 }, i % G, 0, kind->n_heads / G, kind);
+		attend_pairs(d, l, kind);
 		return;
 	}
 	meet(d);
 	d->reads |= bit(P_QKV);
 	d->writes |= bit(P_A);
-	units = s->n_items * G < 4 * b->n_active ? span_units(d, kind) : 0;
+	units = few ? span_units(d, kind) : 0;
 	if (units)
 		attend_spans(d, l, kind, units);
-	else if (s->n_items * G < 4 * b->n_active)
+	else if (few)
 		attend_heads(d, l, kind);
 	else
-		attend_taken(d, l, kind);
+		attend_items(d, l, kind);
 }
 
 /* ---- results ------------------------------------------------------------------------------------------ */

@@ -150,6 +150,60 @@ static void test_uneven_ones_stay(void **state)
 	team_destroy(j.team);
 }
 
+/* ---- barriers of a layer ------------------------------------------------------------------------ */
+
+/* How often the team meets while it computes `n` tokens at position `first` of a model of `layers` layers. */
+static uint32_t barriers_of(int layers, int threads, int first, int n)
+{
+	struct sr_model shape = tiny_shape();
+	struct sr_limits lim = drive_limits();
+	static int32_t text[1000];
+	struct tiny *t;
+	struct drive d;
+	uint32_t before, met;
+
+	shape.n_layers = layers;
+	t = tiny_create(&shape, SR_BF16, 0, 7);
+	lim.threads = threads;
+	assert_int_equal(drive_open(&d, sr_cpu_ops(), &t->m, &t->src, &lim), 0);
+	d.b->team->fit = (struct fit){ .n = threads, .until = UINT64_MAX };
+	drive_begin(&d, 0, NULL);
+	drive_range(&d, 0, 0, 64);
+	if (first) {
+		drive_row(&d, 0, 0, text, first, 0, 0);
+		drive_step(&d);
+	}
+	d.b->team->fit = (struct fit){ .n = threads, .until = UINT64_MAX };
+	before = atomic_load(&d.b->team->gate.value);
+	drive_row(&d, 0, first, text, n, 0, 1);
+	drive_step(&d);
+	met = atomic_load(&d.b->team->gate.value) - before;
+	assert_int_equal(d.b->n_active, threads);
+	drive_close(&d);
+	tiny_destroy(t);
+	return met;
+}
+
+/* The table at the head of ops.c. */
+static void test_barriers_of_a_layer(void **state)
+{
+	static const struct { const char *what; int threads, first, n; uint32_t want; } cases[] = {
+		{ "solo and paired", 2, 100, 1, 5 },
+		{ "solo, by heads", 3, 100, 1, 6 },
+		{ "solo, by spans", 3, 600, 1, 7 },
+		{ "many rows", 2, 0, 40, 10 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		uint32_t two = barriers_of(2, cases[i].threads, cases[i].first, cases[i].n);
+		uint32_t three = barriers_of(3, cases[i].threads, cases[i].first, cases[i].n);
+
+		print_message("  %s: %u\n", cases[i].what, three - two);
+		assert_int_equal(three - two, cases[i].want);
+	}
+}
+
 /* ---- answers ---------------------------------------------------------------------------------- */
 
 #define TOKENS 40
@@ -207,6 +261,7 @@ int main(void)
 		cmocka_unit_test(test_sizes_change),
 		cmocka_unit_test(test_late_ones_rest),
 		cmocka_unit_test(test_uneven_ones_stay),
+		cmocka_unit_test(test_barriers_of_a_layer),
 		cmocka_unit_test(test_answers_do_not_change),
 	};
 
