@@ -13,7 +13,7 @@
 #include "avx2.h"
 #include "lanes.h"
 
-struct tile {
+struct matmul_tile {
 	const uint8_t *w;             /* the column block */
 	size_t w_bytes;               /* of one */
 	const uint8_t *x;             /* the activation tile */
@@ -25,7 +25,7 @@ struct tile {
 };
 
 /* Columns 8 half .. of one row. */
-static inline void store(const struct tile *t, int r, int half, __m256 v)
+static inline void store(const struct matmul_tile *t, int r, int half, __m256 v)
 {
 	if (t->bias)
 		v = _mm256_add_ps(v, get256(t->bias, 8 * half, t->cols));
@@ -166,7 +166,7 @@ INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t 
 	}
 }
 
-INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct tile *t)
+INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct matmul_tile *t)
 {
 	const int per = lanes_unit_groups(kind), wide = rows <= 2 ? 2 : 1; /* halves at a time */
 
@@ -215,7 +215,7 @@ INLINE void two_inputs(const enum lanes_kind kind, const uint8_t *w, int half, _
 	}
 }
 
-INLINE void f32_tile(const int rows, const enum lanes_kind kind, const struct tile *t)
+INLINE void f32_tile(const int rows, const enum lanes_kind kind, const struct matmul_tile *t)
 {
 	const size_t line = kind == LANES_F32 ? 128 : 64;
 	const float *x = (const float *)(const void *)t->x + t->first;
@@ -253,7 +253,7 @@ INLINE void f32_tile(const int rows, const enum lanes_kind kind, const struct ti
 }
 
 /* One row by two column blocks: it waits for memory, and two streams are faster than one. */
-INLINE void f32_pair(const enum lanes_kind kind, const struct tile *t)
+INLINE void f32_pair(const enum lanes_kind kind, const struct matmul_tile *t)
 {
 	const size_t line = kind == LANES_F32 ? 128 : 64;
 	const float *x = (const float *)(const void *)t->x + t->first;
@@ -279,10 +279,10 @@ INLINE void f32_pair(const enum lanes_kind kind, const struct tile *t)
 
 /* ---- the table's verb ----------------------------------------------------------------------- */
 
-typedef void tile_fn(int32_t rows, const struct tile *t);
+typedef void tile_fn(int32_t rows, const struct matmul_tile *t);
 
 #define TILE(name, f, kind)                                                          \
-	static __attribute__((noinline)) void name(int32_t rows, const struct tile *t) \
+	static __attribute__((noinline)) void name(int32_t rows, const struct matmul_tile *t) \
 	{                                                                             \
 		FOR_ROWS(rows, f, kind, t)                                            \
 	}
@@ -295,10 +295,10 @@ TILE(tile_f32, f32_tile, LANES_F32)
 TILE(tile_f16, f32_tile, LANES_F16)
 TILE(tile_bf16, f32_tile, LANES_BF16)
 
-typedef void pair_fn(const struct tile *t);
+typedef void pair_fn(const struct matmul_tile *t);
 
 #define PAIR(name, kind)                                                    \
-	static __attribute__((noinline)) void name(const struct tile *t)    \
+	static __attribute__((noinline)) void name(const struct matmul_tile *t)    \
 	{                                                                   \
 		f32_pair(kind, t);                                          \
 	}
@@ -322,7 +322,7 @@ void avx2_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_block
 	tile_fn *f = tiles[lanes_kind(type)];
 	size_t block = lanes_block_bytes(type, k);
 	pair_fn *pair = x->rows == 1 ? pairs[lanes_kind(type)] : NULL;
-	struct tile t = { .w_bytes = block, .k = k, .ld = ld };
+	struct matmul_tile t = { .w_bytes = block, .k = k, .ld = ld };
 
 	(void)next;
 	for (int32_t b = 0; b < n_blocks; b++) {

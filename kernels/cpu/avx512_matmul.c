@@ -12,7 +12,7 @@
 #include "lanes.h"
 
 /* Where a tile reads and writes. */
-struct tile {
+struct matmul_tile {
 	const uint8_t *w;             /* the column block */
 	size_t w_bytes;               /* of a column block */
 	const uint8_t *x;             /* the activation tile */
@@ -25,7 +25,7 @@ struct tile {
 	__mmask16 last;               /* the real columns of the tile's last block */
 };
 
-INLINE void store(const int rows, const int cols, const struct tile *t, __m512 (*acc)[2])
+INLINE void store(const int rows, const int cols, const struct matmul_tile *t, __m512 (*acc)[2])
 {
 	UNROLL
 	for (int r = 0; r < rows; r++)
@@ -40,7 +40,7 @@ INLINE void store(const int rows, const int cols, const struct tile *t, __m512 (
 		}
 }
 
-INLINE const uint8_t *fetch_some(const struct tile *t, const uint8_t *at)
+INLINE const uint8_t *fetch_some(const struct matmul_tile *t, const uint8_t *at)
 {
 	for (int32_t i = 0; i < t->fetch_lines; i++, at += 64)
 		_mm_prefetch((const char *)at, _MM_HINT_T0);
@@ -143,7 +143,7 @@ INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t 
 	}
 }
 
-INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct tile *t)
+INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct matmul_tile *t)
 {
 	const struct lanes_group *x = (const struct lanes_group *)(const void *)t->x;
 	const int per = lanes_unit_groups(kind);
@@ -187,7 +187,7 @@ INLINE void two_inputs(const enum lanes_kind kind, const uint8_t *w, __m512 *fir
 	}
 }
 
-INLINE void f32_tile(const int rows, const int cols, const enum lanes_kind kind, const struct tile *t)
+INLINE void f32_tile(const int rows, const int cols, const enum lanes_kind kind, const struct matmul_tile *t)
 {
 	const size_t line = kind == LANES_F32 ? 128 : 64;
 	const float *x = (const float *)(const void *)t->x;
@@ -228,7 +228,7 @@ INLINE void f32_tile(const int rows, const int cols, const enum lanes_kind kind,
 	store(rows, cols, t, acc);
 }
 
-INLINE void bf16_tile(const int rows, const int cols, const struct tile *t)
+INLINE void bf16_tile(const int rows, const int cols, const struct matmul_tile *t)
 {
 	const int32_t *x = (const int32_t *)(const void *)t->x;
 	const uint8_t *fetch = t->fetch;
@@ -261,10 +261,10 @@ INLINE void bf16_tile(const int rows, const int cols, const struct tile *t)
 
 #define FETCHERS 4              /* most row tiles that divide the prefetch of the next column block */
 
-typedef void tile_fn(int32_t rows, const struct tile *t);
+typedef void tile_fn(int32_t rows, const struct matmul_tile *t);
 
 #define TILE(name, f, ...)                                                            \
-	static __attribute__((noinline)) void name(int32_t rows, const struct tile *t)  \
+	static __attribute__((noinline)) void name(int32_t rows, const struct matmul_tile *t)  \
 	{                                                                              \
 		FOR_ROWS(rows, f, __VA_ARGS__, t)                                      \
 	}
@@ -320,7 +320,7 @@ void avx512_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blo
 	const int32_t n_tiles = (x->rows + KERN_TILE - 1) / KERN_TILE;
 	const int32_t fetchers = x->rows < 4 ? 0 : n_tiles < FETCHERS ? n_tiles : FETCHERS;
 	tile_fn *const *f = kind == LANES_BF16 && x->form == FORM_F32 ? bf16_with_f32 : tiles[kind];
-	struct tile t = { .w = blocks, .w_bytes = lanes_block_bytes(type, k), .k = k, .ld = ld };
+	struct matmul_tile t = { .w = blocks, .w_bytes = lanes_block_bytes(type, k), .k = k, .ld = ld };
 	int32_t cols;
 
 	for (int32_t b = 0; b < n_blocks; b += cols, t.w += (size_t)cols * t.w_bytes) {

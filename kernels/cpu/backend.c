@@ -471,7 +471,7 @@ static void do_command(struct sr_backend *b, const struct sr_cmd *c)
 
 /* ---- slices ------------------------------------------------------------------------------------------ */
 
-struct cursor { int32_t row, done; }; /* computed so far: all rows before `row`, and `done` tokens of it */
+struct row_cursor { int32_t row, done; }; /* computed so far: all rows before `row`, and `done` tokens of it */
 
 static void add_picks(struct slice *s, const struct sr_batch *b, const struct sr_row *r, int32_t from, int32_t n)
 {
@@ -485,7 +485,7 @@ static void add_picks(struct slice *s, const struct sr_batch *b, const struct sr
 	}
 }
 
-static bool next_slice(struct sr_backend *b, struct cursor *c)
+static bool next_slice(struct sr_backend *b, struct row_cursor *c)
 {
 	struct slice *s = b->slice;
 	int32_t cap = slice_tokens(b);
@@ -555,7 +555,7 @@ static uint32_t least_ns(double amount, double per_ns)
 
 static void run_batch(struct sr_backend *b)
 {
-	struct cursor c = { 0, 0 };
+	struct row_cursor c = { 0, 0 };
 
 	assert(batch_fits(&b->batch, &b->lim));
 	b->batch.begin_ns = sr_now();

@@ -24,7 +24,7 @@
 #define SET    12                      /* buffers in a set: one is packed while the others are read */
 #define SETS   3
 
-struct piece {                         /* a run of blocks of one part, or a vector */
+struct load_piece {                         /* a run of blocks of one part, or a vector */
 	const struct sr_tensor *t;
 	const struct part *part;       /* NULL: a vector */
 	uint8_t *dst;
@@ -33,13 +33,13 @@ struct piece {                         /* a run of blocks of one part, or a vect
 	int32_t  row, rows;            /* of the tensor */
 };
 
-struct buffer { struct piece piece; uint8_t *at, *data; };
+struct load_buffer { struct load_piece piece; uint8_t *at, *data; };
 
-struct list { struct piece *piece; size_t n, cap; };
+struct list { struct load_piece *piece; size_t n, cap; };
 
 enum { DATA, SCALE, ZERO, N_APART };   /* the arrays of a tensor with separate scales */
 struct stage {
-	const struct piece *piece;     /* the shares of one tensor, [n] */
+	const struct load_piece *piece;     /* the shares of one tensor, [n] */
 	int n, open;                   /* open: reads under way */
 	uint8_t *buffer[N_APART], *at[N_APART]; /* where to read to; where the first byte came to lie */
 };
@@ -49,7 +49,7 @@ struct loader {
 	size_t largest, largest_apart[N_APART], largest_rows;
 	uint8_t *mem, *rows;           /* rows: [threads][largest_rows], 16 repacked rows */
 	struct set {
-		struct buffer buffer[SET];
+		struct load_buffer buffer[SET];
 		int n, open;           /* buffers in use; of those, reads under way */
 	} set[SETS];
 	struct stage stage[2];
@@ -58,11 +58,11 @@ struct loader {
 	struct stage *repacking;       /* or the stage */
 };
 
-static int add_piece(struct list *l, struct piece p)
+static int add_piece(struct list *l, struct load_piece p)
 {
 	if (l->n == l->cap) {
 		size_t cap = l->cap ? 2 * l->cap : 256;
-		struct piece *more = realloc(l->piece, cap * sizeof(*more));
+		struct load_piece *more = realloc(l->piece, cap * sizeof(*more));
 
 		if (!more)
 			return -ENOMEM;
@@ -73,7 +73,7 @@ static int add_piece(struct list *l, struct piece p)
 	return 0;
 }
 
-static int add_read(struct loader *ld, struct piece p)
+static int add_read(struct loader *ld, struct load_piece p)
 {
 	if (p.bytes > ld->largest)
 		ld->largest = p.bytes;
@@ -108,7 +108,7 @@ static int64_t add_vector(struct dev *d, struct weight *w, const struct sr_tenso
 		return (int64_t)bytes;
 	}
 	*out = (float *)take(&b->dev[0], bytes);
-	if (add_read(b->loader, (struct piece){ .t = t, .dst = (uint8_t *)*out,
+	if (add_read(b->loader, (struct load_piece){ .t = t, .dst = (uint8_t *)*out,
 			.bytes = t->data.bytes, .rows = 1 }))
 		return refuse(-ENOMEM, err, errlen, "no memory for the list of weights");
 	return (int64_t)bytes;
@@ -128,7 +128,7 @@ static int add_blocks(struct loader *ld, const struct sr_tensor *t, const struct
 	for (int32_t b = from; b < to; b += step) {
 		int32_t n = to - b < step ? to - b : step, row = b * KERN_COLS;
 		int32_t rows = n * KERN_COLS < t->n - row ? n * KERN_COLS : t->n - row;
-		int e = add_read(ld, (struct piece){ .t = t, .part = p, .dst = dst, .row = row,
+		int e = add_read(ld, (struct load_piece){ .t = t, .part = p, .dst = dst, .row = row,
 			.rows = rows, .from = (uint64_t)row * row_bytes, .bytes = (size_t)rows * row_bytes });
 
 		if (e)
@@ -157,7 +157,7 @@ static int add_share(struct loader *ld, const struct sr_tensor *t, const struct 
 			ld->largest_apart[i] = extent(t, i)->bytes;
 	if (rows > ld->largest_rows)
 		ld->largest_rows = rows;
-	return add_piece(&ld->apart, (struct piece){ .t = t, .part = p, .dst = dst, .row = row,
+	return add_piece(&ld->apart, (struct load_piece){ .t = t, .part = p, .dst = dst, .row = row,
 		.rows = end - row });
 }
 
@@ -258,7 +258,7 @@ static int64_t add_bias(struct dev *d, struct weight *w, const struct sr_tensor 
 		    bias[p]->data.bytes != types_bytes(bias[p]->type, bias[p]->k))
 			return refuse(-ENOTSUP, err, errlen, "tensor %s does not fit as a bias of %s",
 				bias[p]->name, t[p]->name);
-		bytes = add_read(d->b->loader, (struct piece){ .t = bias[p], .rows = 1,
+		bytes = add_read(d->b->loader, (struct load_piece){ .t = bias[p], .rows = 1,
 			.dst = (uint8_t *)(w->bias + w->part[p].col), .bytes = bias[p]->data.bytes });
 		if (bytes)
 			return refuse(-ENOMEM, err, errlen, "no memory for the list of weights");
@@ -300,9 +300,9 @@ int64_t weights_add(struct dev *d, struct weight **out, const struct sr_tensor *
 
 /* ---- reading and packing ----------------------------------------------------------------------- */
 
-static void pack_blocks(const struct kern *k, const struct buffer *f)
+static void pack_blocks(const struct kern *k, const struct load_buffer *f)
 {
-	const struct piece *p = &f->piece;
+	const struct load_piece *p = &f->piece;
 	size_t row_bytes = p->bytes / (size_t)p->rows;
 	uint8_t *dst = p->dst;
 
@@ -315,7 +315,7 @@ static void pack_blocks(const struct kern *k, const struct buffer *f)
 	}
 }
 
-static void pack_vector(const struct kern *k, const struct buffer *f)
+static void pack_vector(const struct kern *k, const struct load_buffer *f)
 {
 	const struct sr_tensor *t = f->piece.t;
 	float *v = (float *)f->piece.dst;
@@ -367,7 +367,7 @@ static int start_set(struct loader *ld, const struct sr_source *src, struct set 
 {
 	s->n = s->open = 0;
 	while (s->n < SET && *from < ld->list.n) {
-		struct piece *p = &s->buffer[s->n].piece;
+		struct load_piece *p = &s->buffer[s->n].piece;
 		uint64_t tag = (uint64_t)(s - ld->set) * SET + (uint64_t)s->n;
 		int e;
 
@@ -405,7 +405,7 @@ static int load_all(struct loader *ld, const struct sr_source *src)
 /* Start reading the tensor whose shares begin at piece `from`. */
 static int start_stage(struct loader *ld, const struct sr_source *src, struct stage *s, size_t from)
 {
-	const struct piece *p = ld->apart.piece + from;
+	const struct load_piece *p = ld->apart.piece + from;
 
 	s->piece = p;
 	s->n = s->open = 0;
@@ -448,7 +448,7 @@ static void repack_stage(void *ctx, int thread)
 	uint8_t *rows = ld->rows + (size_t)thread * ld->largest_rows;
 
 	for (int32_t i = team_take(ld->b->team); i < s->n; i = team_take(ld->b->team)) {
-		const struct piece *p = &s->piece[i];
+		const struct load_piece *p = &s->piece[i];
 		uint8_t *dst = p->dst;
 
 		for (int32_t r = 0; r < p->rows; r += KERN_COLS, dst += p->part->block_bytes) {

@@ -53,14 +53,14 @@ struct rows_args {
 };
 
 /* A position in the sequence of units: a tile, and a slice of DEPTH of its inputs. */
-struct cursor { int32_t tile, slice; };
+struct unit_cursor { int32_t tile, slice; };
 
 static __device__ int32_t slices_of(const rows_args &a)
 {
 	return (a.K + DEPTH - 1) / DEPTH;
 }
 
-static __device__ void advance(struct cursor &c, int32_t slices)
+static __device__ void advance(struct unit_cursor &c, int32_t slices)
 {
 	if (++c.slice == slices) {
 		c.slice = 0;
@@ -73,7 +73,7 @@ static __device__ bf16 *place(bf16 *rows, int r, int piece)
 	return rows + r * DEPTH + (piece ^ r % 8) * 8;
 }
 
-static __device__ void load_w(bf16 *to, const rows_args &a, struct cursor c)
+static __device__ void load_w(bf16 *to, const rows_args &a, struct unit_cursor c)
 {
 	int piece = (int)threadIdx.x % PIECES;
 	int32_t k = c.slice * DEPTH + piece * 8, n = c.tile * COLS + (int32_t)threadIdx.x / PIECES;
@@ -87,7 +87,7 @@ static __device__ void load_w(bf16 *to, const rows_args &a, struct cursor c)
 	}
 }
 
-template <class S> static __device__ void load_x(bf16 *to, const rows_args &a, struct cursor c)
+template <class S> static __device__ void load_x(bf16 *to, const rows_args &a, struct unit_cursor c)
 {
 	int piece = (int)threadIdx.x % PIECES;
 	int32_t k = c.slice * DEPTH + piece * 8;
@@ -173,7 +173,7 @@ template <class S> static __global__ void __launch_bounds__(THREADS, 2) rows_ker
 	uint32_t units = (uint32_t)slices_of(a), all = units * (uint32_t)((a.N + COLS - 1) / COLS);
 	uint32_t from = first_unit(all, blockIdx.x);
 	int32_t count = (int32_t)(first_unit(all, blockIdx.x + 1) - from), slices = (int32_t)units;
-	struct cursor at = { (int32_t)(from / units), (int32_t)(from % units) }, ahead = at, x_ahead = at;
+	struct unit_cursor at = { (int32_t)(from / units), (int32_t)(from % units) }, ahead = at, x_ahead = at;
 	float sum[S::M][S::N][4] = {};
 
 	let_next_start();

@@ -37,7 +37,7 @@
 #define LOG2_E 1.4426950408889634f
 #define NONE   (-INFINITY)
 
-template <int E> struct shape {
+template <int E> struct attend_shape {
 	static const int HALVES = E / 64, STAGES = E == 64 ? 4 : 3;
 	static const size_t TILE = (size_t)HALVES * HALF, RING = 2 * STAGES * TILE;
 	static const size_t SHARED_BYTES = PATTERN + RING + 4 * STAGES * sizeof(uint64_t);
@@ -57,32 +57,32 @@ struct run_args {
 #ifdef ON_HOPPER
 
 /* The work of a block: rows of tokens t .. of a sequence, which attend to positions from .. to - 1. */
-struct piece {
+struct run_piece {
 	int32_t t, rows, position;               /* position: of token t */
 	int32_t from, to, tiles;
 	const int32_t *table;
 };
 
-template <int E> struct ring {
+template <int E> struct kv_ring {
 	unsigned char *key, *value;
 	uint64_t *key_full, *key_empty, *value_full, *value_empty;
 
-	__device__ ring(unsigned char *shared)
+	__device__ kv_ring(unsigned char *shared)
 	{
 		key = shared + (-shared_address(shared) & (PATTERN - 1));
-		value = key + shape<E>::STAGES * shape<E>::TILE;
-		key_full = (uint64_t *)(key + shape<E>::RING);
-		key_empty = key_full + shape<E>::STAGES;
-		value_full = key_empty + shape<E>::STAGES;
-		value_empty = value_full + shape<E>::STAGES;
+		value = key + attend_shape<E>::STAGES * attend_shape<E>::TILE;
+		key_full = (uint64_t *)(key + attend_shape<E>::RING);
+		key_empty = key_full + attend_shape<E>::STAGES;
+		value_full = key_empty + attend_shape<E>::STAGES;
+		value_empty = value_full + attend_shape<E>::STAGES;
 	}
 };
 
 /* ---- K and V -------------------------------------------------------------------------- */
 
 /* Copies positions first .. of the tile of V at j0, with zeros from `to` on, swizzled as by TMA. */
-template <int E> static __device__ void copy_values(unsigned char *tile, const run_args &a, const piece &k,
-	int32_t j0, int first)
+template <int E> static __device__ void copy_values(unsigned char *tile, const run_args &a,
+	const run_piece &k, int32_t j0, int first)
 {
 	const int chunks = E / 8;                /* of 16 bytes */
 	int lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
@@ -103,27 +103,27 @@ template <int E> static __device__ void copy_values(unsigned char *tile, const r
 }
 
 /* Loads this lane's block of K, or else of V, if it is one of the tile's first n. */
-template <int E> static __device__ void load_block(unsigned char *tile, const run_args &a, const piece &k,
+template <int E> static __device__ void load_block(unsigned char *tile, const run_args &a, const run_piece &k,
 	int32_t j0, bool value, int n, uint64_t *full)
 {
 	int lane = (int)threadIdx.x % 32;
 
 	if (lane == 0)
-		mbarrier_expect(full, (uint32_t)(n * shape<E>::HALVES * BOX));
+		mbarrier_expect(full, (uint32_t)(n * attend_shape<E>::HALVES * BOX));
 	__syncwarp();
 	if (lane >= n)
 		return;
 	int32_t row = (int32_t)(kv_at(BLOCK, a.n_layers, a.n_kv_heads, k.table[j0 / BLOCK + lane], a.layer,
 		(int)blockIdx.y)) + (value ? BLOCK : 0);
 
-	for (int h = 0; h < shape<E>::HALVES; h++)
+	for (int h = 0; h < attend_shape<E>::HALVES; h++)
 		tensor_load(tile + h * HALF + lane * BOX, &a.map, 64 * h, row, full);
 }
 
 /* Run by one warp. */
-template <int E> static __device__ void load(const run_args &a, const piece &k, const ring<E> &r)
+template <int E> static __device__ void load(const run_args &a, const run_piece &k, const kv_ring<E> &r)
 {
-	typedef shape<E> S;
+	typedef attend_shape<E> S;
 	int stage = 0;
 	uint32_t phase = 0;
 
@@ -158,7 +158,7 @@ static __device__ int32_t first_row()        /* of this warp */
 	return (int32_t)(threadIdx.x - LOADERS) / 32 * 16;
 }
 
-template <int E> static __device__ void begin_rows(rows64<E> &w, const run_args &a, const piece &k)
+template <int E> static __device__ void begin_rows(rows64<E> &w, const run_args &a, const run_piece &k)
 {
 	int lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
 
@@ -264,7 +264,7 @@ static __device__ void release(uint64_t *empty)
 		mbarrier_arrive(empty);
 }
 
-template <int E> static __device__ void put_rows(rows64<E> &w, const run_args &a, const piece &k)
+template <int E> static __device__ void put_rows(rows64<E> &w, const run_args &a, const run_piece &k)
 {
 	int t = (int)threadIdx.x % 4, g = (int)threadIdx.x % 32 / 4;
 
@@ -291,9 +291,9 @@ template <int E> static __device__ void put_rows(rows64<E> &w, const run_args &a
 	}
 }
 
-template <int E> static __device__ void compute(const run_args &a, const piece &k, const ring<E> &r)
+template <int E> static __device__ void compute(const run_args &a, const run_piece &k, const kv_ring<E> &r)
 {
-	typedef shape<E> S;
+	typedef attend_shape<E> S;
 	int32_t last = (int32_t)(threadIdx.x - LOADERS) / 128 * 64; /* first row of this warpgroup, then its
 	                                                               last position */
 	int stage = 0;
@@ -330,12 +330,12 @@ template <int E> static __device__ void compute(const run_args &a, const piece &
 	put_rows<E>(w, a, k);
 }
 
-static __device__ piece piece_of(const run_args &a)
+static __device__ run_piece piece_of(const run_args &a)
 {
 	struct token_run run = a.run[gridDim.x - 1 - blockIdx.x]; /* end of the prompt first, because it takes
 	                                                       longest */
 	struct batch_token first = a.token[run.t < 0 ? 0 : run.t];
-	piece k = { run.t, run.t < 0 ? 0 : run.n * a.heads, first.position, 0, first.position + run.n, 0,
+	run_piece k = { run.t, run.t < 0 ? 0 : run.n * a.heads, first.position, 0, first.position + run.n, 0,
 		a.table + (size_t)first.slot * (size_t)a.table_cap };
 
 	if (a.window && k.position >= a.window)
@@ -353,10 +353,10 @@ hopper_attend_kernel(const __grid_constant__ struct run_args a)
 #ifdef ON_HOPPER
 	let_next_start();
 	SHARED(shared);
-	ring<E> r(shared);
+	kv_ring<E> r(shared);
 
 	if (threadIdx.x == 0) {
-		for (int s = 0; s < shape<E>::STAGES; s++) {
+		for (int s = 0; s < attend_shape<E>::STAGES; s++) {
 			mbarrier_init(&r.key_full[s], 1);
 			mbarrier_init(&r.value_full[s], 1);
 			mbarrier_init(&r.key_empty[s], (THREADS - LOADERS) / 32);
@@ -367,7 +367,7 @@ hopper_attend_kernel(const __grid_constant__ struct run_args a)
 	}
 	__syncthreads();
 	wait_for_previous();
-	piece k = piece_of(a);
+	run_piece k = piece_of(a);
 
 	if (threadIdx.x < LOADERS) {
 		registers_down<40>();
@@ -400,8 +400,8 @@ int32_t hopper_attend_rows(void)
 bool hopper_attend_prepare(struct dev *d)
 {
 	return !hopper_attends(d) || cuda_ok(d, d->m->kind[0].head_dim == 64 ?
-		allow_shared(hopper_attend_kernel<64>, shape<64>::SHARED_BYTES) :
-		allow_shared(hopper_attend_kernel<128>, shape<128>::SHARED_BYTES), "attend, runs on Hopper");
+		allow_shared(hopper_attend_kernel<64>, attend_shape<64>::SHARED_BYTES) :
+		allow_shared(hopper_attend_kernel<128>, attend_shape<128>::SHARED_BYTES), "attend, runs on Hopper");
 }
 
 void hopper_attend(struct dev *d, int l, const struct sr_attn *kind)
@@ -429,7 +429,7 @@ void hopper_attend(struct dev *d, int l, const struct sr_attn *kind)
 	a.scale = kind->scale;
 	a.cap = kind->cap;
 	cuda_ok(d, kind->head_dim == 64 ?
-		start(hopper_attend_kernel<64>, grid, THREADS, shape<64>::SHARED_BYTES, d->stream, a) :
-		start(hopper_attend_kernel<128>, grid, THREADS, shape<128>::SHARED_BYTES, d->stream, a),
+		start(hopper_attend_kernel<64>, grid, THREADS, attend_shape<64>::SHARED_BYTES, d->stream, a) :
+		start(hopper_attend_kernel<128>, grid, THREADS, attend_shape<128>::SHARED_BYTES, d->stream, a),
 		"attend, runs on Hopper");
 }

@@ -52,7 +52,7 @@
 
 enum form { FORM_BF16, FORM_W4, FORM_W8A8 };
 
-template <enum form F_, int TOKENS_> struct shape {
+template <enum form F_, int TOKENS_> struct tile_shape {
 	static const enum form F = F_;
 	static const int TOKENS = TOKENS_, SUMS = TOKENS / 2;
 	static const int DEPTH = F == FORM_W8A8 ? 128 : 64, SLABS = DEPTH / SLAB;
@@ -66,7 +66,7 @@ template <enum form F_, int TOKENS_> struct shape {
 	static const size_t SHARED_BYTES = PATTERN + RING + 2 * STAGES * sizeof(uint64_t) + 16;
 };
 
-struct many_args {
+struct hopper_args {
 	CUtensorMap x_map, w_map;                /* w_map: bf16 only */
 	void *y;
 	bool f32;
@@ -80,14 +80,14 @@ struct many_args {
 };
 
 /* Slices from .. to-1 of a tile; `next`: the tile or the unit of work where the block continues. */
-struct span { int32_t tile, from, to, next; };
+struct tile_slices { int32_t tile, from, to, next; };
 
 #ifdef ON_HOPPER
 
 /* ---- division of the work ------------------------------------------------------------- */
 
 /* A unit is one slice of a tile that is not computed whole.  Stripe b begins at: */
-static __device__ int32_t stripe(const many_args &a, int32_t b)
+static __device__ int32_t stripe(const hopper_args &a, int32_t b)
 {
 	int64_t units = (int64_t)(a.bands * a.columns - a.whole) * a.slices;
 
@@ -95,7 +95,7 @@ static __device__ int32_t stripe(const many_args &a, int32_t b)
 }
 
 /* The stripe that has unit u. */
-static __device__ int32_t stripe_of(const many_args &a, int32_t u)
+static __device__ int32_t stripe_of(const hopper_args &a, int32_t u)
 {
 	int64_t units = (int64_t)(a.bands * a.columns - a.whole) * a.slices;
 
@@ -103,7 +103,7 @@ static __device__ int32_t stripe_of(const many_args &a, int32_t u)
 }
 
 /* Steps through the work of the block, in the same order in every role.  False: no more work. */
-static __device__ bool next_span(const many_args &a, span &k)
+static __device__ bool next_span(const hopper_args &a, tile_slices &k)
 {
 	int32_t end, block = (int32_t)blockIdx.x;
 
@@ -125,7 +125,7 @@ static __device__ bool next_span(const many_args &a, span &k)
 	return true;
 }
 
-static __device__ span first_span(const many_args &a)
+static __device__ tile_slices first_span(const hopper_args &a)
 {
 	int32_t block = (int32_t)blockIdx.x;
 
@@ -134,7 +134,7 @@ static __device__ span first_span(const many_args &a)
 
 /* The first output and token of a tile.  The order is BAND tiles of outputs by all tokens, then the next
  * band.  So at any time the multiprocessors read about as many rows of w as of x, which fit in L2. */
-static __device__ void place_of(const many_args &a, int32_t tokens, int32_t tile, int32_t &output,
+static __device__ void place_of(const hopper_args &a, int32_t tokens, int32_t tile, int32_t &output,
 	int32_t &token)
 {
 	int32_t band = tile / (BAND * a.columns) * BAND, wide = a.bands - band < BAND ? a.bands - band : BAND;
@@ -156,12 +156,12 @@ template <class S> static __device__ void step(turn &t)
 	}
 }
 
-template <class S> struct ring {
+template <class S> struct slice_ring {
 	unsigned char *x, *w, *scale;
 	uint64_t *full, *empty;
 	uint32_t *word;                          /* shared by all consumers */
 
-	__device__ ring(unsigned char *shared)
+	__device__ slice_ring(unsigned char *shared)
 	{
 		x = shared + (-shared_address(shared) & (PATTERN - 1));
 		w = x + S::STAGES * S::X;
@@ -173,7 +173,7 @@ template <class S> struct ring {
 };
 
 /* Loads slice i of w and its scales, without strips and slabs that do not exist. */
-template <class S> static __device__ void load_w(const many_args &a, const ring<S> &r, const turn &t,
+template <class S> static __device__ void load_w(const hopper_args &a, const slice_ring<S> &r, const turn &t,
 	int32_t output, int32_t i)
 {
 	const uint32_t tile_bytes = TILE_WORDS * (S::F == FORM_W8A8 ? 2 : 1) * sizeof(uint32_t);
@@ -199,11 +199,11 @@ template <class S> static __device__ void load_w(const many_args &a, const ring<
 }
 
 /* One thread loads all weights, another all of x. */
-template <class S> static __device__ void produce(const many_args &a, const ring<S> &r, bool weights)
+template <class S> static __device__ void produce(const hopper_args &a, const slice_ring<S> &r, bool weights)
 {
 	turn t = { 0, 0 };
 
-	for (span k = first_span(a); next_span(a, k);) {
+	for (tile_slices k = first_span(a); next_span(a, k);) {
 		int32_t output, token;
 
 		place_of(a, S::TOKENS, k.tile, output, token);
@@ -221,7 +221,7 @@ template <class S> static __device__ void produce(const many_args &a, const ring
 }
 
 /* This warp has read that stage. */
-template <class S> static __device__ void release(const ring<S> &r, int32_t stage)
+template <class S> static __device__ void release(const slice_ring<S> &r, int32_t stage)
 {
 	__syncwarp();
 	if (threadIdx.x % 32 == 0)
@@ -235,8 +235,8 @@ static __device__ int warpgroup()
 	return (int)threadIdx.x / 128 - PRODUCERS / 128;
 }
 
-template <class S> static __device__ void multiply_bf16(float (&sum)[S::SUMS], const many_args &,
-	const ring<S> &r, turn &t, const span &k)
+template <class S> static __device__ void multiply_bf16(float (&sum)[S::SUMS], const hopper_args &,
+	const slice_ring<S> &r, turn &t, const tile_slices &k)
 {
 	int32_t before = 0;
 
@@ -275,8 +275,8 @@ static __device__ float2 scale_of(uint32_t word, bool there)
 	return make_float2(f.x, f.y - 136 * f.x);
 }
 
-template <class S> static __device__ void multiply_w4(float (&sum)[S::SUMS], const many_args &a,
-	const ring<S> &r, turn &t, const span &k)
+template <class S> static __device__ void multiply_w4(float (&sum)[S::SUMS], const hopper_args &a,
+	const slice_ring<S> &r, turn &t, const tile_slices &k)
 {
 	int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
 	uint32_t left[2 * S::SLABS][4];
@@ -315,8 +315,8 @@ template <class S> static __device__ void multiply_w4(float (&sum)[S::SUMS], con
 	}
 }
 
-template <class S> static __device__ void multiply_w8a8(float (&sum)[S::SUMS], const many_args &a,
-	const ring<S> &r, turn &t, const span &k)
+template <class S> static __device__ void multiply_w8a8(float (&sum)[S::SUMS], const hopper_args &a,
+	const slice_ring<S> &r, turn &t, const tile_slices &k)
 {
 	int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
 	float part[S::SUMS];
@@ -363,7 +363,7 @@ template <class S> static __device__ void multiply_w8a8(float (&sum)[S::SUMS], c
 
 /* ---- parts of a tile ------------------------------------------------------------------ */
 
-template <class S> static __device__ float *part_at(const many_args &a, int32_t block, int32_t tile)
+template <class S> static __device__ float *part_at(const hopper_args &a, int32_t block, int32_t tile)
 {
 	int32_t second = tile - a.whole != stripe(a, block) / a.slices; /* 0 or 1: a stripe has parts of at
 	                                                                   most two tiles */
@@ -373,8 +373,8 @@ template <class S> static __device__ float *part_at(const many_args &a, int32_t 
 
 /* Stores the part of this block.  Returns true in all consumers of the last block to do so, whose sums are
  * then those of the tile. */
-template <class S> static __device__ bool add_parts(float (&sum)[S::SUMS], const many_args &a,
-	const ring<S> &r, const span &k)
+template <class S> static __device__ bool add_parts(float (&sum)[S::SUMS], const hopper_args &a,
+	const slice_ring<S> &r, const tile_slices &k)
 {
 	int32_t unit = (k.tile - a.whole) * a.slices;
 	int32_t first = stripe_of(a, unit), last = stripe_of(a, unit + a.slices - 1);
@@ -412,7 +412,7 @@ template <class S> static __device__ bool add_parts(float (&sum)[S::SUMS], const
 
 /* bf16: two 8x8 blocks of tokens by the 16 outputs of the warp.  Once transposed, each of a lane's four
  * words has two outputs of a token.  Transposed again, a lane has all 8 outputs of one half: 16 bytes. */
-static __device__ void put_bf16(const float *sum, const many_args &a, int32_t output, int32_t token)
+static __device__ void put_bf16(const float *sum, const hopper_args &a, int32_t output, int32_t token)
 {
 	int t = (int)threadIdx.x % 4, g = (int)threadIdx.x % 32 / 4;
 	uint32_t w[4];
@@ -437,8 +437,8 @@ static __device__ void put_bf16(const float *sum, const many_args &a, int32_t ou
 			y[i] = (bf16)(w[i / 2] >> 16 * (i % 2));
 }
 
-template <class S> static __device__ void put_tile(float (&sum)[S::SUMS], const many_args &a, int32_t output,
-	int32_t token)
+template <class S> static __device__ void put_tile(float (&sum)[S::SUMS], const hopper_args &a,
+	int32_t output, int32_t token)
 {
 	int lane = (int)threadIdx.x % 32, t = lane % 4, g = lane / 4;
 	float bias[2];
@@ -465,12 +465,12 @@ template <class S> static __device__ void put_tile(float (&sum)[S::SUMS], const 
 	}
 }
 
-template <class S> static __device__ void consume(const many_args &a, const ring<S> &r)
+template <class S> static __device__ void consume(const hopper_args &a, const slice_ring<S> &r)
 {
 	float sum[S::SUMS];
 	turn t = { 0, 0 };
 
-	for (span k = first_span(a); next_span(a, k);) {
+	for (tile_slices k = first_span(a); next_span(a, k);) {
 		int32_t output, token;
 
 		keep_order(sum);
@@ -492,12 +492,12 @@ template <class S> static __device__ void consume(const many_args &a, const ring
 
 /* grid: the number of blocks from schedule() */
 template <class S> static __global__ void __launch_bounds__(THREADS, 1)
-hopper_many_kernel(const __grid_constant__ struct many_args a)
+hopper_many_kernel(const __grid_constant__ struct hopper_args a)
 {
 #ifdef ON_HOPPER
 	let_next_start();
 	SHARED(shared);
-	ring<S> r(shared);
+	slice_ring<S> r(shared);
 
 	if (threadIdx.x == 0) {
 		for (int s = 0; s < S::STAGES; s++) {
@@ -529,11 +529,11 @@ hopper_many_kernel(const __grid_constant__ struct many_args a)
 
 /* ---- choice of kernel ----------------------------------------------------------------- */
 
-typedef shape<FORM_BF16, 128> bf16_128;
-typedef shape<FORM_BF16, 256> bf16_256;
-typedef shape<FORM_W4, 128> w4_128;
-typedef shape<FORM_W4, 256> w4_256;
-typedef shape<FORM_W8A8, 128> w8a8_128;
+typedef tile_shape<FORM_BF16, 128> bf16_128;
+typedef tile_shape<FORM_BF16, 256> bf16_256;
+typedef tile_shape<FORM_W4, 128> w4_128;
+typedef tile_shape<FORM_W4, 256> w4_256;
+typedef tile_shape<FORM_W8A8, 128> w8a8_128;
 
 template <class S> static bool allow(struct dev *d)
 {
@@ -565,7 +565,7 @@ size_t hopper_work_bytes(const struct dev *d)
 }
 
 /* Decides which tiles are computed whole and how many blocks share the rest; returns the number of blocks. */
-template <class S> static int32_t schedule(const struct dev *d, struct many_args *a)
+template <class S> static int32_t schedule(const struct dev *d, struct hopper_args *a)
 {
 	int32_t tiles, rest, units;
 
@@ -584,7 +584,7 @@ template <class S> static int32_t schedule(const struct dev *d, struct many_args
 	return a->whole > a->stripes ? a->whole < d->gpu.processors ? a->whole : d->gpu.processors : a->stripes;
 }
 
-template <class S> static void launch(struct dev *d, struct many_args *a, const void *x, const bf16 *w)
+template <class S> static void launch(struct dev *d, struct hopper_args *a, const void *x, const bf16 *w)
 {
 	int32_t blocks = schedule<S>(d, a);
 
@@ -605,7 +605,7 @@ static bool wide(int32_t T)
  * product. */
 bool hopper_many_rows(struct dev *d, void *y, bool f32, const void *x, const struct weight *w, int T)
 {
-	struct many_args a = {};
+	struct hopper_args a = {};
 
 	if (!d->product.hopper_work || (w->held == HELD_W8 && w->packed.group % w8a8_128::SLABS &&
 			w->packed.group * SLAB != w->k))

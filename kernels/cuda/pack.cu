@@ -115,7 +115,7 @@ static __device__ float weight_at(int32_t type, const uint8_t *row, int32_t i, i
 }
 
 /* grid: columns, rows */
-static __global__ void unpack_kernel(struct piece p, const uint8_t *data, int32_t weights, int32_t bytes)
+static __global__ void unpack_kernel(struct file_piece p, const uint8_t *data, int32_t weights, int32_t bytes)
 {
 	let_next_start();
 	wait_for_previous();
@@ -162,7 +162,7 @@ static __device__ int eighth(int32_t type, int32_t n)
 }
 
 /* The quant of output n and input k, both numbered as in the tensor. */
-static __device__ uint32_t quant_at(const struct piece &p, const uint8_t *data, int32_t n, int32_t k)
+static __device__ uint32_t quant_at(const struct file_piece &p, const uint8_t *data, int32_t n, int32_t k)
 {
 	const uint8_t *row = data + (size_t)(n - p.first) * p.row_bytes;
 
@@ -201,7 +201,7 @@ static __device__ uint32_t scale_of_row(int32_t type, const uint8_t *row, int32_
 /* The outputs and inputs of a piece of quants. */
 struct area { int32_t n0, n, k0, k; };
 
-static __host__ __device__ struct area area_of(const struct piece &p)
+static __host__ __device__ struct area area_of(const struct file_piece &p)
 {
 	int32_t each = p.type == SR_GPTQ4 || p.type == SR_GPTQ4_V2 ? 8 : 1;
 
@@ -211,7 +211,7 @@ static __host__ __device__ struct area area_of(const struct piece &p)
 }
 
 /* One thread per word: output, slab, lane's quarter. */
-static __global__ void pack4_kernel(struct piece p, const uint8_t *data)
+static __global__ void pack4_kernel(struct file_piece p, const uint8_t *data)
 {
 	let_next_start();
 	wait_for_previous();
@@ -235,7 +235,7 @@ static __global__ void pack4_kernel(struct piece p, const uint8_t *data)
 
 /* The same if groups are out of order.  One thread per word of the file; its 8 inputs go to the places of
  * their groups, in words that were cleared. */
-static __global__ void scatter4_kernel(struct piece p, const uint8_t *data)
+static __global__ void scatter4_kernel(struct file_piece p, const uint8_t *data)
 {
 	let_next_start();
 	wait_for_previous();
@@ -257,7 +257,7 @@ static __global__ void scatter4_kernel(struct piece p, const uint8_t *data)
 
 /* ---- 8 bits --------------------------------------------------------------------------- */
 
-static __global__ void pack8_kernel(struct piece p, const uint8_t *data)
+static __global__ void pack8_kernel(struct file_piece p, const uint8_t *data)
 {
 	let_next_start();
 	wait_for_previous();
@@ -284,7 +284,8 @@ static __device__ float scale_at(int32_t type, const uint8_t *data, size_t i)
 }
 
 /* Calls f for the word of scales of `to` for output n, and each of its groups in group g of the tensor. */
-template <class F> static __device__ void each_group(const struct piece &p, int32_t n, int32_t g, F change)
+template <class F> static __device__ void each_group(const struct file_piece &p, int32_t n, int32_t g,
+	F change)
 {
 	int32_t slabs = p.group / SLAB / p.to.group;
 
@@ -293,7 +294,7 @@ template <class F> static __device__ void each_group(const struct piece &p, int3
 }
 
 /* grid: rows of the piece; threads: elements of a row.  Rows are outputs or groups of inputs. */
-static __global__ void scales_kernel(struct piece p, const uint8_t *data)
+static __global__ void scales_kernel(struct file_piece p, const uint8_t *data)
 {
 	let_next_start();
 	wait_for_previous();
@@ -313,7 +314,7 @@ static __global__ void scales_kernel(struct piece p, const uint8_t *data)
 
 /* b = s (8 - z), stored beside the s that is already there.  Rows: for AWQ and GPTQ, groups of [n / 8]; for
  * CT, eight outputs of [groups]. */
-static __global__ void zeros_kernel(struct piece p, const uint8_t *data)
+static __global__ void zeros_kernel(struct file_piece p, const uint8_t *data)
 {
 	let_next_start();
 	wait_for_previous();
@@ -339,7 +340,7 @@ static __global__ void zeros_kernel(struct piece p, const uint8_t *data)
 
 /* ---- choice of kernel ----------------------------------------------------------------- */
 
-static bool pack_quants(struct dev *d, const struct piece *p, const uint8_t *data)
+static bool pack_quants(struct dev *d, const struct file_piece *p, const uint8_t *data)
 {
 	struct area a = area_of(*p);
 	int64_t words = p->held == HELD_W4 ? (int64_t)a.n * (a.k / SLAB) * 4 : (int64_t)p->rows * (p->k / 16) * 4;
@@ -355,7 +356,7 @@ static bool pack_quants(struct dev *d, const struct piece *p, const uint8_t *dat
 }
 
 /* Queues the conversion.  False: the device is lost. */
-bool pack_rows(struct dev *d, const struct piece *p, const unsigned char *data)
+bool pack_rows(struct dev *d, const struct file_piece *p, const unsigned char *data)
 {
 	int32_t weights = 1, bytes = 1;
 

@@ -7,7 +7,7 @@
 
 enum piece_of { OF_DENSE, OF_QUANTS, OF_SCALES, OF_ZEROS };
 
-struct piece {                       /* whole rows of one extent of a tensor */
+struct file_piece {                       /* whole rows of one extent of a tensor */
 	enum piece_of of;
 	int32_t type, scale_type;    /* enum sr_type */
 	int32_t n, k;                /* of the tensor */
@@ -35,6 +35,6 @@ static inline size_t scale_bytes(int32_t type)
 }
 
 bool pack_layout(int32_t type, int32_t *weights, int32_t *bytes);   /* of a block; false: unknown type */
-bool pack_rows(struct dev *d, const struct piece *p, const unsigned char *data);
+bool pack_rows(struct dev *d, const struct file_piece *p, const unsigned char *data);
 
 #endif

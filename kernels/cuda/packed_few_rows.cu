@@ -36,7 +36,7 @@ template <int ROWS_, int WORDS_> struct few {
 	static const size_t SHARED_BYTES = (RING > SUMS ? RING : SUMS) + 16;
 };
 
-struct few_args {
+struct packed_few_args {
 	void *y;
 	bool f32;
 	const bf16 *x;
@@ -48,19 +48,19 @@ struct few_args {
 };
 
 /* The part of a tile that a block computes: slabs from .. to-1, `steps` for each of its KWARPS. */
-struct span { int32_t tile, from, to, steps; };
+struct tile_slabs { int32_t tile, from, to, steps; };
 
 /* ---- the ring ------------------------------------------------------------------------- */
 
 /* Is this the slab after which a warp scales its sums? */
-template <class S> static __device__ bool ends(const few_args &a, int32_t slab, int32_t end)
+template <class S> static __device__ bool ends(const packed_few_args &a, int32_t slab, int32_t end)
 {
 	return !S::HOLD || (slab + 1) % a.w.group == 0 || slab + 1 == end;
 }
 
 /* Starts to copy step i of this warp's weights and scales, which depend on no other kernel. */
-template <class S> static __device__ void load_w(unsigned char *stage, const few_args &a,
-	const struct span &k, int32_t i)
+template <class S> static __device__ void load_w(unsigned char *stage, const packed_few_args &a,
+	const struct tile_slabs &k, int32_t i)
 {
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	int32_t slab = k.from + warp % S::KWARPS * k.steps + i, strip = k.tile * S::NWARPS + warp / S::KWARPS;
@@ -80,8 +80,8 @@ template <class S> static __device__ void load_w(unsigned char *stage, const few
 }
 
 /* The same for x, which all warps read. */
-template <class S> static __device__ void load_x(unsigned char *stage, const few_args &a,
-	const struct span &k, int32_t i)
+template <class S> static __device__ void load_x(unsigned char *stage, const packed_few_args &a,
+	const struct tile_slabs &k, int32_t i)
 {
 	const int CHUNKS = S::KWARPS * SLAB / 8; /* of 16 bytes, per row of x */
 	int c = (int)threadIdx.x % CHUNKS * 8;
@@ -215,12 +215,12 @@ template <class S> static __device__ void add_warps(const sums<S> &sum, float *t
 /* ---- stripes -------------------------------------------------------------------------- */
 
 /* The address of part i of a tile, which its block stores. */
-template <class S> static __device__ float *part_of(const few_args &a, uint32_t block, bool first)
+template <class S> static __device__ float *part_of(const packed_few_args &a, uint32_t block, bool first)
 {
 	return part_at(a.part, (size_t)S::ROWS * S::COLS, block, first);
 }
 
-template <class S> static __device__ void put_tile(const few_args &a, int32_t tile, const float *sum,
+template <class S> static __device__ void put_tile(const packed_few_args &a, int32_t tile, const float *sum,
 	float *part)
 {
 #pragma unroll 1
@@ -237,7 +237,7 @@ template <class S> static __device__ void put_tile(const few_args &a, int32_t ti
 	}
 }
 
-template <class S> static __device__ void add_parts(const few_args &a, int32_t tile, uint32_t first,
+template <class S> static __device__ void add_parts(const packed_few_args &a, int32_t tile, uint32_t first,
 	uint32_t last)
 {
 #pragma unroll 1
@@ -253,7 +253,7 @@ template <class S> static __device__ void add_parts(const few_args &a, int32_t t
 	}
 }
 
-template <class S> static __device__ void multiply_span(const few_args &a, const struct span &k,
+template <class S> static __device__ void multiply_span(const packed_few_args &a, const struct tile_slabs &k,
 	unsigned char *ring)
 {
 	sums<S> sum = {};
@@ -290,18 +290,18 @@ template <class S> static __device__ void multiply_span(const few_args &a, const
 }
 
 /* Units (KWARPS slabs of a tile): per tile, then in all. */
-template <class S> static __device__ uint32_t units_of(const few_args &a)
+template <class S> static __device__ uint32_t units_of(const packed_few_args &a)
 {
 	return (uint32_t)(a.w.K / SLAB + S::KWARPS - 1) / S::KWARPS;
 }
 
-template <class S> static __device__ uint32_t all_units(const few_args &a)
+template <class S> static __device__ uint32_t all_units(const packed_few_args &a)
 {
 	return (uint32_t)(a.w.width + S::COLS - 1) / S::COLS * units_of<S>(a);
 }
 
 /* The part of this block in the tile after k's, or in its first tile.  False: none. */
-template <class S> static __device__ bool next_span(const few_args &a, struct span &k)
+template <class S> static __device__ bool next_span(const packed_few_args &a, struct tile_slabs &k)
 {
 	uint32_t units = units_of<S>(a), all = all_units<S>(a), from = first_unit(all, blockIdx.x);
 	uint32_t to = first_unit(all, blockIdx.x + 1), begin;
@@ -319,12 +319,12 @@ template <class S> static __device__ bool next_span(const few_args &a, struct sp
 }
 
 template <class S> static __global__ void __launch_bounds__(THREADS, S::BLOCKS)
-packed_few_kernel(struct few_args a)
+packed_few_kernel(struct packed_few_args a)
 {
 	SHARED(shared);
 	float *tile_sums = (float *)shared;
 	uint32_t *word = (uint32_t *)(shared + S::SHARED_BYTES - 16);
-	struct span k;
+	struct tile_slabs k;
 	uint32_t parts, first;
 
 	let_next_start();
@@ -371,7 +371,7 @@ bool packed_few_rows_prepare(struct dev *d)
 	       allow<few<16, 2>>(d) && allow<few<32, 2>>(d) && allow<few<64, 2>>(d);
 }
 
-template <class S> static void product(struct dev *d, struct few_args &a)
+template <class S> static void product(struct dev *d, struct packed_few_args &a)
 {
 	int64_t units = (int64_t)((a.w.width + S::COLS - 1) / S::COLS) *
 		((a.w.K / SLAB + S::KWARPS - 1) / S::KWARPS);
@@ -383,7 +383,7 @@ template <class S> static void product(struct dev *d, struct few_args &a)
 		"matmul of packed weights, few rows");
 }
 
-template <int WORDS> static void pick(struct dev *d, struct few_args &a, int32_t rows)
+template <int WORDS> static void pick(struct dev *d, struct packed_few_args &a, int32_t rows)
 {
 	if (rows <= 16)
 		product<few<16, WORDS>>(d, a);
@@ -396,7 +396,7 @@ template <int WORDS> static void pick(struct dev *d, struct few_args &a, int32_t
 /* Multiplies T rows of x with the kernel for `rows` rows; both are at most 64. */
 void packed_few_rows(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows)
 {
-	struct few_args a = { y, f32, x, w->packed, w->bias, T, d->product.part, d->product.arrived };
+	struct packed_few_args a = { y, f32, x, w->packed, w->bias, T, d->product.part, d->product.arrived };
 
 	if (d->fault.lost)
 		return;

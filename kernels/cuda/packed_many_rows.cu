@@ -29,7 +29,7 @@ template <enum form F_> struct many {
 	static const size_t STAGE = X + W + COLS * sizeof(uint32_t), SHARED_BYTES = STAGES * STAGE;
 };
 
-struct many_args {
+struct packed_many_args {
 	void *y;
 	bool f32;
 	const unsigned char *x;                  /* bf16, or e4m3 in the order of packed_place() */
@@ -39,7 +39,7 @@ struct many_args {
 	int32_t T;
 };
 
-template <class S> static __device__ void load(unsigned char *stage, const many_args &a, int32_t slab)
+template <class S> static __device__ void load(unsigned char *stage, const packed_many_args &a, int32_t slab)
 {
 	const int chunks = S::ROW_BYTES / 16, tile_chunks = S::WORDS * TILE_WORDS / 4;
 	int32_t row = (int32_t)blockIdx.y * ROWS, strip = (int32_t)blockIdx.x * (COLS / STRIP);
@@ -153,7 +153,8 @@ template <class S> static __device__ void multiply(float (&sum)[FM][FN][4], part
 }
 
 /* grid: tiles of columns, tiles of rows */
-template <class S> static __global__ void __launch_bounds__(THREADS) packed_many_kernel(struct many_args a)
+template <class S> static __global__ void __launch_bounds__(THREADS)
+	packed_many_kernel(struct packed_many_args a)
 {
 	let_next_start();
 	wait_for_previous();
@@ -229,7 +230,7 @@ bool packed_many_rows_prepare(struct dev *d)
 	return allow<many<FORM_W4>>(d) && allow<many<FORM_W8>>(d) && allow<many<FORM_W8A8>>(d);
 }
 
-template <class S> static void product(struct dev *d, const struct many_args &a)
+template <class S> static void product(struct dev *d, const struct packed_many_args &a)
 {
 	dim3 grid((unsigned)(a.w.N + COLS - 1) / COLS, (unsigned)(a.T + ROWS - 1) / ROWS);
 
@@ -240,7 +241,8 @@ template <class S> static void product(struct dev *d, const struct many_args &a)
 void packed_many_rows(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T,
 	bool made)
 {
-	struct many_args a = { y, f32, (const unsigned char *)x, d->product.x8_scale, w->packed, w->bias, T };
+	struct packed_many_args a = { y, f32, (const unsigned char *)x, d->product.x8_scale, w->packed,
+		w->bias, T };
 
 	if (d->fault.lost)
 		return;

@@ -21,8 +21,8 @@
 #define BUFFERS 8
 #define BUFFER  ((size_t)2 << 20)    /* most bytes per read */
 
-struct buffer {
-	struct piece piece;
+struct read_buffer {
+	struct file_piece piece;
 	unsigned char *host, *device;
 	cudaEvent_t copied;
 	bool reading, copying;
@@ -31,7 +31,7 @@ struct buffer {
 struct loader {
 	const struct sr_source *src;
 	unsigned char *pinned;
-	struct buffer buffer[BUFFERS];
+	struct read_buffer buffer[BUFFERS];
 	int turn, n_reading;
 	int n_scales;                /* reads in flight that are pieces of scales */
 	int32_t *order;              /* host copy, until it is on the device; or NULL */
@@ -82,7 +82,7 @@ bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *st
 static int forward_one(struct dev *d)
 {
 	struct loader *ld = d->store.loader;
-	struct buffer *f;
+	struct read_buffer *f;
 	uint64_t tag;
 	void *at;
 	int e = ld->src->wait(ld->src->ctx, &tag, &at);
@@ -100,10 +100,10 @@ static int forward_one(struct dev *d)
 	return f->copying ? 0 : -EIO;
 }
 
-static int read_piece(struct dev *d, const struct sr_extent *of, const struct piece *p)
+static int read_piece(struct dev *d, const struct sr_extent *of, const struct file_piece *p)
 {
 	struct loader *ld = d->store.loader;
-	struct buffer *f = &ld->buffer[ld->turn];
+	struct read_buffer *f = &ld->buffer[ld->turn];
 	int e = 0;
 
 	while (f->reading && !e)
@@ -134,7 +134,7 @@ static int read_piece(struct dev *d, const struct sr_extent *of, const struct pi
 
 /* Reads a whole extent of `all` rows, as many at a time as a buffer holds; `step` rows stay together. */
 static int read_rows(struct dev *d, const struct sr_tensor *t, const struct sr_extent *of, int32_t all,
-	int32_t step, struct piece p, char *err, size_t errlen)
+	int32_t step, struct file_piece p, char *err, size_t errlen)
 {
 	unsigned char *dense = (unsigned char *)p.dense;
 	size_t each = (size_t)t->k * (p.f32 ? sizeof(float) : sizeof(bf16)), most;
@@ -155,9 +155,9 @@ static int read_rows(struct dev *d, const struct sr_tensor *t, const struct sr_e
 	return 0;
 }
 
-static struct piece piece_of_tensor(const struct sr_tensor *t)
+static struct file_piece piece_of_tensor(const struct sr_tensor *t)
 {
-	struct piece p = {};
+	struct file_piece p = {};
 
 	p.type = t->type;
 	p.scale_type = t->scale_type;
@@ -172,7 +172,7 @@ static struct piece piece_of_tensor(const struct sr_tensor *t)
 /* Reads a tensor to [n][k] at `to`. */
 static int read_dense(struct dev *d, const struct sr_tensor *t, void *to, bool f32, char *err, size_t errlen)
 {
-	struct piece p = piece_of_tensor(t);
+	struct file_piece p = piece_of_tensor(t);
 
 	p.dense = to;
 	p.f32 = f32;
@@ -280,7 +280,7 @@ static int load_order(struct dev *d, struct weight *w, const struct sr_tensor *c
 static int read_packed(struct dev *d, const struct sr_tensor *t, const struct weight *w, int32_t col,
 	char *err, size_t errlen)
 {
-	struct piece p = piece_of_tensor(t);
+	struct file_piece p = piece_of_tensor(t);
 	bool outputs = t->type == SR_CT4 || t->type == SR_F8;
 	int32_t groups = t->k / p.group, step, rows = data_rows(t, &step);
 	int e = 0;

@@ -11,7 +11,7 @@ void truth_open(struct drive *d, const struct tiny *t, const struct sr_limits *l
 
 void truth_slice(struct drive *d)
 {
-	struct cursor c = { 0, 0 };
+	struct row_cursor c = { 0, 0 };
 
 	for (int32_t i = 0; i < d->batch->n_cmds; i++)
 		do_command(d->b, &d->batch->cmd[i]);

@@ -24,7 +24,7 @@ static const char *table;
 /* A slice of T tokens of slot 0 at positions first.., as a batch would make it. */
 static void slice_of(struct drive *d, int first, int T)
 {
-	struct cursor c = { 0, 0 };
+	struct row_cursor c = { 0, 0 };
 	int32_t ids[T_MAX];
 
 	for (int t = 0; t < T; t++)
