@@ -43,10 +43,13 @@ struct chat {
 
 static int chat_usage(FILE *to)
 {
-	fprintf(to, "slipring chat [OPTIONS]\n\n"
-	            "Talks to the daemon that runs (slipring serve), or starts one for itself.\n\n%s"
-	            "  --system TEXT           the system message\n"
-	            "  --once PROMPT           ask this, print the answer and its speed, and end\n\n"
+	fprintf(to, "slipring chat [OPTIONS]\n"
+	            "\n"
+	            "Talks to the running daemon (slipring serve), or starts one of its own.\n"
+	            "\n"
+	            "%s  --system TEXT           the system message\n"
+	            "  --once PROMPT           print the answer to PROMPT and its speed, then end\n"
+	            "\n"
 	            "While talking: Ctrl-C ends an answer, Ctrl-D or /quit the conversation; /reset forgets\n"
 	            "it, /system TEXT begins anew with another system message, /help lists these.\n",
 	        session_help);

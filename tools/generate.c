@@ -21,11 +21,14 @@ static void generate_interrupt(int sig)
 
 static int generate_usage(FILE *to)
 {
-	fprintf(to, "slipring generate [OPTIONS] PROMPT..\n\n"
+	fprintf(to, "slipring generate [OPTIONS] PROMPT..\n"
+	            "\n"
 	            "Sends PROMPT as it is, without a chat template, to the daemon and prints how the model\n"
 	            "continues it.  Several words are joined by spaces; \"-\" reads standard input.  Ctrl-C\n"
-	            "ends the answer.  Ask as in a conversation with: slipring chat --once PROMPT\n\n%s"
-	            "  --no-stream             print the answer when it is whole\n\n"
+	            "ends the answer.  Ask as in a conversation with: slipring chat --once PROMPT\n"
+	            "\n"
+	            "%s  --no-stream             print the answer when it is complete\n"
+	            "\n"
 	            "For example:  slipring generate -n 32 'The capital of Switzerland is'\n", session_help);
 	return to == stdout ? 0 : 2;
 }

@@ -32,15 +32,17 @@ struct summary { double min, median, p99; }; /* microseconds */
 
 static int ping_usage(FILE *to)
 {
-	fprintf(to, "slipring ping [--socket PATH] [--instance NAME] [-n COUNT] [--every MS] [--json]\n\n"
-	            "Round trips of an empty record to the daemon's loop and back: least, median and 99th\n"
-	            "percentile, beside those of a bare cache line between two processes; with pauses between\n"
-	            "them, beside the wake-up of a process that sleeps on a socket.\n\n"
-	            "  --socket PATH    the daemon's socket (default: that of the instance)\n"
-	            "  --instance NAME  which daemon (default: \"default\")\n"
-	            "  -n COUNT         so many round trips, 1 to %d (default: %d; with --every %d)\n"
-	            "  --every MS       pause so long before each, 1 to 10000: what the first one after it pays\n"
-	            "  --json           one line for programs; times in microseconds\n", COUNT_MAX, COUNT,
+	fprintf(to, "slipring ping [--socket PATH] [--instance NAME] [-n COUNT] [--every MS] [--json]\n"
+	        "\n"
+	        "Measures round trips of an empty record to the daemon's loop and back: least, median and 99th\n"
+	        "percentile, beside those of a bare cache line between two processes; with pauses between\n"
+	        "them, beside the wake-up of a process that sleeps on a socket.\n"
+	        "\n"
+	        "  --socket PATH    the daemon's socket (default: that of the instance)\n"
+	        "  --instance NAME  which daemon (default: \"default\")\n"
+	        "  -n COUNT         number of round trips, 1 to %d (default: %d; with --every %d)\n"
+	        "  --every MS       pause before each, 1 to 10000: what the first one after a pause costs\n"
+	        "  --json           one line for programs; times in microseconds\n", COUNT_MAX, COUNT,
 	        COUNT_WAKE);
 	return to == stdout ? 0 : 2;
 }

@@ -19,12 +19,12 @@
 const char session_help[] =
 	"  --socket PATH           the daemon's socket (default: that of the instance)\n"
 	"  --instance NAME         which daemon (default: \"default\")\n"
-	"  --model MODEL           the model it serves, for its tokenizer (default: found by itself)\n"
-	"  -n, --max-tokens N      at most so many tokens in an answer\n"
+	"  --model MODEL           the model it serves, for the tokenizer (default: found automatically)\n"
+	"  -n, --max-tokens N      most tokens in an answer\n"
 	"  --temperature T         0 = always the most likely token (default)\n"
 	"  --top-p P, --top-k K, --min-p P\n"
 	"  --repetition-penalty R, --presence-penalty P, --frequency-penalty F\n"
-	"  --seed N                the same draws every time\n"
+	"  --seed N                the same random choices every time\n"
 	"  --ignore-eos            do not stop at the end of the answer\n";
 
 /* Read a number in [low, high]; `whole`: an integer. */

@@ -27,10 +27,13 @@ static const char *const rope_kinds[] = { "plain", "linear", "llama3", "yarn" };
 
 static int show_usage(void)
 {
-	printf("usage: slipring show [MODEL] [--tensors] [--json] [flags of slipring serve]\n\nWhat is in a "
-	       "model (a GGUF file, a Hugging Face directory, an id in the download cache;\nnone: the "
-	       "default model) and the memory plan that serve would make of it here.\n\n  --tensors   each "
-	       "tensor with its type, shape and place\n  --json      for programs\n");
+	printf("usage: slipring show [MODEL] [--tensors] [--json] [flags of slipring serve]\n"
+	       "\n"
+	       "Shows what is in a model (a GGUF file, a Hugging Face directory, an id in the download cache;\n"
+	       "default: the default model) and the memory plan that serve would make for it here.\n"
+	       "\n"
+	       "  --tensors   each tensor with its type, shape and place\n"
+	       "  --json      for programs\n");
 	return 0;
 }
 

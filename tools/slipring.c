@@ -9,22 +9,22 @@
 #include "visible.h"
 
 static const struct { const char *name; int (*run)(int, char **); const char *what; } command[] = {
-	{ "serve",    cmd_serve,    "serve a model: daemon and OpenAI server in the foreground" },
-	{ "chat",     cmd_chat,     "talk to it in the terminal, over the rings" },
+	{ "serve",    cmd_serve,    "serve a model: runs the daemon and the OpenAI server in the foreground" },
+	{ "chat",     cmd_chat,     "talk to the model in the terminal, over the rings" },
 	{ "generate", cmd_generate, "continue a text, over the rings" },
-	{ "bench",    cmd_bench,    "measure a server, as vllm bench serve does; or the rings" },
-	{ "compare",  cmd_compare,  "what changed between two benchmarks, beyond noise" },
-	{ "report",   cmd_report,   "results of benchmarks as one page with pictures" },
-	{ "show",     cmd_show,     "what is in a model, and what it needs here" },
-	{ "quantize", cmd_quantize, "a model of 4 bits (AWQ) from one of 16" },
-	{ "top",      cmd_top,      "live: rates, latencies, limits, KV cache, clients, GPUs" },
-	{ "why",      cmd_why,      "what limited it, and the knob to turn" },
-	{ "set",      cmd_set,      "change a setting while it runs" },
-	{ "tune",     cmd_tune,     "the settings that are best for your traffic, proved" },
-	{ "record",   cmd_record,   "real traffic as a trace, to be replayed" },
-	{ "doctor",   cmd_doctor,   "what is wrong with this machine or server, and what to do" },
-	{ "setup",    cmd_setup,    "huge pages, limits, users, units: make this machine fit to serve" },
-	{ "ping",     cmd_ping,     "the round trip of an empty record" },
+	{ "bench",    cmd_bench,    "measure a server as vllm bench serve does, or the rings" },
+	{ "compare",  cmd_compare,  "show what changed between two benchmarks, beyond noise" },
+	{ "report",   cmd_report,   "make one page with pictures from results of benchmarks" },
+	{ "show",     cmd_show,     "show what is in a model and how much memory it needs here" },
+	{ "quantize", cmd_quantize, "make a 4-bit model (AWQ) from a 16-bit one" },
+	{ "top",      cmd_top,      "watch rates, latencies, limits, KV cache, clients and GPUs" },
+	{ "why",      cmd_why,      "show what limited the daemon, and which knob helps" },
+	{ "set",      cmd_set,      "change a setting while the daemon runs" },
+	{ "tune",     cmd_tune,     "find the best settings for your traffic, and prove them" },
+	{ "record",   cmd_record,   "record real traffic as a trace that can be replayed" },
+	{ "doctor",   cmd_doctor,   "show what is wrong with this machine or server, and what to do" },
+	{ "setup",    cmd_setup,    "prepare this machine: huge pages, limits, users, units" },
+	{ "ping",     cmd_ping,     "measure the round trip of an empty record" },
 };
 #define N_COMMANDS ((int)(sizeof(command) / sizeof(command[0])))
 
@@ -34,7 +34,8 @@ static int slipring_usage(FILE *to)
 	            "  slipring COMMAND [ARGUMENTS]\n\n");
 	for (int i = 0; i < N_COMMANDS; i++)
 		fprintf(to, "  %-10s %s\n", command[i].name, command[i].what);
-	fprintf(to, "\nBegin with:  slipring serve            the default model on http://127.0.0.1:8000\n"
+	fprintf(to, "\n"
+	            "Begin with:  slipring serve            serves the default model on http://127.0.0.1:8000\n"
 	            "             slipring chat             in another terminal\n"
 	            "Each command explains itself:  slipring COMMAND --help\n");
 	return to == stdout ? 0 : 2;

@@ -113,7 +113,7 @@ def each_call(p, cc):
         check(len(failing) == len(lacking) == (0 if leads else 2), f"{call}: {failing} {lacking}")
         check("GPU" in rows and rows["GPU"]["have"] and doctor(p)["GPU"]["have"], f"{call}: {rows['GPU']}")
         if call == "nvmlInit_v2":
-            check(rows["GPU"]["level"] == "hint" and "no answer" in rows["GPU"]["have"], f"{rows['GPU']}")
+            check(rows["GPU"]["level"] == "hint" and "does not answer" in rows["GPU"]["have"], f"{rows['GPU']}")
 
 
 def main():

@@ -60,13 +60,16 @@ struct comparison {
 
 static int compare_usage(FILE *to)
 {
-	fprintf(to, "slipring compare [--json] [--threshold PERCENT] A B\n\n"
-	            "What changed from A to B, beyond noise.  A and B are result files of `slipring bench\n"
-	            "serve` or `vllm bench serve`, or names given to --save-baseline.  Best with several runs\n"
-	            "in each file (--append-result), made in turns; else with --save-detailed.\n\n"
+	fprintf(to, "slipring compare [--json] [--threshold PERCENT] A B\n"
+	            "\n"
+	            "Shows what changed from A to B, beyond noise.  A and B are result files of `slipring bench\n"
+	            "serve` or `vllm bench serve`, or names given to --save-baseline.  Best are several runs in\n"
+	            "each file (--append-result), made in turns; next best is --save-detailed.\n"
+	            "\n"
 	            "  --json                one object for programs\n"
-	            "  --threshold PERCENT   smaller changes do not count (default: %g)\n\n"
-	            "Exit status: 0 B is better or the same, 1 worse, 2 cannot be told, or a file is bad.\n",
+	            "  --threshold PERCENT   smaller changes do not count (default: %g)\n"
+	            "\n"
+	            "Exit status: 0 B is better or the same, 1 worse, 2 not decided, or a file is bad.\n",
 	        THRESHOLD);
 	return to == stdout ? 0 : 2;
 }

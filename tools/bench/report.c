@@ -21,14 +21,14 @@ struct files {
 
 static int report_usage(FILE *to)
 {
-	fprintf(to, "slipring report [-o OUT.html] FILE ...\n\n"
-	            "One page of HTML with pictures, and a CSV file beside it, from results of `slipring "
-	            "bench\n"
-	            "serve` or `vllm bench serve` (files, or names given to --save-baseline), or from the "
-	            "sweep.json\n"
-	            "of `slipring bench sweep`.  Two results are compared.  Best saved with "
-	            "--save-detailed.\n\n"
-	            "  -o, --output FILE   default: report.html\n");
+	fprintf(to, "slipring report [-o OUT.html] FILE ...\n"
+	        "\n"
+	        "Makes one page of HTML with pictures, and a CSV file beside it, from results of\n"
+	        "`slipring bench serve` or `vllm bench serve` (files, or names given to --save-baseline), or\n"
+	        "from the sweep.json of `slipring bench sweep`.  Two results are compared.  Save them with\n"
+	        "--save-detailed.\n"
+	        "\n"
+	        "  -o, --output FILE   default: report.html\n");
 	return to == stdout ? 0 : 2;
 }
 

@@ -43,25 +43,29 @@ struct sweep {
 
 static int sweep_usage(FILE *to)
 {
-	fprintf(to, "slipring bench sweep [--max-concurrency N,N,..] [--request-rate R,R,..] [--set "
-	        "KNOB=V,V,..]\n"
-	            "                     [--num-runs N] [-o DIR] [FLAGS OF bench serve]\n\n"
-	            "The same benchmark at each load and each setting of the daemon's live knobs, all runs in\n"
-	            "turns; then a page of pictures.  Knobs are put back at the end, however it ends.  For\n"
-	            "example:\n\n"
-	            "  slipring bench sweep --max-concurrency 1,4,16,64 --set max-num-seqs=16,64\n\n"
-	            "  --max-concurrency N,N,..  --request-rate R,R,..   the loads\n"
-	            "  --set KNOB=V,V,..     of the daemon of this machine (slipring set lists them);\n"
-	            "                        may be repeated\n"
-	            "  --serve-params FILE   combinations of knobs: a JSON list of {\"max_num_seqs\": 16}\n"
-	            "  --bench-params FILE   combinations of flags of bench serve, likewise\n"
-	            "  --num-runs N          runs of each point, in turns (3)\n"
-	            "  -o, --output-dir DIR  a file of results for each point, sweep.json, report.html,\n"
-	            "                        report.csv (default: sweep-DATE); no sweep may be in it yet\n"
-	            "  --report FILE         the page, if not DIR/report.html\n"
-	            "  --dry-run             say what would be run\n"
-	            "  --show-stdout         print the block of every run\n\n"
-	            "Ctrl-C ends it with the runs that are done.  Exit status as of bench serve.\n");
+	fprintf(to, "slipring bench sweep [--max-concurrency N,N,..] [--request-rate R,R,..] "
+	        "[--set KNOB=V,V,..]\n"
+	        "                     [--num-runs N] [-o DIR] [FLAGS OF bench serve]\n"
+	        "\n"
+	        "Runs the same benchmark at each load and each setting of the daemon's live knobs, in turns,\n"
+	        "and draws a page of pictures.  Knobs are put back at the end, however it ends.  For\n"
+	        "example:\n"
+	        "\n"
+	        "  slipring bench sweep --max-concurrency 1,4,16,64 --set max-num-seqs=16,64\n"
+	        "\n"
+	        "  --max-concurrency N,N,..  --request-rate R,R,..   the loads\n"
+	        "  --set KNOB=V,V,..     of the daemon of this machine (slipring set lists them);\n"
+	        "                        may be repeated\n"
+	        "  --serve-params FILE   combinations of knobs: a JSON list of {\"max_num_seqs\": 16}\n"
+	        "  --bench-params FILE   combinations of flags of bench serve, likewise\n"
+	        "  --num-runs N          runs of each point, in turns (3)\n"
+	        "  -o, --output-dir DIR  a file of results for each point, sweep.json, report.html,\n"
+	        "                        report.csv (default: sweep-DATE); no sweep may be in it yet\n"
+	        "  --report FILE         the page, if not DIR/report.html\n"
+	        "  --dry-run             say what would be run\n"
+	        "  --show-stdout         print the block of every run\n"
+	        "\n"
+	        "Ctrl-C ends it with the runs that are done.  Exit status as of bench serve.\n");
 	return to == stdout ? 0 : 2;
 }
 

@@ -50,25 +50,26 @@ struct record_options {
 
 static int record_usage(FILE *to)
 {
-	fprintf(to, "slipring record [--instance NAME] [--for TIME] [--texts] FILE\n\n"
-	            "Writes what is asked of the daemon as a trace, a line for each request: when it came, how "
-	            "long\n"
-	            "prompt and answer were, and a number for each %d tokens of the prompt, the same for the "
-	            "same\n"
-	            "beginning.  No text and no token.  Replay it, or tune by it:\n\n"
-	            "  slipring bench serve --dataset-name timed_trace --dataset-path FILE\n"
-	            "  slipring tune --dataset-name timed_trace --dataset-path FILE\n\n"
-	            "  --for TIME         90s, 10m, 2h (default: 10m); Ctrl-C ends it before\n"
-	            "  --max-requests N   and so many requests (default: 100000)\n"
-	            "  --max-size SIZE    and so large a file: 64M, 1G (default: 256M)\n"
-	            "  --texts            prompts, too; only the daemon's own user and root may, and the file is "
-	            "as\n"
-	            "                     secret as they are\n"
-	            "  --model MODEL      for --texts: what is served, if its tokenizer is not found by itself\n"
-	            "  --force            replace FILE\n"
-	            "  --instance NAME    which daemon (default: \"default\")\n\n"
-	            "The daemon's own user, root and the members of its --operator-group may record, one at a "
-	            "time.\n", RECORD_CHUNK);
+	fprintf(to, "slipring record [--instance NAME] [--for TIME] [--texts] FILE\n"
+	        "\n"
+	        "Writes the daemon's requests as a trace, a line for each: when it came, how long\n"
+	        "prompt and answer were, and a number for each %d tokens of the prompt, equal\n"
+	        "for equal beginnings.  It holds no text and no token.  Replay it, or tune by it:\n"
+	        "\n"
+	        "  slipring bench serve --dataset-name timed_trace --dataset-path FILE\n"
+	        "  slipring tune --dataset-name timed_trace --dataset-path FILE\n"
+	        "\n"
+	        "  --for TIME         90s, 10m, 2h (default: 10m); Ctrl-C ends it earlier\n"
+	        "  --max-requests N   end after N requests (default: 100000)\n"
+	        "  --max-size SIZE    end at this size of the file: 64M, 1G (default: 256M)\n"
+	        "  --texts            record prompts, too; only the daemon's own user and root may; keep the\n"
+	        "                     file as secret as the prompts\n"
+	        "  --model MODEL      for --texts: the model, if its tokenizer is not found automatically\n"
+	        "  --force            replace FILE\n"
+	        "  --instance NAME    which daemon (default: \"default\")\n"
+	        "\n"
+	        "The daemon's own user, root and members of its --operator-group may record, one at a time.\n",
+	        RECORD_CHUNK);
 	return to == stdout ? 0 : 2;
 }
 

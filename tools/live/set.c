@@ -17,18 +17,18 @@
 static int set_usage(FILE *to)
 {
 	fprintf(to, "slipring set [--instance NAME] [--json]\n"
-	            "slipring set [--instance NAME] KNOB VALUE [--save[=FILE]]\n\n"
-	            "Without KNOB: what can be changed while the daemon runs, its value, and how far it goes "
-	            "(what\n"
-	            "was allocated at start: --knob-ceiling).\n"
-	            "With it: change it, from the next step on.  The daemon's own user, root and the members "
-	            "of\n"
-	            "--operator-group may; the log says who did.\n\n"
-	            "  --instance NAME  which daemon (default: \"default\")\n"
-	            "  --save           also write it into the file that the daemon was started with "
-	            "(--config)\n"
-	            "  --save=FILE      or into this one; its other lines stay as they are\n"
-	            "  --json           for programs\n\n");
+	        "slipring set [--instance NAME] KNOB VALUE [--save[=FILE]]\n"
+	        "\n"
+	        "Without KNOB: lists what can be changed while the daemon runs, with values and ceilings\n"
+	        "(allocated at start: --knob-ceiling).\n"
+	        "With KNOB: changes it from the next step on.  The daemon's own user, root and the members of\n"
+	        "--operator-group may do so; the log names the user.\n"
+	        "\n"
+	        "  --instance NAME  which daemon (default: \"default\")\n"
+	        "  --save           also write it into the file that the daemon was started with (--config)\n"
+	        "  --save=FILE      write it into this file instead; other lines stay as they are\n"
+	        "  --json           for programs\n"
+	        "\n");
 	for (int k = 0; k < N_KNOBS; k++)
 		fprintf(to, "  %-29s %s\n", knob_info((enum knob)k)->name, knob_info((enum knob)k)->what);
 	return to == stdout ? 0 : 2;

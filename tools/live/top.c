@@ -56,15 +56,17 @@ static void on_end(int sig)
 
 static int top_usage(FILE *to)
 {
-	fprintf(to, "slipring top [--instance NAME] [-i SECONDS] [--once] [--json]\n\n"
-	            "What the daemon does: rates, latencies, the limits that its steps run into, who is "
-	            "connected.\n"
-	            "Read from its stats page; the daemon is not asked and not slowed.\n\n"
-	            "  --instance NAME  which daemon (default: \"default\")\n"
-	            "  -i SECONDS       between two looks, 0.1 to 3600 (default: 1)\n"
-	            "  --once           two looks, print, end; so without a terminal\n"
-	            "  --json           the same, one object for programs; seconds, tokens, bytes\n\n"
-	            "Keys: q ends.  \"slipring why\" says what the limits mean and what to do.\n");
+	fprintf(to, "slipring top [--instance NAME] [-i SECONDS] [--once] [--json]\n"
+	        "\n"
+	        "Shows what the daemon does: rates, latencies, the limits of its steps, and its clients.\n"
+	        "It reads the stats page, so the daemon is neither asked nor slowed.\n"
+	        "\n"
+	        "  --instance NAME  which daemon (default: \"default\")\n"
+	        "  -i SECONDS       between two readings, 0.1 to 3600 (default: 1)\n"
+	        "  --once           print the difference of two readings and end; default without a terminal\n"
+	        "  --json           the same as one object for programs; units are seconds, tokens and bytes\n"
+	        "\n"
+	        "Keys: q ends.  \"slipring why\" says what the limits mean and what to do.\n");
 	return to == stdout ? 0 : 2;
 }
 

@@ -106,24 +106,22 @@ static const char *const bound_advice[N_BOUND] = {
 
 static int why_usage(FILE *to)
 {
-	fprintf(to, "slipring why [--instance NAME] [--since TIME] [--json]\n\n"
-	            "What limited the daemon: for each moment, why its batch had no more rows, and what "
-	            "bound the\n"
-	            "time; as shares of the whole.  Then the knob to turn, and what that would be worth, "
-	            "where the\n"
-	            "counters can tell.\n\n"
-	            "  --instance NAME  which daemon (default: \"default\")\n"
-	            "  --since TIME     90s, 5m, 24h, 1d or start (default: 5m; kept by the minute, for a "
-	            "day)\n"
-	            "  --json           one object for programs; times in seconds\n\n"
-	            "why no more rows:  empty      nothing more was asked for\n"
-	            "                   seqs       max-num-seqs       tokens  max-num-batched-tokens\n"
-	            "                   kv         no KV block        order   the first in line does not "
-	            "fit\n"
-	            "                   ring_out   a slow reader      pcie    blocks on the way from the "
-	            "host\n"
-	            "                   step_time  step-target-ms\n"
-	            "what bound it:     idle, host (the device waited for us), compute, bandwidth, pcie\n");
+	fprintf(to, "slipring why [--instance NAME] [--since TIME] [--json]\n"
+	        "\n"
+	        "Shows what limited the daemon: at each moment, why its batch had no more rows, and what bound\n"
+	        "the time, as shares of the whole.  Then it names the knob to turn and, where the counters\n"
+	        "tell, what that would gain.\n"
+	        "\n"
+	        "  --instance NAME  which daemon (default: \"default\")\n"
+	        "  --since TIME     90s, 5m, 24h, 1d or start (default: 5m; kept by the minute, for a day)\n"
+	        "  --json           one object for programs; times in seconds\n"
+	        "\n"
+	        "why no more rows:  empty      nothing more was asked for\n"
+	        "                   seqs       max-num-seqs       tokens  max-num-batched-tokens\n"
+	        "                   kv         no KV block        order   the first in the queue does not fit\n"
+	        "                   ring_out   a slow reader      pcie    blocks being copied from the host\n"
+	        "                   step_time  step-target-ms\n"
+	        "what bound it:     idle, host (the device waited for the daemon), compute, bandwidth, pcie\n");
 	return to == stdout ? 0 : 2;
 }
 

@@ -45,20 +45,19 @@ struct doctor {
 static int doctor_usage(FILE *to)
 {
 	fprintf(to, "slipring doctor [--instance NAME] [--measure [FILE]] [--json]\n"
-	            "slipring doctor --bundle FILE.tar [--log FILE ..] [--config FILE]\n\n"
-	            "What this machine has, what serving needs, and how to get it; and how the daemon is.\n"
-	            "Exit code 0, or 1 if something is wrong (not: if something could be better).\n\n"
-	            "  --instance NAME  which daemon (default: \"default\")\n"
-	            "  --measure        also how fast the default model is read from disk, or FILE; and the "
-	            "ceilings\n"
-	            "                   of memory and arithmetic, kept for slipring bench\n"
-	            "  --json           for programs\n"
-	            "  --bundle FILE    put what a bug report needs into a tar file: versions, this table, "
-	            "settings\n"
-	            "                   without keys, the stats page, the logs given.  No prompts, no "
-	            "answers\n"
-	            "  --log FILE       into the bundle, at most %d; what journalctl has of it is in it anyway\n"
-	            "  --config FILE    into the bundle; default: the one that the daemon was started with\n",
+	        "slipring doctor --bundle FILE.tar [--log FILE ..] [--config FILE]\n"
+	        "\n"
+	        "Shows what this machine has, what serving needs, how to get it, and how the daemon is.\n"
+	        "Exit code 0, or 1 if something is wrong (not: if something could be better).\n"
+	        "\n"
+	        "  --instance NAME  which daemon (default: \"default\")\n"
+	        "  --measure        also measure how fast the default model, or FILE, is read from disk, and\n"
+	        "                   the ceilings of memory and arithmetic, which slipring bench uses\n"
+	        "  --json           for programs\n"
+	        "  --bundle FILE    put what a bug report needs into a tar file: versions, this table, settings\n"
+	        "                   without keys, the stats page, the logs given.  No prompts, no answers\n"
+	        "  --log FILE       put FILE into the bundle, at most %d; what journalctl has is there anyway\n"
+	        "  --config FILE    put FILE into the bundle; default: the one the daemon was started with\n",
 	            LOGS);
 	return to == stdout ? 0 : 2;
 }

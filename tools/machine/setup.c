@@ -27,16 +27,18 @@ struct setup_options { bool check, apply, undo, dry; struct setup s; };
 static int setup_usage(FILE *to)
 {
 	fprintf(to, "slipring setup --check\n"
-	            "slipring setup --apply [--huge-pages N] [--dry-run]\n"
-	            "slipring setup --undo [--dry-run]\n\n"
-	            "Does what slipring doctor advises: huge pages, io_uring, locked memory, users, folders,\n"
-	            "systemd units.  Each is kept for the next boot, in files of its own.\n\n"
-	            "  --check          what is there and what is to be done; exit code 1 if something is\n"
-	            "  --apply          do it (as root); a second time it finds nothing to do\n"
-	            "  --undo           take back what --apply has done here, and nothing else (as root)\n"
-	            "  --huge-pages N   of 2 MiB (default: 128, at most an eighth of the memory)\n"
-	            "  --dry-run        say what would be done\n"
-	            "  --root DIR       below DIR instead of / (to try it out)\n");
+	        "slipring setup --apply [--huge-pages N] [--dry-run]\n"
+	        "slipring setup --undo [--dry-run]\n"
+	        "\n"
+	        "Does what slipring doctor advises: huge pages, io_uring, locked memory, users, folders,\n"
+	        "systemd units.  Each setting survives the next boot, in a file of its own.\n"
+	        "\n"
+	        "  --check          show what is done and what is missing; exit code 1 if something is missing\n"
+	        "  --apply          set it up (as root); a second time it finds nothing to do\n"
+	        "  --undo           undo what --apply did here, and nothing else (as root)\n"
+	        "  --huge-pages N   number of pages of 2 MiB (default: 128, at most an eighth of the memory)\n"
+	        "  --dry-run        show what would be done\n"
+	        "  --root DIR       use DIR instead of / (to try it out)\n");
 	return to == stdout ? 0 : 2;
 }
 

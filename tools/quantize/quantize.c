@@ -259,19 +259,22 @@ static void quantize_release(struct quantize *z)
 
 static int quantize_usage(FILE *to)
 {
-	fprintf(to, "slipring quantize MODEL --out DIR [OPTIONS]\n\n"
+	fprintf(to, "slipring quantize MODEL --out DIR [OPTIONS]\n"
+	            "\n"
 	            "Writes MODEL (a GGUF file, a Hugging Face directory, or an id in the download cache) as\n"
 	            "a directory with matrices of 4 bits in AWQ's layout.  Embeddings, norms and head keep\n"
-	            "their 16 or 32 bits; what a GGUF file has in fewer becomes f16.\n\n"
-	            "  --out DIR                  where to; made if it is not there\n"
-	            "  --format awq               the only one so far\n"
-	            "  --group-size N             inputs to a scale: 32, 64, 128, .. or -1, the whole row\n"
+	            "their 16 or 32 bits; tensors of a GGUF file with fewer bits become f16.\n"
+	            "\n"
+	            "  --out DIR                  the directory to write; created if missing\n"
+	            "  --format awq               the only format so far\n"
+	            "  --group-size N             inputs per scale: 32, 64, 128, .. or -1, the whole row\n"
 	            "                             (default 64)\n"
-	            "  --scale-search FILE|none   a text like those that it will see: the inputs that\n"
+	            "  --scale-search FILE|none   a text like its later prompts: the inputs that\n"
 	            "                             matter there are rounded finer (arXiv 2306.00978), and\n"
-	            "                             what is lost is measured (default none: plain rounding)\n"
-	            "  --loss FILE                with plain rounding: a text by which to measure what is lost\n"
-	            "  --tensors                  the error of each matrix\n\n"
+	            "                             the loss is measured (default none: plain rounding)\n"
+	            "  --loss FILE                with plain rounding: a text on which to measure the loss\n"
+	            "  --tensors                  print the error of each matrix\n"
+	            "\n"
 	            "For example:  slipring quantize ./SmolLM2-135M --out ./smol --scale-search book.txt\n");
 	return to == stdout ? 0 : 2;
 }
