@@ -18,7 +18,7 @@ survivors are tried again under AddressSanitizer and UBSan.  So a run that was e
 goes on where it was.  Exit 0; 1 if a room's tests find less than FLOOR of the others; 2 if the unchanged tree fails."""
 import argparse, functools, fcntl, glob, hashlib, os, pathlib, re, resource, shlex, shutil, signal, subprocess, sys, time
 
-SCHED = ["kv", "sched", "sched_ends", "limits", "sim", "sched_share"]
+SCHED = ["kv", "sched", "sched_ends", "limits", "company", "sim", "sched_share"]
 CLIENTS = ["clients", "clients_conn", "shmring", "hostile", "hostile_ends"]
 RINGS = ["ring", "host", "shmring", "client", "clients", "clients_conn", "hostile", "hostile_ends"]
 TESTS = {

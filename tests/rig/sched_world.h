@@ -1,6 +1,5 @@
 /* sched_world.h - a scheduler on the null device, with a manual clock.  It counts the records of each
- * client's ring and keeps all events.  Used by test_sched.c, test_sched_ends.c, test_sched_share.c and
- * test_limits.c.
+ * client's ring and keeps all events.  Used by the tests of core/sched but test_sim.c.
  */
 #ifndef SCHED_WORLD_H
 #define SCHED_WORLD_H
@@ -187,7 +186,7 @@ static int admit(int client, const struct sched_request *q)
 	       sched_admit(w.s, &w.c[client], (uint64_t)client, q, w.now);
 }
 
-static void ask(int client, uint64_t user_data, int32_t n_prompt, int32_t max_tokens)
+static __attribute__((unused)) void ask(int client, uint64_t user_data, int32_t n_prompt, int32_t max_tokens)
 {
 	struct sched_request q = request(user_data, n_prompt, max_tokens);
 
