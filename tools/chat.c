@@ -187,7 +187,7 @@ static void reset(struct chat *c)
 /* The conversation so far as the model's prompt. */
 static int64_t render_prompt(struct chat *c, char **prompt, char *err, size_t errlen)
 {
-	json_t *vars = json_pack("{s:O, s:b}", "messages", c->messages, "add_generation_prompt", 1);
+	json_t *vars = json_pack("{s:O}", "messages", c->messages);
 	char *context = vars ? json_dumps(vars, 0) : NULL;
 	int64_t n;
 

@@ -219,14 +219,12 @@ static int count_of(struct prompt_reader *r, const json_t *entry, const char *fi
 static int read_chat(struct prompt_reader *r, struct bench_prompt *p, const json_t *prompt)
 {
 	json_t *kwargs = r->o->template_kwargs ? json_loads(r->o->template_kwargs, 0, NULL) : NULL;
-	json_t *context = json_pack("{s:[{s:s, s:O}], s:b}", "messages", "role", "user", "content", prompt,
-	                            "add_generation_prompt", 1);
+	json_t *context = json_pack("{s:[{s:s, s:O}]}", "messages", "role", "user", "content", prompt);
 	char *dumped, why[300];
 	int64_t n;
 
 	if (kwargs)
-		json_object_update(context, kwargs);
-	json_decref(kwargs);
+		json_object_set_new(context, "chat_template_kwargs", kwargs);
 	dumped = context ? json_dumps(context, 0) : NULL;
 	json_decref(context);
 	if (!dumped)
