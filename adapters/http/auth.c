@@ -181,13 +181,13 @@ static int read_file(const char *path, struct key **list, size_t *n, char *err, 
 int auth_create(struct auth **out, const struct config *c, char *err, size_t errlen)
 {
 	struct auth *a = calloc(1, sizeof(*a));
-	int i, r = a ? 0 : -ENOMEM;
+	int r = a ? 0 : -ENOMEM;
 
 	*out = a;
 	if (!a)
 		return r;
 	a->cfg = c;
-	for (i = 0; !r && i < c->n_api_keys; i++)
+	for (int i = 0; !r && i < c->n_api_keys; i++)
 		if (c->api_key[i][0])
 			r = add(&a->key, &a->n, c->api_key[i], NULL, 0);
 	a->fixed = a->n;

@@ -66,7 +66,7 @@ static bool last_content(struct request *r)
 
 static void entry(const struct request *r, struct out *o, struct sr_pair e)
 {
-	size_t n, i;
+	size_t n;
 	const char *s = event_piece(r, e.id, &n);
 
 	PUT(o, "{\"token\":");
@@ -74,7 +74,7 @@ static void entry(const struct request *r, struct out *o, struct sr_pair e)
 	PUT(o, ",\"logprob\":");
 	out_double(o, event_logprob(e.value));
 	PUT(o, ",\"bytes\":[");
-	for (i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++) {
 		if (i)
 			PUT(o, ",");
 		out_int(o, (unsigned char)s[i]);
@@ -88,7 +88,7 @@ static bool logprobs(struct request *r)
 	struct pen *k = &r->pen;
 	struct sr_pair e[SR_TOP_MAX + 1];
 	struct lp p;
-	int n, i;
+	int n;
 
 	if (r->ask.logprobs == ASK_NONE || (r->ask.stream && !k->n_lps)) {
 		PUT(o, "null");
@@ -106,7 +106,7 @@ static bool logprobs(struct request *r)
 	n = event_entries(&p, e);
 	entry(r, o, e[0]);
 	PUT(o, ",\"top_logprobs\":[");
-	for (i = 0; i < n && i < r->ask.logprobs; i++) {
+	for (int i = 0; i < n && i < r->ask.logprobs; i++) {
 		if (i)
 			PUT(o, ",");
 		entry(r, o, e[i]);

@@ -9,17 +9,16 @@ int stops_init(struct stops *s, const struct ask *a)
 {
 	size_t total = 0;
 	uint32_t *m, k, j;
-	int i;
 
 	*s = (struct stops){ .n = a->n_stop, .include = a->include_stop };
 	if (!s->n)
 		return 0;
-	for (i = 0; i < s->n; i++)
+	for (int i = 0; i < s->n; i++)
 		total += a->stop_len[i] + 1;
 	m = s->memory = malloc(total * sizeof(*m));
 	if (!m)
 		return -ENOMEM;
-	for (i = 0; i < s->n; i++) {
+	for (int i = 0; i < s->n; i++) {
 		s->s[i] = a->stop[i];
 		s->len[i] = (uint32_t)a->stop_len[i];
 		s->fail[i] = m;
@@ -121,7 +120,7 @@ size_t lps_bytes(uint32_t n_top) { return 8 + 6 * n_top; }
 void lps_add(struct lps *l, const struct sr_token *t)
 {
 	uint8_t *p, *from;
-	uint32_t before = 0, i;
+	uint32_t before = 0;
 
 	if (!out_room(&l->bytes, LP_LONGEST))
 		return;
@@ -131,7 +130,7 @@ void lps_add(struct lps *l, const struct sr_token *t)
 		memcpy(p, &t->logprob, 4);
 		p[4] = (uint8_t)t->n_here;
 		p += 5;
-		for (i = 0; i < t->n_here; i++) {
+		for (uint32_t i = 0; i < t->n_here; i++) {
 			p = put_uint(put_id(p, t->top[i].id), before - order(t->top[i].value));
 			before = order(t->top[i].value);
 		}
@@ -144,7 +143,7 @@ void lps_add_plain(struct lps *l, int32_t id) { lps_add(l, &(struct sr_token){ .
 bool lps_next(const struct lps *l, size_t end, size_t *at, struct lp *p)
 {
 	const uint8_t *from = (const uint8_t *)l->bytes.p + *at, *b;
-	uint32_t value = 0, step, i;
+	uint32_t value = 0, step;
 
 	if (*at >= end)
 		return false;
@@ -155,7 +154,7 @@ bool lps_next(const struct lps *l, size_t end, size_t *at, struct lp *p)
 		memcpy(&p->logprob, b, 4);
 		p->n_top = b[4];
 		b += 5;
-		for (i = 0; i < p->n_top; i++) {
+		for (uint32_t i = 0; i < p->n_top; i++) {
 			b = get_uint(get_id(b, &p->top[i].id), &step);
 			value -= step;
 			p->top[i].value = of_order(value);
@@ -239,7 +238,7 @@ bool choice_text(struct choice *c, const struct stops *s, const struct sr_text *
 {
 	size_t from = c->text.n, cap = sr_text_longest(t) + 16;
 	uint32_t held = 0;
-	int i, n;
+	int n;
 
 	if (!out_room(&c->text, cap))
 		return false;
@@ -250,7 +249,7 @@ bool choice_text(struct choice *c, const struct stops *s, const struct sr_text *
 		c->ready = c->text.n;
 		return true;
 	}
-	for (i = 0; i < s->n && !s->include; i++) {
+	for (int i = 0; i < s->n && !s->include; i++) {
 		uint32_t k = c->matched[i] == s->len[i] ? s->fail[i][c->matched[i]] : c->matched[i];
 
 		held = k > held ? k : held;

@@ -291,7 +291,7 @@ static void connect_start(struct io_timer *timer)
 static void lost(struct engine *e)
 {
 	struct sr_conn *conn = e->conn;
-	uint32_t i, n = e->n_slots;
+	uint32_t n = e->n_slots;
 	void *owner;
 
 	if (!conn)
@@ -304,7 +304,7 @@ static void lost(struct engine *e)
 	io_timer_del(e->io, &e->probe);
 	e->probing = false;
 	sr_close(conn);
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		if (e->slot[i].state == FREE)
 			continue;
 		owner = e->slot[i].owner;
@@ -447,13 +447,13 @@ static int take(struct engine *e)
 {
 	struct sr_record r[PER_POLL];
 	uint64_t end = io_now() + TURN_NS;
-	int n, i, g;
+	int n, g;
 
 	do {
 		n = sr_poll(e->conn, r, PER_POLL);
 		if (n <= 0)
 			return n;
-		for (i = 0; i < n; i++) {
+		for (int i = 0; i < n; i++) {
 			g = sr_gather(&e->token, &r[i]);
 			if (g < 0)
 				return g;
@@ -466,9 +466,7 @@ static int take(struct engine *e)
 
 static void cancel_again(struct engine *e)
 {
-	uint32_t i;
-
-	for (i = 0; e->n_cancel && i < e->n_slots; i++)
+	for (uint32_t i = 0; e->n_cancel && i < e->n_slots; i++)
 		if (e->slot[i].state == LIVE && e->slot[i].cancel)
 			cancel_slot(e, &e->slot[i]);
 }
@@ -633,8 +631,6 @@ int engine_create(struct engine **out, struct io *io, struct workers *w, const s
 
 void engine_destroy(struct engine *e)
 {
-	uint32_t i;
-
 	if (!e)
 		return;
 	if (e->attempt)
@@ -646,7 +642,7 @@ void engine_destroy(struct engine *e)
 		io_watch_del(e->io, &e->watch);
 		sr_close(e->conn);
 	}
-	for (i = 0; i < e->n_slots; i++)
+	for (uint32_t i = 0; i < e->n_slots; i++)
 		if (e->slot[i].state != FREE)
 			slot_free(e, i);
 	free(e->slot);

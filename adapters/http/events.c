@@ -260,9 +260,8 @@ bool event_stop_reason(struct request *r)
 static int64_t prompt_tokens(const struct request *r)
 {
 	int64_t n = 0;
-	int i;
 
-	for (i = 0; i < r->ask.n_prompts; i++)
+	for (int i = 0; i < r->ask.n_prompts; i++)
 		n += r->ask.prompt[i].ids.n;
 	return n;
 }
@@ -283,9 +282,8 @@ static void usage(struct request *r, int64_t prompt, int64_t completion)
 static int64_t all_completion(const struct request *r)
 {
 	int64_t n = 0;
-	int i;
 
-	for (i = 0; i < r->n_choices; i++)
+	for (int i = 0; i < r->n_choices; i++)
 		n += counted(r, &r->choice[i]);
 	return n;
 }
@@ -293,9 +291,8 @@ static int64_t all_completion(const struct request *r)
 static int64_t all_cached(const struct request *r)
 {
 	int64_t n = 0;
-	int i;
 
-	for (i = 0; i < r->n_choices; i += (int)r->ask.n)
+	for (int i = 0; i < r->n_choices; i += (int)r->ask.n)
 		n += r->choice[i].cached;
 	return n;
 }

@@ -75,10 +75,9 @@ static void histogram(struct scrape *s, const char *name, const char *help, cons
 {
 	uint64_t total = 0;
 	char le[48];
-	int i;
 
 	head(s, name, "histogram", help);
-	for (i = 0; i <= n; i++) {
+	for (int i = 0; i <= n; i++) {
 		struct out b = { 0 };
 
 		total += count[i];
@@ -121,13 +120,13 @@ static void hist(struct scrape *s, enum stats_hist h, const char *name)
 	const struct stats_histogram *page = s->p ? &s->p->hist[h] : &none.hist[h];
 	struct stats_histogram copy = *page;
 	char full[96];
-	int n, i, all;
+	int n, all;
 	const double *bound = stats_bounds(h, &all);
 
 	for (n = 0; n < all; n++)             /* no token count is above max_model_len */
 		if (of_tokens(h) && s->p && n && bound[n - 1] >= (double)s->p->max_model_len)
 			break;
-	for (i = n + 1; i <= all && i < STATS_BUCKETS; i++)
+	for (int i = n + 1; i <= all && i < STATS_BUCKETS; i++)
 		copy.count[n] += copy.count[i];
 	snprintf(full, sizeof(full), "vllm:%s", name ? name : stats_name(h));
 	histogram(s, full, hist_help[h], bound, n, copy.count, copy.sum);
@@ -157,7 +156,6 @@ static void gauges(struct scrape *s)
 	const struct stats_page *p = s->p;
 	double waiting = p ? (double)p->waiting : 0, used = 0;
 	char extra[64];
-	size_t i;
 
 	if (p && p->n_blocks)
 		used = (double)p->blocks_used / (double)p->n_blocks;
@@ -168,7 +166,7 @@ static void gauges(struct scrape *s)
 	sample(s, "vllm:num_requests_waiting_by_reason", "", "reason=\"capacity\"", waiting);
 	sample(s, "vllm:num_requests_waiting_by_reason", "", "reason=\"deferred\"", 0);
 	head(s, "vllm:engine_sleep_state", "gauge", "Engine sleep state; awake = 1 means engine is awake.");
-	for (i = 0; i < 3; i++) {
+	for (size_t i = 0; i < 3; i++) {
 		snprintf(extra, sizeof(extra), "sleep_state=\"%s\"", sleep[i]);
 		sample(s, "vllm:engine_sleep_state", "", extra, i == 0);
 	}
@@ -198,7 +196,6 @@ static void counters(struct scrape *s, const struct api *a)
 	const struct stats_page *p = s->p ? s->p : &none;
 	static const char *const tier[] = { "device", "host", "p2p", "disk", "external_unspecified" };
 	char name[96], extra[64];
-	size_t i;
 
 	counted(s, "vllm:");
 	snprintf(name, sizeof(name), "vllm:prompt_tokens_by_source_total");
@@ -209,13 +206,13 @@ static void counters(struct scrape *s, const struct api *a)
 	sample(s, name, "", "source=\"external_kv_transfer\"", 0);
 	snprintf(name, sizeof(name), "vllm:prompt_tokens_cached_by_source_total");
 	head(s, name, "counter", "Prefix-cache hit tokens by the cache tier that supplied them.");
-	for (i = 0; i < 5; i++) {
+	for (size_t i = 0; i < 5; i++) {
 		snprintf(extra, sizeof(extra), "source=\"%s\"", tier[i]);
 		sample(s, name, "", extra, i ? 0 : (double)p->count.prompt_cached);
 	}
 	snprintf(name, sizeof(name), "vllm:request_success_total");
 	head(s, name, "counter", "Count of successfully processed requests.");
-	for (i = 0; i <= N_ENDED; i++) {
+	for (size_t i = 0; i <= N_ENDED; i++) {
 		snprintf(extra, sizeof(extra), "finished_reason=\"%s\"", ended[i]);
 		sample(s, name, "", extra, i < N_ENDED ? (double)p->count.ended[i] : 0);
 	}
@@ -229,9 +226,7 @@ static void counters(struct scrape *s, const struct api *a)
 
 static void copy_counts(uint64_t *to, _Atomic uint64_t *from, int n)
 {
-	int i;
-
-	for (i = 0; i < n; i++)
+	for (int i = 0; i < n; i++)
 		to[i] = shared_get(from[i]);
 }
 
@@ -240,9 +235,8 @@ static void histograms(struct scrape *s, const struct api *a)
 	static const double n_bound[] = { 1, 2, 5, 10, 20 };
 	static const double preempted_bound[] = { 1, 2, 3, 4, 5, 10, 20 };
 	uint64_t n[6], preempted[8];
-	int h;
 
-	for (h = 0; h < N_HIST; h++)
+	for (int h = 0; h < N_HIST; h++)
 		hist(s, (enum stats_hist)h, NULL);
 	/* vLLM counts a request's longest answer.  We count each answer: it differs only if n is above 1. */
 	hist(s, HIST_GENERATION_TOKENS, "request_max_num_generation_tokens");
@@ -305,7 +299,6 @@ static void slipring(struct scrape *s, const struct api *a)
 	const struct stats_page *p = s->p ? s->p : &none;
 	const struct sr_model_info *m = engine_model(a->engine);
 	char extra[64];
-	int i;
 
 	one(s, "slipring_up", "gauge", "1 while the daemon is connected.", engine_model(a->engine) != NULL);
 	one(s, "slipring_clients", "gauge", "Ring connections.", (double)p->clients);
@@ -313,25 +306,25 @@ static void slipring(struct scrape *s, const struct api *a)
 	one(s, "slipring_cycle_max_seconds", "gauge", "Longest turn of the daemon's loop.",
 	    (double)p->cycle_max_ns / 1e9);
 	head(s, "slipring_limit_seconds_total", "counter", "Time by what kept more rows out of the batch.");
-	for (i = 0; i < N_WHY; i++) {
+	for (int i = 0; i < N_WHY; i++) {
 		snprintf(extra, sizeof(extra), "limit=\"%s\"", sched_why_name(i));
 		sample(s, "slipring_limit_seconds_total", "", extra, (double)p->count.why_ns[i] / 1e9);
 	}
 	head(s, "slipring_empty_seconds_total", "counter", "Time of limit \"empty\" by what clients were doing.");
-	for (i = 0; i < N_EMPTY; i++) {
+	for (int i = 0; i < N_EMPTY; i++) {
 		snprintf(extra, sizeof(extra), "doing=\"%s\"", stats_empty_name(i));
 		sample(s, "slipring_empty_seconds_total", "", extra, (double)p->count.empty_ns[i] / 1e9);
 	}
 	head(s, "slipring_bound_seconds_total", "counter", "Time by what bound the step.");
-	for (i = 0; i < N_BOUND; i++) {
+	for (int i = 0; i < N_BOUND; i++) {
 		snprintf(extra, sizeof(extra), "bound=\"%s\"", sched_bound_name(i));
 		sample(s, "slipring_bound_seconds_total", "", extra, (double)p->count.bound_ns[i] / 1e9);
 	}
 	head(s, "slipring_knob", "gauge", "What slipring set can change: now.");
-	for (i = 0; i < N_KNOBS; i++)
+	for (int i = 0; i < N_KNOBS; i++)
 		knob(s, "slipring_knob", (enum knob)i, p->knob[i]);
 	head(s, "slipring_knob_ceiling", "gauge", "And how far it can be raised.");
-	for (i = 0; i < N_KNOBS; i++)
+	for (int i = 0; i < N_KNOBS; i++)
 		if (!knob_info((enum knob)i)->words[0])
 			knob(s, "slipring_knob_ceiling", (enum knob)i, p->knob_ceiling[i]);
 	one(s, "slipring_http_turn_max_seconds", "gauge", "Longest turn of an adapter's loop: nobody else is "
@@ -382,9 +375,8 @@ void metrics_request_done(struct api *a, int route, int status, uint64_t ns, siz
 static uint64_t served(struct route_counters *r)
 {
 	uint64_t n = 0;
-	int c;
 
-	for (c = 1; c < 6; c++)
+	for (int c = 1; c < 6; c++)
 		n += shared_get(r->by_class[c]);
 	return n;
 }
@@ -392,10 +384,9 @@ static uint64_t served(struct route_counters *r)
 static void sizes(struct scrape *s, const struct api *a, const char *name, const char *help, bool out)
 {
 	const char *path;
-	int i;
 
 	head(s, name, "summary", help);
-	for (i = 0; (path = api_route_name(i)); i++) {
+	for (int i = 0; (path = api_route_name(i)); i++) {
 		struct route_counters *r = &a->shared->route[i];
 
 		if (!served(r))
@@ -412,10 +403,10 @@ static void durations(struct scrape *s, const struct api *a)
 	static const char name[] = "http_request_duration_seconds";
 	const char *path;
 	uint64_t n;
-	int i, k;
+	int k;
 
 	head(s, name, "histogram", "Latency with only few buckets by handler.");
-	for (i = 0; (path = api_route_name(i)); i++) {
+	for (int i = 0; (path = api_route_name(i)); i++) {
 		struct route_counters *r = &a->shared->route[i];
 		const char *method = api_route_method(i);
 
@@ -439,11 +430,11 @@ static void http(struct scrape *s, const struct api *a)
 	static const char name[] = "http_request_duration_highr_seconds";
 	const char *path;
 	uint64_t n, v;
-	int i, c;
+	int i;
 
 	head(s, "http_requests_total", "counter", "Total number of requests by method, status and handler.");
 	for (i = 0; (path = api_route_name(i)); i++)
-		for (c = 1; c < 6; c++) {
+		for (int c = 1; c < 6; c++) {
 			v = shared_get(a->shared->route[i].by_class[c]);
 			if (v)
 				out_fmt(s->o,

@@ -21,12 +21,10 @@
 
 static void request_free(struct request *r)
 {
-	int i;
-
-	for (i = 0; i < r->n_choices; i++)
+	for (int i = 0; i < r->n_choices; i++)
 		choice_free(&r->choice[i]);
 	free(r->choice);
-	for (i = 0; r->scored && i < r->ask.n_prompts; i++)
+	for (int i = 0; r->scored && i < r->ask.n_prompts; i++)
 		out_free(&r->scored[i].lps.bytes);
 	free(r->scored);
 	stops_free(&r->stops);
@@ -320,7 +318,7 @@ static uint64_t salt_of(const struct request *r)
 static void launch(struct request *r)
 {
 	struct sr_request common;
-	int i, e = 0;
+	int e = 0;
 
 	r->state = REQUEST_RUNNING;
 	r->n_choices = 0;
@@ -338,7 +336,7 @@ static void launch(struct request *r)
 		return;
 	}
 	r->n_choices = r->n_running = (int)(r->ask.n * r->ask.n_prompts);
-	for (i = 0; i < r->n_choices; i++) {
+	for (int i = 0; i < r->n_choices; i++) {
 		struct choice *c = &r->choice[i];
 
 		choice_init(c, r->ask.skip_special);
@@ -352,7 +350,7 @@ static void launch(struct request *r)
 	event_start(r);
 	count(r);
 	fill(r, &common);
-	for (i = 0; i < r->n_choices && !e; i++) {
+	for (int i = 0; i < r->n_choices && !e; i++) {
 		struct choice *c = &r->choice[i];
 
 		if (scores_prompt(r, c))
@@ -364,7 +362,7 @@ static void launch(struct request *r)
 		error_of_submit(r, e);
 		return;
 	}
-	for (i = 0; i < r->n_choices && r->state != REQUEST_OVER; i++)
+	for (int i = 0; i < r->n_choices && r->state != REQUEST_OVER; i++)
 		if (nothing_to_do(r, &r->choice[i]))
 			request_end(&r->choice[i], SR_LENGTH, NULL);
 }
@@ -534,12 +532,11 @@ static void chunk(struct request *r, struct choice *c)
 static void scored(struct request *r, const struct choice *first)
 {
 	struct choice *c;
-	int i;
 
 	if (!scores_prompt(r, first) || r->scored[first->prompt].whole)
 		return;
 	r->scored[first->prompt].whole = true;
-	for (i = 1; i < r->ask.n && r->state != REQUEST_OVER; i++) {
+	for (int i = 1; i < r->ask.n && r->state != REQUEST_OVER; i++) {
 		c = &r->choice[first->index + i];
 		if (c->state == CHOICE_ENDED || c->waiting)
 			chunk(r, c);

@@ -327,11 +327,9 @@ static int refuse(const struct problem *p, char *body, size_t cap)
 /* A client's id goes into headers and JSON, so only plain characters are allowed. */
 static bool usable_id(const struct http_str *id)
 {
-	size_t i;
-
 	if (!id->n || id->n > ASK_ID_BYTES)
 		return false;
-	for (i = 0; i < id->n; i++)
+	for (size_t i = 0; i < id->n; i++)
 		if (id->s[i] <= 0x20 || id->s[i] >= 0x7f)
 			return false;
 	return true;

@@ -22,7 +22,6 @@ static void write_tokens(struct call *c, const struct ask *a)
 	const struct ask_ids *ids = &a->prompt[0].ids;
 	struct out *o = &c->out;
 	const char *s;
-	uint32_t i;
 	int n;
 
 	out_fmt(o, "{\"count\":%u,\"max_model_len\":", ids->n);
@@ -38,7 +37,7 @@ static void write_tokens(struct call *c, const struct ask *a)
 		return;
 	}
 	out_str(o, "[");
-	for (i = 0; i < ids->n; i++) {
+	for (uint32_t i = 0; i < ids->n; i++) {
 		n = sr_text_spelling(c->limits.text, ids->id[i], &s);
 		if (i)
 			out_str(o, ",");
@@ -52,9 +51,8 @@ static int write_text(struct call *c, const struct ask *a)
 	const struct ask_ids *t = &a->tokens;
 	struct out text = { 0 };
 	int64_t n;
-	uint32_t i;
 
-	for (i = 0; i < t->n; i++)
+	for (uint32_t i = 0; i < t->n; i++)
 		if (t->id[i] < 0 || t->id[i] >= sr_text_info(c->limits.text)->vocab)
 			return problem_bad(&c->problem, NULL, "Token id %lld is out of vocabulary",
 			                   (long long)json_integer_value(json_array_get(

@@ -285,16 +285,15 @@ int workers_give(struct workers *p, struct work *w)
 void workers_destroy(struct workers *p)
 {
 	struct work *w;
-	int i;
 
 	if (!p)
 		return;
 	pthread_mutex_lock(&p->lock);
 	p->stop = true;
-	for (i = 0; i < p->n_threads; i++)
+	for (int i = 0; i < p->n_threads; i++)
 		pthread_cond_signal(&p->thread[i].more);
 	pthread_mutex_unlock(&p->lock);
-	for (i = 0; i < p->n_threads; i++)
+	for (int i = 0; i < p->n_threads; i++)
 		pthread_join(p->thread[i].id, NULL);
 	while ((w = come_back(p, true)))
 		w->done(w);
@@ -302,7 +301,7 @@ void workers_destroy(struct workers *p)
 	io_watch_del(p->io, &p->ready);
 	close(p->ready.fd);
 	pthread_mutex_destroy(&p->lock);
-	for (i = 0; i < p->n_threads; i++)
+	for (int i = 0; i < p->n_threads; i++)
 		pthread_cond_destroy(&p->thread[i].more);
 	free(p);
 }

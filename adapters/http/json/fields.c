@@ -62,7 +62,6 @@ int field_bool(json_t *v, bool *out)
 	static const char *const yes[] = { "1", "true", "t", "yes", "y", "on" };
 	static const char *const no[] = { "0", "false", "f", "no", "n", "off" };
 	const char *s;
-	size_t i;
 
 	if (json_is_boolean(v)) {
 		*out = json_is_true(v);
@@ -73,7 +72,7 @@ int field_bool(json_t *v, bool *out)
 		return 0;
 	}
 	s = json_string_value(v);
-	for (i = 0; s && i < sizeof(yes) / sizeof(yes[0]); i++)
+	for (size_t i = 0; s && i < sizeof(yes) / sizeof(yes[0]); i++)
 		if (!strcasecmp(s, yes[i]) || !strcasecmp(s, no[i])) {
 			*out = !strcasecmp(s, yes[i]);
 			return 0;
@@ -85,9 +84,8 @@ int fields_read(const struct field *f, size_t n, uint8_t in, json_t *object, voi
                 struct problem *p)
 {
 	static const char *const wanted[] = { "a bool", "an integer", "a number", "a string" };
-	size_t i;
 
-	for (i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++) {
 		json_t *v = f[i].in & in ? json_object_get(object, f[i].name) : NULL;
 		void *at = (char *)to + f[i].at;
 		int e = 0;
@@ -119,7 +117,7 @@ int fields_read(const struct field *f, size_t n, uint8_t in, json_t *object, voi
 
 int field_ids(json_t *v, const char *name, int64_t below, struct ask_ids *out, struct problem *p)
 {
-	size_t n, i;
+	size_t n;
 	int64_t id;
 
 	if (!json_is_array(v))
@@ -128,7 +126,7 @@ int field_ids(json_t *v, const char *name, int64_t below, struct ask_ids *out, s
 	out->id = malloc((n + !n) * sizeof(*out->id));
 	if (!out->id)
 		return problem_memory(p);
-	for (i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++) {
 		char at[96];
 
 		if (field_int(json_array_get(v, i), &id) < 0) {

@@ -154,7 +154,6 @@ static int refusals(const struct ask *a, json_t *root, struct problem *p)
 	static const char *const unsupported[] = { "structured_outputs", "logprob_token_ids",
 		"kv_transfer_params", "ec_transfer_params", "repetition_detection", "vllm_xargs" };
 	json_t *v = json_object_get(root, "response_format"), *type;
-	size_t i;
 
 	if (v && !json_is_null(v)) {
 		type = json_object_get(v, "type");
@@ -166,11 +165,11 @@ static int refusals(const struct ask *a, json_t *root, struct problem *p)
 			return problem_bad(p, "response_format", "response_format of type `%.32s` is not "
 			                   "supported by Slipring yet: only `text`.", json_string_value(type));
 	}
-	for (i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
+	for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
 		if (text_json_given(root, gone[i]))
 			return problem_bad(p, gone[i], "%s is not supported: structured output does not "
 			                   "exist in Slipring yet.", gone[i]);
-	for (i = 0; i < sizeof(unsupported) / sizeof(unsupported[0]); i++)
+	for (size_t i = 0; i < sizeof(unsupported) / sizeof(unsupported[0]); i++)
 		if (text_json_true(json_object_get(root, unsupported[i])))
 			return problem_bad(p, unsupported[i], "%s is not supported by Slipring%s.",
 			                   unsupported[i], i ? "" : " yet");
@@ -269,12 +268,11 @@ static int model(const struct ask *a, const struct ask_limits *l, struct problem
 int ask_model_known(const char *name, const struct ask_limits *l, struct problem *p)
 {
 	struct out list = { 0 };
-	int i;
 
-	for (i = 0; i < l->n_names; i++)
+	for (int i = 0; i < l->n_names; i++)
 		if (!strcmp(name, l->names[i]))
 			return 0;
-	for (i = 0; i < l->n_names; i++)
+	for (int i = 0; i < l->n_names; i++)
 		out_fmt(&list, "%s%s", i ? ", " : "", l->names[i]);
 	problem_set(p, 404, "NotFoundError", "model", "The model `%.200s` does not exist. Valid aliases: "
 	            "%.*s.", name, (int)(list.n < 400 ? list.n : 400), list.p ? list.p : "");
@@ -288,7 +286,6 @@ static int prompts(struct ask *a, struct problem *p)
 	json_t *v = json_object_get(a->root, "prompt"), *item;
 	bool ids = false;
 	char at[48];
-	size_t i;
 
 	if (!json_is_string(v) && !json_is_array(v))
 		return problem_field(p, "prompt", "prompt must be a string, a list of token ids, or a "
@@ -302,7 +299,7 @@ static int prompts(struct ask *a, struct problem *p)
 		a->n_prompts = 0;
 		return problem_memory(p);
 	}
-	for (i = 0; i < (size_t)a->n_prompts; i++) {
+	for (size_t i = 0; i < (size_t)a->n_prompts; i++) {
 		struct prompt *q = &a->prompt[i];
 
 		item = json_is_array(v) && !ids ? json_array_get(v, i) : v;
@@ -399,10 +396,8 @@ void ask_slim(struct ask *a)
 	static const char *const kept[] = { "stop", "request_id", "cache_salt" };
 	json_t *small = json_object();
 	bool ok = small != NULL;
-	size_t i;
-	int k;
 
-	for (i = 0; ok && i < sizeof(kept) / sizeof(kept[0]); i++)
+	for (size_t i = 0; ok && i < sizeof(kept) / sizeof(kept[0]); i++)
 		if (json_object_get(a->root, kept[i]))
 			ok = !json_object_set(small, kept[i], json_object_get(a->root, kept[i]));
 	if (ok && a->echo && json_object_get(a->root, "prompt"))
@@ -418,7 +413,7 @@ void ask_slim(struct ask *a)
 	chat_free(&a->chat);
 	a->bad_words = NULL;
 	a->chat_template = a->model = a->user = a->suffix = a->truncation_side = NULL;
-	for (k = 0; k < a->n_prompts; k++) {
+	for (int k = 0; k < a->n_prompts; k++) {
 		struct prompt *q = &a->prompt[k];
 
 		if (q->own ? a->return_prompt_text : a->echo)
@@ -432,9 +427,7 @@ void ask_slim(struct ask *a)
 
 void ask_free(struct ask *a)
 {
-	int i;
-
-	for (i = 0; i < a->n_prompts; i++) {
+	for (int i = 0; i < a->n_prompts; i++) {
 		free(a->prompt[i].own);
 		free(a->prompt[i].ids.id);
 	}

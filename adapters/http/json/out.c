@@ -80,7 +80,7 @@ size_t utf8_length(const char *s, size_t n)
 {
 	const unsigned char *u = (const unsigned char *)s;
 	unsigned char low = 0x80, high = 0xbf;
-	size_t len, i;
+	size_t len;
 
 	if (!n)
 		return 0;
@@ -99,7 +99,7 @@ size_t utf8_length(const char *s, size_t n)
 		high = 0x8f;
 	if (n < len)
 		return 0;
-	for (i = 1; i < len; i++, low = 0x80, high = 0xbf)
+	for (size_t i = 1; i < len; i++, low = 0x80, high = 0xbf)
 		if (u[i] < low || u[i] > high)
 			return 0;
 	return len;
@@ -182,10 +182,8 @@ void out_double(struct out *o, double v)
 
 void out_ids(struct out *o, const int32_t *id, size_t n)
 {
-	size_t i;
-
 	out_bytes(o, "[", 1);
-	for (i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++) {
 		if (i)
 			out_bytes(o, ",", 1);
 		out_int(o, id[i]);

@@ -72,9 +72,8 @@ static int check_ids(const struct ask *a, const struct ask_limits *l, const stru
                      struct problem *p)
 {
 	json_t *given;
-	uint32_t k;
 
-	for (k = 0; k < q->ids.n; k++) {
+	for (uint32_t k = 0; k < q->ids.n; k++) {
 		if (q->ids.id[k] >= 0 && q->ids.id[k] < l->vocab)
 			continue;
 		given = json_object_get(a->root, "prompt");
@@ -168,11 +167,10 @@ static int encode_bad_words(struct ask *a, const struct ask_limits *l, struct pr
 static int check_scores(const struct ask *a, struct problem *p)
 {
 	int64_t tokens = 0, each = 1 + a->prompt_logprobs, all;
-	int i;
 
 	if (a->prompt_logprobs == ASK_NONE)
 		return 0;
-	for (i = 0; i < a->n_prompts; i++)
+	for (int i = 0; i < a->n_prompts; i++)
 		tokens += a->prompt[i].ids.n;
 	all = tokens * each * a->n;
 	if (all <= ASK_SCORES)
@@ -185,11 +183,9 @@ static int check_scores(const struct ask *a, struct problem *p)
 
 int ask_prompts(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
-	int i;
-
 	if (a->chat.messages && ask_render(a, l, p) < 0)
 		return -1;
-	for (i = 0; i < a->n_prompts; i++) {
+	for (int i = 0; i < a->n_prompts; i++) {
 		struct prompt *q = &a->prompt[i];
 
 		if (q->text && encode_prompt(a, l, q, p) < 0)

@@ -137,12 +137,11 @@ static int ends_of_turn(struct ask *a, const struct sr_text_info *info, struct p
 {
 	int32_t *ids = realloc(a->stop_ids.id, (a->stop_ids.n + (size_t)info->n_stop + 1) * sizeof(*ids));
 	uint32_t k;
-	int i;
 
 	if (!ids)
 		return problem_memory(p);
 	a->stop_ids.id = ids;
-	for (i = 0; i < info->n_stop; i++) {
+	for (int i = 0; i < info->n_stop; i++) {
 		for (k = 0; k < a->stop_ids.n && ids[k] != info->stop[i];)
 			k++;
 		if (k == a->stop_ids.n && k < SR_LIST_MAX && info->stop[i] != info->eos)
@@ -154,7 +153,7 @@ static int ends_of_turn(struct ask *a, const struct sr_text_info *info, struct p
 static int stops(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
 	json_t *v = json_object_get(a->root, "stop"), *s;
-	size_t n, i, bytes = 0;
+	size_t n, bytes = 0;
 
 	if (v && !json_is_null(v)) {
 		if (!json_is_string(v) && !json_is_array(v))
@@ -164,7 +163,7 @@ static int stops(struct ask *a, const struct ask_limits *l, struct problem *p)
 		if (n > ASK_STOPS)
 			return problem_field(p, "stop", "stop should have at most %d strings, not %zu.",
 			                     ASK_STOPS, n);
-		for (i = 0; i < n; i++) {
+		for (size_t i = 0; i < n; i++) {
 			s = json_is_array(v) ? json_array_get(v, i) : v;
 			if (!json_is_string(s))
 				return problem_field(p, "stop", "stop[%zu] must be a string, not %s.", i,
@@ -194,7 +193,6 @@ static int allowed(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
 	json_t *v = json_object_get(a->root, "allowed_token_ids");
 	char value[32];
-	uint32_t i;
 
 	if (!v || json_is_null(v))
 		return 0;
@@ -203,7 +201,7 @@ static int allowed(struct ask *a, const struct ask_limits *l, struct problem *p)
 	if (!a->allowed.n)
 		return problem_value(p, "allowed_token_ids", "[]", "allowed_token_ids is not None and "
 		                     "empty!");
-	for (i = 0; i < a->allowed.n; i++)
+	for (uint32_t i = 0; i < a->allowed.n; i++)
 		if (a->allowed.id[i] < 0 || a->allowed.id[i] >= l->vocab) {
 			snprintf(value, sizeof(value), "[%lld]",
 			         (long long)json_integer_value(json_array_get(v, i)));
