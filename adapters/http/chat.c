@@ -87,16 +87,16 @@ static bool logprobs(struct request *r)
 	struct out *o = &r->event;
 	struct pen *k = &r->pen;
 	struct sr_pair e[SR_TOP_MAX + 1];
-	struct lp p;
+	struct score p;
 	int n;
 
-	if (r->ask.logprobs == ASK_NONE || (r->ask.stream && !k->n_lps)) {
+	if (r->ask.logprobs == ASK_NONE || (r->ask.stream && !k->n_scores)) {
 		PUT(o, "null");
 		return true;
 	}
 	if (!k->some)
 		PUT(o, "{\"content\":[");
-	if (!lps_next(&k->c->lps, k->n_lps, &k->at, &p)) {
+	if (!scores_next(&k->c->scores, k->n_scores, &k->at, &p)) {
 		PUT(o, "]}");
 		return true;
 	}

@@ -113,16 +113,16 @@ static float of_order(uint32_t u)
 	return f;
 }
 
-#define LP_LONGEST (5 + 5 + 4 + 1 + 10 * SR_TOP_MAX)
+#define SCORE_LONGEST (5 + 5 + 4 + 1 + 10 * SR_TOP_MAX)
 
-size_t lps_bytes(uint32_t n_top) { return 8 + 6 * n_top; }
+size_t scores_bytes(uint32_t n_top) { return 8 + 6 * n_top; }
 
-void lps_add(struct lps *l, const struct sr_token *t)
+void scores_add(struct scores *l, const struct sr_token *t)
 {
 	uint8_t *p, *from;
 	uint32_t before = 0;
 
-	if (!out_room(&l->bytes, LP_LONGEST))
+	if (!out_room(&l->bytes, SCORE_LONGEST))
 		return;
 	from = (uint8_t *)l->bytes.p + l->bytes.n;
 	p = put_id(put_uint(from, t->rank), t->id);
@@ -138,9 +138,9 @@ void lps_add(struct lps *l, const struct sr_token *t)
 	l->bytes.n += (size_t)(p - from);
 }
 
-void lps_add_plain(struct lps *l, int32_t id) { lps_add(l, &(struct sr_token){ .id = id }); }
+void scores_add_plain(struct scores *l, int32_t id) { scores_add(l, &(struct sr_token){ .id = id }); }
 
-bool lps_next(const struct lps *l, size_t end, size_t *at, struct lp *p)
+bool scores_next(const struct scores *l, size_t end, size_t *at, struct score *p)
 {
 	const uint8_t *from = (const uint8_t *)l->bytes.p + *at, *b;
 	uint32_t value = 0, step;
@@ -173,13 +173,13 @@ void choice_init(struct choice *c, bool skip_special)
 void choice_free(struct choice *c)
 {
 	out_free(&c->text);
-	out_free(&c->lps.bytes);
+	out_free(&c->scores.bytes);
 	out_free(&c->ids);
 }
 
 bool choice_lost(const struct choice *c)
 {
-	return c->text.failed || c->lps.bytes.failed || c->ids.failed;
+	return c->text.failed || c->scores.bytes.failed || c->ids.failed;
 }
 
 struct part choice_part(const struct choice *c)
@@ -195,11 +195,11 @@ static void drop_front(struct out *o, size_t n)
 	o->n -= n;
 }
 
-void choice_written(struct choice *c, const struct part *p, size_t n_lps, size_t n_ids)
+void choice_written(struct choice *c, const struct part *p, size_t n_scores, size_t n_ids)
 {
 	drop_front(&c->text, p->n);
 	c->ready -= p->n;
-	drop_front(&c->lps.bytes, n_lps);
+	drop_front(&c->scores.bytes, n_scores);
 	drop_front(&c->ids, n_ids);
 }
 

@@ -30,9 +30,9 @@ int  stops_init(struct stops *s, const struct ask *a);   /* 0, -ENOMEM */
 void stops_free(struct stops *s);
 
 /* Tokens with their log-probabilities, packed: about 8 bytes each, and 5 for each alternative. */
-struct lps { struct out bytes; };
+struct scores { struct out bytes; };
 
-struct lp {                            /* one entry, unpacked */
+struct score {                         /* one entry, unpacked */
 	int32_t  id;
 	float    logprob;
 	uint32_t rank;                 /* 0 = no log-probability (the first prompt token) */
@@ -40,12 +40,12 @@ struct lp {                            /* one entry, unpacked */
 	struct sr_pair top[SR_TOP_MAX];
 };
 
-void lps_add(struct lps *l, const struct sr_token *t);
-void lps_add_plain(struct lps *l, int32_t id);
+void scores_add(struct scores *l, const struct sr_token *t);
+void scores_add_plain(struct scores *l, int32_t id);
 /* Unpack the entry at byte *at and advance *at to the next; false at `end`.  *at = 0: the first. */
-bool lps_next(const struct lps *l, size_t end, size_t *at, struct lp *p);
+bool scores_next(const struct scores *l, size_t end, size_t *at, struct score *p);
 /* The most bytes that an entry with n_top alternatives takes, unless its values are unusual. */
-size_t lps_bytes(uint32_t n_top);
+size_t scores_bytes(uint32_t n_top);
 
 enum choice_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH };
 
@@ -86,8 +86,8 @@ struct choice {
 	uint32_t matched[ASK_STOPS];   /* bytes of each stop string that the text ends with */
 	struct out text;               /* streaming: not written yet; else all of it */
 	size_t   ready;                /* bytes of text that may be written */
-	struct lps lps;                /* streaming: not written yet */
-	size_t   held;                 /* bytes of lps that exchange_keep() was told of */
+	struct scores scores;          /* streaming: not written yet */
+	size_t   held;                 /* bytes of scores that exchange_keep() was told of */
 	struct out ids;                /* int32_t[] not written yet, for return_token_ids */
 	uint32_t waiting;              /* tokens not written yet, for stream_interval */
 	uint32_t offset;               /* text_offset of the next token, in characters */
@@ -100,8 +100,8 @@ void choice_free(struct choice *c);
 bool choice_text(struct choice *c, const struct stops *s, const struct sr_text *t, int32_t id,
                  uint32_t min_tokens);
 struct part choice_part(const struct choice *c);         /* all that may be written now */
-/* Remove the part that was written, and as many bytes of lps and ids. */
-void choice_written(struct choice *c, const struct part *p, size_t n_lps, size_t n_ids);
+/* Remove the part that was written, and as many bytes of scores and ids. */
+void choice_written(struct choice *c, const struct part *p, size_t n_scores, size_t n_ids);
 /* An allocation failed: its answer would have a hole. */
 bool choice_lost(const struct choice *c);
 /* The text is complete: release what was held back. */

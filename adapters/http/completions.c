@@ -66,7 +66,7 @@ static bool same_name(const struct request *r, const struct sr_pair *a, const st
 }
 
 /* Write {"token":logprob,..} with at most `most` + 1 entries.  Of entries with one name the best counts. */
-static void named(const struct request *r, struct out *o, const struct lp *p, int64_t most)
+static void named(const struct request *r, struct out *o, const struct score *p, int64_t most)
 {
 	struct sr_pair e[SR_TOP_MAX + 1];
 	struct name name[SR_TOP_MAX + 1];
@@ -94,20 +94,20 @@ static void named(const struct request *r, struct out *o, const struct lp *p, in
 }
 
 /* The next token of the prompt, if the event has it, and then of the answer; false after the last. */
-static bool next_scored(struct request *r, struct lp *p)
+static bool next_scored(struct request *r, struct score *p)
 {
 	struct pen *k = &r->pen;
-	const struct lps *prompt = k->with_prompt ? &r->scored[k->c->prompt].lps : NULL;
+	const struct scores *prompt = k->with_prompt ? &r->scored[k->c->prompt].scores : NULL;
 
-	if (!k->in_answer && prompt && lps_next(prompt, prompt->bytes.n, &k->at, p))
+	if (!k->in_answer && prompt && scores_next(prompt, prompt->bytes.n, &k->at, p))
 		return true;
 	if (!k->in_answer)
 		k->at = 0;
 	k->in_answer = true;
-	return lps_next(&k->c->lps, k->n_lps, &k->at, p);
+	return scores_next(&k->c->scores, k->n_scores, &k->at, p);
 }
 
-static void offset_of(struct request *r, const struct lp *p)
+static void offset_of(struct request *r, const struct score *p)
 {
 	char id[32];
 	const char *s;
@@ -122,9 +122,9 @@ static void offset_of(struct request *r, const struct lp *p)
 	}
 }
 
-static void name_of(struct request *r, const struct lp *p) { event_token_name(r, &r->event, p->id); }
+static void name_of(struct request *r, const struct score *p) { event_token_name(r, &r->event, p->id); }
 
-static void score_of(struct request *r, const struct lp *p)
+static void score_of(struct request *r, const struct score *p)
 {
 	if (p->rank)
 		out_double(&r->event, event_logprob(p->logprob));
@@ -132,7 +132,7 @@ static void score_of(struct request *r, const struct lp *p)
 		PUT(&r->event, "null");
 }
 
-static void names_of(struct request *r, const struct lp *p)
+static void names_of(struct request *r, const struct score *p)
 {
 	if (p->rank)
 		named(r, &r->event, p, r->ask.logprobs);
@@ -141,9 +141,10 @@ static void names_of(struct request *r, const struct lp *p)
 }
 
 /* Write one token of one array. */
-static bool array_piece(struct request *r, const char *name, void (*put)(struct request *, const struct lp *))
+static bool array_piece(struct request *r, const char *name,
+                        void (*put)(struct request *, const struct score *))
 {
-	struct lp p;
+	struct score p;
 
 	if (r->ask.logprobs == ASK_NONE)
 		return true;
@@ -197,7 +198,7 @@ static bool prompt_done(struct request *r)
 	const struct choice *c = r->pen.c;
 
 	if (r->scored && (c->index + 1) % (int)r->ask.n == 0)
-		out_free(&r->scored[c->prompt].lps.bytes);
+		out_free(&r->scored[c->prompt].scores.bytes);
 	return true;
 }
 

@@ -23,7 +23,7 @@
 
 enum state { FREE, QUEUED, LIVE };
 
-struct slot {
+struct engine_slot {
 	enum state state;
 	uint32_t gen;                /* in the upper half of user_data and of handles */
 	uint32_t ticket;             /* LIVE */
@@ -65,7 +65,7 @@ struct engine {
 	uint64_t n_waits;            /* requests without a token */
 	uint64_t waits, tokens;      /* these, and their prompt tokens; of each tenant at most its share */
 	unsigned n_wait;             /* tenants that have such requests */
-	struct slot *slot;
+	struct engine_slot *slot;
 	uint32_t n_slots, free;      /* slots allocated; first of the FREE list */
 	struct connect *attempt;
 	struct sr_token token;       /* being assembled from its records */
@@ -89,7 +89,7 @@ static uint64_t handle_of(const struct engine *e, uint32_t i)
 	return (uint64_t)e->slot[i].gen << 32 | i;
 }
 
-static struct slot *slot_of(struct engine *e, uint64_t handle)
+static struct engine_slot *slot_of(struct engine *e, uint64_t handle)
 {
 	uint32_t i = (uint32_t)handle;
 
@@ -101,7 +101,7 @@ static struct slot *slot_of(struct engine *e, uint64_t handle)
 static uint32_t slot_take(struct engine *e)
 {
 	uint32_t i, n = e->n_slots ? e->n_slots * 2 : 64;
-	struct slot *s;
+	struct engine_slot *s;
 
 	if (e->free == NONE) {
 		s = realloc(e->slot, n * sizeof(*s));
@@ -137,7 +137,7 @@ static void count(struct engine *e, struct tenant *t, int by, uint64_t prompt)
 
 /* Its first token or its end came, so it has left the daemon's queue.  Its tenant may now submit two
  * requests, one more than the place it took. */
-static void begun(struct engine *e, struct slot *s)
+static void begun(struct engine *e, struct engine_slot *s)
 {
 	if (!s->waits)
 		return;
@@ -148,7 +148,7 @@ static void begun(struct engine *e, struct slot *s)
 }
 
 /* The daemon no longer has it. */
-static void unlive(struct engine *e, struct slot *s)
+static void unlive(struct engine *e, struct engine_slot *s)
 {
 	e->n_live--;
 	s->tenant->live--;
@@ -159,7 +159,7 @@ static void unlive(struct engine *e, struct slot *s)
 
 static void slot_free(struct engine *e, uint32_t i)
 {
-	struct slot *s = &e->slot[i];
+	struct engine_slot *s = &e->slot[i];
 
 	begun(e, s);
 	if (s->state == LIVE)
@@ -168,20 +168,20 @@ static void slot_free(struct engine *e, uint32_t i)
 		tenants_take(&e->tenants, &s->kept->waiter);
 	free(s->kept);
 	tenants_release(&e->tenants, s->tenant, 0);
-	*s = (struct slot){ .gen = s->gen, .next = e->free };
+	*s = (struct engine_slot){ .gen = s->gen, .next = e->free };
 	e->free = i;
 }
 
 /* Put it into its tenant's queue. */
 static void enqueue(struct engine *e, uint32_t i)
 {
-	struct slot *s = &e->slot[i];
+	struct engine_slot *s = &e->slot[i];
 
 	s->state = QUEUED;
 	tenants_put(&e->tenants, s->tenant, &s->kept->waiter);
 }
 
-static bool keep(struct slot *s, uint32_t i, const struct sr_request *q)
+static bool keep(struct engine_slot *s, uint32_t i, const struct sr_request *q)
 {
 	s->kept = malloc(sizeof(*s->kept));
 	if (s->kept)
@@ -321,7 +321,7 @@ static void lost(struct engine *e)
 static int try_submit(struct engine *e, uint32_t i, const struct sr_request *q)
 {
 	struct sr_request copy = *q;
-	struct slot *s = &e->slot[i];
+	struct engine_slot *s = &e->slot[i];
 	int r;
 
 	copy.user_data = handle_of(e, i);
@@ -379,7 +379,7 @@ static void pump(struct engine *e)
 /* The daemon refused it: the tenant's share is full.  The request returns to its place in the queue. */
 static void turned_away(struct engine *e, uint32_t i)
 {
-	struct slot *s = &e->slot[i];
+	struct engine_slot *s = &e->slot[i];
 
 	unlive(e, s);
 	enqueue(e, i);
@@ -408,7 +408,7 @@ static void on_probe(struct io_timer *timer)
 	run(e);
 }
 
-static void cancel_slot(struct engine *e, struct slot *s)
+static void cancel_slot(struct engine *e, struct engine_slot *s)
 {
 	bool wanted = sr_cancel(e->conn, s->ticket) == -EAGAIN;
 
@@ -419,7 +419,7 @@ static void cancel_slot(struct engine *e, struct slot *s)
 
 static void dispatch(struct engine *e, const struct sr_token *t, unsigned preempted)
 {
-	struct slot *s = slot_of(e, t->user_data);
+	struct engine_slot *s = slot_of(e, t->user_data);
 	int finish = t->end.finish;
 	void *owner;
 
@@ -540,7 +540,7 @@ unsigned engine_room(const struct engine *e, uint64_t tenant)
 
 int engine_submit(struct engine *e, const struct sr_request *q, void *owner, uint64_t *handle)
 {
-	struct slot *s;
+	struct engine_slot *s;
 	uint32_t i;
 	int r = -EAGAIN;
 
@@ -584,7 +584,7 @@ int engine_submit(struct engine *e, const struct sr_request *q, void *owner, uin
 
 void engine_cancel(struct engine *e, uint64_t handle)
 {
-	struct slot *s = slot_of(e, handle);
+	struct engine_slot *s = slot_of(e, handle);
 
 	if (s && s->state == LIVE && e->conn)
 		cancel_slot(e, s);
@@ -592,7 +592,7 @@ void engine_cancel(struct engine *e, uint64_t handle)
 
 void engine_drop(struct engine *e, uint64_t handle)
 {
-	struct slot *s = slot_of(e, handle);
+	struct engine_slot *s = slot_of(e, handle);
 
 	if (!s)
 		return;

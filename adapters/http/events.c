@@ -130,7 +130,7 @@ void event_token_name(const struct request *r, struct out *o, int32_t id)
 
 double event_logprob(float v) { return isnan(v) || v < -9999.0f ? -9999.0 : (double)v; }
 
-int event_entries(const struct lp *p, struct sr_pair e[SR_TOP_MAX + 1])
+int event_entries(const struct score *p, struct sr_pair e[SR_TOP_MAX + 1])
 {
 	int n = 1;
 
@@ -164,17 +164,17 @@ bool event_prompt_logprobs(struct request *r)
 {
 	struct out *o = &r->event;
 	struct pen *k = &r->pen;
-	const struct lps *l;
-	struct lp p;
+	const struct scores *l;
+	struct score p;
 
 	if (r->ask.prompt_logprobs == ASK_NONE) {
 		PUT(o, ",\"prompt_logprobs\":null");
 		return true;
 	}
-	l = &r->scored[k->c ? k->c->prompt : 0].lps;
+	l = &r->scored[k->c ? k->c->prompt : 0].scores;
 	if (!k->some)
 		PUT(o, ",\"prompt_logprobs\":[");
-	if (!lps_next(l, l->bytes.n, &k->at, &p)) {
+	if (!scores_next(l, l->bytes.n, &k->at, &p)) {
 		PUT(o, "]");
 		return true;
 	}
@@ -225,7 +225,9 @@ bool event_head(struct request *r)
 
 void event_choice_opens(struct request *r)
 {
-	r->event.failed |= choice_lost(r->pen.c) || (r->scored && r->scored[r->pen.c->prompt].lps.bytes.failed);
+	const struct choice *c = r->pen.c;
+
+	r->event.failed |= choice_lost(c) || (r->scored && r->scored[c->prompt].scores.bytes.failed);
 	PUT(&r->event, "{\"index\":");
 	out_int(&r->event, r->pen.part.index);
 }
@@ -331,7 +333,7 @@ bool event_part_closes(struct request *r)
 		out_json_str(&r->event, r->fingerprint);
 	}
 	PUT(&r->event, "}\n\n");
-	choice_written(k->c, &k->part, k->n_lps, k->n_ids);
+	choice_written(k->c, &k->part, k->n_scores, k->n_ids);
 	return true;
 }
 
@@ -345,7 +347,7 @@ void event_of_part(struct request *r, struct choice *c, event_field *const *fiel
 {
 	r->pen = (struct pen){
 		.field = field, .c = c, .part = choice_part(c), .first = !c->echoed, .with_prompt = with_prompt,
-		.ended = c->state == CHOICE_ENDED, .n_lps = c->lps.bytes.n, .n_ids = c->ids.n,
+		.ended = c->state == CHOICE_ENDED, .n_scores = c->scores.bytes.n, .n_ids = c->ids.n,
 		.n_counted = counted(r, c),
 	};
 	c->echoed = true;
@@ -368,7 +370,7 @@ static void on_choice(struct request *r, struct choice *c)
 
 	*k = (struct pen){
 		.field = k->field, .next_choice = k->next_choice, .c = c, .part = choice_part(c), .first = true,
-		.with_prompt = k->with_prompt, .ended = true, .n_lps = c->lps.bytes.n, .n_ids = c->ids.n,
+		.with_prompt = k->with_prompt, .ended = true, .n_scores = c->scores.bytes.n, .n_ids = c->ids.n,
 	};
 }
 

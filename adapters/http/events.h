@@ -26,7 +26,7 @@ struct pen {
 	struct choice *c;              /* the choice it is about, or NULL */
 	struct part part;              /* what of the choice it has */
 	bool first, with_prompt, ended; /* the choice's first event; has the prompt; has the end */
-	size_t n_lps, n_ids;           /* bytes of the choice's lists that it has */
+	size_t n_scores, n_ids;        /* bytes of the choice's lists that it has */
 	int64_t n_counted;             /* tokens in usage */
 	size_t at;                     /* bytes or entries of the field that are done */
 	bool some, in_answer;          /* a list has begun; the prompt's scores are done */
@@ -66,7 +66,7 @@ const struct prompt *event_prompt(const struct request *r);  /* the prompt that 
  * likely first, and their number. */
 const char *event_piece(const struct request *r, int32_t id, size_t *n);
 void event_token_name(const struct request *r, struct out *o, int32_t id);
-int  event_entries(const struct lp *p, struct sr_pair e[SR_TOP_MAX + 1]);
+int  event_entries(const struct score *p, struct sr_pair e[SR_TOP_MAX + 1]);
 double event_logprob(float v);         /* as vLLM writes it: never below -9999 */
 
 #endif

@@ -37,7 +37,7 @@
 struct parent {
 	struct config cfg;
 	struct located model;
-	struct listening at, metrics;     /* metrics: none, or as many as at */
+	struct listener at, metrics;     /* metrics: none, or as many as at */
 	struct api_shared *shared;
 	struct process_beat *beat;        /* [at.n] */
 	pid_t pid[LISTEN_MAX];            /* 0 = not running */

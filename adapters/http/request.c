@@ -25,7 +25,7 @@ static void request_free(struct request *r)
 		choice_free(&r->choice[i]);
 	free(r->choice);
 	for (int i = 0; r->scored && i < r->ask.n_prompts; i++)
-		out_free(&r->scored[i].lps.bytes);
+		out_free(&r->scored[i].scores.bytes);
 	free(r->scored);
 	stops_free(&r->stops);
 	ask_free(&r->ask);
@@ -87,8 +87,8 @@ static void keep(struct request *r, int64_t by)
 
 void request_account(struct request *r, struct choice *c)
 {
-	keep(r, (int64_t)c->lps.bytes.n - (int64_t)c->held);
-	c->held = c->lps.bytes.n;
+	keep(r, (int64_t)c->scores.bytes.n - (int64_t)c->held);
+	c->held = c->scores.bytes.n;
 }
 
 static const char too_many_scores[] =
@@ -114,7 +114,7 @@ static int64_t scores_kept(const struct ask *a)
 	if (a->prompt_logprobs == ASK_NONE)
 		return 0;
 	for (const struct prompt *q = a->prompt; q < a->prompt + a->n_prompts; q++)
-		n += (int64_t)q->ids.n * (int64_t)lps_bytes((uint32_t)a->prompt_logprobs);
+		n += (int64_t)q->ids.n * (int64_t)scores_bytes((uint32_t)a->prompt_logprobs);
 	return n;
 }
 
@@ -354,7 +354,7 @@ static void launch(struct request *r)
 		struct choice *c = &r->choice[i];
 
 		if (scores_prompt(r, c))
-			lps_add_plain(&r->scored[c->prompt].lps, r->ask.prompt[c->prompt].ids.id[0]);
+			scores_add_plain(&r->scored[c->prompt].scores, r->ask.prompt[c->prompt].ids.id[0]);
 		if (!nothing_to_do(r, c))
 			e = submit(r, c, &common);
 	}
@@ -507,7 +507,7 @@ static int32_t stop_id_of(const struct request *r, int32_t id)
 static bool take(struct request *r, struct choice *c, const struct sr_token *t, bool as_text)
 {
 	if (r->ask.logprobs != ASK_NONE) {
-		lps_add(&c->lps, t);
+		scores_add(&c->scores, t);
 		request_account(r, c);
 	}
 	if (r->ask.return_token_ids)
@@ -559,7 +559,7 @@ static void token(struct request *r, struct choice *c, const struct sr_token *t)
 
 	if (t->kind == SR_PROMPT) {
 		if (scores_prompt(r, c))
-			lps_add(&r->scored[c->prompt].lps, t);
+			scores_add(&r->scored[c->prompt].scores, t);
 		return;
 	}
 	scored(r, c);

@@ -30,7 +30,7 @@ struct dialect;
 struct request;
 
 /* Log-probabilities of a prompt's tokens.  All its answers share them, so only the first asks for them. */
-struct scored { struct lps lps; bool whole; };
+struct scored { struct scores scores; bool whole; };
 
 enum request_state {
 	REQUEST_PREPARING,             /* being parsed and tokenized */

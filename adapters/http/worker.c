@@ -18,7 +18,7 @@
 #define RINGS       100           /* attempts, 1 ms apart */
 #define AGAIN_NS    100000000u
 
-struct list { struct work *first, **end; };
+struct work_list { struct work *first, **end; };
 
 /* The queues that each thread serves, in this order. */
 static const enum work_line serves[THREADS][2] = {
@@ -41,26 +41,26 @@ struct workers {
 	struct io_timer again;         /* after a failed read of the eventfd */
 	pthread_mutex_t lock;          /* guards all below */
 	struct tenants line[WORK_LINES]; /* hold works from workers_give() until they come back */
-	struct list finished;
+	struct work_list finished;
 	bool stop;
 	int n_threads;
 	struct thread thread[THREADS];
 };
 
-static void list_init(struct list *l)
+static void list_init(struct work_list *l)
 {
 	l->first = NULL;
 	l->end = &l->first;
 }
 
-static void list_add(struct list *l, struct work *w)
+static void list_add(struct work_list *l, struct work *w)
 {
 	w->next = NULL;
 	*l->end = w;
 	l->end = &w->next;
 }
 
-static struct work *list_take(struct list *l)
+static struct work *list_take(struct work_list *l)
 {
 	struct work *w = l->first;
 

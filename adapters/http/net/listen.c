@@ -24,7 +24,7 @@ static int complain(char *err, size_t errlen, const char *what, const char *wher
 }
 
 /* Write the URL that a user types to reach it. */
-static void write_url(struct listening *l, const struct config *cfg)
+static void write_url(struct listener *l, const struct config *cfg)
 {
 	struct sockaddr_storage a = { 0 };
 	socklen_t n = sizeof(a);
@@ -42,7 +42,7 @@ static void write_url(struct listening *l, const struct config *cfg)
 	         cfg->ssl_certfile ? "https" : "http", host, port);
 }
 
-static int inherited(struct listening *l, int fd, int n, char *err, size_t errlen)
+static int inherited(struct listener *l, int fd, int n, char *err, size_t errlen)
 {
 	int yes = 0;
 	socklen_t len = sizeof(yes);
@@ -89,7 +89,7 @@ static int clear_stale(const struct sockaddr_un *a, char *err, size_t errlen)
 	return 0;
 }
 
-static int open_unix(struct listening *l, const char *path, int n, char *err, size_t errlen)
+static int open_unix(struct listener *l, const char *path, int n, char *err, size_t errlen)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	int fd, r;
@@ -146,7 +146,7 @@ static void set_port(struct addrinfo *ai, int fd)
 
 /* The first bind is without SO_REUSEPORT: only so does it fail if another server has the port.  With it,
  * n sockets would silently share the port with a second server of the same user. */
-static int open_address(struct listening *l, struct addrinfo *ai, int n)
+static int open_address(struct listener *l, struct addrinfo *ai, int n)
 {
 	int fd = open_tcp(ai, false);
 
@@ -167,7 +167,7 @@ static int open_address(struct listening *l, struct addrinfo *ai, int n)
 	return 0;
 }
 
-static int open_host(struct listening *l, const struct config *cfg, int n, char *err, size_t errlen)
+static int open_host(struct listener *l, const struct config *cfg, int n, char *err, size_t errlen)
 {
 	const char *host = cfg->host && *cfg->host ? cfg->host : "127.0.0.1";
 	struct addrinfo hint = { .ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
@@ -200,7 +200,7 @@ static int open_host(struct listening *l, const struct config *cfg, int n, char 
 
 /* If the address is in use, try again for one second.  After a process is killed, the kernel frees its
  * io_uring, and with it its listening socket, a moment later. */
-static int open_own(struct listening *l, const struct config *cfg, int n, char *err, size_t errlen)
+static int open_own(struct listener *l, const struct config *cfg, int n, char *err, size_t errlen)
 {
 	const struct timespec moment = { 0, 50000000 };
 	int r = -EADDRINUSE;
@@ -213,11 +213,11 @@ static int open_own(struct listening *l, const struct config *cfg, int n, char *
 	return r;
 }
 
-int listen_open(struct listening *l, const struct config *cfg, int n, char *err, size_t errlen)
+int listen_open(struct listener *l, const struct config *cfg, int n, char *err, size_t errlen)
 {
 	int fd = notify_socket("http"), r;
 
-	*l = (struct listening){ .n = 0 };
+	*l = (struct listener){ .n = 0 };
 	if (n < 1 || n > LISTEN_MAX) {
 		snprintf(err, errlen, "--api-server-count is %d; it must be 1 to %d.", n, LISTEN_MAX);
 		return -EINVAL;
@@ -232,13 +232,13 @@ int listen_open(struct listening *l, const struct config *cfg, int n, char *err,
 	return r;
 }
 
-int listen_metrics(struct listening *l, const struct config *cfg, int n, char *err, size_t errlen)
+int listen_metrics(struct listener *l, const struct config *cfg, int n, char *err, size_t errlen)
 {
 	struct config own = *cfg;
 	char why[512];
 	int r;
 
-	*l = (struct listening){ .n = 0 };
+	*l = (struct listener){ .n = 0 };
 	if (!cfg->metrics_port)
 		return 0;
 	own.port = cfg->metrics_port;
@@ -251,7 +251,7 @@ int listen_metrics(struct listening *l, const struct config *cfg, int n, char *e
 	return r;
 }
 
-void listen_close(struct listening *l)
+void listen_close(struct listener *l)
 {
 	while (l->n)
 		close(l->fd[--l->n]);

@@ -8,7 +8,7 @@
 
 #define LISTEN_MAX 64             /* the most adapter processes */
 
-struct listening {
+struct listener {
 	int  fd[LISTEN_MAX];      /* one per process, non-blocking; Unix and inherited sockets: duplicates */
 	int  n;
 	char url[300];            /* http://127.0.0.1:8000, unix:/run/x.sock */
@@ -17,9 +17,9 @@ struct listening {
 
 /* The first of: a socket "http" from the service manager, --uds, --host and --port.  n: processes.
  * 0, or -errno and one sentence. */
-int  listen_open(struct listening *l, const struct config *cfg, int n, char *err, size_t errlen);
+int  listen_open(struct listener *l, const struct config *cfg, int n, char *err, size_t errlen);
 /* --metrics-port, on the address of --host; opens nothing if the port is 0. */
-int  listen_metrics(struct listening *l, const struct config *cfg, int n, char *err, size_t errlen);
-void listen_close(struct listening *l);
+int  listen_metrics(struct listener *l, const struct config *cfg, int n, char *err, size_t errlen);
+void listen_close(struct listener *l);
 
 #endif

@@ -39,7 +39,7 @@ static void finish(struct request *r)
 		choice_free(&r->choice[i]);
 	free(r->choice);
 	for (i = 0; i < r->ask.n_prompts; i++)
-		out_free(&r->scored[i].lps.bytes);
+		out_free(&r->scored[i].scores.bytes);
 	free(r->scored);
 	stops_free(&r->stops);
 	ask_free(&r->ask);
@@ -55,7 +55,7 @@ static bool push(struct request *r, struct choice *c, int32_t id, float logprob)
 
 	c->n_tokens++;
 	if (r->ask.logprobs != ASK_NONE)
-		lps_add(&c->lps, &t);
+		scores_add(&c->scores, &t);
 	if (r->ask.return_token_ids)
 		out_bytes(&c->ids, &id, sizeof(id));
 	return choice_text(c, &r->stops, toy, id, (uint32_t)r->ask.min_tokens);
@@ -142,8 +142,8 @@ static void completion_echo_logprobs(void **state)
 	                      .n_top = 1, .n_here = 1, .top = { { 'w', -0.83677738904953f } } };
 
 	(void)state;
-	lps_add_plain(&r->scored->lps, 'x');
-	lps_add(&r->scored->lps, &t);
+	scores_add_plain(&r->scored->scores, 'x');
+	scores_add(&r->scored->scores, &t);
 	push(r, c, AB, -0.26282957196235657f);
 	r->dialect->part(r, c);
 	event_is(r, "data: " HEAD "{\"index\":0,\"text\":\"xyab\",\"logprobs\":{\"text_offset\":[0,1,2],"
@@ -332,7 +332,7 @@ static void lost(void **state)
 
 		choice_init(&c, true);
 		c.text.failed = i == 1;
-		c.lps.bytes.failed = i == 2;
+		c.scores.bytes.failed = i == 2;
 		c.ids.failed = i == 3;
 		assert_int_equal(choice_lost(&c), i > 0);
 	}
@@ -382,21 +382,21 @@ static void scores_come_back(void **state)
 	static const float value[] = { -0.5f, -0.5f, -1e-30f, -INFINITY, 3.5f, -9999.0f, 0, -0.0f, INFINITY };
 	static const int32_t id[] = { 0, 49151, 49152, 0x3effff, 0x3f0000, INT32_MAX, -1, 7, 8 };
 	struct sr_token t = { .id = INT32_MAX, .rank = UINT32_MAX, .logprob = -7.25f, .n_top = 9, .n_here = 9 };
-	struct lps l = { 0 };
-	struct lp p;
+	struct scores l = { 0 };
+	struct score p;
 	size_t at = 0;
 	int i;
 
 	(void)state;
 	for (i = 0; i < 9; i++)
 		t.top[i] = (struct sr_pair){ id[i], value[i] };
-	lps_add_plain(&l, 5);
-	lps_add(&l, &t);
-	lps_add_plain(&l, 6);
-	assert_true(lps_next(&l, l.bytes.n, &at, &p));
+	scores_add_plain(&l, 5);
+	scores_add(&l, &t);
+	scores_add_plain(&l, 6);
+	assert_true(scores_next(&l, l.bytes.n, &at, &p));
 	assert_int_equal(p.id, 5);
 	assert_int_equal(p.rank, 0);
-	assert_true(lps_next(&l, l.bytes.n, &at, &p));
+	assert_true(scores_next(&l, l.bytes.n, &at, &p));
 	assert_int_equal(p.id, INT32_MAX);
 	assert_true(p.rank == UINT32_MAX && p.logprob == -7.25f);
 	assert_int_equal(p.n_top, 9);
@@ -404,9 +404,9 @@ static void scores_come_back(void **state)
 		assert_int_equal(p.top[i].id, id[i]);
 		assert_memory_equal(&p.top[i].value, &value[i], sizeof(float));
 	}
-	assert_true(lps_next(&l, l.bytes.n, &at, &p));
+	assert_true(scores_next(&l, l.bytes.n, &at, &p));
 	assert_int_equal(p.id, 6);
-	assert_false(lps_next(&l, l.bytes.n, &at, &p));
+	assert_false(scores_next(&l, l.bytes.n, &at, &p));
 	out_free(&l.bytes);
 }
 
@@ -428,12 +428,12 @@ static void lengthen(struct request *r)
 		q->ids.id = calloc(POSITIONS, sizeof(*q->ids.id));
 		for (k = 0; k < POSITIONS; k++)
 			q->ids.id[k] = 'a' + k % 20;
-		lps_add_plain(&r->scored[i].lps, q->ids.id[0]);
+		scores_add_plain(&r->scored[i].scores, q->ids.id[0]);
 		for (k = 1; k < POSITIONS; k++) {
 			t.id = q->ids.id[k];
 			for (int e = 0; e < 5; e++)
 				t.top[e] = (struct sr_pair){ 'A' + e, -1.0f / 3 * (float)(e + 1) };
-			lps_add(&r->scored[i].lps, &t);
+			scores_add(&r->scored[i].scores, &t);
 		}
 	}
 }
@@ -491,9 +491,9 @@ static void long_answer(void **state)
 		has_all(json_array_get(list, i), 1);
 		assert_int_equal(json_array_size(json_object_get(json_array_get(list, i), "prompt_logprobs")),
 		                 POSITIONS);
-		assert_null(r->choice[i].lps.bytes.p);
+		assert_null(r->choice[i].scores.bytes.p);
 	}
-	assert_null(r->scored[0].lps.bytes.p);
+	assert_null(r->scored[0].scores.bytes.p);
 	json_decref(v);
 	finish(r);
 }
