@@ -424,6 +424,7 @@ static const struct { const char *what; bool good; struct sr_wire_request q; } e
 	{ "frequency", true, Q(.sampling.frequency = 2) }, { "above", false, Q(.sampling.frequency = 2.1f) },
 	{ "below", false, Q(.sampling.frequency = -2.1f) },
 	{ "repetition", true, Q(.sampling.repetition = 1e6f) },
+	{ "above", false, Q(.sampling.repetition = 1.1e6f) },
 	{ "infinite", false, Q(.sampling.repetition = INFINITY) }, { "below", false, Q(.sampling.repetition = -1) },
 	{ "any tag", true, Q(.user_data = ~0ull, .tenant = 7, .cache_salt = 8, .priority = INT32_MIN,
 	                     .deadline = 1, .sampling.top_k = -1, .trace_id = { 1 }, .span_id = { 2 }) },
