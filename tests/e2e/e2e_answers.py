@@ -44,12 +44,46 @@ def sampled(p, i, **more):
     return c["token_ids"], c["logprobs"]["token_logprobs"]
 
 
+def how_it_ends(p):
+    """A stop id that is ordinary text: the token counts, its text is not in the answer unless asked for."""
+    g = GREEDY[0]
+    free = completion(p, g["ids"], max_tokens=12)
+    at = next(i for i in range(2, 12) if free["token_ids"][i] not in free["token_ids"][:i])
+    stop, before = free["token_ids"][at], free["token_ids"][:at]
+
+    def ends(max_tokens=12, **more):
+        """The answer whole; the same in events, put together."""
+        body = {"max_tokens": max_tokens, **more}
+        c = completion(p, g["ids"], **body)
+        status, events = p.stream("/v1/completions", {"prompt": g["ids"], "temperature": 0, "return_token_ids": True,
+                                                      "ignore_eos": True, **body})
+        parts = [e["choices"][0] for e in events if e and e["choices"]]
+        check([x["finish_reason"] for x in parts[:-1]] == [None] * (len(parts) - 1), "only the last event has a reason")
+        got = ("".join(x["text"] for x in parts), sum((x["token_ids"] or [] for x in parts), []),
+               parts[-1]["finish_reason"], parts[-1]["stop_reason"])
+        want = (c["text"], c["token_ids"], c["finish_reason"], c["stop_reason"])
+        check(status == 200 and got == want, f"in events {got}, whole {want}")
+        return want
+
+    short = completion(p, g["ids"], max_tokens=at)["text"]
+    longer = completion(p, g["ids"], max_tokens=at + 1)["text"]
+    check(short != longer and longer.startswith(short), f"an id with text: {short!r}, {longer!r}")
+    check(ends(stop_token_ids=[stop]) == (short, before + [stop], "stop", stop), "the stop id adds no text")
+    check(ends(stop_token_ids=[stop], include_stop_str_in_output=True) == (longer, before + [stop], "stop", stop),
+          "unless it is to be included")
+    check(ends(at + 1) == (longer, before + [stop], "length", None), "the last of max_tokens adds its text")
+    check(ends(at + 1, stop_token_ids=[stop]) == (short, before + [stop], "stop", stop), "a stop id there stops")
+    held = ends(stop_token_ids=[stop], min_tokens=at + 1)
+    check(held[1][:at] == before and held[1][at] != stop, f"before min_tokens it is not drawn: {held}")
+
+
 def main():
     need_model()
     want = []
     with Programs() as p:
         p.serve("--max-model-len", 4096)
         reference(p, 0.15, 0.01)
+        how_it_ends(p)
         want = [sampled(p, i, cache_salt=f"alone {i}") for i in range(8)]
         many = p.together(32, lambda i: sampled(p, i % 8, cache_salt=f"among others {i}"))
         for i, got in enumerate(many):
