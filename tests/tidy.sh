@@ -73,6 +73,35 @@ strays=$(one_home '<liburing.h>' '#include <liburing' 'core/instance/io\.c'
          one_home 'TLS' '#include <openssl/ssl\.h>' 'adapters/http/net/tls\.[ch]|tests/.*')
 [ -z "$strays" ] || { echo "$strays"; bad=$((bad + 1)); }
 
+# A function that a header declares has a user besides the file that defines it: else it is static.
+declared=$(mktemp)
+trap 'rm -f "$table" "$edges" "$declared"' EXIT
+git ls-files core shmring adapters tools | grep '\.h$' | xargs awk '
+	/^[a-z]/ && !/^(static|typedef|extern|enum|union)/ && !/{/ && match($0, /[a-z_0-9]+\(/) {
+		print substr($0, RSTART, RLENGTH - 1), FILENAME }' >"$declared"
+n=$((n + $(wc -l <"$declared")))
+alone=$(git ls-files core shmring kernels adapters tools tests | grep -E '\.(c|h|cu|cuh|cc)$' | xargs awk '
+	NR == FNR { header[$1] = $2; next }
+	{
+		while (match($0, /[A-Za-z_][A-Za-z_0-9]*/)) {
+			w = substr($0, RSTART, RLENGTH)
+			$0 = substr($0, RSTART + RLENGTH)
+			if (!(w in header))
+				continue
+			if (FILENAME == header[w])
+				inside[w]++                     # more than its declaration: an inline function calls it
+			else if (last[w] != FILENAME)
+				users[w]++
+			last[w] = FILENAME
+		}
+	}
+	END {
+		for (w in header)
+			if (users[w] < 2 && inside[w] < 2)
+				print "tidy: " header[w] " declares " w ", which one file alone uses: make it static"
+	}' "$declared")
+[ -z "$alone" ] || { echo "$alone"; bad=$((bad + 1)); }
+
 # The top level, and no room without a job.
 for f in $(git ls-tree --name-only HEAD 2>/dev/null); do
 	n=$((n + 1))

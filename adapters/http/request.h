@@ -91,7 +91,6 @@ void request_close(struct request *r);                      /* OVER, and over in
 void request_account(struct request *r, struct choice *c);  /* count its log-probabilities again */
 
 /* respond.c: what is sent, and when. */
-void request_cut(struct request *r);                        /* drop the rest of an answer that has begun */
 void request_error(struct request *r, const struct problem *p); /* instead of the rest of the answer */
 void request_reject(struct request *r, const char *why);    /* 503 and counted as rejected */
 void request_tell(struct request *r, struct choice *c);     /* in a stream: c has something to write */

@@ -80,7 +80,8 @@ void request_reject(struct request *r, const char *why)
 	request_error(r, &p);
 }
 
-void request_cut(struct request *r)
+/* Drop the rest of an answer that has begun. */
+static void request_cut(struct request *r)
 {
 	struct exchange *x = r->x;
 

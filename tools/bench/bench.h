@@ -101,11 +101,6 @@ int  bench_load_files(struct bench_load *l, const struct bench_options *o, const
 int  bench_load_add(struct bench_load *l, const struct bench_prompt *p);
 void bench_load_free(struct bench_load *l);
 
-/* Decode ids and encode them again until the text has exactly `want` tokens (at most 10 times); fill p. */
-struct pcg;
-int  bench_exact(struct bench_prompt *p, const struct sr_text *text, int32_t *ids, uint32_t n, uint32_t want,
-                 struct pcg *rng);
-
 /* at[n]: when each request is to be sent, in seconds after the start. */
 int  bench_arrivals(double *at, const struct bench_load *l, const struct bench_options *o);
 

@@ -57,8 +57,9 @@ static int bench_decode(struct bench_prompt *p, const struct sr_text *text)
 	return 0;
 }
 
-int bench_exact(struct bench_prompt *p, const struct sr_text *text, int32_t *ids, uint32_t n, uint32_t want,
-                struct pcg *rng)
+/* Decode ids and encode them again until the text has exactly `want` tokens (at most 10 times); fill p. */
+static int bench_exact(struct bench_prompt *p, const struct sr_text *text, int32_t *ids, uint32_t n,
+                       uint32_t want, struct pcg *rng)
 {
 	uint32_t vocab = (uint32_t)sr_text_info(text)->vocab;
 	int64_t got;
