@@ -433,10 +433,7 @@ void request_start(struct api *a, struct exchange *x, const struct dialect *d)
 		api_problem(x, &p);
 		return;
 	}
-	r->api = a;
-	r->x = x;
-	r->dialect = d;
-	r->right = q->right;
+	*r = (struct request){ .api = a, .x = x, .dialect = d, .right = q->right };
 	r->created = time(NULL);
 	r->model = a->name[0];
 	r->fingerprint = a->fingerprint;
