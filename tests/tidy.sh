@@ -130,6 +130,24 @@ for d in $(git ls-files core kernels shmring adapters tools | sed -n 's,/[^/]*$,
 	[ "$files" -le 35 ] || breach "$d has $files files: more than 35"
 done
 
+# Its table of "Where is ...?" names files that there are, and functions that stand in one of them.
+where=$(sed -n '/^### Where is/,/^The loop/p' docs/architecture.md | grep '^| where\|^| what')
+[ -n "$where" ] || breach "docs/architecture.md has no table of where things are"
+while IFS='|' read -r _ _ files functions _; do
+	files=$(echo "$files" | grep -oE '[a-z_0-9]+/[a-z_0-9/]+\.[ch]')
+	for f in $files; do
+		n=$((n + 1))
+		[ -f "$f" ] || breach "docs/architecture.md: there is no $f"
+	done
+	for f in $(echo "$functions" | grep -oE '[a-z_0-9]+'); do
+		n=$((n + 1))
+		# shellcheck disable=SC2086
+		grep -qE "^[a-z].*[ *]$f\(" $files /dev/null || breach "docs/architecture.md: $f is in none of" $files
+	done
+done <<END
+$where
+END
+
 # Nothing big.
 for f in $(git ls-files); do
 	[ -f "$f" ] || continue
