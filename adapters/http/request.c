@@ -419,6 +419,38 @@ static void trace_of(struct request *r, const struct http_request *h)
 		memset(r->trace_id, 0, sizeof(r->trace_id));
 }
 
+static void prepare_here(struct request *r, struct http_str body)
+{
+	r->body = (char *)body.s;
+	r->body_n = body.n;
+	engine_doing(r->api->engine, SR_PREPARING, 1);
+	prepare(r);
+	r->body = NULL;
+	start(r);
+	engine_doing(r->api->engine, SR_PREPARING, -1);
+}
+
+/* Copy the body, because the connection and its buffer may be freed while a worker reads. */
+static void prepare_by_worker(struct request *r, struct http_str body)
+{
+	struct api *a = r->api;
+
+	r->body = malloc(body.n);
+	r->body_n = body.n;
+	r->work = (struct work){ .run = work_run, .done = work_done, .bytes = body.n, .tenant = r->right.tenant };
+	request_hold(r);                       /* until work_done() */
+	engine_doing(a->engine, SR_PREPARING, 1);
+	if (r->body) {
+		memcpy(r->body, body.s, body.n);
+		exchange_drop_body(r->x);
+	}
+	if (!r->body || workers_give(a->workers, &r->work) < 0) {
+		request_release(r);
+		engine_doing(a->engine, SR_PREPARING, -1);
+		request_reject(r, "Too many long requests are waiting. Try again later.");
+	}
+}
+
 void request_start(struct api *a, struct exchange *x, const struct dialect *d)
 {
 	const struct http_request *h = exchange_request(x);
@@ -457,30 +489,9 @@ void request_start(struct api *a, struct exchange *x, const struct dialect *d)
 		            "The model server serves another model than this endpoint." :
 		            "The model server is not available. Try again later.");
 	} else if (h->body.n <= PREPARE_HERE) {
-		r->body = (char *)h->body.s;
-		r->body_n = h->body.n;
-		engine_doing(a->engine, SR_PREPARING, 1);
-		prepare(r);
-		r->body = NULL;
-		start(r);
-		engine_doing(a->engine, SR_PREPARING, -1);
+		prepare_here(r, h->body);
 	} else {
-		/* Copy it: the connection and its buffer may be freed while a worker reads. */
-		r->body = malloc(h->body.n);
-		r->body_n = h->body.n;
-		r->work = (struct work){ .run = work_run, .done = work_done, .bytes = h->body.n,
-		                          .tenant = q->right.tenant };
-		request_hold(r);               /* until work_done() */
-		engine_doing(a->engine, SR_PREPARING, 1);
-		if (r->body) {
-			memcpy(r->body, h->body.s, h->body.n);
-			exchange_drop_body(x);
-		}
-		if (!r->body || workers_give(a->workers, &r->work) < 0) {
-			request_release(r);
-			engine_doing(a->engine, SR_PREPARING, -1);
-			request_reject(r, "Too many long requests are waiting. Try again later.");
-		}
+		prepare_by_worker(r, h->body);
 	}
 	request_release(r);
 }
