@@ -501,8 +501,8 @@ int64_t chat_prompt(const struct sr_text *t, const struct chat_input *c, char **
 
 /* ---- sr_text_chat ---------------------------------------------------------------------------- */
 
-/* What is no field of a chat is a variable of the template; those of chat_template_kwargs win.  NULL: no
- * memory. */
+/* Members that are not fields of a chat are variables of the template; those of chat_template_kwargs win.
+ * NULL: no memory. */
 static json_t *other_members(json_t *context, const json_t *kwargs)
 {
 	static const char *const fields[] = { "messages", "tools", "documents", "reasoning_effort",
