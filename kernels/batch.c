@@ -4,6 +4,8 @@
 #define N_LISTS        (SR_LIST_BAD + 1)
 #define SAMPLING_WORDS ((int32_t)(sizeof(struct sr_sampling) / sizeof(uint32_t)))
 
+_Static_assert(sizeof(struct sr_row) == 32, "two to a cache line");
+
 void batch_cut(struct sr_batch *b, const struct sr_limits *l, struct cutter *c)
 {
 	size_t results = (size_t)l->rows + (size_t)l->scores;
