@@ -13,6 +13,7 @@
 
 #include "shmring/host.c"
 #include "shmring/object.c"
+#include "tests/rig/cpu_time.h"
 
 #define VOCAB   1000
 #define CONTEXT 256
@@ -770,14 +771,6 @@ static void signals_never_block(void **state)
 	host_end(c, 1, &(struct sr_end){ 0 }, 0);
 	assert_int_equal(host_wake(c), -EPIPE);
 	assert_int_equal(host_wake(c), 0);  /* asked once */
-}
-
-static uint64_t own_cpu_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* 64 MiB of memory leaves in pieces, none longer than a part of the whole; the descriptors are ours to close. */

@@ -13,17 +13,9 @@
 #include <unistd.h>
 
 #include "adapters/http/auth.h"
+#include "tests/rig/nth_alloc.h"
 
 static char file[64];
-static int fails, calls;               /* the allocation that fails, from 1; how many there were */
-
-#define FAILS(name, args, pass) \
-	void *__real_##name args; void *__wrap_##name args; \
-	void *__wrap_##name args { return ++calls == fails ? NULL : __real_##name pass; }
-
-FAILS(calloc, (size_t n, size_t size), (n, size))
-FAILS(malloc, (size_t n), (n))
-FAILS(realloc, (void *p, size_t n), (p, n))
 
 static struct http_request asking(const char *name, const char *value)
 {

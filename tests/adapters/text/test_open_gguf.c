@@ -15,16 +15,8 @@
 #include "adapters/text/slipring-text.h"
 #include "core/models/gguf.h"
 #include "tests/rig/gguf_write.h"
+#include "tests/rig/nth_alloc.h"
 
-static int fails, calls;           /* the allocation that fails, from 1; how many there were */
-
-#define FAILS(type, name, args, pass) \
-	type __real_##name args; type __wrap_##name args; \
-	type __wrap_##name args { return ++calls == fails ? NULL : __real_##name pass; }
-
-FAILS(void *, calloc, (size_t n, size_t size), (n, size))
-FAILS(void *, malloc, (size_t n), (n))
-FAILS(void *, realloc, (void *p, size_t n), (p, n))
 FAILS(char *, strndup, (const char *s, size_t n), (s, n))
 
 /* One key of the file.  A key of MORE replaces the one of the same name. */

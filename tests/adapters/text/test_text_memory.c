@@ -15,16 +15,8 @@
 
 #include "adapters/text/unicode/normalize.h"
 #include "adapters/text/slipring-text.h"
+#include "tests/rig/nth_alloc.h"
 
-static int fails, calls;               /* the allocation that fails, from 1; how many there were */
-
-#define FAILS(type, name, args, pass) \
-	type __real_##name args; type __wrap_##name args; \
-	type __wrap_##name args { return ++calls == fails ? NULL : __real_##name pass; }
-
-FAILS(void *, calloc, (size_t n, size_t size), (n, size))
-FAILS(void *, malloc, (size_t n), (n))
-FAILS(void *, realloc, (void *p, size_t n), (p, n))
 FAILS(char *, strdup, (const char *s), (s))
 FAILS(char *, strndup, (const char *s, size_t n), (s, n))
 

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "core/instance/io.h"
+#include "tests/rig/cpu_time.h"
 
 #define MS 1000000ull
 
@@ -575,14 +576,6 @@ static void test_a_kernel_that_refuses(void **state)
 static int uring(void **state) { return io_create((struct io **)state, 0); }
 static int epoll(void **state) { return io_create((struct io **)state, IO_EPOLL); }
 static int done(void **state) { io_destroy(*state); return 0; }
-
-static uint64_t own_cpu_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static int large_file(void)
 {
