@@ -422,7 +422,8 @@ install: all
 	install -m 644 $(BUILD)/libslipring.a $(DESTDIR)$(LIBDIR)
 	if [ -e $(BUILD)/slipring-cuda.so ]; then \
 		install -D -m 755 $(BUILD)/slipring-cuda.so $(DESTDIR)$(PREFIX)/lib/slipring/slipring-cuda.so; fi
-	install -m 644 shmring/slipring.h shmring/slipring-sampling.h adapters/text/slipring-text.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 $(addprefix shmring/slipring,.h -sampling.h -guide.h) $(DESTDIR)$(PREFIX)/include
+	sed 's,"shmring/,",' adapters/text/slipring-text.h > $(DESTDIR)$(PREFIX)/include/slipring-text.h
 	printf '$(call pc,slipring,Ring client of the Slipring inference server)' > $(DESTDIR)$(LIBDIR)/pkgconfig/slipring.pc
 	printf '$(call pc,slipring-text,Tokenizer and chat templates for Slipring clients)' > $(DESTDIR)$(LIBDIR)/pkgconfig/slipring-text.pc
 	for u in systemd/*.service systemd/*.socket; do \

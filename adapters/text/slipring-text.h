@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "shmring/slipring-guide.h"   /* installed beside this file */
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -79,6 +81,70 @@ size_t sr_text_longest(const struct sr_text *t); /* bytes of text that one piece
  * not see them.  -E2BIG: over the budget of steps, depth or output.  On errors err has one sentence. */
 int64_t sr_text_chat(const struct sr_text *t, const char *tmpl, const char *context,
                      char **out, char *err, size_t errlen);
+
+/* ---- answers that keep to a grammar ----
+ *
+ * A grammar is compiled once, is shared by any number of answers and threads, and is closed when its last
+ * guide and its opener have closed it.  A guide is where one answer stands in it; one thread at a time uses a
+ * guide.  Guides of one grammar share its caches behind a mutex.
+ *
+ *     sr_grammar_open(&g, t, SR_GRAMMAR_JSON, schema, strlen(schema), NULL, err, sizeof(err));
+ *     sr_guide_open(&u, g);
+ *     for (;;) {
+ *             sr_guide_next(u, &next, bits);   // tell the daemon: sr_guide()
+ *             ...                              // the daemon draws id
+ *             sr_guide_take(u, id);
+ *     }
+ */
+enum sr_grammar_kind {
+	SR_GRAMMAR_JSON,             /* a JSON Schema; true or {"type": "object"} for any object */
+	SR_GRAMMAR_REGEX,            /* ECMA-262; the whole answer matches */
+	SR_GRAMMAR_CHOICE,           /* a JSON array of strings: the answer is one of them */
+	SR_GRAMMAR_EBNF,             /* GBNF, or Lark if there is no ::= */
+	SR_GRAMMAR_TAGS,             /* a structural tag in JSON, either form */
+};
+
+struct sr_grammar_options {
+	uint32_t size;               /* sizeof(struct sr_grammar_options) */
+	bool disable_any_whitespace; /* JSON: none between values and marks */
+	bool additional_properties;  /* JSON: absent additionalProperties beside properties means true */
+	bool lenient;                /* JSON: what cannot be enforced is left out, and err says what */
+	const char *whitespace_pattern; /* JSON: a regex for where whitespace may stand; NULL = up to 8 */
+	const int32_t *begin;        /* [n_begin] the grammar begins after the first of these ids: end of thinking */
+	uint32_t n_begin;
+	const int32_t *stop;         /* [n_stop] ids that end an answer besides the model's */
+	uint32_t n_stop;
+};
+
+struct sr_grammar;
+struct sr_guide;
+
+/* src has n bytes; options NULL = all zero.  t must stay open as long as the grammar.  -EINVAL: it is no
+ * grammar of this kind; -ENOTSUP: it cannot be enforced; -E2BIG: over a budget; -ENOMEM.  err has one sentence
+ * with the place. */
+int  sr_grammar_open(struct sr_grammar **out, const struct sr_text *t, enum sr_grammar_kind kind,
+                     const char *src, size_t n, const struct sr_grammar_options *o, char *err, size_t errlen);
+void sr_grammar_close(struct sr_grammar *g);
+/* Memory that it takes now, caches included: it grows with use up to a bound. */
+size_t sr_grammar_bytes(struct sr_grammar *g);
+
+struct sr_next {
+	uint32_t kind;               /* enum sr_guide_kind; BITS: in bits[] */
+	uint32_t n;                  /* ids: at most SR_GUIDE_IDS for ONLY and FREE, 64 for IS */
+	int32_t  id[64];
+	bool     done;               /* the answer is complete: only a stop id may come */
+};
+
+/* A guide at the beginning of an answer; or where another one stands.  0 or -ENOMEM. */
+int  sr_guide_open(struct sr_guide **out, struct sr_grammar *g);
+int  sr_guide_fork(struct sr_guide **out, const struct sr_guide *from);
+void sr_guide_close(struct sr_guide *u);
+/* The next token.  -EINVAL: it is not allowed, and the guide stays where it was.  -E2BIG: over a budget of
+ * steps, and the guide is of no more use. */
+int  sr_guide_take(struct sr_guide *u, int32_t id);
+/* What may come next; stop ids are among it where the answer may end.  bits has (vocab + 31) / 32 words, which
+ * are written only for SR_GUIDE_BITS.  0; -E2BIG as above. */
+int  sr_guide_next(struct sr_guide *u, struct sr_next *out, uint32_t *bits);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus
