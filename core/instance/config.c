@@ -157,7 +157,8 @@ static int find_option(struct parsing *p, const char *given, const char *shown, 
 		else
 			i = -1;
 	}
-	if (i >= 0 && given[n] && (options[i].kind != TEXT || options[i].action == SET))
+	if (i >= 0 && given[n] && options[i].kind != PARTS &&
+	    (options[i].kind != TEXT || options[i].action == SET))
 		return config_fail(p, "%s: %s has no parts", shown, options[i].name);
 	if (i >= 0)
 		return i;
@@ -317,7 +318,7 @@ static int set_option(struct parsing *p, int i, const char *s, bool first)
 	case WORD:
 		*(int *)at = word_index(o->choices, s);
 		break;
-	case LIST: {
+	case LIST: case PARTS: {
 		const char **list = at;
 		int *count = (int *)(list + CONFIG_LIST);
 
@@ -354,6 +355,21 @@ static int set_copy(struct parsing *p, int i, const char *s, bool first)
 	o->next = p->c->owned;
 	p->c->owned = o;
 	return set_option(p, i, o->s, first);
+}
+
+/* A member of an option of kind PARTS: `given` is a flag with the member's path behind its first dot.
+ * Without a dot s is the whole object. */
+static int set_part(struct parsing *p, int i, const char *given, const char *s)
+{
+	const bool first = p->from[i] != p->source;
+	const char *dot = strchr(given, '.');
+	char text[4096];
+
+	if (!dot)
+		return set_copy(p, i, s, first);
+	if (snprintf(text, sizeof(text), "%s=%s", dot + 1, s) >= (int)sizeof(text))
+		return config_fail(p, "%.60s is longer than %zu bytes", given, sizeof(text));
+	return set_copy(p, i, text, first);
 }
 
 /* ---- YAML ----------------------------------------------------------------------------------- */
@@ -397,7 +413,31 @@ static int set_json_list(struct yaml *y, int i, const yaml_node_t *list)
 	return set_copy(y->p, i, text, true);
 }
 
-static int set_node(struct yaml *y, int i, bool off, const yaml_node_t *n)
+/* The members of a mapping, and of those in it: `name` is the path of flag and members so far. */
+static int set_members(struct yaml *y, int i, const char *name, const yaml_node_t *n)
+{
+	char path[96];
+	int rc = 0;
+
+	if (n->type == YAML_SCALAR_NODE)
+		return set_part(y->p, i, name, (char *)n->data.scalar.value);
+	if (n->type != YAML_MAPPING_NODE ||
+	    (strchr(name, '.') && n->data.mapping.pairs.start == n->data.mapping.pairs.top))
+		return config_fail(y->p, "%s takes one value", name);
+	for (yaml_node_pair_t *pair = n->data.mapping.pairs.start; pair < n->data.mapping.pairs.top && !rc; pair++) {
+		const yaml_node_t *key = yaml_document_get_node(&y->doc, pair->key);
+
+		at_node(y, key);
+		if (key->type != YAML_SCALAR_NODE ||
+		    snprintf(path, sizeof(path), "%s.%s", name, (char *)key->data.scalar.value) >= (int)sizeof(path))
+			return config_fail(y->p, "%s: a member must be a name, nested names at most %zu bytes long",
+			                   options[i].name, sizeof(path));
+		rc = set_members(y, i, path, yaml_document_get_node(&y->doc, pair->value));
+	}
+	return rc;
+}
+
+static int set_node(struct yaml *y, int i, const char *name, bool off, const yaml_node_t *n)
 {
 	const struct option *o = &options[i];
 	int rc = 0;
@@ -405,6 +445,8 @@ static int set_node(struct yaml *y, int i, bool off, const yaml_node_t *n)
 
 	if (is_null(n))
 		return 0;
+	if (o->kind == PARTS)
+		return set_members(y, i, name, n);
 	if (n->type == YAML_SEQUENCE_NODE && o->kind == TEXT)
 		return set_json_list(y, i, n);
 	if (n->type == YAML_SEQUENCE_NODE && o->kind == LIST) {
@@ -468,7 +510,7 @@ static int read_document(struct yaml *y)
 		if (seen[i]++ && !strchr(name, '.'))
 			return config_fail(y->p, "%s is given twice", name);
 		at_node(y, value);
-		if ((rc = set_node(y, i, off, value)) != 0)
+		if ((rc = set_node(y, i, name, off, value)) != 0)
 			return rc;
 	}
 	return 0;
@@ -587,6 +629,8 @@ static int take_flag(struct parsing *p, struct words *w)
 			return config_fail(p, "--%s is %.60s; true or false are allowed", options[i].name, value);
 		return set_option(p, i, (value ? b : true) != off ? "true" : "false", true);
 	}
+	if (options[i].kind == PARTS && (value || (w->at < w->argc && is_value(w->argv[w->at]))))
+		return set_part(p, i, name, value ? value : w->argv[w->at++]);
 	if (value)
 		return set_option(p, i, value, p->from[i] != BY_FLAG);
 	if (w->at >= w->argc || !is_value(w->argv[w->at]))
@@ -732,7 +776,7 @@ static bool same_value(const struct option *o, const struct config *x, const str
 		return !(*(const double *)a < *(const double *)b || *(const double *)a > *(const double *)b);
 	case TEXT:
 		return same_text(*s, *t);
-	case LIST:
+	case LIST: case PARTS:
 		for (int i = 0; i < CONFIG_LIST && i < *(const int *)(s + CONFIG_LIST); i++)
 			if (*(const int *)(s + CONFIG_LIST) != *(const int *)(t + CONFIG_LIST) ||
 			    !same_text(s[i], t[i]))

@@ -99,6 +99,8 @@ struct config {
 	bool     return_tokens_as_token_ids, enable_prompt_tokens_details,
 	         enable_server_load_tracking, enable_force_include_usage, enable_request_id_headers,
 	         disable_access_log, metrics_old_names;
+	const char *structured_outputs[CONFIG_LIST]; /* members of a JSON object, see PARTS in options.h */
+	int      n_structured_outputs;
 	int      metrics_port;                /* 0 = /metrics is on the main port */
 	const char *metrics_key;              /* key that /metrics requires; NULL = open */
 

@@ -40,7 +40,7 @@ static void print_option(FILE *to, const struct option *o)
 {
 	static const char *const meta[] = {
 		[YESNO] = "", [INT] = " N", [SIZE] = " N", [SIZE_AUTO] = " N", [U64] = " N", [NUMBER] = " X",
-		[TEXT] = " TEXT", [WORD] = " WORD", [LIST] = " TEXT ..",
+		[TEXT] = " TEXT", [WORD] = " WORD", [LIST] = " TEXT ..", [PARTS] = " JSON",
 	};
 
 	fprintf(to, "  --%s%s%s", o->kind == YESNO && o->action == SET ? "[no-]" : "", o->name,

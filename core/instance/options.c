@@ -282,10 +282,12 @@ const struct option options[] = {
 	TAKE_AT("reasoning-parser", TEXT, HTTP, "", "reasoning is not split off yet"),
 	TAKE_AT("reasoning-parser-plugin", TEXT, HTTP, "", "reasoning is not split off yet"),
 	TAKE_AT("reasoning-config", TEXT, HTTP, "{}", "reasoning is not split off yet"),
-	TAKE("structured-outputs-config", TEXT, WARN, HTTP,
-	    "structured outputs are not implemented yet; requests that ask for them are refused"),
-	TAKE("guided-decoding-backend", TEXT, WARN, HTTP,
-	    "structured outputs are not implemented yet; requests that ask for them are refused"),
+	OPT("structured-outputs-config", PARTS, HTTP, H_, structured_outputs, NULL,
+	    .help = "a JSON object, or members such as --structured-outputs-config.disable_any_whitespace true: "
+	            "disable_any_whitespace, disable_additional_properties, enable_in_reasoning, and ours: "
+	            "additional_properties, lenient, whitespace_pattern; backend: any of vLLM's names, there is one "
+	            "engine"),
+	TAKE("guided-decoding-backend", TEXT, WARN, HTTP, "there is one engine for structured outputs"),
 	TAKE_AT("enable-per-request-metrics", YESNO, HTTP, "false", "see /metrics"),
 	TAKE_AT("enable-tokenizer-info-endpoint", YESNO, HTTP, "false", "there is no such endpoint"),
 	TAKE("fingerprint-mode", TEXT, ACCEPT, HTTP, "answers carry no fingerprint"),

@@ -24,6 +24,8 @@ enum kind {
 	TEXT,                  /* const char *; with choices, one of them */
 	WORD,                  /* an enum: the index of the word in choices */
 	LIST,                  /* const char *[CONFIG_LIST], and an int count directly after it */
+	PARTS,                 /* a JSON object, whole or member by member (--x.a.b V): as a LIST whose
+	                          entries are objects {..} and members a.b=V, in the order given */
 };
 enum action { SET, ACCEPT, WARN, ONLY };
 enum topic { MODEL, MEMORY, SCHED, DEVICE, SERVER, HTTP, TLS, LOGGING, PARALLEL, OTHER, N_TOPICS };

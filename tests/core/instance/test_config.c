@@ -249,6 +249,15 @@ static void test_yaml(void **state)
 	assert_true(!c.uds && !c.model && !c.ssl_keyfile && !c.enable_prefix_caching);
 	assert_string_equal(c.host, "null");         /* in quotes it is a string */
 	config_free(&c);
+	good(with("structured-outputs-config:\n  lenient: yes\n  a: {b: 1, c: x}\nport: 1\n", ""));
+	assert_int_equal(c.n_structured_outputs, 3);
+	assert_string_equal(c.structured_outputs[0], "lenient=yes");
+	assert_string_equal(c.structured_outputs[2], "a.c=x");
+	config_free(&c);
+	good(with("structured-outputs-config.lenient: true\nstructured-outputs-config.a: 1\n", ""));
+	assert_int_equal(c.n_structured_outputs, 2);
+	assert_string_equal(c.structured_outputs[1], "a=1");
+	config_free(&c);
 	snprintf(line, sizeof(line), "--config=%s", yaml_path);
 	with("port: 7\n", "");
 	good(line);
@@ -256,7 +265,30 @@ static void test_yaml(void **state)
 	config_free(&c);
 }
 
+/* A JSON object, whole or member by member: in the order given, and the command line wins as a whole. */
+static void test_parts(void **state)
+{
+	char line[200];
+
+	(void)state;
+	good("m --structured_outputs_config={\"backend\":\"auto\"} --structured-outputs-config.disable_any_whitespace "
+	     "true --structured-outputs-config.a.b=c=d");
+	assert_int_equal(c.n_structured_outputs, 3);
+	assert_string_equal(c.structured_outputs[0], "{\"backend\":\"auto\"}");
+	assert_string_equal(c.structured_outputs[1], "disable_any_whitespace=true");
+	assert_string_equal(c.structured_outputs[2], "a.b=c=d");
+	config_free(&c);
+	snprintf(line, sizeof(line), "--structured-outputs-config.lenient true --config=%s", yaml_path);
+	with("structured-outputs-config: {a: 1, b: 2}\n", "");
+	good(line);
+	assert_int_equal(c.n_structured_outputs, 1);
+	config_free(&c);
+}
+
 static const struct { const char *text, *says; } bad_yaml[] = {
+	{ "structured-outputs-config: [1]\n", "structured-outputs-config takes one value" },
+	{ "structured-outputs-config: {a: {}}\n", "structured-outputs-config.a takes one value" },
+	{ "structured-outputs-config:\n  [a]: 1\n", "a member must be a name" },
 	{ "port: 80\nprot: foo\n", ": line 2, column 1: prot is unknown; did you mean port?" },
 	{ "port: 8x\n", ": line 1, column 7: port 8x is not a whole number" },
 	{ "\nport: [8\n", ": line 3, column 1: did not find expected" },
@@ -755,7 +787,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_defaults), cmocka_unit_test(test_scripts), cmocka_unit_test(test_forms),
-		cmocka_unit_test(test_wrong), cmocka_unit_test(test_yaml), cmocka_unit_test(test_bad_yaml),
+		cmocka_unit_test(test_wrong), cmocka_unit_test(test_yaml), cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_bad_yaml),
 		cmocka_unit_test(test_keys), cmocka_unit_test(test_nearest), cmocka_unit_test(test_run_dir),
 		cmocka_unit_test(test_run_dir_of_whom), cmocka_unit_test(test_run_dir_of_strangers),
 		cmocka_unit_test(test_run_dir_refused),
