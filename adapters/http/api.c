@@ -188,6 +188,11 @@ static int open_model(struct api *a, char *err, size_t errlen)
 	else if (!strcmp(dir, "vllm"))
 		dir = NULL;
 	r = ask_defaults_read(&a->limits.defaults, dir, dir && dir == c->generation_config, err, errlen);
+	if (!r)
+		r = ask_parts(&a->structured_outputs, "structured-outputs-config", c->structured_outputs,
+		              c->n_structured_outputs, err, errlen);
+	if (!r)
+		r = ask_guide_rules_read(&a->limits.guide_rules, a->structured_outputs, err, errlen);
 	return r < 0 ? r : chat_template(a, err, errlen);
 }
 
@@ -276,6 +281,7 @@ void api_destroy(struct api *a)
 	cors_free(a->cors);
 	auth_free(a->auth);
 	chat_template_close(a->chat);
+	json_decref(a->structured_outputs);
 	out_free(&a->metrics);
 	sr_text_close(a->text);
 	free(a);

@@ -153,6 +153,8 @@ static void prepare(struct request *r)
 
 	if (!r->dialect->parse(&r->ask, r->body, r->body_n, &r->limits, &r->problem)) {
 		r->problem.status = 0;
+		if (r->ask.guide.src)
+			problem_bad(&r->problem, NULL, "Structured output is not supported by Slipring yet.");
 		ask_slim(&r->ask);
 	}
 	shared_add(r->api->shared->tokenize_ns, sr_now() - begin);

@@ -126,6 +126,8 @@ static int combinations(const struct ask *a, json_t *root, struct problem *p)
 	    !text_json_true(json_object_get(root, "stream")))
 		return problem_value(p, "stream_options", NULL,
 		                     "Stream options can only be defined when `stream=True`.");
+	if (ask_structured_shape(a, root, p) < 0)
+		return -1;
 	if (count_of_logprobs(root, "prompt_logprobs", p) < 0 ||
 	    count_of_logprobs(root, a->kind == ASK_CHAT ? "top_logprobs" : "logprobs", p) < 0)
 		return -1;
@@ -150,30 +152,14 @@ static int combinations(const struct ask *a, json_t *root, struct problem *p)
 /* Refuse by name, and never ignore, what vLLM supports and Slipring does not. */
 static int refusals(const struct ask *a, json_t *root, struct problem *p)
 {
-	static const char *const gone[] = { "guided_json", "guided_regex", "guided_choice",
-		"guided_grammar", "guided_decoding_backend", "guided_whitespace_pattern" };
-	static const char *const unsupported[] = { "structured_outputs", "logprob_token_ids",
-		"kv_transfer_params", "ec_transfer_params", "repetition_detection", "vllm_xargs" };
-	json_t *v = json_object_get(root, "response_format"), *type;
+	static const char *const unsupported[] = { "logprob_token_ids", "kv_transfer_params",
+		 "ec_transfer_params", "repetition_detection", "vllm_xargs" };
+	json_t *v;
 
-	if (v && !json_is_null(v)) {
-		type = json_object_get(v, "type");
-		if (!json_is_object(v) || !json_is_string(type))
-			return problem_field(p,
-			                     json_is_object(v) ? "response_format.type" : "response_format",
-			                     "response_format must be an object with a `type`.");
-		if (strcmp(json_string_value(type), "text"))
-			return problem_bad(p, "response_format", "response_format of type `%.32s` is not "
-			                   "supported by Slipring yet: only `text`.", json_string_value(type));
-	}
-	for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
-		if (text_json_given(root, gone[i]))
-			return problem_bad(p, gone[i], "%s is not supported: structured output does not "
-			                   "exist in Slipring yet.", gone[i]);
 	for (size_t i = 0; i < sizeof(unsupported) / sizeof(unsupported[0]); i++)
 		if (text_json_true(json_object_get(root, unsupported[i])))
-			return problem_bad(p, unsupported[i], "%s is not supported by Slipring%s.",
-			                   unsupported[i], i ? "" : " yet");
+			return problem_bad(p, unsupported[i], "%s is not supported by Slipring.",
+			                   unsupported[i]);
 	if (a->use_beam_search)
 		return problem_bad(p, "use_beam_search", "Beam search is not supported by Slipring.");
 	v = json_object_get(root, "best_of");
@@ -387,7 +373,7 @@ int ask_parse(struct ask *a, enum ask_kind kind, const char *body, size_t n,
 		return -1;
 	if (!generates)
 		return 0;
-	if (stream_options(a, l, p) < 0 || refusals(a, a->root, p) < 0)
+	if (stream_options(a, l, p) < 0 || refusals(a, a->root, p) < 0 || ask_structured(a, l, p) < 0)
 		return -1;
 	return ask_sampling(a, l, p);
 }
@@ -438,6 +424,8 @@ void ask_free(struct ask *a)
 	free(a->tokens.id);
 	free(a->bad.id);
 	free(a->bias);
+	free(a->guide.src);
+	free(a->guide.whitespace);
 	chat_free(&a->chat);
 	json_decref(a->root);
 	*a = (struct ask){ 0 };

@@ -15,6 +15,7 @@
 
 #include "problem.h"
 #include "adapters/text/chat.h"
+#include "adapters/text/slipring-text.h"
 #include "shmring/slipring.h"
 
 #define ASK_STOPS      4        /* stop strings, as vLLM's VLLM_MAX_STOP_STRINGS */
@@ -33,6 +34,25 @@ struct ask_defaults {
 	int64_t max_tokens_cap;       /* its cap on max_tokens, or -1 */
 };
 
+/* How grammars are read: the server's rules (--structured-outputs-config), or a request's. */
+struct ask_guide_rules {
+	bool disable_any_whitespace, additional_properties, lenient; /* as in struct sr_grammar_options */
+	bool enable_in_reasoning;     /* the grammar begins with the answer, not after the thought */
+	const char *whitespace_pattern; /* NULL = the default */
+};
+
+/* What an answer must keep to: the source of a grammar, as sr_grammar_open() takes it. */
+struct ask_guide {
+	enum sr_grammar_kind kind;
+	char *src;                    /* malloc'ed, n bytes and a NUL; NULL = the answer is free */
+	size_t n;
+	struct ask_guide_rules rules;
+	char *whitespace;             /* owns rules.whitespace_pattern */
+	int32_t begin[8];             /* [n_begin] the grammar begins after the first of these ids */
+	uint32_t n_begin;
+	const char *param;            /* the field that errors name, a literal; NULL = none */
+};
+
 /* Limits of a request.  Filled for each request, because the daemon may have been replaced since the last. */
 struct ask_limits {
 	const struct sr_text *text;
@@ -49,6 +69,7 @@ struct ask_limits {
 	const char *const *names;     /* served names */
 	int     n_names;
 	struct ask_defaults defaults;
+	struct ask_guide_rules guide_rules;
 };
 
 struct ask_ids { int32_t *id; uint32_t n; };
@@ -91,6 +112,7 @@ struct ask {
 	uint32_t n_bias;
 	json_t *bad_words;            /* list of strings, or NULL */
 	struct ask_ids bad;           /* in the format of sr_request.bad */
+	struct ask_guide guide;
 };
 
 #define ASK_NONE INT64_MIN
@@ -111,6 +133,15 @@ int  ask_model_known(const char *name, const struct ask_limits *l, struct proble
 int  ask_chat_inputs(struct ask *a, struct problem *p);                            /* chat.c */
 int  ask_messages(struct ask *a, struct problem *p);                               /* chat.c: shape only */
 int  ask_render(struct ask *a, const struct ask_limits *l, struct problem *p);     /* chat.c */
+int  ask_structured_shape(const struct ask *a, json_t *root, struct problem *p);   /* structured.c */
+int  ask_structured(struct ask *a, const struct ask_limits *l, struct problem *p); /* structured.c */
+/* structured.c.  The answer keeps to this grammar, whatever it kept to before: a text for REGEX and EBNF, else
+ * a JSON value. */
+int  ask_guide_set(struct ask *a, enum sr_grammar_kind kind, const json_t *source, struct problem *p);
+/* structured.c.  `o` must live as long as the rules.  0 or -EINVAL. */
+int  ask_guide_rules_read(struct ask_guide_rules *rules, const json_t *o, char *err, size_t errlen);
+/* parts.c.  The values of an option of kind PARTS (core/instance/options.h) as one object.  0 or -EINVAL. */
+int  ask_parts(json_t **out, const char *flag, const char *const *part, int n, char *err, size_t errlen);
 /* defaults.c.  dir NULL: reads nothing.  cap: max_new_tokens is also the limit of max_tokens. */
 int  ask_defaults_read(struct ask_defaults *d, const char *dir, bool cap, char *err, size_t errlen);
 

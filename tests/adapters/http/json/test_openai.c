@@ -1,6 +1,8 @@
 /* LINK: @ask adapters/http/json/number.c adapters/http/json/prompts.c -ljansson */
 /* test_openai.c - requests: a table of refusals and their words; what is accepted; what is kept
  * of it. */
+#include <errno.h>
+
 #include "adapters/text/text_json.h"
 #include "tests/rig/openai_rig.h"
 
@@ -140,10 +142,52 @@ static const struct refusal {
 	/* refused by name */
 	{ ASK_COMPLETION, "{" P ",\"use_beam_search\":true}", 400, BAD, "use_beam_search", "Beam search" },
 	{ ASK_COMPLETION, "{" P ",\"best_of\":2}", 400, BAD, "best_of", "not supported" },
-	{ ASK_COMPLETION, "{" P ",\"guided_json\":{}}", 400, BAD, "guided_json", "not supported" },
-	{ ASK_COMPLETION, "{" P ",\"structured_outputs\":{\"regex\":\"a\"}}", 400, BAD, "structured_outputs", "yet" },
-	{ ASK_CHAT, "{" M ",\"response_format\":{\"type\":\"json_object\"}}", 400, BAD, "response_format", "json_object" },
+	/* structured output */
 	{ ASK_CHAT, "{" M ",\"response_format\":\"text\"}", 400, FIELD, "body.response_format", "an object" },
+	{ ASK_CHAT, "{" M ",\"response_format\":{}}", 400, FIELD, "body.response_format.type", "a `type`" },
+	{ ASK_CHAT, "{" M ",\"response_format\":{\"type\":\"xml\"}}", 400, FIELD, "body.response_format.type", "not 'xml'" },
+	{ ASK_CHAT, "{" M ",\"response_format\":{\"type\":\"json_schema\"}}", 400, BAD, "response_format",
+	  "When response_format type is 'json_schema', the 'json_schema' field must be provided. "
+	  "(parameter=response_format)" },
+	{ ASK_CHAT, "{" M ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{}}}", 400, FIELD,
+	  "body.response_format.json_schema.name", "a `name`" },
+	{ ASK_CHAT, "{" M ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\",\"schema\":[]}}}",
+	  400, FIELD, "body.response_format.json_schema.schema", "must be an object, not a list" },
+	{ ASK_CHAT, "{" M ",\"response_format\":{\"type\":\"structural_tag\"}}", 400, BAD, "response_format",
+	  "Invalid response_format structural_tag specification. (parameter=response_format)" },
+	{ ASK_COMPLETION, "{" P ",\"structured_outputs\":\"json\"}", 400, FIELD, "body.structured_outputs", "an object" },
+	{ ASK_COMPLETION, "{" P ",\"structured_outputs\":{\"json\":{},\"choice\":[\"a\"]}}", 400, BAD, "structured_outputs",
+	  "You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice'). "
+	  "(parameter=structured_outputs)" },
+	{ ASK_CHAT, "{" M ",\"structured_outputs\":{\"json\":{},\"regex\":\"a\"}}", 400, BAD, NULL,
+	  "You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice')." },
+	{ ASK_CHAT, "{" M ",\"structured_outputs\":{\"grammar\":\"x\",\"choice\":[\"a\"]}}", 400, BAD, NULL,
+	  "You can only use one kind of structured outputs constraint but multiple are specified: choice, grammar" },
+	{ ASK_CHAT, "{" M ",\"structured_outputs\":{\"regex\":\"x\"},\"response_format\":{\"type\":\"json_object\"}}", 400, BAD,
+	  NULL, "multiple are specified: regex, json_object" },
+	{ ASK_CHAT, "{" M ",\"structured_outputs\":{\"misspelt\":1}}", 400, BAD, NULL,
+	  "You must use one kind of structured outputs constraint but none are specified: " },
+	{ ASK_CHAT, "{" M ",\"structured_outputs\":{\"regex\":\"a\"},\"tools\":[{\"function\":{\"name\":\"f\"}}],"
+	  "\"tool_choice\":{\"function\":{\"name\":\"f\"}}}", 400, BAD, NULL,
+	  "You can only either use constraints for structured outputs or tools, not both." },
+	{ ASK_CHAT, "{" M ",\"structured_outputs\":{\"choice\":[]}}", 400, BAD, NULL, "Choice '[]' cannot be an empty list" },
+	{ ASK_CHAT, "{" M ",\"structured_outputs\":{\"choice\":[1]}}", 400, FIELD, "body.structured_outputs.choice.0",
+	  "a string" },
+	{ ASK_CHAT, "{" M ",\"structured_outputs\":{\"regex\":1}}", 400, FIELD, "body.structured_outputs.regex", "a string" },
+	{ ASK_CHAT, "{" M ",\"structured_outputs\":{\"grammar\":\"\"}}", 400, BAD, NULL,
+	  "structured_outputs.grammar cannot be an empty string" },
+	{ ASK_CHAT, "{" M ",\"structured_outputs\":{\"json\":\"\"}}", 400, BAD, NULL,
+	  "structured_outputs.json cannot be an empty string" },
+	{ ASK_CHAT, "{" M ",\"structured_outputs\":{\"json\":\"{\"}}", 400, BAD, NULL, "Invalid JSON grammar specification." },
+	{ ASK_CHAT, "{" M ",\"structured_outputs\":{\"json_object\":false}}", 400, BAD, NULL,
+	  "structured_outputs.json_object must be True if set; omit structured_outputs to disable structured outputs" },
+	{ ASK_CHAT, "{" M ",\"structured_outputs\":{\"regex\":\"a\\u0000\"}}", 400, BAD, NULL,
+	  "structured_outputs.regex must not contain a NUL character ('\\x00')" },
+	{ ASK_CHAT, "{" M ",\"structured_outputs\":{\"structural_tag\":\"nothing\"}}", 400, BAD, "structured_outputs",
+	  "Invalid structured_outputs structural_tag specification. (parameter=structured_outputs)" },
+	{ ASK_CHAT, "{" M ",\"n\":2,\"temperature\":0,\"structured_outputs\":{\"regex\":\"a\"}}", 400, BAD, NULL,
+	  "n must be 1 when using greedy sampling, got 2." },
+	{ ASK_COMPLETION, "{" P ",\"guided_json\":{},\"guided_regex\":\"a\"}", 400, BAD, "structured_outputs", "one kind" },
 	{ ASK_CHAT, "{" M ",\"tool_choice\":\"auto\"}", 400, BAD, "tool_choice", "`tools` must be set" },
 	{ ASK_CHAT, "{" M ",\"tools\":[]}", 400, BAD, "tools", "must not be an empty array" },
 	{ ASK_CHAT, "{" M ",\"tools\":[{\"function\":{\"name\":\"f\"}}]}", 400, BAD, "tools", "does not use `tools`" },
@@ -205,6 +249,88 @@ static void refused(void **state)
 		}
 	}
 	assert_int_equal(wrong, 0);
+}
+
+/* The grammar that each kind of constraint becomes. */
+static void guided(void **state)
+{
+	static const struct { const char *body; enum sr_grammar_kind kind; const char *src; } cases[] = {
+		{ "\"response_format\":{\"type\":\"json_object\"}", SR_GRAMMAR_JSON, "{\"type\":\"object\"}" },
+		{ "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\",\"strict\":false,"
+		  "\"schema\":{\"b\": 1, \"a\": 2}}}", SR_GRAMMAR_JSON, "{\"b\":1,\"a\":2}" },
+		{ "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\"}}", SR_GRAMMAR_JSON,
+		  "{\"type\":\"object\"}" },
+		{ "\"response_format\":{\"type\":\"json_object\"},\"structured_outputs\":{\"json_object\":true}",
+		  SR_GRAMMAR_JSON, "{\"type\":\"object\"}" },
+		{ "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\",\"schema\":{\"a\":2}}},"
+		  "\"structured_outputs\":{\"json\":{\"b\":1}}", SR_GRAMMAR_JSON, "{\"a\":2}" },
+		{ "\"response_format\":{\"type\":\"structural_tag\",\"format\":{}}", SR_GRAMMAR_TAGS,
+		  "{\"type\":\"structural_tag\",\"format\":{}}" },
+		{ "\"structured_outputs\":{\"json\":\" {\\\"a\\\": 1}\"}", SR_GRAMMAR_JSON, "{\"a\":1}" },
+		{ "\"structured_outputs\":{\"regex\":\"a+\"}", SR_GRAMMAR_REGEX, "a+" },
+		{ "\"structured_outputs\":{\"choice\":[\"a\",\"b\"],\"regex\":null}", SR_GRAMMAR_CHOICE, "[\"a\",\"b\"]" },
+		{ "\"structured_outputs\":{\"grammar\":\"root ::= \\\"a\\\"\"}", SR_GRAMMAR_EBNF, "root ::= \"a\"" },
+		{ "\"structured_outputs\":{\"structural_tag\":\"{\\\"type\\\":1}\"}", SR_GRAMMAR_TAGS, "{\"type\":1}" },
+		{ "\"guided_json\":{\"a\":1},\"guided_decoding_backend\":\"x\"", SR_GRAMMAR_JSON, "{\"a\":1}" },
+		{ "\"guided_choice\":[\"a\"]", SR_GRAMMAR_CHOICE, "[\"a\"]" },
+		{ "\"guided_regex\":\"a\",\"guided_json\":null", SR_GRAMMAR_REGEX, "a" },
+		{ "\"guided_grammar\":\"g\"", SR_GRAMMAR_EBNF, "g" },
+		{ "\"guided_json_object\":true", SR_GRAMMAR_JSON, "{\"type\":\"object\"}" },
+	};
+	char body[600];
+	struct ask a;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		snprintf(body, sizeof(body), "{" P ",%s}", cases[i].body);
+		take(&a, ASK_COMPLETION, body);
+		assert_non_null(a.guide.src);
+		assert_string_equal(a.guide.src, cases[i].src);
+		assert_int_equal(a.guide.kind, cases[i].kind);
+		assert_int_equal(a.guide.n, strlen(cases[i].src));
+		ask_free(&a);
+	}
+	take(&a, ASK_CHAT, "{" M ",\"response_format\":{\"type\":\"text\"},\"structured_outputs\":null,"
+	     "\"guided_json_object\":false}");
+	assert_null(a.guide.src);
+	ask_free(&a);
+}
+
+/* A request's own rules win over the server's; the server's are read from JSON and from members. */
+static void guide_rules(void **state)
+{
+	static const char *const part[] = { "{\"backend\":\"xgrammar\",\"lenient\":false}", "lenient=true",
+		"additional_properties=1", "whitespace_pattern= ?" };
+	static const char *const bad[] = { "backend=nobody", "lenient=7", "strange=1", "{", "nothing" };
+	struct ask_limits l = limits();
+	struct problem p;
+	char err[300];
+	json_t *o;
+	struct ask a;
+
+	(void)state;
+	assert_int_equal(ask_parts(&o, "x", part, 4, err, sizeof(err)), 0);
+	assert_int_equal(ask_guide_rules_read(&l.guide_rules, o, err, sizeof(err)), 0);
+	assert_true(l.guide_rules.lenient && l.guide_rules.additional_properties && !l.guide_rules.disable_any_whitespace);
+	ask_parse(&a, ASK_COMPLETION, "{" P ",\"guided_json\":{}}", strlen("{" P ",\"guided_json\":{}}"), &l, &p);
+	assert_true(a.guide.rules.lenient && a.guide.rules.additional_properties);
+	assert_string_equal(a.guide.rules.whitespace_pattern, " ?");
+	ask_free(&a);
+	ask_parse(&a, ASK_COMPLETION, "{" P ",\"structured_outputs\":{\"json\":{},\"disable_any_whitespace\":true,"
+	          "\"disable_additional_properties\":true,\"lenient\":false}}",
+	          strlen("{" P ",\"structured_outputs\":{\"json\":{},\"disable_any_whitespace\":true,"
+	                 "\"disable_additional_properties\":true,\"lenient\":false}}"), &l, &p);
+	assert_true(a.guide.rules.disable_any_whitespace && !a.guide.rules.lenient &&
+	            !a.guide.rules.additional_properties && !a.guide.rules.whitespace_pattern);
+	ask_free(&a);
+	json_decref(o);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		if (!ask_parts(&o, "structured-outputs-config", &bad[i], 1, err, sizeof(err))) {
+			assert_true(i < 3);
+			assert_int_equal(ask_guide_rules_read(&l.guide_rules, o, err, sizeof(err)), -EINVAL);
+			assert_non_null(strstr(err, "--structured-outputs-config: "));
+			json_decref(o);
+		}
 }
 
 /* A prompt that is much too long gets room for one id more than the context, not for all its ids. */
@@ -548,7 +674,8 @@ static void scores_of_one_request(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(refused), cmocka_unit_test(room_for_ids), cmocka_unit_test(accepted), cmocka_unit_test(priorities), cmocka_unit_test(bad_words),
+		cmocka_unit_test(refused), cmocka_unit_test(guided), cmocka_unit_test(guide_rules),
+		cmocka_unit_test(room_for_ids), cmocka_unit_test(accepted), cmocka_unit_test(priorities), cmocka_unit_test(bad_words),
 		cmocka_unit_test(chats), cmocka_unit_test(deepest), cmocka_unit_test(deep_and_many), cmocka_unit_test(wide_integers),
 		cmocka_unit_test(arguments_bomb), cmocka_unit_test(scores_of_one_request), cmocka_unit_test(slim),
 	};
