@@ -2,6 +2,7 @@
  *
  *	sr_submit   writes the spans into the arena and the record into the request ring, and signals
  *	            the daemon if it sleeps
+ *	sr_guide    writes a mask into a free place and the record into the guide ring
  *	sr_poll     takes records out of the token ring
  *	sr_wait     spins for a short time, then sleeps on the socket
  *
@@ -28,11 +29,15 @@
 #define SILENCE_NS  20000000ull               /* a silence this long: ask the kernel if the daemon lives */
 #define SEALS        (F_SEAL_SHRINK | F_SEAL_GROW) /* permanent: a seal cannot be removed */
 
+struct mask_place {                   /* used: by these records, as numbered since the start */
+	uint64_t guide, request;      /* 0: never used; else the number of records put up to and with it */
+};
+
 struct sr_conn {
 	int fd;
 	unsigned char *up, *down;
-	size_t up_len, down_len;
-	struct sr_ring requests, cancels, tokens;
+	size_t up_len, down_len, masks;   /* masks: where in up the mask places begin */
+	struct sr_ring requests, cancels, tokens, guides;
 	struct sr_model_info model;       /* our private copy */
 	uint64_t spin_ns, nonce;
 	uint32_t live;                    /* submitted, END not yet read */
@@ -46,6 +51,11 @@ struct sr_conn {
 	bool refused;                     /* the last submit returned -EAGAIN */
 	uint32_t blocker;                 /* the refused request fits once the daemon has left this record */
 	uint32_t doing[2];                /* counts of requests, see sr_doing() */
+
+	uint32_t live_guided;             /* of live, those that are guided */
+	uint64_t n_requests, n_guides;    /* records put since the start */
+	struct mask_place *place;         /* [2 * model.guides] */
+	uint32_t next_place;              /* where to look first */
 	uint64_t end[];                   /* [live] by place: arena_put after that request's spans */
 };
 
@@ -167,27 +177,37 @@ static int attach(struct sr_conn *c, const struct sr_welcome *w, const int fds[2
 	uint32_t live = w->shape.live;
 	struct sr_down *down;
 	struct sr_up *up;
-	int e = map(fds[0], SR_UP_BYTES(&w->shape), PROT_READ | PROT_WRITE, &c->up, &c->up_len);
+	int e = map(fds[1], SR_DOWN_BYTES(&w->shape), PROT_READ, &c->down, &c->down_len);
 
-	if (!e)
-		e = map(fds[1], SR_DOWN_BYTES(&w->shape), PROT_READ, &c->down, &c->down_len);
+	if (e)
+		return e;
+	down = (void *)c->down;
+	c->model = down->model;
+	if (c->model.vocab > INT32_MAX)
+		return -EPROTO;
+	e = map(fds[0], SR_UP_BYTES(&w->shape, c->model.vocab), PROT_READ | PROT_WRITE, &c->up, &c->up_len);
 	if (e)
 		return e;
 	up = (void *)c->up;
-	down = (void *)c->down;
-	c->model = down->model;
 	c->model.name[sizeof(c->model.name) - 1] = '\0';
 	c->model.epoch = w->epoch;
 	c->model.live = live;
 	c->model.tokens = w->shape.tokens;
 	c->model.arena = w->shape.arena;
+	c->model.guides = w->shape.guides;
 	sr_ring_init(&c->requests, true, &up->requests, &down->requests, c->up + SR_PAGE, live,
 	             sizeof(struct sr_wire_request));
 	sr_ring_init(&c->cancels, true, &up->cancels, &down->cancels, c->up + SR_OFF_CANCELS(live),
 	             2 * live, sizeof(struct sr_wire_cancel));
 	sr_ring_init(&c->tokens, false, &down->tokens, &up->tokens, c->down + SR_PAGE,
 	             c->model.tokens, sizeof(struct sr_record));
-	return 0;
+	if (!w->shape.guides)
+		return 0;
+	sr_ring_init(&c->guides, true, &up->guides, &down->guides, c->up + SR_OFF_GUIDES(&w->shape),
+	             4 * w->shape.guides, sizeof(struct sr_wire_guide));
+	c->masks = SR_OFF_MASKS(&w->shape);
+	c->place = calloc(2 * (size_t)w->shape.guides, sizeof(c->place[0]));
+	return c->place ? 0 : -ENOMEM;
 }
 
 /* Signal that both are mapped.  Wait until the daemon has sealed what we write and watches it. */
@@ -223,7 +243,7 @@ int sr_open(struct sr_conn **out, const char *socket_path, const struct sr_optio
 		return e;
 	if (!memchr(o.name, '\0', sizeof(o.name)))
 		return -EINVAL;
-	h.want = (struct sr_shape){ o.live, o.tokens, o.arena };
+	h.want = (struct sr_shape){ o.live, o.tokens, o.arena, o.guides };
 	memcpy(h.name, o.name, sizeof(h.name));
 	fd = dial(socket_path);
 	if (fd < 0)
@@ -267,6 +287,7 @@ void sr_close(struct sr_conn *c)
 	if (c->down)
 		munmap(c->down, c->down_len);
 	close(c->fd);
+	free(c->place);
 	free(c);
 }
 
@@ -298,6 +319,7 @@ static int wake(struct sr_conn *c)
 	sleeps = sr_ring_wanted(&c->requests);
 	sleeps |= sr_ring_wanted(&c->cancels);
 	sleeps |= sr_ring_freed(&c->tokens);
+	sleeps |= c->place && sr_ring_wanted(&c->guides);
 	if (sleeps && sr_signal(c->fd) < 0)
 		c->over = true;
 	return c->over ? -ECONNRESET : 0;
@@ -395,9 +417,11 @@ int sr_submit(struct sr_conn *c, const struct sr_request *request, uint32_t *tic
 	if (q.n_prompt > c->model.context || q.max_tokens > c->model.context - q.n_prompt ||
 	    bytes > c->model.arena)
 		return -EMSGSIZE;
+	if (q.flags & SR_GUIDED && !c->place)
+		return -ENOTSUP;
 	if (alive(c, false) < 0)
 		return -ECONNRESET;
-	if (c->live == c->model.live)
+	if (c->live == c->model.live || (q.flags & SR_GUIDED && c->live_guided == c->model.guides))
 		return -EBUSY;
 	e = arena_find(c, bytes, &at);
 	if (!e && (e = sr_ring_reserve(&c->requests, 1)) == -EAGAIN)
@@ -411,6 +435,8 @@ int sr_submit(struct sr_conn *c, const struct sr_request *request, uint32_t *tic
 	c->end[index & c->requests.mask] = c->arena_put;
 	sr_ring_put(&c->requests, &w);
 	c->live++;
+	c->live_guided += !!(q.flags & SR_GUIDED);
+	c->n_requests++;
 	if (ticket)
 		*ticket = index;
 	wake(c);                          /* it is put: if the daemon is gone, the next call reports it */
@@ -432,6 +458,83 @@ int sr_cancel(struct sr_conn *c, uint32_t ticket)
 	struct sr_wire_cancel w = { .op = SR_OP_CANCEL, .ticket = ticket };
 
 	return alive(c, false) < 0 ? -ECONNRESET : cancel_put(c, &w);
+}
+
+/* ---- guides ---------------------------------------------------------------------------------- */
+
+/* Has the daemon left record number `nth` of n put into this ring, by the last head read? */
+static bool has_left(const struct sr_ring *r, uint64_t n, uint64_t nth)
+{
+	return n - nth >= r->mine - r->left;
+}
+
+/* A mask place that is ours, or -EAGAIN.  Places are used in turn, so the first is mostly free. */
+static int32_t place_find(struct sr_conn *c)
+{
+	uint32_t n = 2 * c->model.guides;
+
+	if (sr_ring_look(&c->guides) < 0 || sr_ring_look(&c->requests) < 0)
+		return -EPROTO;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t p = c->next_place++ % n;
+
+		if (has_left(&c->guides, c->n_guides, c->place[p].guide) &&
+		    has_left(&c->requests, c->n_requests, c->place[p].request))
+			return (int32_t)p;
+	}
+	return -EAGAIN;
+}
+
+static bool guide_true(const struct sr_conn *c, uint32_t kind, const int32_t *ids, uint32_t n,
+                       const uint32_t *bits)
+{
+	static const struct { uint8_t least, most; } count[] = { [SR_GUIDE_BITS] = { 0, 0 },
+		[SR_GUIDE_ONLY] = { 1, SR_GUIDE_IDS }, [SR_GUIDE_IS] = { 1, SR_GUIDE_RUN },
+		[SR_GUIDE_FREE] = { 0, SR_GUIDE_IDS } };
+
+	if (kind > SR_GUIDE_FREE || n < count[kind].least || n > count[kind].most || (n && !ids) ||
+	    (kind == SR_GUIDE_BITS && !bits))
+		return false;
+	for (uint32_t i = 0; i < n; i++)
+		if ((uint32_t)ids[i] >= c->model.vocab)
+			return false;
+	return true;
+}
+
+int sr_guide(struct sr_conn *c, uint32_t ticket, uint32_t index, uint32_t kind, const int32_t *ids,
+             uint32_t n, const uint32_t *bits)
+{
+	uint32_t records = n > SR_GUIDE_IDS ? (n + SR_GUIDE_IDS - 1) / SR_GUIDE_IDS : 1;
+	int32_t place = 0;
+	int e;
+
+	if (!c->place)
+		return -ENOTSUP;
+	if ((int32_t)(c->requests.mine - 1 - ticket) < 0 || !guide_true(c, kind, ids, n, bits))
+		return -EINVAL;
+	if (alive(c, false) < 0)
+		return -ECONNRESET;
+	if (kind == SR_GUIDE_BITS && (place = place_find(c)) < 0)
+		return place;
+	if ((e = sr_ring_reserve(&c->guides, records)) < 0)
+		return e;
+	if (kind == SR_GUIDE_BITS) {
+		memcpy(c->up + c->masks + (size_t)place * sr_mask_bytes(c->model.vocab), bits,
+		       4 * (size_t)sr_mask_words(c->model.vocab));
+		c->place[place].guide = c->n_guides + 1;
+		c->place[place].request = c->n_requests - (uint32_t)(c->requests.mine - 1 - ticket);
+	}
+	for (uint32_t at = 0; records > 0; at += SR_GUIDE_IDS, records--) {
+		uint32_t here = n - at < SR_GUIDE_IDS ? n - at : SR_GUIDE_IDS;
+		struct sr_wire_guide w = { .ticket = ticket, .index = index + at, .kind = (uint8_t)kind,
+		                           .n = (uint8_t)here, .place = (uint16_t)place };
+
+		if (here)
+			memcpy(w.id, ids + at, here * sizeof(ids[0]));
+		sr_ring_put(&c->guides, &w);
+		c->n_guides++;
+	}
+	return wake(c);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
@@ -461,8 +564,11 @@ int sr_poll(struct sr_conn *c, struct sr_record *out, unsigned max)
 	if (!max)
 		return 0;
 	do {
-		while (n < max && sr_ring_take(&c->tokens, &out[n]) == 1)
-			c->live -= out[n++].kind == SR_END && c->live > 0;
+		for (; n < max && sr_ring_take(&c->tokens, &out[n]) == 1; n++)
+			if (out[n].kind == SR_END) {
+				c->live -= c->live > 0;
+				c->live_guided -= out[n].guided && c->live_guided > 0;
+			}
 	} while (!n && (e = nothing(c)) < 0 && sr_ring_ready(&c->tokens)); /* records put before the end */
 	if (!n)
 		return e;

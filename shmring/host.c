@@ -20,13 +20,31 @@
 
 #define LIVE_DEFAULT 64
 #define FILL_NS      60000u           /* time of one host_fill(); then it finishes one last piece */
-#define FLAGS (SR_SEEDED | SR_IGNORE_EOS | SR_PROMPT_LOGPROBS | SR_NO_CACHE)
+#define FLAGS (SR_SEEDED | SR_IGNORE_EOS | SR_PROMPT_LOGPROBS | SR_NO_CACHE | SR_GUIDED)
+#define KEPT  8u                         /* guides kept for requests to come, by guided answer granted */
 
 _Static_assert(2 * HOST_CONNS_MAX <= OBJECTS_MAX, "both objects of a connection are guarded");
 
 struct host {
 	struct host_config cfg;
 	unsigned char *span;                  /* [span_max()]: private copy of the spans being checked */
+	uint32_t *mask;                       /* [sr_mask_words()]: private copy of a guide's mask */
+};
+
+/* A connection's guides.  A request that is not taken yet has a chain of those that came for it, by its
+ * place: KEPT are ample for an honest client, whose runs of known ids fill their records.  When none is free,
+ * the next guide is held, and those behind it wait. */
+struct kept {
+	struct sr_wire_guide g;
+	uint32_t next;                        /* its place in kept[] + 1; 0: the last */
+};
+struct host_guides {
+	struct sr_ring ring;
+	bool held;                            /* g is taken and not yet left */
+	struct sr_wire_guide g;
+	uint32_t free;                        /* the first unused one of kept[], + 1 */
+	uint32_t *first, *last;               /* [live]: chains, by place of the request; + 1, 0: none */
+	struct kept kept[];                   /* [KEPT * guides] */
 };
 
 struct host_conn {
@@ -36,6 +54,7 @@ struct host_conn {
 	uint32_t flags;                       /* for its model info */
 	struct object up, down;
 	struct sr_ring requests, cancels, tokens;
+	struct host_guides *guides;           /* NULL: none were granted */
 	volatile sig_atomic_t poisoned;       /* set by the SIGBUS handler */
 	bool broken;                          /* the client wrote an impossible head of the token ring */
 	bool held;                            /* req is taken and not yet left */
@@ -61,7 +80,8 @@ int host_create(struct host **out, const struct host_config *cfg)
 		return -ENOMEM;
 	host->cfg = *cfg;
 	host->span = malloc(span_max(cfg->model.context));
-	e = host->span ? object_guards_on() : -ENOMEM;
+	host->mask = malloc(sr_mask_bytes(cfg->model.vocab));
+	e = host->span && host->mask ? object_guards_on() : -ENOMEM;
 	if (e) {
 		host_destroy(host);
 		return e;
@@ -72,8 +92,10 @@ int host_create(struct host **out, const struct host_config *cfg)
 
 void host_destroy(struct host *host)
 {
-	if (host)
+	if (host) {
 		free(host->span);
+		free(host->mask);
+	}
 	free(host);
 }
 
@@ -96,6 +118,8 @@ static struct sr_shape shape_of(const struct host_config *cfg, const struct sr_s
 	s.tokens = grant(want->tokens, 16 * s.live, 2 * s.live, cfg->most.tokens);
 	arena = (arena + SR_PAGE - 1) / SR_PAGE * SR_PAGE;
 	s.arena = arena < cfg->most.arena ? (uint32_t)arena : cfg->most.arena;
+	if (want->guides && cfg->most.guides)
+		s.guides = grant(want->guides, 0, 8, cfg->most.guides);
 	assert(sr_shape_ok(&s));
 	return s;
 }
@@ -153,7 +177,8 @@ void host_refuse(int fd, int error)
 /* Send the two descriptors in one message. */
 int host_welcome(struct host_conn *c)
 {
-	struct sr_welcome w = { SR_MAGIC, SR_VERSION, 0, c->shape, c->host->cfg.model.epoch };
+	struct sr_welcome w = { .magic = SR_MAGIC, .version = SR_VERSION, .shape = c->shape,
+		.epoch = c->host->cfg.model.epoch };
 	union {
 		char buf[CMSG_SPACE(2 * sizeof(int))];
 		struct cmsghdr align;
@@ -186,12 +211,38 @@ static void rings_init(struct host_conn *c)
 	             2 * live, sizeof(struct sr_wire_cancel));
 	sr_ring_init(&c->tokens, true, &down->tokens, &up->tokens, c->down.at + SR_PAGE,
 	             c->shape.tokens, sizeof(struct sr_record));
+	if (c->guides)
+		sr_ring_init(&c->guides->ring, false, &up->guides, &down->guides,
+		             c->up.at + SR_OFF_GUIDES(&c->shape), 4 * c->shape.guides,
+		             sizeof(struct sr_wire_guide));
 	down->model = c->host->cfg.model;
 	down->model.live = live;
 	down->model.tokens = c->shape.tokens;
 	down->model.arena = c->shape.arena;
+	down->model.guides = c->shape.guides;
 	down->model.flags = c->flags;
 	atomic_store_explicit(&down->epoch, down->model.epoch, memory_order_release);
+}
+
+static size_t guides_bytes(const struct sr_shape *s)
+{
+	return sizeof(struct host_guides) + KEPT * s->guides * sizeof(struct kept) +
+	       2 * s->live * sizeof(uint32_t);
+}
+
+static struct host_guides *guides_make(const struct sr_shape *s)
+{
+	struct host_guides *g = calloc(1, guides_bytes(s));
+	uint32_t n = KEPT * s->guides;
+
+	if (!g)
+		return NULL;
+	g->first = (void *)&g->kept[n];
+	g->last = g->first + s->live;
+	for (uint32_t i = 0; i < n; i++)      /* all in the free list: 1, 2 .. n */
+		g->kept[i].next = i + 1 < n ? i + 2 : 0;
+	g->free = 1;
+	return g;
 }
 
 int host_open(struct host_conn **out, struct host *host, int fd, const struct sr_hello *h,
@@ -208,7 +259,10 @@ int host_open(struct host_conn **out, struct host *host, int fd, const struct sr
 	c->shape = shape;
 	c->flags = flags;
 	c->up.guard = c->down.guard = -1;
-	e = object_open(&c->up, SR_UP_BYTES(&shape), PROT_READ, trusted);
+	c->guides = shape.guides ? guides_make(&shape) : NULL;
+	e = shape.guides && !c->guides ? -ENOMEM : 0;
+	if (!e)
+		e = object_open(&c->up, SR_UP_BYTES(&shape, host->cfg.model.vocab), PROT_READ, trusted);
 	if (!e)
 		e = object_open(&c->down, SR_DOWN_BYTES(&shape), PROT_READ | PROT_WRITE, true);
 	if (e) {
@@ -254,6 +308,7 @@ void host_detach(struct host_conn *c, bool stopping, int fd[2])
 		                      memory_order_release);
 	fd[0] = object_detach(&c->up);
 	fd[1] = object_detach(&c->down);
+	free(c->guides);
 	free(c);
 }
 
@@ -268,6 +323,12 @@ void host_close(struct host_conn *c, bool stopping)
 }
 
 const struct sr_shape *host_shape(const struct host_conn *c) { return &c->shape; }
+
+size_t host_bytes(const struct host_conn *c)
+{
+	return SR_UP_BYTES(&c->shape, c->host->cfg.model.vocab) + SR_DOWN_BYTES(&c->shape) +
+	       (c->guides ? guides_bytes(&c->shape) : 0);
+}
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
@@ -297,12 +358,14 @@ static bool spans_true(const struct sr_span *span)
 }
 
 /* Check all of a record that needs no span's words.  q is our copy. */
-static bool request_true(const struct host_config *cfg, const struct sr_wire_request *q)
+static bool request_true(const struct host_config *cfg, uint32_t guides, const struct sr_wire_request *q)
 {
 	uint32_t context = cfg->model.context, n_prompt = q->span[0].n;
 
 	if (q->flags & ~(uint32_t)FLAGS || !all_zero(q->zero0, sizeof(q->zero0)) ||
 	    !all_zero(q->zero, sizeof(q->zero)) || !spans_true(q->span))
+		return false;
+	if (q->flags & SR_GUIDED && !(guides && q->max_tokens))
 		return false;
 	if (n_prompt > context || q->max_tokens > context - n_prompt)
 		return false;
@@ -390,20 +453,129 @@ int host_cancel(struct host_conn *c, uint32_t *ticket)
 }
 
 /* What the checked copy of a record says of its spans. */
-static void request_spans(struct host_request *r, const struct host_config *cfg, uint32_t arena)
+static void request_spans(struct host_request *r, const struct host_config *cfg, const struct sr_shape *s)
 {
-	int64_t bytes = sr_wire_bytes(&r->q, arena);
+	int64_t bytes = sr_wire_bytes(&r->q, s->arena);
 
 	memset(r->list, 0, sizeof(r->list));
 	r->n_prompt = r->q.span[0].n;
 	r->words = 0;
-	r->error = bytes >= 0 && request_true(cfg, &r->q) ? 0 : -EINVAL;
+	r->error = bytes >= 0 && request_true(cfg, s->guides, &r->q) ? 0 : -EINVAL;
 	if (r->error)
 		return;
 	r->words = (uint32_t)(bytes / 4);
 	for (uint32_t i = 0; i < SR_SPANS && r->q.span[i].kind; i++)
 		r->list[r->q.span[i].kind].n = (uint32_t)(sr_span_bytes(&r->q.span[i]) / 4);
 }
+
+/* ---- guides ---------------------------------------------------------------------------------- */
+
+/* Check all of a record that needs no request.  g is our copy. */
+static bool guide_true(const struct sr_wire_guide *g, uint32_t guides, uint32_t vocab)
+{
+	static const struct { uint8_t least, most; } n[] = { [SR_GUIDE_BITS] = { 0, 0 },
+		[SR_GUIDE_ONLY] = { 1, SR_GUIDE_IDS }, [SR_GUIDE_IS] = { 1, SR_GUIDE_IDS },
+		[SR_GUIDE_FREE] = { 0, SR_GUIDE_IDS } };
+
+	return g->kind <= SR_GUIDE_FREE && g->n >= n[g->kind].least && g->n <= n[g->kind].most &&
+	       g->place < (g->kind == SR_GUIDE_BITS ? 2 * guides : 1) && ids_true(g->id, g->n, vocab) &&
+	       all_zero(g->id + g->n, (SR_GUIDE_IDS - g->n) * sizeof(g->id[0]));
+}
+
+/* Is the request named not taken yet?  A ticket that nobody has yet is one, too. */
+static bool yet_to_come(const struct host_conn *c, uint32_t ticket)
+{
+	return ticket - (c->requests.mine - c->held) < c->shape.live;
+}
+
+static bool kept_put(struct host_guides *u, uint32_t place, const struct sr_wire_guide *g)
+{
+	uint32_t i = u->free;
+
+	if (!i)
+		return false;
+	u->free = u->kept[i - 1].next;
+	u->kept[i - 1] = (struct kept){ .g = *g };
+	*(u->first[place] ? &u->kept[u->last[place] - 1].next : &u->first[place]) = i;
+	u->last[place] = i;
+	return true;
+}
+
+/* All that is kept for the request at this place is free again. */
+static void kept_drop(struct host_guides *u, uint32_t place)
+{
+	if (!u->first[place])
+		return;
+	u->kept[u->last[place] - 1].next = u->free;
+	u->free = u->first[place];
+	u->first[place] = 0;
+}
+
+/* Hand out a checked record, with a copy of its mask. */
+static int guide_give(struct host_conn *c, const struct sr_wire_guide *g, struct host_guide *out)
+{
+	uint32_t vocab = c->host->cfg.model.vocab, words = sr_mask_words(vocab);
+
+	*out = (struct host_guide){ .g = *g, .words = sizeof(*g) / 4 };
+	if (g->kind != SR_GUIDE_BITS)
+		return 1;
+	memcpy(c->host->mask, c->up.at + SR_OFF_MASKS(&c->shape) + g->place * sr_mask_bytes(vocab), 4 * (size_t)words);
+	atomic_signal_fence(memory_order_seq_cst); /* the compiler reads the mask once */
+	if (c->poisoned)
+		return -EFAULT;
+	out->bits = c->host->mask;
+	out->words += words;
+	return 1;
+}
+
+bool host_guide_ready(const struct host_conn *c)
+{
+	const struct host_guides *u = c->guides;
+
+	return u && (!u->held ? sr_ring_ready(&u->ring) : u->free || !yet_to_come(c, u->g.ticket));
+}
+
+int host_guide(struct host_conn *c, struct host_guide *out)
+{
+	struct host_guides *u = c->guides;
+	int e = 1;
+
+	if (c->poisoned || !host_guide_ready(c))
+		return c->poisoned ? -EFAULT : 0;
+	if (!u->held) {
+		e = sr_ring_take(&u->ring, &u->g);
+		if (e < 0 || c->poisoned)
+			return e < 0 ? e : -EFAULT;
+		if (!guide_true(&u->g, c->shape.guides, c->host->cfg.model.vocab))
+			return -EPROTO;
+		u->held = true;
+	}
+	if (!yet_to_come(c, u->g.ticket))
+		e = guide_give(c, &u->g, out);
+	else if (kept_put(u, u->g.ticket & c->requests.mask, &u->g))
+		*out = (struct host_guide){ .words = sizeof(u->g) / 4 }, e = 2;
+	else
+		return 0;
+	u->held = false;
+	sr_ring_done(&u->ring);
+	return e;
+}
+
+int host_guide_kept(struct host_conn *c, struct host_guide *out)
+{
+	struct host_guides *u = c->guides;
+	uint32_t place = c->req.ticket & c->requests.mask, i = u ? u->first[place] : 0;
+
+	assert(c->held);
+	if (!i)
+		return 0;
+	u->first[place] = u->kept[i - 1].next;
+	u->kept[i - 1].next = u->free;
+	u->free = i;
+	return guide_give(c, &u->kept[i - 1].g, out);
+}
+
+/* ---- requests again --------------------------------------------------------------------------- */
 
 int host_peek(struct host_conn *c, struct host_request **out)
 {
@@ -421,7 +593,7 @@ int host_peek(struct host_conn *c, struct host_request **out)
 			return -EFAULT;
 		c->held = true;
 		r->ticket = c->requests.mine - 1;
-		request_spans(r, &c->host->cfg, c->shape.arena);
+		request_spans(r, &c->host->cfg, &c->shape);
 	}
 	place = r->ticket & c->requests.mask;
 	r->cancelled = c->mark[place / 64] >> place % 64 & 1;
@@ -454,6 +626,8 @@ void host_leave(struct host_conn *c)
 	uint32_t place = c->req.ticket & c->requests.mask;
 
 	assert(c->held);
+	if (c->guides)
+		kept_drop(c->guides, place);
 	c->held = false;
 	c->mark[place / 64] &= ~(1ull << place % 64);
 	sr_ring_done(&c->requests);
@@ -516,9 +690,9 @@ uint32_t host_token(struct host_conn *c, const struct host_token *t)
 }
 
 uint32_t host_end(struct host_conn *c, uint64_t user_data, const struct sr_end *end,
-                  uint32_t preempted)
+                  uint32_t preempted, bool guided)
 {
-	struct sr_record r = { .kind = SR_END, .user_data = user_data, .u.end = *end,
+	struct sr_record r = { .kind = SR_END, .guided = guided, .user_data = user_data, .u.end = *end,
 	                       .preempted = (uint16_t)(preempted < UINT16_MAX ? preempted : UINT16_MAX) };
 
 	sr_ring_put(&c->tokens, &r);
@@ -550,6 +724,7 @@ int host_wake(struct host_conn *c)
 
 	sleeps |= sr_ring_freed(&c->requests); /* no short circuit: each call moves that ring's `told` */
 	sleeps |= sr_ring_freed(&c->cancels);
+	sleeps |= c->guides && sr_ring_freed(&c->guides->ring);
 	return sleeps ? sr_signal(c->fd) : 0;
 }
 
@@ -558,6 +733,8 @@ void host_arm(struct host_conn *c, uint32_t need)
 	sr_ring_arm(&c->cancels);
 	if (!c->held)
 		sr_ring_arm(&c->requests);
+	if (c->guides && !c->guides->held)
+		sr_ring_arm(&c->guides->ring);
 	if (need)
 		sr_ring_arm_room(&c->tokens, sr_ring_blocker(&c->tokens, need));
 }
@@ -565,7 +742,7 @@ void host_arm(struct host_conn *c, uint32_t need)
 bool host_ready(struct host_conn *c, uint32_t need)
 {
 	return c->poisoned || c->broken || sr_ring_ready(&c->cancels) ||
-	       (!c->held && sr_ring_ready(&c->requests)) ||
+	       (!c->held && sr_ring_ready(&c->requests)) || host_guide_ready(c) ||
 	       (need && (host_room(c, need) || c->broken));
 }
 

@@ -2,11 +2,12 @@
  * here was copied once out of memory that its client can write, and checked in the copy.
  *
  *	struct host        what all connections share: the rules, the sizes, a buffer
- *	struct host_conn   one client: its two memory objects and three rings
+ *	struct host_conn   one client: its two memory objects and four rings
  *
  *	host_hello -> host_open, fill, host_welcome, [mapped] host_seal, fill, host_begin, then
  *	           -> host_refuse  +-> host_cancel ..        each turn: cancels first,
- *	                           +-> host_peek, read, leave  then requests
+ *	                           +-> host_guide ..       then guides
+ *	                           +-> host_peek, read, host_guide_kept .., leave  then requests
  *	                           +-> host_reserve, token .., end
  *	                           +-> sr_ring_fence, host_wake   once per turn
  *	                           `-> host_arm, sr_ring_fence, host_ready, sleep, drain
@@ -67,6 +68,7 @@ void host_close(struct host_conn *c, bool stopping);
 void host_detach(struct host_conn *c, bool stopping, int fd[2]);
 
 const struct sr_shape *host_shape(const struct host_conn *c);
+size_t host_bytes(const struct host_conn *c); /* shared with its client, and ours for its guides */
 
 /* ---- requests ------------------------------------------------------------------------- */
 
@@ -96,6 +98,25 @@ int  host_peek(struct host_conn *c, struct host_request **out);
 /* Copy and check the prompt and lists of the held request: 0, -EINVAL, -EFAULT. */
 int  host_read(struct host_conn *c);
 
+/* ---- guides --------------------------------------------------------------------------- */
+
+/* A checked copy of a record.  What needs the request's state (is it guided, is `index` the next one) is
+ * left to the caller. */
+struct host_guide {
+	struct sr_wire_guide g;       /* place: no longer of interest */
+	const uint32_t *bits;         /* BITS: [sr_mask_words(vocab)], valid to the next guide; else NULL */
+	uint32_t words;               /* copied for it, of record and mask */
+};
+
+/* Is there a guide to take now?  Without granted guides there never is. */
+bool host_guide_ready(const struct host_conn *c);
+
+/* Take one: 1 for a request that was taken; 2 kept until its request is; 0 none, -EPROTO, -EFAULT. */
+int  host_guide(struct host_conn *c, struct host_guide *out);
+
+/* Take one that was kept for the held request, before host_leave: 1, 0 there are no more, -EFAULT. */
+int  host_guide_kept(struct host_conn *c, struct host_guide *out);
+
 /* The held request is done: its place and its span belong to the client again. */
 void host_leave(struct host_conn *c);
 
@@ -118,7 +139,7 @@ struct host_token {
 };
 uint32_t host_token(struct host_conn *c, const struct host_token *t);
 uint32_t host_end(struct host_conn *c, uint64_t user_data, const struct sr_end *end,
-                  uint32_t preempted);
+                  uint32_t preempted, bool guided);
 
 /* Is there room for n records now?  How far has the client read?  If this stays, the client stalls. */
 bool     host_room(struct host_conn *c, uint32_t n);
@@ -133,7 +154,7 @@ void     host_doing(const struct host_conn *c, uint64_t now, uint64_t ns[2]);
  * last call.  0, or -errno: it is gone. */
 int  host_wake(struct host_conn *c);
 
-/* Before sleep: ask for the next request (unless one is held), the next cancel, and room for
+/* Before sleep: ask for the next request and guide (unless one is held), the next cancel, and room for
  * `need` records (0: none wanted).  Then call sr_ring_fence(), then check with host_ready. */
 void host_arm(struct host_conn *c, uint32_t need);
 bool host_ready(struct host_conn *c, uint32_t need);

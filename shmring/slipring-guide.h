@@ -4,6 +4,7 @@
 #define SLIPRING_GUIDE_H
 
 #define SR_GUIDE_IDS 12              /* most ids of one guide record */
+#define SR_GUIDE_RUN 64              /* most ids of SR_GUIDE_IS: known ahead of the tokens already there */
 
 enum sr_guide_kind {
 	SR_GUIDE_BITS,               /* one bit per id, 32 to a word: an id whose bit is 0 may not be drawn */

@@ -30,6 +30,7 @@
 
 #include <stdint.h>
 
+#include "slipring-guide.h"
 #include "slipring-sampling.h"
 
 #ifdef __cplusplus
@@ -53,6 +54,7 @@ struct sr_options {
 	uint32_t tokens;         /* records in the token ring */
 	uint32_t arena;          /* bytes for prompts and lists not yet taken */
 	char     name[32];       /* NUL-terminated, for logs and slipring top */
+	uint32_t guides;         /* guided answers at once; 0 = none */
 };
 
 /* What the daemon serves and what it granted.  Fixed for the life of a connection. */
@@ -63,7 +65,9 @@ struct sr_model_info {
 	uint32_t vocab;          /* token ids are 0 .. vocab-1 */
 	uint32_t context;        /* longest prompt + answer */
 	uint32_t live, tokens, arena; /* as in struct sr_options */
-	uint32_t flags;          /* SR_TENANTS_..; an older daemon sets none */
+	uint32_t flags;          /* SR_TENANTS_.. */
+	uint32_t guides;         /* 0: the daemon guides no answers, or none were asked for */
+	uint32_t zero;
 };
 
 enum {                       /* flags of a connection */
@@ -81,6 +85,7 @@ enum {                       /* flags of a request; unknown ones are -EINVAL */
 	SR_IGNORE_EOS = 2,       /* end-of-sequence is a token like any other */
 	SR_PROMPT_LOGPROBS = 4,  /* SR_PROMPT for each prompt token but the first; skips the cache */
 	SR_NO_CACHE = 8,         /* compute the prompt even if a prefix of it is cached */
+	SR_GUIDED = 16,          /* each token of the answer needs a guide: see sr_guide() */
 };
 
 /* Zero means off or default: a prompt and max_tokens alone ask for greedy decoding.  New fields
@@ -121,7 +126,9 @@ enum sr_kind { SR_TOKEN = 1, SR_TOP = 2, SR_PROMPT = 3, SR_END = 4 };
 struct sr_end {
 	int32_t  finish;         /* enum sr_finish, or -ECANCELED, -ETIME, -EINVAL, -EIO, -ENOSPC (more
 	                            KV cache than there is), -E2BIG (lists that no batch can hold),
-	                            -ECONNRESET (the daemon is stopping).  -EAGAIN, only if it named a
+	                            -ECONNRESET (the daemon is stopping), -EDOM (guided: no token is left that
+	                            guide and lists allow), -ETIMEDOUT (guided: no guide came for 10 s).
+	                            -EAGAIN, only if it named a
 	                            tenant: that tenant has its share of the queue.  Send it again
 	                            once a request of that tenant gets a token or its end */
 	uint32_t n_tokens;       /* in the answer */
@@ -134,7 +141,10 @@ struct sr_end {
 struct sr_record {
 	uint32_t seq;            /* the ring's own word, see ring.h */
 	uint8_t  kind;           /* enum sr_kind */
-	uint8_t  n_top;          /* TOKEN, PROMPT: all alternatives, most likely first; TOP: those here */
+	union {
+		uint8_t n_top;   /* TOKEN, PROMPT: all alternatives, most likely first; TOP: those here */
+		uint8_t guided;  /* END: 1 if the request was SR_GUIDED */
+	};
 	union {
 		uint16_t last;       /* TOKEN: enum sr_finish if the request ends with it, else 0 */
 		uint16_t preempted;  /* END: how often it was preempted */
@@ -177,13 +187,28 @@ const struct sr_model_info *sr_model(const struct sr_conn *c);
 void sr_close(struct sr_conn *c);
 
 /* Send a request; *ticket (ticket may be NULL) names it for sr_cancel().  -EAGAIN ring or arena
- * full (SR_WAIT_ROOM), -EBUSY the granted number is live (read tokens until an SR_END),
- * -EMSGSIZE longer than context or arena, -EINVAL a field is out of range. */
+ * full (SR_WAIT_ROOM), -EBUSY the granted number is live (read tokens until an SR_END), or as many
+ * guided ones as were granted, -EMSGSIZE longer than context or arena, -ENOTSUP SR_GUIDED without
+ * granted guides, -EINVAL a field is out of range. */
 int sr_submit(struct sr_conn *c, const struct sr_request *q, uint32_t *ticket);
 
 /* End a request early.  Its SR_END comes, with -ECANCELED unless it ended by itself first.  A
  * request not begun is never computed.  Overtakes submits.  -EAGAIN if the ring of cancels is full. */
 int sr_cancel(struct sr_conn *c, uint32_t ticket);
+
+/* Guide an SR_GUIDED request: what its token `index` may be.  ids: [n], by kind (slipring-guide.h).  bits:
+ * with SR_GUIDE_BITS, [(vocab + 31) / 32] words; bit i % 32 of word i / 32 is that of id i.
+ * SR_GUIDE_IS guides the tokens index .. index + n - 1.
+ *
+ * Guides come in order of index, each token's once.  The first may come right after sr_submit(), the next
+ * after the token before it was read.  Known tokens (SR_GUIDE_IS, up to SR_GUIDE_RUN of them) may come ahead,
+ * followed by one other guide.  The daemon drops a connection that breaks this order.  It ignores guides for
+ * a request that has ended.  A token whose guide is late waits for it, and is the same token.
+ *
+ * -EAGAIN no room in the ring or no free mask place: try again after an sr_poll().  It does not happen to a
+ * client that keeps the order above and reads its tokens.  -ENOTSUP no guides were granted, -EINVAL. */
+int sr_guide(struct sr_conn *c, uint32_t ticket, uint32_t index, uint32_t kind, const int32_t *ids,
+             uint32_t n, const uint32_t *bits);
 
 /* Take up to max records; returns how many.  Never blocks.  A client that does not read gets no
  * more tokens; nothing is ever dropped. */

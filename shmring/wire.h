@@ -4,6 +4,7 @@
  *
  *	up     the client writes, the daemon reads.   F_SEAL_SHRINK | GROW; and FUTURE_WRITE | SEAL
  *	       [ sr_up, a page ][ requests ][ cancels ][ arena ]     once the client has mapped it
+ *	       [ guides ][ mask places ]
  *	down   the daemon writes, the client reads.   all of them, set after the daemon has
  *	       [ sr_down, a page ][ tokens ]          mapped it
  *
@@ -23,6 +24,16 @@
  * be admitted.  A ticket is the request's index in its ring: it is unique, and it shows whether
  * that record is taken yet.  If not, the daemon marks the place, in private memory, and
  * ends the request unplanned when its turn comes.
+ *
+ * Guides.  A ring of its own, and 2 * guides places for masks.  It is drained each turn after cancels and
+ * before requests, and once more after requests, since a request and its first guides are put together.
+ * A guide names its request by ticket and its token by index.  One for a request that is not taken yet is
+ * kept by the daemon until then, in private memory; its mask stays in its place.  A mask place belongs to
+ * the daemon from its record's publication until both that record and the request have been left.  One
+ * for a request that is over, or that is not guided, is dropped.  Anything else that is wrong costs the
+ * connection, because a guide has no answer.  Of a request, the tokens with a guide are 0 .. next - 1; of
+ * those not yet put into the token ring at most one has a guide other than SR_GUIDE_IS, and at most
+ * SR_GUIDE_RUN have one of that kind: nobody can honestly know more.
  *
  * Room.  The daemon takes a request only with a record reserved for its END, held until the
  * end.  It reserves sr_wire_records() more for each position a row may yield.
@@ -50,13 +61,14 @@
 #include "slipring.h"
 
 #define SR_MAGIC   0x474e5253u                /* "SRNG" */
-#define SR_VERSION 2u                         /* of everything in this file */
+#define SR_VERSION 3u                         /* of everything in this file */
 #define SR_PAGE    ((size_t)4096)             /* before the first record of up and down */
 
 struct sr_shape {                             /* sizes granted, see sr_shape_ok() */
 	uint32_t live;                            /* requests under way = places in the request ring */
 	uint32_t tokens;                          /* places for tokens */
 	uint32_t arena;                           /* bytes */
+	uint32_t guides;                          /* guided answers at once; 0 = none, and no memory for them */
 };
 
 /* Handshake, on a SEQPACKET socket, one second for each message to the daemon: hello to the daemon;
@@ -65,13 +77,14 @@ struct sr_shape {                             /* sizes granted, see sr_shape_ok(
 struct sr_hello {
 	uint32_t magic, version;
 	struct sr_shape want;                     /* 0 = default */
-	uint32_t zero[3];
+	uint32_t zero[2];
 	char     name[32];                        /* printable, NUL-terminated */
 };
 struct sr_welcome {
 	uint32_t magic, version;
 	int32_t  status;                          /* 0 or -errno */
 	struct sr_shape shape;
+	uint32_t zero;
 	uint64_t epoch;
 };
 
@@ -115,12 +128,24 @@ struct sr_wire_cancel {
 	uint8_t  zero[40];
 };
 
+/* A guide: 1 line. */
+struct sr_wire_guide {
+	uint32_t seq;
+	uint32_t ticket;                          /* the request's index in its ring */
+	uint32_t index;                           /* of the token: 0 = first of the answer; IS: of id[0] */
+	uint8_t  kind;                            /* enum sr_guide_kind */
+	uint8_t  n;                               /* ids; 0 with BITS */
+	uint16_t place;                           /* BITS: the mask's; else 0 */
+	int32_t  id[SR_GUIDE_IDS];                /* those behind n are 0 */
+};
+
 /* Tokens: struct sr_record, 1 line.  A token with 4 alternatives, or an END, just fits. */
 
 struct sr_up {                                /* start of up: words that the client writes */
 	struct sr_ring_prod requests, cancels;
 	struct sr_ring_cons tokens;
 	_Alignas(128) _Atomic uint64_t doing[2];  /* by SR_PREPARING, SR_ARRIVING */
+	struct sr_ring_prod guides;
 };
 struct sr_down {                              /* start of down: words that the daemon writes */
 	struct sr_ring_cons requests, cancels;
@@ -128,31 +153,44 @@ struct sr_down {                              /* start of down: words that the d
 	_Alignas(128) _Atomic uint64_t pong;
 	_Alignas(128) _Atomic uint64_t epoch;     /* as in the welcome; 0 once it stops */
 	_Alignas(128) struct sr_model_info model;
+	struct sr_ring_cons guides;
 };
 
-_Static_assert(sizeof(struct sr_record) == 64 && sizeof(struct sr_wire_cancel) == 64, "one line");
+_Static_assert(sizeof(struct sr_record) == 64 && sizeof(struct sr_wire_cancel) == 64 &&
+               sizeof(struct sr_wire_guide) == 64, "one line");
 _Static_assert(sizeof(struct sr_wire_request) == 256, "four lines");
 _Static_assert(offsetof(struct sr_wire_request, span) == 64 && sizeof(struct sr_span[SR_SPANS]) == 64 &&
                sizeof(struct sr_sampling) == 40, "no holes");
-_Static_assert(sizeof(struct sr_up) == 5 * 128 && sizeof(struct sr_down) <= SR_PAGE, "a page");
-_Static_assert(sizeof(struct sr_hello) == 64 && sizeof(struct sr_welcome) == 32, "no holes");
-_Static_assert(offsetof(struct sr_model_info, flags) == 124, "in what were idle bytes");
-_Static_assert(sizeof(struct sr_model_info) == 128, "no holes");
+_Static_assert(sizeof(struct sr_up) == 6 * 128 && sizeof(struct sr_down) <= SR_PAGE, "a page");
+_Static_assert(sizeof(struct sr_hello) == 64 && sizeof(struct sr_welcome) == 40, "no holes");
+_Static_assert(sizeof(struct sr_model_info) == 136, "no holes");
 _Static_assert(sizeof(struct sr_pair) == 8 && sizeof(float) == 4, "spans are of 4-byte words");
 
 /* Powers of two and whole pages; both sides check.  Cancels have 2 * live places: one for each
- * live request and one for each just ended.  Tokens: an END for each, and as many again to stream. */
+ * live request and one for each just ended.  Tokens: an END for each, and as many again to stream.
+ * Guides: 4 records and 2 mask places for each guided answer. */
 static inline bool sr_shape_ok(const struct sr_shape *s)
 {
 	return s->live >= 32 && s->live <= 1u << 14 && !(s->live & (s->live - 1)) &&
 	       s->tokens >= 2 * s->live && s->tokens <= 1u << 20 && !(s->tokens & (s->tokens - 1)) &&
-	       s->arena >= SR_PAGE && s->arena <= 1u << 30 && s->arena % SR_PAGE == 0;
+	       s->arena >= SR_PAGE && s->arena <= 1u << 30 && s->arena % SR_PAGE == 0 &&
+	       (!s->guides || (s->guides >= 8 && s->guides <= 1u << 12 && !(s->guides & (s->guides - 1))));
+}
+
+/* Words of 4 bytes of a mask: bit i % 32 of word i / 32 is that of id i; bits beyond the vocabulary do not
+ * count.  A mask place is whole lines. */
+static inline uint32_t sr_mask_words(uint32_t vocab) { return vocab / 32 + (vocab % 32 != 0); }
+static inline size_t sr_mask_bytes(uint32_t vocab)
+{
+	return ((size_t)sr_mask_words(vocab) * 4 + 63) / 64 * 64;
 }
 
 /* Offsets into up and down, and their sizes, in bytes. */
 #define SR_OFF_CANCELS(live) (SR_PAGE + (live) * sizeof(struct sr_wire_request))
 #define SR_OFF_ARENA(live)   (SR_OFF_CANCELS(live) + (live) * 2 * sizeof(struct sr_wire_cancel))
-#define SR_UP_BYTES(s)       (SR_OFF_ARENA((s)->live) + (s)->arena)
+#define SR_OFF_GUIDES(s)     (SR_OFF_ARENA((s)->live) + (s)->arena)
+#define SR_OFF_MASKS(s)      (SR_OFF_GUIDES(s) + (s)->guides * 4 * sizeof(struct sr_wire_guide))
+#define SR_UP_BYTES(s, vocab) (SR_OFF_MASKS(s) + (s)->guides * 2 * sr_mask_bytes(vocab))
 #define SR_DOWN_BYTES(s)     (SR_PAGE + (s)->tokens * sizeof(struct sr_record))
 
 /* All that differs from one kind of span to the next: the client writes and the daemon checks by it. */

@@ -29,7 +29,8 @@ __all__ = ["open", "Session", "Answer", "Error"]
 
 TOKEN, TOP, PROMPT, END = 1, 2, 3, 4
 STOP, LENGTH = 1, 2
-SEEDED, IGNORE_EOS = 1, 2
+SEEDED, IGNORE_EOS, GUIDED = 1, 2, 16
+BITS, ONLY, IS, FREE = range(4)                           # kinds of guides
 WAIT_TOKENS, WAIT_ROOM = 1, 2
 RETRY_MS = 10                                             # a cancel that found its ring full
 PREPARING = 0
@@ -45,13 +46,14 @@ class Error(OSError):
 
 class Options(C.Structure):
     _fields_ = [("size", C.c_uint32), ("spin_us", C.c_uint32), ("live", C.c_uint32),
-                ("tokens", C.c_uint32), ("arena", C.c_uint32), ("name", C.c_char * 32)]
+                ("tokens", C.c_uint32), ("arena", C.c_uint32), ("name", C.c_char * 32), ("guides", C.c_uint32)]
 
 
 class ModelInfo(C.Structure):
     _fields_ = [("name", C.c_char * 64), ("vocab_hash", C.c_uint8 * 32), ("epoch", C.c_uint64),
                 ("vocab", C.c_uint32), ("context", C.c_uint32), ("live", C.c_uint32),
-                ("tokens", C.c_uint32), ("arena", C.c_uint32), ("flags", C.c_uint32)]
+                ("tokens", C.c_uint32), ("arena", C.c_uint32), ("flags", C.c_uint32), ("guides", C.c_uint32),
+                ("zero", C.c_uint32)]
 
 
 class Pair(C.Structure):
@@ -124,6 +126,8 @@ _ring = _declare(_load("libslipring.so", 1), [
     ("sr_open", _int, [C.POINTER(_P), C.c_char_p, C.POINTER(Options)]), ("sr_close", None, [_P]),
     ("sr_model", C.POINTER(ModelInfo), [_P]),
     ("sr_submit", _int, [_P, C.POINTER(Request), C.POINTER(C.c_uint32)]), ("sr_cancel", _int, [_P, C.c_uint32]),
+    ("sr_guide", _int, [_P, C.c_uint32, C.c_uint32, C.c_uint32, C.POINTER(C.c_int32), C.c_uint32,
+                        C.POINTER(C.c_uint32)]),
     ("sr_next", _int, [_P, C.POINTER(Token)]), ("sr_wait", _int, [_P, _int, _int]),
     ("sr_arm", _int, [_P, _int]), ("sr_fd", _int, [_P]), ("sr_doing", None, [_P, _int, _int]),
 ])

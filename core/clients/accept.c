@@ -229,6 +229,7 @@ void conn_free(struct client *c, bool stopping)
 	cl->all[c->at]->at = c->at;
 	free(c->live);
 	free(c->bucket);
+	free(c->guide);
 	free(c);
 }
 
@@ -252,7 +253,8 @@ static int live_make(struct client *c)
 
 	c->live = calloc(n, sizeof(c->live[0]));
 	c->bucket = malloc(n * sizeof(c->bucket[0]));
-	if (!c->live || !c->bucket)
+	c->guide = host_shape(c->conn)->guides ? calloc(n, sizeof(c->guide[0])) : NULL;
+	if (!c->live || !c->bucket || (host_shape(c->conn)->guides && !c->guide))
 		return -ENOMEM;
 	memset(c->bucket, 0xff, n * sizeof(c->bucket[0])); /* NONE */
 	c->free = NONE;
@@ -265,7 +267,8 @@ static int live_make(struct client *c)
 static int afford(struct clients *cl, struct client *c)
 {
 	const struct sr_shape *s = host_shape(c->conn);
-	size_t all = 0, same = 0, need = SR_UP_BYTES(s) + SR_DOWN_BYTES(s) + s->live * sizeof(c->live[0]);
+	size_t all = 0, same = 0, need = host_bytes(c->conn) + s->live * sizeof(c->live[0]) +
+		(s->guides ? s->live * sizeof(c->guide[0]) : 0);
 
 	for (int32_t i = 0; i < cl->n_all; i++) {
 		const struct client *o = cl->all[i];

@@ -44,7 +44,12 @@ static int32_t live_put(struct client *c, const struct host_request *r, uint64_t
 	if (i == c->free)
 		c->free = q->next;
 	*q = (struct live){ .user_data = r->q.user_data, .ticket = r->ticket, .next = *b, .used = true,
-	                    .n_prompt = r->n_prompt, .max_tokens = r->q.max_tokens, .queued = now };
+	                    .n_prompt = r->n_prompt, .max_tokens = r->q.max_tokens, .queued = now,
+	                    .guided = r->q.flags & SR_GUIDED };
+	if (q->guided) {
+		c->guide[i] = (struct guided){ 0 };
+		c->n_guided++;
+	}
 	memcpy(c->live[i].trace, r->q.trace_id, sizeof(c->live[i].trace));
 	*b = i;
 	c->n_live++;
@@ -62,6 +67,7 @@ static void live_drop(struct client *c, int32_t i)
 	*b = c->live[i].next;
 	c->row->live--;
 	c->row->unanswered -= c->live[i].n_tokens == 0;
+	c->n_guided -= c->live[i].guided;
 	c->live[i].used = false;
 	c->live[i].next = c->free;
 	c->free = i;
@@ -69,7 +75,7 @@ static void live_drop(struct client *c, int32_t i)
 		c->stalled_at = 0;            /* records it did not read by then no longer count */
 }
 
-static int32_t live_find(const struct client *c, uint32_t ticket)
+int32_t live_find(const struct client *c, uint32_t ticket)
 {
 	int32_t i = *bucket_of(c, ticket);
 
@@ -252,6 +258,8 @@ static void put_token(struct clients *cl, struct client *c, struct live *q, cons
 		q->first = cl->now;
 		c->row->unanswered--;
 	}
+	if (q->guided)
+		guide_token(&c->guide[e->user_data], e->id, q->n_tokens);
 	c->row->tokens++;
 	count_token(cl, q, e);
 	q->last = cl->now;
@@ -264,7 +272,7 @@ static __attribute__((noinline)) void put_end(struct clients *cl, struct client 
 		.finish = e->finish, .n_tokens = q->n_tokens,
 		.computed = (uint32_t)e->computed, .cached = (uint32_t)e->cached,
 		.queued = q->queued, .scheduled = e->scheduled, .first = q->first, .last = q->last,
-	}, (uint32_t)e->preempted);
+	}, (uint32_t)e->preempted, q->guided);
 	count_end(cl, q, e);
 	if (q->recorded)
 		record_end(cl->cfg.recorder, q->recorded, cl->now, q->n_tokens, e->finish);
@@ -314,12 +322,12 @@ static void earn(struct purse *p, uint64_t now, uint32_t n)
 		*p = (struct purse){ p->words + (int64_t)words, p->at + words * WORD_NS * n };
 }
 
-static bool can_pay(const struct clients *cl, const struct client *c, uint32_t words)
+bool can_pay(const struct clients *cl, const struct client *c, uint32_t words)
 {
 	return c->purse.words >= words || (c->purse.words >= 0 && cl->purse.words > 0);
 }
 
-static void pay(struct clients *cl, struct client *c, uint32_t words)
+void pay(struct clients *cl, struct client *c, uint32_t words)
 {
 	if (c->purse.words < words)
 		cl->purse.words -= words;
@@ -335,7 +343,8 @@ static bool turn_away(struct clients *cl, struct client *c, const struct host_re
 	memcpy(refused.trace, r->q.trace_id, sizeof(refused.trace));
 	if (!port_reserve(cl, c, 1, 1))
 		return false;
-	host_end(c->conn, r->q.user_data, &(struct sr_end){ .finish = error, .queued = cl->now }, 0);
+	host_end(c->conn, r->q.user_data, &(struct sr_end){ .finish = error, .queued = cl->now }, 0,
+	         r->q.flags & SR_GUIDED);
 	if (error == -EAGAIN)                 /* it is submitted again: for its own client it has not ended */
 		return true;
 	log_end(cl, c, &refused, error, 0);
@@ -371,6 +380,8 @@ static bool take_one(struct clients *cl, struct client *c, struct host_request *
 	if (c->need)                          /* no room for its end, or for records before it */
 		return false;
 	if (!unread && c->n_live == (int32_t)host_shape(c->conn)->live)
+		return false;
+	if (!unread && r->q.flags & SR_GUIDED && c->n_guided == (int32_t)host_shape(c->conn)->guides)
 		return false;
 	if (!unread)
 		room = sched_full(cl->s, c, tenant, (int32_t)r->n_prompt, words_of(cl, r));
@@ -408,6 +419,7 @@ static bool take_one(struct clients *cl, struct client *c, struct host_request *
 	c->row->requests++;
 	c->row->alone += c->n_live == 1;
 	c->row->prompt_tokens += r->n_prompt;
+	take_guides_kept(cl, c);
 	return true;
 }
 
@@ -420,7 +432,7 @@ static int take_requests(struct clients *cl, struct client *c)
 
 	c->owes = false;
 	earn(&c->purse, cl->now, cl->n_hot > 1 ? (uint32_t)cl->n_hot : 1);
-	while (n < cl->cfg.take && (e = host_peek(c->conn, &r)) == 1 && take_one(cl, c, r)) {
+	while (!c->gone && n < cl->cfg.take && (e = host_peek(c->conn, &r)) == 1 && take_one(cl, c, r)) {
 		host_leave(c->conn);
 		n++;
 	}
@@ -473,8 +485,12 @@ static int serve(struct clients *cl, struct client *c)
 	if (c->need)
 		work += take_room(cl, c);
 	work += take_cancels(cl, c);
+	if (!c->gone && c->guide)
+		work += take_guides(cl, c);
 	if (!c->gone)
 		work += take_requests(cl, c);
+	if (!c->gone && c->guide)             /* for requests just taken */
+		work += take_guides(cl, c);
 	if (work) {
 		soil(cl, c);                  /* it may sleep for room in its request ring */
 		c->idle = 0;
@@ -592,7 +608,7 @@ void clients_stats(const struct clients *cl, struct clients_stats *out) { *out =
 static int host_make(struct clients *cl)
 {
 	const struct clients_config *cfg = &cl->cfg;
-	struct host_config s = { .most = { cfg->live, cfg->tokens, cfg->arena } };
+	struct host_config s = { .most = { cfg->live, cfg->tokens, cfg->arena, cfg->guides } };
 
 	if (getrandom(cl->key, sizeof(cl->key), 0) != sizeof(cl->key) ||
 	    getrandom(&s.model.epoch, sizeof(s.model.epoch), 0) != sizeof(s.model.epoch))

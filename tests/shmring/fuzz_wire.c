@@ -25,7 +25,7 @@ static void must(bool x)
 
 static void open_once(void)
 {
-	struct host_config cfg = { .most = { LIVE, 64, 4096 },
+	struct host_config cfg = { .most = { LIVE, 64, 4096, 0 },
 		.model = { .vocab = VOCAB, .context = CONTEXT, .epoch = 1 } };
 	struct sr_hello h = { .magic = SR_MAGIC, .version = SR_VERSION };
 	struct sr_welcome w;
@@ -119,7 +119,7 @@ static void drive(void)
 	promised = host_reserve(conn, 1, 70);
 	must(promised <= 64 && conn->tokens.mine - conn->tokens.left + conn->tokens.reserved <= 64);
 	while (promised-- > 0)
-		host_end(conn, 0, &(struct sr_end){ 0 }, 0);
+		host_end(conn, 0, &(struct sr_end){ 0 }, 0, false);
 	host_arm(conn, 3);
 	host_ready(conn, 3);
 	host_wake(conn);
@@ -132,7 +132,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 
 	if (!conn)
 		open_once();
-	memset(up, 0, SR_UP_BYTES(&conn->shape));
+	memset(up, 0, SR_UP_BYTES(&conn->shape, 0));
 	words = (void *)up;
 	rings_init(conn);
 	memset(conn->mark, 0, 8 * (LIVE / 64 + 1));

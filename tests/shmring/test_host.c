@@ -14,10 +14,7 @@
 #include "shmring/host.c"
 #include "shmring/object.c"
 #include "tests/rig/cpu_time.h"
-
-#define VOCAB   1000
-#define CONTEXT 256
-#define SHAPE   { 32, 64, 4096 }
+#include "tests/rig/host_conn.h"
 
 /* ---- calls that fail ------------------------------------------------------------------------- */
 
@@ -56,104 +53,9 @@ static void fail_next(const char *name, int nth, int error)
 	fault.error = error;
 }
 
-/* ---- a connection ---------------------------------------------------------------------------- */
-
-static const struct host_config plain = { .most = SHAPE, .model = { .vocab = VOCAB, .context = CONTEXT,
-	.epoch = 1 } };
-static const struct sr_hello hello = { .magic = SR_MAGIC, .version = SR_VERSION };
-
-static struct host *host;
-static struct host_conn *c;
-static int pair[2];
-static unsigned char *up;             /* as the client has it: writable */
-static struct sr_ring requests, cancels;
-
-static int setup(void **state)
-{
-	(void)state;
-	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-	assert_int_equal(host_create(&host, &plain), 0);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	if (c)
-		host_close(c, false);
-	c = NULL;
-	host_destroy(host);
-	close(pair[0]);
-	close(pair[1]);
-	return fault.name ? -1 : 0;           /* every fault was used */
-}
-
-/* Open, with all pages there; closed again if that fails. */
-static int opens(struct host_conn **out, struct host *s, int fd, const struct sr_hello *h, bool trusted)
-{
-	int e = host_open(out, s, fd, h, trusted, 0);
-
-	if (e)
-		return e;
-	while ((e = host_fill(*out)) > 0)
-		;
-	if (e)
-		host_close(*out, false);
-	return e;
-}
-
-/* What follows on the client's signal. */
-static int begins(struct host_conn *conn)
-{
-	int e = host_seal(conn);
-
-	while (!e && (e = host_fill(conn)) > 0)
-		e = 0;
-	return e ? e : host_begin(conn);
-}
-
-static int connected(void **state)
-{
-	struct sr_welcome w;
-	union { char buf[CMSG_SPACE(8)]; struct cmsghdr align; } control;
-	struct iovec iov = { &w, sizeof(w) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf,
-		.msg_controllen = sizeof(control.buf) };
-	struct sr_up *words;
-	struct sr_down *down;
-	int fds[2];
-
-	setup(state);
-	assert_int_equal(opens(&c, host, pair[0], &hello, false), 0);
-	assert_int_equal(host_welcome(c), 0);
-	assert_int_equal(recvmsg(pair[1], &msg, MSG_CMSG_CLOEXEC), sizeof(w));
-	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fds));
-	up = mmap(NULL, c->up.len, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
-	assert_true(up != MAP_FAILED);
-	assert_int_equal(begins(c), 0);
-	assert_int_equal(recv(pair[1], &(char){ 0 }, 1, 0), 1);
-	close(fds[0]);
-	close(fds[1]);
-	words = (void *)up;
-	down = (void *)c->down.at;
-	sr_ring_init(&requests, true, &words->requests, &down->requests, up + SR_PAGE, 32, 256);
-	sr_ring_init(&cancels, true, &words->cancels, &down->cancels, up + SR_OFF_CANCELS(32), 64, 64);
-	return 0;
-}
-
-static int parted(void **state)
-{
-	munmap(up, c->up.len);
-	return teardown(state);
-}
-
-static int32_t *arena(void) { return (void *)(up + SR_OFF_ARENA(32)); }
-
-static void put(struct sr_ring *r, const void *record)
-{
-	assert_int_equal(sr_ring_reserve(r, 1), 0);
-	sr_ring_put(r, record);
-}
+/* Every fault was used. */
+static int all_used(void **state) { return teardown(state) || fault.name ? -1 : 0; }
+static int parted_all_used(void **state) { return parted(state) || fault.name ? -1 : 0; }
 
 /* ---- what it is made with -------------------------------------------------------------------- */
 
@@ -161,13 +63,16 @@ static void wrong_configurations(void **state)
 {
 	static const struct { struct sr_shape most; uint32_t vocab, context; uint64_t epoch; int is; } t[] = {
 		{ SHAPE, 1, 1, 1, 0 },
-		{ { 16, 64, 4096 }, 1, 1, 1, -EINVAL }, { { 1u << 15, 1u << 16, 4096 }, 1, 1, 1, -EINVAL },
-		{ { 48, 128, 4096 }, 1, 1, 1, -EINVAL }, { { 64, 64, 4096 }, 1, 1, 1, -EINVAL },
-		{ { 32, 1u << 21, 4096 }, 1, 1, 1, -EINVAL }, { { 32, 96, 4096 }, 1, 1, 1, -EINVAL },
-		{ { 32, 64, 0 }, 1, 1, 1, -EINVAL }, { { 32, 64, (1u << 30) + 4096 }, 1, 1, 1, -EINVAL },
-		{ { 32, 64, 4097 }, 1, 1, 1, -EINVAL },
+		{ { 16, 64, 4096, 0 }, 1, 1, 1, -EINVAL }, { { 1u << 15, 1u << 16, 4096, 0 }, 1, 1, 1, -EINVAL },
+		{ { 48, 128, 4096, 0 }, 1, 1, 1, -EINVAL }, { { 64, 64, 4096, 0 }, 1, 1, 1, -EINVAL },
+		{ { 32, 1u << 21, 4096, 0 }, 1, 1, 1, -EINVAL }, { { 32, 96, 4096, 0 }, 1, 1, 1, -EINVAL },
+		{ { 32, 64, 0, 0 }, 1, 1, 1, -EINVAL }, { { 32, 64, (1u << 30) + 4096, 0 }, 1, 1, 1, -EINVAL },
+		{ { 32, 64, 4097, 0 }, 1, 1, 1, -EINVAL },
 		{ SHAPE, 0, 1, 1, -EINVAL }, { SHAPE, 0x80000000u, 1, 1, -EINVAL },
 		{ SHAPE, 1, 0, 1, -EINVAL }, { SHAPE, 1, 0x80000000u, 1, -EINVAL }, { SHAPE, 1, 1, 0, -EINVAL },
+		{ { 32, 64, 4096, 8 }, 1, 1, 1, 0 }, { { 32, 64, 4096, 4096 }, 1, 1, 1, 0 },
+		{ { 32, 64, 4096, 4 }, 1, 1, 1, -EINVAL }, { { 32, 64, 4096, 24 }, 1, 1, 1, -EINVAL },
+		{ { 32, 64, 4096, 8192 }, 1, 1, 1, -EINVAL },
 	};
 
 	(void)state;
@@ -191,8 +96,10 @@ static void no_memory_no_host(void **state)
 	(void)state;
 	fail_next("calloc", 1, ENOMEM);
 	assert_int_equal(host_create(&s, &plain), -ENOMEM);
-	fail_next("malloc", 1, ENOMEM);
-	assert_int_equal(host_create(&s, &plain), -ENOMEM);
+	for (int nth = 1; nth <= 2; nth++) {
+		fail_next("malloc", nth, ENOMEM);
+		assert_int_equal(host_create(&s, &plain), -ENOMEM);
+	}
 	guards_on = false;
 	fail_next("sigaction", 1, EINVAL);
 	assert_int_equal(host_create(&s, &plain), -EINVAL);
@@ -230,7 +137,7 @@ static void kernels_that_lack_something(void **state)
 
 static void without_huge_pages_small_ones_do(void **state)
 {
-	struct host_config cfg = { .most = { 1024, 1u << 15, 1u << 21 }, .model = plain.model };
+	struct host_config cfg = { .most = { 1024, 1u << 15, 1u << 21, 0 }, .model = plain.model };
 	struct sr_hello big = { .magic = SR_MAGIC, .version = SR_VERSION, .want = cfg.most };
 	struct host_conn *other;
 	struct host *s;
@@ -240,7 +147,7 @@ static void without_huge_pages_small_ones_do(void **state)
 	fail_next("memfd_create", 1, ENOENT);
 	assert_int_equal(opens(&other, s, pair[0], &big, true), 0);
 	assert_int_equal(host_shape(other)->live, 1024);
-	assert_int_equal(other->up.len, SR_UP_BYTES(&cfg.most));
+	assert_int_equal(other->up.len, SR_UP_BYTES(&cfg.most, 0));
 	host_close(other, true);
 	host_destroy(s);
 }
@@ -366,32 +273,33 @@ static void hellos(void **state)
 static void sizes_are_granted(void **state)
 {
 	static const struct { struct sr_shape want, is; } t[] = {
-		{ { 0, 0, 0 }, { 64, 1024, 57344 - 4096 * 1 } }, { { 1, 1, 1 }, { 32, 64, 4096 } },
-		{ { 33, 129, 4097 }, { 64, 256, 8192 } },
-		{ { ~0u, ~0u, ~0u }, { 1024, 8192, 1u << 20 } },
+		{ { 0, 0, 0, 0 }, { 64, 1024, 57344 - 4096 * 1, 0 } }, { { 1, 1, 1, 0 }, { 32, 64, 4096, 0 } },
+		{ { 1, 1, 1, 1 }, { 32, 64, 4096, 8 } }, { { 1, 1, 1, 9 }, { 32, 64, 4096, 16 } },
+		{ { 33, 129, 4097, 0 }, { 64, 256, 8192, 0 } },
+		{ { ~0u, ~0u, ~0u, ~0u }, { 1024, 8192, 1u << 20, 256 } },
 	};
 	struct host_config cfg = plain;
 
 	(void)state;
-	cfg.most = (struct sr_shape){ 1024, 8192, 1u << 20 };
+	cfg.most = (struct sr_shape){ 1024, 8192, 1u << 20, 256 };
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
 		struct sr_shape s = shape_of(&cfg, &t[i].want);
 
 		assert_true(sr_shape_ok(&s));
 		assert_int_equal(s.live, t[i].is.live);
 		assert_int_equal(s.tokens, t[i].is.tokens);
+		assert_int_equal(s.guides, t[i].is.guides);
 		if (i)
 			assert_int_equal(s.arena, t[i].is.arena);
 		else                          /* by default two of the longest spans fit */
 			assert_true(s.arena >= 2 * span_max(CONTEXT) && s.arena < 2 * span_max(CONTEXT) + SR_PAGE);
 	}
+	cfg.most.guides = 0;                  /* a daemon that does not guide */
+	assert_int_equal(shape_of(&cfg, &(struct sr_shape){ .guides = 8 }).guides, 0);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-#define PROMPT(n_ids) { .kind = SR_SPAN_PROMPT, .n = (n_ids) }
-#define ASKS(n_ids, most) .span = { PROMPT(n_ids) }, .max_tokens = (most), .sampling.min_position = (n_ids)
-#define Q(...) { ASKS(4, 2), __VA_ARGS__ }
 #define SPANS(...) { .span = { __VA_ARGS__ }, .max_tokens = 2, .sampling.min_position = 4 }
 #define SPAN(name, ...) { .kind = SR_SPAN_##name, __VA_ARGS__ }
 static const struct { const char *what; bool good; struct sr_wire_request q; } edges[] = {
@@ -478,11 +386,11 @@ static void each_list_has_a_most(void **state)
 		struct sr_wire_request q = Q();
 
 		q.span[1] = (struct sr_span){ (uint16_t)t[i].kind, 0, t[i].most };
-		assert_true(request_true(&plain, &q));
+		assert_true(request_true(&plain, 0, &q));
 		q.span[1].n++;
-		assert_false(request_true(&plain, &q));
+		assert_false(request_true(&plain, 0, &q));
 		q.span[1].n = ~0u;
-		assert_false(request_true(&plain, &q));
+		assert_false(request_true(&plain, 0, &q));
 	}
 }
 
@@ -668,10 +576,10 @@ static void room_is_promised_once(void **state)
 	host_release(c, 60);
 	assert_int_equal(host_reserve(c, 61, 70), 0);
 	assert_int_equal(host_reserve(c, 10, 20), 20);
-	host_end(c, 1, &end, 70000);        /* more than its field holds */
+	host_end(c, 1, &end, 70000, false);        /* more than its field holds */
 	r = (void *)(c->down.at + SR_PAGE);
 	assert_int_equal(r->preempted, UINT16_MAX);
-	host_end(c, 1, &end, 3);
+	host_end(c, 1, &end, 3, false);
 	assert_int_equal((r + 1)->preempted, 3);
 	assert_int_equal(host_left(c), 0);
 	atomic_store(&words->tokens.head, 3); /* past what was put: a client that lies gets no room */
@@ -745,7 +653,7 @@ static void what_is_worth_waking_for(void **state)
 	assert_false(host_ready(c, 1));
 	host_leave(c);
 	assert_true(host_ready(c, 1));
-	host_end(c, 1, &(struct sr_end){ 0 }, 0);
+	host_end(c, 1, &(struct sr_end){ 0 }, 0, false);
 	atomic_store(&words->tokens.head, 70);
 	assert_true(host_ready(c, 1));      /* a wild head: the client must be looked at */
 }
@@ -768,7 +676,7 @@ static void signals_never_block(void **state)
 	assert_int_equal(host_drain(c, 64), -ECONNRESET);
 	atomic_store(&((struct sr_up *)(void *)up)->tokens.wake_at, c->tokens.mine);
 	assert_int_equal(host_reserve(c, 1, 1), 1);
-	host_end(c, 1, &(struct sr_end){ 0 }, 0);
+	host_end(c, 1, &(struct sr_end){ 0 }, 0, false);
 	assert_int_equal(host_wake(c), -EPIPE);
 	assert_int_equal(host_wake(c), 0);  /* asked once */
 }
@@ -810,8 +718,8 @@ static void large_memory_leaves_in_pieces(void **state)
 
 int main(void)
 {
-#define CASE(f)  cmocka_unit_test_setup_teardown(f, setup, teardown)
-#define OPENED(f) cmocka_unit_test_setup_teardown(f, connected, parted)
+#define CASE(f)  cmocka_unit_test_setup_teardown(f, setup, all_used)
+#define OPENED(f) cmocka_unit_test_setup_teardown(f, connected, parted_all_used)
 	const struct CMUnitTest tests[] = {
 		CASE(wrong_configurations), CASE(large_memory_leaves_in_pieces),
 		CASE(no_memory_no_host),

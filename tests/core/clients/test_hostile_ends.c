@@ -163,7 +163,7 @@ static void R12_handshake(void **state)
 		{ 63, { .magic = SR_MAGIC, .version = SR_VERSION }, 0 },
 		{ 64, { .magic = SR_MAGIC + 1, .version = SR_VERSION }, -EPROTO },
 		{ 64, { .magic = SR_MAGIC, .version = SR_VERSION + 1 }, -EPROTO },
-		{ 64, { .magic = SR_MAGIC, .version = SR_VERSION, .zero = { 0, 0, 1 } }, -EPROTO },
+		{ 64, { .magic = SR_MAGIC, .version = SR_VERSION, .zero = { 0, 1 } }, -EPROTO },
 		{ 64, { .magic = SR_MAGIC, .version = SR_VERSION, .name = "new\nline" }, -EPROTO },
 		{ 64, { .magic = SR_MAGIC, .version = SR_VERSION,
 		        .name = "0123456789abcdef0123456789abcdef" }, -EPROTO },
@@ -304,7 +304,7 @@ static void R14_zeroed_memory(void **state)
 	(void)state;
 	/* Before it reports that it has mapped: a hole is filled before the daemon reads. */
 	assert_true(evil_map(&e, d.path, small));
-	up_bytes = SR_UP_BYTES(&e.shape);
+	up_bytes = SR_UP_BYTES(&e.shape, 0);
 	assert_int_equal(punch(e.up_fd, up_bytes), 0);
 	assert_int_equal(sr_signal(e.fd), 0);
 	assert_int_equal(recv(e.fd, &(char){ 0 }, 1, 0), 1);
@@ -408,7 +408,7 @@ static size_t grab(void **page, size_t n, size_t bytes)
  * pages that cannot be filled again are found before the daemon reads them. */
 static void R14_huge_pages_taken_away(void **state)
 {
-	struct sr_shape big = { 1024, 4096, 1 << 20 };
+	struct sr_shape big = { 1024, 4096, 1 << 20, 0 };
 	long before = pool(-1);
 	void *grabbed[64];
 	size_t n;
