@@ -126,6 +126,7 @@ GROUP_cpu       := $(GROUP_forward) $(wildcard kernels/cpu/*.c)
 GROUP_cuda      := $(GROUP_forward) kernels/cuda/xid.c
 GROUP_template  := $(wildcard adapters/text/template/*.c) adapters/text/unicode/utf8.c
 GROUP_text      := $(TEXT_LIB)
+GROUP_regex     := $(patsubst %,adapters/text/grammar/%.c,nodes regex derive points) adapters/text/unicode/utf8.c
 GROUP_chat      := adapters/text/chat.c adapters/text/text_json.c $(GROUP_template) -lutf8proc
 GROUP_ask       := $(GROUP_chat) $(patsubst %,adapters/http/json/%.c,openai sampling structured parts fields json problem chat out)
 GROUP_daemon    := $(GROUP_clients) $(GROUP_sched) $(HOST) $(patsubst %,core/instance/%.c,io log record refuse stats) \

@@ -1,0 +1,403 @@
+/* derive.c - see regex.h.  Derivatives, by all 256 bytes at once, and what is found out with them.
+ *
+ * The derivatives of an expression are its row: a branch, an expression of its own kind, so equal rows are kept
+ * once.  A row is put together from the rows of the parts: bytes that lead to the same list of targets are a
+ * class, and each class's target is the union (or intersection) of its list.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nodes.h"
+
+#define LIVE_STATES 50000            /* regex_live(): the most expressions looked at */
+#define MEMO 1024
+
+/* A list of targets: this one, and those of cell prev.  Cell 0 is the empty list. */
+struct cell { uint32_t prev, target, n; };
+
+/* What the bytes lead to so far. */
+struct partition {
+	uint32_t at[256];            /* cell of each byte; 0, or counted from base */
+	uint32_t base;               /* of its cells */
+	uint32_t row;                /* its number, from 1 */
+};
+
+static uint32_t row_of(struct regexes *r, uint32_t e);
+
+static void begin(struct regexes *r, struct partition *p)
+{
+	memset(p->at, 0, sizeof(p->at));
+	p->base = r->n_cells;
+	p->row = ++r->rows;
+}
+
+/* The cell of a byte that leads to target besides. */
+static uint32_t new_cell(struct regexes *r, const struct partition *p, uint32_t prev, uint32_t target)
+{
+	if (!ROOM(r, cell, n_cells, 1, cells_cap))
+		return 0;
+	r->cell[r->n_cells] = (struct cell){ prev, target, prev ? r->cell[p->base + prev - 1].n + 1 : 1 };
+	r->n_cells++;
+	return r->n_cells - p->base;
+}
+
+/* Each byte leads to its target in row besides, followed by tail. */
+static void add_row(struct regexes *r, struct partition *p, uint32_t row, uint32_t tail)
+{
+	uint32_t key[MEMO], value[MEMO];
+	uint64_t used[MEMO / 64] = { 0 };
+	const uint8_t *class;
+	uint32_t target[256], n;
+
+	if (row == REGEX_NONE || row == REGEX_FAILED)
+		return;
+	n = r->node[row].c;
+	for (uint32_t i = 0; i < n; i++)
+		target[i] = regex_concat(r, r->word[r->node[row].b + i], tail);
+	class = r->map[r->node[row].a].class;
+	for (int b = 0; b < 256 && !r->error; b++) {
+		uint32_t k = p->at[b] << 8 | class[b], i;
+
+		if (target[class[b]] == REGEX_NONE)
+			continue;
+		for (i = (k * 0x9e3779b1u) >> 22; used[i / 64] >> i % 64 & 1 && key[i] != k; i = (i + 1) % MEMO)
+			;
+		if (!(used[i / 64] >> i % 64 & 1)) {
+			used[i / 64] |= 1ull << i % 64;
+			key[i] = k;
+			value[i] = new_cell(r, p, p->at[b], target[class[b]]);
+		}
+		p->at[b] = value[i];
+	}
+}
+
+static void add_byte(struct regexes *r, struct partition *p, uint8_t byte, uint32_t target)
+{
+	if (target != REGEX_NONE && target != REGEX_FAILED)
+		p->at[byte] = new_cell(r, p, p->at[byte], target);
+}
+
+/* The targets of a byte, as one expression. */
+static uint32_t combine(struct regexes *r, const struct partition *p, uint32_t cell, uint32_t need, bool is_or)
+{
+	uint32_t small[32], *list = small, e, n;
+
+	if (!cell)
+		return REGEX_NONE;
+	n = r->cell[p->base + cell - 1].n;
+	if (n < need)
+		return REGEX_NONE;
+	if (n > 32 && !(list = malloc(n * sizeof(*list)))) {
+		regexes_fail(r, -ENOMEM);
+		return REGEX_FAILED;
+	}
+	for (uint32_t i = 0; cell; i++) {
+		list[i] = r->cell[p->base + cell - 1].target;
+		cell = r->cell[p->base + cell - 1].prev;
+	}
+	e = n == 1 ? list[0] : is_or ? regex_or_all(r, list, n) : regex_and_all(r, list, n);
+	if (list != small)
+		free(list);
+	return e;
+}
+
+/* The row of a partition; a byte that leads to fewer than `need` targets leads to none.  Ends the partition. */
+static uint32_t finish(struct regexes *r, struct partition *p, uint32_t need, bool is_or)
+{
+	uint32_t seen[256], target[256], n = 0, row;
+	uint8_t of[256];
+
+	for (int b = 0; b < 256; b++) {
+		uint32_t k;
+
+		if (b && p->at[b] == p->at[b - 1]) {
+			of[b] = of[b - 1];
+			continue;
+		}
+		for (k = 0; k < n && seen[k] != p->at[b]; k++)
+			;
+		if (k == n) {
+			seen[n] = p->at[b];
+			target[n++] = combine(r, p, p->at[b], need, is_or);
+		}
+		of[b] = (uint8_t)k;
+	}
+	r->n_cells = p->base;
+	row = r->error ? REGEX_FAILED : node_branch(r, of, target, n);
+	return row;
+}
+
+/* The bytes with which e begins, each once.  Goes on behind what may be empty. */
+static void add_chain(struct regexes *r, struct partition *p, uint32_t e)
+{
+	for (bool more = true; more && !r->error;) {
+		const struct node *n = &r->node[e];
+		uint32_t head = n->kind == NODE_CONCAT ? n->a : e, then = n->kind == NODE_CONCAT ? n->b : REGEX_EMPTY;
+		struct node h = r->node[head];
+
+		if (n->seen == p->row)
+			return;
+		r->node[e].seen = p->row;
+		r->work++;
+		if (h.kind == NODE_LITERAL)
+			add_byte(r, p, r->byte[h.a], regex_concat(r, node_literal_rest(r, head), then));
+		else if (h.kind == NODE_REPEAT)
+			add_row(r, p, row_of(r, h.a), regex_concat(r, regex_repeat(r, h.a, h.b ? h.b - 1 : 0,
+			                                           h.c == REGEX_MANY ? h.c : h.c - 1), then));
+		else
+			add_row(r, p, row_of(r, head), then);
+		more = h.flags & NODE_NULLABLE && then != REGEX_EMPTY;
+		e = then;
+	}
+}
+
+static uint32_t row_of_not(struct regexes *r, uint32_t a)
+{
+	static const uint8_t one_class[256];
+	uint32_t row = row_of(r, a), target[256], n;
+	uint8_t of[256];
+
+	if (row == REGEX_FAILED)
+		return row;
+	if (row == REGEX_NONE)
+		return node_branch(r, one_class, (uint32_t[]){ REGEX_ANY }, 1);
+	n = r->node[row].c;
+	for (uint32_t i = 0; i < n; i++)
+		target[i] = regex_not(r, r->word[r->node[row].b + i]);
+	memcpy(of, r->map[r->node[row].a].class, 256);
+	return node_branch(r, of, target, n);
+}
+
+static uint32_t make_row(struct regexes *r, uint32_t e)
+{
+	static const uint8_t one_class[256];
+	const struct node n = r->node[e];
+	struct partition p;
+
+	switch (n.kind) {
+	case NODE_NONE: case NODE_EMPTY:
+		return REGEX_NONE;
+	case NODE_ANY:
+		return node_branch(r, one_class, (uint32_t[]){ REGEX_ANY }, 1);
+	case NODE_BRANCH:
+		return e;
+	case NODE_NOT:
+		return row_of_not(r, n.a);
+	case NODE_OR:
+		begin(r, &p);
+		for (uint32_t i = 0; i < n.c && !r->error; i++)
+			add_chain(r, &p, r->word[n.b + i]);
+		return finish(r, &p, 1, true);
+	case NODE_AND:
+		begin(r, &p);
+		for (uint32_t i = 0; i < n.c && !r->error; i++)
+			add_row(r, &p, row_of(r, r->word[n.b + i]), REGEX_EMPTY);
+		return finish(r, &p, n.c, false);
+	default:
+		begin(r, &p);
+		add_chain(r, &p, e);
+		return finish(r, &p, 1, true);
+	}
+}
+
+static uint32_t row_of(struct regexes *r, uint32_t e)
+{
+	uint32_t row;
+
+	if (e == REGEX_FAILED || r->error)
+		return REGEX_FAILED;
+	if (r->node[e].row == REGEX_FAILED) {
+		row = make_row(r, e);
+		r->node[e].row = row;
+	}
+	return r->node[e].row;
+}
+
+int regex_row(struct regexes *r, uint32_t e, struct regex_row *out)
+{
+	static const uint32_t none = REGEX_NONE;
+	uint32_t row = row_of(r, e);
+	const struct node *n;
+
+	if (row == REGEX_FAILED)
+		return r->error ? r->error : -EINVAL;
+	if (row == REGEX_NONE) {
+		*out = (struct regex_row){ r->map[0].class, &none, 1 };
+		return 0;
+	}
+	n = &r->node[row];
+	*out = (struct regex_row){ r->map[n->a].class, r->word + n->b, n->c };
+	return 0;
+}
+
+bool regex_nullable(const struct regexes *r, uint32_t e)
+{
+	return e != REGEX_FAILED && node_nullable(r, e);
+}
+
+bool regex_simple(const struct regexes *r, uint32_t e)
+{
+	return e != REGEX_FAILED && r->node[e].flags & NODE_SIMPLE;
+}
+
+uint32_t regex_derive(struct regexes *r, uint32_t e, uint8_t byte)
+{
+	struct regex_row row;
+
+	return regex_row(r, e, &row) ? REGEX_FAILED : row.target[row.class[byte]];
+}
+
+int regex_first(struct regexes *r, uint32_t e, uint64_t set[4])
+{
+	struct regex_row row;
+	int rc = regex_row(r, e, &row);
+
+	memset(set, 0, 4 * sizeof(*set));
+	for (int b = 0; b < 256 && !rc; b++)
+		if (row.target[row.class[b]] != REGEX_NONE)
+			set[b / 64] |= 1ull << b % 64;
+	return rc;
+}
+
+/* ---- liveness ---- */
+
+/* 1 or 0 if that is known of e without looking further, else -1. */
+static int known_live(const struct regexes *r, uint32_t e)
+{
+	uint8_t f = r->node[e].flags;
+
+	if (e == REGEX_NONE || f & NODE_DEAD)
+		return 0;
+	return f & (NODE_NULLABLE | NODE_SIMPLE | NODE_LIVE) ? 1 : -1;
+}
+
+/* Places of the queue: pairs of an expression and the place it was reached from.  Expressions in the queue are
+ * found again by a hash table behind it. */
+struct search { uint32_t *at, *from, *table, mask, n, most; };
+
+static bool enter(struct search *s, uint32_t e, uint32_t from)
+{
+	uint32_t i = (e * 0x9e3779b1u) >> 7 & s->mask;
+
+	for (; s->table[i]; i = (i + 1) & s->mask)
+		if (s->at[s->table[i] - 1] == e)
+			return true;
+	if (s->n == s->most)
+		return false;
+	s->at[s->n] = e;
+	s->from[s->n++] = from;
+	s->table[i] = s->n;
+	return true;
+}
+
+/* Breadth first: the shortest string is found first.  Live: so is all on the way.  Dead: so is all that was seen. */
+static int search(struct regexes *r, struct search *s, uint32_t e)
+{
+	enter(s, e, UINT32_MAX);
+	for (uint32_t i = 0; i < s->n; i++) {
+		struct regex_row row;
+		int rc = regex_row(r, s->at[i], &row);
+
+		for (uint32_t k = 0; k < row.n && !rc; k++) {
+			int live = known_live(r, row.target[k]);
+
+			if (live == 1) {
+				for (; i != UINT32_MAX; i = s->from[i])
+					r->node[s->at[i]].flags |= NODE_LIVE;
+				return 1;
+			}
+			if (live == -1 && !enter(s, row.target[k], i))
+				return -E2BIG;
+		}
+		if (rc)
+			return rc;
+	}
+	for (uint32_t i = 0; i < s->n; i++)
+		r->node[s->at[i]].flags |= NODE_DEAD;
+	return 0;
+}
+
+static int search_within(struct regexes *r, uint32_t e, uint32_t most)
+{
+	uint32_t slots = 64;
+	struct search s = { .most = most };
+	int rc = -ENOMEM;
+
+	while (slots < 2 * most)
+		slots *= 2;
+	s.mask = slots - 1;
+	s.at = malloc(2 * sizeof(*s.at) * most);
+	s.table = calloc(slots, sizeof(*s.table));
+	s.from = s.at + most;
+	if (s.at && s.table)
+		rc = search(r, &s, e);
+	free(s.at);
+	free(s.table);
+	return rc;
+}
+
+int regex_live(struct regexes *r, uint32_t e)
+{
+	int rc;
+
+	if (e == REGEX_FAILED || r->error)
+		return r->error ? r->error : -EINVAL;
+	rc = known_live(r, e);
+	for (uint32_t most = LIVE_STATES / 625; rc < 0; most *= 25) {
+		rc = search_within(r, e, most);
+		if (rc != -E2BIG || r->error || most == LIVE_STATES)
+			return rc;
+	}
+	return rc;
+}
+
+/* ---- clamping ---- */
+
+static uint32_t clamp_list(struct regexes *r, uint32_t e, uint32_t most)
+{
+	uint32_t n = r->node[e].c, *list = malloc(n * sizeof(*list)), out;
+
+	if (!list) {
+		regexes_fail(r, -ENOMEM);
+		return REGEX_FAILED;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		list[i] = regex_clamp(r, r->word[r->node[e].b + i], most);
+	out = regex_or_all(r, list, n);
+	free(list);
+	return out;
+}
+
+/* A text of `most` bytes ends or goes on within x{m,n} as within x{min(m, most + 1), n}, and, if n > most, as
+ * within x{..,}: each x takes a byte. */
+uint32_t regex_clamp(struct regexes *r, uint32_t e, uint32_t most)
+{
+	uint32_t head, rest, base;
+	struct node n;
+
+	if (e == REGEX_FAILED || !(r->node[e].flags & NODE_COUNTED))
+		return e;
+	n = r->node[e];
+	switch (n.kind) {
+	case NODE_REPEAT:
+		return regex_repeat(r, n.a, n.b > most ? most + 1 : n.b, n.c > most ? REGEX_MANY : n.c);
+	case NODE_OR:
+		return clamp_list(r, e, most);
+	default:
+		break;
+	}
+	/* A concatenation may be long: no recursion on its length. */
+	base = r->n_list;
+	for (rest = e; r->node[rest].kind == NODE_CONCAT; rest = r->node[rest].b) {
+		if (!ROOM(r, list, n_list, 1, list_cap))
+			return REGEX_FAILED;
+		r->list[r->n_list++] = r->node[rest].a;
+	}
+	rest = regex_clamp(r, rest, most);
+	while (r->n_list > base) {
+		head = r->list[--r->n_list];
+		rest = regex_concat(r, regex_clamp(r, head, most), rest);
+	}
+	return rest;
+}
