@@ -31,8 +31,10 @@
 extern "C" {
 #endif
 
-#define SR_BACKEND_VERSION 5
+#define SR_BACKEND_VERSION 6
 #define SR_LAST    (-1)    /* sr_row.token: the token this slot sampled last */
+#define SR_MISS    (-1)    /* sr_result.id: the row's mask was not there; nothing is drawn */
+#define SR_NO_ID    (-2)    /* sr_result.id: the mask and the lists leave no id; nothing is drawn */
 
 struct sr_model;           /* kernels/model.h: shapes, and where each tensor's bytes lie */
 struct sr_source;          /* kernels/model.h: reads them */
@@ -64,6 +66,7 @@ struct sr_limits {
 	int32_t words;         /*   words of their arguments: at least the lists, the table and
 	                            the history of one sequence */
 	int32_t copies;        /*   blocks copied between tiers */
+	int32_t masks;         /* places for masks of guided rows, two for each sequence; 0 = none */
 	int32_t logit_rows;    /* rows of f32 logits held at once; more are done in slices */
 	int32_t kv_type;       /* enum sr_kv_type */
 	int32_t deterministic; /* 1: sums that depend on the row alone, as the CPU's always do */
@@ -103,7 +106,8 @@ enum sr_op {
 	SR_CMD_END,            /* the slot is free; a BEGIN needs no END before it */
 };
 enum sr_list {
-	SR_LIST_STOP,          /* n ids that may not be drawn before min_position */
+	SR_LIST_STOP,          /* n ids that may not be drawn before min_position, unless the row's
+	                          mask leaves nothing else */
 	SR_LIST_BIAS,          /* n/2 pairs: id, f32 added to its logit */
 	SR_LIST_ALLOW,         /* n ids: nothing else may be drawn */
 	SR_LIST_BAD,           /* sequences, each its length, then its ids: never completed;
@@ -124,12 +128,38 @@ struct sr_row {            /* 32 bytes: two to a cache line.  With 28 a step of 
 	int32_t result;        /* its results: result[result ..], n_score, then 1 if it samples */
 	uint8_t sample;        /* 1: draw the token of position first+n; it stays as SR_LAST */
 	uint8_t n_top;         /* alternatives per result, at most SR_TOP_MAX */
-	uint8_t zero[6];
+	uint8_t zero[2];
+	int32_t mask;          /* 0: none.  m: the row is guided, its masks are in places 2m-2 and 2m-1 */
+};
+
+/* Masks of guided rows: which ids may be drawn.  They belong to the back end, not to a batch, because core
+ * writes one while the row that needs it is already being computed.  A mask for an even position is in the
+ * first place of its pair, for an odd one in the second.  When the device samples such a row, it looks whether
+ * the tag there has the position of the token to be drawn, first + n:
+ *
+ *	SR_MASK_BITS   id i may be drawn if bit i % 32 of word i / 32 is set; bits from n_vocab on are 0.
+ *	               Log-probabilities, rank and alternatives are those after the mask.  If mask and lists
+ *	               leave nothing, the result is SR_NO_ID
+ *	SR_MASK_ANY    as a row without a mask
+ *	id + 1         this id is drawn, whatever logits and lists say.  Core makes up its numbers
+ *
+ * It has another: the result is SR_MISS.  After SR_MISS and SR_NO_ID the slot is as before (its last token,
+ * its history), and the same row may be computed again.
+ *
+ * Core writes the tag last, with release.  It writes bits only while no row in flight can find a tag that
+ * points to them. */
+#define SR_MASK_BITS   0u
+#define SR_MASK_ANY    0xffffffffu
+#define SR_MASK_NO_TAG UINT64_MAX
+struct sr_masks {
+	int32_t   words;       /* of a place: (n_vocab + 31) / 32 */
+	uint32_t *word;        /* [limits.masks][words] */
+	uint64_t *tag;         /* [limits.masks] position << 32 | one of the above; SR_MASK_NO_TAG: no mask */
 };
 
 struct sr_top    { int32_t id; float logprob; };
 struct sr_result {
-	int32_t id;            /* drawn, or the prompt's */
+	int32_t id;            /* drawn, or the prompt's; SR_MISS, SR_NO_ID */
 	float   logprob;       /* natural log of the softmax of the raw logits */
 	int32_t rank;          /* 1 = the most likely; 0 unless n_score or n_top asked */
 };
@@ -170,6 +200,9 @@ struct sr_backend_ops {
 	            const struct sr_source *src, const struct sr_limits *lim,
 	            char *err, size_t errlen);
 	void (*close)(struct sr_backend *b);
+
+	/* Where masks lie; all tags are SR_MASK_NO_TAG at open.  NULL: it has none, limits.masks is 0. */
+	void (*masks)(struct sr_backend *b, struct sr_masks *out);
 
 	/* Batch i < depth.  Core may write it only while it is not launched. */
 	struct sr_batch *(*batch)(struct sr_backend *b, int32_t i);

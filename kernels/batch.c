@@ -19,6 +19,19 @@ void batch_cut(struct sr_batch *b, const struct sr_limits *l, struct cutter *c)
 	b->top = cut(c, results * SR_TOP_MAX, sizeof(*b->top));
 }
 
+void masks_cut(struct sr_masks *m, const struct sr_limits *l, int32_t n_vocab, struct cutter *c)
+{
+	m->words = mask_words(n_vocab);
+	m->word = cut(c, (size_t)l->masks * (size_t)m->words, sizeof(*m->word));
+	m->tag = cut(c, (size_t)l->masks, sizeof(*m->tag));
+}
+
+void masks_clear(struct sr_masks *m, const struct sr_limits *l)
+{
+	for (int32_t i = 0; i < l->masks; i++)
+		m->tag[i] = SR_MASK_NO_TAG;
+}
+
 static bool upto(int64_t n, int64_t most)
 {
 	return n >= 0 && n <= most;

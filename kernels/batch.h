@@ -101,6 +101,8 @@ static inline bool batch_row_ok(const struct sr_batch *b, const struct sr_limits
 	if (r->n_score < 0 || r->n_score > r->n || r->n_top > SR_TOP_MAX ||
 	    r->result < 0 || (int64_t)r->result + row_results(r) > b->n_results)
 		return false;
+	if (r->mask && (r->mask < 0 || r->mask > l->masks / 2 || !r->sample))
+		return false;
 	if (r->token == SR_LAST)
 		return r->n == 1 && !r->n_score;
 	return r->token >= 0 && (int64_t)r->token + row_ids(r) <= b->n_ids;
@@ -128,7 +130,32 @@ struct batch_pick {
 	int32_t slot;
 	int32_t n_top;               /* alternatives */
 	int32_t rank;                /* 1: its rank is wanted */
+	int32_t mask;                /* as sr_row.mask */
 };
+
+/* ---- masks of guided rows ---------------------------------------------------------------------- */
+
+static inline int32_t mask_words(int32_t n_vocab)
+{
+	return (n_vocab + 31) / 32;
+}
+
+/* The places and the tags.  With the tags at SR_MASK_NO_TAG, nothing else needs a value. */
+void masks_cut(struct sr_masks *m, const struct sr_limits *l, int32_t n_vocab, struct cutter *c);
+void masks_clear(struct sr_masks *m, const struct sr_limits *l);
+
+/* The tag, without its position, of the mask for the token at `position`, and in *words its bits.  False: it
+ * is not there yet. */
+static inline bool mask_find(const struct sr_masks *m, int32_t mask, int32_t position, uint32_t *what,
+                             const uint32_t **words)
+{
+	int32_t place = 2 * (mask - 1) + (position & 1);
+	uint64_t tag = __atomic_load_n(&m->tag[place], __ATOMIC_ACQUIRE);
+
+	*what = (uint32_t)tag;
+	*words = m->word + (size_t)place * (size_t)m->words;
+	return tag >> 32 == (uint64_t)position;
+}
 
 /* Result j of a row, from the ids of its batch; token 0 of the row is token t. */
 BATCH_RULE struct batch_pick row_pick(const struct sr_row *r, const int32_t *ids, int32_t t, int32_t j)
@@ -142,6 +169,7 @@ BATCH_RULE struct batch_pick row_pick(const struct sr_row *r, const int32_t *ids
 		r->slot,
 		r->n_top,
 		r->n_score > 0 || r->n_top > 0,
+		scored ? 0 : r->mask,
 	};
 
 	return p;

@@ -688,7 +688,7 @@ static void get(struct dev *d, enum place p, float *to, int T)
 /* ---- the table of operations ---------------------------------------------------------- */
 
 static const struct sr_backend_ops ops = {
-	SR_BACKEND_VERSION, FLIGHTS, "cuda", plan, open_backend, close_backend, batch, launch, poll_batch,
+	SR_BACKEND_VERSION, FLIGHTS, "cuda", plan, open_backend, close_backend, NULL, batch, launch, poll_batch,
 	NULL, /* the device works without calls */
 	arm,
 	NULL, /* a batch ends in well under a second */

@@ -100,6 +100,7 @@ struct place {                /* the place of the token to draw */
 	const int32_t *ids;   /* [position], or NULL without a history */
 	uint64_t seen;        /* sum over ids, if there is a history */
 	int32_t  vocab;
+	const uint32_t *mask; /* NULL: it is not guided */
 };
 
 static bool listed(const uint32_t *list, int32_t n, int32_t id)
@@ -128,9 +129,11 @@ static bool completes(const struct place *p, int32_t id)
 	return false;
 }
 
-static bool may_draw(const struct place *p, int32_t id)
+static bool may_draw(const struct place *p, int32_t id, bool early)
 {
-	if (p->position < p->sampling->min_position &&
+	if (p->mask && !(p->mask[id / 32] >> id % 32 & 1))
+		return false;
+	if (!early && p->position < p->sampling->min_position &&
 	    listed(p->list[SR_LIST_STOP], p->n_list[SR_LIST_STOP], id))
 		return false;
 	return !completes(p, id);
@@ -146,12 +149,15 @@ static int32_t draw(const struct place *p)
 	if (p->ids)
 		h ^= p->seen * 11 + 1;
 	first = (int32_t)((mix(h + (uint64_t)(uint32_t)p->position) >> 32) * (uint64_t)n >> 32);
-	for (int32_t k = 0; k < n; k++) {
-		int32_t i = k < n - first ? first + k : first + k - n, id = n == p->vocab ? i : (int32_t)allow[i];
+	for (int early = 0; early <= (p->mask != NULL); early++) /* a mask of stop ids alone wins over min_position */
+		for (int32_t k = 0; k < n; k++) {
+			int32_t i = k < n - first ? first + k : first + k - n, id = n == p->vocab ? i : (int32_t)allow[i];
 
-		if (may_draw(p, id))
-			return id;
-	}
+			if (may_draw(p, id, early))
+				return id;
+		}
+	if (p->mask)
+		return SR_NO_ID;
 	return n == p->vocab ? first : (int32_t)allow[first]; /* all are forbidden: take any */
 }
 
@@ -181,7 +187,7 @@ void sr_null_read(struct sr_null_text *t, int32_t n_prompt, const int32_t *ids, 
 int32_t sr_null_draw(const struct sr_null_request *q, const int32_t *ids, const struct sr_null_text *t)
 {
 	const struct place p = { t->cell, fold_asked(&q->sampling, q->list, q->n_list), t->n, &q->sampling,
-				 q->list, q->n_list, q->history ? ids : NULL, t->seen, q->vocab };
+				 q->list, q->n_list, q->history ? ids : NULL, t->seen, q->vocab, q->mask };
 
 	return draw(&p);
 }
@@ -240,6 +246,8 @@ struct sr_backend {
 	int32_t  shift;               /* block_tokens is 1 << shift */
 	struct kv_cell *kv;           /* [n_blocks][block_tokens] */
 	uint64_t *host_kv;            /* [n_host_blocks][block_tokens] */
+	struct sr_masks masks;
+	void    *mask_memory;
 	uint64_t round;
 };
 
@@ -356,14 +364,21 @@ static void put_result(const struct sr_backend *b, struct sr_batch *t, int32_t a
 		t->top[(size_t)at * SR_TOP_MAX + (size_t)k] = alternative(c, id, k, b->vocab);
 }
 
-static int32_t sample(const struct sr_backend *b, struct slot *s, uint64_t c, int32_t position)
+static int32_t sample(const struct sr_backend *b, struct slot *s, uint64_t c, int32_t position, int32_t mask)
 {
-	const struct place p = { c, s->asked, position, &s->sampling, (const uint32_t *const *)s->list, s->n_list,
-				 s->told ? s->ids : NULL, s->seen, b->vocab };
+	struct place p = { c, s->asked, position, &s->sampling, (const uint32_t *const *)s->list, s->n_list,
+			   s->told ? s->ids : NULL, s->seen, b->vocab, NULL };
+	uint32_t what = SR_MASK_ANY;
 	int32_t id;
 
+	if (mask && !mask_find(&b->masks, mask, position, &what, &p.mask))
+		return SR_MISS;
+	if (what != SR_MASK_BITS)
+		p.mask = NULL;
 	assert(!s->told || s->n_ids == position);
-	id = draw(&p);
+	id = what == SR_MASK_BITS || what == SR_MASK_ANY ? draw(&p) : (int32_t)what - 1;
+	if (id < 0)
+		return id;
 	if (s->told)
 		slot_saw(b, s, id, true);
 	s->last = id;
@@ -403,7 +418,7 @@ static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_ro
 			put_result(b, t, at++, c, t->token[r->token + k + 1], r->n_top);
 	}
 	if (r->sample)
-		put_result(b, t, at, c, sample(b, s, c, r->first + r->n), r->n_top);
+		put_result(b, t, at, c, sample(b, s, c, r->first + r->n, r->mask), r->n_top);
 }
 
 /* Prefetches for rows that come soon: the slot, then its table entry, then the cell. */
@@ -466,10 +481,19 @@ static size_t lay_batches(struct sr_batch *batch, int32_t depth, const struct sr
 	return c.at;
 }
 
+static size_t lay_masks(struct sr_masks *m, const struct sr_limits *lim, int32_t n_vocab, void *base)
+{
+	struct cutter c = { base, 0, LINE };
+
+	masks_cut(m, lim, n_vocab, &c);
+	return c.at;
+}
+
 static int null_plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out,
 		     char *err, size_t errlen)
 {
 	struct sr_batch batch[DEPTH_MAX];
+	struct sr_masks masks;
 	const struct sr_attn *kind = &m->kind[0];
 	int64_t token = 2 * 2 * (int64_t)m->n_layers * kind->n_kv_heads * kind->head_dim;
 	int64_t page = sysconf(_SC_PAGESIZE);
@@ -481,7 +505,7 @@ static int null_plan(const struct sr_model *m, const struct sr_limits *lim, stru
 	*out = (struct sr_need){ 0 };
 	out->slots = lim->slots * ((int64_t)lim->words * 4 + lim->seq_blocks * 4 +
 				   (int64_t)lim->seq_blocks * lim->block_tokens * 4);
-	out->pinned = (int64_t)lay_batches(batch, setting.depth, lim, NULL);
+	out->pinned = (int64_t)(lay_batches(batch, setting.depth, lim, NULL) + lay_masks(&masks, lim, m->n_vocab, NULL));
 	/* The size of bf16 K and V of this model, so that a plan is like that of a real device.  Only 16 bytes
 	 * per token are allocated. */
 	out->per_block = lim->block_tokens * (token > 16 ? token : 16);
@@ -503,6 +527,7 @@ static void null_close(struct sr_backend *b)
 	free(b->slot);
 	free(b->kv);
 	free(b->host_kv);
+	free(b->mask_memory);
 	free(b);
 }
 
@@ -538,6 +563,11 @@ static int null_open(struct sr_backend **out, const struct sr_model *m, const st
 	b->batches = take((int64_t)lay_batches(b->batch, b->depth, lim, NULL), 1, &ok);
 	if (b->batches)
 		lay_batches(b->batch, b->depth, lim, b->batches);
+	b->mask_memory = take((int64_t)lay_masks(&b->masks, lim, b->vocab, NULL), 1, &ok);
+	if (b->mask_memory) {
+		lay_masks(&b->masks, lim, b->vocab, b->mask_memory);
+		masks_clear(&b->masks, lim);
+	}
 	b->slot = take(lim->slots, sizeof(*b->slot), &ok);
 	for (int32_t i = 0; b->slot && i < lim->slots; i++) {
 		b->slot[i].words = take(lim->words, sizeof(uint32_t), &ok);
@@ -554,6 +584,11 @@ full:
 	null_close(b);
 	snprintf(err, errlen, "null device: no memory for %d slots and %d blocks", lim->slots, lim->n_blocks);
 	return -ENOMEM;
+}
+
+static void null_masks(struct sr_backend *b, struct sr_masks *out)
+{
+	*out = b->masks;
 }
 
 static struct sr_batch *null_batch(struct sr_backend *b, int32_t i)
@@ -617,7 +652,7 @@ static void null_work(struct sr_backend *b, void (*yield)(void *ctx), void *ctx)
 
 static struct sr_backend_ops ops = {
 	.version = SR_BACKEND_VERSION, .depth = 2, .name = "null",
-	.plan = null_plan, .open = null_open, .close = null_close, .batch = null_batch,
+	.plan = null_plan, .open = null_open, .close = null_close, .masks = null_masks, .batch = null_batch,
 	.launch = null_launch, .poll = null_poll, .work = null_work,
 };
 

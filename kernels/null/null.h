@@ -36,9 +36,10 @@ struct sr_null_request {
 	int32_t n_prompt;
 	bool    history;          /* SR_CMD_HISTORY was sent */
 	int32_t vocab;
+	const uint32_t *mask;     /* of the next token: bits, by id; NULL: it is not guided */
 };
 
-/* The token that follows ids[0 .. n).  If two requests differ in seed (at a temperature above 0), another
+/* The token that follows ids[0 .. n), or SR_NO_ID.  If two requests differ in seed (at a temperature above 0), another
  * field or a list, their tokens are equal only by chance. */
 int32_t sr_null_next(const struct sr_null_request *q, const int32_t *ids, int32_t n);
 

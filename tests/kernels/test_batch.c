@@ -262,19 +262,19 @@ static void test_picks(void **state)
 {
 	static const int32_t ids[] = { 90, 91, 92, 93, 94 };
 	static const struct { int n_score, sample, n_top, j; struct batch_pick want; } cases[] = {
-		{ 0, 1, 0, 0, { 102, 20, -1, 33, 2, 0, 0 } },
-		{ 0, 1, 3, 0, { 102, 20, -1, 33, 2, 3, 1 } },
-		{ 2, 0, 0, 0, { 100, 20, 92, 31, 2, 0, 1 } },
-		{ 2, 0, 0, 1, { 101, 21, 93, 32, 2, 0, 1 } },
-		{ 2, 1, 0, 2, { 102, 22, -1, 33, 2, 0, 1 } },
-		{ 3, 0, 5, 2, { 102, 22, 94, 33, 2, 5, 1 } }, /* the id that is given only to be scored */
-		{ 3, 1, 5, 3, { 102, 23, -1, 33, 2, 5, 1 } },
+		{ 0, 1, 0, 0, { 102, 20, -1, 33, 2, 0, 0, 7 } },
+		{ 0, 1, 3, 0, { 102, 20, -1, 33, 2, 3, 1, 7 } },
+		{ 2, 0, 0, 0, { 100, 20, 92, 31, 2, 0, 1, 0 } },
+		{ 2, 0, 0, 1, { 101, 21, 93, 32, 2, 0, 1, 0 } },
+		{ 2, 1, 0, 2, { 102, 22, -1, 33, 2, 0, 1, 7 } },
+		{ 3, 0, 5, 2, { 102, 22, 94, 33, 2, 5, 1, 0 } }, /* the id that is given only to be scored */
+		{ 3, 1, 5, 3, { 102, 23, -1, 33, 2, 5, 1, 7 } },
 	};
 
 	(void)state;
 	for (int i = 0; i < COUNT(cases); i++) {
 		struct sr_row r = { .slot = 2, .first = 30, .n = 3, .token = 1, .n_score = cases[i].n_score,
-			.result = 20, .sample = (uint8_t)cases[i].sample, .n_top = (uint8_t)cases[i].n_top };
+			.result = 20, .sample = (uint8_t)cases[i].sample, .n_top = (uint8_t)cases[i].n_top, .mask = 7 };
 		struct batch_pick got = row_pick(&r, ids, 100, cases[i].j);
 
 		assert_memory_equal(&got, &cases[i].want, sizeof(got));
