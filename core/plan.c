@@ -189,6 +189,7 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 	logits = (p->cpu ? LOGITS_BYTES : GPU_LOGITS_BYTES) / (4 * (int64_t)p->m->m.n_vocab);
 	logits = min64(logits, p->cpu ? LOGITS_ROWS : GPU_LOGITS_ROWS);
 	l->logit_rows = (int32_t)(logits < 4 ? 4 : logits);
+	l->masks = p->ops->masks ? 2 * p->out->max_seqs : 0;
 	l->threads = p->cpu ? (p->cfg->threads ? p->cfg->threads : our_cores()) : 0;
 	return 0;
 }

@@ -50,6 +50,12 @@ enum stats_empty { EMPTY_TOKENIZING, EMPTY_NETWORK, EMPTY_SILENT, EMPTY_SERVED, 
 	X(prefix_waits, .metric = "slipring_prefix_waits_total", \
 	  .help = "Steps that prompts waited for another to compute what they begin with.") \
 	X(sleeps, .metric = "slipring_sleeps_total", .help = "Times that the daemon slept.") \
+	/* rows of guided answers that were computed before their guide was there; tokens that guides forced */ \
+	X(guide_misses, .metric = "slipring_guide_misses_total", \
+	  .help = "Rows computed again because their guide came too late.", \
+	  .past = "missed", .lost = "rows were computed again because their guide came too late") \
+	X(forced_tokens, .metric = "slipring_forced_tokens_total", \
+	  .help = "Tokens of answers that a guide forced, without a draw.") \
 	/* rows and new tokens of batches, counted when planned; prompt tokens of them */ \
 	X(rows, .metric = NULL) \
 	X(step_tokens, .metric = NULL) \

@@ -6,13 +6,13 @@
 
 /* Why a step added no more rows; what bound the time since the step before. */
 enum sched_why   { WHY_EMPTY, WHY_SEQS, WHY_TOKENS, WHY_KV, WHY_RING_OUT, WHY_ORDER,
-                   WHY_STEP_TIME, WHY_PCIE, N_WHY };
+                   WHY_STEP_TIME, WHY_PCIE, WHY_GUIDE, N_WHY };
 enum sched_bound { BOUND_IDLE, BOUND_HOST, BOUND_COMPUTE, BOUND_MEMORY, BOUND_PCIE, N_BOUND };
 
 static inline const char *sched_why_name(int why)
 {
 	static const char *const name[N_WHY] = { "empty", "seqs", "tokens", "kv", "ring_out", "order",
-	                                         "step_time", "pcie" };
+	                                         "step_time", "pcie", "guide" };
 
 	return why >= 0 && why < N_WHY ? name[why] : "?";
 }

@@ -55,7 +55,7 @@ static int32_t seq_make(struct sched *s, int32_t cq, const struct sched_request 
 		.n_prompt = r->n_prompt, .end = r->n_prompt + r->max_tokens,
 		.n_top = r->n_top, .n_prompt_top = r->n_prompt_top,
 		.cost = s->port.cost[r->n_top], .prompt_cost = s->port.cost[r->n_prompt_top],
-		.score = r->score, .history = r->history, .no_cache = r->no_cache,
+		.score = r->score, .history = r->history, .no_cache = r->no_cache, .guided = r->guided,
 		.n_cmds = r->n_cmds, .n_words = r->n_words - n_begin, .stop = r->stop - n_begin, .n_stop = r->n_stop,
 		.stops = r->n_stop > 0, .min_position = r->min_position, .salt = r->salt, .deadline = r->deadline,
 		.priority = s->knobs.fcfs ? 0 : r->priority, .order = ++s->order,
@@ -67,6 +67,8 @@ static int32_t seq_make(struct sched *s, int32_t cq, const struct sched_request 
 	for (int32_t j = 0; j < r->n_prompt; j++)
 		ids_append(s, q, r->prompt[j]);
 	q->known = q->have;
+	if (q->guided)
+		guide_join(s, q);
 	return i;
 }
 
@@ -84,7 +86,7 @@ int sched_admit(struct sched *s, void *client, uint64_t tenant, const struct sch
 	if (!s->port.room(s->port.ctx, client, 1u + s->port.cost[SR_TOP_MAX]) ||
 	    !s->port.reserve(s->port.ctx, client, 1, 1))
 		return -EAGAIN;
-	assert(queue_room(s, r->n_prompt));
+	assert(queue_room(s, r->n_prompt) && (!r->guided || sched_guides_full(s, tenant) == SCHED_ROOM));
 	t = queue_tenant_join(s, tenant);
 	i = seq_make(s, queue_join(s, client, t), r, now);
 	queue_name(s, i);
@@ -138,6 +140,8 @@ static void seq_close(struct sched *s, int32_t i)
 	queue_deadline_off(s, i);
 	queue_unname(s, i);
 	ids_free(s, q);
+	if (q->guided)
+		guide_leave(s, q);
 	queue_leave(s, q->client_queue);
 	q->state = SEQ_FREE;
 	q->gen++;
@@ -171,6 +175,8 @@ void seq_preempt(struct sched *s, int32_t i)
 	q->known = q->have;
 	q->planned = 0;
 	q->drawn = false;
+	if (q->guided)
+		s->guide[q->guide].again = false;
 	q->preempted++;
 	ids_started(s, q, quota_for(q->have));
 	s->cfg.counters->preemptions++;

@@ -6,7 +6,7 @@
 #include "core/sched/impl.h"
 
 struct sums {
-	int32_t run, waiting, chunks, quota, word_chunks, deadlines;
+	int32_t run, waiting, chunks, quota, word_chunks, deadlines, guides;
 	int64_t waiting_tokens, blocks;
 };
 
@@ -21,6 +21,9 @@ static void check_seq(const struct sched *s, const struct seq *q, struct sums *s
 	assert(q->reserved >= 0 && q->stops == (q->n_stop > 0));
 	assert((q->deadline != 0) == (q->heap_at != NONE));
 	assert(queue_find(s, q->client, q->user_data) == (int32_t)(q - s->seq));
+	if (q->guided)
+		guide_check(s, q);
+	sum->guides += q->guided;
 	sum->chunks += n_chunks;
 	sum->word_chunks += word_chunks_for(q->n_words);
 	sum->deadlines += q->deadline != 0;
@@ -143,7 +146,24 @@ static void check_tenants(const struct sched *s, const struct sums *sum)
 	for (int32_t j = 0; j < s->drr.n; j++, t = s->account[t].next)
 		assert(s->tenant[t].drr.n > 0 && s->account[s->account[t].next].prev == t);
 	n += check_list(s, &s->preempted, NONE, &tokens);
+	n += check_list(s, &s->aside, NONE, &tokens);
+	for (int32_t i = s->aside.first; i != NONE; i = s->seq[i].next)
+		assert(s->seq[i].aside && s->seq[i].guided);
 	assert(n == s->stats.waiting && tokens == s->stats.waiting_tokens);
+}
+
+/* Each pair of mask places is free or has one owner. */
+static void check_guides(const struct sched *s)
+{
+	for (int32_t g = 0; g < s->n_guide; g++) {
+		int32_t owners = 0;
+
+		for (int32_t k = 0; k < s->n_free_guide; k++)
+			owners += s->free_guide[(s->free_guide_at + k) % s->n_guide] == g;
+		for (int32_t i = 0; i < s->n_seq; i++)
+			owners += s->seq[i].state != SEQ_FREE && s->seq[i].guided && s->seq[i].guide == g;
+		assert(owners == 1);
+	}
 }
 
 void sched_check(const struct sched *s)
@@ -161,6 +181,8 @@ void sched_check(const struct sched *s)
 	assert(sum.word_chunks == s->word_used && s->word_used <= s->word_chunks);
 	assert(sum.quota == s->start_used && s->start_used <= s->start_chunks);
 	assert(sum.deadlines == s->n_heap);
+	assert(sum.guides + s->n_free_guide == s->n_guide);
+	check_guides(s);
 	for (int32_t j = 0; j < s->n_run; j++) {
 		assert(s->seq[s->run[j]].state == SEQ_RUNNING);
 		assert(j == 0 || ranks_before(&s->seq[s->run[j - 1]], &s->seq[s->run[j]]));

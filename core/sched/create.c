@@ -32,7 +32,7 @@ static bool config_works(const struct sched_config *c, const struct sr_backend_o
 	return knobs_work(&c->knobs) && ops->depth >= 1 && ops->depth <= DEPTH_MAX && c->context >= 1 &&
 	       c->tenants >= 1 && c->ids_max >= 0 &&
 	       lim->block_tokens >= 1 && KV_CHUNK % lim->block_tokens == 0 &&
-	       lim->slots >= c->knobs.max_seqs && lim->rows >= lim->slots &&
+	       lim->masks >= 0 && (!lim->masks || ops->masks) && lim->slots >= c->knobs.max_seqs && lim->rows >= lim->slots &&
 	       lim->tokens >= c->knobs.batch_tokens && lim->copies >= c->knobs.copies &&
 	       lim->cmds >= lim->rows + lim->slots + 8 &&
 	       lim->words >= lim->rows + lim->seq_blocks + 16 &&
@@ -108,6 +108,8 @@ static bool create_arrays(struct sched *s)
 	s->ended = take(lim->slots, sizeof(*s->ended), &ok);
 	s->ended_slot = take(lim->slots, sizeof(*s->ended_slot), &ok);
 	s->run = take(lim->slots, sizeof(*s->run), &ok);
+	s->guide = take(s->n_guide, sizeof(*s->guide), &ok);
+	s->free_guide = take(s->n_guide, sizeof(*s->free_guide), &ok);
 	s->due = take(lim->rows, sizeof(*s->due), &ok);
 	s->due_at = take(lim->rows, sizeof(*s->due_at), &ok);
 	for (int i = 0; i < s->ops->depth; i++)
@@ -125,6 +127,8 @@ static bool create_arrays(struct sched *s)
 		s->client_queue[i].chained = s->free_client_queue;
 		s->free_client_queue = i;
 	}
+	for (int32_t i = 0; i < s->n_guide; i++)
+		s->free_guide[s->n_free_guide++] = i;
 	for (int32_t i = 0; i < lim->slots; i++) {
 		s->table[i].group[0].block = block + (size_t)i * (size_t)lim->seq_blocks;
 		s->table[i].group[0].cap = lim->seq_blocks;
@@ -156,7 +160,11 @@ int sched_create(struct sched **out, const struct sched_config *cfg, struct kv *
 	s->aged_head = NONE;
 	s->n_seq = cfg->limits.slots + cfg->knobs.queue_requests;
 	s->free_seq = s->free_client_queue = s->preempted.first = s->preempted.last = NONE;
+	s->aside.first = s->aside.last = NONE;
 	s->bound = BOUND_MEMORY;
+	s->n_guide = cfg->limits.masks / 2;
+	if (s->n_guide)
+		ops->masks(b, &s->masks);
 	if (!create_arrays(s) || !create_chunks(s)) {
 		sched_destroy(s);
 		return -ENOMEM;
@@ -191,6 +199,8 @@ void sched_destroy(struct sched *s)
 	free(s->ended);
 	free(s->ended_slot);
 	free(s->run);
+	free(s->guide);
+	free(s->free_guide);
 	free(s->due);
 	free(s->due_at);
 	free(s->chunk);

@@ -23,8 +23,10 @@ static int32_t blocks_for(const struct sched *s, int32_t n_tokens)
 
 /* How far K,V must be computed before q samples.  If q samples nothing, before it ends: the last
  * id of a prompt is then only scored, not computed. */
-static int32_t goal_of(const struct seq *q)
+static int32_t goal_of(const struct sched *s, const struct seq *q)
 {
+	if (q->guided && !guide_ready(s, q)) /* what is known of its last token waits for the guide of the next */
+		return q->known - 1;
 	return q->end == q->n_prompt ? q->n_prompt - 1 : q->known;
 }
 
@@ -128,6 +130,8 @@ static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, i
 	b->n_tokens += n;
 	b->n_results += n_score + sample;
 	s->filled[q->slot] = s->n_filled;
+	if (sample && q->guided)
+		r->mask = guide_mask(s, q);
 	q->planned += n;
 	q->known += sample;
 	q->drawn |= sample;
@@ -237,7 +241,7 @@ static bool block_for_token(struct sched *s, struct fill *x, struct seq *q)
 	struct kv_table *t = &s->table[q->slot];
 	int r;
 
-	if (!ids_may_grow(s, q))
+	if (!ids_may_grow(s, q, q->planned))
 		return false;
 	while (room_for(s, q) < 1)
 		if (!preempt_youngest(s, x, q))
@@ -254,7 +258,8 @@ static void put_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 	struct seq *q = &s->seq[i];
 
 	x->b->row[row] = (struct sr_row){ .slot = q->slot, .first = q->planned, .n = 1, .token = SR_LAST,
-					  .result = row, .sample = 1, .n_top = q->n_top };
+					  .result = row, .sample = 1, .n_top = q->n_top,
+					  .mask = q->guided ? guide_mask(s, q) : 0 };
 	x->f->row[row] = (struct in_flight_row){ i, q->gen };
 	s->filled[q->slot] = s->n_filled;
 	q->planned++;
@@ -306,6 +311,11 @@ static void fill_tokens(struct sched *s, struct fill *x)
 		x->prompts |= !q->drawn;
 		if (!q->drawn || q->known >= q->end)
 			continue;
+		if (q->guided && !guide_ready(s, q)) {
+			if (guide_hold(s, q, x->now) == WHY_GUIDE)
+				hold_back(x, WHY_GUIDE);
+			continue;
+		}
 		if (n >= x->budget) {
 			hold_back(x, WHY_TOKENS);
 			x->prompts = true;      /* possibly: the others were not looked at */
@@ -383,7 +393,7 @@ struct chunk {
 static struct chunk chunk_of(const struct sched *s, const struct fill *x, const struct seq *q)
 {
 	const int32_t B = s->cfg.limits.block_tokens;
-	int32_t missing = goal_of(q) - q->planned, n = x->budget - x->b->n_tokens, n_score = 0;
+	int32_t missing = goal_of(s, q) - q->planned, n = x->budget - x->b->n_tokens, n_score = 0;
 	bool cut = n < missing && n <= s->knobs.chunk_max;
 
 	if (n > s->knobs.chunk_max)
@@ -443,6 +453,8 @@ static int fill_chunk(struct sched *s, struct fill *x, struct seq *q)
 	struct chunk c = chunk_of(s, x, q);
 	int r;
 
+	if (q->planned >= goal_of(s, q)) /* it waits for its guide */
+		return WHY_GUIDE;
 	if (c.n <= 0 || x->b->n_words + t->group[0].cap - q->sent > s->cfg.limits.words)
 		return WHY_TOKENS;
 	if (blocks_for(s, q->planned + c.n) - t->group[0].n > room_for(s, q))
@@ -468,8 +480,24 @@ static int fill_chunk(struct sched *s, struct fill *x, struct seq *q)
 	return FILLED;
 }
 
+/* Give the slot of q its state again.  False: there is no room for it in this batch. */
+static bool begin_again(struct sched *s, struct fill *x, struct seq *q)
+{
+	const struct sr_limits *lim = &s->cfg.limits;
+	int64_t words = (int64_t)q->cmd[0].n + q->n_words + q->have + lim->seq_blocks;
+
+	if (x->b->n_words + words > lim->words || x->b->n_cmds + ADMIT_CMDS + lim->slots > lim->cmds)
+		return false;
+	s->guide[q->guide].again = false;
+	put_begin(x, q);
+	q->sent = 0;
+	return true;
+}
+
 static int fill_prompt(struct sched *s, struct fill *x, struct seq *q)
 {
+	if (q->guided && s->guide[q->guide].again && !begin_again(s, x, q))
+		return WHY_TOKENS;
 	if (may_match(s, q)) {
 		if (!match(s, q))
 			return WHY_PCIE;
@@ -485,7 +513,9 @@ static void fill_prompts(struct sched *s, struct fill *x)
 		struct seq *q = &s->seq[s->run[j]];
 		int why;
 
-		if (q->drawn || q->planned >= goal_of(q)) {
+		if (q->guided && !q->drawn && !guide_ready(s, q) && guide_hold(s, q, x->now) == WHY_GUIDE)
+			hold_back(x, WHY_GUIDE);
+		if (q->drawn || q->planned >= goal_of(s, q)) {
 			j++;
 			continue;
 		}
@@ -627,8 +657,10 @@ static void fill_admissions(struct sched *s, struct fill *x)
 	} while (why == FILLED);
 	if (why != WHY_EMPTY)
 		hold_back(x, why);
-	else if (s->n_blocked && x->why == WHY_EMPTY)
+	else if (x->why == WHY_EMPTY && s->n_blocked)
 		x->why = WHY_RING_OUT;
+	else if (x->why == WHY_EMPTY && s->aside.n)
+		x->why = WHY_GUIDE;
 }
 
 /* ---- the batch ----------------------------------------------------------------------------------- */
@@ -699,6 +731,8 @@ int fill_batch(struct sched *s, uint64_t now, bool after_batch)
 	kv_begin(s->kv, s->knobs.copies);
 	unblock_clients(s);
 	give_way(s, &x);
+	if (s->n_free_guide < s->n_guide)
+		guides_fill(s, &x);
 	preempted = s->preempted.n;
 	fill_tokens(s, &x);
 	budget_time(s, &x);

@@ -92,14 +92,14 @@ bool ids_may_start(const struct sched *s, const struct seq *q)
 	       s->start_used + quota_for(q->have) + kept_for_first(s) <= s->start_chunks;
 }
 
-/* Called once a chunk, before q decodes into a new one. */
-bool ids_may_grow(struct sched *s, struct seq *q)
+/* May q have n tokens and one more?  Called once a chunk, before q decodes into a new one. */
+bool ids_may_grow(struct sched *s, struct seq *q, int32_t n)
 {
-	int32_t quota = quota_for(q->planned);
+	int32_t quota = quota_for(n);
 
 	if (quota <= q->quota)
 		return true;
-	if (q != &s->seq[s->run[0]] && s->start_used + 1 + kept_for_first(s) > s->start_chunks)
+	if (q != &s->seq[s->run[0]] && s->start_used + quota - q->quota + kept_for_first(s) > s->start_chunks)
 		return false;
 	ids_started(s, q, quota);
 	assert(s->start_used <= s->start_chunks);

@@ -3,6 +3,7 @@
  *	create.c  create, destroy, knobs
  *	admit.c   a request becomes a sequence; it is preempted, parked, or ends
  *	queue.c   waiting: tenants, order, quotas, deadlines, names
+ *	guide.c   guided sequences: guides come, rows wait for them or miss
  *	fill.c    what goes into the next batch
  *	reap.c    results
  *	step.c    one step of all this; where the time went
@@ -21,6 +22,8 @@
 #define WORDS_HERE 16        /* up to this many words of commands lie in the sequence itself */
 #define LEADERS    256       /* a power of two */
 #define AGED_EVERY 8         /* one place of 8 goes by age */
+#define GUIDE_TRUST 8        /* after this many guides in time, rows are planned before their guide is there */
+#define GUIDE_PATIENCE 10    /* times blocked_ns that a sequence without its guide may keep what others want */
 #define AHEAD      6         /* rows that are prefetched ahead; twice as many where a first
                                 prefetch finds the address of a second */
 
@@ -52,7 +55,8 @@ struct seq {
 	int32_t  sent;           /* blocks of its table that the device knows */
 	uint8_t  n_top, cost;    /* alternatives with each token; records a token takes */
 	bool     drawn;          /* a sample is planned or drawn since it got its slot */
-	bool     stops;          /* it has stop ids */
+	bool     stops : 1;      /* it has stop ids */
+	bool     guided : 1;     /* guide is valid */
 
 	int32_t  stop, n_stop;   /* its stop ids, as words */
 	int32_t  min_position;   /* the first at which they end it */
@@ -79,6 +83,8 @@ struct seq {
 	bool     looked_up;      /* its prompt is counted in prefix_queries */
 	uint64_t order, deadline, scheduled;
 	int32_t  priority;
+	bool     aside;          /* waiting, and in s->aside */
+	int32_t  guide;          /* number of its struct guide, and of its pair of mask places */
 	int32_t  cached, computed, preempted;
 	int32_t  held;           /* batches skipped while another row computed its prefix */
 	uint64_t blocked_since, blocked_filled; /* since when its client has no room; its slot's `filled` then */
@@ -91,6 +97,20 @@ struct seq {
 	int32_t  chained;        /* next in its bucket of names */
 	int32_t  heap_at;        /* place in the deadline heap, or NONE */
 	uint64_t salt;
+};
+
+/* What is kept of a guided sequence; guide.c says how the positions follow each other. */
+struct guide {
+	int32_t  told;           /* positions before this one have a guide */
+	int32_t  choice;         /* position of the guide that leaves something to draw, or NONE */
+	bool     any;            /* the choice is among all ids; else its bits are in a mask place */
+	bool     again;          /* the slot must be given its history again */
+	int32_t  n_until, until[SR_GUIDE_IDS];
+	int32_t  bare;           /* last position for which a row without a mask was planned; 0 = none */
+	int32_t  in_time;        /* rows since the last miss; up to GUIDE_TRUST */
+	uint64_t since;          /* when it was first held back for the guide that is missing; 0 = it is not */
+	uint64_t free_at;        /* free: batches launched when it was given back */
+	int32_t  forced[SCHED_FORCED]; /* by position modulo SCHED_FORCED */
 };
 
 /* A list of waiting sequences, first to last. */
@@ -130,6 +150,7 @@ struct tenant_queue {
 	int32_t  n;              /* sequences in its clients' queues */
 	int64_t  tokens;         /* ids of those sequences */
 	int32_t  word_chunks;    /* held by its live requests */
+	int32_t  guides;         /* the same */
 	struct drr drr;          /* of clients that wait */
 	int32_t  n_best;         /* those in the ring with the tenant's priority */
 };
@@ -168,6 +189,7 @@ struct sched {
 	int32_t  n_queued;       /* sequences in all client queues */
 	int64_t  queued_tokens;  /* ids of those sequences */
 	struct seq_list preempted; /* preempted sequences, by rank */
+	struct seq_list aside;   /* the same, but without the guide that they need: nobody's turn */
 	int32_t  aged_head;      /* the sequence queue_head() chose by age, else NONE */
 	int32_t  n_by_rank;      /* places given since the last one by age; up to AGED_EVERY */
 	uint64_t n_aged;         /* places given by age */
@@ -184,6 +206,11 @@ struct sched {
 	int32_t  n_chunk, n_free_chunk;
 	int32_t  start_chunks, start_used; /* chunks for started sequences; sum of their quotas */
 	int32_t  word_chunks, word_used;   /* chunks for words of commands; in use */
+
+	struct sr_masks masks;   /* places 2i and 2i + 1 are those of guide[i] */
+	struct guide *guide;     /* [n_guide] */
+	int32_t  n_guide;
+	int32_t *free_guide, free_guide_at, n_free_guide; /* a ring: the one given back first is taken first */
 
 	struct in_flight flight[DEPTH_MAX];
 	struct kv_table **due;   /* [limits.rows]: tables of answers that just filled a block */
@@ -237,6 +264,7 @@ static inline bool ranks_before(const struct seq *a, const struct seq *b)
 }
 
 /* ---- sched/queue.c ---- */
+int32_t queue_tenant(const struct sched *s, uint64_t id);
 int32_t queue_tenant_join(struct sched *s, uint64_t id);
 int32_t queue_of(const struct sched *s, const void *client, int32_t tenant);
 int32_t queue_join(struct sched *s, void *client, int32_t tenant);
@@ -261,7 +289,7 @@ void    ids_more(struct sched *s, struct seq *q);
 void    ids_read(struct seq *q, int32_t from, int32_t n, int32_t *out);
 void    ids_free(struct sched *s, struct seq *q);
 bool    ids_may_start(const struct sched *s, const struct seq *q);
-bool    ids_may_grow(struct sched *s, struct seq *q);
+bool    ids_may_grow(struct sched *s, struct seq *q, int32_t n);
 void    ids_started(struct sched *s, struct seq *q, int32_t quota);
 void    words_store(struct sched *s, struct seq *q, const uint32_t *word);
 void    words_read(const struct seq *q, uint32_t *out);
@@ -291,11 +319,24 @@ void seq_preempt(struct sched *s, int32_t i);
 bool seq_park(struct sched *s, int32_t i);
 bool seq_has_room(const struct sched *s, const struct seq *q);
 
+/* ---- sched/guide.c ---- */
+void    guide_join(struct sched *s, struct seq *q);
+void    guide_leave(struct sched *s, const struct seq *q);
+bool    guide_ready(const struct sched *s, const struct seq *q);
+int     guide_hold(struct sched *s, const struct seq *q, uint64_t now);
+int32_t guide_mask(struct sched *s, const struct seq *q);
+void    guides_fill(struct sched *s, struct fill *x);
+void    guide_missed(struct sched *s, struct seq *q);
+int32_t guide_forced(const struct sched *s, const struct seq *q);
+void    guide_drawn(struct sched *s, struct seq *q, int32_t id);
+void    guide_check(const struct sched *s, const struct seq *q);
+
 /* ---- sched/fill.c ---- */
 int  fill_batch(struct sched *s, uint64_t now, bool after_batch);
 
 /* ---- sched/reap.c ---- */
 int  reap_batch(struct sched *s, uint32_t *host_ns);
+void reap_known(struct sched *s, struct seq *q, int32_t id, bool computed);
 
 /* ---- sched/check.c: sched_check() ---- */
 

@@ -7,7 +7,7 @@
 
 /* ---- tenants, and the lines they wait in ------------------------------------------------------ */
 
-static int32_t tenant_of(const struct sched *s, uint64_t id)
+int32_t queue_tenant(const struct sched *s, uint64_t id)
 {
 	for (int32_t t = 0; t < s->cfg.tenants; t++)
 		if (s->tenant[t].live && s->tenant[t].id == id)
@@ -19,7 +19,7 @@ static int32_t tenant_of(const struct sched *s, uint64_t id)
  * free one unused longest. */
 int32_t queue_tenant_join(struct sched *s, uint64_t id)
 {
-	int32_t t = tenant_of(s, id);
+	int32_t t = queue_tenant(s, id);
 
 	if (t != NONE)
 		return t;
@@ -317,7 +317,7 @@ void queue_put(struct sched *s, int32_t i)
 	s->stats.waiting++;
 	s->stats.waiting_tokens += q->have;
 	if (q->started) {
-		rank_put(s, &s->preempted, i);
+		rank_put(s, q->aside ? &s->aside : &s->preempted, i);
 		return;
 	}
 	rank_put(s, &cq->by_rank, i);
@@ -341,7 +341,7 @@ void queue_take(struct sched *s, int32_t i)
 	s->stats.waiting--;
 	s->stats.waiting_tokens -= q->have;
 	if (q->started) {
-		rank_take(s, &s->preempted, i);
+		rank_take(s, q->aside ? &s->aside : &s->preempted, i);
 		return;
 	}
 	priority = s->seq[cq->by_rank.first].priority;
@@ -488,7 +488,7 @@ static int64_t kept_for_long(const struct sched *s)
 enum sched_room sched_full(const struct sched *s, const void *client, uint64_t tenant, int32_t n_prompt,
 			   int32_t n_words)
 {
-	int32_t t = tenant_of(s, tenant), cq;
+	int32_t t = queue_tenant(s, tenant), cq;
 	enum sched_room words = words_full(s, t, word_chunks_for(n_words));
 	int64_t places = s->knobs.queue_requests - s->n_queued - 1;
 	int64_t tokens = s->knobs.queue_tokens - s->queued_tokens - n_prompt;

@@ -5,17 +5,17 @@
 #include "core/sched/impl.h"
 
 #define SMOOTH       0.2      /* weight of a new time measurement */
+#define EXCLUDED     (-9999.0f) /* log-probability of an id that may not be drawn, as back ends have it */
 #define SMOOTH_FULL  64       /* slower measurements from fewer prompt tokens weigh less */
 
-HOT void emit_result(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result,
+HOT void emit_result(struct sched *s, struct seq *q, const struct sr_result *o, const struct sr_top *top,
 			enum sched_kind kind, int32_t position, int32_t last)
 {
-	const struct sr_result *o = &b->result[result];
 	struct sched_event e = {
 		.user_data = q->user_data, .kind = (uint8_t)kind, .last = (uint8_t)last, .position = position,
 		.id = o->id, .rank = o->rank, .logprob = o->logprob,
 		.n_top = kind == SCHED_TOKEN ? q->n_top : q->n_prompt_top,
-		.top = b->top + (size_t)result * SR_TOP_MAX,
+		.top = top,
 	};
 
 	if (position == q->n_prompt)
@@ -40,23 +40,63 @@ static void publish_answer(struct sched *s, struct seq *q, int32_t tokens, bool 
 	s->due_at[s->n_due++] = tokens;
 }
 
-/* Take the sampled token of q. */
-HOT void reap_sample(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result)
+/* Take the next token of q.  computed: the K,V of the tokens before it are in launched batches. */
+HOT void take_token(struct sched *s, struct seq *q, const struct sr_result *o, const struct sr_top *top,
+		    bool computed)
 {
-	int32_t id = b->result[result].id, position = q->have, finish = 0;
+	int32_t id = o->id, position = q->have, finish = 0;
 
-	if (q->stops && words_stop(q, id) && position >= q->min_position)
+	if (q->stops && words_stop(q, id) && (position >= q->min_position || q->guided))
 		finish = SCHED_STOP;
 	else if (position + 1 == q->end)
 		finish = SCHED_LENGTH;
 	ids_append(s, q, id);
 	q->reserved -= q->cost;
 	s->stats.samples++;
-	emit_result(s, q, b, result, SCHED_TOKEN, position, finish);
-	if ((position & (s->cfg.limits.block_tokens - 1)) == 0)
+	emit_result(s, q, o, top, SCHED_TOKEN, position, finish);
+	if (computed && (position & (s->cfg.limits.block_tokens - 1)) == 0)
 		publish_answer(s, q, position, finish != 0);
 	if (finish)
 		seq_finish(s, (int32_t)(q - s->seq), finish);
+}
+
+HOT void reap_sample(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result)
+{
+	take_token(s, q, &b->result[result], b->top + (size_t)result * SR_TOP_MAX, true);
+}
+
+/* Take a token that a guide forced.  Its numbers are the same whether a row drew it or not. */
+void reap_known(struct sched *s, struct seq *q, int32_t id, bool computed)
+{
+	const struct sr_result o = { .id = id, .logprob = 0, .rank = q->n_top ? 1 : 0 };
+	struct sr_top top[SR_TOP_MAX] = { { id, 0 } };
+
+	for (int32_t k = 1; k < q->n_top; k++)
+		top[k] = (struct sr_top){ k - (k <= id), EXCLUDED };
+	take_token(s, q, &o, top, computed);
+}
+
+/* Take the sampled token of a guided q, if there is one. */
+static void reap_guided(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result)
+{
+	int32_t id = b->result[result].id, forced = guide_forced(s, q);
+	uint32_t gen = q->gen;
+
+	if (id == SR_MISS) {
+		guide_missed(s, q);
+		return;
+	}
+	if (id == SR_NO_ID) {
+		seq_finish(s, (int32_t)(q - s->seq), -EDOM);
+		return;
+	}
+	assert(forced < 0 || forced == id);
+	if (forced < 0)
+		reap_sample(s, q, b, result);
+	else
+		reap_known(s, q, id, true);
+	if (q->gen == gen)
+		guide_drawn(s, q, id);
 }
 
 /* Take the results of a row that is not just one sampled token.  Not inlined: it would take registers
@@ -67,11 +107,15 @@ static __attribute__((noinline)) void reap_row(struct sched *s, struct seq *q, c
 	for (int32_t j = 0; j < r->n_score; j++) {
 		q->scored = r->first + 1 + j;
 		q->reserved -= q->prompt_cost;
-		emit_result(s, q, b, r->result + j, SCHED_SCORED, q->scored, 0);
+		emit_result(s, q, &b->result[r->result + j], b->top + (size_t)(r->result + j) * SR_TOP_MAX, SCHED_SCORED,
+			    q->scored, 0);
 	}
 	if (r->sample) {
 		assert(r->first + r->n == q->have);
-		reap_sample(s, q, b, r->result + r->n_score);
+		if (q->guided)
+			reap_guided(s, q, b, r->result + r->n_score);
+		else
+			reap_sample(s, q, b, r->result + r->n_score);
 	} else if (q->end == q->n_prompt && q->scored == q->n_prompt - 1) {
 		seq_finish(s, (int32_t)(q - s->seq), SCHED_LENGTH);
 	}
@@ -165,7 +209,7 @@ int reap_batch(struct sched *s, uint32_t *host_ns)
 		prefetch_rows(s, f, j);
 		if (q->gen != f->row[j].gen)
 			s->stats.late++;
-		else if (j < f->n_decode)
+		else if (j < f->n_decode && !q->guided)
 			reap_sample(s, q, b, j);
 		else
 			reap_row(s, q, &b->row[j], b);

@@ -48,6 +48,7 @@
 #include "core/kv/kv.h"
 #include "core/instance/counters.h"
 #include "core/instance/limits.h"
+#include "shmring/slipring-guide.h"
 
 struct sched;
 
@@ -75,9 +76,12 @@ struct sched_request {
 	                             max_tokens may then be 0: nothing is sampled */
 	bool     no_cache;        /* compute the prompt even if a prefix of it is cached */
 	bool     history;         /* the device needs its ids (SR_CMD_HISTORY) */
+	bool     guided;          /* each token of the answer needs a guide: sched_guide() */
 };
 
-enum { SCHED_STOP = 1, SCHED_LENGTH }; /* how a request ended; else -ECANCELED, -ETIME, -EIO */
+/* How a request ended; else -ECANCELED, -ETIME, -EIO, -EDOM (its guide and its lists leave no id),
+ * -ETIMEDOUT (no guide for 10 s). */
+enum { SCHED_STOP = 1, SCHED_LENGTH };
 
 enum sched_kind {
 	SCHED_TOKEN,              /* the next token of an answer */
@@ -206,6 +210,29 @@ enum sched_room sched_full(const struct sched *s, const void *client, uint64_t t
  * has checked lengths, ids and numbers, and sched_full said SCHED_ROOM: if not, that is an assert. */
 int  sched_admit(struct sched *s, void *client, uint64_t tenant,
                  const struct sched_request *q, uint64_t now);
+
+/* Guided answers.  Ask this besides sched_full for a guided request: of limits.masks / 2 guided requests in
+ * all, waiting or running, a tenant gets as many as it leaves free. */
+enum sched_room sched_guides_full(const struct sched *s, uint64_t tenant);
+
+/* What the next tokens of an answer may be.  index 0 is the first token of the answer. */
+enum { SCHED_FORCED = 64 };   /* most ids of SR_GUIDE_IS that are not yet tokens */
+struct sched_guide {
+	int32_t index, kind, n;       /* enum sr_guide_kind */
+	const int32_t *id;            /* [n]; n is up to SR_GUIDE_IDS, SCHED_FORCED for SR_GUIDE_IS */
+	const uint32_t *bits;         /* BITS: [(vocab + 31) / 32]; copied before the call returns */
+};
+
+/* 0; -ENOENT no guided request of this name is live (it may have just ended); -EPROTO: an id outside the
+ * vocabulary, a wrong number of ids, more than SCHED_FORCED ids, an index that is not the next without a guide,
+ * or another guide than SR_GUIDE_IS came before and its token is not emitted yet (with SR_GUIDE_FREE and ids:
+ * none of the ids is).  Nothing changes then.
+ *
+ * A row that draws is planned if its guide is there, or if the last 8 of this sequence came in time.  Then
+ * the guide may come until the row's logits are sampled.  If it does not, the row misses: nothing is drawn, and
+ * it is computed again once the guide is there.  Answers are the same either way.  Stop ids end a guided answer even before
+ * min_position: only a guide that leaves nothing else makes them possible there. */
+int  sched_guide(struct sched *s, void *client, uint64_t user_data, const struct sched_guide *g);
 
 /* End one request, or all of a client that is gone (it gets no more port calls).  Never needs
  * room, so cancels are read even when nothing else is.  Slot and blocks are free at once.

@@ -224,7 +224,7 @@ static const struct sched_event *end_of(uint64_t user_data)
 	return e;
 }
 
-static int tokens_of(uint64_t user_data)
+static __attribute__((unused)) int tokens_of(uint64_t user_data)
 {
 	int n = 0;
 

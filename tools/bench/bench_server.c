@@ -168,6 +168,7 @@ static const struct { const char *limit, *knob, *say; } held[N_WHY] = {
 	[WHY_RING_OUT]  = { "reader", "a client that did not read its tokens", "make it read" },
 	[WHY_ORDER]     = { "knob", "the KV cache's memory", "the first in line did not fit it" },
 	[WHY_STEP_TIME] = { "knob", "step-target-ms", TRADE },
+	[WHY_GUIDE]     = { "client", "guides for answers that keep to a grammar", "more adapter processes" },
 	[WHY_PCIE]      = { "hardware", "copies from the host's memory", "a larger KV cache on the device" },
 };
 

@@ -74,6 +74,10 @@ static const struct advice { int knob; const char *what, *turn, *more; } advice[
 	[WHY_PCIE] = { -1,
 		"KV blocks were being copied back from host memory",
 		"nothing yet: each step copies as much as its budget allows", "" },
+	[WHY_GUIDE] = { -1,
+		"answers that keep to a grammar waited for the next guide from their client",
+		"more processes to compute guides: restart with a larger --api-server-count, on cores of their own",
+		"clients that guide answers themselves: do it in more threads" },
 };
 
 /* The same for the parts of `empty`. */
@@ -289,7 +293,7 @@ static void worth_of(struct verdict *v, const struct stats_page *p, const struct
 	case WHY_TOKENS: case WHY_STEP_TIME:
 		worth_of_tokens(v, p, from_ns);
 		break;
-	case WHY_RING_OUT: case WHY_PCIE:
+	case WHY_RING_OUT: case WHY_PCIE: case WHY_GUIDE:
 		worth_of_rows(v, without_row(f, held), "hardly any sequence lacked a row because of it");
 		break;
 	case WHY_EMPTY:
