@@ -6,6 +6,7 @@
  *	have ..           forced: guides said which ids come (SR_GUIDE_IS)
  *	choice            the one guide that leaves something to draw, or NONE.  With SR_GUIDE_FREE and ids it
  *	                  stands for all positions from there on, until one of the ids is drawn
+ *	                  forced ids, again
  *	told ..           without a guide (INT32_MAX: none needs one)
  *
  * Only the token at `have` has its tag on the device.  So a row in flight for a later position misses, and
@@ -23,14 +24,21 @@
 
 #define SILENT_NS   10000000000u  /* a sequence that waits this long for a guide ends */
 
+static bool is_forced(const struct guide *g, int32_t position)
+{
+	return g->n_until ? position < g->choice : position < g->told && position != g->choice;
+}
+
+/* The end of the forced ids at the next positions. */
 static int32_t forced_end(const struct guide *g)
 {
 	return g->choice != NONE ? g->choice : g->told;
 }
 
-static bool is_forced(const struct guide *g, int32_t position)
+/* How many ids are forced. */
+static int32_t n_forced(const struct guide *g, int32_t have)
 {
-	return position < forced_end(g);
+	return g->n_until ? g->choice - have : g->told - have - (g->choice != NONE);
 }
 
 /* Does this position need no guide, because of an SR_GUIDE_FREE with ids? */
@@ -41,7 +49,7 @@ static bool is_free(const struct guide *g, int32_t position)
 
 static int32_t forced_id(const struct guide *g, int32_t position)
 {
-	return g->forced[(uint32_t)position % SCHED_FORCED];
+	return g->forced[(uint32_t)position % GUIDE_FORCED];
 }
 
 /* ---- mask places ------------------------------------------------------------------------------- */
@@ -139,7 +147,7 @@ static void take_guide(struct sched *s, struct seq *q, struct guide *g, const st
 {
 	if (from->kind == SR_GUIDE_IS) {
 		for (int32_t i = 0; i < from->n; i++)
-			g->forced[(uint32_t)g->told++ % SCHED_FORCED] = from->id[i];
+			g->forced[(uint32_t)g->told++ % GUIDE_FORCED] = from->id[i];
 		return;
 	}
 	g->choice = g->told++;
@@ -163,8 +171,8 @@ int sched_guide(struct sched *s, void *client, uint64_t user_data, const struct 
 		return -ENOENT;
 	q = &s->seq[i];
 	g = &s->guide[q->guide];
-	if (!guide_ok(s, from) || from->index != g->told - q->n_prompt || g->choice != NONE ||
-	    (from->kind == SR_GUIDE_IS && g->told - q->have + from->n > SCHED_FORCED))
+	if (!guide_ok(s, from) || g->n_until || from->index != g->told - q->n_prompt ||
+	    (from->kind == SR_GUIDE_IS ? n_forced(g, q->have) + from->n > SCHED_FORCED : g->choice != NONE))
 		return -EPROTO;
 	take_guide(s, q, g, from);
 	bind(s, q);
@@ -363,8 +371,8 @@ void guide_check(const struct sched *s, const struct seq *q)
 
 	assert(q->guide >= 0 && q->guide < s->n_guide && g->in_time >= 0 && g->in_time <= GUIDE_TRUST);
 	assert(g->told >= q->have && (g->told == INT32_MAX) == (g->n_until > 0));
-	assert(g->choice == NONE || g->n_until || (g->choice >= q->have && g->choice == g->told - 1));
-	assert(forced_end(g) - q->have <= SCHED_FORCED);
+	assert(g->choice == NONE || g->n_until || (g->choice >= q->have && g->choice < g->told));
+	assert(n_forced(g, q->have) <= SCHED_FORCED);
 	assert((tag >> 32 == (uint64_t)q->have) == (q->have < g->told));
 	assert(!q->aside || (q->state == SEQ_WAITING && q->started && g->since));
 }

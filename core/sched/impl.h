@@ -23,6 +23,7 @@
 #define LEADERS    256       /* a power of two */
 #define AGED_EVERY 8         /* one place of 8 goes by age */
 #define GUIDE_TRUST 8        /* after this many guides in time, rows are planned before their guide is there */
+#define GUIDE_FORCED (2 * SCHED_FORCED) /* positions of forced ids span SCHED_FORCED and the choice */
 #define GUIDE_PATIENCE 10    /* times blocked_ns that a sequence without its guide may keep what others want */
 #define AHEAD      6         /* rows that are prefetched ahead; twice as many where a first
                                 prefetch finds the address of a second */
@@ -110,7 +111,7 @@ struct guide {
 	int32_t  in_time;        /* rows since the last miss; up to GUIDE_TRUST */
 	uint64_t since;          /* when it was first held back for the guide that is missing; 0 = it is not */
 	uint64_t free_at;        /* free: batches launched when it was given back */
-	int32_t  forced[SCHED_FORCED]; /* by position modulo SCHED_FORCED */
+	int32_t  forced[GUIDE_FORCED]; /* ids, by position modulo GUIDE_FORCED */
 };
 
 /* A list of waiting sequences, first to last. */
