@@ -136,6 +136,7 @@ static size_t lay_batch(struct sr_backend *b, uint8_t *base)
 	struct cutter c = { base, 0, LINE };
 
 	batch_cut(&b->batch, &b->lim, &c);
+	masks_cut(&b->masks, &b->lim, b->m.n_vocab, &c);
 	return c.at;
 }
 
@@ -268,6 +269,7 @@ static int take_memory(struct sr_backend *b, char *err, size_t errlen)
 		return refuse(-ENOMEM, err, errlen, "no memory for %zu MiB of slots", (slots + batch) >> 20);
 	lay_slots(b, p);
 	lay_batch(b, p + slots);
+	masks_clear(&b->masks, &b->lim);
 	for (int32_t i = 0; i < b->m.n_kinds; i++)
 		sr_rope_freq(&b->m.kind[i].rope, b->freq[i]);
 	return 0;
@@ -480,6 +482,7 @@ static void add_picks(struct slice *s, const struct sr_batch *b, const struct sr
 	for (int32_t j = from; j < from + n; j++) {
 		if (j < r->n_score)
 			s->pick[s->n_picks++] = row_pick(r, b->token, t, j);
+		s->guided |= r->sample && j == r->n - 1 && r->mask;
 		if (r->sample && j == r->n - 1)
 			s->pick[s->n_picks++] = row_pick(r, b->token, t, r->n_score);
 	}
@@ -491,6 +494,7 @@ static bool next_slice(struct sr_backend *b, struct row_cursor *c)
 	int32_t cap = slice_tokens(b);
 
 	s->n_tokens = s->n_items = s->n_stores = s->n_picks = 0;
+	s->guided = false;
 	s->single = true;
 	while (c->row < b->batch.n_rows && s->n_tokens < cap) {
 		const struct sr_row *r = &b->batch.row[c->row];
@@ -581,6 +585,11 @@ static void run_batch(struct sr_backend *b)
 
 /* ---- the door ------------------------------------------------------------------------------------------ */
 
+static void masks(struct sr_backend *b, struct sr_masks *out)
+{
+	*out = b->masks;
+}
+
 static struct sr_batch *batch(struct sr_backend *b, int32_t i)
 {
 	assert(i == 0);
@@ -641,6 +650,7 @@ const struct sr_backend_ops *sr_cpu_ops(void)
 		.plan = plan,
 		.open = open_backend,
 		.close = close_backend,
+		.masks = masks,
 		.batch = batch,
 		.launch = launch,
 		.poll = poll_batch,

@@ -69,6 +69,7 @@ static inline int block_owner(int32_t n_blocks, int32_t block, int threads)
 
 struct slice {
 	int32_t n_tokens, n_items, n_stores, n_picks;
+	bool    guided;              /* a pick has a mask */
 	bool    single;              /* one token of each sequence: no thread reads what another stores */
 	struct batch_token token[SLICE];
 	struct token_run item[SLICE];  /* of attention, cheap ones first */
@@ -137,6 +138,7 @@ struct sr_backend {
 	struct slot *slot;           /* [slots + 1] */
 	int32_t      history_cap;    /* ids of a slot */
 	struct sr_batch batch;
+	struct sr_masks masks;
 	struct roof roof;
 	struct cost cost;            /* of the batch so far */
 	struct memory *memory;       /* all mappings, to unmap them */

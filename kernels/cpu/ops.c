@@ -517,39 +517,68 @@ static void attend(struct dev *d, int l, const struct sr_attn *kind, int T)
 
 /* ---- results ------------------------------------------------------------------------------------------ */
 
-static void sample_pick(struct dev *d, const struct batch_pick *p, const float *logits)
+static void sample_pick(struct dev *d, const struct batch_pick *p, float cap, float *logits)
 {
 	struct sr_backend *b = d->b;
 	struct slot *slot = &b->slot[p->slot];
 	struct sr_result *out = &b->batch.result[p->result];
+	struct sr_top *top = b->batch.top + (size_t)p->result * SR_TOP_MAX;
+	const uint32_t *mask;
+	uint32_t what = SR_MASK_ANY;
 	struct sample_query q = {
 		.k = b->k, .logits = logits, .vocab = b->m.n_vocab, .slot = slot, .position = p->position,
 		.scored = p->id, .n_top = p->n_top, .rank = p->rank,
 	};
 
-	sample(&q, &d->sample, out, b->batch.top + (size_t)p->result * SR_TOP_MAX);
-	if (p->id >= 0)
+	if (p->mask && !mask_find(&b->masks, p->mask, p->position, &what, &mask)) {
+		*out = (struct sr_result){ .id = SR_MISS };
+		return;
+	}
+	for (int32_t j = 0; cap > 0 && j < b->m.n_vocab; j++)
+		logits[j] = cap * tanhf(logits[j] / cap);
+	if (what == SR_MASK_ANY)
+		sample(&q, &d->sample, out, top);
+	else if (what == SR_MASK_BITS)
+		sample_masked(&q, logits, mask, &d->sample, out, top);
+	else
+		*out = (struct sr_result){ .id = (int32_t)what - 1 };
+	if (p->id >= 0 || out->id < 0)
 		return;
 	slot->last = out->id;
 	if (slot->counted && slot->n_history < b->history_cap)
 		slot->history[slot->n_history++] = out->id;
 }
 
+/* Those of the picks that are guided, or those that are not. */
+static void sample_some(struct dev *d, float cap, int i0, int R, bool guided)
+{
+	struct sr_backend *b = d->b;
+
+	for (int32_t i = team_take(b->team); i < R; i = team_take(b->team)) {
+		const struct batch_pick *p = &b->slice->pick[i0 + i];
+
+		if ((p->mask > 0) != guided)
+			continue;
+		sample_pick(d, p, cap, row_of(d, P_LOGITS, i, R));
+		ops_breathe(d);
+	}
+}
+
+/* Guided picks are last, and core looks once more for guides before the first of them. */
 static void sample_results(struct dev *d, float cap, int i0, int R)
 {
 	struct sr_backend *b = d->b;
 
 	meet(d); /* the logits are complete, and team_take starts at 0 */
 	d->reads |= bit(P_LOGITS);
-	for (int32_t i = team_take(b->team); i < R; i = team_take(b->team)) {
-		float *x = row_of(d, P_LOGITS, i, R);
-
-		if (cap > 0)
-			for (int32_t j = 0; j < b->m.n_vocab; j++)
-				x[j] = cap * tanhf(x[j] / cap);
-		sample_pick(d, &b->slice->pick[i0 + i], x);
-		ops_breathe(d);
-	}
+	sample_some(d, cap, i0, R, false);
+	if (!b->slice->guided)
+		return;
+	if (d->i == 0 && b->yield)
+		b->yield(b->yield_ctx);
+	meet(d);
+	d->reads |= bit(P_LOGITS);
+	sample_some(d, cap, i0, R, true);
 }
 
 /* ---- tests: a team of one ------------------------------------------------------------------------------ */

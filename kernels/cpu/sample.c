@@ -10,7 +10,8 @@
  *
  * A greedy request without extras costs one pass over the logits.  The cuts do not sort:
  * a radix search finds the smallest probability that stays.  Among equals the lower id always
- * wins.  NaN counts as minus infinity.  If no id may be drawn, the largest raw logit is drawn.
+ * wins.  NaN counts as minus infinity.  If no id may be drawn, the largest raw logit is drawn; in a guided row
+ * nothing is.
  * Log-probabilities are finite: at least LOWEST.
  */
 #include <math.h>
@@ -23,6 +24,7 @@
 #define LOWEST (-9999.0f)        /* what vLLM prints for the log of nothing */
 #define LARGE  1e30f             /* stands for anything larger, infinity too: so inf - inf never happens */
 #define SEEN_IN_PROMPT 0x80000000u
+#define FEW    256              /* ids that a mask may leave for which no pass over the vocabulary is made */
 
 /* ---- four floats at a time ------------------------------------------------------------------
  * The compiler's vectors, not an instruction set's: a draw is the same on every machine. */
@@ -425,14 +427,14 @@ static int32_t invert(const struct left *c, const double *chunk, double left)
 	return c->id ? c->id[last] : last;
 }
 
-static int32_t draw_random(const struct sample_query *q, struct sample_scratch *t, float max)
+/* The logits are in c.p, up to 3 more of minus infinity follow them. */
+static int32_t draw_random(const struct sample_query *q, struct sample_scratch *t, struct left c, float max)
 {
 	const struct sr_sampling *s = &q->slot->s;
-	struct left c = { .p = t->work, .n = q->vocab };
 	float scale = 1 / s->temperature;
 	double total;
 
-	for (int32_t i = 0; i < q->vocab; i += 4) /* now the largest is 1 */
+	for (int32_t i = 0; i < c.n; i += 4) /* now the largest is 1 */
 		f4_put(c.p + i, exp_down((f4_at(c.p + i) - max) * scale));
 	if (s->min_p > 0)
 		keep(&c, t->id, s->min_p, INT32_MAX);
@@ -456,28 +458,48 @@ static float largest(const float *w, int32_t n)
 	return fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
 }
 
+static bool is_greedy(const struct slot *s)
+{
+	return !(s->s.temperature >= EPS);
+}
+
+static bool is_plain(const struct sample_query *q)
+{
+	return !has_lists(q) && !penalized(q->slot);
+}
+
+/* The candidates' logits, with all lists; stops: stop ids may be banned.  Returns the largest. */
+static float candidates(const struct sample_query *q, struct sample_scratch *t, bool plain, bool stops)
+{
+	float *w = t->work;
+
+	copy_allowed(q, w);
+	if (!plain) {
+		ban_words(q, w);
+		if (stops)
+			ban_stops(q, w);
+		add_bias(q, w);
+		if (penalized(q->slot))
+			penalize(q, t->count, w);
+	}
+	return largest(w, q->vocab);
+}
+
 static int32_t draw(const struct sample_query *q, struct sample_scratch *t, int32_t raw_arg)
 {
-	const struct sr_sampling *s = &q->slot->s;
-	bool greedy = !(s->temperature >= EPS), plain = !has_lists(q) && !penalized(q->slot);
+	bool greedy = is_greedy(q->slot), plain = is_plain(q);
 	float *w = t->work, max;
 	int32_t arg = 0;
 
 	if (greedy && plain)
 		return raw_arg;
-	copy_allowed(q, w);
-	if (!plain) {
-		ban_words(q, w);
-		ban_stops(q, w);
-		add_bias(q, w);
-		if (penalized(q->slot))
-			penalize(q, t->count, w);
-	}
-	max = largest(w, q->vocab);
+	max = candidates(q, t, plain, true);
+	if (!(max > -INFINITY) && q->guided && !plain) /* a grammar that can only end wins over min_position */
+		max = candidates(q, t, plain, false);
 	if (!(max > -INFINITY))
-		return raw_arg;
+		return q->guided ? SR_NO_ID : raw_arg;
 	if (!greedy)
-		return draw_random(q, t, max);
+		return draw_random(q, t, (struct left){ .p = w, .n = q->vocab }, max);
 	while (w[arg] != max)
 		arg++;
 	return arg;
@@ -515,8 +537,84 @@ void sample(const struct sample_query *q, struct sample_scratch *scratch,
 		logsum = careful_logsum(q->logits, q->vocab, &arg);
 	if (q->n_top)
 		alternatives(q->logits, q->vocab, q->n_top, logsum, top);
-	id = q->scored >= 0 ? q->scored : draw(q, scratch, arg);
+	id = q->scored >= 0 ? q->scored : q->guided && !(q->logits[arg] > -INFINITY) ? SR_NO_ID :
+	     draw(q, scratch, arg);
+	if (id < 0) {
+		*result = (struct sr_result){ .id = id };
+		return;
+	}
 	*result = (struct sr_result){ .id = id, .logprob = logprob(q->logits[id], logsum) };
 	if (q->rank)
 		result->rank = id == arg ? 1 : rank(q->logits, q->vocab, id);
+}
+
+/* ---- guided rows ---------------------------------------------------------------------------- */
+
+/* The ids that the mask leaves, with their logits, to t: up to FEW.  Returns their number, or FEW + 1. */
+static int32_t gather(const struct sample_query *q, const uint32_t *mask, struct sample_scratch *t)
+{
+	int32_t n = 0;
+
+	for (int32_t k = 0; k < (q->vocab + 31) / 32; k++)
+		for (uint32_t w = mask[k]; w; w &= w - 1) {
+			int32_t id = k * 32 + __builtin_ctz(w);
+
+			if (n == FEW)
+				return FEW + 1;
+			t->id[n] = id;
+			t->work[n++] = q->logits[id] > -INFINITY ? fminf(q->logits[id], LARGE) : -INFINITY;
+		}
+	for (int32_t i = n; i % 4; i++)
+		t->work[i] = -INFINITY;
+	return n;
+}
+
+/* One of a few ids.  False: none can be drawn. */
+static bool sample_few(const struct sample_query *q, struct sample_scratch *t, int32_t n, struct sr_result *result)
+{
+	float max = largest(t->work, n);
+	double sum = 0;
+	int32_t arg = 0, id;
+
+	if (!(max > -INFINITY))
+		return false;
+	while (t->work[arg] != max)
+		arg++;
+	for (int32_t i = 0; i < n; i++)
+		sum += exp((double)t->work[i] - max);
+	id = is_greedy(q->slot) ? t->id[arg] :
+	     draw_random(q, t, (struct left){ .p = t->work, .id = t->id, .n = n }, max);
+	*result = (struct sr_result){ .id = id, .logprob = logprob(fminf(q->logits[id], LARGE), log(sum) + max) };
+	return true;
+}
+
+/* What the mask excludes becomes minus infinity, 32 ids at a time. */
+static void mask_logits(float *x, int32_t n, const uint32_t *mask)
+{
+	for (int32_t i = 0; i < n; i += 32) {
+		int32_t end = n - i < 32 ? n : i + 32;
+		uint32_t w = mask[i / 32];
+
+		if (w == UINT32_MAX)
+			continue;
+		for (int32_t j = i; j < end; j++, w >>= 1)
+			x[j] = w & 1 ? x[j] : -INFINITY;
+	}
+}
+
+void sample_masked(struct sample_query *q, float *logits, const uint32_t *mask, struct sample_scratch *scratch,
+                   struct sr_result *result, struct sr_top *top)
+{
+	int32_t n = FEW + 1;
+
+	q->guided = true;
+	if (!q->n_top && is_plain(q) && q->vocab > FEW) /* n_top asks for excluded ids too */
+		n = gather(q, mask, scratch);
+	if (n <= FEW) {
+		if (!sample_few(q, scratch, n, result))
+			*result = (struct sr_result){ .id = SR_NO_ID };
+		return;
+	}
+	mask_logits(logits, q->vocab, mask);
+	sample(q, scratch, result, top);
 }

@@ -42,10 +42,16 @@ struct sample_query {
 	int32_t scored;              /* an id to be scored, or -1: draw one */
 	int32_t n_top;
 	bool    rank;                /* wanted */
+	bool    guided;              /* if no id may be drawn, the result is SR_NO_ID */
 };
 
 void sample(const struct sample_query *q, struct sample_scratch *scratch,
             struct sr_result *result, struct sr_top *top);
+
+/* The same for a guided row: only ids whose bit in `mask` is set may be drawn.  All numbers are those after the
+ * mask.  q->logits is `logits`, whose excluded elements may become minus infinity. */
+void sample_masked(struct sample_query *q, float *logits, const uint32_t *mask, struct sample_scratch *scratch,
+                   struct sr_result *result, struct sr_top *top);
 
 /* [0, 1), 53 bits. */
 double sample_uniform(uint64_t seed, int32_t position);

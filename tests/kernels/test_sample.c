@@ -424,6 +424,130 @@ static void test_not_finite(void **state)
 	}
 }
 
+/* ---- guided rows ------------------------------------------------------------------------------- */
+
+static float noise[BIG], masked[BIG], alone[BIG];
+static uint32_t mask[BIG / 32 + 1];
+static int32_t allowed[BIG];
+
+static int32_t one_masked(const float *logits, int32_t n)
+{
+	memcpy(masked, logits, (size_t)n * sizeof(float));
+	q.logits = masked;
+	q.vocab = n;
+	sample_masked(&q, masked, mask, &scratch, &result, top);
+	for (int i = 0; i < n; i++)
+		assert_int_equal(count[i], 0);
+	return result.id;
+}
+
+/* Allow about 1 id in `every`; returns how many. */
+static int32_t allow_some(int32_t n, uint32_t every, uint32_t seed)
+{
+	int32_t m = 0;
+
+	memset(mask, 0, sizeof(mask));
+	for (int32_t i = 0; i < n; i++)
+		if ((uint32_t)(mix(seed + (uint64_t)i) >> 40) % every == 0) {
+			mask[i / 32] |= 1u << i % 32;
+			alone[m] = noise[i];
+			allowed[m++] = i;
+		}
+	return m;
+}
+
+/* A guided row draws what a row would draw whose vocabulary is only the ids that its mask leaves, with the
+ * same log-probability; of few ids and of many. */
+static void test_masks(void **state)
+{
+	static const struct { const char *what; struct sr_sampling s; int n_top; } cases[] = {
+		{ "greedy", { .top_p = 1, .repetition = 1 }, 0 },
+		{ "greedy, alternatives", { .top_p = 1, .repetition = 1 }, 5 },
+		{ "random", { .temperature = 1.5f, .top_p = 1, .repetition = 1, .seed = 3 }, 0 },
+		{ "random, alternatives", { .temperature = 1.5f, .top_p = 1, .repetition = 1, .seed = 3 }, 20 },
+		{ "top_k", { .temperature = 1, .top_p = 1, .top_k = 7, .repetition = 1, .seed = 4 }, 0 },
+		{ "top_p", { .temperature = 1, .top_p = 0.7f, .repetition = 1, .seed = 5 }, 0 },
+		{ "min_p", { .temperature = 2, .top_p = 1, .min_p = 0.1f, .repetition = 1, .seed = 6 }, 0 },
+	};
+	int few = 0, many = 0;
+
+	(void)state;
+	for (int32_t i = 0; i < BIG; i++)
+		noise[i] = (float)(sample_uniform(99, i) * 8 - 4);
+	for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++)
+		for (uint32_t round = 0; round < 60; round++) {
+			int32_t n = round % 3 ? BIG : 999, want, excluded = 0;
+			int32_t m = allow_some(n, round < 3 ? 1 : 1 + round * 3, round);
+			struct sr_result r;
+
+			fresh(alone, m);
+			slot.s = cases[c].s;
+			q.position = (int32_t)round;
+			q.n_top = cases[c].n_top < m ? cases[c].n_top : m;
+			q.rank = q.n_top > 0;
+			want = allowed[one()];
+			r = result;
+			q.n_top = cases[c].n_top;
+			if (one_masked(noise, n) != want)
+				fail_msg("%s, %d of %d ids: %d instead of %d", cases[c].what, m, n, result.id, want);
+			assert_float_equal(result.logprob, r.logprob, 1e-5);
+			assert_int_equal(result.rank, r.rank);
+			for (int k = m; k < q.n_top; k++) { /* excluded ids, the lowest first */
+				while (mask[excluded / 32] >> excluded % 32 & 1)
+					excluded++;
+				assert_int_equal(top[k].id, excluded++);
+				assert_float_equal(top[k].logprob, LOWEST, 0);
+			}
+			few += m <= FEW;
+			many += m > FEW;
+		}
+	assert_true(few > 50 && many > 30);
+}
+
+/* Lists count as ever; where mask and lists leave nothing, nothing is drawn.  But a mask of stop ids alone
+ * wins over min_position. */
+static void test_masks_and_lists(void **state)
+{
+	static const struct {
+		const char *what;
+		uint32_t mask;
+		int32_t kind, n;
+		uint32_t word[4];
+		int32_t want;
+	} cases[] = {
+		{ "mask alone", 0x2c, SR_LIST_BAD, 0, { 0 }, 5 },
+		{ "nothing", 0, SR_LIST_BAD, 0, { 0 }, SR_NO_ID },
+		{ "banned", 0x2c, SR_LIST_BAD, 2, { 1, 5 }, 3 },
+		{ "all banned", 0x28, SR_LIST_BAD, 4, { 1, 5, 1, 3 }, SR_NO_ID },
+		{ "allowed", 0x2c, SR_LIST_ALLOW, 2, { 2, 7 }, 2 },
+		{ "others are allowed", 0x2c, SR_LIST_ALLOW, 2, { 1, 7 }, SR_NO_ID },
+		{ "bias", 0x2c, SR_LIST_BIAS, 2, { 2, 0x40400000 /* 3 */ }, 2 },
+		{ "bias of an excluded id", 0x2c, SR_LIST_BIAS, 2, { 7, 0x40400000 }, 5 },
+		{ "a stop id, early", 0x2c, SR_LIST_STOP, 1, { 5 }, 3 },
+		{ "only stop ids, early", 0x2c, SR_LIST_STOP, 3, { 5, 3, 2 }, 5 },
+		{ "of them a banned one", 0x08, SR_LIST_STOP, 2, { 5, 3 }, 3 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		for (int hot = 0; hot < 2; hot++)
+			for (int32_t n = 8; n <= 8 + FEW; n += FEW) { /* with few, and by a pass over all */
+				fresh(logs, 8);
+				memcpy(noise, logs, sizeof(logs));
+				for (int32_t k = 8; k < n; k++)
+					noise[k] = 9;
+				slot.s.temperature = hot ? 0.01f : 0;
+				slot.s.min_position = 10;
+				q.position = 9;
+				if (cases[i].n)
+					list((enum sr_list)cases[i].kind, cases[i].n, cases[i].word);
+				memset(mask, 0, sizeof(mask));
+				mask[0] = cases[i].mask;
+				if (one_masked(noise, n) != cases[i].want)
+					fail_msg("%s, of %d: %d", cases[i].what, n, result.id);
+			}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -437,6 +561,8 @@ int main(void)
 		cmocka_unit_test(test_exp),
 		cmocka_unit_test(test_out_of_range),
 		cmocka_unit_test(test_not_finite),
+		cmocka_unit_test(test_masks),
+		cmocka_unit_test(test_masks_and_lists),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,12 +108,17 @@ static void yield(void *ctx)
 
 void drive_step(struct drive *d)
 {
+	drive_step_with(d, yield, d);
+}
+
+void drive_step_with(struct drive *d, void (*on_yield)(void *ctx), void *ctx)
+{
 	int e = d->ops->launch(d->b, 0);
 
 	assert(!e);
 	while (!(e = d->ops->poll(d->b, 0))) {
 		if (d->lim.worked)
-			d->ops->work(d->b, yield, d);
+			d->ops->work(d->b, on_yield, ctx);
 		else
 			sched_yield();
 	}

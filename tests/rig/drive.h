@@ -32,5 +32,6 @@ void drive_range(struct drive *d, int slot, int first_block, int n);        /* c
  * Returns the index of its first result. */
 int  drive_row(struct drive *d, int slot, int first, const int32_t *ids, int n, int n_score, int sample);
 void drive_step(struct drive *d);
+void drive_step_with(struct drive *d, void (*yield)(void *ctx), void *ctx); /* where the device yields */
 
 #endif
