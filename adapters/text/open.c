@@ -1,5 +1,6 @@
 /* open.c - open and close a model's text side. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +82,30 @@ void sr_text_close(struct sr_text *t)
 	added_free(&t->after);
 	bpe_free(&t->bpe);
 	vocab_free(&t->vocab);
+	if (t->tokens)
+		tokens_free(t->tokens);
+	free(t->tokens);
 	free(t);
+}
+
+/* Two threads may make it at once; one of the two stays. */
+const struct tokens *text_tokens(const struct sr_text *t)
+{
+	_Atomic(struct tokens *) *place = (_Atomic(struct tokens *) *)&t->tokens;
+	struct tokens *made = atomic_load(place), *none = NULL;
+
+	if (made)
+		return made;
+	made = calloc(1, sizeof(*made));
+	if (!made || tokens_create(made, &t->vocab, (uint32_t)t->info.vocab)) {
+		free(made);
+		return NULL;
+	}
+	if (atomic_compare_exchange_strong(place, &none, made))
+		return made;
+	tokens_free(made);
+	free(made);
+	return none;
 }
 
 const struct sr_text_info *sr_text_info(const struct sr_text *t)

@@ -84,9 +84,9 @@ int64_t sr_text_chat(const struct sr_text *t, const char *tmpl, const char *cont
 
 /* ---- answers that keep to a grammar ----
  *
- * A grammar is compiled once, is shared by any number of answers and threads, and is closed when its last
- * guide and its opener have closed it.  A guide is where one answer stands in it; one thread at a time uses a
- * guide.  Guides of one grammar share its caches behind a mutex.
+ * A grammar is compiled once and shared by any number of answers and threads.  It is freed when its opener
+ * and its last guide have closed it.  A guide is where one answer stands; one thread at a time uses it.
+ * The guides of a grammar share its caches behind a mutex.
  *
  *     sr_grammar_open(&g, t, SR_GRAMMAR_JSON, schema, strlen(schema), NULL, err, sizeof(err));
  *     sr_guide_open(&u, g);
@@ -110,7 +110,7 @@ struct sr_grammar_options {
 	bool additional_properties;  /* JSON: absent additionalProperties beside properties means true */
 	bool lenient;                /* JSON: what cannot be enforced is left out, and err says what */
 	const char *whitespace_pattern; /* JSON: a regex for where whitespace may stand; NULL = up to 8 */
-	const int32_t *begin;        /* [n_begin] the grammar begins after the first of these ids: end of thinking */
+	const int32_t *begin;        /* [n_begin] it begins after the first of these: the end of thinking */
 	uint32_t n_begin;
 	const int32_t *stop;         /* [n_stop] ids that end an answer besides the model's */
 	uint32_t n_stop;
@@ -120,8 +120,8 @@ struct sr_grammar;
 struct sr_guide;
 
 /* src has n bytes; options NULL = all zero.  t must stay open as long as the grammar.  -EINVAL: it is no
- * grammar of this kind; -ENOTSUP: it cannot be enforced; -E2BIG: over a budget; -ENOMEM.  err has one sentence
- * with the place. */
+ * grammar of this kind; -ENOTSUP: it cannot be enforced; -E2BIG: over a budget; -ENOMEM.  err has one
+ * sentence with the place. */
 int  sr_grammar_open(struct sr_grammar **out, const struct sr_text *t, enum sr_grammar_kind kind,
                      const char *src, size_t n, const struct sr_grammar_options *o, char *err, size_t errlen);
 void sr_grammar_close(struct sr_grammar *g);
@@ -139,11 +139,11 @@ struct sr_next {
 int  sr_guide_open(struct sr_guide **out, struct sr_grammar *g);
 int  sr_guide_fork(struct sr_guide **out, const struct sr_guide *from);
 void sr_guide_close(struct sr_guide *u);
-/* The next token.  -EINVAL: it is not allowed, and the guide stays where it was.  -E2BIG: over a budget of
- * steps, and the guide is of no more use. */
+/* The next token.  -EINVAL: it is not allowed, and the guide stays where it was.  -E2BIG: over a budget
+ * of steps, and the guide is of no more use. */
 int  sr_guide_take(struct sr_guide *u, int32_t id);
-/* What may come next; stop ids are among it where the answer may end.  bits has (vocab + 31) / 32 words, which
- * are written only for SR_GUIDE_BITS.  0; -E2BIG as above. */
+/* What may come next; stop ids are among it where the answer may end.  bits has (vocab + 31) / 32 words,
+ * which are written only for SR_GUIDE_BITS.  0; -E2BIG as above. */
 int  sr_guide_next(struct sr_guide *u, struct sr_next *out, uint32_t *bits);
 
 #pragma GCC visibility pop

@@ -7,6 +7,7 @@
 #include "chat.h"
 #include "pretokenize.h"
 #include "slipring-text.h"
+#include "adapters/text/grammar/trie.h"
 #include "adapters/text/template/template.h"
 #include "vocab.h"
 
@@ -33,7 +34,11 @@ struct sr_text {
 	struct chat_template chat;
 	struct chat_template with_tools; /* the one named tool_use, if any */
 	char pre_name[64];
+	_Atomic(struct tokens *) tokens;     /* what masks need: made with the first grammar, or NULL */
 };
+
+/* Its tokens as a tree (grammar/trie.h), made on first use; any thread.  NULL: no memory. */
+const struct tokens *text_tokens(const struct sr_text *t);
 
 /* From a GGUF's metadata, or from a directory's tokenizer.json and the files beside it.  They fill
  * all but vocab_hash and the compiled templates. */

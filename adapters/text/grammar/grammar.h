@@ -1,14 +1,16 @@
 /* grammar.h - a grammar under construction: terminals, rules and counted repetitions.
  *
  * A front end (schema.h, ebnf.h, tags.h) makes symbols and productions; grammar_seal() ends this.
- * Terminals are expressions over bytes (regex.h), or token ids.  The language is exact: a lexeme is not greedy, and the engine
- * follows every way to cut the bytes.  Left recursion, right recursion, ambiguity and nullable rules are right.
+ * Terminals are expressions over bytes (regex.h), or token ids.  The language is exact: a lexeme is not
+ * greedy, and the engine follows every way to cut the bytes.  Left recursion, right recursion, ambiguity
+ * and nullable rules are right.
  *
  * Symbols are numbers from 0; -1 is a failure, which is sticky: a function that is given -1 returns -1, and
  * grammar_seal() says why.  One thread builds a grammar.
  *
  * What costs little while text is generated:
- * - One lexeme for what is one word: a string with its quotes, a number, `"key":` as a whole.  Then a mask inside
+ * - One lexeme for what is one word: a string with its quotes, a number, `"key":` as a whole.  Then a mask
+ *   inside
  *   it is made once for all places where it stands.
  * - An alternative of many words as one lexeme (regex_or), not as many productions.
  * - grammar_repeat() and grammar_members() for counts; they are never unrolled.
@@ -66,7 +68,7 @@ struct grammar_members {
 	uint32_t n;
 	uint64_t required;           /* bit i: symbol[i] must come */
 	const uint64_t *group;       /* [n_groups] of each set at least one must come */
-	uint32_t n_groups;           /* at most 16; only with max >= n */
+	uint32_t n_groups;           /* at most 16; only with max >= n, with rest only with GRAMMAR_MANY */
 	bool ordered;                /* they come in the order of their numbers */
 	int32_t rest;                /* any number of these besides: last if ordered, anywhere if not; or -1 */
 	uint32_t min, max;           /* of all together, rest included */

@@ -1,0 +1,185 @@
+/* guide.c - where one answer stands in a grammar: the next token's mask, and the step by a token. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapters/text/text.h"
+#include "guide.h"
+
+#define STEPS_TAKE  200000u          /* items and threads of one token; of one mask */
+#define STEPS_NEXT  1000000u
+
+struct sr_guide {
+	struct sr_grammar *g;
+	uint32_t state;
+	bool ended;                  /* a stop id came */
+	bool broken;                 /* over a budget */
+};
+
+int sr_guide_open(struct sr_guide **out, struct sr_grammar *g)
+{
+	struct sr_guide *u = malloc(sizeof(*u));
+
+	if (!u)
+		return -ENOMEM;
+	*u = (struct sr_guide){ .g = g, .state = g->y.begin };
+	atomic_fetch_add_explicit(&g->users, 1, memory_order_relaxed);
+	*out = u;
+	return 0;
+}
+
+int sr_guide_fork(struct sr_guide **out, const struct sr_guide *from)
+{
+	int rc = sr_guide_open(out, from->g);
+
+	if (!rc)
+		**out = *from;
+	return rc;
+}
+
+void sr_guide_close(struct sr_guide *u)
+{
+	if (!u)
+		return;
+	sr_grammar_close(u->g);
+	free(u);
+}
+
+static bool is_stop(const struct sr_grammar *g, int32_t id)
+{
+	for (uint32_t i = 0; i < g->n_stop; i++)
+		if (g->stop[i] == id)
+			return true;
+	return false;
+}
+
+/* ---- a token ---- */
+
+static int take(struct sr_guide *u, int32_t id)
+{
+	struct sr_grammar *g = u->g;
+	const uint8_t *s = NULL;
+	const struct mask *k;
+	uint32_t n, after;
+	int rc;
+
+	if (is_stop(g, id)) {
+		bool may = g->y.state[u->state].accept;
+		if (!may && g->y.state[u->state].tokens) {      /* in the midst of what is free */
+			rc = mask_of(&g->m, u->state, &k);
+			if (rc)
+				return rc;
+			may = k->any;
+		}
+		if (may) {
+			u->ended = true;
+			return 0;
+		}
+	}
+	n = trie_bytes(&g->t->vocab, id, &s);
+	after = earley_token(&g->y, u->state, id, s, n);
+	if (after < STATE_FIRST)
+		return after == STATE_DEAD ? -EINVAL : -E2BIG;
+	u->state = after;
+	return 0;
+}
+
+int sr_guide_take(struct sr_guide *u, int32_t id)
+{
+	struct sr_grammar *g = u->g;
+	int rc;
+
+	if (u->broken)
+		return -E2BIG;
+	if (u->ended || id < 0 || id >= g->t->info.vocab)
+		return -EINVAL;
+	pthread_mutex_lock(&g->lock);
+	g->y.limit = g->y.steps + STEPS_TAKE;
+	rc = take(u, id);
+	pthread_mutex_unlock(&g->lock);
+	u->broken = rc && rc != -EINVAL;
+	return rc;
+}
+
+/* ---- a mask ---- */
+
+static void put_id(struct sr_next *out, int32_t id)
+{
+	for (uint32_t i = 0; i < out->n; i++)
+		if (out->id[i] == id)
+			return;
+	out->id[out->n++] = id;
+}
+
+/* So few ids that they are named. */
+static void few(const struct sr_grammar *g, const struct mask *k, bool accept, struct sr_next *out)
+{
+	out->kind = SR_GUIDE_ONLY;
+	for (uint32_t i = 0; i < k->n; i++)
+		put_id(out, g->m.ids[k->at + i]);
+	if (out->done && g->eos >= 0)
+		put_id(out, g->eos);
+	else
+		for (uint32_t i = 0; accept && i < g->n_stop; i++)
+			put_id(out, g->stop[i]);
+	if (out->n == 1)
+		out->kind = SR_GUIDE_IS;
+}
+
+static void any(const struct sr_grammar *g, const struct mask *k, struct sr_next *out)
+{
+	const struct symbol *s = k->until >= 0 ? &g->g->symbol[k->until] : NULL;
+
+	out->kind = SR_GUIDE_FREE;
+	if (s && s->n <= SR_GUIDE_IDS) {
+		out->n = s->n;
+		memcpy(out->id, g->g->ids + s->at, s->n * sizeof(*out->id));
+	}
+}
+
+static int next(struct sr_guide *u, struct sr_next *out, uint32_t *bits)
+{
+	struct sr_grammar *g = u->g;
+	bool accept = g->y.state[u->state].accept;
+	uint32_t words = ((uint32_t)g->t->info.vocab + 31) / 32;
+	const struct mask *k;
+	int rc = mask_of(&g->m, u->state, &k);
+
+	if (rc)
+		return rc;
+	if (k->any) {
+		any(g, k, out);
+		return 0;
+	}
+	out->done = !k->total;
+	if (!k->inside && !k->bits && k->n + (accept ? g->n_stop : 0) <= SR_GUIDE_IDS) {
+		few(g, k, accept, out);
+		return 0;
+	}
+	out->kind = SR_GUIDE_BITS;
+	mask_bits(&g->m, k, bits, words);
+	for (uint32_t i = 0; accept && i < g->n_stop; i++)
+		if (g->stop[i] < g->t->info.vocab)
+			bits[g->stop[i] / 32] |= 1u << g->stop[i] % 32;
+	return 0;
+}
+
+int sr_guide_next(struct sr_guide *u, struct sr_next *out, uint32_t *bits)
+{
+	struct sr_grammar *g = u->g;
+	int rc;
+
+	out->kind = SR_GUIDE_ONLY;
+	out->n = 0;
+	out->done = u->ended;
+	if (u->broken)
+		return -E2BIG;
+	if (u->ended)
+		return 0;
+	pthread_mutex_lock(&g->lock);
+	g->y.limit = g->y.steps + STEPS_NEXT;
+	rc = next(u, out, bits);
+	pthread_mutex_unlock(&g->lock);
+	u->broken = rc != 0;
+	return rc;
+}

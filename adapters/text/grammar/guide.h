@@ -1,0 +1,27 @@
+/* guide.h - a grammar that is ready: what compile.c makes, and guide.c follows. */
+#ifndef GUIDE_H
+#define GUIDE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "mask.h"
+
+#define GUIDE_STOPS 72               /* ids that may end an answer: the model's and the caller's */
+
+/* Read-only once open, but for what `lock` guards: the engine's rows, states and masks, and with them the
+ * derivatives of the grammar's expressions. */
+struct sr_grammar {
+	atomic_uint users;           /* its opener and its guides */
+	const struct sr_text *t;
+	const struct tokens *tokens;
+	struct grammar *g;
+	int32_t stop[GUIDE_STOPS];
+	uint32_t n_stop;
+	int32_t eos;                 /* the one that is forced at the end; -1 = none */
+	pthread_mutex_t lock;
+	struct earley y;
+	struct masks m;
+};
+
+#endif

@@ -1,0 +1,473 @@
+/* LINK: @text -ljansson -lpcre2-8 -lutf8proc -lcrypto */
+/* test_guide.c - grammars as the engine follows them: against a recognizer that tries every way to derive every
+ * string, and each mask against each token tried alone. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tests/rig/guide_rig.h"
+
+static const char *const words[] = { "a", "b", "c", "ab", "bc", "abc", "ca", "aa", "cab", "bb", "aab", "<t>", "<end>" };
+
+#define N_WORDS  ((int)(sizeof(words) / sizeof(*words)))
+#define SPECIAL  (N_WORDS - 2)
+#define END      (N_WORDS - 1)
+
+/* ---- a recognizer: which spans of a text does each symbol derive? ---- */
+
+#define TEXT_MAX 6
+#define SYMBOLS  24
+
+struct rule { int n, body[3]; };
+
+struct toy {
+	int kind;                            /* enum symbol_kind */
+	int terminal;                        /* LEXEME */
+	struct rule rule[3];                 /* RULE */
+	int n;
+	int item, separator, min, max;       /* REPEAT */
+	struct grammar_members members;
+	uint64_t group[2];
+};
+
+struct world {
+	struct toy toy[SYMBOLS];
+	int n;
+	bool derives[SYMBOLS][TEXT_MAX + 1][TEXT_MAX + 1];   /* text[i .. j) */
+};
+
+static unsigned seed;
+
+static int below(int n)
+{
+	seed = seed * 1103515245u + 12345u;
+	return (int)(seed >> 16 & 0x7fff) % n;
+}
+
+/* The terminals: by hand here, as expressions in terminal_expr(). */
+static bool terminal_is(int k, const char *s, int n)
+{
+	static const char *const literal[] = { "a", "b", "c", "ab", "ca" };
+	int i = 0;
+
+	if (k < 5)
+		return n == (int)strlen(literal[k]) && !memcmp(s, literal[k], (size_t)n);
+	if (k == 5)                                          /* [ab]* */
+		for (; i < n && s[i] != 'c'; i++) {}
+	else if (k == 6)                                     /* a{1,3} */
+		for (; i < n && n <= 3 && s[i] == 'a'; i++) {}
+	else if (k == 7)                                     /* [abc]* without bb */
+		for (; i < n && !(i + 1 < n && s[i] == 'b' && s[i + 1] == 'b'); i++) {}
+	else                                                 /* [bc]{2} */
+		return n == 2 && s[0] != 'a' && s[1] != 'a';
+	return i == n && (k != 6 || n);
+}
+
+static uint32_t set_of(struct regexes *r, const char *s)
+{
+	uint64_t set[4] = { 0 };
+
+	for (; *s; s++)
+		set[*s / 64] |= 1ull << *s % 64;
+	return regex_set(r, set);
+}
+
+static uint32_t terminal_expr(struct regexes *r, int k)
+{
+	static const char *const literal[] = { "a", "b", "c", "ab", "ca" };
+	uint32_t bb, any;
+
+	if (k < 5)
+		return regex_bytes(r, literal[k], strlen(literal[k]));
+	if (k == 5)
+		return regex_repeat(r, set_of(r, "ab"), 0, REGEX_MANY);
+	if (k == 6)
+		return regex_repeat(r, set_of(r, "a"), 1, 3);
+	if (k == 8)
+		return regex_repeat(r, set_of(r, "bc"), 2, 2);
+	any = regex_repeat(r, set_of(r, "abc"), 0, REGEX_MANY);
+	bb = regex_concat(r, REGEX_ANY, regex_concat(r, regex_bytes(r, "bb", 2), REGEX_ANY));
+	return regex_and(r, any, regex_not(r, bb));
+}
+
+static bool members_derive(const struct world *w, const struct toy *y, uint64_t set, int count, bool rest, int i, int j)
+{
+	const struct grammar_members *m = &y->members;
+	bool enough = !(m->required & ~set) && (uint32_t)count >= m->min;
+
+	for (uint32_t g = 0; g < m->n_groups; g++)
+		enough = enough && m->group[g] & set;
+	if (enough && i == j)
+		return true;
+	if ((uint32_t)count >= m->max)
+		return false;
+	for (int from = i; from <= j; from++) {
+		if (count && m->separator >= 0 ? !w->derives[m->separator][i][from] : from > i)
+			continue;
+		for (int to = from; to <= j; to++) {
+			for (uint32_t k = 0; k < m->n; k++)
+				if (!(set >> k & 1) && !(m->ordered && (rest || set >> k)) &&
+				    w->derives[m->symbol[k]][from][to] &&
+				    members_derive(w, y, set | 1ull << k, count + 1, rest, to, j))
+					return true;
+			if (m->rest >= 0 && to > from && w->derives[m->rest][from][to] &&
+			    members_derive(w, y, set, count + 1, true, to, j))
+				return true;
+		}
+	}
+	return false;
+}
+
+static bool repeat_derives(const struct world *w, const struct toy *y, int count, int i, int j)
+{
+	if (count >= y->min && i == j)
+		return true;
+	if (count >= y->max || count > 2 * TEXT_MAX)
+		return false;
+	for (int from = i; from <= j; from++) {
+		if (count && y->separator >= 0 ? !w->derives[y->separator][i][from] : from > i)
+			continue;
+		for (int to = from; to <= j; to++)
+			if (w->derives[y->item][from][to] && repeat_derives(w, y, count + 1, to, j))
+				return true;
+	}
+	return false;
+}
+
+static bool body_derives(const struct world *w, const struct rule *r, int k, int i, int j)
+{
+	if (k == r->n)
+		return i == j;
+	for (int to = i; to <= j; to++)
+		if (w->derives[r->body[k]][i][to] && body_derives(w, r, k + 1, to, j))
+			return true;
+	return false;
+}
+
+static bool derives(const struct world *w, const struct toy *y, const char *s, int i, int j)
+{
+	bool yes = false;
+
+	if (y->kind == SYMBOL_LEXEME)
+		return terminal_is(y->terminal, s + i, j - i);
+	if (y->kind == SYMBOL_REPEAT)
+		return repeat_derives(w, y, 0, i, j);
+	if (y->kind == SYMBOL_MEMBERS)
+		return members_derive(w, y, 0, 0, false, i, j);
+	for (int k = 0; k < y->n; k++)
+		yes = yes || body_derives(w, &y->rule[k], 0, i, j);
+	return yes;
+}
+
+/* The least fixed point over all spans; the last symbol is the whole. */
+static bool recognizes(struct world *w, const char *s, int n)
+{
+	bool changed = true;
+
+	memset(w->derives, 0, sizeof(w->derives));
+	while (changed) {
+		changed = false;
+		for (int k = 0; k < w->n; k++)
+			for (int i = 0; i <= n; i++)
+				for (int j = i; j <= n; j++)
+					if (!w->derives[k][i][j] && derives(w, &w->toy[k], s, i, j))
+						changed = w->derives[k][i][j] = true;
+	}
+	return w->derives[w->n - 1][0][n];
+}
+
+/* ---- random grammars ---- */
+
+#define TERMINALS 9
+#define RULES     4
+
+static void random_members(struct toy *y)
+{
+	struct grammar_members *m = &y->members;
+
+	*m = (struct grammar_members){ .n = (uint32_t)below(3) + 1, .ordered = below(2), .rest = -1, .separator = -1,
+		.max = GRAMMAR_MANY };
+	for (uint32_t i = 0; i < m->n; i++)
+		m->symbol[i] = below(5);
+	m->required = (uint64_t)below(1 << m->n);
+	if (below(3) == 0)
+		m->rest = below(5);
+	if (below(2))
+		m->separator = below(TERMINALS);
+	if (below(3) == 0) {
+		y->group[0] = (uint64_t)below((1 << m->n) - 1) + 1;
+		m->group = y->group;
+		m->n_groups = 1;
+	} else if (below(2)) {
+		m->max = (uint32_t)below(3);
+		m->min = (uint32_t)below((int)m->max + 1);
+	} else {
+		m->min = (uint32_t)below(4);
+	}
+}
+
+static void random_world(struct world *w)
+{
+	int counted = below(4);
+
+	memset(w, 0, sizeof(*w));
+	for (int k = 0; k < TERMINALS; k++)
+		w->toy[w->n++] = (struct toy){ .kind = SYMBOL_LEXEME, .terminal = k };
+	for (int k = 0; k < counted; k++, w->n++) {          /* they count terminals, and rules that come later */
+		struct toy *y = &w->toy[w->n];
+		y->kind = below(2) ? SYMBOL_REPEAT : SYMBOL_MEMBERS;
+		random_members(y);
+		y->item = below(2) ? below(TERMINALS) : TERMINALS + counted + below(RULES);
+		y->separator = below(2) ? below(TERMINALS) : -1;
+		y->min = below(3);
+		y->max = below(2) ? 1000 : y->min + below(3);
+	}
+	for (int k = 0; k < RULES; k++, w->n++) {
+		struct toy *y = &w->toy[w->n];
+		y->kind = SYMBOL_RULE;
+		y->n = 1 + below(3);
+		for (int p = 0; p < y->n; p++) {
+			y->rule[p].n = below(4);
+			for (int i = 0; i < y->rule[p].n; i++)
+				y->rule[p].body[i] = below(2) ? below(TERMINALS) : below(TERMINALS + counted + RULES);
+		}
+	}
+}
+
+/* Symbols get the same numbers as in the world: rules first become symbols, so they are made in order. */
+static int build(const struct world *w, struct sr_grammar *g, struct grammar_error *e)
+{
+	int32_t number[SYMBOLS];
+
+	g->g = grammar_create(g->t, NULL);
+	assert_non_null(g->g);
+	for (int k = 0; k < w->n; k++)
+		number[k] = w->toy[k].kind == SYMBOL_RULE ? grammar_rule(g->g) :
+		            w->toy[k].kind == SYMBOL_LEXEME ?
+		            grammar_lexeme(g->g, terminal_expr(grammar_regexes(g->g), w->toy[k].terminal)) : -1;
+	for (int k = 0; k < w->n; k++) {
+		const struct toy *y = &w->toy[k];
+		if (y->kind == SYMBOL_REPEAT)
+			number[k] = grammar_repeat(g->g, number[y->item], (uint32_t)y->min,
+			                           y->max == 1000 ? GRAMMAR_MANY : (uint32_t)y->max,
+			                           y->separator < 0 ? -1 : number[y->separator]);
+		if (y->kind == SYMBOL_MEMBERS) {
+			struct grammar_members m = y->members;
+			for (uint32_t i = 0; i < m.n; i++)
+				m.symbol[i] = number[m.symbol[i]];
+			m.rest = m.rest < 0 ? -1 : number[m.rest];
+			m.separator = m.separator < 0 ? -1 : number[m.separator];
+			number[k] = grammar_members(g->g, &m);
+		}
+		assert_true(number[k] >= 0);
+	}
+	for (int k = 0; k < w->n; k++)
+		for (int p = 0; p < w->toy[k].n; p++) {
+			int32_t body[3];
+			for (int i = 0; i < w->toy[k].rule[p].n; i++)
+				body[i] = number[w->toy[k].rule[p].body[i]];
+			grammar_produce(g->g, number[k], body, (uint32_t)w->toy[k].rule[p].n);
+		}
+	return grammar_seal(g->g, number[w->n - 1], e);
+}
+
+static struct sr_grammar *open_world(const struct world *w, const struct sr_text *t)
+{
+	struct sr_grammar *g = calloc(1, sizeof(*g));
+	struct grammar_error e = { .code = 0 };
+	int rc;
+
+	assert_non_null(g);
+	atomic_init(&g->users, 1);
+	pthread_mutex_init(&g->lock, NULL);
+	g->t = t;
+	g->tokens = text_tokens(t);
+	g->eos = g->stop[g->n_stop++] = END;
+	rc = build(w, g, &e);
+	if (rc) {
+		assert_int_equal(rc, -EINVAL);
+		sr_grammar_close(g);
+		return NULL;
+	}
+	assert_int_equal(earley_create(&g->y, g->g, g->tokens->all.longest), 0);
+	assert_int_equal(masks_create(&g->m, &g->y, g->tokens), 0);
+	return g;
+}
+
+/* ---- the comparison ---- */
+
+struct check { struct world *w; const struct sr_text *t; const bool *begins; long masks, texts; };
+
+static int number_of(const char *s, int n)          /* a text over a, b, c: its place in an array */
+{
+	int k = 0;
+
+	for (int i = 0; i < n; i++)
+		k = k * 3 + s[i] - 'a' + 1;
+	return k;
+}
+
+static void print_world(const struct world *w, const char *s, int n)
+{
+	print_message("text \"%.*s\"\n", n, s);
+	for (int k = TERMINALS; k < w->n; k++) {
+		const struct toy *y = &w->toy[k];
+		const struct grammar_members *m = &y->members;
+		if (y->kind == SYMBOL_REPEAT)
+			print_message("%d = repeat %d, %d to %d, separator %d\n", k, y->item, y->min, y->max, y->separator);
+		if (y->kind == SYMBOL_MEMBERS)
+			print_message("%d = members %d %d %d (%u), required %d, ordered %d, rest %d, %u to %u, separator %d, "
+			              "group %d\n", k, m->symbol[0], m->symbol[1], m->symbol[2], m->n, (int)m->required,
+			              m->ordered, m->rest, m->min, m->max, m->separator, m->n_groups ? (int)y->group[0] : 0);
+		for (int p = 0; p < y->n; p++) {
+			print_message("%d ::=", k);
+			for (int i = 0; i < y->rule[p].n; i++)
+				print_message(" %d", y->rule[p].body[i]);
+			print_message("\n");
+		}
+	}
+}
+
+static void follow(struct check *c, struct sr_guide *u, char *s, int n)
+{
+	uint32_t bits[1];
+	struct sr_next next = rig_bits(u, c->t, bits);
+	bool whole = recognizes(c->w, s, n);
+
+	c->texts++;
+	if (rig_allows(bits, END) != whole)
+		print_world(c->w, s, n);
+	assert_int_equal(rig_allows(bits, END), whole);
+	assert_true(bits[0] & ((1u << N_WORDS) - 1));       /* no dead end */
+	if (next.done)
+		assert_int_equal(bits[0], 1u << END);
+	assert_false(rig_allows(bits, SPECIAL));
+	for (int id = 0; id < SPECIAL; id++) {
+		struct sr_guide *f;
+		int rc, len = (int)strlen(words[id]);
+		assert_int_equal(sr_guide_fork(&f, u), 0);
+		rc = sr_guide_take(f, id);
+		assert_true(rc == 0 || rc == -EINVAL);
+		assert_int_equal(rc == 0, rig_allows(bits, id));
+		c->masks++;
+		if (n + len <= TEXT_MAX) {
+			memcpy(s + n, words[id], (size_t)len);
+			if (c->begins[number_of(s, n + len)])
+				assert_int_equal(rc, 0);        /* some text of the language goes on so */
+			if (!rc && len == 1 && n < TEXT_MAX - 1)
+				follow(c, f, s, n + 1);
+		}
+		sr_guide_close(f);
+	}
+}
+
+/* Which texts begin a text of the language of at most TEXT_MAX letters? */
+static bool find_beginnings(struct world *w, bool *begins, char *s, int n)
+{
+	bool any = recognizes(w, s, n);
+
+	for (int k = 0; k < 3 && n < TEXT_MAX; k++) {
+		s[n] = (char)('a' + k);
+		any |= find_beginnings(w, begins, s, n + 1);
+	}
+	begins[number_of(s, n)] = any;
+	return any;
+}
+
+static void test_random_grammars(void **state)
+{
+	struct sr_text *t = rig_text(words, N_WORDS);
+	const char *rounds = getenv("SLIPRING_GUIDE_ROUNDS");
+	int n = rounds ? atoi(rounds) : 150, empty = 0;
+	struct check c = { .t = t };
+	struct world *w = calloc(1, sizeof(*w));
+	bool *begins = calloc(2000, sizeof(*begins));
+	char s[TEXT_MAX + 8];
+
+	(void)state;
+	assert_true(w && begins);
+	c.w = w;
+	c.begins = begins;
+	for (int i = 0; i < n; i++) {
+		struct sr_grammar *g;
+		struct sr_guide *u;
+		bool any;
+		seed = (unsigned)i * 7919u + 1;
+		random_world(w);
+		any = find_beginnings(w, begins, s, 0);
+		g = open_world(w, t);
+		if (!g) {
+			assert_false(any);
+			empty++;
+			continue;
+		}
+		assert_int_equal(sr_guide_open(&u, g), 0);
+		sr_grammar_close(g);
+		follow(&c, u, s, 0);
+		sr_guide_close(u);
+	}
+	print_message("%d grammars (%d derive nothing), %ld texts, %ld tokens tried\n", n, empty, c.texts, c.masks);
+	free(begins);
+	free(w);
+	sr_text_close(t);
+}
+
+/* ---- the doors ---- */
+
+static void test_choice(void **state)
+{
+	static const char source[] = "[\"ab\", \"abc\", \"ca\"]";
+	struct sr_text *t = rig_text(words, N_WORDS);
+	struct sr_grammar *g;
+	struct sr_guide *u, *f;
+	struct sr_next next;
+	uint32_t bits[1];
+	char err[256];
+
+	(void)state;
+	assert_int_equal(sr_grammar_open(&g, t, SR_GRAMMAR_CHOICE, source, strlen(source), NULL, err, sizeof(err)), 0);
+	assert_int_equal(sr_guide_open(&u, g), 0);
+	assert_int_equal(sr_guide_next(u, &next, bits), 0);
+	assert_int_equal(next.kind, SR_GUIDE_ONLY);
+	assert_int_equal(next.n, 5);                         /* a, c, ab, abc, ca */
+	assert_int_equal(sr_guide_take(u, 1), -EINVAL);
+	assert_int_equal(sr_guide_take(u, END), -EINVAL);
+	assert_int_equal(sr_guide_take(u, 3), 0);            /* ab */
+	assert_int_equal(sr_guide_fork(&f, u), 0);
+	assert_int_equal(sr_guide_next(u, &next, bits), 0);
+	assert_int_equal(next.n, 2);                         /* c or the end */
+	assert_false(next.done);
+	assert_int_equal(sr_guide_take(u, 2), 0);
+	assert_int_equal(sr_guide_next(u, &next, bits), 0);
+	assert_true(next.done);
+	assert_int_equal(next.kind, SR_GUIDE_IS);
+	assert_int_equal(next.id[0], END);
+	assert_int_equal(sr_guide_take(u, END), 0);
+	assert_int_equal(sr_guide_take(u, END), -EINVAL);
+	assert_int_equal(sr_guide_take(f, END), 0);          /* the fork stayed where it was */
+	assert_true(sr_grammar_bytes(g) > 0);
+	sr_guide_close(u);
+	sr_guide_close(f);
+	sr_grammar_close(g);
+	assert_int_equal(sr_grammar_open(&g, t, SR_GRAMMAR_CHOICE, "[]", 2, NULL, err, sizeof(err)), -EINVAL);
+	assert_string_equal(err, "A choice is a JSON array of at least one string.");
+	assert_int_equal(sr_grammar_open(&g, t, SR_GRAMMAR_CHOICE, "[1]", 3, NULL, err, sizeof(err)), -EINVAL);
+	assert_string_equal(err, "A choice is a JSON array of strings; this is none. At /0");
+	assert_int_equal(sr_grammar_open(&g, t, SR_GRAMMAR_CHOICE, "[", 1, NULL, err, sizeof(err)), -EINVAL);
+	sr_text_close(t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_choice),
+		cmocka_unit_test(test_random_grammars),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
