@@ -198,8 +198,7 @@ static int read_kind(struct sr_text *t, const struct gguf *g, char *err, size_t 
 	if (rc)
 		return rc;
 	snprintf(t->pre_name, sizeof(t->pre_name), "%.*s", (int)pre.n, pre.s);
-	/* GGUF has no key for a normalizer; among these, Qwen's tokenizers have one */
-	t->nfc = !strcmp(t->pre_name, "qwen2") || !strcmp(t->pre_name, "deepseek-r1-qwen");
+	t->nfc = t->pre.nfc;     /* GGUF has no key for a normalizer */
 	return 0;
 }
 

@@ -12,29 +12,81 @@
 #define RE_MAX 4096
 
 #define GPT2  "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define SHORT_FORMS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define SPACES "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 /* cl100k and later ones: contractions in either case; `digits` matches the digits of one piece */
 #define CL100K(digits) \
-	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits \
-	"| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+	SHORT_FORMS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES
 #define LLAMA3 CL100K("\\p{N}{1,3}")
 #define QWEN2  CL100K("\\p{N}")
-#define DIGIT "\\p{N}"
+/* the same, with marks in words */
+#define QWEN35 \
+	SHORT_FORMS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACES
+/* o200k: words are cut where a capital follows a small letter.  `but` comes before each letter, `end` after
+ * each word */
+#define UPPER(but) "(?:" but "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}])"
+#define LOWER(but) "(?:" but "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}])"
+#define O200K_WORDS(but, end) \
+	"[^\\r\\n\\p{L}\\p{N}]?" UPPER(but) "*" LOWER(but) "+" end "|" \
+	"[^\\r\\n\\p{L}\\p{N}]?" UPPER(but) "+" LOWER(but) "*" end "|"
+#define O200K(end, digits) O200K_WORDS("", end) digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES
+#define KIMI \
+	"\\p{Han}+|" O200K_WORDS("(?!\\p{Han})", SHORT_FORMS "?") "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES
+#define DIGIT  "\\p{N}"
+#define DIGITS "\\p{N}{1,3}"
+#define ASIAN  "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"
+#define DEEPSEEK3 \
+	"[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|" \
+	" ?[\\p{P}\\p{S}]+[\\r\\n]*|" SPACES
+#define BAILING \
+	"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|" \
+	"\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"
+#define SEED_CODER \
+	SHORT_FORMS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|" SPACES
+#define EXAONE_MOE \
+	SHORT_FORMS "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}|" \
+	" ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"
+/* DeepSeek's first models: the cased letters and the Chinese and Korean ones of their own lists */
+#define CASED \
+	"A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕ" \
+	"ἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳ" \
+	"Ꙁ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+#define DEEPSEEK_ASIAN "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+"
+#define DEEPSEEK_MARKS \
+	"\\s?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+"
 
 const char pre_gpt2[] = GPT2;
 
 static const struct family {
 	const char *names;           /* separated by spaces */
-	const char *re[2];
-	bool whole_first, add_bos;
+	const char *re[PRE_STEPS];   /* each cuts the pieces of the one before; NULL after the last */
+	bool whole_first, add_bos, nfc;
 } families[] = {
 	/* smollm: for such a GGUF file the reference, transformers, uses GPT-2's pattern.  Its authors
 	 * split off digits first, which differs only if two or more white-space characters precede a
 	 * number.  A tokenizer.json that does so is followed. */
-	{ "gpt-2 gpt2 default smollm mpt olmo jais phi-2", { GPT2 }, false, false },
-	{ "starcoder refact command-r codeshell exaone", { DIGIT, GPT2 }, false, false },
-	{ "llama-bpe llama3 llama-v3 falcon3", { LLAMA3 }, true, true },
-	{ "dbrx smaug-bpe", { LLAMA3 }, false, false },
-	{ "qwen2 deepseek-r1-qwen stablelm2", { QWEN2 }, false, false },
+	{ "gpt-2 gpt2 default smollm mpt olmo jais phi-2 exaone4 modern-bert trillion granite-docling a.x-4.0 "
+	  "gigachat mellum", { GPT2 }, false, false, false },
+	{ "starcoder refact command-r codeshell exaone minerva-7b mellum2", { DIGIT, GPT2 }, false, false, false },
+	{ "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2 midm-2.0", { LLAMA3 }, true, true, false },
+	{ "dbrx smaug-bpe chatglm-bpe", { LLAMA3 }, false, false, false },
+	{ "glm4 glm5", { LLAMA3 }, true, false, false },
+	{ "minicpm5", { DIGITS, CL100K("\\p{N}+") }, true, false, false },
+	{ "qwen2 deepseek-r1-qwen", { QWEN2 }, false, false, true },
+	{ "stablelm2 megrez hunyuan grok-2 solar-open kormo", { QWEN2 }, false, false, false },
+	{ "qwen35", { QWEN35 }, false, false, false },
+	{ "gpt-4o llama4 kanana2", { O200K(SHORT_FORMS "?", DIGITS) }, true, false, false },
+	{ "minimax-m2", { O200K(SHORT_FORMS "?", DIGITS) }, false, false, false },
+	{ "tekken", { O200K("", DIGIT) }, true, true, false },
+	{ "kimi-k2", { KIMI }, false, false, false },
+	{ "deepseek-v3 hunyuan-dense joyai-llm", { DIGITS, ASIAN, DEEPSEEK3 }, false, false, false },
+	{ "deepseek-llm", { "[\r\n]", "\\s?[" CASED "]+", DEEPSEEK_MARKS, "\\s+$", DEEPSEEK_ASIAN, "\\p{N}+" },
+	  false, false, false },
+	{ "deepseek-coder", { "[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", DEEPSEEK_ASIAN, DIGIT }, false, false, false },
+	{ "falcon", { "[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]" }, false, false, false },
+	{ "bailingmoe bailingmoe2 llada-moe", { BAILING }, false, false, false },
+	{ "seed-coder", { SEED_CODER }, false, false, false },
+	{ "exaone-moe", { EXAONE_MOE }, false, false, false },
 };
 
 /* PCRE2's \s matches U+180E, which is no white space in Oniguruma, nor in Unicode since 6.3: replace \s
@@ -143,7 +195,8 @@ int pre_named(struct pre *p, const char *name, size_t n, char *err, size_t errle
 	}
 	p->whole_first = f->whole_first;
 	p->add_bos = f->add_bos;
-	for (int k = 0; k < 2 && f->re[k] && !rc; k++)
+	p->nfc = f->nfc;
+	for (int k = 0; k < PRE_STEPS && f->re[k] && !rc; k++)
 		rc = pre_add(p, f->re[k], strlen(f->re[k]), false, false, err, errlen);
 	return rc;
 }

@@ -19,12 +19,12 @@ struct pre {
 		bool drop;           /* text between matches is dropped; else it becomes a piece too */
 	} step[PRE_STEPS];
 	const char *name;            /* for display; not owned */
-	bool whole_first, add_bos;   /* the family's defaults, if its file has no others */
+	bool whole_first, add_bos, nfc; /* the family's defaults, if its file has no others */
 };
 
 /* Set up p by the name in tokenizer.ggml.pre.  0, -ENOTSUP. */
 int  pre_named(struct pre *p, const char *name, size_t n, char *err, size_t errlen);
-/* The source of that name's regular expressions, [2], of which the second may be NULL.  NULL: unknown. */
+/* The source of that name's regular expressions, [PRE_STEPS], NULL after the last.  NULL: unknown. */
 const char *const *pre_expressions(const char *name, size_t n);
 
 /* Add a step: a regular expression, or with `literal` the string itself.  0, -EINVAL. */

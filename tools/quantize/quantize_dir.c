@@ -231,7 +231,7 @@ static json_t *cuts_of(const char *const *re)
 {
 	json_t *all = json_array();
 
-	for (int i = 0; i < 2 && re[i]; i++)
+	for (int i = 0; i < PRE_STEPS && re[i]; i++)
 		json_array_append_new(all, json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex",
 		                                     re[i], "behavior", "Isolated", "invert", 0));
 	json_array_append_new(all, byte_level());
@@ -255,7 +255,7 @@ static json_t *post_of(const struct gguf *g, json_t *bos)
 	                 bos);
 }
 
-/* Read how the file pre-tokenizes.  pre->add_bos is then the file's value, and pre->name the normalizer. */
+/* Read how the file pre-tokenizes.  pre->add_bos is then the file's value. */
 static int read_pre(const struct out_dir *o, const struct gguf *g, struct pre *pre, const char *const **re)
 {
 	struct gguf_string name = { "default", 7 };
@@ -269,8 +269,6 @@ static int read_pre(const struct out_dir *o, const struct gguf *g, struct pre *p
 	pre_free(pre);
 	*re = pre_expressions(name.s, name.n);
 	gguf_bool(g, "tokenizer.ggml.add_bos_token", &pre->add_bos);
-	pre->name = (name.n == 5 && !memcmp(name.s, "qwen2", 5)) ||
-	            (name.n == 16 && !memcmp(name.s, "deepseek-r1-qwen", 16)) ? "NFC" : NULL;
 	return 0;
 }
 
@@ -294,7 +292,7 @@ static int put_tokenizer(const struct out_dir *o, const struct gguf *g)
 	j = json_pack("{s:s, s:n, s:n, s:o, s:o, s:o, s:o, s:o, "
 	              "s:{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}}",
 	              "version", "1.0", "truncation", "padding", "added_tokens", added,
-	              "normalizer", pre.name ? json_pack("{s:s}", "type", pre.name) : json_null(),
+	              "normalizer", pre.nfc ? json_pack("{s:s}", "type", "NFC") : json_null(),
 	              "pre_tokenizer", cuts_of(re), "post_processor", post_of(g, bos), "decoder", byte_level(),
 	              "model", "type", "BPE", "dropout", "unk_token", "continuing_subword_prefix",
 	              "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0, "ignore_merges", pre.whole_first,

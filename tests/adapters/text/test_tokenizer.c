@@ -438,6 +438,22 @@ static void pieces(void **state)
 		{ "llama-bpe", "Hello  world'S 12345!!\n\n x", "Hello· · world·'S· ·123·45·!!\n\n· x" },
 		{ "llama3", "a\r\n\r\n b.c\t\td", "a·\r\n\r\n· b·.c·\t·\td" },
 		{ "qwen2", "x=123 \xe4\xbd\xa0\xe5\xa5\xbd 'Re", "x·=·1·2·3· \xe4\xbd\xa0\xe5\xa5\xbd· '·Re" },
+		{ "qwen35", "re\u0301sume\u0301 12", "re\u0301sume\u0301· ·1·2" },
+		{ "qwen2", "re\u0301sum", "re·\u0301sum" },
+		{ "gpt-4o", "HelloWorld ABCdef's 12345 a/b\n/", "Hello·World· ABCdef's· ·123·45· a·/b·\n·/" },
+		{ "minimax-m2", "it'S: //\n\nx", "it'S·:· //\n\n·x" },
+		{ "tekken", "HelloWorld's 123 x", "Hello·World·'s· ·1·2·3· x" },
+		{ "kimi-k2", "abc\u4f60\u597dDEf'll 1234", "abc·\u4f60\u597d·DEf'll· ·123·4" },
+		{ "gpt-4o", "abc\u4f60\u597dDEf", "abc\u4f60\u597d·DEf" },
+		{ "deepseek-v3", "a1234\u4f60\u3042 .net+-  b\r\n", "a·123·4·\u4f60\u3042· .·net·+-· · b·\r\n" },
+		{ "deepseek-llm", "Hi 123\r\n\u4f60x!!  y  ", "Hi· ·123·\r·\n·\u4f60·x·!!· · y·  " },
+		{ "deepseek-coder", "Hi 12\n\u4f60 x+ y.", "Hi· ·1·2·\n·\u4f60· x·+· y·." },
+		{ "falcon", "a1234. don't  x", "a·123·4·.· don·'·t· · x" },
+		{ "glm4", "x12345 'S", "x·123·45· '·S" },
+		{ "minicpm5", "x12345", "x·123·45" },
+		{ "bailingmoe", "don'T a12\n\nb", "don·'T· a·1·2·\n\n·b" },
+		{ "seed-coder", "a!!\nb", "a·!!·\n·b" },
+		{ "exaone-moe", "ab cd!/ 1", "ab cd·!/· ·1" },
 	};
 	char err[200];
 
