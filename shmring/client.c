@@ -172,42 +172,46 @@ static int map(int fd, size_t bytes, int prot, unsigned char **at, size_t *len)
 	return 0;
 }
 
-static int attach(struct sr_conn *c, const struct sr_welcome *w, const int fds[2])
+/* Both are mapped: lay the rings over them. */
+static int rings_make(struct sr_conn *c, const struct sr_welcome *w)
 {
-	uint32_t live = w->shape.live;
-	struct sr_down *down;
-	struct sr_up *up;
-	int e = map(fds[1], SR_DOWN_BYTES(&w->shape), PROT_READ, &c->down, &c->down_len);
+	struct sr_down *down = (void *)c->down;
+	struct sr_up *up = (void *)c->up;
+	uint32_t live = w->shape.live, guides = w->shape.guides;
 
-	if (e)
-		return e;
-	down = (void *)c->down;
-	c->model = down->model;
-	if (c->model.vocab > INT32_MAX)
-		return -EPROTO;
-	e = map(fds[0], SR_UP_BYTES(&w->shape, c->model.vocab), PROT_READ | PROT_WRITE, &c->up, &c->up_len);
-	if (e)
-		return e;
-	up = (void *)c->up;
-	c->model.name[sizeof(c->model.name) - 1] = '\0';
-	c->model.epoch = w->epoch;
-	c->model.live = live;
-	c->model.tokens = w->shape.tokens;
-	c->model.arena = w->shape.arena;
-	c->model.guides = w->shape.guides;
 	sr_ring_init(&c->requests, true, &up->requests, &down->requests, c->up + SR_PAGE, live,
 	             sizeof(struct sr_wire_request));
 	sr_ring_init(&c->cancels, true, &up->cancels, &down->cancels, c->up + SR_OFF_CANCELS(live),
 	             2 * live, sizeof(struct sr_wire_cancel));
 	sr_ring_init(&c->tokens, false, &down->tokens, &up->tokens, c->down + SR_PAGE,
-	             c->model.tokens, sizeof(struct sr_record));
-	if (!w->shape.guides)
+	             w->shape.tokens, sizeof(struct sr_record));
+	if (!guides)
 		return 0;
 	sr_ring_init(&c->guides, true, &up->guides, &down->guides, c->up + SR_OFF_GUIDES(&w->shape),
-	             4 * w->shape.guides, sizeof(struct sr_wire_guide));
+	             4 * guides, sizeof(struct sr_wire_guide));
+	c->model.guides = guides;
 	c->masks = SR_OFF_MASKS(&w->shape);
-	c->place = calloc(2 * (size_t)w->shape.guides, sizeof(c->place[0]));
+	c->place = calloc(2 * (size_t)guides, sizeof(c->place[0]));
 	return c->place ? 0 : -ENOMEM;
+}
+
+static int attach(struct sr_conn *c, const struct sr_welcome *w, const int fds[2])
+{
+	int e = map(fds[1], SR_DOWN_BYTES(&w->shape), PROT_READ, &c->down, &c->down_len);
+
+	if (e)
+		return e;
+	c->model = ((struct sr_down *)(void *)c->down)->model;
+	if (c->model.vocab > INT32_MAX)       /* the size of a mask comes from it */
+		return -EPROTO;
+	c->model.name[sizeof(c->model.name) - 1] = '\0';
+	c->model.epoch = w->epoch;
+	c->model.live = w->shape.live;
+	c->model.tokens = w->shape.tokens;
+	c->model.arena = w->shape.arena;
+	c->model.guides = 0;
+	e = map(fds[0], SR_UP_BYTES(&w->shape, c->model.vocab), PROT_READ | PROT_WRITE, &c->up, &c->up_len);
+	return e ? e : rings_make(c, w);
 }
 
 /* Signal that both are mapped.  Wait until the daemon has sealed what we write and watches it. */

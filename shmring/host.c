@@ -519,7 +519,8 @@ static int guide_give(struct host_conn *c, const struct sr_wire_guide *g, struct
 	*out = (struct host_guide){ .g = *g, .words = sizeof(*g) / 4 };
 	if (g->kind != SR_GUIDE_BITS)
 		return 1;
-	memcpy(c->host->mask, c->up.at + SR_OFF_MASKS(&c->shape) + g->place * sr_mask_bytes(vocab), 4 * (size_t)words);
+	memcpy(c->host->mask, c->up.at + SR_OFF_MASKS(&c->shape) + g->place * sr_mask_bytes(vocab),
+	       4 * (size_t)words);
 	atomic_signal_fence(memory_order_seq_cst); /* the compiler reads the mask once */
 	if (c->poisoned)
 		return -EFAULT;

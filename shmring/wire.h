@@ -31,8 +31,8 @@
  * kept by the daemon until then, in private memory; its mask stays in its place.  A mask place belongs to
  * the daemon from its record's publication until both that record and the request have been left.  One
  * for a request that is over, or that is not guided, is dropped.  Anything else that is wrong costs the
- * connection, because a guide has no answer.  Of a request, the tokens with a guide are 0 .. next - 1; of
- * those not yet put into the token ring at most one has a guide other than SR_GUIDE_IS, and at most
+ * connection, because a guide has no answer.  Of a request, the tokens with a guide are 0 .. next - 1.
+ * Of those not yet put into the token ring at most one has a guide other than SR_GUIDE_IS, and at most
  * SR_GUIDE_RUN have one of that kind: nobody can honestly know more.
  *
  * Room.  The daemon takes a request only with a record reserved for its END, held until the

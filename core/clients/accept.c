@@ -229,7 +229,6 @@ void conn_free(struct client *c, bool stopping)
 	cl->all[c->at]->at = c->at;
 	free(c->live);
 	free(c->bucket);
-	free(c->guide);
 	free(c);
 }
 
@@ -253,8 +252,7 @@ static int live_make(struct client *c)
 
 	c->live = calloc(n, sizeof(c->live[0]));
 	c->bucket = malloc(n * sizeof(c->bucket[0]));
-	c->guide = host_shape(c->conn)->guides ? calloc(n, sizeof(c->guide[0])) : NULL;
-	if (!c->live || !c->bucket || (host_shape(c->conn)->guides && !c->guide))
+	if (!c->live || !c->bucket)
 		return -ENOMEM;
 	memset(c->bucket, 0xff, n * sizeof(c->bucket[0])); /* NONE */
 	c->free = NONE;
@@ -267,8 +265,7 @@ static int live_make(struct client *c)
 static int afford(struct clients *cl, struct client *c)
 {
 	const struct sr_shape *s = host_shape(c->conn);
-	size_t all = 0, same = 0, need = host_bytes(c->conn) + s->live * sizeof(c->live[0]) +
-		(s->guides ? s->live * sizeof(c->guide[0]) : 0);
+	size_t all = 0, same = 0, need = host_bytes(c->conn) + s->live * sizeof(c->live[0]);
 
 	for (int32_t i = 0; i < cl->n_all; i++) {
 		const struct client *o = cl->all[i];

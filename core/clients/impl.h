@@ -2,7 +2,7 @@
  *
  *	clients/serve.c            requests in, tokens out, turns, counting
  *	clients/accept.c       which clients come and go, and which are visited in a turn
- *	clients/guide.c        guides to the scheduler, in the order that the wire asks for
+ *	clients/guide.c        guides to the scheduler
  *	clients/translate.c  a request of the wire as one of the scheduler
  */
 #ifndef CLIENTS_IMPL_H
@@ -25,14 +25,6 @@ struct live {                         /* a request that the scheduler has */
 	uint64_t queued, first, last;
 	uint64_t recorded;            /* its number in a recording; 0 = not recorded */
 	uint8_t  trace[16];           /* W3C trace id, for the log; zeros: none */
-};
-
-/* How far the guides of a guided request go.  Its tokens 0 .. next - 1 have one. */
-struct guided {
-	uint32_t next;
-	uint32_t drawn;               /* 1 + the last token whose guide is not SR_GUIDE_IS; 0 = there was none */
-	uint32_t n_until;             /* not 0: no guide until one of these is drawn */
-	int32_t  until[SR_GUIDE_IDS];
 };
 
 /* Work for a connection that can wait.  It is in a line at most once. */
@@ -76,7 +68,6 @@ struct client {
 	struct live *live;            /* [live] */
 	int32_t *bucket;              /* [live]: heads of chains, by ticket */
 	int32_t  free, n_live, n_ever; /* free places: a list, and all from n_ever on */
-	struct guided *guide;         /* [live], as live[]; NULL: no guides were granted */
 	int32_t  n_guided;            /* live requests that are guided */
 	uint32_t shift, odd;          /* random, for the hash: a client cannot choose collisions */
 
@@ -142,7 +133,6 @@ void pay(struct clients *cl, struct client *c, uint32_t words);
 /* ---- clients/guide.c ---- */
 int  take_guides(struct clients *cl, struct client *c);      /* returns how many */
 void take_guides_kept(struct clients *cl, struct client *c); /* those that came before the held request */
-void guide_token(struct guided *u, int32_t id, uint32_t n_tokens); /* a token was put; n_tokens with it */
 
 /* ---- clients/translate.c ---- */
 uint64_t key_hash(const uint64_t key[2], const uint64_t *word, int n);

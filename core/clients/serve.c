@@ -46,10 +46,7 @@ static int32_t live_put(struct client *c, const struct host_request *r, uint64_t
 	*q = (struct live){ .user_data = r->q.user_data, .ticket = r->ticket, .next = *b, .used = true,
 	                    .n_prompt = r->n_prompt, .max_tokens = r->q.max_tokens, .queued = now,
 	                    .guided = r->q.flags & SR_GUIDED };
-	if (q->guided) {
-		c->guide[i] = (struct guided){ 0 };
-		c->n_guided++;
-	}
+	c->n_guided += q->guided;
 	memcpy(c->live[i].trace, r->q.trace_id, sizeof(c->live[i].trace));
 	*b = i;
 	c->n_live++;
@@ -258,8 +255,6 @@ static void put_token(struct clients *cl, struct client *c, struct live *q, cons
 		q->first = cl->now;
 		c->row->unanswered--;
 	}
-	if (q->guided)
-		guide_token(&c->guide[e->user_data], e->id, q->n_tokens);
 	c->row->tokens++;
 	count_token(cl, q, e);
 	q->last = cl->now;
@@ -385,6 +380,8 @@ static bool take_one(struct clients *cl, struct client *c, struct host_request *
 		return false;
 	if (!unread)
 		room = sched_full(cl->s, c, tenant, (int32_t)r->n_prompt, words_of(cl, r));
+	if (!unread && !room && r->q.flags & SR_GUIDED)
+		room = sched_guides_full(cl->s, tenant);
 	if (room == SCHED_OVER && tenant != c->uid) {
 		words = RECORD_WORDS;         /* requests of other tenants wait behind it in the same ring */
 		unread = true;
@@ -479,17 +476,18 @@ static int take_room(struct clients *cl, struct client *c)
 
 static int serve(struct clients *cl, struct client *c)
 {
+	bool guides = host_shape(c->conn)->guides > 0;
 	int work = 0;
 
 	assert(!c->gone);                     /* gone clients were removed before this */
 	if (c->need)
 		work += take_room(cl, c);
 	work += take_cancels(cl, c);
-	if (!c->gone && c->guide)
+	if (!c->gone && guides)
 		work += take_guides(cl, c);
 	if (!c->gone)
 		work += take_requests(cl, c);
-	if (!c->gone && c->guide)             /* for requests just taken */
+	if (!c->gone && guides)               /* for requests just taken */
 		work += take_guides(cl, c);
 	if (work) {
 		soil(cl, c);                  /* it may sleep for room in its request ring */

@@ -142,7 +142,7 @@ struct sched_request translate(struct clients *cl, const struct client *c,
 		.priority = c->trusted || q->priority > 0 ? q->priority : 0,
 		.n_top = q->n_top, .n_prompt_top = q->n_prompt_top,
 		.score = q->flags & SR_PROMPT_LOGPROBS, .no_cache = q->flags & SR_NO_CACHE,
-		.history = looks_back(r),
+		.history = looks_back(r), .guided = q->flags & SR_GUIDED,
 	};
 
 	commands_of(cl, r, &sampling, &out);

@@ -103,7 +103,7 @@ enum sched_room sched_guides_full(const struct sched *s, uint64_t tenant)
 
 	if (!left || s->guide[s->free_guide[s->free_guide_at]].free_at > s->reaped)
 		return SCHED_FULL;
-	return mine > 0 && mine + 1 > left ? SCHED_OVER : SCHED_ROOM;
+	return mine > 0 && mine + 1 > 8 * left ? SCHED_OVER : SCHED_ROOM;
 }
 
 void guide_join(struct sched *s, struct seq *q)

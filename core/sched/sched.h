@@ -212,7 +212,7 @@ int  sched_admit(struct sched *s, void *client, uint64_t tenant,
                  const struct sched_request *q, uint64_t now);
 
 /* Guided answers.  Ask this besides sched_full for a guided request: of limits.masks / 2 guided requests in
- * all, waiting or running, a tenant gets as many as it leaves free. */
+ * all, waiting or running, a tenant gets 8 times what it leaves free. */
 enum sched_room sched_guides_full(const struct sched *s, uint64_t tenant);
 
 /* What the next tokens of an answer may be.  index 0 is the first token of the answer. */

@@ -20,7 +20,8 @@ struct evil {
 	struct sr_shape shape;
 	unsigned char *up, *down;
 	size_t up_len, down_len;      /* of whole objects, in whole pages */
-	struct sr_ring requests, cancels, tokens;
+	struct sr_ring requests, cancels, tokens, guides;
+	uint32_t vocab;
 	_Atomic uint32_t n_ends;      /* another thread may look */
 	int32_t finish;               /* of the last END */
 };
@@ -104,6 +105,10 @@ static inline bool evil_map(struct evil *e, const char *path, struct sr_shape wa
 	sr_ring_init(&e->requests, true, &up->requests, &down->requests, e->up + SR_PAGE, live, 256);
 	sr_ring_init(&e->cancels, true, &up->cancels, &down->cancels, e->up + SR_OFF_CANCELS(live), 2 * live, 64);
 	sr_ring_init(&e->tokens, false, &down->tokens, &up->tokens, e->down + SR_PAGE, e->shape.tokens, 64);
+	if (e->shape.guides)
+		sr_ring_init(&e->guides, true, &up->guides, &down->guides, e->up + SR_OFF_GUIDES(&e->shape),
+		             4 * e->shape.guides, 64);
+	e->vocab = down->model.vocab;
 	return true;
 }
 
@@ -137,6 +142,7 @@ static inline void evil_wake(struct evil *e)
 	sleeps = sr_ring_wanted(&e->requests);
 	sleeps |= sr_ring_wanted(&e->cancels);
 	sleeps |= sr_ring_freed(&e->tokens);
+	sleeps |= e->shape.guides && sr_ring_wanted(&e->guides);
 	if (sleeps)
 		sr_signal(e->fd);
 }
@@ -148,6 +154,20 @@ static inline bool evil_put(struct evil *e, const struct sr_wire_request *q)
 	sr_ring_put(&e->requests, q);
 	evil_wake(e);
 	return true;
+}
+
+static inline bool evil_guide(struct evil *e, const struct sr_wire_guide *g)
+{
+	if (sr_ring_reserve(&e->guides, 1) < 0)
+		return false;
+	sr_ring_put(&e->guides, g);
+	evil_wake(e);
+	return true;
+}
+
+static inline uint32_t *evil_mask(const struct evil *e, uint32_t place)
+{
+	return (void *)(e->up + SR_OFF_MASKS(&e->shape) + place * sr_mask_bytes(e->vocab));
 }
 
 static inline int evil_read(struct evil *e)
@@ -204,6 +224,7 @@ static inline uint32_t xorshift(uint32_t *s)
 }
 
 static const struct sr_shape small = { 32, 64, 4096, 0 };
+static const struct sr_shape small_guided __attribute__((unused)) = { 32, 64, 4096, 8 };
 /* A record that asks for an answer of at most `most` tokens to a prompt of n ids at the arena's start. */
 #define ASKS(n_ids, most) .span = { { .kind = SR_SPAN_PROMPT, .n = (n_ids) } }, .max_tokens = (most), \
 	.sampling.min_position = (int32_t)(n_ids)
