@@ -107,10 +107,10 @@ static struct splitter_result check(const char *tools, const char *reasoning, co
 
 /* ---- formats ---- */
 
-#define WEATHER "{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"parameters\":{\"type\":\""
-  "object\"," \
-	"\"properties\":{\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},\"hot\":{\"type\":\""
-	  "boolean\"}," \
+#define WEATHER "{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"parameters\":{" \
+	"\"type\":\"object\"," \
+	"\"properties\":{\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"}," \
+	"\"hot\":{\"type\":\"boolean\"}," \
 	"\"tags\":{\"type\":\"array\"},\"note\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}," \
 	"\"unit\":{\"$ref\":\"#/$defs/unit\"}},\"$defs\":{\"unit\":{\"enum\":[1,2]}}}}}"
 
