@@ -82,19 +82,18 @@ int ask_structured_shape(const struct ask *a, json_t *root, struct problem *p)
 int ask_guide_set(struct ask *a, enum sr_grammar_kind kind, const json_t *source, struct problem *p)
 {
 	bool text = json_is_string(source) && (kind == SR_GRAMMAR_REGEX || kind == SR_GRAMMAR_EBNF);
-	size_t n = text ? json_string_length(source) : 0;
-	char *s = text ? malloc(n + 1) : json_dumps(source, JSON_COMPACT | JSON_ENCODE_ANY);
+	size_t n = text ? json_string_length(source) : json_dumpb(source, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY);
+	char *s = malloc(n + 1);              /* not json_dumps(): jansson's memory is not malloc's here */
 
 	free(a->guide.src);
 	a->guide.src = s;
 	if (!s)
 		return problem_memory(p);
-	if (text) {
+	if (text)
 		memcpy(s, json_string_value(source), n);
-		s[n] = 0;
-	} else {
-		n = strlen(s);
-	}
+	else
+		json_dumpb(source, s, n, JSON_COMPACT | JSON_ENCODE_ANY);
+	s[n] = 0;
 	a->guide.kind = kind;
 	a->guide.n = n;
 	return 0;
