@@ -146,6 +146,29 @@ int  sr_guide_take(struct sr_guide *u, int32_t id);
  * which are written only for SR_GUIDE_BITS.  0; -E2BIG as above. */
 int  sr_guide_next(struct sr_guide *u, struct sr_next *out, uint32_t *bits);
 
+/* All guides of one answer, in the order and as early as the daemon takes them (sr_guide() in slipring.h):
+ *
+ *     sr_guided_open(&d, g, min_tokens, stop, n_stop);
+ *     sr_submit(conn, &q, &ticket);                // with SR_GUIDED, without SR_IGNORE_EOS and min_tokens
+ *     sr_guided_begin(d, bits, put, ctx);          // put() calls sr_guide() with conn and ticket
+ *     sr_guided_take(d, id, bits, put, ctx);       // at each token that is not the last
+ *
+ * Forced tokens go ahead of the answer, at most 64, and behind them the guide of the token that follows.
+ * Once the answer is complete, its stop id is forced. */
+struct sr_guided;
+typedef int sr_guided_put(void *ctx, uint32_t index, uint32_t kind, const int32_t *ids, uint32_t n,
+                          const uint32_t *bits);
+
+/* Before token min_tokens a stop id, of the model or of stop[n_stop], is only allowed if nothing else is. */
+int  sr_guided_open(struct sr_guided **out, struct sr_grammar *g, const struct sr_text *t, uint32_t min_tokens,
+                    const int32_t *stop, uint32_t n_stop);
+void sr_guided_close(struct sr_guided *d);
+/* The guides up to the first token that is drawn; once more if the request is submitted again.  bits is
+ * scratch, (vocab + 31) / 32 words.  0, -ENOMEM, -E2BIG, or what put() returned. */
+int  sr_guided_begin(struct sr_guided *d, uint32_t *bits, sr_guided_put *put, void *ctx);
+/* The same behind a token; also -EINVAL: the grammar does not allow it. */
+int  sr_guided_take(struct sr_guided *d, int32_t id, uint32_t *bits, sr_guided_put *put, void *ctx);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

@@ -1,0 +1,174 @@
+/* guided.c - the guides of one answer, one after another: sr_guided_ in slipring-text.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapters/text/slipring-text.h"
+
+#define AHEAD 64                       /* forced tokens that have not come yet */
+
+struct sr_guided {
+	struct sr_grammar *grammar;
+	struct sr_guide *guide;
+	const struct sr_text_info *info;
+	uint32_t min_tokens, next;     /* next: index of the first token without a guide */
+	int32_t ahead[AHEAD];          /* [n_ahead] from `first`, round: the guide is past these */
+	uint32_t first, n_ahead;
+	int32_t until[SR_GUIDE_IDS];   /* [n_until] all is free up to one of these */
+	uint32_t n_until;
+	bool waits;                    /* a token will be drawn that has its guide */
+	bool over;                     /* the end has been forced */
+	uint32_t n_stop;
+	int32_t stop[];                /* [n_stop] of the request */
+};
+
+int sr_guided_open(struct sr_guided **out, struct sr_grammar *g, const struct sr_text *t, uint32_t min_tokens,
+                   const int32_t *stop, uint32_t n_stop)
+{
+	struct sr_guided *d = calloc(1, sizeof(*d) + n_stop * sizeof(*stop));
+
+	*out = d;
+	if (!d)
+		return -ENOMEM;
+	d->grammar = g;
+	d->info = sr_text_info(t);
+	d->min_tokens = min_tokens;
+	d->n_stop = n_stop;
+	if (n_stop)
+		memcpy(d->stop, stop, n_stop * sizeof(*stop));
+	if (sr_guide_open(&d->guide, g) == 0)
+		return 0;
+	free(d);
+	*out = NULL;
+	return -ENOMEM;
+}
+
+void sr_guided_close(struct sr_guided *d)
+{
+	if (!d)
+		return;
+	sr_guide_close(d->guide);
+	free(d);
+}
+
+static bool ends(const struct sr_guided *d, int32_t id)
+{
+	for (int32_t i = 0; i < d->info->n_stop; i++)
+		if (id == d->info->stop[i])
+			return true;
+	for (uint32_t i = 0; i < d->n_stop; i++)
+		if (id == d->stop[i])
+			return true;
+	return false;
+}
+
+static void clear(uint32_t *bits, int32_t id) { bits[id / 32] &= ~(1u << id % 32); }
+
+/* Take stop ids out of what may come, because the answer is still too short. */
+static void without_stops(const struct sr_guided *d, struct sr_next *x, uint32_t *bits)
+{
+	uint32_t n = 0;
+
+	if (x->kind == SR_GUIDE_BITS) {
+		for (int32_t i = 0; i < d->info->n_stop; i++)
+			clear(bits, d->info->stop[i]);
+		for (uint32_t i = 0; i < d->n_stop; i++)
+			clear(bits, d->stop[i]);
+	} else if (x->kind == SR_GUIDE_ONLY) {
+		for (uint32_t i = 0; i < x->n; i++)
+			if (!ends(d, x->id[i]))
+				x->id[n++] = x->id[i];
+		x->n = n ? n : x->n;
+	}
+}
+
+/* Forced tokens: in records of SR_GUIDE_IDS. */
+static int force(struct sr_guided *d, const struct sr_next *x, sr_guided_put *put, void *ctx)
+{
+	uint32_t n = x->n < AHEAD - d->n_ahead ? x->n : AHEAD - d->n_ahead, here;
+	int r = 0;
+
+	for (uint32_t at = 0; at < n && !r; at += here) {
+		here = n - at < SR_GUIDE_IDS ? n - at : SR_GUIDE_IDS;
+		r = put(ctx, d->next, SR_GUIDE_IS, x->id + at, here, NULL);
+		d->next += here;
+	}
+	for (uint32_t i = 0; i < n && !r; i++) {
+		d->ahead[(d->first + d->n_ahead++) % AHEAD] = x->id[i];
+		if (!x->done)
+			r = sr_guide_take(d->guide, x->id[i]);
+	}
+	d->over = x->done;
+	return r;
+}
+
+/* Give all guides that can be given now. */
+static int give(struct sr_guided *d, uint32_t *bits, sr_guided_put *put, void *ctx)
+{
+	struct sr_next x;
+	int r = 0;
+
+	while (!r && !d->waits && !d->n_until && !d->over && d->n_ahead < AHEAD) {
+		r = sr_guide_next(d->guide, &x, bits);
+		if (r)
+			break;
+		if (x.done && x.kind == SR_GUIDE_ONLY) { /* any of them ends it: no need to compute which */
+			x.kind = SR_GUIDE_IS;
+			x.n = 1;
+		}
+		if (x.kind == SR_GUIDE_IS) {
+			r = force(d, &x, put, ctx);
+			continue;
+		}
+		if (d->next < d->min_tokens && !x.done)
+			without_stops(d, &x, bits);
+		r = put(ctx, d->next++, x.kind, x.id, x.kind == SR_GUIDE_BITS ? 0 : x.n, bits);
+		d->waits = true;
+		if (x.kind == SR_GUIDE_FREE && x.n) {
+			d->n_until = x.n;
+			memcpy(d->until, x.id, x.n * sizeof(*x.id));
+		}
+	}
+	return r;
+}
+
+int sr_guided_begin(struct sr_guided *d, uint32_t *bits, sr_guided_put *put, void *ctx)
+{
+	struct sr_guide *fresh;
+
+	if (d->next) {                         /* its guides went with the request that was refused */
+		if (sr_guide_open(&fresh, d->grammar) < 0)
+			return -ENOMEM;
+		sr_guide_close(d->guide);
+		d->guide = fresh;
+		d->next = d->n_ahead = d->first = d->n_until = 0;
+		d->waits = d->over = false;
+	}
+	return give(d, bits, put, ctx);
+}
+
+int sr_guided_take(struct sr_guided *d, int32_t id, uint32_t *bits, sr_guided_put *put, void *ctx)
+{
+	bool found = false;
+	int r;
+
+	if (d->n_ahead) {
+		if (id != d->ahead[d->first])
+			return -EINVAL;
+		d->first = (d->first + 1) % AHEAD;
+		d->n_ahead--;
+		return give(d, bits, put, ctx);
+	}
+	r = sr_guide_take(d->guide, id);
+	if (r)
+		return r;
+	for (uint32_t i = 0; i < d->n_until; i++)
+		found |= id == d->until[i];
+	if (d->n_until && !found) {            /* still free */
+		d->next++;
+		return 0;
+	}
+	d->n_until = 0;
+	d->waits = false;
+	return give(d, bits, put, ctx);
+}
