@@ -199,6 +199,7 @@ static int open_model(struct api *a, char *err, size_t errlen)
 static int start(struct api *a, int index, char *err, size_t errlen)
 {
 	struct engine_config ec = { .token = request_token, .end = request_end,
+	                            .submitted = guides_submitted, .drawn = guides_drawn,
 	                            .preempted = on_preempted, .ctx = a,
 	                            .max_requests = (uint64_t)a->cfg->max_num_queued_reqs,
 	                            .max_tokens = (uint64_t)a->cfg->max_num_queued_tokens };
@@ -223,6 +224,11 @@ static int start(struct api *a, int index, char *err, size_t errlen)
 		return r;
 	}
 	r = workers_create(&a->workers, a->io);
+	if (!r)
+		r = grammars_create(&a->grammars, a->text, a->shared, GRAMMARS_KEPT, GRAMMARS_USED);
+	a->bits = calloc((size_t)(sr_text_info(a->text)->vocab + 31) / 32, sizeof(*a->bits));
+	if (!r && !a->bits)
+		r = -ENOMEM;
 	if (!r) {
 		ec.socket = socket;
 		ec.tenants = auth_needed(a->auth);
@@ -282,6 +288,8 @@ void api_destroy(struct api *a)
 	auth_free(a->auth);
 	chat_template_close(a->chat);
 	json_decref(a->structured_outputs);
+	grammars_destroy(a->grammars);
+	free(a->bits);
 	out_free(&a->metrics);
 	sr_text_close(a->text);
 	free(a);

@@ -80,6 +80,8 @@ struct choice {
 	const char *stop_string;       /* the stop string that ended it, or NULL */
 	size_t   stop_string_len;
 
+	struct sr_guided *guided;      /* NULL: its tokens need no guides */
+	int guide_error;               /* -errno of a guide; then its end is awaited */
 	uint32_t n_tokens, max_tokens;
 	uint32_t cached;
 	struct sr_detok detok;

@@ -30,6 +30,7 @@ struct engine_slot {
 	bool cancel;                 /* a cancel is still to be sent: the cancel ring was full */
 	bool cancelled;              /* the owner has cancelled it */
 	bool waits;                  /* waits for its first token */
+	bool guided;                 /* LIVE, with SR_GUIDED */
 	uint32_t n_prompt;
 	void *owner;                 /* NULL = the owner dropped it */
 	struct tenant *tenant;
@@ -58,7 +59,8 @@ struct engine {
 	uint64_t since;              /* when n_live last rose from 0 */
 	bool wrong, probing;         /* wrong: other vocabulary; probing: the timer `probe` is set */
 	bool behind;                 /* the ring was not empty after a turn */
-	bool full;                   /* the ring had no room for the next request */
+	bool full;                   /* the daemon can take no more for now */
+	bool no_room;                /* because the ring had no room for the next request */
 	unsigned n_live, n_cancel;
 	int doing[2];                /* requests in SR_PREPARING and SR_ARRIVING, reported on each connect */
 	struct tenants tenants;      /* hold requests */
@@ -154,7 +156,7 @@ static void unlive(struct engine *e, struct engine_slot *s)
 	s->tenant->live--;
 	if (s->cancel)
 		e->n_cancel--;
-	s->cancel = false;
+	s->cancel = s->guided = false;
 }
 
 static void slot_free(struct engine *e, uint32_t i)
@@ -194,7 +196,8 @@ static bool keep(struct engine_slot *s, uint32_t i, const struct sr_request *q)
 static void connect_run(struct work *w)
 {
 	struct connect *t = (struct connect *)w;
-	struct sr_options o = { .size = sizeof(o), .live = ENGINE_LIVE, .tokens = 32768, .arena = 32u << 20 };
+	struct sr_options o = { .size = sizeof(o), .live = ENGINE_LIVE, .tokens = 32768, .arena = 32u << 20,
+	                        .guides = ENGINE_GUIDED };
 
 	memcpy(o.name, t->name, sizeof(o.name));
 	t->result = sr_open(&t->conn, t->socket, &o);
@@ -326,6 +329,7 @@ static int try_submit(struct engine *e, uint32_t i, const struct sr_request *q)
 
 	copy.user_data = handle_of(e, i);
 	r = sr_submit(e->conn, &copy, &s->ticket);
+	e->no_room = r == -EAGAIN;
 	e->full = r == -EAGAIN || r == -EBUSY;
 	if (r < 0)
 		return r;
@@ -334,6 +338,9 @@ static int try_submit(struct engine *e, uint32_t i, const struct sr_request *q)
 	s->tenant->credit -= s->tenant->credit > 0;
 	if (!e->n_live++)
 		e->since = io_now();
+	s->guided = q->flags & SR_GUIDED;
+	if (s->guided)
+		e->c.submitted(s->owner);
 	return 0;
 }
 
@@ -442,6 +449,17 @@ static void dispatch(struct engine *e, const struct sr_token *t, unsigned preemp
 		e->c.end(owner, finish == -EAGAIN ? -ECANCELED : finish, t);
 }
 
+/* Guides first: the daemon may wait for them. */
+static void guide(struct engine *e, const struct sr_record *r, int n)
+{
+	for (int i = 0; i < n; i++) {
+		const struct engine_slot *s = r[i].kind == SR_TOKEN ? slot_of(e, r[i].user_data) : NULL;
+
+		if (s && s->guided && s->owner)
+			e->c.drawn(s->owner, r[i].u.token.id, r[i].last);
+	}
+}
+
 /* Take what the ring holds, at most one turn's worth.  0: it is empty; 1: there may be more; or -errno. */
 static int take(struct engine *e)
 {
@@ -453,6 +471,7 @@ static int take(struct engine *e)
 		n = sr_poll(e->conn, r, PER_POLL);
 		if (n <= 0)
 			return n;
+		guide(e, r, n);
 		for (int i = 0; i < n; i++) {
 			g = sr_gather(&e->token, &r[i]);
 			if (g < 0)
@@ -489,8 +508,9 @@ static void run(struct engine *e)
 			io_timer_set(e->io, &e->again, io_now());
 			return;
 		}
-		/* With all granted requests live, room in the ring is of no use: an END wakes us. */
-		r = sr_arm(e->conn, SR_WAIT_TOKENS | (e->full && e->n_live < e->model.live ? SR_WAIT_ROOM : 0));
+		/* With all granted requests live, guided ones or others, room in the ring is of no use: an END
+		 * wakes us. */
+		r = sr_arm(e->conn, SR_WAIT_TOKENS | (e->full && e->no_room ? SR_WAIT_ROOM : 0));
 		if (r < 0)
 			break;
 		if (!r)
@@ -580,6 +600,16 @@ int engine_submit(struct engine *e, const struct sr_request *q, void *owner, uin
 	if (r == -ECONNRESET)
 		io_timer_set(e->io, &e->again, io_now());         /* later, not inside the caller */
 	return r;
+}
+
+int engine_guide(struct engine *e, uint64_t handle, uint32_t index, uint32_t kind, const int32_t *ids,
+                 uint32_t n, const uint32_t *bits)
+{
+	const struct engine_slot *s = slot_of(e, handle);
+
+	if (!s || s->state != LIVE || !e->conn)
+		return -ESRCH;
+	return sr_guide(e->conn, s->ticket, index, kind, ids, n, bits);
 }
 
 void engine_cancel(struct engine *e, uint64_t handle)

@@ -31,6 +31,7 @@ struct workers;
 
 #define ENGINE_LIVE  2048      /* the most requests in the daemon, if it grants them */
 #define ENGINE_QUEUE 8192      /* the most requests that wait here */
+#define ENGINE_GUIDED 512      /* the most guided requests in the daemon, if it grants them */
 
 struct engine_config {
 	const char *socket;
@@ -42,6 +43,12 @@ struct engine_config {
 	 * -errno.  Both may call any function of this header. */
 	void (*token)(void *owner, const struct sr_token *t);
 	void (*end)(void *owner, int finish, const struct sr_token *t); /* t NULL: connection lost */
+	/* A request with SR_GUIDED went to the daemon, perhaps again: its guides are wanted from the first on.
+	 * It may call engine_guide() and engine_cancel(). */
+	void (*submitted)(void *owner);
+	/* A token of it was drawn; last: it is the answer's last.  For all tokens of one poll this is called
+	 * before the first token(), so that no guide waits for the text of others. */
+	void (*drawn)(void *owner, int32_t id, bool last);
 	void (*preempted)(void *ctx, unsigned times);       /* for every request that ended */
 	void *ctx;
 };
@@ -64,6 +71,9 @@ void engine_doing(struct engine *e, int what, int by);
 /* 0 and *handle; -EAGAIN: the queue or the tenant's share of it is full; -ECONNREFUSED: the daemon is away;
  * or an error of sr_submit. */
 int  engine_submit(struct engine *e, const struct sr_request *q, void *owner, uint64_t *handle);
+/* sr_guide() of a request that was submitted(); -ESRCH: it is not in the daemon. */
+int  engine_guide(struct engine *e, uint64_t handle, uint32_t index, uint32_t kind, const int32_t *ids,
+                  uint32_t n, const uint32_t *bits);
 void engine_cancel(struct engine *e, uint64_t handle); /* end() still follows */
 void engine_drop(struct engine *e, uint64_t handle);   /* cancel; no more calls for owner */
 

@@ -42,8 +42,9 @@ static char *key_of(const struct ask *a, size_t *n)
 {
 	const struct ask_guide *g = &a->guide;
 	const size_t white = g->whitespace ? strlen(g->whitespace) : 0;
-	const uint32_t head[] = { (uint32_t)g->kind, g->rules.disable_any_whitespace, g->rules.additional_properties,
-		g->rules.lenient, g->whitespace != NULL, (uint32_t)white, g->n_begin, a->stop_ids.n };
+	const uint32_t head[] = { (uint32_t)g->kind, g->rules.disable_any_whitespace,
+		g->rules.additional_properties, g->rules.lenient, g->whitespace != NULL, (uint32_t)white,
+		g->n_begin, a->stop_ids.n };
 	struct out key = { 0 };
 
 	out_bytes(&key, (const char *)head, sizeof(head));
@@ -231,8 +232,8 @@ struct grammar_use *grammars_get(struct grammars *gs, const struct ask *a, uint6
 	made->bytes = sizeof(*made) + n + sr_grammar_bytes(made->grammar);
 	u = insert(gs, made, tenant);
 	if (!u)
-		problem_set(p, 503, "ServiceUnavailableError", NULL, "Too many different grammars are in use. Try again "
-		            "later.");
+		problem_set(p, 503, "ServiceUnavailableError", NULL, "Too many different grammars are in use. "
+		            "Try again later.");
 	return u;
 }
 

@@ -28,7 +28,8 @@ bool guides_open(struct request *r)
 	return true;
 }
 
-static int put_guide(void *ctx, uint32_t index, uint32_t kind, const int32_t *ids, uint32_t n, const uint32_t *bits)
+static int put_guide(void *ctx, uint32_t index, uint32_t kind, const int32_t *ids, uint32_t n,
+                     const uint32_t *bits)
 {
 	const struct choice *c = ctx;
 
@@ -45,15 +46,13 @@ void guides_submitted(void *owner)
 		engine_cancel(c->request->api->engine, c->handle);
 }
 
-bool guides_take(struct request *r, struct choice *c, int32_t id)
+/* Called while others' tokens wait: an error waits for the token itself. */
+void guides_drawn(void *owner, int32_t id, bool last)
 {
-	int e = c->guide_error;
+	struct choice *c = owner;
 
-	if (!e)
-		e = sr_guided_take(c->guided, id, r->api->bits, put_guide, c);
-	if (e)
-		guides_error(r, e);
-	return !e;
+	if (!last && c->state == CHOICE_LIVE && !c->guide_error)
+		c->guide_error = sr_guided_take(c->guided, id, c->request->api->bits, put_guide, c);
 }
 
 void guides_error(struct request *r, int e)

@@ -342,6 +342,16 @@ static void slipring(struct scrape *s, const struct api *a)
 	    (double)shared_get(a->shared->tokenize_ns) / 1e9);
 	one(s, "slipring_http_prepared_total", "counter", "Requests read, rendered and tokenized.",
 	    (double)shared_get(a->shared->prepared));
+	one(s, "slipring_http_guided_total", "counter", "Requests whose answers keep to a grammar.",
+	    (double)shared_get(a->shared->guided));
+	one(s, "slipring_http_grammar_compile_seconds_total", "counter", "Time spent compiling grammars.",
+	    (double)shared_get(a->shared->grammar_ns) / 1e9);
+	one(s, "slipring_http_grammars_compiled_total", "counter", "Grammars compiled or refused.",
+	    (double)shared_get(a->shared->grammars));
+	one(s, "slipring_http_grammar_cache_hits_total", "counter",
+	    "Requests whose grammar was compiled already.", (double)shared_get(a->shared->grammar_hits));
+	one(s, "slipring_http_guide_errors_total", "counter", "Answers that ended because of their guide.",
+	    (double)shared_get(a->shared->guide_errors));
 }
 
 /* ---- HTTP ---- */

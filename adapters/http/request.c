@@ -21,9 +21,12 @@
 
 static void request_free(struct request *r)
 {
-	for (int i = 0; i < r->n_choices; i++)
+	for (int i = 0; i < r->n_choices; i++) {
+		sr_guided_close(r->choice[i].guided);
 		choice_free(&r->choice[i]);
+	}
 	free(r->choice);
+	grammars_put(r->api->grammars, r->grammar);
 	for (int i = 0; r->scored && i < r->ask.n_prompts; i++)
 		out_free(&r->scored[i].scores.bytes);
 	free(r->scored);
@@ -147,14 +150,19 @@ static bool prompts_refused(struct request *r)
 
 /* ---- before the ring ---- */
 
-static void prepare(struct request *r)
+/* Up to the ids of the prompts, and the grammar if it is compiled already or `compile` is set. */
+static void prepare(struct request *r, bool compile)
 {
+	struct grammars *gs = r->api->grammars;
 	uint64_t begin = sr_now();
 
 	if (!r->dialect->parse(&r->ask, r->body, r->body_n, &r->limits, &r->problem)) {
 		r->problem.status = 0;
 		if (r->ask.guide.src)
-			problem_bad(&r->problem, NULL, "Structured output is not supported by Slipring yet.");
+			r->grammar = compile ? grammars_get(gs, &r->ask, r->right.tenant, &r->problem) :
+			                       grammars_find(gs, &r->ask, r->right.tenant);
+		if (r->grammar)
+			guides_ready(r);
 		ask_slim(&r->ask);
 	}
 	shared_add(r->api->shared->tokenize_ns, sr_now() - begin);
@@ -171,8 +179,9 @@ static void fill(const struct request *r, struct sr_request *q)
 	*q = (struct sr_request){
 		.size = sizeof(*q),
 		.flags = (a->seeded ? SR_SEEDED : 0) | (a->ignore_eos ? SR_IGNORE_EOS : 0) |
+		         (r->grammar ? SR_GUIDED : 0) |
 		         (a->prompt_logprobs != ASK_NONE ? SR_PROMPT_LOGPROBS : 0),
-		.min_tokens = (uint32_t)a->min_tokens,
+		.min_tokens = r->grammar ? 0 : (uint32_t)a->min_tokens, /* with a grammar its guides see to it */
 		.priority = (int32_t)a->priority,
 		.sampling = {
 			SR_SAMPLING_REALS(AS_ASKED)
@@ -210,6 +219,8 @@ static int submit(struct request *r, struct choice *c, const struct sr_request *
 		s.sampling.seed = (uint64_t)r->ask.seed + (uint64_t)(c->index % (int)r->ask.n);
 	if (s.min_tokens > s.max_tokens)
 		s.min_tokens = s.max_tokens;
+	if (r->grammar && !s.max_tokens)      /* only its prompt is scored */
+		s.flags &= ~(uint32_t)SR_GUIDED;
 	if (!scores_prompt(r, c)) {
 		s.flags &= ~(uint32_t)SR_PROMPT_LOGPROBS;
 		s.n_prompt_top = 0;
@@ -224,8 +235,9 @@ static void error_of_submit(struct request *r, int e)
 {
 	struct problem p;
 
-	if (e == -EMSGSIZE || e == -EINVAL) {
-		problem_bad(&p, NULL, e == -EMSGSIZE ? "The request does not fit the daemon's rings." :
+	if (e == -EMSGSIZE || e == -EINVAL || e == -ENOTSUP) {
+		problem_bad(&p, NULL, "%s", e == -EMSGSIZE ? "The request does not fit the daemon's rings." :
+		            e == -ENOTSUP ? "The daemon takes no requests for structured output." :
 		            "The daemon refused the request as invalid.");
 		request_error(r, &p);
 	} else {
@@ -347,6 +359,11 @@ static void launch(struct request *r)
 		c->prompt = i / (int)r->ask.n;
 		c->max_tokens = (uint32_t)ask_room(&r->ask, &r->limits, r->ask.prompt[c->prompt].ids.n);
 	}
+	if (!guides_open(r)) {
+		problem_memory(&r->problem);
+		request_error(r, &r->problem);
+		return;
+	}
 	r->salt = salt_of(r);
 	name_request(r);
 	event_start(r);
@@ -379,7 +396,16 @@ static void start(struct request *r)
 		launch(r);
 }
 
-static void work_run(struct work *w) { prepare((struct request *)w); }
+static void run_prepare(struct work *w) { prepare((struct request *)w, true); }
+
+static void run_compile(struct work *w)
+{
+	struct request *r = (struct request *)w;
+
+	r->grammar = grammars_get(r->api->grammars, &r->ask, r->right.tenant, &r->problem);
+	if (r->grammar)
+		guides_ready(r);
+}
 
 static void work_done(struct work *w)
 {
@@ -421,36 +447,48 @@ static void trace_of(struct request *r, const struct http_request *h)
 		memset(r->trace_id, 0, sizeof(r->trace_id));
 }
 
+/* Run a work of n bytes for the request; then work_done(). */
+static void by_worker(struct request *r, void (*run)(struct work *w), size_t n)
+{
+	struct api *a = r->api;
+
+	r->work = (struct work){ .run = run, .done = work_done, .bytes = n, .tenant = r->right.tenant };
+	request_hold(r);                       /* until work_done() */
+	engine_doing(a->engine, SR_PREPARING, 1);
+	if (workers_give(a->workers, &r->work) < 0) {
+		request_release(r);
+		engine_doing(a->engine, SR_PREPARING, -1);
+		request_reject(r, "Too many long requests are waiting. Try again later.");
+	}
+}
+
+/* A grammar may take long to compile, however short it is: that is for a worker. */
 static void prepare_here(struct request *r, struct http_str body)
 {
 	r->body = (char *)body.s;
 	r->body_n = body.n;
 	engine_doing(r->api->engine, SR_PREPARING, 1);
-	prepare(r);
+	prepare(r, false);
 	r->body = NULL;
-	start(r);
+	if (!r->problem.status && r->ask.guide.src)
+		by_worker(r, run_compile, r->ask.guide.n);
+	else
+		start(r);
 	engine_doing(r->api->engine, SR_PREPARING, -1);
 }
 
 /* Copy the body, because the connection and its buffer may be freed while a worker reads. */
 static void prepare_by_worker(struct request *r, struct http_str body)
 {
-	struct api *a = r->api;
-
 	r->body = malloc(body.n);
 	r->body_n = body.n;
-	r->work = (struct work){ .run = work_run, .done = work_done, .bytes = body.n, .tenant = r->right.tenant };
-	request_hold(r);                       /* until work_done() */
-	engine_doing(a->engine, SR_PREPARING, 1);
-	if (r->body) {
-		memcpy(r->body, body.s, body.n);
-		exchange_drop_body(r->x);
-	}
-	if (!r->body || workers_give(a->workers, &r->work) < 0) {
-		request_release(r);
-		engine_doing(a->engine, SR_PREPARING, -1);
+	if (!r->body) {
 		request_reject(r, "Too many long requests are waiting. Try again later.");
+		return;
 	}
+	memcpy(r->body, body.s, body.n);
+	exchange_drop_body(r->x);
+	by_worker(r, run_prepare, body.n);
 }
 
 void request_start(struct api *a, struct exchange *x, const struct dialect *d)
@@ -578,6 +616,10 @@ static void token(struct request *r, struct choice *c, const struct sr_token *t)
 	if (c->state != CHOICE_LIVE)                  /* a stop string was complete: drop the rest */
 		return;
 	c->n_tokens++;
+	if (c->guide_error) {
+		guides_error(r, c->guide_error);
+		return;
+	}
 	if (stops)
 		c->stop_id = stop_id_of(r, t->id);
 	/* A token that stopped the answer adds no text; one that reached max_tokens does. */
@@ -632,9 +674,20 @@ static void error_of_end(struct request *r, int finish)
 	case -EMSGSIZE:
 		problem_bad(&p, NULL, "The request does not fit the daemon's rings.");
 		break;
+	case -ENOTSUP:
+		problem_bad(&p, NULL, "The daemon takes no requests for structured output.");
+		break;
 	case -E2BIG:
 		problem_bad(&p, NULL, "The request's lists (logit_bias, allowed_token_ids, bad_words) are "
 		            "larger than a batch holds.");
+		break;
+	case -EDOM:
+		problem_bad(&p, NULL, "No token satisfies the grammar together with logit_bias, "
+		            "allowed_token_ids and bad_words.");
+		break;
+	case -ETIMEDOUT:
+		problem_set(&p, 500, "InternalServerError", NULL, "The answer's guide came too late: this "
+		            "server has more guided answers than its adapter keeps up with.");
 		break;
 	case -ETIME:
 		problem_set(&p, 504, "GatewayTimeoutError", NULL, "The request's deadline has passed.");
@@ -651,6 +704,10 @@ static void end(struct request *r, struct choice *c, bool stopping, int finish, 
 		c->cached = t->end.cached;
 	if (stopping) {
 		choice_ends(r, c);
+		return;
+	}
+	if (c->guide_error) {
+		guides_error(r, c->guide_error);
 		return;
 	}
 	if (finish < 0) {

@@ -7,8 +7,9 @@
  *	    └───────────────────┴── an error, or an answer sent with its first byte ─┘
  *	any state ── the client is gone ──► OVER
  *
- * PREPARING is on a worker if the request is long: the loop then changes only `x` and `state`, by
- * request_gone(), and the worker reads neither.  A request that is OVER is freed when nobody holds it.
+ * PREPARING is on a worker if the request is long or its grammar is not compiled yet: the loop then changes
+ * only `x` and `state`, by request_gone(), and the worker reads neither.  A request that is OVER is
+ * freed when nobody holds it.
  *
  * Owns the parsed request, the prompts and one choice per answer.  Lives on the loop's thread.
  */
@@ -27,6 +28,7 @@
 
 struct api;
 struct dialect;
+struct grammar_use;
 struct request;
 
 /* Log-probabilities of a prompt's tokens.  All its answers share them, so only the first asks for them. */
@@ -55,6 +57,7 @@ struct request {
 	int yielded;                   /* turns without a slice, because the ring had tokens */
 	int holds;                     /* callers that use it, and the worker that has it */
 
+	struct grammar_use *grammar;   /* what its answers keep to, or NULL */
 	struct stops stops;
 	struct choice *choice;         /* [n_choices] */
 	int n_choices, n_running;      /* n_running: that have not ended */
@@ -89,6 +92,13 @@ void request_hold(struct request *r);
 void request_release(struct request *r);
 void request_close(struct request *r);                      /* OVER, and over in the daemon, too */
 void request_account(struct request *r, struct choice *c);  /* count its log-probabilities again */
+
+/* guides.c: what the answers keep to. */
+void guides_ready(struct request *r);                       /* its grammar is compiled */
+bool guides_open(struct request *r);                        /* one for each choice; false: no memory */
+void guides_submitted(void *choice_owner);                  /* to the daemon, perhaps again */
+void guides_drawn(void *choice_owner, int32_t id, bool last);
+void guides_error(struct request *r, int e);                /* e: -errno of a guide */
 
 /* respond.c: what is sent, and when. */
 void request_error(struct request *r, const struct problem *p); /* instead of the rest of the answer */

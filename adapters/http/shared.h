@@ -29,6 +29,10 @@ struct api_shared {
 	_Atomic uint64_t gone;               /* clients that left before their answer was complete */
 	_Atomic int64_t  load;               /* completions under way */
 	_Atomic uint64_t turn_max_ns;        /* longest turn of a process's loop */
+	_Atomic uint64_t guided;             /* requests whose answers keep to a grammar */
+	_Atomic uint64_t grammars, grammar_ns; /* compilations, refused ones too; time spent */
+	_Atomic uint64_t grammar_hits;       /* requests that found theirs compiled */
+	_Atomic uint64_t guide_errors;       /* answers that ended because their grammar took too many steps */
 	_Atomic uint64_t tokenize_ns, prepared; /* time spent preparing requests; how many */
 };
 

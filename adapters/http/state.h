@@ -11,6 +11,7 @@
 #include "core/models/locate.h"
 #include "core/instance/stats.h"
 #include "engine.h"
+#include "grammars.h"
 #include "adapters/http/json/openai.h"
 #include "origin.h"
 #include "shared.h"
@@ -34,6 +35,8 @@ struct api {
 	char fingerprint[48];
 
 	struct workers *workers;
+	struct grammars *grammars;
+	uint32_t *bits;                      /* [(vocab + 31) / 32] scratch for one guide */
 	struct engine *engine;
 	struct auth *auth;
 	struct hosts *hosts;                 /* NULL = any Host is allowed */

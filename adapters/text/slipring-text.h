@@ -160,8 +160,8 @@ typedef int sr_guided_put(void *ctx, uint32_t index, uint32_t kind, const int32_
                           const uint32_t *bits);
 
 /* Before token min_tokens a stop id, of the model or of stop[n_stop], is only allowed if nothing else is. */
-int  sr_guided_open(struct sr_guided **out, struct sr_grammar *g, const struct sr_text *t, uint32_t min_tokens,
-                    const int32_t *stop, uint32_t n_stop);
+int  sr_guided_open(struct sr_guided **out, struct sr_grammar *g, const struct sr_text *t,
+                    uint32_t min_tokens, const int32_t *stop, uint32_t n_stop);
 void sr_guided_close(struct sr_guided *d);
 /* The guides up to the first token that is drawn; once more if the request is submitted again.  bits is
  * scratch, (vocab + 31) / 32 words.  0, -ENOMEM, -E2BIG, or what put() returned. */

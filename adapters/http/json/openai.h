@@ -135,8 +135,8 @@ int  ask_messages(struct ask *a, struct problem *p);                            
 int  ask_render(struct ask *a, const struct ask_limits *l, struct problem *p);     /* chat.c */
 int  ask_structured_shape(const struct ask *a, json_t *root, struct problem *p);   /* structured.c */
 int  ask_structured(struct ask *a, const struct ask_limits *l, struct problem *p); /* structured.c */
-/* structured.c.  The answer keeps to this grammar, whatever it kept to before: a text for REGEX and EBNF, else
- * a JSON value. */
+/* structured.c.  The answer keeps to this grammar, whatever it kept to before: a text for REGEX and EBNF,
+ * else a JSON value. */
 int  ask_guide_set(struct ask *a, enum sr_grammar_kind kind, const json_t *source, struct problem *p);
 /* structured.c.  `o` must live as long as the rules.  0 or -EINVAL. */
 int  ask_guide_rules_read(struct ask_guide_rules *rules, const json_t *o, char *err, size_t errlen);

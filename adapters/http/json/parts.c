@@ -44,8 +44,8 @@ int ask_parts(json_t **out, const char *flag, const char *const *part, int n, ch
 			json_decref(o);
 		}
 		if (r)
-			snprintf(err, errlen, "--%s: %.200s is neither a JSON object nor a member such as name=value", flag,
-			         part[i]);
+			snprintf(err, errlen, "--%s: %.200s is neither a JSON object nor a member such as "
+			         "name=value", flag, part[i]);
 	}
 	if (r) {
 		json_decref(*out);

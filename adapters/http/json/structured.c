@@ -1,7 +1,7 @@
 /* structured.c - response_format, structured_outputs and the older guided_*: what an answer must keep to.
  *
- * One of six kinds is taken, and becomes the source of a grammar.  Whether it is a grammar is found where it is
- * compiled (grammars.h): no grammar is read here.
+ * One of six kinds is taken, and becomes the source of a grammar.  Whether it is a grammar is found where it
+ * is compiled (grammars.h): no grammar is read here.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -72,8 +72,8 @@ int ask_structured_shape(const struct ask *a, json_t *root, struct problem *p)
 	s = json_string_value(choice);
 	if (n && a->kind == ASK_CHAT && choice && !json_is_null(choice) &&
 	    !(s && (!strcmp(s, "none") || !strcmp(s, "auto") || !strcmp(s, "required"))))
-		return problem_bad(p, NULL, "You can only either use constraints for structured outputs or tools, not "
-		                   "both.");
+		return problem_bad(p, NULL, "You can only either use constraints for structured outputs or tools, "
+		                   "not both.");
 	return 0;
 }
 
@@ -250,7 +250,7 @@ static int format_of(const json_t *format, const char **kind, json_t **value, st
 	return 0;
 }
 
-/* Exactly one kind, of structured_outputs o and of response_format (kind, value), which overrides the same. */
+/* Exactly one kind: of structured_outputs o, and of response_format (kind, value), which wins. */
 static int one_kind(struct ask *a, const json_t *o, const char *kind, json_t *value, struct problem *p)
 {
 	const char *only = kind;
@@ -268,12 +268,12 @@ static int one_kind(struct ask *a, const json_t *o, const char *kind, json_t *va
 		v = formatted ? value : json_object_get(o, kinds[i]);
 	}
 	if (n > 1)
-		return problem_bad(p, NULL, "You can only use one kind of structured outputs constraint but multiple are "
-		                   "specified: %s", list);
+		return problem_bad(p, NULL, "You can only use one kind of structured outputs constraint but "
+		                   "multiple are specified: %s", list);
 	if (!n)
 		return problem_bad(p, NULL, "You must use one kind of structured outputs constraint but none are "
-		                   "specified: one of json, regex, choice, grammar, json_object and structural_tag is "
-		                   "needed");
+		                   "specified: one of json, regex, choice, grammar, json_object and structural_tag "
+		                   "is needed");
 	a->guide.param = strcmp(only, "structural_tag") ? NULL : kind ? "response_format" : "structured_outputs";
 	return set_source(a, only, v, p);
 }
@@ -320,7 +320,8 @@ int ask_structured(struct ask *a, const struct ask_limits *l, struct problem *p)
 		r = one_kind(a, o, kind, value, p);
 	json_decref(value);
 	if (!r && a->guide.src && a->guide.n > SCHEMA_BYTES)
-		r = problem_bad(p, NULL, "The grammar has %zu bytes; at most %u are allowed.", a->guide.n, SCHEMA_BYTES);
+		r = problem_bad(p, NULL, "The grammar has %zu bytes; at most %u are allowed.", a->guide.n,
+		                SCHEMA_BYTES);
 	return r;
 }
 
@@ -348,8 +349,8 @@ int ask_guide_rules_read(struct ask_guide_rules *rules, const json_t *o, char *e
 			rules->whitespace_pattern = s;
 			known = true;
 		}
-		for (size_t i = 0; !known && !strcmp(key, "backend") && s && i < sizeof(backend) / sizeof(*backend); i++)
-			known = !strcmp(s, backend[i]);
+		for (size_t i = 0; i < sizeof(backend) / sizeof(*backend); i++)
+			known |= !strcmp(key, "backend") && s && !strcmp(s, backend[i]);
 		for (size_t i = 0; !known && i < sizeof(flag) / sizeof(flag[0]); i++)
 			if (!strcmp(key, flag[i].name) && !field_bool(v, &b)) {
 				known = true;

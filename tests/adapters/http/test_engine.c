@@ -41,6 +41,9 @@ static struct {
 	bool lost;
 	int fd;
 	int doing[2];                  /* as told since the last sr_open */
+	int guided_room;               /* guided submits that will be taken */
+	int n_guides;
+	uint32_t guide_ticket, waits_for; /* of the last sr_guide(), sr_arm() */
 } toy;
 
 static char connection;
@@ -66,7 +69,13 @@ void sr_close(struct sr_conn *c)
 
 const struct sr_model_info *sr_model(const struct sr_conn *c) { (void)c; return &toy.model; }
 int sr_fd(const struct sr_conn *c) { (void)c; return toy.fd; }
-int sr_arm(struct sr_conn *c, int what) { (void)c; (void)what; return toy.lost ? -ECONNRESET : toy.n_out > 0; }
+
+int sr_arm(struct sr_conn *c, int what)
+{
+	(void)c;
+	toy.waits_for = (uint32_t)what;
+	return toy.lost ? -ECONNRESET : toy.n_out > 0;
+}
 
 int sr_submit(struct sr_conn *c, const struct sr_request *q, uint32_t *ticket)
 {
@@ -75,12 +84,25 @@ int sr_submit(struct sr_conn *c, const struct sr_request *q, uint32_t *ticket)
 		return -ECONNRESET;
 	if (!q->n_prompt)
 		return -EINVAL;
+	if (q->flags & SR_GUIDED && !toy.guided_room)
+		return -EBUSY;
 	if (!toy.room)
 		return -EAGAIN;
+	toy.guided_room -= (q->flags & SR_GUIDED) != 0;
 	toy.room--;
 	*ticket = (uint32_t)toy.n_user;
 	toy.prompt[toy.n_user] = q->prompt[0];
 	toy.user[toy.n_user++] = q->user_data;
+	return 0;
+}
+
+int sr_guide(struct sr_conn *c, uint32_t ticket, uint32_t index, uint32_t kind, const int32_t *ids, uint32_t n,
+             const uint32_t *bits)
+{
+	assert_true(c == (struct sr_conn *)&connection && index == 3 && kind == SR_GUIDE_ONLY && n == 1 && *ids == 9);
+	assert_null(bits);
+	toy.guide_ticket = ticket;
+	toy.n_guides++;
 	return 0;
 }
 
@@ -132,12 +154,34 @@ int workers_give(struct workers *p, struct work *w)
 
 /* ---- owners ---- */
 
-struct owner { int tokens, ends, finish; };
+struct owner { int tokens, ends, finish; uint64_t handle; };
 
 static unsigned preempted_sum;
 
 static void on_token(void *o, const struct sr_token *t) { (void)t; ((struct owner *)o)->tokens++; }
 static void on_preempted(void *ctx, unsigned times) { (void)ctx; preempted_sum += times; }
+
+static struct io *io;
+static struct engine *e;
+static void *submitted;
+
+/* The first guide is given from inside engine_submit(), or when the request leaves the queue. */
+static void on_submitted(void *o)
+{
+	const int32_t id = 9;
+
+	submitted = o;
+	assert_int_equal(engine_guide(e, ((struct owner *)o)->handle, 3, SR_GUIDE_ONLY, &id, 1, NULL), 0);
+}
+
+static int n_drawn;
+
+static void on_drawn(void *o, int32_t id, bool last)
+{
+	assert_int_equal(((struct owner *)o)->tokens, 0); /* before any of this poll */
+	assert_true(id == 0 && !last);
+	n_drawn++;
+}
 
 static void on_end(void *o, int finish, const struct sr_token *t)
 {
@@ -148,15 +192,13 @@ static void on_end(void *o, int finish, const struct sr_token *t)
 	w->finish = finish;
 }
 
-static struct io *io;
-static struct engine *e;
-
 static uint32_t granted = 64;
 
 static void begin(int open_result)
 {
 	const struct engine_config c = { .socket = "/toy", .name = "test", .token = on_token,
 	                                 .end = on_end, .preempted = on_preempted,
+	                                 .submitted = on_submitted, .drawn = on_drawn,
 	                                 .max_requests = 90, .max_tokens = 45 };
 
 	memset(&toy, 0, sizeof(toy));
@@ -531,10 +573,43 @@ static void wrong_vocabulary(void **state)
 	finish();
 }
 
+/* Guided requests: their owner is told when they go; those beyond what the daemon grants wait for an END, not for
+ * room in the ring; a request that is not there has no guide. */
+static void guided(void **state)
+{
+	const int32_t id = 9;
+	struct owner o[3] = { { 0 } };
+	const struct sr_request q = { .size = sizeof(q), .flags = SR_GUIDED, .prompt = &id, .n_prompt = 1, .max_tokens = 5 };
+
+	(void)state;
+	begin(0);
+	toy.room = 9;
+	toy.guided_room = 2;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(engine_submit(e, &q, &o[i], &o[i].handle), 0);
+	assert_ptr_equal(submitted, &o[1]);
+	assert_int_equal(toy.n_guides, 2);
+	assert_int_equal(toy.guide_ticket, 1);
+	assert_int_equal(engine_guide(e, o[2].handle, 0, SR_GUIDE_FREE, NULL, 0, NULL), -ESRCH);
+	wake();
+	assert_int_equal(toy.waits_for, SR_WAIT_TOKENS);
+	put(toy.user[0], SR_TOKEN, 0);
+	put(toy.user[1], SR_TOKEN, 0);
+	wake();
+	assert_true(n_drawn == 2 && o[0].tokens == 1 && o[1].tokens == 1);
+	toy.guided_room = 1;
+	put(toy.user[0], SR_END, 0);
+	wake();
+	assert_true(o[0].ends == 1 && submitted == &o[2] && toy.n_guides == 3);
+	assert_int_equal(engine_guide(e, o[0].handle, 0, SR_GUIDE_FREE, NULL, 0, NULL), -ESRCH);
+	finish();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(room_and_order), cmocka_unit_test(tenants_in_turn), cmocka_unit_test(shares_of_places),
+		cmocka_unit_test(room_and_order), cmocka_unit_test(guided), cmocka_unit_test(tenants_in_turn),
+		cmocka_unit_test(shares_of_places),
 		cmocka_unit_test(turned_away), cmocka_unit_test(doing_is_told), cmocka_unit_test(no_place), cmocka_unit_test(refused),
 		cmocka_unit_test(cancelled), cmocka_unit_test(lost), cmocka_unit_test(wrong_vocabulary),
 	};
