@@ -144,7 +144,8 @@ struct sr_row {            /* 32 bytes: two to a cache line.  With 28 a step of 
  *	id + 1         this id is drawn, whatever logits and lists say.  Core makes up its numbers
  *
  * It has another: the result is SR_MISS.  After SR_MISS and SR_NO_ID the slot is as before (its last token,
- * its history), and the same row may be computed again.
+ * its history), and the same row may be computed again.  Rows of the sequence that are launched already are
+ * computed with any last token; core drops their results.
  *
  * Core writes the tag last, with release.  It writes bits only while no row in flight can find a tag that
  * points to them. */

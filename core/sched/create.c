@@ -8,6 +8,7 @@
 #define WORDS_DEFAULT 65536   /* words of commands, plus WORDS_PER_SEQ for each sequence */
 #define WORDS_PER_SEQ 8
 #define BLOCKED_NS   10000000u /* how long a row may be held by a client without room while others wait */
+#define SILENT_NS    10000000000u /* a guided sequence that waits this long for a guide ends */
 #define AGE_NS       5000000000u /* a request that has waited this long may get a place by age */
 
 static bool knobs_work(const struct sched_knobs *k)
@@ -155,10 +156,12 @@ int sched_create(struct sched **out, const struct sched_config *cfg, struct kv *
 	s->port = *port;
 	if (!s->cfg.blocked_ns)
 		s->cfg.blocked_ns = BLOCKED_NS;
+	if (!s->cfg.silent_ns)
+		s->cfg.silent_ns = SILENT_NS;
 	if (!s->cfg.age_ns)
 		s->cfg.age_ns = AGE_NS;
 	s->aged_head = NONE;
-	s->n_seq = cfg->limits.slots + cfg->knobs.queue_requests;
+	s->n_seq = cfg->limits.slots + cfg->knobs.queue_requests + cfg->limits.masks / 2; /* those aside */
 	s->free_seq = s->free_client_queue = s->preempted.first = s->preempted.last = NONE;
 	s->aside.first = s->aside.last = NONE;
 	s->bound = BOUND_MEMORY;

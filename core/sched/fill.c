@@ -376,6 +376,8 @@ static bool match(struct sched *s, struct seq *q)
 
 	q->planned += found;
 	s->stats.cached_tokens += (uint64_t)found;
+	if (q->planned > q->n_prompt) /* forced ids of its answer are not the prompt's */
+		found = found > q->planned - q->n_prompt ? found - (q->planned - q->n_prompt) : 0;
 	if (!q->preempted)
 		q->cached += found;
 	if (!q->preempted && q->looked_up)

@@ -22,8 +22,6 @@
 
 #include "core/sched/impl.h"
 
-#define SILENT_NS   10000000000u  /* a sequence that waits this long for a guide ends */
-
 static bool is_forced(const struct guide *g, int32_t position)
 {
 	return g->n_until ? position < g->choice : position < g->told && position != g->choice;
@@ -283,7 +281,7 @@ void guides_fill(struct sched *s, struct fill *x)
 		if (!q->guided)
 			continue;
 		waited = g->since ? x->now - g->since : 0;
-		if (waited >= SILENT_NS) {
+		if (waited >= s->cfg.silent_ns) {
 			seq_finish(s, i, -ETIMEDOUT);
 			x->moved++;
 		} else if (gives_way(s, q, waited)) {
@@ -296,7 +294,7 @@ void guides_fill(struct sched *s, struct fill *x)
 	}
 	for (int32_t i = s->aside.first, next; i != NONE; i = next) {
 		next = s->seq[i].next;
-		if (x->now - s->guide[s->seq[i].guide].since >= SILENT_NS) {
+		if (x->now - s->guide[s->seq[i].guide].since >= s->cfg.silent_ns) {
 			seq_finish(s, i, -ETIMEDOUT);
 			x->moved++;
 		}
@@ -344,19 +342,20 @@ int32_t guide_forced(const struct sched *s, const struct seq *q)
 void guide_drawn(struct sched *s, struct seq *q, int32_t id)
 {
 	struct guide *g = &s->guide[q->guide];
-	int32_t position = q->have - 1;
-	bool ends = !g->n_until;
+	bool ends = false;
 
 	g->in_time += g->in_time < GUIDE_TRUST;
-	if (g->choice != NONE && position >= g->choice) {
+	if (g->choice != NONE && q->have > g->choice) {
 		for (int32_t i = 0; i < g->n_until; i++)
 			ends |= g->until[i] == id;
 		if (ends) {
-			g->choice = NONE;
-			g->n_until = 0;
-			g->told = position + 1;
+			g->told = q->have;
 			if (q->known > q->have && g->bare >= q->have)
 				drop_rows(s, q);
+		}
+		if (ends || !g->n_until) {
+			g->n_until = 0;
+			g->choice = NONE;
 		}
 	}
 	bind(s, q);

@@ -167,6 +167,7 @@ struct sched_config {
 	int64_t  cmd_words;       /* words of commands held; 0 = 64 K and 8 per sequence.  A request's
 	                             BEGIN and up to 16 words more (stop ids, mostly) are free */
 	uint64_t age_ns;          /* a request that waited this long may get the next place by age; 0 = 5 s */
+	uint64_t silent_ns;       /* a guided request that waits this long for a guide ends; 0 = 10 s */
 	uint32_t blocked_ns;      /* a row whose client has no room this long gives way; 0 = 10 ms */
 };
 
@@ -230,8 +231,8 @@ struct sched_guide {
  *
  * A row that draws is planned if its guide is there, or if the last 8 of this sequence came in time.  Then
  * the guide may come until the row's logits are sampled.  If it does not, the row misses: nothing is drawn, and
- * it is computed again once the guide is there.  Answers are the same either way.  Stop ids end a guided answer even before
- * min_position: only a guide that leaves nothing else makes them possible there. */
+ * it is computed again once the guide is there.  Answers are the same either way.  A stop id ends a guided answer
+ * even before min_position: it can be drawn there only if the guide leaves nothing else. */
 int  sched_guide(struct sched *s, void *client, uint64_t user_data, const struct sched_guide *g);
 
 /* End one request, or all of a client that is gone (it gets no more port calls).  Never needs

@@ -214,6 +214,7 @@ struct sr_top sr_null_top(const struct sr_null_text *t, int32_t id, int32_t k, i
 
 struct slot {                     /* two cache lines for a row of one token, a third with a history */
 	bool     live, has_last, told;
+	bool     gap;             /* a guided row drew nothing: core drops rows launched behind it */
 	int32_t  last;
 	int32_t *table, n_table;  /* [seq_blocks] */
 	int32_t  n_list[4];
@@ -295,7 +296,8 @@ static void slot_begin(struct slot *s, const uint32_t *w)
 	memset(s->n_list, 0, sizeof(s->n_list));
 	memset(s->list, 0, sizeof(s->list));
 	s->live = true;
-	s->has_last = s->told = false;
+	s->has_last = s->told = s->gap = false;
+	s->last = 0;
 	s->n_words = s->n_ids = s->n_table = 0;
 	s->seen = 0;
 	s->asked = fold_asked(&s->sampling, (const uint32_t *const *)s->list, s->n_list);
@@ -371,12 +373,15 @@ static int32_t sample(const struct sr_backend *b, struct slot *s, uint64_t c, in
 	uint32_t what = SR_MASK_ANY;
 	int32_t id;
 
-	if (mask && !mask_find(&b->masks, mask, position, &what, &p.mask))
+	if (mask && !mask_find(&b->masks, mask, position, &what, &p.mask)) {
+		s->gap = true;
 		return SR_MISS;
+	}
 	if (what != SR_MASK_BITS)
 		p.mask = NULL;
-	assert(!s->told || s->n_ids == position);
+	assert(!s->told || s->n_ids == position || s->gap);
 	id = what == SR_MASK_BITS || what == SR_MASK_ANY ? draw(&p) : (int32_t)what - 1;
+	s->gap = id < 0 || (s->gap && s->n_ids != position);
 	if (id < 0)
 		return id;
 	if (s->told)
@@ -399,7 +404,7 @@ static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_ro
 	uint64_t c = 0;
 
 	assert(batch_row_ok(t, &b->lim, r));
-	assert(s->live && (r->token != SR_LAST || s->has_last));
+	assert(s->live && (r->token != SR_LAST || s->has_last || s->gap));
 	assert((int64_t)r->first + r->n <= (int64_t)s->n_table << b->shift);
 	if (r->first > 0) {
 		const struct kv_cell *before = cell_at(b, s, r->first - 1);

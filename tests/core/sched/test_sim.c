@@ -40,7 +40,7 @@
 #define TEXT      120
 #define CLIENTS   6
 #define LIVE      16
-#define SEQS      64             /* the most that any seed has */
+#define SEQS      96             /* the most that any seed has */
 #define OVERTAKEN 300            /* times a waiting request may see a later one start; seen: 103 */
 #define BLOCKED_NS 20000
 #define HELD_NS   100000         /* time for which a full ring may hold a slot that others want; seen: 42,000 */
@@ -55,8 +55,11 @@ struct request {
 	uint32_t stop[40], bias[4], allow[30], bad[6];
 	struct sr_null_request as;
 	struct sr_null_text text;      /* state over ids[] read so far */
+	struct guides *guides;         /* of its place */
 	int32_t  ids[2 * PROMPT];      /* last: not cleared for a new one */
 };
+
+struct guides;
 
 enum habit { QUICK, SLOW, GREEDY, CANCELLING, DYING, DRIPPING, GATEWAY, N_HABITS };
 
@@ -65,6 +68,7 @@ struct client {
 	int32_t  cap, used, reserved, n_live;
 	uint64_t tenant;
 	struct request r[LIVE];
+	struct guides *guides;         /* [LIVE]; NULL: nothing is guided */
 };
 
 static struct sim {
@@ -77,13 +81,14 @@ static struct sim {
 	struct sr_backend *b;
 	const struct sr_backend_ops *ops;
 	bool     open;                  /* new requests may come */
+	bool     guided;                /* some of them are guided */
 	int      load, slowness;
-	struct { uint64_t order; bool started; int32_t overtaken; uint64_t held_since; } watch[SEQS];
+	struct { uint64_t order; bool started; int32_t overtaken; uint64_t held_since, guide_since; } watch[SEQS];
 	uint64_t n_tokens, n_scored;
 } sim;
 
 static int32_t sim_text[TEXTS][TEXT];
-static uint64_t total_ends[5];          /* stop, length, cancelled, late, others */
+static uint64_t total_ends[6];          /* stop, length, cancelled, late, others, without a guide or an id */
 static struct { uint64_t late, preempted, cached, in, out, evicted, held, steps, ring; int32_t overtaken; } total;
 static volatile uint64_t seed_now;
 
@@ -107,6 +112,8 @@ static uint64_t sim_clock(void *ctx)
 	(void)ctx;
 	return sim.now;
 }
+
+#include "sim_guides.h"
 
 /* ---- the port: a ring per client --------------------------------------------------------------- */
 
@@ -162,6 +169,18 @@ static const struct sr_null_text *read_to(struct request *r, int32_t n)
 	return &r->text;
 }
 
+/* Nothing else was possible. */
+static void check_forced(const struct request *r, const struct sched_event *e)
+{
+	assert(e->logprob == 0 && e->rank == (r->n_top > 0) && e->n_top == r->n_top);
+	for (int32_t k = 0, other = 0; k < r->n_top; k++) {
+		other += k > 0 && other == e->id;
+		assert(e->top[k].id == (k ? other : e->id) && (k ? e->top[k].logprob < -9000 : e->top[k].logprob == 0));
+		other += k > 0;
+	}
+	guided.forced++;
+}
+
 static void check_numbers(struct request *r, const struct sched_event *e, int32_t n_top)
 {
 	const struct sr_null_text *before = read_to(r, e->position);
@@ -181,11 +200,23 @@ static void check_token(struct request *r, const struct sched_event *e)
 
 	assert(e->position == r->n && e->position < r->n_prompt + r->max_tokens && !r->finish);
 	assert(!r->score || r->scored == r->n_prompt - 1);
-	assert(e->id == sr_null_draw(&r->as, r->ids, read_to(r, r->n)));
-	check_numbers(r, e, r->n_top);
+	if (r->guides->on) {
+		int32_t index = r->n - r->n_prompt;
+		bool forced = index < r->guides->told && r->guides->at[index].kind == SR_GUIDE_IS;
+
+		assert(e->id == guided_id(r->guides, index, &r->as, r->ids, read_to(r, r->n)));
+		if (forced)
+			check_forced(r, e);
+		else
+			check_numbers(r, e, r->n_top);
+		guided_heard(r->guides, index, e->id);
+	} else {
+		assert(e->id == sr_null_draw(&r->as, r->ids, read_to(r, r->n)));
+		check_numbers(r, e, r->n_top);
+	}
 	for (int32_t i = 0; i < r->as.n_list[SR_LIST_STOP]; i++)
 		stops |= (int32_t)r->stop[i] == e->id;
-	if (stops && e->position >= r->as.sampling.min_position)
+	if (stops && (e->position >= r->as.sampling.min_position || r->guides->on))
 		r->finish = SCHED_STOP;
 	else if (e->position + 1 == r->n_prompt + r->max_tokens)
 		r->finish = SCHED_LENGTH;
@@ -205,15 +236,21 @@ static void check_end(struct request *r, const struct sched_event *e)
 		assert(r->max_tokens == 0 && r->scored == r->n_prompt - 1);
 	else
 		assert(e->finish < 0);
-	assert(e->preempted >= 0 && e->cached >= 0 && e->cached < r->n_prompt);
+	assert(e->preempted >= 0 && e->cached >= 0 && e->cached < r->n_prompt + r->guides->on);
 	if (e->finish > 0) {
-		assert(e->preempted || e->cached + e->computed == needed);
+		assert(e->preempted || e->cached + e->computed == needed || (r->guides->on && e->last == 0));
 		assert(e->scheduled || needed == 0);
 	}
 	if (e->finish == -ETIME)
 		assert(r->deadline && r->deadline <= sim.now);
+	if (e->finish == -EDOM || e->finish == -ETIMEDOUT)
+		assert(r->guides->on && guided_id(r->guides, r->n - r->n_prompt, &r->as, r->ids, read_to(r, r->n)) ==
+		       (e->finish == -EDOM ? SR_NO_ID : SR_MISS));
+	guided.edom += e->finish == -EDOM;
+	guided.silent += e->finish == -ETIMEDOUT;
 	total_ends[e->finish == SCHED_STOP ? 0 : e->finish == SCHED_LENGTH ? 1 :
-		   e->finish == -ECANCELED ? 2 : e->finish == -ETIME ? 3 : 4]++;
+		   e->finish == -ECANCELED ? 2 : e->finish == -ETIME ? 3 :
+		   e->finish == -EDOM || e->finish == -ETIMEDOUT ? 5 : 4]++;
 	r->live = false;
 }
 
@@ -320,12 +357,14 @@ static int admit(struct client *c, uint64_t tenant, const struct request *r)
 		.salt = below(8) == 0, .deadline = r->deadline,
 		.priority = below(5) ? 0 : between(-1, 1), .n_top = (uint8_t)r->n_top,
 		.n_prompt_top = (uint8_t)r->n_prompt_top, .score = r->score,
-		.no_cache = below(16) == 0, .history = r->history,
+		.no_cache = below(16) == 0, .history = r->history, .guided = r->guides->on,
 	};
 	int e;
 
 	begin(&q, &r->as, (int)(r->user_data % 4));
 	if (sched_full(sim.s, c, tenant, q.n_prompt, q.n_words - q.cmd[0].n))
+		return -EAGAIN;
+	if (q.guided && sched_guides_full(sim.s, tenant))
 		return -EAGAIN;
 	e = sched_admit(sim.s, c, tenant, &q, sim.now);
 	if (e == 0 && r->live)
@@ -357,10 +396,16 @@ static int submit(struct client *c)
 		return -EAGAIN;
 	make_prompt(r, text, shared);
 	make_rest(r);
+	r->guides = c->guides + (r - c->r);
+	r->guides->on = false;
+	if (sim.guided && below(2))
+		start_guiding(r->guides);
 	r->live = true;
 	c->n_live++;
 	e = admit(c, tenant, r);
 	assert(full ? e == -EAGAIN : e == 0 || e == -EAGAIN);
+	if (!e && r->guides->on && r->live && below(4))
+		give_guides(r->guides, c, r->user_data, 0);
 	if (e) {
 		r->live = false;
 		c->n_live--;
@@ -371,6 +416,8 @@ static int submit(struct client *c)
 static struct client *new_client(uint64_t tenant)
 {
 	struct client *c = calloc(1, sizeof(*c));
+
+	c->guides = calloc(LIVE, sizeof(*c->guides));
 
 	c->habit = (enum habit)below(N_HABITS);
 	c->cap = between(10, 50);
@@ -401,14 +448,28 @@ static void act(void *ctx)
 
 		sched_forget(sim.s, gone);
 		sim.client[i] = new_client(gone->tenant);
+		free(gone->guides);
 		memset(gone, 0xee, sizeof(*gone));
 		free(gone);
 	}
 }
 
+/* Each client gives guides for what it has heard. */
+static void guide_all(void)
+{
+	for (int i = 0; i < CLIENTS && sim.guided; i++)
+		for (int j = 0; j < LIVE; j++) {
+			struct request *r = &sim.client[i]->r[j];
+
+			if (r->live && r->guides->on)
+				give_guides(r->guides, sim.client[i], r->user_data, r->n - r->n_prompt);
+		}
+}
+
 static void yield(void *ctx)
 {
 	(void)ctx;
+	guide_all();
 	sim.now += 50 + below(500);
 	if (below(3) == 0)
 		act(NULL);
@@ -468,9 +529,13 @@ static void make_config(void)
 	sim.cfg.blocked_ns = BLOCKED_NS;
 	k->first_chunk = below(3) == 0;
 	k->fcfs = below(2);
+	if (sim.guided) {
+		l->masks = 2 * between(1, 2 * l->slots);
+		sim.cfg.silent_ns = SILENT_NS;
+	}
 }
 
-static void sim_open(uint64_t seed)
+static void sim_open(uint64_t seed, bool with_guides)
 {
 	static const double paces[] = { 0, 0.5, 3 };
 	struct sched_port port = { .room = port_room, .reserve = port_reserve, .release = port_release,
@@ -480,6 +545,7 @@ static void sim_open(uint64_t seed)
 	char err[200];
 
 	memset(&sim, 0, sizeof(sim));
+	sim.guided = with_guides;
 	sim.rng = seed * 0x2545f4914f6cdd1du;
 	sim.now = 1000;
 	sim.next_user_data = 1;
@@ -528,8 +594,10 @@ static void sim_close(void)
 	total.out += k.copies_out;
 	total.evicted += k.evictions;
 	total.held += sim.n.prefix_waits;
+	guided.misses += sim.n.guide_misses;
 	for (int i = 0; i < CLIENTS; i++) {
 		assert(sim.client[i]->reserved == 0 && sim.client[i]->n_live == 0);
+		free(sim.client[i]->guides);
 		free(sim.client[i]);
 	}
 	sched_destroy(sim.s);
@@ -620,12 +688,12 @@ static void check_rings(void)
 	}
 }
 
-static void play(uint64_t seed, int steps)
+static void play(uint64_t seed, int steps, bool with_guides)
 {
 	int idle = 0;
 
 	seed_now = seed;
-	sim_open(seed);
+	sim_open(seed, with_guides);
 	for (int n = 0; n < steps || sched_busy(sim.s); n++) {
 		int work;
 
@@ -633,6 +701,7 @@ static void play(uint64_t seed, int steps)
 		sim.open = n < steps;
 		sim.now += 100 + below(3000);
 		act(NULL);
+		guide_all();
 		if (below(100) == 0)
 			move_knobs();
 		work = sched_step(sim.s, sim.now);
@@ -645,6 +714,7 @@ static void play(uint64_t seed, int steps)
 		sched_check(sim.s);
 		check_overtaking();
 		check_rings();
+		check_waits();
 		total.steps++;
 		idle = work ? 0 : idle + 1;
 		assert(idle < 4000);    /* stuck; slow readers take a while */
@@ -680,7 +750,7 @@ static void test_seeds(void **state)
 	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
 		signal(signals[i], say_seed); /* here, because cmocka sets its own between tests */
 	for (uint64_t seed = first; seed <= last; seed++) {
-		play(seed, STEPS);
+		play(seed, STEPS, false);
 		tokens += sim.n_tokens;
 		scored += sim.n_scored;
 	}
@@ -701,9 +771,29 @@ static void test_seeds(void **state)
 	assert_int_equal(total_ends[4], 0);
 }
 
+/* The same with guided answers: at once, late, never, and wrongly guided. */
+static void test_guided_seeds(void **state)
+{
+	const char *one = getenv("SLIPRING_SEED"), *many = getenv("SLIPRING_SEEDS");
+	uint64_t first = one ? strtoull(one, NULL, 10) : 1, n = one ? 1 : many && *many ? strtoull(many, NULL, 10) : SEEDS;
+
+	(void)state;
+	memset(total_ends, 0, sizeof(total_ends));
+	for (uint64_t seed = first; seed < first + n; seed++)
+		play(seed, STEPS, true);
+	printf("%ju seeds with guides: ends: %ju stop, %ju length, %ju cancelled, %ju late, %ju without an id, %ju "
+	       "without a guide; misses %ju, forced ids %ju, lies %ju, steps times sequences aside %ju, held without "
+	       "a guide at most %ju ns\n", n, total_ends[0], total_ends[1], total_ends[2], total_ends[3], guided.edom,
+	       guided.silent, guided.misses, guided.forced, guided.lies, guided.aside, guided.held);
+	if (n >= 100)
+		assert_true(guided.edom > 100 && guided.silent > 100 && guided.misses > 200 && guided.forced > 1000 &&
+			    guided.lies > 1000 && guided.aside > 100 && total_ends[0] > 100 && total_ends[1] > 100);
+	assert_int_equal(total_ends[4], 0);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_seeds) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_seeds), cmocka_unit_test(test_guided_seeds) };
 
 	return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
 }
