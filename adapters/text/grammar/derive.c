@@ -1,8 +1,8 @@
 /* derive.c - see regex.h.  Derivatives, by all 256 bytes at once, and what is found out with them.
  *
- * The derivatives of an expression are its row: a branch, an expression of its own kind, so equal rows are kept
- * once.  A row is put together from the rows of the parts: bytes that lead to the same list of targets are a
- * class, and each class's target is the union (or intersection) of its list.
+ * The derivatives of an expression are its row: a branch, an expression of its own kind, so equal rows are
+ * kept once.  A row is put together from the rows of the parts: bytes that lead to the same list of targets
+ * are a class, and each class's target is the union (or intersection) of its list.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -42,25 +42,49 @@ static uint32_t new_cell(struct regexes *r, const struct partition *p, uint32_t 
 	return r->n_cells - p->base;
 }
 
+/* The class of bytes that lead to REGEX_NONE, or 256. */
+static uint32_t dead_class(const struct regexes *r, const struct node *branch)
+{
+	uint32_t k;
+
+	for (k = 0; k < branch->c; k++)
+		if (r->word[branch->b + k] == REGEX_NONE)
+			return k;
+	return 256;
+}
+
 /* Each byte leads to its target in row besides, followed by tail. */
 static void add_row(struct regexes *r, struct partition *p, uint32_t row, uint32_t tail)
 {
-	uint32_t key[MEMO], value[MEMO];
-	uint64_t used[MEMO / 64] = { 0 };
+	uint32_t key[MEMO], value[MEMO], target[256], n, dead, last = UINT32_MAX, cell = 0;
+	uint64_t used[MEMO / 64] = { 0 }, eight, skip;
 	const uint8_t *class;
-	uint32_t target[256], n;
 
 	if (row == REGEX_NONE || row == REGEX_FAILED)
 		return;
 	n = r->node[row].c;
 	for (uint32_t i = 0; i < n; i++)
 		target[i] = regex_concat(r, r->word[r->node[row].b + i], tail);
+	dead = dead_class(r, &r->node[row]);
 	class = r->map[r->node[row].a].class;
+	skip = dead * 0x0101010101010101u;
 	for (int b = 0; b < 256 && !r->error; b++) {
-		uint32_t k = p->at[b] << 8 | class[b], i;
+		uint32_t k, i;
 
-		if (target[class[b]] == REGEX_NONE)
+		if (!(b & 7) && dead < 256) {                /* most rows are of few bytes */
+			memcpy(&eight, class + b, 8);
+			if (eight == skip) {
+				b += 7;
+				continue;
+			}
+		}
+		k = p->at[b] << 8 | class[b];
+		if (class[b] == dead)
 			continue;
+		if (k == last) {
+			p->at[b] = cell;
+			continue;
+		}
 		for (i = (k * 0x9e3779b1u) >> 22; used[i / 64] >> i % 64 & 1 && key[i] != k; i = (i + 1) % MEMO)
 			;
 		if (!(used[i / 64] >> i % 64 & 1)) {
@@ -68,7 +92,8 @@ static void add_row(struct regexes *r, struct partition *p, uint32_t row, uint32
 			key[i] = k;
 			value[i] = new_cell(r, p, p->at[b], target[class[b]]);
 		}
-		p->at[b] = value[i];
+		last = k;
+		p->at[b] = cell = value[i];
 	}
 }
 
@@ -79,7 +104,8 @@ static void add_byte(struct regexes *r, struct partition *p, uint8_t byte, uint3
 }
 
 /* The targets of a byte, as one expression. */
-static uint32_t combine(struct regexes *r, const struct partition *p, uint32_t cell, uint32_t need, bool is_or)
+static uint32_t combine(struct regexes *r, const struct partition *p, uint32_t cell, uint32_t need,
+                        bool is_or)
 {
 	uint32_t small[32], *list = small, e, n;
 
@@ -102,7 +128,8 @@ static uint32_t combine(struct regexes *r, const struct partition *p, uint32_t c
 	return e;
 }
 
-/* The row of a partition; a byte that leads to fewer than `need` targets leads to none.  Ends the partition. */
+/* The row of a partition; a byte that leads to fewer than `need` targets leads to none.  Ends the partition.
+ * */
 static uint32_t finish(struct regexes *r, struct partition *p, uint32_t need, bool is_or)
 {
 	uint32_t seen[256], target[256], n = 0, row;
@@ -272,8 +299,8 @@ static int known_live(const struct regexes *r, uint32_t e)
 	return f & (NODE_NULLABLE | NODE_SIMPLE | NODE_LIVE) ? 1 : -1;
 }
 
-/* Places of the queue: pairs of an expression and the place it was reached from.  Expressions in the queue are
- * found again by a hash table behind it. */
+/* Places of the queue: pairs of an expression and the place it was reached from.  Expressions in the queue
+ * are found again by a hash table behind it. */
 struct search { uint32_t *at, *from, *table, mask, n, most; };
 
 static bool enter(struct search *s, uint32_t e, uint32_t from)
@@ -291,7 +318,8 @@ static bool enter(struct search *s, uint32_t e, uint32_t from)
 	return true;
 }
 
-/* Breadth first: the shortest string is found first.  Live: so is all on the way.  Dead: so is all that was seen. */
+/* Breadth first: the shortest string is found first.  Live: so is all on the way.  Dead: so is all that was
+ * seen. */
 static int search(struct regexes *r, struct search *s, uint32_t e)
 {
 	enter(s, e, UINT32_MAX);

@@ -81,7 +81,8 @@ static bool same(const struct regexes *r, const struct node *x, const struct nod
 	case NODE_LITERAL:
 		return x->b == y->b && (x->a == y->a || !memcmp(r->byte + x->a, r->byte + y->a, x->b));
 	case NODE_BRANCH: case NODE_OR: case NODE_AND:
-		return x->a == y->a && x->c == y->c && !memcmp(r->word + x->b, r->word + y->b, x->c * sizeof(*r->word));
+		return x->a == y->a && x->c == y->c &&
+		       !memcmp(r->word + x->b, r->word + y->b, x->c * sizeof(*r->word));
 	default:
 		return x->a == y->a && x->b == y->b && x->c == y->c;
 	}
@@ -148,10 +149,12 @@ struct regexes *regexes_create(uint32_t most)
 		regexes_free(r);
 		return NULL;
 	}
-	r->node[REGEX_NONE] = (struct node){ .kind = NODE_NONE, .flags = NODE_SIMPLE | NODE_DEAD, .row = REGEX_NONE };
+	r->node[REGEX_NONE] =
+		(struct node){ .kind = NODE_NONE, .flags = NODE_SIMPLE | NODE_DEAD, .row = REGEX_NONE };
 	r->node[REGEX_EMPTY] = (struct node){ .kind = NODE_EMPTY, .row = REGEX_NONE,
 		.flags = NODE_SIMPLE | NODE_NULLABLE | LETTERS(UINT8_MAX) };
-	r->node[REGEX_ANY] = (struct node){ .kind = NODE_ANY, .flags = NODE_SIMPLE | NODE_NULLABLE, .row = REGEX_FAILED };
+	r->node[REGEX_ANY] =
+		(struct node){ .kind = NODE_ANY, .flags = NODE_SIMPLE | NODE_NULLABLE, .row = REGEX_FAILED };
 	r->n = REGEX_ANY + 1;
 	memset(&r->map[0], 0, sizeof(r->map[0]));
 	r->n_maps = 1;

@@ -1,7 +1,7 @@
 /* nodes.h - how nodes.c, regex.c, derive.c and points.c keep expressions.  No other file includes this.
  *
- * A node's parts are older nodes, so the graph has no cycle.  A concatenation leans to the right: its first part
- * is never a concatenation.  Lists of a union and an intersection are sorted and flat.
+ * A node's parts are older nodes, so the graph has no cycle.  A concatenation leans to the right: its first
+ * part is never a concatenation.  Lists of a union and an intersection are sorted and flat.
  */
 #ifndef NODES_H
 #define NODES_H
@@ -79,8 +79,8 @@ void *node_grow(struct regexes *r, void *p, uint32_t n, uint32_t more, uint32_t 
 		q_ != NULL; \
 	})
 
-/* The number of this node, which is new or there already.  Its words or bytes, if any, stand behind n_words or
- * n_bytes of their pool; the caller counts them if *new. */
+/* The number of this node, which is new or there already.  Its words or bytes, if any, stand behind n_words
+ * or n_bytes of their pool; the caller counts them if *new. */
 uint32_t node_intern(struct regexes *r, struct node n, bool *new);
 
 /* A branch: by byte b to target[of[b]]; n classes, which may have equal targets. */

@@ -9,12 +9,12 @@ struct grammar_error;
 #define PATTERN_MOST (64 << 10)      /* bytes of a pattern */
 
 enum pattern_flags {
-	PATTERN_SEARCH = 1,          /* the text contains a match (JSON Schema's "pattern"); else it is one */
-	PATTERN_JSON = 2,            /* the language: bodies of JSON strings, without quotes, whose value matches */
+	PATTERN_SEARCH = 1, /* the text contains a match (JSON Schema's "pattern"); else it is one */
+	PATTERN_JSON = 2,   /* the language: bodies of JSON strings, without quotes, whose value matches */
 };
 
-/* REGEX_FAILED and *e: -EINVAL it is no pattern, -ENOTSUP it cannot be enforced, -E2BIG, -ENOMEM.  e->place is
- * "1:COLUMN", counted in bytes from 1. */
+/* REGEX_FAILED and *e: -EINVAL it is no pattern, -ENOTSUP it cannot be enforced, -E2BIG, -ENOMEM.  e->place
+ * is "1:COLUMN", counted in bytes from 1. */
 uint32_t pattern_parse(struct regexes *r, const char *s, size_t n, unsigned flags, struct grammar_error *e);
 
 /* One character of the body of a JSON string, in all its spellings: raw, \n, \u000a.  No lone surrogates. */

@@ -1,8 +1,8 @@
-/* points.c - see regex.h and pattern.h.  Sets of characters as tries of bytes: in UTF-8, and as a JSON string may
- * spell them.
+/* points.c - see regex.h and pattern.h.  Sets of characters as tries of bytes: in UTF-8, and as a JSON string
+ * may spell them.
  *
- * A spelling writes a number as digits: each level of a trie is a digit, whose values are bytes.  UTF-8's are the
- * bits of the leading byte and six bits for each byte behind it (Unicode, table 3-7).
+ * A spelling writes a number as digits: each level of a trie is a digit, whose values are bytes.  UTF-8's are
+ * the bits of the leading byte and six bits for each byte behind it (Unicode, table 3-7).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -31,9 +31,10 @@ static const struct spelling {
 } utf8[] = {
 	{ 0, 0x7f, 0, { { LEAD1, 0x80, 1, NULL } }, 1 },
 	{ 0x80, 0x7ff, 0, { { LEAD2, 0x20, 1 << 6, NULL }, { TAIL, 64, 1, NULL } }, 2 },
-	{ 0x800, 0xffff, 0, { { LEAD3, 0x10, 1 << 12, NULL }, { TAIL, 64, 1 << 6, NULL }, { TAIL, 64, 1, NULL } }, 3 },
-	{ 0x10000, LAST, 0, { { LEAD4, 5, 1 << 18, NULL }, { TAIL, 64, 1 << 12, NULL }, { TAIL, 64, 1 << 6, NULL },
-	                      { TAIL, 64, 1, NULL } }, 4 },
+	{ 0x800, 0xffff, 0,
+	  { { LEAD3, 0x10, 1 << 12, NULL }, { TAIL, 64, 1 << 6, NULL }, { TAIL, 64, 1, NULL } }, 3 },
+	{ 0x10000, LAST, 0,
+	  { { LEAD4, 5, 1 << 18, NULL }, { TAIL, 64, 1 << 12, NULL }, { TAIL, 64, 1 << 6, NULL }, { TAIL, 64, 1, NULL } }, 4 },
 }, escape_u[] = {
 	{ 0, 0xffff, 0, { { HEX, 16, 1 << 12, "u" }, { HEX, 16, 1 << 8, NULL }, { HEX, 16, 1 << 4, NULL },
 	                  { HEX, 16, 1, NULL } }, 4 },
@@ -65,7 +66,9 @@ static int covered(struct cursor *c, uint32_t first, uint32_t last)
 
 static void put_digit(enum digit d, uint32_t v, uint8_t of[256], uint8_t class)
 {
-	static const uint8_t base[] = { [LEAD1] = 0, [LEAD2] = 0xc0, [LEAD3] = 0xe0, [LEAD4] = 0xf0, [TAIL] = 0x80 };
+	static const uint8_t base[] = {
+		[LEAD1] = 0, [LEAD2] = 0xc0, [LEAD3] = 0xe0, [LEAD4] = 0xf0, [TAIL] = 0x80
+	};
 
 	if (d == HIGH_HEX)
 		v += 8;

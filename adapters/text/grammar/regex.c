@@ -66,8 +66,8 @@ static uint32_t prepend(struct regexes *r, uint32_t a, uint32_t b)
 		return head == b ? join : prepend(r, join, r->node[b].b);
 	x = &r->node[a];
 	y = &r->node[b];
-	node.flags = (uint8_t)((x->flags & y->flags & (NODE_NULLABLE | NODE_SIMPLE)) | LETTERS(x->flags & y->flags) |
-	                       ((x->flags | y->flags) & NODE_COUNTED));
+	node.flags = (uint8_t)((x->flags & y->flags & (NODE_NULLABLE | NODE_SIMPLE)) |
+	                       LETTERS(x->flags & y->flags) | ((x->flags | y->flags) & NODE_COUNTED));
 	node.depth = (uint16_t)deeper(x->depth + 1u, y->depth);
 	return node_intern(r, node, &new);
 }
@@ -353,6 +353,7 @@ static void absorb(const struct regexes *r, uint32_t *list, uint32_t n, bool is_
 static bool simplify_or(struct regexes *r, uint32_t *list, uint32_t *n)
 {
 	uint32_t nullable = 0;
+	bool merged_any;
 
 	if (has(list, *n, REGEX_ANY))
 		return true;
@@ -366,8 +367,11 @@ static bool simplify_or(struct regexes *r, uint32_t *list, uint32_t *n)
 	*n = tidy(list, *n, REGEX_NONE);
 	absorb(r, list, *n, true);
 	*n = tidy(list, *n, REGEX_NONE);
-	while (merge_branches(r, list, *n) | merge_counted(r, list, *n))
+	do {
+		merged_any = merge_branches(r, list, *n);
+		merged_any |= merge_counted(r, list, *n);
 		*n = tidy(list, *n, REGEX_NONE);
+	} while (merged_any);
 	return false;
 }
 
@@ -382,6 +386,7 @@ uint32_t regex_or_all(struct regexes *r, const uint32_t *members, size_t count)
 	/* What follows concatenates, which uses r->list behind n_list and may move it: so a copy. */
 	n = tidy(r->list + base, r->n_list - base, REGEX_NONE);
 	r->n_list = base;
+	r->work += n / 8;
 	if (n < 2)
 		return n ? r->list[base] : REGEX_NONE;
 	list = malloc(n * sizeof(*list));
@@ -405,7 +410,8 @@ uint32_t regex_or(struct regexes *r, uint32_t a, uint32_t b)
 	return b == REGEX_NONE ? a : regex_or_all(r, (uint32_t[]){ a, b }, 2);
 }
 
-/* Repetitions of an alphabet's letter: the counts of a sequence of letters are one number, so they intersect. */
+/* Repetitions of an alphabet's letter: the counts of a sequence of letters are one number, so they intersect.
+ * */
 static uint32_t and_counts(struct regexes *r, uint32_t a, uint32_t b)
 {
 	uint32_t base, min, max, base2, min2, max2;
@@ -492,6 +498,7 @@ uint32_t regex_and_all(struct regexes *r, const uint32_t *members, size_t count)
 	}
 	n = tidy(r->list + base, r->n_list - base, REGEX_ANY);
 	r->n_list = base;
+	r->work += n / 8;
 	if (n < 2)
 		return n ? r->list[base] : REGEX_ANY;
 	list = malloc((n + 1) * sizeof(*list));

@@ -1,10 +1,11 @@
-/* regex.h - expressions over bytes, with intersection, complement and counted repetition, and their derivatives.
+/* regex.h - expressions over bytes, with intersection, complement and counted repetition, and their
+ * derivatives.
  *
- * An expression is a number.  Expressions that the simplifications make equal have equal numbers, so a number is
- * also a state of a deterministic automaton whose transitions are regex_derive() (Brzozowski, 1964).  Counted
- * repetitions are never unrolled: x{1000000} is one expression.
+ * An expression is a number.  Expressions that the simplifications make equal have equal numbers, so a number
+ * is also a state of a deterministic automaton whose transitions are regex_derive() (Brzozowski,
+ * 1964).  Counted repetitions are never unrolled: x{1000000} is one expression.
  *
- * A failure is sticky: functions that make an expression return REGEX_FAILED, and regex_error() says why.
+ * A failure is sticky: functions that make an expression return REGEX_FAILED, and regexes_error() says why.
  * One thread at a time uses a struct regexes, also to derive: derivatives are made on first use and kept.
  */
 #ifndef REGEX_H
@@ -44,10 +45,10 @@ uint32_t regex_and_all(struct regexes *r, const uint32_t *list, size_t n);
 uint32_t regex_not(struct regexes *r, uint32_t a);
 uint32_t regex_repeat(struct regexes *r, uint32_t a, uint32_t min, uint32_t max);
 
-/* Alphabets: e.g. the characters of a JSON string.  regex_alphabet() says that `letter` is the letter of alphabet
- * `which`, which is set once; regex_written() says that every string of e is a sequence of such letters.  Then
- * letter* absorbs e in a union and vanishes beside it in an intersection: a search that has found its text is one
- * state. */
+/* Alphabets: e.g. the characters of a JSON string.  regex_alphabet() says that `letter` is the letter of
+ * alphabet `which`, which is set once; regex_written() says that every string of e is a sequence of such
+ * letters.  Then letter* absorbs e in a union and vanishes beside it in an intersection: a search that has
+ * found its text is one state. */
 enum regex_alphabet { REGEX_TEXT, REGEX_JSON, REGEX_ALPHABETS };
 void regex_alphabet(struct regexes *r, enum regex_alphabet which, uint32_t letter);
 void regex_written(struct regexes *r, uint32_t e, enum regex_alphabet which);
@@ -74,9 +75,9 @@ int regex_live(struct regexes *r, uint32_t e);
 /* Is e free of intersections and complements?  Then what is not REGEX_NONE is live. */
 bool regex_simple(const struct regexes *r, uint32_t e);
 
-/* e with each count that is still to come and above `most` clamped.  Of texts up to `most` bytes long it holds the
- * same ones, and the same ones can be continued to a string of it.  Counts below an intersection or a complement
- * stay as they are. */
+/* e with each count that is still to come and above `most` clamped.  Of texts up to `most` bytes long it
+ * holds the same ones, and the same ones can be continued to a string of it.  Counts below an intersection or
+ * a complement stay as they are. */
 uint32_t regex_clamp(struct regexes *r, uint32_t e, uint32_t most);
 
 #endif

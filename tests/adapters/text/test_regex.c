@@ -1,6 +1,7 @@
 /* LINK: @regex */
-/* test_regex.c - expressions over bytes: against the sets of strings that they stand for, their simplifications,
- * characters in UTF-8 and in JSON strings, liveness, clamped counts, budgets and failing allocations.
+/* test_regex.c - expressions over bytes: against the sets of strings that they stand for, their
+ * simplifications, characters in UTF-8 and in JSON strings, liveness, clamped counts, budgets and failing
+ * allocations.
  *
  * build/tests/test_regex COUNT tries COUNT random expressions instead of 20000.
  */
@@ -20,8 +21,8 @@ static unsigned long trials = 20000;
 
 /* ---- random expressions, as sets ---- */
 
-/* The strings over {a, b} of at most 5 letters are 63: a set of them is a word.  The string of n letters with the
- * bits v is number (1 << n) - 1 + v. */
+/* The strings over {a, b} of at most 5 letters are 63: a set of them is a word.  The string of n letters with
+ * the bits v is number (1 << n) - 1 + v. */
 #define STRINGS 63
 #define LETTERS_MOST 5
 
@@ -239,7 +240,8 @@ static void simplifications(void **state)
 	assert_int_equal(regex_and(r, regex_not(r, ab), regex_not(r, xy)), regex_not(r, regex_or(r, ab, xy)));
 	assert_int_equal(regex_concat(r, ab, REGEX_NONE), REGEX_NONE);
 	assert_int_equal(regex_concat(r, REGEX_EMPTY, ab), ab);
-	assert_int_equal(regex_concat(r, regex_concat(r, ab, xy), a), regex_concat(r, ab, regex_concat(r, xy, a)));
+	assert_int_equal(regex_concat(r, regex_concat(r, ab, xy), a),
+	                 regex_concat(r, ab, regex_concat(r, xy, a)));
 	assert_int_equal(regex_concat(r, three, many), regex_repeat(r, ab, 3, REGEX_MANY));
 	assert_int_equal(regex_concat(r, three, ab), regex_repeat(r, ab, 4, 4));
 	assert_int_equal(regex_or(r, three, regex_repeat(r, ab, 4, 9)), regex_repeat(r, ab, 3, 9));
@@ -261,7 +263,8 @@ static size_t utf8(uint32_t cp, char *s)
 	if (cp < 0x800)
 		return s[0] = (char)(0xc0 | cp >> 6), s[1] = (char)(0x80 | (cp & 63)), 2;
 	if (cp < 0x10000)
-		return s[0] = (char)(0xe0 | cp >> 12), s[1] = (char)(0x80 | (cp >> 6 & 63)), s[2] = (char)(0x80 | (cp & 63)), 3;
+		return s[0] = (char)(0xe0 | cp >> 12), s[1] = (char)(0x80 | (cp >> 6 & 63)),
+		       s[2] = (char)(0x80 | (cp & 63)), 3;
 	return s[0] = (char)(0xf0 | cp >> 18), s[1] = (char)(0x80 | (cp >> 12 & 63)),
 	       s[2] = (char)(0x80 | (cp >> 6 & 63)), s[3] = (char)(0x80 | (cp & 63)), 4;
 }
@@ -302,12 +305,26 @@ static void characters(void **state)
 
 static void json_strings(void **state)
 {
-	static const struct { const char *text, *body; bool is; } row[] = {
-		{ "a", "a", true }, { "a", "\\u0061", true }, { "a", "\\u0062", false }, { "a", "\\a", false },
-		{ "\n", "\\n", true }, { "\n", "\\u000A", true }, { "\n", "\n", false }, { "\"", "\\\"", true },
-		{ "\"", "\"", false }, { "/", "/", true }, { "/", "\\/", true }, { "\xc3\xa9", "\xc3\xa9", true },
-		{ "\xc3\xa9", "\\u00E9", true }, { "\xf0\x9f\x98\x80", "\\ud83d\\uDE00", true },
-		{ "\xf0\x9f\x98\x80", "\\ud83d", false }, { "ab", "\\u0061b", true }, { "ab", "a", false }, { "", "", true },
+	static const struct { const char *text, *body; bool is;
+	} row[] = {
+		{ "a", "a", true },
+		{ "a", "\\u0061", true },
+		{ "a", "\\u0062", false },
+		{ "a", "\\a", false },
+		{ "\n", "\\n", true },
+		{ "\n", "\\u000A", true },
+		{ "\n", "\n", false },
+		{ "\"", "\\\"", true },
+		{ "\"", "\"", false },
+		{ "/", "/", true },
+		{ "/", "\\/", true },
+		{ "\xc3\xa9", "\xc3\xa9", true },
+		{ "\xc3\xa9", "\\u00E9", true },
+		{ "\xf0\x9f\x98\x80", "\\ud83d\\uDE00", true },
+		{ "\xf0\x9f\x98\x80", "\\ud83d", false },
+		{ "ab", "\\u0061b", true },
+		{ "ab", "a", false },
+		{ "", "", true },
 	};
 	struct regexes *r = regexes_create(10000);
 	uint32_t any;
@@ -325,8 +342,9 @@ static void json_strings(void **state)
 	}
 	assert_false(matches(r, any, "\\udc00", 6));         /* half a pair */
 	assert_false(matches(r, any, "\t", 1));
-	assert_int_equal(regex_and(r, regex_repeat(r, json_char(r), 2, REGEX_MANY), regex_repeat(r, json_char(r), 0, 7)),
-	                 regex_repeat(r, json_char(r), 2, 7));
+	assert_int_equal(
+		regex_and(r, regex_repeat(r, json_char(r), 2, REGEX_MANY), regex_repeat(r, json_char(r), 0, 7)),
+		regex_repeat(r, json_char(r), 2, 7));
 	regexes_free(r);
 }
 
@@ -336,7 +354,8 @@ static void counts(void **state)
 {
 	struct regexes *r = regexes_create(10000);
 	uint32_t a = regex_bytes(r, "a", 1), big = regex_repeat(r, a, 1000000000, 1000000000), e;
-	uint32_t nest = regex_repeat(r, regex_or(r, regex_repeat(r, a, 1, 1000), regex_bytes(r, "bc", 2)), 1, 1000);
+	uint32_t nest =
+		regex_repeat(r, regex_or(r, regex_repeat(r, a, 1, 1000), regex_bytes(r, "bc", 2)), 1, 1000);
 
 	(void)state;
 	e = big;
