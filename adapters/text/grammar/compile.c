@@ -7,6 +7,7 @@
 
 #include "adapters/text/text.h"
 #include "guide.h"
+#include "pattern.h"
 
 /* ---- the kinds: source to symbol; -1: e says why, or the grammar does when it is sealed ---- */
 
@@ -51,12 +52,21 @@ static int32_t choice(struct grammar *g, const char *s, size_t n, struct grammar
 	return symbol;
 }
 
+static int32_t regex(struct grammar *g, const char *s, size_t n, struct grammar_error *e)
+{
+	uint32_t expr = pattern_parse(grammar_regexes(g), s, n, 0, e);
+
+	return e->code ? SYMBOL_NONE : grammar_lexeme(g, expr);
+}
+
 static int32_t symbol_of(struct grammar *g, enum sr_grammar_kind kind, const char *s, size_t n,
                          struct grammar_error *e)
 {
 	switch (kind) {
 	case SR_GRAMMAR_CHOICE:
 		return choice(g, s, n, e);
+	case SR_GRAMMAR_REGEX:
+		return regex(g, s, n, e);
 	default:
 		grammar_refuse(e, -ENOTSUP, NULL, "There is no grammar of kind %d.", (int)kind);
 		return SYMBOL_NONE;

@@ -462,10 +462,40 @@ static void test_choice(void **state)
 	sr_text_close(t);
 }
 
+static void test_regex(void **state)
+{
+	static const char source[] = "(ab|c){2}";
+	struct sr_text *t = rig_text(words, N_WORDS);
+	struct sr_grammar *g;
+	struct sr_guide *u;
+	struct sr_next next;
+	uint32_t bits[1];
+	char err[256];
+
+	(void)state;
+	assert_int_equal(sr_grammar_open(&g, t, SR_GRAMMAR_REGEX, source, strlen(source), NULL, err, sizeof(err)), 0);
+	assert_int_equal(sr_guide_open(&u, g), 0);
+	rig_bits(u, t, bits);
+	assert_int_equal(bits[0], 1 << 0 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 8);   /* a c ab abc ca cab */
+	assert_int_equal(sr_guide_take(u, 6), 0);            /* ca */
+	rig_bits(u, t, bits);
+	assert_int_equal(bits[0], 1 << 1);                   /* b */
+	assert_int_equal(sr_guide_take(u, 1), 0);
+	assert_int_equal(sr_guide_next(u, &next, bits), 0);
+	assert_true(next.done);
+	sr_guide_close(u);
+	sr_grammar_close(g);
+	assert_int_equal(sr_grammar_open(&g, t, SR_GRAMMAR_REGEX, "a(", 2, NULL, err, sizeof(err)), -EINVAL);
+	assert_string_equal(err, "The group is not closed. At 1:2");
+	assert_int_equal(sr_grammar_open(&g, t, SR_GRAMMAR_REGEX, "a(?!a)(?=a)", 11, NULL, err, sizeof(err)), -EINVAL);
+	sr_text_close(t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_choice),
+		cmocka_unit_test(test_regex),
 		cmocka_unit_test(test_random_grammars),
 	};
 
