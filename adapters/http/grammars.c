@@ -15,6 +15,7 @@
 
 struct grammar_use {
 	struct sr_grammar *grammar;
+	char note[GRAMMARS_NOTE];
 	char *key;                             /* all that it is made of */
 	size_t n_key, bytes;                   /* bytes: when it was last measured */
 	uint64_t hash;
@@ -159,7 +160,7 @@ struct grammar_use *grammars_find(struct grammars *gs, const struct ask *a, uint
 	return u;
 }
 
-static int compile(const struct grammars *gs, const struct ask *a, struct sr_grammar **out, struct problem *p)
+static int compile(const struct grammars *gs, const struct ask *a, struct grammar_use *u, struct problem *p)
 {
 	const struct ask_guide *g = &a->guide;
 	const struct sr_grammar_options o = {
@@ -170,13 +171,15 @@ static int compile(const struct grammars *gs, const struct ask *a, struct sr_gra
 	};
 	const uint64_t begin = sr_now();
 	char err[640] = "";
-	int r = sr_grammar_open(out, gs->text, g->kind, g->src, g->n, &o, err, sizeof(err));
+	int r = sr_grammar_open(&u->grammar, gs->text, g->kind, g->src, g->n, &o, err, sizeof(err));
 
 	shared_add(gs->shared->grammar_ns, sr_now() - begin);
 	shared_add(gs->shared->grammars, 1);
-	if (!r)
+	if (!r) {
+		for (size_t i = 0; err[i] && i < sizeof(u->note) - 1; i++)
+			u->note[i] = err[i] >= ' ' && err[i] < 127 ? err[i] : '?';
 		return 0;
-	*out = NULL;
+	}
 	if (r == -ENOMEM)
 		return problem_memory(p);
 	if (g->param)
@@ -224,7 +227,7 @@ struct grammar_use *grammars_get(struct grammars *gs, const struct ask *a, uint6
 		return u;
 	}
 	*made = (struct grammar_use){ .key = key, .n_key = n, .hash = auth_hash(key, n) };
-	if (compile(gs, a, &made->grammar, p) < 0) {
+	if (compile(gs, a, made, p) < 0) {
 		free(key);
 		free(made);
 		return NULL;
@@ -258,6 +261,7 @@ void grammars_put(struct grammars *gs, struct grammar_use *u)
 }
 
 struct sr_grammar *grammars_grammar(const struct grammar_use *u) { return u->grammar; }
+const char *grammars_note(const struct grammar_use *u) { return u->note; }
 
 int grammars_create(struct grammars **out, const struct sr_text *t, struct api_shared *shared, size_t kept,
                     size_t used)

@@ -14,6 +14,7 @@
 
 #define GRAMMARS_KEPT (64u << 20)
 #define GRAMMARS_USED (512u << 20)
+#define GRAMMARS_NOTE 256              /* the most bytes of a note */
 
 struct api_shared;
 struct grammar_use;
@@ -30,5 +31,7 @@ struct grammar_use *grammars_get(struct grammars *gs, const struct ask *a, uint6
                                  struct problem *p);
 void grammars_put(struct grammars *gs, struct grammar_use *u);
 struct sr_grammar *grammars_grammar(const struct grammar_use *u);
+/* What of it is not enforced, for a header line: one sentence, or "". */
+const char *grammars_note(const struct grammar_use *u);
 
 #endif

@@ -12,12 +12,23 @@
 #include "state.h"
 
 #define SSE_TYPE "text/event-stream; charset=utf-8"
+#define HEAD_MAX (LINES_MAX + GRAMMARS_NOTE + 64)
 #define SCRATCH_KEPT (16u * 1024)      /* bytes of r->event kept between events */
 
 static const char no_memory[] = "data: {\"error\":{\"message\":\"The server is out of memory.\","
 	"\"type\":\"InternalServerError\",\"param\":null,\"code\":500}}\n\n";
 
 /* ---- ends ---- */
+
+/* The header lines of an answer. */
+static const char *head_lines(const struct request *r, const char *first, char out[static HEAD_MAX])
+{
+	const char *note = r->grammar ? grammars_note(r->grammar) : "";
+
+	snprintf(out, HEAD_MAX, "%s%s%s%s%s", first, asked_lines(r->x), *note ? "slipring-not-enforced: " : "", note,
+	         *note ? "\r\n" : "");
+	return out;
+}
 
 /* Send the event, or `instead`, a text that needs no memory. */
 static void put_event(struct request *r, const char *instead)
@@ -27,11 +38,10 @@ static void put_event(struct request *r, const char *instead)
 	if (!x)
 		return;
 	if (r->state == REQUEST_RUNNING) {
-		char lines[LINES_MAX + 32];
+		char lines[HEAD_MAX];
 
 		r->state = REQUEST_ANSWERING;
-		snprintf(lines, sizeof(lines), "x-accel-buffering: no\r\n%s", asked_lines(x));
-		exchange_begin(x, 200, SSE_TYPE, lines);
+		exchange_begin(x, 200, SSE_TYPE, head_lines(r, "x-accel-buffering: no\r\n", lines));
 	}
 	if (instead)
 		exchange_event(x, instead, strlen(instead));
@@ -184,19 +194,21 @@ static void whole(struct request *r)
 {
 	struct exchange *x = r->x;
 	bool last = event_write(r);
+	char lines[HEAD_MAX];
 
 	if (r->event.failed) {
 		slice_lost(r);
 		return;
 	}
 	if (last && r->state == REQUEST_RUNNING) {
+		head_lines(r, "", lines);
 		request_close(r);
-		exchange_reply(x, 200, JSON_TYPE, asked_lines(x), r->event.p, r->event.n);
+		exchange_reply(x, 200, JSON_TYPE, lines, r->event.p, r->event.n);
 		return;
 	}
 	if (r->state == REQUEST_RUNNING) {
 		r->state = REQUEST_ANSWERING;
-		exchange_begin(x, 200, JSON_TYPE, asked_lines(x));
+		exchange_begin(x, 200, JSON_TYPE, head_lines(r, "", lines));
 	}
 	exchange_event(x, r->event.p, r->event.n);
 	out_free(&r->event);

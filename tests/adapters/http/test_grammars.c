@@ -34,6 +34,10 @@ int sr_grammar_open(struct sr_grammar **out, const struct sr_text *t, enum sr_gr
 		snprintf(err, errlen, "%s", src + 1);
 		return -ENOTSUP;
 	}
+	if (src[0] == '~') {
+		snprintf(err, errlen, "%s", src + 1);
+		src = "10";
+	}
 	*out = malloc(sizeof(**out));
 	(*out)->bytes = strtoul(src, NULL, 10);
 	n_open++;
@@ -191,6 +195,24 @@ static void refuses(void **state)
 	assert_int_equal(n_compiled, 2);                      /* a refusal is not kept */
 }
 
+/* What a lenient grammar leaves out is a header line: one line of ASCII, cut if it is long. */
+static void notes(void **state)
+{
+	static char longer[400] = "~";
+	struct grammar_use *u = get("~no \"not\"\r\nat \xc3\xa9", 0);
+
+	(void)state;
+	assert_string_equal(grammars_note(u), "no \"not\"??at ??");
+	grammars_put(gs, u);
+	u = get("7", 0);
+	assert_string_equal(grammars_note(u), "");
+	grammars_put(gs, u);
+	memset(longer + 1, 'x', sizeof(longer) - 2);
+	u = get(longer, 0);
+	assert_int_equal(strlen(grammars_note(u)), GRAMMARS_NOTE - 1);
+	grammars_put(gs, u);
+}
+
 static void *many(void *arg)
 {
 	struct problem q;
@@ -228,6 +250,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(evicts, setup, teardown),
 		cmocka_unit_test_setup_teardown(shares_of_tenants, setup, teardown),
 		cmocka_unit_test_setup_teardown(refuses, setup, teardown),
+		cmocka_unit_test_setup_teardown(notes, setup, teardown),
 		cmocka_unit_test_setup_teardown(threads, setup, teardown),
 	};
 
