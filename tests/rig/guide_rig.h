@@ -32,19 +32,25 @@ static inline struct sr_text *rig_text(const char *const *words, int n)
 }
 
 /* What is allowed, whatever words sr_guide_next() chose: one bit per id. */
-static inline struct sr_next rig_bits(struct sr_guide *u, const struct sr_text *t, uint32_t *bits)
+static inline void rig_widen(const struct sr_next *next, const struct sr_text *t, uint32_t *bits)
 {
 	uint32_t words = ((uint32_t)t->info.vocab + 31) / 32;
+
+	if (next->kind == SR_GUIDE_BITS)
+		return;
+	memset(bits, next->kind == SR_GUIDE_FREE ? 0xff : 0, words * sizeof(*bits));
+	for (uint32_t i = 0; i < next->n && next->kind != SR_GUIDE_FREE; i++)
+		if (next->kind == SR_GUIDE_ONLY || !i)
+			bits[next->id[i] / 32] |= 1u << next->id[i] % 32;
+}
+
+static inline struct sr_next rig_bits(struct sr_guide *u, const struct sr_text *t, uint32_t *bits)
+{
 	struct sr_next next;
 	int rc = sr_guide_next(u, &next, bits);
 
 	assert(!rc);
-	if (next.kind == SR_GUIDE_BITS)
-		return next;
-	memset(bits, next.kind == SR_GUIDE_FREE ? 0xff : 0, words * sizeof(*bits));
-	for (uint32_t i = 0; i < next.n && next.kind != SR_GUIDE_FREE; i++)
-		if (next.kind == SR_GUIDE_ONLY || !i)
-			bits[next.id[i] / 32] |= 1u << next.id[i] % 32;
+	rig_widen(&next, t, bits);
 	return next;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapters/text/ebnf/ebnf.h"
 #include "adapters/text/text.h"
 #include "guide.h"
 #include "pattern.h"
@@ -67,6 +68,8 @@ static int32_t symbol_of(struct grammar *g, enum sr_grammar_kind kind, const cha
 		return choice(g, s, n, e);
 	case SR_GRAMMAR_REGEX:
 		return regex(g, s, n, e);
+	case SR_GRAMMAR_EBNF:
+		return ebnf_compile(g, s, n, e);
 	default:
 		grammar_refuse(e, -ENOTSUP, NULL, "There is no grammar of kind %d.", (int)kind);
 		return SYMBOL_NONE;
