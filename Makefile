@@ -9,6 +9,7 @@
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
 #	make spin, sim, hostile, templates, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
 #	make bench      speed beside peers and the machine's own limits
+#	make bench-grammar    masks of grammars beside xgrammar and llguidance
 #	make install    PREFIX=/usr DESTDIR=
 #
 # Variants build into their own folder: make BUILD=build/asan SAN=address,undefined
@@ -331,6 +332,15 @@ fuzz:
 PAIRS ?= 7
 bench: all $(BUILD)/tests/bench_cpu
 	python3 tests/bench/bench.py $(BUILD) --pairs $(PAIRS) --rows "$(ROWS)" $(BENCH_ARGS)
+
+# Masks of grammars beside xgrammar and llguidance, which pip puts into an environment of their own.
+GRAMMAR_PEERS := xgrammar==0.2.8 llguidance==1.9.1
+.PHONY: bench-grammar
+bench-grammar: $(BUILD)/libslipring-text.so
+	@[ -d $(BUILD)/peers ] || python3 -m venv $(BUILD)/peers
+	@$(BUILD)/peers/bin/pip install -q --no-deps $(GRAMMAR_PEERS) apache-tvm-ffi numpy typing-extensions pydantic \
+		pydantic-core annotated-types typing-inspection || echo "SKIP peers: they could not be installed"
+	$(BUILD)/peers/bin/python tests/bench/bench_grammar.py $(BUILD) $(BENCH_ARGS)
 
 # ---- proof: docs/proof.md -----------------------------------------------------------------------
 
