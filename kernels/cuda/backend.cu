@@ -199,6 +199,7 @@ static size_t lay_pinned(struct sr_backend *b, unsigned char *base)
 	for (int i = 0; i < FLIGHTS; i++)
 		lay_flight(b, &b->flight[i], &c);
 	b->d.batch.submitted = (struct submission *)cut(&c, FLIGHTS, sizeof(*b->d.batch.submitted));
+	masks_cut(&b->d.draw.masks, &b->lim, b->m.n_vocab, &c);
 	return c.at;
 }
 
@@ -380,6 +381,7 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	lay_scratch(b, b->scratch);
 	lay_slots(b, b->slots);
 	lay_pinned(b, b->pinned);
+	masks_clear(&d->draw.masks, &b->lim);
 	d->store.at = d->store.base = b->weights;
 	d->store.end = d->store.base + weights;
 	d->kv.base = b->kv;
@@ -685,10 +687,15 @@ static void get(struct dev *d, enum place p, float *to, int T)
 	free(half);
 }
 
+static void masks(struct sr_backend *b, struct sr_masks *out)
+{
+	*out = b->d.draw.masks;
+}
+
 /* ---- the table of operations ---------------------------------------------------------- */
 
 static const struct sr_backend_ops ops = {
-	SR_BACKEND_VERSION, FLIGHTS, "cuda", plan, open_backend, close_backend, NULL, batch, launch, poll_batch,
+	SR_BACKEND_VERSION, FLIGHTS, "cuda", plan, open_backend, close_backend, masks, batch, launch, poll_batch,
 	NULL, /* the device works without calls */
 	arm,
 	NULL, /* a batch ends in well under a second */

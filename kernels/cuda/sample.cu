@@ -27,6 +27,7 @@ struct sample_args {
 	const struct batch_pick *pick;
 	const struct current_batch *current;
 	struct slots slots;
+	struct sr_masks masks;
 	int32_t n_vocab;
 	float cap;
 };
@@ -47,6 +48,7 @@ struct query {
 	const uint32_t *word;
 	const int32_t *history;
 	int32_t n_vocab, position;
+	bool masked;                 /* if no id may be drawn, the result is SR_NO_ID */
 	struct scratch *s;
 };
 
@@ -433,6 +435,24 @@ static __device__ int32_t draw_random(const struct query *q, float max)
 	return locate(q->n_vocab, total, q->s, [=](int32_t i) { return mass(w[i]); });
 }
 
+/* Makes the candidates' logits, with all lists; stops: stop ids may be banned.  Returns the key of the
+ * largest. */
+static __device__ u64 candidates(const struct query *q, bool plain, bool stops)
+{
+	copy_allowed(q);
+	if (!plain) {
+		ban_words(q);
+		if (stops)
+			ban_stops(q);
+		__syncthreads();
+		add_bias(q);
+		__syncthreads();
+		if (penalized(q->slot))
+			penalize(q);
+	}
+	return largest(q->w, q->n_vocab, q->s);
+}
+
 static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
 {
 	bool greedy = !(q->slot->s.temperature >= EPS);
@@ -440,26 +460,71 @@ static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
 	float max;
 	u64 most;
 
+	if (q->masked && !(q->x[raw_arg] > -INFINITY))
+		return SR_NO_ID;
 	if (greedy && plain)
 		return raw_arg;
-	copy_allowed(q);
-	if (!plain) {
-		ban_words(q);
-		ban_stops(q);
-		__syncthreads();
-		add_bias(q);
-		__syncthreads();
-		if (penalized(q->slot))
-			penalize(q);
-	}
-	most = largest(q->w, q->n_vocab, q->s);
+	most = candidates(q, plain, true);
 	max = q->w[id_of(most)];
+	if (!(max > -INFINITY) && q->masked && !plain) { /* a grammar that can only end wins over min_position */
+		__syncthreads(); /* all threads have read the maximum */
+		most = candidates(q, plain, false);
+		max = q->w[id_of(most)];
+	}
 	if (!(max > -INFINITY))
-		return raw_arg;
+		return q->masked ? SR_NO_ID : raw_arg;
 	if (greedy)
 		return id_of(most);
 	__syncthreads(); /* all threads have read the maximum, which is overwritten next */
 	return draw_random(q, max);
+}
+
+/* ---- masks of guided rows ------------------------------------------------------------- */
+
+/* What the tag of the mask for this position says: SR_MASK_BITS ..; or -1: it is not there. */
+static __device__ int64_t find_mask(const struct sr_masks *m, const struct batch_pick *p, struct scratch *s)
+{
+	if (threadIdx.x == 0) {
+		s->found[0] = *(const volatile u64 *)&m->tag[2 * (p->mask - 1) + (p->position & 1)];
+		__threadfence_system();      /* words are read after the tag */
+	}
+	__syncthreads();
+	return s->found[0] >> 32 == (u64)p->position ? (int64_t)(uint32_t)s->found[0] : -1;
+}
+
+/* What the mask excludes becomes minus infinity.  The words lie in the host's memory, so each is read once. */
+static __device__ void mask_logits(const struct sr_masks *m, const struct batch_pick *p, float *x, int32_t n,
+                                   struct scratch *s)
+{
+	const volatile uint32_t *from = m->word + (size_t)(2 * (p->mask - 1) + (p->position & 1)) * (size_t)m->words;
+	uint32_t *word = (uint32_t *)s->bin;
+	const int32_t most = 2 * BINS;     /* words that fit */
+
+	for (int32_t base = 0; base < m->words; base += most) {
+		int32_t here = m->words - base < most ? m->words - base : most;
+
+		__syncthreads();             /* the words before are used */
+		EACH(k, here)
+			word[k] = from[base + k];
+		__syncthreads();
+		EACH(i, here * 32)
+			if (base * 32 + i < n && !(word[i / 32] >> i % 32 & 1))
+				x[base * 32 + i] = -INFINITY;
+	}
+	__syncthreads();
+}
+
+/* One thread hands out a result, and the slot keeps what was drawn. */
+static __device__ void put_result(const struct sample_args *a, const struct batch_pick *p, struct sr_result r)
+{
+	struct slot *slot = &a->slots.slot[p->slot];
+
+	a->current->result[p->result] = r;
+	if (p->id >= 0 || r.id < 0)
+		return;
+	slot->last = r.id;
+	if (slot->counted && slot->n_history < a->slots.history_cap)
+		history_of(&a->slots, p->slot)[slot->n_history++] = r.id;
 }
 
 /* ---- the kernel ----------------------------------------------------------------------- */
@@ -475,15 +540,25 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 	struct slot *slot = &a.slots.slot[p.slot];
 	float *x = a.logits + (size_t)blockIdx.x * (size_t)a.n_vocab;
 	struct sr_result r;
+	int64_t what = SR_MASK_ANY;
 	double logsum;
 	u64 most;
 
 	if (p.result < 0)
 		return;
+	if (p.mask)
+		what = find_mask(&a.masks, &p, s);
+	if (what != SR_MASK_BITS && what != SR_MASK_ANY) { /* it is not there, or says the id */
+		if (threadIdx.x == 0)
+			put_result(&a, &p, (struct sr_result){ what < 0 ? SR_MISS : (int32_t)what - 1, 0, 0 });
+		return;
+	}
 	if (a.cap > 0)
 		EACH(i, a.n_vocab)
 			x[i] = a.cap * tanhf(x[i] / a.cap);
 	__syncthreads();
+	if (what == SR_MASK_BITS)
+		mask_logits(&a.masks, &p, x, a.n_vocab, s);
 	most = largest(x, a.n_vocab, s);
 	logsum = log_sum(x, a.n_vocab, x[id_of(most)], s);
 	if (p.n_top)
@@ -493,21 +568,16 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 		struct query q = { x, a.candidates + (size_t)blockIdx.x * (size_t)a.n_vocab,
 			a.count + (size_t)blockIdx.x * (size_t)a.n_vocab,
 			slot, word_of(&a.slots, p.slot),
-			history_of(&a.slots, p.slot), a.n_vocab, p.position, s };
+			history_of(&a.slots, p.slot), a.n_vocab, p.position,
+			what == SR_MASK_BITS, s };
 
 		r.id = draw(&q, id_of(most));
 	}
-	r.logprob = logprob(x[r.id], logsum);
-	r.rank = !p.rank ? 0 : r.id == id_of(most) ? 1 : rank_of(x, a.n_vocab, r.id, s);
+	r.logprob = r.id < 0 ? 0 : logprob(x[r.id], logsum);
+	r.rank = !p.rank || r.id < 0 ? 0 : r.id == id_of(most) ? 1 : rank_of(x, a.n_vocab, r.id, s);
 	__syncthreads(); /* all threads have read the slot */
-	if (threadIdx.x)
-		return;
-	batch.result[p.result] = r;
-	if (p.id >= 0)
-		return;
-	slot->last = r.id;
-	if (slot->counted && slot->n_history < a.slots.history_cap)
-		history_of(&a.slots, p.slot)[slot->n_history++] = r.id;
+	if (threadIdx.x == 0)
+		put_result(&a, &p, r);
 }
 
 void sample(struct dev *d, float cap, int i0, int R)
@@ -521,6 +591,7 @@ void sample(struct dev *d, float cap, int i0, int R)
 	a.current = d->batch.current;
 	a.slots = d->slots;
 	a.n_vocab = d->m->n_vocab;
+	a.masks = d->draw.masks;
 	a.cap = cap;
 	if (!d->fault.lost)
 		cuda_ok(d, start(sample_kernel, R, THREADS, sizeof(struct scratch), d->stream, a), "sample");

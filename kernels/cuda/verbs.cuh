@@ -13,6 +13,7 @@ void act_mul(struct dev *, enum sr_act, int, int);
 
 /* Where tokens are drawn. */
 struct draw_space {
+	struct sr_masks masks;       /* pinned; core writes them at any time */
 	float    *candidates;        /* [logit_rows][n_vocab] */
 	uint32_t *count;             /* [logit_rows][n_vocab], all zero between kernels */
 };
