@@ -196,6 +196,7 @@ static int take_answer(struct session *s, uint32_t ticket, void (*emit)(void *, 
 	int rc, n;
 
 	sr_detok_init(&d, true);
+	d.started = true;                              /* an answer goes on with its prompt */
 	for (;;) {
 		if (cancel && *cancel && !cancelled)
 			cancelled = sr_cancel(s->conn, ticket) == 0;

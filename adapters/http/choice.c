@@ -168,6 +168,7 @@ void choice_init(struct choice *c, bool skip_special)
 {
 	*c = (struct choice){ .stop_id = -1 };
 	sr_detok_init(&c->detok, skip_special);
+	c->detok.started = true;                       /* an answer goes on with its prompt */
 }
 
 void choice_free(struct choice *c)

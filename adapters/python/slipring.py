@@ -380,6 +380,7 @@ class Answer:
         self.prompt_tokens = len(prompt)
         self._session, self._pieces, self._detok = session, collections.deque(), Detok()
         _text.sr_detok_init(C.byref(self._detok), True)
+        self._detok.started = True      # an answer goes on with its prompt
         session._submit(self, prompt, sampling)
 
     def _put(self, token):

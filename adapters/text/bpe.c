@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapters/text/unicode/utf8.h"
 #include "bpe.h"
 
 #define SHORT_MAX 64             /* bytes: pieces up to here are merged on the stack, by scanning */
@@ -57,6 +58,19 @@ static int32_t rank_of(const struct bpe *b, int32_t left, int32_t right)
 	return p->rank < 0 ? NO_RANK : p->rank;
 }
 
+static void set_pair(struct bpe *b, struct bpe_pair *slot, struct bpe_pair p)
+{
+	const char *s = b->v->chars + b->v->piece[p.id].at;
+	size_t n = b->v->piece[p.id].n, word = 0;
+
+	*slot = p;
+	b->side[p.left] = b->side[p.right] = 1;
+	b->unordered |= b->side[p.id];
+	while (word < n && s[word] == ' ')
+		word++;
+	b->glued |= word < n && memchr(s + word, ' ', n - word);
+}
+
 int bpe_add(struct bpe *b, const char *left, size_t n_left, const char *right, size_t n_right)
 {
 	char joined[4096];
@@ -73,13 +87,85 @@ int bpe_add(struct bpe *b, const char *left, size_t n_left, const char *right, s
 	if (l < 0 || r < 0 || id < 0)
 		return -EINVAL;
 	p = find_pair(b, l, r);
-	if (p->rank < 0) {            /* of a repeated merge the first counts */
-		*p = (struct bpe_pair){ l, r, (int32_t)b->n, id };
-		b->side[l] = b->side[r] = 1;
-		b->unordered |= b->side[id];
-	}
+	if (p->rank < 0)              /* of a repeated merge the first counts */
+		set_pair(b, p, (struct bpe_pair){ l, r, (int32_t)b->n, id });
 	b->n++;
 	return 0;
+}
+
+/* ---- merges by score ---- */
+
+struct scored { float score; int32_t id; };
+
+static int by_score(const void *x, const void *y)
+{
+	const struct scored *a = x, *b = y;
+
+	return a->score < b->score ? 1 : a->score > b->score ? -1 : (a->id > b->id) - (a->id < b->id);
+}
+
+/* Call with b NULL to count the pairs that make this token, else add them with this rank. */
+static uint32_t scored_pairs(struct bpe *b, const struct vocab *v, int32_t id, int32_t rank)
+{
+	const char *s = v->chars + v->piece[id].at;
+	size_t n = v->piece[id].n;
+	uint32_t pairs = 0;
+
+	for (size_t k = 1; k < n; k++) {
+		int32_t l, r;
+
+		if (((uint8_t)s[k] & 0xc0) == 0x80)
+			continue;
+		l = vocab_by_piece(v, s, k);
+		r = l < 0 ? -1 : vocab_by_piece(v, s + k, n - k);
+		if (r < 0)
+			continue;
+		pairs++;
+		if (b)
+			set_pair(b, find_pair(b, l, r), (struct bpe_pair){ l, r, rank, id });
+	}
+	return pairs;
+}
+
+/* The tokens that merges may make, best score first; returns their number, or -errno. */
+static int64_t scored_tokens(const struct vocab *v, const float *score, struct scored *out)
+{
+	int64_t n = 0;
+
+	for (int32_t id = 0; id < v->n; id++) {
+		const struct vocab_span *p = &v->piece[id];
+
+		/* of tokens with the same piece only one is ever made; special ones and bytes never are */
+		if (!(v->kind[id] & VOCAB_THERE) || vocab_by_piece(v, v->chars + p->at, p->n) != id)
+			continue;
+		if (p->n > BPE_SCORED_MAX || !(score[id] == score[id]))
+			return -EINVAL;
+		out[n++] = (struct scored){ score[id], id };
+	}
+	qsort(out, (size_t)n, sizeof(*out), by_score);
+	return n;
+}
+
+int bpe_create_scored(struct bpe *b, const struct vocab *v, const float *score)
+{
+	struct scored *t = malloc(((size_t)v->n + 1) * sizeof(*t));
+	int64_t n = t ? scored_tokens(v, score, t) : -ENOMEM;
+	uint64_t pairs = 0;
+	int rc = n < 0 ? (int)n : 0;
+
+	for (int64_t i = 0; i < n; i++)
+		pairs += scored_pairs(NULL, v, t[i].id, 0);
+	if (!rc)
+		rc = pairs > INT32_MAX / 4 ? -EINVAL : bpe_create(b, v, (uint32_t)pairs);
+	for (int64_t i = 0, rank = 0; !rc && i < n; i++) {
+		bool tie = i && t[i].score == t[i - 1].score;
+
+		rank += !tie;            /* of equal scores the leftmost pair goes first, whichever it is */
+		b->unordered |= tie;
+		scored_pairs(b, v, t[i].id, (int32_t)rank);
+	}
+	free(t);
+	return rc;
 }
 
 /* Few symbols: scan for the lowest rank, join the pair, close the gap. */
@@ -206,10 +292,35 @@ static size_t merge_long(const struct bpe *b, struct merge_work *w, const int32_
 	return k;
 }
 
+/* A character is its token, or its bytes' tokens.  The caller cuts s only between characters. */
+static size_t characters_of(const struct vocab *v, const char *s, size_t n, int32_t *id)
+{
+	size_t k = 0;
+	unsigned len;
+	uint32_t cp;
+
+	for (size_t i = 0; i < n; i += len) {
+		int32_t token;
+
+		len = utf8_next(s + i, n - i, &cp);
+		token = vocab_by_piece(v, s + i, len);
+		if (token >= 0) {
+			id[k++] = token;
+			continue;
+		}
+		for (unsigned b = 0; b < len; b++)
+			if (v->byte[(uint8_t)s[i + b]] >= 0)
+				id[k++] = v->byte[(uint8_t)s[i + b]];
+	}
+	return k;
+}
+
 static size_t symbols_of(const struct bpe *b, const char *s, size_t n, int32_t *id)
 {
 	size_t i, k = 0;
 
+	if (b->v->characters)
+		return characters_of(b->v, s, n, id);
 	for (i = 0; i < n; i++)
 		if (b->v->byte[(uint8_t)s[i]] >= 0)
 			id[k++] = b->v->byte[(uint8_t)s[i]];
@@ -259,6 +370,10 @@ static int encode_windows(const struct bpe *b, const char *s, size_t n, struct b
 		while (n && have < w->window) {
 			size_t take = w->window - have < n ? w->window - have : n;
 
+			while (take < n && ((uint8_t)s[take] & 0xc0) == 0x80)   /* only between characters */
+				take--;
+			if (!take)
+				break;
 			have += symbols_of(b, s, take, w->symbol + have);
 			s += take;
 			n -= take;

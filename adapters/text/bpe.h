@@ -2,6 +2,7 @@
  *
  * A piece starts as its bytes.  Then the two neighbours whose pair has the lowest rank are joined, the
  * leftmost first, until no pair has a rank.  Source: Sennrich et al. 2016, on bytes as in GPT-2.
+ * With a SentencePiece vocabulary it starts as its characters.
  */
 #ifndef BPE_H
 #define BPE_H
@@ -23,6 +24,7 @@ struct bpe {
 	                                computed on first use, with the same result in any thread */
 	uint8_t *side;               /* [v->n] 1: a merge added so far has it as a side */
 	bool unordered;              /* a merge makes a token that an earlier one needs: see encode_long */
+	bool glued;                  /* a merge makes a token with a space behind another character */
 };
 
 /* Room for n merges over a sealed vocabulary.  0 or -ENOMEM. */
@@ -31,6 +33,12 @@ void bpe_free(struct bpe *b);
 
 /* Add the merge with the next rank.  0; -EINVAL: a side or the result is no token. */
 int  bpe_add(struct bpe *b, const char *left, size_t n_left, const char *right, size_t n_right);
+
+/* SentencePiece: two tokens whose joined text is a token may merge, the one with the highest score first.
+ * score: [v->n].  Adds them all to a zeroed *b.  0, -ENOMEM, or -EINVAL: a score is not a number, or a
+ * token has more than BPE_SCORED_MAX bytes. */
+enum { BPE_SCORED_MAX = 256 };
+int  bpe_create_scored(struct bpe *b, const struct vocab *v, const float *score);
 
 /* The output: the first cap ids are stored, all are counted.  Encoding stops once there are more than
  * limit ids (0 = no limit). */

@@ -62,6 +62,16 @@ static void sink_put(struct sink *o, const char *s, size_t n)
 	o->n += n;
 }
 
+/* Drop the space with which a SentencePiece model begins each text. */
+static void begin_text(struct sr_detok *d, const struct sr_text *t, const char **s, int *n)
+{
+	if (!d->started && t->strip && *n && **s == ' ') {
+		++*s;
+		--*n;
+	}
+	d->started = true;
+}
+
 /* Write the characters of the held bytes and then s; hold a last unfinished one. */
 static void push(struct sr_detok *d, const char *s, size_t n, struct sink *o)
 {
@@ -115,6 +125,7 @@ int sr_detok_push(struct sr_detok *d, const struct sr_text *t, int32_t id, char 
 		return -ENOSPC;
 	if (special && d->skip_special)
 		return 0;
+	begin_text(d, t, &s, &n);
 	push(d, s, (size_t)n, &o);
 	return (int)o.n;
 }
@@ -144,8 +155,10 @@ int64_t sr_text_decode(const struct sr_text *t, const int32_t *ids, size_t n, bo
 		len = sr_text_piece(t, ids[i], &s, &special);
 		if (len < 0)
 			return len;
-		if (!(special && skip_special))
-			push(&d, s, (size_t)len, &o);
+		if (special && skip_special)
+			continue;
+		begin_text(&d, t, &s, &len);
+		push(&d, s, (size_t)len, &o);
 	}
 	if (d.n_held)
 		sink_put(&o, "\xef\xbf\xbd", 3);

@@ -21,6 +21,19 @@ void text_add_stop(struct sr_text *t, int32_t id)
 	in->stop[in->n_stop++] = id;
 }
 
+int text_seal_pieces(struct sr_text *t, char *err, size_t errlen)
+{
+	static const char words[] = " *[^ ]+| +";
+
+	for (int b = 0; b < 256; b++)
+		if (t->vocab.byte[b] < 0) {
+			snprintf(err, errlen, "the vocabulary has no token <0x%02X>, as each byte must have one", b);
+			return -EINVAL;
+		}
+	/* No merge joins a word with the space behind it, so words can be merged one by one. */
+	return t->bpe.glued ? 0 : pre_add(&t->pre, words, sizeof(words) - 1, false, false, err, errlen);
+}
+
 /* A template that does not compile must not prevent completions: sr_text_chat reports the error. */
 static void compile_template(struct chat_template *c)
 {

@@ -67,7 +67,22 @@ static int read_tokens(struct sr_text *t, const struct gguf *g, char *err, size_
 	return rc;
 }
 
-static int read_added(struct sr_text *t)
+/* Phi-3's control tokens take the white space behind them, but for those that are no part of a chat.  A
+ * GGUF file does not say so; tokenizer.json does. */
+static bool takes_space(const struct added_token *a, const struct gguf *g)
+{
+	static const char *const others[] = { "<unk>", "<s>", "<|endoftext|>" };
+	struct gguf_string arch;
+
+	if (!a->special || gguf_str(g, "general.architecture", &arch) || arch.n != 4 || memcmp(arch.s, "phi3", 4))
+		return false;
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+		if (strlen(others[i]) == a->n && !memcmp(a->s, others[i], a->n))
+			return false;
+	return true;
+}
+
+static int read_added(struct sr_text *t, const struct gguf *g)
 {
 	const struct vocab *v = &t->vocab;
 
@@ -78,6 +93,7 @@ static int read_added(struct sr_text *t)
 
 		if (!(v->kind[id] & VOCAB_ADDED) || !a.n)
 			continue;
+		a.rstrip = v->characters && takes_space(&a, g);
 		rc = added_put(&t->before, &a);
 		if (rc)
 			return rc;
@@ -170,24 +186,15 @@ static int read_ends(struct sr_text *t, const struct gguf *g, char *err, size_t 
 	return 0;
 }
 
-static int read_kind(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
+/* tokenizer.ggml.model gpt2: byte-level BPE. */
+static int read_byte_level(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
 {
-	struct gguf_string model, pre = { "default", 7 };
+	struct gguf_string pre = { "default", 7 };
 	bool space = false;
 	int rc;
 
-	if (gguf_str(g, "tokenizer.ggml.model", &model)) {
-		snprintf(err, errlen, "tokenizer.ggml.model: missing");
-		return -EINVAL;
-	}
-	if (model.n != 4 || memcmp(model.s, "gpt2", 4)) {
-		snprintf(err, errlen, "tokenizer.ggml.model '%.*s' is not supported: "
-		                      "it must be gpt2 (byte-level BPE)",
-		         model.n > 40 ? 40 : (int)model.n, model.s);
-		return -ENOTSUP;
-	}
 	if (gguf_bool(g, "tokenizer.ggml.add_space_prefix", &space) == 0 && space) {
-		snprintf(err, errlen, "tokenizer.ggml.add_space_prefix is not supported");
+		snprintf(err, errlen, "tokenizer.ggml.add_space_prefix is not supported with byte-level BPE");
 		return -ENOTSUP;
 	}
 	if (gguf_str(g, "tokenizer.ggml.pre", &pre) == -EINVAL) {
@@ -202,6 +209,63 @@ static int read_kind(struct sr_text *t, const struct gguf *g, char *err, size_t 
 	return 0;
 }
 
+/* llama: SentencePiece, merges by score.  gemma4: the same characters, with a list of merges. */
+static int read_characters(struct sr_text *t, const struct gguf *g, bool llama, char *err, size_t errlen)
+{
+	bool space = llama;
+
+	if (gguf_bool(g, "tokenizer.ggml.add_space_prefix", &space) == -EINVAL) {
+		snprintf(err, errlen, "tokenizer.ggml.add_space_prefix: must be a bool");
+		return -EINVAL;
+	}
+	t->vocab.characters = true;
+	t->lead = space ? LEAD_ALWAYS : LEAD_NONE;
+	t->strip = space;
+	t->pre.add_bos = true;
+	snprintf(t->pre_name, sizeof(t->pre_name), "%s", llama ? "sentencepiece" : "gemma4");
+	return 0;
+}
+
+static int read_kind(struct sr_text *t, const struct gguf *g, bool *scored, char *err, size_t errlen)
+{
+	struct gguf_string model;
+
+	if (gguf_str(g, "tokenizer.ggml.model", &model)) {
+		snprintf(err, errlen, "tokenizer.ggml.model: missing");
+		return -EINVAL;
+	}
+	*scored = model.n == 5 && !memcmp(model.s, "llama", 5);
+	if (*scored || (model.n == 6 && !memcmp(model.s, "gemma4", 6)))
+		return read_characters(t, g, *scored, err, errlen);
+	if (model.n == 4 && !memcmp(model.s, "gpt2", 4))
+		return read_byte_level(t, g, err, errlen);
+	snprintf(err, errlen, "tokenizer.ggml.model '%.*s' is not supported: it must be gpt2 (byte-level BPE), "
+	                      "llama (SentencePiece BPE) or gemma4", model.n > 40 ? 40 : (int)model.n, model.s);
+	return -ENOTSUP;
+}
+
+static int read_scores(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
+{
+	const struct gguf_value *v = gguf_find(g, "tokenizer.ggml.scores");
+	float *score;
+	int rc;
+
+	if (!v || v->type != GGUF_ARRAY || v->item != GGUF_F32 || v->n != (uint64_t)t->vocab.n) {
+		snprintf(err, errlen, "tokenizer.ggml.scores: must be an array of %d float32, one for each token",
+		         t->vocab.n);
+		return -EINVAL;
+	}
+	score = malloc(v->bytes);    /* a copy, because the file's are unaligned */
+	if (score)
+		memcpy(score, v->data, v->bytes);
+	rc = score ? bpe_create_scored(&t->bpe, &t->vocab, score) : -ENOMEM;
+	free(score);
+	if (rc)
+		snprintf(err, errlen, "tokenizer.ggml.scores: %s", rc == -ENOMEM ? "no memory for the merges" :
+		         "a score is not a number, or a token is longer than 256 bytes");
+	return rc;
+}
+
 static int read_template(struct chat_template *c, const struct gguf *g, const char *key)
 {
 	struct gguf_string s;
@@ -214,12 +278,15 @@ static int read_template(struct chat_template *c, const struct gguf *g, const ch
 
 static int read_all(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
 {
-	int rc = read_kind(t, g, err, errlen);
+	bool scored = false;
+	int rc = read_kind(t, g, &scored, err, errlen);
 
 	if (!rc)
 		rc = read_tokens(t, g, err, errlen);
 	if (!rc)
-		rc = read_merges(t, g, err, errlen);
+		rc = scored ? read_scores(t, g, err, errlen) : read_merges(t, g, err, errlen);
+	if (!rc && t->vocab.characters)
+		rc = text_seal_pieces(t, err, errlen);
 	if (!rc)
 		rc = read_ends(t, g, err, errlen);
 	if (rc)
@@ -229,7 +296,7 @@ static int read_all(struct sr_text *t, const struct gguf *g, char *err, size_t e
 	if (!rc)
 		rc = read_template(&t->with_tools, g, "tokenizer.chat_template.tool_use");
 	if (!rc)
-		rc = read_added(t);
+		rc = read_added(t, g);
 	if (rc)
 		snprintf(err, errlen, "no memory");
 	return rc;

@@ -70,24 +70,111 @@ static bool is_true(const json_t *j, const char *key)
 
 /* ---- tokenizer.json ------------------------------------------------------------------------- */
 
+static bool is_text(const json_t *v, const char *want)
+{
+	return json_is_string(v) && !strcmp(json_string_value(v), want);
+}
+
+#define SPACE_MARK "\xe2\x96\x81"    /* U+2581, SentencePiece's space */
+
+/* One normalizer: NFC; or of SentencePiece "Replace" and "Prepend". */
+static int read_normal_form(const struct json_reader *j, const json_t *n)
+{
+	struct sr_text *t = j->t;
+
+	if (!strcmp(type_name_of(n), "NFC")) {
+		t->nfc = true;
+	} else if (!strcmp(type_name_of(n), "Replace") &&
+	           is_text(json_object_get(json_object_get(n, "pattern"), "String"), " ") &&
+	           is_text(json_object_get(n, "content"), SPACE_MARK)) {
+		t->vocab.characters = true;
+	} else if (!strcmp(type_name_of(n), "Prepend") && is_text(json_object_get(n, "prepend"), SPACE_MARK)) {
+		t->lead = LEAD_ALWAYS;
+	} else {
+		return reject_file(j, -ENOTSUP, TOKENIZER, "normalizer", type_name_of(n));
+	}
+	return 0;
+}
+
 static int read_normalizer(const struct json_reader *j, const json_t *n)
 {
-	const json_t *list = json_object_get(n, "normalizers");
-	size_t i;
 	json_t *item;
+	size_t i;
+	int rc = 0;
 
 	if (!n || json_is_null(n))
 		return 0;
-	if (!strcmp(type_name_of(n), "Sequence")) {
-		json_array_foreach(list, i, item)
-			if (strcmp(type_name_of(item), "NFC"))
-				return reject_file(j, -ENOTSUP, TOKENIZER, "normalizer", type_name_of(item));
-		j->t->nfc = json_array_size(list) > 0;
+	if (strcmp(type_name_of(n), "Sequence"))
+		return read_normal_form(j, n);
+	json_array_foreach(json_object_get(n, "normalizers"), i, item)
+		if (!rc)
+			rc = read_normal_form(j, item);
+	return rc;
+}
+
+/* SentencePiece as one pre-tokenizer: replaces spaces, puts one before the text, may cut at each. */
+static int read_metaspace(const struct json_reader *j, const json_t *p)
+{
+	const json_t *scheme = json_object_get(p, "prepend_scheme");
+	const char *when = json_is_string(scheme) ? json_string_value(scheme) :
+	                   json_is_false(json_object_get(p, "add_prefix_space")) ? "never" : "always";
+	struct sr_text *t = j->t;
+	char why[400];
+
+	if (!is_text(json_object_get(p, "replacement"), SPACE_MARK) || t->lead != LEAD_NONE ||
+	    (strcmp(when, "always") && strcmp(when, "first") && strcmp(when, "never")))
+		return reject_file(j, -ENOTSUP, TOKENIZER, "pre_tokenizer Metaspace with prepend_scheme", when);
+	t->vocab.characters = true;
+	t->lead = strcmp(when, "never") ? LEAD_UNLESS_SPACE : LEAD_NONE;
+	t->lead_once = !strcmp(when, "first");
+	if (json_is_false(json_object_get(p, "split")))
 		return 0;
+	return pre_add(&t->pre, " [^ ]*|[^ ]+", 12, false, false, why, sizeof(why)) ?
+	       reject_file(j, -ENOTSUP, TOKENIZER, why, NULL) : 0;
+}
+
+/* The pre-tokenizer of a SentencePiece vocabulary. */
+static int read_character_pre(const struct json_reader *j, const json_t *p)
+{
+	if (!p || json_is_null(p))
+		return 0;
+	if (!strcmp(type_name_of(p), "Metaspace"))
+		return read_metaspace(j, p);
+	/* Gemma's has no effect: its normalizer leaves no space to split at */
+	if (!strcmp(type_name_of(p), "Split") && j->t->vocab.characters &&
+	    is_text(json_object_get(json_object_get(p, "pattern"), "String"), " "))
+		return 0;
+	return reject_file(j, -ENOTSUP, TOKENIZER, "with SentencePiece's normalizer the pre_tokenizer",
+	                   type_name_of(p));
+}
+
+/* Which decoders undo that: their order and what they do is fixed, but for the space stripped at first. */
+static int read_character_decoder(const struct json_reader *j, const json_t *d)
+{
+	static const char *const known[] = { "Replace", "ByteFallback", "Fuse", "Strip", "Metaspace" };
+	const json_t *list = json_object_get(d, "decoders");
+	size_t i, k;
+	json_t *item;
+
+	if (!strcmp(type_name_of(d), "Metaspace"))
+		j->t->strip = j->t->lead != LEAD_NONE;
+	else if (d && !json_is_null(d) && strcmp(type_name_of(d), "Sequence"))
+		return reject_file(j, -ENOTSUP, TOKENIZER, "with SentencePiece's vocabulary the decoder",
+		                   type_name_of(d));
+	json_array_foreach(list, i, item) {
+		for (k = 0; k < 5 && strcmp(type_name_of(item), known[k]); k++)
+			;
+		if (k == 5)
+			return reject_file(j, -ENOTSUP, TOKENIZER, "decoder", type_name_of(item));
+		if (k == 4)
+			j->t->strip = j->t->lead != LEAD_NONE;
+		if (k == 3 && (!is_text(json_object_get(item, "content"), " ") ||
+		               json_integer_value(json_object_get(item, "start")) > 1 ||
+		               json_integer_value(json_object_get(item, "stop")) != 0))
+			return reject_file(j, -ENOTSUP, TOKENIZER, "decoder", "Strip of more than a first space");
+		if (k == 3)
+			j->t->strip = json_integer_value(json_object_get(item, "start")) == 1;
 	}
-	if (strcmp(type_name_of(n), "NFC"))
-		return reject_file(j, -ENOTSUP, TOKENIZER, "normalizer", type_name_of(n));
-	j->t->nfc = true;
 	return 0;
 }
 
@@ -192,6 +279,10 @@ static int read_added_tokens(const struct json_reader *j, const json_t *added)
 		struct added_token a = { v->chars + v->spelling[id].at, v->spelling[id].n, id,
 		                         is_true(item, "special"), is_true(item, "lstrip"), is_true(item, "rstrip") };
 
+		/* its content would be normalized, too, and begin with a space */
+		if (is_true(item, "normalized") && j->t->lead == LEAD_ALWAYS)
+			return reject_file(j, -ENOTSUP, TOKENIZER, "beside normalizer Prepend, added_tokens with",
+			                   "normalized");
 		if (added_put(is_true(item, "normalized") ? &j->t->after : &j->t->before, &a))
 			return reject_file(j, -ENOMEM, TOKENIZER, "no memory", NULL);
 	}
@@ -237,6 +328,7 @@ static int read_model(const struct json_reader *j, const json_t *model, const js
 {
 	static const char *const must_be_empty[] = { "dropout", "continuing_subword_prefix",
 	                                             "end_of_word_suffix" };
+	char why[200];
 	int rc;
 
 	/* files from before 2020 have no type; only BPE has merges */
@@ -250,12 +342,17 @@ static int read_model(const struct json_reader *j, const json_t *model, const js
 		if (json_is_number(v) && json_number_value(v) != 0)
 			return reject_file(j, -ENOTSUP, TOKENIZER, "model with", must_be_empty[i]);
 	}
-	if (is_true(model, "byte_fallback"))
-		return reject_file(j, -ENOTSUP, TOKENIZER, "model with", "byte_fallback");
+	if (is_true(model, "byte_fallback") != j->t->vocab.characters)
+		return reject_file(j, -ENOTSUP, TOKENIZER, "byte_fallback is only known with SentencePiece's "
+		                                           "spaces, and needed there; model", type_name_of(model));
 	rc = read_vocab(j, model, added);
 	if (!rc)
 		rc = read_added_tokens(j, added);
-	return rc ? rc : read_merge_list(j, model);
+	if (!rc)
+		rc = read_merge_list(j, model);
+	if (!rc && j->t->vocab.characters && text_seal_pieces(j->t, why, sizeof(why)))
+		rc = reject_file(j, -EINVAL, TOKENIZER, why, NULL);
+	return rc;
 }
 
 /* Read which ids TemplateProcessing puts before and after a single text. */
@@ -300,18 +397,37 @@ static int read_post(const struct json_reader *j, const json_t *p)
 	return 0;
 }
 
-static int read_tokenizer(const struct json_reader *j, const json_t *root)
+static int read_byte_level(const struct json_reader *j, const json_t *pre, const json_t *decoder)
 {
-	const json_t *decoder = json_object_get(root, "decoder");
 	bool byte_level = false;
-	int rc = read_normalizer(j, json_object_get(root, "normalizer"));
+	int rc = 0;
 
-	if (!rc && !json_is_null(json_object_get(root, "pre_tokenizer")))
-		rc = read_pre(j, json_object_get(root, "pre_tokenizer"), &byte_level);
+	if (j->t->lead != LEAD_NONE)
+		return reject_file(j, -ENOTSUP, TOKENIZER, "without Replace, normalizer", "Prepend");
+	if (!json_is_null(pre))
+		rc = read_pre(j, pre, &byte_level);
 	if (!rc && !byte_level)
 		rc = reject_file(j, -ENOTSUP, TOKENIZER, "a pre_tokenizer that does not end with ByteLevel", NULL);
 	if (!rc && decoder && !json_is_null(decoder) && strcmp(type_name_of(decoder), "ByteLevel"))
 		rc = reject_file(j, -ENOTSUP, TOKENIZER, "decoder", type_name_of(decoder));
+	return rc;
+}
+
+static int read_tokenizer(const struct json_reader *j, const json_t *root)
+{
+	const json_t *decoder = json_object_get(root, "decoder");
+	const json_t *pre = json_object_get(root, "pre_tokenizer");
+	int rc = read_normalizer(j, json_object_get(root, "normalizer"));
+
+	if (rc)
+		return rc;
+	if (j->t->vocab.characters || !strcmp(type_name_of(pre), "Metaspace")) {
+		rc = read_character_pre(j, pre);
+		if (!rc)
+			rc = read_character_decoder(j, decoder);
+	} else {
+		rc = read_byte_level(j, pre, decoder);
+	}
 	if (!rc)
 		rc = read_model(j, json_object_get(root, "model"), json_object_get(root, "added_tokens"));
 	if (!rc)

@@ -31,7 +31,8 @@
 	"[^\\r\\n\\p{L}\\p{N}]?" UPPER(but) "+" LOWER(but) "*" end "|"
 #define O200K(end, digits) O200K_WORDS("", end) digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES
 #define KIMI \
-	"\\p{Han}+|" O200K_WORDS("(?!\\p{Han})", SHORT_FORMS "?") "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES
+	"\\p{Han}+|" O200K_WORDS("(?!\\p{Han})", SHORT_FORMS "?") \
+	"\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES
 #define DIGIT  "\\p{N}"
 #define DIGITS "\\p{N}{1,3}"
 #define ASIAN  "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"

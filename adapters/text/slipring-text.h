@@ -62,7 +62,9 @@ int64_t sr_text_decode(const struct sr_text *t, const int32_t *ids, size_t n, bo
                        char *out, size_t cap);
 
 /* Ids to text, one at a time, for streams: bytes of an unfinished character (at most 4) are held back
- * until it is complete or known to be invalid.  Concatenated output equals sr_text_decode. */
+ * until it is complete or known to be invalid.  Concatenated output equals sr_text_decode.
+ * Some models begin every text with a space, which is dropped.  Set `started` where the ids continue a
+ * text, as an answer does: the space is kept. */
 struct sr_detok { uint8_t held[8]; uint32_t n_held; bool skip_special, started; };
 void sr_detok_init(struct sr_detok *d, bool skip_special);
 /* Appends to out, which has room for what one piece may give: at least sr_text_longest(t) + 16 bytes. */

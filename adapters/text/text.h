@@ -21,12 +21,18 @@ struct chat_template {
 	char error[256];             /* of a model's: why it is not compiled */
 };
 
+/* SentencePiece: is a space put before text?  Where nothing precedes it, or only added tokens. */
+enum text_lead { LEAD_NONE, LEAD_ALWAYS, LEAD_UNLESS_SPACE /* that it begins with */ };
+
 struct sr_text {
 	struct sr_text_info info;
 	struct vocab vocab;
 	struct bpe bpe;
 	struct pre pre;
 	bool nfc;
+	enum text_lead lead;
+	bool lead_once;              /* only at the beginning of a text, not behind added tokens */
+	bool strip;                  /* decoding removes the first space of a text */
 	struct added before;         /* searched in the original text */
 	struct added after;          /* searched in the normalized text */
 	int32_t prefix[TEXT_EDGE], suffix[TEXT_EDGE];
@@ -44,6 +50,10 @@ const struct tokens *text_tokens(const struct sr_text *t);
  * all but vocab_hash and the compiled templates. */
 int open_gguf(struct sr_text *t, const char *path, char *err, size_t errlen);
 int open_json(struct sr_text *t, const char *dir, char *err, size_t errlen);
+
+/* Set up the pieces of a SentencePiece vocabulary, after its merges: as large as is exact.  0, -EINVAL: a
+ * byte has no token. */
+int text_seal_pieces(struct sr_text *t, char *err, size_t errlen);
 
 /* Add one id to those that end an answer; ignores -1, repeated ids, and ids past the 8th. */
 void text_add_stop(struct sr_text *t, int32_t id);

@@ -13,6 +13,7 @@ struct encoder {
 	const struct sr_text *t;
 	struct bpe_out out;
 	bool special;
+	const char *begin;       /* of the text */
 	struct pre_work work;
 };
 
@@ -54,19 +55,50 @@ static int around(struct encoder *e, const struct added *set, const char *s, siz
 	return next(e, s + at, n - at);
 }
 
+/* SentencePiece: U+2581 is a space, and one may be put before the text.  *s becomes malloc'ed text. */
+static int spaced(const struct encoder *e, bool first, const char **s, size_t *n)
+{
+	char *out = malloc(*n + 1);
+	size_t len;
+
+	if (!out)
+		return -ENOMEM;
+	len = vocab_spaces(*s, *n, out + 1);
+	*out = ' ';
+	*s = out;
+	*n = len + 1;
+	if (e->t->lead == LEAD_NONE || (e->t->lead_once && !first) ||
+	    (e->t->lead == LEAD_UNLESS_SPACE && out[1] == ' ')) {
+		memmove(out, out + 1, len);
+		*n = len;
+	}
+	return 0;
+}
+
 static int normalized(struct encoder *e, const char *s, size_t n)
 {
+	bool first = s == e->begin;
 	char *nfc = NULL;
-	size_t nfc_n;
+	const char *text;
 	int rc;
 
+	if (!n)
+		return 0;
 	if (e->t->nfc) {
-		rc = normalize_nfc(s, n, &nfc, &nfc_n);
+		rc = normalize_nfc(s, n, &nfc, &n);
 		if (rc)
 			return rc;
 	}
-	rc = nfc ? around(e, &e->t->after, nfc, nfc_n, encode_plain) :
-	           around(e, &e->t->after, s, n, encode_plain);
+	text = nfc ? nfc : s;
+	if (!e->t->vocab.characters) {
+		rc = around(e, &e->t->after, text, n, encode_plain);
+	} else {
+		rc = spaced(e, first, &text, &n);
+		if (!rc) {
+			rc = around(e, &e->t->after, text, n, encode_plain);
+			free((char *)text);
+		}
+	}
 	free(nfc);
 	return rc;
 }
@@ -101,6 +133,7 @@ int64_t sr_text_encode(const struct sr_text *t, const char *s, size_t n, int fla
 		if (!repaired)
 			return -ENOMEM;
 	}
+	e.begin = s;
 	rc = pre_begin(&e.work, &t->pre, n);
 	if (!rc) {
 		rc = encode_text(&e, s, n, flags & SR_TEXT_SPECIAL_ADD);

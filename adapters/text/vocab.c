@@ -196,13 +196,59 @@ static bool bytes_of_spelling(const char *s, size_t n, char *out, size_t *out_n)
 	return true;
 }
 
+size_t vocab_spaces(const char *s, size_t n, char *out)
+{
+	size_t k = 0;
+
+	for (size_t i = 0; i < n; k++)
+		if (n - i >= 3 && !memcmp(s + i, "\xe2\x96\x81", 3)) {
+			out[k] = ' ';
+			i += 3;
+		} else {
+			out[k] = s[i++];
+		}
+	return k;
+}
+
+/* The byte that "<0x0A>" names; -1: the spelling is another. */
+static int named_byte(const char *s, size_t n)
+{
+	static const char digits[] = "0123456789ABCDEF";
+	const char *high, *low;
+
+	if (n != 6 || memcmp(s, "<0x", 3) || s[5] != '>' || !s[3] || !s[4])
+		return -1;
+	high = strchr(digits, s[3]);
+	low = strchr(digits, s[4]);
+	return high && low ? (int)((high - digits) * 16 + (low - digits)) : -1;
+}
+
+/* The piece of a spelling in SentencePiece's way, or in the byte alphabet's; false: it is neither, but the
+ * spelling itself. */
+static bool piece_of_spelling(struct vocab *v, int32_t id, char *buf, size_t *n)
+{
+	const char *s = v->chars + v->spelling[id].at;
+	int byte;
+
+	if (!v->characters)
+		return bytes_of_spelling(s, v->spelling[id].n, buf, n);
+	byte = named_byte(s, v->spelling[id].n);
+	if (byte >= 0) {
+		v->kind[id] |= VOCAB_BYTE;
+		buf[0] = (char)byte;
+		*n = 1;
+	} else {
+		*n = vocab_spaces(s, v->spelling[id].n, buf);
+	}
+	return true;
+}
+
 static int set_piece(struct vocab *v, int32_t id, char *buf)
 {
 	struct vocab_span *sp = &v->spelling[id];
 	size_t n, text;
 
-	memcpy(buf, v->chars + sp->at, sp->n);
-	if (bytes_of_spelling(v->chars + sp->at, sp->n, buf, &n)) {
+	if (piece_of_spelling(v, id, buf, &n)) {
 		int rc = add_chars(v, buf, n, &v->piece[id]);
 
 		if (rc)
@@ -244,11 +290,13 @@ int vocab_seal(struct vocab *v)
 			return rc;
 		}
 		map_put(v, &v->by_spelling, v->spelling, id);
-		if (!(v->kind[id] & (VOCAB_RAW | VOCAB_SPECIAL)) && v->piece[id].n)
+		if (!(v->kind[id] & (VOCAB_RAW | VOCAB_SPECIAL | VOCAB_BYTE)) && v->piece[id].n)
 			map_put(v, &v->by_piece, v->piece, id);
+		if (v->kind[id] & VOCAB_BYTE)
+			v->byte[(uint8_t)v->chars[v->piece[id].at]] = id;
 	}
 	free(buf);
-	for (int b = 0; b < 256; b++) {
+	for (int b = 0; b < 256 && !v->characters; b++) {
 		char c = (char)b;
 
 		v->byte[b] = vocab_by_piece(v, &c, 1);

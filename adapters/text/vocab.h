@@ -3,6 +3,8 @@
  *
  * Byte-level vocabularies spell a byte as a printable character (GPT-2's table: 'A' is A, a
  * space is U+0120).  So a spelling is text, although the piece may be half a character.
+ * SentencePiece vocabularies are of characters: they spell a space as U+2581, and a byte that no other
+ * token can make as <0x0A>.
  */
 #ifndef VOCAB_H
 #define VOCAB_H
@@ -16,6 +18,7 @@ enum {                       /* kinds of a token: a bit set */
 	VOCAB_SPECIAL = 2,       /* control: never made from a user's text, skipped in answers */
 	VOCAB_RAW = 4,           /* not byte-level: the piece is the spelling itself */
 	VOCAB_THERE = 8,         /* the id is in use */
+	VOCAB_BYTE = 16,         /* SentencePiece: its piece is one byte; only used where no token fits */
 };
 
 struct vocab_span { uint32_t at, n; };             /* in vocab.chars */
@@ -32,6 +35,7 @@ struct vocab {
 	size_t longest;              /* the most bytes of text that one piece gives */
 	struct vocab_map by_spelling, by_piece;
 	int32_t byte[256];           /* the token of each byte; -1 = the vocabulary has none */
+	bool characters;             /* SentencePiece; set before vocab_seal */
 };
 
 void vocab_init(struct vocab *v);
@@ -46,5 +50,8 @@ int  vocab_seal(struct vocab *v);
 
 int32_t vocab_by_spelling(const struct vocab *v, const char *s, size_t n); /* or -1 */
 int32_t vocab_by_piece(const struct vocab *v, const char *s, size_t n);    /* of ordinary tokens; or -1 */
+
+/* U+2581 becomes a space.  out has room for n bytes and may be s; returns the length. */
+size_t vocab_spaces(const char *s, size_t n, char *out);
 
 #endif

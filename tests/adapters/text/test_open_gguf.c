@@ -300,7 +300,7 @@ static void refusals(void **state)
 {
 	const struct { struct kv kv; int rc; const char *say; } cases[] = {
 		{ GONE("model"), -EINVAL, "tokenizer.ggml.model: missing" },
-		{ TEXT("model", "llama"), -ENOTSUP, "tokenizer.ggml.model 'llama' is not supported" },
+		{ TEXT("model", "llama"), -EINVAL, "tokenizer.ggml.scores: must be an array of 10 float32" },
 		{ TEXT("model", "gpt3"), -ENOTSUP, "tokenizer.ggml.model 'gpt3' is not supported" },
 		{ TEXT("model", "gpt22"), -ENOTSUP, "tokenizer.ggml.model 'gpt22' is not supported" },
 		{ TEXT("model", "0123456789012345678901234567890123456789x"), -ENOTSUP,
