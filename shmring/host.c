@@ -547,8 +547,10 @@ int host_guide(struct host_conn *c, struct host_guide *out)
 		e = sr_ring_take(&u->ring, &u->g);
 		if (e < 0 || c->poisoned)
 			return e < 0 ? e : -EFAULT;
-		if (!guide_true(&u->g, c->shape.guides, c->host->cfg.model.vocab))
+		if (!guide_true(&u->g, c->shape.guides, c->host->cfg.model.vocab)) {
+			sr_ring_done(&u->ring);
 			return -EPROTO;
+		}
 		u->held = true;
 	}
 	if (!yet_to_come(c, u->g.ticket))

@@ -29,7 +29,7 @@ static void give(struct clients *cl, struct client *c, const struct host_guide *
 
 	if (i == NONE)
 		return;
-	e = g->index > INT32_MAX ? -EPROTO : sched_guide(cl->s, c, (uint64_t)i, &(struct sched_guide){
+	e = sched_guide(cl->s, c, (uint64_t)i, &(struct sched_guide){
 		.index = (int32_t)g->index, .kind = g->kind, .n = g->n, .id = g->id, .bits = h->bits });
 	if (e < 0 && e != -ENOENT)
 		conn_lie(c, e);

@@ -427,8 +427,6 @@ static int take_requests(struct clients *cl, struct client *c)
 	uint32_t n = 0;
 	int e = 0;
 
-	c->owes = false;
-	earn(&c->purse, cl->now, cl->n_hot > 1 ? (uint32_t)cl->n_hot : 1);
 	while (!c->gone && n < cl->cfg.take && (e = host_peek(c->conn, &r)) == 1 && take_one(cl, c, r)) {
 		host_leave(c->conn);
 		n++;
@@ -480,6 +478,8 @@ static int serve(struct clients *cl, struct client *c)
 	int work = 0;
 
 	assert(!c->gone);                     /* gone clients were removed before this */
+	c->owes = false;
+	earn(&c->purse, cl->now, cl->n_hot > 1 ? (uint32_t)cl->n_hot : 1);
 	if (c->need)
 		work += take_room(cl, c);
 	work += take_cancels(cl, c);

@@ -2,7 +2,7 @@
 /* fuzz_wire.c - any bytes in a client's memory: what host.c hands on is valid, and what it takes is
  * bounded.
  *
- * An input is [n_requests][n_cancels][flags][head: 4 bytes] then records of 252 and 60 bytes
+ * An input is [n_requests][n_cancels][flags][seq][head: 4 bytes][n_guides] then records of 252, 60 and 60 bytes
  * (without seq, which is correct unless flags change it); the rest fills the arena. */
 #include <stdlib.h>
 
@@ -11,6 +11,7 @@
 #define VOCAB   1000
 #define CONTEXT 256
 #define LIVE    32
+#define GUIDES  8
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
@@ -25,9 +26,9 @@ static void must(bool x)
 
 static void open_once(void)
 {
-	struct host_config cfg = { .most = { LIVE, 64, 4096, 0 },
+	struct host_config cfg = { .most = { LIVE, 64, 4096, GUIDES },
 		.model = { .vocab = VOCAB, .context = CONTEXT, .epoch = 1 } };
-	struct sr_hello h = { .magic = SR_MAGIC, .version = SR_VERSION };
+	struct sr_hello h = { .magic = SR_MAGIC, .version = SR_VERSION, .want.guides = GUIDES };
 	struct sr_welcome w;
 	union { char buf[CMSG_SPACE(8)]; struct cmsghdr align; } control;
 	struct iovec iov = { &w, sizeof(w) };
@@ -100,22 +101,70 @@ static void check_request(const struct host_request *r)
 	}
 }
 
+/* Everything that clients/guide.c and the scheduler rely on. */
+static void check_guide(const struct host_guide *h)
+{
+	const struct sr_wire_guide *g = &h->g;
+	uint32_t least = g->kind == SR_GUIDE_ONLY || g->kind == SR_GUIDE_IS;
+
+	must(g->kind <= SR_GUIDE_FREE && g->n >= least && g->n <= (g->kind == SR_GUIDE_BITS ? 0 : SR_GUIDE_IDS));
+	check_ids(g->id, g->n);
+	must(!h->bits == (g->kind != SR_GUIDE_BITS) && h->words == (h->bits ? 16 + 32 : 16));
+	must(!h->bits || h->bits == conn->host->mask);
+}
+
+/* Each kept record has one place: in the free list, or in the chain of one request. */
+static void check_kept(void)
+{
+	const struct host_guides *u = conn->guides;
+	uint32_t n = 0;
+
+	for (uint32_t i = u->free; i; i = u->kept[i - 1].next)
+		must(++n <= KEPT * GUIDES);
+	for (uint32_t k = 0; k < LIVE; k++)
+		for (uint32_t i = u->first[k]; i; i = u->kept[i - 1].next) {
+			must(++n <= KEPT * GUIDES && (u->kept[i - 1].g.ticket & (LIVE - 1)) == k);
+			must(u->kept[i - 1].next || u->last[k] == i);
+		}
+	must(n == KEPT * GUIDES);
+}
+
+static void drive_guides(void)
+{
+	struct host_guide h;
+	int e, n = 0;
+
+	for (; (e = host_guide(conn, &h)) > 0; n++) {
+		must(n <= 4 * GUIDES + 1);
+		if (e == 1)
+			check_guide(&h);
+	}
+	must(e == 0 || e == -EPROTO);
+	check_kept();
+}
+
 static void drive(void)
 {
 	struct host_request *r;
+	struct host_guide h;
 	uint32_t ticket, n = 0, promised;
 	int e;
 
 	for (n = 0; (e = host_cancel(conn, &ticket)) > 0; n++)
 		must(n <= 2 * LIVE);
 	must(e == 0 || e == -EPROTO);
+	drive_guides();
 	for (n = 0; (e = host_peek(conn, &r)) == 1; n++) {
 		must(n <= LIVE);
 		if (!r->error && host_read(conn) == 0)
 			check_request(r);
+		while (!r->error && (e = host_guide_kept(conn, &h)) == 1)
+			check_guide(&h);
+		must(r->error || e == 0);
 		host_leave(conn);
 	}
 	must(e == 0 || e == -EPROTO);
+	drive_guides();
 	promised = host_reserve(conn, 1, 70);
 	must(promised <= 64 && conn->tokens.mine - conn->tokens.left + conn->tokens.reserved <= 64);
 	while (promised-- > 0)
@@ -127,16 +176,19 @@ static void drive(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-	uint8_t head[8] = { 0 };
+	uint8_t head[9] = { 0 };
 	struct sr_up *words;
 
 	if (!conn)
 		open_once();
-	memset(up, 0, SR_UP_BYTES(&conn->shape, 0));
+	memset(up, 0, SR_UP_BYTES(&conn->shape, VOCAB));
 	words = (void *)up;
-	rings_init(conn);
 	memset(conn->mark, 0, 8 * (LIVE / 64 + 1));
 	conn->held = conn->broken = false;
+	free(conn->guides);
+	conn->guides = guides_make(&conn->shape);
+	must(conn->guides);
+	rings_init(conn);
 	eat(&p, &n, head, sizeof(head));
 	memcpy((void *)&words->tokens.head, head + 4, 4);
 	if (!(head[2] & 1))
@@ -151,6 +203,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	for (uint32_t i = 0; i < head[1] % (2 * LIVE + 2); i++) {
 		unsigned char *at = up + SR_OFF_CANCELS(LIVE) + 64 * (i % (2 * LIVE));
 		uint32_t seq = sr_ring_seq(i) + (head[2] & 4 ? head[3] : 0);
+
+		memcpy(at, &seq, 4);
+		eat(&p, &n, at + 4, 60);
+	}
+	for (uint32_t i = 0; i < head[8] % (4 * GUIDES + 2); i++) {
+		unsigned char *at = up + SR_OFF_GUIDES(&conn->shape) + 64 * (i % (4 * GUIDES));
+		uint32_t seq = sr_ring_seq(i) + (head[2] & 8 ? head[3] : 0);
 
 		memcpy(at, &seq, 4);
 		eat(&p, &n, at + 4, 60);

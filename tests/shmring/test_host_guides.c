@@ -87,10 +87,8 @@ static void each_guide_at_its_edges(void **state)
 		e = host_guide(c, &h);
 		if (e != (t[i].good ? 1 : -EPROTO))
 			fail_msg("%s: %d", t[i].what, e);
-		if (e < 0) {
-			sr_ring_done(&c->guides->ring); /* the caller drops it; this test goes on */
-			continue;
-		}
+		if (e < 0)
+			continue;     /* the caller drops it; this test goes on */
 		assert_memory_equal(&h.g.ticket, &g.ticket, sizeof(g) - 4);
 		assert_int_equal(h.words, 16 + (g.kind ? 0 : 32));
 		assert_true(!h.bits == !!g.kind);
@@ -101,6 +99,19 @@ static void each_guide_at_its_edges(void **state)
 		assert_int_equal(atomic_load(guides.head), guides.mine);
 	}
 	assert_false(host_guide_ready(c));
+}
+
+/* A prompt that is only scored draws nothing, so nothing of it can be guided. */
+static void nothing_to_guide(void **state)
+{
+	struct sr_wire_request q = { ASKS(4, 0), .flags = SR_GUIDED | SR_PROMPT_LOGPROBS };
+	struct host_request *r;
+
+	(void)state;
+	put(&requests, &q);
+	assert_int_equal(host_peek(c, &r), 1);
+	assert_int_equal(r->error, -EINVAL);
+	host_leave(c);
 }
 
 /* Guides for requests that are not taken yet wait for them, in their order, and hold up no others. */
@@ -188,14 +199,61 @@ static void kept_guides_have_a_most(void **state)
 	}
 }
 
+/* ---- memory that goes away ------------------------------------------------------------------- */
+
+static unsigned char *vanishing;      /* this page is taken away at the first touch, see test_host.c */
+
+static void vanish(int sig, siginfo_t *info, void *context)
+{
+	(void)sig;
+	(void)context;
+	if ((uintptr_t)info->si_addr - (uintptr_t)vanishing >= SR_PAGE)
+		abort();
+	mprotect(vanishing, SR_PAGE, PROT_READ);
+	c->poisoned = 1;
+}
+
+static void take_away(void)
+{
+	vanishing = c->up.at + SR_OFF_GUIDES(&c->shape) / SR_PAGE * SR_PAGE; /* records and masks */
+	assert_int_equal(mprotect(vanishing, SR_PAGE, PROT_NONE), 0);
+}
+
+static void a_fault_under_a_copy_is_noticed(void **state)
+{
+	struct sigaction sa = { .sa_sigaction = vanish, .sa_flags = SA_SIGINFO }, before;
+	struct sr_wire_request q = Q(.flags = SR_GUIDED);
+	struct host_request *r;
+	struct host_guide h;
+
+	(void)state;
+	sigaction(SIGSEGV, &sa, &before);
+	put(&guides, &(struct sr_wire_guide){ .ticket = 0 });
+	put(&guides, &(struct sr_wire_guide){ .ticket = 0, .index = 1, .kind = SR_GUIDE_FREE });
+	assert_int_equal(host_guide(c, &h), 2);
+	put(&requests, &q);
+	assert_int_equal(host_peek(c, &r), 1);
+	take_away();
+	assert_int_equal(host_guide_kept(c, &h), -EFAULT); /* its mask */
+	assert_int_equal(host_guide(c, &h), -EFAULT);      /* and from then on */
+	c->poisoned = 0;
+	take_away();
+	assert_int_equal(host_guide(c, &h), -EFAULT);      /* a record */
+	c->poisoned = 0;
+	sigaction(SIGSEGV, &before, NULL);
+	host_leave(c);
+}
+
 int main(void)
 {
 #define GUIDED(f) cmocka_unit_test_setup_teardown(f, connected_guided, parted)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(guides_need_a_grant, connected, parted),
 		GUIDED(each_guide_at_its_edges),
+		GUIDED(nothing_to_guide),
 		GUIDED(early_guides_are_kept),
 		GUIDED(kept_guides_have_a_most),
+		GUIDED(a_fault_under_a_copy_is_noticed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
