@@ -132,27 +132,34 @@ static uint32_t combine(struct regexes *r, const struct partition *p, uint32_t c
  * */
 static uint32_t finish(struct regexes *r, struct partition *p, uint32_t need, bool is_or)
 {
-	uint32_t seen[256], target[256], n = 0, row;
-	uint8_t of[256];
+	uint32_t seen[256], target[256], n = 0;
+	bool distinct = true;
+	struct map of;
 
 	for (int b = 0; b < 256; b++) {
 		uint32_t k;
 
 		if (b && p->at[b] == p->at[b - 1]) {
-			of[b] = of[b - 1];
+			of.class[b] = of.class[b - 1];
 			continue;
 		}
 		for (k = 0; k < n && seen[k] != p->at[b]; k++)
 			;
 		if (k == n) {
 			seen[n] = p->at[b];
-			target[n++] = combine(r, p, p->at[b], need, is_or);
+			target[n] = combine(r, p, p->at[b], need, is_or);
+			for (uint32_t i = 0; i < n; i++)
+				distinct &= target[i] != target[n];
+			n++;
 		}
-		of[b] = (uint8_t)k;
+		of.class[b] = (uint8_t)k;
 	}
 	r->n_cells = p->base;
-	row = r->error ? REGEX_FAILED : node_branch(r, of, target, n);
-	return row;
+	if (r->error)
+		return REGEX_FAILED;
+	if (distinct && (n > 1 || target[0] != REGEX_NONE))
+		return node_same_map(r, node_map(r, &of), target, n);
+	return node_branch(r, of.class, target);
 }
 
 /* The bytes with which e begins, each once.  Goes on behind what may be empty. */
@@ -179,6 +186,54 @@ static void add_chain(struct regexes *r, struct partition *p, uint32_t e)
 	}
 }
 
+/* A row with each target followed by tail. */
+static uint32_t row_followed(struct regexes *r, uint32_t row, uint32_t tail)
+{
+	uint32_t target[256], n, map;
+
+	if (row == REGEX_NONE || row == REGEX_FAILED || tail == REGEX_EMPTY)
+		return row;
+	n = r->node[row].c;
+	map = r->node[row].a;
+	for (uint32_t i = 0; i < n; i++) {
+		target[i] = regex_concat(r, r->word[r->node[row].b + i], tail);
+		for (uint32_t k = 0; k < i; k++)
+			if (target[k] == target[i]) {
+				struct partition p;
+
+				begin(r, &p);
+				add_row(r, &p, row, tail);
+				return finish(r, &p, 1, true);
+			}
+	}
+	return node_same_map(r, map, target, n);
+}
+
+/* The row of what is no union or intersection. */
+static uint32_t row_of_chain(struct regexes *r, uint32_t e)
+{
+	const struct node *n = &r->node[e];
+	uint32_t head = n->kind == NODE_CONCAT ? n->a : e, tail = n->kind == NODE_CONCAT ? n->b : REGEX_EMPTY;
+	const struct node h = r->node[head];
+	struct partition p;
+
+	if (h.flags & NODE_NULLABLE && tail != REGEX_EMPTY) {
+		begin(r, &p);
+		add_chain(r, &p, e);
+		return finish(r, &p, 1, true);
+	}
+	r->work++;
+	switch (h.kind) {
+	case NODE_LITERAL:
+		return node_byte(r, r->byte[h.a], regex_concat(r, node_literal_rest(r, head), tail));
+	case NODE_REPEAT:
+		tail = regex_concat(r, regex_repeat(r, h.a, h.b ? h.b - 1 : 0, h.c == REGEX_MANY ? h.c : h.c - 1), tail);
+		return row_followed(r, row_of(r, h.a), tail);
+	default:
+		return row_followed(r, row_of(r, head), tail);
+	}
+}
+
 static uint32_t row_of_not(struct regexes *r, uint32_t a)
 {
 	static const uint8_t one_class[256];
@@ -188,12 +243,12 @@ static uint32_t row_of_not(struct regexes *r, uint32_t a)
 	if (row == REGEX_FAILED)
 		return row;
 	if (row == REGEX_NONE)
-		return node_branch(r, one_class, (uint32_t[]){ REGEX_ANY }, 1);
+		return node_branch(r, one_class, (uint32_t[]){ REGEX_ANY });
 	n = r->node[row].c;
 	for (uint32_t i = 0; i < n; i++)
 		target[i] = regex_not(r, r->word[r->node[row].b + i]);
 	memcpy(of, r->map[r->node[row].a].class, 256);
-	return node_branch(r, of, target, n);
+	return node_branch(r, of, target);
 }
 
 static uint32_t make_row(struct regexes *r, uint32_t e)
@@ -206,7 +261,7 @@ static uint32_t make_row(struct regexes *r, uint32_t e)
 	case NODE_NONE: case NODE_EMPTY:
 		return REGEX_NONE;
 	case NODE_ANY:
-		return node_branch(r, one_class, (uint32_t[]){ REGEX_ANY }, 1);
+		return node_branch(r, one_class, (uint32_t[]){ REGEX_ANY });
 	case NODE_BRANCH:
 		return e;
 	case NODE_NOT:
@@ -222,9 +277,7 @@ static uint32_t make_row(struct regexes *r, uint32_t e)
 			add_row(r, &p, row_of(r, r->word[n.b + i]), REGEX_EMPTY);
 		return finish(r, &p, n.c, false);
 	default:
-		begin(r, &p);
-		add_chain(r, &p, e);
-		return finish(r, &p, 1, true);
+		return row_of_chain(r, e);
 	}
 }
 

@@ -190,7 +190,7 @@ static uint32_t map_hash(const struct map *m)
 	return (uint32_t)(h ^ h >> 32);
 }
 
-static uint32_t map_number(struct regexes *r, const struct map *m)
+uint32_t node_map(struct regexes *r, const struct map *m)
 {
 	uint32_t i;
 
@@ -222,44 +222,67 @@ static uint32_t map_number(struct regexes *r, const struct map *m)
 	return r->n_maps++;
 }
 
-/* Classes are numbered by their first byte, and different ones have different targets. */
-uint32_t node_branch(struct regexes *r, const uint8_t of[256], const uint32_t *target, uint32_t n)
+uint32_t node_same_map(struct regexes *r, uint32_t map, const uint32_t *target, uint32_t n)
 {
-	struct node node = { .kind = NODE_BRANCH, .flags = NODE_SIMPLE };
-	int16_t class[256];
-	struct map m;
+	struct node node = { .kind = NODE_BRANCH, .flags = NODE_SIMPLE, .a = map, .c = n };
+	uint32_t e;
 	bool new;
 
-	memset(class, -1, sizeof(class));
-	if (!ROOM(r, word, n_words, n, words_cap))
+	if (map == REGEX_FAILED || !ROOM(r, word, n_words, n, words_cap))
 		return REGEX_FAILED;
 	node.b = r->n_words;
-	for (int b = 0; b < 256; b++) {
-		uint32_t t = target[of[b]], k;
-
-		if (class[of[b]] < 0) {
-			if (t == REGEX_FAILED)
-				return REGEX_FAILED;
-			for (k = 0; k < node.c && r->word[node.b + k] != t; k++)
-				;
-			if (k == node.c) {
-				r->word[node.b + node.c++] = t;
-				if (!(r->node[t].flags & NODE_SIMPLE))
-					node.flags &= (uint8_t)~NODE_SIMPLE;
-			}
-			class[of[b]] = (int16_t)k;
-		}
-		m.class[b] = (uint8_t)class[of[b]];
+	for (uint32_t i = 0; i < n; i++) {
+		if (target[i] == REGEX_FAILED)
+			return REGEX_FAILED;
+		r->word[node.b + i] = target[i];
+		if (!(r->node[target[i]].flags & NODE_SIMPLE))
+			node.flags &= (uint8_t)~NODE_SIMPLE;
 	}
-	if (node.c == 1 && r->word[node.b] == REGEX_NONE)
-		return REGEX_NONE;
-	node.a = map_number(r, &m);
-	if (node.a == REGEX_FAILED)
-		return REGEX_FAILED;
-	uint32_t e = node_intern(r, node, &new);
+	e = node_intern(r, node, &new);
 	if (new)
-		r->n_words += node.c;
+		r->n_words += n;
 	return e;
+}
+
+uint32_t node_branch(struct regexes *r, const uint8_t of[256], const uint32_t *target)
+{
+	uint32_t distinct[256], k = 0;
+	uint8_t class[256], known[256] = { 0 };
+	struct map m;
+
+	for (int b = 0; b < 256; b++) {
+		uint8_t c = of[b];
+
+		if (!known[c]) {
+			uint32_t i;
+
+			for (i = 0; i < k && distinct[i] != target[c]; i++)
+				;
+			if (i == k)
+				distinct[k++] = target[c];
+			class[c] = (uint8_t)i;
+			known[c] = 1;
+		}
+		m.class[b] = class[c];
+	}
+	if (k == 1 && distinct[0] == REGEX_NONE)
+		return REGEX_NONE;
+	return node_same_map(r, node_map(r, &m), distinct, k);
+}
+
+uint32_t node_byte(struct regexes *r, uint8_t byte, uint32_t target)
+{
+	uint32_t t[2] = { byte ? REGEX_NONE : target, byte ? target : REGEX_NONE };
+	struct map m;
+
+	if (target == REGEX_NONE)
+		return REGEX_NONE;
+	if (!r->byte_map[byte]) {
+		memset(m.class, !byte, sizeof(m.class));
+		m.class[byte] = !!byte;
+		r->byte_map[byte] = node_map(r, &m);
+	}
+	return node_same_map(r, r->byte_map[byte], t, 2);
 }
 
 uint32_t regex_set(struct regexes *r, const uint64_t set[4])
@@ -269,15 +292,7 @@ uint32_t regex_set(struct regexes *r, const uint64_t set[4])
 
 	for (int b = 0; b < 256; b++)
 		of[b] = set[b / 64] >> b % 64 & 1;
-	return node_branch(r, of, target, 2);
-}
-
-static uint32_t one_byte(struct regexes *r, uint8_t byte)
-{
-	uint64_t set[4] = { 0 };
-
-	set[byte / 64] = 1ull << byte % 64;
-	return regex_set(r, set);
+	return node_branch(r, of, target);
 }
 
 uint32_t regex_bytes(struct regexes *r, const void *s, size_t n)
@@ -288,7 +303,7 @@ uint32_t regex_bytes(struct regexes *r, const void *s, size_t n)
 	bool new;
 
 	if (n < 2)
-		return n ? one_byte(r, *p) : REGEX_EMPTY;
+		return n ? node_byte(r, *p, REGEX_EMPTY) : REGEX_EMPTY;
 	if (n > UINT32_MAX / 32) {
 		regexes_fail(r, -E2BIG);
 		return REGEX_FAILED;
@@ -322,7 +337,7 @@ uint32_t node_literal_rest(struct regexes *r, uint32_t e)
 	bool new;
 
 	if (n->b == 2)
-		return one_byte(r, r->byte[n->a + 1]);
+		return node_byte(r, r->byte[n->a + 1], REGEX_EMPTY);
 	node.a = n->a + 1;
 	node.b = n->b - 1;
 	node.c = (n->c - r->byte[n->a] - 1) * inverse(PRIME);

@@ -10,7 +10,8 @@
 
 enum node_kind {
 	NODE_NONE, NODE_EMPTY, NODE_ANY,
-	NODE_BRANCH,         /* a = map; words[b .. b + c): the target of each class */
+	NODE_BRANCH,         /* a = map; words[b .. b + c): each class's target. Classes are numbered by their
+	                      * first byte, and their targets differ */
 	NODE_LITERAL,        /* bytes[a .. a + b), at least 2; c = its polynomial hash */
 	NODE_CONCAT,         /* a, then b */
 	NODE_OR, NODE_AND,   /* words[b .. b + c), sorted */
@@ -51,6 +52,7 @@ struct regexes {
 	struct map *map;             /* 0: all bytes in class 0 */
 	uint32_t n_maps, maps_cap;
 	uint32_t *map_slot, map_slots;
+	uint32_t byte_map[256];      /* that of one byte alone; 0 = not made yet */
 	uint32_t letter[REGEX_ALPHABETS], universe[REGEX_ALPHABETS];   /* letter*; REGEX_FAILED = not set */
 	uint32_t *list;              /* scratch of the list being simplified */
 	uint32_t n_list, list_cap;
@@ -83,8 +85,17 @@ void *node_grow(struct regexes *r, void *p, uint32_t n, uint32_t more, uint32_t 
  * or n_bytes of their pool; the caller counts them if *new. */
 uint32_t node_intern(struct regexes *r, struct node n, bool *new);
 
-/* A branch: by byte b to target[of[b]]; n classes, which may have equal targets. */
-uint32_t node_branch(struct regexes *r, const uint8_t of[256], const uint32_t *target, uint32_t n);
+/* A branch: by byte b to target[of[b]]; targets may be equal. */
+uint32_t node_branch(struct regexes *r, const uint8_t of[256], const uint32_t *target);
+
+/* A branch with this map, whose n targets are different and not REGEX_NONE alone. */
+uint32_t node_same_map(struct regexes *r, uint32_t map, const uint32_t *target, uint32_t n);
+
+/* The number of a map, whose classes are numbered by their first byte; REGEX_FAILED. */
+uint32_t node_map(struct regexes *r, const struct map *m);
+
+/* The branch of one byte. */
+uint32_t node_byte(struct regexes *r, uint8_t byte, uint32_t target);
 
 /* The literal without its first byte. */
 uint32_t node_literal_rest(struct regexes *r, uint32_t e);

@@ -34,7 +34,8 @@ static const struct spelling {
 	{ 0x800, 0xffff, 0,
 	  { { LEAD3, 0x10, 1 << 12, NULL }, { TAIL, 64, 1 << 6, NULL }, { TAIL, 64, 1, NULL } }, 3 },
 	{ 0x10000, LAST, 0,
-	  { { LEAD4, 5, 1 << 18, NULL }, { TAIL, 64, 1 << 12, NULL }, { TAIL, 64, 1 << 6, NULL }, { TAIL, 64, 1, NULL } }, 4 },
+	  { { LEAD4, 5, 1 << 18, NULL }, { TAIL, 64, 1 << 12, NULL }, { TAIL, 64, 1 << 6, NULL },
+	    { TAIL, 64, 1, NULL } }, 4 },
 }, escape_u[] = {
 	{ 0, 0xffff, 0, { { HEX, 16, 1 << 12, "u" }, { HEX, 16, 1 << 8, NULL }, { HEX, 16, 1 << 4, NULL },
 	                  { HEX, 16, 1, NULL } }, 4 },
@@ -121,7 +122,7 @@ static uint32_t digits(struct trie *t, int level, uint32_t from, bool whole)
 			target[n++] = e;
 		put_digit(l->digit, v, of, (uint8_t)(n - 1));
 	}
-	e = node_branch(t->r, of, target, n);
+	e = node_branch(t->r, of, target);
 	if (l->before)
 		e = regex_concat(t->r, regex_bytes(t->r, l->before, strlen(l->before)), e);
 	if (whole)
@@ -191,7 +192,7 @@ uint32_t json_points(struct regexes *r, const struct regex_range *range, size_t 
 	}
 	target[1] = escapes(r, range, n);
 	of['\\'] = 1;
-	e = regex_or(r, regex_points(r, raw, plain(range, n, raw)), node_branch(r, of, target, 2));
+	e = regex_or(r, regex_points(r, raw, plain(range, n, raw)), node_branch(r, of, target));
 	free(raw);
 	regex_written(r, e, REGEX_JSON);
 	return e;

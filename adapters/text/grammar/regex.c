@@ -297,7 +297,7 @@ static bool merge_branches(struct regexes *r, uint32_t *list, uint32_t n)
 	}
 	if (!any)
 		return false;
-	e = node_branch(r, of, target, k);
+	e = node_branch(r, of, target);
 	list[into] = e == REGEX_FAILED ? REGEX_NONE : e;     /* a failure is sticky: nobody uses the list */
 	return true;
 }
