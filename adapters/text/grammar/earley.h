@@ -52,6 +52,7 @@ struct state {
 	uint32_t clamped;            /* the state with the same mask; STATE_UNKNOWN */
 	uint32_t mask;               /* mask.h; 0 = not made */
 	bool accept, tokens;
+	uint16_t forced;             /* forced.c's: 0 = not known, 1 = no, else the only next byte + 2 */
 };
 
 struct earley {
@@ -100,4 +101,5 @@ uint32_t earley_token(struct earley *y, uint32_t state, int32_t id, const uint8_
 uint32_t earley_clamped(struct earley *y, uint32_t state);
 /* The state of these threads, which are sorted here. */
 uint32_t earley_state(struct earley *y, struct thread *t, uint32_t n);
+
 #endif

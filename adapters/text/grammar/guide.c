@@ -4,17 +4,10 @@
 #include <string.h>
 
 #include "adapters/text/text.h"
-#include "guide.h"
+#include "forced.h"
 
 #define STEPS_TAKE  200000u          /* items and threads of one token; of one mask */
 #define STEPS_NEXT  1000000u
-
-struct sr_guide {
-	struct sr_grammar *g;
-	uint32_t state;
-	bool ended;                  /* a stop id came */
-	bool broken;                 /* over a budget */
-};
 
 int sr_guide_open(struct sr_guide **out, struct sr_grammar *g)
 {
@@ -81,6 +74,12 @@ static int take(struct sr_guide *u, int32_t id)
 	if (after < STATE_FIRST)
 		return after == STATE_DEAD ? -EINVAL : -E2BIG;
 	u->state = after;
+	if (!n || u->recent.n == RECENT) {
+		u->recent.n = n ? RECENT - 1 : 0;
+		memmove(u->recent.id, u->recent.id + 1, u->recent.n * sizeof(*u->recent.id));
+	}
+	if (n)
+		u->recent.id[u->recent.n++] = id;
 	return 0;
 }
 
@@ -152,6 +151,13 @@ static int next(struct sr_guide *u, struct sr_next *out, uint32_t *bits)
 		return 0;
 	}
 	out->done = !k->total;
+	if (!accept && !g->y.state[u->state].tokens && g->y.state[u->state].forced != 1) {
+		out->n = forced_run(g, u->state, &u->recent, out->id, sizeof(out->id) / sizeof(*out->id));
+		if (out->n) {
+			out->kind = SR_GUIDE_IS;
+			return 0;
+		}
+	}
 	if (!k->inside && !k->bits && k->n + (accept ? g->n_stop : 0) <= SR_GUIDE_IDS) {
 		few(g, k, accept, out);
 		return 0;

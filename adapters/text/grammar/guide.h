@@ -24,4 +24,17 @@ struct sr_grammar {
 	struct masks m;
 };
 
+#define RECENT 4u
+
+/* The answer's last tokens of text, behind any special one. */
+struct recent { uint32_t n; int32_t id[RECENT]; };
+
+struct sr_guide {
+	struct sr_grammar *g;
+	uint32_t state;
+	struct recent recent;
+	bool ended;                  /* a stop id came */
+	bool broken;                 /* over a budget */
+};
+
 #endif

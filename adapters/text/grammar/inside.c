@@ -28,26 +28,37 @@ struct plain_walk {
 	bool odd;                    /* too many states, or the lexeme may end within: do not judge */
 };
 
+static void put_few(struct plain_walk *p, uint32_t lex, struct few *to)
+{
+	if (lex == LEX_DEAD) {
+		p->dead = true;
+		return;
+	}
+	if (few_has(to, lex))
+		return;
+	p->odd |= to->n == FEW || p->x->lex[lex].nullable;
+	if (!p->odd)
+		to->lex[to->n++] = lex;
+}
+
+/* One byte of a range: most often all of them lead to the same state. */
 static void by_bytes(struct plain_walk *p, const struct few *from, uint8_t first, uint8_t last,
                      struct few *to)
 {
-	for (uint32_t i = 0; i < from->n && !p->odd; i++)
-		for (unsigned b = first; b <= last; b++) {
-			uint32_t lex;
-			if (b == '"' || b == '\\')
-				continue;
-			lex = lexer_step(p->x, from->lex[i], (uint8_t)b);
-			if (lex == LEX_DEAD) {
-				p->dead = true;
-				continue;
-			}
-			p->odd |= lex == LEX_FAILED || (!few_has(to, lex) && to->n == FEW);
-			if (p->odd)
-				return;
-			p->odd |= p->x->lex[lex].nullable;
-			if (!few_has(to, lex))
-				to->lex[to->n++] = lex;
+	for (uint32_t i = 0; i < from->n && !p->odd; i++) {
+		const uint32_t *next = p->x->lex[from->lex[i]].next;
+		uint32_t differ = 0;
+		if (!next && !lexer_fill(p->x, from->lex[i])) {
+			p->odd = true;
+			return;
 		}
+		next = p->x->lex[from->lex[i]].next;
+		for (unsigned b = first; b <= last; b++)
+			differ |= next[b] ^ next[first];
+		put_few(p, next[first], to);
+		for (unsigned b = first; differ && b <= last && !p->odd; b++)
+			put_few(p, next[b], to);
+	}
 }
 
 /* One character, in every form of UTF-8 (the Unicode Standard, table 3-7). */
@@ -60,7 +71,9 @@ static void by_character(struct plain_walk *p, const struct few *from)
 	};
 
 	p->after.n = 0;
-	by_bytes(p, from, 0x20, 0x7f, &p->after);
+	by_bytes(p, from, ' ', '"' - 1, &p->after);
+	by_bytes(p, from, '"' + 1, '\\' - 1, &p->after);
+	by_bytes(p, from, '\\' + 1, 0x7f, &p->after);
 	for (size_t i = 0; i < sizeof(form) / sizeof(*form); i++) {
 		struct few lead = { .n = 0 }, second = { .n = 0 }, third = { .n = 0 };
 		by_bytes(p, from, form[i][0], form[i][1], &lead);

@@ -57,7 +57,7 @@ static bool widen(struct lexer *x)
 uint32_t lexer_state(struct lexer *x, uint32_t expr)
 {
 	struct lex l = { .expr = expr, .clamped = LEX_FAILED };
-	uint32_t i, bits = 0;
+	uint32_t i;
 	int live;
 
 	if (expr == REGEX_NONE)
@@ -68,13 +68,10 @@ uint32_t lexer_state(struct lexer *x, uint32_t expr)
 	if (x->slot[i])
 		return x->lex[x->slot[i] - 1].clamped == LEX_DEAD ? LEX_DEAD : x->slot[i] - 1;
 	live = regex_live(x->r, expr);
-	if (live < 0 || regex_first(x->r, expr, l.first) || !grow(&x->lex, &x->cap, x->n, sizeof(*x->lex)))
+	if (live < 0 || !grow(&x->lex, &x->cap, x->n, sizeof(*x->lex)))
 		return LEX_FAILED;
-	for (int w = 0; w < 4; w++)
-		bits += (uint32_t)__builtin_popcountll(l.first[w]);
 	l.nullable = regex_nullable(x->r, expr);
-	l.more = bits > 0;
-	l.wide = bits >= LEX_WIDE;
+	l.more = expr != REGEX_EMPTY;
 	if (!live)
 		l.clamped = LEX_DEAD;                   /* remembered, so that it is judged once */
 	x->lex[x->n] = l;
@@ -105,8 +102,13 @@ bool lexer_fill(struct lexer *x, uint32_t lex)
 			return false;
 		}
 	}
-	for (int b = 0; b < 256; b++)
+	n = 0;
+	for (int b = 0; b < 256; b++) {
 		next[b] = target[class[b]];
+		x->lex[lex].first[b / 64] |= (uint64_t)(next[b] != LEX_DEAD) << b % 64;
+		n += next[b] != LEX_DEAD;
+	}
+	x->lex[lex].wide = n >= LEX_WIDE;
 	x->lex[lex].next = next;
 	x->bytes += 256 * sizeof(*next);
 	return true;

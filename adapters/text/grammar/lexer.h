@@ -17,12 +17,12 @@ struct regexes;
 struct lex {
 	uint32_t expr;
 	bool nullable;               /* the lexeme may end here */
-	bool more;                   /* it may go on */
-	bool wide;                   /* by at least LEX_WIDE different bytes */
-	uint32_t *next;              /* [256], or NULL */
+	bool more;                   /* it may go on; also where only its parts, not the whole, tell that it cannot */
+	bool wide;                   /* by at least LEX_WIDE different bytes; with next */
+	uint32_t *next;              /* [256], or NULL: not made yet */
 	uint32_t clamped;            /* the state with far counts clamped; LEX_FAILED: not known yet */
 	uint32_t inside;             /* mask.c's; 0 = not made */
-	uint64_t first[4];           /* bytes by which it may go on */
+	uint64_t first[4];           /* bytes by which it goes on; with next */
 };
 
 #define LEX_WIDE 32

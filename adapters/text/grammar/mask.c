@@ -107,6 +107,8 @@ static int add_thread(struct masks *m, struct spread *s, struct thread t)
 	uint32_t number;
 	int rc;
 
+	if (!m->y->lexer.lex[t.lex].next && !lexer_fill(&m->y->lexer, t.lex))
+		return -E2BIG;
 	if (m->y->lexer.lex[t.lex].wide) {
 		number = m->y->lexer.lex[t.lex].inside;
 		if (!number) {

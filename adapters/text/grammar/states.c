@@ -199,7 +199,7 @@ static bool make_room(struct earley *y, uint32_t state)
 		uint32_t n = begins ? r->n_lexemes : y->g->symbol[t.symbol].kind == SYMBOL_LEXEME;
 		for (uint32_t k = 0; k < n; k++) {
 			lex = begins ? lexer_state(&y->lexer, y->g->symbol[y->awaited[r->lexeme + k]].expr) : t.lex;
-			if (lex == LEX_FAILED) {
+			if (lex == LEX_FAILED || (!y->lexer.lex[lex].next && !lexer_fill(&y->lexer, lex))) {
 				free(next);
 				return false;
 			}

@@ -1,6 +1,6 @@
 /* LINK: @text -ljansson -lpcre2-8 -lutf8proc -lcrypto */
-/* test_guide.c - grammars as the engine follows them: against a recognizer that tries every way to derive every
- * string, and each mask against each token tried alone. */
+/* test_guide.c - grammars as the engine follows them: against a recognizer that tries every way to derive
+ * every string, and each mask against each token tried alone. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "tests/rig/guide_rig.h"
@@ -240,12 +241,12 @@ static void random_world(struct world *w)
 }
 
 /* Symbols get the same numbers as in the world: rules first become symbols, so they are made in order. */
-static int build(const struct world *w, struct sr_grammar *g, struct grammar_error *e)
+static struct sr_grammar *open_world(const struct world *w, const struct sr_text *t)
 {
+	struct sr_grammar *g = rig_grammar(t);
 	int32_t number[SYMBOLS];
+	int rc;
 
-	g->g = grammar_create(g->t, NULL);
-	assert_non_null(g->g);
 	for (int k = 0; k < w->n; k++)
 		number[k] = w->toy[k].kind == SYMBOL_RULE ? grammar_rule(g->g) :
 		            w->toy[k].kind == SYMBOL_LEXEME ?
@@ -273,35 +274,14 @@ static int build(const struct world *w, struct sr_grammar *g, struct grammar_err
 				body[i] = number[w->toy[k].rule[p].body[i]];
 			grammar_produce(g->g, number[k], body, (uint32_t)w->toy[k].rule[p].n);
 		}
-	return grammar_seal(g->g, number[w->n - 1], e);
-}
-
-static struct sr_grammar *open_world(const struct world *w, const struct sr_text *t)
-{
-	struct sr_grammar *g = calloc(1, sizeof(*g));
-	struct grammar_error e = { .code = 0 };
-	int rc;
-
-	assert_non_null(g);
-	atomic_init(&g->users, 1);
-	pthread_mutex_init(&g->lock, NULL);
-	g->t = t;
-	g->tokens = text_tokens(t);
-	g->eos = g->stop[g->n_stop++] = END;
-	rc = build(w, g, &e);
-	if (rc) {
-		assert_int_equal(rc, -EINVAL);
-		sr_grammar_close(g);
-		return NULL;
-	}
-	assert_int_equal(earley_create(&g->y, g->g, g->tokens->all.longest), 0);
-	assert_int_equal(masks_create(&g->m, &g->y, g->tokens), 0);
-	return g;
+	rc = rig_seal(g, number[w->n - 1]);
+	assert_true(!rc || rc == -EINVAL);
+	return rc ? NULL : g;
 }
 
 /* ---- the comparison ---- */
 
-struct check { struct world *w; const struct sr_text *t; const bool *begins; long masks, texts; };
+struct check { struct world *w; const struct sr_text *t; const bool *begins; long masks, texts, forced; };
 
 static int number_of(const char *s, int n)          /* a text over a, b, c: its place in an array */
 {
@@ -333,6 +313,18 @@ static void print_world(const struct world *w, const char *s, int n)
 	}
 }
 
+/* All that is forced must be allowed, one after the other. */
+static void take_forced(struct check *c, struct sr_guide *u, const struct sr_next *next)
+{
+	struct sr_guide *f;
+
+	assert_int_equal(sr_guide_fork(&f, u), 0);
+	for (uint32_t i = 0; i < next->n; i++)
+		assert_int_equal(sr_guide_take(f, next->id[i]), 0);
+	sr_guide_close(f);
+	c->forced += next->n > 1;
+}
+
 static void follow(struct check *c, struct sr_guide *u, char *s, int n)
 {
 	uint32_t bits[1];
@@ -346,6 +338,8 @@ static void follow(struct check *c, struct sr_guide *u, char *s, int n)
 	assert_true(bits[0] & ((1u << N_WORDS) - 1));       /* no dead end */
 	if (next.done)
 		assert_int_equal(bits[0], 1u << END);
+	if (next.kind == SR_GUIDE_IS)
+		take_forced(c, u, &next);
 	assert_false(rig_allows(bits, SPECIAL));
 	for (int id = 0; id < SPECIAL; id++) {
 		struct sr_guide *f;
@@ -411,7 +405,8 @@ static void test_random_grammars(void **state)
 		follow(&c, u, s, 0);
 		sr_guide_close(u);
 	}
-	print_message("%d grammars (%d derive nothing), %ld texts, %ld tokens tried\n", n, empty, c.texts, c.masks);
+	print_message("%d grammars (%d derive nothing), %ld texts, %ld tokens tried, %ld runs forced\n", n, empty,
+	              c.texts, c.masks, c.forced);
 	free(begins);
 	free(w);
 	sr_text_close(t);
@@ -491,11 +486,201 @@ static void test_regex(void **state)
 	sr_text_close(t);
 }
 
+/* ---- tokens by their number ---- */
+
+static void test_tokens_and_until(void **state)
+{
+	static const int32_t special[] = { SPECIAL }, end[] = { END, SPECIAL };
+	struct sr_text *t = rig_text(words, N_WORDS);
+	struct sr_grammar *g = rig_grammar(t);
+	int32_t until = grammar_until(g->g, special, 1), token = grammar_token(g->g, special, 1);
+	int32_t body[] = { until, rig_word(g, "abc"), token, grammar_until(g->g, end, 2) }, rule = grammar_rule(g->g);
+	struct sr_guide *u;
+	struct sr_next next;
+	uint32_t bits[1];
+
+	(void)state;
+	grammar_produce(g->g, rule, body, 4);
+	assert_int_equal(rig_seal(g, rule), 0);
+	assert_int_equal(sr_guide_open(&u, g), 0);
+	for (int i = 0; i < 3; i++) {                        /* free up to <t>, whatever comes */
+		next = rig_bits(u, t, bits);
+		assert_int_equal(next.kind, SR_GUIDE_FREE);
+		assert_int_equal(next.n, 1);
+		assert_int_equal(next.id[0], SPECIAL);
+		assert_int_equal(sr_guide_take(u, i), 0);
+	}
+	assert_int_equal(sr_guide_take(u, SPECIAL), 0);
+	next = rig_bits(u, t, bits);
+	assert_int_equal(next.kind, SR_GUIDE_IS);            /* abc, but what ends in <t> is not text */
+	assert_int_equal(next.id[0], 5);
+	assert_int_equal(sr_guide_take(u, SPECIAL), -EINVAL);
+	assert_int_equal(sr_guide_take(u, 3), 0);
+	assert_int_equal(sr_guide_take(u, 2), 0);
+	next = rig_bits(u, t, bits);
+	assert_int_equal(next.kind, SR_GUIDE_IS);
+	assert_int_equal(next.n, 1);
+	assert_int_equal(next.id[0], SPECIAL);
+	assert_int_equal(sr_guide_take(u, 0), -EINVAL);
+	assert_int_equal(sr_guide_take(u, SPECIAL), 0);
+	next = rig_bits(u, t, bits);
+	assert_int_equal(next.kind, SR_GUIDE_FREE);
+	assert_int_equal(next.n, 2);
+	assert_int_equal(sr_guide_take(u, SPECIAL), 0);
+	next = rig_bits(u, t, bits);
+	assert_true(next.done);
+	sr_guide_close(u);
+	sr_grammar_close(g);
+	sr_text_close(t);
+}
+
+/* ---- the default model's vocabulary ---- */
+
+static struct sr_text *default_text(void)
+{
+	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	char path[512], err[256];
+	struct sr_text *t;
+
+	snprintf(path, sizeof(path), "%s%s/slipring/models/SmolLM2-135M-Instruct.Q4_1.gguf",
+	         cache && *cache ? cache : home ? home : ".", cache && *cache ? "" : "/.cache");
+	if (access(path, R_OK)) {
+		print_message("SKIP the default model's vocabulary: there is no %s\n", path);
+		return NULL;
+	}
+	assert_int_equal(sr_text_open(&t, path, err, sizeof(err)), 0);
+	return t;
+}
+
+static uint32_t range(struct regexes *r, uint32_t first, uint32_t last)
+{
+	return regex_points(r, &(struct regex_range){ first, last }, 1);
+}
+
+/* A string of JSON of min to max characters: plain ones, \n, \", and é as \u00e9. */
+static uint32_t string_of(struct regexes *r, uint32_t min, uint32_t max)
+{
+	struct regex_range plain[] = { { ' ', '"' - 1 }, { '"' + 1, '\\' - 1 }, { '\\' + 1, 0x10ffff } };
+	uint32_t quote = regex_bytes(r, "\"", 1);
+	uint32_t one = regex_or(r, regex_points(r, plain, 3), regex_or(r, regex_bytes(r, "\\n", 2),
+	                        regex_or(r, regex_bytes(r, "\\\"", 2), regex_bytes(r, "\\u00e9", 6))));
+
+	return regex_concat(r, quote, regex_concat(r, regex_repeat(r, one, min, max), quote));
+}
+
+/* {"name": S, "count": N, "tags": [S, ...]} with one blank behind marks, or none. */
+static struct sr_grammar *person(const struct sr_text *t)
+{
+	struct sr_grammar *g = rig_grammar(t);
+	struct regexes *r = grammar_regexes(g->g);
+	int32_t blank = grammar_lexeme(g->g, regex_repeat(r, regex_bytes(r, " ", 1), 0, 1));
+	int32_t text = grammar_lexeme(g->g, string_of(r, 0, REGEX_MANY)), rule = grammar_rule(g->g);
+	int32_t few = grammar_lexeme(g->g, string_of(r, 2, 12));
+	int32_t number = grammar_lexeme(g->g, regex_repeat(r, range(r, '0', '9'), 1, 3)), comma = grammar_rule(g->g);
+	int32_t with[] = { rig_word(g, ","), blank };
+	int32_t tags = grammar_repeat(g->g, few, 1, 3, comma);
+	int32_t body[] = { rig_word(g, "{\"name\": "), text, rig_word(g, ", \"count\": "), number,
+		rig_word(g, ", \"the tags of this person\": ["), tags, rig_word(g, "]}") };
+
+	grammar_produce(g->g, comma, with, 2);
+	grammar_produce(g->g, rule, body, 7);
+	assert_int_equal(rig_seal(g, rule), 0);
+	return g;
+}
+
+/* The mask against each token tried alone. */
+static void compare_all(const struct sr_text *t, struct sr_guide *u)
+{
+	static uint32_t bits[8192];
+
+	rig_bits(u, t, bits);
+	for (int32_t id = 0; id < t->info.vocab; id++) {
+		struct sr_guide *f;
+		int rc;
+		assert_int_equal(sr_guide_fork(&f, u), 0);
+		rc = sr_guide_take(f, id);
+		if ((rc == 0) != rig_allows(bits, id))
+			print_message("token %d: take %d, mask %d\n", (int)id, rc, rig_allows(bits, id));
+		assert_int_equal(rc == 0, rig_allows(bits, id));
+		sr_guide_close(f);
+	}
+}
+
+static const char *const people[] = {
+	"{\"name\": \"Zo\\u00e9 \\\"the fox\\\" \\n J\u00f6rg \u65e5\u672c \U0001f98a\", \"count\": 42, "
+	"\"the tags of this person\": [\"ab\", \"twelve chars\",\"\u65e5\u672c\"]}",
+	"{\"name\": \"\", \"count\": 7, \"the tags of this person\": [\"   x\"]}",
+};
+
+static void test_default_vocabulary(void **state)
+{
+	struct sr_text *t = default_text();
+
+	(void)state;
+	if (!t)
+		skip();
+	for (size_t p = 0; p < sizeof(people) / sizeof(*people); p++) {
+		struct sr_grammar *g = person(t);
+		int32_t ids[256];
+		struct sr_guide *u;
+		int64_t n = sr_text_encode(t, people[p], strlen(people[p]), 0, ids, 256, 0);
+		assert_int_equal(sr_guide_open(&u, g), 0);
+		for (int64_t i = 0; i < n; i++) {
+			compare_all(t, u);
+			assert_int_equal(sr_guide_take(u, ids[i]), 0);
+		}
+		sr_guide_close(u);
+		sr_grammar_close(g);
+	}
+	sr_text_close(t);
+}
+
+/* Whatever is forced on the way is what the tokenizer makes of the whole text. */
+static void test_forced(void **state)
+{
+	struct sr_text *t = default_text();
+	int forced = 0, drawn = 0;
+
+	(void)state;
+	if (!t)
+		skip();
+	for (size_t p = 0; p < sizeof(people) / sizeof(*people); p++) {
+		static uint32_t bits[8192];
+		struct sr_grammar *g = person(t);
+		int32_t ids[256];
+		struct sr_guide *u;
+		int64_t n = sr_text_encode(t, people[p], strlen(people[p]), 0, ids, 256, 0);
+		assert_int_equal(sr_guide_open(&u, g), 0);
+		for (int64_t i = 0; i <= n;) {
+			struct sr_next next = rig_bits(u, t, bits);
+			if (next.kind == SR_GUIDE_IS) {
+				for (uint32_t k = 0; k < next.n; k++, i++) {
+					assert_int_equal(next.id[k], i < n ? ids[i] : t->info.eos);
+					assert_int_equal(sr_guide_take(u, next.id[k]), 0);
+				}
+				forced += (int)next.n;
+			} else {
+				assert_true(i < n);
+				assert_int_equal(sr_guide_take(u, ids[i++]), 0);
+				drawn++;
+			}
+		}
+		sr_guide_close(u);
+		sr_grammar_close(g);
+	}
+	print_message("%d tokens forced, %d drawn\n", forced, drawn);
+	assert_true(forced > 30);
+	sr_text_close(t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_choice),
 		cmocka_unit_test(test_regex),
+		cmocka_unit_test(test_tokens_and_until),
+		cmocka_unit_test(test_default_vocabulary),
+		cmocka_unit_test(test_forced),
 		cmocka_unit_test(test_random_grammars),
 	};
 
