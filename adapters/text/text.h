@@ -7,7 +7,7 @@
 #include "chat.h"
 #include "pretokenize.h"
 #include "slipring-text.h"
-#include "adapters/text/grammar/trie.h"
+#include "adapters/text/guide/trie.h"
 #include "adapters/text/template/template.h"
 #include "vocab.h"
 
@@ -43,7 +43,7 @@ struct sr_text {
 	_Atomic(struct tokens *) tokens;     /* what masks need: made with the first grammar, or NULL */
 };
 
-/* Its tokens as a tree (grammar/trie.h), made on first use; any thread.  NULL: no memory. */
+/* Its tokens as a tree (guide/trie.h), made on first use; any thread.  NULL: no memory. */
 const struct tokens *text_tokens(const struct sr_text *t);
 
 /* From a GGUF's metadata, or from a directory's tokenizer.json and the files beside it.  They fill

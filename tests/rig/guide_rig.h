@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "adapters/text/grammar/guide.h"
+#include "adapters/text/guide/guide.h"
 #include "adapters/text/text.h"
 
-/* words of ASCII become ids 0 .. n-1; "<...>" is special; the last one ends an answer. */
+/* words become ids 0 .. n-1; only those of letters are made of text; "<...>" is special; the last one ends an answer. */
 static inline struct sr_text *rig_text(const char *const *words, int n)
 {
 	struct sr_text *t = calloc(1, sizeof(*t));
@@ -21,7 +21,9 @@ static inline struct sr_text *rig_text(const char *const *words, int n)
 	for (int i = 0; i < n; i++) {
 		size_t len = strlen(words[i]);
 		bool special = len > 2 && words[i][0] == '<' && words[i][len - 1] == '>';
-		rc = vocab_set(&t->vocab, i, words[i], len, special ? VOCAB_ADDED | VOCAB_SPECIAL : 0);
+		bool letters = strspn(words[i], "abcdefghijklmnopqrstuvwxyz") == len;
+		rc = vocab_set(&t->vocab, i, words[i], len, special ? VOCAB_ADDED | VOCAB_SPECIAL | VOCAB_RAW :
+		               letters ? 0 : VOCAB_RAW);
 		assert(!rc);
 	}
 	rc = vocab_seal(&t->vocab);

@@ -7,7 +7,7 @@
 
 #include "adapters/text/ebnf/ebnf.h"
 #include "adapters/text/text.h"
-#include "guide.h"
+#include "adapters/text/guide/guide.h"
 #include "pattern.h"
 
 /* ---- the kinds: source to symbol; -1: e says why, or the grammar does when it is sealed ---- */

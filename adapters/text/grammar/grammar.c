@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "impl.h"
+#include "sealed.h"
 
 #define MOST_SYMBOLS  500000u
 #define MOST_BODY     2000000u       /* symbols in all productions */

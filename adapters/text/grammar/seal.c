@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "impl.h"
+#include "sealed.h"
 
 /* Who uses a symbol: user[at[s] .. at[s+1]-1] are productions, or (from n_productions on) symbols. */
 struct users { uint32_t *at, *user; };

@@ -14,7 +14,7 @@
 #ifndef EARLEY_H
 #define EARLEY_H
 
-#include "impl.h"
+#include "adapters/text/grammar/sealed.h"
 #include "lexer.h"
 
 #define ROW_ITEMS   2000             /* most items of a row */

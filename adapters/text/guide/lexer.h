@@ -17,7 +17,7 @@ struct regexes;
 struct lex {
 	uint32_t expr;
 	bool nullable;               /* the lexeme may end here */
-	bool more;                   /* it may go on; also where only its parts, not the whole, tell that it cannot */
+	bool more;                   /* it may go on; true also if only its transitions tell that it may not */
 	bool wide;                   /* by at least LEX_WIDE different bytes; with next */
 	uint32_t *next;              /* [256], or NULL: not made yet */
 	uint32_t clamped;            /* the state with far counts clamped; LEX_FAILED: not known yet */

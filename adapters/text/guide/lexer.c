@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "impl.h"
+#include "adapters/text/grammar/sealed.h"
 #include "lexer.h"
 
 #define FIRST_SLOTS 256u

@@ -1,6 +1,6 @@
-/* impl.h - the contents of struct grammar: symbols, and after grammar_seal() the dots of its productions. */
-#ifndef GRAMMAR_IMPL_H
-#define GRAMMAR_IMPL_H
+/* sealed.h - the contents of struct grammar: symbols, and the dots of its productions. */
+#ifndef SEALED_H
+#define SEALED_H
 
 #include "grammar.h"
 #include "regex.h"
