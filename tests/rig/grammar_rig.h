@@ -27,8 +27,7 @@ static inline struct sr_text *rig_bytes_text(void)
 
 static inline void rig_bytes_close(struct sr_text *t)
 {
-	vocab_free(&t->vocab);
-	free(t);
+	sr_text_close(t);
 }
 
 /* The next id of a text: `\1` before it says that a special token is meant. */

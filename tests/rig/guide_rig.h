@@ -9,7 +9,8 @@
 #include "adapters/text/guide/guide.h"
 #include "adapters/text/text.h"
 
-/* words become ids 0 .. n-1; only those of letters are made of text; "<...>" is special; the last one ends an answer. */
+/* words become ids 0 .. n-1.  The tokenizer makes only those of small letters; "<...>" is special; the last one
+ * ends an answer. */
 static inline struct sr_text *rig_text(const char *const *words, int n)
 {
 	struct sr_text *t = calloc(1, sizeof(*t));
