@@ -1,7 +1,8 @@
 /* sched/fill.c - fills the next batch: one token for each decoding sequence, then chunks of
  * prompts, then admissions; sched.h has the order.
  *
- * Functions that may hold a sequence back return FILLED or the enum sched_why that did it.
+ * Functions that may hold a sequence back return FILLED or the enum sched_why that did it; those of guided
+ * ones may also return FORCED.
  */
 #include <assert.h>
 #include <errno.h>
@@ -258,8 +259,7 @@ static void put_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 	struct seq *q = &s->seq[i];
 
 	x->b->row[row] = (struct sr_row){ .slot = q->slot, .first = q->planned, .n = 1, .token = SR_LAST,
-					  .result = row, .sample = 1, .n_top = q->n_top,
-					  .mask = q->guided ? guide_mask(s, q) : 0 };
+					  .result = row, .sample = 1, .n_top = q->n_top };
 	x->f->row[row] = (struct in_flight_row){ i, q->gen };
 	s->filled[q->slot] = s->n_filled;
 	q->planned++;
@@ -281,6 +281,22 @@ static int fill_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 	q->reserved += q->cost;
 	put_token(s, x, i, row);
 	return FILLED;
+}
+
+/* The same for a guided one.  Not inlined: it would take registers from the loop over rows. */
+static __attribute__((noinline)) int fill_guided(struct sched *s, struct fill *x, int32_t i, int32_t row)
+{
+	struct seq *q = &s->seq[i];
+	int32_t mask;
+	int why;
+
+	if (!guide_ready(s, q))
+		return guide_hold(s, q, x->now);
+	mask = guide_mask(s, q);
+	why = fill_token(s, x, i, row);
+	if (why == FILLED)
+		x->b->row[row].mask = mask;
+	return why;
 }
 
 /* Prefetch the next rows: little of them stays in the nearest cache between steps. */
@@ -311,20 +327,15 @@ static void fill_tokens(struct sched *s, struct fill *x)
 		x->prompts |= !q->drawn;
 		if (!q->drawn || q->known >= q->end)
 			continue;
-		if (q->guided && !guide_ready(s, q)) {
-			if (guide_hold(s, q, x->now) == WHY_GUIDE)
-				hold_back(x, WHY_GUIDE);
-			continue;
-		}
 		if (n >= x->budget) {
 			hold_back(x, WHY_TOKENS);
 			x->prompts = true;      /* possibly: the others were not looked at */
 			break;
 		}
-		why = fill_token(s, x, s->run[j], n);
+		why = q->guided ? fill_guided(s, x, s->run[j], n) : fill_token(s, x, s->run[j], n);
 		if (why == FILLED)
 			n++;
-		else
+		else if (why != FORCED)
 			hold_back(x, why);
 	}
 	x->n_decode = x->b->n_rows = x->b->n_tokens = x->b->n_results = n;
@@ -515,7 +526,7 @@ static void fill_prompts(struct sched *s, struct fill *x)
 		struct seq *q = &s->seq[s->run[j]];
 		int why;
 
-		if (q->guided && !q->drawn && !guide_ready(s, q) && guide_hold(s, q, x->now) == WHY_GUIDE)
+		if (q->guided && !q->drawn && !guide_ready(s, q) && guide_hold(s, q, x->now) != FORCED)
 			hold_back(x, WHY_GUIDE);
 		if (q->drawn || q->planned >= goal_of(s, q)) {
 			j++;

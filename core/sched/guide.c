@@ -195,13 +195,13 @@ bool guide_ready(const struct sched *s, const struct seq *q)
 	return q->drawn && g->in_time == GUIDE_TRUST;
 }
 
-/* A row of q is held back.  Returns the limit, or -1: forced ids wait only for its rows in flight. */
+/* A row of q is held back.  Returns the limit, or FORCED: forced ids wait only for its rows in flight. */
 int guide_hold(struct sched *s, const struct seq *q, uint64_t now)
 {
 	struct guide *g = &s->guide[q->guide];
 
 	if (q->known < g->told)
-		return -1;
+		return FORCED;
 	if (!g->since && q->known == q->have) /* its client has all tokens, so it could know the guide */
 		g->since = now;
 	return WHY_GUIDE;

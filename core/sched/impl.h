@@ -22,6 +22,7 @@
 #define WORDS_HERE 16        /* up to this many words of commands lie in the sequence itself */
 #define LEADERS    256       /* a power of two */
 #define AGED_EVERY 8         /* one place of 8 goes by age */
+#define FORCED      (-2)     /* of a row: see guide_hold() */
 #define GUIDE_TRUST 8        /* after this many guides in time, rows are planned before their guide is there */
 #define GUIDE_FORCED (2 * SCHED_FORCED) /* positions of forced ids span SCHED_FORCED and the choice */
 #define GUIDE_PATIENCE 10    /* times blocked_ns that a sequence without its guide may keep what others want */

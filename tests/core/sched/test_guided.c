@@ -223,9 +223,307 @@ static void test_answers(void **state)
 				}
 }
 
+/* ---- the rules, one by one ------------------------------------------------------------------------ */
+
+static void open_world(int32_t depth)
+{
+	set_up();
+	sr_null_depth(depth);
+	w.cfg.limits.masks = 16;
+	assert_int_equal(try_open(), 0);
+}
+
+static int tell(uint64_t user_data, int32_t index, int32_t kind, int32_t n, const int32_t *id)
+{
+	const struct sched_guide g = { .index = index, .kind = kind, .n = n, .id = id };
+
+	return sched_guide(w.s, &w.c[0], user_data, &g);
+}
+
+/* A client that is always late makes one row of nine miss: eight are planned only with their guide. */
+static void test_trust(void **state)
+{
+	struct guider c = { .script = &scripts[0], .user_data = 1 };
+	struct sched_request q;
+	int32_t drawn = -1;
+
+	(void)state;
+	open_world(1);
+	q = guided(1, 20);
+	expect(&scripts[0], (struct sr_null_request){ .sampling = { .top_p = 1, .repetition = 1 } }, 20);
+	assert_int_equal(admit(0, &q), 0);
+	give(&c);
+	while (!end_of(1)) {
+		int n;
+
+		do {                    /* after each token one more batch is computed, without a guide */
+			n = tokens_of(1);
+			step();
+		} while (tokens_of(1) != n);
+		give(&c);
+		if (w.n.guide_misses == 1 && drawn < 0)
+			drawn = c.heard;
+	}
+	assert_int_equal(drawn, 1);     /* the first row has its guide: only rows of one token can miss */
+	assert_int_equal(w.n.guide_misses, 1 + (ANSWER - 2) / 8);
+	assert_int_equal(end_of(1)->computed, 20);
+	tear_down();
+}
+
+/* The row beside one that misses or waits draws a token in every step. */
+static void test_neighbour(void **state)
+{
+	(void)state;
+	for (int gives = 0; gives < 2; gives++) {
+		struct guider c = { .script = &scripts[0], .user_data = 1 };
+		struct sched_request q;
+
+		open_world(1);
+		q = guided(1, 20);
+		expect(&scripts[0], (struct sr_null_request){ .sampling = { .top_p = 1, .repetition = 1 } }, 20);
+		assert_int_equal(admit(0, &q), 0);
+		ask(1, 2, 20, 30);
+		give(&c);
+		step();
+		for (int i = 1; i <= 30; i++) {
+			step();
+			assert_int_equal(tokens_of(2), i);
+			if (gives && i % 5 == 0)
+				give(&c);
+		}
+		assert_true(w.n.guide_misses > 0);
+		sched_cancel(w.s, &w.c[0], 1);
+		until_idle();
+		tear_down();
+	}
+}
+
+/* 64 forced ids: their tokens come at once, and one batch computes them all and draws the next. */
+static void test_forced(void **state)
+{
+	int32_t id[SCHED_FORCED];
+	struct sched_request q;
+	uint64_t rows;
+
+	(void)state;
+	open_world(1);
+	q = guided(1, 20);
+	q.max_tokens = 100;
+	assert_int_equal(admit(0, &q), 0);
+	assert_int_equal(tell(1, 0, SR_GUIDE_FREE, 0, NULL), 0);
+	step();
+	step();
+	assert_int_equal(tokens_of(1), 1);
+	for (int k = 0; k < SCHED_FORCED; k++)
+		id[k] = k + 1;
+	step();                         /* the row planned for the second token misses */
+	assert_int_equal(tell(1, 1, SR_GUIDE_IS, SCHED_FORCED, id), 0);
+	assert_int_equal(tell(1, 65, SR_GUIDE_IS, 1, id), -EPROTO); /* one more than may be ahead */
+	assert_int_equal(tell(1, 65, SR_GUIDE_FREE, 0, NULL), 0);
+	rows = w.n.rows;
+	step();
+	assert_int_equal(tokens_of(1), 1 + SCHED_FORCED);
+	step();
+	assert_int_equal(tokens_of(1), 2 + SCHED_FORCED);
+	assert_int_equal(w.n.rows - rows, 1);
+	assert_int_equal(w.n.forced_tokens, SCHED_FORCED);
+	sched_cancel(w.s, &w.c[0], 1);
+	until_idle();
+	tear_down();
+}
+
+/* A forced stop id ends the answer without a row, also before min_position. */
+static void test_forced_stop(void **state)
+{
+	static const uint32_t stop[] = { 7 };
+	static const int32_t id[] = { 5, 6, 7, 8 };
+	struct sched_request q;
+
+	(void)state;
+	open_world(1);
+	q = guided(1, 20);
+	begin(&q, &(struct sr_null_request){ .sampling = { .top_p = 1, .repetition = 1, .min_position = 30 },
+		.list = { [SR_LIST_STOP] = stop }, .n_list = { [SR_LIST_STOP] = 1 } }, 0);
+	assert_int_equal(admit(0, &q), 0);
+	assert_int_equal(tell(1, 0, SR_GUIDE_IS, 4, id), 0);
+	until_idle();
+	assert_int_equal(tokens_of(1), 3);
+	assert_int_equal(end_of(1)->finish, SCHED_STOP);
+	assert_int_equal(w.n.rows, 1);          /* the prompt's, without a draw */
+	tear_down();
+}
+
+/* No id is left: the answer ends there. */
+static void test_no_id(void **state)
+{
+	static const uint32_t none[WORDS], banned[] = { 1, 9 };
+	const struct sched_guide g = { .index = 0, .kind = SR_GUIDE_BITS, .bits = none };
+	struct sched_request q;
+
+	(void)state;
+	for (int by_list = 0; by_list < 2; by_list++) {
+		open_world(2);
+		q = guided(1, 20);
+		if (by_list)
+			begin(&q, &(struct sr_null_request){ .sampling = { .top_p = 1, .repetition = 1 },
+				.list = { [SR_LIST_BAD] = banned }, .n_list = { [SR_LIST_BAD] = 2 } }, 0);
+		assert_int_equal(admit(0, &q), 0);
+		assert_int_equal(by_list ? tell(1, 0, SR_GUIDE_ONLY, 1, (int32_t[]){ 9 }) :
+		                 sched_guide(w.s, &w.c[0], 1, &g), 0);
+		until_idle();
+		assert_int_equal(tokens_of(1), 0);
+		assert_int_equal(end_of(1)->finish, -EDOM);
+		assert_true(w.c[0].reserved == 0);
+		tear_down();
+	}
+}
+
+/* Ten seconds without a guide end it; time in which it has its guides does not count. */
+static void test_silent(void **state)
+{
+	static const uint64_t S = 1000000000;
+	struct sched_request q;
+
+	(void)state;
+	for (int first = 0; first < 2; first++) { /* silent from the first token on, or later */
+		open_world(1);
+		q = guided(1, 20);
+		assert_int_equal(admit(0, &q), 0);
+		step();
+		for (int k = 0; first && k < 4; k++) {
+			step();
+			w.now += 9 * S;
+			step();
+			assert_int_equal(tell(1, k, SR_GUIDE_FREE, 0, NULL), 0);
+			step();
+			step();
+			assert_int_equal(tokens_of(1), k + 1);
+		}
+		step();
+		step();
+		w.now += 10 * S - 100000;
+		step();
+		assert_null(end_of(1));
+		assert_int_equal(w.st.why, WHY_GUIDE);
+		w.now += 100000;
+		step();
+		assert_int_equal(end_of(1)->finish, -ETIMEDOUT);
+		tear_down();
+	}
+}
+
+/* What waits for its guide gives way to others after 100 ms, and only then; it goes on where it was. */
+static void test_gives_way(void **state)
+{
+	struct guider c = { .script = &scripts[0], .user_data = 1 };
+	struct sched_request q;
+
+	(void)state;
+	set_up();
+	w.cfg.limits.masks = 16;
+	w.cfg.knobs.max_seqs = 1;
+	assert_int_equal(try_open(), 0);
+	q = guided(1, 20);
+	q.max_tokens = ANSWER;
+	expect(&scripts[0], (struct sr_null_request){ .sampling = { .top_p = 1, .repetition = 1 } }, 20);
+	assert_int_equal(admit(0, &q), 0);
+	for (int i = 0; i < 10; i++) {
+		give(&c);
+		step();
+	}
+	for (int i = 0; i < 5; i++)
+		step();
+	w.now += 500000000;
+	step();
+	assert_int_equal(w.st.running, 1);      /* nobody wants its place */
+	ask(1, 2, 20, 10);
+	step();
+	assert_int_equal(w.st.running, 1);
+	step();
+	step();
+	assert_int_equal(tokens_of(2), 1);      /* it waited long before the other came */
+	assert_int_equal(w.st.waiting, 1);
+	for (int i = 0; i < 20; i++)
+		step();
+	assert_true(end_of(2) && !end_of(1));
+	assert_int_equal(w.st.why, WHY_GUIDE);
+	while (!end_of(1)) {
+		give(&c);
+		step();
+	}
+	listen_to(&c);
+	assert_int_equal(c.heard, ANSWER);
+	tear_down();
+}
+
+/* A tenant may hold eight times as many pairs as it leaves free, and one is given again only when no row can
+ * read it. */
+static void test_pairs(void **state)
+{
+	struct sched_request q;
+	int n = 0;
+
+	(void)state;
+	set_up();
+	sr_null_depth(2);
+	w.cfg.limits.masks = 64;
+	assert_int_equal(try_open(), 0);
+	for (uint64_t name = 1; sched_guides_full(w.s, 0) == SCHED_ROOM; name++, n++) {
+		q = guided(name, 20);
+		assert_int_equal(sched_admit(w.s, &w.c[0], 0, &q, w.now), 0);
+	}
+	assert_int_equal(n, 29);
+	assert_int_equal(sched_guides_full(w.s, 0), SCHED_OVER);
+	assert_int_equal(sched_guides_full(w.s, 1), SCHED_ROOM);
+	for (uint64_t name = 1; name <= 3; name++) {
+		q = guided(name, 20);
+		assert_int_equal(sched_admit(w.s, &w.c[1 + name % 2], 1 + name % 2, &q, w.now), 0);
+	}
+	assert_int_equal(sched_guides_full(w.s, 1), SCHED_FULL);
+	assert_int_equal(tell(1, 0, SR_GUIDE_FREE, 0, NULL), 0);
+	step();                                 /* a row of 1 is in flight */
+	sched_cancel(w.s, &w.c[0], 1);
+	assert_int_equal(sched_guides_full(w.s, 1), SCHED_FULL);
+	step();
+	step();
+	assert_true(sched_guides_full(w.s, 2) != SCHED_FULL);
+	sched_forget(w.s, &w.c[0]);
+	sched_forget(w.s, &w.c[1]);
+	sched_forget(w.s, &w.c[2]);
+	until_idle();
+	tear_down();
+}
+
+/* Guides for what is not guided, and without masks nobody is. */
+static void test_unknown(void **state)
+{
+	(void)state;
+	open_world(1);
+	ask(0, 1, 20, 3);
+	assert_int_equal(tell(1, 0, SR_GUIDE_FREE, 0, NULL), -ENOENT);
+	assert_int_equal(tell(2, 0, SR_GUIDE_FREE, 0, NULL), -ENOENT);
+	until_idle();
+	tear_down();
+	set_up();
+	assert_int_equal(try_open(), 0);
+	assert_int_equal(sched_guides_full(w.s, 0), SCHED_FULL);
+	tear_down();
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_answers) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_trust),
+		cmocka_unit_test(test_neighbour),
+		cmocka_unit_test(test_forced),
+		cmocka_unit_test(test_forced_stop),
+		cmocka_unit_test(test_no_id),
+		cmocka_unit_test(test_silent),
+		cmocka_unit_test(test_gives_way),
+		cmocka_unit_test(test_pairs),
+		cmocka_unit_test(test_unknown),
+	};
 
 	return cmocka_run_group_tests_name("guided", tests, NULL, NULL);
 }

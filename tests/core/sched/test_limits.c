@@ -59,6 +59,18 @@ static void not_read(void)
 	sched_stats(w.s, &w.st);
 }
 
+/* A guided answer without guides. */
+static void masks(void) { w.cfg.limits.masks = 2; }
+static void not_guided(void)
+{
+	struct sched_request q = request(++next_id, 4, 100);
+
+	q.guided = true;
+	if (!w.st.running && !w.st.waiting)
+		assert_int_equal(admit(0, &q), 0);
+	sched_stats(w.s, &w.st);
+}
+
 /* 1 us and 1 us a token; prompts beside one that decodes are cut to 40 us. */
 static void short_steps(void)
 {
@@ -135,6 +147,7 @@ static const struct load {
 	{ "no block",               WHY_KV, -1, few_blocks, long_answers, 5, 0, 0, 0 },
 	{ "does not fit",           WHY_ORDER, -1, half_the_blocks, a_wide_one, 5, 0, 0, 0 },
 	{ "slow reader",            WHY_RING_OUT, -1, small_ring, not_read, 20, 0, 0, 0 },
+	{ "no guide",               WHY_GUIDE, -1, masks, not_guided, 20, 0, 0, 0 },
 	{ "step time",              WHY_STEP_TIME, -1, short_steps, prompts_beside_answers, 200, 0, 0, 0 },
 	{ "blocks on the way",      WHY_PCIE, -1, two_tiers, prefixes_from_the_host, 200, 0, 0, 0 },
 	{ "we are slower",          -1, BOUND_HOST, nothing, many_answers, 5, 0, 0, 0 },
