@@ -170,6 +170,14 @@ static int32_t our_cores(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+/* One tenant has 8/9 of them at most (sched_guides_full): alone it shall fill a batch. */
+static int32_t guided_seqs(const struct planning *p)
+{
+	int32_t n = (int32_t)p->cfg->max_guided_seqs;
+
+	return n ? n : p->out->max_seqs + p->out->max_seqs / 8 + 1;
+}
+
 /* Set all limits but n_blocks. */
 static int set_limits(struct planning *p, int64_t total, int32_t context)
 {
@@ -189,7 +197,7 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 	logits = (p->cpu ? LOGITS_BYTES : GPU_LOGITS_BYTES) / (4 * (int64_t)p->m->m.n_vocab);
 	logits = min64(logits, p->cpu ? LOGITS_ROWS : GPU_LOGITS_ROWS);
 	l->logit_rows = (int32_t)(logits < 4 ? 4 : logits);
-	l->masks = p->ops->masks ? 2 * p->out->max_seqs : 0;
+	l->masks = p->ops->masks ? 2 * guided_seqs(p) : 0;
 	l->threads = p->cpu ? (p->cfg->threads ? p->cfg->threads : our_cores()) : 0;
 	return 0;
 }
@@ -487,7 +495,7 @@ static void describe(struct planning *p)
 	say_bytes(o, "slots", n->slots);
 	say(o, "up to %d sequences at a time\n", l->slots);
 	say_bytes(o, "batches", n->pinned);
-	say(o, "rows, commands and results\n");
+	say(o, "rows, commands and results; masks of %d guided answers (--max-guided-seqs)\n", l->masks / 2);
 	say_bytes(o, "KV cache", o->kv_bytes);
 	say(o, "%d blocks of %d tokens, %.1f KiB a token in %s (%s)\n", l->n_blocks, l->block_tokens,
 	    (double)n->per_block / l->block_tokens / 1024, kv_name[l->kv_type], why_kv(p));

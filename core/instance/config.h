@@ -54,7 +54,8 @@ struct config {
 	/* scheduler */
 	int64_t  max_num_seqs;                /* 0 = by device: CPU 128 */
 	int64_t  max_num_batched_tokens;      /* 0 = by device: CPU 2048 */
-	const char *knob_ceiling;             /* how far the two above can be raised; NULL = as far as is cheap */
+	int64_t  max_guided_seqs;             /* 0 = max_num_seqs and an eighth more */
+	const char *knob_ceiling;             /* how far the first two can be raised; NULL = as far as is cheap */
 	int64_t  long_prefill_token_threshold;/* 0 = off */
 	bool     enable_chunked_prefill;      /* true; false needs batched tokens >= max_model_len */
 	const char *scheduling_policy;        /* fcfs, priority */

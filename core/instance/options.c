@@ -125,6 +125,9 @@ const struct option options[] = {
 	OPT("max-num-batched-tokens", SIZE, SCHED, D_ | H_, max_num_batched_tokens, "0", RANGE(1, 1 << 20),
 	    COMMON,
 	    .help = "most tokens in one step; default: by device, 2048 on the CPU"),
+	OPT("max-guided-seqs", SIZE, SCHED, D_, max_guided_seqs, "0", RANGE(1, 65536),
+	    .help = "most answers at once, waiting or running, that keep to a grammar; default: --max-num-seqs "
+	            "and an eighth more; each takes memory for two masks of the vocabulary"),
 	OPT("knob-ceiling", TEXT, SCHED, D_, knob_ceiling, NULL,
 	    .help = "how far \"slipring set\" can raise the two: max-num-seqs=N,max-num-batched-tokens=N; "
 	            "default: 4 times their value, or 256 and 8192, while each costs at most 0.5 % of the "

@@ -385,11 +385,42 @@ static void test_named_length_fits(void **state)
 	}
 }
 
+static void device_masks(struct sr_backend *b, struct sr_masks *out)
+{
+	(void)b;
+	(void)out;
+}
+
+/* Two masks for each guided answer; none where the device has no masks. */
+static void test_guided(void **state)
+{
+	static const struct { const char *line; int32_t masks; } cases[] = {
+		{ "", 2 * (128 + 16 + 1) }, { "--max-num-seqs 7", 2 * 8 }, { "--max-num-seqs 64 --max-guided-seqs 5", 10 },
+		{ "--max-guided-seqs 4000", 8000 },
+	};
+
+	(void)state;
+	set_device("cpu", 16 * GB, 15 * GB);
+	good("");
+	assert_int_equal(plan.limits.masks, 0);
+	device.masks = device_masks;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char say[80];
+
+		good(cases[i].line);
+		if (plan.limits.masks != cases[i].masks)
+			fail_msg("%s: %d", cases[i].line, plan.limits.masks);
+		snprintf(say, sizeof(say), "masks of %d guided answers (--max-guided-seqs)", cases[i].masks / 2);
+		assert_non_null(strstr(plan.text, say));
+	}
+	device.masks = NULL;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cpu), cmocka_unit_test(test_gpu), cmocka_unit_test(test_of_the_model), cmocka_unit_test(test_tier),
-		cmocka_unit_test(test_batching), cmocka_unit_test(test_ceilings),
+		cmocka_unit_test(test_batching), cmocka_unit_test(test_ceilings), cmocka_unit_test(test_guided),
 		cmocka_unit_test(test_bad), cmocka_unit_test(test_quantization), cmocka_unit_test(test_named_length_fits),
 	};
 
