@@ -67,12 +67,12 @@ static inline struct sr_next rig_bits(struct sr_guide *u, const struct sr_text *
 	int rc = sr_guide_next(u, &next, said);
 
 	assert(!rc && words <= 8192);
-	rc = mask_of(&u->g->m, u->state, &k);
+	rc = mask_of(&u->in->m, u->state, &k);
 	assert(!rc);
-	mask_bits(&u->g->m, k, bits, words);
+	mask_bits(&u->in->m, k, bits, words);
 	if (k->any)
 		memset(bits, 0xff, words * sizeof(*bits));
-	for (uint32_t i = 0; u->g->y.state[u->state].accept && i < u->g->n_stop; i++)
+	for (uint32_t i = 0; u->in->y.state[u->state].accept && i < u->g->n_stop; i++)
 		bits[u->g->stop[i] / 32] |= 1u << u->g->stop[i] % 32;
 	if (next.kind == SR_GUIDE_BITS)
 		assert(!memcmp(bits, said, words * sizeof(*bits)));
@@ -101,6 +101,7 @@ static inline struct sr_grammar *rig_grammar(const struct sr_text *t)
 
 	assert(g);
 	atomic_init(&g->users, 1);
+	g->most_bytes = CACHE_BYTES;
 	pthread_mutex_init(&g->lock, NULL);
 	g->t = t;
 	g->tokens = text_tokens(t);
@@ -117,9 +118,7 @@ static inline int rig_seal(struct sr_grammar *g, int32_t start)
 	int rc = grammar_seal(g->g, start, &e);
 
 	if (!rc)
-		rc = earley_create(&g->y, g->g, g->tokens->all.longest);
-	if (!rc)
-		rc = masks_create(&g->m, &g->y, g->tokens);
+		rc = caches_create(&g->now, g);
 	if (rc)
 		sr_grammar_close(g);
 	return rc;

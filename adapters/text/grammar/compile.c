@@ -119,9 +119,7 @@ static int build(struct sr_grammar *g, enum sr_grammar_kind kind, const char *s,
 	}
 	rc = grammar_seal(g->g, symbol[1], e);
 	if (!rc) {
-		rc = earley_create(&g->y, g->g, g->tokens->all.longest);
-		if (!rc)
-			rc = masks_create(&g->m, &g->y, g->tokens);
+		rc = caches_create(&g->now, g);
 		if (rc)
 			grammar_refuse(e, rc, NULL, rc == -E2BIG ? "The grammar begins in more than %u ways." :
 			               "There is no memory for the grammar (%u items).", ROW_ITEMS);
@@ -143,6 +141,7 @@ int sr_grammar_open(struct sr_grammar **out, const struct sr_text *t, enum sr_gr
 		return -ENOMEM;
 	}
 	atomic_init(&g->users, 1);
+	g->most_bytes = CACHE_BYTES;
 	pthread_mutex_init(&g->lock, NULL);
 	g->t = t;
 	find_stops(g, o);
@@ -161,8 +160,7 @@ void sr_grammar_close(struct sr_grammar *g)
 {
 	if (!g || atomic_fetch_sub_explicit(&g->users, 1, memory_order_acq_rel) > 1)
 		return;
-	masks_free(&g->m);
-	earley_free(&g->y);
+	caches_free(g->now);
 	grammar_free(g->g);
 	pthread_mutex_destroy(&g->lock);
 	free(g);
@@ -173,7 +171,7 @@ size_t sr_grammar_bytes(struct sr_grammar *g)
 	size_t bytes;
 
 	pthread_mutex_lock(&g->lock);
-	bytes = sizeof(*g) + earley_bytes(&g->y) + g->m.bytes + regexes_count(g->g->r) * (size_t)64;
+	bytes = sizeof(*g) + caches_bytes(g->now) + regexes_count(g->g->r) * (size_t)64;
 	pthread_mutex_unlock(&g->lock);
 	return bytes;
 }

@@ -442,3 +442,28 @@ failed:
 	free(todo);
 	return ROW_NONE;
 }
+
+/* A row's number is above those of its origins. */
+bool earley_copy_rows(struct earley *to, const struct earley *from, bool *wanted, uint32_t *map)
+{
+	for (uint32_t r = from->n_rows; r--;)
+		for (uint32_t i = 0; wanted[r] && i < from->row[r].n_items; i++) {
+			uint32_t origin = from->items[from->row[r].item + i].origin;
+			if (origin != ROW_SELF)
+				wanted[origin] = true;
+		}
+	for (uint32_t r = 0; r < from->n_rows; r++) {
+		if (!wanted[r])
+			continue;
+		for (uint32_t i = 0; i < from->row[r].n_items; i++) {
+			struct item item = from->items[from->row[r].item + i];
+			if (item.origin != ROW_SELF)
+				item.origin = map[item.origin];
+			to->work->kept[i] = item;
+		}
+		map[r] = intern_row(to, to->work->kept, from->row[r].n_items, from->row[r].accept);
+		if (map[r] == ROW_NONE)
+			return false;
+	}
+	return true;
+}

@@ -99,6 +99,8 @@ uint32_t earley_after(struct earley *y, uint32_t row, int32_t symbol);
 uint32_t earley_token(struct earley *y, uint32_t state, int32_t id, const uint8_t *s, uint32_t n);
 /* The state whose mask is the same, with counts that are far from their bounds clamped. */
 uint32_t earley_clamped(struct earley *y, uint32_t state);
+/* The state of `from`, which belongs to the same grammar, as one of `to`. */
+uint32_t earley_copy(struct earley *to, const struct earley *from, uint32_t state);
 /* The state of these threads, which are sorted here. */
 uint32_t earley_state(struct earley *y, struct thread *t, uint32_t n);
 

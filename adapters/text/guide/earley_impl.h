@@ -28,5 +28,8 @@ struct earley_work {
 uint32_t earley_first_row(struct earley *y);
 uint32_t earley_row(struct earley *y, const struct ended *ended, uint32_t n);
 uint32_t earley_clamped_row(struct earley *y, uint32_t row);
+/* Rows of `from`, and those that they come from: map[row] becomes the same row of `to`.  wanted[row] says
+ * which, and has n_rows places. */
+bool earley_copy_rows(struct earley *to, const struct earley *from, bool *wanted, uint32_t *map);
 
 #endif

@@ -162,16 +162,18 @@ static uint32_t whole_characters(const uint8_t *s, uint32_t n)
 	return cp == UTF8_PARTIAL ? from - 1 : n;
 }
 
-uint32_t forced_run(struct sr_grammar *g, uint32_t state, const struct recent *r, int32_t *ids, uint32_t most)
+uint32_t forced_run(struct sr_guide *u, int32_t *ids, uint32_t most)
 {
+	const struct sr_grammar *g = u->g;
+	struct earley *y = &u->in->y;
 	uint8_t s[RUN_BYTES];
 	const uint8_t *piece = NULL;
-	uint32_t n = 0, got, kept = 0, bytes = 0, keep;
+	uint32_t state = u->state, n = 0, got, kept = 0, bytes = 0, keep;
 	bool whole;
 	int byte;
 
-	while (n < RUN_BYTES && (byte = only_byte(&g->y, state)) >= 0) {
-		uint32_t next = earley_step(&g->y, state, (uint8_t)byte);
+	while (n < RUN_BYTES && (byte = only_byte(y, state)) >= 0) {
+		uint32_t next = earley_step(y, state, (uint8_t)byte);
 		if (next < STATE_FIRST)
 			return 0;
 		state = next;
@@ -179,11 +181,11 @@ uint32_t forced_run(struct sr_grammar *g, uint32_t state, const struct recent *r
 	}
 	if (!n)
 		return 0;
-	whole = complete(&g->y, state);
-	keep = whole ? n : settled(&g->tokens->all, &g->y, s, n, state);
+	whole = complete(y, state);
+	keep = whole ? n : settled(&g->tokens->all, y, s, n, state);
 	n = whole_characters(s, n);
 	keep = keep < n ? keep : n;
-	got = keep ? tokenize(g, r, s, n, ids, most) : 0;
+	got = keep ? tokenize(g, &u->recent, s, n, ids, most) : 0;
 	for (; kept < got; kept++) {
 		bytes += trie_bytes(&g->t->vocab, ids[kept], &piece);
 		if (bytes > keep)

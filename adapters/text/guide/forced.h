@@ -6,7 +6,6 @@
 
 /* The tokens that must come next, as the tokenizer makes them; the last may be the stop id.  Their number,
  * at most `most`; 0: nothing is forced, or not surely so. */
-uint32_t forced_run(struct sr_grammar *g, uint32_t state, const struct recent *r, int32_t *ids,
-                    uint32_t most);
+uint32_t forced_run(struct sr_guide *u, int32_t *ids, uint32_t most);
 
 #endif

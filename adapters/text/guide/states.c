@@ -329,6 +329,39 @@ uint32_t earley_clamped(struct earley *y, uint32_t state)
 	return c;
 }
 
+/* ---- new caches ---- */
+
+static uint32_t copy_threads(struct earley *to, const struct earley *from, uint32_t state, const uint32_t *map)
+{
+	const struct state s = from->state[state];
+
+	to->work->n_threads = 0;
+	for (uint32_t i = s.thread; i < s.thread + s.n; i++) {
+		struct thread t = from->threads[i];
+		t.row = map[t.row];
+		if (t.symbol != SYMBOL_NONE && to->g->symbol[t.symbol].kind == SYMBOL_LEXEME)
+			t.lex = lexer_state(&to->lexer, from->lexer.lex[t.lex].expr);
+		if (t.lex == LEX_FAILED || !put_thread(to, t.row, t.symbol, t.lex))
+			return STATE_OVER;
+	}
+	return earley_state(to, to->work->thread, to->work->n_threads);
+}
+
+uint32_t earley_copy(struct earley *to, const struct earley *from, uint32_t state)
+{
+	bool *wanted = calloc(from->n_rows + 1, sizeof(*wanted));
+	uint32_t *map = malloc((from->n_rows + 1) * sizeof(*map)), copy = STATE_OVER;
+	const struct state *s = &from->state[state];
+
+	for (uint32_t i = s->thread; wanted && i < s->thread + s->n; i++)
+		wanted[from->threads[i].row] = true;
+	if (wanted && map && earley_copy_rows(to, from, wanted, map))
+		copy = copy_threads(to, from, state, map);
+	free(wanted);
+	free(map);
+	return copy;
+}
+
 /* ---- life ---- */
 
 int earley_create(struct earley *y, struct grammar *g, uint32_t clamp)
