@@ -171,14 +171,25 @@ static int collect(struct masks *m, uint32_t state, struct spread *s, struct mas
 	return narrow == STATE_OVER ? -E2BIG : walk(m, 0, m->t->all.n, narrow);
 }
 
+/* 64 ids from word w on, of those besides `known`: most are none, so this is what a new mask costs. */
+static uint64_t besides(const struct masks *m, const uint32_t *known, uint32_t w)
+{
+	uint64_t x = m->scratch[w] | (uint64_t)m->scratch[w + 1] << 32;
+
+	return known ? x & ~(known[w] | (uint64_t)known[w + 1] << 32) : x;
+}
+
 /* Keep what is in scratch in the least memory. */
 static int keep(struct masks *m, uint32_t base, struct mask *k)
 {
 	const uint32_t *known = m->inside[base].bits;
 	uint32_t more = 0;
+	uint64_t x;
 
-	k->total = mask_count(m->scratch, m->words);
-	more = k->total - m->inside[base].total;
+	for (uint32_t w = 0; w < m->words; w += 2)
+		if ((x = besides(m, known, w)))
+			more += (uint32_t)__builtin_popcountll(x);
+	k->total = m->inside[base].total + more;
 	if (more > FEW_IDS) {
 		k->bits = malloc(m->words * sizeof(*k->bits));
 		if (!k->bits)
@@ -194,9 +205,9 @@ static int keep(struct masks *m, uint32_t base, struct mask *k)
 		return 0;
 	if (!grow(&m->ids, &m->ids_cap, m->n_ids + more - 1, sizeof(*m->ids)))
 		return -ENOMEM;
-	for (uint32_t w = 0; w < m->words; w++)
-		for (uint32_t x = m->scratch[w] & ~(base ? known[w] : 0); x; x &= x - 1)
-			m->ids[m->n_ids++] = (int32_t)(w * 32 + (uint32_t)__builtin_ctz(x));
+	for (uint32_t w = 0; w < m->words; w += 2)
+		for (x = besides(m, known, w); x; x &= x - 1)
+			m->ids[m->n_ids++] = (int32_t)(w * 32 + (uint32_t)__builtin_ctzll(x));
 	return 0;
 }
 
@@ -215,7 +226,7 @@ int mask_of(struct masks *m, uint32_t state, const struct mask **out)
 	if (like == STATE_OVER)
 		return -E2BIG;
 	if (!m->y->state[like].mask) {
-		memset(m->scratch, 0, m->words * sizeof(*m->scratch));
+		memset(m->scratch, 0, (m->words + 1) * sizeof(*m->scratch));
 		rc = collect(m, like, &s, &k);
 		free(s.t);
 		if (!rc && !grow(&m->mask, &m->cap, m->n, sizeof(*m->mask)))
