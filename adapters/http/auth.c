@@ -64,16 +64,19 @@ uint64_t auth_salt(uint64_t tenant, uint64_t salt)
 	return auth_hash(s, sizeof(s));
 }
 
+/* The list has room for the next power of two: 65,536 keys move it 17 times. */
 static int add(struct key **list, size_t *n, const char *key, const char *name, int32_t min_priority)
 {
-	struct key *k;
+	struct key *k = *list;
 
 	if (*n >= KEYS_MAX)
 		return -E2BIG;
-	k = realloc(*list, (*n + 1) * sizeof(*k));
-	if (!k)
-		return -ENOMEM;
-	*list = k;
+	if (!(*n & (*n - 1))) {
+		k = realloc(*list, (*n ? *n * 2 : 1) * sizeof(*k));
+		if (!k)
+			return -ENOMEM;
+		*list = k;
+	}
 	k += (*n)++;
 	sha256(key, strlen(key), k->sum);
 	k->right.tenant = name ? auth_hash(name, strlen(name)) : nameless(k->sum);
@@ -207,12 +210,14 @@ int auth_create(struct auth **out, const struct config *c, char *err, size_t err
 int auth_reload(struct auth *a, char *err, size_t errlen)
 {
 	struct key *list = NULL;
-	size_t n = a->fixed;
+	size_t n = a->fixed, room = 1;
 	int r;
 
 	if (!a->cfg->api_key_file)
 		return 0;
-	list = malloc((n + 1) * sizeof(*list));
+	while (room < n)
+		room *= 2;
+	list = malloc(room * sizeof(*list));
 	if (!list) {
 		snprintf(err, errlen, "--api-key-file %s: there is no memory for its keys", a->cfg->api_key_file);
 		return -ENOMEM;
