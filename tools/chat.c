@@ -34,6 +34,7 @@ struct chat {
 	struct session_options o;
 	struct session s;
 	json_t *messages;
+	json_t *tools;               /* or NULL */
 	const char *system;          /* first message, or NULL */
 	char *answer;                /* text of the answer under way */
 	size_t n_answer, answer_cap;
@@ -47,7 +48,8 @@ static int chat_usage(FILE *to)
 	            "\n"
 	            "Talks to the running daemon (slipring serve), or starts one of its own.\n"
 	            "\n"
-	            "%s  --system TEXT           the system message\n"
+	            "%s  --tools FILE            a JSON array of tools, shown to the model by its template\n"
+	            "  --system TEXT           the system message\n"
 	            "  --once PROMPT           print the answer to PROMPT and its speed, then end\n"
 	            "\n"
 	            "While talking: Ctrl-C ends an answer, Ctrl-D or /quit the conversation; /reset forgets\n"
@@ -188,9 +190,12 @@ static void reset(struct chat *c)
 static int64_t render_prompt(struct chat *c, char **prompt, char *err, size_t errlen)
 {
 	json_t *vars = json_pack("{s:O}", "messages", c->messages);
-	char *context = vars ? json_dumps(vars, 0) : NULL;
+	char *context;
 	int64_t n;
 
+	if (c->tools)
+		json_object_set(vars, "tools", c->tools);
+	context = vars ? json_dumps(vars, 0) : NULL;
 	json_decref(vars);
 	if (!context)
 		return refuse(-ENOMEM, err, errlen, "no memory");
@@ -308,6 +313,19 @@ static int chat_run(struct chat *c, const char *once)
 	return rc;
 }
 
+/* The tools of a file, or NULL and a sentence. */
+static json_t *load_tools(const char *path)
+{
+	json_error_t e;
+	json_t *tools = json_load_file(path, 0, &e);
+
+	if (json_is_array(tools))
+		return tools;
+	fprintf(stderr, "slipring chat: --tools %s: %s\n", path, tools ? "it must be a JSON array of tools" : e.text);
+	json_decref(tools);
+	return NULL;
+}
+
 int cmd_chat(int argc, char **argv)
 {
 	struct chat c = { .o.ask.max_tokens = MAX_TOKENS };
@@ -326,6 +344,11 @@ int cmd_chat(int argc, char **argv)
 			c.system = argv[++i];
 			continue;
 		}
+		if (!strcmp(argv[i], "--tools") && i + 1 < argc) {
+			if (!(c.tools = load_tools(argv[++i])))
+				return 1;
+			continue;
+		}
 		rc = session_option(&c.o, argc, argv, &i, err, sizeof(err));
 		if (rc > 0)
 			continue;
@@ -338,5 +361,6 @@ int cmd_chat(int argc, char **argv)
 	}
 	rc = chat_run(&c, once);
 	stop_daemon(&c);
+	json_decref(c.tools);
 	return rc;
 }

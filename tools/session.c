@@ -15,6 +15,8 @@
 #include "shmring/clock.h"
 
 #define WAIT_MS 100              /* ms until a cancel is seen, at most */
+#define GRAMMAR_FILE (4 << 20)   /* bytes of a grammar or a schema */
+#define GUIDES 8                 /* the fewest guided answers that can be asked for; one is used */
 
 const char session_help[] =
 	"  --socket PATH           the daemon's socket (default: that of the instance)\n"
@@ -25,7 +27,10 @@ const char session_help[] =
 	"  --top-p P, --top-k K, --min-p P\n"
 	"  --repetition-penalty R, --presence-penalty P, --frequency-penalty F\n"
 	"  --seed N                the same random choices every time\n"
-	"  --ignore-eos            do not stop at the end of the answer\n";
+	"  --ignore-eos            do not stop at the end of the answer\n"
+	"  --json-schema FILE      the answer is JSON that this schema allows\n"
+	"  --grammar FILE          the answer keeps to this grammar (GBNF or Lark)\n"
+	"  --regex PATTERN         the answer matches this pattern as a whole\n";
 
 /* Read a number in [low, high]; `whole`: an integer. */
 static bool number_between(const char *s, double low, double high, bool whole, double *out)
@@ -37,6 +42,20 @@ static bool number_between(const char *s, double low, double high, bool whole, d
 	return end != s && !*end && !errno && *out >= low && *out <= high && (!whole || *out == floor(*out));
 }
 
+/* Where the value of an option that is no number goes, or NULL. */
+static const char **text_option(struct session_options *o, const char *name)
+{
+	const struct { const char *name; const char **to; } texts[] = {
+		{ "--socket", &o->socket }, { "--instance", &o->instance }, { "--model", &o->model },
+		{ "--grammar", &o->grammar }, { "--json-schema", &o->json_schema }, { "--regex", &o->regex },
+	};
+
+	for (size_t k = 0; k < sizeof(texts) / sizeof(*texts); k++)
+		if (!strcmp(name, texts[k].name))
+			return texts[k].to;
+	return NULL;
+}
+
 int session_option(struct session_options *o, int argc, char **argv, int *i, char *err, size_t errlen)
 {
 	static const struct { const char *name; double low, high; bool whole; } numbers[] = {
@@ -46,8 +65,7 @@ int session_option(struct session_options *o, int argc, char **argv, int *i, cha
 		{ "--frequency-penalty", -2, 2, false }, { "--seed", 0, 9007199254740992.0, true },
 	};
 	const char *name = argv[*i], *value = *i + 1 < argc ? argv[*i + 1] : NULL;
-	const char **text = !strcmp(name, "--socket") ? &o->socket : !strcmp(name, "--instance") ? &o->instance :
-	                    !strcmp(name, "--model") ? &o->model : NULL;
+	const char **text = text_option(o, name);
 	size_t k = 0;
 	double d;
 
@@ -116,11 +134,58 @@ static int try_model(struct session *s, const char *model, char *err, size_t err
 	              "name the model with --model", served->name, model ? model : where.name);
 }
 
+/* The whole of a file, malloc'ed; NULL and a sentence. */
+static char *read_file(const char *path, size_t *n, char *err, size_t errlen)
+{
+	FILE *f = fopen(path, "r");
+	char *s = f ? malloc(GRAMMAR_FILE + 1) : NULL;
+
+	if (s)
+		*n = fread(s, 1, GRAMMAR_FILE + 1, f);
+	if (!s || ferror(f) || *n > GRAMMAR_FILE) {
+		refuse(-EINVAL, err, errlen, "%s: %s", path,
+		       s && *n > GRAMMAR_FILE ? "more than 4 MiB" : strerror(errno));
+		free(s);
+		s = NULL;
+	}
+	if (f)
+		fclose(f);
+	return s;
+}
+
+/* Compile the grammar that the options name, if they do. */
+static int open_grammar(struct session *s, const struct session_options *o, char *err, size_t errlen)
+{
+	const char *file = o->grammar ? o->grammar : o->json_schema;
+	enum sr_grammar_kind kind = o->grammar ? SR_GRAMMAR_EBNF : o->regex ? SR_GRAMMAR_REGEX : SR_GRAMMAR_JSON;
+	size_t n = o->regex ? strlen(o->regex) : 0;
+	char why[600], *source = NULL;
+	int rc;
+
+	if (!file && !o->regex)
+		return 0;
+	if (!!o->grammar + !!o->json_schema + !!o->regex > 1)
+		return refuse(-EINVAL, err, errlen, "--grammar, --json-schema and --regex exclude each other");
+	if (!sr_model(s->conn)->guides)
+		return refuse(-ENOTSUP, err, errlen, "the daemon guides no answers");
+	if (file && !(source = read_file(file, &n, err, errlen)))
+		return -EINVAL;
+	rc = sr_grammar_open(&s->grammar, s->text, kind, source ? source : o->regex, n, NULL, why, sizeof(why));
+	free(source);
+	if (rc)
+		return refuse(rc, err, errlen, "%s: %s", file ? file : "--regex", why);
+	s->bits = malloc(((size_t)sr_text_info(s->text)->vocab + 31) / 32 * sizeof(*s->bits));
+	return s->bits ? 0 : refuse(-ENOMEM, err, errlen, "no memory");
+}
+
 int session_open(struct session *s, const struct session_options *o, char *err, size_t errlen)
 {
 	struct sr_options options = { .size = sizeof(options), .name = "slipring" };
 	char first[512];
 	int rc;
+
+	if (o->grammar || o->json_schema || o->regex)
+		options.guides = GUIDES;
 
 	memset(s, 0, sizeof(*s));
 	rc = session_socket(o, s->socket, sizeof(s->socket), err, errlen);
@@ -141,7 +206,7 @@ int session_open(struct session *s, const struct session_options *o, char *err, 
 	if (!rc) {
 		s->piece_cap = sr_text_longest(s->text) + 16;
 		s->piece = malloc(s->piece_cap);
-		rc = s->piece ? 0 : -ENOMEM;
+		rc = s->piece ? open_grammar(s, o, err, errlen) : -ENOMEM;
 	}
 	if (rc)
 		session_close(s);
@@ -151,8 +216,10 @@ int session_open(struct session *s, const struct session_options *o, char *err, 
 void session_close(struct session *s)
 {
 	sr_close(s->conn);
+	sr_grammar_close(s->grammar);
 	sr_text_close(s->text);
 	free(s->piece);
+	free(s->bits);
 	memset(s, 0, sizeof(*s));
 }
 
@@ -173,6 +240,8 @@ static int submit(struct session *s, const struct session_options *o, const int3
 	q.n_prompt = (uint32_t)n;
 	if (!q.max_tokens || q.max_tokens > context - n)
 		q.max_tokens = context - (uint32_t)n;
+	if (s->grammar)                       /* a complete grammar ends the answer */
+		q.flags = (q.flags & ~(uint32_t)SR_IGNORE_EOS) | SR_GUIDED;
 	if (!(q.flags & SR_IGNORE_EOS)) {
 		q.stop = info->stop;
 		q.n_stop = (uint32_t)info->n_stop;
@@ -185,46 +254,90 @@ static int submit(struct session *s, const struct session_options *o, const int3
 	return rc < 0 ? rc : 0;
 }
 
+/* An answer under way. */
+struct taking {
+	struct session *s;
+	uint32_t ticket;
+	struct sr_guided *guided;        /* or NULL */
+	int failed;                      /* of its guides: cancelled, and its end is awaited */
+	struct sr_detok d;
+	void (*emit)(void *, const char *, size_t);
+	void *arg;
+};
+
+static int put_guide(void *ctx, uint32_t index, uint32_t kind, const int32_t *ids, uint32_t n,
+                     const uint32_t *bits)
+{
+	const struct taking *k = ctx;
+
+	return sr_guide(k->s->conn, k->ticket, index, kind, ids, n, bits);
+}
+
+static int begin_guides(struct taking *k, char *err, size_t errlen)
+{
+	int rc;
+
+	if (!k->s->grammar)
+		return 0;
+	rc = sr_guided_open(&k->guided, k->s->grammar, k->s->text, 0, NULL, 0);
+	if (!rc)
+		rc = sr_guided_begin(k->guided, k->s->bits, put_guide, k);
+	return rc ? refuse(rc, err, errlen, "the answer cannot be guided: %s", strerror(-rc)) : 0;
+}
+
+/* A token that goes into the text. */
+static void take_token(struct taking *k, const struct sr_token *t, char *err, size_t errlen)
+{
+	struct session *s = k->s;
+	int n = sr_detok_push(&k->d, s->text, t->id, s->piece, s->piece_cap);
+
+	if (n > 0)
+		k->emit(k->arg, s->piece, (size_t)n);
+	if (!k->guided || t->last || k->failed)
+		return;
+	k->failed = sr_guided_take(k->guided, t->id, s->bits, put_guide, k);
+	if (k->failed)
+		snprintf(err, errlen, "the answer cannot be held to its grammar: %s", strerror(-k->failed));
+}
+
 /* Read until the request under way ends. */
-static int take_answer(struct session *s, uint32_t ticket, void (*emit)(void *, const char *, size_t),
-                       void *arg, const volatile sig_atomic_t *cancel, struct sr_end *end, char *err,
+static int take_answer(struct taking *k, const volatile sig_atomic_t *cancel, struct sr_end *end, char *err,
                        size_t errlen)
 {
+	struct session *s = k->s;
 	struct sr_token t = { 0 };
 	bool cancelled = false;
-	struct sr_detok d;
 	int rc, n;
 
-	sr_detok_init(&d, true);
-	d.started = true;                              /* an answer goes on with its prompt */
+	sr_detok_init(&k->d, true);
+	k->d.started = true;                           /* an answer goes on with its prompt */
+	k->failed = begin_guides(k, err, errlen);
 	for (;;) {
-		if (cancel && *cancel && !cancelled)
-			cancelled = sr_cancel(s->conn, ticket) == 0;
+		if ((k->failed || (cancel && *cancel)) && !cancelled)
+			cancelled = sr_cancel(s->conn, k->ticket) == 0;
 		rc = sr_next(s->conn, &t);
 		if (rc == 0)
 			rc = sr_wait(s->conn, SR_WAIT_TOKENS, WAIT_MS);
 		else if (rc == 1 && t.kind == SR_END)
 			break;
-		else if (rc == 1 && t.kind == SR_TOKEN && t.last != SR_STOP) {
-			n = sr_detok_push(&d, s->text, t.id, s->piece, s->piece_cap);
-			if (n > 0)
-				emit(arg, s->piece, (size_t)n);
-		}
+		else if (rc == 1 && t.kind == SR_TOKEN && t.last != SR_STOP)
+			take_token(k, &t, err, errlen);
 		if (rc < 0 && rc != -EINTR)
 			return refuse(rc, err, errlen, "the daemon is gone: %s", strerror(-rc));
 	}
-	n = sr_detok_flush(&d, s->piece, s->piece_cap);
+	n = sr_detok_flush(&k->d, s->piece, s->piece_cap);
 	if (n > 0)
-		emit(arg, s->piece, (size_t)n);
+		k->emit(k->arg, s->piece, (size_t)n);
 	*end = t.end;
-	return 0;
+	return k->failed;
 }
 
 int session_ask(struct session *s, const struct session_options *o, const char *prompt, size_t n,
                 int encode_flags, void (*emit)(void *arg, const char *text, size_t n), void *arg,
                 const volatile sig_atomic_t *cancel, struct session_answer *a, char *err, size_t errlen)
 {
-	uint32_t context = sr_model(s->conn)->context, ticket;
+	struct taking k = { .s = s, .emit = emit, .arg = arg };
+	uint32_t context = sr_model(s->conn)->context;
 	int32_t *ids = malloc(((size_t)context + 1) * sizeof(*ids));
 	uint64_t begin = sr_now();
 	struct sr_end end = { 0 };
@@ -235,13 +348,14 @@ int session_ask(struct session *s, const struct session_options *o, const char *
 		return refuse(-ENOMEM, err, errlen, "no memory");
 	sr_doing(s->conn, SR_PREPARING, 1);
 	n_ids = sr_text_encode(s->text, prompt, n, encode_flags, ids, context, context);
-	rc = n_ids < 0 ? (int)n_ids : submit(s, o, ids, (size_t)n_ids, &ticket, err, errlen);
+	rc = n_ids < 0 ? (int)n_ids : submit(s, o, ids, (size_t)n_ids, &k.ticket, err, errlen);
 	sr_doing(s->conn, SR_PREPARING, -1);
 	if (n_ids < 0)
 		snprintf(err, errlen, "the prompt cannot be tokenized: %s", strerror((int)-n_ids));
 	free(ids);
 	if (!rc)
-		rc = take_answer(s, ticket, emit, arg, cancel, &end, err, errlen);
+		rc = take_answer(&k, cancel, &end, err, errlen);
+	sr_guided_close(k.guided);
 	if (rc)
 		return rc;
 	*a = (struct session_answer){ .finish = end.finish, .n_prompt = (uint32_t)n_ids, .n_tokens = end.n_tokens,
@@ -260,5 +374,6 @@ void session_summary(const struct session_answer *a, char *out, size_t n)
 
 	if (a->finish < 0 && k > 0 && (size_t)k < n)
 		snprintf(out + k, n - (size_t)k, " (%s)",
-		         a->finish == -ECANCELED ? "cancelled" : strerror(-a->finish));
+		         a->finish == -ECANCELED ? "cancelled" : a->finish == -EDOM ?
+		         "no token satisfies the grammar" : strerror(-a->finish));
 }

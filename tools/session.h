@@ -14,6 +14,8 @@
 
 struct session_options {
 	const char *socket, *instance, *model;   /* NULL: the default */
+	const char *grammar, *json_schema;       /* files; NULL: none */
+	const char *regex;                       /* the pattern itself */
 	struct sr_request ask;                   /* sampling; prompt and stops are set per request */
 };
 
@@ -23,6 +25,8 @@ struct session {
 	char socket[4096];
 	char *piece;                 /* room for the text of one token */
 	size_t piece_cap;
+	struct sr_grammar *grammar;  /* what answers keep to, or NULL */
+	uint32_t *bits;              /* [(vocab + 31) / 32] scratch for its guides */
 };
 
 struct session_answer {
@@ -36,8 +40,8 @@ struct session_answer {
 int session_option(struct session_options *o, int argc, char **argv, int *i, char *err, size_t errlen);
 extern const char session_help[];
 
-/* Connect, and open the text side of the model that is served.  -ENOENT or -ECONNREFUSED: there is no
- * daemon.  -EINVAL: the named or found model has another vocabulary. */
+/* Connect, open the text side of the model that is served, and compile the grammar if there is one.  -ENOENT or
+ * -ECONNREFUSED: there is no daemon.  -EINVAL: the model has another vocabulary, or the grammar is wrong. */
 int session_open(struct session *s, const struct session_options *o, char *err, size_t errlen);
 void session_close(struct session *s);
 

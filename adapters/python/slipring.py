@@ -9,6 +9,9 @@
 
     async for text in s.generate(...): ...           # the same, in an event loop
 
+    s.chat(messages, guide=Person).value()           # a dataclass or pydantic model: an instance of it
+    s.generate(text, guide=slipring.regex("[0-9]+")) # also a JSON schema, a list of choices, grammar(), tag()
+
 One module over libslipring.so and libslipring-text.so by ctypes; they are looked for in the
 directory SLIPRING_LIB, beside this file, in a build/ or lib/ above it, and on the system.  A
 session carries any number of answers at once, and belongs to one thread.
@@ -18,14 +21,18 @@ import asyncio
 import collections
 import contextlib
 import ctypes as C
+import dataclasses
+import enum
 import json
 import os
 import pathlib
 import re
 import stat
-from errno import EAGAIN, EBADF, ECONNREFUSED, EINTR, EINVAL, ENOENT, EPERM
+import types
+import typing
+from errno import EAGAIN, EBADF, ECONNREFUSED, EINTR, EINVAL, ENOENT, ENOTSUP, EPERM
 
-__all__ = ["open", "Session", "Answer", "Error"]
+__all__ = ["open", "Session", "Answer", "Error", "Guide", "regex", "grammar", "tag", "schema_of"]
 
 TOKEN, TOP, PROMPT, END = 1, 2, 3, 4
 STOP, LENGTH = 1, 2
@@ -35,6 +42,8 @@ WAIT_TOKENS, WAIT_ROOM = 1, 2
 RETRY_MS = 10                                             # a cancel that found its ring full
 PREPARING = 0
 SPECIAL_ADD, SPECIAL_PARSE = 1, 2
+JSON, REGEX, CHOICE, EBNF, TAGS = range(5)                # kinds of grammars
+GRAMMARS = 64                                             # compiled ones that a session keeps
 
 
 class Error(OSError):
@@ -122,6 +131,7 @@ def _declare(lib, table):
 
 
 _P, _int, _i64, _size = C.c_void_p, C.c_int, C.c_int64, C.c_size_t
+_put = C.CFUNCTYPE(_int, _P, C.c_uint32, C.c_uint32, C.POINTER(C.c_int32), C.c_uint32, C.POINTER(C.c_uint32))
 _ring = _declare(_load("libslipring.so", 1), [
     ("sr_open", _int, [C.POINTER(_P), C.c_char_p, C.POINTER(Options)]), ("sr_close", None, [_P]),
     ("sr_model", C.POINTER(ModelInfo), [_P]),
@@ -140,6 +150,11 @@ _text = _declare(_load("libslipring-text.so", 0), [
     ("sr_detok_init", None, [C.POINTER(Detok), C.c_bool]),
     ("sr_detok_push", _int, [C.POINTER(Detok), _P, C.c_int32, C.c_char_p, _size]),
     ("sr_detok_flush", _int, [C.POINTER(Detok), C.c_char_p, _size]), ("sr_text_longest", _size, [_P]),
+    ("sr_grammar_open", _int, [C.POINTER(_P), _P, _int, C.c_char_p, _size, _P, C.c_char_p, _size]),
+    ("sr_grammar_close", None, [_P]),
+    ("sr_guided_open", _int, [C.POINTER(_P), _P, _P, C.c_uint32, C.POINTER(C.c_int32), C.c_uint32]),
+    ("sr_guided_close", None, [_P]), ("sr_guided_begin", _int, [_P, C.POINTER(C.c_uint32), _put, _P]),
+    ("sr_guided_take", _int, [_P, C.c_int32, C.POINTER(C.c_uint32), _put, _P]),
 ])
 _libc = _declare(C.CDLL(None), [("free", None, [_P])])
 
@@ -162,13 +177,14 @@ def _ids(ids):
 class Session:
     """A connection to the daemon and the text side of the model that it serves."""
 
-    def __init__(self, socket=None, model=None, instance="default"):
+    def __init__(self, socket=None, model=None, instance="default", guides=8):
         self._conn, self._text = _P(), _P()
+        self._grammars = collections.OrderedDict()        # (kind, source) to a compiled grammar
         self._live, self._next = {}, 1
         self._cancels = set()                             # answers whose cancel found its ring full
         self._loop, self._wakers = None, []
         path = socket or os.environ.get("SLIPRING_SOCKET") or _socket_of(instance)
-        options = Options(size=C.sizeof(Options), name=b"python")
+        options = Options(size=C.sizeof(Options), name=b"python", guides=(guides + 7) // 8 * 8)
         rc = _ring.sr_open(C.byref(self._conn), os.fsencode(path), C.byref(options))
         _check(rc, f"{path} (no daemon? slipring serve starts one)" if rc in (-ENOENT, -ECONNREFUSED) else path)
         try:
@@ -194,6 +210,7 @@ class Session:
             raise Error(EINVAL, f"the daemon serves {self.model}, whose vocabulary is not that of {model}: "
                             "name its file or directory as model=, or in SLIPRING_MODEL")
         self._piece = C.create_string_buffer(_text.sr_text_longest(self._text) + 16)
+        self._bits = (C.c_uint32 * ((self._info.vocab + 31) // 32))()
 
     @property
     def model(self):
@@ -209,6 +226,10 @@ class Session:
             self._loop = None
         if self._conn:
             _ring.sr_close(self._conn)
+        for answer in self._live.values():
+            answer._release()
+        while self._grammars:
+            _text.sr_grammar_close(self._grammars.popitem()[1])
         if self._text:
             _text.sr_text_close(self._text)
         self._conn, self._text = _P(), _P()
@@ -262,7 +283,8 @@ class Session:
         """Continue prompt (text or ids): an Answer, to be iterated over with for or async for.
 
         sampling: max_tokens (128), temperature, top_p, top_k, min_p, seed, presence, frequency,
-        repetition, min_tokens, priority, ignore_eos, n_top.
+        repetition, min_tokens, priority, ignore_eos, n_top; and guide, what the answer keeps to: a JSON
+        schema (dict), a dataclass or pydantic model, a list of strings to choose from, or a Guide.
         """
         with self._preparing():
             ids = self.encode(prompt) if isinstance(prompt, (str, bytes, bytearray, memoryview)) else list(prompt)
@@ -283,12 +305,33 @@ class Session:
             if self._conn:
                 _ring.sr_doing(self._conn, PREPARING, -1)
 
+    def _grammar(self, guide):
+        """The compiled grammar of a Guide."""
+        if not _ring.sr_model(self._open()).contents.guides:
+            raise Error(ENOTSUP, "no guides were granted: open the session with guides=")
+        key = guide.kind, guide.source
+        if key not in self._grammars:
+            g, err = _P(), C.create_string_buffer(900)
+            rc = _text.sr_grammar_open(C.byref(g), self._text, guide.kind, guide.source, len(guide.source), None, err,
+                                       len(err))
+            if rc < 0:
+                raise Error(-rc, err.value.decode(errors="replace"))
+            self._grammars[key] = g
+            if len(self._grammars) > GRAMMARS:            # answers under way hold theirs
+                _text.sr_grammar_close(self._grammars.popitem(last=False)[1])
+        self._grammars.move_to_end(key)
+        return self._grammars[key]
+
     def _submit(self, answer, ids, sampling):
         q = Request(size=C.sizeof(Request), user_data=self._next, n_prompt=len(ids),
                     prompt=_ids(ids))
         sampling = dict(sampling)
         q.max_tokens = sampling.pop("max_tokens", 128)
-        if sampling.pop("ignore_eos", False):
+        guide = Guide.of(sampling.pop("guide", None))
+        ignore_eos = sampling.pop("ignore_eos", False)
+        if guide:                                         # a complete grammar ends the answer
+            q.flags |= GUIDED
+        if ignore_eos and not guide:
             q.flags |= IGNORE_EOS
         else:
             q.n_stop = self._info.n_stop
@@ -302,6 +345,9 @@ class Session:
                     setattr(struct, name, value)
         if sampling:
             raise TypeError(f"unknown option {next(iter(sampling))!r}")
+        if guide:
+            answer._guide(guide, self._grammar(guide), q.min_tokens)
+            q.min_tokens = 0                              # the guide sees to it
         ticket = C.c_uint32()
         while (rc := _ring.sr_submit(self._open(), C.byref(q), C.byref(ticket))) == -EAGAIN:
             self._sleep(WAIT_ROOM, -1)
@@ -309,6 +355,7 @@ class Session:
         answer._key, answer._ticket = self._next, ticket.value
         self._live[self._next] = answer
         self._next += 1
+        answer._guided_step(_text.sr_guided_begin)
 
     def _take(self):
         """Hand what is in the ring to the answers; how many tokens that were."""
@@ -369,6 +416,107 @@ class Session:
                 w.set_result(None)
 
 
+# ---- what an answer keeps to --------------------------------------------------------------------
+
+
+class Guide:
+    """A grammar by its kind and source; made by regex(), grammar(), tag(), or from what guide= takes."""
+
+    def __init__(self, kind, source, make=None):
+        self.kind, self.make = kind, make or (json.loads if kind == JSON else str)
+        self.source = source if isinstance(source, bytes) else source.encode()
+
+    @classmethod
+    def of(cls, what):
+        if what is None or isinstance(what, Guide):
+            return what
+        if isinstance(what, (dict, bool)):
+            return cls(JSON, json.dumps(what))
+        if isinstance(what, (list, tuple)):
+            return cls(CHOICE, json.dumps(list(what)))
+        if hasattr(what, "model_validate_json"):          # pydantic
+            return cls(JSON, json.dumps(what.model_json_schema()), what.model_validate_json)
+        if isinstance(what, type) and dataclasses.is_dataclass(what):
+            return cls(JSON, json.dumps(schema_of(what)), lambda text: _made(what, json.loads(text)))
+        raise TypeError(f"guide: a schema, a dataclass, a pydantic model, a list or a Guide, not {what!r}")
+
+
+def regex(pattern):
+    """The answer matches the pattern (ECMA-262) as a whole."""
+    return Guide(REGEX, pattern)
+
+
+def grammar(text):
+    """The answer keeps to a grammar: GBNF, or Lark if it has no ::= in it."""
+    return Guide(EBNF, text)
+
+
+def tag(structural_tag):
+    """The answer keeps to a structural tag, a dict as vLLM and xgrammar take it."""
+    return Guide(TAGS, json.dumps(structural_tag))
+
+
+_SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+
+
+def schema_of(t):
+    """The JSON schema of a dataclass, or of a type of its fields."""
+    origin, args = typing.get_origin(t), typing.get_args(t)
+    if t in _SIMPLE:
+        return {"type": _SIMPLE[t]}
+    if origin is typing.Literal:
+        return {"enum": list(args)}
+    if origin in (typing.Union, types.UnionType):
+        return {"anyOf": [schema_of(a) for a in args]}
+    if origin is list and args:
+        return {"type": "array", "items": schema_of(args[0])}
+    if origin is dict and args and args[0] is str:
+        return {"type": "object", "additionalProperties": schema_of(args[1])}
+    if isinstance(t, type) and issubclass(t, enum.Enum):
+        return {"enum": [e.value for e in t]}
+    if isinstance(t, type) and dataclasses.is_dataclass(t):
+        hints, fields = typing.get_type_hints(t), [f for f in dataclasses.fields(t) if f.init]
+        return {"type": "object", "properties": {f.name: schema_of(hints[f.name]) for f in fields},
+                "required": [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING],
+                "additionalProperties": False}
+    raise TypeError(f"{t!r} has no JSON schema here; give guide= the schema itself")
+
+
+def _fits(t, v):
+    """Is the JSON value v one of type t?  Enough to tell the members of a union apart."""
+    origin, args = typing.get_origin(t), typing.get_args(t)
+    if origin is typing.Literal:
+        return v in args
+    if isinstance(t, type) and issubclass(t, enum.Enum):
+        return v in [e.value for e in t]
+    if isinstance(t, type) and dataclasses.is_dataclass(t):
+        s = schema_of(t)
+        return isinstance(v, dict) and set(s["required"]) <= set(v) <= set(s["properties"])
+    if t is float:
+        return isinstance(v, (int, float)) and not isinstance(v, bool)
+    return isinstance(v, origin or t) and not (t is int and isinstance(v, bool))
+
+
+def _made(t, v):
+    """An instance of t from a JSON value that keeps to its schema."""
+    origin, args = typing.get_origin(t), typing.get_args(t)
+    if origin in (typing.Union, types.UnionType):
+        return _made(next(a for a in args if _fits(a, v)), v)
+    if origin is list:
+        return [_made(args[0], x) for x in v]
+    if origin is dict:
+        return {k: _made(args[1], x) for k, x in v.items()}
+    if isinstance(t, type) and dataclasses.is_dataclass(t):
+        hints = typing.get_type_hints(t)
+        return t(**{k: _made(hints[k], x) for k, x in v.items()})
+    if isinstance(t, type) and issubclass(t, enum.Enum) or t in (int, float):
+        return t(v)
+    return v
+
+
+# ---- an answer ----------------------------------------------------------------------------------
+
+
 class Answer:
     """One answer under way: iterate for its pieces of text, or take text() whole.
 
@@ -379,9 +527,32 @@ class Answer:
         self.ids, self.finish, self.end, self.logprobs = [], None, None, []
         self.prompt_tokens = len(prompt)
         self._session, self._pieces, self._detok = session, collections.deque(), Detok()
+        self._guided, self._make, self._error = _P(), str, 0
         _text.sr_detok_init(C.byref(self._detok), True)
         self._detok.started = True      # an answer goes on with its prompt
-        session._submit(self, prompt, sampling)
+        try:
+            session._submit(self, prompt, sampling)
+        except BaseException:
+            self._release()
+            raise
+
+    def _guide(self, guide, compiled, min_tokens):
+        """Before it is submitted."""
+        self._make = guide.make
+        _check(_text.sr_guided_open(C.byref(self._guided), compiled, self._session._text, min_tokens, None, 0), "guide")
+        self._send = _put(lambda _, *record: _ring.sr_guide(self._session._conn, self._ticket, *record))
+
+    def _guided_step(self, step, *token):
+        """Tell the daemon what may come next."""
+        if self._guided and not self._error:
+            self._error = step(self._guided, *token, self._session._bits, self._send, None)
+            if self._error:
+                self.cancel()
+
+    def _release(self):
+        if self._guided:
+            _text.sr_guided_close(self._guided)
+            self._guided, self._send = _P(), None
 
     def _put(self, token):
         s = self._session
@@ -389,9 +560,12 @@ class Answer:
             self.ids.append(token.id)
             self.logprobs.append(token.logprob)
             n = _check(_text.sr_detok_push(C.byref(self._detok), s._text, token.id, s._piece, len(s._piece)), "token")
+            if not token.last:
+                self._guided_step(_text.sr_guided_take, token.id)
         elif token.kind == END:
             n = _text.sr_detok_flush(C.byref(self._detok), s._piece, len(s._piece))
-            finish = token.end.finish
+            finish = self._error or token.end.finish
+            self._release()
             self.finish = {STOP: "stop", LENGTH: "length"}.get(finish) or os.strerror(-finish)
             self.end = EndInfo.from_buffer_copy(token.end)
             del s._live[self._key]
@@ -419,6 +593,13 @@ class Answer:
 
     def text(self):
         return "".join(self)
+
+    def value(self):
+        """What the text is by its guide: an instance of the class, the value of the JSON, or the text."""
+        text = self.text()
+        if self.finish != "stop":
+            raise ValueError(f"the answer is not complete: {self.finish}")
+        return self._make(text)
 
     def __iter__(self):
         return self
@@ -473,8 +654,8 @@ def _make_ours(path):
                            "daemon's in SLIPRING_SOCKET or RUNTIME_DIRECTORY")
 
 
-def open(socket=None, model=None, instance="default"):
+def open(socket=None, model=None, instance="default", guides=8):
     """Connect.  socket: SLIPRING_SOCKET, or that of this user's instance (root's is the
     system's); model: a GGUF file or a Hugging Face directory, for its tokenizer: SLIPRING_MODEL or the
-    default model."""
-    return Session(socket, model, instance)
+    default model; guides: the most guided answers at once."""
+    return Session(socket, model, instance, guides)
