@@ -331,7 +331,8 @@ uint32_t earley_clamped(struct earley *y, uint32_t state)
 
 /* ---- new caches ---- */
 
-static uint32_t copy_threads(struct earley *to, const struct earley *from, uint32_t state, const uint32_t *map)
+static uint32_t copy_threads(struct earley *to, const struct earley *from, uint32_t state,
+                             const uint32_t *map)
 {
 	const struct state s = from->state[state];
 
