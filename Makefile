@@ -7,7 +7,7 @@
 #	make test-cuda-emulated    of it, what runs the CUDA back end's kernels on the CPU
 #	make sanitize   the unit tests again, under AddressSanitizer and UBSan
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
-#	make spin, sim, hostile, templates, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
+#	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
 #	make bench      speed beside peers and the machine's own limits
 #	make bench-grammar    masks of grammars beside xgrammar and llguidance
 #	make install    PREFIX=/usr DESTDIR=
@@ -127,7 +127,7 @@ GROUP_cpu       := $(GROUP_forward) $(wildcard kernels/cpu/*.c)
 GROUP_cuda      := $(GROUP_forward) kernels/cuda/xid.c
 GROUP_template  := $(wildcard adapters/text/template/*.c) adapters/text/unicode/utf8.c
 GROUP_text      := $(TEXT_LIB)
-GROUP_regex     := $(patsubst %,adapters/text/grammar/%.c,nodes regex derive points) adapters/text/unicode/utf8.c
+GROUP_regex     := $(patsubst %,adapters/text/grammar/%.c,nodes regex derive multiple points) adapters/text/unicode/utf8.c
 GROUP_chat      := adapters/text/chat.c adapters/text/text_json.c $(GROUP_template) -lutf8proc
 GROUP_ask       := $(GROUP_chat) $(patsubst %,adapters/http/json/%.c,openai sampling structured parts fields json problem chat out)
 GROUP_daemon    := $(GROUP_clients) $(GROUP_sched) $(HOST) $(patsubst %,core/instance/%.c,io log record refuse stats) \
@@ -149,8 +149,11 @@ $(BUILD)/tests/$(1): $(BUILD)/$(2:.c=.o) $(patsubst %.c,$(BUILD)/%.o,$(filter %.
 	$$(Q)$$(CC) $$(LDFLAGS) $$(if $$(filter fuzz_%,$(1)),$$(FUZZ_LD)) -o $$@ $$^ $(filter-out %.c,$(3)) $$(LDLIBS)
 -include $(BUILD)/$(2:.c=.d) $(patsubst %.c,$(BUILD)/%.d,$(filter %.c,$(3)))
 endef
+# grammar_walk is no test: schema-suite judges what it prints.
+WALK := tests/adapters/text/grammar_walk.c
 make_test = $(eval $(call test,$(1),$(call source_of,$(1)),$(call link_of,$(call source_of,$(1)))))
 $(foreach t,$(TESTS) $(BENCHES) $(FUZZERS),$(call make_test,$(t)))
+$(eval $(call test,grammar_walk,$(WALK),$(call link_of,$(WALK))))
 $(TESTS:%=$(BUILD)/tests/%): LDLIBS += -lcmocka
 $(BUILD)/tests/test_http_faults: | $(BUILD)/slipringd
 
@@ -351,7 +354,7 @@ SOAK_MINUTES ?= 1
 
 OVERLOAD_S ?= 30
 
-.PHONY: spin sim hostile templates clients-guided tsan soak overload coverage mutants bench-host bench-ring
+.PHONY: spin sim hostile templates schema-suite clients-guided tsan soak overload coverage mutants bench-host bench-ring
 spin:
 	tests/spin/run.sh $(BUILD)/spin
 
@@ -388,6 +391,10 @@ clients-guided: all
 	-python3 -m venv $(BUILD)/clients/venv && $(BUILD)/clients/venv/bin/pip install -q $(CLIENTS_PY)
 	-npm install --no-audit --no-fund --silent --prefix $(BUILD)/clients $(CLIENTS_NODE)
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_guided.py $(BUILD)
+
+# Downloads the source package of jsonschema, 0.3 MB: not part of the tests.  SUITE= names a folder of drafts instead.
+schema-suite: $(BUILD)/tests/grammar_walk
+	tests/schema_suite.py $(BUILD) $(SUITE)
 
 soak: all
 	tests/e2e/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))

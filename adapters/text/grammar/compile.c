@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "adapters/text/ebnf/ebnf.h"
-#include "adapters/text/text.h"
 #include "adapters/text/guide/guide.h"
+#include "adapters/text/schema/schema.h"
+#include "adapters/text/text.h"
+#include "adapters/text/text_json.h"
 #include "pattern.h"
 
 /* ---- the kinds: source to symbol; -1: e says why, or the grammar does when it is sealed ---- */
@@ -60,10 +62,38 @@ static int32_t regex(struct grammar *g, const char *s, size_t n, struct grammar_
 	return e->code ? SYMBOL_NONE : grammar_lexeme(g, expr);
 }
 
+static int32_t schema(struct grammar *g, const char *s, size_t n, struct grammar_error *e)
+{
+	size_t left = TEXT_JSON_VALUES;
+	json_error_t where;
+	int32_t symbol;
+	json_t *v;
+	int rc;
+
+	if (n > SCHEMA_BYTES) {
+		grammar_refuse(e, -E2BIG, NULL, "A JSON schema has at most %u bytes; this one has %zu.", SCHEMA_BYTES,
+		               n);
+		return SYMBOL_NONE;
+	}
+	rc = text_json_read(&v, s, n, &left, &where);
+	if (rc == -EINVAL)
+		return bad_json(e, &where);
+	if (rc) {
+		grammar_refuse(e, rc, NULL, "The JSON schema %s.",
+		               rc == -E2BIG ? where.text : "needs more memory than there is");
+		return SYMBOL_NONE;
+	}
+	symbol = schema_compile(g, v, "#", e);
+	json_decref(v);
+	return symbol;
+}
+
 static int32_t symbol_of(struct grammar *g, enum sr_grammar_kind kind, const char *s, size_t n,
                          struct grammar_error *e)
 {
 	switch (kind) {
+	case SR_GRAMMAR_JSON:
+		return schema(g, s, n, e);
 	case SR_GRAMMAR_CHOICE:
 		return choice(g, s, n, e);
 	case SR_GRAMMAR_REGEX:

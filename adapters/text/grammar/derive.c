@@ -264,6 +264,8 @@ static uint32_t make_row(struct regexes *r, uint32_t e)
 		return node_branch(r, one_class, (uint32_t[]){ REGEX_ANY });
 	case NODE_BRANCH:
 		return e;
+	case NODE_MULTIPLE:
+		return node_multiple_row(r, e);
 	case NODE_NOT:
 		return row_of_not(r, n.a);
 	case NODE_OR:

@@ -17,6 +17,7 @@ enum node_kind {
 	NODE_OR, NODE_AND,   /* words[b .. b + c), sorted */
 	NODE_NOT,            /* a */
 	NODE_REPEAT,         /* a, b to c times */
+	NODE_MULTIPLE,       /* the rest of a decimal: multiple.c */
 };
 
 enum {
@@ -96,6 +97,9 @@ uint32_t node_map(struct regexes *r, const struct map *m);
 
 /* The branch of one byte. */
 uint32_t node_byte(struct regexes *r, uint8_t byte, uint32_t target);
+
+/* The derivatives of a multiple, as a branch. */
+uint32_t node_multiple_row(struct regexes *r, uint32_t e);
 
 /* The literal without its first byte. */
 uint32_t node_literal_rest(struct regexes *r, uint32_t e);

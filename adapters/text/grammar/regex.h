@@ -44,6 +44,9 @@ uint32_t regex_and(struct regexes *r, uint32_t a, uint32_t b);
 uint32_t regex_and_all(struct regexes *r, const uint32_t *list, size_t n);
 uint32_t regex_not(struct regexes *r, uint32_t a);
 uint32_t regex_repeat(struct regexes *r, uint32_t a, uint32_t min, uint32_t max);
+/* Digits, and perhaps a point with digits behind it, that are a multiple of divisor / 10^scale (divisor > 0,
+ * scale <= 400).  They may begin or end with zeros, and there may be none. */
+uint32_t regex_multiple(struct regexes *r, uint32_t divisor, uint32_t scale);
 
 /* Alphabets: e.g. the characters of a JSON string.  regex_alphabet() says that `letter` is the letter of
  * alphabet `which`, which is set once; regex_written() says that every string of e is a sequence of such
