@@ -254,7 +254,7 @@ static bool block_for_token(struct sched *s, struct fill *x, struct seq *q)
 }
 
 /* Put the next row of the batch, of one token: the row and its result have the same number. */
-static void put_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
+HOT void put_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 {
 	struct seq *q = &s->seq[i];
 
@@ -268,7 +268,7 @@ static void put_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 		queue_charge(s, q, 1);
 }
 
-static int fill_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
+HOT int fill_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 {
 	struct seq *q = &s->seq[i];
 
