@@ -171,9 +171,9 @@ static struct sr_grammar *open_world(const struct world *w, const struct sr_text
 	return rc ? NULL : g;
 }
 
-/* One answer, drawn among what is allowed: there is always something, and all of it is taken.  Returns the
- * number of tokens. */
-static inline int world_walk(struct sr_grammar *g, const struct sr_text *t, int most)
+/* One answer, drawn among what is allowed: there is always something, and all of it is taken, but for answers that
+ * go over a budget (ambiguous grammars).  Returns the number of tokens. */
+static inline int world_walk(struct sr_grammar *g, const struct sr_text *t, int most, long *over)
 {
 	struct sr_guide *u;
 	uint32_t bits[1];
@@ -181,21 +181,25 @@ static inline int world_walk(struct sr_grammar *g, const struct sr_text *t, int 
 
 	assert(!rc);
 	while (!rc && steps < most && !u->ended) {
-		struct sr_next next = rig_bits(u, t, bits);
+		struct sr_next next;
 		int32_t id = below(N_WORDS);
+		if (sr_guide_next(u, &next, bits))
+			break;
+		rig_bits(u, t, bits);
 		assert(bits[0]);
 		if (next.kind == SR_GUIDE_IS && below(2)) {
 			for (uint32_t i = 0; !rc && i < next.n; i++, steps++)
 				rc = sr_guide_take(u, next.id[i]);
-			assert(!rc);
+			assert(!rc || rc == -E2BIG);
 			continue;
 		}
 		rc = sr_guide_take(u, id);
-		assert(rc == (rig_allows(bits, id) ? 0 : -EINVAL));
-		for (; rc; id = (id + 1) % N_WORDS)
+		assert(rc == -E2BIG || rc == (rig_allows(bits, id) ? 0 : -EINVAL));
+		for (; rc == -EINVAL || rc == 1; id = (id + 1) % N_WORDS)
 			rc = rig_allows(bits, id) ? sr_guide_take(u, id) : 1;
 		steps++;
 	}
+	*over += u->broken;
 	sr_guide_close(u);
 	return steps;
 }

@@ -11,6 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	static struct sr_text *t;
 	static struct world w;
 	struct sr_grammar *g;
+	long over = 0;
 
 	if (!t)
 		t = rig_text(words, N_WORDS);
@@ -19,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	random_world(&w);
 	g = open_world(&w, t);
 	while (g && n_fuzz)
-		world_walk(g, t, (int)n_fuzz + 8);
+		world_walk(g, t, (int)n_fuzz + 8, &over);
 	sr_grammar_close(g);
 	return 0;
 }

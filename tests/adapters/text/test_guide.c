@@ -258,7 +258,7 @@ static void test_random_answers(void **state)
 {
 	struct sr_text *t = rig_text(words, N_WORDS);
 	const char *most = getenv("SLIPRING_GUIDE_STEPS");
-	long steps = 0, answers = 0, all = most ? atol(most) : 30000;
+	long steps = 0, answers = 0, over = 0, all = most ? atol(most) : 30000;
 	struct world *w = calloc(1, sizeof(*w));
 
 	(void)state;
@@ -268,10 +268,11 @@ static void test_random_answers(void **state)
 		random_world(w);
 		g = open_world(w, t);
 		for (int k = 0; g && k < 20; k++, answers++)
-			steps += world_walk(g, t, 400);
+			steps += world_walk(g, t, 400, &over);
 		sr_grammar_close(g);
 	}
-	print_message("%ld answers, %ld tokens\n", answers, steps);
+	print_message("%ld answers, %ld over a budget, %ld tokens\n", answers, over, steps);
+	assert_true(over * 100 <= answers);
 	free(w);
 	sr_text_close(t);
 }
