@@ -382,6 +382,7 @@ static void client_refill(struct client *c)
 	}
 	c->stage = STAGE_OPEN;
 	c->open = true;
+	c->guides = host_shape(c->conn)->guides > 0;
 	c->row = cl->cfg.stats ? stats_client_take(cl->cfg.stats, c->name, (uint32_t)c->pid, c->uid) : NULL;
 	if (!c->row)
 		c->row = &cl->unseen;

@@ -53,6 +53,7 @@ struct client {
 	int fd, pidfd;
 	uid_t uid;
 	bool trusted, gateway;        /* may use priorities below 0 and huge pages; may name tenants */
+	bool guides;                  /* it was granted some */
 	bool owes;                    /* its next request costs more words than it may spend now */
 	bool gone, dirty;             /* gone: marked for removal, or removed; dirty: to be woken */
 	struct chore chore;           /* the work for this client */

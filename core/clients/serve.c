@@ -474,7 +474,6 @@ static int take_room(struct clients *cl, struct client *c)
 
 static int serve(struct clients *cl, struct client *c)
 {
-	bool guides = host_shape(c->conn)->guides > 0;
 	int work = 0;
 
 	assert(!c->gone);                     /* gone clients were removed before this */
@@ -483,11 +482,11 @@ static int serve(struct clients *cl, struct client *c)
 	if (c->need)
 		work += take_room(cl, c);
 	work += take_cancels(cl, c);
-	if (!c->gone && guides)
+	if (c->guides && !c->gone)
 		work += take_guides(cl, c);
 	if (!c->gone)
 		work += take_requests(cl, c);
-	if (!c->gone && guides)               /* for requests just taken */
+	if (c->guides && !c->gone)            /* for requests just taken */
 		work += take_guides(cl, c);
 	if (work) {
 		soil(cl, c);                  /* it may sleep for room in its request ring */
