@@ -1,4 +1,4 @@
-/* lark.c - the common part of Lark: rules `name: ..`, terminals `NAME: ..`, and %import and %ignore.
+/* lark.c - the common part of Lark: rules `name: ..`, terminals `NAME: ..`, and %import, %ignore, %json.
  *
  * A definition ends with its line, unless parentheses are open or the next line begins with |.  What %ignore
  * names may follow each terminal of a rule; it stands before the first one only with allow_initial_skip, as
@@ -13,6 +13,7 @@
 #include "cursor.h"
 #include "ebnf.h"
 #include "adapters/text/grammar/pattern.h"
+#include "adapters/text/schema/schema.h"
 
 struct lark {
 	struct cursor c;
@@ -235,6 +236,25 @@ static json_t *read_json(struct lark *l)
 	return out;
 }
 
+static uint32_t parse_json(struct lark *l)
+{
+	struct grammar_error e = { 0 };
+	size_t at = l->c.at;
+	int32_t symbol = -1;
+	json_t *schema;
+
+	cursor_blanks(&l->c);
+	schema = read_json(l);
+	if (schema)
+		symbol = schema_compile(l->c.r->g, schema, "#", &e);
+	json_decref(schema);
+	if (symbol >= 0 && *e.message)
+		*l->c.r->error = e;              /* lenient: what is not enforced */
+	if (!l->c.r->failed && symbol < 0)
+		rules_fail(l->c.r, e.code ? e.code : -E2BIG, at, "%s", e.message);
+	return l->c.r->failed ? 0 : rules_symbol(l->c.r, symbol);
+}
+
 /* A part of a rule that is text is followed by what is ignored. */
 static uint32_t with_ignored(struct lark *l, uint32_t node)
 {
@@ -280,10 +300,12 @@ static uint32_t parse_primary(struct lark *l)
 		return parse_group(l, ")");
 	if (cursor_take(c, "["))
 		return parse_group(l, "]");
+	if (cursor_take(c, "%json"))
+		return with_ignored(l, parse_json(l));
 	if (cursor_peek(c, 0) == '<')
 		return with_ignored(l, cursor_token(c, false));
 	if (cursor_peek(c, 0) == '%' || cursor_peek(c, 0) == '@')
-		return (uint32_t)fail(l, -ENOTSUP, at, "Directives within a rule are not supported");
+		return (uint32_t)fail(l, -ENOTSUP, at, "Of the directives within a rule only %json is supported");
 	return (uint32_t)fail(l, -EINVAL, at,
 	                      at < c->n ? "Expected a name, a string, a /regex/ or '('" : "Unexpected end");
 }

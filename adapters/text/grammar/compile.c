@@ -8,6 +8,7 @@
 #include "adapters/text/ebnf/ebnf.h"
 #include "adapters/text/guide/guide.h"
 #include "adapters/text/schema/schema.h"
+#include "adapters/text/tags/tags.h"
 #include "adapters/text/text.h"
 #include "adapters/text/text_json.h"
 #include "pattern.h"
@@ -62,8 +63,10 @@ static int32_t regex(struct grammar *g, const char *s, size_t n, struct grammar_
 	return e->code ? SYMBOL_NONE : grammar_lexeme(g, expr);
 }
 
-static int32_t schema(struct grammar *g, const char *s, size_t n, struct grammar_error *e)
+/* A JSON schema or a structural tag. */
+static int32_t json_kind(struct grammar *g, bool tag, const char *s, size_t n, struct grammar_error *e)
 {
+	const char *what = tag ? "structural tag" : "JSON schema";
 	size_t left = TEXT_JSON_VALUES;
 	json_error_t where;
 	int32_t symbol;
@@ -71,7 +74,7 @@ static int32_t schema(struct grammar *g, const char *s, size_t n, struct grammar
 	int rc;
 
 	if (n > SCHEMA_BYTES) {
-		grammar_refuse(e, -E2BIG, NULL, "A JSON schema has at most %u bytes; this one has %zu.", SCHEMA_BYTES,
+		grammar_refuse(e, -E2BIG, NULL, "A %s has at most %u bytes; this one has %zu.", what, SCHEMA_BYTES,
 		               n);
 		return SYMBOL_NONE;
 	}
@@ -79,11 +82,11 @@ static int32_t schema(struct grammar *g, const char *s, size_t n, struct grammar
 	if (rc == -EINVAL)
 		return bad_json(e, &where);
 	if (rc) {
-		grammar_refuse(e, rc, NULL, "The JSON schema %s.",
+		grammar_refuse(e, rc, NULL, "The %s %s.", what,
 		               rc == -E2BIG ? where.text : "needs more memory than there is");
 		return SYMBOL_NONE;
 	}
-	symbol = schema_compile(g, v, "#", e);
+	symbol = tag ? tags_compile(g, v, e) : schema_compile(g, v, "#", e);
 	json_decref(v);
 	return symbol;
 }
@@ -93,13 +96,15 @@ static int32_t symbol_of(struct grammar *g, enum sr_grammar_kind kind, const cha
 {
 	switch (kind) {
 	case SR_GRAMMAR_JSON:
-		return schema(g, s, n, e);
+		return json_kind(g, false, s, n, e);
 	case SR_GRAMMAR_CHOICE:
 		return choice(g, s, n, e);
 	case SR_GRAMMAR_REGEX:
 		return regex(g, s, n, e);
 	case SR_GRAMMAR_EBNF:
 		return ebnf_compile(g, s, n, e);
+	case SR_GRAMMAR_TAGS:
+		return json_kind(g, true, s, n, e);
 	default:
 		grammar_refuse(e, -ENOTSUP, NULL, "There is no grammar of kind %d.", (int)kind);
 		return SYMBOL_NONE;

@@ -72,6 +72,7 @@ static const struct {
 	{ "start: <think> /[^<]*/ <[256]>", { "\1<think>hm\1</think>" }, { "\1<think>" } },
 	{ "%import common (SIGNED_NUMBER, ESCAPED_STRING, C_COMMENT, CNAME -> NAME)\n"
 	  "start: SIGNED_NUMBER \" \" ESCAPED_STRING C_COMMENT", { "-1.5e+3 \"a\\\"b\"/* * **/" }, { "1 \"a", "1 \"\"/**" } },
+	{ "start: %json {\"type\": \"boolean\"} \"!\"", { "true!", "false!" }, { "1!", "true" } },
 };
 
 static struct sr_grammar *opened(const char *s, char *err, size_t errlen)

@@ -1,0 +1,462 @@
+/* xml.c - arguments of a call between markers, one by one: <parameter=K>V</parameter> and the like.
+ *
+ * A string is its plain text, any other value is JSON.  Members come in the order of the schema's properties;
+ * any_order allows every order, and still each member once and all that are required.  White space may stand
+ * between members.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapters/text/grammar/pattern.h"
+#include "adapters/text/schema/schema.h"
+#include "impl.h"
+
+#define BLANKS 8  /* most in a row */
+#define DEPTH  16 /* references to references, choices within choices */
+
+static const struct style {
+	const char *name;
+	const char *key, *key_end; /* around the name */
+	const char *value, *value_end;
+	bool flagged; /* key_end has %s: is it a string */
+	bool lines;   /* a line feed at each end of a string is no part of it */
+} styles[] = {
+	{ "qwen_xml", "<parameter=", ">", "", "</parameter>", false, true },
+	{ "minimax_xml", "<parameter name=\"", "\">", "", "</parameter>", false, false },
+	{ "deepseek_xml", "<｜DSML｜parameter name=\"", "\" string=\"%s\">", "", "</｜DSML｜parameter>", true,
+	  false },
+	{ "glm_xml", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", false, false },
+};
+
+struct xml {
+	struct tags *t;
+	const struct style *style;
+	json_t *root; /* of references */
+	const struct tags_place *at;
+	uint32_t blanks;
+};
+
+/* ---- schemas ------------------------------------------------------------------------------ */
+
+/* The schema that a reference within the document names, or NULL. */
+static json_t *follow(const struct xml *x, const char *ref)
+{
+	json_t *v = x->root;
+	char key[256];
+	size_t n;
+
+	if (*ref++ != '#')
+		return NULL;
+	while (v && *ref == '/') {
+		n = strcspn(++ref, "/");
+		if (n >= sizeof(key) || memchr(ref, '~', n) || memchr(ref, '%', n))
+			return NULL;
+		memcpy(key, ref, n);
+		key[n] = 0;
+		v = json_object_get(v, key);
+		ref += n;
+	}
+	return *ref ? NULL : v;
+}
+
+/* s, or what it refers to; NULL after an error. */
+static json_t *resolved(const struct xml *x, json_t *s)
+{
+	json_t *ref;
+
+	for (int i = 0; i < DEPTH; i++) {
+		ref = json_object_get(s, "$ref");
+		if (!ref)
+			return s;
+		s = json_is_string(ref) ? follow(x, json_string_value(ref)) : NULL;
+		if (!s)
+			break;
+	}
+	tags_fail(x->t, -ENOTSUP, x->at,
+	          "A '$ref' here must name a place in the same schema, as in '#/$defs/X'.");
+	return NULL;
+}
+
+/* Refuse keywords that are not in the list. */
+static bool only(const struct xml *x, json_t *s, const char *const *known)
+{
+	static const char *const notes[] = { "title",      "description", "default",   "examples", "$comment",
+		                                 "deprecated", "readOnly",    "writeOnly", "$defs",    "definitions",
+		                                 "$schema",    "$id",         NULL };
+	const char *key;
+	json_t *v;
+	int i, k;
+
+	json_object_foreach(s, key, v) {
+		for (i = 0; known[i] && strcmp(known[i], key); i++)
+			;
+		for (k = 0; notes[k] && strcmp(notes[k], key); k++)
+			;
+		if (!known[i] && !notes[k])
+			tags_fail(x->t, -ENOTSUP, x->at, "'%.60s' is not supported here in style %s.", key,
+			          x->style->name);
+	}
+	return !x->t->e->code;
+}
+
+/* ---- values ------------------------------------------------------------------------------- */
+
+/* Text that is in `e`, up to and with the end of the value. */
+static int32_t plain(const struct xml *x, uint32_t e)
+{
+	struct tags *t = x->t;
+	const char *end = x->style->value_end;
+	struct tags_markers *k = calloc(1, sizeof(*k));
+	uint32_t mark, late, line = regex_bytes(t->x, "\n", 1), not ;
+	int32_t symbol[2];
+
+	if (!k)
+		return tags_fail(t, -ENOMEM, x->at, "There is not enough memory.");
+	if (x->style->lines && e != t->text) {
+		not = regex_or(t->x, regex_concat(t->x, line, REGEX_ANY), regex_concat(t->x, REGEX_ANY, line));
+		e = regex_or(t->x, regex_concat(t->x, line, regex_concat(t->x, e, line)),
+		             regex_and(t->x, e, regex_not(t->x, not )));
+	}
+	tags_mark(t, k, end, strlen(end), x->at);
+	if (k->m[0].plain) {
+		mark = k->m[0].expr;
+		late = regex_concat(t->x, REGEX_ANY, regex_concat(t->x, mark, t->more));
+		symbol[0] = grammar_lexeme(t->g, regex_and(t->x, regex_concat(t->x, e, mark), regex_not(t->x, late)));
+	} else {
+		symbol[0] = grammar_lexeme(t->g, e);
+		symbol[1] = k->m[0].symbol;
+		symbol[0] = tags_all(t, symbol, 2);
+	}
+	free(k);
+	return symbol[0];
+}
+
+/* A schema of strings as an expression over their text. */
+static uint32_t text_of(const struct xml *x, json_t *s)
+{
+	static const char *const known[] = { "type", "enum", "const", "minLength", "maxLength", "pattern", NULL };
+	struct regexes *r = x->t->x;
+	json_t *list = json_object_get(s, "enum"), *v = json_object_get(s, "const");
+	json_int_t least = json_integer_value(json_object_get(s, "minLength")), most;
+	struct grammar_error e = { 0 };
+	uint32_t out = x->t->text, any = REGEX_NONE;
+	size_t i;
+
+	if (!only(x, s, known))
+		return REGEX_NONE;
+	if (v)
+		out = regex_bytes(r, json_string_value(v), json_string_length(v));
+	json_array_foreach(list, i, v) any = regex_or(
+		r, any, json_is_string(v) ? regex_bytes(r, json_string_value(v), json_string_length(v)) : REGEX_NONE);
+	if (list)
+		out = regex_and(r, out, any);
+	v = json_object_get(s, "maxLength");
+	most = v ? json_integer_value(v) : -1;
+	if (v || least > 0)
+		out = regex_and(r, out,
+		                regex_repeat(r, x->t->any,
+		                             least < 0           ? 0
+		                             : least > INT32_MAX ? INT32_MAX
+		                                                 : (uint32_t)least,
+		                             most < 0 || most > INT32_MAX ? REGEX_MANY : (uint32_t)most));
+	v = json_object_get(s, "pattern");
+	if (v && json_is_string(v)) {
+		any = pattern_parse(r, json_string_value(v), json_string_length(v), PATTERN_SEARCH, &e);
+		if (any == REGEX_FAILED)
+			tags_fail(x->t, e.code ? e.code : -E2BIG, x->at, "%s", e.message);
+		else
+			out = regex_and(r, out, any);
+	}
+	if (!x->t->e->code && regex_live(r, out) == 0)
+		tags_fail(x->t, -EINVAL, x->at, "No text satisfies the schema of a string.");
+	return out;
+}
+
+/* JSON of the schema, and the end of the value. */
+static int32_t json_of(const struct xml *x, json_t *s)
+{
+	static const char *const defs[] = { "$defs", "definitions" };
+	struct grammar_error e = { 0 };
+	json_t *whole = json_is_object(s) ? json_copy(s) : json_incref(s), *v;
+	const char *end = x->style->value_end;
+	int32_t symbol[4];
+
+	for (int i = 0; i < 2; i++) {
+		v = json_object_get(x->root, defs[i]);
+		if (v && json_is_object(whole) && !json_object_get(whole, defs[i]))
+			json_object_set(whole, defs[i], v);
+	}
+	symbol[0] = symbol[2] = grammar_lexeme(x->t->g, x->blanks);
+	symbol[1] = schema_compile(x->t->g, whole, "#", &e);
+	symbol[3] = tags_string(x->t, end, strlen(end), x->at);
+	json_decref(whole);
+	if (symbol[1] < 0)
+		return tags_fail(x->t, e.code ? e.code : -E2BIG, x->at, "%s",
+		                 e.code ? e.message : "The schema is too complex.");
+	return tags_all(x->t, symbol, 4);
+}
+
+enum { TEXT = 1, OTHER = 2 };
+
+static int kind_of_type(const json_t *type)
+{
+	return !strcmp(json_string_value(type) ? json_string_value(type) : "", "string") ? TEXT : OTHER;
+}
+
+/* Which kinds of values s allows: text, others, or both. */
+static int kinds_of(const struct xml *x, json_t *s)
+{
+	json_t *type = json_object_get(s, "type"), *list = json_object_get(s, "enum");
+	json_t *v = json_object_get(s, "const");
+	int kinds = 0;
+	size_t i;
+
+	if (v)
+		return json_is_string(v) ? TEXT : OTHER;
+	json_array_foreach(list, i, v) kinds |= json_is_string(v) ? TEXT : OTHER;
+	if (kinds)
+		return kinds;
+	if (json_is_string(type))
+		return kind_of_type(type);
+	json_array_foreach(type, i, v) kinds |= kind_of_type(v);
+	if (kinds)
+		return kinds;
+	if (json_is_false(s))
+		tags_fail(x->t, -EINVAL, x->at, "No value satisfies the schema 'false'.");
+	return json_object_get(s, "properties") || json_object_get(s, "items") ? OTHER : TEXT | OTHER;
+}
+
+/* Where the key ends, for a value that is text or not; then the value. */
+static int32_t keyed(const struct xml *x, bool text, int32_t value)
+{
+	char end[64];
+	int32_t symbol[2] = { 0, value };
+
+	if (!x->style->flagged)
+		return value;
+	snprintf(end, sizeof(end), x->style->key_end, text ? "true" : "false");
+	symbol[0] = tags_string(x->t, end, strlen(end), x->at);
+	return tags_all(x->t, symbol, 2);
+}
+
+/* s with only the values of its enum that are not strings, and only its types besides string. */
+static json_t *without_text(json_t *s)
+{
+	static const char *const names[] = { "null", "boolean", "integer", "number", "array", "object" };
+	json_t *out = json_is_object(s) ? json_copy(s) : json_object(), *list = json_array(), *v, *type;
+	size_t i;
+
+	type = json_object_get(s, "type");
+	if (json_is_array(type)) {
+		json_array_foreach(type, i, v) if (kind_of_type(v) == OTHER) json_array_append(list, v);
+	} else if (!type) {
+		for (i = 0; i < 6; i++)
+			if (i != 2)
+				json_array_append_new(list, json_string(names[i]));
+	}
+	if (json_array_size(list))
+		json_object_set(out, "type", list);
+	json_decref(list);
+	return out;
+}
+
+static int32_t value_of(const struct xml *x, json_t *s, int depth)
+{
+	static const char *const choice[] = { "anyOf", "oneOf", NULL };
+	json_t *list, *v;
+	int32_t rule, symbol;
+	int kinds;
+	size_t i;
+
+	s = resolved(x, s);
+	if (!s || x->t->e->code)
+		return -1;
+	if (depth > DEPTH)
+		return tags_fail(x->t, -E2BIG, x->at, "Choices within choices may nest at most %d levels.", DEPTH);
+	list = json_object_get(s, "anyOf");
+	list = list ? list : json_object_get(s, "oneOf");
+	if (list) {
+		if (!only(x, s, choice))
+			return -1;
+		rule = grammar_rule(x->t->g);
+		json_array_foreach(list, i, v) {
+			symbol = value_of(x, v, depth + 1);
+			grammar_produce(x->t->g, rule, &symbol, 1);
+		}
+		return rule;
+	}
+	kinds = kinds_of(x, s);
+	if (kinds == OTHER)
+		return keyed(x, false, json_of(x, s));
+	if (kinds == TEXT)
+		return keyed(x, true, plain(x, text_of(x, s)));
+	rule = grammar_rule(x->t->g);
+	symbol = keyed(x, true, plain(x, json_is_object(s) ? text_of(x, s) : x->t->text));
+	grammar_produce(x->t->g, rule, &symbol, 1);
+	v = without_text(s);
+	symbol = keyed(x, false, json_of(x, v));
+	json_decref(v);
+	grammar_produce(x->t->g, rule, &symbol, 1);
+	return rule;
+}
+
+/* ---- members ------------------------------------------------------------------------------ */
+
+/* The value's beginning, the value with its end, and white space. */
+static int32_t rest_of_member(const struct xml *x, int32_t key, json_t *s)
+{
+	int32_t symbol[4];
+	uint32_t n = 0;
+
+	symbol[n++] = key;
+	if (*x->style->value) {
+		symbol[n++] = grammar_lexeme(x->t->g, x->blanks);
+		symbol[n++] = tags_string(x->t, x->style->value, strlen(x->style->value), x->at);
+	}
+	symbol[n++] = value_of(x, s, 0);
+	key = tags_all(x->t, symbol, n);
+	symbol[0] = key;
+	symbol[1] = grammar_lexeme(x->t->g, x->blanks);
+	return tags_all(x->t, symbol, 2);
+}
+
+static int32_t member(const struct xml *x, const char *key, json_t *s)
+{
+	char text[512];
+	int32_t symbol;
+
+	if (strlen(key) > 256 || strpbrk(key, "<>\"\n"))
+		return tags_fail(x->t, -ENOTSUP, x->at, "The name '%.40s' cannot be written in style %s.", key,
+		                 x->style->name);
+	snprintf(text, sizeof(text), "%s%s%s", x->style->key, key, x->style->flagged ? "" : x->style->key_end);
+	symbol = tags_string(x->t, text, strlen(text), x->at);
+	return rest_of_member(x, symbol, s);
+}
+
+/* A member whose name is not among the properties; -1: none is allowed. */
+static int32_t other_member(const struct xml *x, json_t *s, json_t *properties)
+{
+	static const char names[] = "[a-zA-Z_][a-zA-Z0-9_.-]{0,255}";
+	struct tags *t = x->t;
+	json_t *more = json_object_get(s, "additionalProperties"), *v;
+	const struct sr_grammar_options *o = grammar_options(t->g);
+	bool open =
+		more ? !json_is_false(more) : !json_object_size(properties) || (o && o->additional_properties);
+	uint32_t name, taken = REGEX_NONE;
+	struct grammar_error e = { 0 };
+	const char *key, *end = x->style->flagged ? "" : x->style->key_end;
+	int32_t symbol[3];
+	json_t *any = json_true();
+
+	if (!open)
+		return -1;
+	json_object_foreach(properties, key, v) taken =
+		regex_or(t->x, taken, regex_bytes(t->x, key, strlen(key)));
+	name = pattern_parse(t->x, names, sizeof(names) - 1, 0, &e);
+	name = regex_and(t->x, name, regex_not(t->x, taken));
+	symbol[0] = tags_string(t, x->style->key, strlen(x->style->key), x->at);
+	symbol[1] = grammar_lexeme(t->g, name);
+	symbol[2] = tags_string(t, end, strlen(end), x->at);
+	return rest_of_member(x, tags_all(t, symbol, 3), more ? more : any);
+}
+
+static bool is_required(const json_t *s, const char *key)
+{
+	const json_t *list = json_object_get(s, "required"), *v;
+	size_t i;
+
+	json_array_foreach(list, i, v) if (json_is_string(v) && !strcmp(json_string_value(v), key)) return true;
+	return false;
+}
+
+/* Members in the order of the properties: a chain of rules from the last to the first. */
+static int32_t in_order(const struct xml *x, json_t *s, json_t *properties, int32_t other)
+{
+	struct grammar *g = x->t->g;
+	size_t n = json_object_size(properties), i = 0;
+	int32_t *symbol = malloc((n + 1) * sizeof(*symbol)), rule, both[2], rest;
+	const char **name = malloc((n + 1) * sizeof(*name)), *key;
+	json_t *v;
+
+	rest = other >= 0 ? grammar_repeat(g, other, 0, GRAMMAR_MANY, -1) : grammar_lexeme(g, REGEX_EMPTY);
+	if (symbol && name)
+		json_object_foreach(properties, key, v) {
+			name[i] = key;
+			symbol[i++] = member(x, key, v);
+		}
+	else
+		tags_fail(x->t, -ENOMEM, x->at, "There is not enough memory.");
+	while (i-- > 0 && !x->t->e->code) {
+		rule = grammar_rule(g);
+		both[0] = symbol[i];
+		both[1] = rest;
+		grammar_produce(g, rule, both, 2);
+		if (!is_required(s, name[i]))
+			grammar_produce(g, rule, &rest, 1);
+		rest = rule;
+	}
+	free(symbol);
+	free(name);
+	return x->t->e->code ? -1 : rest;
+}
+
+static int32_t in_any_order(const struct xml *x, json_t *s, json_t *properties, int32_t other)
+{
+	struct grammar_members *m = calloc(1, sizeof(*m));
+	const char *key;
+	int32_t symbol;
+	json_t *v;
+
+	if (!m || json_object_size(properties) > GRAMMAR_MEMBERS) {
+		free(m);
+		return tags_fail(x->t, -E2BIG, x->at, "'any_order' is for at most %d properties.", GRAMMAR_MEMBERS);
+	}
+	json_object_foreach(properties, key, v) {
+		if (is_required(s, key))
+			m->required |= 1ull << m->n;
+		m->symbol[m->n++] = member(x, key, v);
+	}
+	m->rest = other;
+	m->max = GRAMMAR_MANY;
+	m->separator = -1;
+	symbol = x->t->e->code ? -1 : grammar_members(x->t->g, m);
+	free(m);
+	return symbol;
+}
+
+int32_t tags_xml(struct tags *t, json_t *schema, const char *style, bool any_order,
+                 const struct tags_place *at)
+{
+	static const char *const known[] = { "type", "properties", "required", "additionalProperties", NULL };
+	static const struct regex_range blank[] = { { '\t', '\n' }, { '\r', '\r' }, { ' ', ' ' } };
+	struct xml x = { .t = t, .root = schema, .at = at };
+	json_t *s, *properties, *list, *v;
+	int32_t symbol[2], other;
+	size_t i;
+
+	for (i = 0; i < sizeof(styles) / sizeof(*styles); i++)
+		if (!strcmp(styles[i].name, style))
+			x.style = &styles[i];
+	if (!x.style)
+		return tags_fail(t, -ENOTSUP, at, "The style '%.40s' is not supported.", style);
+	x.blanks = regex_repeat(t->x, regex_points(t->x, blank, 3), 0, BLANKS);
+	s = json_is_true(schema) ? schema : resolved(&x, schema);
+	if (!s || !only(&x, s, known))
+		return -1;
+	properties = json_object_get(s, "properties");
+	list = json_object_get(s, "required");
+	json_array_foreach(
+		list, i,
+		v) if (!json_is_string(v) ||
+	           !json_object_get(
+				   properties,
+				   json_string_value(
+					   v))) return tags_fail(t, -ENOTSUP, at,
+	                                         "Each name in 'required' must be one of the properties.");
+	other = other_member(&x, s, properties);
+	symbol[0] = grammar_lexeme(t->g, x.blanks);
+	symbol[1] = any_order ? in_any_order(&x, s, properties, other) : in_order(&x, s, properties, other);
+	return t->e->code ? -1 : tags_all(t, symbol, 2);
+}
