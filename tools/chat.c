@@ -321,7 +321,8 @@ static json_t *load_tools(const char *path)
 
 	if (json_is_array(tools))
 		return tools;
-	fprintf(stderr, "slipring chat: --tools %s: %s\n", path, tools ? "it must be a JSON array of tools" : e.text);
+	fprintf(stderr, "slipring chat: --tools %s: %s\n", path,
+	        tools ? "it must be a JSON array of tools" : e.text);
 	json_decref(tools);
 	return NULL;
 }

@@ -40,7 +40,7 @@ struct session_answer {
 int session_option(struct session_options *o, int argc, char **argv, int *i, char *err, size_t errlen);
 extern const char session_help[];
 
-/* Connect, open the text side of the model that is served, and compile the grammar if there is one.  -ENOENT or
+/* Connect, open the text side of the model that is served, and compile the grammar, if any.  -ENOENT or
  * -ECONNREFUSED: there is no daemon.  -EINVAL: the model has another vocabulary, or the grammar is wrong. */
 int session_open(struct session *s, const struct session_options *o, char *err, size_t errlen);
 void session_close(struct session *s);

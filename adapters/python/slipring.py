@@ -527,7 +527,8 @@ class Answer:
         self.ids, self.finish, self.end, self.logprobs = [], None, None, []
         self.prompt_tokens = len(prompt)
         self._session, self._pieces, self._detok = session, collections.deque(), Detok()
-        self._guided, self._make, self._error = _P(), str, 0
+        self._guided, self._make, self._error = _P(), None, 0
+        self._whole = []                                  # guided: all pieces, for value()
         _text.sr_detok_init(C.byref(self._detok), True)
         self._detok.started = True      # an answer goes on with its prompt
         try:
@@ -573,7 +574,10 @@ class Answer:
         else:
             return
         if n > 0:
-            self._pieces.append(s._piece.raw[:n].decode())
+            piece = s._piece.raw[:n].decode()
+            self._pieces.append(piece)
+            if self._make:
+                self._whole.append(piece)
 
     @property
     def n_tokens(self):
@@ -595,11 +599,16 @@ class Answer:
         return "".join(self)
 
     def value(self):
-        """What the text is by its guide: an instance of the class, the value of the JSON, or the text."""
-        text = self.text()
+        """What the text is by its guide: an instance of the class, the value of the JSON, or the text.
+
+        Without a guide, or if the answer was cut: a ValueError."""
+        if not self._make:
+            raise ValueError("the answer has no guide")
+        for _ in self:
+            pass
         if self.finish != "stop":
             raise ValueError(f"the answer is not complete: {self.finish}")
-        return self._make(text)
+        return self._make("".join(self._whole))
 
     def __iter__(self):
         return self
