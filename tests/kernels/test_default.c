@@ -21,6 +21,11 @@
 #include "tests/rig/drive.h"
 
 #define N_MAX 1024
+#ifdef __SANITIZE_ADDRESS__
+#define EACH 4                   /* prompts take ten times as long: every fourth one is enough for memory errors */
+#else
+#define EACH 1
+#endif
 
 static struct drive d;
 static int32_t kv_type = SR_KV_BF16;
@@ -104,7 +109,7 @@ static void test_first_tokens(void **state)
 	const json_t *all = json_object_get(truth, "greedy"), *line;
 	double diff = 0, bound = setting("DLOGP", 0.15);
 	int32_t ids[N_MAX];
-	size_t i;
+	size_t i, n_prompts;
 
 	(void)state;
 	if (!d.b)
@@ -115,6 +120,8 @@ static void test_first_tokens(void **state)
 		double want = json_real_value(json_array_get(lp, 0)), second = json_real_value(json_array_get(lp, 1));
 		int n = read_ids(json_object_get(line, "ids"), ids);
 
+		if (i % EACH)
+			continue;
 		ids[n] = top; /* scored as if it followed */
 		drive_begin(&d, 0, NULL);
 		drive_range(&d, 0, 0, n / 16 + 1);
@@ -125,8 +132,9 @@ static void test_first_tokens(void **state)
 		if (want - second > 0.3)
 			assert_int_equal(d.batch->result[n].id, top);
 	}
-	diff /= (double)json_array_size(all);
-	printf("first tokens: mean |dlogp| %.4f over %zu prompts, bound %.2f\n", diff, json_array_size(all), bound);
+	n_prompts = (json_array_size(all) + EACH - 1) / EACH;
+	diff /= (double)n_prompts;
+	printf("first tokens: mean |dlogp| %.4f over %zu prompts, bound %.2f\n", diff, n_prompts, bound);
 	assert_true(diff <= bound);
 }
 
@@ -146,6 +154,8 @@ static void test_greedy(void **state)
 		int n = read_ids(json_object_get(line, "ids"), ids);
 		int m = read_ids(json_object_get(line, "greedy"), want), j;
 
+		if (i % EACH)
+			continue;
 		drive_begin(&d, 0, NULL);
 		drive_range(&d, 0, 0, (n + m) / 16 + 1);
 		drive_row(&d, 0, 0, ids, n, 0, 1);
