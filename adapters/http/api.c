@@ -122,6 +122,30 @@ static void on_preempted(void *ctx, unsigned times)
 	shared_add(a->shared->preempted_sum, times);
 }
 
+/* How the model writes tool calls and thoughts.  source: its chat template, or NULL. */
+static int open_calls(struct api *a, const char *source, char *err, size_t errlen)
+{
+	const struct config *c = a->cfg;
+	const char *field = c->reasoning_field, *tools = c->tool_call_parser, *thoughts = c->reasoning_parser;
+	int r;
+
+	/* Scripts give Python's and YAML's words for an option that is not given. */
+	if (tools && (!strcmp(tools, "None") || !strcmp(tools, "null")))
+		tools = NULL;
+	if (thoughts && (!strcmp(thoughts, "None") || !strcmp(thoughts, "null")))
+		thoughts = NULL;
+	r = calls_open(&a->calls, tools, thoughts, a->text, source, err, errlen);
+	if (!r)
+		r = ask_parts(&a->limits.template_kwargs, "default-chat-template-kwargs", c->template_kwargs,
+		              c->n_template_kwargs, err, errlen);
+	a->limits.calls = a->calls;
+	a->limits.calls_named = tools && *tools;
+	a->limits.exclude_tools = c->exclude_tools;
+	a->limits.reasoning_field = !field || !strcmp(field, "reasoning") ? REASONING_ALONE :
+		!strcmp(field, "both") ? REASONING_BOTH : REASONING_CONTENT;
+	return r;
+}
+
 /* --chat-template: a file, or the template itself if it looks like one. */
 static int chat_template(struct api *a, char *err, size_t errlen)
 {
@@ -153,6 +177,8 @@ static int chat_template(struct api *a, char *err, size_t errlen)
 	a->limits.chat = a->chat;
 	a->limits.chat_content = format && !strcmp(format, "openai") ? CHAT_CONTENT_PARTS :
 		format && !strcmp(format, "string") ? CHAT_CONTENT_TEXT : CHAT_CONTENT_AUTO;
+	if (!r)
+		r = open_calls(a, text ? text : given ? given : sr_text_info(a->text)->chat_template, err, errlen);
 	free(text);
 	return r;
 }
@@ -290,6 +316,8 @@ void api_destroy(struct api *a)
 	json_decref(a->structured_outputs);
 	grammars_destroy(a->grammars);
 	free(a->bits);
+	json_decref(a->limits.template_kwargs);
+	calls_close(a->calls);
 	out_free(&a->metrics);
 	sr_text_close(a->text);
 	free(a);

@@ -19,23 +19,79 @@ static int parse(struct ask *a, const char *body, size_t n, const struct ask_lim
 	return 0;
 }
 
-/* ---- text ---- */
+/* ---- text, thoughts and calls ---- */
+
+static enum ask_reasoning_field reasoning_field(const struct request *r) { return r->limits.reasoning_field; }
 
 static bool delta_opens(struct request *r)
 {
-	static const char *const name[] = { [PART_TEXT] = "content" };
+	const struct said_part *p = &r->pen.part.said;
+	struct out *o = &r->event;
 
 	event_choice_opens(r);
-	PUT(&r->event, ",\"delta\":{\"");
-	out_str(&r->event, name[r->pen.part.kind]);
-	PUT(&r->event, "\":\"");
+	PUT(o, ",\"delta\":{");
+	switch (p->kind) {
+	case SAID_NOTHING:
+		break;
+	case SAID_TEXT:
+		PUT(o, "\"content\":\"");
+		break;
+	case SAID_REASONING:
+		out_str(o, reasoning_field(r) == REASONING_CONTENT ? "\"reasoning_content\":\"" : "\"reasoning\":\"");
+		break;
+	case SAID_CALL:
+		PUT(o, "\"content\":null,\"tool_calls\":[{\"id\":");
+		out_json(o, choice_bytes(r->pen.c), p->n_id);
+		out_fmt(o, ",\"type\":\"function\",\"index\":%d,\"function\":{\"name\":\"", p->call);
+		break;
+	case SAID_ARGUMENTS:
+		out_fmt(o, "\"content\":null,\"tool_calls\":[{\"index\":%d,\"function\":{\"arguments\":\"", p->call);
+	}
 	return true;
 }
 
+static bool delta_text(struct request *r)
+{
+	const struct said_part *p = &r->pen.part.said;
+
+	return p->n == p->n_id || event_text(r, choice_bytes(r->pen.c) + p->n_id, p->n - p->n_id);
+}
+
+/* A thought under both names. */
+static bool again(const struct request *r)
+{
+	return r->pen.part.said.kind == SAID_REASONING && reasoning_field(r) == REASONING_BOTH;
+}
+
+static bool again_opens(struct request *r)
+{
+	if (again(r))
+		PUT(&r->event, "\",\"reasoning_content\":\"");
+	return true;
+}
+
+static bool again_text(struct request *r) { return !again(r) || delta_text(r); }
+
 static bool delta_closes(struct request *r)
 {
-	PUT(&r->event, "\"},\"logprobs\":");
+	const enum said_kind kind = r->pen.part.said.kind;
+
+	if (kind > SAID_REASONING)
+		PUT(&r->event, "\"}}]},\"logprobs\":");
+	else if (kind != SAID_NOTHING)
+		PUT(&r->event, "\"},\"logprobs\":");
+	else
+		PUT(&r->event, "},\"logprobs\":");
 	return true;
+}
+
+/* Is the content null?  It is if there are only calls that the request does not force, or only a thought. */
+static bool no_content(const struct request *r)
+{
+	const struct said *s = r->pen.c->said;
+
+	return s && !r->ask.last_content && !said_content(s)->n &&
+		(said_n_calls(s) ? r->ask.tool_choice == ASK_TOOLS_AUTO : said_reasoning(s)->n > 0);
 }
 
 static bool message_opens(struct request *r)
@@ -43,14 +99,75 @@ static bool message_opens(struct request *r)
 	event_choice_opens(r);
 	PUT(&r->event, ",\"message\":{\"role\":");
 	out_json_str(&r->event, r->limits.response_role);
-	PUT(&r->event, ",\"content\":\"");
+	out_str(&r->event, no_content(r) ? ",\"content\":null" : ",\"content\":\"");
 	return true;
+}
+
+static bool message_text(struct request *r)
+{
+	const struct said *s = r->pen.c->said;
+
+	if (!s)
+		return event_answer_text(r);
+	return !said_content(s)->n || event_text(r, said_content(s)->p, said_content(s)->n);
+}
+
+static bool message_goes_on(struct request *r)
+{
+	out_str(&r->event, no_content(r) ? "," : "\",");
+	PUT(&r->event, "\"refusal\":null,\"annotations\":null,\"audio\":null,\"function_call\":null");
+	return true;
+}
+
+/* The calls, in pieces: they are JSON already. */
+static bool message_calls(struct request *r)
+{
+	const struct said *s = r->pen.c->said;
+	const struct out *calls = s ? said_calls(s) : NULL;
+	size_t n;
+
+	if (!s || !said_n_calls(s))
+		return true;
+	if (!r->pen.at)
+		PUT(&r->event, ",\"tool_calls\":[");
+	n = calls->n - r->pen.at < CONN_SLICE ? calls->n - r->pen.at : CONN_SLICE;
+	out_bytes(&r->event, calls->p + r->pen.at, n);
+	r->pen.at += n;
+	if (r->pen.at < calls->n)
+		return false;
+	PUT(&r->event, "]");
+	return true;
+}
+
+/* The thought under one name; null without one. */
+static bool thought(struct request *r, const char *name)
+{
+	const struct said *s = r->pen.c->said;
+	const struct out *t = s ? said_reasoning(s) : NULL;
+
+	if (!r->pen.at)
+		out_fmt(&r->event, ",\"%s\":%s", name, t && t->n ? "\"" : "null");
+	if (!t || !t->n)
+		return true;
+	if (!event_text(r, t->p, t->n))
+		return false;
+	PUT(&r->event, "\"");
+	return true;
+}
+
+static bool message_reasoning(struct request *r)
+{
+	return reasoning_field(r) == REASONING_CONTENT || thought(r, "reasoning");
+}
+
+static bool message_reasoning_content(struct request *r)
+{
+	return reasoning_field(r) == REASONING_ALONE || thought(r, "reasoning_content");
 }
 
 static bool message_closes(struct request *r)
 {
-	PUT(&r->event, "\",\"refusal\":null,\"annotations\":null,\"audio\":null,\"function_call\":null,"
-	    "\"reasoning\":null},\"logprobs\":");
+	PUT(&r->event, "},\"logprobs\":");
 	return true;
 }
 
@@ -162,10 +279,12 @@ static event_field *const role_event[] = { event_head, role, event_prompt_ids, e
 	event_closes, NULL };
 static event_field *const repeat_event[] = { event_head, repeat_opens, last_content, repeat_closes,
 	event_closes, NULL };
-static event_field *const chunk[] = { event_head, delta_opens, event_answer_text, delta_closes, logprobs,
-	event_finish_reason, stop_reason, event_token_ids, usage_so_far, event_part_closes, NULL };
-static event_field *const answer[] = { event_head, message_opens, last_content, event_answer_text,
-	message_closes, logprobs, event_finish_reason, event_stop_reason, event_token_ids, event_choice_closes,
+static event_field *const chunk[] = { event_head, delta_opens, delta_text, again_opens, again_text,
+	delta_closes, logprobs, event_finish_reason, stop_reason, event_token_ids, usage_so_far,
+	event_part_closes, NULL };
+static event_field *const answer[] = { event_head, message_opens, last_content, message_text, message_goes_on,
+	message_calls, message_reasoning, message_reasoning_content, message_closes, logprobs,
+	event_finish_reason, event_stop_reason, event_token_ids, event_choice_closes,
 	event_answer_usage, event_prompt_logprobs, event_prompt_ids, event_prompt_text, event_answer_closes,
 	NULL };
 static event_field *const all_usage[] = { event_head, event_usage, NULL };

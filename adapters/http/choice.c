@@ -171,8 +171,17 @@ void choice_init(struct choice *c, bool skip_special)
 	c->detok.started = true;                       /* an answer goes on with its prompt */
 }
 
+bool choice_splits(struct choice *c, const struct ask *a, const struct calls *calls)
+{
+	c->calls = calls;
+	c->said = said_open(a, calls);
+	return c->said;
+}
+
 void choice_free(struct choice *c)
 {
+	said_close(c->said);
+	c->said = NULL;
 	out_free(&c->text);
 	out_free(&c->scores.bytes);
 	out_free(&c->ids);
@@ -180,12 +189,25 @@ void choice_free(struct choice *c)
 
 bool choice_lost(const struct choice *c)
 {
-	return c->text.failed || c->scores.bytes.failed || c->ids.failed;
+	return c->text.failed || c->scores.bytes.failed || c->ids.failed || (c->said && said_lost(c->said));
 }
 
 struct part choice_part(const struct choice *c)
 {
-	return (struct part){ .kind = PART_TEXT, .index = c->index, .n = c->ready };
+	if (c->said)
+		return (struct part){ said_first(c->said), c->index };
+	return (struct part){ { .kind = SAID_TEXT, .n = c->ready }, c->index };
+}
+
+const char *choice_bytes(const struct choice *c) { return c->said ? said_bytes(c->said) : c->text.p; }
+bool choice_waits(const struct choice *c) { return c->said && !said_parts(c->said); }
+
+/* The end of an answer is an event of its own after a call. */
+bool choice_more(const struct choice *c)
+{
+	size_t n = c->said ? said_parts(c->said) : 0;
+
+	return n > 1 || (n && c->state == CHOICE_ENDED && said_first(c->said).kind > SAID_REASONING);
 }
 
 /* Bytes that came since, or are held back, move to the front. */
@@ -198,10 +220,22 @@ static void drop_front(struct out *o, size_t n)
 
 void choice_written(struct choice *c, const struct part *p, size_t n_scores, size_t n_ids)
 {
-	drop_front(&c->text, p->n);
-	c->ready -= p->n;
+	if (c->said) {
+		said_written(c->said, &p->said);
+	} else {
+		drop_front(&c->text, p->said.n);
+		c->ready -= p->said.n;
+	}
 	drop_front(&c->scores.bytes, n_scores);
 	drop_front(&c->ids, n_ids);
+}
+
+/* Where the n bytes of text before `at` begin.  Marks of special tokens are no text. */
+static size_t before(const struct choice *c, size_t at, size_t n)
+{
+	while (n)
+		n -= c->text.p[--at] != CALLS_MARK;
+	return at;
 }
 
 /* Advance all stop strings over text[from..].  True: one is complete, and the text is cut there. */
@@ -211,6 +245,8 @@ static bool scan(struct choice *c, const struct stops *s, size_t from, bool heed
 	int i, hit;
 
 	for (at = from; at < c->text.n; at++) {
+		if (c->text.p[at] == CALLS_MARK)
+			continue;
 		for (i = 0, hit = -1; i < s->n; i++) {
 			uint32_t k = c->matched[i];
 
@@ -224,7 +260,7 @@ static bool scan(struct choice *c, const struct stops *s, size_t from, bool heed
 				hit = i;
 		}
 		if (hit >= 0 && heed) {
-			c->text.n = s->include ? at + 1 : at + 1 - s->len[hit];
+			c->text.n = s->include ? at + 1 : before(c, at + 1, s->len[hit]);
 			c->stop_string = s->s[hit];
 			c->stop_string_len = s->len[hit];
 			c->finish = FINISH_STOP;
@@ -232,6 +268,20 @@ static bool scan(struct choice *c, const struct stops *s, size_t from, bool heed
 		}
 	}
 	return false;
+}
+
+/* A special token that is a marker: its text after CALLS_MARK. */
+static void marker(struct choice *c, const struct sr_text *t, int32_t id)
+{
+	static const char mark = CALLS_MARK;
+	const char *s;
+	int n;
+
+	n = sr_detok_flush(&c->detok, c->text.p + c->text.n, 16);
+	c->text.n += n > 0 ? (size_t)n : 0;
+	n = sr_text_piece(t, id, &s, NULL);
+	out_bytes(&c->text, &mark, 1);
+	out_bytes(&c->text, s, n > 0 ? (size_t)n : 0);
 }
 
 bool choice_text(struct choice *c, const struct stops *s, const struct sr_text *t, int32_t id,
@@ -243,9 +293,13 @@ bool choice_text(struct choice *c, const struct stops *s, const struct sr_text *
 
 	if (!out_room(&c->text, cap))
 		return false;
-	n = sr_detok_push(&c->detok, t, id, c->text.p + c->text.n, cap);
-	if (n > 0)
-		c->text.n += (size_t)n;
+	if (c->calls && calls_token(c->calls, id)) {
+		marker(c, t, id);
+	} else {
+		n = sr_detok_push(&c->detok, t, id, c->text.p + c->text.n, cap);
+		if (n > 0)
+			c->text.n += (size_t)n;
+	}
 	if (s->n && scan(c, s, from, c->n_tokens > min_tokens)) {
 		c->ready = c->text.n;
 		return true;
@@ -255,8 +309,34 @@ bool choice_text(struct choice *c, const struct stops *s, const struct sr_text *
 
 		held = k > held ? k : held;
 	}
-	c->ready = c->text.n - held;
+	c->ready = before(c, c->text.n, held);
 	return false;
+}
+
+void choice_split(struct choice *c)
+{
+	if (!c->said || !c->ready)
+		return;
+	said_text(c->said, c->text.p, c->ready);
+	drop_front(&c->text, c->ready);
+	c->ready = 0;
+}
+
+void choice_said(struct choice *c, const struct ask *a)
+{
+	if (!c->said)
+		return;
+	if (a->stream) {
+		choice_split(c);
+		said_text_ends(c->said);
+	} else {
+		said_whole(c->said, c->text.p ? c->text.p : "", c->ready);
+		out_free(&c->text);
+		c->ready = 0;
+	}
+	/* As OpenAI's: "stop" for the function that the request names. */
+	if (c->finish == FINISH_STOP && said_n_calls(c->said) && a->tool_choice != ASK_TOOLS_NAMED)
+		c->finish = FINISH_TOOLS;
 }
 
 void choice_flush(struct choice *c)

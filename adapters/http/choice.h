@@ -14,6 +14,7 @@
 #include "adapters/text/slipring-text.h"
 #include "adapters/http/json/openai.h"
 #include "adapters/http/json/out.h"
+#include "said.h"
 #include "shmring/slipring.h"
 
 /* The stop strings of a request with their failure functions (Knuth, Morris, Pratt), prepared once. */
@@ -47,7 +48,7 @@ bool scores_next(const struct scores *l, size_t end, size_t *at, struct score *p
 /* The most bytes that an entry with n_top alternatives takes, unless its values are unusual. */
 size_t scores_bytes(uint32_t n_top);
 
-enum choice_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH };
+enum choice_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_TOOLS };
 
 enum choice_state {
 	CHOICE_IDLE,                   /* the engine does not have it: not yet, or no more */
@@ -56,13 +57,10 @@ enum choice_state {
 	CHOICE_ENDED,                  /* nothing more is added to it */
 };
 
-/* What of an answer one event has: bytes of one kind.  All are text today. */
-enum part_kind { PART_TEXT };
-
+/* What of an answer one event has: bytes of one kind. */
 struct part {
-	enum part_kind kind;
+	struct said_part said;
 	int index;                     /* of the choice in the answer */
-	size_t n;                      /* bytes, the first of the choice's text */
 };
 
 struct request;
@@ -84,9 +82,11 @@ struct choice {
 	int guide_error;               /* -errno of a guide; then its end is awaited */
 	uint32_t n_tokens, max_tokens;
 	uint32_t cached;
+	const struct calls *calls;     /* NULL: no token is a marker */
 	struct sr_detok detok;
 	uint32_t matched[ASK_STOPS];   /* bytes of each stop string that the text ends with */
-	struct out text;               /* streaming: not written yet; else all of it */
+	struct said *said;             /* NULL: all of it is text */
+	struct out text;               /* streaming: neither written nor split yet; else all of it */
 	size_t   ready;                /* bytes of text that may be written */
 	struct scores scores;          /* streaming: not written yet */
 	size_t   held;                 /* bytes of scores that exchange_keep() was told of */
@@ -96,17 +96,25 @@ struct choice {
 };
 
 void choice_init(struct choice *c, bool skip_special);
+/* Its answer is split into parts.  False: no memory. */
+bool choice_splits(struct choice *c, const struct ask *a, const struct calls *calls);
 void choice_free(struct choice *c);
 
 /* Add a token's text.  True: a stop string is complete, and c->finish is set. */
 bool choice_text(struct choice *c, const struct stops *s, const struct sr_text *t, int32_t id,
                  uint32_t min_tokens);
-struct part choice_part(const struct choice *c);         /* all that may be written now */
+void choice_split(struct choice *c);                     /* streaming: text becomes parts */
+struct part choice_part(const struct choice *c);         /* the first that may be written now */
+const char *choice_bytes(const struct choice *c);        /* of that part */
+bool choice_waits(const struct choice *c);               /* there is no part */
+bool choice_more(const struct choice *c);                /* a further event follows the first part's */
 /* Remove the part that was written, and as many bytes of scores and ids. */
 void choice_written(struct choice *c, const struct part *p, size_t n_scores, size_t n_ids);
 /* An allocation failed: its answer would have a hole. */
 bool choice_lost(const struct choice *c);
 /* The text is complete: release what was held back. */
 void choice_flush(struct choice *c);
+/* The answer is: its last parts. */
+void choice_said(struct choice *c, const struct ask *a);
 
 #endif

@@ -17,6 +17,7 @@ static const char *finish_name(enum choice_finish f)
 	switch (f) {
 	case FINISH_STOP: return "stop";
 	case FINISH_LENGTH: return "length";
+	case FINISH_TOOLS: return "tool_calls";
 	default: return NULL;
 	}
 }
@@ -100,7 +101,10 @@ bool event_prompt_text(struct request *r)
 	return true;
 }
 
-bool event_answer_text(struct request *r) { return event_text(r, r->pen.c->text.p, r->pen.part.n); }
+bool event_answer_text(struct request *r)
+{
+	return event_text(r, choice_bytes(r->pen.c), r->pen.part.said.n);
+}
 
 /* ---- log-probabilities ---- */
 
@@ -347,8 +351,8 @@ void event_of_part(struct request *r, struct choice *c, event_field *const *fiel
 {
 	r->pen = (struct pen){
 		.field = field, .c = c, .part = choice_part(c), .first = !c->echoed, .with_prompt = with_prompt,
-		.ended = c->state == CHOICE_ENDED, .n_scores = c->scores.bytes.n, .n_ids = c->ids.n,
-		.n_counted = counted(r, c),
+		.ended = c->state == CHOICE_ENDED && !choice_more(c),
+		.n_scores = c->scores.bytes.n, .n_ids = c->ids.n, .n_counted = counted(r, c),
 	};
 	c->echoed = true;
 	c->waiting = 0;

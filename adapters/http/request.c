@@ -357,6 +357,11 @@ static void launch(struct request *r)
 		c->request = r;
 		c->index = i;
 		c->prompt = i / (int)r->ask.n;
+		if (r->ask.splits && !choice_splits(c, &r->ask, r->limits.calls)) {
+			problem_memory(&r->problem);
+			request_error(r, &r->problem);
+			return;
+		}
 		c->max_tokens = (uint32_t)ask_room(&r->ask, &r->limits, r->ask.prompt[c->prompt].ids.n);
 	}
 	if (!guides_open(r)) {
@@ -561,7 +566,13 @@ static bool take(struct request *r, struct choice *c, const struct sr_token *t, 
 	if (r->ask.return_token_ids)
 		out_bytes(&c->ids, &t->id, sizeof(t->id));
 	c->waiting++;
-	return as_text && choice_text(c, &r->stops, r->limits.text, t->id, (uint32_t)r->ask.min_tokens);
+	if (!as_text)
+		return false;
+	if (choice_text(c, &r->stops, r->limits.text, t->id, (uint32_t)r->ask.min_tokens))
+		return true;
+	if (r->ask.stream)
+		choice_split(c);
+	return false;
 }
 
 /* May the choice send an event?  With echo its first event needs all scores of the prompt. */
@@ -572,6 +583,8 @@ static bool may_tell(const struct request *r, const struct choice *c)
 
 static void chunk(struct request *r, struct choice *c)
 {
+	if (choice_waits(c) && c->state != CHOICE_ENDED && !r->ask.return_token_ids)
+		return;
 	if (r->ask.stream && r->state != REQUEST_OVER && may_tell(r, c))
 		request_tell(r, c);
 }
@@ -594,6 +607,7 @@ static void scored(struct request *r, const struct choice *first)
 static void choice_ends(struct request *r, struct choice *c)
 {
 	c->state = CHOICE_ENDED;
+	choice_said(c, &r->ask);
 	r->n_running--;
 	chunk(r, c);
 	if (!r->ask.stream && r->state != REQUEST_OVER && !r->n_running)

@@ -122,10 +122,12 @@ static bool next_event(struct request *r)
 	if (d->begin && (c || r->n_begun) && d->begin(r, r->n_begun)) {
 		r->n_begun++;
 	} else if (c) {
-		c->due = false;
-		r->due = c->next_due;
-		if (!r->due)
-			r->due_end = &r->due;
+		if (!choice_more(c)) {
+			c->due = false;
+			r->due = c->next_due;
+			if (!r->due)
+				r->due_end = &r->due;
+		}
 		d->part(r, c);
 	} else if (!r->n_running && r->ask.include_usage && !r->usage_begun) {
 		r->usage_begun = true;

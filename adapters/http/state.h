@@ -29,6 +29,7 @@ struct api {
 
 	struct sr_text *text;
 	struct chat_template *chat;          /* --chat-template, or NULL */
+	struct calls *calls;                 /* how the model writes tool calls and thoughts */
 	json_t *structured_outputs;          /* --structured-outputs-config: limits.guide_rules points into it */
 	struct ask_limits limits;            /* all except those of the daemon */
 	const char *name[CONFIG_LIST];

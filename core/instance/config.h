@@ -102,6 +102,10 @@ struct config {
 	         disable_access_log, metrics_old_names;
 	const char *structured_outputs[CONFIG_LIST]; /* members of a JSON object, see PARTS in options.h */
 	int      n_structured_outputs;
+	const char *tool_call_parser, *reasoning_parser, *reasoning_field;
+	const char *template_kwargs[CONFIG_LIST]; /* as structured_outputs */
+	int      n_template_kwargs;
+	bool     exclude_tools;               /* with tool_choice "none" */
 	int      metrics_port;                /* 0 = /metrics is on the main port */
 	const char *metrics_key;              /* key that /metrics requires; NULL = open */
 

@@ -101,9 +101,21 @@ static const char toy_source[] = "{% for m in messages %}{% if m.role == 'bad' %
 
 static const char *const names[] = { "m", "also" };
 
+/* Calls as hermes writes them. */
+static const struct calls *hermes(void)
+{
+	static struct calls *c;
+	char err[256];
+
+	if (!c && calls_open(&c, "hermes", "none", NULL, NULL, err, sizeof(err)))
+		abort();
+	return c;
+}
+
 static struct ask_limits limits(void)
 {
 	return (struct ask_limits){
+		.calls = hermes(),
 		.text = toy, .chat = toy_template, .response_role = "assistant", .vocab = VOCAB, .context = 64, .max_logprobs = 20,
 		.stream_interval = 1, .names = names, .n_names = 2,
 		.defaults = { NAN, NAN, NAN, NAN, -1, -1, -1 },

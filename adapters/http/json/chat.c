@@ -28,10 +28,27 @@ static int chat_problem(const struct chat_error *e, struct problem *p)
 	return problem_bad(p, NULL, "The chat template failed: %.500s", e->message);
 }
 
-int ask_chat_inputs(struct ask *a, struct problem *p)
+/* The server's variables of the template, and over them the request's. */
+static int template_kwargs(struct ask *a, json_t *defaults, struct problem *p)
+{
+	json_t *given = json_object_get(a->root, "chat_template_kwargs"), *all;
+
+	if (!json_object_size(defaults) || (given && !json_is_null(given) && !json_is_object(given)))
+		return 0;
+	all = json_copy(defaults);
+	if (json_is_object(given) && json_object_update(all, given) < 0) {
+		json_decref(all);
+		return problem_memory(p);
+	}
+	return json_object_set_new(a->root, "chat_template_kwargs", all) < 0 ? problem_memory(p) : 0;
+}
+
+int ask_chat_inputs(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
 	struct chat_error e;
 
+	if (template_kwargs(a, l->template_kwargs, p) < 0)
+		return -1;
 	if (chat_read_inputs(&a->chat, a->root, &e) < 0)
 		return chat_problem(&e, p);
 	return 0;
@@ -60,5 +77,14 @@ int ask_render(struct ask *a, const struct ask_limits *l, struct problem *p)
 	a->prompt[0].own = text;
 	a->prompt[0].text = text;
 	a->prompt[0].n_text = (size_t)n;
+	if (a->kind == ASK_CHAT && a->tool_choice > ASK_TOOLS_AUTO)
+		return problem_bad(p, "tool_choice", "tool_choice %s is not supported by Slipring yet, because a "
+		                   "call cannot be enforced. Use \"auto\" or \"none\".",
+		                   a->tool_name ? "of a named function" : "\"required\"");
+	if (l->calls) {
+		a->begin = calls_begin(l->calls, text, (size_t)n);
+		a->splits = a->tool_choice != ASK_TOOLS_NONE || calls_reasoning(l->calls);
+		a->tools = a->tool_choice != ASK_TOOLS_NONE ? json_incref(a->chat.tools) : NULL;
+	}
 	return 0;
 }

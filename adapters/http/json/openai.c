@@ -199,54 +199,6 @@ static int stream_options(struct ask *a, const struct ask_limits *l, struct prob
 	return 0;
 }
 
-/* "tools" are rendered into the prompt.  Slipring cannot force the model to call one. */
-static int tools(struct ask *a, struct problem *p)
-{
-	json_t *list = json_object_get(a->root, "tools"), *choice = json_object_get(a->root, "tool_choice");
-	json_t *tool, *function;
-	const char *s;
-	size_t i;
-
-	if (list && !json_is_null(list)) {
-		if (!json_is_array(list))
-			return problem_field(p, "tools", "tools must be a list, not %s.", text_json_type(list));
-		if (!json_array_size(list))
-			return problem_value(p, "tools", NULL, "`tools` must not be an empty array. Either "
-			                     "provide at least one tool or omit the field entirely.");
-		json_array_foreach(list, i, tool) {
-			char at[48];
-
-			function = json_object_get(tool, "function");
-			snprintf(at, sizeof(at),
-			         json_is_object(tool) ? "tools.%zu.function" : "tools.%zu", i);
-			if (!json_is_object(function))
-				return problem_field(p, at, "tools[%zu] must have the form {\"type\": \"function\", "
-				                     "\"function\": {\"name\": ..}}.", i);
-			snprintf(at, sizeof(at), "tools.%zu.function.name", i);
-			if (!json_is_string(json_object_get(function, "name")))
-				return problem_field(p, at, "tools[%zu].function.name must be a string.", i);
-		}
-		a->chat.tools = list;
-	}
-	if (!choice || json_is_null(choice))
-		return 0;
-	s = json_string_value(choice);
-	a->chat.tools_optional = s && !strcmp(s, "none");
-	if (a->chat.tools_optional)
-		return 0;
-	if (!a->chat.tools)
-		return problem_value(p, "tool_choice", NULL, "When using `tool_choice`, `tools` must be "
-		                     "set.");
-	if (s && !strcmp(s, "auto"))
-		return 0;
-	if ((s && !strcmp(s, "required")) || json_is_object(choice))
-		return problem_bad(p, "tool_choice", "tool_choice %s is not supported by Slipring yet, because a "
-		                   "call cannot be enforced. Use \"auto\" or \"none\".",
-		                   s ? "\"required\"" : "of a named function");
-	return problem_value(p, "tool_choice", NULL, "Invalid value for `tool_choice`: %.32s! Only named "
-	                     "tools, \"none\", \"auto\" or \"required\" are supported.", s ? s : "?");
-}
-
 static int model(const struct ask *a, const struct ask_limits *l, struct problem *p)
 {
 	return a->model && a->model[0] ? ask_model_known(a->model, l, p) : 0;
@@ -308,7 +260,7 @@ static int prompts(struct ask *a, struct problem *p)
 	return 0;
 }
 
-static int of_kind(struct ask *a, struct problem *p)
+static int of_kind(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
 	json_t *root = a->root, *v;
 
@@ -328,13 +280,13 @@ static int of_kind(struct ask *a, struct problem *p)
 				a->add_special = true;
 			return prompts(a, p);
 		}
-		if (tools(a, p) < 0)
+		if (ask_tools(a, l, p) < 0)
 			return -1;
 		break;
 	case ASK_COMPLETION:
 		return prompts(a, p);
 	case ASK_CHAT:
-		if (tools(a, p) < 0)
+		if (ask_tools(a, l, p) < 0)
 			return -1;
 	}
 	a->prompt = calloc(1, sizeof(*a->prompt));
@@ -347,7 +299,7 @@ static int of_kind(struct ask *a, struct problem *p)
 		a->logprobs = 0;
 	if (a->max_completion_tokens != ASK_NONE)
 		a->max_tokens = a->max_completion_tokens;
-	if (ask_chat_inputs(a, p) < 0)
+	if (ask_chat_inputs(a, l, p) < 0)
 		return -1;
 	if (a->chat_template || text_json_given(a->chat.variables, "chat_template"))
 		return problem_bad(p, NULL, "Chat template is passed with request, but "
@@ -369,7 +321,7 @@ int ask_parse(struct ask *a, enum ask_kind kind, const char *body, size_t n,
 		return -1;
 	if (fields_read(fields, sizeof(fields) / sizeof(fields[0]), (uint8_t)(1 << kind), a->root, a, p) < 0)
 		return -1;
-	if (of_kind(a, p) < 0 || model(a, l, p) < 0)
+	if (of_kind(a, l, p) < 0 || model(a, l, p) < 0)
 		return -1;
 	if (!generates)
 		return 0;
@@ -399,7 +351,7 @@ void ask_slim(struct ask *a)
 	a->root = small;
 	chat_free(&a->chat);
 	a->bad_words = NULL;
-	a->chat_template = a->model = a->user = a->suffix = a->truncation_side = NULL;
+	a->chat_template = a->model = a->tool_name = a->user = a->suffix = a->truncation_side = NULL;
 	for (int k = 0; k < a->n_prompts; k++) {
 		struct prompt *q = &a->prompt[k];
 
@@ -424,6 +376,7 @@ void ask_free(struct ask *a)
 	free(a->tokens.id);
 	free(a->bad.id);
 	free(a->bias);
+	json_decref(a->tools);
 	free(a->guide.src);
 	free(a->guide.whitespace);
 	chat_free(&a->chat);

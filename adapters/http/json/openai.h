@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "problem.h"
+#include "adapters/text/calls/calls.h"
 #include "adapters/text/chat.h"
 #include "adapters/text/slipring-text.h"
 #include "shmring/slipring.h"
@@ -53,6 +54,9 @@ struct ask_guide {
 	const char *param;            /* the field that errors name, a literal; NULL = none */
 };
 
+/* The name under which answers have thoughts: reasoning, reasoning_content, or both. */
+enum ask_reasoning_field { REASONING_ALONE, REASONING_CONTENT, REASONING_BOTH };
+
 /* Limits of a request.  Filled for each request, because the daemon may have been replaced since the last. */
 struct ask_limits {
 	const struct sr_text *text;
@@ -70,6 +74,11 @@ struct ask_limits {
 	int     n_names;
 	struct ask_defaults defaults;
 	struct ask_guide_rules guide_rules;
+	const struct calls *calls;    /* how the model writes tool calls and thoughts; NULL: no such thing */
+	bool    calls_named;          /* --tool-call-parser names it */
+	bool    exclude_tools;        /* with tool_choice "none" the template does not get them */
+	enum ask_reasoning_field reasoning_field;
+	json_t  *template_kwargs;     /* --default-chat-template-kwargs, or NULL */
 };
 
 struct ask_ids { int32_t *id; uint32_t n; };
@@ -81,6 +90,8 @@ struct prompt {
 	struct ask_ids ids;
 };
 
+enum ask_tool_choice { ASK_TOOLS_NONE, ASK_TOOLS_AUTO, ASK_TOOLS_REQUIRED, ASK_TOOLS_NAMED };
+
 enum ask_kind { ASK_COMPLETION, ASK_CHAT, ASK_TOKENIZE, ASK_DETOKENIZE };
 
 struct ask {
@@ -89,7 +100,7 @@ struct ask {
 
 	struct prompt *prompt;        /* [n_prompts]; chat and tokenize have one */
 	int     n_prompts;
-	struct chat_input chat;       /* tools_optional: tool_choice "none" */
+	struct chat_input chat;
 	const char *chat_template;
 	json_t *last_content;         /* chat with echo: the string to repeat, or NULL */
 
@@ -113,6 +124,12 @@ struct ask {
 	json_t *bad_words;            /* list of strings, or NULL */
 	struct ask_ids bad;           /* in the format of sr_request.bad */
 	struct ask_guide guide;
+	enum ask_tool_choice tool_choice;
+	const char *tool_name;        /* NAMED */
+	bool    parallel_calls;
+	bool    splits;               /* its answers are split into thoughts, text and calls */
+	json_t *tools;                /* a reference, if calls are parsed */
+	enum calls_begin begin;       /* how its answers begin */
 };
 
 #define ASK_NONE INT64_MIN
@@ -130,7 +147,8 @@ void ask_free(struct ask *a);
 int  ask_json(json_t **out, const char *body, size_t n, struct problem *p);        /* json.c */
 int  ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p);   /* sampling.c */
 int  ask_model_known(const char *name, const struct ask_limits *l, struct problem *p); /* 0, -1: 404 */
-int  ask_chat_inputs(struct ask *a, struct problem *p);                            /* chat.c */
+int  ask_chat_inputs(struct ask *a, const struct ask_limits *l, struct problem *p); /* chat.c */
+int  ask_tools(struct ask *a, const struct ask_limits *l, struct problem *p);      /* tools.c */
 int  ask_messages(struct ask *a, struct problem *p);                               /* chat.c: shape only */
 int  ask_render(struct ask *a, const struct ask_limits *l, struct problem *p);     /* chat.c */
 int  ask_structured_shape(const struct ask *a, json_t *root, struct problem *p);   /* structured.c */

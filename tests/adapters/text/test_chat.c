@@ -113,6 +113,7 @@ static const struct { const char *source, *chat, *want, *refused; } cases[] = {
 static char *by_request(const struct sr_text *t, const char *source, const char *chat, char *why, size_t n_why)
 {
 	static const char *const names[] = { "m" };
+	static struct calls *calls;
 	struct ask_limits l = { .text = t, .names = names, .n_names = 1, .stream_interval = 1,
 	                        .defaults = { NAN, NAN, NAN, NAN, -1, -1, -1 } };
 	struct chat_template *own = NULL;
@@ -121,6 +122,9 @@ static char *by_request(const struct sr_text *t, const char *source, const char 
 	struct ask a;
 	int r;
 
+	if (!calls)
+		assert_int_equal(calls_open(&calls, "hermes", "none", NULL, NULL, why, n_why), 0);
+	l.calls = calls;
 	assert_int_equal(chat_template_open(&own, source, why, n_why), 0);
 	l.chat = own;
 	r = ask_parse(&a, ASK_CHAT, chat, strlen(chat), &l, &p);

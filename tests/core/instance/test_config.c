@@ -166,7 +166,7 @@ static const struct wrong wrong[] = {
 	                                                            "--enable-lora is not supported" },
 	{ "--speculative-config {\"n\":1}", "speculative decoding is not supported yet" }, { "--speculative-config.n 1",
 	                                                              "speculative decoding is not supported yet" },
-	{ "--tool-call-parser hermes", "--tool-call-parser hermes is not supported by Slipring: tool calls" },
+	{ "--tool-parser-plugin x", "--tool-parser-plugin x is not supported by Slipring: no code" },
 	{ "--ssl-keyfile k", "go together; only --ssl-keyfile is given" }, { "--ssl-ca-certs x",
 	                                                                     "needs --ssl-certfile" },
 	{ "--max-num-seqs 64 --max-num-batched-tokens 32", "max_num_batched_tokens (32) must be greater than "

@@ -6,6 +6,8 @@
 #include "adapters/text/text_json.h"
 #include "tests/rig/openai_rig.h"
 
+#define F ",\"tools\":[{\"function\":{\"name\":\"f\"}}]"
+
 /* ---- requests ---- */
 
 #define BAD "BadRequestError"
@@ -194,10 +196,18 @@ static const struct refusal {
 	{ ASK_TOKENIZE, "{" M ",\"tools\":[{\"function\":{\"name\":\"f\"}}],\"tool_choice\":\"auto\"}", 400, BAD,
 	  "tools", "does not use `tools`" },
 	{ ASK_CHAT, "{" M ",\"tools\":[{\"type\":\"function\"}]}", 400, FIELD, "body.tools.0.function", "tools[0]" },
-	{ ASK_CHAT, "{" M ",\"tools\":[{\"function\":{\"name\":\"f\"}}],\"tool_choice\":\"required\"}", 400, BAD,
-	  "tool_choice", "cannot be enforced" },
-	{ ASK_CHAT, "{" M ",\"tools\":[{\"function\":{\"name\":\"f\"}}],\"tool_choice\":{\"function\":{\"name\":\"f\"}}}",
-	  400, BAD, "tool_choice", "named function" },
+	{ ASK_CHAT, "{" M F ",\"tool_choice\":\"any\"}", 400, BAD, "tool_choice", "Invalid value for `tool_choice`: any! "
+	  "Only named tools, \"none\", \"auto\" or \"required\" are supported. (parameter=tool_choice)" },
+	{ ASK_CHAT, "{" M F ",\"tool_choice\":3}", 400, BAD, "tool_choice", "Invalid value for `tool_choice`: 3!" },
+	{ ASK_CHAT, "{" M F ",\"tool_choice\":{}}", 400, BAD, "tool_choice.function", "Invalid value for `function`" },
+	{ ASK_CHAT, "{" M F ",\"tool_choice\":{\"function\":{}}}", 400, BAD, "tool_choice.function.name",
+	  "Expected field `name` in `function` in `tool_choice`! Correct usage: `{\"type\": \"function\", \"function\": "
+	  "{\"name\": \"my_function\"}}` (parameter=tool_choice.function.name)" },
+	{ ASK_CHAT, "{" M F ",\"tool_choice\":{\"function\":{\"name\":\"\"}}}", 400, BAD, "tool_choice.function.name",
+	  "Invalid `name` in `function`: `` in `tool_choice`!" },
+	{ ASK_CHAT, "{" M F ",\"tool_choice\":{\"function\":{\"name\":\"g\"}}}", 400, BAD, "tool_choice",
+	  "does not match any of the specified `tools` (parameter=tool_choice)" },
+	{ ASK_CHAT, "{" M F ",\"parallel_tool_calls\":[]}", 400, FIELD, "body.parallel_tool_calls", "must be a bool" },
 	{ ASK_CHAT, "{" M ",\"chat_template\":\"x\"}", 400, BAD, NULL, "--trust-request-chat-template is not set" },
 	/* messages */
 	{ ASK_CHAT, "{}", 400, FIELD, "body.messages", "required" },
@@ -222,6 +232,48 @@ static const struct refusal {
 	{ ASK_DETOKENIZE, "{}", 400, FIELD, "body.tokens", "required" },
 	{ ASK_DETOKENIZE, "{\"tokens\":[\"x\"]}", 400, FIELD, "body.tokens.0", "an integer" },
 };
+
+/* Which call a request wants, and what it needs of the server. */
+static void tool_choices(void **state)
+{
+	static const struct { const char *more; enum ask_tool_choice choice; const char *without; } cases[] = {
+		{ F ",\"tool_choice\":\"auto\"", ASK_TOOLS_AUTO,
+		  "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set" },
+		{ F, ASK_TOOLS_AUTO, "\"auto\" tool choice requires" },
+		{ F ",\"tool_choice\":null", ASK_TOOLS_AUTO, "\"auto\" tool choice requires" },
+		{ F ",\"tool_choice\":\"required\"", ASK_TOOLS_REQUIRED,
+		  "tool_choice=\"required\" requires --tool-call-parser to be set" },
+		{ F ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}", ASK_TOOLS_NAMED,
+		  "tool_choice=function \"f\" requires --tool-call-parser to be set" },
+		{ F ",\"tool_choice\":\"none\"", ASK_TOOLS_NONE, NULL },
+		{ "", ASK_TOOLS_NONE, NULL },
+	};
+	struct ask_limits l = limits();
+	struct problem p;
+	char body[512];
+	struct ask a;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		l.calls = hermes();
+		snprintf(body, sizeof(body), "{" M "%s}", cases[i].more);
+		assert_int_equal(ask_parse(&a, ASK_CHAT, body, strlen(body), &l, &p), 0);
+		assert_int_equal(a.tool_choice, cases[i].choice);
+		if (a.tool_choice == ASK_TOOLS_NAMED)
+			assert_string_equal(a.tool_name, "f");
+		ask_free(&a);
+		l.calls = NULL;
+		assert_int_equal(ask_parse(&a, ASK_CHAT, body, strlen(body), &l, &p), cases[i].without ? -1 : 0);
+		if (cases[i].without)
+			assert_non_null(strstr(p.message, cases[i].without));
+		ask_free(&a);
+	}
+	l.exclude_tools = true;
+	assert_int_equal(ask_parse(&a, ASK_CHAT, "{" M F ",\"tool_choice\":\"none\"}",
+	                           strlen("{" M F ",\"tool_choice\":\"none\"}"), &l, &p), 0);
+	assert_null(a.chat.tools);
+	ask_free(&a);
+}
 
 static void refused(void **state)
 {
@@ -674,7 +726,7 @@ static void scores_of_one_request(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(refused), cmocka_unit_test(guided), cmocka_unit_test(guide_rules),
+		cmocka_unit_test(refused), cmocka_unit_test(tool_choices), cmocka_unit_test(guided), cmocka_unit_test(guide_rules),
 		cmocka_unit_test(room_for_ids), cmocka_unit_test(accepted), cmocka_unit_test(priorities), cmocka_unit_test(bad_words),
 		cmocka_unit_test(chats), cmocka_unit_test(deepest), cmocka_unit_test(deep_and_many), cmocka_unit_test(wide_integers),
 		cmocka_unit_test(arguments_bomb), cmocka_unit_test(scores_of_one_request), cmocka_unit_test(slim),
