@@ -134,24 +134,28 @@ static bool put_cross(struct inside_walk *w, uint32_t node)
 static bool walk(struct inside_walk *w, const struct trie *t, const uint32_t *in_all, uint32_t lex)
 {
 	struct lexer *x = &w->m->y->lexer;
-	uint32_t at[TRIE_DEPTH + 1];
+	const uint32_t *next[TRIE_DEPTH + 1];                /* transitions at each depth; they do not move */
+	const struct lex *l;
 
-	at[0] = lex;
+	if (!x->lex[lex].next && !lexer_fill(x, lex))
+		return false;
+	next[0] = x->lex[lex].next;
 	for (uint32_t i = 0; i < t->n;) {
 		const struct trie_node n = t->node[i];
-		uint32_t to = lexer_step(x, at[n.depth - 1], n.byte), node = in_all ? in_all[i] : i;
-		if (to == LEX_FAILED)
-			return false;
+		uint32_t to = next[n.depth - 1][n.byte], node = in_all ? in_all[i] : i;
 		if (to == LEX_DEAD) {
 			i += n.size;
 			continue;
 		}
-		at[n.depth] = to;
+		if (n.size > 1 && x->lex[to].more && !x->lex[to].next && !lexer_fill(x, to))
+			return false;
+		l = &x->lex[to];
+		next[n.depth] = l->next;
 		if (n.token != TRIE_NONE)
 			mask_set(w->m, (int32_t)n.token, w->in->bits);
-		if (x->lex[to].nullable && w->m->t->all.node[node].size > 1 && !put_cross(w, node))
+		if (l->nullable && w->m->t->all.node[node].size > 1 && !put_cross(w, node))
 			return false;
-		i += x->lex[to].more ? 1 : n.size;
+		i += l->more ? 1 : n.size;
 	}
 	return true;
 }

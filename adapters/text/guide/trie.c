@@ -55,6 +55,7 @@ static void place(struct trie *t, const struct word *w, uint32_t n)
 		uint32_t common = i ? shared(&w[i - 1], &w[i]) : 0;
 		if (i && common == w[i].n && common == w[i - 1].n) {
 			t->twin[w[i - 1].id] = w[i].id;
+			t->twins = true;
 			continue;
 		}
 		for (; depth > common; depth--)

@@ -26,6 +26,7 @@ struct trie {
 	uint32_t n;
 	uint32_t longest;            /* bytes of the longest token in it */
 	int32_t *twin;               /* [vocab] the next token of the same bytes, or -1 */
+	bool twins;                  /* any of them is not -1 */
 };
 
 /* What masks need of a vocabulary.  A plain token is whole characters that stand for themselves in a JSON
