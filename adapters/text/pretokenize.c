@@ -68,7 +68,8 @@ static const struct family {
 	 * number.  A tokenizer.json that does so is followed. */
 	{ "gpt-2 gpt2 default smollm mpt olmo jais phi-2 exaone4 modern-bert trillion granite-docling a.x-4.0 "
 	  "gigachat mellum", { GPT2 }, false, false, false },
-	{ "starcoder refact command-r codeshell exaone minerva-7b mellum2", { DIGIT, GPT2 }, false, false, false },
+	{ "starcoder refact command-r codeshell exaone minerva-7b mellum2", { DIGIT, GPT2 },
+	  false, false, false },
 	{ "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2 midm-2.0", { LLAMA3 }, true, true, false },
 	{ "dbrx smaug-bpe chatglm-bpe", { LLAMA3 }, false, false, false },
 	{ "glm4 glm5", { LLAMA3 }, true, false, false },
@@ -83,7 +84,8 @@ static const struct family {
 	{ "deepseek-v3 hunyuan-dense joyai-llm", { DIGITS, ASIAN, DEEPSEEK3 }, false, false, false },
 	{ "deepseek-llm", { "[\r\n]", "\\s?[" CASED "]+", DEEPSEEK_MARKS, "\\s+$", DEEPSEEK_ASIAN, "\\p{N}+" },
 	  false, false, false },
-	{ "deepseek-coder", { "[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", DEEPSEEK_ASIAN, DIGIT }, false, false, false },
+	{ "deepseek-coder", { "[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", DEEPSEEK_ASIAN, DIGIT },
+	  false, false, false },
 	{ "falcon", { "[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]" }, false, false, false },
 	{ "bailingmoe bailingmoe2 llada-moe", { BAILING }, false, false, false },
 	{ "seed-coder", { SEED_CODER }, false, false, false },
