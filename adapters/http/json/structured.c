@@ -226,27 +226,23 @@ static int format_of(const json_t *format, const char **kind, json_t **value, st
 		*value = json_incref((json_t *)format);
 		return 0;
 	}
-	*kind = "json_object";
 	if (!strcmp(s, "json_schema")) {
 		o = json_object_get(format, "json_schema");
 		if (!json_is_object(o) || !json_is_string(json_object_get(o, "name")))
 			return problem_field(p, json_is_object(o) ? "response_format.json_schema.name" :
 			                     "response_format.json_schema", "response_format.json_schema must be an "
 			                     "object with a `name` and a `schema`.");
-		if (text_json_given(o, "schema")) {
-			o = json_object_get(o, "schema");
-			if (!json_is_object(o))
-				return problem_field(p, "response_format.json_schema.schema", "schema must be an "
-				                     "object, not %s.", text_json_type(o));
-			*kind = "json";
-			*value = json_incref(o);
-			return 0;
-		}
+		if (text_json_given(o, "schema") && !json_is_object(json_object_get(o, "schema")))
+			return problem_field(p, "response_format.json_schema.schema", "schema must be an object, not %s.",
+			                     text_json_type(json_object_get(o, "schema")));
 	} else if (strcmp(s, "json_object")) {
 		return problem_field(p, "response_format.type", "response_format.type must be 'text', 'json_object', "
 		                     "'json_schema' or 'structural_tag', not '%.32s'.", s);
 	}
-	*value = json_true();
+	/* json_object with a schema beside it is another spelling of json_schema. */
+	o = json_object_get(strcmp(s, "json_schema") ? format : json_object_get(format, "json_schema"), "schema");
+	*kind = json_is_object(o) ? "json" : "json_object";
+	*value = json_is_object(o) ? json_incref(o) : json_true();
 	return 0;
 }
 

@@ -310,6 +310,7 @@ static void guided(void **state)
 		{ "\"response_format\":{\"type\":\"json_object\"}", SR_GRAMMAR_JSON, "{\"type\":\"object\"}" },
 		{ "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\",\"strict\":false,"
 		  "\"schema\":{\"b\": 1, \"a\": 2}}}", SR_GRAMMAR_JSON, "{\"b\":1,\"a\":2}" },
+		{ "\"response_format\":{\"type\":\"json_object\",\"schema\":{\"a\":2}}", SR_GRAMMAR_JSON, "{\"a\":2}" },
 		{ "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\"}}", SR_GRAMMAR_JSON,
 		  "{\"type\":\"object\"}" },
 		{ "\"response_format\":{\"type\":\"json_object\"},\"structured_outputs\":{\"json_object\":true}",
