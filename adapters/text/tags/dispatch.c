@@ -23,7 +23,7 @@ static int32_t compile_dispatch(struct tags *t, struct dispatch *d, const struct
 
 	for (uint32_t i = 0; i < d->n; i++) {
 		d->k->m[i].again = d->loop;
-		if (!d->loop && d->end) {
+		if (!d->loop && tags_marked(d->end)) {
 			both[0] = d->k->m[i].then;
 			both[1] = tags_end(t, d->end);
 			d->k->m[i].then = tags_all(t, both, 2);
@@ -36,8 +36,8 @@ static int32_t compile_dispatch(struct tags *t, struct dispatch *d, const struct
 	if (t->e->code)
 		return -1;
 	if (d->tokens)
-		return tags_free_tokens(t, d->k, d->ids, d->n_ids, !d->end);
-	return tags_free(t, d->k, d->excludes, REGEX_MANY, !d->end);
+		return tags_free_tokens(t, d->k, d->ids, d->n_ids, tags_after(d->end));
+	return tags_free(t, d->k, d->excludes, REGEX_MANY, tags_after(d->end));
 }
 
 /* Does this trigger begin the tag?  *rest: what is left of its begin. */

@@ -143,19 +143,19 @@ static uint32_t without(struct tags *t, uint32_t e, uint32_t what)
 	return what == REGEX_NONE ? e : regex_and(t->x, e, regex_not(t->x, has));
 }
 
-/* The one token that ends the text, if nothing else does and the text is not limited; or -1. */
-static int32_t only_token(const struct tags_markers *k, bool open)
+/* The one token that ends the text, if nothing else does but the answer's end; or -1. */
+static int32_t only_token(const struct tags_markers *k, enum tags_after after)
 {
-	return !open && k->n == 1 && k->m[0].token >= 0 ? k->m[0].token : -1;
+	return after != TAGS_ANY && k->n == 1 && k->m[0].token >= 0 ? k->m[0].token : -1;
 }
 
 int32_t tags_free(struct tags *t, const struct tags_markers *k, uint32_t excludes, uint32_t max_chars,
-                  bool open)
+                  enum tags_after after)
 {
 	uint32_t text = max_chars == REGEX_MANY ? t->text : regex_repeat(t->x, t->any, 0, max_chars);
 	uint32_t plain = plain_markers(t, k), late, e;
 	bool limited = excludes != REGEX_NONE || max_chars != REGEX_MANY;
-	int32_t rule = grammar_rule(t->g), token = limited ? -1 : only_token(k, open), rest, tail = -1;
+	int32_t rule = grammar_rule(t->g), token = limited ? -1 : only_token(k, after), rest, tail;
 
 	late = regex_concat(t->x, REGEX_ANY, regex_concat(t->x, plain, t->more));
 	for (uint32_t i = 0; i < k->n; i++) {
@@ -172,7 +172,9 @@ int32_t tags_free(struct tags *t, const struct tags_markers *k, uint32_t exclude
 			produce(t, rule, rest, m->symbol, m);
 		}
 	}
-	if (open) {
+	if (after == TAGS_LAST && token >= 0) {
+		grammar_produce(t->g, rule, NULL, 0);    /* while all is free the answer may end */
+	} else if (after != TAGS_MARKER) {
 		tail = grammar_lexeme(t->g, without(t, without(t, text, plain), excludes));
 		grammar_produce(t->g, rule, &tail, 1);
 	}
@@ -180,9 +182,9 @@ int32_t tags_free(struct tags *t, const struct tags_markers *k, uint32_t exclude
 }
 
 int32_t tags_free_tokens(struct tags *t, const struct tags_markers *k, const int32_t *ids, uint32_t n,
-                         bool open)
+                         enum tags_after after)
 {
-	int32_t rule = grammar_rule(t->g), token = n ? -1 : only_token(k, open), other, *not ;
+	int32_t rule = grammar_rule(t->g), token = n ? -1 : only_token(k, after), other, *not ;
 	uint32_t n_not = n;
 
 	not = malloc((n + k->n + 1) * sizeof(*not ));
@@ -202,7 +204,9 @@ int32_t tags_free_tokens(struct tags *t, const struct tags_markers *k, const int
 		else
 			produce(t, rule, other, m->symbol, m);
 	}
-	if (open)
+	if (after == TAGS_LAST && token >= 0)
+		grammar_produce(t->g, rule, NULL, 0);
+	else if (after != TAGS_MARKER)
 		grammar_produce(t->g, rule, &other, 1);
 	free(not );
 	return rule;

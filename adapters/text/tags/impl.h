@@ -74,7 +74,8 @@ uint32_t tags_tokens(struct tags *t, json_t *f, const char *key, int32_t ids[TAG
 bool tags_is_text(struct tags *t, const json_t *v, const char *what, const struct tags_place *at);
 uint32_t tags_excludes(struct tags *t, json_t *f, const struct tags_place *at); /* an expression */
 
-/* ---- formats: tags.c, dispatch.c.  end: the markers that follow directly, or NULL ---- */
+/* ---- formats: tags.c, dispatch.c.  end: the markers that follow directly.  NULL: any other
+ * format follows; no markers: the answer ends ---- */
 
 int32_t tags_format(struct tags *t, json_t *f, const struct tags_markers *end, const struct tags_place *at);
 int32_t tags_end(struct tags *t, const struct tags_markers *end); /* any of the markers; -1: none */
@@ -101,14 +102,27 @@ int32_t tags_string(struct tags *t, const char *s, size_t n, const struct tags_p
 void tags_mark(struct tags *t, struct tags_markers *k, const char *s, size_t n, const struct tags_place *at);
 void tags_mark_token(struct tags *t, struct tags_markers *k, int32_t id, const struct tags_place *at);
 
+/* What follows a format: one of its markers, any other format, or the end of the answer. */
+enum tags_after { TAGS_MARKER, TAGS_ANY, TAGS_LAST };
+
+static inline bool tags_marked(const struct tags_markers *end)
+{
+	return end && end->n;
+}
+
+static inline enum tags_after tags_after(const struct tags_markers *end)
+{
+	return !end ? TAGS_ANY : end->n ? TAGS_MARKER : TAGS_LAST;
+}
+
 /* Free text without any of `excludes` (an expression, or REGEX_NONE) and of at most max_chars characters, up
- * to and with a marker of k, and on as the marker says.  open: it may also end without a marker. */
+ * to and with a marker of k, and on as the marker says.  It needs a marker only if after is TAGS_MARKER. */
 int32_t tags_free(struct tags *t, const struct tags_markers *k, uint32_t excludes, uint32_t max_chars,
-                  bool open);
+                  enum tags_after after);
 
 /* Any tokens but these, up to and with a marker of k, all of which begin with a token. */
 int32_t tags_free_tokens(struct tags *t, const struct tags_markers *k, const int32_t *ids, uint32_t n,
-                         bool open);
+                         enum tags_after after);
 
 /* Arguments between markers, by an object schema: xml.c. */
 int32_t tags_xml(struct tags *t, json_t *schema, const char *style, bool any_order,

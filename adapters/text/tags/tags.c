@@ -23,7 +23,7 @@ int32_t tags_end(struct tags *t, const struct tags_markers *end)
 {
 	int32_t symbol[TAGS_MARKERS];
 
-	if (!end)
+	if (!tags_marked(end))
 		return -1;
 	for (uint32_t i = 0; i < end->n; i++)
 		symbol[i] = end->m[i].symbol;
@@ -35,7 +35,7 @@ int32_t tags_ended(struct tags *t, int32_t symbol, const struct tags_markers *en
 {
 	int32_t both[2] = { symbol, tags_end(t, end) };
 
-	return tags_all(t, both, end ? 2 : 1);
+	return tags_all(t, both, tags_marked(end) ? 2 : 1);
 }
 
 static int32_t nothing(struct tags *t)
@@ -113,7 +113,7 @@ static int32_t compile_text(struct tags *t, json_t *f, const struct tags_markers
 
 	if (text_json_given(f, "max_tokens"))
 		return tags_fail(t, -ENOTSUP, at, "'max_tokens' is not supported; 'max_chars' is.");
-	return t->e->code ? -1 : tags_free(t, end ? end : &none, excludes, chars, !end);
+	return t->e->code ? -1 : tags_free(t, end ? end : &none, excludes, chars, tags_after(end));
 }
 
 static int32_t compile_tokens(struct tags *t, json_t *f, const struct tags_markers *end,
@@ -183,7 +183,7 @@ static int32_t compile_repeat(struct tags *t, json_t *f, uint32_t min, uint32_t 
 		return -1;
 	if (!min && max == 1) {
 		symbol[0] = tags_format(t, content, end, &here);
-		symbol[1] = end ? tags_end(t, end) : nothing(t);
+		symbol[1] = tags_marked(end) ? tags_end(t, end) : nothing(t);
 		return tags_any(t, symbol, 2);
 	}
 	*symbol = grammar_repeat(t->g, tags_format(t, content, NULL, &here), min, max, -1);
@@ -531,6 +531,7 @@ int32_t tags_compile(struct grammar *g, json_t *tag, struct grammar_error *e)
 {
 	struct tags t = { .g = g, .x = grammar_regexes(g), .e = e };
 	static const struct regex_range all = { 0, 0x10ffff };
+	static const struct tags_markers last = { .n = 0 };
 	static const uint64_t bytes[4] = { ~0ull, ~0ull, ~0ull, ~0ull };
 	struct tags_place top = { 0 }, here = { &top, "format", 0 };
 	json_t *older = NULL;
@@ -546,9 +547,9 @@ int32_t tags_compile(struct grammar *g, json_t *tag, struct grammar_error *e)
 	else if (json_object_get(tag, "structures") && tags_only(&t, tag, "type structures triggers", &top))
 		older = from_older(&t, tag, &top);
 	else if (tags_only(&t, tag, "type format", &top))
-		symbol = tags_format(&t, json_object_get(tag, "format"), NULL, &here);
+		symbol = tags_format(&t, json_object_get(tag, "format"), &last, &here);
 	if (older)
-		symbol = tags_format(&t, older, NULL, &top);
+		symbol = tags_format(&t, older, &last, &top);
 	json_decref(older);
 	free(t.special);
 	if (symbol < 0 && !e->code)

@@ -232,25 +232,48 @@ static void sentences(void **state)
 	assert_string_equal(err, "The field 'forma' is not known; known are: type format. At #");
 }
 
-/* While the only thing that can end the text is one token, no guide is needed until it comes. */
-static void free_until_token(void **state)
+/* What the guide says of the first token behind this text. */
+static struct sr_next next_of(const char *format, const char *before)
 {
+	uint32_t bits[(RIG_END + 32) / 32];
 	struct sr_grammar *g = NULL;
 	struct sr_guide *u;
 	struct sr_next next;
-	uint32_t bits[(RIG_END + 32) / 32];
 	char err[900];
 
-	(void)state;
-	assert_int_equal(0, open_tag(&g, "{'format': ", TAG("'<think>'", TEXT, "'</think>'"), "}", err, sizeof(err)));
+	assert_int_equal(0, open_tag(&g, "{'format': ", format, "}", err, sizeof(err)));
 	assert_int_equal(0, sr_guide_open(&u, g));
-	assert_int_equal(0, sr_guide_take(u, RIG_BYTES));
+	while (*before)
+		assert_int_equal(0, sr_guide_take(u, rig_next_id(&before)));
 	assert_int_equal(0, sr_guide_next(u, &next, bits));
+	sr_guide_close(u);
+	sr_grammar_close(g);
+	return next;
+}
+
+/* While the only thing that can end the text is one token, no guide is needed until it comes. */
+static void free_until_token(void **state)
+{
+	static const char thought[] = TAG("'<think>'", TEXT, "'</think>'");
+	static const char call[] = "{'type': 'triggered_tags', 'triggers': ['<tool>'], 'tags': ["
+		TAG("'<tool>x'", WORD, "'.'") "]}";
+	struct sr_next next = next_of(thought, "\1<think>");
+
+	(void)state;
 	assert_int_equal(next.kind, SR_GUIDE_FREE);
 	assert_int_equal(next.n, 1);
 	assert_int_equal(next.id[0], RIG_BYTES + 1);
-	sr_guide_close(u);
-	sr_grammar_close(g);
+	for (int i = 0; i < 3; i++) {
+		static const char *const before[] = { "", "so ", "so \1<tool>xab. and" };
+
+		next = next_of(call, before[i]);
+		assert_int_equal(next.kind, SR_GUIDE_FREE);
+		assert_int_equal(next.n, 1);
+		assert_int_equal(next.id[0], RIG_BYTES + 2);
+	}
+	next = next_of(call, "\1<tool>");
+	assert_int_equal(next.kind, SR_GUIDE_IS);
+	assert_int_equal(next.id[0], 'x' - 1);
 }
 
 int main(void)
