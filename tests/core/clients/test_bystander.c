@@ -204,6 +204,42 @@ static void R8_wrong_at_the_end(void)
 			;
 }
 
+/* Masks for requests that it does not have: each is copied, and then ignored. */
+static void R6_guides_without_end(void)
+{
+	struct evil e;
+
+	for (join(&e, small_guided);; evil_read(&e))
+		for (uint32_t i = 0; i < 16; i++)
+			evil_guide(&e, &(struct sr_wire_guide){ .ticket = 0x80000000u + i, .place = (uint16_t)i });
+}
+
+/* Guides that are out of order: each costs a connection. */
+static void R5_wrong_guides(void)
+{
+	struct sr_wire_request q = { ASKS(4, 100), .flags = SR_GUIDED | SR_IGNORE_EOS };
+	struct evil e;
+
+	for (;; evil_close(&e)) {
+		join(&e, small_guided);
+		evil_put(&e, &q);
+		evil_guide(&e, &(struct sr_wire_guide){ .index = dice() | 1, .kind = SR_GUIDE_FREE });
+		sched_yield();
+	}
+}
+
+/* Eight answers that nobody guides hold their slots until others want them. */
+static void R9_guides_nothing(void)
+{
+	struct sr_wire_request q = { ASKS(4, 1000), .flags = SR_GUIDED | SR_IGNORE_EOS };
+	struct evil e;
+
+	for (join(&e, small_guided);; evil_read(&e)) {
+		evil_put(&e, &q);
+		sched_yield();
+	}
+}
+
 static void R9_reads_nothing(void)
 {
 	struct sr_wire_request q = { ASKS(1, 2000), .flags = SR_IGNORE_EOS };
@@ -292,6 +328,29 @@ static void load(uint32_t n_prompt, uint32_t max_tokens)
 			;
 }
 
+/* Eight answers, each token guided as soon as the one before is there; half of the guides are masks. */
+static void load_of_guided_answers(void)
+{
+	struct sr_wire_request q = { ASKS(4, 200), .flags = SR_GUIDED | SR_IGNORE_EOS };
+	struct sr_record r;
+	struct evil e;
+
+	join(&e, small_guided);
+	for (uint32_t i = 0; i < 16; i++)
+		memset(evil_mask(&e, i), 0xff, sr_mask_bytes(e.vocab));
+	for (;;) {
+		q.user_data = e.requests.mine;
+		if (evil_put(&e, &q))
+			evil_guide(&e, &(struct sr_wire_guide){ .ticket = (uint32_t)q.user_data, .kind = SR_GUIDE_FREE });
+		while (sr_ring_take(&e.tokens, &r) == 1)
+			if (r.kind == SR_TOKEN)
+				evil_guide(&e, &(struct sr_wire_guide){ .ticket = (uint32_t)r.user_data,
+					.index = r.u.token.index + 1, .kind = r.u.token.id % 2 ? SR_GUIDE_FREE : SR_GUIDE_BITS });
+		sr_ring_done(&e.tokens);
+		evil_wake(&e);
+	}
+}
+
 static void load_of_short_requests(void) { load(4, 1); }
 static void load_of_long_answers(void) { load(4, 1000); }
 static void load_of_long_prompts(void) { load(3000, 1); }
@@ -316,10 +375,11 @@ static const struct attack {
 	A(R3_R5_wrong_requests, own_memory), A(R6_cancels_of_others, own_memory),
 	A(R7_signals_without_end, own_signals), A(R7_connections_without_end, own_sockets),
 	A(R7_large_connections, own_sockets), A(R8_wrong_at_the_end, own_memory),
+	A(R5_wrong_guides, own_sockets), A(R6_guides_without_end, own_memory), A(R9_guides_nothing, own_memory),
 	A(R9_reads_nothing, own_memory), A(R10_dies, one_who_lives), A(R11_descriptors, own_sockets),
 	A(R12_half_a_handshake, own_sockets), A(R14_zeros, own_memory),
 #define L(f) { #f, f, own_memory, true }
-	L(load_of_short_requests), L(load_of_long_answers), L(load_of_long_prompts),
+	L(load_of_guided_answers), L(load_of_short_requests), L(load_of_long_answers), L(load_of_long_prompts),
 };
 #define N_ATTACKS ((int)(sizeof(attacks) / sizeof(attacks[0])))
 
