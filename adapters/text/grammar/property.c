@@ -302,7 +302,6 @@ int property_ranges(const char *name, size_t n, const struct regex_range **out)
 struct folded { uint32_t fold, cp; };
 
 static struct { uint32_t *cp; struct folded *by_fold; size_t n; } cased;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* Equal for characters that differ in case alone.  The dotted and the dotless i are no case of i. */
 static uint32_t fold(uint32_t cp)
@@ -354,9 +353,15 @@ static void find_cased(void)
 
 const uint32_t *property_cased(size_t *n)
 {
-	pthread_once(&once, find_cased);
+	const uint32_t *cp;
+
+	pthread_mutex_lock(&lock);
+	if (!cased.cp)                       /* after a failure, too */
+		find_cased();
 	*n = cased.n;
-	return cased.cp;
+	cp = cased.cp;
+	pthread_mutex_unlock(&lock);
+	return cp;
 }
 
 unsigned property_cases(uint32_t cp, uint32_t out[4])
