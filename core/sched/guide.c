@@ -113,7 +113,7 @@ void guide_join(struct sched *s, struct seq *q)
 	s->n_free_guide--;
 	s->tenant[q->tenant].guides++;
 	g = &s->guide[q->guide];
-	*g = (struct guide){ .told = q->n_prompt, .choice = NONE, .in_time = GUIDE_TRUST };
+	*g = (struct guide){ .told = q->n_prompt, .choice = NONE, .in_time = GUIDE_TRUST, .doubt = 1 };
 	s->masks.tag[place_of(q, 0)] = s->masks.tag[place_of(q, 1)] = SR_MASK_NO_TAG;
 }
 
@@ -192,7 +192,7 @@ bool guide_ready(const struct sched *s, const struct seq *q)
 
 	if (q->known < g->told)
 		return !is_forced(g, q->known);
-	return q->drawn && g->in_time == GUIDE_TRUST;
+	return q->drawn && g->in_time >= g->doubt;
 }
 
 /* A row of q is held back.  Returns the limit, or FORCED: forced ids wait only for its rows in flight. */
@@ -322,10 +322,17 @@ static void drop_rows(struct sched *s, struct seq *q)
 	g->bare = 0;
 }
 
-/* A row of q found no mask.  It is computed again. */
+/* A row of q found no mask.  It is computed again.  One miss now and then costs little; but who misses on
+ * purpose wastes hardly more than one row of nine. */
 void guide_missed(struct sched *s, struct seq *q)
 {
-	s->guide[q->guide].in_time = 0;
+	struct guide *g = &s->guide[q->guide];
+
+	if (g->in_time == GUIDE_TRUST)
+		g->doubt = 1;
+	else
+		g->doubt = g->doubt < GUIDE_DOUBT / 2 ? 2 * g->doubt : GUIDE_DOUBT;
+	g->in_time = 0;
 	s->cfg.counters->guide_misses++;
 	drop_rows(s, q);
 }
@@ -369,6 +376,7 @@ void guide_check(const struct sched *s, const struct seq *q)
 	uint64_t tag = s->masks.tag[place_of(q, q->have)];
 
 	assert(q->guide >= 0 && q->guide < s->n_guide && g->in_time >= 0 && g->in_time <= GUIDE_TRUST);
+	assert(g->doubt >= 1 && g->doubt <= GUIDE_DOUBT);
 	assert(g->told >= q->have && (g->told == INT32_MAX) == (g->n_until > 0));
 	assert(g->choice == NONE || g->n_until || (g->choice >= q->have && g->choice < g->told));
 	assert(n_forced(g, q->have) <= SCHED_FORCED);

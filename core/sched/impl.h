@@ -23,7 +23,8 @@
 #define LEADERS    256       /* a power of two */
 #define AGED_EVERY 8         /* one place of 8 goes by age */
 #define FORCED      (-2)     /* of a row: see guide_hold() */
-#define GUIDE_TRUST 8        /* after this many guides in time, rows are planned before their guide is there */
+#define GUIDE_TRUST 64       /* after this many guides in time a miss counts as the first */
+#define GUIDE_DOUBT 8        /* most guides that must be in time, before rows are planned without theirs again */
 #define GUIDE_FORCED (2 * SCHED_FORCED) /* positions of forced ids span SCHED_FORCED and the choice */
 #define GUIDE_PATIENCE 10    /* times blocked_ns that a sequence without its guide may keep what others want */
 #define AHEAD      6         /* rows that are prefetched ahead; twice as many where a first
@@ -110,6 +111,7 @@ struct guide {
 	int32_t  n_until, until[SR_GUIDE_IDS];
 	int32_t  bare;           /* last position for which a row without a mask was planned; 0 = none */
 	int32_t  in_time;        /* rows since the last miss; up to GUIDE_TRUST */
+	int32_t  doubt;          /* rows are planned without their guide if in_time is at least this */
 	uint64_t since;          /* when it was first held back for the guide that is missing; 0 = it is not */
 	uint64_t free_at;        /* free: batches launched when it was given back */
 	int32_t  forced[GUIDE_FORCED]; /* ids, by position modulo GUIDE_FORCED */

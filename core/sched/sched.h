@@ -229,7 +229,7 @@ struct sched_guide {
  * or another guide than SR_GUIDE_IS came before and its token is not emitted yet (with SR_GUIDE_FREE and ids:
  * none of the ids is).  Nothing changes then.
  *
- * A row that draws is planned if its guide is there, or if the last 8 of this sequence came in time.  Then
+ * A row that draws is planned if its guide is there, or if guides of this sequence came in time lately.  Then
  * the guide may come until the row's logits are sampled.  If it does not, the row misses: nothing is drawn, and
  * it is computed again once the guide is there.  Answers are the same either way.  A stop id ends a guided answer
  * even before min_position: it can be drawn there only if the guide leaves nothing else. */

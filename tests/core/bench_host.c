@@ -12,6 +12,9 @@
  * Tokens per second: the loop in one thread, polling clients in another, every token counted where it
  * arrives.  If both threads had less than two whole cores, other programs ran and the figure is about
  * those.  System calls are counted in both (tests/rig/syscalls.h).
+ *
+ * Guided answers: the same over a device that takes PACE_US a step, once with every answer guided by
+ * masks, once with none.  The client gives the mask for the next token when it reads a token.
  */
 #include <assert.h>
 #include <errno.h>
@@ -39,6 +42,7 @@
 #define CONNS   8
 #define STEPS   1600
 #define WINDOW  250000000ull          /* ns of a round of the second part */
+#define PACE_US 10000                 /* about a step of 256 rows of 8B in bf16 on an H200 */
 
 #define MUST(x) do { if (!(x)) { fprintf(stderr, "bench_host.c:%d: %s\n", __LINE__, #x); exit(1); } } while (0)
 
@@ -71,6 +75,8 @@ static int timed_poll(struct sr_backend *be, int32_t i)
 	return r;
 }
 
+static bool guided;                   /* all answers are */
+
 static void host_open(bool timed)
 {
 	static struct sr_model model = { .n_vocab = VOCAB, .n_layers = 1, .n_kinds = 1,
@@ -78,14 +84,15 @@ static void host_open(bool timed)
 	static const int32_t eos[] = { 7 };
 	struct sr_limits lim = { .n_groups = 1, .block_tokens = BLOCK, .n_blocks = SLOTS * (CONTEXT / BLOCK + 1),
 		.seq_blocks = CONTEXT / BLOCK + 1, .slots = SLOTS, .rows = SLOTS, .tokens = 32768, .scores = 512,
-		.cmds = 4 * SLOTS, .words = 1 << 20, .copies = 1, .logit_rows = SLOTS };
+		.cmds = 4 * SLOTS, .words = 1 << 20, .copies = 1, .logit_rows = SLOTS,
+		.masks = guided ? 4 * SLOTS : 0 };
 	struct kv_config kc = { .n_blocks = lim.n_blocks, .block_tokens = BLOCK, .copies = 1, .key = { 1, 2 },
 		.n_owners = 64 };
 	struct sched_config sc = { .limits = lim, .counters = &counters, .vocab = VOCAB, .context = CONTEXT,
 		.tenants = 64, .ids_max = 16 << 20,
 		.knobs = { .max_seqs = SLOTS, .batch_tokens = 32768, .chunk_max = 32768,
 		           .queue_requests = 4096, .queue_tokens = 1 << 20, .copies = 1, .quantum = 512 } };
-	struct clients_config cc = { .max = 64, .max_per_uid = 64, .live = 1024, .tokens = 1 << 16,
+	struct clients_config cc = { .max = 64, .max_per_uid = 64, .live = 1024, .tokens = 1 << 16, .guides = guided ? 256 : 0,
 		.arena = 1 << 20, .take = 64, .gateway = (uid_t)-1, .stall_ns = 10000000000ull, .vocab = VOCAB,
 		.context = CONTEXT, .eos = eos, .n_eos = 1, .counters = &counters, .stats = &page, .model_name = "null" };
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -137,7 +144,8 @@ static _Atomic int n_conns;
 
 static void *open_conns(void *arg)
 {
-	struct sr_options o = { .size = sizeof(o), .live = 256, .tokens = 1 << 14 };
+	struct sr_options o = { .size = sizeof(o), .live = 256, .tokens = 1 << 14,
+		.guides = guided ? 2 * SLOTS / CONNS : 0 };
 
 	for (int i = 0; i < *(const int *)arg; i++, n_conns++)
 		MUST(sr_open(&conn[i], path, &o) == 0);
@@ -155,17 +163,32 @@ static void conns_open(int n)
 	pthread_join(t, NULL);
 }
 
+static struct { uint32_t ticket, index; } answer[4096]; /* by user_data */
+
+/* Its next token may be one of half the ids. */
+static void guide(struct sr_conn *c, uint64_t user_data)
+{
+	static uint32_t half[(VOCAB + 31) / 32];
+
+	if (!half[0])
+		memset(half, 0x5a, sizeof(half));
+	MUST(sr_guide(c, answer[user_data].ticket, answer[user_data].index++, SR_GUIDE_BITS, NULL, 0, half) == 0);
+}
+
 static void ask(struct sr_conn *c, uint32_t max_tokens)
 {
 	static uint32_t n;
 	int32_t ids[PROMPT];
 	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = PROMPT, .max_tokens = max_tokens,
-		.flags = SR_IGNORE_EOS | SR_NO_CACHE, .user_data = n };
+		.flags = SR_IGNORE_EOS | SR_NO_CACHE | (guided ? SR_GUIDED : 0), .user_data = n % 4096 };
 
 	n++;
 	for (uint32_t i = 0; i < PROMPT; i++)
 		ids[i] = (int32_t)((n * 7919 + i * 31) % VOCAB);
-	MUST(sr_submit(c, &q, NULL) == 0);
+	answer[q.user_data].index = 0;
+	MUST(sr_submit(c, &q, &answer[q.user_data].ticket) == 0);
+	if (guided)
+		guide(c, q.user_data);
 }
 
 /* Read what has come: returns tokens, counts ENDs in *ends. */
@@ -178,6 +201,8 @@ static uint64_t read_all(struct sr_conn *c, uint64_t *ends)
 	while ((n = sr_poll(c, r, 256)) > 0)
 		for (int i = 0; i < n; i++) {
 			tokens += r[i].kind == SR_TOKEN;
+			if (guided && r[i].kind == SR_TOKEN && !r[i].last)
+				guide(c, r[i].user_data);
 			*ends += r[i].kind == SR_END;
 		}
 	MUST(n == 0);
@@ -358,6 +383,56 @@ static void bench_tokens(void)
 			       (uintmax_t)calls[1][i]);
 }
 
+/* Tokens a second over the paced device; loop and clients take turns in one thread.  *misses: rows that missed,
+ * per token. */
+static double paced(double *misses)
+{
+	uint64_t began, at = 0, before = 0, tokens = 0, ends[CONNS] = { 0 };
+	double per_s;
+
+	counters = (struct counters){ 0 };
+	host_open(false);
+	conns_open(CONNS);
+	for (int i = 0; i < SLOTS; i++)
+		ask(conn[i % CONNS], 1000);
+	for (began = now_ns(); now_ns() - began < 5 * WINDOW; ) {
+		if (!at && now_ns() - began > WINDOW) {
+			at = now_ns();
+			before = tokens;
+		}
+		turn();
+		for (int k = 0; k < CONNS; k++)
+			tokens += read_all(conn[k], &ends[k]);
+	}
+	per_s = (double)(tokens - before) * 1e9 / (double)(now_ns() - at);
+	*misses = (double)counters.guide_misses / (double)tokens;
+	for (int k = 0; k < CONNS; k++) {
+		MUST(ends[k] == 0);
+		sr_close(conn[k]);
+	}
+	host_close();
+	return per_s;
+}
+
+static void bench_guided(void)
+{
+	struct figure share = { "guided_tokens_of_unguided", "", 0.97, 1, { 0 } };
+	struct figure missed = { "  misses per token", "", 0, 0, { 0 } };
+	double none;
+
+	sr_null_pace(PACE_US, 0);
+	for (int i = 0; i < ROUNDS; i++) {
+		double plain;
+
+		guided = false;
+		plain = paced(&none);
+		guided = true;
+		share.v[i] = paced(&missed.v[i]) / plain;
+	}
+	report(&share);
+	report(&missed);
+}
+
 int main(int argc, char **argv)
 {
 	log_level_by_name("error");
@@ -366,5 +441,6 @@ int main(int argc, char **argv)
 	bench_steps(32, CONNS, 6, 2);
 	bench_steps(256, CONNS, 25, 10);
 	bench_tokens();
+	bench_guided();
 	return report_close();
 }
