@@ -93,7 +93,7 @@ void request_release(struct request *r);
 void request_close(struct request *r);                      /* OVER, and over in the daemon, too */
 void request_account(struct request *r, struct choice *c);  /* count its log-probabilities again */
 
-/* guides.c: what the answers keep to. */
+/* guided/guides.c: what the answers keep to. */
 void guides_ready(struct request *r);                       /* its grammar is compiled */
 bool guides_open(struct request *r);                        /* one for each choice; false: no memory */
 void guides_submitted(void *choice_owner);                  /* to the daemon, perhaps again */

@@ -25,8 +25,8 @@ static const char *head_lines(const struct request *r, const char *first, char o
 {
 	const char *note = r->grammar ? grammars_note(r->grammar) : "";
 
-	snprintf(out, HEAD_MAX, "%s%s%s%s%s", first, asked_lines(r->x), *note ? "slipring-not-enforced: " : "", note,
-	         *note ? "\r\n" : "");
+	snprintf(out, HEAD_MAX, "%s%s%s%s%s", first, asked_lines(r->x), *note ? "slipring-not-enforced: " : "",
+	         note, *note ? "\r\n" : "");
 	return out;
 }
 

@@ -11,7 +11,7 @@
 #include "core/models/locate.h"
 #include "core/instance/stats.h"
 #include "engine.h"
-#include "grammars.h"
+#include "adapters/http/guided/grammars.h"
 #include "adapters/http/json/openai.h"
 #include "origin.h"
 #include "shared.h"

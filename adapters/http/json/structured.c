@@ -1,7 +1,7 @@
 /* structured.c - response_format, structured_outputs and the older guided_*: what an answer must keep to.
  *
  * One of six kinds is taken, and becomes the source of a grammar.  Whether it is a grammar is found where it
- * is compiled (grammars.h): no grammar is read here.
+ * is compiled (guided/grammars.h): no grammar is read here.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -82,7 +82,8 @@ int ask_structured_shape(const struct ask *a, json_t *root, struct problem *p)
 int ask_guide_set(struct ask *a, enum sr_grammar_kind kind, const json_t *source, struct problem *p)
 {
 	bool text = json_is_string(source) && (kind == SR_GRAMMAR_REGEX || kind == SR_GRAMMAR_EBNF);
-	size_t n = text ? json_string_length(source) : json_dumpb(source, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY);
+	size_t n = text ? json_string_length(source) :
+	                  json_dumpb(source, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY);
 	char *s = malloc(n + 1);              /* not json_dumps(): jansson's memory is not malloc's here */
 
 	free(a->guide.src);

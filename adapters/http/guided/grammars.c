@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "auth.h"
-#include "shared.h"
+#include "adapters/http/auth.h"
+#include "adapters/http/shared.h"
+#include "adapters/http/tenants.h"
 #include "shmring/clock.h"
-#include "tenants.h"
 
 #define BUCKETS 1024
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "request.h"
-#include "state.h"
+#include "adapters/http/request.h"
+#include "adapters/http/state.h"
 
 /* A complete grammar ends its answer, so ignore_eos does not count.  The source is needed no more. */
 void guides_ready(struct request *r)
