@@ -7,7 +7,7 @@
 #define ROW_SELF     (UINT32_MAX - 1)
 #define DOT_COMPLETE UINT32_MAX      /* no dot: `as` is complete in origin */
 #define REST_CAME    0x80000000u     /* in item.count of ordered members */
-#define WORK_SLOTS   8192u           /* over twice ROW_ITEMS */
+#define WORK_SLOTS   32768u          /* over twice ROW_ITEMS */
 
 struct ended { uint32_t row; int32_t symbol; };      /* a terminal that has ended, and its row */
 

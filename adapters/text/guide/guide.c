@@ -202,7 +202,7 @@ static int next(struct sr_guide *u, struct sr_next *out, uint32_t *bits)
 		any(g, k, out);
 		return 0;
 	}
-	out->done = !k->total;
+	out->done = accept && !k->total;
 	if (!accept && !u->in->y.state[u->state].tokens && u->in->y.state[u->state].forced != 1) {
 		out->n = forced_run(u, out->id, sizeof(out->id) / sizeof(*out->id));
 		if (out->n) {
@@ -210,7 +210,7 @@ static int next(struct sr_guide *u, struct sr_next *out, uint32_t *bits)
 			return 0;
 		}
 	}
-	if (!k->inside && !k->bits && k->n + (accept ? g->n_stop : 0) <= SR_GUIDE_IDS) {
+	if (!k->inside && !k->bits && (k->n || accept) && k->n + (accept ? g->n_stop : 0) <= SR_GUIDE_IDS) {
 		few(u, k, accept, out);
 		return 0;
 	}

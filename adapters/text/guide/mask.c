@@ -40,23 +40,32 @@ void masks_free(struct masks *m)
 static int walk(struct masks *m, uint32_t from, uint32_t end, uint32_t state)
 {
 	const struct trie *t = &m->t->all;
-	uint32_t at[TRIE_DEPTH + 1];
+	const uint32_t *next[TRIE_DEPTH + 1];           /* transitions by depth: they stay where they are */
+	uint32_t at[TRIE_DEPTH + 1], top = t->node[from].depth - 1u;
 
 	if (from == end || state == STATE_DEAD)
 		return 0;
-	at[t->node[from].depth - 1] = state;
+	at[top] = state;
+	next[top] = m->y->state[state].next;
 	for (uint32_t i = from; i < end;) {
 		const struct trie_node n = t->node[i];
-		uint32_t to = earley_step(m->y, at[n.depth - 1], n.byte);
+		uint32_t d = n.depth - 1u, to = next[d] ? next[d][n.byte] : STATE_UNKNOWN;
+		if (to == STATE_UNKNOWN) {
+			to = earley_make_step(m->y, at[d], n.byte);
+			next[d] = m->y->state[at[d]].next;
+		}
 		if (to == STATE_OVER)
 			return -E2BIG;
 		if (to == STATE_DEAD) {
 			i += n.size;
 			continue;
 		}
-		at[n.depth] = to;
 		if (n.token != TRIE_NONE)
 			mask_set(m, (int32_t)n.token, m->scratch);
+		if (n.size > 1) {
+			at[n.depth] = to;
+			next[n.depth] = m->y->state[to].next;
+		}
 		i++;
 	}
 	return 0;

@@ -277,6 +277,60 @@ static void test_random_answers(void **state)
 	sr_text_close(t);
 }
 
+/* Threads share a grammar, and its caches are renewed all the while (make tsan). */
+static struct sr_grammar *shared;
+
+static void *share(void *arg)
+{
+	unsigned x = *(unsigned *)arg;
+	uint32_t bits[1];
+
+	for (int k = 0; k < 100; k++) {
+		struct sr_guide *u, *f;
+		struct sr_next next;
+		int rc = sr_guide_open(&u, shared);
+		for (int i = 0; !rc && i < 30; i++) {
+			x = x * 1664525u + 1013904223u;
+			if (sr_guide_next(u, &next, bits))
+				break;
+			if (!sr_guide_take(u, (int32_t)((x >> 8) % (unsigned)N_WORDS)) && i % 5 == 0 &&
+			    !sr_guide_fork(&f, u)) {
+				sr_guide_close(u);
+				u = f;
+			}
+		}
+		sr_guide_close(u);
+	}
+	return NULL;
+}
+
+static void test_threads(void **state)
+{
+	struct sr_text *t = rig_text(words, N_WORDS);
+	struct world *w = calloc(1, sizeof(*w));
+	unsigned start[] = { 1, 2, 3 };
+	pthread_t thread[3];
+	int done = 0;
+
+	(void)state;
+	for (seed = 5; done < 6;) {
+		random_world(w);
+		shared = open_world(w, t);
+		if (!shared)
+			continue;
+		shared->most_bytes = done++ % 2 ? CACHE_BYTES : caches_bytes(shared->now) + 20000;
+		for (int i = 0; i < 3; i++)
+			assert_int_equal(pthread_create(&thread[i], NULL, share, &start[i]), 0);
+		for (int i = 0; i < 3; i++)
+			pthread_join(thread[i], NULL);
+		assert_int_equal(shared->users, 1);
+		assert_int_equal(shared->now->users, 0);
+		sr_grammar_close(shared);
+	}
+	free(w);
+	sr_text_close(t);
+}
+
 /* ---- the doors ---- */
 
 static void test_choice(void **state)
@@ -548,6 +602,7 @@ int main(void)
 		cmocka_unit_test(test_forced),
 		cmocka_unit_test(test_random_grammars),
 		cmocka_unit_test(test_random_answers),
+		cmocka_unit_test(test_threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
