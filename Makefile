@@ -374,7 +374,7 @@ hostile: $(addprefix $(BUILD)/tests/test_,hostile hostile_ends bystander faults 
 	SLIPRING_KILLS=$(KILLS) $(BUILD)/tests/test_hostile_ends
 
 # All that has threads.  gcc warns that it does not model fences: docs/proof.md says what does.
-THREADED := test_guide $(addprefix test_,ring shmring client clients clients_conn hostile hostile_ends stats io team worker engine)
+THREADED := $(addprefix test_,guide ring shmring client clients clients_conn hostile hostile_ends stats io team worker engine)
 tsan:
 	$(MAKE) BUILD=build/tsan SAN=thread CFLAGS="-O1 -g -Wno-tsan" $(THREADED:%=build/tsan/tests/%)
 	@for t in $(THREADED); do echo "== $$t"; timeout 300 build/tsan/tests/$$t || exit 1; done
