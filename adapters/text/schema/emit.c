@@ -104,8 +104,7 @@ static uint32_t number_expr(struct schema *s, const struct form *f)
 
 	if (f->exponent)
 		return s->any_number;
-	if (e == s->integers || (e != REGEX_NONE && e != s->all_numbers &&
-	    expr_empty(s, schema_expr(s, regex_and(s->r, e, schema_expr(s, regex_not(s->r, s->integers)))))))
+	if (f->whole)
 		e = schema_expr(s, regex_and(s->r, e, s->plain));
 	list[n++] = e;
 	for (uint32_t i = 0; i < f->number.n; i++) {

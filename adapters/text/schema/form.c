@@ -8,7 +8,7 @@
 
 #include "impl.h"
 
-const struct form *form_none(struct schema *s)
+struct form *form_none(struct schema *s)
 {
 	return schema_take(s, 1, sizeof(struct form));
 }
@@ -21,9 +21,12 @@ const struct form *form_any(struct schema *s)
 
 	array[0] = array_any(s);
 	object[0] = object_any(s);
-	*f = (struct form){ true, true, true, true,
-	                    { s->all_numbers, 0, NULL }, { s->all_strings, 0, NULL }, 1, 1,
-	                    (const struct array_form *const *)array, object };
+	f->null = f->yes = f->no = f->exponent = true;
+	f->number.expr = s->all_numbers;
+	f->string.expr = s->all_strings;
+	f->array = (const struct array_form *const *)array;
+	f->object = object;
+	f->n_arrays = f->n_objects = 1;
 	return f;
 }
 
@@ -37,7 +40,7 @@ struct form *form_copy(struct schema *s, const struct form *f)
 
 const struct form *form_objects(struct schema *s, struct object_form **o, uint32_t n, bool others)
 {
-	struct form *f = form_copy(s, others ? form_any(s) : form_none(s));
+	struct form *f = others ? form_copy(s, form_any(s)) : form_none(s);
 
 	f->n_objects = n;
 	f->object = o;
@@ -46,7 +49,7 @@ const struct form *form_objects(struct schema *s, struct object_form **o, uint32
 
 const struct form *form_arrays(struct schema *s, struct array_form **a, uint32_t n, bool others)
 {
-	struct form *f = form_copy(s, others ? form_any(s) : form_none(s));
+	struct form *f = others ? form_copy(s, form_any(s)) : form_none(s);
 
 	f->n_arrays = n;
 	f->array = (const struct array_form *const *)a;
@@ -97,17 +100,18 @@ static struct words words_and(struct schema *s, const struct words *a, const str
 	return all;
 }
 
+/* a and b, of which some words may be the same. */
 static struct words words_or(struct schema *s, const struct words *a, const struct words *b)
 {
-	struct word *w = schema_take(s, (size_t)a->n + b->n + 1, sizeof(*w));
-	struct words all = { schema_expr(s, regex_or(s->r, a->expr, b->expr)), a->n, w };
-	const struct word *in = a->n && b->n ? sorted(s, a) : NULL;
+	struct words all = { schema_expr(s, regex_or(s->r, a->expr, b->expr)), a->n + b->n,
+		                 a->n ? a->word : b->word };
+	struct word *w;
 
-	if (a->n)
-		memcpy(w, a->word, a->n * sizeof(*w));
-	for (uint32_t i = 0; i < b->n; i++)
-		if (!in || !bsearch(&b->word[i], in, a->n, sizeof(*in), by_text))
-			w[all.n++] = b->word[i];
+	if (!a->n || !b->n)
+		return all;
+	all.word = w = schema_take(s, all.n, sizeof(*w));
+	memcpy(w, a->word, a->n * sizeof(*w));
+	memcpy(w + a->n, b->word, b->n * sizeof(*w));
 	return all;
 }
 
@@ -135,7 +139,7 @@ static struct words words_not(struct schema *s, const struct words *a, bool numb
 
 /* ---- lists of shapes ---- */
 
-#define COMPARED 64
+#define COMPARED 32
 
 struct shapes { void **of; uint32_t n, cap; };
 
@@ -158,10 +162,8 @@ static void add_object(struct schema *s, struct shapes *all, struct object_form 
 	uint32_t first = all->n > COMPARED ? all->n - COMPARED : 0;
 
 	for (uint32_t i = first; o && i < all->n; i++) {
-		if (object_covers(s, all->of[i], o)) {
-			schema_step(s);
+		if (object_covers(s, all->of[i], o))
 			return;
-		}
 		if (object_covers(s, o, all->of[i])) {
 			memmove(&all->of[i], &all->of[i + 1], (all->n - i - 1) * sizeof(*all->of));
 			all->n--;
@@ -194,6 +196,7 @@ const struct form *form_and(struct schema *s, const struct form *a, const struct
 	f->yes = a->yes && b->yes;
 	f->no = a->no && b->no;
 	f->exponent = a->exponent && b->exponent;
+	f->whole = a->whole || b->whole;
 	f->number = words_and(s, &a->number, &b->number, true);
 	f->string = words_and(s, &a->string, &b->string, false);
 	for (uint32_t i = 0; i < a->n_arrays; i++)
@@ -207,28 +210,26 @@ const struct form *form_and(struct schema *s, const struct form *a, const struct
 	return f;
 }
 
-const struct form *form_or(struct schema *s, const struct form *a, const struct form *b)
+void form_add(struct schema *s, struct form *to, const struct form *b)
 {
-	struct form *f = schema_take(s, 1, sizeof(*f));
-	struct shapes arrays = { 0 }, objects = { 0 };
+	struct shapes arrays = { (void **)(uintptr_t)to->array, to->n_arrays, to->arrays_cap };
+	struct shapes objects = { (void **)(uintptr_t)to->object, to->n_objects, to->objects_cap };
 
-	f->null = a->null || b->null;
-	f->yes = a->yes || b->yes;
-	f->no = a->no || b->no;
-	f->exponent = a->exponent || b->exponent;
-	f->number = words_or(s, &a->number, &b->number);
-	f->string = words_or(s, &a->string, &b->string);
-	for (uint32_t i = 0; i < a->n_arrays; i++)
-		add_shape(s, &arrays, (void *)(uintptr_t)a->array[i]);
+	to->whole = (to->whole || to->number.expr == REGEX_NONE) && (b->whole || b->number.expr == REGEX_NONE);
+	to->null |= b->null;
+	to->yes |= b->yes;
+	to->no |= b->no;
+	to->exponent |= b->exponent;
+	to->number = words_or(s, &to->number, &b->number);
+	to->string = words_or(s, &to->string, &b->string);
 	for (uint32_t i = 0; i < b->n_arrays; i++)
 		add_shape(s, &arrays, (void *)(uintptr_t)b->array[i]);
-	for (uint32_t i = 0; i < a->n_objects; i++)
-		add_shape(s, &objects, a->object[i]);
 	for (uint32_t i = 0; i < b->n_objects; i++)
 		add_object(s, &objects, b->object[i]);
-	set_arrays(f, &arrays);
-	set_objects(f, &objects);
-	return f;
+	set_arrays(to, &arrays);
+	set_objects(to, &objects);
+	to->arrays_cap = arrays.cap;
+	to->objects_cap = objects.cap;
 }
 
 /* ---- difference ---- */
@@ -384,7 +385,7 @@ const struct form *form_value(struct schema *s, json_t *json)
 		return array_value(s, json);
 	if (json_is_object(json))
 		return object_of_value(s, json);
-	f = form_copy(s, form_none(s));
+	f = form_none(s);
 	f->null = json_is_null(json);
 	f->yes = json_is_true(json);
 	f->no = json_is_false(json);

@@ -26,7 +26,7 @@
 #define SCHEMA_ARENA   (256u << 20)   /* bytes */
 #define SCHEMA_TERMS   500000u
 #define SCHEMA_SHAPES  4096u          /* arrays or objects of one form */
-#define SCHEMA_STEPS   1000000u       /* shapes combined, all together */
+#define SCHEMA_STEPS   25000u         /* shapes combined, 8 properties a step; and 20 for each object or array */
 #define SCHEMA_STATES  20000u         /* rules of one array or object */
 #define MANY           UINT64_MAX     /* no upper bound */
 
@@ -76,10 +76,12 @@ struct object_form {
 struct form {
 	bool null, yes, no;
 	bool exponent;                  /* any number, in any spelling */
+	bool whole;                     /* a type says so: written without a fraction */
 	struct words number, string;
 	uint32_t n_arrays, n_objects;
 	const struct array_form *const *array;
 	struct object_form *const *object;
+	uint32_t arrays_cap, objects_cap;
 };
 
 /* ---- terms ---- */
@@ -158,11 +160,12 @@ bool term_empty(struct schema *s, uint32_t t, unsigned depth);
 bool expr_empty(struct schema *s, uint32_t expr);
 
 /* forms */
-const struct form *form_none(struct schema *s);
+struct form *form_none(struct schema *s);
 const struct form *form_any(struct schema *s);
 struct form *form_copy(struct schema *s, const struct form *f);
 const struct form *form_and(struct schema *s, const struct form *a, const struct form *b);
-const struct form *form_or(struct schema *s, const struct form *a, const struct form *b);
+/* to becomes the union of both; it was made by form_none() and given to nobody. */
+void form_add(struct schema *s, struct form *to, const struct form *b);
 const struct form *form_minus(struct schema *s, const struct form *a,
                               const struct form *b); /* blames s->blame */
 bool form_empty(struct schema *s, const struct form *f, unsigned depth);

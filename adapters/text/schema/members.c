@@ -151,30 +151,40 @@ static void contains(struct schema *s, int32_t top, const struct array_form *a)
 	}
 }
 
+static void add_lexeme(struct schema *s, uint32_t expr, int32_t *symbol, uint32_t *n)
+{
+	int32_t one = emit_lexeme(s, expr);
+
+	for (uint32_t i = 0; i < *n; i++)
+		if (symbol[i] == one)
+			return;
+	symbol[(*n)++] = one;
+}
+
 /* The scalars of a term, a lexeme each, to symbol[n]; false: they are no list, or over GRAMMAR_MEMBERS. */
 static bool listed(struct schema *s, uint32_t term, int32_t *symbol, uint32_t *n)
 {
 	const struct form *f = term_form(s, term);
-	const uint32_t literals = f->null + f->yes + f->no;
+	const struct form literal[3] = { { .null = f->null }, { .yes = f->yes }, { .no = f->no } };
 
 	*n = 0;
 	if (f->n_arrays || f->n_objects || f->exponent || !expr_empty(s, f->number.expr) ||
-	    !expr_empty(s, f->string.expr) || literals + f->number.n + f->string.n > GRAMMAR_MEMBERS)
+	    !expr_empty(s, f->string.expr) || f->number.n + f->string.n + 3 > GRAMMAR_MEMBERS)
 		return false;
-	if (f->null)
-		symbol[(*n)++] = emit_lexeme(s, emit_text(s, "null"));
-	if (f->yes)
-		symbol[(*n)++] = emit_lexeme(s, emit_text(s, "true"));
-	if (f->no)
-		symbol[(*n)++] = emit_lexeme(s, emit_text(s, "false"));
+	for (uint32_t i = 0; i < 3; i++)
+		if (literal[i].null || literal[i].yes || literal[i].no)
+			add_lexeme(s, emit_scalars(s, &literal[i]), symbol, n);
 	for (uint32_t i = 0; i < f->number.n; i++) {
-		struct form one = { .number = { REGEX_NONE, 1, &f->number.word[i] } };
+		struct word w = { f->number.word[i].s, f->number.word[i].n, false };
+		struct form one = { .number = { REGEX_NONE, 1, &w } };
 
-		symbol[(*n)++] = emit_lexeme(s, emit_scalars(s, &one));
+		add_lexeme(s, emit_scalars(s, &one), symbol, n);
 	}
-	for (uint32_t i = 0; i < f->string.n; i++)
-		symbol[(*n)++] = emit_lexeme(s, emit_join(s, emit_text(s, "\""),
-			emit_join(s, word_written(s, &f->string.word[i]), emit_text(s, "\""))));
+	for (uint32_t i = 0; i < f->string.n; i++) {
+		uint32_t body = word_written(s, &f->string.word[i]);
+
+		add_lexeme(s, emit_join(s, s->quote, emit_join(s, body, s->quote)), symbol, n);
+	}
 	return true;
 }
 

@@ -243,7 +243,7 @@ struct object_form *object_and(struct schema *s, struct object_form *a, struct o
 	struct object_form *c = schema_take(s, 1, sizeof(*c));
 	struct some *some = schema_take(s, (size_t)a->n_some + b->n_some + 1, sizeof(*some));
 
-	for (uint32_t done = 0; done < a->n + b->n; done += 256)
+	for (uint32_t done = 0; done <= a->n + b->n; done += 8)
 		schema_step(s);
 	if (!and_properties(s, c, a, b))
 		return NULL;

@@ -43,10 +43,9 @@ static const struct form *sub_form(struct schema *s, const json_t *schema, const
 static const struct form *read_enum(struct schema *s, const json_t *schema)
 {
 	json_t *list = read_array(s, schema, "enum"), *v;
-	struct form *f = form_copy(s, form_none(s));
+	struct form *f = form_none(s);
 	struct word *number = schema_take(s, json_array_size(list) + 1, sizeof(*number));
 	struct word *string = schema_take(s, json_array_size(list) + 1, sizeof(*string));
-	const struct form *all;
 	size_t i;
 
 	f->number.word = number;
@@ -60,11 +59,10 @@ static const struct form *read_enum(struct schema *s, const json_t *schema)
 		else if (json_is_number(v))
 			number[f->number.n++] = word_of(s, v);
 	}
-	all = f;
 	json_array_foreach(list, i, v)
 		if (json_is_object(v) || json_is_array(v))
-			all = form_or(s, all, form_value(s, v));
-	return all;
+			form_add(s, f, form_value(s, v));
+	return f;
 }
 
 /* ---- combinations ---- */
@@ -74,7 +72,8 @@ static const struct form *read_one_of(struct schema *s, const json_t *schema, js
                                       const struct form *f)
 {
 	size_t n = json_array_size(list);
-	const struct form **sub = schema_take(s, n + 1, sizeof(*sub)), *all = form_none(s), *one;
+	const struct form **sub = schema_take(s, n + 1, sizeof(*sub)), *one;
+	struct form *all = form_none(s);
 
 	for (size_t i = 0; i < n; i++)
 		sub[i] = form_and(s, f, sub_form(s, schema, "oneOf", json_array_get(list, i)));
@@ -84,7 +83,7 @@ static const struct form *read_one_of(struct schema *s, const json_t *schema, js
 		for (size_t k = 0; k < n; k++)
 			if (k != i)
 				one = form_minus(s, one, term_form(s, term_schema(s, json_array_get(list, k))));
-		all = form_or(s, all, one);
+		form_add(s, all, one);
 	}
 	return all;
 }
@@ -93,7 +92,7 @@ static const struct form *read_list(struct schema *s, const json_t *schema, cons
                                     const struct form *f)
 {
 	json_t *list = read_array(s, schema, keyword), *v;
-	const struct form *any = form_none(s);
+	struct form *any = form_none(s);
 	size_t i;
 
 	if (!json_array_size(list))
@@ -104,7 +103,7 @@ static const struct form *read_list(struct schema *s, const json_t *schema, cons
 		if (!strcmp(keyword, "allOf"))
 			f = form_and(s, f, sub_form(s, schema, keyword, v));
 		else
-			any = form_or(s, any, form_and(s, f, sub_form(s, schema, keyword, v)));
+			form_add(s, any, form_and(s, f, sub_form(s, schema, keyword, v)));
 	}
 	return !strcmp(keyword, "allOf") ? f : any;
 }
@@ -123,6 +122,7 @@ static const struct form *read_if(struct schema *s, const json_t *schema, const 
 {
 	json_t *then = json_object_get(schema, "then"), *otherwise = json_object_get(schema, "else");
 	const struct form *yes, *no;
+	struct form *all = form_none(s);
 
 	if (!then && !otherwise)
 		return f;
@@ -132,7 +132,9 @@ static const struct form *read_if(struct schema *s, const json_t *schema, const 
 		yes = form_and(s, yes, sub_form(s, schema, "then", then));
 	if (otherwise)
 		no = form_and(s, no, sub_form(s, schema, "else", otherwise));
-	return form_or(s, yes, no);
+	form_add(s, all, yes);
+	form_add(s, all, no);
+	return all;
 }
 
 /* ---- dependencies ---- */
@@ -162,6 +164,7 @@ static const struct form *read_dependencies(struct schema *s, const json_t *sche
 {
 	json_t *map = read_object(s, schema, keyword), *v, *name;
 	const struct form *there;
+	struct form *all;
 	const char *key;
 	size_t i;
 
@@ -174,7 +177,10 @@ static const struct form *read_dependencies(struct schema *s, const json_t *sche
 		} else {
 			there = form_and(s, with_names(s, key, NULL, true, false), sub_form(s, schema, keyword, v));
 		}
-		f = form_or(s, form_and(s, f, with_names(s, key, NULL, false, true)), form_and(s, f, there));
+		all = form_none(s);
+		form_add(s, all, form_and(s, f, with_names(s, key, NULL, false, true)));
+		form_add(s, all, form_and(s, f, there));
+		f = all;
 	}
 	return f;
 }
@@ -340,12 +346,16 @@ static const struct form *read_keyword(struct schema *s, json_t *schema, const c
 	return f;
 }
 
+static bool always(const char *keyword)
+{
+	return !strcmp(keyword, "enum") || !strcmp(keyword, "const") || !strcmp(keyword, "$ref") ||
+	       !strcmp(keyword, "allOf");
+}
+
 const struct form *read_schema(struct schema *s, json_t *schema)
 {
-	/* What makes the fewest alternatives comes first. */
-	static const char *const first[] = { "enum", "const", "$ref", "allOf" };
 	struct form *own = form_copy(s, form_any(s));
-	const struct form *f = own;
+	const struct form *f = form_any(s);
 	const char *key;
 	json_t *v;
 
@@ -354,11 +364,17 @@ const struct form *read_schema(struct schema *s, json_t *schema)
 	if (schema_draft(s, schema) <= 7 && json_object_get(schema, "$ref"))
 		return read_ref(s, schema, "$ref");      /* these drafts leave out what stands beside it */
 	read_types(s, schema, own);
-	for (size_t i = 0; i < sizeof(first) / sizeof(*first); i++)
-		if ((v = json_object_get(schema, first[i])))
-			f = read_keyword(s, schema, first[i], v, f);
+	if (!json_object_get(schema, "properties"))
+		f = own;
+	/* What always holds, in the order in which it names properties; then what makes alternatives. */
+	json_object_foreach(schema, key, v) {
+		if (!strcmp(key, "properties"))
+			f = form_and(s, f, own);
+		else if (always(key))
+			f = read_keyword(s, schema, key, v, f);
+	}
 	json_object_foreach(schema, key, v)
-		if (strcmp(key, "enum") && strcmp(key, "const") && strcmp(key, "$ref") && strcmp(key, "allOf"))
+		if (!always(key))
 			f = read_keyword(s, schema, key, v, f);
 	return f;
 }

@@ -53,13 +53,14 @@ void schema_ignore(struct schema *s, const json_t *schema, const char *keyword)
 
 void schema_too_complex(struct schema *s)
 {
-	schema_fail(s, -E2BIG, NULL, "The JSON schema is too complex (over %u expressions).", SCHEMA_STEPS);
+	schema_fail(s, -E2BIG, NULL, "The JSON schema is too complex (over 1000000 expressions).");
 }
 
 void schema_step(struct schema *s)
 {
-	if (++s->steps > SCHEMA_STEPS)
-		schema_too_complex(s);
+	if (++s->steps > SCHEMA_STEPS + 20 * s->n_where)
+		schema_fail(s, -E2BIG, NULL, "The JSON schema is too complex (over %u combinations of alternatives).",
+		            SCHEMA_STEPS + 20 * s->n_where);
 }
 
 uint32_t schema_expr(struct schema *s, uint32_t expr)

@@ -161,10 +161,11 @@ uint32_t string_pattern(struct schema *s, const json_t *schema, const char *keyw
 #define URI_PART(X) \
 	"(?:" URI_AUTHORITY(X) "|" URI_ABSOLUTE(X) "|" URI_NO_COLON(X) "+(?:/" URI_CHAR(X) "*)*|)" URI_TAIL(X)
 #define VARIABLE "(?:[A-Za-z0-9_]|" PCT ")(?:\\.?(?:[A-Za-z0-9_]|" PCT "))*(?::[1-9]\\d{0,3}|\\*)?"
-/* expressions: characters, escapes, classes without ranges, groups up to three deep */
+/* Expressions: characters, escapes, classes with common ranges, counts, groups up to two deep. */
 #define RX_ATOM \
-	"(?:[A-Za-z0-9 _,:;<>=!@#%&~`'\"/.-]|\\\\[dDwWsSnrtfv.*+?^$|(){}\\[\\]/\\\\]|\\[\\^?[A-Za-z0-9_ ]+\\])"
-#define RX_COUNT "(?:[*+?]\\??|\\{\\d\\})?"
+	"(?:[A-Za-z0-9 _,:;<>=!@#%&~`'\"/.-]|\\\\[dDwWsSnrtfv.*+?^$|(){}\\[\\]/\\\\]|" \
+	"\\[\\^?(?:\\\\[dDwWsS.$/-]|a-z|A-Z|0-9|a-f|A-F|[A-Za-z0-9_ .,:;+*/?!=@#%&()])+-?\\])"
+#define RX_COUNT "(?:(?:[*+?]|\\{(?:\\d|[0-4],(?:[5-9]|[1-9]\\d)?|[1-9]\\d|[1-4]\\d,[5-9]\\d)\\})\\?" "?)?"
 #define RX_0 "(?:(?:" RX_ATOM RX_COUNT ")*)"
 #define RX_1 "(?:(?:" RX_ATOM RX_COUNT "|\\((?:\\?:)?" RX_0 "(?:\\|" RX_0 ")*\\)" RX_COUNT ")*)"
 #define RX_2 "(?:(?:" RX_ATOM RX_COUNT "|\\((?:\\?:)?" RX_1 "(?:\\|" RX_1 ")*\\)" RX_COUNT ")*)"

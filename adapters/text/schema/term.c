@@ -191,6 +191,7 @@ bool term_covers(struct schema *s, uint32_t a, uint32_t b)
 static const struct form *make_form(struct schema *s, const struct term *t)
 {
 	const struct form *f;
+	struct form *any;
 
 	switch (t->kind) {
 	case KIND_NONE: return form_none(s);
@@ -202,10 +203,13 @@ static const struct form *make_form(struct schema *s, const struct term *t)
 		s->blame = t->blame;
 		return form_minus(s, form_any(s), f);
 	}
-	f = term_form(s, t->of[0]);
-	for (uint32_t i = 1; i < t->n; i++)
-		f = t->kind == KIND_AND ? form_and(s, f, term_form(s, t->of[i])) :
-		    form_or(s, f, term_form(s, t->of[i]));
+	f = any = form_none(s);
+	for (uint32_t i = 0; i < t->n; i++) {
+		if (t->kind == KIND_OR)
+			form_add(s, any, term_form(s, t->of[i]));
+		else
+			f = i ? form_and(s, f, term_form(s, t->of[i])) : term_form(s, t->of[i]);
+	}
 	return f;
 }
 

@@ -21,8 +21,11 @@ static void add_type(struct schema *s, const json_t *schema, const json_t *name,
 	} else if (t && !strcmp(t, "number")) {
 		f->number = any->number;
 		f->exponent = true;
+		f->whole = false;
 	} else if (t && !strcmp(t, "integer")) {
-		f->number.expr = f->number.expr == REGEX_NONE ? s->integers : f->number.expr;
+		f->whole = f->number.expr == REGEX_NONE;
+		if (f->whole)
+			f->number.expr = s->integers;
 	} else if (t && !strcmp(t, "array")) {
 		f->array = any->array;
 		f->n_arrays = 1;
@@ -244,7 +247,7 @@ static void read_keys(struct schema *s, struct object_form *o, const struct patt
 
 	keys[0] = (struct keys){ s->all_strings, TERM_ANY, loose };
 	for (size_t i = 0; i < p->n; i++) {
-		if (n > 256)
+		if (n > 64)
 			schema_too_complex(s);
 		more = schema_take(s, 2 * (size_t)n, sizeof(*more));
 		more_met = schema_take(s, 2 * (size_t)n, 1);

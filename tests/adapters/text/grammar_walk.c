@@ -3,8 +3,8 @@
  *
  * A line in is an object: schema (any JSON) and, as wanted, additional_properties, compact (no whitespace),
  * lenient, texts (strings: does the guide take each, and may the answer end there?), walks (how many random
- * answers), seed.  A line out: error (text) and code, or took (booleans), walked (strings; null if it did
- * not end within 4,000 bytes), us (time of sr_grammar_open) and note.
+ * answers), seed.  A line out: error (text) and code, or took (booleans), at (bytes taken of each), walked
+ * (strings; null if it did not end within 4,000 bytes), us (time of sr_grammar_open) and note.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -36,7 +36,8 @@ static struct sr_text *vocabulary(void)
 	return rig_text(words, n_words);
 }
 
-static bool takes(struct sr_grammar *g, const struct sr_text *t, const char *s, size_t n)
+/* *at: the bytes that were taken. */
+static bool takes(struct sr_grammar *g, const struct sr_text *t, const char *s, size_t n, size_t *at)
 {
 	uint32_t bits[16];
 	struct sr_guide *u;
@@ -44,8 +45,8 @@ static bool takes(struct sr_grammar *g, const struct sr_text *t, const char *s, 
 
 	if (sr_guide_open(&u, g))
 		abort();
-	for (size_t i = 0; i < n && ok; i++)
-		ok = s[i] && !sr_guide_take(u, (uint8_t)s[i] - 1);
+	for (*at = 0; *at < n && ok; *at += ok)
+		ok = s[*at] && !sr_guide_take(u, (uint8_t)s[*at] - 1);
 	if (ok) {
 		rig_bits(u, t, bits);
 		ok = rig_allows(bits, end);
@@ -110,7 +111,8 @@ static json_t *answer(const struct sr_text *t, const json_t *ask)
 	json_t *out = json_object(), *took = json_array(), *walked = json_array(), *text;
 	uint64_t begin = sr_now();
 	struct sr_grammar *g;
-	size_t i;
+	json_t *at = json_array();
+	size_t i, n;
 	int rc;
 
 	rc = sr_grammar_open(&g, t, SR_GRAMMAR_JSON, schema, strlen(schema), &o, err, sizeof(err));
@@ -120,16 +122,21 @@ static json_t *answer(const struct sr_text *t, const json_t *ask)
 		json_object_set_new(out, "error", json_string(err));
 		json_object_set_new(out, "code", json_integer(rc));
 		json_decref(took);
+		json_decref(at);
 		json_decref(walked);
 		return out;
 	}
 	json_object_set_new(out, "note", json_string(err));
-	json_array_foreach(json_object_get(ask, "texts"), i, text) json_array_append_new(
-		took, json_boolean(takes(g, t, json_string_value(text), json_string_length(text))));
+	json_array_foreach(json_object_get(ask, "texts"), i, text) {
+		json_array_append_new(
+			took, json_boolean(takes(g, t, json_string_value(text), json_string_length(text), &n)));
+		json_array_append_new(at, json_integer((json_int_t)n));
+	}
 	state = (uint64_t)json_integer_value(json_object_get(ask, "seed"));
 	for (json_int_t k = json_integer_value(json_object_get(ask, "walks")); k > 0; k--)
 		json_array_append_new(walked, walk(g, t));
 	json_object_set_new(out, "took", took);
+	json_object_set_new(out, "at", at);
 	json_object_set_new(out, "walked", walked);
 	sr_grammar_close(g);
 	return out;
