@@ -118,8 +118,8 @@ static uint32_t combine(struct regexes *r, const struct partition *p, uint32_t c
 		regexes_fail(r, -ENOMEM);
 		return REGEX_FAILED;
 	}
-	for (uint32_t i = 0; cell; i++) {
-		list[i] = r->cell[p->base + cell - 1].target;
+	for (uint32_t i = n; cell;) {        /* newest first: so the list is nearly sorted */
+		list[--i] = r->cell[p->base + cell - 1].target;
 		cell = r->cell[p->base + cell - 1].prev;
 	}
 	e = n == 1 ? list[0] : is_or ? regex_or_all(r, list, n) : regex_and_all(r, list, n);
@@ -162,6 +162,12 @@ static uint32_t finish(struct regexes *r, struct partition *p, uint32_t need, bo
 	return node_branch(r, of.class, target);
 }
 
+/* A repetition, once less. */
+static uint32_t one_less(struct regexes *r, const struct node *n)
+{
+	return regex_repeat(r, n->a, n->b ? n->b - 1 : 0, n->c == REGEX_MANY ? n->c : n->c - 1);
+}
+
 /* The bytes with which e begins, each once.  Goes on behind what may be empty. */
 static void add_chain(struct regexes *r, struct partition *p, uint32_t e)
 {
@@ -177,8 +183,7 @@ static void add_chain(struct regexes *r, struct partition *p, uint32_t e)
 		if (h.kind == NODE_LITERAL)
 			add_byte(r, p, r->byte[h.a], regex_concat(r, node_literal_rest(r, head), then));
 		else if (h.kind == NODE_REPEAT)
-			add_row(r, p, row_of(r, h.a), regex_concat(r, regex_repeat(r, h.a, h.b ? h.b - 1 : 0,
-			                                           h.c == REGEX_MANY ? h.c : h.c - 1), then));
+			add_row(r, p, row_of(r, h.a), regex_concat(r, one_less(r, &h), then));
 		else
 			add_row(r, p, row_of(r, head), then);
 		more = h.flags & NODE_NULLABLE && then != REGEX_EMPTY;
@@ -227,8 +232,7 @@ static uint32_t row_of_chain(struct regexes *r, uint32_t e)
 	case NODE_LITERAL:
 		return node_byte(r, r->byte[h.a], regex_concat(r, node_literal_rest(r, head), tail));
 	case NODE_REPEAT:
-		tail = regex_concat(r, regex_repeat(r, h.a, h.b ? h.b - 1 : 0, h.c == REGEX_MANY ? h.c : h.c - 1), tail);
-		return row_followed(r, row_of(r, h.a), tail);
+		return row_followed(r, row_of(r, h.a), regex_concat(r, one_less(r, &h), tail));
 	default:
 		return row_followed(r, row_of(r, head), tail);
 	}

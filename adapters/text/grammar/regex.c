@@ -188,9 +188,13 @@ static int put_flat(struct regexes *r, const uint32_t *list, size_t n, uint8_t k
 /* Sorted, each once, without `drop`; how many remain. */
 static uint32_t tidy(uint32_t *list, uint32_t n, uint32_t drop)
 {
-	uint32_t k = 0;
+	uint32_t k = 1;
 
-	qsort(list, n, sizeof(*list), by_number);
+	while (k < n && list[k - 1] < list[k])
+		k++;
+	if (k < n)
+		qsort(list, n, sizeof(*list), by_number);
+	k = 0;
 	for (uint32_t i = 0; i < n; i++)
 		if (list[i] != drop && (!k || list[k - 1] != list[i]))
 			list[k++] = list[i];

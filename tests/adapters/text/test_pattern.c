@@ -468,7 +468,8 @@ static char *repeated(const char *head, const char *part, unsigned n, const char
 	return s;
 }
 
-/* The CPU time in ms of parsing, and of taking up to 300 bytes within 20,000 steps.  Refused is as good, if it is quick. */
+/* The CPU time in ms of parsing, and of taking up to 300 bytes within 20,000 steps.  Refused is as good, if
+ * it is quick. */
 static double cost(const char *pattern, unsigned flags, const char *unit)
 {
 	uint64_t from = own_cpu_ns(), work;
