@@ -25,4 +25,8 @@
  * a wrong schema, -E2BIG over a budget, -ENOMEM. A message with the code 0 names what was left out. */
 int32_t schema_compile(struct grammar *g, json_t *schema, const char *at, struct grammar_error *e);
 
+/* The patterns of a format (ECMA-262, the whole text): up to two, then NULL.  NULL: it is not known, which
+ * makes it an annotation. */
+const char *const *schema_format(const char *name);
+
 #endif

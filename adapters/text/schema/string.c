@@ -170,7 +170,7 @@ uint32_t string_pattern(struct schema *s, const json_t *schema, const char *keyw
 #define RX_1 "(?:(?:" RX_ATOM RX_COUNT "|\\((?:\\?:)?" RX_0 "(?:\\|" RX_0 ")*\\)" RX_COUNT ")*)"
 #define RX_2 "(?:(?:" RX_ATOM RX_COUNT "|\\((?:\\?:)?" RX_1 "(?:\\|" RX_1 ")*\\)" RX_COUNT ")*)"
 
-static const struct { const char *name, *pattern[2];
+static const struct { const char *name, *pattern[3];
 } formats[] = {
 	{ "date-time", { DAY "[Tt]" CLOCK } },
 	{ "date", { DAY } },
@@ -198,6 +198,14 @@ static const struct { const char *name, *pattern[2];
 	{ "relative-json-pointer", { "(?:0|[1-9]\\d*)(?:#|(?:/(?:[^~/]|~[01])*)*)" } },
 	{ "regex", { "\\^?" RX_2 "(?:\\|" RX_2 ")*\\$?" } },
 };
+
+const char *const *schema_format(const char *name)
+{
+	for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++)
+		if (!strcmp(formats[i].name, name))
+			return formats[i].pattern;
+	return NULL;
+}
 
 static uint32_t format_part(struct schema *s, const char *pattern)
 {

@@ -82,9 +82,10 @@ static json_t *resolved(const struct xml *x, json_t *s)
 /* Refuse keywords that are not in the list. */
 static bool only(const struct xml *x, json_t *s, const char *const *known)
 {
-	static const char *const notes[] = { "title",      "description", "default",   "examples", "$comment",
-		                                 "deprecated", "readOnly",    "writeOnly", "$defs",    "definitions",
-		                                 "$schema",    "$id",         NULL };
+	static const char *const notes[] = {
+		"title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly",
+		"$defs", "definitions", "$schema", "$id", "contentEncoding", "contentMediaType", NULL
+	};
 	const char *key;
 	json_t *v;
 	int i, k;
@@ -133,43 +134,67 @@ static int32_t plain(const struct xml *x, uint32_t e)
 	return symbol[0];
 }
 
+/* A length of a string; `none` if it is absent. */
+static uint32_t length_of(const struct xml *x, json_t *s, const char *key, uint32_t none)
+{
+	json_t *v = json_object_get(s, key);
+
+	if (v && (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX))
+		tags_fail(x->t, -EINVAL, x->at, "'%s' must be an integer from 0 to 2147483647.", key);
+	return v ? (uint32_t)json_integer_value(v) : none;
+}
+
+/* out, and a pattern besides. */
+static uint32_t and_pattern(const struct xml *x, uint32_t out, const char *pattern, size_t n, unsigned flags)
+{
+	struct grammar_error e = { 0 };
+	uint32_t expr = pattern_parse(x->t->x, pattern, n, flags, &e);
+
+	if (expr == REGEX_FAILED)
+		tags_fail(x->t, e.code ? e.code : -E2BIG, x->at, "%s", e.message);
+	return expr == REGEX_FAILED ? out : regex_and(x->t->x, out, expr);
+}
+
+/* out, and the strings of `enum` and `const` besides. */
+static uint32_t and_values(const struct xml *x, uint32_t out, json_t *s)
+{
+	struct regexes *r = x->t->x;
+	json_t *list = json_object_get(s, "enum"), *v = json_object_get(s, "const");
+	uint32_t any = REGEX_NONE;
+	size_t i;
+
+	if (v)
+		out = regex_and(r, out, regex_bytes(r, json_string_value(v), json_string_length(v)));
+	json_array_foreach(list, i, v)
+		if (json_is_string(v))
+			any = regex_or(r, any, regex_bytes(r, json_string_value(v), json_string_length(v)));
+	return list ? regex_and(r, out, any) : out;
+}
+
 /* A schema of strings as an expression over their text. */
 static uint32_t text_of(const struct xml *x, json_t *s)
 {
-	static const char *const known[] = { "type", "enum", "const", "minLength", "maxLength", "pattern", NULL };
-	struct regexes *r = x->t->x;
-	json_t *list = json_object_get(s, "enum"), *v = json_object_get(s, "const");
-	json_int_t least = json_integer_value(json_object_get(s, "minLength")), most;
-	struct grammar_error e = { 0 };
+	static const char *const known[] = { "type",      "enum",    "const",  "minLength",
+		                                 "maxLength", "pattern", "format", NULL };
+	uint32_t least = length_of(x, s, "minLength", 0), most = length_of(x, s, "maxLength", REGEX_MANY);
+	json_t *pattern = json_object_get(s, "pattern"), *format = json_object_get(s, "format");
+	const char *const *of = json_is_string(format) ? schema_format(json_string_value(format)) : NULL;
 	uint32_t out = x->t->text, any = REGEX_NONE;
-	size_t i;
 
 	if (!only(x, s, known))
 		return REGEX_NONE;
-	if (v)
-		out = regex_bytes(r, json_string_value(v), json_string_length(v));
-	json_array_foreach(list, i, v) any = regex_or(
-		r, any, json_is_string(v) ? regex_bytes(r, json_string_value(v), json_string_length(v)) : REGEX_NONE);
-	if (list)
-		out = regex_and(r, out, any);
-	v = json_object_get(s, "maxLength");
-	most = v ? json_integer_value(v) : -1;
-	if (v || least > 0)
-		out = regex_and(r, out,
-		                regex_repeat(r, x->t->any,
-		                             least < 0           ? 0
-		                             : least > INT32_MAX ? INT32_MAX
-		                                                 : (uint32_t)least,
-		                             most < 0 || most > INT32_MAX ? REGEX_MANY : (uint32_t)most));
-	v = json_object_get(s, "pattern");
-	if (v && json_is_string(v)) {
-		any = pattern_parse(r, json_string_value(v), json_string_length(v), PATTERN_SEARCH, &e);
-		if (any == REGEX_FAILED)
-			tags_fail(x->t, e.code ? e.code : -E2BIG, x->at, "%s", e.message);
-		else
-			out = regex_and(r, out, any);
-	}
-	if (!x->t->e->code && regex_live(r, out) == 0)
+	if (most < least || (pattern && !json_is_string(pattern)) || (format && !json_is_string(format)))
+		tags_fail(x->t, -EINVAL, x->at, "'maxLength', 'pattern' or 'format' is wrong.");
+	else if (least || most != REGEX_MANY)
+		out = regex_repeat(x->t->x, x->t->any, least, most);
+	out = and_values(x, out, s);
+	if (json_is_string(pattern))
+		out = and_pattern(x, out, json_string_value(pattern), json_string_length(pattern), PATTERN_SEARCH);
+	for (; of && *of; of++)
+		any = regex_or(x->t->x, any, and_pattern(x, out, *of, strlen(*of), 0));
+	if (any != REGEX_NONE)
+		out = any;
+	if (!x->t->e->code && regex_live(x->t->x, out) == 0)
 		tags_fail(x->t, -EINVAL, x->at, "No text satisfies the schema of a string.");
 	return out;
 }
@@ -210,22 +235,21 @@ static int kinds_of(const struct xml *x, json_t *s)
 {
 	json_t *type = json_object_get(s, "type"), *list = json_object_get(s, "enum");
 	json_t *v = json_object_get(s, "const");
-	int kinds = 0;
+	int by_type = 0, by_value = v ? json_is_string(v) ? TEXT : OTHER : 0;
 	size_t i;
 
-	if (v)
-		return json_is_string(v) ? TEXT : OTHER;
-	json_array_foreach(list, i, v) kinds |= json_is_string(v) ? TEXT : OTHER;
-	if (kinds)
-		return kinds;
+	json_array_foreach(list, i, v)
+		by_value |= json_is_string(v) ? TEXT : OTHER;
 	if (json_is_string(type))
-		return kind_of_type(type);
-	json_array_foreach(type, i, v) kinds |= kind_of_type(v);
-	if (kinds)
-		return kinds;
-	if (json_is_false(s))
-		tags_fail(x->t, -EINVAL, x->at, "No value satisfies the schema 'false'.");
-	return json_object_get(s, "properties") || json_object_get(s, "items") ? OTHER : TEXT | OTHER;
+		by_type = kind_of_type(type);
+	json_array_foreach(type, i, v)
+		by_type |= kind_of_type(v);
+	if (!type)
+		by_type = json_object_get(s, "properties") || json_object_get(s, "items") ? OTHER : TEXT | OTHER;
+	by_type &= by_value ? by_value : TEXT | OTHER;
+	if (json_is_false(s) || !by_type)
+		tags_fail(x->t, -EINVAL, x->at, "No value satisfies a schema here.");
+	return by_type;
 }
 
 /* Where the key ends, for a value that is text or not; then the value. */
@@ -262,44 +286,101 @@ static json_t *without_text(json_t *s)
 	return out;
 }
 
+static int32_t value_of(const struct xml *x, json_t *s, int depth);
+
+/* Any of several schemas. */
+static int32_t any_of(const struct xml *x, json_t *list, int depth)
+{
+	int32_t rule = grammar_rule(x->t->g), symbol;
+	json_t *v;
+	size_t i;
+
+	json_array_foreach(list, i, v) {
+		symbol = value_of(x, v, depth + 1);
+		grammar_produce(x->t->g, rule, &symbol, 1);
+	}
+	return rule;
+}
+
+/* Exactly one of several schemas: at most one of strings, and the others as one schema of JSON. */
+static int32_t one_of(const struct xml *x, json_t *list)
+{
+	json_t *rest = json_pack("{s[]}", "oneOf"), *v, *text = NULL;
+	int32_t rule = grammar_rule(x->t->g), symbol;
+	bool clear = true;
+	size_t i;
+
+	json_array_foreach(list, i, v) {
+		json_t *to = resolved(x, v);
+		int kinds = to ? kinds_of(x, to) : OTHER;
+
+		clear = clear && kinds != (TEXT | OTHER) && !(kinds == TEXT && text);
+		if (kinds == TEXT)
+			text = to;
+		else
+			json_array_append(json_object_get(rest, "oneOf"), v);
+	}
+	if (!clear)
+		tags_fail(x->t, -ENOTSUP, x->at,
+		          "'oneOf' may have one schema of strings here, besides others with a type.");
+	if (text && !x->t->e->code) {
+		symbol = keyed(x, true, plain(x, text_of(x, text)));
+		grammar_produce(x->t->g, rule, &symbol, 1);
+	}
+	if (json_array_size(json_object_get(rest, "oneOf")) && !x->t->e->code) {
+		symbol = keyed(x, false, json_of(x, rest));
+		grammar_produce(x->t->g, rule, &symbol, 1);
+	}
+	json_decref(rest);
+	return x->t->e->code ? -1 : rule;
+}
+
+/* The keyword that joins schemas, if s has one: it stands alone. */
+static json_t *joined(const struct xml *x, json_t *s, const char *key)
+{
+	const char *const known[] = { key, NULL };
+	json_t *list = json_object_get(s, key);
+
+	return list && only(x, s, known) ? list : NULL;
+}
+
+/* Text, or JSON of what is not text. */
+static int32_t either(const struct xml *x, json_t *s)
+{
+	int32_t rule = grammar_rule(x->t->g), symbol;
+	json_t *other = without_text(s);
+
+	symbol = keyed(x, true, plain(x, json_is_object(s) ? text_of(x, s) : x->t->text));
+	grammar_produce(x->t->g, rule, &symbol, 1);
+	symbol = keyed(x, false, json_of(x, other));
+	grammar_produce(x->t->g, rule, &symbol, 1);
+	json_decref(other);
+	return rule;
+}
+
 static int32_t value_of(const struct xml *x, json_t *s, int depth)
 {
-	static const char *const choice[] = { "anyOf", "oneOf", NULL };
-	json_t *list, *v;
-	int32_t rule, symbol;
+	json_t *list;
 	int kinds;
-	size_t i;
 
 	s = resolved(x, s);
 	if (!s || x->t->e->code)
 		return -1;
 	if (depth > DEPTH)
 		return tags_fail(x->t, -E2BIG, x->at, "Choices within choices may nest at most %d levels.", DEPTH);
-	list = json_object_get(s, "anyOf");
-	list = list ? list : json_object_get(s, "oneOf");
-	if (list) {
-		if (!only(x, s, choice))
-			return -1;
-		rule = grammar_rule(x->t->g);
-		json_array_foreach(list, i, v) {
-			symbol = value_of(x, v, depth + 1);
-			grammar_produce(x->t->g, rule, &symbol, 1);
-		}
-		return rule;
-	}
+	list = json_object_get(s, "allOf");
+	if (json_array_size(list) == 1 && joined(x, s, "allOf"))
+		return value_of(x, json_array_get(list, 0), depth + 1);
+	if ((list = json_object_get(s, "anyOf")))
+		return joined(x, s, "anyOf") ? any_of(x, list, depth) : -1;
+	if ((list = json_object_get(s, "oneOf")))
+		return joined(x, s, "oneOf") ? one_of(x, list) : -1;
 	kinds = kinds_of(x, s);
+	if (x->t->e->code)
+		return -1;
 	if (kinds == OTHER)
 		return keyed(x, false, json_of(x, s));
-	if (kinds == TEXT)
-		return keyed(x, true, plain(x, text_of(x, s)));
-	rule = grammar_rule(x->t->g);
-	symbol = keyed(x, true, plain(x, json_is_object(s) ? text_of(x, s) : x->t->text));
-	grammar_produce(x->t->g, rule, &symbol, 1);
-	v = without_text(s);
-	symbol = keyed(x, false, json_of(x, v));
-	json_decref(v);
-	grammar_produce(x->t->g, rule, &symbol, 1);
-	return rule;
+	return kinds == TEXT ? keyed(x, true, plain(x, text_of(x, s))) : either(x, s);
 }
 
 /* ---- members ------------------------------------------------------------------------------ */
@@ -447,6 +528,10 @@ int32_t tags_xml(struct tags *t, json_t *schema, const char *style, bool any_ord
 		return -1;
 	properties = json_object_get(s, "properties");
 	list = json_object_get(s, "required");
+	v = json_object_get(s, "type");
+	if ((v && (!json_is_string(v) || strcmp(json_string_value(v), "object"))) ||
+	    (properties && !json_is_object(properties)) || (list && !json_is_array(list)))
+		return tags_fail(t, -EINVAL, at, "The schema must be of an object in style %s.", style);
 	json_array_foreach(
 		list, i,
 		v) if (!json_is_string(v) ||
