@@ -63,6 +63,53 @@ int ask_messages(struct ask *a, struct problem *p)
 	return 0;
 }
 
+static bool any_strict(const json_t *tools)
+{
+	const json_t *tool;
+	size_t i;
+
+	json_array_foreach(tools, i, tool)
+		if (json_is_true(json_object_get(json_object_get(tool, "function"), "strict")))
+			return true;
+	return false;
+}
+
+/* The grammar of calls: of those that must come, and, unless the answer has a format of its own, of strict
+ * functions that may be called. */
+static int call_guide(struct ask *a, const struct ask_limits *l, struct problem *p)
+{
+	const struct calls_wish w = {
+		.tools = a->chat.tools, .name = a->tool_name, .forced = a->tool_choice > ASK_TOOLS_AUTO,
+		.many = a->parallel_calls && a->tool_choice != ASK_TOOLS_NAMED, .begin = a->begin,
+		.after_thought = a->guide.n_begin > 0,
+	};
+	const char *why;
+	json_t *tag;
+	int r;
+
+	if (!w.forced && (a->guide.src || a->tool_choice == ASK_TOOLS_NONE || !any_strict(a->chat.tools)))
+		return 0;
+	tag = calls_tag(l->calls, &w, &why);
+	if (!tag && why && w.forced)
+		return problem_bad(p, "tool_choice", "tool_choice %s is not supported: the format `%s` of tool "
+		                   "calls %s. Use \"auto\", or another --tool-call-parser.",
+		                   a->tool_name ? "of a named function" : "\"required\"",
+		                   calls_tools(l->calls), why);
+	if (!tag)
+		return why ? 0 : problem_memory(p);
+	r = ask_guide_set(a, SR_GRAMMAR_TAGS, tag, p);
+	json_decref(tag);
+	return r;
+}
+
+/* What the answer must keep to, and where that begins. */
+static int guides(struct ask *a, const struct ask_limits *l, struct problem *p)
+{
+	if (a->begin == CALLS_THINKING && !a->guide.rules.enable_in_reasoning)
+		a->guide.n_begin = (uint32_t)calls_thought_ends(l->calls, a->guide.begin);
+	return call_guide(a, l, p);
+}
+
 int ask_render(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
 	struct chat_error e;
@@ -77,14 +124,10 @@ int ask_render(struct ask *a, const struct ask_limits *l, struct problem *p)
 	a->prompt[0].own = text;
 	a->prompt[0].text = text;
 	a->prompt[0].n_text = (size_t)n;
-	if (a->kind == ASK_CHAT && a->tool_choice > ASK_TOOLS_AUTO)
-		return problem_bad(p, "tool_choice", "tool_choice %s is not supported by Slipring yet, because a "
-		                   "call cannot be enforced. Use \"auto\" or \"none\".",
-		                   a->tool_name ? "of a named function" : "\"required\"");
 	if (l->calls) {
 		a->begin = calls_begin(l->calls, text, (size_t)n);
 		a->splits = a->tool_choice != ASK_TOOLS_NONE || calls_reasoning(l->calls);
 		a->tools = a->tool_choice != ASK_TOOLS_NONE ? json_incref(a->chat.tools) : NULL;
 	}
-	return 0;
+	return a->kind == ASK_CHAT && l->calls ? guides(a, l, p) : 0;
 }

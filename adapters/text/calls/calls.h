@@ -45,6 +45,21 @@ enum calls_begin calls_begin(const struct calls *c, const char *prompt, size_t n
 enum calls_ids { CALLS_IDS_LONG /* chatcmpl-tool-.. */, CALLS_IDS_NINE /* letters and digits */ };
 enum calls_ids calls_ids(const struct calls *c);
 
+/* Ends of a thought that are one token.  Returns their number, at most 4. */
+int  calls_thought_ends(const struct calls *c, int32_t id[4]);
+
+/* The structural tag of an answer with calls in this format: their grammar.  A new reference; NULL and *err:
+ * no memory, or the format has no grammar. */
+struct calls_wish {
+	json_t *tools;                 /* the request's */
+	const char *name;              /* the only function that may be called, or NULL */
+	bool forced;                   /* a call must come; else text may, and calls in it */
+	bool many;                     /* more than one call may come */
+	enum calls_begin begin;
+	bool after_thought;            /* the grammar begins when the thought has ended */
+};
+json_t *calls_tag(const struct calls *c, const struct calls_wish *w, const char **err);
+
 /* ---- the splitter ---- */
 
 enum calls_part {

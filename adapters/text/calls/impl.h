@@ -72,6 +72,7 @@ struct calls {
 	const struct think_format *think;      /* or NULL */
 	struct marker mark[M_LAST], think_also;
 	int32_t *token;                        /* [n_tokens] special tokens in markers */
+	char **spelling;                       /* [n_tokens] */
 	int n_tokens;
 };
 

@@ -13,9 +13,10 @@ static const struct call_format no_calls = { .style = CALL_NONE };
 
 /* ---- markers ---- */
 
-static bool add_token(struct calls *c, int32_t id)
+static bool add_token(struct calls *c, int32_t id, const char *p, size_t n)
 {
 	int32_t *more;
+	char **names;
 
 	if (calls_token(c, id))
 		return true;
@@ -23,6 +24,13 @@ static bool add_token(struct calls *c, int32_t id)
 	if (!more)
 		return false;
 	c->token = more;
+	names = realloc(c->spelling, (size_t)(c->n_tokens + 1) * sizeof(*names));
+	if (!names)
+		return false;
+	c->spelling = names;
+	c->spelling[c->n_tokens] = strndup(p, n);
+	if (!c->spelling[c->n_tokens])
+		return false;
 	c->token[c->n_tokens++] = id;
 	return true;
 }
@@ -47,9 +55,12 @@ static int tokens(struct calls *c, struct marker *m, const char *s, const struct
 	if (n == -ENOMEM)
 		return n;
 	m->id = n == 1 ? id[0] : -1;
-	for (int i = 0; i < n; i++)
-		if (sr_text_piece(t, id[i], &p, &special) > 0 && (special || (one && n == 1)) && !add_token(c, id[i]))
+	for (int i = 0; i < n; i++) {
+		int k = sr_text_piece(t, id[i], &p, &special);
+
+		if (k > 0 && (special || (one && n == 1)) && !add_token(c, id[i], p, (size_t)k))
 			return -ENOMEM;
+	}
 	return 0;
 }
 
@@ -178,6 +189,9 @@ void calls_close(struct calls *c)
 	for (int i = 0; i < M_LAST; i++)
 		free(c->mark[i].s);
 	free(c->think_also.s);
+	for (int i = 0; i < c->n_tokens; i++)
+		free(c->spelling[i]);
+	free(c->spelling);
 	free(c->token);
 	free(c);
 }
@@ -194,6 +208,17 @@ bool calls_token(const struct calls *c, int32_t id)
 		if (c->token[i] == id)
 			return true;
 	return false;
+}
+
+int calls_thought_ends(const struct calls *c, int32_t id[4])
+{
+	int n = 0;
+
+	if (c->think && c->mark[M_THINK_END].id >= 0)
+		id[n++] = c->mark[M_THINK_END].id;
+	if (c->think && c->think->alternative && c->think_also.id >= 0)
+		id[n++] = c->think_also.id;
+	return n;
 }
 
 /* Does p[0..n) end with `with`? */

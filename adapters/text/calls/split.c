@@ -506,6 +506,9 @@ void splitter_end(struct splitter *s)
 	case SPLIT_SECTION:
 		s->cut = s->keep_head;        /* no call was in it */
 		break;
+	case SPLIT_HEAD:                      /* the head of a message that did not come is no text */
+		s->head.n = s->in.n = 0;
+		break;
 	case SPLIT_BODY:
 		s->cut = s->in_call && !s->run.done;
 		break;

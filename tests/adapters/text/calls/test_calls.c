@@ -250,6 +250,7 @@ static const struct { const char *tools, *text, *parts; } rows[] = {
 	  "Paris<|return|>",
 	  "[a]Paris" },
 	{ "openai", "Paris <b>", "Paris <b>" },
+	{ "openai", "<|channel|>final<|message|>Paris<|end|><|start|>assistant", "Paris" },
 };
 
 static void formats_whole_and_split(void **state)
@@ -335,6 +336,59 @@ static void ends_of_calls(void **state)
 	assert_false(r.whole);
 }
 
+/* The grammar of a format, as a structural tag. */
+static void tags(void **state)
+{
+#define CONST(s) "{\"type\":\"const_string\",\"value\":\"" s "\"}"
+#define ANY "{\"type\":\"json_schema\",\"json_schema\":{\"type\":\"object\"}}"
+#define SEQUENCE(s) "{\"type\":\"sequence\",\"elements\":[" s "]}"
+#define ONE(s) "{\"type\":\"or\",\"elements\":[" SEQUENCE(s) "]}"
+#define TAG(s) "{\"type\":\"structural_tag\",\"format\":" s "}"
+#define KEYS CONST("{\\\"") "," CONST("name") "," CONST("\\\": ") "," CONST("\\\"f\\\"") "," \
+	CONST(", \\\"") "," CONST("arguments") "," CONST("\\\"") "," CONST(": ") "," ANY "," CONST("}")
+	static const struct { const char *tools; bool forced, many; const char *tag; } t[] = {
+		{ "hermes", true, false, TAG(SEQUENCE(SEQUENCE(ONE(CONST("<tool_call>") "," CONST("\\n") ","
+		  SEQUENCE(KEYS) "," CONST("\\n") "," CONST("</tool_call>"))))) },
+		{ "hermes", false, true, TAG("{\"type\":\"dispatch\",\"rules\":[[\"<tool_call>\","
+		  SEQUENCE(ONE(CONST("\\n") "," SEQUENCE(KEYS) "," CONST("\\n") "," CONST("</tool_call>")) ","
+		  "{\"type\":\"star\",\"content\":" SEQUENCE(CONST("\\n") ","
+		  ONE(CONST("<tool_call>") "," CONST("\\n") ","
+		  SEQUENCE(KEYS) "," CONST("\\n") "," CONST("</tool_call>"))) "}") "]],\"loop\":true}") },
+		{ "jamba", true, false, TAG(SEQUENCE(SEQUENCE(CONST("<tool_calls>") "," CONST("[") "," ONE(KEYS) ","
+		  CONST("]") "," CONST("</tool_calls>")))) },
+		{ "mistral", true, false, TAG(SEQUENCE(SEQUENCE(ONE(CONST("[TOOL_CALLS]") "," CONST("f") ","
+		  CONST("[ARGS]") "," ANY)))) },
+		{ "openai", true, false, NULL }, { "pythonic", true, false, "" }, { "generic", false, false, "" },
+	};
+	json_t *tools = json_loads("[{\"function\":{\"name\":\"f\"}}]", 0, NULL), *tag;
+	struct calls_wish w = { .tools = tools };
+	const char *why;
+	struct calls *c;
+	char err[2048], *s;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		assert_int_equal(calls_open(&c, t[i].tools, "none", NULL, NULL, err, sizeof(err)), 0);
+		w.forced = t[i].forced;
+		w.many = t[i].many;
+		tag = calls_tag(c, &w, &why);
+		if (t[i].tag && !*t[i].tag) {
+			assert_true(!tag && why);
+		} else {
+			assert_non_null(tag);
+			s = json_dumps(tag, JSON_COMPACT);
+			if (t[i].tag)
+				assert_string_equal(s, t[i].tag);
+			else                  /* gpt-oss: no message begins before the first one */
+				assert_null(strstr(s, "\"<|start|>\"},{\"type\":\"const_string\",\"value\":\"<|channel|>"));
+			free(s);
+		}
+		json_decref(tag);
+		calls_close(c);
+	}
+	json_decref(tools);
+}
+
 static void names(void **state)
 {
 	static const struct { const char *source, *tools, *reasoning; } t[] = {
@@ -389,8 +443,13 @@ static void begins(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(formats_whole_and_split), cmocka_unit_test(beginnings), cmocka_unit_test(thoughts),
-		cmocka_unit_test(ends_of_calls), cmocka_unit_test(names), cmocka_unit_test(begins),
+		cmocka_unit_test(formats_whole_and_split),
+		cmocka_unit_test(beginnings),
+		cmocka_unit_test(thoughts),
+		cmocka_unit_test(ends_of_calls),
+		cmocka_unit_test(tags),
+		cmocka_unit_test(names),
+		cmocka_unit_test(begins),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,349 @@
+/* tag.c - the structural tag of a format: what its calls look like, for the grammar that forces them.  A call
+ * is a sequence of its markers, the function's name and arguments that keep to the function's schema.
+ */
+#include <string.h>
+
+#include "impl.h"
+
+struct tag {
+	const struct calls *c;
+	const struct calls_wish *w;
+	const char *style;             /* TAGGED: of the arguments, in the words of structural tags */
+	int trigger;                   /* the marker that begins calls in free text; */
+	size_t cut;                    /* bytes at its front that the next one is without */
+	bool lost;                     /* no memory */
+};
+
+/* ---- formats of tags ---- */
+
+static json_t *kept(struct tag *t, json_t *v)
+{
+	t->lost |= !v;
+	return v;
+}
+
+static json_t *sequence(struct tag *t, json_t *list)
+{
+	return kept(t, json_pack("{ss so}", "type", "sequence", "elements", list));
+}
+
+static json_t *either(struct tag *t, json_t *list)
+{
+	return kept(t, json_pack("{ss so}", "type", "or", "elements", list));
+}
+
+static json_t *pattern(struct tag *t, const char *p)
+{
+	return kept(t, json_pack("{ss ss}", "type", "regex", "pattern", p));
+}
+
+static void add(struct tag *t, json_t *list, json_t *v)
+{
+	t->lost |= json_array_append_new(list, v) < 0;
+}
+
+static void add_plain(struct tag *t, json_t *list, const char *s, size_t n)
+{
+	if (n)
+		add(t, list, json_pack("{ss ss%}", "type", "const_string", "value", s, n));
+}
+
+/* The spelling of the special token at s, which follows CALLS_MARK. */
+static const char *token_at(const struct tag *t, const char *s, size_t n)
+{
+	for (int i = 0; i < t->c->n_tokens; i++)
+		if (strlen(t->c->spelling[i]) <= n && !memcmp(s, t->c->spelling[i], strlen(t->c->spelling[i])))
+			return t->c->spelling[i];
+	return NULL;
+}
+
+/* Text and special tokens. */
+static void add_text(struct tag *t, json_t *list, const char *s, size_t n)
+{
+	const char *mark, *token;
+
+	while (n && (mark = memchr(s, CALLS_MARK, n))) {
+		add_plain(t, list, s, (size_t)(mark - s));
+		n -= (size_t)(mark - s) + 1;
+		s = mark + 1;
+		token = token_at(t, s, n);
+		if (!token)
+			continue;
+		add(t, list, json_pack("{ss ss}", "type", "token", "token", token));
+		s += strlen(token);
+		n -= strlen(token);
+	}
+	add_plain(t, list, s, n);
+}
+
+static void add_mark(struct tag *t, json_t *list, int mark)
+{
+	size_t cut = mark == t->trigger ? t->cut : 0;
+
+	if (t->c->mark[mark].n > cut)
+		add_text(t, list, t->c->mark[mark].s + cut, t->c->mark[mark].n - cut);
+}
+
+static void add_string(struct tag *t, json_t *list, const char *s)
+{
+	if (s)
+		add_plain(t, list, s, strlen(s));
+}
+
+/* The name inside a JSON string. */
+static void add_json_name(struct tag *t, json_t *list, const json_t *name)
+{
+	char s[6 * NAME_MOST + 2];
+	size_t n = json_dumpb(name, s, sizeof(s), JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+
+	if (n > sizeof(s))
+		t->lost = true;
+	else
+		add_plain(t, list, s, n);
+}
+
+/* ---- calls ---- */
+
+static void add_arguments(struct tag *t, json_t *list, json_t *function)
+{
+	json_t *schema = json_object_get(function, "parameters"), *v;
+	const json_t *strict = json_object_get(function, "strict");
+
+	/* In a free answer only strict functions are bound. */
+	if (!json_is_object(schema) || (!t->w->forced && !json_is_true(strict)))
+		v = json_pack("{ss s{ss}}", "type", "json_schema", "json_schema", "type", "object");
+	else
+		v = json_pack("{ss sO}", "type", "json_schema", "json_schema", schema);
+	if (v && t->style && json_object_set_new(v, "style", json_string(t->style)) < 0)
+		t->lost = true;
+	add(t, list, v);
+}
+
+/* {"name": "F", "arguments": A} */
+static json_t *object(struct tag *t, json_t *function)
+{
+	const struct call_format *f = t->c->format;
+	const json_t *name = json_object_get(function, "name");
+	json_t *list = json_array();
+
+	if (!*f->name_field) {
+		add_string(t, list, "{");
+		add_json_name(t, list, name);
+	} else {
+		if (!strcmp(f->name_field, "tool_name")) {
+			add_string(t, list, "{\"tool_call_id\": \"");
+			add(t, list, pattern(t, "[0-9]{1,4}"));
+			add_string(t, list, "\", \"");
+		} else {
+			add_string(t, list, "{\"");
+		}
+		add_string(t, list, f->name_field);
+		add_string(t, list, "\": ");
+		add_json_name(t, list, name);
+		add_string(t, list, ", \"");
+		add_string(t, list, f->args_field);
+		add_string(t, list, "\"");
+	}
+	add_string(t, list, ": ");
+	add_arguments(t, list, function);
+	add_string(t, list, "}");
+	return sequence(t, list);
+}
+
+/* One call with its markers, but not those of a list or section. */
+static json_t *call(struct tag *t, json_t *function)
+{
+	const struct call_format *f = t->c->format;
+	const char *name = json_string_value(json_object_get(function, "name"));
+	json_t *list;
+
+	if (f->style == CALL_OBJECT && f->list)
+		return object(t, function);
+	list = json_array();
+	if (!f->bare)
+		add_mark(t, list, M_CALL);
+	if (f->style == CALL_OBJECT) {
+		add_string(t, list, f->gap);
+		add(t, list, object(t, function));
+		add_string(t, list, f->gap);
+	} else if (f->style == CALL_HARMONY) {
+		add_string(t, list, "commentary to=functions.");
+		add_string(t, list, name);
+		add_string(t, list, " ");
+		add_mark(t, list, M_CONSTRAIN);
+		add_string(t, list, "json");
+		add_mark(t, list, M_MESSAGE);
+		add_arguments(t, list, function);
+		return sequence(t, list);
+	} else {
+		add_string(t, list, f->prefix);
+		add_string(t, list, name);
+		if (f->prefix)
+			add(t, list, pattern(t, ":[0-9]{1,4}"));
+		add_mark(t, list, M_NAME_END);
+		add_string(t, list, f->gap);
+		add_arguments(t, list, function);
+		if (t->style)
+			add(t, list, pattern(t, "\n?"));
+		add_string(t, list, f->tail);
+	}
+	add_mark(t, list, M_CALL_END);
+	return sequence(t, list);
+}
+
+/* Any of the functions. */
+static json_t *any_call(struct tag *t)
+{
+	json_t *list = json_array(), *tool, *function, *name;
+	size_t i;
+
+	json_array_foreach(t->w->tools, i, tool) {
+		function = json_object_get(tool, "function");
+		name = json_object_get(function, "name");
+		if (!t->w->name || !strcmp(t->w->name, json_string_value(name)))
+			add(t, list, call(t, function));
+	}
+	return either(t, list);
+}
+
+/* All calls with what is around and between them. */
+static json_t *all_calls(struct tag *t)
+{
+	const struct call_format *f = t->c->format;
+	const bool list = f->style == CALL_OBJECT && f->list, sections = f->style != CALL_HARMONY;
+	json_t *out = json_array(), *more;
+
+	if (sections && t->c->mark[M_SECTION].n) {
+		add_mark(t, out, M_SECTION);
+		t->cut = 0;
+		add_string(t, out, f->gap);
+	}
+	if (list) {
+		if (!f->bare)
+			add_mark(t, out, M_CALL);
+		add_string(t, out, "[");
+	}
+	add(t, out, any_call(t));
+	t->cut = 0;
+	if (t->w->many && f->style != CALL_HARMONY) {
+		more = json_array();
+		add_string(t, more, f->between);
+		add(t, more, any_call(t));
+		add(t, out, json_pack("{ss so}", "type", "star", "content", sequence(t, more)));
+	}
+	if (list) {
+		add_string(t, out, "]");
+		add_mark(t, out, M_CALL_END);
+	}
+	if (sections && t->c->mark[M_SECTION].n) {
+		add_string(t, out, f->gap);
+		add_mark(t, out, M_SECTION_END);
+	}
+	return sequence(t, out);
+}
+
+/* ---- what may stand before them ---- */
+
+/* Text up to a marker, as a tag without a beginning. */
+static json_t *up_to(struct tag *t, const struct marker *end)
+{
+	const char *token = *end->s == CALLS_MARK ? token_at(t, end->s + 1, end->n - 1) : NULL;
+	json_t *v = token ? json_pack("{ss ss}", "type", "token", "token", token) :
+		json_stringn(end->s, end->n);
+
+	return kept(t, json_pack("{ss ss s{ss} so}", "type", "tag", "begin", "", "content", "type",
+	                         token ? "any_tokens" : "any_text", "end", v));
+}
+
+static json_t *thought(struct tag *t, bool begins)
+{
+	json_t *list = json_array();
+
+	if (begins)
+		add_mark(t, list, M_THINK);
+	add(t, list, up_to(t, &t->c->mark[M_THINK_END]));
+	return sequence(t, list);
+}
+
+/* gpt-oss: a message on the channel of thoughts. */
+static json_t *analysis(struct tag *t)
+{
+	json_t *list = json_array();
+
+	add_mark(t, list, M_CHANNEL);
+	add_string(t, list, "analysis");
+	add_mark(t, list, M_MESSAGE);
+	add(t, list, up_to(t, &t->c->mark[M_END]));
+	add_mark(t, list, M_START);
+	add_string(t, list, "assistant");
+	return sequence(t, list);
+}
+
+static json_t *forced(struct tag *t)
+{
+	const bool harmony = t->c->format->style == CALL_HARMONY;
+	json_t *list = json_array();
+
+	if (harmony || (t->w->begin == CALLS_EITHER && t->c->think))
+		add(t, list, json_pack("{ss so}", "type", "optional", "content",
+		                       harmony ? analysis(t) : thought(t, true)));
+	else if (t->w->begin == CALLS_THINKING && !t->w->after_thought)
+		add(t, list, thought(t, false));
+	if (t->c->think && !harmony)
+		add(t, list, pattern(t, "[ \t\r\n]{0,8}"));
+	add(t, list, all_calls(t));
+	return sequence(t, list);
+}
+
+/* Text in which the first piece of a marker, a token if it is one, begins calls. */
+static json_t *free_text(struct tag *t)
+{
+	const struct marker *m = &t->c->mark[t->trigger];
+	const char *token = *m->s == CALLS_MARK ? token_at(t, m->s + 1, m->n - 1) : NULL;
+	json_t *begin = token ? json_string(token) : json_stringn(m->s, m->n);
+
+	t->cut = token ? strlen(token) + 1 : m->n;
+	return kept(t, json_pack("{ss s[[oo]] sb}", "type", token ? "token_dispatch" : "dispatch", "rules",
+	                         begin, all_calls(t), "loop", t->w->many));
+}
+
+/* ---- the tag ---- */
+
+static const char *style_of(const struct call_format *f)
+{
+	static const struct { const char *format, *style; } styles[] = {
+		{ "qwen3_coder", "qwen_xml" }, { "seed_oss", "qwen_xml" }, { "glm45", "glm_xml" },
+		{ "minimax_m2", "minimax_xml" }, { "deepseek_v32", "deepseek_xml" },
+		{ "deepseek_v4", "deepseek_xml" },
+	};
+
+	for (size_t i = 0; i < sizeof(styles) / sizeof(styles[0]); i++)
+		if (!strcmp(f->name[0], styles[i].format))
+			return styles[i].style;
+	return NULL;
+}
+
+json_t *calls_tag(const struct calls *c, const struct calls_wish *w, const char **err)
+{
+	const struct call_format *f = c->format;
+	struct tag t = { .c = c, .w = w, .style = f->style == CALL_TAGGED ? style_of(f) : NULL,
+	                 .trigger = c->mark[M_SECTION].n ? M_SECTION : M_CALL };
+	json_t *format;
+
+	*err = NULL;
+	if (f->style == CALL_NONE || f->style == CALL_PYTHON || f->style == CALL_GEMMA ||
+	    (f->style == CALL_TAGGED && !t.style)) {
+		*err = "has no grammar yet";
+		return NULL;
+	}
+	if (!w->forced && (f->bare || f->style == CALL_HARMONY || !c->mark[t.trigger].n)) {
+		*err = "has no marker before calls";
+		return NULL;
+	}
+	format = w->forced ? forced(&t) : free_text(&t);
+	format = json_pack("{ss so}", "type", "structural_tag", "format", format);
+	if (!t.lost && format)
+		return format;
+	json_decref(format);
+	return NULL;
+}
