@@ -144,8 +144,9 @@ void sr_guide_close(struct sr_guide *u);
 /* The next token.  -EINVAL: it is not allowed, and the guide stays where it was.  -E2BIG: over a budget
  * of steps, and the guide is of no more use. */
 int  sr_guide_take(struct sr_guide *u, int32_t id);
-/* What may come next; stop ids are among it where the answer may end.  bits has (vocab + 31) / 32 words,
- * which are written only for SR_GUIDE_BITS.  0; -E2BIG as above. */
+/* What may come next; stop ids are among it where the answer may end.  IS: tokens that must come, as the
+ * tokenizer would make them; the last may be the stop id.  Take each of them, too.  bits has (vocab + 31) /
+ * 32 words, which are written only for SR_GUIDE_BITS.  0; -E2BIG as above. */
 int  sr_guide_next(struct sr_guide *u, struct sr_next *out, uint32_t *bits);
 
 /* All guides of one answer, in the order and as early as the daemon takes them (sr_guide() in slipring.h):

@@ -453,6 +453,42 @@ static void test_tokens_and_until(void **state)
 	sr_text_close(t);
 }
 
+/* The grammar begins behind the thought; an id of the request ends the answer as the model's does. */
+static void test_options(void **state)
+{
+	static const int32_t begin[] = { SPECIAL, 2 }, stop[] = { 0 };
+	const struct sr_grammar_options o = { .size = sizeof(o), .begin = begin, .n_begin = 2, .stop = stop, .n_stop = 1 };
+	struct sr_text *t = rig_text(words, N_WORDS);
+	struct sr_grammar *g;
+	struct sr_guide *u;
+	struct sr_next next;
+	uint32_t bits[1];
+	char err[256];
+
+	(void)state;
+	assert_int_equal(sr_grammar_open(&g, t, SR_GRAMMAR_REGEX, "b*c", 3, &o, err, sizeof(err)), 0);
+	assert_int_equal(sr_guide_open(&u, g), 0);
+	next = rig_bits(u, t, bits);
+	assert_int_equal(next.kind, SR_GUIDE_FREE);
+	assert_int_equal(next.n, 2);
+	assert_int_equal(sr_guide_take(u, 1), 0);
+	assert_int_equal(sr_guide_take(u, 2), 0);            /* the second id that ends the thought */
+	rig_bits(u, t, bits);
+	assert_int_equal(bits[0], 1 << 1 | 1 << 2 | 1 << 4 | 1 << 9);   /* b c bc bb */
+	assert_int_equal(sr_guide_take(u, 0), -EINVAL);
+	assert_int_equal(sr_guide_take(u, 4), 0);
+	rig_bits(u, t, bits);
+	assert_int_equal(bits[0], 1 << 0 | 1 << END);
+	assert_int_equal(sr_guide_next(u, &next, bits), 0);
+	assert_true(next.done);
+	assert_int_equal(next.kind, SR_GUIDE_IS);
+	assert_int_equal(next.id[0], END);
+	assert_int_equal(sr_guide_take(u, 0), 0);
+	sr_guide_close(u);
+	sr_grammar_close(g);
+	sr_text_close(t);
+}
+
 /* ---- the default model's vocabulary ---- */
 
 static struct sr_text *default_text(void)
@@ -598,6 +634,7 @@ int main(void)
 		cmocka_unit_test(test_choice),
 		cmocka_unit_test(test_regex),
 		cmocka_unit_test(test_tokens_and_until),
+		cmocka_unit_test(test_options),
 		cmocka_unit_test(test_default_vocabulary),
 		cmocka_unit_test(test_forced),
 		cmocka_unit_test(test_random_grammars),
