@@ -137,6 +137,9 @@ int instance_refused(const char *socket, int rc, char *err, size_t errlen)
 		hint = "; the daemon's user may connect, and members of its --socket-group";
 	else if ((rc == -ENOENT || rc == -ECONNREFUSED) && draining(socket))
 		hint = "; the daemon there is draining: it finishes its requests and accepts no client";
+	else if (rc == -EPROTO)
+		hint = "; the daemon there is of another version: use the slipring of its version (this one is "
+		       SLIPRING_VERSION ")";
 	else if (rc == -ENOENT || rc == -ECONNREFUSED)
 		hint = "; no daemon listens there (slipring serve starts one)";
 	return refuse(rc, err, errlen, "%s: %s%s", socket, strerror(-rc), hint);

@@ -54,6 +54,7 @@ int take_guides(struct clients *cl, struct client *c)
 	}
 	if (e < 0)
 		conn_lie(c, e);
+	cl->cfg.counters->guides += (uint64_t)n;
 	return n;
 }
 

@@ -158,6 +158,13 @@ static void count_end(struct clients *cl, const struct live *q, const struct sch
 		stats_observe(p, HIST_TPOT, (double)(q->last - q->first) / 1e9 / (q->n_tokens - 1));
 }
 
+static const char *finish_text(int finish)
+{
+	return finish == SCHED_STOP ? "stop" : finish == SCHED_LENGTH ? "length" :
+	       finish == -EDOM ? "its guide and its lists left no token" :
+	       finish == -ETIMEDOUT ? "no guide came for 10 s" : strerror(-finish);
+}
+
 /* Logged at --log-level debug, by the trace id of the adapter's access log.  No prompt, no token. */
 static void log_end(const struct clients *cl, const struct client *c, const struct live *q, int finish,
                     uint64_t scheduled)
@@ -169,8 +176,8 @@ static void log_end(const struct clients *cl, const struct client *c, const stru
 	for (int i = 0; i < 16; i++)
 		snprintf(hex + 2 * i, 3, "%02x", q->trace[i]);
 	log_debug("request of %s, trace %s: %s; %u prompt tokens, %u of %u tokens; waited %.1f ms, first token "
-	          "after %.1f ms, %.1f ms in all", c->name, hex, finish == SCHED_STOP ? "stop" :
-	          finish == SCHED_LENGTH ? "length" : strerror(-finish), q->n_prompt, q->n_tokens, q->max_tokens,
+	          "after %.1f ms, %.1f ms in all", c->name, hex, finish_text(finish), q->n_prompt, q->n_tokens,
+	          q->max_tokens,
 	          scheduled ? (double)(scheduled - q->queued) / 1e6 : 0.0,
 	          q->n_tokens ? (double)(q->first - q->queued) / 1e6 : 0.0,
 	          (double)(cl->now - q->queued) / 1e6);
@@ -416,6 +423,7 @@ static bool take_one(struct clients *cl, struct client *c, struct host_request *
 	c->row->requests++;
 	c->row->alone += c->n_live == 1;
 	c->row->prompt_tokens += r->n_prompt;
+	cl->cfg.counters->guided += c->live[i].guided;
 	take_guides_kept(cl, c);
 	return true;
 }

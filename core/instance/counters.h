@@ -50,6 +50,9 @@ enum stats_empty { EMPTY_TOKENIZING, EMPTY_NETWORK, EMPTY_SILENT, EMPTY_SERVED, 
 	X(prefix_waits, .metric = "slipring_prefix_waits_total", \
 	  .help = "Steps that prompts waited for another to compute what they begin with.") \
 	X(sleeps, .metric = "slipring_sleeps_total", .help = "Times that the daemon slept.") \
+	/* requests that were taken and whose answers are guided; guides taken, also those that were ignored */ \
+	X(guided, .metric = "slipring_guided_requests_total", .help = "Requests with a guided answer.") \
+	X(guides, .metric = "slipring_guides_total", .help = "Guides received from clients.") \
 	/* rows of guided answers that were computed before their guide was there; tokens that guides forced */ \
 	X(guide_misses, .metric = "slipring_guide_misses_total", \
 	  .help = "Rows computed again because their guide came too late.", \

@@ -21,7 +21,7 @@
 #include "core/instance/counters.h"
 
 #define STATS_MAGIC   0x54535253u  /* "SRST" */
-#define STATS_VERSION 7u
+#define STATS_VERSION 8u
 #define STATS_BUCKETS 40
 #define STATS_STEPS   4096
 #define STATS_MINUTES 1440

@@ -135,6 +135,22 @@ static void kernels_that_lack_something(void **state)
 	}
 }
 
+/* A client that asks for guides needs one piece of memory more. */
+static void no_memory_for_guides(void **state)
+{
+	struct sr_hello h = hello;
+	struct host_conn *other;
+
+	(void)state;
+	h.want.guides = 8;
+	fail_next("calloc", 2, ENOMEM);
+	assert_int_equal(opens(&other, host, pair[0], &h, false), -ENOMEM);
+	assert_null(fault.name);
+	assert_int_equal(opens(&other, host, pair[0], &h, false), 0);
+	assert_int_equal(host_shape(other)->guides, 8);
+	host_close(other, false);
+}
+
 static void without_huge_pages_small_ones_do(void **state)
 {
 	struct host_config cfg = { .most = { 1024, 1u << 15, 1u << 21, 0 }, .model = plain.model };
@@ -724,6 +740,7 @@ int main(void)
 		CASE(wrong_configurations), CASE(large_memory_leaves_in_pieces),
 		CASE(no_memory_no_host),
 		CASE(kernels_that_lack_something),
+		CASE(no_memory_for_guides),
 		CASE(without_huge_pages_small_ones_do),
 		CASE(what_it_writes_is_sealed),
 		CASE(the_table_of_ranges_is_full),

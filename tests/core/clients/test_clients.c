@@ -8,6 +8,7 @@
 #include "tests/rig/daemon.h"
 #include "core/clients/translate.c" /* the keyed hash is tested from inside */
 #include "tools/commands.h"
+#include "tools/instance.h"
 
 static struct daemon d;
 
@@ -630,6 +631,17 @@ static void its_row_tells_what_it_does(void **state)
 	assert_int_equal(daemon_end(&d), 0);
 }
 
+/* A daemon of another version refuses with -EPROTO, and a tool says what would be right. */
+static void of_another_version(void **state)
+{
+	char err[200];
+
+	(void)state;
+	assert_int_equal(instance_refused("/run/x", -EPROTO, err, sizeof(err)), -EPROTO);
+	assert_non_null(strstr(err, "/run/x: "));
+	assert_non_null(strstr(err, "is of another version: use the slipring of its version"));
+}
+
 static void ping_prints_round_trips(void **state)
 {
 	char *good[] = { "ping", "--socket", d.path, "-n", "50", "--json", NULL };
@@ -829,6 +841,7 @@ int main(void)
 		cmocka_unit_test(its_row_tells_what_it_does),
 		CASE(what_it_does_is_told),
 		CASE(the_example_works),
+		cmocka_unit_test(of_another_version),
 		CASE(ping_prints_round_trips),
 	};
 

@@ -170,6 +170,8 @@ static void each_token_is_as_guided(void **state)
 	}
 	daemon_look(&d);
 	assert_true(d.n.forced_tokens > 0);
+	assert_int_equal(d.n.guided, 8 * 24);
+	assert_true(d.n.guides > d.n.guided && d.n.guides <= 8 * 24 * MOST);
 	sr_close(c);
 }
 
