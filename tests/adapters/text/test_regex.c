@@ -224,7 +224,7 @@ static void simplifications(void **state)
 	struct regexes *r = regexes_create(10000);
 	uint64_t low[4] = { 0, 0xffffffffull }, high[4] = { 0, ~0xffffffffull }, lh[4] = { 0, ~0ull }, all[4];
 	uint32_t a = regex_bytes(r, "a", 1), ab = regex_bytes(r, "ab", 2), xy = regex_bytes(r, "xy", 2);
-	uint32_t many, three;
+	uint32_t many, three, far;
 
 	(void)state;
 	memset(all, 0xff, sizeof(all));
@@ -246,6 +246,8 @@ static void simplifications(void **state)
 	assert_int_equal(regex_concat(r, three, ab), regex_repeat(r, ab, 4, 4));
 	assert_int_equal(regex_or(r, three, regex_repeat(r, ab, 4, 9)), regex_repeat(r, ab, 3, 9));
 	assert_int_not_equal(regex_or(r, three, regex_repeat(r, ab, 5, 9)), regex_repeat(r, ab, 3, 9));
+	far = regex_repeat(r, xy, 15, 19);
+	assert_int_not_equal(regex_or(r, far, regex_repeat(r, xy, 11, 13)), regex_repeat(r, xy, 11, 19));
 	assert_int_equal(regex_repeat(r, three, 1000, 1000), regex_repeat(r, ab, 3000, 3000));
 	assert_int_equal(regex_repeat(r, many, 2, 5), many);
 	assert_int_equal(regex_repeat(r, regex_set(r, all), 0, REGEX_MANY), REGEX_ANY);
