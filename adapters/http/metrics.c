@@ -195,7 +195,7 @@ static void counters(struct scrape *s, const struct api *a)
 	static const char *const ended[N_ENDED + 1] = { "stop", "length", "abort", "error", "repetition" };
 	const struct stats_page *p = s->p ? s->p : &none;
 	static const char *const tier[] = { "device", "host", "p2p", "disk", "external_unspecified" };
-	char name[96], extra[64];
+	char name[96], extra[96];
 
 	counted(s, "vllm:");
 	snprintf(name, sizeof(name), "vllm:prompt_tokens_by_source_total");
@@ -222,6 +222,13 @@ static void counters(struct scrape *s, const struct api *a)
 	       (double)shared_get(a->shared->rejected_requests));
 	sample(s, name, "", "reason=\"max_num_queued_tokens\"",
 	       (double)shared_get(a->shared->rejected_tokens));
+	snprintf(name, sizeof(name), "vllm:tool_call_parser_invocations_total");
+	head(s, name, "counter", "Number of answers searched for tool calls, by mode and outcome.");
+	for (int i = 0; i < 4; i++) {
+		snprintf(extra, sizeof(extra), "mode=\"%s\",outcome=\"%s\",request_type=\"chat_completions\"",
+		         i / 2 ? "streaming" : "non_streaming", i % 2 ? "tool_call" : "no_tool_call");
+		sample(s, name, "", extra, (double)shared_get(a->shared->parsed[i / 2][i % 2]));
+	}
 }
 
 static void copy_counts(uint64_t *to, _Atomic uint64_t *from, int n)

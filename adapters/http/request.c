@@ -608,6 +608,8 @@ static void choice_ends(struct request *r, struct choice *c)
 {
 	c->state = CHOICE_ENDED;
 	choice_said(c, &r->ask);
+	if (r->ask.tool_choice != ASK_TOOLS_NONE && c->said)
+		shared_add(r->api->shared->parsed[r->ask.stream][said_n_calls(c->said) > 0], 1);
 	r->n_running--;
 	chunk(r, c);
 	if (!r->ask.stream && r->state != REQUEST_OVER && !r->n_running)

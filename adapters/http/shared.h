@@ -23,6 +23,7 @@ struct api_shared {
 	_Atomic uint64_t duration[22], duration_ns; /* all routes, fine buckets; see metrics.c */
 	_Atomic uint64_t params_n[6], params_n_sum;
 	_Atomic uint64_t preempted[8], preempted_sum; /* requests, by how often each was */
+	_Atomic uint64_t parsed[2][2];       /* answers to chats with tools: [streamed][with a call] */
 	_Atomic uint64_t rejected_requests;  /* 503: the daemon is away, or the queue is full of requests */
 	_Atomic uint64_t rejected_tokens;    /* 503: the queue is full of tokens */
 	_Atomic uint64_t rejected_keys;      /* 401 */
