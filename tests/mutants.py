@@ -18,7 +18,7 @@ survivors are tried again under AddressSanitizer and UBSan.  So a run that was e
 goes on where it was.  Exit 0; 1 if a room's tests find less than FLOOR of the others; 2 if the unchanged tree fails."""
 import argparse, functools, fcntl, glob, hashlib, os, pathlib, re, resource, shlex, shutil, signal, subprocess, sys, time
 
-SCHED = ["kv", "sched", "sched_ends", "limits", "company", "sim", "sched_share"]
+SCHED = ["kv", "sched", "sched_ends", "guided", "limits", "company", "sim", "sched_share"]
 CLIENTS = ["clients", "clients_conn", "shmring", "hostile", "hostile_ends"]
 RINGS = ["ring", "host", "shmring", "client", "clients", "clients_conn", "hostile", "hostile_ends"]
 TESTS = {
@@ -29,6 +29,7 @@ TESTS = {
     "shmring/object.c": RINGS[1:], "shmring/client.c": RINGS[2:], "shmring/ring.h": RINGS,
 }
 TESTS |= {f"core/sched/{f}.c": SCHED[1:] + ["clients"] for f in "create admit queue fill reap step ids".split()}
+TESTS["core/sched/guide.c"] = ["guided", "limits", "sim"]
 # What only tests against real processes look at.
 E2E = {f"adapters/http/{f}.c": ["e2e_conformance.py", "e2e_adapter.py"]
        for f in ["api", "defaults", "listen", "main", "process", "request", "routes", "tokenize"]}
