@@ -63,6 +63,21 @@ def tools(p):
     check(rc == 1 and "exclude each other" in err, f"two kinds are refused: {err!r}")
 
 
+def pydantic_model(s):
+    try:
+        import pydantic
+    except ImportError:
+        print("SKIP: no pydantic")
+        return
+
+    class Pair(pydantic.BaseModel):
+        left: typing.Literal["a", "b"]
+        right: int = pydantic.Field(ge=10, le=19)
+
+    pair = s.generate("x", guide=Pair).value()
+    check(isinstance(pair, Pair) and 10 <= pair.right <= 19, f"python: a pydantic model: {pair}")
+
+
 def python(p):
     os.environ.update(p.env, SLIPRING_LIB=build)
     import slipring
@@ -76,6 +91,7 @@ def python(p):
         cities = [a.value() for a in answers if (a.text() or True) and a.finish == "stop"]
         check(cities and all(isinstance(c, City) and isinstance(c.size, Size) and isinstance(c.tags, list)
                              for c in cities), f"python: a dataclass, four answers at once: {cities}")
+        pydantic_model(s)
         value = s.generate("x", guide=SCHEMA).value()
         check(isinstance(value["age"], int), "python: a schema")
         tag = {"type": "structural_tag", "format": {"type": "tag", "begin": "<a>", "end": "</a>",
