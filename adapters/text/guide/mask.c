@@ -180,43 +180,46 @@ static int collect(struct masks *m, uint32_t state, struct spread *s, struct mas
 	return narrow == STATE_OVER ? -E2BIG : walk(m, 0, m->t->all.n, narrow);
 }
 
-/* 64 ids from word w on, of those besides `known`: most are none, so this is what a new mask costs. */
-static uint64_t besides(const struct masks *m, const uint32_t *known, uint32_t w)
+/* 64 ids from word w on, of those besides `known`. */
+static inline uint64_t besides(const uint32_t *bits, const uint32_t *known, uint32_t w)
 {
-	uint64_t x = m->scratch[w] | (uint64_t)m->scratch[w + 1] << 32;
+	uint64_t x = bits[w] | (uint64_t)bits[w + 1] << 32;
 
 	return known ? x & ~(known[w] | (uint64_t)known[w + 1] << 32) : x;
 }
 
-/* Keep what is in scratch in the least memory. */
+/* Keep what is in scratch in the least memory.  Most of it is nothing, so one look at it is most of the cost. */
 static int keep(struct masks *m, uint32_t base, struct mask *k)
 {
-	const uint32_t *known = m->inside[base].bits;
+	const uint32_t *known = m->inside[base].bits, *bits = m->scratch;
 	uint32_t more = 0;
+	int32_t *ids;
 	uint64_t x;
 
-	for (uint32_t w = 0; w < m->words; w += 2)
-		if ((x = besides(m, known, w)))
+	if (!grow(&m->ids, &m->ids_cap, m->n_ids + FEW_IDS + 64, sizeof(*m->ids)))
+		return -ENOMEM;
+	ids = m->ids + m->n_ids;
+	for (uint32_t w = 0; w < m->words; w += 2) {
+		x = besides(bits, known, w);
+		if (x && more > FEW_IDS)
 			more += (uint32_t)__builtin_popcountll(x);
+		else
+			for (; x; x &= x - 1)
+				ids[more++] = (int32_t)(w * 32 + (uint32_t)__builtin_ctzll(x));
+	}
 	k->total = m->inside[base].total + more;
 	if (more > FEW_IDS) {
 		k->bits = malloc(m->words * sizeof(*k->bits));
 		if (!k->bits)
 			return -ENOMEM;
-		memcpy(k->bits, m->scratch, m->words * sizeof(*k->bits));
+		memcpy(k->bits, bits, m->words * sizeof(*k->bits));
 		m->bytes += m->words * sizeof(*k->bits);
 		return 0;
 	}
 	k->inside = base;
 	k->at = m->n_ids;
 	k->n = more;
-	if (!more)
-		return 0;
-	if (!grow(&m->ids, &m->ids_cap, m->n_ids + more - 1, sizeof(*m->ids)))
-		return -ENOMEM;
-	for (uint32_t w = 0; w < m->words; w += 2)
-		for (x = besides(m, known, w); x; x &= x - 1)
-			m->ids[m->n_ids++] = (int32_t)(w * 32 + (uint32_t)__builtin_ctzll(x));
+	m->n_ids += more;
 	return 0;
 }
 
