@@ -397,6 +397,7 @@ clients-guided: all
 # Downloads the source package of jsonschema, 0.3 MB: not part of the tests.  SUITE= names a folder of drafts instead.
 schema-suite: $(BUILD)/tests/grammar_walk
 	tests/schema_suite.py $(BUILD) $(SUITE)
+	tests/schema_random.py $(BUILD) 12000 5
 
 soak: all
 	tests/e2e/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))

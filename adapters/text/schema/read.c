@@ -169,6 +169,8 @@ static const struct form *read_dependencies(struct schema *s, const json_t *sche
 	size_t i;
 
 	json_object_foreach(map, key, v) {
+		if (!json_is_array(v) && read_term(s, schema, keyword, v) == TERM_ANY)
+			continue;
 		if (json_is_array(v)) {
 			json_array_foreach(v, i, name)
 				if (!json_is_string(name))
