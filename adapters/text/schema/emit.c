@@ -17,7 +17,7 @@ uint32_t emit_join(struct schema *s, uint32_t a, uint32_t b)
 	return schema_expr(s, regex_concat(s->r, a, b));
 }
 
-uint32_t emit_text(struct schema *s, const char *p)
+static uint32_t emit_text(struct schema *s, const char *p)
 {
 	return schema_expr(s, regex_bytes(s->r, p, strlen(p)));
 }

@@ -5,7 +5,6 @@
 #include "impl.h"
 
 uint32_t emit_join(struct schema *s, uint32_t a, uint32_t b);
-uint32_t emit_text(struct schema *s, const char *p);
 int32_t emit_check(struct schema *s, int32_t symbol);                  /* symbol, or fails if it is -1 */
 int32_t emit_lexeme(struct schema *s, uint32_t expr);
 void emit_rule(struct schema *s, int32_t rule, uint32_t n, const int32_t *symbol);

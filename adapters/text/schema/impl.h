@@ -26,7 +26,7 @@
 #define SCHEMA_ARENA   (256u << 20)   /* bytes */
 #define SCHEMA_TERMS   500000u
 #define SCHEMA_SHAPES  4096u          /* arrays or objects of one form */
-#define SCHEMA_STEPS   25000u         /* shapes combined, 8 properties each; 20 more for each object or array */
+#define SCHEMA_STEPS   25000u         /* shapes combined, 8 properties each; 20 more for each object */
 #define SCHEMA_STATES  20000u         /* rules of one array or object */
 #define MANY           UINT64_MAX     /* no upper bound */
 
