@@ -393,6 +393,7 @@ clients-guided: all
 	-python3 -m venv $(BUILD)/clients/venv && $(BUILD)/clients/venv/bin/pip install -q $(CLIENTS_PY)
 	-npm install --no-audit --no-fund --silent --prefix $(BUILD)/clients $(CLIENTS_NODE)
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_guided.py $(BUILD)
+	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_tools.py $(BUILD)
 
 # Downloads the source package of jsonschema, 0.3 MB: not part of the tests.  SUITE= names a folder of drafts instead.
 schema-suite: $(BUILD)/tests/grammar_walk

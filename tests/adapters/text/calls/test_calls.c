@@ -10,10 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "adapters/text/calls/calls.h"
+#include "adapters/text/slipring-text.h"
 
 /* ---- parts as one text: content, then [reasoning], {id|name:arguments} ---- */
 
@@ -419,6 +421,50 @@ static void names(void **state)
 	assert_non_null(strstr(err, "deepseek_r1"));
 }
 
+/* Markers that are special tokens are found by their ids: the same text from other tokens is no marker. */
+static void special_tokens(void **state)
+{
+	static const char file[] = "{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, "
+		"\"decoder\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, "
+		"\"merges\": []}, \"added_tokens\": [{\"id\": 1, \"content\": \"[TOOL_CALLS]\", \"special\": true}, "
+		"{\"id\": 2, \"content\": \"[ARGS]\", \"special\": true}, {\"id\": 3, \"content\": \"<think>\", "
+		"\"special\": false}, {\"id\": 4, \"content\": \"</think>\", \"special\": false}]}";
+	static const struct { const char *text, *parts; } t[] = {
+		{ "\xff<think>say </think>\xff</think>x\xff[TOOL_CALLS]f\xff[ARGS]{}", "[say </think>]x{f:{}}" },
+		{ "[TOOL_CALLS]f[ARGS]{}", "[TOOL_CALLS]f[ARGS]{}" },
+		{ "a\xff[ARGS]b", "a[ARGS]b" },
+	};
+	char dir[] = "/tmp/calls-XXXXXX", path[64], err[2048] = "";
+	struct sr_text *text;
+	struct calls *c;
+	struct record r;
+	int32_t id[4];
+	FILE *f;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/tokenizer.json", dir);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(file, f);
+	fclose(f);
+	if (sr_text_open(&text, dir, err, sizeof(err)) < 0)
+		fail_msg("%s", err);
+	assert_int_equal(calls_open(&c, "mistral", "qwen3", text, NULL, err, sizeof(err)), 0);
+	for (int32_t i = 0; i < 5; i++)
+		assert_int_equal(calls_token(c, i), i > 0);
+	assert_int_equal(calls_thought_ends(c, id), 1);
+	assert_int_equal(id[0], 4);
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		feed(c, &(struct way){ 0 }, t[i].text, strlen(t[i].text), 0, &r);
+		assert_string_equal(r.s, t[i].parts);
+	}
+	calls_close(c);
+	sr_text_close(text);
+	unlink(path);
+	rmdir(dir);
+}
+
 static void begins(void **state)
 {
 	static const struct { const char *reasoning, *prompt; enum calls_begin begin; } t[] = {
@@ -450,6 +496,7 @@ int main(void)
 		cmocka_unit_test(tags),
 		cmocka_unit_test(names),
 		cmocka_unit_test(begins),
+		cmocka_unit_test(special_tokens),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
