@@ -130,7 +130,7 @@ int32_t tags_triggered(struct tags *t, json_t *f, bool tokens, const struct tags
 	json_t *list = tags_list(t, f, at);
 	json_t *names = tags_field(t, f, tokens ? "trigger_tokens" : "triggers", JSON_ARRAY, at);
 	bool least = tags_flag(t, f, "at_least_one", at), once = tags_flag(t, f, "stop_after_first", at);
-	int32_t ids[TAGS_MARKERS], symbol[2] = { -1, -1 };
+	int32_t ids[TAGS_LIST], symbol[2] = { -1, -1 };
 	struct dispatch d = {
 		.k = calloc(1, sizeof(*d.k)), .end = end, .loop = !once, .tokens = tokens, .ids = ids
 	};
@@ -159,7 +159,7 @@ int32_t tags_rules(struct tags *t, json_t *f, bool tokens, const struct tags_mar
 {
 	struct tags_place up = { at, "rules", 0 }, here = { &up, NULL, 0 };
 	json_t *list = tags_field(t, f, "rules", JSON_ARRAY, at), *rule, *v;
-	int32_t ids[TAGS_MARKERS], then, symbol;
+	int32_t ids[TAGS_LIST], then, symbol;
 	struct dispatch d = { .k = calloc(1, sizeof(*d.k)), .end = end, .tokens = tokens, .ids = ids };
 
 	if (!d.k)

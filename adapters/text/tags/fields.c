@@ -120,15 +120,15 @@ int32_t tags_token(struct tags *t, const json_t *v, const struct tags_place *at)
 }
 
 /* The ids of an optional list; returns their number. */
-uint32_t tags_tokens(struct tags *t, json_t *f, const char *key, int32_t ids[TAGS_MARKERS],
+uint32_t tags_tokens(struct tags *t, json_t *f, const char *key, int32_t ids[TAGS_LIST],
                      const struct tags_place *at)
 {
 	json_t *list = json_object_get(f, key);
 
 	if (list && !json_is_array(list))
 		tags_fail(t, -EINVAL, at, "'%s' must be an array.", key);
-	if (json_array_size(list) > TAGS_MARKERS)
-		tags_fail(t, -E2BIG, at, "'%s' has at most %d tokens.", key, TAGS_MARKERS);
+	if (json_array_size(list) > TAGS_LIST)
+		tags_fail(t, -E2BIG, at, "'%s' has at most %d tokens.", key, TAGS_LIST);
 	for (size_t i = 0; i < json_array_size(list) && !t->e->code; i++)
 		ids[i] = tags_token(t, json_array_get(list, i), at);
 	return t->e->code ? 0 : (uint32_t)json_array_size(list);
@@ -151,8 +151,8 @@ uint32_t tags_excludes(struct tags *t, json_t *f, const struct tags_place *at)
 
 	if (list && !json_is_array(list))
 		tags_fail(t, -EINVAL, at, "'excludes' must be an array of strings.");
-	if (json_array_size(list) > TAGS_MARKERS)
-		tags_fail(t, -E2BIG, at, "'excludes' has at most %d strings.", TAGS_MARKERS);
+	if (json_array_size(list) > TAGS_LIST)
+		tags_fail(t, -E2BIG, at, "'excludes' has at most %d strings.", TAGS_LIST);
 	json_array_foreach(list, i, v) if (!t->e->code && tags_is_text(t, v, "'excludes'", at)) e =
 		regex_or(t->x, e, regex_bytes(t->x, json_string_value(v), json_string_length(v)));
 	return e;

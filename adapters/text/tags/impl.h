@@ -5,7 +5,8 @@
 #include "adapters/text/grammar/regex.h"
 #include "tags.h"
 
-#define TAGS_MARKERS 256   /* strings that may follow one stretch of free text */
+#define TAGS_MARKERS 32  /* strings that may end one free text: each walks the vocabulary once */
+#define TAGS_LIST 256    /* strings or tokens that free text may not have */
 #define TAGS_STRING  65536 /* bytes of one string */
 
 /* Where a format stands in the document; index if key is NULL. */
@@ -69,7 +70,7 @@ bool tags_flag(struct tags *t, json_t *f, const char *key, const struct tags_pla
 uint32_t tags_count(struct tags *t, json_t *f, const char *key, uint32_t none, const struct tags_place *at);
 /* A token by its number or spelling, or -1; and the ids of an optional list: their number. */
 int32_t tags_token(struct tags *t, const json_t *v, const struct tags_place *at);
-uint32_t tags_tokens(struct tags *t, json_t *f, const char *key, int32_t ids[TAGS_MARKERS],
+uint32_t tags_tokens(struct tags *t, json_t *f, const char *key, int32_t ids[TAGS_LIST],
                      const struct tags_place *at);
 bool tags_is_text(struct tags *t, const json_t *v, const char *what, const struct tags_place *at);
 uint32_t tags_excludes(struct tags *t, json_t *f, const struct tags_place *at); /* an expression */

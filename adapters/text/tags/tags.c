@@ -119,7 +119,7 @@ static int32_t compile_text(struct tags *t, json_t *f, const struct tags_markers
 static int32_t compile_tokens(struct tags *t, json_t *f, const struct tags_markers *end,
                               const struct tags_place *at)
 {
-	int32_t ids[TAGS_MARKERS], other;
+	int32_t ids[TAGS_LIST], other;
 	uint32_t n = tags_tokens(t, f, "exclude_tokens", ids, at);
 
 	if (text_json_given(f, "max_tokens"))
@@ -133,7 +133,7 @@ static int32_t compile_tokens(struct tags *t, json_t *f, const struct tags_marke
 
 static int32_t compile_token(struct tags *t, json_t *f, bool except, const struct tags_place *at)
 {
-	int32_t ids[TAGS_MARKERS];
+	int32_t ids[TAGS_LIST];
 	uint32_t n = except ? tags_tokens(t, f, "exclude_tokens", ids, at) : 1;
 
 	if (!except)

@@ -54,6 +54,10 @@ static const struct {
 	{ "root ::= <[255]> !<[97]>", { "\1<think>a", "\1<think>\1<tool>" }, { "\1<think>b", "\1<think>\1<end>" } },
 	{ "root ::= Token(256) ExcludeToken(255, 257)", { "\1</think>a", "\1</think>\1</think>" },
 	  { "\1</think>\1<think>" } },
+	/* as xgrammar prints it: groups of groups, "" first, control characters, hints */
+	{ "root ::= ((\"{\" root_1 [ \\n\\t]{0, 8} \"}\"))\n"
+	  "root_1 ::= ((\"\") | ([^\\\"\\\\\\r\\n\\0-\\x1f}] root_1)) (=([ \\n\\t]* \"}\"))\n", { "{}", "{ab \n}" },
+	  { "{", "{\"}", "{a\rb}" } },
 	/* a look-ahead is a hint */
 	{ "root ::= a \"b\"\na ::= \"a\" (= \"b\")\n", { "ab" }, { "a" } },
 	/* Lark */

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "shmring/clock.h"
 #include "tests/rig/grammar_rig.h"
 
 static struct sr_text *text;
@@ -135,7 +136,7 @@ static int unquoted(char *out, const char *s)
 
 static int open_tag(struct sr_grammar **g, const char *before, const char *s, const char *after, char *err, size_t errlen)
 {
-	char with[8192], src[8192];
+	char with[20000], src[20000];
 
 	snprintf(with, sizeof(with), "%s%s%s", before, s, after);
 	return sr_grammar_open(g, text, SR_GRAMMAR_TAGS, src, (size_t)unquoted(src, with), NULL, err, errlen);
@@ -292,6 +293,45 @@ static void free_until_token(void **state)
 	assert_int_equal(next.id[0], 'x' - 1);
 }
 
+/* Each is compiled or refused quickly. */
+static void bombs(void **state)
+{
+	static const struct { const char *before, *part, *after; int n; bool refused; } bomb[] = {
+		{ "", "{'type': 'star', 'content': ", C("a"), 40, false },
+		{ "", "{'type': 'tag', 'begin': '[', 'end': ']', 'content': ", TEXT, 40, false },
+		{ "", "{'type': 'star', 'content': ", C("a"), 200, true },
+		{ "{'type': 'dispatch', 'rules': [", "['a', {'type': 'token', 'token': 1}], ", "", 33, true },
+		{ "{'type': 'any_text', 'excludes': [", "'ab', ", "", 257, true },
+		{ "{'type': 'repeat', 'min': 0, 'max': 2147483647, 'content': ", "", "{'type': 'regex', 'pattern': 'a{9999}'}", 1, false },
+	};
+	struct sr_grammar *g;
+	char s[16384], err[900];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bomb) / sizeof(*bomb); i++) {
+		uint64_t begin = sr_now();
+		char *p = stpcpy(s, bomb[i].before);
+		int rc;
+
+		for (int k = 0; k < bomb[i].n; k++)
+			p = stpcpy(p, bomb[i].part);
+		p = stpcpy(strchr(bomb[i].before, '[') ? p - 2 : p, bomb[i].after);
+		if (strchr(bomb[i].before, '['))
+			p = stpcpy(p, "]}");
+		else
+			for (int k = 0; k < bomb[i].n; k++)
+				p = stpcpy(p, "}");
+		g = NULL;
+		rc = open_tag(&g, "{'format': ", s, "}", err, sizeof(err));
+		if ((rc != 0) != bomb[i].refused)
+			printf("%.80s: %d %s\n", s, rc, err);
+		assert_int_equal(rc != 0, bomb[i].refused);
+		assert_int_equal(rc == -E2BIG, bomb[i].refused);
+		assert_true(sr_now() - begin < 1000000000);
+		sr_grammar_close(g);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -299,6 +339,7 @@ int main(void)
 		cmocka_unit_test(older_form),
 		cmocka_unit_test(sentences),
 		cmocka_unit_test(free_until_token),
+		cmocka_unit_test(bombs),
 	};
 	int failed;
 
