@@ -14,7 +14,7 @@
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 static const struct sr_limits limits = {
-	.n_groups = 1,
+	.masks = 4, .n_groups = 1,
 	.block_tokens = 16, .n_blocks = 8, .n_host_blocks = 2, .seq_blocks = 4, .slots = 3, .rows = 5,
 	.tokens = 70, .scores = 9, .cmds = 6, .words = 100, .copies = 7,
 };
@@ -228,6 +228,10 @@ static void test_rows(void **state)
 		{ "results before the batch", { .n = 1, .result = -1, .token = 0, .sample = 1 }, false },
 		{ "too many alternatives", { .n = 1, .token = 0, .n_top = SR_TOP_MAX + 1 }, false },
 		{ "all alternatives", { .n = 1, .token = 0, .n_top = SR_TOP_MAX }, true },
+		{ "guided", { .n = 1, .token = SR_LAST, .result = 13, .sample = 1, .mask = 2 }, true },
+		{ "a pair of masks too many", { .n = 1, .token = SR_LAST, .result = 13, .sample = 1, .mask = 3 }, false },
+		{ "a pair of masks below", { .n = 1, .token = SR_LAST, .result = 13, .sample = 1, .mask = -1 }, false },
+		{ "a mask, but nothing is drawn", { .n = 1, .token = SR_LAST, .mask = 1 }, false },
 	};
 	struct sr_batch b = { .n_ids = 75, .n_results = 14 };
 
