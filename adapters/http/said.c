@@ -20,6 +20,7 @@ struct said {
 	struct out parts, bytes;       /* stream: struct said_part[], and what they have */
 	struct out content, thought, list; /* whole */
 	struct out arguments;          /* whole: of the last call, to check them */
+	size_t last_call;              /* where it begins in the list */
 };
 
 /* ---- ids ---- */
@@ -147,6 +148,7 @@ static void put_whole(void *ctx, enum calls_part part, const char *p, size_t n)
 	case CALLS_NAME:
 		call_ends(s);
 		make_id(s, &s->id);
+		s->last_call = s->list.n;
 		out_str(&s->list, s->n_calls++ ? ",{\"id\":" : "{\"id\":");
 		out_json(&s->list, s->id.p, s->id.n);
 		out_str(&s->list, ",\"type\":\"function\",\"function\":{\"name\":");
@@ -171,9 +173,15 @@ static void split_whole(struct said *s, const char *text, size_t n)
 	}
 	splitter_text(s->splitter, text, n);
 	said_text_ends(s);
-	call_ends(s);
 	r = splitter_result(s->splitter);
-	s->malformed |= !r.whole;
+	if (r.open) {                         /* its arguments are cut */
+		s->list.n = s->last_call;
+		s->n_calls--;
+		out_reset(&s->arguments);
+	} else {
+		call_ends(s);
+	}
+	s->malformed |= r.malformed || (!r.whole && !s->n_calls);
 }
 
 void said_whole(struct said *s, const char *text, size_t n)
@@ -208,7 +216,6 @@ void said_text_ends(struct said *s)
 	splitter_end(s->splitter);
 	r = splitter_result(s->splitter);
 	s->no_memory |= r.failed;
-	s->malformed |= !r.whole;
 }
 
 int said_n_calls(const struct said *s) { return s->n_calls; }

@@ -34,7 +34,8 @@ struct said_part said_first(const struct said *s);           /* NOTHING: there i
 const char *said_bytes(const struct said *s);                /* of the first part */
 void said_written(struct said *s, const struct said_part *p);
 
-/* A whole answer.  A call that is cut or is not JSON makes all calls text. */
+/* A whole answer.  A call that is malformed makes all calls text, as does one that is cut, unless others came
+ * before it: these are given. */
 void said_whole(struct said *s, const char *text, size_t n);
 const struct out *said_content(const struct said *s);
 const struct out *said_reasoning(const struct said *s);

@@ -86,6 +86,10 @@ def interplay(p):
     check(c["message"]["content"] == HERMES and "tool_calls" not in c["message"], "tool_choice none: nothing is parsed")
     c = p.post("/v1/chat/completions", says(HERMES, max_tokens=20))["choices"][0]
     check(HERMES.startswith(c["message"]["content"]) and c["finish_reason"] == "length", f"a call that is cut is text: {c}")
+    cut = HERMES.replace("now", "weather").replace("{}", '{"city": "' + 99 * "x " + '"}')
+    c = p.post("/v1/chat/completions", says(cut, max_tokens=70))["choices"][0]
+    check(c["finish_reason"] == "length" and len(c["message"]["tool_calls"]) == 1 and c["message"]["content"] is None,
+          f"the calls before one that is cut: {c}")
     c = p.post("/v1/chat/completions", says("I look. " + HERMES, stop=["</tool_call>"]))["choices"][0]
     check(c["finish_reason"] in ("stop", "tool_calls") and c["stop_reason"] == "</tool_call>", f"stop strings: {c}")
     c = p.post("/v1/chat/completions", says(HERMES, logprobs=True, n=2, temperature=1))["choices"]

@@ -93,6 +93,8 @@ void splitter_end(struct splitter *s);
 struct splitter_result {
 	uint32_t calls;                /* that were begun */
 	bool whole;                    /* all calls were whole: none was cut or malformed */
+	bool malformed;                /* one was malformed */
+	bool open;                     /* the last one was cut after its name */
 	bool failed;                   /* no memory: parts are missing */
 };
 struct splitter_result splitter_result(const struct splitter *s);

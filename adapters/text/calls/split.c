@@ -57,7 +57,9 @@ void splitter_free(struct splitter *s)
 
 struct splitter_result splitter_result(const struct splitter *s)
 {
-	return (struct splitter_result){ s->n_calls, !s->broken && !s->cut, s->failed };
+	const bool open = s->in_call && !s->muted && !(s->state == SPLIT_BODY && s->run.done);
+
+	return (struct splitter_result){ s->n_calls, !s->broken && !s->cut, s->broken, open, s->failed };
 }
 
 /* ---- text that is not consumed ---- */
