@@ -188,7 +188,7 @@ static inline uint64_t besides(const uint32_t *bits, const uint32_t *known, uint
 	return known ? x & ~(known[w] | (uint64_t)known[w + 1] << 32) : x;
 }
 
-/* Keep what is in scratch in the least memory.  Most of it is nothing, so one look at it is most of the cost. */
+/* Keep what is in scratch in the least memory.  Most words are 0, so one look at them is most of the cost. */
 static int keep(struct masks *m, uint32_t base, struct mask *k)
 {
 	const uint32_t *known = m->inside[base].bits, *bits = m->scratch;
