@@ -1,4 +1,4 @@
-/* LINK: adapters/text/grammar/guided.c */
+/* LINK: adapters/text/guide/guided.c */
 /* test_guided_answer.c - the guides of one answer: which records go to the daemon, and when.  The grammar is a script. */
 #include <setjmp.h>
 #include <stdarg.h>
