@@ -56,6 +56,12 @@ def tools(p):
     person = json.loads(out or "null")
     check(rc == 0 and set(person) == {"name", "age"} and 1 <= person["age"] <= 99 and len(person["name"]) <= 10,
           f"chat --json-schema: {out!r} {err!r}")
+    rc, out, err = command(p, "chat", "--tools", files["g"], "--once", "hi")
+    check(rc == 1 and "--tools" in err, f"tools that are no JSON are refused: {err!r}")
+    with open(files["l"], "w") as f:
+        json.dump([{"type": "function", "function": {"name": "f", "parameters": {}}}], f)
+    rc, out, err = command(p, "chat", "--tools", files["l"], "--once", "hi")
+    check(rc == 1 and "tools" in err, f"a template that reads no tools refuses them: {err!r}")
     rc, out, err = command(p, "generate", "--grammar", files["bad"], "x")
     check(rc == 1 and err == f"slipring generate: {files['bad']}: Invalid grammar specification: Rule 'nothing' not "
           "found. At 1:10\n", f"a wrong grammar is refused with its place: {err!r}")
