@@ -212,12 +212,14 @@ static bool and_properties(struct schema *s, struct object_form *c, struct objec
 	const struct property *p, *q;
 
 	for (int bare = 0; bare < 2; bare++) {
-		for (p = a->property; p < a->property + a->n; p++) {
+		for (uint32_t i = 0; i < a->n; i++) {
+			p = &a->property[i];
 			q = object_find(s, b, &p->name);
 			if (p->bare == bare && (!bare || !q || q->bare))
 				to[c->n++] = both(s, a, p, b, q);
 		}
-		for (q = b->property; q < b->property + b->n; q++) {
+		for (uint32_t i = 0; i < b->n; i++) {
+			q = &b->property[i];
 			p = object_find(s, a, &q->name);
 			if (q->bare == bare && (!p || (!bare && p->bare)))
 				to[c->n++] = both(s, a, p, b, q);

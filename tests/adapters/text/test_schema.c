@@ -228,6 +228,8 @@ static void arrays(void **state)
 		{ "{'type': 'array', 'contains': {'type': 'integer'}}", "[1]\n['a', 1, 'b']\n", "[]\n['a']\n" },
 		{ "{'type': 'array', 'contains': {'const': 1}, 'minContains': 2, 'maxContains': 3, 'maxItems': 4}",
 		  "[1, 1]\n[2, 1, 1, 1]\n", "[1]\n[1, 1, 1, 1]\n[1, 2, 2, 2]\n[1, 1, 2, 2, 2]\n" },
+		{ "{'items': {'enum': [1, 2]}, 'contains': {'const': 1}, 'minContains': 0, 'maxContains': 1}",
+		  "[]\n[1]\n[2, 1, 2]\n", "[1, 1]\n[1, 2, 1]\n" },
 		{ "{'type': 'array', 'not': {'items': {'type': 'integer'}}}", "[1, 'a']\n", "[]\n[1, 2]\n" },
 		{ "{'type': 'array', 'minItems': 1000000000}", "", "[]\n[1]\n" },
 	};
@@ -380,7 +382,11 @@ static void defuse(char *schema)
 
 static void bombs(void **state)
 {
+	char *wide = bomb("{'type': 'object', 'dependentRequired': {", "'a%': ['b%']", ", ", 30, "}}");
+
 	(void)state;
+	refuse(wide, -E2BIG, "combinations of alternatives");
+	free(wide);
 	defuse(strdup("{'type': 'array', 'minItems': 1000000000, 'maxItems': 2000000000}"));
 	defuse(strdup("{'type': 'string', 'maxLength': 1000000000}"));
 	defuse(
