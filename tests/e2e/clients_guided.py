@@ -4,6 +4,7 @@ langchain, Vercel's ai.  `make clients-guided` installs them under build/clients
 skipped with a line."""
 import importlib.util, subprocess
 from enum import Enum
+from typing import Literal
 from harness import *
 
 NODE = os.path.join(BUILD, "clients")
@@ -27,7 +28,7 @@ def models():
         name: str = Field(max_length=12)
         size: Size
         people: int = Field(ge=0, le=99999999)
-        tags: list[str] = Field(max_length=2)
+        tags: list[Literal["old", "large", "wet"]] = Field(max_length=2)
         river: str | None = Field(max_length=10)
     return City
 
@@ -85,7 +86,7 @@ SCRIPT = """
 import OpenAI from 'openai';
 import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
-const City = z.object({ name: z.string().max(12), big: z.boolean(), kind: z.enum(['a', 'b']), n: z.array(z.number().int()).max(2) });
+const City = z.object({ name: z.string().max(12), big: z.boolean(), kind: z.enum(['a', 'b']), n: z.array(z.number().int().min(0).max(99)).max(2) });
 const url = process.env.URL + '/v1', messages = [{ role: 'user', content: 'Describe Paris.' }];
 if (process.argv[2] === 'openai') {
   const c = new OpenAI({ baseURL: url, apiKey: 'none', maxRetries: 0 });
