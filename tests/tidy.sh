@@ -110,6 +110,7 @@ for f in $(git ls-tree --name-only HEAD 2>/dev/null); do
 	*) breach "$f does not belong on the top level" ;;
 	esac
 done
+for f in tests/e2e/e2e_*; do [ -x "$f" ] || breach "$f cannot be run: chmod +x"; n=$((n + 1)); done
 for f in $(git ls-files | grep -E '(^|/)(util|utils|common|base|misc|helpers)/'); do breach "$f: no such room"; done
 n=$((n + 1))
 
