@@ -76,8 +76,9 @@ struct grammar_members {
 };
 int32_t grammar_members(struct grammar *g, const struct grammar_members *m);
 
-/* Can this symbol derive any text at all?  For messages that name a rule; after its productions are made. */
-bool grammar_productive(struct grammar *g, int32_t symbol);
+/* Can this symbol derive any text at all?  For messages that name a rule; after its productions are made.
+ * 1, 0, or why it is not known: -ENOMEM, -E2BIG. */
+int grammar_productive(struct grammar *g, int32_t symbol);
 
 /* 0; -EINVAL: nothing can be derived from start; -E2BIG, -ENOMEM: a budget was passed on the way here.  After
  * this nothing is added. */

@@ -192,16 +192,16 @@ static int find_what_derives(struct grammar *g)
 	return rc;
 }
 
-bool grammar_productive(struct grammar *g, int32_t symbol)
+int grammar_productive(struct grammar *g, int32_t symbol)
 {
 	int rc = g->failed;
 
 	if (rc || symbol < 0 || (uint32_t)symbol >= g->n_symbols)
-		return false;
+		return rc;
 	rc = g->symbol[symbol].productive ? 0 : find_what_derives(g);
 	if (rc)
 		g->failed = rc;
-	return !rc && g->symbol[symbol].productive;
+	return rc ? rc : g->symbol[symbol].productive;
 }
 
 /* What cannot come is taken out; what counts for nothing is not counted. */
@@ -337,6 +337,9 @@ int grammar_seal(struct grammar *g, int32_t start, struct grammar_error *e)
 	g->body = NULL;
 	if (rc == -ENOMEM)
 		return grammar_refuse(e, rc, NULL, "There is no memory for the grammar.");
+	if (rc == -E2BIG && !g->failed && !regexes_error(g->r))
+		return grammar_refuse(e, rc, NULL, "It takes too long to find out if any text matches a "
+		                      "pattern of the grammar.");
 	if (rc == -E2BIG)
 		return grammar_refuse(e, rc, NULL, "The grammar is too complex: over 1000000 expressions, 500000 "
 		                      "symbols, or 2000000 symbols in productions.");

@@ -29,8 +29,13 @@ int32_t emit_check(struct schema *s, int32_t symbol)
 	return symbol;
 }
 
+/* All that the engine follows must be known to come to an end: what is not found out here, it would not find
+ * out in the middle of an answer either. */
 int32_t emit_lexeme(struct schema *s, uint32_t expr)
 {
+	if (regex_live(s->r, expr) == -E2BIG && !regexes_error(s->r))
+		schema_fail(s, -E2BIG, s->emitted, "It takes too long to find out if any string, number or name of a "
+		            "property satisfies the JSON schema.");
 	return emit_check(s, grammar_lexeme(s->g, expr));
 }
 
@@ -163,9 +168,18 @@ static uint32_t scalars(struct schema *s, const struct form *f, int32_t symbol[2
 
 /* ---- terms ---- */
 
+/* The schema that it is made of, or the first one. */
+static const json_t *schema_of(const struct schema *s, uint32_t id)
+{
+	while (s->term[id]->n)
+		id = s->term[id]->of[0];
+	return s->term[id]->json;
+}
+
 int32_t emit_term(struct schema *s, uint32_t id)
 {
 	struct term *t = s->term[id];
+	const json_t *outer = s->emitted;
 	const struct form *f;
 	int32_t symbol[2];
 	uint32_t n;
@@ -173,7 +187,9 @@ int32_t emit_term(struct schema *s, uint32_t id)
 	if (t->symbol >= 0)
 		return t->symbol;
 	f = term_form(s, id);
+	s->emitted = schema_of(s, id);
 	n = scalars(s, f, symbol);
+	s->emitted = outer;
 	if (n == 1 && !f->n_arrays && !f->n_objects)
 		return t->symbol = symbol[0];
 	t->symbol = emit_check(s, grammar_rule(s->g));
@@ -190,6 +206,7 @@ void emit_all(struct schema *s)
 	for (uint32_t i = 0; i < s->n_queue; i++) {
 		const struct term *t = s->term[s->queue[i]];
 
+		s->emitted = schema_of(s, s->queue[i]);
 		for (uint32_t k = 0; k < t->form->n_arrays; k++)
 			emit_array(s, t->symbol, t->form->array[k]);
 		for (uint32_t k = 0; k < t->form->n_objects; k++)

@@ -111,6 +111,7 @@ struct schema {
 	const struct sr_grammar_options *o;
 	struct grammar_error *e;
 	const char *at;
+	const json_t *emitted;          /* the schema whose productions are made */
 	jmp_buf out, *trial;
 	struct chunk *chunk;
 	size_t arena;

@@ -116,6 +116,7 @@ static int32_t compile(struct schema *s, json_t *schema)
 {
 	uint32_t t;
 	int32_t symbol;
+	int live;
 
 	if (setjmp(s->out))
 		return -1;
@@ -127,7 +128,12 @@ static int32_t compile(struct schema *s, json_t *schema)
 	emit_begin(s);
 	symbol = emit_term(s, t);
 	emit_all(s);
-	if (!grammar_productive(s->g, symbol))
+	live = grammar_productive(s->g, symbol);
+	if (live == -ENOMEM)
+		leave(s, live);
+	if (live < 0)
+		schema_too_complex(s);
+	if (!live)
 		schema_fail(s, -EINVAL, NULL, "No value satisfies the JSON schema.");
 	if (s->note[0])
 		snprintf(s->e->message, sizeof(s->e->message), "%s", s->note);

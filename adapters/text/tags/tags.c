@@ -94,13 +94,17 @@ static int32_t compile_regex(struct tags *t, json_t *f, const struct tags_place 
 	json_t *v = tags_field(t, f, "pattern", JSON_STRING, at);
 	struct grammar_error e = { 0 };
 	uint32_t expr;
+	int live;
 
 	if (!v)
 		return -1;
 	expr = pattern_parse(t->x, json_string_value(v), json_string_length(v), 0, &e);
 	if (expr == REGEX_FAILED)
 		return tags_pass_on(t, at, &e);
-	if (regex_live(t->x, expr) == 0)
+	live = regex_live(t->x, expr);
+	if (live == -E2BIG && !regexes_error(t->x))
+		return tags_fail(t, live, at, "It takes too long to find out if any text matches the pattern.");
+	if (!live)
 		return tags_fail(t, -EINVAL, at, "No text matches the pattern.");
 	return grammar_lexeme(t->g, expr);
 }

@@ -180,6 +180,7 @@ static uint32_t text_of(const struct xml *x, json_t *s)
 	json_t *pattern = json_object_get(s, "pattern"), *format = json_object_get(s, "format");
 	const char *const *of = json_is_string(format) ? schema_format(json_string_value(format)) : NULL;
 	uint32_t out = x->t->text, any = REGEX_NONE;
+	int live;
 
 	if (!only(x, s, known))
 		return REGEX_NONE;
@@ -194,7 +195,11 @@ static uint32_t text_of(const struct xml *x, json_t *s)
 		any = regex_or(x->t->x, any, and_pattern(x, out, *of, strlen(*of), 0));
 	if (any != REGEX_NONE)
 		out = any;
-	if (!x->t->e->code && regex_live(x->t->x, out) == 0)
+	live = x->t->e->code ? 1 : regex_live(x->t->x, out);
+	if (live == -E2BIG && !regexes_error(x->t->x))
+		tags_fail(x->t, live, x->at,
+		          "It takes too long to find out if any text satisfies the schema of a string.");
+	if (!live)
 		tags_fail(x->t, -EINVAL, x->at, "No text satisfies the schema of a string.");
 	return out;
 }

@@ -377,6 +377,7 @@ static void test_choice(void **state)
 
 static void test_regex(void **state)
 {
+	static const char long_ahead[] = "(?=[a-z0-9]{60000,})([a-z][0-9])+";
 	static const char source[] = "(ab|c){2}";
 	struct sr_text *t = rig_text(words, N_WORDS);
 	struct sr_grammar *g;
@@ -401,6 +402,9 @@ static void test_regex(void **state)
 	assert_int_equal(sr_grammar_open(&g, t, SR_GRAMMAR_REGEX, "a(", 2, NULL, err, sizeof(err)), -EINVAL);
 	assert_string_equal(err, "The group is not closed. At 1:2");
 	assert_int_equal(sr_grammar_open(&g, t, SR_GRAMMAR_REGEX, "a(?!a)(?=a)", 11, NULL, err, sizeof(err)), -EINVAL);
+	assert_int_equal(sr_grammar_open(&g, t, SR_GRAMMAR_REGEX, long_ahead, strlen(long_ahead), NULL, err, sizeof(err)),
+	                 -E2BIG);
+	assert_string_equal(err, "It takes too long to find out if any text matches a pattern of the grammar.");
 	sr_text_close(t);
 }
 

@@ -323,6 +323,13 @@ static void refusals(void **state)
 	refuse("{'pattern': '('}", -EINVAL, "\"pattern\" of the JSON schema at 1:");
 	refuse("{'allOf': []}", -EINVAL, "\"allOf\" of a JSON schema must not be empty");
 	refuse("{'type': 'string', 'const': 1}", -EINVAL, "No value satisfies");
+	refuse("{'properties': {'a': {'type': 'string', 'pattern': '^([a-z][0-9])+$', 'minLength': 10000}}}", -E2BIG,
+	       "It takes too long to find out if any string, number or name of a property satisfies the JSON schema. "
+	       "At #/properties/a");
+	refuse("{'items': {'patternProperties': {'^([a-z][0-9])+$': {}}, 'additionalProperties': false,"
+	       "'propertyNames': {'minLength': 10000}, 'type': 'object'}}",
+	       -E2BIG, "It takes too long to find out if any string, number or name of a property satisfies the JSON "
+	               "schema. At #/items");
 	refuse("{'items': {'required': 3}}", -EINVAL,
 	       "\"required\" of a JSON schema must be an array of names. At #/items");
 	refuse("{'a': 1,}", -EINVAL, "");
