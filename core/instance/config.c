@@ -91,52 +91,6 @@ static int option_index(const char *name)
 	return -1;
 }
 
-/* Number of edits (insert, delete, replace, swap neighbours) from a to b, up to `most`. */
-static int distance(const char *a, const char *b, int most)
-{
-	int n = (int)strlen(a), m = (int)strlen(b), row[3][81];
-
-	if (n > 80 || m > 80 || abs(n - m) > most)
-		return most + 1;
-	for (int i = 0; i <= n; i++) {
-		int *now = row[i % 3], *one = row[(i + 2) % 3], *two = row[(i + 1) % 3];
-
-		for (int j = 0; j <= m; j++) {
-			int best = i + j;
-
-			if (i && j)
-				best = one[j - 1] + (a[i - 1] != b[j - 1]);
-			if (i && one[j] + 1 < best)
-				best = one[j] + 1;
-			if (j && now[j - 1] + 1 < best)
-				best = now[j - 1] + 1;
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-			    two[j - 2] + 1 < best)
-				best = two[j - 2] + 1;
-			now[j] = best;
-		}
-	}
-	return row[n % 3][m];
-}
-
-const char *config_nearest(const char *wrong, const char *const *name, int n)
-{
-	int most = (int)strlen(wrong) / 3, best = most + 1;
-	const char *nearest = NULL, *begins = NULL;
-
-	for (int i = 0; i < n; i++) {
-		int d = distance(wrong, name[i], most);
-
-		if (d < best) {
-			best = d;
-			nearest = name[i];
-		}
-		if (!begins && strlen(wrong) > 3 && strncmp(name[i], wrong, strlen(wrong)) == 0)
-			begins = name[i];
-	}
-	return nearest ? nearest : begins;
-}
-
 /* The option of a flag or key (- equals _), and whether "no-" turns it off. */
 static int find_option(struct parsing *p, const char *given, const char *shown, bool *off)
 {
@@ -753,48 +707,6 @@ static int set_defaults(struct parsing *p)
 		if (options[i].action == SET && options[i].value && set_option(p, i, options[i].value, true) != 0)
 			return -EINVAL;
 	return 0;
-}
-
-static bool same_text(const char *a, const char *b)
-{
-	return a == b || (a && b && strcmp(a, b) == 0);
-}
-
-static bool same_value(const struct option *o, const struct config *x, const struct config *y)
-{
-	const void *a = (const char *)x + o->at, *b = (const char *)y + o->at;
-	const char *const *s = a, *const *t = b;
-
-	switch ((enum kind)o->kind) {
-	case YESNO:
-		return *(const bool *)a == *(const bool *)b;
-	case INT: case WORD:
-		return *(const int *)a == *(const int *)b;
-	case SIZE: case SIZE_AUTO: case U64:
-		return *(const int64_t *)a == *(const int64_t *)b;
-	case NUMBER:
-		return !(*(const double *)a < *(const double *)b || *(const double *)a > *(const double *)b);
-	case TEXT:
-		return same_text(*s, *t);
-	case LIST: case PARTS:
-		for (int i = 0; i < CONFIG_LIST && i < *(const int *)(s + CONFIG_LIST); i++)
-			if (*(const int *)(s + CONFIG_LIST) != *(const int *)(t + CONFIG_LIST) ||
-			    !same_text(s[i], t[i]))
-				return false;
-		return *(const int *)(s + CONFIG_LIST) == *(const int *)(t + CONFIG_LIST);
-	}
-	return true;
-}
-
-int config_differ(const struct config *a, const struct config *b, enum config_for who, const char **name,
-                  int most)
-{
-	int n = 0;
-
-	for (int i = 0; i < n_options && n < most; i++)
-		if (options[i].action == SET && options[i].who & who && !same_value(&options[i], a, b))
-			name[n++] = options[i].name;
-	return n;
 }
 
 int config_option(const char *name, char *err, size_t errlen)
