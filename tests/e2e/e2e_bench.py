@@ -89,6 +89,21 @@ def datasets(p):
     bench(p, "--dataset-name", "prefix_repetition", "--prefix-repetition-num-prefixes", 3, "--ignore-eos")
 
 
+def structured(p):
+    with open(os.path.join(p.dir, "schema.json"), "w") as f:
+        json.dump({"enum": ["yes", "no"]}, f)
+    share = ["--structured-output-schema", "schema.json", "--structured-output-ratio", 0.25]
+    for backend in ("openai", "openai-chat"):
+        bench(p, *share, "--backend", backend, "--num-warmups", 1, "--save-result", "--save-detailed",
+              "--result-filename", "structured.json")
+        d = result(p, "structured.json")
+        check(d["completed"] == 60 and d["slipring"]["structured_output_ratio"] == 0.25, f"all answered: {d['errors']}")
+        kept = [i for i, t in enumerate(d["generated_texts"]) if t.strip() in ('"yes"', '"no"')]
+        check(kept == list(range(0, 60, 4)), f"every fourth answer of {backend} keeps to the schema: {kept}")
+    _, err = bench(p, *share, http=False, code=2)
+    check("is for HTTP requests" in err, f"not over the rings: {err}")
+
+
 def baselines(p):
     for name in ("before", "after"):
         bench(p, "--max-concurrency", 8, "--save-baseline", name, http=False)
@@ -148,7 +163,7 @@ def main():
         p.env["XDG_DATA_HOME"] = os.path.join(p.dir, "share")
         p.daemon(*PACE)
         p.adapter("--disable-access-log")
-        for part in (the_two_wires_agree, open_loop, datasets, baselines, trouble, interrupted):
+        for part in (the_two_wires_agree, open_loop, datasets, structured, baselines, trouble, interrupted):
             part(p)
     done()
 

@@ -462,6 +462,12 @@ static void wrong_flags_are_named(void **state)
 		{ { "--lora-modules", "x" }, "--lora-modules is not supported" },
 		{ { "--extra-body", "[1]" }, "not a JSON object" },
 		{ { "--header", "x" }, "--header x: give NAME=VALUE" },
+		{ { "--structured-output-ratio", "0.5" },
+		  "--structured-output-ratio needs --structured-output-schema" },
+		{ { "--structured-output-ratio", "1.5" }, "--structured-output-ratio 1.5: not a number from 0 to 1" },
+		{ { "--transport", "ring", "--structured-output-schema", "/x" },
+		  "--structured-output-schema /x is for HTTP requests" },
+		{ { "--structured-output-schema", "/nowhere/x" }, "--structured-output-schema: unable to open /nowhere/x" },
 		{ { "--ramp-up-strategy", "linear" }, "needs --ramp-up-start-rps" },
 		{ { "--self-timed" }, "is for --dataset-name timed_trace" },
 		{ { "serve" }, "unknown flag serve" },
@@ -481,6 +487,27 @@ static void wrong_flags_are_named(void **state)
 	}
 }
 
+static void the_share_is_spread(void **state)
+{
+	static const double share[] = { 0, 0.01, 0.07, 0.1, 0.25, 0.29, 1 / 3.0, 0.5, 0.7, 0.99, 1 };
+
+	(void)state;
+	for (size_t k = 0; k < N(share); k++) {
+		struct bench_options o = { .structured = share[k] };
+		size_t n = 0, percent = (size_t)lround(share[k] * 100);
+
+		for (size_t i = 0; i < 1000; i++) {
+			double part = share[k] * (double)(i + 1);
+
+			n += bench_structured(&o, i);
+			assert_true((double)n > part - 1e-5 && (double)n < part + 1);
+			if (i == 99 && fabs(share[k] * 100 - (double)percent) < 1e-9)
+				assert_int_equal(n, percent);
+		}
+		assert_true(bench_structured(&o, 0) == (share[k] > 0));
+	}
+}
+
 /* ---- datasets ---------------------------------------------------------------------------------- */
 
 static char path[] = "/tmp/slipring-test-bench-XXXXXX";
@@ -492,6 +519,27 @@ static void put_file(const char *s)
 	assert_non_null(f);
 	fputs(s, f);
 	fclose(f);
+}
+
+static void schemas_are_read(void **state)
+{
+	static const struct { const char *file, *says; } cases[] = {
+		{ "{\"type\":\"object\"}", NULL }, { "[1]", ": not a JSON object" },
+		{ "{\n\"type\":\n", ": line 3, column 0: " }, { "", ": line 1, column 0: " },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < N(cases); i++) {
+		char *argv[] = { (char[]){ "serve" }, (char[]){ "--structured-output-schema" }, path };
+		struct bench_options o;
+
+		put_file(cases[i].file);
+		assert_int_equal(bench_options(&o, 3, argv, err, sizeof(err)), cases[i].says ? -EINVAL : 0);
+		if (cases[i].says && (!strstr(err, cases[i].says) || !strstr(err, path)))
+			fail_msg("\"%s\" does not say \"%s\" of %s", err, cases[i].says, path);
+		if (!cases[i].says)
+			assert_true(o.structured == 1);
+	}
 }
 
 static void random_prompts_are_exact(void **state)
@@ -642,7 +690,8 @@ int main(void)
 		cmocka_unit_test(rubbish_is_no_event), cmocka_unit_test(half_a_pair_is_replaced),
 		cmocka_unit_test(percentiles_by_hand), cmocka_unit_test(reals_are_pythons),
 		cmocka_unit_test(the_block_is_vllms), cmocka_unit_test(the_file_has_vllms_keys),
-		cmocka_unit_test(wrong_flags_are_named), cmocka_unit_test(random_prompts_are_exact),
+		cmocka_unit_test(wrong_flags_are_named), cmocka_unit_test(the_share_is_spread),
+		cmocka_unit_test(schemas_are_read), cmocka_unit_test(random_prompts_are_exact),
 		cmocka_unit_test(prefixes_repeat), cmocka_unit_test(traces_keep_time_and_prefixes),
 		cmocka_unit_test(short_datasets_repeat), cmocka_unit_test(broken_lines_are_named),
 	};

@@ -52,6 +52,8 @@ struct bench_options {
 	double temperature, top_p, min_p, frequency, presence, repetition; /* NaN = not sent */
 	int64_t top_k, logprobs;         /* -1 = not sent */
 	const char *extra_body;          /* JSON */
+	const char *schema;              /* file with the JSON schema of structured answers, or NULL */
+	double structured;               /* share of the requests whose answers keep to it */
 
 	/* when it is sent */
 	double rate, burstiness;         /* rate inf = all at once; burstiness inf = even gaps */
@@ -75,6 +77,7 @@ int bench_options(struct bench_options *o, int argc, char **argv, char *err, siz
 
 bool bench_chat(const struct bench_options *o);
 bool bench_ring(const struct bench_options *o);
+bool bench_structured(const struct bench_options *o, size_t i);  /* must answer i keep to the schema? */
 
 /* ---- what is sent, and when (bench_data.c, bench_files.c, bench_arrival.c) -------------------- */
 

@@ -42,7 +42,7 @@ struct http {
 	CURLM *multi;
 	int epoll;
 	double timer;                /* when to call curl; INFINITY = no timeout */
-	char *frame;                 /* of request bodies: all except prompt and length */
+	char *frame[2];              /* of request bodies: all except prompt and length; [1]: with the schema */
 	struct transfer *idle;
 	struct transfer **every;     /* [n_every] for the end */
 	size_t n_every, cap_every;
@@ -56,9 +56,22 @@ static void put_real(json_t *j, const char *name, double v)
 		json_object_set_new(j, name, json_real(v));
 }
 
-/* The part that all requests have in common.  Prompt and length come before it, so that a field of
- * --extra-body, which comes later, overrides them. */
-static char *make_frame(const struct bench_run *r, char *err, size_t errlen)
+/* The schema that the answer must keep to.  OpenAI's API has a field for it in conversations alone; vLLM's
+ * is for completions, too. */
+static int put_schema(json_t *j, const struct bench_options *o)
+{
+	json_t *schema = json_load_file(o->schema, 0, NULL);
+
+	if (bench_chat(o))
+		return json_object_set_new(j, "response_format",
+		                           json_pack("{s:s, s:{s:s, s:o}}", "type", "json_schema", "json_schema",
+		                                     "name", "bench", "schema", schema));
+	return json_object_set_new(j, "structured_outputs", json_pack("{s:o}", "json", schema));
+}
+
+/* The part that all requests with a schema, or all without, have in common.  Prompt and length come before
+ * it, so that a field of --extra-body, which comes later, overrides them. */
+static char *make_frame(const struct bench_run *r, bool structured, char *err, size_t errlen)
 {
 	const struct bench_options *o = r->o;
 	json_t *j = json_pack("{s:s, s:b, s:{s:b}}", "model", r->model, "stream", 1, "stream_options",
@@ -71,7 +84,7 @@ static char *make_frame(const struct bench_run *r, char *err, size_t errlen)
 		json_object_set_new(j, "repetition_penalty", json_real(1.0));
 	if (j && !bench_chat(o) && o->logprobs >= 0)
 		json_object_set_new(j, "logprobs", json_integer(o->logprobs));
-	if (j && o->ignore_eos)
+	if (j && o->ignore_eos && !structured) /* such an answer ends where its schema does */
 		json_object_set_new(j, "ignore_eos", json_true());
 	if (j) {
 		put_real(j, "temperature", o->temperature);
@@ -85,14 +98,17 @@ static char *make_frame(const struct bench_run *r, char *err, size_t errlen)
 		snprintf(salt, sizeof(salt), "%016llx", (unsigned long long)r->salt);
 		if (r->salt)
 			json_object_set_new(j, "cache_salt", json_string(salt));
-		if (extra)
-			json_object_update(j, extra);
-		s = json_dumps(j, JSON_COMPACT);
+		if (!structured || !put_schema(j, o)) {
+			if (extra)
+				json_object_update(j, extra);
+			s = json_dumps(j, JSON_COMPACT);
+		}
 	}
 	json_decref(extra);
 	json_decref(j);
 	if (!s)
-		snprintf(err, errlen, "a request cannot be written as JSON: is the model's name UTF-8?");
+		snprintf(err, errlen, "a request cannot be written as JSON: is the model's name UTF-8%s?",
+		         structured ? ", and is the schema's file still there" : "");
 	return s;
 }
 
@@ -360,7 +376,8 @@ static void http_close(void *wire)
 		curl_multi_cleanup(h->multi);
 	if (h->epoll >= 0)
 		close(h->epoll);
-	free(h->frame);
+	free(h->frame[0]);
+	free(h->frame[1]);
 	free(h);
 }
 
@@ -368,6 +385,7 @@ static int http_open(void **wire, struct bench_run *r, char *err, size_t errlen)
 {
 	struct http *h = calloc(1, sizeof(*h));
 	struct rlimit files;
+	bool framed;
 
 	if (!h)
 		return refuse(-ENOMEM, err, errlen, "no memory");
@@ -379,9 +397,11 @@ static int http_open(void **wire, struct bench_run *r, char *err, size_t errlen)
 	h->timer = INFINITY;
 	h->epoll = epoll_create1(EPOLL_CLOEXEC);
 	h->multi = curl_multi_init();
-	h->frame = make_frame(r, err, errlen);
-	if (h->epoll < 0 || !h->multi || !h->frame) {
-		if (h->frame)
+	h->frame[0] = make_frame(r, false, err, errlen);
+	h->frame[1] = r->o->schema && h->frame[0] ? make_frame(r, true, err, errlen) : NULL;
+	framed = h->frame[0] && (h->frame[1] || !r->o->schema);
+	if (h->epoll < 0 || !h->multi || !framed) {
+		if (framed)
 			snprintf(err, errlen, "no memory for connections");
 		http_close(h);
 		return -ENOMEM;
@@ -441,7 +461,7 @@ static int http_send(void *wire, size_t i)
 	t->n_note = 0;
 	t->note[0] = 0;
 	t->sse.n = 0;
-	t->body = make_body(h->r, h->frame, i);
+	t->body = make_body(h->r, h->frame[bench_structured(h->r->o, i)], i);
 	snprintf(id, sizeof(id), "x-request-id: %.200s%zu", h->r->o->id_prefix, i);
 	t->headers = curl_slist_append(headers(h->r->o, true), id);
 	if (!t->body || !t->headers)

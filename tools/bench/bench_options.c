@@ -93,6 +93,9 @@ static const struct flag flags[] = {
 	{ "presence-penalty", REAL, AT(presence), -2, 2, "" },
 	{ "repetition-penalty", REAL, AT(repetition), 0, 100, "" },
 	{ "extra-body", TEXT, AT(extra_body), 0, 0, "JSON object, merged into each request" },
+	{ "structured-output-schema", TEXT, AT(schema), 0, 0,
+	 "file with a JSON schema that answers must keep to (only over HTTP)" },
+	{ "structured-output-ratio", REAL, AT(structured), 0, 1, "1: share of the requests that send it" },
 
 	{ "When", TITLE, 0, 0, 0, NULL },
 	{ "request-rate", REAL, AT(rate), 1e-9, INFINITY, "requests per second; inf (default): all at once" },
@@ -293,6 +296,33 @@ static int check_ramp(const struct bench_options *o, char *err, size_t errlen)
 	return 0;
 }
 
+static int check_structured(const struct bench_options *o, char *err, size_t errlen)
+{
+	json_error_t e;
+	json_t *schema;
+	bool object;
+
+	if (!o->schema && !isnan(o->structured))
+		return refuse_flag(err, errlen, "--structured-output-ratio needs --structured-output-schema%s%s", "",
+		                   "");
+	if (!o->schema)
+		return 0;
+	if (bench_ring(o))
+		return refuse_flag(err, errlen, "--structured-output-schema %s%s is for HTTP requests: over the "
+		                   "rings the client would have to bound each token", o->schema, "");
+	schema = json_load_file(o->schema, 0, &e);
+	object = json_is_object(schema);
+	json_decref(schema);
+	if (!schema && e.line > 0)
+		return refuse(-EINVAL, err, errlen, "--structured-output-schema %s: line %d, column %d: %s",
+		              o->schema, e.line, e.column, e.text);
+	if (!schema)
+		return refuse_flag(err, errlen, "--structured-output-schema: %s%s", e.text, "");
+	if (!object)
+		return refuse_flag(err, errlen, "--structured-output-schema %s%s: not a JSON object", o->schema, "");
+	return 0;
+}
+
 static int check_together(struct bench_options *o, char *err, size_t errlen)
 {
 	bool file = one_of(o->dataset, "sharegpt custom timed_trace");
@@ -342,7 +372,7 @@ static int check_together(struct bench_options *o, char *err, size_t errlen)
 		if (bench_slo(o->goodput.word[i], name, sizeof(name), &ms))
 			return refuse_flag(err, errlen, "--goodput %s%s: ttft:MS, tpot:MS and e2el:MS are possible, "
 			                   "MS not below 0", o->goodput.word[i], "");
-	return check_ramp(o, err, errlen);
+	return check_structured(o, err, errlen) ? -EINVAL : check_ramp(o, err, errlen);
 }
 
 /* Set the options that follow from other flags. */
@@ -356,6 +386,8 @@ static void settle_options(struct bench_options *o)
 		o->ignore_eos = true;
 	if (o->self_timed < 0)
 		o->self_timed = trace;
+	if (isnan(o->structured))
+		o->structured = o->schema ? 1 : 0;
 }
 
 bool bench_chat(const struct bench_options *o)
@@ -368,6 +400,13 @@ bool bench_ring(const struct bench_options *o)
 	return !strcmp(o->transport, "ring");
 }
 
+/* Of the first n requests these are the share, rounded up, for every n.  As doubles, 0.07 * 100 is a little
+ * more than 7: a millionth is taken off first. */
+bool bench_structured(const struct bench_options *o, size_t i)
+{
+	return ceil((double)(i + 1) * o->structured - 1e-6) > ceil((double)i * o->structured - 1e-6);
+}
+
 int bench_options(struct bench_options *o, int argc, char **argv, char *err, size_t errlen)
 {
 	*o = (struct bench_options){
@@ -378,7 +417,7 @@ int bench_options(struct bench_options *o, int argc, char **argv, char *err, siz
 		.trace_chunk = 16, .trace_seconds = 1, .trace_time = "timestamp", .trace_input = "input_length",
 		.trace_output = "output_length", .trace_hashes = "hash_ids",
 		.temperature = NAN, .top_p = NAN, .min_p = NAN, .frequency = NAN, .presence = NAN,
-		.repetition = NAN, .top_k = -1, .logprobs = -1,
+		.repetition = NAN, .top_k = -1, .logprobs = -1, .structured = NAN,
 		.rate = INFINITY, .burstiness = 1, .ramp_start = NAN, .ramp_end = NAN, .self_timed = -1,
 		.metrics = "ttft,tpot,itl", .percentiles = "99", .steady = 0.95,
 	};

@@ -90,6 +90,8 @@ static json_t *slipring_fields(const struct bench_summary *s, const struct bench
 
 	if (!j)
 		return NULL;
+	if (r->o->schema)
+		json_object_set_new(j, "structured_output_ratio", json_real(r->o->structured));
 	put_stat(j, s, &s->open_ttft, "ttft_from_intended");
 	put_stat(j, s, &s->open_e2el, "e2el_from_intended");
 	put_served(j, r, detailed);
