@@ -309,16 +309,24 @@ static json_t *free_text(struct tag *t)
 
 /* ---- the tag ---- */
 
+/* Are arguments written the same in both? */
+static bool same_arguments(const struct call_format *f, const struct call_format *g)
+{
+	for (int i = M_KEY; i <= M_VALUE_END; i++)
+		if (!f->mark[i] != !g->mark[i] || (f->mark[i] && strcmp(f->mark[i], g->mark[i])))
+			return false;
+	return f->flagged == g->flagged && f->lines == g->lines;
+}
+
 static const char *style_of(const struct call_format *f)
 {
 	static const struct { const char *format, *style; } styles[] = {
-		{ "qwen3_coder", "qwen_xml" }, { "seed_oss", "qwen_xml" }, { "glm45", "glm_xml" },
-		{ "minimax_m2", "minimax_xml" }, { "deepseek_v32", "deepseek_xml" },
-		{ "deepseek_v4", "deepseek_xml" },
+		{ "qwen3_coder", "qwen_xml" }, { "glm45", "glm_xml" }, { "minimax_m2", "minimax_xml" },
+		{ "deepseek_v32", "deepseek_xml" },
 	};
 
 	for (size_t i = 0; i < sizeof(styles) / sizeof(styles[0]); i++)
-		if (!strcmp(f->name[0], styles[i].format))
+		if (same_arguments(f, format_named(styles[i].format)))
 			return styles[i].style;
 	return NULL;
 }
