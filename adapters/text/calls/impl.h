@@ -59,6 +59,9 @@ struct think_format {
 
 const struct call_format *format_named(const char *name);
 const struct call_format *format_of(const char *source);
+/* The row that the template's own renderings of calls show, for free(); NULL: it shows none clearly.
+ * think_end: the end of a thought, or NULL. */
+struct call_format *format_derived(const char *source, const char *think_end);
 const struct think_format *think_named(const char *name);
 const struct think_format *think_of(const char *source);
 void formats_list(char *out, size_t cap);    /* the names of tool parsers */
@@ -69,6 +72,7 @@ struct marker { char *s; size_t n; int32_t id; /* -1: not one token */ };
 
 struct calls {
 	const struct call_format *format;      /* never NULL; style NONE */
+	struct call_format *derived;           /* it, if the template alone shows it; or NULL */
 	const struct think_format *think;      /* or NULL */
 	struct marker mark[M_LAST], think_also;
 	int32_t *token;                        /* [n_tokens] special tokens in markers */

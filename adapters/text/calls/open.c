@@ -156,6 +156,10 @@ static int choose(struct calls *c, const char *tools, const char *reasoning, con
 	/* Thoughts of gpt-oss are messages like its calls. */
 	if (c->think && !*c->think->end && c->format->style != CALL_HARMONY)
 		c->think = NULL;
+	if (!named_tools && c->format == format_named("generic"))
+		c->derived = format_derived(source, c->think ? c->think->end : NULL);
+	if (c->derived)
+		c->format = c->derived;
 	return 0;
 }
 
@@ -189,6 +193,7 @@ void calls_close(struct calls *c)
 	for (int i = 0; i < M_LAST; i++)
 		free(c->mark[i].s);
 	free(c->think_also.s);
+	free(c->derived);
 	for (int i = 0; i < c->n_tokens; i++)
 		free(c->spelling[i]);
 	free(c->spelling);
