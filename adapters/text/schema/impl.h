@@ -70,6 +70,7 @@ struct object_form {
 	const struct some *some;
 	uint64_t min, max;
 	const uint32_t *by_name;        /* indices of properties, sorted by name; made on first use */
+	uint64_t bits;                  /* of required names, for object_covers(); made on first use */
 	bool soft;                      /* loose keys are not generated unless additional_properties is set */
 };
 

@@ -19,11 +19,12 @@ struct object_form *object_any(struct schema *s)
 
 /* ---- which term is a name's ---- */
 
+/* Any order will do.  Names that come from one place have one address. */
 static int compare(const struct word *a, const struct word *b)
 {
-	int c = memcmp(a->s, b->s, a->n < b->n ? a->n : b->n);
-
-	return c ? c : (a->n > b->n) - (a->n < b->n);
+	if (a->n != b->n)
+		return a->n < b->n ? -1 : 1;
+	return a->s == b->s ? 0 : memcmp(a->s, b->s, a->n);
 }
 
 static int by_name(const void *a, const void *b, void *o)
@@ -99,6 +100,7 @@ struct object_form *object_demand(struct schema *s, const struct object_form *o,
 	struct some *some = schema_take(s, (size_t)o->n_some + 1, sizeof(*some));
 
 	*c = *o;
+	c->bits = 0;
 	memcpy(p, o->property, o->n * sizeof(*p));
 	p[i].term = term_and(s, p[i].term, term);
 	p[i].required = true;
@@ -274,9 +276,29 @@ static bool keys_cover(struct schema *s, const struct object_form *a, const stru
 	return true;
 }
 
+/* A bit for each required name, by its hash: if a has one that b has not, b lacks a name that a requires. */
+static uint64_t required_bits(struct object_form *o)
+{
+	if (o->bits)
+		return o->bits;
+	o->bits = 1;                    /* so that they are made once */
+	for (uint32_t i = 0; i < o->n; i++) {
+		const struct word *w = &o->property[i].name;
+		uint64_t h = w->n;
+
+		if (!o->property[i].required)
+			continue;
+		for (size_t k = 0; k < w->n; k++)
+			h = (h ^ (unsigned char)w->s[k]) * 0x9e3779b97f4a7c15ull;
+		o->bits |= 1ull << (h >> 58);
+	}
+	return o->bits;
+}
+
 bool object_covers(struct schema *s, struct object_form *a, struct object_form *b)
 {
-	if (a->soft != b->soft || a->n_some || a->min > b->min || a->max < b->max || !keys_cover(s, a, b))
+	if (a->soft != b->soft || a->n_some || a->min > b->min || a->max < b->max ||
+	    required_bits(a) & ~required_bits(b) || !keys_cover(s, a, b))
 		return false;
 	for (uint32_t i = 0; i < a->n; i++) {
 		const struct property *p = &a->property[i], *q = object_find(s, b, &p->name);
