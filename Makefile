@@ -387,11 +387,12 @@ templates: $(BUILD)/libslipring-text.so
 	tests/templates.py $(BUILD) $(TEMPLATES)
 
 # What clients' own libraries ask for, and what they make of the answers.  Downloads packages: not part of the tests.
-CLIENTS_PY   := openai instructor outlines langchain-openai
+CLIENTS_PY   := openai instructor outlines langchain-openai litellm mcp
 CLIENTS_NODE := openai zod ai @ai-sdk/openai-compatible
 clients-guided: all
-	-python3 -m venv $(BUILD)/clients/venv && $(BUILD)/clients/venv/bin/pip install -q $(CLIENTS_PY)
-	-npm install --no-audit --no-fund --silent --prefix $(BUILD)/clients $(CLIENTS_NODE)
+	python3 -m venv $(BUILD)/clients/venv
+	-cd $(BUILD)/clients && for p in $(CLIENTS_PY); do venv/bin/pip install -q $$p; done
+	-cd $(BUILD)/clients && for p in $(CLIENTS_NODE); do npm install --no-audit --no-fund --silent --prefix . $$p; done
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_guided.py $(BUILD)
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_tools.py $(BUILD)
 

@@ -2,20 +2,11 @@
 """Structured output as clients' own libraries ask for it: openai (Python and Node), instructor, outlines,
 langchain, Vercel's ai.  `make clients-guided` installs them under build/clients; one that is not there is
 skipped with a line."""
-import importlib.util, subprocess
 from enum import Enum
 from typing import Literal
-from harness import *
+from clients import *
 
-NODE = os.path.join(BUILD, "clients")
 QUESTION = [{"role": "user", "content": "Describe the city of Paris as JSON."}]
-
-
-def need(module):
-    there = importlib.util.find_spec(module) is not None
-    if not there:
-        print(f"SKIP: {module} is not installed")
-    return there
 
 
 def models():
@@ -103,17 +94,6 @@ console.log('ok');
 """
 
 
-def node(p, which, package):
-    if not os.path.isdir(os.path.join(NODE, "node_modules", package)):
-        print(f"SKIP: {package} is not installed for Node")
-        return
-    path = os.path.join(NODE, "guided.mjs")
-    with open(path, "w") as f:
-        f.write(SCRIPT)
-    r = subprocess.run(["node", path, which], env=dict(os.environ, URL=p.url), capture_output=True, text=True, timeout=120)
-    check(r.stdout.strip() == "ok", f"node {package}: {r.stdout}{r.stderr}")
-
-
 def main():
     need_model()
     with Programs() as p:
@@ -124,8 +104,8 @@ def main():
             if need(module):
                 what(p)
                 print(f"{module}: good")
-        node(p, "openai", "openai")
-        node(p, "ai", "ai")
+        node(p, SCRIPT, "openai", "openai")
+        node(p, SCRIPT, "ai", "ai")
     done()
 
 
