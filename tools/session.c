@@ -279,7 +279,7 @@ static int begin_guides(struct taking *k, char *err, size_t errlen)
 
 	if (!k->s->grammar)
 		return 0;
-	rc = sr_guided_open(&k->guided, k->s->grammar, k->s->text, 0, NULL, 0);
+	rc = sr_guided_open(&k->guided, k->s->grammar, k->s->text, 0, NULL, 0, NULL);
 	if (!rc)
 		rc = sr_guided_begin(k->guided, k->s->bits, put_guide, k);
 	return rc ? refuse(rc, err, errlen, "the answer cannot be guided: %s", strerror(-rc)) : 0;

@@ -179,9 +179,9 @@ static void fill(const struct request *r, struct sr_request *q)
 	*q = (struct sr_request){
 		.size = sizeof(*q),
 		.flags = (a->seeded ? SR_SEEDED : 0) | (a->ignore_eos ? SR_IGNORE_EOS : 0) |
-		         (r->grammar ? SR_GUIDED : 0) |
+		         (request_guided(r) ? SR_GUIDED : 0) |
 		         (a->prompt_logprobs != ASK_NONE ? SR_PROMPT_LOGPROBS : 0),
-		.min_tokens = r->grammar ? 0 : (uint32_t)a->min_tokens, /* with a grammar its guides see to it */
+		.min_tokens = request_guided(r) ? 0 : (uint32_t)a->min_tokens, /* its guides see to it */
 		.priority = (int32_t)a->priority,
 		.sampling = {
 			SR_SAMPLING_REALS(AS_ASKED)
@@ -219,7 +219,7 @@ static int submit(struct request *r, struct choice *c, const struct sr_request *
 		s.sampling.seed = (uint64_t)r->ask.seed + (uint64_t)(c->index % (int)r->ask.n);
 	if (s.min_tokens > s.max_tokens)
 		s.min_tokens = s.max_tokens;
-	if (r->grammar && !s.max_tokens)      /* only its prompt is scored */
+	if (request_guided(r) && !s.max_tokens)      /* only its prompt is scored */
 		s.flags &= ~(uint32_t)SR_GUIDED;
 	if (!scores_prompt(r, c)) {
 		s.flags &= ~(uint32_t)SR_PROMPT_LOGPROBS;

@@ -93,7 +93,8 @@ void request_release(struct request *r);
 void request_close(struct request *r);                      /* OVER, and over in the daemon, too */
 void request_account(struct request *r, struct choice *c);  /* count its log-probabilities again */
 
-/* guided/guides.c: what the answers keep to. */
+/* guided/guides.c: what the answers keep to, and how long they may think. */
+bool request_guided(const struct request *r);
 void guides_ready(struct request *r);                       /* its grammar is compiled */
 bool guides_open(struct request *r);                        /* one for each choice; false: no memory */
 void guides_submitted(void *choice_owner);                  /* to the daemon, perhaps again */

@@ -151,7 +151,7 @@ int  sr_guide_next(struct sr_guide *u, struct sr_next *out, uint32_t *bits);
 
 /* All guides of one answer, in the order and as early as the daemon takes them (sr_guide() in slipring.h):
  *
- *     sr_guided_open(&d, g, min_tokens, stop, n_stop);
+ *     sr_guided_open(&d, g, t, min_tokens, stop, n_stop, NULL);
  *     sr_submit(conn, &q, &ticket);                // with SR_GUIDED, without SR_IGNORE_EOS and min_tokens
  *     sr_guided_begin(d, bits, put, ctx);          // put() calls sr_guide() with conn and ticket
  *     sr_guided_take(d, id, bits, put, ctx);       // at each token that is not the last
@@ -159,12 +159,24 @@ int  sr_guide_next(struct sr_guide *u, struct sr_next *out, uint32_t *bits);
  * Forced tokens go ahead of the answer, at most 64, and behind them the guide of the token that follows.
  * Once the answer is complete, its stop id is forced. */
 struct sr_guided;
+
+/* A thought that comes before what the grammar describes: any tokens up to and with one of end[n_end]. */
+struct sr_thought {
+	bool     opened;             /* the prompt has opened it; else it comes if token 0 is `begin` */
+	int32_t  begin;
+	uint32_t n_end;              /* 0: there is no thought */
+	int32_t  end[4];
+	int64_t  most;               /* tokens between its marks; then end[0] is forced.  -1: any number */
+};
+
 typedef int sr_guided_put(void *ctx, uint32_t index, uint32_t kind, const int32_t *ids, uint32_t n,
                           const uint32_t *bits);
 
-/* Before token min_tokens a stop id, of the model or of stop[n_stop], is only allowed if nothing else is. */
+/* g NULL: after the thought all is free.  Before token min_tokens a stop id, of the model or of stop[n_stop],
+ * is only allowed if nothing else is.  thought NULL: there is none. */
 int  sr_guided_open(struct sr_guided **out, struct sr_grammar *g, const struct sr_text *t,
-                    uint32_t min_tokens, const int32_t *stop, uint32_t n_stop);
+                    uint32_t min_tokens, const int32_t *stop, uint32_t n_stop,
+                    const struct sr_thought *thought);
 void sr_guided_close(struct sr_guided *d);
 /* The guides up to the first token that is drawn; once more if the request is submitted again.  bits is
  * scratch, (vocab + 31) / 32 words.  0, -ENOMEM, -E2BIG, or what put() returned. */

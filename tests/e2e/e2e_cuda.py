@@ -11,27 +11,6 @@ FLAGS = ("--load-format", "dummy", "--max-model-len", 256, "--kv-cache-memory-by
 PROMPTS = [[7, 9, 33], list(range(40, 75)), [1] * 17, [255 - i for i in range(64)]]
 
 
-def make_model(path):
-    """A Llama of two layers, and a vocabulary of bytes."""
-    os.mkdir(path)
-    # GPT-2's names of bytes
-    own = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
-    name = {b: chr(b) for b in own}
-    for b in range(256):
-        name.setdefault(b, chr(256 + len(name) - len(own)))
-    with open(os.path.join(path, "config.json"), "w") as f:
-        json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
-                   "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-                   "head_dim": 16, "vocab_size": 257, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
-                   "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False, "eos_token_id": 256,
-                   "torch_dtype": "bfloat16"}, f)
-    with open(os.path.join(path, "tokenizer.json"), "w") as f:
-        json.dump({"version": "1.0", "added_tokens": [{"id": 256, "content": "<end>", "special": True}],
-                   "normalizer": None, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
-                   "post_processor": None, "decoder": {"type": "ByteLevel"},
-                   "model": {"type": "BPE", "vocab": {name[b]: b for b in range(256)}, "merges": []}}, f)
-
-
 def answers(p):
     """Greedy ids of each prompt, with the three likeliest at each place."""
     def one(i):

@@ -39,6 +39,31 @@ def wait_for(what, seconds, every=0.02):
     return None
 
 
+def make_model(path, *tokens, template=None):
+    """A Llama of two layers, and a vocabulary of bytes, <end> and more special tokens: 257 and on."""
+    os.mkdir(path)
+    # GPT-2's names of bytes
+    own = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
+    name = {b: chr(b) for b in own}
+    for b in range(256):
+        name.setdefault(b, chr(256 + len(name) - len(own)))
+    added = [{"id": 256 + i, "content": t, "special": True} for i, t in enumerate(("<end>", *tokens))]
+    with open(os.path.join(path, "config.json"), "w") as f:
+        json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
+                   "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                   "head_dim": 16, "vocab_size": 256 + len(added), "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+                   "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False, "eos_token_id": 256,
+                   "torch_dtype": "bfloat16"}, f)
+    with open(os.path.join(path, "tokenizer.json"), "w") as f:
+        json.dump({"version": "1.0", "added_tokens": added,
+                   "normalizer": None, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+                   "post_processor": None, "decoder": {"type": "ByteLevel"},
+                   "model": {"type": "BPE", "vocab": {name[b]: b for b in range(256)}, "merges": []}}, f)
+    if template:
+        with open(os.path.join(path, "tokenizer_config.json"), "w") as f:
+            json.dump({"chat_template": template}, f)
+
+
 class Programs:
     """Daemon and adapter of one instance, in a folder of their own; or `slipring serve`."""
 

@@ -45,11 +45,10 @@ static char *key_of(const struct ask *a, size_t *n)
 	const size_t white = g->whitespace ? strlen(g->whitespace) : 0;
 	const uint32_t head[] = { (uint32_t)g->kind, g->rules.disable_any_whitespace,
 		g->rules.additional_properties, g->rules.lenient, g->whitespace != NULL, (uint32_t)white,
-		g->n_begin, a->stop_ids.n };
+		a->stop_ids.n };
 	struct out key = { 0 };
 
 	out_bytes(&key, (const char *)head, sizeof(head));
-	out_bytes(&key, (const char *)g->begin, g->n_begin * sizeof(*g->begin));
 	out_bytes(&key, (const char *)a->stop_ids.id, a->stop_ids.n * sizeof(*a->stop_ids.id));
 	out_bytes(&key, g->whitespace, white);
 	out_bytes(&key, g->src, g->n);
@@ -166,8 +165,7 @@ static int compile(const struct grammars *gs, const struct ask *a, struct gramma
 	const struct sr_grammar_options o = {
 		.size = sizeof(o), .disable_any_whitespace = g->rules.disable_any_whitespace,
 		.additional_properties = g->rules.additional_properties, .lenient = g->rules.lenient,
-		.whitespace_pattern = g->whitespace, .begin = g->begin, .n_begin = g->n_begin,
-		.stop = a->stop_ids.id, .n_stop = a->stop_ids.n,
+		.whitespace_pattern = g->whitespace, .stop = a->stop_ids.id, .n_stop = a->stop_ids.n,
 	};
 	const uint64_t begin = sr_now();
 	char err[640] = "";

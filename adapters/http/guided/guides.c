@@ -14,17 +14,19 @@ void guides_ready(struct request *r)
 	r->ask.guide.src = NULL;
 }
 
+bool request_guided(const struct request *r) { return r->grammar || r->ask.guide.thought.n_end; }
+
 bool guides_open(struct request *r)
 {
 	const struct ask *a = &r->ask;
 
-	if (!r->grammar)
+	if (!request_guided(r))
 		return true;
 	for (struct choice *c = r->choice; c < r->choice + r->n_choices; c++)
-		if (sr_guided_open(&c->guided, grammars_grammar(r->grammar), r->limits.text, (uint32_t)a->min_tokens,
-		                   a->stop_ids.id, a->stop_ids.n) < 0)
+		if (sr_guided_open(&c->guided, r->grammar ? grammars_grammar(r->grammar) : NULL, r->limits.text,
+		                   (uint32_t)a->min_tokens, a->stop_ids.id, a->stop_ids.n, &a->guide.thought) < 0)
 			return false;
-	shared_add(r->api->shared->guided, 1);
+	shared_add(r->api->shared->guided, r->grammar != NULL);
 	return true;
 }
 

@@ -81,7 +81,7 @@ static int call_guide(struct ask *a, const struct ask_limits *l, struct problem 
 	const struct calls_wish w = {
 		.tools = a->chat.tools, .name = a->tool_name, .forced = a->tool_choice > ASK_TOOLS_AUTO,
 		.many = a->parallel_calls && a->tool_choice != ASK_TOOLS_NAMED, .begin = a->begin,
-		.after_thought = a->guide.n_begin > 0,
+		.after_thought = a->guide.thought.n_end > 0,
 	};
 	const char *why;
 	json_t *tag;
@@ -102,12 +102,37 @@ static int call_guide(struct ask *a, const struct ask_limits *l, struct problem 
 	return r;
 }
 
-/* What the answer must keep to, and where that begins. */
+static int thinking_budget(struct ask *a, const struct ask_limits *l, bool known, struct problem *p)
+{
+	static const char field[] = "thinking_token_budget";
+
+	if (!known)
+		return problem_bad(p, field, "%s is not supported for this model: %s.", field,
+		                   !l->calls || !calls_reasoning(l->calls) ? "no --reasoning-parser fits it" :
+		                   "the marks of its thoughts are more than one token");
+	if (a->guide.rules.enable_in_reasoning && a->guide.src)
+		return problem_bad(p, field, "%s is not supported with enable_in_reasoning: the thought is part of "
+		                   "the structured output.", field);
+	if (!a->guide.src && a->ignore_eos && a->guide.thought.n_end)
+		return problem_bad(p, field, "%s is not supported with ignore_eos.", field);
+	a->guide.thought.most = a->thinking_budget;
+	return 0;
+}
+
+/* What the answer must keep to, and the thought before that.  A free answer needs guides only to count. */
 static int guides(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
-	if (a->begin == CALLS_THINKING && !a->guide.rules.enable_in_reasoning)
-		a->guide.n_begin = (uint32_t)calls_thought_ends(l->calls, a->guide.begin);
-	return call_guide(a, l, p);
+	const bool known = l->calls && calls_thought(l->calls, a->begin, &a->guide.thought);
+
+	if (a->guide.rules.enable_in_reasoning)
+		a->guide.thought.n_end = 0;
+	if (l->calls && call_guide(a, l, p) < 0)
+		return -1;
+	if (a->thinking_budget >= 0)
+		return thinking_budget(a, l, known, p);
+	if (!a->guide.src)
+		a->guide.thought.n_end = 0;
+	return 0;
 }
 
 int ask_render(struct ask *a, const struct ask_limits *l, struct problem *p)
@@ -129,5 +154,5 @@ int ask_render(struct ask *a, const struct ask_limits *l, struct problem *p)
 		a->splits = a->tool_choice != ASK_TOOLS_NONE || calls_reasoning(l->calls);
 		a->tools = a->tool_choice != ASK_TOOLS_NONE ? json_incref(a->chat.tools) : NULL;
 	}
-	return a->kind == ASK_CHAT && l->calls ? guides(a, l, p) : 0;
+	return a->kind == ASK_CHAT ? guides(a, l, p) : 0;
 }

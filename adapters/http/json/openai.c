@@ -168,9 +168,12 @@ static int refusals(const struct ask *a, json_t *root, struct problem *p)
 	if (a->suffix)
 		return problem_bad(p, "suffix", "suffix is only supported for models with FIM completion "
 		                   "rendering");
-	if (a->thinking_budget != -1)
+	if (a->thinking_budget < -1 || a->thinking_budget > INT32_MAX)
+		return problem_bad(p, "thinking_token_budget", "thinking_token_budget must be a number of tokens, or "
+		                   "-1 for any number.");
+	if (a->thinking_budget >= 0 && a->kind == ASK_COMPLETION)
 		return problem_bad(p, "thinking_token_budget", "thinking_token_budget is not supported by "
-		                   "Slipring.");
+		                   "/v1/completions.");
 	if (text_json_true(json_object_get(root, "watermarking")))
 		return problem_bad(p, "watermarking", "watermarking is not supported by Slipring.");
 	return 0;

@@ -38,7 +38,7 @@ struct ask_defaults {
 /* How grammars are read: the server's rules (--structured-outputs-config), or a request's. */
 struct ask_guide_rules {
 	bool disable_any_whitespace, additional_properties, lenient; /* as in struct sr_grammar_options */
-	bool enable_in_reasoning;     /* the grammar begins with the answer, not after the thought */
+	bool enable_in_reasoning;     /* the grammar describes the thought, too: the answer from token 0 */
 	const char *whitespace_pattern; /* NULL = the default */
 };
 
@@ -49,8 +49,7 @@ struct ask_guide {
 	size_t n;
 	struct ask_guide_rules rules;
 	char *whitespace;             /* owns rules.whitespace_pattern */
-	int32_t begin[8];             /* [n_begin] the grammar begins after the first of these ids */
-	uint32_t n_begin;
+	struct sr_thought thought;    /* before what the grammar describes; n_end > 0: it needs guides, too */
 	const char *param;            /* the field that errors name, a literal; NULL = none */
 };
 

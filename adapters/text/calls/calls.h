@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 struct sr_text;
+struct sr_thought;
 struct call_format;
 struct splitter;
 
@@ -45,8 +46,9 @@ enum calls_begin calls_begin(const struct calls *c, const char *prompt, size_t n
 enum calls_ids { CALLS_IDS_LONG /* chatcmpl-tool-.. */, CALLS_IDS_NINE /* letters and digits */ };
 enum calls_ids calls_ids(const struct calls *c);
 
-/* Ends of a thought that are one token.  Returns their number, at most 4. */
-int  calls_thought_ends(const struct calls *c, int32_t id[4]);
+/* The thought at the front of an answer that begins so; n_end 0 if the prompt has closed it.  False, and
+ * n_end 0: the format has no thoughts, or their marks are more than one token. */
+bool calls_thought(const struct calls *c, enum calls_begin begin, struct sr_thought *t);
 
 /* The structural tag of an answer with calls in this format: their grammar.  A new reference; NULL and *err:
  * no memory, or the format has no grammar. */
@@ -56,7 +58,7 @@ struct calls_wish {
 	bool forced;                   /* a call must come; else text may, and calls in it */
 	bool many;                     /* more than one call may come */
 	enum calls_begin begin;
-	bool after_thought;            /* the grammar begins when the thought has ended */
+	bool after_thought;            /* the grammar begins when the thought, if there is one, has ended */
 };
 json_t *calls_tag(const struct calls *c, const struct calls_wish *w, const char **err);
 

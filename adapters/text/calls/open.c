@@ -215,15 +215,19 @@ bool calls_token(const struct calls *c, int32_t id)
 	return false;
 }
 
-int calls_thought_ends(const struct calls *c, int32_t id[4])
+bool calls_thought(const struct calls *c, enum calls_begin begin, struct sr_thought *t)
 {
-	int n = 0;
+	bool known;
 
+	*t = (struct sr_thought){ .opened = begin == CALLS_THINKING, .begin = c->mark[M_THINK].id, .most = -1 };
 	if (c->think && c->mark[M_THINK_END].id >= 0)
-		id[n++] = c->mark[M_THINK_END].id;
+		t->end[t->n_end++] = c->mark[M_THINK_END].id;
 	if (c->think && c->think->alternative && c->think_also.id >= 0)
-		id[n++] = c->think_also.id;
-	return n;
+		t->end[t->n_end++] = c->think_also.id;
+	known = t->n_end && (begin != CALLS_EITHER || t->begin >= 0);
+	if (!known || begin == CALLS_ANSWERING)
+		t->n_end = 0;
+	return known;
 }
 
 /* Does p[0..n) end with `with`? */

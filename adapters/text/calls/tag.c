@@ -284,7 +284,7 @@ static json_t *forced(struct tag *t)
 	const bool harmony = t->c->format->style == CALL_HARMONY;
 	json_t *list = json_array();
 
-	if (harmony || (t->w->begin == CALLS_EITHER && t->c->think))
+	if (harmony || (t->w->begin == CALLS_EITHER && t->c->think && !t->w->after_thought))
 		add(t, list, json_pack("{ss so}", "type", "optional", "content",
 		                       harmony ? analysis(t) : thought(t, true)));
 	else if (t->w->begin == CALLS_THINKING && !t->w->after_thought)

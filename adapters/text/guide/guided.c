@@ -7,10 +7,15 @@
 
 #define AHEAD 64                       /* forced tokens that have not come yet */
 
+enum phase { MAYBE_THOUGHT, THOUGHT, ANSWER };     /* MAYBE: token 0 decides */
+
 struct sr_guided {
-	struct sr_grammar *grammar;
-	struct sr_guide *guide;
+	struct sr_grammar *grammar;    /* NULL: the answer is free */
+	struct sr_guide *guide;        /* of the answer without its thought */
 	const struct sr_text_info *info;
+	struct sr_thought thought;
+	enum phase phase;
+	int64_t n_thought;             /* tokens of the thought so far */
 	uint32_t min_tokens, next;     /* next: index of the first token without a guide */
 	int32_t ahead[AHEAD];          /* [n_ahead] from `first`, round: the guide is past these */
 	uint32_t first, n_ahead;
@@ -22,8 +27,13 @@ struct sr_guided {
 	int32_t stop[];                /* [n_stop] of the request */
 };
 
+static enum phase first_phase(const struct sr_guided *d)
+{
+	return !d->thought.n_end ? ANSWER : d->thought.opened ? THOUGHT : MAYBE_THOUGHT;
+}
+
 int sr_guided_open(struct sr_guided **out, struct sr_grammar *g, const struct sr_text *t, uint32_t min_tokens,
-                   const int32_t *stop, uint32_t n_stop)
+                   const int32_t *stop, uint32_t n_stop, const struct sr_thought *thought)
 {
 	struct sr_guided *d = calloc(1, sizeof(*d) + n_stop * sizeof(*stop));
 
@@ -36,7 +46,10 @@ int sr_guided_open(struct sr_guided **out, struct sr_grammar *g, const struct sr
 	d->n_stop = n_stop;
 	if (n_stop)
 		memcpy(d->stop, stop, n_stop * sizeof(*stop));
-	if (sr_guide_open(&d->guide, g) == 0)
+	if (thought)
+		d->thought = *thought;
+	d->phase = first_phase(d);
+	if (!g || sr_guide_open(&d->guide, g) == 0)
 		return 0;
 	free(d);
 	*out = NULL;
@@ -62,13 +75,29 @@ static bool ends(const struct sr_guided *d, int32_t id)
 	return false;
 }
 
+static void set(uint32_t *bits, int32_t id) { bits[id / 32] |= 1u << id % 32; }
 static void clear(uint32_t *bits, int32_t id) { bits[id / 32] &= ~(1u << id % 32); }
+static size_t n_words(const struct sr_guided *d) { return ((size_t)d->info->vocab + 31) / 32; }
+
+/* Any token, by its bits. */
+static void all_bits(const struct sr_guided *d, struct sr_next *x, uint32_t *bits)
+{
+	const int32_t vocab = d->info->vocab;
+
+	memset(bits, 0xff, n_words(d) * sizeof(*bits));
+	if (vocab % 32)
+		bits[vocab / 32] = (1u << vocab % 32) - 1;
+	x->kind = SR_GUIDE_BITS;
+	x->n = 0;
+}
 
 /* Take stop ids out of what may come, because the answer is still too short. */
 static void without_stops(const struct sr_guided *d, struct sr_next *x, uint32_t *bits)
 {
 	uint32_t n = 0;
 
+	if (x->kind == SR_GUIDE_FREE)
+		all_bits(d, x, bits);
 	if (x->kind == SR_GUIDE_BITS) {
 		for (int32_t i = 0; i < d->info->n_stop; i++)
 			clear(bits, d->info->stop[i]);
@@ -95,11 +124,71 @@ static int force(struct sr_guided *d, const struct sr_next *x, sr_guided_put *pu
 	}
 	for (uint32_t i = 0; i < n && !r; i++) {
 		d->ahead[(d->first + d->n_ahead++) % AHEAD] = x->id[i];
-		if (!x->done)
+		if (!x->done && d->phase == ANSWER)
 			r = sr_guide_take(d->guide, x->id[i]);
 	}
+	d->phase = ANSWER;                     /* the end of a thought may have been forced */
 	d->over = x->done;
 	return r;
+}
+
+/* Token 0 may also be the one that opens a thought. */
+static void or_thought(const struct sr_guided *d, struct sr_next *x, uint32_t *bits)
+{
+	const uint32_t n = x->kind == SR_GUIDE_IS ? 1 : x->n;
+
+	if (x->kind == SR_GUIDE_FREE) {        /* one token, for it decides about the next */
+		x->n = 0;
+	} else if (x->kind == SR_GUIDE_BITS) {
+		set(bits, d->thought.begin);
+	} else if (n < SR_GUIDE_IDS) {
+		x->kind = SR_GUIDE_ONLY;
+		x->id[n] = d->thought.begin;
+		x->n = n + 1;
+	} else {
+		memset(bits, 0, n_words(d) * sizeof(*bits));
+		for (uint32_t i = 0; i < n; i++)
+			set(bits, x->id[i]);
+		set(bits, d->thought.begin);
+		x->kind = SR_GUIDE_BITS;
+		x->n = 0;
+	}
+}
+
+/* The next token of a thought.  A counted one is guided token by token, because what is free up to an id
+ * cannot be broken off. */
+static void in_thought(const struct sr_guided *d, struct sr_next *x)
+{
+	const struct sr_thought *t = &d->thought;
+	const bool over = t->most >= 0 && d->n_thought >= t->most;
+
+	*x = (struct sr_next){ .kind = over ? SR_GUIDE_IS : SR_GUIDE_FREE,
+		.n = over ? 1 : t->most < 0 ? t->n_end : 0 };
+	memcpy(x->id, t->end, x->n * sizeof(*x->id));
+}
+
+/* What may come next. */
+static int next(struct sr_guided *d, struct sr_next *x, uint32_t *bits)
+{
+	int r = 0;
+
+	if (d->phase == THOUGHT)
+		in_thought(d, x);
+	else if (d->guide)
+		r = sr_guide_next(d->guide, x, bits);
+	else                                   /* the other stop ids end the answer, too */
+		*x = (struct sr_next){ .kind = SR_GUIDE_FREE, .n = d->info->n_stop > 0, .id = { d->info->stop[0] } };
+	if (r)
+		return r;
+	if (x->done && x->kind == SR_GUIDE_ONLY) { /* any of them ends it: no need to compute which */
+		x->kind = SR_GUIDE_IS;
+		x->n = 1;
+	}
+	if (d->phase == MAYBE_THOUGHT)
+		or_thought(d, x, bits);
+	if (d->next < d->min_tokens && !x->done)
+		without_stops(d, x, bits);
+	return 0;
 }
 
 /* Give all guides that can be given now. */
@@ -109,19 +198,13 @@ static int give(struct sr_guided *d, uint32_t *bits, sr_guided_put *put, void *c
 	int r = 0;
 
 	while (!r && !d->waits && !d->n_until && !d->over && d->n_ahead < AHEAD) {
-		r = sr_guide_next(d->guide, &x, bits);
+		r = next(d, &x, bits);
 		if (r)
 			break;
-		if (x.done && x.kind == SR_GUIDE_ONLY) { /* any of them ends it: no need to compute which */
-			x.kind = SR_GUIDE_IS;
-			x.n = 1;
-		}
 		if (x.kind == SR_GUIDE_IS) {
 			r = force(d, &x, put, ctx);
 			continue;
 		}
-		if (d->next < d->min_tokens && !x.done)
-			without_stops(d, &x, bits);
 		r = put(ctx, d->next++, x.kind, x.id, x.kind == SR_GUIDE_BITS ? 0 : x.n, bits);
 		d->waits = true;
 		if (x.kind == SR_GUIDE_FREE && x.n) {
@@ -134,17 +217,43 @@ static int give(struct sr_guided *d, uint32_t *bits, sr_guided_put *put, void *c
 
 int sr_guided_begin(struct sr_guided *d, uint32_t *bits, sr_guided_put *put, void *ctx)
 {
-	struct sr_guide *fresh;
+	struct sr_guide *fresh = NULL;
 
 	if (d->next) {                         /* its guides went with the request that was refused */
-		if (sr_guide_open(&fresh, d->grammar) < 0)
+		if (d->grammar && sr_guide_open(&fresh, d->grammar) < 0)
 			return -ENOMEM;
 		sr_guide_close(d->guide);
 		d->guide = fresh;
 		d->next = d->n_ahead = d->first = d->n_until = 0;
+		d->n_thought = 0;
+		d->phase = first_phase(d);
 		d->waits = d->over = false;
 	}
 	return give(d, bits, put, ctx);
+}
+
+static bool ends_thought(const struct sr_thought *t, int32_t id)
+{
+	for (uint32_t i = 0; i < t->n_end; i++)
+		if (t->end[i] == id)
+			return true;
+	return false;
+}
+
+/* A token that was drawn: of the thought, or of the answer. */
+static int step(struct sr_guided *d, int32_t id)
+{
+	if (d->phase == MAYBE_THOUGHT) {
+		d->phase = id == d->thought.begin ? THOUGHT : ANSWER;
+		if (d->phase == THOUGHT)
+			return 0;
+	}
+	if (d->phase == ANSWER)
+		return d->guide ? sr_guide_take(d->guide, id) : 0;
+	d->n_thought++;
+	if (ends_thought(&d->thought, id))
+		d->phase = ANSWER;
+	return 0;
 }
 
 int sr_guided_take(struct sr_guided *d, int32_t id, uint32_t *bits, sr_guided_put *put, void *ctx)
@@ -159,7 +268,7 @@ int sr_guided_take(struct sr_guided *d, int32_t id, uint32_t *bits, sr_guided_pu
 		d->n_ahead--;
 		return give(d, bits, put, ctx);
 	}
-	r = sr_guide_take(d->guide, id);
+	r = step(d, id);
 	if (r)
 		return r;
 	for (uint32_t i = 0; i < d->n_until; i++)

@@ -117,9 +117,6 @@ static void shares(void **state)
 	q.guide.whitespace = (char *)"";
 	assert_null(grammars_find(gs, &q, 0));
 	q = ask("1000");
-	q.guide.n_begin = 1;
-	assert_null(grammars_find(gs, &q, 0));
-	q = ask("1000");
 	q.stop_ids = (struct ask_ids){ &stop, 1 };
 	assert_null(grammars_find(gs, &q, 0));
 	c = grammars_get(gs, &q, 0, &p);

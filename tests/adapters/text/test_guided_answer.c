@@ -41,7 +41,7 @@ int sr_guide_open(struct sr_guide **out, struct sr_grammar *g)
 
 void sr_guide_close(struct sr_guide *u)
 {
-	n_open--;
+	n_open -= u != NULL;
 	free(u);
 }
 
@@ -94,15 +94,22 @@ static void said(const char *want)
 	log_[0] = 0;
 }
 
-static struct sr_guided *begin(const struct step *s, uint32_t min_tokens, int32_t stop)
+static struct sr_grammar *const any = (struct sr_grammar *)scratch;
+
+static struct sr_guided *begin_with(const struct step *s, uint32_t min_tokens, int32_t stop, const struct sr_thought *t)
 {
 	struct sr_guided *d;
 
 	script = s;
 	log_[0] = 0;
-	assert_int_equal(sr_guided_open(&d, NULL, NULL, min_tokens, &stop, stop >= 0), 0);
+	assert_int_equal(sr_guided_open(&d, s ? any : NULL, NULL, min_tokens, &stop, stop >= 0, t), 0);
 	assert_int_equal(sr_guided_begin(d, scratch, put, NULL), 0);
 	return d;
+}
+
+static struct sr_guided *begin(const struct step *s, uint32_t min_tokens, int32_t stop)
+{
+	return begin_with(s, min_tokens, stop, NULL);
 }
 
 static void each_token(void **state)
@@ -195,10 +202,135 @@ static void again_and_errors(void **state)
 	sr_guided_close(d);
 	fails = -ECONNRESET;
 	script = s;
-	sr_guided_open(&d, NULL, NULL, 0, NULL, 0);
+	sr_guided_open(&d, any, NULL, 0, NULL, 0, NULL);
 	assert_int_equal(sr_guided_begin(d, scratch, put, NULL), -ECONNRESET);
 	fails = 0;
 	sr_guided_close(d);
+}
+
+/* ---- thoughts: token 30 opens one, 31 and 32 end it ---- */
+
+static const struct sr_thought closed = { .begin = 30, .n_end = 2, .end = { 31, 32 }, .most = -1 };
+
+static void takes(struct sr_guided *d, int32_t id) { assert_int_equal(sr_guided_take(d, id, scratch, put, NULL), 0); }
+
+static void opened_by_prompt(void **state)
+{
+	static const struct step s[] = { BITS(0), ONLY(1, 1, 5) };
+	struct sr_thought t = closed;
+	struct sr_guided *d;
+
+	(void)state;
+	t.opened = true;
+	d = begin_with(s, 0, -1, &t);
+	said("0:free,31,32 ");
+	takes(d, 30);                                  /* the grammar sees no token of the thought */
+	takes(d, 5);
+	said("");
+	takes(d, 32);
+	said("3:bits=f0 ");
+	takes(d, 4);
+	said("4:only,5 ");
+	sr_guided_close(d);
+}
+
+/* Whatever the grammar begins with, token 0 may open a thought; or it is the grammar's first. */
+static void may_begin(void **state)
+{
+	static const struct step bits[] = { BITS(0), BITS(1) }, only[] = { ONLY(0, 2, 1, 2) }, is[] = { IS(0, 3, 1, 2, 3),
+		IS(1, 2, 2, 3), BITS(3) }, until[] = { FREE(0, 1, 9) }, full[] = { ONLY(0, 12, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11) };
+	struct sr_guided *d;
+
+	(void)state;
+	d = begin_with(bits, 0, -1, &closed);
+	said("0:bits=400000f0 ");
+	takes(d, 30);
+	said("1:free,31,32 ");
+	takes(d, 31);
+	said("2:bits=f0 ");
+	takes(d, 4);
+	said("3:bits=f0 ");
+	sr_guided_close(d);
+	d = begin_with(is, 0, -1, &closed);
+	said("0:only,1,30 ");
+	takes(d, 1);
+	said("1:is,2,3 3:bits=f0 ");
+	sr_guided_close(d);
+	d = begin_with(is, 0, -1, &closed);
+	log_[0] = 0;
+	takes(d, 30);
+	takes(d, 31);
+	said("1:free,31,32 2:is,1,2,3 5:bits=f0 ");
+	assert_int_equal(sr_guided_begin(d, scratch, put, NULL), 0);
+	said("0:only,1,30 ");                          /* submitted again */
+	sr_guided_close(d);
+	d = begin_with(only, 0, -1, &closed);
+	said("0:only,1,2,30 ");
+	sr_guided_close(d);
+	d = begin_with(until, 0, -1, &closed);
+	said("0:free ");
+	sr_guided_close(d);
+	d = begin_with(full, 0, -1, &closed);
+	said("0:bits=40000fff ");
+	sr_guided_close(d);
+}
+
+/* A counted thought: a guide for each token, then its end is forced, unless it has come by itself. */
+static void budget(void **state)
+{
+	static const struct step s[] = { BITS(0), BITS(1) };
+	struct sr_thought t = closed;
+	struct sr_guided *d;
+
+	(void)state;
+	t.most = 2;
+	d = begin_with(s, 0, -1, &t);
+	said("0:bits=400000f0 ");
+	takes(d, 30);
+	said("1:free ");
+	takes(d, 9);
+	said("2:free ");
+	takes(d, 9);
+	said("3:is,31 4:bits=f0 ");
+	assert_int_equal(sr_guided_take(d, 9, scratch, put, NULL), -EINVAL);
+	takes(d, 31);
+	takes(d, 4);
+	said("5:bits=f0 ");
+	sr_guided_close(d);
+	t.opened = true;
+	d = begin_with(s, 0, -1, &t);
+	takes(d, 32);
+	said("0:free 1:bits=f0 ");
+	sr_guided_close(d);
+	t.most = 0;
+	d = begin_with(s, 0, -1, &t);
+	said("0:is,31 1:bits=f0 ");
+	sr_guided_close(d);
+}
+
+/* Without a grammar all is free behind the thought; stop ids are kept out while the answer is too short. */
+static void free_answer(void **state)
+{
+	struct sr_thought t = closed;
+	struct sr_guided *d;
+
+	(void)state;
+	t.most = 1;
+	d = begin_with(NULL, 0, -1, &t);
+	takes(d, 30);
+	takes(d, 9);
+	said("0:free 1:free 2:is,31 3:free,7 ");
+	takes(d, 31);
+	takes(d, 9);
+	takes(d, 9);
+	said("");
+	sr_guided_close(d);
+	d = begin_with(NULL, 2, 6, &t);
+	takes(d, 9);
+	takes(d, 9);
+	said("0:bits=ffffff3f 1:bits=ffffff3f 2:free,7 ");
+	sr_guided_close(d);
+	assert_int_equal(n_open, 0);
 }
 
 int main(void)
@@ -206,6 +338,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_token), cmocka_unit_test(forced), cmocka_unit_test(free_until),
 		cmocka_unit_test(min_tokens), cmocka_unit_test(again_and_errors),
+		cmocka_unit_test(opened_by_prompt), cmocka_unit_test(may_begin), cmocka_unit_test(budget),
+		cmocka_unit_test(free_answer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -144,6 +144,9 @@ static const struct refusal {
 	/* refused by name */
 	{ ASK_COMPLETION, "{" P ",\"use_beam_search\":true}", 400, BAD, "use_beam_search", "Beam search" },
 	{ ASK_COMPLETION, "{" P ",\"best_of\":2}", 400, BAD, "best_of", "not supported" },
+	{ ASK_COMPLETION, "{" P ",\"thinking_token_budget\":2}", 400, BAD, "thinking_token_budget", "/v1/completions" },
+	{ ASK_COMPLETION, "{" P ",\"thinking_token_budget\":-2}", 400, BAD, "thinking_token_budget", "or -1" },
+	{ ASK_CHAT, "{" M ",\"thinking_token_budget\":2}", 400, BAD, "thinking_token_budget", "no --reasoning-parser" },
 	/* structured output */
 	{ ASK_CHAT, "{" M ",\"response_format\":\"text\"}", 400, FIELD, "body.response_format", "an object" },
 	{ ASK_CHAT, "{" M ",\"response_format\":{}}", 400, FIELD, "body.response_format.type", "a `type`" },

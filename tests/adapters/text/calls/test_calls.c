@@ -438,7 +438,7 @@ static void special_tokens(void **state)
 	struct sr_text *text;
 	struct calls *c;
 	struct record r;
-	int32_t id[4];
+	struct sr_thought thought;
 	FILE *f;
 
 	(void)state;
@@ -453,12 +453,21 @@ static void special_tokens(void **state)
 	assert_int_equal(calls_open(&c, "mistral", "qwen3", text, NULL, err, sizeof(err)), 0);
 	for (int32_t i = 0; i < 5; i++)
 		assert_int_equal(calls_token(c, i), i > 0);
-	assert_int_equal(calls_thought_ends(c, id), 1);
-	assert_int_equal(id[0], 4);
+	assert_true(calls_thought(c, CALLS_EITHER, &thought) && !thought.opened);
+	assert_int_equal(thought.begin, 3);
+	assert_true(calls_thought(c, CALLS_THINKING, &thought) && thought.opened);
+	assert_int_equal(thought.n_end, 1);
+	assert_int_equal(thought.end[0], 4);
+	assert_true(calls_thought(c, CALLS_ANSWERING, &thought));
+	assert_int_equal(thought.n_end, 0);
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
 		feed(c, &(struct way){ 0 }, t[i].text, strlen(t[i].text), 0, &r);
 		assert_string_equal(r.s, t[i].parts);
 	}
+	calls_close(c);
+	assert_int_equal(calls_open(&c, NULL, "granite", text, NULL, err, sizeof(err)), 0);
+	assert_false(calls_thought(c, CALLS_EITHER, &thought));
+	assert_int_equal(thought.n_end, 0);
 	calls_close(c);
 	sr_text_close(text);
 	unlink(path);
