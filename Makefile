@@ -400,6 +400,7 @@ clients-guided: all
 schema-suite: $(BUILD)/tests/grammar_walk
 	tests/schema_suite.py $(BUILD) $(SUITE)
 	tests/schema_random.py $(BUILD) 12000 5
+	tests/schema_random.py $(BUILD) 500 101 --hypothesis
 
 soak: all
 	tests/e2e/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))
