@@ -226,11 +226,14 @@ int pattern_first_sets(struct pattern *p)
 		free(all.at);
 		return rc;
 	}
-	if (kept(p, &word) < 0 || kept(p, &other) < 0) {
-		free(all.at);
-		return -ENOMEM;
-	}
-	return kept(p, &all) < 0 ? -ENOMEM : 0;
+	/* kept() frees what it does not keep */
+	if (kept(p, &word) < 0)
+		rc = -ENOMEM;
+	if (kept(p, &other) < 0)
+		rc = -ENOMEM;
+	if (kept(p, &all) < 0)
+		rc = -ENOMEM;
+	return rc;
 }
 
 uint8_t pattern_ends(const struct pattern *p, uint32_t set)
