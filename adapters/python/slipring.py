@@ -152,7 +152,7 @@ _text = _declare(_load("libslipring-text.so", 0), [
     ("sr_detok_flush", _int, [C.POINTER(Detok), C.c_char_p, _size]), ("sr_text_longest", _size, [_P]),
     ("sr_grammar_open", _int, [C.POINTER(_P), _P, _int, C.c_char_p, _size, _P, C.c_char_p, _size]),
     ("sr_grammar_close", None, [_P]),
-    ("sr_guided_open", _int, [C.POINTER(_P), _P, _P, C.c_uint32, C.POINTER(C.c_int32), C.c_uint32]),
+    ("sr_guided_open", _int, [C.POINTER(_P), _P, _P, C.c_uint32, C.POINTER(C.c_int32), C.c_uint32, _P]),
     ("sr_guided_close", None, [_P]), ("sr_guided_begin", _int, [_P, C.POINTER(C.c_uint32), _put, _P]),
     ("sr_guided_take", _int, [_P, C.c_int32, C.POINTER(C.c_uint32), _put, _P]),
 ])
@@ -540,7 +540,8 @@ class Answer:
     def _guide(self, guide, compiled, min_tokens):
         """Before it is submitted."""
         self._make = guide.make
-        _check(_text.sr_guided_open(C.byref(self._guided), compiled, self._session._text, min_tokens, None, 0), "guide")
+        _check(_text.sr_guided_open(C.byref(self._guided), compiled, self._session._text, min_tokens, None, 0, None),
+               "guide")
         self._send = _put(lambda _, *record: _ring.sr_guide(self._session._conn, self._ticket, *record))
 
     def _guided_step(self, step, *token):
