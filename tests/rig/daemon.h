@@ -342,4 +342,15 @@ static inline uint64_t ask(struct sr_conn *c, uint32_t salt, uint32_t n)
 	return io_now() - begin;
 }
 
+/* A cmocka case with a daemon of its own, in *d. */
+#define DAEMON_CASE(f, d) cmocka_unit_test_prestate_setup_teardown(f, daemon_setup, daemon_teardown, d)
+
+static inline int daemon_setup(void **state)
+{
+	daemon_start(*state, NULL);
+	return 0;
+}
+
+static inline int daemon_teardown(void **state) { return daemon_end(*state); }
+
 #endif

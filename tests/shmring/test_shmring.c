@@ -10,19 +10,6 @@
 
 static struct daemon d;
 
-static int setup(void **state)
-{
-	(void)state;
-	daemon_start(&d, NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	return daemon_end(&d);
-}
-
 static struct sr_conn *open_conn(const struct sr_options *o)
 {
 	struct sr_conn *c = NULL;
@@ -541,7 +528,7 @@ static void several_processes_at_once(void **state)
 
 int main(void)
 {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) DAEMON_CASE(f, &d)
 	const struct CMUnitTest tests[] = {
 		CASE(says_what_it_serves),
 		CASE(no_daemon_no_connection),

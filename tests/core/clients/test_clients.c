@@ -12,19 +12,6 @@
 
 static struct daemon d;
 
-static int setup(void **state)
-{
-	(void)state;
-	daemon_start(&d, NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	return daemon_end(&d);
-}
-
 static struct sr_conn *open_conn(void)
 {
 	struct sr_conn *c = NULL;
@@ -824,14 +811,14 @@ static void what_it_does_is_told(void **state)
 
 int main(void)
 {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) DAEMON_CASE(f, &d)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(siphash_is_siphash),
 		CASE(each_field_reaches_the_device),
 		CASE(a_stop_id_ends_the_answer),
 		CASE(without_a_seed_draws_differ),
 		cmocka_unit_test(prefixes_are_shared_within_a_scope),
-		cmocka_unit_test_setup_teardown(a_full_tenant_is_turned_away, setup, teardown),
+		CASE(a_full_tenant_is_turned_away),
 		cmocka_unit_test(strangers_are_not_urgent_nor_tenants),
 		CASE(requests_are_counted),
 		CASE(gaps_are_each_ones_own),

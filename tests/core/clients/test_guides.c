@@ -284,22 +284,9 @@ static void none_are_granted(void **state)
 	sr_close(c);
 }
 
-static int setup(void **state)
-{
-	(void)state;
-	daemon_start(&d, NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	return daemon_end(&d);
-}
-
 int main(void)
 {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) DAEMON_CASE(f, &d)
 	const struct CMUnitTest tests[] = {
 		CASE(each_token_is_as_guided), CASE(guides_wait_for_their_requests), CASE(how_they_end),
 		CASE(a_client_that_leaves), CASE(none_are_granted),

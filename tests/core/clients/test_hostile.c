@@ -475,22 +475,9 @@ static void clocks_that_lie(void **state)
 	neighbour_is_well();
 }
 
-static int setup(void **state)
-{
-	(void)state;
-	daemon_start(&d, NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	return daemon_end(&d);
-}
-
 int main(void)
 {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) DAEMON_CASE(f, &d)
 	const struct CMUnitTest tests[] = {
 		CASE(R1_wild_indices),
 		CASE(R2_double_fetch),

@@ -444,22 +444,9 @@ static void R14_huge_pages_taken_away(void **state)
 	assert_int_equal(pool(before), before);
 }
 
-static int setup(void **state)
-{
-	(void)state;
-	daemon_start(&d, NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	return daemon_end(&d);
-}
-
 int main(void)
 {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) DAEMON_CASE(f, &d)
 	const struct CMUnitTest tests[] = {
 		CASE(R10_killed_clients_leave_nothing),
 		CASE(R11_no_descriptor_is_accepted),

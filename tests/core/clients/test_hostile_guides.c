@@ -350,22 +350,9 @@ static void R14_zeroed_memory(void **state)
 	neighbour_is_well();
 }
 
-static int setup(void **state)
-{
-	(void)state;
-	daemon_start(&d, NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	return daemon_end(&d);
-}
-
 int main(void)
 {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) DAEMON_CASE(f, &d)
 	const struct CMUnitTest tests[] = {
 		CASE(wrong_guides_cost_the_connection), CASE(R5_every_bit), CASE(R2_double_fetch), CASE(R1_wild_indices),
 		CASE(R6_R8_a_flood_for_any_ticket), CASE(silence_costs_its_own), CASE(R7_what_was_granted),
