@@ -22,6 +22,7 @@
 #define HELD_MAX   (ENGINE_LIVE + ENGINE_QUEUE)
 
 enum state { FREE, QUEUED, LIVE };
+enum waiter_kind { PLAIN, GUIDED };         /* of waiters */
 
 struct engine_slot {
 	enum state state;
@@ -61,6 +62,7 @@ struct engine {
 	bool behind;                 /* the ring was not empty after a turn */
 	bool full;                   /* the daemon can take no more for now */
 	bool no_room;                /* because the ring had no room for the next request */
+	bool guided_full;            /* it can take no more guided ones until one of ours ends */
 	unsigned n_live, n_cancel;
 	int doing[2];                /* requests in SR_PREPARING and SR_ARRIVING, reported on each connect */
 	struct tenants tenants;      /* hold requests */
@@ -138,15 +140,16 @@ static void count(struct engine *e, struct tenant *t, int by, uint64_t prompt)
 }
 
 /* Its first token or its end came, so it has left the daemon's queue.  Its tenant may now submit two
- * requests, one more than the place it took. */
+ * requests of each kind, one more than the place it took. */
 static void begun(struct engine *e, struct engine_slot *s)
 {
 	if (!s->waits)
 		return;
 	s->waits = false;
 	count(e, s->tenant, -1, s->n_prompt);
-	if (s->state == LIVE && s->tenant->credit < ENGINE_LIVE)
-		s->tenant->credit += 2;
+	for (int kind = 0; s->state == LIVE && kind < TENANT_KINDS; kind++)
+		if (s->tenant->credit[kind] < ENGINE_LIVE)
+			s->tenant->credit[kind] += 2;
 }
 
 /* The daemon no longer has it. */
@@ -156,6 +159,8 @@ static void unlive(struct engine *e, struct engine_slot *s)
 	s->tenant->live--;
 	if (s->cancel)
 		e->n_cancel--;
+	if (s->guided)
+		e->guided_full = false;
 	s->cancel = s->guided = false;
 }
 
@@ -174,7 +179,9 @@ static void slot_free(struct engine *e, uint32_t i)
 	e->free = i;
 }
 
-/* Put it into its tenant's queue. */
+static enum waiter_kind kind_of(const struct sr_request *q) { return q->flags & SR_GUIDED ? GUIDED : PLAIN; }
+
+/* Put it into its tenant's queue for its kind. */
 static void enqueue(struct engine *e, uint32_t i)
 {
 	struct engine_slot *s = &e->slot[i];
@@ -187,7 +194,7 @@ static bool keep(struct engine_slot *s, uint32_t i, const struct sr_request *q)
 {
 	s->kept = malloc(sizeof(*s->kept));
 	if (s->kept)
-		*s->kept = (struct kept){ .waiter.cost = 1, .slot = i, .q = *q };
+		*s->kept = (struct kept){ .waiter = { .cost = 1, .kind = kind_of(q) }, .slot = i, .q = *q };
 	return s->kept;
 }
 
@@ -325,34 +332,42 @@ static int try_submit(struct engine *e, uint32_t i, const struct sr_request *q)
 {
 	struct sr_request copy = *q;
 	struct engine_slot *s = &e->slot[i];
+	enum waiter_kind kind = kind_of(q);
 	int r;
 
 	copy.user_data = handle_of(e, i);
 	r = sr_submit(e->conn, &copy, &s->ticket);
 	e->no_room = r == -EAGAIN;
 	e->full = r == -EAGAIN || r == -EBUSY;
+	if (r == -EBUSY && kind == GUIDED && e->n_live < e->model.live) {
+		e->guided_full = true;       /* others may go */
+		e->full = false;
+	}
 	if (r < 0)
 		return r;
 	s->state = LIVE;
 	s->tenant->live++;
-	s->tenant->credit -= s->tenant->credit > 0;
+	s->tenant->credit[kind] -= s->tenant->credit[kind] > 0;
 	if (!e->n_live++)
 		e->since = io_now();
-	s->guided = q->flags & SR_GUIDED;
+	s->guided = kind == GUIDED;
 	if (s->guided)
 		e->c.submitted(s->owner);
 	return 0;
 }
 
 /* Each tenant leaves some places in the daemon to others.  A tenant that the daemon refused waits until
- * one of its requests leaves the daemon's queue. */
-static bool may_go(void *ctx, const struct tenant *t)
+ * one of its requests leaves the daemon's queue.  So do guided requests alone, if they were refused. */
+static bool may_go(const struct engine *e, const struct tenant *t, enum waiter_kind kind)
 {
-	const struct engine *e = ctx;
 	uint64_t left = e->model.live > e->n_live ? e->model.live - e->n_live - 1 : 0;
 
-	return !(t->tight && !t->credit) && !tenant_over(t->id, t->live, left);
+	if (kind == GUIDED && e->guided_full)
+		return false;
+	return !(t->tight[kind] && !t->credit[kind]) && !tenant_over(t->id, t->live, left);
 }
+
+static bool waiter_may_go(void *ctx, const struct waiter *w) { return may_go(ctx, w->tenant, w->kind); }
 
 /* Submit what waits, with the tenants in turn. */
 static void pump(struct engine *e)
@@ -363,11 +378,13 @@ static void pump(struct engine *e)
 	int r;
 
 	e->full = false;
-	while (e->conn && (w = tenants_next(&e->tenants, may_go, e))) {
+	while (e->conn && (w = tenants_next(&e->tenants, waiter_may_go, e))) {
 		i = ((struct kept *)w)->slot;
 		r = try_submit(e, i, &e->slot[i].kept->q);
 		if (e->full)
 			return;
+		if (r == -EBUSY)
+			continue;
 		if (r == -ECONNRESET) {
 			lost(e);
 			return;
@@ -390,8 +407,8 @@ static void turned_away(struct engine *e, uint32_t i)
 
 	unlive(e, s);
 	enqueue(e, i);
-	s->tenant->tight = true;
-	s->tenant->credit = 0;
+	s->tenant->tight[s->kept->waiter.kind] = true;
+	s->tenant->credit[s->kept->waiter.kind] = 0;
 	if (!e->probing)
 		io_timer_set(e->io, &e->probe, io_now() + PROBE_NS);
 	e->probing = true;
@@ -406,10 +423,11 @@ static void on_probe(struct io_timer *timer)
 
 	e->probing = false;
 	for (unsigned i = 0; i < e->tenants.n_round; i++, t = t->next)
-		if (t->tight && !t->credit) {
-			t->credit = 1;
-			e->probing = true;
-		}
+		for (int kind = 0; kind < TENANT_KINDS; kind++)
+			if (t->tight[kind] && !t->credit[kind]) {
+				t->credit[kind] = 1;
+				e->probing = true;
+			}
 	if (e->probing)
 		io_timer_set(e->io, timer, io_now() + PROBE_NS);
 	run(e);
@@ -585,7 +603,7 @@ int engine_submit(struct engine *e, const struct sr_request *q, void *owner, uin
 	count(e, s->tenant, 1, q->n_prompt);
 	if (q->tenant && !keep(s, i, q))         /* the daemon may refuse it */
 		r = -ENOMEM;
-	if (r == -EAGAIN && !e->tenants.n_waiting && may_go(e, s->tenant))
+	if (r == -EAGAIN && !e->tenants.n_waiting && may_go(e, s->tenant, kind_of(q)))
 		r = try_submit(e, i, q);
 	if (r == -EAGAIN || r == -EBUSY) {
 		r = -ENOMEM;

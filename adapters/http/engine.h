@@ -9,6 +9,9 @@
  * Each tenant leaves some places, in the daemon and here, to others.  So if one tenant has thousands of
  * requests, another's request still goes to the daemon at once, whose scheduler is fair.
  *
+ * The daemon grants fewer guided requests (SR_GUIDED) than requests.  Guided ones beyond that wait, and the
+ * others pass them: each tenant has a queue for either kind.
+ *
  * The daemon ends a request with -EAGAIN to refuse it: its tenant's share there is full (wire.md).  The
  * request returns to its place in the queue.  It is submitted again when a request of its tenant has left
  * the daemon's queue, or 10 ms later.

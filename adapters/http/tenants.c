@@ -18,6 +18,11 @@ const struct tenant *tenants_find(const struct tenants *ts, uint64_t id)
 	return t;
 }
 
+static bool waits(const struct tenant *t)
+{
+	return t->first[0] || t->first[1];
+}
+
 struct tenant *tenants_hold(struct tenants *ts, uint64_t id, uint64_t size)
 {
 	struct tenant *t = (struct tenant *)tenants_find(ts, id), **head = &ts->bucket[bucket_of(id)];
@@ -47,7 +52,7 @@ void tenants_release(struct tenants *ts, struct tenant *t, uint64_t size)
 	t->size -= size;
 	if (--t->n)
 		return;
-	assert(!t->first);
+	assert(!waits(t));
 	while (*at != t)
 		at = &(*at)->chained;
 	*at = t->chained;
@@ -79,20 +84,20 @@ static void round_leave(struct tenants *ts, struct tenant *t)
 
 void tenants_put(struct tenants *ts, struct tenant *t, struct waiter *w)
 {
-	struct waiter *after = t->last;
+	struct waiter **first = &t->first[w->kind], **last = &t->last[w->kind], *after = *last;
 
 	if (!w->order)
 		w->order = ++ts->order;
 	w->tenant = t;
 	if (after && after->order > w->order)  /* it returns: its place is near the front */
-		for (after = NULL; (after ? after->next : t->first)->order < w->order;)
-			after = after ? after->next : t->first;
-	if (!t->first)
+		for (after = NULL; (after ? after->next : *first)->order < w->order;)
+			after = after ? after->next : *first;
+	if (!waits(t))
 		round_join(ts, t);
 	w->prev = after;
-	w->next = after ? after->next : t->first;
-	*(w->prev ? &w->prev->next : &t->first) = w;
-	*(w->next ? &w->next->prev : &t->last) = w;
+	w->next = after ? after->next : *first;
+	*(w->prev ? &w->prev->next : first) = w;
+	*(w->next ? &w->next->prev : last) = w;
 	ts->n_waiting++;
 }
 
@@ -100,49 +105,66 @@ void tenants_take(struct tenants *ts, struct waiter *w)
 {
 	struct tenant *t = w->tenant;
 
-	*(w->prev ? &w->prev->next : &t->first) = w->next;
-	*(w->next ? &w->next->prev : &t->last) = w->prev;
+	*(w->prev ? &w->prev->next : &t->first[w->kind]) = w->next;
+	*(w->next ? &w->next->prev : &t->last[w->kind]) = w->prev;
 	ts->n_waiting--;
-	if (!t->first)
+	if (!waits(t))
 		round_leave(ts, t);
 }
 
-/* The first tenant, from ts->turn on, that may go and can pay.  NULL if there is none; *rounds is then
- * the least number of quanta that one of them lacks, or UINT64_MAX if none may go. */
-static struct tenant *payer(struct tenants *ts, bool (*may)(void *ctx, const struct tenant *t), void *ctx,
-                            uint64_t *rounds)
+/* The tenant's waiter that came first, of those that may go; NULL: none may. */
+static struct waiter *first_of(const struct tenant *t, bool (*may)(void *ctx, const struct waiter *w),
+                               void *ctx)
+{
+	struct waiter *first = NULL;
+
+	for (int kind = 0; kind < TENANT_KINDS; kind++) {
+		struct waiter *w = t->first[kind];
+
+		if (w && (!first || w->order < first->order) && (!may || may(ctx, w)))
+			first = w;
+	}
+	return first;
+}
+
+/* The first waiter, by tenants from ts->turn on, that may go and whose tenant can pay.  NULL if there is
+ * none; *rounds is then the least number of quanta that one of them lacks, or UINT64_MAX if none may go. */
+static struct waiter *paid(struct tenants *ts, bool (*may)(void *ctx, const struct waiter *w), void *ctx,
+                           uint64_t *rounds)
 {
 	struct tenant *t = ts->turn;
 	uint64_t lacks;
 
 	*rounds = UINT64_MAX;
 	for (unsigned i = 0; i < ts->n_round; i++, t = t->next) {
-		if (may && !may(ctx, t))
+		struct waiter *w = first_of(t, may, ctx);
+
+		if (!w)
 			continue;
-		if (t->first->cost <= t->deficit)
-			return t;
-		lacks = (t->first->cost - t->deficit + ts->quantum - 1) / ts->quantum;
+		if (w->cost <= t->deficit)
+			return w;
+		lacks = (w->cost - t->deficit + ts->quantum - 1) / ts->quantum;
 		*rounds = lacks < *rounds ? lacks : *rounds;
 	}
 	return NULL;
 }
 
-struct waiter *tenants_next(struct tenants *ts, bool (*may)(void *ctx, const struct tenant *t), void *ctx)
+struct waiter *tenants_next(struct tenants *ts, bool (*may)(void *ctx, const struct waiter *w), void *ctx)
 {
 	uint64_t rounds;
-	struct tenant *t = payer(ts, may, ctx, &rounds);
+	struct waiter *w = paid(ts, may, ctx, &rounds);
+	struct tenant *t = ts->turn;
 
-	if (!t && rounds == UINT64_MAX)
+	if (!w && rounds == UINT64_MAX)
 		return NULL;
-	if (!t) {                              /* skip the rounds in which no tenant could pay */
-		t = ts->turn;
+	if (!w) {                              /* skip the rounds in which no tenant could pay */
 		for (unsigned i = 0; i < ts->n_round; i++, t = t->next)
-			if (!may || may(ctx, t))
+			if (first_of(t, may, ctx))
 				t->deficit += rounds * ts->quantum;
-		t = payer(ts, may, ctx, &rounds);
+		w = paid(ts, may, ctx, &rounds);
 	}
-	ts->turn = t;
-	return t->first;
+	ts->turn = w->tenant;
+	return w;
 }
 
 void tenants_served(struct tenants *ts, struct waiter *w)
@@ -151,6 +173,7 @@ void tenants_served(struct tenants *ts, struct waiter *w)
 
 	t->deficit -= w->cost;
 	tenants_take(ts, w);
-	if (ts->turn == t && t->first && t->first->cost > t->deficit)
+	w = first_of(t, NULL, NULL);
+	if (ts->turn == t && w && w->cost > t->deficit)
 		ts->turn = t->next;            /* else it would also be first in the next round */
 }

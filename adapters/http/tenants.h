@@ -19,12 +19,17 @@ struct waiter {                        /* the first member of what waits */
 	struct tenant *tenant;
 	uint64_t order;                /* of arrival; 0: not yet set.  Queues are sorted by it */
 	uint64_t cost;                 /* what serving it takes from the deficit */
+	unsigned kind;                 /* below TENANT_KINDS */
 };
+
+/* If one kind may not go for now, the others of the same tenant pass it. */
+#define TENANT_KINDS 2
 
 struct tenant {
 	uint64_t id;
 	uint64_t n, size;              /* number and total size of the things it holds, waiting or not */
-	struct waiter *first, *last;   /* its queue; while not empty, it is in the round */
+	struct waiter *first[TENANT_KINDS]; /* its queues; while one is not empty, it is in the round */
+	struct waiter *last[TENANT_KINDS];
 	uint64_t deficit;
 	struct tenant *prev, *next;    /* in the round */
 	struct tenant *chained;        /* the next in its bucket */
@@ -32,8 +37,8 @@ struct tenant {
 	/* only for engine.c: */
 	uint64_t waits, tokens;        /* requests without a first token, and their prompt tokens */
 	unsigned live;                 /* requests that the daemon has */
-	unsigned credit;               /* requests it may submit while tight */
-	bool tight;                    /* the daemon has refused one */
+	unsigned credit[TENANT_KINDS]; /* requests of this kind that it may submit while tight */
+	bool tight[TENANT_KINDS];      /* the daemon has refused one of this kind */
 };
 
 struct tenants {
@@ -68,9 +73,10 @@ void tenants_release(struct tenants *ts, struct tenant *t, uint64_t size);
 void tenants_put(struct tenants *ts, struct tenant *t, struct waiter *w);   /* into its queue */
 void tenants_take(struct tenants *ts, struct waiter *w);                    /* out of it */
 
-/* The next waiter, of the tenants for which may() is true (may NULL: all).  It stays next until
- * tenants_served() takes it out and charges its tenant.  NULL: there is none. */
-struct waiter *tenants_next(struct tenants *ts, bool (*may)(void *ctx, const struct tenant *t), void *ctx);
+/* The next waiter.  may() (NULL: all may) is asked for the first of each kind of a tenant; of those that may
+ * go, the one that came first is the tenant's.  It stays next until tenants_served() takes it out and charges
+ * its tenant.  NULL: there is none. */
+struct waiter *tenants_next(struct tenants *ts, bool (*may)(void *ctx, const struct waiter *w), void *ctx);
 void tenants_served(struct tenants *ts, struct waiter *w);
 
 #endif

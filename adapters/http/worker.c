@@ -81,14 +81,15 @@ static void ring(const struct workers *p)
 }
 
 /* A long work cannot be interrupted.  So a tenant runs one at a time, and a thread is left to the others. */
-static bool may_run_long(void *ctx, const struct tenant *tenant)
+static bool may_run_long(void *ctx, const struct waiter *waiter)
 {
 	const struct workers *p = ctx;
+	uint64_t tenant = waiter->tenant->id;
 
-	for (int i = 0; tenant->id && i < p->n_threads; i++) {
+	for (int i = 0; tenant && i < p->n_threads; i++) {
 		const struct work *w = p->thread[i].runs;
 
-		if (w && w->line == WORK_LONGER && w->tenant == tenant->id)
+		if (w && w->line == WORK_LONGER && w->tenant == tenant)
 			return false;
 	}
 	return true;

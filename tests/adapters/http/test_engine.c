@@ -605,10 +605,107 @@ static void guided(void **state)
 	finish();
 }
 
+static int ask(uint64_t tenant, int32_t *id, bool with_guides, struct owner *o)
+{
+	const struct sr_request q = { .size = sizeof(q), .flags = with_guides ? SR_GUIDED : 0, .prompt = id,
+	                              .n_prompt = 1, .max_tokens = 5, .tenant = tenant };
+
+	return engine_submit(e, &q, o, &o->handle);
+}
+
+/* Guided requests that must wait hold nothing else back, of their own tenant or of another.  Once one more may
+ * go, they go in the order of their tenants' turns. */
+static void guided_are_passed(void **state)
+{
+	static struct { uint64_t tenant; int32_t id; bool guided; } asked[] = {
+		{ 1, 11, true }, { 1, 12, true }, { 1, 13, true }, { 1, 14, false }, { 2, 21, true }, { 2, 22, false },
+	};
+	static const int32_t want[] = { 11, 14, 22, 12, 21, 13 };
+	struct owner o[6] = { { 0 } };
+
+	(void)state;
+	begin(0);
+	toy.room = 9;
+	toy.guided_room = 1;
+	for (int i = 0; i < 6; i++)
+		assert_int_equal(ask(asked[i].tenant, &asked[i].id, asked[i].guided, &o[i]), 0);
+	wake();
+	assert_int_equal(toy.n_user, 3);
+	assert_int_equal(toy.waits_for, SR_WAIT_TOKENS);
+	toy.guided_room = 9;                           /* an END of another kind tells nothing about it */
+	put(toy.user[1], SR_END, 0);
+	wake();
+	assert_int_equal(toy.n_user, 3);
+	put(toy.user[0], SR_END, 0);
+	wake();
+	assert_int_equal(toy.n_user, 6);
+	for (int i = 0; i < 6; i++)
+		assert_int_equal(toy.prompt[i], want[i]);
+	engine_drop(e, o[2].handle);
+	finish();
+}
+
+/* With all places taken, a guided request waits for a place as others do: none passes it. */
+static void guided_wait_for_places(void **state)
+{
+	static int32_t id[] = { 1, 2, 3 };
+	struct owner o[3] = { { 0 } };
+
+	(void)state;
+	granted = 1;
+	begin(0);
+	granted = 64;
+	toy.room = 9;
+	assert_int_equal(ask(0, &id[0], false, &o[0]), 0);
+	assert_int_equal(ask(0, &id[1], true, &o[1]), 0);    /* the toy says -EBUSY */
+	assert_int_equal(ask(0, &id[2], false, &o[2]), 0);
+	wake();
+	assert_int_equal(toy.n_user, 1);
+	toy.guided_room = 1;
+	put(toy.user[0], SR_END, 0);
+	wake();
+	assert_int_equal(toy.n_user, 3);
+	assert_true(toy.prompt[1] == 2 && toy.prompt[2] == 3);
+	finish();
+}
+
+/* The daemon refused a guided request of this tenant: its others go meanwhile. */
+static void refused_guided_are_passed(void **state)
+{
+	static int32_t id[] = { 1, 2, 3 };
+	struct owner o[3] = { { 0 } };
+	uint64_t before;
+
+	(void)state;
+	begin(0);
+	toy.room = toy.guided_room = 9;
+	assert_int_equal(ask(1, &id[0], true, &o[0]), 0);
+	assert_int_equal(ask(1, &id[1], true, &o[1]), 0);
+	turn_away(0);
+	turn_away(1);
+	before = io_now();
+	assert_int_equal(eventfd_write(toy.fd, 1), 0);
+	io_sleep(io, io_now());
+	assert_int_equal(engine_live(e), 0);
+	assert_int_equal(ask(1, &id[2], false, &o[2]), 0);
+	io_sleep(io, io_now());
+	if (io_now() - before < 10 * MS)                     /* else those refused may have tried again */
+		assert_true(toy.n_user == 3 && toy.prompt[2] == 3);
+	for (uint64_t end = io_now() + 1000 * MS; toy.n_user < 5 && io_now() < end;)
+		io_sleep(io, io_now() + 5 * MS);
+	assert_int_equal(toy.n_user, 5);
+	assert_true(toy.prompt[3] == 1 || toy.prompt[2] == 1);
+	assert_int_equal(toy.prompt[4], 2);
+	assert_true(!o[0].ends && !o[1].ends && !o[2].ends);
+	finish();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(room_and_order), cmocka_unit_test(guided), cmocka_unit_test(tenants_in_turn),
+		cmocka_unit_test(room_and_order), cmocka_unit_test(guided),
+		cmocka_unit_test(guided_are_passed), cmocka_unit_test(guided_wait_for_places),
+		cmocka_unit_test(refused_guided_are_passed), cmocka_unit_test(tenants_in_turn),
 		cmocka_unit_test(shares_of_places),
 		cmocka_unit_test(turned_away), cmocka_unit_test(doing_is_told), cmocka_unit_test(no_place), cmocka_unit_test(refused),
 		cmocka_unit_test(cancelled), cmocka_unit_test(lost), cmocka_unit_test(wrong_vocabulary),
