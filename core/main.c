@@ -225,22 +225,12 @@ static int open_backend(struct daemon *d)
 	return r < 0 ? fail(d, "cannot load the model") : 0;
 }
 
-/* Guided answers that one connection may have: as many as there are in all, by the wire's rule for sizes. */
-static uint32_t guides_most(uint32_t n)
-{
-	uint32_t most = 8;
-
-	while (most < n && most < 1u << 12)
-		most *= 2;
-	return n ? most : 0;
-}
-
 static int make_clients(struct daemon *d, int listen_fd)
 {
 	struct clients_config c = {
 		.max = d->cfg.max_clients, .max_per_uid = d->cfg.max_clients,
 		.live = 1u << 13, .tokens = 1u << 16, .arena = 16u << 20, .take = 64,
-		.guides = guides_most((uint32_t)d->plan.limits.masks / 2),
+		.guides = sched_guides_alone((uint32_t)d->plan.limits.masks / 2),
 		.gateway = (uid_t)-1,
 		.scope_global = d->cfg.prefix_cache_scope == SCOPE_GLOBAL,
 		.scope_tenant = d->cfg.prefix_cache_scope == SCOPE_TENANT,

@@ -189,7 +189,8 @@ static int rings_make(struct sr_conn *c, const struct sr_welcome *w)
 		return 0;
 	sr_ring_init(&c->guides, true, &up->guides, &down->guides, c->up + SR_OFF_GUIDES(&w->shape),
 	             4 * guides, sizeof(struct sr_wire_guide));
-	c->model.guides = guides;
+	if (!c->model.guides || c->model.guides > guides)
+		c->model.guides = guides;
 	c->masks = SR_OFF_MASKS(&w->shape);
 	c->place = calloc(2 * (size_t)guides, sizeof(c->place[0]));
 	return c->place ? 0 : -ENOMEM;
@@ -209,7 +210,8 @@ static int attach(struct sr_conn *c, const struct sr_welcome *w, const int fds[2
 	c->model.live = w->shape.live;
 	c->model.tokens = w->shape.tokens;
 	c->model.arena = w->shape.arena;
-	c->model.guides = 0;
+	if (!w->shape.guides)
+		c->model.guides = 0;
 	e = map(fds[0], SR_UP_BYTES(&w->shape, c->model.vocab), PROT_READ | PROT_WRITE, &c->up, &c->up_len);
 	return e ? e : rings_make(c, w);
 }

@@ -219,7 +219,8 @@ static void rings_init(struct host_conn *c)
 	down->model.live = live;
 	down->model.tokens = c->shape.tokens;
 	down->model.arena = c->shape.arena;
-	down->model.guides = c->shape.guides;
+	if (!down->model.guides || down->model.guides > c->shape.guides)
+		down->model.guides = c->shape.guides;
 	down->model.flags = c->flags;
 	atomic_store_explicit(&down->epoch, down->model.epoch, memory_order_release);
 }

@@ -28,7 +28,7 @@ struct host_conn;
 
 struct host_config {
 	struct sr_shape most;         /* the most a connection is granted; sr_shape_ok() */
-	struct sr_model_info model;   /* name, vocab_hash, epoch, vocab, context; host_open sets the rest */
+	struct sr_model_info model;   /* name, vocab_hash, epoch, vocab, context, guides; or host_open sets it */
 };
 
 /* 0, -EINVAL, -ENOMEM.  Installs the SIGBUS handler. */

@@ -20,7 +20,8 @@ struct empty;
 struct clients_config {
 	int32_t  max;                 /* connections */
 	int32_t  max_per_uid;
-	uint32_t live, tokens, arena, guides; /* most a connection is granted, see sr_shape */
+	uint32_t live, tokens, arena; /* most a connection is granted, see sr_shape */
+	uint32_t guides;              /* guided answers that a connection may have; its rings may have room for more */
 	size_t   stranger_bytes;      /* most memory shared with all untrusted clients together; 0 = no limit */
 	uint32_t take;                /* most requests of one client per turn (R8) */
 	uid_t    gateway;             /* its requests may name a tenant; -1 = only our own uid's may */

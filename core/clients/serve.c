@@ -610,10 +610,20 @@ void clients_stats(const struct clients *cl, struct clients_stats *out) { *out =
 
 /* ---- create and destroy ---------------------------------------------------------------------- */
 
+/* Rings for n guided answers, by the wire's rule for sizes. */
+static uint32_t guides_room(uint32_t n)
+{
+	uint32_t room = 8;
+
+	while (room < n && room < 1u << 12)
+		room *= 2;
+	return n ? room : 0;
+}
+
 static int host_make(struct clients *cl)
 {
 	const struct clients_config *cfg = &cl->cfg;
-	struct host_config s = { .most = { cfg->live, cfg->tokens, cfg->arena, cfg->guides } };
+	struct host_config s = { .most = { cfg->live, cfg->tokens, cfg->arena, guides_room(cfg->guides) } };
 
 	if (getrandom(cl->key, sizeof(cl->key), 0) != sizeof(cl->key) ||
 	    getrandom(&s.model.epoch, sizeof(s.model.epoch), 0) != sizeof(s.model.epoch))
@@ -621,6 +631,7 @@ static int host_make(struct clients *cl)
 	s.model.epoch |= 1;                   /* 0 would mean that the daemon is gone */
 	s.model.vocab = (uint32_t)cfg->vocab;
 	s.model.context = (uint32_t)cfg->context;
+	s.model.guides = cfg->guides;
 	memcpy(s.model.name, cfg->model_name, sizeof(s.model.name) - 1);
 	memcpy(s.model.vocab_hash, cfg->vocab_hash, sizeof(s.model.vocab_hash));
 	return host_create(&cl->host, &s);

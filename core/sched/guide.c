@@ -95,6 +95,9 @@ static void put_bits(const struct sched *s, int32_t place, const struct sched_gu
 /* ---- pairs of places ----------------------------------------------------------------------------- */
 
 /* A pair that is given back is taken again only when the rows that might still read it have ended. */
+/* The greatest m for which m <= 8 * (all - (m - 1)). */
+uint32_t sched_guides_alone(uint32_t all) { return all ? (uint32_t)(8 * ((uint64_t)all + 1) / 9) : 0; }
+
 enum sched_room sched_guides_full(const struct sched *s, uint64_t tenant)
 {
 	int32_t left = s->n_free_guide, t = queue_tenant(s, tenant), mine = t == NONE ? 0 : s->tenant[t].guides;

@@ -215,6 +215,7 @@ int  sched_admit(struct sched *s, void *client, uint64_t tenant,
 /* Guided answers.  Ask this besides sched_full for a guided request: of limits.masks / 2 guided requests in
  * all, waiting or running, a tenant gets 8 times what it leaves free. */
 enum sched_room sched_guides_full(const struct sched *s, uint64_t tenant);
+uint32_t sched_guides_alone(uint32_t all);   /* how many of `all` a tenant gets that is alone */
 
 /* What the next tokens of an answer may be.  index 0 is the first token of the answer. */
 enum { SCHED_FORCED = 64 };   /* most ids of SR_GUIDE_IS that are not yet tokens */

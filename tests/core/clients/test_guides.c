@@ -175,6 +175,29 @@ static void each_token_is_as_guided(void **state)
 	sr_close(c);
 }
 
+/* The rings have room for 64, but the daemon guides 37: the client is told so, and asks for no more. */
+static void no_more_than_there_are(void **state)
+{
+	static const int32_t prompt[1];
+	struct sr_request q = { .size = sizeof(q), .flags = SR_GUIDED, .prompt = prompt, .n_prompt = 1, .max_tokens = 9 };
+	struct sr_conn *c;
+
+	(void)state;
+	daemon_stop(&d);
+	daemon_start(&d, &(struct clients_config){ .guides = 37 });
+	c = open_guided(64);
+	assert_int_equal(sr_model(c)->guides, 37);
+	d.paused = true;
+	for (int i = 0; i < 37; i++)
+		assert_int_equal(sr_submit(c, &q, NULL), 0);
+	assert_int_equal(sr_submit(c, &q, NULL), -EBUSY);
+	d.paused = false;
+	sr_close(c);
+	c = open_guided(9);
+	assert_int_equal(sr_model(c)->guides, 16);
+	sr_close(c);
+}
+
 /* The device computes nothing, so requests fill the queue and wait in the ring; their guides are kept. */
 static void guides_wait_for_their_requests(void **state)
 {
@@ -288,7 +311,8 @@ int main(void)
 {
 #define CASE(f) DAEMON_CASE(f, &d)
 	const struct CMUnitTest tests[] = {
-		CASE(each_token_is_as_guided), CASE(guides_wait_for_their_requests), CASE(how_they_end),
+		CASE(each_token_is_as_guided), CASE(no_more_than_there_are),
+		CASE(guides_wait_for_their_requests), CASE(how_they_end),
 		CASE(a_client_that_leaves), CASE(none_are_granted),
 	};
 

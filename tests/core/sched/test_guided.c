@@ -484,6 +484,7 @@ static void test_pairs(void **state)
 		assert_int_equal(sched_admit(w.s, &w.c[0], 0, &q, w.now), 0);
 	}
 	assert_int_equal(n, 16);
+	assert_int_equal(sched_guides_alone(17), 16);
 	assert_int_equal(sched_guides_full(w.s, 0), SCHED_OVER);
 	assert_int_equal(sched_guides_full(w.s, 1), SCHED_ROOM);
 	q = guided(1, 20);
