@@ -8,6 +8,7 @@
 #	make sanitize   the unit tests again, under AddressSanitizer and UBSan
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
 #	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
+#	make models-record    logits of tiny models again, by transformers (tests/models/record.py)
 #	make bench      speed beside peers and the machine's own limits
 #	make bench-grammar    masks of grammars beside xgrammar and llguidance
 #	make install    PREFIX=/usr DESTDIR=
@@ -401,6 +402,12 @@ schema-suite: $(BUILD)/tests/grammar_walk
 	tests/schema_suite.py $(BUILD) $(SUITE)
 	tests/schema_random.py $(BUILD) 12000 5
 	tests/schema_random.py $(BUILD) 500 101 --hypothesis
+
+# The logits to which tiny models of every family are held.  RECORD_PY: a Python with torch and transformers 5.19.
+RECORD_PY ?= python3
+.PHONY: models-record
+models-record:
+	$(RECORD_PY) tests/models/record.py $(MODEL_NAMES)
 
 soak: all
 	tests/e2e/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))
