@@ -40,7 +40,7 @@ struct sr_model;           /* kernels/model.h: shapes, and where each tensor's b
 struct sr_source;          /* kernels/model.h: reads them */
 struct sr_backend;
 
-enum sr_kv_type { SR_KV_BF16, SR_KV_F16, SR_KV_F8, SR_KV_I8 };
+enum sr_kv_type { SR_KV_BF16, SR_KV_F16, SR_KV_F8, SR_KV_I8, SR_KV_F32 }; /* F32: as computed, for tests */
 
 /* KV blocks come in groups of layers.  The layers of a group look back equally far, so one table of
  * blocks per slot serves them all.  Today there is one group, of all layers. */

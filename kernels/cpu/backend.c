@@ -180,6 +180,12 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	if (!b->k)
 		return refuse(-ENOTSUP, err, errlen, "SLIPRING_CPU=%s: this machine or build has no such kernels; "
 			"plain, avx2, avx512vnni, avx512", name ? name : "");
+	if (lim->kv_type == SR_KV_F32) {
+		b->exact = *b->k;
+		b->exact.attend_scratch = kern_plain.attend_scratch;
+		b->exact.attend = kern_plain.attend;
+		b->k = &b->exact;
+	}
 	e = check_shape(m, lim, b->k, err, errlen);
 	if (!e)
 		e = shape_of(&b->shape, m, lim->rank, lim->world > 1 ? lim->world : 1, err, errlen);

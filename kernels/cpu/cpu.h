@@ -110,6 +110,7 @@ struct cost { double int8_macs, float_macs, bytes; };
 
 struct sr_backend {
 	const struct kern *k;
+	struct kern       exact;     /* with a KV cache in f32: the table k, but plain C attends */
 	struct sr_model   m;         /* a copy; m.layer is ours too */
 	struct sr_limits  lim;
 	struct rank_shape shape;     /* with the floats of a row of each place */

@@ -28,6 +28,7 @@ size_t kvblock_bytes(int32_t kv_type, int32_t E)
 		return 0;
 	switch (kv_type) {
 	case SR_KV_BF16: return (size_t)E * KERN_BLOCK * 2;
+	case SR_KV_F32:  return (size_t)E * KERN_BLOCK * 4;
 	case SR_KV_I8:   return E <= 512 ? KV_SCALES + (size_t)E * KERN_BLOCK : 0;
 	}
 	return 0;
@@ -60,7 +61,11 @@ void kvblock_store(int32_t kv_type, int32_t E, int32_t at, const float *k, const
 			vi[kv_v_at(E, e, at)] = q[e];
 		return;
 	}
-	for (int32_t e = 0; e < E; e++) {
+	for (int32_t e = 0; kv_type == SR_KV_F32 && e < E; e++) {
+		((float *)(void *)k_area)[kv_k_at(e, at)] = finite_of(k[e]);
+		((float *)(void *)v_area)[kv_v_at(E, e, at)] = finite_of(v[e]);
+	}
+	for (int32_t e = 0; kv_type == SR_KV_BF16 && e < E; e++) {
 		kd[kv_k_at(e, at)] = stored(k[e]);
 		vd[kv_v_at(E, e, at)] = stored(v[e]);
 	}

@@ -12,6 +12,8 @@
  *	16-bit integers, with queries and weights of 16 bits (vpdpwssd, vpmaddwd): sums of integers are
  *	exact, and E * 127 * 32767 fits 32 bits up to E = 512.
  *
+ *	SR_KV_F32: the order of bf16, in f32.  For tests: plain C attends, in every table (backend.c).
+ *
  * Only finite numbers are stored (NaN as 0, infinity as the largest bf16), and the pool begins
  * zeroed.  So a masked token, whose weight is 0, adds exactly 0, whatever is stored there.
  */
@@ -52,6 +54,8 @@ static inline float kv_value(int32_t kv_type, const uint8_t *area, size_t at, in
 {
 	if (kv_type == SR_KV_I8)
 		return (float)((const int8_t *)(area + KV_SCALES))[at] * kv_scale(area, token);
+	if (kv_type == SR_KV_F32)
+		return ((const float *)(const void *)area)[at];
 	return f32_of_bf16(((const uint16_t *)(const void *)area)[at]);
 }
 

@@ -110,13 +110,13 @@ def record(name, spec):
     rec["vocab"] = spec["config"].get("vocab_size") or spec["config"]["text_config"]["vocab_size"]
     found = saved_tensors(rec)
     rec["tensors"] = pattern_rows(found)
-    rec["prompts"] = [{"n": n, "logits": {}} for n, _ in PROMPTS]
+    rec["prompts"] = [{"ids": tiny.prompt(rec, i, n), "logits": {}} for i, (n, _) in enumerate(PROMPTS)]
     noise = pieces = 0
     with tempfile.TemporaryDirectory() as d:
         tiny.write_hf(rec, d, tiny.weights(rec))
         single, double = load(rec, d, torch.float32), load(rec, d, torch.float64)
-        for i, (n, positions) in enumerate(PROMPTS):
-            ids = torch.tensor([tiny.prompt(rec, i)])
+        for i, (_, positions) in enumerate(PROMPTS):
+            ids = torch.tensor([rec["prompts"][i]["ids"]])
             whole, exact = single(ids, use_cache=False).logits[0], double(ids, use_cache=False).logits[0]
             noise = max(noise, largest(exact, whole))
             pieces = max(pieces, same_in_pieces(single, ids, whole))
@@ -143,7 +143,7 @@ def write(rec):
     prompts = []
     for p in rec["prompts"]:
         rows = ",\n   ".join(f'"{k}": "{v}"' for k, v in p["logits"].items())
-        prompts.append(f'  {{"n": {p["n"]}, "logits": {{\n   {rows}}}}}')
+        prompts.append(f'  {{"ids": {json.dumps(p["ids"])}, "logits": {{\n   {rows}}}}}')
     out.append(' "prompts": [\n' + ",\n".join(prompts) + "\n ]")
     os.makedirs(os.path.join(tiny.HERE, "recorded"), exist_ok=True)
     with open(os.path.join(tiny.HERE, "recorded", rec["name"] + ".json"), "w") as f:

@@ -10,7 +10,6 @@ in f16.  The scale keeps the variance of what flows through: 1 / inputs for a ma
 the value with which transformers begins (1 or 0), so that none is 1 or 0: a forgotten norm or bias shows.
 """
 import array
-import base64
 import hashlib
 import json
 import math
@@ -88,17 +87,9 @@ def weights(rec):
             for name, (shape, base) in shapes(rec).items()}
 
 
-# ---- prompts and logits ---------------------------------------------------------------------------
-
-def prompt(rec, which):
-    n = rec["prompts"][which]["n"]
+def prompt(rec, which, n):
     bits = hashlib.shake_128(f"{rec['name']}/prompt {which}".encode()).digest(n)
     return [b % rec["vocab"] for b in bits]
-
-
-def logits(rec, which, position):
-    raw = base64.b64decode(rec["prompts"][which]["logits"][str(position)])
-    return array.array("f", raw)
 
 
 # ---- a Hugging Face directory ----------------------------------------------------------------------

@@ -1,0 +1,47 @@
+/* family.h - a recorded tiny model (tests/models/tiny.py): its files made, opened and run on a back end, and its
+ * log-probabilities held to the recorded ones.  For tests of back ends; C11 and C++17.
+ */
+#ifndef TESTS_MODELS_FAMILY_H
+#define TESTS_MODELS_FAMILY_H
+
+#include <stdint.h>
+
+#include "tests/rig/drive.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FAMILY_TOKENS 128          /* most of a prompt */
+#define FAMILY_ROWS   8            /* recorded rows of logits of a prompt */
+
+struct family {
+	char name[64], gguf[64], class_name[64];   /* gguf "": no GGUF has such a model */
+	char hf[128], file[128];                   /* its directory; its GGUF, "" if it is not made */
+	int32_t vocab;
+	struct {
+		int32_t n, ids[FAMILY_TOKENS + 1];     /* the last id is only scored */
+		int32_t n_rows, at[FAMILY_ROWS];
+		float  *row[FAMILY_ROWS];              /* [vocab] logits */
+	} prompt[2];
+};
+
+/* The names of all recorded models, in order; [n_out], each to be freed. */
+char **family_names(int *n_out);
+
+/* Read what is recorded and write the model's files below a new folder; the test fails if that does not
+ * succeed. */
+struct family *family_make(const char *name);
+void family_free(struct family *f);       /* and its files */
+
+/* Open the model of `path` on a back end.  0, or -errno and why in d->err. */
+int family_open(struct drive *d, const struct sr_backend_ops *ops, const char *path, int32_t kv_type,
+                int32_t threads);
+
+/* Run both prompts.  Returns the largest difference of a log-probability, over the largest recorded logit. */
+double family_differs(struct drive *d, const struct family *f);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
